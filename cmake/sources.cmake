@@ -1,0 +1,10 @@
+# trireme_library(NAME DIR...): a static library of every .c file under the given folders.
+function(trireme_library name)
+  set(sources)
+  foreach(dir IN LISTS ARGN)
+    file(GLOB_RECURSE found CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${dir}/*.c)
+    list(APPEND sources ${found})
+  endforeach()
+  add_library(${name} STATIC ${sources})
+  target_link_libraries(${name} PUBLIC trireme_options)
+endfunction()

@@ -1,0 +1,102 @@
+/* Communicators and the gradient reducer: all that ranks say to each other. */
+#ifndef TR_COLLECTIVES_H
+#define TR_COLLECTIVES_H
+
+#include "runtime/base/base.h"
+
+typedef struct tr_comm tr_comm;
+
+/* *Collective.* Over MPI_COMM_WORLD (MPI must be initialized, MPI_THREAD_FUNNELED or more), or one rank
+ * without MPI. `timeout`: seconds to wait for a peer before failing with who was missing. Small
+ * collectives go through shared memory when all ranks are on one node, else MPI. `shared_allowed` false
+ * forces plain MPI everywhere. Falls back, and says so once on rank 0, when shared memory is short. */
+typedef struct {
+    bool mpi;            /* false: the one-rank communicator */
+    bool shared_allowed; /* run.collectives is not mpi */
+    bool shared_required; /* run.collectives is shared: failing to get it is an error */
+    double timeout;
+} tr_comm_options;
+tr_status tr_comm_open(const tr_comm_options *o, tr_comm **out);
+void tr_comm_close(tr_comm *c);
+
+typedef struct {
+    int rank, size;
+    int local_rank, local_size; /* within the node */
+    int node, nodes;
+    bool shared;        /* ranks of a node share memory */
+    char host[64];
+    const char *reason; /* why this algorithm: for the log and `trainer plan`, e.g. "one node, 2 ranks share memory" */
+} tr_topology;
+const tr_topology *tr_comm_topology(const tr_comm *c);
+
+/* *Collective.* Element-wise sums of doubles in place, in rank order: the same bits on every rank. */
+tr_status tr_comm_sum(tr_comm *c, double *v, size_t count);
+/* *Collective.* Sums of int64. */
+tr_status tr_comm_sum_int(tr_comm *c, int64_t *v, size_t count);
+/* *Collective.* recv: size * nbytes, in rank order. */
+tr_status tr_comm_gather(tr_comm *c, const void *send, void *recv, size_t nbytes);
+/* *Collective.* Any nbytes (chunked beyond MPI's int). */
+tr_status tr_comm_bcast(tr_comm *c, void *buf, size_t nbytes, int root);
+tr_status tr_comm_barrier(tr_comm *c);
+/* *Collective.* Every rank gives its status; TR_OK when all did. Where not, a rank that failed keeps its
+ * own status and record; the others get TR_PEER (or TR_CONFIG/USAGE/STOPPED when the failing rank's
+ * exit code is not 1: all ranks must exit alike) and the text "a peer failed: rank 3 (host): ...".
+ * *said tells whether this rank is the one (the lowest failing) that should print. May be NULL. */
+tr_status tr_agree(tr_comm *c, tr_status st, bool *said);
+/* Local. Prints nothing, ends the whole job at once with `exit_code`: for failures where agreement is
+ * no longer possible. Does not return. */
+void tr_comm_abort(tr_comm *c, int exit_code);
+
+/* ---- The reducer ------------------------------------------------------------------------------ */
+
+/* Owns the flat gradient buffer of this rank, the flat weights and the optimizer's slots, and reduces
+ * gradients bucket by bucket while backward runs.
+ *
+ * shared: gradients of all ranks of a node lie in one window; rank r sums slice r of everybody's bucket,
+ * in rank order, into its own buffer's slice (ready flags are the only messages); weights and slots lie
+ * once a node in a window, each rank updating its slices. Between nodes each local rank all-reduces its
+ * slice with its counterparts (chunked MPI_Iallreduce, or bf16 on the wire).
+ * mpi: MPI_Iallreduce a bucket, in place; every rank owns everything, weights and slots are private. */
+typedef struct tr_reducer tr_reducer;
+
+typedef struct {
+    size_t begin, end; /* elements */
+} tr_range;
+
+typedef struct {
+    size_t count;              /* elements of the flat space: a multiple of 16 */
+    const tr_range *buckets;   /* in the order they become ready; [begin, end) multiples of 16, ascending, gapless */
+    size_t nbuckets;
+    int nslots;                /* moments, EMA, ...: float32 arrays of `count` */
+    bool wire_bf16;            /* between nodes */
+} tr_reducer_options;
+
+/* *Collective.* All arrays start zeroed. */
+tr_status tr_reducer_open(tr_comm *c, const tr_reducer_options *o, tr_reducer **out);
+void tr_reducer_close(tr_reducer *r); /* *Collective* */
+float *tr_reducer_grads(tr_reducer *r);
+float *tr_reducer_weights(tr_reducer *r);
+float *tr_reducer_slot(tr_reducer *r, int slot);
+/* Local. The ranges whose reduced sum this rank holds and whose weights it updates, ascending. */
+const tr_range *tr_reducer_owned(const tr_reducer *r, size_t *n);
+/* Bytes by kind that this rank's process holds (its share of windows: window bytes / local ranks), and
+ * bytes a rank sends through shared memory and over the network in one step. */
+typedef struct {
+    size_t weights, gradients, slots, wire_node, wire_network;
+} tr_reducer_cost;
+void tr_reducer_cost_of(const tr_topology *t, const tr_reducer_options *o, tr_reducer_cost *out); /* Local, pure */
+
+/* Local. Buckets 0..bucket of this rank are final: their reduction starts. Each bucket once a step. */
+void tr_reducer_ready(tr_reducer *r, int bucket);
+/* Local. Moves what can be moved without waiting. Cheap enough to be called between kernels. */
+tr_status tr_reducer_poll(tr_reducer *r);
+/* *Collective.* Waits until every bucket is reduced; the owned ranges of grads then hold the sums.
+ * Sums `tally` over all ranks (rank order). *sum_squares: of all reduced gradients over the whole model,
+ * the same on every rank, not finite iff some reduced gradient is not; computed while summing. */
+tr_status tr_reducer_finish(tr_reducer *r, double *tally, size_t ntally, double *sum_squares);
+/* *Collective.* After the owned ranges of weights were updated: makes them visible to every rank. */
+tr_status tr_reducer_publish(tr_reducer *r);
+/* Buckets reduced since open: for the test of one reduction a bucket a step. */
+uint64_t tr_reducer_reductions(const tr_reducer *r);
+
+#endif

@@ -1,0 +1,208 @@
+/* The floor everything stands on: status and error records, memory, log, random numbers, small
+ * arithmetic. Nothing here knows of configs, graphs or MPI. */
+#ifndef TR_BASE_H
+#define TR_BASE_H
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#define TR_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
+#define TR_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* ---- Status ------------------------------------------------------------------------------- */
+
+/* name, what a reader is told, exit status of the process that ends with it */
+#define TR_STATUS_TABLE(X)                                                                         \
+    X(OK, "ok", 0)                                                                                 \
+    X(CONFIG, "bad config", 2)                                                                     \
+    X(USAGE, "bad command line", 2)                                                                \
+    X(SHAPE, "shapes do not fit", 2)                                                               \
+    X(UNSUPPORTED, "not supported", 2)                                                             \
+    X(DATA, "bad data", 1)                                                                         \
+    X(FILE, "bad run file", 1)                                                                     \
+    X(IO, "input/output failed", 1)                                                                \
+    X(MEMORY, "out of memory", 1)                                                                  \
+    X(MPI, "MPI failed", 1)                                                                        \
+    X(KERNEL, "a compute library failed", 1)                                                       \
+    X(NONFINITE, "loss or gradient not finite", 1)                                                 \
+    X(PEER, "a peer failed", 1)                                                                    \
+    X(STOPPED, "stopped on request", 75)                                                           \
+    X(INTERNAL, "a bug", 1)
+
+typedef enum {
+#define X(name, text, exit_code) TR_##name,
+    TR_STATUS_TABLE(X)
+#undef X
+} tr_status;
+
+const char *tr_status_text(tr_status st);
+int tr_status_exit_code(tr_status st);
+
+/* The thread's error record: what failed, in one line for the user, and where in the source. */
+#define TR_ERROR_TEXT 1024
+typedef struct {
+    tr_status status;
+    char text[TR_ERROR_TEXT];
+    const char *file;
+    int line;
+} tr_error;
+
+/* Local. Writes the calling thread's error record and returns `st`, so that
+ * `return TR_FAIL(TR_DATA, "%s: ...", path)` reads as one step. Text: no trailing newline or dot. */
+tr_status tr_fail_at(const char *file, int line, tr_status st, const char *fmt, ...)
+    TR_PRINTF(4, 5);
+#define TR_FAIL(st, ...) tr_fail_at(__FILE__, __LINE__, (st), __VA_ARGS__)
+
+/* Local. The calling thread's record; valid until the thread fails again. */
+const tr_error *tr_last_error(void);
+/* Local. Puts a record taken on another thread (or rank) in place of the calling thread's. */
+void tr_set_error(const tr_error *e);
+
+/* The one control-flow macro: needs `tr_status st` and a label `out` in scope. */
+#define TR_TRY(expr)                                                                               \
+    do {                                                                                           \
+        st = (expr);                                                                               \
+        if (st != TR_OK) goto out;                                                                 \
+    } while (0)
+/* As TR_TRY, failing with a fresh record when `cond` does not hold. */
+#define TR_NEED(cond, status, ...)                                                                 \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            st = TR_FAIL((status), __VA_ARGS__);                                                   \
+            goto out;                                                                              \
+        }                                                                                          \
+    } while (0)
+
+/* ---- Memory ------------------------------------------------------------------------------- */
+
+/* What the bytes are for; the plan predicts these kinds and the end of a run reports them. */
+#define TR_MEMORY_TABLE(X)                                                                         \
+    X(WEIGHTS, "weights")                                                                          \
+    X(GRADIENTS, "gradients")                                                                      \
+    X(MOMENTS, "moments")                                                                          \
+    X(PACKED, "packed weights")                                                                    \
+    X(ACTIVATIONS, "activations")                                                                  \
+    X(WORKSPACE, "workspace")                                                                      \
+    X(IO, "I/O")                                                                                   \
+    X(DATA, "data")                                                                                \
+    X(SNAPSHOT, "snapshot")                                                                        \
+    X(OTHER, "other")
+
+typedef enum {
+#define X(name, text) TR_MEM_##name,
+    TR_MEMORY_TABLE(X)
+#undef X
+        TR_MEM_KINDS
+} tr_mem_kind;
+
+const char *tr_mem_kind_name(tr_mem_kind kind);
+
+/* Local. `count * size` zeroed bytes, 64-byte aligned, counted under `kind`. NULL with an error
+ * record (TR_MEMORY) on overflow or when memory is out; count 0 gives a valid pointer. */
+void *tr_alloc(tr_mem_kind kind, size_t count, size_t size);
+/* Local. As tr_alloc for growing arrays: keeps the old bytes, zeroes new ones. `p` may be NULL. */
+void *tr_realloc(tr_mem_kind kind, void *p, size_t count, size_t size);
+void tr_free(void *p);                        /* NULL is fine */
+char *tr_strdup(const char *s);               /* TR_MEM_OTHER */
+char *tr_sprintf(const char *fmt, ...) TR_PRINTF(1, 2); /* allocated text, TR_MEM_OTHER; NULL on failure */
+#define TR_NEW(kind, type) ((type *)tr_alloc((kind), 1, sizeof(type)))
+
+/* Local. Memory got elsewhere (an MPI window) that belongs in the report; negative releases. */
+void tr_mem_count(tr_mem_kind kind, int64_t nbytes);
+size_t tr_mem_held(tr_mem_kind kind); /* bytes now */
+size_t tr_mem_peak(tr_mem_kind kind);
+uint64_t tr_mem_calls(void);          /* allocations ever made: the step loop must not move it */
+size_t tr_mem_peak_rss(void);         /* bytes, getrusage */
+size_t tr_mem_rss(void);              /* bytes, /proc/self/statm */
+/* Test hook: the n-th allocation from now fails (1 = next); 0 switches off. */
+void tr_mem_fail_at(uint64_t n);
+
+/* Overflow-checked size arithmetic: false when the result does not fit. */
+bool tr_mul_size(size_t a, size_t b, size_t *out);
+bool tr_add_size(size_t a, size_t b, size_t *out);
+static inline size_t tr_align_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+/* ---- Log ---------------------------------------------------------------------------------- */
+
+typedef enum { TR_LOG_ERROR, TR_LOG_WARN, TR_LOG_INFO, TR_LOG_DEBUG } tr_log_level;
+
+/* Local. Who speaks: rank 0 says everything up to the level, other ranks warnings and errors only,
+ * with "rank R (host): " before them. Call once after MPI is up; before that rank 0 of 1 is taken. */
+void tr_log_init(int rank, int size, tr_log_level level);
+void tr_log(tr_log_level level, const char *fmt, ...) TR_PRINTF(2, 3); /* one line, to stderr */
+/* Called before and after a line is printed, so that a progress line can be wiped and redrawn. */
+void tr_log_set_guard(void (*before)(void *), void (*after)(void *), void *ctx);
+
+/* ---- Random numbers (counter-based) -------------------------------------------------------- */
+
+/* What a stream is for: part of the key, so that purposes never share numbers. */
+typedef enum {
+    TR_RNG_INIT = 1,
+    TR_RNG_SHUFFLE,
+    TR_RNG_DROPOUT,
+    TR_RNG_AUGMENT,
+    TR_RNG_SYNTHETIC,
+    TR_RNG_TEST
+} tr_rng_purpose;
+
+/* Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC'11): four 32-bit
+ * words that depend only on the arguments. key = (seed, purpose, stream), counter = (index, block). */
+typedef struct {
+    uint32_t v[4];
+} tr_philox;
+tr_philox tr_philox_at(uint64_t seed, tr_rng_purpose purpose, uint32_t stream, uint64_t index,
+                       uint32_t block);
+static inline float tr_uniform(uint32_t bits) /* [0,1), 24 bits */
+{
+    return (float)(bits >> 8) * 0x1p-24f;
+}
+/* Two standard normals from two words (Box-Muller). */
+void tr_normal2(uint32_t a, uint32_t b, float out[2]);
+
+/* Local. Where index i of [0, n) goes under the keyed permutation number `round` (the epoch): a
+ * balanced Feistel network over the next even power of two with cycle walking. O(1) memory, seekable. */
+uint64_t tr_permute(uint64_t seed, uint64_t round, uint64_t n, uint64_t i);
+
+/* ---- Numbers ------------------------------------------------------------------------------ */
+
+typedef enum { TR_F32, TR_BF16, TR_F16, TR_I32, TR_I64, TR_U8, TR_F64, TR_DTYPES } tr_dtype;
+size_t tr_dtype_size(tr_dtype t);
+const char *tr_dtype_name(tr_dtype t); /* "float32", "bfloat16", ... */
+
+typedef uint16_t tr_bf16;
+static inline float tr_bf16_to_f32(tr_bf16 b)
+{
+    union {
+        uint32_t u;
+        float f;
+    } x = {(uint32_t)b << 16};
+    return x.f;
+}
+static inline tr_bf16 tr_f32_to_bf16(float f) /* round to nearest even; NaN stays NaN */
+{
+    union {
+        float f;
+        uint32_t u;
+    } x = {f};
+    if ((x.u & 0x7fffffffu) > 0x7f800000u) return (tr_bf16)((x.u >> 16) | 0x40u);
+    return (tr_bf16)((x.u + 0x7fffu + ((x.u >> 16) & 1u)) >> 16);
+}
+
+/* ---- Time, text, checksums ----------------------------------------------------------------- */
+
+double tr_now(void);        /* seconds, CLOCK_MONOTONIC */
+double tr_since_launch(void); /* seconds since this process was started (its start in /proc) */
+/* "12.3 MB", "1.2 GB": powers of 1000. Returns buf. */
+char *tr_format_bytes(double nbytes, char *buf, size_t size);
+char *tr_format_count(double n, char *buf, size_t size); /* "272.5 k" */
+char *tr_format_seconds(double s, char *buf, size_t size); /* "1:02:03", "12.3 s" */
+/* Edit distance for "did you mean"; returns the nearest of `names` within a third of the length
+ * (at least 2 edits), or NULL. */
+const char *tr_nearest(const char *word, const char *const *names, size_t count);
+/* SHA-256 (FIPS 180-4) of bytes as 64 hex digits plus NUL. */
+void tr_sha256_hex(const void *bytes, size_t nbytes, char out[65]);
+
+#endif

@@ -1,0 +1,260 @@
+/* The config: YAML text to a tree that knows its positions, tables of typed fields that read the tree
+ * into structs, and the one struct that the whole program is driven by. All functions are Local. */
+#ifndef TR_CONFIG_H
+#define TR_CONFIG_H
+
+#include "runtime/base/base.h"
+
+/* ---- The tree ------------------------------------------------------------------------------ */
+
+typedef enum { TR_NODE_SCALAR, TR_NODE_MAP, TR_NODE_LIST } tr_node_kind;
+
+typedef struct tr_node tr_node;
+struct tr_node {
+    tr_node_kind kind;
+    const char *source; /* file name, or "command line" */
+    int line, column;   /* from 1; an aliased node shows where its anchor's text stands */
+    char *text;         /* scalar: its text; "" for an empty one */
+    bool quoted;        /* scalar: quoted or block style, hence a string whatever it looks like */
+    size_t count;       /* children of a map or list */
+    tr_node **keys;     /* map: scalar nodes, in file order; list: NULL */
+    tr_node **values;
+};
+
+/* A parsed document and the overrides applied to it; owns its nodes. Anchors, aliases and merge keys
+ * (<<) are resolved (alias expansion is bounded: a billion-laughs file is an error); duplicate keys,
+ * several documents, non-UTF-8, too deep nesting (64) are TR_CONFIG errors "file:line:column: ...". */
+typedef struct tr_document {
+    tr_node *root;
+    void *storage;
+} tr_document;
+
+tr_status tr_document_parse(const char *source, const char *text, size_t nbytes, tr_document *out);
+/* `key.path=value`, value in YAML flow syntax: replaces or adds the node at that path (list elements
+ * by index: model.layers.0.conv2d.out=8). Errors name the override as typed. */
+tr_status tr_document_override(tr_document *doc, const char *assignment);
+void tr_document_close(tr_document *doc);
+
+const tr_node *tr_node_get(const tr_node *map, const char *key); /* NULL when absent or not a map */
+/* TR_FAIL(TR_CONFIG, "file:line:column: " text). */
+tr_status tr_node_fail(const tr_node *at, const char *fmt, ...) TR_PRINTF(2, 3);
+/* Writes the tree as block-style YAML that parses back to the same tree. */
+tr_status tr_node_write(const tr_node *n, FILE *to);
+
+/* ---- Tables of fields ------------------------------------------------------------------------ */
+
+typedef enum {
+    TR_FIELD_INT,     /* int64_t */
+    TR_FIELD_REAL,    /* double */
+    TR_FIELD_BOOL,    /* bool */
+    TR_FIELD_STRING,  /* char *, owned by the struct's tr_fields_free */
+    TR_FIELD_CHOICE,  /* int: index into choices */
+    TR_FIELD_INTS,    /* tr_ints: a list, or one scalar for a list of one */
+    TR_FIELD_REALS,   /* tr_reals: likewise */
+    TR_FIELD_MAP,     /* a nested struct at offset, read by `fields` */
+    TR_FIELD_VARIANT, /* tr_variant at offset: a name, or a map of one name to its options:
+                         `adamw`, `adamw: {lr: 0.1}`; each of `variants` brings its own fields */
+    TR_FIELD_NODE     /* const tr_node *: kept as it is for a later reader */
+} tr_field_kind;
+
+#define TR_LIST_MAX 8
+typedef struct {
+    size_t count;
+    int64_t v[TR_LIST_MAX];
+} tr_ints;
+#define TR_REALS_MAX 4096
+typedef struct {
+    size_t count;
+    double *v; /* owned */
+} tr_reals;
+
+typedef struct tr_field tr_field;
+typedef struct {
+    const char *name;
+    const tr_field *fields; /* offsets relative to the struct that holds the tr_variant's options */
+    const char *doc;
+} tr_variant_def;
+
+struct tr_field {
+    const char *key; /* NULL ends a table */
+    tr_field_kind kind;
+    size_t offset;      /* in the struct */
+    const char *dflt;   /* text parsed as if the user had written it; NULL: required;
+                           "" with STRING/NODE/INTS/REALS/MAP/VARIANT: absent (NULL / count 0 / all defaults) */
+    const char *auto_text; /* a word that stands for `auto_value` in INT and REAL fields, such as "auto" */
+    double auto_value;
+    double min, max;    /* INT and REAL, and elements of INTS/REALS; min == max: unchecked */
+    const char *const *choices; /* NULL-ended */
+    const tr_field *fields;
+    const tr_variant_def *variants; /* ended by name NULL */
+    size_t variant_options; /* VARIANT: offset of the options struct (shared by all variants) */
+    const char *unit; /* "samples", "bytes", "s", ... or NULL */
+    const char *doc;
+};
+
+typedef struct {
+    int which; /* index into variants; -1: absent */
+} tr_variant;
+
+/* Reads a map node into `out` by a table: fills defaults, checks types and ranges, and fails on an
+ * unknown key with the nearest known one. `n` NULL: all defaults (at NULL a required key fails with
+ * `what` as its place). */
+tr_status tr_fields_read(const tr_node *n, const tr_field *fields, const char *what, void *out);
+void tr_fields_free(const tr_field *fields, void *out);
+/* Writes `key: value` lines of everything resolved, `indent` spaces in, keys in table order. */
+tr_status tr_fields_write(const tr_field *fields, const void *in, int indent, FILE *to);
+/* Writes the reference of a table: key, type, default, unit, meaning, under the heading `path`. */
+void tr_fields_help(const tr_field *fields, const char *path, FILE *to);
+
+/* ---- The config ------------------------------------------------------------------------------ */
+
+typedef enum { TR_DEVICE_AUTO, TR_DEVICE_CPU, TR_DEVICE_CUDA } tr_device;
+typedef enum { TR_PRECISION_FP32, TR_PRECISION_BF16, TR_PRECISION_FP16 } tr_precision;
+typedef enum { TR_OPT_SGD, TR_OPT_ADAMW, TR_OPT_LION } tr_optimizer_kind;
+typedef enum {
+    TR_SCHEDULE_CONSTANT,
+    TR_SCHEDULE_STEP,
+    TR_SCHEDULE_COSINE,
+    TR_SCHEDULE_LINEAR,
+    TR_SCHEDULE_PLATEAU
+} tr_schedule_kind;
+typedef enum { TR_NONFINITE_SKIP, TR_NONFINITE_STOP, TR_NONFINITE_ROLLBACK } tr_on_nonfinite;
+typedef enum { TR_COLL_AUTO, TR_COLL_SHARED, TR_COLL_MPI } tr_collectives_kind;
+typedef enum { TR_LOSS_CROSS_ENTROPY, TR_LOSS_MSE, TR_LOSS_BCE } tr_loss_kind;
+typedef enum { TR_RECOMPUTE_NONE, TR_RECOMPUTE_BLOCKS, TR_RECOMPUTE_EVERY } tr_recompute_kind;
+typedef enum {
+    TR_FORMAT_AUTO, /* from the extension: .h5 .hdf5; .idx*, *-ubyte, .gz; .npy; .bin */
+    TR_FORMAT_HDF5,
+    TR_FORMAT_IDX,
+    TR_FORMAT_NPY,
+    TR_FORMAT_CIFAR10,
+    TR_FORMAT_CIFAR100,
+    TR_FORMAT_SYNTHETIC
+} tr_data_format;
+
+typedef struct {
+    bool present;        /* the block stands in the config */
+    char *path;          /* file with both arrays (HDF5, CIFAR; several CIFAR files: comma-separated) */
+    int format;          /* tr_data_format */
+    const tr_node *inputs; /* HDF5: dataset name; IDX, NPY: file of the inputs; a map of these by input
+                              name where the model has named inputs */
+    char *labels;        /* likewise */
+    int64_t samples;     /* synthetic: how many; else 0 = all, or the first so many */
+    int64_t classes;     /* synthetic: number of classes; 0 = the model's outputs, regression if mse */
+} tr_source_config;
+
+typedef struct {
+    double lr, weight_decay, momentum, beta1, beta2, eps;
+    bool nesterov;
+    bool decay_all; /* decay biases and norms too */
+} tr_optimizer_config;
+
+typedef struct {
+    int64_t warmup; /* steps of linear warm-up from warmup_start * lr */
+    double warmup_start;
+    double final;        /* cosine, linear: final learning rate as a fraction of lr */
+    tr_ints milestones;  /* step: at these epochs ... */
+    double gamma;        /* step, plateau: ... times this */
+    int64_t patience;    /* plateau: evaluations without improvement */
+    double threshold;    /* plateau: relative improvement that counts */
+} tr_schedule_config;
+
+typedef struct tr_config {
+    tr_document document; /* the tree the nodes below point into */
+    char *file;           /* as given on the command line */
+    char *directory;      /* of the file: data paths are relative to it */
+    char *name;
+    int64_t seed;
+    char *output;
+    int device;
+    struct {
+        tr_source_config train, eval;
+        struct {
+            tr_reals mean, std; /* one value, or one a channel: (x - mean) / std */
+        } normalize;
+        struct {
+            int64_t crop; /* pixels of zero padding for a random crop; 0 = none */
+            bool flip;    /* random horizontal flip */
+        } augment;
+        int64_t workers, prefetch; /* loader threads a rank (0: in the step loop); batches ahead */
+        bool shuffle, drop_last;
+        int64_t cache_mb; /* a source up to this size is kept in memory; larger ones stream */
+    } data;
+    struct {
+        tr_ints input;          /* dims of one sample, channels first */
+        const tr_node *inputs;  /* named inputs instead: {image: [1, 8, 8], meta: [4]} */
+        const tr_node *layers;
+        struct {
+            tr_variant kind;    /* tr_loss_kind */
+            double label_smoothing;
+            tr_reals class_weights;
+        } loss;
+        int init;               /* tr_init_kind of graph.h: kaiming | xavier | normal | zeros */
+    } model;
+    struct {
+        int64_t epochs, steps; /* steps > 0 wins */
+        double max_seconds;    /* 0 = no limit */
+        int64_t batch;
+        int64_t micro_batch; /* 0 = auto */
+        int64_t log_every;
+        int precision;
+        double loss_scale; /* 0 = none, -1 = dynamic, else fixed */
+        double loss_scale_init;  /* dynamic */
+        int64_t loss_scale_window; /* dynamic: good steps before it doubles */
+        bool sync_batchnorm;
+        double clip_norm; /* 0 = none */
+        struct {
+            tr_variant kind;
+            tr_optimizer_config o;
+        } optimizer;
+        struct {
+            tr_variant kind;
+            tr_schedule_config o;
+        } schedule;
+        struct {
+            tr_variant kind; /* tr_recompute_kind: none | blocks | {every: k} (plain `every: k`) */
+            int64_t every;
+        } recompute;
+        struct {
+            int64_t every_steps, every_epochs, keep; /* 0 = not by this */
+            bool best;
+        } checkpoint;
+        struct {
+            int64_t every_steps, every_epochs, batch; /* batch: 0 = train.batch */
+        } eval;
+        struct {
+            int64_t patience; /* evaluations without improvement; 0 = off */
+            double min_delta;
+        } early_stop;
+        double ema;  /* decay; 0 = off */
+        int on_nonfinite;
+        int64_t max_rollbacks;
+        double rollback_lr; /* learning rate factor at each rollback */
+    } train;
+    struct {
+        int64_t threads;  /* a rank; 0 = auto */
+        int affinity;     /* auto | none */
+        int collectives;  /* tr_collectives_kind */
+        double bucket_mb; /* 0 = auto */
+        int wire;         /* fp32 | bf16 between nodes */
+        double timeout;   /* seconds a rank waits for its peers before it gives up */
+    } run;
+    const tr_node *pipeline; /* NULL = [train] */
+} tr_config;
+
+/* Parses and checks everything but model.layers' attributes (the graph reads those) from text that is
+ * already in memory (rank 0 reads the file, all ranks parse the same bytes). On failure nothing is
+ * left allocated. `overrides`: key.path=value strings. */
+tr_status tr_config_open(const char *file, const char *text, size_t nbytes,
+                         const char *const *overrides, size_t noverrides, tr_config **out);
+void tr_config_close(tr_config *c);
+/* The resolved config as YAML: every key with its value in force; parses back to the same config. */
+tr_status tr_config_write(const tr_config *c, FILE *to);
+/* The reference page (Markdown) of every key outside model.layers. */
+void tr_config_help(FILE *to);
+/* A path from the config, relative to the config file's folder. Allocated. */
+char *tr_config_path(const tr_config *c, const char *path);
+/* Reads a whole file; TR_CONFIG error naming it when it cannot be read. *text is tr_alloc'ed. */
+tr_status tr_read_text(const char *file, char **text, size_t *nbytes);
+
+#endif

@@ -1,0 +1,104 @@
+/* Every op of a graph: operands in order, attributes, meaning. Kernels are written against this page.
+ *
+ * [x] optional operand (id -1 when absent). N batch, C channels. `act` is tr_op.act, applied last.
+ * Activations and their gradients have the graph's activation type (float32 or bfloat16); parameters,
+ * states and parameter gradients are float32; statistics are float64 unless said otherwise. Kernels
+ * compute in float32 at least and round once on output.
+ * Kernels that write parameter gradients overwrite or add as tr_run.accumulate says.
+ *
+ *  op                     in                                        out
+ *  linear                 x(..,I) weight(O,I) [bias(O)]             y(..,O) = act(x W^T + b)
+ *  linear.grad_input      dy weight                                 dx
+ *  linear.grad_weight     x dy                                      dweight [dbias]
+ *  conv2d                 x weight(O,I/g,kh,kw) [bias] [residual]   y = act(conv + b + residual)
+ *  conv2d.grad_input      dy weight                                 dx
+ *  conv2d.grad_weight     x dy                                      dweight [dbias]
+ *  batchnorm.stats        x                                         stats[1+2C] = count, mean, M2
+ *  batchnorm.merge        stats                                     stats of all ranks (Chan); collective
+ *  batchnorm              x weight bias stats rmean rvar [residual] y = act(bn(x) + residual); updates
+ *                                                                   rmean, rvar unless tr_op.recomputed
+ *  batchnorm.infer        x weight bias rmean rvar [residual]       y, from the running statistics
+ *  batchnorm.grad_stats   dy x stats weight [y] [dy2]               dz sums[2C] dweight dbias
+ *                           dz = (dy + dy2) masked by y > 0 (where y is given); sums = sum dz, sum dz*xhat
+ *                           (local: also the parameter gradients). dz may share dy's bytes; without y and
+ *                           dy2 it always does and is not written.
+ *  batchnorm.grad_merge   sums                                      sums over all ranks; collective
+ *  batchnorm.grad_input   dz x stats weight sums                    dx (may share dz's bytes)
+ *                           stats: merged over all ranks where synchronized; count = stats[0]
+ *  layernorm              x(..,D) weight bias                       y stats[rows*2] float32: mean, rstd a row
+ *  layernorm.grad         dy x weight stats                         dx dweight dbias
+ *  relu gelu silu sigmoid tanh          x                           y
+ *  relu.grad sigmoid.grad tanh.grad     dy y                        dx (may share dy's bytes)
+ *  gelu.grad silu.grad                  dy x                        dx (may share dy's bytes)
+ *  softmax                x                                         y, over the innermost stored dimension
+ *                                                                   (channels of a 4-D x, else the last)
+ *  softmax.grad           dy y                                      dx
+ *  maxpool2d              x                                         y [indices] (training; oneDNN's layout: position in the
+ *                                                                   window, uint8, or int32 from 256 positions)
+ *  maxpool2d.grad         dy indices                                dx
+ *  avgpool2d              x                                         y
+ *  avgpool2d.grad         dy                                        dx
+ *  global_avgpool         x(N,C,H,W)                                y(N,C,1,1)
+ *  global_avgpool.grad    dy                                        dx
+ *  flatten                x(N,C,H,W)                                y(N,C*H*W) in C,H,W order (a view where the
+ *                                                                   stored order already is that)
+ *  flatten.grad           dy                                        dx
+ *  dropout                x                                         y = x * keep / (1-p)
+ *  dropout.grad           dy                                        dx: the same mask again
+ *                           element e of the sample with ordinal s is kept iff
+ *                           tr_uniform(word e%4 of tr_philox_at(seed, TR_RNG_DROPOUT, layer_index, s, e/4)) >= p,
+ *                           e counting in stored order
+ *  add                    a b [...]                                 y = act(a + b + ...) (may share a's bytes)
+ *  concat                 a b [...]                                 y along dimension 1
+ *  concat.grad            dy                                        da db [...]
+ *  cross_entropy          logits(N,C) labels(N) int32               [dlogits] in training
+ *  mse, bce               y target (same shape) float32             [dy] in training; bce takes logits
+ *                           losses add to tr_run.tally; gradients are of the *sum* of weighted per-sample
+ *                           losses times tr_run.loss_scale
+ */
+#ifndef TR_OPS_H
+#define TR_OPS_H
+
+#include "runtime/graph/graph.h"
+
+typedef struct {
+    int64_t out;
+    bool bias;
+} tr_linear_attrs;
+
+typedef struct {
+    int64_t out, groups;
+    int64_t kernel[2], stride[2], padding[2], dilation[2]; /* dilation 1 = dense; height, width */
+    bool bias;
+} tr_conv2d_attrs;
+
+typedef struct {
+    double eps, momentum; /* running = (1-m) * running + m * batch (variance unbiased), as PyTorch's */
+} tr_batchnorm_attrs;
+
+typedef struct {
+    double eps;
+} tr_layernorm_attrs;
+
+typedef struct {
+    bool tanh; /* the tanh approximation; else exact (erf) */
+} tr_gelu_attrs;
+
+typedef struct {
+    int64_t kernel[2], stride[2], padding[2];
+    bool count_include_pad; /* average */
+} tr_pool2d_attrs;
+
+typedef struct {
+    double p;
+} tr_dropout_attrs;
+
+/* Of cross_entropy: loss(i) = w[label] * -log p[label], smoothed as PyTorch's:
+ * (1-s) * w[label] * -log p[label] + s/C * sum_c w[c] * -log p[c]. */
+typedef struct {
+    double label_smoothing;
+    size_t classes;
+    const double *class_weights; /* NULL: all 1 */
+} tr_cross_entropy_attrs;
+
+#endif

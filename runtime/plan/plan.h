@@ -1,0 +1,78 @@
+/* The planner and the executor: graphs get addresses in one arena, prepared kernels and a flat list of
+ * steps. A session holds everything one rank computes with: the arena, the packed weights, and one plan
+ * for each (mode, batch size) that the run will meet. */
+#ifndef TR_PLAN_H
+#define TR_PLAN_H
+
+#include "runtime/backend.h"
+
+typedef struct tr_plan tr_plan;
+typedef struct tr_session tr_session;
+
+typedef struct {
+    bool train;
+    int64_t batch; /* 0: the empty share */
+} tr_plan_key;
+
+typedef struct {
+    const tr_model *model;
+    const tr_backend *backend;
+    void *backend_ctx;
+    float *weights;   /* flat parameter space: owned by the caller (the reducer), shared by ranks of a node or not */
+    float *grads;     /* flat gradient space of this rank */
+    float *states;    /* flat state space of this rank */
+    tr_precision precision;
+    bool sync_batchnorm;
+    int ranks;
+    int recompute;
+    int64_t recompute_every;
+    const tr_plan_key *keys; /* which plans the run needs */
+    size_t nkeys;
+    bool dry; /* only plan: nothing is allocated that grows with the model, nothing can be run */
+} tr_session_options;
+
+/* *Local*, but every rank must give the same precision and options (kernels that gather are collective
+ * when run). All memory is allocated here: running a plan allocates nothing. */
+tr_status tr_session_open(const tr_session_options *o, tr_session **out);
+void tr_session_close(tr_session *s);
+/* NULL when it was not asked for at open. */
+tr_plan *tr_session_plan(tr_session *s, bool train, int64_t batch);
+
+/* Where the loader writes (arena memory, stored layout: channels-last for 4-D inputs, the graph's
+ * activation type). Inputs of one plan stay put until it has run. */
+void *tr_plan_input(tr_plan *p, size_t input);
+const tr_tensor *tr_plan_input_tensor(const tr_plan *p, size_t input);
+void *tr_plan_target(tr_plan *p);
+const tr_tensor *tr_plan_target_tensor(const tr_plan *p);
+/* The model's output after a run (until the next one), activation type, stored layout. */
+const void *tr_plan_logits(const tr_plan *p);
+const tr_tensor *tr_plan_logits_tensor(const tr_plan *p);
+/* Direct access for tests: a tensor's bytes, only meaningful while it is live. */
+void *tr_plan_tensor(const tr_plan *p, int tensor);
+const tr_graph *tr_plan_graph(const tr_plan *p);
+int64_t tr_plan_batch(const tr_plan *p);
+
+/* Runs every step in order. *Collective* where the graph has collective points (synchronized
+ * batchnorm); otherwise Local. A batch of 0 that does not accumulate zeroes the gradients. */
+tr_status tr_plan_run(tr_plan *p, const tr_run *run);
+/* Per-op seconds of the next runs, summed, for the profile; NULL switches off. [ops of the graph] */
+void tr_plan_time_ops(tr_plan *p, double *seconds);
+
+/* What a session takes, by kind: planned, from the same arithmetic whether dry or not. */
+typedef struct {
+    size_t bytes[TR_MEM_KINDS];
+    size_t arena;        /* all of activations + workspace + I/O after packing in time */
+    size_t arena_floor;  /* the most that is live at one moment: no packing can be below it */
+} tr_memory_plan;
+void tr_session_memory(const tr_session *s, tr_memory_plan *out);
+
+/* One row a layer and op, for `trainer plan`. */
+typedef struct {
+    const char *layer, *op, *impl;
+    double flops, bytes; /* arithmetic, and operand bytes read and written */
+    tr_phase phase;
+} tr_plan_row;
+size_t tr_plan_rows(const tr_plan *p);
+tr_plan_row tr_plan_row_at(const tr_plan *p, size_t i);
+
+#endif
