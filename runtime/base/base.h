@@ -155,6 +155,9 @@ typedef struct {
 } tr_philox;
 tr_philox tr_philox_at(uint64_t seed, tr_rng_purpose purpose, uint32_t stream, uint64_t index,
                        uint32_t block);
+/* The same in two parts, for loops over one stream. */
+uint64_t tr_philox_key(uint64_t seed, tr_rng_purpose purpose, uint32_t stream);
+tr_philox tr_philox_block(uint64_t key, uint64_t index, uint32_t block);
 static inline float tr_uniform(uint32_t bits) /* [0,1), 24 bits */
 {
     return (float)(bits >> 8) * 0x1p-24f;

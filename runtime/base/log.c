@@ -1,0 +1,57 @@
+/* The log: one line a message, to stderr, with rank and host before what other ranks than 0 say. */
+#include "runtime/base/base.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+static struct {
+    int rank, size;
+    tr_log_level level;
+    char host[64];
+    void (*before)(void *);
+    void (*after)(void *);
+    void *guard;
+    pthread_mutex_t lock;
+} state = {.size = 1, .level = TR_LOG_INFO, .lock = PTHREAD_MUTEX_INITIALIZER};
+
+void tr_log_init(int rank, int size, tr_log_level level)
+{
+    state.rank = rank;
+    state.size = size;
+    state.level = level;
+    if (gethostname(state.host, sizeof state.host - 1) != 0) strcpy(state.host, "unknown host");
+}
+
+void tr_log_set_guard(void (*before)(void *), void (*after)(void *), void *ctx)
+{
+    pthread_mutex_lock(&state.lock);
+    state.before = before;
+    state.after = after;
+    state.guard = ctx;
+    pthread_mutex_unlock(&state.lock);
+}
+
+void tr_log(tr_log_level level, const char *fmt, ...)
+{
+    if (level > state.level || (state.rank > 0 && level > TR_LOG_WARN)) return;
+    static const char *const prefix[] = {"error: ", "warning: ", "", "debug: "};
+    char line[TR_ERROR_TEXT + 256];
+    int n = snprintf(line, sizeof line, "trainer: %s", prefix[level]);
+    if (state.rank > 0)
+        n += snprintf(line + n, sizeof line - (size_t)n, "rank %d (%s): ", state.rank, state.host);
+    va_list args;
+    va_start(args, fmt);
+    int m = vsnprintf(line + n, sizeof line - (size_t)n - 1, fmt, args);
+    va_end(args);
+    size_t length = (size_t)n + (m > 0 ? (size_t)m : 0);
+    if (length > sizeof line - 2) length = sizeof line - 2;
+    line[length++] = '\n';
+
+    pthread_mutex_lock(&state.lock);
+    if (state.before) state.before(state.guard);
+    fwrite(line, 1, length, stderr); /* one call, so that ranks' lines do not mix */
+    fflush(stderr);
+    if (state.after) state.after(state.guard);
+    pthread_mutex_unlock(&state.lock);
+}

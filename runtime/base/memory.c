@@ -1,0 +1,165 @@
+/* The one place that calls malloc: overflow-checked, zeroed, 64-byte aligned, counted by purpose.
+ *
+ * Each block carries a 64-byte header with its size and kind, so that a free needs neither.
+ * Counters are atomic: loader threads and the checkpoint writer allocate too. */
+#include "runtime/base/base.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+enum { ALIGN = 64, MAGIC = 0x54524d42 };
+
+typedef struct {
+    size_t nbytes;
+    uint32_t kind;
+    uint32_t magic;
+} header;
+
+static _Atomic int64_t held[TR_MEM_KINDS];
+static _Atomic int64_t peak[TR_MEM_KINDS];
+static _Atomic uint64_t calls;
+static _Atomic uint64_t fail_in;
+
+const char *tr_mem_kind_name(tr_mem_kind kind)
+{
+    static const char *const names[] = {
+#define X(name, text) text,
+        TR_MEMORY_TABLE(X)
+#undef X
+    };
+    return (unsigned)kind < TR_COUNT(names) ? names[kind] : "unknown";
+}
+
+void tr_mem_count(tr_mem_kind kind, int64_t nbytes)
+{
+    int64_t now = atomic_fetch_add(&held[kind], nbytes) + nbytes;
+    int64_t seen = atomic_load(&peak[kind]);
+    while (now > seen && !atomic_compare_exchange_weak(&peak[kind], &seen, now)) {
+    }
+}
+
+static bool must_fail(void)
+{
+    uint64_t n = atomic_load(&fail_in);
+    while (n > 0) {
+        if (atomic_compare_exchange_weak(&fail_in, &n, n - 1)) return n == 1;
+    }
+    return false;
+}
+
+void *tr_alloc(tr_mem_kind kind, size_t count, size_t size)
+{
+    size_t nbytes, total;
+    if (!tr_mul_size(count, size, &nbytes) || !tr_add_size(nbytes, 2 * ALIGN, &total)) {
+        TR_FAIL(TR_MEMORY, "%zu elements of %zu bytes for %s do not fit in memory", count, size,
+                tr_mem_kind_name(kind));
+        return NULL;
+    }
+    total = total / ALIGN * ALIGN;
+    atomic_fetch_add(&calls, 1);
+    char *block = must_fail() ? NULL : aligned_alloc(ALIGN, total);
+    if (!block) {
+        char text[32];
+        TR_FAIL(TR_MEMORY, "%s for %s could not be had",
+                tr_format_bytes((double)nbytes, text, sizeof text), tr_mem_kind_name(kind));
+        return NULL;
+    }
+    *(header *)block = (header){nbytes, (uint32_t)kind, MAGIC};
+    memset(block + ALIGN, 0, nbytes);
+    tr_mem_count(kind, (int64_t)nbytes);
+    return block + ALIGN;
+}
+
+void *tr_realloc(tr_mem_kind kind, void *p, size_t count, size_t size)
+{
+    void *q = tr_alloc(kind, count, size);
+    if (q && p) {
+        const header *h = (const header *)((char *)p - ALIGN);
+        size_t nbytes = count * size;
+        memcpy(q, p, h->nbytes < nbytes ? h->nbytes : nbytes);
+        tr_free(p);
+    }
+    return q;
+}
+
+void tr_free(void *p)
+{
+    if (!p) return;
+    header *h = (header *)((char *)p - ALIGN);
+    if (h->magic != MAGIC) abort(); /* not ours, or freed twice: a bug */
+    h->magic = 0;
+    tr_mem_count((tr_mem_kind)h->kind, -(int64_t)h->nbytes);
+    free(h);
+}
+
+char *tr_strdup(const char *s)
+{
+    size_t n = strlen(s) + 1;
+    char *copy = tr_alloc(TR_MEM_OTHER, n, 1);
+    if (copy) memcpy(copy, s, n);
+    return copy;
+}
+
+char *tr_sprintf(const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    int n = vsnprintf(NULL, 0, fmt, args);
+    va_end(args);
+    char *text = n < 0 ? NULL : tr_alloc(TR_MEM_OTHER, (size_t)n + 1, 1);
+    if (!text) return NULL;
+    va_start(args, fmt);
+    vsnprintf(text, (size_t)n + 1, fmt, args);
+    va_end(args);
+    return text;
+}
+
+size_t tr_mem_held(tr_mem_kind kind)
+{
+    int64_t n = atomic_load(&held[kind]);
+    return n > 0 ? (size_t)n : 0;
+}
+
+size_t tr_mem_peak(tr_mem_kind kind)
+{
+    return (size_t)atomic_load(&peak[kind]);
+}
+
+uint64_t tr_mem_calls(void)
+{
+    return atomic_load(&calls);
+}
+
+size_t tr_mem_peak_rss(void)
+{
+    struct rusage u;
+    return getrusage(RUSAGE_SELF, &u) == 0 ? (size_t)u.ru_maxrss * 1024 : 0;
+}
+
+size_t tr_mem_rss(void)
+{
+    FILE *f = fopen("/proc/self/statm", "r");
+    unsigned long size, resident = 0;
+    if (!f) return 0;
+    if (fscanf(f, "%lu %lu", &size, &resident) != 2) resident = 0;
+    fclose(f);
+    return (size_t)resident * (size_t)sysconf(_SC_PAGESIZE);
+}
+
+void tr_mem_fail_at(uint64_t n)
+{
+    atomic_store(&fail_in, n);
+}
+
+bool tr_mul_size(size_t a, size_t b, size_t *out)
+{
+    return !__builtin_mul_overflow(a, b, out);
+}
+
+bool tr_add_size(size_t a, size_t b, size_t *out)
+{
+    return !__builtin_add_overflow(a, b, out);
+}

@@ -1,0 +1,54 @@
+/* Status texts and the thread's error record. */
+#include "runtime/base/base.h"
+
+#include <string.h>
+
+static _Thread_local tr_error last = {TR_OK, "", "", 0};
+
+const char *tr_status_text(tr_status st)
+{
+    switch (st) {
+#define X(name, text, exit_code)                                                                   \
+    case TR_##name:                                                                                \
+        return text;
+        TR_STATUS_TABLE(X)
+#undef X
+    }
+    return "unknown status";
+}
+
+int tr_status_exit_code(tr_status st)
+{
+    switch (st) {
+#define X(name, text, exit_code)                                                                   \
+    case TR_##name:                                                                                \
+        return exit_code;
+        TR_STATUS_TABLE(X)
+#undef X
+    }
+    return 1;
+}
+
+tr_status tr_fail_at(const char *file, int line, tr_status st, const char *fmt, ...)
+{
+    char text[TR_ERROR_TEXT]; /* the arguments may point into the record */
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    memcpy(last.text, text, sizeof text);
+    last.status = st;
+    last.file = file;
+    last.line = line;
+    return st;
+}
+
+const tr_error *tr_last_error(void)
+{
+    return &last;
+}
+
+void tr_set_error(const tr_error *e)
+{
+    if (e != &last) last = *e;
+}
