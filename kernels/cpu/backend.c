@@ -1,0 +1,105 @@
+/* The CPU backend's entry: the context (threads, instruction set level, oneDNN's engine and stream)
+ * and the way from an op's name to the function that prepares it. */
+#include "kernels/cpu/internal.h"
+#include "kernels/cpu/onednn/onednn.h"
+
+#include <omp.h>
+#include <string.h>
+
+static const struct {
+    const char *op;
+    tr_cpu_prepare_fn *prepare;
+} table[] = {
+#define X(name, fn) {name, fn},
+    TR_CPU_OPS(X)
+#undef X
+};
+
+static tr_cpu_prepare_fn *find(const tr_op_def *def)
+{
+    const char *name = tr_op_def_name(def);
+    for (size_t i = 0; i < TR_COUNT(table); i++)
+        if (strcmp(table[i].op, name) == 0) return table[i].prepare;
+    return NULL;
+}
+
+int tr_cpu_isa(void)
+{
+    __builtin_cpu_init();
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        return TR_ISA_AVX512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return TR_ISA_AVX2;
+    return TR_ISA_BASE;
+}
+
+static void cpu_close(void *ctx)
+{
+    tr_cpu *cpu = ctx;
+    if (!cpu) return;
+    if (cpu->stream) dnnl_stream_destroy(cpu->stream);
+    if (cpu->engine) dnnl_engine_destroy(cpu->engine);
+    tr_free(cpu);
+}
+
+static tr_status cpu_open(const tr_backend_options *o, void **out)
+{
+    tr_status st = TR_OK;
+    tr_cpu *cpu = TR_NEW(TR_MEM_OTHER, tr_cpu);
+    TR_NEED(cpu, TR_MEMORY, "no memory for the CPU backend");
+    cpu->threads = o->threads > 0 ? o->threads : 1;
+    cpu->isa = tr_cpu_isa();
+    if (o->isa > 0 && o->isa < cpu->isa) cpu->isa = o->isa;
+    cpu->loops = tr_cpu_loops_at(cpu->isa);
+    omp_set_num_threads(cpu->threads);
+    TR_DNNL(dnnl_engine_create(&cpu->engine, dnnl_cpu, 0), "open its CPU engine");
+    TR_DNNL(dnnl_stream_create(&cpu->stream, cpu->engine, dnnl_stream_default_flags),
+            "open a stream");
+    cpu->bf16 = tr_dnnl_has_bf16(cpu);
+out:
+    if (st != TR_OK) {
+        cpu_close(cpu);
+        return st;
+    }
+    *out = cpu;
+    return TR_OK;
+}
+
+static const char *cpu_unsupported(void *ctx, const tr_op_def *def, tr_precision precision)
+{
+    const tr_cpu *cpu = ctx;
+    if (precision == TR_PRECISION_FP16) return "fp16 has no CPU kernels here: use precision bf16";
+    if (precision == TR_PRECISION_BF16 && !cpu->bf16)
+        return "this CPU has no bf16 kernels (they need AVX-512): use precision fp32";
+    return find(def) ? NULL : "no CPU kernel of this name";
+}
+
+static tr_status cpu_prepare(void *ctx, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    const char *why = cpu_unsupported(ctx, op->def, g->precision);
+    if (why)
+        return TR_FAIL(TR_UNSUPPORTED, "layer %s, op %s: %s", op->layer, tr_op_def_name(op->def),
+                       why);
+    return find(op->def)(ctx, g, op, out);
+}
+
+static void cpu_describe(void *ctx, char *buf, size_t size)
+{
+    const tr_cpu *cpu = ctx;
+    const dnnl_version_t *v = dnnl_version();
+    static const char *const levels[] = {"baseline", "baseline", "AVX2", "AVX-512"};
+    snprintf(buf, size, "%s%s, oneDNN %d.%d.%d, %d thread%s", levels[cpu->isa],
+             tr_dnnl_isa_extras(), v->major, v->minor, v->patch, cpu->threads,
+             cpu->threads == 1 ? "" : "s");
+}
+
+const tr_backend tr_cpu_backend = {
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .unsupported = cpu_unsupported,
+    .prepare = cpu_prepare,
+    .update = tr_cpu_update,
+    .sum_squares = tr_cpu_sum_squares,
+    .describe = cpu_describe,
+};
