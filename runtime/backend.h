@@ -55,6 +55,10 @@ struct tr_kernel {
     void (*pack)(tr_kernel *k); /* fills the packed copy from the bound master parameter; NULL: none */
     tr_status (*run)(tr_kernel *k, const tr_run *run);
     void (*close)(tr_kernel *k);
+    /* Optional (NULL: not supported). Local. From the next run on, input operand `operand` is read at
+     * `data` (64-byte aligned, same shape and layout), which the kernel must not write. Must not allocate:
+     * it is called between runs to read a batch where the loader prepared it. */
+    tr_status (*rebind)(tr_kernel *k, int operand, void *data);
 };
 
 /* Arguments of one optimizer sweep over a contiguous range of float32 arrays. */
