@@ -1,0 +1,104 @@
+/* The vector loops: plain C with `omp simd`, compiled once for each instruction set level and reached
+ * through one table a level. Single-threaded, no allocation, no state: kernels (ops/) cut the work
+ * into pieces, hand them to threads and merge what comes back.
+ *
+ * `t` is the type of the activations: TR_F32 or TR_BF16. Arithmetic is in float32 and rounds once on
+ * output; sums leave a loop in float64. In and out may be the same array, never shifted ones. NaN and
+ * infinities go through every loop as IEEE says.
+ *
+ * Normalization, over `rows` rows of C contiguous channels:
+ *  bn_stats       mean[C] and M2[C] (sum of squared deviations) of the rows
+ *  bn_apply       y = act(x * scale[c] + shift[c] + residual), residual NULL = none
+ *  bn_grad_stats  d = dy + dy2 where y > 0, else 0 (dy2, y NULL = not there); writes d to dz unless
+ *                 NULL; sum_d[C] = sum d, sum_dx[C] = sum d * (x - mean[c])
+ *  bn_grad_input  dx = a[c] * dz + b[c] * x + c0[c]
+ *  ln_apply       layernorm of rows of D; stats[2 * rows] = mean, 1/sqrt(var + eps)
+ *  ln_grad_input  dx of rows of D
+ *  ln_grad_param  dw[D] += sum dy * xhat, db[D] += sum dy; float64
+ *  column_sums    sums[C] (+)= sum over rows of x, rows `stride` elements apart
+ *
+ * Elementwise, over n elements:
+ *  act, act_grad  of tr_act; `saved` is y for relu, sigmoid and tanh and x for gelu and silu
+ *  add            y = act(in[0] + ... + in[count - 1])
+ *  dropout        one sample's elements, of which x[0] is element `first` (a multiple of 4)
+ *  cast_bf16, cast_f32
+ *
+ * Rows of D: softmax, softmax_grad; transpose of a rows x cols matrix of 2- or 4-byte elements.
+ *
+ * Losses: mse and bce return the sum over n elements and write dy = scale * gradient unless dy is NULL;
+ * xent does one row.
+ *
+ * Parameters: update is one optimizer step of elements [begin, end) in one pass over memory;
+ * sum_squares is in float32 a block, or in float64 where that would lose something. */
+#ifndef TR_CPU_LOOPS_H
+#define TR_CPU_LOOPS_H
+
+#include "kernels/cpu/cpu.h"
+
+/* What one row of cross entropy brings. */
+typedef struct tr_xent {
+    double loss;
+    int64_t rank;    /* logits before the true class: 0 = correct; equal ones go by index */
+    int64_t argmax;  /* first of the largest; 0 when all are NaN */
+    bool finite;     /* no NaN and no +inf among the logits: else neither right nor wrong */
+} tr_xent;
+
+/* return type, name, arguments. One line a loop. */
+#define TR_CPU_LOOPS(X)                                                                            \
+    X(void, bn_stats, (tr_dtype t, const void *x, size_t rows, size_t C, double *mean, double *m2)) \
+    X(void, bn_apply,                                                                              \
+      (tr_dtype t, tr_act act, const void *x, const void *residual, const float *scale,            \
+       const float *shift, void *y, size_t rows, size_t C))                                        \
+    X(void, bn_grad_stats,                                                                         \
+      (tr_dtype t, const void *dy, const void *dy2, const void *y, const void *x,                  \
+       const float *mean, void *dz, size_t rows, size_t C, double *sum_d, double *sum_dx))         \
+    X(void, bn_grad_input,                                                                         \
+      (tr_dtype t, const void *dz, const void *x, const float *a, const float *b, const float *c0, \
+       void *dx, size_t rows, size_t C))                                                           \
+    X(void, ln_apply,                                                                              \
+      (tr_dtype t, const void *x, const float *weight, const float *bias, double eps, void *y,     \
+       float *stats, size_t rows, size_t D))                                                       \
+    X(void, ln_grad_input,                                                                         \
+      (tr_dtype t, const void *dy, const void *x, const float *weight, const float *stats,         \
+       void *dx, size_t rows, size_t D))                                                           \
+    X(void, ln_grad_param,                                                                         \
+      (tr_dtype t, const void *dy, const void *x, const float *stats, size_t rows, size_t D,       \
+       double *dw, double *db))                                                                    \
+    X(void, column_sums,                                                                           \
+      (tr_dtype t, const void *x, size_t rows, size_t C, size_t stride, float *sums, bool accumulate)) \
+    X(void, act, (tr_dtype t, tr_act act, const void *x, void *y, size_t n))                       \
+    X(void, act_grad,                                                                              \
+      (tr_dtype t, tr_act act, const void *dy, const void *saved, void *dx, size_t n))             \
+    X(void, add, (tr_dtype t, tr_act act, int count, const void *const *in, void *y, size_t n))    \
+    X(void, dropout,                                                                               \
+      (tr_dtype t, const void *x, void *y, size_t n, uint64_t key, uint64_t sample, size_t first,  \
+       float p, float scale))                                                                      \
+    X(void, cast_bf16, (tr_bf16 *dst, const float *src, size_t n))                                 \
+    X(void, cast_f32, (float *dst, const tr_bf16 *src, size_t n))                                  \
+    X(void, softmax, (tr_dtype t, const void *x, void *y, size_t rows, size_t D))                  \
+    X(void, softmax_grad,                                                                          \
+      (tr_dtype t, const void *dy, const void *y, void *dx, size_t rows, size_t D))                \
+    X(void, transpose, (size_t size, const void *x, void *y, size_t rows, size_t cols))            \
+    X(double, mse,                                                                                 \
+      (tr_dtype t, const void *y, const float *target, void *dy, size_t n, float scale))           \
+    X(double, bce,                                                                                 \
+      (tr_dtype t, const void *y, const float *target, void *dy, size_t n, float scale,            \
+       size_t *correct))                                                                           \
+    X(tr_xent, xent,                                                                               \
+      (tr_dtype t, const void *logits, size_t classes, size_t label, double smoothing,             \
+       const double *weights, void *dlogits, float scale))                                         \
+    X(void, update, (const tr_update *u, size_t begin, size_t end))                                \
+    X(double, sum_squares, (const float *g, size_t n))
+
+typedef struct tr_cpu_loops {
+    const char *name; /* "base", "avx2", "avx512" */
+#define X(type, name, args) type (*name) args;
+    TR_CPU_LOOPS(X)
+#undef X
+} tr_cpu_loops;
+
+/* The table of a level (tr_cpu_isa_level); the nearest lower one where the build lacks it. The caller
+ * has seen to it that the CPU has the level (tr_cpu_isa). */
+const tr_cpu_loops *tr_cpu_loops_at(int isa);
+
+#endif
