@@ -64,12 +64,12 @@ struct tr_kernel {
 /* Arguments of one optimizer sweep over a contiguous range of float32 arrays. */
 typedef struct tr_update {
     int kind;     /* tr_optimizer_kind */
-    float lr, beta1, beta2, eps, momentum;
+    double lr, beta1, beta2, eps, momentum;
     bool nesterov;
-    float decay;       /* decoupled weight decay of this range (lr not yet multiplied in); SGD: L2 as PyTorch's */
-    float grad_scale;  /* 1 / (loss scale * total weight) * clip factor: multiplies every gradient */
+    double decay;      /* decoupled weight decay of this range (lr not yet multiplied in); SGD: L2 as PyTorch's */
+    double grad_scale; /* 1 / (loss scale * total weight) * clip factor: multiplies every gradient */
     int64_t t;         /* update number, from 1: bias correction */
-    float ema_decay;   /* with ema != NULL: ema = d * ema + (1 - d) * w */
+    double ema_decay;  /* with ema != NULL: ema = d * ema + (1 - d) * w */
     float *w;
     const float *g;
     float *m, *v;      /* moments the optimizer has; else NULL */
