@@ -44,8 +44,8 @@ void *tr_plan_input(tr_plan *p, size_t input);
 const tr_tensor *tr_plan_input_tensor(const tr_plan *p, size_t input);
 void *tr_plan_target(tr_plan *p);
 const tr_tensor *tr_plan_target_tensor(const tr_plan *p);
-/* Reads the next runs' input or target at `data` (stored layout and type of the tensor above, 64-byte
- * aligned, in place until the run is over) instead of arena memory. Copies it there when some kernel that
+/* Reads the next run's input or target at `data` (stored layout and type of the tensor above, 64-byte
+ * aligned, in place until the run is over) instead of arena memory; called before every run. Copies it there when some kernel that
  * reads it cannot be pointed elsewhere or writes over it. tr_plan_input and tr_plan_target undo it. */
 void tr_plan_set_input(tr_plan *p, size_t input, const void *data);
 void tr_plan_set_target(tr_plan *p, const void *data);

@@ -1,0 +1,114 @@
+/* What callers see of a plan: inputs, target, output, single tensors, and a row an op for reports.
+ */
+#include "runtime/plan/internal.h"
+
+#include <string.h>
+
+static bool point(tr_slot *slot, void *data)
+{
+    for (size_t i = 0; i < slot->nreaders; i++)
+        if (slot->readers[i].kernel->rebind(slot->readers[i].kernel, slot->readers[i].operand,
+                                            data) != TR_OK)
+            return false;
+    slot->current = data;
+    return true;
+}
+
+/* Back to the arena: where the readers started, so this cannot be refused but by a broken kernel.
+ */
+static void *in_arena(tr_slot *slot)
+{
+    if (slot->current != slot->arena) point(slot, slot->arena);
+    return slot->arena;
+}
+
+static void set(tr_slot *slot, const void *data)
+{
+    if (slot->root < 0 || slot->nbytes == 0 || !slot->arena || slot->current == data) return;
+    if (slot->movable) {
+        if (point(slot, (void *)data)) return;
+        point(slot, slot->arena); /* a refusal half way: some readers had moved already */
+        slot->movable = false;
+    }
+    memcpy(slot->arena, data, slot->nbytes);
+}
+
+void *tr_plan_input(tr_plan *p, size_t input)
+{
+    return in_arena(&p->slots[input]);
+}
+
+const tr_tensor *tr_plan_input_tensor(const tr_plan *p, size_t input)
+{
+    return &p->graph->tensors[p->graph->inputs[input]];
+}
+
+void *tr_plan_target(tr_plan *p)
+{
+    return in_arena(&p->slots[TR_MAX_IN]);
+}
+
+const tr_tensor *tr_plan_target_tensor(const tr_plan *p)
+{
+    return p->graph->target < 0 ? NULL : &p->graph->tensors[p->graph->target];
+}
+
+void tr_plan_set_input(tr_plan *p, size_t input, const void *data)
+{
+    set(&p->slots[input], data);
+}
+
+void tr_plan_set_target(tr_plan *p, const void *data)
+{
+    set(&p->slots[TR_MAX_IN], data);
+}
+
+const void *tr_plan_logits(const tr_plan *p)
+{
+    return tr_plan_tensor(p, p->graph->logits);
+}
+
+const tr_tensor *tr_plan_logits_tensor(const tr_plan *p)
+{
+    return &p->graph->tensors[p->graph->logits];
+}
+
+void *tr_plan_tensor(const tr_plan *p, int tensor)
+{
+    if (tensor < 0 || p->session->o.dry) return NULL;
+    const int root = tr_alias_root(p->graph, tensor);
+    for (size_t i = 0; i < TR_COUNT(p->slots); i++)
+        if (p->slots[i].arena && p->slots[i].root == root) return p->slots[i].current;
+    return tr_plan_address(p, tensor);
+}
+
+const tr_graph *tr_plan_graph(const tr_plan *p)
+{
+    return p->graph;
+}
+
+int64_t tr_plan_batch(const tr_plan *p)
+{
+    return p->graph->batch;
+}
+
+size_t tr_plan_rows(const tr_plan *p)
+{
+    return p->graph->nops;
+}
+
+tr_plan_row tr_plan_row_at(const tr_plan *p, size_t i)
+{
+    const tr_graph *g = p->graph;
+    const tr_op *op = &g->ops[i];
+    const tr_kernel *k = p->kernels[i];
+    tr_plan_row row = {.layer = op->layer, .op = tr_op_name(op), .phase = op->phase};
+    row.impl = !k ? "-" : k->impl ? k->impl : "view";
+    if (!k || !k->run) return row; /* views and what an empty share leaves out move nothing */
+    row.flops = tr_op_flops(g, op);
+    for (int j = 0; j < op->nin; j++)
+        if (op->in[j] >= 0) row.bytes += (double)g->tensors[op->in[j]].nbytes;
+    for (int j = 0; j < op->nout; j++)
+        if (op->out[j] >= 0) row.bytes += (double)g->tensors[op->out[j]].nbytes;
+    return row;
+}

@@ -1,0 +1,122 @@
+/* What the planner's files share: lifetimes, packed copies, plans and the session, and the seam
+ * that opens a session from graphs made elsewhere (tests build theirs by hand). */
+#ifndef TR_PLAN_INTERNAL_H
+#define TR_PLAN_INTERNAL_H
+
+#include "runtime/plan/plan.h"
+
+#define TR_ARENA_ALIGN 64
+
+/* ---- liveness.c ------------------------------------------------------------------------------ */
+
+/* One tensor's time in the arena: ops first..last inclusive, -1 being "before the run". Only roots
+ * (of their alias group) that lie in the arena have one; `nbytes` is that of the group's largest
+ * member, rounded up to the alignment. */
+typedef struct {
+    bool arena;  /* this entry takes part in packing */
+    bool zeroed; /* read, but no op of an empty share writes it: zero at the start of each run */
+    int first, last;
+    size_t nbytes, offset;
+} tr_live;
+
+int tr_alias_root(const tr_graph *g, int tensor);
+/* True when the op does anything for an empty share: it takes part in a collective or moves a
+ * state. */
+bool tr_op_runs_empty(const tr_graph *g, const tr_op *op);
+/* live: [ntensors]. skip: [nops], ops that are not run. TR_INTERNAL when an op reads what none
+ * wrote. */
+tr_status tr_liveness(const tr_graph *g, const bool *skip, tr_live *live);
+
+/* ---- arena.c --------------------------------------------------------------------------------- */
+
+/* Gives every entry with `arena` set an offset, and *nbytes the region they need. */
+tr_status tr_arena_pack(tr_live *live, size_t n, size_t *nbytes);
+/* The most bytes live at one op, with that op's scratch where `scratch` [nops] is given. */
+size_t tr_arena_floor(const tr_live *live, size_t n, const size_t *scratch, size_t nops);
+
+/* ---- The session ------------------------------------------------------------------------------
+ */
+
+/* A parameter in a kernel's own layout. Kernels of any plan with equal (param, format) share it. */
+typedef struct {
+    int param;
+    size_t nbytes, format_size;
+    const void *format; /* of the kernel that asked first; kernels live as long as the session */
+    void *data;
+    uint64_t version; /* of the parameters it was made from; 0: none yet */
+} tr_packed;
+
+typedef struct {
+    tr_kernel *kernel;
+    int op;
+    int packed; /* index into the session's copies, or -1 */
+    int bucket; /* last bucket that is final after this step, or -1 */
+} tr_step;
+
+/* A kernel's operand that reads an input or the target. */
+typedef struct {
+    tr_kernel *kernel;
+    int operand;
+} tr_reader;
+
+/* An input or the target: where it lies, and who reads it. */
+typedef struct {
+    int root;      /* tensor, or -1 when the graph has none */
+    bool movable;  /* every reader can be pointed elsewhere, and none writes it */
+    void *arena;   /* its place in the arena; NULL in a dry session */
+    void *current; /* where the readers read now */
+    size_t nbytes, nreaders;
+    tr_reader *readers;
+} tr_slot;
+
+typedef struct {
+    size_t begin, end; /* elements of the gradient space */
+} tr_zero_range;
+
+struct tr_plan {
+    tr_session *session;
+    tr_graph *graph;
+    tr_live *live;       /* [ntensors] */
+    bool *skip;          /* [nops] */
+    tr_kernel **kernels; /* [nops]; NULL where skipped */
+    int *packed;         /* [nops]: as in tr_step */
+    size_t nsteps;
+    tr_step *steps;
+    size_t nzero;
+    tr_zero_range *zero; /* gradients that no op of a training plan writes */
+    bool writes_grads;
+    size_t tensors_bytes, io_bytes, workspace, floor;
+    tr_slot slots[TR_MAX_IN + 1]; /* the target is the last */
+    double *seconds;
+};
+
+struct tr_session {
+    tr_session_options o; /* keys are not kept */
+    bool owns_graphs;
+    size_t nplans;
+    tr_plan *plans;
+    size_t npacked, cap_packed;
+    tr_packed *packed;
+    uint64_t version; /* of the parameters: counts updates */
+    unsigned char *arena, *workspace;
+    tr_memory_plan memory;
+};
+
+/* Opens a session on graphs that are already there. `owns`: they are closed with the session, and
+ * also when opening fails. o->keys is ignored. */
+tr_status tr_session_open_graphs(const tr_session_options *o, tr_graph *const *graphs, size_t n,
+                                 bool owns, tr_session **out);
+
+/* ---- prepare.c --------------------------------------------------------------------------------
+ */
+
+/* Liveness, kernels, packed copies and offsets of one plan: everything that needs no memory yet. */
+tr_status tr_plan_prepare(tr_session *s, tr_plan *p, tr_graph *g);
+/* Addresses: binds every kernel and lays out the flat list of steps. */
+tr_status tr_plan_bind(tr_session *s, tr_plan *p);
+void tr_plan_close(tr_plan *p, bool close_graph);
+/* A tensor's address: arena, flat parameter, gradient or state space. NULL for -1 and in a dry
+ * session. */
+void *tr_plan_address(const tr_plan *p, int tensor);
+
+#endif

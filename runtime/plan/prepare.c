@@ -1,0 +1,253 @@
+/* Makes one plan. First what needs no memory: which ops run, their kernels, the packed copies these
+ * ask for, lifetimes and offsets, the gradients to zero. Then, when the session has its memory:
+ * addresses, and the flat list of steps that the executor walks. */
+#include "runtime/plan/internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static const char *precision_name(tr_precision p)
+{
+    return p == TR_PRECISION_FP32 ? "fp32" : p == TR_PRECISION_BF16 ? "bf16" : "fp16";
+}
+
+static size_t param_end(const tr_param *p)
+{
+    return p->offset + tr_align_up(p->count, 16);
+}
+
+static bool same_copy(const tr_packed *a, const tr_kernel *k)
+{
+    return a->param == k->packed_param && a->nbytes == k->packed &&
+           a->format_size == k->packed_format_size &&
+           (a->format_size == 0 || memcmp(a->format, k->packed_format, a->format_size) == 0);
+}
+
+static tr_status find_packed(tr_session *s, const tr_kernel *k, int *index)
+{
+    *index = -1;
+    if (k->packed == 0) return TR_OK;
+    if (!k->pack || k->packed_param < 0 || (size_t)k->packed_param >= s->o.model->nparams)
+        return TR_FAIL(TR_INTERNAL, "kernel %s asks for a packed copy that it cannot make",
+                       k->impl);
+    for (size_t i = 0; i < s->npacked; i++) {
+        if (!same_copy(&s->packed[i], k)) continue;
+        *index = (int)i;
+        return TR_OK;
+    }
+    if (s->npacked == s->cap_packed) {
+        const size_t cap = s->cap_packed ? 2 * s->cap_packed : 16;
+        tr_packed *grown = tr_realloc(TR_MEM_OTHER, s->packed, cap, sizeof *grown);
+        if (!grown) return TR_MEMORY;
+        s->packed = grown;
+        s->cap_packed = cap;
+    }
+    *index = (int)s->npacked;
+    s->packed[s->npacked++] = (tr_packed){.param = k->packed_param,
+                                          .nbytes = k->packed,
+                                          .format = k->packed_format,
+                                          .format_size = k->packed_format_size};
+    return TR_OK;
+}
+
+/* The failing kernel's own text, with its place before it. */
+static tr_status prepare_failed(const tr_op *op, tr_status st)
+{
+    char text[TR_ERROR_TEXT];
+    memcpy(text, tr_last_error()->text, sizeof text);
+    return TR_FAIL(st, "layer %s: op %s: %s", op->layer, tr_op_name(op), text);
+}
+
+static tr_status prepare_kernels(tr_session *s, tr_plan *p)
+{
+    const tr_graph *g = p->graph;
+    const tr_backend *b = s->o.backend;
+    for (size_t i = 0; i < g->nops; i++) {
+        const tr_op *op = &g->ops[i];
+        p->packed[i] = -1;
+        if (p->skip[i]) continue;
+        const char *why = b->unsupported(s->o.backend_ctx, op->def, g->precision);
+        if (why)
+            return TR_FAIL(TR_UNSUPPORTED, "layer %s: op %s has no %s kernel for %s: %s", op->layer,
+                           tr_op_name(op), b->name, precision_name(g->precision), why);
+        tr_status st = b->prepare(s->o.backend_ctx, g, op, &p->kernels[i]);
+        if (st != TR_OK) return prepare_failed(op, st);
+        st = find_packed(s, p->kernels[i], &p->packed[i]);
+        if (st != TR_OK) return prepare_failed(op, st);
+        if (p->kernels[i]->workspace > p->workspace) p->workspace = p->kernels[i]->workspace;
+    }
+    return TR_OK;
+}
+
+static int by_begin(const void *a, const void *b)
+{
+    const tr_zero_range *x = a, *y = b;
+    return x->begin < y->begin ? -1 : x->begin > y->begin;
+}
+
+/* Parameters whose gradient no op of the plan writes: all of them for an empty share. */
+static tr_status find_unwritten(tr_plan *p)
+{
+    const tr_graph *g = p->graph;
+    const tr_model *m = p->session->o.model;
+    tr_status st = TR_OK;
+    bool *written = tr_alloc(TR_MEM_OTHER, m->nparams, sizeof *written);
+    p->zero = tr_alloc(TR_MEM_OTHER, m->nparams, sizeof *p->zero);
+    if (!written || !p->zero) {
+        st = TR_MEMORY;
+        goto out;
+    }
+    for (size_t i = 0; i < g->nops; i++)
+        for (int j = 0; !p->skip[i] && j < g->ops[i].nout; j++) {
+            const int id = g->ops[i].out[j];
+            if (id < 0 || g->tensors[id].role != TR_ROLE_GRAD) continue;
+            written[g->tensors[id].index] = true;
+            p->writes_grads = true;
+        }
+    size_t n = 0;
+    for (size_t r = 0; r < m->nparams; r++)
+        if (!written[r])
+            p->zero[n++] = (tr_zero_range){m->params[r].offset, param_end(&m->params[r])};
+    qsort(p->zero, n, sizeof *p->zero, by_begin);
+    for (size_t i = 0; i < n; i++) {
+        if (p->nzero > 0 && p->zero[p->nzero - 1].end == p->zero[i].begin)
+            p->zero[p->nzero - 1].end = p->zero[i].end;
+        else
+            p->zero[p->nzero++] = p->zero[i];
+    }
+out:
+    tr_free(written);
+    return st;
+}
+
+static size_t slot_bytes(const tr_plan *p, int tensor)
+{
+    if (tensor < 0) return 0;
+    const tr_live *l = &p->live[tr_alias_root(p->graph, tensor)];
+    return l->arena ? l->nbytes : 0;
+}
+
+tr_status tr_plan_prepare(tr_session *s, tr_plan *p, tr_graph *g)
+{
+    tr_status st = TR_OK;
+    size_t *scratch = tr_alloc(TR_MEM_OTHER, g->nops, sizeof *scratch);
+    p->session = s;
+    p->graph = g;
+    p->live = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *p->live);
+    p->skip = tr_alloc(TR_MEM_OTHER, g->nops, sizeof *p->skip);
+    p->kernels = tr_alloc(TR_MEM_OTHER, g->nops, sizeof(tr_kernel *));
+    p->packed = tr_alloc(TR_MEM_OTHER, g->nops, sizeof *p->packed);
+    p->steps = tr_alloc(TR_MEM_OTHER, g->nops, sizeof *p->steps);
+    if (!scratch || !p->live || !p->skip || !p->kernels || !p->packed || !p->steps) {
+        st = TR_MEMORY;
+        goto out;
+    }
+    for (size_t i = 0; i < g->nops; i++)
+        p->skip[i] = g->batch == 0 && !tr_op_runs_empty(g, &g->ops[i]);
+    TR_TRY(prepare_kernels(s, p));
+    TR_TRY(tr_liveness(g, p->skip, p->live));
+    TR_TRY(tr_arena_pack(p->live, g->ntensors, &p->tensors_bytes));
+    for (size_t i = 0; i < g->nops; i++)
+        if (p->kernels[i]) scratch[i] = tr_align_up(p->kernels[i]->workspace, TR_ARENA_ALIGN);
+    p->floor = tr_arena_floor(p->live, g->ntensors, scratch, g->nops);
+    for (size_t i = 0; i < s->o.model->ninputs; i++) p->io_bytes += slot_bytes(p, g->inputs[i]);
+    p->io_bytes += slot_bytes(p, g->target);
+    if (g->train) TR_TRY(find_unwritten(p));
+out:
+    tr_free(scratch);
+    return st;
+}
+
+void *tr_plan_address(const tr_plan *p, int tensor)
+{
+    if (tensor < 0 || p->session->o.dry) return NULL;
+    const tr_session_options *o = &p->session->o;
+    const tr_tensor *t = &p->graph->tensors[tr_alias_root(p->graph, tensor)];
+    switch (t->role) {
+    case TR_ROLE_PARAM:
+        return o->weights + o->model->params[t->index].offset;
+    case TR_ROLE_GRAD:
+        return o->grads + o->model->params[t->index].offset;
+    case TR_ROLE_STATE:
+        return o->states + o->model->states[t->index].offset;
+    default:
+        return p->session->arena + p->live[t->id].offset;
+    }
+}
+
+/* Notes where the slot lies and who reads it. A writer, or a reader without `rebind`, pins it. */
+static tr_status find_readers(tr_plan *p, tr_slot *slot, int tensor)
+{
+    const tr_graph *g = p->graph;
+    slot->root = tensor < 0 ? -1 : tr_alias_root(g, tensor);
+    if (tensor < 0) return TR_OK;
+    slot->nbytes = g->tensors[tensor].nbytes;
+    slot->arena = slot->current = tr_plan_address(p, tensor);
+    slot->movable = true;
+    for (int pass = 0; pass < 2; pass++) {
+        size_t n = 0;
+        for (size_t i = 0; i < g->nops; i++) {
+            const tr_op *op = &g->ops[i];
+            tr_kernel *k = p->kernels[i];
+            if (!k || !k->run) continue;
+            for (int j = 0; j < op->nout; j++)
+                if (op->out[j] >= 0 && tr_alias_root(g, op->out[j]) == slot->root)
+                    slot->movable = false;
+            for (int j = 0; j < op->nin; j++) {
+                if (op->in[j] < 0 || tr_alias_root(g, op->in[j]) != slot->root) continue;
+                if (!k->rebind) slot->movable = false;
+                if (pass == 1) slot->readers[n] = (tr_reader){k, j};
+                n++;
+            }
+        }
+        if (pass == 1) break;
+        slot->nreaders = n;
+        slot->readers = tr_alloc(TR_MEM_OTHER, n, sizeof *slot->readers);
+        if (!slot->readers) return TR_MEMORY;
+    }
+    return TR_OK;
+}
+
+tr_status tr_plan_bind(tr_session *s, tr_plan *p)
+{
+    const tr_graph *g = p->graph;
+    for (size_t i = 0; i < g->nops; i++) {
+        const tr_op *op = &g->ops[i];
+        tr_kernel *k = p->kernels[i];
+        if (k && k->run) {
+            tr_binding b = {.workspace = k->workspace > 0 ? s->workspace : NULL,
+                            .packed = p->packed[i] >= 0 ? s->packed[p->packed[i]].data : NULL};
+            for (int j = 0; j < op->nin; j++) b.in[j] = tr_plan_address(p, op->in[j]);
+            for (int j = 0; j < op->nout; j++) b.out[j] = tr_plan_address(p, op->out[j]);
+            const tr_status st = k->bind ? k->bind(k, &b) : TR_OK;
+            if (st != TR_OK) return prepare_failed(op, st);
+        } else if (op->bucket_ready < 0) {
+            continue;
+        }
+        /* A view or a skipped op moves no bytes, but may still complete a bucket. */
+        p->steps[p->nsteps++] = (tr_step){.kernel = k && k->run ? k : NULL,
+                                          .op = (int)i,
+                                          .packed = p->packed[i],
+                                          .bucket = op->bucket_ready};
+    }
+    for (size_t i = 0; i < s->o.model->ninputs; i++) {
+        const tr_status st = find_readers(p, &p->slots[i], g->inputs[i]);
+        if (st != TR_OK) return st;
+    }
+    return find_readers(p, &p->slots[TR_MAX_IN], g->target);
+}
+
+void tr_plan_close(tr_plan *p, bool close_graph)
+{
+    if (p->graph && p->kernels)
+        for (size_t i = 0; i < p->graph->nops; i++)
+            if (p->kernels[i]) p->kernels[i]->close(p->kernels[i]);
+    for (size_t i = 0; i < TR_COUNT(p->slots); i++) tr_free(p->slots[i].readers);
+    tr_free(p->live);
+    tr_free(p->skip);
+    tr_free(p->kernels);
+    tr_free(p->packed);
+    tr_free(p->steps);
+    tr_free(p->zero);
+    if (close_graph) tr_graph_close(p->graph);
+}

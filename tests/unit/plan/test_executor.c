@@ -1,0 +1,303 @@
+/* Running: bucket marks, empty shares, accumulation, inputs read in place, no allocation. */
+#include <stdarg.h>
+#include <stddef.h>
+#include "fake.h"
+
+typedef struct {
+    int marks[16], at[16], nmarks, polls;
+    const fake_ctx *ctx;
+} recorder;
+
+static void on_bucket(void *ctx, int bucket)
+{
+    recorder *r = ctx;
+    r->at[r->nmarks] = r->ctx->runs;
+    r->marks[r->nmarks++] = bucket;
+}
+
+static void on_poll(void *ctx)
+{
+    ((recorder *)ctx)->polls++;
+}
+
+typedef struct {
+    fake_model m;
+    fake_ctx ctx;
+    fake_graph f;
+    tr_session *s;
+    tr_plan *p;
+    recorder r;
+    tr_hooks hooks;
+    double tally[TR_TALLY];
+} world;
+
+static void start(world *w)
+{
+    memset(w, 0, sizeof *w);
+    fake_model_init(&w->m);
+    w->r.ctx = &w->ctx;
+    w->hooks = (tr_hooks){.ctx = &w->r, .size = 1, .bucket_ready = on_bucket, .poll = on_poll};
+}
+
+static void open_world(world *w)
+{
+    const tr_session_options o = fake_options(&w->m, &w->ctx);
+    tr_graph *graphs[] = {&w->f.g};
+    assert_int_equal(tr_session_open_graphs(&o, graphs, 1, false, &w->s), TR_OK);
+    w->p = tr_session_plan(w->s, w->f.g.train, w->f.g.batch);
+}
+
+static void run(world *w, bool accumulate, bool last)
+{
+    memset(&w->r, 0, sizeof w->r);
+    w->r.ctx = &w->ctx;
+    w->ctx.runs = 0;
+    memset(w->tally, 0, sizeof w->tally);
+    const tr_run r = {
+        .tally = w->tally, .accumulate = accumulate, .last = last, .hooks = &w->hooks};
+    assert_int_equal(tr_plan_run(w->p, &r), TR_OK);
+}
+
+static void fill(float *v, size_t n, float start)
+{
+    for (size_t i = 0; i < n; i++) v[i] = start + (float)i / 4;
+}
+
+static void buckets_are_marked_on_the_last_micro_batch_only(void **state)
+{
+    (void)state;
+    static world w;
+    start(&w);
+    fake_mlp(&w.f, &w.m, 4, true);
+    open_world(&w);
+    run(&w, false, false);
+    assert_int_equal(w.r.nmarks, 0);
+    assert_int_equal(w.r.polls, 8); /* nine ops, one of them a view */
+    run(&w, true, true);
+    assert_int_equal(w.r.nmarks, 2);
+    assert_int_equal(w.r.marks[0], 0);
+    assert_int_equal(w.r.at[0], 5); /* right after the op that completes it */
+    assert_int_equal(w.r.marks[1], 1);
+    assert_int_equal(w.r.at[1], 8);
+    tr_session_close(w.s);
+}
+
+static void a_forgotten_bucket_is_marked_at_the_end(void **state)
+{
+    (void)state;
+    static world w;
+    start(&w);
+    fake_mlp(&w.f, &w.m, 4, true);
+    w.f.ops[8].bucket_ready = -1;
+    open_world(&w);
+    run(&w, false, true);
+    assert_int_equal(w.r.nmarks, 2);
+    assert_int_equal(w.r.marks[1], 1);
+    tr_session_close(w.s);
+}
+
+static void a_view_can_complete_a_bucket(void **state)
+{
+    (void)state;
+    static world w;
+    start(&w);
+    fake_mlp(&w.f, &w.m, 4, true);
+    w.f.ops[0].bucket_ready = 0;
+    open_world(&w);
+    run(&w, false, true);
+    assert_int_equal(w.r.nmarks, 2);
+    assert_int_equal(w.r.at[0], 0);
+    tr_session_close(w.s);
+}
+
+static void evaluation_marks_nothing(void **state)
+{
+    (void)state;
+    static world w;
+    start(&w);
+    fake_mlp(&w.f, &w.m, 4, false);
+    fill(w.m.grads, 112, 1);
+    open_world(&w);
+    run(&w, false, true);
+    assert_int_equal(w.r.nmarks, 0);
+    assert_true(w.m.grads[0] == 1); /* and leaves gradients alone */
+    tr_session_close(w.s);
+}
+
+/* An empty share: statistics of no samples go into the merge, gradients are zero, all is ready. */
+static void an_empty_share_takes_part(void **state)
+{
+    (void)state;
+    static world w;
+    start(&w);
+    fake_start(&w.f, &w.m.m, 0, true);
+    const int x = fake_tensor(&w.f, TR_ROLE_INPUT, 0, 0, IN, -1);
+    const int stats = fake_tensor(&w.f, TR_ROLE_SAVED, 0, 1, 7, -1);
+    const int merged = fake_tensor(&w.f, TR_ROLE_SAVED, 0, 1, 7, -1);
+    w.f.g.inputs[0] = x;
+    fake_op(&w.f, "batchnorm.stats", x, NONE, stats);
+    fake_op(&w.f, "batchnorm.merge", stats, NONE, merged);
+    open_world(&w);
+    for (int i = 0; i < 2; i++) {
+        float *s = tr_plan_tensor(w.p, stats), *m = tr_plan_tensor(w.p, merged);
+        fill(s, 7, 3);
+        fill(m, 7, 3);
+        fill(w.m.grads, 112, 1);
+        run(&w, false, true);
+        assert_int_equal(w.ctx.runs, 1);
+        for (int j = 0; j < 7; j++) assert_true(m[j] == 0);
+        for (int j = 0; j < 112; j++) assert_true(w.m.grads[j] == 0);
+        assert_int_equal(w.r.nmarks, 1);
+        assert_int_equal(w.r.marks[0], 1);
+        assert_int_equal(w.r.at[0], 0); /* before the merge: nothing more will be added */
+    }
+    fill(w.m.grads, 112, 1);
+    run(&w, true, true);
+    assert_true(w.m.grads[4] == 2);
+    tr_session_close(w.s);
+}
+
+static void gradients_nobody_writes_are_zeroed(void **state)
+{
+    (void)state;
+    static world w;
+    start(&w);
+    fake_mlp(&w.f, &w.m, 4, true);
+    w.f.g.nops = 6; /* the first layer's gradient is not computed */
+    open_world(&w);
+    fill(w.m.grads, 112, 1);
+    run(&w, false, true);
+    for (int i = 48; i < 112; i++) assert_true(w.m.grads[i] == 0);
+    fill(w.m.grads, 112, 1);
+    run(&w, true, true);
+    for (int i = 48; i < 112; i++) assert_true(w.m.grads[i] == 1 + (float)i / 4);
+    tr_session_close(w.s);
+}
+
+static double loss_of(world *w)
+{
+    run(w, false, false);
+    return w->tally[TR_TALLY_LOSS];
+}
+
+static void inputs_are_read_where_they_lie(void **state)
+{
+    (void)state;
+    for (int refuse = 0; refuse < 4; refuse++) { /* also when the n-th reader refuses to move */
+        static world w;
+        float a[4 * IN], b[4 * IN], t[4 * OUT], keep[4 * IN];
+        fill(a, TR_COUNT(a), -1);
+        fill(b, TR_COUNT(b), 2);
+        fill(t, TR_COUNT(t), 0);
+        start(&w);
+        w.ctx.rebinds = true;
+        fake_mlp(&w.f, &w.m, 4, true);
+        open_world(&w);
+        memcpy(tr_plan_input(w.p, 0), a, sizeof a);
+        memcpy(tr_plan_target(w.p), t, sizeof t);
+        const double la = loss_of(&w);
+        memcpy(tr_plan_input(w.p, 0), b, sizeof b); /* arena memory: filled anew for each run */
+        memcpy(tr_plan_target(w.p), t, sizeof t);
+        const double lb = loss_of(&w);
+        assert_true(la != lb);
+
+        w.ctx.rebind_refused = refuse;
+        memcpy(keep, a, sizeof a);
+        tr_plan_set_input(w.p, 0, a);
+        w.ctx.rebind_refused = 0;
+        tr_plan_set_target(w.p, t);
+        const bool moved = refuse == 0 || refuse == 3; /* two kernels read the input */
+        assert_int_equal(tr_plan_tensor(w.p, 0) == a, moved);
+        assert_true(loss_of(&w) == la);
+        assert_memory_equal(keep, a, sizeof a);
+        tr_plan_set_input(w.p, 0, b);
+        assert_true(loss_of(&w) == lb);
+        memcpy(tr_plan_input(w.p, 0), a, sizeof a); /* back to the arena */
+        assert_true(loss_of(&w) == la);
+        tr_session_close(w.s);
+    }
+}
+
+static void an_input_that_is_overwritten_is_copied(void **state)
+{
+    (void)state;
+    static world w;
+    start(&w);
+    w.ctx.rebinds = true;
+    fake_start(&w.f, &w.m.m, 4, false);
+    const int x = fake_tensor(&w.f, TR_ROLE_INPUT, 0, 4, IN, -1);
+    const int y = fake_tensor(&w.f, TR_ROLE_ACTIVATION, 0, 4, IN, x);
+    w.f.g.inputs[0] = x;
+    w.f.g.logits = y;
+    fake_op(&w.f, "relu", x, NONE, y);
+    open_world(&w);
+    float a[4 * IN];
+    fill(a, TR_COUNT(a), -1);
+    tr_plan_set_input(w.p, 0, a);
+    run(&w, false, false);
+    assert_true(a[0] == -1);
+    assert_true(((const float *)tr_plan_logits(w.p))[0] == 0);
+    assert_true(((const float *)tr_plan_logits(w.p))[8] == a[8]);
+    tr_session_close(w.s);
+}
+
+static void running_allocates_nothing(void **state)
+{
+    (void)state;
+    static world w;
+    start(&w);
+    w.ctx.rebinds = true;
+    fake_mlp(&w.f, &w.m, 4, true);
+    open_world(&w);
+    float a[4 * IN] = {0};
+    const uint64_t calls = tr_mem_calls();
+    for (int i = 0; i < 3; i++) {
+        tr_plan_set_input(w.p, 0, a);
+        run(&w, i > 0, i == 2);
+    }
+    assert_int_equal(tr_mem_calls(), calls);
+    tr_session_close(w.s);
+}
+
+static void times_are_summed_per_op(void **state)
+{
+    (void)state;
+    static world w;
+    start(&w);
+    fake_mlp(&w.f, &w.m, 4, true);
+    open_world(&w);
+    double seconds[9] = {0};
+    tr_plan_time_ops(w.p, seconds);
+    for (int i = 0; i < 50; i++) run(&w, false, false);
+    double sum = 0;
+    for (int i = 0; i < 9; i++) {
+        assert_true(seconds[i] >= 0);
+        sum += seconds[i];
+    }
+    assert_true(sum > 0);
+    assert_true(seconds[0] == 0); /* the view */
+    const double before = sum;
+    tr_plan_time_ops(w.p, NULL);
+    run(&w, false, false);
+    sum = 0;
+    for (int i = 0; i < 9; i++) sum += seconds[i];
+    assert_true(sum == before);
+    tr_session_close(w.s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(buckets_are_marked_on_the_last_micro_batch_only),
+        cmocka_unit_test(a_forgotten_bucket_is_marked_at_the_end),
+        cmocka_unit_test(a_view_can_complete_a_bucket),
+        cmocka_unit_test(evaluation_marks_nothing),
+        cmocka_unit_test(an_empty_share_takes_part),
+        cmocka_unit_test(gradients_nobody_writes_are_zeroed),
+        cmocka_unit_test(inputs_are_read_where_they_lie),
+        cmocka_unit_test(an_input_that_is_overwritten_is_copied),
+        cmocka_unit_test(running_allocates_nothing),
+        cmocka_unit_test(times_are_summed_per_op),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,241 @@
+/* Sessions: results, packed copies, memory as predicted, errors with their place, and every
+ * allocation failing once. */
+#include <stdarg.h>
+#include <stddef.h>
+#include "fake.h"
+
+typedef struct {
+    fake_model m;
+    fake_ctx ctx;
+    fake_graph train, eval, small;
+    tr_session *s;
+} world;
+
+static const float X[4 * IN] = {1, 2, 3, -1, 0, 1, .5f, -2, 1, 0, 1, -1};
+static const float T[4 * OUT] = {1, 0, 0, 1, 1, 1, -1, 2};
+
+static void make(world *w)
+{
+    memset(w, 0, sizeof *w);
+    fake_model_init(&w->m);
+    fake_mlp(&w->train, &w->m, 4, true);
+    fake_mlp(&w->small, &w->m, 1, true);
+    fake_mlp(&w->eval, &w->m, 4, false);
+}
+
+static tr_status open_session(world *w, bool dry)
+{
+    tr_session_options o = fake_options(&w->m, &w->ctx);
+    o.dry = dry;
+    tr_graph *graphs[] = {&w->small.g, &w->train.g, &w->eval.g};
+    w->s = NULL;
+    return tr_session_open_graphs(&o, graphs, 3, false, &w->s);
+}
+
+/* The same model, straight: loss and the two gradients of the whole batch. */
+static double reference(const fake_model *m, float *grads)
+{
+    const float *w1 = m->weights + 48, *w2 = m->weights;
+    double loss = 0;
+    memset(grads, 0, 112 * sizeof *grads);
+    for (int n = 0; n < 4; n++) {
+        float h[HIDDEN], dh[HIDDEN] = {0};
+        for (int j = 0; j < HIDDEN; j++) {
+            h[j] = 0;
+            for (int i = 0; i < IN; i++) h[j] += w1[j * IN + i] * X[n * IN + i];
+            if (h[j] < 0) h[j] = 0;
+        }
+        for (int o = 0; o < OUT; o++) {
+            float y = 0;
+            for (int j = 0; j < HIDDEN; j++) y += w2[o * HIDDEN + j] * h[j];
+            const float d = y - T[n * OUT + o];
+            loss += (double)d * (double)d;
+            for (int j = 0; j < HIDDEN; j++) {
+                grads[o * HIDDEN + j] += 2 * d * h[j];
+                dh[j] += 2 * d * w2[o * HIDDEN + j];
+            }
+        }
+        for (int j = 0; j < HIDDEN; j++)
+            for (int i = 0; i < IN && h[j] > 0; i++)
+                grads[48 + j * IN + i] += dh[j] * X[n * IN + i];
+    }
+    return loss;
+}
+
+static double run_train(world *w, bool changed)
+{
+    double tally[TR_TALLY] = {0};
+    const tr_run run = {.tally = tally, .params_changed = changed, .last = true, .loss_scale = 1};
+    assert_int_equal(tr_plan_run(tr_session_plan(w->s, true, 4), &run), TR_OK);
+    return tally[TR_TALLY_LOSS];
+}
+
+static void check_gradients(const world *w)
+{
+    float want[112];
+    reference(&w->m, want);
+    for (int i = 0; i < 112; i++) {
+        const float err = w->m.grads[i] - want[i],
+                    tol = 1e-4f * (1 + (want[i] < 0 ? -want[i] : want[i]));
+        assert_true(err < tol && -err < tol);
+    }
+}
+
+static void trains_as_the_straight_computation(void **state)
+{
+    (void)state;
+    static world w;
+    make(&w);
+    assert_int_equal(open_session(&w, false), TR_OK);
+    tr_plan *p = tr_session_plan(w.s, true, 4);
+    memcpy(tr_plan_input(p, 0), X, sizeof X);
+    memcpy(tr_plan_target(p), T, sizeof T);
+    float want[112];
+    const double loss = run_train(&w, true);
+    assert_float_equal(loss, reference(&w.m, want), 1e-3);
+    check_gradients(&w);
+    const float *y = tr_plan_logits(p); /* still there after backward */
+    double again = 0;
+    for (int i = 0; i < 4 * OUT; i++) again += (double)(y[i] - T[i]) * (double)(y[i] - T[i]);
+    assert_float_equal(loss, again, 1e-3);
+    assert_null(tr_session_plan(w.s, true, 3));
+    assert_int_equal(tr_plan_batch(tr_session_plan(w.s, true, 1)), 1);
+    tr_session_close(w.s);
+    assert_int_equal(w.ctx.closes, w.ctx.prepares);
+}
+
+static void packed_copies_are_shared_and_made_when_needed(void **state)
+{
+    (void)state;
+    static world w;
+    make(&w);
+    assert_int_equal(open_session(&w, false), TR_OK);
+    tr_memory_plan mem;
+    tr_session_memory(w.s, &mem); /* seven kernels ask for copies of two parameters */
+    assert_int_equal(mem.bytes[TR_MEM_PACKED], (HIDDEN * IN + OUT * HIDDEN) * sizeof(float));
+    tr_plan *p = tr_session_plan(w.s, true, 4), *e = tr_session_plan(w.s, false, 4);
+    for (int i = 0; i < 2; i++) {
+        memcpy(tr_plan_input(i ? e : p, 0), X, sizeof X);
+        memcpy(tr_plan_target(i ? e : p), T, sizeof T);
+        double tally[TR_TALLY] = {0};
+        const tr_run run = {.tally = tally, .params_changed = false};
+        assert_int_equal(tr_plan_run(i ? e : p, &run), TR_OK);
+        assert_int_equal(w.ctx.packs, 2); /* the second plan finds them fresh */
+    }
+    w.m.weights[0] += 1;
+    memcpy(tr_plan_input(p, 0), X, sizeof X);
+    memcpy(tr_plan_target(p), T, sizeof T);
+    const double loss = run_train(&w, true);
+    float want[112];
+    assert_int_equal(w.ctx.packs, 4);
+    assert_float_equal(loss, reference(&w.m, want), 1e-3);
+    tr_session_close(w.s);
+}
+
+static void memory_is_as_predicted(void **state)
+{
+    (void)state;
+    static world w;
+    make(&w);
+    assert_int_equal(open_session(&w, true), TR_OK);
+    tr_memory_plan dry, real;
+    tr_session_memory(w.s, &dry);
+    const tr_mem_kind kinds[] = {TR_MEM_PACKED, TR_MEM_ACTIVATIONS, TR_MEM_WORKSPACE, TR_MEM_IO};
+    for (size_t i = 0; i < TR_COUNT(kinds); i++) assert_int_equal(tr_mem_held(kinds[i]), 0);
+    assert_null(tr_plan_input(tr_session_plan(w.s, true, 4), 0));
+    double tally[TR_TALLY];
+    assert_int_equal(tr_plan_run(tr_session_plan(w.s, true, 4), &(tr_run){.tally = tally}),
+                     TR_INTERNAL);
+    tr_session_close(w.s);
+
+    assert_int_equal(open_session(&w, false), TR_OK);
+    tr_session_memory(w.s, &real);
+    assert_memory_equal(&dry, &real, sizeof dry);
+    for (size_t i = 0; i < TR_COUNT(kinds); i++)
+        assert_int_equal(tr_mem_held(kinds[i]), real.bytes[kinds[i]]);
+    assert_int_equal(real.bytes[TR_MEM_WORKSPACE], 1024);
+    assert_int_equal(real.bytes[TR_MEM_IO], 64 + 64); /* 4x3 and 4x2 floats, aligned */
+    assert_true(real.arena >= real.arena_floor);
+    tr_session_close(w.s);
+    for (size_t i = 0; i < TR_COUNT(kinds); i++) assert_int_equal(tr_mem_held(kinds[i]), 0);
+}
+
+static void a_missing_kernel_is_named(void **state)
+{
+    (void)state;
+    static world w;
+    make(&w);
+    w.ctx.missing = "linear.grad_weight";
+    w.train.g.precision = w.small.g.precision = TR_PRECISION_BF16;
+    assert_int_equal(open_session(&w, true), TR_UNSUPPORTED);
+    assert_string_equal(tr_last_error()->text,
+                        "layer layer6: op linear.grad_weight has no fake kernel for bf16: "
+                        "not written yet");
+    assert_int_equal(w.ctx.closes, w.ctx.prepares);
+}
+
+static void a_failing_kernel_is_named(void **state)
+{
+    (void)state;
+    static world w;
+    make(&w);
+    assert_int_equal(open_session(&w, false), TR_OK);
+    w.ctx.fail_run = "relu.grad";
+    double tally[TR_TALLY] = {0};
+    const tr_run run = {.tally = tally};
+    assert_int_equal(tr_plan_run(tr_session_plan(w.s, true, 4), &run), TR_KERNEL);
+    assert_string_equal(tr_last_error()->text, "layer layer8: op relu.grad: it broke");
+    tr_session_close(w.s);
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    static world w;
+    size_t held[TR_MEM_KINDS];
+    for (int k = 0; k < TR_MEM_KINDS; k++) held[k] = tr_mem_held(k);
+    tr_status st = TR_MEMORY;
+    for (uint64_t n = 1; st != TR_OK; n++) {
+        assert_true(n < 1000);
+        make(&w);
+        tr_mem_fail_at(n);
+        st = open_session(&w, false);
+        tr_mem_fail_at(0);
+        if (st == TR_OK) break;
+        assert_int_equal(st, TR_MEMORY);
+        assert_int_equal(w.ctx.closes, w.ctx.prepares);
+        for (int k = 0; k < TR_MEM_KINDS; k++) assert_int_equal(tr_mem_held(k), held[k]);
+    }
+    tr_session_close(w.s);
+}
+
+static void rows_tell_every_op(void **state)
+{
+    (void)state;
+    static world w;
+    make(&w);
+    assert_int_equal(open_session(&w, true), TR_OK);
+    const tr_plan *p = tr_session_plan(w.s, true, 4);
+    assert_int_equal(tr_plan_rows(p), 9);
+    assert_string_equal(tr_plan_row_at(p, 0).op, "flatten");
+    assert_true(tr_plan_row_at(p, 0).bytes == 0);
+    const tr_plan_row row = tr_plan_row_at(p, 1);
+    assert_string_equal(row.layer, "layer2");
+    assert_string_equal(row.impl, "plain");
+    assert_true(row.bytes == 4.0 * (4 * IN + HIDDEN * IN + 4 * HIDDEN));
+    tr_session_close(w.s);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(trains_as_the_straight_computation),
+        cmocka_unit_test(packed_copies_are_shared_and_made_when_needed),
+        cmocka_unit_test(memory_is_as_predicted),
+        cmocka_unit_test(a_missing_kernel_is_named),
+        cmocka_unit_test(a_failing_kernel_is_named),
+        cmocka_unit_test(every_allocation_may_fail),
+        cmocka_unit_test(rows_tell_every_op),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
