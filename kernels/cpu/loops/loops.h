@@ -1,10 +1,10 @@
-/* The vector loops: plain C with `omp simd`, compiled once for each instruction set level and reached
- * through one table a level. Single-threaded, no allocation, no state: kernels (ops/) cut the work
- * into pieces, hand them to threads and merge what comes back.
+/* The vector loops: plain C with `omp simd`, compiled once for each instruction set level and
+ * reached through one table a level. Single-threaded, no allocation, no state: kernels (ops/) cut
+ * the work into pieces, hand them to threads and merge what comes back.
  *
- * `t` is the type of the activations: TR_F32 or TR_BF16. Arithmetic is in float32 and rounds once on
- * output; sums leave a loop in float64. In and out may be the same array, never shifted ones. NaN and
- * infinities go through every loop as IEEE says.
+ * `t` is the type of the activations: TR_F32 or TR_BF16. Arithmetic is in float32 and rounds once
+ * on output; sums leave a loop in float64. In and out may be the same array, never shifted ones.
+ * NaN and infinities go through every loop as IEEE says.
  *
  * Normalization, over `rows` rows of C contiguous channels:
  *  bn_stats       mean[C] and M2[C] (sum of squared deviations) of the rows
@@ -25,8 +25,8 @@
  *
  * Rows of D: softmax, softmax_grad; transpose of a rows x cols matrix of 2- or 4-byte elements.
  *
- * Losses: mse and bce return the sum over n elements and write dy = scale * gradient unless dy is NULL;
- * xent does one row.
+ * Losses: mse and bce return the sum over n elements and write dy = scale * gradient unless dy is
+ * NULL; xent does one row.
  *
  * Parameters: update is one optimizer step of elements [begin, end) in one pass over memory;
  * sum_squares is in float32 a block, or in float64 where that would lose something. */
@@ -38,14 +38,15 @@
 /* What one row of cross entropy brings. */
 typedef struct tr_xent {
     double loss;
-    int64_t rank;    /* logits before the true class: 0 = correct; equal ones go by index */
-    int64_t argmax;  /* first of the largest; 0 when all are NaN */
-    bool finite;     /* no NaN and no +inf among the logits: else neither right nor wrong */
+    int64_t rank;   /* logits before the true class: 0 = correct; equal ones go by index */
+    int64_t argmax; /* first of the largest; 0 when all are NaN */
+    bool finite;    /* no NaN and no +inf among the logits: else neither right nor wrong */
 } tr_xent;
 
 /* return type, name, arguments. One line a loop. */
 #define TR_CPU_LOOPS(X)                                                                            \
-    X(void, bn_stats, (tr_dtype t, const void *x, size_t rows, size_t C, double *mean, double *m2)) \
+    X(void, bn_stats,                                                                              \
+      (tr_dtype t, const void *x, size_t rows, size_t C, double *mean, double *m2))                \
     X(void, bn_apply,                                                                              \
       (tr_dtype t, tr_act act, const void *x, const void *residual, const float *scale,            \
        const float *shift, void *y, size_t rows, size_t C))                                        \
@@ -65,7 +66,8 @@ typedef struct tr_xent {
       (tr_dtype t, const void *dy, const void *x, const float *stats, size_t rows, size_t D,       \
        double *dw, double *db))                                                                    \
     X(void, column_sums,                                                                           \
-      (tr_dtype t, const void *x, size_t rows, size_t C, size_t stride, float *sums, bool accumulate)) \
+      (tr_dtype t, const void *x, size_t rows, size_t C, size_t stride, float *sums,               \
+       bool accumulate))                                                                           \
     X(void, act, (tr_dtype t, tr_act act, const void *x, void *y, size_t n))                       \
     X(void, act_grad,                                                                              \
       (tr_dtype t, tr_act act, const void *dy, const void *saved, void *dx, size_t n))             \
@@ -73,7 +75,7 @@ typedef struct tr_xent {
     X(void, dropout,                                                                               \
       (tr_dtype t, const void *x, void *y, size_t n, uint64_t key, uint64_t sample, size_t first,  \
        float p, float scale))                                                                      \
-    X(void, cast_bf16, (tr_bf16 *dst, const float *src, size_t n))                                 \
+    X(void, cast_bf16, (tr_bf16 * dst, const float *src, size_t n))                                \
     X(void, cast_f32, (float *dst, const tr_bf16 *src, size_t n))                                  \
     X(void, softmax, (tr_dtype t, const void *x, void *y, size_t rows, size_t D))                  \
     X(void, softmax_grad,                                                                          \
@@ -92,13 +94,13 @@ typedef struct tr_xent {
 
 typedef struct tr_cpu_loops {
     const char *name; /* "base", "avx2", "avx512" */
-#define X(type, name, args) type (*name) args;
+#define X(type, name, args) type(*name) args;
     TR_CPU_LOOPS(X)
 #undef X
 } tr_cpu_loops;
 
-/* The table of a level (tr_cpu_isa_level); the nearest lower one where the build lacks it. The caller
- * has seen to it that the CPU has the level (tr_cpu_isa). */
+/* The table of a level (tr_cpu_isa_level); the nearest lower one where the build lacks it. The
+ * caller has seen to it that the CPU has the level (tr_cpu_isa). */
 const tr_cpu_loops *tr_cpu_loops_at(int isa);
 
 #endif

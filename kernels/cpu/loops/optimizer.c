@@ -1,0 +1,138 @@
+/* Optimizer steps and the gradient's sum of squares: one pass over memory each.
+ *
+ *  adamw  Loshchilov, Hutter 2019; in PyTorch's order: w *= 1 - lr decay; m += (1-b1)(g - m);
+ *         v = b2 v + (1-b2) g^2; w -= lr/bc1 * m / (sqrt(v)/sqrt(bc2) + eps)
+ *  sgd    PyTorch's: g += decay w; m = momentum m + g; g = nesterov ? g + momentum m : m; w -= lr g
+ *  lion   Chen et al. 2023: w *= 1 - lr decay; w -= lr sign(b1 m + (1-b1) g); m = b2 m + (1-b2) g
+ *
+ * The fused average follows: ema = d ema + (1-d) w. */
+#include "kernels/cpu/loops/vec.h"
+
+#include "runtime/config/config.h"
+
+typedef struct {
+    float lr, step, keep, decay, b1, c1, b2, c2, eps, root, momentum, scale, ema_keep, ema_take;
+} coefficients;
+
+static coefficients prepare(const tr_update *u)
+{
+    double t = (double)(u->t < 1 ? 1 : u->t);
+    return (coefficients){
+        .lr = (float)u->lr,
+        .step = (float)(u->lr / (1.0 - pow(u->beta1, t))),
+        .keep = (float)(1.0 - u->lr * u->decay),
+        .decay = (float)u->decay,
+        .b1 = (float)u->beta1,
+        .c1 = (float)(1.0 - u->beta1),
+        .b2 = (float)u->beta2,
+        .c2 = (float)(1.0 - u->beta2),
+        .eps = (float)u->eps,
+        .root = (float)(1.0 / sqrt(1.0 - pow(u->beta2, t))),
+        .momentum = (float)u->momentum,
+        .scale = (float)u->grad_scale,
+        .ema_keep = (float)u->ema_decay,
+        .ema_take = (float)(1.0 - u->ema_decay),
+    };
+}
+
+TR_INLINE void average(bool on, const coefficients *k, float *ema, size_t i, float w)
+{
+    if (on) ema[i] = k->ema_keep * ema[i] + k->ema_take * w;
+}
+
+TR_INLINE void adamw(const tr_update *u, const coefficients k, bool ema, size_t begin, size_t end)
+{
+    float *restrict w = u->w, *restrict m = u->m, *restrict v = u->v;
+    const float *restrict g = u->g;
+    TR_SIMD for (size_t i = begin; i < end; i++)
+    {
+        float d = g[i] * k.scale;
+        float mean = m[i] + k.c1 * (d - m[i]);
+        float square = k.b2 * v[i] + k.c2 * (d * d);
+        float next = w[i] * k.keep - k.step * (mean / (sqrtf(square) * k.root + k.eps));
+        m[i] = mean;
+        v[i] = square;
+        w[i] = next;
+        average(ema, &k, u->ema, i, next);
+    }
+}
+
+TR_INLINE void sgd(const tr_update *u, const coefficients k, bool moment, bool nesterov, bool ema,
+                   size_t begin, size_t end)
+{
+    float *restrict w = u->w, *restrict m = u->m;
+    const float *restrict g = u->g;
+    TR_SIMD for (size_t i = begin; i < end; i++)
+    {
+        float d = g[i] * k.scale + k.decay * w[i];
+        if (moment) {
+            float run = k.momentum * m[i] + d;
+            m[i] = run;
+            d = nesterov ? d + k.momentum * run : run;
+        }
+        float next = w[i] - k.lr * d;
+        w[i] = next;
+        average(ema, &k, u->ema, i, next);
+    }
+}
+
+TR_INLINE void lion(const tr_update *u, const coefficients k, bool ema, size_t begin, size_t end)
+{
+    float *restrict w = u->w, *restrict m = u->m;
+    const float *restrict g = u->g;
+    TR_SIMD for (size_t i = begin; i < end; i++)
+    {
+        float d = g[i] * k.scale;
+        float c = k.b1 * m[i] + k.c1 * d;
+        float sign = c > 0.0f ? 1.0f : c < 0.0f ? -1.0f : c; /* 0 and NaN stay */
+        float next = w[i] * k.keep - k.lr * sign;
+        m[i] = k.b2 * m[i] + k.c2 * d;
+        w[i] = next;
+        average(ema, &k, u->ema, i, next);
+    }
+}
+
+TR_INLINE void by_kind(const tr_update *u, bool ema, size_t begin, size_t end)
+{
+    coefficients k = prepare(u);
+    if (u->kind == TR_OPT_ADAMW)
+        adamw(u, k, ema, begin, end);
+    else if (u->kind == TR_OPT_LION)
+        lion(u, k, ema, begin, end);
+    else if (!u->m)
+        sgd(u, k, false, false, ema, begin, end);
+    else if (u->nesterov)
+        sgd(u, k, true, true, ema, begin, end);
+    else
+        sgd(u, k, true, false, ema, begin, end);
+}
+
+void TR_LOOP(update)(const tr_update *u, size_t begin, size_t end)
+{
+    if (u->ema)
+        by_kind(u, true, begin, end);
+    else
+        by_kind(u, false, begin, end);
+}
+
+/* float32 over BLOCK elements. Outside [1e-30, 1e37] squares may have overflowed or underflowed, so
+ * the block (unless it is all zero, or not finite for good) is summed again in float64. */
+double TR_LOOP(sum_squares)(const float *g, size_t n)
+{
+    enum { BLOCK = 4096 };
+    double total = 0.0;
+    for (size_t from = 0; from < n; from += BLOCK) {
+        size_t end = tr_least(n, from + BLOCK);
+        float sum = 0.0f;
+#pragma omp simd reduction(+ : sum)
+        for (size_t i = from; i < end; i++) sum += g[i] * g[i];
+        double block = (double)sum;
+        if (!(sum >= 1e-30f && sum <= 1e37f)) {
+            block = 0.0;
+#pragma omp simd reduction(+ : block)
+            for (size_t i = from; i < end; i++) block += (double)g[i] * (double)g[i];
+        }
+        total += block;
+    }
+    return total;
+}

@@ -1,0 +1,143 @@
+/* Functions of a float that gcc turns into vector code: no branch, no table, no call.
+ *
+ * Polynomials are minimax fits (Lawson iteration in float64); tests/unit/cpu/test_activation.c
+ * holds the stated errors against libm. NaN gives NaN everywhere. */
+#ifndef TR_CPU_LOOPS_VMATH_H
+#define TR_CPU_LOOPS_VMATH_H
+
+#include "kernels/cpu/loops/vec.h"
+
+/* exp(x), 2 ulp (also where it is subnormal, within 2^-149): x = n ln 2 + r, |r| <= ln 2 / 2. */
+TR_INLINE float tr_vexp(float x)
+{
+    const float magic = 0x1.8p23f; /* adding it leaves the nearest integer in the low bits */
+    x = x < -104.0f ? -104.0f : x;
+    x = x > 89.0f ? 89.0f : x;
+    float t = x * 0x1.715476p0f + magic;
+    float n = t - magic;
+    float r = x - n * 0x1.62e4p-1f; /* n times these 14 bits is exact */
+    r = r - n * 0x1.7f7d1cp-20f;
+    float p = 0x1.6dbc68p-10f;
+    p = p * r + 0x1.124148p-7f;
+    p = p * r + 0x1.555454p-5f;
+    p = p * r + 0x1.555486p-3f;
+    p = p * r + 0.5f;
+    p = p * (r * r) + r + 1.0f;
+    /* 2^n in two factors, because n runs from -150 to 128 */
+    uint32_t i = tr_bits(t) - tr_bits(magic) + 256u, half = i >> 1;
+    float low = tr_float((half - 128u + 127u) << 23);
+    float high = tr_float((i - half - 128u + 127u) << 23);
+    return p * low * high;
+}
+
+/* 1 / (1 + exp(-x)) */
+TR_INLINE float tr_vsigmoid(float x)
+{
+    return 1.0f / (1.0f + tr_vexp(-x));
+}
+
+/* tanh(x), 3 ulp */
+TR_INLINE float tr_vtanh(float x)
+{
+    float a = fabsf(x), z = x * x;
+    float p = 0x1.0e9eacp-9f;
+    p = p * z + -0x1.09285ap-7f;
+    p = p * z + 0x1.62fb40p-6f;
+    p = p * z + -0x1.b9e190p-5f;
+    p = p * z + 0x1.111026p-3f;
+    p = p * z + -0x1.555552p-2f;
+    float small = x + x * (z * p);
+    float large = copysignf(1.0f - 2.0f / (1.0f + tr_vexp(2.0f * a)), x);
+    return a < 0.65f ? small : large;
+}
+
+/* log(1 + u) for u in [0, 1], 2 ulp: 2 artanh(u / (2 + u)) */
+TR_INLINE float tr_vlog1p(float u)
+{
+    float s = u / (2.0f + u), z = s * s;
+    float p = 0x1.f1aee0p-4f;
+    p = p * z + 0x1.b6d6a4p-4f;
+    p = p * z + 0x1.250972p-3f;
+    p = p * z + 0x1.9996a8p-3f;
+    p = p * z + 0x1.555558p-2f;
+    return 2.0f * (s + s * (z * p));
+}
+
+/* The normal distribution function Phi(x), absolute error 1e-7, and its density in *density:
+ * erfc(z) = exp(-z^2) R(1 / (1 + 0.4 z)). */
+TR_INLINE float tr_vphi(float x, float *density)
+{
+    float a = fabsf(x), e = tr_vexp(-0.5f * x * x);
+    float t = 1.0f / (1.0f + 0.28284271f * a);
+    float p = -0x1.e4de22p-6f;
+    p = p * t + 0x1.9586fap-3f;
+    p = p * t + -0x1.fec75ap-2f;
+    p = p * t + 0x1.1848c6p-1f;
+    p = p * t + -0x1.232ff2p-2f;
+    p = p * t + 0x1.1697fep-2f;
+    p = p * t + 0x1.0995cep-3f;
+    p = p * t + 0x1.b82770p-3f;
+    p = p * t + 0x1.ccb3a8p-3f;
+    p = p * t + 0x1.ce3f6cp-3f;
+    float tail = 0.5f * e * t * p;
+    *density = 0.39894228f * e;
+    return x < 0.0f ? tail : 1.0f - tail;
+}
+
+/* sigmoid(2u), where gelu's tanh form is x * sigmoid(2u), and d(2u)/dx in *slope */
+TR_INLINE float tr_vgelu_gate(float x, float *slope)
+{
+    float z = x * x;
+    *slope = 1.5957691f + 0.21406287f * z;
+    return tr_vsigmoid(x * (1.5957691f + 0.071354286f * z));
+}
+
+TR_INLINE float tr_vact(tr_act act, float x)
+{
+    float unused;
+    switch (act) {
+    case TR_ACT_RELU:
+        return x < 0.0f ? 0.0f : x; /* NaN stays */
+    case TR_ACT_GELU:
+        return x * tr_vphi(x, &unused);
+    case TR_ACT_GELU_TANH:
+        return x * tr_vgelu_gate(x, &unused);
+    case TR_ACT_SILU:
+        return x * tr_vsigmoid(x);
+    case TR_ACT_SIGMOID:
+        return tr_vsigmoid(x);
+    case TR_ACT_TANH:
+        return tr_vtanh(x);
+    case TR_ACT_NONE:
+        break;
+    }
+    return x;
+}
+
+/* dy * act'(..), from what is saved: y for relu, sigmoid and tanh, else x. */
+TR_INLINE float tr_vact_grad(tr_act act, float dy, float saved)
+{
+    float s, d;
+    switch (act) {
+    case TR_ACT_RELU:
+        return saved > 0.0f ? dy : 0.0f;
+    case TR_ACT_GELU:
+        s = tr_vphi(saved, &d);
+        return dy * (s + saved * d);
+    case TR_ACT_GELU_TANH:
+        s = tr_vgelu_gate(saved, &d);
+        return dy * (s + saved * s * (1.0f - s) * d);
+    case TR_ACT_SILU:
+        s = tr_vsigmoid(saved);
+        return dy * (s + saved * s * (1.0f - s));
+    case TR_ACT_SIGMOID:
+        return dy * saved * (1.0f - saved);
+    case TR_ACT_TANH:
+        return dy * (1.0f - saved * saved);
+    case TR_ACT_NONE:
+        break;
+    }
+    return dy;
+}
+
+#endif
