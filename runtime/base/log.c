@@ -38,7 +38,7 @@ void tr_log(tr_log_level level, const char *fmt, ...)
     static const char *const prefix[] = {"error: ", "warning: ", "", "debug: "};
     char line[TR_ERROR_TEXT + 256];
     int n = snprintf(line, sizeof line, "trainer: %s", prefix[level]);
-    if (state.rank > 0)
+    if (state.rank > 0 || (state.size > 1 && level == TR_LOG_ERROR))
         n += snprintf(line + n, sizeof line - (size_t)n, "rank %d (%s): ", state.rank, state.host);
     va_list args;
     va_start(args, fmt);

@@ -1,0 +1,26 @@
+/* Which cores a rank may use, and binding to them. */
+#ifndef TR_AFFINITY_H
+#define TR_AFFINITY_H
+
+#include "collectives/collectives.h"
+#include "runtime/config/config.h"
+
+#define TR_MAX_CPUS 1024
+
+typedef struct {
+    int threads;  /* compute threads of this rank */
+    size_t ncpus; /* cores that this rank was given */
+    int cpus[TR_MAX_CPUS];
+    bool bound;
+} tr_affinity;
+
+/* *Collective.* Finds the cores that the launcher left to the ranks of this node, deals each local
+ * rank its consecutive share, and (run.affinity: auto) binds the calling thread, and so all threads
+ * made later, to it. Threads: run.threads, or the share's size. With more ranks than cores nothing
+ * is bound and a rank gets one thread.
+ *
+ * Open MPI binds each rank to one core unless it is told otherwise; where the user gave no binding
+ * policy, the launcher's own mask counts instead of that default. */
+tr_status tr_affinity_open(const tr_config *c, tr_comm *comm, tr_affinity *out);
+
+#endif

@@ -1,0 +1,108 @@
+/* Arguments of the commands that take a config. */
+#include "trainer/arguments.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static bool takes(const char *flags, const char *flag)
+{
+    const char *p = strstr(flags, flag);
+    size_t n = strlen(flag);
+    return p && (p == flags || p[-1] == ' ') && (p[n] == ' ' || p[n] == 0);
+}
+
+static tr_status parse_flag(const char *flags, char **argv, int argc, int *i, tr_arguments *out)
+{
+    const char *arg = argv[*i];
+    char name[32];
+    size_t n = strcspn(arg, "=");
+    if (n >= sizeof name) n = sizeof name - 1;
+    memcpy(name, arg, n);
+    name[n] = 0;
+    if (!takes(flags, name))
+        return TR_FAIL(TR_USAGE, "unknown option %s (expected: %s)", arg, flags);
+    if (strcmp(name, "--ranks") == 0) {
+        const char *value = arg[n] == '=' ? arg + n + 1 : *i + 1 < argc ? argv[++*i] : "";
+        char *end;
+        errno = 0;
+        long long ranks = strtoll(value, &end, 10);
+        if (errno || *end || end == value || ranks < 1 || ranks > 1000000)
+            return TR_FAIL(TR_USAGE, "--ranks %s: expected a number of ranks from 1 to 1000000",
+                           value);
+        out->ranks = ranks;
+        return TR_OK;
+    }
+    if (arg[n] == '=') return TR_FAIL(TR_USAGE, "%s takes no value", name);
+    if (strcmp(name, "--resume") == 0) out->resume = true;
+    if (strcmp(name, "--force") == 0) out->force = true;
+    if (strcmp(name, "--quiet") == 0) out->quiet = true;
+    if (strcmp(name, "--help-config") == 0) out->help_config = true;
+    return TR_OK;
+}
+
+tr_status tr_arguments_parse(int argc, char **argv, const char *flags, tr_arguments *out)
+{
+    tr_status st = TR_OK;
+    *out = (tr_arguments){0};
+    out->overrides = tr_alloc(TR_MEM_OTHER, (size_t)argc, sizeof *out->overrides);
+    if (!out->overrides) return TR_MEMORY;
+    for (int i = 1; i < argc; i++) {
+        if (argv[i][0] == '-' && argv[i][1])
+            TR_TRY(parse_flag(flags, argv, argc, &i, out));
+        else if (!out->config)
+            out->config = argv[i];
+        else if (strchr(argv[i], '='))
+            out->overrides[out->noverrides++] = argv[i];
+        else
+            TR_NEED(false, TR_USAGE, "%s: expected key=value or an option (%s)", argv[i], flags);
+    }
+    TR_NEED(out->config || out->help_config, TR_USAGE, "no config file given");
+    TR_NEED(!(out->resume && out->force), TR_USAGE,
+            "--resume goes on with a run, --force replaces it: give one of them");
+out:
+    if (st != TR_OK) tr_arguments_free(out);
+    return st;
+}
+
+void tr_arguments_free(tr_arguments *a)
+{
+    tr_free(a->overrides);
+    a->overrides = NULL;
+}
+
+tr_status tr_arguments_config(const tr_arguments *a, tr_comm *comm, tr_config **out)
+{
+    char *text = NULL;
+    size_t nbytes = 0;
+    bool root = !comm || tr_comm_topology(comm)->rank == 0;
+    tr_status st = root ? tr_read_text(a->config, &text, &nbytes) : TR_OK;
+    if (comm) {
+        TR_TRY(tr_agree(comm, st, NULL));
+        TR_TRY(tr_comm_bcast(comm, &nbytes, sizeof nbytes, 0));
+        if (!root) text = tr_alloc(TR_MEM_OTHER, nbytes + 1, 1);
+        TR_TRY(tr_agree(comm, text ? TR_OK : TR_MEMORY, NULL));
+        TR_TRY(tr_comm_bcast(comm, text, nbytes, 0));
+    }
+    if (st == TR_OK) st = tr_config_open(a->config, text, nbytes, a->overrides, a->noverrides, out);
+    if (comm) st = tr_agree(comm, st, NULL);
+out:
+    tr_free(text);
+    return st;
+}
+
+int tr_command_end(tr_status st)
+{
+    static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
+                                        "SLURM_PROCID"};
+    bool first = true;
+    for (size_t i = 0; i < TR_COUNT(ranks); i++) {
+        const char *rank = getenv(ranks[i]);
+        if (rank) {
+            first = atoi(rank) == 0;
+            break;
+        }
+    }
+    if (st != TR_OK && first) tr_log(TR_LOG_ERROR, "%s", tr_last_error()->text);
+    return tr_status_exit_code(st);
+}

@@ -1,0 +1,28 @@
+/* Arguments of the commands that take a config, and reading that config. */
+#ifndef TR_ARGUMENTS_H
+#define TR_ARGUMENTS_H
+
+#include "collectives/collectives.h"
+#include "runtime/graph/graph.h"
+
+typedef struct {
+    const char *config;
+    const char **overrides; /* allocated; the texts are argv's */
+    size_t noverrides;
+    bool resume, force, quiet, help_config;
+    int64_t ranks; /* 0: not given */
+} tr_arguments;
+
+/* Flags and overrides may stand in any order. `flags`: which of them the command takes, e.g.
+ * "--resume --force". TR_USAGE names the argument and what was expected. */
+tr_status tr_arguments_parse(int argc, char **argv, const char *flags, tr_arguments *out);
+void tr_arguments_free(tr_arguments *a);
+
+/* *Collective* (Local with comm NULL). Rank 0 reads the file, all ranks parse the same bytes. */
+tr_status tr_arguments_config(const tr_arguments *a, tr_comm *comm, tr_config **out);
+
+/* Local. Prints the thread's error once a job for commands that run without MPI (as rank 0 of the
+ * launcher's ranks), and returns the exit status of `st`. */
+int tr_command_end(tr_status st);
+
+#endif

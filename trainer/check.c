@@ -1,0 +1,26 @@
+/* `trainer check`: validates a config and prints it as resolved; --help-config prints the
+ * reference. */
+#include "trainer/arguments.h"
+#include "trainer/commands.h"
+
+int tr_cmd_check(int argc, char **argv)
+{
+    tr_arguments a;
+    tr_config *config = NULL;
+    tr_model *model = NULL;
+    tr_status st = tr_arguments_parse(argc, argv, "--help-config", &a);
+    if (st != TR_OK) return tr_command_end(st);
+    if (a.help_config) {
+        tr_config_help(stdout);
+        tr_layers_help(stdout);
+        goto out;
+    }
+    TR_TRY(tr_arguments_config(&a, NULL, &config));
+    TR_TRY(tr_model_open(config, 0, &model)); /* the layers' attributes and shapes */
+    TR_TRY(tr_config_write(config, stdout));
+out:
+    tr_model_close(model);
+    tr_config_close(config);
+    tr_arguments_free(&a);
+    return tr_command_end(st);
+}

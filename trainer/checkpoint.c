@@ -1,0 +1,310 @@
+/* Checkpoints: snapshot, writer thread, restore.
+ *
+ * The snapshot is one more copy of weights, slots and states on rank 0, made at open, so that
+ * saving allocates nothing that grows with the model. One write is under way at most: a save that
+ * finds the writer busy waits for it, and that wait is part of the stall it reports. */
+#include "trainer/checkpoint.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { CHUNK = 1 << 20 }; /* elements of a broadcast while restoring */
+
+struct tr_checkpointer {
+    tr_checkpointer_options o;
+    bool root;
+    tr_snapshot snapshot; /* arrays owned */
+    tr_history history;   /* the writer's copy */
+    char parent_sha256[65];
+    pthread_t thread;
+    bool started;
+    pthread_mutex_t lock;
+    pthread_cond_t changed;
+    bool quit, busy; /* busy: a snapshot waits for or is in the writer's hands */
+    bool step_file, best;
+    tr_status last;
+    tr_error last_error;
+    tr_checkpoint_report report;
+};
+
+static tr_status write_files(tr_checkpointer *k, size_t *nbytes)
+{
+    tr_status st = TR_OK;
+    char *best = tr_sprintf("%s/checkpoints/best.h5", k->o.folder);
+    char *step = tr_store_checkpoint_path(k->o.folder, k->snapshot.train.step);
+    TR_NEED(best && step, TR_MEMORY, "%s", tr_last_error()->text);
+    if (k->step_file) {
+        TR_TRY(tr_store_write(step, k->o.model, &k->snapshot, nbytes));
+        if (k->best) TR_TRY(tr_store_link(step, best));
+        TR_TRY(tr_store_prune(k->o.folder, k->o.keep));
+    } else
+        TR_TRY(tr_store_write(best, k->o.model, &k->snapshot, nbytes));
+out:
+    tr_free(best);
+    tr_free(step);
+    return st;
+}
+
+static void *writer(void *arg)
+{
+    tr_checkpointer *k = arg;
+    pthread_mutex_lock(&k->lock);
+    for (;;) {
+        while (!k->busy && !k->quit) pthread_cond_wait(&k->changed, &k->lock);
+        if (!k->busy) break;
+        pthread_mutex_unlock(&k->lock);
+        double begin = tr_now();
+        size_t nbytes = 0;
+        tr_status st = write_files(k, &nbytes);
+        double seconds = tr_now() - begin;
+        pthread_mutex_lock(&k->lock);
+        k->last = st;
+        if (st != TR_OK) k->last_error = *tr_last_error();
+        k->report =
+            (tr_checkpoint_report){true, st == TR_OK, k->snapshot.train.step, nbytes, seconds};
+        k->busy = false;
+        pthread_cond_broadcast(&k->changed);
+    }
+    pthread_mutex_unlock(&k->lock);
+    return NULL;
+}
+
+tr_status tr_checkpointer_open(const tr_checkpointer_options *o, tr_checkpointer **out)
+{
+    tr_status st = TR_OK;
+    tr_checkpointer *k = TR_NEW(TR_MEM_OTHER, tr_checkpointer);
+    TR_NEED(k, TR_MEMORY, "%s", tr_last_error()->text);
+    k->o = *o;
+    k->root = tr_comm_topology(o->comm)->rank == 0;
+    pthread_mutex_init(&k->lock, NULL);
+    pthread_cond_init(&k->changed, NULL);
+    if (!k->root) goto out;
+    const tr_model *m = o->model;
+    tr_snapshot *s = &k->snapshot;
+    s->checkpoint = true;
+    s->config_text = o->config_text;
+    s->params = tr_alloc(TR_MEM_SNAPSHOT, m->flat_count, sizeof(float));
+    s->states = tr_alloc(TR_MEM_SNAPSHOT, m->state_count, sizeof(float));
+    TR_NEED(s->params && s->states, TR_MEMORY, "%s", tr_last_error()->text);
+    s->nslots = o->nslots;
+    for (int i = 0; i < o->nslots; i++) {
+        s->slot_names[i] = o->slot_names[i];
+        s->slots[i] = tr_alloc(TR_MEM_SNAPSHOT, m->flat_count, sizeof(float));
+        TR_NEED(s->slots[i], TR_MEMORY, "%s", tr_last_error()->text);
+    }
+    s->history = &k->history;
+    TR_NEED(pthread_create(&k->thread, NULL, writer, k) == 0, TR_IO,
+            "the checkpoint writer's thread cannot be started");
+    k->started = true;
+out:
+    if (st != TR_OK) {
+        tr_checkpointer_close(k);
+        return st;
+    }
+    *out = k;
+    return TR_OK;
+}
+
+void tr_checkpointer_close(tr_checkpointer *k)
+{
+    if (!k) return;
+    if (k->started) {
+        pthread_mutex_lock(&k->lock);
+        k->quit = true;
+        pthread_cond_broadcast(&k->changed);
+        pthread_mutex_unlock(&k->lock);
+        pthread_join(k->thread, NULL);
+    }
+    pthread_mutex_destroy(&k->lock);
+    pthread_cond_destroy(&k->changed);
+    tr_free(k->snapshot.params);
+    tr_free(k->snapshot.states);
+    for (int i = 0; i < k->snapshot.nslots; i++) tr_free(k->snapshot.slots[i]);
+    tr_history_free(&k->history);
+    tr_free(k);
+}
+
+static tr_status copy_history(tr_history *to, const tr_history *from)
+{
+    if (to->cap_steps < from->cap_steps) {
+        void *p = tr_realloc(TR_MEM_SNAPSHOT, to->steps, from->cap_steps, sizeof *to->steps);
+        if (!p) return TR_MEMORY;
+        to->steps = p;
+        to->cap_steps = from->cap_steps;
+    }
+    if (to->cap_evals < from->cap_evals) {
+        void *p = tr_realloc(TR_MEM_SNAPSHOT, to->evals, from->cap_evals, sizeof *to->evals);
+        if (!p) return TR_MEMORY;
+        to->evals = p;
+        to->cap_evals = from->cap_evals;
+    }
+    size_t cells = (size_t)(from->classes * from->classes);
+    if (to->classes < from->classes) {
+        void *p = tr_realloc(TR_MEM_SNAPSHOT, to->confusion, cells, sizeof *to->confusion);
+        if (!p) return TR_MEMORY;
+        to->confusion = p;
+    }
+    to->nsteps = from->nsteps;
+    to->nevals = from->nevals;
+    to->classes = from->classes;
+    if (from->nsteps) memcpy(to->steps, from->steps, from->nsteps * sizeof *to->steps);
+    if (from->nevals) memcpy(to->evals, from->evals, from->nevals * sizeof *to->evals);
+    if (cells) memcpy(to->confusion, from->confusion, cells * sizeof *to->confusion);
+    return TR_OK;
+}
+
+/* With the writer idle: the arrays and numbers as they are now. */
+static tr_status take(tr_checkpointer *k, const tr_train_state *state, const tr_history *h)
+{
+    size_t n = k->o.model->flat_count;
+    tr_snapshot *s = &k->snapshot;
+    memcpy(s->params, tr_reducer_weights(k->o.reducer), n * sizeof(float));
+    for (int i = 0; i < s->nslots; i++)
+        memcpy(s->slots[i], tr_reducer_slot(k->o.reducer, i), n * sizeof(float));
+    memcpy(s->states, k->o.states, k->o.model->state_count * sizeof(float));
+    s->train = *state;
+    memcpy(s->parent_sha256, k->parent_sha256, sizeof s->parent_sha256);
+    return copy_history(&k->history, h);
+}
+
+static void wait_idle(tr_checkpointer *k)
+{
+    while (k->busy) pthread_cond_wait(&k->changed, &k->lock);
+}
+
+void tr_checkpointer_save(tr_checkpointer *k, const tr_train_state *state, const tr_history *h,
+                          bool step_file, bool best, double *stall)
+{
+    *stall = 0;
+    if (!k->root) return;
+    double begin = tr_now();
+    pthread_mutex_lock(&k->lock);
+    wait_idle(k);
+    tr_status st = take(k, state, h);
+    if (st == TR_OK) {
+        k->step_file = step_file;
+        k->best = best;
+        k->busy = true;
+        pthread_cond_broadcast(&k->changed);
+    } else {
+        k->last = st;
+        k->last_error = *tr_last_error();
+        k->report = (tr_checkpoint_report){.done = true, .step = state->step};
+    }
+    pthread_mutex_unlock(&k->lock);
+    *stall = tr_now() - begin;
+}
+
+tr_checkpoint_report tr_checkpointer_report(tr_checkpointer *k)
+{
+    tr_checkpoint_report r = {0};
+    if (!k->root) return r;
+    pthread_mutex_lock(&k->lock);
+    r = k->report;
+    k->report.done = false;
+    if (r.done && !r.saved)
+        tr_log(TR_LOG_WARN,
+               "the checkpoint of step %llu could not be saved: %s; training goes on, earlier "
+               "checkpoints are untouched",
+               (unsigned long long)r.step, k->last_error.text);
+    pthread_mutex_unlock(&k->lock);
+    return r;
+}
+
+tr_status tr_checkpointer_wait(tr_checkpointer *k)
+{
+    if (!k->root) return TR_OK;
+    pthread_mutex_lock(&k->lock);
+    wait_idle(k);
+    tr_status st = k->last;
+    if (st != TR_OK) tr_set_error(&k->last_error);
+    pthread_mutex_unlock(&k->lock);
+    return st;
+}
+
+tr_status tr_checkpointer_write_model(tr_checkpointer *k, const char *path,
+                                      const tr_train_state *state, const tr_history *h)
+{
+    pthread_mutex_lock(&k->lock);
+    wait_idle(k);
+    tr_status st = take(k, state, h);
+    if (st == TR_OK) {
+        tr_snapshot model = k->snapshot;
+        model.checkpoint = false;
+        model.nslots = 0;
+        for (int i = 0; i < k->snapshot.nslots;
+             i++) /* trained with an average: that is the model */
+            if (strcmp(k->snapshot.slot_names[i], "ema") == 0) model.params = k->snapshot.slots[i];
+        st = tr_store_write(path, k->o.model, &model, NULL);
+    }
+    pthread_mutex_unlock(&k->lock);
+    return st;
+}
+
+/* *Collective.* Root's array to every rank's; where ranks of a node share `to`, one of them writes.
+ */
+static tr_status spread(tr_checkpointer *k, const float *from, float *to, size_t n, bool shared,
+                        float *buffer)
+{
+    bool writes = !shared || tr_comm_topology(k->o.comm)->local_rank == 0;
+    for (size_t at = 0; at < n; at += CHUNK) {
+        size_t count = n - at < CHUNK ? n - at : CHUNK;
+        if (k->root) memcpy(buffer, from + at, count * sizeof(float));
+        tr_status st = tr_comm_bcast(k->o.comm, buffer, count * sizeof(float), 0);
+        if (st != TR_OK) return st;
+        if (writes) memcpy(to + at, buffer, count * sizeof(float));
+    }
+    return TR_OK;
+}
+
+static tr_status read_latest(tr_checkpointer *k, tr_history *h, bool *found)
+{
+    char *path = NULL, *text = NULL;
+    uint64_t step;
+    size_t nbytes;
+    tr_status st;
+    TR_TRY(tr_store_latest(k->o.folder, &path, &step));
+    *found = path != NULL;
+    if (!path) goto out;
+    TR_TRY(tr_store_read(path, k->o.model, &k->snapshot, h));
+    k->snapshot.history = &k->history; /* reading may have pointed it elsewhere */
+    k->snapshot.config_text = k->o.config_text;
+    k->snapshot.checkpoint = true;
+    TR_TRY(tr_read_text(path, &text, &nbytes));
+    tr_sha256_hex(text, nbytes, k->parent_sha256);
+    tr_log(TR_LOG_INFO, "resuming from %s (step %llu)", path, (unsigned long long)step);
+out:
+    tr_free(text);
+    tr_free(path);
+    return st;
+}
+
+tr_status tr_checkpointer_restore(tr_checkpointer *k, tr_train_state *state, tr_history *h,
+                                  bool *found)
+{
+    tr_comm *comm = k->o.comm;
+    size_t n = k->o.model->flat_count;
+    bool shared = tr_comm_topology(comm)->shared;
+    float *buffer = tr_alloc(TR_MEM_OTHER, CHUNK, sizeof(float));
+    tr_status st = buffer ? TR_OK : TR_MEMORY;
+    if (st == TR_OK && k->root) {
+        pthread_mutex_lock(&k->lock);
+        wait_idle(k);
+        st = read_latest(k, h, found);
+        pthread_mutex_unlock(&k->lock);
+    }
+    TR_TRY(tr_agree(comm, st, NULL));
+    TR_TRY(tr_comm_bcast(comm, found, sizeof *found, 0));
+    if (!*found) goto out;
+    if (k->root) *state = k->snapshot.train;
+    TR_TRY(tr_comm_bcast(comm, state, sizeof *state, 0));
+    TR_TRY(spread(k, k->snapshot.params, tr_reducer_weights(k->o.reducer), n, shared, buffer));
+    for (int i = 0; i < k->o.nslots; i++)
+        TR_TRY(
+            spread(k, k->snapshot.slots[i], tr_reducer_slot(k->o.reducer, i), n, shared, buffer));
+    TR_TRY(spread(k, k->snapshot.states, k->o.states, k->o.model->state_count, false, buffer));
+    TR_TRY(tr_reducer_publish(k->o.reducer));
+out:
+    tr_free(buffer);
+    return st;
+}

@@ -1,0 +1,54 @@
+/* Checkpoints: a snapshot is copied at a step boundary and written by a thread of rank 0 while
+ * training goes on; restoring spreads a file's arrays to every rank. */
+#ifndef TR_CHECKPOINT_H
+#define TR_CHECKPOINT_H
+
+#include "collectives/collectives.h"
+#include "runtime/store/store.h"
+
+typedef struct tr_checkpointer tr_checkpointer;
+
+typedef struct {
+    tr_comm *comm;
+    tr_reducer *reducer;
+    const tr_model *model;
+    float *states;
+    int nslots;
+    const char *const *slot_names;
+    const char *folder;      /* the run folder */
+    const char *config_text; /* resolved */
+    int64_t keep;
+} tr_checkpointer_options;
+
+/* Local. On rank 0 allocates the snapshot's buffers and starts the writer; elsewhere next to
+ * nothing. */
+tr_status tr_checkpointer_open(const tr_checkpointer_options *o, tr_checkpointer **out);
+/* Waits for the writer. */
+void tr_checkpointer_close(tr_checkpointer *k);
+
+/* *Local*, at a step boundary after tr_reducer_publish; rank 0 copies (waiting for an unfinished
+ * write first) and returns while the writer goes on; other ranks do nothing. `step_file`: as
+ * checkpoints/step-N.h5, pruned to `keep`; `best`: as checkpoints/best.h5. *stall: seconds this
+ * call took. A failed write is logged by tr_checkpointer_report, never returned here. */
+void tr_checkpointer_save(tr_checkpointer *k, const tr_train_state *state, const tr_history *h,
+                          bool step_file, bool best, double *stall);
+/* Local. What the writer did since the last call, for the log and the metrics. */
+typedef struct {
+    bool done; /* a write ended, `saved` says how */
+    bool saved;
+    uint64_t step;
+    size_t nbytes;
+    double seconds;
+} tr_checkpoint_report;
+tr_checkpoint_report tr_checkpointer_report(tr_checkpointer *k);
+/* Local. Waits until nothing is being written; the last write's status with its error record. */
+tr_status tr_checkpointer_wait(tr_checkpointer *k);
+/* Local, rank 0. Writes the model (parameters and states, no optimizer) as `path`, now. */
+tr_status tr_checkpointer_write_model(tr_checkpointer *k, const char *path,
+                                      const tr_train_state *state, const tr_history *h);
+/* *Collective.* Finds the newest checkpoint that verifies and restores weights, slots, states and
+ * *state on every rank, *h on rank 0. *found false when there is none (nothing is changed). */
+tr_status tr_checkpointer_restore(tr_checkpointer *k, tr_train_state *state, tr_history *h,
+                                  bool *found);
+
+#endif

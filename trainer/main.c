@@ -1,0 +1,41 @@
+/* The `trainer` program: picks the command. */
+#include <stdio.h>
+#include <string.h>
+
+#include "trainer/commands.h"
+
+static const char usage[] =
+    "usage:\n"
+    "  mpirun -np N trainer CONFIG [key=value ...] [--resume] [--force] [--quiet]\n"
+    "                                          train, as the config says\n"
+    "  trainer check CONFIG [key=value ...]    validate; print the config as resolved\n"
+    "  trainer check --help-config             every key: type, default, unit, meaning\n"
+    "  trainer plan CONFIG [key=value ...] [--ranks N]\n"
+    "                                          memory, arithmetic and traffic; runs nothing\n"
+    "  trainer inspect FILE [FILE2] [--json]   what is in a run file; with two, how they differ\n"
+    "exit status: 0 done, 1 failed, 2 wrong config or command line, 75 stopped on request with a\n"
+    "checkpoint saved (start again with --resume)\n";
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        int (*run)(int argc, char **argv);
+    } commands[] = {{"check", tr_cmd_check}, {"plan", tr_cmd_plan}, {"inspect", tr_cmd_inspect}};
+
+    if (argc < 2) {
+        fputs(usage, stderr);
+        return 2;
+    }
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
+        fputs(usage, stdout);
+        return 0;
+    }
+    if (strcmp(argv[1], "--version") == 0) {
+        puts("trainer " TR_VERSION);
+        return 0;
+    }
+    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
+        if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
+    return tr_cmd_train(argc, argv);
+}

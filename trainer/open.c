@@ -1,0 +1,373 @@
+/* Set-up of a training run, in the order of the data's way: data, model, micro-batches, memory,
+ * plans. */
+#include "trainer/trainer.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+#include "trainer/shares.h"
+#include "trainer/schedule.h"
+
+static tr_status gather_hook(void *ctx, const void *send, void *recv, size_t nbytes)
+{
+    tr_trainer *t = ctx;
+    double begin = tr_now();
+    tr_status st = tr_comm_gather(t->comm, send, recv, nbytes);
+    t->gather_wait += tr_now() - begin;
+    return st;
+}
+
+static void ready_hook(void *ctx, int bucket)
+{
+    tr_reducer_ready(((tr_trainer *)ctx)->reducer, bucket);
+}
+
+static void poll_hook(void *ctx)
+{
+    (void)tr_reducer_poll(((tr_trainer *)ctx)->reducer); /* a failure is kept and told by finish */
+}
+
+static tr_status open_device(tr_trainer *t)
+{
+    const tr_config *c = t->config;
+    if (c->device == TR_DEVICE_CUDA)
+        return TR_FAIL(TR_UNSUPPORTED,
+                       "%s: device: cuda is not in this build; use device: cpu or auto", c->file);
+    if (c->train.precision == TR_PRECISION_FP16)
+        return TR_FAIL(TR_UNSUPPORTED,
+                       "%s: precision: fp16 has no CPU kernels; use precision: bf16 (or fp32)",
+                       c->file);
+    t->backend = &tr_cpu_backend;
+    /* every rank computes with what the weakest CPU has: replicated updates must agree to the bit
+     */
+    uint64_t isa = (uint64_t)tr_cpu_isa(), *all = t->gathered;
+    tr_status st = tr_comm_gather(t->comm, &isa, all, sizeof isa);
+    if (st != TR_OK) return st;
+    for (int r = 0; r < t->topology->size; r++)
+        if (all[r] < isa) isa = all[r];
+    tr_backend_options o = {.threads = t->affinity.threads, .isa = (int)isa};
+    return t->backend->open(&o, &t->backend_ctx);
+}
+
+static tr_status open_data(tr_trainer *t)
+{
+    const tr_config *c = t->config;
+    tr_status st;
+    TR_TRY(tr_dataset_open(c, &c->data.train, t->model, &t->train_data));
+    if (c->data.eval.present) TR_TRY(tr_dataset_open(c, &c->data.eval, t->model, &t->eval_data));
+    uint64_t n = tr_dataset_samples(t->train_data);
+    TR_NEED(n > 0, TR_DATA, "data.train has no samples");
+    t->steps_per_epoch = tr_steps_per_epoch(n, c->train.batch, c->data.drop_last);
+    TR_NEED(t->steps_per_epoch > 0, TR_DATA,
+            "data.train has %llu samples: less than one batch of %lld, and drop_last is set",
+            (unsigned long long)n, (long long)c->train.batch);
+    t->total_steps = c->train.steps > 0 ? (uint64_t)c->train.steps
+                                        : (uint64_t)c->train.epochs * t->steps_per_epoch;
+    t->state.samples = n;
+out:
+    return st;
+}
+
+static tr_status open_loaders(tr_trainer *t)
+{
+    const tr_config *c = t->config;
+    tr_status st;
+    tr_loader_options o = {
+        .config = c,
+        .model = t->model,
+        .dataset = t->train_data,
+        .train = true,
+        .batch = c->train.batch,
+        .micro = t->micro,
+        .rank = t->topology->rank,
+        .size = t->topology->size,
+        .dtype = c->train.precision == TR_PRECISION_BF16 ? TR_BF16 : TR_F32,
+        .workers = (int)c->data.workers,
+        .prefetch = (int)c->data.prefetch,
+        .cpus = t->affinity.bound ? t->affinity.cpus : NULL,
+        .ncpus = t->affinity.bound ? t->affinity.ncpus : 0,
+    };
+    TR_TRY(tr_loader_open(&o, &t->loader));
+    if (t->eval_data) {
+        o.dataset = t->eval_data;
+        o.train = false;
+        o.batch = c->train.eval.batch > 0 ? c->train.eval.batch : c->train.batch;
+        o.micro = 1;
+        TR_TRY(tr_loader_open(&o, &t->eval_loader));
+    }
+out:
+    return st;
+}
+
+static tr_status open_reducer(tr_trainer *t)
+{
+    const tr_model *m = t->model;
+    const char *names[4];
+    tr_range *ranges = tr_alloc(TR_MEM_OTHER, m->nbuckets, sizeof *ranges);
+    if (!ranges) return TR_MEMORY;
+    for (size_t b = 0; b < m->nbuckets; b++) {
+        ranges[b].begin = m->buckets[b].begin;
+        ranges[b].end = m->buckets[b].end;
+    }
+    tr_reducer_options o = {
+        .count = m->flat_count,
+        .buckets = ranges,
+        .nbuckets = m->nbuckets,
+        .nslots = tr_optimizer_slots(t->config, names),
+        .wire_bf16 = t->config->run.wire == 1,
+    };
+    tr_status st = tr_reducer_open(t->comm, &o, &t->reducer);
+    tr_free(ranges);
+    return st;
+}
+
+static tr_status open_session(tr_trainer *t)
+{
+    const tr_config *c = t->config;
+    tr_plan_key keys[TR_PLAN_KEYS];
+    size_t nkeys = tr_plan_keys(c, tr_dataset_samples(t->train_data),
+                                t->eval_data ? tr_dataset_samples(t->eval_data) : 0, t->micro,
+                                t->topology->rank, t->topology->size, keys);
+    tr_session_options o = {
+        .model = t->model,
+        .backend = t->backend,
+        .backend_ctx = t->backend_ctx,
+        .weights = tr_reducer_weights(t->reducer),
+        .grads = tr_reducer_grads(t->reducer),
+        .states = t->states,
+        .precision = (tr_precision)c->train.precision,
+        .sync_batchnorm = c->train.sync_batchnorm,
+        .ranks = t->topology->size,
+        .recompute = c->train.recompute.kind.which,
+        .recompute_every = c->train.recompute.every,
+        .keys = keys,
+        .nkeys = nkeys,
+    };
+    return tr_session_open(&o, &t->session);
+}
+
+tr_status tr_trainer_initialize(tr_trainer *t)
+{
+    const tr_model *m = t->model;
+    size_t nowned;
+    const tr_range *owned = tr_reducer_owned(t->reducer, &nowned);
+    const char *names[4];
+    int nslots = tr_optimizer_slots(t->config, names);
+    uint64_t samples = t->state.samples;
+    for (size_t i = 0; i < nowned; i++) {
+        size_t count = owned[i].end - owned[i].begin;
+        tr_model_init_params(m, (uint64_t)t->config->seed, tr_reducer_weights(t->reducer),
+                             owned[i].begin, owned[i].end);
+        for (int s = 0; s < nslots; s++) {
+            float *slot = tr_reducer_slot(t->reducer, s) + owned[i].begin;
+            if (strcmp(names[s], "ema") == 0)
+                memcpy(slot, tr_reducer_weights(t->reducer) + owned[i].begin, count * sizeof *slot);
+            else
+                memset(slot, 0, count * sizeof *slot);
+        }
+    }
+    tr_model_init_states(m, t->states);
+    t->state = (tr_train_state){
+        .seed = (uint64_t)t->config->seed,
+        .loss_scale = tr_loss_scale_start(t->config),
+        .lr_factor = 1,
+        .plateau_best = NAN,
+        .best = NAN,
+        .samples = samples,
+        .batch = (uint64_t)t->config->train.batch,
+        .micro = (uint64_t)t->micro,
+    };
+    t->params_changed = true;
+    t->history.nsteps = t->history.nevals = 0;
+    return tr_reducer_publish(t->reducer);
+}
+
+static tr_status reserve_history(tr_trainer *t)
+{
+    tr_history *h = &t->history;
+    uint64_t left = t->total_steps > t->state.step ? t->total_steps - t->state.step : 0;
+    size_t steps = h->nsteps + (size_t)(left / (uint64_t)t->config->train.log_every) + 4,
+           evals = h->nevals + 4;
+    if (t->config->train.eval.every_steps > 0)
+        evals += (size_t)(left / (uint64_t)t->config->train.eval.every_steps);
+    if (t->config->train.eval.every_epochs > 0)
+        evals += (size_t)(left / t->steps_per_epoch / (uint64_t)t->config->train.eval.every_epochs);
+    void *p = tr_realloc(TR_MEM_OTHER, h->steps, steps, sizeof *h->steps);
+    if (!p) return TR_MEMORY;
+    h->steps = p;
+    h->cap_steps = steps;
+    if (!(p = tr_realloc(TR_MEM_OTHER, h->evals, evals, sizeof *h->evals))) return TR_MEMORY;
+    h->evals = p;
+    h->cap_evals = evals;
+    if (t->confusion && !h->confusion) {
+        h->confusion = tr_alloc(TR_MEM_OTHER, (size_t)(t->model->outputs * t->model->outputs),
+                                sizeof *h->confusion);
+        if (!h->confusion) return TR_MEMORY;
+    }
+    return TR_OK;
+}
+
+/* A checkpoint of other data or another batch still fits the model: say what no longer holds. */
+static void compare_state(const tr_trainer *t, uint64_t samples)
+{
+    if (t->state.samples != samples)
+        tr_log(
+            TR_LOG_WARN,
+            "the checkpoint was made with %llu training samples, there are %llu now: the order of "
+            "samples is not that run's",
+            (unsigned long long)t->state.samples, (unsigned long long)samples);
+    if (t->state.batch != (uint64_t)t->config->train.batch)
+        tr_log(TR_LOG_WARN,
+               "the checkpoint was made with train.batch %llu, now %lld: steps are counted on",
+               (unsigned long long)t->state.batch, (long long)t->config->train.batch);
+    if (t->state.seed != (uint64_t)t->config->seed)
+        tr_log(TR_LOG_WARN, "the checkpoint was made with seed %llu, now %lld",
+               (unsigned long long)t->state.seed, (long long)t->config->seed);
+}
+
+static tr_status restore(tr_trainer *t, bool resume)
+{
+    tr_status st;
+    bool found = false;
+    uint64_t samples = t->state.samples;
+    TR_TRY(tr_trainer_initialize(t));
+    if (resume) TR_TRY(tr_checkpointer_restore(t->checkpointer, &t->state, &t->history, &found));
+    if (found) {
+        compare_state(t, samples);
+        t->state.samples = samples;
+        t->state.batch = (uint64_t)t->config->train.batch;
+        t->state.micro = (uint64_t)t->micro;
+        t->state.seed = (uint64_t)t->config->seed;
+        t->state.epoch = t->state.step / t->steps_per_epoch;
+        if (t->config->train.loss_scale >= 0) t->state.loss_scale = tr_loss_scale_start(t->config);
+    } else if (resume)
+        tr_log(TR_LOG_INFO, "nothing to resume from in %s: starting at step 0", t->config->output);
+out:
+    return st;
+}
+
+static tr_status open_local(tr_trainer *t)
+{
+    const tr_model *m = t->model;
+    tr_status st;
+    TR_TRY(open_data(t));
+    t->states = tr_alloc(TR_MEM_WEIGHTS, m->state_count, sizeof(float));
+    TR_NEED(t->states, TR_MEMORY, "%s", tr_last_error()->text);
+    if (m->labels) {
+        t->confusion = tr_alloc(TR_MEM_OTHER, (size_t)(m->outputs * m->outputs), sizeof(int64_t));
+        TR_NEED(t->confusion, TR_MEMORY, "%s", tr_last_error()->text);
+    }
+out:
+    return st;
+}
+
+/* *Collective.* Rank 0 decides how many micro-batches a step takes: memory may differ between
+ * ranks. */
+static tr_status choose_micro(tr_trainer *t)
+{
+    tr_status st = TR_OK;
+    if (t->topology->rank == 0)
+        st = tr_choose_micro(t->config, t->model, t->topology->size, t->topology->local_size,
+                             &t->micro);
+    st = tr_agree(t->comm, st, NULL);
+    if (st == TR_OK) st = tr_comm_bcast(t->comm, &t->micro, sizeof t->micro, 0);
+    return st;
+}
+
+static tr_status open_output(tr_trainer *t, const tr_trainer_options *o, const char *const *slots,
+                             int nslots)
+{
+    tr_status st;
+    tr_checkpointer_options k = {
+        .comm = t->comm,
+        .reducer = t->reducer,
+        .model = t->model,
+        .states = t->states,
+        .nslots = nslots,
+        .slot_names = slots,
+        .folder = t->config->output,
+        .config_text = o->config_text,
+        .keep = t->config->train.checkpoint.keep,
+    };
+    TR_TRY(tr_agree(t->comm, tr_checkpointer_open(&k, &t->checkpointer), NULL));
+    TR_TRY(restore(t, o->resume));
+    if (t->topology->rank == 0) {
+        st = reserve_history(t);
+        tr_metrics_options metrics = {
+            .folder = t->config->output,
+            .resume = o->resume,
+            .step = t->state.step,
+            .quiet = o->quiet,
+            .total_steps = t->total_steps,
+        };
+        if (st == TR_OK) st = tr_metrics_open(&metrics, &t->metrics);
+    }
+    TR_TRY(tr_agree(t->comm, st, NULL));
+out:
+    return st;
+}
+
+tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out)
+{
+    tr_status st = TR_OK;
+    tr_trainer *t = TR_NEW(TR_MEM_OTHER, tr_trainer);
+    if (t) {
+        t->config = o->config;
+        t->config_text = o->config_text;
+        t->comm = o->comm;
+        t->topology = tr_comm_topology(o->comm);
+        t->gathered = tr_alloc(TR_MEM_OTHER, (size_t)t->topology->size, sizeof *t->gathered);
+        t->hooks = (tr_hooks){.ctx = t,
+                              .rank = t->topology->rank,
+                              .size = t->topology->size,
+                              .gather = gather_hook,
+                              .bucket_ready = ready_hook,
+                              .poll = poll_hook};
+    }
+    TR_TRY(tr_agree(o->comm, t && t->gathered ? TR_OK : TR_MEMORY, NULL));
+    TR_TRY(tr_affinity_open(o->config, t->comm, &t->affinity));
+    size_t bucket_bytes = (size_t)(o->config->run.bucket_mb * 1e6);
+    st = tr_model_open(o->config, bucket_bytes, &t->model);
+    TR_TRY(tr_agree(t->comm, st, NULL));
+    TR_TRY(tr_agree(t->comm, open_device(t), NULL));
+    TR_TRY(tr_agree(t->comm, open_local(t), NULL));
+    TR_TRY(choose_micro(t));
+    TR_TRY(open_reducer(t));
+    TR_TRY(tr_agree(t->comm, open_session(t), NULL));
+    TR_TRY(tr_agree(t->comm, open_loaders(t), NULL));
+    st = tr_optimizer_open(o->config, t->model, t->reducer, t->backend, t->backend_ctx,
+                           &t->optimizer);
+    TR_TRY(tr_agree(t->comm, st, NULL));
+    const char *slots[4];
+    int nslots = tr_optimizer_slots(o->config, slots);
+    TR_TRY(open_output(t, o, slots, nslots));
+out:
+    if (st != TR_OK) {
+        tr_trainer_close(t);
+        return st;
+    }
+    *out = t;
+    return TR_OK;
+}
+
+void tr_trainer_close(tr_trainer *t)
+{
+    if (!t) return;
+    tr_checkpointer_close(t->checkpointer);
+    tr_metrics_close(t->metrics);
+    tr_loader_close(t->loader);
+    tr_loader_close(t->eval_loader);
+    tr_optimizer_close(t->optimizer);
+    tr_session_close(t->session);
+    tr_reducer_close(t->reducer);
+    tr_dataset_close(t->train_data);
+    tr_dataset_close(t->eval_data);
+    if (t->backend_ctx) t->backend->close(t->backend_ctx);
+    tr_model_close(t->model);
+    tr_history_free(&t->history);
+    tr_free(t->confusion);
+    tr_free(t->gathered);
+    tr_free(t->states);
+    tr_free(t);
+}

@@ -1,0 +1,25 @@
+/* The optimizer over the ranges that this rank owns. Local. */
+#ifndef TR_OPTIMIZER_H
+#define TR_OPTIMIZER_H
+
+#include "collectives/collectives.h"
+#include "runtime/backend.h"
+
+typedef struct tr_optimizer tr_optimizer;
+
+/* Slots that an optimizer keeps (with EMA as the last), by PyTorch's names; returns how many. */
+int tr_optimizer_slots(const tr_config *c, const char *names[4]);
+
+/* Cuts the reducer's owned ranges where weight decay changes. */
+tr_status tr_optimizer_open(const tr_config *c, const tr_model *m, tr_reducer *r,
+                            const tr_backend *backend, void *backend_ctx, tr_optimizer **out);
+void tr_optimizer_close(tr_optimizer *o);
+/* One sweep: w, moments and EMA of the owned ranges. `t`: update number from 1. */
+void tr_optimizer_step(tr_optimizer *o, double lr, double grad_scale, uint64_t t);
+/* The weights of the owned ranges change places with their moving average (slot `ema`): evaluate
+ * with the average, then swap back. Follow with tr_reducer_publish. */
+void tr_optimizer_swap_ema(tr_optimizer *o);
+/* Lowest offset in the owned ranges whose reduced gradient is not finite; SIZE_MAX if none. */
+size_t tr_optimizer_first_nonfinite(const tr_optimizer *o);
+
+#endif

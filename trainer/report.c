@@ -1,0 +1,140 @@
+/* What rank 0 tells the user: the start, records, evaluations, the end summary. */
+#include "trainer/trainer.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "trainer/plan.h"
+
+void tr_report_start(tr_trainer *t)
+{
+    char backend[128], parameters[32], sha[65];
+    t->backend->describe(t->backend_ctx, backend, sizeof backend);
+    tr_sha256_hex(t->config_text, strlen(t->config_text), sha);
+    tr_log(TR_LOG_INFO, "%s: %d rank%s on %d node%s, %s", t->config->name, t->topology->size,
+           t->topology->size == 1 ? "" : "s", t->topology->nodes,
+           t->topology->nodes == 1 ? "" : "s", backend);
+    tr_log(TR_LOG_INFO, "collectives: %s", t->topology->reason);
+    tr_log(TR_LOG_INFO,
+           "%s parameters; %llu training samples, batch %lld in %d micro-batch%s, %llu steps an "
+           "epoch, "
+           "%llu steps; run folder %s",
+           tr_format_count((double)t->model->nparameters, parameters, sizeof parameters),
+           (unsigned long long)tr_dataset_samples(t->train_data), (long long)t->config->train.batch,
+           t->micro, t->micro == 1 ? "" : "es", (unsigned long long)t->steps_per_epoch,
+           (unsigned long long)t->total_steps, t->config->output);
+    (void)tr_metrics_event(
+        t->metrics, "start",
+        "ranks:u nodes:u device:s backend:s collectives:s threads:u parameters:u samples:u batch:u "
+        "micro_batches:u steps_per_epoch:u total_steps:u step:u config_sha256:s version:s",
+        (uint64_t)t->topology->size, (uint64_t)t->topology->nodes, t->backend->name, backend,
+        t->topology->reason, (uint64_t)t->affinity.threads, (uint64_t)t->model->nparameters,
+        tr_dataset_samples(t->train_data), (uint64_t)t->config->train.batch, (uint64_t)t->micro,
+        t->steps_per_epoch, t->total_steps, t->state.step, sha, TR_VERSION);
+}
+
+static void add_times(tr_times *to, const tr_times *from)
+{
+    to->total += from->total;
+    to->compute += from->compute;
+    to->comm_wait += from->comm_wait;
+    to->data_wait += from->data_wait;
+    to->steps += from->steps;
+    to->samples += from->samples;
+}
+
+tr_status tr_report_step(tr_trainer *t)
+{
+    tr_times *s = &t->since;
+    double n = s->steps > 0 ? (double)s->steps : 1;
+    tr_step_record r = {
+        .step = t->state.step,
+        .epoch = (t->state.step - 1) / t->steps_per_epoch,
+        .loss = t->loss,
+        .lr = t->lr,
+        .grad_norm = t->grad_norm,
+        .loss_scale = t->state.loss_scale,
+        .samples_per_s = s->total > 0 ? (double)s->samples / s->total : 0,
+        .step_ms = s->total / n * 1e3,
+        .compute_ms = s->compute / n * 1e3,
+        .comm_wait_ms = s->comm_wait / n * 1e3,
+        .data_wait_ms = s->data_wait / n * 1e3,
+        .skipped = t->skipped,
+    };
+    tr_history *h = &t->history;
+    if (h->nsteps < h->cap_steps)
+        h->steps[h->nsteps++] = (struct tr_history_step){
+            .step = r.step,
+            .epoch = r.epoch,
+            .loss = r.loss,
+            .lr = r.lr,
+            .grad_norm = r.grad_norm,
+            .seconds = t->state.seconds + tr_now() - t->started,
+        };
+    add_times(&t->all, s);
+    memset(s, 0, sizeof *s);
+    return tr_metrics_step(t->metrics, &r);
+}
+
+tr_status tr_report_eval(tr_trainer *t, const tr_eval_record *e)
+{
+    tr_history *h = &t->history;
+    if (h->nevals < h->cap_evals)
+        h->evals[h->nevals++] = (struct tr_history_eval){e->step, e->loss, e->accuracy, e->top5};
+    if (t->confusion && h->confusion) {
+        h->classes = t->model->outputs;
+        memcpy(h->confusion, t->confusion,
+               (size_t)(h->classes * h->classes) * sizeof *h->confusion);
+    }
+    char accuracy[64] = "", top5[64] = "";
+    if (!isnan(e->accuracy))
+        snprintf(accuracy, sizeof accuracy, ", accuracy %.2f %%", e->accuracy * 100);
+    if (!isnan(e->top5)) snprintf(top5, sizeof top5, ", top-5 %.2f %%", e->top5 * 100);
+    tr_log(TR_LOG_INFO, "step %llu: evaluation loss %.5f%s%s%s (%llu samples, %.2f s)",
+           (unsigned long long)e->step, e->loss, accuracy, top5, t->improved ? ", best so far" : "",
+           (unsigned long long)e->samples, e->seconds);
+    return tr_metrics_eval(t->metrics, e);
+}
+
+tr_status tr_report_end(tr_trainer *t, const char *why)
+{
+    tr_metrics_progress_end(t->metrics);
+    add_times(&t->all, &t->since);
+    memset(&t->since, 0, sizeof t->since);
+    const tr_times *a = &t->all;
+    double per = a->total > 0 ? 100 / a->total : 0,
+           rate = a->total > 0 ? (double)a->samples / a->total : 0;
+    size_t predicted = 0, held = tr_held_memory(t);
+    tr_status st = tr_predicted_memory(t, &predicted);
+    if (st != TR_OK) return st;
+    char seconds[32], p[32], h[32], rss[32], samples[32];
+    tr_log(TR_LOG_INFO, "%s: step %llu, %s in steps of this start", why,
+           (unsigned long long)t->state.step, tr_format_seconds(a->total, seconds, sizeof seconds));
+    tr_log(TR_LOG_INFO, "throughput       %s samples/s, %.2f ms a step",
+           tr_format_count(rate, samples, sizeof samples),
+           a->steps > 0 ? a->total / (double)a->steps * 1e3 : 0);
+    tr_log(TR_LOG_INFO,
+           "rank 0's time    compute %.1f %%, exposed communication %.1f %%, data wait %.1f %%",
+           a->compute * per, a->comm_wait * per, a->data_wait * per);
+    tr_log(TR_LOG_INFO, "rank 0's memory  predicted %s, held %s (peak of the process %s)",
+           tr_format_bytes((double)predicted, p, sizeof p),
+           tr_format_bytes((double)held, h, sizeof h),
+           tr_format_bytes((double)tr_mem_peak_rss(), rss, sizeof rss));
+    tr_log(TR_LOG_INFO, "checkpoints      held the loop up for %s in all",
+           tr_format_seconds(t->stall, seconds, sizeof seconds));
+    if (t->state.skipped > 0)
+        tr_log(TR_LOG_INFO, "skipped updates  %llu", (unsigned long long)t->state.skipped);
+    return tr_metrics_event(t->metrics, "end",
+                            "reason:s steps:u seconds:d samples_per_s:d step_ms:d compute_ms:d "
+                            "comm_wait_ms:d data_wait_ms:d "
+                            "peak_rss_mb:d predicted_mb:d held_mb:d first_step_s:d final_loss:d "
+                            "skipped:u checkpoint_stall_s:d",
+                            why, t->state.step, t->state.seconds + tr_now() - t->started, rate,
+                            a->steps > 0 ? a->total / (double)a->steps * 1e3 : 0,
+                            a->steps > 0 ? a->compute / (double)a->steps * 1e3 : 0,
+                            a->steps > 0 ? a->comm_wait / (double)a->steps * 1e3 : 0,
+                            a->steps > 0 ? a->data_wait / (double)a->steps * 1e3 : 0,
+                            (double)tr_mem_peak_rss() / 1e6, (double)predicted / 1e6,
+                            (double)held / 1e6, t->first_step_s, t->loss, t->state.skipped,
+                            t->stall);
+}

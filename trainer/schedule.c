@@ -1,0 +1,66 @@
+/* Learning rate schedules and dynamic loss scaling. */
+#include "trainer/schedule.h"
+
+#include <math.h>
+
+double tr_schedule_lr(const tr_config *c, const tr_train_state *state, uint64_t step,
+                      uint64_t total, uint64_t steps_per_epoch)
+{
+    const tr_schedule_config *s = &c->train.schedule.o;
+    double lr = c->train.optimizer.o.lr * state->lr_factor;
+    uint64_t warmup = (uint64_t)s->warmup;
+    if (step < warmup)
+        return lr * (s->warmup_start + (1 - s->warmup_start) * (double)(step + 1) / (double)warmup);
+    double p = total > warmup ? (double)(step - warmup) / (double)(total - warmup) : 1;
+    if (p > 1) p = 1;
+    switch ((tr_schedule_kind)c->train.schedule.kind.which) {
+    case TR_SCHEDULE_COSINE:
+        return lr * (s->final + (1 - s->final) * 0.5 * (1 + cos(M_PI * p)));
+    case TR_SCHEDULE_LINEAR:
+        return lr * (1 - (1 - s->final) * p);
+    case TR_SCHEDULE_STEP:
+        for (size_t i = 0; i < s->milestones.count; i++)
+            if (step / steps_per_epoch >= (uint64_t)s->milestones.v[i]) lr *= s->gamma;
+        return lr;
+    case TR_SCHEDULE_CONSTANT:
+    case TR_SCHEDULE_PLATEAU:
+        break;
+    }
+    return lr;
+}
+
+void tr_schedule_observe(const tr_config *c, tr_train_state *state, double eval_loss)
+{
+    const tr_schedule_config *s = &c->train.schedule.o;
+    if (c->train.schedule.kind.which != TR_SCHEDULE_PLATEAU) return;
+    if (isnan(state->plateau_best) ||
+        eval_loss < state->plateau_best - s->threshold * fabs(state->plateau_best)) {
+        state->plateau_best = eval_loss;
+        state->plateau_bad = 0;
+    } else if (++state->plateau_bad > (uint64_t)s->patience) {
+        state->lr_factor *= s->gamma;
+        state->plateau_bad = 0;
+    }
+}
+
+double tr_loss_scale_start(const tr_config *c)
+{
+    if (c->train.loss_scale < 0) return c->train.loss_scale_init;
+    return c->train.loss_scale > 0 ? c->train.loss_scale : 1;
+}
+
+bool tr_loss_scale_overflow(const tr_config *c, tr_train_state *state)
+{
+    state->loss_scale_good = 0;
+    if (c->train.loss_scale >= 0 || state->loss_scale <= 1) return false;
+    state->loss_scale = fmax(1, state->loss_scale / 2);
+    return true;
+}
+
+void tr_loss_scale_good(const tr_config *c, tr_train_state *state)
+{
+    if (c->train.loss_scale >= 0) return;
+    if (++state->loss_scale_good < (uint64_t)c->train.loss_scale_window) return;
+    state->loss_scale = fmin(state->loss_scale * 2, 0x1p24);
+    state->loss_scale_good = 0;
+}

@@ -1,0 +1,25 @@
+/* Learning rate schedules and dynamic loss scaling: small state machines whose whole state is in
+ * tr_train_state, so that a resume continues them exactly. Local; every rank computes the same. */
+#ifndef TR_SCHEDULE_H
+#define TR_SCHEDULE_H
+
+#include "runtime/config/config.h"
+#include "runtime/store/store.h"
+
+/* The learning rate of step `step` (from 0) of `total`, epochs of `steps_per_epoch`:
+ * lr * warm-up * schedule * state->lr_factor. Warm-up: linear from warmup_start to 1 over `warmup`
+ * steps, reached at step warmup-1. cosine: final + (1-final)/2 (1 + cos(pi p)), Loshchilov and
+ * Hutter 2017; linear: 1 - (1-final) p; p runs from 0 to 1 over the steps after warm-up. */
+double tr_schedule_lr(const tr_config *c, const tr_train_state *state, uint64_t step,
+                      uint64_t total, uint64_t steps_per_epoch);
+/* After an evaluation: plateau counts evaluations without relative improvement by `threshold`, and
+ * multiplies lr_factor by gamma when there were more than `patience`. */
+void tr_schedule_observe(const tr_config *c, tr_train_state *state, double eval_loss);
+
+/* Loss scaling (Micikevicius et al. 2018): the scale to start with, and its change after a step. */
+double tr_loss_scale_start(const tr_config *c);
+/* True when the overflow is the scale's ordinary search; false when the scale can go no lower. */
+bool tr_loss_scale_overflow(const tr_config *c, tr_train_state *state);
+void tr_loss_scale_good(const tr_config *c, tr_train_state *state);
+
+#endif

@@ -1,0 +1,73 @@
+/* Shares of a global batch. */
+#include "trainer/shares.h"
+
+#include <string.h>
+
+#include "runtime/data/data.h"
+
+size_t tr_plan_keys(const tr_config *c, uint64_t train_samples, uint64_t eval_samples, int micro,
+                    int rank, int size, tr_plan_key keys[TR_PLAN_KEYS])
+{
+    int64_t sizes[8];
+    size_t n = 0;
+    int count =
+        tr_share_sizes(train_samples, c->train.batch, micro, rank, size, c->data.drop_last, sizes);
+    for (int i = 0; i < count; i++) keys[n++] = (tr_plan_key){true, sizes[i]};
+    if (eval_samples == 0) return n;
+    int64_t batch = c->train.eval.batch > 0 ? c->train.eval.batch : c->train.batch;
+    count = tr_share_sizes(eval_samples, batch, 1, rank, size, false, sizes);
+    for (int i = 0; i < count; i++)
+        if (sizes[i] > 0) keys[n++] = (tr_plan_key){false, sizes[i]};
+    return n;
+}
+
+static size_t available_memory(void)
+{
+    FILE *f = fopen("/proc/meminfo", "r");
+    char line[128];
+    unsigned long long kb = 0;
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "MemAvailable: %llu kB", &kb) == 1) break;
+    if (f) fclose(f);
+    return (size_t)kb * 1024;
+}
+
+/* All activations of a training graph, as if none shared memory in time: more than it will take. */
+static tr_status activation_bound(const tr_config *c, const tr_model *m, int64_t batch,
+                                  size_t *nbytes)
+{
+    tr_graph *g;
+    tr_graph_options o = {.batch = batch,
+                          .train = true,
+                          .precision = (tr_precision)c->train.precision,
+                          .ranks = 1,
+                          .recompute = c->train.recompute.kind.which,
+                          .recompute_every = c->train.recompute.every,
+                          .fuse = true};
+    tr_status st = tr_graph_open(m, &o, &g);
+    if (st != TR_OK) return st;
+    *nbytes = 0;
+    for (size_t i = 0; i < g->ntensors; i++) {
+        const tr_tensor *t = &g->tensors[i];
+        if (t->alias < 0 && (t->role == TR_ROLE_ACTIVATION || t->role == TR_ROLE_SAVED))
+            *nbytes += t->nbytes;
+    }
+    tr_graph_close(g);
+    return TR_OK;
+}
+
+tr_status tr_choose_micro(const tr_config *c, const tr_model *m, int size, int local_size,
+                          int *micro)
+{
+    int64_t share = (c->train.batch + size - 1) / size, at_once = c->train.micro_batch;
+    if (at_once <= 0) {
+        size_t available = available_memory() / (size_t)local_size / 10 * 8, nbytes;
+        for (at_once = share; at_once > 1; at_once = (at_once + 1) / 2) {
+            tr_status st = activation_bound(c, m, at_once, &nbytes);
+            if (st != TR_OK) return st;
+            if (available == 0 || nbytes <= available) break;
+        }
+    }
+    *micro = (int)((share + at_once - 1) / at_once);
+    return TR_OK;
+}

@@ -1,0 +1,20 @@
+/* How a global batch becomes what ranks push through at once, and the plans that this takes. Local,
+ * pure. */
+#ifndef TR_SHARES_H
+#define TR_SHARES_H
+
+#include "runtime/plan/plan.h"
+
+#define TR_PLAN_KEYS 24
+
+/* Plans that a rank meets over a run: training shares of the full and the short step, evaluation
+ * shares. eval_samples 0: no evaluation. Returns how many. */
+size_t tr_plan_keys(const tr_config *c, uint64_t train_samples, uint64_t eval_samples, int micro,
+                    int rank, int size, tr_plan_key keys[TR_PLAN_KEYS]);
+
+/* Micro-batches a step: ceil(share / train.micro_batch); with `auto` one, or as many as it takes
+ * until the activations fit in what memory is available to each of the ranks on this node. */
+tr_status tr_choose_micro(const tr_config *c, const tr_model *m, int size, int local_size,
+                          int *micro);
+
+#endif

@@ -1,0 +1,29 @@
+/* Requests to stop. */
+#include "trainer/signals.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+static volatile sig_atomic_t pending;
+
+static void on_signal(int sig)
+{
+    if (sig == SIGINT && pending == SIGINT) _exit(128 + SIGINT);
+    pending = sig;
+}
+
+void tr_signals_install(void)
+{
+    struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
+    sigemptyset(&a.sa_mask);
+    sigaction(SIGTERM, &a, NULL);
+    sigaction(SIGINT, &a, NULL);
+    sigaction(SIGUSR1, &a, NULL);
+    signal(SIGPIPE, SIG_IGN); /* a closed terminal or pipe is a write error, not an end */
+    signal(SIGXFSZ, SIG_IGN); /* likewise a file size limit */
+}
+
+int tr_signals_pending(void)
+{
+    return pending;
+}

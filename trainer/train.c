@@ -1,0 +1,129 @@
+/* `trainer CONFIG`: MPI up, config agreed, run folder taken, the pipeline run, one exit status for
+ * all. */
+#include "trainer/trainer.h"
+
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "trainer/arguments.h"
+#include "trainer/commands.h"
+#include "trainer/run_folder.h"
+#include "trainer/signals.h"
+
+/* Started by something that speaks to MPI? A plain start is one rank, and needs no MPI. */
+static bool launched(void)
+{
+    static const char *const names[] = {
+        "OMPI_COMM_WORLD_SIZE", "PMIX_RANK",    "PMI_RANK", "PMI_SIZE",
+        "MPI_LOCALRANKID",      "SLURM_STEP_ID"};
+    for (size_t i = 0; i < TR_COUNT(names); i++)
+        if (getenv(names[i])) return true;
+    return false;
+}
+
+static tr_status open_comm(bool mpi, const tr_config *c, tr_comm **out)
+{
+    tr_comm_options o = {.mpi = mpi, .timeout = 60};
+    if (c) {
+        o.shared_allowed = c->run.collectives != TR_COLL_MPI;
+        o.shared_required = c->run.collectives == TR_COLL_SHARED;
+        o.timeout = c->run.timeout;
+    }
+    return tr_comm_open(&o, out);
+}
+
+static tr_status resolved_text(const tr_config *c, char **out)
+{
+    size_t n;
+    FILE *f = open_memstream(out, &n);
+    if (!f) return TR_FAIL(TR_MEMORY, "the resolved config could not be written");
+    tr_status st = tr_config_write(c, f);
+    if (fclose(f) != 0 && st == TR_OK)
+        st = TR_FAIL(TR_MEMORY, "the resolved config could not be written");
+    return st;
+}
+
+static tr_status run(const tr_arguments *a, tr_comm *comm, const tr_config *c, bool *agreed)
+{
+    tr_status st;
+    tr_trainer *t = NULL;
+    char *text = NULL;
+    int lock = -1;
+    *agreed = true;
+    TR_TRY(tr_agree(comm, resolved_text(c, &text), NULL));
+    st = tr_comm_topology(comm)->rank == 0
+             ? tr_run_folder_open(c->output, text, a->resume, a->force, &lock)
+             : TR_OK;
+    TR_TRY(tr_agree(comm, st, NULL));
+    tr_trainer_options o = {.comm = comm,
+                            .config = c,
+                            .config_text = text,
+                            .resume = a->resume,
+                            .force = a->force,
+                            .quiet = a->quiet};
+    TR_TRY(tr_trainer_open(&o, &t));
+    st = tr_trainer_run(t);
+    *agreed = st == TR_OK || st == TR_STOPPED || st == TR_NONFINITE;
+out:
+    if (*agreed) { /* else the job is about to be ended: nothing collective is left to do */
+        tr_error why = *tr_last_error();
+        tr_trainer_close(t);
+        tr_set_error(&why);
+        free(text);
+        if (lock >= 0) close(lock);
+    }
+    return st;
+}
+
+/* *Collective.* One rank says it; all end alike. */
+static int end(tr_comm *comm, tr_status st)
+{
+    bool said = false;
+    st = tr_agree(comm, st, &said);
+    if (st != TR_OK && said)
+        tr_log(st == TR_STOPPED ? TR_LOG_INFO : TR_LOG_ERROR, "%s", tr_last_error()->text);
+    return tr_status_exit_code(st);
+}
+
+int tr_cmd_train(int argc, char **argv)
+{
+    tr_arguments a;
+    tr_config *config = NULL;
+    tr_comm *control = NULL, *comm = NULL;
+    tr_status st = tr_arguments_parse(argc, argv, "--resume --force --quiet", &a);
+    if (st != TR_OK) return tr_command_end(st);
+    bool mpi = launched();
+    if (mpi) {
+        int provided;
+        MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+    }
+    tr_signals_install(); /* after MPI_Init, which may set handlers of its own */
+
+    int status = 1;
+    st = open_comm(mpi, NULL, &control);
+    if (st != TR_OK) {
+        tr_log(TR_LOG_ERROR, "%s", tr_last_error()->text);
+        goto out;
+    }
+    tr_log_init(tr_comm_topology(control)->rank, tr_comm_topology(control)->size, TR_LOG_INFO);
+    st = tr_arguments_config(&a, control, &config);
+    if (st == TR_OK) st = open_comm(mpi, config, &comm);
+    if (st == TR_OK) {
+        bool agreed;
+        st = run(&a, comm, config, &agreed);
+        if (!agreed) {
+            tr_log(TR_LOG_ERROR, "%s", tr_last_error()->text);
+            tr_comm_abort(comm, tr_status_exit_code(st));
+        }
+    }
+    status = end(control, st);
+out:
+    tr_comm_close(comm);
+    tr_comm_close(control);
+    tr_config_close(config);
+    tr_arguments_free(&a);
+    if (mpi) MPI_Finalize();
+    return status;
+}
