@@ -49,7 +49,10 @@ static tr_status cpu_open(const tr_backend_options *o, void **out)
     TR_NEED(cpu, TR_MEMORY, "no memory for the CPU backend");
     cpu->threads = o->threads > 0 ? o->threads : 1;
     cpu->isa = tr_cpu_isa();
-    if (o->isa > 0 && o->isa < cpu->isa) cpu->isa = o->isa;
+    if (o->isa > 0 && o->isa < cpu->isa) {
+        cpu->isa = o->isa;
+        tr_dnnl_limit_isa(o->isa);
+    }
     cpu->loops = tr_cpu_loops_at(cpu->isa);
     omp_set_num_threads(cpu->threads);
     TR_DNNL(dnnl_engine_create(&cpu->engine, dnnl_cpu, 0), "open its CPU engine");

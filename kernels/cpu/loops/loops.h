@@ -25,6 +25,10 @@
  *
  * Rows of D: softmax, softmax_grad; transpose of a rows x cols matrix of 2- or 4-byte elements.
  *
+ * Pooling, channels-last: rows [begin, end) of the N*OH output rows, or N*H input rows for gradients;
+ * a gradient gathers, so that every element is written once. indices: place in the window, NULL = not
+ * wanted, int32 if p->wide else uint8.
+ *
  * Losses: mse and bce return the sum over n elements and write dy = scale * gradient unless dy is
  * NULL; xent does one row.
  *
@@ -42,6 +46,16 @@ typedef struct tr_xent {
     int64_t argmax; /* first of the largest; 0 when all are NaN */
     bool finite;    /* no NaN and no +inf among the logits: else neither right nor wrong */
 } tr_xent;
+
+/* A pooling of (N, H, W, C) to (N, OH, OW, C). */
+typedef struct tr_pool {
+    tr_dtype type;
+    size_t C;
+    int64_t H, W, OH, OW;
+    int64_t kernel[2], stride[2], padding[2];
+    bool include_pad; /* averages count padded places */
+    bool wide;
+} tr_pool;
 
 /* return type, name, arguments. One line a loop. */
 #define TR_CPU_LOOPS(X)                                                                            \
@@ -80,6 +94,13 @@ typedef struct tr_xent {
     X(void, softmax, (tr_dtype t, const void *x, void *y, size_t rows, size_t D))                  \
     X(void, softmax_grad,                                                                          \
       (tr_dtype t, const void *dy, const void *y, void *dx, size_t rows, size_t D))                \
+    X(void, max_pool,                                                                              \
+      (const tr_pool *p, const void *x, void *y, void *indices, size_t begin, size_t end))         \
+    X(void, max_pool_grad,                                                                         \
+      (const tr_pool *p, const void *dy, const void *indices, void *dx, size_t begin, size_t end)) \
+    X(void, avg_pool, (const tr_pool *p, const void *x, void *y, size_t begin, size_t end))        \
+    X(void, avg_pool_grad,                                                                         \
+      (const tr_pool *p, const void *dy, void *dx, size_t begin, size_t end))                      \
     X(void, transpose, (size_t size, const void *x, void *y, size_t rows, size_t cols))            \
     X(double, mse,                                                                                 \
       (tr_dtype t, const void *y, const float *target, void *dy, size_t n, float scale))           \

@@ -1,21 +1,22 @@
 /* oneDNN for kernels: primitives described the same way for versions 2.6 and 3.x, and a kernel made
  * of a few primitives whose arguments are operands of the op, its packed weights or its workspace.
  *
- * A kernel is built once (`tr_dnnl_open`, then calls with their arguments, then `tr_dnnl_finish`);
- * bind gives the memory objects their addresses and run only executes. Scratchpads are the
- * caller's: they lie in the workspace, behind whatever the kernel reserved there. */
+ *     tr_dnnl_kernel *k;
+ *     TR_TRY(tr_dnnl_open(cpu, &k));
+ *     TR_TRY(tr_dnnl_matmul(cpu, &a, &b, &bias, &c, &post, &pd));
+ *     TR_TRY(tr_dnnl_call_add(k, TR_CALL_ALWAYS, pd, &call));      // takes pd
+ *     TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_SRC, TR_AT_IN, 0));     // ... every argument
+ *     tr_dnnl_finish(k);
+ *     *out = &k->base;
+ *
+ * bind gives the memory objects their addresses; run only executes. Scratchpads lie in the
+ * workspace, behind what the kernel reserved there. */
 #ifndef TR_CPU_ONEDNN_H
 #define TR_CPU_ONEDNN_H
 
 #include "kernels/cpu/internal.h"
 
 #include <oneapi/dnnl/dnnl.h>
-
-#if DNNL_VERSION_MAJOR >= 3
-typedef const_dnnl_memory_desc_t tr_dnnl_md;
-#else
-typedef const dnnl_memory_desc_t *tr_dnnl_md;
-#endif
 
 /* oneDNN's status as ours; `what` completes "oneDNN could not ...". Needs `st` and `out`. */
 #define TR_DNNL(expr, what)                                                                        \
@@ -28,7 +29,125 @@ typedef const dnnl_memory_desc_t *tr_dnnl_md;
     } while (0)
 tr_status tr_dnnl_fail(const char *file, int line, dnnl_status_t status, const char *what);
 
-bool tr_dnnl_has_bf16(tr_cpu *cpu);   /* a bf16 matrix product can be had */
+bool tr_dnnl_has_bf16(tr_cpu *cpu);   /* bf16 products and convolutions can be had */
 const char *tr_dnnl_isa_extras(void); /* " BF16 AMX": what oneDNN uses beyond the vector width */
+void tr_dnnl_limit_isa(int isa);      /* an upper bound, before the process's first primitive */
+
+/* ---- Arrays and primitives: compat.c ----------------------------------------------------------
+ */
+
+/* An array as oneDNN sees it: plain strides (elements), or `any`: the primitive chooses the layout.
+ */
+typedef struct {
+    int ndims; /* 0: absent */
+    dnnl_dims_t dims, strides;
+    dnnl_data_type_t type;
+    bool any;
+} tr_dnnl_array;
+
+dnnl_data_type_t tr_dnnl_type(tr_dtype t);
+/* A rows x cols matrix with the given distances between rows and between columns. */
+tr_dnnl_array tr_dnnl_matrix(int64_t rows, int64_t cols, int64_t row_stride, int64_t col_stride,
+                             tr_dtype type);
+tr_dnnl_array tr_dnnl_channels_last(const int64_t nchw[4], tr_dtype type);
+tr_dnnl_array tr_dnnl_dense(int ndims, const int64_t *dims, tr_dtype type); /* row major */
+tr_dnnl_array tr_dnnl_any(tr_dnnl_array a, tr_dtype type);                  /* layout left open */
+
+/* What happens to a result before it is stored, in this order. */
+typedef struct {
+    bool sum;                 /* + what the destination holds */
+    const tr_dnnl_array *add; /* + an array of the destination's shape, argument TR_DNNL_ARG_ADD */
+    tr_act act;
+} tr_dnnl_post;
+#define TR_DNNL_ARG_ADD (DNNL_ARG_ATTR_MULTIPLE_POST_OP(0) | DNNL_ARG_SRC_1)
+
+typedef enum { TR_CONV_TRAIN, TR_CONV_INFER, TR_CONV_GRAD_INPUT, TR_CONV_GRAD_WEIGHT } tr_conv_kind;
+typedef struct {
+    tr_dnnl_array src, weights, bias, dst; /* or their gradients */
+    dnnl_dims_t stride, dilation, padding; /* dilation as oneDNN counts it: 0 is dense */
+} tr_dnnl_conv;
+
+/* Each gives a primitive descriptor with the scratchpad left to the caller. */
+tr_status tr_dnnl_matmul(tr_cpu *cpu, const tr_dnnl_array *a, const tr_dnnl_array *b,
+                         const tr_dnnl_array *bias, const tr_dnnl_array *c,
+                         const tr_dnnl_post *post, dnnl_primitive_desc_t *out);
+tr_status tr_dnnl_convolution(tr_cpu *cpu, tr_conv_kind kind, const tr_dnnl_conv *c,
+                              const tr_dnnl_post *post, dnnl_primitive_desc_t *out);
+/* A copy between a plain array and the layout that `pd` wants for its argument `arg`; `to_plain`
+ * tells the direction, `sum` adds to the destination. */
+tr_status tr_dnnl_reorder(tr_cpu *cpu, const tr_dnnl_array *plain, dnnl_primitive_desc_t pd,
+                          int arg, bool to_plain, bool sum, dnnl_primitive_desc_t *out);
+
+size_t tr_dnnl_arg_size(dnnl_primitive_desc_t pd, int arg);
+bool tr_dnnl_arg_is(dnnl_primitive_desc_t pd, int arg, const tr_dnnl_array *plain);
+const char *tr_dnnl_impl(dnnl_primitive_desc_t pd); /* "brgconv:avx512_core"; lives as long as pd */
+bool tr_dnnl_is_reference(
+    dnnl_primitive_desc_t pd); /* oneDNN's plain loops: 10 to 100 times slower */
+
+/* The layout of an argument, comparable as bytes over primitives and plans. */
+typedef struct {
+    int32_t type, ndims, nblocks, opaque;
+    int64_t dims[6], padded[6], strides[6], blocks[12], block_dims[12];
+    const void *unique; /* of layouts that cannot be compared */
+} tr_dnnl_format;
+void tr_dnnl_format_of(dnnl_primitive_desc_t pd, int arg, tr_dnnl_format *out);
+
+/* ---- Kernels: kernel.c ------------------------------------------------------------------------
+ */
+
+typedef enum { TR_CALL_PACK, TR_CALL_ALWAYS, TR_CALL_OVERWRITE, TR_CALL_ADD } tr_call_when;
+typedef enum { TR_AT_IN, TR_AT_OUT, TR_AT_PACKED, TR_AT_WORKSPACE } tr_call_place;
+
+#define TR_DNNL_CALLS 5
+#define TR_DNNL_ARGS  6
+
+typedef struct {
+    tr_call_when when;
+    dnnl_primitive_desc_t pd;
+    dnnl_primitive_t primitive;
+    int nargs;
+    dnnl_exec_arg_t args[TR_DNNL_ARGS];
+    struct {
+        tr_call_place place;
+        size_t at; /* operand, or offset in the workspace; TR_DNNL_SCRATCH */
+    } where[TR_DNNL_ARGS];
+} tr_dnnl_call;
+
+typedef struct tr_dnnl_kernel tr_dnnl_kernel;
+struct tr_dnnl_kernel {
+    tr_kernel base;
+    tr_cpu *cpu;
+    tr_binding bound;
+    size_t reserved,
+        scratch; /* bytes of the workspace: the kernel's own, then the largest scratchpad */
+    tr_dnnl_format format; /* of the packed weights */
+    int ncalls;
+    tr_dnnl_call calls[TR_DNNL_CALLS];
+    /* Runs after the primitives; NULL: nothing. */
+    void (*after)(tr_dnnl_kernel *k, const tr_run *run);
+    int64_t rows, cols; /* for `after`: the bias gradient's sums */
+    tr_dtype type;
+    size_t partials; /* offset of its partial sums in the workspace */
+};
+
+tr_status tr_dnnl_open(tr_cpu *cpu, tr_dnnl_kernel **out);
+void tr_dnnl_close(tr_kernel *k);
+size_t tr_dnnl_reserve(tr_dnnl_kernel *k, size_t nbytes); /* offset in the workspace */
+/* Takes `pd`, also on failure. */
+tr_status tr_dnnl_call_add(tr_dnnl_kernel *k, tr_call_when when, dnnl_primitive_desc_t pd,
+                           tr_dnnl_call **out);
+tr_status tr_dnnl_arg(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg, tr_call_place place,
+                      size_t at);
+/* Gives argument `arg` of `call` the parameter `param` (row; operand `operand`; stored as `plain`)
+ * in the layout it wants: in place where that is the stored one, else as a packed copy. */
+tr_status tr_dnnl_weights(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg,
+                          const tr_dnnl_array *plain, int operand, int param);
+/* Gives argument `arg` of `call`, which writes a parameter's gradient, to output `operand` (stored
+ * as `plain`) through the workspace: copied out, or added where the run accumulates. */
+tr_status tr_dnnl_gradient(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg,
+                           const tr_dnnl_array *plain, int operand);
+/* out[1] = column sums of in[1] (rows x cols) after each run: the bias gradient. */
+void tr_dnnl_bias_gradient(tr_dnnl_kernel *k, int64_t rows, int64_t cols, tr_dtype type);
+void tr_dnnl_finish(tr_dnnl_kernel *k, const char *impl);
 
 #endif

@@ -1,0 +1,249 @@
+/* A kernel as a short list of primitives. All memory objects and argument lists are made when the
+ * kernel is prepared; bind puts addresses into them and run executes the calls whose time it is. */
+#include "kernels/cpu/onednn/onednn.h"
+#include "kernels/cpu/loops/loops.h"
+
+#include <string.h>
+
+#define SCRATCH SIZE_MAX /* `at` of a scratchpad: behind everything that is reserved */
+#define LINE    64
+
+void tr_dnnl_close(tr_kernel *kernel)
+{
+    tr_dnnl_kernel *k = (tr_dnnl_kernel *)kernel;
+    if (!k) return;
+    for (int i = 0; i < k->ncalls; i++) {
+        tr_dnnl_call *c = &k->calls[i];
+        for (int a = 0; a < c->nargs; a++) dnnl_memory_destroy(c->args[a].memory);
+        if (c->primitive) dnnl_primitive_destroy(c->primitive);
+        if (c->pd) dnnl_primitive_desc_destroy(c->pd);
+    }
+    tr_free(k);
+}
+
+tr_status tr_dnnl_open(tr_cpu *cpu, tr_dnnl_kernel **out)
+{
+    tr_dnnl_kernel *k = TR_NEW(TR_MEM_OTHER, tr_dnnl_kernel);
+    if (!k) return tr_last_error()->status;
+    k->cpu = cpu;
+    k->base.packed_param = -1;
+    *out = k;
+    return TR_OK;
+}
+
+size_t tr_dnnl_reserve(tr_dnnl_kernel *k, size_t nbytes)
+{
+    size_t at = k->reserved;
+    k->reserved += tr_align_up(nbytes, LINE);
+    return at;
+}
+
+tr_status tr_dnnl_call_add(tr_dnnl_kernel *k, tr_call_when when, dnnl_primitive_desc_t pd,
+                           tr_dnnl_call **out)
+{
+    tr_status st = TR_OK;
+    if (k->ncalls == TR_DNNL_CALLS) {
+        dnnl_primitive_desc_destroy(pd);
+        return TR_FAIL(TR_INTERNAL, "a kernel of more than %d primitives", TR_DNNL_CALLS);
+    }
+    tr_dnnl_call *c = &k->calls[k->ncalls++];
+    c->when = when;
+    c->pd = pd;
+    TR_DNNL(dnnl_primitive_create(&c->primitive, pd), "generate code for a primitive");
+    size_t scratch = tr_dnnl_arg_size(pd, DNNL_ARG_SCRATCHPAD);
+    if (scratch > k->scratch) k->scratch = scratch;
+    if (scratch) TR_TRY(tr_dnnl_arg(k, c, DNNL_ARG_SCRATCHPAD, TR_AT_WORKSPACE, SCRATCH));
+    if (out) *out = c;
+out:
+    return st;
+}
+
+tr_status tr_dnnl_arg(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg, tr_call_place place, size_t at)
+{
+    tr_status st = TR_OK;
+    TR_NEED(c->nargs < TR_DNNL_ARGS, TR_INTERNAL, "a primitive of more than %d arguments",
+            TR_DNNL_ARGS);
+    dnnl_memory_t m = NULL;
+    TR_DNNL(dnnl_memory_create(&m, dnnl_primitive_desc_query_md(c->pd, dnnl_query_exec_arg_md, arg),
+                               k->cpu->engine, DNNL_MEMORY_NONE),
+            "describe an argument");
+    c->args[c->nargs] = (dnnl_exec_arg_t){.arg = arg, .memory = m};
+    c->where[c->nargs].place = place;
+    c->where[c->nargs].at = at;
+    c->nargs++;
+out:
+    return st;
+}
+
+tr_status tr_dnnl_weights(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg, const tr_dnnl_array *plain,
+                          int operand, int param)
+{
+    tr_status st = TR_OK;
+    dnnl_primitive_desc_t pd = NULL;
+    tr_dnnl_call *pack;
+    if (tr_dnnl_arg_is(c->pd, arg, plain)) return tr_dnnl_arg(k, c, arg, TR_AT_IN, (size_t)operand);
+    TR_TRY(tr_dnnl_arg(k, c, arg, TR_AT_PACKED, 0));
+    TR_TRY(tr_dnnl_reorder(k->cpu, plain, c->pd, arg, false, false, &pd));
+    tr_dnnl_format_of(c->pd, arg, &k->format);
+    k->base.packed = tr_dnnl_arg_size(c->pd, arg);
+    k->base.packed_param = param;
+    k->base.packed_format = &k->format;
+    k->base.packed_format_size = sizeof k->format;
+    TR_TRY(tr_dnnl_call_add(k, TR_CALL_PACK, pd, &pack));
+    TR_TRY(tr_dnnl_arg(k, pack, DNNL_ARG_FROM, TR_AT_IN, (size_t)operand));
+    TR_TRY(tr_dnnl_arg(k, pack, DNNL_ARG_TO, TR_AT_PACKED, 0));
+out:
+    return st;
+}
+
+tr_status tr_dnnl_gradient(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg, const tr_dnnl_array *plain,
+                           int operand)
+{
+    tr_status st = TR_OK;
+    size_t at = tr_dnnl_reserve(k, tr_dnnl_arg_size(c->pd, arg));
+    TR_TRY(tr_dnnl_arg(k, c, arg, TR_AT_WORKSPACE, at));
+    for (int add = 0; add < 2; add++) {
+        dnnl_primitive_desc_t pd = NULL;
+        tr_dnnl_call *copy;
+        TR_TRY(tr_dnnl_reorder(k->cpu, plain, c->pd, arg, true, add, &pd));
+        TR_TRY(tr_dnnl_call_add(k, add ? TR_CALL_ADD : TR_CALL_OVERWRITE, pd, &copy));
+        TR_TRY(tr_dnnl_arg(k, copy, DNNL_ARG_FROM, TR_AT_WORKSPACE, at));
+        TR_TRY(tr_dnnl_arg(k, copy, DNNL_ARG_TO, TR_AT_OUT, (size_t)operand));
+    }
+out:
+    return st;
+}
+
+/* ---- The bias gradient: sums in float32 over short blocks of rows, blocks and threads in float64
+ * -- */
+
+#define BLOCK_ROWS 256
+
+static void bias_gradient(tr_dnnl_kernel *k, const tr_run *run)
+{
+    const int64_t rows = k->rows, cols = k->cols;
+    const char *dy = k->bound.in[1];
+    float *out = k->bound.out[1];
+    const size_t row_size = (size_t)cols * tr_dtype_size(k->type);
+    char *base = (char *)k->bound.workspace + k->partials;
+    const size_t part = tr_align_up((size_t)cols * (sizeof(double) + sizeof(float)), LINE);
+    const int threads = k->cpu->threads;
+    const tr_cpu_loops *loops = k->cpu->loops;
+    const tr_dtype type = k->type;
+
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
+    for (int t = 0; t < threads; t++) {
+        double *sum = (double *)(base + (size_t)t * part);
+        float *block = (float *)(sum + cols);
+        memset(sum, 0, (size_t)cols * sizeof *sum);
+        int64_t begin = rows * t / threads, end = rows * (t + 1) / threads;
+        for (int64_t r = begin; r < end; r += BLOCK_ROWS) {
+            size_t n = (size_t)(end - r < BLOCK_ROWS ? end - r : BLOCK_ROWS);
+            loops->column_sums(type, dy + (size_t)r * row_size, n, (size_t)cols, (size_t)cols,
+                               block, false);
+            for (int64_t c = 0; c < cols; c++) sum[c] += block[c];
+        }
+    }
+    for (int64_t c = 0; c < cols; c++) {
+        double sum = run->accumulate ? out[c] : 0;
+        for (int t = 0; t < threads; t++) sum += ((const double *)(base + (size_t)t * part))[c];
+        out[c] = (float)sum;
+    }
+}
+
+void tr_dnnl_bias_gradient(tr_dnnl_kernel *k, int64_t rows, int64_t cols, tr_dtype type)
+{
+    size_t part = tr_align_up((size_t)cols * (sizeof(double) + sizeof(float)), LINE);
+    k->rows = rows;
+    k->cols = cols;
+    k->type = type;
+    k->partials = tr_dnnl_reserve(k, part * (size_t)k->cpu->threads);
+    k->after = bias_gradient;
+}
+
+/* ---- The backend's interface ------------------------------------------------------------------
+ */
+
+static void *address(const tr_dnnl_kernel *k, tr_call_place place, size_t at)
+{
+    const tr_binding *b = &k->bound;
+    switch (place) {
+    case TR_AT_IN:
+        return b->in[at];
+    case TR_AT_OUT:
+        return b->out[at];
+    case TR_AT_PACKED:
+        return b->packed;
+    case TR_AT_WORKSPACE:
+        break;
+    }
+    return (char *)b->workspace + (at == SCRATCH ? k->reserved : at);
+}
+
+static tr_status bind(tr_kernel *kernel, const tr_binding *b)
+{
+    tr_status st = TR_OK;
+    tr_dnnl_kernel *k = (tr_dnnl_kernel *)kernel;
+    k->bound = *b;
+    for (int i = 0; i < k->ncalls; i++) {
+        tr_dnnl_call *c = &k->calls[i];
+        for (int a = 0; a < c->nargs; a++)
+            TR_DNNL(dnnl_memory_set_data_handle(c->args[a].memory,
+                                                address(k, c->where[a].place, c->where[a].at)),
+                    "take an address");
+    }
+out:
+    return st;
+}
+
+static tr_status rebind(tr_kernel *kernel, int operand, void *data)
+{
+    tr_status st = TR_OK;
+    tr_dnnl_kernel *k = (tr_dnnl_kernel *)kernel;
+    k->bound.in[operand] = data;
+    for (int i = 0; i < k->ncalls; i++) {
+        tr_dnnl_call *c = &k->calls[i];
+        for (int a = 0; a < c->nargs; a++)
+            if (c->where[a].place == TR_AT_IN && c->where[a].at == (size_t)operand)
+                TR_DNNL(dnnl_memory_set_data_handle(c->args[a].memory, data), "take an address");
+    }
+out:
+    return st;
+}
+
+static tr_status execute(tr_dnnl_kernel *k, tr_call_when when, bool always)
+{
+    tr_status st = TR_OK;
+    for (int i = 0; i < k->ncalls; i++) {
+        tr_dnnl_call *c = &k->calls[i];
+        if (c->when == when || (always && c->when == TR_CALL_ALWAYS))
+            TR_DNNL(dnnl_primitive_execute(c->primitive, k->cpu->stream, c->nargs, c->args),
+                    "run a primitive");
+    }
+out:
+    return st;
+}
+
+static void pack(tr_kernel *kernel)
+{
+    execute((tr_dnnl_kernel *)kernel, TR_CALL_PACK, false);
+}
+
+static tr_status run_calls(tr_kernel *kernel, const tr_run *run)
+{
+    tr_dnnl_kernel *k = (tr_dnnl_kernel *)kernel;
+    tr_status st = execute(k, run->accumulate ? TR_CALL_ADD : TR_CALL_OVERWRITE, true);
+    if (st == TR_OK && k->after) k->after(k, run);
+    return st;
+}
+
+void tr_dnnl_finish(tr_dnnl_kernel *k, const char *impl)
+{
+    k->base.impl = impl;
+    k->base.workspace = k->reserved + k->scratch;
+    k->base.bind = bind;
+    k->base.pack = k->base.packed ? pack : NULL;
+    k->base.rebind = rebind;
+    k->base.run = run_calls;
+    k->base.close = tr_dnnl_close;
+}

@@ -1,0 +1,55 @@
+/* What oneDNN is and can do here: its errors as ours, its instruction sets. */
+#include "kernels/cpu/onednn/onednn.h"
+
+tr_status tr_dnnl_fail(const char *file, int line, dnnl_status_t status, const char *what)
+{
+    static const char *const text[] = {
+        [dnnl_success] = "success",
+        [dnnl_out_of_memory] = "out of memory",
+        [dnnl_invalid_arguments] = "invalid arguments",
+        [dnnl_unimplemented] = "not implemented",
+        [dnnl_runtime_error] = "run-time error",
+        [dnnl_not_required] = "not required",
+    };
+    const char *why = (size_t)status < TR_COUNT(text) && text[status] ? text[status] : "error";
+    return tr_fail_at(file, line, status == dnnl_out_of_memory ? TR_MEMORY : TR_KERNEL,
+                      "oneDNN could not %s: %s (status %d)", what, why, (int)status);
+}
+
+/* oneDNN's levels above AVX-512 are nested: each has the bits of those below it. */
+static bool has_level(dnnl_cpu_isa_t level)
+{
+    return ((unsigned)dnnl_get_effective_cpu_isa() & (unsigned)level) == (unsigned)level;
+}
+
+const char *tr_dnnl_isa_extras(void)
+{
+    if (has_level(dnnl_cpu_isa_avx512_core_amx)) return " BF16 AMX";
+    if (has_level(dnnl_cpu_isa_avx512_core_bf16)) return " BF16";
+    return "";
+}
+
+/* Refused once a primitive exists; then the process has its level already, and a second context in
+ * one process (a test) goes on with that. */
+void tr_dnnl_limit_isa(int isa)
+{
+    (void)dnnl_set_max_cpu_isa(isa >= TR_ISA_AVX512 ? dnnl_cpu_isa_avx512_core
+                               : isa >= TR_ISA_AVX2 ? dnnl_cpu_isa_avx2
+                                                    : dnnl_cpu_isa_sse41);
+}
+
+bool tr_dnnl_has_bf16(tr_cpu *cpu)
+{
+    const int64_t image[] = {1, 16, 4, 4}, weights[] = {16, 16, 1, 1};
+    tr_dnnl_array a = tr_dnnl_matrix(16, 16, 16, 1, TR_BF16);
+    tr_dnnl_conv conv = {.src = tr_dnnl_channels_last(image, TR_BF16),
+                         .weights = tr_dnnl_any(tr_dnnl_dense(4, weights, TR_F32), TR_BF16),
+                         .dst = tr_dnnl_channels_last(image, TR_BF16),
+                         .stride = {1, 1}};
+    dnnl_primitive_desc_t pd = NULL;
+    bool ok = tr_dnnl_matmul(cpu, &a, &a, NULL, &a, NULL, &pd) == TR_OK;
+    if (ok) dnnl_primitive_desc_destroy(pd);
+    if (!ok || tr_dnnl_convolution(cpu, TR_CONV_TRAIN, &conv, NULL, &pd) != TR_OK) return false;
+    dnnl_primitive_desc_destroy(pd);
+    return true;
+}

@@ -1,0 +1,132 @@
+/* 2-D convolutions on channels-last activations. Weights: the forward pass and the input gradient
+ * each keep their own copy in the layout their primitive wants (the two never agree), refreshed
+ * once an update. The weight gradient is computed in its primitive's layout in the workspace and
+ * copied, or added, to its slot: asking for the stored layout there ends in loops 100 times slower.
+ */
+#include "kernels/cpu/onednn/onednn.h"
+
+#include <string.h>
+
+static void describe(const tr_graph *g, const tr_conv2d_attrs *a, int x, int y, tr_dnnl_conv *c,
+                     tr_dnnl_array *plain)
+{
+    const tr_tensor *tx = &g->tensors[x], *ty = &g->tensors[y];
+    memset(c, 0, sizeof *c);
+    c->src = tr_dnnl_channels_last(tx->dims, tx->dtype);
+    c->dst = tr_dnnl_channels_last(ty->dims, ty->dtype);
+    for (int i = 0; i < 2; i++) {
+        c->stride[i] = a->stride[i];
+        c->dilation[i] = a->dilation[i] - 1;
+        c->padding[i] = a->padding[i];
+    }
+    const int64_t in = tx->dims[1] / a->groups, out = a->out / a->groups;
+    const int64_t dims[] = {a->groups, out, in, a->kernel[0], a->kernel[1]};
+    *plain = a->groups > 1 ? tr_dnnl_dense(5, dims, TR_F32) : tr_dnnl_dense(4, dims + 1, TR_F32);
+    c->weights = tr_dnnl_any(*plain, tx->dtype);
+}
+
+/* Channels-last has a generated kernel for every shape met so far, on all instruction sets; should
+ * a version or a shape have none, the user learns why a layer is slow. */
+static tr_status choose(tr_cpu *cpu, tr_conv_kind kind, const tr_dnnl_conv *c,
+                        const tr_dnnl_post *post, const tr_op *op, dnnl_primitive_desc_t *out)
+{
+    tr_status st = TR_OK;
+    TR_TRY(tr_dnnl_convolution(cpu, kind, c, post, out));
+    if (tr_dnnl_is_reference(*out))
+        tr_log(TR_LOG_WARN, "layer %s: oneDNN has only its slow reference loops for %s (%s)",
+               op->layer, tr_op_def_name(op->def), tr_dnnl_impl(*out));
+out:
+    return st;
+}
+
+tr_status tr_cpu_conv2d(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    tr_status st = TR_OK;
+    const bool with_bias = op->nin > 2 && op->in[2] >= 0;
+    const bool with_residual = op->nin > 3 && op->in[3] >= 0;
+    tr_dnnl_conv c;
+    tr_dnnl_array plain;
+    describe(g, op->attrs, op->in[0], op->out[0], &c, &plain);
+    const tr_tensor *weight = &g->tensors[op->in[1]];
+    if (with_bias) c.bias = tr_dnnl_dense(1, &c.dst.dims[1], TR_F32);
+    const tr_dnnl_post post = {.add = with_residual ? &c.dst : NULL, .act = op->act};
+    tr_dnnl_kernel *k = NULL;
+    tr_dnnl_call *call;
+    dnnl_primitive_desc_t pd = NULL;
+
+    TR_TRY(tr_dnnl_open(cpu, &k));
+    TR_TRY(choose(cpu, g->train ? TR_CONV_TRAIN : TR_CONV_INFER, &c, &post, op, &pd));
+    TR_TRY(tr_dnnl_call_add(k, TR_CALL_ALWAYS, pd, &call));
+    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_SRC, TR_AT_IN, 0));
+    TR_TRY(tr_dnnl_weights(k, call, DNNL_ARG_WEIGHTS, &plain, 1, weight->index));
+    if (with_bias) TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_BIAS, TR_AT_IN, 2));
+    if (with_residual) TR_TRY(tr_dnnl_arg(k, call, TR_DNNL_ARG_ADD, TR_AT_IN, 3));
+    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DST, TR_AT_OUT, 0));
+    tr_dnnl_finish(k, tr_dnnl_impl(pd));
+out:
+    if (st != TR_OK) {
+        tr_dnnl_close(&k->base);
+        return st;
+    }
+    *out = &k->base;
+    return TR_OK;
+}
+
+tr_status tr_cpu_conv2d_grad_input(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    tr_status st = TR_OK;
+    tr_dnnl_conv c;
+    tr_dnnl_array plain;
+    describe(g, op->attrs, op->out[0], op->in[0], &c, &plain);
+    const tr_tensor *weight = &g->tensors[op->in[1]];
+    tr_dnnl_kernel *k = NULL;
+    tr_dnnl_call *call;
+    dnnl_primitive_desc_t pd = NULL;
+
+    TR_TRY(tr_dnnl_open(cpu, &k));
+    TR_TRY(choose(cpu, TR_CONV_GRAD_INPUT, &c, NULL, op, &pd));
+    TR_TRY(tr_dnnl_call_add(k, TR_CALL_ALWAYS, pd, &call));
+    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DIFF_DST, TR_AT_IN, 0));
+    TR_TRY(tr_dnnl_weights(k, call, DNNL_ARG_WEIGHTS, &plain, 1, weight->index));
+    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DIFF_SRC, TR_AT_OUT, 0));
+    tr_dnnl_finish(k, tr_dnnl_impl(pd));
+out:
+    if (st != TR_OK) {
+        tr_dnnl_close(&k->base);
+        return st;
+    }
+    *out = &k->base;
+    return TR_OK;
+}
+
+tr_status tr_cpu_conv2d_grad_weight(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
+                                    tr_kernel **out)
+{
+    tr_status st = TR_OK;
+    tr_dnnl_conv c;
+    tr_dnnl_array plain;
+    describe(g, op->attrs, op->in[0], op->in[1], &c, &plain);
+    c.weights.type = dnnl_f32;
+    tr_dnnl_kernel *k = NULL;
+    tr_dnnl_call *call;
+    dnnl_primitive_desc_t pd = NULL;
+
+    TR_TRY(tr_dnnl_open(cpu, &k));
+    TR_TRY(choose(cpu, TR_CONV_GRAD_WEIGHT, &c, NULL, op, &pd));
+    TR_TRY(tr_dnnl_call_add(k, TR_CALL_ALWAYS, pd, &call));
+    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_SRC, TR_AT_IN, 0));
+    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DIFF_DST, TR_AT_IN, 1));
+    TR_TRY(tr_dnnl_gradient(k, call, DNNL_ARG_DIFF_WEIGHTS, &plain, 0));
+    if (op->nout > 1 && op->out[1] >= 0) {
+        const tr_tensor *dy = &g->tensors[op->in[1]];
+        tr_dnnl_bias_gradient(k, dy->dims[0] * dy->dims[2] * dy->dims[3], dy->dims[1], dy->dtype);
+    }
+    tr_dnnl_finish(k, tr_dnnl_impl(pd));
+out:
+    if (st != TR_OK) {
+        tr_dnnl_close(&k->base);
+        return st;
+    }
+    *out = &k->base;
+    return TR_OK;
+}

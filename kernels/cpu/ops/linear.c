@@ -1,0 +1,112 @@
+/* Linear layers as matrix products: y = act(x W^T + b), dx = dy W, dW = dy^T x. Every operand stays
+ * in its stored layout (transposes are strides), so float32 reads the master weights themselves;
+ * bfloat16 reads one plain bfloat16 copy of them, shared by the forward and the backward product.
+ * Bias and activation ride on the product; weight gradients go straight to their slot. */
+#include "kernels/cpu/onednn/onednn.h"
+
+typedef struct {
+    int64_t rows, in, out;
+    tr_dtype type; /* of activations */
+} shape;
+
+/* `x_like` has `in` features last, `weight` is (out, in). */
+static shape shape_of(const tr_graph *g, int x_like, int64_t out, int64_t in, int64_t features)
+{
+    const tr_tensor *t = &g->tensors[x_like];
+    return (shape){.rows = (int64_t)t->count / features, .in = in, .out = out, .type = t->dtype};
+}
+
+tr_status tr_cpu_linear(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    tr_status st = TR_OK;
+    const tr_tensor *weight = &g->tensors[op->in[1]];
+    const bool with_bias = op->nin > 2 && op->in[2] >= 0;
+    const shape s = shape_of(g, op->in[0], weight->dims[0], weight->dims[1], weight->dims[1]);
+    const tr_dnnl_array x = tr_dnnl_matrix(s.rows, s.in, s.in, 1, s.type);
+    const tr_dnnl_array w = tr_dnnl_matrix(s.in, s.out, 1, s.in, s.type);
+    const tr_dnnl_array master = tr_dnnl_matrix(s.in, s.out, 1, s.in, TR_F32);
+    const tr_dnnl_array b = tr_dnnl_matrix(1, s.out, s.out, 1, TR_F32);
+    const tr_dnnl_array y = tr_dnnl_matrix(s.rows, s.out, s.out, 1, s.type);
+    const tr_dnnl_post post = {.act = op->act};
+    tr_dnnl_kernel *k = NULL;
+    tr_dnnl_call *call;
+    dnnl_primitive_desc_t pd = NULL;
+
+    TR_TRY(tr_dnnl_open(cpu, &k));
+    TR_TRY(tr_dnnl_matmul(cpu, &x, &w, with_bias ? &b : NULL, &y, &post, &pd));
+    TR_TRY(tr_dnnl_call_add(k, TR_CALL_ALWAYS, pd, &call));
+    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_SRC, TR_AT_IN, 0));
+    TR_TRY(tr_dnnl_weights(k, call, DNNL_ARG_WEIGHTS, &master, 1, weight->index));
+    if (with_bias) TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_BIAS, TR_AT_IN, 2));
+    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DST, TR_AT_OUT, 0));
+    tr_dnnl_finish(k, tr_dnnl_impl(pd));
+out:
+    if (st != TR_OK) {
+        tr_dnnl_close(&k->base);
+        return st;
+    }
+    *out = &k->base;
+    return TR_OK;
+}
+
+tr_status tr_cpu_linear_grad_input(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    tr_status st = TR_OK;
+    const tr_tensor *weight = &g->tensors[op->in[1]];
+    const shape s = shape_of(g, op->in[0], weight->dims[0], weight->dims[1], weight->dims[0]);
+    const tr_dnnl_array dy = tr_dnnl_matrix(s.rows, s.out, s.out, 1, s.type);
+    const tr_dnnl_array w = tr_dnnl_matrix(s.out, s.in, s.in, 1, s.type);
+    const tr_dnnl_array master = tr_dnnl_matrix(s.out, s.in, s.in, 1, TR_F32);
+    const tr_dnnl_array dx = tr_dnnl_matrix(s.rows, s.in, s.in, 1, s.type);
+    tr_dnnl_kernel *k = NULL;
+    tr_dnnl_call *call;
+    dnnl_primitive_desc_t pd = NULL;
+
+    TR_TRY(tr_dnnl_open(cpu, &k));
+    TR_TRY(tr_dnnl_matmul(cpu, &dy, &w, NULL, &dx, NULL, &pd));
+    TR_TRY(tr_dnnl_call_add(k, TR_CALL_ALWAYS, pd, &call));
+    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_SRC, TR_AT_IN, 0));
+    TR_TRY(tr_dnnl_weights(k, call, DNNL_ARG_WEIGHTS, &master, 1, weight->index));
+    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DST, TR_AT_OUT, 0));
+    tr_dnnl_finish(k, tr_dnnl_impl(pd));
+out:
+    if (st != TR_OK) {
+        tr_dnnl_close(&k->base);
+        return st;
+    }
+    *out = &k->base;
+    return TR_OK;
+}
+
+tr_status tr_cpu_linear_grad_weight(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
+                                    tr_kernel **out)
+{
+    tr_status st = TR_OK;
+    const tr_tensor *dweight = &g->tensors[op->out[0]];
+    const shape s = shape_of(g, op->in[0], dweight->dims[0], dweight->dims[1], dweight->dims[1]);
+    const tr_dnnl_array dyt = tr_dnnl_matrix(s.out, s.rows, 1, s.out, s.type);
+    const tr_dnnl_array x = tr_dnnl_matrix(s.rows, s.in, s.in, 1, s.type);
+    const tr_dnnl_array dw = tr_dnnl_matrix(s.out, s.in, s.in, 1, TR_F32);
+    tr_dnnl_kernel *k = NULL;
+    dnnl_primitive_desc_t pd = NULL;
+
+    TR_TRY(tr_dnnl_open(cpu, &k));
+    for (int add = 0; add < 2; add++) {
+        const tr_dnnl_post post = {.sum = add};
+        tr_dnnl_call *call;
+        TR_TRY(tr_dnnl_matmul(cpu, &dyt, &x, NULL, &dw, &post, &pd));
+        TR_TRY(tr_dnnl_call_add(k, add ? TR_CALL_ADD : TR_CALL_OVERWRITE, pd, &call));
+        TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_SRC, TR_AT_IN, 1));
+        TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_WEIGHTS, TR_AT_IN, 0));
+        TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DST, TR_AT_OUT, 0));
+    }
+    if (op->nout > 1 && op->out[1] >= 0) tr_dnnl_bias_gradient(k, s.rows, s.out, s.type);
+    tr_dnnl_finish(k, tr_dnnl_impl(pd));
+out:
+    if (st != TR_OK) {
+        tr_dnnl_close(&k->base);
+        return st;
+    }
+    *out = &k->base;
+    return TR_OK;
+}

@@ -1,0 +1,171 @@
+/* Max, average and global average pooling: own loops (loops/pool.c), rows shared out over threads.
+ * Own, because oneDNN adds bfloat16 gradients of overlapping windows in bfloat16 and drops NaN from
+ * a maximum; the indices of a maximum are in its layout (place in the window, channels-last).
+ * Global pooling is average pooling with one window. */
+#include "kernels/cpu/internal.h"
+#include "kernels/cpu/loops/loops.h"
+
+
+typedef struct {
+    tr_kernel base;
+    const tr_cpu *cpu;
+    tr_pool pool;
+    size_t rows; /* of what is written: images times their height */
+    tr_binding bound;
+    void (*piece)(const tr_pool *p, const tr_cpu_loops *l, const tr_binding *b, size_t begin,
+                  size_t end);
+} pool_kernel;
+
+static void max_piece(const tr_pool *p, const tr_cpu_loops *l, const tr_binding *b, size_t begin,
+                      size_t end)
+{
+    l->max_pool(p, b->in[0], b->out[0], b->out[1], begin, end);
+}
+
+static void max_grad_piece(const tr_pool *p, const tr_cpu_loops *l, const tr_binding *b,
+                           size_t begin, size_t end)
+{
+    l->max_pool_grad(p, b->in[0], b->in[1], b->out[0], begin, end);
+}
+
+static void avg_piece(const tr_pool *p, const tr_cpu_loops *l, const tr_binding *b, size_t begin,
+                      size_t end)
+{
+    l->avg_pool(p, b->in[0], b->out[0], begin, end);
+}
+
+static void avg_grad_piece(const tr_pool *p, const tr_cpu_loops *l, const tr_binding *b,
+                           size_t begin, size_t end)
+{
+    l->avg_pool_grad(p, b->in[0], b->out[0], begin, end);
+}
+
+static tr_status bind(tr_kernel *kernel, const tr_binding *b)
+{
+    ((pool_kernel *)kernel)->bound = *b;
+    return TR_OK;
+}
+
+static tr_status rebind(tr_kernel *kernel, int operand, void *data)
+{
+    ((pool_kernel *)kernel)->bound.in[operand] = data;
+    return TR_OK;
+}
+
+static tr_status run_pieces(tr_kernel *kernel, const tr_run *run)
+{
+    (void)run;
+    const pool_kernel *k = (const pool_kernel *)kernel;
+    const size_t threads = (size_t)k->cpu->threads;
+#pragma omp parallel for num_threads(k->cpu->threads) schedule(static) if (threads > 1)
+    for (size_t t = 0; t < threads; t++)
+        k->piece(&k->pool, k->cpu->loops, &k->bound, k->rows * t / threads,
+                 k->rows * (t + 1) / threads);
+    return TR_OK;
+}
+
+static void close_pool(tr_kernel *kernel)
+{
+    tr_free(kernel);
+}
+
+/* `x` is the larger image, `y` the pooled one; `written` the tensor that the kernel fills. */
+static tr_status prepare(tr_cpu *cpu, const tr_graph *g, const tr_pool2d_attrs *a, int x, int y,
+                         int written, tr_kernel **out, pool_kernel **kernel)
+{
+    const tr_tensor *tx = &g->tensors[x], *ty = &g->tensors[y], *tw = &g->tensors[written];
+    pool_kernel *k = TR_NEW(TR_MEM_OTHER, pool_kernel);
+    if (!k) return tr_last_error()->status;
+    tr_pool *p = &k->pool;
+    *p = (tr_pool){.type = tx->dtype,
+                   .C = (size_t)tx->dims[1],
+                   .H = tx->dims[2],
+                   .W = tx->dims[3],
+                   .OH = ty->dims[2],
+                   .OW = ty->dims[3]};
+    for (int i = 0; i < 2; i++) {
+        p->kernel[i] = a ? a->kernel[i] : tx->dims[2 + i];
+        p->stride[i] = a ? a->stride[i] : 1;
+        p->padding[i] = a ? a->padding[i] : 0;
+    }
+    p->include_pad = a && a->count_include_pad;
+    k->cpu = cpu;
+    k->rows = (size_t)(tw->dims[0] * tw->dims[2]);
+    k->base = (tr_kernel){.impl = cpu->loops->name,
+                          .packed_param = -1,
+                          .bind = bind,
+                          .rebind = rebind,
+                          .run = run_pieces,
+                          .close = close_pool};
+    *kernel = k;
+    *out = &k->base;
+    return TR_OK;
+}
+
+static tr_status indices_type(const tr_graph *g, const tr_op *op, int tensor, pool_kernel *k)
+{
+    if (tensor < 0) return TR_OK;
+    const tr_dtype type = g->tensors[tensor].dtype;
+    k->pool.wide = type == TR_I32;
+    if (type == TR_I32 || (type == TR_U8 && k->pool.kernel[0] * k->pool.kernel[1] <= 256))
+        return TR_OK;
+    return TR_FAIL(TR_INTERNAL, "layer %s: indices of type %s for a window of %lldx%lld", op->layer,
+                   tr_dtype_name(type), (long long)k->pool.kernel[0], (long long)k->pool.kernel[1]);
+}
+
+tr_status tr_cpu_maxpool2d(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    tr_status st = TR_OK;
+    pool_kernel *k = NULL;
+    TR_TRY(prepare(cpu, g, op->attrs, op->in[0], op->out[0], op->out[0], out, &k));
+    k->piece = max_piece;
+    TR_TRY(indices_type(g, op, op->nout > 1 ? op->out[1] : -1, k));
+out:
+    if (st != TR_OK) tr_free(k);
+    return st;
+}
+
+tr_status tr_cpu_maxpool2d_grad(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    tr_status st = TR_OK;
+    pool_kernel *k = NULL;
+    TR_TRY(prepare(cpu, g, op->attrs, op->out[0], op->in[0], op->out[0], out, &k));
+    k->piece = max_grad_piece;
+    TR_TRY(indices_type(g, op, op->in[1], k));
+out:
+    if (st != TR_OK) tr_free(k);
+    return st;
+}
+
+static tr_status average(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
+                         const tr_pool2d_attrs *attrs, bool grad, tr_kernel **out)
+{
+    tr_status st = TR_OK;
+    pool_kernel *k = NULL;
+    int x = grad ? op->out[0] : op->in[0], y = grad ? op->in[0] : op->out[0];
+    TR_TRY(prepare(cpu, g, attrs, x, y, op->out[0], out, &k));
+    k->piece = grad ? avg_grad_piece : avg_piece;
+out:
+    return st;
+}
+
+tr_status tr_cpu_avgpool2d(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    return average(cpu, g, op, op->attrs, false, out);
+}
+
+tr_status tr_cpu_avgpool2d_grad(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    return average(cpu, g, op, op->attrs, true, out);
+}
+
+tr_status tr_cpu_global_avgpool(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    return average(cpu, g, op, NULL, false, out);
+}
+
+tr_status tr_cpu_global_avgpool_grad(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
+                                     tr_kernel **out)
+{
+    return average(cpu, g, op, NULL, true, out);
+}
