@@ -1,5 +1,6 @@
-/* The graph: layers of the config become a model (parameters with names and shapes) and, for a given
- * batch size and mode, a flat list of ops on tensors: forward, backward, passes applied. All Local.
+/* The graph: layers of the config become a model (parameters with names and shapes) and, for a
+ * given batch size and mode, a flat list of ops on tensors: forward, backward, passes applied. All
+ * Local.
  *
  * Shapes are logical and channels first (N, C, H, W) as in PyTorch and ONNX; a 4-D activation is
  * *stored* channels-last (N, H, W, C). Parameters are stored as documented for their layer (conv2d
@@ -11,11 +12,17 @@
 #include "runtime/config/config.h"
 
 #define TR_MAX_DIMS 5
-#define TR_MAX_IN 8
-#define TR_MAX_OUT 8
-#define TR_NAME 64
+#define TR_MAX_IN   8
+#define TR_MAX_OUT  8
+#define TR_NAME     64
 
-typedef enum { TR_INIT_KAIMING, TR_INIT_XAVIER, TR_INIT_NORMAL, TR_INIT_ZEROS, TR_INIT_ONES } tr_init_kind;
+typedef enum {
+    TR_INIT_KAIMING,
+    TR_INIT_XAVIER,
+    TR_INIT_NORMAL,
+    TR_INIT_ZEROS,
+    TR_INIT_ONES
+} tr_init_kind;
 
 /* One learned array. Row i is the same in every graph built from the model. */
 typedef struct {
@@ -26,7 +33,7 @@ typedef struct {
     size_t offset; /* elements, in the flat parameter space; multiple of 16 (64 bytes) */
     tr_init_kind init;
     double fan_in, fan_out, gain, init_std; /* init_std: TR_INIT_NORMAL */
-    bool decay; /* weight decay applies: not for biases and norms */
+    bool decay;                             /* weight decay applies: not for biases and norms */
 } tr_param;
 
 /* One array that is carried along but not learned (batchnorm running statistics). */
@@ -45,41 +52,51 @@ typedef struct {
     int64_t dims[TR_MAX_DIMS];
 } tr_input;
 
-/* [begin, end) of the flat parameter space, a multiple of 16 elements; complete once the backward op
- * that computes its lowest-numbered layer's gradients has run. */
+/* [begin, end) of the flat parameter space, a multiple of 16 elements; complete once the backward
+ * op that computes its lowest-numbered layer's gradients has run. */
 typedef struct {
     size_t begin, end;
 } tr_bucket;
 
-typedef struct tr_layer tr_layer; /* private: the parsed layer tree */
+typedef struct tr_op_def tr_op_def;
+typedef struct tr_layer tr_layer;
 
 typedef struct tr_model {
     const tr_config *config; /* not owned */
-    tr_layer *layers;
+    size_t nlayers;
+    tr_layer *layers; /* private: residuals and repeats expanded, in forward order */
+    int output;       /* private: the value that is the model's output */
+    const tr_op_def *loss;
+    const void *loss_attrs;
     size_t nparams, nstates, ninputs;
-    tr_param *params; /* in forward order; offsets run in *backward* order, so that buckets fill front to back */
+    tr_param *params; /* in forward order; offsets run in *backward* order, so that buckets fill
+                         front to back */
     tr_state *states;
     tr_input *inputs;
-    size_t flat_count;  /* elements of the flat parameter space, padding included */
+    size_t flat_count; /* elements of the flat parameter space, padding included */
     size_t state_count;
     size_t nparameters; /* learned scalars, padding excluded */
     int64_t outputs;    /* width of the last layer: classes, or regression targets */
     int ndim_target;    /* regression: dims of one target */
     int64_t target_dims[TR_MAX_DIMS];
-    bool labels;        /* targets are class labels (int32), not values (float32) */
+    bool labels; /* targets are class labels (int32), not values (float32) */
     size_t nbuckets;
     tr_bucket *buckets;
 } tr_model;
 
-/* Parses model.layers, infers shapes (errors name the layer, file:line:column and both shapes), lays
- * out parameters and states, cuts buckets of about bucket_bytes (0: one choice for all: 1 MiB first,
- * then 4 MiB). `config` must outlive the model. */
+/* Parses model.layers, infers shapes (errors name the layer, file:line:column and both shapes),
+ * lays out parameters and states, cuts buckets of about bucket_bytes (0: one choice for all: 1 MiB
+ * first, then 4 MiB). `config` must outlive the model. */
 tr_status tr_model_open(const tr_config *config, size_t bucket_bytes, tr_model **out);
 void tr_model_close(tr_model *m);
-/* Initial values by Philox keyed with the seed, the parameter's row and the element: same everywhere. */
+/* Initial values of elements [begin, end) of the flat space that starts at `flat`, padding zero; by
+ * Philox keyed with the seed, the parameter's row and the element: same everywhere.
+ * kaiming: PyTorch's default for linear and conv2d, weight and bias uniform within 1/sqrt(fan_in);
+ * xavier: uniform (Glorot), biases zero; normal: deviation 0.02, biases zero; zeros. */
 void tr_model_init_params(const tr_model *m, uint64_t seed, float *flat, size_t begin, size_t end);
 void tr_model_init_states(const tr_model *m, float *states);
-/* The layers of the config, as resolved (defaults in), block-style YAML below `layers:`. */
+/* The layers of the config, as resolved (defaults in): the list items that stand below `layers:`.
+ */
 tr_status tr_model_write_layers(const tr_model *m, int indent, FILE *to);
 /* The reference page (Markdown) of every layer and its attributes. */
 void tr_layers_help(FILE *to);
@@ -103,33 +120,45 @@ typedef struct {
     int index;
     tr_dtype dtype;
     int ndim;
-    int64_t dims[TR_MAX_DIMS]; /* logical; dims[0] is the batch for inputs, targets and activations */
+    /* Logical; dims[0] is the batch for inputs, targets and activations. */
+    int64_t dims[TR_MAX_DIMS];
     size_t count, nbytes;
-    int alias; /* id of the tensor whose bytes it shares (in place, view), else -1. Resolved: the root's alias is -1 */
+    int alias; /* id of the tensor whose bytes it shares (in place, view), else -1. Resolved: the
+                  root's alias is -1 */
 } tr_tensor;
 
-typedef struct tr_op_def tr_op_def;
-
 typedef enum { TR_PHASE_FORWARD, TR_PHASE_LOSS, TR_PHASE_BACKWARD } tr_phase;
-typedef enum { TR_ACT_NONE, TR_ACT_RELU, TR_ACT_GELU, TR_ACT_GELU_TANH, TR_ACT_SILU, TR_ACT_SIGMOID, TR_ACT_TANH } tr_act;
+typedef enum {
+    TR_ACT_NONE,
+    TR_ACT_RELU,
+    TR_ACT_GELU,
+    TR_ACT_GELU_TANH,
+    TR_ACT_SILU,
+    TR_ACT_SIGMOID,
+    TR_ACT_TANH
+} tr_act;
 
 /* What a kernel gets to see. Operand order is documented with each op's definition. */
 typedef struct {
     const tr_op_def *def;
     char layer[TR_NAME]; /* the layer it comes from */
     tr_phase phase;
-    int nin, in[TR_MAX_IN];   /* tensor ids; -1: an optional operand that is absent */
+    int nin, in[TR_MAX_IN]; /* tensor ids; -1: an optional operand that is absent */
     int nout, out[TR_MAX_OUT];
     const void *attrs; /* the op's attribute struct, public in ops.h */
     tr_act act;        /* fused into the output */
     int layer_index;   /* position of the layer in the model: the dropout stream */
     bool recomputed;   /* runs a second time in the backward pass: must not touch states */
-    int bucket_ready;  /* last bucket that is complete after this op, else -1 */
+    /* Last bucket that is complete after this op, else -1. In a graph for an empty share the marks
+     * of ops that are left out move to the next op kept; what comes after the last one has no mark:
+     * who runs the graph takes all buckets for complete at its end. */
+    int bucket_ready;
 } tr_op;
 
 typedef struct tr_graph {
     const tr_model *model;
-    int64_t batch;  /* samples; 0: an empty share, whose plan only takes part in collectives */
+    int64_t batch; /* samples; 0: an empty share: the batchnorm ops that take part in collectives,
+                      with tensors of 0 elements, in the order of any other share; else no ops */
     bool train;
     tr_precision precision;
     size_t ntensors, nops;
@@ -142,13 +171,13 @@ typedef struct tr_graph {
 
 typedef struct {
     int64_t batch;
-    bool train;           /* with backward ops */
+    bool train; /* with backward ops */
     tr_precision precision;
-    bool sync_batchnorm;  /* with the collective points */
-    int ranks;            /* with 1, no collective points are made */
-    int recompute;        /* tr_recompute_kind */
+    bool sync_batchnorm; /* with the collective points */
+    int ranks;           /* with 1, no collective points are made */
+    int recompute;       /* tr_recompute_kind */
     int64_t recompute_every;
-    bool fuse;            /* passes; off only for tests and for comparing */
+    bool fuse; /* passes; off only for tests and for comparing */
 } tr_graph_options;
 
 /* forward + differentiate + passes (fuse, in place, recompute, bucket marks). */
@@ -157,12 +186,14 @@ void tr_graph_close(tr_graph *g);
 /* Forward arithmetic of one op over the graph's batch: 2 a multiply-add; 0 for copies. */
 double tr_op_flops(const tr_graph *g, const tr_op *op);
 const char *tr_op_name(const tr_op *op); /* "conv2d", "conv2d.grad_weight" */
-void tr_graph_print(const tr_graph *g, FILE *to); /* one op a line with its tensors: for tests and debugging */
+void tr_graph_print(const tr_graph *g,
+                    FILE *to); /* one op a line with its tensors: for tests and debugging */
 
 /* ---- The registry ---------------------------------------------------------------------------- */
 
 size_t tr_op_count(void);
-const tr_op_def *tr_op_at(size_t i);       /* every op, forward and backward, that a kernel must exist for */
+const tr_op_def *
+tr_op_at(size_t i); /* every op, forward and backward, that a kernel must exist for */
 const char *tr_op_def_name(const tr_op_def *d);
 
 #endif

@@ -1,3 +1,4 @@
+/* clang-format off */
 /* Every op of a graph: operands in order, attributes, meaning. Kernels are written against this page.
  *
  * [x] optional operand (id -1 when absent). N batch, C channels. `act` is tr_op.act, applied last.
@@ -56,6 +57,7 @@
  *                           losses add to tr_run.tally; gradients are of the *sum* of weighted per-sample
  *                           losses times tr_run.loss_scale
  */
+/* clang-format on */
 #ifndef TR_OPS_H
 #define TR_OPS_H
 
@@ -73,7 +75,8 @@ typedef struct {
 } tr_conv2d_attrs;
 
 typedef struct {
-    double eps, momentum; /* running = (1-m) * running + m * batch (variance unbiased), as PyTorch's */
+    double eps;
+    double momentum; /* running = (1-m) * running + m * batch (variance unbiased), as PyTorch's */
 } tr_batchnorm_attrs;
 
 typedef struct {

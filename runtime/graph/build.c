@@ -1,0 +1,278 @@
+/* From a model to a graph: tensors of inputs, parameters and states, the forward ops layer by
+ * layer, the loss; then backward and the passes. */
+#include "runtime/graph/builder.h"
+#include "runtime/graph/maker.h"
+
+#include <string.h>
+
+tr_status tr_build_reserve(tr_builder *b, size_t tensors, size_t ops)
+{
+    tr_status st = b->st;
+    if (st != TR_OK) return st;
+    tr_graph *g = b->g;
+    TR_TRY(tr_grow(&g->tensors, &b->cap_tensors, g->ntensors + tensors, sizeof(*g->tensors)));
+    TR_TRY(tr_grow(&g->ops, &b->cap_ops, g->nops + ops, sizeof(*g->ops)));
+out:
+    return st;
+}
+
+static int new_tensor(tr_builder *b, const char *name, tr_role role, int index, tr_dtype dtype,
+                      int ndim, const int64_t *dims)
+{
+    tr_graph *g = b->g;
+    int id = (int)g->ntensors++;
+    tr_tensor *t = &g->tensors[id];
+    *t = (tr_tensor){.id = id,
+                     .role = role,
+                     .index = index,
+                     .dtype = dtype,
+                     .ndim = ndim,
+                     .alias = -1,
+                     .count = 1};
+    snprintf(t->name, sizeof(t->name), "%s", name);
+    bool fits = true;
+    for (int i = 0; i < ndim; i++) {
+        t->dims[i] = dims[i];
+        fits = fits && tr_mul_size(t->count, (size_t)dims[i], &t->count);
+    }
+    fits = fits && tr_mul_size(t->count, tr_dtype_size(dtype), &t->nbytes) &&
+           t->nbytes <= SIZE_MAX >> 4;
+    if (!fits && b->st == TR_OK)
+        b->st =
+            TR_FAIL(TR_SHAPE, "\"%s\" is too large at a batch of %lld", name, (long long)g->batch);
+    return id;
+}
+
+static tr_dtype activation_type(const tr_builder *b)
+{
+    switch (b->o->precision) {
+    case TR_PRECISION_BF16:
+        return TR_BF16;
+    case TR_PRECISION_FP16:
+        return TR_F16;
+    case TR_PRECISION_FP32:
+        break;
+    }
+    return TR_F32;
+}
+
+/* A sample's shape with the batch in front. */
+static int new_batched(tr_builder *b, const char *name, tr_role role, int index, tr_dtype dtype,
+                       int ndim, const int64_t *sample)
+{
+    int64_t dims[TR_MAX_DIMS] = {b->g->batch};
+    for (int i = 0; i < ndim; i++) dims[1 + i] = sample[i];
+    return new_tensor(b, name, role, index, dtype, 1 + ndim, dims);
+}
+
+bool tr_build_train(const tr_builder *b)
+{
+    return b->g->train;
+}
+
+bool tr_build_sync(const tr_builder *b)
+{
+    return b->sync;
+}
+
+const tr_graph *tr_build_graph(const tr_builder *b)
+{
+    return b->g;
+}
+
+const tr_tensor *tr_build_tensor(const tr_builder *b, int id)
+{
+    return &b->g->tensors[id];
+}
+
+int tr_build_input(const tr_builder *b, const tr_layer *l, int i)
+{
+    return b->value[l->in[i]];
+}
+
+int tr_build_param(const tr_builder *b, const tr_layer *l, int i)
+{
+    return b->first_param + l->first_param + i;
+}
+
+int tr_build_state(const tr_builder *b, const tr_layer *l, int i)
+{
+    return b->first_state + l->first_state + i;
+}
+
+int tr_build_output(tr_builder *b, const tr_layer *l)
+{
+    return new_batched(b, l->name, TR_ROLE_ACTIVATION, -1, activation_type(b), l->output.ndim,
+                       l->output.dims);
+}
+
+int tr_build_new(tr_builder *b, const char *layer, const char *what, tr_dtype dtype, int ndim,
+                 const int64_t *dims)
+{
+    char name[2 * TR_NAME];
+    snprintf(name, sizeof(name), "%.63s.%s", layer, what);
+    name[TR_NAME - 1] = '\0';
+    return new_tensor(b, name, TR_ROLE_ACTIVATION, -1, dtype, ndim, dims);
+}
+
+void tr_build_share(tr_builder *b, int id, int of)
+{
+    b->g->tensors[id].alias = tr_root(b->g, of);
+}
+
+tr_op *tr_build_op(tr_builder *b, const tr_op_def *def, const char *layer, int layer_index,
+                   const void *attrs, tr_phase phase, int nin, const int *in, int nout,
+                   const int *out)
+{
+    tr_op *op = &b->g->ops[b->g->nops++];
+    *op = (tr_op){.def = def,
+                  .phase = phase,
+                  .nin = nin,
+                  .nout = nout,
+                  .attrs = attrs,
+                  .layer_index = layer_index,
+                  .bucket_ready = -1};
+    snprintf(op->layer, sizeof(op->layer), "%s", layer);
+    for (int i = 0; i < TR_MAX_IN; i++) op->in[i] = i < nin ? in[i] : -1;
+    for (int i = 0; i < TR_MAX_OUT; i++) op->out[i] = i < nout ? out[i] : -1;
+    return op;
+}
+
+tr_op *tr_build_forward(tr_builder *b, const tr_op_def *def, const tr_layer *l, int nin,
+                        const int *in, int nout, const int *out)
+{
+    return tr_build_op(b, def, l->name, l->index, l->attrs, TR_PHASE_FORWARD, nin, in, nout, out);
+}
+
+/* Inputs, parameters, states, then absent operands. */
+static int forward_plain(tr_builder *b, const tr_layer *l)
+{
+    int in[TR_MAX_IN], n = 0;
+    for (int i = 0; i < l->nin; i++) in[n++] = tr_build_input(b, l, i);
+    for (int i = 0; i < l->nparams; i++) in[n++] = tr_build_param(b, l, i);
+    for (int i = 0; i < l->nstates; i++) in[n++] = tr_build_state(b, l, i);
+    while (n < l->def->operands) in[n++] = -1;
+    int y = tr_build_output(b, l);
+    tr_build_forward(b, l->def, l, n, in, 1, &y);
+    return y;
+}
+
+/* Everything that is there before the first op. */
+static tr_status build_given(tr_builder *b)
+{
+    tr_graph *g = b->g;
+    const tr_model *m = g->model;
+    tr_status st = TR_OK;
+    char name[2 * TR_NAME];
+    TR_TRY(tr_build_reserve(b, m->ninputs + 1 + 2 * m->nparams + m->nstates, 0));
+    for (size_t i = 0; i < m->ninputs; i++) {
+        const tr_input *in = &m->inputs[i];
+        g->inputs[i] = b->value[i] =
+            new_batched(b, in->name, TR_ROLE_INPUT, (int)i, activation_type(b), in->ndim, in->dims);
+    }
+    g->target = new_batched(b, "target", TR_ROLE_TARGET, -1, m->labels ? TR_I32 : TR_F32,
+                            m->ndim_target, m->target_dims);
+    b->first_param = (int)g->ntensors;
+    b->first_grad = b->first_param + (int)m->nparams;
+    for (int grad = 0; grad < (g->train ? 2 : 1); grad++)
+        for (size_t i = 0; i < m->nparams; i++) {
+            const tr_param *p = &m->params[i];
+            snprintf(name, sizeof(name), "%s%.63s.%.60s", grad ? "d." : "", p->layer, p->name);
+            name[TR_NAME - 1] = '\0';
+            new_tensor(b, name, grad ? TR_ROLE_GRAD : TR_ROLE_PARAM, (int)i, TR_F32, p->ndim,
+                       p->dims);
+        }
+    b->first_state = (int)g->ntensors;
+    for (size_t i = 0; i < m->nstates; i++) {
+        const tr_state *s = &m->states[i];
+        snprintf(name, sizeof(name), "%.63s.%.60s", s->layer, s->name);
+        name[TR_NAME - 1] = '\0';
+        new_tensor(b, name, TR_ROLE_STATE, (int)i, TR_F32, s->ndim, s->dims);
+    }
+out:
+    return st;
+}
+
+tr_status tr_build_all_forward(tr_builder *b)
+{
+    const tr_model *m = b->g->model;
+    tr_status st = TR_OK;
+    b->value = tr_alloc(TR_MEM_OTHER, m->ninputs + m->nlayers, sizeof(*b->value));
+    if (!b->value) return TR_MEMORY;
+    TR_TRY(build_given(b));
+    for (size_t i = 0; i < m->nlayers; i++) {
+        const tr_layer *l = &m->layers[i];
+        TR_TRY(tr_build_reserve(b, TR_BUILD_ROOM, TR_BUILD_ROOM));
+        b->value[m->ninputs + i] = l->def->forward ? l->def->forward(b, l) : forward_plain(b, l);
+    }
+    b->g->logits = b->value[m->output];
+    TR_TRY(tr_build_reserve(b, 1, 1));
+    tr_build_op(b, m->loss, "loss", (int)m->nlayers, m->loss_attrs, TR_PHASE_LOSS,
+                TR_IDS(b->g->logits, b->g->target), TR_IDS(-1));
+    st = b->st;
+out:
+    return st;
+}
+
+static void free_builder(tr_builder *b)
+{
+    tr_free(b->value);
+    tr_free(b->wanted);
+    tr_free(b->parts);
+    tr_free(b->nparts);
+    tr_free(b->grad);
+    tr_free(b->part);
+}
+
+tr_status tr_graph_open(const tr_model *m, const tr_graph_options *o, tr_graph **out)
+{
+    tr_status st = TR_OK;
+    tr_builder b = {.o = o, .sync = o->train && o->sync_batchnorm && o->ranks > 1};
+    tr_graph *g = b.g = TR_NEW(TR_MEM_OTHER, tr_graph);
+    if (!g) return TR_MEMORY;
+    g->model = m;
+    g->batch = o->batch;
+    g->train = o->train;
+    g->precision = o->precision;
+    memset(g->inputs, -1, sizeof(g->inputs));
+    TR_TRY(tr_build_all_forward(&b));
+    if (g->train) TR_TRY(tr_differentiate(&b));
+    if (o->fuse) TR_TRY(tr_pass_fuse(&b));
+    if (g->train) TR_TRY(tr_pass_recompute(&b));
+    if (o->fuse) TR_TRY(tr_pass_in_place(&b));
+    if (g->train) TR_TRY(tr_pass_buckets(&b));
+    TR_TRY(tr_pass_roles(&b));
+    if (g->batch == 0) tr_pass_empty_share(&b);
+    st = b.st;
+out:
+    free_builder(&b);
+    if (st != TR_OK) {
+        tr_graph_close(g);
+        return st;
+    }
+    *out = g;
+    return TR_OK;
+}
+
+void tr_graph_close(tr_graph *g)
+{
+    if (!g) return;
+    tr_free(g->tensors);
+    tr_free(g->ops);
+    tr_free(g);
+}
+
+const char *tr_op_name(const tr_op *op)
+{
+    return op->def->name;
+}
+
+double tr_op_flops(const tr_graph *g, const tr_op *op)
+{
+    return op->def->flops ? op->def->flops(g, op) : 0;
+}
+
+double tr_flops_elements(const tr_graph *g, const tr_op *op)
+{
+    return (double)g->tensors[op->in[0]].count;
+}

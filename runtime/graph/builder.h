@@ -1,0 +1,52 @@
+/* A graph in the making: what build.c, gradient.c and the passes share. Private. */
+#ifndef TR_GRAPH_BUILDER_H
+#define TR_GRAPH_BUILDER_H
+
+#include "runtime/graph/ops/op.h"
+
+/* Room that one layer's forward or one op's gradient may use up. */
+#define TR_BUILD_ROOM 32
+
+/* One part of a tensor's gradient, in a list. */
+typedef struct {
+    int grad, next;
+} tr_grad_part;
+
+struct tr_builder {
+    tr_graph *g;
+    const tr_graph_options *o;
+    bool sync;
+    tr_status st; /* of sizes that do not fit: told once, at the next reservation */
+    size_t cap_tensors, cap_ops;
+    int *value;                               /* [inputs + layers] tensor of each value */
+    int first_param, first_grad, first_state; /* tensors of row 0 */
+    /* Backward: */
+    size_t nforward; /* tensors of the forward pass */
+    bool *wanted;    /* [nforward] its gradient is needed */
+    int *parts;      /* [nforward] head of the list of its gradient's parts, -1 */
+    int *nparts;     /* [nforward] */
+    int *grad;       /* [nforward] the gradient, once summed */
+    tr_grad_part *part;
+    size_t npart, cap_part;
+};
+
+tr_status tr_build_reserve(tr_builder *b, size_t tensors, size_t ops);
+tr_status tr_build_all_forward(tr_builder *b);
+/* gradient.c: appends the loss's gradient and all backward ops. */
+tr_status tr_differentiate(tr_builder *b);
+
+/* passes/: each in a file of its own. */
+tr_status tr_pass_fuse(tr_builder *b);
+tr_status tr_pass_recompute(tr_builder *b);
+tr_status tr_pass_in_place(tr_builder *b);
+tr_status tr_pass_buckets(tr_builder *b);
+tr_status tr_pass_roles(tr_builder *b);
+void tr_pass_empty_share(tr_builder *b);
+
+/* The tensor that holds the bytes. */
+static inline int tr_root(const tr_graph *g, int id)
+{
+    return g->tensors[id].alias >= 0 ? g->tensors[id].alias : id;
+}
+
+#endif

@@ -1,0 +1,131 @@
+/* What op files use to check a layer and to declare what it holds. */
+#include "runtime/graph/maker.h"
+
+#include <math.h>
+#include <string.h>
+
+const char *const tr_init_choices[] = {"kaiming", "xavier", "normal", "zeros", "auto", NULL};
+
+const char *tr_shape_text(const tr_shape *s, char buf[TR_SHAPE_TEXT])
+{
+    int n = snprintf(buf, TR_SHAPE_TEXT, "(");
+    for (int i = 0; i < s->ndim; i++)
+        n += snprintf(buf + n, (size_t)(TR_SHAPE_TEXT - n), "%s%lld", i ? ", " : "",
+                      (long long)s->dims[i]);
+    snprintf(buf + n, (size_t)(TR_SHAPE_TEXT - n), ")");
+    return buf;
+}
+
+bool tr_shape_equal(const tr_shape *a, const tr_shape *b)
+{
+    if (a->ndim != b->ndim) return false;
+    for (int i = 0; i < a->ndim; i++)
+        if (a->dims[i] != b->dims[i]) return false;
+    return true;
+}
+
+bool tr_shape_count(const tr_shape *s, size_t *count)
+{
+    *count = 1;
+    for (int i = 0; i < s->ndim; i++)
+        if (!tr_mul_size(*count, (size_t)s->dims[i], count)) return false;
+    return true;
+}
+
+tr_status tr_layer_fail(const tr_layer *l, tr_status st, const char *fmt, ...)
+{
+    char text[TR_ERROR_TEXT];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    return TR_FAIL(st, "%s:%d:%d: layer \"%s\": %s", l->at->source, l->at->line, l->at->column,
+                   l->name, text);
+}
+
+tr_status tr_layer_rank(const tr_layer *l, int rank_a, int rank_b, const char *takes)
+{
+    int ndim = l->inputs[0].ndim;
+    if (ndim == rank_a || ndim == rank_b) return TR_OK;
+    char t[TR_SHAPE_TEXT];
+    return tr_layer_fail(l, TR_SHAPE, "its input is %s, but it takes %s",
+                         tr_shape_text(&l->inputs[0], t), takes);
+}
+
+tr_status tr_layer_pair(const tr_layer *l, const char *key, const tr_ints *in, int64_t out[2])
+{
+    if (in->count > 2 || in->count == 0)
+        return tr_layer_fail(l, TR_CONFIG, "%s: one number or [height, width], not %zu numbers",
+                             key, in->count);
+    out[0] = in->v[0];
+    out[1] = in->v[in->count - 1];
+    return TR_OK;
+}
+
+tr_status tr_layer_window(const tr_layer *l, int axis, const int64_t kernel[2],
+                          const int64_t stride[2], const int64_t padding[2],
+                          const int64_t dilation[2])
+{
+    int64_t size = l->inputs[0].dims[1 + axis];
+    int64_t span = dilation[axis] * (kernel[axis] - 1) + 1;
+    int64_t room = size + 2 * padding[axis] - span;
+    if (room < 0) {
+        char t[TR_SHAPE_TEXT];
+        return tr_layer_fail(
+            l, TR_SHAPE,
+            "a kernel of (%lld, %lld) with padding (%lld, %lld) and dilation (%lld, "
+            "%lld) does not fit its input %s",
+            (long long)kernel[0], (long long)kernel[1], (long long)padding[0],
+            (long long)padding[1], (long long)dilation[0], (long long)dilation[1],
+            tr_shape_text(&l->inputs[0], t));
+    }
+    /* The output belongs to the layer being made; the check is the only reader of the rest. */
+    ((tr_layer *)l)->output.dims[1 + axis] = room / stride[axis] + 1;
+    return TR_OK;
+}
+
+tr_status tr_layer_param(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
+{
+    tr_status st = TR_OK;
+    tr_model *m = mk->m;
+    TR_TRY(tr_grow(&m->params, &mk->cap_params, m->nparams + 1, sizeof(*m->params)));
+    tr_param *p = &m->params[m->nparams];
+    *p = (tr_param){.ndim = decl->ndim,
+                    .init = decl->init,
+                    .fan_in = decl->fan_in,
+                    .fan_out = decl->fan_out,
+                    /* kaiming with a = sqrt(5): gain sqrt(2 / (1 + a^2)) */
+                    .gain = decl->init == TR_INIT_KAIMING ? sqrt(1.0 / 3.0) : 1.0,
+                    .init_std = 0.02,
+                    .decay = decl->decay,
+                    .count = 1};
+    snprintf(p->layer, sizeof(p->layer), "%s", l->name);
+    snprintf(p->name, sizeof(p->name), "%s", decl->name);
+    for (int i = 0; i < decl->ndim; i++) {
+        p->dims[i] = decl->dims[i];
+        if (!tr_mul_size(p->count, (size_t)decl->dims[i], &p->count) ||
+            p->count > (SIZE_MAX >> 8)) {
+            st = tr_layer_fail(l, TR_SHAPE, "its %s is too large", decl->name);
+            goto out;
+        }
+    }
+    if (l->nparams++ == 0) l->first_param = (int)m->nparams;
+    m->nparams++;
+out:
+    return st;
+}
+
+tr_status tr_layer_state(tr_maker *mk, tr_layer *l, const char *name, int64_t count, float initial)
+{
+    tr_status st = TR_OK;
+    tr_model *m = mk->m;
+    TR_TRY(tr_grow(&m->states, &mk->cap_states, m->nstates + 1, sizeof(*m->states)));
+    tr_state *s = &m->states[m->nstates];
+    *s = (tr_state){.ndim = 1, .dims = {count}, .count = (size_t)count, .initial = initial};
+    snprintf(s->layer, sizeof(s->layer), "%s", l->name);
+    snprintf(s->name, sizeof(s->name), "%s", name);
+    if (l->nstates++ == 0) l->first_state = (int)m->nstates;
+    m->nstates++;
+out:
+    return st;
+}

@@ -1,0 +1,167 @@
+/* 2-D convolution (cross-correlation, as PyTorch's Conv2d) with stride, padding, dilation, groups.
+ */
+#include "runtime/graph/ops/registry.h"
+
+typedef struct {
+    tr_conv2d_attrs a;
+    tr_ints kernel, stride, padding, dilation; /* as written: one int or [h, w] */
+    int init;
+} attrs;
+
+static const tr_field fields[] = {
+    {.key = "out",
+     .kind = TR_FIELD_INT,
+     .offset = offsetof(attrs, a.out),
+     .min = 1,
+     .max = INT32_MAX,
+     .doc = "output channels"},
+    {.key = "kernel",
+     .kind = TR_FIELD_INTS,
+     .offset = offsetof(attrs, kernel),
+     .min = 1,
+     .max = INT16_MAX,
+     .unit = "pixels",
+     .doc = "one size, or [height, width]"},
+    {.key = "stride",
+     .kind = TR_FIELD_INTS,
+     .offset = offsetof(attrs, stride),
+     .dflt = "1",
+     .min = 1,
+     .max = INT16_MAX,
+     .unit = "pixels",
+     .doc = "one step, or [height, width]"},
+    {.key = "padding",
+     .kind = TR_FIELD_INTS,
+     .offset = offsetof(attrs, padding),
+     .dflt = "0",
+     .min = 0,
+     .max = INT16_MAX,
+     .unit = "pixels",
+     .doc = "zeros added on both sides, or [height, width]"},
+    {.key = "dilation",
+     .kind = TR_FIELD_INTS,
+     .offset = offsetof(attrs, dilation),
+     .dflt = "1",
+     .min = 1,
+     .max = INT16_MAX,
+     .unit = "pixels",
+     .doc = "distance of the kernel's points; 1 = dense"},
+    {.key = "groups",
+     .kind = TR_FIELD_INT,
+     .offset = offsetof(attrs, a.groups),
+     .dflt = "1",
+     .min = 1,
+     .max = INT32_MAX,
+     .doc = "groups of channels that are convolved apart"},
+    {.key = "bias",
+     .kind = TR_FIELD_BOOL,
+     .offset = offsetof(attrs, a.bias),
+     .dflt = "true",
+     .doc = "add a learned bias"},
+    TR_INIT_FIELD(attrs),
+    {0},
+};
+
+static tr_status finish(const tr_config *c, const tr_layer *l, void *at)
+{
+    attrs *a = at;
+    tr_status st = TR_OK;
+    if (a->init == TR_INIT_AUTO) a->init = c->model.init;
+    TR_TRY(tr_layer_pair(l, "kernel", &a->kernel, a->a.kernel));
+    TR_TRY(tr_layer_pair(l, "stride", &a->stride, a->a.stride));
+    TR_TRY(tr_layer_pair(l, "padding", &a->padding, a->a.padding));
+    TR_TRY(tr_layer_pair(l, "dilation", &a->dilation, a->a.dilation));
+    if (a->a.out % a->a.groups != 0)
+        st = tr_layer_fail(l, TR_SHAPE, "out %lld is not a multiple of groups %lld",
+                           (long long)a->a.out, (long long)a->a.groups);
+out:
+    return st;
+}
+
+static tr_status infer(tr_maker *mk, tr_layer *l)
+{
+    const attrs *a = l->attrs;
+    tr_status st = TR_OK;
+    TR_TRY(tr_layer_rank(l, 3, 3, "(channels, height, width)"));
+    int64_t in = l->inputs[0].dims[0];
+    if (in % a->a.groups != 0) {
+        char t[TR_SHAPE_TEXT];
+        st = tr_layer_fail(l, TR_SHAPE,
+                           "%lld channels of its input %s are not a multiple of groups %lld",
+                           (long long)in, tr_shape_text(&l->inputs[0], t), (long long)a->a.groups);
+        goto out;
+    }
+    l->output = (tr_shape){.ndim = 3, .dims = {a->a.out}};
+    for (int axis = 0; axis < 2; axis++)
+        TR_TRY(tr_layer_window(l, axis, a->a.kernel, a->a.stride, a->a.padding, a->a.dilation));
+    double window = (double)a->a.kernel[0] * (double)a->a.kernel[1];
+    double fan_in = (double)(in / a->a.groups) * window, fan_out = (double)a->a.out * window;
+    TR_TRY(tr_layer_param(
+        mk, l,
+        &(tr_param_decl){.name = "weight",
+                         .ndim = 4,
+                         .dims = {a->a.out, in / a->a.groups, a->a.kernel[0], a->a.kernel[1]},
+                         .init = (tr_init_kind)a->init,
+                         .fan_in = fan_in,
+                         .fan_out = fan_out,
+                         .decay = true}));
+    if (a->a.bias)
+        TR_TRY(tr_layer_param(
+            mk, l,
+            &(tr_param_decl){.name = "bias",
+                             .ndim = 1,
+                             .dims = {a->a.out},
+                             .init = a->init == TR_INIT_KAIMING ? TR_INIT_KAIMING : TR_INIT_ZEROS,
+                             .fan_in = fan_in,
+                             .fan_out = fan_out}));
+out:
+    return st;
+}
+
+/* Two operations for each output and each weight of its channel. */
+static double flops_of(const tr_graph *g, int y, int weight)
+{
+    const tr_tensor *w = &g->tensors[weight];
+    return 2.0 * (double)g->tensors[y].count * (double)(w->count / (size_t)w->dims[0]);
+}
+
+static double flops(const tr_graph *g, const tr_op *op)
+{
+    return flops_of(g, op->out[0], op->in[1]);
+}
+
+static double flops_grad_input(const tr_graph *g, const tr_op *op)
+{
+    return flops_of(g, op->in[0], op->in[1]);
+}
+
+static double flops_grad_weight(const tr_graph *g, const tr_op *op)
+{
+    return flops_of(g, op->in[1], op->out[0]);
+}
+
+static void gradient(tr_builder *b, const tr_op *op)
+{
+    int dy = tr_grad_of(b, op->out[0]), x = op->in[0], weight = op->in[1];
+    tr_build_backward(b, &tr_ops_conv2d[2], op, TR_IDS(x, dy),
+                      TR_IDS(tr_grad_param(b, weight), tr_grad_param(b, op->in[2])));
+    if (tr_grad_wanted(b, x))
+        tr_build_backward(b, &tr_ops_conv2d[1], op, TR_IDS(dy, weight), TR_IDS(tr_grad_new(b, x)));
+}
+
+const tr_op_def tr_ops_conv2d[] = {
+    {.name = "conv2d",
+     .doc = "2-D convolution. Parameters: weight (out, in / groups, height, width), bias (out).",
+     .fields = fields,
+     .attrs_size = sizeof(attrs),
+     .min_in = 1,
+     .max_in = 1,
+     .finish = finish,
+     .infer = infer,
+     .operands = 4,
+     .gradient = gradient,
+     .flops = flops},
+    {.name = "conv2d.grad_input", .flops = flops_grad_input},
+    {.name = "conv2d.grad_weight", .flops = flops_grad_weight},
+    {0},
+};

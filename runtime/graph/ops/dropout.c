@@ -1,0 +1,53 @@
+/* Inverted dropout (Srivastava et al. 2014). The mask is a function of the sample and the layer, so
+ * that backward and recomputation make it again instead of keeping it. Absent from eval graphs. */
+#include "runtime/graph/ops/registry.h"
+
+static const tr_field fields[] = {
+    {.key = "p",
+     .kind = TR_FIELD_REAL,
+     .offset = offsetof(tr_dropout_attrs, p),
+     .dflt = "0.5",
+     .min = 0,
+     .max = 1,
+     .doc = "probability that an element is dropped; below 1"},
+    {0},
+};
+
+static tr_status finish(const tr_config *c, const tr_layer *l, void *at)
+{
+    (void)c;
+    const tr_dropout_attrs *a = at;
+    return a->p < 1 ? TR_OK : tr_layer_fail(l, TR_CONFIG, "p: %g is not below 1", a->p);
+}
+
+static int forward(tr_builder *b, const tr_layer *l)
+{
+    const tr_dropout_attrs *a = l->attrs;
+    int x = tr_build_input(b, l, 0);
+    if (!tr_build_train(b) || a->p == 0) return x;
+    int y = tr_build_output(b, l);
+    tr_build_forward(b, &tr_ops_dropout[0], l, TR_IDS(x), TR_IDS(y));
+    return y;
+}
+
+static void gradient(tr_builder *b, const tr_op *op)
+{
+    if (!tr_grad_wanted(b, op->in[0])) return;
+    tr_build_backward(b, &tr_ops_dropout[1], op, TR_IDS(tr_grad_of(b, op->out[0])),
+                      TR_IDS(tr_grad_new(b, op->in[0])));
+}
+
+const tr_op_def tr_ops_dropout[] = {
+    {.name = "dropout",
+     .doc = "In training each element is dropped with probability p, the others scaled by 1/(1-p).",
+     .fields = fields,
+     .attrs_size = sizeof(tr_dropout_attrs),
+     .min_in = 1,
+     .max_in = 1,
+     .finish = finish,
+     .forward = forward,
+     .gradient = gradient,
+     .flops = tr_flops_elements},
+    {.name = "dropout.grad", .flops = tr_flops_elements},
+    {0},
+};

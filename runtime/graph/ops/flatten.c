@@ -1,0 +1,42 @@
+/* (C, H, W) to (C*H*W), in that order: a copy for images, which are stored channels-last, unless
+ * there is but one channel or one pixel; then, and for all else, only another view of the same
+ * bytes. */
+#include "runtime/graph/ops/registry.h"
+
+static tr_status infer(tr_maker *mk, tr_layer *l)
+{
+    (void)mk;
+    size_t count;
+    if (!tr_shape_count(&l->inputs[0], &count) || count > INT64_MAX)
+        return tr_layer_fail(l, TR_SHAPE, "its input is too large");
+    l->output = (tr_shape){.ndim = 1, .dims = {(int64_t)count}};
+    return TR_OK;
+}
+
+static void gradient(tr_builder *b, const tr_op *op)
+{
+    if (!tr_grad_wanted(b, op->in[0])) return;
+    tr_build_backward(b, &tr_ops_flatten[1], op, TR_IDS(tr_grad_of(b, op->out[0])),
+                      TR_IDS(tr_grad_new(b, op->in[0])));
+}
+
+static bool view(const tr_graph *g, const tr_op *op)
+{
+    const tr_tensor *a = &g->tensors[op->in[0]], *b = &g->tensors[op->out[0]];
+    const tr_tensor *t = a->ndim == 4 ? a : b;
+    return t->ndim != 4 || t->dims[1] == 1 || t->dims[2] * t->dims[3] == 1;
+}
+
+const tr_op_def tr_ops_flatten[] = {
+    {.name = "flatten",
+     .doc = "All of a sample as one row of features, in (channels, height, width) order.",
+     .min_in = 1,
+     .max_in = 1,
+     .infer = infer,
+     .operands = 1,
+     .gradient = gradient,
+     .share = TR_SHARE_VIEW,
+     .view = view},
+    {.name = "flatten.grad", .share = TR_SHARE_VIEW, .view = view},
+    {0},
+};

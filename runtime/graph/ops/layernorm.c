@@ -1,0 +1,75 @@
+/* Layer normalization over the last dimension (Ba, Kiros and Hinton 2016). */
+#include "runtime/graph/ops/registry.h"
+
+static const tr_field fields[] = {
+    {.key = "eps",
+     .kind = TR_FIELD_REAL,
+     .offset = offsetof(tr_layernorm_attrs, eps),
+     .dflt = "1e-5",
+     .min = 1e-12,
+     .max = 1,
+     .doc = "added to the variance"},
+    {0},
+};
+
+static tr_status infer(tr_maker *mk, tr_layer *l)
+{
+    tr_status st = TR_OK;
+    TR_TRY(tr_layer_rank(l, 1, 2, "(features) or (rows, features)"));
+    l->output = l->inputs[0];
+    int64_t d = l->output.dims[l->output.ndim - 1];
+    TR_TRY(tr_layer_param(
+        mk, l, &(tr_param_decl){.name = "weight", .ndim = 1, .dims = {d}, .init = TR_INIT_ONES}));
+    TR_TRY(tr_layer_param(
+        mk, l, &(tr_param_decl){.name = "bias", .ndim = 1, .dims = {d}, .init = TR_INIT_ZEROS}));
+out:
+    return st;
+}
+
+static int forward(tr_builder *b, const tr_layer *l)
+{
+    int y = tr_build_output(b, l);
+    const tr_tensor *t = tr_build_tensor(b, y);
+    int64_t dims[2] = {1, 2};
+    for (int i = 0; i + 1 < t->ndim; i++) dims[0] *= t->dims[i];
+    int stats = tr_build_new(b, l->name, "stats", TR_F32, 2, dims);
+    tr_build_forward(
+        b, &tr_ops_layernorm[0], l,
+        TR_IDS(tr_build_input(b, l, 0), tr_build_param(b, l, 0), tr_build_param(b, l, 1)),
+        TR_IDS(y, stats));
+    return y;
+}
+
+static void gradient(tr_builder *b, const tr_op *op)
+{
+    int dy = tr_grad_of(b, op->out[0]), x = op->in[0], w = op->in[1];
+    /* dx is computed with the rest even where nobody wants it: the kernel makes all in one sweep.
+     */
+    int dx = tr_grad_new(b, x);
+    if (dx < 0) {
+        const tr_tensor *t = tr_build_tensor(b, x);
+        dx = tr_build_new(b, op->layer, "dx", t->dtype, t->ndim, t->dims);
+    }
+    tr_build_backward(b, &tr_ops_layernorm[1], op, TR_IDS(dy, x, w, op->out[1]),
+                      TR_IDS(dx, tr_grad_param(b, w), tr_grad_param(b, op->in[2])));
+}
+
+static double flops(const tr_graph *g, const tr_op *op)
+{
+    return 8.0 * (double)g->tensors[op->in[0]].count;
+}
+
+const tr_op_def tr_ops_layernorm[] = {
+    {.name = "layernorm",
+     .doc = "Layer normalization over the last dimension. Parameters: weight, bias (features).",
+     .fields = fields,
+     .attrs_size = sizeof(tr_layernorm_attrs),
+     .min_in = 1,
+     .max_in = 1,
+     .infer = infer,
+     .forward = forward,
+     .gradient = gradient,
+     .flops = flops},
+    {.name = "layernorm.grad", .flops = flops},
+    {0},
+};

@@ -1,0 +1,112 @@
+/* y = x W^T + b over the last dimension (PyTorch's Linear). */
+#include "runtime/graph/ops/registry.h"
+
+typedef struct {
+    tr_linear_attrs a;
+    int init;
+} attrs;
+
+static const tr_field fields[] = {
+    {.key = "out",
+     .kind = TR_FIELD_INT,
+     .offset = offsetof(attrs, a.out),
+     .min = 1,
+     .max = INT32_MAX,
+     .doc = "output features"},
+    {.key = "bias",
+     .kind = TR_FIELD_BOOL,
+     .offset = offsetof(attrs, a.bias),
+     .dflt = "true",
+     .doc = "add a learned bias"},
+    TR_INIT_FIELD(attrs),
+    {0},
+};
+
+static tr_status finish(const tr_config *c, const tr_layer *l, void *at)
+{
+    (void)l;
+    attrs *a = at;
+    if (a->init == TR_INIT_AUTO) a->init = c->model.init;
+    return TR_OK;
+}
+
+static tr_status infer(tr_maker *mk, tr_layer *l)
+{
+    const attrs *a = l->attrs;
+    tr_status st = TR_OK;
+    TR_TRY(tr_layer_rank(l, 1, 2, "(features) or (rows, features): put flatten before it"));
+    l->output = l->inputs[0];
+    int64_t in = l->inputs[0].dims[l->inputs[0].ndim - 1];
+    l->output.dims[l->output.ndim - 1] = a->a.out;
+    double fan_in = (double)in, fan_out = (double)a->a.out;
+    TR_TRY(tr_layer_param(mk, l,
+                          &(tr_param_decl){.name = "weight",
+                                           .ndim = 2,
+                                           .dims = {a->a.out, in},
+                                           .init = (tr_init_kind)a->init,
+                                           .fan_in = fan_in,
+                                           .fan_out = fan_out,
+                                           .decay = true}));
+    if (a->a.bias)
+        TR_TRY(tr_layer_param(
+            mk, l,
+            &(tr_param_decl){.name = "bias",
+                             .ndim = 1,
+                             .dims = {a->a.out},
+                             .init = a->init == TR_INIT_KAIMING ? TR_INIT_KAIMING : TR_INIT_ZEROS,
+                             .fan_in = fan_in,
+                             .fan_out = fan_out}));
+out:
+    return st;
+}
+
+/* Two operations for each output and each weight of its row. */
+static double flops_of(const tr_graph *g, int y, int weight)
+{
+    const tr_tensor *w = &g->tensors[weight];
+    return 2.0 * (double)g->tensors[y].count * (double)w->dims[1];
+}
+
+static double flops(const tr_graph *g, const tr_op *op)
+{
+    return flops_of(g, op->out[0], op->in[1]);
+}
+
+static double flops_grad_input(const tr_graph *g, const tr_op *op)
+{
+    return flops_of(g, op->in[0], op->in[1]);
+}
+
+static double flops_grad_weight(const tr_graph *g, const tr_op *op)
+{
+    return flops_of(g, op->in[1], op->out[0]);
+}
+
+static void gradient(tr_builder *b, const tr_op *op)
+{
+    int dy = tr_grad_of(b, op->out[0]), x = op->in[0], weight = op->in[1];
+    /* The weight's gradient first: its bucket can leave earlier, and x may die here. */
+    tr_build_backward(b, &tr_ops_linear[2], op, TR_IDS(x, dy),
+                      TR_IDS(tr_grad_param(b, weight), tr_grad_param(b, op->in[2])));
+    if (tr_grad_wanted(b, x))
+        tr_build_backward(b, &tr_ops_linear[1], op, TR_IDS(dy, weight), TR_IDS(tr_grad_new(b, x)));
+}
+
+const tr_op_def tr_ops_linear[] = {
+    {.name = "linear",
+     .doc =
+         "Fully connected: `y = x W^T + b` over the last dimension. Parameters: weight (out, in), "
+         "bias (out).",
+     .fields = fields,
+     .attrs_size = sizeof(attrs),
+     .min_in = 1,
+     .max_in = 1,
+     .finish = finish,
+     .infer = infer,
+     .operands = 3,
+     .gradient = gradient,
+     .flops = flops},
+    {.name = "linear.grad_input", .flops = flops_grad_input},
+    {.name = "linear.grad_weight", .flops = flops_grad_weight},
+    {0},
+};

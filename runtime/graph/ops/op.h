@@ -1,0 +1,151 @@
+/* What an op is, and what its file under ops/ may use to say so: the layer being set up, and the
+ * builder that the op appends its forward and backward ops to. Private to runtime/graph. */
+#ifndef TR_GRAPH_OP_H
+#define TR_GRAPH_OP_H
+
+#include "runtime/graph/graph.h"
+#include "runtime/graph/ops.h"
+
+typedef struct tr_maker tr_maker;     /* a model in the making: model.c */
+typedef struct tr_builder tr_builder; /* a graph in the making: build.h */
+
+/* Dims of one sample: without the batch. */
+typedef struct {
+    int ndim;
+    int64_t dims[TR_MAX_DIMS];
+} tr_shape;
+
+#define TR_SHAPE_TEXT 128
+const char *tr_shape_text(const tr_shape *s, char buf[TR_SHAPE_TEXT]); /* "(16, 8, 8)" */
+bool tr_shape_equal(const tr_shape *a, const tr_shape *b);
+/* Elements of one sample; false when they do not fit into size_t. */
+bool tr_shape_count(const tr_shape *s, size_t *count);
+
+/* One layer of the flattened model: residuals and repeats are expanded, an input is the number of a
+ * value: network inputs first, then the outputs of the layers in order. */
+struct tr_layer {
+    const tr_op_def *def;
+    const tr_node *at;
+    int index;
+    char name[TR_NAME];
+    void *storage;     /* name and from, then the attributes */
+    const void *attrs; /* the op's private attribute struct, which starts with the public one */
+    int nin, in[TR_MAX_IN];
+    tr_shape inputs[TR_MAX_IN], output;
+    int first_param, nparams, first_state, nstates;
+    int block; /* the outermost residual or repeat iteration around it, else -1 */
+};
+
+/* How an op may take the bytes of its first input for its first output. */
+typedef enum {
+    TR_SHARE_NO,
+    TR_SHARE_FIRST, /* element by element over in[0] */
+    TR_SHARE_ANY,   /* over any input: they may change places */
+    TR_SHARE_VIEW   /* the same bytes, where tr_op_def.view says so */
+} tr_share;
+
+struct tr_op_def {
+    const char *name;
+    /* Layers, that is, what a config can name: */
+    const char *doc; /* NULL: not a layer */
+    const tr_field *fields;
+    size_t attrs_size;
+    int min_in, max_in; /* inputs it takes by `from:` */
+    tr_init_kind init;
+    /* Checks attributes on their own and fills in what depends on others. */
+    tr_status (*finish)(const tr_config *c, const tr_layer *l, void *attrs);
+    /* From l->inputs to l->output; declares parameters and states. NULL: output = input. */
+    tr_status (*infer)(tr_maker *mk, tr_layer *l);
+    /* Appends the forward ops, returns the tensor of the layer's output. NULL: one op with the
+     * operands inputs, parameters, states, padded with absent ones to `operands`. */
+    int (*forward)(tr_builder *b, const tr_layer *l);
+    /* Any op: */
+    int operands;
+    void (*gradient)(tr_builder *b, const tr_op *op); /* NULL: none flows through it */
+    double (*flops)(const tr_graph *g, const tr_op *op);
+    tr_act act;      /* it is this activation and may be fused as such */
+    bool collective; /* an empty share runs it too: it is, or feeds, a meeting of ranks */
+    tr_share share;
+    bool (*view)(const tr_graph *g, const tr_op *op);
+};
+
+/* ---- Setting up a layer (finish, infer) -------------------------------------------------------
+ */
+
+/* "file:line:column: layer "conv2d3": text". */
+tr_status tr_layer_fail(const tr_layer *l, tr_status st, const char *fmt, ...) TR_PRINTF(3, 4);
+/* Fails unless the only input has one of the given ranks of a sample; `takes` says it in words. */
+tr_status tr_layer_rank(const tr_layer *l, int rank_a, int rank_b, const char *takes);
+/* One int or [h, w] into out[2]; none leaves it as it is. */
+tr_status tr_layer_pair(const tr_layer *l, const char *key, const tr_ints *in, int64_t out[2]);
+/* One dimension of a sliding window's output; fails when the window does not fit. */
+tr_status tr_layer_window(const tr_layer *l, int axis, const int64_t kernel[2],
+                          const int64_t stride[2], const int64_t padding[2],
+                          const int64_t dilation[2]);
+
+typedef struct {
+    const char *name;
+    int ndim;
+    int64_t dims[TR_MAX_DIMS];
+    tr_init_kind init;
+    double fan_in, fan_out;
+    bool decay;
+} tr_param_decl;
+tr_status tr_layer_param(tr_maker *mk, tr_layer *l, const tr_param_decl *decl);
+tr_status tr_layer_state(tr_maker *mk, tr_layer *l, const char *name, int64_t count, float initial);
+
+/* Of layers with `init:`; the last choice stands for model.init and is resolved in finish. */
+extern const char *const tr_init_choices[];
+#define TR_INIT_AUTO 4
+#define TR_INIT_FIELD(type)                                                                        \
+    {                                                                                              \
+        .key = "init", .kind = TR_FIELD_CHOICE, .offset = offsetof(type, init), .dflt = "auto",    \
+        .choices = tr_init_choices, .doc = "initial values; auto: as model.init"                   \
+    }
+
+/* ---- Building ops (forward, gradient) ----------------------------------------------------------
+ */
+
+#define TR_IDS(...)                                                                                \
+    (int)TR_COUNT(((int[]){__VA_ARGS__})), (const int[])                                           \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+
+/* The builder always has room for what one layer or one gradient appends, so these do not fail. */
+bool tr_build_train(const tr_builder *b);
+bool tr_build_sync(const tr_builder *b); /* batchnorm statistics are merged over ranks */
+const tr_graph *tr_build_graph(const tr_builder *b);
+const tr_tensor *tr_build_tensor(const tr_builder *b, int id);
+int tr_build_input(const tr_builder *b, const tr_layer *l, int i); /* tensor of the i-th input */
+int tr_build_param(const tr_builder *b, const tr_layer *l, int i);
+int tr_build_state(const tr_builder *b, const tr_layer *l, int i);
+/* New tensors: the layer's output; another one; one like `id`. */
+int tr_build_output(tr_builder *b, const tr_layer *l);
+/* `id` has the bytes of `of`, whose value it has too. */
+void tr_build_share(tr_builder *b, int id, int of);
+int tr_build_new(tr_builder *b, const char *layer, const char *what, tr_dtype dtype, int ndim,
+                 const int64_t *dims);
+tr_op *tr_build_op(tr_builder *b, const tr_op_def *def, const char *layer, int layer_index,
+                   const void *attrs, tr_phase phase, int nin, const int *in, int nout,
+                   const int *out);
+/* A forward op of `l`; a backward op belonging to the forward op `of`. */
+tr_op *tr_build_forward(tr_builder *b, const tr_op_def *def, const tr_layer *l, int nin,
+                        const int *in, int nout, const int *out);
+tr_op *tr_build_backward(tr_builder *b, const tr_op_def *def, const tr_op *of, int nin,
+                         const int *in, int nout, const int *out);
+bool tr_grad_wanted(const tr_builder *b, int id);
+int tr_grad_of(const tr_builder *b, int id); /* gradient of an output, all consumers summed */
+int tr_grad_new(tr_builder *b, int id);      /* a new part of an input's gradient; -1: not wanted */
+void tr_grad_pass(tr_builder *b, int id, int grad); /* an existing tensor is a part of it */
+int tr_grad_param(const tr_builder *b, int param);  /* -1 for -1 */
+
+/* One pass over the elements of the first output, or where there is none, of the first input. */
+double tr_flops_elements(const tr_graph *g, const tr_op *op);
+
+/* ---- The registry ------------------------------------------------------------------------------
+ */
+
+const tr_op_def *tr_op_find(const char *name);
+
+#endif

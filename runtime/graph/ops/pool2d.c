@@ -1,0 +1,153 @@
+/* Pooling over windows (maximum, average) and over whole images. */
+#include "runtime/graph/ops/registry.h"
+
+typedef struct {
+    tr_pool2d_attrs a;
+    tr_ints kernel, stride, padding; /* as written */
+} attrs;
+
+#define WINDOW_FIELDS                                                                              \
+    {.key = "kernel",                                                                              \
+     .kind = TR_FIELD_INTS,                                                                        \
+     .offset = offsetof(attrs, kernel),                                                            \
+     .min = 1,                                                                                     \
+     .max = INT16_MAX,                                                                             \
+     .unit = "pixels",                                                                             \
+     .doc = "one size, or [height, width]"},                                                       \
+        {.key = "stride",                                                                          \
+         .kind = TR_FIELD_INTS,                                                                    \
+         .offset = offsetof(attrs, stride),                                                        \
+         .dflt = "",                                                                               \
+         .min = 1,                                                                                 \
+         .max = INT16_MAX,                                                                         \
+         .unit = "pixels",                                                                         \
+         .doc = "one step, or [height, width]; default: the kernel"},                              \
+    {                                                                                              \
+        .key = "padding", .kind = TR_FIELD_INTS, .offset = offsetof(attrs, padding), .dflt = "0",  \
+        .min = 0, .max = INT16_MAX, .unit = "pixels",                                              \
+        .doc = "added on both sides, at most half the kernel"                                      \
+    }
+
+static const tr_field max_fields[] = {WINDOW_FIELDS, {0}};
+static const tr_field avg_fields[] = {
+    WINDOW_FIELDS,
+    {.key = "count_include_pad",
+     .kind = TR_FIELD_BOOL,
+     .offset = offsetof(attrs, a.count_include_pad),
+     .dflt = "true",
+     .doc = "padding counts as zeros in the average"},
+    {0},
+};
+
+enum { MAX, MAX_GRAD, AVG, AVG_GRAD, GLOBAL, GLOBAL_GRAD };
+
+static tr_status finish(const tr_config *c, const tr_layer *l, void *at)
+{
+    (void)c;
+    attrs *a = at;
+    tr_status st = TR_OK;
+    TR_TRY(tr_layer_pair(l, "kernel", &a->kernel, a->a.kernel));
+    if (a->stride.count == 0) a->stride = a->kernel;
+    TR_TRY(tr_layer_pair(l, "stride", &a->stride, a->a.stride));
+    TR_TRY(tr_layer_pair(l, "padding", &a->padding, a->a.padding));
+    for (int i = 0; i < 2; i++)
+        if (2 * a->a.padding[i] > a->a.kernel[i]) {
+            st = tr_layer_fail(l, TR_SHAPE, "padding %lld is more than half the kernel %lld",
+                               (long long)a->a.padding[i], (long long)a->a.kernel[i]);
+            goto out;
+        }
+out:
+    return st;
+}
+
+static tr_status infer(tr_maker *mk, tr_layer *l)
+{
+    (void)mk;
+    const attrs *a = l->attrs;
+    const int64_t dense[2] = {1, 1};
+    tr_status st = TR_OK;
+    TR_TRY(tr_layer_rank(l, 3, 3, "(channels, height, width)"));
+    l->output = l->inputs[0];
+    for (int axis = 0; axis < 2; axis++)
+        TR_TRY(tr_layer_window(l, axis, a->a.kernel, a->a.stride, a->a.padding, dense));
+out:
+    return st;
+}
+
+static tr_status infer_global(tr_maker *mk, tr_layer *l)
+{
+    (void)mk;
+    tr_status st = TR_OK;
+    TR_TRY(tr_layer_rank(l, 3, 3, "(channels, height, width)"));
+    l->output = (tr_shape){.ndim = 3, .dims = {l->inputs[0].dims[0], 1, 1}};
+out:
+    return st;
+}
+
+static int forward_max(tr_builder *b, const tr_layer *l)
+{
+    const tr_pool2d_attrs *a = l->attrs;
+    int y = tr_build_output(b, l), indices = -1;
+    if (tr_build_train(b)) {
+        const tr_tensor *t = tr_build_tensor(b, y);
+        tr_dtype type = a->kernel[0] * a->kernel[1] < 256 ? TR_U8 : TR_I32;
+        indices = tr_build_new(b, l->name, "indices", type, t->ndim, t->dims);
+    }
+    tr_build_forward(b, &tr_ops_pool2d[MAX], l, TR_IDS(tr_build_input(b, l, 0)),
+                     TR_IDS(y, indices));
+    return y;
+}
+
+static void gradient_max(tr_builder *b, const tr_op *op)
+{
+    if (!tr_grad_wanted(b, op->in[0])) return;
+    tr_build_backward(b, &tr_ops_pool2d[MAX_GRAD], op,
+                      TR_IDS(tr_grad_of(b, op->out[0]), op->out[1]),
+                      TR_IDS(tr_grad_new(b, op->in[0])));
+}
+
+static void gradient(tr_builder *b, const tr_op *op)
+{
+    if (!tr_grad_wanted(b, op->in[0])) return;
+    tr_build_backward(b, op->def + 1, op, TR_IDS(tr_grad_of(b, op->out[0])),
+                      TR_IDS(tr_grad_new(b, op->in[0])));
+}
+
+/* One operation for each point of each window; y is the smaller side in both directions. */
+static double flops_window(const tr_graph *g, const tr_op *op)
+{
+    const tr_pool2d_attrs *a = op->attrs;
+    int y = op->phase == TR_PHASE_FORWARD || op->recomputed ? op->out[0] : op->in[0];
+    return (double)g->tensors[y].count * (double)a->kernel[0] * (double)a->kernel[1];
+}
+
+static double flops_global(const tr_graph *g, const tr_op *op)
+{
+    size_t in = g->tensors[op->in[0]].count, out = g->tensors[op->out[0]].count;
+    return (double)(in > out ? in : out);
+}
+
+#define WINDOW(op_name, text, ...)                                                                 \
+    {                                                                                              \
+        .name = op_name, .doc = text, .attrs_size = sizeof(attrs), .min_in = 1, .max_in = 1,       \
+        .finish = finish, .infer = infer, .operands = 1, .flops = flops_window, __VA_ARGS__        \
+    }
+
+const tr_op_def tr_ops_pool2d[] = {
+    [MAX] = WINDOW("maxpool2d", "Maximum of each window.", .fields = max_fields,
+                   .forward = forward_max, .gradient = gradient_max),
+    [MAX_GRAD] = {.name = "maxpool2d.grad", .flops = flops_window},
+    [AVG] =
+        WINDOW("avgpool2d", "Average of each window.", .fields = avg_fields, .gradient = gradient),
+    [AVG_GRAD] = {.name = "avgpool2d.grad", .flops = flops_window},
+    [GLOBAL] = {.name = "global_avgpool",
+                .doc = "Average of each channel: (channels, height, width) to (channels, 1, 1).",
+                .min_in = 1,
+                .max_in = 1,
+                .infer = infer_global,
+                .operands = 1,
+                .gradient = gradient,
+                .flops = flops_global},
+    [GLOBAL_GRAD] = {.name = "global_avgpool.grad", .flops = flops_global},
+    {0},
+};

@@ -1,0 +1,56 @@
+/* Marks where buckets of the gradient are complete, and cuts a graph for an empty share down to
+ * what takes part in collectives. */
+#include "runtime/graph/builder.h"
+
+static int bucket_of(const tr_model *m, size_t offset)
+{
+    size_t lo = 0, hi = m->nbuckets;
+    while (hi - lo > 1) {
+        size_t mid = (lo + hi) / 2;
+        if (m->buckets[mid].begin <= offset)
+            lo = mid;
+        else
+            hi = mid;
+    }
+    return (int)lo;
+}
+
+/* Buckets become ready in their order: one that is complete early waits for those before it. */
+tr_status tr_pass_buckets(tr_builder *b)
+{
+    tr_graph *g = b->g;
+    const tr_model *m = g->model;
+    size_t *missing = tr_alloc(TR_MEM_OTHER, m->nbuckets, sizeof(*missing));
+    if (!missing) return TR_MEMORY;
+    for (size_t i = 0; i < m->nparams; i++) missing[bucket_of(m, m->params[i].offset)]++;
+    size_t ready = 0;
+    for (size_t i = 0; i < g->nops; i++) {
+        tr_op *op = &g->ops[i];
+        for (int k = 0; k < op->nout; k++) {
+            const tr_tensor *t = op->out[k] >= 0 ? &g->tensors[op->out[k]] : NULL;
+            if (t && t->role == TR_ROLE_GRAD) missing[bucket_of(m, m->params[t->index].offset)]--;
+        }
+        size_t before = ready;
+        while (ready < m->nbuckets && missing[ready] == 0) ready++;
+        if (ready > before) op->bucket_ready = (int)ready - 1;
+    }
+    tr_free(missing);
+    return TR_OK;
+}
+
+/* All ranks must meet in the same collectives in the same order, whatever their share. */
+void tr_pass_empty_share(tr_builder *b)
+{
+    tr_graph *g = b->g;
+    size_t n = 0;
+    int mark = -1;
+    for (size_t i = 0; i < g->nops; i++) {
+        tr_op op = g->ops[i];
+        if (op.bucket_ready > mark) mark = op.bucket_ready;
+        if (!b->sync || !op.def->collective || op.recomputed) continue;
+        op.bucket_ready = mark;
+        mark = -1;
+        g->ops[n++] = op;
+    }
+    g->nops = n;
+}
