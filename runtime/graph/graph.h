@@ -160,6 +160,7 @@ typedef struct tr_graph {
     int64_t batch; /* samples; 0: an empty share: the batchnorm ops that take part in collectives,
                       with tensors of 0 elements, in the order of any other share; else no ops */
     bool train;
+    int ranks; /* that take part in its collective ops; of the options */
     tr_precision precision;
     size_t ntensors, nops;
     tr_tensor *tensors;
