@@ -1,0 +1,371 @@
+/* The report of `trainer plan`: opens dry sessions on the CPU backend (op lists, kernels and
+ * offsets, but no memory for them) and prints what they say. Everything is of rank 0, which has the
+ * largest share. */
+#include "trainer/plan.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/cpu/cpu.h"
+#include "runtime/data/data.h"
+#include "trainer/arguments.h"
+#include "trainer/commands.h"
+#include "trainer/shares.h"
+
+typedef struct {
+    const tr_config *c;
+    const tr_model *m;
+    FILE *to;
+    tr_topology topology;
+    char reason[160];
+    void *backend_ctx;
+    int micro;
+    bool counted; /* the data was there to be counted */
+    uint64_t train_samples, eval_samples;
+    size_t train_held, eval_held, loaders;
+    tr_session *both, *eval;         /* what training holds; evaluation alone */
+    int64_t train_batch, eval_batch; /* the largest shares */
+} report;
+
+/* Ranks as they would stand on `nodes` nodes, with memory shared where the config lets them. */
+static void assume_topology(const tr_config *c, int ranks, int nodes, tr_topology *t, char *reason,
+                            size_t room)
+{
+    const int local = (ranks + nodes - 1) / nodes;
+    *t = (tr_topology){.size = ranks,
+                       .local_size = local,
+                       .nodes = nodes,
+                       .slices = ranks / nodes,
+                       .shared = local > 1 && c->run.collectives != TR_COLL_MPI,
+                       .reason = reason};
+    if (ranks == 1)
+        snprintf(reason, room, "one rank: nothing to reduce");
+    else if (c->run.collectives == TR_COLL_MPI)
+        snprintf(reason, room, "plain MPI, as run.collectives asks");
+    else if (!t->shared)
+        snprintf(reason, room, "%d nodes with one rank each: plain MPI", nodes);
+    else if (nodes == 1)
+        snprintf(reason, room,
+                 "one node, %d ranks share memory (plain MPI where /dev/shm is short)", ranks);
+    else
+        snprintf(reason, room, "%d nodes, %d ranks share memory on each, MPI between", nodes,
+                 local);
+}
+
+static uint64_t batch_of_eval(const tr_config *c)
+{
+    return (uint64_t)(c->train.eval.batch > 0 ? c->train.eval.batch : c->train.batch);
+}
+
+/* Opens one source; a loader on it says what its buffers take. */
+static tr_status count_source(report *r, const tr_source_config *source, bool train,
+                              uint64_t *samples, size_t *held)
+{
+    tr_dataset *d = NULL;
+    tr_loader *l = NULL;
+    tr_status st;
+    TR_TRY(tr_dataset_open(r->c, source, r->m, &d));
+    const tr_loader_options o = {.config = r->c,
+                                 .model = r->m,
+                                 .dataset = d,
+                                 .train = train,
+                                 .batch = train ? r->c->train.batch : (int64_t)batch_of_eval(r->c),
+                                 .micro = train ? r->micro : 1,
+                                 .size = r->topology.size,
+                                 .dtype =
+                                     r->c->train.precision == TR_PRECISION_BF16 ? TR_BF16 : TR_F32,
+                                 .workers = (int)r->c->data.workers,
+                                 .prefetch = (int)r->c->data.prefetch};
+    TR_TRY(tr_loader_open(&o, &l));
+    *samples = tr_dataset_samples(d);
+    *held = tr_dataset_held(d);
+    r->loaders += tr_loader_held(l);
+out:
+    tr_loader_close(l);
+    tr_dataset_close(d);
+    return st;
+}
+
+static void count_data(report *r)
+{
+    const tr_config *c = r->c;
+    tr_status st = count_source(r, &c->data.train, true, &r->train_samples, &r->train_held);
+    if (st == TR_OK && c->data.eval.present)
+        st = count_source(r, &c->data.eval, false, &r->eval_samples, &r->eval_held);
+    r->counted = st == TR_OK;
+    if (st == TR_OK) return;
+    fprintf(r->to, "note: %s; full batches are assumed, and memory for data is left out\n\n",
+            tr_last_error()->text);
+    r->train_samples = (uint64_t)c->train.batch;
+    r->eval_samples = c->data.eval.present ? batch_of_eval(c) : 0;
+    r->train_held = r->eval_held = r->loaders = 0;
+}
+
+static tr_status open_session(const report *r, const tr_plan_key *keys, size_t nkeys,
+                              tr_session **out)
+{
+    const tr_session_options o = {.model = r->m,
+                                  .backend = &tr_cpu_backend,
+                                  .backend_ctx = r->backend_ctx,
+                                  .precision = (tr_precision)r->c->train.precision,
+                                  .sync_batchnorm = r->c->train.sync_batchnorm,
+                                  .ranks = r->topology.size,
+                                  .recompute = r->c->train.recompute.kind.which,
+                                  .recompute_every = r->c->train.recompute.every,
+                                  .keys = keys,
+                                  .nkeys = nkeys,
+                                  .dry = true};
+    return tr_session_open(&o, out);
+}
+
+static tr_status open_sessions(report *r)
+{
+    tr_plan_key keys[TR_PLAN_KEYS], evals[TR_PLAN_KEYS];
+    const size_t n =
+        tr_plan_keys(r->c, r->train_samples, r->eval_samples, r->micro, 0, r->topology.size, keys);
+    size_t nevals = 0;
+    for (size_t i = 0; i < n; i++) {
+        int64_t *largest = keys[i].train ? &r->train_batch : &r->eval_batch;
+        if (keys[i].batch > *largest) *largest = keys[i].batch;
+        if (!keys[i].train) evals[nevals++] = keys[i];
+    }
+    tr_status st = open_session(r, keys, n, &r->both);
+    if (st == TR_OK && nevals > 0) st = open_session(r, evals, nevals, &r->eval);
+    return st;
+}
+
+static const char *precision_name(const tr_config *c)
+{
+    static const char *const names[] = {"fp32", "bf16", "fp16"};
+    return names[c->train.precision];
+}
+
+static void print_head(const report *r)
+{
+    char text[160], count[32];
+    const tr_config *c = r->c;
+    tr_cpu_backend.describe(r->backend_ctx, text, sizeof text);
+    fprintf(r->to, "%s: %d rank%s, batch %lld, %s\n", c->name, r->topology.size,
+            r->topology.size == 1 ? "" : "s", (long long)c->train.batch, precision_name(c));
+    fprintf(r->to, "  backend        cpu: %s\n", text);
+    fprintf(r->to, "  parameters     %s in %zu arrays, %zu buckets\n",
+            tr_format_count((double)r->m->nparameters, count, sizeof count), r->m->nparams,
+            r->m->nbuckets);
+    fprintf(r->to, "  micro-batches  %d a step, up to %lld samples a rank\n", r->micro,
+            (long long)r->train_batch);
+    if (r->counted)
+        fprintf(r->to,
+                "  samples        %llu for training, %llu for evaluation; %llu steps an epoch\n",
+                (unsigned long long)r->train_samples, (unsigned long long)r->eval_samples,
+                (unsigned long long)tr_steps_per_epoch(r->train_samples, c->train.batch,
+                                                       c->data.drop_last));
+}
+
+/* Evaluation alone (a model that is only used): its weights, its session, its data. */
+static tr_memory_total evaluation_memory(const report *r, const tr_memory_plan *session)
+{
+    tr_memory_total t = {0};
+    for (int k = 0; k < TR_MEM_KINDS; k++) t.bytes[k] = session->bytes[k];
+    t.bytes[TR_MEM_WEIGHTS] = (r->m->flat_count + r->m->state_count) * sizeof(float);
+    t.bytes[TR_MEM_DATA] = r->eval_held;
+    for (int k = 0; k < TR_MEM_KINDS; k++) t.total += t.bytes[k];
+    return t;
+}
+
+static void print_arena(const report *r, const char *what, const tr_memory_plan *m)
+{
+    char arena[32], floor[32];
+    fprintf(r->to, "  arena, %-10s  %s; at most %s are live at once: %.1f %% above the floor\n",
+            what, tr_format_bytes((double)m->arena, arena, sizeof arena),
+            tr_format_bytes((double)m->arena_floor, floor, sizeof floor),
+            m->arena_floor > 0 ? 100.0 * ((double)m->arena / (double)m->arena_floor - 1) : 0.0);
+}
+
+static tr_status print_memory(const report *r)
+{
+    tr_memory_plan both, eval;
+    tr_memory_total train, alone = {0};
+    char a[32], b[32];
+    tr_session_memory(r->both, &both);
+    const tr_status st = tr_predict_memory(r->c, r->m, &r->topology, &both,
+                                           r->train_held + r->eval_held, r->loaders, &train);
+    if (st != TR_OK) return st;
+    if (r->eval) {
+        tr_session_memory(r->eval, &eval);
+        alone = evaluation_memory(r, &eval);
+    }
+    fprintf(r->to, "\nmemory of rank 0            %12s", "training");
+    fprintf(r->to, r->eval ? "  %16s\n" : "\n", "evaluation alone");
+    for (int k = 0; k < TR_MEM_KINDS; k++) {
+        if (train.bytes[k] == 0 && alone.bytes[k] == 0) continue;
+        fprintf(r->to, "  %-26s%12s", tr_mem_kind_name((tr_mem_kind)k),
+                tr_format_bytes((double)train.bytes[k], a, sizeof a));
+        fprintf(r->to, r->eval ? "  %16s\n" : "\n",
+                tr_format_bytes((double)alone.bytes[k], b, sizeof b));
+    }
+    fprintf(r->to, "  %-26s%12s", "total", tr_format_bytes((double)train.total, a, sizeof a));
+    fprintf(r->to, r->eval ? "  %16s\n" : "\n", tr_format_bytes((double)alone.total, b, sizeof b));
+    print_arena(r, "training", &both);
+    if (r->eval) print_arena(r, "evaluation", &eval);
+    return TR_OK;
+}
+
+static double sum_flops(const tr_plan *p, bool backward)
+{
+    double sum = 0;
+    for (size_t i = 0; i < tr_plan_rows(p); i++) {
+        const tr_plan_row row = tr_plan_row_at(p, i);
+        if ((row.phase == TR_PHASE_BACKWARD) == backward) sum += row.flops;
+    }
+    return sum / (double)tr_plan_batch(p);
+}
+
+static void print_arithmetic(const report *r)
+{
+    const tr_plan *p = tr_session_plan(r->both, true, r->train_batch);
+    char f[32], b[32], t[32];
+    const double forward = sum_flops(p, false), backward = sum_flops(p, true);
+    fprintf(r->to, "\narithmetic a sample\n");
+    fprintf(r->to, "  training       %sFLOP forward, %sFLOP backward, %sFLOP in all\n",
+            tr_format_count(forward, f, sizeof f), tr_format_count(backward, b, sizeof b),
+            tr_format_count(forward + backward, t, sizeof t));
+    if (r->eval)
+        fprintf(r->to, "  evaluation     %sFLOP\n",
+                tr_format_count(sum_flops(tr_session_plan(r->eval, false, r->eval_batch), false), f,
+                                sizeof f));
+}
+
+static tr_status print_wire(const report *r, const tr_topology *t)
+{
+    tr_reducer_cost cost;
+    char node[32], net[32], grads[32];
+    const tr_status st = tr_predict_reducer(r->c, r->m, t, &cost);
+    if (st != TR_OK) return st;
+    fprintf(r->to, "  %s\n", t->reason);
+    fprintf(r->to,
+            "    a rank sends %s within the node and %s between nodes for %zu bucket%s, %s\n",
+            tr_format_bytes((double)cost.wire_node, node, sizeof node),
+            tr_format_bytes((double)cost.wire_network, net, sizeof net), r->m->nbuckets,
+            r->m->nbuckets == 1 ? "" : "s", r->c->run.wire == 1 ? "bf16 between nodes" : "float32");
+    if (t->nodes > 1)
+        fprintf(r->to,
+                "    and holds %s of gradients and transfer buffers, %s of weights and moments\n",
+                tr_format_bytes((double)cost.gradients, grads, sizeof grads),
+                tr_format_bytes((double)(cost.weights + cost.slots), net, sizeof net));
+    return TR_OK;
+}
+
+static tr_status print_communication(const report *r)
+{
+    const tr_plan *p = tr_session_plan(r->both, true, r->train_batch);
+    const tr_graph *g = tr_plan_graph(p);
+    size_t gathers = 0;
+    double nbytes = 0;
+    char text[32], reason[160];
+    tr_topology other;
+    fprintf(r->to, "\ncommunication a step\n");
+    tr_status st = print_wire(r, &r->topology);
+    if (st == TR_OK && r->topology.size > 1) {
+        assume_topology(r->c, r->topology.size, r->topology.size > 3 ? 2 : r->topology.size, &other,
+                        reason, sizeof reason);
+        fprintf(r->to, "  or, across nodes:\n");
+        st = print_wire(r, &other);
+    }
+    for (size_t i = 0; i < g->nops; i++) {
+        const char *name = tr_op_name(&g->ops[i]);
+        if (strcmp(name, "batchnorm.merge") != 0 && strcmp(name, "batchnorm.grad_merge") != 0)
+            continue;
+        gathers++;
+        nbytes += (double)g->tensors[g->ops[i].out[0]].nbytes;
+    }
+    if (gathers > 0)
+        fprintf(r->to,
+                "  synchronized batchnorm: %zu gathers of %s in all from each rank, inside each "
+                "micro-batch\n",
+                gathers, tr_format_bytes(nbytes, text, sizeof text));
+    return st;
+}
+
+static void shape_text(const tr_graph *g, const tr_op *op, char *buf, size_t room)
+{
+    size_t n = 0;
+    buf[0] = 0;
+    if (op->nout == 0 || op->out[0] < 0) return;
+    const tr_tensor *t = &g->tensors[op->out[0]];
+    for (int d = 0; d < t->ndim && n < room; d++)
+        n += (size_t)snprintf(buf + n, room - n, "%s%lld", d ? "x" : "", (long long)t->dims[d]);
+}
+
+static size_t layer_parameters(const tr_model *m, const char *layer)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < m->nparams; i++)
+        if (strcmp(m->params[i].layer, layer) == 0) n += m->params[i].count;
+    return n;
+}
+
+static void print_table(const report *r, const char *what, const tr_plan *p)
+{
+    const tr_graph *g = tr_plan_graph(p);
+    const char *previous = "";
+    char shape[64], parameters[32], flops[32], nbytes[32];
+    fprintf(r->to, "\n%s, %lld sample%s\n", what, (long long)tr_plan_batch(p),
+            tr_plan_batch(p) == 1 ? "" : "s");
+    fprintf(r->to, "  %-18s %-22s %-22s %-18s %10s %10s %10s\n", "layer", "op", "kernel", "output",
+            "parameters", "flop", "bytes");
+    for (size_t i = 0; i < tr_plan_rows(p); i++) {
+        const tr_plan_row row = tr_plan_row_at(p, i);
+        const bool first = row.phase == TR_PHASE_FORWARD && strcmp(row.layer, previous) != 0;
+        const size_t count = first ? layer_parameters(r->m, row.layer) : 0;
+        previous = row.layer;
+        shape_text(g, &g->ops[i], shape, sizeof shape);
+        fprintf(r->to, "  %-18s %-22s %-22s %-18s %10s %10s %10s\n", row.layer, row.op, row.impl,
+                shape, count ? tr_format_count((double)count, parameters, sizeof parameters) : "",
+                tr_format_count(row.flops, flops, sizeof flops),
+                tr_format_bytes(row.bytes, nbytes, sizeof nbytes));
+    }
+}
+
+tr_status tr_plan_report(const tr_config *c, const tr_model *m, int ranks, FILE *to)
+{
+    tr_status st = TR_OK;
+    report r = {.c = c, .m = m, .to = to};
+    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
+    const tr_backend_options o = {.threads = c->run.threads > 0 ? (int)c->run.threads
+                                             : cores > ranks    ? (int)cores / ranks
+                                                                : 1};
+    assume_topology(c, ranks, 1, &r.topology, r.reason, sizeof r.reason);
+    TR_TRY(tr_cpu_backend.open(&o, &r.backend_ctx));
+    TR_TRY(tr_choose_micro(c, m, ranks, ranks, &r.micro));
+    count_data(&r);
+    TR_TRY(open_sessions(&r));
+    print_head(&r);
+    TR_TRY(print_memory(&r));
+    print_arithmetic(&r);
+    TR_TRY(print_communication(&r));
+    print_table(&r, "training", tr_session_plan(r.both, true, r.train_batch));
+    if (r.eval) print_table(&r, "evaluation", tr_session_plan(r.eval, false, r.eval_batch));
+    TR_NEED(!ferror(to) && fflush(to) == 0, TR_IO, "the plan could not be written");
+out:
+    tr_session_close(r.eval);
+    tr_session_close(r.both);
+    if (r.backend_ctx) tr_cpu_backend.close(r.backend_ctx);
+    return st;
+}
+
+int tr_cmd_plan(int argc, char **argv)
+{
+    tr_arguments a;
+    tr_config *config = NULL;
+    tr_model *model = NULL;
+    tr_status st = tr_arguments_parse(argc, argv, "--ranks", &a);
+    if (st != TR_OK) return tr_command_end(st);
+    TR_TRY(tr_arguments_config(&a, NULL, &config));
+    TR_TRY(tr_model_open(config, (size_t)(config->run.bucket_mb * 1e6), &model));
+    TR_TRY(tr_plan_report(config, model, a.ranks > 0 ? (int)a.ranks : 1, stdout));
+out:
+    tr_model_close(model);
+    tr_config_close(config);
+    tr_arguments_free(&a);
+    return tr_command_end(st);
+}
