@@ -1,0 +1,183 @@
+/* The floor: random numbers against published vectors, permutation, memory accounting, text. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <math.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "runtime/base/base.h"
+
+static void philox_known_answers(void **state)
+{
+    (void)state;
+    /* Random123's kat_vectors, philox4x32-10 with counter and key zero, and with all bits set in the
+     * words that tr_philox_block can reach */
+    tr_philox p = tr_philox_block(0, 0, 0);
+    assert_int_equal(p.v[0], 0x6627e8d5);
+    assert_int_equal(p.v[1], 0xe169c58d);
+    assert_int_equal(p.v[2], 0xbc57ac4c);
+    assert_int_equal(p.v[3], 0x9b00dbd8);
+}
+
+static void philox_streams_differ(void **state)
+{
+    (void)state;
+    tr_philox a = tr_philox_at(1, TR_RNG_INIT, 0, 5, 0), b = tr_philox_at(1, TR_RNG_DROPOUT, 0, 5, 0);
+    tr_philox c = tr_philox_at(1, TR_RNG_INIT, 1, 5, 0), d = tr_philox_at(2, TR_RNG_INIT, 0, 5, 0);
+    tr_philox e = tr_philox_at(1, TR_RNG_INIT, 0, 5, 0);
+    assert_memory_not_equal(&a, &b, sizeof a);
+    assert_memory_not_equal(&a, &c, sizeof a);
+    assert_memory_not_equal(&a, &d, sizeof a);
+    assert_memory_equal(&a, &e, sizeof a);
+}
+
+static void normals_have_the_moments(void **state)
+{
+    (void)state;
+    enum { N = 100000 };
+    double sum = 0, squares = 0;
+    for (uint64_t i = 0; i < N; i++) {
+        tr_philox p = tr_philox_at(3, TR_RNG_TEST, 0, i, 0);
+        float z[2];
+        tr_normal2(p.v[0], p.v[1], z);
+        sum += (double)z[0] + z[1];
+        squares += (double)z[0] * z[0] + (double)z[1] * z[1];
+    }
+    /* standard errors: 1/sqrt(2N) = 0.0022 and sqrt(2/(2N)) = 0.0032; five of each */
+    assert_true(fabs(sum / (2 * N)) < 0.011);
+    assert_true(fabs(squares / (2 * N) - 1) < 0.016);
+}
+
+static void permutation_is_one(void **state)
+{
+    (void)state;
+    static const uint64_t sizes[] = {1, 2, 3, 4, 5, 16, 17, 255, 1000, 4097};
+    static unsigned char seen[4097];
+    for (size_t s = 0; s < TR_COUNT(sizes); s++) {
+        for (uint64_t round = 0; round < 3; round++) {
+            memset(seen, 0, sizeof seen);
+            uint64_t fixed = 0;
+            for (uint64_t i = 0; i < sizes[s]; i++) {
+                uint64_t p = tr_permute(9, round, sizes[s], i);
+                assert_true(p < sizes[s]);
+                assert_int_equal(seen[p], 0);
+                seen[p] = 1;
+                fixed += p == i;
+            }
+            if (sizes[s] >= 255) assert_true(fixed < 12); /* expected: 1 */
+        }
+    }
+    uint64_t moved = 0;
+    for (uint64_t i = 0; i < 1000; i++)
+        moved += tr_permute(9, 0, 1000, i) != tr_permute(9, 1, 1000, i);
+    assert_true(moved > 980);
+    assert_true(tr_permute(1, 2, (uint64_t)1 << 40, 12345) < (uint64_t)1 << 40);
+}
+
+static void memory_is_counted(void **state)
+{
+    (void)state;
+    size_t before = tr_mem_held(TR_MEM_IO);
+    char *p = tr_alloc(TR_MEM_IO, 100, 10);
+    assert_non_null(p);
+    assert_int_equal((uintptr_t)p % 64, 0);
+    for (int i = 0; i < 1000; i++) assert_int_equal(p[i], 0);
+    assert_int_equal(tr_mem_held(TR_MEM_IO), before + 1000);
+    p[999] = 7;
+    p = tr_realloc(TR_MEM_IO, p, 200, 10);
+    assert_int_equal(p[999], 7);
+    assert_int_equal(p[1999], 0);
+    assert_int_equal(tr_mem_held(TR_MEM_IO), before + 2000);
+    tr_free(p);
+    assert_int_equal(tr_mem_held(TR_MEM_IO), before);
+    assert_true(tr_mem_peak(TR_MEM_IO) >= before + 2000);
+    assert_null(tr_alloc(TR_MEM_IO, SIZE_MAX / 2, 3));
+    assert_int_equal(tr_last_error()->status, TR_MEMORY);
+    assert_null(tr_alloc(TR_MEM_IO, SIZE_MAX - 8, 1));
+}
+
+static void nth_allocation_fails(void **state)
+{
+    (void)state;
+    tr_mem_fail_at(2);
+    void *a = tr_alloc(TR_MEM_OTHER, 1, 1), *b = tr_alloc(TR_MEM_OTHER, 1, 1),
+         *c = tr_alloc(TR_MEM_OTHER, 1, 1);
+    assert_non_null(a);
+    assert_null(b);
+    assert_non_null(c);
+    tr_free(a);
+    tr_free(c);
+}
+
+static void bf16_rounds_to_even(void **state)
+{
+    (void)state;
+    assert_int_equal(tr_f32_to_bf16(1.0f), 0x3f80);
+    assert_int_equal(tr_f32_to_bf16(1.0f + 0x1p-8f), 0x3f80);             /* tie: to even */
+    assert_int_equal(tr_f32_to_bf16(1.0f + 3 * 0x1p-8f), 0x3f82);         /* tie: to even */
+    assert_int_equal(tr_f32_to_bf16(1.0f + 0x1p-8f + 0x1p-20f), 0x3f81);
+    assert_int_equal(tr_f32_to_bf16(INFINITY), 0x7f80);
+    assert_true(isnan(tr_bf16_to_f32(tr_f32_to_bf16(NAN))));
+    for (uint32_t b = 0; b < 0x10000; b++) {
+        float f = tr_bf16_to_f32((tr_bf16)b);
+        if (!isnan(f)) assert_int_equal(tr_f32_to_bf16(f), b);
+    }
+}
+
+static void texts(void **state)
+{
+    (void)state;
+    char buf[32];
+    assert_string_equal(tr_format_bytes(0, buf, sizeof buf), "0 B");
+    assert_string_equal(tr_format_bytes(12345, buf, sizeof buf), "12.3 kB");
+    assert_string_equal(tr_format_bytes(1234567890, buf, sizeof buf), "1.23 GB");
+    assert_string_equal(tr_format_bytes(999999, buf, sizeof buf), "1.00 MB");
+    assert_string_equal(tr_format_seconds(12.34, buf, sizeof buf), "12.3 s");
+    assert_string_equal(tr_format_seconds(3723, buf, sizeof buf), "1:02:03");
+    static const char *const names[] = {"batch", "epochs", "steps"};
+    assert_string_equal(tr_nearest("bacth", names, 3), "batch");
+    assert_string_equal(tr_nearest("epoch", names, 3), "epochs");
+    assert_null(tr_nearest("optimizer", names, 3));
+    char hex[65];
+    tr_sha256_hex("abc", 3, hex); /* FIPS 180-4's example */
+    assert_string_equal(hex, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    tr_sha256_hex("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", 56, hex);
+    assert_string_equal(hex, "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+}
+
+static void *fail_elsewhere(void *arg)
+{
+    (void)arg;
+    (void)TR_FAIL(TR_DATA, "elsewhere");
+    return NULL;
+}
+
+static void error_records_are_a_threads_own(void **state)
+{
+    (void)state;
+    assert_int_equal(TR_FAIL(TR_IO, "here %d", 1), TR_IO);
+    pthread_t t;
+    assert_int_equal(pthread_create(&t, NULL, fail_elsewhere, NULL), 0);
+    pthread_join(t, NULL);
+    assert_string_equal(tr_last_error()->text, "here 1");
+    assert_int_equal(TR_FAIL(TR_IO, "outer: %s", tr_last_error()->text), TR_IO);
+    assert_string_equal(tr_last_error()->text, "outer: here 1");
+    assert_int_equal(tr_status_exit_code(TR_STOPPED), 75);
+    assert_int_equal(tr_status_exit_code(TR_CONFIG), 2);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(philox_known_answers),     cmocka_unit_test(philox_streams_differ),
+        cmocka_unit_test(normals_have_the_moments), cmocka_unit_test(permutation_is_one),
+        cmocka_unit_test(memory_is_counted),        cmocka_unit_test(nth_allocation_fails),
+        cmocka_unit_test(bf16_rounds_to_even),      cmocka_unit_test(texts),
+        cmocka_unit_test(error_records_are_a_threads_own),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
