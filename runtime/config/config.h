@@ -1,5 +1,6 @@
-/* The config: YAML text to a tree that knows its positions, tables of typed fields that read the tree
- * into structs, and the one struct that the whole program is driven by. All functions are Local. */
+/* The config: YAML text to a tree that knows its positions, tables of typed fields that read the
+ * tree into structs, and the one struct that the whole program is driven by. All functions are
+ * Local. */
 #ifndef TR_CONFIG_H
 #define TR_CONFIG_H
 
@@ -12,7 +13,7 @@ typedef enum { TR_NODE_SCALAR, TR_NODE_MAP, TR_NODE_LIST } tr_node_kind;
 typedef struct tr_node tr_node;
 struct tr_node {
     tr_node_kind kind;
-    const char *source; /* file name, or "command line" */
+    const char *source; /* file name, or "command line: " and the override as typed */
     int line, column;   /* from 1; an aliased node shows where its anchor's text stands */
     char *text;         /* scalar: its text; "" for an empty one */
     bool quoted;        /* scalar: quoted or block style, hence a string whatever it looks like */
@@ -21,24 +22,27 @@ struct tr_node {
     tr_node **values;
 };
 
-/* A parsed document and the overrides applied to it; owns its nodes. Anchors, aliases and merge keys
- * (<<) are resolved (alias expansion is bounded: a billion-laughs file is an error); duplicate keys,
- * several documents, non-UTF-8, too deep nesting (64) are TR_CONFIG errors "file:line:column: ...". */
+/* A parsed document and the overrides applied to it; owns its nodes. Anchors, aliases and merge
+ * keys
+ * (<<) are resolved (alias expansion is bounded: a billion-laughs file is an error); duplicate
+ * keys, several documents, non-UTF-8, too deep nesting (64) are TR_CONFIG errors "file:line:column:
+ * ...". */
 typedef struct tr_document {
     tr_node *root;
     void *storage;
 } tr_document;
 
 tr_status tr_document_parse(const char *source, const char *text, size_t nbytes, tr_document *out);
-/* `key.path=value`, value in YAML flow syntax: replaces or adds the node at that path (list elements
- * by index: model.layers.0.conv2d.out=8). Errors name the override as typed. */
+/* `key.path=value`, value in YAML flow syntax: replaces or adds the node at that path (list
+ * elements by index: model.layers.0.conv2d.out=8). Errors name the override as typed. */
 tr_status tr_document_override(tr_document *doc, const char *assignment);
 void tr_document_close(tr_document *doc);
 
 const tr_node *tr_node_get(const tr_node *map, const char *key); /* NULL when absent or not a map */
 /* TR_FAIL(TR_CONFIG, "file:line:column: " text). */
 tr_status tr_node_fail(const tr_node *at, const char *fmt, ...) TR_PRINTF(2, 3);
-/* Writes the tree as block-style YAML that parses back to the same tree. */
+/* Writes the tree as YAML that parses back to the same tree; block style, short lists on one line.
+ */
 tr_status tr_node_write(const tr_node *n, FILE *to);
 
 /* ---- Tables of fields ------------------------------------------------------------------------ */
@@ -52,8 +56,12 @@ typedef enum {
     TR_FIELD_INTS,    /* tr_ints: a list, or one scalar for a list of one */
     TR_FIELD_REALS,   /* tr_reals: likewise */
     TR_FIELD_MAP,     /* a nested struct at offset, read by `fields` */
+    TR_FIELD_BLOCK,   /* as MAP, but it may be absent: the struct begins with a bool that tells; an
+                         absent block is neither read nor written */
     TR_FIELD_VARIANT, /* tr_variant at offset: a name, or a map of one name to its options:
-                         `adamw`, `adamw: {lr: 0.1}`; each of `variants` brings its own fields */
+                         `adamw`, `adamw: {lr: 0.1}`; each of `variants` brings its own fields. One
+                         with a single field takes its value bare (`every: 2`). Options may also
+                         stand beside the name, as an override `train.optimizer.lr=0.1` puts them */
     TR_FIELD_NODE     /* const tr_node *: kept as it is for a later reader */
 } tr_field_kind;
 
@@ -68,6 +76,12 @@ typedef struct {
     double *v; /* owned */
 } tr_reals;
 
+/* A word that stands for a value of an INT or REAL field, such as "none" for 0. */
+typedef struct {
+    const char *text; /* NULL ends a list */
+    double value;
+} tr_field_word;
+
 typedef struct tr_field tr_field;
 typedef struct {
     const char *name;
@@ -78,18 +92,21 @@ typedef struct {
 struct tr_field {
     const char *key; /* NULL ends a table */
     tr_field_kind kind;
-    size_t offset;      /* in the struct */
-    const char *dflt;   /* text parsed as if the user had written it; NULL: required;
-                           "" with STRING/NODE/INTS/REALS/MAP/VARIANT: absent (NULL / count 0 / all defaults) */
-    const char *auto_text; /* a word that stands for `auto_value` in INT and REAL fields, such as "auto" */
+    size_t offset;    /* in the struct */
+    const char *dflt; /* text parsed as if the user had written it; NULL: required;
+                         "" with STRING/NODE/INTS/REALS/MAP/VARIANT: absent (NULL / count 0 / all
+                         defaults) */
+    const char
+        *auto_text; /* a word that stands for `auto_value` in INT and REAL fields, such as "auto" */
     double auto_value;
-    double min, max;    /* INT and REAL, and elements of INTS/REALS; min == max: unchecked */
+    double min, max; /* INT and REAL, and elements of INTS/REALS; min == max: unchecked */
     const char *const *choices; /* NULL-ended */
     const tr_field *fields;
     const tr_variant_def *variants; /* ended by name NULL */
     size_t variant_options; /* VARIANT: offset of the options struct (shared by all variants) */
-    const char *unit; /* "samples", "bytes", "s", ... or NULL */
+    const char *unit;       /* "samples", "bytes", "s", ... or NULL */
     const char *doc;
+    const tr_field_word *words; /* INT and REAL: more words like auto_text */
 };
 
 typedef struct {
@@ -133,14 +150,14 @@ typedef enum {
 } tr_data_format;
 
 typedef struct {
-    bool present;        /* the block stands in the config */
-    char *path;          /* file with both arrays (HDF5, CIFAR; several CIFAR files: comma-separated) */
-    int format;          /* tr_data_format */
-    const tr_node *inputs; /* HDF5: dataset name; IDX, NPY: file of the inputs; a map of these by input
-                              name where the model has named inputs */
-    char *labels;        /* likewise */
-    int64_t samples;     /* synthetic: how many; else 0 = all, or the first so many */
-    int64_t classes;     /* synthetic: number of classes; 0 = the model's outputs, regression if mse */
+    bool present; /* the block stands in the config */
+    char *path;   /* file with both arrays (HDF5, CIFAR; several CIFAR files: comma-separated) */
+    int format;   /* tr_data_format */
+    const tr_node *inputs; /* HDF5: dataset name; IDX, NPY: file of the inputs; a map of these by
+                              input name where the model has named inputs */
+    char *labels;          /* likewise */
+    int64_t samples;       /* synthetic: how many; else 0 = all, or the first so many */
+    int64_t classes; /* synthetic: number of classes; 0 = the model's outputs, regression if mse */
 } tr_source_config;
 
 typedef struct {
@@ -152,22 +169,24 @@ typedef struct {
 typedef struct {
     int64_t warmup; /* steps of linear warm-up from warmup_start * lr */
     double warmup_start;
-    double final;        /* cosine, linear: final learning rate as a fraction of lr */
-    tr_ints milestones;  /* step: at these epochs ... */
-    double gamma;        /* step, plateau: ... times this */
-    int64_t patience;    /* plateau: evaluations without improvement */
-    double threshold;    /* plateau: relative improvement that counts */
+    double final;       /* cosine, linear: final learning rate as a fraction of lr */
+    tr_ints milestones; /* step: at these epochs ... */
+    double gamma;       /* step, plateau: ... times this */
+    int64_t patience;   /* plateau: evaluations without improvement */
+    double threshold;   /* plateau: relative improvement that counts */
 } tr_schedule_config;
 
 typedef struct tr_config {
     tr_document document; /* the tree the nodes below point into */
     char *file;           /* as given on the command line */
-    char *directory;      /* of the file: data paths are relative to it */
+    char *directory; /* data paths are relative to it: the file's folder, or data.folder in it */
     char *name;
     int64_t seed;
     char *output;
     int device;
     struct {
+        char *folder; /* NULL: the config file's; tr_config_write writes it out, as an absolute path
+                       */
         tr_source_config train, eval;
         struct {
             tr_reals mean, std; /* one value, or one a channel: (x - mean) / std */
@@ -181,15 +200,15 @@ typedef struct tr_config {
         int64_t cache_mb; /* a source up to this size is kept in memory; larger ones stream */
     } data;
     struct {
-        tr_ints input;          /* dims of one sample, channels first */
-        const tr_node *inputs;  /* named inputs instead: {image: [1, 8, 8], meta: [4]} */
+        tr_ints input;         /* dims of one sample, channels first */
+        const tr_node *inputs; /* named inputs instead: {image: [1, 8, 8], meta: [4]} */
         const tr_node *layers;
         struct {
-            tr_variant kind;    /* tr_loss_kind */
+            tr_variant kind; /* tr_loss_kind */
             double label_smoothing;
             tr_reals class_weights;
         } loss;
-        int init;               /* tr_init_kind of graph.h: kaiming | xavier | normal | zeros */
+        int init; /* tr_init_kind of graph.h: kaiming | xavier | normal | zeros */
     } model;
     struct {
         int64_t epochs, steps; /* steps > 0 wins */
@@ -198,8 +217,8 @@ typedef struct tr_config {
         int64_t micro_batch; /* 0 = auto */
         int64_t log_every;
         int precision;
-        double loss_scale; /* 0 = none, -1 = dynamic, else fixed */
-        double loss_scale_init;  /* dynamic */
+        double loss_scale;         /* 0 = none, -1 = dynamic, else fixed */
+        double loss_scale_init;    /* dynamic */
         int64_t loss_scale_window; /* dynamic: good steps before it doubles */
         bool sync_batchnorm;
         double clip_norm; /* 0 = none */
@@ -226,7 +245,7 @@ typedef struct tr_config {
             int64_t patience; /* evaluations without improvement; 0 = off */
             double min_delta;
         } early_stop;
-        double ema;  /* decay; 0 = off */
+        double ema; /* decay; 0 = off */
         int on_nonfinite;
         int64_t max_rollbacks;
         double rollback_lr; /* learning rate factor at each rollback */
@@ -242,13 +261,14 @@ typedef struct tr_config {
     const tr_node *pipeline; /* NULL = [train] */
 } tr_config;
 
-/* Parses and checks everything but model.layers' attributes (the graph reads those) from text that is
- * already in memory (rank 0 reads the file, all ranks parse the same bytes). On failure nothing is
- * left allocated. `overrides`: key.path=value strings. */
+/* Parses and checks everything but model.layers' attributes (the graph reads those) from text that
+ * is already in memory (rank 0 reads the file, all ranks parse the same bytes). On failure nothing
+ * is left allocated. `overrides`: key.path=value strings. */
 tr_status tr_config_open(const char *file, const char *text, size_t nbytes,
                          const char *const *overrides, size_t noverrides, tr_config **out);
 void tr_config_close(tr_config *c);
-/* The resolved config as YAML: every key with its value in force; parses back to the same config. */
+/* The resolved config as YAML: every key with its value in force; parses back to the same config.
+ */
 tr_status tr_config_write(const tr_config *c, FILE *to);
 /* The reference page (Markdown) of every key outside model.layers. */
 void tr_config_help(FILE *to);

@@ -1,0 +1,339 @@
+/* What the table cannot say: keys that belong together, defaults that depend on others, names that
+ * must exist elsewhere. Every error points to the value, or to the map that lacks it. */
+#include "runtime/config/internal.h"
+
+#include <ctype.h>
+#include <string.h>
+
+/* The node at a dotted path, or the nearest one above it that is there. */
+static const tr_node *nearest(const tr_config *c, const char *path, bool *found)
+{
+    const tr_node *n = c->document.root;
+    *found = true;
+    while (*path) {
+        char word[TR_YAML_KEY + 1];
+        size_t length = strcspn(path, ".");
+        snprintf(word, sizeof(word), "%.*s", (int)length, path);
+        const tr_node *child = tr_node_get(n, word);
+        if (!child) {
+            *found = false;
+            return n;
+        }
+        n = child;
+        path += length + (path[length] == '.');
+    }
+    return n;
+}
+
+static bool given(const tr_config *c, const char *path)
+{
+    bool found;
+    return !tr_node_empty(nearest(c, path, &found)) && found;
+}
+
+static tr_status fail(const tr_config *c, const char *path, const char *fmt, ...) TR_PRINTF(3, 4);
+static tr_status fail(const tr_config *c, const char *path, const char *fmt, ...)
+{
+    char text[512];
+    bool found;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof(text), fmt, args);
+    va_end(args);
+    return tr_node_fail(nearest(c, path, &found), "%s: %s", path, text);
+}
+
+#define REQUIRE(cond, path, ...)                                                                   \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            st = fail(c, (path), __VA_ARGS__);                                                     \
+            goto out;                                                                              \
+        }                                                                                          \
+    } while (0)
+
+/* ---- data ---------------------------------------------------------------------------------- */
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcasecmp(text + n - m, end) == 0;
+}
+
+/* The format of a file by its name; TR_FORMAT_AUTO: no telling. */
+static int guess(const char *file)
+{
+    const char *base = strrchr(file, '/');
+    base = base ? base + 1 : file;
+    if (ends_with(base, ".h5") || ends_with(base, ".hdf5")) return TR_FORMAT_HDF5;
+    if (ends_with(base, ".npy")) return TR_FORMAT_NPY;
+    if (ends_with(base, ".bin")) return TR_FORMAT_CIFAR10;
+    if (ends_with(base, "-ubyte") || ends_with(base, ".gz") || strstr(base, ".idx"))
+        return TR_FORMAT_IDX;
+    return TR_FORMAT_AUTO;
+}
+
+static const char *first_text(const tr_node *n)
+{
+    while (n && n->kind != TR_NODE_SCALAR) n = n->count ? n->values[0] : NULL;
+    return n ? n->text : NULL;
+}
+
+static tr_status check_inputs(const tr_config *c, const tr_node *inputs, const char *path)
+{
+    tr_status st = TR_OK;
+    char show[TR_SHOW];
+    const tr_node *named = c->model.inputs;
+    if (!named) {
+        REQUIRE(inputs->kind == TR_NODE_SCALAR, path, "found %s, expected a text",
+                tr_node_show(inputs, show));
+        goto out;
+    }
+    REQUIRE(inputs->kind == TR_NODE_MAP, path,
+            "found %s, expected a map by input name, as in model.inputs",
+            tr_node_show(inputs, show));
+    for (size_t i = 0; i < inputs->count; i++) {
+        if (!tr_node_get(named, inputs->keys[i]->text)) {
+            st = tr_node_fail(inputs->keys[i], "%s: model.inputs has no input %s", path,
+                              tr_text_show(inputs->keys[i]->text, show));
+            goto out;
+        }
+        if (inputs->values[i]->kind != TR_NODE_SCALAR || tr_node_empty(inputs->values[i])) {
+            st = tr_node_fail(inputs->values[i], "%s.%s: found %s, expected a text", path,
+                              inputs->keys[i]->text, tr_node_show(inputs->values[i], show));
+            goto out;
+        }
+    }
+    for (size_t i = 0; i < named->count; i++)
+        REQUIRE(tr_node_get(inputs, named->keys[i]->text), path,
+                "input %s of model.inputs is missing", tr_text_show(named->keys[i]->text, show));
+out:
+    return st;
+}
+
+static tr_status check_source(const tr_config *c, const tr_source_config *s, const char *path)
+{
+    static const char *const names[] = {"auto",    "hdf5",     "idx",      "npy",
+                                        "cifar10", "cifar100", "synthetic"};
+    tr_status st = TR_OK;
+    char at[4][TR_PATH], show[TR_SHOW];
+    tr_path_join(path, "path", at[0]);
+    tr_path_join(path, "inputs", at[1]);
+    tr_path_join(path, "labels", at[2]);
+    tr_path_join(path, "classes", at[3]);
+    if (tr_node_empty(s->inputs)) ((tr_source_config *)s)->inputs = NULL;
+    const char *file = s->path ? s->path : first_text(s->inputs);
+    int format = s->format;
+    if (format == TR_FORMAT_AUTO) {
+        REQUIRE(file, at[0], "no file is given, nor format: synthetic");
+        format = guess(file);
+        REQUIRE(format != TR_FORMAT_AUTO, s->path ? at[0] : at[1],
+                "%s does not tell its format: add format: hdf5, idx, npy, cifar10 or cifar100",
+                tr_text_show(file, show));
+    }
+    const char *name = names[format];
+    bool two_files = format == TR_FORMAT_IDX || format == TR_FORMAT_NPY;
+    bool one_file = format == TR_FORMAT_CIFAR10 || format == TR_FORMAT_CIFAR100;
+    if (format == TR_FORMAT_SYNTHETIC) {
+        REQUIRE(!s->path, at[0], "format synthetic reads no file");
+        REQUIRE(s->samples > 0, path, "format synthetic needs samples");
+    } else {
+        REQUIRE(!s->classes, at[3], "only format synthetic takes it");
+    }
+    REQUIRE(!two_files || !s->path, at[0], "format %s takes its files as inputs and labels", name);
+    if (format == TR_FORMAT_HDF5 || one_file)
+        REQUIRE(s->path, at[0], "format %s needs the file", name);
+    if (format == TR_FORMAT_HDF5 || two_files) {
+        REQUIRE(s->inputs, at[1], "format %s needs the %s of the inputs", name,
+                two_files ? "file" : "dataset");
+        REQUIRE(s->labels, at[2], "format %s needs the %s of the labels", name,
+                two_files ? "file" : "dataset");
+        TR_TRY(check_inputs(c, s->inputs, at[1]));
+    } else {
+        REQUIRE(!s->inputs, at[1], "format %s takes no names", name);
+        REQUIRE(!s->labels, at[2], "format %s takes no names", name);
+    }
+out:
+    return st;
+}
+
+static tr_status check_data(tr_config *c)
+{
+    tr_status st = TR_OK;
+    size_t mean = c->data.normalize.mean.count, std = c->data.normalize.std.count;
+    TR_TRY(check_source(c, &c->data.train, "data.train"));
+    if (c->data.eval.present) TR_TRY(check_source(c, &c->data.eval, "data.eval"));
+    REQUIRE(mean <= 1 || std <= 1 || mean == std, "data.normalize.std",
+            "%zu values, where mean has %zu", std, mean);
+out:
+    return st;
+}
+
+/* ---- model --------------------------------------------------------------------------------- */
+
+static tr_status check_model(tr_config *c)
+{
+    static const tr_field dims[] = {{.key = "dims", .kind = TR_FIELD_INTS, .min = 1, .max = 1e9},
+                                    {.key = NULL}};
+    tr_status st = TR_OK;
+    char show[TR_SHOW], path[TR_PATH];
+    if (tr_node_empty(c->model.inputs)) c->model.inputs = NULL;
+    const tr_node *named = c->model.inputs, *layers = c->model.layers;
+    REQUIRE(!named || !c->model.input.count, "model.inputs",
+            "model.input is given too: expected one");
+    REQUIRE(named || c->model.input.count, "model",
+            "required key \"input\" is missing: dimensions of one "
+            "sample, such as [1, 8, 8] (or inputs, for several)");
+    REQUIRE(!named || (named->kind == TR_NODE_MAP && named->count), "model.inputs",
+            "found %s, expected a map of dimensions by input name", tr_node_show(named, show));
+    for (size_t i = 0; named && i < named->count; i++) {
+        tr_ints ignored;
+        tr_path_join("model.inputs", named->keys[i]->text, path);
+        TR_TRY(tr_field_read_simple(dims, named->values[i], path, &ignored));
+    }
+    REQUIRE(layers->kind == TR_NODE_LIST && layers->count, "model.layers",
+            "found %s, expected a list of layers", tr_node_show(layers, show));
+    if (c->model.loss.class_weights.count) {
+        double sum = 0;
+        for (size_t i = 0; i < c->model.loss.class_weights.count; i++)
+            sum += c->model.loss.class_weights.v[i];
+        REQUIRE(sum > 0, "model.loss", "class_weights are all 0");
+    }
+out:
+    return st;
+}
+
+/* ---- train --------------------------------------------------------------------------------- */
+
+/* every_epochs: auto */
+static void resolve_every(int64_t every_steps, int64_t *every_epochs)
+{
+    if (*every_epochs < 0) *every_epochs = every_steps == 0;
+}
+
+static tr_status check_eval(tr_config *c)
+{
+    tr_status st = TR_OK;
+    bool wanted = c->train.eval.every_steps > 0 || c->train.eval.every_epochs > 0;
+    if (!c->data.eval.present) {
+        REQUIRE(!wanted, "train.eval", "there is no data.eval to evaluate on");
+        REQUIRE(!given(c, "train.eval.batch") || !c->train.eval.batch, "train.eval.batch",
+                "there is no data.eval to evaluate on");
+        REQUIRE(!c->train.checkpoint.best || !given(c, "train.checkpoint.best"),
+                "train.checkpoint.best", "there is no data.eval to judge by");
+        c->train.eval.every_epochs = 0;
+        c->train.checkpoint.best = false;
+    }
+    resolve_every(c->train.eval.every_steps, &c->train.eval.every_epochs);
+    bool evaluates = c->train.eval.every_steps > 0 || c->train.eval.every_epochs > 0;
+    REQUIRE(evaluates || !c->train.early_stop.patience, "train.early_stop",
+            "without evaluations (data.eval, train.eval) nothing can stop early");
+    REQUIRE(evaluates || c->train.schedule.kind.which != TR_SCHEDULE_PLATEAU, "train.schedule",
+            "plateau needs evaluations (data.eval, train.eval)");
+    if (!evaluates) {
+        REQUIRE(!c->train.checkpoint.best || !given(c, "train.checkpoint.best"),
+                "train.checkpoint.best", "without evaluations (train.eval) there is no best");
+        c->train.checkpoint.best = false;
+    }
+out:
+    return st;
+}
+
+static tr_status check_train(tr_config *c)
+{
+    tr_status st = TR_OK;
+    const tr_ints *milestones = &c->train.schedule.o.milestones;
+    REQUIRE(c->train.epochs || c->train.steps, "train",
+            "required key \"epochs\" is missing: how long to train (or steps)");
+    REQUIRE(c->train.micro_batch <= c->train.batch, "train.micro_batch",
+            "%lld is more than the global batch of %lld", (long long)c->train.micro_batch,
+            (long long)c->train.batch);
+    if (c->train.loss_scale == -2)
+        c->train.loss_scale = c->train.precision == TR_PRECISION_FP16 ? -1 : 0;
+    if (c->train.optimizer.kind.which == TR_OPT_SGD && c->train.optimizer.o.nesterov)
+        REQUIRE(c->train.optimizer.o.momentum > 0, "train.optimizer", "nesterov needs momentum");
+    if (c->train.schedule.kind.which == TR_SCHEDULE_STEP)
+        for (size_t i = 1; i < milestones->count; i++)
+            REQUIRE(milestones->v[i] > milestones->v[i - 1], "train.schedule",
+                    "milestones must ascend, found %lld after %lld", (long long)milestones->v[i],
+                    (long long)milestones->v[i - 1]);
+    resolve_every(c->train.checkpoint.every_steps, &c->train.checkpoint.every_epochs);
+    if (c->train.on_nonfinite == TR_NONFINITE_ROLLBACK)
+        REQUIRE(c->train.checkpoint.every_steps || c->train.checkpoint.every_epochs,
+                "train.on_nonfinite", "rollback needs train.checkpoint");
+    TR_TRY(check_eval(c));
+out:
+    return st;
+}
+
+/* ---- the whole ----------------------------------------------------------------------------- */
+
+static tr_status check_stage(const tr_node *stage, size_t i, const tr_node *const *before)
+{
+    static const char *const later[] = {"benchmark", "profile",  "optimize",
+                                        "prune",     "quantize", "export"};
+    static const char *const all[] = {"train", "benchmark", "profile", "optimize",
+                                      "prune", "quantize",  "export"};
+    char show[TR_SHOW];
+    const tr_node *name = stage, *options = NULL;
+    if (stage->kind == TR_NODE_MAP && stage->count == 1) {
+        name = stage->keys[0];
+        options = stage->values[0];
+    }
+    if (name->kind != TR_NODE_SCALAR || tr_node_empty(name))
+        return tr_node_fail(stage, "pipeline: found %s, expected a stage's name",
+                            tr_node_show(stage, show));
+    for (size_t k = 0; k < TR_COUNT(later); k++)
+        if (strcmp(name->text, later[k]) == 0)
+            return tr_node_fail(name,
+                                "pipeline: this version (%s) does not have the stage \"%s\" yet; "
+                                "there is: train",
+                                TR_VERSION, name->text);
+    if (strcmp(name->text, "train") != 0) {
+        const char *near = tr_nearest(name->text, all, TR_COUNT(all));
+        return tr_node_fail(
+            name, "pipeline: unknown stage %s%s%s%s", tr_text_show(name->text, show),
+            near ? "; did you mean \"" : ", expected train", near ? near : "", near ? "\"?" : "");
+    }
+    if (!tr_node_empty(options) && (options->kind != TR_NODE_MAP || options->count))
+        return tr_node_fail(options,
+                            "pipeline: stage train takes its options from the key train, found %s",
+                            tr_node_show(options, show));
+    if (i > 0)
+        return tr_node_fail(name, "pipeline: stage train stands twice; it is already at %d:%d",
+                            before[0]->line, before[0]->column);
+    return TR_OK;
+}
+
+static tr_status check_pipeline(tr_config *c)
+{
+    tr_status st = TR_OK;
+    char show[TR_SHOW];
+    const tr_node *p = c->pipeline;
+    if (!p) return TR_OK;
+    REQUIRE(p->kind == TR_NODE_LIST && p->count, "pipeline", "found %s, expected a list of stages",
+            tr_node_show(p, show));
+    for (size_t i = 0; i < p->count; i++)
+        TR_TRY(check_stage(p->values[i], i, (const tr_node *const *)p->values));
+out:
+    return st;
+}
+
+tr_status tr_config_check(tr_config *c)
+{
+    tr_status st = TR_OK;
+    char show[TR_SHOW];
+    for (const char *p = c->name; *p; p++)
+        REQUIRE(isalnum((unsigned char)*p) || (strchr("._-", *p) && p > c->name), "name",
+                "%s names files: expected letters, digits, and after the first also . _ -",
+                tr_text_show(c->name, show));
+    if (!c->output) {
+        c->output = tr_sprintf("runs/%s", c->name);
+        if (!c->output) return TR_MEMORY;
+    }
+    TR_TRY(check_model(c));
+    TR_TRY(check_data(c));
+    TR_TRY(check_train(c));
+    TR_TRY(check_pipeline(c));
+out:
+    return st;
+}

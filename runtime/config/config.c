@@ -1,0 +1,101 @@
+/* The config as a whole: text, overrides, table, cross-checks; and the way back to text. */
+#include "runtime/config/internal.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* The folder of a file's path, without a slash at its end: "." for a bare name. */
+static char *folder_of(const char *file)
+{
+    const char *slash = strrchr(file, '/');
+    if (!slash) return tr_strdup(".");
+    if (slash == file) return tr_strdup("/");
+    return tr_sprintf("%.*s", (int)(slash - file), file);
+}
+
+static char *join(const char *folder, const char *path)
+{
+    if (*path == '/' || strcmp(folder, ".") == 0) return tr_strdup(path);
+    return tr_sprintf("%s%s%s", folder, folder[strlen(folder) - 1] == '/' ? "" : "/", path);
+}
+
+tr_status tr_config_open(const char *file, const char *text, size_t nbytes,
+                         const char *const *overrides, size_t noverrides, tr_config **out)
+{
+    tr_status st = TR_OK;
+    tr_document doc = {NULL, NULL};
+    tr_config *c = TR_NEW(TR_MEM_OTHER, tr_config);
+    if (!c) return TR_MEMORY;
+    char show[TR_SHOW];
+    TR_TRY(tr_document_parse(file, text, nbytes, &doc));
+    for (size_t i = 0; i < noverrides; i++) TR_TRY(tr_document_override(&doc, overrides[i]));
+    if (doc.root->kind != TR_NODE_MAP) {
+        st = tr_node_fail(doc.root, "found %s, expected a map of keys such as name, data, model",
+                          tr_node_show(doc.root, show));
+        goto out;
+    }
+    TR_TRY(tr_fields_read(doc.root, tr_config_fields(), "", c));
+    c->document = doc;
+    doc = (tr_document){NULL, NULL};
+    c->file = tr_strdup(file);
+    char *folder = folder_of(file);
+    c->directory = folder && c->data.folder ? join(folder, c->data.folder) : folder;
+    if (c->directory != folder) tr_free(folder);
+    if (!c->file || !c->directory) {
+        st = TR_MEMORY;
+        goto out;
+    }
+    TR_TRY(tr_config_check(c));
+out:
+    tr_document_close(&doc);
+    if (st != TR_OK) {
+        tr_config_close(c);
+        return st;
+    }
+    *out = c;
+    return TR_OK;
+}
+
+void tr_config_close(tr_config *c)
+{
+    if (!c) return;
+    tr_fields_free(tr_config_fields(), c);
+    tr_free(c->file);
+    tr_free(c->directory);
+    tr_document_close(&c->document);
+    tr_free(c);
+}
+
+/* The copy in a run folder must find the data from there. */
+static char *absolute(const char *folder)
+{
+    char real[PATH_MAX];
+    if (realpath(folder, real)) return tr_strdup(real);
+    if (*folder == '/' || !getcwd(real, sizeof(real))) return tr_strdup(folder);
+    return join(real, folder);
+}
+
+tr_status tr_config_write(const tr_config *c, FILE *to)
+{
+    tr_config resolved = *c;
+    resolved.data.folder = absolute(c->directory);
+    if (!resolved.data.folder) return TR_MEMORY;
+    tr_status st = tr_fields_write(tr_config_fields(), &resolved, 0, to);
+    tr_free(resolved.data.folder);
+    return st;
+}
+
+void tr_config_help(FILE *to)
+{
+    fputs("# The config\n\nEvery key but the layers of a model, which have their own page. "
+          "Overrides on the command line use the same paths: `train.batch=128`.\n",
+          to);
+    tr_fields_help(tr_config_fields(), "", to);
+}
+
+char *tr_config_path(const tr_config *c, const char *path)
+{
+    return join(c->directory, path);
+}

@@ -1,0 +1,98 @@
+/* A tree as YAML text, through libyaml's emitter: block style, lists of plain short values on one
+ * line. Lines are never folded, so an indentation can be put before each without changing what it
+ * says. */
+#include "runtime/config/internal.h"
+
+#include <string.h>
+#include <yaml.h>
+
+typedef struct {
+    FILE *to;
+    int indent;
+    bool inside; /* of a line */
+} writer;
+
+static int write_bytes(void *data, unsigned char *bytes, size_t n)
+{
+    writer *w = data;
+    while (n) {
+        if (!w->inside && *bytes != '\n') fprintf(w->to, "%*s", w->indent, "");
+        const unsigned char *end = memchr(bytes, '\n', n);
+        size_t part = end ? (size_t)(end - bytes) + 1 : n;
+        if (fwrite(bytes, 1, part, w->to) != part) return 0;
+        w->inside = !end;
+        bytes += part;
+        n -= part;
+    }
+    return 1;
+}
+
+/* A list that reads well, and the same, as [1, 2, 3]. */
+static bool is_short(const tr_node *list)
+{
+    for (size_t i = 0; i < list->count; i++) {
+        const tr_node *n = list->values[i];
+        if (n->kind != TR_NODE_SCALAR || n->quoted || !*n->text) return false;
+        for (const char *p = n->text; *p; p++)
+            if (!strchr("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_./+-", *p))
+                return false;
+    }
+    return true;
+}
+
+/* Returns false when memory or the output failed. An event that was made belongs to the emitter. */
+static bool emit_node(yaml_emitter_t *e, const tr_node *n)
+{
+    yaml_event_t event;
+    if (n->kind == TR_NODE_SCALAR) {
+        yaml_scalar_style_t style =
+            n->quoted ? YAML_DOUBLE_QUOTED_SCALAR_STYLE : YAML_PLAIN_SCALAR_STYLE;
+        return yaml_scalar_event_initialize(&event, NULL, NULL, (const yaml_char_t *)n->text,
+                                            (int)strlen(n->text), 1, 1, style) &&
+               yaml_emitter_emit(e, &event);
+    }
+    bool map = n->kind == TR_NODE_MAP;
+    int made =
+        map ? yaml_mapping_start_event_initialize(&event, NULL, NULL, 1, YAML_BLOCK_MAPPING_STYLE)
+            : yaml_sequence_start_event_initialize(&event, NULL, NULL, 1,
+                                                   is_short(n) ? YAML_FLOW_SEQUENCE_STYLE
+                                                               : YAML_BLOCK_SEQUENCE_STYLE);
+    if (!made || !yaml_emitter_emit(e, &event)) return false;
+    for (size_t i = 0; i < n->count; i++) {
+        if (map && !emit_node(e, n->keys[i])) return false;
+        if (!emit_node(e, n->values[i])) return false;
+    }
+    made = map ? yaml_mapping_end_event_initialize(&event)
+               : yaml_sequence_end_event_initialize(&event);
+    return made && yaml_emitter_emit(e, &event);
+}
+
+tr_status tr_emit(const tr_node *n, int indent, FILE *to)
+{
+    tr_status st = TR_OK;
+    writer w = {.to = to, .indent = indent};
+    yaml_emitter_t e;
+    yaml_event_t event;
+    if (!yaml_emitter_initialize(&e)) return TR_FAIL(TR_MEMORY, "out of memory while writing YAML");
+    yaml_emitter_set_output(&e, write_bytes, &w);
+    yaml_emitter_set_encoding(&e, YAML_UTF8_ENCODING);
+    yaml_emitter_set_unicode(&e, 1);
+    yaml_emitter_set_width(&e, -1);
+    bool ok = yaml_stream_start_event_initialize(&event, YAML_UTF8_ENCODING) &&
+              yaml_emitter_emit(&e, &event) &&
+              yaml_document_start_event_initialize(&event, NULL, NULL, NULL, 1) &&
+              yaml_emitter_emit(&e, &event) && emit_node(&e, n) &&
+              yaml_document_end_event_initialize(&event, 1) && yaml_emitter_emit(&e, &event) &&
+              yaml_stream_end_event_initialize(&event) && yaml_emitter_emit(&e, &event);
+    TR_NEED(ok || e.error != YAML_MEMORY_ERROR, TR_MEMORY, "out of memory while writing YAML");
+    TR_NEED(ok || e.error != YAML_EMITTER_ERROR, TR_INTERNAL, "YAML emitter: %s", e.problem);
+    TR_NEED(ok && !ferror(to), TR_IO, "writing YAML failed");
+out:
+    yaml_emitter_delete(&e);
+    return st;
+}
+
+tr_status tr_node_write(const tr_node *n, FILE *to)
+{
+    return tr_emit(n, 0, to);
+}

@@ -1,0 +1,217 @@
+/* One field, one value: strict reading of scalars and lists of them, and the sentence that says
+ * what stands there and what was expected. */
+#include "runtime/config/internal.h"
+
+#include <string.h>
+
+/* ---- What was expected ----------------------------------------------------------------------- */
+
+void tr_text_append(char *buf, size_t size, const char *fmt, ...)
+{
+    size_t used = strlen(buf);
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(buf + used, size - used, fmt, args);
+    va_end(args);
+}
+
+static void expect_range(const tr_field *f, bool integer, char *buf, size_t size)
+{
+    char low[32], high[32];
+    if (f->min == f->max) return;
+    if (integer) { /* 9223372036854775807 as a double is one more; no one needs to read either */
+        snprintf(low, sizeof(low), "%.0f", f->min);
+        snprintf(high, sizeof(high), "%.0f", f->max);
+    } else {
+        tr_format_real(f->min, low);
+        tr_format_real(f->max, high);
+    }
+    if (f->max >= 9.2e18)
+        tr_text_append(buf, size, " of at least %s", low);
+    else
+        tr_text_append(buf, size, " from %s to %s", low, high);
+}
+
+const char *tr_field_expected(const tr_field *f, char *buf, size_t size)
+{
+    *buf = 0;
+    switch (f->kind) {
+    case TR_FIELD_INT:
+        tr_text_append(buf, size, "an integer");
+        break;
+    case TR_FIELD_REAL:
+        tr_text_append(buf, size, "a number");
+        break;
+    case TR_FIELD_INTS:
+        tr_text_append(buf, size, "up to %d integers", TR_LIST_MAX);
+        break;
+    case TR_FIELD_REALS:
+        tr_text_append(buf, size, "up to %d numbers", TR_REALS_MAX);
+        break;
+    case TR_FIELD_BOOL:
+        tr_text_append(buf, size, "true or false");
+        break;
+    case TR_FIELD_STRING:
+        tr_text_append(buf, size, "a text");
+        break;
+    case TR_FIELD_NODE:
+        tr_text_append(buf, size, "a value");
+        break;
+    case TR_FIELD_MAP:
+    case TR_FIELD_BLOCK:
+        tr_text_append(buf, size, "a map of keys");
+        break;
+    case TR_FIELD_CHOICE:
+        tr_text_append(buf, size, "one of");
+        for (const char *const *c = f->choices; *c; c++)
+            tr_text_append(buf, size, "%s %s", c == f->choices ? "" : ",", *c);
+        break;
+    case TR_FIELD_VARIANT:
+        tr_text_append(buf, size, "one of");
+        for (const tr_variant_def *v = f->variants; v->name; v++)
+            tr_text_append(buf, size, "%s %s", v == f->variants ? "" : ",", v->name);
+        break;
+    }
+    if (f->kind == TR_FIELD_INT || f->kind == TR_FIELD_INTS) expect_range(f, true, buf, size);
+    if (f->kind == TR_FIELD_REAL || f->kind == TR_FIELD_REALS) expect_range(f, false, buf, size);
+    if (f->auto_text) tr_text_append(buf, size, ", or %s", f->auto_text);
+    for (const tr_field_word *w = f->words; w && w->text; w++)
+        tr_text_append(buf, size, ", or %s", w->text);
+    return buf;
+}
+
+tr_status tr_field_unexpected(const tr_field *f, const tr_node *n, const char *path)
+{
+    char show[TR_SHOW], want[256];
+    const char *near = NULL, *names[64];
+    size_t count = 0;
+    for (const char *const *c = f->choices; c && *c && count < TR_COUNT(names); c++)
+        names[count++] = *c;
+    for (const tr_variant_def *v = f->variants; v && v->name && count < TR_COUNT(names); v++)
+        names[count++] = v->name;
+    if (n->kind == TR_NODE_SCALAR && count) near = tr_nearest(n->text, names, count);
+    bool text = n->kind == TR_NODE_SCALAR && n->quoted && !count;
+    return tr_node_fail(n, "%s: found %s%s, expected %s%s%s%s", path,
+                        text ? "the quoted text " : "", tr_node_show(n, show),
+                        tr_field_expected(f, want, sizeof(want)), near ? "; did you mean \"" : "",
+                        near ? near : "", near ? "\"?" : "");
+}
+
+/* ---- Single values --------------------------------------------------------------------------- */
+
+static bool find_word(const tr_field *f, const tr_node *n, double *out)
+{
+    if (n->kind != TR_NODE_SCALAR) return false;
+    if (f->auto_text && strcmp(n->text, f->auto_text) == 0) {
+        *out = f->auto_value;
+        return true;
+    }
+    for (const tr_field_word *w = f->words; w && w->text; w++) {
+        if (strcmp(n->text, w->text) != 0) continue;
+        *out = w->value;
+        return true;
+    }
+    return false;
+}
+
+static bool in_range(const tr_field *f, double v)
+{
+    return f->min == f->max || (v >= f->min && v <= f->max);
+}
+
+static tr_status read_int(const tr_field *f, const tr_node *n, const char *path, int64_t *out)
+{
+    double word;
+    if (find_word(f, n, &word)) {
+        *out = (int64_t)word;
+        return TR_OK;
+    }
+    if (n->kind != TR_NODE_SCALAR || n->quoted || tr_parse_int(n->text, out) != TR_NUMBER_OK ||
+        !in_range(f, (double)*out))
+        return tr_field_unexpected(f, n, path);
+    return TR_OK;
+}
+
+static tr_status read_real(const tr_field *f, const tr_node *n, const char *path, double *out)
+{
+    if (find_word(f, n, out)) return TR_OK;
+    if (n->kind != TR_NODE_SCALAR || n->quoted || tr_parse_real(n->text, out) != TR_NUMBER_OK ||
+        !in_range(f, *out))
+        return tr_field_unexpected(f, n, path);
+    return TR_OK;
+}
+
+static tr_status read_bool(const tr_field *f, const tr_node *n, const char *path, bool *out)
+{
+    bool yes = n->kind == TR_NODE_SCALAR && strcmp(n->text, "true") == 0;
+    bool no = n->kind == TR_NODE_SCALAR && strcmp(n->text, "false") == 0;
+    if ((!yes && !no) || n->quoted) return tr_field_unexpected(f, n, path);
+    *out = yes;
+    return TR_OK;
+}
+
+static tr_status read_string(const tr_field *f, const tr_node *n, const char *path, char **out)
+{
+    if (n->kind != TR_NODE_SCALAR || !*n->text || tr_node_empty(n))
+        return tr_field_unexpected(f, n, path);
+    *out = tr_strdup(n->text);
+    return *out ? TR_OK : TR_MEMORY;
+}
+
+static tr_status read_choice(const tr_field *f, const tr_node *n, const char *path, int *out)
+{
+    for (int i = 0; n->kind == TR_NODE_SCALAR && f->choices[i]; i++) {
+        if (strcmp(n->text, f->choices[i]) != 0) continue;
+        *out = i;
+        return TR_OK;
+    }
+    return tr_field_unexpected(f, n, path);
+}
+
+static tr_status read_list(const tr_field *f, const tr_node *n, const char *path, void *out)
+{
+    tr_status st = TR_OK;
+    tr_node *one = (tr_node *)n;
+    bool list = n->kind == TR_NODE_LIST, ints = f->kind == TR_FIELD_INTS;
+    size_t count = list ? n->count : 1;
+    tr_node **items = list ? n->values : &one;
+    if (count == 0 || count > (ints ? TR_LIST_MAX : TR_REALS_MAX))
+        return tr_field_unexpected(f, n, path);
+    if (ints) {
+        tr_ints *to = out;
+        for (size_t i = 0; i < count; i++) TR_TRY(read_int(f, items[i], path, &to->v[i]));
+        to->count = count;
+    } else {
+        tr_reals *to = out;
+        to->v = tr_alloc(TR_MEM_OTHER, count, sizeof(double));
+        if (!to->v) return TR_MEMORY;
+        for (size_t i = 0; i < count; i++) TR_TRY(read_real(f, items[i], path, &to->v[i]));
+        to->count = count;
+    }
+out:
+    return st;
+}
+
+tr_status tr_field_read_simple(const tr_field *f, const tr_node *n, const char *path, void *to)
+{
+    switch (f->kind) {
+    case TR_FIELD_INT:
+        return read_int(f, n, path, to);
+    case TR_FIELD_REAL:
+        return read_real(f, n, path, to);
+    case TR_FIELD_BOOL:
+        return read_bool(f, n, path, to);
+    case TR_FIELD_STRING:
+        return read_string(f, n, path, to);
+    case TR_FIELD_CHOICE:
+        return read_choice(f, n, path, to);
+    case TR_FIELD_INTS:
+    case TR_FIELD_REALS:
+        return read_list(f, n, path, to);
+    case TR_FIELD_NODE:
+        *(const tr_node **)to = n;
+        return TR_OK;
+    default:
+        return TR_FAIL(TR_INTERNAL, "field %s is not a simple one", path);
+    }
+}

@@ -1,0 +1,217 @@
+/* Nodes and the arena that owns them. A document's nodes live and die together, so they are cut
+ * from chunks and freed at once; arrays of children double within the arena (at most twice the
+ * space). */
+#include "runtime/config/internal.h"
+
+#include <string.h>
+
+typedef struct chunk {
+    struct chunk *next;
+    size_t used, size;
+} chunk;
+
+struct tr_arena {
+    chunk *chunks;
+};
+
+#define CHUNK_BYTES 16384
+#define CHUNK_HEAD  ((sizeof(chunk) + 15) / 16 * 16)
+
+tr_arena *tr_arena_open(void)
+{
+    return TR_NEW(TR_MEM_OTHER, tr_arena);
+}
+
+void tr_arena_close(tr_arena *a)
+{
+    if (!a) return;
+    for (chunk *c = a->chunks; c;) {
+        chunk *next = c->next;
+        tr_free(c);
+        c = next;
+    }
+    tr_free(a);
+}
+
+void *tr_arena_get(tr_arena *a, size_t nbytes)
+{
+    size_t need = tr_align_up(nbytes ? nbytes : 1, 16);
+    chunk *c = a->chunks;
+    if (!c || c->size - c->used < need) {
+        size_t size = need > CHUNK_BYTES - CHUNK_HEAD ? need + CHUNK_HEAD : CHUNK_BYTES;
+        c = tr_alloc(TR_MEM_OTHER, size, 1);
+        if (!c) return NULL;
+        c->size = size;
+        c->used = CHUNK_HEAD;
+        c->next = a->chunks;
+        a->chunks = c;
+    }
+    void *p = (char *)c + c->used;
+    c->used += need;
+    return p;
+}
+
+char *tr_arena_text(tr_arena *a, const char *text, size_t nbytes)
+{
+    char *p = tr_arena_get(a, nbytes + 1);
+    if (p && nbytes) memcpy(p, text, nbytes);
+    return p;
+}
+
+/* ---- Nodes --------------------------------------------------------------------------------- */
+
+tr_node *tr_node_new(tr_arena *a, tr_node_kind kind, tr_place at)
+{
+    tr_node *n = tr_arena_get(a, sizeof(*n));
+    if (!n) return NULL;
+    n->kind = kind;
+    n->source = at.source;
+    n->line = at.line;
+    n->column = at.column;
+    return n;
+}
+
+tr_node *tr_node_scalar(tr_arena *a, tr_place at, const char *text, size_t nbytes, bool quoted)
+{
+    tr_node *n = tr_node_new(a, TR_NODE_SCALAR, at);
+    if (!n) return NULL;
+    n->text = tr_arena_text(a, text, nbytes);
+    n->quoted = quoted;
+    return n->text ? n : NULL;
+}
+
+/* Arrays hold 4, 8, 16, ... pointers: full exactly when the count is such a number. */
+static tr_status grow(tr_arena *a, tr_node ***array, size_t count)
+{
+    if (count != 0 && (count < 4 || (count & (count - 1)))) return TR_OK;
+    tr_node **wider = tr_arena_get(a, (count ? 2 * count : 4) * sizeof(**array));
+    if (!wider) return TR_MEMORY;
+    if (count) memcpy(wider, *array, count * sizeof(**array));
+    *array = wider;
+    return TR_OK;
+}
+
+tr_status tr_node_add(tr_arena *a, tr_node *to, tr_node *key, tr_node *value)
+{
+    tr_status st = TR_OK;
+    if (key) TR_TRY(grow(a, &to->keys, to->count));
+    TR_TRY(grow(a, &to->values, to->count));
+    if (key) to->keys[to->count] = key;
+    to->values[to->count++] = value;
+out:
+    return st;
+}
+
+tr_status tr_node_copy(tr_arena *a, const tr_node *from, tr_place at, size_t *budget, tr_node **out)
+{
+    tr_status st = TR_OK;
+    tr_place where = {from->source, from->line, from->column};
+    if (*budget == 0)
+        return tr_place_fail(at, "aliases expand to more than %d nodes", TR_YAML_EXPANDED);
+    --*budget;
+    tr_node *n;
+    if (from->kind == TR_NODE_SCALAR) {
+        n = tr_node_scalar(a, where, from->text, strlen(from->text), from->quoted);
+    } else {
+        n = tr_node_new(a, from->kind, where);
+    }
+    if (!n) return TR_MEMORY;
+    for (size_t i = 0; i < from->count; i++) {
+        tr_node *key = NULL, *value = NULL;
+        if (from->keys) TR_TRY(tr_node_copy(a, from->keys[i], at, budget, &key));
+        TR_TRY(tr_node_copy(a, from->values[i], at, budget, &value));
+        TR_TRY(tr_node_add(a, n, key, value));
+    }
+    *out = n;
+out:
+    return st;
+}
+
+size_t tr_node_index(const tr_node *map, const char *key)
+{
+    if (!map || map->kind != TR_NODE_MAP) return SIZE_MAX;
+    for (size_t i = 0; i < map->count; i++)
+        if (strcmp(map->keys[i]->text, key) == 0) return i;
+    return SIZE_MAX;
+}
+
+const tr_node *tr_node_get(const tr_node *map, const char *key)
+{
+    size_t i = tr_node_index(map, key);
+    return i == SIZE_MAX ? NULL : map->values[i];
+}
+
+bool tr_node_from_command_line(const tr_node *n)
+{
+    return strncmp(n->source, TR_COMMAND_LINE, strlen(TR_COMMAND_LINE)) == 0;
+}
+
+bool tr_node_empty(const tr_node *n)
+{
+    if (!n) return true;
+    if (n->kind != TR_NODE_SCALAR || n->quoted) return false;
+    return !*n->text || strcmp(n->text, "~") == 0 || strcmp(n->text, "null") == 0;
+}
+
+/* ---- Errors -------------------------------------------------------------------------------- */
+
+/* The command line has no lines: its source, the override as typed, is place enough. */
+static tr_status fail(tr_place at, const char *fmt, va_list args)
+{
+    char text[TR_ERROR_TEXT];
+    vsnprintf(text, sizeof(text), fmt, args);
+    if (strncmp(at.source, TR_COMMAND_LINE, strlen(TR_COMMAND_LINE)) == 0)
+        return TR_FAIL(TR_CONFIG, "%s: %s", at.source, text);
+    return TR_FAIL(TR_CONFIG, "%s:%d:%d: %s", at.source, at.line, at.column, text);
+}
+
+tr_status tr_place_fail(tr_place at, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    tr_status st = fail(at, fmt, args);
+    va_end(args);
+    return st;
+}
+
+tr_status tr_node_fail(const tr_node *at, const char *fmt, ...)
+{
+    va_list args;
+    va_start(args, fmt);
+    tr_status st = fail((tr_place){at->source, at->line, at->column}, fmt, args);
+    va_end(args);
+    return st;
+}
+
+const char *tr_text_show(const char *text, char buf[TR_SHOW])
+{
+    size_t o = 0;
+    buf[o++] = '"';
+    for (const unsigned char *p = (const unsigned char *)text; *p && o < TR_SHOW - 5; p++) {
+        if (o > TR_SHOW - 12 && (*p & 0xc0) != 0x80) { /* between characters, never inside one */
+            memcpy(buf + o, "...", 3);
+            o += 3;
+            break;
+        }
+        bool control = *p < 0x20 || *p == 0x7f || (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0);
+        if (*p == 0xc2 && control) p++;
+        buf[o++] = control ? '?' : (char)*p;
+    }
+    buf[o++] = '"';
+    buf[o] = 0;
+    return buf;
+}
+
+const char *tr_node_show(const tr_node *n, char buf[TR_SHOW])
+{
+    if (tr_node_empty(n)) {
+        snprintf(buf, TR_SHOW, "nothing");
+    } else if (n->kind == TR_NODE_SCALAR) {
+        tr_text_show(n->text, buf);
+    } else if (n->kind == TR_NODE_MAP) {
+        snprintf(buf, TR_SHOW, "a map of %zu", n->count);
+    } else {
+        snprintf(buf, TR_SHOW, "a list of %zu", n->count);
+    }
+    return buf;
+}

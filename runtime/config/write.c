@@ -1,0 +1,201 @@
+/* Tables of fields, the other way: a filled struct becomes a tree that reads back to the same
+ * struct, and a table becomes its reference page. */
+#include "runtime/config/internal.h"
+
+#include <string.h>
+
+static const tr_place NOWHERE = {"resolved", 1, 1};
+
+static tr_status build_table(tr_arena *a, const tr_field *fields, const void *base, tr_node *map);
+
+/* ---- Values to nodes ------------------------------------------------------------------------- */
+
+/* Quotes whatever could be taken for something else. */
+static bool needs_quotes(const char *text)
+{
+    static const char safe[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_./-0123456789";
+    return text[strspn(text, safe)] || strchr("-0123456789", *text) || strcmp(text, "null") == 0;
+}
+
+static tr_node *text_node(tr_arena *a, const char *text, bool quoted)
+{
+    return tr_node_scalar(a, NOWHERE, text, strlen(text), quoted);
+}
+
+static const char *word_for(const tr_field *f, double v)
+{
+    if (f->auto_text && f->auto_value == v) return f->auto_text;
+    for (const tr_field_word *w = f->words; w && w->text; w++)
+        if (w->value == v) return w->text;
+    return NULL;
+}
+
+static tr_node *int_node(tr_arena *a, const tr_field *f, int64_t v)
+{
+    char buf[32];
+    const char *word = word_for(f, (double)v);
+    if (!word) snprintf(buf, sizeof(buf), "%lld", (long long)v);
+    return text_node(a, word ? word : buf, false);
+}
+
+static tr_node *real_node(tr_arena *a, const tr_field *f, double v)
+{
+    char buf[32];
+    const char *word = word_for(f, v);
+    return text_node(a, word ? word : tr_format_real(v, buf), false);
+}
+
+static tr_status build_list(tr_arena *a, const tr_field *f, const void *at, tr_node **out)
+{
+    tr_status st = TR_OK;
+    bool ints = f->kind == TR_FIELD_INTS;
+    size_t count = ints ? ((const tr_ints *)at)->count : ((const tr_reals *)at)->count;
+    if (count == 0) return TR_OK;
+    tr_node *list = tr_node_new(a, TR_NODE_LIST, NOWHERE);
+    if (!list) return TR_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        tr_node *n = ints ? int_node(a, f, ((const tr_ints *)at)->v[i])
+                          : real_node(a, f, ((const tr_reals *)at)->v[i]);
+        if (!n) return TR_MEMORY;
+        TR_TRY(tr_node_add(a, list, NULL, n));
+    }
+    *out = list;
+out:
+    return st;
+}
+
+static tr_status build_map(tr_arena *a, const tr_field *fields, const void *base, tr_node **out)
+{
+    *out = tr_node_new(a, TR_NODE_MAP, NOWHERE);
+    return *out ? build_table(a, fields, base, *out) : TR_MEMORY;
+}
+
+static tr_status build_variant(tr_arena *a, const tr_field *f, const void *base, tr_node **out)
+{
+    tr_status st = TR_OK;
+    int which = ((const tr_variant *)((const char *)base + f->offset))->which;
+    if (which < 0) return TR_OK;
+    const tr_variant_def *def = &f->variants[which];
+    tr_node *name = text_node(a, def->name, false), *options = NULL;
+    tr_node *map = tr_node_new(a, TR_NODE_MAP, NOWHERE);
+    if (!name || !map) return TR_MEMORY;
+    TR_TRY(build_map(a, def->fields, (const char *)base + f->variant_options, &options));
+    if (options->count == 0) {
+        *out = name;
+        return TR_OK;
+    }
+    bool bare = tr_fields_count(def->fields) == 1;
+    TR_TRY(tr_node_add(a, map, name, bare ? options->values[0] : options));
+    *out = map;
+out:
+    return st;
+}
+
+/* *out stays NULL for what is absent. */
+static tr_status build_value(tr_arena *a, const tr_field *f, const void *base, tr_node **out)
+{
+    const void *at = (const char *)base + f->offset;
+    const char *text;
+    switch (f->kind) {
+    case TR_FIELD_INT:
+        *out = int_node(a, f, *(const int64_t *)at);
+        break;
+    case TR_FIELD_REAL:
+        *out = real_node(a, f, *(const double *)at);
+        break;
+    case TR_FIELD_BOOL:
+        *out = text_node(a, *(const bool *)at ? "true" : "false", false);
+        break;
+    case TR_FIELD_CHOICE:
+        *out = text_node(a, f->choices[*(const int *)at], false);
+        break;
+    case TR_FIELD_STRING:
+        text = *(char *const *)at;
+        if (!text) return TR_OK;
+        *out = text_node(a, text, needs_quotes(text));
+        break;
+    case TR_FIELD_NODE:
+        *out = *(tr_node *const *)at;
+        return TR_OK;
+    case TR_FIELD_INTS:
+    case TR_FIELD_REALS:
+        return build_list(a, f, at, out);
+    case TR_FIELD_BLOCK:
+        if (!*(const bool *)at) return TR_OK;
+        return build_map(a, f->fields, at, out);
+    case TR_FIELD_MAP:
+        return build_map(a, f->fields, at, out);
+    case TR_FIELD_VARIANT:
+        return build_variant(a, f, base, out);
+    }
+    return *out ? TR_OK : TR_MEMORY;
+}
+
+static tr_status build_table(tr_arena *a, const tr_field *fields, const void *base, tr_node *map)
+{
+    tr_status st = TR_OK;
+    for (const tr_field *f = fields; f && f->key; f++) {
+        tr_node *value = NULL;
+        TR_TRY(build_value(a, f, base, &value));
+        if (!value || (f->kind == TR_FIELD_MAP && value->count == 0)) continue;
+        tr_node *key = text_node(a, f->key, false);
+        if (!key) return TR_MEMORY;
+        TR_TRY(tr_node_add(a, map, key, value));
+    }
+out:
+    return st;
+}
+
+tr_status tr_fields_write(const tr_field *fields, const void *in, int indent, FILE *to)
+{
+    tr_status st = TR_OK;
+    tr_node *map = NULL;
+    tr_arena *a = tr_arena_open();
+    if (!a) return TR_MEMORY;
+    TR_TRY(build_map(a, fields, in, &map));
+    if (map->count) TR_TRY(tr_emit(map, indent, to));
+out:
+    tr_arena_close(a);
+    return st;
+}
+
+/* ---- The reference --------------------------------------------------------------------------- */
+
+static void help_default(const tr_field *f, FILE *to)
+{
+    if (!f->dflt)
+        fputs("required", to);
+    else if (*f->dflt)
+        fprintf(to, "`%s`", f->dflt);
+    else
+        fputs(f->kind == TR_FIELD_MAP ? "" : "none", to);
+}
+
+static void help_nested(const tr_field *f, const char *path, FILE *to)
+{
+    char sub[TR_PATH], deeper[TR_PATH];
+    tr_path_join(path, f->key, sub);
+    if (f->kind == TR_FIELD_MAP || f->kind == TR_FIELD_BLOCK) tr_fields_help(f->fields, sub, to);
+    if (f->kind != TR_FIELD_VARIANT) return;
+    for (const tr_variant_def *v = f->variants; v->name; v++) {
+        tr_path_join(sub, v->name, deeper);
+        fprintf(to, "\n### `%s`\n\n%s.%s\n", deeper, v->doc,
+                tr_fields_count(v->fields) ? "" : " No options.");
+        if (tr_fields_count(v->fields)) tr_fields_help(v->fields, deeper, to);
+    }
+}
+
+void tr_fields_help(const tr_field *fields, const char *path, FILE *to)
+{
+    char sub[TR_PATH], want[256];
+    path = path ? path : "";
+    if (*path) fprintf(to, "\n## `%s`\n", path);
+    fputs("\n| key | type | default | unit | meaning |\n| --- | --- | --- | --- | --- |\n", to);
+    for (const tr_field *f = fields; f && f->key; f++) {
+        fprintf(to, "| `%s` | %s | ", tr_path_join(path, f->key, sub),
+                tr_field_expected(f, want, sizeof(want)));
+        help_default(f, to);
+        fprintf(to, " | %s | %s |\n", f->unit ? f->unit : "", f->doc);
+    }
+    for (const tr_field *f = fields; f && f->key; f++) help_nested(f, path, to);
+}
