@@ -1,8 +1,9 @@
-/* The run file: HDF5 that is either whole or absent. Reading, writing, verifying, comparing. All Local.
+/* The run file: HDF5 that is either whole or absent. Reading, writing, verifying, comparing. All
+ * Local.
  *
  * Layout: see the design; every dataset is contiguous, little-endian, with an attribute "crc32c"
- * (uint32, CRC-32C of the raw bytes, verified on load). Written to NAME.tmp-PID, fsync, rename, fsync of
- * the folder. */
+ * (uint32, CRC-32C of the raw bytes, verified on load). Written to NAME.tmp-PID, fsync, rename,
+ * fsync of the folder. */
 #ifndef TR_STORE_H
 #define TR_STORE_H
 
@@ -14,29 +15,36 @@ void tr_hdf5_unlock(void);
 
 /* Everything a bitwise resume needs besides arrays: attributes of /train. */
 typedef struct {
-    uint64_t step, epoch;       /* optimizer steps taken (skipped ones included); epoch of the next step */
-    uint64_t updates;           /* optimizer updates applied: bias correction */
+    uint64_t step,
+        epoch;        /* optimizer steps taken (skipped ones included); epoch of the next step */
+    uint64_t updates; /* optimizer updates applied: bias correction */
     uint64_t seed;
     double loss_scale;
-    uint64_t loss_scale_good;   /* good steps since it changed */
-    double lr_factor;           /* plateau and rollbacks multiply the schedule by this */
+    uint64_t loss_scale_good; /* good steps since it changed */
+    double lr_factor;         /* plateau and rollbacks multiply the schedule by this */
     double plateau_best;
-    uint64_t plateau_bad;       /* evaluations without improvement */
-    double best;                /* best evaluation so far (loss); NaN before the first */
+    uint64_t plateau_bad;         /* evaluations without improvement */
+    double best;                  /* best evaluation so far (loss); NaN before the first */
     uint64_t best_step, stop_bad; /* early stopping */
     uint64_t rollbacks, skipped;
-    uint64_t samples;           /* of the training set: an ordinal means the same only for the same set */
-    uint64_t batch, micro;      /* global batch, micro-batches a step at the time */
-    double seconds;             /* trained so far, all starts together */
+    uint64_t samples; /* of the training set: an ordinal means the same only for the same set */
+    uint64_t batch, micro; /* global batch, micro-batches a step at the time */
+    double seconds;        /* trained so far, all starts together */
 } tr_train_state;
 
 /* /history: columns step, epoch, loss, lr, grad_norm, seconds (one row a logged step) and
  * eval_step, eval_loss, eval_accuracy, eval_top5 (NaN where not meant). */
 typedef struct {
     size_t nsteps, nevals, cap_steps, cap_evals;
-    struct tr_history_step { uint64_t step, epoch; double loss, lr, grad_norm, seconds; } *steps;
-    struct tr_history_eval { uint64_t step; double loss, accuracy, top5; } *evals;
-    int64_t classes;       /* of the last confusion matrix, 0: none; saved as /history/confusion */
+    struct tr_history_step {
+        uint64_t step, epoch;
+        double loss, lr, grad_norm, seconds;
+    } * steps;
+    struct tr_history_eval {
+        uint64_t step;
+        double loss, accuracy, top5;
+    } * evals;
+    int64_t classes; /* of the last confusion matrix, 0: none; saved as /history/confusion */
     int64_t *confusion;
 } tr_history;
 
@@ -44,7 +52,7 @@ typedef struct {
  * array, e.g. "exp_avg", "exp_avg_sq", "momentum_buffer", "ema". */
 #define TR_STORE_SLOTS 4
 typedef struct {
-    bool checkpoint;       /* kind: checkpoint, else model (no /optimizer) */
+    bool checkpoint; /* kind: checkpoint, else model (no /optimizer) */
     const char *config_text;
     char parent_sha256[65]; /* of the file this run was resumed from, or "" */
     float *params, *states;
@@ -55,37 +63,45 @@ typedef struct {
     const tr_history *history;
 } tr_snapshot;
 
-/* Writes `s` as `path`, atomically. A full disk or any failure leaves no trace but the error and the
- * files that were there. *nbytes: size of the file (may be NULL). */
+/* Writes `s` as `path`, atomically. A full disk or any failure leaves no trace but the error and
+ * the files that were there. *nbytes: size of the file (may be NULL). */
 tr_status tr_store_write(const char *path, const tr_model *m, const tr_snapshot *s, size_t *nbytes);
-/* Verifies checksums, shapes and names against the model and fills the caller's arrays (params, states,
- * slots by the names given; NULL pointers are skipped), train and *history (owned by the caller, grown).
- * TR_FILE errors: "path: what, where, expected, found". Nothing is filled unless all of it verifies...
- * except that the arrays' contents are undefined after a failure. */
+/* Verifies checksums, shapes and names against the model and fills the caller's arrays (params,
+ * states, slots by the names given; NULL pointers are skipped), train and *history (owned by the
+ * caller, grown). TR_FILE errors: "path: what, where, expected, found". Nothing is filled unless
+ * all of it verifies... except that the arrays' contents are undefined after a failure. */
 tr_status tr_store_read(const char *path, const tr_model *m, tr_snapshot *s, tr_history *history);
 /* Checks every dataset's checksum without a model. */
 tr_status tr_store_verify(const char *path);
+/* The config the file was written with: enough to build its model. Allocated. */
+tr_status tr_store_config(const char *path, char **text);
+/* SHA-256 of the file's bytes: parent_sha256 of whatever is made from it. */
+tr_status tr_store_sha256(const char *path, char hex[65]);
 void tr_history_free(tr_history *h);
 
-/* ---- A run folder's checkpoints ---------------------------------------------------------------- */
+/* ---- A run folder's checkpoints ----------------------------------------------------------------
+ */
 
 /* "FOLDER/checkpoints/step-00000200.h5". Allocated. */
 char *tr_store_checkpoint_path(const char *folder, uint64_t step);
-/* Newest checkpoint that verifies, allocated path in *path and its step; files that fail are logged as
- * warnings, by name, and skipped. *path NULL when there is none. Removes left-over temporary files of
- * processes that are gone. */
+/* Newest checkpoint that verifies, allocated path in *path and its step; files that fail are logged
+ * as warnings, by name, and skipped. *path NULL when there is none. Removes left-over temporary
+ * files of processes that are gone. */
 tr_status tr_store_latest(const char *folder, char **path, uint64_t *step);
 /* Deletes all but the newest `keep` step files (0 keeps all). Never best.h5. */
 tr_status tr_store_prune(const char *folder, int64_t keep);
-/* Makes `link_name` in the checkpoints folder the same file as `path` (hard link, or copy), atomically. */
+/* Makes `link_name` in the checkpoints folder the same file as `path` (hard link, or copy),
+ * atomically. */
 tr_status tr_store_link(const char *path, const char *target);
 
-/* ---- Inspect ----------------------------------------------------------------------------------- */
+/* ---- Inspect -----------------------------------------------------------------------------------
+ */
 
-/* What `trainer inspect` prints: what, when, from which config, progress, parameters by layer with shape,
- * mean, std, sparsity, norm; loss history as a plot of `width` columns. */
+/* What `trainer inspect` prints: what, when, from which config, progress, parameters by layer with
+ * shape, mean, std, sparsity, norm; loss history as a plot of `width` columns. */
 tr_status tr_store_inspect(const char *path, bool json, int width, FILE *to);
-/* The differences of two files: attributes, arrays (max abs, relative norm), history. *same is set. */
+/* The differences of two files: attributes, arrays (max abs, relative norm), history. *same is set.
+ */
 tr_status tr_store_diff(const char *a, const char *b, bool json, FILE *to, bool *same);
 
 #endif

@@ -1,0 +1,212 @@
+/* A set of named values as attributes of one HDF5 object: unsigned integers, reals, fixed-length
+ * UTF-8 text. Beside them stands "crc32c": the sum, modulo 2^32, of each attribute's CRC-32C over
+ * name, NUL, kind and value, so that order does not matter and any changed, lost or added one
+ * shows. Attributes of other types are not ours and are passed over. */
+#include "runtime/store/crc32c.h"
+#include "runtime/store/internal.h"
+
+#include <string.h>
+
+#define ATTRS_MAX 256
+#define TEXT_MAX  (16u << 20)
+
+static tr_status grow(tr_attrs *a, const char *name, tr_attr **out)
+{
+    tr_attr *v = tr_realloc(TR_MEM_OTHER, a->v, a->count + 1, sizeof *v);
+    if (!v) return TR_MEMORY;
+    a->v = v;
+    *out = &v[a->count++];
+    snprintf((*out)->name, sizeof(*out)->name, "%s", name);
+    return TR_OK;
+}
+
+tr_status tr_attrs_add_count(tr_attrs *a, const char *name, uint64_t u)
+{
+    tr_attr *at;
+    tr_status st = grow(a, name, &at);
+    if (st != TR_OK) return st;
+    at->kind = TR_ATTR_COUNT;
+    at->u = u;
+    return TR_OK;
+}
+
+tr_status tr_attrs_add_real(tr_attrs *a, const char *name, double f)
+{
+    tr_attr *at;
+    tr_status st = grow(a, name, &at);
+    if (st != TR_OK) return st;
+    at->kind = TR_ATTR_REAL;
+    at->f = f;
+    return TR_OK;
+}
+
+tr_status tr_attrs_add_text(tr_attrs *a, const char *name, const char *text)
+{
+    char *copy = tr_strdup(text ? text : "");
+    if (!copy) return TR_MEMORY;
+    tr_attr *at;
+    tr_status st = grow(a, name, &at);
+    if (st != TR_OK) {
+        tr_free(copy);
+        return st;
+    }
+    at->kind = TR_ATTR_TEXT;
+    at->text = copy;
+    return TR_OK;
+}
+
+const tr_attr *tr_attrs_get(const tr_attrs *a, const char *name)
+{
+    for (size_t i = 0; i < a->count; i++)
+        if (strcmp(a->v[i].name, name) == 0) return &a->v[i];
+    return NULL;
+}
+
+void tr_attrs_free(tr_attrs *a)
+{
+    for (size_t i = 0; i < a->count; i++) tr_free(a->v[i].text);
+    tr_free(a->v);
+    *a = (tr_attrs){0};
+}
+
+static uint32_t checksum(const tr_attrs *a)
+{
+    uint32_t sum = 0;
+    for (size_t i = 0; i < a->count; i++) {
+        const tr_attr *at = &a->v[i];
+        uint8_t kind = (uint8_t)at->kind;
+        uint32_t crc = tr_crc32c(0, at->name, strlen(at->name) + 1);
+        crc = tr_crc32c(crc, &kind, 1);
+        if (at->kind == TR_ATTR_COUNT) crc = tr_crc32c(crc, &at->u, sizeof at->u);
+        if (at->kind == TR_ATTR_REAL) crc = tr_crc32c(crc, &at->f, sizeof at->f);
+        if (at->kind == TR_ATTR_TEXT) crc = tr_crc32c(crc, at->text, strlen(at->text));
+        sum += crc;
+    }
+    return sum;
+}
+
+static tr_status write_one(hid_t object, const char *name, hid_t type, const void *value,
+                           const char *path, const char *where)
+{
+    tr_status st = TR_OK;
+    hid_t space = -1, attr = -1;
+    TR_H5_NEED(type >= 0 && (space = H5Screate(H5S_SCALAR)) >= 0, TR_FILE, "%s: %s@%s", path, where,
+               name);
+    TR_H5_NEED((attr = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT)) >= 0,
+               TR_FILE, "%s: %s@%s: cannot be made", path, where, name);
+    TR_H5_NEED(H5Awrite(attr, type, value) >= 0, TR_FILE, "%s: %s@%s: cannot be written", path,
+               where, name);
+out:
+    if (attr >= 0) H5Aclose(attr);
+    if (space >= 0) H5Sclose(space);
+    return st;
+}
+
+static tr_status write_text(hid_t object, const tr_attr *at, const char *path, const char *where)
+{
+    hid_t type = H5Tcopy(H5T_C_S1);
+    if (type >= 0) {
+        H5Tset_size(type, strlen(at->text) + 1);
+        H5Tset_cset(type, H5T_CSET_UTF8);
+        H5Tset_strpad(type, H5T_STR_NULLTERM);
+    }
+    tr_status st = write_one(object, at->name, type, at->text, path, where);
+    if (type >= 0) H5Tclose(type);
+    return st;
+}
+
+tr_status tr_attrs_write(const tr_attrs *a, hid_t object, const char *path, const char *where)
+{
+    tr_status st = TR_OK;
+    for (size_t i = 0; i < a->count; i++) {
+        const tr_attr *at = &a->v[i];
+        if (at->kind == TR_ATTR_COUNT)
+            TR_TRY(write_one(object, at->name, H5T_STD_U64LE, &at->u, path, where));
+        if (at->kind == TR_ATTR_REAL)
+            TR_TRY(write_one(object, at->name, H5T_IEEE_F64LE, &at->f, path, where));
+        if (at->kind == TR_ATTR_TEXT) TR_TRY(write_text(object, at, path, where));
+    }
+    uint32_t crc = checksum(a);
+    TR_TRY(write_one(object, "crc32c", H5T_STD_U32LE, &crc, path, where));
+out:
+    return st;
+}
+
+typedef struct {
+    tr_attrs *a;
+    tr_status st;
+    uint32_t crc;
+    bool has_crc, too_many;
+} reading;
+
+static tr_status read_text(reading *r, hid_t attr, hid_t type, const char *name)
+{
+    size_t size = H5Tget_size(type);
+    if (size == 0 || size > TEXT_MAX || H5Tis_variable_str(type) != 0) return TR_OK;
+    char *text = tr_alloc(TR_MEM_OTHER, size + 1, 1);
+    if (!text) return TR_MEMORY;
+    tr_status st = TR_OK;
+    if (H5Aread(attr, type, text) >= 0) st = tr_attrs_add_text(r->a, name, text);
+    tr_free(text);
+    return st;
+}
+
+static tr_status read_one(reading *r, hid_t object, const char *name)
+{
+    tr_status st = TR_OK;
+    hid_t attr = H5Aopen(object, name, H5P_DEFAULT);
+    hid_t type = attr >= 0 ? H5Aget_type(attr) : -1;
+    hid_t space = type >= 0 ? H5Aget_space(attr) : -1;
+    if (space < 0 || H5Sget_simple_extent_type(space) != H5S_SCALAR) goto out;
+    if (strcmp(name, "crc32c") == 0) {
+        if (H5Tequal(type, H5T_STD_U32LE) > 0 && H5Aread(attr, type, &r->crc) >= 0)
+            r->has_crc = true;
+    } else if (H5Tequal(type, H5T_STD_U64LE) > 0) {
+        uint64_t u;
+        if (H5Aread(attr, type, &u) >= 0) st = tr_attrs_add_count(r->a, name, u);
+    } else if (H5Tequal(type, H5T_IEEE_F64LE) > 0) {
+        double f;
+        if (H5Aread(attr, type, &f) >= 0) st = tr_attrs_add_real(r->a, name, f);
+    } else if (H5Tget_class(type) == H5T_STRING) {
+        st = read_text(r, attr, type, name);
+    }
+out:
+    if (space >= 0) H5Sclose(space);
+    if (type >= 0) H5Tclose(type);
+    if (attr >= 0) H5Aclose(attr);
+    return st;
+}
+
+static herr_t visit(hid_t object, const char *name, const H5A_info_t *info, void *ctx)
+{
+    (void)info;
+    reading *r = ctx;
+    if (strlen(name) >= TR_NAME) return 0;
+    if (r->a->count >= ATTRS_MAX) {
+        r->too_many = true;
+        return 1;
+    }
+    r->st = read_one(r, object, name);
+    return r->st == TR_OK ? 0 : 1;
+}
+
+tr_status tr_attrs_read(tr_attrs *a, hid_t object, const char *where, char fault[TR_FAULT])
+{
+    reading r = {.a = a};
+    char why[200];
+    hsize_t at = 0;
+    fault[0] = 0;
+    if (H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_INC, &at, visit, &r) < 0)
+        snprintf(fault, TR_FAULT, "%s: the attributes cannot be read: %s", where,
+                 tr_h5_reason(why, sizeof why));
+    if (r.st != TR_OK) return r.st;
+    if (fault[0]) return TR_OK;
+    if (r.too_many)
+        snprintf(fault, TR_FAULT, "%s: more than %d attributes", where, ATTRS_MAX);
+    else if (!r.has_crc)
+        snprintf(fault, TR_FAULT, "%s: the attributes have no checksum (crc32c)", where);
+    else if (r.crc != checksum(a))
+        snprintf(fault, TR_FAULT, "%s: the attributes are damaged: checksum %08x, expected %08x",
+                 where, checksum(a), r.crc);
+    return TR_OK;
+}

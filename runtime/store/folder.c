@@ -1,0 +1,181 @@
+/* The checkpoints of a run folder: their names, the newest that is whole, tidying, and best.h5. */
+#include "runtime/store/internal.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+typedef struct {
+    uint64_t step;
+    char *name;
+} step_file;
+
+typedef struct {
+    size_t count;
+    step_file *v; /* newest first */
+} step_files;
+
+char *tr_store_checkpoint_path(const char *folder, uint64_t step)
+{
+    return tr_sprintf("%s/checkpoints/step-%08llu.h5", folder, (unsigned long long)step);
+}
+
+/* "step-DIGITS.h5" and nothing else. */
+static bool parse_name(const char *name, uint64_t *step)
+{
+    char *end;
+    if (strncmp(name, "step-", 5) != 0 || !isdigit((unsigned char)name[5])) return false;
+    errno = 0;
+    *step = strtoull(name + 5, &end, 10);
+    return errno == 0 && strcmp(end, ".h5") == 0;
+}
+
+static int newest_first(const void *a, const void *b)
+{
+    const step_file *x = a, *y = b;
+    return x->step > y->step ? -1 : x->step < y->step;
+}
+
+static void free_list(step_files *l)
+{
+    for (size_t i = 0; i < l->count; i++) tr_free(l->v[i].name);
+    tr_free(l->v);
+    *l = (step_files){0};
+}
+
+/* `clean`: removes the temporaries of writers that are gone on the way. A folder that is not there
+ * has no files. */
+static tr_status list(const char *checkpoints, bool clean, step_files *l)
+{
+    tr_status st = TR_OK;
+    DIR *dir = opendir(checkpoints);
+    if (!dir && errno == ENOENT) return TR_OK;
+    TR_NEED(dir, TR_IO, "%s: %s", checkpoints, strerror(errno));
+    for (struct dirent *d; (d = readdir(dir));) {
+        uint64_t step;
+        if (clean && tr_commit_is_stale(checkpoints, d->d_name)) {
+            if (unlinkat(dirfd(dir), d->d_name, 0) == 0)
+                tr_log(TR_LOG_INFO, "%s/%s: removed: its writer was killed", checkpoints,
+                       d->d_name);
+            continue;
+        }
+        if (!parse_name(d->d_name, &step)) continue;
+        step_file *grown = tr_realloc(TR_MEM_OTHER, l->v, l->count + 1, sizeof *grown);
+        TR_NEED(grown, TR_MEMORY, "%s", tr_last_error()->text);
+        l->v = grown;
+        l->v[l->count].step = step;
+        l->v[l->count].name = tr_sprintf("%s/%s", checkpoints, d->d_name);
+        TR_NEED(l->v[l->count].name, TR_MEMORY, "%s", tr_last_error()->text);
+        l->count++;
+    }
+    if (l->count > 0) qsort(l->v, l->count, sizeof *l->v, newest_first);
+out:
+    if (dir) closedir(dir);
+    return st;
+}
+
+/* The step as the file says it, which is what a resume will have. */
+static tr_status step_of(const char *path, uint64_t *step)
+{
+    tr_index ix;
+    tr_train_state train;
+    tr_status st = tr_index_open(path, &ix);
+    if (st == TR_OK) st = tr_train_from_attrs(path, &ix.train, &train);
+    if (st == TR_OK) *step = train.step;
+    tr_index_close(&ix);
+    return st;
+}
+
+tr_status tr_store_latest(const char *folder, char **path, uint64_t *step)
+{
+    tr_status st = TR_OK;
+    step_files l = {0};
+    char *checkpoints = tr_sprintf("%s/checkpoints", folder);
+    *path = NULL;
+    *step = 0;
+    if (!checkpoints) return TR_MEMORY;
+    TR_TRY(list(checkpoints, true, &l));
+    for (size_t i = 0; i < l.count; i++) {
+        tr_status bad = tr_store_verify(l.v[i].name);
+        if (bad == TR_OK) bad = step_of(l.v[i].name, step);
+        if (bad == TR_MEMORY) TR_TRY(bad);
+        if (bad == TR_OK) {
+            *path = l.v[i].name;
+            l.v[i].name = NULL;
+            break;
+        }
+        tr_log(TR_LOG_WARN, "%s; trying the one before it", tr_last_error()->text);
+    }
+out:
+    free_list(&l);
+    tr_free(checkpoints);
+    return st;
+}
+
+tr_status tr_store_prune(const char *folder, int64_t keep)
+{
+    tr_status st = TR_OK;
+    step_files l = {0};
+    if (keep <= 0) return TR_OK;
+    char *checkpoints = tr_sprintf("%s/checkpoints", folder);
+    if (!checkpoints) return TR_MEMORY;
+    TR_TRY(list(checkpoints, false, &l));
+    for (size_t i = (size_t)keep; i < l.count; i++)
+        TR_NEED(unlink(l.v[i].name) == 0 || errno == ENOENT, TR_IO, "%s: cannot remove: %s",
+                l.v[i].name, strerror(errno));
+out:
+    free_list(&l);
+    tr_free(checkpoints);
+    return st;
+}
+
+static tr_status copy(const char *path, const char *target)
+{
+    tr_status st = TR_OK;
+    tr_commit c = {.fd = -1};
+    char piece[65536];
+    struct stat info;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    TR_NEED(fd >= 0 && fstat(fd, &info) == 0, TR_IO, "%s: cannot open: %s", path, strerror(errno));
+    TR_TRY(tr_commit_open(&c, target, (uint64_t)info.st_size));
+    for (uint64_t done = 0;;) {
+        ssize_t n = read(fd, piece, sizeof piece);
+        if (n < 0 && errno == EINTR) continue;
+        TR_NEED(n >= 0, TR_IO, "%s: %s", path, strerror(errno));
+        if (n == 0) break;
+        TR_TRY(tr_commit_write(&c, done, piece, (size_t)n));
+        done += (uint64_t)n;
+    }
+    TR_TRY(tr_commit_finish(&c));
+out:
+    tr_commit_close(&c);
+    if (fd >= 0) close(fd);
+    return st;
+}
+
+tr_status tr_store_link(const char *path, const char *target)
+{
+    tr_status st = TR_OK;
+    char *temp = tr_commit_temp_name(target);
+    if (!temp) return TR_MEMORY;
+    unlink(temp);
+    if (link(path, temp) != 0) {
+        /* file systems without hard links, or too many of them */
+        TR_NEED(errno == EPERM || errno == EXDEV || errno == EMLINK || errno == EOPNOTSUPP ||
+                    errno == ENOSYS,
+                TR_IO, "%s: cannot link to %s: %s", target, path, strerror(errno));
+        TR_TRY(copy(path, target));
+    } else {
+        TR_NEED(rename(temp, target) == 0, TR_IO, "%s: rename: %s", target, strerror(errno));
+        TR_TRY(tr_commit_sync_folder(target));
+    }
+out:
+    unlink(temp); /* renaming one name of a file to another of it is defined to do nothing */
+    tr_free(temp);
+    return st;
+}

@@ -1,0 +1,108 @@
+/* /history: the rows of tr_history as columns, one dataset each, and the last confusion matrix. */
+#include "runtime/store/internal.h"
+
+#include <string.h>
+
+#define STEP(f, real)                                                                              \
+    {                                                                                              \
+#f, false, real, offsetof(struct tr_history_step, f)                                       \
+    }
+#define EVAL(f, real)                                                                              \
+    {                                                                                              \
+        "eval_" #f, true, real, offsetof(struct tr_history_eval, f)                                \
+    }
+const tr_column tr_history_columns[TR_HISTORY_COLUMNS] = {
+    STEP(step, false),     STEP(epoch, false),  STEP(loss, true),  STEP(lr, true),
+    STEP(grad_norm, true), STEP(seconds, true), EVAL(step, false), EVAL(loss, true),
+    EVAL(accuracy, true),  EVAL(top5, true),
+};
+_Static_assert(sizeof(struct tr_history_step) == 6 * 8 && sizeof(struct tr_history_eval) == 4 * 8,
+               "a column is missing from the table");
+
+static size_t row_size(const tr_column *c)
+{
+    return c->eval ? sizeof(struct tr_history_eval) : sizeof(struct tr_history_step);
+}
+
+void *tr_history_column(const tr_history *h, const tr_column *c)
+{
+    size_t n = c->eval ? h->nevals : h->nsteps;
+    const char *rows = c->eval ? (const char *)h->evals : (const char *)h->steps;
+    char *column = tr_alloc(TR_MEM_SNAPSHOT, n, 8);
+    for (size_t i = 0; column && i < n; i++)
+        memcpy(column + 8 * i, rows + i * row_size(c) + c->offset, 8);
+    return column;
+}
+
+static tr_status read_column(const tr_index *ix, tr_history *h, const tr_column *c)
+{
+    tr_status st = TR_OK;
+    char where[64], shape[200];
+    char *column = NULL;
+    size_t *n = c->eval ? &h->nevals : &h->nsteps;
+    size_t *cap = c->eval ? &h->cap_evals : &h->cap_steps;
+    char **rows = c->eval ? (char **)&h->evals : (char **)&h->steps;
+    const char *type = c->real ? "float64" : "int64";
+
+    snprintf(where, sizeof where, "/history/%s", c->name);
+    const tr_entry *e = tr_index_find(ix, where);
+    TR_NEED(e, TR_FILE, "%s: %s: missing", ix->path, where);
+    TR_NEED(!e->fault[0], TR_FILE, "%s: %s: %s", ix->path, where, e->fault);
+    TR_NEED(e->ndim == 1 && e->type == (c->real ? TR_F64 : TR_I64), TR_FILE,
+            "%s: %s: expected %s[n], found %s", ix->path, where, type,
+            tr_entry_shape(e->type, e->ndim, e->dims, shape, sizeof shape));
+    if (!*rows) {
+        *rows = tr_alloc(TR_MEM_OTHER, e->count, row_size(c));
+        if (!*rows) return TR_MEMORY;
+        *n = *cap = e->count;
+    }
+    TR_NEED(e->count == *n, TR_FILE, "%s: %s: expected %s[%zu] as the columns before it, found %s",
+            ix->path, where, type, *n,
+            tr_entry_shape(e->type, e->ndim, e->dims, shape, sizeof shape));
+    column = tr_alloc(TR_MEM_OTHER, e->count, 8);
+    if (!column) return TR_MEMORY;
+    TR_TRY(tr_entry_read(ix, e, column, NULL, NULL));
+    for (size_t i = 0; i < *n; i++) memcpy(*rows + i * row_size(c) + c->offset, column + 8 * i, 8);
+out:
+    tr_free(column);
+    return st;
+}
+
+static tr_status read_confusion(const tr_index *ix, tr_history *h)
+{
+    char shape[200];
+    const tr_entry *e = tr_index_find(ix, "/history/confusion");
+    if (!e) return TR_OK;
+    if (e->fault[0]) return TR_FAIL(TR_FILE, "%s: %s: %s", ix->path, e->where, e->fault);
+    if (e->ndim != 2 || e->dims[0] != e->dims[1] || e->dims[0] < 1 || e->type != TR_I64)
+        return TR_FAIL(TR_FILE, "%s: %s: expected int64[n,n], found %s", ix->path, e->where,
+                       tr_entry_shape(e->type, e->ndim, e->dims, shape, sizeof shape));
+    h->confusion = tr_alloc(TR_MEM_OTHER, e->count, 8);
+    if (!h->confusion) return TR_MEMORY;
+    h->classes = e->dims[0];
+    return tr_entry_read(ix, e, h->confusion, NULL, NULL);
+}
+
+tr_status tr_history_read(const tr_index *ix, tr_history *h)
+{
+    tr_status st = TR_OK;
+    tr_history got = {0};
+    for (size_t i = 0; i < TR_COUNT(tr_history_columns); i++)
+        TR_TRY(read_column(ix, &got, &tr_history_columns[i]));
+    TR_TRY(read_confusion(ix, &got));
+    tr_history_free(h);
+    *h = got;
+    got = (tr_history){0};
+out:
+    tr_history_free(&got);
+    return st;
+}
+
+void tr_history_free(tr_history *h)
+{
+    if (!h) return;
+    tr_free(h->steps);
+    tr_free(h->evals);
+    tr_free(h->confusion);
+    *h = (tr_history){0};
+}

@@ -1,0 +1,268 @@
+/* A run file in the making. HDF5 on a full disk fails in H5Fclose, keeps the dead file's ids, and
+ * can take the process down with them at exit. So HDF5 never writes to the disk here:
+ *
+ *   1. HDF5 lays the file out in a memfd (memory, sparse). Arrays get their place at once (early
+ *      allocation, no fill) but are never written there, so the memfd holds kilobytes of metadata
+ * and holes as large as the arrays: memory does not grow with the model.
+ *   2. H5Dget_offset says where each array belongs. Commit copies the metadata between the arrays
+ * from the memfd and the arrays from the caller's memory with plain pwrite(2), where a short write
+ * or an error is an ordinary event.
+ *
+ * It costs one pass of checksums and one of writing; the HDF5 lock is held for the layout only, not
+ * for the gigabytes. The stdio driver is used because it alone opens /proc/self/fd/N as the name it
+ * is. Superblock 2 and version-2 object headers: HDF5 checksums its own metadata; readable by
+ * HDF5 1.8+. */
+#include "runtime/store/crc32c.h"
+#include "runtime/store/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define METADATA_ALLOWANCE (64u << 10)
+
+typedef struct {
+    uint64_t offset;
+    size_t nbytes;
+    const void *data;
+} extent;
+
+struct tr_image {
+    char *path;
+    int fd; /* memfd */
+    hid_t file, links, layout;
+    size_t count;
+    extent *extents;
+    size_t nbytes; /* at least so many will be written */
+};
+
+/* With `ulimit -f` even the memfd is limited, and the kernel's answer is a signal: ask before. */
+static tr_status check_limit(tr_image *im, size_t more)
+{
+    struct rlimit limit;
+    if (!tr_add_size(im->nbytes, more, &im->nbytes))
+        return TR_FAIL(TR_FILE, "%s: too large", im->path);
+    if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+        im->nbytes > limit.rlim_cur)
+        return TR_FAIL(TR_IO, "%s: %s: at least %zu bytes, the limit (ulimit -f) is %llu", im->path,
+                       strerror(EFBIG), im->nbytes, (unsigned long long)limit.rlim_cur);
+    return TR_OK;
+}
+
+static tr_status create(tr_image *im)
+{
+    tr_status st = TR_OK;
+    hid_t access = -1, creation = -1;
+    char name[64];
+    TR_TRY(check_limit(im, METADATA_ALLOWANCE));
+    im->fd = memfd_create("trireme run file", MFD_CLOEXEC);
+    TR_NEED(im->fd >= 0, TR_IO, "%s: memfd_create: %s", im->path, strerror(errno));
+    snprintf(name, sizeof name, "/proc/self/fd/%d", im->fd);
+
+    access = H5Pcreate(H5P_FILE_ACCESS);
+    creation = H5Pcreate(H5P_FILE_CREATE);
+    im->links = H5Pcreate(H5P_LINK_CREATE);
+    im->layout = H5Pcreate(H5P_DATASET_CREATE);
+    TR_H5_NEED(access >= 0 && creation >= 0 && im->links >= 0 && im->layout >= 0, TR_FILE,
+               "%s: property lists", im->path);
+    TR_H5_NEED(H5Pset_fapl_stdio(access) >= 0 && H5Pset_alignment(access, 512, 64) >= 0 &&
+                   H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0 &&
+                   H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&
+                   H5Pset_attr_phase_change(creation, 64, 32) >= 0 &&
+                   H5Pset_create_intermediate_group(im->links, 1) >= 0 &&
+                   H5Pset_layout(im->layout, H5D_CONTIGUOUS) >= 0 &&
+                   H5Pset_alloc_time(im->layout, H5D_ALLOC_TIME_EARLY) >= 0 &&
+                   H5Pset_fill_time(im->layout, H5D_FILL_TIME_NEVER) >= 0 &&
+                   H5Pset_obj_track_times(im->layout, 0) >= 0,
+               TR_FILE, "%s: property lists", im->path);
+    im->file = H5Fcreate(name, H5F_ACC_TRUNC, creation, access);
+    TR_H5_NEED(im->file >= 0, TR_FILE, "%s: cannot lay out the file in memory", im->path);
+out:
+    if (access >= 0) H5Pclose(access);
+    if (creation >= 0) H5Pclose(creation);
+    return st;
+}
+
+tr_status tr_image_open(const char *path, tr_image **out)
+{
+    tr_image *im = TR_NEW(TR_MEM_OTHER, tr_image);
+    if (!im) return TR_MEMORY;
+    im->fd = -1;
+    im->file = im->links = im->layout = -1;
+    im->path = tr_strdup(path);
+    tr_status st = TR_MEMORY;
+    if (im->path) {
+        tr_h5_guard g;
+        tr_h5_enter(&g);
+        st = create(im);
+        tr_h5_leave(&g);
+    }
+    if (st != TR_OK) {
+        tr_image_close(im);
+        return st;
+    }
+    *out = im;
+    return TR_OK;
+}
+
+tr_status tr_image_group(tr_image *im, const char *where)
+{
+    tr_status st = TR_OK;
+    tr_h5_guard g;
+    tr_h5_enter(&g);
+    hid_t plist = H5Pcreate(H5P_GROUP_CREATE);
+    hid_t group = -1;
+    TR_H5_NEED(plist >= 0 && H5Pset_attr_phase_change(plist, 64, 32) >= 0, TR_FILE, "%s: %s",
+               im->path, where);
+    group = H5Gcreate2(im->file, where, im->links, plist, H5P_DEFAULT);
+    TR_H5_NEED(group >= 0, TR_FILE, "%s: %s: cannot make the group", im->path, where);
+out:
+    if (group >= 0) H5Gclose(group);
+    if (plist >= 0) H5Pclose(plist);
+    tr_h5_leave(&g);
+    return st;
+}
+
+static tr_status lay_out(tr_image *im, const char *where, hid_t type, int ndim, const int64_t *dims,
+                         extent *e, uint32_t crc)
+{
+    tr_status st = TR_OK;
+    hid_t space = -1, set = -1, attr = -1, scalar = -1;
+    hsize_t n[TR_STORE_DIMS];
+    for (int i = 0; i < ndim; i++) n[i] = (hsize_t)dims[i];
+    space = ndim == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(ndim, n, NULL);
+    TR_H5_NEED(space >= 0, TR_FILE, "%s: %s: bad dims", im->path, where);
+    set = H5Dcreate2(im->file, where, type, space, im->links, im->layout, H5P_DEFAULT);
+    TR_H5_NEED(set >= 0, TR_FILE, "%s: %s: cannot make the dataset", im->path, where);
+    scalar = H5Screate(H5S_SCALAR);
+    attr = H5Acreate2(set, "crc32c", H5T_STD_U32LE, scalar, H5P_DEFAULT, H5P_DEFAULT);
+    TR_H5_NEED(attr >= 0 && H5Awrite(attr, H5T_STD_U32LE, &crc) >= 0, TR_FILE,
+               "%s: %s@crc32c: cannot be written", im->path, where);
+    if (e->nbytes > 0) {
+        haddr_t at = H5Dget_offset(set);
+        TR_H5_NEED(at != HADDR_UNDEF, TR_FILE, "%s: %s: has no place in the file", im->path, where);
+        e->offset = at;
+    }
+out:
+    if (attr >= 0) H5Aclose(attr);
+    if (scalar >= 0) H5Sclose(scalar);
+    if (set >= 0) H5Dclose(set);
+    if (space >= 0) H5Sclose(space);
+    return st;
+}
+
+tr_status tr_image_array(tr_image *im, const char *where, tr_dtype type, int ndim,
+                         const int64_t *dims, const void *data)
+{
+    tr_status st = TR_OK;
+    extent e = {.nbytes = tr_dtype_size(type), .data = data};
+    TR_NEED(tr_h5_type(type) >= 0 && ndim >= 0 && ndim <= TR_STORE_DIMS, TR_INTERNAL,
+            "%s: %s: an array of this type or rank has no place in a run file", im->path, where);
+    for (int i = 0; i < ndim; i++)
+        TR_NEED(dims[i] >= 0 && tr_mul_size(e.nbytes, (size_t)dims[i], &e.nbytes), TR_FILE,
+                "%s: %s: too large", im->path, where);
+    TR_TRY(check_limit(im, e.nbytes));
+    extent *grown = tr_realloc(TR_MEM_OTHER, im->extents, im->count + 1, sizeof e);
+    if (!grown) return TR_MEMORY;
+    im->extents = grown;
+
+    uint32_t crc = tr_crc32c(0, data, e.nbytes);
+    tr_h5_guard g;
+    tr_h5_enter(&g);
+    st = lay_out(im, where, tr_h5_type(type), ndim, dims, &e, crc);
+    tr_h5_leave(&g);
+    if (st == TR_OK && e.nbytes > 0) im->extents[im->count++] = e;
+out:
+    return st;
+}
+
+tr_status tr_image_attrs(tr_image *im, const char *where, const tr_attrs *a)
+{
+    tr_status st = TR_OK;
+    tr_h5_guard g;
+    tr_h5_enter(&g);
+    hid_t object = H5Oopen(im->file, where, H5P_DEFAULT);
+    TR_H5_NEED(object >= 0, TR_FILE, "%s: %s", im->path, where);
+    TR_TRY(tr_attrs_write(a, object, im->path, where));
+out:
+    if (object >= 0) H5Oclose(object);
+    tr_h5_leave(&g);
+    return st;
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const extent *x = a, *y = b;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* [from, to) of the memfd: metadata and padding, never an array. */
+static tr_status copy_metadata(tr_image *im, tr_commit *c, uint64_t from, uint64_t to)
+{
+    tr_status st = TR_OK;
+    char piece[16384];
+    while (from < to) {
+        size_t n = to - from < sizeof piece ? (size_t)(to - from) : sizeof piece;
+        ssize_t got = pread(im->fd, piece, n, (off_t)from);
+        if (got < 0 && errno == EINTR) continue;
+        TR_NEED(got > 0, TR_IO, "%s: reading the layout: %s", im->path,
+                got < 0 ? strerror(errno) : "too short");
+        TR_TRY(tr_commit_write(c, from, piece, (size_t)got));
+        from += (uint64_t)got;
+    }
+out:
+    return st;
+}
+
+tr_status tr_image_commit(tr_image *im, size_t *nbytes)
+{
+    tr_status st = TR_OK;
+    tr_commit c = {.fd = -1};
+    struct stat info;
+    tr_h5_guard g;
+    uint64_t done = 0;
+
+    tr_h5_enter(&g);
+    hid_t file = im->file;
+    im->file = -1;
+    if (H5Fclose(file) < 0) st = TR_H5_FAIL(TR_FILE, "%s: cannot finish the layout", im->path);
+    tr_h5_leave(&g);
+    if (st != TR_OK) goto out;
+    TR_NEED(fstat(im->fd, &info) == 0, TR_IO, "%s: %s", im->path, strerror(errno));
+
+    if (im->count > 0) qsort(im->extents, im->count, sizeof(extent), by_offset);
+    TR_TRY(tr_commit_open(&c, im->path, (uint64_t)info.st_size));
+    for (size_t i = 0; i < im->count; i++) {
+        const extent *e = &im->extents[i];
+        TR_NEED(e->offset >= done, TR_INTERNAL, "%s: arrays overlap", im->path);
+        TR_TRY(copy_metadata(im, &c, done, e->offset));
+        TR_TRY(tr_commit_write(&c, e->offset, e->data, e->nbytes));
+        done = e->offset + e->nbytes;
+    }
+    TR_NEED(done <= (uint64_t)info.st_size, TR_INTERNAL, "%s: arrays past the end", im->path);
+    TR_TRY(copy_metadata(im, &c, done, (uint64_t)info.st_size));
+    TR_TRY(tr_commit_finish(&c));
+    if (nbytes) *nbytes = (size_t)info.st_size;
+out:
+    tr_commit_close(&c);
+    return st;
+}
+
+void tr_image_close(tr_image *im)
+{
+    if (!im) return;
+    tr_h5_guard g;
+    tr_h5_enter(&g);
+    if (im->layout >= 0) H5Pclose(im->layout);
+    if (im->links >= 0) H5Pclose(im->links);
+    if (im->file >= 0) H5Fclose(im->file);
+    tr_h5_leave(&g);
+    if (im->fd >= 0) close(im->fd);
+    tr_free(im->extents);
+    tr_free(im->path);
+    tr_free(im);
+}

@@ -1,0 +1,190 @@
+/* What the files of this room share: HDF5 helpers, attribute sets, the image that is written and
+ * the index that is read. Nothing outside runtime/store includes it. All Local. */
+#ifndef TR_STORE_INTERNAL_H
+#define TR_STORE_INTERNAL_H
+
+#include "runtime/store/store.h"
+
+#include <hdf5.h>
+
+#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
+#error "raw array bytes go to and from the file as they are: little-endian hosts only"
+#endif
+
+#define TR_FORMAT_NAME    "trireme"
+#define TR_FORMAT_VERSION 1
+#define TR_FAULT          320 /* what is wrong with a part of a file, in words */
+#define TR_STORE_DIMS     8   /* most dims an array in a file may have */
+
+/* ---- HDF5 (h5.c) ------------------------------------------------------------------------------
+ */
+
+/* Takes the lock and keeps HDF5 from printing; leave() puts back what was. */
+typedef struct {
+    H5E_auto2_t print;
+    void *data;
+} tr_h5_guard;
+void tr_h5_enter(tr_h5_guard *g);
+void tr_h5_leave(tr_h5_guard *g);
+/* TR_FAIL with HDF5's own reason (outermost and innermost) behind the text. Before anything is
+ * closed. */
+tr_status tr_h5_fail_at(const char *file, int line, tr_status st, const char *fmt, ...)
+    TR_PRINTF(4, 5);
+#define TR_H5_FAIL(st, ...) tr_h5_fail_at(__FILE__, __LINE__, (st), __VA_ARGS__)
+#define TR_H5_NEED(cond, status, ...)                                                              \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            st = TR_H5_FAIL((status), __VA_ARGS__);                                                \
+            goto out;                                                                              \
+        }                                                                                          \
+    } while (0)
+/* HDF5's innermost reason alone; returns buf. */
+char *tr_h5_reason(char *buf, size_t size);
+hid_t tr_h5_type(tr_dtype t); /* the file's type: little-endian; -1 when arrays cannot have it */
+
+/* ---- Attribute sets (attrs.c)
+ * -------------------------------------------------------------------- */
+
+typedef enum {
+    TR_ATTR_COUNT,
+    TR_ATTR_REAL,
+    TR_ATTR_TEXT
+} tr_attr_kind; /* uint64, float64, UTF-8 */
+typedef struct {
+    char name[TR_NAME];
+    tr_attr_kind kind;
+    uint64_t u;
+    double f;
+    char *text; /* owned */
+} tr_attr;
+typedef struct {
+    size_t count;
+    tr_attr *v;
+} tr_attrs;
+tr_status tr_attrs_add_count(tr_attrs *a, const char *name, uint64_t u);
+tr_status tr_attrs_add_real(tr_attrs *a, const char *name, double f);
+tr_status tr_attrs_add_text(tr_attrs *a, const char *name, const char *text);
+const tr_attr *tr_attrs_get(const tr_attrs *a, const char *name); /* NULL when absent */
+void tr_attrs_free(tr_attrs *a);
+/* Writes them on an open object, with "crc32c" over all of them. Under the HDF5 lock, as the next.
+ */
+tr_status tr_attrs_write(const tr_attrs *a, hid_t object, const char *path, const char *where);
+/* Reads the ones of our types. fault: what is wrong with them as a set, or "". */
+tr_status tr_attrs_read(tr_attrs *a, hid_t object, const char *where, char fault[TR_FAULT]);
+
+/* Attributes of /train to and from the struct (train.c). */
+tr_status tr_train_to_attrs(const tr_train_state *t, tr_attrs *a);
+tr_status tr_train_from_attrs(const char *path, const tr_attrs *a, tr_train_state *t);
+
+/* ---- Writing (image.c, commit.c)
+ * ------------------------------------------------------------------ */
+
+typedef struct tr_image tr_image;
+tr_status tr_image_open(const char *path, tr_image **out);
+tr_status tr_image_group(tr_image *im, const char *where); /* and the ones above it */
+/* `data` is read at commit: it must stay until then. */
+tr_status tr_image_array(tr_image *im, const char *where, tr_dtype type, int ndim,
+                         const int64_t *dims, const void *data);
+tr_status tr_image_attrs(tr_image *im, const char *where, const tr_attrs *a);
+tr_status tr_image_commit(tr_image *im, size_t *nbytes);
+void tr_image_close(tr_image *im);
+
+/* A file that appears at `path` whole or not at all. */
+typedef struct {
+    const char *path; /* not owned */
+    char *temp;
+    int fd;
+} tr_commit;
+tr_status tr_commit_open(tr_commit *c, const char *path, uint64_t nbytes);
+tr_status tr_commit_write(tr_commit *c, uint64_t offset, const void *bytes, size_t nbytes);
+tr_status tr_commit_finish(tr_commit *c); /* fsync, rename, fsync of the folder */
+void tr_commit_close(tr_commit *c);       /* removes what was not finished */
+char *tr_commit_temp_name(const char *path);
+/* Whether `name` is a temporary of this scheme whose writer is gone. */
+bool tr_commit_is_stale(const char *folder, const char *name);
+tr_status tr_commit_sync_folder(const char *path);
+
+/* ---- Reading (index.c, entry.c)
+ * ------------------------------------------------------------------- */
+
+/* One dataset, or one thing that should have been one (fault says why it is not). */
+typedef struct {
+    char *where; /* "/model/params/conv2d1/weight" */
+    tr_dtype type;
+    int ndim;
+    int64_t dims[TR_STORE_DIMS];
+    size_t count, nbytes;
+    uint64_t offset; /* in the file */
+    uint32_t crc;
+    char fault[TR_FAULT]; /* "": well */
+} tr_entry;
+
+/* Everything there is to know of a run file but the arrays' bytes. HDF5 is asked once, on opening.
+ */
+typedef struct {
+    char *path;
+    int fd;
+    uint64_t nbytes;
+    tr_attrs root, train;
+    char root_fault[TR_FAULT], train_fault[TR_FAULT]; /* "": well */
+    size_t count;
+    tr_entry *entries; /* sorted by where */
+} tr_index;
+/* TR_FILE when it is no run file of a version this program reads; lesser damage becomes faults. */
+tr_status tr_index_open(const char *path, tr_index *ix);
+void tr_index_close(tr_index *ix);
+const tr_entry *tr_index_find(const tr_index *ix, const char *where);
+/* "float32[16,3,3,3]"; returns buf. */
+char *tr_entry_shape(tr_dtype type, int ndim, const int64_t *dims, char *buf, size_t size);
+/* Describes the dataset named `where` below `group` (both open) into *e. Under the HDF5 lock. */
+void tr_entry_describe(tr_entry *e, hid_t object, uint64_t file_nbytes);
+void tr_entry_fault(tr_entry *e, const char *fmt, ...) TR_PRINTF(2, 3);
+/* Passes the bytes through `take` (may be NULL) in pieces, or into `to` (may be NULL), and compares
+ * the checksum. TR_FILE naming the dataset. */
+typedef void tr_take(void *ctx, const void *bytes, size_t nbytes);
+tr_status tr_entry_read(const tr_index *ix, const tr_entry *e, void *to, tr_take *take, void *ctx);
+
+/* /history (history.c) */
+#define TR_HISTORY_COLUMNS 10
+typedef struct {
+    const char *name;
+    bool eval, real; /* of evaluations, else of steps; float64, else uint64 */
+    size_t offset;   /* in the row struct */
+} tr_column;
+extern const tr_column tr_history_columns[TR_HISTORY_COLUMNS];
+/* One column as an array (8 bytes a row), allocated. */
+void *tr_history_column(const tr_history *h, const tr_column *c);
+tr_status tr_history_read(const tr_index *ix, tr_history *h);
+
+/* ---- Saying (json.c, summary.c, plot.c, report*.c)
+ * ------------------------------------------------- */
+
+void tr_json_text(const char *s, FILE *to);           /* quoted; bad UTF-8 becomes U+FFFD */
+void tr_json_real(double v, FILE *to);                /* NaN and infinities are null */
+void tr_plain_text(const char *s, int max, FILE *to); /* control characters become '?' */
+
+typedef struct {
+    size_t count, zeros, nonfinite;
+    double mean, std, norm, min, max; /* of the finite ones; norm: L2 */
+} tr_stats;
+typedef struct {
+    tr_index ix;
+    tr_stats *stats; /* one an entry; float32 arrays only */
+    char **faults;   /* one an entry: structure or checksum; NULL when well */
+    size_t nfaults;  /* of all: attributes too */
+    tr_history history;
+    char *history_fault;
+    tr_train_state train;
+    bool has_train;
+    char *name; /* of the config; may be NULL */
+} tr_summary;
+tr_status tr_summary_open(const char *path, tr_summary *s);
+void tr_summary_close(tr_summary *s);
+const char *tr_summary_text(const tr_summary *s, const char *attr); /* of /; "" when absent */
+void tr_report_json(const tr_summary *s, FILE *to);
+void tr_report_text(const tr_summary *s, int width, FILE *to);
+/* y over x as dots with axis labels, `width` columns wide in all. unicode: braille, else ASCII. */
+tr_status tr_plot(const double *x, const double *y, size_t n, int width, int height, bool unicode,
+                  const char *x_label, FILE *to);
+
+#endif

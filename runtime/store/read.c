@@ -1,0 +1,168 @@
+/* A run file back into memory, held against the model: every array must be there with its shape, no
+ * other may be, and every checksum must fit. */
+#include "runtime/store/internal.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+static tr_status check_attrs(const tr_index *ix)
+{
+    if (ix->root_fault[0]) return TR_FAIL(TR_FILE, "%s: %s", ix->path, ix->root_fault);
+    if (ix->train_fault[0]) return TR_FAIL(TR_FILE, "%s: %s", ix->path, ix->train_fault);
+    return TR_OK;
+}
+
+static tr_status array(const tr_index *ix, const char *group, const char *layer, const char *name,
+                       int ndim, const int64_t *dims, float *to)
+{
+    tr_status st = TR_OK;
+    char want[200], found[200];
+    char *where = tr_sprintf("%s/%s/%s", group, layer, name);
+    if (!where) return TR_MEMORY;
+    const tr_entry *e = tr_index_find(ix, where);
+    tr_entry_shape(TR_F32, ndim, dims, want, sizeof want);
+    TR_NEED(e, TR_FILE, "%s: %s: expected %s, found nothing", ix->path, where, want);
+    TR_NEED(!e->fault[0], TR_FILE, "%s: %s: %s", ix->path, where, e->fault);
+    TR_NEED(e->type == TR_F32 && e->ndim == ndim &&
+                memcmp(e->dims, dims, (size_t)ndim * sizeof *dims) == 0,
+            TR_FILE, "%s: %s: expected %s, found %s", ix->path, where, want,
+            tr_entry_shape(e->type, e->ndim, e->dims, found, sizeof found));
+    TR_TRY(tr_entry_read(ix, e, to, NULL, NULL));
+out:
+    tr_free(where);
+    return st;
+}
+
+static bool knows(const tr_model *m, bool states, const char *name)
+{
+    char own[2 * TR_NAME + 2];
+    for (size_t i = 0; i < (states ? m->nstates : m->nparams); i++) {
+        snprintf(own, sizeof own, "%s/%s", states ? m->states[i].layer : m->params[i].layer,
+                 states ? m->states[i].name : m->params[i].name);
+        if (strcmp(own, name) == 0) return true;
+    }
+    return false;
+}
+
+/* Nothing under `group` but what the model has: a file of a larger model is another model's. */
+static tr_status no_more(const tr_index *ix, const tr_model *m, const char *group, bool states)
+{
+    size_t n = strlen(group), have = 0;
+    for (size_t i = 0; i < ix->count; i++)
+        if (strncmp(ix->entries[i].where, group, n) == 0) have++;
+    if (have == (states ? m->nstates : m->nparams)) return TR_OK;
+    for (size_t i = 0; i < ix->count; i++) {
+        const char *where = ix->entries[i].where;
+        if (strncmp(where, group, n) == 0 && !knows(m, states, where + n))
+            return TR_FAIL(TR_FILE, "%s: %s: the model of the config has no such array", ix->path,
+                           where);
+    }
+    return TR_FAIL(TR_FILE, "%s: %s: the same array twice", ix->path, group);
+}
+
+static tr_status model_arrays(const tr_index *ix, const tr_model *m, float *params, float *states)
+{
+    tr_status st = TR_OK;
+    for (size_t i = 0; i < m->nparams; i++) {
+        const tr_param *p = &m->params[i];
+        TR_TRY(array(ix, "/model/params", p->layer, p->name, p->ndim, p->dims,
+                     params ? params + p->offset : NULL));
+    }
+    for (size_t i = 0; i < m->nstates; i++) {
+        const tr_state *p = &m->states[i];
+        TR_TRY(array(ix, "/model/state", p->layer, p->name, p->ndim, p->dims,
+                     states ? states + p->offset : NULL));
+    }
+    TR_TRY(no_more(ix, m, "/model/params/", false));
+    TR_TRY(no_more(ix, m, "/model/state/", true));
+out:
+    return st;
+}
+
+static tr_status slot(const tr_index *ix, const tr_model *m, const char *name, float *to)
+{
+    tr_status st = TR_OK;
+    char group[TR_NAME + 16];
+    snprintf(group, sizeof group, "/optimizer/%s", name);
+    for (size_t i = 0; i < m->nparams; i++) {
+        const tr_param *p = &m->params[i];
+        TR_TRY(array(ix, group, p->layer, p->name, p->ndim, p->dims, to ? to + p->offset : NULL));
+    }
+out:
+    return st;
+}
+
+tr_status tr_store_read(const char *path, const tr_model *m, tr_snapshot *s, tr_history *history)
+{
+    tr_status st = TR_OK;
+    tr_index ix;
+    tr_train_state train;
+    TR_TRY(tr_index_open(path, &ix));
+    TR_TRY(check_attrs(&ix));
+    TR_TRY(tr_train_from_attrs(path, &ix.train, &train));
+    TR_TRY(model_arrays(&ix, m, s->params, s->states));
+    for (int k = 0; k < s->nslots; k++) TR_TRY(slot(&ix, m, s->slot_names[k], s->slots[k]));
+    if (history) TR_TRY(tr_history_read(&ix, history));
+
+    const tr_attr *kind = tr_attrs_get(&ix.root, "kind");
+    const tr_attr *parent = tr_attrs_get(&ix.root, "parent_sha256");
+    s->checkpoint = kind && kind->kind == TR_ATTR_TEXT && strcmp(kind->text, "checkpoint") == 0;
+    snprintf(s->parent_sha256, sizeof s->parent_sha256, "%s",
+             parent && parent->kind == TR_ATTR_TEXT ? parent->text : "");
+    s->train = train;
+out:
+    tr_index_close(&ix);
+    return st;
+}
+
+static tr_status verify(const tr_index *ix)
+{
+    tr_status st = TR_OK;
+    tr_train_state train;
+    TR_TRY(check_attrs(ix));
+    TR_TRY(tr_train_from_attrs(ix->path, &ix->train, &train));
+    for (size_t i = 0; i < ix->count; i++)
+        TR_TRY(tr_entry_read(ix, &ix->entries[i], NULL, NULL, NULL));
+out:
+    return st;
+}
+
+tr_status tr_store_verify(const char *path)
+{
+    tr_index ix;
+    tr_status st = tr_index_open(path, &ix);
+    if (st == TR_OK) st = verify(&ix);
+    tr_index_close(&ix);
+    return st;
+}
+
+tr_status tr_store_config(const char *path, char **text)
+{
+    tr_status st = TR_OK;
+    tr_index ix;
+    TR_TRY(tr_index_open(path, &ix));
+    TR_NEED(!ix.root_fault[0], TR_FILE, "%s: %s", path, ix.root_fault);
+    const tr_attr *config = tr_attrs_get(&ix.root, "config");
+    TR_NEED(config && config->kind == TR_ATTR_TEXT, TR_FILE, "%s: /@config: expected text", path);
+    char *copy = tr_strdup(config->text);
+    if (!copy) st = TR_MEMORY;
+    if (copy) *text = copy;
+out:
+    tr_index_close(&ix);
+    return st;
+}
+
+tr_status tr_store_sha256(const char *path, char hex[65])
+{
+    tr_status st = TR_OK;
+    tr_index ix;
+    void *map = MAP_FAILED;
+    TR_TRY(tr_index_open(path, &ix));
+    map = mmap(NULL, ix.nbytes, PROT_READ, MAP_PRIVATE, ix.fd, 0);
+    TR_NEED(map != MAP_FAILED, TR_IO, "%s: mmap failed", path);
+    tr_sha256_hex(map, ix.nbytes, hex);
+out:
+    if (map != MAP_FAILED) munmap(map, ix.nbytes);
+    tr_index_close(&ix);
+    return st;
+}

@@ -1,0 +1,111 @@
+/* A snapshot as a run file: which groups, datasets and attributes it has. How they get to the disk
+ * is image.c's and commit.c's. */
+#include "runtime/store/internal.h"
+
+#include <string.h>
+#include <time.h>
+
+static tr_status root_attrs(const tr_snapshot *s, tr_attrs *a)
+{
+    tr_status st = TR_OK;
+    char created[32];
+    time_t now = time(NULL);
+    struct tm utc;
+    gmtime_r(&now, &utc);
+    strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    TR_TRY(tr_attrs_add_text(a, "format", TR_FORMAT_NAME));
+    TR_TRY(tr_attrs_add_count(a, "format_version", TR_FORMAT_VERSION));
+    TR_TRY(tr_attrs_add_text(a, "kind", s->checkpoint ? "checkpoint" : "model"));
+    TR_TRY(tr_attrs_add_text(a, "trireme_version", TR_VERSION));
+    TR_TRY(tr_attrs_add_text(a, "created", created));
+    TR_TRY(tr_attrs_add_count(a, "step", s->train.step));
+    TR_TRY(tr_attrs_add_count(a, "epoch", s->train.epoch));
+    TR_TRY(tr_attrs_add_text(a, "config", s->config_text));
+    TR_TRY(tr_attrs_add_text(a, "parent_sha256", s->parent_sha256));
+out:
+    return st;
+}
+
+static tr_status array(tr_image *im, const char *group, const char *layer, const char *name,
+                       int ndim, const int64_t *dims, const float *data)
+{
+    char *where = tr_sprintf("%s/%s/%s", group, layer, name);
+    if (!where) return TR_MEMORY;
+    tr_status st = tr_image_array(im, where, TR_F32, ndim, dims, data);
+    tr_free(where);
+    return st;
+}
+
+static tr_status arrays(tr_image *im, const tr_model *m, const tr_snapshot *s)
+{
+    tr_status st = TR_OK;
+    TR_TRY(tr_image_group(im, "/model/params"));
+    TR_TRY(tr_image_group(im, "/model/state"));
+    for (size_t i = 0; i < m->nparams; i++) {
+        const tr_param *p = &m->params[i];
+        TR_TRY(
+            array(im, "/model/params", p->layer, p->name, p->ndim, p->dims, s->params + p->offset));
+    }
+    for (size_t i = 0; i < m->nstates; i++) {
+        const tr_state *p = &m->states[i];
+        TR_TRY(
+            array(im, "/model/state", p->layer, p->name, p->ndim, p->dims, s->states + p->offset));
+    }
+    for (int k = 0; s->checkpoint && k < s->nslots; k++) {
+        char group[TR_NAME + 16];
+        snprintf(group, sizeof group, "/optimizer/%s", s->slot_names[k]);
+        for (size_t i = 0; i < m->nparams; i++) {
+            const tr_param *p = &m->params[i];
+            TR_TRY(array(im, group, p->layer, p->name, p->ndim, p->dims, s->slots[k] + p->offset));
+        }
+    }
+out:
+    return st;
+}
+
+static tr_status history(tr_image *im, const tr_history *h, void *columns[TR_HISTORY_COLUMNS])
+{
+    tr_status st = TR_OK;
+    const tr_history none = {0};
+    if (!h) h = &none;
+    TR_TRY(tr_image_group(im, "/history"));
+    for (size_t i = 0; i < TR_HISTORY_COLUMNS; i++) {
+        const tr_column *c = &tr_history_columns[i];
+        int64_t n = (int64_t)(c->eval ? h->nevals : h->nsteps);
+        char where[64];
+        snprintf(where, sizeof where, "/history/%s", c->name);
+        columns[i] = tr_history_column(h, c);
+        if (!columns[i]) return TR_MEMORY;
+        TR_TRY(tr_image_array(im, where, c->real ? TR_F64 : TR_I64, 1, &n, columns[i]));
+    }
+    if (h->classes > 0) {
+        const int64_t dims[2] = {h->classes, h->classes};
+        TR_TRY(tr_image_array(im, "/history/confusion", TR_I64, 2, dims, h->confusion));
+    }
+out:
+    return st;
+}
+
+tr_status tr_store_write(const char *path, const tr_model *m, const tr_snapshot *s, size_t *nbytes)
+{
+    tr_status st = TR_OK;
+    tr_image *im = NULL;
+    tr_attrs root = {0}, train = {0};
+    void *columns[TR_HISTORY_COLUMNS] = {NULL};
+
+    TR_TRY(root_attrs(s, &root));
+    TR_TRY(tr_train_to_attrs(&s->train, &train));
+    TR_TRY(tr_image_open(path, &im));
+    TR_TRY(tr_image_attrs(im, "/", &root));
+    TR_TRY(tr_image_group(im, "/train"));
+    TR_TRY(tr_image_attrs(im, "/train", &train));
+    TR_TRY(arrays(im, m, s));
+    TR_TRY(history(im, s->history, columns));
+    TR_TRY(tr_image_commit(im, nbytes));
+out:
+    tr_image_close(im);
+    for (size_t i = 0; i < TR_HISTORY_COLUMNS; i++) tr_free(columns[i]);
+    tr_attrs_free(&root);
+    tr_attrs_free(&train);
+    return st;
+}

@@ -1,0 +1,127 @@
+/* What is written comes back bit for bit, and what does not fit the model is refused by name. */
+#include "fixture.h"
+#include "runtime/store/crc32c.h"
+#include "runtime/store/internal.h"
+
+static void comes_back(void **state)
+{
+    fixture *f = *state;
+    readback r;
+    size_t nbytes = 0;
+    assert_ok(tr_store_write(f->path, &f->model, &f->snapshot, &nbytes));
+    FILE *file = fopen(f->path, "rb");
+    fseek(file, 0, SEEK_END);
+    assert_int_equal(ftell(file), nbytes);
+    fclose(file);
+    assert_ok(tr_store_verify(f->path));
+    assert_ok(read_back(f, f->path, &r));
+    assert_true(same_snapshot(f, &r));
+    tr_history_free(&r.history);
+
+    char *config = NULL, hex[65];
+    assert_ok(tr_store_config(f->path, &config));
+    assert_string_equal(config, f->snapshot.config_text);
+    tr_free(config);
+    assert_ok(tr_store_sha256(f->path, hex));
+    assert_int_equal(strlen(hex), 64);
+}
+
+static void empty_history_and_long_config(void **state)
+{
+    fixture *f = *state;
+    readback r;
+    size_t n = 300000;
+    char *text = malloc(n + 1);
+    for (size_t i = 0; i < n; i++) text[i] = (char)('a' + i % 26);
+    text[n] = 0;
+    f->snapshot.config_text = text;
+    f->snapshot.history = NULL;
+    f->snapshot.parent_sha256[0] = 0;
+    assert_ok(tr_store_write(f->path, &f->model, &f->snapshot, NULL));
+    assert_ok(tr_store_verify(f->path));
+    assert_ok(read_back(f, f->path, &r));
+    assert_int_equal(r.history.nsteps, 0);
+    assert_int_equal(r.history.classes, 0);
+    assert_string_equal(r.snapshot.parent_sha256, "");
+    tr_history_free(&r.history);
+    char *config = NULL;
+    assert_ok(tr_store_config(f->path, &config));
+    assert_string_equal(config, text);
+    tr_free(config);
+    free(text);
+}
+
+static void a_model_has_no_slots(void **state)
+{
+    fixture *f = *state;
+    readback r;
+    f->snapshot.checkpoint = false;
+    assert_ok(tr_store_write(f->path, &f->model, &f->snapshot, NULL));
+    assert_error(read_back(f, f->path, &r), TR_FILE, "/optimizer/exp_avg/conv2d1/weight: expected");
+    tr_snapshot only = {.params = r.p, .states = NULL};
+    assert_ok(tr_store_read(f->path, &f->model, &only, NULL));
+    assert_true(same_params(f, f->p, r.p));
+    assert_false(only.checkpoint);
+}
+
+static void another_model(void **state)
+{
+    fixture *f = *state;
+    readback r;
+    assert_ok(tr_store_write(f->path, &f->model, &f->snapshot, NULL));
+    f->params[0].dims[0] = 5;
+    assert_error(read_back(f, f->path, &r), TR_FILE,
+                 "a.h5: /model/params/conv2d1/weight: expected float32[5,3,3,3], found "
+                 "float32[4,3,3,3]");
+    f->params[0].dims[0] = 4;
+    snprintf(f->params[3].name, TR_NAME, "offset");
+    assert_error(read_back(f, f->path, &r), TR_FILE,
+                 "/model/params/head/offset: expected float32[10], found nothing");
+    f->model.nparams = 3;
+    assert_error(read_back(f, f->path, &r), TR_FILE,
+                 "/model/params/head/bias: the model of the config has no such array");
+    f->model.nparams = 4;
+    snprintf(f->params[3].name, TR_NAME, "bias");
+    f->model.nstates = 1;
+    assert_error(read_back(f, f->path, &r), TR_FILE,
+                 "/model/state/batchnorm1/running_var: the model of the config has no such array");
+    f->model.nstates = 2;
+    assert_ok(read_back(f, f->path, &r));
+    tr_history_free(&r.history);
+}
+
+/* RFC 3720, B.4, and the two ways against each other at every length and alignment. */
+static void checksums(void **state)
+{
+    (void)state;
+    unsigned char b[300];
+    memset(b, 0, 32);
+    assert_int_equal(tr_crc32c(0, b, 32), 0x8a9136aa);
+    assert_int_equal(tr_crc32c_portable(0, b, 32), 0x8a9136aa);
+    memset(b, 0xff, 32);
+    assert_int_equal(tr_crc32c(0, b, 32), 0x62a8ab43);
+    for (int i = 0; i < 32; i++) b[i] = (unsigned char)i;
+    assert_int_equal(tr_crc32c(0, b, 32), 0x46dd794e);
+    assert_int_equal(tr_crc32c(0, "123456789", 9), 0xe3069283);
+    for (size_t i = 0; i < sizeof b; i++) b[i] = (unsigned char)(i * 37 + i / 7);
+    for (size_t from = 0; from < 9; from++)
+        for (size_t n = 0; n < 280; n++) {
+            uint32_t whole = tr_crc32c_portable(0, b + from, n);
+            assert_int_equal(tr_crc32c(0, b + from, n), whole);
+            size_t cut = n / 3;
+            assert_int_equal(tr_crc32c(tr_crc32c(0, b + from, cut), b + from + cut, n - cut),
+                             whole);
+        }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(comes_back, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(empty_history_and_long_config, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(a_model_has_no_slots, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(another_model, fixture_open, fixture_close),
+        cmocka_unit_test(checksums),
+    };
+    return cmocka_run_group_tests_name("store: round trip", tests, NULL, NULL);
+}
