@@ -234,6 +234,7 @@ tr_status tr_graph_open(const tr_model *m, const tr_graph_options *o, tr_graph *
     g->batch = o->batch;
     g->train = o->train;
     g->precision = o->precision;
+    g->ranks = o->ranks;
     memset(g->inputs, -1, sizeof(g->inputs));
     TR_TRY(tr_build_all_forward(&b));
     if (g->train) TR_TRY(tr_differentiate(&b));
