@@ -23,6 +23,7 @@ typedef struct {
     int rank, size;
     int local_rank, local_size; /* within the node */
     int node, nodes;
+    int slices;         /* smallest local_size over the nodes: buckets are cut into as many slices */
     bool shared;        /* ranks of a node share memory */
     char host[64];
     const char *reason; /* why this algorithm: for the log and `trainer plan`, e.g. "one node, 2 ranks share memory" */
@@ -43,6 +44,10 @@ tr_status tr_comm_barrier(tr_comm *c);
  * exit code is not 1: all ranks must exit alike) and the text "a peer failed: rank 3 (host): ...".
  * *said tells whether this rank is the one (the lowest failing) that should print. May be NULL. */
 tr_status tr_agree(tr_comm *c, tr_status st, bool *said);
+/* Local. True once a collective failed (a peer died or did not come in time): every later collective
+ * fails at once, tr_agree returns its argument, tr_comm_close frees nothing that needs the peers.
+ * What is left to do is to print where *said is set, and tr_comm_abort. */
+bool tr_comm_broken(const tr_comm *c);
 /* Local. Prints nothing, ends the whole job at once with `exit_code`: for failures where agreement is
  * no longer possible. Does not return. */
 void tr_comm_abort(tr_comm *c, int exit_code);

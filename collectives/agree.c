@@ -1,0 +1,71 @@
+/* Agreement: every rank brings its status, every rank leaves knowing whether all went well, and if
+ * not, what the lowest failing rank had to say. One gather of a word when all is well, one more of
+ * nothing but that rank's text when it is not. */
+#include "collectives/internal.h"
+
+#include <string.h>
+
+typedef struct {
+    char host[64];
+    char text[TR_ERROR_TEXT];
+} tr_words;
+
+tr_status tr_agree(tr_comm *c, tr_status st, bool *said)
+{
+    int32_t mine = (int32_t)st, few[64], *all = few;
+    int size = c->topology.size, first = 0;
+    bool speak = st != TR_OK, failed = false;
+    tr_error own = *tr_last_error(); /* what follows may overwrite the record */
+    tr_words words = {{0}, {0}};
+    tr_status got = TR_OK;
+
+    if (size == 1) goto out;
+    if (c->broken) { /* nobody to agree with: one survivor a node speaks */
+        if (st == TR_OK)
+            st = TR_FAIL(TR_PEER, "a collective failed before; no other can follow");
+        else
+            tr_set_error(&own);
+        speak = tr_node_first(c);
+        if (said) *said = speak;
+        return st;
+    }
+    if (size > (int)TR_COUNT(few)) {
+        all = tr_alloc(TR_MEM_OTHER, (size_t)size, sizeof(*all));
+        if (!all) { /* cannot take part, and cannot tell: end the job rather than hang it */
+            tr_log(TR_LOG_ERROR, "%s", tr_last_error()->text);
+            tr_comm_abort(c, tr_status_exit_code(TR_MEMORY));
+        }
+    }
+    got = tr_comm_gather(c, &mine, all, sizeof(mine));
+    if (got == TR_OK) {
+        while (first < size && all[first] == TR_OK) first++;
+        failed = first < size;
+    }
+    if (got == TR_OK && failed) {
+        if (c->topology.rank == first) {
+            bool fresh = own.status == st;
+            memcpy(words.host, c->topology.host, sizeof(words.host));
+            snprintf(words.text, sizeof(words.text), "%s", fresh ? own.text : tr_status_text(st));
+        }
+        got = tr_comm_bcast(c, &words, sizeof(words), first);
+    }
+    if (got != TR_OK) {
+        if (st == TR_OK)
+            st = got;
+        else
+            tr_set_error(&own);
+        speak = tr_node_first(c);
+    } else if (failed && st == TR_OK) {
+        tr_status theirs = (tr_status)all[first];
+        st = tr_status_exit_code(theirs) == 1 ? TR_PEER : theirs;
+        (void)TR_FAIL(st, "a peer failed: rank %d (%s): %.900s", first, words.host, words.text);
+        speak = false;
+    } else if (failed) {
+        tr_set_error(&own);
+        speak = c->topology.rank == first;
+    }
+    if (all != few) tr_free(all);
+out:
+    if (said) *said = speak;
+    return st;
+}

@@ -1,0 +1,298 @@
+/* All-reduce between counterparts on K nodes, polled: each range goes in pieces, each piece is cut
+ * into K parts. Scatter: part k is sent to node k, which adds its K versions in node order. Gather:
+ * the sums are sent to everybody. 2 (K-1)/K of the bytes leave a rank, as in a ring, in two rounds
+ * instead of 2 (K-1). One node alone computes each element, so all hold the same bits whatever MPI
+ * does, which MPI_Allreduce does not promise. With bfloat16 on the wire the sums are made in
+ * float32 of the rounded parts (a node's own part is not rounded), and rounded once more before the
+ * gather, also where they were made. TR_LANES pieces are under way at once. */
+#include "collectives/reducer.h"
+
+#include <string.h>
+
+#define TAGS                                                                                       \
+    8192 /* pieces told apart: far more than can be under way; 2 * TAGS < MPI's least upper bound  \
+          */
+#define BLOCK 1024
+
+enum { IDLE, SCATTER, GATHER };
+
+typedef struct {
+    int state;
+    size_t piece;
+    uint64_t number; /* of the piece since open: its tag */
+    int nrequests;
+    MPI_Request *requests; /* [2 (K-1)] */
+    void *received;        /* [K][part] float32 or bfloat16 */
+    tr_bf16 *sent;         /* [K * part], bfloat16 only */
+} tr_lane;
+
+typedef struct {
+    float *at;
+    size_t count;
+} tr_piece;
+
+struct tr_exchange {
+    MPI_Comm comm;
+    int nodes, me;
+    bool bf16;
+    tr_piece *pieces;
+    size_t npieces, *first; /* [nranges + 1] first piece of each range */
+    bool *complete;         /* [npieces] */
+    double *squares;        /* [npieces]: added up in this order, whatever order they came in */
+    const float **sources;  /* [K] */
+    MPI_Request *requests;  /* of all lanes */
+    float *buffers;
+    tr_lane lanes[TR_LANES];
+    size_t nranges, allowed, next, done, ranges_done; /* pieces, but for the ranges */
+    uint64_t number;
+};
+
+static tr_range part_of(const tr_exchange *x, const tr_piece *p, int node)
+{
+    return tr_slice((tr_range){0, p->count}, node, x->nodes);
+}
+
+static tr_status allocate(tr_exchange *x, const tr_range *ranges, size_t nranges)
+{
+    tr_status st = TR_OK;
+    size_t k = (size_t)x->nodes, part = tr_part_floats(x->nodes);
+    for (size_t i = 0; i < nranges; i++)
+        x->npieces += tr_pieces(ranges[i].end - ranges[i].begin, TR_PIECE);
+    x->nranges = nranges;
+    x->first = tr_alloc(TR_MEM_OTHER, nranges + 1, sizeof(*x->first));
+    x->pieces = tr_alloc(TR_MEM_OTHER, x->npieces, sizeof(*x->pieces));
+    x->complete = tr_alloc(TR_MEM_OTHER, x->npieces, sizeof(*x->complete));
+    x->squares = tr_alloc(TR_MEM_OTHER, x->npieces, sizeof(*x->squares));
+    x->sources = tr_alloc(TR_MEM_OTHER, k, sizeof(*x->sources));
+    x->requests = tr_alloc(TR_MEM_OTHER, TR_LANES * 2 * (k - 1), sizeof(MPI_Request));
+    x->buffers = tr_alloc(TR_MEM_GRADIENTS, tr_exchange_floats(x->nodes), sizeof(float));
+    bool ok = x->first && x->pieces && x->complete && x->squares && x->sources && x->requests &&
+              x->buffers;
+    TR_NEED(ok, TR_MEMORY, "no memory for the buffers between %d nodes", x->nodes);
+    for (int i = 0; i < TR_LANES; i++) {
+        float *base = x->buffers + (size_t)i * k * part;
+        x->lanes[i].received = base;
+        if (x->bf16) x->lanes[i].sent = (tr_bf16 *)(void *)base + k * part;
+        x->lanes[i].requests = x->requests + (size_t)i * 2 * (k - 1);
+    }
+out:
+    return st;
+}
+
+tr_status tr_exchange_open(MPI_Comm comm, float *base, const tr_range *ranges, size_t nranges,
+                           bool bf16, tr_exchange **out)
+{
+    tr_status st = TR_OK;
+    tr_exchange *x = TR_NEW(TR_MEM_OTHER, tr_exchange);
+    if (!x) return tr_last_error()->status;
+    x->comm = comm;
+    x->bf16 = bf16;
+    TR_MPI_TRY(MPI_Comm_size(comm, &x->nodes));
+    TR_MPI_TRY(MPI_Comm_rank(comm, &x->me));
+    TR_TRY(allocate(x, ranges, nranges));
+    size_t p = 0;
+    for (size_t i = 0; i < nranges; i++) {
+        x->first[i] = p;
+        for (size_t at = ranges[i].begin; at < ranges[i].end; at += TR_PIECE, p++) {
+            size_t left = ranges[i].end - at;
+            x->pieces[p] = (tr_piece){base + at, left < TR_PIECE ? left : TR_PIECE};
+        }
+    }
+    x->first[nranges] = p;
+out:
+    if (st != TR_OK) {
+        tr_exchange_close(x, false);
+        return st;
+    }
+    *out = x;
+    return TR_OK;
+}
+
+void tr_exchange_close(tr_exchange *x, bool broken)
+{
+    if (!x || broken) return; /* MPI may still write into the buffers of requests under way */
+    tr_free(x->first);
+    tr_free(x->pieces);
+    tr_free(x->complete);
+    tr_free(x->squares);
+    tr_free(x->sources);
+    tr_free(x->requests);
+    tr_free(x->buffers);
+    tr_free(x);
+}
+
+static MPI_Datatype wire_type(const tr_exchange *x)
+{
+    return x->bf16 ? MPI_UINT16_T : MPI_FLOAT;
+}
+
+static size_t wire_size(const tr_exchange *x)
+{
+    return x->bf16 ? sizeof(tr_bf16) : sizeof(float);
+}
+
+static tr_status post(tr_exchange *x, tr_lane *l, bool send, void *buf, size_t n, int node)
+{
+    tr_status st = TR_OK;
+    int count, tag = (int)(l->number % TAGS) * 2 + (l->state == GATHER);
+    if (n == 0) return TR_OK; /* both sides know: nothing is sent */
+    TR_TRY(tr_mpi_int(n, &count));
+    MPI_Request *q = &l->requests[l->nrequests];
+    if (send)
+        TR_MPI_TRY(MPI_Isend(buf, count, wire_type(x), node, tag, x->comm, q));
+    else
+        TR_MPI_TRY(MPI_Irecv(buf, count, wire_type(x), node, tag, x->comm, q));
+    l->nrequests++;
+out:
+    return st;
+}
+
+/* Where node k's version of our part lies, or later the sum of part k. */
+static void *slot(const tr_exchange *x, const tr_lane *l, int k)
+{
+    return (char *)l->received + (size_t)k * tr_part_floats(x->nodes) * wire_size(x);
+}
+
+static tr_status start_scatter(tr_exchange *x, tr_lane *l)
+{
+    tr_status st = TR_OK;
+    const tr_piece *p = &x->pieces[l->piece];
+    tr_range mine = part_of(x, p, x->me);
+    l->state = SCATTER;
+    l->nrequests = 0;
+    for (int k = 0; k < x->nodes; k++)
+        if (k != x->me) TR_TRY(post(x, l, false, slot(x, l, k), mine.end - mine.begin, k));
+    for (int i = 1; i < x->nodes; i++) { /* each node starts with its neighbour */
+        int k = (x->me + i) % x->nodes;
+        tr_range theirs = part_of(x, p, k);
+        size_t n = theirs.end - theirs.begin;
+        void *from = p->at + theirs.begin;
+        if (x->bf16) {
+            tr_sum_to_bf16(l->sent + theirs.begin, p->at + theirs.begin, n);
+            from = l->sent + theirs.begin;
+        }
+        TR_TRY(post(x, l, true, from, n, k));
+    }
+out:
+    return st;
+}
+
+static double sum_float32(tr_exchange *x, const tr_lane *l, float *own, size_t n)
+{
+    for (int k = 0; k < x->nodes; k++) x->sources[k] = k == x->me ? own : slot(x, l, k);
+    return tr_sum_sources(own, x->sources, x->nodes, n);
+}
+
+/* Leaves the rounded sums in `own` as float32 and in `wire` as bfloat16. */
+static double sum_bf16(tr_exchange *x, const tr_lane *l, float *own, tr_bf16 *wire, size_t n)
+{
+    double squares = 0;
+    for (size_t at = 0; at < n; at += BLOCK) {
+        float sum[BLOCK];
+        size_t len = n - at < BLOCK ? n - at : BLOCK;
+        memset(sum, 0, len * sizeof(float));
+        for (int k = 0; k < x->nodes; k++) {
+            if (k == x->me)
+                tr_sum_add(sum, own + at, len);
+            else
+                tr_sum_add_bf16(sum, (const tr_bf16 *)slot(x, l, k) + at, len);
+        }
+        tr_sum_to_bf16(wire + at, sum, len);
+        tr_sum_from_bf16(own + at, wire + at, len);
+        squares += tr_sum_squares(own + at, len);
+    }
+    return squares;
+}
+
+static tr_status start_gather(tr_exchange *x, tr_lane *l)
+{
+    tr_status st = TR_OK;
+    const tr_piece *p = &x->pieces[l->piece];
+    tr_range mine = part_of(x, p, x->me);
+    size_t n = mine.end - mine.begin;
+    float *own = p->at + mine.begin;
+    void *from = own;
+    if (x->bf16) {
+        from = l->sent + mine.begin;
+        x->squares[l->piece] = sum_bf16(x, l, own, from, n);
+    } else {
+        x->squares[l->piece] = sum_float32(x, l, own, n);
+    }
+    l->state = GATHER;
+    l->nrequests = 0;
+    for (int k = 0; k < x->nodes; k++) {
+        tr_range theirs = part_of(x, p, k);
+        void *to = x->bf16 ? slot(x, l, k) : p->at + theirs.begin;
+        if (k != x->me) TR_TRY(post(x, l, false, to, theirs.end - theirs.begin, k));
+    }
+    for (int i = 1; i < x->nodes; i++) TR_TRY(post(x, l, true, from, n, (x->me + i) % x->nodes));
+out:
+    return st;
+}
+
+static void complete(tr_exchange *x, tr_lane *l)
+{
+    const tr_piece *p = &x->pieces[l->piece];
+    for (int k = 0; x->bf16 && k < x->nodes; k++) {
+        tr_range theirs = part_of(x, p, k);
+        if (k != x->me)
+            tr_sum_from_bf16(p->at + theirs.begin, slot(x, l, k), theirs.end - theirs.begin);
+    }
+    l->state = IDLE;
+    x->complete[l->piece] = true;
+    while (x->done < x->npieces && x->complete[x->done]) x->done++;
+    while (x->ranges_done < x->nranges && x->first[x->ranges_done + 1] <= x->done) x->ranges_done++;
+}
+
+void tr_exchange_submit(tr_exchange *x, size_t ranges)
+{
+    x->allowed = x->first[ranges];
+}
+
+tr_status tr_exchange_poll(tr_exchange *x, bool *moved)
+{
+    tr_status st = TR_OK;
+    for (int i = 0; i < TR_LANES; i++) {
+        tr_lane *l = &x->lanes[i];
+        int flag = 0;
+        if (l->state == IDLE) {
+            if (x->next == x->allowed) continue;
+            l->piece = x->next++;
+            l->number = x->number++;
+            TR_TRY(start_scatter(x, l));
+            *moved = true;
+            continue;
+        }
+        TR_MPI_TRY(MPI_Testall(l->nrequests, l->requests, &flag, MPI_STATUSES_IGNORE));
+        if (!flag) continue;
+        *moved = true;
+        if (l->state == SCATTER)
+            TR_TRY(start_gather(x, l));
+        else
+            complete(x, l);
+    }
+out:
+    return st;
+}
+
+size_t tr_exchange_done(const tr_exchange *x)
+{
+    /* empty ranges at the front are done once they were allowed, which is all the same to callers
+     */
+    size_t done = x->ranges_done;
+    while (done < x->nranges && x->first[done + 1] <= x->done) done++;
+    return done;
+}
+
+double tr_exchange_squares(const tr_exchange *x)
+{
+    double q = 0;
+    for (size_t i = 0; i < x->npieces; i++) q += x->squares[i];
+    return q;
+}
+
+void tr_exchange_rewind(tr_exchange *x)
+{
+    memset(x->complete, 0, x->npieces * sizeof(*x->complete));
+    x->allowed = x->next = x->done = x->ranges_done = 0;
+}

@@ -1,0 +1,137 @@
+/* What the communicator's files share: the object, its table of functions, waiting for peers, and
+ * windows of memory that the ranks of a node share. */
+#ifndef TR_COLLECTIVES_INTERNAL_H
+#define TR_COLLECTIVES_INTERNAL_H
+
+#include "collectives/collectives.h"
+
+#include <mpi.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+
+#define TR_CACHE_LINE 64
+#define TR_PAGE       4096
+
+/* One implementation of the small collectives: one rank, node-local shared memory, MPI. */
+typedef struct {
+    const char *name;
+    tr_status (*sum)(tr_comm *c, double *v, size_t count);
+    tr_status (*sum_int)(tr_comm *c, int64_t *v, size_t count);
+    tr_status (*gather)(tr_comm *c, const void *send, void *recv, size_t nbytes);
+    tr_status (*bcast)(tr_comm *c, void *buf, size_t nbytes, int root);
+    tr_status (*barrier)(tr_comm *c);
+} tr_comm_ops;
+
+extern const tr_comm_ops tr_one_ops, tr_shared_ops, tr_mpi_ops;
+
+/* A rank of this node, as seen by the others. */
+typedef struct {
+    int rank;
+    pid_t pid;
+    int fd;       /* pidfd: readable once the process ended; -1: kill(pid, 0) is asked instead */
+    bool watched; /* false: another PID namespace, where the number means nothing */
+} tr_peer;
+
+typedef struct tr_node tr_node;
+
+struct tr_comm {
+    const tr_comm_ops *ops;
+    tr_topology topology;
+    char reason[320];
+    bool mpi, shared_allowed, shared_required, broken;
+    double timeout;
+    size_t mpi_limit;      /* the largest count handed to MPI in one call */
+    MPI_Comm world, local; /* duplicates of our own; local: the ranks of this node */
+    tr_peer *peers;        /* [local_size] */
+    bool oversubscribed;   /* more ranks than cores on this node */
+    tr_node *node;         /* flags and slots in the node's memory; NULL without */
+    void *scratch;         /* sums over MPI: scratch_count doubles a rank */
+    size_t scratch_count;
+};
+
+/* ---- MPI ---- */
+
+/* MPI_SUCCESS -> TR_OK, else TR_MPI with MPI's own text. */
+tr_status tr_mpi_check(int rc, const char *what);
+#define TR_MPI_TRY(call) TR_TRY(tr_mpi_check((call), #call))
+/* Narrows a count to MPI's int; TR_INTERNAL where it does not fit. */
+tr_status tr_mpi_int(size_t n, int *out);
+/* *Collective* over the world: true when `ok` holds on every rank. For set-up only. */
+tr_status tr_mpi_all(tr_comm *c, bool ok, bool *out);
+
+/* Stores that bypass the cache are not ordered by a release store alone. */
+static inline void tr_drain_stores(void)
+{
+#if defined(__x86_64__)
+    __builtin_ia32_sfence();
+#else
+    atomic_thread_fence(memory_order_seq_cst);
+#endif
+}
+
+/* ---- Waiting (wait.c, peers.c) ---- */
+
+/* A wait for peers: spins, then yields, then sleeps; notices the dead and the late. */
+typedef struct {
+    tr_comm *c;
+    const char *what; /* "barrier", "reduction": completes "waited for ..." */
+    int64_t step;     /* -1: not in a step */
+    int64_t bucket;   /* -1: none */
+    /* Has this local rank come? NULL where that cannot be known (MPI). */
+    bool (*arrived)(const void *ctx, int local_rank);
+    const void *ctx;
+    double start, checked;
+    unsigned turns;
+} tr_wait;
+
+void tr_wait_init(tr_wait *w, tr_comm *c, const char *what);
+void tr_wait_restart(tr_wait *w); /* something came: the time counts from now */
+/* One turn of waiting. TR_PEER, and the communicator is broken, when a peer is dead or the time is
+ * up. */
+tr_status tr_wait_turn(tr_wait *w);
+/* Polls one request to its end. */
+tr_status tr_wait_request(tr_comm *c, MPI_Request *request, const char *what);
+
+/* *Collective* over the node. Fills c->peers and c->oversubscribed. */
+tr_status tr_peers_open(tr_comm *c);
+void tr_peers_close(tr_comm *c);
+/* The first watched local peer that is gone and has not arrived; -1: none. */
+int tr_peers_dead(const tr_comm *c, const tr_wait *w);
+
+/* ---- Topology (topology.c) ---- */
+
+/* *Collective.* Fills c->local and c->topology, but for `shared` and `reason`. *most: the largest
+ * local_size of any node. */
+tr_status tr_topology_find(tr_comm *c, int *most);
+/* Test hooks read from the environment; `fallback` when unset or not a number. */
+size_t tr_env_size(const char *name, size_t fallback);
+
+/* ---- Shared windows (window.c) ---- */
+
+/* `nbytes` that all ranks of a node map; base is page-aligned at the same place of the file. */
+typedef struct {
+    MPI_Win win;
+    char *base;
+    size_t nbytes;
+} tr_window;
+
+/* *Collective* over the world. TR_OK with *got false, and why in `reason`, when some node has too
+ * little room (or the window could not be had): then no rank has one. Contents are not touched. */
+tr_status tr_window_open(tr_comm *c, size_t nbytes, tr_window *w, bool *got, char *reason,
+                         size_t reason_size);
+void tr_window_close(tr_comm *c, tr_window *w); /* *Collective* over the node */
+/* Local. Zeroes a part, whose pages thereby lie near the calling thread. False where memory ran out
+ * meanwhile (where the kernel can tell; a plain write would be a SIGBUS). */
+bool tr_window_touch(void *p, size_t nbytes);
+
+/* ---- The node's flags and slots (shared.c) ---- */
+
+/* *Collective* over the world. *got false: no shared memory, why in c->reason. */
+tr_status tr_node_open(tr_comm *c, bool *got);
+void tr_node_close(tr_comm *c);
+/* *Collective* over the node. */
+tr_status tr_node_barrier(tr_comm *c);
+/* Local. True for the first rank of the node that asks. */
+bool tr_node_first(tr_comm *c);
+
+#endif

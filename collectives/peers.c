@@ -1,0 +1,97 @@
+/* The processes of this node's ranks: whether they live, and how many cores they have between them.
+ * A pidfd names a process for good, so a number given to a new process, or one that died and was
+ * not collected yet, cannot mislead; kernels without pidfds are asked with kill(pid, 0). */
+#include "collectives/internal.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+typedef struct {
+    int64_t rank, pid;
+    uint64_t namespace; /* of PIDs: numbers of another one mean nothing here */
+    double quota;       /* cores the control group allows; 0: no limit */
+    cpu_set_t cores;
+} tr_card;
+
+static double cgroup_cores(void)
+{
+    double quota = 0, period = 0;
+    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "re");
+    if (!f) return 0;
+    int n = fscanf(f, "%lf %lf", &quota, &period); /* "max 100000" where there is no limit */
+    fclose(f);
+    return n == 2 && period > 0 ? quota / period : 0;
+}
+
+tr_status tr_peers_open(tr_comm *c)
+{
+    tr_status st = TR_OK;
+    int n = c->topology.local_size;
+    struct stat ns;
+    tr_card mine = {.rank = c->topology.rank, .pid = getpid(), .quota = cgroup_cores()};
+    mine.namespace = stat("/proc/self/ns/pid", &ns) == 0 ? (uint64_t)ns.st_ino : 0;
+    CPU_ZERO(&mine.cores);
+    sched_getaffinity(0, sizeof(mine.cores), &mine.cores);
+
+    tr_card *all = tr_alloc(TR_MEM_OTHER, (size_t)n, sizeof(*all));
+    c->peers = tr_alloc(TR_MEM_OTHER, (size_t)n, sizeof(*c->peers));
+    for (int i = 0; c->peers && i < n; i++) c->peers[i].fd = -1;
+    bool ok = false;
+    TR_TRY(tr_mpi_all(c, all && c->peers, &ok));
+    TR_NEED(ok && all && c->peers, TR_MEMORY, "no memory for the list of a node's ranks");
+    TR_MPI_TRY(MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, all, sizeof(mine), MPI_BYTE, c->local));
+
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    double quota = 0;
+    for (int i = 0; i < n; i++) {
+        tr_peer *p = &c->peers[i];
+        CPU_OR(&cores, &cores, &all[i].cores);
+        if (all[i].quota > quota) quota = all[i].quota;
+        p->rank = (int)all[i].rank;
+        p->pid = (pid_t)all[i].pid;
+        p->watched =
+            i != c->topology.local_rank && mine.namespace && all[i].namespace == mine.namespace;
+        if (p->watched) p->fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
+    }
+    double available = CPU_COUNT(&cores);
+    if (quota > 0 && quota < available) available = quota;
+    c->oversubscribed = n > available;
+out:
+    tr_free(all);
+    return st;
+}
+
+void tr_peers_close(tr_comm *c)
+{
+    for (int i = 0; c->peers && i < c->topology.local_size; i++)
+        if (c->peers[i].fd >= 0) close(c->peers[i].fd);
+    tr_free(c->peers);
+    c->peers = NULL;
+}
+
+static bool gone(const tr_peer *p)
+{
+    if (p->fd >= 0) {
+        struct pollfd f = {.fd = p->fd, .events = POLLIN};
+        return poll(&f, 1, 0) == 1 && (f.revents & POLLIN);
+    }
+    return kill(p->pid, 0) != 0 && errno == ESRCH;
+}
+
+int tr_peers_dead(const tr_comm *c, const tr_wait *w)
+{
+    for (int i = 0; c->peers && i < c->topology.local_size; i++) {
+        if (!c->peers[i].watched || !gone(&c->peers[i])) continue;
+        if (w->arrived && w->arrived(w->ctx, i)) continue; /* came, did its part, and ended */
+        return i;
+    }
+    return -1;
+}

@@ -1,0 +1,214 @@
+/* The reducer's front: checks the layout, picks shared memory or MPI, keeps order between ready,
+ * poll, finish and publish, and adds the tallies. */
+#include "collectives/reducer.h"
+
+#include <string.h>
+
+static tr_status check(const tr_reducer_options *o)
+{
+    tr_status st = TR_OK;
+    size_t at = 0;
+    TR_NEED(o->nslots >= 0, TR_INTERNAL, "%d optimizer slots", o->nslots);
+    TR_NEED(o->nbuckets <= INT32_MAX, TR_INTERNAL, "%zu buckets", o->nbuckets);
+    for (size_t b = 0; b < o->nbuckets; b++) {
+        tr_range k = o->buckets[b];
+        TR_NEED(k.begin == at && k.end >= k.begin && k.end % TR_SLICE_UNIT == 0, TR_INTERNAL,
+                "bucket %zu [%zu, %zu) does not follow %zu in multiples of 16", b, k.begin, k.end,
+                at);
+        at = k.end;
+    }
+    TR_NEED(at == o->count, TR_INTERNAL, "buckets end at %zu of %zu elements", at, o->count);
+out:
+    return st;
+}
+
+static tr_status choose(tr_reducer *r)
+{
+    tr_status st = TR_OK;
+    tr_comm *c = r->c;
+    bool got = false;
+    if (c->topology.shared) {
+        TR_TRY(tr_reducer_shared_init(r, &got));
+        if (got) return TR_OK;
+        c->topology.shared = false;
+        TR_NEED(!c->shared_required, TR_MEMORY, "run.collectives is shared, but %s", c->reason);
+        if (c->topology.rank == 0)
+            tr_log(TR_LOG_WARN, "%s: gradients go through plain MPI", c->reason);
+    }
+    TR_TRY(tr_reducer_mpi_init(r));
+out:
+    return st;
+}
+
+tr_status tr_reducer_open(tr_comm *c, const tr_reducer_options *o, tr_reducer **out)
+{
+    tr_status st = TR_OK;
+    tr_reducer *r = TR_NEW(TR_MEM_OTHER, tr_reducer);
+    if (r) {
+        r->c = c;
+        r->comm = MPI_COMM_NULL;
+        r->o = *o;
+        r->ready = -1;
+        r->buckets = tr_alloc(TR_MEM_OTHER, o->nbuckets, sizeof(*r->buckets));
+        r->owned = tr_alloc(TR_MEM_OTHER, o->nbuckets, sizeof(*r->owned));
+        r->slots = tr_alloc(TR_MEM_OTHER, (size_t)(o->nslots > 0 ? o->nslots : 0), sizeof(float *));
+    }
+    st = r && r->buckets && r->owned && r->slots ? check(o) : tr_last_error()->status;
+    TR_TRY(tr_agree(c, st, NULL));
+    memcpy(r->buckets, o->buckets, o->nbuckets * sizeof(*r->buckets));
+    r->o.buckets = r->buckets;
+    TR_TRY(choose(r));
+out:
+    if (st != TR_OK) {
+        tr_reducer_close(r);
+        return st;
+    }
+    *out = r;
+    return TR_OK;
+}
+
+void tr_reducer_close(tr_reducer *r)
+{
+    if (!r) return;
+    if (r->ops) r->ops->close(r);
+    if (r->comm != MPI_COMM_NULL && !r->c->broken) MPI_Comm_free(&r->comm);
+    tr_free(r->buckets);
+    tr_free(r->owned);
+    tr_free(r->slots);
+    tr_free(r);
+}
+
+float *tr_reducer_grads(tr_reducer *r)
+{
+    return r->grads;
+}
+
+float *tr_reducer_weights(tr_reducer *r)
+{
+    return r->weights;
+}
+
+float *tr_reducer_slot(tr_reducer *r, int slot)
+{
+    return slot >= 0 && slot < r->o.nslots ? r->slots[slot] : NULL;
+}
+
+const tr_range *tr_reducer_owned(const tr_reducer *r, size_t *n)
+{
+    *n = r->nowned;
+    return r->owned;
+}
+
+uint64_t tr_reducer_reductions(const tr_reducer *r)
+{
+    return r->reductions;
+}
+
+void tr_reducer_own(tr_reducer *r, tr_range range)
+{
+    if (range.begin == range.end) return;
+    if (r->nowned && r->owned[r->nowned - 1].end == range.begin)
+        r->owned[r->nowned - 1].end = range.end;
+    else
+        r->owned[r->nowned++] = range;
+}
+
+void tr_reducer_ready(tr_reducer *r, int bucket)
+{
+    if (r->failed != TR_OK || bucket <= r->ready) return;
+    tr_status st = TR_OK;
+    if (bucket >= (int)r->o.nbuckets)
+        st = TR_FAIL(TR_INTERNAL, "bucket %d of %zu is ready", bucket, r->o.nbuckets);
+    else
+        st = r->ops->ready(r, bucket);
+    if (st == TR_OK) {
+        r->ready = bucket;
+        return;
+    }
+    r->failed = st;
+    r->failure = *tr_last_error();
+}
+
+static tr_status poll(tr_reducer *r, bool *moved)
+{
+    if (r->failed != TR_OK) {
+        tr_set_error(&r->failure);
+        r->c->broken = true;
+        return r->failed;
+    }
+    int before = r->current;
+    tr_status st = r->ops->poll(r, moved);
+    if (st == TR_OK)
+        r->reductions += (uint64_t)(r->current - before);
+    else
+        r->c->broken = true;
+    return st;
+}
+
+tr_status tr_reducer_poll(tr_reducer *r)
+{
+    bool moved = false;
+    if (r->failed == TR_OK && r->current > r->ready) return TR_OK;
+    return poll(r, &moved);
+}
+
+static tr_status wait_all(tr_reducer *r)
+{
+    tr_status st = TR_OK;
+    tr_wait w;
+    tr_wait_init(&w, r->c, "reduction");
+    w.step = (int64_t)r->steps;
+    w.arrived = r->ops->arrived;
+    w.ctx = r;
+    while (!r->ops->done(r)) {
+        bool moved = false;
+        TR_TRY(poll(r, &moved));
+        w.bucket = r->current;
+        if (moved)
+            tr_wait_restart(&w);
+        else
+            TR_TRY(tr_wait_turn(&w));
+    }
+out:
+    return st;
+}
+
+tr_status tr_reducer_finish(tr_reducer *r, double *tally, size_t ntally, double *sum_squares)
+{
+    tr_status st = TR_OK;
+    double v[64];
+    if (r->failed == TR_OK && r->ready + 1 != (int)r->o.nbuckets)
+        r->failed = TR_FAIL(TR_INTERNAL, "finish with %d of %zu buckets ready", r->ready + 1,
+                            r->o.nbuckets),
+        r->failure = *tr_last_error();
+    TR_TRY(wait_all(r));
+    double squares = r->ops->squares(r);
+    /* This sum is also the agreement that everybody has read what it had to read of our gradients
+     * (so the next backward may overwrite them) and of the weights (so their owners may update
+     * them). */
+    if (ntally < TR_COUNT(v)) {
+        if (ntally) memcpy(v, tally, ntally * sizeof(double));
+        v[ntally] = squares;
+        TR_TRY(tr_comm_sum(r->c, v, ntally + 1));
+        if (ntally) memcpy(tally, v, ntally * sizeof(double));
+        squares = v[ntally];
+    } else {
+        TR_TRY(tr_comm_sum(r->c, tally, ntally));
+        TR_TRY(tr_comm_sum(r->c, &squares, 1));
+    }
+    *sum_squares = squares;
+    r->ops->rewind(r);
+    r->ready = -1;
+    r->current = 0;
+    r->steps++;
+out:
+    return st;
+}
+
+tr_status tr_reducer_publish(tr_reducer *r)
+{
+    tr_status st = r->c->broken ? TR_FAIL(TR_PEER, "a collective failed before") : TR_OK;
+    if (st == TR_OK) st = r->ops->publish(r);
+    if (st != TR_OK) r->c->broken = true;
+    return st;
+}

@@ -1,0 +1,87 @@
+/* What the reducer's files share: the object and its table of functions, the index arithmetic, the
+ * summing loops, the exchange between nodes. */
+#ifndef TR_COLLECTIVES_REDUCER_H
+#define TR_COLLECTIVES_REDUCER_H
+
+#include "collectives/internal.h"
+
+#define TR_SLICE_UNIT 16u              /* elements: a cache line of float32 */
+#define TR_SUM_CHUNK  ((size_t)32768)  /* elements summed in one poll: 128 KB */
+#define TR_PIECE      ((size_t)262144) /* elements between nodes in one go: 1 MB */
+#define TR_LANES      4                /* pieces under way at once */
+
+typedef struct {
+    const char *name;
+    tr_status (*ready)(tr_reducer *r, int bucket); /* buckets up to this one are ready here */
+    tr_status (*poll)(tr_reducer *r, bool *moved); /* bounded work */
+    bool (*done)(const tr_reducer *r);
+    double (*squares)(const tr_reducer *r); /* this rank's share of the sum, in a fixed order */
+    void (*rewind)(tr_reducer *r);          /* the step is over */
+    tr_status (*publish)(tr_reducer *r);
+    void (*close)(tr_reducer *r);
+    bool (*arrived)(const void *r, int local_rank); /* for tr_wait; NULL: not known */
+} tr_reducer_ops;
+
+typedef struct tr_exchange tr_exchange;
+
+struct tr_reducer {
+    const tr_reducer_ops *ops;
+    void *state; /* the implementation's */
+    tr_comm *c;
+    MPI_Comm comm; /* ranks that exchange with each other; MPI_COMM_NULL: none */
+    tr_reducer_options o;
+    tr_range *buckets;
+    tr_range *owned;
+    size_t nowned;
+    float *grads, *weights, **slots;
+    int ready;      /* last bucket marked, -1: none */
+    int current;    /* bucket being reduced: all before it are done */
+    uint64_t steps; /* finished */
+    uint64_t reductions;
+    tr_status failed; /* of ready(), reported by the next poll */
+    tr_error failure;
+};
+
+void tr_reducer_own(tr_reducer *r, tr_range range); /* ascending; neighbours merge */
+tr_status tr_reducer_shared_init(tr_reducer *r, bool *got);
+tr_status tr_reducer_mpi_init(tr_reducer *r);
+
+/* ---- slices.c: pure ---- */
+
+/* Slice `i` of `n` of a range: multiples of 16 elements, gapless, sizes that differ by at most 16.
+ * Empty for i >= n. */
+tr_range tr_slice(tr_range whole, int i, int n);
+size_t tr_pieces(size_t count, size_t piece); /* how many pieces of at most `piece` */
+/* The most elements one node sums of a piece. */
+size_t tr_part_floats(int nodes);
+/* Floats that the exchange between `nodes` keeps as buffers: float32 received, or bfloat16 received
+ * and sent, which is as much. */
+size_t tr_exchange_floats(int nodes);
+
+/* ---- sum.c ---- */
+
+/* dst[i] = ((src[0][i] + src[1][i]) + ...): dst may be one of the sources (and is src[0] when there
+ * is one only). Returns the sum of the squares of the results: not finite iff one of them is not.
+ */
+double tr_sum_sources(float *dst, const float *const *src, int sources, size_t n);
+double tr_sum_squares(const float *v, size_t n);
+void tr_sum_add(float *dst, const float *src, size_t n);
+void tr_sum_add_bf16(float *dst, const tr_bf16 *src, size_t n);
+void tr_sum_to_bf16(tr_bf16 *dst, const float *src, size_t n);
+void tr_sum_from_bf16(float *dst, const tr_bf16 *src, size_t n);
+
+/* ---- exchange.c: all-reduce between counterparts, in the background of polls ---- */
+
+/* *Collective* over `comm` (owned by the caller): ranges of `base`, in the order they will be
+ * submitted; the same lengths on every rank. */
+tr_status tr_exchange_open(MPI_Comm comm, float *base, const tr_range *ranges, size_t nranges,
+                           bool bf16, tr_exchange **out);
+void tr_exchange_close(tr_exchange *x, bool broken);
+void tr_exchange_submit(tr_exchange *x, size_t ranges); /* the first `ranges` ranges may go */
+tr_status tr_exchange_poll(tr_exchange *x, bool *moved);
+size_t tr_exchange_done(const tr_exchange *x); /* ranges finished: all before are, too */
+/* Sum of squares over the parts that this rank summed (each element counts on one rank only). */
+double tr_exchange_squares(const tr_exchange *x);
+void tr_exchange_rewind(tr_exchange *x);
+
+#endif

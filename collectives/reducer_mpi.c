@@ -1,0 +1,170 @@
+/* The reducer for ranks that do not share memory, and for one rank: MPI_Iallreduce a bucket, in
+ * place, in pieces below MPI's int, tested between kernels; every rank owns everything, privately.
+ *
+ * All ranks must end with the same bits, or their weights drift apart. MPI recommends that and does
+ * not promise it; Open MPI's nonblocking all-reduces (ring, recursive doubling with its commuting
+ * pairs, reduce and broadcast) do it, and a test compares the ranks. With bfloat16 on the wire
+ * between nodes the exchange takes the place of MPI_Iallreduce, whose sums would be made in
+ * bfloat16. */
+#include "collectives/reducer.h"
+
+#include <stdlib.h>
+
+typedef struct {
+    size_t *ends;          /* [npieces] where each piece ends; piece i starts where i - 1 ends */
+    MPI_Request *requests; /* [npieces] */
+    size_t npieces, posted, arrived;
+    size_t swept; /* elements whose squares are added */
+    double squares;
+    tr_exchange *exchange; /* bfloat16 between nodes */
+} tr_plain;
+
+static size_t start_of(const tr_plain *s, size_t piece)
+{
+    return piece ? s->ends[piece - 1] : 0;
+}
+
+static tr_status plain_ready(tr_reducer *r, int bucket)
+{
+    tr_status st = TR_OK;
+    tr_plain *s = r->state;
+    size_t end = r->buckets[bucket].end;
+    if (s->exchange) tr_exchange_submit(s->exchange, (size_t)bucket + 1);
+    for (; s->posted < s->npieces && s->ends[s->posted] <= end; s->posted++) {
+        size_t from = start_of(s, s->posted);
+        int count;
+        TR_TRY(tr_mpi_int(s->ends[s->posted] - from, &count));
+        TR_MPI_TRY(MPI_Iallreduce(MPI_IN_PLACE, r->grads + from, count, MPI_FLOAT, MPI_SUM, r->comm,
+                                  &s->requests[s->posted]));
+    }
+out:
+    return st;
+}
+
+static void advance(tr_reducer *r, size_t elements)
+{
+    while (r->current <= r->ready && r->buckets[r->current].end <= elements) r->current++;
+}
+
+static tr_status plain_poll(tr_reducer *r, bool *moved)
+{
+    tr_status st = TR_OK;
+    tr_plain *s = r->state;
+    if (s->exchange) {
+        TR_TRY(tr_exchange_poll(s->exchange, moved));
+        r->current = (int)tr_exchange_done(s->exchange);
+        if (r->current > r->ready + 1) r->current = r->ready + 1; /* empty buckets ahead */
+        return TR_OK;
+    }
+    for (int flag = 1; flag && s->arrived < s->posted;) { /* any test moves all of them on */
+        TR_MPI_TRY(MPI_Test(&s->requests[s->arrived], &flag, MPI_STATUS_IGNORE));
+        if (!flag) break;
+        s->arrived++;
+        *moved = true;
+    }
+    size_t there = s->npieces     ? start_of(s, s->arrived)
+                   : r->ready < 0 ? 0
+                                  : r->buckets[r->ready].end;
+    if (s->swept < there) {
+        size_t n = there - s->swept < TR_SUM_CHUNK ? there - s->swept : TR_SUM_CHUNK;
+        s->squares += tr_sum_squares(r->grads + s->swept, n);
+        s->swept += n;
+        *moved = true;
+    }
+    advance(r, s->swept);
+out:
+    return st;
+}
+
+static bool plain_done(const tr_reducer *r)
+{
+    return r->current == (int)r->o.nbuckets;
+}
+
+/* All ranks hold the same sums; rank 0's squares count, so that machines that add differently
+ * agree. */
+static double plain_squares(const tr_reducer *r)
+{
+    const tr_plain *s = r->state;
+    if (s->exchange) return tr_exchange_squares(s->exchange);
+    return r->c->topology.rank == 0 ? s->squares : 0.0;
+}
+
+static void plain_rewind(tr_reducer *r)
+{
+    tr_plain *s = r->state;
+    s->posted = s->arrived = s->swept = 0;
+    s->squares = 0;
+    if (s->exchange) tr_exchange_rewind(s->exchange);
+}
+
+static tr_status plain_publish(tr_reducer *r)
+{
+    (void)r; /* weights are private and updated alike everywhere */
+    return TR_OK;
+}
+
+static void plain_close(tr_reducer *r)
+{
+    tr_plain *s = r->state;
+    if (s && !r->c->broken) { /* else MPI may still write into the gradients */
+        tr_exchange_close(s->exchange, false);
+        tr_free(s->requests);
+        tr_free(r->grads);
+    }
+    if (s) tr_free(s->ends);
+    tr_free(s);
+    tr_free(r->weights);
+    for (int k = 0; k < r->o.nslots; k++) tr_free(r->slots[k]);
+    r->state = NULL;
+    r->ops = NULL;
+}
+
+static const tr_reducer_ops ops = {"MPI",         plain_ready,   plain_poll,
+                                   plain_done,    plain_squares, plain_rewind,
+                                   plain_publish, plain_close,   NULL};
+
+static tr_status allocate(tr_reducer *r, bool pieces)
+{
+    tr_status st = TR_OK;
+    tr_plain *s = r->state;
+    size_t limit = r->c->mpi_limit, count = r->o.count, n = 0;
+    for (size_t b = 0; pieces && b < r->o.nbuckets; b++)
+        n += tr_pieces(r->buckets[b].end - r->buckets[b].begin, limit);
+    r->grads = tr_alloc(TR_MEM_GRADIENTS, count, sizeof(float));
+    r->weights = tr_alloc(TR_MEM_WEIGHTS, count, sizeof(float));
+    s->ends = tr_alloc(TR_MEM_OTHER, n, sizeof(*s->ends));
+    s->requests = tr_alloc(TR_MEM_OTHER, n, sizeof(MPI_Request));
+    bool ok = r->grads && r->weights && s->ends && s->requests;
+    for (int k = 0; ok && k < r->o.nslots; k++)
+        ok = (r->slots[k] = tr_alloc(TR_MEM_MOMENTS, count, sizeof(float))) != NULL;
+    if (!ok) return tr_last_error()->status;
+    for (size_t b = 0; pieces && b < r->o.nbuckets; b++) {
+        size_t end = r->buckets[b].end;
+        for (size_t at = r->buckets[b].begin; at < end; at = s->ends[s->npieces - 1])
+            s->ends[s->npieces++] = end - at < limit ? end : at + limit;
+    }
+    return st;
+}
+
+tr_status tr_reducer_mpi_init(tr_reducer *r)
+{
+    tr_status st = TR_OK;
+    const tr_topology *t = &r->c->topology;
+    bool exchange = t->size > 1 && t->nodes > 1 && r->o.wire_bf16;
+    tr_plain *s = r->state = TR_NEW(TR_MEM_OTHER, tr_plain);
+    st = s ? allocate(r, t->size > 1 && !exchange) : tr_last_error()->status;
+    r->ops = &ops;
+    TR_TRY(tr_agree(r->c, st, NULL));
+    for (size_t b = 0; b < r->o.nbuckets; b++) tr_reducer_own(r, r->buckets[b]);
+    if (t->size > 1) { /* of its own: the order of reductions and of other collectives may differ */
+        TR_MPI_TRY(MPI_Comm_dup(r->c->world, &r->comm));
+        TR_MPI_TRY(MPI_Comm_set_errhandler(r->comm, MPI_ERRORS_RETURN));
+    }
+    if (exchange) {
+        st = tr_exchange_open(r->comm, r->grads, r->buckets, r->o.nbuckets, true, &s->exchange);
+        TR_TRY(tr_agree(r->c, st, NULL));
+    }
+out:
+    return st; /* tr_reducer_close frees what there is */
+}

@@ -1,0 +1,144 @@
+/* Memory that all ranks of a node map, from MPI_Win_allocate_shared: rank 0 of the node brings all
+ * bytes, the others none, and each then touches what it will work on, so that pages lie near it.
+ *
+ * Open MPI backs such a window by a file in `osc_sm_backing_directory` (an MPI_T control variable;
+ * /dev/shm on Linux), named after host and job and unlinked as soon as all have mapped it, so a
+ * killed job leaves nothing behind. The file is sparse: a full tmpfs shows only as SIGBUS at the
+ * first write. So the room is looked at before, agreed by all ranks, and pages are populated by
+ * madvise(), which returns an error where a write would kill. Job names are a 16-bit hash: a number
+ * written by one rank and compared by all makes sure that this file is not another job's. */
+#include "collectives/internal.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+/* Left free a rank: MPI's own segments there are sparse too, 4 MB a rank in Open MPI 4.1. */
+#define MARGIN ((size_t)4 << 20)
+
+/* Where windows are backed; "/dev/shm" where MPI does not say. */
+static void backing_directory(char *dir, size_t size)
+{
+    char value[4096] = "";
+    int provided, index = -1, count = 0;
+    MPI_T_cvar_handle handle;
+    snprintf(dir, size, "/dev/shm");
+    if (MPI_T_init_thread(MPI_THREAD_SINGLE, &provided) != MPI_SUCCESS) return;
+    if (MPI_T_cvar_get_index("osc_sm_backing_directory", &index) == MPI_SUCCESS &&
+        MPI_T_cvar_handle_alloc(index, NULL, &handle, &count) == MPI_SUCCESS) {
+        if (count > 0 && count <= (int)sizeof(value) &&
+            MPI_T_cvar_read(handle, value) == MPI_SUCCESS && value[0] == '/')
+            snprintf(dir, size, "%s", value);
+        MPI_T_cvar_handle_free(&handle);
+    }
+    MPI_T_finalize();
+}
+
+typedef struct {
+    char host[64], dir[128];
+    double need, room; /* bytes */
+} tr_room;
+
+/* How much fits the node's backing directory; checked by the node's first rank for all. */
+static bool enough(const tr_comm *c, size_t nbytes, tr_room *room)
+{
+    struct statvfs fs;
+    snprintf(room->host, sizeof(room->host), "%s", c->topology.host);
+    backing_directory(room->dir, sizeof(room->dir));
+    room->need = (double)nbytes + (double)MARGIN * c->topology.local_size;
+    if (statvfs(room->dir, &fs) == 0) room->room = (double)fs.f_bavail * (double)fs.f_frsize;
+    size_t pretend = tr_env_size("TRIREME_SHM_AVAILABLE", SIZE_MAX); /* tests: bytes there */
+    if (pretend != SIZE_MAX) room->room = (double)pretend;
+    return c->topology.local_rank != 0 || room->room >= room->need;
+}
+
+/* Every rank learns whether all nodes have room, and if not, what the first that has not lacks. */
+static tr_status agree_room(tr_comm *c, size_t nbytes, bool *ok, char *reason, size_t size)
+{
+    tr_status st = TR_OK;
+    tr_room room = {0};
+    char need[32], have[32];
+    int mine = enough(c, nbytes, &room) ? c->topology.size : c->topology.rank, first = 0;
+    TR_MPI_TRY(MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, c->world));
+    *ok = first == c->topology.size;
+    if (*ok) return TR_OK;
+    TR_MPI_TRY(MPI_Bcast(&room, sizeof(room), MPI_BYTE, first, c->world));
+    snprintf(reason, size, "shared memory is short: %s needs %s, %s has %s free", room.host,
+             tr_format_bytes(room.need, need, sizeof(need)), room.dir,
+             tr_format_bytes(room.room, have, sizeof(have)));
+out:
+    return st;
+}
+
+/* Is the file behind the window ours alone? *Collective* over the node. */
+static tr_status same_file(tr_comm *c, char *base, bool *same)
+{
+    tr_status st = TR_OK;
+    uint64_t nonce = ((uint64_t)getpid() << 40) ^ (uint64_t)(tr_now() * 1e9);
+    bool leads = c->topology.local_rank == 0;
+    int touched = 1;
+    TR_MPI_TRY(MPI_Bcast(&nonce, 1, MPI_UINT64_T, 0, c->local));
+    if (leads) touched = tr_window_touch(base, TR_PAGE);
+    TR_MPI_TRY(MPI_Bcast(&touched, 1, MPI_INT, 0, c->local));
+    if (touched && leads) *(volatile uint64_t *)base = nonce;
+    TR_MPI_TRY(MPI_Barrier(c->local));
+    *same = touched && *(volatile uint64_t *)base == nonce;
+    TR_MPI_TRY(MPI_Barrier(c->local));
+out:
+    return st;
+}
+
+tr_status tr_window_open(tr_comm *c, size_t nbytes, tr_window *w, bool *got, char *reason,
+                         size_t reason_size)
+{
+    tr_status st = TR_OK;
+    bool ok = false, same = false;
+    size_t total = 0;
+    MPI_Aint size = 0;
+    int unit = 1;
+    char *base = NULL;
+    *got = false;
+    *w = (tr_window){.win = MPI_WIN_NULL};
+    bool fits = tr_add_size(nbytes, TR_PAGE, &total) && total <= PTRDIFF_MAX;
+    TR_NEED(fits, TR_MEMORY, "a window of %zu bytes", nbytes);
+    TR_TRY(agree_room(c, total, &ok, reason, reason_size));
+    if (!ok) return TR_OK;
+
+    int rc = MPI_Win_allocate_shared(c->topology.local_rank == 0 ? (MPI_Aint)total : 0, 1,
+                                     MPI_INFO_NULL, c->local, &base, &w->win);
+    if (rc == MPI_SUCCESS) rc = MPI_Win_shared_query(w->win, 0, &size, &unit, &base);
+    TR_TRY(tr_mpi_all(c, rc == MPI_SUCCESS, &ok));
+    if (ok) {
+        w->base = (char *)tr_align_up((size_t)base, TR_PAGE);
+        w->nbytes = nbytes;
+        TR_TRY(same_file(c, w->base, &same));
+        TR_TRY(tr_mpi_all(c, same, &ok));
+    }
+    *got = ok;
+    if (!ok) snprintf(reason, reason_size, "MPI_Win_allocate_shared failed on some node");
+out:
+    if (st != TR_OK || !*got) tr_window_close(c, w);
+    return st;
+}
+
+void tr_window_close(tr_comm *c, tr_window *w)
+{
+    if (w->win != MPI_WIN_NULL && w->win && !c->broken) MPI_Win_free(&w->win);
+    *w = (tr_window){.win = MPI_WIN_NULL};
+}
+
+bool tr_window_touch(void *p, size_t nbytes)
+{
+    if (!nbytes) return true;
+#ifdef MADV_POPULATE_WRITE
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    size_t begin = (size_t)p / page * page, end = tr_align_up((size_t)p + nbytes, page);
+    if (madvise((void *)begin, end - begin, MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
+        return false; /* EFAULT: the file system is full; EINVAL: a kernel without it */
+#endif
+    memset(p, 0, nbytes);
+    return true;
+}

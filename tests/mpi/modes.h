@@ -1,0 +1,58 @@
+/* Every way ranks can talk, in one process: each test runs over this table. */
+#ifndef TR_TESTS_MODES_H
+#define TR_TESTS_MODES_H
+
+#include "collectives/collectives.h"
+
+#include <stdarg.h>
+#include <mpi.h>
+#include <setjmp.h>
+#include <stdlib.h>
+/* after those it needs */
+#include <cmocka.h>
+
+typedef struct {
+    const char *name;
+    bool shared;
+    int nodes;             /* pretend nodes; 1: the real one */
+    const char *mpi_limit; /* largest count of one MPI call; NULL: the default */
+    bool bf16;             /* on the wire */
+} test_mode;
+
+static const test_mode modes[] = {
+    {"shared", true, 1, NULL, false},         {"mpi", false, 1, NULL, false},
+    {"mpi in pieces", false, 1, "48", false}, {"2 nodes", true, 2, NULL, false},
+    {"2 nodes, bf16", true, 2, NULL, true},   {"3 nodes", true, 3, "48", false},
+    {"2 nodes, mpi", false, 2, NULL, false},  {"2 nodes, mpi, bf16", false, 2, NULL, true},
+};
+
+static inline tr_comm *open_mode(const test_mode *m, double timeout)
+{
+    tr_comm *c = NULL;
+    char nodes[16];
+    snprintf(nodes, sizeof(nodes), "%d", m->nodes);
+    setenv("TRIREME_FAKE_NODES", nodes, 1);
+    if (m->mpi_limit)
+        setenv("TRIREME_MPI_LIMIT", m->mpi_limit, 1);
+    else
+        unsetenv("TRIREME_MPI_LIMIT");
+    tr_comm_options o = {.mpi = true, .shared_allowed = m->shared, .timeout = timeout};
+    assert_int_equal(tr_comm_open(&o, &c), TR_OK);
+    return c;
+}
+
+#define RUN_MPI_TESTS(tests)                                                                       \
+    int main(int argc, char **argv)                                                                \
+    {                                                                                              \
+        int provided, rank, size;                                                                  \
+        MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);                             \
+        MPI_Comm_rank(MPI_COMM_WORLD, &rank);                                                      \
+        MPI_Comm_size(MPI_COMM_WORLD, &size);                                                      \
+        tr_log_init(rank, size, TR_LOG_ERROR);                                                     \
+        int failed = cmocka_run_group_tests(tests, NULL, NULL);                                    \
+        if (failed) MPI_Abort(MPI_COMM_WORLD, 1); /* the others may be waiting */                  \
+        MPI_Finalize();                                                                            \
+        return 0;                                                                                  \
+    }
+
+#endif

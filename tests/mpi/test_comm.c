@@ -1,0 +1,248 @@
+/* ranks: 1 2 3 4 */
+/* The small collectives in every mode against values known beforehand, topology, and agreement with
+ * every subset of failing ranks. */
+#include "modes.h"
+
+#include <mpi.h>
+#include <string.h>
+
+static const size_t sizes[] = {0, 1, 3, 7, 64, 1000, 4096, 5001, 33333};
+
+/* Not exactly representable: a sum in another order shows in the last bits. */
+static double value(int rank, size_t i)
+{
+    return (double)(rank + 1) / 3.0 + (double)i * 0.1 + (rank & 1 ? 1e9 : 0.0);
+}
+
+static void each_mode(void (*f)(tr_comm *, const tr_topology *))
+{
+    for (size_t m = 0; m < TR_COUNT(modes); m++) {
+        tr_comm *c = open_mode(&modes[m], 30);
+        f(c, tr_comm_topology(c));
+        tr_comm_close(c);
+    }
+}
+
+static void sum_case(tr_comm *c, const tr_topology *t)
+{
+    for (size_t k = 0; k < TR_COUNT(sizes); k++) {
+        size_t n = sizes[k];
+        double *v = tr_alloc(TR_MEM_OTHER, n, sizeof(*v));
+        int64_t *w = tr_alloc(TR_MEM_OTHER, n, sizeof(*w));
+        for (size_t i = 0; i < n; i++) {
+            v[i] = value(t->rank, i);
+            w[i] = (int64_t)i * (t->rank % 2 ? -3 : 5) + ((int64_t)t->rank << 40);
+        }
+        assert_int_equal(tr_comm_sum(c, v, n), TR_OK);
+        assert_int_equal(tr_comm_sum_int(c, w, n), TR_OK);
+        for (size_t i = 0; i < n; i++) {
+            double want = value(0, i);
+            int64_t whole = 0;
+            for (int r = 1; r < t->size; r++) want += value(r, i);
+            for (int r = 0; r < t->size; r++)
+                whole += (int64_t)i * (r % 2 ? -3 : 5) + ((int64_t)r << 40);
+            assert_memory_equal(&v[i], &want, sizeof(want));
+            assert_int_equal(w[i], whole);
+        }
+        tr_free(v);
+        tr_free(w);
+    }
+}
+
+static unsigned char byte(int rank, size_t i)
+{
+    return (unsigned char)(i * 7 + (size_t)rank * 131 + (i >> 8));
+}
+
+static void gather_case(tr_comm *c, const tr_topology *t)
+{
+    for (size_t k = 0; k < TR_COUNT(sizes); k++) {
+        size_t n = sizes[k] * 3;
+        if (sizes[k] > 5001) n = 70001; /* several slots */
+        unsigned char *send = tr_alloc(TR_MEM_OTHER, n, 1);
+        unsigned char *recv = tr_alloc(TR_MEM_OTHER, n * (size_t)t->size, 1);
+        for (size_t i = 0; i < n; i++) send[i] = byte(t->rank, i);
+        assert_int_equal(tr_comm_gather(c, send, recv, n), TR_OK);
+        for (int r = 0; r < t->size; r++)
+            for (size_t i = 0; i < n; i++)
+                if (recv[(size_t)r * n + i] != byte(r, i))
+                    fail_msg("rank %d's byte %zu of %zu", r, i, n);
+        tr_free(send);
+        tr_free(recv);
+    }
+}
+
+static void bcast_case(tr_comm *c, const tr_topology *t)
+{
+    for (int root = 0; root < t->size; root++)
+        for (size_t k = 0; k < TR_COUNT(sizes); k++) {
+            size_t n = sizes[k] * 2 + (sizes[k] & 1);
+            unsigned char *buf = tr_alloc(TR_MEM_OTHER, n, 1);
+            for (size_t i = 0; t->rank == root && i < n; i++) buf[i] = byte(root, i);
+            assert_int_equal(tr_comm_bcast(c, buf, n, root), TR_OK);
+            for (size_t i = 0; i < n; i++)
+                if (buf[i] != byte(root, i)) fail_msg("byte %zu of %zu from %d", i, n, root);
+            tr_free(buf);
+        }
+}
+
+/* After a barrier everybody must see what everybody did before it. */
+static void barrier_case(tr_comm *c, const tr_topology *t)
+{
+    MPI_Win win;
+    int *counter = NULL;
+    MPI_Win_allocate(t->rank == 0 ? sizeof(int) : 0, sizeof(int), MPI_INFO_NULL, MPI_COMM_WORLD,
+                     &counter, &win);
+    if (t->rank == 0) *counter = 0;
+    MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Win_lock_all(0, win);
+    for (int round = 1; round <= 50; round++) {
+        int one = 1, seen = 0, old = 0;
+        MPI_Fetch_and_op(&one, &old, MPI_INT, 0, 0, MPI_SUM, win);
+        MPI_Win_flush(0, win);
+        assert_int_equal(tr_comm_barrier(c), TR_OK);
+        MPI_Fetch_and_op(NULL, &seen, MPI_INT, 0, 0, MPI_NO_OP, win);
+        MPI_Win_flush(0, win);
+        assert_int_equal(seen, round * t->size);
+        assert_int_equal(tr_comm_barrier(c), TR_OK);
+    }
+    MPI_Win_unlock_all(win);
+    MPI_Win_free(&win);
+}
+
+/* Many calls of mixed kinds without a pause: slots are reused while neighbours still read. */
+static void mixed_case(tr_comm *c, const tr_topology *t)
+{
+    uint32_t recv[64];
+    for (uint32_t i = 0; i < 3000; i++) {
+        uint32_t mine = i * 64 + (uint32_t)t->rank;
+        assert_int_equal(tr_comm_gather(c, &mine, recv, sizeof(mine)), TR_OK);
+        for (int r = 0; r < t->size; r++) assert_int_equal(recv[r], i * 64 + (uint32_t)r);
+        double v = 1.0 + i;
+        assert_int_equal(tr_comm_sum(c, &v, 1), TR_OK);
+        assert_true(v == (1.0 + i) * t->size);
+    }
+}
+
+static void topology_case(tr_comm *c, const tr_topology *t)
+{
+    int rank, size;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    assert_int_equal(t->rank, rank);
+    assert_int_equal(t->size, size);
+    assert_non_null(t->reason);
+    assert_true(t->reason[0] != 0 && t->host[0] != 0);
+    assert_true(t->local_rank >= 0 && t->local_rank < t->local_size);
+    assert_true(t->node >= 0 && t->node < t->nodes);
+    assert_true(t->slices >= 1 && t->slices <= t->local_size);
+    double leaders = t->local_rank == 0, share = 1.0 / t->local_size;
+    assert_int_equal(tr_comm_sum(c, &leaders, 1), TR_OK);
+    assert_int_equal(tr_comm_sum(c, &share, 1), TR_OK);
+    assert_true(leaders == t->nodes);
+    assert_true(share > t->nodes - 1e-9 && share < t->nodes + 1e-9);
+}
+
+static void agree_case(tr_comm *c, const tr_topology *t)
+{
+    static const tr_status kinds[] = {TR_DATA, TR_CONFIG, TR_STOPPED, TR_IO};
+    for (unsigned failing = 0; failing < 1u << t->size; failing++)
+        for (size_t k = 0; k < TR_COUNT(kinds); k++) {
+            bool fails = failing >> t->rank & 1, said = true;
+            int lowest = failing ? __builtin_ctz(failing) : -1;
+            char text[64];
+            snprintf(text, sizeof(text), "trouble %d on rank %d", (int)kinds[k], t->rank);
+            tr_status st = fails ? TR_FAIL(kinds[k], "%s", text) : TR_OK;
+            tr_status got = tr_agree(c, st, &said);
+            assert_int_equal(said, t->rank == lowest);
+            if (!failing) {
+                assert_int_equal(got, TR_OK);
+            } else if (fails) {
+                assert_int_equal(got, kinds[k]);
+                assert_string_equal(tr_last_error()->text, text);
+            } else {
+                char start[32], theirs[64];
+                bool generic = tr_status_exit_code(kinds[k]) == 1;
+                assert_int_equal(got, generic ? TR_PEER : kinds[k]);
+                assert_int_equal(tr_status_exit_code(got), tr_status_exit_code(kinds[k]));
+                snprintf(start, sizeof(start), "a peer failed: rank %d (", lowest);
+                snprintf(theirs, sizeof(theirs), "trouble %d on rank %d", (int)kinds[k], lowest);
+                assert_memory_equal(tr_last_error()->text, start, strlen(start));
+                assert_non_null(strstr(tr_last_error()->text, theirs));
+                assert_int_equal(tr_last_error()->status, got);
+            }
+        }
+}
+
+static void test_sum(void **state)
+{
+    (void)state;
+    each_mode(sum_case);
+}
+
+static void test_gather(void **state)
+{
+    (void)state;
+    each_mode(gather_case);
+}
+
+static void test_bcast(void **state)
+{
+    (void)state;
+    each_mode(bcast_case);
+}
+
+static void test_barrier(void **state)
+{
+    (void)state;
+    each_mode(barrier_case);
+}
+
+static void test_mixed(void **state)
+{
+    (void)state;
+    tr_comm *c = open_mode(&modes[0], 30);
+    mixed_case(c, tr_comm_topology(c));
+    tr_comm_close(c);
+}
+
+static void test_topology(void **state)
+{
+    (void)state;
+    each_mode(topology_case);
+}
+
+static void test_agree(void **state)
+{
+    (void)state;
+    each_mode(agree_case);
+}
+
+/* Without MPI there is one rank, and everything is the identity. */
+static void test_alone(void **state)
+{
+    (void)state;
+    tr_comm *c = NULL;
+    tr_comm_options o = {.mpi = false, .timeout = 1};
+    assert_int_equal(tr_comm_open(&o, &c), TR_OK);
+    assert_int_equal(tr_comm_topology(c)->size, 1);
+    double v = 3;
+    int x = 5, y = 0;
+    bool said = false;
+    assert_int_equal(tr_comm_sum(c, &v, 1), TR_OK);
+    assert_int_equal(tr_comm_gather(c, &x, &y, sizeof(x)), TR_OK);
+    assert_true(v == 3 && y == 5);
+    assert_int_equal(tr_agree(c, TR_FAIL(TR_DATA, "alone"), &said), TR_DATA);
+    assert_true(said);
+    assert_int_equal(tr_agree(c, TR_OK, &said), TR_OK);
+    assert_false(said);
+    tr_comm_close(c);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_alone),  cmocka_unit_test(test_topology), cmocka_unit_test(test_sum),
+    cmocka_unit_test(test_gather), cmocka_unit_test(test_bcast),    cmocka_unit_test(test_barrier),
+    cmocka_unit_test(test_mixed),  cmocka_unit_test(test_agree),
+};
+
+RUN_MPI_TESTS(tests)
