@@ -65,6 +65,7 @@ struct tr_op_def {
     double (*flops)(const tr_graph *g, const tr_op *op);
     tr_act act;      /* it is this activation and may be fused as such */
     bool collective; /* an empty share runs it too: it is, or feeds, a meeting of ranks */
+    bool statistics; /* small, and not to be computed twice: recomputation keeps its outputs */
     tr_share share;
     bool (*view)(const tr_graph *g, const tr_op *op);
 };

@@ -1,7 +1,59 @@
-#include "runtime/graph/builder.h"
+/* Fusion in order: sums first, so that an activation after a sum finds its way into the same op. */
+#include "runtime/graph/passes/passes.h"
+
+#include <string.h>
+
+tr_status tr_uses_open(const tr_graph *g, tr_uses *u)
+{
+    *u = (tr_uses){
+        .producer = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof(int)),
+        .readers = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof(int)),
+        .first = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof(int)),
+    };
+    if (!u->producer || !u->readers || !u->first) {
+        tr_uses_close(u);
+        return TR_MEMORY;
+    }
+    for (size_t t = 0; t < g->ntensors; t++) u->producer[t] = u->first[t] = -1;
+    for (size_t i = 0; i < g->nops; i++) {
+        const tr_op *op = &g->ops[i];
+        for (int k = 0; k < op->nin; k++) {
+            if (op->in[k] < 0) continue;
+            if (u->readers[op->in[k]]++ == 0) u->first[op->in[k]] = (int)i;
+        }
+        for (int k = 0; k < op->nout; k++)
+            if (op->out[k] >= 0) u->producer[op->out[k]] = (int)i;
+    }
+    return TR_OK;
+}
+
+void tr_uses_close(tr_uses *u)
+{
+    tr_free(u->producer);
+    tr_free(u->readers);
+    tr_free(u->first);
+    *u = (tr_uses){0};
+}
+
+void tr_ops_compact(tr_graph *g)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < g->nops; i++)
+        if (g->ops[i].def) g->ops[n++] = g->ops[i];
+    g->nops = n;
+}
+
+bool tr_op_is(const tr_op *op, const char *name)
+{
+    return op->def && strcmp(op->def->name, name) == 0;
+}
 
 tr_status tr_pass_fuse(tr_builder *b)
 {
-    (void)b;
-    return TR_OK;
+    tr_status st = TR_OK;
+    TR_TRY(tr_pass_fuse_residual(b->g));
+    TR_TRY(tr_pass_fuse_activation(b->g));
+    if (b->g->train) TR_TRY(tr_pass_fuse_batchnorm_gradient(b->g));
+out:
+    return st;
 }

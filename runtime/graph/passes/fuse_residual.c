@@ -1,0 +1,51 @@
+/* A forward sum of two goes into the batchnorm (in eval also the convolution) that makes one of
+ * them, if nothing else reads that one and the other is there in time. Backward passes are not
+ * touched: none reads either. */
+#include "runtime/graph/passes/passes.h"
+
+/* The operand place of a residual, -1 where the op takes none. */
+static int residual_place(const tr_graph *g, const tr_op *op)
+{
+    if (tr_op_is(op, "batchnorm")) return 6;
+    if (tr_op_is(op, "batchnorm.infer")) return 5;
+    if (tr_op_is(op, "conv2d") && !g->train) return 3;
+    return -1;
+}
+
+/* Which of the two operands can be taken over by its producer: the later one, -1 for none. */
+static int choose(const tr_graph *g, const tr_uses *u, const tr_op *sum)
+{
+    int best = -1;
+    for (int k = 0; k < 2; k++) {
+        int mine = sum->in[k], other = sum->in[1 - k], p = u->producer[mine];
+        if (p < 0 || u->readers[mine] != 1 || u->producer[other] >= p) continue;
+        const tr_op *maker = &g->ops[p];
+        int place = residual_place(g, maker);
+        if (place < 0 || maker->in[place] >= 0 || maker->act != TR_ACT_NONE) continue;
+        if (best < 0 || p > u->producer[sum->in[best]]) best = k;
+    }
+    return best;
+}
+
+tr_status tr_pass_fuse_residual(tr_graph *g)
+{
+    tr_uses u;
+    tr_status st = TR_OK;
+    TR_TRY(tr_uses_open(g, &u));
+    for (size_t i = 0; i < g->nops; i++) {
+        tr_op *sum = &g->ops[i];
+        if (!tr_op_is(sum, "add") || sum->nin != 2 || sum->phase != TR_PHASE_FORWARD) continue;
+        int k = choose(g, &u, sum);
+        if (k < 0) continue;
+        int p = u.producer[sum->in[k]];
+        tr_op *maker = &g->ops[p];
+        maker->in[residual_place(g, maker)] = sum->in[1 - k];
+        maker->out[0] = sum->out[0];
+        u.producer[sum->out[0]] = p;
+        sum->def = NULL;
+    }
+    tr_ops_compact(g);
+    tr_uses_close(&u);
+out:
+    return st;
+}

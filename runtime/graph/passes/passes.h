@@ -1,0 +1,23 @@
+/* What passes share: who makes and who reads each tensor. */
+#ifndef TR_GRAPH_PASSES_H
+#define TR_GRAPH_PASSES_H
+
+#include "runtime/graph/builder.h"
+
+typedef struct {
+    int *producer; /* op that writes it first, -1: given */
+    int *readers;  /* operands that read it, all ops counted */
+    int *first;    /* first op that reads it; -1: none */
+} tr_uses;
+
+tr_status tr_uses_open(const tr_graph *g, tr_uses *u);
+void tr_uses_close(tr_uses *u);
+/* Takes ops without a definition out of the list. */
+void tr_ops_compact(tr_graph *g);
+bool tr_op_is(const tr_op *op, const char *name);
+
+tr_status tr_pass_fuse_residual(tr_graph *g);
+tr_status tr_pass_fuse_activation(tr_graph *g);
+tr_status tr_pass_fuse_batchnorm_gradient(tr_graph *g);
+
+#endif
