@@ -114,50 +114,63 @@ out:
     return st;
 }
 
-/* ---- The bias gradient: sums in float32 over short blocks of rows, blocks and threads in float64
- * -- */
+/* ---- The bias gradient -------------------------------------------------------------------------
+ * Sums in float32 over short blocks of rows, in float64 over blocks and pieces. The pieces do not
+ * depend on the number of threads, so neither does the result. */
 
-#define BLOCK_ROWS 256
+enum { BLOCK_ROWS = 256, PIECES = 32 };
+
+static int64_t piece_count(const tr_dnnl_kernel *k)
+{
+    int64_t blocks = (k->rows + BLOCK_ROWS - 1) / BLOCK_ROWS;
+    return blocks < PIECES ? blocks : PIECES;
+}
+
+static size_t piece_size(const tr_dnnl_kernel *k)
+{
+    return tr_align_up((size_t)k->cols * (sizeof(double) + sizeof(float)), LINE);
+}
+
+static double *piece_sum(const tr_dnnl_kernel *k, int64_t piece)
+{
+    char *base = (char *)k->bound.workspace + k->partials;
+    return (double *)(base + (size_t)piece * piece_size(k));
+}
+
+static void sum_piece(const tr_dnnl_kernel *k, int64_t begin, int64_t end, double *sum)
+{
+    const size_t cols = (size_t)k->cols, row_size = cols * tr_dtype_size(k->type);
+    const char *dy = k->bound.in[1];
+    float *block = (float *)(sum + cols);
+    memset(sum, 0, cols * sizeof *sum);
+    for (int64_t r = begin; r < end; r += BLOCK_ROWS) {
+        size_t n = (size_t)(end - r < BLOCK_ROWS ? end - r : BLOCK_ROWS);
+        k->cpu->loops->column_sums(k->type, dy + (size_t)r * row_size, n, cols, cols, block, false);
+        for (size_t c = 0; c < cols; c++) sum[c] += block[c];
+    }
+}
 
 static void bias_gradient(tr_dnnl_kernel *k, const tr_run *run)
 {
-    const int64_t rows = k->rows, cols = k->cols;
-    const char *dy = k->bound.in[1];
-    float *out = k->bound.out[1];
-    const size_t row_size = (size_t)cols * tr_dtype_size(k->type);
-    char *base = (char *)k->bound.workspace + k->partials;
-    const size_t part = tr_align_up((size_t)cols * (sizeof(double) + sizeof(float)), LINE);
+    const int64_t pieces = piece_count(k), rows = k->rows;
     const int threads = k->cpu->threads;
-    const tr_cpu_loops *loops = k->cpu->loops;
-    const tr_dtype type = k->type;
-
-#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1)
-    for (int t = 0; t < threads; t++) {
-        double *sum = (double *)(base + (size_t)t * part);
-        float *block = (float *)(sum + cols);
-        memset(sum, 0, (size_t)cols * sizeof *sum);
-        int64_t begin = rows * t / threads, end = rows * (t + 1) / threads;
-        for (int64_t r = begin; r < end; r += BLOCK_ROWS) {
-            size_t n = (size_t)(end - r < BLOCK_ROWS ? end - r : BLOCK_ROWS);
-            loops->column_sums(type, dy + (size_t)r * row_size, n, (size_t)cols, (size_t)cols,
-                               block, false);
-            for (int64_t c = 0; c < cols; c++) sum[c] += block[c];
-        }
-    }
-    for (int64_t c = 0; c < cols; c++) {
+    float *out = k->bound.out[1];
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && pieces > 1)
+    for (int64_t p = 0; p < pieces; p++)
+        sum_piece(k, rows * p / pieces, rows * (p + 1) / pieces, piece_sum(k, p));
+    for (int64_t c = 0; c < k->cols; c++) {
         double sum = run->accumulate ? out[c] : 0;
-        for (int t = 0; t < threads; t++) sum += ((const double *)(base + (size_t)t * part))[c];
+        for (int64_t p = 0; p < pieces; p++) sum += piece_sum(k, p)[c];
         out[c] = (float)sum;
     }
 }
 
 void tr_dnnl_bias_gradient(tr_dnnl_kernel *k, int64_t rows, int64_t cols, tr_dtype type)
 {
-    size_t part = tr_align_up((size_t)cols * (sizeof(double) + sizeof(float)), LINE);
     k->rows = rows;
     k->cols = cols;
     k->type = type;
-    k->partials = tr_dnnl_reserve(k, part * (size_t)k->cpu->threads);
+    k->partials = tr_dnnl_reserve(k, piece_size(k) * (size_t)piece_count(k));
     k->after = bias_gradient;
 }
 

@@ -5,7 +5,6 @@
 #include "kernels/cpu/internal.h"
 #include "kernels/cpu/loops/loops.h"
 
-
 typedef struct {
     tr_kernel base;
     const tr_cpu *cpu;

@@ -280,6 +280,51 @@ static inline void h_close(harness *h)
     memset(h, 0, sizeof *h);
 }
 
+/* The values of a tensor that holds sums of `terms` products in float32: want[i] within the bound
+ * terms * 2^-24 * size[i] (size: the sum of the products' absolute values), and one rounding to the
+ * tensor's type. `slack`: absolute, for approximated functions on top. */
+static inline void h_check_sums(const harness *h, int id, const double *want, const double *size,
+                                double terms, double slack, const char *what)
+{
+    const tr_tensor *t = &h->tensors[id];
+    const double unit = t->dtype == TR_BF16 ? 0x1p-8 : 0x1p-24;
+    for (size_t i = 0; i < t->count; i++) {
+        double got = h_get(h, id, i);
+        double bound = (terms + 2) * 0x1p-24 * size[i] * 1.2 + unit * fabs(want[i]) + slack;
+        if (!(fabs(got - want[i]) <= bound * (1 + unit)))
+            fail_msg("%s: element %zu is %.9g, expected %.9g within %.3g", what, i, got, want[i],
+                     bound);
+    }
+}
+
+/* Sum of the products of two tensors' elements. */
+static inline double h_dot(const double *a, const double *b, size_t n)
+{
+    double s = 0;
+    for (size_t i = 0; i < n; i++) s += a[i] * b[i];
+    return s;
+}
+
+static inline double h_activate(tr_act act, double v)
+{
+    switch (act) {
+    case TR_ACT_RELU:
+        return v > 0 ? v : 0;
+    case TR_ACT_GELU:
+        return 0.5 * v * (1 + erf(v * M_SQRT1_2));
+    case TR_ACT_GELU_TANH:
+        return 0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+    case TR_ACT_SILU:
+        return v / (1 + exp(-v));
+    case TR_ACT_SIGMOID:
+        return 1 / (1 + exp(-v));
+    case TR_ACT_TANH:
+        return tanh(v);
+    default:
+        return v;
+    }
+}
+
 /* Every |got - want| <= tolerance * (1 + scale), with scale[i] (NULL: |want|) the size of the
  * terms. */
 static inline void h_close_to(const double *got, const double *want, const double *scale, size_t n,
