@@ -10,6 +10,7 @@
 #include <ctype.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -78,16 +79,16 @@ tr_status tr_commit_write(tr_commit *c, uint64_t offset, const void *bytes, size
 tr_status tr_commit_sync_folder(const char *path)
 {
     tr_status st = TR_OK;
+    char folder[PATH_MAX]; /* not allocated: nothing but the disk may fail once the name is there */
     const char *slash = strrchr(path, '/');
-    char *folder = slash ? tr_sprintf("%.*s", (int)(slash - path + 1), path) : tr_strdup(".");
-    if (!folder) return TR_MEMORY;
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 1,
+             slash ? path : ".");
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     /* some file systems cannot sync a folder and say so with EINVAL: nothing more can be done there
      */
     if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL && errno != EROFS))
         st = TR_FAIL(TR_IO, "%s: syncing the folder: %s", folder, strerror(errno));
     if (fd >= 0) close(fd);
-    tr_free(folder);
     return st;
 }
 

@@ -69,7 +69,8 @@ static tr_status create(tr_image *im)
     im->layout = H5Pcreate(H5P_DATASET_CREATE);
     TR_H5_NEED(access >= 0 && creation >= 0 && im->links >= 0 && im->layout >= 0, TR_FILE,
                "%s: property lists", im->path);
-    TR_H5_NEED(H5Pset_fapl_stdio(access) >= 0 && H5Pset_alignment(access, 512, 64) >= 0 &&
+    TR_H5_NEED(H5Pset_fapl_stdio(access) >= 0 && H5Pset_alignment(access, 1, 64) >= 0 &&
+                   H5Pset_small_data_block_size(access, 0) >= 0 &&
                    H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0 &&
                    H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&
                    H5Pset_attr_phase_change(creation, 64, 32) >= 0 &&

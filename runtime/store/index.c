@@ -86,8 +86,8 @@ static herr_t visit_link(hid_t group, const char *name, const H5L_info_t *info, 
     } else if (info->type != H5L_TYPE_HARD) {
         w->st = add(w->ix, where, &e);
         if (w->st == TR_OK)
-            tr_entry_fault(e, "expected a group or a dataset, found a %s link (not followed)",
-                           info->type == H5L_TYPE_SOFT ? "soft" : "external");
+            tr_entry_fault(e, "expected a group or a dataset, found %s link (not followed)",
+                           info->type == H5L_TYPE_SOFT ? "a soft" : "an external");
     } else {
         w->st = visit_object(w, group, name, where);
     }

@@ -1,0 +1,312 @@
+/* Damaged, truncated, foreign and hostile files: an error that names the place, or the identical
+ * data; never a crash, never silently something else. */
+#include "fixture.h"
+#include "runtime/store/internal.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+static unsigned char *slurp(const char *path, size_t *n)
+{
+    FILE *file = fopen(path, "rb");
+    fseek(file, 0, SEEK_END);
+    *n = (size_t)ftell(file);
+    rewind(file);
+    unsigned char *bytes = malloc(*n);
+    assert_int_equal(fread(bytes, 1, *n, file), *n);
+    fclose(file);
+    return bytes;
+}
+
+static void spill(const char *path, const unsigned char *bytes, size_t n)
+{
+    FILE *file = fopen(path, "wb");
+    assert_int_equal(fwrite(bytes, 1, n, file), n);
+    fclose(file);
+}
+
+static void poke(const char *path, off_t at, unsigned char byte)
+{
+    int fd = open(path, O_WRONLY);
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+}
+
+/* Every byte of the file, one bit of it in turn. */
+static void every_flipped_byte(void **state)
+{
+    fixture *f = *state;
+    readback r;
+    size_t n, refused = 0, unharmed = 0;
+    assert_ok(tr_store_write(f->path, &f->model, &f->snapshot, NULL));
+    unsigned char *bytes = slurp(f->path, &n);
+    for (size_t i = 0; i < n; i++) {
+        poke(f->path, (off_t)i, (unsigned char)(bytes[i] ^ (1u << (i % 8))));
+        if (read_back(f, f->path, &r) == TR_OK) {
+            char *config = NULL;
+            if (!same_snapshot(f, &r)) fail_msg("byte %zu changes what is read", i);
+            assert_ok(tr_store_config(f->path, &config));
+            assert_string_equal(config, f->snapshot.config_text);
+            tr_free(config);
+            unharmed++;
+        } else {
+            assert_non_null(strstr(tr_last_error()->text, f->path));
+            refused++;
+        }
+        tr_history_free(&r.history);
+        poke(f->path, (off_t)i, bytes[i]);
+    }
+    assert_ok(tr_store_verify(f->path));
+    assert_int_equal(refused + unharmed, n);
+    assert_true(refused > 6000); /* arrays alone are more than that */
+    free(bytes);
+}
+
+static void every_length(void **state)
+{
+    fixture *f = *state;
+    size_t n;
+    assert_ok(tr_store_write(f->path, &f->model, &f->snapshot, NULL));
+    unsigned char *bytes = slurp(f->path, &n);
+    for (size_t cut = 0; cut < n; cut += cut < 256 ? 1 : 61) {
+        spill(f->path, bytes, cut);
+        assert_int_equal(tr_store_verify(f->path), TR_FILE);
+        assert_non_null(strstr(tr_last_error()->text, f->path));
+    }
+    spill(f->path, bytes, n - 1);
+    assert_int_equal(tr_store_verify(f->path), TR_FILE);
+    spill(f->path, bytes, n);
+    assert_ok(tr_store_verify(f->path));
+    free(bytes);
+}
+
+/* A damaged array is named, and only it. */
+static void names_the_array(void **state)
+{
+    fixture *f = *state;
+    tr_index ix;
+    assert_ok(tr_store_write(f->path, &f->model, &f->snapshot, NULL));
+    assert_ok(tr_index_open(f->path, &ix));
+    for (size_t i = 0; i < ix.count; i++) {
+        unsigned char byte = 0;
+        off_t at = (off_t)(ix.entries[i].offset + ix.entries[i].nbytes / 2);
+        char want[128];
+        assert_int_equal(ix.entries[i].offset % 64, 0);
+        assert_int_equal(pread(ix.fd, &byte, 1, at), 1);
+        poke(f->path, at, byte ^ 0x10);
+        snprintf(want, sizeof want, "a.h5: %s: damaged: checksum", ix.entries[i].where);
+        assert_error(tr_store_verify(f->path), TR_FILE, want);
+        poke(f->path, at, byte);
+    }
+    assert_ok(tr_store_verify(f->path));
+    tr_index_close(&ix);
+}
+
+static void not_a_run_file(void **state)
+{
+    fixture *f = *state;
+    char path[128];
+    assert_error(tr_store_verify(f->path), TR_IO, "No such file");
+    assert_error(tr_store_verify(f->folder), TR_FILE, "expected a file, found a folder");
+    assert_error(tr_store_verify("/dev/zero"), TR_FILE, "device");
+    snprintf(path, sizeof path, "%s/pipe", f->folder);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    assert_error(tr_store_verify(path), TR_FILE, "device or pipe");
+    spill(f->path, (const unsigned char *)"", 0);
+    assert_error(tr_store_verify(f->path), TR_FILE, "empty");
+    spill(f->path, (const unsigned char *)"name: digits\n", 13);
+    assert_error(tr_store_verify(f->path), TR_FILE, "not an HDF5 file");
+}
+
+static hid_t make(const char *path, bool old)
+{
+    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    if (!old) H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18);
+    hid_t file = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
+    H5Pclose(access);
+    assert_true(file >= 0);
+    return file;
+}
+
+static void foreign_hdf5(void **state)
+{
+    fixture *f = *state;
+    tr_attrs a = {0};
+    H5Fclose(make(f->path, true));
+    assert_error(tr_store_verify(f->path), TR_FILE, "superblock version 0, expected 2 or 3");
+    H5Fclose(make(f->path, false));
+    assert_error(tr_store_verify(f->path), TR_FILE, "no checksum");
+    hid_t file = make(f->path, false);
+    assert_ok(tr_attrs_add_text(&a, "format", "other"));
+    assert_ok(tr_attrs_write(&a, file, f->path, "/"));
+    H5Fclose(file);
+    assert_error(tr_store_verify(f->path), TR_FILE, "not a run file");
+    tr_attrs_free(&a);
+
+    file = make(f->path, false);
+    assert_ok(tr_attrs_add_text(&a, "format", "trireme"));
+    assert_ok(tr_attrs_add_count(&a, "format_version", 2));
+    assert_ok(tr_attrs_write(&a, file, f->path, "/"));
+    H5Fclose(file);
+    assert_error(tr_store_verify(f->path), TR_FILE, "format_version 2 is newer");
+    tr_attrs_free(&a);
+}
+
+/* Opens a good file for mischief, with the checksum of its metadata kept right by HDF5 itself. */
+static hid_t reopen(fixture *f)
+{
+    assert_ok(tr_store_write(f->path, &f->model, &f->snapshot, NULL));
+    hid_t file = H5Fopen(f->path, H5F_ACC_RDWR, H5P_DEFAULT);
+    assert_true(file >= 0);
+    return file;
+}
+
+static void add_dataset(hid_t file, const char *where, hid_t type, int ndim, const hsize_t *dims,
+                        hid_t plist)
+{
+    hid_t space = H5Screate_simple(ndim, dims, NULL);
+    hid_t set = H5Dcreate2(file, where, type, space, H5P_DEFAULT, plist, H5P_DEFAULT);
+    assert_true(set >= 0);
+    H5Dclose(set);
+    H5Sclose(space);
+}
+
+static void wrong_datasets(void **state)
+{
+    fixture *f = *state;
+    const hsize_t dims[2] = {10, 28}, huge[2] = {1ull << 40, 1ull << 20},
+                  product[2] = {1ull << 33, 1ull << 33};
+    const char *head = "/model/params/head/weight";
+    readback r;
+    hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
+    hid_t file = reopen(f);
+    H5Ldelete(file, head, H5P_DEFAULT);
+    add_dataset(file, head, H5T_IEEE_F64LE, 2, dims, H5P_DEFAULT);
+    H5Fclose(file);
+    assert_error(read_back(f, f->path, &r), TR_FILE, "/model/params/head/weight: ");
+
+    file = reopen(f);
+    H5Ldelete(file, head, H5P_DEFAULT);
+    add_dataset(file, head, H5T_IEEE_F32BE, 2, dims, H5P_DEFAULT);
+    H5Fclose(file);
+    assert_error(read_back(f, f->path, &r), TR_FILE, "expected a little-endian");
+
+    file = reopen(f);
+    H5Ldelete(file, head, H5P_DEFAULT);
+    H5Pset_chunk(plist, 2, dims);
+    add_dataset(file, head, H5T_IEEE_F32LE, 2, dims, plist);
+    H5Fclose(file);
+    assert_error(read_back(f, f->path, &r), TR_FILE, "expected a contiguous dataset");
+    H5Pclose(plist);
+
+    file = reopen(f);
+    H5Ldelete(file, head, H5P_DEFAULT);
+    add_dataset(file, head, H5T_IEEE_F32LE, 2, huge, H5P_DEFAULT);
+    H5Fclose(file);
+    assert_error(read_back(f, f->path, &r), TR_FILE, "do not lie in the file");
+
+    file = reopen(f);
+    plist = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_chunk(plist, 2, dims);
+    H5Ldelete(file, head, H5P_DEFAULT);
+    add_dataset(file, head, H5T_IEEE_F32LE, 2, product, plist);
+    H5Pclose(plist);
+    H5Fclose(file);
+    assert_error(read_back(f, f->path, &r), TR_FILE, "do not fit a size");
+
+    file = reopen(f);
+    plist = H5Pcreate(H5P_DATASET_CREATE);
+    H5Pset_external(plist, "/etc/passwd", 0, H5F_UNLIMITED);
+    H5Ldelete(file, head, H5P_DEFAULT);
+    add_dataset(file, head, H5T_IEEE_F32LE, 2, dims, plist);
+    H5Pclose(plist);
+    H5Fclose(file);
+    assert_error(read_back(f, f->path, &r), TR_FILE, "expected a contiguous dataset");
+}
+
+static void wrong_links(void **state)
+{
+    fixture *f = *state;
+    const char *head = "/model/params/head/weight";
+    readback r;
+    hid_t file = reopen(f);
+    H5Ldelete(file, head, H5P_DEFAULT);
+    H5Lcreate_soft("/optimizer/exp_avg/head/weight", file, head, H5P_DEFAULT, H5P_DEFAULT);
+    H5Fclose(file);
+    assert_error(read_back(f, f->path, &r), TR_FILE,
+                 "weight: expected a group or a dataset, found "
+                 "a soft link");
+    file = reopen(f);
+    H5Ldelete(file, head, H5P_DEFAULT);
+    H5Lcreate_external("other.h5", "/x", file, head, H5P_DEFAULT, H5P_DEFAULT);
+    H5Fclose(file);
+    assert_error(read_back(f, f->path, &r), TR_FILE, "found an external link");
+
+    file = reopen(f);
+    H5Ldelete(file, "/train", H5P_DEFAULT);
+    H5Lcreate_soft("/", file, "/train", H5P_DEFAULT, H5P_DEFAULT);
+    H5Fclose(file);
+    assert_error(read_back(f, f->path, &r), TR_FILE, "/train: ");
+
+    file = reopen(f); /* a group inside itself, twice */
+    H5Lcreate_hard(file, "/model", file, "/model/a", H5P_DEFAULT, H5P_DEFAULT);
+    H5Lcreate_hard(file, "/model", file, "/model/b", H5P_DEFAULT, H5P_DEFAULT);
+    H5Fclose(file);
+    assert_error(tr_store_verify(f->path), TR_FILE, "nested deeper");
+
+    file = reopen(f);
+    H5Ldelete(file, head, H5P_DEFAULT);
+    H5Gclose(H5Gcreate2(file, head, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+    H5Fclose(file);
+    assert_error(read_back(f, f->path, &r), TR_FILE, "expected float32[10,28], found nothing");
+
+    file = reopen(f);
+    H5Ldelete(file, "/history/loss", H5P_DEFAULT);
+    H5Lcreate_hard(file, "/history/eval_loss", file, "/history/loss", H5P_DEFAULT, H5P_DEFAULT);
+    H5Fclose(file);
+    assert_error(read_back(f, f->path, &r), TR_FILE,
+                 "/history/loss: expected float64[50] as the columns before it, found float64[5]");
+}
+
+static void changed_attributes(void **state)
+{
+    fixture *f = *state;
+    readback r;
+    hid_t file = reopen(f);
+    uint64_t step = 201;
+    hid_t train = H5Gopen2(file, "/train", H5P_DEFAULT);
+    hid_t attr = H5Aopen(train, "step", H5P_DEFAULT);
+    assert_true(H5Awrite(attr, H5T_NATIVE_UINT64, &step) >= 0);
+    H5Aclose(attr);
+    H5Gclose(train);
+    H5Fclose(file);
+    assert_error(read_back(f, f->path, &r), TR_FILE, "/train: the attributes are damaged");
+
+    file = reopen(f);
+    assert_true(H5Adelete(file, "config") >= 0);
+    H5Fclose(file);
+    assert_error(read_back(f, f->path, &r), TR_FILE, "/: the attributes are damaged");
+
+    file = reopen(f);
+    hid_t set = H5Dopen2(file, "/history/loss", H5P_DEFAULT);
+    assert_true(H5Adelete(set, "crc32c") >= 0);
+    H5Dclose(set);
+    H5Fclose(file);
+    assert_error(tr_store_verify(f->path), TR_FILE, "/history/loss: it has no checksum");
+}
+
+int main(void)
+{
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(every_flipped_byte, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(every_length, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(names_the_array, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(not_a_run_file, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(foreign_hdf5, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(wrong_datasets, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(wrong_links, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(changed_attributes, fixture_open, fixture_close),
+    };
+    return cmocka_run_group_tests_name("store: damage", tests, NULL, NULL);
+}
