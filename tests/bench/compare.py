@@ -1,0 +1,98 @@
+#!/usr/bin/env python3
+"""Trireme beside PyTorch DistributedDataParallel, in one sitting: alternating runs, medians, ratios.
+
+    tests/bench/compare.py [--rounds 3] [--trainer build/release/bin/trainer] [--python PYTHON] [--only mlp-bf16]
+
+PYTHON is one that has torch (the peer's script is peer_ddp.py beside this file); without it only Trireme's
+own figures are printed. 2 ranks x 1 thread each. Prints a table, then one JSON object.
+"""
+import argparse
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+TOP = HERE.parents[1]
+CASES = {
+    "mlp-fp32": ("mlp", "fp32", 1200),
+    "mlp-bf16": ("mlp", "bf16", 1200),
+    "resnet20-fp32": ("resnet20", "fp32", 40),
+    "resnet20-bf16": ("resnet20", "bf16", 60),
+}
+TARGETS = {"mlp-fp32": 3.0, "mlp-bf16": 4.5, "resnet20-fp32": 1.4, "resnet20-bf16": 1.45}
+
+
+def run_trireme(trainer, model, precision, steps):
+    folder = tempfile.mkdtemp(prefix="trireme-bench-")
+    env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    try:
+        subprocess.run(
+            ["mpirun", "-np", "2", str(trainer), str(TOP / f"configs/bench/{model}.yaml"), f"output={folder}/run",
+             f"train.precision={precision}", f"train.steps={steps}", "train.log_every=10", "run.threads=1", "--quiet"],
+            env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+        records = [json.loads(line) for line in open(f"{folder}/run/metrics.jsonl")]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    steps = [r for r in records if r["event"] == "step"][2:]  # the first 20 steps warm up
+    end = next(r for r in records if r["event"] == "end")
+    median = statistics.median
+    return {
+        "samples_per_s": median(r["samples_per_s"] for r in steps),
+        "step_ms": median(r["step_ms"] for r in steps),
+        "comm_wait_ms": median(r["comm_wait_ms"] for r in steps),
+        "compute_ms": median(r["compute_ms"] for r in steps),
+        "first_step_s": end["first_step_s"],
+        "peak_rss_mb": end["peak_rss_mb"],
+    }
+
+
+def run_peer(python, model, precision, steps):
+    out = subprocess.run([python, str(HERE / "peer_ddp.py"), "--model", model, "--precision", precision,
+                          "--steps", str(max(30, steps // 3))], check=True, stdout=subprocess.PIPE, text=True).stdout
+    return json.loads(out.strip().splitlines()[-1])
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--trainer", default=TOP / "build/release/bin/trainer")
+    p.add_argument("--python", default=sys.executable)
+    p.add_argument("--only", choices=CASES)
+    p.add_argument("--no-peer", action="store_true")
+    a = p.parse_args()
+    has_peer = not a.no_peer and subprocess.run([a.python, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode == 0
+    if not has_peer:
+        print("no torch: Trireme's figures alone")
+    result = {}
+    print(f"{'case':15} {'ours/s':>9} {'peer/s':>9} {'ratio':>6} {'goal':>5} {'step ms':>8} {'comm ms':>8} "
+          f"{'comm %':>7} {'first s':>8} {'peer':>6} {'MB':>6} {'peer':>6}")
+    for name, (model, precision, steps) in CASES.items():
+        if a.only and name != a.only:
+            continue
+        ours, peers = [], []
+        for _ in range(a.rounds):
+            ours.append(run_trireme(a.trainer, model, precision, steps))
+            if has_peer:
+                peers.append(run_peer(a.python, model, precision, steps))
+        mid = lambda rows, key: statistics.median(r[key] for r in rows) if rows else float("nan")
+        row = {key: mid(ours, key) for key in ours[0]}
+        row["peer"] = {key: mid(peers, key) for key in ("samples_per_s", "step_ms", "first_step_s", "peak_rss_mb")}
+        row["ratios"] = [o["samples_per_s"] / q["samples_per_s"] for o, q in zip(ours, peers)]
+        row["ratio"] = statistics.median(row["ratios"]) if peers else float("nan")
+        row["goal"] = TARGETS[name]
+        result[name] = row
+        print(f"{name:15} {row['samples_per_s']:9.0f} {row['peer']['samples_per_s']:9.0f} {row['ratio']:6.2f} "
+              f"{row['goal']:5.2f} {row['step_ms']:8.2f} {row['comm_wait_ms']:8.2f} "
+              f"{100 * row['comm_wait_ms'] / row['step_ms']:7.1f} {row['first_step_s']:8.2f} "
+              f"{row['peer']['first_step_s']:6.1f} {row['peak_rss_mb']:6.0f} {row['peer']['peak_rss_mb']:6.0f}",
+              flush=True)
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,160 @@
+"""What the end-to-end tests share: starting the trainer, reading what it leaves, tiny data and configs."""
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+import h5py
+import numpy as np
+
+TRAINER = pathlib.Path(os.environ["TRAINER"]).resolve()
+SOURCE = pathlib.Path(__file__).resolve().parents[2]
+ENV = dict(
+    os.environ,
+    OMPI_ALLOW_RUN_AS_ROOT="1",
+    OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1",
+    OMPI_MCA_rmaps_base_oversubscribe="1",
+    OMPI_MCA_btl_vader_single_copy_mechanism="none",
+    OMP_NUM_THREADS="1",
+)
+
+CNN = """
+name: e2e
+seed: 3
+output: {out}
+data:
+  train: {{path: {data}, inputs: x, labels: y}}
+  eval: {{path: {data}, inputs: xe, labels: ye}}
+  workers: {workers}
+  shuffle: {shuffle}
+model:
+  input: [2, 6, 6]
+  layers:
+    - conv2d: {{out: 8, kernel: 3, padding: 1, bias: false}}
+    - batchnorm
+    - relu
+    - residual:
+        body:
+          - conv2d: {{out: 8, kernel: 3, padding: 1, bias: false}}
+          - batchnorm
+    - relu
+    - flatten
+    - dropout: {{p: 0.2}}
+    - linear: {{out: 4, name: head}}
+  loss: cross_entropy
+train:
+  steps: {steps}
+  batch: {batch}
+  log_every: 1
+  clip_norm: 1.0
+  optimizer: {{adamw: {{lr: 0.005}}}}
+  schedule: {{cosine: {{warmup: 3}}}}
+  checkpoint: {{every_steps: {every}, keep: 3}}
+  eval: {{every_steps: 10}}
+"""
+
+
+class Case(unittest.TestCase):
+    """A temporary folder, data with a signal in it, and ways to run the trainer there."""
+
+    def setUp(self):
+        self.dir = pathlib.Path(tempfile.mkdtemp(prefix="trireme-e2e-"))
+        self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
+
+    def make_data(self, samples=103, poison=None):
+        rng = np.random.default_rng(5)
+        y = rng.integers(0, 4, samples + 40)
+        prototypes = rng.normal(size=(4, 2, 6, 6))
+        x = (prototypes[y] + rng.normal(size=(samples + 40, 2, 6, 6))).astype(np.float32)
+        if poison is not None:
+            x[poison] = 3e38
+        path = self.dir / "data.h5"
+        with h5py.File(path, "w") as f:
+            f["x"], f["y"] = x[:samples], y[:samples].astype(np.uint8)
+            f["xe"], f["ye"] = x[samples:], y[samples:].astype(np.int64)
+        return path
+
+    def config(self, name="run", samples=103, poison=None, text=CNN, **values):
+        defaults = dict(data=self.make_data(samples, poison), out=self.dir / name, workers=1, shuffle="true",
+                        steps=30, batch=16, every=10)
+        defaults.update(values)
+        path = self.dir / f"{name}.yaml"
+        path.write_text(text.format(**defaults))
+        return path
+
+    def command(self, config, *arguments, ranks=2):
+        launcher = ["mpirun", "--oversubscribe", "-np", str(ranks)] if ranks else []
+        return launcher + [str(TRAINER), str(config), *map(str, arguments)]
+
+    def start(self, config, *arguments, ranks=2, **popen):
+        return subprocess.Popen(self.command(config, *arguments, ranks=ranks), cwd=self.dir, env=ENV,
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **popen)
+
+    def run_trainer(self, config, *arguments, ranks=2, status=0, timeout=120):
+        done = subprocess.run(self.command(config, *arguments, ranks=ranks), cwd=self.dir, env=ENV,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
+        self.assertEqual(done.returncode, status, done.stdout)
+        return done.stdout
+
+    def tool(self, *arguments, status=0):
+        done = subprocess.run([str(TRAINER), *map(str, arguments)], cwd=self.dir, env=ENV,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual(done.returncode, status, done.stdout + done.stderr)
+        return done.stdout if status == 0 else done.stderr
+
+    def records(self, name="run", event="step"):
+        lines = (self.dir / name / "metrics.jsonl").read_text().splitlines()
+        return [r for r in map(json.loads, lines) if r["event"] == event]
+
+    def losses(self, name="run"):
+        return [r["loss"] for r in self.records(name)]
+
+    def arrays(self, path):
+        """Every dataset of a run file, by path."""
+        found = {}
+        with h5py.File(path, "r") as f:
+            f.visititems(lambda n, o: found.__setitem__(n, o[()]) if isinstance(o, h5py.Dataset) else None)
+        return found
+
+    def assert_same_model(self, a, b):
+        a, b = self.arrays(a), self.arrays(b)
+        self.assertEqual({n for n in a if n.startswith("model/")}, {n for n in b if n.startswith("model/")})
+        for n in a:
+            if n.startswith("model/"):
+                np.testing.assert_array_equal(a[n], b[n], err_msg=n)
+
+    def rank_pids(self, parent):
+        """PIDs of the trainer's ranks below a launcher."""
+        found, todo = [], [parent]
+        while todo:
+            pid = todo.pop()
+            try:
+                todo += map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+                if pathlib.Path(os.readlink(f"/proc/{pid}/exe")) == TRAINER:
+                    found.append(pid)
+            except OSError:
+                pass
+        return sorted(found)
+
+    def wait_for_step(self, name, step, process, timeout=60):
+        """Until metrics.jsonl has the record of this step."""
+        end = time.monotonic() + timeout
+        path = self.dir / name / "metrics.jsonl"
+        while time.monotonic() < end:
+            if path.exists() and f'"step":{step},' in path.read_text().replace(" ", ""):
+                return
+            if process.poll() is not None:
+                self.fail(f"ended before step {step}: {process.stdout.read()}")
+            time.sleep(0.01)
+        process.kill()
+        self.fail(f"step {step} not reached in {timeout} s")
+
+
+def main():
+    unittest.main(verbosity=2)

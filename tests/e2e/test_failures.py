@@ -1,0 +1,158 @@
+"""Signals, dead ranks, full disks, wrong configs and data: one message, the right status, nobody hangs."""
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import h5py
+import numpy as np
+
+from harness import ENV, Case, TRAINER, main
+
+
+class Failures(Case):
+    def test_stop_signals(self):
+        for sig, victim in ((signal.SIGTERM, 1), (signal.SIGUSR1, 0), (signal.SIGINT, 2)):
+            name = sig.name
+            config = self.config(name, steps=100000, every=100000)
+            process = self.start(config, ranks=3)
+            self.wait_for_step(name, 15, process)
+            os.kill(self.rank_pids(process.pid)[victim], sig)
+            out, _ = process.communicate(timeout=30)
+            self.assertEqual(process.returncode, 75, out)
+            step = self.records(name)[-1]["step"]
+            self.assertTrue((self.dir / name / f"checkpoints/step-{step:08d}.h5").exists())
+            self.assertEqual(self.records(name, "end")[-1]["reason"], "stopped")
+
+    def test_second_interrupt_ends_at_once(self):
+        process = self.start(self.config(steps=10**6, every=10**6), ranks=0)
+        self.wait_for_step("run", 15, process)
+        os.kill(process.pid, signal.SIGINT)
+        status = pathlib.Path(f"/proc/{process.pid}/status")
+        while any(int(line.split()[1], 16) & 1 << (signal.SIGINT - 1) for line in status.read_text().splitlines()
+                  if line.startswith(("SigPnd", "ShdPnd"))):
+            pass  # not delivered yet: a second one would be merged with it
+        os.kill(process.pid, signal.SIGINT)
+        process.communicate(timeout=10)
+        self.assertEqual(process.returncode, 130)
+
+    def test_wall_clock_limit(self):
+        out = self.run_trainer(self.config(steps=10**6, every=10**6), "train.max_seconds=2", status=75)
+        self.assertIn("--resume", out)
+        self.run_trainer(self.config(steps=10**6, every=10**6), "train.max_seconds=2", "--resume", status=75)
+        steps = [r["step"] for r in self.records()]
+        self.assertEqual(steps, list(range(1, len(steps) + 1)))
+
+    def kill_rank(self, victim, after_step, ranks=3):
+        process = self.start(self.config(steps=10**6, every=1), ranks=ranks)
+        if after_step:
+            self.wait_for_step("run", after_step, process)
+        else:  # during start-up
+            end = time.monotonic() + 20
+            while len(self.rank_pids(process.pid)) < ranks and time.monotonic() < end:
+                time.sleep(0.005)
+        os.kill(self.rank_pids(process.pid)[victim], signal.SIGKILL)
+        begin = time.monotonic()
+        out, _ = process.communicate(timeout=30)
+        self.assertLess(time.monotonic() - begin, 10, out)
+        self.assertNotEqual(process.returncode, 0, out)
+
+    def test_killed_rank_in_training(self):
+        self.kill_rank(1, after_step=20)
+
+    def test_killed_rank_zero(self):
+        self.kill_rank(0, after_step=10)
+
+    def test_killed_rank_at_start(self):
+        self.kill_rank(1, after_step=0)
+
+    def test_full_disk(self):
+        """A file size limit stands for a full disk: saving fails, training and the last good file live."""
+        config = self.config(steps=12, every=4)
+        self.run_trainer(config)
+        good = self.dir / "run/checkpoints/step-00000012.h5"
+        size = good.stat().st_size
+        command = " ".join(self.command(config, "--resume", "train.steps=24"))
+        blocks = size // 1024 // 2
+        done = subprocess.run(["bash", "-c", f"ulimit -f {blocks}; exec {command}"], cwd=self.dir, env=ENV,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+        self.assertIn("could not be saved", done.stdout)
+        self.assertIn("training goes on", done.stdout)
+        self.assertEqual([r["step"] for r in self.records()], list(range(1, 25)), done.stdout)
+        self.assertNotEqual(done.returncode, 0, "the model itself could not be written: that is a failure")
+        self.assertTrue(good.exists())
+        self.assertEqual(self.tool("inspect", good, "--json") != "", True)
+        self.assertEqual([p for p in (self.dir / "run").rglob("*.tmp-*")], [])
+
+    def test_wrong_configs(self):
+        config = self.config()
+        cases = {
+            ("batch: 16", "bacth: 16"): 'did you mean "batch"',
+            ("out: 4", "out: -4"): "-4",
+            ("kernel: 3", "kernel: 9"): "kernel",
+            ("seed: 3", "seed: 3\nseed: 4"): "seed",
+            ("loss: cross_entropy", "loss: crossentropy"): "cross_entropy",
+            ("steps: 30", "steps: many"): "many",
+        }
+        for (old, new), expected in cases.items():
+            bad = self.dir / "bad.yaml"
+            bad.write_text(config.read_text().replace(old, new))
+            for ranks in (0, 2):
+                out = self.run_trainer(bad, ranks=ranks, status=2)
+                ours = [line for line in out.splitlines() if line.startswith("trainer: ")]
+                self.assertEqual(len(ours), 1, out)
+                self.assertRegex(ours[0], r"bad\.yaml:\d+:\d+")
+                self.assertIn(expected, ours[0])
+            self.assertIn(expected, self.tool("check", bad, status=2))
+        self.assertFalse((self.dir / "run").exists(), "nothing is made for a wrong config")
+
+    def test_wrong_command_lines(self):
+        config = self.config()
+        for arguments, expected in ((("--resum",), "--resum"), (("train.bacth=2",), "bacth"), (("stray",), "stray"),
+                                    (("--resume", "--force"), "--force")):
+            out = self.run_trainer(config, *arguments, ranks=2, status=2)
+            self.assertIn(expected, out)
+        self.assertIn("nowhere.yaml", self.run_trainer("nowhere.yaml", ranks=2, status=2))
+
+    def test_wrong_data(self):
+        config = self.config(steps=5)
+        data = self.dir / "data.h5"
+        with h5py.File(data, "r+") as f:
+            f["y"][7] = 4
+        out = self.run_trainer(config, ranks=2, status=1)
+        self.assertIn("4", out)
+        self.assertIn("data.h5", out)
+        ours = [line for line in out.splitlines() if line.startswith("trainer: error")]
+        self.assertEqual(len(ours), 1, out)
+        data.write_bytes(data.read_bytes()[:3000])
+        self.assertIn("data.h5", self.run_trainer(config, "--force", ranks=2, status=1))
+        data.unlink()
+        self.assertIn("data.h5", self.run_trainer(config, "--force", ranks=2, status=1))
+
+    def test_not_finite(self):
+        config = self.config(poison=20, shuffle="false", steps=12)
+        out = self.run_trainer(config, "train.on_nonfinite=stop", status=1)
+        self.assertIn("step 2", out)
+        self.assertRegex(out, r"gradient of \w+\.\w+ is not finite")
+        out = self.run_trainer(config, "--force", "train.on_nonfinite=skip")
+        self.assertIn("the update is skipped", out)
+        out = self.run_trainer(config, "--force", "train.on_nonfinite=rollback", "train.max_rollbacks=2",
+                               "train.checkpoint.every_steps=1", status=1)
+        rollbacks = self.records(event="rollback")
+        self.assertEqual([(r["step"], r["to"]) for r in rollbacks], [(2, 1), (2, 1)])
+
+    def test_two_jobs_in_one_folder(self):
+        first = self.start(self.config(steps=10**6, every=10**6), ranks=1)
+        self.wait_for_step("run", 3, first)
+        out = self.run_trainer(self.config(), "--resume", ranks=1, status=2)
+        self.assertIn("in use", out)
+        other = self.config("other", steps=20)
+        self.run_trainer(other, ranks=2)  # beside the first: they never meet
+        os.kill(self.rank_pids(first.pid)[0], signal.SIGTERM)
+        first.communicate(timeout=30)
+        self.assertEqual(first.returncode, 75)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,110 @@
+"""Killed and resumed is bitwise the run that was not; other rank counts see the same samples."""
+import os
+import random
+import signal
+import time
+
+import h5py
+import numpy as np
+
+from harness import Case, main
+
+
+class Resume(Case):
+    def kill(self, process):
+        for pid in self.rank_pids(process.pid):
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        process.communicate(timeout=30)
+
+    def test_bitwise_after_sigkill(self):
+        """SIGKILL at moments spread over the run, saving included, until it is through."""
+        overrides = ("train.ema=0.9", "train.checkpoint.best=true")
+        self.run_trainer(self.config("whole", steps=200, every=3), *overrides, ranks=2)
+        rng = random.Random(11)
+        config = self.config("killed", steps=200, every=3)
+        kills = 0
+        while kills < 8:
+            process = self.start(config, "--resume", *overrides, ranks=2)
+            time.sleep(0.4 + rng.random() * 0.5)
+            if process.poll() is not None:
+                break
+            self.kill(process)
+            kills += 1
+        self.assertGreater(kills, 1, "the run ended before it could be killed")
+        self.run_trainer(config, "--resume", *overrides, ranks=2)
+        self.assertEqual(self.losses("killed"), self.losses("whole"))
+        self.assert_same_model(self.dir / "killed/model.h5", self.dir / "whole/model.h5")
+        steps = [r["step"] for r in self.records("killed")]
+        self.assertEqual(steps, list(range(1, 201)))
+
+    def test_other_rank_count(self):
+        self.run_trainer(self.config("whole", steps=40), ranks=1)
+        config = self.config("moved", steps=40)
+        process = self.start(config, ranks=3)
+        self.wait_for_step("moved", 20, process)
+        os.kill(self.rank_pids(process.pid)[1], signal.SIGTERM)
+        out, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 75, out)
+        self.run_trainer(config, "--resume", ranks=2)
+        np.testing.assert_allclose(self.losses("moved"), self.losses("whole"), rtol=1e-3, atol=1e-4)
+
+    def test_nothing_to_resume_from(self):
+        out = self.run_trainer(self.config(steps=5), "--resume")
+        self.assertIn("nothing to resume from", out)
+        self.assertEqual(len(self.losses()), 5)
+
+    def test_resume_of_a_finished_run(self):
+        config = self.config(steps=5)
+        self.run_trainer(config)
+        before = self.arrays(self.dir / "run/model.h5")
+        self.run_trainer(config, "--resume")
+        after = self.arrays(self.dir / "run/model.h5")
+        for n in before:
+            if n.startswith("model/"):
+                np.testing.assert_array_equal(before[n], after[n])
+        self.run_trainer(config, "--resume", "train.steps=9")
+        self.assertEqual([r["step"] for r in self.records()], list(range(1, 10)))
+
+    def test_damaged_checkpoint_is_skipped(self):
+        config = self.config(steps=30)
+        self.run_trainer(config)
+        newest = self.dir / "run/checkpoints/step-00000030.h5"
+        with h5py.File(newest, "r") as f:
+            d = f["model/params/head/weight"]
+            offset = d.id.get_offset()
+        with open(newest, "r+b") as f:
+            f.seek(offset + 5)
+            byte = f.read(1)
+            f.seek(offset + 5)
+            f.write(bytes([byte[0] ^ 0x40]))
+        out = self.run_trainer(config, "--resume")
+        self.assertIn("step-00000030.h5", out)
+        self.assertIn("resuming from", out)
+        self.assertIn("step 20", out)
+        self.assertEqual([r["step"] for r in self.records()], list(range(1, 31)))
+
+    def test_truncated_and_foreign_checkpoints(self):
+        config = self.config(steps=30)
+        self.run_trainer(config)
+        folder = self.dir / "run/checkpoints"
+        whole = (folder / "step-00000030.h5").read_bytes()
+        (folder / "step-00000030.h5").write_bytes(whole[: len(whole) // 2])
+        with h5py.File(folder / "step-00000020.h5", "w") as f:
+            f["model/params/head/weight"] = np.zeros(3)
+        out = self.run_trainer(config, "--resume")
+        self.assertIn("(step 10)", out)
+
+    def test_model_of_another_config(self):
+        config = self.config(steps=10)
+        self.run_trainer(config)
+        text = config.read_text().replace("out: 8", "out: 6")
+        config.write_text(text)
+        out = self.run_trainer(config, "--resume", status=1)
+        self.assertIn("expected", out)
+
+
+if __name__ == "__main__":
+    main()
