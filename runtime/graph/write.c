@@ -88,6 +88,6 @@ void tr_layers_help(FILE *to)
         tr_field fields[TR_LAYER_FIELDS];
         tr_type_fields(type, fields);
         tr_fields_help(fields, type->name, to);
-        fprintf(to, "%s%s\n\n", i ? "" : "", type->doc);
+        fprintf(to, "\n%s\n\n", type->doc);
     }
 }
