@@ -44,6 +44,7 @@ TR_INLINE void ln_apply_body(tr_dtype t, const void *x, const float *weight, con
         moments(t, xr, D, eps, &mean, &rstd);
         TR_SIMD for (size_t i = 0; i < D; i++)
             tr_store(t, yr, i, (tr_load(t, xr, i) - mean) * rstd * weight[i] + bias[i]);
+        if (!stats) continue;
         stats[2 * r] = mean;
         stats[2 * r + 1] = rstd;
     }

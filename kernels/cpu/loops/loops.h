@@ -10,12 +10,11 @@
  *  bn_stats       mean[C] and M2[C] (sum of squared deviations) of the rows
  *  bn_apply       y = act(x * scale[c] + shift[c] + residual), residual NULL = none
  *  bn_grad_stats  d = dy + dy2 where y > 0, else 0 (dy2, y NULL = not there); writes d to dz unless
- *                 NULL; sum_d[C] = sum d, sum_dx[C] = sum d * (x - mean[c])
- *  bn_grad_input  dx = a[c] * dz + b[c] * x + c0[c]
- *  ln_apply       layernorm of rows of D; stats[2 * rows] = mean, 1/sqrt(var + eps)
- *  ln_grad_input  dx of rows of D
- *  ln_grad_param  dw[D] += sum dy * xhat, db[D] += sum dy; float64
- *  column_sums    sums[C] (+)= sum over rows of x, rows `stride` elements apart
+ *                 it is dy itself (no dy2, no y); sum_d[C] = sum d, sum_dx[C] = sum d * (x -
+ * mean[c]) bn_grad_input  dx = a[c] * dz + b[c] * x + c0[c] ln_apply       layernorm of rows of D;
+ * stats[2 * rows] = mean, 1/sqrt(var + eps), or NULL ln_grad_input  dx of rows of D ln_grad_param
+ * dw[D] += sum dy * xhat, db[D] += sum dy; float64 column_sums    sums[C] (+)= sum over rows of x,
+ * rows `stride` elements apart
  *
  * Elementwise, over n elements:
  *  act, act_grad  of tr_act; `saved` is y for relu, sigmoid and tanh and x for gelu and silu
@@ -25,9 +24,9 @@
  *
  * Rows of D: softmax, softmax_grad; transpose of a rows x cols matrix of 2- or 4-byte elements.
  *
- * Pooling, channels-last: rows [begin, end) of the N*OH output rows, or N*H input rows for gradients;
- * a gradient gathers, so that every element is written once. indices: place in the window, NULL = not
- * wanted, int32 if p->wide else uint8.
+ * Pooling, channels-last: rows [begin, end) of the N*OH output rows, or N*H input rows for
+ * gradients; a gradient gathers, so that every element is written once. indices: place in the
+ * window, NULL = not wanted, int32 if p->wide else uint8.
  *
  * Losses: mse and bce return the sum over n elements and write dy = scale * gradient unless dy is
  * NULL; xent does one row.
@@ -99,8 +98,7 @@ typedef struct tr_pool {
     X(void, max_pool_grad,                                                                         \
       (const tr_pool *p, const void *dy, const void *indices, void *dx, size_t begin, size_t end)) \
     X(void, avg_pool, (const tr_pool *p, const void *x, void *y, size_t begin, size_t end))        \
-    X(void, avg_pool_grad,                                                                         \
-      (const tr_pool *p, const void *dy, void *dx, size_t begin, size_t end))                      \
+    X(void, avg_pool_grad, (const tr_pool *p, const void *dy, void *dx, size_t begin, size_t end)) \
     X(void, transpose, (size_t size, const void *x, void *y, size_t rows, size_t cols))            \
     X(double, mse,                                                                                 \
       (tr_dtype t, const void *y, const float *target, void *dy, size_t n, float scale))           \

@@ -1,0 +1,110 @@
+/* Concatenation along dimension 1 and its gradient: copies of row pieces. Rows are pixels of an
+ * image (stored channels-last), else samples. */
+#include "kernels/cpu/ops/loop_kernel.h"
+
+#include <string.h>
+
+typedef struct {
+    tr_loop_kernel k;
+    size_t rows, width;     /* bytes of a whole row */
+    size_t part[TR_MAX_IN]; /* bytes of each piece of it */
+    int count;
+    bool split;
+} kernel;
+
+enum { ROWS = 64 };
+
+static void copy_rows(const kernel *k, size_t begin, size_t end)
+{
+    const tr_binding *b = &k->k.b;
+    size_t at = 0;
+    for (int i = 0; i < k->count; i++) {
+        const size_t n = k->part[i];
+        if (k->split) {
+            char *part = b->out[i];
+            const char *whole = (const char *)b->in[0] + at;
+            for (size_t r = begin; part && r < end; r++)
+                memcpy(part + r * n, whole + r * k->width, n);
+        } else {
+            const char *part = b->in[i];
+            char *whole = (char *)b->out[0] + at;
+            for (size_t r = begin; r < end; r++) memcpy(whole + r * k->width, part + r * n, n);
+        }
+        at += n;
+    }
+}
+
+static tr_status run_concat(tr_kernel *base, const tr_run *run)
+{
+    (void)run;
+    const kernel *k = (const kernel *)base;
+    TR_PARALLEL(k->k.threads)
+    for (size_t i = 0; i < tr_chunks(k->rows, ROWS); i++)
+        copy_rows(k, i * ROWS, i * ROWS + tr_chunk_size(k->rows, ROWS, i));
+    return TR_OK;
+}
+
+static size_t rows_of(const tr_tensor *t)
+{
+    return t->ndim == 4 ? (size_t)(t->dims[0] * t->dims[2] * t->dims[3]) : (size_t)t->dims[0];
+}
+
+static tr_status open_concat(tr_cpu *cpu, const tr_tensor *whole, bool split, int count,
+                             kernel **out)
+{
+    kernel *k;
+    tr_status st = tr_loop_kernel_open(cpu, whole, "own: copies", run_concat, sizeof *k, &k);
+    if (st != TR_OK) return st;
+    k->rows = rows_of(whole);
+    k->width = whole->nbytes / (k->rows ? k->rows : 1);
+    k->count = count;
+    k->split = split;
+    *out = k;
+    return TR_OK;
+}
+
+tr_status tr_cpu_concat(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    kernel *k;
+    tr_status st = open_concat(cpu, tr_loop_out(g, op, 0), false, op->nin, &k);
+    if (st != TR_OK) return st;
+    for (int i = 0; i < op->nin; i++)
+        k->part[i] = tr_loop_in(g, op, i)->nbytes / (k->rows ? k->rows : 1);
+    *out = &k->k.base;
+    return TR_OK;
+}
+
+/* The forward op, which knows how wide the pieces are whose gradient nobody wants; NULL where the
+ * graph does not hold it. */
+static const tr_op *forward_of(const tr_graph *g, const tr_op *op)
+{
+    for (size_t i = 0; i < g->nops; i++)
+        if (strcmp(tr_op_name(&g->ops[i]), "concat") == 0 &&
+            strcmp(g->ops[i].layer, op->layer) == 0)
+            return &g->ops[i];
+    return NULL;
+}
+
+tr_status tr_cpu_concat_grad(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    kernel *k;
+    const tr_op *forward = forward_of(g, op);
+    tr_status st = open_concat(cpu, tr_loop_in(g, op, 0), true, op->nout, &k);
+    if (st != TR_OK) return st;
+    const size_t rows = k->rows ? k->rows : 1;
+    size_t left = k->width;
+    int absent = 0, last = 0;
+    for (int i = 0; i < op->nout; i++) {
+        const tr_tensor *t = tr_loop_out(g, op, i);
+        if (!t && forward) t = tr_loop_in(g, forward, i);
+        if (t) left -= k->part[i] = t->nbytes / rows;
+        if (!t) absent++, last = i;
+    }
+    if (absent > 1) {
+        tr_free(k);
+        return TR_FAIL(TR_INTERNAL, "layer %s: concat.grad without its forward op", op->layer);
+    }
+    if (absent) k->part[last] = left;
+    *out = &k->k.base;
+    return TR_OK;
+}

@@ -1,0 +1,44 @@
+/* Dropout, forward and backward alike: the mask is made again from the sample's ordinal and the
+ * element's place in it, so nothing is kept and no rank count or resume changes it. */
+#include "kernels/cpu/ops/loop_kernel.h"
+
+typedef struct {
+    tr_loop_kernel k;
+    size_t samples, elements, pieces; /* a sample's elements, cut into pieces of TR_CHUNK */
+    uint32_t stream;
+    float p, scale;
+} kernel;
+
+static tr_status run_dropout(tr_kernel *base, const tr_run *run)
+{
+    const kernel *k = (const kernel *)base;
+    const tr_loop_kernel *o = &k->k;
+    const uint64_t key = tr_philox_key(run->seed, TR_RNG_DROPOUT, k->stream);
+    TR_PARALLEL(o->threads)
+    for (size_t i = 0; i < k->samples * k->pieces; i++) {
+        const size_t sample = i / k->pieces, piece = i % k->pieces, first = piece * TR_CHUNK;
+        const size_t at = sample * k->elements + first;
+        o->loops->dropout(o->dtype, tr_loop_at(o->dtype, o->b.in[0], at),
+                          tr_loop_to(o->dtype, o->b.out[0], at),
+                          tr_chunk_size(k->elements, TR_CHUNK, piece), key, run->ordinal + sample,
+                          first, k->p, k->scale);
+    }
+    return TR_OK;
+}
+
+tr_status tr_cpu_dropout(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    const tr_tensor *t = tr_loop_in(g, op, 0);
+    const tr_dropout_attrs *a = op->attrs;
+    kernel *k;
+    tr_status st = tr_loop_kernel_open(cpu, t, "own", run_dropout, sizeof *k, &k);
+    if (st != TR_OK) return st;
+    k->samples = (size_t)t->dims[0];
+    k->elements = t->count / (k->samples ? k->samples : 1);
+    k->pieces = tr_chunks(k->elements, TR_CHUNK);
+    k->stream = (uint32_t)op->layer_index;
+    k->p = (float)a->p;
+    k->scale = (float)(1.0 / (1.0 - a->p));
+    *out = &k->k.base;
+    return TR_OK;
+}
