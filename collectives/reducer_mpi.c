@@ -65,11 +65,15 @@ static tr_status plain_poll(tr_reducer *r, bool *moved)
     size_t there = s->npieces     ? start_of(s, s->arrived)
                    : r->ready < 0 ? 0
                                   : r->buckets[r->ready].end;
-    if (s->swept < there) {
-        size_t n = there - s->swept < TR_SUM_CHUNK ? there - s->swept : TR_SUM_CHUNK;
-        s->squares += tr_sum_squares(r->grads + s->swept, n);
-        s->swept += n;
-        *moved = true;
+    advance(r, s->swept);
+    if (r->current <= r->ready) { /* cut at fixed places: the same bits whenever pieces arrive */
+        size_t left = r->buckets[r->current].end - s->swept;
+        size_t n = left < TR_SUM_CHUNK ? left : TR_SUM_CHUNK;
+        if (s->swept + n <= there) {
+            s->squares += tr_sum_squares(r->grads + s->swept, n);
+            s->swept += n;
+            *moved = true;
+        }
     }
     advance(r, s->swept);
 out:

@@ -1,0 +1,322 @@
+/* ranks: 1 2 3 4 */
+/* The reducer in every mode and over many layouts: sums bit by bit where the order is defined,
+ * equal bits on all ranks, the sum of squares, tallies, one reduction a bucket a step, what it
+ * holds in memory. */
+#include "modes.h"
+
+#include <float.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MAX_BUCKETS = 40 };
+
+typedef struct {
+    const char *name;
+    size_t nbuckets;
+    size_t lengths[MAX_BUCKETS];
+} layout;
+
+static const layout layouts[] = {
+    {"one unit", 1, {16}},
+    {"one bucket", 1, {4096 + 16}},
+    {"units", 7, {16, 16, 16, 16, 16, 16, 16}},
+    {"uneven, some empty", 9, {48, 0, 16, 112, 0, 80016, 32, 1008, 0}},
+    {"several chunks", 3, {150000, 16, 70000}},
+    {"several pieces", 3, {560016, 16, 80000}},
+    {"many", 40, {160, 176, 192, 208, 224, 240, 256, 272, 288, 304, 320, 336, 352, 368,
+                  384, 400, 416, 432, 448, 464, 480, 496, 512, 528, 544, 560, 576, 592,
+                  608, 624, 640, 656, 672, 688, 704, 720, 736, 752, 768, 784}},
+};
+
+typedef struct {
+    const test_mode *mode;
+    const layout *l;
+    tr_comm *c;
+    const tr_topology *t;
+    tr_reducer *r;
+    tr_range buckets[MAX_BUCKETS];
+    size_t count;
+    tr_reducer_options o;
+} bench;
+
+static bench open_bench(const test_mode *m, const layout *l, int nslots)
+{
+    bench b = {.mode = m, .l = l, .c = open_mode(m, 30)};
+    b.t = tr_comm_topology(b.c);
+    for (size_t i = 0; i < l->nbuckets; i++) {
+        b.buckets[i] = (tr_range){b.count, b.count + l->lengths[i]};
+        b.count += l->lengths[i];
+    }
+    b.o = (tr_reducer_options){.count = b.count,
+                               .buckets = b.buckets,
+                               .nbuckets = l->nbuckets,
+                               .nslots = nslots,
+                               .wire_bf16 = m->bf16};
+    assert_int_equal(tr_reducer_open(b.c, &b.o, &b.r), TR_OK);
+    return b;
+}
+
+static void close_bench(bench *b)
+{
+    tr_reducer_close(b->r);
+    tr_comm_close(b->c);
+}
+
+/* Magnitudes over many binades: sums in another order differ. */
+static float gradient(int rank, int step, size_t i)
+{
+    uint32_t h = (uint32_t)i * 2654435761u + (uint32_t)rank * 40503u + (uint32_t)step * 97u;
+    h ^= h >> 15;
+    h *= 2246822519u;
+    h ^= h >> 13;
+    return ldexpf((float)(int32_t)h / 2147483648.0f, (int)(h % 13) - 6);
+}
+
+/* The sum as the header defines it: ranks of a node in order, then nodes in order. */
+static float expected(const bench *b, int step, size_t i, float *magnitude)
+{
+    int size = b->t->size, nodes = b->mode->nodes < size ? b->mode->nodes : size;
+    float total = 0, all = 0;
+    for (int node = 0, r = 0; node < nodes; node++) {
+        float sum = 0;
+        for (bool first = true; r < size && r * nodes / size == node; r++, first = false) {
+            float g = gradient(r, step, i);
+            sum = first ? g : sum + g;
+            all += fabsf(g);
+        }
+        total = node ? total + sum : sum;
+    }
+    *magnitude = all;
+    return total;
+}
+
+/* Exact where our own code adds; MPI's order, and bfloat16, within what rounding allows. */
+static float tolerance(const bench *b, float magnitude)
+{
+    const tr_topology *t = b->t;
+    if (t->size == 1) return 0;
+    if (b->mode->bf16 && t->nodes > 1) return magnitude * 0x1p-7f;
+    return t->shared ? 0 : magnitude * 0x1p-22f;
+}
+
+static void fill(bench *b, int step)
+{
+    float *g = tr_reducer_grads(b->r);
+    for (size_t i = 0; i < b->count; i++) g[i] = gradient(b->t->rank, step, i);
+}
+
+/* Ranks differ in how they get ready: bucket by bucket with polls, in jumps, or all at once. */
+static void reduce(bench *b, int step, double *tally, size_t ntally, double *squares)
+{
+    int way = (b->t->rank + step) % 3, n = (int)b->l->nbuckets;
+    for (int i = 0; i < n; i++) {
+        if (way == 0 || (way == 1 && i % 2) || i == n - 1) tr_reducer_ready(b->r, i);
+        assert_int_equal(tr_reducer_poll(b->r), TR_OK);
+    }
+    assert_int_equal(tr_reducer_finish(b->r, tally, ntally, squares), TR_OK);
+}
+
+/* The owner's result becomes everybody's weights. */
+static void take_weights(bench *b)
+{
+    size_t n;
+    const tr_range *owned = tr_reducer_owned(b->r, &n);
+    float *g = tr_reducer_grads(b->r), *w = tr_reducer_weights(b->r);
+    for (size_t k = 0; k < n; k++) {
+        if (k) assert_true(owned[k].begin > owned[k - 1].end);
+        assert_true(owned[k].end > owned[k].begin && owned[k].end <= b->count);
+        memcpy(w + owned[k].begin, g + owned[k].begin,
+               (owned[k].end - owned[k].begin) * sizeof(float));
+    }
+    assert_int_equal(tr_reducer_publish(b->r), TR_OK);
+}
+
+static void same_everywhere(bench *b, const void *v, size_t nbytes)
+{
+    char mine[65], all[8][65];
+    tr_sha256_hex(v, nbytes, mine);
+    assert_int_equal(tr_comm_gather(b->c, mine, all, sizeof(mine)), TR_OK);
+    for (int r = 0; r < b->t->size; r++) assert_string_equal(all[r], mine);
+}
+
+static void check_step(bench *b, int step, double squares)
+{
+    const float *w = tr_reducer_weights(b->r);
+    double want_squares = 0;
+    for (size_t i = 0; i < b->count; i++) {
+        float magnitude, want = expected(b, step, i, &magnitude);
+        if (!(fabsf(w[i] - want) <= tolerance(b, magnitude)))
+            fail_msg("%s, %s, step %d: [%zu] = %.9g, expected %.9g", b->mode->name, b->l->name,
+                     step, i, (double)w[i], (double)want);
+        want_squares += (double)w[i] * (double)w[i];
+    }
+    assert_true(fabs(squares - want_squares) <= 1e-12 * want_squares);
+    same_everywhere(b, &squares, sizeof(squares));
+    same_everywhere(b, w, b->count * sizeof(float));
+}
+
+static void test_sums(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < TR_COUNT(modes); m++)
+        for (size_t l = 0; l < TR_COUNT(layouts); l++) {
+            if (modes[m].mpi_limit && !modes[m].shared && layouts[l].lengths[0] > 200000)
+                continue; /* 37,500 requests of 48 elements show no more than a thousand do */
+            bench b = open_bench(&modes[m], &layouts[l], 2);
+            uint64_t calls = 0;
+            for (int step = 0; step < 3; step++) {
+                double squares = -1, tally[3] = {b.t->rank + 0.1, step, 1};
+                fill(&b, step);
+                calls = tr_mem_calls();
+                reduce(&b, step, tally, 3, &squares);
+                take_weights(&b);
+                assert_int_equal(tr_mem_calls(), calls); /* nothing is allocated in a step */
+                check_step(&b, step, squares);
+                double want = 0.1;
+                for (int r = 1; r < b.t->size; r++) want += r + 0.1;
+                assert_true(tally[0] == want);
+                assert_true(tally[1] == (double)step * b.t->size && tally[2] == b.t->size);
+                assert_int_equal(tr_reducer_reductions(b.r), (uint64_t)(step + 1) * b.l->nbuckets);
+            }
+            close_bench(&b);
+        }
+}
+
+/* The same step again gives the same bits, whatever the timing was. */
+static void test_repeats(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < TR_COUNT(modes); m++) {
+        bench b = open_bench(&modes[m], &layouts[4], 0);
+        char first[65] = "", now[65];
+        double squares = 0, before = 0;
+        for (int k = 0; k < 5; k++) {
+            fill(&b, 7);
+            usleep((useconds_t)(b.t->rank == k % b.t->size ? 3000 : 0));
+            double none = 0;
+            reduce(&b, k, &none, 0, &squares);
+            take_weights(&b);
+            tr_sha256_hex(tr_reducer_weights(b.r), b.count * sizeof(float), now);
+            assert_int_equal(tr_comm_barrier(b.c), TR_OK);
+            if (k) assert_string_equal(now, first);
+            if (k) assert_memory_equal(&squares, &before, sizeof(squares));
+            memcpy(first, now, sizeof(now));
+            before = squares;
+        }
+        close_bench(&b);
+    }
+}
+
+/* Fast small steps with ranks out of step with each other: nobody overwrites what others still
+ * read. */
+static void test_races(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < TR_COUNT(modes); m++) {
+        if (modes[m].bf16 || (!modes[m].shared && modes[m].nodes > 1)) continue;
+        bench b = open_bench(&modes[m], &layouts[3], 1);
+        for (int step = 0; step < 60; step++) {
+            double squares;
+            fill(&b, step);
+            if (step % 7 == b.t->rank) usleep(500);
+            reduce(&b, step, NULL, 0, &squares);
+            take_weights(&b);
+            for (size_t i = 0; i < b.count; i += 5) {
+                float magnitude, want = expected(&b, step, i, &magnitude);
+                assert_true(fabsf(tr_reducer_weights(b.r)[i] - want) <= tolerance(&b, magnitude));
+            }
+            /* the next fill() follows at once: nothing but publish keeps ranks together */
+        }
+        close_bench(&b);
+    }
+}
+
+/* One element of one rank decides for all; a gradient that only squares beyond float does not. */
+static void test_nonfinite(void **state)
+{
+    (void)state;
+    static const struct {
+        float value;
+        bool everywhere, finite;
+    } cases[] = {{NAN, false, false},    {INFINITY, false, false}, {-INFINITY, false, false},
+                 {FLT_MAX, true, false}, {1e30f, false, true},     {1e-30f, false, true}};
+    for (size_t m = 0; m < TR_COUNT(modes); m++) {
+        bench b = open_bench(&modes[m], &layouts[3], 0);
+        for (size_t k = 0; k < TR_COUNT(cases); k++)
+            for (size_t at = 0; at < b.count; at += 20011) {
+                double squares = 0;
+                float *g = tr_reducer_grads(b.r);
+                memset(g, 0, b.count * sizeof(float));
+                bool mine = b.t->rank == (int)(at % (size_t)b.t->size);
+                if (mine || cases[k].everywhere) g[at] = cases[k].value;
+                reduce(&b, (int)k, NULL, 0, &squares);
+                take_weights(&b);
+                /* one rank has nothing to overflow with */
+                bool finite = cases[k].finite || (cases[k].everywhere && b.t->size == 1);
+                assert_int_equal(isfinite(squares), finite);
+                if (cases[k].finite && !(b.mode->bf16 && b.t->nodes > 1)) {
+                    double want = (double)cases[k].value * (double)cases[k].value;
+                    assert_true(fabs(squares - want) <= 1e-12 * want);
+                }
+            }
+        close_bench(&b);
+    }
+}
+
+/* Slots and weights start at zero, and are owned once a node (shared) or by everybody (MPI). */
+static void test_arrays(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < TR_COUNT(modes); m++) {
+        bench b = open_bench(&modes[m], &layouts[5], 3);
+        size_t n, total = 0;
+        const tr_range *owned = tr_reducer_owned(b.r, &n);
+        for (size_t k = 0; k < n; k++) {
+            total += owned[k].end - owned[k].begin;
+            for (int s = 0; s < 3; s++)
+                for (size_t i = owned[k].begin; i < owned[k].end; i++)
+                    assert_true(tr_reducer_slot(b.r, s)[i] == 0 && tr_reducer_weights(b.r)[i] == 0);
+        }
+        assert_null(tr_reducer_slot(b.r, 3));
+        double sum = (double)total;
+        assert_int_equal(tr_comm_sum(b.c, &sum, 1), TR_OK);
+        assert_true(sum == (double)b.count * (b.t->shared ? b.t->nodes : b.t->size));
+
+        tr_reducer_cost cost;
+        tr_reducer_cost_of(b.t, &b.o, &cost);
+        assert_int_equal(tr_mem_held(TR_MEM_WEIGHTS), cost.weights);
+        assert_int_equal(tr_mem_held(TR_MEM_GRADIENTS), cost.gradients);
+        assert_int_equal(tr_mem_held(TR_MEM_MOMENTS), cost.slots);
+        assert_int_equal(cost.wire_network > 0,
+                         b.t->nodes > 1 && (!b.t->shared || b.t->local_rank < b.t->slices));
+        close_bench(&b);
+        assert_int_equal(tr_mem_held(TR_MEM_WEIGHTS), 0);
+        assert_int_equal(tr_mem_held(TR_MEM_GRADIENTS), 0);
+    }
+}
+
+/* A layout that the arithmetic could not take is refused on every rank. */
+static void test_refuses(void **state)
+{
+    (void)state;
+    static const tr_range gap[] = {{0, 16}, {32, 48}}, odd[] = {{0, 20}}, fewer[] = {{0, 32}};
+    tr_comm *c = open_mode(&modes[0], 30);
+    tr_reducer_options o = {.count = 48, .buckets = gap, .nbuckets = 2};
+    tr_reducer *r = NULL;
+    assert_int_equal(tr_reducer_open(c, &o, &r), TR_INTERNAL);
+    o.buckets = odd, o.nbuckets = 1, o.count = 20;
+    assert_int_equal(tr_reducer_open(c, &o, &r), TR_INTERNAL);
+    o.buckets = fewer, o.count = 48;
+    assert_int_equal(tr_reducer_open(c, &o, &r), TR_INTERNAL);
+    assert_null(r);
+    tr_comm_close(c);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_sums),   cmocka_unit_test(test_repeats),
+    cmocka_unit_test(test_races),  cmocka_unit_test(test_nonfinite),
+    cmocka_unit_test(test_arrays), cmocka_unit_test(test_refuses),
+};
+
+RUN_MPI_TESTS(tests)

@@ -1,0 +1,177 @@
+/* Index arithmetic and summing loops of the reducer, without MPI. */
+#include "collectives/reducer.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdarg.h>
+#include <string.h>
+#include <setjmp.h>
+/* after those it needs */
+#include <cmocka.h>
+
+static void test_slices_cover(void **state)
+{
+    (void)state;
+    static const size_t units[] = {0, 1, 2, 3, 5, 16, 17, 1000, 12345};
+    for (size_t k = 0; k < TR_COUNT(units); k++)
+        for (int n = 1; n <= 9; n++) {
+            tr_range whole = {160, 160 + units[k] * 16};
+            size_t at = whole.begin, least = SIZE_MAX, most = 0;
+            for (int i = 0; i < n; i++) {
+                tr_range s = tr_slice(whole, i, n);
+                assert_int_equal(s.begin, at);
+                assert_true(s.end >= s.begin && s.end % 16 == 0);
+                size_t len = s.end - s.begin;
+                if (len < least) least = len;
+                if (len > most) most = len;
+                at = s.end;
+            }
+            assert_int_equal(at, whole.end);
+            assert_true(most - least <= 16);
+        }
+}
+
+/* Ranks beyond the last slice own nothing; sizes near SIZE_MAX do not overflow. */
+static void test_slices_edges(void **state)
+{
+    (void)state;
+    tr_range s = tr_slice((tr_range){0, 160}, 2, 2);
+    assert_int_equal(s.begin, s.end);
+    size_t huge = SIZE_MAX / 16 * 16;
+    s = tr_slice((tr_range){0, huge}, 255, 256);
+    assert_int_equal(s.end, huge);
+    assert_true(s.end - s.begin >= huge / 256 - 16 && s.end - s.begin <= huge / 256 + 16);
+    assert_int_equal(tr_pieces(0, 10), 0);
+    assert_int_equal(tr_pieces(10, 10), 1);
+    assert_int_equal(tr_pieces(11, 10), 2);
+    assert_int_equal(tr_pieces(SIZE_MAX, SIZE_MAX - 1), 2);
+}
+
+/* The buffers between nodes hold the largest part of the largest piece. */
+static void test_parts_fit(void **state)
+{
+    (void)state;
+    for (int nodes = 2; nodes < 40; nodes++)
+        for (int k = 0; k < nodes; k++) {
+            tr_range part = tr_slice((tr_range){0, TR_PIECE}, k, nodes);
+            assert_true(part.end - part.begin <= tr_part_floats(nodes));
+        }
+}
+
+static float element(int source, size_t i)
+{
+    return ldexpf((float)((i * 7919 + (size_t)source * 104729) % 1009) - 500.0f,
+                  (int)((i + (size_t)source) % 21) - 10);
+}
+
+/* Every number of sources, every tail length, every place of the destination among the sources. */
+static void test_sums_in_order(void **state)
+{
+    (void)state;
+    enum { N = 2600, MOST = 11 };
+    static const size_t lengths[] = {0, 1, 15, 16, 17, 1023, 1024, 1025, N};
+    static float data[MOST][N];
+    for (int n = 1; n <= MOST; n++)
+        for (size_t k = 0; k < TR_COUNT(lengths); k++)
+            for (int dst = 0; dst < n; dst++) {
+                const float *sources[MOST];
+                double squares = 0;
+                if (n == 1 && dst) continue;
+                for (int s = 0; s < n; s++) {
+                    sources[s] = data[s];
+                    for (size_t i = 0; i < N; i++) data[s][i] = element(s, i);
+                }
+                double got = tr_sum_sources(data[dst], sources, n, lengths[k]);
+                for (size_t i = 0; i < lengths[k]; i++) {
+                    volatile float want = element(0, i);
+                    for (int s = 1; s < n; s++) want = want + element(s, i);
+                    float w = want;
+                    assert_memory_equal(&data[dst][i], &w, sizeof(w));
+                    squares += (double)w * (double)w;
+                }
+                for (size_t i = lengths[k]; i < N; i++)
+                    assert_true(data[dst][i] == element(dst, i));
+                assert_true(fabs(got - squares) <= 1e-12 * squares);
+            }
+}
+
+static void test_squares_range(void **state)
+{
+    (void)state;
+    float v[40] = {0};
+    for (size_t at = 0; at < 40; at += 13) {
+        memset(v, 0, sizeof(v));
+        v[at] = FLT_MAX;
+        assert_true(tr_sum_squares(v, 40) == (double)FLT_MAX * (double)FLT_MAX);
+        v[at] = FLT_MIN;
+        assert_true(tr_sum_squares(v, 40) == (double)FLT_MIN * (double)FLT_MIN);
+        v[at] = INFINITY;
+        assert_true(isinf(tr_sum_squares(v, 40)));
+        v[at] = NAN;
+        assert_true(isnan(tr_sum_squares(v, 40)));
+    }
+}
+
+static void test_bf16_loops(void **state)
+{
+    (void)state;
+    enum { N = 1000 };
+    static float a[N], b[N];
+    static tr_bf16 h[N];
+    for (size_t i = 0; i < N; i++) a[i] = element(1, i);
+    a[3] = NAN, a[4] = INFINITY, a[5] = FLT_MAX, a[6] = -0.0f;
+    tr_sum_to_bf16(h, a, N);
+    for (size_t i = 0; i < N; i++) assert_int_equal(h[i], tr_f32_to_bf16(a[i]));
+    tr_sum_from_bf16(b, h, N);
+    assert_true(isnan(b[3]) && isinf(b[4]) && isinf(b[5]) && signbit(b[6]));
+    for (size_t i = 7; i < N; i++) assert_true(b[i] == tr_bf16_to_f32(h[i]));
+    tr_sum_add_bf16(b, h, N);
+    for (size_t i = 7; i < N; i++) assert_true(b[i] == 2 * tr_bf16_to_f32(h[i]));
+    for (size_t i = 0; i < N; i++) b[i] = 1;
+    tr_sum_add(b, a, N);
+    for (size_t i = 7; i < N; i++) assert_true(b[i] == 1 + a[i]);
+}
+
+static void test_cost(void **state)
+{
+    (void)state;
+    static const tr_range buckets[] = {{0, 1600000}};
+    tr_reducer_options o = {.count = 1600000, .buckets = buckets, .nbuckets = 1, .nslots = 2};
+    size_t bytes = o.count * sizeof(float);
+    tr_reducer_cost cost;
+    tr_topology one = {.size = 1, .local_size = 1, .nodes = 1, .slices = 1};
+    tr_reducer_cost_of(&one, &o, &cost);
+    assert_int_equal(cost.weights, bytes);
+    assert_int_equal(cost.slots, 2 * bytes);
+    assert_int_equal(cost.wire_node + cost.wire_network, 0);
+    tr_topology four = {.size = 4, .local_size = 4, .nodes = 1, .slices = 4, .shared = true};
+    tr_reducer_cost_of(&four, &o, &cost);
+    assert_int_equal(cost.weights, bytes / 4);
+    assert_int_equal(cost.gradients, bytes);
+    assert_int_equal(cost.slots, 2 * bytes / 4);
+    assert_int_equal(cost.wire_node, bytes / 4 * 3);
+    assert_int_equal(cost.wire_network, 0);
+    four.shared = false; /* MPI: everything private, a ring's bytes */
+    tr_reducer_cost_of(&four, &o, &cost);
+    assert_int_equal(cost.weights, bytes);
+    assert_int_equal(cost.slots, 2 * bytes);
+    assert_int_equal(cost.wire_node, 2 * (bytes / 4 * 3));
+    tr_topology nodes = {.size = 8, .local_size = 4, .nodes = 2, .slices = 4, .shared = true};
+    tr_reducer_cost_of(&nodes, &o, &cost);
+    assert_int_equal(cost.wire_network, 2 * (bytes / 4 / 2));
+    assert_true(cost.gradients > bytes);
+    o.wire_bf16 = true;
+    tr_reducer_cost_of(&nodes, &o, &cost);
+    assert_int_equal(cost.wire_network, bytes / 4 / 2);
+}
+
+int main(void)
+{
+    static const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_slices_cover),  cmocka_unit_test(test_slices_edges),
+        cmocka_unit_test(test_parts_fit),     cmocka_unit_test(test_sums_in_order),
+        cmocka_unit_test(test_squares_range), cmocka_unit_test(test_bf16_loops),
+        cmocka_unit_test(test_cost),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
