@@ -6,7 +6,7 @@
 typedef struct {
     tr_loop_kernel k;
     size_t count;
-    tr_act act = TR_ACT_NONE;
+    tr_act act;
 } kernel;
 
 /* The activation an op's name (up to a dot) and attributes mean. */
