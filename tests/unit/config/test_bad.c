@@ -1,0 +1,275 @@
+/* Every class of bad config: the exact place and what is said. */
+#include "tests/unit/config/good.h"
+
+typedef struct {
+    const char *from, *to; /* replaced in the good config */
+    const char *expected;
+} bad;
+
+static const bad table[] = {
+    /* unknown and missing keys */
+    {"  batch: 64", "  bacth: 64",
+     "c.yaml:25:3: train: unknown key \"bacth\"; did you mean \"batch\"?"},
+    {"name: digits", "nmae: digits", "c.yaml:1:1: unknown key \"nmae\"; did you mean \"name\"?"},
+    {"crop: 2", "zoom: 2",
+     "c.yaml:9:13: data.augment: unknown key \"zoom\"; there are: crop, flip"},
+    {"momentum: 0.9", "beta1: 0.9",
+     "c.yaml:29:31: train.optimizer.sgd: unknown key \"beta1\"; there are: lr, momentum, nesterov, "
+     "weight_decay, decay_all"},
+    {"  batch: 64\n", "",
+     "c.yaml:24:3: train: required key \"batch\" is missing: global batch of a step, over all "
+     "ranks (an "
+     "integer from 1 to 2147483647)"},
+    {"name: digits\n", "",
+     "c.yaml:1:1: required key \"name\" is missing: of the experiment (a text)"},
+    {"  epochs: 20\n", "",
+     "c.yaml:24:3: train: required key \"epochs\" is missing: how long to train (or steps)"},
+    {"  train: {path: data/digits.h5, inputs: x_train, labels: y_train}\n", "",
+     "c.yaml:6:3: data: required key \"train\" is missing: the training set (a map of keys)"},
+    {"lr: 1e-1, ", "",
+     "c.yaml:29:20: train.optimizer.sgd: required key \"lr\" is missing: learning rate, of the "
+     "global "
+     "batch (a number from 0 to 1000000)"},
+    /* integers */
+    {"batch: 64", "batch: 0",
+     "c.yaml:25:10: train.batch: found \"0\", expected an integer from 1 to 2147483647"},
+    {"batch: 64", "batch: 1_000",
+     "c.yaml:25:10: train.batch: found \"1_000\", expected an integer from 1 to 2147483647"},
+    {"batch: 64", "batch: 64.0",
+     "c.yaml:25:10: train.batch: found \"64.0\", expected an integer from 1 to 2147483647"},
+    {"batch: 64", "batch: 0x40",
+     "c.yaml:25:10: train.batch: found \"0x40\", expected an integer from 1 to 2147483647"},
+    {"batch: 64", "batch: 064",
+     "c.yaml:25:10: train.batch: found \"064\", expected an integer from 1 to 2147483647"},
+    {"batch: 64", "batch: 64k",
+     "c.yaml:25:10: train.batch: found \"64k\", expected an integer from 1 to 2147483647"},
+    {"batch: 64",
+     "batch:", "c.yaml:25:9: train.batch: found nothing, expected an integer from 1 to 2147483647"},
+    {"batch: 64", "batch: [64]",
+     "c.yaml:25:10: train.batch: found a list of 1, expected an integer from 1 to 2147483647"},
+    {"batch: 64", "batch: {n: 64}",
+     "c.yaml:25:10: train.batch: found a map of 1, expected an integer from 1 to 2147483647"},
+    {"batch: 64", "batch: \"64\"",
+     "c.yaml:25:10: train.batch: found the quoted text \"64\", expected an integer from 1 to "
+     "2147483647"},
+    {"batch: 64", "batch: 99999999999999999999",
+     "c.yaml:25:10: train.batch: found \"99999999999999999999\", expected an integer from 1 to "
+     "2147483647"},
+    {"seed: 7", "seed: -1", "c.yaml:2:7: seed: found \"-1\", expected an integer of at least 0"},
+    {"seed: 7", "seed: 9223372036854775808",
+     "c.yaml:2:7: seed: found \"9223372036854775808\", expected an integer of at least 0"},
+    {"micro_batch: 16", "micro_batch: full",
+     "c.yaml:26:16: train.micro_batch: found \"full\", expected an integer from 1 to 2147483647, "
+     "or auto"},
+    {"micro_batch: 16", "micro_batch: 65",
+     "c.yaml:26:16: train.micro_batch: 65 is more than the global batch of 64"},
+    /* numbers */
+    {"clip_norm: 1.5", "clip_norm: nan",
+     "c.yaml:28:14: train.clip_norm: found \"nan\", expected a number of at least 1e-30, or none"},
+    {"clip_norm: 1.5", "clip_norm: .inf",
+     "c.yaml:28:14: train.clip_norm: found \".inf\", expected a number of at least 1e-30, or none"},
+    {"clip_norm: 1.5", "clip_norm: 1e999",
+     "c.yaml:28:14: train.clip_norm: found \"1e999\", expected a number of at least 1e-30, or "
+     "none"},
+    {"clip_norm: 1.5", "clip_norm: 1.5x",
+     "c.yaml:28:14: train.clip_norm: found \"1.5x\", expected a number of at least 1e-30, or none"},
+    {"clip_norm: 1.5", "clip_norm: -1",
+     "c.yaml:28:14: train.clip_norm: found \"-1\", expected a number of at least 1e-30, or none"},
+    {"momentum: 0.9", "momentum: 1",
+     "c.yaml:29:41: train.optimizer.sgd.momentum: found \"1\", expected a number from 0 to "
+     "0.999999"},
+    {"label_smoothing: 0.1", "label_smoothing: 1.1",
+     "c.yaml:21:43: model.loss.cross_entropy.label_smoothing: found \"1.1\", expected a number "
+     "from 0 to 1"},
+    {"  precision: fp16", "  loss_scale: 0",
+     "c.yaml:27:15: train.loss_scale: found \"0\", expected a number from 1e-06 to 1000000000000, "
+     "or auto, "
+     "or none, or dynamic"},
+    /* booleans, choices, variants, lists, texts */
+    {"flip: true", "flip: yes",
+     "c.yaml:9:28: data.augment.flip: found \"yes\", expected true or false"},
+    {"flip: true", "flip: \"true\"",
+     "c.yaml:9:28: data.augment.flip: found the quoted text \"true\", expected true or false"},
+    {"precision: fp16", "precision: fp1",
+     "c.yaml:27:14: train.precision: found \"fp1\", expected one of fp32, bf16, fp16; did you mean "
+     "\"fp16\"?"},
+    {"device: cpu", "device: tpu",
+     "c.yaml:4:9: device: found \"tpu\", expected one of auto, cpu, cuda; did you mean \"cpu\"?"},
+    {"{sgd: {lr: 1e-1, momentum: 0.9, nesterov: true}}", "adam",
+     "c.yaml:29:14: train.optimizer: found \"adam\", expected one of sgd, adamw, lion; did you "
+     "mean "
+     "\"adamw\"?"},
+    {"{sgd: {", "{sgdd: {",
+     "c.yaml:29:15: train.optimizer: unknown key \"sgdd\"; did you mean \"sgd\"?"},
+    {"{sgd: {", "{lion: {}, sgd: {",
+     "c.yaml:29:25: train.optimizer: both \"lion\" and \"sgd\", expected one"},
+    {"{sgd: {", "{lr: 1, sgd: {",
+     "c.yaml:29:15: train.optimizer.sgd: key \"lr\" stands twice; it is already at 29:28"},
+    {"{sgd: {lr: 1e-1, momentum: 0.9, nesterov: true}}", "[sgd]",
+     "c.yaml:29:14: train.optimizer: found a list of 1, expected one of sgd, adamw, lion"},
+    {"{every: 2}", "{every: 0}",
+     "c.yaml:31:22: train.recompute.every.every: found \"0\", expected an integer from 1 to "
+     "1000000"},
+    {"[10, 15]", "[]",
+     "c.yaml:30:33: train.schedule.step.milestones: found a list of 0, expected up to 8 integers "
+     "from 1 to "
+     "1000000000"},
+    {"[10, 15]", "[15, 15]",
+     "c.yaml:30:13: train.schedule: milestones must ascend, found 15 after 15"},
+    {"[3, 8, 8]", "[3, 0, 8]",
+     "c.yaml:13:14: model.input: found \"0\", expected up to 8 integers from 1 to 1000000000"},
+    {"[3, 8, 8]", "[1, 1, 1, 1, 1, 1, 1, 1, 1]",
+     "c.yaml:13:10: model.input: found a list of 9, expected up to 8 integers from 1 to "
+     "1000000000"},
+    {"[1, 2, .5]", "[1, -2, .5]",
+     "c.yaml:21:67: model.loss.cross_entropy.class_weights: found \"-2\", expected up to 4096 "
+     "numbers from 0 "
+     "to 1000000000"},
+    {"[1, 2, .5]", "[0, 0, 0]", "c.yaml:21:9: model.loss: class_weights are all 0"},
+    {"name: digits", "name: [a]", "c.yaml:1:7: name: found a list of 1, expected a text"},
+    {"name: digits", "name: ../x",
+     "c.yaml:1:7: name: \"../x\" names files: expected letters, digits, and after the first also . "
+     "_ -"},
+    {"workers: 3", "workers: {}",
+     "c.yaml:10:12: data.workers: found a map of 0, expected an integer from 0 to 256"},
+    {"augment: {crop: 2, flip: true}", "augment: 2",
+     "c.yaml:9:12: data.augment: found \"2\", expected a map of keys"},
+    /* keys that belong together */
+    {"input: [3, 8, 8]", "inputs: {a: [3, 8, 8]}",
+     "c.yaml:6:41: data.train.inputs: found \"x_train\", expected a map by input name, as in "
+     "model.inputs"},
+    {"input: [3, 8, 8]", "input: [3, 8, 8]\n  inputs: {a: 4}",
+     "c.yaml:14:11: model.inputs: model.input is given too: expected one"},
+    {"  input: [3, 8, 8]\n", "",
+     "c.yaml:13:3: model: required key \"input\" is missing: dimensions of one sample, such as [1, "
+     "8, 8] (or "
+     "inputs, for several)"},
+    {"input: [3, 8, 8]", "inputs: {a: [3, x]}",
+     "c.yaml:13:19: model.inputs.a: found \"x\", expected up to 8 integers from 1 to 1000000000"},
+    {"inputs: x_train", "inputs: {a: x}",
+     "c.yaml:6:41: data.train.inputs: found a map of 1, expected a text"},
+    {"train: {path: data/digits.h5, ", "train: {path: data/digits.xyz, ",
+     "c.yaml:6:17: data.train.path: \"data/digits.xyz\" does not tell its format: add format: "
+     "hdf5, idx, npy, "
+     "cifar10 or cifar100"},
+    {"train: {path: data/digits.h5, ", "train: {format: hdf5, ",
+     "c.yaml:6:10: data.train.path: format hdf5 needs the file"},
+    {"train: {path: data/digits.h5, ", "train: {path: a, format: npy, ",
+     "c.yaml:6:17: data.train.path: format npy takes its files as inputs and labels"},
+    {", labels: y_train", "",
+     "c.yaml:6:10: data.train.labels: format hdf5 needs the dataset of the labels"},
+    {"labels: y_train", "labels: y, classes: 3",
+     "c.yaml:6:70: data.train.classes: only format synthetic takes it"},
+    {"{path: data/digits.h5, inputs: x_train, labels: y_train}", "{format: synthetic}",
+     "c.yaml:6:10: data.train: format synthetic needs samples"},
+    {"{path: data/digits.h5, inputs: x_train, labels: y_train}",
+     "{format: synthetic, samples: 3, path: x}",
+     "c.yaml:6:48: data.train.path: format synthetic reads no file"},
+    {"{path: data/digits.h5, inputs: x_train, labels: y_train}", "{}",
+     "c.yaml:6:10: data.train.path: no file is given, nor format: synthetic"},
+    {"{path: data/digits.h5, inputs: x_train, labels: y_train}", "{path: x.bin, labels: y}",
+     "c.yaml:6:32: data.train.labels: format cifar10 takes no names"},
+    {"mean: 0.5", "mean: [1, 2]", "c.yaml:8:34: data.normalize.std: 3 values, where mean has 2"},
+    {"momentum: 0.9, ", "", "c.yaml:29:14: train.optimizer: nesterov needs momentum"},
+    {"  eval: {path: data/digits.h5, inputs: x_test, labels: y_test, samples: 100}\n", "",
+     "c.yaml:32:15: train.early_stop: without evaluations (data.eval, train.eval) nothing can stop "
+     "early"},
+    {"  checkpoint: {every_steps: 200, keep: all}", "  checkpoint: {every_epochs: none}",
+     "c.yaml:34:17: train.on_nonfinite: rollback needs train.checkpoint"},
+    {"  layers:\n", "  layers: []\n  init: zeros\n  x:\n",
+     "c.yaml:24:3: key \"init\" stands twice; it is already at 15:3"},
+    /* the pipeline */
+    {"[train]", "train", "c.yaml:36:11: pipeline: found \"train\", expected a list of stages"},
+    {"[train]", "[]", "c.yaml:36:11: pipeline: found a list of 0, expected a list of stages"},
+    {"[train]", "[trian]",
+     "c.yaml:36:12: pipeline: unknown stage \"trian\"; did you mean \"train\"?"},
+    {"[train]", "[train, {quantize: {bits: 8}}]",
+     "c.yaml:36:20: pipeline: this version (" TR_VERSION
+     ") does not have the stage \"quantize\" yet; there is: "
+     "train"},
+    {"[train]", "[train, train]",
+     "c.yaml:36:19: pipeline: stage train stands twice; it is already at 36:12"},
+    {"[train]", "[{train: {x: 1}}]",
+     "c.yaml:36:20: pipeline: stage train takes its options from the key train, found a map of 1"},
+    {"[train]", "[[train]]", "c.yaml:36:12: pipeline: found a list of 1, expected a stage's name"},
+};
+
+static void test_table(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TR_COUNT(table); i++) {
+        char *text = with(GOOD, table[i].from, table[i].to);
+        refuse(text, NULL, table[i].expected);
+        tr_free(text);
+    }
+}
+
+static void test_without_eval(void **state)
+{
+    (void)state;
+    static const char *const text = "name: n\n"
+                                    "data: {train: {format: synthetic, samples: 9}}\n"
+                                    "model: {input: 4, layers: [relu], loss: mse}\n"
+                                    "train: {epochs: 1, batch: 2}\n";
+    refuse(
+        text, "train.eval.every_steps=2",
+        "command line: train.eval.every_steps=2: train.eval: there is no data.eval to evaluate on");
+    refuse(
+        text, "train.eval.batch=2",
+        "command line: train.eval.batch=2: train.eval.batch: there is no data.eval to evaluate on");
+    refuse(text, "train.checkpoint.best=true",
+           "command line: train.checkpoint.best=true: train.checkpoint.best: there is no data.eval "
+           "to judge by");
+    refuse(text, "train.schedule=plateau",
+           "command line: train.schedule=plateau: train.schedule: plateau needs evaluations "
+           "(data.eval, "
+           "train.eval)");
+    refuse(
+        text, "model.layers=relu",
+        "command line: model.layers=relu: model.layers: found \"relu\", expected a list of layers");
+    refuse(text, "model.layers=",
+           "command line: model.layers=: model.layers: found nothing, expected a list "
+           "of layers");
+}
+
+static void test_not_a_map(void **state)
+{
+    (void)state;
+    refuse("", NULL, "c.yaml:1:1: found nothing, expected a map of keys such as name, data, model");
+    refuse("# only this\n", NULL,
+           "c.yaml:1:1: found nothing, expected a map of keys such as name, data, model");
+    refuse("- a\n", NULL,
+           "c.yaml:1:1: found a list of 1, expected a map of keys such as name, data, model");
+    refuse("text", NULL,
+           "c.yaml:1:1: found \"text\", expected a map of keys such as name, data, model");
+}
+
+/* What a file says is never printed raw. */
+static void test_terminal_safe(void **state)
+{
+    (void)state;
+    char *text = with(GOOD, "device: cpu", "device: \"\\e[31m\\x9b\\n\"");
+    refuse(text, NULL, "c.yaml:4:9: device: found \"?[31m??\", expected one of auto, cpu, cuda");
+    tr_free(text);
+    char longer[400];
+    memset(longer, 'x', sizeof(longer));
+    memcpy(longer, "device: ", 8);
+    longer[sizeof(longer) - 1] = 0;
+    text = with(GOOD, "device: cpu", longer);
+    refuse(text, NULL,
+           "c.yaml:4:9: device: found "
+           "\"xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx...\", "
+           "expected one of auto, cpu, cuda");
+    tr_free(text);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_without_eval),
+        cmocka_unit_test(test_not_a_map),
+        cmocka_unit_test(test_terminal_safe),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

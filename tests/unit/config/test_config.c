@@ -1,0 +1,354 @@
+/* The config as a whole: values, defaults, the way back to YAML, the reference page, memory. */
+#include "tests/unit/config/good.h"
+#include "runtime/config/internal.h"
+
+#include <unistd.h>
+
+static const char *const SMALL = "name: small\n"
+                                 "data: {train: {format: synthetic, samples: 10}}\n"
+                                 "model: {input: 4, layers: [relu], loss: mse}\n"
+                                 "train: {steps: 5, batch: 2}\n";
+
+static void test_values(void **state)
+{
+    (void)state;
+    tr_config *c = open_good(NULL);
+    assert_string_equal(c->name, "digits");
+    assert_int_equal(c->seed, 7);
+    assert_int_equal(c->device, TR_DEVICE_CPU);
+    assert_string_equal(c->directory, ".");
+    assert_true(c->data.train.present && c->data.eval.present);
+    assert_string_equal(c->data.train.inputs->text, "x_train");
+    assert_int_equal(c->data.train.samples, 0);
+    assert_int_equal(c->data.eval.samples, 100);
+    assert_int_equal(c->data.normalize.mean.count, 1);
+    assert_int_equal(c->data.normalize.std.count, 3);
+    assert_true(c->data.normalize.std.v[2] == 4);
+    assert_int_equal(c->data.augment.crop, 2);
+    assert_true(c->data.augment.flip && c->data.shuffle && c->data.drop_last);
+    assert_int_equal(c->data.workers, 3);
+    assert_int_equal(c->model.input.count, 3);
+    assert_int_equal(c->model.input.v[0], 3);
+    assert_int_equal(c->model.layers->count, 4);
+    assert_int_equal(c->model.layers->values[2]->line, 17);
+    assert_int_equal(c->model.layers->values[2]->column, 7);
+    assert_int_equal(c->model.loss.kind.which, TR_LOSS_CROSS_ENTROPY);
+    assert_true(c->model.loss.label_smoothing == 0.1);
+    assert_true(c->model.loss.class_weights.v[2] == 0.5);
+    assert_int_equal(c->model.init, 1);
+    assert_int_equal(c->train.epochs, 20);
+    assert_int_equal(c->train.steps, 0);
+    assert_int_equal(c->train.micro_batch, 16);
+    assert_int_equal(c->train.precision, TR_PRECISION_FP16);
+    assert_true(c->train.loss_scale == -1); /* what fp16 gets when nothing is said */
+    assert_true(c->train.clip_norm == 1.5);
+    assert_int_equal(c->train.optimizer.kind.which, TR_OPT_SGD);
+    assert_true(c->train.optimizer.o.lr == 0.1 && c->train.optimizer.o.momentum == 0.9);
+    assert_true(c->train.optimizer.o.nesterov);
+    assert_int_equal(c->train.schedule.kind.which, TR_SCHEDULE_STEP);
+    assert_int_equal(c->train.schedule.o.milestones.v[1], 15);
+    assert_int_equal(c->train.recompute.kind.which, TR_RECOMPUTE_EVERY);
+    assert_int_equal(c->train.recompute.every, 2);
+    assert_int_equal(c->train.checkpoint.every_steps, 200);
+    assert_int_equal(c->train.checkpoint.every_epochs, 0);
+    assert_int_equal(c->train.checkpoint.keep, 0);
+    assert_int_equal(c->train.eval.every_epochs, 1);
+    assert_int_equal(c->train.on_nonfinite, TR_NONFINITE_ROLLBACK);
+    assert_int_equal(c->run.threads, 2);
+    assert_int_equal(c->run.collectives, TR_COLL_SHARED);
+    assert_int_equal(c->run.wire, 1);
+    assert_true(c->run.timeout == 20);
+    assert_int_equal(c->pipeline->count, 1);
+    tr_config_close(c);
+}
+
+static void test_defaults(void **state)
+{
+    (void)state;
+    tr_config *c = NULL;
+    assert_int_equal(open_with(SMALL, NULL, 0, &c), TR_OK);
+    assert_int_equal(c->seed, 0);
+    assert_string_equal(c->output, "runs/small");
+    assert_int_equal(c->device, TR_DEVICE_AUTO);
+    assert_false(c->data.eval.present);
+    assert_int_equal(c->data.workers, 1);
+    assert_int_equal(c->data.prefetch, 2);
+    assert_int_equal(c->data.cache_mb, 1024);
+    assert_true(c->data.shuffle && !c->data.drop_last);
+    assert_int_equal(c->data.normalize.mean.count, 0);
+    assert_int_equal(c->model.input.count, 1);
+    assert_int_equal(c->model.init, 0);
+    assert_int_equal(c->train.log_every, 10);
+    assert_int_equal(c->train.micro_batch, 0);
+    assert_true(c->train.loss_scale == 0 && c->train.loss_scale_init == 65536);
+    assert_int_equal(c->train.loss_scale_window, 2000);
+    assert_true(c->train.sync_batchnorm);
+    assert_true(c->train.clip_norm == 0 && c->train.ema == 0 && c->train.max_seconds == 0);
+    assert_int_equal(c->train.optimizer.kind.which, TR_OPT_ADAMW);
+    const tr_optimizer_config *o = &c->train.optimizer.o;
+    assert_true(o->lr == 0.001 && o->beta1 == 0.9 && o->beta2 == 0.999 && o->eps == 1e-8);
+    assert_true(o->weight_decay == 0.01 && !o->decay_all);
+    assert_int_equal(c->train.schedule.kind.which, TR_SCHEDULE_CONSTANT);
+    assert_int_equal(c->train.recompute.kind.which, TR_RECOMPUTE_NONE);
+    assert_int_equal(c->train.checkpoint.every_epochs, 1);
+    assert_int_equal(c->train.checkpoint.keep, 3);
+    assert_false(c->train.checkpoint.best); /* nothing to judge by */
+    assert_int_equal(c->train.eval.every_epochs, 0);
+    assert_int_equal(c->train.on_nonfinite, TR_NONFINITE_SKIP);
+    assert_int_equal(c->run.collectives, TR_COLL_AUTO);
+    assert_true(c->run.timeout == 300 && c->run.bucket_mb == 0);
+    assert_null(c->pipeline);
+    tr_config_close(c);
+
+    const char *lion = "train.optimizer=lion";
+    assert_int_equal(open_with(SMALL, &lion, 1, &c), TR_OK);
+    o = &c->train.optimizer.o;
+    assert_true(o->lr == 0.0001 && o->beta1 == 0.9 && o->beta2 == 0.99 && o->weight_decay == 0);
+    tr_config_close(c);
+}
+
+static char *written(const tr_config *c)
+{
+    char *text = NULL;
+    size_t n = 0;
+    FILE *to = open_memstream(&text, &n);
+    assert_int_equal(tr_config_write(c, to), TR_OK);
+    fclose(to);
+    return text;
+}
+
+/* Every field of the two structs is equal, whatever the table holds. */
+static void same_fields(const tr_field *fields, const void *a, const void *b)
+{
+    for (const tr_field *f = fields; f && f->key; f++) {
+        const char *p = (const char *)a + f->offset, *q = (const char *)b + f->offset;
+        int which;
+        switch (f->kind) {
+        case TR_FIELD_INT:
+            assert_int_equal(*(const int64_t *)p, *(const int64_t *)q);
+            break;
+        case TR_FIELD_REAL:
+            assert_true(*(const double *)p == *(const double *)q);
+            break;
+        case TR_FIELD_BOOL:
+            assert_int_equal(*(const bool *)p, *(const bool *)q);
+            break;
+        case TR_FIELD_CHOICE:
+            assert_int_equal(*(const int *)p, *(const int *)q);
+            break;
+        case TR_FIELD_STRING:
+            if (strcmp(f->key, "folder") == 0) break; /* written absolute */
+            if (!*(char *const *)p)
+                assert_null(*(char *const *)q);
+            else
+                assert_string_equal(*(char *const *)p, *(char *const *)q);
+            break;
+        case TR_FIELD_INTS:
+            assert_memory_equal(p, q, sizeof(tr_ints));
+            break;
+        case TR_FIELD_REALS:
+            assert_int_equal(((const tr_reals *)p)->count, ((const tr_reals *)q)->count);
+            for (size_t i = 0; i < ((const tr_reals *)p)->count; i++)
+                assert_true(((const tr_reals *)p)->v[i] == ((const tr_reals *)q)->v[i]);
+            break;
+        case TR_FIELD_BLOCK:
+        case TR_FIELD_MAP:
+            same_fields(f->fields, p, q);
+            break;
+        case TR_FIELD_VARIANT:
+            which = ((const tr_variant *)p)->which;
+            assert_int_equal(which, ((const tr_variant *)q)->which);
+            if (which >= 0)
+                same_fields(f->variants[which].fields, (const char *)a + f->variant_options,
+                            (const char *)b + f->variant_options);
+            break;
+        case TR_FIELD_NODE:
+            break; /* compared as text */
+        }
+    }
+}
+
+static void round_trip(const char *text)
+{
+    tr_config *a = NULL, *b = NULL;
+    if (open_with(text, NULL, 0, &a) != TR_OK) fail_msg("%s", tr_last_error()->text);
+    char *first = written(a);
+    if (tr_config_open("elsewhere/c.yaml", first, strlen(first), NULL, 0, &b) != TR_OK)
+        fail_msg("%s\n%s", tr_last_error()->text, first);
+    char *second = written(b);
+    assert_string_equal(first, second);
+    same_fields(tr_config_fields(), a, b);
+    free(first);
+    free(second);
+    tr_config_close(a);
+    tr_config_close(b);
+}
+
+static void test_round_trip(void **state)
+{
+    (void)state;
+    round_trip(GOOD);
+    round_trip(SMALL);
+    char *named = with(GOOD, "input: [3, 8, 8]", "inputs: {image: [3, 8, 8], \"no\": 4}");
+    char *text = with(named, "inputs: x_train", "inputs: {image: x, \"no\": y}");
+    char *both =
+        with(text, "inputs: x_test", "inputs: {\"no\": \"null\", image: 'it''s \"that\"'}");
+    char *odd = with(both, "output: out/digits", "output: \"- a: #b\\u00e9\\t\\u2028 \\\\ \"");
+    round_trip(odd);
+    tr_free(named);
+    tr_free(text);
+    tr_free(both);
+    tr_free(odd);
+    tr_config *c = open_good("train.optimizer.lr=0.30000000000000004");
+    assert_true(c->train.optimizer.o.lr == 0.30000000000000004);
+    char *again = written(c);
+    round_trip(again);
+    free(again);
+    tr_config_close(c);
+}
+
+static void mentions(const tr_field *fields, const char *path, const char *page)
+{
+    for (const tr_field *f = fields; f && f->key; f++) {
+        char sub[TR_PATH], deeper[TR_PATH], row[TR_PATH + 8];
+        tr_path_join(path, f->key, sub);
+        snprintf(row, sizeof(row), "| `%s` | ", sub);
+        assert_non_null(strstr(page, row));
+        assert_true(f->doc && *f->doc);
+        assert_non_null(strstr(page, f->doc));
+        if (f->kind == TR_FIELD_MAP || f->kind == TR_FIELD_BLOCK) mentions(f->fields, sub, page);
+        for (const tr_variant_def *v = f->variants; v && v->name; v++)
+            mentions(v->fields, tr_path_join(sub, v->name, deeper), page);
+    }
+}
+
+static void test_help(void **state)
+{
+    (void)state;
+    char *page = NULL;
+    size_t n = 0;
+    FILE *to = open_memstream(&page, &n);
+    tr_config_help(to);
+    fclose(to);
+    mentions(tr_config_fields(), "", page);
+    assert_non_null(
+        strstr(page, "| `train.batch` | an integer from 1 to 2147483647 | required | samples |"));
+    free(page);
+}
+
+static void test_paths(void **state)
+{
+    (void)state;
+    tr_config *c = NULL;
+    const char *folder = "data.folder=../there";
+    assert_int_equal(tr_config_open("a/b/c.yaml", GOOD, strlen(GOOD), NULL, 0, &c), TR_OK);
+    char *path = tr_config_path(c, "x.h5"), *root = tr_config_path(c, "/x.h5");
+    assert_string_equal(path, "a/b/x.h5");
+    assert_string_equal(root, "/x.h5");
+    tr_free(path);
+    tr_free(root);
+    tr_config_close(c);
+    assert_int_equal(tr_config_open("a/c.yaml", GOOD, strlen(GOOD), &folder, 1, &c), TR_OK);
+    path = tr_config_path(c, "x.h5");
+    assert_string_equal(path, "a/../there/x.h5");
+    tr_free(path);
+    tr_config_close(c);
+    assert_int_equal(tr_config_open("/c.yaml", GOOD, strlen(GOOD), NULL, 0, &c), TR_OK);
+    path = tr_config_path(c, "x.h5");
+    assert_string_equal(path, "/x.h5");
+    tr_free(path);
+    tr_config_close(c);
+}
+
+static void test_read_text(void **state)
+{
+    (void)state;
+    char *text = NULL, name[] = "read_text_XXXXXX";
+    size_t n = 0;
+    int fd = mkstemp(name);
+    assert_true(fd >= 0);
+    char block[10000];
+    memset(block, 'x', sizeof(block));
+    assert_int_equal(write(fd, block, sizeof(block)), sizeof(block));
+    close(fd);
+    assert_int_equal(tr_read_text(name, &text, &n), TR_OK);
+    assert_int_equal(n, sizeof(block));
+    assert_memory_equal(text, block, n);
+    assert_int_equal(text[n], 0);
+    tr_free(text);
+    unlink(name);
+    assert_int_equal(tr_read_text("no/such/file.yaml", &text, &n), TR_CONFIG);
+    assert_string_equal(tr_last_error()->text,
+                        "no/such/file.yaml: cannot be opened: No such file or directory");
+    assert_int_equal(tr_read_text(".", &text, &n), TR_CONFIG);
+    assert_string_equal(tr_last_error()->text, ".: cannot be read: Is a directory");
+    assert_int_equal(tr_read_text("/dev/zero", &text, &n), TR_CONFIG);
+    assert_string_equal(tr_last_error()->text, "/dev/zero: larger than 64 MiB");
+}
+
+/* Each allocation in turn fails: an error, nothing leaked, nothing half-made. */
+static void test_no_memory(void **state)
+{
+    (void)state;
+    const char *overrides[] = {"train.optimizer.lr=0.5", "model.layers.1=relu",
+                               "data.train.samples=5"};
+    size_t held = tr_mem_held(TR_MEM_OTHER);
+    uint64_t n = 1;
+    for (;; n++) {
+        tr_config *c = NULL;
+        tr_mem_fail_at(n);
+        tr_status st = open_with(GOOD, overrides, TR_COUNT(overrides), &c);
+        tr_mem_fail_at(0);
+        if (st == TR_OK) {
+            tr_config_close(c);
+            break;
+        }
+        assert_int_equal(st, TR_MEMORY);
+        assert_int_equal(tr_last_error()->status, TR_MEMORY);
+        assert_null(c);
+        assert_int_equal(tr_mem_held(TR_MEM_OTHER), held);
+    }
+    assert_true(n > 10);
+    tr_config *c = open_good(NULL);
+    FILE *to = fopen("/dev/null", "w");
+    for (n = 1;; n++) {
+        size_t before = tr_mem_held(TR_MEM_OTHER);
+        tr_mem_fail_at(n);
+        tr_status st = tr_config_write(c, to);
+        tr_mem_fail_at(0);
+        assert_int_equal(tr_mem_held(TR_MEM_OTHER), before);
+        if (st == TR_OK) break;
+        assert_int_equal(st, TR_MEMORY);
+    }
+    fclose(to);
+    tr_config_close(c);
+    assert_int_equal(tr_mem_held(TR_MEM_OTHER), held);
+}
+
+/* A full disk is an error, not a short file that looks whole. */
+static void test_write_fails(void **state)
+{
+    (void)state;
+    tr_config *c = open_good(NULL);
+    FILE *to = fopen("/dev/full", "w");
+    if (!to) {
+        tr_config_close(c);
+        print_message("no /dev/full here\n");
+        skip();
+    }
+    setvbuf(to, NULL, _IONBF, 0);
+    assert_int_equal(tr_config_write(c, to), TR_IO);
+    fclose(to);
+    tr_config_close(c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_values),     cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_help),
+        cmocka_unit_test(test_paths),      cmocka_unit_test(test_read_text),
+        cmocka_unit_test(test_no_memory),  cmocka_unit_test(test_write_fails),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
