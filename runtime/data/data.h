@@ -1,50 +1,54 @@
-/* Datasets and the loader: samples by index from files of any supported format, the order of an epoch,
- * rank shares, and threads that keep prepared batches ahead of the step loop. All Local: ranks agree by
- * computing the same. */
+/* Datasets and the loader: samples by index from files of any supported format, the order of an
+ * epoch, rank shares, and threads that keep prepared batches ahead of the step loop. All Local:
+ * ranks agree by computing the same. */
 #ifndef TR_DATA_H
 #define TR_DATA_H
 
 #include "runtime/backend.h"
 
-/* ---- Datasets --------------------------------------------------------------------------------- */
+/* ---- Datasets ---------------------------------------------------------------------------------
+ */
 
-/* A set of samples, readable by index from any thread. Inputs are delivered as raw elements of
- * `dtype`, dims channels first as in the file; labels as int64 or float64. */
+/* A set of samples, readable by index from any thread: inputs channels first as in the file, in the
+ * file's own element type (8 to 64 bit integers, float32, float64), and their targets. */
 typedef struct tr_dataset tr_dataset;
 
-typedef struct {
-    int ndim;
-    int64_t dims[TR_MAX_DIMS];
-    tr_dtype dtype; /* u8, i32, i64, f32, f64 */
-} tr_array_info;
-
 /* Opens and checks a source of the config against the model: counts agree, the sample shape has the
- * model's element count and dims (a missing channel dimension of 1 is accepted), labels in range.
- * TR_DATA errors name file, dataset or offset, value and what was expected. Keeps sources up to
- * data.cache_mb in memory (counted as TR_MEM_DATA); larger ones are read by pread or HDF5 selections. */
-tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const tr_model *m, tr_dataset **out);
+ * model's element count and dims (dimensions of 1 in front may be missing, and either side may be
+ * flat), labels in range. TR_DATA errors name file, dataset or offset, value and what was expected;
+ * what the config names wrongly is TR_CONFIG. Keeps the targets, then the inputs, in memory as far
+ * as data.cache_mb goes (counted as TR_MEM_DATA); the rest is read by pread or HDF5 selections.
+ * Neither `c` nor `m` is kept. `s` is &c->data.train or &c->data.eval. */
+tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const tr_model *m,
+                          tr_dataset **out);
 void tr_dataset_close(tr_dataset *d);
 uint64_t tr_dataset_samples(const tr_dataset *d);
 /* Bytes held in memory. */
 size_t tr_dataset_held(const tr_dataset *d);
 
-/* ---- The order -------------------------------------------------------------------------------- */
+/* ---- The order --------------------------------------------------------------------------------
+ */
 
-/* [begin, end) of consecutive ordinals. */
+/* [begin, end) of consecutive places in an epoch's order. */
 typedef struct {
     uint64_t begin, end;
 } tr_span;
 
-/* Pure. How an epoch is cut: step s of an epoch covers places [s*batch, min((s+1)*batch, samples)) of the
- * epoch's order (the last may be short, or is left out with drop_last). A step's places are dealt to
- * `micro` groups, group j to ranks: consecutive, sizes differing by at most one, larger first. So micro-
- * batch j of all ranks together is one consecutive run of samples, whatever the number of ranks. */
+/* Pure. How an epoch is cut: step s of an epoch covers places [s*batch, min((s+1)*batch, samples))
+ * of the epoch's order (the last may be short, or is left out with drop_last). A step's places are
+ * dealt to `micro` groups, group j to ranks: consecutive, sizes differing by at most one, larger
+ * first. So micro- batch j of all ranks together is one consecutive run of samples, whatever the
+ * number of ranks. */
 uint64_t tr_steps_per_epoch(uint64_t samples, int64_t batch, bool drop_last);
-tr_span tr_share(uint64_t samples, int64_t batch, uint64_t step_in_epoch, int micro, int j, int rank, int size);
-/* Every share size that (rank, size) meets over an epoch, distinct, descending; returns how many (<= 8). */
-int tr_share_sizes(uint64_t samples, int64_t batch, int micro, int rank, int size, bool drop_last, int64_t sizes[8]);
+tr_span tr_share(uint64_t samples, int64_t batch, uint64_t step_in_epoch, int micro, int j,
+                 int rank, int size);
+/* Every share size that (rank, size) meets over an epoch, distinct, descending; returns how many
+ * (<= 8). */
+int tr_share_sizes(uint64_t samples, int64_t batch, int micro, int rank, int size, bool drop_last,
+                   int64_t sizes[8]);
 
-/* ---- The loader ------------------------------------------------------------------------------- */
+/* ---- The loader -------------------------------------------------------------------------------
+ */
 
 typedef struct tr_loader tr_loader;
 
@@ -56,27 +60,32 @@ typedef struct {
     int64_t batch;       /* global */
     int micro;           /* micro-batches a step */
     int rank, size;
-    tr_dtype dtype;      /* of the inputs: the graph's activation type */
+    tr_dtype dtype; /* of the inputs: the graph's activation type */
     int workers, prefetch;
-    const int *cpus;     /* to bind worker threads to; NULL: not bound */
+    const int *cpus; /* to bind worker threads to; NULL: not bound */
     size_t ncpus;
 } tr_loader_options;
 
+/* Buffers and threads; nothing is allocated after it. Config and model are not kept. Normalization
+ * and augmentation apply to image inputs (3-D samples); where the model has none, normalization
+ * applies to all inputs. A list of means or stds has one value for each of dims[0]. */
 tr_status tr_loader_open(const tr_loader_options *o, tr_loader **out);
 void tr_loader_close(tr_loader *l); /* stops and joins the workers */
-/* Starts (again) at a global step: epoch = step / steps per epoch. Evaluation: step in [0, steps). */
+/* Starts (again) at a global step: epoch = step / steps per epoch. Evaluation: step in [0, steps).
+ * Preparing ahead begins here; without a seek, with the first tr_loader_next, at step 0. */
 tr_status tr_loader_seek(tr_loader *l, uint64_t step);
 
 /* The rank's next micro-batch, in order: copies nothing, waits if it must. */
 typedef struct {
     uint64_t step, epoch;
-    int micro;         /* j */
-    uint64_t ordinal;  /* of its first sample: epoch * samples + place */
-    int64_t count;     /* samples; may be 0 */
+    int micro;                     /* j */
+    uint64_t ordinal;              /* of its first sample: epoch * samples + place */
+    int64_t count;                 /* samples; may be 0 */
     const void *inputs[TR_MAX_IN]; /* stored layout, options.dtype; valid until the next call */
     const void *targets;           /* int32 labels or float32 values */
-    double waited;     /* seconds this call blocked */
+    double waited;                 /* seconds this call blocked */
 } tr_batch;
+/* On failure (the worker's own error record) it fails the same way until the next seek. */
 tr_status tr_loader_next(tr_loader *l, tr_batch *out);
 /* After the last step of an evaluation, tr_loader_next gives count 0 and step == steps. */
 uint64_t tr_loader_steps_per_epoch(const tr_loader *l);

@@ -1,0 +1,154 @@
+/* A dataset: the arrays of a source, checked against the model and each other, and held in memory
+ * as far as data.cache_mb goes (targets first: they are small and every batch needs them). */
+#include "runtime/data/source.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static size_t product(int ndim, const int64_t *dims)
+{
+    size_t n = 1;
+    for (int d = 0; d < ndim; d++) n *= (size_t)dims[d];
+    return n;
+}
+
+/* The same dims, but for dimensions of 1 in front, or one of the two flat. */
+static bool same_shape(int an, const int64_t *a, int bn, const int64_t *b)
+{
+    if (product(an, a) != product(bn, b)) return false;
+    while (an > 0 && a[0] == 1) a++, an--;
+    while (bn > 0 && b[0] == 1) b++, bn--;
+    if (an <= 1 || bn <= 1) return true;
+    return an == bn && memcmp(a, b, (size_t)an * sizeof *a) == 0;
+}
+
+static tr_status check_input(const tr_array *a, const tr_input *in)
+{
+    char have[128], want[128];
+    if (same_shape(a->ndim, a->dims, in->ndim, in->dims)) return TR_OK;
+    bool last = a->ndim == 3 && in->ndim == 3 && a->dims[2] == in->dims[0] &&
+                a->dims[0] == in->dims[1] && a->dims[1] == in->dims[2];
+    return TR_FAIL(TR_DATA, "%s: a sample's shape is %s, expected %s, the model's input \"%s\"%s",
+                   a->name, tr_dims_text(a->ndim, a->dims, have, sizeof have),
+                   tr_dims_text(in->ndim, in->dims, want, sizeof want), in->name,
+                   last ? ": the file is channels-last, store it channels first" : "");
+}
+
+static tr_status check_targets(const tr_array *a, const tr_model *m)
+{
+    char have[128], want[128];
+    if (m->labels && a->count != 1)
+        return TR_FAIL(TR_DATA, "%s: a label's shape is %s, expected one class number a sample",
+                       a->name, tr_dims_text(a->ndim, a->dims, have, sizeof have));
+    if (!m->labels && !same_shape(a->ndim, a->dims, m->ndim_target, m->target_dims))
+        return TR_FAIL(TR_DATA, "%s: a target's shape is %s, expected %s, the model's output",
+                       a->name, tr_dims_text(a->ndim, a->dims, have, sizeof have),
+                       tr_dims_text(m->ndim_target, m->target_dims, want, sizeof want));
+    return TR_OK;
+}
+
+static tr_status check_count(const tr_dataset *d, const tr_array *a)
+{
+    if (a->samples == d->targets->samples) return TR_OK;
+    return TR_FAIL(TR_DATA, "%s: has %" PRIu64 " samples, expected %" PRIu64 " as in %s", a->name,
+                   a->samples, d->targets->samples, d->targets->name);
+}
+
+/* Every target once, in blocks: bad ones are found before the first step. */
+static tr_status scan_targets(const tr_dataset *d)
+{
+    const tr_array *a = d->targets;
+    size_t out_bytes = d->labels ? sizeof(int32_t) : d->target_count * sizeof(float);
+    uint64_t block = 65536 / (a->nbytes > out_bytes ? a->nbytes : out_bytes) + 1;
+    tr_status st = TR_OK;
+    char *raw = tr_alloc(TR_MEM_OTHER, (size_t)block, a->nbytes);
+    char *out = tr_alloc(TR_MEM_OTHER, (size_t)block, out_bytes);
+    TR_HAVE(raw && out);
+    for (uint64_t i = 0; i < d->samples; i += block) {
+        uint64_t n = d->samples - i < block ? d->samples - i : block;
+        const void *from = raw;
+        if (a->held)
+            from = (const char *)a->held + i * a->nbytes;
+        else
+            TR_TRY(d->targets->read(d->targets, i, n, raw));
+        TR_TRY(tr_targets_convert(d, from, i, n, out));
+    }
+out:
+    tr_free(raw);
+    tr_free(out);
+    return st;
+}
+
+static tr_status hold(tr_dataset *d, tr_array *a, uint64_t *budget)
+{
+    if (a->computed) return TR_OK;
+    uint64_t nbytes = a->samples * a->nbytes;
+    if (!a->held) {
+        if (nbytes > *budget) return TR_OK;
+        tr_status st = tr_array_hold(a);
+        if (st != TR_OK) return st;
+    }
+    *budget -= nbytes < *budget ? nbytes : *budget;
+    d->held += (size_t)nbytes;
+    return TR_OK;
+}
+
+tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const tr_model *m,
+                          tr_dataset **out)
+{
+    tr_status st = TR_OK;
+    uint64_t budget = c->data.cache_mb > 0 ? (uint64_t)c->data.cache_mb * 1000000 : 0;
+    tr_opening o = {
+        .c = c, .s = s, .m = m, .block = s == &c->data.eval ? "data.eval" : "data.train"};
+    tr_dataset *d = TR_NEW(TR_MEM_OTHER, tr_dataset);
+    if (!d) return TR_MEMORY;
+    d->ninputs = m->ninputs;
+    d->labels = m->labels;
+    d->classes = m->outputs;
+    d->unit = !m->labels && c->model.loss.kind.which == TR_LOSS_BCE;
+    TR_TRY(tr_source_open(&o, budget, d->inputs, &d->targets));
+    TR_TRY(check_targets(d->targets, m));
+    d->target_count = d->targets->count;
+    for (size_t k = 0; k < d->ninputs; k++) {
+        TR_TRY(check_input(d->inputs[k], &m->inputs[k]));
+        TR_TRY(check_count(d, d->inputs[k]));
+    }
+    TR_NEED(s->samples <= 0 || d->targets->samples >= (uint64_t)s->samples, TR_DATA,
+            "%s: has %" PRIu64 " samples, expected at least %" PRId64 " (%s.samples)",
+            d->targets->name, d->targets->samples, s->samples, o.block);
+    d->samples = s->samples > 0 ? (uint64_t)s->samples : d->targets->samples;
+    /* unpacked arrays are held whole; of others only the samples in use will be */
+    if (!d->targets->held) d->targets->samples = d->samples;
+    TR_TRY(hold(d, d->targets, &budget));
+    for (size_t k = 0; k < d->ninputs; k++) {
+        if (!d->inputs[k]->held) d->inputs[k]->samples = d->samples;
+        TR_TRY(hold(d, d->inputs[k], &budget));
+    }
+    if (!d->targets->computed) TR_TRY(scan_targets(d));
+
+out:
+    if (st != TR_OK) {
+        tr_dataset_close(d);
+        return st;
+    }
+    *out = d;
+    return TR_OK;
+}
+
+void tr_dataset_close(tr_dataset *d)
+{
+    if (!d) return;
+    for (size_t k = 0; k < d->ninputs; k++) tr_array_close(d->inputs[k]);
+    tr_array_close(d->targets);
+    tr_free(d);
+}
+
+uint64_t tr_dataset_samples(const tr_dataset *d)
+{
+    return d->samples;
+}
+
+size_t tr_dataset_held(const tr_dataset *d)
+{
+    return d->held;
+}

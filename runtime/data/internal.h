@@ -1,0 +1,190 @@
+/* Private to the data room: files that are read by offset, arrays of samples in any format, and the
+ * steps from a raw sample to what a kernel reads. All Local. */
+#ifndef TR_DATA_INTERNAL_H
+#define TR_DATA_INTERNAL_H
+
+#include <time.h>
+
+#include "runtime/data/data.h"
+
+/* TR_TRY for a pointer from tr_alloc, whose error record is already written. */
+#define TR_HAVE(p) TR_TRY((p) ? TR_OK : TR_MEMORY)
+
+/* ---- Elements as they lie in files ------------------------------------------------------------
+ */
+
+typedef enum {
+    TR_ELEM_U8,
+    TR_ELEM_I8,
+    TR_ELEM_U16,
+    TR_ELEM_I16,
+    TR_ELEM_U32,
+    TR_ELEM_I32,
+    TR_ELEM_U64,
+    TR_ELEM_I64,
+    TR_ELEM_F32,
+    TR_ELEM_F64,
+    TR_ELEMS
+} tr_elem;
+
+size_t tr_elem_size(tr_elem e);
+const char *tr_elem_name(tr_elem e);
+double tr_elem_value(tr_elem e, const void *raw, size_t k);
+void tr_elem_to_f32(tr_elem e, const void *raw, size_t count, float *out);
+/* Reverses the bytes of each element in place. */
+void tr_elem_swap(tr_elem e, void *raw, size_t count);
+
+/* out[k] = (raw[k] - mean) / std, rounded to nearest even for bf16. scratch: `count` floats, used
+ * for element types other than u8 and f32. */
+void tr_normalize_f32(tr_elem e, const void *raw, size_t count, float mean, float std, float *out);
+void tr_normalize_bf16(tr_elem e, const void *raw, size_t count, float mean, float std,
+                       float *scratch, tr_bf16 *out);
+void tr_round_bf16(const float *in, size_t count, tr_bf16 *out);
+
+/* ---- Files ------------------------------------------------------------------------------------
+ */
+
+/* A regular file read by pread, never mapped: a file that shrinks is a short read, not a SIGBUS. */
+typedef struct {
+    char *path;
+    int fd; /* -1: closed; the path stays for messages */
+    uint64_t size;
+    struct timespec mtime;
+} tr_data_file;
+
+tr_status tr_data_file_open(const char *path, tr_data_file *f);
+/* All of [offset, offset + nbytes), or TR_DATA naming the offset. */
+tr_status tr_data_file_read(const tr_data_file *f, uint64_t offset, void *to, size_t nbytes);
+/* TR_DATA if size or modification time moved since it was opened. */
+tr_status tr_data_file_unchanged(const tr_data_file *f);
+void tr_data_file_shut(tr_data_file *f);  /* closes the descriptor */
+void tr_data_file_close(tr_data_file *f); /* and frees the path */
+
+/* ---- Arrays of samples -------------------------------------------------------------------------
+ */
+
+/* `samples` times one sample of dims[0..ndim). Readable from any thread once it is open. */
+typedef struct tr_array tr_array;
+struct tr_array {
+    char *name; /* for messages: "PATH", "PATH: dataset NAME" */
+    tr_elem elem;
+    uint64_t samples;
+    int ndim;
+    int64_t dims[TR_MAX_DIMS];
+    size_t count, nbytes; /* of one sample */
+    void *held;           /* samples * nbytes, once held in memory */
+    bool computed;        /* made up as it is read: never held */
+    /* n consecutive samples, in the machine's byte order */
+    tr_status (*read)(tr_array *a, uint64_t first, uint64_t n, void *to);
+    void (*where)(const tr_array *a, uint64_t i, char *buf, size_t size); /* NULL: by name */
+    void (*release)(tr_array *a); /* gives up descriptors: once held, and on close */
+    void (*fini)(tr_array *a);    /* frees the rest, on close; NULL: nothing */
+};
+
+/* From the dims of the whole array: the first counts samples. TR_DATA when they are no array of
+ * samples: 1 to TR_MAX_DIMS dims, all positive, a size that fits. */
+tr_status tr_array_shape(tr_array *a, tr_elem elem, int ndim, const uint64_t *dims);
+/* Reads all samples into memory and lets go of the file. */
+tr_status tr_array_hold(tr_array *a);
+void tr_array_close(tr_array *a);
+/* One sample: a pointer into the held bytes, or `scratch` (a->nbytes) filled. */
+tr_status tr_array_at(tr_array *a, uint64_t i, void *scratch, const void **raw);
+/* "PATH: sample 3 (byte 147)" */
+void tr_array_where(const tr_array *a, uint64_t i, char *buf, size_t size);
+/* "(3, 32, 32)" */
+const char *tr_dims_text(int ndim, const int64_t *dims, char *buf, size_t size);
+
+/* Samples at a fixed stride in one file or several, one after the other. */
+typedef struct {
+    tr_data_file file;
+    uint64_t offset, stride, samples;
+} tr_segment;
+/* Takes over the files of `segments`, on failure too. Shape and name are the caller's to set. */
+tr_status tr_flat_open(const tr_segment *segments, size_t nsegments, bool swap, tr_array **out);
+
+/* The formats. *out is written on success only. */
+tr_status tr_idx_open(const char *path, uint64_t unpack_limit, tr_array **out);
+tr_status tr_npy_open(const char *path, tr_array **out);
+tr_status tr_hdf5_array_open(const char *path, const char *dataset, tr_array **out);
+/* paths: count of them. labels: NULL, or "fine" or "coarse" for CIFAR-100. */
+tr_status tr_cifar_open(char *const *paths, size_t count, bool hundred, const char *labels,
+                        tr_array **inputs, tr_array **targets);
+/* Which of the two a .bin file is, by its size. */
+tr_status tr_cifar_kind(const char *path, bool *hundred);
+
+typedef struct {
+    uint64_t seed, samples;
+    uint32_t set;    /* training 0, evaluation 1: other samples, same classes */
+    int64_t classes; /* 0: regression */
+    bool binary;     /* regression targets 0 or 1 */
+} tr_synthetic;
+tr_status tr_synthetic_input(const tr_synthetic *s, const tr_model *m, size_t input,
+                             tr_array **out);
+tr_status tr_synthetic_target(const tr_synthetic *s, const tr_model *m, tr_array **out);
+
+/* Headers as bytes, for the readers above and for the fuzzers. `nbytes` may be less than the file:
+ * at least TR_IDX_HEADER, or all of it. */
+#define TR_IDX_HEADER 1024
+typedef struct {
+    tr_elem elem;
+    bool big; /* byte order */
+    int ndim;
+    uint64_t dims[TR_MAX_DIMS];
+    uint64_t offset; /* of the first element */
+} tr_header;
+tr_status tr_idx_parse(const char *path, const uint8_t *bytes, size_t nbytes, tr_header *h);
+#define TR_NPY_HEADER 65536
+tr_status tr_npy_parse(const char *path, const uint8_t *bytes, size_t nbytes, tr_header *h);
+/* The array's bytes that follow; TR_DATA unless they end exactly at `size`. */
+tr_status tr_header_check(const char *path, const tr_header *h, uint64_t size, uint64_t *nbytes);
+bool tr_header_swapped(const tr_header *h);
+/* The array of a plain file; takes the descriptor out of `file`. */
+tr_status tr_header_open(tr_data_file *file, const char *path, const tr_header *h, tr_array **out);
+
+/* ---- The dataset ------------------------------------------------------------------------------
+ */
+
+struct tr_dataset {
+    uint64_t samples;
+    size_t ninputs;
+    tr_array *inputs[TR_MAX_IN];
+    tr_array *targets;
+    size_t target_count; /* elements a sample */
+    bool labels;         /* int32 classes, else float32 values */
+    int64_t classes;
+    bool unit; /* values must be in [0, 1]: bce */
+    size_t held;
+};
+
+/* Raw targets of samples i.. as int32 or float32, each checked. */
+tr_status tr_targets_convert(const tr_dataset *d, const void *raw, uint64_t i, uint64_t n,
+                             void *out);
+
+/* ---- From raw to ready -------------------------------------------------------------------------
+ */
+
+/* What every sample goes through; constant after open. */
+typedef struct {
+    int ninputs;
+    struct {
+        bool image;    /* (C, H, W): stored channels-last, augmented */
+        size_t count;  /* elements */
+        size_t nstats; /* mean and std: 1, or one a channel */
+        float *mean, *std;
+        int64_t c, h, w;
+    } in[TR_MAX_IN];
+    tr_dtype dtype;
+    uint64_t seed;
+    int64_t crop;
+    bool flip;
+    size_t scratch_count; /* floats in each of a worker's scratch arrays */
+} tr_prepare;
+
+tr_status tr_prepare_init(const tr_config *c, const tr_model *m, bool train, tr_dtype dtype,
+                          tr_prepare *p);
+void tr_prepare_fini(tr_prepare *p);
+/* Sample `ordinal` of input k from raw to `out`. scratch: 2 * p->scratch_count floats. */
+void tr_prepare_sample(const tr_prepare *p, int k, tr_elem elem, const void *raw, uint64_t ordinal,
+                       float *scratch, void *out);
+
+#endif

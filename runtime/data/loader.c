@@ -1,0 +1,358 @@
+/* The loader: a ring of slots, each one micro-batch, filled in order by whichever worker comes next
+ * and handed out in order. Micro-batch number q (counted from the last seek) always goes to slot q
+ * % slots and depends on nothing but q, so the number of workers cannot change what comes out.
+ *
+ *     taken    the caller holds this one and gives it back with its next call
+ *     claimed  the next number a worker takes, while claimed < taken + slots
+ *
+ * One mutex, held only to claim, to finish and to wait. With no workers the caller prepares. */
+#include "runtime/data/internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <string.h>
+
+typedef struct {
+    void *inputs[TR_MAX_IN];
+    void *targets;
+    uint64_t done; /* q + 1 of the micro-batch it holds; 0: none */
+    bool failed;
+    tr_error error;
+} slot;
+
+/* A worker's own buffers */
+typedef struct {
+    tr_loader *loader;
+    pthread_t thread;
+    void *raw;
+    float *scratch;
+} worker;
+
+struct tr_loader {
+    tr_dataset *dataset;
+    tr_prepare prepare;
+    bool train, shuffle, drop_last;
+    uint64_t seed, samples, steps;
+    int64_t batch;
+    int micro, rank, size;
+    size_t held;
+
+    size_t nslots;
+    slot *slots;
+    int nworkers, running; /* running: threads that were started */
+    worker *workers;       /* at least one, for its buffers */
+
+    pthread_mutex_t mutex;
+    pthread_cond_t work,
+        ready; /* work: something to claim, or stop; ready: a slot or a worker is done */
+    /* under the mutex */
+    bool started, stop;
+    uint64_t start;          /* global step of q = 0 */
+    uint64_t claimed, taken; /* see above */
+    uint64_t total; /* evaluation: micro-batches from start to the end; training: UINT64_MAX */
+    bool handed;    /* the caller holds `taken` */
+    int busy;
+};
+
+/* Which samples micro-batch q is. */
+typedef struct {
+    uint64_t step, epoch;
+    int micro;
+    tr_span places;
+} piece;
+
+static piece piece_at(const tr_loader *l, uint64_t start, uint64_t q)
+{
+    piece p = {.step = start + q / (uint64_t)l->micro, .micro = (int)(q % (uint64_t)l->micro)};
+    p.epoch = p.step / l->steps;
+    p.places =
+        tr_share(l->samples, l->batch, p.step % l->steps, l->micro, p.micro, l->rank, l->size);
+    return p;
+}
+
+static tr_status fill(tr_loader *l, worker *w, slot *s, const piece *p)
+{
+    tr_dataset *d = l->dataset;
+    size_t osize = tr_dtype_size(l->prepare.dtype), tsize = d->target_count * 4;
+    const void *raw;
+    tr_status st;
+    for (uint64_t place = p->places.begin; place < p->places.end; place++) {
+        size_t at = (size_t)(place - p->places.begin);
+        uint64_t i = l->shuffle ? tr_permute(l->seed, p->epoch, l->samples, place) : place;
+        for (int k = 0; k < l->prepare.ninputs; k++) {
+            if ((st = tr_array_at(d->inputs[k], i, w->raw, &raw)) != TR_OK) return st;
+            tr_prepare_sample(&l->prepare, k, d->inputs[k]->elem, raw,
+                              p->epoch * l->samples + place, w->scratch,
+                              (char *)s->inputs[k] + at * l->prepare.in[k].count * osize);
+        }
+        if ((st = tr_array_at(d->targets, i, w->raw, &raw)) != TR_OK) return st;
+        if ((st = tr_targets_convert(d, raw, i, 1, (char *)s->targets + at * tsize)) != TR_OK)
+            return st;
+    }
+    return TR_OK;
+}
+
+/* Prepares q in its slot. */
+static void produce(tr_loader *l, worker *w, uint64_t start, uint64_t q)
+{
+    slot *s = &l->slots[q % l->nslots];
+    piece p = piece_at(l, start, q);
+    s->failed = fill(l, w, s, &p) != TR_OK;
+    if (s->failed) s->error = *tr_last_error();
+}
+
+static void *work_loop(void *arg)
+{
+    worker *w = arg;
+    tr_loader *l = w->loader;
+    pthread_mutex_lock(&l->mutex);
+    for (;;) {
+        while (!l->stop &&
+               !(l->started && l->claimed < l->total && l->claimed - l->taken < l->nslots))
+            pthread_cond_wait(&l->work, &l->mutex);
+        if (l->stop) break;
+        uint64_t q = l->claimed++, start = l->start;
+        l->busy++;
+        pthread_mutex_unlock(&l->mutex);
+        produce(l, w, start, q);
+        pthread_mutex_lock(&l->mutex);
+        l->slots[q % l->nslots].done = q + 1;
+        l->busy--;
+        pthread_cond_broadcast(&l->ready);
+    }
+    pthread_mutex_unlock(&l->mutex);
+    return NULL;
+}
+
+/* ---- Opening and closing ------------------------------------------------------------------------
+ */
+
+static void *take(tr_loader *l, tr_mem_kind kind, size_t count, size_t size)
+{
+    void *p = tr_alloc(kind, count, size);
+    if (p) l->held += count * size;
+    return p;
+}
+
+static tr_status open_buffers(tr_loader *l)
+{
+    const tr_dataset *d = l->dataset;
+    tr_status st = TR_OK;
+    uint64_t step = l->samples < (uint64_t)l->batch ? l->samples : (uint64_t)l->batch;
+    uint64_t ways = (uint64_t)l->micro, group = (step + ways - 1) / ways;
+    size_t most = (size_t)((group + (uint64_t)l->size - 1) / (uint64_t)l->size);
+    size_t raw = d->targets->held ? 1 : d->targets->nbytes, n;
+    l->slots = tr_alloc(TR_MEM_OTHER, l->nslots, sizeof *l->slots);
+    l->workers =
+        tr_alloc(TR_MEM_OTHER, (size_t)(l->nworkers > 0 ? l->nworkers : 1), sizeof *l->workers);
+    TR_HAVE(l->slots && l->workers);
+    for (size_t i = 0; i < l->nslots; i++) {
+        for (int k = 0; k < l->prepare.ninputs; k++) {
+            TR_NEED(tr_mul_size(most, l->prepare.in[k].count, &n), TR_MEMORY,
+                    "a micro-batch does not fit in memory");
+            TR_HAVE(l->slots[i].inputs[k] = take(l, TR_MEM_IO, n, tr_dtype_size(l->prepare.dtype)));
+        }
+        TR_NEED(tr_mul_size(most, d->target_count, &n), TR_MEMORY,
+                "a micro-batch does not fit in memory");
+        TR_HAVE(l->slots[i].targets = take(l, TR_MEM_IO, n, 4));
+    }
+    for (size_t k = 0; k < d->ninputs; k++)
+        if (!d->inputs[k]->held && d->inputs[k]->nbytes > raw) raw = d->inputs[k]->nbytes;
+    for (int i = 0; i < (l->nworkers > 0 ? l->nworkers : 1); i++) {
+        l->workers[i].loader = l;
+        TR_HAVE(l->workers[i].raw = take(l, TR_MEM_IO, raw, 1));
+        TR_HAVE(l->workers[i].scratch =
+                    take(l, TR_MEM_IO, 2 * l->prepare.scratch_count, sizeof(float)));
+    }
+out:
+    return st;
+}
+
+/* A loader that cannot bind its threads works all the same. */
+static void bind(pthread_t thread, const int *cpus, size_t ncpus)
+{
+    int highest = 0, err = EINVAL;
+    for (size_t i = 0; i < ncpus; i++) highest = cpus[i] > highest ? cpus[i] : highest;
+    cpu_set_t *set = CPU_ALLOC(highest + 1);
+    size_t size = CPU_ALLOC_SIZE(highest + 1);
+    if (set) {
+        CPU_ZERO_S(size, set);
+        for (size_t i = 0; i < ncpus; i++)
+            if (cpus[i] >= 0) CPU_SET_S(cpus[i], size, set);
+        err = pthread_setaffinity_np(thread, size, set);
+        CPU_FREE(set);
+    }
+    if (err) tr_log(TR_LOG_WARN, "loader threads could not be bound to cores: %s", strerror(err));
+}
+
+static tr_status start_threads(tr_loader *l, const tr_loader_options *o)
+{
+    /* signals are for the main thread, which agrees on what they mean */
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int err = 0;
+    while (l->running < l->nworkers && err == 0) {
+        worker *w = &l->workers[l->running];
+        err = pthread_create(&w->thread, NULL, work_loop, w);
+        if (err) break;
+        l->running++;
+        if (o->cpus && o->ncpus) bind(w->thread, o->cpus, o->ncpus);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return err ? TR_FAIL(TR_IO, "a loader thread could not be started: %s", strerror(err)) : TR_OK;
+}
+
+tr_status tr_loader_open(const tr_loader_options *o, tr_loader **out)
+{
+    tr_status st = TR_OK;
+    const tr_config *c = o->config;
+    if (o->batch < 1 || o->micro < 1 || o->size < 1 || o->rank < 0 || o->rank >= o->size)
+        return TR_FAIL(TR_INTERNAL,
+                       "a loader for batch %" PRId64 ", %d micro-batches, rank %d of %d", o->batch,
+                       o->micro, o->rank, o->size);
+    tr_loader *l = TR_NEW(TR_MEM_OTHER, tr_loader);
+    if (!l) return TR_MEMORY;
+    pthread_mutex_init(&l->mutex, NULL);
+    pthread_cond_init(&l->work, NULL);
+    pthread_cond_init(&l->ready, NULL);
+    l->dataset = o->dataset;
+    l->train = o->train;
+    l->shuffle = o->train && c->data.shuffle;
+    l->drop_last = o->train && c->data.drop_last;
+    l->seed = (uint64_t)c->seed;
+    l->samples = o->dataset->samples;
+    l->batch = o->batch;
+    l->micro = o->micro;
+    l->rank = o->rank;
+    l->size = o->size;
+    l->steps = tr_steps_per_epoch(l->samples, l->batch, l->drop_last);
+    TR_NEED(l->steps > 0, TR_DATA,
+            "%s: has %" PRIu64 " samples, fewer than a batch of %" PRId64
+            ", and data.drop_last leaves out the only one",
+            o->dataset->targets->name, l->samples, l->batch);
+    TR_TRY(tr_prepare_init(c, o->model, o->train, o->dtype, &l->prepare));
+    l->nworkers = o->workers > 0 ? o->workers : 0;
+    l->nslots = l->nworkers > 0 ? (size_t)(o->prefetch > 1 ? o->prefetch : 1) + 1 : 1;
+    TR_TRY(open_buffers(l));
+    TR_TRY(start_threads(l, o));
+
+out:
+    if (st != TR_OK) {
+        tr_loader_close(l);
+        return st;
+    }
+    *out = l;
+    return TR_OK;
+}
+
+void tr_loader_close(tr_loader *l)
+{
+    if (!l) return;
+    pthread_mutex_lock(&l->mutex);
+    l->stop = true;
+    pthread_cond_broadcast(&l->work);
+    pthread_mutex_unlock(&l->mutex);
+    for (int i = 0; i < l->running; i++) pthread_join(l->workers[i].thread, NULL);
+    for (int i = 0; l->workers && i < (l->nworkers > 0 ? l->nworkers : 1); i++) {
+        tr_free(l->workers[i].raw);
+        tr_free(l->workers[i].scratch);
+    }
+    for (size_t i = 0; l->slots && i < l->nslots; i++) {
+        for (int k = 0; k < TR_MAX_IN; k++) tr_free(l->slots[i].inputs[k]);
+        tr_free(l->slots[i].targets);
+    }
+    tr_free(l->workers);
+    tr_free(l->slots);
+    tr_prepare_fini(&l->prepare);
+    pthread_cond_destroy(&l->work);
+    pthread_cond_destroy(&l->ready);
+    pthread_mutex_destroy(&l->mutex);
+    tr_free(l);
+}
+
+/* ---- Running
+ * -------------------------------------------------------------------------------------- */
+
+/* Under the mutex. */
+static void restart(tr_loader *l, uint64_t step)
+{
+    l->started = false; /* nothing new is claimed while the busy finish what seek makes useless */
+    while (l->busy > 0) pthread_cond_wait(&l->ready, &l->mutex);
+    for (size_t i = 0; i < l->nslots; i++) l->slots[i].done = 0;
+    l->start = step;
+    l->claimed = l->taken = 0;
+    l->handed = false;
+    l->total = l->train ? UINT64_MAX
+                        : (l->steps - (step < l->steps ? step : l->steps)) * (uint64_t)l->micro;
+    l->started = true;
+    pthread_cond_broadcast(&l->work);
+}
+
+tr_status tr_loader_seek(tr_loader *l, uint64_t step)
+{
+    if (!l->train && step > l->steps)
+        return TR_FAIL(TR_INTERNAL, "evaluation step %" PRIu64 " of %" PRIu64, step, l->steps);
+    pthread_mutex_lock(&l->mutex);
+    restart(l, step);
+    pthread_mutex_unlock(&l->mutex);
+    return TR_OK;
+}
+
+tr_status tr_loader_next(tr_loader *l, tr_batch *out)
+{
+    double began = tr_now();
+    *out = (tr_batch){0};
+    pthread_mutex_lock(&l->mutex);
+    if (!l->started) restart(l, 0);
+    slot *s = &l->slots[l->taken % l->nslots];
+    if (l->handed && !s->failed) {
+        l->handed = false;
+        l->taken++;
+        pthread_cond_broadcast(&l->work);
+        s = &l->slots[l->taken % l->nslots];
+    }
+    uint64_t q = l->taken;
+    if (q >= l->total) {
+        pthread_mutex_unlock(&l->mutex);
+        out->step = l->steps;
+        return TR_OK;
+    }
+    if (l->nworkers == 0 && s->done != q + 1) {
+        l->claimed = q + 1;
+        produce(l, &l->workers[0], l->start, q);
+        s->done = q + 1;
+    }
+    while (s->done != q + 1) pthread_cond_wait(&l->ready, &l->mutex);
+    l->handed = true;
+    uint64_t start = l->start;
+    pthread_mutex_unlock(&l->mutex);
+    out->waited = tr_now() - began;
+    if (s->failed) {
+        tr_set_error(&s->error);
+        return s->error.status;
+    }
+
+    piece p = piece_at(l, start, q);
+    out->step = p.step;
+    out->epoch = p.epoch;
+    out->micro = p.micro;
+    out->ordinal = p.epoch * l->samples + p.places.begin;
+    out->count = (int64_t)(p.places.end - p.places.begin);
+    for (int k = 0; k < l->prepare.ninputs; k++) out->inputs[k] = s->inputs[k];
+    out->targets = s->targets;
+    return TR_OK;
+}
+
+uint64_t tr_loader_steps_per_epoch(const tr_loader *l)
+{
+    return l->steps;
+}
+
+size_t tr_loader_held(const tr_loader *l)
+{
+    return l->held;
+}

@@ -1,0 +1,52 @@
+/* How an epoch is cut into steps, micro-batches and rank shares: pure arithmetic that every rank
+ * does for itself. Ten samples, batch 7, two micro-batches, three ranks: step 0   places 0..6 group
+ * 0: 0 1 2 3   ranks: 0 1 | 2 | 3 group 1: 4 5 6            4 | 5 | 6 step 1   places 7..9   group
+ * 0: 7 8              7 | 8 | - group 1: 9                9 | - | - */
+#include "runtime/data/data.h"
+
+uint64_t tr_steps_per_epoch(uint64_t samples, int64_t batch, bool drop_last)
+{
+    uint64_t b = (uint64_t)batch;
+    return samples / b + (!drop_last && samples % b != 0);
+}
+
+/* Part k of n parts of `span`: sizes differ by at most one, larger first. */
+static tr_span part(tr_span span, uint64_t n, uint64_t k)
+{
+    uint64_t count = span.end - span.begin, q = count / n, r = count % n;
+    uint64_t begin = span.begin + k * q + (k < r ? k : r);
+    return (tr_span){begin, begin + q + (k < r)};
+}
+
+tr_span tr_share(uint64_t samples, int64_t batch, uint64_t step_in_epoch, int micro, int j,
+                 int rank, int size)
+{
+    uint64_t b = (uint64_t)batch;
+    tr_span step = {samples, samples};
+    if (step_in_epoch <= samples / b) {
+        step.begin = step_in_epoch * b;
+        if (samples - step.begin > b) step.end = step.begin + b;
+    }
+    return part(part(step, (uint64_t)micro, (uint64_t)j), (uint64_t)size, (uint64_t)rank);
+}
+
+int tr_share_sizes(uint64_t samples, int64_t batch, int micro, int rank, int size, bool drop_last,
+                   int64_t sizes[8])
+{
+    /* all full steps are alike, and so are all groups but for one sample: the first and the last
+     * show every size */
+    uint64_t steps = tr_steps_per_epoch(samples, batch, drop_last);
+    int n = 0;
+    for (int k = 0; k < 4 && steps > 0; k++) {
+        tr_span s = tr_share(samples, batch, k / 2 ? steps - 1 : 0, micro, k % 2 ? micro - 1 : 0,
+                             rank, size);
+        int64_t count = (int64_t)(s.end - s.begin);
+        int at = 0;
+        while (at < n && sizes[at] > count) at++;
+        if (at < n && sizes[at] == count) continue;
+        for (int m = n; m > at; m--) sizes[m] = sizes[m - 1];
+        sizes[at] = count;
+        n++;
+    }
+    return n;
+}

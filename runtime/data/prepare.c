@@ -1,0 +1,170 @@
+/* From a raw sample to what the first kernel reads: float32, (x - mean) / std by channel, for
+ * training a random crop from zero padding and a horizontal flip, stored channels-last, in the
+ * graph's type. The padding is zero in the file's terms, as with torchvision's RandomCrop before
+ * Normalize. What chance decides is keyed by the sample's ordinal: the same on any rank and thread,
+ * and after a resume. */
+#include "runtime/data/internal.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+static tr_status take_stats(const tr_config *c, const tr_input *in, tr_prepare *p, int k)
+{
+    const tr_reals *mean = &c->data.normalize.mean, *std = &c->data.normalize.std;
+    const char *file = c->file ? c->file : "config";
+    size_t most = mean->count > std->count ? mean->count : std->count;
+    tr_status st = TR_OK;
+    p->in[k].nstats = most > 1 ? most : 1;
+    p->in[k].mean = tr_alloc(TR_MEM_OTHER, p->in[k].nstats, sizeof(float));
+    p->in[k].std = tr_alloc(TR_MEM_OTHER, p->in[k].nstats, sizeof(float));
+    TR_HAVE(p->in[k].mean && p->in[k].std);
+    for (int which = 0; which < 2; which++) {
+        const tr_reals *r = which ? std : mean;
+        TR_NEED(r->count <= 1 || (in->ndim > 0 && r->count == (size_t)in->dims[0]), TR_CONFIG,
+                "%s: data.normalize.%s: %zu values, expected 1 or one for each of the %" PRId64
+                " channels of the model's input \"%s\"",
+                file, which ? "std" : "mean", r->count, in->ndim > 0 ? in->dims[0] : 1, in->name);
+    }
+    for (size_t i = 0; i < p->in[k].nstats; i++) {
+        p->in[k].mean[i] = mean->count ? (float)mean->v[mean->count > 1 ? i : 0] : 0.0f;
+        p->in[k].std[i] = std->count ? (float)std->v[std->count > 1 ? i : 0] : 1.0f;
+        TR_NEED(isfinite(p->in[k].mean[i]) && isfinite(p->in[k].std[i]) && p->in[k].std[i] > 0.0f,
+                TR_CONFIG,
+                "%s: data.normalize: mean %g, std %g, expected finite numbers and a positive std",
+                file, (double)p->in[k].mean[i], (double)p->in[k].std[i]);
+    }
+out:
+    return st;
+}
+
+tr_status tr_prepare_init(const tr_config *c, const tr_model *m, bool train, tr_dtype dtype,
+                          tr_prepare *p)
+{
+    tr_status st = TR_OK;
+    bool images = false;
+    memset(p, 0, sizeof *p);
+    TR_NEED(dtype == TR_F32 || dtype == TR_BF16, TR_UNSUPPORTED,
+            "the loader prepares float32 and bfloat16, not %s", tr_dtype_name(dtype));
+    p->ninputs = (int)m->ninputs;
+    p->dtype = dtype;
+    p->seed = (uint64_t)c->seed;
+    for (size_t k = 0; k < m->ninputs; k++) images = images || m->inputs[k].ndim == 3;
+    for (int k = 0; k < p->ninputs; k++) {
+        const tr_input *in = &m->inputs[k];
+        p->in[k].count = 1;
+        for (int d = 0; d < in->ndim; d++) p->in[k].count *= (size_t)in->dims[d];
+        if (p->in[k].count > p->scratch_count) p->scratch_count = p->in[k].count;
+        p->in[k].image = in->ndim == 3;
+        if (in->ndim == 3) {
+            p->in[k].c = in->dims[0];
+            p->in[k].h = in->dims[1];
+            p->in[k].w = in->dims[2];
+        }
+        if (in->ndim == 3 || !images) TR_TRY(take_stats(c, in, p, k));
+    }
+    if (train && (c->data.augment.crop > 0 || c->data.augment.flip)) {
+        TR_NEED(images, TR_CONFIG,
+                "%s: data.augment: the model has no input of 3 dimensions to crop or flip",
+                c->file ? c->file : "config");
+        p->crop = c->data.augment.crop;
+        p->flip = c->data.augment.flip;
+    }
+out:
+    if (st != TR_OK) tr_prepare_fini(p);
+    return st;
+}
+
+void tr_prepare_fini(tr_prepare *p)
+{
+    for (int k = 0; k < p->ninputs; k++) {
+        tr_free(p->in[k].mean);
+        tr_free(p->in[k].std);
+        p->in[k].mean = p->in[k].std = NULL;
+    }
+}
+
+/* One run of elements with one mean and std, in the output type. */
+static void normalize(const tr_prepare *p, tr_elem elem, const void *raw, size_t count, float mean,
+                      float std, float *scratch, void *out)
+{
+    if (p->dtype == TR_BF16)
+        tr_normalize_bf16(elem, raw, count, mean, std, scratch, out);
+    else
+        tr_normalize_f32(elem, raw, count, mean, std, out);
+}
+
+/* How a sample is cut: element (y, x) of the result is (y + dy, x + dx) of the file, mirrored in x.
+ */
+typedef struct {
+    int64_t dy, dx;
+    bool mirror;
+} cut;
+
+static cut draw(const tr_prepare *p, uint64_t ordinal)
+{
+    cut a = {0};
+    if (p->crop == 0 && !p->flip) return a;
+    tr_philox r = tr_philox_at(p->seed, TR_RNG_AUGMENT, 0, ordinal, 0);
+    uint64_t places = 2 * (uint64_t)p->crop + 1;
+    a.dy = (int64_t)((r.v[0] * places) >> 32) - p->crop;
+    a.dx = (int64_t)((r.v[1] * places) >> 32) - p->crop;
+    a.mirror = p->flip && r.v[2] >> 31;
+    return a;
+}
+
+/* From planes in[c][h][w] to out[h][w][c], cut. */
+static void lay_out(const tr_prepare *p, int k, cut a, const float *in, float *out)
+{
+    const int64_t C = p->in[k].c, H = p->in[k].h, W = p->in[k].w;
+    for (int64_t y = 0; y < H; y++) {
+        int64_t sy = y + a.dy;
+        /* columns [from, to) of the cut come from the file, the rest is padding */
+        int64_t from = a.dx < 0 ? -a.dx : 0, to = a.dx > 0 ? W - a.dx : W;
+        if (from > W) from = W;
+        if (sy < 0 || sy >= H || to < from) to = from;
+        for (int64_t c = 0; c < C; c++) {
+            float pad = (0.0f - p->in[k].mean[p->in[k].nstats > 1 ? c : 0]) /
+                        p->in[k].std[p->in[k].nstats > 1 ? c : 0];
+            float *o = out + (y * W + (a.mirror ? W - 1 : 0)) * C + c;
+            int64_t stride = a.mirror ? -C : C;
+            for (int64_t x = 0; x < from; x++) o[x * stride] = pad;
+            if (from < to) {
+                const float *row = in + (c * H + sy) * W + a.dx;
+                for (int64_t x = from; x < to; x++) o[x * stride] = row[x];
+            }
+            for (int64_t x = to; x < W; x++) o[x * stride] = pad;
+        }
+    }
+}
+
+void tr_prepare_sample(const tr_prepare *p, int k, tr_elem elem, const void *raw, uint64_t ordinal,
+                       float *scratch, void *out)
+{
+    size_t count = p->in[k].count, n = p->in[k].nstats;
+    bool image = p->in[k].image;
+    cut a = image ? draw(p, ordinal) : (cut){0};
+    if (n == 0) { /* an input beside images, taken as it is */
+        normalize(p, elem, raw, count, 0.0f, 1.0f, scratch, out);
+        return;
+    }
+    bool straight = !image || (p->in[k].c == 1 && a.dy == 0 && a.dx == 0 && !a.mirror);
+    float *planes = scratch;
+    size_t run = count / n, esize = tr_elem_size(elem), osize = tr_dtype_size(p->dtype);
+    for (size_t i = 0; i < n; i++) {
+        const char *from = (const char *)raw + i * run * esize;
+        float mean = p->in[k].mean[i], std = p->in[k].std[i];
+        if (straight)
+            normalize(p, elem, from, run, mean, std, scratch, (char *)out + i * run * osize);
+        else
+            tr_normalize_f32(elem, from, run, mean, std, planes + i * run);
+    }
+    if (straight) return;
+    if (p->dtype == TR_F32) {
+        lay_out(p, k, a, planes, out);
+    } else {
+        float *laid = scratch + p->scratch_count;
+        lay_out(p, k, a, planes, laid);
+        tr_round_bf16(laid, count, out);
+    }
+}

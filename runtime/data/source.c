@@ -1,0 +1,238 @@
+/* From data.train or data.eval of the config to open arrays: which format, which file or dataset is
+ * which input. Mistakes here are mistakes in the config (status 2); what the files hold is checked
+ * after. */
+#include "runtime/data/source.h"
+
+#include <string.h>
+#include <strings.h>
+
+static tr_status config_fail(const tr_opening *o, const char *key, const char *text)
+{
+    return TR_FAIL(TR_CONFIG, "%s: %s.%s: %s", o->c->file ? o->c->file : "config", o->block, key,
+                   text);
+}
+
+static bool ends(const char *s, const char *tail)
+{
+    size_t n = strlen(s), m = strlen(tail);
+    return n >= m && strcasecmp(s + n - m, tail) == 0;
+}
+
+/* By extension; TR_FORMAT_AUTO when it says nothing. .bin is CIFAR-10 or -100, told by size later.
+ */
+static int format_of(const char *path)
+{
+    const char *base = strrchr(path, '/');
+    base = base ? base + 1 : path;
+    if (ends(base, ".h5") || ends(base, ".hdf5")) return TR_FORMAT_HDF5;
+    if (ends(base, ".npy")) return TR_FORMAT_NPY;
+    if (ends(base, ".gz") || ends(base, "-ubyte") || strstr(base, ".idx")) return TR_FORMAT_IDX;
+    if (ends(base, ".bin")) return TR_FORMAT_CIFAR10;
+    return TR_FORMAT_AUTO;
+}
+
+/* What the config names for input k: a scalar, or an entry of a map by input name. */
+static tr_status input_name(const tr_opening *o, size_t k, const char **out)
+{
+    const tr_node *n = o->s->inputs;
+    const tr_model *m = o->m;
+    *out = NULL;
+    if (!n) return TR_OK;
+    if (n->kind == TR_NODE_LIST)
+        return tr_node_fail(n, "%s.inputs: is a list, expected a name or a map by input name",
+                            o->block);
+    if (n->kind == TR_NODE_SCALAR) {
+        if (m->ninputs > 1)
+            return tr_node_fail(
+                n, "%s.inputs: one name, expected a map of %zu, one for each input of the model",
+                o->block, m->ninputs);
+        if (n->text[0]) *out = n->text;
+        return TR_OK;
+    }
+    const char *names[TR_MAX_IN];
+    for (size_t i = 0; i < m->ninputs; i++) names[i] = m->inputs[i].name;
+    for (size_t i = 0; i < n->count; i++) {
+        size_t j = 0;
+        while (j < m->ninputs && strcmp(names[j], n->keys[i]->text) != 0) j++;
+        if (j < m->ninputs) continue;
+        const char *near = tr_nearest(n->keys[i]->text, names, m->ninputs);
+        return tr_node_fail(n->keys[i], "%s.inputs: the model has no input \"%s\"%s%s%s", o->block,
+                            n->keys[i]->text, near ? "; did you mean \"" : "", near ? near : "",
+                            near ? "\"?" : "");
+    }
+    const tr_node *v = tr_node_get(n, names[k]);
+    if (!v) return tr_node_fail(n, "%s.inputs: lacks the model's input \"%s\"", o->block, names[k]);
+    if (v->kind != TR_NODE_SCALAR || !v->text[0])
+        return tr_node_fail(v, "%s.inputs.%s: expected a name", o->block, names[k]);
+    *out = v->text;
+    return TR_OK;
+}
+
+/* ---- IDX and NPY: a file an array
+ * ---------------------------------------------------------------- */
+
+static tr_status open_file(const tr_opening *o, const char *key, const char *name, uint64_t *budget,
+                           tr_array **out)
+{
+    int format = o->s->format == TR_FORMAT_AUTO ? format_of(name) : o->s->format;
+    if (format != TR_FORMAT_IDX && format != TR_FORMAT_NPY) {
+        char *text = tr_sprintf(
+            "\"%s\" has no extension that tells its format: give %s.format (hdf5, idx, npy, "
+            "cifar10, cifar100, synthetic)",
+            name, o->block);
+        if (!text) return TR_MEMORY;
+        tr_status st = config_fail(o, key, text);
+        tr_free(text);
+        return st;
+    }
+    char *path = tr_config_path(o->c, name);
+    if (!path) return TR_MEMORY;
+    tr_status st =
+        format == TR_FORMAT_IDX ? tr_idx_open(path, *budget, out) : tr_npy_open(path, out);
+    tr_free(path);
+    if (st == TR_OK && (*out)->held) *budget -= (*out)->samples * (*out)->nbytes;
+    return st;
+}
+
+static tr_status open_files(const tr_opening *o, uint64_t budget, tr_array **inputs,
+                            tr_array **targets)
+{
+    const tr_source_config *s = o->s;
+    tr_status st = TR_OK;
+    if (s->path && s->inputs)
+        return config_fail(o, "path", "IDX and NPY files are named by inputs and labels alone");
+    if (s->path && o->m->ninputs > 1)
+        return config_fail(
+            o, "path", "one file, expected a map in inputs: a file for each input of the model");
+    if (!s->labels) return config_fail(o, "labels", "expected the file of the labels");
+    TR_TRY(open_file(o, "labels", s->labels, &budget, targets));
+    for (size_t k = 0; k < o->m->ninputs; k++) {
+        const char *name = s->path;
+        if (!name) TR_TRY(input_name(o, k, &name));
+        if (!name) return config_fail(o, "inputs", "expected the file of the inputs");
+        TR_TRY(open_file(o, s->path ? "path" : "inputs", name, &budget, &inputs[k]));
+    }
+out:
+    return st;
+}
+
+/* ---- HDF5: a dataset an array
+ * --------------------------------------------------------------------- */
+
+static tr_status open_hdf5(const tr_opening *o, tr_array **inputs, tr_array **targets)
+{
+    const tr_source_config *s = o->s;
+    tr_status st = TR_OK;
+    if (!s->path) return config_fail(o, "path", "expected an HDF5 file");
+    if (!s->labels) return config_fail(o, "labels", "expected the name of the dataset of labels");
+    char *path = tr_config_path(o->c, s->path);
+    if (!path) return TR_MEMORY;
+    for (size_t k = 0; k < o->m->ninputs; k++) {
+        const char *name;
+        TR_TRY(input_name(o, k, &name));
+        if (!name) {
+            st = config_fail(o, "inputs", "expected the name of the dataset of inputs");
+            goto out;
+        }
+        TR_TRY(tr_hdf5_array_open(path, name, &inputs[k]));
+    }
+    TR_TRY(tr_hdf5_array_open(path, s->labels, targets));
+out:
+    tr_free(path);
+    return st;
+}
+
+/* ---- CIFAR: files that hold both
+ * ------------------------------------------------------------------- */
+
+#define CIFAR_FILES 64
+
+static tr_status open_cifar(const tr_opening *o, int format, tr_array **inputs, tr_array **targets)
+{
+    const tr_source_config *s = o->s;
+    tr_status st = TR_OK;
+    char *paths[CIFAR_FILES];
+    size_t count = 0;
+    bool hundred = format == TR_FORMAT_CIFAR100;
+    if (!s->path)
+        return config_fail(o, "path", "expected one or more CIFAR files, separated by commas");
+    if (s->inputs)
+        return tr_node_fail(s->inputs, "%s.inputs: CIFAR files have none to name", o->block);
+    if (o->m->ninputs > 1)
+        return config_fail(o, "path", "CIFAR files have one input, the model has more");
+    char *list = tr_strdup(s->path), *next = list;
+    if (!list) return TR_MEMORY;
+    for (char *word; (word = strsep(&next, ",")) != NULL;) {
+        while (*word == ' ') word++;
+        for (size_t n = strlen(word); n > 0 && word[n - 1] == ' '; n--) word[n - 1] = '\0';
+        if (!*word || count == CIFAR_FILES) {
+            st = config_fail(
+                o, "path", *word ? "more than 64 files" : "a file name between commas is missing");
+            goto out;
+        }
+        paths[count] = tr_config_path(o->c, word);
+        TR_HAVE(paths[count]);
+        count++;
+    }
+    if (s->format == TR_FORMAT_AUTO) TR_TRY(tr_cifar_kind(paths[0], &hundred));
+    if (s->labels &&
+        !(hundred && (strcmp(s->labels, "fine") == 0 || strcmp(s->labels, "coarse") == 0))) {
+        st = config_fail(o, "labels",
+                         hundred ? "expected fine or coarse" : "CIFAR-10 files have none to name");
+        goto out;
+    }
+    TR_TRY(tr_cifar_open(paths, count, hundred, s->labels, &inputs[0], targets));
+out:
+    while (count > 0) tr_free(paths[--count]);
+    tr_free(list);
+    return st;
+}
+
+/* ---- Synthetic
+ * -------------------------------------------------------------------------------------- */
+
+static tr_status open_synthetic(const tr_opening *o, tr_array **inputs, tr_array **targets)
+{
+    const tr_source_config *s = o->s;
+    tr_status st = TR_OK;
+    if (s->path || s->labels || s->inputs)
+        return config_fail(o,
+                           s->path     ? "path"
+                           : s->labels ? "labels"
+                                       : "inputs",
+                           "synthetic samples come from no file");
+    if (s->samples < 1) return config_fail(o, "samples", "expected how many samples to make");
+    if (s->classes > 0 && !o->m->labels)
+        return config_fail(o, "classes", "given, but the loss takes values, not classes");
+    if (s->classes > o->m->outputs)
+        return config_fail(o, "classes", "more than the model has outputs");
+    tr_synthetic y = {.seed = (uint64_t)o->c->seed,
+                      .samples = (uint64_t)s->samples,
+                      .set = s == &o->c->data.eval,
+                      .classes = !o->m->labels    ? 0
+                                 : s->classes > 0 ? s->classes
+                                                  : o->m->outputs,
+                      .binary = o->c->model.loss.kind.which == TR_LOSS_BCE};
+    for (size_t k = 0; k < o->m->ninputs; k++) TR_TRY(tr_synthetic_input(&y, o->m, k, &inputs[k]));
+    TR_TRY(tr_synthetic_target(&y, o->m, targets));
+out:
+    return st;
+}
+
+tr_status tr_source_open(const tr_opening *o, uint64_t budget, tr_array **inputs,
+                         tr_array **targets)
+{
+    int format = o->s->format;
+    if (format == TR_FORMAT_AUTO && o->s->path) format = format_of(o->s->path);
+    switch (format) {
+    case TR_FORMAT_HDF5:
+        return open_hdf5(o, inputs, targets);
+    case TR_FORMAT_CIFAR10:
+    case TR_FORMAT_CIFAR100:
+        return open_cifar(o, format, inputs, targets);
+    case TR_FORMAT_SYNTHETIC:
+        return open_synthetic(o, inputs, targets);
+    default:
+        return open_files(o, budget, inputs, targets);
+    }
+}

@@ -1,0 +1,20 @@
+/* Private to the data room: opening what data.train or data.eval names. */
+#ifndef TR_DATA_SOURCE_H
+#define TR_DATA_SOURCE_H
+
+#include "runtime/data/internal.h"
+
+typedef struct {
+    const tr_config *c;
+    const tr_source_config *s;
+    const tr_model *m;
+    const char *block; /* "data.train" or "data.eval", for messages */
+} tr_opening;
+
+/* inputs: one array for each of the model's, targets: one. What was opened before a failure is left
+ * there for the caller to close; the rest is untouched. budget: bytes of memory that may be held.
+ */
+tr_status tr_source_open(const tr_opening *o, uint64_t budget, tr_array **inputs,
+                         tr_array **targets);
+
+#endif

@@ -1,0 +1,163 @@
+/* Samples made up as they are read, for benchmarks and trials: sample i depends only on the seed,
+ * the set (training or evaluation) and i. Normal numbers cost more than a step of a small network,
+ * so 65,536 of them (the bank) are drawn once, and a sample is three runs through the bank at
+ * offsets drawn by Philox: one fixed by its class, two by its index. x = (class + sqrt(3) * (a + b)
+ * / sqrt(2)) / 2           ~ N(0, 1), with a class to be learned Regression: x = (a + b) / sqrt(2),
+ * and target t is a fixed random linear function of up to 64 elements of the first input, of unit
+ * variance, plus noise of 0.1; for bce its sign. */
+#include "runtime/data/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#define BANK  65536u
+#define TERMS 64
+
+/* Philox streams */
+enum { SAMPLE = 0x100, LABEL = 0x200, CLASS = 0x300, WEIGHT = 0x400, NOISE = 0x500, TABLE = 0x600 };
+
+typedef struct {
+    tr_array base;
+    tr_synthetic s;
+    uint32_t input;
+    size_t from_count; /* target: elements of the first input */
+    float bank[BANK];
+} made;
+
+static uint32_t label_of(const tr_synthetic *s, uint64_t i)
+{
+    tr_philox p = tr_philox_at(s->seed, TR_RNG_SYNTHETIC, LABEL + s->set, i, 0);
+    return (uint32_t)(((uint64_t)p.v[0] * (uint64_t)s->classes) >> 32);
+}
+
+typedef struct {
+    uint32_t own, a, b; /* offsets into the bank */
+    float signal, noise;
+} runs;
+
+static runs runs_of(const tr_synthetic *s, uint32_t input, uint64_t i)
+{
+    tr_philox p = tr_philox_at(s->seed, TR_RNG_SYNTHETIC, SAMPLE + 2 * input + s->set, i, 0);
+    runs r = {.a = p.v[0] % BANK, .b = p.v[1] % BANK, .noise = (float)M_SQRT1_2};
+    if (s->classes > 0) {
+        r.own =
+            tr_philox_at(s->seed, TR_RNG_SYNTHETIC, CLASS + input, label_of(s, i), 0).v[0] % BANK;
+        r.signal = 0.5f;
+        r.noise = (float)sqrt(0.75 / 2.0);
+    }
+    return r;
+}
+
+static tr_status read_input(tr_array *a, uint64_t first, uint64_t n, void *to)
+{
+    const made *m = (const made *)a;
+    float *out = to;
+    for (uint64_t i = first; i < first + n; i++, out += a->count) {
+        runs r = runs_of(&m->s, m->input, i);
+        for (size_t k = 0; k < a->count;) {
+            size_t run = a->count - k; /* until one of the three wraps */
+            if (run > BANK - r.own) run = BANK - r.own;
+            if (run > BANK - r.a) run = BANK - r.a;
+            if (run > BANK - r.b) run = BANK - r.b;
+            const float *po = m->bank + r.own, *pa = m->bank + r.a, *pb = m->bank + r.b;
+            for (size_t j = 0; j < run; j++)
+                out[k + j] = r.signal * po[j] + r.noise * (pa[j] + pb[j]);
+            k += run;
+            r.own = (r.own + (uint32_t)run) % BANK;
+            r.a = (r.a + (uint32_t)run) % BANK;
+            r.b = (r.b + (uint32_t)run) % BANK;
+        }
+    }
+    return TR_OK;
+}
+
+static tr_status read_labels(tr_array *a, uint64_t first, uint64_t n, void *to)
+{
+    for (uint64_t i = 0; i < n; i++)
+        ((int32_t *)to)[i] = (int32_t)label_of(&((made *)a)->s, first + i);
+    return TR_OK;
+}
+
+static tr_status read_values(tr_array *a, uint64_t first, uint64_t n, void *to)
+{
+    const made *m = (const made *)a;
+    float *out = to;
+    size_t terms = m->from_count < TERMS ? m->from_count : TERMS;
+    for (uint64_t i = first; i < first + n; i++) {
+        runs r = runs_of(&m->s, 0, i);
+        tr_philox p = tr_philox_at(m->s.seed, TR_RNG_SYNTHETIC, NOISE + m->s.set, i, 0);
+        for (size_t t = 0; t < a->count; t++) {
+            uint32_t w = tr_philox_at(m->s.seed, TR_RNG_SYNTHETIC, WEIGHT, t, 0).v[0];
+            float sum = 0.0f;
+            for (size_t j = 0; j < terms; j++) {
+                uint32_t k = (uint32_t)((t * TERMS + j) % m->from_count);
+                float x = m->bank[(r.a + k) % BANK] + m->bank[(r.b + k) % BANK];
+                sum += m->bank[(w + j) % BANK] * r.noise * x;
+            }
+            float y = sum / sqrtf((float)terms) + 0.1f * m->bank[(p.v[0] + t) % BANK];
+            *out++ = m->s.binary ? (float)(y > 0.0f) : y;
+        }
+    }
+    return TR_OK;
+}
+
+static void nothing(tr_array *a)
+{
+    (void)a;
+}
+
+static tr_status made_open(const tr_synthetic *s, const char *name, tr_elem elem, int ndim,
+                           const int64_t *dims, made **out)
+{
+    tr_status st = TR_OK;
+    uint64_t all[TR_MAX_DIMS + 1] = {s->samples};
+    made *m = TR_NEW(TR_MEM_OTHER, made);
+    TR_HAVE(m);
+    m->base.name = tr_strdup(name);
+    TR_HAVE(m->base.name);
+    for (int d = 0; d < ndim; d++) all[d + 1] = (uint64_t)dims[d];
+    TR_TRY(tr_array_shape(&m->base, elem, ndim + 1, all));
+    m->base.computed = true;
+    m->base.release = nothing;
+    m->s = *s;
+    for (uint32_t k = 0; k < BANK; k += 4) {
+        tr_philox p = tr_philox_at(s->seed, TR_RNG_SYNTHETIC, TABLE, k / 4, 0);
+        tr_normal2(p.v[0], p.v[1], m->bank + k);
+        tr_normal2(p.v[2], p.v[3], m->bank + k + 2);
+    }
+out:
+    if (st != TR_OK) {
+        if (m) tr_array_close(&m->base);
+        return st;
+    }
+    *out = m;
+    return TR_OK;
+}
+
+tr_status tr_synthetic_input(const tr_synthetic *s, const tr_model *m, size_t input, tr_array **out)
+{
+    made *a;
+    const tr_input *in = &m->inputs[input];
+    tr_status st = made_open(s, "synthetic inputs", TR_ELEM_F32, in->ndim, in->dims, &a);
+    if (st != TR_OK) return st;
+    a->input = (uint32_t)input;
+    a->base.read = read_input;
+    *out = &a->base;
+    return TR_OK;
+}
+
+tr_status tr_synthetic_target(const tr_synthetic *s, const tr_model *m, tr_array **out)
+{
+    made *a;
+    tr_status st;
+    if (s->classes > 0)
+        st = made_open(s, "synthetic labels", TR_ELEM_I32, 0, NULL, &a);
+    else
+        st = made_open(s, "synthetic targets", TR_ELEM_F32, m->ndim_target, m->target_dims, &a);
+    if (st != TR_OK) return st;
+    a->from_count = 1;
+    for (int d = 0; d < m->inputs[0].ndim; d++) a->from_count *= (size_t)m->inputs[0].dims[d];
+    a->base.read = s->classes > 0 ? read_labels : read_values;
+    *out = &a->base;
+    return TR_OK;
+}

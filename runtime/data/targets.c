@@ -1,0 +1,50 @@
+/* Targets: raw elements to class labels (int32) or values (float32), each checked as it passes. */
+#include "runtime/data/internal.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+/* A label must be a whole number in [0, classes). Doubles hold every int64 near that range exactly.
+ */
+static tr_status to_labels(const tr_dataset *d, const void *raw, uint64_t first, uint64_t n,
+                           int32_t *out)
+{
+    const tr_array *a = d->targets;
+    for (uint64_t i = 0; i < n; i++) {
+        double v = tr_elem_value(a->elem, raw, (size_t)i);
+        if (!(v >= 0 && v < (double)d->classes) || v != floor(v)) {
+            char where[512];
+            tr_array_where(a, first + i, where, sizeof where);
+            return TR_FAIL(TR_DATA,
+                           "%s: label %.10g, expected a whole number from 0 to %" PRId64
+                           " (the model has %" PRId64 " outputs)",
+                           where, v, d->classes - 1, d->classes);
+        }
+        out[i] = (int32_t)v;
+    }
+    return TR_OK;
+}
+
+static tr_status to_values(const tr_dataset *d, const void *raw, uint64_t first, uint64_t n,
+                           float *out)
+{
+    const tr_array *a = d->targets;
+    size_t total = (size_t)n * d->target_count;
+    tr_elem_to_f32(a->elem, raw, total, out);
+    for (size_t k = 0; k < total; k++) {
+        bool fine = d->unit ? out[k] >= 0.0f && out[k] <= 1.0f : isfinite(out[k]);
+        if (fine) continue;
+        char where[512];
+        tr_array_where(a, first + k / d->target_count, where, sizeof where);
+        return TR_FAIL(TR_DATA, "%s: target %.10g, expected %s", where,
+                       tr_elem_value(a->elem, raw, k),
+                       d->unit ? "0 to 1 (the loss is bce)" : "a finite float32");
+    }
+    return TR_OK;
+}
+
+tr_status tr_targets_convert(const tr_dataset *d, const void *raw, uint64_t i, uint64_t n,
+                             void *out)
+{
+    return d->labels ? to_labels(d, raw, i, n, out) : to_values(d, raw, i, n, out);
+}
