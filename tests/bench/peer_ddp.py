@@ -1,0 +1,187 @@
+#!/usr/bin/env python3
+"""The peer: PyTorch DistributedDataParallel over gloo, 2 ranks x 1 thread, on Trireme's bench models.
+
+    python3 peer_ddp.py --model mlp|resnet20 --precision fp32|bf16 [--steps N] [--warmup N]
+
+It is given its best: fused AdamW, multi-tensor clipping, gradients as views of DDP's buckets, the whole
+data set in memory as tensors of the right layout, each rank bound to a core of its own, channels-last for
+convolutions where a short trial just before finds it faster, and the weights cast once a step under
+autocast. Prints one line of JSON. Times are medians of steps that end in a finished update; first_step_s
+counts from the launch of the measured ranks, not of the trial.
+"""
+import argparse
+import contextlib
+import json
+import os
+import resource
+import socket
+import statistics
+import subprocess
+import sys
+import time
+
+RANKS = 2
+BATCH = 128  # global
+SAMPLES = 2048
+TRIAL = ["--steps", "8", "--warmup", "4"]  # to compare memory formats with
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--model", choices=("mlp", "resnet20"), required=True)
+    p.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
+    p.add_argument("--steps", type=int, default=100, help="measured steps")
+    p.add_argument("--warmup", type=int, default=20)
+    p.add_argument("--channels-last", choices=("auto", "yes", "no"), default="auto",
+                   help="memory format of resnet20")
+    return p.parse_args()
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def launch(args, channels_last, more=()):
+    """Starts the ranks; a failing one takes the other down. Returns what rank 0 measured."""
+    argv = ["--model", args.model, "--precision", args.precision, "--steps", str(args.steps), "--warmup",
+            str(args.warmup), "--channels-last", "yes" if channels_last else "no", *more]
+    env = dict(os.environ, MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()), WORLD_SIZE=str(RANKS),
+               OMP_NUM_THREADS="1", MKL_NUM_THREADS="1", PEER_LAUNCHED=repr(time.time()))
+    ranks = [subprocess.Popen([sys.executable, os.path.abspath(__file__), *argv], env=dict(env, RANK=str(r)),
+                              stdout=subprocess.PIPE if r == 0 else None, text=True) for r in range(RANKS)]
+    while any(r.poll() is None for r in ranks):
+        if any(r.poll() for r in ranks):
+            for r in ranks:
+                r.kill()
+        time.sleep(0.02)
+    if any(r.returncode for r in ranks):
+        sys.exit("peer_ddp.py: a rank failed")
+    return json.loads(ranks[0].stdout.read())
+
+
+def mlp():
+    from torch import nn
+
+    return nn.Sequential(nn.Linear(784, 512), nn.ReLU(inplace=True), nn.Linear(512, 512),
+                         nn.ReLU(inplace=True), nn.Linear(512, 10))
+
+
+def resnet20():
+    """He et al. 2016 for CIFAR: 16-32-64 channels, 3 blocks each; 1x1 projections with batchnorm."""
+    from torch import nn
+
+    def conv_bn(cin, cout, kernel, stride):
+        return [nn.Conv2d(cin, cout, kernel, stride, kernel // 2, bias=False), nn.BatchNorm2d(cout)]
+
+    class Block(nn.Module):
+        def __init__(self, cin, cout, stride):
+            super().__init__()
+            self.body = nn.Sequential(*conv_bn(cin, cout, 3, stride), nn.ReLU(inplace=True),
+                                      *conv_bn(cout, cout, 3, 1))
+            self.shortcut = nn.Sequential(*conv_bn(cin, cout, 1, stride)) if cin != cout else None
+            self.relu = nn.ReLU(inplace=True)
+
+        def forward(self, x):
+            y = self.body(x)
+            y += self.shortcut(x) if self.shortcut else x
+            return self.relu(y)
+
+    layers, cin = [*conv_bn(3, 16, 3, 1), nn.ReLU(inplace=True)], 16
+    for cout in (16, 32, 64):
+        for _ in range(3):
+            layers.append(Block(cin, cout, 1 if cin == cout else 2))
+            cin = cout
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+
+
+class Trainer:
+    def __init__(self, args, rank, channels_last):
+        import torch
+        from torch.nn.parallel import DistributedDataParallel
+
+        self.torch, self.args = torch, args
+        torch.manual_seed(1)
+        model = mlp() if args.model == "mlp" else resnet20()
+        shape = (784,) if args.model == "mlp" else (3, 32, 32)
+        generator = torch.Generator().manual_seed(2 + rank)
+        self.x = torch.randn(SAMPLES // RANKS, *shape, generator=generator)
+        self.labels = torch.randint(0, 10, (SAMPLES // RANKS,), generator=generator)
+        if channels_last:
+            model = model.to(memory_format=torch.channels_last)
+            self.x = self.x.contiguous(memory_format=torch.channels_last)
+        self.model = DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
+        self.params = list(self.model.parameters())
+        self.optimizer = torch.optim.AdamW(self.params, lr=1e-3, weight_decay=0.01, fused=True)
+        self.at = 0
+
+    def autocast(self):
+        if self.args.precision == "bf16":
+            return self.torch.autocast("cpu", dtype=self.torch.bfloat16)
+        return contextlib.nullcontext()
+
+    def step(self):
+        torch, size = self.torch, BATCH // RANKS
+        x, labels = self.x[self.at:self.at + size], self.labels[self.at:self.at + size]
+        self.at = (self.at + size) % len(self.x)
+        self.optimizer.zero_grad(set_to_none=False)  # the views of DDP's buckets stay
+        with self.autocast():
+            loss = torch.nn.functional.cross_entropy(self.model(x), labels)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.params, 1.0, foreach=True)
+        self.optimizer.step()
+        return loss
+
+    def time_steps(self, count):
+        times = []
+        for _ in range(count):
+            began = time.perf_counter()
+            self.step()
+            times.append(time.perf_counter() - began)
+        return times
+
+
+def bind(rank):
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) >= RANKS:
+        os.sched_setaffinity(0, {cores[rank]})
+
+
+def work(args):
+    rank = int(os.environ["RANK"])
+    bind(rank)
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    channels_last = args.channels_last == "yes"
+    trainer = Trainer(args, rank, channels_last)
+    trainer.step()
+    first = time.time() - float(os.environ["PEER_LAUNCHED"])
+    trainer.time_steps(args.warmup)
+    step = statistics.median(trainer.time_steps(args.steps))
+    if rank == 0:
+        print(json.dumps({
+            "model": args.model, "precision": args.precision, "ranks": RANKS, "torch": str(torch.__version__),
+            "channels_last": channels_last, "steps": args.steps, "samples_per_s": round(BATCH / step, 1),
+            "step_ms": round(step * 1e3, 3), "first_step_s": round(first, 3),
+            "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6, 1)}))
+    dist.destroy_process_group()
+
+
+def main():
+    args = arguments()
+    if "RANK" in os.environ and "PEER_LAUNCHED" in os.environ:
+        work(args)
+        return
+    channels_last = args.channels_last == "yes"
+    if args.channels_last == "auto" and args.model != "mlp":
+        trials = [launch(args, yes, TRIAL)["step_ms"] for yes in (False, True)]
+        channels_last = trials[1] < trials[0]
+    print(json.dumps(launch(args, channels_last)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,149 @@
+"""What is compared op by op. A case is (name, inputs, layers, loss, options).
+
+The op under test stands between a layer with parameters (so that its input's gradient shows in theirs)
+and a head. Batches of 3 and odd sizes, so that the tails of vector loops are met.
+"""
+
+IMAGE = [3, 7, 9]
+
+
+def pre(out=4, **more):
+    return ("conv2d", {"out": out, "kernel": 1, "name": "pre", **more})
+
+
+HEAD = [("flatten", {}), ("linear", {"out": 5, "name": "head"})]
+MSE = ("mse", {})
+CE = ("cross_entropy", {})
+
+
+def image(*layers, pre_out=4):
+    return [pre(pre_out), *layers, *HEAD]
+
+
+def features(*layers, out=13):
+    return [("linear", {"out": out, "name": "pre"}), *layers, ("linear", {"out": 5, "name": "head"})]
+
+
+def conv(**attrs):
+    return ("conv2d", {"name": "op", **attrs})
+
+
+def norm(name, **attrs):
+    return ("batchnorm", {"name": name, **attrs})
+
+
+def convs():
+    table = {
+        "3x3": dict(out=6, kernel=3, padding=1),
+        "3x3_no_bias": dict(out=6, kernel=3, padding=1, bias=False),
+        "stride": dict(out=6, kernel=3, stride=2, padding=1, bias=False),
+        "rectangular": dict(out=5, kernel=[3, 2], stride=[2, 1], padding=[1, 0]),
+        "dilation": dict(out=6, kernel=3, padding=2, dilation=2),
+        "dilation_stride": dict(out=3, kernel=[3, 2], stride=2, padding=[2, 1], dilation=[2, 3]),
+        "groups": dict(out=6, kernel=3, padding=1, groups=2),
+        "depthwise": dict(out=4, kernel=3, padding=1, groups=4, bias=False),
+        "1x1_stride": dict(out=8, kernel=1, stride=2, bias=False),
+        "no_padding": dict(out=16, kernel=5),
+    }
+    for name, attrs in table.items():
+        yield f"conv2d_{name}", IMAGE, image(conv(**attrs)), MSE
+    yield "conv2d_wide", [16, 8, 8], image(conv(out=32, kernel=3, padding=1), pre_out=16), CE
+    for act in ("relu", "gelu", "silu", "sigmoid", "tanh"):
+        yield f"conv2d_then_{act}", IMAGE, image(conv(out=6, kernel=3, padding=1), (act, {})), MSE
+    yield "conv2d_then_gelu_tanh", IMAGE, image(conv(out=6, kernel=3, padding=1),
+                                                ("gelu", {"approximate": "tanh"})), MSE
+
+
+def linears():
+    yield "linear_bias", [11], features(("linear", {"out": 17, "name": "op"})), MSE
+    yield "linear_no_bias", [11], features(("linear", {"out": 17, "bias": False, "name": "op"})), MSE
+    yield "linear_rows", [4, 11], features(("linear", {"out": 17, "name": "op"})), MSE
+    for act in ("relu", "gelu", "silu", "sigmoid", "tanh"):
+        yield f"linear_then_{act}", [11], features(("linear", {"out": 17, "name": "op"}), (act, {})), MSE
+
+
+def activations():  # behind a layernorm: no matrix product to be fused with
+    for act, attrs in (("relu", {}), ("gelu", {}), ("gelu", {"approximate": "tanh"}), ("silu", {}),
+                       ("sigmoid", {}), ("tanh", {}), ("softmax", {})):
+        name = act + ("_tanh" if attrs else "")
+        yield f"{name}_features", [11], features(("layernorm", {"name": "ln"}), (act, attrs)), MSE
+        yield f"{name}_image", IMAGE, image(("avgpool2d", {"kernel": 2}), (act, attrs)), MSE
+
+
+def norms():
+    yield "batchnorm_image", IMAGE, image(norm("op")), MSE
+    yield "batchnorm_features", [11], features(norm("op")), MSE
+    yield "batchnorm_options", IMAGE, image(norm("op", eps=0.01, momentum=0.3)), MSE
+    yield "batchnorm_relu", IMAGE, image(norm("op"), ("relu", {})), MSE
+    yield "layernorm", [11], features(("layernorm", {"name": "op"})), MSE
+    yield "layernorm_eps", [11], features(("layernorm", {"name": "op", "eps": 0.1})), MSE
+    yield "layernorm_rows", [4, 11], features(("layernorm", {"name": "op"})), MSE
+
+
+def pools():
+    for kind in ("maxpool2d", "avgpool2d"):
+        yield f"{kind}_2", IMAGE, image((kind, {"kernel": 2})), MSE
+        yield f"{kind}_3s2p1", IMAGE, image((kind, {"kernel": 3, "stride": 2, "padding": 1})), MSE
+        yield f"{kind}_rectangular", IMAGE, image((kind, {"kernel": [2, 3], "stride": [1, 2],
+                                                         "padding": [0, 1]})), MSE
+    yield "avgpool2d_exclude_pad", IMAGE, image(
+        ("avgpool2d", {"kernel": 3, "stride": 2, "padding": 1, "count_include_pad": False})), MSE
+    yield "global_avgpool", IMAGE, image(("global_avgpool", {})), MSE
+    yield "flatten", IMAGE, image(), MSE
+
+
+def joins():
+    block = [("conv2d", {"out": 4, "kernel": 3, "padding": 1, "bias": False, "name": "c1"}), norm("b1"),
+             ("relu", {}),
+             ("conv2d", {"out": 4, "kernel": 3, "padding": 1, "bias": False, "name": "c2"}), norm("b2")]
+    yield "residual_identity", IMAGE, image(("residual", {"body": block}), ("relu", {})), MSE
+    yield "residual_no_relu", IMAGE, image(("residual", {"body": block})), MSE
+    yield "residual_conv", IMAGE, image(("residual", {"body": block[:1]}), ("relu", {})), MSE
+    down = [("conv2d", {"out": 6, "kernel": 3, "stride": 2, "padding": 1, "bias": False, "name": "c1"}),
+            norm("b1"), ("relu", {}),
+            ("conv2d", {"out": 6, "kernel": 3, "padding": 1, "bias": False, "name": "c2"}), norm("b2")]
+    short = [("conv2d", {"out": 6, "kernel": 1, "stride": 2, "bias": False, "name": "s1"}), norm("sb")]
+    yield "residual_projection", IMAGE, image(
+        ("residual", {"body": down, "shortcut": short}), ("relu", {}),
+        ("residual", {"body": [("conv2d", {"out": 6, "kernel": 3, "padding": 1, "name": "c3"})]})), CE
+    yield "residual_linear", [11], features(
+        ("residual", {"body": [("linear", {"out": 13, "name": "l1"}), ("gelu", {})]})), MSE
+    yield "concat_image", IMAGE, [
+        pre(), ("conv2d", {"out": 5, "kernel": 3, "padding": 1, "name": "a"}),
+        ("conv2d", {"out": 3, "kernel": 1, "from": "pre", "name": "b"}),
+        ("concat", {"from": ["a", "pre", "b"]}), *HEAD], MSE
+    yield "concat_features", {"left": [4], "right": [7]}, [
+        ("linear", {"out": 6, "from": "left", "name": "a"}),
+        ("linear", {"out": 9, "from": "right", "name": "b"}),
+        ("concat", {"from": ["a", "b"]}), ("relu", {}), ("linear", {"out": 5, "name": "head"})], MSE
+    yield "add_three", {"left": [4], "right": [7]}, [
+        ("linear", {"out": 6, "from": "left", "name": "a"}),
+        ("linear", {"out": 6, "from": "right", "name": "b"}),
+        ("linear", {"out": 6, "from": "a", "name": "c"}),
+        ("add", {"from": ["a", "b", "c"]}), ("tanh", {}), ("linear", {"out": 5, "name": "head"})], MSE
+
+
+def losses():
+    body = features(("relu", {}))
+    weights = [0.5, 2.0, 1.0, 0.25, 1.5]
+    yield "cross_entropy", [11], body, CE
+    yield "cross_entropy_smoothing", [11], body, ("cross_entropy", {"label_smoothing": 0.1})
+    yield "cross_entropy_weights", [11], body, ("cross_entropy", {"class_weights": weights})
+    yield "cross_entropy_both", [11], body, ("cross_entropy", {"label_smoothing": 0.2,
+                                                              "class_weights": weights})
+    yield "mse", [11], body, MSE
+    yield "bce", [11], body, ("bce", {})
+
+
+def training():
+    for group in (convs, linears, activations, norms, pools, joins, losses):
+        yield from group()
+
+
+def evaluation():
+    """Evaluation mode: running statistics, no dropout."""
+    yield "eval_batchnorm", IMAGE, image(norm("op")), MSE
+    yield "eval_batchnorm_relu", IMAGE, image(conv(out=6, kernel=3, bias=False), norm("bn"), ("relu", {})), MSE
+    yield "eval_batchnorm_features", [11], features(norm("op")), CE
+    yield "eval_dropout", [11], features(("dropout", {"p": 0.5})), CE
+    yield "eval_maxpool2d", IMAGE, image(("maxpool2d", {"kernel": 2})), MSE

@@ -1,0 +1,125 @@
+"""A config's layer list as a PyTorch function: the reference that goldens are made with.
+
+Layers are pairs (type, attributes) as they stand in the YAML; parameters and states are held in
+dictionaries "LAYER/NAME" -> tensor.
+"""
+import torch
+import torch.nn.functional as F
+
+
+def pair(v):
+    return tuple(v) if isinstance(v, (list, tuple)) else (v, v)
+
+
+class Interpreter:
+    """Runs layers. With `make` (a function shape, fan_in -> tensor) missing parameters are created,
+    in forward order, which is how a spec gets its parameters."""
+
+    def __init__(self, train, make=None):
+        self.train, self.make = train, make
+        self.params, self.states, self.values, self.order = {}, {}, {}, []
+
+    def param(self, layer, name, shape, fan_in):
+        key = f"{layer}/{name}"
+        if key not in self.params:
+            self.params[key] = self.make(key, shape, fan_in)
+            self.order.append(key)
+        return self.params[key]
+
+    def state(self, layer, name, count, one):
+        key = f"{layer}/{name}"
+        if key not in self.states:
+            t = torch.ones if one else torch.zeros
+            self.states[key] = t(count, dtype=self.params[f"{layer}/weight"].dtype)
+        return self.states[key]
+
+    def run(self, layers, x):
+        for kind, attrs in layers:
+            attrs = dict(attrs)
+            name, source = attrs.pop("name", None), attrs.pop("from", None)
+            if source is not None:
+                x = [self.values[s] for s in source] if isinstance(source, list) else self.values[source]
+            x = getattr(self, kind)(x, name, **attrs)
+            if name:
+                self.values[name] = x
+        return x
+
+    def linear(self, x, name, out, bias=True):
+        fan = x.shape[-1]
+        w = self.param(name, "weight", (out, fan), fan)
+        return F.linear(x, w, self.param(name, "bias", (out,), fan) if bias else None)
+
+    def conv2d(self, x, name, out, kernel, stride=1, padding=0, dilation=1, groups=1, bias=True):
+        kh, kw = pair(kernel)
+        fan = x.shape[1] // groups * kh * kw
+        w = self.param(name, "weight", (out, x.shape[1] // groups, kh, kw), fan)
+        b = self.param(name, "bias", (out,), fan) if bias else None
+        return F.conv2d(x, w, b, pair(stride), pair(padding), pair(dilation), groups)
+
+    def batchnorm(self, x, name, eps=1e-5, momentum=0.1):
+        c = x.shape[1]
+        w, b = self.param(name, "weight", (c,), 0), self.param(name, "bias", (c,), 0)
+        mean, var = self.state(name, "running_mean", c, False), self.state(name, "running_var", c, True)
+        return F.batch_norm(x, mean, var, w, b, self.train, momentum, eps)
+
+    def layernorm(self, x, name, eps=1e-5):
+        d = x.shape[-1]
+        w, b = self.param(name, "weight", (d,), 0), self.param(name, "bias", (d,), 0)
+        return F.layer_norm(x, (d,), w, b, eps)
+
+    def relu(self, x, name):
+        return F.relu(x)
+
+    def gelu(self, x, name, approximate="none"):
+        return F.gelu(x, approximate=approximate)
+
+    def silu(self, x, name):
+        return F.silu(x)
+
+    def sigmoid(self, x, name):
+        return torch.sigmoid(x)
+
+    def tanh(self, x, name):
+        return torch.tanh(x)
+
+    def softmax(self, x, name):
+        return F.softmax(x, dim=1 if x.dim() == 4 else -1)
+
+    def maxpool2d(self, x, name, kernel, stride=None, padding=0):
+        return F.max_pool2d(x, pair(kernel), pair(stride or kernel), pair(padding))
+
+    def avgpool2d(self, x, name, kernel, stride=None, padding=0, count_include_pad=True):
+        return F.avg_pool2d(x, pair(kernel), pair(stride or kernel), pair(padding), False,
+                            count_include_pad)
+
+    def global_avgpool(self, x, name):
+        return x.mean(dim=(2, 3), keepdim=True)
+
+    def flatten(self, x, name):
+        return x.flatten(1)
+
+    def dropout(self, x, name, p=0.5):
+        assert not self.train, "a mask of our own generator: compared elsewhere"
+        return x
+
+    def add(self, x, name):
+        return sum(x[1:], x[0])
+
+    def concat(self, x, name):
+        return torch.cat(x, dim=1)
+
+    def residual(self, x, name, body, shortcut=None):
+        return self.run(body, x) + (self.run(shortcut, x) if shortcut else x)
+
+
+def loss_sum(kind, options, y, target):
+    """The sum over samples (or elements), and what it is divided by."""
+    if kind == "mse":
+        return F.mse_loss(y, target, reduction="sum"), float(target.numel())
+    if kind == "bce":
+        return F.binary_cross_entropy_with_logits(y, target, reduction="sum"), float(target.numel())
+    w = options.get("class_weights")
+    w = torch.tensor(w, dtype=y.dtype) if w else None
+    total = F.cross_entropy(y, target, weight=w, reduction="sum",
+                            label_smoothing=options.get("label_smoothing", 0.0))
+    return total, float(w[target].sum()) if w is not None else float(len(target))

@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+"""Makes ops.h5 and runs.h5 (see README.md). Needs torch, numpy and h5py; tests do not.
+
+    python3 make_goldens.py [FOLDER]
+"""
+import json
+import os
+import sys
+
+import h5py
+import numpy as np
+import torch
+
+import cases
+import runs
+from interpret import Interpreter, loss_sum
+
+BATCH = 3
+
+
+def to_yaml(layers):
+    """One flow-style line a layer; JSON is YAML."""
+
+    def plain(layers):
+        return [{kind: {k: plain(v) if k in ("body", "shortcut") else v for k, v in attrs.items()}}
+                for kind, attrs in layers]
+
+    return "".join(f"    - {json.dumps(layer)}\n" for layer in plain(layers))
+
+
+def config(name, inputs, layers, loss):
+    where = "inputs" if isinstance(inputs, dict) else "input"
+    return (f"name: {name}\ndata:\n  train: {{format: synthetic, samples: {BATCH}}}\n"
+            f"model:\n  {where}: {json.dumps(inputs)}\n  layers:\n{to_yaml(layers)}"
+            f"  loss: {json.dumps({loss[0]: loss[1]})}\n"
+            f"train: {{batch: {BATCH}, steps: 1}}\n")
+
+
+def bf16_exact(rng, shape, scale=1.0):
+    """Values that float32 and bfloat16 hold alike, so that both precisions start from the same."""
+    return torch.tensor(rng.standard_normal(shape) * scale).to(torch.bfloat16).double()
+
+
+def make_case(file, number, case, train):
+    name, inputs, layers, loss = case
+    rng = np.random.default_rng(1000 + number)
+
+    def make(key, shape, fan_in):
+        if fan_in:
+            t = bf16_exact(rng, shape, fan_in**-0.5)
+        else:  # of a norm: around one and around zero
+            t = bf16_exact(rng, shape, 0.25) + (1 if key.endswith("weight") else 0)
+            t = t.to(torch.bfloat16).double()
+        return t.requires_grad_(True)
+
+    dims = inputs if isinstance(inputs, dict) else {"input": inputs}
+    x = {k: bf16_exact(rng, (BATCH, *d)) for k, d in dims.items()}
+    net = Interpreter(train, make)
+    net.values.update(x)
+    with torch.no_grad():
+        shape = net.run(layers, next(iter(x.values()))).shape
+    if train:  # as a fresh model has them; the probe above moved them
+        for key, s in net.states.items():
+            s.fill_(1.0 if key.endswith("var") else 0.0)
+    else:
+        for key, s in net.states.items():
+            s.copy_(bf16_exact(rng, s.shape, 0.5).abs() + 0.5 if key.endswith("var")
+                    else bf16_exact(rng, s.shape, 0.5))
+    if loss[0] == "cross_entropy":
+        target = torch.tensor(rng.integers(0, shape[-1], BATCH))
+    elif loss[0] == "bce":
+        target = torch.tensor(rng.integers(0, 5, tuple(shape)) / 4.0)
+    else:
+        target = bf16_exact(rng, tuple(shape))
+    before = {k: s.clone() for k, s in net.states.items()}
+    y = net.run(layers, next(iter(x.values())))
+    total, weight = loss_sum(loss[0], loss[1], y, target)
+    if train:
+        total.backward()
+
+    g = file.create_group(name)
+    g.attrs["config"] = config(name, inputs, layers, loss)
+    g.attrs["train"] = int(train)
+    g.attrs["loss"] = total.item()
+    g.attrs["weight"] = weight
+
+    def put(path, t, dtype=np.float32):
+        g.create_dataset(path, data=t.detach().numpy().astype(dtype))
+
+    for k, t in x.items():
+        put(f"inputs/{k}", t)
+    put("target", target, np.int32 if loss[0] == "cross_entropy" else np.float32)
+    put("output", y)
+    for k in net.order:
+        put(f"params/{k}", net.params[k])
+        if train:
+            put(f"grads/{k}", net.params[k].grad)
+    for k in before:
+        put(f"states_before/{k}", before[k])
+        if train:
+            put(f"states_after/{k}", net.states[k])
+
+
+def main():
+    folder = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
+    torch.set_num_threads(1)
+    with h5py.File(os.path.join(folder, "ops.h5"), "w", libver=("v108", "v108")) as f:
+        f.attrs["torch"] = str(torch.__version__)
+        number = 0
+        for train, source in ((True, cases.training), (False, cases.evaluation)):
+            for case in source():
+                make_case(f, number, case, train)
+                number += 1
+    print(f"ops.h5: {number} cases, {os.path.getsize(os.path.join(folder, 'ops.h5'))} bytes")
+    with h5py.File(os.path.join(folder, "runs.h5"), "w", libver=("v108", "v108")) as f:
+        f.attrs["torch"] = str(torch.__version__)
+        runs.make(f)
+
+
+if __name__ == "__main__":
+    main()

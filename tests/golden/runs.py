@@ -1,0 +1,104 @@
+"""Ten steps of whole models, in float64 and in float32, from numbers that a formula gives.
+
+The two precisions' difference says how far rounding alone drives the losses apart: the tolerance of
+whoever compares.
+"""
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+import formula
+from interpret import Interpreter
+
+STEPS = 10
+DATA, LABEL, PARAM = 1, 2, 16  # streams; parameter row r has stream PARAM + r
+
+
+def mlp():
+    return [("linear", {"out": 512, "name": "linear1"}), ("relu", {}),
+            ("linear", {"out": 512, "name": "linear2"}), ("relu", {}),
+            ("linear", {"out": 10, "name": "linear3"})]
+
+
+def resnet20():
+    count = {"conv2d": 0, "batchnorm": 0}
+
+    def named(kind, **attrs):
+        count[kind] += 1
+        return (kind, {**attrs, "name": f"{kind}{count[kind]}"})
+
+    def conv_bn(out, kernel, stride):
+        return [named("conv2d", out=out, kernel=kernel, stride=stride, padding=kernel // 2, bias=False),
+                named("batchnorm")]
+
+    layers = [*conv_bn(16, 3, 1), ("relu", {})]
+    for stage, out in enumerate((16, 32, 64)):
+        for block in range(3):
+            stride = 2 if stage > 0 and block == 0 else 1
+            body = [*conv_bn(out, 3, stride), ("relu", {}), *conv_bn(out, 3, 1)]
+            attrs = {"body": body}
+            if stride == 2:
+                attrs["shortcut"] = conv_bn(out, 1, 2)
+            layers += [("residual", attrs), ("relu", {})]
+    return layers + [("global_avgpool", {}), ("flatten", {}), ("linear", {"out": 10, "name": "linear1"})]
+
+
+def initial(row, key, shape, fan_in, dtype):
+    """Uniform within 1/sqrt(fan_in) in float32; norms start at weight 1, bias 0."""
+    if fan_in == 0:
+        t = torch.full(shape, 1.0 if key.endswith("weight") else 0.0)
+    else:
+        bound = np.float32(1) / np.sqrt(np.float32(fan_in))
+        t = torch.tensor(formula.symmetric(PARAM + row, int(np.prod(shape))) * bound).reshape(shape)
+    return t.to(dtype).requires_grad_(True)
+
+
+def batch(step, size, shape, dtype):
+    n = int(np.prod(shape))
+    x = torch.tensor(formula.symmetric(DATA, size * n, step * size * n)).reshape(size, *shape)
+    labels = (formula.words(LABEL, size, step * size) % 10).astype(np.int64)
+    return x.to(dtype), torch.tensor(labels)
+
+
+def optimizer_of(kind, decay, rest):
+    if kind == "adamw":
+        groups = [{"params": decay}, {"params": rest, "weight_decay": 0.0}]
+        return torch.optim.AdamW(groups, lr=1e-3, weight_decay=0.01)
+    return torch.optim.SGD(decay + rest, lr=0.01, momentum=0.9)
+
+
+def train(layers, size, shape, kind, dtype):
+    net = Interpreter(True, lambda key, s, fan: initial(len(net.order), key, s, fan, dtype))
+    probe = torch.zeros(2, *shape, dtype=dtype) + torch.arange(2.0).reshape(2, *([1] * len(shape)))
+    with torch.no_grad():
+        net.run(layers, probe.to(dtype))
+    for key, s in net.states.items():
+        s.fill_(1.0 if key.endswith("var") else 0.0)
+    decay = [p for k, p in net.params.items() if p.dim() > 1]
+    rest = [p for k, p in net.params.items() if p.dim() == 1]
+    optimizer = optimizer_of(kind, decay, rest)
+    losses, norms = [], []
+    for step in range(STEPS):
+        x, labels = batch(step, size, shape, dtype)
+        optimizer.zero_grad()
+        loss = F.cross_entropy(net.run(layers, x), labels)
+        loss.backward()
+        norms.append(float(torch.nn.utils.clip_grad_norm_(decay + rest, 1.0)))
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, norms
+
+
+def make(file):
+    table = (("mlp", mlp(), 128, (784,), "adamw"), ("resnet20", resnet20(), 32, (3, 32, 32), "adamw"),
+             ("resnet20_sgd", resnet20(), 32, (3, 32, 32), "sgd"))
+    for name, layers, size, shape, kind in table:
+        g = file.create_group(name)
+        g.attrs["batch"] = size
+        for text, dtype in (("float64", torch.float64), ("float32", torch.float32)):
+            losses, norms = train(layers, size, shape, kind, dtype)
+            g.create_dataset(f"loss_{text}", data=np.array(losses, np.float64))
+            g.create_dataset(f"grad_norm_{text}", data=np.array(norms, np.float64))
+        away = np.abs(np.array(g["loss_float64"]) - np.array(g["loss_float32"]))
+        print(f"runs.h5: {name}: {g['loss_float64'][0]:.6f} ... {g['loss_float64'][9]:.6f}; float32 "
+              f"leaves float64 by", " ".join(f"{x:.0e}" for x in away))

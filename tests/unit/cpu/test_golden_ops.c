@@ -1,0 +1,347 @@
+/* links: trireme_hdf5
+ * Every op as layers of small models against PyTorch (tests/golden/ops.h5, made in float64): loss,
+ * output, parameter gradients, running statistics; with the graph's passes and without, in float32
+ * and bfloat16, and once more accumulated. Input gradients show in the layer before the op under
+ * test.
+ *
+ * An array's error is the root mean square of the difference over that of the golden array, or over
+ * a share of all gradients' where that is more (a bias before batchnorm has gradient zero: a sum of
+ * terms that cancel up to their rounding). fp32: 1e-5, some hundred roundings of 2^-24 in a row;
+ * share 5 %. bf16: 3e-2, some ten roundings of 2^-9 to each side, amplified by the norms and by
+ * ReLUs and maxima that fall on the other side; share 20 %.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+#include <hdf5.h>
+
+#include "kernels/cpu/cpu.h"
+#include "runtime/plan/internal.h"
+
+#define FP32_TOLERANCE 1e-5
+#define BF16_TOLERANCE 3e-2
+#define MAX_CASES      128
+
+static hid_t file;
+
+/* ---- Reading ----------------------------------------------------------------------------------
+ */
+
+static double *read_array(hid_t at, size_t want, const char *fmt, ...)
+{
+    char path[200];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(path, sizeof path, fmt, args);
+    va_end(args);
+    const hid_t d = H5Dopen2(at, path, H5P_DEFAULT), space = H5Dget_space(d);
+    if (d < 0 || (size_t)H5Sget_simple_extent_npoints(space) != want)
+        fail_msg("%s: %lld elements in the golden file, %zu in the model", path,
+                 d < 0 ? -1LL : (long long)H5Sget_simple_extent_npoints(space), want);
+    double *v = calloc(want, sizeof *v);
+    assert_non_null(v);
+    assert_true(H5Dread(d, H5T_NATIVE_DOUBLE, H5S_ALL, H5S_ALL, H5P_DEFAULT, v) >= 0);
+    H5Sclose(space);
+    H5Dclose(d);
+    return v;
+}
+
+static void read_into(hid_t at, float *to, size_t count, const char *kind, const char *layer,
+                      const char *name)
+{
+    double *v = read_array(at, count, "%s/%s/%s", kind, layer, name);
+    for (size_t i = 0; i < count; i++) to[i] = (float)v[i];
+    free(v);
+}
+
+static double read_number(hid_t at, const char *name)
+{
+    double v = NAN;
+    const hid_t a = H5Aopen(at, name, H5P_DEFAULT);
+    assert_true(H5Aread(a, H5T_NATIVE_DOUBLE, &v) >= 0);
+    H5Aclose(a);
+    return v;
+}
+
+static char *read_text(hid_t at, const char *name) /* h5py's strings: variable length, UTF-8 */
+{
+    char *text = NULL;
+    const hid_t a = H5Aopen(at, name, H5P_DEFAULT), type = H5Aget_type(a);
+    assert_true(H5Tis_variable_str(type) > 0);
+    assert_true(H5Aread(a, type, &text) >= 0);
+    H5Tclose(type);
+    H5Aclose(a);
+    return text;
+}
+
+/* ---- Stored layout and type -------------------------------------------------------------------
+ */
+
+static size_t stored(const tr_tensor *t,
+                     size_t logical) /* where a logical (N, C, H, W) index lies */
+{
+    if (t->ndim != 4) return logical;
+    const size_t c = (size_t)t->dims[1], h = (size_t)t->dims[2], w = (size_t)t->dims[3];
+    const size_t x = logical % w, y = logical / w % h, k = logical / w / h % c,
+                 n = logical / w / h / c;
+    return ((n * h + y) * w + x) * c + k;
+}
+
+static void put(void *to, const tr_tensor *t, const double *v)
+{
+    for (size_t i = 0; i < t->count; i++) {
+        const size_t at = stored(t, i);
+        switch (t->dtype) {
+        case TR_F32:
+            ((float *)to)[at] = (float)v[i];
+            break;
+        case TR_BF16:
+            ((tr_bf16 *)to)[at] = tr_f32_to_bf16((float)v[i]);
+            break;
+        case TR_I32:
+            ((int32_t *)to)[at] = (int32_t)v[i];
+            break;
+        default:
+            fail_msg("%s: unexpected type", t->name);
+        }
+    }
+}
+
+static double get(const void *from, const tr_tensor *t, size_t logical)
+{
+    const size_t at = stored(t, logical);
+    return t->dtype == TR_BF16 ? (double)tr_bf16_to_f32(((const tr_bf16 *)from)[at])
+                               : (double)((const float *)from)[at];
+}
+
+/* ---- Comparing --------------------------------------------------------------------------------
+ */
+
+typedef struct {
+    const char *name; /* of the case, for messages */
+    bool bf16, fuse;
+    double tolerance, gradients; /* the root mean square of all golden gradients */
+} scale;
+
+static void compare(const scale *s, const char *what, double floor, size_t count, const double *got,
+                    const double *want)
+{
+    double error = 0, size = 0;
+    for (size_t i = 0; i < count; i++) {
+        error += (got[i] - want[i]) * (got[i] - want[i]);
+        size += want[i] * want[i];
+    }
+    error = sqrt(error / (double)count);
+    size = fmax(sqrt(size / (double)count), floor);
+    if (!(error <= s->tolerance * size))
+        fail_msg("%s, %s%s: %s is off by %.2g of its size, %.2g is allowed", s->name,
+                 s->bf16 ? "bf16" : "fp32", s->fuse ? "" : ", without passes", what, error / size,
+                 s->tolerance);
+}
+
+static void compare_floats(const scale *s, hid_t at, const char *kind, const char *layer,
+                           const char *name, const float *got, size_t count, double factor,
+                           double floor)
+{
+    char what[200];
+    double *want = read_array(at, count, "%s/%s/%s", kind, layer, name);
+    double *v = calloc(count, sizeof *v);
+    assert_non_null(v);
+    for (size_t i = 0; i < count; i++) v[i] = (double)got[i] / factor;
+    snprintf(what, sizeof what, "%s/%s/%s", kind, layer, name);
+    compare(s, what, floor, count, v, want);
+    free(v);
+    free(want);
+}
+
+/* ---- A case -----------------------------------------------------------------------------------
+ */
+
+typedef struct {
+    hid_t group;
+    bool train;
+    tr_model *m;
+    float *weights, *grads, *states;
+    tr_session *session;
+    tr_plan *plan;
+    scale s;
+} golden;
+
+static void load(golden *g)
+{
+    const tr_model *m = g->m;
+    double sum = 0;
+    for (size_t i = 0; i < m->nparams; i++) {
+        const tr_param *p = &m->params[i];
+        read_into(g->group, g->weights + p->offset, p->count, "params", p->layer, p->name);
+        if (!g->train) continue;
+        double *v = read_array(g->group, p->count, "grads/%s/%s", p->layer, p->name);
+        for (size_t j = 0; j < p->count; j++) sum += v[j] * v[j];
+        free(v);
+    }
+    g->s.gradients = sqrt(sum / (double)m->nparameters);
+    for (size_t i = 0; i < m->nstates; i++) {
+        const tr_state *s = &m->states[i];
+        read_into(g->group, g->states + s->offset, s->count, "states_before", s->layer, s->name);
+    }
+}
+
+static void fill_batch(golden *g)
+{
+    for (size_t i = 0; i < g->m->ninputs; i++) {
+        const tr_tensor *t = tr_plan_input_tensor(g->plan, i);
+        double *v = read_array(g->group, t->count, "inputs/%s", g->m->inputs[i].name);
+        put(tr_plan_input(g->plan, i), t, v);
+        free(v);
+    }
+    const tr_tensor *t = tr_plan_target_tensor(g->plan);
+    double *v = read_array(g->group, t->count, "target");
+    put(tr_plan_target(g->plan), t, v);
+    free(v);
+}
+
+static void run(golden *g, bool accumulate)
+{
+    double tally[TR_TALLY] = {0};
+    fill_batch(g);
+    const tr_run r = {.seed = 1,
+                      .loss_scale = 1,
+                      .accumulate = accumulate,
+                      .last = true,
+                      .params_changed = !accumulate,
+                      .tally = tally};
+    const tr_status st = tr_plan_run(g->plan, &r);
+    if (st != TR_OK) fail_msg("%s: %s", g->s.name, tr_last_error()->text);
+    const double loss = read_number(g->group, "loss"), weight = read_number(g->group, "weight");
+    compare(&g->s, "loss", 0, 1, &tally[TR_TALLY_LOSS], &loss);
+    compare(&g->s, "weight", 0, 1, &tally[TR_TALLY_WEIGHT], &weight);
+}
+
+static void check(golden *g, double runs)
+{
+    const tr_model *m = g->m;
+    const tr_tensor *t = tr_plan_logits_tensor(g->plan);
+    double *want = read_array(g->group, t->count, "output"), *got = calloc(t->count, sizeof *got);
+    assert_non_null(got);
+    for (size_t i = 0; i < t->count; i++) got[i] = get(tr_plan_logits(g->plan), t, i);
+    compare(&g->s, "output", 0, t->count, got, want);
+    free(want);
+    free(got);
+    if (!g->train) return;
+    for (size_t i = 0; i < m->nparams; i++) {
+        const tr_param *p = &m->params[i];
+        compare_floats(&g->s, g->group, "grads", p->layer, p->name, g->grads + p->offset, p->count,
+                       runs, (g->s.bf16 ? 0.2 : 0.05) * g->s.gradients);
+    }
+    for (size_t i = 0; runs == 1 && i < m->nstates; i++) {
+        const tr_state *s = &m->states[i];
+        compare_floats(&g->s, g->group, "states_after", s->layer, s->name, g->states + s->offset,
+                       s->count, 1, 0.1);
+    }
+}
+
+static float *new_floats(size_t count)
+{
+    float *v = tr_alloc(TR_MEM_OTHER, count, sizeof *v);
+    assert_non_null(v);
+    memset(v, 0xff, count * sizeof *v); /* NaN: nothing may stay as it was */
+    return v;
+}
+
+static void run_case(hid_t group, const tr_config *c, const char *name, void *ctx, bool bf16,
+                     bool fuse)
+{
+    golden g = {.group = group,
+                .train = read_number(group, "train") != 0,
+                .s = {.name = name,
+                      .bf16 = bf16,
+                      .fuse = fuse,
+                      .tolerance = bf16 ? BF16_TOLERANCE : FP32_TOLERANCE}};
+    if (tr_model_open(c, 0, &g.m) != TR_OK) fail_msg("%s: %s", name, tr_last_error()->text);
+    g.weights = new_floats(g.m->flat_count);
+    g.grads = new_floats(g.m->flat_count);
+    g.states = new_floats(g.m->state_count);
+    load(&g);
+    const tr_graph_options go = {.batch = c->train.batch,
+                                 .train = g.train,
+                                 .precision = bf16 ? TR_PRECISION_BF16 : TR_PRECISION_FP32,
+                                 .ranks = 1,
+                                 .fuse = fuse};
+    tr_graph *graph = NULL;
+    if (tr_graph_open(g.m, &go, &graph) != TR_OK) fail_msg("%s: %s", name, tr_last_error()->text);
+    const tr_session_options so = {.model = g.m,
+                                   .backend = &tr_cpu_backend,
+                                   .backend_ctx = ctx,
+                                   .weights = g.weights,
+                                   .grads = g.grads,
+                                   .states = g.states,
+                                   .precision = go.precision,
+                                   .ranks = 1};
+    if (tr_session_open_graphs(&so, &graph, 1, true, &g.session) != TR_OK)
+        fail_msg("%s: %s", name, tr_last_error()->text);
+    g.plan = tr_session_plan(g.session, g.train, c->train.batch);
+    run(&g, false);
+    check(&g, 1);
+    if (g.train) {
+        run(&g, true);
+        check(&g, 2);
+    }
+    tr_session_close(g.session);
+    tr_free(g.weights);
+    tr_free(g.grads);
+    tr_free(g.states);
+    tr_model_close(g.m);
+}
+
+static void golden_case(void **state)
+{
+    const char *name = *state;
+    void *ctx = NULL;
+    tr_config *c = NULL;
+    const tr_backend_options o = {.threads = 1};
+    assert_int_equal(tr_cpu_backend.open(&o, &ctx), TR_OK);
+    const hid_t group = H5Gopen2(file, name, H5P_DEFAULT);
+    char *text = read_text(group, "config");
+    if (tr_config_open(name, text, strlen(text), NULL, 0, &c) != TR_OK)
+        fail_msg("%s\n%s", tr_last_error()->text, text);
+    const char *why = tr_cpu_backend.unsupported(ctx, tr_op_at(0), TR_PRECISION_BF16);
+    if (why) print_message("%s: bf16 is skipped: %s\n", name, why);
+    for (int bf16 = 0; bf16 < (why ? 1 : 2); bf16++)
+        for (int fuse = 0; fuse < 2; fuse++) run_case(group, c, name, ctx, bf16 == 1, fuse == 1);
+    tr_config_close(c);
+    H5free_memory(text);
+    H5Gclose(group);
+    tr_cpu_backend.close(ctx);
+}
+
+static herr_t add_case(hid_t at, const char *name, const H5L_info_t *info, void *data)
+{
+    struct CMUnitTest **next = data;
+    (void)at;
+    (void)info;
+    char *copy = strdup(name);
+    *(*next)++ = (struct CMUnitTest){.name = copy, .test_func = golden_case, .initial_state = copy};
+    return 0;
+}
+
+int main(void)
+{
+    static struct CMUnitTest tests[MAX_CASES];
+    H5G_info_t info = {0};
+    struct CMUnitTest *next = tests;
+    file = H5Fopen(TR_SOURCE_DIR "/tests/golden/ops.h5", H5F_ACC_RDONLY, H5P_DEFAULT);
+    if (file < 0 || H5Gget_info(file, &info) < 0 || info.nlinks == 0 || info.nlinks > MAX_CASES ||
+        H5Literate(file, H5_INDEX_NAME, H5_ITER_INC, NULL, add_case, &next) < 0) {
+        print_error("tests/golden/ops.h5 cannot be read\n");
+        return 1;
+    }
+    const size_t n = (size_t)(next - tests);
+    const int failed = _cmocka_run_group_tests("golden ops", tests, n, NULL, NULL);
+    for (size_t i = 0; i < n; i++) free(tests[i].initial_state);
+    H5Fclose(file);
+    return failed;
+}
