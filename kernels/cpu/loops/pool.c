@@ -4,6 +4,7 @@
 #include "kernels/cpu/loops/vec.h"
 
 #define BLOCK 64
+#define SMALL 16
 
 /* Part of an axis: [begin, end). */
 typedef struct {
@@ -30,9 +31,10 @@ TR_INLINE span inside(const tr_pool *p, int axis, int64_t o, int64_t size)
 /* Windows that cover place `i`. */
 TR_INLINE span covering(const tr_pool *p, int axis, int64_t i, int64_t windows)
 {
-    int64_t from = i + p->padding[axis] - p->kernel[axis] + 1, s = p->stride[axis];
-    return (span){from > 0 ? (from + s - 1) / s : 0,
-                  at_most(windows, (i + p->padding[axis]) / s + 1)};
+    /* 32-bit divisions: an image's side is far below 2^31, and they cost a third. */
+    int64_t from = i + p->padding[axis] - p->kernel[axis] + 1;
+    uint32_t s = (uint32_t)p->stride[axis], last = (uint32_t)(i + p->padding[axis]) / s;
+    return (span){from > 0 ? ((uint32_t)from + s - 1) / s : 0, at_most(windows, (int64_t)last + 1)};
 }
 
 TR_INLINE float divisor(const tr_pool *p, int64_t oh, int64_t ow)
@@ -129,23 +131,27 @@ TR_INLINE void avg_grad_block(tr_dtype t, const tr_pool *p, const void *dy, size
 }
 
 /* Runs `call` for every block of channels of every place of rows [begin, end) of `height` x `width`
- * images, with: row (in the image), col, c, n, and `to`, the block's offset. The constant block
- * size lets the compiler keep whole blocks in registers. */
+ * images, with: row (in the image), col, c, n, and `to`, the block's offset. Constant block sizes
+ * let the compiler keep whole blocks in registers. */
 #define EACH_BLOCK(height, width, call)                                                            \
     for (size_t r = begin; r < end; r++) {                                                         \
-        size_t sample = r / (size_t)(height);                                                      \
+        size_t sample = r / (size_t)(height), c;                                                   \
         int64_t row = (int64_t)(r % (size_t)(height));                                             \
-        for (int64_t col = 0; col < (width); col++)                                                \
-            for (size_t c = 0; c < p->C; c += BLOCK) {                                             \
-                size_t to = (r * (size_t)(width) + (size_t)col) * p->C + c;                        \
-                if (p->C - c >= BLOCK) {                                                           \
-                    enum { n = BLOCK };                                                            \
-                    call;                                                                          \
-                } else {                                                                           \
-                    size_t n = p->C - c;                                                           \
-                    call;                                                                          \
-                }                                                                                  \
+        for (int64_t col = 0; col < (width); col++) {                                              \
+            size_t to = (r * (size_t)(width) + (size_t)col) * p->C;                                \
+            for (c = 0; c + BLOCK <= p->C; c += BLOCK, to += BLOCK) {                              \
+                enum { n = BLOCK };                                                                \
+                call;                                                                              \
             }                                                                                      \
+            for (; c + SMALL <= p->C; c += SMALL, to += SMALL) {                                   \
+                enum { n = SMALL };                                                                \
+                call;                                                                              \
+            }                                                                                      \
+            if (c < p->C) {                                                                        \
+                size_t n = p->C - c;                                                               \
+                call;                                                                              \
+            }                                                                                      \
+        }                                                                                          \
     }
 
 void TR_LOOP(max_pool)(const tr_pool *p, const void *x, void *y, void *indices, size_t begin,

@@ -8,7 +8,7 @@
 #define SCRATCH SIZE_MAX /* `at` of a scratchpad: behind everything that is reserved */
 #define LINE    64
 
-void tr_dnnl_close(tr_kernel *kernel)
+static void close_kernel(tr_kernel *kernel)
 {
     tr_dnnl_kernel *k = (tr_dnnl_kernel *)kernel;
     if (!k) return;
@@ -258,5 +258,14 @@ void tr_dnnl_finish(tr_dnnl_kernel *k, const char *impl)
     k->base.pack = k->base.packed ? pack : NULL;
     k->base.rebind = rebind;
     k->base.run = run_calls;
-    k->base.close = tr_dnnl_close;
+    k->base.close = close_kernel;
+}
+
+tr_status tr_dnnl_hand_over(tr_dnnl_kernel *k, tr_status st, tr_kernel **out)
+{
+    if (st == TR_OK)
+        *out = &k->base;
+    else
+        close_kernel((tr_kernel *)k);
+    return st;
 }

@@ -6,8 +6,9 @@
  *     TR_TRY(tr_dnnl_matmul(cpu, &a, &b, &bias, &c, &post, &pd));
  *     TR_TRY(tr_dnnl_call_add(k, TR_CALL_ALWAYS, pd, &call));      // takes pd
  *     TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_SRC, TR_AT_IN, 0));     // ... every argument
- *     tr_dnnl_finish(k);
- *     *out = &k->base;
+ *     tr_dnnl_finish(k, tr_dnnl_impl(pd));
+ * out:
+ *     return tr_dnnl_hand_over(k, st, out);
  *
  * bind gives the memory objects their addresses; run only executes. Scratchpads lie in the
  * workspace, behind what the kernel reserved there. */
@@ -131,7 +132,6 @@ struct tr_dnnl_kernel {
 };
 
 tr_status tr_dnnl_open(tr_cpu *cpu, tr_dnnl_kernel **out);
-void tr_dnnl_close(tr_kernel *k);
 size_t tr_dnnl_reserve(tr_dnnl_kernel *k, size_t nbytes); /* offset in the workspace */
 /* Takes `pd`, also on failure. */
 tr_status tr_dnnl_call_add(tr_dnnl_kernel *k, tr_call_when when, dnnl_primitive_desc_t pd,
@@ -148,6 +148,9 @@ tr_status tr_dnnl_gradient(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg,
                            const tr_dnnl_array *plain, int operand);
 /* out[1] = column sums of in[1] (rows x cols) after each run: the bias gradient. */
 void tr_dnnl_bias_gradient(tr_dnnl_kernel *k, int64_t rows, int64_t cols, tr_dtype type);
+/* Fills in the backend's interface; `impl` lives as long as the kernel. */
 void tr_dnnl_finish(tr_dnnl_kernel *k, const char *impl);
+/* Last: the kernel to its caller when `st` is TR_OK, else closed (NULL is fine). Returns st. */
+tr_status tr_dnnl_hand_over(tr_dnnl_kernel *k, tr_status st, tr_kernel **out);
 
 #endif

@@ -64,12 +64,7 @@ tr_status tr_cpu_conv2d(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kern
     TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DST, TR_AT_OUT, 0));
     tr_dnnl_finish(k, tr_dnnl_impl(pd));
 out:
-    if (st != TR_OK) {
-        tr_dnnl_close(&k->base);
-        return st;
-    }
-    *out = &k->base;
-    return TR_OK;
+    return tr_dnnl_hand_over(k, st, out);
 }
 
 tr_status tr_cpu_conv2d_grad_input(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
@@ -91,12 +86,7 @@ tr_status tr_cpu_conv2d_grad_input(tr_cpu *cpu, const tr_graph *g, const tr_op *
     TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DIFF_SRC, TR_AT_OUT, 0));
     tr_dnnl_finish(k, tr_dnnl_impl(pd));
 out:
-    if (st != TR_OK) {
-        tr_dnnl_close(&k->base);
-        return st;
-    }
-    *out = &k->base;
-    return TR_OK;
+    return tr_dnnl_hand_over(k, st, out);
 }
 
 tr_status tr_cpu_conv2d_grad_weight(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
@@ -123,10 +113,5 @@ tr_status tr_cpu_conv2d_grad_weight(tr_cpu *cpu, const tr_graph *g, const tr_op 
     }
     tr_dnnl_finish(k, tr_dnnl_impl(pd));
 out:
-    if (st != TR_OK) {
-        tr_dnnl_close(&k->base);
-        return st;
-    }
-    *out = &k->base;
-    return TR_OK;
+    return tr_dnnl_hand_over(k, st, out);
 }

@@ -41,12 +41,7 @@ tr_status tr_cpu_linear(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kern
     TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DST, TR_AT_OUT, 0));
     tr_dnnl_finish(k, tr_dnnl_impl(pd));
 out:
-    if (st != TR_OK) {
-        tr_dnnl_close(&k->base);
-        return st;
-    }
-    *out = &k->base;
-    return TR_OK;
+    return tr_dnnl_hand_over(k, st, out);
 }
 
 tr_status tr_cpu_linear_grad_input(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
@@ -70,12 +65,7 @@ tr_status tr_cpu_linear_grad_input(tr_cpu *cpu, const tr_graph *g, const tr_op *
     TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DST, TR_AT_OUT, 0));
     tr_dnnl_finish(k, tr_dnnl_impl(pd));
 out:
-    if (st != TR_OK) {
-        tr_dnnl_close(&k->base);
-        return st;
-    }
-    *out = &k->base;
-    return TR_OK;
+    return tr_dnnl_hand_over(k, st, out);
 }
 
 tr_status tr_cpu_linear_grad_weight(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
@@ -103,10 +93,5 @@ tr_status tr_cpu_linear_grad_weight(tr_cpu *cpu, const tr_graph *g, const tr_op 
     if (op->nout > 1 && op->out[1] >= 0) tr_dnnl_bias_gradient(k, s.rows, s.out, s.type);
     tr_dnnl_finish(k, tr_dnnl_impl(pd));
 out:
-    if (st != TR_OK) {
-        tr_dnnl_close(&k->base);
-        return st;
-    }
-    *out = &k->base;
-    return TR_OK;
+    return tr_dnnl_hand_over(k, st, out);
 }
