@@ -1,0 +1,132 @@
+/* A run file read for showing: every array through its checksum and its statistics in one pass, and
+ * whatever is damaged noted by name instead of ending the reading. */
+#include "runtime/store/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef struct {
+    tr_stats *s;
+    double shift, sum, squares, plain; /* of v - shift, for the variance; of v * v, for the norm */
+    size_t finite;
+} gather;
+
+static void take(void *ctx, const void *bytes, size_t nbytes)
+{
+    gather *g = ctx;
+    const float *v = bytes;
+    for (size_t i = 0; i < nbytes / sizeof *v; i++) {
+        double x = v[i];
+        if (!isfinite(x)) {
+            g->s->nonfinite++;
+            continue;
+        }
+        if (g->finite++ == 0) g->shift = g->s->min = g->s->max = x;
+        double d = x - g->shift;
+        g->sum += d;
+        g->squares += d * d;
+        g->plain += x * x;
+        if (x == 0) g->s->zeros++;
+        if (x < g->s->min) g->s->min = x;
+        if (x > g->s->max) g->s->max = x;
+    }
+}
+
+static void finish(gather *g)
+{
+    double n = g->finite ? (double)g->finite : 1, mean = g->sum / n;
+    double variance = g->squares / n - mean * mean;
+    g->s->mean = g->shift + mean;
+    g->s->std = variance > 0 ? sqrt(variance) : 0;
+    g->s->norm = sqrt(g->plain);
+}
+
+static tr_status note(tr_summary *s, char **fault, const char *text)
+{
+    *fault = tr_strdup(text);
+    s->nfaults++;
+    return *fault ? TR_OK : TR_MEMORY;
+}
+
+/* The last error as a fault; memory running out is no fault of the file. */
+static tr_status note_error(tr_summary *s, char **fault, tr_status st)
+{
+    char text[TR_ERROR_TEXT];
+    if (st == TR_MEMORY) return st;
+    snprintf(text, sizeof text, "%s", tr_last_error()->text);
+    size_t skip = strlen(s->ix.path) + 2;
+    return note(s, fault, strlen(text) > skip ? text + skip : text);
+}
+
+static tr_status read_arrays(tr_summary *s)
+{
+    tr_status st = TR_OK;
+    s->stats = tr_alloc(TR_MEM_OTHER, s->ix.count, sizeof *s->stats);
+    s->faults = tr_alloc(TR_MEM_OTHER, s->ix.count, sizeof *s->faults);
+    if (!s->stats || !s->faults) return TR_MEMORY;
+    for (size_t i = 0; i < s->ix.count; i++) {
+        const tr_entry *e = &s->ix.entries[i];
+        gather g = {.s = &s->stats[i]};
+        tr_status bad =
+            tr_entry_read(&s->ix, e, NULL, e->type == TR_F32 && !e->fault[0] ? take : NULL, &g);
+        s->stats[i].count = e->count;
+        finish(&g);
+        if (bad != TR_OK) TR_TRY(note_error(s, &s->faults[i], bad));
+    }
+out:
+    return st;
+}
+
+static void config_name(tr_summary *s)
+{
+    tr_document doc = {0};
+    const char *text = tr_summary_text(s, "config");
+    if (!text[0] || tr_document_parse("config", text, strlen(text), &doc) != TR_OK) return;
+    const tr_node *name = doc.root ? tr_node_get(doc.root, "name") : NULL;
+    if (name && name->kind == TR_NODE_SCALAR) s->name = tr_strdup(name->text);
+    tr_document_close(&doc);
+}
+
+tr_status tr_summary_open(const char *path, tr_summary *s)
+{
+    tr_status st = TR_OK, bad;
+    *s = (tr_summary){.ix.fd = -1};
+    TR_TRY(tr_index_open(path, &s->ix));
+    s->nfaults = (s->ix.root_fault[0] != 0) + (s->ix.train_fault[0] != 0);
+    TR_TRY(read_arrays(s));
+    s->has_train = tr_train_from_attrs(path, &s->ix.train, &s->train) == TR_OK;
+    if (!s->has_train && !s->ix.train_fault[0]) {
+        snprintf(s->ix.train_fault, TR_FAULT, "%.300s", tr_last_error()->text);
+        s->nfaults++;
+    }
+    bad = tr_history_read(&s->ix, &s->history);
+    if (bad != TR_OK) {
+        size_t before = s->nfaults;
+        TR_TRY(note_error(s, &s->history_fault, bad));
+        /* a damaged column was counted as an array already */
+        for (size_t i = 0; i < s->ix.count; i++)
+            if (s->faults[i] && strcmp(s->faults[i], s->history_fault) == 0) s->nfaults = before;
+    }
+    config_name(s);
+out:
+    if (st != TR_OK) tr_summary_close(s);
+    return st;
+}
+
+void tr_summary_close(tr_summary *s)
+{
+    for (size_t i = 0; s->faults && i < s->ix.count; i++) tr_free(s->faults[i]);
+    tr_free(s->faults);
+    tr_free(s->stats);
+    tr_free(s->history_fault);
+    tr_free(s->name);
+    tr_history_free(&s->history);
+    tr_index_close(&s->ix);
+    *s = (tr_summary){.ix.fd = -1};
+}
+
+const char *tr_summary_text(const tr_summary *s, const char *attr)
+{
+    const tr_attr *a = tr_attrs_get(&s->ix.root, attr);
+    return a && a->kind == TR_ATTR_TEXT ? a->text : "";
+}

@@ -1,0 +1,59 @@
+/* `trainer inspect FILE [FILE2] [--json]`: what is in a run file; with two, how they differ (status
+ * 1 when they do, as diff(1), or when something in a file is damaged). Needs no config and no MPI.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "runtime/store/store.h"
+#include "trainer/arguments.h"
+#include "trainer/commands.h"
+
+#define USAGE "usage: trainer inspect FILE [FILE2] [--json]"
+
+/* The terminal's width; 80 where there is none, 120 at most: a wider plot tells no more. */
+static int width(void)
+{
+    struct winsize size;
+    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 40) return 80;
+    return size.ws_col < 120 ? size.ws_col : 120;
+}
+
+static tr_status parse(int argc, char **argv, const char *files[2], bool *json)
+{
+    int n = 0;
+    bool flags = true;
+    for (int i = 1; i < argc; i++) {
+        if (flags && strcmp(argv[i], "--") == 0)
+            flags = false;
+        else if (flags && strcmp(argv[i], "--json") == 0)
+            *json = true;
+        else if (flags && argv[i][0] == '-')
+            return TR_FAIL(TR_USAGE, "%s: no such option; " USAGE, argv[i]);
+        else if (n == 2)
+            return TR_FAIL(TR_USAGE, "%s: a third file; " USAGE, argv[i]);
+        else
+            files[n++] = argv[i];
+    }
+    if (n == 0) return TR_FAIL(TR_USAGE, "which file? " USAGE);
+    return TR_OK;
+}
+
+int tr_cmd_inspect(int argc, char **argv)
+{
+    const char *files[2] = {NULL, NULL};
+    bool json = false, same = true;
+    tr_status st = TR_OK;
+    TR_TRY(parse(argc, argv, files, &json));
+    if (files[1])
+        TR_TRY(tr_store_diff(files[0], files[1], json, stdout, &same));
+    else
+        TR_TRY(tr_store_inspect(files[0], json, width(), stdout));
+out:
+    /* a report that did not reach its reader is not done */
+    if (fflush(stdout) != 0 && st == TR_OK)
+        st = TR_FAIL(TR_IO, "the report could not be written to standard output");
+    if (st != TR_OK) return tr_command_end(st);
+    return same ? EXIT_SUCCESS : EXIT_FAILURE;
+}
