@@ -1,0 +1,208 @@
+/* From raw samples to kernels: normalization, layout, crop and flip against plain loops; rounding
+ * to bfloat16 against its definition. */
+#include "helpers.h"
+
+static void normalization(void **state)
+{
+    (void)state;
+    const struct {
+        int ndim;
+        int64_t dims[3];
+        size_t nstats;
+    } cases[] = {{1, {5}, 1},       {1, {5}, 5},        {2, {3, 4}, 1},
+                 {2, {3, 4}, 3},    {3, {1, 3, 5}, 1},  {3, {3, 3, 5}, 1},
+                 {3, {3, 3, 5}, 3}, {3, {4, 1, 33}, 4}, {1, {0}, 0}};
+    for (size_t t = 0; cases[t].nstats; t++) {
+        for (int e = 0; e < TR_ELEMS; e++) {
+            world w;
+            world_open(&w, cases[t].ndim, cases[t].dims, 3);
+            for (int i = 0; i < 8; i++) w.mean[i] = 3.0 + i, w.std[i] = 0.7 * (i + 1);
+            w.c.data.normalize.mean = (tr_reals){cases[t].nstats, w.mean};
+            w.c.data.normalize.std = (tr_reals){1, w.std};
+            size_t n = 1, c = (size_t)cases[t].dims[0];
+            for (int d = 0; d < cases[t].ndim; d++) n *= (size_t)cases[t].dims[d];
+            uint64_t raw[256];
+            for (size_t k = 0; k < n; k++) {
+                switch (tr_elem_size(e)) {
+                case 1:
+                    ((uint8_t *)raw)[k] = (uint8_t)(k % 100);
+                    break;
+                case 2:
+                    ((uint16_t *)raw)[k] = (uint16_t)(k % 100);
+                    break;
+                case 4:
+                    if (e == TR_ELEM_F32)
+                        ((float *)raw)[k] = (float)(k % 100);
+                    else
+                        ((uint32_t *)raw)[k] = (uint32_t)(k % 100);
+                    break;
+                default:
+                    if (e == TR_ELEM_F64)
+                        ((double *)raw)[k] = (double)(k % 100);
+                    else
+                        raw[k] = k % 100;
+                }
+            }
+            for (int type = 0; type < 2; type++) {
+                tr_prepare p;
+                float scratch[512], out[256], want[256];
+                tr_bf16 half[256];
+                assert_int_equal(tr_prepare_init(&w.c, &w.m, true, type ? TR_BF16 : TR_F32, &p),
+                                 TR_OK);
+                assert_true(p.scratch_count == n);
+                tr_prepare_sample(&p, 0, (tr_elem)e, raw, 0, scratch,
+                                  type ? (void *)half : (void *)out);
+                for (size_t k = 0; k < n; k++) {
+                    size_t channel = k / (n / c), in = k % (n / c);
+                    float mean = (float)w.mean[cases[t].nstats > 1 ? channel : 0];
+                    size_t at =
+                        cases[t].ndim == 3 ? in * c + channel : k; /* stored channels-last */
+                    want[at] = ((float)(k % 100) - mean) / (float)w.std[0];
+                }
+                for (size_t k = 0; k < n; k++) {
+                    if (type)
+                        assert_int_equal(half[k], tr_f32_to_bf16(want[k]));
+                    else
+                        assert_true(out[k] == want[k]);
+                }
+                tr_prepare_fini(&p);
+            }
+            world_close(&w);
+        }
+    }
+}
+
+/* Crop and flip of sample `ordinal` as torchvision has them: pad the raw image with zeros, cut,
+ * mirror, then normalize. */
+static void reference(const world *w, uint64_t ordinal, const uint8_t *raw, int64_t c, int64_t h,
+                      int64_t wd, float *out)
+{
+    int64_t pad = w->c.data.augment.crop;
+    tr_philox r = tr_philox_at((uint64_t)w->c.seed, TR_RNG_AUGMENT, 0, ordinal, 0);
+    int64_t top = (int64_t)((r.v[0] * (uint64_t)(2 * pad + 1)) >> 32);
+    int64_t left = (int64_t)((r.v[1] * (uint64_t)(2 * pad + 1)) >> 32);
+    bool mirror = w->c.data.augment.flip && r.v[2] >> 31;
+    for (int64_t k = 0; k < c; k++) {
+        for (int64_t y = 0; y < h; y++) {
+            for (int64_t x = 0; x < wd; x++) {
+                int64_t sy = top + y - pad, sx = left + (mirror ? wd - 1 - x : x) - pad;
+                bool inside = sy >= 0 && sy < h && sx >= 0 && sx < wd;
+                float v = inside ? (float)raw[(k * h + sy) * wd + sx] : 0.0f;
+                out[(y * wd + x) * c + k] = (v - (float)w->mean[k]) / (float)w->std[k];
+            }
+        }
+    }
+}
+
+static void augmentation(void **state)
+{
+    (void)state;
+    uint8_t raw[3 * 5 * 7];
+    for (size_t k = 0; k < sizeof raw; k++) raw[k] = (uint8_t)(k + 1);
+    for (int64_t c = 1; c <= 3; c += 2) {
+        for (int64_t crop = 0; crop < 12; crop = crop * 2 + 1) { /* also more than the image */
+            for (int flip = 0; flip < 2; flip++) {
+                world w;
+                world_open(&w, 3, (int64_t[]){c, 5, 7}, 3);
+                for (int i = 0; i < 8; i++) w.mean[i] = 10.0 * i + 1, w.std[i] = 2.0 + i;
+                w.c.data.normalize.mean = (tr_reals){(size_t)c, w.mean};
+                w.c.data.normalize.std = (tr_reals){(size_t)c, w.std};
+                w.c.data.augment.crop = crop;
+                w.c.data.augment.flip = flip;
+                tr_prepare p, eval;
+                float scratch[2 * sizeof raw], out[sizeof raw], want[sizeof raw];
+                tr_bf16 half[sizeof raw];
+                size_t n = (size_t)c * 35;
+                int moved = 0;
+                assert_int_equal(tr_prepare_init(&w.c, &w.m, true, TR_F32, &p), TR_OK);
+                for (uint64_t ordinal = 0; ordinal < 100; ordinal++) {
+                    reference(&w, ordinal, raw, c, 5, 7, want);
+                    p.dtype = TR_F32;
+                    tr_prepare_sample(&p, 0, TR_ELEM_U8, raw, ordinal, scratch, out);
+                    assert_memory_equal(out, want, n * 4);
+                    p.dtype = TR_BF16;
+                    tr_prepare_sample(&p, 0, TR_ELEM_U8, raw, ordinal, scratch, half);
+                    for (size_t k = 0; k < n; k++)
+                        assert_int_equal(half[k], tr_f32_to_bf16(want[k]));
+                    w.c.data.augment.crop = 0;
+                    w.c.data.augment.flip = false;
+                    reference(&w, ordinal, raw, c, 5, 7, out);
+                    moved += memcmp(out, want, n * 4) != 0;
+                    w.c.data.augment.crop = crop;
+                    w.c.data.augment.flip = flip;
+                }
+                assert_true(crop == 0 && !flip ? moved == 0 : moved > 20);
+                if (flip && crop == 0) assert_true(moved < 80); /* about half */
+                assert_int_equal(tr_prepare_init(&w.c, &w.m, false, TR_F32, &eval), TR_OK);
+                assert_true(eval.crop == 0 && !eval.flip);
+                tr_prepare_fini(&eval);
+                tr_prepare_fini(&p);
+                world_close(&w);
+            }
+        }
+    }
+}
+
+/* Nearest of the two neighbours, ties to the even one: decided in double, where both are exact. */
+static void bf16_rounding(void **state)
+{
+    (void)state;
+    for (uint32_t i = 0; i < 200000; i++) {
+        float f;
+        uint32_t bits = tr_philox_at(1, TR_RNG_TEST, 0, i, 0).v[0];
+        if (i % 4 == 0) bits = (bits & 0xffff0000u) | 0x8000u; /* a tie */
+        memcpy(&f, &bits, 4);
+        tr_bf16 got;
+        tr_round_bf16(&f, 1, &got);
+        if (isnan(f)) {
+            assert_true(isnan(tr_bf16_to_f32(got)));
+            continue;
+        }
+        if (isinf(f) || (bits & 0x7f800000u) == 0x7f000000u) continue; /* near overflow: below */
+        double low = (double)tr_bf16_to_f32((tr_bf16)(bits >> 16));
+        double high = (double)tr_bf16_to_f32((tr_bf16)((bits >> 16) + 1));
+        double a = fabs((double)f - low), b = fabs(high - (double)f);
+        tr_bf16 want = (tr_bf16)((bits >> 16) + (b < a || (a == b && (bits >> 16 & 1))));
+        assert_int_equal(got, want);
+    }
+    const float edges[] = {0.0f,        -0.0f,       INFINITY,       -INFINITY,
+                           0x1.fep127f, 0x1.ffp127f, 0x1.fefffep127f};
+    const tr_bf16 want[] = {0x0000, 0x8000, 0x7f80, 0xff80, 0x7f7f, 0x7f80, 0x7f7f};
+    tr_bf16 got[TR_COUNT(edges)];
+    tr_round_bf16(edges, TR_COUNT(edges), got);
+    for (size_t k = 0; k < TR_COUNT(edges); k++) assert_int_equal(got[k], want[k]);
+}
+
+/* An input beside images is taken as it is. */
+static void beside_images(void **state)
+{
+    (void)state;
+    world w;
+    world_open(&w, 3, (int64_t[]){2, 2, 2}, 3);
+    w.m.ninputs = 2;
+    w.inputs[1].ndim = 1;
+    w.inputs[1].dims[0] = 3;
+    w.mean[0] = 4, w.mean[1] = 5;
+    w.c.data.normalize.mean = (tr_reals){2, w.mean};
+    w.c.data.augment.flip = true;
+    tr_prepare p;
+    float scratch[16], out[8];
+    assert_int_equal(tr_prepare_init(&w.c, &w.m, true, TR_F32, &p), TR_OK);
+    tr_prepare_sample(&p, 1, TR_ELEM_I16, (int16_t[]){-1, 0, 7}, 3, scratch, out);
+    assert_true(out[0] == -1 && out[1] == 0 && out[2] == 7);
+    tr_prepare_sample(&p, 0, TR_ELEM_U8, (uint8_t[]){4, 4, 4, 4, 5, 5, 5, 5}, 3, scratch, out);
+    for (int k = 0; k < 8; k++) assert_true(out[k] == 0);
+    tr_prepare_fini(&p);
+    world_close(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(normalization),
+        cmocka_unit_test(augmentation),
+        cmocka_unit_test(bf16_rounding),
+        cmocka_unit_test(beside_images),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
