@@ -111,7 +111,7 @@ class Trainer:
         if channels_last:
             model = model.to(memory_format=torch.channels_last)
             self.x = self.x.contiguous(memory_format=torch.channels_last)
-        self.model = DistributedDataParallel(model, gradient_as_bucket_view=True, broadcast_buffers=False)
+        self.model = DistributedDataParallel(model, gradient_as_bucket_view=True, forward_sync_buffers=False)
         self.params = list(self.model.parameters())
         self.optimizer = torch.optim.AdamW(self.params, lr=1e-3, weight_decay=0.01, fused=True)
         self.at = 0
