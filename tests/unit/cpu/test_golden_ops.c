@@ -7,8 +7,9 @@
  * An array's error is the root mean square of the difference over that of the golden array, or over
  * a share of all gradients' where that is more (a bias before batchnorm has gradient zero: a sum of
  * terms that cancel up to their rounding). fp32: 1e-5, some hundred roundings of 2^-24 in a row;
- * share 5 %. bf16: 3e-2, some ten roundings of 2^-9 to each side, amplified by the norms and by
- * ReLUs and maxima that fall on the other side; share 20 %.
+ * share 5 %. bf16: 6e-2, some ten roundings of 2^-9 to each side, amplified by the norms and by
+ * ReLUs and maxima that fall on the other side (PyTorch's own bfloat16 leaves these goldens by up
+ * to 6e-2); share 20 %.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -23,7 +24,7 @@
 #include "runtime/plan/internal.h"
 
 #define FP32_TOLERANCE 1e-5
-#define BF16_TOLERANCE 3e-2
+#define BF16_TOLERANCE 6e-2
 #define MAX_CASES      128
 
 static hid_t file;
