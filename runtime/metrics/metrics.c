@@ -1,0 +1,223 @@
+/* The room's front: what is told goes to metrics.jsonl, to TensorBoard and to the progress line.
+ * What cannot be written is said once and never stops training. */
+#include "runtime/metrics/internal.h"
+
+#include <errno.h>
+#include <glob.h>
+#include <math.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+struct tr_metrics {
+    tr_append json, board;
+    tr_progress progress;
+    tr_record record;
+    unsigned char event[TR_EVENT];
+};
+
+static double wall_time(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_REALTIME, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/* ---- Open, close ------------------------------------------------------------------------------
+ */
+
+/* A run started afresh in a folder that held another must not show the other's curves. */
+static void remove_old_events(const char *folder)
+{
+    char pattern[PATH_MAX];
+    glob_t found;
+    if (snprintf(pattern, sizeof(pattern), "%s/events.out.tfevents.*", folder) >= PATH_MAX) return;
+    if (glob(pattern, 0, NULL, &found) == 0)
+        for (size_t i = 0; i < found.gl_pathc; i++) unlink(found.gl_pathv[i]);
+    globfree(&found);
+}
+
+static tr_status open_board(tr_metrics *m, const tr_metrics_options *o)
+{
+    tr_status st = TR_OK;
+    char host[64] = "localhost";
+    gethostname(host, sizeof(host) - 1);
+    int taken = 0; /* names sort by time: a second start within a second comes after the first */
+    do {
+        int n = snprintf(m->board.path, sizeof(m->board.path),
+                         "%s/events.out.tfevents.%010lld.%s.%ld.%d", o->folder,
+                         (long long)time(NULL), host, (long)getpid(), taken);
+        TR_NEED(n < (int)sizeof(m->board.path), TR_IO, "%s: the path is too long", o->folder);
+    } while (access(m->board.path, F_OK) == 0 && ++taken < 1000);
+    TR_TRY(tr_append_open(&m->board, true));
+    tr_append_write(&m->board, m->event, tr_event_version(m->event, wall_time()));
+    if (o->resume)
+        tr_append_write(&m->board, m->event, tr_event_restart(m->event, wall_time(), o->step + 1));
+out:
+    return st;
+}
+
+tr_status tr_metrics_open(const tr_metrics_options *o, tr_metrics **out)
+{
+    tr_status st = TR_OK;
+    size_t columns = 80;
+    tr_metrics *m = TR_NEW(TR_MEM_OTHER, tr_metrics);
+    if (!m) return TR_MEMORY;
+    m->json.fd = m->board.fd = -1;
+    int n = snprintf(m->json.path, sizeof(m->json.path), "%s/metrics.jsonl", o->folder);
+    TR_NEED(n < (int)sizeof(m->json.path), TR_IO, "%s: the path is too long", o->folder);
+    if (o->resume)
+        TR_TRY(tr_metrics_rewind(m->json.path, o->step));
+    else
+        remove_old_events(o->folder);
+    TR_TRY(tr_append_open(&m->json, !o->resume));
+    TR_TRY(open_board(m, o));
+    if (!o->quiet) {
+        bool terminal = tr_progress_terminal(&columns);
+        tr_progress_init(&m->progress, STDERR_FILENO, terminal, columns, o->total_steps);
+        tr_log_set_guard(tr_progress_before_log, tr_progress_after_log, &m->progress);
+    }
+out:
+    if (st != TR_OK) {
+        tr_metrics_close(m);
+        return st;
+    }
+    *out = m;
+    return TR_OK;
+}
+
+void tr_metrics_close(tr_metrics *m)
+{
+    if (!m) return;
+    if (m->progress.on) {
+        tr_log_set_guard(NULL, NULL, NULL);
+        tr_progress_fini(&m->progress);
+    }
+    tr_append_close(&m->json);
+    tr_append_close(&m->board);
+    tr_free(m);
+}
+
+/* ---- Records -----------------------------------------------------------------------------------
+ */
+
+static tr_status finish(tr_metrics *m)
+{
+    if (!tr_record_end(&m->record))
+        return TR_FAIL(TR_INTERNAL, "a record of more than %d bytes", TR_LINE);
+    tr_append_write(&m->json, m->record.text, m->record.used);
+    return TR_OK;
+}
+
+static tr_status add_value(tr_record *r, const char *key, char type, va_list *args)
+{
+    switch (type) {
+    case 's':
+        tr_record_text(r, key, va_arg(*args, const char *));
+        break;
+    case 'u':
+        tr_record_uint(r, key, va_arg(*args, uint64_t));
+        break;
+    case 'd':
+        tr_record_real(r, key, va_arg(*args, double), 0);
+        break;
+    case 'b':
+        tr_record_bool(r, key, va_arg(*args, int) != 0);
+        break;
+    default:
+        return TR_FAIL(TR_INTERNAL, "metrics: key %s has the unknown type '%c'", key, type);
+    }
+    return TR_OK;
+}
+
+tr_status tr_metrics_event(tr_metrics *m, const char *event, const char *spec, ...)
+{
+    tr_status st = TR_OK;
+    char key[64];
+    if (!m) return TR_OK;
+    va_list args;
+    va_start(args, spec);
+    tr_record_begin(&m->record, event);
+    for (const char *p = spec; *p;) {
+        size_t n = strcspn(p, ":");
+        TR_NEED(n > 0 && n < sizeof(key) && p[n] == ':' && p[n + 1], TR_INTERNAL,
+                "metrics: malformed spec at \"%.40s\"", p);
+        memcpy(key, p, n);
+        key[n] = 0;
+        TR_TRY(add_value(&m->record, key, p[n + 1], &args));
+        p += n + 2;
+        p += strspn(p, " ");
+    }
+    TR_TRY(finish(m));
+out:
+    va_end(args);
+    return st;
+}
+
+tr_status tr_metrics_step(tr_metrics *m, const tr_step_record *s)
+{
+    if (!m) return TR_OK;
+    const tr_scalar scalars[] = {
+        {"train/loss", s->loss},
+        {"train/lr", s->lr},
+        {"train/grad_norm", s->grad_norm},
+        {"train/loss_scale", s->loss_scale},
+        {"train/epoch", (double)s->epoch},
+        {"speed/samples_per_s", s->samples_per_s},
+        {"speed/step_ms", s->step_ms},
+        {"speed/compute_ms", s->compute_ms},
+        {"speed/comm_wait_ms", s->comm_wait_ms},
+        {"speed/data_wait_ms", s->data_wait_ms},
+    };
+    tr_append_write(&m->board, m->event,
+                    tr_event_scalars(m->event, wall_time(), s->step, scalars, TR_COUNT(scalars)));
+    tr_record *r = &m->record;
+    tr_record_begin(r, "step");
+    tr_record_uint(r, "step", s->step);
+    tr_record_uint(r, "epoch", s->epoch);
+    tr_record_real(r, "loss", s->loss, 0); /* every digit: runs are compared by these */
+    tr_record_real(r, "lr", s->lr, 0);
+    tr_record_real(r, "grad_norm", s->grad_norm, 0);
+    tr_record_real(r, "loss_scale", s->loss_scale, 0);
+    tr_record_real(r, "samples_per_s", s->samples_per_s, 6);
+    tr_record_real(r, "step_ms", s->step_ms, 6);
+    tr_record_real(r, "compute_ms", s->compute_ms, 6);
+    tr_record_real(r, "comm_wait_ms", s->comm_wait_ms, 6);
+    tr_record_real(r, "data_wait_ms", s->data_wait_ms, 6);
+    if (s->skipped) tr_record_text(r, "skipped", s->skipped);
+    return finish(m);
+}
+
+tr_status tr_metrics_eval(tr_metrics *m, const tr_eval_record *e)
+{
+    if (!m) return TR_OK;
+    tr_scalar scalars[3] = {{"eval/loss", e->loss}};
+    size_t count = 1;
+    if (!isnan(e->accuracy)) scalars[count++] = (tr_scalar){"eval/accuracy", e->accuracy};
+    if (!isnan(e->top5)) scalars[count++] = (tr_scalar){"eval/top5", e->top5};
+    tr_append_write(&m->board, m->event,
+                    tr_event_scalars(m->event, wall_time(), e->step, scalars, count));
+    tr_record *r = &m->record;
+    tr_record_begin(r, "eval");
+    tr_record_uint(r, "step", e->step);
+    tr_record_real(r, "loss", e->loss, 0);
+    if (!isnan(e->accuracy)) tr_record_real(r, "accuracy", e->accuracy, 0);
+    if (!isnan(e->top5)) tr_record_real(r, "top5", e->top5, 0);
+    tr_record_uint(r, "samples", e->samples);
+    if (!isnan(e->seconds)) tr_record_real(r, "seconds", e->seconds, 6);
+    return finish(m);
+}
+
+/* ---- Progress ----------------------------------------------------------------------------------
+ */
+
+void tr_metrics_progress(tr_metrics *m, uint64_t step, uint64_t epoch, double loss,
+                         double samples_per_s)
+{
+    if (m) tr_progress_step(&m->progress, tr_now(), step, epoch, loss, samples_per_s);
+}
+
+void tr_metrics_progress_end(tr_metrics *m)
+{
+    if (m) tr_progress_end(&m->progress);
+}
