@@ -34,6 +34,8 @@ struct tr_maker {
     size_t cap_layers, cap_params, cap_states;
     tr_named *names;
     size_t nnames, cap_names;
+    int *slots; /* hash table of names: place + 1, 0 empty; a power of two, at most half full */
+    size_t nslots;
     tr_counter counters[TR_COUNTERS];
     char suffix[TR_LAYER_NAME]; /* ".2.1" in the repeats around */
     int depth, nblocks, block;

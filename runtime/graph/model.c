@@ -16,6 +16,7 @@ tr_status tr_model_open(const tr_config *config, size_t bucket_bytes, tr_model *
     TR_TRY(tr_layout(mk.m, bucket_bytes));
 out:
     tr_free(mk.names);
+    tr_free(mk.slots);
     if (st != TR_OK) {
         tr_model_close(mk.m);
         return st;

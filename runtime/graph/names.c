@@ -38,11 +38,33 @@ tr_status tr_name_layer(tr_maker *mk, tr_layer *l, const tr_node *options)
     return TR_OK;
 }
 
+/* The slot that holds the name, or the empty one where it would go. FNV-1a, linear probing. */
+static size_t slot_of(const tr_maker *mk, const char *name)
+{
+    uint64_t h = 14695981039346656037u;
+    for (const char *c = name; *c; c++) h = (h ^ (unsigned char)*c) * 1099511628211u;
+    size_t s = h & (mk->nslots - 1);
+    while (mk->slots[s] && strcmp(mk->names[mk->slots[s] - 1].name, name) != 0)
+        s = (s + 1) & (mk->nslots - 1);
+    return s;
+}
+
 static int find(const tr_maker *mk, const char *name)
 {
-    for (size_t i = mk->nnames; i-- > 0;)
-        if (strcmp(mk->names[i].name, name) == 0) return (int)i;
-    return -1;
+    return mk->nslots ? mk->slots[slot_of(mk, name)] - 1 : -1;
+}
+
+static tr_status grow_slots(tr_maker *mk)
+{
+    if (2 * (mk->nnames + 1) <= mk->nslots) return TR_OK;
+    size_t n = mk->nslots ? 2 * mk->nslots : 64;
+    int *slots = tr_alloc(TR_MEM_OTHER, n, sizeof(*slots));
+    if (!slots) return TR_MEMORY;
+    tr_free(mk->slots);
+    mk->slots = slots;
+    mk->nslots = n;
+    for (size_t i = 0; i < mk->nnames; i++) slots[slot_of(mk, mk->names[i].name)] = (int)i + 1;
+    return TR_OK;
 }
 
 tr_status tr_name_add(tr_maker *mk, const tr_node *at, const char *name, int value)
@@ -50,9 +72,11 @@ tr_status tr_name_add(tr_maker *mk, const tr_node *at, const char *name, int val
     tr_status st = TR_OK;
     if (find(mk, name) >= 0) return tr_node_fail(at, "two layers are named \"%s\"", name);
     TR_TRY(tr_grow(&mk->names, &mk->cap_names, mk->nnames + 1, sizeof(*mk->names)));
-    tr_named *slot = &mk->names[mk->nnames++];
-    snprintf(slot->name, sizeof(slot->name), "%s", name);
-    slot->value = value;
+    TR_TRY(grow_slots(mk));
+    mk->slots[slot_of(mk, name)] = (int)mk->nnames + 1;
+    tr_named *named = &mk->names[mk->nnames++];
+    snprintf(named->name, sizeof(named->name), "%s", name);
+    named->value = value;
 out:
     return st;
 }

@@ -45,10 +45,14 @@ static void joined(generator *r, int indent)
     int a = ++r->names, b = ++r->names;
     fprintf(r->to, "%*s- relu: {name: n%d}\n", indent, "", a);
     fprintf(r->to, "%*s- batchnorm: {name: n%d}\n", indent, "", b);
-    if (dice(r, 2)) fprintf(r->to, "%*s- tanh: {from: n%d}\n", indent, "", a);
-    if (dice(r, 2)) {
+    int how = dice(r, 3);
+    if (how != 1 && dice(r, 2)) fprintf(r->to, "%*s- tanh: {from: n%d}\n", indent, "", a);
+    if (how == 0) {
         fprintf(r->to, "%*s- sigmoid: {name: m%d}\n", indent, "", b);
         fprintf(r->to, "%*s- add: {from: [n%d, n%d, m%d]}\n", indent, "", a, b, b);
+    } else if (how == 1) {
+        fprintf(r->to, "%*s- add: {name: m%d, from: [n%d, n%d]}\n", indent, "", b, b, a);
+        fprintf(r->to, "%*s- add: {from: [m%d, n%d]}\n", indent, "", b, b);
     } else {
         fprintf(r->to, "%*s- gelu: {name: m%d, approximate: tanh}\n", indent, "", b);
         fprintf(r->to, "%*s- concat: {from: [n%d, m%d, n%d, n%d]}\n", indent, "", b, b, a, a);

@@ -1,0 +1,260 @@
+/* Op lists of small models, word for word: before and after each pass. tr_graph_print explains
+ * itself in the room's README. */
+#include "tests/unit/graph/models.h"
+
+#define BLOCK                                                                                      \
+    "  input: [2, 4, 4]\n  layers:\n"                                                              \
+    "    - conv2d: {out: 2, kernel: 1, bias: false}\n"                                             \
+    "    - batchnorm\n    - relu\n"                                                                \
+    "    - residual: {body: [{conv2d: {out: 2, kernel: 1}}, batchnorm]}\n"                         \
+    "    - relu\n    - global_avgpool\n    - flatten\n    - linear: {out: 3}\n"                    \
+    "  loss: cross_entropy\n"
+#define MLP                                                                                        \
+    "  input: [4]\n  layers:\n    - linear: {out: 5}\n    - relu\n    - linear: {out: 5}\n"        \
+    "    - tanh\n    - linear: {out: 3}\n  loss: cross_entropy\n"
+
+static void test_mlp_plain(void **state)
+{
+    (void)state;
+    test_graph_is(
+        MLP, &(tr_graph_options){.batch = 2, .train = true},
+        "linear input linear1.weight linear1.bias -> linear1(2,5)\n"
+        "relu linear1 -> relu1(2,5)!\n"
+        "linear relu1 linear2.weight linear2.bias -> linear2(2,5)\n"
+        "tanh linear2 -> tanh1(2,5)!\n"
+        "linear tanh1 linear3.weight linear3.bias -> linear3(2,3)\n"
+        "cross_entropy linear3 target -> d.linear3.1(2,3)\n"
+        "linear.grad_weight tanh1 d.linear3.1 -> d.linear3.weight(3,5) d.linear3.bias(3)\n"
+        "linear.grad_input d.linear3.1 linear3.weight -> d.tanh1.1(2,5)\n"
+        "tanh.grad d.tanh1.1 tanh1 -> d.linear2.1(2,5)\n"
+        "linear.grad_weight relu1 d.linear2.1 -> d.linear2.weight(5,5) d.linear2.bias(5)\n"
+        "linear.grad_input d.linear2.1 linear2.weight -> d.relu1.1(2,5)\n"
+        "relu.grad d.relu1.1 relu1 -> d.linear1.1(2,5)\n"
+        "linear.grad_weight input d.linear1.1 -> d.linear1.weight(5,4) d.linear1.bias(5) bucket "
+        "0\n");
+}
+
+static void test_mlp_fused(void **state)
+{
+    (void)state;
+    test_graph_is(
+        MLP, &(tr_graph_options){.batch = 2, .train = true, .fuse = true},
+        "linear+relu input linear1.weight linear1.bias -> relu1(2,5)!\n"
+        "linear relu1 linear2.weight linear2.bias -> linear2(2,5)!\n"
+        "tanh linear2 -> tanh1(2,5)!@linear2\n"
+        "linear tanh1 linear3.weight linear3.bias -> linear3(2,3)\n"
+        "cross_entropy linear3 target -> d.linear3.1(2,3)\n"
+        "linear.grad_weight tanh1 d.linear3.1 -> d.linear3.weight(3,5) d.linear3.bias(3)\n"
+        "linear.grad_input d.linear3.1 linear3.weight -> d.tanh1.1(2,5)\n"
+        "tanh.grad d.tanh1.1 tanh1 -> d.linear2.1(2,5)@d.tanh1.1\n"
+        "linear.grad_weight relu1 d.linear2.1 -> d.linear2.weight(5,5) d.linear2.bias(5)\n"
+        "linear.grad_input d.linear2.1 linear2.weight -> d.relu1.1(2,5)\n"
+        "relu.grad d.relu1.1 relu1 -> d.linear1.1(2,5)@d.relu1.1\n"
+        "linear.grad_weight input d.linear1.1 -> d.linear1.weight(5,4) d.linear1.bias(5) bucket "
+        "0\n");
+}
+
+static void test_mlp_eval(void **state)
+{
+    (void)state;
+    test_graph_is(MLP, &(tr_graph_options){.batch = 2, .fuse = true},
+                  "linear+relu input linear1.weight linear1.bias -> relu1(2,5)\n"
+                  "linear+tanh relu1 linear2.weight linear2.bias -> tanh1(2,5)\n"
+                  "linear tanh1 linear3.weight linear3.bias -> linear3(2,3)\n"
+                  "cross_entropy linear3 target -> -\n");
+}
+
+static void test_mlp_recompute_every(void **state)
+{
+    (void)state;
+    test_graph_is(
+        MLP,
+        &(tr_graph_options){.batch = 2,
+                            .train = true,
+                            .fuse = true,
+                            .recompute = TR_RECOMPUTE_EVERY,
+                            .recompute_every = 4},
+        "linear+relu input linear1.weight linear1.bias -> relu1(2,5)\n"
+        "linear relu1 linear2.weight linear2.bias -> linear2(2,5)!\n"
+        "tanh linear2 -> tanh1(2,5)!@linear2\n"
+        "linear tanh1 linear3.weight linear3.bias -> linear3(2,3)\n"
+        "cross_entropy linear3 target -> d.linear3.1(2,3)\n"
+        "linear.grad_weight tanh1 d.linear3.1 -> d.linear3.weight(3,5) d.linear3.bias(3)\n"
+        "linear.grad_input d.linear3.1 linear3.weight -> d.tanh1.1(2,5)\n"
+        "tanh.grad d.tanh1.1 tanh1 -> d.linear2.1(2,5)@d.tanh1.1\n"
+        "linear+relu input linear1.weight linear1.bias -> relu1.again(2,5) again\n"
+        "linear.grad_weight relu1.again d.linear2.1 -> d.linear2.weight(5,5) d.linear2.bias(5)\n"
+        "linear.grad_input d.linear2.1 linear2.weight -> d.relu1.1(2,5)\n"
+        "relu.grad d.relu1.1 relu1.again -> d.linear1.1(2,5)@d.relu1.1\n"
+        "linear.grad_weight input d.linear1.1 -> d.linear1.weight(5,4) d.linear1.bias(5) bucket "
+        "0\n");
+}
+
+static void test_block_plain(void **state)
+{
+    (void)state;
+    test_graph_is(
+        BLOCK, &(tr_graph_options){.batch = 2, .train = true},
+        "conv2d input conv2d1.weight - - -> conv2d1(2,2,4,4)!\n"
+        "batchnorm.stats conv2d1 -> batchnorm1.stats(5)!\n"
+        "batchnorm conv2d1 batchnorm1.weight batchnorm1.bias batchnorm1.stats "
+        "batchnorm1.running_mean batchnorm1.running_var - -> batchnorm1(2,2,4,4)\n"
+        "relu batchnorm1 -> relu1(2,2,4,4)!\n"
+        "conv2d relu1 conv2d2.weight conv2d2.bias - -> conv2d2(2,2,4,4)!\n"
+        "batchnorm.stats conv2d2 -> batchnorm2.stats(5)!\n"
+        "batchnorm conv2d2 batchnorm2.weight batchnorm2.bias batchnorm2.stats "
+        "batchnorm2.running_mean batchnorm2.running_var - -> batchnorm2(2,2,4,4)\n"
+        "add batchnorm2 relu1 -> residual1(2,2,4,4)\n"
+        "relu residual1 -> relu2(2,2,4,4)!\n"
+        "global_avgpool relu2 -> global_avgpool1(2,2,1,1)\n"
+        "flatten global_avgpool1 -> flatten1(2,2)!\n"
+        "linear flatten1 linear1.weight linear1.bias -> linear1(2,3)\n"
+        "cross_entropy linear1 target -> d.linear1.1(2,3)\n"
+        "linear.grad_weight flatten1 d.linear1.1 -> d.linear1.weight(3,2) d.linear1.bias(3)\n"
+        "linear.grad_input d.linear1.1 linear1.weight -> d.flatten1.1(2,2)\n"
+        "flatten.grad d.flatten1.1 -> d.global_avgpool1.1(2,2,1,1)\n"
+        "global_avgpool.grad d.global_avgpool1.1 -> d.relu2.1(2,2,4,4)\n"
+        "relu.grad d.relu2.1 relu2 -> d.residual1.1(2,2,4,4)\n"
+        "batchnorm.grad_stats d.residual1.1 conv2d2 batchnorm2.stats batchnorm2.weight - - -> "
+        "batchnorm2.dz(2,2,4,4)@d.residual1.1 batchnorm2.sums(4) d.batchnorm2.weight(2) "
+        "d.batchnorm2.bias(2)\n"
+        "batchnorm.grad_input batchnorm2.dz conv2d2 batchnorm2.stats batchnorm2.weight "
+        "batchnorm2.sums -> d.conv2d2.1(2,2,4,4)\n"
+        "conv2d.grad_weight relu1 d.conv2d2.1 -> d.conv2d2.weight(2,2,1,1) d.conv2d2.bias(2)\n"
+        "conv2d.grad_input d.conv2d2.1 conv2d2.weight -> d.relu1.2(2,2,4,4)\n"
+        "add d.residual1.1 d.relu1.2 -> d.relu1.sum(2,2,4,4)\n"
+        "relu.grad d.relu1.sum relu1 -> d.batchnorm1.1(2,2,4,4)\n"
+        "batchnorm.grad_stats d.batchnorm1.1 conv2d1 batchnorm1.stats batchnorm1.weight - - -> "
+        "batchnorm1.dz(2,2,4,4)@d.batchnorm1.1 batchnorm1.sums(4) d.batchnorm1.weight(2) "
+        "d.batchnorm1.bias(2)\n"
+        "batchnorm.grad_input batchnorm1.dz conv2d1 batchnorm1.stats batchnorm1.weight "
+        "batchnorm1.sums -> d.conv2d1.1(2,2,4,4)\n"
+        "conv2d.grad_weight input d.conv2d1.1 -> d.conv2d1.weight(2,2,1,1) - bucket 0\n");
+}
+
+static void test_block_fused(void **state)
+{
+    (void)state;
+    test_graph_is(
+        BLOCK, &(tr_graph_options){.batch = 2, .train = true, .fuse = true},
+        "conv2d input conv2d1.weight - - -> conv2d1(2,2,4,4)!\n"
+        "batchnorm.stats conv2d1 -> batchnorm1.stats(5)!\n"
+        "batchnorm+relu conv2d1 batchnorm1.weight batchnorm1.bias batchnorm1.stats "
+        "batchnorm1.running_mean batchnorm1.running_var - -> relu1(2,2,4,4)!\n"
+        "conv2d relu1 conv2d2.weight conv2d2.bias - -> conv2d2(2,2,4,4)!\n"
+        "batchnorm.stats conv2d2 -> batchnorm2.stats(5)!\n"
+        "batchnorm+relu conv2d2 batchnorm2.weight batchnorm2.bias batchnorm2.stats "
+        "batchnorm2.running_mean batchnorm2.running_var relu1 -> relu2(2,2,4,4)!\n"
+        "global_avgpool relu2 -> global_avgpool1(2,2,1,1)!\n"
+        "flatten global_avgpool1 -> flatten1(2,2)!@global_avgpool1\n"
+        "linear flatten1 linear1.weight linear1.bias -> linear1(2,3)\n"
+        "cross_entropy linear1 target -> d.linear1.1(2,3)\n"
+        "linear.grad_weight flatten1 d.linear1.1 -> d.linear1.weight(3,2) d.linear1.bias(3)\n"
+        "linear.grad_input d.linear1.1 linear1.weight -> d.flatten1.1(2,2)\n"
+        "flatten.grad d.flatten1.1 -> d.global_avgpool1.1(2,2,1,1)@d.flatten1.1\n"
+        "global_avgpool.grad d.global_avgpool1.1 -> d.relu2.1(2,2,4,4)\n"
+        "batchnorm.grad_stats d.relu2.1 conv2d2 batchnorm2.stats batchnorm2.weight relu2 - -> "
+        "batchnorm2.dz(2,2,4,4)@d.relu2.1 batchnorm2.sums(4) d.batchnorm2.weight(2) "
+        "d.batchnorm2.bias(2)\n"
+        "batchnorm.grad_input batchnorm2.dz conv2d2 batchnorm2.stats batchnorm2.weight "
+        "batchnorm2.sums -> d.conv2d2.1(2,2,4,4)\n"
+        "conv2d.grad_weight relu1 d.conv2d2.1 -> d.conv2d2.weight(2,2,1,1) d.conv2d2.bias(2)\n"
+        "conv2d.grad_input d.conv2d2.1 conv2d2.weight -> d.relu1.2(2,2,4,4)\n"
+        "batchnorm.grad_stats batchnorm2.dz conv2d1 batchnorm1.stats batchnorm1.weight relu1 "
+        "d.relu1.2 -> batchnorm1.dz(2,2,4,4)@d.relu2.1 batchnorm1.sums(4) d.batchnorm1.weight(2) "
+        "d.batchnorm1.bias(2)\n"
+        "batchnorm.grad_input batchnorm1.dz conv2d1 batchnorm1.stats batchnorm1.weight "
+        "batchnorm1.sums -> d.conv2d1.1(2,2,4,4)@d.relu2.1\n"
+        "conv2d.grad_weight input d.conv2d1.1 -> d.conv2d1.weight(2,2,1,1) - bucket 0\n");
+}
+
+static void test_block_recompute(void **state)
+{
+    (void)state;
+    test_graph_is(
+        BLOCK,
+        &(tr_graph_options){
+            .batch = 2, .train = true, .fuse = true, .recompute = TR_RECOMPUTE_BLOCKS},
+        "conv2d input conv2d1.weight - - -> conv2d1(2,2,4,4)!\n"
+        "batchnorm.stats conv2d1 -> batchnorm1.stats(5)!\n"
+        "batchnorm+relu conv2d1 batchnorm1.weight batchnorm1.bias batchnorm1.stats "
+        "batchnorm1.running_mean batchnorm1.running_var - -> relu1(2,2,4,4)!\n"
+        "conv2d relu1 conv2d2.weight conv2d2.bias - -> conv2d2(2,2,4,4)\n"
+        "batchnorm.stats conv2d2 -> batchnorm2.stats(5)!\n"
+        "batchnorm+relu conv2d2 batchnorm2.weight batchnorm2.bias batchnorm2.stats "
+        "batchnorm2.running_mean batchnorm2.running_var relu1 -> relu2(2,2,4,4)!\n"
+        "global_avgpool relu2 -> global_avgpool1(2,2,1,1)!\n"
+        "flatten global_avgpool1 -> flatten1(2,2)!@global_avgpool1\n"
+        "linear flatten1 linear1.weight linear1.bias -> linear1(2,3)\n"
+        "cross_entropy linear1 target -> d.linear1.1(2,3)\n"
+        "linear.grad_weight flatten1 d.linear1.1 -> d.linear1.weight(3,2) d.linear1.bias(3)\n"
+        "linear.grad_input d.linear1.1 linear1.weight -> d.flatten1.1(2,2)\n"
+        "flatten.grad d.flatten1.1 -> d.global_avgpool1.1(2,2,1,1)@d.flatten1.1\n"
+        "global_avgpool.grad d.global_avgpool1.1 -> d.relu2.1(2,2,4,4)\n"
+        "conv2d relu1 conv2d2.weight conv2d2.bias - -> conv2d2.again(2,2,4,4) again\n"
+        "batchnorm.grad_stats d.relu2.1 conv2d2.again batchnorm2.stats batchnorm2.weight relu2 - "
+        "-> batchnorm2.dz(2,2,4,4)@d.relu2.1 batchnorm2.sums(4) d.batchnorm2.weight(2) "
+        "d.batchnorm2.bias(2)\n"
+        "batchnorm.grad_input batchnorm2.dz conv2d2.again batchnorm2.stats batchnorm2.weight "
+        "batchnorm2.sums -> d.conv2d2.1(2,2,4,4)\n"
+        "conv2d.grad_weight relu1 d.conv2d2.1 -> d.conv2d2.weight(2,2,1,1) d.conv2d2.bias(2)\n"
+        "conv2d.grad_input d.conv2d2.1 conv2d2.weight -> d.relu1.2(2,2,4,4)\n"
+        "batchnorm.grad_stats batchnorm2.dz conv2d1 batchnorm1.stats batchnorm1.weight relu1 "
+        "d.relu1.2 -> batchnorm1.dz(2,2,4,4)@d.relu2.1 batchnorm1.sums(4) d.batchnorm1.weight(2) "
+        "d.batchnorm1.bias(2)\n"
+        "batchnorm.grad_input batchnorm1.dz conv2d1 batchnorm1.stats batchnorm1.weight "
+        "batchnorm1.sums -> d.conv2d1.1(2,2,4,4)@d.relu2.1\n"
+        "conv2d.grad_weight input d.conv2d1.1 -> d.conv2d1.weight(2,2,1,1) - bucket 0\n");
+}
+
+static void test_block_eval(void **state)
+{
+    (void)state;
+    test_graph_is(BLOCK, &(tr_graph_options){.batch = 2, .fuse = true},
+                  "conv2d input conv2d1.weight - - -> conv2d1(2,2,4,4)\n"
+                  "batchnorm.infer+relu conv2d1 batchnorm1.weight batchnorm1.bias "
+                  "batchnorm1.running_mean batchnorm1.running_var - -> relu1(2,2,4,4)\n"
+                  "conv2d relu1 conv2d2.weight conv2d2.bias - -> conv2d2(2,2,4,4)\n"
+                  "batchnorm.infer+relu conv2d2 batchnorm2.weight batchnorm2.bias "
+                  "batchnorm2.running_mean batchnorm2.running_var relu1 -> relu2(2,2,4,4)\n"
+                  "global_avgpool relu2 -> global_avgpool1(2,2,1,1)\n"
+                  "flatten global_avgpool1 -> flatten1(2,2)@global_avgpool1\n"
+                  "linear flatten1 linear1.weight linear1.bias -> linear1(2,3)\n"
+                  "cross_entropy linear1 target -> -\n");
+}
+
+static void test_block_empty(void **state)
+{
+    (void)state;
+    test_graph_is(BLOCK,
+                  &(tr_graph_options){
+                      .batch = 0, .train = true, .fuse = true, .sync_batchnorm = true, .ranks = 2},
+                  "batchnorm.stats conv2d1 -> batchnorm1.stats(5)\n"
+                  "batchnorm.merge batchnorm1.stats -> batchnorm1.merged(5)!\n"
+                  "batchnorm+relu conv2d1 batchnorm1.weight batchnorm1.bias batchnorm1.merged "
+                  "batchnorm1.running_mean batchnorm1.running_var - -> relu1(0,2,4,4)!\n"
+                  "batchnorm.stats conv2d2 -> batchnorm2.stats(5)\n"
+                  "batchnorm.merge batchnorm2.stats -> batchnorm2.merged(5)!\n"
+                  "batchnorm+relu conv2d2 batchnorm2.weight batchnorm2.bias batchnorm2.merged "
+                  "batchnorm2.running_mean batchnorm2.running_var relu1 -> relu2(0,2,4,4)!\n"
+                  "batchnorm.grad_stats d.relu2.1 conv2d2 batchnorm2.merged batchnorm2.weight "
+                  "relu2 - -> batchnorm2.dz(0,2,4,4)@d.relu2.1 batchnorm2.sums(4) "
+                  "d.batchnorm2.weight(2) d.batchnorm2.bias(2)\n"
+                  "batchnorm.grad_merge batchnorm2.sums -> batchnorm2.merged_sums(4)\n"
+                  "batchnorm.grad_stats batchnorm2.dz conv2d1 batchnorm1.merged batchnorm1.weight "
+                  "relu1 d.relu1.2 -> batchnorm1.dz(0,2,4,4)@d.relu2.1 batchnorm1.sums(4) "
+                  "d.batchnorm1.weight(2) d.batchnorm1.bias(2)\n"
+                  "batchnorm.grad_merge batchnorm1.sums -> batchnorm1.merged_sums(4)\n");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mlp_plain),       cmocka_unit_test(test_mlp_fused),
+        cmocka_unit_test(test_mlp_eval),        cmocka_unit_test(test_mlp_recompute_every),
+        cmocka_unit_test(test_block_plain),     cmocka_unit_test(test_block_fused),
+        cmocka_unit_test(test_block_recompute), cmocka_unit_test(test_block_eval),
+        cmocka_unit_test(test_block_empty),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
