@@ -129,9 +129,16 @@ static tr_status open_sessions(report *r)
         if (keys[i].batch > *largest) *largest = keys[i].batch;
         if (!keys[i].train) evals[nevals++] = keys[i];
     }
-    tr_status st = open_session(r, keys, n, &r->both);
-    if (st == TR_OK && nevals > 0) st = open_session(r, evals, nevals, &r->eval);
-    return st;
+    if (nevals == 0) { /* the run does not evaluate: what it would take to use the model */
+        int64_t sizes[8];
+        const int m = tr_share_sizes(batch_of_eval(r->c), (int64_t)batch_of_eval(r->c), 1, 0,
+                                     r->topology.size, false, sizes);
+        for (int i = 0; i < m; i++)
+            if (sizes[i] > 0) evals[nevals++] = (tr_plan_key){false, sizes[i]};
+        r->eval_batch = sizes[0];
+    }
+    const tr_status st = open_session(r, keys, n, &r->both);
+    return st == TR_OK ? open_session(r, evals, nevals, &r->eval) : st;
 }
 
 static const char *precision_name(const tr_config *c)
@@ -148,9 +155,9 @@ static void print_head(const report *r)
     fprintf(r->to, "%s: %d rank%s, batch %lld, %s\n", c->name, r->topology.size,
             r->topology.size == 1 ? "" : "s", (long long)c->train.batch, precision_name(c));
     fprintf(r->to, "  backend        cpu: %s\n", text);
-    fprintf(r->to, "  parameters     %s in %zu arrays, %zu buckets\n",
+    fprintf(r->to, "  parameters     %s in %zu arrays, %zu bucket%s\n",
             tr_format_count((double)r->m->nparameters, count, sizeof count), r->m->nparams,
-            r->m->nbuckets);
+            r->m->nbuckets, r->m->nbuckets == 1 ? "" : "s");
     fprintf(r->to, "  micro-batches  %d a step, up to %lld samples a rank\n", r->micro,
             (long long)r->train_batch);
     if (r->counted)
@@ -184,29 +191,25 @@ static void print_arena(const report *r, const char *what, const tr_memory_plan 
 static tr_status print_memory(const report *r)
 {
     tr_memory_plan both, eval;
-    tr_memory_total train, alone = {0};
+    tr_memory_total train;
     char a[32], b[32];
     tr_session_memory(r->both, &both);
+    tr_session_memory(r->eval, &eval);
+    const tr_memory_total alone = evaluation_memory(r, &eval);
     const tr_status st = tr_predict_memory(r->c, r->m, &r->topology, &both,
                                            r->train_held + r->eval_held, r->loaders, &train);
     if (st != TR_OK) return st;
-    if (r->eval) {
-        tr_session_memory(r->eval, &eval);
-        alone = evaluation_memory(r, &eval);
-    }
-    fprintf(r->to, "\nmemory of rank 0            %12s", "training");
-    fprintf(r->to, r->eval ? "  %16s\n" : "\n", "evaluation alone");
-    for (int k = 0; k < TR_MEM_KINDS; k++) {
-        if (train.bytes[k] == 0 && alone.bytes[k] == 0) continue;
-        fprintf(r->to, "  %-26s%12s", tr_mem_kind_name((tr_mem_kind)k),
-                tr_format_bytes((double)train.bytes[k], a, sizeof a));
-        fprintf(r->to, r->eval ? "  %16s\n" : "\n",
-                tr_format_bytes((double)alone.bytes[k], b, sizeof b));
-    }
-    fprintf(r->to, "  %-26s%12s", "total", tr_format_bytes((double)train.total, a, sizeof a));
-    fprintf(r->to, r->eval ? "  %16s\n" : "\n", tr_format_bytes((double)alone.total, b, sizeof b));
+    fprintf(r->to, "\nmemory of rank 0            %12s  %16s\n", "training", "evaluation alone");
+    for (int k = 0; k < TR_MEM_KINDS; k++)
+        if (train.bytes[k] > 0 || alone.bytes[k] > 0)
+            fprintf(r->to, "  %-26s%12s  %16s\n", tr_mem_kind_name((tr_mem_kind)k),
+                    tr_format_bytes((double)train.bytes[k], a, sizeof a),
+                    tr_format_bytes((double)alone.bytes[k], b, sizeof b));
+    fprintf(r->to, "  %-26s%12s  %16s\n", "total",
+            tr_format_bytes((double)train.total, a, sizeof a),
+            tr_format_bytes((double)alone.total, b, sizeof b));
     print_arena(r, "training", &both);
-    if (r->eval) print_arena(r, "evaluation", &eval);
+    print_arena(r, "evaluation", &eval);
     return TR_OK;
 }
 
@@ -222,17 +225,15 @@ static double sum_flops(const tr_plan *p, bool backward)
 
 static void print_arithmetic(const report *r)
 {
-    const tr_plan *p = tr_session_plan(r->both, true, r->train_batch);
+    tr_plan *p = tr_session_plan(r->both, true, r->train_batch);
     char f[32], b[32], t[32];
     const double forward = sum_flops(p, false), backward = sum_flops(p, true);
     fprintf(r->to, "\narithmetic a sample\n");
     fprintf(r->to, "  training       %sFLOP forward, %sFLOP backward, %sFLOP in all\n",
             tr_format_count(forward, f, sizeof f), tr_format_count(backward, b, sizeof b),
             tr_format_count(forward + backward, t, sizeof t));
-    if (r->eval)
-        fprintf(r->to, "  evaluation     %sFLOP\n",
-                tr_format_count(sum_flops(tr_session_plan(r->eval, false, r->eval_batch), false), f,
-                                sizeof f));
+    p = tr_session_plan(r->eval, false, r->eval_batch);
+    fprintf(r->to, "  evaluation     %sFLOP\n", tr_format_count(sum_flops(p, false), f, sizeof f));
 }
 
 static tr_status print_wire(const report *r, const tr_topology *t)
@@ -344,7 +345,7 @@ tr_status tr_plan_report(const tr_config *c, const tr_model *m, int ranks, FILE 
     print_arithmetic(&r);
     TR_TRY(print_communication(&r));
     print_table(&r, "training", tr_session_plan(r.both, true, r.train_batch));
-    if (r.eval) print_table(&r, "evaluation", tr_session_plan(r.eval, false, r.eval_batch));
+    print_table(&r, "evaluation", tr_session_plan(r.eval, false, r.eval_batch));
     TR_NEED(!ferror(to) && fflush(to) == 0, TR_IO, "the plan could not be written");
 out:
     tr_session_close(r.eval);

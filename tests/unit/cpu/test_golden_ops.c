@@ -5,11 +5,11 @@
  * test.
  *
  * An array's error is the root mean square of the difference over that of the golden array, or over
- * a share of all gradients' where that is more (a bias before batchnorm has gradient zero: a sum of
- * terms that cancel up to their rounding). fp32: 1e-5, some hundred roundings of 2^-24 in a row;
- * share 5 %. bf16: 6e-2, some ten roundings of 2^-9 to each side, amplified by the norms and by
- * ReLUs and maxima that fall on the other side (PyTorch's own bfloat16 leaves these goldens by up
- * to 6e-2); share 20 %.
+ * a share of its layer's largest gradient's where that is more: a bias's gradient is a sum of terms
+ * that nearly cancel, before batchnorm to zero, and keeps their rounding. fp32: 1e-5, some hundred
+ * roundings of 2^-24 in a row; share 5 %. bf16: 6e-2, some ten roundings of 2^-9 to each side,
+ * amplified by the norms and by ReLUs and maxima that fall on the other side (PyTorch's own
+ * bfloat16 leaves these goldens by up to 6e-2); share 50 %.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -125,7 +125,7 @@ static double get(const void *from, const tr_tensor *t, size_t logical)
 typedef struct {
     const char *name; /* of the case, for messages */
     bool bf16, fuse;
-    double tolerance, gradients; /* the root mean square of all golden gradients */
+    double tolerance;
 } scale;
 
 static void compare(const scale *s, const char *what, double floor, size_t count, const double *got,
@@ -175,16 +175,10 @@ typedef struct {
 static void load(golden *g)
 {
     const tr_model *m = g->m;
-    double sum = 0;
     for (size_t i = 0; i < m->nparams; i++) {
         const tr_param *p = &m->params[i];
         read_into(g->group, g->weights + p->offset, p->count, "params", p->layer, p->name);
-        if (!g->train) continue;
-        double *v = read_array(g->group, p->count, "grads/%s/%s", p->layer, p->name);
-        for (size_t j = 0; j < p->count; j++) sum += v[j] * v[j];
-        free(v);
     }
-    g->s.gradients = sqrt(sum / (double)m->nparameters);
     for (size_t i = 0; i < m->nstates; i++) {
         const tr_state *s = &m->states[i];
         read_into(g->group, g->states + s->offset, s->count, "states_before", s->layer, s->name);
@@ -222,6 +216,21 @@ static void run(golden *g, bool accumulate)
     compare(&g->s, "weight", 0, 1, &tally[TR_TALLY_WEIGHT], &weight);
 }
 
+/* The largest root mean square of the layer's golden gradients. */
+static double layer_gradient(const golden *g, const char *layer)
+{
+    double largest = 0;
+    for (size_t i = 0; i < g->m->nparams; i++) {
+        const tr_param *p = &g->m->params[i];
+        if (strcmp(p->layer, layer) != 0) continue;
+        double sum = 0, *v = read_array(g->group, p->count, "grads/%s/%s", p->layer, p->name);
+        for (size_t j = 0; j < p->count; j++) sum += v[j] * v[j];
+        largest = fmax(largest, sqrt(sum / (double)p->count));
+        free(v);
+    }
+    return largest;
+}
+
 static void check(golden *g, double runs)
 {
     const tr_model *m = g->m;
@@ -236,7 +245,7 @@ static void check(golden *g, double runs)
     for (size_t i = 0; i < m->nparams; i++) {
         const tr_param *p = &m->params[i];
         compare_floats(&g->s, g->group, "grads", p->layer, p->name, g->grads + p->offset, p->count,
-                       runs, (g->s.bf16 ? 0.2 : 0.05) * g->s.gradients);
+                       runs, (g->s.bf16 ? 0.5 : 0.05) * layer_gradient(g, p->layer));
     }
     for (size_t i = 0; runs == 1 && i < m->nstates; i++) {
         const tr_state *s = &m->states[i];
