@@ -91,7 +91,7 @@ tr_status tr_parse_inputs(tr_maker *mk)
     if (!mk->m->inputs) return TR_MEMORY;
     if (!inputs) return add_input(mk, at, "input", c->model.input.count, c->model.input.v);
     for (size_t i = 0; i < n; i++) {
-        size_t ndim;
+        size_t ndim = 0;
         int64_t dims[TR_LIST_MAX];
         const char *name = inputs->keys[i]->text;
         if (!tr_name_valid(name) || strlen(name) >= TR_LAYER_NAME)
