@@ -1,5 +1,6 @@
-/* What a run tells: metrics.jsonl, TensorBoard events, the progress line, the end summary. Rank 0 only;
- * all Local. Records are formatted into buffers made at open: nothing is allocated in the step loop. */
+/* What a run tells: metrics.jsonl, TensorBoard events, the progress line, the end summary. Rank 0
+ * only; all Local. Records are formatted into buffers made at open: nothing is allocated in the
+ * step loop. */
 #ifndef TR_METRICS_H
 #define TR_METRICS_H
 
@@ -8,10 +9,10 @@
 typedef struct tr_metrics tr_metrics;
 
 typedef struct {
-    const char *folder;      /* the run folder; metrics.jsonl and events.out.tfevents.* go there */
-    bool resume;             /* keep what is there up to `step`, drop records past it */
+    const char *folder; /* the run folder; metrics.jsonl and events.out.tfevents.* go there */
+    bool resume;        /* keep what is there up to `step`, drop records past it */
     uint64_t step;
-    bool quiet;              /* no progress line */
+    bool quiet; /* no progress line */
     uint64_t total_steps;
 } tr_metrics_options;
 tr_status tr_metrics_open(const tr_metrics_options *o, tr_metrics **out);
@@ -20,7 +21,8 @@ void tr_metrics_close(tr_metrics *m); /* flushes; NULL is fine */
 typedef struct {
     uint64_t step, epoch;
     double loss, lr, grad_norm, loss_scale;
-    double samples_per_s, step_ms, compute_ms, comm_wait_ms, data_wait_ms; /* means since the last record */
+    double samples_per_s, step_ms, compute_ms, comm_wait_ms,
+        data_wait_ms;    /* means since the last record */
     const char *skipped; /* NULL, or why the update was skipped */
 } tr_step_record;
 typedef struct {
@@ -30,13 +32,15 @@ typedef struct {
 } tr_eval_record;
 
 /* Generic record: {"event":EVENT, then key/value pairs as given}. Types by letter in `spec`:
- * "name:s name:u name:d name:b ..." s = const char *, u = uint64_t, d = double (NaN and inf as null), b = int (bool). */
+ * "name:s name:u name:d name:b ..." s = const char *, u = uint64_t, d = double (NaN and inf as
+ * null), b = int (bool). */
 tr_status tr_metrics_event(tr_metrics *m, const char *event, const char *spec, ...);
 tr_status tr_metrics_step(tr_metrics *m, const tr_step_record *r);
 tr_status tr_metrics_eval(tr_metrics *m, const tr_eval_record *r);
-/* The progress line: rewritten in place on a terminal (at most 10 times a second), else one plain line
- * every 10 s and at the end. `loss` NaN: unknown yet. */
-void tr_metrics_progress(tr_metrics *m, uint64_t step, uint64_t epoch, double loss, double samples_per_s);
+/* The progress line: rewritten in place on a terminal (at most 10 times a second), else one plain
+ * line every 10 s and at the end. `loss` NaN: unknown yet. */
+void tr_metrics_progress(tr_metrics *m, uint64_t step, uint64_t epoch, double loss,
+                         double samples_per_s);
 void tr_metrics_progress_end(tr_metrics *m);
 /* Best effort after an error while writing: the first failure is logged once, training goes on. */
 
