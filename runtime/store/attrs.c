@@ -196,7 +196,7 @@ tr_status tr_attrs_read(tr_attrs *a, hid_t object, const char *where, char fault
     char why[200];
     hsize_t at = 0;
     fault[0] = 0;
-    if (H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_INC, &at, visit, &r) < 0)
+    if (H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_NATIVE, &at, visit, &r) < 0)
         snprintf(fault, TR_FAULT, "%s: the attributes cannot be read: %s", where,
                  tr_h5_reason(why, sizeof why));
     if (r.st != TR_OK) return r.st;

@@ -24,6 +24,7 @@
 #include <unistd.h>
 
 #define METADATA_ALLOWANCE (64u << 10)
+#define COMPACT_MAX        65535 /* links a group may have in its header */
 
 typedef struct {
     uint64_t offset;
@@ -34,7 +35,7 @@ typedef struct {
 struct tr_image {
     char *path;
     int fd; /* memfd */
-    hid_t file, links, layout;
+    hid_t file, groups, layout;
     size_t count;
     extent *extents;
     size_t nbytes; /* at least so many will be written */
@@ -65,16 +66,18 @@ static tr_status create(tr_image *im)
 
     access = H5Pcreate(H5P_FILE_ACCESS);
     creation = H5Pcreate(H5P_FILE_CREATE);
-    im->links = H5Pcreate(H5P_LINK_CREATE);
+    im->groups = H5Pcreate(H5P_GROUP_CREATE);
     im->layout = H5Pcreate(H5P_DATASET_CREATE);
-    TR_H5_NEED(access >= 0 && creation >= 0 && im->links >= 0 && im->layout >= 0, TR_FILE,
+    TR_H5_NEED(access >= 0 && creation >= 0 && im->groups >= 0 && im->layout >= 0, TR_FILE,
                "%s: property lists", im->path);
     TR_H5_NEED(H5Pset_fapl_stdio(access) >= 0 && H5Pset_alignment(access, 1, 64) >= 0 &&
                    H5Pset_small_data_block_size(access, 0) >= 0 &&
                    H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0 &&
                    H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&
                    H5Pset_attr_phase_change(creation, 64, 32) >= 0 &&
-                   H5Pset_create_intermediate_group(im->links, 1) >= 0 &&
+                   H5Pset_link_phase_change(creation, COMPACT_MAX, COMPACT_MAX) >= 0 &&
+                   H5Pset_link_phase_change(im->groups, COMPACT_MAX, COMPACT_MAX) >= 0 &&
+                   H5Pset_attr_phase_change(im->groups, 64, 32) >= 0 &&
                    H5Pset_layout(im->layout, H5D_CONTIGUOUS) >= 0 &&
                    H5Pset_alloc_time(im->layout, H5D_ALLOC_TIME_EARLY) >= 0 &&
                    H5Pset_fill_time(im->layout, H5D_FILL_TIME_NEVER) >= 0 &&
@@ -93,7 +96,7 @@ tr_status tr_image_open(const char *path, tr_image **out)
     tr_image *im = TR_NEW(TR_MEM_OTHER, tr_image);
     if (!im) return TR_MEMORY;
     im->fd = -1;
-    im->file = im->links = im->layout = -1;
+    im->file = im->groups = im->layout = -1;
     im->path = tr_strdup(path);
     tr_status st = TR_MEMORY;
     if (im->path) {
@@ -110,20 +113,39 @@ tr_status tr_image_open(const char *path, tr_image **out)
     return TR_OK;
 }
 
-tr_status tr_image_group(tr_image *im, const char *where)
+static tr_status make_group(tr_image *im, const char *where)
+{
+    if (H5Lexists(im->file, where, H5P_DEFAULT) > 0) return TR_OK;
+    hid_t group = H5Gcreate2(im->file, where, H5P_DEFAULT, im->groups, H5P_DEFAULT);
+    if (group < 0) return TR_H5_FAIL(TR_FILE, "%s: %s: cannot make the group", im->path, where);
+    H5Gclose(group);
+    return TR_OK;
+}
+
+/* Makes the groups above the last name of `where`, and with `whole` that one too. Links stay in the
+ * group's header however many there are: HDF5 1.10 frees what it never filled when the other, dense
+ * form turns out damaged. */
+static tr_status make_groups(tr_image *im, const char *where, bool whole)
 {
     tr_status st = TR_OK;
+    char *name = tr_strdup(where);
+    if (!name) return TR_MEMORY;
+    for (char *p = strchr(name + 1, '/'); p; p = strchr(p + 1, '/')) {
+        *p = 0;
+        TR_TRY(make_group(im, name));
+        *p = '/';
+    }
+    if (whole) TR_TRY(make_group(im, where));
+out:
+    tr_free(name);
+    return st;
+}
+
+tr_status tr_image_group(tr_image *im, const char *where)
+{
     tr_h5_guard g;
     tr_h5_enter(&g);
-    hid_t plist = H5Pcreate(H5P_GROUP_CREATE);
-    hid_t group = -1;
-    TR_H5_NEED(plist >= 0 && H5Pset_attr_phase_change(plist, 64, 32) >= 0, TR_FILE, "%s: %s",
-               im->path, where);
-    group = H5Gcreate2(im->file, where, im->links, plist, H5P_DEFAULT);
-    TR_H5_NEED(group >= 0, TR_FILE, "%s: %s: cannot make the group", im->path, where);
-out:
-    if (group >= 0) H5Gclose(group);
-    if (plist >= 0) H5Pclose(plist);
+    tr_status st = make_groups(im, where, true);
     tr_h5_leave(&g);
     return st;
 }
@@ -134,10 +156,11 @@ static tr_status lay_out(tr_image *im, const char *where, hid_t type, int ndim, 
     tr_status st = TR_OK;
     hid_t space = -1, set = -1, attr = -1, scalar = -1;
     hsize_t n[TR_STORE_DIMS];
+    TR_TRY(make_groups(im, where, false));
     for (int i = 0; i < ndim; i++) n[i] = (hsize_t)dims[i];
     space = ndim == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(ndim, n, NULL);
     TR_H5_NEED(space >= 0, TR_FILE, "%s: %s: bad dims", im->path, where);
-    set = H5Dcreate2(im->file, where, type, space, im->links, im->layout, H5P_DEFAULT);
+    set = H5Dcreate2(im->file, where, type, space, H5P_DEFAULT, im->layout, H5P_DEFAULT);
     TR_H5_NEED(set >= 0, TR_FILE, "%s: %s: cannot make the dataset", im->path, where);
     scalar = H5Screate(H5S_SCALAR);
     attr = H5Acreate2(set, "crc32c", H5T_STD_U32LE, scalar, H5P_DEFAULT, H5P_DEFAULT);
@@ -259,7 +282,7 @@ void tr_image_close(tr_image *im)
     tr_h5_guard g;
     tr_h5_enter(&g);
     if (im->layout >= 0) H5Pclose(im->layout);
-    if (im->links >= 0) H5Pclose(im->links);
+    if (im->groups >= 0) H5Pclose(im->groups);
     if (im->file >= 0) H5Fclose(im->file);
     tr_h5_leave(&g);
     if (im->fd >= 0) close(im->fd);

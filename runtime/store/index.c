@@ -100,7 +100,10 @@ static tr_status walk_group(tr_index *ix, hid_t group, const char *where, int de
     walk w = {.ix = ix, .where = where, .depth = depth, .seen = seen};
     hsize_t at = 0;
     char why[200];
-    if (H5Literate(group, H5_INDEX_NAME, H5_ITER_INC, &at, visit_link, &w) < 0 && w.st == TR_OK) {
+    /* native order: the sorted ones make HDF5 build tables, whose clean-up crashes on damaged
+     * groups */
+    if (H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, &at, visit_link, &w) < 0 &&
+        w.st == TR_OK) {
         tr_entry *e;
         tr_h5_reason(why, sizeof why);
         w.st = add(ix, where[0] ? where : "/", &e);
