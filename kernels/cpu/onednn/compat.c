@@ -187,27 +187,40 @@ out:
     return st;
 }
 
+static bool skipped(dnnl_primitive_desc_t pd, const char *skip)
+{
+    return skip && strncmp(tr_dnnl_impl(pd), skip, strlen(skip)) == 0;
+}
+
 /* Backward descriptors want a forward one as a hint. */
 static dnnl_status_t conv_pd(tr_cpu *cpu, tr_conv_kind kind, const tr_dnnl_conv *c, const md_own *m,
                              dnnl_primitive_attr_t attr, dnnl_primitive_desc_t hint,
-                             dnnl_primitive_desc_t *out)
+                             const char *skip, dnnl_primitive_desc_t *out)
 {
     md_ptr src = MD(m[0], &c->src), wei = MD(m[1], &c->weights), dst = MD(m[3], &c->dst);
     md_ptr bias = MD(m[2], &c->bias);
     dnnl_prop_kind_t prop = kind == TR_CONV_INFER ? dnnl_forward_inference : dnnl_forward_training;
     const dnnl_alg_kind_t direct = dnnl_convolution_direct;
 #if V3
+    dnnl_status_t st;
     if (kind == TR_CONV_GRAD_INPUT)
-        return dnnl_convolution_backward_data_primitive_desc_create(
+        st = dnnl_convolution_backward_data_primitive_desc_create(
             out, cpu->engine, direct, src, wei, dst, c->stride, c->dilation, c->padding, c->padding,
             hint, attr);
-    if (kind == TR_CONV_GRAD_WEIGHT)
-        return dnnl_convolution_backward_weights_primitive_desc_create(
+    else if (kind == TR_CONV_GRAD_WEIGHT)
+        st = dnnl_convolution_backward_weights_primitive_desc_create(
             out, cpu->engine, direct, src, wei, bias, dst, c->stride, c->dilation, c->padding,
             c->padding, hint, attr);
-    return dnnl_convolution_forward_primitive_desc_create(out, cpu->engine, prop, direct, src, wei,
-                                                          bias, dst, c->stride, c->dilation,
-                                                          c->padding, c->padding, attr);
+    else
+        st = dnnl_convolution_forward_primitive_desc_create(out, cpu->engine, prop, direct, src,
+                                                            wei, bias, dst, c->stride, c->dilation,
+                                                            c->padding, c->padding, attr);
+    while (st == dnnl_success && skipped(*out, skip)) st = dnnl_primitive_desc_next_impl(*out);
+    if (st != dnnl_success && *out) {
+        dnnl_primitive_desc_destroy(*out);
+        *out = NULL;
+    }
+    return st;
 #else
     dnnl_convolution_desc_t d;
     dnnl_status_t st;
@@ -221,14 +234,28 @@ static dnnl_status_t conv_pd(tr_cpu *cpu, tr_conv_kind kind, const tr_dnnl_conv 
         st = dnnl_dilated_convolution_forward_desc_init(
             &d, prop, direct, src, wei, bias, dst, c->stride, c->dilation, c->padding, c->padding);
     if (st != dnnl_success) return st;
-    return dnnl_primitive_desc_create(out, &d, attr, cpu->engine, hint);
+    dnnl_primitive_desc_iterator_t it;
+    st = dnnl_primitive_desc_iterator_create(&it, &d, attr, cpu->engine, hint);
+    if (st != dnnl_success) return st;
+    *out = dnnl_primitive_desc_iterator_fetch(it);
+    while (*out && skipped(*out, skip)) {
+        dnnl_primitive_desc_destroy(*out);
+        *out = NULL;
+        st = dnnl_primitive_desc_iterator_next(it);
+        if (st != dnnl_success) break;
+        *out = dnnl_primitive_desc_iterator_fetch(it);
+    }
+    dnnl_primitive_desc_iterator_destroy(it);
+    return *out ? dnnl_success : dnnl_unimplemented;
 #endif
 }
 
 tr_status tr_dnnl_convolution(tr_cpu *cpu, tr_conv_kind kind, const tr_dnnl_conv *c,
-                              const tr_dnnl_post *post, dnnl_primitive_desc_t *out)
+                              const tr_dnnl_post *post, const char *skip,
+                              dnnl_primitive_desc_t *out)
 {
     tr_status st = TR_OK;
+    *out = NULL;
     md_own m[4] = {0};
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t hint = NULL;
@@ -245,11 +272,12 @@ tr_status tr_dnnl_convolution(tr_cpu *cpu, tr_conv_kind kind, const tr_dnnl_conv
         forward.bias = absent;
         forward.weights.type = c->src.type;
         dnnl_status_t dst = md_open(&forward.weights, &w[1]);
-        if (dst == dnnl_success) dst = conv_pd(cpu, TR_CONV_TRAIN, &forward, w, NULL, NULL, &hint);
+        if (dst == dnnl_success)
+            dst = conv_pd(cpu, TR_CONV_TRAIN, &forward, w, NULL, NULL, NULL, &hint);
         md_close(&w[1]);
         TR_DNNL(dst, "convolve these shapes");
     }
-    TR_DNNL(conv_pd(cpu, kind, c, m, attr, hint, out), "convolve these shapes");
+    TR_DNNL(conv_pd(cpu, kind, c, m, attr, hint, skip, out), "convolve these shapes");
 out:
     for (int i = 0; i < 4; i++) md_close(&m[i]);
     if (hint) dnnl_primitive_desc_destroy(hint);

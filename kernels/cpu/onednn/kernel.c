@@ -245,6 +245,8 @@ static void pack(tr_kernel *kernel)
 static tr_status run_calls(tr_kernel *kernel, const tr_run *run)
 {
     tr_dnnl_kernel *k = (tr_dnnl_kernel *)kernel;
+    if (k->preload && k->bound.out[0] != k->bound.in[3])
+        memcpy(k->bound.out[0], k->bound.in[3], k->preload);
     tr_status st = execute(k, run->accumulate ? TR_CALL_ADD : TR_CALL_OVERWRITE, true);
     if (st == TR_OK && k->after) k->after(k, run);
     return st;

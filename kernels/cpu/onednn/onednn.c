@@ -49,7 +49,8 @@ bool tr_dnnl_has_bf16(tr_cpu *cpu)
     dnnl_primitive_desc_t pd = NULL;
     bool ok = tr_dnnl_matmul(cpu, &a, &a, NULL, &a, NULL, &pd) == TR_OK;
     if (ok) dnnl_primitive_desc_destroy(pd);
-    if (!ok || tr_dnnl_convolution(cpu, TR_CONV_TRAIN, &conv, NULL, &pd) != TR_OK) return false;
+    if (!ok || tr_dnnl_convolution(cpu, TR_CONV_TRAIN, &conv, NULL, NULL, &pd) != TR_OK)
+        return false;
     dnnl_primitive_desc_destroy(pd);
     return true;
 }

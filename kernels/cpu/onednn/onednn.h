@@ -72,8 +72,10 @@ typedef struct {
 tr_status tr_dnnl_matmul(tr_cpu *cpu, const tr_dnnl_array *a, const tr_dnnl_array *b,
                          const tr_dnnl_array *bias, const tr_dnnl_array *c,
                          const tr_dnnl_post *post, dnnl_primitive_desc_t *out);
+/* `skip`: implementations whose names begin so are passed over; NULL: none. */
 tr_status tr_dnnl_convolution(tr_cpu *cpu, tr_conv_kind kind, const tr_dnnl_conv *c,
-                              const tr_dnnl_post *post, dnnl_primitive_desc_t *out);
+                              const tr_dnnl_post *post, const char *skip,
+                              dnnl_primitive_desc_t *out);
 /* A copy between a plain array and the layout that `pd` wants for its argument `arg`; `to_plain`
  * tells the direction, `sum` adds to the destination. */
 tr_status tr_dnnl_reorder(tr_cpu *cpu, const tr_dnnl_array *plain, dnnl_primitive_desc_t pd,
@@ -124,6 +126,7 @@ struct tr_dnnl_kernel {
     tr_dnnl_format format; /* of the packed weights */
     int ncalls;
     tr_dnnl_call calls[TR_DNNL_CALLS];
+    size_t preload; /* bytes of in[3] to copy to out[0] before each run: what a sum adds to */
     /* Runs after the primitives; NULL: nothing. */
     void (*after)(tr_dnnl_kernel *k, const tr_run *run);
     int64_t rows, cols; /* for `after`: the bias gradient's sums */

@@ -31,10 +31,36 @@ static tr_status choose(tr_cpu *cpu, tr_conv_kind kind, const tr_dnnl_conv *c,
                         const tr_dnnl_post *post, const tr_op *op, dnnl_primitive_desc_t *out)
 {
     tr_status st = TR_OK;
-    TR_TRY(tr_dnnl_convolution(cpu, kind, c, post, out));
+    /* The strided 1x1 weight gradient of 2.6 and 3.x writes past its scratchpad where channels-last
+     * images have fewer channels than a block, or a last block that is not full (upstream issue
+     * 6035). */
+    const tr_dnnl_array *w = &c->weights;
+    const bool pointwise = w->dims[w->ndims - 1] == 1 && w->dims[w->ndims - 2] == 1;
+    const bool strided = c->stride[0] > 1 || c->stride[1] > 1;
+    const bool full = w->dims[w->ndims - 3] % 16 == 0;
+    const bool broken = kind == TR_CONV_GRAD_WEIGHT && pointwise && strided && !full;
+    TR_TRY(tr_dnnl_convolution(cpu, kind, c, post, broken ? "jit_1x1" : NULL, out));
     if (tr_dnnl_is_reference(*out))
         tr_log(TR_LOG_WARN, "layer %s: oneDNN has only its slow reference loops for %s (%s)",
                op->layer, tr_op_def_name(op->def), tr_dnnl_impl(*out));
+out:
+    return st;
+}
+
+/* The forward pass. The residual is a second operand of the last step, but oneDNN's matrix-product
+ * convolutions read that one at wrong places: there it is copied to the output first and summed. */
+static tr_status choose_forward(tr_cpu *cpu, const tr_graph *g, const tr_dnnl_conv *c,
+                                const tr_op *op, tr_dnnl_post *post, dnnl_primitive_desc_t *out)
+{
+    tr_status st = TR_OK;
+    const tr_conv_kind kind = g->train ? TR_CONV_TRAIN : TR_CONV_INFER;
+    TR_TRY(choose(cpu, kind, c, post, op, out));
+    if (post->add && strstr(tr_dnnl_impl(*out), "gemm")) {
+        dnnl_primitive_desc_destroy(*out);
+        post->add = NULL;
+        post->sum = true;
+        TR_TRY(choose(cpu, kind, c, post, op, out));
+    }
 out:
     return st;
 }
@@ -49,18 +75,19 @@ tr_status tr_cpu_conv2d(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kern
     describe(g, op->attrs, op->in[0], op->out[0], &c, &plain);
     const tr_tensor *weight = &g->tensors[op->in[1]];
     if (with_bias) c.bias = tr_dnnl_dense(1, &c.dst.dims[1], TR_F32);
-    const tr_dnnl_post post = {.add = with_residual ? &c.dst : NULL, .act = op->act};
+    tr_dnnl_post post = {.add = with_residual ? &c.dst : NULL, .act = op->act};
     tr_dnnl_kernel *k = NULL;
     tr_dnnl_call *call;
     dnnl_primitive_desc_t pd = NULL;
 
     TR_TRY(tr_dnnl_open(cpu, &k));
-    TR_TRY(choose(cpu, g->train ? TR_CONV_TRAIN : TR_CONV_INFER, &c, &post, op, &pd));
+    TR_TRY(choose_forward(cpu, g, &c, op, &post, &pd));
     TR_TRY(tr_dnnl_call_add(k, TR_CALL_ALWAYS, pd, &call));
     TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_SRC, TR_AT_IN, 0));
     TR_TRY(tr_dnnl_weights(k, call, DNNL_ARG_WEIGHTS, &plain, 1, weight->index));
     if (with_bias) TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_BIAS, TR_AT_IN, 2));
-    if (with_residual) TR_TRY(tr_dnnl_arg(k, call, TR_DNNL_ARG_ADD, TR_AT_IN, 3));
+    if (post.add) TR_TRY(tr_dnnl_arg(k, call, TR_DNNL_ARG_ADD, TR_AT_IN, 3));
+    if (post.sum) k->preload = g->tensors[op->out[0]].nbytes;
     TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DST, TR_AT_OUT, 0));
     tr_dnnl_finish(k, tr_dnnl_impl(pd));
 out:

@@ -25,6 +25,11 @@
 
 #include "kernels/cpu/internal.h"
 
+#ifndef TEST_ISA
+#define TEST_ISA 0 /* a tr_cpu_isa_level: the whole test runs at most there; 0: the best there is  \
+                    */
+#endif
+
 #define H_TENSORS (TR_MAX_IN + TR_MAX_OUT)
 
 typedef struct {
@@ -50,7 +55,7 @@ static inline harness h_open_with(const char *op, tr_precision precision, bool t
 {
     harness h;
     memset(&h, 0, sizeof h);
-    tr_backend_options o = {.threads = threads};
+    tr_backend_options o = {.threads = threads, .isa = TEST_ISA};
     assert_int_equal(tr_cpu_backend.open(&o, &h.ctx), TR_OK);
     h.graph.train = train;
     h.graph.precision = precision;

@@ -26,6 +26,7 @@ static const shape shapes[] = {
     {5, 64, 64, 8, 8, 1, {3, 3}, {1, 1}, {1, 1}, {1, 1}},
     {1, 3, 8, 17, 16, 1, {7, 7}, {2, 2}, {3, 3}, {1, 1}},
     {2, 16, 16, 9, 9, 1, {3, 3}, {3, 3}, {0, 0}, {2, 2}},
+    {2, 15, 15, 6, 5, 3, {3, 3}, {1, 1}, {1, 1}, {1, 1}},
 };
 
 static const tr_precision precisions[] = {TR_PRECISION_FP32, TR_PRECISION_BF16};
@@ -299,6 +300,45 @@ static void test_finite_differences(void **state)
     h_close(&h);
 }
 
+/* The workspace that a kernel asks for is all that it writes: strided 1x1 convolutions of few
+ * channels and large images, where oneDNN's own choice writes past it. */
+static void test_stays_in_workspace(void **state)
+{
+    (void)state;
+    enum { GUARD = 1 << 16 };
+    for (int64_t in = 1; in <= 36; in += 5) {
+        const shape s = {2, in, 8, 96, 96, 1, {1, 1}, {2, 2}, {0, 0}, {1, 1}};
+        const dims d = dims_of(&s);
+        harness h = h_open("conv2d.grad_weight", TR_PRECISION_FP32, true);
+        int x = h_in(&h, TR_F32, 4, d.x), dy = h_in(&h, TR_F32, 4, d.y), dw = h_grad(&h, 4, d.w);
+        h_absent_out(&h);
+        h_fill(&h, x, 1);
+        h_fill(&h, dy, 2);
+        h_prepare(&h, &d.attrs, TR_ACT_NONE);
+        tr_binding b = h.binding;
+        unsigned char *memory = tr_alloc(TR_MEM_WORKSPACE, h.kernel->workspace + GUARD, 1);
+        memset(memory, 0xab, h.kernel->workspace + GUARD);
+        b.workspace = memory;
+        assert_int_equal(h.kernel->bind(h.kernel, &b), TR_OK);
+        assert_int_equal(h.kernel->run(h.kernel, &h.run), TR_OK);
+        for (size_t i = 0; i < GUARD; i++)
+            if (memory[h.kernel->workspace + i] != 0xab)
+                fail_msg("%d channels: %s wrote byte %zu past its workspace", (int)in,
+                         h.kernel->impl, i);
+        double *xs = h_values(&h, x), *dys = h_values(&h, dy);
+        double *want = h_values(&h, dw), *size = h_values(&h, dw);
+        convolve(&s, &d, TO_W, xs, want, dys, false);
+        convolve(&s, &d, TO_W, xs, size, dys, true);
+        h_check_sums(&h, dw, want, size, (double)(s.n * d.y[2] * d.y[3]), 0, "dweight");
+        tr_free(memory);
+        tr_free(xs);
+        tr_free(dys);
+        tr_free(want);
+        tr_free(size);
+        h_close(&h);
+    }
+}
+
 /* One packed copy serves plans of any batch size and mode where the layouts agree; a changed weight
  * is seen after the next pack and not before. */
 static void test_packed(void **state)
@@ -330,8 +370,11 @@ static void test_packed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward),  cmocka_unit_test(test_activations),
-        cmocka_unit_test(test_backward), cmocka_unit_test(test_finite_differences),
+        cmocka_unit_test(test_forward),
+        cmocka_unit_test(test_activations),
+        cmocka_unit_test(test_backward),
+        cmocka_unit_test(test_finite_differences),
+        cmocka_unit_test(test_stays_in_workspace),
         cmocka_unit_test(test_packed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
