@@ -4,6 +4,7 @@
 #include "collectives/internal.h"
 
 #include <string.h>
+#include <unistd.h>
 
 typedef struct {
     char host[64];
@@ -26,6 +27,7 @@ tr_status tr_agree(tr_comm *c, tr_status st, bool *said)
         else
             tr_set_error(&own);
         speak = tr_node_first(c);
+        if (!speak) usleep(200000); /* our abort must not cut off the one that is speaking */
         if (said) *said = speak;
         return st;
     }

@@ -161,8 +161,8 @@ static void test_sums(void **state)
     (void)state;
     for (size_t m = 0; m < TR_COUNT(modes); m++)
         for (size_t l = 0; l < TR_COUNT(layouts); l++) {
-            if (modes[m].mpi_limit && !modes[m].shared && layouts[l].lengths[0] > 200000)
-                continue; /* 37,500 requests of 48 elements show no more than a thousand do */
+            if (modes[m].mpi_limit && layouts[l].lengths[0] > 100000)
+                continue; /* ten thousand requests of 48 elements show no more than a thousand do */
             bench b = open_bench(&modes[m], &layouts[l], 2);
             uint64_t calls = 0;
             for (int step = 0; step < 3; step++) {

@@ -1,0 +1,234 @@
+/* ranks: 2 3 4 */
+/* What goes wrong: peers that come late, memory that is short, calls that do not match. With the
+ * argument `die MODE` it is the victim of dead_peer.sh: the last rank kills itself in the middle of
+ * a step, the others must say so and end the job. */
+#include "modes.h"
+
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "collectives/internal.h"
+
+static int last(const tr_comm *c)
+{
+    return tr_comm_topology(c)->size - 1;
+}
+
+static int count_ranks(bool yes)
+{
+    int mine = yes, all = 0;
+    MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    return all;
+}
+
+/* The last rank comes after the others gave up: they name it, and everything after fails at once.
+ */
+static void late_barrier(const test_mode *m)
+{
+    tr_comm *c = open_mode(m, 0.4);
+    const tr_topology *t = tr_comm_topology(c);
+    bool late = t->rank == last(c), said = false;
+    if (late)
+        usleep(1500000);
+    else {
+        char name[32];
+        assert_int_equal(tr_comm_barrier(c), TR_PEER);
+        assert_true(tr_comm_broken(c));
+        snprintf(name, sizeof(name), "not arrived: rank %d (pid ", last(c));
+        if (m->shared) assert_non_null(strstr(tr_last_error()->text, name));
+        assert_non_null(strstr(tr_last_error()->text, t->host));
+        assert_non_null(strstr(tr_last_error()->text, "barrier"));
+        double v = 0, start = tr_now();
+        assert_int_equal(tr_comm_sum(c, &v, 1), TR_PEER);
+        assert_int_equal(tr_agree(c, TR_OK, &said), TR_PEER);
+        assert_true(tr_now() - start < 0.4); /* did not wait again */
+    }
+    int speakers = count_ranks(said);
+    assert_int_equal(speakers, m->shared ? 1 : last(c));
+    if (!late) tr_comm_close(c); /* must not wait for the others */
+}
+
+static void test_late_barrier(void **state)
+{
+    (void)state;
+    late_barrier(&modes[0]);
+    late_barrier(&modes[1]);
+}
+
+static void test_late_bucket(void **state)
+{
+    (void)state;
+    static const tr_range buckets[] = {{0, 64}, {64, 128}, {128, 160}};
+    tr_comm *c = open_mode(&modes[0], 0.4);
+    tr_reducer *r = NULL;
+    tr_reducer_options o = {.count = 160, .buckets = buckets, .nbuckets = 3};
+    double squares;
+    assert_int_equal(tr_reducer_open(c, &o, &r), TR_OK);
+    tr_reducer_ready(r, 2);
+    assert_int_equal(tr_reducer_finish(r, NULL, 0, &squares), TR_OK);
+    assert_int_equal(tr_reducer_publish(r), TR_OK);
+    bool late = tr_comm_topology(c)->rank == last(c);
+    tr_reducer_ready(r, late ? 0 : 2);
+    if (!late) {
+        char name[32];
+        assert_int_equal(tr_reducer_finish(r, NULL, 0, &squares), TR_PEER);
+        snprintf(name, sizeof(name), "not arrived: rank %d (pid ", last(c));
+        assert_non_null(strstr(tr_last_error()->text, name));
+        assert_non_null(strstr(tr_last_error()->text, "of step 1, bucket 1"));
+        assert_int_equal(tr_reducer_publish(r), TR_PEER);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (!late) {
+        tr_reducer_close(r);
+        tr_comm_close(c);
+    }
+}
+
+/* A rank that finishes a step it did not complete is a bug that is named, not a hang. */
+static void test_unready(void **state)
+{
+    (void)state;
+    static const tr_range buckets[] = {{0, 64}, {64, 128}};
+    tr_comm *c = open_mode(&modes[0], 5);
+    tr_reducer *r = NULL;
+    tr_reducer_options o = {.count = 128, .buckets = buckets, .nbuckets = 2};
+    double squares;
+    assert_int_equal(tr_reducer_open(c, &o, &r), TR_OK);
+    tr_reducer_ready(r, 0);
+    assert_int_equal(tr_reducer_finish(r, NULL, 0, &squares), TR_INTERNAL);
+    MPI_Barrier(MPI_COMM_WORLD);
+    tr_reducer_close(r);
+    tr_comm_close(c);
+}
+
+static void test_mismatch(void **state)
+{
+    (void)state;
+    tr_comm *c = open_mode(&modes[0], 5);
+    double v[2] = {0};
+    size_t n = tr_comm_topology(c)->rank == 0 ? 1 : 2;
+    assert_int_equal(tr_comm_sum(c, v, n), TR_INTERNAL);
+    assert_non_null(strstr(tr_last_error()->text, "sum of 1"));
+    MPI_Barrier(MPI_COMM_WORLD);
+    tr_comm_close(c);
+}
+
+static void count_line(void *lines)
+{
+    ++*(int *)lines;
+}
+
+/* Too little room: plain MPI, said once, with how much was needed and how much there was. */
+static void test_short_memory(void **state)
+{
+    (void)state;
+    static const tr_range bucket = {0, 4 << 20};
+    tr_reducer_options o = {.count = bucket.end, .buckets = &bucket, .nbuckets = 1, .nslots = 1};
+    int rank, size, lines = 0;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    tr_log_init(rank, size, TR_LOG_WARN);
+    tr_log_set_guard(count_line, NULL, &lines);
+
+    setenv("TRIREME_SHM_AVAILABLE", "1000000", 1); /* not even for the small collectives */
+    tr_comm *c = open_mode(&modes[0], 30);
+    assert_false(tr_comm_topology(c)->shared);
+    assert_non_null(strstr(tr_comm_topology(c)->reason, "shared memory is short"));
+    assert_non_null(strstr(tr_comm_topology(c)->reason, "has 1.00 MB free"));
+    assert_int_equal(count_ranks(lines > 0), 1);
+    assert_int_equal(lines, rank == 0);
+    double one = 1;
+    assert_int_equal(tr_comm_sum(c, &one, 1), TR_OK);
+    assert_true(one == size);
+    tr_comm_close(c);
+
+    tr_comm_options required = {.mpi = true, .shared_required = true, .timeout = 30};
+    assert_int_equal(tr_comm_open(&required, &c), TR_MEMORY);
+
+    lines = 0;
+    setenv("TRIREME_SHM_AVAILABLE", "30000000", 1); /* for those, but not for the gradients */
+    c = open_mode(&modes[0], 30);
+    assert_true(tr_comm_topology(c)->shared);
+    tr_reducer *r = NULL;
+    assert_int_equal(tr_reducer_open(c, &o, &r), TR_OK);
+    assert_false(tr_comm_topology(c)->shared);
+    assert_int_equal(lines, rank == 0);
+    tr_reducer_grads(r)[5] = 2;
+    tr_reducer_ready(r, 0);
+    double squares = 0;
+    assert_int_equal(tr_reducer_finish(r, NULL, 0, &squares), TR_OK);
+    assert_true(tr_reducer_grads(r)[5] == 2.0f * (float)size);
+    assert_true(squares == 4.0 * size * size);
+    tr_reducer_close(r);
+    tr_comm_close(c);
+    unsetenv("TRIREME_SHM_AVAILABLE");
+    tr_log_set_guard(NULL, NULL, NULL);
+    tr_log_init(rank, size, TR_LOG_ERROR);
+}
+
+/* A file without room behind a mapping: an answer, not a SIGBUS. */
+static void test_touch_survives(void **state)
+{
+    (void)state;
+    size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    int fd = memfd_create("short", 0);
+    assert_true(fd >= 0);
+    assert_int_equal(ftruncate(fd, (off_t)page), 0);
+    char *p = mmap(NULL, 2 * page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    assert_true(p != MAP_FAILED);
+    assert_true(tr_window_touch(p, page));
+    p[7] = 1;
+    assert_true(tr_window_touch(p, page) && p[7] == 0);
+    if (madvise(p, page, MADV_POPULATE_WRITE) == 0) assert_false(tr_window_touch(p, 2 * page));
+    munmap(p, 2 * page);
+    close(fd);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_touch_survives), cmocka_unit_test(test_short_memory),
+    cmocka_unit_test(test_late_barrier),   cmocka_unit_test(test_late_bucket),
+    cmocka_unit_test(test_unready),        cmocka_unit_test(test_mismatch),
+};
+
+static int die(const char *mode)
+{
+    static const tr_range buckets[] = {{0, 80000}, {80000, 160000}};
+    bool shared = !strcmp(mode, "shared"), said = true;
+    tr_reducer_options o = {.count = 160000, .buckets = buckets, .nbuckets = 2};
+    tr_comm_options co = {.mpi = true, .shared_allowed = shared, .timeout = 60};
+    tr_comm *c = NULL;
+    tr_reducer *r = NULL;
+    tr_status st = TR_OK;
+    double squares;
+    TR_TRY(tr_comm_open(&co, &c));
+    TR_TRY(tr_reducer_open(c, &o, &r));
+    for (int step = 0;; step++) {
+        tr_reducer_ready(r, 0);
+        TR_TRY(tr_reducer_poll(r));
+        if (step == 3 && tr_comm_topology(c)->rank == last(c)) raise(SIGKILL);
+        tr_reducer_ready(r, 1);
+        TR_TRY(tr_reducer_finish(r, NULL, 0, &squares));
+        TR_TRY(tr_reducer_publish(r));
+    }
+out:
+    st = c ? tr_agree(c, st, &said) : st;
+    if (said && st != TR_OK) fprintf(stderr, "failed: %s\n", tr_last_error()->text);
+    tr_comm_abort(c, tr_status_exit_code(st));
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    int provided, rank, size, failed;
+    MPI_Init_thread(&argc, &argv, MPI_THREAD_FUNNELED, &provided);
+    if (argc == 3 && !strcmp(argv[1], "die")) return die(argv[2]);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    tr_log_init(rank, size, TR_LOG_ERROR);
+    failed = cmocka_run_group_tests(tests, NULL, NULL);
+    if (failed) MPI_Abort(MPI_COMM_WORLD, 1); /* the others may be waiting */
+    MPI_Finalize(); /* with broken communicators left behind: it is PMIx that ranks meet in */
+    return 0;
+}
