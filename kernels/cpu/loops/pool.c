@@ -68,12 +68,12 @@ TR_INLINE void max_block(tr_dtype t, const tr_pool *p, const void *image, int64_
                 place[i] = more ? here : place[i];
             }
         }
-    for (size_t i = 0; i < n; i++) tr_store(t, y, to + i, best[i]);
+    TR_SIMD for (size_t i = 0; i < n; i++) tr_store(t, y, to + i, best[i]);
     if (!indices) return;
     if (p->wide)
-        for (size_t i = 0; i < n; i++) ((int32_t *)indices)[to + i] = place[i];
+        TR_SIMD for (size_t i = 0; i < n; i++)((int32_t *)indices)[to + i] = place[i];
     else
-        for (size_t i = 0; i < n; i++) ((uint8_t *)indices)[to + i] = (uint8_t)place[i];
+        TR_SIMD for (size_t i = 0; i < n; i++)((uint8_t *)indices)[to + i] = (uint8_t)place[i];
 }
 
 TR_INLINE void max_grad_block(tr_dtype t, const tr_pool *p, const void *dy, const void *indices,
@@ -98,7 +98,7 @@ TR_INLINE void max_grad_block(tr_dtype t, const tr_pool *p, const void *dy, cons
                     place[i] == here ? tr_load(t, dy, from + i) : 0;
             }
         }
-    for (size_t i = 0; i < n; i++) tr_store(t, dx, to + i, sum[i]);
+    TR_SIMD for (size_t i = 0; i < n; i++) tr_store(t, dx, to + i, sum[i]);
 }
 
 TR_INLINE void avg_block(tr_dtype t, const tr_pool *p, const void *image, int64_t oh, int64_t ow,
@@ -113,7 +113,7 @@ TR_INLINE void avg_block(tr_dtype t, const tr_pool *p, const void *image, int64_
             TR_SIMD for (size_t i = 0; i < n; i++) sum[i] += tr_load(t, image, from + i);
         }
     float scale = 1 / divisor(p, oh, ow);
-    for (size_t i = 0; i < n; i++) tr_store(t, y, to + i, sum[i] * scale);
+    TR_SIMD for (size_t i = 0; i < n; i++) tr_store(t, y, to + i, sum[i] * scale);
 }
 
 TR_INLINE void avg_grad_block(tr_dtype t, const tr_pool *p, const void *dy, size_t image,
@@ -127,7 +127,7 @@ TR_INLINE void avg_grad_block(tr_dtype t, const tr_pool *p, const void *dy, size
             float scale = 1 / divisor(p, oh, ow);
             TR_SIMD for (size_t i = 0; i < n; i++) sum[i] += scale * tr_load(t, dy, from + i);
         }
-    for (size_t i = 0; i < n; i++) tr_store(t, dx, to + i, sum[i]);
+    TR_SIMD for (size_t i = 0; i < n; i++) tr_store(t, dx, to + i, sum[i]);
 }
 
 /* Runs `call` for every block of channels of every place of rows [begin, end) of `height` x `width`
