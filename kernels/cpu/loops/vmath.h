@@ -64,7 +64,7 @@ TR_INLINE float tr_vlog1p(float u)
 }
 
 /* The normal distribution function Phi(x), absolute error 1e-7, and its density in *density:
- * erfc(z) = exp(-z^2) R(1 / (1 + 0.4 z)). */
+ * 1/2 + x P(x^2) in [-1, 1], beyond it erfc(z) = exp(-z^2) R(1 / (1 + 0.4 z)). */
 TR_INLINE float tr_vphi(float x, float *density)
 {
     float a = fabsf(x), e = tr_vexp(-0.5f * x * x);
@@ -79,9 +79,16 @@ TR_INLINE float tr_vphi(float x, float *density)
     p = p * t + 0x1.b82770p-3f;
     p = p * t + 0x1.ccb3a8p-3f;
     p = p * t + 0x1.ce3f6cp-3f;
-    float tail = 0.5f * e * t * p;
+    float tail = 0.5f * e * t * p, z = x * x;
+    float q = -0x1.fb505ap-18f;
+    q = q * z + 0x1.dae9d6p-14f;
+    q = q * z + -0x1.36ec26p-10f;
+    q = q * z + 0x1.46cd62p-7f;
+    q = q * z + -0x1.10582ep-4f;
+    q = q * z + 0x1.988454p-2f;
+    float beyond = x < 0.0f ? tail : 1.0f - tail;
     *density = 0.39894228f * e;
-    return x < 0.0f ? tail : 1.0f - tail;
+    return a < 1.0f ? 0.5f + x * q : beyond;
 }
 
 /* sigmoid(2u), where gelu's tanh form is x * sigmoid(2u), and d(2u)/dx in *slope */

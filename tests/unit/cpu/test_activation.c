@@ -1,0 +1,205 @@
+/* Activations: the vector functions against libm over sweeps with their stated errors, the ops and
+ * their gradients against float64 at every level, special values, fusing into other ops. */
+#include "tests/unit/cpu/loop_levels.h"
+
+#include "kernels/cpu/loops/vmath.h"
+
+/* Distance in units of the last place of the exact value's float. */
+static double ulps(float got, double want)
+{
+    const float w = (float)want;
+    if (isnan(want) || isinf(w)) return (isnan(got) && isnan(want)) || got == w ? 0 : 1e30;
+    int e;
+    frexp(want, &e);
+    return fabs((double)got - want) / ldexp(1, (e < -125 ? -125 : e) - 24);
+}
+
+static void sweep(float (*f)(float), double (*exact)(double), float low, float high, double limit)
+{
+    const int steps = 400000;
+    for (int i = 0; i <= steps; i++) {
+        const float x = (float)(low + ((double)high - low) * i / steps);
+        const double off = ulps(f(x), exact((double)x));
+        if (!(off <= limit)) fail_msg("f(%.9g) = %.9g is off by %g ulp", x, f(x), off);
+    }
+}
+
+static float own_exp(float x)
+{
+    return tr_vexp(x);
+}
+
+static float own_tanh(float x)
+{
+    return tr_vtanh(x);
+}
+
+static float own_log1p(float x)
+{
+    return tr_vlog1p(x);
+}
+
+static void functions_are_accurate(void **state)
+{
+    (void)state;
+    sweep(own_exp, exp, -110, 95, 2);
+    sweep(own_exp, exp, -1, 1, 2);
+    sweep(own_tanh, tanh, -12, 12, 3);
+    sweep(own_tanh, tanh, -0.01f, 0.01f, 3);
+    sweep(own_log1p, log1p, 0, 1, 2);
+    sweep(own_log1p, log1p, 0, 1e-6f, 2);
+    for (int i = -600000; i <= 600000; i++) {
+        const float x = (float)i * 2e-5f;
+        float density;
+        const double phi = 0.5 * erfc(-(double)x / sqrt(2));
+        if (!(fabs((double)tr_vphi(x, &density) - phi) <= 1e-7)) fail_msg("Phi(%.9g)", x);
+        assert_true(fabs((double)density - exp(-0.5 * (double)x * (double)x) / sqrt(2 * M_PI)) <=
+                    1e-7);
+    }
+    assert_true(isnan(tr_vexp(NAN)) && isnan(tr_vtanh(NAN)));
+    assert_true(tr_vexp(INFINITY) == INFINITY && tr_vexp(-INFINITY) == 0 && tr_vexp(0) == 1);
+    assert_true(tr_vtanh(INFINITY) == 1 && tr_vtanh(-INFINITY) == -1);
+    assert_true(tr_vsigmoid(-INFINITY) == 0 && tr_vsigmoid(INFINITY) == 1);
+}
+
+static double exact(tr_act act, double x)
+{
+    switch (act) {
+    case TR_ACT_RELU:
+        return x > 0 ? x : 0;
+    case TR_ACT_GELU:
+        return 0.5 * x * erfc(-x / sqrt(2));
+    case TR_ACT_GELU_TANH:
+        return 0.5 * x * (1 + tanh(sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+    case TR_ACT_SILU:
+        return x / (1 + exp(-x));
+    case TR_ACT_SIGMOID:
+        return 1 / (1 + exp(-x));
+    case TR_ACT_TANH:
+        return tanh(x);
+    case TR_ACT_NONE:
+        break;
+    }
+    return x;
+}
+
+static double slope(tr_act act, double x)
+{
+    if (act == TR_ACT_RELU) return x > 0;
+    const double step = 1e-5;
+    return (exact(act, x + step) - exact(act, x - step)) / (2 * step);
+}
+
+static const struct {
+    const char *op, *grad;
+    tr_act act;
+    bool by_input; /* the gradient takes x */
+} ops[] = {
+    {"relu", "relu.grad", TR_ACT_RELU, false},          {"gelu", "gelu.grad", TR_ACT_GELU, true},
+    {"gelu", "gelu.grad", TR_ACT_GELU_TANH, true},      {"silu", "silu.grad", TR_ACT_SILU, true},
+    {"sigmoid", "sigmoid.grad", TR_ACT_SIGMOID, false}, {"tanh", "tanh.grad", TR_ACT_TANH, false}};
+
+static const int64_t sizes[] = {1, 3, 17, 100, 70001};
+
+static void check_op(size_t o, tr_precision p, int isa, int64_t n)
+{
+    const tr_gelu_attrs gelu = {.tanh = ops[o].act == TR_ACT_GELU_TANH};
+    const int64_t d[2] = {n, 2};
+    harness h = open_level(ops[o].op, p, isa, 2);
+    const int x = h_in(&h, h_activation(&h), 2, d), y = h_out(&h, h_activation(&h), 2, d);
+    h_fill_range(&h, x, 1, -9, 9);
+    double *want = h_values(&h, x);
+    for (size_t i = 0; i < h.tensors[x].count; i++) want[i] = exact(ops[o].act, want[i]);
+    h_prepare(&h, &gelu, TR_ACT_NONE);
+    h_run(&h, false);
+    expect(&h, y, want, tolerance(p) * (p == TR_PRECISION_BF16 ? 1 : 2), ops[o].op);
+    h_close(&h);
+
+    h = open_level(ops[o].grad, p, isa, 2);
+    const int dy = h_in(&h, h_activation(&h), 2, d), saved = h_in(&h, h_activation(&h), 2, d);
+    const int dx = h_out(&h, h_activation(&h), 2, d);
+    h_fill(&h, dy, 1);
+    want = doubles(h.tensors[dx].count);
+    for (size_t i = 0; i < h.tensors[dx].count; i++) {
+        /* beyond 4 a saved y of sigmoid or tanh has lost what its gradient is made of */
+        double at = uniform(2, i, -4, 4);
+        if (ops[o].by_input) {
+            h_put(&h, saved, i, at);
+            at = h_get(&h, saved, i);
+            want[i] = slope(ops[o].act, at);
+        } else {
+            h_put(&h, saved, i, exact(ops[o].act, at));
+            const double y0 = h_get(&h, saved, i);
+            want[i] = ops[o].act == TR_ACT_RELU   ? y0 > 0
+                      : ops[o].act == TR_ACT_TANH ? 1 - y0 * y0
+                                                  : y0 * (1 - y0);
+            if (p == TR_PRECISION_FP32 && ops[o].act != TR_ACT_RELU)
+                assert_true(fabs(want[i] - slope(ops[o].act, at)) < 1e-6);
+        }
+        want[i] *= h_get(&h, dy, i);
+    }
+    if (n % 2) { /* in place */
+        tr_free(h.data[dx]);
+        h.data[dx] = h.data[dy];
+    }
+    h_prepare(&h, &gelu, TR_ACT_NONE);
+    h_run(&h, false);
+    expect(&h, dx, want, tolerance(p) * (p == TR_PRECISION_BF16 ? 1 : 2), ops[o].grad);
+    h_close(&h);
+}
+
+static void ops_match(void **state)
+{
+    (void)state;
+    FOR_LEVELS(isa)
+    for (size_t o = 0; o < TR_COUNT(ops); o++) for (size_t s = 0; s < TR_COUNT(sizes); s++)
+        FOR_PRECISIONS(p) check_op(o, p, isa, sizes[s]);
+}
+
+static void special_values(void **state)
+{
+    (void)state;
+    const float in[] = {NAN, INFINITY, -INFINITY, 0.0f, 200.0f, -200.0f, 1e-30f, -1e30f};
+    FOR_LEVELS(isa)
+    {
+        const tr_cpu_loops *l = tr_cpu_loops_at(isa);
+        for (size_t o = 0; o < TR_COUNT(ops); o++) {
+            float y[8];
+            l->act(TR_F32, ops[o].act, in, y, 8);
+            assert_true(isnan(y[0]));
+            const bool bounded = ops[o].act == TR_ACT_SIGMOID || ops[o].act == TR_ACT_TANH;
+            assert_true(y[1] == (bounded ? 1.0f : INFINITY));
+            assert_true(y[4] == (bounded ? 1.0f : 200.0f));
+            assert_true(isfinite(y[5]) && isfinite(y[6]) && isfinite(y[7]));
+        }
+    }
+}
+
+/* The input of a network may be read elsewhere from one run to the next. */
+static void input_can_be_rebound(void **state)
+{
+    (void)state;
+    const int64_t d[2] = {4, 8};
+    float other[32];
+    harness h = h_open("relu", TR_PRECISION_FP32, false);
+    const int x = h_in(&h, TR_F32, 2, d), y = h_out(&h, TR_F32, 2, d);
+    h_fill(&h, x, 1);
+    for (size_t i = 0; i < 32; i++) other[i] = (float)i - 16;
+    h_prepare(&h, NULL, TR_ACT_NONE);
+    assert_int_equal(h.kernel->rebind(h.kernel, 0, other), TR_OK);
+    h_run(&h, false);
+    for (size_t i = 0; i < 32; i++) assert_true(h_get(&h, y, i) == (i < 16 ? 0.0 : (double)i - 16));
+    assert_int_equal(h.kernel->rebind(h.kernel, TR_MAX_IN, other), TR_INTERNAL);
+    h_close(&h);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(functions_are_accurate),
+        cmocka_unit_test(ops_match),
+        cmocka_unit_test(special_values),
+        cmocka_unit_test(input_can_be_rebound),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
