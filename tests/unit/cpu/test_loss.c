@@ -1,0 +1,280 @@
+/* Losses: values, gradients and tallies against float64 at every level, gradients by central
+ * differences, what NaN does, labels out of range, independence of the thread count. */
+#include "tests/unit/cpu/loop_levels.h"
+
+/* Straight from the definition in ops.h. */
+static double xent(size_t C, const double *z, size_t label, double s, const double *w, double *dz)
+{
+    double top = -INFINITY, sum = 0, loss = 0;
+    for (size_t c = 0; c < C; c++) top = fmax(top, z[c]);
+    for (size_t c = 0; c < C; c++) sum += exp(z[c] - top);
+    for (size_t c = 0; c < C; c++) {
+        const double weight = w ? w[c] : 1;
+        const double factor = weight * (s / (double)C + (c == label ? 1 - s : 0));
+        loss -= factor * (z[c] - top - log(sum));
+        for (size_t j = 0; dz && j < C; j++) dz[j] += factor * (exp(z[j] - top) / sum - (c == j));
+    }
+    return loss;
+}
+
+static void reference_is_the_derivative(void **state)
+{
+    (void)state;
+    double z[6], w[6], dz[6] = {0};
+    for (size_t i = 0; i < 6; i++) z[i] = uniform(1, i, -2, 2), w[i] = uniform(2, i, 0.2, 2);
+    xent(6, z, 4, 0.1, w, dz);
+    for (size_t i = 0; i < 6; i++) {
+        const double keep = z[i];
+        z[i] = keep + 1e-5;
+        const double up = xent(6, z, 4, 0.1, w, NULL);
+        z[i] = keep - 1e-5;
+        const double down = xent(6, z, 4, 0.1, w, NULL);
+        z[i] = keep;
+        assert_true(fabs((up - down) / 2e-5 - dz[i]) < 1e-9);
+    }
+}
+
+static void check_xent(size_t rows, size_t C, tr_precision p, int isa, double smoothing,
+                       bool weighted, bool train)
+{
+    const int64_t d[2] = {(int64_t)rows, (int64_t)C};
+    double *w = doubles(C), *z = doubles(C), *want = doubles(rows * C), tally[TR_TALLY] = {0};
+    double expected[TR_TALLY] = {0};
+    int64_t *confusion = tr_alloc(TR_MEM_OTHER, C * C, sizeof *confusion);
+    for (size_t c = 0; c < C; c++) w[c] = uniform(7, c, 0.2, 3);
+    const tr_cross_entropy_attrs a = {
+        .label_smoothing = smoothing, .classes = C, .class_weights = weighted ? w : NULL};
+    harness h = open_level("cross_entropy", p, isa, 2);
+    const int logits = h_in(&h, h_activation(&h), 2, d);
+    const int labels = h_in_role(&h, TR_ROLE_TARGET, TR_I32, 1, d);
+    int grad = -1;
+    if (train)
+        grad = h_out(&h, h_activation(&h), 2, d);
+    else
+        h_absent_out(&h);
+    h_fill_range(&h, logits, 1, -6, 6);
+    for (size_t r = 0; r < rows; r++) {
+        const size_t label = (size_t)(uniform(3, r, 0, 1) * (double)C);
+        size_t before = 0, best = 0;
+        h_put(&h, labels, r, (double)label);
+        if (r % 3 == 0 && C > 2) /* ties, some of them for the first place */
+            for (size_t c = 0; c < C; c += 2) h_put(&h, logits, r * C + c, r % 2 ? 6 : 2);
+        for (size_t c = 0; c < C; c++) z[c] = h_get(&h, logits, r * C + c);
+        for (size_t c = 0; c < C; c++) {
+            before += z[c] > z[label] || (z[c] == z[label] && c < label);
+            if (z[c] > z[best]) best = c;
+        }
+        expected[TR_TALLY_LOSS] += xent(C, z, label, smoothing, a.class_weights, want + r * C);
+        expected[TR_TALLY_WEIGHT] += weighted ? w[label] : 1;
+        expected[TR_TALLY_SAMPLES] += 1;
+        expected[TR_TALLY_CORRECT] += before == 0;
+        expected[TR_TALLY_TOP5] += before < 5 && !train;
+        confusion[label * C + best] -= 1; /* to be cancelled */
+    }
+    h.run.tally = tally;
+    h.run.confusion = confusion;
+    h.run.loss_scale = 8;
+    for (size_t i = 0; i < rows * C; i++) want[i] *= 8;
+    h_prepare(&h, &a, TR_ACT_NONE);
+    h_run(&h, false);
+    for (size_t i = 0; i < TR_TALLY; i++)
+        if (!(fabs(tally[i] - expected[i]) <= 1e-6 * (1 + fabs(expected[i]))))
+            fail_msg("tally %zu is %.9g, expected %.9g", i, tally[i], expected[i]);
+    for (size_t i = 0; i < C * C; i++) assert_int_equal(confusion[i], 0);
+    if (train)
+        expect(&h, grad, want, tolerance(p) * 8, "dlogits");
+    else
+        tr_free(want);
+    tr_free(w);
+    tr_free(z);
+    tr_free(confusion);
+    h_close(&h);
+}
+
+static void cross_entropy_matches(void **state)
+{
+    (void)state;
+    static const size_t shapes[][2] = {{1, 1}, {3, 2}, {64, 10}, {17, 33}, {5, 3000}, {200, 100}};
+    FOR_LEVELS(isa) for (size_t s = 0; s < TR_COUNT(shapes); s++) FOR_PRECISIONS(p)
+    {
+        const size_t rows = shapes[s][0], C = shapes[s][1];
+        check_xent(rows, C, p, isa, 0, false, true);
+        check_xent(rows, C, p, isa, 0.1, false, true);
+        if (C <= 100) check_xent(rows, C, p, isa, 0.2, true, true);
+        if (C <= 100) check_xent(rows, C, p, isa, 0, true, false);
+    }
+}
+
+/* One loss op over `n` x `width` float32 values and targets; grad NULL: evaluating. */
+static tr_status run_loss(const char *op, int isa, int64_t n, int64_t width, const float *x,
+                          const void *target, float *grad, double tally[TR_TALLY],
+                          int64_t *confusion)
+{
+    const int64_t d[2] = {n, width};
+    const bool classes = strcmp(op, "cross_entropy") == 0;
+    const tr_cross_entropy_attrs a = {.classes = (size_t)width};
+    harness h = open_level(op, TR_PRECISION_FP32, isa, 1);
+    const int in = h_in(&h, TR_F32, 2, d);
+    const int t = classes ? h_in_role(&h, TR_ROLE_TARGET, TR_I32, 1, d)
+                          : h_in_role(&h, TR_ROLE_TARGET, TR_F32, 2, d);
+    const int out = grad ? h_out(&h, TR_F32, 2, d) : -1;
+    if (!grad) h_absent_out(&h);
+    memcpy(h.data[in], x, h.tensors[in].nbytes);
+    memcpy(h.data[t], target, h.tensors[t].nbytes);
+    memset(tally, 0, TR_TALLY * sizeof *tally);
+    h.run.tally = tally;
+    h.run.confusion = confusion;
+    h_prepare(&h, &a, TR_ACT_NONE);
+    const tr_status st = h.kernel->run(h.kernel, &h.run);
+    if (grad) memcpy(grad, h.data[out], h.tensors[out].nbytes);
+    h_close(&h);
+    return st;
+}
+
+static void odd_logits(void **state)
+{
+    (void)state;
+    const float big = 3e38f;
+    const float x[5][3] = {
+        {NAN, 1, 2}, {NAN, NAN, NAN}, {1, INFINITY, 0}, {big, -big, 0}, {1, 0, 0}};
+    const int32_t labels[5] = {0, 1, 1, 0, 0};
+    FOR_LEVELS(isa) for (size_t r = 0; r < 5; r++)
+    {
+        double tally[TR_TALLY];
+        int64_t confusion[9] = {0}, seen = 0;
+        float grad[3];
+        assert_int_equal(
+            run_loss("cross_entropy", isa, 1, 3, x[r], &labels[r], grad, tally, confusion), TR_OK);
+        for (size_t i = 0; i < 9; i++) seen += confusion[i];
+        assert_int_equal(seen, 1);
+        assert_true(isfinite(tally[TR_TALLY_LOSS]) == (r > 2));
+        assert_true(tally[TR_TALLY_CORRECT] == (r > 2 ? 1 : 0));
+        assert_true(isnan(grad[0]) == (r < 2) || r == 2);
+        run_loss("cross_entropy", isa, 1, 3, x[r], &labels[r], NULL, tally, NULL);
+        assert_true(tally[TR_TALLY_TOP5] == (r > 2 ? 1 : 0));
+    }
+}
+
+static void labels_out_of_range_are_bad_data(void **state)
+{
+    (void)state;
+    const float x[6] = {0};
+    static const int32_t bad[] = {3, -1, INT32_MAX, INT32_MIN};
+    for (size_t i = 0; i < TR_COUNT(bad); i++) {
+        const int32_t labels[2] = {2, bad[i]};
+        double tally[TR_TALLY];
+        assert_int_equal(run_loss("cross_entropy", 1, 2, 3, x, labels, NULL, tally, NULL), TR_DATA);
+        assert_true(tally[TR_TALLY_SAMPLES] == 0);
+        assert_non_null(strstr(tr_last_error()->text, "sample 1"));
+    }
+}
+
+static double element(bool bce, double z, double t)
+{
+    return bce ? fmax(z, 0) - z * t + log1p(exp(-fabs(z))) : (z - t) * (z - t);
+}
+
+static void check_elementwise(bool bce, tr_precision p, int isa, int64_t n, int64_t width,
+                              bool train)
+{
+    const int64_t d[2] = {n, width};
+    double tally[TR_TALLY] = {0}, loss = 0, correct = 0;
+    harness h = open_level(bce ? "bce" : "mse", p, isa, 2);
+    const int y = h_in(&h, h_activation(&h), 2, d), t = h_in_role(&h, TR_ROLE_TARGET, TR_F32, 2, d);
+    const int grad = train ? h_out(&h, h_activation(&h), 2, d) : -1;
+    if (!train) h_absent_out(&h);
+    h_fill_range(&h, y, 1, -20, 20);
+    h_fill_range(&h, t, 2, 0, 1);
+    const size_t count = h.tensors[y].count;
+    double *want = doubles(count);
+    for (size_t i = 0; i < count; i++) {
+        const double z = h_get(&h, y, i), goal = h_get(&h, t, i), step = 1e-5;
+        loss += element(bce, z, goal);
+        correct += bce && (z > 0) == (goal > 0.5);
+        want[i] = 4 * (element(bce, z + step, goal) - element(bce, z - step, goal)) / (2 * step);
+    }
+    h.run.tally = tally;
+    h.run.loss_scale = 4;
+    h_prepare(&h, NULL, TR_ACT_NONE);
+    h_run(&h, false);
+    assert_true(fabs(tally[TR_TALLY_LOSS] - loss) <= 1e-6 * (1 + loss));
+    assert_true(tally[TR_TALLY_WEIGHT] == (double)count && tally[TR_TALLY_SAMPLES] == (double)n);
+    assert_true(fabs(tally[TR_TALLY_CORRECT] - correct / (double)width) < 1e-9 * (1 + correct));
+    if (train)
+        expect(&h, grad, want, p == TR_PRECISION_BF16 ? 0x1p-8 : 1e-6, "dy");
+    else
+        tr_free(want);
+    h_close(&h);
+}
+
+static void elementwise_losses_match(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {{1, 1}, {7, 3}, {33, 10}, {300, 784}};
+    FOR_LEVELS(isa)
+    for (size_t s = 0; s < TR_COUNT(shapes); s++)
+        FOR_PRECISIONS(p) for (int bce = 0; bce < 2; bce++)
+    {
+        check_elementwise(bce, p, isa, shapes[s][0], shapes[s][1], true);
+        check_elementwise(bce, p, isa, shapes[s][0], shapes[s][1], false);
+    }
+}
+
+static void extreme_outputs(void **state)
+{
+    (void)state;
+    double tally[TR_TALLY];
+    float grad[2];
+    FOR_LEVELS(isa)
+    {
+        const float far[2] = {500, -500}, same[2] = {1, 0}, other[2] = {0, 1}, nan[2] = {NAN, 1};
+        run_loss("bce", isa, 1, 2, far, same, grad, tally, NULL);
+        assert_true(tally[TR_TALLY_LOSS] == 0 && tally[TR_TALLY_CORRECT] == 1);
+        assert_true(grad[0] == 0 && grad[1] == 0);
+        run_loss("bce", isa, 1, 2, far, other, grad, tally, NULL);
+        assert_true(tally[TR_TALLY_LOSS] == 1000 && tally[TR_TALLY_CORRECT] == 0);
+        assert_true(grad[0] == 1 && grad[1] == -1);
+        run_loss("bce", isa, 1, 2, nan, same, grad, tally, NULL);
+        assert_true(isnan(tally[TR_TALLY_LOSS]) && isnan(grad[0]) && isfinite(grad[1]));
+        assert_true(tally[TR_TALLY_CORRECT] == 0);
+        run_loss("mse", isa, 1, 2, nan, same, grad, tally, NULL);
+        assert_true(isnan(tally[TR_TALLY_LOSS]) && isnan(grad[0]));
+        const float huge[2] = {2e30f, 0};
+        run_loss("mse", isa, 1, 2, huge, same, grad, tally, NULL);
+        assert_true(fabs(tally[TR_TALLY_LOSS] / 4e60 - 1) < 1e-6);
+    }
+}
+
+static void threads_change_nothing(void **state)
+{
+    (void)state;
+    double first = 0;
+    for (int threads = 1; threads <= 3; threads++) {
+        const int64_t d[2] = {400, 500};
+        double tally[TR_TALLY] = {0};
+        harness h = h_open_with("bce", TR_PRECISION_FP32, true, threads);
+        h_fill(&h, h_in(&h, TR_F32, 2, d), 1);
+        h_fill_range(&h, h_in_role(&h, TR_ROLE_TARGET, TR_F32, 2, d), 2, 0, 1);
+        h_out(&h, TR_F32, 2, d);
+        h.run.tally = tally;
+        h_prepare(&h, NULL, TR_ACT_NONE);
+        h_run(&h, false);
+        if (threads == 1) first = tally[TR_TALLY_LOSS];
+        assert_true(tally[TR_TALLY_LOSS] == first);
+        h_close(&h);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(reference_is_the_derivative),
+        cmocka_unit_test(cross_entropy_matches),
+        cmocka_unit_test(odd_logits),
+        cmocka_unit_test(labels_out_of_range_are_bad_data),
+        cmocka_unit_test(elementwise_losses_match),
+        cmocka_unit_test(extreme_outputs),
+        cmocka_unit_test(threads_change_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,202 @@
+/* Optimizer steps against the published formulas in float64 over several steps, at every level and
+ * thread count; the fused unscaling and average; the sum of squares, also of values whose squares
+ * leave float32. */
+#include "tests/unit/cpu/loop_levels.h"
+
+typedef struct {
+    double *w, *m, *v, *ema;
+} exact_state;
+
+/* One step of one element as the papers and PyTorch have it. */
+static void reference(const tr_update *u, exact_state *s, size_t i, double g)
+{
+    g *= u->grad_scale;
+    double w = s->w[i];
+    if (u->kind == TR_OPT_ADAMW) {
+        w *= 1 - u->lr * u->decay;
+        s->m[i] = u->beta1 * s->m[i] + (1 - u->beta1) * g;
+        s->v[i] = u->beta2 * s->v[i] + (1 - u->beta2) * g * g;
+        const double bc1 = 1 - pow(u->beta1, (double)u->t), bc2 = 1 - pow(u->beta2, (double)u->t);
+        w -= u->lr / bc1 * s->m[i] / (sqrt(s->v[i]) / sqrt(bc2) + u->eps);
+    } else if (u->kind == TR_OPT_LION) {
+        const double c = u->beta1 * s->m[i] + (1 - u->beta1) * g;
+        w = w * (1 - u->lr * u->decay) - u->lr * ((c > 0) - (c < 0));
+        s->m[i] = u->beta2 * s->m[i] + (1 - u->beta2) * g;
+    } else {
+        g += u->decay * w;
+        if (u->m) {
+            s->m[i] = u->t == 1 ? g : u->momentum * s->m[i] + g;
+            g = u->nesterov ? g + u->momentum * s->m[i] : s->m[i];
+        }
+        w -= u->lr * g;
+    }
+    s->w[i] = w;
+    if (u->ema) s->ema[i] = u->ema_decay * s->ema[i] + (1 - u->ema_decay) * w;
+}
+
+typedef struct {
+    const char *name;
+    tr_update u;
+    bool m, v, ema;
+} variant;
+
+#define COMMON .lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .grad_scale = 0.125
+static const variant variants[] = {
+    {"adamw", {.kind = TR_OPT_ADAMW, COMMON, .decay = 0.1}, true, true, false},
+    {"adamw, average", {.kind = TR_OPT_ADAMW, COMMON, .ema_decay = 0.9}, true, true, true},
+    {"sgd", {.kind = TR_OPT_SGD, COMMON}, false, false, false},
+    {"sgd, decay, average",
+     {.kind = TR_OPT_SGD, COMMON, .decay = 0.2, .ema_decay = 0.5},
+     false,
+     false,
+     true},
+    {"momentum", {.kind = TR_OPT_SGD, COMMON, .momentum = 0.9, .decay = 0.1}, true, false, false},
+    {"nesterov",
+     {.kind = TR_OPT_SGD, COMMON, .momentum = 0.9, .nesterov = true},
+     true,
+     false,
+     true},
+    {"lion", {.kind = TR_OPT_LION, COMMON, .decay = 0.1}, true, false, false},
+    {"lion, average", {.kind = TR_OPT_LION, COMMON, .ema_decay = 0.99}, true, false, true},
+};
+
+static float *floats(size_t n)
+{
+    float *p = tr_alloc(TR_MEM_OTHER, n, sizeof *p);
+    assert_non_null(p);
+    return p;
+}
+
+/* Five steps of n elements; returns the weights, to be freed. */
+static float *run_steps(const variant *k, int isa, int threads, size_t n)
+{
+    void *ctx;
+    const tr_backend_options o = {.threads = threads, .isa = isa};
+    assert_int_equal(tr_cpu_backend.open(&o, &ctx), TR_OK);
+    float *w = floats(n), *g = floats(n), *m = floats(n), *v = floats(n), *ema = floats(n);
+    exact_state s = {doubles(n), doubles(n), doubles(n), doubles(n)};
+    for (size_t i = 0; i < n; i++) s.w[i] = s.ema[i] = w[i] = ema[i] = (float)uniform(1, i, -1, 1);
+    tr_update u = k->u;
+    u.w = w;
+    u.g = g;
+    u.m = k->m ? m : NULL;
+    u.v = k->v ? v : NULL;
+    u.ema = k->ema ? ema : NULL;
+    u.count = n;
+    for (u.t = 1; u.t <= 5; u.t++) {
+        for (size_t i = 0; i < n; i++) {
+            g[i] = (float)uniform((uint32_t)u.t, i, -8, 8);
+            if (i % 50 == 49) g[i] = 0;
+            reference(&u, &s, i, (double)g[i]);
+        }
+        tr_cpu_backend.update(ctx, &u);
+    }
+    for (size_t i = 0; i < n; i++) {
+        const bool good = fabs(w[i] - s.w[i]) <= 2e-6 * (1 + fabs(s.w[i])) &&
+                          (!k->m || fabs(m[i] - s.m[i]) <= 2e-6 * (1 + fabs(s.m[i]))) &&
+                          (!k->v || fabs(v[i] - s.v[i]) <= 1e-6 * s.v[i]) &&
+                          (!k->ema || fabs(ema[i] - s.ema[i]) <= 2e-6 * (1 + fabs(s.ema[i])));
+        if (!good)
+            fail_msg("%s, level %d: element %zu is %.9g, expected %.9g", k->name, isa, i, w[i],
+                     s.w[i]);
+    }
+    tr_free(g);
+    tr_free(m);
+    tr_free(v);
+    tr_free(ema);
+    tr_free(s.w);
+    tr_free(s.m);
+    tr_free(s.v);
+    tr_free(s.ema);
+    tr_cpu_backend.close(ctx);
+    return w;
+}
+
+static void steps_match(void **state)
+{
+    (void)state;
+    static const size_t sizes[] = {1, 7, 16, 1000};
+    for (size_t k = 0; k < TR_COUNT(variants); k++)
+        for (size_t s = 0; s < TR_COUNT(sizes); s++) FOR_LEVELS(isa)
+    tr_free(run_steps(&variants[k], isa, 1, sizes[s]));
+}
+
+static void levels_and_threads_agree(void **state)
+{
+    (void)state;
+    enum { N = 150000 }; /* several chunks */
+    for (size_t k = 0; k < TR_COUNT(variants); k += 4) {
+        float *one = run_steps(&variants[k], 0, 1, N), *three = run_steps(&variants[k], 0, 3, N);
+        float *base = run_steps(&variants[k], TR_ISA_BASE, 1, N);
+        assert_memory_equal(one, three, N * sizeof *one);
+        for (size_t i = 0; i < N; i++)
+            assert_true(fabsf(one[i] - base[i]) <= 5e-7f * (1 + fabsf(base[i])));
+        tr_free(one);
+        tr_free(three);
+        tr_free(base);
+    }
+}
+
+static double squares(int isa, int threads, const float *g, size_t n)
+{
+    void *ctx;
+    const tr_backend_options o = {.threads = threads, .isa = isa};
+    assert_int_equal(tr_cpu_backend.open(&o, &ctx), TR_OK);
+    const double sum = tr_cpu_backend.sum_squares(ctx, g, n);
+    tr_cpu_backend.close(ctx);
+    return sum;
+}
+
+static void sum_of_squares_matches(void **state)
+{
+    (void)state;
+    enum { N = 200003 };
+    static const double scales[] = {1, 1e-25, 1e-40, 3e18, 3e38};
+    float *g = floats(N);
+    FOR_LEVELS(isa) for (size_t k = 0; k < TR_COUNT(scales); k++)
+    {
+        double want = 0;
+        for (size_t i = 0; i < N; i++) {
+            g[i] = (float)(scales[k] * uniform(1, i, -1, 1));
+            want += (double)g[i] * (double)g[i];
+        }
+        const double got = squares(isa, 1, g, N);
+        assert_true(fabs(got - want) <= 1e-6 * want);
+        assert_true(squares(isa, 3, g, N) == got);
+        assert_true(squares(isa, 1, g, 0) == 0);
+    }
+    tr_free(g);
+}
+
+/* Not finite if and only if an element is not. */
+static void sum_of_squares_tells_of_bad_values(void **state)
+{
+    (void)state;
+    enum { N = 9000 };
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    static const size_t at[] = {0, 17, 4095, 4096, N - 1};
+    float *g = floats(N);
+    for (size_t i = 0; i < N; i++) g[i] = 3e38f;
+    FOR_LEVELS(isa)
+    {
+        assert_true(isfinite(squares(isa, 1, g, N)));
+        for (size_t k = 0; k < TR_COUNT(bad); k++)
+            for (size_t j = 0; j < TR_COUNT(at); j++) {
+                g[at[j]] = bad[k];
+                assert_false(isfinite(squares(isa, 1, g, N)));
+                g[at[j]] = 3e38f;
+            }
+    }
+    tr_free(g);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_match),
+        cmocka_unit_test(levels_and_threads_agree),
+        cmocka_unit_test(sum_of_squares_matches),
+        cmocka_unit_test(sum_of_squares_tells_of_bad_values),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
