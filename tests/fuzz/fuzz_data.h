@@ -9,7 +9,7 @@
 
 #include "runtime/data/internal.h"
 
-static int fuzz_file(const uint8_t *bytes, size_t n, char path[32])
+__attribute__((unused)) static int fuzz_file(const uint8_t *bytes, size_t n, char path[32])
 {
     int fd = memfd_create("fuzz", MFD_CLOEXEC);
     if (fd < 0 || write(fd, bytes, n) != (ssize_t)n) abort();

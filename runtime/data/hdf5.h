@@ -1,0 +1,32 @@
+/* Private to the data room: what the two HDF5 files share. All under the store's lock. */
+#ifndef TR_DATA_HDF5_H
+#define TR_DATA_HDF5_H
+
+#include <hdf5.h>
+
+#include "runtime/data/internal.h"
+
+typedef struct {
+    hid_t h5, dset, space, type, dcpl, dapl; /* -1: not open */
+} tr_hdf5_handles;
+extern const tr_hdf5_handles tr_hdf5_none;
+
+tr_status tr_hdf5_open(const char *path, const char *name, tr_hdf5_handles *h);
+void tr_hdf5_close(tr_hdf5_handles *h);
+/* The innermost reason of the last HDF5 call that failed. */
+const char *tr_hdf5_reason(char buf[200]);
+
+typedef struct {
+    tr_elem elem;
+    bool big; /* byte order */
+    int ndim;
+    uint64_t dims[TR_MAX_DIMS];
+    bool flat; /* contiguous: all of its bytes lie at `offset` */
+    uint64_t offset;
+    size_t chunk_bytes; /* 0: not chunked */
+} tr_hdf5_sight;
+
+/* Looks at a dataset in a process of its own. */
+tr_status tr_hdf5_look(const tr_data_file *file, const char *name, tr_hdf5_sight *out);
+
+#endif

@@ -1,0 +1,301 @@
+/* Looking at a dataset of an HDF5 file: what it holds and where, and whether all of it is there.
+ *
+ * The library trusts the files it reads: 1.10 crashes within seconds of fuzzing. So the look is
+ * taken in a child process that sends back what it saw, and a file that breaks HDF5 breaks only the
+ * child. The child is forked while no other thread is in HDF5 (the store's lock is held), calls
+ * nothing but HDF5 and leaves by _exit. For contiguous datasets that is all of HDF5 that a file
+ * ever meets. */
+#include "runtime/data/hdf5.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+const tr_hdf5_handles tr_hdf5_none = {-1, -1, -1, -1, -1, -1};
+
+void tr_hdf5_close(tr_hdf5_handles *h)
+{
+    if (h->dapl >= 0) H5Pclose(h->dapl);
+    if (h->dcpl >= 0) H5Pclose(h->dcpl);
+    if (h->type >= 0) H5Tclose(h->type);
+    if (h->space >= 0) H5Sclose(h->space);
+    if (h->dset >= 0) H5Dclose(h->dset);
+    if (h->h5 >= 0) H5Fclose(h->h5);
+    *h = tr_hdf5_none;
+}
+
+static herr_t innermost(unsigned n, const H5E_error2_t *e, void *ctx)
+{
+    if (n == 0) snprintf(ctx, 200, "%s", e->desc ? e->desc : "");
+    return 0;
+}
+
+const char *tr_hdf5_reason(char buf[200])
+{
+    snprintf(buf, 200, "HDF5 gives no reason");
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, innermost, buf);
+    return buf;
+}
+
+/* The element type, and whether its bytes are in the other order; false when we do not read it. */
+static bool element_of(hid_t type, tr_elem *elem, bool *big)
+{
+    const struct {
+        tr_elem elem;
+        hid_t little, big;
+    } types[] = {
+        {TR_ELEM_U8, H5T_STD_U8LE, H5T_STD_U8BE},
+        {TR_ELEM_I8, H5T_STD_I8LE, H5T_STD_I8BE},
+        {TR_ELEM_U16, H5T_STD_U16LE, H5T_STD_U16BE},
+        {TR_ELEM_I16, H5T_STD_I16LE, H5T_STD_I16BE},
+        {TR_ELEM_U32, H5T_STD_U32LE, H5T_STD_U32BE},
+        {TR_ELEM_I32, H5T_STD_I32LE, H5T_STD_I32BE},
+        {TR_ELEM_U64, H5T_STD_U64LE, H5T_STD_U64BE},
+        {TR_ELEM_I64, H5T_STD_I64LE, H5T_STD_I64BE},
+        {TR_ELEM_F32, H5T_IEEE_F32LE, H5T_IEEE_F32BE},
+        {TR_ELEM_F64, H5T_IEEE_F64LE, H5T_IEEE_F64BE},
+    };
+    for (size_t t = 0; t < TR_COUNT(types); t++) {
+        if (H5Tequal(type, types[t].little) > 0 || H5Tequal(type, types[t].big) > 0) {
+            *elem = types[t].elem;
+            *big = H5Tequal(type, types[t].little) <= 0;
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The error for a dataset that does not open: its own reason where the name is there, else the
+ * nearest name that is. */
+static tr_status no_dataset(hid_t h5, const char *path, const char *name)
+{
+    enum { MOST = 64 };
+    char names[MOST][64], why[200];
+    const char *list[MOST];
+    size_t count = 0;
+    H5G_info_t info;
+    tr_hdf5_reason(why);
+    if (H5Gget_info(h5, &info) >= 0) {
+        for (hsize_t i = 0; i < info.nlinks && count < MOST; i++) {
+            if (H5Lget_name_by_idx(h5, ".", H5_INDEX_NAME, H5_ITER_INC, i, names[count],
+                                   sizeof names[0], H5P_DEFAULT) <= 0)
+                break;
+            list[count] = names[count];
+            count++;
+        }
+    }
+    for (size_t i = 0; i < count; i++)
+        if (strcmp(names[i], name) == 0)
+            return TR_FAIL(TR_DATA, "%s: dataset %s: cannot be opened: %s", path, name, why);
+    const char *nearest = tr_nearest(name, list, count);
+    if (nearest)
+        return TR_FAIL(TR_DATA, "%s: has no dataset \"%s\"; did you mean \"%s\"?", path, name,
+                       nearest);
+    char all[256] = "";
+    for (size_t i = 0, n = 0; i < count && n + 70 < sizeof all; i++)
+        n += (size_t)snprintf(all + n, sizeof all - n, "%s%s", i ? ", " : "", list[i]);
+    return TR_FAIL(TR_DATA, "%s: has no dataset \"%s\" (%s); it has: %s", path, name, why,
+                   count ? all : "nothing");
+}
+
+tr_status tr_hdf5_open(const char *path, const char *name, tr_hdf5_handles *h)
+{
+    tr_status st = TR_OK;
+    char why[200];
+    TR_NEED(H5Fis_hdf5(path) > 0, TR_DATA, "%s: is not an HDF5 file", path);
+    h->h5 = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    TR_NEED(h->h5 >= 0, TR_DATA, "%s: cannot be opened as HDF5: %s", path, tr_hdf5_reason(why));
+    h->dset = H5Dopen2(h->h5, name, H5P_DEFAULT);
+    if (h->dset < 0) return no_dataset(h->h5, path, name);
+    h->space = H5Dget_space(h->dset);
+    h->type = H5Dget_type(h->dset);
+    h->dcpl = H5Dget_create_plist(h->dset);
+    TR_NEED(h->space >= 0 && h->type >= 0 && h->dcpl >= 0, TR_DATA, "%s: dataset %s: %s", path,
+            name, tr_hdf5_reason(why));
+out:
+    return st;
+}
+
+/* Chunks as HDF5 will unpack them: all there, and of a size the file can hold. */
+static tr_status check_chunks(const tr_hdf5_handles *h, const tr_data_file *file, const char *name,
+                              size_t elem_size, int ndim, const uint64_t *dims, size_t *chunk_bytes)
+{
+    hsize_t chunk[H5S_MAX_RANK], have = 0;
+    size_t nbytes = elem_size, expected = 1;
+    if (H5Pget_chunk(h->dcpl, H5S_MAX_RANK, chunk) != ndim)
+        return TR_FAIL(TR_DATA, "%s: dataset %s: its chunks have other dimensions than itself",
+                       file->path, name);
+    for (int d = 0; d < ndim; d++) {
+        if (chunk[d] == 0 || !tr_mul_size(nbytes, chunk[d], &nbytes) ||
+            !tr_mul_size(expected, (dims[d] - 1) / chunk[d] + 1, &expected))
+            return TR_FAIL(TR_DATA, "%s: dataset %s: its chunks are of no possible size",
+                           file->path, name);
+    }
+    /* no filter packs better than deflate's 1032:1 on anything but constants */
+    if (nbytes / 1032 > file->size)
+        return TR_FAIL(TR_DATA,
+                       "%s: dataset %s: a chunk of %zu bytes, more than a file of %" PRIu64
+                       " can hold",
+                       file->path, name, nbytes, file->size);
+    if (H5Dget_num_chunks(h->dset, h->space, &have) < 0 || have != expected)
+        return TR_FAIL(
+            TR_DATA,
+            "%s: dataset %s: %llu chunks are stored, expected %zu: it was not written in full",
+            file->path, name, (unsigned long long)have, expected);
+    *chunk_bytes = nbytes;
+    return TR_OK;
+}
+
+/* ---- The look ----------------------------------------------------------------------------------
+ */
+
+static tr_status look(tr_hdf5_handles *h, const tr_data_file *file, const char *name,
+                      tr_hdf5_sight *s)
+{
+    tr_status st = TR_OK;
+    const char *path = file->path;
+    hsize_t hdims[H5S_MAX_RANK];
+    size_t total;
+    char why[200];
+    TR_TRY(tr_hdf5_open(path, name, h));
+    TR_NEED(
+        element_of(h->type, &s->elem, &s->big), TR_DATA,
+        "%s: dataset %s: its element type is not read, expected 8 to 64 bit integers, float32 or "
+        "float64",
+        path, name);
+    int ndim = H5Sget_simple_extent_ndims(h->space);
+    TR_NEED(ndim >= 1 && ndim <= TR_MAX_DIMS, TR_DATA,
+            "%s: dataset %s: has %d dimensions, expected 1 to %d, the first one counting samples",
+            path, name, ndim, TR_MAX_DIMS);
+    TR_NEED(H5Sget_simple_extent_dims(h->space, hdims, NULL) == ndim, TR_DATA, "%s: dataset %s: %s",
+            path, name, tr_hdf5_reason(why));
+    total = tr_elem_size(s->elem);
+    for (int d = 0; d < ndim; d++) {
+        s->dims[d] = hdims[d];
+        TR_NEED(hdims[d] > 0, TR_DATA, "%s: dataset %s: dimension %d is 0, expected at least 1",
+                path, name, d);
+        TR_NEED(tr_mul_size(total, hdims[d], &total), TR_DATA,
+                "%s: dataset %s: claims an impossible size", path, name);
+    }
+    s->ndim = ndim;
+
+    H5D_layout_t layout = H5Pget_layout(h->dcpl);
+    TR_NEED(H5Pget_external_count(h->dcpl) <= 0 && layout != H5D_VIRTUAL, TR_DATA,
+            "%s: dataset %s: its bytes lie in other files, expected all in this one: copy it with "
+            "h5repack",
+            path, name);
+    s->flat = layout == H5D_CONTIGUOUS;
+    if (layout == H5D_CHUNKED)
+        TR_TRY(check_chunks(h, file, name, tr_elem_size(s->elem), ndim, s->dims, &s->chunk_bytes));
+    if (s->flat) {
+        haddr_t at = H5Dget_offset(h->dset);
+        TR_NEED(at != HADDR_UNDEF, TR_DATA, "%s: dataset %s: was never written", path, name);
+        s->offset = at;
+        goto out;
+    }
+    /* one sample, so that its filters are met here first */
+    size_t nbytes = total / (size_t)hdims[0];
+    if (nbytes <= (size_t)16 << 20) {
+        hsize_t start[TR_MAX_DIMS] = {0}, n = nbytes / tr_elem_size(s->elem);
+        hdims[0] = 1;
+        void *to = tr_alloc(TR_MEM_OTHER, 1, nbytes);
+        TR_HAVE(to);
+        hid_t mem = H5Screate_simple(1, &n, NULL);
+        if (mem < 0 ||
+            H5Sselect_hyperslab(h->space, H5S_SELECT_SET, start, NULL, hdims, NULL) < 0 ||
+            H5Dread(h->dset, h->type, mem, h->space, H5P_DEFAULT, to) < 0)
+            st = TR_FAIL(TR_DATA, "%s: dataset %s: sample 0: %s", path, name, tr_hdf5_reason(why));
+        tr_free(to);
+    }
+out:
+    return st;
+}
+
+/* ---- Apart -------------------------------------------------------------------------------------
+ */
+
+/* What the child sends. */
+typedef struct {
+    tr_status st;
+    char text[TR_ERROR_TEXT];
+    tr_hdf5_sight sight;
+} letter;
+
+#define CPU_SECONDS 60 /* a file that makes HDF5 loop ends here */
+
+static void child(const tr_data_file *file, const char *name, int to)
+{
+    static const int deadly[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGXCPU};
+    for (size_t i = 0; i < TR_COUNT(deadly); i++) signal(deadly[i], SIG_DFL);
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    setrlimit(RLIMIT_CPU, &(struct rlimit){CPU_SECONDS, CPU_SECONDS});
+    int quiet = open("/dev/null", O_WRONLY); /* what abort() and its like have to say */
+    if (quiet >= 0) dup2(quiet, STDERR_FILENO);
+    letter l;
+    tr_hdf5_handles h = tr_hdf5_none;
+    memset(&l, 0, sizeof l);
+    l.st = look(&h, file, name, &l.sight);
+    if (l.st != TR_OK) snprintf(l.text, sizeof l.text, "%s", tr_last_error()->text);
+    tr_hdf5_close(&h);
+    const char *p = (const char *)&l;
+    for (size_t left = sizeof l; left > 0;) {
+        ssize_t n = write(to, p, left);
+        if (n <= 0 && errno != EINTR) break;
+        if (n > 0) p += n, left -= (size_t)n;
+    }
+    _exit(0);
+}
+
+/* What came from the child is no better than the file: checked before it is used. */
+static tr_status believe(const tr_data_file *file, const char *name, letter *l, tr_hdf5_sight *out)
+{
+    l->text[sizeof l->text - 1] = '\0';
+    if (l->st == TR_MEMORY) return TR_FAIL(TR_MEMORY, "%s", l->text);
+    if (l->st != TR_OK) return TR_FAIL(TR_DATA, "%s", l->text);
+    const tr_hdf5_sight *s = &l->sight;
+    size_t total = (unsigned)s->elem < TR_ELEMS ? tr_elem_size(s->elem) : 0;
+    bool sane = total > 0 && s->ndim >= 1 && s->ndim <= TR_MAX_DIMS;
+    for (int d = 0; sane && d < s->ndim; d++)
+        sane = s->dims[d] > 0 && tr_mul_size(total, s->dims[d], &total);
+    if (!sane)
+        return TR_FAIL(TR_DATA, "%s: dataset %s: HDF5 reports an impossible shape", file->path,
+                       name);
+    if (s->flat && (s->offset > file->size || total > file->size - s->offset))
+        return TR_FAIL(TR_DATA,
+                       "%s: dataset %s: ends at byte %" PRIu64
+                       ", expected within the file's %" PRIu64 ": it is cut short",
+                       file->path, name, s->offset + total, file->size);
+    *out = *s;
+    return TR_OK;
+}
+
+tr_status tr_hdf5_look(const tr_data_file *file, const char *name, tr_hdf5_sight *out)
+{
+    int ends[2], status = 0;
+    letter l;
+    size_t got = 0;
+    if (pipe2(ends, O_CLOEXEC) != 0) return TR_FAIL(TR_IO, "a pipe: %s", strerror(errno));
+    pid_t pid = fork();
+    if (pid == 0) child(file, name, ends[1]);
+    int why = errno;
+    close(ends[1]);
+    while (pid > 0 && got < sizeof l) {
+        ssize_t n = read(ends[0], (char *)&l + got, sizeof l - got);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) break;
+        got += (size_t)n;
+    }
+    close(ends[0]);
+    if (pid < 0) return TR_FAIL(TR_IO, "a process to look at %s: %s", file->path, strerror(why));
+    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    if (got == sizeof l) return believe(file, name, &l, out);
+    return TR_FAIL(TR_DATA, "%s: dataset %s: the file is damaged: HDF5 breaks down on it (%s)",
+                   file->path, name,
+                   WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "no answer");
+}

@@ -1,0 +1,96 @@
+/* Every file of the fuzzers' corpora, and valid ones with a byte changed at places all over: each
+ * opens and reads, or is refused with a text; none breaks the process. */
+#include "helpers.h"
+
+#include <dirent.h>
+
+/* Opens as everything it could be; counts what was accepted. */
+static int try_file(const char *path)
+{
+    tr_array *a[6] = {NULL};
+    char *paths[1] = {(char *)path};
+    bool hundred;
+    int good = 0;
+    static char scratch[1 << 20];
+    const void *raw;
+    const struct {
+        tr_status st;
+    } results[] = {{tr_idx_open(path, 1 << 20, &a[0])},
+                   {tr_npy_open(path, &a[1])},
+                   {tr_hdf5_array_open(path, "x", &a[2])},
+                   {tr_hdf5_array_open(path, "y", &a[3])},
+                   {tr_cifar_kind(path, &hundred)}};
+    for (size_t i = 0; i < TR_COUNT(results); i++)
+        assert_true(results[i].st == TR_OK || results[i].st == TR_DATA);
+    if (results[4].st == TR_OK)
+        assert_int_equal(tr_cifar_open(paths, 1, hundred, NULL, &a[4], &a[5]), TR_OK);
+    for (size_t i = 0; i < TR_COUNT(a); i++) {
+        if (!a[i]) continue;
+        good++;
+        tr_status st = TR_DATA;
+        if (a[i]->nbytes <= sizeof scratch)
+            st = tr_array_at(a[i], a[i]->samples - 1, scratch, &raw);
+        assert_true(st == TR_OK || st == TR_DATA);
+        tr_array_close(a[i]);
+    }
+    return good;
+}
+
+static void corpora(void **state)
+{
+    (void)state;
+    const char *const folders[] = {"idx", "npy", "cifar", "h5data"};
+    for (size_t f = 0; f < TR_COUNT(folders); f++) {
+        char path[1024];
+        snprintf(path, sizeof path, "%s/tests/fuzz/corpus/%s", TR_SOURCE_DIR, folders[f]);
+        DIR *dir = opendir(path);
+        assert_non_null(dir);
+        int files = 0, good = 0;
+        for (struct dirent *e; (e = readdir(dir)) != NULL;) {
+            if (e->d_name[0] == '.') continue;
+            snprintf(path, sizeof path, "%s/tests/fuzz/corpus/%s/%s", TR_SOURCE_DIR, folders[f],
+                     e->d_name);
+            files++;
+            good += try_file(path) > 0;
+        }
+        closedir(dir);
+        assert_true(files >= 2 && good >= 2);
+    }
+}
+
+static void changed_bytes(void **state)
+{
+    (void)state;
+    const char *const names[] = {"h5data/contiguous", "h5data/packed", "npy/type0", "idx/type0d",
+                                 "idx/labels.gz"};
+    world w;
+    static uint8_t bytes[16384];
+    char path[1024];
+    world_open(&w, 1, (int64_t[]){6}, 3);
+    for (size_t f = 0; f < TR_COUNT(names); f++) {
+        snprintf(path, sizeof path, "%s/tests/fuzz/corpus/%s", TR_SOURCE_DIR, names[f]);
+        FILE *in = fopen(path, "rb");
+        assert_non_null(in);
+        size_t n = fread(bytes, 1, sizeof bytes, in);
+        fclose(in);
+        for (uint32_t i = 0; i < 120; i++) {
+            tr_philox r = tr_philox_at(3, TR_RNG_TEST, (uint32_t)f, i, 0);
+            size_t at = r.v[0] % n;
+            uint8_t old = bytes[at];
+            bytes[at] = (uint8_t)(i % 3 == 0 ? 0xff : i % 3 == 1 ? 0 : r.v[1]);
+            write_bytes(&w, "x", bytes, n);
+            bytes[at] = old;
+            try_file(in_folder(&w, "x"));
+        }
+    }
+    world_close(&w);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(corpora),
+        cmocka_unit_test(changed_bytes),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
