@@ -6,8 +6,9 @@
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
-#include "trainer/shares.h"
+#include "trainer/run_folder.h"
 #include "trainer/schedule.h"
+#include "trainer/shares.h"
 
 static tr_status gather_hook(void *ctx, const void *send, void *recv, size_t nbytes)
 {
@@ -28,9 +29,8 @@ static void poll_hook(void *ctx)
     (void)tr_reducer_poll(((tr_trainer *)ctx)->reducer); /* a failure is kept and told by finish */
 }
 
-static tr_status open_device(tr_trainer *t)
+tr_status tr_device_check(const tr_config *c)
 {
-    const tr_config *c = t->config;
     if (c->device == TR_DEVICE_CUDA)
         return TR_FAIL(TR_UNSUPPORTED,
                        "%s: device: cuda is not in this build; use device: cpu or auto", c->file);
@@ -38,6 +38,11 @@ static tr_status open_device(tr_trainer *t)
         return TR_FAIL(TR_UNSUPPORTED,
                        "%s: precision: fp16 has no CPU kernels; use precision: bf16 (or fp32)",
                        c->file);
+    return TR_OK;
+}
+
+static tr_status open_device(tr_trainer *t)
+{
     t->backend = &tr_cpu_backend;
     /* every rank computes with what the weakest CPU has: replicated updates must agree to the bit
      */
@@ -291,6 +296,9 @@ static tr_status open_output(tr_trainer *t, const tr_trainer_options *o, const c
         .keep = t->config->train.checkpoint.keep,
     };
     TR_TRY(tr_agree(t->comm, tr_checkpointer_open(&k, &t->checkpointer), NULL));
+    st = t->topology->rank == 0 ? tr_run_folder_begin(t->config->output, o->config_text, o->resume)
+                                : TR_OK;
+    TR_TRY(tr_agree(t->comm, st, NULL));
     TR_TRY(restore(t, o->resume));
     if (t->topology->rank == 0) {
         st = reserve_history(t);
@@ -315,6 +323,7 @@ tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out)
     if (t) {
         t->config = o->config;
         t->config_text = o->config_text;
+        t->model = o->model;
         t->comm = o->comm;
         t->topology = tr_comm_topology(o->comm);
         t->gathered = tr_alloc(TR_MEM_OTHER, (size_t)t->topology->size, sizeof *t->gathered);
@@ -327,9 +336,6 @@ tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out)
     }
     TR_TRY(tr_agree(o->comm, t && t->gathered ? TR_OK : TR_MEMORY, NULL));
     TR_TRY(tr_affinity_open(o->config, t->comm, &t->affinity));
-    size_t bucket_bytes = (size_t)(o->config->run.bucket_mb * 1e6);
-    st = tr_model_open(o->config, bucket_bytes, &t->model);
-    TR_TRY(tr_agree(t->comm, st, NULL));
     TR_TRY(tr_agree(t->comm, open_device(t), NULL));
     TR_TRY(tr_agree(t->comm, open_local(t), NULL));
     TR_TRY(choose_micro(t));
@@ -364,7 +370,6 @@ void tr_trainer_close(tr_trainer *t)
     tr_dataset_close(t->train_data);
     tr_dataset_close(t->eval_data);
     if (t->backend_ctx) t->backend->close(t->backend_ctx);
-    tr_model_close(t->model);
     tr_history_free(&t->history);
     tr_free(t->confusion);
     tr_free(t->gathered);

@@ -95,8 +95,7 @@ static tr_status write_config(const char *folder, const char *text)
     return st;
 }
 
-tr_status tr_run_folder_open(const char *folder, const char *config_text, bool resume, bool force,
-                             int *lock)
+tr_status tr_run_folder_open(const char *folder, bool resume, bool force, int *lock)
 {
     tr_status st = TR_OK;
     int found = 0;
@@ -104,18 +103,29 @@ tr_status tr_run_folder_open(const char *folder, const char *config_text, bool r
     TR_NEED(checkpoints, TR_MEMORY, "%s", tr_last_error()->text);
     TR_TRY(make_folders(checkpoints));
     TR_TRY(take_lock(folder, lock));
-    if (!resume) {
+    if (!resume && !force) {
         TR_TRY(sweep(folder, false, false, &found));
         TR_TRY(sweep(checkpoints, true, false, &found));
-        TR_NEED(found == 0 || force, TR_USAGE,
+        TR_NEED(found == 0, TR_USAGE,
                 "%s already holds a run: go on with it (--resume), replace it (--force), or choose "
                 "another "
                 "folder (output=...)",
                 folder);
-        if (found > 0) {
-            TR_TRY(sweep(folder, false, true, &found));
-            TR_TRY(sweep(checkpoints, true, true, &found));
-        }
+    }
+out:
+    tr_free(checkpoints);
+    return st;
+}
+
+tr_status tr_run_folder_begin(const char *folder, const char *config_text, bool resume)
+{
+    tr_status st = TR_OK;
+    int found = 0;
+    char *checkpoints = tr_sprintf("%s/checkpoints", folder);
+    TR_NEED(checkpoints, TR_MEMORY, "%s", tr_last_error()->text);
+    if (!resume) {
+        TR_TRY(sweep(folder, false, true, &found));
+        TR_TRY(sweep(checkpoints, true, true, &found));
     }
     TR_TRY(write_config(folder, config_text));
 out:

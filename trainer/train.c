@@ -48,20 +48,23 @@ static tr_status resolved_text(const tr_config *c, char **out)
 static tr_status run(const tr_arguments *a, tr_comm *comm, const tr_config *c, bool *agreed)
 {
     tr_status st;
+    tr_model *model = NULL;
     tr_trainer *t = NULL;
     char *text = NULL;
     int lock = -1;
     *agreed = true;
+    TR_TRY(tr_agree(comm, tr_device_check(c), NULL));
+    TR_TRY(tr_agree(comm, tr_model_open(c, (size_t)(c->run.bucket_mb * 1e6), &model), NULL));
     TR_TRY(tr_agree(comm, resolved_text(c, &text), NULL));
     st = tr_comm_topology(comm)->rank == 0
-             ? tr_run_folder_open(c->output, text, a->resume, a->force, &lock)
+             ? tr_run_folder_open(c->output, a->resume, a->force, &lock)
              : TR_OK;
     TR_TRY(tr_agree(comm, st, NULL));
     tr_trainer_options o = {.comm = comm,
                             .config = c,
                             .config_text = text,
+                            .model = model,
                             .resume = a->resume,
-                            .force = a->force,
                             .quiet = a->quiet};
     TR_TRY(tr_trainer_open(&o, &t));
     st = tr_trainer_run(t);
@@ -70,6 +73,7 @@ out:
     if (*agreed) { /* else the job is about to be ended: nothing collective is left to do */
         tr_error why = *tr_last_error();
         tr_trainer_close(t);
+        tr_model_close(model);
         tr_set_error(&why);
         free(text);
         if (lock >= 0) close(lock);

@@ -22,7 +22,7 @@ typedef struct tr_trainer {
     tr_comm *comm;
     const tr_topology *topology;
     tr_affinity affinity;
-    tr_model *model;
+    const tr_model *model;
     const tr_backend *backend;
     void *backend_ctx;
     tr_reducer *reducer;
@@ -58,8 +58,13 @@ typedef struct {
     tr_comm *comm;
     const tr_config *config;
     const char *config_text;
-    bool resume, force, quiet;
+    const tr_model *model; /* not owned */
+    bool resume, quiet;
 } tr_trainer_options;
+
+/* *Local.* TR_UNSUPPORTED when the config asks for a device or a precision that this build lacks.
+ */
+tr_status tr_device_check(const tr_config *c);
 
 /* *Collective.* Everything up to step 1: data, model, plans, kernels, memory; restores a checkpoint
  * where asked. Ends in agreement. */
