@@ -27,7 +27,7 @@ static void save(fixture *f, uint64_t step)
 
 static bool there(const fixture *f, const char *name)
 {
-    char path[192];
+    char path[400];
     snprintf(path, sizeof path, "%s/checkpoints/%s", f->folder, name);
     return access(path, F_OK) == 0;
 }
