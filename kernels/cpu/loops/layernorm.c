@@ -6,9 +6,11 @@
 
 enum { BLOCK = 2048, TILE = 512, ROWS = 32 };
 
+/* A first mean, then the deviations from it, which also tell how far off it was: a float32 sum of
+ * values far from zero loses what their deviations do not. */
 TR_INLINE void moments(tr_dtype t, const void *x, size_t D, double eps, float *mean, float *rstd)
 {
-    double sum = 0.0, squares = 0.0;
+    double sum = 0.0, off = 0.0, squares = 0.0;
     for (size_t from = 0; from < D; from += BLOCK) {
         size_t end = tr_least(D, from + BLOCK);
         float s = 0.0f;
@@ -16,21 +18,22 @@ TR_INLINE void moments(tr_dtype t, const void *x, size_t D, double eps, float *m
         for (size_t i = from; i < end; i++) s += tr_load(t, x, i);
         sum += (double)s;
     }
-    double exact = sum / (double)D;
-    float m = (float)exact;
+    float first = (float)(sum / (double)D);
     for (size_t from = 0; from < D; from += BLOCK) {
         size_t end = tr_least(D, from + BLOCK);
-        float s = 0.0f;
-#pragma omp simd reduction(+ : s)
+        float s = 0.0f, s2 = 0.0f;
+#pragma omp simd reduction(+ : s, s2)
         for (size_t i = from; i < end; i++) {
-            float d = tr_load(t, x, i) - m;
-            s += d * d;
+            float d = tr_load(t, x, i) - first;
+            s += d;
+            s2 += d * d;
         }
-        squares += (double)s;
+        off += (double)s;
+        squares += (double)s2;
     }
-    double off = exact - (double)m;
+    off /= (double)D;
     double variance = squares / (double)D - off * off;
-    *mean = m;
+    *mean = (float)((double)first + off);
     *rstd = (float)(1.0 / sqrt((variance < 0.0 ? 0.0 : variance) + eps));
 }
 
