@@ -60,8 +60,11 @@ void tr_comm_abort(tr_comm *c, int exit_code);
  * shared: gradients of all ranks of a node lie in one window; rank r sums slice r of everybody's bucket,
  * in rank order, into its own buffer's slice (ready flags are the only messages); weights and slots lie
  * once a node in a window, each rank updating its slices. Between nodes each local rank all-reduces its
- * slice with its counterparts (chunked MPI_Iallreduce, or bf16 on the wire).
- * mpi: MPI_Iallreduce a bucket, in place; every rank owns everything, weights and slots are private. */
+ * slice with its counterparts, in pieces, added in node order in float32 (also with bf16 on the wire).
+ * mpi: MPI_Iallreduce a bucket, in place; every rank owns everything, weights and slots are private.
+ *
+ * Weights may be written between finish (or open) and publish, by the owner of a range; gradients from
+ * finish (or open) until they are marked ready. A step that updates nothing needs no publish. */
 typedef struct tr_reducer tr_reducer;
 
 typedef struct {

@@ -80,6 +80,7 @@ typedef struct {
     /* Has this local rank come? NULL where that cannot be known (MPI). */
     bool (*arrived)(const void *ctx, int local_rank);
     const void *ctx;
+    bool mpi; /* MPI moves only while it is called: sleep late */
     double start, checked;
     unsigned turns;
 } tr_wait;

@@ -160,6 +160,7 @@ static tr_status wait_all(tr_reducer *r)
     w.step = (int64_t)r->steps;
     w.arrived = r->ops->arrived;
     w.ctx = r;
+    w.mpi = r->comm != MPI_COMM_NULL;
     while (!r->ops->done(r)) {
         bool moved = false;
         TR_TRY(poll(r, &moved));

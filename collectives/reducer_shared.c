@@ -4,7 +4,7 @@
  * made ready, so that one cache line a rank is all that is said, and nothing is ever reset.
  *
  * Who may touch what when:
- * - a rank writes its gradients from publish (or open) until it marks them ready; peers read slices
+ * - a rank writes its gradients from finish (or open) until it marks them ready; peers read slices
  * of them until finish, whose sum is entered only after the last read; slice r, the result, is read
  * by its owner alone.
  * - weights are read by everybody from publish until finish, and written by owners between the two;

@@ -10,6 +10,7 @@
 #define SPIN_CROWDED 50e-6
 #define SPIN_ALONE   2e-3
 #define SLEEP_AFTER  50e-3
+#define SLEEP_MPI    1.0
 #define CHECK_EVERY  0.5
 #define CLOCK_EVERY  16 /* turns between looks at the clock while spinning */
 
@@ -87,7 +88,7 @@ tr_status tr_wait_turn(tr_wait *w)
             return late(w);
         }
     }
-    if (waited > SLEEP_AFTER) {
+    if (waited > (w->mpi ? SLEEP_MPI : SLEEP_AFTER)) {
         w->turns = 0; /* look at the clock every turn from now on */
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     } else if (waited > (c->oversubscribed ? SPIN_CROWDED : SPIN_ALONE)) {
@@ -102,6 +103,7 @@ tr_status tr_wait_request(tr_comm *c, MPI_Request *request, const char *what)
     tr_status st = TR_OK;
     tr_wait w;
     tr_wait_init(&w, c, what);
+    w.mpi = true;
     for (int flag = 0;;) {
         TR_MPI_TRY(MPI_Test(request, &flag, MPI_STATUS_IGNORE));
         if (flag) break;
