@@ -1,0 +1,186 @@
+/* A training run inside a test: config text in, an open trainer out, on every rank.
+ *
+ *     training_folder f = training_folder_make();       // one for all ranks
+ *     training t = training_open(f.path, text, 0);
+ *     training_step(&t);
+ *     training_close(&t);
+ *     training_folder_remove(&f);
+ *
+ * The run's output is FOLDER/run; data paths are relative to FOLDER. */
+#ifndef TR_TESTS_TRAINING_H
+#define TR_TESTS_TRAINING_H
+
+#include "modes.h"
+
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "trainer/run_folder.h"
+#include "trainer/trainer.h"
+
+typedef struct {
+    char path[64];
+    bool owner;
+} training_folder;
+
+static inline training_folder training_folder_make(void)
+{
+    training_folder f = {.path = "training-XXXXXX"};
+    int rank, made = 1;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    f.owner = rank == 0;
+    if (f.owner) made = mkdtemp(f.path) != NULL;
+    MPI_Bcast(&made, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    MPI_Bcast(f.path, sizeof f.path, MPI_CHAR, 0, MPI_COMM_WORLD);
+    assert_true(made);
+    return f;
+}
+
+static inline void training_folder_remove(const training_folder *f)
+{
+    char command[128];
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (!f->owner) return;
+    snprintf(command, sizeof command, "rm -r '%s'", f->path);
+    assert_int_equal(system(command), 0);
+}
+
+enum {
+    TRAINING_RESUME = 1,
+    TRAINING_FORCE = 2,
+    TRAINING_ALONE = 4 /* this rank by itself, without MPI */
+};
+
+typedef struct {
+    tr_comm *comm;
+    tr_config *config;
+    tr_model *model;
+    tr_trainer *trainer;
+    char *text;
+    int lock, rank, size;
+} training;
+
+#define TRAINING_TRY(expr)                                                                         \
+    do {                                                                                           \
+        if ((expr) != TR_OK) fail_msg("%s: %s", #expr, tr_last_error()->text);                     \
+    } while (0)
+
+/* `text`: the config but for its name, seed, output and run (in which more may stand behind the
+ * number of threads). */
+static inline training training_open(const char *folder, const char *text, const char *run,
+                                     int flags)
+{
+    training t = {.lock = -1};
+    size_t n;
+    char *file = tr_sprintf("%s/config.yaml", folder);
+    char *whole = tr_sprintf("name: test\nseed: 5\noutput: %s/run\n"
+                             "run: {threads: 1, affinity: none, timeout: 60%s}\n%s",
+                             folder, run, text);
+    assert_true(file && whole);
+    TRAINING_TRY(tr_config_open(file, whole, strlen(whole), NULL, 0, &t.config));
+    FILE *f = open_memstream(&t.text, &n);
+    assert_non_null(f);
+    TRAINING_TRY(tr_config_write(t.config, f));
+    fclose(f);
+    tr_free(file);
+    tr_free(whole);
+    tr_comm_options co = {.mpi = !(flags & TRAINING_ALONE),
+                          .shared_allowed = t.config->run.collectives != TR_COLL_MPI,
+                          .timeout = t.config->run.timeout};
+    TRAINING_TRY(tr_comm_open(&co, &t.comm));
+    t.rank = tr_comm_topology(t.comm)->rank;
+    t.size = tr_comm_topology(t.comm)->size;
+    TRAINING_TRY(tr_model_open(t.config, (size_t)(t.config->run.bucket_mb * 1e6), &t.model));
+    tr_status st = t.rank == 0 ? tr_run_folder_open(t.config->output, flags & TRAINING_RESUME,
+                                                    flags & TRAINING_FORCE, &t.lock)
+                               : TR_OK;
+    TRAINING_TRY(tr_agree(t.comm, st, NULL));
+    tr_trainer_options o = {.comm = t.comm,
+                            .config = t.config,
+                            .config_text = t.text,
+                            .model = t.model,
+                            .resume = flags & TRAINING_RESUME,
+                            .quiet = true};
+    TRAINING_TRY(tr_trainer_open(&o, &t.trainer));
+    return t;
+}
+
+static inline void training_close(training *t)
+{
+    tr_trainer_close(t->trainer);
+    tr_model_close(t->model);
+    tr_comm_close(t->comm);
+    tr_config_close(t->config);
+    free(t->text);
+    if (t->lock >= 0) close(t->lock);
+    *t = (training){.lock = -1};
+}
+
+static inline void training_step(training *t)
+{
+    TRAINING_TRY(tr_trainer_step(t->trainer));
+}
+
+/* Every rank holds the same bytes. */
+static inline void training_alike(const training *t, const char *what, const void *v, size_t nbytes)
+{
+    char mine[65], all[16][65];
+    tr_sha256_hex(v, nbytes, mine);
+    assert_true(t->size <= 16);
+    TRAINING_TRY(tr_comm_gather(t->comm, mine, all, sizeof mine));
+    for (int r = 0; r < t->size; r++)
+        if (strcmp(all[r], all[0]) != 0) fail_msg("%s of rank %d are not rank 0's", what, r);
+}
+
+static inline float *training_weights(const training *t)
+{
+    return tr_reducer_weights(t->trainer->reducer);
+}
+
+/* A copy of the weights as this rank sees them; free with tr_free. */
+static inline float *training_weights_copy(const training *t)
+{
+    size_t n = t->model->flat_count;
+    float *v = tr_alloc(TR_MEM_OTHER, n, sizeof *v);
+    assert_non_null(v);
+    memcpy(v, training_weights(t), n * sizeof *v);
+    return v;
+}
+
+static inline void training_weights_alike(const training *t)
+{
+    training_alike(t, "weights", training_weights(t), t->model->flat_count * sizeof(float));
+}
+
+static inline const tr_param *training_param(const training *t, const char *layer, const char *name)
+{
+    for (size_t i = 0; i < t->model->nparams; i++) {
+        const tr_param *p = &t->model->params[i];
+        if (strcmp(p->layer, layer) == 0 && strcmp(p->name, name) == 0) return p;
+    }
+    fail_msg("no parameter %s.%s", layer, name);
+    return NULL;
+}
+
+/* NPY, version 1: `dims` as a Python tuple's inside, "8, 3,". */
+static inline void training_write_npy(const char *folder, const char *name, const char *type,
+                                      const char *dims, const void *v, size_t nbytes)
+{
+    char path[128], head[128];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    int n = snprintf(head, sizeof head, "{'descr': '%s', 'fortran_order': False, 'shape': (%s), }",
+                     type, dims);
+    uint8_t start[10] = {0x93, 'N', 'U', 'M', 'P', 'Y', 1, 0};
+    int padded = (n + 1 + 10 + 63) / 64 * 64 - 10;
+    start[8] = (uint8_t)padded;
+    start[9] = (uint8_t)(padded >> 8);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(start, 1, 10, f), 10);
+    assert_int_equal(fprintf(f, "%-*s\n", padded - 1, head), padded);
+    assert_int_equal(fwrite(v, 1, nbytes, f), nbytes);
+    assert_int_equal(fclose(f), 0);
+}
+
+#endif
