@@ -7,7 +7,8 @@
 static const char usage[] =
     "usage:\n"
     "  mpirun -np N trainer CONFIG [key=value ...] [--resume] [--force] [--quiet]\n"
-    "                                          train, as the config says\n"
+    "                                          train, as the config says; --quiet: say only\n"
+    "                                          what went wrong\n"
     "  trainer check CONFIG [key=value ...]    validate; print the config as resolved\n"
     "  trainer check --help-config             every key: type, default, unit, meaning\n"
     "  trainer plan CONFIG [key=value ...] [--ranks N]\n"
