@@ -89,7 +89,7 @@ tr_status tr_config_write(const tr_config *c, FILE *to)
 
 void tr_config_help(FILE *to)
 {
-    fputs("# The config\n\nEvery key but the layers of a model, which have their own page. "
+    fputs("# The config\n\nEvery key; what goes into `model.layers` follows at the end. "
           "Overrides on the command line use the same paths: `train.batch=128`.\n",
           to);
     tr_fields_help(tr_config_fields(), "", to);

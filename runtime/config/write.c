@@ -171,6 +171,8 @@ static void help_default(const tr_field *f, FILE *to)
         fputs(f->kind == TR_FIELD_MAP ? "" : "none", to);
 }
 
+static void help_table(const tr_field *fields, const char *path, FILE *to);
+
 static void help_nested(const tr_field *f, const char *path, FILE *to)
 {
     char sub[TR_PATH], deeper[TR_PATH];
@@ -181,15 +183,13 @@ static void help_nested(const tr_field *f, const char *path, FILE *to)
         tr_path_join(sub, v->name, deeper);
         fprintf(to, "\n### `%s`\n\n%s.%s\n", deeper, v->doc,
                 tr_fields_count(v->fields) ? "" : " No options.");
-        if (tr_fields_count(v->fields)) tr_fields_help(v->fields, deeper, to);
+        if (tr_fields_count(v->fields)) help_table(v->fields, deeper, to);
     }
 }
 
-void tr_fields_help(const tr_field *fields, const char *path, FILE *to)
+static void help_table(const tr_field *fields, const char *path, FILE *to)
 {
     char sub[TR_PATH], want[256];
-    path = path ? path : "";
-    if (*path) fprintf(to, "\n## `%s`\n", path);
     fputs("\n| key | type | default | unit | meaning |\n| --- | --- | --- | --- | --- |\n", to);
     for (const tr_field *f = fields; f && f->key; f++) {
         fprintf(to, "| `%s` | %s | ", tr_path_join(path, f->key, sub),
@@ -198,4 +198,11 @@ void tr_fields_help(const tr_field *fields, const char *path, FILE *to)
         fprintf(to, " | %s | %s |\n", f->unit ? f->unit : "", f->doc);
     }
     for (const tr_field *f = fields; f && f->key; f++) help_nested(f, path, to);
+}
+
+void tr_fields_help(const tr_field *fields, const char *path, FILE *to)
+{
+    path = path ? path : "";
+    if (*path) fprintf(to, "\n## `%s`\n", path);
+    help_table(fields, path, to);
 }

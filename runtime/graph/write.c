@@ -83,11 +83,15 @@ tr_status tr_model_write_layers(const tr_model *m, int indent, FILE *to)
 
 void tr_layers_help(FILE *to)
 {
+    fputs(
+        "\n# Layers\n\nEach entry of `model.layers` is a name or a map of one name to its options: "
+        "`relu`, `linear: {out: 10}`. Several inputs (`add`, `concat`) are named in `from`.\n",
+        to);
     for (size_t i = 0; i < tr_type_count(); i++) {
         const tr_op_def *type = tr_type_at(i);
         tr_field fields[TR_LAYER_FIELDS];
         tr_type_fields(type, fields);
         tr_fields_help(fields, type->name, to);
-        fprintf(to, "\n%s\n\n", type->doc);
+        fprintf(to, "\n%s\n", type->doc);
     }
 }
