@@ -1,0 +1,486 @@
+"""The quick start's job and what it leaves: the run folder, read by strangers (h5py, YAML, TFRecord by hand);
+check, plan and inspect; what a terminal sees."""
+import fcntl
+import hashlib
+import json
+import os
+import pathlib
+import pty
+import re
+import shutil
+import struct
+import subprocess
+import tempfile
+import termios
+import time
+
+import h5py
+import numpy as np
+
+from harness import ENV, SOURCE, TRAINER, Case, main
+
+DIGITS = SOURCE / "configs/digits.yaml"
+EPOCHS = 4
+STEPS = 24 * EPOCHS  # 1500 samples in batches of 64
+SHAPES = {
+    "conv2d1/weight": (32, 1, 3, 3), "conv2d2/weight": (32, 32, 3, 3), "conv2d3/weight": (32, 32, 3, 3),
+    "conv2d4/weight": (64, 32, 3, 3), "head/weight": (10, 64), "head/bias": (10,),
+    **{f"batchnorm{i}/{name}": (32 if i < 4 else 64,) for i in (1, 2, 3, 4) for name in ("weight", "bias")},
+}
+STATES = {f"batchnorm{i}/running_{name}": (32 if i < 4 else 64,) for i in (1, 2, 3, 4) for name in ("mean", "var")}
+PARAMETERS = sum(int(np.prod(s)) for s in SHAPES.values())
+STEP_KEYS = {"event", "step", "epoch", "loss", "lr", "grad_norm", "loss_scale", "samples_per_s", "step_ms",
+             "compute_ms", "comm_wait_ms", "data_wait_ms"}
+END_KEYS = {"event", "steps", "seconds", "samples_per_s", "peak_rss_mb", "first_step_s", "final_loss",
+            "predicted_mb", "held_mb", "reason"}
+
+
+def crc_table():
+    table = []
+    for i in range(256):
+        for _ in range(8):
+            i = i >> 1 ^ (0x82F63B78 if i & 1 else 0)
+        table.append(i)
+    return table
+
+
+TABLE = crc_table()
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
+    return crc ^ 0xFFFFFFFF
+
+
+def scaled(text):
+    """'3.45 MB', '38.1 k', '152 kB' as (value, half a unit of its last digit)."""
+    number, prefix = re.fullmatch(r"([\d.]+) ?([kMG]?)(?:B|FLOP)?", text.strip()).groups()
+    unit = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[prefix]
+    decimals = len(number.partition(".")[2])
+    return float(number) * unit, 0.5001 * 10**-decimals * unit
+
+
+def varint(data, at):
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
+        if not byte & 0x80:
+            return value, at
+
+
+def fields(data):
+    """(number, value) of a protobuf message: integers, or the bytes of the other kinds."""
+    at = 0
+    while at < len(data):
+        key, at = varint(data, at)
+        kind = key & 7
+        if kind == 0:
+            value, at = varint(data, at)
+        else:
+            if kind == 2:
+                size, at = varint(data, at)
+            else:
+                size = {1: 8, 5: 4}[kind]
+            value, at = data[at : at + size], at + size
+        yield key >> 3, value
+
+
+class Digits(Case):
+    """One run of the digits, looked at from all sides; no test here changes it."""
+
+    @classmethod
+    def setUpClass(cls):
+        cls.home = pathlib.Path(tempfile.mkdtemp(prefix="trireme-e2e-digits-"))
+        cls.addClassCleanup(shutil.rmtree, cls.home, ignore_errors=True)
+        done = subprocess.run(["mpirun", "--oversubscribe", "-np", "2", str(TRAINER), str(DIGITS),
+                               f"train.epochs={EPOCHS}", "train.checkpoint.every_epochs=1"], cwd=cls.home, env=ENV,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=120)
+        cls.output = done.stdout
+        if done.returncode != 0:
+            raise AssertionError(done.stdout)
+        cls.folder = cls.home / "runs/digits"
+        cls.lines = [json.loads(line) for line in (cls.folder / "metrics.jsonl").read_text().splitlines()]
+
+    def of(self, event):
+        return [r for r in self.lines if r["event"] == event]
+
+    def test_learns(self):
+        evals = self.of("eval")
+        self.assertEqual([e["step"] for e in evals], [24 * (i + 1) for i in range(EPOCHS)])
+        for e in evals:
+            self.assertEqual(e["samples"], 297)
+        self.assertGreater(evals[-1]["accuracy"], 0.9)
+        self.assertGreater(evals[-1]["top5"], evals[-1]["accuracy"])
+        self.assertLess(evals[-1]["loss"], evals[0]["loss"] / 2)
+
+    def test_run_folder(self):
+        found = {str(p.relative_to(self.folder)) for p in self.folder.rglob("*") if p.is_file()}
+        events = {n for n in found if n.startswith("events.out.tfevents.")}
+        self.assertEqual(len(events), 1)
+        newest = {f"checkpoints/step-{24 * (EPOCHS - i):08d}.h5" for i in range(3)}  # keep: 3
+        self.assertEqual(found - events, newest | {".lock", "config.yaml", "metrics.jsonl", "model.h5",
+                                                   "checkpoints/best.h5"})
+
+    def test_metrics(self):
+        start, end = self.lines[0], self.lines[-1]
+        self.assertEqual((start["event"], start["ranks"], start["device"]), ("start", 2, "cpu"))
+        self.assertEqual(start["parameters"], PARAMETERS)
+        text = (self.folder / "config.yaml").read_bytes()
+        self.assertEqual(start["config_sha256"], hashlib.sha256(text).hexdigest())
+        steps = self.of("step")
+        self.assertEqual([r["step"] for r in steps], [*range(10, STEPS, 10), STEPS])
+        for r in steps:
+            self.assertEqual(set(r), STEP_KEYS)
+            self.assertEqual(r["epoch"], (r["step"] - 1) // 24)
+            for key in STEP_KEYS - {"event"}:
+                self.assertTrue(np.isfinite(r[key]), r)
+            self.assertLessEqual(r["compute_ms"] + r["comm_wait_ms"] + r["data_wait_ms"], r["step_ms"] * 1.01, r)
+        self.assertEqual(end["event"], "end")
+        self.assertLessEqual(END_KEYS, set(end))
+        self.assertEqual((end["steps"], end["reason"], end["final_loss"]), (STEPS, "done", steps[-1]["loss"]))
+
+    def test_memory_as_predicted(self):
+        end = self.lines[-1]
+        self.assertLess(abs(end["predicted_mb"] / end["held_mb"] - 1), 0.10, end)
+
+    def test_what_is_printed(self):
+        self.assertIn(f"evaluation loss {self.of('eval')[-1]['loss']:.5f}", self.output)
+        for words in ("throughput", "exposed communication", "data wait", "predicted", "held", f"step {STEPS}"):
+            self.assertIn(words, self.output)
+        self.assertNotIn("\r", self.output)
+        self.assertNotIn("\033", self.output)
+        self.assertRegex(self.output, rf"(?m)^step {STEPS}/{STEPS} \(100 %\)  epoch {EPOCHS - 1}  loss ")
+
+    def test_config_runs_again(self):
+        """config.yaml of the run folder, started from elsewhere, is the same run."""
+        self.run_trainer(self.folder / "config.yaml", "train.steps=30", "train.log_every=10",
+                         f"output={self.dir}/run")
+        whole = {r["step"]: r for r in self.of("step")}
+        again = self.records()
+        self.assertEqual([r["step"] for r in again], [10, 20, 30])
+        # the schedule is stretched over fewer steps, but its warm-up covers these
+        self.assertEqual(self.losses(), [whole[s]["loss"] for s in (10, 20, 30)])
+
+    # ---- the files, read by h5py ----
+
+    def check_file(self, path, kind):
+        expected = {f"model/params/{n}": s for n, s in SHAPES.items()}
+        expected.update({f"model/state/{n}": s for n, s in STATES.items()})
+        if kind == "checkpoint":
+            for slot in ("exp_avg", "exp_avg_sq"):
+                expected.update({f"optimizer/{slot}/{n}": s for n, s in SHAPES.items()})
+        raw = path.read_bytes()
+        found = {}
+        with h5py.File(path, "r") as f:
+            attributes = {k: v.decode() if isinstance(v, bytes) else v for k, v in f.attrs.items()}
+            self.assertEqual(attributes["format"], "trireme")
+            self.assertEqual(attributes["format_version"], 1)
+            self.assertEqual(attributes["kind"], kind)
+            self.assertEqual(attributes["config"], (self.folder / "config.yaml").read_text())
+            self.assertRegex(attributes["created"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")
+            self.assertLessEqual({"trireme_version", "step", "epoch", "parent_sha256"}, set(attributes))
+            self.assertEqual(f["train"].attrs["step"], attributes["step"])
+            self.assertEqual(f["train"].attrs["samples"], 1500)
+
+            def visit(name, item):
+                if not isinstance(item, h5py.Dataset):
+                    return
+                found[name] = item.shape
+                self.assertIsNone(item.chunks, name)
+                offset, size = item.id.get_offset(), item.id.get_storage_size()
+                self.assertIsNotNone(offset, name)
+                array = item[()]
+                self.assertEqual(raw[offset : offset + size], array.tobytes(), name)  # a reader may map it
+                self.assertEqual(crc32c(raw[offset : offset + size]), item.attrs["crc32c"], name)
+                if not name.startswith("history/"):
+                    self.assertEqual(item.dtype, np.dtype("<f4"), name)
+                    self.assertTrue(np.isfinite(array).all(), name)
+
+            f.visititems(visit)
+            history = {n[8:]: f[n][()] for n in found if n.startswith("history/")}
+        self.assertEqual({n: s for n, s in found.items() if not n.startswith("history/")}, expected)
+        return attributes, history
+
+    def test_model_file(self):
+        attributes, history = self.check_file(self.folder / "model.h5", "model")
+        self.assertEqual((attributes["step"], attributes["epoch"]), (STEPS, EPOCHS))
+        steps, evals = self.of("step"), self.of("eval")
+        for column in ("step", "epoch", "loss", "lr", "grad_norm"):
+            np.testing.assert_array_equal(history[column], [r[column] for r in steps], err_msg=column)
+        for column in ("step", "loss", "accuracy", "top5"):
+            np.testing.assert_array_equal(history[f"eval_{column}"], [e[column] for e in evals], err_msg=column)
+        with h5py.File(SOURCE / "configs/digits.h5", "r") as f:
+            counts = np.bincount(f["y_test"][()].astype(int).ravel(), minlength=10)
+        confusion = history["confusion"]  # [true][predicted]
+        np.testing.assert_array_equal(confusion.sum(axis=1), counts)
+        self.assertAlmostEqual(np.trace(confusion) / 297, evals[-1]["accuracy"], places=9)
+
+    def test_checkpoints(self):
+        for step in (STEPS - 24, STEPS):
+            attributes, history = self.check_file(self.folder / f"checkpoints/step-{step:08d}.h5", "checkpoint")
+            self.assertEqual(attributes["step"], step)
+            self.assertEqual(history["step"][-1], step // 10 * 10 if step < STEPS else STEPS)
+        best = min(self.of("eval"), key=lambda e: e["loss"])
+        attributes, _ = self.check_file(self.folder / "checkpoints/best.h5", "checkpoint")
+        self.assertEqual(attributes["step"], best["step"])
+
+    def test_tensorboard_file(self):
+        data = next(self.folder.glob("events.out.tfevents.*")).read_bytes()
+
+        def masked(part):
+            crc = crc32c(part)
+            return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+        at, version, scalars = 0, None, {}
+        while at < len(data):
+            (size,) = struct.unpack_from("<Q", data, at)
+            self.assertEqual(struct.unpack_from("<I", data, at + 8)[0], masked(data[at : at + 8]))
+            body = data[at + 12 : at + 12 + size]
+            self.assertEqual(struct.unpack_from("<I", data, at + 12 + size)[0], masked(body))
+            at += 16 + size
+            event = dict(fields(body))
+            self.assertLess(abs(struct.unpack("<d", event[1])[0] - time.time()), 3600)
+            version = event.get(3, version)
+            for _, value in fields(event.get(5, b"")):
+                value = dict(fields(value))
+                scalars.setdefault(value[1].decode(), {})[event[2]] = struct.unpack("<f", value[2])[0]
+        self.assertEqual(version, b"brain.Event:2")
+
+        def column(event, key):
+            return {r["step"]: float(np.float32(r[key])) for r in self.of(event)}
+
+        found = {tag: values for tag, values in scalars.items()}
+        self.assertIn(column("step", "loss"), found.values(), sorted(found))
+        self.assertIn(column("step", "lr"), found.values(), sorted(found))
+        self.assertIn(column("eval", "accuracy"), found.values(), sorted(found))
+
+    # ---- inspect ----
+
+    def test_inspect(self):
+        model = self.folder / "model.h5"
+        text = self.tool("inspect", model)
+        with h5py.File(model, "r") as f:
+            weight = f["model/params/conv2d4/weight"][()].astype(np.float64)
+        line = next(line for line in text.splitlines() if "conv2d4/weight" in line)
+        self.assertIn("[64,32,3,3]", line)
+        mean, std, zeros, norm = line.split()[2:6]
+        for got, want in ((mean, weight.mean()), (std, weight.std()), (norm, np.linalg.norm(weight))):
+            self.assertAlmostEqual(float(got) / want, 1, places=3)
+        self.assertEqual(zeros, "0.0%")
+        self.assertIn(f"step {STEPS}", text)
+        self.assertIn("14 arrays", text)
+        report = json.loads(self.tool("inspect", "--json", model))
+        self.assertTrue(report["ok"])
+        self.assertEqual(report["train"]["updates"], STEPS)
+        self.assertEqual({a["path"] for a in report["arrays"] if a["path"].startswith("/model/params/")},
+                         {f"/model/params/{n}" for n in SHAPES})
+
+    def test_inspect_two(self):
+        model, other = self.folder / "model.h5", self.folder / f"checkpoints/step-{STEPS - 24:08d}.h5"
+        same = self.dir / "same.h5"
+        shutil.copy(model, same)
+        self.assertNotIn("Different", self.tool("inspect", model, same))
+        done = subprocess.run([str(TRAINER), "inspect", str(model), str(other), "--json"], stdout=subprocess.PIPE)
+        self.assertEqual(done.returncode, 1)
+        arrays = {a["path"]: a for a in json.loads(done.stdout)["arrays"]}
+        weights = [self.arrays(p)["model/params/head/weight"] for p in (model, other)]
+        self.assertAlmostEqual(arrays["/model/params/head/weight"]["max_abs"], np.abs(weights[0] - weights[1]).max(),
+                               places=6)
+
+    def test_inspect_damaged_and_missing(self):
+        bad = self.dir / "bad.h5"
+        with h5py.File(self.folder / "model.h5", "r") as f:
+            offset = f["model/params/head/bias"].id.get_offset()
+        data = bytearray((self.folder / "model.h5").read_bytes())
+        data[offset] ^= 1
+        bad.write_bytes(data)
+        done = subprocess.run([str(TRAINER), "inspect", str(bad)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                              text=True)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("head/bias", done.stdout)
+        self.assertIn("nowhere.h5", self.tool("inspect", "nowhere.h5", status=1))
+        self.tool("inspect", status=2)
+
+    # ---- check and plan ----
+
+    def test_check(self):
+        text = self.tool("check", DIGITS)
+        (self.dir / "again.yaml").write_text(text)
+        self.assertEqual(self.tool("check", "again.yaml"), text)
+        try:
+            import yaml
+        except ImportError:
+            self.skipTest("no YAML parser for Python here: python3-yaml")
+        tree = yaml.safe_load(text)
+        self.assertEqual(tree["train"]["batch"], 64)
+        self.assertEqual(tree["train"]["optimizer"]["adamw"]["lr"], 0.003)
+        self.assertEqual(tree["model"]["input"], [1, 8, 8])
+        self.assertEqual(len(tree["model"]["layers"]), 13)
+        changed = yaml.safe_load(self.tool("check", DIGITS, "train.optimizer.lr=0.5", "model.layers.12.linear.out=11"))
+        self.assertEqual(changed["train"]["optimizer"]["adamw"]["lr"], 0.5)
+        self.assertEqual(changed["model"]["layers"][12]["linear"]["out"], 11)
+
+    def test_reference(self):
+        text = self.tool("check", "--help-config")
+        keys = re.findall(r"(?m)^\| `([^`]+)` \|", text)
+        self.assertEqual(len(keys), len(set(keys)))
+        for key in ("train.batch", "train.optimizer.adamw.lr", "data.cache_mb", "run.collectives", "conv2d.dilation"):
+            self.assertIn(key, keys)
+        for line in text.splitlines():
+            if line.startswith("| `"):
+                self.assertRegex(line, r"^\| `[^`]+` \| [^|]+ \| [^|]* \| [^|]* \| [^|]+ \|$")
+        self.assertEqual((SOURCE / "docs/config.md").read_text(), text,
+                         "out of date: trainer check --help-config > docs/config.md")
+
+    def plan(self, *arguments):
+        text = self.tool("plan", DIGITS, *arguments)
+        sizes = dict(re.findall(r"(?m)^  (\w[\w/ ]*?) {2,}([\d.]+ k?M?B) +[\d.]+ k?M?B$", text))
+        return text, sizes
+
+    def test_plan(self):
+        text, sizes = self.plan("--ranks", "4")
+        number, half = scaled(re.search(r"parameters +([\d.]+ [kM]?)", text)[1])
+        self.assertLessEqual(abs(number - PARAMETERS), half)
+        padded = sum(-(-int(np.prod(s)) // 16) * 64 for s in SHAPES.values())
+        gradients, half = scaled(sizes["gradients"])
+        self.assertTrue(4 * PARAMETERS - half <= gradients <= padded + 64 * 4 + half, sizes)
+        # a quarter of the weights and of the two moments belongs to each rank
+        moments, half = scaled(sizes["moments"])
+        self.assertLess(abs(moments - 2 * 4 * PARAMETERS / 4), 1024 + half)
+        total, half = scaled(sizes["total"])
+        self.assertLess(abs(sum(scaled(v)[0] for n, v in sizes.items() if n != "total") / total - 1), 0.01)
+        # multiply-adds count two: 9 taps x channels in x channels out x places, 16 samples a rank
+        for layer, flops in (("conv2d1", 2 * 9 * 1 * 32 * 64), ("conv2d2", 2 * 9 * 32 * 32 * 64),
+                             ("conv2d4", 2 * 9 * 32 * 64 * 16), ("head", 2 * 64 * 10)):
+            line = next(line for line in text.splitlines() if re.match(rf"  {layer} +\w+ ", line))
+            number, half = scaled(re.findall(r"([\d.]+ [kM]?) +[\d.]+ k?M?B$", line)[0])
+            self.assertLessEqual(abs(number - 16 * flops), half, line)
+        # a rank reads three quarters of its slice's gradients from the others: 3/4 of all bytes
+        sent, half = scaled(re.search(r"a rank sends ([\d.]+ [kM]?B) within the node", text)[1])
+        self.assertLess(abs(sent - 3 / 4 * 4 * PARAMETERS), 1024 + half)
+        self.assertFalse((self.dir / "runs").exists(), "a plan leaves nothing")
+
+    def test_plan_is_what_runs(self):
+        _, sizes = self.plan("--ranks", "2", f"train.epochs={EPOCHS}", "train.checkpoint.every_epochs=1")
+        total, half = scaled(sizes["total"])
+        self.assertLessEqual(abs(total - self.lines[-1]["predicted_mb"] * 1e6), half)
+
+    def test_plan_refuses(self):
+        self.assertIn("--ranks 0", self.tool("plan", DIGITS, "--ranks", "0", status=2))
+        self.assertIn("-1", self.tool("plan", DIGITS, "model.layers.12.linear.out=-1", status=2))
+
+
+class Folder(Case):
+    """Refusing, replacing, going on."""
+
+    def test_refused_force_resume(self):
+        config = self.config(steps=8, every=4)
+        self.run_trainer(config)
+        first = self.losses()
+        out = self.run_trainer(config, status=2)
+        self.assertIn("already holds a run", out)
+        self.assertIn("--resume", out)
+        self.assertEqual(self.losses(), first)
+        self.run_trainer(config, "--force", "seed=4", "train.steps=6")
+        forced = self.losses()
+        self.assertEqual(len(forced), 6)
+        self.assertNotEqual(forced, first[:6])
+        self.assertEqual(sorted(p.name for p in (self.dir / "run/checkpoints").glob("step-*")),
+                         ["step-00000004.h5", "step-00000006.h5"])
+        out = self.run_trainer(config, "seed=4", "--resume", "train.steps=9")
+        self.assertIn("resuming from", out)
+        self.assertEqual([r["step"] for r in self.records()], list(range(1, 10)))
+        self.assertEqual(self.losses()[:6], forced)
+        with h5py.File(self.dir / "run/checkpoints/step-00000009.h5", "r") as f:
+            parent = f.attrs["parent_sha256"]
+            parent = parent.decode() if isinstance(parent, bytes) else parent
+        file = self.dir / "run/checkpoints/step-00000006.h5"
+        self.assertEqual(parent, hashlib.sha256(file.read_bytes()).hexdigest())
+
+    def test_an_empty_folder_is_fine(self):
+        (self.dir / "run/checkpoints").mkdir(parents=True)
+        self.run_trainer(self.config(steps=2))
+        self.assertEqual(len(self.losses()), 2)
+
+    def test_output_is_where_the_job_starts(self):
+        config = self.config(out="made/here", steps=2)
+        self.run_trainer(config)
+        self.assertTrue((self.dir / "made/here/model.h5").exists())
+
+
+class Terminal(Case):
+    """What is shown, and where nobody looks."""
+
+    def through_pty(self, ranks, columns):
+        master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+        process = subprocess.Popen(self.command(self.config(steps=60), "--force", ranks=ranks), cwd=self.dir,
+                                   env=dict(ENV, TERM="xterm"), stdin=slave, stdout=slave, stderr=slave)
+        os.close(slave)
+        shown = b""
+        while True:
+            try:
+                part = os.read(master, 65536)
+            except OSError:  # the other end is closed
+                break
+            if not part:
+                break
+            shown += part
+        os.close(master)
+        self.assertEqual(process.wait(timeout=60), 0, shown)
+        return shown.decode()
+
+    def test_progress_line(self):
+        for ranks in (0, 2):
+            shown = self.through_pty(ranks, columns=50)
+            drawn = re.findall(r"\r(step [^\r\n]*?)\033\[K", shown)
+            self.assertGreaterEqual(len(drawn), 1, shown)
+            self.assertTrue(drawn[-1].startswith("step 60/60 (100 %)"), drawn[-1])
+            for line in drawn:
+                self.assertLess(len(line), 50)
+            # a log line never ends up behind a progress line
+            for line in shown.replace("\r\n", "\n").split("\n"):
+                if "trainer: " in line:
+                    before = line[: line.index("trainer: ")]
+                    self.assertTrue(before == "" or before.endswith("\r\033[K"), repr(line))
+
+    def test_quiet(self):
+        out = self.run_trainer(self.config(steps=10), "--quiet")
+        self.assertEqual(out, "")
+        self.assertEqual(len(self.losses()), 10)
+
+    def test_nobody_listens(self):
+        """Standard output and error closed under it: training goes on to its end."""
+        for ranks in (0, 2):
+            config = self.config(f"n{ranks}", steps=60)
+            # mpirun itself does not survive this: what is closed is the pipe of each rank below it
+            launcher = self.command(config, ranks=ranks)
+            at = launcher.index(str(TRAINER))
+            launcher[at:at] = ["bash", "-c", 'set -o pipefail; "$0" "$@" 2>&1 | true']
+            done = subprocess.run(launcher, cwd=self.dir, env=ENV, timeout=60)
+            self.assertEqual(done.returncode, 0)
+            self.assertEqual(len(self.losses(f"n{ranks}")), 60)
+            self.assertEqual(self.records(f"n{ranks}", "end")[-1]["reason"], "done")
+            self.tool("inspect", self.dir / f"n{ranks}/model.h5")
+
+    def test_no_descriptors(self):
+        """Not even open: nothing of ours may land in a file that got descriptor 1 or 2."""
+        config = self.config(steps=10)
+        done = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *self.command(config, ranks=0)],
+                              cwd=self.dir, env=ENV, timeout=60)
+        self.assertEqual(done.returncode, 0)
+        self.assertEqual(len(self.losses()), 10)
+        for line in (self.dir / "run/metrics.jsonl").read_text().splitlines():
+            json.loads(line)
+        self.tool("inspect", self.dir / "run/model.h5")
+        config = (self.dir / "run/config.yaml").read_text()
+        self.assertNotIn("trainer:", config)
+
+
+if __name__ == "__main__":
+    main()
