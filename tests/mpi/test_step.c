@@ -1,0 +1,314 @@
+/* ranks: 1 2 3 4 */
+/* One optimizer step as the trainer takes it: every bucket reduced once however many micro-batches
+ * there are, the same update from any cut of the batch, and what one rank's overflow does on all.
+ */
+#include "training.h"
+
+#define MODEL                                                                                      \
+    "model:\n  input: [12]\n  layers:\n"                                                           \
+    "    - linear: {out: 96, name: one}\n    - batchnorm: {name: norm}\n    - relu\n"              \
+    "    - linear: {out: 64, name: two}\n    - relu\n    - linear: {out: 5, name: three}\n"        \
+    "  loss: cross_entropy\n"
+#define SMALL                                                                                      \
+    "model:\n  input: [12]\n  layers:\n"                                                           \
+    "    - linear: {out: 96, name: one}\n    - relu\n"                                             \
+    "    - linear: {out: 64, name: two}\n    - relu\n    - linear: {out: 5, name: three}\n"        \
+    "  loss: cross_entropy\n"
+#define DATA "data: {train: {format: synthetic, samples: 60}}\n"
+
+/* ---- One reduction a bucket a step ----------------------------------------------------------- */
+
+static void count_reductions(int64_t share, int64_t micro, const char *run)
+{
+    training_folder f = training_folder_make();
+    int size;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    char *text = tr_sprintf(DATA MODEL "train: {steps: 100, batch: %lld, micro_batch: %lld}\n",
+                            (long long)share * size, (long long)(share / micro));
+    assert_non_null(text);
+    training t = training_open(f.path, text, run, 0);
+    assert_int_equal(t.trainer->micro, micro);
+    assert_true(t.model->nbuckets >= 3);
+    for (uint64_t s = 1; s <= 9; s++) { /* past the short batch at the end of the epoch */
+        training_step(&t);
+        assert_int_equal(tr_reducer_reductions(t.trainer->reducer), s * t.model->nbuckets);
+    }
+    training_close(&t);
+    tr_free(text);
+    training_folder_remove(&f);
+}
+
+static void test_reductions(void **state)
+{
+    (void)state;
+    for (int64_t micro = 1; micro <= 3; micro += 2) {
+        count_reductions(6, micro, ", bucket_mb: 0.001");
+        count_reductions(6, micro, ", bucket_mb: 0.001, collectives: mpi");
+    }
+}
+
+/* ---- Any cut of the batch -------------------------------------------------------------------- */
+
+enum { CUT_STEPS = 12 }; /* more than an epoch: 60 samples in batches of 7, the last has 4 */
+
+/* SGD, whose update is linear in the gradient: rounding is not amplified. */
+static float *train_cut(const char *folder, int flags, int64_t micro_batch, const char *run,
+                        size_t *count, double losses[CUT_STEPS])
+{
+    char *text =
+        tr_sprintf(DATA SMALL "train: {steps: 12, batch: 7, micro_batch: %lld, clip_norm: 0.5, "
+                              "optimizer: {sgd: {lr: 0.1, momentum: 0.5}}}\n",
+                   (long long)micro_batch);
+    assert_non_null(text);
+    training t = training_open(folder, text, run, TRAINING_FORCE | flags);
+    for (int s = 0; s < CUT_STEPS; s++) {
+        training_step(&t);
+        losses[s] = t.trainer->loss;
+    }
+    training_weights_alike(&t);
+    float *w = training_weights_copy(&t);
+    *count = t.model->flat_count;
+    training_close(&t);
+    tr_free(text);
+    return w;
+}
+
+/* Losses and weights against one rank with the whole batch at once. Another order of adding moves a
+ * gradient by a few 2^-24 of it; twelve steps of 0.1 times a gradient of at most 0.5 leave weights
+ * (of at most 1) within 2^-20. */
+static void test_cuts(void **state)
+{
+    (void)state;
+    training_folder f = training_folder_make();
+    char own[96];
+    int rank;
+    size_t count;
+    double want_losses[CUT_STEPS], losses[CUT_STEPS];
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    snprintf(own, sizeof own, "%s/rank%d", f.path, rank);
+    float *want = train_cut(own, TRAINING_ALONE, 7, "", &count, want_losses);
+    for (int64_t micro = 1; micro <= 7; micro++) /* with 4 ranks some meet empty shares */
+        for (int mpi = 0; mpi < 2; mpi++) {
+            float *got =
+                train_cut(f.path, 0, micro, mpi ? ", collectives: mpi" : "", &count, losses);
+            for (int s = 0; s < CUT_STEPS; s++)
+                if (!(fabs(losses[s] - want_losses[s]) <= 0x1p-20 * want_losses[s]))
+                    fail_msg("micro-batch %d: loss %d is %.9g, at once %.9g", (int)micro, s,
+                             losses[s], want_losses[s]);
+            for (size_t i = 0; i < count; i++)
+                if (!(fabsf(got[i] - want[i]) <= 0x1p-20f))
+                    fail_msg("micro-batch %d: weight %zu is %.9g, at once %.9g", (int)micro, i,
+                             (double)got[i], (double)want[i]);
+            tr_free(got);
+        }
+    tr_free(want);
+    training_folder_remove(&f);
+}
+
+/* ---- Overflow -------------------------------------------------------------------------------- */
+
+/* Stands between the plan and the reducer: on the last rank, right before the bucket that holds an
+ * element is handed over, that element overflows. */
+typedef struct {
+    tr_hooks inner;
+    training *t;
+    size_t at;   /* SIZE_MAX: nothing */
+    size_t next; /* begin of the bucket that is handed over next */
+    float value;
+} poison;
+
+static void poisoned_ready(void *ctx, int bucket)
+{
+    poison *p = ctx;
+    const tr_model *m = p->t->model;
+    size_t end = m->buckets[bucket].end; /* and all before it */
+    if (p->at >= p->next && p->at < end && p->t->rank == p->t->size - 1)
+        tr_reducer_grads(p->t->trainer->reducer)[p->at] = p->value;
+    p->next = end == m->flat_count ? 0 : end;
+    p->inner.bucket_ready(p->inner.ctx, bucket);
+}
+
+static tr_status poisoned_gather(void *ctx, const void *send, void *recv, size_t nbytes)
+{
+    poison *p = ctx;
+    return p->inner.gather(p->inner.ctx, send, recv, nbytes);
+}
+
+static void poisoned_poll(void *ctx)
+{
+    poison *p = ctx;
+    p->inner.poll(p->inner.ctx);
+}
+
+static void put_between(poison *p, training *t)
+{
+    *p = (poison){.inner = t->trainer->hooks, .t = t, .at = SIZE_MAX};
+    t->trainer->hooks = (tr_hooks){.ctx = p,
+                                   .rank = t->rank,
+                                   .size = t->size,
+                                   .gather = poisoned_gather,
+                                   .bucket_ready = poisoned_ready,
+                                   .poll = poisoned_poll};
+}
+
+static training open_scaled(const char *folder, const char *scale, const char *run)
+{
+    char *text = tr_sprintf(DATA MODEL "train: {steps: 100, batch: 24, micro_batch: 2, "
+                                       "loss_scale: %s, loss_scale_init: 1024, "
+                                       "loss_scale_window: 3, clip_norm: 1, ema: 0.9}\n",
+                            scale);
+    assert_non_null(text);
+    training t = training_open(folder, text, run, TRAINING_FORCE);
+    assert_true(t.trainer->micro >= 3);
+    tr_free(text);
+    return t;
+}
+
+/* A step that must change nothing but the counters, on any rank. */
+static void skipped_step(training *t, tr_status want, const char *name)
+{
+    size_t nbytes = t->model->flat_count * sizeof(float);
+    float *before = training_weights_copy(t);
+    double scale = t->trainer->state.loss_scale;
+    uint64_t step = t->trainer->state.step, updates = t->trainer->state.updates,
+             skipped = t->trainer->state.skipped;
+    assert_int_equal(tr_trainer_step(t->trainer), want);
+    assert_int_equal(t->trainer->state.step, step + 1);
+    assert_int_equal(t->trainer->state.updates, updates);
+    assert_int_equal(t->trainer->state.skipped, skipped + 1);
+    assert_true(t->trainer->state.loss_scale == (want == TR_OK ? scale / 2 : scale));
+    assert_non_null(t->trainer->skipped);
+    if (!strstr(t->trainer->skipped, name))
+        fail_msg("rank %d: \"%s\" does not name %s", t->rank, t->trainer->skipped, name);
+    if (want != TR_OK) assert_non_null(strstr(tr_last_error()->text, name));
+    assert_memory_equal(training_weights(t), before, nbytes);
+    training_weights_alike(t);
+    tr_free(before);
+}
+
+static void good_step(training *t)
+{
+    float *before = training_weights_copy(t);
+    uint64_t updates = t->trainer->state.updates;
+    training_step(t);
+    assert_null(t->trainer->skipped);
+    assert_int_equal(t->trainer->state.updates, updates + 1);
+    assert_true(isfinite(t->trainer->loss) && t->trainer->grad_norm > 0);
+    assert_memory_not_equal(training_weights(t), before, t->model->flat_count * sizeof(float));
+    training_weights_alike(t);
+    tr_free(before);
+}
+
+static size_t element(const training *t, const char *layer, const char *name, size_t i)
+{
+    const tr_param *p = training_param(t, layer, name);
+    assert_true(i < p->count);
+    return p->offset + i;
+}
+
+static void overflow(const char *run)
+{
+    training_folder f = training_folder_make();
+    training t = open_scaled(f.path, "dynamic", run);
+    poison p;
+    put_between(&p, &t);
+    good_step(&t);
+    p.at = element(&t, "two", "weight", 1001);
+    p.value = INFINITY;
+    skipped_step(&t, TR_OK, "two.weight");
+    assert_non_null(strstr(t.trainer->skipped, "loss scale 1024, now 512"));
+    p.at = element(&t, "norm", "bias", 95);
+    p.value = NAN;
+    skipped_step(&t, TR_OK, "norm.bias");
+    p.at = element(&t, "one", "weight", 0);
+    p.value = -INFINITY;
+    skipped_step(&t, TR_OK, "one.weight");
+    assert_true(t.trainer->state.loss_scale == 128);
+    p.at = SIZE_MAX;
+    for (int s = 0; s < 2; s++) good_step(&t);
+    assert_true(t.trainer->state.loss_scale == 128);
+    good_step(&t); /* the third: the window is over */
+    assert_true(t.trainer->state.loss_scale == 256);
+    training_close(&t);
+    training_folder_remove(&f);
+}
+
+static void test_overflow(void **state)
+{
+    (void)state;
+    overflow(", bucket_mb: 0.001");
+    overflow("");
+    overflow(", collectives: mpi");
+}
+
+/* Without a scale to lower it is an error, on every rank, and still no update. */
+static void test_nonfinite(void **state)
+{
+    (void)state;
+    static const char *const scales[] = {"none", "64"};
+    for (size_t i = 0; i < TR_COUNT(scales); i++) {
+        training_folder f = training_folder_make();
+        training t = open_scaled(f.path, scales[i], "");
+        poison p;
+        put_between(&p, &t);
+        good_step(&t);
+        p.at = element(&t, "three", "bias", 4);
+        p.value = NAN;
+        skipped_step(&t, TR_NONFINITE, "three.bias");
+        p.at = SIZE_MAX;
+        good_step(&t);
+        training_close(&t);
+        training_folder_remove(&f);
+    }
+}
+
+/* One sample of the whole batch, in its first micro-batch, is too large for float32: the loss and
+ * every gradient behind it are not finite. The scale goes down to 1, then it is an error. */
+static void test_bad_sample(void **state)
+{
+    (void)state;
+    training_folder f = training_folder_make();
+    if (f.owner) {
+        float x[24 * 12];
+        int32_t labels[24];
+        for (size_t i = 0; i < TR_COUNT(x); i++) x[i] = (float)(i * 37 % 101) / 101;
+        for (int i = 0; i < 24; i++) labels[i] = i % 5;
+        for (int i = 0; i < 12; i++) x[i] = 3e38f;
+        training_write_npy(f.path, "x.npy", "<f4", "24, 12", x, sizeof x);
+        training_write_npy(f.path, "y.npy", "<i4", "24,", labels, sizeof labels);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    training t = training_open(
+        f.path,
+        "data: {train: {format: npy, inputs: x.npy, labels: y.npy}, shuffle: false}\n" SMALL
+        "train: {steps: 100, batch: 24, micro_batch: 2, loss_scale: dynamic, loss_scale_init: 4}\n",
+        "", 0);
+    skipped_step(&t, TR_OK, "three.");
+    skipped_step(&t, TR_OK, "three.");
+    assert_true(t.trainer->state.loss_scale == 1);
+    skipped_step(&t, TR_NONFINITE, "three.");
+    training_close(&t);
+    training_folder_remove(&f);
+}
+
+/* ---- A stop is everybody's ------------------------------------------------------------------- */
+
+static void test_time_limit(void **state)
+{
+    (void)state;
+    training_folder f = training_folder_make();
+    training t = training_open(
+        f.path, DATA MODEL "train: {steps: 9, batch: 8, max_seconds: 0.001}\n", "", 0);
+    training_step(&t);
+    assert_true(t.trainer->stop);
+    training_close(&t);
+    training_folder_remove(&f);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_reductions), cmocka_unit_test(test_cuts),
+    cmocka_unit_test(test_overflow),   cmocka_unit_test(test_nonfinite),
+    cmocka_unit_test(test_bad_sample), cmocka_unit_test(test_time_limit),
+};
+
+RUN_MPI_TESTS(tests)
