@@ -33,7 +33,7 @@ static void late_barrier(const test_mode *m)
     if (late)
         usleep(1500000);
     else {
-        char name[32];
+        char name[64];
         assert_int_equal(tr_comm_barrier(c), TR_PEER);
         assert_true(tr_comm_broken(c));
         snprintf(name, sizeof(name), "not arrived: rank %d (pid ", last(c));
@@ -72,7 +72,7 @@ static void test_late_bucket(void **state)
     bool late = tr_comm_topology(c)->rank == last(c);
     tr_reducer_ready(r, late ? 0 : 2);
     if (!late) {
-        char name[32];
+        char name[64];
         assert_int_equal(tr_reducer_finish(r, NULL, 0, &squares), TR_PEER);
         snprintf(name, sizeof(name), "not arrived: rank %d (pid ", last(c));
         assert_non_null(strstr(tr_last_error()->text, name));
