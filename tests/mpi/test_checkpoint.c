@@ -1,0 +1,387 @@
+/* ranks: 1 2 3 4 */
+/* Checkpoints through the trainer's checkpointer: what was saved comes back bit by bit, on the same
+ * ranks and on others; the writer while it is busy; a write that fails; the moving average. */
+#include "training.h"
+
+#include <sys/stat.h>
+
+#define DATA                                                                                       \
+    "data: {train: {format: synthetic, samples: 50}, eval: {format: synthetic, samples: 20}}\n"
+#define MODEL                                                                                      \
+    "model:\n  input: [2, 6, 6]\n  layers:\n"                                                      \
+    "    - conv2d: {out: 8, kernel: 3}\n    - batchnorm\n    - relu\n    - flatten\n"              \
+    "    - dropout: {p: 0.3}\n    - linear: {out: 5}\n  loss: cross_entropy\n"
+#define TRAIN                                                                                      \
+    "train: {steps: 40, batch: 12, micro_batch: 3, log_every: 2, clip_norm: 1, ema: 0.9, "         \
+    "loss_scale: dynamic, loss_scale_init: 64, loss_scale_window: 4, "                             \
+    "schedule: {plateau: {patience: 0, threshold: 1, gamma: 0.5, warmup: 3}}, "                    \
+    "checkpoint: {keep: 2}}\n"
+
+/* All that a step depends on, as one rank sees it. */
+typedef struct {
+    float *arrays[1 + TR_STORE_SLOTS];
+    float *states;
+    tr_train_state train;
+} copy;
+
+/* Slots are the owners' own: gathered into whole arrays, the same on every rank. */
+static copy copy_of(const training *t)
+{
+    copy c = {.train = t->trainer->state};
+    const char *names[4];
+    size_t n = t->model->flat_count, nowned;
+    const tr_range *owned = tr_reducer_owned(t->trainer->reducer, &nowned);
+    int nslots = tr_optimizer_slots(t->config, names);
+    assert_int_equal(nslots, 3); /* two moments and the average */
+    bool shares = tr_comm_topology(t->comm)->shared;
+    double *sum = tr_alloc(TR_MEM_OTHER, n, sizeof *sum);
+    for (int k = 0; k <= nslots; k++) {
+        const float *from = k ? tr_reducer_slot(t->trainer->reducer, k - 1) : training_weights(t);
+        c.arrays[k] = tr_alloc(TR_MEM_OTHER, n, sizeof(float));
+        assert_true(sum && c.arrays[k]);
+        memset(sum, 0, n * sizeof *sum);
+        for (size_t r = 0; r < nowned; r++)
+            for (size_t i = owned[r].begin; i < owned[r].end; i++) sum[i] = (double)from[i];
+        if (shares) TRAINING_TRY(tr_comm_sum(t->comm, sum, n)); /* of one value and zeros: exact */
+        for (size_t i = 0; i < n; i++) c.arrays[k][i] = (float)sum[i];
+        training_alike(t, "arrays", c.arrays[k], n * sizeof(float));
+    }
+    tr_free(sum);
+    c.states = tr_alloc(TR_MEM_OTHER, t->model->state_count, sizeof(float));
+    assert_non_null(c.states);
+    memcpy(c.states, t->trainer->states, t->model->state_count * sizeof(float));
+    return c;
+}
+
+static void copy_free(copy *c)
+{
+    for (size_t k = 0; k < TR_COUNT(c->arrays); k++) tr_free(c->arrays[k]);
+    tr_free(c->states);
+}
+
+static void same_state(const tr_train_state *a, const tr_train_state *b)
+{
+    assert_int_equal(a->step, b->step);
+    assert_int_equal(a->epoch, b->epoch);
+    assert_int_equal(a->updates, b->updates);
+    assert_int_equal(a->seed, b->seed);
+    assert_memory_equal(&a->loss_scale, &b->loss_scale, sizeof(double));
+    assert_int_equal(a->loss_scale_good, b->loss_scale_good);
+    assert_memory_equal(&a->lr_factor, &b->lr_factor, sizeof(double));
+    assert_memory_equal(&a->plateau_best, &b->plateau_best, sizeof(double));
+    assert_int_equal(a->plateau_bad, b->plateau_bad);
+    assert_memory_equal(&a->best, &b->best, sizeof(double));
+    assert_int_equal(a->best_step, b->best_step);
+    assert_int_equal(a->stop_bad, b->stop_bad);
+    assert_int_equal(a->rollbacks, b->rollbacks);
+    assert_int_equal(a->skipped, b->skipped);
+    assert_int_equal(a->samples, b->samples);
+    assert_int_equal(a->batch, b->batch);
+}
+
+static void same(const training *t, const copy *a, const copy *b)
+{
+    for (int k = 0; k < 4; k++)
+        assert_memory_equal(a->arrays[k], b->arrays[k], t->model->flat_count * sizeof(float));
+    assert_memory_equal(a->states, b->states, t->model->state_count * sizeof(float));
+    same_state(&a->train, &b->train);
+}
+
+static void save(training *t, bool best)
+{
+    double stall;
+    tr_checkpointer_save(t->trainer->checkpointer, &t->trainer->state, &t->trainer->history, true,
+                         best, &stall);
+    TRAINING_TRY(tr_checkpointer_wait(t->trainer->checkpointer));
+}
+
+static void steps(training *t, int n)
+{
+    for (int s = 0; s < n; s++) {
+        training_step(t);
+        if (t->rank == 0) TRAINING_TRY(tr_report_step(t->trainer));
+        if (t->trainer->state.step % 3 == 0) TRAINING_TRY(tr_trainer_evaluate(t->trainer));
+    }
+}
+
+/* Seven steps, saved, five more; again from the file, and the same five. */
+static void round_trip(const char *run)
+{
+    training_folder f = training_folder_make();
+    training t = training_open(f.path, DATA MODEL TRAIN, run, 0);
+    TRAINING_TRY(tr_loader_seek(t.trainer->loader, 0));
+    steps(&t, 7);
+    copy saved = copy_of(&t);
+    assert_true(saved.train.loss_scale == 128 && saved.train.updates == 7);
+    assert_true(saved.train.lr_factor < 1); /* the plateau schedule had its say */
+    size_t records = t.trainer->history.nsteps;
+    save(&t, false);
+    steps(&t, 5);
+    copy ahead = copy_of(&t);
+    training_close(&t);
+
+    t = training_open(f.path, DATA MODEL TRAIN, run, TRAINING_RESUME);
+    copy back = copy_of(&t);
+    same(&t, &saved, &back);
+    if (t.rank == 0) {
+        assert_int_equal(t.trainer->history.nsteps, records);
+        assert_int_equal(t.trainer->history.nevals, 2);
+        assert_int_equal(t.trainer->history.steps[records - 1].step, 7);
+    }
+    TRAINING_TRY(tr_loader_seek(t.trainer->loader, t.trainer->state.step));
+    steps(&t, 5);
+    copy again = copy_of(&t);
+    same(&t, &ahead, &again);
+    training_close(&t);
+    copy_free(&saved);
+    copy_free(&ahead);
+    copy_free(&back);
+    copy_free(&again);
+    training_folder_remove(&f);
+}
+
+static void test_round_trip(void **state)
+{
+    (void)state;
+    round_trip("");
+    round_trip(", collectives: mpi");
+}
+
+/* Rank 0 by itself trains and saves; all ranks go on with it. */
+static void other_ranks(const char *run)
+{
+    training_folder f = training_folder_make();
+    copy saved = {.states = NULL};
+    int rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 0) {
+        training t = training_open(f.path, DATA MODEL TRAIN, run, TRAINING_ALONE);
+        steps(&t, 7);
+        saved = copy_of(&t);
+        save(&t, false);
+        training_close(&t);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    training t = training_open(f.path, DATA MODEL TRAIN, run, TRAINING_RESUME);
+    copy back = copy_of(&t);
+    if (rank == 0) same(&t, &saved, &back);
+    training_alike(&t, "states", back.states, t.model->state_count * sizeof(float));
+    training_alike(&t, "the step", &back.train.step, sizeof back.train.step);
+    assert_int_equal(back.train.step, 7);
+    TRAINING_TRY(tr_loader_seek(t.trainer->loader, t.trainer->state.step));
+    steps(&t, 3);
+    training_weights_alike(&t);
+    training_close(&t);
+    copy_free(&saved);
+    copy_free(&back);
+    training_folder_remove(&f);
+}
+
+static void test_other_ranks(void **state)
+{
+    (void)state;
+    other_ranks("");
+    other_ranks(", collectives: mpi");
+}
+
+/* What a file holds, as the store reads it. */
+static void check_file(const training *t, const char *path, const copy *want, int params)
+{
+    size_t n = t->model->flat_count;
+    tr_snapshot s = {.nslots = params ? 0 : 3,
+                     .slot_names = {"exp_avg", "exp_avg_sq", "ema"},
+                     .params = tr_alloc(TR_MEM_OTHER, n, sizeof(float)),
+                     .states = tr_alloc(TR_MEM_OTHER, t->model->state_count, sizeof(float))};
+    tr_history h = {0};
+    for (int k = 0; k < s.nslots; k++) s.slots[k] = tr_alloc(TR_MEM_OTHER, n, sizeof(float));
+    TRAINING_TRY(tr_store_read(path, t->model, &s, &h));
+    for (size_t i = 0; i < t->model->nparams; i++) { /* padding is not in the file */
+        const tr_param *p = &t->model->params[i];
+        assert_memory_equal(s.params + p->offset, want->arrays[params] + p->offset,
+                            p->count * sizeof(float));
+        for (int k = 0; k < s.nslots; k++)
+            assert_memory_equal(s.slots[k] + p->offset, want->arrays[k + 1] + p->offset,
+                                p->count * sizeof(float));
+    }
+    assert_int_equal(s.train.step, want->train.step);
+    for (int k = 0; k < s.nslots; k++) tr_free(s.slots[k]);
+    tr_free(s.params);
+    tr_free(s.states);
+    tr_history_free(&h);
+}
+
+static void check_saved(const training *t, const char *name, const copy *want, int params)
+{
+    if (t->rank != 0) return;
+    char *path = tr_sprintf("%s/%s", t->config->output, name);
+    assert_non_null(path);
+    check_file(t, path, want, params);
+    tr_free(path);
+}
+
+static bool exists(const training *t, const char *name)
+{
+    char path[160];
+    snprintf(path, sizeof path, "%s/%s", t->config->output, name);
+    return access(path, F_OK) == 0;
+}
+
+/* Saves in a row: each waits for the writer, and each file holds its own step, not a later one. */
+static void test_busy(void **state)
+{
+    (void)state;
+    training_folder f = training_folder_make();
+    training t = training_open(f.path, DATA MODEL TRAIN, "", 0);
+    copy at[3];
+    for (int i = 0; i < 3; i++) {
+        double stall = -1;
+        steps(&t, 1);
+        at[i] = copy_of(&t);
+        tr_checkpointer_save(t.trainer->checkpointer, &t.trainer->state, &t.trainer->history, true,
+                             i == 1, &stall);
+        assert_true(stall >= 0);
+    }
+    steps(&t, 2); /* the weights move on while the last one is written */
+    TRAINING_TRY(tr_checkpointer_wait(t.trainer->checkpointer));
+    if (t.rank == 0) {
+        assert_false(exists(&t, "checkpoints/step-00000001.h5")); /* keep: 2 */
+        tr_checkpoint_report r = tr_checkpointer_report(t.trainer->checkpointer);
+        assert_true(r.done && r.saved && r.step == 3 && r.nbytes > 0);
+        assert_false(tr_checkpointer_report(t.trainer->checkpointer).done);
+    }
+    check_saved(&t, "checkpoints/step-00000002.h5", &at[1], 0);
+    check_saved(&t, "checkpoints/best.h5", &at[1], 0);
+    check_saved(&t, "checkpoints/step-00000003.h5", &at[2], 0);
+    for (int i = 0; i < 3; i++) copy_free(&at[i]);
+    training_close(&t);
+    training_folder_remove(&f);
+}
+
+/* The folder is gone: the write fails and says so, training goes on, and so do later writes. */
+static void test_failing(void **state)
+{
+    (void)state;
+    training_folder f = training_folder_make();
+    char from[96], to[96];
+    double stall;
+    snprintf(from, sizeof from, "%s/run/checkpoints", f.path);
+    snprintf(to, sizeof to, "%s/away", f.path);
+    training t = training_open(f.path, DATA MODEL TRAIN, "", 0);
+    tr_checkpointer *k = t.trainer->checkpointer;
+    steps(&t, 2);
+    save(&t, false);
+    steps(&t, 1);
+    if (t.rank == 0) assert_int_equal(rename(from, to), 0);
+    tr_checkpointer_save(k, &t.trainer->state, &t.trainer->history, true, false, &stall);
+    if (t.rank == 0) {
+        assert_int_not_equal(tr_checkpointer_wait(k), TR_OK);
+        assert_non_null(strstr(tr_last_error()->text, "step-00000003.h5"));
+        tr_checkpoint_report r = tr_checkpointer_report(k);
+        assert_true(r.done && !r.saved && r.step == 3);
+    } else
+        assert_int_equal(tr_checkpointer_wait(k), TR_OK);
+    steps(&t, 2);
+    training_weights_alike(&t);
+    if (t.rank == 0) assert_int_equal(rename(to, from), 0);
+    copy now = copy_of(&t);
+    save(&t, false);
+    check_saved(&t, "checkpoints/step-00000005.h5", &now, 0);
+    if (t.rank == 0) assert_true(exists(&t, "checkpoints/step-00000002.h5"));
+    copy_free(&now);
+    training_close(&t);
+    training_folder_remove(&f);
+}
+
+/* ema = 0.9 ema + 0.1 w after every update, from the first weights; an evaluation with it leaves
+ * the weights as they were; the model file holds it. */
+static void test_average(void **state)
+{
+    (void)state;
+    training_folder f = training_folder_make();
+    training t = training_open(f.path, DATA MODEL TRAIN, "", 0);
+    size_t n = t.model->flat_count;
+    copy before = copy_of(&t);
+    double *average = tr_alloc(TR_MEM_OTHER, n, sizeof *average);
+    assert_non_null(average);
+    assert_memory_equal(before.arrays[0], before.arrays[3], n * sizeof(float));
+    for (size_t i = 0; i < n; i++) average[i] = (double)before.arrays[0][i];
+    copy_free(&before);
+    for (int s = 0; s < 4; s++) {
+        training_step(&t);
+        copy now = copy_of(&t);
+        for (size_t i = 0; i < n; i++) {
+            average[i] = 0.9 * average[i] + 0.1 * (double)now.arrays[0][i];
+            /* three roundings a step of numbers below 1 (1/sqrt(18) and four steps of 0.001) */
+            assert_true(fabs((double)now.arrays[3][i] - average[i]) <= 12 * 0x1p-24);
+        }
+        copy_free(&now);
+    }
+    copy trained = copy_of(&t);
+    TRAINING_TRY(tr_trainer_evaluate(t.trainer));
+    copy after = copy_of(&t);
+    for (int k = 0; k < 4; k++)
+        assert_memory_equal(trained.arrays[k], after.arrays[k], n * sizeof(float));
+    double with_average = t.trainer->state.best;
+    /* the same evaluation by hand: the average as weights, and an average that is no different */
+    size_t nowned;
+    const tr_range *owned = tr_reducer_owned(t.trainer->reducer, &nowned);
+    for (size_t r = 0; r < nowned; r++)
+        memcpy(training_weights(&t) + owned[r].begin, trained.arrays[3] + owned[r].begin,
+               (owned[r].end - owned[r].begin) * sizeof(float));
+    TRAINING_TRY(tr_reducer_publish(t.trainer->reducer));
+    t.trainer->params_changed = true;
+    t.trainer->state.best = NAN;
+    TRAINING_TRY(tr_trainer_evaluate(t.trainer));
+    assert_true(t.trainer->state.best == with_average);
+    if (t.rank == 0) {
+        char *path = tr_sprintf("%s/model.h5", t.config->output);
+        TRAINING_TRY(tr_checkpointer_write_model(t.trainer->checkpointer, path, &t.trainer->state,
+                                                 &t.trainer->history));
+        check_file(&t, path, &trained, 3);
+        tr_free(path);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    copy_free(&trained);
+    copy_free(&after);
+    tr_free(average);
+    training_close(&t);
+    training_folder_remove(&f);
+}
+
+/* Resuming with nothing there starts at step 0; a damaged newest file is passed over. */
+static void test_latest(void **state)
+{
+    (void)state;
+    training_folder f = training_folder_make();
+    training t = training_open(f.path, DATA MODEL TRAIN, "", TRAINING_RESUME);
+    assert_int_equal(t.trainer->state.step, 0);
+    steps(&t, 1);
+    save(&t, false);
+    copy first = copy_of(&t);
+    steps(&t, 1);
+    save(&t, false);
+    training_close(&t);
+    if (f.owner) {
+        char path[128];
+        struct stat s;
+        snprintf(path, sizeof path, "%s/run/checkpoints/step-00000002.h5", f.path);
+        assert_int_equal(stat(path, &s), 0);
+        assert_int_equal(truncate(path, s.st_size / 2), 0);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    t = training_open(f.path, DATA MODEL TRAIN, "", TRAINING_RESUME);
+    copy back = copy_of(&t);
+    same(&t, &first, &back);
+    training_close(&t);
+    copy_free(&first);
+    copy_free(&back);
+    training_folder_remove(&f);
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_round_trip), cmocka_unit_test(test_other_ranks),
+    cmocka_unit_test(test_busy),       cmocka_unit_test(test_failing),
+    cmocka_unit_test(test_average),    cmocka_unit_test(test_latest),
+};
+
+RUN_MPI_TESTS(tests)
