@@ -241,27 +241,34 @@ tr_status tr_checkpointer_write_model(tr_checkpointer *k, const char *path,
     return st;
 }
 
-/* *Collective.* Root's array to every rank's; where ranks of a node share `to`, one of them writes.
- */
-static tr_status spread(tr_checkpointer *k, const float *from, float *to, size_t n, bool shared,
-                        float *buffer)
+/* *Collective.* Root's array to every rank, which keeps the ranges it owns (of the flat space; all
+ * of it where `owned` is NULL). */
+static tr_status spread(tr_checkpointer *k, const float *from, float *to, size_t n,
+                        const tr_range *owned, size_t nowned, float *buffer)
 {
-    bool writes = !shared || tr_comm_topology(k->o.comm)->local_rank == 0;
+    const tr_range everything = {0, n};
+    if (!owned) {
+        owned = &everything;
+        nowned = 1;
+    }
     for (size_t at = 0; at < n; at += CHUNK) {
-        size_t count = n - at < CHUNK ? n - at : CHUNK;
-        if (k->root) memcpy(buffer, from + at, count * sizeof(float));
-        tr_status st = tr_comm_bcast(k->o.comm, buffer, count * sizeof(float), 0);
+        size_t end = n - at < CHUNK ? n : at + CHUNK;
+        if (k->root) memcpy(buffer, from + at, (end - at) * sizeof(float));
+        tr_status st = tr_comm_bcast(k->o.comm, buffer, (end - at) * sizeof(float), 0);
         if (st != TR_OK) return st;
-        if (writes) memcpy(to + at, buffer, count * sizeof(float));
+        for (size_t r = 0; r < nowned; r++) {
+            size_t b = owned[r].begin > at ? owned[r].begin : at;
+            size_t e = owned[r].end < end ? owned[r].end : end;
+            if (b < e) memcpy(to + b, buffer + (b - at), (e - b) * sizeof(float));
+        }
     }
     return TR_OK;
 }
 
 static tr_status read_latest(tr_checkpointer *k, tr_history *h, bool *found)
 {
-    char *path = NULL, *text = NULL;
+    char *path = NULL;
     uint64_t step;
-    size_t nbytes;
     tr_status st;
     TR_TRY(tr_store_latest(k->o.folder, &path, &step));
     *found = path != NULL;
@@ -270,11 +277,9 @@ static tr_status read_latest(tr_checkpointer *k, tr_history *h, bool *found)
     k->snapshot.history = &k->history; /* reading may have pointed it elsewhere */
     k->snapshot.config_text = k->o.config_text;
     k->snapshot.checkpoint = true;
-    TR_TRY(tr_read_text(path, &text, &nbytes));
-    tr_sha256_hex(text, nbytes, k->parent_sha256);
+    TR_TRY(tr_store_sha256(path, k->parent_sha256));
     tr_log(TR_LOG_INFO, "resuming from %s (step %llu)", path, (unsigned long long)step);
 out:
-    tr_free(text);
     tr_free(path);
     return st;
 }
@@ -284,7 +289,8 @@ tr_status tr_checkpointer_restore(tr_checkpointer *k, tr_train_state *state, tr_
 {
     tr_comm *comm = k->o.comm;
     size_t n = k->o.model->flat_count;
-    bool shared = tr_comm_topology(comm)->shared;
+    size_t nowned;
+    const tr_range *owned = tr_reducer_owned(k->o.reducer, &nowned);
     float *buffer = tr_alloc(TR_MEM_OTHER, CHUNK, sizeof(float));
     tr_status st = buffer ? TR_OK : TR_MEMORY;
     if (st == TR_OK && k->root) {
@@ -298,11 +304,12 @@ tr_status tr_checkpointer_restore(tr_checkpointer *k, tr_train_state *state, tr_
     if (!*found) goto out;
     if (k->root) *state = k->snapshot.train;
     TR_TRY(tr_comm_bcast(comm, state, sizeof *state, 0));
-    TR_TRY(spread(k, k->snapshot.params, tr_reducer_weights(k->o.reducer), n, shared, buffer));
+    TR_TRY(
+        spread(k, k->snapshot.params, tr_reducer_weights(k->o.reducer), n, owned, nowned, buffer));
     for (int i = 0; i < k->o.nslots; i++)
-        TR_TRY(
-            spread(k, k->snapshot.slots[i], tr_reducer_slot(k->o.reducer, i), n, shared, buffer));
-    TR_TRY(spread(k, k->snapshot.states, k->o.states, k->o.model->state_count, false, buffer));
+        TR_TRY(spread(k, k->snapshot.slots[i], tr_reducer_slot(k->o.reducer, i), n, owned, nowned,
+                      buffer));
+    TR_TRY(spread(k, k->snapshot.states, k->o.states, k->o.model->state_count, NULL, 0, buffer));
     TR_TRY(tr_reducer_publish(k->o.reducer));
 out:
     tr_free(buffer);

@@ -10,23 +10,14 @@
 
 #include <string.h>
 
+#include "runtime/base/crc32c.h"
+
 enum { VARINT, FIXED64, BYTES, FIXED32 = 5 };
 
 typedef struct {
     unsigned char *p;
     size_t used, size;
 } message;
-
-/* Bitwise: records are a few hundred bytes, a few times a second at most. */
-static uint32_t crc32c(const unsigned char *p, size_t n)
-{
-    uint32_t crc = 0xffffffffu;
-    for (size_t i = 0; i < n; i++) {
-        crc ^= p[i];
-        for (int bit = 0; bit < 8; bit++) crc = (crc >> 1) ^ (crc & 1 ? 0x82f63b78u : 0);
-    }
-    return ~crc;
-}
 
 static uint32_t masked(uint32_t crc)
 {
@@ -91,8 +82,8 @@ static size_t frame(unsigned char out[TR_EVENT], const message *event)
 {
     message head = {out, 0, 12}, tail = {out + 12 + event->used, 0, 4};
     put_little(&head, event->used, 8);
-    put_little(&head, masked(crc32c(out, 8)), 4);
-    put_little(&tail, masked(crc32c(event->p, event->used)), 4);
+    put_little(&head, masked(tr_crc32c(0, out, 8)), 4);
+    put_little(&tail, masked(tr_crc32c(0, event->p, event->used)), 4);
     return 12 + event->used + 4;
 }
 

@@ -2,7 +2,7 @@
  * UTF-8 text. Beside them stands "crc32c": the sum, modulo 2^32, of each attribute's CRC-32C over
  * name, NUL, kind and value, so that order does not matter and any changed, lost or added one
  * shows. Attributes of other types are not ours and are passed over. */
-#include "runtime/store/crc32c.h"
+#include "runtime/base/crc32c.h"
 #include "runtime/store/internal.h"
 
 #include <string.h>

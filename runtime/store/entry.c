@@ -2,7 +2,7 @@
  * types, contiguous, unfiltered, inside the file), and its bytes, read with pread(2) from where
  * they lie and checked on the way. A hostile header can so ask for no more memory than the file has
  * bytes. */
-#include "runtime/store/crc32c.h"
+#include "runtime/base/crc32c.h"
 #include "runtime/store/internal.h"
 
 #include <errno.h>

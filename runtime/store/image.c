@@ -12,7 +12,7 @@
  * for the gigabytes. The stdio driver is used because it alone opens /proc/self/fd/N as the name it
  * is. Superblock 2 and version-2 object headers: HDF5 checksums its own metadata; readable by
  * HDF5 1.8+. */
-#include "runtime/store/crc32c.h"
+#include "runtime/base/crc32c.h"
 #include "runtime/store/internal.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* What is written comes back bit for bit, and what does not fit the model is refused by name. */
 #include "fixture.h"
-#include "runtime/store/crc32c.h"
+#include "runtime/base/crc32c.h"
 #include "runtime/store/internal.h"
 
 static void comes_back(void **state)

@@ -1,7 +1,7 @@
 /* CRC-32C two ways: the SSE4.2 instruction, eight bytes at a time, where the CPU has it (asked at
  * run time, so that one binary serves all), and a table of 256 words, a byte at a time, elsewhere.
  * One stream of the instruction runs at several GB/s, faster than the disks it checks. */
-#include "runtime/store/crc32c.h"
+#include "runtime/base/crc32c.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* CRC-32C (Castagnoli; reflected polynomial 0x82f63b78, as in iSCSI, RFC 3720): the checksum of
- * every dataset and of every attribute set in a run file. Local. */
-#ifndef TR_STORE_CRC32C_H
-#define TR_STORE_CRC32C_H
+ * run files and of TensorBoard event records. Local. */
+#ifndef TR_CRC32C_H
+#define TR_CRC32C_H
 
 #include <stddef.h>
 #include <stdint.h>
