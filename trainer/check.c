@@ -2,6 +2,7 @@
  * reference. */
 #include "trainer/arguments.h"
 #include "trainer/commands.h"
+#include "trainer/trainer.h"
 
 int tr_cmd_check(int argc, char **argv)
 {
@@ -16,6 +17,7 @@ int tr_cmd_check(int argc, char **argv)
         goto out;
     }
     TR_TRY(tr_arguments_config(&a, NULL, &config));
+    TR_TRY(tr_device_check(config));
     TR_TRY(tr_model_open(config, 0, &model)); /* the layers' attributes and shapes */
     TR_TRY(tr_config_write(config, stdout));
 out:

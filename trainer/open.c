@@ -31,13 +31,13 @@ static void poll_hook(void *ctx)
 
 tr_status tr_device_check(const tr_config *c)
 {
+    const tr_node *root = c->document.root, *train = tr_node_get(root, "train");
     if (c->device == TR_DEVICE_CUDA)
-        return TR_FAIL(TR_UNSUPPORTED,
-                       "%s: device: cuda is not in this build; use device: cpu or auto", c->file);
+        return tr_node_fail(tr_node_get(root, "device"),
+                            "device: cuda is not in this build; use device: cpu or auto");
     if (c->train.precision == TR_PRECISION_FP16)
-        return TR_FAIL(TR_UNSUPPORTED,
-                       "%s: precision: fp16 has no CPU kernels; use precision: bf16 (or fp32)",
-                       c->file);
+        return tr_node_fail(tr_node_get(train, "precision"),
+                            "train.precision: fp16 has no CPU kernels; use bf16 (or fp32)");
     return TR_OK;
 }
 
@@ -326,6 +326,7 @@ tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out)
         t->model = o->model;
         t->comm = o->comm;
         t->topology = tr_comm_topology(o->comm);
+        t->rss_before = tr_mem_rss();
         t->gathered = tr_alloc(TR_MEM_OTHER, (size_t)t->topology->size, sizeof *t->gathered);
         t->hooks = (tr_hooks){.ctx = t,
                               .rank = t->topology->rank,

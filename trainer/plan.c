@@ -11,6 +11,7 @@
 #include "trainer/arguments.h"
 #include "trainer/commands.h"
 #include "trainer/shares.h"
+#include "trainer/trainer.h"
 
 typedef struct {
     const tr_config *c;
@@ -20,7 +21,8 @@ typedef struct {
     char reason[160];
     void *backend_ctx;
     int micro;
-    bool counted; /* the data was there to be counted */
+    size_t rss_before; /* resident before anything is planned */
+    bool counted;      /* the data was there to be counted */
     uint64_t train_samples, eval_samples;
     size_t train_held, eval_held, loaders;
     tr_session *both, *eval;         /* what training holds; evaluation alone */
@@ -208,6 +210,10 @@ static tr_status print_memory(const report *r)
     fprintf(r->to, "  %-26s%12s  %16s\n", "total",
             tr_format_bytes((double)train.total, a, sizeof a),
             tr_format_bytes((double)alone.total, b, sizeof b));
+    fprintf(
+        r->to,
+        "  besides: the program and its libraries, %s resident in this process, and MPI's own\n",
+        tr_format_bytes((double)r->rss_before, a, sizeof a));
     print_arena(r, "training", &both);
     print_arena(r, "evaluation", &eval);
     return TR_OK;
@@ -330,7 +336,7 @@ static void print_table(const report *r, const char *what, const tr_plan *p)
 tr_status tr_plan_report(const tr_config *c, const tr_model *m, int ranks, FILE *to)
 {
     tr_status st = TR_OK;
-    report r = {.c = c, .m = m, .to = to};
+    report r = {.c = c, .m = m, .to = to, .rss_before = tr_mem_rss()};
     const long cores = sysconf(_SC_NPROCESSORS_ONLN);
     const tr_backend_options o = {.threads = c->run.threads > 0 ? (int)c->run.threads
                                              : cores > ranks    ? (int)cores / ranks
@@ -362,6 +368,7 @@ int tr_cmd_plan(int argc, char **argv)
     tr_status st = tr_arguments_parse(argc, argv, "--ranks", &a);
     if (st != TR_OK) return tr_command_end(st);
     TR_TRY(tr_arguments_config(&a, NULL, &config));
+    TR_TRY(tr_device_check(config));
     TR_TRY(tr_model_open(config, (size_t)(config->run.bucket_mb * 1e6), &model));
     TR_TRY(tr_plan_report(config, model, a.ranks > 0 ? (int)a.ranks : 1, stdout));
 out:

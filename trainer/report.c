@@ -107,7 +107,7 @@ tr_status tr_report_end(tr_trainer *t, const char *why)
     size_t predicted = 0, held = tr_held_memory(t);
     tr_status st = tr_predicted_memory(t, &predicted);
     if (st != TR_OK) return st;
-    char seconds[32], p[32], h[32], rss[32], samples[32];
+    char seconds[32], p[32], h[32], rss[32], before[32], samples[32];
     tr_log(TR_LOG_INFO, "%s: step %llu, %s in steps of this start", why,
            (unsigned long long)t->state.step, tr_format_seconds(a->total, seconds, sizeof seconds));
     tr_log(TR_LOG_INFO, "throughput       %s samples/s, %.2f ms a step",
@@ -116,25 +116,28 @@ tr_status tr_report_end(tr_trainer *t, const char *why)
     tr_log(TR_LOG_INFO,
            "rank 0's time    compute %.1f %%, exposed communication %.1f %%, data wait %.1f %%",
            a->compute * per, a->comm_wait * per, a->data_wait * per);
-    tr_log(TR_LOG_INFO, "rank 0's memory  predicted %s, held %s (peak of the process %s)",
+    tr_log(TR_LOG_INFO,
+           "rank 0's memory  predicted %s, held %s; the process %s at its peak, %s of it before "
+           "the first plan",
            tr_format_bytes((double)predicted, p, sizeof p),
            tr_format_bytes((double)held, h, sizeof h),
-           tr_format_bytes((double)tr_mem_peak_rss(), rss, sizeof rss));
+           tr_format_bytes((double)tr_mem_peak_rss(), rss, sizeof rss),
+           tr_format_bytes((double)t->rss_before, before, sizeof before));
     tr_log(TR_LOG_INFO, "checkpoints      held the loop up for %s in all",
            tr_format_seconds(t->stall, seconds, sizeof seconds));
     if (t->state.skipped > 0)
         tr_log(TR_LOG_INFO, "skipped updates  %llu", (unsigned long long)t->state.skipped);
-    return tr_metrics_event(t->metrics, "end",
-                            "reason:s steps:u seconds:d samples_per_s:d step_ms:d compute_ms:d "
-                            "comm_wait_ms:d data_wait_ms:d "
-                            "peak_rss_mb:d predicted_mb:d held_mb:d first_step_s:d final_loss:d "
-                            "skipped:u checkpoint_stall_s:d",
-                            why, t->state.step, t->state.seconds + tr_now() - t->started, rate,
-                            a->steps > 0 ? a->total / (double)a->steps * 1e3 : 0,
-                            a->steps > 0 ? a->compute / (double)a->steps * 1e3 : 0,
-                            a->steps > 0 ? a->comm_wait / (double)a->steps * 1e3 : 0,
-                            a->steps > 0 ? a->data_wait / (double)a->steps * 1e3 : 0,
-                            (double)tr_mem_peak_rss() / 1e6, (double)predicted / 1e6,
-                            (double)held / 1e6, t->first_step_s, t->loss, t->state.skipped,
-                            t->stall);
+    return tr_metrics_event(
+        t->metrics, "end",
+        "reason:s steps:u seconds:d samples_per_s:d step_ms:d compute_ms:d "
+        "comm_wait_ms:d data_wait_ms:d "
+        "peak_rss_mb:d program_rss_mb:d predicted_mb:d held_mb:d first_step_s:d final_loss:d "
+        "skipped:u checkpoint_stall_s:d",
+        why, t->state.step, t->state.seconds + tr_now() - t->started, rate,
+        a->steps > 0 ? a->total / (double)a->steps * 1e3 : 0,
+        a->steps > 0 ? a->compute / (double)a->steps * 1e3 : 0,
+        a->steps > 0 ? a->comm_wait / (double)a->steps * 1e3 : 0,
+        a->steps > 0 ? a->data_wait / (double)a->steps * 1e3 : 0, (double)tr_mem_peak_rss() / 1e6,
+        (double)t->rss_before / 1e6, (double)predicted / 1e6, (double)held / 1e6, t->first_step_s,
+        t->loss, t->state.skipped, t->stall);
 }

@@ -50,6 +50,7 @@ typedef struct tr_trainer {
     tr_times since, all;
     double first_step_s;
     double started; /* tr_now() when the loop began */
+    size_t rss_before; /* bytes resident before anything that is planned: program, libraries, MPI */
     double stall;   /* seconds that saving held up the loop */
     bool improved;  /* the last evaluation is the best so far */
 } tr_trainer;

@@ -108,6 +108,8 @@ class Failures(Case):
             ("seed: 3", "seed: 3\nseed: 4"): "seed",
             ("loss: cross_entropy", "loss: crossentropy"): "cross_entropy",
             ("steps: 30", "steps: many"): "many",
+            ("steps: 30", "steps: 30\n  precision: fp16"): "bf16",
+            ("seed: 3", "seed: 3\ndevice: cuda"): "cuda",
         }
         for (old, new), expected in cases.items():
             bad = self.dir / "bad.yaml"
