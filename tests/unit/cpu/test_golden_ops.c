@@ -11,17 +11,10 @@
  * amplified by the norms and by ReLUs and maxima that fall on the other side (PyTorch's own
  * bfloat16 leaves these goldens by up to 6e-2); share 50 %.
  */
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdlib.h>
-#include <string.h>
-#include <cmocka.h>
-#include <hdf5.h>
+#include "model_harness.h"
 
-#include "kernels/cpu/cpu.h"
-#include "runtime/plan/internal.h"
+#include <stdlib.h>
+#include <hdf5.h>
 
 #define FP32_TOLERANCE 1e-5
 #define BF16_TOLERANCE 6e-2
@@ -79,46 +72,6 @@ static char *read_text(hid_t at, const char *name) /* h5py's strings: variable l
     return text;
 }
 
-/* ---- Stored layout and type -------------------------------------------------------------------
- */
-
-static size_t stored(const tr_tensor *t,
-                     size_t logical) /* where a logical (N, C, H, W) index lies */
-{
-    if (t->ndim != 4) return logical;
-    const size_t c = (size_t)t->dims[1], h = (size_t)t->dims[2], w = (size_t)t->dims[3];
-    const size_t x = logical % w, y = logical / w % h, k = logical / w / h % c,
-                 n = logical / w / h / c;
-    return ((n * h + y) * w + x) * c + k;
-}
-
-static void put(void *to, const tr_tensor *t, const double *v)
-{
-    for (size_t i = 0; i < t->count; i++) {
-        const size_t at = stored(t, i);
-        switch (t->dtype) {
-        case TR_F32:
-            ((float *)to)[at] = (float)v[i];
-            break;
-        case TR_BF16:
-            ((tr_bf16 *)to)[at] = tr_f32_to_bf16((float)v[i]);
-            break;
-        case TR_I32:
-            ((int32_t *)to)[at] = (int32_t)v[i];
-            break;
-        default:
-            fail_msg("%s: unexpected type", t->name);
-        }
-    }
-}
-
-static double get(const void *from, const tr_tensor *t, size_t logical)
-{
-    const size_t at = stored(t, logical);
-    return t->dtype == TR_BF16 ? (double)tr_bf16_to_f32(((const tr_bf16 *)from)[at])
-                               : (double)((const float *)from)[at];
-}
-
 /* ---- Comparing --------------------------------------------------------------------------------
  */
 
@@ -165,37 +118,34 @@ static void compare_floats(const scale *s, hid_t at, const char *kind, const cha
 typedef struct {
     hid_t group;
     bool train;
-    tr_model *m;
-    float *weights, *grads, *states;
-    tr_session *session;
-    tr_plan *plan;
+    model_harness h;
     scale s;
 } golden;
 
 static void load(golden *g)
 {
-    const tr_model *m = g->m;
+    const tr_model *m = g->h.m;
     for (size_t i = 0; i < m->nparams; i++) {
         const tr_param *p = &m->params[i];
-        read_into(g->group, g->weights + p->offset, p->count, "params", p->layer, p->name);
+        read_into(g->group, g->h.weights + p->offset, p->count, "params", p->layer, p->name);
     }
     for (size_t i = 0; i < m->nstates; i++) {
         const tr_state *s = &m->states[i];
-        read_into(g->group, g->states + s->offset, s->count, "states_before", s->layer, s->name);
+        read_into(g->group, g->h.states + s->offset, s->count, "states_before", s->layer, s->name);
     }
 }
 
 static void fill_batch(golden *g)
 {
-    for (size_t i = 0; i < g->m->ninputs; i++) {
-        const tr_tensor *t = tr_plan_input_tensor(g->plan, i);
-        double *v = read_array(g->group, t->count, "inputs/%s", g->m->inputs[i].name);
-        put(tr_plan_input(g->plan, i), t, v);
+    for (size_t i = 0; i < g->h.m->ninputs; i++) {
+        const tr_tensor *t = tr_plan_input_tensor(g->h.plan, i);
+        double *v = read_array(g->group, t->count, "inputs/%s", g->h.m->inputs[i].name);
+        mh_put(tr_plan_input(g->h.plan, i), t, v);
         free(v);
     }
-    const tr_tensor *t = tr_plan_target_tensor(g->plan);
+    const tr_tensor *t = tr_plan_target_tensor(g->h.plan);
     double *v = read_array(g->group, t->count, "target");
-    put(tr_plan_target(g->plan), t, v);
+    mh_put(tr_plan_target(g->h.plan), t, v);
     free(v);
 }
 
@@ -209,7 +159,7 @@ static void run(golden *g, bool accumulate)
                       .last = true,
                       .params_changed = !accumulate,
                       .tally = tally};
-    const tr_status st = tr_plan_run(g->plan, &r);
+    const tr_status st = tr_plan_run(g->h.plan, &r);
     if (st != TR_OK) fail_msg("%s: %s", g->s.name, tr_last_error()->text);
     const double loss = read_number(g->group, "loss"), weight = read_number(g->group, "weight");
     compare(&g->s, "loss", 0, 1, &tally[TR_TALLY_LOSS], &loss);
@@ -220,8 +170,8 @@ static void run(golden *g, bool accumulate)
 static double layer_gradient(const golden *g, const char *layer)
 {
     double largest = 0;
-    for (size_t i = 0; i < g->m->nparams; i++) {
-        const tr_param *p = &g->m->params[i];
+    for (size_t i = 0; i < g->h.m->nparams; i++) {
+        const tr_param *p = &g->h.m->params[i];
         if (strcmp(p->layer, layer) != 0) continue;
         double sum = 0, *v = read_array(g->group, p->count, "grads/%s/%s", p->layer, p->name);
         for (size_t j = 0; j < p->count; j++) sum += v[j] * v[j];
@@ -233,33 +183,25 @@ static double layer_gradient(const golden *g, const char *layer)
 
 static void check(golden *g, double runs)
 {
-    const tr_model *m = g->m;
-    const tr_tensor *t = tr_plan_logits_tensor(g->plan);
+    const tr_model *m = g->h.m;
+    const tr_tensor *t = tr_plan_logits_tensor(g->h.plan);
     double *want = read_array(g->group, t->count, "output"), *got = calloc(t->count, sizeof *got);
     assert_non_null(got);
-    for (size_t i = 0; i < t->count; i++) got[i] = get(tr_plan_logits(g->plan), t, i);
+    for (size_t i = 0; i < t->count; i++) got[i] = mh_get(tr_plan_logits(g->h.plan), t, i);
     compare(&g->s, "output", 0, t->count, got, want);
     free(want);
     free(got);
     if (!g->train) return;
     for (size_t i = 0; i < m->nparams; i++) {
         const tr_param *p = &m->params[i];
-        compare_floats(&g->s, g->group, "grads", p->layer, p->name, g->grads + p->offset, p->count,
-                       runs, (g->s.bf16 ? 0.5 : 0.05) * layer_gradient(g, p->layer));
+        compare_floats(&g->s, g->group, "grads", p->layer, p->name, g->h.grads + p->offset,
+                       p->count, runs, (g->s.bf16 ? 0.5 : 0.05) * layer_gradient(g, p->layer));
     }
     for (size_t i = 0; runs == 1 && i < m->nstates; i++) {
         const tr_state *s = &m->states[i];
-        compare_floats(&g->s, g->group, "states_after", s->layer, s->name, g->states + s->offset,
+        compare_floats(&g->s, g->group, "states_after", s->layer, s->name, g->h.states + s->offset,
                        s->count, 1, 0.1);
     }
-}
-
-static float *new_floats(size_t count)
-{
-    float *v = tr_alloc(TR_MEM_OTHER, count, sizeof *v);
-    assert_non_null(v);
-    memset(v, 0xff, count * sizeof *v); /* NaN: nothing may stay as it was */
-    return v;
 }
 
 static void run_case(hid_t group, const tr_config *c, const char *name, void *ctx, bool bf16,
@@ -271,40 +213,20 @@ static void run_case(hid_t group, const tr_config *c, const char *name, void *ct
                       .bf16 = bf16,
                       .fuse = fuse,
                       .tolerance = bf16 ? BF16_TOLERANCE : FP32_TOLERANCE}};
-    if (tr_model_open(c, 0, &g.m) != TR_OK) fail_msg("%s: %s", name, tr_last_error()->text);
-    g.weights = new_floats(g.m->flat_count);
-    g.grads = new_floats(g.m->flat_count);
-    g.states = new_floats(g.m->state_count);
+    const tr_graph_options o = {.batch = c->train.batch,
+                                .train = g.train,
+                                .precision = bf16 ? TR_PRECISION_BF16 : TR_PRECISION_FP32,
+                                .ranks = 1,
+                                .fuse = fuse};
+    mh_open(&g.h, name, c, ctx, &o);
     load(&g);
-    const tr_graph_options go = {.batch = c->train.batch,
-                                 .train = g.train,
-                                 .precision = bf16 ? TR_PRECISION_BF16 : TR_PRECISION_FP32,
-                                 .ranks = 1,
-                                 .fuse = fuse};
-    tr_graph *graph = NULL;
-    if (tr_graph_open(g.m, &go, &graph) != TR_OK) fail_msg("%s: %s", name, tr_last_error()->text);
-    const tr_session_options so = {.model = g.m,
-                                   .backend = &tr_cpu_backend,
-                                   .backend_ctx = ctx,
-                                   .weights = g.weights,
-                                   .grads = g.grads,
-                                   .states = g.states,
-                                   .precision = go.precision,
-                                   .ranks = 1};
-    if (tr_session_open_graphs(&so, &graph, 1, true, &g.session) != TR_OK)
-        fail_msg("%s: %s", name, tr_last_error()->text);
-    g.plan = tr_session_plan(g.session, g.train, c->train.batch);
     run(&g, false);
     check(&g, 1);
     if (g.train) {
         run(&g, true);
         check(&g, 2);
     }
-    tr_session_close(g.session);
-    tr_free(g.weights);
-    tr_free(g.grads);
-    tr_free(g.states);
-    tr_model_close(g.m);
+    mh_close(&g.h);
 }
 
 static void golden_case(void **state)

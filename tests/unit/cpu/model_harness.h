@@ -1,0 +1,112 @@
+/* A model of a config on the CPU backend, for tests: arrays of its own, one graph, one plan.
+ *
+ *     tr_graph_options o = {.batch = 3, .train = true, .ranks = 1, .fuse = true};
+ *     model_harness h;
+ *     mh_open(&h, name, config, backend_ctx, &o);
+ *     ... fill h.weights, h.states; mh_put(tr_plan_input(h.plan, 0), tensor, values) ...
+ *     tr_plan_run(h.plan, &run);
+ *     mh_close(&h);
+ *
+ * Values are given and read in logical order (N, C, H, W), 4-D tensors are stored channels-last.
+ * New arrays hold NaN, so that nothing can stay as it was. */
+#ifndef TR_TEST_MODEL_HARNESS_H
+#define TR_TEST_MODEL_HARNESS_H
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "kernels/cpu/cpu.h"
+#include "runtime/plan/internal.h"
+
+typedef struct {
+    tr_model *m;
+    float *weights, *grads, *states;
+    tr_session *session;
+    tr_plan *plan;
+} model_harness;
+
+static inline float *mh_floats(size_t count)
+{
+    float *v = tr_alloc(TR_MEM_OTHER, count, sizeof *v);
+    assert_non_null(v);
+    memset(v, 0xff, count * sizeof *v);
+    return v;
+}
+
+/* `name` is for messages. */
+static inline void mh_open(model_harness *h, const char *name, const tr_config *c, void *ctx,
+                           const tr_graph_options *o)
+{
+    tr_graph *graph = NULL;
+    *h = (model_harness){0};
+    if (tr_model_open(c, 0, &h->m) != TR_OK) fail_msg("%s: %s", name, tr_last_error()->text);
+    h->weights = mh_floats(h->m->flat_count);
+    h->grads = mh_floats(h->m->flat_count);
+    h->states = mh_floats(h->m->state_count);
+    if (tr_graph_open(h->m, o, &graph) != TR_OK) fail_msg("%s: %s", name, tr_last_error()->text);
+    const tr_session_options so = {.model = h->m,
+                                   .backend = &tr_cpu_backend,
+                                   .backend_ctx = ctx,
+                                   .weights = h->weights,
+                                   .grads = h->grads,
+                                   .states = h->states,
+                                   .precision = o->precision,
+                                   .sync_batchnorm = o->sync_batchnorm,
+                                   .ranks = o->ranks};
+    if (tr_session_open_graphs(&so, &graph, 1, true, &h->session) != TR_OK)
+        fail_msg("%s: %s", name, tr_last_error()->text);
+    h->plan = tr_session_plan(h->session, o->train, o->batch);
+}
+
+static inline void mh_close(model_harness *h)
+{
+    tr_session_close(h->session);
+    tr_free(h->weights);
+    tr_free(h->grads);
+    tr_free(h->states);
+    tr_model_close(h->m);
+    *h = (model_harness){0};
+}
+
+/* Where a logical (N, C, H, W) index lies. */
+static inline size_t mh_stored(const tr_tensor *t, size_t logical)
+{
+    if (t->ndim != 4) return logical;
+    const size_t c = (size_t)t->dims[1], h = (size_t)t->dims[2], w = (size_t)t->dims[3];
+    const size_t x = logical % w, y = logical / w % h, k = logical / w / h % c,
+                 n = logical / w / h / c;
+    return ((n * h + y) * w + x) * c + k;
+}
+
+static inline void mh_put(void *to, const tr_tensor *t, const double *v)
+{
+    for (size_t i = 0; i < t->count; i++) {
+        const size_t at = mh_stored(t, i);
+        switch (t->dtype) {
+        case TR_F32:
+            ((float *)to)[at] = (float)v[i];
+            break;
+        case TR_BF16:
+            ((tr_bf16 *)to)[at] = tr_f32_to_bf16((float)v[i]);
+            break;
+        case TR_I32:
+            ((int32_t *)to)[at] = (int32_t)v[i];
+            break;
+        default:
+            fail_msg("%s: unexpected type", t->name);
+        }
+    }
+}
+
+static inline double mh_get(const void *from, const tr_tensor *t, size_t logical)
+{
+    const size_t at = mh_stored(t, logical);
+    return t->dtype == TR_BF16 ? (double)tr_bf16_to_f32(((const tr_bf16 *)from)[at])
+                               : (double)((const float *)from)[at];
+}
+
+#endif
