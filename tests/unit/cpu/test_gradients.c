@@ -1,0 +1,343 @@
+/* Gradients of whole graphs against finite differences of the loss, for a list of small models in
+ * which every op of the registry occurs (the last test sees to that): each parameter element by
+ * itself, with the graph's passes and without, in float32. The op under test has layers with
+ * parameters before it, in whose gradients its own input gradient shows.
+ *
+ * The difference is the central one over five points, (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h
+ * with f the sum of losses, h = 1/64, whose error is
+ * - h^4/30 times the fifth derivative, 2e-9 of it: below 2^-12 of the gradients here, also behind a
+ *   batchnorm, whose derivatives grow by 1/deviation each and deviations here are above 0.1;
+ * - from rounding: outputs carry some 8 roundings of 2^-24 of their size and their loss adds them
+ *   at random; f is summed in double. Of |f| that is less than 2^-21, and 18/12h of it counts:
+ *   96 * 2^-21 |f| = 4.6e-5 |f|.
+ * Allowed is 2^-11 of the largest gradient in the array, for the first and for what the gradient
+ * itself was rounded, plus 4.6e-5 (1 + |f|). A term left out is seen, and a factor of 1.001.
+ *
+ * ReLU and maxima have kinks, which must not lie within 2h = 1/32 of the parameters. There
+ * (`kinks`) weights have magnitudes in [0.25, 0.5] / fan_in and biases in [1, 1.25] with either
+ * sign, so that with inputs in [-1, 1] the sums before them stay 1/2 off zero; norms have weights
+ * of 0.2 and such biases; maxima are taken over distinct inputs that one 1x1 weight scales. */
+#include "model_harness.h"
+
+#include <stdlib.h>
+
+#define H     0x1p-6
+#define BATCH 3
+
+typedef struct {
+    const char *name, *input, *layers, *loss;
+    bool kinks, pooled; /* pooled: a maximum over scaled inputs */
+    int ranks;          /* 2: batchnorm merged with a rank that has the same share */
+} model_case;
+
+#define IMAGE    "input: [2, 5, 6]"
+#define CHANNEL  "input: [1, 5, 6]"
+#define FEATURES "input: [6]"
+#define CONV     "    - conv2d: {out: 3, kernel: 1}\n"
+#define LINEAR   "    - linear: {out: 5}\n"
+#define FLAT     "    - flatten\n    - linear: {out: 3}\n"
+#define HEAD     "    - linear: {out: 3}\n"
+#define SMOOTH(n, i, l, f)                                                                         \
+    {                                                                                              \
+        .name = (n), .input = (i), .layers = (l), .loss = (f), .ranks = 1                          \
+    }
+#define KINKED(n, i, l, f)                                                                         \
+    {                                                                                              \
+        .name = (n), .input = (i), .layers = (l), .loss = (f), .ranks = 1, .kinks = true           \
+    }
+#define POOLED(n, l)                                                                               \
+    {                                                                                              \
+        .name = (n), .input = CHANNEL, .layers = (l), .loss = "mse", .ranks = 1, .kinks = true,    \
+        .pooled = true                                                                             \
+    }
+
+static const model_case cases[] = {
+    SMOOTH("linear", FEATURES, LINEAR HEAD, "mse"),
+    SMOOTH("linear, no bias", FEATURES, LINEAR "    - linear: {out: 4, bias: false}\n" HEAD, "mse"),
+    SMOOTH("linear, rows", "input: [2, 4]", LINEAR HEAD, "mse"),
+    SMOOTH("conv2d", IMAGE, CONV "    - conv2d: {out: 4, kernel: 3, padding: 1}\n" FLAT, "mse"),
+    SMOOTH("conv2d, stride", IMAGE,
+           CONV "    - conv2d: {out: 2, kernel: [3, 2], stride: [2, 1], padding: [1, 0]}\n" FLAT,
+           "mse"),
+    SMOOTH("conv2d, dilation", IMAGE,
+           CONV "    - conv2d: {out: 2, kernel: 2, dilation: 2, padding: 1, bias: false}\n" FLAT,
+           "mse"),
+    SMOOTH("conv2d, groups", IMAGE,
+           "    - conv2d: {out: 4, kernel: 1}\n"
+           "    - conv2d: {out: 6, kernel: 3, padding: 1, groups: 2}\n" FLAT,
+           "mse"),
+    SMOOTH("conv2d, depthwise", IMAGE, CONV "    - conv2d: {out: 3, kernel: 3, groups: 3}\n" FLAT,
+           "mse"),
+    SMOOTH("batchnorm, image", IMAGE, CONV "    - batchnorm\n" FLAT, "mse"),
+    SMOOTH("batchnorm, features", FEATURES, LINEAR "    - batchnorm: {eps: 0.1}\n" HEAD, "mse"),
+    SMOOTH("batchnorm, gelu", IMAGE, CONV "    - batchnorm\n    - gelu\n" FLAT, "mse"),
+    {.name = "batchnorm, two ranks",
+     .input = IMAGE,
+     .layers = CONV "    - batchnorm\n    - tanh\n" FLAT,
+     .loss = "mse",
+     .ranks = 2},
+    KINKED("batchnorm, relu", IMAGE, CONV "    - batchnorm\n    - relu\n" FLAT, "mse"),
+    SMOOTH("layernorm", FEATURES, LINEAR "    - layernorm: {eps: 0.1}\n" HEAD, "mse"),
+    SMOOTH("layernorm, rows", "input: [2, 4]", LINEAR "    - layernorm: {eps: 0.1}\n" HEAD, "mse"),
+    KINKED("relu after linear", FEATURES, LINEAR "    - relu\n" HEAD, "mse"),
+    KINKED("relu after conv2d", IMAGE, CONV "    - relu\n" FLAT, "mse"),
+    POOLED("relu by itself", CONV "    - avgpool2d: {kernel: 1}\n    - relu\n" FLAT),
+    SMOOTH("gelu after linear", FEATURES, LINEAR "    - gelu\n" HEAD, "mse"),
+    SMOOTH("gelu by itself", IMAGE, CONV "    - avgpool2d: {kernel: 2}\n    - gelu\n" FLAT, "mse"),
+    SMOOTH("gelu, tanh", FEATURES, LINEAR "    - gelu: {approximate: tanh}\n" HEAD, "mse"),
+    SMOOTH("silu after linear", FEATURES, LINEAR "    - silu\n" HEAD, "mse"),
+    SMOOTH("silu by itself", IMAGE, CONV "    - avgpool2d: {kernel: 2}\n    - silu\n" FLAT, "mse"),
+    SMOOTH("sigmoid after conv2d", IMAGE, CONV "    - sigmoid\n" FLAT, "mse"),
+    SMOOTH("sigmoid by itself", IMAGE, CONV "    - avgpool2d: {kernel: 2}\n    - sigmoid\n" FLAT,
+           "mse"),
+    SMOOTH("tanh after linear", FEATURES, LINEAR "    - tanh\n" HEAD, "mse"),
+    SMOOTH("tanh by itself", IMAGE, CONV "    - avgpool2d: {kernel: 2}\n    - tanh\n" FLAT, "mse"),
+    SMOOTH("softmax, features", FEATURES, LINEAR "    - softmax\n" HEAD, "mse"),
+    SMOOTH("softmax, image", IMAGE, CONV "    - softmax\n" FLAT, "mse"),
+    POOLED("maxpool2d", CONV "    - maxpool2d: {kernel: 2}\n" FLAT),
+    POOLED("maxpool2d, overlapping",
+           CONV "    - maxpool2d: {kernel: 3, stride: 2, padding: 1}\n" FLAT),
+    SMOOTH("avgpool2d", IMAGE, CONV "    - avgpool2d: {kernel: 2}\n" FLAT, "mse"),
+    SMOOTH("avgpool2d, overlapping", IMAGE,
+           CONV "    - avgpool2d: {kernel: 3, stride: 2, padding: 1}\n" FLAT, "mse"),
+    SMOOTH("avgpool2d, no padding counted", IMAGE,
+           CONV
+           "    - avgpool2d: {kernel: 3, stride: 2, padding: 1, count_include_pad: false}\n" FLAT,
+           "mse"),
+    SMOOTH("global_avgpool", IMAGE, CONV "    - tanh\n    - global_avgpool\n" FLAT, "mse"),
+    SMOOTH("flatten", IMAGE, CONV FLAT, "mse"),
+    SMOOTH("dropout, features", FEATURES, LINEAR "    - dropout: {p: 0.3}\n" HEAD, "mse"),
+    SMOOTH("dropout, image", IMAGE, CONV "    - dropout: {p: 0.5}\n    - tanh\n" FLAT, "mse"),
+    SMOOTH(
+        "add", FEATURES,
+        "    - linear: {out: 4, name: a}\n    - linear: {out: 4, from: input, name: b}\n"
+        "    - linear: {out: 4, from: a, name: c}\n    - add: {from: [a, b, c]}\n    - tanh\n" HEAD,
+        "mse"),
+    SMOOTH("concat, image", IMAGE,
+           "    - conv2d: {out: 2, kernel: 1, name: a}\n"
+           "    - conv2d: {out: 3, kernel: 3, padding: 1, from: a, name: b}\n"
+           "    - concat: {from: [b, a, b]}\n" FLAT,
+           "mse"),
+    SMOOTH("concat, features", FEATURES,
+           "    - linear: {out: 3, name: a}\n    - linear: {out: 2, from: a, name: b}\n"
+           "    - concat: {from: [a, b]}\n    - tanh\n" HEAD,
+           "mse"),
+    SMOOTH("residual, identity", IMAGE,
+           CONV "    - residual: {body: [{conv2d: {out: 3, kernel: 3, padding: 1, bias: false}}, "
+                "batchnorm]}\n    - silu\n" FLAT,
+           "mse"),
+    SMOOTH("residual, projection", IMAGE,
+           CONV
+           "    - residual: {body: [{conv2d: {out: 2, kernel: 3, stride: 2, padding: 1}}, gelu], "
+           "shortcut: [{conv2d: {out: 2, kernel: 1, stride: 2, bias: false}}, batchnorm]}\n" FLAT,
+           "mse"),
+    KINKED("residual, relu", IMAGE,
+           "    - conv2d: {out: 2, kernel: 1}\n"
+           "    - residual: {body: [{conv2d: {out: 2, kernel: 1}}]}\n    - relu\n" FLAT,
+           "mse"),
+    SMOOTH("residual, nested", FEATURES,
+           LINEAR "    - residual: {body: [{linear: {out: 5}}, tanh, "
+                  "{residual: {body: [{linear: {out: 5}}, sigmoid]}}]}\n" HEAD,
+           "mse"),
+    SMOOTH("cross_entropy", FEATURES, LINEAR "    - tanh\n" HEAD, "cross_entropy"),
+    SMOOTH("cross_entropy, smoothing and weights", FEATURES, LINEAR "    - tanh\n" HEAD,
+           "{cross_entropy: {label_smoothing: 0.2, class_weights: [0.5, 2.0, 1.25]}}"),
+    SMOOTH("bce", FEATURES, LINEAR "    - tanh\n" HEAD, "bce"),
+};
+
+/* ---- Values ---------------------------------------------------------------------------------- */
+
+static double uniform(uint32_t stream, size_t i) /* in [-1, 1) */
+{
+    return 2.0 * (double)tr_uniform(tr_philox_at(11, TR_RNG_TEST, stream, i, 0).v[0]) - 1.0;
+}
+
+/* Away from zero: magnitude in [1, 1.25], either sign. */
+static double apart(double u)
+{
+    return u < 0 ? -1.0 + 0.25 * u : 1.0 + 0.25 * u;
+}
+
+static double initial(const model_case *k, const tr_param *p, double u)
+{
+    const bool norm = p->fan_in == 0, weight = strcmp(p->name, "weight") == 0;
+    if (k->pooled && p->ndim == 4) return 0.7 * apart(u);
+    if (norm && weight) return k->kinks ? 0.2 : 1.0 + 0.25 * u;
+    if (!weight) return k->kinks ? apart(u) : 0.25 * u;
+    if (k->kinks) return (u < 0 ? -0.25 + 0.25 * u : 0.25 + 0.25 * u) / p->fan_in;
+    return 1.5 * u / sqrt(p->fan_in);
+}
+
+static void fill_model(const model_case *k, model_harness *h)
+{
+    const tr_model *m = h->m;
+    for (size_t r = 0; r < m->nparams; r++)
+        for (size_t i = 0; i < m->params[r].count; i++)
+            h->weights[m->params[r].offset + i] =
+                (float)initial(k, &m->params[r], uniform(100 + (uint32_t)r, i));
+    tr_model_init_states(m, h->states);
+}
+
+/* Before every run: the arena that holds the batch is used again once it was read. */
+static void fill_batch(const model_case *k, model_harness *h)
+{
+    const tr_model *m = h->m;
+    double v[BATCH * 64];
+    const tr_tensor *x = tr_plan_input_tensor(h->plan, 0), *t = tr_plan_target_tensor(h->plan);
+    assert_true(x->count <= TR_COUNT(v) && t->count <= TR_COUNT(v));
+    for (size_t i = 0; i < x->count; i++) /* distinct: 37 has no factor in common with the count */
+        v[i] =
+            k->pooled ? 2.0 * (double)(i * 37 % x->count) / (double)x->count - 1.0 : uniform(1, i);
+    mh_put(tr_plan_input(h->plan, 0), x, v);
+    for (size_t i = 0; i < t->count; i++)
+        v[i] = m->labels                     ? (double)(i % 3)
+               : strcmp(k->loss, "bce") == 0 ? 0.5 + 0.5 * uniform(2, i)
+                                             : uniform(2, i);
+    mh_put(tr_plan_target(h->plan), t, v);
+}
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
+/* The other rank has the same samples: the mean and variance of both are this one's, and with them
+ * change what each rank's own loss does. */
+static tr_status gather_twice(void *ctx, const void *send, void *recv, size_t nbytes)
+{
+    const int *ranks = ctx;
+    for (int r = 0; r < *ranks; r++) memcpy((char *)recv + (size_t)r * nbytes, send, nbytes);
+    return TR_OK;
+}
+
+static double loss(const model_case *k, model_harness *h)
+{
+    double tally[TR_TALLY] = {0};
+    int ranks = k->ranks;
+    const tr_hooks hooks = {.ctx = &ranks, .size = ranks, .gather = gather_twice};
+    const tr_run r = {.seed = 3,
+                      .ordinal = 40,
+                      .loss_scale = 1,
+                      .last = true,
+                      .params_changed = true,
+                      .tally = tally,
+                      .hooks = ranks > 1 ? &hooks : NULL};
+    fill_batch(k, h);
+    if (tr_plan_run(h->plan, &r) != TR_OK) fail_msg("%s: %s", k->name, tr_last_error()->text);
+    assert_true(isfinite(tally[TR_TALLY_LOSS]));
+    return tally[TR_TALLY_LOSS];
+}
+
+static double difference(const model_case *k, model_harness *h, float *w)
+{
+    static const double at[] = {1, -1, 2, -2}, factor[] = {8, -8, -1, 1};
+    const float keep = *w;
+    double sum = 0, moved;
+    for (int i = 0; i < 4; i++) {
+        /* the step as float32 has it: exact, since H is a power of two above keep's last place */
+        *w = (float)((double)keep + at[i] * H);
+        moved = (double)*w - (double)keep;
+        assert_true(fabs(moved - at[i] * H) <= 0x1p-22);
+        sum += factor[i] * loss(k, h);
+    }
+    *w = keep;
+    return sum / (12 * H);
+}
+
+static void check(const model_case *k, model_harness *h, bool fuse)
+{
+    const tr_model *m = h->m;
+    const double f = loss(k, h), noise = 4.6e-5 * (1 + fabs(f));
+    float *grads = mh_floats(m->flat_count);
+    double worst = 0;
+    memcpy(grads, h->grads, m->flat_count * sizeof *grads);
+    for (size_t r = 0; r < m->nparams; r++) {
+        const tr_param *p = &m->params[r];
+        double largest = 0;
+        for (size_t i = 0; i < p->count; i++)
+            largest = fmax(largest, fabs((double)grads[p->offset + i]));
+        const double allowed = 0x1p-11 * largest + noise;
+        for (size_t i = 0; i < p->count; i++) {
+            const double got = (double)grads[p->offset + i],
+                         want = difference(k, h, &h->weights[p->offset + i]);
+            if (!(fabs(got - want) <= allowed))
+                fail_msg(
+                    "%s%s: the gradient of %s.%s[%zu] is %.7g, the difference %.7g within %.2g",
+                    k->name, fuse ? "" : ", without passes", p->layer, p->name, i, got, want,
+                    allowed);
+            worst = fmax(worst, fabs(got - want) / allowed);
+        }
+    }
+    if (getenv("TRIREME_TEST_VERBOSE"))
+        print_message("%s: %.0f %% of what is allowed, loss %g\n", k->name, worst * 100, f);
+    tr_free(grads);
+}
+
+static bool *seen; /* by op of the registry: in a graph that was checked */
+
+static void look(const tr_graph *g)
+{
+    for (size_t i = 0; i < g->nops; i++)
+        for (size_t d = 0; d < tr_op_count(); d++) seen[d] |= g->ops[i].def == tr_op_at(d);
+}
+
+static void test_model(void **state)
+{
+    const model_case *k = *state;
+    const tr_backend_options bo = {.threads = 1};
+    void *ctx = NULL;
+    tr_config *c = NULL;
+    char *text = tr_sprintf("name: gradients\n"
+                            "data: {train: {format: synthetic, samples: 3}}\n"
+                            "model:\n  %s\n  layers:\n%s  loss: %s\n"
+                            "train: {batch: 3, steps: 1}\n",
+                            k->input, k->layers, k->loss);
+    assert_non_null(text);
+    assert_int_equal(tr_cpu_backend.open(&bo, &ctx), TR_OK);
+    if (tr_config_open(k->name, text, strlen(text), NULL, 0, &c) != TR_OK)
+        fail_msg("%s\n%s", tr_last_error()->text, text);
+    for (int fuse = 0; fuse < 2; fuse++) {
+        const tr_graph_options o = {.batch = BATCH,
+                                    .train = true,
+                                    .sync_batchnorm = k->ranks > 1,
+                                    .ranks = k->ranks,
+                                    .fuse = fuse == 1};
+        model_harness h;
+        mh_open(&h, k->name, c, ctx, &o);
+        fill_model(k, &h);
+        check(k, &h, fuse == 1);
+        look(tr_plan_graph(h.plan));
+        mh_close(&h);
+    }
+    tr_config_close(c);
+    tr_free(text);
+    tr_cpu_backend.close(ctx);
+}
+
+/* A new op needs a model in the list above, or a reason here. */
+static void test_every_op(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *op, *why;
+    } without[] = {{"batchnorm.infer", "evaluation: nothing is differentiated"}};
+    for (size_t d = 0; d < tr_op_count(); d++) {
+        const char *name = tr_op_def_name(tr_op_at(d)), *why = NULL;
+        for (size_t i = 0; i < TR_COUNT(without); i++)
+            if (strcmp(without[i].op, name) == 0) why = without[i].why;
+        if (!seen[d] && !why) fail_msg("no model here has the op %s", name);
+        if (seen[d] && why) fail_msg("%s is checked after all: strike it off the list", name);
+        if (why) print_message("%s is left out: %s\n", name, why);
+    }
+}
+
+int main(void)
+{
+    static struct CMUnitTest tests[TR_COUNT(cases) + 1];
+    size_t n = 0;
+    seen = tr_alloc(TR_MEM_OTHER, tr_op_count(), sizeof *seen);
+    for (; n < TR_COUNT(cases); n++)
+        tests[n] = (struct CMUnitTest){
+            .name = cases[n].name, .test_func = test_model, .initial_state = (void *)&cases[n]};
+    tests[n++] = (struct CMUnitTest)cmocka_unit_test(test_every_op);
+    const int failed = _cmocka_run_group_tests("gradients", tests, n, NULL, NULL);
+    tr_free(seen);
+    return failed;
+}
