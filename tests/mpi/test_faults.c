@@ -7,6 +7,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "collectives/internal.h"
@@ -147,6 +148,11 @@ static void test_short_memory(void **state)
     tr_comm_options required = {.mpi = true, .shared_required = true, .timeout = 30};
     assert_int_equal(tr_comm_open(&required, &c), TR_MEMORY);
 
+    struct statvfs room;
+    if (statvfs("/dev/shm", &room) == 0 && (double)room.f_bavail * (double)room.f_bsize < 64e6) {
+        if (rank == 0) print_message("the rest is skipped: /dev/shm has less than 64 MB free\n");
+        goto out;
+    }
     lines = 0;
     setenv("TRIREME_SHM_AVAILABLE", "30000000", 1); /* for those, but not for the gradients */
     c = open_mode(&modes[0], 30);
@@ -163,6 +169,7 @@ static void test_short_memory(void **state)
     assert_true(squares == 4.0 * size * size);
     tr_reducer_close(r);
     tr_comm_close(c);
+out:
     unsetenv("TRIREME_SHM_AVAILABLE");
     tr_log_set_guard(NULL, NULL, NULL);
     tr_log_init(rank, size, TR_LOG_ERROR);
