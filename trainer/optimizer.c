@@ -36,25 +36,34 @@ int tr_optimizer_slots(const tr_config *c, const char *names[4])
     return n;
 }
 
-/* Parameters lie in the flat space in reverse order; each takes the padding behind it. */
+/* The parameter at a place of the flat space; each takes the padding behind it. */
+static const tr_param *param_at(const tr_model *m, size_t at)
+{
+    for (size_t p = 0; p < m->nparams; p++) {
+        const tr_param *a = &m->params[p];
+        if (at >= a->offset && at < a->offset + tr_align_up(a->count, 16)) return a;
+    }
+    return NULL;
+}
+
+/* Ascending, neighbours that decay alike in one. Counts only where `out` is NULL. */
 static size_t cut(const tr_model *m, const tr_range *owned, size_t nowned, bool decay_all,
                   segment *out)
 {
     size_t n = 0;
     for (size_t r = 0; r < nowned; r++) {
-        for (size_t p = m->nparams; p-- > 0;) {
-            const tr_param *a = &m->params[p];
-            size_t begin = a->offset, end = a->offset + tr_align_up(a->count, 16);
-            if (begin < owned[r].begin) begin = owned[r].begin;
-            if (end > owned[r].end) end = owned[r].end;
-            if (begin >= end) continue;
+        bool before = false; /* the segment that ends here decays */
+        for (size_t at = owned[r].begin, end; at < owned[r].end; at = end) {
+            const tr_param *a = param_at(m, at);
             bool decay = a->decay || decay_all;
-            if (n > 0 && out && out[n - 1].end == begin && out[n - 1].decay == decay)
-                out[n - 1].end = end;
-            else {
-                if (out) out[n] = (segment){begin, end, decay};
+            end = a->offset + tr_align_up(a->count, 16);
+            if (end > owned[r].end) end = owned[r].end;
+            if (at == owned[r].begin || decay != before) {
+                if (out) out[n] = (segment){at, end, decay};
                 n++;
-            }
+            } else if (out)
+                out[n - 1].end = end;
+            before = decay;
         }
     }
     return n;
