@@ -78,11 +78,10 @@ class Failures(Case):
         config = self.config("small/run", steps=12, every=4)
         self.run_trainer(config)
         good = small / "run/checkpoints/step-00000012.h5"
-        with open(small / "filler", "wb") as f:
+        with open(small / "filler", "wb", buffering=0) as f:
             try:
                 while True:
                     f.write(bytes(1024))
-                    f.flush()
             except OSError:
                 pass
         room = 8 * 1024  # for a few metrics, not for a checkpoint

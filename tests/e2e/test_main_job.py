@@ -337,6 +337,19 @@ class Digits(Case):
         self.assertEqual((SOURCE / "docs/config.md").read_text(), text,
                          "out of date: trainer check --help-config > docs/config.md")
 
+    def test_readme(self):
+        """The config and the key=value examples of the README are good ones."""
+        text = (SOURCE / "README.md").read_text()
+        block = re.search(r"(?m)^    name: mine\n(?:    .*\n)+", text)[0]
+        config = self.dir / "mine.yaml"
+        config.write_text(re.sub(r"(?m)^    ", "", block))
+        self.tool("check", config)
+        for example in re.findall(r"`train: (\{[^`]+\})`", text):
+            self.tool("check", config, f"data.train={example}")
+        self.assertIn("precision: fp32", self.tool("check", config, "train.precision=fp32"))
+        for key in re.findall(r"`((?:data|train|run)\.[a-z_.]+)`", text):
+            self.assertIn(f"`{key}`", (SOURCE / "docs/config.md").read_text())
+
     def plan(self, *arguments):
         text = self.tool("plan", DIGITS, *arguments)
         sizes = dict(re.findall(r"(?m)^  (\w[\w/ ]*?) {2,}([\d.]+ k?M?B) +[\d.]+ k?M?B$", text))
@@ -451,7 +464,8 @@ class Terminal(Case):
 
     def test_quiet(self):
         out = self.run_trainer(self.config(steps=10), "--quiet")
-        self.assertEqual(out, "")
+        self.assertNotIn("trainer:", out)  # Open MPI may have something to say about the machine
+        self.assertNotIn("step", out)
         self.assertEqual(len(self.losses()), 10)
 
     def test_nobody_listens(self):
