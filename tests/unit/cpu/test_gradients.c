@@ -6,7 +6,8 @@
  * The difference is the central one over five points, (8 (f(h) - f(-h)) - (f(2h) - f(-2h))) / 12h
  * with f the sum of losses, h = 1/64, whose error is
  * - h^4/30 times the fifth derivative, 2e-9 of it: below 2^-12 of the gradients here, also behind a
- *   batchnorm, whose derivatives grow by 1/deviation each and deviations here are above 0.1;
+ *   batchnorm, each of whose derivatives grows by one over the deviation (at h = 1/16, where this
+ *   is 256 times as much, only models with a batchnorm show it);
  * - from rounding: outputs carry some 8 roundings of 2^-24 of their size and their loss adds them
  *   at random; f is summed in double. Of |f| that is less than 2^-21, and 18/12h of it counts:
  *   96 * 2^-21 |f| = 4.6e-5 |f|.
@@ -16,7 +17,9 @@
  * ReLU and maxima have kinks, which must not lie within 2h = 1/32 of the parameters. There
  * (`kinks`) weights have magnitudes in [0.25, 0.5] / fan_in and biases in [1, 1.25] with either
  * sign, so that with inputs in [-1, 1] the sums before them stay 1/2 off zero; norms have weights
- * of 0.2 and such biases; maxima are taken over distinct inputs that one 1x1 weight scales. */
+ * of 0.2 and such biases; maxima are taken over distinct inputs that one 1x1 weight scales.
+ *
+ * TRIREME_TEST_VERBOSE=1 tells how much of what is allowed each model takes. */
 #include "model_harness.h"
 
 #include <stdlib.h>
