@@ -18,8 +18,7 @@ static tr_status sweep(tr_trainer *t, double tally[TR_TALLY])
 {
     tr_status st = TR_OK;
     uint64_t steps = tr_loader_steps_per_epoch(t->eval_loader);
-    size_t cells = (size_t)(t->model->outputs * t->model->outputs);
-    if (t->confusion) memset(t->confusion, 0, cells * sizeof *t->confusion);
+    if (t->confusion) memset(t->confusion, 0, tr_confusion_cells(t->model) * sizeof *t->confusion);
     TR_TRY(tr_loader_seek(t->eval_loader, 0));
     for (uint64_t s = 0; s < steps; s++) {
         tr_batch batch;
@@ -35,8 +34,10 @@ out:
 static void observe(tr_trainer *t, double loss)
 {
     tr_train_state *s = &t->state;
-    t->improved = isnan(s->best) || loss < s->best;
-    bool better = isnan(s->best) || loss < s->best - t->config->train.early_stop.min_delta;
+    const bool finite = isfinite(loss);
+    const bool better =
+        finite && (isnan(s->best) || loss < s->best - t->config->train.early_stop.min_delta);
+    t->improved = finite && (isnan(s->best) || loss < s->best);
     s->stop_bad = better ? 0 : s->stop_bad + 1;
     if (t->improved) {
         s->best = loss;
@@ -59,9 +60,7 @@ tr_status tr_trainer_evaluate(tr_trainer *t)
     st = sweep(t, tally);
     if (st != TR_OK) goto out; /* the job ends: nothing to swap back */
     TR_TRY(tr_comm_sum(t->comm, tally, TR_TALLY));
-    if (t->confusion)
-        TR_TRY(tr_comm_sum_int(t->comm, t->confusion,
-                               (size_t)(t->model->outputs * t->model->outputs)));
+    if (t->confusion) TR_TRY(tr_comm_sum_int(t->comm, t->confusion, tr_confusion_cells(t->model)));
     if (average) { /* the sum above: nobody reads the average any more */
         tr_optimizer_swap_ema(t->optimizer);
         TR_TRY(tr_reducer_publish(t->reducer));

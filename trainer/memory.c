@@ -4,6 +4,12 @@
 #include "trainer/optimizer.h"
 #include "trainer/trainer.h"
 
+size_t tr_confusion_cells(const tr_model *m)
+{
+    enum { MOST = 1024 };
+    return m->labels && m->outputs <= MOST ? (size_t)(m->outputs * m->outputs) : 0;
+}
+
 tr_status tr_predict_reducer(const tr_config *c, const tr_model *m, const tr_topology *t,
                              tr_reducer_cost *out)
 {
@@ -28,6 +34,7 @@ tr_status tr_predict_memory(const tr_config *c, const tr_model *m, const tr_topo
 {
     const char *names[4];
     const size_t states = m->state_count * sizeof(float);
+    const size_t confusion = c->data.eval.present ? tr_confusion_cells(m) * sizeof(int64_t) : 0;
     tr_reducer_cost cost;
     const tr_status st = tr_predict_reducer(c, m, t, &cost);
     if (st != TR_OK) return st;
@@ -37,10 +44,13 @@ tr_status tr_predict_memory(const tr_config *c, const tr_model *m, const tr_topo
     out->bytes[TR_MEM_GRADIENTS] += cost.gradients;
     out->bytes[TR_MEM_MOMENTS] += cost.slots;
     out->bytes[TR_MEM_DATA] += datasets;
-    out->bytes[TR_MEM_IO] += loaders;
-    if (t->rank == 0)
+    out->bytes[TR_MEM_IO] += loaders + confusion;
+    if (t->rank == 0) { /* rank 0 keeps the last one for the run files, and a snapshot of that */
+        out->bytes[TR_MEM_IO] += confusion;
         out->bytes[TR_MEM_SNAPSHOT] =
-            m->flat_count * sizeof(float) * (size_t)(1 + tr_optimizer_slots(c, names)) + states;
+            m->flat_count * sizeof(float) * (size_t)(1 + tr_optimizer_slots(c, names)) + states +
+            confusion;
+    }
     out->bytes[TR_MEM_OTHER] = 0;
     for (int k = 0; k < TR_MEM_KINDS; k++) out->total += out->bytes[k];
     return TR_OK;

@@ -127,6 +127,43 @@ static tr_status open_reducer(tr_trainer *t)
     return st;
 }
 
+/* The fewest samples that some batchnorm will normalize over together, empty groups aside. */
+static uint64_t smallest_group(const tr_trainer *t)
+{
+    const tr_config *c = t->config;
+    const uint64_t batch = (uint64_t)c->train.batch, micro = (uint64_t)t->micro;
+    const uint64_t tail = c->data.drop_last ? 0 : t->state.samples % batch;
+    const uint64_t parts = c->train.sync_batchnorm ? micro : micro * (uint64_t)t->topology->size;
+    uint64_t full = batch / parts, short_one = tail / parts;
+    if (full == 0) full = 1;
+    if (tail > 0 && short_one == 0) short_one = 1;
+    return tail > 0 && short_one < full ? short_one : full;
+}
+
+/* A batchnorm over a single value puts out its bias and learns nothing: worth a word before the
+ * start. */
+static void warn_of_batchnorm(const tr_trainer *t, const tr_plan_key *keys, size_t nkeys)
+{
+    if (t->topology->rank != 0 || smallest_group(t) > 1) return;
+    for (size_t k = 0; k < nkeys; k++) {
+        if (!keys[k].train || keys[k].batch == 0) continue;
+        const tr_graph *g = tr_plan_graph(tr_session_plan(t->session, true, keys[k].batch));
+        for (size_t i = 0; i < g->nops; i++) {
+            const tr_tensor *x = &g->tensors[g->ops[i].in[0]];
+            if (strcmp(tr_op_name(&g->ops[i]), "batchnorm.stats") != 0 ||
+                x->count != (size_t)(x->dims[0] * x->dims[1]))
+                continue;
+            tr_log(
+                TR_LOG_WARN,
+                "%s will see a single value a channel in some steps (%llu samples, batch %lld, %d "
+                "micro-batches): change train.batch or train.micro_batch, or set data.drop_last",
+                g->ops[i].layer, (unsigned long long)t->state.samples,
+                (long long)t->config->train.batch, t->micro);
+            return;
+        }
+    }
+}
+
 static tr_status open_session(tr_trainer *t)
 {
     const tr_config *c = t->config;
@@ -149,7 +186,9 @@ static tr_status open_session(tr_trainer *t)
         .keys = keys,
         .nkeys = nkeys,
     };
-    return tr_session_open(&o, &t->session);
+    tr_status st = tr_session_open(&o, &t->session);
+    if (st == TR_OK) warn_of_batchnorm(t, keys, nkeys);
+    return st;
 }
 
 tr_status tr_trainer_initialize(tr_trainer *t)
@@ -206,8 +245,7 @@ static tr_status reserve_history(tr_trainer *t)
     h->evals = p;
     h->cap_evals = evals;
     if (t->confusion && !h->confusion) {
-        h->confusion = tr_alloc(TR_MEM_OTHER, (size_t)(t->model->outputs * t->model->outputs),
-                                sizeof *h->confusion);
+        h->confusion = tr_alloc(TR_MEM_IO, tr_confusion_cells(t->model), sizeof *h->confusion);
         if (!h->confusion) return TR_MEMORY;
     }
     return TR_OK;
@@ -226,6 +264,12 @@ static void compare_state(const tr_trainer *t, uint64_t samples)
         tr_log(TR_LOG_WARN,
                "the checkpoint was made with train.batch %llu, now %lld: steps are counted on",
                (unsigned long long)t->state.batch, (long long)t->config->train.batch);
+    if (t->state.micro != (uint64_t)t->micro && t->model->nstates > 0)
+        tr_log(TR_LOG_WARN,
+               "the checkpoint was made with %llu micro-batches a step, now %d: batchnorm "
+               "normalizes over "
+               "other groups of samples",
+               (unsigned long long)t->state.micro, t->micro);
     if (t->state.seed != (uint64_t)t->config->seed)
         tr_log(TR_LOG_WARN, "the checkpoint was made with seed %llu, now %lld",
                (unsigned long long)t->state.seed, (long long)t->config->seed);
@@ -252,31 +296,39 @@ out:
     return st;
 }
 
+/* One rank of each node says so when memory looks short, with what to do about it. */
+static tr_status warn_of_memory(const tr_trainer *t)
+{
+    if (t->topology->local_rank != 0) return TR_OK;
+    const int64_t share = (t->config->train.batch + t->topology->size - 1) / t->topology->size;
+    const int64_t at_once = (share + t->micro - 1) / t->micro;
+    size_t nbytes, available = tr_mem_available() / (size_t)t->topology->local_size;
+    tr_status st = tr_activation_bound(t->config, t->model, at_once, &nbytes);
+    if (st != TR_OK || nbytes <= available) return st;
+    char need[32], have[32];
+    tr_log(TR_LOG_WARN,
+           "activations may take up to %s a rank and %s is available to each rank of this node; if "
+           "the job "
+           "is killed, set train.micro_batch (now %lld) or train.recompute",
+           tr_format_bytes((double)nbytes, need, sizeof need),
+           tr_format_bytes((double)available, have, sizeof have), (long long)at_once);
+    return TR_OK;
+}
+
 static tr_status open_local(tr_trainer *t)
 {
     const tr_model *m = t->model;
     tr_status st;
     TR_TRY(open_data(t));
+    t->micro = tr_micro_batches(t->config, t->topology->size);
+    TR_TRY(warn_of_memory(t));
     t->states = tr_alloc(TR_MEM_WEIGHTS, m->state_count, sizeof(float));
     TR_NEED(t->states, TR_MEMORY, "%s", tr_last_error()->text);
-    if (m->labels) {
-        t->confusion = tr_alloc(TR_MEM_OTHER, (size_t)(m->outputs * m->outputs), sizeof(int64_t));
+    if (t->eval_data && tr_confusion_cells(m) > 0) {
+        t->confusion = tr_alloc(TR_MEM_IO, tr_confusion_cells(m), sizeof(int64_t));
         TR_NEED(t->confusion, TR_MEMORY, "%s", tr_last_error()->text);
     }
 out:
-    return st;
-}
-
-/* *Collective.* Rank 0 decides how many micro-batches a step takes: memory may differ between
- * ranks. */
-static tr_status choose_micro(tr_trainer *t)
-{
-    tr_status st = TR_OK;
-    if (t->topology->rank == 0)
-        st = tr_choose_micro(t->config, t->model, t->topology->size, t->topology->local_size,
-                             &t->micro);
-    st = tr_agree(t->comm, st, NULL);
-    if (st == TR_OK) st = tr_comm_bcast(t->comm, &t->micro, sizeof t->micro, 0);
     return st;
 }
 
@@ -339,7 +391,6 @@ tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out)
     TR_TRY(tr_affinity_open(o->config, t->comm, &t->affinity));
     TR_TRY(tr_agree(t->comm, open_device(t), NULL));
     TR_TRY(tr_agree(t->comm, open_local(t), NULL));
-    TR_TRY(choose_micro(t));
     TR_TRY(open_reducer(t));
     TR_TRY(tr_agree(t->comm, open_session(t), NULL));
     TR_TRY(tr_agree(t->comm, open_loaders(t), NULL));

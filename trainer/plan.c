@@ -343,7 +343,7 @@ tr_status tr_plan_report(const tr_config *c, const tr_model *m, int ranks, FILE 
                                                                 : 1};
     assume_topology(c, ranks, 1, &r.topology, r.reason, sizeof r.reason);
     TR_TRY(tr_cpu_backend.open(&o, &r.backend_ctx));
-    TR_TRY(tr_choose_micro(c, m, ranks, ranks, &r.micro));
+    r.micro = tr_micro_batches(c, ranks);
     count_data(&r);
     TR_TRY(open_sessions(&r));
     print_head(&r);

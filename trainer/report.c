@@ -83,8 +83,7 @@ tr_status tr_report_eval(tr_trainer *t, const tr_eval_record *e)
         h->evals[h->nevals++] = (struct tr_history_eval){e->step, e->loss, e->accuracy, e->top5};
     if (t->confusion && h->confusion) {
         h->classes = t->model->outputs;
-        memcpy(h->confusion, t->confusion,
-               (size_t)(h->classes * h->classes) * sizeof *h->confusion);
+        memcpy(h->confusion, t->confusion, tr_confusion_cells(t->model) * sizeof *h->confusion);
     }
     char accuracy[64] = "", top5[64] = "";
     if (!isnan(e->accuracy))

@@ -21,20 +21,7 @@ size_t tr_plan_keys(const tr_config *c, uint64_t train_samples, uint64_t eval_sa
     return n;
 }
 
-static size_t available_memory(void)
-{
-    FILE *f = fopen("/proc/meminfo", "r");
-    char line[128];
-    unsigned long long kb = 0;
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "MemAvailable: %llu kB", &kb) == 1) break;
-    if (f) fclose(f);
-    return (size_t)kb * 1024;
-}
-
-/* All activations of a training graph, as if none shared memory in time: more than it will take. */
-static tr_status activation_bound(const tr_config *c, const tr_model *m, int64_t batch,
-                                  size_t *nbytes)
+tr_status tr_activation_bound(const tr_config *c, const tr_model *m, int64_t batch, size_t *nbytes)
 {
     tr_graph *g;
     tr_graph_options o = {.batch = batch,
@@ -56,18 +43,8 @@ static tr_status activation_bound(const tr_config *c, const tr_model *m, int64_t
     return TR_OK;
 }
 
-tr_status tr_choose_micro(const tr_config *c, const tr_model *m, int size, int local_size,
-                          int *micro)
+int tr_micro_batches(const tr_config *c, int size)
 {
     int64_t share = (c->train.batch + size - 1) / size, at_once = c->train.micro_batch;
-    if (at_once <= 0) {
-        size_t available = available_memory() / (size_t)local_size / 10 * 8, nbytes;
-        for (at_once = share; at_once > 1; at_once = (at_once + 1) / 2) {
-            tr_status st = activation_bound(c, m, at_once, &nbytes);
-            if (st != TR_OK) return st;
-            if (available == 0 || nbytes <= available) break;
-        }
-    }
-    *micro = (int)((share + at_once - 1) / at_once);
-    return TR_OK;
+    return at_once > 0 ? (int)((share + at_once - 1) / at_once) : 1;
 }

@@ -12,9 +12,11 @@
 size_t tr_plan_keys(const tr_config *c, uint64_t train_samples, uint64_t eval_samples, int micro,
                     int rank, int size, tr_plan_key keys[TR_PLAN_KEYS]);
 
-/* Micro-batches a step: ceil(share / train.micro_batch); with `auto` one, or as many as it takes
- * until the activations fit in what memory is available to each of the ranks on this node. */
-tr_status tr_choose_micro(const tr_config *c, const tr_model *m, int size, int local_size,
-                          int *micro);
+/* Micro-batches a step: ceil(share / train.micro_batch); with `auto` one, whatever the machine: the
+ * number decides what batchnorm normalizes over, so it must not depend on free memory. */
+int tr_micro_batches(const tr_config *c, int size);
+
+/* Bytes that training may take for activations at most (as if none shared memory in time). */
+tr_status tr_activation_bound(const tr_config *c, const tr_model *m, int64_t batch, size_t *nbytes);
 
 #endif

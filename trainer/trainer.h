@@ -33,7 +33,7 @@ typedef struct tr_trainer {
     tr_dataset *train_data, *eval_data;
     tr_loader *loader, *eval_loader;
     float *states;
-    int64_t *confusion; /* classes * classes; NULL without classes */
+    int64_t *confusion; /* tr_confusion_cells of the last evaluation; NULL without */
     uint64_t *gathered; /* [ranks], scratch */
     int micro;          /* micro-batches a step */
     uint64_t steps_per_epoch, total_steps;
@@ -49,10 +49,10 @@ typedef struct tr_trainer {
     bool stop; /* some rank was asked to stop */
     tr_times since, all;
     double first_step_s;
-    double started; /* tr_now() when the loop began */
+    double started;    /* tr_now() when the loop began */
     size_t rss_before; /* bytes resident before anything that is planned: program, libraries, MPI */
-    double stall;   /* seconds that saving held up the loop */
-    bool improved;  /* the last evaluation is the best so far */
+    double stall;      /* seconds that saving held up the loop */
+    bool improved;     /* the last evaluation is the best so far */
 } tr_trainer;
 
 typedef struct {
@@ -62,6 +62,10 @@ typedef struct {
     const tr_model *model; /* not owned */
     bool resume, quiet;
 } tr_trainer_options;
+
+/* *Local.* Cells of the confusion matrix of evaluations: classes squared, 0 beyond 1024 classes (8
+ * MiB) and for regression. */
+size_t tr_confusion_cells(const tr_model *m);
 
 /* *Local.* TR_UNSUPPORTED when the config asks for a device or a precision that this build lacks.
  */

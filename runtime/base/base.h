@@ -10,7 +10,7 @@
 #include <stdio.h>
 
 #define TR_PRINTF(fmt, args) __attribute__((format(printf, fmt, args)))
-#define TR_COUNT(array) (sizeof(array) / sizeof((array)[0]))
+#define TR_COUNT(array)      (sizeof(array) / sizeof((array)[0]))
 
 /* ---- Status ------------------------------------------------------------------------------- */
 
@@ -51,7 +51,8 @@ typedef struct {
 } tr_error;
 
 /* Local. Writes the calling thread's error record and returns `st`, so that
- * `return TR_FAIL(TR_DATA, "%s: ...", path)` reads as one step. Text: no trailing newline or dot. */
+ * `return TR_FAIL(TR_DATA, "%s: ...", path)` reads as one step. Text: no trailing newline or dot.
+ */
 tr_status tr_fail_at(const char *file, int line, tr_status st, const char *fmt, ...)
     TR_PRINTF(4, 5);
 #define TR_FAIL(st, ...) tr_fail_at(__FILE__, __LINE__, (st), __VA_ARGS__)
@@ -105,32 +106,39 @@ const char *tr_mem_kind_name(tr_mem_kind kind);
 void *tr_alloc(tr_mem_kind kind, size_t count, size_t size);
 /* Local. As tr_alloc for growing arrays: keeps the old bytes, zeroes new ones. `p` may be NULL. */
 void *tr_realloc(tr_mem_kind kind, void *p, size_t count, size_t size);
-void tr_free(void *p);                        /* NULL is fine */
-char *tr_strdup(const char *s);               /* TR_MEM_OTHER */
-char *tr_sprintf(const char *fmt, ...) TR_PRINTF(1, 2); /* allocated text, TR_MEM_OTHER; NULL on failure */
+void tr_free(void *p);          /* NULL is fine */
+char *tr_strdup(const char *s); /* TR_MEM_OTHER */
+char *tr_sprintf(const char *fmt, ...)
+    TR_PRINTF(1, 2); /* allocated text, TR_MEM_OTHER; NULL on failure */
 #define TR_NEW(kind, type) ((type *)tr_alloc((kind), 1, sizeof(type)))
 
 /* Local. Memory got elsewhere (an MPI window) that belongs in the report; negative releases. */
 void tr_mem_count(tr_mem_kind kind, int64_t nbytes);
 size_t tr_mem_held(tr_mem_kind kind); /* bytes now */
 size_t tr_mem_peak(tr_mem_kind kind);
-uint64_t tr_mem_calls(void);          /* allocations ever made: the step loop must not move it */
-size_t tr_mem_peak_rss(void);         /* bytes, getrusage */
-size_t tr_mem_rss(void);              /* bytes, /proc/self/statm */
+uint64_t tr_mem_calls(void);  /* allocations ever made: the step loop must not move it */
+size_t tr_mem_peak_rss(void); /* bytes, getrusage */
+size_t tr_mem_rss(void);      /* bytes, /proc/self/statm */
+/* Bytes this process could still get from the host and its control group; SIZE_MAX if unknown. */
+size_t tr_mem_available(void);
 /* Test hook: the n-th allocation from now fails (1 = next); 0 switches off. */
 void tr_mem_fail_at(uint64_t n);
 
 /* Overflow-checked size arithmetic: false when the result does not fit. */
 bool tr_mul_size(size_t a, size_t b, size_t *out);
 bool tr_add_size(size_t a, size_t b, size_t *out);
-static inline size_t tr_align_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+static inline size_t tr_align_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
 
 /* ---- Log ---------------------------------------------------------------------------------- */
 
 typedef enum { TR_LOG_ERROR, TR_LOG_WARN, TR_LOG_INFO, TR_LOG_DEBUG } tr_log_level;
 
 /* Local. Who speaks: rank 0 says everything up to the level, other ranks warnings and errors only,
- * with "rank R (host): " before them. Call once after MPI is up; before that rank 0 of 1 is taken. */
+ * with "rank R (host): " before them. Call once after MPI is up; before that rank 0 of 1 is taken.
+ */
 void tr_log_init(int rank, int size, tr_log_level level);
 void tr_log(tr_log_level level, const char *fmt, ...) TR_PRINTF(2, 3); /* one line, to stderr */
 /* Called before and after a line is printed, so that a progress line can be wiped and redrawn. */
@@ -149,7 +157,8 @@ typedef enum {
 } tr_rng_purpose;
 
 /* Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC'11): four 32-bit
- * words that depend only on the arguments. key = (seed, purpose, stream), counter = (index, block). */
+ * words that depend only on the arguments. key = (seed, purpose, stream), counter = (index, block).
+ */
 typedef struct {
     uint32_t v[4];
 } tr_philox;
@@ -166,7 +175,8 @@ static inline float tr_uniform(uint32_t bits) /* [0,1), 24 bits */
 void tr_normal2(uint32_t a, uint32_t b, float out[2]);
 
 /* Local. Where index i of [0, n) goes under the keyed permutation number `round` (the epoch): a
- * balanced Feistel network over the next even power of two with cycle walking. O(1) memory, seekable. */
+ * balanced Feistel network over the next even power of two with cycle walking. O(1) memory,
+ * seekable. */
 uint64_t tr_permute(uint64_t seed, uint64_t round, uint64_t n, uint64_t i);
 
 /* ---- Numbers ------------------------------------------------------------------------------ */
@@ -196,11 +206,11 @@ static inline tr_bf16 tr_f32_to_bf16(float f) /* round to nearest even; NaN stay
 
 /* ---- Time, text, checksums ----------------------------------------------------------------- */
 
-double tr_now(void);        /* seconds, CLOCK_MONOTONIC */
+double tr_now(void);          /* seconds, CLOCK_MONOTONIC */
 double tr_since_launch(void); /* seconds since this process was started (its start in /proc) */
 /* "12.3 MB", "1.2 GB": powers of 1000. Returns buf. */
 char *tr_format_bytes(double nbytes, char *buf, size_t size);
-char *tr_format_count(double n, char *buf, size_t size); /* "272.5 k" */
+char *tr_format_count(double n, char *buf, size_t size);   /* "272.5 k" */
 char *tr_format_seconds(double s, char *buf, size_t size); /* "1:02:03", "12.3 s" */
 /* Edit distance for "did you mean"; returns the nearest of `names` within a third of the length
  * (at least 2 edits), or NULL. */

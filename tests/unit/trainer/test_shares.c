@@ -7,11 +7,7 @@
 static int micro_of(const char *train, int size)
 {
     tr_config *c = given(GIVEN_MLP, train);
-    tr_model *m = NULL;
-    int micro = 0;
-    assert_int_equal(tr_model_open(c, 0, &m), TR_OK);
-    assert_int_equal(tr_choose_micro(c, m, size, size, &micro), TR_OK);
-    tr_model_close(m);
+    int micro = tr_micro_batches(c, size);
     tr_config_close(c);
     return micro;
 }
@@ -27,19 +23,20 @@ static void test_micro(void **state)
         {"micro_batch: 8", 3, 2}, /* the largest share is 11 */
         {"micro_batch: 8", 4, 1},  {"micro_batch: 1", 4, 8},  {"micro_batch: 30", 3, 1},
         {"micro_batch: 5", 1, 7},  {"micro_batch: 3", 40, 1}, /* more ranks than samples */
-        {"log_every: 1", 1, 1},    {"log_every: 1", 4, 1},    /* auto: it fits */
+        {"log_every: 1", 1, 1},    {"log_every: 1", 4, 1},    /* auto: the whole share */
     };
     for (size_t i = 0; i < TR_COUNT(table); i++)
         assert_int_equal(micro_of(table[i].train, table[i].size), table[i].want);
 }
 
-/* A model whose activations exceed any memory: 2^31 - 1 samples at once cannot be, so auto cuts. */
-static void test_micro_auto(void **state)
+/* linear 64 -> 65536, gelu, linear -> 3: at least the two wide activations of each sample, float32
+ */
+static void test_activation_bound(void **state)
 {
     (void)state;
     tr_config *c = NULL;
     tr_model *m = NULL;
-    int micro = 0;
+    size_t one = 0, many = 0;
     static const char text[] =
         "name: test\ndata: {train: {format: synthetic, samples: 100}}\n"
         "model:\n  input: [64]\n  layers:\n    - linear: {out: 65536}\n    - gelu\n"
@@ -47,11 +44,10 @@ static void test_micro_auto(void **state)
         "train: {batch: 2147483647, steps: 1}\n";
     assert_int_equal(tr_config_open("test.yaml", text, strlen(text), NULL, 0, &c), TR_OK);
     assert_int_equal(tr_model_open(c, 0, &m), TR_OK);
-    assert_int_equal(tr_choose_micro(c, m, 1, 1, &micro), TR_OK);
-    assert_true(micro > 1); /* a petabyte for one */
-    int alone = micro;
-    assert_int_equal(tr_choose_micro(c, m, 1, 64, &micro), TR_OK);
-    assert_true(micro > alone); /* a 64th of the memory */
+    assert_int_equal(tr_activation_bound(c, m, 1, &one), TR_OK);
+    assert_true(one >= 2 * 65536 * 4 && one <= 5 * 65536 * 4);
+    assert_int_equal(tr_activation_bound(c, m, 2147483647, &many), TR_OK);
+    assert_true(many / 2147483647 >= 2 * 65536 * 4);
     tr_model_close(m);
     tr_config_close(c);
 }
@@ -98,7 +94,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_micro),
-        cmocka_unit_test(test_micro_auto),
+        cmocka_unit_test(test_activation_bound),
         cmocka_unit_test(test_keys),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
