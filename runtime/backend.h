@@ -52,7 +52,7 @@ struct tr_kernel {
     size_t packed_format_size;
     /* Called once with final addresses, before the first run. */
     tr_status (*bind)(tr_kernel *k, const tr_binding *b);
-    void (*pack)(tr_kernel *k); /* fills the packed copy from the bound master parameter; NULL: none */
+    tr_status (*pack)(tr_kernel *k); /* fills the packed copy from the bound master parameter; NULL: none */
     tr_status (*run)(tr_kernel *k, const tr_run *run);
     void (*close)(tr_kernel *k);
     /* Optional (NULL: not supported). Local. From the next run on, input operand `operand` is read at

@@ -47,7 +47,8 @@ tr_status tr_plan_run(tr_plan *p, const tr_run *run)
         if (step->kernel) {
             const double start = p->seconds ? tr_now() : 0;
             if (step->packed >= 0 && s->packed[step->packed].version != s->version) {
-                step->kernel->pack(step->kernel);
+                const tr_status st = step->kernel->pack(step->kernel);
+                if (st != TR_OK) return run_failed(&p->graph->ops[step->op], st);
                 s->packed[step->packed].version = s->version;
             }
             const tr_status st = step->kernel->run(step->kernel, run);

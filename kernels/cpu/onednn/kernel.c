@@ -237,9 +237,9 @@ out:
     return st;
 }
 
-static void pack(tr_kernel *kernel)
+static tr_status pack(tr_kernel *kernel)
 {
-    execute((tr_dnnl_kernel *)kernel, TR_CALL_PACK, false);
+    return execute((tr_dnnl_kernel *)kernel, TR_CALL_PACK, false);
 }
 
 static tr_status run_calls(tr_kernel *kernel, const tr_run *run)

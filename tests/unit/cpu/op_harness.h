@@ -265,8 +265,9 @@ static inline void h_run(harness *h, bool accumulate)
     memset(h->binding.workspace, 0xff, h->kernel->workspace);
     h->run.accumulate = accumulate;
     uint64_t calls = tr_mem_calls();
-    if (h->kernel->pack) h->kernel->pack(h->kernel);
-    tr_status st = h->kernel->run(h->kernel, &h->run);
+    tr_status st = h->kernel->pack ? h->kernel->pack(h->kernel) : TR_OK;
+    if (st != TR_OK) fail_msg("pack: %s", tr_last_error()->text);
+    st = h->kernel->run(h->kernel, &h->run);
     if (st != TR_OK) fail_msg("run: %s", tr_last_error()->text);
     assert_int_equal(tr_mem_calls() - calls, 0);
 }

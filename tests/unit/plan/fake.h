@@ -14,6 +14,7 @@ typedef struct {
     const char *missing; /* op that the backend says it lacks */
     bool rebinds;        /* kernels offer rebind */
     int rebind_refused;  /* the n-th rebind from now fails; 0: none */
+    int pack_refused;    /* the n-th pack from now fails; 0: none */
     int packs, closes, prepares, runs;
     const char *fail_run; /* op whose run fails */
 } fake_ctx;
@@ -119,15 +120,18 @@ static inline tr_status fake_run(tr_kernel *base, const tr_run *run)
     return TR_OK;
 }
 
-static inline void fake_pack(tr_kernel *base)
+static inline tr_status fake_pack(tr_kernel *base)
 {
     fake_kernel *k = (fake_kernel *)base;
+    if (k->ctx->pack_refused > 0 && --k->ctx->pack_refused == 0)
+        return TR_FAIL(TR_KERNEL, "no reorder");
     const int64_t out = fake_dim(k, k->op->in[1], 0), in = fake_dim(k, k->op->in[1], 1);
     const float *w = k->b.in[1];
     float *p = k->b.packed;
     for (int64_t o = 0; o < out; o++)
         for (int64_t j = 0; j < in; j++) p[j * out + o] = w[o * in + j];
     k->ctx->packs++;
+    return TR_OK;
 }
 
 static inline tr_status fake_bind(tr_kernel *base, const tr_binding *b)

@@ -132,6 +132,28 @@ static void packed_copies_are_shared_and_made_when_needed(void **state)
     tr_session_close(w.s);
 }
 
+/* A copy that could not be made is said, and made by the next run that needs it. */
+static void a_failed_pack_fails_the_run_and_is_made_again(void **state)
+{
+    (void)state;
+    static world w;
+    make(&w);
+    assert_int_equal(open_session(&w, false), TR_OK);
+    tr_plan *p = tr_session_plan(w.s, true, 4);
+    memcpy(tr_plan_input(p, 0), X, sizeof X);
+    memcpy(tr_plan_target(p), T, sizeof T);
+    double tally[TR_TALLY] = {0};
+    const tr_run run = {.tally = tally, .params_changed = true};
+    w.ctx.pack_refused = 2;
+    assert_int_equal(tr_plan_run(p, &run), TR_KERNEL);
+    assert_non_null(strstr(tr_last_error()->text, "op linear: no reorder"));
+    assert_int_equal(w.ctx.packs, 1);
+    const tr_run again = {.tally = tally};
+    assert_int_equal(tr_plan_run(p, &again), TR_OK);
+    assert_int_equal(w.ctx.packs, 2);
+    tr_session_close(w.s);
+}
+
 static void memory_is_as_predicted(void **state)
 {
     (void)state;
@@ -231,6 +253,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(trains_as_the_straight_computation),
         cmocka_unit_test(packed_copies_are_shared_and_made_when_needed),
+        cmocka_unit_test(a_failed_pack_fails_the_run_and_is_made_again),
         cmocka_unit_test(memory_is_as_predicted),
         cmocka_unit_test(a_missing_kernel_is_named),
         cmocka_unit_test(a_failing_kernel_is_named),
