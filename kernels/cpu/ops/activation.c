@@ -35,7 +35,7 @@ static tr_status which(const tr_op *op, tr_act *act)
 static tr_status open_activation(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
                                  tr_status (*run)(tr_kernel *, const tr_run *), tr_kernel **out)
 {
-    kernel *k;
+    kernel *k = NULL;
     tr_act act = TR_ACT_NONE;
     tr_status st = which(op, &act);
     if (st != TR_OK) return st;

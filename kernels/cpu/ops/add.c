@@ -26,7 +26,7 @@ static tr_status run_add(tr_kernel *base, const tr_run *run)
 tr_status tr_cpu_add(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
     const tr_tensor *t = tr_loop_out(g, op, 0);
-    kernel *k;
+    kernel *k = NULL;
     for (int i = 0; i < op->nin; i++)
         if (!tr_loop_in(g, op, i))
             return TR_FAIL(TR_INTERNAL, "layer %s: add without operand %d", op->layer, i);

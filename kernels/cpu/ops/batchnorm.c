@@ -17,7 +17,7 @@ tr_status tr_batchnorm_open(tr_cpu *cpu, const tr_graph *g, const tr_op *op, int
     const tr_tensor *t = tr_loop_in(g, op, x);
     if (t->ndim != 2 && t->ndim != 4)
         return TR_FAIL(TR_UNSUPPORTED, "layer %s: batchnorm of %d dimensions", op->layer, t->ndim);
-    tr_batchnorm_kernel *k;
+    tr_batchnorm_kernel *k = NULL;
     tr_status st = tr_loop_kernel_open(cpu, t, impl, run, sizeof *k, &k);
     if (st != TR_OK) return st;
     const tr_batchnorm_attrs *a = op->attrs;
@@ -69,7 +69,7 @@ static tr_status run_stats(tr_kernel *base, const tr_run *run)
 
 tr_status tr_cpu_batchnorm_stats(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
-    tr_batchnorm_kernel *k;
+    tr_batchnorm_kernel *k = NULL;
     tr_status st = tr_batchnorm_open(cpu, g, op, 0, "own: one pass", run_stats, &k);
     if (st != TR_OK) return st;
     k->k.base.workspace = k->chunks * 2 * k->C * sizeof(double);
@@ -133,7 +133,7 @@ static tr_status run_grad_merge(tr_kernel *base, const tr_run *run)
 static tr_status open_merge(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
                             tr_status (*run)(tr_kernel *, const tr_run *), tr_kernel **out)
 {
-    merge_kernel *k;
+    merge_kernel *k = NULL;
     tr_tensor values = *tr_loop_in(g, op, 0);
     values.dtype = TR_F32; /* these kernels have no activations */
     tr_status st = tr_loop_kernel_open(cpu, &values, "own: gather", run, sizeof *k, &k);
@@ -214,7 +214,7 @@ static tr_status run_infer(tr_kernel *base, const tr_run *run)
 static tr_status open_apply(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
                             tr_status (*run)(tr_kernel *, const tr_run *), tr_kernel **out)
 {
-    tr_batchnorm_kernel *k;
+    tr_batchnorm_kernel *k = NULL;
     tr_status st = tr_batchnorm_open(cpu, g, op, 0, "own: one pass", run, &k);
     if (st != TR_OK) return st;
     k->k.base.workspace = 2 * k->C * sizeof(float);

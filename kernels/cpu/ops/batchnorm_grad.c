@@ -53,7 +53,7 @@ static tr_status run_grad_stats(tr_kernel *base, const tr_run *run)
 tr_status tr_cpu_batchnorm_grad_stats(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
                                       tr_kernel **out)
 {
-    tr_batchnorm_kernel *k;
+    tr_batchnorm_kernel *k = NULL;
     tr_status st = tr_batchnorm_open(cpu, g, op, 1, "own: one pass", run_grad_stats, &k);
     if (st != TR_OK) return st;
     k->k.base.workspace = k->chunks * 2 * k->C * sizeof(double) + k->C * sizeof(float);
@@ -92,7 +92,7 @@ static tr_status run_grad_input(tr_kernel *base, const tr_run *run)
 tr_status tr_cpu_batchnorm_grad_input(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
                                       tr_kernel **out)
 {
-    tr_batchnorm_kernel *k;
+    tr_batchnorm_kernel *k = NULL;
     tr_status st = tr_batchnorm_open(cpu, g, op, 1, "own: one pass", run_grad_input, &k);
     if (st != TR_OK) return st;
     k->k.base.workspace = 3 * k->C * sizeof(float);

@@ -52,7 +52,7 @@ static size_t rows_of(const tr_tensor *t)
 static tr_status open_concat(tr_cpu *cpu, const tr_tensor *whole, bool split, int count,
                              kernel **out)
 {
-    kernel *k;
+    kernel *k = NULL;
     tr_status st = tr_loop_kernel_open(cpu, whole, "own: copies", run_concat, sizeof *k, &k);
     if (st != TR_OK) return st;
     k->rows = rows_of(whole);
@@ -65,7 +65,7 @@ static tr_status open_concat(tr_cpu *cpu, const tr_tensor *whole, bool split, in
 
 tr_status tr_cpu_concat(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
-    kernel *k;
+    kernel *k = NULL;
     tr_status st = open_concat(cpu, tr_loop_out(g, op, 0), false, op->nin, &k);
     if (st != TR_OK) return st;
     for (int i = 0; i < op->nin; i++)
@@ -87,7 +87,7 @@ static const tr_op *forward_of(const tr_graph *g, const tr_op *op)
 
 tr_status tr_cpu_concat_grad(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
-    kernel *k;
+    kernel *k = NULL;
     const tr_op *forward = forward_of(g, op);
     tr_status st = open_concat(cpu, tr_loop_in(g, op, 0), true, op->nout, &k);
     if (st != TR_OK) return st;

@@ -30,7 +30,7 @@ tr_status tr_cpu_dropout(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_ker
 {
     const tr_tensor *t = tr_loop_in(g, op, 0);
     const tr_dropout_attrs *a = op->attrs;
-    kernel *k;
+    kernel *k = NULL;
     tr_status st = tr_loop_kernel_open(cpu, t, "own", run_dropout, sizeof *k, &k);
     if (st != TR_OK) return st;
     k->samples = (size_t)t->dims[0];

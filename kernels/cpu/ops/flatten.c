@@ -31,7 +31,7 @@ tr_status tr_cpu_flatten(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_ker
 {
     const tr_tensor *x = tr_loop_in(g, op, 0), *y = tr_loop_out(g, op, 0);
     const tr_tensor *image = x->ndim == 4 ? x : y->ndim == 4 ? y : NULL;
-    kernel *k;
+    kernel *k = NULL;
     tr_status st = tr_loop_kernel_open(cpu, x, "own", run_flatten, sizeof *k, &k);
     if (st != TR_OK) return st;
     k->samples = (size_t)x->dims[0];

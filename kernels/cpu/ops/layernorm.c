@@ -14,7 +14,7 @@ static tr_status open_layernorm(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
                                 tr_status (*run)(tr_kernel *, const tr_run *), kernel **out)
 {
     const tr_tensor *t = tr_loop_in(g, op, x);
-    kernel *k;
+    kernel *k = NULL;
     tr_status st = tr_loop_kernel_open(cpu, t, "own", run, sizeof *k, &k);
     if (st != TR_OK) return st;
     k->D = tr_loop_in(g, op, weight)->count;
@@ -50,7 +50,7 @@ static tr_status run_forward(tr_kernel *base, const tr_run *run)
 
 tr_status tr_cpu_layernorm(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
-    kernel *k;
+    kernel *k = NULL;
     tr_status st = open_layernorm(cpu, g, op, 0, 1, run_forward, &k);
     if (st != TR_OK) return st;
     *out = &k->k.base;
@@ -98,7 +98,7 @@ static tr_status run_grad(tr_kernel *base, const tr_run *run)
 
 tr_status tr_cpu_layernorm_grad(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
-    kernel *k;
+    kernel *k = NULL;
     tr_status st = open_layernorm(cpu, g, op, 1, 2, run_grad, &k);
     if (st != TR_OK) return st;
     k->k.base.workspace = k->chunks * 2 * k->D * sizeof(double);

@@ -62,7 +62,7 @@ tr_status tr_cpu_cross_entropy(tr_cpu *cpu, const tr_graph *g, const tr_op *op, 
     const tr_tensor *logits = tr_loop_in(g, op, 0), *labels = tr_loop_in(g, op, 1);
     const tr_cross_entropy_attrs *a = op->attrs;
     const size_t classes = (size_t)logits->dims[1], rows = logits->count / classes;
-    xent_kernel *k;
+    xent_kernel *k = NULL;
     if (labels->dtype != TR_I32 || labels->count != rows)
         return TR_FAIL(TR_UNSUPPORTED, "layer %s: %zu labels of type %s for %zu rows of logits",
                        op->layer, labels->count, tr_dtype_name(labels->dtype), rows);
@@ -121,7 +121,7 @@ static tr_status run_elementwise(tr_kernel *base, const tr_run *run)
 tr_status tr_cpu_elementwise_loss(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
     const tr_tensor *y = tr_loop_in(g, op, 0), *target = tr_loop_in(g, op, 1);
-    kernel *k;
+    kernel *k = NULL;
     if (target->dtype != TR_F32 || target->count != y->count)
         return TR_FAIL(TR_UNSUPPORTED, "layer %s: %zu targets of type %s for %zu outputs",
                        op->layer, target->count, tr_dtype_name(target->dtype), y->count);

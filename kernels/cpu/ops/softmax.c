@@ -9,7 +9,7 @@ typedef struct {
 static tr_status open_softmax(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
                               tr_status (*run)(tr_kernel *, const tr_run *), tr_kernel **out)
 {
-    kernel *k;
+    kernel *k = NULL;
     const tr_tensor *t = tr_loop_in(g, op, 0);
     tr_status st = tr_loop_kernel_open(cpu, t, "own", run, sizeof *k, &k);
     if (st != TR_OK) return st;
