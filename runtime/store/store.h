@@ -23,9 +23,11 @@ typedef struct {
     uint64_t loss_scale_good; /* good steps since it changed */
     double lr_factor;         /* plateau and rollbacks multiply the schedule by this */
     double plateau_best;
-    uint64_t plateau_bad;         /* evaluations without improvement */
-    double best;                  /* best evaluation so far (loss); NaN before the first */
-    uint64_t best_step, stop_bad; /* early stopping */
+    uint64_t plateau_bad; /* evaluations without improvement */
+    double best;          /* best evaluation so far (loss); NaN before the first */
+    uint64_t best_step;
+    double stop_best;  /* early stopping: the loss to be beaten by min_delta; NaN before */
+    uint64_t stop_bad; /* evaluations since it was */
     uint64_t rollbacks, skipped;
     uint64_t samples; /* of the training set: an ordinal means the same only for the same set */
     uint64_t batch, micro; /* global batch, micro-batches a step at the time */

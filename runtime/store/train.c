@@ -19,12 +19,13 @@ typedef struct {
 #f, true, offsetof(tr_train_state, f)                                                      \
     }
 static const field fields[] = {
-    COUNT(step),      COUNT(epoch),       COUNT(updates),
-    COUNT(seed),      REAL(loss_scale),   COUNT(loss_scale_good),
-    REAL(lr_factor),  REAL(plateau_best), COUNT(plateau_bad),
-    REAL(best),       COUNT(best_step),   COUNT(stop_bad),
-    COUNT(rollbacks), COUNT(skipped),     COUNT(samples),
-    COUNT(batch),     COUNT(micro),       REAL(seconds),
+    COUNT(step),     COUNT(epoch),       COUNT(updates),
+    COUNT(seed),     REAL(loss_scale),   COUNT(loss_scale_good),
+    REAL(lr_factor), REAL(plateau_best), COUNT(plateau_bad),
+    REAL(best),      COUNT(best_step),   REAL(stop_best),
+    COUNT(stop_bad), COUNT(rollbacks),   COUNT(skipped),
+    COUNT(samples),  COUNT(batch),       COUNT(micro),
+    REAL(seconds),
 };
 /* Every field is 8 bytes: one that the table forgets would be lost on resume. */
 _Static_assert(sizeof(tr_train_state) == TR_COUNT(fields) * 8, "a field is missing from the table");
