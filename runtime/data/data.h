@@ -82,7 +82,8 @@ typedef struct {
     uint64_t ordinal;              /* of its first sample: epoch * samples + place */
     int64_t count;                 /* samples; may be 0 */
     const void *inputs[TR_MAX_IN]; /* stored layout, options.dtype; valid until the next call */
-    const void *targets;           /* int32 labels or float32 values */
+    const void *targets;           /* int32 labels or float32 values; stored layout: of samples
+                                      (C, H, W) channels-last, like the output it is compared with */
     double waited;                 /* seconds this call blocked */
 } tr_batch;
 /* On failure (the worker's own error record) it fails the same way until the next seek. */

@@ -109,6 +109,7 @@ tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const t
     TR_TRY(tr_source_open(&o, budget, d->inputs, &d->targets));
     TR_TRY(check_targets(d->targets, m));
     d->target_count = d->targets->count;
+    d->target_channels = !m->labels && m->ndim_target == 3 ? (size_t)m->target_dims[0] : 1;
     for (size_t k = 0; k < d->ninputs; k++) {
         TR_TRY(check_input(d->inputs[k], &m->inputs[k]));
         TR_TRY(check_count(d, d->inputs[k]));

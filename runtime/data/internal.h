@@ -149,8 +149,9 @@ struct tr_dataset {
     size_t ninputs;
     tr_array *inputs[TR_MAX_IN];
     tr_array *targets;
-    size_t target_count; /* elements a sample */
-    bool labels;         /* int32 classes, else float32 values */
+    size_t target_count;    /* elements a sample */
+    size_t target_channels; /* of values (C, H, W): stored channels-last; else 1 */
+    bool labels;            /* int32 classes, else float32 values */
     int64_t classes;
     bool unit; /* values must be in [0, 1]: bce */
     size_t held;
@@ -158,6 +159,10 @@ struct tr_dataset {
 
 /* Raw targets of samples i.. as int32 or float32, each checked. */
 tr_status tr_targets_convert(const tr_dataset *d, const void *raw, uint64_t i, uint64_t n,
+                             void *out);
+/* The same of sample i alone, as kernels read it: images channels-last. scratch: target_count
+ * floats. */
+tr_status tr_targets_prepare(const tr_dataset *d, const void *raw, uint64_t i, float *scratch,
                              void *out);
 
 /* ---- From raw to ready -------------------------------------------------------------------------

@@ -89,8 +89,8 @@ static tr_status fill(tr_loader *l, worker *w, slot *s, const piece *p)
                               (char *)s->inputs[k] + at * l->prepare.in[k].count * osize);
         }
         if ((st = tr_array_at(d->targets, i, w->raw, &raw)) != TR_OK) return st;
-        if ((st = tr_targets_convert(d, raw, i, 1, (char *)s->targets + at * tsize)) != TR_OK)
-            return st;
+        st = tr_targets_prepare(d, raw, i, w->scratch, (char *)s->targets + at * tsize);
+        if (st != TR_OK) return st;
     }
     return TR_OK;
 }
@@ -145,6 +145,8 @@ static tr_status open_buffers(tr_loader *l)
     uint64_t ways = (uint64_t)l->micro, group = (step + ways - 1) / ways;
     size_t most = (size_t)((group + (uint64_t)l->size - 1) / (uint64_t)l->size);
     size_t raw = d->targets->held ? 1 : d->targets->nbytes, n;
+    size_t scratch = 2 * l->prepare.scratch_count;
+    if (scratch < d->target_count) scratch = d->target_count;
     l->slots = tr_alloc(TR_MEM_OTHER, l->nslots, sizeof *l->slots);
     l->workers =
         tr_alloc(TR_MEM_OTHER, (size_t)(l->nworkers > 0 ? l->nworkers : 1), sizeof *l->workers);
@@ -164,8 +166,7 @@ static tr_status open_buffers(tr_loader *l)
     for (int i = 0; i < (l->nworkers > 0 ? l->nworkers : 1); i++) {
         l->workers[i].loader = l;
         TR_HAVE(l->workers[i].raw = take(l, TR_MEM_IO, raw, 1));
-        TR_HAVE(l->workers[i].scratch =
-                    take(l, TR_MEM_IO, 2 * l->prepare.scratch_count, sizeof(float)));
+        TR_HAVE(l->workers[i].scratch = take(l, TR_MEM_IO, scratch, sizeof(float)));
     }
 out:
     return st;

@@ -1,4 +1,5 @@
-/* Targets: raw elements to class labels (int32) or values (float32), each checked as it passes. */
+/* Targets: raw elements to class labels (int32) or values (float32), each checked as it passes. An
+ * image among them is compared with an activation, so it is laid out like one: channels-last. */
 #include "runtime/data/internal.h"
 
 #include <inttypes.h>
@@ -47,4 +48,17 @@ tr_status tr_targets_convert(const tr_dataset *d, const void *raw, uint64_t i, u
                              void *out)
 {
     return d->labels ? to_labels(d, raw, i, n, out) : to_values(d, raw, i, n, out);
+}
+
+tr_status tr_targets_prepare(const tr_dataset *d, const void *raw, uint64_t i, float *scratch,
+                             void *out)
+{
+    const size_t C = d->target_channels, area = d->target_count / C;
+    if (C == 1 || area == 1) return tr_targets_convert(d, raw, i, 1, out);
+    tr_status st = to_values(d, raw, i, 1, scratch);
+    if (st != TR_OK) return st;
+    float *to = out;
+    for (size_t p = 0; p < area; p++)
+        for (size_t c = 0; c < C; c++) *to++ = scratch[c * area + p];
+    return TR_OK;
 }

@@ -53,7 +53,8 @@
  *  concat                 a b [...]                                 y along dimension 1
  *  concat.grad            dy                                        da db [...]
  *  cross_entropy          logits(N,C) labels(N) int32               [dlogits] in training
- *  mse, bce               y target (same shape) float32             [dy] in training; bce takes logits
+ *  mse, bce               y target (same shape) float32             [dy] in training; bce takes logits. A 4-D
+ *                           target is stored channels-last, like y
  *                           losses add to tr_run.tally; gradients are of the *sum* of weighted per-sample
  *                           losses times tr_run.loss_scale
  */

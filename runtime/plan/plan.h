@@ -38,8 +38,8 @@ void tr_session_close(tr_session *s);
 /* NULL when it was not asked for at open. */
 tr_plan *tr_session_plan(tr_session *s, bool train, int64_t batch);
 
-/* Where the loader writes (arena memory, stored layout: channels-last for 4-D inputs, the graph's
- * activation type). Inputs of one plan stay put until it has run. */
+/* Where the loader writes (arena memory, stored layout: channels-last for 4-D inputs and targets; inputs
+ * in the graph's activation type, targets int32 or float32). They stay put until the plan has run. */
 void *tr_plan_input(tr_plan *p, size_t input);
 const tr_tensor *tr_plan_input_tensor(const tr_plan *p, size_t input);
 void *tr_plan_target(tr_plan *p);

@@ -133,6 +133,9 @@ def losses():
                                                               "class_weights": weights})
     yield "mse", [11], body, MSE
     yield "bce", [11], body, ("bce", {})
+    picture = [pre(), ("conv2d", {"out": 3, "kernel": 3, "name": "head"})]  # an output (C, H, W)
+    yield "mse_image", IMAGE, picture, MSE
+    yield "bce_image", IMAGE, picture, ("bce", {})
 
 
 def training():

@@ -395,6 +395,55 @@ static void refuses(void **state)
     world_close(&w);
 }
 
+/* Targets that are images come as an output of their shape is stored, channels-last, from any
+ * source: held, streamed, by selections, flat in the file, made up. */
+static void image_targets(void **state)
+{
+    (void)state;
+    enum { TC = 3, TH = 2, TW = 5, AREA = TH * TW, COUNT = TC * AREA };
+    static float y[N][COUNT];
+    const hsize_t dims[] = {N, TC, TH, TW}, flat[] = {N, COUNT};
+    world w;
+    open_world(&w);
+    for (int v = 0; v < N * COUNT; v++) y[v / COUNT][v % COUNT] = (float)(v % 97) / 97.0f;
+    write_h5(&w, "a.h5", "t", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 4, dims, 0, 0, y);
+    write_h5(&w, "a.h5", "t_packed", H5T_IEEE_F64LE, H5T_NATIVE_FLOAT, 4, dims, 5, 3, y);
+    write_h5(&w, "a.h5", "t_flat", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 2, flat, 0, 0, y);
+    world_targets(&w, 3, (int64_t[]){TC, TH, TW});
+    w.c.data.shuffle = false;
+    const char *const names[] = {"t", "t_packed", "t_flat", NULL};
+    for (size_t source = 0; source < TR_COUNT(names); source++)
+        for (int run = 0; run < 4;
+             run++) { /* mse and bce, held and not, with and without workers */
+            w.c.data.cache_mb = run % 2;
+            w.c.model.loss.kind.which = run / 2 ? TR_LOSS_BCE : TR_LOSS_MSE;
+            w.c.data.train = (tr_source_config){.path = "a.h5", .inputs = &w.nodes[0]};
+            w.c.data.train.labels = (char *)names[source];
+            if (!names[source])
+                w.c.data.train = (tr_source_config){.format = TR_FORMAT_SYNTHETIC, .samples = N};
+            tr_dataset *d = opens(&w);
+            tr_loader_options o = options(&w, d, run % 2);
+            o.workers = run;
+            tr_loader *l = loader_open(&o);
+            uint64_t i = 0;
+            for (tr_batch b; i < N;) {
+                assert_int_equal(tr_loader_next(l, &b), TR_OK);
+                assert_true(b.count > 0);
+                for (int64_t k = 0; k < b.count; k++, i++)
+                    for (size_t e = 0; e < COUNT; e++) {
+                        const float got =
+                            ((const float *)
+                                 b.targets)[(size_t)k * COUNT + e % AREA * TC + e / AREA];
+                        assert_true(got == (float)target_at(d, i, e));
+                        if (names[source]) assert_true(got == y[i][e]);
+                    }
+            }
+            tr_loader_close(l);
+            tr_dataset_close(d);
+        }
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -402,6 +451,7 @@ int main(void)
         cmocka_unit_test(rank_independence),    cmocka_unit_test(epochs),
         cmocka_unit_test(evaluation),           cmocka_unit_test(errors),
         cmocka_unit_test(no_allocation),        cmocka_unit_test(refuses),
+        cmocka_unit_test(image_targets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
