@@ -52,12 +52,14 @@ void tr_append_close(tr_append *a)
 /* ---- Resume ---------------------------------------------------------------------------------- */
 
 /* Does the record belong to a run that has come to `step`? Keys are written by us, so that they can
- * be found as text: a quote inside a value has a backslash before it. */
+ * be found as text: a quote inside a value has a backslash before it. A rollback stays where the
+ * step it went back to stays: what follows it replaces what stands before it. */
 static bool belongs(const char *line, uint64_t step)
 {
     size_t n = strlen(line);
     if (n < 3 || line[0] != '{' || strcmp(line + n - 2, "}\n") != 0) return false;
-    const char *at = strstr(line, ",\"step\":");
+    bool rollback = strncmp(line, "{\"event\":\"rollback\",", 20) == 0;
+    const char *at = strstr(line, rollback ? ",\"to\":" : ",\"step\":");
     if (!at) at = strstr(line, ",\"steps\":"); /* of an end */
     return !at || strtoull(strchr(at, ':') + 1, NULL, 10) <= step;
 }
@@ -74,7 +76,7 @@ static tr_status sync_folder(const char *path)
     return ok ? TR_OK : TR_FAIL(TR_IO, "%s: cannot be synced: %s", folder, strerror(errno));
 }
 
-tr_status tr_metrics_rewind(const char *path, uint64_t step)
+tr_status tr_append_rewind(const char *path, uint64_t step)
 {
     tr_status st = TR_OK;
     FILE *in = fopen(path, "r"), *to = NULL;

@@ -24,7 +24,7 @@ tr_status tr_append_open(tr_append *a, bool fresh);
 void tr_append_write(tr_append *a, const void *bytes, size_t nbytes);
 void tr_append_close(tr_append *a);
 /* Drops records past `step` from a metrics.jsonl, and what is no whole record; atomically. */
-tr_status tr_metrics_rewind(const char *path, uint64_t step);
+tr_status tr_append_rewind(const char *path, uint64_t step);
 
 /* ---- record.c: one line of JSON ---------------------------------------------------------------
  */

@@ -67,7 +67,7 @@ tr_status tr_metrics_open(const tr_metrics_options *o, tr_metrics **out)
     int n = snprintf(m->json.path, sizeof(m->json.path), "%s/metrics.jsonl", o->folder);
     TR_NEED(n < (int)sizeof(m->json.path), TR_IO, "%s: the path is too long", o->folder);
     if (o->resume)
-        TR_TRY(tr_metrics_rewind(m->json.path, o->step));
+        TR_TRY(tr_append_rewind(m->json.path, o->step));
     else
         remove_old_events(o->folder);
     TR_TRY(tr_append_open(&m->json, !o->resume));
@@ -206,6 +206,11 @@ tr_status tr_metrics_eval(tr_metrics *m, const tr_eval_record *e)
     tr_record_uint(r, "samples", e->samples);
     if (!isnan(e->seconds)) tr_record_real(r, "seconds", e->seconds, 6);
     return finish(m);
+}
+
+void tr_metrics_rewind(tr_metrics *m, uint64_t step)
+{
+    if (m) tr_append_write(&m->board, m->event, tr_event_restart(m->event, wall_time(), step + 1));
 }
 
 /* ---- Progress ----------------------------------------------------------------------------------

@@ -37,6 +37,9 @@ typedef struct {
 tr_status tr_metrics_event(tr_metrics *m, const char *event, const char *spec, ...);
 tr_status tr_metrics_step(tr_metrics *m, const tr_step_record *r);
 tr_status tr_metrics_eval(tr_metrics *m, const tr_eval_record *r);
+/* Training goes on from `step` again (a rollback): TensorBoard drops what it has past it. In
+ * metrics.jsonl the caller's "rollback" record (with "to": the same step) says so. */
+void tr_metrics_rewind(tr_metrics *m, uint64_t step);
 /* The progress line: rewritten in place on a terminal (at most 10 times a second), else one plain
  * line every 10 s and at the end. `loss` NaN: unknown yet. */
 void tr_metrics_progress(tr_metrics *m, uint64_t step, uint64_t epoch, double loss,

@@ -208,6 +208,40 @@ static void test_restart(void **state)
     tr_free((void *)text);
 }
 
+/* A rollback voids the curve past the step it goes back to, in the same file. */
+static void test_rewind(void **state)
+{
+    glob_t found;
+    tr_metrics *m = open_metrics(*state, false, 0);
+    tr_step_record s = STEP;
+    assert_int_equal(tr_metrics_step(m, &s), TR_OK);
+    tr_metrics_rewind(m, 6);
+    s.step = 7;
+    assert_int_equal(tr_metrics_step(m, &s), TR_OK);
+    tr_metrics_close(m);
+    tr_metrics_rewind(NULL, 6);
+    span file = event_file(*state, &found), bytes, e;
+    const unsigned char *text = file.p;
+    assert_int_equal(found.gl_pathc, 1);
+    globfree(&found);
+    uint64_t v = 0;
+    next_frame(&file);
+    next_frame(&file);
+    e = next_frame(&file);
+    assert_int_equal(next_field(&e, &bytes, &v), 1);
+    assert_int_equal(next_field(&e, &bytes, &v), 2);
+    assert_int_equal(v, 7);
+    assert_int_equal(next_field(&e, &bytes, &v), 7);
+    assert_int_equal(next_field(&bytes, &bytes, &v), 1);
+    assert_int_equal(v, 1);
+    e = next_frame(&file);
+    assert_int_equal(next_field(&e, &bytes, &v), 1);
+    assert_int_equal(next_field(&e, &bytes, &v), 2);
+    assert_int_equal(v, 7);
+    assert_true(file.p == file.end);
+    tr_free((void *)text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -215,6 +249,7 @@ int main(void)
         cmocka_unit_test(test_version),
         cmocka_unit_test_setup_teardown(test_file, make_folder, remove_folder),
         cmocka_unit_test_setup_teardown(test_restart, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(test_rewind, make_folder, remove_folder),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

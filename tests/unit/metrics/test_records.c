@@ -95,6 +95,18 @@ static void test_resume(void **state)
     expect(*state, "{\"event\":\"end\",\"steps\":20}\n");
 }
 
+#define ROLLBACK_LINE(from, back) "{\"event\":\"rollback\",\"step\":" #from ",\"to\":" #back "}\n"
+
+/* Where steps went back, the record that says so stays as long as its steps do. */
+static void test_resume_after_rollback(void **state)
+{
+    put_file(*state, "metrics.jsonl",
+             STEP_LINE(10) STEP_LINE(20) STEP_LINE(30) ROLLBACK_LINE(30, 10) STEP_LINE(20)
+                 STEP_LINE(30) STEP_LINE(40) ROLLBACK_LINE(40, 30));
+    tr_metrics_close(open_metrics(*state, true, 20));
+    expect(*state, STEP_LINE(10) STEP_LINE(20) ROLLBACK_LINE(30, 10) STEP_LINE(20));
+}
+
 /* A line longer than any record is dropped whole, not in pieces that look like records. */
 static void test_resume_long_line(void **state)
 {
@@ -221,11 +233,17 @@ static void test_no_allocation(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(test_lines),          IN_FOLDER(test_fresh_start_empties),
-        IN_FOLDER(test_resume),         IN_FOLDER(test_resume_long_line),
-        IN_FOLDER(test_resume_nothing), IN_FOLDER(test_bad_spec),
-        IN_FOLDER(test_long_text),      IN_FOLDER(test_no_folder),
-        IN_FOLDER(test_full_disk),      IN_FOLDER(test_no_allocation),
+        IN_FOLDER(test_lines),
+        IN_FOLDER(test_fresh_start_empties),
+        IN_FOLDER(test_resume),
+        IN_FOLDER(test_resume_long_line),
+        IN_FOLDER(test_resume_nothing),
+        IN_FOLDER(test_bad_spec),
+        IN_FOLDER(test_long_text),
+        IN_FOLDER(test_no_folder),
+        IN_FOLDER(test_resume_after_rollback),
+        IN_FOLDER(test_full_disk),
+        IN_FOLDER(test_no_allocation),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
