@@ -62,9 +62,8 @@ tr_status tr_layer_pair(const tr_layer *l, const char *key, const tr_ints *in, i
     return TR_OK;
 }
 
-tr_status tr_layer_window(const tr_layer *l, int axis, const int64_t kernel[2],
-                          const int64_t stride[2], const int64_t padding[2],
-                          const int64_t dilation[2])
+tr_status tr_layer_window(tr_layer *l, int axis, const int64_t kernel[2], const int64_t stride[2],
+                          const int64_t padding[2], const int64_t dilation[2])
 {
     int64_t size = l->inputs[0].dims[1 + axis];
     int64_t span = dilation[axis] * (kernel[axis] - 1) + 1;
@@ -79,8 +78,7 @@ tr_status tr_layer_window(const tr_layer *l, int axis, const int64_t kernel[2],
             (long long)padding[1], (long long)dilation[0], (long long)dilation[1],
             tr_shape_text(&l->inputs[0], t));
     }
-    /* The output belongs to the layer being made; the check is the only reader of the rest. */
-    ((tr_layer *)l)->output.dims[1 + axis] = room / stride[axis] + 1;
+    l->output.dims[1 + axis] = room / stride[axis] + 1;
     return TR_OK;
 }
 

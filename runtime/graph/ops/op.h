@@ -40,7 +40,7 @@ struct tr_layer {
 typedef enum {
     TR_SHARE_NO,
     TR_SHARE_FIRST, /* element by element over in[0] */
-    TR_SHARE_ANY,   /* over any input: they may change places */
+    TR_SHARE_ANY,   /* over any input; operands keep their order, so that sums stay the same */
     TR_SHARE_VIEW   /* the same bytes, where tr_op_def.view says so */
 } tr_share;
 
@@ -79,10 +79,9 @@ tr_status tr_layer_fail(const tr_layer *l, tr_status st, const char *fmt, ...) T
 tr_status tr_layer_rank(const tr_layer *l, int rank_a, int rank_b, const char *takes);
 /* One int or [h, w] into out[2]; none leaves it as it is. */
 tr_status tr_layer_pair(const tr_layer *l, const char *key, const tr_ints *in, int64_t out[2]);
-/* One dimension of a sliding window's output; fails when the window does not fit. */
-tr_status tr_layer_window(const tr_layer *l, int axis, const int64_t kernel[2],
-                          const int64_t stride[2], const int64_t padding[2],
-                          const int64_t dilation[2]);
+/* Sets one dimension of l->output, of a sliding window; fails when the window does not fit. */
+tr_status tr_layer_window(tr_layer *l, int axis, const int64_t kernel[2], const int64_t stride[2],
+                          const int64_t padding[2], const int64_t dilation[2]);
 
 typedef struct {
     const char *name;

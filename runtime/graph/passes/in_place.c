@@ -8,19 +8,34 @@
 
 typedef struct {
     tr_graph *g;
-    int *last;    /* by root: last op that reads any member */
-    bool *shared; /* by root: it has members beside itself */
+    int *last; /* by root: last op that reads any member */
+    int *next; /* by tensor: the next one of its group, itself at the end */
+    int *end;  /* by root: the last one of its group */
 } sharing;
 
+/* `id`, the root of a group or alone, and all that shares its bytes go over to `root`. */
 static void join(sharing *s, int id, int root)
 {
     tr_graph *g = s->g;
-    if (s->shared[id])
-        for (size_t t = 0; t < g->ntensors; t++)
-            if (g->tensors[t].alias == id) g->tensors[t].alias = root;
-    g->tensors[id].alias = root;
-    s->shared[root] = true;
+    for (int t = id;; t = s->next[t]) {
+        g->tensors[t].alias = root;
+        if (s->next[t] == t) break;
+    }
+    s->next[s->end[root]] = id;
+    s->end[root] = s->end[id];
     if (s->last[id] > s->last[root]) s->last[root] = s->last[id];
+}
+
+static void open_groups(sharing *s)
+{
+    tr_graph *g = s->g;
+    for (size_t t = 0; t < g->ntensors; t++) s->next[t] = s->end[t] = (int)t;
+    for (size_t t = 0; t < g->ntensors; t++) {
+        const int root = g->tensors[t].alias;
+        if (root < 0) continue;
+        s->next[s->end[root]] = (int)t;
+        s->end[root] = (int)t;
+    }
 }
 
 static bool may_overwrite(const sharing *s, const tr_op *op, int place, int at)
@@ -47,10 +62,7 @@ static void share(sharing *s, tr_op *op, int at)
     int places = op->def->share == TR_SHARE_ANY ? op->nin : 1;
     for (int k = 0; k < places; k++) {
         if (!may_overwrite(s, op, k, at)) continue;
-        int first = op->in[0];
-        op->in[0] = op->in[k];
-        op->in[k] = first;
-        join(s, op->out[0], tr_root(s->g, op->in[0]));
+        join(s, op->out[0], tr_root(s->g, op->in[k]));
         return;
     }
 }
@@ -61,10 +73,10 @@ tr_status tr_pass_in_place(tr_builder *b)
     tr_status st = TR_OK;
     sharing s = {.g = g,
                  .last = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof(*s.last)),
-                 .shared = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof(*s.shared))};
-    TR_NEED(s.last && s.shared, TR_MEMORY, "out of memory for %zu tensors", g->ntensors);
-    for (size_t t = 0; t < g->ntensors; t++)
-        if (g->tensors[t].alias >= 0) s.shared[g->tensors[t].alias] = true;
+                 .next = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof(*s.next)),
+                 .end = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof(*s.end))};
+    TR_NEED(s.last && s.next && s.end, TR_MEMORY, "out of memory for %zu tensors", g->ntensors);
+    open_groups(&s);
     for (size_t i = 0; i < g->nops; i++)
         for (int k = 0; k < g->ops[i].nin; k++)
             if (g->ops[i].in[k] >= 0) s.last[tr_root(g, g->ops[i].in[k])] = (int)i;
@@ -72,6 +84,7 @@ tr_status tr_pass_in_place(tr_builder *b)
     for (size_t i = 0; i < g->nops; i++) share(&s, &g->ops[i], (int)i);
 out:
     tr_free(s.last);
-    tr_free(s.shared);
+    tr_free(s.next);
+    tr_free(s.end);
     return st;
 }

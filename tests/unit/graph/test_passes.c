@@ -138,12 +138,28 @@ static void check_marks(const tr_graph *g)
     free(done);
 }
 
+/* A sum made again takes its operands in the order of the first time: it is the same to the bit. */
+static void check_order(const tr_graph *g, const tr_op *again)
+{
+    for (size_t i = 0; i < g->nops; i++) {
+        const tr_op *op = &g->ops[i];
+        if (op->phase != TR_PHASE_FORWARD || strcmp(op->layer, again->layer) != 0 ||
+            strcmp(tr_op_name(op), "add") != 0)
+            continue;
+        for (int k = 0; k < op->nin; k++) {
+            const char *name = g->tensors[op->in[k]].name;
+            assert_int_equal(strncmp(g->tensors[again->in[k]].name, name, strlen(name)), 0);
+        }
+    }
+}
+
 static size_t count_again(const tr_graph *g)
 {
     size_t n = 0;
     for (size_t i = 0; i < g->nops; i++) {
         if (!g->ops[i].recomputed) continue;
         n++;
+        if (strcmp(tr_op_name(&g->ops[i]), "add") == 0) check_order(g, &g->ops[i]);
         assert_int_equal(g->ops[i].phase, TR_PHASE_BACKWARD);
         assert_null(strstr(tr_op_name(&g->ops[i]), ".stats"));
         assert_null(strstr(tr_op_name(&g->ops[i]), ".merge"));
