@@ -9,13 +9,60 @@
 
 enum { DY = 0, Y = 4, DY2 = 5 };
 
-/* Every reader after `from` of `old`, and all that shares its bytes, turns to `id`. */
-static void replace(tr_graph *g, size_t from, int old, int id)
+/* Who reads a tensor and who shares its bytes, as linked lists. They are made once: a tensor that
+ * is replaced was made by a relu.grad or an add, and folding gives such a tensor no new readers but
+ * the op at hand. Entries that folding has outdated are recognized by the operand itself. */
+typedef struct {
+    tr_uses u;
+    int *reader, *next_reader; /* [ntensors], [nops * TR_MAX_IN]: op * TR_MAX_IN + operand; -1 */
+    int *member, *next_member; /* [ntensors] each: tensors whose root this one is; -1 */
+} lists;
+
+static tr_status open_lists(const tr_graph *g, lists *l)
 {
-    for (size_t i = from; i < g->nops; i++)
-        for (int k = 0; k < g->ops[i].nin; k++)
-            if (g->ops[i].in[k] == old) g->ops[i].in[k] = id;
-    for (size_t t = 0; t < g->ntensors; t++)
+    tr_status st = TR_OK;
+    TR_TRY(tr_uses_open(g, &l->u));
+    l->reader = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof(int));
+    l->next_reader = tr_alloc(TR_MEM_OTHER, g->nops * TR_MAX_IN, sizeof(int));
+    l->member = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof(int));
+    l->next_member = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof(int));
+    if (!l->reader || !l->next_reader || !l->member || !l->next_member) return TR_MEMORY;
+    for (size_t t = 0; t < g->ntensors; t++) l->reader[t] = l->member[t] = -1;
+    for (size_t i = 0; i < g->nops; i++)
+        for (int k = 0; k < g->ops[i].nin; k++) {
+            const int id = g->ops[i].in[k], use = (int)i * TR_MAX_IN + k;
+            if (id < 0) continue;
+            l->next_reader[use] = l->reader[id];
+            l->reader[id] = use;
+        }
+    for (size_t t = 0; t < g->ntensors; t++) {
+        const int root = g->tensors[t].alias;
+        if (root < 0) continue;
+        l->next_member[t] = l->member[root];
+        l->member[root] = (int)t;
+    }
+out:
+    return st;
+}
+
+static void close_lists(lists *l)
+{
+    tr_uses_close(&l->u);
+    tr_free(l->reader);
+    tr_free(l->next_reader);
+    tr_free(l->member);
+    tr_free(l->next_member);
+}
+
+/* Every reader of `old` after op `at`, and all that shares its bytes, turns to `id`. */
+static void replace(tr_graph *g, const lists *l, size_t at, int old, int id)
+{
+    for (int use = l->reader[old]; use >= 0; use = l->next_reader[use]) {
+        tr_op *op = &g->ops[use / TR_MAX_IN];
+        int *in = &op->in[use % TR_MAX_IN];
+        if ((size_t)(use / TR_MAX_IN) > at && *in == old) *in = id;
+    }
+    for (int t = l->member[old]; t >= 0; t = l->next_member[t])
         if (g->tensors[t].alias == old) g->tensors[t].alias = id;
     g->tensors[id].alias = -1;
 }
@@ -30,8 +77,9 @@ static tr_op *maker_of(tr_graph *g, const tr_uses *u, int tensor)
     return u->producer[tensor] < 0 ? NULL : &g->ops[u->producer[tensor]];
 }
 
-static void fold(tr_graph *g, const tr_uses *u, size_t at)
+static void fold(tr_graph *g, const lists *l, size_t at)
 {
+    const tr_uses *u = &l->u;
     tr_op *op = &g->ops[at];
     int dy = op->in[DY], dz = op->out[0];
     tr_op *maker = maker_of(g, u, dy);
@@ -41,11 +89,11 @@ static void fold(tr_graph *g, const tr_uses *u, size_t at)
         op->in[DY] = src;
         op->in[Y] = maker->in[1];
         maker->def = NULL;
-        replace(g, at + 1, dy, dz);
+        replace(g, l, at, dy, dz);
         maker = maker_of(g, u, src);
         if (!maker || !is_sum_of_two(maker) || u->readers[src] != 1) return;
     } else if (is_sum_of_two(maker)) {
-        replace(g, at + 1, dy, dz);
+        replace(g, l, at, dy, dz);
     } else {
         return;
     }
@@ -56,18 +104,13 @@ static void fold(tr_graph *g, const tr_uses *u, size_t at)
 
 tr_status tr_pass_fuse_batchnorm_gradient(tr_graph *g)
 {
-    tr_uses u;
+    lists l = {0};
     tr_status st = TR_OK;
-    TR_TRY(tr_uses_open(g, &u));
-    for (size_t i = 0; i < g->nops; i++) {
-        if (!tr_op_is(&g->ops[i], "batchnorm.grad_stats")) continue;
-        fold(g, &u, i);
-        /* Readers may have changed: a gradient passed on reads dz now. */
-        tr_uses_close(&u);
-        TR_TRY(tr_uses_open(g, &u));
-    }
+    TR_TRY(open_lists(g, &l));
+    for (size_t i = 0; i < g->nops; i++)
+        if (tr_op_is(&g->ops[i], "batchnorm.grad_stats")) fold(g, &l, i);
     tr_ops_compact(g);
-    tr_uses_close(&u);
 out:
+    close_lists(&l);
     return st;
 }
