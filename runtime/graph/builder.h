@@ -43,10 +43,4 @@ tr_status tr_pass_buckets(tr_builder *b);
 tr_status tr_pass_roles(tr_builder *b);
 void tr_pass_empty_share(tr_builder *b);
 
-/* The tensor that holds the bytes. */
-static inline int tr_root(const tr_graph *g, int id)
-{
-    return g->tensors[id].alias >= 0 ? g->tensors[id].alias : id;
-}
-
 #endif

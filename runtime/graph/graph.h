@@ -184,6 +184,11 @@ typedef struct {
 /* forward + differentiate + passes (fuse, in place, recompute, bucket marks). */
 tr_status tr_graph_open(const tr_model *m, const tr_graph_options *o, tr_graph **out);
 void tr_graph_close(tr_graph *g);
+/* The tensor that holds a tensor's bytes: itself, or the root of its group. */
+static inline int tr_root(const tr_graph *g, int id)
+{
+    return g->tensors[id].alias >= 0 ? g->tensors[id].alias : id;
+}
 /* Forward arithmetic of one op over the graph's batch: 2 a multiply-add; 0 for copies. */
 double tr_op_flops(const tr_graph *g, const tr_op *op);
 const char *tr_op_name(const tr_op *op); /* "conv2d", "conv2d.grad_weight" */

@@ -76,7 +76,7 @@ const tr_tensor *tr_plan_logits_tensor(const tr_plan *p)
 void *tr_plan_tensor(const tr_plan *p, int tensor)
 {
     if (tensor < 0 || p->session->o.dry) return NULL;
-    const int root = tr_alias_root(p->graph, tensor);
+    const int root = tr_root(p->graph, tensor);
     for (size_t i = 0; i < TR_COUNT(p->slots); i++)
         if (p->slots[i].arena && p->slots[i].root == root) return p->slots[i].current;
     return tr_plan_address(p, tensor);

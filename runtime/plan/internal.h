@@ -19,7 +19,6 @@ typedef struct {
     size_t nbytes, offset;
 } tr_live;
 
-int tr_alias_root(const tr_graph *g, int tensor);
 /* True when the op does anything for an empty share: it takes part in a collective or moves a
  * state. */
 bool tr_op_runs_empty(const tr_graph *g, const tr_op *op);

@@ -7,12 +7,6 @@
 
 #include <string.h>
 
-int tr_alias_root(const tr_graph *g, int tensor)
-{
-    while (g->tensors[tensor].alias >= 0) tensor = g->tensors[tensor].alias;
-    return tensor;
-}
-
 static bool in_arena(tr_role role)
 {
     return role == TR_ROLE_INPUT || role == TR_ROLE_TARGET || role == TR_ROLE_ACTIVATION ||
@@ -42,7 +36,7 @@ static tr_status mark_inputs(const tr_graph *g, int i, tr_live *live)
     const tr_op *op = &g->ops[i];
     for (int j = 0; j < op->nin; j++) {
         if (op->in[j] < 0) continue;
-        tr_live *l = &live[tr_alias_root(g, op->in[j])];
+        tr_live *l = &live[tr_root(g, op->in[j])];
         if (!l->arena) continue;
         if (l->last < -1) { /* nobody wrote it yet */
             if (g->batch != 0)
@@ -60,7 +54,7 @@ tr_status tr_liveness(const tr_graph *g, const bool *skip, tr_live *live)
 {
     memset(live, 0, g->ntensors * sizeof *live);
     for (size_t t = 0; t < g->ntensors; t++) {
-        const int root = tr_alias_root(g, (int)t);
+        const int root = tr_root(g, (int)t);
         live[t].first = live[t].last = -2;
         if (!in_arena(g->tensors[root].role)) continue;
         const size_t nbytes = tr_align_up(g->tensors[t].nbytes, TR_ARENA_ALIGN);
@@ -76,14 +70,14 @@ tr_status tr_liveness(const tr_graph *g, const bool *skip, tr_live *live)
         if (st != TR_OK) return st;
         for (int j = 0; j < g->ops[i].nout; j++) {
             if (g->ops[i].out[j] < 0) continue;
-            tr_live *l = &live[tr_alias_root(g, g->ops[i].out[j])];
+            tr_live *l = &live[tr_root(g, g->ops[i].out[j])];
             if (!l->arena) continue;
             if (l->last < -1) l->first = (int)i;
             l->last = (int)i;
         }
     }
     if (g->logits >= 0) {
-        tr_live *l = &live[tr_alias_root(g, g->logits)];
+        tr_live *l = &live[tr_root(g, g->logits)];
         if (l->last < -1) l->first = -1; /* an empty share computes none */
         l->last = (int)g->nops;
     }

@@ -123,7 +123,7 @@ out:
 static size_t slot_bytes(const tr_plan *p, int tensor)
 {
     if (tensor < 0) return 0;
-    const tr_live *l = &p->live[tr_alias_root(p->graph, tensor)];
+    const tr_live *l = &p->live[tr_root(p->graph, tensor)];
     return l->arena ? l->nbytes : 0;
 }
 
@@ -162,7 +162,7 @@ void *tr_plan_address(const tr_plan *p, int tensor)
 {
     if (tensor < 0 || p->session->o.dry) return NULL;
     const tr_session_options *o = &p->session->o;
-    const tr_tensor *t = &p->graph->tensors[tr_alias_root(p->graph, tensor)];
+    const tr_tensor *t = &p->graph->tensors[tr_root(p->graph, tensor)];
     switch (t->role) {
     case TR_ROLE_PARAM:
         return o->weights + o->model->params[t->index].offset;
@@ -179,7 +179,7 @@ void *tr_plan_address(const tr_plan *p, int tensor)
 static tr_status find_readers(tr_plan *p, tr_slot *slot, int tensor)
 {
     const tr_graph *g = p->graph;
-    slot->root = tensor < 0 ? -1 : tr_alias_root(g, tensor);
+    slot->root = tensor < 0 ? -1 : tr_root(g, tensor);
     if (tensor < 0) return TR_OK;
     slot->nbytes = g->tensors[tensor].nbytes;
     slot->arena = slot->current = tr_plan_address(p, tensor);
@@ -191,10 +191,10 @@ static tr_status find_readers(tr_plan *p, tr_slot *slot, int tensor)
             tr_kernel *k = p->kernels[i];
             if (!k || !k->run) continue;
             for (int j = 0; j < op->nout; j++)
-                if (op->out[j] >= 0 && tr_alias_root(g, op->out[j]) == slot->root)
+                if (op->out[j] >= 0 && tr_root(g, op->out[j]) == slot->root)
                     slot->movable = false;
             for (int j = 0; j < op->nin; j++) {
-                if (op->in[j] < 0 || tr_alias_root(g, op->in[j]) != slot->root) continue;
+                if (op->in[j] < 0 || tr_root(g, op->in[j]) != slot->root) continue;
                 if (!k->rebind) slot->movable = false;
                 if (pass == 1) slot->readers[n] = (tr_reader){k, j};
                 n++;
