@@ -268,6 +268,21 @@ const char *tr_op_name(const tr_op *op)
     return op->def->name;
 }
 
+static bool passes_on(const tr_graph *g, const tr_op *op)
+{
+    return op->def->view && op->def->view(g, op) && tr_root(g, op->out[0]) == tr_root(g, op->in[0]);
+}
+
+bool tr_op_is_view(const tr_graph *g, const tr_op *op)
+{
+    return op->def->share == TR_SHARE_VIEW && passes_on(g, op);
+}
+
+bool tr_op_writes(const tr_graph *g, const tr_op *op, int k)
+{
+    return op->out[k] >= 0 && !(k == 0 && passes_on(g, op));
+}
+
 double tr_op_flops(const tr_graph *g, const tr_op *op)
 {
     return op->def->flops ? op->def->flops(g, op) : 0;

@@ -189,6 +189,11 @@ static inline int tr_root(const tr_graph *g, int id)
 {
     return g->tensors[id].alias >= 0 ? g->tensors[id].alias : id;
 }
+/* The op's only output is its first operand, seen otherwise: the same bytes, nothing to run. */
+bool tr_op_is_view(const tr_graph *g, const tr_op *op);
+/* Output `k` is there and written; else it is absent, or an operand's bytes passed on as they are.
+ */
+bool tr_op_writes(const tr_graph *g, const tr_op *op, int k);
 /* Forward arithmetic of one op over the graph's batch: 2 a multiply-add; 0 for copies. */
 double tr_op_flops(const tr_graph *g, const tr_op *op);
 const char *tr_op_name(const tr_op *op); /* "conv2d", "conv2d.grad_weight" */

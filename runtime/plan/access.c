@@ -97,18 +97,25 @@ size_t tr_plan_rows(const tr_plan *p)
     return p->graph->nops;
 }
 
+/* What the kernel reads of an operand: of a packed parameter its copy. */
+static size_t bytes_read(const tr_kernel *k, const tr_tensor *t)
+{
+    const bool copy = k->packed > 0 && t->role == TR_ROLE_PARAM && t->index == k->packed_param;
+    return copy ? k->packed : t->nbytes;
+}
+
 tr_plan_row tr_plan_row_at(const tr_plan *p, size_t i)
 {
     const tr_graph *g = p->graph;
     const tr_op *op = &g->ops[i];
     const tr_kernel *k = p->kernels[i];
     tr_plan_row row = {.layer = op->layer, .op = tr_op_name(op), .phase = op->phase};
-    row.impl = !k ? "-" : k->impl ? k->impl : "view";
-    if (!k || !k->run) return row; /* views and what an empty share leaves out move nothing */
+    row.impl = k ? k->impl : "view";
+    if (!k) return row; /* moves nothing */
     row.flops = tr_op_flops(g, op);
     for (int j = 0; j < op->nin; j++)
-        if (op->in[j] >= 0) row.bytes += (double)g->tensors[op->in[j]].nbytes;
+        if (op->in[j] >= 0) row.bytes += (double)bytes_read(k, &g->tensors[op->in[j]]);
     for (int j = 0; j < op->nout; j++)
-        if (op->out[j] >= 0) row.bytes += (double)g->tensors[op->out[j]].nbytes;
+        if (tr_op_writes(g, op, j)) row.bytes += (double)g->tensors[op->out[j]].nbytes;
     return row;
 }

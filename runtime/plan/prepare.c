@@ -65,7 +65,7 @@ static tr_status prepare_kernels(tr_session *s, tr_plan *p)
     for (size_t i = 0; i < g->nops; i++) {
         const tr_op *op = &g->ops[i];
         p->packed[i] = -1;
-        if (p->skip[i]) continue;
+        if (p->skip[i] || tr_op_is_view(g, op)) continue;
         const char *why = b->unsupported(s->o.backend_ctx, op->def, g->precision);
         if (why)
             return TR_FAIL(TR_UNSUPPORTED, "layer %s: op %s has no %s kernel for %s: %s", op->layer,
@@ -189,9 +189,9 @@ static tr_status find_readers(tr_plan *p, tr_slot *slot, int tensor)
         for (size_t i = 0; i < g->nops; i++) {
             const tr_op *op = &g->ops[i];
             tr_kernel *k = p->kernels[i];
-            if (!k || !k->run) continue;
+            if (!k) continue; /* a view: its readers are the slot's */
             for (int j = 0; j < op->nout; j++)
-                if (op->out[j] >= 0 && tr_root(g, op->out[j]) == slot->root)
+                if (tr_op_writes(g, op, j) && tr_root(g, op->out[j]) == slot->root)
                     slot->movable = false;
             for (int j = 0; j < op->nin; j++) {
                 if (op->in[j] < 0 || tr_root(g, op->in[j]) != slot->root) continue;
@@ -214,7 +214,7 @@ tr_status tr_plan_bind(tr_session *s, tr_plan *p)
     for (size_t i = 0; i < g->nops; i++) {
         const tr_op *op = &g->ops[i];
         tr_kernel *k = p->kernels[i];
-        if (k && k->run) {
+        if (k) {
             tr_binding b = {.workspace = k->workspace > 0 ? s->workspace : NULL,
                             .packed = p->packed[i] >= 0 ? s->packed[p->packed[i]].data : NULL};
             for (int j = 0; j < op->nin; j++) b.in[j] = tr_plan_address(p, op->in[j]);
@@ -225,10 +225,8 @@ tr_status tr_plan_bind(tr_session *s, tr_plan *p)
             continue;
         }
         /* A view or a skipped op moves no bytes, but may still complete a bucket. */
-        p->steps[p->nsteps++] = (tr_step){.kernel = k && k->run ? k : NULL,
-                                          .op = (int)i,
-                                          .packed = p->packed[i],
-                                          .bucket = op->bucket_ready};
+        p->steps[p->nsteps++] = (tr_step){
+            .kernel = k, .op = (int)i, .packed = p->packed[i], .bucket = op->bucket_ready};
     }
     for (size_t i = 0; i < s->o.model->ninputs; i++) {
         const tr_status st = find_readers(p, &p->slots[i], g->inputs[i]);

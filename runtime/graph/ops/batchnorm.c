@@ -85,6 +85,12 @@ static void gradient(tr_builder *b, const tr_op *op)
                       TR_IDS(tr_grad_new(b, x)));
 }
 
+static bool passes_dy(const tr_graph *g, const tr_op *op)
+{
+    (void)g;
+    return op->in[4] < 0 && op->in[5] < 0; /* no mask, no second gradient */
+}
+
 static double flops(const tr_graph *g, const tr_op *op)
 {
     return 4.0 * (double)g->tensors[op->in[0]].count;
@@ -109,7 +115,8 @@ const tr_op_def tr_ops_batchnorm[] = {
     [GRAD_STATS] = {.name = "batchnorm.grad_stats",
                     .flops = flops,
                     .collective = true,
-                    .share = TR_SHARE_FIRST},
+                    .share = TR_SHARE_FIRST,
+                    .view = passes_dy},
     [GRAD_MERGE] = {.name = "batchnorm.grad_merge", .collective = true},
     [GRAD_INPUT] = {.name = "batchnorm.grad_input", .flops = flops, .share = TR_SHARE_FIRST},
     {0},

@@ -67,6 +67,7 @@ struct tr_op_def {
     bool collective; /* an empty share runs it too: it is, or feeds, a meeting of ranks */
     bool statistics; /* small, and not to be computed twice: recomputation keeps its outputs */
     tr_share share;
+    /* out[0] has the value of in[0]: not written where it has its bytes too. */
     bool (*view)(const tr_graph *g, const tr_op *op);
 };
 

@@ -240,12 +240,46 @@ static void rows_tell_every_op(void **state)
     const tr_plan *p = tr_session_plan(w.s, true, 4);
     assert_int_equal(tr_plan_rows(p), 9);
     assert_string_equal(tr_plan_row_at(p, 0).op, "flatten");
+    assert_string_equal(tr_plan_row_at(p, 0).impl, "view");
     assert_true(tr_plan_row_at(p, 0).bytes == 0);
     const tr_plan_row row = tr_plan_row_at(p, 1);
     assert_string_equal(row.layer, "layer2");
     assert_string_equal(row.impl, "plain");
     assert_true(row.bytes == 4.0 * (4 * IN + HIDDEN * IN + 4 * HIDDEN));
     tr_session_close(w.s);
+
+    w.ctx.fat_copies = true; /* a packed copy may be larger than what it is made from */
+    assert_int_equal(open_session(&w, true), TR_OK);
+    p = tr_session_plan(w.s, true, 4);
+    assert_true(tr_plan_row_at(p, 1).bytes == 4.0 * (4 * IN + 2 * HIDDEN * IN + 4 * HIDDEN));
+    tr_session_close(w.s);
+}
+
+/* What passes an operand on without writing it counts that operand alone. */
+static void what_is_not_written_is_not_counted(void **state)
+{
+    (void)state;
+    static world w;
+    make(&w);
+    tr_graph *graphs[] = {&w.train.g};
+    for (int masked = 0; masked < 2; masked++) {
+        fake_start(&w.train, &w.m.m, 4, false);
+        const int dy = fake_tensor(&w.train, TR_ROLE_TARGET, 0, 4, 8, -1);
+        const int x = fake_tensor(&w.train, TR_ROLE_INPUT, 0, 4, 8, -1);
+        const int dz = fake_tensor(&w.train, TR_ROLE_ACTIVATION, 0, 4, 8, dy);
+        w.train.g.inputs[0] = x;
+        w.train.g.target = dy;
+        tr_op *op = fake_op(&w.train, "batchnorm.grad_stats", dy, x, dz);
+        op->nin = 6;
+        op->in[2] = op->in[3] = op->in[5] = -1;
+        op->in[4] = masked ? x : -1;
+        const tr_session_options o = fake_options(&w.m, &w.ctx);
+        assert_int_equal(tr_session_open_graphs(&o, graphs, 1, false, &w.s), TR_OK);
+        const double each = 4 * 8 * sizeof(float);
+        assert_true(tr_plan_row_at(tr_session_plan(w.s, false, 4), 0).bytes ==
+                    (masked ? 4 : 2) * each);
+        tr_session_close(w.s);
+    }
 }
 
 int main(void)
@@ -259,6 +293,7 @@ int main(void)
         cmocka_unit_test(a_failing_kernel_is_named),
         cmocka_unit_test(every_allocation_may_fail),
         cmocka_unit_test(rows_tell_every_op),
+        cmocka_unit_test(what_is_not_written_is_not_counted),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
