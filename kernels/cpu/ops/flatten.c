@@ -1,6 +1,6 @@
 /* Flatten and its gradient: a transposition of each sample between the stored (H, W, C) and the
- * flat (C, H, W) order, or a plain copy where both are the same order (none at all where the plan
- * made it a view and nobody has rebound the input since). */
+ * flat (C, H, W) order, or a plain copy where both are the same order and the graph did not make it
+ * a view. */
 #include "kernels/cpu/ops/loop_kernel.h"
 
 #include <string.h>
@@ -18,7 +18,7 @@ static tr_status run_flatten(tr_kernel *base, const tr_run *run)
     char *y = k->k.b.out[0];
     const size_t nbytes = k->rows * k->cols * k->size;
     if (k->rows == 1 || k->cols == 1) {
-        if (x != y) memcpy(y, x, k->samples * nbytes);
+        memcpy(y, x, k->samples * nbytes);
         return TR_OK;
     }
     TR_PARALLEL(k->k.threads)

@@ -1,4 +1,4 @@
-/* Flatten and its gradient: exact, over images of every stored order; views; rebinding. */
+/* Flatten and its gradient: exact, over images of every stored order. */
 #include "tests/unit/cpu/loop_levels.h"
 
 static const int64_t shapes[][4] = {{1, 1, 1, 1}, {3, 1, 4, 5},   {2, 16, 4, 4}, {3, 7, 1, 1},
@@ -29,30 +29,8 @@ static void values_move(void **state)
     }
 }
 
-/* A view does nothing until its input is read elsewhere; then it copies. */
-static void views(void **state)
-{
-    (void)state;
-    const int64_t s[4] = {3, 1, 4, 5}, flat[2] = {3, 20};
-    float other[60];
-    harness h = h_open("flatten", TR_PRECISION_FP32, true);
-    const int in = h_in(&h, TR_F32, 4, s), out = h_out(&h, TR_F32, 2, flat);
-    tr_free(h.data[out]);
-    h.data[out] = h.data[in];
-    h_fill(&h, in, 1);
-    double *before = h_values(&h, in);
-    h_prepare(&h, NULL, TR_ACT_NONE);
-    h_run(&h, false);
-    expect(&h, out, before, 0, "view");
-    for (size_t i = 0; i < 60; i++) other[i] = (float)i;
-    assert_int_equal(h.kernel->rebind(h.kernel, 0, other), TR_OK);
-    h_run(&h, false);
-    for (size_t i = 0; i < 60; i++) assert_true(h_get(&h, out, i) == (double)i);
-    h_close(&h);
-}
-
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(values_move), cmocka_unit_test(views)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(values_move)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
