@@ -97,6 +97,11 @@ typedef struct {
     double p;
 } tr_dropout_attrs;
 
+/* Of concat and concat.grad: dims[1] of each piece, whether its gradient is wanted or not. */
+typedef struct {
+    int64_t width[TR_MAX_IN];
+} tr_concat_attrs;
+
 /* Of cross_entropy: loss(i) = w[label] * -log p[label], smoothed as PyTorch's:
  * (1-s) * w[label] * -log p[label] + s/C * sum_c w[c] * -log p[c]. */
 typedef struct {

@@ -49,62 +49,30 @@ static size_t rows_of(const tr_tensor *t)
     return t->ndim == 4 ? (size_t)(t->dims[0] * t->dims[2] * t->dims[3]) : (size_t)t->dims[0];
 }
 
-static tr_status open_concat(tr_cpu *cpu, const tr_tensor *whole, bool split, int count,
-                             kernel **out)
+/* `whole` side by side from pieces, `count` of them. */
+static tr_status open_concat(tr_cpu *cpu, const tr_tensor *whole, const tr_op *op, bool split,
+                             int count, tr_kernel **out)
 {
     kernel *k = NULL;
+    const tr_concat_attrs *a = op->attrs;
     tr_status st = tr_loop_kernel_open(cpu, whole, "own: copies", run_concat, sizeof *k, &k);
     if (st != TR_OK) return st;
     k->rows = rows_of(whole);
     k->width = whole->nbytes / (k->rows ? k->rows : 1);
     k->count = count;
     k->split = split;
-    *out = k;
+    for (int i = 0; i < count; i++)
+        k->part[i] = k->width / (size_t)whole->dims[1] * (size_t)a->width[i];
+    *out = &k->k.base;
     return TR_OK;
 }
 
 tr_status tr_cpu_concat(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
-    kernel *k = NULL;
-    tr_status st = open_concat(cpu, tr_loop_out(g, op, 0), false, op->nin, &k);
-    if (st != TR_OK) return st;
-    for (int i = 0; i < op->nin; i++)
-        k->part[i] = tr_loop_in(g, op, i)->nbytes / (k->rows ? k->rows : 1);
-    *out = &k->k.base;
-    return TR_OK;
-}
-
-/* The forward op, which knows how wide the pieces are whose gradient nobody wants; NULL where the
- * graph does not hold it. */
-static const tr_op *forward_of(const tr_graph *g, const tr_op *op)
-{
-    for (size_t i = 0; i < g->nops; i++)
-        if (strcmp(tr_op_name(&g->ops[i]), "concat") == 0 &&
-            strcmp(g->ops[i].layer, op->layer) == 0)
-            return &g->ops[i];
-    return NULL;
+    return open_concat(cpu, tr_loop_out(g, op, 0), op, false, op->nin, out);
 }
 
 tr_status tr_cpu_concat_grad(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
-    kernel *k = NULL;
-    const tr_op *forward = forward_of(g, op);
-    tr_status st = open_concat(cpu, tr_loop_in(g, op, 0), true, op->nout, &k);
-    if (st != TR_OK) return st;
-    const size_t rows = k->rows ? k->rows : 1;
-    size_t left = k->width;
-    int absent = 0, last = 0;
-    for (int i = 0; i < op->nout; i++) {
-        const tr_tensor *t = tr_loop_out(g, op, i);
-        if (!t && forward) t = tr_loop_in(g, forward, i);
-        if (t) left -= k->part[i] = t->nbytes / rows;
-        if (!t) absent++, last = i;
-    }
-    if (absent > 1) {
-        tr_free(k);
-        return TR_FAIL(TR_INTERNAL, "layer %s: concat.grad without its forward op", op->layer);
-    }
-    if (absent) k->part[last] = left;
-    *out = &k->k.base;
-    return TR_OK;
+    return open_concat(cpu, tr_loop_in(g, op, 0), op, true, op->nout, out);
 }

@@ -4,7 +4,9 @@
 static tr_status infer(tr_maker *mk, tr_layer *l)
 {
     (void)mk;
+    tr_concat_attrs *attrs = l->attrs;
     l->output = l->inputs[0];
+    attrs->width[0] = l->output.dims[0];
     for (int i = 1; i < l->nin; i++) {
         const tr_shape *s = &l->inputs[i];
         bool fits = s->ndim == l->output.ndim;
@@ -15,7 +17,7 @@ static tr_status infer(tr_maker *mk, tr_layer *l)
                                  "cannot concatenate %s and %s along the first dimension",
                                  tr_shape_text(&l->inputs[0], a), tr_shape_text(s, b));
         }
-        l->output.dims[0] += s->dims[0];
+        l->output.dims[0] += attrs->width[i] = s->dims[0];
     }
     return TR_OK;
 }
@@ -32,6 +34,7 @@ static void gradient(tr_builder *b, const tr_op *op)
 const tr_op_def tr_ops_concat[] = {
     {.name = "concat",
      .doc = "The layers named in `from`, side by side along channels (images) or features.",
+     .attrs_size = sizeof(tr_concat_attrs),
      .min_in = 2,
      .max_in = TR_MAX_IN,
      .infer = infer,

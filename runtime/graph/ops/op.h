@@ -28,8 +28,8 @@ struct tr_layer {
     const tr_node *at;
     int index;
     char name[TR_NAME];
-    void *storage;     /* name and from, then the attributes */
-    const void *attrs; /* the op's private attribute struct, which starts with the public one */
+    void *storage; /* name and from, then the attributes */
+    void *attrs;   /* the op's private attribute struct, which starts with the public one */
     int nin, in[TR_MAX_IN];
     tr_shape inputs[TR_MAX_IN], output;
     int first_param, nparams, first_state, nstates;
