@@ -7,7 +7,9 @@
 typedef struct tr_comm tr_comm;
 
 /* *Collective.* Over MPI_COMM_WORLD (MPI must be initialized, MPI_THREAD_FUNNELED or more), or one rank
- * without MPI. `timeout`: seconds to wait for a peer before failing with who was missing. Small
+ * without MPI. `timeout`: seconds to wait for a peer before failing with who was missing (ten
+ * times that where it cannot be seen whether it is busy, see tr_comm_busy; time in which this process was
+ * suspended does not count). Small
  * collectives go through shared memory when all ranks are on one node, else MPI. `shared_allowed` false
  * forces plain MPI everywhere. Falls back, and says so once on rank 0, when shared memory is short. */
 typedef struct {
@@ -51,6 +53,14 @@ bool tr_comm_broken(const tr_comm *c);
 /* Local. Prints nothing, ends the whole job at once with `exit_code`: for failures where agreement is
  * no longer possible. Does not return. */
 void tr_comm_abort(tr_comm *c, int exit_code);
+
+/* Local. This rank goes off to do something that takes as long as it takes (a file on a slow disk), or
+ * is back: while a peer is busy, waiting for it does not run out the timeout; that it died is still
+ * noticed. The mark lies in the node's memory, so that only ranks of this node see it, and only in waits
+ * on `c` and its reducers. Where marks cannot be read (a wait that ranks of other nodes, or ranks without
+ * shared memory, take part in; a process whose death could not be noticed) all peers get ten times the
+ * timeout instead, busy or not. */
+void tr_comm_busy(tr_comm *c, bool busy);
 
 /* ---- The reducer ------------------------------------------------------------------------------ */
 

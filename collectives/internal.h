@@ -81,7 +81,8 @@ typedef struct {
     bool (*arrived)(const void *ctx, int local_rank);
     const void *ctx;
     bool mpi; /* MPI moves only while it is called: sleep late */
-    double start, checked;
+    double last, checked;   /* looks at the clock, at the peers */
+    double waited, counted; /* seconds; counted: towards the timeout */
     unsigned turns;
 } tr_wait;
 
@@ -130,6 +131,8 @@ bool tr_window_touch(void *p, size_t nbytes);
 /* *Collective* over the world. *got false: no shared memory, why in c->reason. */
 tr_status tr_node_open(tr_comm *c, bool *got);
 void tr_node_close(tr_comm *c);
+/* Local. Busy by its own word; false where there is no shared memory. */
+bool tr_node_busy(const tr_comm *c, int local_rank);
 /* *Collective* over the node. */
 tr_status tr_node_barrier(tr_comm *c);
 /* Local. True for the first rank of the node that asks. */

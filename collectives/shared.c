@@ -18,6 +18,7 @@ static const char *const call_names[] = {"?",      "barrier",   "sum",         "
 
 typedef struct {
     _Alignas(TR_CACHE_LINE) _Atomic uint64_t flag;
+    _Atomic bool busy; /* tr_comm_busy */
 } tr_flag;
 
 typedef struct {
@@ -83,6 +84,16 @@ void tr_node_close(tr_comm *c)
 bool tr_node_first(tr_comm *c)
 {
     return !c->node || atomic_exchange(c->node->asked, 1) == 0;
+}
+
+void tr_comm_busy(tr_comm *c, bool busy)
+{
+    if (c->node) atomic_store(&c->node->flags[c->node->rank].busy, busy);
+}
+
+bool tr_node_busy(const tr_comm *c, int local_rank)
+{
+    return c->node && atomic_load_explicit(&c->node->flags[local_rank].busy, memory_order_relaxed);
 }
 
 static bool arrived(const void *ctx, int local_rank)

@@ -1,6 +1,9 @@
 /* Waiting for peers without a thread: spin with pauses for the few microseconds that a collective
  * takes, then give the core away (at once after 50 us where ranks outnumber cores), and sleep in
- * small bits once the wait is long anyway. Twice a second the peers' processes are looked at. */
+ * small bits once the wait is long anyway. Twice a second the peers' processes are looked at.
+ *
+ * What counts towards the timeout is time in which this process ran and no missing peer was busy.
+ */
 #include "collectives/internal.h"
 
 #include <sched.h>
@@ -12,7 +15,9 @@
 #define SLEEP_AFTER  50e-3
 #define SLEEP_MPI    1.0
 #define CHECK_EVERY  0.5
-#define CLOCK_EVERY  16 /* turns between looks at the clock while spinning */
+#define CLOCK_EVERY  16   /* turns between looks at the clock while spinning */
+#define TURN_MAX     1.0  /* seconds: a turn that took longer was no waiting, we were stopped */
+#define UNSEEN_TIMES 10.0 /* the timeout where it cannot be seen who is busy */
 
 static inline void relax(void)
 {
@@ -30,8 +35,36 @@ void tr_wait_init(tr_wait *w, tr_comm *c, const char *what)
 
 void tr_wait_restart(tr_wait *w)
 {
-    w->start = 0;
+    w->last = w->waited = w->counted = 0;
     w->turns = 0;
+}
+
+/* May the wait be for this rank of our node? */
+static bool maybe_missing(const tr_wait *w, int local_rank)
+{
+    if (local_rank == w->c->topology.local_rank) return false;
+    return !w->arrived || !w->arrived(w->ctx, local_rank);
+}
+
+/* A busy process that died is noticed through its pidfd alone. */
+static bool excused(const tr_wait *w)
+{
+    const tr_comm *c = w->c;
+    for (int i = 0; i < c->topology.local_size; i++)
+        if (tr_node_busy(c, i) && c->peers[i].fd >= 0 && maybe_missing(w, i)) return true;
+    return false;
+}
+
+static double allowed(const tr_wait *w)
+{
+    const tr_comm *c = w->c;
+    bool unseen = !c->node || (w->mpi && c->topology.nodes > 1);
+    for (int i = 0; c->node && i < c->topology.local_size; i++) {
+        if (!maybe_missing(w, i)) continue;
+        if (tr_node_busy(c, i)) return c->timeout * UNSEEN_TIMES;
+        if (w->arrived) unseen = false; /* it is this one that is late */
+    }
+    return unseen ? c->timeout * UNSEEN_TIMES : c->timeout;
 }
 
 static void describe(const tr_wait *w, char *buf, size_t size)
@@ -56,9 +89,11 @@ static tr_status late(const tr_wait *w)
                                      used ? ", " : "", c->peers[i].rank, (int)c->peers[i].pid);
     if (used)
         return TR_FAIL(TR_PEER, "rank %d (%s) waited %.0f s for the %s: not arrived: %s", t->rank,
-                       t->host, c->timeout, where, who);
-    return TR_FAIL(TR_PEER, "rank %d (%s) waited %.0f s for the %s: some rank%s did not arrive",
-                   t->rank, t->host, c->timeout, where,
+                       t->host, w->counted, where, who);
+    bool longer = w->counted > c->timeout * UNSEEN_TIMES;
+    return TR_FAIL(TR_PEER, "rank %d (%s) waited %.0f s%s for the %s: some rank%s did not arrive",
+                   t->rank, t->host, w->counted,
+                   longer ? " (ten times the timeout: others may be busy unseen)" : "", where,
                    t->nodes > 1 ? ", maybe of another node," : "");
 }
 
@@ -70,9 +105,15 @@ tr_status tr_wait_turn(tr_wait *w)
         return TR_OK;
     }
     double now = tr_now();
-    if (w->start == 0) w->start = w->checked = now;
-    double waited = now - w->start;
-    if (now - w->checked > CHECK_EVERY || waited > c->timeout) {
+    if (w->last == 0) w->last = w->checked = now;
+    double passed = now - w->last;
+    double most = c->timeout / 4 < TURN_MAX ? c->timeout / 4 : TURN_MAX;
+    if (passed > most) passed = most;
+    w->last = now;
+    w->waited += passed;
+    if (w->waited < SLEEP_AFTER || !excused(w)) w->counted += passed;
+    bool up = w->counted > c->timeout && w->counted > allowed(w);
+    if (now - w->checked > CHECK_EVERY || up) {
         w->checked = now;
         int dead = tr_peers_dead(c, w);
         if (dead >= 0) {
@@ -83,15 +124,15 @@ tr_status tr_wait_turn(tr_wait *w)
                            c->peers[dead].rank, c->topology.host, (int)c->peers[dead].pid,
                            c->topology.rank, where);
         }
-        if (waited > c->timeout) {
+        if (up) {
             c->broken = true;
             return late(w);
         }
     }
-    if (waited > (w->mpi ? SLEEP_MPI : SLEEP_AFTER)) {
+    if (w->waited > (w->mpi ? SLEEP_MPI : SLEEP_AFTER)) {
         w->turns = 0; /* look at the clock every turn from now on */
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
-    } else if (waited > (c->oversubscribed ? SPIN_CROWDED : SPIN_ALONE)) {
+    } else if (w->waited > (c->oversubscribed ? SPIN_CROWDED : SPIN_ALONE)) {
         w->turns = 0;
         sched_yield();
     }

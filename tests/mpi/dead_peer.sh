@@ -5,7 +5,7 @@
 set -u
 mpiexec=$1 program=$2 bad=0
 for ranks in 2 3; do
-    for mode in shared mpi; do
+    for mode in shared mpi busy; do
         for own in "" "--enable-recovery"; do
             start=$(date +%s)
             out=$(timeout 30 "$mpiexec" --oversubscribe $own -np $ranks "$program" die $mode 2>&1)

@@ -28,11 +28,11 @@ static int count_ranks(bool yes)
  */
 static void late_barrier(const test_mode *m)
 {
-    tr_comm *c = open_mode(m, 0.4);
+    tr_comm *c = open_mode(m, m->shared ? 0.4 : 0.2); /* the latter allows ten times that */
     const tr_topology *t = tr_comm_topology(c);
     bool late = t->rank == last(c), said = false;
     if (late)
-        usleep(1500000);
+        usleep(m->shared ? 1500000 : 4000000);
     else {
         char name[64];
         assert_int_equal(tr_comm_barrier(c), TR_PEER);
@@ -56,6 +56,71 @@ static void test_late_barrier(void **state)
     (void)state;
     late_barrier(&modes[0]);
     late_barrier(&modes[1]);
+}
+
+/* A busy peer is waited for longer than the timeout, in every kind of wait; one that is not is not.
+ */
+static void test_busy(void **state)
+{
+    (void)state;
+    static const tr_range bucket = {0, 64};
+    const test_mode *const kinds[] = {&modes[0], &modes[3]};
+    for (size_t k = 0; k < TR_COUNT(kinds); k++) {
+        tr_comm *c = open_mode(kinds[k], 0.3);
+        tr_reducer *r = NULL;
+        tr_reducer_options o = {.count = 64, .buckets = &bucket, .nbuckets = 1};
+        double squares;
+        assert_int_equal(tr_reducer_open(c, &o, &r), TR_OK);
+        bool slow = tr_comm_topology(c)->rank == last(c);
+        for (int wait = 0; wait < 2; wait++) {
+            assert_int_equal(tr_comm_barrier(c), TR_OK);
+            tr_comm_busy(c, slow);
+            if (slow) usleep(1200000);
+            if (wait == 0) assert_int_equal(tr_comm_barrier(c), TR_OK);
+            tr_reducer_ready(r, 0);
+            assert_int_equal(tr_reducer_finish(r, NULL, 0, &squares), TR_OK);
+            assert_int_equal(tr_reducer_publish(r), TR_OK);
+            tr_comm_busy(c, false);
+        }
+        MPI_Barrier(MPI_COMM_WORLD);
+        tr_reducer_close(r);
+        if (k == 0 && slow) usleep(1200000); /* no longer busy: the others give up */
+        if (k == 0 && !slow) assert_int_equal(tr_comm_barrier(c), TR_PEER);
+        MPI_Barrier(MPI_COMM_WORLD);
+        if (k || !slow) tr_comm_close(c);
+    }
+}
+
+/* Stops every rank of the job for a while, from a process of its own. */
+static void suspend_all(const int *pids, int n, int seconds)
+{
+    if (fork() != 0) return;
+    usleep(300000);
+    for (int i = 0; i < n; i++) kill(pids[i], SIGSTOP);
+    sleep((unsigned)seconds);
+    for (int i = 0; i < n; i++) kill(pids[i], SIGCONT);
+    _exit(0);
+}
+
+/* A suspended job has not waited. */
+static void test_suspended(void **state)
+{
+    (void)state;
+    tr_comm *c = open_mode(&modes[0], 3);
+    const tr_topology *t = tr_comm_topology(c);
+    int mine = getpid(), pids[8];
+    assert_int_equal(tr_comm_gather(c, &mine, pids, sizeof(mine)), TR_OK);
+    if (t->rank == last(c)) {
+        double start = tr_now();
+        suspend_all(pids, t->size, 4);
+        /* in small bits, so that a good part of it is left after the pause */
+        for (int i = 0; i < 800; i++) usleep(1000);
+        assert_true(tr_now() - start > 4); /* the pause was */
+    }
+    tr_status st = tr_comm_barrier(c);
+    if (st != TR_OK) print_message("%s\n", tr_last_error()->text);
+    assert_int_equal(st, TR_OK);
+    tr_comm_close(c);
 }
 
 static void test_late_bucket(void **state)
@@ -196,13 +261,14 @@ static void test_touch_survives(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_touch_survives), cmocka_unit_test(test_short_memory),
     cmocka_unit_test(test_late_barrier),   cmocka_unit_test(test_late_bucket),
+    cmocka_unit_test(test_busy),           cmocka_unit_test(test_suspended),
     cmocka_unit_test(test_unready),        cmocka_unit_test(test_mismatch),
 };
 
 static int die(const char *mode)
 {
     static const tr_range buckets[] = {{0, 80000}, {80000, 160000}};
-    bool shared = !strcmp(mode, "shared"), said = true;
+    bool busy = !strcmp(mode, "busy"), shared = busy || !strcmp(mode, "shared"), said = true;
     tr_reducer_options o = {.count = 160000, .buckets = buckets, .nbuckets = 2};
     tr_comm_options co = {.mpi = true, .shared_allowed = shared, .timeout = 60};
     tr_comm *c = NULL;
@@ -214,7 +280,10 @@ static int die(const char *mode)
     for (int step = 0;; step++) {
         tr_reducer_ready(r, 0);
         TR_TRY(tr_reducer_poll(r));
-        if (step == 3 && tr_comm_topology(c)->rank == last(c)) raise(SIGKILL);
+        if (step == 3 && tr_comm_topology(c)->rank == last(c)) {
+            tr_comm_busy(c, busy); /* which must not hide its death */
+            raise(SIGKILL);
+        }
         tr_reducer_ready(r, 1);
         TR_TRY(tr_reducer_finish(r, NULL, 0, &squares));
         TR_TRY(tr_reducer_publish(r));
