@@ -71,6 +71,31 @@ void tr_arguments_free(tr_arguments *a)
     a->overrides = NULL;
 }
 
+/* *Collective.* Overrides and flags are each rank's own: they must be the same. */
+static tr_status agree_arguments(const tr_arguments *a, tr_comm *comm)
+{
+    char mine[65], first[65];
+    size_t nbytes = 4;
+    for (size_t i = 0; i < a->noverrides; i++) nbytes += strlen(a->overrides[i]) + 1;
+    char *all = tr_alloc(TR_MEM_OTHER, nbytes, 1);
+    tr_status st = tr_agree(comm, all ? TR_OK : TR_MEMORY, NULL);
+    if (st != TR_OK) goto out;
+    char *p = all;
+    *p++ = a->resume ? 'r' : '-';
+    *p++ = a->force ? 'f' : '-';
+    for (size_t i = 0; i < a->noverrides; i++) p = stpcpy(p, a->overrides[i]) + 1;
+    tr_sha256_hex(all, nbytes, mine);
+    memcpy(first, mine, sizeof first);
+    TR_TRY(tr_comm_bcast(comm, first, sizeof first, 0));
+    if (strcmp(mine, first) != 0)
+        st = TR_FAIL(TR_USAGE, "rank %d was started with other arguments than rank 0",
+                     tr_comm_topology(comm)->rank);
+    st = tr_agree(comm, st, NULL);
+out:
+    tr_free(all);
+    return st;
+}
+
 tr_status tr_arguments_config(const tr_arguments *a, tr_comm *comm, tr_config **out)
 {
     char *text = NULL;
@@ -79,6 +104,7 @@ tr_status tr_arguments_config(const tr_arguments *a, tr_comm *comm, tr_config **
     tr_status st = root ? tr_read_text(a->config, &text, &nbytes) : TR_OK;
     if (comm) {
         TR_TRY(tr_agree(comm, st, NULL));
+        TR_TRY(agree_arguments(a, comm));
         TR_TRY(tr_comm_bcast(comm, &nbytes, sizeof nbytes, 0));
         if (!root) text = tr_alloc(TR_MEM_OTHER, nbytes + 1, 1);
         TR_TRY(tr_agree(comm, text ? TR_OK : TR_MEMORY, NULL));

@@ -8,7 +8,9 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { CHUNK = 1 << 20 }; /* elements of a broadcast while restoring */
+#include "trainer/history.h"
+
+enum { CHUNK = 1 << 20, NEWS = 4 }; /* elements of a broadcast while restoring; unheard reports */
 
 struct tr_checkpointer {
     tr_checkpointer_options o;
@@ -24,7 +26,10 @@ struct tr_checkpointer {
     bool step_file, best;
     tr_status last;
     tr_error last_error;
-    tr_checkpoint_report report;
+    tr_checkpoint_report
+        news[NEWS]; /* the loop asks after every step, and saves at most twice in one */
+    char why[NEWS][TR_ERROR_TEXT];
+    unsigned told, heard;
 };
 
 static tr_status write_files(tr_checkpointer *k, size_t *nbytes)
@@ -45,6 +50,16 @@ out:
     return st;
 }
 
+/* With the lock held. */
+static void tell(tr_checkpointer *k, tr_status st, size_t nbytes, double seconds)
+{
+    unsigned at = k->told++ % NEWS;
+    k->last = st;
+    if (st != TR_OK) k->last_error = *tr_last_error();
+    k->news[at] = (tr_checkpoint_report){st == TR_OK, k->snapshot.train.step, nbytes, seconds};
+    snprintf(k->why[at], sizeof k->why[at], "%s", st == TR_OK ? "" : tr_last_error()->text);
+}
+
 static void *writer(void *arg)
 {
     tr_checkpointer *k = arg;
@@ -58,10 +73,7 @@ static void *writer(void *arg)
         tr_status st = write_files(k, &nbytes);
         double seconds = tr_now() - begin;
         pthread_mutex_lock(&k->lock);
-        k->last = st;
-        if (st != TR_OK) k->last_error = *tr_last_error();
-        k->report =
-            (tr_checkpoint_report){true, st == TR_OK, k->snapshot.train.step, nbytes, seconds};
+        tell(k, st, nbytes, seconds);
         k->busy = false;
         pthread_cond_broadcast(&k->changed);
     }
@@ -124,37 +136,8 @@ void tr_checkpointer_close(tr_checkpointer *k)
     tr_free(k);
 }
 
-static tr_status copy_history(tr_history *to, const tr_history *from)
-{
-    if (to->cap_steps < from->cap_steps) {
-        void *p = tr_realloc(TR_MEM_SNAPSHOT, to->steps, from->cap_steps, sizeof *to->steps);
-        if (!p) return TR_MEMORY;
-        to->steps = p;
-        to->cap_steps = from->cap_steps;
-    }
-    if (to->cap_evals < from->cap_evals) {
-        void *p = tr_realloc(TR_MEM_SNAPSHOT, to->evals, from->cap_evals, sizeof *to->evals);
-        if (!p) return TR_MEMORY;
-        to->evals = p;
-        to->cap_evals = from->cap_evals;
-    }
-    size_t cells = (size_t)(from->classes * from->classes);
-    if (to->classes < from->classes) {
-        void *p = tr_realloc(TR_MEM_SNAPSHOT, to->confusion, cells, sizeof *to->confusion);
-        if (!p) return TR_MEMORY;
-        to->confusion = p;
-    }
-    to->nsteps = from->nsteps;
-    to->nevals = from->nevals;
-    to->classes = from->classes;
-    if (from->nsteps) memcpy(to->steps, from->steps, from->nsteps * sizeof *to->steps);
-    if (from->nevals) memcpy(to->evals, from->evals, from->nevals * sizeof *to->evals);
-    if (cells) memcpy(to->confusion, from->confusion, cells * sizeof *to->confusion);
-    return TR_OK;
-}
-
 /* With the writer idle: the arrays and numbers as they are now. */
-static tr_status take(tr_checkpointer *k, const tr_train_state *state, const tr_history *h)
+static void take(tr_checkpointer *k, const tr_train_state *state, const tr_history *h)
 {
     size_t n = k->o.model->flat_count;
     tr_snapshot *s = &k->snapshot;
@@ -164,12 +147,16 @@ static tr_status take(tr_checkpointer *k, const tr_train_state *state, const tr_
     memcpy(s->states, k->o.states, k->o.model->state_count * sizeof(float));
     s->train = *state;
     memcpy(s->parent_sha256, k->parent_sha256, sizeof s->parent_sha256);
-    return copy_history(&k->history, h);
+    tr_history_copy(&k->history, h);
 }
 
+/* Peers must not give rank 0 up while it waits for its disk. */
 static void wait_idle(tr_checkpointer *k)
 {
+    if (!k->busy) return;
+    tr_comm_busy(k->o.comm, true);
     while (k->busy) pthread_cond_wait(&k->changed, &k->lock);
+    tr_comm_busy(k->o.comm, false);
 }
 
 void tr_checkpointer_save(tr_checkpointer *k, const tr_train_state *state, const tr_history *h,
@@ -180,35 +167,43 @@ void tr_checkpointer_save(tr_checkpointer *k, const tr_train_state *state, const
     double begin = tr_now();
     pthread_mutex_lock(&k->lock);
     wait_idle(k);
-    tr_status st = take(k, state, h);
-    if (st == TR_OK) {
-        k->step_file = step_file;
-        k->best = best;
-        k->busy = true;
-        pthread_cond_broadcast(&k->changed);
-    } else {
-        k->last = st;
-        k->last_error = *tr_last_error();
-        k->report = (tr_checkpoint_report){.done = true, .step = state->step};
-    }
+    take(k, state, h);
+    k->step_file = step_file;
+    k->best = best;
+    k->busy = true;
+    pthread_cond_broadcast(&k->changed);
     pthread_mutex_unlock(&k->lock);
     *stall = tr_now() - begin;
 }
 
-tr_checkpoint_report tr_checkpointer_report(tr_checkpointer *k)
+bool tr_checkpointer_report(tr_checkpointer *k, tr_checkpoint_report *out)
 {
-    tr_checkpoint_report r = {0};
-    if (!k->root) return r;
+    if (!k->root) return false;
     pthread_mutex_lock(&k->lock);
-    r = k->report;
-    k->report.done = false;
-    if (r.done && !r.saved)
-        tr_log(TR_LOG_WARN,
-               "the checkpoint of step %llu could not be saved: %s; training goes on, earlier "
-               "checkpoints are untouched",
-               (unsigned long long)r.step, k->last_error.text);
+    const bool any = k->heard != k->told;
+    if (any) {
+        const unsigned at = k->heard++ % NEWS;
+        *out = k->news[at];
+        if (!out->saved)
+            tr_log(TR_LOG_WARN,
+                   "the checkpoint of step %llu could not be saved: %s; training goes on, earlier "
+                   "checkpoints are untouched",
+                   (unsigned long long)out->step, k->why[at]);
+    }
     pthread_mutex_unlock(&k->lock);
-    return r;
+    return any;
+}
+
+tr_status tr_checkpointer_reserve(tr_checkpointer *k, const tr_history *h, size_t cells)
+{
+    tr_status st = TR_OK;
+    if (!k->root) return st;
+    pthread_mutex_lock(&k->lock);
+    wait_idle(k);
+    k->history.nsteps = k->history.nevals = 0; /* a copy: nothing to keep */
+    st = tr_history_reserve(&k->history, h->cap_steps, h->cap_evals, cells);
+    pthread_mutex_unlock(&k->lock);
+    return st;
 }
 
 tr_status tr_checkpointer_wait(tr_checkpointer *k)
@@ -227,16 +222,15 @@ tr_status tr_checkpointer_write_model(tr_checkpointer *k, const char *path,
 {
     pthread_mutex_lock(&k->lock);
     wait_idle(k);
-    tr_status st = take(k, state, h);
-    if (st == TR_OK) {
-        tr_snapshot model = k->snapshot;
-        model.checkpoint = false;
-        model.nslots = 0;
-        for (int i = 0; i < k->snapshot.nslots;
-             i++) /* trained with an average: that is the model */
-            if (strcmp(k->snapshot.slot_names[i], "ema") == 0) model.params = k->snapshot.slots[i];
-        st = tr_store_write(path, k->o.model, &model, NULL);
-    }
+    take(k, state, h);
+    tr_snapshot model = k->snapshot;
+    model.checkpoint = false;
+    model.nslots = 0;
+    for (int i = 0; i < k->snapshot.nslots; i++) /* trained with an average: that is the model */
+        if (strcmp(k->snapshot.slot_names[i], "ema") == 0) model.params = k->snapshot.slots[i];
+    tr_comm_busy(k->o.comm, true);
+    tr_status st = tr_store_write(path, k->o.model, &model, NULL);
+    tr_comm_busy(k->o.comm, false);
     pthread_mutex_unlock(&k->lock);
     return st;
 }
@@ -296,7 +290,9 @@ tr_status tr_checkpointer_restore(tr_checkpointer *k, tr_train_state *state, tr_
     if (st == TR_OK && k->root) {
         pthread_mutex_lock(&k->lock);
         wait_idle(k);
+        tr_comm_busy(comm, true);
         st = read_latest(k, h, found);
+        tr_comm_busy(comm, false);
         pthread_mutex_unlock(&k->lock);
     }
     TR_TRY(tr_agree(comm, st, NULL));

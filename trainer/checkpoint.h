@@ -26,21 +26,24 @@ tr_status tr_checkpointer_open(const tr_checkpointer_options *o, tr_checkpointer
 /* Waits for the writer. */
 void tr_checkpointer_close(tr_checkpointer *k);
 
+/* *Local*. Takes the room that the history may come to need, so that saving allocates nothing; to
+ * be called again when the history has more room. */
+tr_status tr_checkpointer_reserve(tr_checkpointer *k, const tr_history *h, size_t cells);
 /* *Local*, at a step boundary after tr_reducer_publish; rank 0 copies (waiting for an unfinished
  * write first) and returns while the writer goes on; other ranks do nothing. `step_file`: as
  * checkpoints/step-N.h5, pruned to `keep`; `best`: as checkpoints/best.h5. *stall: seconds this
  * call took. A failed write is logged by tr_checkpointer_report, never returned here. */
 void tr_checkpointer_save(tr_checkpointer *k, const tr_train_state *state, const tr_history *h,
                           bool step_file, bool best, double *stall);
-/* Local. What the writer did since the last call, for the log and the metrics. */
+/* Local. The next piece of the writer's news, for the log and the metrics; false when there is
+ * none. */
 typedef struct {
-    bool done; /* a write ended, `saved` says how */
     bool saved;
     uint64_t step;
     size_t nbytes;
     double seconds;
 } tr_checkpoint_report;
-tr_checkpoint_report tr_checkpointer_report(tr_checkpointer *k);
+bool tr_checkpointer_report(tr_checkpointer *k, tr_checkpoint_report *out);
 /* Local. Waits until nothing is being written; the last write's status with its error record. */
 tr_status tr_checkpointer_wait(tr_checkpointer *k);
 /* Local, rank 0. Writes the model (parameters and states, no optimizer) as `path`, now. */

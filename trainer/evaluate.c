@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "trainer/schedule.h"
+#include "trainer/signals.h"
 
 tr_status tr_trainer_share_states(tr_trainer *t)
 {
@@ -14,18 +15,26 @@ tr_status tr_trainer_share_states(tr_trainer *t)
     return tr_comm_bcast(t->comm, t->states, t->model->state_count * sizeof(float), 0);
 }
 
-static tr_status sweep(tr_trainer *t, double tally[TR_TALLY])
+/* *Collective.* All samples, unless some rank is asked to stop: looked at every few batches. */
+static tr_status sweep(tr_trainer *t, double tally[TR_TALLY], bool *through)
 {
+    enum { LOOK = 32 };
     tr_status st = TR_OK;
     uint64_t steps = tr_loader_steps_per_epoch(t->eval_loader);
     if (t->confusion) memset(t->confusion, 0, tr_confusion_cells(t->model) * sizeof *t->confusion);
     TR_TRY(tr_loader_seek(t->eval_loader, 0));
-    for (uint64_t s = 0; s < steps; s++) {
+    for (uint64_t s = 0; s < steps && *through; s++) {
         tr_batch batch;
         TR_TRY(tr_loader_next(t->eval_loader, &batch));
-        if (batch.count == 0) continue;
-        tr_run run = {.loss_scale = 1, .last = true, .tally = tally, .confusion = t->confusion};
-        TR_TRY(tr_trainer_run_batch(t, false, &batch, &run));
+        if (batch.count > 0) {
+            tr_run run = {.loss_scale = 1, .last = true, .tally = tally, .confusion = t->confusion};
+            TR_TRY(tr_trainer_run_batch(t, false, &batch, &run));
+        }
+        if (s % LOOK == LOOK - 1) {
+            double stop = tr_signals_pending() != 0;
+            TR_TRY(tr_comm_sum(t->comm, &stop, 1));
+            *through = stop == 0;
+        }
     }
 out:
     return st;
@@ -34,38 +43,42 @@ out:
 static void observe(tr_trainer *t, double loss)
 {
     tr_train_state *s = &t->state;
-    const bool finite = isfinite(loss);
-    const bool better =
-        finite && (isnan(s->best) || loss < s->best - t->config->train.early_stop.min_delta);
-    t->improved = finite && (isnan(s->best) || loss < s->best);
-    s->stop_bad = better ? 0 : s->stop_bad + 1;
+    t->improved = tr_improves(loss, s->best, 0);
     if (t->improved) {
         s->best = loss;
         s->best_step = s->step;
     }
+    if (tr_improves(loss, s->stop_best, t->config->train.early_stop.min_delta)) {
+        s->stop_best = loss;
+        s->stop_bad = 0;
+    } else
+        s->stop_bad++;
     tr_schedule_observe(t->config, s, loss);
 }
 
-tr_status tr_trainer_evaluate(tr_trainer *t)
+/* *Collective.* The weights of every rank's ranges change places with their average. */
+static tr_status swap_average(tr_trainer *t)
+{
+    if (t->config->train.ema <= 0) return TR_OK;
+    tr_optimizer_swap_ema(t->optimizer);
+    t->params_changed = true;
+    return tr_reducer_publish(t->reducer);
+}
+
+tr_status tr_trainer_evaluate(tr_trainer *t, bool *through)
 {
     double tally[TR_TALLY] = {0}, begin = tr_now();
-    bool average = t->config->train.ema > 0;
     tr_status st;
+    *through = true;
+    t->improved = false;
     TR_TRY(tr_trainer_share_states(t));
-    if (average) {
-        tr_optimizer_swap_ema(t->optimizer);
-        TR_TRY(tr_reducer_publish(t->reducer));
-        t->params_changed = true;
-    }
-    st = sweep(t, tally);
-    if (st != TR_OK) goto out; /* the job ends: nothing to swap back */
-    TR_TRY(tr_comm_sum(t->comm, tally, TR_TALLY));
+    TR_TRY(swap_average(t));
+    TR_TRY(sweep(t, tally, through));
+    TR_TRY(
+        tr_comm_sum(t->comm, tally, TR_TALLY)); /* after this nobody reads the average any more */
     if (t->confusion) TR_TRY(tr_comm_sum_int(t->comm, t->confusion, tr_confusion_cells(t->model)));
-    if (average) { /* the sum above: nobody reads the average any more */
-        tr_optimizer_swap_ema(t->optimizer);
-        TR_TRY(tr_reducer_publish(t->reducer));
-        t->params_changed = true;
-    }
+    TR_TRY(swap_average(t));
+    if (!*through) goto out;
     tr_eval_record e = {
         .step = t->state.step,
         .samples = (uint64_t)tally[TR_TALLY_SAMPLES],

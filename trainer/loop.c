@@ -15,6 +15,30 @@ static bool due(const tr_trainer *t, int64_t every_steps, int64_t every_epochs)
            (every_epochs > 0 && s % ((uint64_t)every_epochs * t->steps_per_epoch) == 0);
 }
 
+static bool evaluation_due(const tr_trainer *t)
+{
+    return t->eval_loader && t->state.step > 0 &&
+           (t->state.step == t->total_steps ||
+            due(t, t->config->train.eval.every_steps, t->config->train.eval.every_epochs));
+}
+
+static bool patience_is_out(const tr_trainer *t)
+{
+    return t->config->train.early_stop.patience > 0 &&
+           t->state.stop_bad >= (uint64_t)t->config->train.early_stop.patience;
+}
+
+/* The writer's news, in order. */
+static tr_status report_writer(tr_trainer *t)
+{
+    tr_checkpoint_report r;
+    tr_status st = TR_OK;
+    while (st == TR_OK && tr_checkpointer_report(t->checkpointer, &r))
+        st = tr_metrics_event(t->metrics, "checkpoint_written", "step:u saved:b bytes:u seconds:d",
+                              r.step, (int)r.saved, (uint64_t)r.nbytes, r.seconds);
+    return st;
+}
+
 static tr_status save(tr_trainer *t, bool step_file, bool best)
 {
     double stall;
@@ -30,23 +54,52 @@ static tr_status save(tr_trainer *t, bool step_file, bool best)
     return st;
 }
 
-static tr_status report_writer(tr_trainer *t)
+/* *Collective.* Evaluates and acts on it; *through false when a stop cut it short: it is then owed
+ * to the run that resumes. */
+static tr_status evaluate(tr_trainer *t, bool *through)
 {
-    tr_checkpoint_report r = tr_checkpointer_report(t->checkpointer);
-    if (!r.done) return TR_OK;
-    return tr_metrics_event(t->metrics, "checkpoint_written", "step:u saved:b bytes:u seconds:d",
-                            r.step, (int)r.saved, (uint64_t)r.nbytes, r.seconds);
+    tr_status st;
+    TR_TRY(tr_trainer_evaluate(t, through));
+    if (*through && t->improved && t->config->train.checkpoint.best) TR_TRY(save(t, false, true));
+out:
+    return st;
+}
+
+/* *Collective.* Back to the last checkpoint, or to the start, with a lower learning rate. The new
+ * count and factor are saved at once, so that neither a kill nor a requeue forgets them. */
+static tr_status roll_back(tr_trainer *t, const char *why)
+{
+    const tr_config *c = t->config;
+    const uint64_t failed = t->state.step, rollbacks = t->state.rollbacks;
+    bool found;
+    tr_status st;
+    TR_TRY(tr_trainer_restore(t, &found));
+    if (!found) TR_TRY(tr_trainer_initialize(t));
+    const uint64_t count = (rollbacks > t->state.rollbacks ? rollbacks : t->state.rollbacks) + 1;
+    t->state.lr_factor *= pow(c->train.rollback_lr, (double)(count - t->state.rollbacks));
+    t->state.rollbacks = count;
+    TR_TRY(save(t, true, false));
+    (void)tr_checkpointer_wait(t->checkpointer); /* a failed write is told like any other */
+    if (t->topology->rank == 0) {
+        tr_log(TR_LOG_WARN, "%s; back to step %llu with the learning rate times %g", why,
+               (unsigned long long)t->state.step, t->state.lr_factor);
+        TR_TRY(tr_metrics_event(t->metrics, "rollback", "step:u to:u lr_factor:d reason:s", failed,
+                                t->state.step, t->state.lr_factor, why));
+        tr_metrics_rewind(t->metrics, t->state.step);
+    }
+    TR_TRY(tr_loader_seek(t->loader, t->state.step));
+out:
+    return st;
 }
 
 /* *Collective.* TR_OK when training goes on. */
 static tr_status on_nonfinite(tr_trainer *t)
 {
     const tr_config *c = t->config;
-    tr_error why = *tr_last_error();
-    bool root = t->topology->rank == 0;
+    const tr_error why = *tr_last_error();
     switch ((tr_on_nonfinite)c->train.on_nonfinite) {
     case TR_NONFINITE_SKIP:
-        if (root) tr_log(TR_LOG_WARN, "%s; the update is skipped", why.text);
+        if (t->topology->rank == 0) tr_log(TR_LOG_WARN, "%s; the update is skipped", why.text);
         return TR_OK;
     case TR_NONFINITE_STOP:
         return TR_NONFINITE;
@@ -56,37 +109,18 @@ static tr_status on_nonfinite(tr_trainer *t)
     if (t->state.rollbacks >= (uint64_t)c->train.max_rollbacks)
         return TR_FAIL(TR_NONFINITE, "%s; rolled back %lld times already (train.max_rollbacks)",
                        why.text, (long long)c->train.max_rollbacks);
-    tr_train_state next = {0};
-    bool found;
-    tr_status st = tr_checkpointer_restore(t->checkpointer, &next, &t->history, &found);
-    if (st != TR_OK) return st;
-    double factor = t->state.lr_factor * c->train.rollback_lr;
-    uint64_t rollbacks = t->state.rollbacks + 1, failed = t->state.step;
-    if (found)
-        t->state = next;
-    else
-        st = tr_trainer_initialize(t);
-    t->state.lr_factor = factor;
-    t->state.rollbacks = rollbacks;
-    t->params_changed = true;
-    if (st != TR_OK) return st;
-    if (root) {
-        tr_log(TR_LOG_WARN, "%s; back to step %llu with the learning rate times %g", why.text,
-               (unsigned long long)t->state.step, factor);
-        st = tr_metrics_event(t->metrics, "rollback", "step:u to:u lr_factor:d reason:s", failed,
-                              t->state.step, factor, why.text);
-    }
-    if (st == TR_OK) st = tr_loader_seek(t->loader, t->state.step);
-    return st;
+    return roll_back(t, why.text);
 }
 
-/* *Collective.* After a step that counted: records, evaluation, checkpoint. *done: early stop. */
-static tr_status boundary(tr_trainer *t, bool last, bool *done)
+/* *Collective.* After a step that counted: records, evaluation, checkpoint. *end: the loop is over.
+ */
+static tr_status boundary(tr_trainer *t, bool *end)
 {
     const tr_config *c = t->config;
+    const bool last = t->state.step == t->total_steps;
+    bool through = true;
     tr_status st = TR_OK;
-    bool root = t->topology->rank == 0, evaluated = false;
-    if (root) {
+    if (t->topology->rank == 0) {
         if (t->state.step % (uint64_t)c->train.log_every == 0 || last || t->stop)
             TR_TRY(tr_report_step(t));
         tr_metrics_progress(
@@ -94,30 +128,54 @@ static tr_status boundary(tr_trainer *t, bool last, bool *done)
             (double)(t->all.samples + t->since.samples) / (t->all.total + t->since.total));
         TR_TRY(report_writer(t));
     }
-    if (t->eval_loader && !t->stop &&
-        (last || due(t, c->train.eval.every_steps, c->train.eval.every_epochs))) {
-        TR_TRY(tr_trainer_evaluate(t));
-        evaluated = true;
+    if (evaluation_due(t)) {
+        through = !t->stop;
+        if (through) TR_TRY(evaluate(t, &through));
     }
-    *done = evaluated && c->train.early_stop.patience > 0 &&
-            t->state.stop_bad >= (uint64_t)c->train.early_stop.patience;
-    bool step_file = last || *done || t->stop ||
-                     due(t, c->train.checkpoint.every_steps, c->train.checkpoint.every_epochs);
-    bool best = evaluated && t->improved && c->train.checkpoint.best;
-    if (step_file || best) TR_TRY(save(t, step_file, best));
+    t->stop = t->stop && !(last && through); /* a stop that comes with the end changes nothing */
+    if (!through) t->stop = true;
+    *end = last || t->stop || patience_is_out(t);
+    if (*end || due(t, c->train.checkpoint.every_steps, c->train.checkpoint.every_epochs))
+        TR_TRY(save(t, true, false));
 out:
+    return st;
+}
+
+/* *Collective.* The run that was stopped owes an evaluation if one was due and is not in the
+ * history. */
+static tr_status evaluate_what_is_owed(tr_trainer *t)
+{
+    const tr_history *h = &t->history;
+    bool owed =
+        evaluation_due(t) && (h->nevals == 0 || h->evals[h->nevals - 1].step != t->state.step);
+    tr_status st = tr_comm_bcast(t->comm, &owed, sizeof owed, 0);
+    bool through = true;
+    if (st == TR_OK && owed) st = evaluate(t, &through);
+    if (st == TR_OK && owed && through && t->state.step == t->total_steps)
+        st = save(t, true, false);
+    t->stop = !through;
+    return st;
+}
+
+/* Rank 0's last words, whatever the end; the first failure counts. */
+static tr_status close_books(tr_trainer *t, const char *why, tr_status st)
+{
+    if (t->topology->rank != 0) return st;
+    tr_error kept = *tr_last_error();
+    tr_status wrote = tr_checkpointer_wait(t->checkpointer);
+    if (st == TR_OK && wrote != TR_OK) {
+        st = wrote;
+        kept = *tr_last_error();
+    }
+    (void)report_writer(t);
+    (void)tr_report_end(t, why);
+    if (st != TR_OK) tr_set_error(&kept);
     return st;
 }
 
 static tr_status stopped(tr_trainer *t)
 {
-    tr_status st = tr_checkpointer_wait(t->checkpointer);
-    if (t->topology->rank == 0) {
-        (void)report_writer(t);
-        tr_status told = tr_report_end(t, "stopped");
-        if (st == TR_OK) st = told;
-    }
-    st = tr_agree(t->comm, st, NULL);
+    tr_status st = tr_agree(t->comm, close_books(t, "stopped", TR_OK), NULL);
     if (st != TR_OK) return st;
     return TR_FAIL(TR_STOPPED,
                    "stopped on request at step %llu with a checkpoint saved; go on with --resume",
@@ -126,46 +184,42 @@ static tr_status stopped(tr_trainer *t)
 
 static tr_status finished(tr_trainer *t, const char *why)
 {
-    tr_status st = TR_OK;
-    TR_TRY(tr_trainer_share_states(t));
+    tr_status st = tr_trainer_share_states(t);
+    if (st != TR_OK) return st;
     if (t->topology->rank == 0) {
         char *path = tr_sprintf("%s/model.h5", t->config->output);
-        st = path ? tr_checkpointer_wait(t->checkpointer) : TR_MEMORY;
-        (void)report_writer(t);
-        if (path) {
-            tr_status wrote =
-                tr_checkpointer_write_model(t->checkpointer, path, &t->state, &t->history);
-            if (st == TR_OK) st = wrote;
-        }
+        st = path ? tr_checkpointer_write_model(t->checkpointer, path, &t->state, &t->history)
+                  : TR_MEMORY;
         tr_free(path);
-        tr_status told = tr_report_end(t, why);
-        if (st == TR_OK) st = told;
+        st = close_books(t, why, st);
     }
-    st = tr_agree(t->comm, st, NULL);
-out:
-    return st;
+    return tr_agree(t->comm, st, NULL);
 }
 
 tr_status tr_trainer_run(tr_trainer *t)
 {
     tr_status st = TR_OK;
-    bool done = false;
+    bool end = false;
     t->started = tr_now();
     if (t->topology->rank == 0) tr_report_start(t);
+    TR_TRY(evaluate_what_is_owed(t));
     TR_TRY(tr_loader_seek(t->loader, t->state.step));
-    while (t->state.step < t->total_steps && !done) {
+    end = t->stop || t->state.step >= t->total_steps || patience_is_out(t);
+    while (!end) {
+        uint64_t before = t->state.step;
         st = tr_trainer_step(t);
         if (st == TR_NONFINITE) {
-            uint64_t at = t->state.step;
-            TR_TRY(on_nonfinite(t));
-            if (t->state.step < at) continue; /* rolled back */
+            st = on_nonfinite(t);
+            if (st == TR_OK && t->state.step <= before) continue; /* rolled back */
         }
         if (st != TR_OK) goto out;
         if (t->first_step_s == 0) t->first_step_s = tr_since_launch();
-        TR_TRY(boundary(t, t->state.step == t->total_steps, &done));
-        if (t->stop && t->state.step < t->total_steps && !done) return stopped(t);
+        TR_TRY(boundary(t, &end));
     }
-    return finished(t, done ? "early stop" : "done");
+    if (t->stop) return stopped(t);
+    return finished(t, t->state.step < t->total_steps ? "early stop" : "done");
 out:
+    if (st == TR_NONFINITE && t->topology->rank == 0) (void)tr_report_step(t);
+    if (st == TR_NONFINITE) (void)close_books(t, "not finite", st);
     return st;
 }

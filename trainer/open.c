@@ -110,11 +110,10 @@ static tr_status open_reducer(tr_trainer *t)
     const tr_model *m = t->model;
     const char *names[4];
     tr_range *ranges = tr_alloc(TR_MEM_OTHER, m->nbuckets, sizeof *ranges);
-    if (!ranges) return TR_MEMORY;
-    for (size_t b = 0; b < m->nbuckets; b++) {
-        ranges[b].begin = m->buckets[b].begin;
-        ranges[b].end = m->buckets[b].end;
-    }
+    tr_status st = tr_agree(t->comm, ranges ? TR_OK : TR_MEMORY, NULL);
+    if (st != TR_OK) goto out;
+    for (size_t b = 0; b < m->nbuckets; b++)
+        ranges[b] = (tr_range){m->buckets[b].begin, m->buckets[b].end};
     tr_reducer_options o = {
         .count = m->flat_count,
         .buckets = ranges,
@@ -122,7 +121,8 @@ static tr_status open_reducer(tr_trainer *t)
         .nslots = tr_optimizer_slots(t->config, names),
         .wire_bf16 = t->config->run.wire == 1,
     };
-    tr_status st = tr_reducer_open(t->comm, &o, &t->reducer);
+    st = tr_reducer_open(t->comm, &o, &t->reducer);
+out:
     tr_free(ranges);
     return st;
 }
@@ -191,111 +191,6 @@ static tr_status open_session(tr_trainer *t)
     return st;
 }
 
-tr_status tr_trainer_initialize(tr_trainer *t)
-{
-    const tr_model *m = t->model;
-    size_t nowned;
-    const tr_range *owned = tr_reducer_owned(t->reducer, &nowned);
-    const char *names[4];
-    int nslots = tr_optimizer_slots(t->config, names);
-    uint64_t samples = t->state.samples;
-    for (size_t i = 0; i < nowned; i++) {
-        size_t count = owned[i].end - owned[i].begin;
-        tr_model_init_params(m, (uint64_t)t->config->seed, tr_reducer_weights(t->reducer),
-                             owned[i].begin, owned[i].end);
-        for (int s = 0; s < nslots; s++) {
-            float *slot = tr_reducer_slot(t->reducer, s) + owned[i].begin;
-            if (strcmp(names[s], "ema") == 0)
-                memcpy(slot, tr_reducer_weights(t->reducer) + owned[i].begin, count * sizeof *slot);
-            else
-                memset(slot, 0, count * sizeof *slot);
-        }
-    }
-    tr_model_init_states(m, t->states);
-    t->state = (tr_train_state){
-        .seed = (uint64_t)t->config->seed,
-        .loss_scale = tr_loss_scale_start(t->config),
-        .lr_factor = 1,
-        .plateau_best = NAN,
-        .best = NAN,
-        .samples = samples,
-        .batch = (uint64_t)t->config->train.batch,
-        .micro = (uint64_t)t->micro,
-    };
-    t->params_changed = true;
-    t->history.nsteps = t->history.nevals = 0;
-    return tr_reducer_publish(t->reducer);
-}
-
-static tr_status reserve_history(tr_trainer *t)
-{
-    tr_history *h = &t->history;
-    uint64_t left = t->total_steps > t->state.step ? t->total_steps - t->state.step : 0;
-    size_t steps = h->nsteps + (size_t)(left / (uint64_t)t->config->train.log_every) + 4,
-           evals = h->nevals + 4;
-    if (t->config->train.eval.every_steps > 0)
-        evals += (size_t)(left / (uint64_t)t->config->train.eval.every_steps);
-    if (t->config->train.eval.every_epochs > 0)
-        evals += (size_t)(left / t->steps_per_epoch / (uint64_t)t->config->train.eval.every_epochs);
-    void *p = tr_realloc(TR_MEM_OTHER, h->steps, steps, sizeof *h->steps);
-    if (!p) return TR_MEMORY;
-    h->steps = p;
-    h->cap_steps = steps;
-    if (!(p = tr_realloc(TR_MEM_OTHER, h->evals, evals, sizeof *h->evals))) return TR_MEMORY;
-    h->evals = p;
-    h->cap_evals = evals;
-    if (t->confusion && !h->confusion) {
-        h->confusion = tr_alloc(TR_MEM_IO, tr_confusion_cells(t->model), sizeof *h->confusion);
-        if (!h->confusion) return TR_MEMORY;
-    }
-    return TR_OK;
-}
-
-/* A checkpoint of other data or another batch still fits the model: say what no longer holds. */
-static void compare_state(const tr_trainer *t, uint64_t samples)
-{
-    if (t->state.samples != samples)
-        tr_log(
-            TR_LOG_WARN,
-            "the checkpoint was made with %llu training samples, there are %llu now: the order of "
-            "samples is not that run's",
-            (unsigned long long)t->state.samples, (unsigned long long)samples);
-    if (t->state.batch != (uint64_t)t->config->train.batch)
-        tr_log(TR_LOG_WARN,
-               "the checkpoint was made with train.batch %llu, now %lld: steps are counted on",
-               (unsigned long long)t->state.batch, (long long)t->config->train.batch);
-    if (t->state.micro != (uint64_t)t->micro && t->model->nstates > 0)
-        tr_log(TR_LOG_WARN,
-               "the checkpoint was made with %llu micro-batches a step, now %d: batchnorm "
-               "normalizes over "
-               "other groups of samples",
-               (unsigned long long)t->state.micro, t->micro);
-    if (t->state.seed != (uint64_t)t->config->seed)
-        tr_log(TR_LOG_WARN, "the checkpoint was made with seed %llu, now %lld",
-               (unsigned long long)t->state.seed, (long long)t->config->seed);
-}
-
-static tr_status restore(tr_trainer *t, bool resume)
-{
-    tr_status st;
-    bool found = false;
-    uint64_t samples = t->state.samples;
-    TR_TRY(tr_trainer_initialize(t));
-    if (resume) TR_TRY(tr_checkpointer_restore(t->checkpointer, &t->state, &t->history, &found));
-    if (found) {
-        compare_state(t, samples);
-        t->state.samples = samples;
-        t->state.batch = (uint64_t)t->config->train.batch;
-        t->state.micro = (uint64_t)t->micro;
-        t->state.seed = (uint64_t)t->config->seed;
-        t->state.epoch = t->state.step / t->steps_per_epoch;
-        if (t->config->train.loss_scale >= 0) t->state.loss_scale = tr_loss_scale_start(t->config);
-    } else if (resume)
-        tr_log(TR_LOG_INFO, "nothing to resume from in %s: starting at step 0", t->config->output);
-out:
-    return st;
-}
-
 /* One rank of each node says so when memory looks short, with what to do about it. */
 static tr_status warn_of_memory(const tr_trainer *t)
 {
@@ -348,12 +243,13 @@ static tr_status open_output(tr_trainer *t, const tr_trainer_options *o, const c
         .keep = t->config->train.checkpoint.keep,
     };
     TR_TRY(tr_agree(t->comm, tr_checkpointer_open(&k, &t->checkpointer), NULL));
-    st = t->topology->rank == 0 ? tr_run_folder_begin(t->config->output, o->config_text, o->resume)
-                                : TR_OK;
-    TR_TRY(tr_agree(t->comm, st, NULL));
-    TR_TRY(restore(t, o->resume));
+    bool found = false;
+    TR_TRY(tr_trainer_initialize(t));
+    if (o->resume) TR_TRY(tr_trainer_restore(t, &found));
+    if (o->resume && !found)
+        tr_log(TR_LOG_INFO, "nothing to resume from in %s: starting at step 0", t->config->output);
     if (t->topology->rank == 0) {
-        st = reserve_history(t);
+        st = tr_run_folder_begin(t->config->output, o->config_text, o->resume);
         tr_metrics_options metrics = {
             .folder = t->config->output,
             .resume = o->resume,
@@ -379,6 +275,7 @@ tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out)
         t->comm = o->comm;
         t->topology = tr_comm_topology(o->comm);
         t->rss_before = tr_mem_rss();
+        t->loss = NAN;
         t->gathered = tr_alloc(TR_MEM_OTHER, (size_t)t->topology->size, sizeof *t->gathered);
         t->hooks = (tr_hooks){.ctx = t,
                               .rank = t->topology->rank,

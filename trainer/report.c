@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "trainer/history.h"
 #include "trainer/plan.h"
 
 void tr_report_start(tr_trainer *t)
@@ -61,16 +62,14 @@ tr_status tr_report_step(tr_trainer *t)
         .data_wait_ms = s->data_wait / n * 1e3,
         .skipped = t->skipped,
     };
-    tr_history *h = &t->history;
-    if (h->nsteps < h->cap_steps)
-        h->steps[h->nsteps++] = (struct tr_history_step){
-            .step = r.step,
-            .epoch = r.epoch,
-            .loss = r.loss,
-            .lr = r.lr,
-            .grad_norm = r.grad_norm,
-            .seconds = t->state.seconds + tr_now() - t->started,
-        };
+    tr_history_add_step(&t->history, &(struct tr_history_step){
+                                         .step = r.step,
+                                         .epoch = r.epoch,
+                                         .loss = r.loss,
+                                         .lr = r.lr,
+                                         .grad_norm = r.grad_norm,
+                                         .seconds = t->state.seconds + tr_now() - t->started,
+                                     });
     add_times(&t->all, s);
     memset(s, 0, sizeof *s);
     return tr_metrics_step(t->metrics, &r);
@@ -79,8 +78,7 @@ tr_status tr_report_step(tr_trainer *t)
 tr_status tr_report_eval(tr_trainer *t, const tr_eval_record *e)
 {
     tr_history *h = &t->history;
-    if (h->nevals < h->cap_evals)
-        h->evals[h->nevals++] = (struct tr_history_eval){e->step, e->loss, e->accuracy, e->top5};
+    tr_history_add_eval(h, &(struct tr_history_eval){e->step, e->loss, e->accuracy, e->top5});
     if (t->confusion && h->confusion) {
         h->classes = t->model->outputs;
         memcpy(h->confusion, t->confusion, tr_confusion_cells(t->model) * sizeof *h->confusion);
@@ -101,20 +99,25 @@ tr_status tr_report_end(tr_trainer *t, const char *why)
     add_times(&t->all, &t->since);
     memset(&t->since, 0, sizeof t->since);
     const tr_times *a = &t->all;
-    double per = a->total > 0 ? 100 / a->total : 0,
-           rate = a->total > 0 ? (double)a->samples / a->total : 0;
+    /* of this start's steps; NaN (null in the record) when it made none */
+    const double per_step = 1e3 / (double)a->steps, rate = (double)a->samples / a->total;
+    const double per = 100 / a->total;
+    const double loss = a->steps > 0            ? t->loss
+                        : t->history.nsteps > 0 ? t->history.steps[t->history.nsteps - 1].loss
+                                                : NAN;
     size_t predicted = 0, held = tr_held_memory(t);
     tr_status st = tr_predicted_memory(t, &predicted);
     if (st != TR_OK) return st;
     char seconds[32], p[32], h[32], rss[32], before[32], samples[32];
     tr_log(TR_LOG_INFO, "%s: step %llu, %s in steps of this start", why,
            (unsigned long long)t->state.step, tr_format_seconds(a->total, seconds, sizeof seconds));
-    tr_log(TR_LOG_INFO, "throughput       %s samples/s, %.2f ms a step",
-           tr_format_count(rate, samples, sizeof samples),
-           a->steps > 0 ? a->total / (double)a->steps * 1e3 : 0);
-    tr_log(TR_LOG_INFO,
-           "rank 0's time    compute %.1f %%, exposed communication %.1f %%, data wait %.1f %%",
-           a->compute * per, a->comm_wait * per, a->data_wait * per);
+    if (a->steps > 0)
+        tr_log(TR_LOG_INFO, "throughput       %s samples/s, %.2f ms a step",
+               tr_format_count(rate, samples, sizeof samples), a->total * per_step);
+    if (a->steps > 0)
+        tr_log(TR_LOG_INFO,
+               "rank 0's time    compute %.1f %%, exposed communication %.1f %%, data wait %.1f %%",
+               a->compute * per, a->comm_wait * per, a->data_wait * per);
     tr_log(TR_LOG_INFO,
            "rank 0's memory  predicted %s, held %s; the process %s at its peak, %s of it before "
            "the first plan",
@@ -132,11 +135,9 @@ tr_status tr_report_end(tr_trainer *t, const char *why)
         "comm_wait_ms:d data_wait_ms:d "
         "peak_rss_mb:d program_rss_mb:d predicted_mb:d held_mb:d first_step_s:d final_loss:d "
         "skipped:u checkpoint_stall_s:d",
-        why, t->state.step, t->state.seconds + tr_now() - t->started, rate,
-        a->steps > 0 ? a->total / (double)a->steps * 1e3 : 0,
-        a->steps > 0 ? a->compute / (double)a->steps * 1e3 : 0,
-        a->steps > 0 ? a->comm_wait / (double)a->steps * 1e3 : 0,
-        a->steps > 0 ? a->data_wait / (double)a->steps * 1e3 : 0, (double)tr_mem_peak_rss() / 1e6,
-        (double)t->rss_before / 1e6, (double)predicted / 1e6, (double)held / 1e6, t->first_step_s,
-        t->loss, t->state.skipped, t->stall);
+        why, t->state.step, t->state.seconds + tr_now() - t->started, rate, a->total * per_step,
+        a->compute * per_step, a->comm_wait * per_step, a->data_wait * per_step,
+        (double)tr_mem_peak_rss() / 1e6, (double)t->rss_before / 1e6, (double)predicted / 1e6,
+        (double)held / 1e6, t->first_step_s > 0 ? t->first_step_s : NAN, loss, t->state.skipped,
+        t->stall);
 }

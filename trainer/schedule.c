@@ -29,12 +29,16 @@ double tr_schedule_lr(const tr_config *c, const tr_train_state *state, uint64_t 
     return lr;
 }
 
+bool tr_improves(double loss, double reference, double margin)
+{
+    return isfinite(loss) && (isnan(reference) || loss < reference - margin);
+}
+
 void tr_schedule_observe(const tr_config *c, tr_train_state *state, double eval_loss)
 {
     const tr_schedule_config *s = &c->train.schedule.o;
     if (c->train.schedule.kind.which != TR_SCHEDULE_PLATEAU) return;
-    if (isnan(state->plateau_best) ||
-        eval_loss < state->plateau_best - s->threshold * fabs(state->plateau_best)) {
+    if (tr_improves(eval_loss, state->plateau_best, s->threshold * fabs(state->plateau_best))) {
         state->plateau_best = eval_loss;
         state->plateau_bad = 0;
     } else if (++state->plateau_bad > (uint64_t)s->patience) {
@@ -61,6 +65,6 @@ void tr_loss_scale_good(const tr_config *c, tr_train_state *state)
 {
     if (c->train.loss_scale >= 0) return;
     if (++state->loss_scale_good < (uint64_t)c->train.loss_scale_window) return;
-    state->loss_scale = fmin(state->loss_scale * 2, 0x1p24);
+    if (state->loss_scale * 2 <= 0x1p24) state->loss_scale *= 2;
     state->loss_scale_good = 0;
 }

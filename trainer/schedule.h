@@ -16,6 +16,10 @@ double tr_schedule_lr(const tr_config *c, const tr_train_state *state, uint64_t 
  * multiplies lr_factor by gamma when there were more than `patience`. */
 void tr_schedule_observe(const tr_config *c, tr_train_state *state, double eval_loss);
 
+/* Is `loss` below `reference` by more than `margin`? Anything finite beats NaN, "none yet"; what is
+ * not finite beats nothing. */
+bool tr_improves(double loss, double reference, double margin);
+
 /* Loss scaling (Micikevicius et al. 2018): the scale to start with, and its change after a step. */
 double tr_loss_scale_start(const tr_config *c);
 /* True when the overflow is the scale's ordinary search; false when the scale can go no lower. */

@@ -33,7 +33,9 @@ out:
 static tr_status find_nonfinite(tr_trainer *t, const tr_param **out)
 {
     uint64_t first = tr_optimizer_first_nonfinite(t->optimizer), *all = t->gathered;
+    double begin = tr_now();
     tr_status st = tr_comm_gather(t->comm, &first, all, sizeof first);
+    t->gather_wait += tr_now() - begin;
     for (int r = 0; r < t->topology->size; r++)
         if (all[r] < first) first = all[r];
     *out = NULL;

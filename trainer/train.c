@@ -81,13 +81,17 @@ out:
     return st;
 }
 
-/* *Collective.* One rank says it; all end alike. */
-static int end(tr_comm *comm, tr_status st)
+/* *Collective.* One rank says it; all end alike. Where ranks can no longer agree, the job is ended.
+ */
+static int end(tr_comm *control, tr_comm *comm, tr_status st, bool agreed)
 {
-    bool said = false;
-    st = tr_agree(comm, st, &said);
+    const bool broken = tr_comm_broken(control) || (comm && tr_comm_broken(comm));
+    bool said = !agreed;
+    if (agreed) st = tr_agree(broken && comm ? comm : control, st, &said);
     if (st != TR_OK && said)
         tr_log(st == TR_STOPPED ? TR_LOG_INFO : TR_LOG_ERROR, "%s", tr_last_error()->text);
+    if (!agreed || broken || tr_comm_broken(control))
+        tr_comm_abort(control, st == TR_OK ? 1 : tr_status_exit_code(st));
     return tr_status_exit_code(st);
 }
 
@@ -106,24 +110,17 @@ int tr_cmd_train(int argc, char **argv)
     tr_signals_install(); /* after MPI_Init, which may set handlers of its own */
 
     int status = 1;
+    bool agreed = true;
     st = open_comm(mpi, NULL, &control);
     if (st != TR_OK) {
         tr_log(TR_LOG_ERROR, "%s", tr_last_error()->text);
         goto out;
     }
-    tr_log_init(tr_comm_topology(control)->rank, tr_comm_topology(control)->size,
-                a.quiet ? TR_LOG_WARN : TR_LOG_INFO);
+    tr_log_init(tr_comm_topology(control)->rank, tr_comm_topology(control)->size, TR_LOG_INFO);
     st = tr_arguments_config(&a, control, &config);
     if (st == TR_OK) st = open_comm(mpi, config, &comm);
-    if (st == TR_OK) {
-        bool agreed;
-        st = run(&a, comm, config, &agreed);
-        if (!agreed) {
-            tr_log(TR_LOG_ERROR, "%s", tr_last_error()->text);
-            tr_comm_abort(comm, tr_status_exit_code(st));
-        }
-    }
-    status = end(control, st);
+    if (st == TR_OK) st = run(&a, comm, config, &agreed);
+    status = end(control, comm, st, agreed);
 out:
     tr_comm_close(comm);
     tr_comm_close(control);

@@ -81,9 +81,14 @@ void tr_trainer_close(tr_trainer *t); /* *Collective* */
 tr_status tr_trainer_run(tr_trainer *t);
 
 /* The parts of the loop. */
-tr_status tr_trainer_step(tr_trainer *t);       /* *Collective.* One optimizer step */
-tr_status tr_trainer_evaluate(tr_trainer *t);   /* *Collective.* One pass over data.eval */
+tr_status tr_trainer_step(tr_trainer *t); /* *Collective.* One optimizer step */
+/* *Collective.* One pass over data.eval; *through false when some rank was asked to stop meanwhile:
+ * then nothing is recorded. */
+tr_status tr_trainer_evaluate(tr_trainer *t, bool *through);
 tr_status tr_trainer_initialize(tr_trainer *t); /* *Collective.* Weights and states as at step 0 */
+/* *Collective.* Weights, optimizer, states and state of the newest good checkpoint, with what the
+ * config decides in force; *found false, and nothing changed, when there is none. */
+tr_status tr_trainer_restore(tr_trainer *t, bool *found);
 /* *Collective.* Batchnorm without synchronization keeps statistics of its own on each rank: rank
  * 0's become everybody's, for evaluations and files. */
 tr_status tr_trainer_share_states(tr_trainer *t);

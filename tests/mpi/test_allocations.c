@@ -248,7 +248,7 @@ static void check_loop(const char *train, const char *data, const char *run, boo
             TRAINING_TRY(tr_report_step(r));
             tr_metrics_progress(r->metrics, r->state.step, r->state.epoch, r->loss, 1);
         }
-        if (s % 10 == 5) TRAINING_TRY(tr_trainer_evaluate(r));
+        if (s % 10 == 5) TRAINING_TRY(tr_trainer_evaluate(r, &(bool){false}));
     }
     atomic_store(&counting, false);
     unsigned long ours = atomic_load(&counts[OURS]);

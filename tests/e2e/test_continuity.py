@@ -1,0 +1,162 @@
+"""What decides over training survives stops and rollbacks: evaluations, plateau, early stop, learning rate."""
+import os
+import signal
+
+import h5py
+import numpy as np
+
+from harness import Case, main
+
+DIVERGING = """
+name: diverging
+seed: 1
+output: {out}
+data:
+  train: {{format: synthetic, samples: 64}}
+  eval: {{format: synthetic, samples: 64}}
+model:
+  input: [8]
+  layers: [{{linear: {{out: 1}}}}]
+  loss: mse
+train:
+  steps: {steps}
+  batch: 64
+  log_every: 1
+  optimizer: {{sgd: {{lr: 8.0}}}}
+  checkpoint: {{every_steps: 5}}
+  eval: {{every_steps: 10}}
+  on_nonfinite: rollback
+  rollback_lr: 0.01
+  max_rollbacks: 3
+"""
+
+
+class Continuity(Case):
+
+    def try_trainer(self, config, *arguments, ranks):
+        process = self.start(config, *arguments, ranks=ranks)
+        self.output, _ = process.communicate(timeout=60)
+        return process.returncode
+
+    def curve(self, name):
+        with h5py.File(self.dir / name / "model.h5") as f:
+            return {n: f["history"][n][()] for n in ("eval_step", "eval_loss")}
+
+    def test_stops_at_evaluations(self):
+        """A stop on a step that evaluates: the evaluation is made up for, so plateau decides the same."""
+        overrides = ("train.schedule={plateau: {patience: 0, threshold: 1.0, gamma: 0.5}}", "train.eval.every_steps=1",
+                     "train.steps=6", "train.checkpoint.best=true")
+        for name in ("whole", "stopped"):
+            self.config(name, every=100)
+        self.run_trainer(self.dir / "whole.yaml", *overrides)
+        for _ in range(10):
+            status = self.try_trainer(self.dir / "stopped.yaml", "--resume", "train.max_seconds=0.001", *overrides, ranks=2)
+            if status != 75:
+                break
+        self.assertEqual(status, 0, self.output)
+        self.assertEqual([r["lr"] for r in self.records("stopped")], [r["lr"] for r in self.records("whole")])
+        self.assertEqual(self.losses("stopped"), self.losses("whole"))
+        for key, values in self.curve("whole").items():
+            np.testing.assert_array_equal(self.curve("stopped")[key], values)
+        self.assert_same_model(self.dir / "stopped/model.h5", self.dir / "whole/model.h5")
+        self.assert_same_model(self.dir / "stopped/checkpoints/best.h5", self.dir / "whole/checkpoints/best.h5")
+
+    def test_early_stop_is_remembered(self):
+        overrides = ("train.early_stop={patience: 2, min_delta: 100}", "train.eval.every_steps=2")
+        config = self.config(steps=40, every=1)
+        self.run_trainer(config, *overrides)
+        steps = [r["step"] for r in self.records()]
+        self.assertEqual(steps[-1], 6)  # the first evaluation counts, two more do not improve by 100
+        first = self.arrays(self.dir / "run/model.h5")
+        self.run_trainer(config, "--resume", *overrides)
+        self.assertEqual([r["step"] for r in self.records()], steps)
+        again = self.arrays(self.dir / "run/model.h5")
+        for n in first:
+            if n.startswith("model/"):
+                np.testing.assert_array_equal(first[n], again[n])
+        end = self.records(event="end")[-1]
+        self.assertIsNone(end["samples_per_s"])
+        self.assertEqual(end["final_loss"], self.losses()[-1])
+
+    def test_min_delta_adds_up(self):
+        """Many small improvements are one: patience is measured against the loss it began with."""
+        config = self.config(steps=40, every=100)
+        self.run_trainer(config, "train.early_stop={patience: 3, min_delta: 0.02}", "train.eval.every_steps=1",
+                         "train.optimizer={sgd: {lr: 0.003}}", "train.schedule=constant", "train.clip_norm=none")
+        losses = [r["loss"] for r in self.records(event="eval")]
+        reference, bad, stop = losses[0], 0, len(losses)
+        for i, loss in enumerate(losses[1:], 2):
+            reference, bad = (loss, 0) if loss < reference - 0.02 else (reference, bad + 1)
+            if bad == 3:
+                stop = i
+                break
+        self.assertEqual(len(losses), stop)
+        self.assertGreater(len(losses), 4)
+
+    def test_nan_evaluations_never_improve(self):
+        config = self.config(steps=30, every=100)
+        with h5py.File(self.dir / "data.h5", "r+") as f:
+            f["xe"][3] = np.nan
+        out = self.run_trainer(config, "train.eval.every_steps=1", "train.early_stop={patience: 3}")
+        self.assertNotIn("best so far", out)
+        self.assertEqual([r["loss"] for r in self.records(event="eval")], [None] * 3)
+        self.assertFalse((self.dir / "run/checkpoints/best.h5").exists())
+
+    def test_rollback_recovers(self):
+        """A diverging run overflows, goes back with a lower rate, and gets through; nothing is lost of its curve."""
+        config = self.config(text=DIVERGING, steps=80)
+        self.run_trainer(config)
+        rollbacks = self.records(event="rollback")
+        self.assertGreaterEqual(len(rollbacks), 1)
+        self.assertEqual(rollbacks[0]["to"] % 5, 0)
+        self.assertAlmostEqual(rollbacks[0]["lr_factor"], 0.01)
+        self.assertEqual(self.records()[-1]["step"], 80)
+        self.assertLess(self.losses()[-1], max(l for l in self.losses() if l is not None) / 1e6)
+        with h5py.File(self.dir / "run/model.h5") as f:
+            np.testing.assert_array_equal(f["history/step"][()], np.arange(1, 81))
+            np.testing.assert_array_equal(f["history/eval_step"][()], np.arange(10, 81, 10))
+            self.assertEqual(f["train"].attrs["rollbacks"], len(rollbacks))
+
+    def test_rollbacks_are_durable(self):
+        """The count and the rate survive a kill as soon as the rollback is told."""
+        config = self.config(text=DIVERGING, steps=10**6)
+        process = self.start(config, ranks=2)
+        self.wait_for_step("run", 5, process)
+        while not self.records(event="rollback"):
+            self.assertIsNone(process.poll())
+        for pid in self.rank_pids(process.pid):
+            os.kill(pid, signal.SIGKILL)
+        process.communicate(timeout=30)
+        self.run_trainer(config, "--resume", "train.max_seconds=0.01", status=75)
+        newest = sorted((self.dir / "run/checkpoints").glob("step-*.h5"))[-1]
+        with h5py.File(newest) as f:
+            self.assertGreaterEqual(f["train"].attrs["rollbacks"], 1)
+            self.assertLessEqual(f["train"].attrs["lr_factor"], 0.01)
+
+    def test_stop_during_an_evaluation(self):
+        """A stop does not wait for a long evaluation: it is made up for on resume."""
+        config = self.config(steps=4, every=100)
+        with h5py.File(self.dir / "data.h5", "r+") as f:
+            x, y = f["xe"][()], f["ye"][()]
+            del f["xe"], f["ye"]
+            f["xe"], f["ye"] = np.tile(x, (2000, 1, 1, 1)), np.tile(y, 2000)
+        overrides = ("train.eval.every_steps=2", "train.eval.batch=2")
+        process = self.start(config, *overrides, ranks=2)
+        self.wait_for_step("run", 2, process)
+        os.kill(self.rank_pids(process.pid)[1], signal.SIGTERM)
+        out, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 75, out)
+        self.assertEqual(self.records(event="eval"), [])
+        self.run_trainer(config, "--resume", *overrides)
+        self.assertEqual([(r["step"], r["samples"]) for r in self.records(event="eval")], [(2, 80000), (4, 80000)])
+
+    def test_ranks_with_other_arguments(self):
+        config = self.config()
+        process = self.start(config, "train.steps=5", ":", "-np", "1", os.environ["TRAINER"], str(config), ranks=1)
+        out, _ = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 2, out)
+        self.assertIn("other arguments", out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,108 @@
+/* Where training starts: the initial values, or what a checkpoint holds. */
+#include "trainer/trainer.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "trainer/history.h"
+#include "trainer/schedule.h"
+
+/* Rows that may come, from the step where training goes on. */
+static tr_status reserve_history(tr_trainer *t)
+{
+    if (t->topology->rank != 0) return TR_OK;
+    tr_history *h = &t->history;
+    uint64_t left = t->total_steps > t->state.step ? t->total_steps - t->state.step : 0;
+    size_t steps = (size_t)(left / (uint64_t)t->config->train.log_every) + 4, evals = 4;
+    if (t->config->train.eval.every_steps > 0)
+        evals += (size_t)(left / (uint64_t)t->config->train.eval.every_steps);
+    if (t->config->train.eval.every_epochs > 0)
+        evals += (size_t)(left / t->steps_per_epoch / (uint64_t)t->config->train.eval.every_epochs);
+    tr_status st =
+        tr_history_reserve(h, steps, evals, t->confusion ? tr_confusion_cells(t->model) : 0);
+    if (st != TR_OK) return st;
+    return tr_checkpointer_reserve(t->checkpointer, h,
+                                   t->confusion ? tr_confusion_cells(t->model) : 0);
+}
+
+tr_status tr_trainer_initialize(tr_trainer *t)
+{
+    const tr_model *m = t->model;
+    size_t nowned;
+    const tr_range *owned = tr_reducer_owned(t->reducer, &nowned);
+    const char *names[4];
+    int nslots = tr_optimizer_slots(t->config, names);
+    uint64_t samples = t->state.samples;
+    for (size_t i = 0; i < nowned; i++) {
+        size_t count = owned[i].end - owned[i].begin;
+        tr_model_init_params(m, (uint64_t)t->config->seed, tr_reducer_weights(t->reducer),
+                             owned[i].begin, owned[i].end);
+        for (int s = 0; s < nslots; s++) {
+            float *slot = tr_reducer_slot(t->reducer, s) + owned[i].begin;
+            if (strcmp(names[s], "ema") == 0)
+                memcpy(slot, tr_reducer_weights(t->reducer) + owned[i].begin, count * sizeof *slot);
+            else
+                memset(slot, 0, count * sizeof *slot);
+        }
+    }
+    tr_model_init_states(m, t->states);
+    t->state = (tr_train_state){
+        .seed = (uint64_t)t->config->seed,
+        .loss_scale = tr_loss_scale_start(t->config),
+        .lr_factor = 1,
+        .plateau_best = NAN,
+        .best = NAN,
+        .stop_best = NAN,
+        .samples = samples,
+        .batch = (uint64_t)t->config->train.batch,
+        .micro = (uint64_t)t->micro,
+    };
+    t->params_changed = true;
+    t->history.nsteps = t->history.nevals = 0;
+    tr_status st = tr_agree(t->comm, reserve_history(t), NULL);
+    return st == TR_OK ? tr_reducer_publish(t->reducer) : st;
+}
+
+/* A checkpoint of other data or another batch still fits the model: say what no longer holds. */
+static void compare_state(const tr_trainer *t, uint64_t samples)
+{
+    if (t->state.samples != samples)
+        tr_log(
+            TR_LOG_WARN,
+            "the checkpoint was made with %llu training samples, there are %llu now: the order of "
+            "samples is not that run's",
+            (unsigned long long)t->state.samples, (unsigned long long)samples);
+    if (t->state.batch != (uint64_t)t->config->train.batch)
+        tr_log(TR_LOG_WARN,
+               "the checkpoint was made with train.batch %llu, now %lld: steps are counted on",
+               (unsigned long long)t->state.batch, (long long)t->config->train.batch);
+    if (t->state.micro != (uint64_t)t->micro && t->model->nstates > 0)
+        tr_log(TR_LOG_WARN,
+               "the checkpoint was made with %llu micro-batches a step, now %d: batchnorm "
+               "normalizes over "
+               "other groups of samples",
+               (unsigned long long)t->state.micro, t->micro);
+    if (t->state.seed != (uint64_t)t->config->seed)
+        tr_log(TR_LOG_WARN, "the checkpoint was made with seed %llu, now %lld",
+               (unsigned long long)t->state.seed, (long long)t->config->seed);
+}
+
+tr_status tr_trainer_restore(tr_trainer *t, bool *found)
+{
+    tr_status st;
+    const uint64_t samples = t->state.samples;
+    *found = false;
+    TR_TRY(tr_checkpointer_restore(t->checkpointer, &t->state, &t->history, found));
+    if (!*found) goto out;
+    compare_state(t, samples);
+    t->state.samples = samples;
+    t->state.batch = (uint64_t)t->config->train.batch;
+    t->state.micro = (uint64_t)t->micro;
+    t->state.seed = (uint64_t)t->config->seed;
+    t->state.epoch = t->state.step / t->steps_per_epoch;
+    if (t->config->train.loss_scale >= 0) t->state.loss_scale = tr_loss_scale_start(t->config);
+    t->params_changed = true;
+    TR_TRY(tr_agree(t->comm, reserve_history(t), NULL));
+out:
+    return st;
+}
