@@ -174,6 +174,38 @@ void tr_dnnl_bias_gradient(tr_dnnl_kernel *k, int64_t rows, int64_t cols, tr_dty
     k->after = bias_gradient;
 }
 
+/* ---- The activation ----------------------------------------------------------------------------
+ * In place, in pieces of what is still in the second-level cache when the product was small. */
+
+enum { ACT_PIECE = 65536 };
+
+static void activate(tr_dnnl_kernel *k, const tr_run *run)
+{
+    (void)run;
+    const size_t pieces = (k->count + ACT_PIECE - 1) / ACT_PIECE, esize = tr_dtype_size(k->type);
+    const int threads = k->cpu->threads;
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && pieces > 1)
+    for (size_t i = 0; i < pieces; i++) {
+        const size_t left = k->count - i * ACT_PIECE;
+        void *y = (char *)k->bound.out[0] + i * ACT_PIECE * esize;
+        k->cpu->loops->act(k->type, k->act, y, y, left < ACT_PIECE ? left : ACT_PIECE);
+    }
+}
+
+tr_act tr_dnnl_post_act(tr_act act, tr_dtype type)
+{
+    return type == TR_F32 || act == TR_ACT_RELU ? TR_ACT_NONE : act;
+}
+
+void tr_dnnl_activate(tr_dnnl_kernel *k, tr_act act, const tr_tensor *y)
+{
+    if (tr_dnnl_post_act(act, y->dtype) == act) return;
+    k->act = act;
+    k->count = y->count;
+    k->type = y->dtype;
+    k->after = activate;
+}
+
 /* ---- The backend's interface ------------------------------------------------------------------
  */
 

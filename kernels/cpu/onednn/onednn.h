@@ -129,9 +129,11 @@ struct tr_dnnl_kernel {
     size_t preload; /* bytes of in[3] to copy to out[0] before each run: what a sum adds to */
     /* Runs after the primitives; NULL: nothing. */
     void (*after)(tr_dnnl_kernel *k, const tr_run *run);
-    int64_t rows, cols; /* for `after`: the bias gradient's sums */
-    tr_dtype type;
-    size_t partials; /* offset of its partial sums in the workspace */
+    tr_dtype type;      /* for `after`: */
+    int64_t rows, cols; /* the bias gradient's sums */
+    size_t partials;    /* offset of its partial sums in the workspace */
+    tr_act act;         /* the activation, of `count` elements */
+    size_t count;
 };
 
 tr_status tr_dnnl_open(tr_cpu *cpu, tr_dnnl_kernel **out);
@@ -151,6 +153,13 @@ tr_status tr_dnnl_gradient(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg,
                            const tr_dnnl_array *plain, int operand);
 /* out[1] = column sums of in[1] (rows x cols) after each run: the bias gradient. */
 void tr_dnnl_bias_gradient(tr_dnnl_kernel *k, int64_t rows, int64_t cols, tr_dtype type);
+/* What of an activation of type `type` a post-op may do: all or none. oneDNN's post-ops lose NaN,
+ * which would hide a run that went wrong: relu turns it into 0 everywhere, and so does the float32
+ * sigmoid of its matrix-product convolutions, whose gelu spreads it with AVX. So tr_dnnl_activate
+ * does all in float32, where a second pass rounds nothing, and relu in bfloat16 too. */
+tr_act tr_dnnl_post_act(tr_act act, tr_dtype type);
+/* out[0] = act(out[0]), of the type and size of `y`, after each run, unless a post-op does it. */
+void tr_dnnl_activate(tr_dnnl_kernel *k, tr_act act, const tr_tensor *y);
 /* Fills in the backend's interface; `impl` lives as long as the kernel. */
 void tr_dnnl_finish(tr_dnnl_kernel *k, const char *impl);
 /* Last: the kernel to its caller when `st` is TR_OK, else closed (NULL is fine). Returns st. */

@@ -179,6 +179,56 @@ static void test_activations(void **state)
                 check_forward(&shapes[i], precisions[p], true, act % 2, (tr_act)act, 1);
 }
 
+/* NaN in an operand (0 x, 1 weight, 2 bias, 3 residual) comes out of every fused activation where
+ * it comes out without one. */
+static void check_nan(const shape *s, tr_precision precision, bool train, bool residual, tr_act act,
+                      int operand, bool *nan)
+{
+    const dims d = dims_of(s);
+    harness h = h_open("conv2d", precision, train);
+    h_in(&h, h_activation(&h), 4, d.x);
+    h_param(&h, 4, d.w);
+    h_param(&h, 1, d.bias);
+    if (residual)
+        h_in(&h, h_activation(&h), 4, d.y);
+    else
+        h_absent_in(&h);
+    const int y = h_out(&h, h_activation(&h), 4, d.y);
+    for (int i = 0; i < (residual ? 4 : 3); i++) h_fill(&h, h.op.in[i], (uint32_t)i + 1);
+    h_put(&h, h.op.in[operand], h.tensors[h.op.in[operand]].count / 2, NAN);
+    h_prepare(&h, &d.attrs, act);
+    h_run(&h, false);
+    size_t count = 0;
+    for (size_t i = 0; i < d.ny; i++) {
+        const bool is = isnan(h_get(&h, y, i));
+        if (act == TR_ACT_NONE) nan[i] = is;
+        if (is != nan[i])
+            fail_msg("element %zu of activation %d is %g, operand %d, %s", i, act, h_get(&h, y, i),
+                     operand, h.kernel->impl);
+        count += is;
+    }
+    if (operand > 0) assert_true(count > 0); /* a stride may step over an element of x */
+    h_close(&h);
+}
+
+static void test_nan(void **state)
+{
+    (void)state;
+    bool nan[65536];
+    for (size_t p = 0; p < TR_COUNT(precisions); p++)
+        for (size_t i = 0; has(precisions[p]) && i < TR_COUNT(shapes); i++)
+            for (int operand = 0; operand < 4; operand++)
+                for (int act = TR_ACT_NONE; act <= TR_ACT_TANH; act++) {
+                    const bool train = act <= TR_ACT_RELU;
+                    assert_true(dims_of(&shapes[i]).ny <= TR_COUNT(nan));
+                    check_nan(&shapes[i], precisions[p], false, operand == 3, (tr_act)act, operand,
+                              nan);
+                    if (train && operand < 3)
+                        check_nan(&shapes[i], precisions[p], true, false, (tr_act)act, operand,
+                                  nan);
+                }
+}
+
 static double *check_grad_input(const shape *s, tr_precision precision, int threads)
 {
     const dims d = dims_of(s);
@@ -372,6 +422,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forward),
         cmocka_unit_test(test_activations),
+        cmocka_unit_test(test_nan),
         cmocka_unit_test(test_backward),
         cmocka_unit_test(test_finite_differences),
         cmocka_unit_test(test_stays_in_workspace),

@@ -232,6 +232,43 @@ static void test_finite_differences(void **state)
     h_close(&h);
 }
 
+/* NaN in an operand comes out of every fused activation where it comes out without one. */
+static void check_nan(shape s, tr_precision precision, tr_act act, int operand, bool *nan)
+{
+    const tr_linear_attrs attrs = {.out = s.out, .bias = true};
+    harness h = h_open("linear", precision, act <= TR_ACT_RELU);
+    h_in(&h, h_activation(&h), 2, (int64_t[]){s.rows, s.in});
+    h_param(&h, 2, (int64_t[]){s.out, s.in});
+    h_param(&h, 1, (int64_t[]){s.out});
+    const int y = h_out(&h, h_activation(&h), 2, (int64_t[]){s.rows, s.out});
+    for (int i = 0; i < 3; i++) h_fill(&h, h.op.in[i], (uint32_t)i + 1);
+    h_put(&h, h.op.in[operand], h.tensors[h.op.in[operand]].count / 2, NAN);
+    h_prepare(&h, &attrs, act);
+    h_run(&h, false);
+    size_t count = 0;
+    for (size_t i = 0; i < h.tensors[y].count; i++) {
+        const bool is = isnan(h_get(&h, y, i));
+        if (act == TR_ACT_NONE) nan[i] = is;
+        if (is != nan[i])
+            fail_msg("element %zu of activation %d is %g, operand %d", i, act, h_get(&h, y, i),
+                     operand);
+        count += is;
+    }
+    assert_int_equal(count, operand == 0 ? s.out : s.rows);
+    h_close(&h);
+}
+
+static void test_nan(void **state)
+{
+    (void)state;
+    bool nan[300 * 96];
+    for (size_t p = 0; p < TR_COUNT(precisions); p++)
+        for (size_t i = 0; has(precisions[p]) && i < TR_COUNT(shapes); i++)
+            for (int operand = 0; operand < 3; operand++)
+                for (int act = TR_ACT_NONE; act <= TR_ACT_TANH; act++)
+                    check_nan(shapes[i], precisions[p], (tr_act)act, operand, nan);
+}
+
 /* float32 reads the master weights; bf16 has one copy for both directions. */
 static void test_packed(void **state)
 {
@@ -297,6 +334,7 @@ int main(void)
         cmocka_unit_test(test_forward),  cmocka_unit_test(test_more_dims_and_threads),
         cmocka_unit_test(test_backward), cmocka_unit_test(test_finite_differences),
         cmocka_unit_test(test_packed),   cmocka_unit_test(test_rebind),
+        cmocka_unit_test(test_nan),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
