@@ -20,15 +20,12 @@ static tr_status run_failed(const tr_op *op, tr_status st)
     return TR_FAIL(st, "layer %s: op %s: %s", op->layer, tr_op_name(op), text);
 }
 
-/* What no op writes must not keep old values: gradients of an empty share, statistics of no
- * samples. */
+/* Gradients that no op writes must not keep old values. */
 static void zero_unwritten(const tr_plan *p, const tr_run *run)
 {
     for (size_t i = 0; !run->accumulate && i < p->nzero; i++)
         memset(p->session->o.grads + p->zero[i].begin, 0,
                (p->zero[i].end - p->zero[i].begin) * sizeof(float));
-    for (size_t t = 0; p->graph->batch == 0 && t < p->graph->ntensors; t++)
-        if (p->live[t].zeroed) memset(p->session->arena + p->live[t].offset, 0, p->live[t].nbytes);
 }
 
 tr_status tr_plan_run(tr_plan *p, const tr_run *run)

@@ -13,18 +13,13 @@
  * (of their alias group) that lie in the arena have one; `nbytes` is that of the group's largest
  * member, rounded up to the alignment. */
 typedef struct {
-    bool arena;  /* this entry takes part in packing */
-    bool zeroed; /* read, but no op of an empty share writes it: zero at the start of each run */
+    bool arena; /* this entry takes part in packing */
     int first, last;
     size_t nbytes, offset;
 } tr_live;
 
-/* True when the op does anything for an empty share: it takes part in a collective or moves a
- * state. */
-bool tr_op_runs_empty(const tr_graph *g, const tr_op *op);
-/* live: [ntensors]. skip: [nops], ops that are not run. TR_INTERNAL when an op reads what none
- * wrote. */
-tr_status tr_liveness(const tr_graph *g, const bool *skip, tr_live *live);
+/* live: [ntensors]. TR_INTERNAL when an op reads what none wrote. */
+tr_status tr_liveness(const tr_graph *g, tr_live *live);
 
 /* ---- arena.c --------------------------------------------------------------------------------- */
 
@@ -76,8 +71,7 @@ struct tr_plan {
     tr_session *session;
     tr_graph *graph;
     tr_live *live;       /* [ntensors] */
-    bool *skip;          /* [nops] */
-    tr_kernel **kernels; /* [nops]; NULL where skipped */
+    tr_kernel **kernels; /* [nops]; NULL for views */
     int *packed;         /* [nops]: as in tr_step */
     size_t nsteps;
     tr_step *steps;

@@ -1,8 +1,8 @@
 /* From which op to which a tensor's bytes must stay: one pass over the op list. A group of aliases
  * (views and tensors computed in place) lives as one, under its root, from the first definition to
  * the last use of any member. Inputs and the target are there before the run; the logits stay
- * readable after it. Parameters, states and gradients have memory of their own. O(ops + tensors).
- */
+ * readable after it. Parameters, states and gradients have memory of their own; tensors of an empty
+ * share have none. O(ops + tensors). */
 #include "runtime/plan/internal.h"
 
 #include <string.h>
@@ -11,19 +11,6 @@ static bool in_arena(tr_role role)
 {
     return role == TR_ROLE_INPUT || role == TR_ROLE_TARGET || role == TR_ROLE_ACTIVATION ||
            role == TR_ROLE_SAVED;
-}
-
-bool tr_op_runs_empty(const tr_graph *g, const tr_op *op)
-{
-    bool empty_operand = false;
-    for (int i = 0; i < op->nin + op->nout; i++) {
-        const int id = i < op->nin ? op->in[i] : op->out[i - op->nin];
-        if (id < 0) continue;
-        const tr_tensor *t = &g->tensors[id];
-        if (t->role == TR_ROLE_STATE && g->train) return true; /* running statistics move */
-        if (t->count == 0) empty_operand = true;
-    }
-    return !empty_operand;
 }
 
 static bool filled_before_run(const tr_graph *g, int root)
@@ -38,19 +25,15 @@ static tr_status mark_inputs(const tr_graph *g, int i, tr_live *live)
         if (op->in[j] < 0) continue;
         tr_live *l = &live[tr_root(g, op->in[j])];
         if (!l->arena) continue;
-        if (l->last < -1) { /* nobody wrote it yet */
-            if (g->batch != 0)
-                return TR_FAIL(TR_INTERNAL, "layer %s: op %d reads \"%s\" before any op writes it",
-                               op->layer, i, g->tensors[op->in[j]].name);
-            l->zeroed = true;
-            l->first = -1;
-        }
+        if (l->last < -1)
+            return TR_FAIL(TR_INTERNAL, "layer %s: op %d reads \"%s\" before any op writes it",
+                           op->layer, i, g->tensors[op->in[j]].name);
         l->last = i;
     }
     return TR_OK;
 }
 
-tr_status tr_liveness(const tr_graph *g, const bool *skip, tr_live *live)
+tr_status tr_liveness(const tr_graph *g, tr_live *live)
 {
     memset(live, 0, g->ntensors * sizeof *live);
     for (size_t t = 0; t < g->ntensors; t++) {
@@ -58,14 +41,13 @@ tr_status tr_liveness(const tr_graph *g, const bool *skip, tr_live *live)
         live[t].first = live[t].last = -2;
         if (!in_arena(g->tensors[root].role)) continue;
         const size_t nbytes = tr_align_up(g->tensors[t].nbytes, TR_ARENA_ALIGN);
-        live[root].arena = true;
         if (nbytes > live[root].nbytes) live[root].nbytes = nbytes;
+        live[root].arena = live[root].nbytes > 0;
     }
     for (size_t t = 0; t < g->ntensors; t++)
         if (live[t].arena && filled_before_run(g, (int)t)) live[t].first = live[t].last = -1;
 
     for (size_t i = 0; i < g->nops; i++) {
-        if (skip[i]) continue;
         const tr_status st = mark_inputs(g, (int)i, live);
         if (st != TR_OK) return st;
         for (int j = 0; j < g->ops[i].nout; j++) {
@@ -78,10 +60,9 @@ tr_status tr_liveness(const tr_graph *g, const bool *skip, tr_live *live)
     }
     if (g->logits >= 0) {
         tr_live *l = &live[tr_root(g, g->logits)];
-        if (l->last < -1) l->first = -1; /* an empty share computes none */
         l->last = (int)g->nops;
     }
     for (size_t t = 0; t < g->ntensors; t++)
-        if (live[t].last < -1 || live[t].nbytes == 0) live[t].arena = false; /* never touched */
+        if (live[t].first < -1) live[t].arena = false; /* never written */
     return TR_OK;
 }

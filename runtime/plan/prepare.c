@@ -65,7 +65,7 @@ static tr_status prepare_kernels(tr_session *s, tr_plan *p)
     for (size_t i = 0; i < g->nops; i++) {
         const tr_op *op = &g->ops[i];
         p->packed[i] = -1;
-        if (p->skip[i] || tr_op_is_view(g, op)) continue;
+        if (tr_op_is_view(g, op)) continue;
         const char *why = b->unsupported(s->o.backend_ctx, op->def, g->precision);
         if (why)
             return TR_FAIL(TR_UNSUPPORTED, "layer %s: op %s has no %s kernel for %s: %s", op->layer,
@@ -85,7 +85,7 @@ static int by_begin(const void *a, const void *b)
     return x->begin < y->begin ? -1 : x->begin > y->begin;
 }
 
-/* Parameters whose gradient no op of the plan writes: all of them for an empty share. */
+/* Parameters whose gradient no op of the plan writes: for an empty share all but batchnorm's. */
 static tr_status find_unwritten(tr_plan *p)
 {
     const tr_graph *g = p->graph;
@@ -98,7 +98,7 @@ static tr_status find_unwritten(tr_plan *p)
         goto out;
     }
     for (size_t i = 0; i < g->nops; i++)
-        for (int j = 0; !p->skip[i] && j < g->ops[i].nout; j++) {
+        for (int j = 0; j < g->ops[i].nout; j++) {
             const int id = g->ops[i].out[j];
             if (id < 0 || g->tensors[id].role != TR_ROLE_GRAD) continue;
             written[g->tensors[id].index] = true;
@@ -134,18 +134,15 @@ tr_status tr_plan_prepare(tr_session *s, tr_plan *p, tr_graph *g)
     p->session = s;
     p->graph = g;
     p->live = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *p->live);
-    p->skip = tr_alloc(TR_MEM_OTHER, g->nops, sizeof *p->skip);
     p->kernels = tr_alloc(TR_MEM_OTHER, g->nops, sizeof(tr_kernel *));
     p->packed = tr_alloc(TR_MEM_OTHER, g->nops, sizeof *p->packed);
     p->steps = tr_alloc(TR_MEM_OTHER, g->nops, sizeof *p->steps);
-    if (!scratch || !p->live || !p->skip || !p->kernels || !p->packed || !p->steps) {
+    if (!scratch || !p->live || !p->kernels || !p->packed || !p->steps) {
         st = TR_MEMORY;
         goto out;
     }
-    for (size_t i = 0; i < g->nops; i++)
-        p->skip[i] = g->batch == 0 && !tr_op_runs_empty(g, &g->ops[i]);
     TR_TRY(prepare_kernels(s, p));
-    TR_TRY(tr_liveness(g, p->skip, p->live));
+    TR_TRY(tr_liveness(g, p->live));
     TR_TRY(tr_arena_pack(p->live, g->ntensors, &p->tensors_bytes));
     for (size_t i = 0; i < g->nops; i++)
         if (p->kernels[i]) scratch[i] = tr_align_up(p->kernels[i]->workspace, TR_ARENA_ALIGN);
@@ -224,7 +221,7 @@ tr_status tr_plan_bind(tr_session *s, tr_plan *p)
         } else if (op->bucket_ready < 0) {
             continue;
         }
-        /* A view or a skipped op moves no bytes, but may still complete a bucket. */
+        /* A view moves no bytes, but may still complete a bucket. */
         p->steps[p->nsteps++] = (tr_step){
             .kernel = k, .op = (int)i, .packed = p->packed[i], .bucket = op->bucket_ready};
     }
@@ -242,7 +239,6 @@ void tr_plan_close(tr_plan *p, bool close_graph)
             if (p->kernels[i]) p->kernels[i]->close(p->kernels[i]);
     for (size_t i = 0; i < TR_COUNT(p->slots); i++) tr_free(p->slots[i].readers);
     tr_free(p->live);
-    tr_free(p->skip);
     tr_free(p->kernels);
     tr_free(p->packed);
     tr_free(p->steps);

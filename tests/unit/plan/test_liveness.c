@@ -10,9 +10,8 @@ static void lifetimes_of_a_training_graph(void **state)
     fake_graph f;
     fake_model_init(&m);
     fake_mlp(&f, &m, 4, true);
-    bool skip[FAKE_OPS] = {false};
     tr_live live[FAKE_TENSORS];
-    assert_int_equal(tr_liveness(&f.g, skip, live), TR_OK);
+    assert_int_equal(tr_liveness(&f.g, live), TR_OK);
     const struct {
         int id, first, last;
     } want[] = {
@@ -47,9 +46,8 @@ static void a_group_is_as_large_as_its_largest_member(void **state)
     const int x = fake_tensor(&f, TR_ROLE_INPUT, 0, 4, 8, -1);
     const int y = fake_tensor(&f, TR_ROLE_ACTIVATION, 0, 4, 100, x);
     fake_op(&f, "relu", x, NONE, y);
-    const bool skip[1] = {false};
     tr_live live[FAKE_TENSORS];
-    assert_int_equal(tr_liveness(&f.g, skip, live), TR_OK);
+    assert_int_equal(tr_liveness(&f.g, live), TR_OK);
     assert_int_equal(live[x].nbytes, 1600);
 }
 
@@ -63,34 +61,15 @@ static void reading_the_unwritten_is_a_bug(void **state)
     const int a = fake_tensor(&f, TR_ROLE_ACTIVATION, 0, 4, 8, -1);
     const int b = fake_tensor(&f, TR_ROLE_ACTIVATION, 0, 4, 8, -1);
     fake_op(&f, "relu", a, NONE, b);
-    const bool skip[1] = {false};
     tr_live live[FAKE_TENSORS];
-    assert_int_equal(tr_liveness(&f.g, skip, live), TR_INTERNAL);
+    assert_int_equal(tr_liveness(&f.g, live), TR_INTERNAL);
     assert_non_null(strstr(tr_last_error()->text, "\"t0\""));
 
-    f.g.batch = 0; /* for an empty share the same tensor is zeroed instead */
-    assert_int_equal(tr_liveness(&f.g, skip, live), TR_OK);
-    assert_true(live[a].zeroed);
-    assert_int_equal(live[a].first, -1);
-}
-
-static void which_ops_an_empty_share_runs(void **state)
-{
-    (void)state;
-    fake_model m;
-    fake_graph f;
-    fake_model_init(&m);
-    fake_start(&f, &m.m, 0, true);
-    const int x = fake_tensor(&f, TR_ROLE_INPUT, 0, 0, 8, -1);
-    const int stats = fake_tensor(&f, TR_ROLE_SAVED, 0, 1, 17, -1);
-    const int merged = fake_tensor(&f, TR_ROLE_SAVED, 0, 1, 17, -1);
-    const int running = fake_tensor(&f, TR_ROLE_STATE, 0, 1, 8, -1);
-    const int y = fake_tensor(&f, TR_ROLE_SAVED, 0, 0, 8, -1);
-    assert_false(tr_op_runs_empty(&f.g, fake_op(&f, "batchnorm.stats", x, NONE, stats)));
-    assert_true(tr_op_runs_empty(&f.g, fake_op(&f, "batchnorm.merge", stats, NONE, merged)));
-    assert_true(tr_op_runs_empty(&f.g, fake_op(&f, "batchnorm", x, running, y)));
-    f.g.train = false;
-    assert_false(tr_op_runs_empty(&f.g, fake_op(&f, "batchnorm.infer", x, running, y)));
+    f.g.batch = 0; /* an empty share has nothing there to be read */
+    assert_int_equal(tr_liveness(&f.g, live), TR_INTERNAL);
+    for (int t = 0; t < 2; t++) f.tensors[t].count = f.tensors[t].nbytes = 0;
+    assert_int_equal(tr_liveness(&f.g, live), TR_OK);
+    assert_false(live[a].arena || live[b].arena);
 }
 
 int main(void)
@@ -99,7 +78,6 @@ int main(void)
         cmocka_unit_test(lifetimes_of_a_training_graph),
         cmocka_unit_test(a_group_is_as_large_as_its_largest_member),
         cmocka_unit_test(reading_the_unwritten_is_a_bug),
-        cmocka_unit_test(which_ops_an_empty_share_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
