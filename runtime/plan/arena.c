@@ -1,9 +1,10 @@
 /* Offsets in one arena so that tensors live at the same time never overlap. The problem (dynamic
  * storage allocation) is NP-hard; the greedy used here places tensors one by one into the smallest
  * gap that fits between those already placed whose lifetimes meet (best fit; Pisarchyk and Lee,
- * "Efficient Memory Management for Deep Neural Net Inference", 2020). It runs in three orders, by
- * size, by length of life and by their product, and keeps the best; it stops when the floor is
- * reached. O(n^2) a try. */
+ * "Efficient Memory Management for Deep Neural Net Inference", 2020). It runs in several orders: as
+ * tensors come up, by size, by length of life and by size times life; the best is kept, and the
+ * first to reach the floor ends the search. The first costs O(n * live at once), for what has ended
+ * is forgotten; the others O(n^2). */
 #include "runtime/plan/internal.h"
 
 #include <stdlib.h>
@@ -14,7 +15,7 @@ typedef struct {
     size_t nbytes, offset;
 } block;
 
-enum { BY_SIZE, BY_LIFE, BY_AREA, ORDERS };
+enum { BY_TIME, BY_SIZE, BY_LIFE, BY_AREA, ORDERS };
 
 static int by_key(const void *a, const void *b)
 {
@@ -48,19 +49,68 @@ static void place(block *b, block **placed, size_t nplaced)
     placed[at] = b;
 }
 
+/* Those that ended before `now` leave; what comes later cannot meet them. */
+static size_t forget(block **placed, size_t n, int now)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < n; i++)
+        if (placed[i]->last >= now) placed[kept++] = placed[i];
+    return kept;
+}
+
 static double order_key(const block *b, int order)
 {
+    if (order == BY_TIME) return -(double)b->first;
     const double life = (double)b->last - b->first + 1, size = (double)b->nbytes;
     return order == BY_SIZE ? size : order == BY_LIFE ? life : life * size;
 }
 
-tr_status tr_arena_pack(tr_live *live, size_t n, size_t *nbytes)
+/* Places all in one order; returns the bytes it takes. */
+static size_t place_all(block *blocks, size_t count, block **placed, int order)
+{
+    size_t end = 0, nplaced = 0;
+    for (size_t i = 0; i < count; i++) blocks[i].key = order_key(&blocks[i], order);
+    qsort(blocks, count, sizeof *blocks, by_key);
+    for (size_t i = 0; i < count; i++) {
+        block *b = &blocks[i];
+        if (order == BY_TIME && (i == 0 || b->first > blocks[i - 1].first))
+            nplaced = forget(placed, nplaced, b->first);
+        place(b, placed, nplaced++);
+        if (b->offset + b->nbytes > end) end = b->offset + b->nbytes;
+    }
+    return end;
+}
+
+/* The most bytes live at one op: they come and go along a line of ops. */
+static tr_status find_floor(const block *blocks, size_t count, size_t *floor)
+{
+    int first = 0, last = 0;
+    for (size_t i = 0; i < count; i++) {
+        if (blocks[i].first < first) first = blocks[i].first;
+        if (blocks[i].last > last) last = blocks[i].last;
+    }
+    const size_t n = (size_t)(last - first) + 2;
+    size_t *come = tr_alloc(TR_MEM_OTHER, 2 * n, sizeof *come), *go = come + n, now = 0;
+    if (!come) return TR_MEMORY;
+    for (size_t i = 0; i < count; i++) {
+        come[blocks[i].first - first] += blocks[i].nbytes;
+        go[blocks[i].last - first + 1] += blocks[i].nbytes;
+    }
+    *floor = 0;
+    for (size_t t = 0; t < n; t++) {
+        now += come[t] - go[t];
+        if (now > *floor) *floor = now;
+    }
+    tr_free(come);
+    return TR_OK;
+}
+
+tr_status tr_arena_pack(tr_live *live, size_t n, size_t *nbytes, size_t *floor)
 {
     tr_status st = TR_OK;
-    const size_t floor = tr_arena_floor(live, n, NULL, 0);
     size_t count = 0, best = SIZE_MAX;
     block *blocks = tr_alloc(TR_MEM_OTHER, n, sizeof *blocks);
-    block **placed = tr_alloc(TR_MEM_OTHER, n, sizeof *placed);
+    block **placed = tr_alloc(TR_MEM_OTHER, n, sizeof(block *));
     if (!blocks || !placed) {
         st = TR_MEMORY;
         goto out;
@@ -71,15 +121,9 @@ tr_status tr_arena_pack(tr_live *live, size_t n, size_t *nbytes)
                                       .first = live[i].first,
                                       .last = live[i].last,
                                       .nbytes = live[i].nbytes};
-    for (int order = 0; order < ORDERS && best > floor; order++) {
-        size_t end = 0;
-        for (size_t i = 0; i < count; i++) blocks[i].key = order_key(&blocks[i], order);
-        qsort(blocks, count, sizeof *blocks, by_key);
-        for (size_t i = 0; i < count; i++) {
-            place(&blocks[i], placed, i);
-            if (blocks[i].offset + blocks[i].nbytes > end)
-                end = blocks[i].offset + blocks[i].nbytes;
-        }
+    TR_TRY(find_floor(blocks, count, floor));
+    for (int order = 0; order < ORDERS && best > *floor; order++) {
+        const size_t end = place_all(blocks, count, placed, order);
         if (end >= best) continue;
         best = end;
         for (size_t i = 0; i < count; i++) live[blocks[i].id].offset = blocks[i].offset;
@@ -91,17 +135,27 @@ out:
     return st;
 }
 
-size_t tr_arena_floor(const tr_live *live, size_t n, const size_t *scratch, size_t nops)
+static int by_offset(const void *a, const void *b)
 {
-    int last = (int)nops - 1;
+    const tr_live *x = a, *y = b;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+tr_status tr_arena_covered(const tr_live *live, size_t n, size_t *nbytes)
+{
+    size_t count = 0, end = 0;
+    tr_live *sorted = tr_alloc(TR_MEM_OTHER, n, sizeof *sorted);
+    if (!sorted) return TR_MEMORY;
     for (size_t i = 0; i < n; i++)
-        if (live[i].arena && live[i].last > last) last = live[i].last;
-    size_t most = 0;
-    for (int op = -1; op <= last; op++) {
-        size_t now = scratch && op >= 0 && (size_t)op < nops ? scratch[op] : 0;
-        for (size_t i = 0; i < n; i++)
-            if (live[i].arena && live[i].first <= op && op <= live[i].last) now += live[i].nbytes;
-        if (now > most) most = now;
+        if (live[i].arena) sorted[count++] = live[i];
+    qsort(sorted, count, sizeof *sorted, by_offset);
+    *nbytes = 0;
+    for (size_t i = 0; i < count; i++) {
+        const size_t begin = sorted[i].offset > end ? sorted[i].offset : end;
+        if (sorted[i].offset + sorted[i].nbytes <= begin) continue;
+        end = sorted[i].offset + sorted[i].nbytes;
+        *nbytes += end - begin;
     }
-    return most;
+    tr_free(sorted);
+    return TR_OK;
 }

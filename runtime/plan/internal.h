@@ -9,9 +9,9 @@
 
 /* ---- liveness.c ------------------------------------------------------------------------------ */
 
-/* One tensor's time in the arena: ops first..last inclusive, -1 being "before the run". Only roots
- * (of their alias group) that lie in the arena have one; `nbytes` is that of the group's largest
- * member, rounded up to the alignment. */
+/* A tensor's, or one op's scratch's, time in the arena: ops first..last inclusive, -1 being "before
+ * the run". Only roots (of their alias group) that lie in the arena have one; `nbytes` is that of
+ * the group's largest member, rounded up to the alignment. */
 typedef struct {
     bool arena; /* this entry takes part in packing */
     int first, last;
@@ -23,10 +23,11 @@ tr_status tr_liveness(const tr_graph *g, tr_live *live);
 
 /* ---- arena.c --------------------------------------------------------------------------------- */
 
-/* Gives every entry with `arena` set an offset, and *nbytes the region they need. */
-tr_status tr_arena_pack(tr_live *live, size_t n, size_t *nbytes);
-/* The most bytes live at one op, with that op's scratch where `scratch` [nops] is given. */
-size_t tr_arena_floor(const tr_live *live, size_t n, const size_t *scratch, size_t nops);
+/* Gives every entry with `arena` set an offset, *nbytes the region they need, and *floor the most
+ * bytes that are live at one op. */
+tr_status tr_arena_pack(tr_live *live, size_t n, size_t *nbytes, size_t *floor);
+/* How many bytes of the region ever belong to one of the first n entries. */
+tr_status tr_arena_covered(const tr_live *live, size_t n, size_t *nbytes);
 
 /* ---- The session ------------------------------------------------------------------------------
  */
@@ -70,7 +71,7 @@ typedef struct {
 struct tr_plan {
     tr_session *session;
     tr_graph *graph;
-    tr_live *live;       /* [ntensors] */
+    tr_live *live;       /* [ntensors + nops]: tensors, then the scratch of each op */
     tr_kernel **kernels; /* [nops]; NULL for views */
     int *packed;         /* [nops]: as in tr_step */
     size_t nsteps;
@@ -78,7 +79,9 @@ struct tr_plan {
     size_t nzero;
     tr_zero_range *zero; /* gradients that no op of a training plan writes */
     bool writes_grads;
-    size_t tensors_bytes, io_bytes, workspace, floor;
+    size_t arena_bytes, floor;    /* as packed; what is live at once */
+    size_t tensors_bytes;         /* of the arena, those that ever belong to a tensor */
+    size_t io_bytes;              /* of these, those of inputs and target */
     tr_slot slots[TR_MAX_IN + 1]; /* the target is the last */
     double *seconds;
 };
@@ -91,7 +94,7 @@ struct tr_session {
     size_t npacked, cap_packed;
     tr_packed *packed;
     uint64_t version; /* of the parameters: counts updates */
-    unsigned char *arena, *workspace;
+    unsigned char *arena;
     tr_memory_plan memory;
 };
 

@@ -74,7 +74,6 @@ static tr_status prepare_kernels(tr_session *s, tr_plan *p)
         if (st != TR_OK) return prepare_failed(op, st);
         st = find_packed(s, p->kernels[i], &p->packed[i]);
         if (st != TR_OK) return prepare_failed(op, st);
-        if (p->kernels[i]->workspace > p->workspace) p->workspace = p->kernels[i]->workspace;
     }
     return TR_OK;
 }
@@ -127,31 +126,42 @@ static size_t slot_bytes(const tr_plan *p, int tensor)
     return l->arena ? l->nbytes : 0;
 }
 
+/* An op's scratch lives for that op: where it lies, others lie before and after. */
+static void scratch_lives(tr_plan *p)
+{
+    const tr_graph *g = p->graph;
+    for (size_t i = 0; i < g->nops; i++) {
+        const size_t nbytes = p->kernels[i] ? p->kernels[i]->workspace : 0;
+        p->live[g->ntensors + i] = (tr_live){.arena = nbytes > 0,
+                                             .first = (int)i,
+                                             .last = (int)i,
+                                             .nbytes = tr_align_up(nbytes, TR_ARENA_ALIGN)};
+    }
+}
+
 tr_status tr_plan_prepare(tr_session *s, tr_plan *p, tr_graph *g)
 {
     tr_status st = TR_OK;
-    size_t *scratch = tr_alloc(TR_MEM_OTHER, g->nops, sizeof *scratch);
+    const size_t entries = g->ntensors + g->nops;
     p->session = s;
     p->graph = g;
-    p->live = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *p->live);
+    p->live = tr_alloc(TR_MEM_OTHER, entries, sizeof *p->live);
     p->kernels = tr_alloc(TR_MEM_OTHER, g->nops, sizeof(tr_kernel *));
     p->packed = tr_alloc(TR_MEM_OTHER, g->nops, sizeof *p->packed);
     p->steps = tr_alloc(TR_MEM_OTHER, g->nops, sizeof *p->steps);
-    if (!scratch || !p->live || !p->kernels || !p->packed || !p->steps) {
+    if (!p->live || !p->kernels || !p->packed || !p->steps) {
         st = TR_MEMORY;
         goto out;
     }
     TR_TRY(prepare_kernels(s, p));
     TR_TRY(tr_liveness(g, p->live));
-    TR_TRY(tr_arena_pack(p->live, g->ntensors, &p->tensors_bytes));
-    for (size_t i = 0; i < g->nops; i++)
-        if (p->kernels[i]) scratch[i] = tr_align_up(p->kernels[i]->workspace, TR_ARENA_ALIGN);
-    p->floor = tr_arena_floor(p->live, g->ntensors, scratch, g->nops);
+    scratch_lives(p);
+    TR_TRY(tr_arena_pack(p->live, entries, &p->arena_bytes, &p->floor));
+    TR_TRY(tr_arena_covered(p->live, g->ntensors, &p->tensors_bytes));
     for (size_t i = 0; i < s->o.model->ninputs; i++) p->io_bytes += slot_bytes(p, g->inputs[i]);
     p->io_bytes += slot_bytes(p, g->target);
     if (g->train) TR_TRY(find_unwritten(p));
 out:
-    tr_free(scratch);
     return st;
 }
 
@@ -212,8 +222,9 @@ tr_status tr_plan_bind(tr_session *s, tr_plan *p)
         const tr_op *op = &g->ops[i];
         tr_kernel *k = p->kernels[i];
         if (k) {
-            tr_binding b = {.workspace = k->workspace > 0 ? s->workspace : NULL,
-                            .packed = p->packed[i] >= 0 ? s->packed[p->packed[i]].data : NULL};
+            tr_binding b = {
+                .workspace = k->workspace > 0 ? s->arena + p->live[g->ntensors + i].offset : NULL,
+                .packed = p->packed[i] >= 0 ? s->packed[p->packed[i]].data : NULL};
             for (int j = 0; j < op->nin; j++) b.in[j] = tr_plan_address(p, op->in[j]);
             for (int j = 0; j < op->nout; j++) b.out[j] = tr_plan_address(p, op->out[j]);
             const tr_status st = k->bind ? k->bind(k, &b) : TR_OK;

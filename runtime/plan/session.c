@@ -1,42 +1,44 @@
-/* The session: a plan for each key, over one arena, one scratch region and one set of packed
- * copies, each as large as the largest plan needs. Everything is allocated here; nothing while
+/* The session: a plan for each key, over one arena, as large as the largest plan needs, and one set
+ * of packed copies. Everything is allocated here; nothing while
  * running. */
 #include "runtime/plan/internal.h"
 
 #include <string.h>
 
-/* Sizes over all plans. Kinds add up to what is allocated: the tensors' region counts as I/O for
- * the inputs and targets of the plan that fixes its size, and as activations for the rest. */
+/* Sizes over all plans. Kinds add up to what is allocated. Of the plan that fixes the arena's size,
+ * bytes of inputs and target count as I/O, those that ever belong to another tensor as activations,
+ * and those that only scratch uses as workspace. */
 static void sum_memory(tr_session *s)
 {
     tr_memory_plan *m = &s->memory;
-    size_t tensors = 0, io = 0, workspace = 0;
     for (size_t i = 0; i < s->nplans; i++) {
         const tr_plan *p = &s->plans[i];
-        if (p->tensors_bytes > tensors) {
-            tensors = p->tensors_bytes;
-            io = p->io_bytes;
-        }
-        if (p->workspace > workspace) workspace = p->workspace;
         if (p->floor > m->arena_floor) m->arena_floor = p->floor;
+        if (p->arena_bytes <= m->arena) continue;
+        m->arena = p->arena_bytes;
+        m->bytes[TR_MEM_IO] = p->io_bytes;
+        m->bytes[TR_MEM_ACTIVATIONS] = p->tensors_bytes - p->io_bytes;
+        m->bytes[TR_MEM_WORKSPACE] = p->arena_bytes - p->tensors_bytes;
     }
-    workspace = tr_align_up(workspace, TR_ARENA_ALIGN);
-    m->bytes[TR_MEM_IO] = io;
-    m->bytes[TR_MEM_ACTIVATIONS] = tensors - io;
-    m->bytes[TR_MEM_WORKSPACE] = workspace;
-    m->arena = tensors + workspace;
     for (size_t i = 0; i < s->npacked; i++) m->bytes[TR_MEM_PACKED] += s->packed[i].nbytes;
+}
+
+/* Counts the arena's bytes, allocated as activations, by kind; sign -1 undoes it. */
+static void count_arena(const tr_session *s, int64_t sign)
+{
+    static const tr_mem_kind others[] = {TR_MEM_IO, TR_MEM_WORKSPACE};
+    for (size_t i = 0; i < TR_COUNT(others); i++) {
+        const int64_t nbytes = sign * (int64_t)s->memory.bytes[others[i]];
+        tr_mem_count(others[i], nbytes);
+        tr_mem_count(TR_MEM_ACTIVATIONS, -nbytes);
+    }
 }
 
 static tr_status allocate(tr_session *s)
 {
-    const tr_memory_plan *m = &s->memory;
-    const size_t io = m->bytes[TR_MEM_IO];
-    s->workspace = tr_alloc(TR_MEM_WORKSPACE, m->bytes[TR_MEM_WORKSPACE], 1);
-    s->arena = tr_alloc(TR_MEM_ACTIVATIONS, m->bytes[TR_MEM_ACTIVATIONS] + io, 1);
-    if (!s->workspace || !s->arena) return TR_MEMORY;
-    tr_mem_count(TR_MEM_ACTIVATIONS, -(int64_t)io);
-    tr_mem_count(TR_MEM_IO, (int64_t)io);
+    s->arena = tr_alloc(TR_MEM_ACTIVATIONS, s->memory.arena, 1);
+    if (!s->arena) return TR_MEMORY;
+    count_arena(s, 1);
     for (size_t i = 0; i < s->npacked; i++) {
         s->packed[i].data = tr_alloc(TR_MEM_PACKED, s->packed[i].nbytes, 1);
         if (!s->packed[i].data) return TR_MEMORY;
@@ -116,13 +118,9 @@ void tr_session_close(tr_session *s)
     if (!s) return;
     for (size_t i = 0; i < s->nplans; i++) tr_plan_close(&s->plans[i], s->owns_graphs);
     for (size_t i = 0; i < s->npacked; i++) tr_free(s->packed[i].data);
-    if (s->workspace && s->arena) { /* undo the split by kind made when both were there */
-        tr_mem_count(TR_MEM_IO, -(int64_t)s->memory.bytes[TR_MEM_IO]);
-        tr_mem_count(TR_MEM_ACTIVATIONS, (int64_t)s->memory.bytes[TR_MEM_IO]);
-    }
+    if (s->arena) count_arena(s, -1);
     tr_free(s->packed);
     tr_free(s->plans);
-    tr_free(s->workspace);
     tr_free(s->arena);
     tr_free(s);
 }

@@ -26,6 +26,19 @@ static void check(const tr_live *live, size_t n, size_t nbytes)
     }
 }
 
+/* Op by op. */
+static size_t floor_of(const tr_live *live, size_t n)
+{
+    size_t most = 0;
+    for (int op = -1; op < 100; op++) {
+        size_t now = 0;
+        for (size_t i = 0; i < n; i++)
+            if (live[i].arena && live[i].first <= op && op <= live[i].last) now += live[i].nbytes;
+        if (now > most) most = now;
+    }
+    return most;
+}
+
 static void random_lifetimes_never_overlap(void **state)
 {
     (void)state;
@@ -41,9 +54,9 @@ static void random_lifetimes_never_overlap(void **state)
             live[i].last = live[i].first + (int)(r.v[1] % 20);
             live[i].nbytes = 64 * (1 + r.v[2] % 50);
         }
-        size_t nbytes = 0;
-        assert_int_equal(tr_arena_pack(live, n, &nbytes), TR_OK);
-        const size_t floor = tr_arena_floor(live, n, NULL, 0);
+        size_t nbytes = 0, floor = 0;
+        assert_int_equal(tr_arena_pack(live, n, &nbytes, &floor), TR_OK);
+        assert_int_equal(floor, floor_of(live, n));
         check(live, n, nbytes);
         assert_true(nbytes >= floor);
         if (floor == 0) continue;
@@ -69,31 +82,34 @@ static void a_training_step_packs_to_its_floor(void **state)
         live[LAYERS + i] =
             (tr_live){.arena = true, .first = LAYERS + i, .last = LAYERS + i + 1, .nbytes = 4096};
     }
-    size_t nbytes = 0;
-    assert_int_equal(tr_arena_pack(live, TR_COUNT(live), &nbytes), TR_OK);
+    size_t nbytes = 0, floor = 0;
+    assert_int_equal(tr_arena_pack(live, TR_COUNT(live), &nbytes, &floor), TR_OK);
     check(live, TR_COUNT(live), nbytes);
-    assert_int_equal(nbytes, tr_arena_floor(live, TR_COUNT(live), NULL, 0));
+    assert_int_equal(floor, floor_of(live, TR_COUNT(live)));
+    assert_int_equal(nbytes, floor);
 }
 
-static void the_floor_counts_scratch_where_it_is_used(void **state)
+static void what_is_covered_counts_once(void **state)
 {
     (void)state;
-    const tr_live live[] = {{.arena = true, .first = 0, .last = 1, .nbytes = 640},
-                            {.arena = true, .first = 1, .last = 2, .nbytes = 64},
-                            {.arena = false, .first = 0, .last = 2, .nbytes = 1 << 20}};
-    const size_t early[] = {128, 0, 0}, peak[] = {0, 128, 0}, late[] = {0, 0, 1024};
-    assert_int_equal(tr_arena_floor(live, 3, NULL, 3), 704);
-    assert_int_equal(tr_arena_floor(live, 3, early, 3), 768);
-    assert_int_equal(tr_arena_floor(live, 3, peak, 3), 832);
-    assert_int_equal(tr_arena_floor(live, 3, late, 3), 1088);
+    const tr_live live[] = {
+        {.arena = true, .offset = 128, .nbytes = 64}, {.arena = true, .offset = 0, .nbytes = 64},
+        {.arena = false, .offset = 64, .nbytes = 64}, {.arena = true, .offset = 128, .nbytes = 128},
+        {.arena = true, .offset = 192, .nbytes = 64}, {.arena = true, .offset = 320, .nbytes = 64}};
+    size_t nbytes = 0;
+    assert_int_equal(tr_arena_covered(live, TR_COUNT(live), &nbytes), TR_OK);
+    assert_int_equal(nbytes, 64 + 128 + 64);
+    assert_int_equal(tr_arena_covered(live, 3, &nbytes), TR_OK);
+    assert_int_equal(nbytes, 128);
 }
 
 static void nothing_needs_nothing(void **state)
 {
     (void)state;
-    size_t nbytes = 1;
-    assert_int_equal(tr_arena_pack(NULL, 0, &nbytes), TR_OK);
+    size_t nbytes = 1, floor = 1;
+    assert_int_equal(tr_arena_pack(NULL, 0, &nbytes, &floor), TR_OK);
     assert_int_equal(nbytes, 0);
+    assert_int_equal(floor, 0);
 }
 
 int main(void)
@@ -101,7 +117,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_lifetimes_never_overlap),
         cmocka_unit_test(a_training_step_packs_to_its_floor),
-        cmocka_unit_test(the_floor_counts_scratch_where_it_is_used),
+        cmocka_unit_test(what_is_covered_counts_once),
         cmocka_unit_test(nothing_needs_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
