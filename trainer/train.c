@@ -116,7 +116,8 @@ int tr_cmd_train(int argc, char **argv)
         tr_log(TR_LOG_ERROR, "%s", tr_last_error()->text);
         goto out;
     }
-    tr_log_init(tr_comm_topology(control)->rank, tr_comm_topology(control)->size, TR_LOG_INFO);
+    tr_log_init(tr_comm_topology(control)->rank, tr_comm_topology(control)->size,
+                a.quiet ? TR_LOG_WARN : TR_LOG_INFO);
     st = tr_arguments_config(&a, control, &config);
     if (st == TR_OK) st = open_comm(mpi, config, &comm);
     if (st == TR_OK) st = run(&a, comm, config, &agreed);
