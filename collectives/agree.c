@@ -4,7 +4,6 @@
 #include "collectives/internal.h"
 
 #include <string.h>
-#include <unistd.h>
 
 typedef struct {
     char host[64];
@@ -22,12 +21,9 @@ tr_status tr_agree(tr_comm *c, tr_status st, bool *said)
 
     if (size == 1) goto out;
     if (c->broken) { /* nobody to agree with: one survivor a node speaks */
-        if (st == TR_OK)
-            st = TR_FAIL(TR_PEER, "a collective failed before; no other can follow");
-        else
-            tr_set_error(&own);
+        if (st == TR_OK) st = c->failure.status, own = c->failure;
+        tr_set_error(&own);
         speak = tr_node_first(c);
-        if (!speak) usleep(200000); /* our abort must not cut off the one that is speaking */
         if (said) *said = speak;
         return st;
     }

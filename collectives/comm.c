@@ -165,17 +165,26 @@ bool tr_comm_broken(const tr_comm *c)
     return c->broken;
 }
 
+tr_status tr_comm_break(tr_comm *c, tr_status st)
+{
+    if (c->broken) return st;
+    c->broken = true;
+    c->failure = *tr_last_error();
+    tr_node_give_up(c, &c->failure);
+    return st;
+}
+
 /* Any failure inside a collective leaves the peers at another place than us: nothing can follow. */
 static tr_status done(tr_comm *c, tr_status st)
 {
-    if (st != TR_OK) c->broken = true;
-    return st;
+    return st == TR_OK ? TR_OK : tr_comm_break(c, st);
 }
 
 static tr_status usable(const tr_comm *c)
 {
     if (!c->broken) return TR_OK;
-    return TR_FAIL(TR_PEER, "a collective failed before; no other can follow");
+    tr_set_error(&c->failure);
+    return c->failure.status;
 }
 
 tr_status tr_comm_sum(tr_comm *c, double *v, size_t count)
@@ -215,6 +224,7 @@ void tr_comm_abort(tr_comm *c, int exit_code)
 {
     fflush(stdout);
     fflush(stderr);
+    if (c && c->broken) tr_node_spoken(c); /* ending the job would cut off the one that says why */
     if (c && c->mpi) MPI_Abort(MPI_COMM_WORLD, exit_code);
     _exit(exit_code);
 }

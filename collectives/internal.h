@@ -38,6 +38,8 @@ struct tr_comm {
     const tr_comm_ops *ops;
     tr_topology topology;
     char reason[320];
+    tr_error failure; /* what broke it: later calls fail with the same */
+    bool speaks;      /* chosen to say why, see tr_node_first */
     bool mpi, shared_allowed, shared_required, broken;
     double timeout;
     size_t mpi_limit;      /* the largest count handed to MPI in one call */
@@ -48,6 +50,10 @@ struct tr_comm {
     void *scratch;         /* sums over MPI: scratch_count doubles a rank */
     size_t scratch_count;
 };
+
+/* Local. After a failure inside a collective, whose record is the last error: nothing can follow, and
+ * the ranks of the node that will wait for us are left a note of it. Returns `st`. */
+tr_status tr_comm_break(tr_comm *c, tr_status st);
 
 /* ---- MPI ---- */
 
@@ -97,6 +103,7 @@ tr_status tr_wait_request(tr_comm *c, MPI_Request *request, const char *what);
 /* *Collective* over the node. Fills c->peers and c->oversubscribed. */
 tr_status tr_peers_open(tr_comm *c);
 void tr_peers_close(tr_comm *c);
+bool tr_peers_gone(const tr_comm *c, int local_rank); /* false where it cannot be known */
 /* The first watched local peer that is gone and has not arrived; -1: none. */
 int tr_peers_dead(const tr_comm *c, const tr_wait *w);
 
@@ -135,7 +142,14 @@ void tr_node_close(tr_comm *c);
 bool tr_node_busy(const tr_comm *c, int local_rank);
 /* *Collective* over the node. */
 tr_status tr_node_barrier(tr_comm *c);
-/* Local. True for the first rank of the node that asks. */
+/* Local. True for the first rank of the node that asks, however often. */
 bool tr_node_first(tr_comm *c);
+/* Local. Says that the one chosen by tr_node_first has spoken; or, by any other, waits until it has, is
+ * gone, or took more than 2 s. Returns at once where nobody was chosen. */
+void tr_node_spoken(tr_comm *c);
+/* Local. A note for the node's ranks: this rank gave up, and why. The first one stays. */
+void tr_node_give_up(tr_comm *c, const tr_error *why);
+/* Local. The note that a rank left; false when there is none. */
+bool tr_node_gave_up(const tr_comm *c, int local_rank, tr_error *why);
 
 #endif

@@ -86,10 +86,16 @@ static bool gone(const tr_peer *p)
     return kill(p->pid, 0) != 0 && errno == ESRCH;
 }
 
+bool tr_peers_gone(const tr_comm *c, int local_rank)
+{
+    const tr_peer *p = &c->peers[local_rank];
+    return p->watched && gone(p);
+}
+
 int tr_peers_dead(const tr_comm *c, const tr_wait *w)
 {
     for (int i = 0; c->peers && i < c->topology.local_size; i++) {
-        if (!c->peers[i].watched || !gone(&c->peers[i])) continue;
+        if (!tr_peers_gone(c, i)) continue;
         if (w->arrived && w->arrived(w->ctx, i)) continue; /* came, did its part, and ended */
         return i;
     }

@@ -113,6 +113,13 @@ void tr_reducer_own(tr_reducer *r, tr_range range)
         r->owned[r->nowned++] = range;
 }
 
+/* Every later call fails with it. */
+static void store_failure(tr_reducer *r, tr_status st)
+{
+    r->failed = st;
+    r->failure = *tr_last_error();
+}
+
 void tr_reducer_ready(tr_reducer *r, int bucket)
 {
     if (r->failed != TR_OK || bucket <= r->ready) return;
@@ -125,23 +132,25 @@ void tr_reducer_ready(tr_reducer *r, int bucket)
         r->ready = bucket;
         return;
     }
-    r->failed = st;
-    r->failure = *tr_last_error();
+    store_failure(r, st);
 }
 
 static tr_status poll(tr_reducer *r, bool *moved)
 {
     if (r->failed != TR_OK) {
         tr_set_error(&r->failure);
-        r->c->broken = true;
-        return r->failed;
+        return tr_comm_break(r->c, r->failed);
+    }
+    if (r->c->broken) {
+        tr_set_error(&r->c->failure);
+        return r->c->failure.status;
     }
     int before = r->current;
     tr_status st = r->ops->poll(r, moved);
     if (st == TR_OK)
         r->reductions += (uint64_t)(r->current - before);
     else
-        r->c->broken = true;
+        store_failure(r, st), tr_comm_break(r->c, st);
     return st;
 }
 
@@ -161,7 +170,7 @@ static tr_status wait_all(tr_reducer *r)
     w.arrived = r->ops->arrived;
     w.ctx = r;
     w.mpi = r->comm != MPI_COMM_NULL;
-    while (!r->ops->done(r)) {
+    while (r->failed != TR_OK || !r->ops->done(r)) {
         bool moved = false;
         TR_TRY(poll(r, &moved));
         w.bucket = r->current;
@@ -179,9 +188,8 @@ tr_status tr_reducer_finish(tr_reducer *r, double *tally, size_t ntally, double 
     tr_status st = TR_OK;
     double v[64];
     if (r->failed == TR_OK && r->ready + 1 != (int)r->o.nbuckets)
-        r->failed = TR_FAIL(TR_INTERNAL, "finish with %d of %zu buckets ready", r->ready + 1,
-                            r->o.nbuckets),
-        r->failure = *tr_last_error();
+        store_failure(r, TR_FAIL(TR_INTERNAL, "finish with %d of %zu buckets ready", r->ready + 1,
+                                 r->o.nbuckets));
     TR_TRY(wait_all(r));
     double squares = r->ops->squares(r);
     /* This sum is also the agreement that everybody has read what it had to read of our gradients
@@ -208,8 +216,11 @@ out:
 
 tr_status tr_reducer_publish(tr_reducer *r)
 {
-    tr_status st = r->c->broken ? TR_FAIL(TR_PEER, "a collective failed before") : TR_OK;
-    if (st == TR_OK) st = r->ops->publish(r);
-    if (st != TR_OK) r->c->broken = true;
-    return st;
+    tr_status st = TR_OK;
+    if (r->c->broken) {
+        tr_set_error(&r->c->failure);
+        return r->c->failure.status;
+    }
+    st = r->ops->publish(r);
+    return st == TR_OK ? TR_OK : tr_comm_break(r->c, st);
 }

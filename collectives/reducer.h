@@ -38,7 +38,7 @@ struct tr_reducer {
     int current;    /* bucket being reduced: all before it are done */
     uint64_t steps; /* finished */
     uint64_t reductions;
-    tr_status failed; /* of ready(), reported by the next poll */
+    tr_status failed; /* of ready() or poll(), reported by every poll after */
     tr_error failure;
 };
 

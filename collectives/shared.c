@@ -9,6 +9,7 @@
 #include "collectives/internal.h"
 
 #include <string.h>
+#include <time.h>
 
 #define SLOT_BYTES ((size_t)32 << 10)
 
@@ -27,11 +28,24 @@ typedef struct {
     _Alignas(TR_CACHE_LINE) char payload[SLOT_BYTES];
 } tr_slot;
 
+/* What a rank leaves when it gives up. */
+typedef struct {
+    _Alignas(TR_CACHE_LINE) _Atomic bool left;
+    tr_error why;
+} tr_note;
+
+/* Who says what went wrong, for all of the node. */
+typedef struct {
+    _Atomic int chosen; /* its local rank + 1; 0: nobody yet */
+    _Atomic bool done;
+} tr_speaker;
+
 struct tr_node {
     tr_window window;
-    _Atomic int *asked; /* tr_node_first */
-    tr_flag *flags;     /* [local_size] */
-    tr_slot *slots;     /* [local_size][2] */
+    tr_speaker *speaker;
+    tr_note *notes; /* [local_size] */
+    tr_flag *flags; /* [local_size] */
+    tr_slot *slots; /* [local_size][2] */
     uint64_t calls;
     tr_wait wait; /* of the current call */
     int size, rank;
@@ -41,7 +55,8 @@ tr_status tr_node_open(tr_comm *c, bool *got)
 {
     tr_status st = TR_OK;
     size_t n = (size_t)c->topology.local_size;
-    size_t flags_at = TR_PAGE, slots_at = tr_align_up(flags_at + n * sizeof(tr_flag), TR_PAGE);
+    size_t flags_at = TR_PAGE, notes_at = flags_at + n * sizeof(tr_flag);
+    size_t slots_at = tr_align_up(notes_at + n * sizeof(tr_note), TR_PAGE);
     size_t pair = tr_align_up(2 * sizeof(tr_slot), TR_CACHE_LINE);
     bool ok = false;
     tr_node *node = TR_NEW(TR_MEM_OTHER, tr_node);
@@ -53,7 +68,8 @@ tr_status tr_node_open(tr_comm *c, bool *got)
         tr_window_open(c, slots_at + n * pair, &node->window, got, c->reason, sizeof(c->reason)));
     if (!*got) goto out;
     char *base = node->window.base;
-    node->asked = (_Atomic int *)(void *)base;
+    node->speaker = (tr_speaker *)(void *)base;
+    node->notes = (tr_note *)(void *)(base + notes_at);
     node->flags = (tr_flag *)(void *)(base + flags_at);
     node->slots = (tr_slot *)(void *)(base + slots_at);
     bool touched = tr_window_touch(&node->slots[2 * node->rank], pair);
@@ -83,7 +99,39 @@ void tr_node_close(tr_comm *c)
 
 bool tr_node_first(tr_comm *c)
 {
-    return !c->node || atomic_exchange(c->node->asked, 1) == 0;
+    int nobody = 0, me = c->topology.local_rank + 1;
+    c->speaks = !c->node ||
+                atomic_compare_exchange_strong(&c->node->speaker->chosen, &nobody, me) ||
+                nobody == me;
+    return c->speaks;
+}
+
+void tr_node_spoken(tr_comm *c)
+{
+    if (!c->node) return;
+    tr_speaker *s = c->node->speaker;
+    if (c->speaks) atomic_store(&s->done, true);
+    int chosen = atomic_load(&s->chosen);
+    for (int i = 0; i < 2000 && chosen && !atomic_load(&s->done); i++) {
+        if (tr_peers_gone(c, chosen - 1)) break;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
+void tr_node_give_up(tr_comm *c, const tr_error *why)
+{
+    if (!c->node) return;
+    tr_note *n = &c->node->notes[c->node->rank];
+    if (atomic_load(&n->left)) return;
+    n->why = *why;
+    atomic_store(&n->left, true);
+}
+
+bool tr_node_gave_up(const tr_comm *c, int local_rank, tr_error *why)
+{
+    if (!c->node || !atomic_load(&c->node->notes[local_rank].left)) return false;
+    *why = c->node->notes[local_rank].why;
+    return true;
 }
 
 void tr_comm_busy(tr_comm *c, bool busy)

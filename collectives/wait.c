@@ -97,6 +97,37 @@ static tr_status late(const tr_wait *w)
                    t->nodes > 1 ? ", maybe of another node," : "");
 }
 
+/* A peer that gave up comes no more; what it gave up over is what went wrong, not that it left. */
+static tr_status told(const tr_wait *w)
+{
+    const tr_comm *c = w->c;
+    tr_error why;
+    for (int i = 0; i < c->topology.local_size; i++) {
+        if (!maybe_missing(w, i) || !tr_node_gave_up(c, i, &why)) continue;
+        if (why.status != TR_PEER)
+            return TR_FAIL(TR_PEER, "rank %d gave up: %.900s", c->peers[i].rank, why.text);
+        tr_set_error(&why);
+        return TR_PEER;
+    }
+    return TR_OK;
+}
+
+/* Why there is no point in waiting on; TR_OK: there is. */
+static tr_status look(const tr_wait *w, bool up)
+{
+    const tr_comm *c = w->c;
+    if (told(w) != TR_OK) return TR_PEER;
+    int dead = tr_peers_dead(c, w);
+    if (dead >= 0) {
+        char where[160];
+        describe(w, where, sizeof(where));
+        return TR_FAIL(TR_PEER, "rank %d (%s, pid %d) died; rank %d waited for it in the %s",
+                       c->peers[dead].rank, c->topology.host, (int)c->peers[dead].pid,
+                       c->topology.rank, where);
+    }
+    return up ? late(w) : TR_OK;
+}
+
 tr_status tr_wait_turn(tr_wait *w)
 {
     tr_comm *c = w->c;
@@ -115,19 +146,8 @@ tr_status tr_wait_turn(tr_wait *w)
     bool up = w->counted > c->timeout && w->counted > allowed(w);
     if (now - w->checked > CHECK_EVERY || up) {
         w->checked = now;
-        int dead = tr_peers_dead(c, w);
-        if (dead >= 0) {
-            char where[160];
-            describe(w, where, sizeof(where));
-            c->broken = true;
-            return TR_FAIL(TR_PEER, "rank %d (%s, pid %d) died; rank %d waited for it in the %s",
-                           c->peers[dead].rank, c->topology.host, (int)c->peers[dead].pid,
-                           c->topology.rank, where);
-        }
-        if (up) {
-            c->broken = true;
-            return late(w);
-        }
+        tr_status st = look(w, up);
+        if (st != TR_OK) return tr_comm_break(c, st);
     }
     if (w->waited > (w->mpi ? SLEEP_MPI : SLEEP_AFTER)) {
         w->turns = 0; /* look at the clock every turn from now on */

@@ -10,7 +10,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "collectives/internal.h"
+#include "collectives/reducer.h"
 
 static int last(const tr_comm *c)
 {
@@ -56,6 +56,75 @@ static void test_late_barrier(void **state)
     (void)state;
     late_barrier(&modes[0]);
     late_barrier(&modes[1]);
+}
+
+/* A rank that comes after the others gave up reports what they gave up over: its own lateness. */
+static void test_blame(void **state)
+{
+    (void)state;
+    tr_comm *c = open_mode(&modes[0], 0.4);
+    char start[64], end[64];
+    bool late = tr_comm_topology(c)->rank == last(c), said = false;
+    if (late) {
+        usleep(1500000);
+        assert_int_equal(tr_comm_barrier(c), TR_OK); /* for this one they had come */
+    }
+    assert_int_equal(tr_comm_barrier(c), TR_PEER);
+    snprintf(start, sizeof(start), "rank %d (", last(c));
+    snprintf(end, sizeof(end), "not arrived: rank %d (pid ", last(c));
+    assert_memory_not_equal(tr_last_error()->text, start, strlen(start));
+    assert_non_null(strstr(tr_last_error()->text, end));
+    assert_int_equal(tr_agree(c, TR_OK, &said), TR_PEER);
+    assert_non_null(strstr(tr_last_error()->text, end));
+    assert_int_equal(count_ranks(said), 1);
+    tr_agree(c, TR_OK, &said); /* the one that was chosen stays it */
+    assert_int_equal(count_ranks(said), 1);
+
+    /* whoever ends the job waits until it has spoken */
+    if (said) usleep(300000);
+    double spoke = said ? tr_now() : 0;
+    tr_node_spoken(c);
+    double went = tr_now();
+    MPI_Allreduce(MPI_IN_PLACE, &spoke, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+    assert_true(went >= spoke);
+    tr_comm_close(c);
+}
+
+static tr_status failing_poll(tr_reducer *r, bool *moved)
+{
+    (void)r, (void)moved;
+    return TR_FAIL(TR_MPI, "the wire is cut");
+}
+
+/* What made a poll fail is what finish, publish and agreement say after it. */
+static void test_failed_poll(void **state)
+{
+    (void)state;
+    static const tr_range bucket = {0, 64};
+    tr_comm *c = open_mode(&modes[0], 5);
+    tr_reducer *r = NULL;
+    tr_reducer_options o = {.count = 64, .buckets = &bucket, .nbuckets = 1};
+    double squares;
+    assert_int_equal(tr_reducer_open(c, &o, &r), TR_OK);
+    tr_reducer_ops ops = *r->ops;
+    const tr_reducer_ops *whole = r->ops;
+    ops.poll = failing_poll;
+    r->ops = &ops;
+    tr_reducer_ready(r, 0);
+    assert_int_equal(tr_reducer_poll(r), TR_MPI);
+    r->ops = whole;
+    for (int call = 0; call < 4; call++) {
+        (void)TR_FAIL(TR_DATA, "something else");
+        tr_status st = call == 0   ? tr_reducer_poll(r)
+                       : call == 1 ? tr_reducer_finish(r, NULL, 0, &squares)
+                       : call == 2 ? tr_reducer_publish(r)
+                                   : tr_agree(c, TR_OK, NULL);
+        assert_int_equal(st, TR_MPI);
+        assert_string_equal(tr_last_error()->text, "the wire is cut");
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    tr_reducer_close(r);
+    tr_comm_close(c);
 }
 
 /* A busy peer is waited for longer than the timeout, in every kind of wait; one that is not is not.
@@ -261,6 +330,7 @@ static void test_touch_survives(void **state)
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_touch_survives), cmocka_unit_test(test_short_memory),
     cmocka_unit_test(test_late_barrier),   cmocka_unit_test(test_late_bucket),
+    cmocka_unit_test(test_blame),          cmocka_unit_test(test_failed_poll),
     cmocka_unit_test(test_busy),           cmocka_unit_test(test_suspended),
     cmocka_unit_test(test_unready),        cmocka_unit_test(test_mismatch),
 };
