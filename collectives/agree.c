@@ -5,10 +5,30 @@
 
 #include <string.h>
 
+/* Begins the record of a rank that only heard of a failure; such a rank is no witness in a later
+ * agreement. */
+#define HEARD   "a peer failed: rank "
+#define HEARSAY 0x10000 /* beside the status in what ranks bring */
+
 typedef struct {
     char host[64];
     char text[TR_ERROR_TEXT];
 } tr_words;
+
+static bool heard(const char *text)
+{
+    return strncmp(text, HEARD, strlen(HEARD)) == 0;
+}
+
+/* The lowest rank with an error of its own, or where none has one any more, that heard of one; or
+ * `size`. */
+static int speaker(const int32_t *all, int size)
+{
+    int own = 0, any = 0;
+    while (own < size && (all[own] == TR_OK || all[own] & HEARSAY)) own++;
+    while (any < size && all[any] == TR_OK) any++;
+    return own < size ? own : any;
+}
 
 tr_status tr_agree(tr_comm *c, tr_status st, bool *said)
 {
@@ -16,6 +36,7 @@ tr_status tr_agree(tr_comm *c, tr_status st, bool *said)
     int size = c->topology.size, first = 0;
     bool speak = st != TR_OK, failed = false;
     tr_error own = *tr_last_error(); /* what follows may overwrite the record */
+    if (st != TR_OK && own.status == st && heard(own.text)) mine |= HEARSAY;
     tr_words words = {{0}, {0}};
     tr_status got = TR_OK;
 
@@ -36,7 +57,7 @@ tr_status tr_agree(tr_comm *c, tr_status st, bool *said)
     }
     got = tr_comm_gather(c, &mine, all, sizeof(mine));
     if (got == TR_OK) {
-        while (first < size && all[first] == TR_OK) first++;
+        first = speaker(all, size);
         failed = first < size;
     }
     if (got == TR_OK && failed) {
@@ -54,9 +75,12 @@ tr_status tr_agree(tr_comm *c, tr_status st, bool *said)
             tr_set_error(&own);
         speak = tr_node_first(c);
     } else if (failed && st == TR_OK) {
-        tr_status theirs = (tr_status)all[first];
+        tr_status theirs = (tr_status)(all[first] & ~HEARSAY);
         st = tr_status_exit_code(theirs) == 1 ? TR_PEER : theirs;
-        (void)TR_FAIL(st, "a peer failed: rank %d (%s): %.900s", first, words.host, words.text);
+        if (heard(words.text))
+            (void)TR_FAIL(st, "%s", words.text);
+        else
+            (void)TR_FAIL(st, HEARD "%d (%s): %.900s", first, words.host, words.text);
         speak = false;
     } else if (failed) {
         tr_set_error(&own);

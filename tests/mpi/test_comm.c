@@ -174,6 +174,32 @@ static void agree_case(tr_comm *c, const tr_topology *t)
         }
 }
 
+/* Whose error it is stays so when it is agreed on again, also by ranks below. */
+static void agree_again_case(tr_comm *c, const tr_topology *t)
+{
+    for (int failing = 0; failing < t->size; failing++) {
+        bool fails = t->rank == failing, said = true;
+        char start[48];
+        snprintf(start, sizeof(start), "a peer failed: rank %d (", failing);
+        tr_status st = tr_agree(c, fails ? TR_FAIL(TR_DATA, "the origin") : TR_OK, NULL);
+        for (int again = 0; again < 3; again++) {
+            st = tr_agree(c, st, &said);
+            assert_int_equal(said, fails);
+            assert_int_equal(st, fails ? TR_DATA : TR_PEER);
+            if (fails)
+                assert_string_equal(tr_last_error()->text, "the origin");
+            else
+                assert_memory_equal(tr_last_error()->text, start, strlen(start));
+        }
+        if (t->size == 1) continue;
+        st = tr_agree(c, fails ? TR_OK : st, &said); /* it no longer knows: the others do */
+        assert_int_equal(st, TR_PEER);
+        assert_int_equal(said, t->rank == (failing == 0));
+        assert_memory_equal(tr_last_error()->text, start, strlen(start));
+        assert_null(strstr(tr_last_error()->text + 1, "a peer failed"));
+    }
+}
+
 static void test_sum(void **state)
 {
     (void)state;
@@ -218,6 +244,12 @@ static void test_agree(void **state)
     each_mode(agree_case);
 }
 
+static void test_agree_again(void **state)
+{
+    (void)state;
+    each_mode(agree_again_case);
+}
+
 /* Without MPI there is one rank, and everything is the identity. */
 static void test_alone(void **state)
 {
@@ -240,9 +272,11 @@ static void test_alone(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_alone),  cmocka_unit_test(test_topology), cmocka_unit_test(test_sum),
-    cmocka_unit_test(test_gather), cmocka_unit_test(test_bcast),    cmocka_unit_test(test_barrier),
-    cmocka_unit_test(test_mixed),  cmocka_unit_test(test_agree),
+    cmocka_unit_test(test_alone),       cmocka_unit_test(test_topology),
+    cmocka_unit_test(test_sum),         cmocka_unit_test(test_gather),
+    cmocka_unit_test(test_bcast),       cmocka_unit_test(test_barrier),
+    cmocka_unit_test(test_mixed),       cmocka_unit_test(test_agree),
+    cmocka_unit_test(test_agree_again),
 };
 
 RUN_MPI_TESTS(tests)
