@@ -264,7 +264,8 @@ const tr_field tr_train_fields[] = {
      .min = 1,
      .max = 2147483647,
      .unit = "samples",
-     .doc = "what one rank pushes through at once; the rest of its share is accumulated"},
+     .doc = "what one rank pushes through at once; the rest of its share is accumulated. auto: the "
+            "whole share"},
     {.key = "log_every",
      .kind = TR_FIELD_INT,
      .offset = IN(train, log_every),
