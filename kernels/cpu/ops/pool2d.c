@@ -1,16 +1,13 @@
-/* Max, average and global average pooling: own loops (loops/pool.c), rows shared out over threads.
+/* Max, average and global average pooling: own loops (loops/pool.c), over chunks of rows.
  * Own, because oneDNN adds bfloat16 gradients of overlapping windows in bfloat16 and drops NaN from
  * a maximum; the indices of a maximum are in its layout (place in the window, channels-last).
  * Global pooling is average pooling with one window. */
-#include "kernels/cpu/internal.h"
-#include "kernels/cpu/loops/loops.h"
+#include "kernels/cpu/ops/loop_kernel.h"
 
 typedef struct {
-    tr_kernel base;
-    const tr_cpu *cpu;
+    tr_loop_kernel k;
     tr_pool pool;
-    size_t rows; /* of what is written: images times their height */
-    tr_binding bound;
+    size_t rows, chunk_rows; /* of what is written: images times their height */
     void (*piece)(const tr_pool *p, const tr_cpu_loops *l, const tr_binding *b, size_t begin,
                   size_t end);
 } pool_kernel;
@@ -39,42 +36,28 @@ static void avg_grad_piece(const tr_pool *p, const tr_cpu_loops *l, const tr_bin
     l->avg_pool_grad(p, b->in[0], b->out[0], begin, end);
 }
 
-static tr_status bind(tr_kernel *kernel, const tr_binding *b)
-{
-    ((pool_kernel *)kernel)->bound = *b;
-    return TR_OK;
-}
-
-static tr_status rebind(tr_kernel *kernel, int operand, void *data)
-{
-    ((pool_kernel *)kernel)->bound.in[operand] = data;
-    return TR_OK;
-}
-
-static tr_status run_pieces(tr_kernel *kernel, const tr_run *run)
+static tr_status run_pool(tr_kernel *base, const tr_run *run)
 {
     (void)run;
-    const pool_kernel *k = (const pool_kernel *)kernel;
-    const size_t threads = (size_t)k->cpu->threads;
-#pragma omp parallel for num_threads(k->cpu->threads) schedule(static) if (threads > 1)
-    for (size_t t = 0; t < threads; t++)
-        k->piece(&k->pool, k->cpu->loops, &k->bound, k->rows * t / threads,
-                 k->rows * (t + 1) / threads);
+    const pool_kernel *k = (const pool_kernel *)base;
+    const tr_loop_kernel *o = &k->k;
+    TR_PARALLEL(o->threads)
+    for (size_t i = 0; i < tr_chunks(k->rows, k->chunk_rows); i++) {
+        const size_t begin = i * k->chunk_rows;
+        k->piece(&k->pool, o->loops, &o->b, begin,
+                 begin + tr_chunk_size(k->rows, k->chunk_rows, i));
+    }
     return TR_OK;
-}
-
-static void close_pool(tr_kernel *kernel)
-{
-    tr_free(kernel);
 }
 
 /* `x` is the larger image, `y` the pooled one; `written` the tensor that the kernel fills. */
 static tr_status prepare(tr_cpu *cpu, const tr_graph *g, const tr_pool2d_attrs *a, int x, int y,
-                         int written, tr_kernel **out, pool_kernel **kernel)
+                         int written, pool_kernel **out)
 {
     const tr_tensor *tx = &g->tensors[x], *ty = &g->tensors[y], *tw = &g->tensors[written];
-    pool_kernel *k = TR_NEW(TR_MEM_OTHER, pool_kernel);
-    if (!k) return tr_last_error()->status;
+    pool_kernel *k = NULL;
+    tr_status st = tr_loop_kernel_open(cpu, tx, "own: by windows", run_pool, sizeof *k, &k);
+    if (st != TR_OK) return st;
     tr_pool *p = &k->pool;
     *p = (tr_pool){.type = tx->dtype,
                    .C = (size_t)tx->dims[1],
@@ -88,16 +71,11 @@ static tr_status prepare(tr_cpu *cpu, const tr_graph *g, const tr_pool2d_attrs *
         p->padding[i] = a ? a->padding[i] : 0;
     }
     p->include_pad = a && a->count_include_pad;
-    k->cpu = cpu;
     k->rows = (size_t)(tw->dims[0] * tw->dims[2]);
-    k->base = (tr_kernel){.impl = cpu->loops->name,
-                          .packed_param = -1,
-                          .bind = bind,
-                          .rebind = rebind,
-                          .run = run_pieces,
-                          .close = close_pool};
-    *kernel = k;
-    *out = &k->base;
+    /* an element takes as many steps as a window has places */
+    const size_t steps = (size_t)(tw->dims[3] * p->kernel[0] * p->kernel[1]) * p->C;
+    k->chunk_rows = TR_CHUNK / steps > 1 ? TR_CHUNK / steps : 1;
+    *out = k;
     return TR_OK;
 }
 
@@ -116,9 +94,10 @@ tr_status tr_cpu_maxpool2d(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_k
 {
     tr_status st = TR_OK;
     pool_kernel *k = NULL;
-    TR_TRY(prepare(cpu, g, op->attrs, op->in[0], op->out[0], op->out[0], out, &k));
+    TR_TRY(prepare(cpu, g, op->attrs, op->in[0], op->out[0], op->out[0], &k));
     k->piece = max_piece;
     TR_TRY(indices_type(g, op, op->nout > 1 ? op->out[1] : -1, k));
+    *out = &k->k.base;
 out:
     if (st != TR_OK) tr_free(k);
     return st;
@@ -128,9 +107,10 @@ tr_status tr_cpu_maxpool2d_grad(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
 {
     tr_status st = TR_OK;
     pool_kernel *k = NULL;
-    TR_TRY(prepare(cpu, g, op->attrs, op->out[0], op->in[0], op->out[0], out, &k));
+    TR_TRY(prepare(cpu, g, op->attrs, op->out[0], op->in[0], op->out[0], &k));
     k->piece = max_grad_piece;
     TR_TRY(indices_type(g, op, op->in[1], k));
+    *out = &k->k.base;
 out:
     if (st != TR_OK) tr_free(k);
     return st;
@@ -142,8 +122,9 @@ static tr_status average(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
     tr_status st = TR_OK;
     pool_kernel *k = NULL;
     int x = grad ? op->out[0] : op->in[0], y = grad ? op->in[0] : op->out[0];
-    TR_TRY(prepare(cpu, g, attrs, x, y, op->out[0], out, &k));
+    TR_TRY(prepare(cpu, g, attrs, x, y, op->out[0], &k));
     k->piece = grad ? avg_grad_piece : avg_piece;
+    *out = &k->k.base;
 out:
     return st;
 }
