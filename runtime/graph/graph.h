@@ -196,6 +196,8 @@ bool tr_op_is_view(const tr_graph *g, const tr_op *op);
 bool tr_op_writes(const tr_graph *g, const tr_op *op, int k);
 /* Forward arithmetic of one op over the graph's batch: 2 a multiply-add; 0 for copies. */
 double tr_op_flops(const tr_graph *g, const tr_op *op);
+/* The activation that the op is, or is the gradient of; TR_ACT_NONE: none. Not tr_op.act. */
+tr_act tr_op_activation(const tr_op *op);
 const char *tr_op_name(const tr_op *op); /* "conv2d", "conv2d.grad_weight" */
 void tr_graph_print(const tr_graph *g,
                     FILE *to); /* one op a line with its tensors: for tests and debugging */

@@ -52,7 +52,8 @@ static void gradient_by_input(tr_builder *b, const tr_op *op)
      .share = TR_SHARE_FIRST,                                                                      \
      __VA_ARGS__},                                                                                 \
     {                                                                                              \
-        .name = op_name ".grad", .flops = tr_flops_elements, .share = TR_SHARE_FIRST               \
+        .name = op_name ".grad", .flops = tr_flops_elements, .act = op_act,                        \
+        .share = TR_SHARE_FIRST                                                                    \
     }
 
 const tr_op_def tr_ops_activation[] = {
@@ -65,3 +66,10 @@ const tr_op_def tr_ops_activation[] = {
     ACTIVATION("tanh", TR_ACT_TANH, "Hyperbolic tangent.", .gradient = gradient_by_output),
     {0},
 };
+
+tr_act tr_op_activation(const tr_op *op)
+{
+    const tr_gelu_attrs *gelu = op->attrs;
+    if (op->def->act != TR_ACT_GELU || !gelu) return op->def->act;
+    return gelu->tanh ? TR_ACT_GELU_TANH : TR_ACT_GELU;
+}

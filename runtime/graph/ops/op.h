@@ -63,7 +63,7 @@ struct tr_op_def {
     int operands;
     void (*gradient)(tr_builder *b, const tr_op *op); /* NULL: none flows through it */
     double (*flops)(const tr_graph *g, const tr_op *op);
-    tr_act act;      /* it is this activation and may be fused as such */
+    tr_act act;      /* it is this activation, or the gradient of it */
     bool collective; /* an empty share runs it too: it is, or feeds, a meeting of ranks */
     bool statistics; /* small, and not to be computed twice: recomputation keeps its outputs */
     tr_share share;

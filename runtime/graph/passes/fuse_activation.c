@@ -2,12 +2,6 @@
  * only relu does: its gradient needs no more than its output. */
 #include "runtime/graph/passes/passes.h"
 
-static tr_act act_of(const tr_op *op)
-{
-    if (op->def->act != TR_ACT_GELU) return op->def->act;
-    return ((const tr_gelu_attrs *)op->attrs)->tanh ? TR_ACT_GELU_TANH : TR_ACT_GELU;
-}
-
 static bool takes(const tr_graph *g, const tr_op *op, tr_act act)
 {
     if (op->act != TR_ACT_NONE || op->phase != TR_PHASE_FORWARD) return false;
@@ -23,8 +17,9 @@ tr_status tr_pass_fuse_activation(tr_graph *g)
     TR_TRY(tr_uses_open(g, &u));
     for (size_t i = 0; i < g->nops; i++) {
         tr_op *op = &g->ops[i];
-        tr_act act = act_of(op);
-        if (act == TR_ACT_NONE || u.readers[op->in[0]] != 1) continue;
+        tr_act act = tr_op_activation(op);
+        if (act == TR_ACT_NONE || op->phase != TR_PHASE_FORWARD || u.readers[op->in[0]] != 1)
+            continue;
         int p = u.producer[op->in[0]];
         if (p < 0 || !takes(g, &g->ops[p], act)) continue;
         g->ops[p].act = act;
