@@ -17,13 +17,14 @@ typedef struct tr_dataset tr_dataset;
  * model's element count and dims (dimensions of 1 in front may be missing, and either side may be
  * flat), labels in range. TR_DATA errors name file, dataset or offset, value and what was expected;
  * what the config names wrongly is TR_CONFIG. Keeps the targets, then the inputs, in memory as far
- * as data.cache_mb goes (counted as TR_MEM_DATA); the rest is read by pread or HDF5 selections.
+ * as data.cache_mb goes; the rest is read by pread, or by HDF5 selections through a cache of 4 MiB,
+ * or of one chunk where that is more. Both are counted as TR_MEM_DATA.
  * Neither `c` nor `m` is kept. `s` is &c->data.train or &c->data.eval. */
 tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const tr_model *m,
                           tr_dataset **out);
 void tr_dataset_close(tr_dataset *d);
 uint64_t tr_dataset_samples(const tr_dataset *d);
-/* Bytes held in memory. */
+/* Bytes held in memory, chunk caches included. */
 size_t tr_dataset_held(const tr_dataset *d);
 
 /* ---- The order --------------------------------------------------------------------------------

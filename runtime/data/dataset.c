@@ -84,7 +84,10 @@ static tr_status hold(tr_dataset *d, tr_array *a, uint64_t *budget)
     if (a->computed) return TR_OK;
     uint64_t nbytes = a->samples * a->nbytes;
     if (!a->held) {
-        if (nbytes > *budget) return TR_OK;
+        if (nbytes > *budget) {
+            d->held += a->cache;
+            return TR_OK;
+        }
         tr_status st = tr_array_hold(a);
         if (st != TR_OK) return st;
     }

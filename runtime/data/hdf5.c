@@ -87,6 +87,8 @@ static void selected_release(tr_array *a)
     tr_hdf5_close(&h);
     leave();
     s->h5 = s->dset = s->space = -1;
+    tr_mem_count(TR_MEM_DATA, -(int64_t)a->cache);
+    a->cache = 0;
     tr_data_file_shut(&s->file);
 }
 
@@ -95,27 +97,31 @@ static void selected_fini(tr_array *a)
     tr_data_file_close(&((selected *)a)->file);
 }
 
+#define CACHE ((size_t)4 << 20)
+
 /* Opens the dataset here, with a cache for at least one of its chunks. Takes the file. */
 static tr_status open_selected(const char *name, const tr_hdf5_sight *sight, tr_data_file *file,
                                tr_array **out)
 {
     tr_status st = TR_OK;
     char why[200];
+    size_t cache = 0;
     tr_hdf5_handles h = tr_hdf5_none;
     selected *s = TR_NEW(TR_MEM_OTHER, selected);
     TR_HAVE(s);
     TR_TRY(tr_hdf5_open(file->path, name, &h));
     if (sight->chunk_bytes > 0) {
-        size_t least = (size_t)4 << 20,
-               cache = sight->chunk_bytes > least ? sight->chunk_bytes : least;
+        cache = sight->chunk_bytes > CACHE ? sight->chunk_bytes : CACHE;
         h.dapl = H5Pcreate(H5P_DATASET_ACCESS);
-        if (h.dapl >= 0 && H5Pset_chunk_cache(h.dapl, 1009, cache, 1.0) >= 0) {
-            H5Dclose(h.dset);
-            h.dset = H5Dopen2(h.h5, name, h.dapl);
-            TR_NEED(h.dset >= 0, TR_DATA, "%s: dataset %s: %s", file->path, name,
-                    tr_hdf5_reason(why));
-        }
+        TR_NEED(h.dapl >= 0 && H5Pset_chunk_cache(h.dapl, 1009, cache, 1.0) >= 0, TR_DATA,
+                "%s: dataset %s: no cache for its chunks: %s", file->path, name,
+                tr_hdf5_reason(why));
+        H5Dclose(h.dset);
+        h.dset = H5Dopen2(h.h5, name, h.dapl);
+        TR_NEED(h.dset >= 0, TR_DATA, "%s: dataset %s: %s", file->path, name, tr_hdf5_reason(why));
     }
+    s->base.cache = cache;
+    tr_mem_count(TR_MEM_DATA, (int64_t)cache);
     s->base.read = selected_read;
     s->base.release = selected_release;
     s->base.fini = selected_fini;
@@ -147,7 +153,7 @@ tr_status tr_hdf5_array_open(const char *path, const char *dataset, tr_array **o
     tr_hdf5_sight sight;
     TR_TRY(tr_data_file_open(path, &file));
     enter();
-    st = tr_hdf5_look(&file, dataset, &sight);
+    st = tr_hdf5_look(&file, dataset, TR_HDF5_LOOK_SECONDS, &sight);
     if (st == TR_OK && !sight.flat) st = open_selected(dataset, &sight, &file, &a);
     leave();
     TR_TRY(st);

@@ -26,7 +26,13 @@ typedef struct {
     size_t chunk_bytes; /* 0: not chunked */
 } tr_hdf5_sight;
 
-/* Looks at a dataset in a process of its own. */
-tr_status tr_hdf5_look(const tr_data_file *file, const char *name, tr_hdf5_sight *out);
+/* A chunk is unpacked whole to read one sample of it. */
+#define TR_HDF5_MOST_CHUNK ((size_t)256 << 20)
+
+/* Looks at a dataset in a process of its own, which is given up after so many seconds: a file
+ * system that does not answer must not hold up the other ranks. */
+#define TR_HDF5_LOOK_SECONDS 120.0
+tr_status tr_hdf5_look(const tr_data_file *file, const char *name, double seconds,
+                       tr_hdf5_sight *out);
 
 #endif

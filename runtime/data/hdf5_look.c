@@ -3,13 +3,14 @@
  * The library trusts the files it reads: 1.10 crashes within seconds of fuzzing. So the look is
  * taken in a child process that sends back what it saw, and a file that breaks HDF5 breaks only the
  * child. The child is forked while no other thread is in HDF5 (the store's lock is held), calls
- * nothing but HDF5 and leaves by _exit. For contiguous datasets that is all of HDF5 that a file
- * ever meets. */
+ * nothing but HDF5 and leaves by _exit. It has a limit of processor time, and of time. For
+ * contiguous datasets that is all of HDF5 that a file ever meets. */
 #include "runtime/data/hdf5.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -136,6 +137,12 @@ static tr_status check_chunks(const tr_hdf5_handles *h, const tr_data_file *file
             return TR_FAIL(TR_DATA, "%s: dataset %s: its chunks are of no possible size",
                            file->path, name);
     }
+    if (nbytes > TR_HDF5_MOST_CHUNK)
+        return TR_FAIL(TR_DATA,
+                       "%s: dataset %s: a chunk of %zu bytes, expected at most %zu, for a whole "
+                       "one is unpacked to read a sample: rewrite it with smaller chunks (h5repack "
+                       "-l), or contiguous",
+                       file->path, name, nbytes, TR_HDF5_MOST_CHUNK);
     /* no filter packs better than deflate's 1032:1 on anything but constants */
     if (nbytes / 1032 > file->size)
         return TR_FAIL(TR_DATA,
@@ -259,7 +266,8 @@ static tr_status believe(const tr_data_file *file, const char *name, letter *l, 
     if (l->st != TR_OK) return TR_FAIL(TR_DATA, "%s", l->text);
     const tr_hdf5_sight *s = &l->sight;
     size_t total = (unsigned)s->elem < TR_ELEMS ? tr_elem_size(s->elem) : 0;
-    bool sane = total > 0 && s->ndim >= 1 && s->ndim <= TR_MAX_DIMS;
+    bool sane =
+        total > 0 && s->ndim >= 1 && s->ndim <= TR_MAX_DIMS && s->chunk_bytes <= TR_HDF5_MOST_CHUNK;
     for (int d = 0; sane && d < s->ndim; d++)
         sane = s->dims[d] > 0 && tr_mul_size(total, s->dims[d], &total);
     if (!sane)
@@ -274,27 +282,61 @@ static tr_status believe(const tr_data_file *file, const char *name, letter *l, 
     return TR_OK;
 }
 
-tr_status tr_hdf5_look(const tr_data_file *file, const char *name, tr_hdf5_sight *out)
+/* Bytes of the letter that came until `deadline` (tr_now), the child's end, or all of them. */
+static size_t receive(int from, letter *l, double deadline)
 {
-    int ends[2], status = 0;
-    letter l;
     size_t got = 0;
-    if (pipe2(ends, O_CLOEXEC) != 0) return TR_FAIL(TR_IO, "a pipe: %s", strerror(errno));
-    pid_t pid = fork();
-    if (pid == 0) child(file, name, ends[1]);
-    int why = errno;
-    close(ends[1]);
-    while (pid > 0 && got < sizeof l) {
-        ssize_t n = read(ends[0], (char *)&l + got, sizeof l - got);
+    while (got < sizeof *l) {
+        struct pollfd ready = {.fd = from, .events = POLLIN};
+        const double left = deadline - tr_now();
+        const int n = left > 0 ? poll(&ready, 1, (int)(left * 1e3) + 1) : 0;
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) break;
-        got += (size_t)n;
+        const ssize_t some = read(from, (char *)l + got, sizeof *l - got);
+        if (some < 0 && errno == EINTR) continue;
+        if (some <= 0) break;
+        got += (size_t)some;
     }
+    return got;
+}
+
+/* Waits for the child's end until `deadline`. One that is stuck in the kernel cannot be killed, and
+ * is left behind. */
+static bool ended(pid_t pid, double deadline, int *status)
+{
+    for (;;) {
+        const pid_t end = waitpid(pid, status, WNOHANG);
+        if (end == pid) return true;
+        if ((end < 0 && errno != EINTR) || tr_now() >= deadline) return false;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
+tr_status tr_hdf5_look(const tr_data_file *file, const char *name, double seconds,
+                       tr_hdf5_sight *out)
+{
+    const double deadline = tr_now() + seconds;
+    int ends[2], status = 0;
+    letter l;
+    if (pipe2(ends, O_CLOEXEC) != 0) return TR_FAIL(TR_IO, "a pipe: %s", strerror(errno));
+    const pid_t pid = fork();
+    if (pid == 0) child(file, name, ends[1]);
+    const int why = errno;
+    close(ends[1]);
+    const size_t got = pid > 0 ? receive(ends[0], &l, deadline) : 0;
     close(ends[0]);
     if (pid < 0) return TR_FAIL(TR_IO, "a process to look at %s: %s", file->path, strerror(why));
-    while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    const bool all = got == sizeof l, done = ended(pid, all ? tr_now() + 1 : deadline, &status);
+    if (!done) {
+        kill(pid, SIGKILL);
+        ended(pid, tr_now() + 1, &(int){0});
     }
-    if (got == sizeof l) return believe(file, name, &l, out);
+    if (all) return believe(file, name, &l, out);
+    if (!done)
+        return TR_FAIL(TR_DATA,
+                       "%s: dataset %s: could not be looked at within %g seconds: the file system "
+                       "does not answer, or the file is damaged",
+                       file->path, name, seconds);
     return TR_FAIL(TR_DATA, "%s: dataset %s: the file is damaged: HDF5 breaks down on it (%s)",
                    file->path, name,
                    WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "no answer");

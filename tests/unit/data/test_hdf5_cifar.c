@@ -1,6 +1,8 @@
 /* HDF5 datasets of every layout and type, CIFAR batches, files that change under a reader, named
  * inputs, and memory that runs out at any moment. */
 #include "helpers.h"
+#include <sys/wait.h>
+#include "runtime/data/hdf5.h"
 
 static const hsize_t x_dims[] = {10, 2, 3}, y_dims[] = {10};
 
@@ -40,7 +42,13 @@ static void hdf5_layouts(void **state)
             use(&w, "a.h5", names[k / 2], "y");
             tr_dataset *d = opens(&w);
             assert_int_equal(tr_dataset_samples(d), 10);
-            assert_int_equal(tr_dataset_held(d) > 0, k % 2);
+            const size_t cache = k == 2 || k == 4 ? (size_t)4 << 20 : 0; /* of streamed chunks */
+            if (k % 2)
+                assert_true(tr_dataset_held(d) > 0 && tr_dataset_held(d) < 1000);
+            else
+                assert_int_equal(tr_dataset_held(d), cache);
+            assert_true(tr_mem_held(TR_MEM_DATA) >= tr_dataset_held(d));
+            assert_true(tr_mem_held(TR_MEM_DATA) < cache + 4096);
             for (uint64_t i = 0; i < 10; i++) {
                 for (size_t e = 0; e < 6; e++)
                     assert_true(input_at(d, 0, i, e) == (double)(i * 6 + e));
@@ -122,6 +130,58 @@ static void hdf5_bad(void **state)
         assert_int_equal(truncate(in_folder(&w, "a.h5"), cut), 0);
         fails(&w, TR_DATA, "a.h5", NULL);
     }
+    world_close(&w);
+}
+
+/* Streamed chunks count with their cache; a chunk beyond the limit is refused. */
+static void hdf5_chunks(void **state)
+{
+    (void)state;
+    world w;
+    int32_t y[10] = {0};
+    const hsize_t wide[] = {10, 1 << 20}, chunk[] = {65, 1 << 20};
+    const hsize_t unlimited[] = {H5S_UNLIMITED, 1 << 20};
+    world_open(&w, 1, (int64_t[]){1 << 20}, 3);
+    w.c.data.cache_mb = 0;
+    write_h5(&w, "a.h5", "y", H5T_STD_I32LE, H5T_NATIVE_INT32, 1, y_dims, 0, 0, y);
+    float *x = calloc(10 << 20, sizeof *x);
+    assert_non_null(x);
+    write_h5(&w, "a.h5", "x", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 2, wide, 2, 1, x);
+    free(x);
+    use(&w, "a.h5", "x", "y");
+    tr_dataset *d = opens(&w);
+    assert_int_equal(tr_dataset_held(d), 8 << 20);
+    assert_int_equal(tr_mem_held(TR_MEM_DATA), 8 << 20);
+    tr_dataset_close(d);
+    assert_int_equal(tr_mem_held(TR_MEM_DATA), 0);
+
+    hid_t f = H5Fopen(in_folder(&w, "a.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
+    hid_t space = H5Screate_simple(2, wide, unlimited), p = H5Pcreate(H5P_DATASET_CREATE);
+    assert_true(H5Pset_chunk(p, 2, chunk) >= 0);
+    hid_t set = H5Dcreate2(f, "huge", H5T_IEEE_F32LE, space, H5P_DEFAULT, p, H5P_DEFAULT);
+    assert_true(set >= 0);
+    H5Dclose(set);
+    H5Pclose(p);
+    H5Sclose(space);
+    H5Fclose(f);
+    use(&w, "a.h5", "huge", "y");
+    fails(&w, TR_DATA, "dataset huge", "a chunk of 272629760 bytes", "at most 268435456", NULL);
+    world_close(&w);
+}
+
+/* A look that blocks is given up: a FIFO that nobody writes stands for a dead file system. */
+static void hdf5_blocked(void **state)
+{
+    (void)state;
+    world w;
+    tr_hdf5_sight sight;
+    world_open(&w, 1, (int64_t[]){1}, 3);
+    assert_int_equal(mkfifo(in_folder(&w, "a.h5"), 0600), 0);
+    const tr_data_file file = {.path = (char *)in_folder(&w, "a.h5"), .fd = -1};
+    assert_int_equal(tr_hdf5_look(&file, "x", 0.25, &sight), TR_DATA);
+    assert_non_null(strstr(tr_last_error()->text, "a.h5: dataset x"));
+    assert_non_null(strstr(tr_last_error()->text, "within 0.25 seconds"));
+    assert_true(waitpid(-1, NULL, WNOHANG) < 0); /* no child is left */
     world_close(&w);
 }
 
@@ -321,7 +381,8 @@ int main(void)
         cmocka_unit_test(hdf5_layouts),   cmocka_unit_test(hdf5_bad),
         cmocka_unit_test(hdf5_elsewhere), cmocka_unit_test(changes),
         cmocka_unit_test(cifar),          cmocka_unit_test(named),
-        cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(out_of_memory),  cmocka_unit_test(hdf5_chunks),
+        cmocka_unit_test(hdf5_blocked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
