@@ -41,7 +41,7 @@ static tr_status write_files(tr_checkpointer *k, size_t *nbytes)
     if (k->step_file) {
         TR_TRY(tr_store_write(step, k->o.model, &k->snapshot, nbytes));
         if (k->best) TR_TRY(tr_store_link(step, best));
-        TR_TRY(tr_store_prune(k->o.folder, k->o.keep));
+        TR_TRY(tr_store_prune(k->o.folder, k->o.keep, k->snapshot.train.step));
     } else
         TR_TRY(tr_store_write(best, k->o.model, &k->snapshot, nbytes));
 out:

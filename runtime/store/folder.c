@@ -117,17 +117,20 @@ out:
     return st;
 }
 
-tr_status tr_store_prune(const char *folder, int64_t keep)
+tr_status tr_store_prune(const char *folder, int64_t keep, uint64_t newest)
 {
     tr_status st = TR_OK;
     step_files l = {0};
+    int64_t kept = 0;
     if (keep <= 0) return TR_OK;
     char *checkpoints = tr_sprintf("%s/checkpoints", folder);
     if (!checkpoints) return TR_MEMORY;
     TR_TRY(list(checkpoints, false, &l));
-    for (size_t i = (size_t)keep; i < l.count; i++)
+    for (size_t i = 0; i < l.count; i++) {
+        if (l.v[i].step > newest || kept++ < keep) continue;
         TR_NEED(unlink(l.v[i].name) == 0 || errno == ENOENT, TR_IO, "%s: cannot remove: %s",
                 l.v[i].name, strerror(errno));
+    }
 out:
     free_list(&l);
     tr_free(checkpoints);

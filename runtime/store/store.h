@@ -90,8 +90,10 @@ char *tr_store_checkpoint_path(const char *folder, uint64_t step);
  * as warnings, by name, and skipped. *path NULL when there is none. Removes left-over temporary
  * files of processes that are gone. */
 tr_status tr_store_latest(const char *folder, char **path, uint64_t *step);
-/* Deletes all but the newest `keep` step files (0 keeps all). Never best.h5. */
-tr_status tr_store_prune(const char *folder, int64_t keep);
+/* Of the step files up to `newest`, the step just written, deletes all but the newest `keep` (0
+ * keeps all); that of `newest` stays. Files of later steps (left by an earlier start, damaged or
+ * given up by a rollback) neither count nor go. Never best.h5. */
+tr_status tr_store_prune(const char *folder, int64_t keep, uint64_t newest);
 /* Makes `link_name` in the checkpoints folder the same file as `path` (hard link, or copy),
  * atomically. */
 tr_status tr_store_link(const char *path, const char *target);

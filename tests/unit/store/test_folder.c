@@ -99,9 +99,9 @@ static void prune_and_best(void **state)
         assert_int_equal(a.st_nlink, 2); /* no third name is left */
     }
     tr_free(path);
-    assert_ok(tr_store_prune(f->folder, 0));
+    assert_ok(tr_store_prune(f->folder, 0, 500));
     assert_true(there(f, "step-00000100.h5"));
-    assert_ok(tr_store_prune(f->folder, 2));
+    assert_ok(tr_store_prune(f->folder, 2, 500));
     assert_false(there(f, "step-00000100.h5"));
     assert_false(there(f, "step-00000300.h5"));
     assert_true(there(f, "step-00000400.h5"));
@@ -114,6 +114,22 @@ static void prune_and_best(void **state)
     tr_free(path);
     assert_error(tr_store_link("store-nowhere.h5", best), TR_IO, "No such file");
     assert_ok(tr_store_verify(best));
+}
+
+/* A run that went on from an older checkpoint keeps what it writes, whatever lies past it. */
+static void prune_below_newer(void **state)
+{
+    fixture *f = *state;
+    char path[128];
+    for (uint64_t s = 1; s <= 4; s++) save(f, s * 100);
+    snprintf(path, sizeof path, "%s/checkpoints/step-00000400.h5", f->folder);
+    assert_int_equal(truncate(path, 100), 0);
+    assert_ok(tr_store_prune(f->folder, 1, 300));
+    assert_false(there(f, "step-00000100.h5"));
+    assert_false(there(f, "step-00000200.h5"));
+    assert_true(there(f, "step-00000300.h5"));
+    assert_true(there(f, "step-00000400.h5"));
+    assert_latest(f, 300);
 }
 
 /* Another device than the test's folder, where a hard link cannot reach. */
@@ -193,7 +209,7 @@ static void killed_while_saving(void **state)
                 char *path = tr_store_checkpoint_path(f->folder, s);
                 fixture_values(f, s);
                 if (tr_store_write(path, &f->model, &f->snapshot, NULL) != TR_OK ||
-                    tr_store_prune(f->folder, 2) != TR_OK)
+                    tr_store_prune(f->folder, 2, s) != TR_OK)
                     _exit(1);
                 tr_free(path);
                 byte = (char)s;
@@ -272,6 +288,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(latest, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(prune_and_best, folder_open, fixture_close),
+        cmocka_unit_test_setup_teardown(prune_below_newer, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(link_becomes_copy, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(stale_temporaries, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(killed_while_saving, folder_open, fixture_close),
