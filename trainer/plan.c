@@ -24,7 +24,7 @@ typedef struct {
     size_t rss_before; /* resident before anything is planned */
     bool counted;      /* the data was there to be counted */
     uint64_t train_samples, eval_samples;
-    size_t train_held, eval_held, loaders;
+    size_t train_held, eval_held, train_loader, eval_loader;
     tr_session *both, *eval;         /* what training holds; evaluation alone */
     int64_t train_batch, eval_batch; /* the largest shares */
 } report;
@@ -61,7 +61,7 @@ static uint64_t batch_of_eval(const tr_config *c)
 
 /* Opens one source; a loader on it says what its buffers take. */
 static tr_status count_source(report *r, const tr_source_config *source, bool train,
-                              uint64_t *samples, size_t *held)
+                              uint64_t *samples, size_t *held, size_t *loader)
 {
     tr_dataset *d = NULL;
     tr_loader *l = NULL;
@@ -81,7 +81,7 @@ static tr_status count_source(report *r, const tr_source_config *source, bool tr
     TR_TRY(tr_loader_open(&o, &l));
     *samples = tr_dataset_samples(d);
     *held = tr_dataset_held(d);
-    r->loaders += tr_loader_held(l);
+    *loader = tr_loader_held(l);
 out:
     tr_loader_close(l);
     tr_dataset_close(d);
@@ -91,16 +91,18 @@ out:
 static void count_data(report *r)
 {
     const tr_config *c = r->c;
-    tr_status st = count_source(r, &c->data.train, true, &r->train_samples, &r->train_held);
+    tr_status st =
+        count_source(r, &c->data.train, true, &r->train_samples, &r->train_held, &r->train_loader);
     if (st == TR_OK && c->data.eval.present)
-        st = count_source(r, &c->data.eval, false, &r->eval_samples, &r->eval_held);
+        st =
+            count_source(r, &c->data.eval, false, &r->eval_samples, &r->eval_held, &r->eval_loader);
     r->counted = st == TR_OK;
     if (st == TR_OK) return;
     fprintf(r->to, "note: %s; full batches are assumed, and memory for data is left out\n\n",
             tr_last_error()->text);
     r->train_samples = (uint64_t)c->train.batch;
     r->eval_samples = c->data.eval.present ? batch_of_eval(c) : 0;
-    r->train_held = r->eval_held = r->loaders = 0;
+    r->train_held = r->eval_held = r->train_loader = r->eval_loader = 0;
 }
 
 static tr_status open_session(const report *r, const tr_plan_key *keys, size_t nkeys,
@@ -170,13 +172,15 @@ static void print_head(const report *r)
                                                        c->data.drop_last));
 }
 
-/* Evaluation alone (a model that is only used): its weights, its session, its data. */
+/* Evaluation alone (a model that is only used): its weights, its session, its data and
+ * the loader's buffers. */
 static tr_memory_total evaluation_memory(const report *r, const tr_memory_plan *session)
 {
     tr_memory_total t = {0};
     for (int k = 0; k < TR_MEM_KINDS; k++) t.bytes[k] = session->bytes[k];
     t.bytes[TR_MEM_WEIGHTS] = (r->m->flat_count + r->m->state_count) * sizeof(float);
     t.bytes[TR_MEM_DATA] = r->eval_held;
+    t.bytes[TR_MEM_IO] += r->eval_loader;
     for (int k = 0; k < TR_MEM_KINDS; k++) t.total += t.bytes[k];
     return t;
 }
@@ -198,8 +202,9 @@ static tr_status print_memory(const report *r)
     tr_session_memory(r->both, &both);
     tr_session_memory(r->eval, &eval);
     const tr_memory_total alone = evaluation_memory(r, &eval);
-    const tr_status st = tr_predict_memory(r->c, r->m, &r->topology, &both,
-                                           r->train_held + r->eval_held, r->loaders, &train);
+    const tr_status st =
+        tr_predict_memory(r->c, r->m, &r->topology, &both, r->train_held + r->eval_held,
+                          r->train_loader + r->eval_loader, &train);
     if (st != TR_OK) return st;
     fprintf(r->to, "\nmemory of rank 0            %12s  %16s\n", "training", "evaluation alone");
     for (int k = 0; k < TR_MEM_KINDS; k++)
@@ -303,11 +308,12 @@ static void shape_text(const tr_graph *g, const tr_op *op, char *buf, size_t roo
         n += (size_t)snprintf(buf + n, room - n, "%s%lld", d ? "x" : "", (long long)t->dims[d]);
 }
 
-static size_t layer_parameters(const tr_model *m, const char *layer)
+/* Parameters and forward ops stand in the same order: *next moves along. */
+static size_t layer_parameters(const tr_model *m, const char *layer, size_t *next)
 {
     size_t n = 0;
-    for (size_t i = 0; i < m->nparams; i++)
-        if (strcmp(m->params[i].layer, layer) == 0) n += m->params[i].count;
+    while (*next < m->nparams && strcmp(m->params[*next].layer, layer) == 0)
+        n += m->params[(*next)++].count;
     return n;
 }
 
@@ -315,6 +321,7 @@ static void print_table(const report *r, const char *what, const tr_plan *p)
 {
     const tr_graph *g = tr_plan_graph(p);
     const char *previous = "";
+    size_t next = 0;
     char shape[64], parameters[32], flops[32], nbytes[32];
     fprintf(r->to, "\n%s, %lld sample%s\n", what, (long long)tr_plan_batch(p),
             tr_plan_batch(p) == 1 ? "" : "s");
@@ -323,7 +330,7 @@ static void print_table(const report *r, const char *what, const tr_plan *p)
     for (size_t i = 0; i < tr_plan_rows(p); i++) {
         const tr_plan_row row = tr_plan_row_at(p, i);
         const bool first = row.phase == TR_PHASE_FORWARD && strcmp(row.layer, previous) != 0;
-        const size_t count = first ? layer_parameters(r->m, row.layer) : 0;
+        const size_t count = first ? layer_parameters(r->m, row.layer, &next) : 0;
         previous = row.layer;
         shape_text(g, &g->ops[i], shape, sizeof shape);
         fprintf(r->to, "  %-18s %-22s %-22s %-18s %10s %10s %10s\n", row.layer, row.op, row.impl,

@@ -383,6 +383,15 @@ class Digits(Case):
         total, half = scaled(sizes["total"])
         self.assertLessEqual(abs(total - self.lines[-1]["predicted_mb"] * 1e6), half)
 
+    def test_plan_of_evaluation(self):
+        """Evaluation alone holds the batches that its loader prepares ahead."""
+        held = []
+        for prefetch in (2, 6):
+            text, _ = self.plan(f"data.prefetch={prefetch}")
+            held.append(scaled(re.search(r"(?m)^  I/O +[\d.]+ k?M?B +([\d.]+ k?M?B)$", text)[1]))
+        more = 4 * 64 * (64 * 4 + 4)  # four batches of 64 images of 64 values, with their labels
+        self.assertLessEqual(abs(held[1][0] - held[0][0] - more), held[0][1] + held[1][1] + 1024)
+
     def test_plan_refuses(self):
         self.assertIn("--ranks 0", self.tool("plan", DIGITS, "--ranks", "0", status=2))
         self.assertIn("-1", self.tool("plan", DIGITS, "model.layers.12.linear.out=-1", status=2))
