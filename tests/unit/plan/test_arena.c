@@ -89,6 +89,30 @@ static void a_training_step_packs_to_its_floor(void **state)
     assert_int_equal(nbytes, floor);
 }
 
+/* So many that not every order is tried: still no overlap, and close to the floor. */
+static void thousands_are_packed_well_enough(void **state)
+{
+    (void)state;
+    enum {
+        LAYERS = 3000,
+        EACH = 4
+    }; /* saved, its gradient, and scratch on the way there and back */
+    static tr_live live[LAYERS * EACH];
+    for (int i = 0; i < LAYERS; i++) {
+        const int back = 2 * LAYERS - 1 - i;
+        const size_t n = 64 * (1 + tr_philox_at(1, TR_RNG_TEST, 2, (uint64_t)i, 0).v[0] % 9);
+        live[4 * i] = (tr_live){.arena = true, .first = i, .last = back, .nbytes = n};
+        live[4 * i + 1] = (tr_live){.arena = true, .first = back, .last = back + 1, .nbytes = n};
+        live[4 * i + 2] = (tr_live){.arena = true, .first = i, .last = i, .nbytes = 192};
+        live[4 * i + 3] = (tr_live){.arena = true, .first = back, .last = back, .nbytes = 320};
+    }
+    size_t nbytes = 0, floor = 0;
+    assert_int_equal(tr_arena_pack(live, TR_COUNT(live), &nbytes, &floor), TR_OK);
+    check(live, TR_COUNT(live), nbytes);
+    assert_true(nbytes >= floor);
+    assert_true(nbytes <= floor + floor / 32);
+}
+
 static void what_is_covered_counts_once(void **state)
 {
     (void)state;
@@ -117,6 +141,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_lifetimes_never_overlap),
         cmocka_unit_test(a_training_step_packs_to_its_floor),
+        cmocka_unit_test(thousands_are_packed_well_enough),
         cmocka_unit_test(what_is_covered_counts_once),
         cmocka_unit_test(nothing_needs_nothing),
     };
