@@ -263,9 +263,14 @@ static tr_status read_latest(tr_checkpointer *k, tr_history *h, bool *found)
 {
     char *path = NULL;
     uint64_t step;
+    size_t rejected;
     tr_status st;
-    TR_TRY(tr_store_latest(k->o.folder, &path, &step));
+    TR_TRY(tr_store_latest(k->o.folder, &path, &step, &rejected));
     *found = path != NULL;
+    TR_NEED(path || !rejected, TR_FILE,
+            "none of the %zu checkpoints in %s can be read; they are renamed *.damaged; start over "
+            "with --force",
+            rejected, k->o.folder);
     if (!path) goto out;
     TR_TRY(tr_store_read(path, k->o.model, &k->snapshot, h));
     k->snapshot.history = &k->history; /* reading may have pointed it elsewhere */

@@ -38,7 +38,9 @@ static bool ends_with(const char *s, const char *end)
 /* What a run leaves in its folder and in its checkpoints folder. */
 static bool is_ours(const char *name, bool checkpoints)
 {
-    if (checkpoints) return ends_with(name, ".h5") || strstr(name, ".h5.tmp-") != NULL;
+    if (checkpoints)
+        return ends_with(name, ".h5") || ends_with(name, ".h5.damaged") ||
+               strstr(name, ".h5.tmp-") != NULL;
     static const char *const names[] = {"config.yaml", "metrics.jsonl", "model.h5", "report.html",
                                         "trace.json"};
     for (size_t i = 0; i < TR_COUNT(names); i++)

@@ -120,8 +120,8 @@ tr_status tr_entry_read(const tr_index *ix, const tr_entry *e, void *to, tr_take
             ssize_t got = pread(ix->fd, at + n, want - n, (off_t)(e->offset + done + n));
             if (got < 0 && errno == EINTR) continue;
             if (got <= 0)
-                return TR_FAIL(TR_FILE, "%s: %s: reading at byte %llu: %s", ix->path, e->where,
-                               (unsigned long long)(e->offset + done + n),
+                return TR_FAIL(got < 0 ? TR_IO : TR_FILE, "%s: %s: reading at byte %llu: %s",
+                               ix->path, e->where, (unsigned long long)(e->offset + done + n),
                                got < 0 ? strerror(errno) : "the file ends");
             n += (size_t)got;
         }

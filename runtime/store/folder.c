@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define DAMAGED ".damaged" /* behind the name of a file that was set aside */
+
 typedef struct {
     uint64_t step;
     char *name;
@@ -17,7 +19,8 @@ typedef struct {
 
 typedef struct {
     size_t count;
-    step_file *v; /* newest first */
+    step_file *v;   /* newest first */
+    size_t damaged; /* set aside at earlier starts */
 } step_files;
 
 char *tr_store_checkpoint_path(const char *folder, uint64_t step)
@@ -25,14 +28,14 @@ char *tr_store_checkpoint_path(const char *folder, uint64_t step)
     return tr_sprintf("%s/checkpoints/step-%08llu.h5", folder, (unsigned long long)step);
 }
 
-/* "step-DIGITS.h5" and nothing else. */
-static bool parse_name(const char *name, uint64_t *step)
+/* "step-DIGITS" and `end`, and nothing else. */
+static bool parse_name(const char *name, const char *end, uint64_t *step)
 {
-    char *end;
+    char *at;
     if (strncmp(name, "step-", 5) != 0 || !isdigit((unsigned char)name[5])) return false;
     errno = 0;
-    *step = strtoull(name + 5, &end, 10);
-    return errno == 0 && strcmp(end, ".h5") == 0;
+    *step = strtoull(name + 5, &at, 10);
+    return errno == 0 && strcmp(at, end) == 0;
 }
 
 static int newest_first(const void *a, const void *b)
@@ -64,7 +67,8 @@ static tr_status list(const char *checkpoints, bool clean, step_files *l)
                        d->d_name);
             continue;
         }
-        if (!parse_name(d->d_name, &step)) continue;
+        if (parse_name(d->d_name, ".h5" DAMAGED, &step)) l->damaged++;
+        if (!parse_name(d->d_name, ".h5", &step)) continue;
         step_file *grown = tr_realloc(TR_MEM_OTHER, l->v, l->count + 1, sizeof *grown);
         TR_NEED(grown, TR_MEMORY, "%s", tr_last_error()->text);
         l->v = grown;
@@ -79,38 +83,59 @@ out:
     return st;
 }
 
-/* The step as the file says it, which is what a resume will have. */
-static tr_status step_of(const char *path, uint64_t *step)
+/* Is the file whole, and of which step is it: as it says itself, which is what a resume will have.
+ */
+static tr_status check(const char *path, uint64_t *step, bool *newer)
 {
     tr_index ix;
     tr_train_state train;
     tr_status st = tr_index_open(path, &ix);
-    if (st == TR_OK) st = tr_train_from_attrs(path, &ix.train, &train);
+    if (st == TR_OK) st = tr_index_verify(&ix, &train);
     if (st == TR_OK) *step = train.step;
     tr_index_close(&ix);
+    *newer = ix.newer;
     return st;
 }
 
-tr_status tr_store_latest(const char *folder, char **path, uint64_t *step)
+/* Out of the way, but kept. */
+static void set_aside(const char *path)
+{
+    char why[TR_ERROR_TEXT];
+    snprintf(why, sizeof why, "%s", tr_last_error()->text);
+    char *aside = tr_sprintf("%s" DAMAGED, path);
+    if (aside && rename(path, aside) == 0)
+        tr_log(TR_LOG_WARN, "%s; renamed %s, trying the one before it", why, aside);
+    else
+        tr_log(TR_LOG_WARN, "%s; trying the one before it", why);
+    tr_free(aside);
+}
+
+tr_status tr_store_latest(const char *folder, char **path, uint64_t *step, size_t *rejected)
 {
     tr_status st = TR_OK;
     step_files l = {0};
     char *checkpoints = tr_sprintf("%s/checkpoints", folder);
+    size_t bad = 0;
     *path = NULL;
     *step = 0;
     if (!checkpoints) return TR_MEMORY;
     TR_TRY(list(checkpoints, true, &l));
     for (size_t i = 0; i < l.count; i++) {
-        tr_status bad = tr_store_verify(l.v[i].name);
-        if (bad == TR_OK) bad = step_of(l.v[i].name, step);
-        if (bad == TR_MEMORY) TR_TRY(bad);
-        if (bad == TR_OK) {
+        bool newer = false;
+        tr_status found = check(l.v[i].name, step, &newer);
+        if (found == TR_MEMORY || newer) TR_TRY(found);
+        if (found == TR_OK) {
             *path = l.v[i].name;
             l.v[i].name = NULL;
             break;
         }
-        tr_log(TR_LOG_WARN, "%s; trying the one before it", tr_last_error()->text);
+        bad++;
+        if (found == TR_FILE)
+            set_aside(l.v[i].name);
+        else
+            tr_log(TR_LOG_WARN, "%s; trying the one before it", tr_last_error()->text);
     }
+    if (rejected) *rejected = bad + l.damaged;
 out:
     free_list(&l);
     tr_free(checkpoints);

@@ -161,7 +161,7 @@ out:
     return st;
 }
 
-static tr_status check_kind(const tr_index *ix)
+static tr_status check_kind(tr_index *ix)
 {
     const tr_attr *format = tr_attrs_get(&ix->root, "format");
     const tr_attr *version = tr_attrs_get(&ix->root, "format_version");
@@ -174,7 +174,8 @@ static tr_status check_kind(const tr_index *ix)
                              ix->path, TR_FORMAT_NAME, format ? "another" : "none");
     if (!version || version->kind != TR_ATTR_COUNT || version->u == 0)
         return TR_FAIL(TR_FILE, "%s: /@format_version: expected a positive uint64", ix->path);
-    if (version->u > TR_FORMAT_VERSION)
+    ix->newer = version->u > TR_FORMAT_VERSION;
+    if (ix->newer)
         return TR_FAIL(TR_FILE,
                        "%s: format_version %llu is newer than this program reads (%d): use a newer "
                        "trainer",
@@ -240,7 +241,7 @@ void tr_index_close(tr_index *ix)
     tr_attrs_free(&ix->root);
     tr_attrs_free(&ix->train);
     tr_free(ix->path);
-    *ix = (tr_index){.fd = -1};
+    *ix = (tr_index){.fd = -1, .newer = ix->newer};
 }
 
 const tr_entry *tr_index_find(const tr_index *ix, const char *where)

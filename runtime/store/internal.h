@@ -125,6 +125,7 @@ typedef struct {
     char *path;
     int fd;
     uint64_t nbytes;
+    bool newer; /* of a format this program does not read yet; kept by tr_index_close */
     tr_attrs root, train;
     char root_fault[TR_FAULT], train_fault[TR_FAULT]; /* "": well */
     size_t count;
@@ -133,6 +134,8 @@ typedef struct {
 /* TR_FILE when it is no run file of a version this program reads; lesser damage becomes faults. */
 tr_status tr_index_open(const char *path, tr_index *ix);
 void tr_index_close(tr_index *ix);
+/* Every attribute and checksum of the file; read.c. */
+tr_status tr_index_verify(const tr_index *ix, tr_train_state *train);
 const tr_entry *tr_index_find(const tr_index *ix, const char *where);
 /* "float32[16,3,3,3]"; returns buf. */
 char *tr_entry_shape(tr_dtype type, int ndim, const int64_t *dims, char *buf, size_t size);

@@ -115,12 +115,11 @@ out:
     return st;
 }
 
-static tr_status verify(const tr_index *ix)
+tr_status tr_index_verify(const tr_index *ix, tr_train_state *train)
 {
     tr_status st = TR_OK;
-    tr_train_state train;
     TR_TRY(check_attrs(ix));
-    TR_TRY(tr_train_from_attrs(ix->path, &ix->train, &train));
+    TR_TRY(tr_train_from_attrs(ix->path, &ix->train, train));
     for (size_t i = 0; i < ix->count; i++)
         TR_TRY(tr_entry_read(ix, &ix->entries[i], NULL, NULL, NULL));
 out:
@@ -130,8 +129,9 @@ out:
 tr_status tr_store_verify(const char *path)
 {
     tr_index ix;
+    tr_train_state train;
     tr_status st = tr_index_open(path, &ix);
-    if (st == TR_OK) st = verify(&ix);
+    if (st == TR_OK) st = tr_index_verify(&ix, &train);
     tr_index_close(&ix);
     return st;
 }

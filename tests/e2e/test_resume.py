@@ -104,6 +104,29 @@ class Resume(Case):
         out = self.run_trainer(config, "--resume")
         self.assertIn("(step 10)", out)
 
+    def test_no_checkpoint_is_whole(self):
+        config = self.config(steps=30)
+        self.run_trainer(config)
+        folder = self.dir / "run/checkpoints"
+        files = sorted(folder.glob("step-*.h5"))
+        for f in files:
+            f.write_bytes(f.read_bytes()[:100])
+        for start in range(2):  # not from step 0 in silence, and not at the second try either
+            out = self.run_trainer(config, "--resume", status=1)
+            self.assertIn(f"none of the {len(files)} checkpoints", out)
+        self.assertTrue(all((folder / (f.name + ".damaged")).exists() for f in files))
+        self.run_trainer(config, "--force")
+        self.assertEqual(list(folder.glob("*.damaged")), [])
+
+    def test_newest_is_damaged_and_one_is_kept(self):
+        config = self.config(steps=30)
+        self.run_trainer(config)
+        folder = self.dir / "run/checkpoints"
+        newest = folder / "step-00000030.h5"
+        newest.write_bytes(newest.read_bytes()[:100])
+        self.run_trainer(config, "--resume", "train.checkpoint.keep=1", "train.steps=25")
+        self.assertEqual([f.name for f in folder.glob("step-*.h5")], ["step-00000025.h5"])
+
     def test_model_of_another_config(self):
         config = self.config(steps=10)
         self.run_trainer(config)

@@ -1,6 +1,7 @@
 /* A run folder's checkpoints: the newest whole one, also after kill -9 at any moment; two writers;
  * tidying; best.h5. */
 #include "fixture.h"
+#include "runtime/store/internal.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -47,11 +48,30 @@ static void damage(const fixture *f, uint64_t step, off_t at)
     tr_free(path);
 }
 
+/* As a later program would write it: the checksum over the attributes holds. */
+static void write_version(const char *path, uint64_t version)
+{
+    tr_h5_guard g;
+    tr_index ix;
+    assert_ok(tr_index_open(path, &ix));
+    for (size_t i = 0; i < ix.root.count; i++)
+        if (strcmp(ix.root.v[i].name, "format_version") == 0) ix.root.v[i].u = version;
+    tr_h5_enter(&g);
+    hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT);
+    assert_true(file >= 0);
+    for (size_t i = 0; i < ix.root.count; i++) H5Adelete(file, ix.root.v[i].name);
+    H5Adelete(file, "crc32c");
+    assert_ok(tr_attrs_write(&ix.root, file, path, "/"));
+    assert_true(H5Fclose(file) >= 0);
+    tr_h5_leave(&g);
+    tr_index_close(&ix);
+}
+
 static void assert_latest(const fixture *f, uint64_t step)
 {
     char *path = NULL, *want = tr_store_checkpoint_path(f->folder, step);
     uint64_t got = 0;
-    assert_ok(tr_store_latest(f->folder, &path, &got));
+    assert_ok(tr_store_latest(f->folder, &path, &got, NULL));
     assert_non_null(path);
     assert_string_equal(path, want);
     assert_int_equal(got, step);
@@ -64,9 +84,9 @@ static void latest(void **state)
     fixture *f = *state;
     char *path = (char *)"unset", name[192];
     uint64_t step = 1;
-    assert_ok(tr_store_latest("store-nowhere", &path, &step));
+    assert_ok(tr_store_latest("store-nowhere", &path, &step, NULL));
     assert_null(path);
-    assert_ok(tr_store_latest(f->folder, &path, &step));
+    assert_ok(tr_store_latest(f->folder, &path, &step, NULL));
     assert_null(path);
     save(f, 9);
     save(f, 100);
@@ -114,6 +134,46 @@ static void prune_and_best(void **state)
     tr_free(path);
     assert_error(tr_store_link("store-nowhere.h5", best), TR_IO, "No such file");
     assert_ok(tr_store_verify(best));
+}
+
+/* What fails is set aside once and stays counted; what cannot be opened, or only a newer program
+ * reads, keeps its name. */
+static void damaged_ones(void **state)
+{
+    fixture *f = *state;
+    char *path = NULL, file[128];
+    uint64_t step = 0;
+    size_t rejected = 9;
+    assert_ok(tr_store_latest(f->folder, &path, &step, &rejected));
+    assert_int_equal(rejected, 0);
+    for (uint64_t s = 1; s <= 3; s++) save(f, s * 100);
+    damage(f, 300, 12);
+    for (int start = 0; start < 2; start++) {
+        assert_ok(tr_store_latest(f->folder, &path, &step, &rejected));
+        assert_int_equal(step, 200);
+        assert_int_equal(rejected, 1);
+        tr_free(path);
+        assert_false(there(f, "step-00000300.h5"));
+        assert_true(there(f, "step-00000300.h5.damaged"));
+    }
+    damage(f, 200, -1);
+    damage(f, 100, 12);
+    for (int start = 0; start < 2; start++) {
+        assert_ok(tr_store_latest(f->folder, &path, &step, &rejected));
+        assert_null(path);
+        assert_int_equal(rejected, 3);
+    }
+    assert_true(there(f, "step-00000100.h5.damaged"));
+    snprintf(file, sizeof file, "%s/checkpoints/step-00000400.h5", f->folder);
+    assert_int_equal(symlink("nowhere", file), 0);
+    assert_ok(tr_store_latest(f->folder, &path, &step, &rejected));
+    assert_int_equal(rejected, 4);
+    unlink(file);
+    save(f, 400);
+    write_version(file, 2);
+    assert_error(tr_store_latest(f->folder, &path, &step, &rejected), TR_FILE, "newer trainer");
+    assert_null(path);
+    assert_true(there(f, "step-00000400.h5"));
 }
 
 /* A run that went on from an older checkpoint keeps what it writes, whatever lies past it. */
@@ -174,7 +234,7 @@ static void stale_temporaries(void **state)
                  i == 2 ? "-other" : "");
         snprintf(path, sizeof path, "%s/checkpoints/%s", f->folder, name);
         close(open(path, O_CREAT | O_WRONLY, 0600));
-        assert_ok(tr_store_latest(f->folder, &p, &step));
+        assert_ok(tr_store_latest(f->folder, &p, &step, NULL));
         assert_null(p);
         assert_int_equal(there(f, name), i != 0);
     }
@@ -184,11 +244,11 @@ static void stale_temporaries(void **state)
     close(open(path, O_CREAT | O_WRONLY, 0600));
     char *p = NULL;
     uint64_t step;
-    assert_ok(tr_store_latest(f->folder, &p, &step));
+    assert_ok(tr_store_latest(f->folder, &p, &step, NULL));
     assert_true(there(f, name));
     const struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
     assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
-    assert_ok(tr_store_latest(f->folder, &p, &step));
+    assert_ok(tr_store_latest(f->folder, &p, &step, NULL));
     assert_false(there(f, name));
 }
 
@@ -233,7 +293,7 @@ static void killed_while_saving(void **state)
         char *path = NULL;
         uint64_t step = 0;
         readback r;
-        assert_ok(tr_store_latest(f->folder, &path, &step));
+        assert_ok(tr_store_latest(f->folder, &path, &step, NULL));
         assert_non_null(path);
         assert_true(step >= (uint64_t)whole);
         fixture_values(f, step);
@@ -288,6 +348,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(latest, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(prune_and_best, folder_open, fixture_close),
+        cmocka_unit_test_setup_teardown(damaged_ones, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(prune_below_newer, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(link_becomes_copy, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(stale_temporaries, folder_open, fixture_close),
