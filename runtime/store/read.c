@@ -79,6 +79,61 @@ out:
     return st;
 }
 
+/* The slots there are: names after /optimizer/, one after another as entries are sorted, in `text`
+ * with commas between. `other`: only those that are not in `s`. */
+static size_t list_slots(const tr_index *ix, const tr_snapshot *s, bool other, char *text,
+                         size_t size)
+{
+    size_t count = 0, used = 0;
+    char name[TR_NAME] = "";
+    text[0] = 0;
+    for (size_t i = 0; i < ix->count; i++) {
+        const char *where = ix->entries[i].where;
+        if (strncmp(where, "/optimizer/", 11) != 0) continue;
+        int n = (int)strcspn(where + 11, "/");
+        if (strlen(name) == (size_t)n && strncmp(where + 11, name, (size_t)n) == 0) continue;
+        snprintf(name, sizeof name, "%.*s", n, where + 11);
+        bool wanted = false;
+        for (int k = 0; k < s->nslots; k++) wanted |= strcmp(s->slot_names[k], name) == 0;
+        if (other && wanted) continue;
+        if (used < size)
+            used += (size_t)snprintf(text + used, size - used, "%s%s", count ? ", " : "", name);
+        count++;
+    }
+    return count;
+}
+
+static bool has_slot(const tr_index *ix, const char *name)
+{
+    char group[TR_NAME + 16];
+    size_t n = (size_t)snprintf(group, sizeof group, "/optimizer/%s/", name);
+    for (size_t i = 0; i < ix->count; i++)
+        if (strncmp(ix->entries[i].where, group, n) == 0) return true;
+    return false;
+}
+
+/* The optimizer that wrote the file against the one that goes on from it, known by their slots. */
+static tr_status compare_slots(const tr_index *ix, const tr_model *m, const tr_snapshot *s)
+{
+    char have[256], extra[256], wanted[256] = "";
+    size_t used = 0;
+    bool any = list_slots(ix, s, false, have, sizeof have) > 0;
+    for (int k = 0; k < s->nslots && used < sizeof wanted; k++)
+        used += (size_t)snprintf(wanted + used, sizeof wanted - used, "%s%s", k ? ", " : "",
+                                 s->slot_names[k]);
+    for (int k = 0; m->nparams > 0 && k < s->nslots; k++)
+        if (!has_slot(ix, s->slot_names[k]))
+            return TR_FAIL(TR_FILE,
+                           "%s: /optimizer/%s: missing: this run's optimizer keeps %s, the file "
+                           "has %s",
+                           ix->path, s->slot_names[k], wanted, any ? have : "nothing");
+    if (s->checkpoint && list_slots(ix, s, true, extra, sizeof extra) > 0)
+        tr_log(TR_LOG_WARN,
+               "%s: was another optimizer's: it has %s, this run's keeps %s; not used: %s",
+               ix->path, have, s->nslots ? wanted : "nothing", extra);
+    return TR_OK;
+}
+
 static tr_status slot(const tr_index *ix, const tr_model *m, const char *name, float *to)
 {
     tr_status st = TR_OK;
@@ -101,6 +156,7 @@ tr_status tr_store_read(const char *path, const tr_model *m, tr_snapshot *s, tr_
     TR_TRY(check_attrs(&ix));
     TR_TRY(tr_train_from_attrs(path, &ix.train, &train));
     TR_TRY(model_arrays(&ix, m, s->params, s->states));
+    TR_TRY(compare_slots(&ix, m, s));
     for (int k = 0; k < s->nslots; k++) TR_TRY(slot(&ix, m, s->slot_names[k], s->slots[k]));
     if (history) TR_TRY(tr_history_read(&ix, history));
 

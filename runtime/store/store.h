@@ -71,7 +71,9 @@ tr_status tr_store_write(const char *path, const tr_model *m, const tr_snapshot 
 /* Verifies checksums, shapes and names against the model and fills the caller's arrays (params,
  * states, slots by the names given; NULL pointers are skipped), train and *history (owned by the
  * caller, grown). TR_FILE errors: "path: what, where, expected, found". Nothing is filled unless
- * all of it verifies... except that the arrays' contents are undefined after a failure. */
+ * all of it verifies... except that the arrays' contents are undefined after a failure.
+ * A slot asked for that the file lacks is an error; s->checkpoint on entry: the run goes on from
+ * it, so that slots nobody asked for are warned of, by name. */
 tr_status tr_store_read(const char *path, const tr_model *m, tr_snapshot *s, tr_history *history);
 /* Checks every dataset's checksum without a model. */
 tr_status tr_store_verify(const char *path);
