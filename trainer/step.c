@@ -16,8 +16,9 @@ tr_status tr_trainer_run_batch(tr_trainer *t, bool train, const tr_batch *batch,
     TR_NEED(plan, TR_INTERNAL, "no %s plan for a share of %lld samples",
             train ? "training" : "evaluation", (long long)batch->count);
     if (batch->count > 0) {
-        for (size_t i = 0; i < t->model->ninputs; i++) tr_plan_set_input(plan, i, batch->inputs[i]);
-        tr_plan_set_target(plan, batch->targets);
+        for (size_t i = 0; i < t->model->ninputs; i++) 
+            TR_TRY(tr_plan_set_input(plan, i, batch->inputs[i]));
+        TR_TRY(tr_plan_set_target(plan, batch->targets));
     }
     run->seed = (uint64_t)t->config->seed;
     run->ordinal = batch->ordinal;

@@ -4,38 +4,24 @@
 
 #include <string.h>
 
-static bool point(tr_slot *slot, void *data)
+static tr_status set(const tr_plan *p, tr_slot *slot, const void *data)
 {
-    for (size_t i = 0; i < slot->nreaders; i++)
-        if (slot->readers[i].kernel->rebind(slot->readers[i].kernel, slot->readers[i].operand,
-                                            data) != TR_OK)
-            return false;
-    slot->current = data;
-    return true;
-}
-
-/* Back to the arena: where the readers started, so this cannot be refused but by a broken kernel.
- */
-static void *in_arena(tr_slot *slot)
-{
-    if (slot->current != slot->arena) point(slot, slot->arena);
-    return slot->arena;
-}
-
-static void set(tr_slot *slot, const void *data)
-{
-    if (slot->root < 0 || slot->nbytes == 0 || !slot->arena || slot->current == data) return;
-    if (slot->movable) {
-        if (point(slot, (void *)data)) return;
-        point(slot, slot->arena); /* a refusal half way: some readers had moved already */
-        slot->movable = false;
+    tr_status st = TR_OK;
+    if (slot->root < 0 || slot->nbytes == 0) return TR_OK;
+    if (p->session->o.dry) return TR_FAIL(TR_INTERNAL, "a dry session reads nothing");
+    if (!slot->movable) {
+        memcpy(slot->current, data, slot->nbytes);
+        return TR_OK;
     }
-    memcpy(slot->arena, data, slot->nbytes);
-}
-
-void *tr_plan_input(tr_plan *p, size_t input)
-{
-    return in_arena(&p->slots[input]);
+    if (slot->current == data) return TR_OK;
+    slot->current = NULL;
+    for (size_t i = 0; i < slot->nreaders; i++) {
+        tr_kernel *k = slot->readers[i].kernel;
+        TR_TRY(k->rebind(k, slot->readers[i].operand, (void *)data));
+    }
+    slot->current = (void *)data;
+out:
+    return st;
 }
 
 const tr_tensor *tr_plan_input_tensor(const tr_plan *p, size_t input)
@@ -43,24 +29,19 @@ const tr_tensor *tr_plan_input_tensor(const tr_plan *p, size_t input)
     return &p->graph->tensors[p->graph->inputs[input]];
 }
 
-void *tr_plan_target(tr_plan *p)
-{
-    return in_arena(&p->slots[TR_MAX_IN]);
-}
-
 const tr_tensor *tr_plan_target_tensor(const tr_plan *p)
 {
     return p->graph->target < 0 ? NULL : &p->graph->tensors[p->graph->target];
 }
 
-void tr_plan_set_input(tr_plan *p, size_t input, const void *data)
+tr_status tr_plan_set_input(tr_plan *p, size_t input, const void *data)
 {
-    set(&p->slots[input], data);
+    return set(p, &p->slots[input], data);
 }
 
-void tr_plan_set_target(tr_plan *p, const void *data)
+tr_status tr_plan_set_target(tr_plan *p, const void *data)
 {
-    set(&p->slots[TR_MAX_IN], data);
+    return set(p, &p->slots[TR_MAX_IN], data);
 }
 
 const void *tr_plan_logits(const tr_plan *p)
@@ -75,10 +56,6 @@ const tr_tensor *tr_plan_logits_tensor(const tr_plan *p)
 
 void *tr_plan_tensor(const tr_plan *p, int tensor)
 {
-    if (tensor < 0 || p->session->o.dry) return NULL;
-    const int root = tr_root(p->graph, tensor);
-    for (size_t i = 0; i < TR_COUNT(p->slots); i++)
-        if (p->slots[i].arena && p->slots[i].root == root) return p->slots[i].current;
     return tr_plan_address(p, tensor);
 }
 

@@ -28,10 +28,23 @@ static void zero_unwritten(const tr_plan *p, const tr_run *run)
                (p->zero[i].end - p->zero[i].begin) * sizeof(float));
 }
 
+static tr_status check_inputs(const tr_plan *p)
+{
+    for (size_t i = 0; i < TR_COUNT(p->slots); i++) {
+        const tr_slot *slot = &p->slots[i];
+        if (slot->root >= 0 && slot->nbytes > 0 && !slot->current)
+            return TR_FAIL(TR_INTERNAL, "\"%s\" is not set: nothing to read",
+                           p->graph->tensors[slot->root].name);
+    }
+    return TR_OK;
+}
+
 tr_status tr_plan_run(tr_plan *p, const tr_run *run)
 {
     tr_session *s = p->session;
     if (s->o.dry) return TR_FAIL(TR_INTERNAL, "a dry session cannot run");
+    const tr_status ready_to_read = check_inputs(p);
+    if (ready_to_read != TR_OK) return ready_to_read;
     const bool marks = run->last && p->graph->train;
     const int last_bucket = (int)s->o.model->nbuckets - 1;
     int ready = -1;

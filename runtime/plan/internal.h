@@ -54,12 +54,11 @@ typedef struct {
     int operand;
 } tr_reader;
 
-/* An input or the target: where it lies, and who reads it. */
+/* An input or the target: where it lies, and who reads it, also by its views. */
 typedef struct {
     int root;      /* tensor, or -1 when the graph has none */
-    bool movable;  /* every reader can be pointed elsewhere, and none writes it */
-    void *arena;   /* its place in the arena; NULL in a dry session */
-    void *current; /* where the readers read now */
+    bool movable;  /* every reader can be pointed elsewhere, and none writes it: not in the arena */
+    void *current; /* where the readers read; NULL until that is set */
     size_t nbytes, nreaders;
     tr_reader *readers;
 } tr_slot;
@@ -111,8 +110,8 @@ tr_status tr_plan_prepare(tr_session *s, tr_plan *p, tr_graph *g);
 /* Addresses: binds every kernel and lays out the flat list of steps. */
 tr_status tr_plan_bind(tr_session *s, tr_plan *p);
 void tr_plan_close(tr_plan *p, bool close_graph);
-/* A tensor's address: arena, flat parameter, gradient or state space. NULL for -1 and in a dry
- * session. */
+/* A tensor's address: arena, flat parameter, gradient or state space, or where an input was set to.
+ * NULL for -1 and in a dry session. */
 void *tr_plan_address(const tr_plan *p, int tensor);
 
 #endif

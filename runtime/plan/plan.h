@@ -38,17 +38,17 @@ void tr_session_close(tr_session *s);
 /* NULL when it was not asked for at open. */
 tr_plan *tr_session_plan(tr_session *s, bool train, int64_t batch);
 
-/* Where the loader writes (arena memory, stored layout: channels-last for 4-D inputs and targets; inputs
- * in the graph's activation type, targets int32 or float32). They stay put until the plan has run. */
-void *tr_plan_input(tr_plan *p, size_t input);
+/* An input or the target: its type (activation type; int32 or float32 for targets), shape and stored
+ * layout (channels-last where 4-D). tr_plan_target_tensor: NULL when the graph has none. */
 const tr_tensor *tr_plan_input_tensor(const tr_plan *p, size_t input);
-void *tr_plan_target(tr_plan *p);
 const tr_tensor *tr_plan_target_tensor(const tr_plan *p);
-/* Reads the next run's input or target at `data` (stored layout and type of the tensor above, 64-byte
- * aligned, in place until the run is over) instead of arena memory; called before every run. Copies it there when some kernel that
- * reads it cannot be pointed elsewhere or writes over it. tr_plan_input and tr_plan_target undo it. */
-void tr_plan_set_input(tr_plan *p, size_t input, const void *data);
-void tr_plan_set_target(tr_plan *p, const void *data);
+/* What the next run reads; to be called before every run. `data`: as the tensor above says, 64-byte
+ * aligned, in place until the run is over. It is read where it lies; only where some kernel cannot
+ * be pointed elsewhere, or writes over it, is it copied (the arena then has room for it). An error
+ * is the kernel's, and the plan does not run until another call succeeds. Nothing is looked at for
+ * an empty share. */
+tr_status tr_plan_set_input(tr_plan *p, size_t input, const void *data);
+tr_status tr_plan_set_target(tr_plan *p, const void *data);
 /* The model's output after a run (until the next one), activation type, stored layout. */
 const void *tr_plan_logits(const tr_plan *p);
 const tr_tensor *tr_plan_logits_tensor(const tr_plan *p);

@@ -119,77 +119,13 @@ out:
     return st;
 }
 
-static size_t slot_bytes(const tr_plan *p, int tensor)
-{
-    if (tensor < 0) return 0;
-    const tr_live *l = &p->live[tr_root(p->graph, tensor)];
-    return l->arena ? l->nbytes : 0;
-}
-
-/* An op's scratch lives for that op: where it lies, others lie before and after. */
-static void scratch_lives(tr_plan *p)
-{
-    const tr_graph *g = p->graph;
-    for (size_t i = 0; i < g->nops; i++) {
-        const size_t nbytes = p->kernels[i] ? p->kernels[i]->workspace : 0;
-        p->live[g->ntensors + i] = (tr_live){.arena = nbytes > 0,
-                                             .first = (int)i,
-                                             .last = (int)i,
-                                             .nbytes = tr_align_up(nbytes, TR_ARENA_ALIGN)};
-    }
-}
-
-tr_status tr_plan_prepare(tr_session *s, tr_plan *p, tr_graph *g)
-{
-    tr_status st = TR_OK;
-    const size_t entries = g->ntensors + g->nops;
-    p->session = s;
-    p->graph = g;
-    p->live = tr_alloc(TR_MEM_OTHER, entries, sizeof *p->live);
-    p->kernels = tr_alloc(TR_MEM_OTHER, g->nops, sizeof(tr_kernel *));
-    p->packed = tr_alloc(TR_MEM_OTHER, g->nops, sizeof *p->packed);
-    p->steps = tr_alloc(TR_MEM_OTHER, g->nops, sizeof *p->steps);
-    if (!p->live || !p->kernels || !p->packed || !p->steps) {
-        st = TR_MEMORY;
-        goto out;
-    }
-    TR_TRY(prepare_kernels(s, p));
-    TR_TRY(tr_liveness(g, p->live));
-    scratch_lives(p);
-    TR_TRY(tr_arena_pack(p->live, entries, &p->arena_bytes, &p->floor));
-    TR_TRY(tr_arena_covered(p->live, g->ntensors, &p->tensors_bytes));
-    for (size_t i = 0; i < s->o.model->ninputs; i++) p->io_bytes += slot_bytes(p, g->inputs[i]);
-    p->io_bytes += slot_bytes(p, g->target);
-    if (g->train) TR_TRY(find_unwritten(p));
-out:
-    return st;
-}
-
-void *tr_plan_address(const tr_plan *p, int tensor)
-{
-    if (tensor < 0 || p->session->o.dry) return NULL;
-    const tr_session_options *o = &p->session->o;
-    const tr_tensor *t = &p->graph->tensors[tr_root(p->graph, tensor)];
-    switch (t->role) {
-    case TR_ROLE_PARAM:
-        return o->weights + o->model->params[t->index].offset;
-    case TR_ROLE_GRAD:
-        return o->grads + o->model->params[t->index].offset;
-    case TR_ROLE_STATE:
-        return o->states + o->model->states[t->index].offset;
-    default:
-        return p->session->arena + p->live[t->id].offset;
-    }
-}
-
-/* Notes where the slot lies and who reads it. A writer, or a reader without `rebind`, pins it. */
+/* Who reads the slot. A writer, or a reader without `rebind`, pins it in the arena. */
 static tr_status find_readers(tr_plan *p, tr_slot *slot, int tensor)
 {
     const tr_graph *g = p->graph;
     slot->root = tensor < 0 ? -1 : tr_root(g, tensor);
     if (tensor < 0) return TR_OK;
     slot->nbytes = g->tensors[tensor].nbytes;
-    slot->arena = slot->current = tr_plan_address(p, tensor);
     slot->movable = true;
     for (int pass = 0; pass < 2; pass++) {
         size_t n = 0;
@@ -212,12 +148,88 @@ static tr_status find_readers(tr_plan *p, tr_slot *slot, int tensor)
         slot->readers = tr_alloc(TR_MEM_OTHER, n, sizeof *slot->readers);
         if (!slot->readers) return TR_MEMORY;
     }
+    tr_live *l = &p->live[slot->root];
+    if (slot->movable) l->arena = false;
+    if (l->arena) p->io_bytes += l->nbytes;
     return TR_OK;
+}
+
+static tr_status find_slots(tr_plan *p)
+{
+    tr_status st = TR_OK;
+    for (size_t i = 0; i < p->session->o.model->ninputs; i++)
+        TR_TRY(find_readers(p, &p->slots[i], p->graph->inputs[i]));
+    TR_TRY(find_readers(p, &p->slots[TR_MAX_IN], p->graph->target));
+out:
+    return st;
+}
+
+/* An op's scratch lives for that op: where it lies, others lie before and after. */
+static void scratch_lives(tr_plan *p)
+{
+    const tr_graph *g = p->graph;
+    for (size_t i = 0; i < g->nops; i++) {
+        const size_t nbytes = p->kernels[i] ? p->kernels[i]->workspace : 0;
+        p->live[g->ntensors + i] = (tr_live){.arena = nbytes > 0,
+                                             .first = (int)i,
+                                             .last = (int)i,
+                                             .nbytes = tr_align_up(nbytes, TR_ARENA_ALIGN)};
+    }
+}
+
+tr_status tr_plan_prepare(tr_session *s, tr_plan *p, tr_graph *g)
+{
+    tr_status st = TR_OK;
+    const size_t entries = g->ntensors + g->nops;
+    p->session = s;
+    p->graph = g;
+    for (size_t i = 0; i < TR_COUNT(p->slots); i++) p->slots[i].root = -1;
+    p->live = tr_alloc(TR_MEM_OTHER, entries, sizeof *p->live);
+    p->kernels = tr_alloc(TR_MEM_OTHER, g->nops, sizeof(tr_kernel *));
+    p->packed = tr_alloc(TR_MEM_OTHER, g->nops, sizeof *p->packed);
+    p->steps = tr_alloc(TR_MEM_OTHER, g->nops, sizeof *p->steps);
+    if (!p->live || !p->kernels || !p->packed || !p->steps) {
+        st = TR_MEMORY;
+        goto out;
+    }
+    TR_TRY(prepare_kernels(s, p));
+    TR_TRY(tr_liveness(g, p->live));
+    TR_TRY(find_slots(p));
+    scratch_lives(p);
+    TR_TRY(tr_arena_pack(p->live, entries, &p->arena_bytes, &p->floor));
+    TR_TRY(tr_arena_covered(p->live, g->ntensors, &p->tensors_bytes));
+    if (g->train) TR_TRY(find_unwritten(p));
+out:
+    return st;
+}
+
+void *tr_plan_address(const tr_plan *p, int tensor)
+{
+    if (tensor < 0 || p->session->o.dry) return NULL;
+    const tr_session_options *o = &p->session->o;
+    const tr_tensor *t = &p->graph->tensors[tr_root(p->graph, tensor)];
+    switch (t->role) {
+    case TR_ROLE_PARAM:
+        return o->weights + o->model->params[t->index].offset;
+    case TR_ROLE_GRAD:
+        return o->grads + o->model->params[t->index].offset;
+    case TR_ROLE_STATE:
+        return o->states + o->model->states[t->index].offset;
+    case TR_ROLE_INPUT:
+        return p->slots[t->index].current;
+    case TR_ROLE_TARGET:
+        return p->slots[TR_MAX_IN].current;
+    default:
+        return p->session->arena + p->live[t->id].offset;
+    }
 }
 
 tr_status tr_plan_bind(tr_session *s, tr_plan *p)
 {
     const tr_graph *g = p->graph;
+    for (size_t i = 0; i < TR_COUNT(p->slots); i++)
+        if (p->slots[i].root >= 0 && !p->slots[i].movable)
+            p->slots[i].current = s->arena + p->live[p->slots[i].root].offset;
     for (size_t i = 0; i < g->nops; i++) {
         const tr_op *op = &g->ops[i];
         tr_kernel *k = p->kernels[i];
@@ -236,11 +248,7 @@ tr_status tr_plan_bind(tr_session *s, tr_plan *p)
         p->steps[p->nsteps++] = (tr_step){
             .kernel = k, .op = (int)i, .packed = p->packed[i], .bucket = op->bucket_ready};
     }
-    for (size_t i = 0; i < s->o.model->ninputs; i++) {
-        const tr_status st = find_readers(p, &p->slots[i], g->inputs[i]);
-        if (st != TR_OK) return st;
-    }
-    return find_readers(p, &p->slots[TR_MAX_IN], g->target);
+    return TR_OK;
 }
 
 void tr_plan_close(tr_plan *p, bool close_graph)

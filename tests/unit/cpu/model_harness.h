@@ -3,7 +3,7 @@
  *     tr_graph_options o = {.batch = 3, .train = true, .ranks = 1, .fuse = true};
  *     model_harness h;
  *     mh_open(&h, name, config, backend_ctx, &o);
- *     ... fill h.weights, h.states; mh_put(tr_plan_input(h.plan, 0), tensor, values) ...
+ *     ... fill h.weights, h.states; mh_set_input(&h, 0, values); mh_set_target(&h, values) ...
  *     tr_plan_run(h.plan, &run);
  *     mh_close(&h);
  *
@@ -25,6 +25,7 @@
 typedef struct {
     tr_model *m;
     float *weights, *grads, *states;
+    void *batch[TR_MAX_IN + 1]; /* inputs, and last the target */
     tr_session *session;
     tr_plan *plan;
 } model_harness;
@@ -65,6 +66,7 @@ static inline void mh_open(model_harness *h, const char *name, const tr_config *
 static inline void mh_close(model_harness *h)
 {
     tr_session_close(h->session);
+    for (size_t i = 0; i < TR_COUNT(h->batch); i++) tr_free(h->batch[i]);
     tr_free(h->weights);
     tr_free(h->grads);
     tr_free(h->states);
@@ -100,6 +102,28 @@ static inline void mh_put(void *to, const tr_tensor *t, const double *v)
             fail_msg("%s: unexpected type", t->name);
         }
     }
+}
+
+static inline void *mh_batch(model_harness *h, size_t i, const tr_tensor *t, const double *v)
+{
+    if (!h->batch[i]) h->batch[i] = tr_alloc(TR_MEM_OTHER, t->nbytes, 1);
+    assert_non_null(h->batch[i]);
+    mh_put(h->batch[i], t, v);
+    return h->batch[i];
+}
+
+static inline void mh_set_input(model_harness *h, size_t input, const double *v)
+{
+    void *data = mh_batch(h, input, tr_plan_input_tensor(h->plan, input), v);
+    assert_int_equal(tr_plan_set_input(h->plan, input, data), TR_OK);
+    /* No kernel here needs a copy, not behind a view either. */
+    assert_ptr_equal(tr_plan_tensor(h->plan, tr_plan_graph(h->plan)->inputs[input]), data);
+}
+
+static inline void mh_set_target(model_harness *h, const double *v)
+{
+    void *data = mh_batch(h, TR_MAX_IN, tr_plan_target_tensor(h->plan), v);
+    assert_int_equal(tr_plan_set_target(h->plan, data), TR_OK);
 }
 
 static inline double mh_get(const void *from, const tr_tensor *t, size_t logical)

@@ -140,12 +140,12 @@ static void fill_batch(golden *g)
     for (size_t i = 0; i < g->h.m->ninputs; i++) {
         const tr_tensor *t = tr_plan_input_tensor(g->h.plan, i);
         double *v = read_array(g->group, t->count, "inputs/%s", g->h.m->inputs[i].name);
-        mh_put(tr_plan_input(g->h.plan, i), t, v);
+        mh_set_input(&g->h, i, v);
         free(v);
     }
     const tr_tensor *t = tr_plan_target_tensor(g->h.plan);
     double *v = read_array(g->group, t->count, "target");
-    mh_put(tr_plan_target(g->h.plan), t, v);
+    mh_set_target(&g->h, v);
     free(v);
 }
 

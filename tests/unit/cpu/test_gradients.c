@@ -109,6 +109,7 @@ static const model_case cases[] = {
            "mse"),
     SMOOTH("global_avgpool", IMAGE, CONV "    - tanh\n    - global_avgpool\n" FLAT, "mse"),
     SMOOTH("flatten", IMAGE, CONV FLAT, "mse"),
+    SMOOTH("flatten, a view of the input", FEATURES, FLAT, "mse"),
     SMOOTH("dropout, features", FEATURES, LINEAR "    - dropout: {p: 0.3}\n" HEAD, "mse"),
     SMOOTH("dropout, image", IMAGE, CONV "    - dropout: {p: 0.5}\n    - tanh\n" FLAT, "mse"),
     SMOOTH(
@@ -181,7 +182,6 @@ static void fill_model(const model_case *k, model_harness *h)
     tr_model_init_states(m, h->states);
 }
 
-/* Before every run: the arena that holds the batch is used again once it was read. */
 static void fill_batch(const model_case *k, model_harness *h)
 {
     const tr_model *m = h->m;
@@ -191,12 +191,12 @@ static void fill_batch(const model_case *k, model_harness *h)
     for (size_t i = 0; i < x->count; i++) /* distinct: 37 has no factor in common with the count */
         v[i] =
             k->pooled ? 2.0 * (double)(i * 37 % x->count) / (double)x->count - 1.0 : uniform(1, i);
-    mh_put(tr_plan_input(h->plan, 0), x, v);
+    mh_set_input(h, 0, v);
     for (size_t i = 0; i < t->count; i++)
         v[i] = m->labels                     ? (double)(i % 3)
                : strcmp(k->loss, "bce") == 0 ? 0.5 + 0.5 * uniform(2, i)
                                              : uniform(2, i);
-    mh_put(tr_plan_target(h->plan), t, v);
+    mh_set_target(h, v);
 }
 
 /* ---- Running --------------------------------------------------------------------------------- */

@@ -179,42 +179,70 @@ static double loss_of(world *w)
     return w->tally[TR_TALLY_LOSS];
 }
 
+static void open_mlp(world *w, bool rebinds)
+{
+    start(w);
+    w->ctx.rebinds = rebinds;
+    fake_mlp(&w->f, &w->m, 4, true);
+    open_world(w);
+}
+
+/* The input is read through a view by two kernels, the target by one. */
 static void inputs_are_read_where_they_lie(void **state)
 {
     (void)state;
-    for (int refuse = 0; refuse < 4; refuse++) { /* also when the n-th reader refuses to move */
+    float a[4 * IN], b[4 * IN], t[4 * OUT], keep[4 * IN];
+    double loss[2][2];
+    fill(a, TR_COUNT(a), -1);
+    fill(b, TR_COUNT(b), 2);
+    fill(t, TR_COUNT(t), 0);
+    memcpy(keep, a, sizeof a);
+    for (int rebinds = 0; rebinds < 2; rebinds++) {
         static world w;
-        float a[4 * IN], b[4 * IN], t[4 * OUT], keep[4 * IN];
-        fill(a, TR_COUNT(a), -1);
-        fill(b, TR_COUNT(b), 2);
-        fill(t, TR_COUNT(t), 0);
-        start(&w);
-        w.ctx.rebinds = true;
-        fake_mlp(&w.f, &w.m, 4, true);
-        open_world(&w);
-        memcpy(tr_plan_input(w.p, 0), a, sizeof a);
-        memcpy(tr_plan_target(w.p), t, sizeof t);
-        const double la = loss_of(&w);
-        memcpy(tr_plan_input(w.p, 0), b, sizeof b); /* arena memory: filled anew for each run */
-        memcpy(tr_plan_target(w.p), t, sizeof t);
-        const double lb = loss_of(&w);
-        assert_true(la != lb);
-
-        w.ctx.rebind_refused = refuse;
-        memcpy(keep, a, sizeof a);
-        tr_plan_set_input(w.p, 0, a);
-        w.ctx.rebind_refused = 0;
-        tr_plan_set_target(w.p, t);
-        const bool moved = refuse == 0 || refuse == 3; /* two kernels read the input */
-        assert_int_equal(tr_plan_tensor(w.p, 0) == a, moved);
-        assert_true(loss_of(&w) == la);
-        assert_memory_equal(keep, a, sizeof a);
-        tr_plan_set_input(w.p, 0, b);
-        assert_true(loss_of(&w) == lb);
-        memcpy(tr_plan_input(w.p, 0), a, sizeof a); /* back to the arena */
-        assert_true(loss_of(&w) == la);
+        tr_memory_plan memory;
+        open_mlp(&w, rebinds);
+        tr_session_memory(w.s, &memory);
+        assert_int_equal(memory.bytes[TR_MEM_IO], rebinds ? 0 : 128);
+        for (int i = 0; i < 4; i++) { /* to and fro */
+            const float *x = i % 2 ? b : a;
+            assert_int_equal(tr_plan_set_input(w.p, 0, x), TR_OK);
+            assert_int_equal(tr_plan_set_target(w.p, t), TR_OK);
+            assert_int_equal(tr_plan_tensor(w.p, 0) == x, rebinds);
+            const double l = loss_of(&w);
+            if (i >= 2) assert_true(l == loss[rebinds][i % 2]);
+            loss[rebinds][i % 2] = l;
+        }
         tr_session_close(w.s);
     }
+    assert_true(loss[0][0] != loss[0][1]);
+    assert_memory_equal(loss[0], loss[1], sizeof loss[0]);
+    assert_memory_equal(keep, a, sizeof a);
+}
+
+/* Nor with some of its readers pointed to one batch and some to another. */
+static void nothing_runs_without_its_inputs(void **state)
+{
+    (void)state;
+    static world w;
+    float a[4 * IN], b[4 * IN], t[4 * OUT];
+    const tr_run r = {.tally = w.tally};
+    fill(a, TR_COUNT(a), -1);
+    fill(b, TR_COUNT(b), 2);
+    fill(t, TR_COUNT(t), 0);
+    open_mlp(&w, true);
+    assert_int_equal(tr_plan_set_input(w.p, 0, a), TR_OK);
+    assert_int_equal(tr_plan_run(w.p, &r), TR_INTERNAL);
+    assert_string_equal(tr_last_error()->text, "\"t1\" is not set: nothing to read");
+    assert_int_equal(tr_plan_set_target(w.p, t), TR_OK);
+    const double loss = loss_of(&w);
+    for (int n = 1; n <= 2; n++) { /* the n-th reader refuses */
+        w.ctx.rebind_refused = n;
+        assert_int_equal(tr_plan_set_input(w.p, 0, b), TR_UNSUPPORTED);
+        assert_int_equal(tr_plan_run(w.p, &r), TR_INTERNAL);
+        assert_int_equal(tr_plan_set_input(w.p, 0, a), TR_OK);
+        assert_true(loss_of(&w) == loss);
+    }
+    tr_session_close(w.s);
 }
 
 static void an_input_that_is_overwritten_is_copied(void **state)
@@ -232,7 +260,7 @@ static void an_input_that_is_overwritten_is_copied(void **state)
     open_world(&w);
     float a[4 * IN];
     fill(a, TR_COUNT(a), -1);
-    tr_plan_set_input(w.p, 0, a);
+    assert_int_equal(tr_plan_set_input(w.p, 0, a), TR_OK);
     run(&w, false, false);
     assert_true(a[0] == -1);
     assert_true(((const float *)tr_plan_logits(w.p))[0] == 0);
@@ -244,14 +272,12 @@ static void running_allocates_nothing(void **state)
 {
     (void)state;
     static world w;
-    start(&w);
-    w.ctx.rebinds = true;
-    fake_mlp(&w.f, &w.m, 4, true);
-    open_world(&w);
-    float a[4 * IN] = {0};
+    open_mlp(&w, true);
+    float a[4 * IN] = {0}, t[4 * OUT] = {0};
     const uint64_t calls = tr_mem_calls();
     for (int i = 0; i < 3; i++) {
-        tr_plan_set_input(w.p, 0, a);
+        assert_int_equal(tr_plan_set_input(w.p, 0, a), TR_OK);
+        assert_int_equal(tr_plan_set_target(w.p, t), TR_OK);
         run(&w, i > 0, i == 2);
     }
     assert_int_equal(tr_mem_calls(), calls);
@@ -294,6 +320,7 @@ int main(void)
         cmocka_unit_test(an_empty_share_takes_part),
         cmocka_unit_test(gradients_nobody_writes_are_zeroed),
         cmocka_unit_test(inputs_are_read_where_they_lie),
+        cmocka_unit_test(nothing_runs_without_its_inputs),
         cmocka_unit_test(an_input_that_is_overwritten_is_copied),
         cmocka_unit_test(running_allocates_nothing),
         cmocka_unit_test(times_are_summed_per_op),
