@@ -49,7 +49,7 @@
  *                           element e of the sample with ordinal s is kept iff
  *                           tr_uniform(word e%4 of tr_philox_at(seed, TR_RNG_DROPOUT, layer_index, s, e/4)) >= p,
  *                           e counting in stored order
- *  add                    a b [...]                                 y = act(a + b + ...) (may share a's bytes)
+ *  add                    a b [...]                                 y = act(a + b + ...) (may share any one's bytes)
  *  concat                 a b [...]                                 y along dimension 1
  *  concat.grad            dy                                        da db [...]
  *  cross_entropy          logits(N,C) labels(N) int32               [dlogits] in training
