@@ -23,7 +23,8 @@ class Equality(Case):
         for n in ranks:
             parts, parts_eval = self.losses_at(n, f"n{n}", *overrides, **values)
             np.testing.assert_allclose(parts, whole, err_msg=f"{n} ranks", **tolerance)
-            for a, b in zip(parts_eval, whole_eval):
+            self.assertEqual(len(parts_eval), values["steps"] // 10 + (values["steps"] % 10 > 0))
+            for a, b in zip(parts_eval, whole_eval, strict=True):
                 self.assertEqual(a["samples"], 40)
                 np.testing.assert_allclose(a["loss"], b["loss"], **tolerance)
 

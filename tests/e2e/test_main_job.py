@@ -254,10 +254,9 @@ class Digits(Case):
         def column(event, key):
             return {r["step"]: float(np.float32(r[key])) for r in self.of(event)}
 
-        found = {tag: values for tag, values in scalars.items()}
-        self.assertIn(column("step", "loss"), found.values(), sorted(found))
-        self.assertIn(column("step", "lr"), found.values(), sorted(found))
-        self.assertIn(column("eval", "accuracy"), found.values(), sorted(found))
+        self.assertEqual(scalars["train/loss"], column("step", "loss"))
+        self.assertEqual(scalars["train/lr"], column("step", "lr"))
+        self.assertEqual(scalars["eval/accuracy"], column("eval", "accuracy"))
 
     # ---- inspect ----
 
