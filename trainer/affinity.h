@@ -20,7 +20,9 @@ typedef struct {
  * is bound and a rank gets one thread.
  *
  * Open MPI binds each rank to one core unless it is told otherwise; where the user gave no binding
- * policy, the launcher's own mask counts instead of that default. */
+ * policy and Open MPI started this program itself (no taskset or script in between), the launcher's
+ * own mask counts instead of that default. With run.affinity: none no mask is touched, and threads
+ * are counted by the masks as they are. */
 tr_status tr_affinity_open(const tr_config *c, tr_comm *comm, tr_affinity *out);
 
 #endif

@@ -1,0 +1,130 @@
+/* ranks: 1 2 3 */
+/* Which cores a rank takes: never any that somebody chose for it, and none at all when it is told
+ * so.
+ */
+#include "modes.h"
+
+#include <sched.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "trainer/affinity.h"
+
+static cpu_set_t mask_of(pid_t pid)
+{
+    cpu_set_t m;
+    CPU_ZERO(&m);
+    assert_int_equal(sched_getaffinity(pid, sizeof m, &m), 0);
+    return m;
+}
+
+/* The launcher's first core alone, as Open MPI's default or a taskset would give it. */
+static cpu_set_t narrow(void)
+{
+    cpu_set_t all = mask_of(getppid()), one;
+    CPU_ZERO(&one);
+    for (int i = 0; i < CPU_SETSIZE && !CPU_COUNT(&one); i++)
+        if (CPU_ISSET(i, &all)) CPU_SET(i, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+    return one;
+}
+
+static tr_affinity opened(const test_mode *m, int affinity, int threads)
+{
+    tr_config config = {.run = {.affinity = affinity, .threads = threads}};
+    tr_affinity a;
+    tr_comm *c = open_mode(m, 30);
+    assert_int_equal(tr_affinity_open(&config, c, &a), TR_OK);
+    tr_comm_close(c);
+    return a;
+}
+
+static void test_none(void **state)
+{
+    (void)state;
+    for (int threads = 0; threads < 3; threads++) {
+        cpu_set_t one = narrow();
+        tr_affinity a = opened(&modes[0], 1, threads);
+        cpu_set_t now = mask_of(0);
+        assert_true(CPU_EQUAL(&now, &one));
+        assert_false(a.bound);
+        assert_int_equal(a.threads, threads ? threads : 1);
+    }
+}
+
+/* Something between the launcher and us chose the mask, or the user asked for one. */
+static void test_chosen(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"OMPI_COMMAND", "OMPI_MCA_hwloc_base_binding_policy",
+                                        "OMPI_MCA_hwloc_base_cpu_set",
+                                        "OMPI_MCA_rmaps_base_mapping_policy"};
+    static const char *const values[] = {"/usr/bin/taskset", "core", "0", "ppr:1:node:pe=1"};
+    for (size_t k = 0; k < TR_COUNT(names); k++) {
+        char *before = getenv(names[k]) ? tr_strdup(getenv(names[k])) : NULL;
+        setenv(names[k], values[k], 1);
+        for (int threads = 0; threads < 3; threads += 2) {
+            cpu_set_t one = narrow();
+            tr_affinity a = opened(&modes[0], 0, threads);
+            cpu_set_t now = mask_of(0);
+            assert_true(CPU_EQUAL(&now, &one));
+            assert_int_equal(a.threads, threads ? threads : 1);
+        }
+        if (before)
+            setenv(names[k], before, 1);
+        else
+            unsetenv(names[k]);
+        tr_free(before);
+    }
+}
+
+/* Open MPI's default is no choice of anybody's: all of the launcher's cores are dealt. */
+static void test_default(void **state)
+{
+    (void)state;
+    cpu_set_t all = mask_of(getppid());
+    int size;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (getenv("OMPI_MCA_hwloc_base_binding_policy") || getenv("SLURM_CPU_BIND") ||
+        !getenv("OMPI_COMM_WORLD_RANK")) {
+        print_message("skipped: not Open MPI's default\n");
+        skip();
+    }
+    narrow();
+    tr_affinity a = opened(&modes[0], 0, 0);
+    tr_comm *c = open_mode(&modes[0], 30);
+    double cores = (double)a.ncpus;
+    assert_int_equal(tr_comm_sum(c, &cores, 1), TR_OK);
+    tr_comm_close(c);
+    bool enough = CPU_COUNT(&all) >= size;
+    assert_int_equal(a.bound, enough);
+    assert_true(cores == (enough ? CPU_COUNT(&all) : 0));
+}
+
+/* A rank without memory says so, and nobody waits for it. */
+static void test_memory(void **state)
+{
+    (void)state;
+    tr_config config = {.run = {.affinity = 1}};
+    tr_affinity a;
+    for (size_t m = 0; m < 2; m++) {
+        tr_comm *c = open_mode(&modes[m], 30);
+        bool fails = tr_comm_topology(c)->rank == tr_comm_topology(c)->size - 1;
+        if (fails) tr_mem_fail_at(1);
+        tr_status st = tr_affinity_open(&config, c, &a);
+        tr_mem_fail_at(0);
+        assert_int_equal(st, fails ? TR_MEMORY : TR_PEER);
+        assert_false(tr_comm_broken(c));
+        assert_int_equal(tr_comm_barrier(c), TR_OK);
+        tr_comm_close(c);
+    }
+}
+
+static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_memory),
+    cmocka_unit_test(test_none),
+    cmocka_unit_test(test_chosen),
+    cmocka_unit_test(test_default),
+};
+
+RUN_MPI_TESTS(tests)
