@@ -72,7 +72,6 @@ static void same_state(const tr_train_state *a, const tr_train_state *b)
     assert_int_equal(a->plateau_bad, b->plateau_bad);
     assert_memory_equal(&a->best, &b->best, sizeof(double));
     assert_int_equal(a->best_step, b->best_step);
-    assert_int_equal(a->micro, b->micro);
     assert_memory_equal(&a->stop_best, &b->stop_best, sizeof(double));
     assert_int_equal(a->stop_bad, b->stop_bad);
     assert_int_equal(a->rollbacks, b->rollbacks);
