@@ -54,7 +54,8 @@ static const tr_field run[] = {
      .min = 1,
      .max = 1e7,
      .unit = "s",
-     .doc = "how long a rank waits for its peers before it gives up"},
+     .doc = "how long a rank waits for its peers before it gives up; ten times that where "
+            "it cannot see whether they are busy, as on other nodes"},
     {.key = NULL}};
 
 static const tr_field config[] = {
