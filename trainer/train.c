@@ -87,11 +87,13 @@ static int end(tr_comm *control, tr_comm *comm, tr_status st, bool agreed)
 {
     const bool broken = tr_comm_broken(control) || (comm && tr_comm_broken(comm));
     bool said = !agreed;
-    if (agreed) st = tr_agree(broken && comm ? comm : control, st, &said);
+    tr_comm *last = broken && comm ? comm : control;
+    if (agreed || broken)
+        st = tr_agree(last, st, &said); /* Local once broken: one rank a node speaks */
     if (st != TR_OK && said)
         tr_log(st == TR_STOPPED ? TR_LOG_INFO : TR_LOG_ERROR, "%s", tr_last_error()->text);
     if (!agreed || broken || tr_comm_broken(control))
-        tr_comm_abort(control, st == TR_OK ? 1 : tr_status_exit_code(st));
+        tr_comm_abort(last, st == TR_OK ? 1 : tr_status_exit_code(st));
     return tr_status_exit_code(st);
 }
 
