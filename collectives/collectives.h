@@ -2,7 +2,7 @@
 #ifndef TR_COLLECTIVES_H
 #define TR_COLLECTIVES_H
 
-#include "runtime/base/base.h"
+#include "runtime/backend.h"
 
 typedef struct tr_comm tr_comm;
 
@@ -73,6 +73,11 @@ void tr_comm_busy(tr_comm *c, bool busy);
  * slice with its counterparts, in pieces, added in node order in float32 (also with bf16 on the wire).
  * mpi: MPI_Iallreduce a bucket, in place; every rank owns everything, weights and slots are private.
  *
+ * On a device (options.backend is not the host's) all arrays lie in its memory, every rank owns everything,
+ * and ready, finish, gather and publish only put work into the backend's stream and one beside it, ordered
+ * by events: nccl: ncclAllReduce a bucket, in place, as soon as backward has made it, the tally with the
+ * last one. mpi: buckets go through pinned host memory and MPI_Iallreduce; then finish and gather wait.
+ *
  * Weights may be written between finish (or open) and publish, by the owner of a range; gradients from
  * finish (or open) until they are marked ready. A step that updates nothing needs no publish. */
 typedef struct tr_reducer tr_reducer;
@@ -86,8 +91,15 @@ typedef struct {
     const tr_range *buckets;   /* in the order they become ready; [begin, end) multiples of 16, ascending, gapless */
     size_t nbuckets;
     int nslots;                /* moments, EMA, ...: float32 arrays of `count` */
-    bool wire_bf16;            /* between nodes */
+    bool wire_bf16;            /* between nodes; not on devices */
+    const tr_backend *backend; /* whose memory the arrays lie in */
+    void *backend_ctx;
+    bool nccl;                 /* devices: NCCL where tr_gpu_reducers has it; else MPI */
 } tr_reducer_options;
+
+/* The reducers of this program that work on a GPU; NULL where it was built without. */
+typedef struct tr_gpu_reducers tr_gpu_reducers;
+extern const tr_gpu_reducers *const tr_gpu_collectives;
 
 /* *Collective.* All arrays start zeroed. */
 tr_status tr_reducer_open(tr_comm *c, const tr_reducer_options *o, tr_reducer **out);
@@ -110,10 +122,22 @@ void tr_reducer_ready(tr_reducer *r, int bucket);
 tr_status tr_reducer_poll(tr_reducer *r);
 /* *Collective.* Waits until every bucket is reduced; the owned ranges of grads then hold the sums.
  * Sums `tally` over all ranks (rank order). *sum_squares: of all reduced gradients over the whole model,
- * the same on every rank, not finite iff some reduced gradient is not; computed while summing. */
+ * the same on every rank, not finite iff some reduced gradient is not; computed while summing. Both lie in
+ * the backend's memory, and on a device are there in stream order. */
 tr_status tr_reducer_finish(tr_reducer *r, double *tally, size_t ntally, double *sum_squares);
 /* *Collective.* After the owned ranges of weights were updated: makes them visible to every rank. */
 tr_status tr_reducer_publish(tr_reducer *r);
+/* *Collective.* tr_hooks.gather: `nbytes` of every rank, in rank order; both in the backend's memory, in
+ * stream order. */
+tr_status tr_reducer_gather(tr_reducer *r, const void *send, void *recv, size_t nbytes);
+/* Local. True when nothing that the reducer does needs the host between the calls, so that a step can be
+ * recorded and replayed. */
+bool tr_reducer_recordable(const tr_reducer *r);
+/* *Collective in time.* For waits on the device (`done` is polled): notices that a peer or NCCL failed or
+ * that run.timeout passed, names who had not arrived, and then has broken the communicator. `step`: what
+ * is waited for, for the message. */
+tr_status tr_reducer_wait(tr_reducer *r, uint64_t step, tr_status (*done)(void *ctx, bool *is), void *ctx);
+const char *tr_reducer_name(const tr_reducer *r); /* "shared memory", "MPI", "NCCL 2.28.3", ... */
 /* Buckets reduced since open: for the test of one reduction a bucket a step. */
 uint64_t tr_reducer_reductions(const tr_reducer *r);
 

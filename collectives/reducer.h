@@ -20,7 +20,20 @@ typedef struct {
     tr_status (*publish)(tr_reducer *r);
     void (*close)(tr_reducer *r);
     bool (*arrived)(const void *r, int local_rank); /* for tr_wait; NULL: not known */
+    /* Of devices; NULL on the host. They replace poll, done, squares and rewind. */
+    tr_status (*finish)(tr_reducer *r, double *tally, size_t ntally, double *sum_squares);
+    tr_status (*gather)(tr_reducer *r, const void *send, void *recv, size_t nbytes);
+    /* Looks for failures while the host waits: TR_OK, or what went wrong. `w` counts the time. */
+    tr_status (*watch)(tr_reducer *r, tr_wait *w);
+    bool recordable;
 } tr_reducer_ops;
+
+/* How the reducers of devices are had without linking them into every program (tr_gpu_reducers). Both
+ * *Collective*, as tr_reducer_mpi_init; arrays by the backend's alloc. */
+struct tr_gpu_reducers {
+    tr_status (*nccl)(tr_reducer *r);
+    tr_status (*staged)(tr_reducer *r);
+};
 
 typedef struct tr_exchange tr_exchange;
 

@@ -136,7 +136,7 @@ typedef enum {
     TR_SCHEDULE_PLATEAU
 } tr_schedule_kind;
 typedef enum { TR_NONFINITE_SKIP, TR_NONFINITE_STOP, TR_NONFINITE_ROLLBACK } tr_on_nonfinite;
-typedef enum { TR_COLL_AUTO, TR_COLL_SHARED, TR_COLL_MPI } tr_collectives_kind;
+typedef enum { TR_COLL_AUTO, TR_COLL_SHARED, TR_COLL_MPI, TR_COLL_NCCL } tr_collectives_kind;
 typedef enum { TR_LOSS_CROSS_ENTROPY, TR_LOSS_MSE, TR_LOSS_BCE } tr_loss_kind;
 typedef enum { TR_RECOMPUTE_NONE, TR_RECOMPUTE_BLOCKS, TR_RECOMPUTE_EVERY } tr_recompute_kind;
 typedef enum {
@@ -217,6 +217,7 @@ typedef struct tr_config {
         int64_t micro_batch; /* 0 = auto */
         int64_t log_every;
         int precision;
+        bool tf32;
         double loss_scale;         /* 0 = none, -1 = dynamic, else fixed */
         double loss_scale_init;    /* dynamic */
         int64_t loss_scale_window; /* dynamic: good steps before it doubles */
@@ -254,6 +255,9 @@ typedef struct tr_config {
         int64_t threads;  /* a rank; 0 = auto */
         int affinity;     /* auto | none */
         int collectives;  /* tr_collectives_kind */
+        int cuda_graph;   /* auto | off */
+        bool deterministic, benchmark;
+        double workspace_mb;
         double bucket_mb; /* 0 = auto */
         int wire;         /* fp32 | bf16 between nodes */
         double timeout;   /* seconds a rank waits for its peers before it gives up */

@@ -7,7 +7,8 @@
 
 static const char *const devices[] = {"auto", "cpu", "cuda", NULL};
 static const char *const affinities[] = {"auto", "none", NULL};
-static const char *const collectives[] = {"auto", "shared", "mpi", NULL};
+static const char *const collectives[] = {"auto", "shared", "mpi", "nccl", NULL};
+static const char *const graphs[] = {"auto", "off", NULL};
 static const char *const wires[] = {"fp32", "bf16", NULL};
 
 static const tr_field run[] = {
@@ -31,7 +32,33 @@ static const tr_field run[] = {
      .offset = IN(run, collectives),
      .choices = collectives,
      .dflt = "auto",
-     .doc = "how ranks of a node exchange gradients: shared memory or MPI"},
+     .doc = "how ranks exchange gradients. CPUs: shared memory within a node (shared: or fail), or MPI; "
+            "GPUs: NCCL (nccl: or fail), or MPI through host memory"},
+    {.key = "cuda_graph",
+     .kind = TR_FIELD_CHOICE,
+     .offset = IN(run, cuda_graph),
+     .choices = graphs,
+     .dflt = "auto",
+     .doc = "GPUs: record a training step once and replay it; auto: wherever it can be recorded"},
+    {.key = "deterministic",
+     .kind = TR_FIELD_BOOL,
+     .offset = IN(run, deterministic),
+     .dflt = "true",
+     .doc = "GPUs: only kernels that give the same bits every time"},
+    {.key = "benchmark",
+     .kind = TR_FIELD_BOOL,
+     .offset = IN(run, benchmark),
+     .dflt = "false",
+     .doc = "GPUs: time the candidates for each product and convolution at the start, instead of taking "
+            "the library's first; a resumed run may then choose otherwise"},
+    {.key = "workspace_mb",
+     .kind = TR_FIELD_REAL,
+     .offset = IN(run, workspace_mb),
+     .dflt = "256",
+     .min = 1,
+     .max = 65536,
+     .unit = "MB",
+     .doc = "GPUs: the most scratch memory that one product or convolution may use"},
     {.key = "bucket_mb",
      .kind = TR_FIELD_REAL,
      .offset = IN(run, bucket_mb),

@@ -1,0 +1,150 @@
+/* What every .cu file starts from: launching, shared memory, element types, reductions over a warp and a
+ * block. Kernels are templates over the element type; what C calls is behind extern "C" functions.
+ *
+ * Rules that keep the kernels fit for recording, for bitwise repeatability and for the stand-in of
+ * tests/fakegpu, which runs them on the host:
+ *  - launches only by TR_LAUNCH, shared memory only by TR_SHARED and TR_SHARED_BYTES;
+ *  - no floating-point atomics: partial results go to the workspace and are summed in a fixed order;
+ *  - no warp-synchronous code without a mask: __shfl_*_sync, __ballot_sync, __syncthreads;
+ *  - no textures, cooperative groups, inline assembly, or fast-math intrinsics;
+ *  - a grid is never empty: launchers return TR_OK for zero elements. */
+#ifndef TR_CUDA_DEVICE_CUH
+#define TR_CUDA_DEVICE_CUH
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include "kernels/cuda/internal.h"
+
+#ifndef TR_LAUNCH /* else the compiler's stand-in defines these */
+/* Evaluates to a tr_status. kernel: a name or TR_KERNEL(name<T, ...>); shared: dynamic bytes. */
+#define TR_LAUNCH(kernel, grid, block, shared, stream, ...)                                        \
+    (kernel<<<(grid), (block), (shared), (stream)>>>(__VA_ARGS__),                                 \
+     tr_cuda_check(cudaGetLastError(), "launch of " #kernel))
+/* `type name[n]` in the block's shared memory; contents are undefined at first. */
+#define TR_SHARED(type, name, n) __shared__ type name[n]
+/* The dynamic shared memory of the launch. */
+#define TR_SHARED_BYTES(name) extern __shared__ __align__(16) unsigned char name[]
+#endif
+/* A template instance with commas, as one macro argument. */
+#define TR_KERNEL(...) __VA_ARGS__
+
+enum { TR_WARP = 32 };
+#define TR_ALL_LANES 0xffffffffu
+
+/* ---- Element types ---- */
+
+template <typename T> __device__ inline float tr_load(T v);
+template <> __device__ inline float tr_load<float>(float v) { return v; }
+template <> __device__ inline float tr_load<__nv_bfloat16>(__nv_bfloat16 v) { return __bfloat162float(v); }
+template <> __device__ inline float tr_load<__half>(__half v) { return __half2float(v); }
+template <typename T> __device__ inline T tr_store(float v); /* round to nearest even */
+template <> __device__ inline float tr_store<float>(float v) { return v; }
+template <> __device__ inline __nv_bfloat16 tr_store<__nv_bfloat16>(float v) { return __float2bfloat16_rn(v); }
+template <> __device__ inline __half tr_store<__half>(float v) { return __float2half_rn(v); }
+
+/* N elements that are read and written at once: 16 bytes with N = 16 / sizeof(T). */
+template <typename T, int N> struct alignas(sizeof(T) * N) tr_pack {
+    T v[N];
+};
+
+/* Runs `...` with `T` being the activation type. */
+#define TR_BY_TYPE(dtype, T, ...)                                                                  \
+    switch (dtype) {                                                                               \
+    case TR_BF16: {                                                                                \
+        using T = __nv_bfloat16;                                                                   \
+        __VA_ARGS__;                                                                               \
+        break;                                                                                     \
+    }                                                                                              \
+    case TR_F16: {                                                                                 \
+        using T = __half;                                                                          \
+        __VA_ARGS__;                                                                               \
+        break;                                                                                     \
+    }                                                                                              \
+    default: {                                                                                     \
+        using T = float;                                                                           \
+        __VA_ARGS__;                                                                               \
+        break;                                                                                     \
+    }                                                                                              \
+    }
+
+/* ---- Reductions ---- */
+
+template <typename V> __device__ inline V tr_warp_sum(V v)
+{
+    for (int offset = TR_WARP / 2; offset > 0; offset /= 2)
+        v += __shfl_xor_sync(TR_ALL_LANES, v, offset);
+    return v;
+}
+
+template <typename V> __device__ inline V tr_warp_max(V v)
+{
+    for (int offset = TR_WARP / 2; offset > 0; offset /= 2) {
+        const V other = __shfl_xor_sync(TR_ALL_LANES, v, offset);
+        v = other > v ? other : v;
+    }
+    return v;
+}
+
+/* Of all threads of the block (a multiple of 32, at most 1024), to all of them; `part` holds 32 values
+ * and may be used again after the call. Every thread of the block must take part. */
+template <typename V> __device__ inline V tr_block_sum(V v, V *part)
+{
+    const int lane = threadIdx.x % TR_WARP, warp = threadIdx.x / TR_WARP;
+    const int warps = (blockDim.x + TR_WARP - 1) / TR_WARP;
+    v = tr_warp_sum(v);
+    __syncthreads();
+    if (lane == 0) part[warp] = v;
+    __syncthreads();
+    V sum = part[0];
+    for (int w = 1; w < warps; w++) sum += part[w];
+    return sum;
+}
+
+template <typename V> __device__ inline V tr_block_max(V v, V *part)
+{
+    const int lane = threadIdx.x % TR_WARP, warp = threadIdx.x / TR_WARP;
+    const int warps = (blockDim.x + TR_WARP - 1) / TR_WARP;
+    v = tr_warp_max(v);
+    __syncthreads();
+    if (lane == 0) part[warp] = v;
+    __syncthreads();
+    V most = part[0];
+    for (int w = 1; w < warps; w++) most = part[w] > most ? part[w] : most;
+    return most;
+}
+
+/* ---- Grids ---- */
+
+/* Blocks of `per_block` items for n of them, at most `most` (loops stride over the rest). */
+static inline unsigned tr_blocks(size_t n, size_t per_block, size_t most)
+{
+    const size_t blocks = (n + per_block - 1) / per_block;
+    return (unsigned)(blocks < most ? blocks : most);
+}
+
+/* The activation of tr_op.act, in float32; NaN stays NaN. */
+__device__ inline float tr_activate(tr_act act, float x)
+{
+    switch (act) {
+    case TR_ACT_RELU:
+        return x < 0.0f ? 0.0f : x;
+    case TR_ACT_GELU:
+        return 0.5f * x * (1.0f + erff(x * 0.70710678118654752440f));
+    case TR_ACT_GELU_TANH: {
+        const float u = 0.79788456080286535588f * (x + 0.044715f * x * x * x);
+        return 0.5f * x * (1.0f + tanhf(u));
+    }
+    case TR_ACT_SILU:
+        return x / (1.0f + expf(-x));
+    case TR_ACT_SIGMOID:
+        return 1.0f / (1.0f + expf(-x));
+    case TR_ACT_TANH:
+        return tanhf(x);
+    default:
+        return x;
+    }
+}
+
+#endif

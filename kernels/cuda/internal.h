@@ -1,0 +1,175 @@
+/* What the CUDA kernels share: the context, errors of CUDA's libraries, the head of every kernel, and
+ * the one table from op names to prepare functions. Included by C and by .cu files. */
+#ifndef TR_CUDA_INTERNAL_H
+#define TR_CUDA_INTERNAL_H
+
+#include <cuda_runtime_api.h>
+
+#include "runtime/graph/ops.h"
+#include "runtime/backend.h"
+
+#ifdef __cplusplus
+#define TR_CUDA_C extern "C"
+#else
+#define TR_CUDA_C
+#endif
+
+typedef struct tr_cuda_blas tr_cuda_blas;   /* blas/blas.h: cuBLASLt handle, algorithm cache */
+typedef struct tr_cuda_dnn tr_cuda_dnn;     /* dnn/dnn.h: cuDNN handle, plan cache */
+typedef struct tr_cuda_stage tr_cuda_stage; /* stage.c: the two slots of batches */
+typedef struct tr_cuda_sections tr_cuda_sections; /* section.c: recorded graphs */
+typedef struct tr_cuda_marks tr_cuda_marks; /* marks.c: events that time ops */
+typedef struct tr_cuda_reports tr_cuda_reports; /* report.c: controls on their way to the host */
+typedef struct tr_cuda_monitor tr_cuda_monitor; /* monitor.c: NVML */
+
+/* The context of an open backend. Dry: no library is open, no pointer but `o` is set, `sms` and
+ * the like are those of an H100; only prepare may be called, and kernels are closed without having
+ * been bound. */
+typedef struct tr_cuda {
+    tr_backend_options o;
+    int major, minor, sms, max_shared; /* compute capability, multiprocessors, shared bytes a block may ask for */
+    char device_name[128];
+    cudaStream_t stream; /* kernels, updates: "the stream" */
+    tr_cuda_blas *blas;
+    tr_cuda_dnn *dnn;
+    tr_cuda_stage *stage;
+    tr_cuda_sections *sections;
+    tr_cuda_marks *marks;
+    tr_cuda_reports *reports;
+    tr_cuda_monitor *monitor;
+} tr_cuda;
+
+/* ---- Errors ---- */
+
+/* TR_OK, or the call's own name and text: "cudaMalloc(&p, n): out of memory (cudaErrorMemoryAllocation)".
+ * cudaErrorMemoryAllocation is TR_MEMORY, all else TR_KERNEL. */
+TR_CUDA_C tr_status tr_cuda_check(cudaError_t e, const char *call);
+#define TR_CUDA_TRY(call) TR_TRY(tr_cuda_check((call), #call))
+
+/* ---- Kernels ---- */
+
+/* Head of every kernel struct that is made of our own kernels. */
+typedef struct {
+    tr_kernel base;
+    tr_binding b;
+    tr_cuda *cuda;
+    tr_dtype dtype; /* of the activations */
+} tr_cuda_kernel;
+
+/* A kernel of `size` bytes that starts with tr_cuda_kernel, zeroed but for that head: its activations are
+ * of the type of `like` (float32, bfloat16, float16); no workspace, nothing packed; every operand can be
+ * rebound. Written to the pointer at `out`. */
+TR_CUDA_C tr_status tr_cuda_kernel_open(tr_cuda *cuda, const tr_tensor *like, const char *impl,
+                                        tr_status (*run)(tr_kernel *, const tr_run *), size_t size,
+                                        void *out);
+
+/* Operand i; NULL when absent. */
+static inline const tr_tensor *tr_cuda_in(const tr_graph *g, const tr_op *op, int i)
+{
+    return i < op->nin && op->in[i] >= 0 ? &g->tensors[op->in[i]] : NULL;
+}
+
+static inline const tr_tensor *tr_cuda_out(const tr_graph *g, const tr_op *op, int i)
+{
+    return i < op->nout && op->out[i] >= 0 ? &g->tensors[op->out[i]] : NULL;
+}
+
+/* ---- The ops ---- */
+
+typedef tr_status tr_cuda_prepare_fn(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out);
+
+/* op name, prepare function. One line an op. */
+#define TR_CUDA_OPS(X)                                                                             \
+    X("linear", tr_cuda_linear)                                                                    \
+    X("linear.grad_input", tr_cuda_linear_grad_input)                                              \
+    X("linear.grad_weight", tr_cuda_linear_grad_weight)                                            \
+    X("conv2d", tr_cuda_conv2d)                                                                    \
+    X("conv2d.grad_input", tr_cuda_conv2d_grad_input)                                              \
+    X("conv2d.grad_weight", tr_cuda_conv2d_grad_weight)                                            \
+    X("maxpool2d", tr_cuda_maxpool2d)                                                              \
+    X("maxpool2d.grad", tr_cuda_maxpool2d_grad)                                                    \
+    X("avgpool2d", tr_cuda_avgpool2d)                                                              \
+    X("avgpool2d.grad", tr_cuda_avgpool2d_grad)                                                    \
+    X("global_avgpool", tr_cuda_global_avgpool)                                                    \
+    X("global_avgpool.grad", tr_cuda_global_avgpool_grad)                                          \
+    X("batchnorm.stats", tr_cuda_batchnorm_stats)                                                  \
+    X("batchnorm.merge", tr_cuda_batchnorm_merge)                                                  \
+    X("batchnorm", tr_cuda_batchnorm)                                                              \
+    X("batchnorm.infer", tr_cuda_batchnorm_infer)                                                  \
+    X("batchnorm.grad_stats", tr_cuda_batchnorm_grad_stats)                                        \
+    X("batchnorm.grad_merge", tr_cuda_batchnorm_grad_merge)                                        \
+    X("batchnorm.grad_input", tr_cuda_batchnorm_grad_input)                                        \
+    X("layernorm", tr_cuda_layernorm)                                                              \
+    X("layernorm.grad", tr_cuda_layernorm_grad)                                                    \
+    X("relu", tr_cuda_activation)                                                                  \
+    X("gelu", tr_cuda_activation)                                                                  \
+    X("silu", tr_cuda_activation)                                                                  \
+    X("sigmoid", tr_cuda_activation)                                                               \
+    X("tanh", tr_cuda_activation)                                                                  \
+    X("relu.grad", tr_cuda_activation_grad)                                                        \
+    X("gelu.grad", tr_cuda_activation_grad)                                                        \
+    X("silu.grad", tr_cuda_activation_grad)                                                        \
+    X("sigmoid.grad", tr_cuda_activation_grad)                                                     \
+    X("tanh.grad", tr_cuda_activation_grad)                                                        \
+    X("softmax", tr_cuda_softmax)                                                                  \
+    X("softmax.grad", tr_cuda_softmax_grad)                                                        \
+    X("flatten", tr_cuda_flatten)                                                                  \
+    X("flatten.grad", tr_cuda_flatten)                                                             \
+    X("dropout", tr_cuda_dropout)                                                                  \
+    X("dropout.grad", tr_cuda_dropout)                                                             \
+    X("add", tr_cuda_add)                                                                          \
+    X("concat", tr_cuda_concat)                                                                    \
+    X("concat.grad", tr_cuda_concat_grad)                                                          \
+    X("cross_entropy", tr_cuda_cross_entropy)                                                      \
+    X("mse", tr_cuda_elementwise_loss)                                                             \
+    X("bce", tr_cuda_elementwise_loss)
+
+#define X(name, fn) TR_CUDA_C __attribute__((weak)) tr_cuda_prepare_fn fn;
+TR_CUDA_OPS(X)
+#undef X
+
+/* ---- The parts of the backend that are not ops: each fills its share of tr_cuda_backend ---- */
+
+/* memory.c */
+TR_CUDA_C void *tr_cuda_alloc(void *ctx, tr_mem_kind kind, size_t nbytes);
+TR_CUDA_C void tr_cuda_free(void *ctx, void *p);
+TR_CUDA_C void *tr_cuda_host_alloc(void *ctx, tr_mem_kind kind, size_t nbytes);
+TR_CUDA_C void tr_cuda_host_free(void *ctx, void *p);
+TR_CUDA_C tr_status tr_cuda_zero(void *ctx, void *p, size_t nbytes);
+TR_CUDA_C tr_status tr_cuda_copy(void *ctx, void *to, const void *from, size_t nbytes);
+TR_CUDA_C tr_status tr_cuda_upload(void *ctx, void *to, const void *host, size_t nbytes);
+TR_CUDA_C tr_status tr_cuda_download(void *ctx, void *host, const void *from, size_t nbytes);
+TR_CUDA_C tr_status tr_cuda_finish(void *ctx);
+/* stage.c */
+TR_CUDA_C tr_status tr_cuda_stage_reserve(void *ctx, size_t nbytes);
+TR_CUDA_C tr_status tr_cuda_stage_begin(void *ctx);
+TR_CUDA_C tr_status tr_cuda_stage_part(void *ctx, const void *data, size_t nbytes, void **where);
+TR_CUDA_C tr_status tr_cuda_stage_wait(void *ctx);
+TR_CUDA_C int tr_cuda_stage_slot(const tr_cuda *cuda); /* of the batch staged last: 0 or 1 */
+TR_CUDA_C void tr_cuda_stage_close(tr_cuda *cuda);
+/* section.c: the key is told apart by the slot, too */
+TR_CUDA_C tr_status tr_cuda_section_begin(void *ctx, uint64_t key, bool *replay);
+TR_CUDA_C tr_status tr_cuda_section_end(void *ctx, tr_status st);
+TR_CUDA_C void tr_cuda_sections_close(tr_cuda *cuda);
+/* marks.c */
+TR_CUDA_C tr_status tr_cuda_marks_reserve(void *ctx, size_t n);
+TR_CUDA_C tr_status tr_cuda_mark(void *ctx, size_t i);
+TR_CUDA_C tr_status tr_cuda_marks_read(void *ctx, double *seconds, size_t n);
+TR_CUDA_C void tr_cuda_marks_close(tr_cuda *cuda);
+/* report.c */
+TR_CUDA_C tr_status tr_cuda_set_input(void *ctx, tr_control *c, const tr_control_input *in);
+TR_CUDA_C tr_status tr_cuda_report_begin(void *ctx, const tr_control *c, int slot);
+TR_CUDA_C tr_status tr_cuda_report_poll(void *ctx, int slot, tr_control *out, bool *done);
+TR_CUDA_C void tr_cuda_reports_close(tr_cuda *cuda);
+/* monitor.c */
+TR_CUDA_C bool tr_cuda_load(void *ctx, tr_device_load *out);
+TR_CUDA_C void tr_cuda_monitor_close(tr_cuda *cuda);
+/* ops/optimizer.c */
+TR_CUDA_C tr_status tr_cuda_sum_squares(void *ctx, const float *g, size_t count, double *out);
+TR_CUDA_C tr_status tr_cuda_updater_open(void *ctx, const tr_update *u, void **out);
+TR_CUDA_C void tr_cuda_updater_close(void *updater);
+TR_CUDA_C tr_status tr_cuda_updater_decide(void *updater, tr_control *c);
+TR_CUDA_C tr_status tr_cuda_updater_run(void *updater, const tr_control *c);
+TR_CUDA_C tr_status tr_cuda_updater_swap_ema(void *updater);
+
+#endif
