@@ -81,6 +81,7 @@ void tr_comm_busy(tr_comm *c, bool busy);
  * Weights may be written between finish (or open) and publish, by the owner of a range; gradients from
  * finish (or open) until they are marked ready. A step that updates nothing needs no publish. */
 typedef struct tr_reducer tr_reducer;
+typedef struct tr_gpu_reducers tr_gpu_reducers;
 
 typedef struct {
     size_t begin, end; /* elements */
@@ -94,12 +95,9 @@ typedef struct {
     bool wire_bf16;            /* between nodes; not on devices */
     const tr_backend *backend; /* whose memory the arrays lie in */
     void *backend_ctx;
-    bool nccl;                 /* devices: NCCL where tr_gpu_reducers has it; else MPI */
+    const struct tr_gpu_reducers *gpu; /* devices: how to reduce there (collectives/nccl/nccl.h) */
+    bool nccl;                 /* devices: NCCL; else MPI */
 } tr_reducer_options;
-
-/* The reducers of this program that work on a GPU; NULL where it was built without. */
-typedef struct tr_gpu_reducers tr_gpu_reducers;
-extern const tr_gpu_reducers *const tr_gpu_collectives;
 
 /* *Collective.* All arrays start zeroed. */
 tr_status tr_reducer_open(tr_comm *c, const tr_reducer_options *o, tr_reducer **out);

@@ -178,7 +178,4 @@ typedef struct tr_backend {
     void *(*stream)(void *ctx);
 } tr_backend;
 
-/* The GPU backend of this program; NULL where it was built without. Defined by what the program links. */
-extern const tr_backend *const tr_gpu_backend;
-
 #endif
