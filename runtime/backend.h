@@ -111,6 +111,9 @@ typedef struct tr_backend {
     bool host;        /* kernels work on the host's memory, and are done when they return */
     /* How many devices this process could use; 0 with the reason in `why`. Touches none. */
     int (*devices)(char *why, size_t size);
+    /* A text that names the device for all processes of the machine (its place on the PCI bus); NULL on
+     * the host. Touches no device. */
+    tr_status (*device_id)(int device, char *buf, size_t size);
     tr_status (*open)(const tr_backend_options *o, void **ctx);
     void (*close)(void *ctx);
     /* NULL when the op is there for this graph's precision, else why not. */
@@ -145,7 +148,7 @@ typedef struct tr_backend {
     tr_status (*stage_wait)(void *ctx); /* returns when the host's copies of all batches may be overwritten */
 
     /* ---- The step: all in stream order. */
-    tr_status (*set_input)(void *ctx, tr_control *c, const tr_control_input *in); /* zeroes the sums where in->first */
+    tr_status (*set_input)(void *ctx, tr_control *c, const tr_control_input *in); /* where in->first: zeroes the sums, then sums[TR_SUM_STOP] = in->stop */
     /* *out = sum of squares of g[0..count) in double; +inf or NaN iff an element is not finite. The
      * same bits every time. */
     tr_status (*sum_squares)(void *ctx, const float *g, size_t count, double *out);
@@ -168,6 +171,9 @@ typedef struct tr_backend {
      * *replay: leave out what stands between. */
     tr_status (*section_begin)(void *ctx, uint64_t key, bool *replay);
     tr_status (*section_end)(void *ctx, tr_status st); /* st: how what stood between went; returned, or the launch's error */
+    /* Forgets all that was recorded, when it has run: each key's next time is a first one. NULL on the host. To
+     * be called before anything is closed whose work was recorded: NCCL waits for such recordings to go. */
+    void (*sections_drop)(void *ctx);
 
     /* ---- Time by op. */
     tr_status (*marks_reserve)(void *ctx, size_t n);
