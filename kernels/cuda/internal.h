@@ -16,6 +16,7 @@
 
 typedef struct tr_cuda_blas tr_cuda_blas;   /* blas/blas.h: cuBLASLt handle, algorithm cache */
 typedef struct tr_cuda_dnn tr_cuda_dnn;     /* dnn/dnn.h: cuDNN handle, plan cache */
+typedef struct tr_cuda_memory tr_cuda_memory; /* memory.c: what is allocated, buffers for copies */
 typedef struct tr_cuda_stage tr_cuda_stage; /* stage.c: the two slots of batches */
 typedef struct tr_cuda_sections tr_cuda_sections; /* section.c: recorded graphs */
 typedef struct tr_cuda_marks tr_cuda_marks; /* marks.c: events that time ops */
@@ -30,6 +31,7 @@ typedef struct tr_cuda {
     int major, minor, sms, max_shared; /* compute capability, multiprocessors, shared bytes a block may ask for */
     char device_name[128];
     cudaStream_t stream; /* kernels, updates: "the stream" */
+    tr_cuda_memory *memory;
     tr_cuda_blas *blas;
     tr_cuda_dnn *dnn;
     tr_cuda_stage *stage;
@@ -37,6 +39,7 @@ typedef struct tr_cuda {
     tr_cuda_marks *marks;
     tr_cuda_reports *reports;
     tr_cuda_monitor *monitor;
+    double *sums; /* ops/optimizer.c: partial sums of sum_squares, on the device */
 } tr_cuda;
 
 /* ---- Errors ---- */
@@ -164,7 +167,9 @@ TR_CUDA_C void tr_cuda_reports_close(tr_cuda *cuda);
 /* monitor.c */
 TR_CUDA_C bool tr_cuda_load(void *ctx, tr_device_load *out);
 TR_CUDA_C void tr_cuda_monitor_close(tr_cuda *cuda);
-/* ops/optimizer.c */
+/* ops/optimizer.c. sums_open: once the stream and memory are up; not in a dry context. */
+TR_CUDA_C tr_status tr_cuda_sums_open(tr_cuda *cuda);
+TR_CUDA_C void tr_cuda_sums_close(tr_cuda *cuda);
 TR_CUDA_C tr_status tr_cuda_sum_squares(void *ctx, const float *g, size_t count, double *out);
 TR_CUDA_C tr_status tr_cuda_updater_open(void *ctx, const tr_update *u, void **out);
 TR_CUDA_C void tr_cuda_updater_close(void *updater);
