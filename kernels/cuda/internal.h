@@ -16,7 +16,8 @@
 
 typedef struct tr_cuda_blas tr_cuda_blas;   /* blas/blas.h: cuBLASLt handle, algorithm cache */
 typedef struct tr_cuda_dnn tr_cuda_dnn;     /* dnn/dnn.h: cuDNN handle, plan cache */
-typedef struct tr_cuda_memory tr_cuda_memory; /* memory.c: what is allocated, buffers for copies */
+typedef struct tr_cuda_memory tr_cuda_memory; /* memory.c: what is allocated */
+typedef struct tr_cuda_pieces tr_cuda_pieces; /* copy.c: pinned buffers for copies */
 typedef struct tr_cuda_stage tr_cuda_stage; /* stage.c: the two slots of batches */
 typedef struct tr_cuda_sections tr_cuda_sections; /* section.c: recorded graphs */
 typedef struct tr_cuda_marks tr_cuda_marks; /* marks.c: events that time ops */
@@ -32,6 +33,7 @@ typedef struct tr_cuda {
     char device_name[128];
     cudaStream_t stream; /* kernels, updates: "the stream" */
     tr_cuda_memory *memory;
+    tr_cuda_pieces *pieces;
     tr_cuda_blas *blas;
     tr_cuda_dnn *dnn;
     tr_cuda_stage *stage;
