@@ -1,0 +1,24 @@
+/* What the backend's own parts (not the ops) share: how each is opened and closed, and who may be
+ * called while a section is open. */
+#ifndef TR_CUDA_CORE_H
+#define TR_CUDA_CORE_H
+
+#include "kernels/cuda/internal.h"
+
+/* Bytes that every array of the backend is aligned to. */
+enum { TR_CUDA_ALIGN = 256 };
+
+tr_status tr_cuda_memory_open(tr_cuda *cuda);
+void tr_cuda_memory_close(tr_cuda *cuda);     /* what is still held by others stays allocated */
+tr_status tr_cuda_pieces_open(tr_cuda *cuda); /* after the memory */
+void tr_cuda_pieces_close(tr_cuda *cuda);
+tr_status tr_cuda_sections_open(tr_cuda *cuda);
+tr_status tr_cuda_reports_open(tr_cuda *cuda);
+/* Never fails: without the driver's library less is known. */
+void tr_cuda_monitor_open(tr_cuda *cuda);
+
+/* TR_INTERNAL inside a section, run, recorded or replayed alike: for calls whose effect must not be
+ * recorded, because the next run would repeat it. */
+tr_status tr_cuda_outside_section(const tr_cuda *cuda, const char *call);
+
+#endif

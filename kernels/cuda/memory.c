@@ -1,0 +1,214 @@
+/* Device memory and pinned host memory.
+ *
+ * Blocks are found by address in a table of 1024 chains (a context has some dozens), so that a free
+ * knows size and kind. Each block has its entry from tr_alloc: an allocation on the device counts
+ * in tr_mem_calls like any other, and shows where the step loop must not allocate. */
+#include "kernels/cuda/core.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { CHAINS = 1024 };
+
+typedef struct block {
+    struct block *next;
+    void *p;
+    size_t nbytes;
+    tr_mem_kind kind;
+} block;
+
+struct tr_cuda_memory {
+    pthread_mutex_t lock;
+    block *chains[CHAINS];
+};
+
+static size_t chain_of(const void *p)
+{
+    return (size_t)(((uintptr_t)p >> 8) * 0x9e3779b97f4a7c15ull >> 32) % CHAINS;
+}
+
+static tr_status remember(tr_cuda_memory *m, void *p, tr_mem_kind kind, size_t nbytes)
+{
+    block *b = TR_NEW(TR_MEM_OTHER, block);
+    if (!b) return TR_MEMORY;
+    const size_t chain = chain_of(p);
+    pthread_mutex_lock(&m->lock);
+    *b = (block){m->chains[chain], p, nbytes, kind};
+    m->chains[chain] = b;
+    pthread_mutex_unlock(&m->lock);
+    tr_mem_count(kind, (int64_t)nbytes);
+    return TR_OK;
+}
+
+/* False when `p` is not a block of this context. */
+static bool forget(tr_cuda_memory *m, const void *p)
+{
+    pthread_mutex_lock(&m->lock);
+    block **at = &m->chains[chain_of(p)];
+    while (*at && (*at)->p != p) at = &(*at)->next;
+    block *b = *at;
+    if (b) *at = b->next;
+    pthread_mutex_unlock(&m->lock);
+    if (!b) return false;
+    tr_mem_count(b->kind, -(int64_t)b->nbytes);
+    tr_free(b);
+    return true;
+}
+
+/* The device is a matter of the calling thread: loader and checkpoint threads allocate, too. */
+static tr_status on_device(const tr_cuda *cuda)
+{
+    return tr_cuda_check(cudaSetDevice(cuda->o.device), "cudaSetDevice");
+}
+
+static tr_status device_full(cudaError_t e, tr_mem_kind kind, size_t nbytes)
+{
+    char asked[32], unused[32], all[32];
+    size_t available = 0, total = 0;
+    const tr_status st = tr_cuda_check(e, "cudaMalloc");
+    if (st != TR_MEMORY) return st;
+    if (cudaMemGetInfo(&available, &total) != cudaSuccess) (void)cudaGetLastError();
+    tr_format_bytes((double)nbytes, asked, sizeof asked);
+    tr_format_bytes((double)available, unused, sizeof unused);
+    tr_format_bytes((double)total, all, sizeof all);
+    return TR_FAIL(
+        TR_MEMORY,
+        "%s of device memory for %s could not be had, %s of the GPU's %s are free: lower "
+        "train.micro_batch, set train.recompute, or end what else runs on this GPU "
+        "(cudaMalloc: %s, %s)",
+        asked, tr_mem_kind_name(kind), unused, all, cudaGetErrorString(e), cudaGetErrorName(e));
+}
+
+void *tr_cuda_alloc(void *ctx, tr_mem_kind kind, size_t nbytes)
+{
+    tr_status st = TR_OK;
+    tr_cuda *cuda = ctx;
+    void *p = NULL;
+    TR_TRY(on_device(cuda));
+    /* cudaMalloc aligns to 256 bytes. */
+    const cudaError_t e = cudaMalloc(&p, nbytes > 0 ? nbytes : 1);
+    if (e != cudaSuccess) {
+        p = NULL;
+        TR_TRY(device_full(e, kind, nbytes));
+    }
+    /* Waited for: other streams may be the first to touch it. */
+    TR_CUDA_TRY(cudaMemsetAsync(p, 0, nbytes > 0 ? nbytes : 1, cuda->stream));
+    TR_CUDA_TRY(cudaStreamSynchronize(cuda->stream));
+    TR_TRY(remember(cuda->memory, p, kind, nbytes));
+out:
+    if (st != TR_OK) {
+        if (p) (void)cudaFree(p);
+        return NULL;
+    }
+    return p;
+}
+
+void tr_cuda_free(void *ctx, void *p)
+{
+    tr_cuda *cuda = ctx;
+    if (!p) return;
+    if (!forget(cuda->memory, p)) {
+        tr_log(TR_LOG_ERROR, "%p is freed, which is no device memory of this context", p);
+        return;
+    }
+    if (cudaSetDevice(cuda->o.device) != cudaSuccess || cudaFree(p) != cudaSuccess)
+        (void)cudaGetLastError();
+}
+
+static tr_status host_full(cudaError_t e, tr_mem_kind kind, size_t nbytes)
+{
+    char asked[32], left[32];
+    const size_t available = tr_mem_available();
+    const tr_status st = tr_cuda_check(e, "cudaHostAlloc");
+    if (st != TR_MEMORY) return st;
+    tr_format_bytes((double)nbytes, asked, sizeof asked);
+    tr_format_bytes((double)available, left, sizeof left);
+    return TR_FAIL(TR_MEMORY,
+                   "%s of pinned host memory for %s could not be had, %s of the host's memory are "
+                   "free: raise the limit of locked memory (ulimit -l) or the job's memory, or "
+                   "lower train.micro_batch (cudaHostAlloc: %s, %s)",
+                   asked, tr_mem_kind_name(kind), available == SIZE_MAX ? "an unknown part" : left,
+                   cudaGetErrorString(e), cudaGetErrorName(e));
+}
+
+void *tr_cuda_host_alloc(void *ctx, tr_mem_kind kind, size_t nbytes)
+{
+    tr_status st = TR_OK;
+    tr_cuda *cuda = ctx;
+    void *p = NULL;
+    TR_TRY(on_device(cuda));
+    const cudaError_t e = cudaHostAlloc(&p, nbytes > 0 ? nbytes : 1, cudaHostAllocDefault);
+    if (e != cudaSuccess) {
+        p = NULL;
+        TR_TRY(host_full(e, kind, nbytes));
+    }
+    memset(p, 0, nbytes > 0 ? nbytes : 1);
+    TR_TRY(remember(cuda->memory, p, kind, nbytes));
+out:
+    if (st != TR_OK) {
+        if (p) (void)cudaFreeHost(p);
+        return NULL;
+    }
+    return p;
+}
+
+void tr_cuda_host_free(void *ctx, void *p)
+{
+    tr_cuda *cuda = ctx;
+    if (!p) return;
+    if (!forget(cuda->memory, p)) {
+        tr_log(TR_LOG_ERROR, "%p is freed, which is no pinned memory of this context", p);
+        return;
+    }
+    if (cudaSetDevice(cuda->o.device) != cudaSuccess || cudaFreeHost(p) != cudaSuccess)
+        (void)cudaGetLastError();
+}
+
+tr_status tr_cuda_zero(void *ctx, void *p, size_t nbytes)
+{
+    tr_cuda *cuda = ctx;
+    if (nbytes == 0) return TR_OK;
+    return tr_cuda_check(cudaMemsetAsync(p, 0, nbytes, cuda->stream), "cudaMemsetAsync");
+}
+
+tr_status tr_cuda_copy(void *ctx, void *to, const void *from, size_t nbytes)
+{
+    tr_cuda *cuda = ctx;
+    if (nbytes == 0) return TR_OK;
+    return tr_cuda_check(cudaMemcpyAsync(to, from, nbytes, cudaMemcpyDeviceToDevice, cuda->stream),
+                         "cudaMemcpyAsync on the device");
+}
+
+tr_status tr_cuda_finish(void *ctx)
+{
+    tr_cuda *cuda = ctx;
+    return tr_cuda_check(cudaStreamSynchronize(cuda->stream), "cudaStreamSynchronize");
+}
+
+tr_status tr_cuda_memory_open(tr_cuda *cuda)
+{
+    cuda->memory = TR_NEW(TR_MEM_OTHER, tr_cuda_memory);
+    if (!cuda->memory) return TR_MEMORY;
+    pthread_mutex_init(&cuda->memory->lock, NULL);
+    return TR_OK;
+}
+
+void tr_cuda_memory_close(tr_cuda *cuda)
+{
+    tr_cuda_memory *m = cuda->memory;
+    size_t left = 0;
+    if (!m) return;
+    for (int i = 0; i < CHAINS; i++) {
+        while (m->chains[i]) {
+            block *b = m->chains[i];
+            m->chains[i] = b->next;
+            left += b->nbytes;
+            tr_mem_count(b->kind, -(int64_t)b->nbytes);
+            tr_free(b);
+        }
+    }
+    if (left > 0) tr_log(TR_LOG_ERROR, "%zu bytes of device or pinned memory were not freed", left);
+    pthread_mutex_destroy(&m->lock);
+    tr_free(m);
+    cuda->memory = NULL;
+}
