@@ -1,0 +1,206 @@
+/* The handle, and products as cuBLASLt describes them: one descriptor, three layouts, one
+ * algorithm. Running one sets the vector's address in the descriptor (host memory) and makes one
+ * call. */
+#include "kernels/cuda/blas/private.h"
+
+#include <string.h>
+
+/* What a dry context says a product may take: what the library's own default workspace is on an
+ * H100. */
+#define DRY_WORKSPACE ((size_t)32 << 20)
+
+static const struct {
+    cublasLtEpilogue_t code;
+    const char *impl;
+} epilogues[TR_EPILOGUES] = {
+    [TR_EPILOGUE_NONE] = {CUBLASLT_EPILOGUE_DEFAULT, "cuBLASLt"},
+    [TR_EPILOGUE_BIAS] = {CUBLASLT_EPILOGUE_BIAS, "cuBLASLt bias"},
+    [TR_EPILOGUE_GELU] = {CUBLASLT_EPILOGUE_GELU, "cuBLASLt gelu"},
+    [TR_EPILOGUE_GELU_BIAS] = {CUBLASLT_EPILOGUE_GELU_BIAS, "cuBLASLt bias+gelu"},
+    /* Our A is the library's second operand. */
+    [TR_EPILOGUE_BIAS_GRADIENT] = {CUBLASLT_EPILOGUE_BGRADB, "cuBLASLt bias gradient"},
+};
+
+tr_status tr_cuda_blas_check(cublasStatus_t s, const char *call)
+{
+    if (s == CUBLAS_STATUS_SUCCESS) return TR_OK;
+    return TR_FAIL(s == CUBLAS_STATUS_ALLOC_FAILED ? TR_MEMORY : TR_KERNEL, "%s: %s (%s)", call,
+                   cublasLtGetStatusString(s), cublasLtGetStatusName(s));
+}
+
+tr_status tr_cuda_blas_open(tr_cuda *cuda, tr_cuda_blas **out)
+{
+    tr_status st = TR_OK;
+    tr_cuda_blas *blas = TR_NEW(TR_MEM_OTHER, tr_cuda_blas);
+    if (!blas) return TR_MEMORY;
+    blas->cuda = cuda;
+    TR_BLAS_TRY(cublasLtCreate(&blas->handle));
+out:
+    if (st != TR_OK) {
+        tr_cuda_blas_close(blas);
+        return st;
+    }
+    *out = blas;
+    return TR_OK;
+}
+
+void tr_cuda_blas_close(tr_cuda_blas *blas)
+{
+    if (!blas) return;
+    if (blas->handle) cublasLtDestroy(blas->handle);
+    tr_free(blas->choices);
+    tr_free(blas);
+}
+
+static bool is_float(tr_dtype t)
+{
+    return t == TR_F32 || t == TR_BF16 || t == TR_F16;
+}
+
+static cudaDataType_t code_of(tr_dtype t)
+{
+    return t == TR_BF16 ? CUDA_R_16BF : t == TR_F16 ? CUDA_R_16F : CUDA_R_32F;
+}
+
+static bool is_alignment(uint32_t n)
+{
+    return n >= 16 && (n & (n - 1)) == 0;
+}
+
+/* Copied field by field, so that padding is zero and problems compare as bytes. */
+static tr_status copy_problem(tr_cuda_problem *to, const tr_cuda_problem *q)
+{
+    tr_status st = TR_OK;
+    const int64_t sizes[] = {q->m, q->n, q->k, q->lda, q->ldb, q->ldd};
+    for (size_t i = 0; i < TR_COUNT(sizes); i++)
+        TR_NEED(sizes[i] >= 1 && sizes[i] <= INT32_MAX, TR_UNSUPPORTED,
+                "a matrix product of %lld x %lld x %lld: cuBLASLt takes sizes from 1 to %d",
+                (long long)q->m, (long long)q->n, (long long)q->k, INT32_MAX);
+    TR_NEED(q->lda >= (q->ta ? q->m : q->k) && q->ldb >= (q->tb ? q->k : q->n) && q->ldd >= q->n,
+            TR_INTERNAL, "rows of a matrix product overlap");
+    TR_NEED(is_float(q->type) && (q->out == q->type || q->out == TR_F32), TR_UNSUPPORTED,
+            "a matrix product of %s into %s", tr_dtype_name(q->type), tr_dtype_name(q->out));
+    TR_NEED(q->epilogue >= 0 && q->epilogue < TR_EPILOGUES, TR_INTERNAL, "no epilogue %d",
+            (int)q->epilogue);
+    TR_NEED(is_alignment(q->align_a) && is_alignment(q->align_b) && is_alignment(q->align_d) &&
+                (q->epilogue == TR_EPILOGUE_NONE || q->epilogue == TR_EPILOGUE_GELU ||
+                 is_alignment(q->align_vector)),
+            TR_INTERNAL, "a matrix product without alignment");
+    memset(to, 0, sizeof *to);
+    to->m = q->m;
+    to->n = q->n;
+    to->k = q->k;
+    to->lda = q->lda;
+    to->ldb = q->ldb;
+    to->ldd = q->ldd;
+    to->ta = q->ta;
+    to->tb = q->tb;
+    to->type = q->type;
+    to->out = q->out;
+    to->epilogue = q->epilogue;
+    to->align_a = q->align_a;
+    to->align_b = q->align_b;
+    to->align_d = q->align_d;
+    to->align_vector = q->align_vector;
+out:
+    return st;
+}
+
+/* TF32 came with compute capability 8. */
+static cublasComputeType_t compute_of(const tr_cuda *cuda, tr_dtype type)
+{
+    const bool tf32 = type == TR_F32 && cuda->o.tf32 && cuda->major >= 8;
+    return tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
+}
+
+static tr_status describe(tr_cuda_product *p)
+{
+    tr_status st = TR_OK;
+    const tr_cuda_problem *q = &p->problem;
+    const cublasOperation_t first = q->tb ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasOperation_t second = q->ta ? CUBLAS_OP_T : CUBLAS_OP_N;
+    const cublasLtEpilogue_t epilogue = epilogues[q->epilogue].code;
+    const cudaDataType_t type = code_of(q->type), out = code_of(q->out);
+    const uint64_t m = (uint64_t)q->m, n = (uint64_t)q->n, k = (uint64_t)q->k;
+
+    TR_BLAS_TRY(cublasLtMatmulDescCreate(&p->desc, compute_of(p->cuda, q->type), CUDA_R_32F));
+    TR_BLAS_TRY(
+        cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
+    TR_BLAS_TRY(cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &second,
+                                               sizeof second));
+    if (q->epilogue != TR_EPILOGUE_NONE)
+        TR_BLAS_TRY(cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE,
+                                                   &epilogue, sizeof epilogue));
+    TR_BLAS_TRY(cublasLtMatrixLayoutCreate(&p->first, type, q->tb ? k : n, q->tb ? n : k, q->ldb));
+    TR_BLAS_TRY(cublasLtMatrixLayoutCreate(&p->second, type, q->ta ? m : k, q->ta ? k : m, q->lda));
+    TR_BLAS_TRY(cublasLtMatrixLayoutCreate(&p->result, out, n, m, q->ldd));
+out:
+    return st;
+}
+
+tr_status tr_cuda_product_open(tr_cuda *cuda, const tr_cuda_problem *q, tr_cuda_product **out)
+{
+    tr_status st = TR_OK;
+    bool found = true;
+    tr_cuda_product *p = TR_NEW(TR_MEM_OTHER, tr_cuda_product);
+    if (!p) return TR_MEMORY;
+    p->cuda = cuda;
+    TR_TRY(copy_problem(&p->problem, q));
+    if (cuda->o.dry) {
+        p->workspace = cuda->o.workspace < DRY_WORKSPACE ? cuda->o.workspace : DRY_WORKSPACE;
+    } else {
+        TR_TRY(describe(p));
+        TR_TRY(tr_blas_choose(cuda->blas, p, &found));
+        TR_NEED(
+            found || q->epilogue != TR_EPILOGUE_NONE, TR_UNSUPPORTED,
+            "cuBLASLt has no algorithm for a product of %lld x %lld x %lld in %s on this device "
+            "(compute capability %d.%d)",
+            (long long)q->m, (long long)q->n, (long long)q->k, tr_dtype_name(q->type), cuda->major,
+            cuda->minor);
+    }
+out:
+    if (st != TR_OK || !found) {
+        tr_cuda_product_close(p);
+        p = NULL;
+    }
+    if (st == TR_OK) *out = p;
+    return st;
+}
+
+void tr_cuda_product_close(tr_cuda_product *p)
+{
+    if (!p) return;
+    if (p->result) cublasLtMatrixLayoutDestroy(p->result);
+    if (p->second) cublasLtMatrixLayoutDestroy(p->second);
+    if (p->first) cublasLtMatrixLayoutDestroy(p->first);
+    if (p->desc) cublasLtMatmulDescDestroy(p->desc);
+    tr_free(p);
+}
+
+size_t tr_cuda_product_workspace(const tr_cuda_product *p)
+{
+    return p->workspace;
+}
+
+const char *tr_cuda_product_impl(const tr_cuda_product *p)
+{
+    return p->cuda->o.dry ? "cuBLASLt (chosen on the device)" : epilogues[p->problem.epilogue].impl;
+}
+
+cublasStatus_t tr_blas_call(tr_cuda_product *p, const cublasLtMatmulAlgo_t *algo, size_t workspace,
+                            const tr_cuda_product_args *a)
+{
+    if (a->vector) {
+        const cublasStatus_t s = cublasLtMatmulDescSetAttribute(
+            p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &a->vector, sizeof a->vector);
+        if (s != CUBLAS_STATUS_SUCCESS) return s;
+    }
+    return cublasLtMatmul(p->cuda->blas->handle, p->desc, &a->alpha, a->b, p->first, a->a,
+                          p->second, &a->beta, a->d, p->result, a->d, p->result, algo,
+                          workspace ? a->workspace : NULL, workspace, p->cuda->stream);
+}
+
+tr_status tr_cuda_product_run(tr_cuda_product *p, const tr_cuda_product_args *a)
+{
+    return tr_cuda_blas_check(tr_blas_call(p, &p->algo, p->workspace, a), "cublasLtMatmul");
+}

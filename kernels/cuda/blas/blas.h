@@ -1,0 +1,67 @@
+/* Matrix products through cuBLASLt: prepared once, then run any number of times. All Local.
+ *
+ * Matrices are row-major, as everything in Trireme: D(m,n) = alpha * op(A)(m,k) op(B)(k,n) + beta *
+ * D, then an epilogue, in float32 (NVIDIA, "cuBLAS Library": cublasLtMatmul). cuBLASLt thinks in
+ * columns: a row-major matrix is its transpose there, so that it is given D^T = op(B)^T op(A)^T,
+ * with B first and no copy of anything.
+ *
+ * The algorithm is chosen once for each distinct problem (heuristic; timed where the backend's
+ * options say benchmark) and remembered by the context.
+ *
+ * ReLU is not among the epilogues: CUBLASLT_EPILOGUE_RELU is max(x, 0) and gives 0 for NaN (NVIDIA
+ * developer forum, topic 329783), which would hide from the overflow check what it looks for. */
+#ifndef TR_CUDA_BLAS_H
+#define TR_CUDA_BLAS_H
+
+#include "kernels/cuda/internal.h"
+
+/* The library's handle and what was chosen so far. Not to be called in a dry context, which has
+ * none. */
+TR_CUDA_C tr_status tr_cuda_blas_open(tr_cuda *cuda, tr_cuda_blas **out);
+TR_CUDA_C void tr_cuda_blas_close(tr_cuda_blas *blas); /* NULL is fine; after all its products */
+
+typedef enum {
+    TR_EPILOGUE_NONE,
+    TR_EPILOGUE_BIAS,          /* + vector(n), of D's type */
+    TR_EPILOGUE_GELU,          /* the tanh approximation, which is the only one that cuBLASLt has */
+    TR_EPILOGUE_GELU_BIAS,     /* of D + vector(n) */
+    TR_EPILOGUE_BIAS_GRADIENT, /* vector(m) = sum over k of op(A), of D's type; never accumulates */
+    TR_EPILOGUES
+} tr_cuda_epilogue;
+
+typedef struct {
+    int64_t m, n, k;       /* each at least 1 */
+    int64_t lda, ldb, ldd; /* elements from one stored row to the next */
+    bool ta, tb;           /* op transposes: A is stored (k,m), B is stored (n,k) */
+    tr_dtype type;         /* of A and B: float32, bfloat16, float16 */
+    tr_dtype out;          /* of D: the same, or float32 */
+    tr_cuda_epilogue epilogue;
+    /* Bytes that every address given to run is a multiple of; powers of two, at least 16. */
+    uint32_t align_a, align_b, align_d, align_vector;
+} tr_cuda_problem;
+
+typedef struct tr_cuda_product tr_cuda_product;
+
+/* *out is NULL where the library has no algorithm for the problem with its epilogue; without one
+ * that is an error (TR_UNSUPPORTED). In a dry context all is taken to be there. */
+TR_CUDA_C tr_status tr_cuda_product_open(tr_cuda *cuda, const tr_cuda_problem *q,
+                                         tr_cuda_product **out);
+TR_CUDA_C void tr_cuda_product_close(tr_cuda_product *p); /* NULL is fine */
+/* Bytes of scratch that the chosen algorithm asks for (dry: the most it may); to be 256-byte
+ * aligned. */
+TR_CUDA_C size_t tr_cuda_product_workspace(const tr_cuda_product *p);
+/* "cuBLASLt bias+gelu"; dry: "cuBLASLt (chosen on the device)". Static. */
+TR_CUDA_C const char *tr_cuda_product_impl(const tr_cuda_product *p);
+
+typedef struct {
+    const void *a, *b;
+    void *d;
+    void *vector; /* of the epilogue, else NULL */
+    float alpha, beta;
+    void *workspace;
+} tr_cuda_product_args;
+
+/* Into the context's stream. D must not overlap A, B or the vector. beta 0: D is not read. */
+TR_CUDA_C tr_status tr_cuda_product_run(tr_cuda_product *p, const tr_cuda_product_args *a);
+
+#endif

@@ -1,0 +1,203 @@
+/* What a linear layer needs besides the product: a parameter's 16-bit copy, bias and activation
+ * where no epilogue of the library does them, and the bias gradient as column sums. All bound by
+ * memory; each element is read and written once, 16 bytes at a time where the width and the
+ * addresses allow it. */
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/loops/linear.h"
+
+enum { BLOCK = 256, MOST_BLOCKS = 4096 };
+
+static bool aligned(const void *p, size_t to)
+{
+    return (uintptr_t)p % to == 0;
+}
+
+/* ---- A copy in another type ---- */
+
+/* Thread t converts elements [V t, V t + V). */
+template <typename T, int V>
+__global__ void cast_kernel(const float *from, T *to, size_t packs, size_t n)
+{
+    const size_t stride = (size_t)gridDim.x * blockDim.x;
+    const size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    for (size_t p = first; p < packs; p += stride) {
+        const tr_pack<float, V> in = reinterpret_cast<const tr_pack<float, V> *>(from)[p];
+        tr_pack<T, V> out;
+        for (int v = 0; v < V; v++) out.v[v] = tr_store<T>(in.v[v]);
+        reinterpret_cast<tr_pack<T, V> *>(to)[p] = out;
+    }
+    for (size_t i = packs * V + first; i < n; i += stride) to[i] = tr_store<T>(from[i]);
+}
+
+template <typename T> static tr_status cast(cudaStream_t stream, const float *from, T *to, size_t n)
+{
+    const int V = 4; /* 16 bytes of float32 */
+    const size_t packs = aligned(from, 16) && aligned(to, sizeof(T) * V) ? n / V : 0;
+    const unsigned grid = tr_blocks(packs ? packs : n, BLOCK, MOST_BLOCKS);
+    return TR_LAUNCH(TR_KERNEL(cast_kernel<T, V>), grid, BLOCK, 0, stream, from, to, packs, n);
+}
+
+tr_status tr_cuda_cast(cudaStream_t stream, tr_dtype type, const float *from, void *to, size_t n)
+{
+    if (n == 0) return TR_OK;
+    TR_BY_TYPE(type, T, return cast<T>(stream, from, static_cast<T *>(to), n));
+    return TR_OK;
+}
+
+/* ---- Bias and activation ---- */
+
+/* V elements a thread, of one row: V divides the width. */
+template <typename S, typename T, int V>
+__global__ void bias_act_kernel(tr_act act, const S *z, const float *bias, T *y, size_t packs,
+                                size_t width)
+{
+    const size_t stride = (size_t)gridDim.x * blockDim.x;
+    for (size_t p = (size_t)blockIdx.x * blockDim.x + threadIdx.x; p < packs; p += stride) {
+        const tr_pack<S, V> in = reinterpret_cast<const tr_pack<S, V> *>(z)[p];
+        const size_t column = p * V % width;
+        tr_pack<T, V> out;
+        for (int v = 0; v < V; v++) {
+            const float b = bias ? bias[column + v] : 0.0f;
+            const float u = bias ? tr_load<S>(in.v[v]) + b : tr_load<S>(in.v[v]);
+            out.v[v] = tr_store<T>(tr_activate(act, u));
+        }
+        reinterpret_cast<tr_pack<T, V> *>(y)[p] = out;
+    }
+}
+
+template <typename S, typename T>
+static tr_status bias_act(cudaStream_t stream, tr_act act, const S *z, const float *bias, T *y,
+                          size_t n, size_t width)
+{
+    const int V = 16 / sizeof(S);
+    if (width % V == 0 && aligned(z, 16) && aligned(y, sizeof(T) * V)) {
+        const unsigned grid = tr_blocks(n / V, BLOCK, MOST_BLOCKS);
+        return TR_LAUNCH(TR_KERNEL(bias_act_kernel<S, T, V>), grid, BLOCK, 0, stream, act, z, bias,
+                         y, n / V, width);
+    }
+    const unsigned grid = tr_blocks(n, BLOCK, MOST_BLOCKS);
+    return TR_LAUNCH(TR_KERNEL(bias_act_kernel<S, T, 1>), grid, BLOCK, 0, stream, act, z, bias, y,
+                     n, width);
+}
+
+tr_status tr_cuda_bias_act(cudaStream_t stream, tr_act act, tr_dtype from, tr_dtype to,
+                           const void *z, const float *bias, void *y, size_t rows, size_t width)
+{
+    const size_t n = rows * width;
+    if (n == 0) return TR_OK;
+    if (from != to && from != TR_F32)
+        return TR_FAIL(TR_INTERNAL, "an activation of %s into %s", tr_dtype_name(from),
+                       tr_dtype_name(to));
+    TR_BY_TYPE(to, T, {
+        T *out = static_cast<T *>(y);
+        if (from == to)
+            return bias_act(stream, act, static_cast<const T *>(z), bias, out, n, width);
+        return bias_act(stream, act, static_cast<const float *>(z), bias, out, n, width);
+    });
+    return TR_OK;
+}
+
+/* ---- Column sums ---- */
+
+enum { LANES = 32, ROWS = 8, CHUNK = 64, MOST_CHUNKS = 64 };
+
+static size_t chunks_of(size_t rows)
+{
+    const size_t chunks = (rows + CHUNK - 1) / CHUNK;
+    return chunks < MOST_CHUNKS ? chunks : (size_t)MOST_CHUNKS;
+}
+
+/* Block (x, y) sums rows [y chunk, (y + 1) chunk) of columns [x LANES V, (x + 1) LANES V): thread
+ * (lane, row) takes every ROWS-th row from its own, then the ROWS sums are added in order. Writes
+ * part [chunks][width], or with one chunk the sum itself. */
+template <typename T, int V>
+__global__ void column_chunk_kernel(const T *x, size_t rows, size_t width, size_t chunk,
+                                    float *part, int accumulate)
+{
+    TR_SHARED(float, sums, ROWS *LANES *V);
+    const size_t column = ((size_t)blockIdx.x * LANES + threadIdx.x) * V;
+    const size_t begin = blockIdx.y * chunk;
+    const size_t end = begin + chunk < rows ? begin + chunk : rows;
+    float sum[V];
+    for (int v = 0; v < V; v++) sum[v] = 0.0f;
+    if (column < width) {
+        for (size_t r = begin + threadIdx.y; r < end; r += ROWS) {
+            const tr_pack<T, V> in =
+                *reinterpret_cast<const tr_pack<T, V> *>(x + r * width + column);
+            for (int v = 0; v < V; v++) sum[v] += tr_load<T>(in.v[v]);
+        }
+    }
+    for (int v = 0; v < V; v++) sums[(threadIdx.y * V + v) * LANES + threadIdx.x] = sum[v];
+    __syncthreads();
+    if (threadIdx.y != 0 || column >= width) return;
+    for (int v = 0; v < V; v++) {
+        float total = sum[v];
+        for (int r = 1; r < ROWS; r++) total += sums[(r * V + v) * LANES + threadIdx.x];
+        float *to = part + blockIdx.y * width + column + v;
+        *to = accumulate ? *to + total : total;
+    }
+}
+
+__global__ void column_total_kernel(const float *part, size_t chunks, size_t width, float *sum,
+                                    int accumulate)
+{
+    const size_t j = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (j >= width) return;
+    float total = part[j];
+    for (size_t c = 1; c < chunks; c++) total += part[c * width + j];
+    sum[j] = accumulate ? sum[j] + total : total;
+}
+
+template <typename T, int V>
+static tr_status column_chunks(cudaStream_t stream, const T *x, size_t rows, size_t width,
+                               size_t chunks, float *to, int accumulate)
+{
+    const dim3 grid((unsigned)((width + LANES * V - 1) / (LANES * V)), (unsigned)chunks);
+    const size_t chunk = (rows + chunks - 1) / chunks;
+    return TR_LAUNCH(TR_KERNEL(column_chunk_kernel<T, V>), grid, dim3(LANES, ROWS), 0, stream, x,
+                     rows, width, chunk, to, accumulate);
+}
+
+size_t tr_cuda_column_sum_workspace(size_t rows, size_t width)
+{
+    const size_t chunks = chunks_of(rows);
+    return chunks > 1 ? chunks * width * sizeof(float) : 0;
+}
+
+tr_status tr_cuda_column_sum(cudaStream_t stream, tr_dtype type, const void *x, size_t rows,
+                             size_t width, float *part, float *sum, bool accumulate)
+{
+    if (width == 0) return TR_OK;
+    if (rows == 0)
+        return accumulate ? TR_OK
+                          : tr_cuda_check(cudaMemsetAsync(sum, 0, width * sizeof *sum, stream),
+                                          "cudaMemsetAsync");
+    const size_t chunks = chunks_of(rows);
+    float *to = chunks > 1 ? part : sum;
+    const int add = chunks == 1 && accumulate;
+    tr_status st = TR_OK;
+    TR_BY_TYPE(type, T, {
+        const int V = 16 / sizeof(T);
+        const T *in = static_cast<const T *>(x);
+        if (width % V == 0 && aligned(x, 16))
+            st = column_chunks<T, V>(stream, in, rows, width, chunks, to, add);
+        else
+            st = column_chunks<T, 1>(stream, in, rows, width, chunks, to, add);
+    });
+    if (st != TR_OK || chunks == 1) return st;
+    return TR_LAUNCH(column_total_kernel, (unsigned)((width + BLOCK - 1) / BLOCK), BLOCK, 0, stream,
+                     part, chunks, width, sum, (int)accumulate);
+}
+
+__global__ void add_to_kernel(float *to, const float *from, size_t n)
+{
+    const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < n) to[i] += from[i];
+}
+
+tr_status tr_cuda_add_to(cudaStream_t stream, float *to, const float *from, size_t n)
+{
+    if (n == 0) return TR_OK;
+    return TR_LAUNCH(add_to_kernel, (unsigned)((n + BLOCK - 1) / BLOCK), BLOCK, 0, stream, to, from,
+                     n);
+}

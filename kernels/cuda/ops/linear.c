@@ -1,0 +1,319 @@
+/* Linear layers as matrix products: y = act(x W^T + b), dx = dy W, dW = dy^T x, db = column sums of
+ * dy. Rows are all dimensions but the last. No operand is moved: transposes are the product's.
+ * float32 reads the master weights themselves; 16-bit types read one copy of them (and of the bias,
+ * which cuBLASLt wants in the output's type), refreshed once an update and shared by the forward
+ * and the backward product. Weight gradients go in float32 straight to their slot, added there by
+ * beta = 1.
+ *
+ * The bias and the tanh GELU ride on the product. Any other activation is a kernel of our own
+ * behind it: ReLU for the sake of NaN (blas.h), in place; the others, which would round a 16-bit
+ * result twice, from a float32 product in the workspace. The bias gradient rides on the weight's
+ * product where the library has that for the types and the mode is not deterministic (its order of
+ * summation is not documented); else it is a column sum of our own. */
+#include "kernels/cuda/blas/blas.h"
+#include "kernels/cuda/loops/linear.h"
+
+#include <stdio.h>
+
+enum {
+    ALIGN_ARENA = 256, /* activations and staged batches */
+    ALIGN_FLAT = 64,   /* parameters and gradients: multiples of 16 float32 in their buffers */
+    ALIGN_SCRATCH = 256
+};
+
+typedef struct {
+    tr_cuda_kernel head;
+    void (*close_head)(tr_kernel *);
+    tr_cuda_product *product;
+    char impl[64];
+    int64_t rows, in, out;
+    bool half; /* 16-bit activations, and a packed copy of the weights */
+    bool bias; /* the layer has one */
+    /* Forward. */
+    bool bias_rides; /* with the product */
+    bool wide;       /* the product is in float32 in the workspace */
+    tr_act after;    /* what our own kernel applies; with the bias unless that rides */
+    bool finish;     /* our own kernel runs */
+    /* Weight gradient. */
+    bool dbias, sum_rides;
+    /* Offsets in the workspace and in the packed copy. */
+    size_t at_product, packed_bias;
+} linear_kernel;
+
+/* Formats of the packed copies, compared as bytes. */
+typedef struct {
+    int32_t type, bias;
+} format;
+static const format formats[2][2] = {{{TR_BF16, 0}, {TR_BF16, 1}}, {{TR_F16, 0}, {TR_F16, 1}}};
+
+static void close_kernel(tr_kernel *base)
+{
+    linear_kernel *k = (linear_kernel *)base;
+    tr_cuda_product_close(k->product);
+    k->close_head(base);
+}
+
+/* `x_like` has `features` in its last dimension. */
+static tr_status open_kernel(tr_cuda *cuda, const tr_graph *g, const tr_op *op, int x_like,
+                             const tr_tensor *weight, int64_t features,
+                             tr_status (*run)(tr_kernel *, const tr_run *), linear_kernel **out)
+{
+    const tr_tensor *x = tr_cuda_in(g, op, x_like);
+    const tr_linear_attrs *a = op->attrs;
+    linear_kernel *k = NULL;
+    const tr_status st = tr_cuda_kernel_open(cuda, x, "cuBLASLt", run, sizeof *k, &k);
+    if (st != TR_OK) return st;
+    k->close_head = k->head.base.close;
+    k->head.base.close = close_kernel;
+    k->rows = (int64_t)x->count / features;
+    k->out = weight->dims[0];
+    k->in = weight->dims[1];
+    k->half = x->dtype != TR_F32;
+    k->bias = a && a->bias;
+    *out = k;
+    return TR_OK;
+}
+
+static void name(linear_kernel *k, const char *more)
+{
+    snprintf(k->impl, sizeof k->impl, "%s%s", tr_cuda_product_impl(k->product), more);
+    k->head.base.impl = k->impl;
+}
+
+/* Ours first, then the product's. */
+static void reserve(linear_kernel *k, size_t ours)
+{
+    k->at_product = tr_align_up(ours, ALIGN_SCRATCH);
+    k->head.base.workspace = k->at_product + tr_cuda_product_workspace(k->product);
+}
+
+static void *scratch(const linear_kernel *k, size_t at)
+{
+    return k->head.b.workspace ? (char *)k->head.b.workspace + at : NULL;
+}
+
+/* ---- The packed copy ---- */
+
+/* Forward runs first in every plan, and fills in the bias too; the backward product does not read
+ * it. */
+static tr_status pack(tr_kernel *base)
+{
+    const linear_kernel *k = (const linear_kernel *)base;
+    const tr_binding *b = &k->head.b;
+    const cudaStream_t stream = k->head.cuda->stream;
+    tr_status st = TR_OK;
+    TR_TRY(tr_cuda_cast(stream, k->head.dtype, b->in[1], b->packed, (size_t)(k->out * k->in)));
+    if (k->bias && b->in[2])
+        TR_TRY(tr_cuda_cast(stream, k->head.dtype, b->in[2], (char *)b->packed + k->packed_bias,
+                            (size_t)k->out));
+out:
+    return st;
+}
+
+static void want_packed(linear_kernel *k, const tr_tensor *weight)
+{
+    if (!k->half) return;
+    tr_kernel *base = &k->head.base;
+    const format *f = &formats[k->head.dtype == TR_F16][k->bias];
+    k->packed_bias = tr_align_up(weight->count * 2, ALIGN_ARENA);
+    base->packed = k->bias ? k->packed_bias + (size_t)k->out * 2 : weight->count * 2;
+    base->packed_param = weight->index;
+    base->packed_format = f;
+    base->packed_format_size = sizeof *f;
+    base->pack = pack;
+}
+
+static const void *weights(const linear_kernel *k)
+{
+    return k->half ? k->head.b.packed : k->head.b.in[1];
+}
+
+static uint32_t weights_align(const linear_kernel *k)
+{
+    return k->half ? ALIGN_ARENA : ALIGN_FLAT;
+}
+
+/* ---- Forward ---- */
+
+static tr_status run_forward(tr_kernel *base, const tr_run *run)
+{
+    const linear_kernel *k = (const linear_kernel *)base;
+    const tr_binding *b = &k->head.b;
+    tr_status st = TR_OK;
+    (void)run;
+    void *z = k->wide ? scratch(k, 0) : b->out[0];
+    tr_cuda_product_args a = {
+        .a = b->in[0], .b = weights(k), .d = z, .alpha = 1, .workspace = scratch(k, k->at_product)};
+    if (k->bias_rides)
+        a.vector = k->half && !k->wide ? (char *)b->packed + k->packed_bias : b->in[2];
+    TR_TRY(tr_cuda_product_run(k->product, &a));
+    if (k->finish)
+        TR_TRY(tr_cuda_bias_act(k->head.cuda->stream, k->after, k->wide ? TR_F32 : k->head.dtype,
+                                k->head.dtype, z, k->bias && !k->bias_rides ? b->in[2] : NULL,
+                                b->out[0], (size_t)k->rows, (size_t)k->out));
+out:
+    return st;
+}
+
+/* The product with as much as the library takes. */
+static tr_status choose_forward(tr_cuda *cuda, linear_kernel *k, tr_act act)
+{
+    tr_status st = TR_OK;
+    const tr_dtype type = k->head.dtype;
+    const bool gelu = act == TR_ACT_GELU_TANH;
+    tr_cuda_problem q = {.m = k->rows,
+                         .n = k->out,
+                         .k = k->in,
+                         .lda = k->in,
+                         .ldb = k->in,
+                         .ldd = k->out,
+                         .tb = true,
+                         .type = type,
+                         .align_a = ALIGN_ARENA,
+                         .align_b = weights_align(k),
+                         .align_d = ALIGN_ARENA,
+                         .align_vector = ALIGN_FLAT};
+    k->after = gelu ? TR_ACT_NONE : act;
+    k->wide = k->half && k->after != TR_ACT_NONE && k->after != TR_ACT_RELU;
+    k->bias_rides = k->bias;
+    q.out = k->wide ? TR_F32 : type;
+    q.epilogue = gelu ? (k->bias ? TR_EPILOGUE_GELU_BIAS : TR_EPILOGUE_GELU)
+                      : (k->bias ? TR_EPILOGUE_BIAS : TR_EPILOGUE_NONE);
+    TR_TRY(tr_cuda_product_open(cuda, &q, &k->product));
+    if (!k->product) {
+        q.epilogue = TR_EPILOGUE_NONE;
+        k->bias_rides = false;
+        k->after = act;
+        k->wide = k->half;
+        q.out = k->wide ? TR_F32 : type;
+        TR_TRY(tr_cuda_product_open(cuda, &q, &k->product));
+    }
+    k->finish = k->after != TR_ACT_NONE || k->wide || k->bias_rides != k->bias;
+out:
+    return st;
+}
+
+tr_status tr_cuda_linear(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    tr_status st = TR_OK;
+    linear_kernel *k = NULL;
+    const tr_tensor *weight = tr_cuda_in(g, op, 1);
+    TR_TRY(open_kernel(cuda, g, op, 0, weight, weight->dims[1], run_forward, &k));
+    k->bias = tr_cuda_in(g, op, 2) != NULL;
+    want_packed(k, weight);
+    TR_TRY(choose_forward(cuda, k, op->act));
+    reserve(k, k->wide ? (size_t)k->rows * (size_t)k->out * sizeof(float) : 0);
+    const bool bias_after = k->bias && !k->bias_rides;
+    name(k, !k->finish                ? ""
+            : k->after == TR_ACT_NONE ? ", own bias"
+            : bias_after              ? ", own bias and activation"
+                                      : ", own activation");
+out:
+    if (st != TR_OK && k) close_kernel(&k->head.base);
+    if (st == TR_OK) *out = &k->head.base;
+    return st;
+}
+
+/* ---- Input gradient ---- */
+
+static tr_status run_grad_input(tr_kernel *base, const tr_run *run)
+{
+    const linear_kernel *k = (const linear_kernel *)base;
+    (void)run;
+    return tr_cuda_product_run(k->product, &(tr_cuda_product_args){.a = k->head.b.in[0],
+                                                                   .b = weights(k),
+                                                                   .d = k->head.b.out[0],
+                                                                   .alpha = 1,
+                                                                   .workspace = scratch(k, 0)});
+}
+
+tr_status tr_cuda_linear_grad_input(tr_cuda *cuda, const tr_graph *g, const tr_op *op,
+                                    tr_kernel **out)
+{
+    tr_status st = TR_OK;
+    linear_kernel *k = NULL;
+    const tr_tensor *weight = tr_cuda_in(g, op, 1);
+    TR_TRY(open_kernel(cuda, g, op, 0, weight, weight->dims[0], run_grad_input, &k));
+    want_packed(k, weight);
+    const tr_cuda_problem q = {.m = k->rows,
+                               .n = k->in,
+                               .k = k->out,
+                               .lda = k->out,
+                               .ldb = k->in,
+                               .ldd = k->in,
+                               .type = k->head.dtype,
+                               .out = k->head.dtype,
+                               .align_a = ALIGN_ARENA,
+                               .align_b = weights_align(k),
+                               .align_d = ALIGN_ARENA};
+    TR_TRY(tr_cuda_product_open(cuda, &q, &k->product));
+    reserve(k, 0);
+    name(k, "");
+out:
+    if (st != TR_OK && k) close_kernel(&k->head.base);
+    if (st == TR_OK) *out = &k->head.base;
+    return st;
+}
+
+/* ---- Weight and bias gradient ---- */
+
+static tr_status run_grad_weight(tr_kernel *base, const tr_run *run)
+{
+    const linear_kernel *k = (const linear_kernel *)base;
+    const tr_binding *b = &k->head.b;
+    const cudaStream_t stream = k->head.cuda->stream;
+    tr_status st = TR_OK;
+    float *sum = b->out[1], *ours = scratch(k, 0);
+    tr_cuda_product_args a = {.a = b->in[1],
+                              .b = b->in[0],
+                              .d = b->out[0],
+                              .alpha = 1,
+                              .beta = run->accumulate ? 1 : 0,
+                              .workspace = scratch(k, k->at_product)};
+    if (k->sum_rides) a.vector = run->accumulate ? ours : sum;
+    TR_TRY(tr_cuda_product_run(k->product, &a));
+    if (k->sum_rides && run->accumulate) TR_TRY(tr_cuda_add_to(stream, sum, ours, (size_t)k->out));
+    if (k->dbias && !k->sum_rides)
+        TR_TRY(tr_cuda_column_sum(stream, k->head.dtype, b->in[1], (size_t)k->rows, (size_t)k->out,
+                                  ours, sum, run->accumulate));
+out:
+    return st;
+}
+
+tr_status tr_cuda_linear_grad_weight(tr_cuda *cuda, const tr_graph *g, const tr_op *op,
+                                     tr_kernel **out)
+{
+    tr_status st = TR_OK;
+    linear_kernel *k = NULL;
+    const tr_tensor *weight = tr_cuda_out(g, op, 0);
+    TR_TRY(open_kernel(cuda, g, op, 0, weight, weight->dims[1], run_grad_weight, &k));
+    k->dbias = tr_cuda_out(g, op, 1) != NULL;
+    k->sum_rides = k->dbias && !cuda->o.deterministic;
+    tr_cuda_problem q = {.m = k->out,
+                         .n = k->in,
+                         .k = k->rows,
+                         .lda = k->out,
+                         .ldb = k->in,
+                         .ldd = k->in,
+                         .ta = true,
+                         .type = k->head.dtype,
+                         .out = TR_F32,
+                         .epilogue = k->sum_rides ? TR_EPILOGUE_BIAS_GRADIENT : TR_EPILOGUE_NONE,
+                         .align_a = ALIGN_ARENA,
+                         .align_b = ALIGN_ARENA,
+                         .align_d = ALIGN_FLAT,
+                         .align_vector = ALIGN_FLAT};
+    TR_TRY(tr_cuda_product_open(cuda, &q, &k->product));
+    if (!k->product) {
+        q.epilogue = TR_EPILOGUE_NONE;
+        k->sum_rides = false;
+        TR_TRY(tr_cuda_product_open(cuda, &q, &k->product));
+    }
+    const size_t sums = tr_cuda_column_sum_workspace((size_t)k->rows, (size_t)k->out);
+    reserve(k, k->sum_rides ? (size_t)k->out * sizeof(float) : k->dbias ? sums : 0);
+    name(k, k->dbias && !k->sum_rides ? ", own column sum" : "");
+out:
+    if (st != TR_OK && k) close_kernel(&k->head.base);
+    if (st == TR_OK) *out = &k->head.base;
+    return st;
+}
