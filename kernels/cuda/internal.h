@@ -155,6 +155,7 @@ TR_CUDA_C void tr_cuda_stage_close(tr_cuda *cuda);
 /* section.c: the key is told apart by the slot, too */
 TR_CUDA_C tr_status tr_cuda_section_begin(void *ctx, uint64_t key, bool *replay);
 TR_CUDA_C tr_status tr_cuda_section_end(void *ctx, tr_status st);
+TR_CUDA_C void tr_cuda_sections_drop(void *ctx);
 TR_CUDA_C void tr_cuda_sections_close(tr_cuda *cuda);
 /* marks.c */
 TR_CUDA_C tr_status tr_cuda_marks_reserve(void *ctx, size_t n);
