@@ -32,7 +32,7 @@ typedef struct {
     bool watched; /* false: another PID namespace, where the number means nothing */
 } tr_peer;
 
-typedef struct tr_node tr_node;
+typedef struct tr_local_node tr_local_node;
 
 struct tr_comm {
     const tr_comm_ops *ops;
@@ -46,13 +46,13 @@ struct tr_comm {
     MPI_Comm world, local; /* duplicates of our own; local: the ranks of this node */
     tr_peer *peers;        /* [local_size] */
     bool oversubscribed;   /* more ranks than cores on this node */
-    tr_node *node;         /* flags and slots in the node's memory; NULL without */
+    tr_local_node *node;   /* flags and slots in the node's memory; NULL without */
     void *scratch;         /* sums over MPI: scratch_count doubles a rank */
     size_t scratch_count;
 };
 
-/* Local. After a failure inside a collective, whose record is the last error: nothing can follow, and
- * the ranks of the node that will wait for us are left a note of it. Returns `st`. */
+/* Local. After a failure inside a collective, whose record is the last error: nothing can follow,
+ * and the ranks of the node that will wait for us are left a note of it. Returns `st`. */
 tr_status tr_comm_break(tr_comm *c, tr_status st);
 
 /* ---- MPI ---- */
@@ -78,7 +78,8 @@ static inline void tr_drain_stores(void)
 /* ---- Waiting (wait.c, peers.c) ---- */
 
 /* A wait for peers: spins, then yields, then sleeps; notices the dead and the late. */
-typedef struct {
+typedef struct tr_wait tr_wait;
+struct tr_wait {
     tr_comm *c;
     const char *what; /* "barrier", "reduction": completes "waited for ..." */
     int64_t step;     /* -1: not in a step */
@@ -86,17 +87,24 @@ typedef struct {
     /* Has this local rank come? NULL where that cannot be known (MPI). */
     bool (*arrived)(const void *ctx, int local_rank);
     const void *ctx;
-    bool mpi; /* MPI moves only while it is called: sleep late */
-    double last, checked;   /* looks at the clock, at the peers */
-    double waited, counted; /* seconds; counted: towards the timeout */
+    bool mpi; /* MPI moves only while it is called: sleep late; ranks of other nodes take part */
+    bool far; /* ranks of other nodes take part, not by MPI */
+    tr_status (*late)(const tr_wait *w); /* says who is late; NULL: as tr_wait knows it */
+    double last, checked;                /* looks at the clock, at the peers */
+    double waited, counted;              /* seconds; counted: towards the timeout */
     unsigned turns;
-} tr_wait;
+};
 
 void tr_wait_init(tr_wait *w, tr_comm *c, const char *what);
 void tr_wait_restart(tr_wait *w); /* something came: the time counts from now */
 /* One turn of waiting. TR_PEER, and the communicator is broken, when a peer is dead or the time is
  * up. */
 tr_status tr_wait_turn(tr_wait *w);
+/* Why there is no point in waiting on: a peer of the node died, or gave up. TR_OK: none did. Breaks
+ * nothing. */
+tr_status tr_wait_look(const tr_wait *w);
+/* ", "-joined "rank 3 (pid 77)" of the node's ranks that have not arrived; returns the length. */
+size_t tr_wait_missing(const tr_wait *w, char *buf, size_t size);
 /* Polls one request to its end. */
 tr_status tr_wait_request(tr_comm *c, MPI_Request *request, const char *what);
 
@@ -144,8 +152,8 @@ bool tr_node_busy(const tr_comm *c, int local_rank);
 tr_status tr_node_barrier(tr_comm *c);
 /* Local. True for the first rank of the node that asks, however often. */
 bool tr_node_first(tr_comm *c);
-/* Local. Says that the one chosen by tr_node_first has spoken; or, by any other, waits until it has, is
- * gone, or took more than 2 s. Returns at once where nobody was chosen. */
+/* Local. Says that the one chosen by tr_node_first has spoken; or, by any other, waits until it
+ * has, is gone, or took more than 2 s. Returns at once where nobody was chosen. */
 void tr_node_spoken(tr_comm *c);
 /* Local. A note for the node's ranks: this rank gave up, and why. The first one stays. */
 void tr_node_give_up(tr_comm *c, const tr_error *why);

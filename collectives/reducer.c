@@ -1,5 +1,5 @@
-/* The reducer's front: checks the layout, picks shared memory or MPI, keeps order between ready,
- * poll, finish and publish, and adds the tallies. */
+/* The reducer's front: checks the layout, picks shared memory, MPI or what the device has, keeps
+ * order between ready, poll, finish and publish, and adds the tallies. */
 #include "collectives/reducer.h"
 
 #include <string.h>
@@ -22,11 +22,26 @@ out:
     return st;
 }
 
+/* The same on every rank: the options are. */
+static tr_status choose_on_device(tr_reducer *r)
+{
+    if (!r->o.gpu)
+        return TR_FAIL(TR_UNSUPPORTED, "this program cannot reduce gradients on %s",
+                       r->o.backend->name);
+    if (r->o.wire_bf16)
+        return TR_FAIL(
+            TR_UNSUPPORTED,
+            "gradients on %s are reduced in fp32: wire precision bf16 is for cpu, use fp32",
+            r->o.backend->name);
+    return r->o.nccl ? r->o.gpu->nccl(r) : r->o.gpu->staged(r);
+}
+
 static tr_status choose(tr_reducer *r)
 {
     tr_status st = TR_OK;
     tr_comm *c = r->c;
     bool got = false;
+    if (tr_reducer_on_device(&r->o)) return choose_on_device(r);
     if (c->topology.shared) {
         TR_TRY(tr_reducer_shared_init(r, &got));
         if (got) return TR_OK;
@@ -99,6 +114,16 @@ const tr_range *tr_reducer_owned(const tr_reducer *r, size_t *n)
     return r->owned;
 }
 
+const char *tr_reducer_name(const tr_reducer *r)
+{
+    return r->name[0] ? r->name : r->ops->name;
+}
+
+bool tr_reducer_recordable(const tr_reducer *r)
+{
+    return r->ops->recordable;
+}
+
 uint64_t tr_reducer_reductions(const tr_reducer *r)
 {
     return r->reductions;
@@ -120,9 +145,32 @@ static void store_failure(tr_reducer *r, tr_status st)
     r->failure = *tr_last_error();
 }
 
+/* So does every later call of this rank's peers. */
+static tr_status give_up(tr_reducer *r, tr_status st)
+{
+    store_failure(r, st);
+    return tr_comm_break(r->c, st);
+}
+
+/* What went wrong before, on this rank or in the communicator. */
+static tr_status usable(tr_reducer *r)
+{
+    if (r->failed != TR_OK) {
+        tr_set_error(&r->failure);
+        return tr_comm_break(r->c, r->failed);
+    }
+    if (r->c->broken) {
+        tr_set_error(&r->c->failure);
+        return r->c->failure.status;
+    }
+    return TR_OK;
+}
+
 void tr_reducer_ready(tr_reducer *r, int bucket)
 {
-    if (r->failed != TR_OK || bucket <= r->ready) return;
+    if (r->failed != TR_OK) return;
+    if (bucket < 0 && r->ops->begin) r->ops->begin(r);
+    if (bucket <= r->ready) return;
     tr_status st = TR_OK;
     if (bucket >= (int)r->o.nbuckets)
         st = TR_FAIL(TR_INTERNAL, "bucket %d of %zu is ready", bucket, r->o.nbuckets);
@@ -137,28 +185,20 @@ void tr_reducer_ready(tr_reducer *r, int bucket)
 
 static tr_status poll(tr_reducer *r, bool *moved)
 {
-    if (r->failed != TR_OK) {
-        tr_set_error(&r->failure);
-        return tr_comm_break(r->c, r->failed);
-    }
-    if (r->c->broken) {
-        tr_set_error(&r->c->failure);
-        return r->c->failure.status;
-    }
+    tr_status st = usable(r);
+    if (st != TR_OK) return st;
     int before = r->current;
-    tr_status st = r->ops->poll(r, moved);
-    if (st == TR_OK)
-        r->reductions += (uint64_t)(r->current - before);
-    else
-        store_failure(r, st), tr_comm_break(r->c, st);
-    return st;
+    st = r->ops->poll(r, moved);
+    if (st != TR_OK) return give_up(r, st);
+    r->reductions += (uint64_t)(r->current - before);
+    return TR_OK;
 }
 
 tr_status tr_reducer_poll(tr_reducer *r)
 {
     bool moved = false;
     if (r->failed == TR_OK && r->current > r->ready) return TR_OK;
-    return poll(r, &moved);
+    return r->ops->poll ? poll(r, &moved) : usable(r);
 }
 
 static tr_status wait_all(tr_reducer *r)
@@ -183,6 +223,27 @@ out:
     return st;
 }
 
+static void next_step(tr_reducer *r)
+{
+    r->ready = -1;
+    r->current = 0;
+    r->steps++;
+}
+
+/* All on the device, in the stream. */
+static tr_status finish_on_device(tr_reducer *r, double *tally, size_t ntally, double *sum_squares)
+{
+    tr_status st = TR_OK;
+    if (r->ops->poll) TR_TRY(wait_all(r));
+    TR_TRY(usable(r));
+    st = r->ops->finish(r, tally, ntally, sum_squares);
+    if (st != TR_OK) return give_up(r, st);
+    if (!r->ops->poll) r->reductions += r->o.nbuckets;
+    next_step(r);
+out:
+    return st;
+}
+
 tr_status tr_reducer_finish(tr_reducer *r, double *tally, size_t ntally, double *sum_squares)
 {
     tr_status st = TR_OK;
@@ -190,6 +251,7 @@ tr_status tr_reducer_finish(tr_reducer *r, double *tally, size_t ntally, double 
     if (r->failed == TR_OK && r->ready + 1 != (int)r->o.nbuckets)
         store_failure(r, TR_FAIL(TR_INTERNAL, "finish with %d of %zu buckets ready", r->ready + 1,
                                  r->o.nbuckets));
+    if (r->ops->finish) return finish_on_device(r, tally, ntally, sum_squares);
     TR_TRY(wait_all(r));
     double squares = r->ops->squares(r);
     /* This sum is also the agreement that everybody has read what it had to read of our gradients
@@ -207,10 +269,42 @@ tr_status tr_reducer_finish(tr_reducer *r, double *tally, size_t ntally, double 
     }
     *sum_squares = squares;
     r->ops->rewind(r);
-    r->ready = -1;
-    r->current = 0;
-    r->steps++;
+    next_step(r);
 out:
+    return st;
+}
+
+tr_status tr_reducer_gather(tr_reducer *r, const void *send, void *recv, size_t nbytes)
+{
+    tr_status st = TR_OK;
+    if (!r->ops->gather) return tr_comm_gather(r->c, send, recv, nbytes);
+    TR_TRY(usable(r));
+    st = r->ops->gather(r, send, recv, nbytes);
+    if (st != TR_OK) return give_up(r, st);
+out:
+    return st;
+}
+
+tr_status tr_reducer_wait(tr_reducer *r, uint64_t step, tr_status (*done)(void *ctx, bool *is),
+                          void *ctx)
+{
+    tr_status st = TR_OK;
+    tr_wait w;
+    tr_wait_init(&w, r->c, "device's work");
+    w.step = (int64_t)step;
+    w.ctx = r;
+    for (;;) {
+        bool is = false;
+        TR_TRY(usable(r));
+        TR_TRY(done(ctx, &is));
+        if (is) return TR_OK;
+        if (r->ops->watch) TR_TRY(r->ops->watch(r, &w));
+        TR_TRY(tr_wait_turn(&w));
+    }
+out:
+    give_up(r, st);
+    if (r->ops->abort) r->ops->abort(r); /* or what follows would wait for the device */
+    tr_set_error(&r->failure);
     return st;
 }
 

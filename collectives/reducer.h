@@ -20,16 +20,21 @@ typedef struct {
     tr_status (*publish)(tr_reducer *r);
     void (*close)(tr_reducer *r);
     bool (*arrived)(const void *r, int local_rank); /* for tr_wait; NULL: not known */
-    /* Of devices; NULL on the host. They replace poll, done, squares and rewind. */
+    /* Of devices; NULL on the host. finish takes the place of squares and rewind; poll and done may
+     * be NULL: then finish puts all that is left into the stream. */
     tr_status (*finish)(tr_reducer *r, double *tally, size_t ntally, double *sum_squares);
     tr_status (*gather)(tr_reducer *r, const void *send, void *recv, size_t nbytes);
-    /* Looks for failures while the host waits: TR_OK, or what went wrong. `w` counts the time. */
+    void (*begin)(tr_reducer *r); /* tr_reducer_ready(r, -1); may be NULL */
+    /* While the host waits for the device, whose time `w` counts: looks for what failed there, and
+     * how far it has come. */
     tr_status (*watch)(tr_reducer *r, tr_wait *w);
+    void (*abort)(
+        tr_reducer *r); /* makes work that waits for peers on the device end; may be NULL */
     bool recordable;
 } tr_reducer_ops;
 
-/* How the reducers of devices are had without linking them into every program (tr_gpu_reducers). Both
- * *Collective*, as tr_reducer_mpi_init; arrays by the backend's alloc. */
+/* How the reducers of devices are had without linking them into every program (tr_gpu_reducers).
+ * Both *Collective*, as tr_reducer_mpi_init; arrays by the backend's alloc. */
 struct tr_gpu_reducers {
     tr_status (*nccl)(tr_reducer *r);
     tr_status (*staged)(tr_reducer *r);
@@ -39,7 +44,8 @@ typedef struct tr_exchange tr_exchange;
 
 struct tr_reducer {
     const tr_reducer_ops *ops;
-    void *state; /* the implementation's */
+    char name[64]; /* "": ops->name */
+    void *state;   /* the implementation's */
     tr_comm *c;
     MPI_Comm comm; /* ranks that exchange with each other; MPI_COMM_NULL: none */
     tr_reducer_options o;
@@ -56,6 +62,10 @@ struct tr_reducer {
 };
 
 void tr_reducer_own(tr_reducer *r, tr_range range); /* ascending; neighbours merge */
+static inline bool tr_reducer_on_device(const tr_reducer_options *o)
+{
+    return o->backend && !o->backend->host;
+}
 tr_status tr_reducer_shared_init(tr_reducer *r, bool *got);
 tr_status tr_reducer_mpi_init(tr_reducer *r);
 

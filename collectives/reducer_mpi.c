@@ -124,9 +124,15 @@ static void plain_close(tr_reducer *r)
     r->ops = NULL;
 }
 
-static const tr_reducer_ops ops = {"MPI",         plain_ready,   plain_poll,
-                                   plain_done,    plain_squares, plain_rewind,
-                                   plain_publish, plain_close,   NULL};
+static const tr_reducer_ops ops = {.name = "MPI",
+                                   .ready = plain_ready,
+                                   .poll = plain_poll,
+                                   .done = plain_done,
+                                   .squares = plain_squares,
+                                   .rewind = plain_rewind,
+                                   .publish = plain_publish,
+                                   .close = plain_close,
+                                   .recordable = true};
 
 static tr_status allocate(tr_reducer *r, bool pieces)
 {

@@ -141,9 +141,16 @@ static void shared_close(tr_reducer *r)
     r->ops = NULL;
 }
 
-static const tr_reducer_ops ops = {"shared memory", shared_ready,   shared_poll,
-                                   shared_done,     shared_squares, shared_rewind,
-                                   shared_publish,  shared_close,   shared_arrived};
+static const tr_reducer_ops ops = {.name = "shared memory",
+                                   .ready = shared_ready,
+                                   .poll = shared_poll,
+                                   .done = shared_done,
+                                   .squares = shared_squares,
+                                   .rewind = shared_rewind,
+                                   .publish = shared_publish,
+                                   .close = shared_close,
+                                   .arrived = shared_arrived,
+                                   .recordable = true};
 
 /* Where everything lies in the window: flags, gradients a rank, weights, slots; all page-aligned.
  */

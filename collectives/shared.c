@@ -40,7 +40,7 @@ typedef struct {
     _Atomic bool done;
 } tr_speaker;
 
-struct tr_node {
+struct tr_local_node {
     tr_window window;
     tr_speaker *speaker;
     tr_note *notes; /* [local_size] */
@@ -59,7 +59,7 @@ tr_status tr_node_open(tr_comm *c, bool *got)
     size_t slots_at = tr_align_up(notes_at + n * sizeof(tr_note), TR_PAGE);
     size_t pair = tr_align_up(2 * sizeof(tr_slot), TR_CACHE_LINE);
     bool ok = false;
-    tr_node *node = TR_NEW(TR_MEM_OTHER, tr_node);
+    tr_local_node *node = TR_NEW(TR_MEM_OTHER, tr_local_node);
     TR_TRY(tr_mpi_all(c, node != NULL, &ok));
     TR_NEED(ok && node, TR_MEMORY, "no memory for a node's flags");
     node->size = c->topology.local_size;
@@ -146,11 +146,11 @@ bool tr_node_busy(const tr_comm *c, int local_rank)
 
 static bool arrived(const void *ctx, int local_rank)
 {
-    const tr_node *node = ctx;
+    const tr_local_node *node = ctx;
     return atomic_load_explicit(&node->flags[local_rank].flag, memory_order_acquire) >= node->calls;
 }
 
-static tr_slot *slot_of(tr_node *node, int local_rank)
+static tr_slot *slot_of(tr_local_node *node, int local_rank)
 {
     return &node->slots[2 * local_rank + (int)(node->calls & 1)];
 }
@@ -161,7 +161,7 @@ static const char *name_of(uint32_t call)
 }
 
 /* Opens a call: where this rank's payload goes. */
-static char *enter(tr_node *node, uint32_t call, size_t count)
+static char *enter(tr_local_node *node, uint32_t call, size_t count)
 {
     node->calls++;
     tr_slot *s = slot_of(node, node->rank);
@@ -174,7 +174,7 @@ static char *enter(tr_node *node, uint32_t call, size_t count)
 static tr_status meet(tr_comm *c)
 {
     tr_status st = TR_OK;
-    tr_node *node = c->node;
+    tr_local_node *node = c->node;
     const tr_slot *mine = slot_of(node, node->rank);
     tr_drain_stores();
     atomic_store_explicit(&node->flags[node->rank].flag, node->calls, memory_order_release);
@@ -202,7 +202,7 @@ static size_t part(size_t left, size_t limit)
 static tr_status shared_sum(tr_comm *c, double *v, size_t count)
 {
     tr_status st = TR_OK;
-    tr_node *node = c->node;
+    tr_local_node *node = c->node;
     for (size_t at = 0; at < count;) {
         size_t n = part(count - at, SLOT_BYTES / sizeof(double));
         memcpy(enter(node, CALL_SUM, count), v + at, n * sizeof(double));
@@ -221,7 +221,7 @@ out:
 static tr_status shared_sum_int(tr_comm *c, int64_t *v, size_t count)
 {
     tr_status st = TR_OK;
-    tr_node *node = c->node;
+    tr_local_node *node = c->node;
     for (size_t at = 0; at < count;) {
         size_t n = part(count - at, SLOT_BYTES / sizeof(int64_t));
         memcpy(enter(node, CALL_SUM_INT, count), v + at, n * sizeof(int64_t));
@@ -241,7 +241,7 @@ out:
 static tr_status shared_gather(tr_comm *c, const void *send, void *recv, size_t nbytes)
 {
     tr_status st = TR_OK;
-    tr_node *node = c->node;
+    tr_local_node *node = c->node;
     for (size_t at = 0; at < nbytes;) {
         size_t n = part(nbytes - at, SLOT_BYTES);
         memcpy(enter(node, CALL_GATHER, nbytes), (const char *)send + at, n);
@@ -257,7 +257,7 @@ out:
 static tr_status shared_bcast(tr_comm *c, void *buf, size_t nbytes, int root)
 {
     tr_status st = TR_OK;
-    tr_node *node = c->node; /* one node: local ranks are ranks */
+    tr_local_node *node = c->node; /* one node: local ranks are ranks */
     for (size_t at = 0; at < nbytes;) {
         size_t n = part(nbytes - at, SLOT_BYTES);
         char *payload = enter(node, CALL_BCAST, nbytes + (size_t)root);

@@ -34,7 +34,8 @@ void tr_reducer_cost_of(const tr_topology *t, const tr_reducer_options *o, tr_re
     *out =
         (tr_reducer_cost){.weights = bytes, .gradients = bytes, .slots = bytes * (size_t)o->nslots};
     if (t->size <= 1) return;
-    if (t->shared) {
+    const bool device = tr_reducer_on_device(o);
+    if (t->shared && !device) {
         size_t slices = (size_t)(t->slices > 0 ? t->slices : t->local_size), slice = bytes / slices;
         out->weights = bytes / ranks;
         out->slots = out->slots / ranks;
@@ -47,7 +48,7 @@ void tr_reducer_cost_of(const tr_topology *t, const tr_reducer_options *o, tr_re
         return;
     }
     size_t ring = 2 * (bytes / size * (size - 1)); /* what a bandwidth-optimal all-reduce sends */
-    bool half = o->wire_bf16 && nodes > 1;
+    bool half = o->wire_bf16 && nodes > 1 && !device;
     if (half) {
         ring /= 2;
         out->gradients += tr_exchange_floats(t->size) * sizeof(float);

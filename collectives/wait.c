@@ -58,7 +58,7 @@ static bool excused(const tr_wait *w)
 static double allowed(const tr_wait *w)
 {
     const tr_comm *c = w->c;
-    bool unseen = !c->node || (w->mpi && c->topology.nodes > 1);
+    bool unseen = !c->node || ((w->mpi || w->far) && c->topology.nodes > 1);
     for (int i = 0; c->node && i < c->topology.local_size; i++) {
         if (!maybe_missing(w, i)) continue;
         if (tr_node_busy(c, i)) return c->timeout * UNSEEN_TIMES;
@@ -76,18 +76,26 @@ static void describe(const tr_wait *w, char *buf, size_t size)
         snprintf(buf + n, size - (size_t)n, ", bucket %lld", (long long)w->bucket);
 }
 
+size_t tr_wait_missing(const tr_wait *w, char *buf, size_t size)
+{
+    const tr_comm *c = w->c;
+    size_t used = 0;
+    buf[0] = 0;
+    for (int i = 0; w->arrived && i < c->topology.local_size && used + 40 < size; i++)
+        if (!w->arrived(w->ctx, i))
+            used += (size_t)snprintf(buf + used, size - used, "%srank %d (pid %d)",
+                                     used ? ", " : "", c->peers[i].rank, (int)c->peers[i].pid);
+    return used;
+}
+
 static tr_status late(const tr_wait *w)
 {
     const tr_comm *c = w->c;
     const tr_topology *t = &c->topology;
     char where[160], who[512] = "";
-    size_t used = 0;
+    if (w->late) return w->late(w);
     describe(w, where, sizeof(where));
-    for (int i = 0; w->arrived && i < t->local_size && used < sizeof(who) - 40; i++)
-        if (!w->arrived(w->ctx, i))
-            used += (size_t)snprintf(who + used, sizeof(who) - used, "%srank %d (pid %d)",
-                                     used ? ", " : "", c->peers[i].rank, (int)c->peers[i].pid);
-    if (used)
+    if (tr_wait_missing(w, who, sizeof(who)))
         return TR_FAIL(TR_PEER, "rank %d (%s) waited %.0f s for the %s: not arrived: %s", t->rank,
                        t->host, w->counted, where, who);
     bool longer = w->counted > c->timeout * UNSEEN_TIMES;
@@ -126,6 +134,11 @@ static tr_status look(const tr_wait *w, bool up)
                        c->topology.rank, where);
     }
     return up ? late(w) : TR_OK;
+}
+
+tr_status tr_wait_look(const tr_wait *w)
+{
+    return look(w, false);
 }
 
 tr_status tr_wait_turn(tr_wait *w)
