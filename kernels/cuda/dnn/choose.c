@@ -1,0 +1,267 @@
+/* Which engine runs an operation graph. The heuristics name configurations, best first: mode A,
+ * then B, then the fallback list; the first that may be taken and finalizes is it. With the option
+ * `benchmark`, the first eight are timed once on scratch memory and the fastest is it (which one
+ * that is may differ from run to run, and so may the last bits).
+ *
+ * An engine may be taken unless its numerical notes say that it
+ *  - is not deterministic, where that is asked for;
+ *  - rounds inputs to a smaller type, or sums in one: the project's sums are float32;
+ *  - uses tensor cores on float32, which rounds to TF32, where that is not wanted. The graph API
+ * has no other switch for TF32: its math type is not an attribute of the convolution;
+ *  - transforms (Winograd) 16-bit operands: the transformed ones are rounded to 16 bits once more;
+ *  - does not promise to propagate NaN, where the graph ends in a ReLU. A fused ReLU is a maximum,
+ * and the hardware's maximum drops NaN (cuBLASLt's does); without that note our own epilogue runs.
+ * Its workspace must be within the limit.
+ * Source: NVIDIA cuDNN documentation, "cudnn_graph Library", cudnnBackendNumericalNote_t,
+ * heuristics. */
+#include "kernels/cuda/dnn/internal.h"
+
+#include <string.h>
+
+enum { CONFIGS = 24, TIMED = 8, LAUNCHES = 4 };
+
+typedef struct {
+    cudnnBackendDescriptor_t plan;
+    int64_t workspace, engine;
+} candidate;
+
+typedef struct {
+    candidate c[TIMED];
+    int n, wanted;
+} candidates;
+
+static bool has(const cudnnBackendNumericalNote_t *notes, int64_t n,
+                cudnnBackendNumericalNote_t note)
+{
+    for (int64_t i = 0; i < n; i++)
+        if (notes[i] == note) return true;
+    return false;
+}
+
+static const char *objection(const tr_cuda_dnn *dnn, const tr_dnn_problem *p,
+                             const cudnnBackendNumericalNote_t *notes, int64_t n)
+{
+    if (dnn->cuda->o.deterministic && has(notes, n, CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC))
+        return "is not deterministic";
+    if (has(notes, n, CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS)) return "rounds its inputs";
+    if (has(notes, n, CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION))
+        return "sums in less than float32";
+    if (p->exact && has(notes, n, CUDNN_NUMERICAL_NOTE_TENSOR_CORE))
+        return "rounds float32 to TF32";
+    if (p->type != TR_F32 && has(notes, n, CUDNN_NUMERICAL_NOTE_WINOGRAD))
+        return "transforms 16-bit operands";
+    if (p->act == TR_ACT_RELU && !has(notes, n, CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP))
+        return "may drop NaN";
+    return NULL;
+}
+
+/* *engine: its number; -1: it may not be taken. */
+static tr_status admit(tr_cuda_dnn *dnn, const tr_dnn_problem *p, cudnnBackendDescriptor_t config,
+                       int64_t *engine)
+{
+    tr_status st = TR_OK;
+    cudnnBackendDescriptor_t e = NULL;
+    cudnnBackendNumericalNote_t notes[CUDNN_NUMERICAL_NOTE_TYPE_COUNT];
+    int64_t n = 0, number = 0;
+    const char *why;
+    *engine = -1;
+    TR_DNN_TRY(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINE_DESCRIPTOR, &e));
+    TR_DNN_TRY(cudnnBackendGetAttribute(config, CUDNN_ATTR_ENGINECFG_ENGINE,
+                                        CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &n, &e));
+    TR_DNN_TRY(cudnnBackendGetAttribute(e, CUDNN_ATTR_ENGINE_GLOBAL_INDEX, CUDNN_TYPE_INT64, 1, &n,
+                                        &number));
+    TR_DNN_TRY(cudnnBackendGetAttribute(e, CUDNN_ATTR_ENGINE_NUMERICAL_NOTE,
+                                        CUDNN_TYPE_NUMERICAL_NOTE, CUDNN_NUMERICAL_NOTE_TYPE_COUNT,
+                                        &n, notes));
+    if (n > CUDNN_NUMERICAL_NOTE_TYPE_COUNT) n = CUDNN_NUMERICAL_NOTE_TYPE_COUNT;
+    why = objection(dnn, p, notes, n);
+    if (why)
+        snprintf(dnn->refusal, sizeof dnn->refusal, "engine %lld %s", (long long)number, why);
+    else
+        *engine = number;
+out:
+    if (e) cudnnBackendDestroyDescriptor(e);
+    return st;
+}
+
+/* Adds the finished plan of a configuration, unless it is refused or asks for too much memory. */
+static tr_status finish(tr_cuda_dnn *dnn, cudnnBackendDescriptor_t config, int64_t engine,
+                        candidates *to)
+{
+    tr_status st = TR_OK;
+    cudnnBackendDescriptor_t d = NULL;
+    int64_t n = 0, workspace = 0;
+    cudnnStatus_t s;
+    TR_DNN_TRY(cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d));
+    TR_TRY(tr_dnn_set(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &dnn->handle));
+    TR_TRY(tr_dnn_set(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
+                      &config));
+    s = cudnnBackendFinalize(d);
+    if (s != CUDNN_STATUS_SUCCESS && tr_dnn_refused(dnn, s, "cudnnBackendFinalize(plan)")) goto out;
+    TR_TRY(tr_dnn_check(s, "cudnnBackendFinalize(plan)"));
+    TR_DNN_TRY(cudnnBackendGetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
+                                        CUDNN_TYPE_INT64, 1, &n, &workspace));
+    if (workspace > 0 && (uint64_t)workspace > dnn->cuda->o.workspace) {
+        snprintf(dnn->refusal, sizeof dnn->refusal,
+                 "engine %lld wants %lld bytes of workspace, of %zu allowed", (long long)engine,
+                 (long long)workspace, dnn->cuda->o.workspace);
+        goto out;
+    }
+    to->c[to->n++] = (candidate){d, workspace > 0 ? workspace : 0, engine};
+    d = NULL;
+out:
+    if (d) cudnnBackendDestroyDescriptor(d);
+    return st;
+}
+
+/* The configurations of one heuristic mode, as long as more are wanted. */
+static tr_status gather(tr_cuda_dnn *dnn, const tr_dnn_problem *p, const tr_dnn_graph *g,
+                        cudnnBackendHeurMode_t mode, candidates *to)
+{
+    tr_status st = TR_OK;
+    cudnnBackendDescriptor_t heuristic = NULL, configs[CONFIGS] = {NULL};
+    int64_t n = 0, engine;
+    cudnnStatus_t s;
+    TR_DNN_TRY(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR, &heuristic));
+    TR_TRY(tr_dnn_set(heuristic, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH,
+                      CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &g->graph));
+    TR_TRY(tr_dnn_set(heuristic, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode));
+    s = cudnnBackendFinalize(heuristic);
+    if (s != CUDNN_STATUS_SUCCESS && tr_dnn_refused(dnn, s, "cudnnBackendFinalize(heuristics)"))
+        goto out;
+    TR_TRY(tr_dnn_check(s, "cudnnBackendFinalize(heuristics)"));
+    for (int i = 0; i < CONFIGS; i++)
+        TR_DNN_TRY(cudnnBackendCreateDescriptor(CUDNN_BACKEND_ENGINECFG_DESCRIPTOR, &configs[i]));
+    s = cudnnBackendGetAttribute(heuristic, CUDNN_ATTR_ENGINEHEUR_RESULTS,
+                                 CUDNN_TYPE_BACKEND_DESCRIPTOR, CONFIGS, &n, configs);
+    if (s != CUDNN_STATUS_SUCCESS && tr_dnn_refused(dnn, s, "cudnnBackendGetAttribute(heuristics)"))
+        goto out;
+    TR_TRY(tr_dnn_check(s, "cudnnBackendGetAttribute(heuristics)"));
+    for (int i = 0; i < n && i < CONFIGS && to->n < to->wanted; i++) {
+        TR_TRY(admit(dnn, p, configs[i], &engine));
+        if (engine >= 0) TR_TRY(finish(dnn, configs[i], engine, to));
+    }
+out:
+    for (int i = 0; i < CONFIGS; i++)
+        if (configs[i]) cudnnBackendDestroyDescriptor(configs[i]);
+    if (heuristic) cudnnBackendDestroyDescriptor(heuristic);
+    return st;
+}
+
+/* ---- Timing */
+
+typedef struct {
+    tr_dnn_operands at;
+    cudaEvent_t from, to;
+} scratch;
+
+static void scratch_close(tr_cuda *cuda, scratch *s)
+{
+    void *all[] = {s->at.x, s->at.w, s->at.y, s->at.bias, s->at.residual, s->at.workspace};
+    for (size_t i = 0; i < TR_COUNT(all); i++) tr_cuda_free(cuda, all[i]);
+    if (s->from) cudaEventDestroy(s->from);
+    if (s->to) cudaEventDestroy(s->to);
+}
+
+static tr_status scratch_get(tr_cuda *cuda, void **p, size_t count, int64_t dtype)
+{
+    *p = tr_cuda_alloc(cuda, TR_MEM_WORKSPACE, count * tr_dtype_size((tr_dtype)dtype));
+    return *p ? TR_OK : TR_MEMORY;
+}
+
+static tr_status scratch_open(tr_cuda *cuda, const tr_dnn_problem *p, size_t workspace, scratch *s)
+{
+    tr_status st = TR_OK;
+    const size_t x = (size_t)(p->batch * p->in * p->size[0] * p->size[1]);
+    const size_t w = (size_t)(p->out * (p->in / p->groups) * p->kernel[0] * p->kernel[1]);
+    const size_t y = (size_t)(p->batch * p->out * p->result[0] * p->result[1]);
+    TR_TRY(scratch_get(cuda, &s->at.x, x, p->type));
+    TR_TRY(scratch_get(cuda, &s->at.w, w, p->weight_type));
+    TR_TRY(scratch_get(cuda, &s->at.y, y, p->result_type));
+    if (p->bias) TR_TRY(scratch_get(cuda, &s->at.bias, (size_t)p->out, TR_F32));
+    if (p->residual) TR_TRY(scratch_get(cuda, &s->at.residual, y, p->type));
+    if (workspace) TR_TRY(scratch_get(cuda, &s->at.workspace, workspace, TR_U8));
+    TR_CUDA_TRY(cudaEventCreate(&s->from));
+    TR_CUDA_TRY(cudaEventCreate(&s->to));
+out:
+    return st;
+}
+
+/* The first launch loads the kernel; the ones that follow are timed together. *ms < 0: it cannot
+ * run. */
+static tr_status time_one(tr_cuda_dnn *dnn, const scratch *s, const candidate *c, float *ms)
+{
+    tr_status st = TR_OK;
+    cudnnBackendDescriptor_t pack = NULL;
+    *ms = -1;
+    TR_TRY(tr_dnn_pack_open(&s->at, &pack));
+    for (int i = 0; i <= LAUNCHES; i++) {
+        const cudnnStatus_t e = cudnnBackendExecute(dnn->handle, c->plan, pack);
+        if (e != CUDNN_STATUS_SUCCESS && tr_dnn_refused(dnn, e, "cudnnBackendExecute")) goto out;
+        TR_TRY(tr_dnn_check(e, "cudnnBackendExecute"));
+        if (i == 0) TR_CUDA_TRY(cudaEventRecord(s->from, dnn->cuda->stream));
+    }
+    TR_CUDA_TRY(cudaEventRecord(s->to, dnn->cuda->stream));
+    TR_CUDA_TRY(cudaEventSynchronize(s->to));
+    TR_CUDA_TRY(cudaEventElapsedTime(ms, s->from, s->to));
+out:
+    if (pack) cudnnBackendDestroyDescriptor(pack);
+    return st;
+}
+
+/* *best: the fastest; 0 where there is no memory to time in. */
+static tr_status time_all(tr_cuda_dnn *dnn, const tr_dnn_problem *p, const candidates *from,
+                          int *best)
+{
+    tr_status st = TR_OK;
+    scratch s = {.from = NULL};
+    float ms, least = -1;
+    size_t workspace = 0;
+    *best = 0;
+    for (int i = 0; i < from->n; i++)
+        if ((size_t)from->c[i].workspace > workspace) workspace = (size_t)from->c[i].workspace;
+    st = scratch_open(dnn->cuda, p, workspace, &s);
+    if (st == TR_MEMORY) {
+        tr_log(TR_LOG_WARN,
+               "no device memory to time convolutions in: cuDNN's first choice is taken");
+        st = TR_OK;
+        goto out;
+    }
+    TR_TRY(st);
+    for (int i = 0; i < from->n; i++) {
+        TR_TRY(time_one(dnn, &s, &from->c[i], &ms));
+        if (ms >= 0 && (least < 0 || ms < least)) {
+            least = ms;
+            *best = i;
+        }
+    }
+out:
+    scratch_close(dnn->cuda, &s);
+    return st;
+}
+
+tr_status tr_dnn_choose(tr_cuda_dnn *dnn, tr_dnn_plan *plan)
+{
+    tr_status st = TR_OK;
+    static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B,
+                                                   CUDNN_HEUR_MODE_FALLBACK};
+    candidates found = {.wanted = dnn->cuda->o.benchmark ? TIMED : 1};
+    tr_dnn_graph g = {.n = 0};
+    bool refused = false;
+    int best = 0;
+    TR_TRY(tr_dnn_graph_build(dnn, &plan->problem, &g, &refused));
+    if (refused) goto out;
+    for (size_t i = 0; i < TR_COUNT(modes) && found.n == 0; i++)
+        TR_TRY(gather(dnn, &plan->problem, &g, modes[i], &found));
+    if (found.n > 1) TR_TRY(time_all(dnn, &plan->problem, &found, &best));
+    if (found.n == 0) goto out;
+    plan->graph = found.c[best].plan;
+    plan->workspace = (size_t)found.c[best].workspace;
+    snprintf(plan->name, sizeof plan->name, "cuDNN engine %lld", (long long)found.c[best].engine);
+    found.c[best].plan = NULL;
+out:
+    for (int i = 0; i < found.n; i++)
+        if (found.c[i].plan) cudnnBackendDestroyDescriptor(found.c[i].plan);
+    tr_dnn_graph_close(&g);
+    return st;
+}

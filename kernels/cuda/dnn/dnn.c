@@ -1,0 +1,162 @@
+/* The cuDNN handle, errors, the cache of plans, and running one. The cache is a list: a model has
+ * tens of different convolutions, and it is looked through only while kernels are prepared. */
+#include "kernels/cuda/dnn/internal.h"
+
+#include <string.h>
+
+tr_status tr_dnn_check(cudnnStatus_t s, const char *call)
+{
+    char last[512] = "";
+    if (s == CUDNN_STATUS_SUCCESS) return TR_OK;
+    cudnnGetLastErrorString(last, sizeof last);
+    return TR_FAIL(TR_KERNEL, "%s: %s%s%s", call, cudnnGetErrorString(s), last[0] ? ": " : "",
+                   last);
+}
+
+/* Parameters (2xxx) and support (3xxx) are how the library says that it has nothing for a graph or
+ * a configuration. Some configurations that the heuristics name fail to compile, which it calls an
+ * internal error of these three kinds; another one may do. */
+bool tr_dnn_refused(tr_cuda_dnn *dnn, cudnnStatus_t s, const char *call)
+{
+    const int category = CUDNN_STATUS_CATEGORY((int)s);
+    const bool refused = category == 2000 || category == 3000 || s == CUDNN_STATUS_INTERNAL_ERROR ||
+                         s == CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED ||
+                         s == CUDNN_STATUS_INTERNAL_ERROR_UNEXPECTED_VALUE;
+    if (refused) {
+        char last[512] = "";
+        cudnnGetLastErrorString(last, sizeof last);
+        snprintf(dnn->refusal, sizeof dnn->refusal, "%s: %s%s%s", call, cudnnGetErrorString(s),
+                 last[0] ? ": " : "", last);
+    }
+    return refused;
+}
+
+cudnnDataType_t tr_dnn_type(int64_t dtype)
+{
+    return dtype == TR_BF16  ? CUDNN_DATA_BFLOAT16
+           : dtype == TR_F16 ? CUDNN_DATA_HALF
+                             : CUDNN_DATA_FLOAT;
+}
+
+tr_status tr_cuda_dnn_open(tr_cuda *cuda, tr_cuda_dnn **out)
+{
+    tr_status st = TR_OK;
+    tr_cuda_dnn *dnn = TR_NEW(TR_MEM_OTHER, tr_cuda_dnn);
+    if (!dnn) return TR_MEMORY;
+    dnn->cuda = cuda;
+    TR_DNN_TRY(cudnnCreate(&dnn->handle));
+    TR_DNN_TRY(cudnnSetStream(dnn->handle, cuda->stream));
+out:
+    if (st != TR_OK) {
+        tr_cuda_dnn_close(dnn);
+        return st;
+    }
+    *out = dnn;
+    return TR_OK;
+}
+
+static void plan_close(tr_dnn_plan *plan)
+{
+    if (plan->graph) cudnnBackendDestroyDescriptor(plan->graph);
+    tr_dnn_legacy_close(&plan->legacy);
+    tr_free(plan);
+}
+
+void tr_cuda_dnn_close(tr_cuda_dnn *dnn)
+{
+    if (!dnn) return;
+    while (dnn->plans) {
+        tr_dnn_plan *next = dnn->plans->next;
+        plan_close(dnn->plans);
+        dnn->plans = next;
+    }
+    if (dnn->handle) cudnnDestroy(dnn->handle);
+    tr_free(dnn);
+}
+
+static bool finished(const tr_dnn_plan *plan)
+{
+    return plan->graph || plan->by_legacy;
+}
+
+tr_status tr_dnn_plan_get(tr_cuda_dnn *dnn, const tr_dnn_problem *p, const tr_dnn_plan **out)
+{
+    tr_status st = TR_OK;
+    tr_dnn_plan *plan = dnn->plans;
+    while (plan && memcmp(&plan->problem, p, sizeof *p) != 0) plan = plan->next;
+    if (plan) {
+        *out = finished(plan) ? plan : NULL;
+        return TR_OK;
+    }
+    plan = TR_NEW(TR_MEM_OTHER, tr_dnn_plan);
+    if (!plan) return TR_MEMORY;
+    plan->problem = *p;
+    snprintf(dnn->refusal, sizeof dnn->refusal, "none is offered");
+    dnn->counts.searches++;
+    TR_TRY(tr_dnn_choose(dnn, plan));
+    if (!finished(plan)) TR_TRY(tr_dnn_legacy_choose(dnn, plan));
+out:
+    if (st != TR_OK) {
+        plan_close(plan);
+        return st;
+    }
+    plan->next = dnn->plans;
+    dnn->plans = plan;
+    dnn->counts.plans++;
+    *out = finished(plan) ? plan : NULL;
+    return TR_OK;
+}
+
+size_t tr_dnn_plan_workspace(const tr_dnn_plan *plan)
+{
+    return plan->workspace;
+}
+
+const char *tr_dnn_plan_name(const tr_dnn_plan *plan)
+{
+    return plan->name;
+}
+
+const char *tr_dnn_refusal(const tr_cuda_dnn *dnn)
+{
+    return dnn->refusal;
+}
+
+tr_dnn_counts tr_dnn_count(const tr_cuda_dnn *dnn)
+{
+    return dnn->counts;
+}
+
+tr_status tr_dnn_call_set(tr_dnn_call *c, const tr_dnn_plan *plan, const tr_dnn_operands *at)
+{
+    tr_status st = TR_OK;
+    cudnnBackendDescriptor_t pack = NULL;
+    if (c->plan != plan) tr_dnn_call_close(c);
+    for (int i = 0; i < c->used; i++)
+        if (memcmp(&c->at[i], at, sizeof *at) == 0) {
+            c->current = i;
+            return TR_OK;
+        }
+    if (plan->graph) TR_TRY(tr_dnn_pack_open(at, &pack));
+    c->plan = plan;
+    c->current = c->used < TR_DNN_SETS ? c->used++ : (c->current + 1) % TR_DNN_SETS;
+    if (c->pack[c->current]) cudnnBackendDestroyDescriptor(c->pack[c->current]);
+    c->pack[c->current] = pack;
+    c->at[c->current] = *at;
+out:
+    return st;
+}
+
+tr_status tr_dnn_call_run(tr_cuda_dnn *dnn, const tr_dnn_call *c)
+{
+    if (c->plan->by_legacy) return tr_dnn_legacy_run(dnn, c->plan, &c->at[c->current]);
+    return tr_dnn_check(cudnnBackendExecute(dnn->handle, c->plan->graph, c->pack[c->current]),
+                        "cudnnBackendExecute");
+}
+
+void tr_dnn_call_close(tr_dnn_call *c)
+{
+    for (int i = 0; i < c->used; i++)
+        if (c->pack[i]) cudnnBackendDestroyDescriptor(c->pack[i]);
+    memset(c, 0, sizeof *c);
+}

@@ -1,0 +1,73 @@
+/* Convolutions by cuDNN 9: one problem in, one finished plan out. Private to the CUDA backend.
+ *
+ * A plan is the first engine of the graph API's heuristics that may be taken (or the fastest of the
+ * first eight, timed), else an algorithm of the legacy API. Plans are cached by the whole problem:
+ * equal layers, and the several plans of a session, share one. Activations are channels-last,
+ * weights (out, kh, kw, in/groups); all sums in float32. */
+#ifndef TR_CUDA_DNN_H
+#define TR_CUDA_DNN_H
+
+#include <cudnn.h>
+
+#include "kernels/cuda/internal.h"
+
+typedef enum { TR_DNN_FORWARD, TR_DNN_GRAD_INPUT, TR_DNN_GRAD_WEIGHT } tr_dnn_pass;
+
+/* All int64 so that there is no padding: problems are compared as bytes. */
+typedef struct {
+    int64_t pass;
+    int64_t type;                /* tr_dtype of x, of a gradient dx, of the residual */
+    int64_t weight_type;         /* of the weight, or of its gradient */
+    int64_t result_type;         /* of y, or of its gradient */
+    int64_t exact;               /* float32 operands must not be rounded: no tensor cores */
+    int64_t bias, residual, act; /* forward: fused, graph API only; act: tr_act */
+    int64_t batch, groups;
+    int64_t in, out;            /* channels */
+    int64_t size[2], result[2]; /* height, width of x and of y */
+    int64_t kernel[2], stride[2], padding[2], dilation[2];
+} tr_dnn_problem;
+
+typedef struct tr_dnn_plan tr_dnn_plan;
+
+/* Opens cuDNN on cuda->stream, which must be there. */
+tr_status tr_cuda_dnn_open(tr_cuda *cuda, tr_cuda_dnn **out);
+void tr_cuda_dnn_close(tr_cuda_dnn *dnn); /* NULL is fine; plans are no longer valid */
+
+/* The plan for a problem, owned by `dnn`; NULL with TR_OK where cuDNN has nothing for it that keeps
+ * to the options (deterministic, workspace). TR_KERNEL where a call fails for other reasons. */
+tr_status tr_dnn_plan_get(tr_cuda_dnn *dnn, const tr_dnn_problem *p, const tr_dnn_plan **out);
+size_t tr_dnn_plan_workspace(const tr_dnn_plan *plan);
+const char *
+tr_dnn_plan_name(const tr_dnn_plan *plan); /* "cuDNN engine 38"; lives as long as the plan */
+/* Why the problem asked for last has no plan: the last refusal's text. */
+const char *tr_dnn_refusal(const tr_cuda_dnn *dnn);
+
+/* What a plan runs on; y and w stand for their gradients where the pass writes or reads those. */
+typedef struct {
+    void *x, *w, *y;
+    void *bias, *residual; /* NULL where the problem has none */
+    void *workspace;
+} tr_dnn_operands;
+
+/* A plan with its operands. Zeroed: not set. Two sets of operands stay prepared (a batch lies in
+ * one of two slots), so that changing between them costs nothing. */
+enum { TR_DNN_SETS = 2 };
+typedef struct {
+    const tr_dnn_plan *plan;
+    tr_dnn_operands at[TR_DNN_SETS];
+    cudnnBackendDescriptor_t pack[TR_DNN_SETS];
+    int current, used;
+} tr_dnn_call;
+
+tr_status tr_dnn_call_set(tr_dnn_call *c, const tr_dnn_plan *plan, const tr_dnn_operands *at);
+tr_status tr_dnn_call_run(tr_cuda_dnn *dnn, const tr_dnn_call *c); /* into the stream */
+void tr_dnn_call_close(tr_dnn_call *c);
+
+/* ---- For tests */
+typedef struct {
+    size_t plans;    /* in the cache, those that found nothing included */
+    size_t searches; /* heuristics asked: one a problem */
+} tr_dnn_counts;
+tr_dnn_counts tr_dnn_count(const tr_cuda_dnn *dnn);
+
+#endif

@@ -1,0 +1,65 @@
+/* Inside of dnn/: the handle, plans, and the two APIs that make them. */
+#ifndef TR_CUDA_DNN_INTERNAL_H
+#define TR_CUDA_DNN_INTERNAL_H
+
+#include "kernels/cuda/dnn/dnn.h"
+
+/* Tensor ids within an operation graph. */
+enum { TR_DNN_X = 1, TR_DNN_W, TR_DNN_Y, TR_DNN_BIAS, TR_DNN_RESIDUAL, TR_DNN_VIRTUAL };
+
+typedef struct {
+    cudnnTensorDescriptor_t x, y;
+    cudnnFilterDescriptor_t w;
+    cudnnConvolutionDescriptor_t conv;
+    int algo;
+} tr_dnn_legacy;
+
+/* Finished, or (with neither graph nor legacy) the finding that there is none. */
+struct tr_dnn_plan {
+    tr_dnn_plan *next;
+    tr_dnn_problem problem;
+    cudnnBackendDescriptor_t graph; /* execution plan */
+    bool by_legacy;
+    tr_dnn_legacy legacy;
+    size_t workspace;
+    char name[64];
+};
+
+struct tr_cuda_dnn {
+    tr_cuda *cuda;
+    cudnnHandle_t handle;
+    tr_dnn_plan *plans;
+    tr_dnn_counts counts;
+    char refusal[TR_ERROR_TEXT];
+};
+
+/* TR_OK, or TR_KERNEL with the call's name, cuDNN's name for the status and its last message. */
+tr_status tr_dnn_check(cudnnStatus_t s, const char *call);
+#define TR_DNN_TRY(call) TR_TRY(tr_dnn_check((call), #call))
+/* The library says "not this", as opposed to "something broke"; keeps the text as the refusal. */
+bool tr_dnn_refused(tr_cuda_dnn *dnn, cudnnStatus_t s, const char *call);
+cudnnDataType_t tr_dnn_type(int64_t dtype);
+
+/* graph.c: the problem as an operation graph; its descriptors. *refused: cuDNN does not take it. */
+enum { TR_DNN_DESCRIPTORS = 24 };
+typedef struct {
+    cudnnBackendDescriptor_t all[TR_DNN_DESCRIPTORS]; /* in the order made */
+    int n;
+    cudnnBackendDescriptor_t graph; /* one of them */
+} tr_dnn_graph;
+tr_status tr_dnn_graph_build(tr_cuda_dnn *dnn, const tr_dnn_problem *p, tr_dnn_graph *g,
+                             bool *refused);
+void tr_dnn_graph_close(tr_dnn_graph *g);
+tr_status tr_dnn_set(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+                     cudnnBackendAttributeType_t type, int64_t n, const void *values);
+tr_status tr_dnn_pack_open(const tr_dnn_operands *at, cudnnBackendDescriptor_t *out);
+
+/* choose.c: fills plan->graph, workspace and name; leaves them where no engine may be taken. */
+tr_status tr_dnn_choose(tr_cuda_dnn *dnn, tr_dnn_plan *plan);
+
+/* legacy.c: the same by the legacy API. Neither fusion nor mixed types. */
+tr_status tr_dnn_legacy_choose(tr_cuda_dnn *dnn, tr_dnn_plan *plan);
+tr_status tr_dnn_legacy_run(tr_cuda_dnn *dnn, const tr_dnn_plan *plan, const tr_dnn_operands *at);
+void tr_dnn_legacy_close(tr_dnn_legacy *l);
+
+#endif

@@ -1,0 +1,15 @@
+/* Weights of convolutions between the stored order (out, in/groups, kh, kw), float32, and cuDNN's
+ * for channels-last (out, kh, kw, in/groups). `places` = kh * kw, `channels` = in / groups. */
+#ifndef TR_CUDA_LOOPS_FILTER_H
+#define TR_CUDA_LOOPS_FILTER_H
+
+#include "kernels/cuda/internal.h"
+
+/* to (out, places, channels) of type `dtype` = from (out, channels, places). */
+TR_CUDA_C tr_status tr_cuda_filter_pack(cudaStream_t stream, tr_dtype dtype, const float *from,
+                                        void *to, size_t out, size_t channels, size_t places);
+/* to (out, channels, places) = from (out, places, channels), or += with `add`. */
+TR_CUDA_C tr_status tr_cuda_filter_unpack(cudaStream_t stream, const float *from, float *to,
+                                          size_t out, size_t channels, size_t places, bool add);
+
+#endif

@@ -1,0 +1,275 @@
+/* Pooling in the gathering form: a thread owns 16 bytes of channels of one place that is written,
+ * and walks the places that it depends on: those in the window, or, for a gradient, the windows
+ * that cover the place. So there are no atomics, gradients of overlapping windows are summed in
+ * float32 in a fixed order and rounded once, and everything that is written is written once.
+ *
+ * Bytes: x and y once each (and 1 or 4 bytes an index). Overlapping windows read a place several
+ * times, next to each other in time: from cache. Neighbouring threads lie side by side in the
+ * channels, so all accesses are coalesced. Where channels fill no 16 bytes, a thread owns one. */
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/loops/pool.h"
+
+enum { BLOCK = 256, MOST = 8192 };
+
+/* Part of an axis: [begin, end). */
+struct span {
+    int begin, end;
+};
+
+/* Positions of window `o` that lie in the image. */
+__device__ inline span inside(const tr_pool &p, int axis, int o)
+{
+    const int first = o * p.stride[axis] - p.padding[axis], room = p.size[axis] - first;
+    return {first < 0 ? -first : 0, room < p.kernel[axis] ? room : p.kernel[axis]};
+}
+
+/* Windows that cover place `i`. */
+__device__ inline span covering(const tr_pool &p, int axis, int i)
+{
+    const int at = i + p.padding[axis], from = at - p.kernel[axis] + 1,
+              last = at / p.stride[axis] + 1;
+    return {from > 0 ? (from + p.stride[axis] - 1) / p.stride[axis] : 0,
+            last < p.result[axis] ? last : p.result[axis]};
+}
+
+__device__ inline float share(const tr_pool &p, int oh, int ow)
+{
+    if (p.include_pad) return 1.0f / (float)(p.kernel[0] * p.kernel[1]);
+    const span h = inside(p, 0, oh), w = inside(p, 1, ow);
+    return 1.0f / (float)((h.end - h.begin) * (w.end - w.begin));
+}
+
+/* Where pack i of images of `size` lies. */
+struct place {
+    int row, column;
+    unsigned pack; /* of its channels */
+    size_t image;
+};
+
+__device__ inline place locate(unsigned i, unsigned width, const int size[2])
+{
+    place at;
+    at.pack = i % width;
+    i /= width;
+    at.column = (int)(i % (unsigned)size[1]);
+    i /= (unsigned)size[1];
+    at.row = (int)(i % (unsigned)size[0]);
+    at.image = i / (unsigned)size[0];
+    return at;
+}
+
+/* Pack `pack` of place (row, column) of an image. */
+__device__ inline size_t address(size_t image, const int size[2], int row, int column,
+                                 unsigned width, unsigned pack)
+{
+    return ((image * (size_t)size[0] + (size_t)row) * (size_t)size[1] + (size_t)column) * width +
+           pack;
+}
+
+template <typename T, typename I, int V>
+__global__ void max_kernel(tr_pool p, const tr_pack<T, V> *x, tr_pack<T, V> *y,
+                           tr_pack<I, V> *indices, unsigned packs)
+{
+    const unsigned width = p.channels / V;
+    for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < packs;
+         i += gridDim.x * blockDim.x) {
+        const place at = locate(i, width, p.result);
+        const span h = inside(p, 0, at.row), w = inside(p, 1, at.column);
+        const int top = at.row * p.stride[0] - p.padding[0],
+                  left = at.column * p.stride[1] - p.padding[1];
+        float best[V];
+        int where[V];
+        for (int k = 0; k < V; k++) {
+            best[k] = -INFINITY;
+            where[k] = h.begin * p.kernel[1] + w.begin;
+        }
+        for (int kh = h.begin; kh < h.end; kh++)
+            for (int kw = w.begin; kw < w.end; kw++) {
+                const tr_pack<T, V> v =
+                    x[address(at.image, p.size, top + kh, left + kw, width, at.pack)];
+                for (int k = 0; k < V; k++) {
+                    const float f = tr_load<T>(v.v[k]);
+                    const bool more = f > best[k] || f != f;
+                    best[k] = more ? f : best[k];
+                    where[k] = more ? kh * p.kernel[1] + kw : where[k];
+                }
+            }
+        tr_pack<T, V> value;
+        tr_pack<I, V> index;
+        for (int k = 0; k < V; k++) {
+            value.v[k] = tr_store<T>(best[k]);
+            index.v[k] = (I)where[k];
+        }
+        y[i] = value;
+        if (indices) indices[i] = index;
+    }
+}
+
+template <typename T, typename I, int V>
+__global__ void max_grad_kernel(tr_pool p, const tr_pack<T, V> *dy, const tr_pack<I, V> *indices,
+                                tr_pack<T, V> *dx, unsigned packs)
+{
+    const unsigned width = p.channels / V;
+    for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < packs;
+         i += gridDim.x * blockDim.x) {
+        const place at = locate(i, width, p.size);
+        const span h = covering(p, 0, at.row), w = covering(p, 1, at.column);
+        float sum[V];
+        for (int k = 0; k < V; k++) sum[k] = 0;
+        for (int oh = h.begin; oh < h.end; oh++)
+            for (int ow = w.begin; ow < w.end; ow++) {
+                const int kh = at.row + p.padding[0] - oh * p.stride[0];
+                const int here = kh * p.kernel[1] + at.column + p.padding[1] - ow * p.stride[1];
+                const size_t from = address(at.image, p.result, oh, ow, width, at.pack);
+                const tr_pack<I, V> index = indices[from];
+                const tr_pack<T, V> g = dy[from];
+                for (int k = 0; k < V; k++)
+                    if ((int)index.v[k] == here) sum[k] += tr_load<T>(g.v[k]);
+            }
+        tr_pack<T, V> out;
+        for (int k = 0; k < V; k++) out.v[k] = tr_store<T>(sum[k]);
+        dx[i] = out;
+    }
+}
+
+template <typename T, int V>
+__global__ void avg_kernel(tr_pool p, const tr_pack<T, V> *x, tr_pack<T, V> *y, unsigned packs)
+{
+    const unsigned width = p.channels / V;
+    for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < packs;
+         i += gridDim.x * blockDim.x) {
+        const place at = locate(i, width, p.result);
+        const span h = inside(p, 0, at.row), w = inside(p, 1, at.column);
+        const int top = at.row * p.stride[0] - p.padding[0],
+                  left = at.column * p.stride[1] - p.padding[1];
+        float sum[V];
+        for (int k = 0; k < V; k++) sum[k] = 0;
+        for (int kh = h.begin; kh < h.end; kh++)
+            for (int kw = w.begin; kw < w.end; kw++) {
+                const tr_pack<T, V> v =
+                    x[address(at.image, p.size, top + kh, left + kw, width, at.pack)];
+                for (int k = 0; k < V; k++) sum[k] += tr_load<T>(v.v[k]);
+            }
+        const float scale = share(p, at.row, at.column);
+        tr_pack<T, V> out;
+        for (int k = 0; k < V; k++) out.v[k] = tr_store<T>(sum[k] * scale);
+        y[i] = out;
+    }
+}
+
+template <typename T, int V>
+__global__ void avg_grad_kernel(tr_pool p, const tr_pack<T, V> *dy, tr_pack<T, V> *dx,
+                                unsigned packs)
+{
+    const unsigned width = p.channels / V;
+    for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < packs;
+         i += gridDim.x * blockDim.x) {
+        const place at = locate(i, width, p.size);
+        const span h = covering(p, 0, at.row), w = covering(p, 1, at.column);
+        float sum[V];
+        for (int k = 0; k < V; k++) sum[k] = 0;
+        for (int oh = h.begin; oh < h.end; oh++)
+            for (int ow = w.begin; ow < w.end; ow++) {
+                const float scale = share(p, oh, ow);
+                const tr_pack<T, V> g = dy[address(at.image, p.result, oh, ow, width, at.pack)];
+                for (int k = 0; k < V; k++) sum[k] += scale * tr_load<T>(g.v[k]);
+            }
+        tr_pack<T, V> out;
+        for (int k = 0; k < V; k++) out.v[k] = tr_store<T>(sum[k]);
+        dx[i] = out;
+    }
+}
+
+/* ---- Launchers */
+
+/* Packs of V in images of `size`. */
+static unsigned count_packs(const tr_pool *p, const int size[2], int V)
+{
+    return (unsigned)((size_t)p->batch * (size_t)size[0] * (size_t)size[1] * p->channels /
+                      (size_t)V);
+}
+
+template <typename T, typename I, int V>
+static tr_status max_pool(cudaStream_t stream, const tr_pool *p, const void *x, void *y,
+                          void *indices)
+{
+    const unsigned packs = count_packs(p, p->result, V);
+    if (packs == 0) return TR_OK;
+    return TR_LAUNCH(TR_KERNEL(max_kernel<T, I, V>), tr_blocks(packs, BLOCK, MOST), BLOCK, 0,
+                     stream, *p, static_cast<const tr_pack<T, V> *>(x),
+                     static_cast<tr_pack<T, V> *>(y), static_cast<tr_pack<I, V> *>(indices), packs);
+}
+
+template <typename T, typename I, int V>
+static tr_status max_pool_grad(cudaStream_t stream, const tr_pool *p, const void *dy,
+                               const void *indices, void *dx)
+{
+    const unsigned packs = count_packs(p, p->size, V);
+    if (packs == 0) return TR_OK;
+    return TR_LAUNCH(TR_KERNEL(max_grad_kernel<T, I, V>), tr_blocks(packs, BLOCK, MOST), BLOCK, 0,
+                     stream, *p, static_cast<const tr_pack<T, V> *>(dy),
+                     static_cast<const tr_pack<I, V> *>(indices), static_cast<tr_pack<T, V> *>(dx),
+                     packs);
+}
+
+template <typename T, int V>
+static tr_status avg_pool(cudaStream_t stream, const tr_pool *p, const void *x, void *y)
+{
+    const unsigned packs = count_packs(p, p->result, V);
+    if (packs == 0) return TR_OK;
+    return TR_LAUNCH(TR_KERNEL(avg_kernel<T, V>), tr_blocks(packs, BLOCK, MOST), BLOCK, 0, stream,
+                     *p, static_cast<const tr_pack<T, V> *>(x), static_cast<tr_pack<T, V> *>(y),
+                     packs);
+}
+
+template <typename T, int V>
+static tr_status avg_pool_grad(cudaStream_t stream, const tr_pool *p, const void *dy, void *dx)
+{
+    const unsigned packs = count_packs(p, p->size, V);
+    if (packs == 0) return TR_OK;
+    return TR_LAUNCH(TR_KERNEL(avg_grad_kernel<T, V>), tr_blocks(packs, BLOCK, MOST), BLOCK, 0,
+                     stream, *p, static_cast<const tr_pack<T, V> *>(dy),
+                     static_cast<tr_pack<T, V> *>(dx), packs);
+}
+
+/* Runs `...` with T the type and V the channels that a thread owns. */
+#define BY_WIDTH(dtype, channels, ...)                                                             \
+    TR_BY_TYPE(dtype, T, {                                                                         \
+        if ((channels) % (16 / sizeof(T)) == 0) {                                                  \
+            constexpr int V = 16 / sizeof(T);                                                      \
+            __VA_ARGS__;                                                                           \
+        }                                                                                          \
+        constexpr int V = 1;                                                                       \
+        __VA_ARGS__;                                                                               \
+    })                                                                                             \
+    return TR_OK
+
+tr_status tr_cuda_max_pool(cudaStream_t stream, const tr_pool *p, const void *x, void *y,
+                           void *indices)
+{
+    if (p->wide) {
+        BY_WIDTH(p->type, p->channels, return (max_pool<T, int32_t, V>(stream, p, x, y, indices)));
+    }
+    BY_WIDTH(p->type, p->channels, return (max_pool<T, uint8_t, V>(stream, p, x, y, indices)));
+}
+
+tr_status tr_cuda_max_pool_grad(cudaStream_t stream, const tr_pool *p, const void *dy,
+                                const void *indices, void *dx)
+{
+    if (p->wide) {
+        BY_WIDTH(p->type, p->channels,
+                 return (max_pool_grad<T, int32_t, V>(stream, p, dy, indices, dx)));
+    }
+    BY_WIDTH(p->type, p->channels,
+             return (max_pool_grad<T, uint8_t, V>(stream, p, dy, indices, dx)));
+}
+
+tr_status tr_cuda_avg_pool(cudaStream_t stream, const tr_pool *p, const void *x, void *y)
+{
+    BY_WIDTH(p->type, p->channels, return (avg_pool<T, V>(stream, p, x, y)));
+}
+
+tr_status tr_cuda_avg_pool_grad(cudaStream_t stream, const tr_pool *p, const void *dy, void *dx)
+{
+    BY_WIDTH(p->type, p->channels, return (avg_pool_grad<T, V>(stream, p, dy, dx)));
+}

@@ -1,0 +1,100 @@
+/* Maximum and average pooling over windows, and their gradients: our own gathering kernels
+ * (loops/pool.cu).
+ *
+ * Not cuDNN's resample operations, as the project asks of pooling what their documentation does not
+ * promise: that gradients are the same bits every time (windows that overlap), that a maximum keeps
+ * NaN, that ties go to the first place as in PyTorch and on the CPU, and a gradient from indices
+ * alone (cuDNN's maximum wants x and y kept, or an index tensor of its own for few windows).
+ * Pooling is bound by memory: kernels that read and write once leave an engine nothing to win. */
+#include "kernels/cuda/loops/pool.h"
+
+typedef struct {
+    tr_cuda_kernel head;
+    tr_pool pool;
+} pool_kernel;
+
+static tr_status run_max(tr_kernel *base, const tr_run *run)
+{
+    const pool_kernel *k = (const pool_kernel *)base;
+    const tr_binding *b = &k->head.b;
+    (void)run;
+    return tr_cuda_max_pool(k->head.cuda->stream, &k->pool, b->in[0], b->out[0], b->out[1]);
+}
+
+static tr_status run_max_grad(tr_kernel *base, const tr_run *run)
+{
+    const pool_kernel *k = (const pool_kernel *)base;
+    const tr_binding *b = &k->head.b;
+    (void)run;
+    return tr_cuda_max_pool_grad(k->head.cuda->stream, &k->pool, b->in[0], b->in[1], b->out[0]);
+}
+
+static tr_status run_avg(tr_kernel *base, const tr_run *run)
+{
+    const pool_kernel *k = (const pool_kernel *)base;
+    (void)run;
+    return tr_cuda_avg_pool(k->head.cuda->stream, &k->pool, k->head.b.in[0], k->head.b.out[0]);
+}
+
+static tr_status run_avg_grad(tr_kernel *base, const tr_run *run)
+{
+    const pool_kernel *k = (const pool_kernel *)base;
+    (void)run;
+    return tr_cuda_avg_pool_grad(k->head.cuda->stream, &k->pool, k->head.b.in[0], k->head.b.out[0]);
+}
+
+/* x: the larger image, y: the pooled one. Indices: of a maximum, else NULL. */
+static tr_status prepare(tr_cuda *cuda, const tr_graph *g, const tr_op *op, int x, int y,
+                         const tr_tensor *indices, tr_status (*run)(tr_kernel *, const tr_run *),
+                         tr_kernel **out)
+{
+    tr_status st = TR_OK;
+    const tr_pool2d_attrs *a = op->attrs;
+    const tr_tensor *tx = &g->tensors[x], *ty = &g->tensors[y];
+    const int64_t window = a->kernel[0] * a->kernel[1];
+    pool_kernel *k = NULL;
+    TR_NEED(tx->count <= INT32_MAX && ty->count <= INT32_MAX, TR_UNSUPPORTED,
+            "layer %s: %zu elements in one tensor that is pooled, of %d that fit: a smaller "
+            "train.micro_batch is needed",
+            op->layer, tx->count > ty->count ? tx->count : ty->count, INT32_MAX);
+    if (indices)
+        TR_NEED(indices->dtype == TR_I32 || (indices->dtype == TR_U8 && window <= 256), TR_INTERNAL,
+                "layer %s: indices of type %s for a window of %lld places", op->layer,
+                tr_dtype_name(indices->dtype), (long long)window);
+    TR_TRY(tr_cuda_kernel_open(cuda, tx, "own: by windows", run, sizeof *k, &k));
+    k->pool = (tr_pool){.type = tx->dtype,
+                        .batch = (unsigned)tx->dims[0],
+                        .channels = (unsigned)tx->dims[1],
+                        .include_pad = a->count_include_pad,
+                        .wide = indices && indices->dtype == TR_I32};
+    for (int i = 0; i < 2; i++) {
+        k->pool.size[i] = (int)tx->dims[2 + i];
+        k->pool.result[i] = (int)ty->dims[2 + i];
+        k->pool.kernel[i] = (int)a->kernel[i];
+        k->pool.stride[i] = (int)a->stride[i];
+        k->pool.padding[i] = (int)a->padding[i];
+    }
+    *out = &k->head.base;
+out:
+    return st;
+}
+
+tr_status tr_cuda_maxpool2d(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    return prepare(cuda, g, op, op->in[0], op->out[0], tr_cuda_out(g, op, 1), run_max, out);
+}
+
+tr_status tr_cuda_maxpool2d_grad(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    return prepare(cuda, g, op, op->out[0], op->in[0], tr_cuda_in(g, op, 1), run_max_grad, out);
+}
+
+tr_status tr_cuda_avgpool2d(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    return prepare(cuda, g, op, op->in[0], op->out[0], NULL, run_avg, out);
+}
+
+tr_status tr_cuda_avgpool2d_grad(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    return prepare(cuda, g, op, op->out[0], op->in[0], NULL, run_avg_grad, out);
+}
