@@ -62,6 +62,11 @@ void tr_comm_abort(tr_comm *c, int exit_code);
  * timeout instead, busy or not. */
 void tr_comm_busy(tr_comm *c, bool busy);
 
+/* *Collective.* The GPU that this rank shall use: an index among those that `gpu` sees in this process, no
+ * two ranks of a node the same GPU. TR_KERNEL where a rank sees none (saying why), TR_USAGE where the ranks
+ * of a node outnumber its GPUs; the same on every rank. */
+tr_status tr_gpu_choose(tr_comm *c, const tr_backend *gpu, int *device);
+
 /* ---- The reducer ------------------------------------------------------------------------------ */
 
 /* Owns the flat gradient buffer of this rank, the flat weights and the optimizer's slots, and reduces
@@ -95,7 +100,7 @@ typedef struct {
     bool wire_bf16;            /* between nodes; not on devices */
     const tr_backend *backend; /* whose memory the arrays lie in */
     void *backend_ctx;
-    const struct tr_gpu_reducers *gpu; /* devices: how to reduce there (collectives/nccl/nccl.h) */
+    const tr_gpu_reducers *gpu; /* devices: how to reduce there (collectives/nccl/nccl.h) */
     bool nccl;                 /* devices: NCCL; else MPI */
 } tr_reducer_options;
 
@@ -114,7 +119,9 @@ typedef struct {
 } tr_reducer_cost;
 void tr_reducer_cost_of(const tr_topology *t, const tr_reducer_options *o, tr_reducer_cost *out); /* Local, pure */
 
-/* Local. Buckets 0..bucket of this rank are final: their reduction starts. Each bucket once a step. */
+/* Local. Buckets 0..bucket of this rank are final: their reduction starts. Each bucket once a step. -1: a run
+ * begins in which buckets become ready (the step's last micro-batch); devices want to know, as the order of
+ * gathers and reductions must be one on all ranks. */
 void tr_reducer_ready(tr_reducer *r, int bucket);
 /* Local. Moves what can be moved without waiting. Cheap enough to be called between kernels. */
 tr_status tr_reducer_poll(tr_reducer *r);
@@ -132,11 +139,12 @@ tr_status tr_reducer_gather(tr_reducer *r, const void *send, void *recv, size_t 
  * recorded and replayed. */
 bool tr_reducer_recordable(const tr_reducer *r);
 /* *Collective in time.* For waits on the device (`done` is polled): notices that a peer or NCCL failed or
- * that run.timeout passed, names who had not arrived, and then has broken the communicator. `step`: what
- * is waited for, for the message. */
+ * that run.timeout passed, names who had not arrived, and then has broken the communicator, and ended what
+ * waits on the device. What `done` fails with is returned, and breaks it too. `step`: what is waited for,
+ * for the message. */
 tr_status tr_reducer_wait(tr_reducer *r, uint64_t step, tr_status (*done)(void *ctx, bool *is), void *ctx);
 const char *tr_reducer_name(const tr_reducer *r); /* "shared memory", "MPI", "NCCL 2.28.3", ... */
-/* Buckets reduced since open: for the test of one reduction a bucket a step. */
+/* Buckets reduced since open: for the test of one reduction a bucket a step. Replayed steps are not seen. */
 uint64_t tr_reducer_reductions(const tr_reducer *r);
 
 #endif

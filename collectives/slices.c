@@ -48,6 +48,7 @@ void tr_reducer_cost_of(const tr_topology *t, const tr_reducer_options *o, tr_re
         return;
     }
     size_t ring = 2 * (bytes / size * (size - 1)); /* what a bandwidth-optimal all-reduce sends */
+    if (device && !o->nccl) out->gradients += bytes; /* on the host, pinned */
     bool half = o->wire_bf16 && nodes > 1 && !device;
     if (half) {
         ring /= 2;

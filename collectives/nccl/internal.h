@@ -1,0 +1,74 @@
+/* What the reducers on GPUs share: errors, the arrays in device memory, the stream beside the
+ * backend's, the NCCL communicator, and the progress that the host can see. */
+#ifndef TR_NCCL_INTERNAL_H
+#define TR_NCCL_INTERNAL_H
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include "collectives/reducer.h"
+
+/* ---- lane.c ---- */
+
+/* TR_OK, or "cudaEventRecord(...): text (cudaErrorName)"; TR_MEMORY or TR_KERNEL. */
+tr_status tr_lane_check(cudaError_t e, const char *call);
+#define TR_LANE_TRY(call) TR_TRY(tr_lane_check((call), #call))
+
+/* A stream of the reducer's own beside the one that computes. */
+typedef struct {
+    cudaStream_t compute; /* the backend's */
+    cudaStream_t stream;
+    cudaEvent_t fork, join;
+} tr_lane;
+
+tr_status tr_lane_open(const tr_reducer *r, tr_lane *l);
+void tr_lane_close(tr_lane *l);
+/* What is put into l->stream from now on comes after what is in the compute stream now. */
+tr_status tr_lane_fork(const tr_lane *l);
+/* And the other way round. */
+tr_status tr_lane_join(const tr_lane *l);
+
+/* Gradients, weights and slots in the backend's memory, all owned by every rank. */
+tr_status tr_lane_arrays(tr_reducer *r);
+void tr_lane_arrays_free(tr_reducer *r);
+
+/* ---- nccl.c: the communicator ---- */
+
+typedef struct {
+    tr_comm *c;
+    ncclComm_t comm; /* NULL once it is aborted */
+    char version[32];
+} tr_nccl;
+
+/* *Collective.* For the device that is current. A rank that dies or fails here ends it on all. */
+tr_status tr_nccl_open(tr_comm *c, tr_nccl **out);
+/* *Collective* unless the communicator is broken. No recording that holds its work may be left. */
+void tr_nccl_close(tr_nccl *n);
+/* Local. Ends what waits for peers on the device; returns without waiting for it. */
+void tr_nccl_abort(tr_nccl *n);
+/* ncclSuccess and ncclInProgress -> TR_OK, else "ncclAllReduce(...): text (ncclSystemError): last
+ * error". */
+tr_status tr_nccl_check(const tr_nccl *n, ncclResult_t rc, const char *call);
+/* Waits until what a call that returned `rc` began is in the stream, or done. */
+tr_status tr_nccl_settle(tr_nccl *n, ncclResult_t rc, const char *call);
+/* What happened to the communicator since: TR_OK, or what went wrong. */
+tr_status tr_nccl_look(const tr_nccl *n);
+
+/* ---- progress.c ---- */
+
+typedef struct tr_progress tr_progress;
+/* *Collective.* */
+tr_status tr_progress_open(tr_reducer *r, tr_progress **out);
+void tr_progress_close(tr_progress *p); /* *Collective* over the node */
+/* In the order of `stream`: the bucket's reduction begins, is done. */
+tr_status tr_progress_begun(tr_progress *p, int bucket, cudaStream_t stream);
+tr_status tr_progress_done(tr_progress *p, int bucket, cudaStream_t stream);
+/* Local. Reads how far the device is, tells the node, and sets in `w` who is waited for. */
+void tr_progress_watch(tr_progress *p, tr_wait *w);
+
+/* ---- The reducers ---- */
+
+tr_status tr_reducer_nccl_init(tr_reducer *r);
+tr_status tr_reducer_staged_init(tr_reducer *r);
+
+#endif

@@ -1,0 +1,249 @@
+/* Gradients over NCCL: one ncclAllReduce a bucket, in place, on a stream of its own, as soon as
+ * backward has made the bucket:
+ *
+ *   compute   backward ... g2 | ... g1 | ... g0 |                     sum of squares, update
+ *                            \         \         \                   /
+ *   comm                      bucket 0  bucket 1  bucket 2 + tally -
+ *
+ * All ranks must give NCCL the same operations in the same order, in the same groups, or it hangs.
+ * So
+ *  - each bucket is an operation of its own, whichever became ready together; the last one goes
+ * with the tally in one group, which NCCL makes one kernel of. What divides and what tells an
+ * overflow is thereby there with the gradients: sums that are not finite make the sum of squares
+ * so;
+ *  - there is one communicator and one stream for buckets and for SyncBN's gathers. Their order is
+ * one too: an empty share has its buckets ready before it gathers, others in the midst of it. In
+ * the first step every bucket waits for finish, where the ranks compare after how many gathers each
+ * had it ready; from then on bucket b follows gather after[b], the last of those, on all of them.
+ *
+ * NCCL leaves the same bits on every rank, and the same ones in every run on the same machines (its
+ * choice of algorithm depends on sizes and topology, not on time). Bytes a rank sends: 2 (p-1)/p of
+ * the gradients in a ring. One rank has no communicator: the gradients are the sums. */
+#include "collectives/nccl/internal.h"
+
+#include <string.h>
+#include <time.h>
+
+typedef struct {
+    tr_lane lane;
+    tr_nccl *nccl; /* NULL: one rank */
+    tr_progress *progress;
+    int launched; /* buckets of this step */
+    int gathers;  /* since the run began in which buckets become ready */
+    bool agreed;
+    int32_t *after; /* [nbuckets] gathers; of this rank until they are agreed */
+    int32_t *all;   /* [ranks][nbuckets] */
+} tr_gpu_state;
+
+static int last_bucket(const tr_reducer *r)
+{
+    return (int)r->o.nbuckets - 1;
+}
+
+static tr_status all_reduce(tr_reducer *r, void *at, size_t count, ncclDataType_t type)
+{
+    tr_gpu_state *s = r->state;
+    return tr_nccl_check(s->nccl,
+                         ncclAllReduce(at, at, count, type, ncclSum, s->nccl->comm, s->lane.stream),
+                         "ncclAllReduce");
+}
+
+/* Bucket b, and with it, unless it is NULL, the tally. The same operations on every rank. */
+static tr_status launch(tr_reducer *r, int b, double *tally, size_t ntally)
+{
+    tr_status st = TR_OK;
+    tr_gpu_state *s = r->state;
+    size_t at = b >= 0 ? r->buckets[b].begin : 0, count = b >= 0 ? r->buckets[b].end - at : 0;
+    if (!count && !ntally) return TR_OK;
+    TR_TRY(tr_lane_fork(&s->lane));
+    if (b >= 0) TR_TRY(tr_progress_begun(s->progress, b, s->lane.stream));
+    TR_TRY(tr_nccl_check(s->nccl, ncclGroupStart(), "ncclGroupStart"));
+    if (count) st = all_reduce(r, r->grads + at, count, ncclFloat32);
+    if (st == TR_OK && ntally) st = all_reduce(r, tally, ntally, ncclFloat64);
+    ncclResult_t ended = ncclGroupEnd(); /* a group that was begun is ended, whatever went wrong */
+    if (st != TR_OK) return st;
+    TR_TRY(tr_nccl_settle(s->nccl, ended, "ncclGroupEnd"));
+    if (b >= 0) TR_TRY(tr_progress_done(s->progress, b, s->lane.stream));
+out:
+    return st;
+}
+
+/* What may go by now: all but the last bucket, which waits for the tally. */
+static tr_status advance(tr_reducer *r, int ready)
+{
+    tr_status st = TR_OK;
+    tr_gpu_state *s = r->state;
+    while (s->agreed && s->launched < last_bucket(r) && s->launched <= ready &&
+           s->after[s->launched] <= s->gathers)
+        TR_TRY(launch(r, s->launched++, NULL, 0));
+out:
+    return st;
+}
+
+static tr_status nccl_ready(tr_reducer *r, int bucket)
+{
+    tr_gpu_state *s = r->state;
+    if (!s->nccl) return TR_OK;
+    for (int b = r->ready + 1; b <= bucket; b++) {
+        if (!s->agreed)
+            s->after[b] = s->gathers;
+        else if (b < last_bucket(r) && s->gathers > s->after[b])
+            return TR_FAIL(TR_INTERNAL,
+                           "bucket %d is ready after %d gathers, in the first step after %d: "
+                           "the ranks would go out of step",
+                           b, s->gathers, s->after[b]);
+    }
+    return advance(r, bucket);
+}
+
+/* *Collective*, on the host, once. */
+static tr_status agree_order(tr_reducer *r)
+{
+    tr_gpu_state *s = r->state;
+    size_t n = r->o.nbuckets;
+    tr_status st = tr_comm_gather(r->c, s->after, s->all, n * sizeof(*s->after));
+    for (int k = 0; st == TR_OK && k < r->c->topology.size; k++)
+        for (size_t b = 0; b < n; b++)
+            if (s->all[(size_t)k * n + b] > s->after[b]) s->after[b] = s->all[(size_t)k * n + b];
+    s->agreed = st == TR_OK;
+    return st;
+}
+
+static tr_status nccl_finish(tr_reducer *r, double *tally, size_t ntally, double *sum_squares)
+{
+    tr_status st = TR_OK;
+    tr_gpu_state *s = r->state;
+    if (s->nccl) {
+        while (s->launched < last_bucket(r)) TR_TRY(launch(r, s->launched++, NULL, 0));
+        TR_TRY(launch(r, last_bucket(r), tally, ntally));
+        TR_TRY(tr_lane_join(&s->lane));
+        if (!s->agreed) TR_TRY(agree_order(r));
+    }
+    TR_TRY(r->o.backend->sum_squares(r->o.backend_ctx, r->grads, r->o.count, sum_squares));
+    s->launched = s->gathers = 0;
+out:
+    return st;
+}
+
+static tr_status nccl_gather(tr_reducer *r, const void *send, void *recv, size_t nbytes)
+{
+    tr_status st = TR_OK;
+    tr_gpu_state *s = r->state;
+    if (!nbytes) return TR_OK;
+    if (!s->nccl) return r->o.backend->copy(r->o.backend_ctx, recv, send, nbytes);
+    TR_TRY(tr_lane_fork(&s->lane));
+    TR_TRY(tr_nccl_settle(
+        s->nccl, ncclAllGather(send, recv, nbytes, ncclUint8, s->nccl->comm, s->lane.stream),
+        "ncclAllGather"));
+    TR_TRY(tr_lane_join(&s->lane));
+    s->gathers++;
+    TR_TRY(advance(r, r->ready));
+out:
+    return st;
+}
+
+static void nccl_begin(tr_reducer *r)
+{
+    tr_gpu_state *s = r->state;
+    s->gathers = 0;
+}
+
+/* Connections to a rank that died break at about the time at which it can be seen dead: who died is
+ * better news than that a connection did. */
+static tr_status blame(const tr_reducer *r, const tr_wait *w)
+{
+    const tr_topology *t = &r->c->topology;
+    tr_error why = *tr_last_error();
+    for (int i = 0; i < 10; i++) {
+        if (tr_wait_look(w) != TR_OK) return TR_PEER;
+        nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
+    }
+    char bucket[32] = "";
+    if (w->bucket >= 0) snprintf(bucket, sizeof(bucket), ", bucket %lld", (long long)w->bucket);
+    return TR_FAIL(why.status, "rank %d (%s), step %lld%s: %.800s", t->rank, t->host,
+                   (long long)w->step, bucket, why.text);
+}
+
+static tr_status nccl_watch(tr_reducer *r, tr_wait *w)
+{
+    tr_gpu_state *s = r->state;
+    if (!s->nccl) return TR_OK;
+    tr_progress_watch(s->progress, w);
+    return tr_nccl_look(s->nccl) == TR_OK ? TR_OK : blame(r, w);
+}
+
+static void nccl_abort(tr_reducer *r)
+{
+    tr_gpu_state *s = r->state;
+    if (s->nccl) tr_nccl_abort(s->nccl);
+}
+
+static tr_status nccl_publish(tr_reducer *r)
+{
+    (void)r; /* weights are private and updated alike everywhere */
+    return TR_OK;
+}
+
+static void nccl_close(tr_reducer *r)
+{
+    tr_gpu_state *s = r->state;
+    const tr_backend *b = r->o.backend;
+    if (s && s->nccl) {
+        if (r->c->broken) tr_nccl_abort(s->nccl); /* or the next call would wait for the device */
+        if (b->sections_drop) b->sections_drop(r->o.backend_ctx);
+        tr_nccl_close(s->nccl);
+    }
+    if (s) {
+        tr_progress_close(s->progress);
+        tr_lane_close(&s->lane);
+        tr_free(s->after);
+        tr_free(s->all);
+    }
+    tr_lane_arrays_free(r);
+    tr_free(s);
+    r->state = NULL;
+    r->ops = NULL;
+}
+
+static const tr_reducer_ops ops = {.name = "NCCL",
+                                   .ready = nccl_ready,
+                                   .publish = nccl_publish,
+                                   .close = nccl_close,
+                                   .finish = nccl_finish,
+                                   .gather = nccl_gather,
+                                   .begin = nccl_begin,
+                                   .watch = nccl_watch,
+                                   .abort = nccl_abort,
+                                   .recordable = true};
+
+static tr_status allocate(tr_reducer *r)
+{
+    tr_status st = TR_OK;
+    tr_gpu_state *s = r->state;
+    size_t n = r->o.nbuckets, ranks = (size_t)r->c->topology.size;
+    TR_TRY(tr_lane_arrays(r));
+    if (ranks == 1) return TR_OK;
+    TR_TRY(tr_lane_open(r, &s->lane));
+    s->after = tr_alloc(TR_MEM_OTHER, n, sizeof(*s->after));
+    s->all = s->after ? tr_alloc(TR_MEM_OTHER, n * ranks, sizeof(*s->all)) : NULL;
+    if (!s->all) st = tr_last_error()->status;
+out:
+    return st;
+}
+
+tr_status tr_reducer_nccl_init(tr_reducer *r)
+{
+    tr_status st = TR_OK;
+    tr_gpu_state *s = r->state = TR_NEW(TR_MEM_OTHER, tr_gpu_state);
+    r->ops = &ops;
+    st = s ? allocate(r) : tr_last_error()->status;
+    TR_TRY(tr_agree(r->c, st, NULL));
+    snprintf(r->name, sizeof(r->name), "one rank");
+    if (r->c->topology.size > 1) {
+        TR_TRY(tr_progress_open(r, &s->progress));
+        TR_TRY(tr_nccl_open(r->c, &s->nccl));
+        snprintf(r->name, sizeof(r->name), "NCCL %s", s->nccl->version);
+    }
+out:
+    return st; /* tr_reducer_close frees what there is */
+}
