@@ -111,8 +111,9 @@ void tr_cuda_free(void *ctx, void *p)
         tr_log(TR_LOG_ERROR, "%p is freed, which is no device memory of this context", p);
         return;
     }
-    if (cudaSetDevice(cuda->o.device) != cudaSuccess || cudaFree(p) != cudaSuccess)
-        (void)cudaGetLastError();
+    (void)cudaSetDevice(cuda->o.device); /* whether or not: the pointer says where it lies */
+    (void)cudaFree(p);
+    (void)cudaGetLastError();
 }
 
 static tr_status host_full(cudaError_t e, tr_mem_kind kind, size_t nbytes)
@@ -160,8 +161,9 @@ void tr_cuda_host_free(void *ctx, void *p)
         tr_log(TR_LOG_ERROR, "%p is freed, which is no pinned memory of this context", p);
         return;
     }
-    if (cudaSetDevice(cuda->o.device) != cudaSuccess || cudaFreeHost(p) != cudaSuccess)
-        (void)cudaGetLastError();
+    (void)cudaSetDevice(cuda->o.device); /* whether or not: the pointer says where it lies */
+    (void)cudaFreeHost(p);
+    (void)cudaGetLastError();
 }
 
 tr_status tr_cuda_zero(void *ctx, void *p, size_t nbytes)

@@ -1,0 +1,274 @@
+/* The CUDA backend's entry: which devices there are, the context (a device, its stream, the
+ * libraries' handles), and the way from an op's name to the function that prepares it. One context
+ * a device and a rank; calls come from one thread but for memory and copies. */
+#include "kernels/cuda/cuda.h"
+
+#include <cublasLt.h>
+#include <cudnn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/blas/blas.h"
+#include "kernels/cuda/core.h"
+#include "kernels/cuda/dnn/dnn.h"
+#include "kernels/cuda/loops/probe.h"
+
+static const struct {
+    const char *op;
+    tr_cuda_prepare_fn *prepare;
+} table[] = {
+#define X(name, fn) {name, fn},
+    TR_CUDA_OPS(X)
+#undef X
+};
+
+static tr_cuda_prepare_fn *find(const tr_op_def *def)
+{
+    const char *name = tr_op_def_name(def);
+    for (size_t i = 0; i < TR_COUNT(table); i++)
+        if (strcmp(table[i].op, name) == 0) return table[i].prepare;
+    return NULL;
+}
+
+/* ---- Devices ---- */
+
+/* "13.0" of 13000. */
+#define VERSION(v) (v) / 1000, (v) % 1000 / 10
+
+static int no_device(cudaError_t e, char *why, size_t size)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    int driver = 0, runtime = 0;
+    char advice[200] = "see what nvidia-smi says";
+    if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
+    if (cudaRuntimeGetVersion(&runtime) != cudaSuccess) runtime = 0;
+    (void)cudaGetLastError();
+    if (driver == 0)
+        snprintf(advice, sizeof advice,
+                 "there is no NVIDIA driver here (in a container: start it with the GPUs)");
+    else if (e == cudaErrorInsufficientDriver)
+        snprintf(advice, sizeof advice,
+                 "the driver is for CUDA %d.%d, this program for %d.%d: update the driver",
+                 VERSION(driver), VERSION(runtime));
+    else if (visible && (e == cudaErrorNoDevice || e == cudaSuccess))
+        snprintf(advice, sizeof advice, "CUDA_VISIBLE_DEVICES is \"%.80s\"", visible);
+    snprintf(why, size, "no CUDA device: %s (%s): %s",
+             e == cudaSuccess ? "none found" : cudaGetErrorString(e),
+             cudaGetErrorName(e == cudaSuccess ? cudaErrorNoDevice : e), advice);
+    return 0;
+}
+
+static int cuda_devices(char *why, size_t size)
+{
+    int n = 0;
+    const cudaError_t e = cudaGetDeviceCount(&n);
+    if (e != cudaSuccess || n <= 0) return no_device(e, why, size);
+    return n;
+}
+
+static tr_status cuda_device_id(int device, char *buf, size_t size)
+{
+    return tr_cuda_check(cudaDeviceGetPCIBusId(buf, (int)size, device), "cudaDeviceGetPCIBusId");
+}
+
+/* ---- The context ---- */
+
+/* What cannot be released is not waited for: the process ends soon, and its first error counts. */
+static void cuda_close(void *ctx)
+{
+    tr_cuda *cuda = ctx;
+    if (!cuda) return;
+    if (!cuda->o.dry) {
+        (void)cudaSetDevice(cuda->o.device);
+        if (cuda->stream) (void)cudaStreamSynchronize(cuda->stream);
+        tr_cuda_monitor_close(cuda);
+        tr_cuda_marks_close(cuda);
+        tr_cuda_sections_close(cuda);
+        tr_cuda_stage_close(cuda);
+        tr_cuda_reports_close(cuda);
+        tr_cuda_dnn_close(cuda->dnn);
+        tr_cuda_blas_close(cuda->blas);
+        tr_cuda_sums_close(cuda);
+        tr_cuda_pieces_close(cuda);
+        tr_cuda_memory_close(cuda);
+        if (cuda->stream) (void)cudaStreamDestroy(cuda->stream);
+        (void)cudaGetLastError();
+    }
+    tr_free(cuda);
+}
+
+/* Plans are for an H100: what it can do, other devices of its time and later can. */
+static void imagine_device(tr_cuda *cuda)
+{
+    cuda->major = 9;
+    cuda->sms = 132;
+    cuda->max_shared = 227 * 1024;
+    snprintf(cuda->device_name, sizeof cuda->device_name, "planned for NVIDIA H100");
+}
+
+/* "sm_75, sm_90" of "750,900". */
+static void format_architectures(char *buf, size_t size)
+{
+    const char *p = tr_cuda_architectures();
+    size_t n = 0;
+    buf[0] = 0;
+    while (*p && n < size) {
+        char *end;
+        n += (size_t)snprintf(buf + n, size - n, "%ssm_%ld", n > 0 ? ", " : "",
+                              strtol(p, &end, 10) / 10);
+        p = *end == ',' ? end + 1 : end;
+        if (p == end && *p) break;
+    }
+}
+
+/* The first launch: finds out whether the build has code that the device runs. */
+static tr_status try_kernel(tr_cuda *cuda)
+{
+    tr_status st = TR_OK;
+    char text[TR_ERROR_TEXT], built[128];
+    TR_TRY(tr_cuda_probe(cuda->stream));
+    TR_TRY(tr_cuda_finish(cuda));
+out:
+    if (st == TR_OK) return TR_OK;
+    memcpy(text, tr_last_error()->text, sizeof text);
+    if (!strstr(text, "NoKernelImage") && !strstr(text, "InvalidDeviceFunction") &&
+        !strstr(text, "UnsupportedPtx"))
+        return st;
+    format_architectures(built, sizeof built);
+    return TR_FAIL(st,
+                   "%s is sm_%d%d, this program was built for %s: build it with "
+                   "-DCMAKE_CUDA_ARCHITECTURES=%d%d (%s)",
+                   cuda->device_name, cuda->major, cuda->minor, built, cuda->major, cuda->minor,
+                   text);
+}
+
+static tr_status open_device(tr_cuda *cuda)
+{
+    tr_status st = TR_OK;
+    struct cudaDeviceProp p;
+    char why[512];
+    const int n = cuda_devices(why, sizeof why);
+    TR_NEED(n > 0, TR_KERNEL, "%s", why);
+    TR_NEED(cuda->o.device >= 0 && cuda->o.device < n, TR_KERNEL,
+            "there is no CUDA device %d, only %d can be seen", cuda->o.device, n);
+    TR_CUDA_TRY(cudaSetDevice(cuda->o.device));
+    TR_CUDA_TRY(cudaGetDeviceProperties(&p, cuda->o.device));
+    cuda->major = p.major;
+    cuda->minor = p.minor;
+    cuda->sms = p.multiProcessorCount;
+    cuda->max_shared = (int)p.sharedMemPerBlockOptin;
+    snprintf(cuda->device_name, sizeof cuda->device_name, "%.127s", p.name);
+    TR_CUDA_TRY(cudaStreamCreateWithFlags(&cuda->stream, cudaStreamNonBlocking));
+    TR_TRY(try_kernel(cuda));
+out:
+    return st;
+}
+
+static tr_status cuda_open(const tr_backend_options *o, void **out)
+{
+    tr_status st = TR_OK;
+    tr_cuda *cuda = TR_NEW(TR_MEM_OTHER, tr_cuda);
+    if (!cuda) return TR_MEMORY;
+    cuda->o = *o;
+    if (o->dry) {
+        imagine_device(cuda);
+        goto out;
+    }
+    TR_TRY(open_device(cuda));
+    TR_TRY(tr_cuda_memory_open(cuda));
+    TR_TRY(tr_cuda_pieces_open(cuda));
+    TR_TRY(tr_cuda_reports_open(cuda));
+    TR_TRY(tr_cuda_sections_open(cuda));
+    TR_TRY(tr_cuda_sums_open(cuda));
+    TR_TRY(tr_cuda_blas_open(cuda, &cuda->blas));
+    TR_TRY(tr_cuda_dnn_open(cuda, &cuda->dnn));
+    tr_cuda_monitor_open(cuda);
+out:
+    if (st != TR_OK) {
+        cuda_close(cuda);
+        return st;
+    }
+    *out = cuda;
+    return TR_OK;
+}
+
+static void cuda_describe(void *ctx, char *buf, size_t size)
+{
+    const tr_cuda *cuda = ctx;
+    const size_t blas = cublasLtGetVersion(), dnn = cudnnGetVersion();
+    int runtime = 0;
+    if (cudaRuntimeGetVersion(&runtime) != cudaSuccess) (void)cudaGetLastError();
+    snprintf(buf, size,
+             "%s (sm_%d%d), CUDA %d.%d, cuBLASLt %zu.%zu.%zu, cuDNN %zu.%zu.%zu%s, graphs %s",
+             cuda->device_name, cuda->major, cuda->minor, VERSION(runtime), blas / 10000,
+             blas / 100 % 100, blas % 100, dnn / 10000, dnn / 100 % 100, dnn % 100,
+             cuda->o.tf32 && cuda->major >= 8 ? ", TF32" : "", cuda->o.graphs ? "on" : "off");
+}
+
+static void *cuda_stream(void *ctx)
+{
+    return ((tr_cuda *)ctx)->stream;
+}
+
+/* ---- Ops ---- */
+
+static const char *cuda_unsupported(void *ctx, const tr_op_def *def, tr_precision precision)
+{
+    const tr_cuda *cuda = ctx;
+    /* cuDNN's convolutions and tensor cores know it from Ampere on. */
+    if (precision == TR_PRECISION_BF16 && cuda->major < 8)
+        return "this GPU has no bf16 (it needs compute capability 8.0, A100 or later): use "
+               "precision fp16 or fp32";
+    return find(def) ? NULL : "no CUDA kernel of this name";
+}
+
+static tr_status cuda_prepare(void *ctx, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    const char *why = cuda_unsupported(ctx, op->def, g->precision);
+    if (why)
+        return TR_FAIL(TR_UNSUPPORTED, "layer %s, op %s: %s", op->layer, tr_op_def_name(op->def),
+                       why);
+    return find(op->def)(ctx, g, op, out);
+}
+
+const tr_backend tr_cuda_backend = {
+    .name = "cuda",
+    .host = false,
+    .devices = cuda_devices,
+    .device_id = cuda_device_id,
+    .open = cuda_open,
+    .close = cuda_close,
+    .unsupported = cuda_unsupported,
+    .prepare = cuda_prepare,
+    .describe = cuda_describe,
+    .load = tr_cuda_load,
+    .alloc = tr_cuda_alloc,
+    .free = tr_cuda_free,
+    .host_alloc = tr_cuda_host_alloc,
+    .host_free = tr_cuda_host_free,
+    .zero = tr_cuda_zero,
+    .copy = tr_cuda_copy,
+    .upload = tr_cuda_upload,
+    .download = tr_cuda_download,
+    .finish = tr_cuda_finish,
+    .stage_reserve = tr_cuda_stage_reserve,
+    .stage_begin = tr_cuda_stage_begin,
+    .stage = tr_cuda_stage_part,
+    .stage_wait = tr_cuda_stage_wait,
+    .set_input = tr_cuda_set_input,
+    .sum_squares = tr_cuda_sum_squares,
+    .updater_open = tr_cuda_updater_open,
+    .updater_close = tr_cuda_updater_close,
+    .updater_decide = tr_cuda_updater_decide,
+    .updater_run = tr_cuda_updater_run,
+    .updater_swap_ema = tr_cuda_updater_swap_ema,
+    .report_begin = tr_cuda_report_begin,
+    .report_poll = tr_cuda_report_poll,
+    .section_begin = tr_cuda_section_begin,
+    .section_end = tr_cuda_section_end,
+    .sections_drop = tr_cuda_sections_drop,
+    .marks_reserve = tr_cuda_marks_reserve,
+    .mark = tr_cuda_mark,
+    .marks_read = tr_cuda_marks_read,
+    .stream = cuda_stream,
+};
