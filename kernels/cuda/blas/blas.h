@@ -27,7 +27,7 @@ typedef enum {
     TR_EPILOGUE_GELU_BIAS,     /* of D + vector(n) */
     TR_EPILOGUE_BIAS_GRADIENT, /* vector(m) = sum over k of op(A), of D's type; never accumulates */
     TR_EPILOGUES
-} tr_cuda_epilogue;
+} tr_product_epilogue;
 
 typedef struct {
     int64_t m, n, k;       /* each at least 1 */
@@ -35,7 +35,7 @@ typedef struct {
     bool ta, tb;           /* op transposes: A is stored (k,m), B is stored (n,k) */
     tr_dtype type;         /* of A and B: float32, bfloat16, float16 */
     tr_dtype out;          /* of D: the same, or float32 */
-    tr_cuda_epilogue epilogue;
+    tr_product_epilogue epilogue;
     /* Bytes that every address given to run is a multiple of; powers of two, at least 16. */
     uint32_t align_a, align_b, align_d, align_vector;
 } tr_cuda_problem;

@@ -127,7 +127,7 @@ static tr_status time_one(tr_cuda_product *p, const scratch *s,
                           const cublasLtMatmulHeuristicResult_t *found, float *ms)
 {
     tr_status st = TR_OK;
-    const tr_cuda_epilogue e = p->problem.epilogue;
+    const tr_product_epilogue e = p->problem.epilogue;
     const bool vector = e != TR_EPILOGUE_NONE && e != TR_EPILOGUE_GELU;
     const tr_cuda_product_args args = {.a = s->a,
                                        .b = s->b,

@@ -44,59 +44,6 @@ tr_status tr_cuda_cast(cudaStream_t stream, tr_dtype type, const float *from, vo
     return TR_OK;
 }
 
-/* ---- Bias and activation ---- */
-
-/* V elements a thread, of one row: V divides the width. */
-template <typename S, typename T, int V>
-__global__ void bias_act_kernel(tr_act act, const S *z, const float *bias, T *y, size_t packs,
-                                size_t width)
-{
-    const size_t stride = (size_t)gridDim.x * blockDim.x;
-    for (size_t p = (size_t)blockIdx.x * blockDim.x + threadIdx.x; p < packs; p += stride) {
-        const tr_pack<S, V> in = reinterpret_cast<const tr_pack<S, V> *>(z)[p];
-        const size_t column = p * V % width;
-        tr_pack<T, V> out;
-        for (int v = 0; v < V; v++) {
-            const float b = bias ? bias[column + v] : 0.0f;
-            const float u = bias ? tr_load<S>(in.v[v]) + b : tr_load<S>(in.v[v]);
-            out.v[v] = tr_store<T>(tr_activate(act, u));
-        }
-        reinterpret_cast<tr_pack<T, V> *>(y)[p] = out;
-    }
-}
-
-template <typename S, typename T>
-static tr_status bias_act(cudaStream_t stream, tr_act act, const S *z, const float *bias, T *y,
-                          size_t n, size_t width)
-{
-    const int V = 16 / sizeof(S);
-    if (width % V == 0 && aligned(z, 16) && aligned(y, sizeof(T) * V)) {
-        const unsigned grid = tr_blocks(n / V, BLOCK, MOST_BLOCKS);
-        return TR_LAUNCH(TR_KERNEL(bias_act_kernel<S, T, V>), grid, BLOCK, 0, stream, act, z, bias,
-                         y, n / V, width);
-    }
-    const unsigned grid = tr_blocks(n, BLOCK, MOST_BLOCKS);
-    return TR_LAUNCH(TR_KERNEL(bias_act_kernel<S, T, 1>), grid, BLOCK, 0, stream, act, z, bias, y,
-                     n, width);
-}
-
-tr_status tr_cuda_bias_act(cudaStream_t stream, tr_act act, tr_dtype from, tr_dtype to,
-                           const void *z, const float *bias, void *y, size_t rows, size_t width)
-{
-    const size_t n = rows * width;
-    if (n == 0) return TR_OK;
-    if (from != to && from != TR_F32)
-        return TR_FAIL(TR_INTERNAL, "an activation of %s into %s", tr_dtype_name(from),
-                       tr_dtype_name(to));
-    TR_BY_TYPE(to, T, {
-        T *out = static_cast<T *>(y);
-        if (from == to)
-            return bias_act(stream, act, static_cast<const T *>(z), bias, out, n, width);
-        return bias_act(stream, act, static_cast<const float *>(z), bias, out, n, width);
-    });
-    return TR_OK;
-}
-
 /* ---- Column sums ---- */
 
 enum { LANES = 32, ROWS = 8, CHUNK = 64, MOST_CHUNKS = 64 };

@@ -1,5 +1,6 @@
 /* What a linear layer needs besides the product. All Local; into `stream`; nothing for zero
- * elements. Types: float32, bfloat16, float16. */
+ * elements. Types: float32, bfloat16, float16.
+ * Bias and activation behind a product: epilogue.h. */
 #ifndef TR_CUDA_LOOPS_LINEAR_H
 #define TR_CUDA_LOOPS_LINEAR_H
 
@@ -8,12 +9,6 @@
 /* to[i] = from[i], rounded to `type`. Reads 4n, writes 2n (or 4n) bytes: the minimum. */
 TR_CUDA_C tr_status tr_cuda_cast(cudaStream_t stream, tr_dtype type, const float *from, void *to,
                                  size_t n);
-
-/* y[r][j] = act(z[r][j] + bias[j]), rounded once; bias NULL: none. z is of type `from` (that of y,
- * or float32) and may be y itself. Reads z once and writes y once: the minimum. */
-TR_CUDA_C tr_status tr_cuda_bias_act(cudaStream_t stream, tr_act act, tr_dtype from, tr_dtype to,
-                                     const void *z, const float *bias, void *y, size_t rows,
-                                     size_t width);
 
 /* Bytes of `part` for tr_cuda_column_sum. */
 TR_CUDA_C size_t tr_cuda_column_sum_workspace(size_t rows, size_t width);

@@ -11,6 +11,7 @@
  * product where the library has that for the types and the mode is not deterministic (its order of
  * summation is not documented); else it is a column sum of our own. */
 #include "kernels/cuda/blas/blas.h"
+#include "kernels/cuda/loops/epilogue.h"
 #include "kernels/cuda/loops/linear.h"
 
 #include <stdio.h>
@@ -148,11 +149,26 @@ static tr_status run_forward(tr_kernel *base, const tr_run *run)
         a.vector = k->half && !k->wide ? (char *)b->packed + k->packed_bias : b->in[2];
     TR_TRY(tr_cuda_product_run(k->product, &a));
     if (k->finish)
-        TR_TRY(tr_cuda_bias_act(k->head.cuda->stream, k->after, k->wide ? TR_F32 : k->head.dtype,
-                                k->head.dtype, z, k->bias && !k->bias_rides ? b->in[2] : NULL,
+        TR_TRY(tr_cuda_epilogue(k->head.cuda->stream, k->after, k->wide ? TR_F32 : k->head.dtype,
+                                k->head.dtype, z, k->bias && !k->bias_rides ? b->in[2] : NULL, NULL,
                                 b->out[0], (size_t)k->rows, (size_t)k->out));
 out:
     return st;
+}
+
+/* The product with these riding on it; none where the library cannot. Our own kernel does the rest.
+ */
+static tr_status try_forward(tr_cuda *cuda, linear_kernel *k, tr_cuda_problem *q, tr_act act,
+                             bool bias, bool gelu)
+{
+    k->after = gelu ? TR_ACT_NONE : act;
+    k->bias_rides = bias;
+    const bool rounds = k->after != TR_ACT_NONE && k->after != TR_ACT_RELU;
+    k->wide = k->half && (rounds || bias != k->bias);
+    q->out = k->wide ? TR_F32 : k->head.dtype;
+    q->epilogue = gelu ? (bias ? TR_EPILOGUE_GELU_BIAS : TR_EPILOGUE_GELU)
+                       : (bias ? TR_EPILOGUE_BIAS : TR_EPILOGUE_NONE);
+    return tr_cuda_product_open(cuda, q, &k->product);
 }
 
 /* The product with as much as the library takes. */
@@ -160,7 +176,6 @@ static tr_status choose_forward(tr_cuda *cuda, linear_kernel *k, tr_act act)
 {
     tr_status st = TR_OK;
     const tr_dtype type = k->head.dtype;
-    const bool gelu = act == TR_ACT_GELU_TANH;
     tr_cuda_problem q = {.m = k->rows,
                          .n = k->out,
                          .k = k->in,
@@ -173,22 +188,13 @@ static tr_status choose_forward(tr_cuda *cuda, linear_kernel *k, tr_act act)
                          .align_b = weights_align(k),
                          .align_d = ALIGN_ARENA,
                          .align_vector = ALIGN_FLAT};
-    k->after = gelu ? TR_ACT_NONE : act;
-    k->wide = k->half && k->after != TR_ACT_NONE && k->after != TR_ACT_RELU;
-    k->bias_rides = k->bias;
-    q.out = k->wide ? TR_F32 : type;
-    q.epilogue = gelu ? (k->bias ? TR_EPILOGUE_GELU_BIAS : TR_EPILOGUE_GELU)
-                      : (k->bias ? TR_EPILOGUE_BIAS : TR_EPILOGUE_NONE);
-    TR_TRY(tr_cuda_product_open(cuda, &q, &k->product));
-    if (!k->product) {
-        q.epilogue = TR_EPILOGUE_NONE;
-        k->bias_rides = false;
-        k->after = act;
-        k->wide = k->half;
-        q.out = k->wide ? TR_F32 : type;
-        TR_TRY(tr_cuda_product_open(cuda, &q, &k->product));
-    }
+    TR_TRY(try_forward(cuda, k, &q, act, k->bias, act == TR_ACT_GELU_TANH));
+    if (!k->product) TR_TRY(try_forward(cuda, k, &q, act, k->bias, false));
+    if (!k->product) TR_TRY(try_forward(cuda, k, &q, act, false, false));
     k->finish = k->after != TR_ACT_NONE || k->wide || k->bias_rides != k->bias;
+    TR_NEED(!k->finish || k->rows <= INT32_MAX / k->out, TR_UNSUPPORTED,
+            "an activation of %lld x %lld elements behind a product", (long long)k->rows,
+            (long long)k->out);
 out:
     return st;
 }
