@@ -1,0 +1,140 @@
+/* What the batchnorm kernels share: where a thread stands, and the sums of a block and of all
+ * chunks. */
+#ifndef TR_CUDA_LOOPS_BATCHNORM_CUH
+#define TR_CUDA_LOOPS_BATCHNORM_CUH
+
+#include <string.h>
+
+#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/loops/batchnorm.h"
+
+/* A thread's share: rows begin + ty, begin + ty + by, ... before `end`, `width` channels from
+ * `channel`. */
+struct bn_place {
+    size_t chunk, begin, end;
+    size_t first; /* channel of the block */
+    int channels; /* of the block, at most TR_BN_CHANNELS */
+    int tx, ty;
+    bool on; /* the thread has a column */
+    size_t channel;
+};
+
+template <int P> __device__ inline bn_place bn_place_of(const tr_bn_map &m)
+{
+    bn_place p;
+    const size_t columns = m.C / P, tile = blockIdx.x % m.tiles, from = tile * (size_t)m.bx;
+    const size_t left = columns > from ? columns - from : 0;
+    const int mine = left < (size_t)m.bx ? (int)left : m.bx;
+    p.chunk = blockIdx.x / m.tiles;
+    p.begin = p.chunk * m.chunk_rows;
+    p.end = p.begin + m.chunk_rows < m.rows ? p.begin + m.chunk_rows : m.rows;
+    p.first = from * P;
+    p.channels = mine * P;
+    p.tx = (int)threadIdx.x % m.bx;
+    p.ty = (int)threadIdx.x / m.bx;
+    p.on = p.tx < mine;
+    p.channel = p.first + (size_t)p.tx * P;
+    return p;
+}
+
+/* Rows of lane ty of a block whose chunk has `rows`. */
+__device__ inline size_t bn_lane_rows(size_t rows, int ty, int by)
+{
+    return rows > (size_t)ty ? (rows - (size_t)ty + (size_t)by - 1) / (size_t)by : 0;
+}
+
+/* P elements as they lie in memory: 16 bytes, or one element. Kept in words until they are needed,
+ * as a register would else hold half a word. */
+template <typename T, int P> struct bn_raw {
+    using type = uint4;
+};
+template <typename T> struct bn_raw<T, 1> {
+    using type = T;
+};
+template <typename T, int P> using bn_raw_t = typename bn_raw<T, P>::type;
+
+template <typename T, int P> __device__ inline bn_raw_t<T, P> bn_read(const T *p)
+{
+    return *reinterpret_cast<const bn_raw_t<T, P> *>(p);
+}
+
+__device__ inline float bn_float(unsigned bits)
+{
+    float f;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+template <typename T> __device__ inline void bn_floats(unsigned word, float *v);
+template <> __device__ inline void bn_floats<float>(unsigned word, float *v)
+{
+    v[0] = bn_float(word);
+}
+template <> __device__ inline void bn_floats<__nv_bfloat16>(unsigned word, float *v)
+{
+    v[0] = bn_float(word << 16);
+    v[1] = bn_float(word & 0xffff0000u);
+}
+template <> __device__ inline void bn_floats<__half>(unsigned word, float *v)
+{
+    __half2_raw pair;
+    memcpy(&pair, &word, sizeof pair);
+    const float2 f = __half22float2(__half2(pair));
+    v[0] = f.x;
+    v[1] = f.y;
+}
+
+template <typename T> __device__ inline unsigned bn_word(const float *v)
+{
+    T pair[4 / sizeof(T)];
+    unsigned word;
+    for (int i = 0; i < (int)(4 / sizeof(T)); i++) pair[i] = tr_store<T>(v[i]);
+    memcpy(&word, pair, sizeof word);
+    return word;
+}
+
+template <typename T, int P> __device__ inline void bn_unpack(const bn_raw_t<T, P> &raw, float *v)
+{
+    if constexpr (P == 1) {
+        v[0] = tr_load(raw);
+    } else {
+        bn_floats<T>(raw.x, v);
+        bn_floats<T>(raw.y, v + P / 4);
+        bn_floats<T>(raw.z, v + P / 2);
+        bn_floats<T>(raw.w, v + P / 4 * 3);
+    }
+}
+
+/* Rounds and writes. */
+template <typename T, int P> __device__ inline void bn_write(T *p, const float *v)
+{
+    bn_raw_t<T, P> raw;
+    if constexpr (P == 1) {
+        raw = tr_store<T>(v[0]);
+    } else {
+        raw.x = bn_word<T>(v);
+        raw.y = bn_word<T>(v + P / 4);
+        raw.z = bn_word<T>(v + P / 2);
+        raw.w = bn_word<T>(v + P / 4 * 3);
+    }
+    *reinterpret_cast<bn_raw_t<T, P> *>(p) = raw;
+}
+
+/* Blocks of the kernels that go over all chunks: 8 channels by 32 lanes, each lane every 32nd
+ * chunk. */
+enum { BN_MERGE_CHANNELS = 8, BN_MERGE_LANES = 32 };
+
+/* Sum over the lanes of the thread's channel, in lane order, to all of them. */
+__device__ inline double bn_lanes_sum(double v, double *part)
+{
+    __syncthreads();
+    part[threadIdx.x] = v;
+    __syncthreads();
+    double sum = 0.0;
+    for (int i = (int)threadIdx.x % BN_MERGE_CHANNELS; i < BN_MERGE_CHANNELS * BN_MERGE_LANES;
+         i += BN_MERGE_CHANNELS)
+        sum += part[i];
+    return sum;
+}
+
+#endif

@@ -1,0 +1,41 @@
+/* Optimizer steps, sums of squares and the decision about an update, on the device. All Local, in
+ * stream order. */
+#ifndef TR_CUDA_LOOPS_OPTIMIZER_H
+#define TR_CUDA_LOOPS_OPTIMIZER_H
+
+#include "kernels/cuda/internal.h"
+
+enum {
+    TR_UPDATE_CHUNK = 8192,  /* elements that a block updates, at most */
+    TR_SQUARES_CHUNK = 8192, /* elements that a block sums, at least */
+    TR_SQUARES_PARTS = 2048, /* most partial sums */
+};
+
+/* What one block works on: a part of one segment. */
+typedef struct {
+    size_t begin;
+    unsigned count; /* a multiple of 16 */
+    double decay;
+} tr_update_chunk;
+
+/* All that stays the same from update to update; `chunks` in device memory, nchunks > 0. */
+typedef struct {
+    tr_update u;
+    const tr_update_chunk *chunks;
+    size_t nchunks;
+} tr_update_plan;
+
+/* Updates where control->apply; else touches nothing. */
+TR_CUDA_C tr_status tr_update_launch(cudaStream_t stream, const tr_update_plan *p,
+                                     const tr_control *control);
+/* control->first_nonfinite and tr_control_decide. nchunks may be 0. */
+TR_CUDA_C tr_status tr_decide_launch(cudaStream_t stream, const tr_update_plan *p,
+                                     tr_control *control);
+/* w and ema change places. */
+TR_CUDA_C tr_status tr_swap_launch(cudaStream_t stream, const tr_update_plan *p);
+
+/* *out = sum g[i]^2 in float64; parts: [TR_SQUARES_PARTS]. */
+TR_CUDA_C tr_status tr_sum_squares_launch(cudaStream_t stream, const float *g, size_t count,
+                                          double *parts, double *out);
+
+#endif
