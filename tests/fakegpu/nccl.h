@@ -1,0 +1,99 @@
+// The stand-in for NCCL: communicators between processes, through one file of shared memory. What
+// the calls (nccl.cc) and what runs on the device (nccl_run.cc) share.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <nccl.h>
+
+#include "tests/fakegpu/engine.h"
+
+namespace fakenccl
+{
+
+constexpr int MAX_RANKS = 64;
+constexpr size_t CHUNK = 64 << 10; // bytes that change hands at once
+
+enum class Kind : int32_t { all_reduce, all_gather, reduce_scatter, broadcast };
+
+// What every rank must say alike about an operation.
+struct Words {
+    Kind kind;
+    int32_t type, op, root, captured, place, places; // place: within its group
+    uint64_t count, number, chunk;                   // number: of the operation on its communicator
+    bool operator==(const Words &o) const;
+};
+
+struct Slot {
+    Words words;
+    alignas(64) char bytes[CHUNK];
+};
+
+struct Member {
+    alignas(64) std::atomic<uint64_t> seq; // chunks given, ever
+    std::atomic<int32_t> here;
+    int32_t device, host; // of the machine; the pretended node
+};
+
+struct File {
+    std::atomic<int32_t> attached;
+    int32_t nranks;
+    Member members[MAX_RANKS];
+    // and Slot [nranks][2]
+};
+
+struct State;
+
+struct Op {
+    const char *call;
+    Words words;
+    const char *send;
+    char *recv;
+    size_t send_bytes, recv_bytes;
+};
+
+// A group: one kernel. Lives in the streams and graphs that hold it.
+struct Launch {
+    std::shared_ptr<State> state;
+    cudaStream_t stream = nullptr;
+    bool captured = false;
+    std::vector<Op> ops;
+    // Of the run that goes on:
+    size_t op = 0, offset = 0;
+    bool given = false;
+};
+
+// A communicator, as its operations see it.
+struct State {
+    int rank = 0, nranks = 0;
+    bool blocking = true, ready = false, finalized = false, destroyed = false, aborted = false;
+    ncclResult_t failed = ncclSuccess;
+    std::string path;
+    File *file = nullptr;
+    size_t span = 0;
+    int polls = 0;                                 // of what is in progress
+    std::vector<std::shared_ptr<Launch>> pending;  // not yet in the stream
+    std::vector<std::weak_ptr<Launch>> recordings; // in graphs
+    cudaStream_t stream = nullptr;                 // of its first operation
+    uint64_t number = 0, seq = 0, launched = 0, done = 0, begun = 0;
+    uint64_t fail_at = 0; // FAKENCCL_ASYNC_ERROR: the launch that fails
+    Launch *current = nullptr;
+    ~State();
+    Slot &slot(int r, uint64_t n) const
+    {
+        return reinterpret_cast<Slot *>(reinterpret_cast<char *>(file) +
+                                        sizeof(File))[2 * (size_t)r + (n & 1)];
+    }
+};
+
+size_t size_of(ncclDataType_t type); // 0: none
+// On the device: false while peers are missing.
+bool run(Launch &l);
+void begin(Launch &l);
+
+} // namespace fakenccl
