@@ -1,10 +1,11 @@
-/* What decides whether and how an update is made: the sums of a step, the loss scale and the state of
- * its search, the clip factor. One struct in the memory that the kernels work in, and one function that
- * moves it on, compiled for the host and for devices alike: a device decides by itself, and the host
- * reads later what came out.
+/* What decides whether and how an update is made: the sums of a step, the loss scale and the state
+ * of its search, the clip factor. One struct in the memory that the kernels work in, and one
+ * function that moves it on, compiled for the host and for devices alike: a device decides by
+ * itself, and the host reads later what came out.
  *
- * A step: `in` is set and the sums are zeroed; loss ops add to `sums`; the reducer adds them over all
- * ranks and fills sum_squares; tr_control_decide says whether to update and with what factor. */
+ * A step: `in` is set and the sums are zeroed; loss ops add to `sums`; the reducer adds them over
+ * all ranks and fills sum_squares; tr_control_decide says whether to update and with what factor.
+ */
 #ifndef TR_CONTROL_H
 #define TR_CONTROL_H
 
@@ -19,14 +20,21 @@
 
 /* Sums over samples; divided once, at the end, over all ranks and micro-batches.
  * cross_entropy: weight = sum of the class weights of the labels; mse, bce: number of elements. */
-enum { TR_TALLY_LOSS, TR_TALLY_WEIGHT, TR_TALLY_SAMPLES, TR_TALLY_CORRECT, TR_TALLY_TOP5, TR_TALLY };
+enum {
+    TR_TALLY_LOSS,
+    TR_TALLY_WEIGHT,
+    TR_TALLY_SAMPLES,
+    TR_TALLY_CORRECT,
+    TR_TALLY_TOP5,
+    TR_TALLY
+};
 /* Of a step, all doubles: the tally, and how many ranks were asked to stop. */
 enum { TR_SUM_STOP = TR_TALLY, TR_SUMS };
 
 /* What the host says, anew for every micro-batch. */
 typedef struct tr_control_input {
-    uint64_t ordinal; /* of the batch's first sample: epoch * samples + place in the epoch's order; the
-                         batch holds consecutive ordinals. Keys dropout and augmentation. */
+    uint64_t ordinal; /* of the batch's first sample: epoch * samples + place in the epoch's order;
+                         the batch holds consecutive ordinals. Keys dropout and augmentation. */
     double lr;
     double stop;  /* 1: this rank was asked to stop */
     double first; /* 1: the step's first micro-batch: the sums start at zero */
@@ -34,33 +42,35 @@ typedef struct tr_control_input {
 
 typedef struct tr_control {
     /* Fixed for the run. */
-    double clip_norm;         /* 0: off */
-    double beta1, beta2;      /* of the optimizer's bias corrections; 0 where it has none */
-    uint64_t scale_window;    /* good steps after which a dynamic loss scale doubles; 0: it is fixed */
-    uint64_t hold;            /* 1: nothing is updated after a step that failed */
+    double clip_norm;      /* 0: off */
+    double beta1, beta2;   /* of the optimizer's bias corrections; 0 where it has none */
+    uint64_t scale_window; /* good steps after which a dynamic loss scale doubles; 0: it is fixed */
+    uint64_t hold;         /* 1: nothing is updated after a step that failed */
     /* Carried from step to step. */
-    double loss_scale;        /* multiplies the loss's gradient */
-    uint64_t scale_good;      /* steps since it last changed */
+    double loss_scale;   /* multiplies the loss's gradient */
+    uint64_t scale_good; /* steps since it last changed */
     uint64_t updates, skipped;
-    uint64_t held;            /* a step failed and `hold` is set: later steps change nothing */
+    uint64_t held; /* a step failed and `hold` is set: later steps change nothing */
     /* The step. */
     tr_control_input in;
     double sums[TR_SUMS];
-    double sum_squares;       /* of all reduced gradients; not finite iff one of them is not */
-    uint64_t first_nonfinite; /* this rank's lowest element whose gradient is not finite; UINT64_MAX */
+    double sum_squares; /* of all reduced gradients; not finite iff one of them is not */
+    uint64_t
+        first_nonfinite; /* this rank's lowest element whose gradient is not finite; UINT64_MAX */
     /* What was decided. */
-    uint64_t apply;           /* 1: the optimizer updates */
-    uint64_t searched;        /* 1: an overflow that lowered a dynamic loss scale */
-    double used_scale;        /* the loss scale of this step */
-    double grad_norm;         /* after unscaling and dividing; NaN when not finite */
-    double grad_scale;        /* multiplies every gradient: 1 / (loss scale * total weight) * clip factor */
+    uint64_t apply;    /* 1: the optimizer updates */
+    uint64_t searched; /* 1: an overflow that lowered a dynamic loss scale */
+    double used_scale; /* the loss scale of this step */
+    double grad_norm;  /* after unscaling and dividing; NaN when not finite */
+    double
+        grad_scale; /* multiplies every gradient: 1 / (loss scale * total weight) * clip factor */
     double correct1, correct2; /* 1 - beta^t: bias corrections of this update */
 } tr_control;
 
 enum { TR_LOSS_SCALE_MAX_LOG2 = 24 };
 
-/* The loss scale after an overflow (Micikevicius et al. 2018). True when that is the ordinary search
- * of a dynamic scale; false when the scale is fixed or can go no lower. */
+/* The loss scale after an overflow (Micikevicius et al. 2018). True when that is the ordinary
+ * search of a dynamic scale; false when the scale is fixed or can go no lower. */
 static inline TR_HOST_DEVICE int tr_control_overflow(tr_control *c)
 {
     c->scale_good = 0;
@@ -76,8 +86,8 @@ static inline TR_HOST_DEVICE void tr_control_good(tr_control *c)
     c->scale_good = 0;
 }
 
-/* After the sums are complete. Gradients are sums over samples; the one division, the loss scale and
- * the clip factor become grad_scale. */
+/* After the sums are complete. Gradients are sums over samples; the one division, the loss scale
+ * and the clip factor become grad_scale. */
 static inline TR_HOST_DEVICE void tr_control_decide(tr_control *c)
 {
     const double divide = c->loss_scale * c->sums[TR_TALLY_WEIGHT];
@@ -94,7 +104,8 @@ static inline TR_HOST_DEVICE void tr_control_decide(tr_control *c)
     }
     c->grad_scale = divide > 0 ? 1 / divide : 0;
     c->grad_norm = sqrt(c->sum_squares) * c->grad_scale;
-    if (c->clip_norm > 0 && c->grad_norm > c->clip_norm) c->grad_scale *= c->clip_norm / c->grad_norm;
+    if (c->clip_norm > 0 && c->grad_norm > c->clip_norm)
+        c->grad_scale *= c->clip_norm / c->grad_norm;
     c->updates++;
     c->correct1 = 1 - pow(c->beta1, (double)c->updates);
     c->correct2 = 1 - pow(c->beta2, (double)c->updates);

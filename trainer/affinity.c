@@ -60,7 +60,7 @@ typedef struct {
 tr_status tr_affinity_open(const tr_config *c, tr_comm *comm, tr_affinity *out)
 {
     const tr_topology *t = tr_comm_topology(comm);
-    bool automatic = c->run.affinity == 0, widened = false;
+    bool automatic = c->run.affinity == TR_AFFINITY_AUTO, widened = false;
     cpu_set_t own;
     CPU_ZERO(&own);
     sched_getaffinity(0, sizeof own, &own);

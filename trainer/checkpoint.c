@@ -136,18 +136,26 @@ void tr_checkpointer_close(tr_checkpointer *k)
     tr_free(k);
 }
 
-/* With the writer idle: the arrays and numbers as they are now. */
-static void take(tr_checkpointer *k, const tr_train_state *state, const tr_history *h)
+static tr_status fetch(const tr_checkpointer *k, float *to, const float *from, size_t count)
 {
-    size_t n = k->o.model->flat_count;
+    return k->o.backend->download(k->o.backend_ctx, to, from, count * sizeof(float));
+}
+
+/* With the writer idle: the arrays and numbers as they are now. */
+static tr_status take(tr_checkpointer *k, const tr_train_state *state, const tr_history *h)
+{
+    const size_t n = k->o.model->flat_count;
     tr_snapshot *s = &k->snapshot;
-    memcpy(s->params, tr_reducer_weights(k->o.reducer), n * sizeof(float));
+    tr_status st;
+    TR_TRY(fetch(k, s->params, tr_reducer_weights(k->o.reducer), n));
     for (int i = 0; i < s->nslots; i++)
-        memcpy(s->slots[i], tr_reducer_slot(k->o.reducer, i), n * sizeof(float));
-    memcpy(s->states, k->o.states, k->o.model->state_count * sizeof(float));
+        TR_TRY(fetch(k, s->slots[i], tr_reducer_slot(k->o.reducer, i), n));
+    TR_TRY(fetch(k, s->states, k->o.states, k->o.model->state_count));
     s->train = *state;
     memcpy(s->parent_sha256, k->parent_sha256, sizeof s->parent_sha256);
     tr_history_copy(&k->history, h);
+out:
+    return st;
 }
 
 /* Peers must not give rank 0 up while it waits for its disk. */
@@ -159,21 +167,24 @@ static void wait_idle(tr_checkpointer *k)
     tr_comm_busy(k->o.comm, false);
 }
 
-void tr_checkpointer_save(tr_checkpointer *k, const tr_train_state *state, const tr_history *h,
-                          bool step_file, bool best, double *stall)
+tr_status tr_checkpointer_save(tr_checkpointer *k, const tr_train_state *state, const tr_history *h,
+                               bool step_file, bool best, double *stall)
 {
     *stall = 0;
-    if (!k->root) return;
+    if (!k->root) return TR_OK;
     double begin = tr_now();
     pthread_mutex_lock(&k->lock);
     wait_idle(k);
-    take(k, state, h);
-    k->step_file = step_file;
-    k->best = best;
-    k->busy = true;
-    pthread_cond_broadcast(&k->changed);
+    tr_status st = take(k, state, h);
+    if (st == TR_OK) {
+        k->step_file = step_file;
+        k->best = best;
+        k->busy = true;
+        pthread_cond_broadcast(&k->changed);
+    }
     pthread_mutex_unlock(&k->lock);
     *stall = tr_now() - begin;
+    return st;
 }
 
 bool tr_checkpointer_report(tr_checkpointer *k, tr_checkpoint_report *out)
@@ -222,14 +233,14 @@ tr_status tr_checkpointer_write_model(tr_checkpointer *k, const char *path,
 {
     pthread_mutex_lock(&k->lock);
     wait_idle(k);
-    take(k, state, h);
+    tr_status st = take(k, state, h);
     tr_snapshot model = k->snapshot;
     model.checkpoint = false;
     model.nslots = 0;
     for (int i = 0; i < k->snapshot.nslots; i++) /* trained with an average: that is the model */
         if (strcmp(k->snapshot.slot_names[i], "ema") == 0) model.params = k->snapshot.slots[i];
     tr_comm_busy(k->o.comm, true);
-    tr_status st = tr_store_write(path, k->o.model, &model, NULL);
+    if (st == TR_OK) st = tr_store_write(path, k->o.model, &model, NULL);
     tr_comm_busy(k->o.comm, false);
     pthread_mutex_unlock(&k->lock);
     return st;
@@ -253,7 +264,10 @@ static tr_status spread(tr_checkpointer *k, const float *from, float *to, size_t
         for (size_t r = 0; r < nowned; r++) {
             size_t b = owned[r].begin > at ? owned[r].begin : at;
             size_t e = owned[r].end < end ? owned[r].end : end;
-            if (b < e) memcpy(to + b, buffer + (b - at), (e - b) * sizeof(float));
+            if (b < e)
+                st = k->o.backend->upload(k->o.backend_ctx, to + b, buffer + (b - at),
+                                          (e - b) * sizeof(float));
+            if (st != TR_OK) return st;
         }
     }
     return TR_OK;

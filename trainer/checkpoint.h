@@ -11,6 +11,8 @@ typedef struct tr_checkpointer tr_checkpointer;
 typedef struct {
     tr_comm *comm;
     tr_reducer *reducer;
+    const tr_backend *backend; /* whose memory the reducer's arrays and the states lie in */
+    void *backend_ctx;
     const tr_model *model;
     float *states;
     int nslots;
@@ -32,9 +34,10 @@ tr_status tr_checkpointer_reserve(tr_checkpointer *k, const tr_history *h, size_
 /* *Local*, at a step boundary after tr_reducer_publish; rank 0 copies (waiting for an unfinished
  * write first) and returns while the writer goes on; other ranks do nothing. `step_file`: as
  * checkpoints/step-N.h5, pruned to `keep`; `best`: as checkpoints/best.h5. *stall: seconds this
- * call took. A failed write is logged by tr_checkpointer_report, never returned here. */
-void tr_checkpointer_save(tr_checkpointer *k, const tr_train_state *state, const tr_history *h,
-                          bool step_file, bool best, double *stall);
+ * call took. A failed write is logged by tr_checkpointer_report, never returned here; what is
+ * returned is a device that could not be read. */
+tr_status tr_checkpointer_save(tr_checkpointer *k, const tr_train_state *state, const tr_history *h,
+                               bool step_file, bool best, double *stall);
 /* Local. The next piece of the writer's news, for the log and the metrics; false when there is
  * none. */
 typedef struct {

@@ -3,7 +3,6 @@
 #include "trainer/trainer.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "trainer/schedule.h"
 #include "trainer/signals.h"
@@ -12,23 +11,46 @@ tr_status tr_trainer_share_states(tr_trainer *t)
 {
     if (t->config->train.sync_batchnorm || t->topology->size == 1 || t->model->state_count == 0)
         return TR_OK;
-    return tr_comm_bcast(t->comm, t->states, t->model->state_count * sizeof(float), 0);
+    const size_t nbytes = t->model->state_count * sizeof(float);
+    tr_status st;
+    TR_TRY(t->backend->download(t->backend_ctx, t->states_copy, t->states, nbytes));
+    TR_TRY(tr_comm_bcast(t->comm, t->states_copy, nbytes, 0));
+    TR_TRY(t->backend->upload(t->backend_ctx, t->states, t->states_copy, nbytes));
+out:
+    return st;
 }
 
-/* *Collective.* All samples, unless some rank is asked to stop: looked at every few batches. */
-static tr_status sweep(tr_trainer *t, double tally[TR_TALLY], bool *through)
+/* *Collective.* All samples, unless some rank is asked to stop: looked at every few batches. The
+ * sums stay in the backend's memory. */
+static tr_status sweep(tr_trainer *t, bool *through)
 {
     enum { LOOK = 32 };
     tr_status st = TR_OK;
-    uint64_t steps = tr_loader_steps_per_epoch(t->eval_loader);
-    if (t->confusion) memset(t->confusion, 0, tr_confusion_cells(t->model) * sizeof *t->confusion);
+    const tr_backend *b = t->backend;
+    const uint64_t steps = tr_loader_steps_per_epoch(t->eval_loader);
+    TR_TRY(b->zero(t->backend_ctx, t->eval_tally, TR_TALLY * sizeof(double)));
+    if (t->confusion)
+        TR_TRY(b->zero(t->backend_ctx, t->eval_confusion,
+                       tr_confusion_cells(t->model) * sizeof(int64_t)));
     TR_TRY(tr_loader_seek(t->eval_loader, 0));
     for (uint64_t s = 0; s < steps && *through; s++) {
         tr_batch batch;
+        tr_plan *plan;
+        TR_TRY(b->stage_wait(t->backend_ctx));
         TR_TRY(tr_loader_next(t->eval_loader, &batch));
         if (batch.count > 0) {
-            tr_run run = {.loss_scale = 1, .last = true, .tally = tally, .confusion = t->confusion};
-            TR_TRY(tr_trainer_run_batch(t, false, &batch, &run));
+            const tr_run run = {.seed = (uint64_t)t->config->seed,
+                                .ordinal = batch.ordinal,
+                                .loss_scale = 1,
+                                .control = t->control,
+                                .last = true,
+                                .params_changed = t->params_changed,
+                                .tally = t->eval_tally,
+                                .confusion = t->eval_confusion,
+                                .hooks = &t->hooks};
+            TR_TRY(tr_trainer_stage(t, false, &batch, &plan));
+            TR_TRY(tr_plan_run(plan, &run));
+            t->params_changed = false;
         }
         if (s % LOOK == LOOK - 1) {
             double stop = tr_signals_pending() != 0;
@@ -36,6 +58,22 @@ static tr_status sweep(tr_trainer *t, double tally[TR_TALLY], bool *through)
             *through = stop == 0;
         }
     }
+    TR_TRY(b->stage_wait(t->backend_ctx));
+out:
+    return st;
+}
+
+/* *Collective.* The sums of all ranks, on the host. */
+static tr_status gather_sums(tr_trainer *t, double tally[TR_TALLY])
+{
+    const size_t cells = t->confusion ? tr_confusion_cells(t->model) : 0;
+    tr_status st;
+    TR_TRY(t->backend->download(t->backend_ctx, tally, t->eval_tally, TR_TALLY * sizeof *tally));
+    TR_TRY(tr_comm_sum(t->comm, tally, TR_TALLY));
+    if (cells == 0) goto out;
+    TR_TRY(t->backend->download(t->backend_ctx, t->confusion, t->eval_confusion,
+                                cells * sizeof *t->confusion));
+    TR_TRY(tr_comm_sum_int(t->comm, t->confusion, cells));
 out:
     return st;
 }
@@ -60,9 +98,9 @@ static void observe(tr_trainer *t, double loss)
 static tr_status swap_average(tr_trainer *t)
 {
     if (t->config->train.ema <= 0) return TR_OK;
-    tr_optimizer_swap_ema(t->optimizer);
     t->params_changed = true;
-    return tr_reducer_publish(t->reducer);
+    const tr_status st = tr_optimizer_swap_ema(t->optimizer);
+    return st == TR_OK ? tr_reducer_publish(t->reducer) : st;
 }
 
 tr_status tr_trainer_evaluate(tr_trainer *t, bool *through)
@@ -73,10 +111,8 @@ tr_status tr_trainer_evaluate(tr_trainer *t, bool *through)
     t->improved = false;
     TR_TRY(tr_trainer_share_states(t));
     TR_TRY(swap_average(t));
-    TR_TRY(sweep(t, tally, through));
-    TR_TRY(
-        tr_comm_sum(t->comm, tally, TR_TALLY)); /* after this nobody reads the average any more */
-    if (t->confusion) TR_TRY(tr_comm_sum_int(t->comm, t->confusion, tr_confusion_cells(t->model)));
+    TR_TRY(sweep(t, through));
+    TR_TRY(gather_sums(t, tally)); /* after this nobody reads the average any more */
     TR_TRY(swap_average(t));
     if (!*through) goto out;
     tr_eval_record e = {

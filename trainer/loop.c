@@ -8,9 +8,8 @@
 #include "trainer/schedule.h"
 #include "trainer/signals.h"
 
-static bool due(const tr_trainer *t, int64_t every_steps, int64_t every_epochs)
+static bool due(const tr_trainer *t, uint64_t s, int64_t every_steps, int64_t every_epochs)
 {
-    uint64_t s = t->state.step;
     return (every_steps > 0 && s % (uint64_t)every_steps == 0) ||
            (every_epochs > 0 && s % ((uint64_t)every_epochs * t->steps_per_epoch) == 0);
 }
@@ -19,7 +18,8 @@ static bool evaluation_due(const tr_trainer *t)
 {
     return t->eval_loader && t->state.step > 0 &&
            (t->state.step == t->total_steps ||
-            due(t, t->config->train.eval.every_steps, t->config->train.eval.every_epochs));
+            due(t, t->state.step, t->config->train.eval.every_steps,
+                t->config->train.eval.every_epochs));
 }
 
 static bool patience_is_out(const tr_trainer *t)
@@ -46,9 +46,9 @@ static tr_status save(tr_trainer *t, bool step_file, bool best)
     if (st != TR_OK) return st;
     t->state.seconds += tr_now() - t->started;
     t->started = tr_now();
-    tr_checkpointer_save(t->checkpointer, &t->state, &t->history, step_file, best, &stall);
+    st = tr_checkpointer_save(t->checkpointer, &t->state, &t->history, step_file, best, &stall);
     t->stall += stall;
-    if (t->topology->rank == 0)
+    if (st == TR_OK && t->topology->rank == 0)
         st = tr_metrics_event(t->metrics, "checkpoint", "step:u best:b stall_ms:d", t->state.step,
                               (int)best, stall * 1e3);
     return st;
@@ -73,6 +73,7 @@ static tr_status roll_back(tr_trainer *t, const char *why)
     const uint64_t failed = t->state.step, rollbacks = t->state.rollbacks;
     bool found;
     tr_status st;
+    TR_TRY(tr_trainer_discard(t));
     TR_TRY(tr_trainer_restore(t, &found));
     if (!found) TR_TRY(tr_trainer_initialize(t));
     const uint64_t count = (rollbacks > t->state.rollbacks ? rollbacks : t->state.rollbacks) + 1;
@@ -112,22 +113,38 @@ static tr_status on_nonfinite(tr_trainer *t)
     return roll_back(t, why.text);
 }
 
-/* *Collective.* After a step that counted: records, evaluation, checkpoint. *end: the loop is over.
- */
+/* Something is to be done between this many steps and the next: none may be under way then. */
+static bool milestone(const tr_trainer *t, uint64_t step)
+{
+    const tr_config *c = t->config;
+    return step == t->total_steps ||
+           due(t, step, c->train.checkpoint.every_steps, c->train.checkpoint.every_epochs) ||
+           (t->eval_loader && due(t, step, c->train.eval.every_steps, c->train.eval.every_epochs));
+}
+
+/* After a step that counted. */
+static tr_status record(tr_trainer *t)
+{
+    tr_status st = TR_OK;
+    if (t->topology->rank != 0) return st;
+    if (t->state.step % (uint64_t)t->config->train.log_every == 0 ||
+        t->state.step == t->total_steps || t->stop)
+        TR_TRY(tr_report_step(t));
+    tr_metrics_progress(
+        t->metrics, t->state.step, (t->state.step - 1) / t->steps_per_epoch, t->loss,
+        (double)(t->all.samples + t->since.samples) / (t->all.total + t->since.total));
+    TR_TRY(report_writer(t));
+out:
+    return st;
+}
+
+/* *Collective.* With no step under way: evaluation, checkpoint. *end: the loop is over. */
 static tr_status boundary(tr_trainer *t, bool *end)
 {
     const tr_config *c = t->config;
     const bool last = t->state.step == t->total_steps;
     bool through = true;
     tr_status st = TR_OK;
-    if (t->topology->rank == 0) {
-        if (t->state.step % (uint64_t)c->train.log_every == 0 || last || t->stop)
-            TR_TRY(tr_report_step(t));
-        tr_metrics_progress(
-            t->metrics, t->state.step, (t->state.step - 1) / t->steps_per_epoch, t->loss,
-            (double)(t->all.samples + t->since.samples) / (t->all.total + t->since.total));
-        TR_TRY(report_writer(t));
-    }
     if (evaluation_due(t)) {
         through = !t->stop;
         if (through) TR_TRY(evaluate(t, &through));
@@ -135,8 +152,35 @@ static tr_status boundary(tr_trainer *t, bool *end)
     t->stop = t->stop && !(last && through); /* a stop that comes with the end changes nothing */
     if (!through) t->stop = true;
     *end = last || t->stop || patience_is_out(t);
-    if (*end || due(t, c->train.checkpoint.every_steps, c->train.checkpoint.every_epochs))
+    if (*end ||
+        due(t, t->state.step, c->train.checkpoint.every_steps, c->train.checkpoint.every_epochs))
         TR_TRY(save(t, true, false));
+out:
+    return st;
+}
+
+/* *Collective.* Issues a step and collects what is due; *drained: none is under way, and one was
+ * collected. */
+static tr_status advance(tr_trainer *t, bool *drained)
+{
+    tr_status st;
+    bool stop = false;
+    *drained = false;
+    TR_TRY(tr_trainer_issue(t));
+    while (t->issued - t->state.step > (milestone(t, t->issued) || stop ? 0 : (uint64_t)t->lag)) {
+        const uint64_t before = t->state.step;
+        st = tr_trainer_collect(t);
+        if (st == TR_NONFINITE) {
+            TR_TRY(on_nonfinite(t));
+            if (t->state.step <= before) goto out; /* rolled back */
+        }
+        TR_TRY(st);
+        if (t->first_step_s == 0) t->first_step_s = tr_since_launch();
+        stop = stop || t->stop;
+        t->stop = stop;
+        TR_TRY(record(t));
+    }
+    *drained = t->issued == t->state.step;
 out:
     return st;
 }
@@ -206,15 +250,9 @@ tr_status tr_trainer_run(tr_trainer *t)
     TR_TRY(tr_loader_seek(t->loader, t->state.step));
     end = t->stop || t->state.step >= t->total_steps || patience_is_out(t);
     while (!end) {
-        uint64_t before = t->state.step;
-        st = tr_trainer_step(t);
-        if (st == TR_NONFINITE) {
-            st = on_nonfinite(t);
-            if (st == TR_OK && t->state.step <= before) continue; /* rolled back */
-        }
-        if (st != TR_OK) goto out;
-        if (t->first_step_s == 0) t->first_step_s = tr_since_launch();
-        TR_TRY(boundary(t, &end));
+        bool drained;
+        TR_TRY(advance(t, &drained));
+        if (drained) TR_TRY(boundary(t, &end));
     }
     if (t->stop) return stopped(t);
     return finished(t, t->state.step < t->total_steps ? "early stop" : "done");

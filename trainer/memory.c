@@ -22,7 +22,7 @@ tr_status tr_predict_reducer(const tr_config *c, const tr_model *m, const tr_top
                                   .buckets = ranges,
                                   .nbuckets = m->nbuckets,
                                   .nslots = tr_optimizer_slots(c, names),
-                                  .wire_bf16 = c->run.wire == 1};
+                                  .wire_bf16 = c->run.wire == TR_WIRE_BF16};
     tr_reducer_cost_of(t, &o, out);
     tr_free(ranges);
     return TR_OK;

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/cpu/cpu.h"
+#include "trainer/gpu.h"
 #include "trainer/run_folder.h"
 #include "trainer/schedule.h"
 #include "trainer/shares.h"
@@ -14,7 +14,7 @@ static tr_status gather_hook(void *ctx, const void *send, void *recv, size_t nby
 {
     tr_trainer *t = ctx;
     double begin = tr_now();
-    tr_status st = tr_comm_gather(t->comm, send, recv, nbytes);
+    tr_status st = tr_reducer_gather(t->reducer, send, recv, nbytes);
     t->gather_wait += tr_now() - begin;
     return st;
 }
@@ -29,30 +29,21 @@ static void poll_hook(void *ctx)
     (void)tr_reducer_poll(((tr_trainer *)ctx)->reducer); /* a failure is kept and told by finish */
 }
 
-tr_status tr_device_check(const tr_config *c)
+/* Through NCCL; else through the host's memory, which cannot be recorded. */
+static bool reduces_on_device(const tr_trainer *t)
 {
-    const tr_node *root = c->document.root, *train = tr_node_get(root, "train");
-    if (c->device == TR_DEVICE_CUDA)
-        return tr_node_fail(tr_node_get(root, "device"),
-                            "device: cuda is not in this build; use device: cpu or auto");
-    if (c->train.precision == TR_PRECISION_FP16)
-        return tr_node_fail(tr_node_get(train, "precision"),
-                            "train.precision: fp16 has no CPU kernels; use bf16 (or fp32)");
-    return TR_OK;
+    return t->config->run.collectives != TR_COLL_MPI;
 }
 
+/* *Collective.* */
 static tr_status open_device(tr_trainer *t)
 {
-    t->backend = &tr_cpu_backend;
-    /* every rank computes with what the weakest CPU has: replicated updates must agree to the bit
-     */
-    uint64_t isa = (uint64_t)tr_cpu_isa(), *all = t->gathered;
-    tr_status st = tr_comm_gather(t->comm, &isa, all, sizeof isa);
+    tr_backend_options o;
+    tr_status st = tr_device_choose(t->config, t->comm, &t->affinity, &t->backend, &o);
     if (st != TR_OK) return st;
-    for (int r = 0; r < t->topology->size; r++)
-        if (all[r] < isa) isa = all[r];
-    tr_backend_options o = {.threads = t->affinity.threads, .isa = (int)isa};
-    return t->backend->open(&o, &t->backend_ctx);
+    t->lag = t->backend->host ? 0 : 1;
+    o.graphs = o.graphs && reduces_on_device(t);
+    return tr_agree(t->comm, t->backend->open(&o, &t->backend_ctx), NULL);
 }
 
 static tr_status open_data(tr_trainer *t)
@@ -87,7 +78,9 @@ static tr_status open_loaders(tr_trainer *t)
         .micro = t->micro,
         .rank = t->topology->rank,
         .size = t->topology->size,
-        .dtype = c->train.precision == TR_PRECISION_BF16 ? TR_BF16 : TR_F32,
+        .dtype = tr_precision_dtype((tr_precision)c->train.precision),
+        .backend = t->backend,
+        .backend_ctx = t->backend_ctx,
         .workers = (int)c->data.workers,
         .prefetch = (int)c->data.prefetch,
         .cpus = t->affinity.bound ? t->affinity.cpus : NULL,
@@ -119,7 +112,11 @@ static tr_status open_reducer(tr_trainer *t)
         .buckets = ranges,
         .nbuckets = m->nbuckets,
         .nslots = tr_optimizer_slots(t->config, names),
-        .wire_bf16 = t->config->run.wire == 1,
+        .wire_bf16 = t->config->run.wire == TR_WIRE_BF16,
+        .backend = t->backend,
+        .backend_ctx = t->backend_ctx,
+        .gpu = tr_program_gpu.reducers,
+        .nccl = reduces_on_device(t),
     };
     st = tr_reducer_open(t->comm, &o, &t->reducer);
 out:
@@ -217,12 +214,21 @@ static tr_status open_local(tr_trainer *t)
     TR_TRY(open_data(t));
     t->micro = tr_micro_batches(t->config, t->topology->size);
     TR_TRY(warn_of_memory(t));
-    t->states = tr_alloc(TR_MEM_WEIGHTS, m->state_count, sizeof(float));
-    TR_NEED(t->states, TR_MEMORY, "%s", tr_last_error()->text);
-    if (t->eval_data && tr_confusion_cells(m) > 0) {
-        t->confusion = tr_alloc(TR_MEM_IO, tr_confusion_cells(m), sizeof(int64_t));
-        TR_NEED(t->confusion, TR_MEMORY, "%s", tr_last_error()->text);
-    }
+    TR_TRY(tr_section_open(t));
+    const tr_backend *b = t->backend;
+    const size_t cells = t->eval_data ? tr_confusion_cells(m) : 0;
+    t->states_copy = tr_alloc(TR_MEM_OTHER, m->state_count, sizeof(float));
+    t->states = b->alloc(t->backend_ctx, TR_MEM_WEIGHTS, m->state_count * sizeof(float));
+    t->control = b->alloc(t->backend_ctx, TR_MEM_OTHER, sizeof *t->control);
+    t->eval_tally = b->alloc(t->backend_ctx, TR_MEM_OTHER, TR_TALLY * sizeof *t->eval_tally);
+    TR_NEED(t->states_copy && t->states && t->control && t->eval_tally, tr_last_error()->status,
+            "%s", tr_last_error()->text);
+    if (cells == 0) goto out;
+    t->confusion = tr_alloc(TR_MEM_IO, cells, sizeof *t->confusion);
+    t->eval_confusion =
+        b->host ? t->confusion : b->alloc(t->backend_ctx, TR_MEM_IO, cells * sizeof *t->confusion);
+    TR_NEED(t->confusion && t->eval_confusion, tr_last_error()->status, "%s",
+            tr_last_error()->text);
 out:
     return st;
 }
@@ -234,6 +240,8 @@ static tr_status open_output(tr_trainer *t, const tr_trainer_options *o, const c
     tr_checkpointer_options k = {
         .comm = t->comm,
         .reducer = t->reducer,
+        .backend = t->backend,
+        .backend_ctx = t->backend_ctx,
         .model = t->model,
         .states = t->states,
         .nslots = nslots,
@@ -286,7 +294,7 @@ tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out)
     }
     TR_TRY(tr_agree(o->comm, t && t->gathered ? TR_OK : TR_MEMORY, NULL));
     TR_TRY(tr_affinity_open(o->config, t->comm, &t->affinity));
-    TR_TRY(tr_agree(t->comm, open_device(t), NULL));
+    TR_TRY(open_device(t));
     TR_TRY(tr_agree(t->comm, open_local(t), NULL));
     TR_TRY(open_reducer(t));
     TR_TRY(tr_agree(t->comm, open_session(t), NULL));
@@ -306,9 +314,20 @@ out:
     return TR_OK;
 }
 
+static void close_arrays(tr_trainer *t)
+{
+    const tr_backend *b = t->backend;
+    if (!t->backend_ctx) return;
+    b->free(t->backend_ctx, t->states);
+    b->free(t->backend_ctx, t->control);
+    b->free(t->backend_ctx, t->eval_tally);
+    if (t->eval_confusion != t->confusion) b->free(t->backend_ctx, t->eval_confusion);
+}
+
 void tr_trainer_close(tr_trainer *t)
 {
     if (!t) return;
+    if (t->backend_ctx && t->backend->sections_drop) t->backend->sections_drop(t->backend_ctx);
     tr_checkpointer_close(t->checkpointer);
     tr_metrics_close(t->metrics);
     tr_loader_close(t->loader);
@@ -318,10 +337,12 @@ void tr_trainer_close(tr_trainer *t)
     tr_reducer_close(t->reducer);
     tr_dataset_close(t->train_data);
     tr_dataset_close(t->eval_data);
+    close_arrays(t);
     if (t->backend_ctx) t->backend->close(t->backend_ctx);
     tr_history_free(&t->history);
     tr_free(t->confusion);
     tr_free(t->gathered);
-    tr_free(t->states);
+    tr_free(t->states_copy);
+    tr_free(t->section_class);
     tr_free(t);
 }

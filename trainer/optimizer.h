@@ -14,12 +14,11 @@ int tr_optimizer_slots(const tr_config *c, const char *names[4]);
 tr_status tr_optimizer_open(const tr_config *c, const tr_model *m, tr_reducer *r,
                             const tr_backend *backend, void *backend_ctx, tr_optimizer **out);
 void tr_optimizer_close(tr_optimizer *o);
-/* One sweep: w, moments and EMA of the owned ranges. `t`: update number from 1. */
-void tr_optimizer_step(tr_optimizer *o, double lr, double grad_scale, uint64_t t);
+/* In stream order: decides on the step by its sums, then updates w, moments and EMA of the owned
+ * ranges where it is to be applied. */
+tr_status tr_optimizer_step(tr_optimizer *o, tr_control *c);
 /* The weights of the owned ranges change places with their moving average (slot `ema`): evaluate
  * with the average, then swap back. Follow with tr_reducer_publish. */
-void tr_optimizer_swap_ema(tr_optimizer *o);
-/* Lowest offset in the owned ranges whose reduced gradient is not finite; SIZE_MAX if none. */
-size_t tr_optimizer_first_nonfinite(const tr_optimizer *o);
+tr_status tr_optimizer_swap_ema(tr_optimizer *o);
 
 #endif

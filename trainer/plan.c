@@ -258,7 +258,8 @@ static tr_status print_wire(const report *r, const tr_topology *t)
             "    a rank sends %s within the node and %s between nodes for %zu bucket%s, %s\n",
             tr_format_bytes((double)cost.wire_node, node, sizeof node),
             tr_format_bytes((double)cost.wire_network, net, sizeof net), r->m->nbuckets,
-            r->m->nbuckets == 1 ? "" : "s", r->c->run.wire == 1 ? "bf16 between nodes" : "float32");
+            r->m->nbuckets == 1 ? "" : "s",
+            r->c->run.wire == TR_WIRE_BF16 ? "bf16 between nodes" : "float32");
     if (t->nodes > 1)
         fprintf(r->to,
                 "    and holds %s of gradients and transfer buffers, %s of weights and moments\n",

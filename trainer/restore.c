@@ -25,27 +25,43 @@ static tr_status reserve_history(tr_trainer *t)
                                    t->confusion ? tr_confusion_cells(t->model) : 0);
 }
 
-tr_status tr_trainer_initialize(tr_trainer *t)
+/* Initial values of what this rank owns: made on the host in pieces, which every backend takes. */
+static tr_status initial_values(tr_trainer *t, float *piece, size_t most)
 {
     const tr_model *m = t->model;
+    tr_reducer *r = t->reducer;
     size_t nowned;
-    const tr_range *owned = tr_reducer_owned(t->reducer, &nowned);
+    const tr_range *owned = tr_reducer_owned(r, &nowned);
     const char *names[4];
-    int nslots = tr_optimizer_slots(t->config, names);
-    uint64_t samples = t->state.samples;
-    for (size_t i = 0; i < nowned; i++) {
-        size_t count = owned[i].end - owned[i].begin;
-        tr_model_init_params(m, (uint64_t)t->config->seed, tr_reducer_weights(t->reducer),
-                             owned[i].begin, owned[i].end);
-        for (int s = 0; s < nslots; s++) {
-            float *slot = tr_reducer_slot(t->reducer, s) + owned[i].begin;
-            if (strcmp(names[s], "ema") == 0)
-                memcpy(slot, tr_reducer_weights(t->reducer) + owned[i].begin, count * sizeof *slot);
-            else
-                memset(slot, 0, count * sizeof *slot);
+    const int nslots = tr_optimizer_slots(t->config, names);
+    tr_status st = TR_OK;
+    for (size_t i = 0; i < nowned; i++)
+        for (size_t at = owned[i].begin, end; at < owned[i].end; at = end) {
+            end = owned[i].end - at < most ? owned[i].end : at + most;
+            const size_t nbytes = (end - at) * sizeof(float);
+            tr_model_init_params(m, (uint64_t)t->config->seed, piece - at, at, end);
+            TR_TRY(t->backend->upload(t->backend_ctx, tr_reducer_weights(r) + at, piece, nbytes));
+            for (int s = 0; s < nslots; s++)
+                if (strcmp(names[s], "ema") == 0)
+                    TR_TRY(t->backend->upload(t->backend_ctx, tr_reducer_slot(r, s) + at, piece,
+                                              nbytes));
+                else
+                    TR_TRY(t->backend->zero(t->backend_ctx, tr_reducer_slot(r, s) + at, nbytes));
         }
-    }
-    tr_model_init_states(m, t->states);
+    tr_model_init_states(m, t->states_copy);
+    TR_TRY(t->backend->upload(t->backend_ctx, t->states, t->states_copy,
+                              m->state_count * sizeof(float)));
+out:
+    return st;
+}
+
+tr_status tr_trainer_initialize(tr_trainer *t)
+{
+    enum { PIECE = 1 << 18 };
+    const uint64_t samples = t->state.samples;
+    float *piece = tr_alloc(TR_MEM_OTHER, PIECE, sizeof *piece);
+    tr_status st = piece ? initial_values(t, piece, PIECE) : TR_MEMORY;
+    tr_free(piece);
     t->state = (tr_train_state){
         .seed = (uint64_t)t->config->seed,
         .loss_scale = tr_loss_scale_start(t->config),
@@ -57,9 +73,10 @@ tr_status tr_trainer_initialize(tr_trainer *t)
         .batch = (uint64_t)t->config->train.batch,
         .micro = (uint64_t)t->micro,
     };
-    t->params_changed = true;
     t->history.nsteps = t->history.nevals = 0;
-    tr_status st = tr_agree(t->comm, reserve_history(t), NULL);
+    if (st == TR_OK) st = tr_trainer_control(t);
+    if (st == TR_OK) st = reserve_history(t);
+    st = tr_agree(t->comm, st, NULL);
     return st == TR_OK ? tr_reducer_publish(t->reducer) : st;
 }
 
@@ -101,8 +118,9 @@ tr_status tr_trainer_restore(tr_trainer *t, bool *found)
     t->state.seed = (uint64_t)t->config->seed;
     t->state.epoch = t->state.step / t->steps_per_epoch;
     if (t->config->train.loss_scale >= 0) t->state.loss_scale = tr_loss_scale_start(t->config);
-    t->params_changed = true;
-    TR_TRY(tr_agree(t->comm, reserve_history(t), NULL));
+    st = tr_trainer_control(t);
+    if (st == TR_OK) st = reserve_history(t);
+    TR_TRY(tr_agree(t->comm, st, NULL));
 out:
     return st;
 }

@@ -1,4 +1,4 @@
-/* Learning rate schedules and dynamic loss scaling. */
+/* Learning rate schedules, and where the loss scale starts. */
 #include "trainer/schedule.h"
 
 #include <math.h>
@@ -51,20 +51,4 @@ double tr_loss_scale_start(const tr_config *c)
 {
     if (c->train.loss_scale < 0) return c->train.loss_scale_init;
     return c->train.loss_scale > 0 ? c->train.loss_scale : 1;
-}
-
-bool tr_loss_scale_overflow(const tr_config *c, tr_train_state *state)
-{
-    state->loss_scale_good = 0;
-    if (c->train.loss_scale >= 0 || state->loss_scale <= 1) return false;
-    state->loss_scale = fmax(1, state->loss_scale / 2);
-    return true;
-}
-
-void tr_loss_scale_good(const tr_config *c, tr_train_state *state)
-{
-    if (c->train.loss_scale >= 0) return;
-    if (++state->loss_scale_good < (uint64_t)c->train.loss_scale_window) return;
-    if (state->loss_scale * 2 <= 0x1p24) state->loss_scale *= 2;
-    state->loss_scale_good = 0;
 }

@@ -1,4 +1,4 @@
-/* Learning rate schedules and dynamic loss scaling: small state machines whose whole state is in
+/* Learning rate schedules: small state machines whose whole state is in
  * tr_train_state, so that a resume continues them exactly. Local; every rank computes the same. */
 #ifndef TR_SCHEDULE_H
 #define TR_SCHEDULE_H
@@ -20,10 +20,7 @@ void tr_schedule_observe(const tr_config *c, tr_train_state *state, double eval_
  * not finite beats nothing. */
 bool tr_improves(double loss, double reference, double margin);
 
-/* Loss scaling (Micikevicius et al. 2018): the scale to start with, and its change after a step. */
+/* The loss scale to start with; how it changes is decided with the update (runtime/control.h). */
 double tr_loss_scale_start(const tr_config *c);
-/* True when the overflow is the scale's ordinary search; false when the scale can go no lower. */
-bool tr_loss_scale_overflow(const tr_config *c, tr_train_state *state);
-void tr_loss_scale_good(const tr_config *c, tr_train_state *state);
 
 #endif

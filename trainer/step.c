@@ -1,6 +1,9 @@
-/* One optimizer step: micro-batches through the plan while buckets are reduced, then clip, update,
- * publish. Gradients are sums over samples; the one division, the loss scale and the clip factor
- * are multiplied in while the optimizer reads them. */
+/* One optimizer step. It is issued: micro-batches go through the plan while buckets are reduced,
+ * then the control (runtime/control.h) decides, where the kernels run, on clip factor and loss
+ * scale, and the optimizer updates. And it is collected: what the control came to is read back. On
+ * the host both are one; on a device the host issues the next step before it collects the last, so
+ * that the device never waits for it. Gradients are sums over samples; the one division, the loss
+ * scale and the clip factor are multiplied in while the optimizer reads them. */
 #include "trainer/trainer.h"
 
 #include <math.h>
@@ -9,37 +12,145 @@
 #include "trainer/schedule.h"
 #include "trainer/signals.h"
 
-tr_status tr_trainer_run_batch(tr_trainer *t, bool train, const tr_batch *batch, tr_run *run)
+tr_status tr_trainer_stage(tr_trainer *t, bool train, const tr_batch *batch, tr_plan **out)
 {
     tr_status st = TR_OK;
     tr_plan *plan = tr_session_plan(t->session, train, batch->count);
     TR_NEED(plan, TR_INTERNAL, "no %s plan for a share of %lld samples",
             train ? "training" : "evaluation", (long long)batch->count);
+    TR_TRY(t->backend->stage_begin(t->backend_ctx));
     if (batch->count > 0) {
-        for (size_t i = 0; i < t->model->ninputs; i++) 
+        for (size_t i = 0; i < t->model->ninputs; i++)
             TR_TRY(tr_plan_set_input(plan, i, batch->inputs[i]));
         TR_TRY(tr_plan_set_target(plan, batch->targets));
     }
-    run->seed = (uint64_t)t->config->seed;
-    run->ordinal = batch->ordinal;
-    run->params_changed = t->params_changed;
-    run->hooks = &t->hooks;
-    TR_TRY(tr_plan_run(plan, run));
-    t->params_changed = false;
+    *out = plan;
 out:
     return st;
 }
 
-/* *Collective.* Which parameter's gradient went wrong first: offsets run in backward order. */
-static tr_status find_nonfinite(tr_trainer *t, const tr_param **out)
+tr_status tr_trainer_control(tr_trainer *t)
 {
-    uint64_t first = tr_optimizer_first_nonfinite(t->optimizer), *all = t->gathered;
+    const tr_config *c = t->config;
+    const bool adam = c->train.optimizer.kind.which == TR_OPT_ADAMW;
+    const tr_control now = {
+        .clip_norm = c->train.clip_norm,
+        .beta1 = adam ? c->train.optimizer.o.beta1 : 0,
+        .beta2 = adam ? c->train.optimizer.o.beta2 : 0,
+        .scale_window = c->train.loss_scale < 0 ? (uint64_t)c->train.loss_scale_window : 0,
+        .hold = t->lag > 0 && c->train.on_nonfinite != TR_NONFINITE_SKIP,
+        .loss_scale = t->state.loss_scale,
+        .scale_good = t->state.loss_scale_good,
+        .updates = t->state.updates,
+        .skipped = t->state.skipped,
+    };
+    t->issued = t->state.step;
+    t->params_changed = true;
+    return t->backend->upload(t->backend_ctx, t->control, &now, sizeof now);
+}
+
+/* ---- Issuing --------------------------------------------------------------------------------- */
+
+static bool asked_to_stop(const tr_trainer *t)
+{
+    return tr_signals_pending() != 0 ||
+           (t->config->train.max_seconds > 0 && t->topology->rank == 0 &&
+            tr_since_launch() >= t->config->train.max_seconds);
+}
+
+/* *Collective.* After the last micro-batch. */
+static tr_status complete(tr_trainer *t)
+{
+    tr_status st;
+    tr_control *c = t->control;
+    double begin = tr_now(), reduced, updated;
+    TR_TRY(tr_reducer_finish(t->reducer, c->sums, TR_SUMS, &c->sum_squares));
+    reduced = tr_now();
+    TR_TRY(tr_optimizer_step(t->optimizer, c));
+    updated = tr_now();
+    TR_TRY(tr_reducer_publish(t->reducer));
+    t->since.comm_wait += reduced - begin + tr_now() - updated;
+    t->since.compute += updated - reduced;
+out:
+    return st;
+}
+
+/* What is put into the stream for one micro-batch, and is recorded where the backend can. */
+static tr_status run_micro(tr_trainer *t, tr_plan *plan, int j, const tr_control_input *in)
+{
+    const bool last = j == t->micro - 1;
+    const tr_run run = {.seed = (uint64_t)t->config->seed,
+                        .ordinal = in->ordinal,
+                        .loss_scale = t->backend->host ? (float)t->control->loss_scale : 0,
+                        .control = t->control,
+                        .accumulate = j > 0,
+                        .last = last,
+                        /* recorded work repacks in every step */
+                        .params_changed = t->params_changed || (j == 0 && !t->backend->host),
+                        .tally = t->control->sums,
+                        .hooks = &t->hooks};
+    double begin = tr_now();
+    tr_status st;
+    t->gather_wait = 0;
+    TR_TRY(tr_plan_run(plan, &run));
+    t->params_changed = false;
+    t->since.compute += tr_now() - begin - t->gather_wait;
+    t->since.comm_wait += t->gather_wait;
+    if (last) TR_TRY(complete(t));
+out:
+    return st;
+}
+
+static tr_status issue_micro(tr_trainer *t, int j, double lr)
+{
+    tr_status st;
+    tr_batch batch;
+    tr_plan *plan;
+    bool replay = false;
+    TR_TRY(t->backend->stage_wait(t->backend_ctx));
+    TR_TRY(tr_loader_next(t->loader, &batch));
+    TR_NEED(batch.step == t->issued && batch.micro == j, TR_INTERNAL,
+            "the loader is at step %llu.%d, the loop at %llu.%d", (unsigned long long)batch.step,
+            batch.micro, (unsigned long long)t->issued, j);
+    t->since.data_wait += batch.waited;
+    TR_TRY(tr_trainer_stage(t, true, &batch, &plan));
+    const tr_control_input in = {
+        .ordinal = batch.ordinal, .lr = lr, .first = j == 0, .stop = j == 0 && asked_to_stop(t)};
+    TR_TRY(t->backend->set_input(t->backend_ctx, t->control, &in));
+    TR_TRY(t->backend->section_begin(t->backend_ctx, tr_section_key(t, t->issued, j), &replay));
+    st = replay ? TR_OK : run_micro(t, plan, j, &in);
+    st = t->backend->section_end(t->backend_ctx, st);
+out:
+    return st;
+}
+
+tr_status tr_trainer_issue(tr_trainer *t)
+{
+    tr_status st = TR_OK;
+    const double lr =
+        tr_schedule_lr(t->config, &t->state, t->issued, t->total_steps, t->steps_per_epoch);
+    if (t->issued == t->state.step) t->mark = tr_now(); /* nothing was under way */
+    for (int j = 0; j < t->micro; j++) TR_TRY(issue_micro(t, j, lr));
+    TR_TRY(t->backend->report_begin(t->backend_ctx, t->control, (int)(t->issued % 2)));
+    t->params_changed = true;
+    t->issued++;
+out:
+    return st;
+}
+
+/* ---- Collecting ------------------------------------------------------------------------------ */
+
+/* *Collective.* Which parameter's gradient went wrong first: offsets run in backward order. */
+static tr_status find_nonfinite(tr_trainer *t, uint64_t first, const tr_param **out)
+{
+    uint64_t *all = t->gathered;
     double begin = tr_now();
     tr_status st = tr_comm_gather(t->comm, &first, all, sizeof first);
-    t->gather_wait += tr_now() - begin;
+    t->since.comm_wait += tr_now() - begin;
+    *out = NULL;
+    if (st != TR_OK) return st;
     for (int r = 0; r < t->topology->size; r++)
         if (all[r] < first) first = all[r];
-    *out = NULL;
     for (size_t i = 0; i < t->model->nparams; i++) {
         const tr_param *p = &t->model->params[i];
         if (first >= p->offset && first < p->offset + p->count) *out = p;
@@ -47,93 +158,72 @@ static tr_status find_nonfinite(tr_trainer *t, const tr_param **out)
     return st;
 }
 
-/* *Collective.* Loss or gradient is not finite: no update. */
-static tr_status skip(tr_trainer *t)
+/* *Collective.* Loss or gradient was not finite: there was no update. */
+static tr_status skipped(tr_trainer *t, const tr_control *c)
 {
     const tr_param *p;
-    tr_status st = find_nonfinite(t, &p);
+    tr_status st = find_nonfinite(t, c->first_nonfinite, &p);
     if (st != TR_OK) return st;
-    t->state.skipped++;
-    double scale = t->state.loss_scale;
-    bool search = tr_loss_scale_overflow(t->config, &t->state);
     int n = p ? snprintf(t->skipped_text, sizeof t->skipped_text,
                          "the gradient of %s.%s is not finite", p->layer, p->name)
               : snprintf(t->skipped_text, sizeof t->skipped_text, "the loss is not finite");
-    if (search && n > 0 && (size_t)n < sizeof t->skipped_text)
+    if (c->searched && n > 0 && (size_t)n < sizeof t->skipped_text)
         snprintf(t->skipped_text + n, sizeof t->skipped_text - (size_t)n,
-                 " at loss scale %g, now %g", scale, t->state.loss_scale);
+                 " at loss scale %g, now %g", c->used_scale, c->loss_scale);
     t->skipped = t->skipped_text;
-    if (search) return TR_OK;
+    if (c->searched) return TR_OK;
     return TR_FAIL(TR_NONFINITE, "step %llu: %s (first in backward order)",
                    (unsigned long long)t->state.step + 1, t->skipped_text);
 }
 
-static tr_status update(tr_trainer *t, const double *tally, double sum_squares)
+typedef struct {
+    const tr_trainer *t;
+    tr_control *out;
+} report;
+
+static tr_status report_is_there(void *ctx, bool *done)
 {
-    double divide = t->state.loss_scale * tally[TR_TALLY_WEIGHT];
-    double scale = divide > 0 ? 1 / divide : 0, clip = t->config->train.clip_norm;
-    t->grad_norm = sqrt(sum_squares) * scale;
-    if (clip > 0 && t->grad_norm > clip) scale *= clip / t->grad_norm;
-    tr_optimizer_step(t->optimizer, t->lr, scale, t->state.updates + 1);
-    t->state.updates++;
-    tr_loss_scale_good(t->config, &t->state);
-    t->params_changed = true;
-    return TR_OK;
+    const report *r = ctx;
+    return r->t->backend->report_poll(r->t->backend_ctx, (int)(r->t->state.step % 2), r->out, done);
+}
+
+tr_status tr_trainer_collect(tr_trainer *t)
+{
+    tr_control c;
+    report r = {t, &c};
+    tr_status st;
+    t->skipped = NULL;
+    TR_TRY(tr_reducer_wait(t->reducer, t->state.step, report_is_there, &r));
+    t->stop = c.sums[TR_SUM_STOP] > 0;
+    t->loss = c.sums[TR_TALLY_LOSS] / c.sums[TR_TALLY_WEIGHT];
+    t->lr = c.in.lr;
+    t->grad_norm = c.grad_norm;
+    t->state.loss_scale = c.loss_scale;
+    t->state.loss_scale_good = c.scale_good;
+    t->state.updates = c.updates;
+    t->state.skipped = c.skipped;
+    if (!c.apply) st = skipped(t, &c);
+    if (st != TR_OK && st != TR_NONFINITE) goto out;
+    t->state.step++;
+    t->state.epoch = t->state.step / t->steps_per_epoch;
+    const double now = tr_now();
+    t->since.total += now - t->mark;
+    t->mark = now;
+    t->since.steps++;
+    t->since.samples += (uint64_t)c.sums[TR_TALLY_SAMPLES];
+out:
+    return st;
+}
+
+tr_status tr_trainer_discard(tr_trainer *t)
+{
+    tr_status st = t->backend->finish(t->backend_ctx);
+    t->issued = t->state.step;
+    return st;
 }
 
 tr_status tr_trainer_step(tr_trainer *t)
 {
-    enum { STOP = TR_TALLY, ITEMS };
-    tr_status st = TR_OK;
-    double tally[ITEMS] = {0}, sum_squares, begin = tr_now(), plans = 0, waited = 0;
-    t->gather_wait = 0;
-    t->skipped = NULL;
-    t->lr = tr_schedule_lr(t->config, &t->state, t->state.step, t->total_steps, t->steps_per_epoch);
-    for (int j = 0; j < t->micro; j++) {
-        tr_batch batch;
-        TR_TRY(tr_loader_next(t->loader, &batch));
-        TR_NEED(batch.step == t->state.step && batch.micro == j, TR_INTERNAL,
-                "the loader is at step %llu.%d, the loop at %llu.%d",
-                (unsigned long long)batch.step, batch.micro, (unsigned long long)t->state.step, j);
-        waited += batch.waited;
-        double before = tr_now();
-        tr_run run = {.loss_scale = (float)t->state.loss_scale,
-                      .accumulate = j > 0,
-                      .last = j == t->micro - 1,
-                      .tally = tally};
-        TR_TRY(tr_trainer_run_batch(t, true, &batch, &run));
-        plans += tr_now() - before;
-    }
-    if (tr_signals_pending()) tally[STOP] = 1;
-    if (t->config->train.max_seconds > 0 && t->topology->rank == 0 &&
-        tr_since_launch() >= t->config->train.max_seconds)
-        tally[STOP] = 1;
-
-    double before = tr_now();
-    TR_TRY(tr_reducer_finish(t->reducer, tally, ITEMS, &sum_squares));
-    double wait = tr_now() - before;
-    t->stop = tally[STOP] > 0;
-    t->loss = tally[TR_TALLY_LOSS] / tally[TR_TALLY_WEIGHT];
-    before = tr_now();
-    if (isfinite(sum_squares) && isfinite(tally[TR_TALLY_LOSS]))
-        TR_TRY(update(t, tally, sum_squares));
-    else {
-        t->grad_norm = NAN;
-        st = skip(t);
-        if (st != TR_OK && st != TR_NONFINITE) goto out;
-    }
-    double updated = tr_now();
-    tr_status published = tr_reducer_publish(t->reducer);
-    double end = tr_now();
-    t->state.step++;
-    t->state.epoch = t->state.step / t->steps_per_epoch;
-    t->since.total += end - begin;
-    t->since.compute += plans - t->gather_wait + (updated - before);
-    t->since.comm_wait += wait + (end - updated) + t->gather_wait;
-    t->since.data_wait += waited;
-    t->since.steps++;
-    t->since.samples += (uint64_t)tally[TR_TALLY_SAMPLES];
-    if (published != TR_OK) st = published;
-out:
-    return st;
+    tr_status st = tr_trainer_issue(t);
+    return st == TR_OK ? tr_trainer_collect(t) : st;
 }

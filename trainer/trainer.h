@@ -32,15 +32,24 @@ typedef struct tr_trainer {
     tr_metrics *metrics; /* rank 0 */
     tr_dataset *train_data, *eval_data;
     tr_loader *loader, *eval_loader;
+    /* In the backend's memory. */
     float *states;
-    int64_t *confusion; /* tr_confusion_cells of the last evaluation; NULL without */
-    uint64_t *gathered; /* [ranks], scratch */
-    int micro;          /* micro-batches a step */
+    tr_control *control;
+    double *eval_tally;      /* [TR_TALLY] of an evaluation */
+    int64_t *eval_confusion; /* tr_confusion_cells; NULL without */
+    int64_t *confusion;      /* the last evaluation's, on the host; NULL without */
+    float *states_copy;      /* [state_count] on the host, to be exchanged */
+    int *section_class;      /* [2 * micro], see section.c */
+    uint64_t *gathered;      /* [ranks], scratch */
+    int micro;               /* micro-batches a step */
     uint64_t steps_per_epoch, total_steps;
     tr_train_state state;
     tr_history history; /* rank 0 */
     tr_hooks hooks;
-    double gather_wait; /* seconds in collectives inside a plan, this step */
+    int lag;            /* steps that may be under way when the next one is issued: 1 on devices */
+    uint64_t issued;    /* steps issued; state.step counts those collected */
+    double mark;        /* when the last step was collected, or the first one issued */
+    double gather_wait; /* seconds in collectives inside a plan, this micro-batch */
     bool params_changed;
     /* filled by a step */
     double loss, grad_norm, lr;
@@ -67,9 +76,12 @@ typedef struct {
  * MiB) and for regression. */
 size_t tr_confusion_cells(const tr_model *m);
 
-/* *Local.* TR_UNSUPPORTED when the config asks for a device or a precision that this build lacks.
- */
+/* *Local.* Fails where the config asks for a device or a precision that this program lacks. */
 tr_status tr_device_check(const tr_config *c);
+/* *Collective.* The backend that the config's device asks for and every rank can have, with its
+ * options; device: auto takes GPUs where all ranks have one, else says once why not. */
+tr_status tr_device_choose(const tr_config *c, tr_comm *comm, const tr_affinity *affinity,
+                           const tr_backend **out, tr_backend_options *o);
 
 /* *Collective.* Everything up to step 1: data, model, plans, kernels, memory; restores a checkpoint
  * where asked. Ends in agreement. */
@@ -81,7 +93,20 @@ void tr_trainer_close(tr_trainer *t); /* *Collective* */
 tr_status tr_trainer_run(tr_trainer *t);
 
 /* The parts of the loop. */
-tr_status tr_trainer_step(tr_trainer *t); /* *Collective.* One optimizer step */
+/* *Collective.* Puts the next optimizer step into the stream, with everything it takes to decide on
+ * it. At most t->lag steps may be under way. */
+tr_status tr_trainer_issue(tr_trainer *t);
+/* *Collective.* Waits for the oldest step under way and takes in what came out of it: state, loss,
+ * stop. TR_NONFINITE: it was skipped, and not in the search for a loss scale. */
+tr_status tr_trainer_collect(tr_trainer *t);
+/* *Local.* Steps under way are awaited and forgotten: after a failure they changed nothing. */
+tr_status tr_trainer_discard(tr_trainer *t);
+tr_status tr_trainer_step(tr_trainer *t); /* *Collective.* Issues one step and collects it */
+/* *Local.* The control starts from t->state. */
+tr_status tr_trainer_control(tr_trainer *t);
+/* *Local.* Finds which micro-batches are alike on all ranks; the key of the recorded section. */
+tr_status tr_section_open(tr_trainer *t);
+uint64_t tr_section_key(const tr_trainer *t, uint64_t step, int j);
 /* *Collective.* One pass over data.eval; *through false when some rank was asked to stop meanwhile:
  * then nothing is recorded. */
 tr_status tr_trainer_evaluate(tr_trainer *t, bool *through);
@@ -92,8 +117,8 @@ tr_status tr_trainer_restore(tr_trainer *t, bool *found);
 /* *Collective.* Batchnorm without synchronization keeps statistics of its own on each rank: rank
  * 0's become everybody's, for evaluations and files. */
 tr_status tr_trainer_share_states(tr_trainer *t);
-/* *Local.* Sets inputs and targets of the plan for `batch` and runs it. */
-tr_status tr_trainer_run_batch(tr_trainer *t, bool train, const tr_batch *batch, tr_run *run);
+/* *Local.* Inputs and targets on their way to the plan for the batch's size. */
+tr_status tr_trainer_stage(tr_trainer *t, bool train, const tr_batch *batch, tr_plan **plan);
 
 /* What the user sees; rank 0. */
 void tr_report_start(tr_trainer *t);

@@ -2,6 +2,7 @@
  * and the way from an op's name to the function that prepares it. */
 #include "kernels/cpu/internal.h"
 #include "kernels/cpu/onednn/onednn.h"
+#include "runtime/plan/host.h"
 
 #include <omp.h>
 #include <string.h>
@@ -39,6 +40,7 @@ static void cpu_close(void *ctx)
     if (!cpu) return;
     if (cpu->stream) dnnl_stream_destroy(cpu->stream);
     if (cpu->engine) dnnl_engine_destroy(cpu->engine);
+    tr_free(cpu->marks);
     tr_free(cpu);
 }
 
@@ -96,13 +98,63 @@ static void cpu_describe(void *ctx, char *buf, size_t size)
              cpu->threads == 1 ? "" : "s");
 }
 
+/* A report is there as soon as it is asked for. */
+static tr_status cpu_report_begin(void *ctx, const tr_control *c, int slot)
+{
+    ((tr_cpu *)ctx)->reports[slot] = *c;
+    return TR_OK;
+}
+
+static tr_status cpu_report_poll(void *ctx, int slot, tr_control *out, bool *done)
+{
+    *out = ((tr_cpu *)ctx)->reports[slot];
+    *done = true;
+    return TR_OK;
+}
+
+static tr_status cpu_marks_reserve(void *ctx, size_t n)
+{
+    tr_cpu *cpu = ctx;
+    double *marks = tr_realloc(TR_MEM_OTHER, cpu->marks, n, sizeof *marks);
+    if (!marks) return TR_MEMORY;
+    cpu->marks = marks;
+    cpu->nmarks = n;
+    return TR_OK;
+}
+
+static tr_status cpu_mark(void *ctx, size_t i)
+{
+    tr_cpu *cpu = ctx;
+    if (i >= cpu->nmarks) return TR_FAIL(TR_INTERNAL, "mark %zu of %zu", i, cpu->nmarks);
+    cpu->marks[i] = tr_now();
+    return TR_OK;
+}
+
+static tr_status cpu_marks_read(void *ctx, double *seconds, size_t n)
+{
+    const tr_cpu *cpu = ctx;
+    if (n + 1 > cpu->nmarks) return TR_FAIL(TR_INTERNAL, "%zu marks of %zu", n + 1, cpu->nmarks);
+    for (size_t i = 0; i < n; i++) seconds[i] = cpu->marks[i + 1] - cpu->marks[i];
+    return TR_OK;
+}
+
 const tr_backend tr_cpu_backend = {
+    TR_HOST_BACKEND,
     .name = "cpu",
     .open = cpu_open,
     .close = cpu_close,
     .unsupported = cpu_unsupported,
     .prepare = cpu_prepare,
-    .update = tr_cpu_update,
-    .sum_squares = tr_cpu_sum_squares,
     .describe = cpu_describe,
+    .sum_squares = tr_cpu_sum_squares,
+    .updater_open = tr_cpu_updater_open,
+    .updater_close = tr_cpu_updater_close,
+    .updater_decide = tr_cpu_updater_decide,
+    .updater_run = tr_cpu_updater_run,
+    .updater_swap_ema = tr_cpu_updater_swap_ema,
+    .report_begin = cpu_report_begin,
+    .report_poll = cpu_report_poll,
+    .marks_reserve = cpu_marks_reserve,
+    .mark = cpu_mark,
+    .marks_read = cpu_marks_read,
 };

@@ -17,6 +17,9 @@ typedef struct tr_cpu {
     struct dnnl_engine *engine;  /* dnnl_engine_t and dnnl_stream_t, so that kernels that need */
     struct dnnl_stream *stream;  /* no oneDNN do not include it */
     const struct tr_cpu_loops *loops;
+    tr_control reports[2];       /* report_begin, report_poll */
+    double *marks;               /* times, seconds */
+    size_t nmarks;
 } tr_cpu;
 
 /* The loops of the level, of loops/loops.c. */
@@ -74,8 +77,12 @@ typedef tr_status tr_cpu_prepare_fn(tr_cpu *cpu, const tr_graph *g, const tr_op 
 TR_CPU_OPS(X)
 #undef X
 
-/* The optimizer sweep and the gradient's sum of squares, of ops/optimizer.c (tr_backend.update, .sum_squares). */
-void tr_cpu_update(void *ctx, const tr_update *u);
-double tr_cpu_sum_squares(void *ctx, const float *g, size_t count);
+/* Of ops/optimizer.c: the functions of tr_backend. */
+tr_status tr_cpu_sum_squares(void *ctx, const float *g, size_t count, double *out);
+tr_status tr_cpu_updater_open(void *ctx, const tr_update *u, void **out);
+void tr_cpu_updater_close(void *updater);
+tr_status tr_cpu_updater_decide(void *updater, tr_control *c);
+tr_status tr_cpu_updater_run(void *updater, const tr_control *c);
+tr_status tr_cpu_updater_swap_ema(void *updater);
 
 #endif

@@ -204,6 +204,10 @@ static inline tr_bf16 tr_f32_to_bf16(float f) /* round to nearest even; NaN stay
     return (tr_bf16)((x.u + 0x7fffu + ((x.u >> 16) & 1u)) >> 16);
 }
 
+typedef uint16_t tr_f16; /* IEEE binary16 */
+float tr_f16_to_f32(tr_f16 h);
+tr_f16 tr_f32_to_f16(float f); /* round to nearest even, subnormals kept; NaN stays NaN */
+
 /* ---- Time, text, checksums ----------------------------------------------------------------- */
 
 double tr_now(void);          /* seconds, CLOCK_MONOTONIC */

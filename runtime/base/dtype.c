@@ -1,6 +1,8 @@
 /* Element types and time. */
 #include "runtime/base/base.h"
 
+#include <string.h>
+
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -43,4 +45,39 @@ double tr_since_launch(void)
     clock_gettime(CLOCK_BOOTTIME, &t);
     double start = strtod(p, NULL) / (double)sysconf(_SC_CLK_TCK);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec - start;
+}
+
+/* The half's exponent and mantissa, moved to their places in a float, are right but for the bias:
+ * one product with 2^112 mends it, for subnormals too. */
+float tr_f16_to_f32(tr_f16 h)
+{
+    const uint32_t sign = (uint32_t)(h & 0x8000u) << 16, rest = (uint32_t)(h & 0x7fffu) << 13;
+    uint32_t bits;
+    float f;
+    memcpy(&f, &rest, sizeof f);
+    f *= 0x1p112f;
+    memcpy(&bits, &f, sizeof bits);
+    if ((h & 0x7c00u) == 0x7c00u) bits = rest | 0x7f800000u; /* infinity, NaN */
+    bits |= sign;
+    memcpy(&f, &bits, sizeof f);
+    return f;
+}
+
+tr_f16 tr_f32_to_f16(float f)
+{
+    uint32_t bits;
+    memcpy(&bits, &f, sizeof bits);
+    const tr_f16 sign = (tr_f16)(bits >> 16 & 0x8000u);
+    bits &= 0x7fffffffu;
+    if (bits > 0x7f800000u) return sign | 0x7e00u;
+    if (bits >= 0x477ff000u) return sign | 0x7c00u; /* 65520 and more round to infinity */
+    if (bits < 0x38800000u) { /* below 2^-14: adding 0.5 leaves multiples of 2^-24, rounded */
+        float small;
+        memcpy(&small, &bits, sizeof small);
+        small += 0.5f;
+        memcpy(&bits, &small, sizeof bits);
+        return (tr_f16)(sign | (bits - 0x3f000000u));
+    }
+    bits += 0xfffu + (bits >> 13 & 1u);
+    return (tr_f16)(sign | (bits - 0x38000000u) >> 13);
 }

@@ -137,6 +137,9 @@ typedef enum {
 } tr_schedule_kind;
 typedef enum { TR_NONFINITE_SKIP, TR_NONFINITE_STOP, TR_NONFINITE_ROLLBACK } tr_on_nonfinite;
 typedef enum { TR_COLL_AUTO, TR_COLL_SHARED, TR_COLL_MPI, TR_COLL_NCCL } tr_collectives_kind;
+typedef enum { TR_AFFINITY_AUTO, TR_AFFINITY_NONE } tr_affinity_kind;
+typedef enum { TR_WIRE_FP32, TR_WIRE_BF16 } tr_wire_kind;
+typedef enum { TR_GRAPH_AUTO, TR_GRAPH_OFF } tr_cuda_graph;
 typedef enum { TR_LOSS_CROSS_ENTROPY, TR_LOSS_MSE, TR_LOSS_BCE } tr_loss_kind;
 typedef enum { TR_RECOMPUTE_NONE, TR_RECOMPUTE_BLOCKS, TR_RECOMPUTE_EVERY } tr_recompute_kind;
 typedef enum {
@@ -252,14 +255,14 @@ typedef struct tr_config {
         double rollback_lr; /* learning rate factor at each rollback */
     } train;
     struct {
-        int64_t threads;  /* a rank; 0 = auto */
-        int affinity;     /* auto | none */
-        int collectives;  /* tr_collectives_kind */
-        int cuda_graph;   /* auto | off */
+        int64_t threads; /* a rank; 0 = auto */
+        int affinity;    /* tr_affinity_kind */
+        int collectives; /* tr_collectives_kind */
+        int cuda_graph;  /* tr_cuda_graph */
         bool deterministic, benchmark;
         double workspace_mb;
         double bucket_mb; /* 0 = auto */
-        int wire;         /* fp32 | bf16 between nodes */
+        int wire;         /* tr_wire_kind: type of gradients between nodes */
         double timeout;   /* seconds a rank waits for its peers before it gives up */
     } run;
     const tr_node *pipeline; /* NULL = [train] */

@@ -32,7 +32,8 @@ static const tr_field run[] = {
      .offset = IN(run, collectives),
      .choices = collectives,
      .dflt = "auto",
-     .doc = "how ranks exchange gradients. CPUs: shared memory within a node (shared: or fail), or MPI; "
+     .doc = "how ranks exchange gradients. CPUs: shared memory within a node (shared: or fail), or "
+            "MPI; "
             "GPUs: NCCL (nccl: or fail), or MPI through host memory"},
     {.key = "cuda_graph",
      .kind = TR_FIELD_CHOICE,
@@ -49,7 +50,8 @@ static const tr_field run[] = {
      .kind = TR_FIELD_BOOL,
      .offset = IN(run, benchmark),
      .dflt = "false",
-     .doc = "GPUs: time the candidates for each product and convolution at the start, instead of taking "
+     .doc = "GPUs: time the candidates for each product and convolution at the start, instead of "
+            "taking "
             "the library's first; a resumed run may then choose otherwise"},
     {.key = "workspace_mb",
      .kind = TR_FIELD_REAL,

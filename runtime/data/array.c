@@ -91,14 +91,14 @@ typedef struct {
     tr_array base;
     bool swap;
     size_t nsegments;
-    tr_segment segments[];
+    tr_file_segment segments[];
 } flat;
 
 /* Samples apart from each other are read in blocks of records and picked out; this many bytes of
  * stack are enough for 20 CIFAR records a call. */
 #define BLOCK 65536
 
-static tr_status read_segment(const flat *f, const tr_segment *s, uint64_t first, uint64_t n,
+static tr_status read_segment(const flat *f, const tr_file_segment *s, uint64_t first, uint64_t n,
                               char *to)
 {
     size_t nbytes = f->base.nbytes;
@@ -131,7 +131,7 @@ static tr_status flat_read(tr_array *a, uint64_t first, uint64_t n, void *to)
     char *p = to;
     uint64_t left = n;
     for (size_t k = 0; k < f->nsegments && left > 0; k++) {
-        const tr_segment *s = &f->segments[k];
+        const tr_file_segment *s = &f->segments[k];
         if (first >= s->samples) {
             first -= s->samples;
             continue;
@@ -154,7 +154,7 @@ static void flat_where(const tr_array *a, uint64_t i, char *buf, size_t size)
     const flat *f = (const flat *)a;
     uint64_t k = i;
     for (size_t j = 0; j < f->nsegments; j++) {
-        const tr_segment *s = &f->segments[j];
+        const tr_file_segment *s = &f->segments[j];
         if (k < s->samples) {
             snprintf(buf, size, "%s: sample %" PRIu64 " (byte %" PRIu64 ")",
                      f->nsegments > 1 ? s->file.path : a->name, i, s->offset + k * s->stride);
@@ -177,7 +177,7 @@ static void flat_fini(tr_array *a)
     for (size_t k = 0; k < f->nsegments; k++) tr_data_file_close(&f->segments[k].file);
 }
 
-tr_status tr_flat_open(const tr_segment *segments, size_t nsegments, bool swap, tr_array **out)
+tr_status tr_flat_open(const tr_file_segment *segments, size_t nsegments, bool swap, tr_array **out)
 {
     size_t nbytes;
     flat *f = NULL;

@@ -32,10 +32,10 @@ static tr_status open_part(char *const *paths, size_t count, size_t record, size
     tr_array *a = NULL;
     size_t opened = 0;
     uint64_t dims[TR_MAX_DIMS] = {0};
-    tr_segment *segments = tr_alloc(TR_MEM_OTHER, count, sizeof *segments);
+    tr_file_segment *segments = tr_alloc(TR_MEM_OTHER, count, sizeof *segments);
     TR_HAVE(segments);
     for (; opened < count; opened++) {
-        tr_segment *s = &segments[opened];
+        tr_file_segment *s = &segments[opened];
         TR_TRY(tr_data_file_open(paths[opened], &s->file));
         if (s->file.size == 0 || s->file.size % record != 0) {
             st = TR_FAIL(TR_DATA,

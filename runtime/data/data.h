@@ -61,7 +61,9 @@ typedef struct {
     int64_t batch;       /* global */
     int micro;           /* micro-batches a step */
     int rank, size;
-    tr_dtype dtype; /* of the inputs: the graph's activation type */
+    tr_dtype dtype;            /* of the inputs: the graph's activation type */
+    const tr_backend *backend; /* whose host_alloc batches are kept in; NULL: plain memory */
+    void *backend_ctx;
     int workers, prefetch;
     const int *cpus; /* to bind worker threads to; NULL: not bound */
     size_t ncpus;

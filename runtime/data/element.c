@@ -135,6 +135,11 @@ TR_HOT void tr_round_bf16(const float *restrict in, size_t count, tr_bf16 *restr
     for (size_t k = 0; k < count; k++) out[k] = tr_f32_to_bf16(in[k]);
 }
 
+TR_HOT void tr_round_f16(const float *restrict in, size_t count, tr_f16 *restrict out)
+{
+    for (size_t k = 0; k < count; k++) out[k] = tr_f32_to_f16(in[k]);
+}
+
 void tr_normalize_f32(tr_elem e, const void *raw, size_t count, float mean, float std, float *out)
 {
     switch (e) {

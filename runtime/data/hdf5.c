@@ -160,7 +160,7 @@ tr_status tr_hdf5_array_open(const char *path, const char *dataset, tr_array **o
     if (sight.flat) {
         size_t nbytes = tr_elem_size(sight.elem);
         for (int d = 1; d < sight.ndim; d++) nbytes *= (size_t)sight.dims[d];
-        tr_segment segment = {
+        tr_file_segment segment = {
             .file = file, .offset = sight.offset, .stride = nbytes, .samples = sight.dims[0]};
         file = (tr_data_file){.fd = -1};
         TR_TRY(

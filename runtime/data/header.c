@@ -37,7 +37,7 @@ tr_status tr_header_open(tr_data_file *file, const char *path, const tr_header *
     tr_array *a = NULL;
     uint64_t nbytes;
     TR_TRY(tr_header_check(path, h, file->size, &nbytes));
-    tr_segment segment = {.file = *file, .offset = h->offset, .samples = h->dims[0]};
+    tr_file_segment segment = {.file = *file, .offset = h->offset, .samples = h->dims[0]};
     segment.stride = nbytes / h->dims[0];
     *file = (tr_data_file){.fd = -1};
     TR_TRY(tr_flat_open(&segment, 1, tr_header_swapped(h), &a));

@@ -40,6 +40,7 @@ void tr_normalize_f32(tr_elem e, const void *raw, size_t count, float mean, floa
 void tr_normalize_bf16(tr_elem e, const void *raw, size_t count, float mean, float std,
                        float *scratch, tr_bf16 *out);
 void tr_round_bf16(const float *in, size_t count, tr_bf16 *out);
+void tr_round_f16(const float *in, size_t count, tr_f16 *out);
 
 /* ---- Files ------------------------------------------------------------------------------------
  */
@@ -99,9 +100,10 @@ const char *tr_dims_text(int ndim, const int64_t *dims, char *buf, size_t size);
 typedef struct {
     tr_data_file file;
     uint64_t offset, stride, samples;
-} tr_segment;
+} tr_file_segment;
 /* Takes over the files of `segments`, on failure too. Shape and name are the caller's to set. */
-tr_status tr_flat_open(const tr_segment *segments, size_t nsegments, bool swap, tr_array **out);
+tr_status tr_flat_open(const tr_file_segment *segments, size_t nsegments, bool swap,
+                       tr_array **out);
 
 /* The formats. *out is written on success only. */
 tr_status tr_idx_open(const char *path, uint64_t unpack_limit, tr_array **out);

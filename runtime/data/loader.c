@@ -33,6 +33,8 @@ typedef struct {
 
 struct tr_loader {
     tr_dataset *dataset;
+    const tr_backend *backend;
+    void *backend_ctx;
     tr_prepare prepare;
     bool train, shuffle, drop_last;
     uint64_t seed, samples, steps;
@@ -130,6 +132,28 @@ static void *work_loop(void *arg)
 /* ---- Opening and closing ------------------------------------------------------------------------
  */
 
+/* What the steps read: a device copies it from there. */
+static void *take_batch(tr_loader *l, size_t count, size_t size)
+{
+    size_t nbytes;
+    void *p = NULL;
+    if (!tr_mul_size(count, size, &nbytes))
+        (void)TR_FAIL(TR_MEMORY, "a micro-batch does not fit in memory");
+    else
+        p = l->backend ? l->backend->host_alloc(l->backend_ctx, TR_MEM_IO, nbytes)
+                       : tr_alloc(TR_MEM_IO, nbytes, 1);
+    if (p) l->held += nbytes;
+    return p;
+}
+
+static void give_batch(tr_loader *l, void *p)
+{
+    if (l->backend)
+        l->backend->host_free(l->backend_ctx, p);
+    else
+        tr_free(p);
+}
+
 static void *take(tr_loader *l, tr_mem_kind kind, size_t count, size_t size)
 {
     void *p = tr_alloc(kind, count, size);
@@ -155,11 +179,11 @@ static tr_status open_buffers(tr_loader *l)
         for (int k = 0; k < l->prepare.ninputs; k++) {
             TR_NEED(tr_mul_size(most, l->prepare.in[k].count, &n), TR_MEMORY,
                     "a micro-batch does not fit in memory");
-            TR_HAVE(l->slots[i].inputs[k] = take(l, TR_MEM_IO, n, tr_dtype_size(l->prepare.dtype)));
+            TR_HAVE(l->slots[i].inputs[k] = take_batch(l, n, tr_dtype_size(l->prepare.dtype)));
         }
         TR_NEED(tr_mul_size(most, d->target_count, &n), TR_MEMORY,
                 "a micro-batch does not fit in memory");
-        TR_HAVE(l->slots[i].targets = take(l, TR_MEM_IO, n, 4));
+        TR_HAVE(l->slots[i].targets = take_batch(l, n, 4));
     }
     for (size_t k = 0; k < d->ninputs; k++)
         if (!d->inputs[k]->held && d->inputs[k]->nbytes > raw) raw = d->inputs[k]->nbytes;
@@ -221,6 +245,8 @@ tr_status tr_loader_open(const tr_loader_options *o, tr_loader **out)
     pthread_cond_init(&l->work, NULL);
     pthread_cond_init(&l->ready, NULL);
     l->dataset = o->dataset;
+    l->backend = o->backend;
+    l->backend_ctx = o->backend_ctx;
     l->train = o->train;
     l->shuffle = o->train && c->data.shuffle;
     l->drop_last = o->train && c->data.drop_last;
@@ -263,8 +289,8 @@ void tr_loader_close(tr_loader *l)
         tr_free(l->workers[i].scratch);
     }
     for (size_t i = 0; l->slots && i < l->nslots; i++) {
-        for (int k = 0; k < TR_MAX_IN; k++) tr_free(l->slots[i].inputs[k]);
-        tr_free(l->slots[i].targets);
+        for (int k = 0; k < TR_MAX_IN; k++) give_batch(l, l->slots[i].inputs[k]);
+        give_batch(l, l->slots[i].targets);
     }
     tr_free(l->workers);
     tr_free(l->slots);

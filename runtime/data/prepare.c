@@ -44,8 +44,8 @@ tr_status tr_prepare_init(const tr_config *c, const tr_model *m, bool train, tr_
     tr_status st = TR_OK;
     bool images = false;
     memset(p, 0, sizeof *p);
-    TR_NEED(dtype == TR_F32 || dtype == TR_BF16, TR_UNSUPPORTED,
-            "the loader prepares float32 and bfloat16, not %s", tr_dtype_name(dtype));
+    TR_NEED(dtype == TR_F32 || dtype == TR_BF16 || dtype == TR_F16, TR_UNSUPPORTED,
+            "the loader prepares float32, bfloat16 and float16, not %s", tr_dtype_name(dtype));
     p->ninputs = (int)m->ninputs;
     p->dtype = dtype;
     p->seed = (uint64_t)c->seed;
@@ -88,10 +88,14 @@ void tr_prepare_fini(tr_prepare *p)
 static void normalize(const tr_prepare *p, tr_elem elem, const void *raw, size_t count, float mean,
                       float std, float *scratch, void *out)
 {
-    if (p->dtype == TR_BF16)
+    if (p->dtype == TR_BF16) {
         tr_normalize_bf16(elem, raw, count, mean, std, scratch, out);
-    else
+    } else if (p->dtype == TR_F16) {
+        tr_normalize_f32(elem, raw, count, mean, std, scratch);
+        tr_round_f16(scratch, count, out);
+    } else {
         tr_normalize_f32(elem, raw, count, mean, std, out);
+    }
 }
 
 /* How a sample is cut: element (y, x) of the result is (y + dy, x + dx) of the file, mirrored in x.
@@ -165,6 +169,9 @@ void tr_prepare_sample(const tr_prepare *p, int k, tr_elem elem, const void *raw
     } else {
         float *laid = scratch + p->scratch_count;
         lay_out(p, k, a, planes, laid);
-        tr_round_bf16(laid, count, out);
+        if (p->dtype == TR_BF16)
+            tr_round_bf16(laid, count, out);
+        else
+            tr_round_f16(laid, count, out);
     }
 }

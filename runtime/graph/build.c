@@ -43,9 +43,9 @@ static int new_tensor(tr_builder *b, const char *name, tr_role role, int index, 
     return id;
 }
 
-static tr_dtype activation_type(const tr_builder *b)
+tr_dtype tr_precision_dtype(tr_precision p)
 {
-    switch (b->o->precision) {
+    switch (p) {
     case TR_PRECISION_BF16:
         return TR_BF16;
     case TR_PRECISION_FP16:
@@ -102,8 +102,8 @@ int tr_build_state(const tr_builder *b, const tr_layer *l, int i)
 
 int tr_build_output(tr_builder *b, const tr_layer *l)
 {
-    return new_batched(b, l->name, TR_ROLE_ACTIVATION, -1, activation_type(b), l->output.ndim,
-                       l->output.dims);
+    return new_batched(b, l->name, TR_ROLE_ACTIVATION, -1, tr_precision_dtype(b->o->precision),
+                       l->output.ndim, l->output.dims);
 }
 
 int tr_build_new(tr_builder *b, const char *layer, const char *what, tr_dtype dtype, int ndim,
@@ -168,7 +168,8 @@ static tr_status build_given(tr_builder *b)
     for (size_t i = 0; i < m->ninputs; i++) {
         const tr_input *in = &m->inputs[i];
         g->inputs[i] = b->value[i] =
-            new_batched(b, in->name, TR_ROLE_INPUT, (int)i, activation_type(b), in->ndim, in->dims);
+            new_batched(b, in->name, TR_ROLE_INPUT, (int)i, tr_precision_dtype(b->o->precision),
+                        in->ndim, in->dims);
     }
     g->target = new_batched(b, "target", TR_ROLE_TARGET, -1, m->labels ? TR_I32 : TR_F32,
                             m->ndim_target, m->target_dims);

@@ -181,6 +181,8 @@ typedef struct {
     bool fuse; /* passes; off only for tests and for comparing */
 } tr_graph_options;
 
+/* The type of activations: float32, bfloat16, float16. */
+tr_dtype tr_precision_dtype(tr_precision p);
 /* forward + differentiate + passes (fuse, in place, recompute, bucket marks). */
 tr_status tr_graph_open(const tr_model *m, const tr_graph_options *o, tr_graph **out);
 void tr_graph_close(tr_graph *g);

@@ -2,24 +2,22 @@
  */
 #include "runtime/plan/internal.h"
 
-#include <string.h>
-
 static tr_status set(const tr_plan *p, tr_slot *slot, const void *data)
 {
     tr_status st = TR_OK;
+    const tr_session_options *o = &p->session->o;
+    void *where;
     if (slot->root < 0 || slot->nbytes == 0) return TR_OK;
-    if (p->session->o.dry) return TR_FAIL(TR_INTERNAL, "a dry session reads nothing");
-    if (!slot->movable) {
-        memcpy(slot->current, data, slot->nbytes);
-        return TR_OK;
-    }
-    if (slot->current == data) return TR_OK;
+    if (o->dry) return TR_FAIL(TR_INTERNAL, "a dry session reads nothing");
+    TR_TRY(o->backend->stage(o->backend_ctx, data, slot->nbytes, &where));
+    if (!slot->movable) return o->backend->copy(o->backend_ctx, slot->current, where, slot->nbytes);
+    if (slot->current == where) return TR_OK;
     slot->current = NULL;
     for (size_t i = 0; i < slot->nreaders; i++) {
         tr_kernel *k = slot->readers[i].kernel;
-        TR_TRY(k->rebind(k, slot->readers[i].operand, (void *)data));
+        TR_TRY(k->rebind(k, slot->readers[i].operand, where));
     }
-    slot->current = (void *)data;
+    slot->current = where;
 out:
     return st;
 }

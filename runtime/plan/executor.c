@@ -21,11 +21,14 @@ static tr_status run_failed(const tr_op *op, tr_status st)
 }
 
 /* Gradients that no op writes must not keep old values. */
-static void zero_unwritten(const tr_plan *p, const tr_run *run)
+static tr_status zero_unwritten(const tr_plan *p, const tr_run *run)
 {
-    for (size_t i = 0; !run->accumulate && i < p->nzero; i++)
-        memset(p->session->o.grads + p->zero[i].begin, 0,
-               (p->zero[i].end - p->zero[i].begin) * sizeof(float));
+    const tr_session_options *o = &p->session->o;
+    tr_status st = TR_OK;
+    for (size_t i = 0; !run->accumulate && st == TR_OK && i < p->nzero; i++)
+        st = o->backend->zero(o->backend_ctx, o->grads + p->zero[i].begin,
+                              (p->zero[i].end - p->zero[i].begin) * sizeof(float));
+    return st;
 }
 
 static tr_status check_inputs(const tr_plan *p)
@@ -39,40 +42,65 @@ static tr_status check_inputs(const tr_plan *p)
     return TR_OK;
 }
 
+/* A kernel, with the packed copy that it reads made anew where that is out of date. */
+static tr_status run_step(tr_plan *p, const tr_step *step, const tr_run *run)
+{
+    tr_session *s = p->session;
+    tr_status st = TR_OK;
+    if (p->timed) TR_TRY(s->o.backend->mark(s->o.backend_ctx, (size_t)(step - p->steps)));
+    if (!step->kernel) goto out;
+    if (step->packed >= 0 && s->packed[step->packed].version != s->version) {
+        TR_TRY(step->kernel->pack(step->kernel));
+        s->packed[step->packed].version = s->version;
+    }
+    TR_TRY(step->kernel->run(step->kernel, run));
+out:
+    return st == TR_OK ? TR_OK : run_failed(&p->graph->ops[step->op], st);
+}
+
 tr_status tr_plan_run(tr_plan *p, const tr_run *run)
 {
     tr_session *s = p->session;
+    tr_status st = TR_OK;
     if (s->o.dry) return TR_FAIL(TR_INTERNAL, "a dry session cannot run");
-    const tr_status ready_to_read = check_inputs(p);
-    if (ready_to_read != TR_OK) return ready_to_read;
+    TR_TRY(check_inputs(p));
     const bool marks = run->last && p->graph->train;
     const int last_bucket = (int)s->o.model->nbuckets - 1;
     int ready = -1;
     if (run->params_changed) s->version++;
-    zero_unwritten(p, run);
+    TR_TRY(zero_unwritten(p, run));
     if (marks && !p->writes_grads) announce(run, last_bucket, &ready);
-
     for (size_t i = 0; i < p->nsteps; i++) {
-        const tr_step *step = &p->steps[i];
-        if (step->kernel) {
-            const double start = p->seconds ? tr_now() : 0;
-            if (step->packed >= 0 && s->packed[step->packed].version != s->version) {
-                const tr_status st = step->kernel->pack(step->kernel);
-                if (st != TR_OK) return run_failed(&p->graph->ops[step->op], st);
-                s->packed[step->packed].version = s->version;
-            }
-            const tr_status st = step->kernel->run(step->kernel, run);
-            if (st != TR_OK) return run_failed(&p->graph->ops[step->op], st);
-            if (p->seconds) p->seconds[step->op] += tr_now() - start;
-        }
-        if (marks) announce(run, step->bucket, &ready);
+        TR_TRY(run_step(p, &p->steps[i], run));
+        if (marks) announce(run, p->steps[i].bucket, &ready);
         if (run->hooks && run->hooks->poll) run->hooks->poll(run->hooks->ctx);
     }
     if (marks) announce(run, last_bucket, &ready);
-    return TR_OK;
+    if (p->timed) TR_TRY(s->o.backend->mark(s->o.backend_ctx, p->nsteps));
+out:
+    return st;
 }
 
-void tr_plan_time_ops(tr_plan *p, double *seconds)
+tr_status tr_plan_time_ops(tr_plan *p, bool on)
 {
-    p->seconds = seconds;
+    tr_session *s = p->session;
+    tr_status st = TR_OK;
+    if (on && !p->step_seconds) {
+        p->step_seconds = tr_alloc(TR_MEM_OTHER, p->nsteps, sizeof *p->step_seconds);
+        if (!p->step_seconds) return TR_MEMORY;
+    }
+    if (on) st = s->o.backend->marks_reserve(s->o.backend_ctx, p->nsteps + 1);
+    p->timed = on && st == TR_OK;
+    return st;
+}
+
+tr_status tr_plan_op_seconds(tr_plan *p, double *seconds)
+{
+    const tr_session_options *o = &p->session->o;
+    tr_status st = TR_OK;
+    TR_NEED(p->timed, TR_INTERNAL, "the plan's ops were not timed");
+    TR_TRY(o->backend->marks_read(o->backend_ctx, p->step_seconds, p->nsteps));
+    for (size_t i = 0; i < p->nsteps; i++) seconds[p->steps[i].op] += p->step_seconds[i];
+out:
+    return st;
 }

@@ -5,7 +5,8 @@
 
 #include "runtime/plan/plan.h"
 
-#define TR_ARENA_ALIGN 64
+#define TR_ARENA_ALIGN 256 /* what CUDA's libraries like best; a CPU needs 64 */
+#define TR_STAGE_ALIGN 256
 
 /* ---- liveness.c ------------------------------------------------------------------------------ */
 
@@ -82,7 +83,8 @@ struct tr_plan {
     size_t tensors_bytes;         /* of the arena, those that ever belong to a tensor */
     size_t io_bytes;              /* of these, those of inputs and target */
     tr_slot slots[TR_MAX_IN + 1]; /* the target is the last */
-    double *seconds;
+    bool timed;                   /* ops are timed */
+    double *step_seconds;         /* [nsteps], scratch */
 };
 
 struct tr_session {

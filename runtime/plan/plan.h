@@ -1,6 +1,6 @@
-/* The planner and the executor: graphs get addresses in one arena, prepared kernels and a flat list of
- * steps. A session holds everything one rank computes with: the arena, the packed weights, and one plan
- * for each (mode, batch size) that the run will meet. */
+/* The planner and the executor: graphs get addresses in one arena, prepared kernels and a flat list
+ * of steps. A session holds everything one rank computes with: the arena, the packed weights, and
+ * one plan for each (mode, batch size) that the run will meet. */
 #ifndef TR_PLAN_H
 #define TR_PLAN_H
 
@@ -18,9 +18,11 @@ typedef struct {
     const tr_model *model;
     const tr_backend *backend;
     void *backend_ctx;
-    float *weights;   /* flat parameter space: owned by the caller (the reducer), shared by ranks of a node or not */
-    float *grads;     /* flat gradient space of this rank */
-    float *states;    /* flat state space of this rank */
+    /* All in the backend's memory. */
+    float *weights; /* flat parameter space: owned by the caller (the reducer), shared by ranks of a
+                       node or not */
+    float *grads;   /* flat gradient space of this rank */
+    float *states;  /* flat state space of this rank */
     tr_precision precision;
     bool sync_batchnorm;
     int ranks;
@@ -31,25 +33,27 @@ typedef struct {
     bool dry; /* only plan: nothing is allocated that grows with the model, nothing can be run */
 } tr_session_options;
 
-/* *Local*, but every rank must give the same precision and options (kernels that gather are collective
- * when run). All memory is allocated here: running a plan allocates nothing. */
+/* *Local*, but every rank must give the same precision and options (kernels that gather are
+ * collective when run). All memory is allocated here: running a plan allocates nothing. */
 tr_status tr_session_open(const tr_session_options *o, tr_session **out);
 void tr_session_close(tr_session *s);
 /* NULL when it was not asked for at open. */
 tr_plan *tr_session_plan(tr_session *s, bool train, int64_t batch);
 
-/* An input or the target: its type (activation type; int32 or float32 for targets), shape and stored
- * layout (channels-last where 4-D). tr_plan_target_tensor: NULL when the graph has none. */
+/* An input or the target: its type (activation type; int32 or float32 for targets), shape and
+ * stored layout (channels-last where 4-D). tr_plan_target_tensor: NULL when the graph has none. */
 const tr_tensor *tr_plan_input_tensor(const tr_plan *p, size_t input);
 const tr_tensor *tr_plan_target_tensor(const tr_plan *p);
-/* What the next run reads; to be called before every run. `data`: as the tensor above says, 64-byte
- * aligned, in place until the run is over. It is read where it lies; only where some kernel cannot
- * be pointed elsewhere, or writes over it, is it copied (the arena then has room for it). An error
- * is the kernel's, and the plan does not run until another call succeeds. Nothing is looked at for
- * an empty share. */
+/* What the next run reads; to be called before every run, after the backend's stage_begin. `data`:
+ * as the tensor above says, 64-byte aligned, of the backend's host_alloc, in place until the run is
+ * over (on a device, until its stage_wait returns). The host reads it where it lies, a device in
+ * the slot it is copied to; only where some kernel cannot be pointed elsewhere, or writes over it,
+ * is it copied once more (the arena then has room for it). An error is the kernel's, and the plan
+ * does not run until another call succeeds. Nothing is looked at for an empty share. */
 tr_status tr_plan_set_input(tr_plan *p, size_t input, const void *data);
 tr_status tr_plan_set_target(tr_plan *p, const void *data);
-/* The model's output after a run (until the next one), activation type, stored layout. */
+/* The model's output after a run (until the next one), activation type, stored layout; in the
+ * backend's memory. */
 const void *tr_plan_logits(const tr_plan *p);
 const tr_tensor *tr_plan_logits_tensor(const tr_plan *p);
 /* Direct access for tests: a tensor's bytes, only meaningful while it is live. */
@@ -60,14 +64,17 @@ int64_t tr_plan_batch(const tr_plan *p);
 /* Runs every step in order. *Collective* where the graph has collective points (synchronized
  * batchnorm); otherwise Local. A batch of 0 that does not accumulate zeroes the gradients. */
 tr_status tr_plan_run(tr_plan *p, const tr_run *run);
-/* Per-op seconds of the next runs, summed, for the profile; NULL switches off. [ops of the graph] */
-void tr_plan_time_ops(tr_plan *p, double *seconds);
+/* Whether the next runs measure each op, for the profile. Not within recorded sections. */
+tr_status tr_plan_time_ops(tr_plan *p, bool on);
+/* Adds the seconds of the last run's ops to seconds[ops of the graph]; waits for a device to be
+ * done. What an op takes includes the collectives that it starts. */
+tr_status tr_plan_op_seconds(tr_plan *p, double *seconds);
 
 /* What a session takes, by kind: planned, from the same arithmetic whether dry or not. */
 typedef struct {
     size_t bytes[TR_MEM_KINDS];
-    size_t arena;        /* all of activations + workspace + I/O after packing in time */
-    size_t arena_floor;  /* the most that is live at one moment: no packing can be below it */
+    size_t arena;       /* all of activations + workspace + I/O after packing in time */
+    size_t arena_floor; /* the most that is live at one moment: no packing can be below it */
 } tr_memory_plan;
 void tr_session_memory(const tr_session *s, tr_memory_plan *out);
 

@@ -262,5 +262,6 @@ void tr_plan_close(tr_plan *p, bool close_graph)
     tr_free(p->packed);
     tr_free(p->steps);
     tr_free(p->zero);
+    tr_free(p->step_seconds);
     if (close_graph) tr_graph_close(p->graph);
 }

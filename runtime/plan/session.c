@@ -5,6 +5,19 @@
 
 #include <string.h>
 
+/* Of one batch on its way to a device: each part aligned. */
+static size_t stage_bytes(const tr_session *s)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < s->nplans; i++) {
+        size_t nbytes = 0;
+        for (size_t k = 0; k < TR_COUNT(s->plans[i].slots); k++)
+            nbytes += tr_align_up(s->plans[i].slots[k].nbytes, TR_STAGE_ALIGN);
+        if (nbytes > most) most = nbytes;
+    }
+    return most;
+}
+
 /* Sizes over all plans. Kinds add up to what is allocated. Of the plan that fixes the arena's size,
  * bytes of inputs and target count as I/O, those that ever belong to another tensor as activations,
  * and those that only scratch uses as workspace. */
@@ -21,29 +34,34 @@ static void sum_memory(tr_session *s)
         m->bytes[TR_MEM_WORKSPACE] = p->arena_bytes - p->tensors_bytes;
     }
     for (size_t i = 0; i < s->npacked; i++) m->bytes[TR_MEM_PACKED] += s->packed[i].nbytes;
+    if (!s->o.backend->host) m->bytes[TR_MEM_IO] += 2 * stage_bytes(s);
 }
 
 /* Counts the arena's bytes, allocated as activations, by kind; sign -1 undoes it. */
 static void count_arena(const tr_session *s, int64_t sign)
 {
-    static const tr_mem_kind others[] = {TR_MEM_IO, TR_MEM_WORKSPACE};
+    const size_t staged = s->o.backend->host ? 0 : 2 * stage_bytes(s); /* counted by the backend */
+    const size_t others[][2] = {{TR_MEM_IO, s->memory.bytes[TR_MEM_IO] - staged},
+                                {TR_MEM_WORKSPACE, s->memory.bytes[TR_MEM_WORKSPACE]}};
     for (size_t i = 0; i < TR_COUNT(others); i++) {
-        const int64_t nbytes = sign * (int64_t)s->memory.bytes[others[i]];
-        tr_mem_count(others[i], nbytes);
+        const int64_t nbytes = sign * (int64_t)others[i][1];
+        tr_mem_count((tr_mem_kind)others[i][0], nbytes);
         tr_mem_count(TR_MEM_ACTIVATIONS, -nbytes);
     }
 }
 
 static tr_status allocate(tr_session *s)
 {
-    s->arena = tr_alloc(TR_MEM_ACTIVATIONS, s->memory.arena, 1);
-    if (!s->arena) return TR_MEMORY;
+    const tr_backend *b = s->o.backend;
+    void *ctx = s->o.backend_ctx;
+    s->arena = b->alloc(ctx, TR_MEM_ACTIVATIONS, s->memory.arena);
+    if (!s->arena) return tr_last_error()->status;
     count_arena(s, 1);
     for (size_t i = 0; i < s->npacked; i++) {
-        s->packed[i].data = tr_alloc(TR_MEM_PACKED, s->packed[i].nbytes, 1);
-        if (!s->packed[i].data) return TR_MEMORY;
+        s->packed[i].data = b->alloc(ctx, TR_MEM_PACKED, s->packed[i].nbytes);
+        if (!s->packed[i].data) return tr_last_error()->status;
     }
-    return TR_OK;
+    return b->stage_reserve(ctx, stage_bytes(s));
 }
 
 tr_status tr_session_open_graphs(const tr_session_options *o, tr_graph *const *graphs, size_t n,
@@ -117,11 +135,12 @@ void tr_session_close(tr_session *s)
 {
     if (!s) return;
     for (size_t i = 0; i < s->nplans; i++) tr_plan_close(&s->plans[i], s->owns_graphs);
-    for (size_t i = 0; i < s->npacked; i++) tr_free(s->packed[i].data);
+    const tr_backend *b = s->o.backend;
+    for (size_t i = 0; i < s->npacked; i++) b->free(s->o.backend_ctx, s->packed[i].data);
     if (s->arena) count_arena(s, -1);
+    b->free(s->o.backend_ctx, s->arena);
     tr_free(s->packed);
     tr_free(s->plans);
-    tr_free(s->arena);
     tr_free(s);
 }
 

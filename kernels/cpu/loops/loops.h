@@ -57,6 +57,17 @@ typedef struct tr_pool {
 } tr_pool;
 
 /* return type, name, arguments. One line a loop. */
+/* One segment of an optimizer's update, with the step's values: see tr_update and tr_control. */
+typedef struct tr_sweep {
+    int kind;
+    double lr, beta1, beta2, eps, momentum, decay, grad_scale, correct1, correct2, ema_decay;
+    bool nesterov;
+    float *w;
+    const float *g;
+    float *m, *v, *ema;
+    size_t count;
+} tr_sweep;
+
 #define TR_CPU_LOOPS(X)                                                                            \
     X(void, bn_stats,                                                                              \
       (tr_dtype t, const void *x, size_t rows, size_t C, double *mean, double *m2))                \
@@ -108,7 +119,7 @@ typedef struct tr_pool {
     X(tr_xent, xent,                                                                               \
       (tr_dtype t, const void *logits, size_t classes, size_t label, double smoothing,             \
        const double *weights, void *dlogits, float scale))                                         \
-    X(void, update, (const tr_update *u, size_t begin, size_t end))                                \
+    X(void, update, (const tr_sweep *u, size_t begin, size_t end))                                \
     X(double, sum_squares, (const float *g, size_t n))
 
 typedef struct tr_cpu_loops {

@@ -14,12 +14,11 @@ typedef struct {
     float lr, step, keep, decay, b1, c1, b2, c2, eps, root, momentum, scale, ema_keep, ema_take;
 } coefficients;
 
-static coefficients prepare(const tr_update *u)
+static coefficients prepare(const tr_sweep *u)
 {
-    double t = (double)(u->t < 1 ? 1 : u->t);
     return (coefficients){
         .lr = (float)u->lr,
-        .step = (float)(u->lr / (1.0 - pow(u->beta1, t))),
+        .step = (float)(u->lr / u->correct1),
         .keep = (float)(1.0 - u->lr * u->decay),
         .decay = (float)u->decay,
         .b1 = (float)u->beta1,
@@ -27,7 +26,7 @@ static coefficients prepare(const tr_update *u)
         .b2 = (float)u->beta2,
         .c2 = (float)(1.0 - u->beta2),
         .eps = (float)u->eps,
-        .root = (float)(1.0 / sqrt(1.0 - pow(u->beta2, t))),
+        .root = (float)(1.0 / sqrt(u->correct2)),
         .momentum = (float)u->momentum,
         .scale = (float)u->grad_scale,
         .ema_keep = (float)u->ema_decay,
@@ -40,7 +39,7 @@ TR_INLINE void average(bool on, const coefficients *k, float *ema, size_t i, flo
     if (on) ema[i] = k->ema_keep * ema[i] + k->ema_take * w;
 }
 
-TR_INLINE void adamw(const tr_update *u, const coefficients k, bool ema, size_t begin, size_t end)
+TR_INLINE void adamw(const tr_sweep *u, const coefficients k, bool ema, size_t begin, size_t end)
 {
     float *restrict w = u->w, *restrict m = u->m, *restrict v = u->v;
     const float *restrict g = u->g;
@@ -57,7 +56,7 @@ TR_INLINE void adamw(const tr_update *u, const coefficients k, bool ema, size_t 
     }
 }
 
-TR_INLINE void sgd(const tr_update *u, const coefficients k, bool moment, bool nesterov, bool ema,
+TR_INLINE void sgd(const tr_sweep *u, const coefficients k, bool moment, bool nesterov, bool ema,
                    size_t begin, size_t end)
 {
     float *restrict w = u->w, *restrict m = u->m;
@@ -76,7 +75,7 @@ TR_INLINE void sgd(const tr_update *u, const coefficients k, bool moment, bool n
     }
 }
 
-TR_INLINE void lion(const tr_update *u, const coefficients k, bool ema, size_t begin, size_t end)
+TR_INLINE void lion(const tr_sweep *u, const coefficients k, bool ema, size_t begin, size_t end)
 {
     float *restrict w = u->w, *restrict m = u->m;
     const float *restrict g = u->g;
@@ -92,7 +91,7 @@ TR_INLINE void lion(const tr_update *u, const coefficients k, bool ema, size_t b
     }
 }
 
-TR_INLINE void by_kind(const tr_update *u, bool ema, size_t begin, size_t end)
+TR_INLINE void by_kind(const tr_sweep *u, bool ema, size_t begin, size_t end)
 {
     coefficients k = prepare(u);
     if (u->kind == TR_OPT_ADAMW)
@@ -107,7 +106,7 @@ TR_INLINE void by_kind(const tr_update *u, bool ema, size_t begin, size_t end)
         sgd(u, k, true, false, ema, begin, end);
 }
 
-void TR_LOOP(update)(const tr_update *u, size_t begin, size_t end)
+void TR_LOOP(update)(const tr_sweep *u, size_t begin, size_t end)
 {
     if (u->ema)
         by_kind(u, true, begin, end);

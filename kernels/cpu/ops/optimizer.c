@@ -1,17 +1,97 @@
-/* The optimizer sweep and the gradient's sum of squares, shared out over the threads in chunks. */
+/* The optimizer over a rank's segments and the gradient's sum of squares, shared out over the
+ * threads in chunks. */
 #include "kernels/cpu/ops/loop_kernel.h"
 
-void tr_cpu_update(void *ctx, const tr_update *u)
+#include <math.h>
+
+typedef struct {
+    const tr_cpu *cpu;
+    tr_update u;
+} updater;
+
+tr_status tr_cpu_updater_open(void *ctx, const tr_update *u, void **out)
 {
-    const tr_cpu *cpu = ctx;
-    const tr_cpu_loops *loops = cpu->loops;
-    TR_PARALLEL(cpu->threads)
-    for (size_t i = 0; i < tr_chunks(u->count, TR_CHUNK); i++)
-        loops->update(u, i * TR_CHUNK, i * TR_CHUNK + tr_chunk_size(u->count, TR_CHUNK, i));
+    updater *x = TR_NEW(TR_MEM_OTHER, updater);
+    if (!x) return TR_MEMORY;
+    x->cpu = ctx;
+    x->u = *u;
+    *out = x;
+    return TR_OK;
+}
+
+void tr_cpu_updater_close(void *opened)
+{
+    tr_free(opened);
+}
+
+static float *at(float *p, size_t i)
+{
+    return p ? p + i : NULL;
+}
+
+tr_status tr_cpu_updater_run(void *opened, const tr_control *c)
+{
+    const updater *x = opened;
+    const tr_update *u = &x->u;
+    tr_sweep s = {.kind = u->kind,
+                  .lr = c->in.lr,
+                  .beta1 = u->beta1,
+                  .beta2 = u->beta2,
+                  .eps = u->eps,
+                  .momentum = u->momentum,
+                  .nesterov = u->nesterov,
+                  .ema_decay = u->ema_decay,
+                  .grad_scale = c->grad_scale,
+                  .correct1 = c->correct1,
+                  .correct2 = c->correct2};
+    for (size_t i = 0; c->apply && i < u->nsegments; i++) {
+        const tr_segment *g = &u->segments[i];
+        s.decay = g->decay;
+        s.w = u->w + g->begin;
+        s.g = u->g + g->begin;
+        s.m = at(u->m, g->begin);
+        s.v = at(u->v, g->begin);
+        s.ema = at(u->ema, g->begin);
+        s.count = g->end - g->begin;
+        TR_PARALLEL(x->cpu->threads)
+        for (size_t k = 0; k < tr_chunks(s.count, TR_CHUNK); k++)
+            x->cpu->loops->update(&s, k * TR_CHUNK,
+                                  k * TR_CHUNK + tr_chunk_size(s.count, TR_CHUNK, k));
+    }
+    return TR_OK;
+}
+
+static uint64_t first_nonfinite(const tr_update *u)
+{
+    for (size_t i = 0; i < u->nsegments; i++)
+        for (size_t e = u->segments[i].begin; e < u->segments[i].end; e++)
+            if (!isfinite(u->g[e])) return e;
+    return UINT64_MAX;
+}
+
+tr_status tr_cpu_updater_decide(void *opened, tr_control *c)
+{
+    const updater *x = opened;
+    const bool good = isfinite(c->sum_squares) && isfinite(c->sums[TR_TALLY_LOSS]);
+    c->first_nonfinite = good ? UINT64_MAX : first_nonfinite(&x->u);
+    tr_control_decide(c);
+    return TR_OK;
+}
+
+tr_status tr_cpu_updater_swap_ema(void *opened)
+{
+    const tr_update *u = &((const updater *)opened)->u;
+    for (size_t i = 0; i < u->nsegments; i++)
+        for (size_t e = u->segments[i].begin; e < u->segments[i].end; e++) {
+            const float w = u->w[e];
+            u->w[e] = u->ema[e];
+            u->ema[e] = w;
+        }
+    return TR_OK;
 }
 
 /* Partial sums live on the stack: a wave of at most PARTS chunks at a time. */
-double tr_cpu_sum_squares(void *ctx, const float *g, size_t count)
+tr_status tr_cpu_sum_squares(void *ctx, const float *g, size_t count, double *out)
 {
     enum { PARTS = 256 };
     const tr_cpu *cpu = ctx;
@@ -26,5 +106,6 @@ double tr_cpu_sum_squares(void *ctx, const float *g, size_t count)
                                           tr_chunk_size(count, TR_CHUNK, first + i));
         for (size_t i = 0; i < n; i++) total += parts[i];
     }
-    return total;
+    *out = total;
+    return TR_OK;
 }

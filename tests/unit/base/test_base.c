@@ -115,6 +115,29 @@ static void nth_allocation_fails(void **state)
     tr_free(c);
 }
 
+/* Every half comes back; halfway between two neighbours goes to the even one, a little more or less
+ * to the nearer. */
+static void f16_rounds_to_even(void **state)
+{
+    (void)state;
+    assert_true(tr_f16_to_f32(0x3c00) == 1 && tr_f16_to_f32(0x7bff) == 65504);
+    assert_true(tr_f16_to_f32(0x0001) == 0x1p-24f && tr_f16_to_f32(0x8400) == -0x1p-14f);
+    assert_int_equal(tr_f32_to_f16(65519.99f), 0x7bff);
+    assert_int_equal(tr_f32_to_f16(65520.0f), 0x7c00);
+    assert_int_equal(tr_f32_to_f16(-INFINITY), 0xfc00);
+    assert_true(isnan(tr_f16_to_f32(tr_f32_to_f16(NAN))));
+    for (uint32_t h = 0; h < 0x7c00; h++) {
+        const float f = tr_f16_to_f32((tr_f16)h), next = tr_f16_to_f32((tr_f16)(h + 1));
+        assert_int_equal(tr_f32_to_f16(f), h);
+        assert_int_equal(tr_f32_to_f16(-f), h | 0x8000);
+        if (h == 0x7bff) break;
+        const float middle = f + (next - f) / 2;
+        assert_int_equal(tr_f32_to_f16(middle), h + (h & 1));
+        assert_int_equal(tr_f32_to_f16(nextafterf(middle, 0)), h);
+        assert_int_equal(tr_f32_to_f16(nextafterf(middle, INFINITY)), h + 1);
+    }
+}
+
 static void bf16_rounds_to_even(void **state)
 {
     (void)state;
@@ -182,6 +205,7 @@ int main(void)
         cmocka_unit_test(memory_is_counted),
         cmocka_unit_test(nth_allocation_fails),
         cmocka_unit_test(bf16_rounds_to_even),
+        cmocka_unit_test(f16_rounds_to_even),
         cmocka_unit_test(texts),
         cmocka_unit_test(error_records_are_a_threads_own),
     };

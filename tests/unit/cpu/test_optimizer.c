@@ -3,32 +3,36 @@
  * leave float32. */
 #include "tests/unit/cpu/loop_levels.h"
 
+#define LR         0.01
+#define GRAD_SCALE 0.125
+
 typedef struct {
     double *w, *m, *v, *ema;
 } exact_state;
 
 /* One step of one element as the papers and PyTorch have it. */
-static void reference(const tr_update *u, exact_state *s, size_t i, double g)
+static void reference(const tr_update *u, int t, exact_state *s, size_t i, double g)
 {
-    g *= u->grad_scale;
+    const double decay = u->segments[0].decay;
+    g *= GRAD_SCALE;
     double w = s->w[i];
     if (u->kind == TR_OPT_ADAMW) {
-        w *= 1 - u->lr * u->decay;
+        w *= 1 - LR * decay;
         s->m[i] = u->beta1 * s->m[i] + (1 - u->beta1) * g;
         s->v[i] = u->beta2 * s->v[i] + (1 - u->beta2) * g * g;
-        const double bc1 = 1 - pow(u->beta1, (double)u->t), bc2 = 1 - pow(u->beta2, (double)u->t);
-        w -= u->lr / bc1 * s->m[i] / (sqrt(s->v[i]) / sqrt(bc2) + u->eps);
+        const double bc1 = 1 - pow(u->beta1, t), bc2 = 1 - pow(u->beta2, t);
+        w -= LR / bc1 * s->m[i] / (sqrt(s->v[i]) / sqrt(bc2) + u->eps);
     } else if (u->kind == TR_OPT_LION) {
         const double c = u->beta1 * s->m[i] + (1 - u->beta1) * g;
-        w = w * (1 - u->lr * u->decay) - u->lr * ((c > 0) - (c < 0));
+        w = w * (1 - LR * decay) - LR * ((c > 0) - (c < 0));
         s->m[i] = u->beta2 * s->m[i] + (1 - u->beta2) * g;
     } else {
-        g += u->decay * w;
+        g += decay * w;
         if (u->m) {
-            s->m[i] = u->t == 1 ? g : u->momentum * s->m[i] + g;
+            s->m[i] = t == 1 ? g : u->momentum * s->m[i] + g;
             g = u->nesterov ? g + u->momentum * s->m[i] : s->m[i];
         }
-        w -= u->lr * g;
+        w -= LR * g;
     }
     s->w[i] = w;
     if (u->ema) s->ema[i] = u->ema_decay * s->ema[i] + (1 - u->ema_decay) * w;
@@ -37,27 +41,30 @@ static void reference(const tr_update *u, exact_state *s, size_t i, double g)
 typedef struct {
     const char *name;
     tr_update u;
+    double decay;
     bool m, v, ema;
 } variant;
 
-#define COMMON .lr = 0.01, .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8, .grad_scale = 0.125
+#define COMMON .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8
 static const variant variants[] = {
-    {"adamw", {.kind = TR_OPT_ADAMW, COMMON, .decay = 0.1}, true, true, false},
-    {"adamw, average", {.kind = TR_OPT_ADAMW, COMMON, .ema_decay = 0.9}, true, true, true},
-    {"sgd", {.kind = TR_OPT_SGD, COMMON}, false, false, false},
+    {"adamw", {.kind = TR_OPT_ADAMW, COMMON}, 0.1, true, true, false},
+    {"adamw, average", {.kind = TR_OPT_ADAMW, COMMON, .ema_decay = 0.9}, 0, true, true, true},
+    {"sgd", {.kind = TR_OPT_SGD, COMMON}, 0, false, false, false},
     {"sgd, decay, average",
-     {.kind = TR_OPT_SGD, COMMON, .decay = 0.2, .ema_decay = 0.5},
+     {.kind = TR_OPT_SGD, COMMON, .ema_decay = 0.5},
+     0.2,
      false,
      false,
      true},
-    {"momentum", {.kind = TR_OPT_SGD, COMMON, .momentum = 0.9, .decay = 0.1}, true, false, false},
+    {"momentum", {.kind = TR_OPT_SGD, COMMON, .momentum = 0.9}, 0.1, true, false, false},
     {"nesterov",
      {.kind = TR_OPT_SGD, COMMON, .momentum = 0.9, .nesterov = true},
+     0,
      true,
      false,
      true},
-    {"lion", {.kind = TR_OPT_LION, COMMON, .decay = 0.1}, true, false, false},
-    {"lion, average", {.kind = TR_OPT_LION, COMMON, .ema_decay = 0.99}, true, false, true},
+    {"lion", {.kind = TR_OPT_LION, COMMON}, 0.1, true, false, false},
+    {"lion, average", {.kind = TR_OPT_LION, COMMON, .ema_decay = 0.99}, 0, true, false, true},
 };
 
 static float *floats(size_t n)
@@ -82,15 +89,27 @@ static float *run_steps(const variant *k, int isa, int threads, size_t n)
     u.m = k->m ? m : NULL;
     u.v = k->v ? v : NULL;
     u.ema = k->ema ? ema : NULL;
-    u.count = n;
-    for (u.t = 1; u.t <= 5; u.t++) {
+    const tr_segment all = {0, n, k->decay};
+    u.segments = &all;
+    u.nsegments = 1;
+    void *updater;
+    tr_control c = {.in.lr = LR, .grad_scale = GRAD_SCALE, .apply = 1};
+    assert_int_equal(tr_cpu_backend.updater_open(ctx, &u, &updater), TR_OK);
+    for (int t = 1; t <= 5; t++) {
         for (size_t i = 0; i < n; i++) {
-            g[i] = (float)uniform((uint32_t)u.t, i, -8, 8);
+            g[i] = (float)uniform((uint32_t)t, i, -8, 8);
             if (i % 50 == 49) g[i] = 0;
-            reference(&u, &s, i, (double)g[i]);
+            reference(&u, t, &s, i, (double)g[i]);
         }
-        tr_cpu_backend.update(ctx, &u);
+        c.correct1 = 1 - pow(u.beta1, t);
+        c.correct2 = 1 - pow(u.beta2, t);
+        assert_int_equal(tr_cpu_backend.updater_run(updater, &c), TR_OK);
     }
+    c.apply = 0; /* a step that is not applied changes nothing */
+    const float before = w[0];
+    assert_int_equal(tr_cpu_backend.updater_run(updater, &c), TR_OK);
+    assert_true(w[0] == before);
+    tr_cpu_backend.updater_close(updater);
     for (size_t i = 0; i < n; i++) {
         const bool good = fabs(w[i] - s.w[i]) <= 2e-6 * (1 + fabs(s.w[i])) &&
                           (!k->m || fabs(m[i] - s.m[i]) <= 2e-6 * (1 + fabs(s.m[i]))) &&
@@ -142,7 +161,8 @@ static double squares(int isa, int threads, const float *g, size_t n)
     void *ctx;
     const tr_backend_options o = {.threads = threads, .isa = isa};
     assert_int_equal(tr_cpu_backend.open(&o, &ctx), TR_OK);
-    const double sum = tr_cpu_backend.sum_squares(ctx, g, n);
+    double sum;
+    assert_int_equal(tr_cpu_backend.sum_squares(ctx, g, n, &sum), TR_OK);
     tr_cpu_backend.close(ctx);
     return sum;
 }

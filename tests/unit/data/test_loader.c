@@ -375,7 +375,7 @@ static void refuses(void **state)
     assert_int_equal(tr_loader_open(&o, &l), TR_DATA);
     assert_non_null(strstr(tr_last_error()->text, "23 samples, fewer than a batch of 24"));
     w.c.data.drop_last = false;
-    o.dtype = TR_F16;
+    o.dtype = TR_I32;
     assert_int_equal(tr_loader_open(&o, &l), TR_UNSUPPORTED);
     o.dtype = TR_F32;
     w.c.data.normalize.mean = (tr_reals){3, w.mean};

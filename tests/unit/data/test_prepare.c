@@ -43,11 +43,12 @@ static void normalization(void **state)
                         raw[k] = k % 100;
                 }
             }
-            for (int type = 0; type < 2; type++) {
+            for (int type = 0; type < 3; type++) {
                 tr_prepare p;
                 float scratch[512], out[256], want[256];
                 tr_bf16 half[256];
-                assert_int_equal(tr_prepare_init(&w.c, &w.m, true, type ? TR_BF16 : TR_F32, &p),
+                assert_int_equal(tr_prepare_init(&w.c, &w.m, true,
+                                                 (tr_dtype[]){TR_F32, TR_BF16, TR_F16}[type], &p),
                                  TR_OK);
                 assert_true(p.scratch_count == n);
                 tr_prepare_sample(&p, 0, (tr_elem)e, raw, 0, scratch,
@@ -61,7 +62,8 @@ static void normalization(void **state)
                 }
                 for (size_t k = 0; k < n; k++) {
                     if (type)
-                        assert_int_equal(half[k], tr_f32_to_bf16(want[k]));
+                        assert_int_equal(half[k], type == 2 ? tr_f32_to_f16(want[k])
+                                                            : tr_f32_to_bf16(want[k]));
                     else
                         assert_true(out[k] == want[k]);
                 }
@@ -124,6 +126,10 @@ static void augmentation(void **state)
                     tr_prepare_sample(&p, 0, TR_ELEM_U8, raw, ordinal, scratch, half);
                     for (size_t k = 0; k < n; k++)
                         assert_int_equal(half[k], tr_f32_to_bf16(want[k]));
+                    p.dtype = TR_F16;
+                    tr_prepare_sample(&p, 0, TR_ELEM_U8, raw, ordinal, scratch, half);
+                    for (size_t k = 0; k < n; k++)
+                        assert_int_equal(half[k], tr_f32_to_f16(want[k]));
                     w.c.data.augment.crop = 0;
                     w.c.data.augment.flip = false;
                     reference(&w, ordinal, raw, c, 5, 7, out);

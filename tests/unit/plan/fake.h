@@ -8,6 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
+#include "runtime/plan/host.h"
 #include "runtime/plan/internal.h"
 
 typedef struct {
@@ -18,6 +19,7 @@ typedef struct {
     bool fat_copies;     /* packed copies take twice the parameter's bytes */
     int packs, closes, prepares, runs;
     const char *fail_run; /* op whose run fails */
+    size_t marked;        /* marks made, in order */
 } fake_ctx;
 
 typedef struct {
@@ -195,8 +197,35 @@ static inline tr_status fake_prepare(void *ctx, const tr_graph *g, const tr_op *
     return TR_OK;
 }
 
-static const __attribute__((unused)) tr_backend fake_backend = {
-    .name = "fake", .unsupported = fake_unsupported, .prepare = fake_prepare};
+/* Time goes by as if each step took twice the one before. */
+static inline tr_status fake_marks_reserve(void *ctx, size_t n)
+{
+    (void)ctx, (void)n;
+    return TR_OK;
+}
+
+static inline tr_status fake_mark(void *ctx, size_t i)
+{
+    fake_ctx *c = ctx;
+    if (i != 0 && i != c->marked) return TR_FAIL(TR_INTERNAL, "mark %zu after %zu", i, c->marked);
+    c->marked = i + 1;
+    return TR_OK;
+}
+
+static inline tr_status fake_marks_read(void *ctx, double *seconds, size_t n)
+{
+    if (((fake_ctx *)ctx)->marked != n + 1) return TR_FAIL(TR_INTERNAL, "marks are missing");
+    for (size_t i = 0; i < n; i++) seconds[i] = (double)(1u << i);
+    return TR_OK;
+}
+
+static const __attribute__((unused)) tr_backend fake_backend = {TR_HOST_BACKEND,
+                                                                .name = "fake",
+                                                                .unsupported = fake_unsupported,
+                                                                .prepare = fake_prepare,
+                                                                .marks_reserve = fake_marks_reserve,
+                                                                .mark = fake_mark,
+                                                                .marks_read = fake_marks_read};
 
 /* ---- Graphs by hand -------------------------------------------------------------------------- */
 

@@ -52,7 +52,7 @@ static void random_lifetimes_never_overlap(void **state)
             live[i].arena = r.v[3] % 8 != 0;
             live[i].first = (int)(r.v[0] % 60) - 1;
             live[i].last = live[i].first + (int)(r.v[1] % 20);
-            live[i].nbytes = 64 * (1 + r.v[2] % 50);
+            live[i].nbytes = TR_ARENA_ALIGN * (1 + r.v[2] % 50);
         }
         size_t nbytes = 0, floor = 0;
         assert_int_equal(tr_arena_pack(live, n, &nbytes, &floor), TR_OK);
@@ -100,11 +100,14 @@ static void thousands_are_packed_well_enough(void **state)
     static tr_live live[LAYERS * EACH];
     for (int i = 0; i < LAYERS; i++) {
         const int back = 2 * LAYERS - 1 - i;
-        const size_t n = 64 * (1 + tr_philox_at(1, TR_RNG_TEST, 2, (uint64_t)i, 0).v[0] % 9);
+        const size_t n =
+            TR_ARENA_ALIGN * (1 + tr_philox_at(1, TR_RNG_TEST, 2, (uint64_t)i, 0).v[0] % 9);
         live[4 * i] = (tr_live){.arena = true, .first = i, .last = back, .nbytes = n};
         live[4 * i + 1] = (tr_live){.arena = true, .first = back, .last = back + 1, .nbytes = n};
-        live[4 * i + 2] = (tr_live){.arena = true, .first = i, .last = i, .nbytes = 192};
-        live[4 * i + 3] = (tr_live){.arena = true, .first = back, .last = back, .nbytes = 320};
+        live[4 * i + 2] =
+            (tr_live){.arena = true, .first = i, .last = i, .nbytes = 3 * TR_ARENA_ALIGN};
+        live[4 * i + 3] =
+            (tr_live){.arena = true, .first = back, .last = back, .nbytes = 5 * TR_ARENA_ALIGN};
     }
     size_t nbytes = 0, floor = 0;
     assert_int_equal(tr_arena_pack(live, TR_COUNT(live), &nbytes, &floor), TR_OK);

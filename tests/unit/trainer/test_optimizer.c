@@ -1,25 +1,60 @@
-/* The optimizer's sweep: which slots it keeps, how the flat space is cut where weight decay
- * changes, what the backend is told, the moving average, the search for what is not finite. A
- * backend that only records stands in for the real one. */
+/* The optimizer: which slots it keeps, how the flat space is cut where weight decay changes, what
+ * the backend is told and in which order it is called. A backend that only records stands in for
+ * the real one. */
 #include "given.h"
 
 #include "trainer/optimizer.h"
 
-enum { MAX_UPDATES = 32 };
-
 typedef struct {
-    tr_update updates[MAX_UPDATES];
-    int count;
+    tr_update update;
+    char calls[16];
 } record;
 
-static void record_update(void *ctx, const tr_update *u)
+static tr_status record_open(void *ctx, const tr_update *u, void **out)
 {
-    record *r = ctx;
-    assert_true(r->count < MAX_UPDATES);
-    r->updates[r->count++] = *u;
+    ((record *)ctx)->update = *u;
+    *out = ctx;
+    return TR_OK;
 }
 
-static const tr_backend recorder = {.name = "recorder", .update = record_update};
+static void record_call(void *ctx, char what)
+{
+    record *r = ctx;
+    const size_t n = strlen(r->calls);
+    assert_true(n + 1 < sizeof r->calls);
+    r->calls[n] = what;
+}
+
+static void record_close(void *ctx)
+{
+    record_call(ctx, 'c');
+}
+
+static tr_status record_decide(void *ctx, tr_control *c)
+{
+    record_call(ctx, 'd');
+    c->apply = 1;
+    return TR_OK;
+}
+
+static tr_status record_run(void *ctx, const tr_control *c)
+{
+    record_call(ctx, c->apply ? 'r' : '?');
+    return TR_OK;
+}
+
+static tr_status record_swap(void *ctx)
+{
+    record_call(ctx, 's');
+    return TR_OK;
+}
+
+static const tr_backend recorder = {.name = "recorder",
+                                    .updater_open = record_open,
+                                    .updater_close = record_close,
+                                    .updater_decide = record_decide,
+                                    .updater_run = record_run,
+                                    .updater_swap_ema = record_swap};
 
 typedef struct {
     tr_config *c;
@@ -80,25 +115,23 @@ static void test_slots(void **state)
     }
 }
 
-/* Every element of the space is in exactly one update, ascending; each parameter's with its decay;
- * neighbours with the same decay are one sweep. */
+/* Every element of the space is in exactly one segment, ascending; each parameter's with its decay;
+ * neighbours with the same decay are one. */
 static void check_segments(const world *w, double decay, bool decay_all)
 {
-    const record *r = &w->record;
-    const float *base = tr_reducer_weights(w->r);
+    const tr_update *u = &w->record.update;
     size_t at = 0;
-    for (int i = 0; i < r->count; i++) {
-        const tr_update *u = &r->updates[i];
-        assert_true(u->w == base + at && u->count > 0);
-        assert_true(u->g == tr_reducer_grads(w->r) + at);
-        if (i > 0) assert_true(u->decay != r->updates[i - 1].decay);
+    for (size_t i = 0; i < u->nsegments; i++) {
+        const tr_segment *s = &u->segments[i];
+        assert_true(s->begin == at && s->end > s->begin && s->end % 16 == 0);
+        if (i > 0) assert_true(s->decay != s[-1].decay);
         for (size_t p = 0; p < w->m->nparams; p++) {
             const tr_param *a = &w->m->params[p];
-            if (a->offset < at || a->offset >= at + u->count) continue;
-            assert_true(a->offset + a->count <= at + u->count);
-            assert_true(u->decay == (a->decay || decay_all ? decay : 0));
+            if (a->offset < at || a->offset >= s->end) continue;
+            assert_true(a->offset + a->count <= s->end);
+            assert_true(s->decay == (a->decay || decay_all ? decay : 0));
         }
-        at += u->count;
+        at = s->end;
     }
     assert_int_equal(at, w->m->flat_count);
 }
@@ -109,9 +142,9 @@ static void test_segments(void **state)
     (void)state;
     world w;
     world_open(&w, "optimizer: {adamw: {lr: 0.1, weight_decay: 0.25}}");
-    tr_optimizer_step(w.o, 0.125, 0.5, 7);
     check_segments(&w, 0.25, false);
-    assert_int_equal(w.record.count, 4); /* two.weight | two.bias, norm | one.weight | one.bias */
+    assert_int_equal(w.record.update.nsegments,
+                     4); /* two.weight | two.bias, norm | one.weight | one.bias */
     int decayed = 0;
     for (size_t p = 0; p < w.m->nparams; p++) {
         const tr_param *a = &w.m->params[p];
@@ -121,8 +154,7 @@ static void test_segments(void **state)
     assert_int_equal(decayed, 2);
     world_close(&w);
     world_open(&w, "optimizer: {sgd: {lr: 0.1, weight_decay: 0.25, decay_all: true}}");
-    tr_optimizer_step(w.o, 0.125, 0.5, 1);
-    assert_int_equal(w.record.count, 1); /* one sweep over all */
+    assert_int_equal(w.record.update.nsegments, 1);
     check_segments(&w, 0.25, true);
     world_close(&w);
 }
@@ -132,76 +164,48 @@ static void test_update(void **state)
     (void)state;
     world w;
     world_open(&w, "ema: 0.75, optimizer: {adamw: {lr: 0.1, beta1: 0.5, beta2: 0.25, eps: 1e-6}}");
-    tr_optimizer_step(w.o, 0.125, 0.5, 7);
-    for (int i = 0; i < w.record.count; i++) {
-        const tr_update *u = &w.record.updates[i];
-        const size_t at = (size_t)(u->w - tr_reducer_weights(w.r));
-        assert_int_equal(u->kind, TR_OPT_ADAMW);
-        assert_true(u->lr == 0.125 && u->grad_scale == 0.5 && u->t == 7); /* lr: the schedule's */
-        assert_true(u->beta1 == 0.5 && u->beta2 == 0.25 && u->eps == 1e-6);
-        assert_true(u->ema_decay == 0.75);
-        assert_ptr_equal(u->m, tr_reducer_slot(w.r, 0) + at);
-        assert_ptr_equal(u->v, tr_reducer_slot(w.r, 1) + at);
-        assert_ptr_equal(u->ema, tr_reducer_slot(w.r, 2) + at);
-    }
+    const tr_update *u = &w.record.update;
+    assert_int_equal(u->kind, TR_OPT_ADAMW);
+    assert_true(u->beta1 == 0.5 && u->beta2 == 0.25 && u->eps == 1e-6);
+    assert_true(u->ema_decay == 0.75);
+    assert_ptr_equal(u->w, tr_reducer_weights(w.r));
+    assert_ptr_equal(u->g, tr_reducer_grads(w.r));
+    assert_ptr_equal(u->m, tr_reducer_slot(w.r, 0));
+    assert_ptr_equal(u->v, tr_reducer_slot(w.r, 1));
+    assert_ptr_equal(u->ema, tr_reducer_slot(w.r, 2));
     world_close(&w);
     world_open(&w, "optimizer: {sgd: {lr: 0.1, momentum: 0.5, nesterov: true}}");
-    tr_optimizer_step(w.o, 1, 1, 1);
-    const tr_update *u = &w.record.updates[0];
     assert_int_equal(u->kind, TR_OPT_SGD);
-    assert_true(u->momentum == 0.5 && u->nesterov && u->decay == 0);
+    assert_true(u->momentum == 0.5 && u->nesterov && u->segments[0].decay == 0);
     assert_non_null(u->m);
     assert_true(!u->v && !u->ema);
     world_close(&w);
     world_open(&w, "optimizer: {sgd: {lr: 0.1}}, ema: 0.5");
-    tr_optimizer_step(w.o, 1, 1, 1);
-    assert_null(w.record.updates[0].m); /* the only slot is the average's */
-    assert_ptr_equal(w.record.updates[0].ema, tr_reducer_slot(w.r, 0));
+    assert_null(u->m); /* the only slot is the average's */
+    assert_ptr_equal(u->ema, tr_reducer_slot(w.r, 0));
     world_close(&w);
 }
 
-static void test_swap(void **state)
+static void test_order(void **state)
 {
     (void)state;
     world w;
+    tr_control c = {0};
     world_open(&w, "optimizer: adamw, ema: 0.5");
-    float *weights = tr_reducer_weights(w.r), *average = tr_reducer_slot(w.r, 2);
-    for (size_t i = 0; i < w.m->flat_count; i++) {
-        weights[i] = (float)i;
-        average[i] = -(float)i - 1;
-    }
-    for (int times = 1; times <= 2; times++) {
-        tr_optimizer_swap_ema(w.o);
-        for (size_t i = 0; i < w.m->flat_count; i++) {
-            assert_true(weights[i] == (times == 1 ? -(float)i - 1 : (float)i));
-            assert_true(average[i] == (times == 1 ? (float)i : -(float)i - 1));
-        }
-    }
+    assert_int_equal(tr_optimizer_step(w.o, &c), TR_OK);
+    assert_int_equal(tr_optimizer_swap_ema(w.o), TR_OK);
+    assert_string_equal(w.record.calls, "drs");
     world_close(&w);
-}
-
-static void test_nonfinite(void **state)
-{
-    (void)state;
-    world w;
-    world_open(&w, "optimizer: adamw");
-    float *g = tr_reducer_grads(w.r);
-    assert_true(tr_optimizer_first_nonfinite(w.o) == SIZE_MAX);
-    g[w.m->flat_count - 1] = NAN;
-    assert_int_equal(tr_optimizer_first_nonfinite(w.o), w.m->flat_count - 1);
-    g[40] = -INFINITY;
-    assert_int_equal(tr_optimizer_first_nonfinite(w.o), 40);
-    g[0] = INFINITY;
-    assert_int_equal(tr_optimizer_first_nonfinite(w.o), 0);
-    world_close(&w);
+    assert_string_equal(w.record.calls, "drsc");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_slots),     cmocka_unit_test(test_segments),
-        cmocka_unit_test(test_update),    cmocka_unit_test(test_swap),
-        cmocka_unit_test(test_nonfinite),
+        cmocka_unit_test(test_slots),
+        cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_update),
+        cmocka_unit_test(test_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -167,45 +167,13 @@ static void test_scale_start(void **state)
     }
 }
 
-/* Halves at once, down to 1, where an overflow is an error; doubles after `window` good steps in a
- * row, up to 2^24. */
-static void test_scale(void **state)
-{
-    (void)state;
-    tr_config *c =
-        given(GIVEN_MLP, "loss_scale: dynamic, loss_scale_init: 8, loss_scale_window: 3");
-    tr_train_state s = fresh;
-    s.loss_scale = tr_loss_scale_start(c);
-    for (int i = 0; i < 2; i++) tr_loss_scale_good(c, &s);
-    assert_true(s.loss_scale == 8 && s.loss_scale_good == 2);
-    assert_true(tr_loss_scale_overflow(c, &s));
-    assert_true(s.loss_scale == 4 && s.loss_scale_good == 0); /* counting starts again */
-    for (int i = 0; i < 3; i++) tr_loss_scale_good(c, &s);
-    assert_true(s.loss_scale == 8 && s.loss_scale_good == 0);
-    for (int i = 0; i < 3; i++) assert_true(tr_loss_scale_overflow(c, &s));
-    assert_true(s.loss_scale == 1);
-    assert_false(tr_loss_scale_overflow(c, &s));
-    assert_true(s.loss_scale == 1);
-    for (int i = 0; i < 100; i++) tr_loss_scale_good(c, &s);
-    assert_true(s.loss_scale == 0x1p24);
-    s.loss_scale = 1.5; /* from an init that is no power of two */
-    assert_true(tr_loss_scale_overflow(c, &s) && s.loss_scale == 1);
-    tr_config_close(c);
-    c = given(GIVEN_MLP, "loss_scale: 128");
-    s.loss_scale = 128;
-    assert_false(tr_loss_scale_overflow(c, &s));
-    for (int i = 0; i < 5000; i++) tr_loss_scale_good(c, &s);
-    assert_true(s.loss_scale == 128);
-    tr_config_close(c);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_constant), cmocka_unit_test(test_warmup),
-        cmocka_unit_test(test_cosine),   cmocka_unit_test(test_linear),
-        cmocka_unit_test(test_step),     cmocka_unit_test(test_plateau),
-        cmocka_unit_test(test_scale),    cmocka_unit_test(test_scale_start),
+        cmocka_unit_test(test_constant),    cmocka_unit_test(test_warmup),
+        cmocka_unit_test(test_cosine),      cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_step),        cmocka_unit_test(test_plateau),
+        cmocka_unit_test(test_scale_start),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
