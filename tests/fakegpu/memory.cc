@@ -1,0 +1,543 @@
+// Device and pinned memory. Each kind lies in one reserved range of addresses that are never given
+// out twice. An allocation ends (to 256 bytes) where its pages end, and the page behind it cannot
+// be touched; what is left of its pages holds guard bytes. Freed pages cannot be touched any more.
+// Pages of device memory can be touched only while tasks run (FAKEGPU_GUARD=0: always), so the host
+// that follows a device pointer is found. Whoever touches what it must not is told apart by the
+// signal handler.
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include <signal.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "tests/fakegpu/engine.h"
+
+namespace fakegpu
+{
+
+namespace
+{
+
+constexpr size_t page = 4096, huge = 2 << 20, align = 256;
+constexpr unsigned char guard_byte = 0xfd;
+constexpr size_t quarantine = 100000; // freed allocations that are remembered by name
+
+struct Range {
+    const char *what;
+    char *begin, *end, *next;
+    bool has(const void *p) const
+    {
+        return p >= begin && p < end;
+    }
+};
+Range device_range{"device", nullptr, nullptr, nullptr},
+    pinned_range{"pinned", nullptr, nullptr, nullptr};
+struct sigaction old_segv, old_bus;
+
+size_t round_up(size_t n, size_t to)
+{
+    return (n + to - 1) / to * to;
+}
+
+void reserve(Range &r)
+{
+    for (size_t n = (size_t)256 << 30; n >= (size_t)1 << 30; n /= 2) {
+        void *p = mmap(nullptr, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+        if (p == MAP_FAILED) continue;
+        r.begin = r.next = static_cast<char *>(p);
+        r.end = r.begin + n;
+        return;
+    }
+    violation("start", "no address space for %s memory", r.what);
+}
+
+void protect(const Block &b, bool open)
+{
+    if (mprotect(b.pages, b.span, open ? PROT_READ | PROT_WRITE : PROT_NONE) != 0)
+        violation(b.call, "mprotect failed");
+}
+
+// "24 bytes into 100 bytes of device memory (cudaMalloc, the 3rd allocation)". No allocation: it is
+// called by the signal handler.
+void describe(const void *p, char *buf, size_t size)
+{
+    const Engine &e = engine();
+    const auto at = reinterpret_cast<uintptr_t>(p);
+    const char *what = device_range.has(p) ? "device" : "pinned";
+    const auto near = [&](const std::map<uintptr_t, Block> &blocks) -> const Block * {
+        auto it = blocks.upper_bound(at + align);
+        while (it != blocks.begin()) {
+            const Block &b = (--it)->second;
+            if (device_range.has(b.at) != device_range.has(p)) continue;
+            if (static_cast<const char *>(p) < b.pages + b.span + huge) return &b;
+            return nullptr;
+        }
+        return nullptr;
+    };
+    const Block *freed = near(e.freed), *live = near(e.blocks);
+    const Block *b = live != nullptr && (freed == nullptr || live->at > freed->at) ? live : freed;
+    if (b == nullptr) {
+        snprintf(buf, size, "address %p in the range of %s memory, of no allocation", p, what);
+        return;
+    }
+    const long offset = (long)(static_cast<const char *>(p) - b->at), n = (long)b->nbytes;
+    snprintf(buf, size, "%ld bytes %s %zu bytes of %s%s memory (allocation %llu, %s)",
+             offset < 0    ? -offset
+             : offset >= n ? offset - n
+                           : offset,
+             offset < 0    ? "before"
+             : offset >= n ? "behind"
+                           : "into",
+             b->nbytes, b == freed ? "freed " : "", what, (unsigned long long)b->serial, b->call);
+}
+
+void on_fault(int sig, siginfo_t *info, void *context)
+{
+    const void *p = info->si_addr;
+    char text[256], place[128];
+    const Engine &e = engine();
+    if (device_range.has(p) || pinned_range.has(p)) {
+        describe(p, text, sizeof(text));
+        if (depth > 0)
+            violation(e.running, "touched %s%s", text, kernel_place(place, sizeof(place)));
+        violation("host", "the host touched %s", text);
+    }
+    if (depth > 0)
+        violation(e.running, "touched address %p, which is no memory%s", p,
+                  kernel_place(place, sizeof(place)));
+    const struct sigaction &old = sig == SIGSEGV ? old_segv : old_bus;
+    if ((old.sa_flags & SA_SIGINFO) != 0 && old.sa_sigaction != nullptr) {
+        old.sa_sigaction(sig, info, context);
+        return;
+    }
+    sigaction(sig, &old, nullptr); // the fault comes again and is treated as without us
+}
+
+// The handler cannot run on a stack that is used up.
+void own_signal_stack()
+{
+    static thread_local bool done;
+    if (done) return;
+    done = true;
+    stack_t old;
+    if (sigaltstack(nullptr, &old) != 0 || (old.ss_flags & SS_DISABLE) == 0) return;
+    constexpr size_t size = 64 << 10;
+    void *p = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return;
+    stack_t s{};
+    s.ss_sp = p;
+    s.ss_size = size;
+    sigaltstack(&s, nullptr);
+}
+
+cudaError_t allocate(const char *call, Range &r, int device, size_t n, void **out)
+{
+    Engine &e = engine();
+    if (out == nullptr) return cudaErrorInvalidValue;
+    *out = nullptr;
+    if (n == 0) return cudaSuccess;
+    if (n > (size_t)1 << 48) return cudaErrorMemoryAllocation;
+    const size_t span = round_up(n, page);
+    if (device >= 0 && e.used[device] + span > e.memory) return cudaErrorMemoryAllocation;
+    char *pages =
+        span >= huge ? reinterpret_cast<char *>(round_up(reinterpret_cast<uintptr_t>(r.next), huge))
+                     : r.next;
+    if (pages + span + page > r.end)
+        violation(call, "the addresses of %s memory are used up", r.what);
+    Block b{pages + span - round_up(n, align), n, pages, span, device, ++e.serial, call};
+    r.next = pages + span + page;
+    // Large pages: few entries to change where the host's access is taken and given.
+    if (span >= huge) madvise(pages, span, MADV_HUGEPAGE);
+    if (mprotect(pages, span, PROT_READ | PROT_WRITE) != 0) return cudaErrorMemoryAllocation;
+    memset(b.pages, guard_byte, (size_t)(b.at - b.pages));
+    memset(b.at, 0xff, n);
+    memset(b.at + n, guard_byte, (size_t)(b.pages + span - (b.at + n)));
+    if (device >= 0) {
+        e.used[device] += span;
+        if (e.guard && !e.open) protect(b, false);
+    }
+    e.blocks.emplace(reinterpret_cast<uintptr_t>(b.at), b);
+    *out = b.at;
+    return cudaSuccess;
+}
+
+void check_guard(const Block &b, const char *after)
+{
+    static const struct Pattern {
+        unsigned char bytes[align];
+        Pattern()
+        {
+            memset(bytes, guard_byte, align);
+        }
+    } pattern;
+    const size_t before = std::min((size_t)(b.at - b.pages), align);
+    const size_t behind = (size_t)(b.pages + b.span - (b.at + b.nbytes));
+    const char *wrong = memcmp(b.at - before, pattern.bytes, before) != 0     ? b.at - before
+                        : memcmp(b.at + b.nbytes, pattern.bytes, behind) != 0 ? b.at + b.nbytes
+                                                                              : nullptr;
+    if (wrong == nullptr) return;
+    while ((unsigned char)*wrong == guard_byte) wrong++;
+    char text[256];
+    describe(wrong, text, sizeof(text));
+    violation(after, "wrote out of bounds: %s", text);
+}
+
+cudaError_t release(std::map<uintptr_t, Block>::iterator it)
+{
+    Engine &e = engine();
+    Block b = it->second;
+    if (b.device >= 0) open_device();
+    check_guard(b, b.device >= 0 ? "cudaFree" : "cudaFreeHost");
+    if (mmap(b.pages, b.span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
+             -1, 0) == MAP_FAILED)
+        violation("cudaFree", "mmap failed");
+    if (b.device >= 0) e.used[b.device] -= b.span;
+    e.blocks.erase(it);
+    if (e.freed.size() >= quarantine) e.freed.erase(e.freed.begin());
+    e.freed.emplace(reinterpret_cast<uintptr_t>(b.at), b);
+    return cudaSuccess;
+}
+
+cudaError_t free_one(void *p, bool device)
+{
+    Engine &e = engine();
+    if (p == nullptr) return cudaSuccess;
+    const auto it = e.blocks.find(reinterpret_cast<uintptr_t>(p));
+    if (it == e.blocks.end() || (it->second.device >= 0) != device) return cudaErrorInvalidValue;
+    return release(it);
+}
+
+} // namespace
+
+void open_device()
+{
+    Engine &e = engine();
+    own_signal_stack();
+    if (e.open) return;
+    e.open = true;
+    if (!e.guard) return;
+    for (const auto &b : e.blocks)
+        if (b.second.device >= 0) protect(b.second, true);
+}
+
+void close_device()
+{
+    Engine &e = engine();
+    if (!e.open || depth > 0) return;
+    e.open = false;
+    if (!e.guard) return;
+    for (const auto &b : e.blocks)
+        if (b.second.device >= 0) protect(b.second, false);
+}
+
+const Block *find_block(const void *p)
+{
+    const auto &blocks = engine().blocks;
+    auto it = blocks.upper_bound(reinterpret_cast<uintptr_t>(p));
+    if (it == blocks.begin()) return nullptr;
+    const Block &b = (--it)->second;
+    return static_cast<const char *>(p) < b.at + b.nbytes ? &b : nullptr;
+}
+
+void check_guards(const char *after)
+{
+    open_device();
+    for (const auto &b : engine().blocks) check_guard(b.second, after);
+}
+
+void install_fault_handler()
+{
+    reserve(device_range);
+    reserve(pinned_range);
+    struct sigaction a {
+    };
+    a.sa_sigaction = on_fault;
+    a.sa_flags = SA_SIGINFO | SA_ONSTACK | SA_NODEFER;
+    sigaction(SIGSEGV, &a, &old_segv);
+    sigaction(SIGBUS, &a, &old_bus);
+}
+
+std::string name_of(const void *p)
+{
+    char text[256];
+    describe(p, text, sizeof(text));
+    return text;
+}
+
+void release_all()
+{
+    Engine &e = engine();
+    while (!e.blocks.empty()) release(e.blocks.begin());
+}
+
+Where where(const void *p)
+{
+    std::lock_guard<std::recursive_mutex> hold(engine().lock);
+    if (device_range.has(p)) return Where::device;
+    return pinned_range.has(p) ? Where::pinned : Where::pageable;
+}
+
+static void need_block(const char *call, const char *operand, const void *p, size_t n)
+{
+    if (n == 0) return;
+    const Block *b = find_block(p);
+    if (b == nullptr) violation(call, "%s is %s", operand, name_of(p).c_str());
+    if (static_cast<const char *>(p) + n > b->at + b->nbytes)
+        violation(call, "%s: %zu bytes do not lie inside one allocation: %s", operand, n,
+                  name_of(p).c_str());
+}
+
+void need_device(const char *call, const char *operand, const void *p, size_t n)
+{
+    std::lock_guard<std::recursive_mutex> hold(engine().lock);
+    if (n == 0) return;
+    if (p == nullptr) violation(call, "%s is NULL", operand);
+    if (where(p) == Where::pageable) violation(call, "%s (%p) is not in device memory", operand, p);
+    need_block(call, operand, p, n); // pinned memory can be used by the device, too
+}
+
+void need_aligned(const char *call, const char *operand, const void *p, size_t to)
+{
+    if (reinterpret_cast<uintptr_t>(p) % to != 0)
+        violation(call, "%s (%p) is not aligned to %zu bytes", operand, p, to);
+}
+
+// ---- Copies ----
+
+namespace
+{
+
+struct Copy {
+    const char *call;
+    void *to;
+    const void *from;
+    size_t n;
+};
+
+void check_copy(const Copy &c)
+{
+    if (where(c.to) != Where::pageable) need_block(c.call, "the destination", c.to, c.n);
+    if (where(c.from) != Where::pageable) need_block(c.call, "the source", c.from, c.n);
+}
+
+void do_copy(const Copy &c)
+{
+    check_copy(c);
+    const auto *from = static_cast<const char *>(c.from);
+    const auto *to = static_cast<const char *>(c.to);
+    if (to < from + c.n && from < to + c.n) violation(c.call, "source and destination overlap");
+    memcpy(c.to, c.from, c.n);
+}
+
+Task copy_task(const Copy &c)
+{
+    return Task{c.call, {}, [c] { return do_copy(c), true; }, {}};
+}
+
+Task staged_copy_task(const Copy &c)
+{
+    const auto *from = static_cast<const char *>(c.from);
+    auto bytes = std::make_shared<std::vector<char>>(from, from + c.n);
+    return Task{c.call,
+                {},
+                [c, bytes] {
+                    do_copy(Copy{c.call, c.to, bytes->data(), c.n});
+                    return true;
+                },
+                {}};
+}
+
+cudaError_t check_kind(const Copy &c, cudaMemcpyKind kind)
+{
+    const bool to = where(c.to) == Where::device, from = where(c.from) == Where::device;
+    switch (kind) {
+    case cudaMemcpyDefault:
+        return cudaSuccess;
+    case cudaMemcpyHostToHost:
+        return !to && !from ? cudaSuccess : cudaErrorInvalidValue;
+    case cudaMemcpyHostToDevice:
+        return to && !from ? cudaSuccess : cudaErrorInvalidValue;
+    case cudaMemcpyDeviceToHost:
+        return !to && from ? cudaSuccess : cudaErrorInvalidValue;
+    case cudaMemcpyDeviceToDevice:
+        return to && from ? cudaSuccess : cudaErrorInvalidValue;
+    }
+    return cudaErrorInvalidMemcpyDirection;
+}
+
+cudaError_t copy_async(const Copy &c, cudaMemcpyKind kind, cudaStream_t stream)
+{
+    if (c.n == 0) return cudaSuccess;
+    if (c.to == nullptr || c.from == nullptr) return cudaErrorInvalidValue;
+    cudaError_t st = check_kind(c, kind);
+    if (st != cudaSuccess) return st;
+    check_copy(c);
+    const Where to = where(c.to), from = where(c.from);
+    if (to != Where::pageable && from != Where::pageable) return enqueue(stream, copy_task(c));
+    st = check_stream(stream);
+    if (st != cudaSuccess) return st;
+    if (stream->capture)
+        violation(
+            c.call,
+            "a copy of pageable host memory was captured: what will be there when it is replayed?");
+    if (to == Where::device) return enqueue(stream, staged_copy_task(c));
+    // To pageable memory, or between such: done when the call returns.
+    st = enqueue(stream, copy_task(c));
+    if (st == cudaSuccess) settle(stream);
+    return st;
+}
+
+// In the default stream: behind the work of all streams that do not exclude it.
+cudaError_t copy_sync(const Copy &c, cudaMemcpyKind kind)
+{
+    if (c.n == 0) return cudaSuccess;
+    if (c.to == nullptr || c.from == nullptr) return cudaErrorInvalidValue;
+    cudaError_t st = check_kind(c, kind);
+    if (st != cudaSuccess) return st;
+    st = forbid_in_capture();
+    if (st != cudaSuccess) return st;
+    check_copy(c);
+    const Where to = where(c.to), from = where(c.from);
+    CUstream_st *s = legacy_stream();
+    // As documented: the host does not wait for copies within the device, and for those from
+    // pageable memory only until that has been read. Other streams are not held up by either.
+    const bool staged = to == Where::device && from == Where::pageable;
+    const bool inside = to == Where::device && from == Where::device;
+    if (staged) settle(s);
+    st = enqueue_into(s, staged ? staged_copy_task(c) : copy_task(c));
+    if (st == cudaSuccess && !staged && !inside) settle(s);
+    return st;
+}
+
+Task set_task(const char *call, void *p, int value, size_t n)
+{
+    return Task{call,
+                {},
+                [=] {
+                    need_device(call, "the destination", p, n);
+                    memset(p, value, n);
+                    return true;
+                },
+                {}};
+}
+
+} // namespace
+} // namespace fakegpu
+
+using namespace fakegpu;
+
+extern "C" {
+
+cudaError_t cudaMalloc(void **p, size_t n)
+{
+    FAKEGPU_ENTER("cudaMalloc");
+    cudaError_t st = forbid_in_capture();
+    if (st == cudaSuccess) st = allocate("cudaMalloc", device_range, current_device(), n, p);
+    return entry.done(st);
+}
+
+// An injected failure of a release is told after the fact: nothing could be done about it.
+cudaError_t cudaFree(void *p)
+{
+    Entry entry("cudaFree");
+    if (entry.refused() && !entry.injected()) return entry.refusal();
+    cudaError_t st = forbid_in_capture();
+    if (st == cudaSuccess) st = free_one(p, true);
+    return entry.refused() ? entry.refusal() : entry.done(st);
+}
+
+static cudaError_t host_alloc(const char *call, void **p, size_t n)
+{
+    FAKEGPU_ENTER(call);
+    cudaError_t st = forbid_in_capture();
+    if (st == cudaSuccess) st = allocate(call, pinned_range, -1, n, p);
+    return entry.done(st);
+}
+
+cudaError_t cudaHostAlloc(void **p, size_t n, unsigned)
+{
+    return host_alloc("cudaHostAlloc", p, n);
+}
+
+cudaError_t cudaMallocHost(void **p, size_t n)
+{
+    return host_alloc("cudaMallocHost", p, n);
+}
+
+cudaError_t cudaFreeHost(void *p)
+{
+    Entry entry("cudaFreeHost");
+    if (entry.refused() && !entry.injected()) return entry.refusal();
+    cudaError_t st = forbid_in_capture();
+    if (st == cudaSuccess) st = free_one(p, false);
+    return entry.refused() ? entry.refusal() : entry.done(st);
+}
+
+cudaError_t cudaHostGetDevicePointer(void **out, void *p, unsigned)
+{
+    FAKEGPU_ENTER("cudaHostGetDevicePointer");
+    if (out == nullptr || where(p) != Where::pinned || find_block(p) == nullptr)
+        return entry.done(cudaErrorInvalidValue);
+    *out = p;
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemGetInfo(size_t *available, size_t *total)
+{
+    FAKEGPU_ENTER("cudaMemGetInfo");
+    Engine &e = engine();
+    *total = e.memory;
+    *available = e.memory - e.used[current_device()];
+    return cudaSuccess;
+}
+
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p)
+{
+    FAKEGPU_ENTER("cudaPointerGetAttributes");
+    if (a == nullptr) return entry.done(cudaErrorInvalidValue);
+    memset(a, 0, sizeof(*a));
+    const Block *b = find_block(p);
+    a->type = b == nullptr     ? cudaMemoryTypeUnregistered
+              : b->device >= 0 ? cudaMemoryTypeDevice
+                               : cudaMemoryTypeHost;
+    a->device = b != nullptr && b->device >= 0 ? b->device : current_device();
+    a->devicePointer = b != nullptr ? const_cast<void *>(p) : nullptr;
+    a->hostPointer = b != nullptr && b->device >= 0 ? nullptr : const_cast<void *>(p);
+    return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t n, cudaMemcpyKind kind,
+                            cudaStream_t stream)
+{
+    FAKEGPU_ENTER("cudaMemcpyAsync");
+    return entry.done(copy_async(Copy{"cudaMemcpyAsync", to, from, n}, kind, stream));
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t n, cudaMemcpyKind kind)
+{
+    FAKEGPU_ENTER("cudaMemcpy");
+    return entry.done(copy_sync(Copy{"cudaMemcpy", to, from, n}, kind));
+}
+
+cudaError_t cudaMemsetAsync(void *p, int value, size_t n, cudaStream_t stream)
+{
+    FAKEGPU_ENTER("cudaMemsetAsync");
+    need_device("cudaMemsetAsync", "the destination", p, n);
+    if (n == 0) return cudaSuccess;
+    return entry.done(enqueue(stream, set_task("cudaMemsetAsync", p, value, n)));
+}
+
+cudaError_t cudaMemset(void *p, int value, size_t n)
+{
+    FAKEGPU_ENTER("cudaMemset");
+    need_device("cudaMemset", "the destination", p, n);
+    cudaError_t st = forbid_in_capture();
+    if (st != cudaSuccess || n == 0) return entry.done(st);
+    CUstream_st *s = legacy_stream(); // the host does not wait for it
+    return entry.done(enqueue_into(s, set_task("cudaMemset", p, value, n)));
+}
+
+} // extern "C"
