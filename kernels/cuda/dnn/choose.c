@@ -1,24 +1,23 @@
 /* Which engine runs an operation graph. The heuristics name configurations, best first: mode A,
  * then B, then the fallback list; the first that may be taken and finalizes is it. With the option
  * `benchmark`, the first eight are timed once on scratch memory and the fastest is it (which one
- * that is may differ from run to run, and so may the last bits).
+ * that is may differ from run to run, and so may the last bits). The fallback list is for
+ * convolutions alone: what it names for fused graphs is slower than a convolution and our own
+ * epilogue.
  *
  * An engine may be taken unless its numerical notes say that it
  *  - is not deterministic, where that is asked for;
  *  - rounds inputs to a smaller type, or sums in one: the project's sums are float32;
  *  - uses tensor cores on float32, which rounds to TF32, where that is not wanted. The graph API
- * has no other switch for TF32: its math type is not an attribute of the convolution;
- *  - transforms (Winograd) 16-bit operands: the transformed ones are rounded to 16 bits once more;
- *  - does not promise to propagate NaN, where the graph ends in a ReLU. A fused ReLU is a maximum,
- * and the hardware's maximum drops NaN (cuBLASLt's does); without that note our own epilogue runs.
+ *    has no other switch for TF32: its math type is not an attribute of the convolution;
+ *  - transforms (Winograd) 16-bit operands: the transformed ones are rounded to 16 bits once more.
  * Its workspace must be within the limit.
- * Source: NVIDIA cuDNN documentation, "cudnn_graph Library", cudnnBackendNumericalNote_t,
- * heuristics. */
+ * Source: NVIDIA cuDNN documentation, "cudnn_graph Library", cudnnBackendNumericalNote_t. */
 #include "kernels/cuda/dnn/internal.h"
 
 #include <string.h>
 
-enum { CONFIGS = 24, TIMED = 8, LAUNCHES = 4 };
+enum { CONFIGS = 128, TIMED = 8, LAUNCHES = 4 };
 
 typedef struct {
     cudnnBackendDescriptor_t plan;
@@ -50,8 +49,6 @@ static const char *objection(const tr_cuda_dnn *dnn, const tr_dnn_problem *p,
         return "rounds float32 to TF32";
     if (p->type != TR_F32 && has(notes, n, CUDNN_NUMERICAL_NOTE_WINOGRAD))
         return "transforms 16-bit operands";
-    if (p->act == TR_ACT_RELU && !has(notes, n, CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP))
-        return "may drop NaN";
     return NULL;
 }
 
@@ -245,15 +242,17 @@ tr_status tr_dnn_choose(tr_cuda_dnn *dnn, tr_dnn_plan *plan)
     tr_status st = TR_OK;
     static const cudnnBackendHeurMode_t modes[] = {CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_B,
                                                    CUDNN_HEUR_MODE_FALLBACK};
+    const tr_dnn_problem *p = &plan->problem;
+    const bool fused = p->bias || p->residual || p->act;
     candidates found = {.wanted = dnn->cuda->o.benchmark ? TIMED : 1};
     tr_dnn_graph g = {.n = 0};
     bool refused = false;
     int best = 0;
-    TR_TRY(tr_dnn_graph_build(dnn, &plan->problem, &g, &refused));
+    TR_TRY(tr_dnn_graph_build(dnn, p, &g, &refused));
     if (refused) goto out;
-    for (size_t i = 0; i < TR_COUNT(modes) && found.n == 0; i++)
-        TR_TRY(gather(dnn, &plan->problem, &g, modes[i], &found));
-    if (found.n > 1) TR_TRY(time_all(dnn, &plan->problem, &found, &best));
+    for (size_t i = 0; i < TR_COUNT(modes) - fused && found.n == 0; i++)
+        TR_TRY(gather(dnn, p, &g, modes[i], &found));
+    if (found.n > 1) TR_TRY(time_all(dnn, p, &found, &best));
     if (found.n == 0) goto out;
     plan->graph = found.c[best].plan;
     plan->workspace = (size_t)found.c[best].workspace;

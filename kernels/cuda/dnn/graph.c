@@ -2,6 +2,9 @@
  *
  *   x, w -> convolution -> [+ bias] -> [+ residual] -> [activation] -> y
  *
+ * A float32 result of 16-bit operands is written by an identity behind the convolution: no engine
+ * takes a convolution of mixed types, but those that fuse may end in any type.
+ *
  * What lies between two operations is a virtual tensor, float32, that is never written to memory.
  * The logical order of dimensions is N, C, H, W; strides say that they are stored channels-last.
  * The number of groups follows from the channels of x and w. Source: NVIDIA cuDNN documentation,
@@ -71,11 +74,21 @@ out:
     return st;
 }
 
-static tr_status y_tensor(builder *b, bool last, cudnnBackendDescriptor_t *out)
+/* The result of the pass: x, w or y. `last`: as it is given; else a virtual one. */
+static tr_status result(builder *b, bool last, cudnnBackendDescriptor_t *out)
 {
     const tr_dnn_problem *p = b->p;
-    const int64_t dims[4] = {p->batch, p->out, p->result[0], p->result[1]};
-    if (last) return tensor(b, TR_DNN_Y, tr_dnn_type(p->result_type), dims, out);
+    const int64_t x[4] = {p->batch, p->in, p->size[0], p->size[1]};
+    const int64_t w[4] = {p->out, p->in / p->groups, p->kernel[0], p->kernel[1]};
+    const int64_t y[4] = {p->batch, p->out, p->result[0], p->result[1]};
+    const int64_t *dims = p->pass == TR_DNN_GRAD_INPUT ? x : p->pass == TR_DNN_GRAD_WEIGHT ? w : y;
+    const int64_t id = p->pass == TR_DNN_GRAD_INPUT    ? TR_DNN_X
+                       : p->pass == TR_DNN_GRAD_WEIGHT ? TR_DNN_W
+                                                       : TR_DNN_Y;
+    const int64_t type = id == TR_DNN_X   ? p->type
+                         : id == TR_DNN_W ? p->weight_type
+                                          : p->result_type;
+    if (last) return tensor(b, id, tr_dnn_type(type), dims, out);
     return tensor(b, TR_DNN_VIRTUAL + b->virtuals++, CUDNN_DATA_FLOAT, dims, out);
 }
 
@@ -131,25 +144,30 @@ static const names passes[] = {
                             CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY},
 };
 
-static tr_status convolution(builder *b, bool last, cudnnBackendDescriptor_t *y)
+static tr_status convolution(builder *b, bool last, cudnnBackendDescriptor_t *out)
 {
     tr_status st = TR_OK;
     const tr_dnn_problem *p = b->p;
     const names *n = &passes[p->pass];
     const int64_t x_dims[4] = {p->batch, p->in, p->size[0], p->size[1]};
     const int64_t w_dims[4] = {p->out, p->in / p->groups, p->kernel[0], p->kernel[1]};
+    const int64_t y_dims[4] = {p->batch, p->out, p->result[0], p->result[1]};
     const float one = 1, zero = 0;
-    cudnnBackendDescriptor_t x, w, conv, d;
-    TR_TRY(tensor(b, TR_DNN_X, tr_dnn_type(p->type), x_dims, &x));
-    TR_TRY(tensor(b, TR_DNN_W, tr_dnn_type(p->weight_type), w_dims, &w));
-    TR_TRY(y_tensor(b, last, y));
+    cudnnBackendDescriptor_t x, w, y, conv, d;
+    TR_TRY(result(b, last, out));
+    x = w = y = *out;
+    if (p->pass != TR_DNN_GRAD_INPUT) TR_TRY(tensor(b, TR_DNN_X, tr_dnn_type(p->type), x_dims, &x));
+    if (p->pass != TR_DNN_GRAD_WEIGHT)
+        TR_TRY(tensor(b, TR_DNN_W, tr_dnn_type(p->weight_type), w_dims, &w));
+    if (p->pass != TR_DNN_FORWARD)
+        TR_TRY(tensor(b, TR_DNN_Y, tr_dnn_type(p->result_type), y_dims, &y));
     TR_TRY(geometry(b, &conv));
     if (*b->refused) goto out;
     TR_TRY(make(b, n->type, &d));
     TR_TRY(tr_dnn_set(d, n->conv, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &conv));
     TR_TRY(tr_dnn_set(d, n->x, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &x));
     TR_TRY(tr_dnn_set(d, n->w, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &w));
-    TR_TRY(tr_dnn_set(d, n->y, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, y));
+    TR_TRY(tr_dnn_set(d, n->y, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &y));
     TR_TRY(tr_dnn_set(d, n->alpha, CUDNN_TYPE_FLOAT, 1, &one));
     TR_TRY(tr_dnn_set(d, n->beta, CUDNN_TYPE_FLOAT, 1, &zero));
     TR_TRY(finalize(b, d));
@@ -170,7 +188,7 @@ static tr_status pointwise(builder *b, cudnnPointwiseMode_t mode, cudnnBackendDe
     TR_TRY(tr_dnn_set(what, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &mode));
     TR_TRY(tr_dnn_set(what, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &compute));
     TR_TRY(finalize(b, what));
-    TR_TRY(y_tensor(b, last, &y));
+    TR_TRY(result(b, last, &y));
     if (*b->refused) goto out;
     TR_TRY(make(b, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR, &d));
     TR_TRY(tr_dnn_set(d, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR,
@@ -202,8 +220,6 @@ static cudnnPointwiseMode_t activation(tr_act act)
         return CUDNN_POINTWISE_SIGMOID_FWD;
     case TR_ACT_TANH:
         return CUDNN_POINTWISE_TANH_FWD;
-    case TR_ACT_RELU:
-        return CUDNN_POINTWISE_RELU_FWD;
     default:
         return CUDNN_POINTWISE_IDENTITY;
     }
@@ -213,19 +229,23 @@ static tr_status operations(builder *b)
 {
     tr_status st = TR_OK;
     const tr_dnn_problem *p = b->p;
+    const bool mixed = p->type != p->weight_type || p->type != p->result_type;
+    int left = (p->bias != 0) + (p->residual != 0) + (p->act != 0);
+    const bool convert = mixed && left == 0;
     cudnnBackendDescriptor_t at, operand;
-    TR_TRY(convolution(b, !p->bias && !p->residual && !p->act, &at));
+    TR_TRY(convolution(b, left == 0 && !convert, &at));
     if (p->bias) {
         const int64_t dims[4] = {1, p->out, 1, 1};
         TR_TRY(tensor(b, TR_DNN_BIAS, CUDNN_DATA_FLOAT, dims, &operand));
-        TR_TRY(pointwise(b, CUDNN_POINTWISE_ADD, operand, !p->residual && !p->act, &at));
+        TR_TRY(pointwise(b, CUDNN_POINTWISE_ADD, operand, --left == 0, &at));
     }
     if (p->residual) {
         const int64_t dims[4] = {p->batch, p->out, p->result[0], p->result[1]};
         TR_TRY(tensor(b, TR_DNN_RESIDUAL, tr_dnn_type(p->type), dims, &operand));
-        TR_TRY(pointwise(b, CUDNN_POINTWISE_ADD, operand, !p->act, &at));
+        TR_TRY(pointwise(b, CUDNN_POINTWISE_ADD, operand, --left == 0, &at));
     }
     if (p->act) TR_TRY(pointwise(b, activation((tr_act)p->act), NULL, true, &at));
+    if (convert) TR_TRY(pointwise(b, CUDNN_POINTWISE_IDENTITY, NULL, true, &at));
 out:
     return st;
 }

@@ -7,9 +7,10 @@
  *
  * y = act(conv + bias + residual) is rounded once. In order of preference:
  *  1. all in cuDNN's graph. For 16-bit types, or where TF32 is allowed: cuDNN's fused engines are
- * those of tensor cores. A ReLU only with an engine that promises to keep NaN;
- *  2. ReLU: the rest in the graph, then ReLU in place, which commutes with rounding: 2 bytes a byte
- * of y;
+ *     those of tensor cores;
+ *  2. ReLU: bias and residual in the graph, then ReLU in place, which commutes with rounding: 2
+ *     bytes a byte of y. cuDNN's ReLU may drop NaN: of the engines of 9.19 for an H100, only the
+ *     slowest one promises not to (CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP);
  *  3. float32: the convolution, then our epilogue in place;
  *  4. 16 bits: the convolution to float32 in the workspace, then our epilogue: 4 + 4 + 2 bytes a
  * result;
@@ -236,9 +237,9 @@ static tr_status choose_forward(forward_kernel *f, const tr_dnn_problem *plain, 
         TR_TRY(tr_cuda_conv_try(k, plain));
         goto found;
     }
-    if (!plain->exact) {
-        p.bias = f->bias;
-        p.residual = f->residual;
+    p.bias = f->bias;
+    p.residual = f->residual;
+    if (!plain->exact && act != TR_ACT_RELU) {
         p.act = act;
         how = ", fused";
         TR_TRY(tr_cuda_conv_try(k, &p));
@@ -247,7 +248,6 @@ static tr_status choose_forward(forward_kernel *f, const tr_dnn_problem *plain, 
     f->own = true;
     f->own_act = act;
     if (!plain->exact && act == TR_ACT_RELU && more) {
-        p.act = TR_ACT_NONE;
         how = ", fused; own ReLU";
         TR_TRY(tr_cuda_conv_try(k, &p));
         if (k->plan) goto found;
