@@ -1,10 +1,12 @@
-/* What every .cu file starts from: launching, shared memory, element types, reductions over a warp and a
- * block. Kernels are templates over the element type; what C calls is behind extern "C" functions.
+/* What every .cu file starts from: launching, shared memory, element types, reductions over a warp
+ * and a block. Kernels are templates over the element type; what C calls is behind extern "C"
+ * functions.
  *
  * Rules that keep the kernels fit for recording, for bitwise repeatability and for the stand-in of
  * tests/fakegpu, which runs them on the host:
  *  - launches only by TR_LAUNCH, shared memory only by TR_SHARED and TR_SHARED_BYTES;
- *  - no floating-point atomics: partial results go to the workspace and are summed in a fixed order;
+ *  - no floating-point atomics: partial results go to the workspace and are summed in a fixed
+ * order;
  *  - no warp-synchronous code without a mask: __shfl_*_sync, __ballot_sync, __syncthreads;
  *  - no textures, cooperative groups, inline assembly, or fast-math intrinsics;
  *  - a grid is never empty: launchers return TR_OK for zero elements. */
@@ -30,24 +32,55 @@
 /* A template instance with commas, as one macro argument. */
 #define TR_KERNEL(...) __VA_ARGS__
 
+/* Before a loop with a constant number of rounds over an array that should stay in registers. */
+#ifdef __CUDACC__
+#define TR_UNROLL _Pragma("unroll")
+#else
+#define TR_UNROLL
+#endif
+
 enum { TR_WARP = 32 };
 #define TR_ALL_LANES 0xffffffffu
 
 /* ---- Element types ---- */
 
 template <typename T> __device__ inline float tr_load(T v);
-template <> __device__ inline float tr_load<float>(float v) { return v; }
-template <> __device__ inline float tr_load<__nv_bfloat16>(__nv_bfloat16 v) { return __bfloat162float(v); }
-template <> __device__ inline float tr_load<__half>(__half v) { return __half2float(v); }
+template <> __device__ inline float tr_load<float>(float v)
+{
+    return v;
+}
+template <> __device__ inline float tr_load<__nv_bfloat16>(__nv_bfloat16 v)
+{
+    return __bfloat162float(v);
+}
+template <> __device__ inline float tr_load<__half>(__half v)
+{
+    return __half2float(v);
+}
 template <typename T> __device__ inline T tr_store(float v); /* round to nearest even */
-template <> __device__ inline float tr_store<float>(float v) { return v; }
-template <> __device__ inline __nv_bfloat16 tr_store<__nv_bfloat16>(float v) { return __float2bfloat16_rn(v); }
-template <> __device__ inline __half tr_store<__half>(float v) { return __float2half_rn(v); }
+template <> __device__ inline float tr_store<float>(float v)
+{
+    return v;
+}
+template <> __device__ inline __nv_bfloat16 tr_store<__nv_bfloat16>(float v)
+{
+    return __float2bfloat16_rn(v);
+}
+template <> __device__ inline __half tr_store<__half>(float v)
+{
+    return __float2half_rn(v);
+}
 
 /* N elements that are read and written at once: 16 bytes with N = 16 / sizeof(T). */
 template <typename T, int N> struct alignas(sizeof(T) * N) tr_pack {
     T v[N];
 };
+
+/* A pointer that an operand lacks hinders nothing. */
+static inline bool tr_is_aligned(const void *p, size_t to)
+{
+    return reinterpret_cast<uintptr_t>(p) % to == 0;
+}
 
 /* Runs `...` with `T` being the activation type. */
 #define TR_BY_TYPE(dtype, T, ...)                                                                  \
@@ -87,8 +120,8 @@ template <typename V> __device__ inline V tr_warp_max(V v)
     return v;
 }
 
-/* Of all threads of the block (a multiple of 32, at most 1024), to all of them; `part` holds 32 values
- * and may be used again after the call. Every thread of the block must take part. */
+/* Of all threads of the block (a multiple of 32, at most 1024), to all of them; `part` holds 32
+ * values and may be used again after the call. Every thread of the block must take part. */
 template <typename V> __device__ inline V tr_block_sum(V v, V *part)
 {
     const int lane = threadIdx.x % TR_WARP, warp = threadIdx.x / TR_WARP;
@@ -122,6 +155,42 @@ static inline unsigned tr_blocks(size_t n, size_t per_block, size_t most)
 {
     const size_t blocks = (n + per_block - 1) / per_block;
     return (unsigned)(blocks < most ? blocks : most);
+}
+
+/* Gelu's gate for the tanh form: sigmoid(2u) = (1 + tanh(u)) / 2, and d(2u)/dx in *slope. */
+__device__ inline float tr_gelu_gate(float x, float *slope)
+{
+    const float z = x * x;
+    *slope = 1.5957691216057308f + 0.21406444881780f * z;
+    return 1.0f / (1.0f + expf(-x * (1.5957691216057308f + 0.07135481627260f * z)));
+}
+
+/* dy * act'(..) from what is saved: y for relu, sigmoid and tanh, else x. */
+__device__ inline float tr_activate_grad(tr_act act, float dy, float saved)
+{
+    switch (act) {
+    case TR_ACT_RELU:
+        return saved > 0.0f ? dy : 0.0f;
+    case TR_ACT_GELU: {
+        const float phi = 0.5f * (1.0f + erff(saved * 0.70710678118654752440f));
+        return dy * (phi + saved * 0.39894228040143267794f * expf(-0.5f * saved * saved));
+    }
+    case TR_ACT_GELU_TANH: {
+        float slope;
+        const float gate = tr_gelu_gate(saved, &slope);
+        return dy * (gate + saved * gate * (1.0f - gate) * slope);
+    }
+    case TR_ACT_SILU: {
+        const float gate = 1.0f / (1.0f + expf(-saved));
+        return dy * (gate + saved * gate * (1.0f - gate));
+    }
+    case TR_ACT_SIGMOID:
+        return dy * saved * (1.0f - saved);
+    case TR_ACT_TANH:
+        return dy * (1.0f - saved * saved);
+    default:
+        return dy;
+    }
 }
 
 /* The activation of tr_op.act, in float32; NaN stays NaN. */

@@ -1,0 +1,331 @@
+/* Layer normalization, backward: dx = rstd * (g - mean(g) - xhat * mean(g * xhat)), g = dy *
+ * weight; dweight = sum over rows of dy * xhat, dbias = sum of dy.
+ *
+ * Rows of up to 8192 values (4096 one by one): one kernel reads dy and x once and writes dx once
+ * (the minimum); a thread stays with its columns over all rows that its block takes, sums dweight
+ * and dbias in registers, and fetches the next row before it reduces over the present one. Each
+ * block leaves one row of partial sums; a second kernel adds them in order. They are kept to some 8
+ * MB by the number of blocks, and do not leave the second-level cache. Wider rows: one kernel for
+ * the sums, one for dx, 5 instead of 3. Sums over columns are in float32 over a block's rows, then
+ * in float64. */
+#include "kernels/cuda/loops/layernorm.h"
+#include "kernels/cuda/loops/rows.cuh"
+
+namespace
+{
+
+/* All threads of a launch together: what fills an H100, and a bound on the partial sums. */
+enum { THREADS = 131072, COLUMNS = 32, DEPTH = 16 };
+
+struct grad_plan {
+    tr_rows_plan rows;
+    unsigned blocks; /* rows of partial sums, 2 D each */
+    bool wide;       /* 16 values a thread */
+};
+
+template <int V> grad_plan plan_of(size_t rows, size_t D)
+{
+    grad_plan p = {{TR_ROWS_LONG, TR_ROWS_BLOCK_THREADS, TR_ROWS_BLOCK_THREADS, 1}, 0, V > 1};
+    if (D <= TR_WARP * 8) {
+        p.rows = tr_rows_of<V>(D);
+        p.wide = false;
+    } else if (D <= (V > 1 ? 8192 : 4096)) {
+        p.wide = V > 1 && D > 4096;
+        p.rows.kind = TR_ROWS_BLOCK;
+        p.rows.block = (unsigned)((D + (p.wide ? 511 : 255)) / (p.wide ? 512 : 256) * TR_WARP);
+        p.rows.lanes = (int)p.rows.block;
+    }
+    /* wide rows: a thread takes V columns */
+    const size_t threads = p.rows.kind == TR_ROWS_LONG ? (D + V - 1) / V : p.rows.block;
+    const size_t most = THREADS / threads;
+    p.blocks = tr_blocks(rows, p.rows.kind == TR_ROWS_LONG ? 16 : p.rows.rows, most > 0 ? most : 1);
+    return p;
+}
+
+template <typename T> struct pointers {
+    const T *dy, *x;
+    const float *weight, *stats;
+    T *dx;
+    float *partial;
+    size_t rows;
+    int D;
+};
+
+/* What is left to be known of a row when its sums are there. */
+struct line {
+    float mean, rstd, mean_g, slope;
+};
+
+template <typename T, int V, int K>
+__device__ void input_gradient(tr_piece<T, V, K> &g, tr_piece<T, V, K> &x, const line &l)
+{
+    g.each(x,
+           [&](float &v, float &u, int) { v = l.rstd * (v - l.mean_g - (u - l.mean) * l.slope); });
+}
+
+template <typename T, int V, int K>
+__device__ void times_weight(tr_piece<T, V, K> &dy, const float *weight)
+{
+    dy.packs([&](float(&v)[V], int at) {
+        const tr_pack<float, V> w = *reinterpret_cast<const tr_pack<float, V> *>(weight + at);
+        TR_UNROLL
+        for (int j = 0; j < V; j++) v[j] *= w.v[j];
+    });
+}
+
+/* A thread's sums over rows to its block's row of partial sums. */
+template <typename T, int V, int K, bool BLOCK>
+__device__ void leave(float (&dw)[K][V], float (&db)[K][V], const pointers<T> &p, int lanes)
+{
+    TR_SHARED(float, gather, BLOCK ? 1 : 2 * 8 * TR_WARP * TR_ROWS_THREADS / TR_WARP);
+    float *to = p.partial + (size_t)blockIdx.x * 2 * p.D;
+    const int lane = threadIdx.x % lanes, warp = threadIdx.x / TR_WARP;
+    for (int k = 0; k < K; k++)
+        for (int j = 0; j < V; j++) {
+            const int at = (lane + k * lanes) * V + j;
+            for (int offset = TR_WARP / 2; !BLOCK && offset >= lanes; offset /= 2) {
+                dw[k][j] += __shfl_xor_sync(TR_ALL_LANES, dw[k][j], offset);
+                db[k][j] += __shfl_xor_sync(TR_ALL_LANES, db[k][j], offset);
+            }
+            if (at >= p.D || (!BLOCK && threadIdx.x % TR_WARP >= (unsigned)lanes)) continue;
+            float *mine = BLOCK ? to : gather + warp * 2 * p.D;
+            mine[at] = dw[k][j];
+            mine[p.D + at] = db[k][j];
+        }
+    if (BLOCK) return;
+    __syncthreads();
+    for (int i = threadIdx.x; i < 2 * p.D; i += blockDim.x) {
+        float sum = 0.0f;
+        for (int w = 0; w < (int)blockDim.x / TR_WARP; w++) sum += gather[w * 2 * p.D + i];
+        to[i] = sum;
+    }
+}
+
+// cost: read 2x write 1x min 3x flops 18 shape 8192x1024
+template <typename T, int V, int K, bool BLOCK>
+__global__ void __launch_bounds__(BLOCK ? TR_ROWS_BLOCK_THREADS : TR_ROWS_THREADS)
+    layernorm_grad_held(pointers<T> p, int lanes)
+{
+    TR_SHARED(double, part, TR_WARP);
+    const tr_team<BLOCK> team(lanes, part);
+    const size_t per_block = BLOCK ? 1 : blockDim.x / lanes, step = gridDim.x * per_block;
+    const double each = 1.0 / p.D;
+    float dw[K][V], db[K][V];
+    tr_raw<T, V, K> next_dy, next_x;
+    TR_UNROLL
+    for (int k = 0; k < K; k++) TR_UNROLL
+    for (int j = 0; j < V; j++) dw[k][j] = db[k][j] = 0.0f;
+    const size_t first = blockIdx.x * per_block, mine = BLOCK ? 0 : threadIdx.x / lanes;
+    {
+        const tr_piece<T, V, K> piece(first + mine < p.rows ? p.D : 0, 0, team.lane, lanes);
+        piece.fetch(p.dy + (first + mine) * p.D, next_dy);
+        piece.fetch(p.x + (first + mine) * p.D, next_x);
+    }
+    for (size_t base = first; base < p.rows; base += step) {
+        const size_t row = base + mine, later = row + step;
+        const bool live = row < p.rows;
+        tr_piece<T, V, K> dy(live ? p.D : 0, 0, team.lane, lanes), x(dy);
+        const tr_piece<T, V, K> ahead(later < p.rows ? p.D : 0, 0, team.lane, lanes);
+        line l = {live ? p.stats[2 * row] : 0.0f, live ? p.stats[2 * row + 1] : 0.0f, 0.0f, 0.0f};
+        dy.take(next_dy);
+        x.take(next_x);
+        ahead.fetch(p.dy + later * p.D, next_dy);
+        ahead.fetch(p.x + later * p.D, next_x);
+        TR_UNROLL
+        for (int k = 0; k < K; k++) {
+            if (dy.first + k * dy.step >= dy.D) continue;
+            TR_UNROLL
+            for (int j = 0; j < V; j++) {
+                dw[k][j] += dy.v[k][j] * ((x.v[k][j] - l.mean) * l.rstd);
+                db[k][j] += dy.v[k][j];
+            }
+        }
+        if (!p.dx) continue;
+        float sum = 0.0f, sum_x = 0.0f;
+        times_weight(dy, p.weight);
+        dy.each(x, [&](float &g, float &v, int) {
+            sum += g;
+            sum_x += g * (v - l.mean);
+        });
+        l.mean_g = (float)(team.sum(sum) * each);
+        l.slope = (float)(team.sum(sum_x) * each) * l.rstd * l.rstd;
+        input_gradient(dy, x, l);
+        dy.write(p.dx + row * p.D);
+    }
+    leave<T, V, K, BLOCK>(dw, db, p, lanes);
+}
+
+// cost: read 2x write 0x min 2x flops 6 shape 1024x32768
+template <typename T, int V>
+__global__ void __launch_bounds__(TR_ROWS_THREADS) layernorm_grad_columns(pointers<T> p)
+{
+    const int at = (int)(blockIdx.y * blockDim.x + threadIdx.x) * V;
+    float dw[V] = {}, db[V] = {};
+    if (at >= p.D) return;
+    for (size_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
+        const float mean = p.stats[2 * row], rstd = p.stats[2 * row + 1];
+        const tr_pack<T, V> dy = *reinterpret_cast<const tr_pack<T, V> *>(p.dy + row * p.D + at);
+        const tr_pack<T, V> x = *reinterpret_cast<const tr_pack<T, V> *>(p.x + row * p.D + at);
+        TR_UNROLL
+        for (int j = 0; j < V; j++) {
+            const float d = tr_load<T>(dy.v[j]);
+            dw[j] += d * ((tr_load<T>(x.v[j]) - mean) * rstd);
+            db[j] += d;
+        }
+    }
+    float *to = p.partial + (size_t)blockIdx.x * 2 * p.D + at;
+    for (int j = 0; j < V; j++) {
+        to[j] = dw[j];
+        to[p.D + j] = db[j];
+    }
+}
+
+// cost: read 2x write 1x min 3x flops 12 shape 1024x32768
+template <typename T, int V, int K>
+__global__ void __launch_bounds__(TR_ROWS_BLOCK_THREADS)
+    layernorm_grad_long(pointers<T> p, bool kept)
+{
+    TR_SHARED(double, part, TR_WARP);
+    TR_SHARED_BYTES(room);
+    T *keep = kept ? reinterpret_cast<T *>(room) : nullptr, *keep_x = kept ? keep + p.D : nullptr;
+    const int size = (int)blockDim.x;
+    const tr_team<true> team(size, part);
+    for (size_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
+        const T *dyr = p.dy + row * p.D, *xr = p.x + row * p.D;
+        line l = {p.stats[2 * row], p.stats[2 * row + 1], 0.0f, 0.0f};
+        double sum = 0.0, sum_x = 0.0;
+        for (int from = 0; from < p.D; from += K * V * size) {
+            tr_piece<T, V, K> dy(p.D, from, team.lane, size), x(dy);
+            float some = 0.0f, some_x = 0.0f;
+            dy.read(dyr, keep);
+            x.read(xr, keep_x);
+            times_weight(dy, p.weight);
+            dy.each(x, [&](float &g, float &v, int) {
+                some += g;
+                some_x += g * (v - l.mean);
+            });
+            sum += some;
+            sum_x += some_x;
+        }
+        l.mean_g = (float)(team.sum(sum) / p.D);
+        l.slope = (float)(team.sum(sum_x) / p.D) * l.rstd * l.rstd;
+        for (int from = 0; from < p.D; from += K * V * size) {
+            tr_piece<T, V, K> dy(p.D, from, team.lane, size), x(dy);
+            dy.read(kept ? keep : dyr);
+            x.read(kept ? keep_x : xr);
+            times_weight(dy, p.weight);
+            input_gradient(dy, x, l);
+            dy.write(p.dx + row * p.D);
+        }
+    }
+}
+
+/* Columns of the partial sums, in the order of the blocks: each of DEPTH threads takes every
+ * DEPTH-th. */
+// cost: fixed
+__global__ void __launch_bounds__(COLUMNS *DEPTH)
+    layernorm_grad_sum(const float *partial, unsigned blocks, int D, float *dweight, float *dbias,
+                       bool accumulate)
+{
+    TR_SHARED(double, part, COLUMNS *DEPTH);
+    const int column = blockIdx.x * COLUMNS + threadIdx.x % COLUMNS;
+    const int depth = threadIdx.x / COLUMNS;
+    double sum = 0.0;
+    if (column < 2 * D)
+        for (unsigned b = depth; b < blocks; b += DEPTH) sum += partial[(size_t)b * 2 * D + column];
+    part[threadIdx.x] = sum;
+    __syncthreads();
+    float *to = column < D ? dweight : dbias;
+    if (depth > 0 || column >= 2 * D || !to) return;
+    to += column < D ? column : column - D;
+    for (int i = 1; i < DEPTH; i++) sum += part[i * COLUMNS + threadIdx.x];
+    *to = (accumulate ? *to : 0.0f) + (float)sum;
+}
+
+template <typename T, int V>
+tr_status launch_long(const pointers<T> &p, unsigned blocks, size_t keep, cudaStream_t stream)
+{
+    const size_t columns = (size_t)p.D / V, room = tr_rows_keep<T>((size_t)p.D, 2, keep);
+    const dim3 grid(blocks, (unsigned)((columns + TR_ROWS_THREADS - 1) / TR_ROWS_THREADS));
+    tr_status st = TR_OK;
+    /* first, because dx may lie where dy does */
+    TR_TRY(TR_LAUNCH(TR_KERNEL(layernorm_grad_columns<T, V>), grid, TR_ROWS_THREADS, 0, stream, p));
+    if (p.dx)
+        TR_TRY(TR_LAUNCH(TR_KERNEL(layernorm_grad_long<T, V, tr_rows_packs<V>::FEW>),
+                         tr_blocks(p.rows, 1, INT32_MAX), TR_ROWS_BLOCK_THREADS, room, stream, p,
+                         room > 0));
+out:
+    return st;
+}
+
+template <typename T, int V>
+tr_status launch(const tr_cuda_layernorm_grad_args *a, cudaStream_t stream)
+{
+    const grad_plan plan = plan_of<V>(a->rows, a->D);
+    const pointers<T> p = {static_cast<const T *>(a->dy),
+                           static_cast<const T *>(a->x),
+                           a->weight,
+                           a->stats,
+                           static_cast<T *>(a->dx),
+                           a->partial,
+                           a->rows,
+                           (int)a->D};
+    const unsigned block = plan.rows.block;
+    tr_status st = TR_OK;
+    if (plan.rows.kind == TR_ROWS_LONG)
+        st = launch_long<T, V>(p, plan.blocks, a->keep, stream);
+    else if (plan.rows.kind != TR_ROWS_BLOCK)
+        st = TR_LAUNCH(TR_KERNEL(layernorm_grad_held<T, V, 8 / V, false>), plan.blocks, block, 0,
+                       stream, p, plan.rows.lanes);
+    else if (!plan.wide)
+        st = TR_LAUNCH(TR_KERNEL(layernorm_grad_held<T, V, 8 / V, true>), plan.blocks, block, 0,
+                       stream, p, plan.rows.lanes);
+    else /* only of packs */
+        st = TR_LAUNCH(TR_KERNEL(layernorm_grad_held<T, V, tr_rows_packs<V>::BLOCK, true>),
+                       plan.blocks, block, 0, stream, p, plan.rows.lanes);
+    if (st != TR_OK || !(a->dweight || a->dbias)) return st;
+    return TR_LAUNCH(layernorm_grad_sum, (unsigned)((2 * a->D + COLUMNS - 1) / COLUMNS),
+                     COLUMNS * DEPTH, 0, stream, a->partial, plan.blocks, (int)a->D, a->dweight,
+                     a->dbias, a->accumulate);
+}
+
+template <typename T, int V> tr_status allow(size_t keep)
+{
+    return tr_cuda_check(
+        cudaFuncSetAttribute(
+            reinterpret_cast<const void *>(&layernorm_grad_long<T, V, tr_rows_packs<V>::FEW>),
+            cudaFuncAttributeMaxDynamicSharedMemorySize, (int)keep),
+        "cudaFuncSetAttribute(layernorm.grad, shared memory)");
+}
+
+} // namespace
+
+tr_status tr_cuda_layernorm_grad_ready(tr_dtype t, size_t keep)
+{
+    tr_status st = TR_OK;
+    TR_BY_TYPE(t, T, {
+        st = allow<T, tr_wide<T>::V>(keep);
+        if (st == TR_OK) st = allow<T, 1>(keep);
+    })
+    return st;
+}
+
+size_t tr_cuda_layernorm_grad_workspace(tr_dtype t, size_t rows, size_t D)
+{
+    size_t blocks = plan_of<1>(rows, D).blocks, wide = 0;
+    TR_BY_TYPE(t, T, wide = plan_of<tr_wide<T>::V>(rows, D).blocks)
+    return (blocks > wide ? blocks : wide) * 2 * D * sizeof(float);
+}
+
+tr_status tr_cuda_layernorm_grad_run(tr_dtype t, const tr_cuda_layernorm_grad_args *a,
+                                     cudaStream_t stream)
+{
+    const bool aligned = tr_is_aligned(a->dy, 16) && tr_is_aligned(a->x, 16) &&
+                         tr_is_aligned(a->dx, 16) && tr_is_aligned(a->weight, 32);
+    if (a->rows == 0) return TR_OK;
+    TR_BY_TYPE(t, T, {
+        constexpr int V = tr_wide<T>::V;
+        return aligned && a->D % V == 0 ? launch<T, V>(a, stream) : launch<T, 1>(a, stream);
+    })
+    return TR_OK;
+}

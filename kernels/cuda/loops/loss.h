@@ -1,0 +1,55 @@
+/* Losses: sums to the tally and gradients times the loss scale. Each is two launches: one over the
+ * rows or elements, whose blocks leave partial sums, and one of a single block that adds them in
+ * order. */
+#ifndef TR_CUDA_LOOPS_LOSS_H
+#define TR_CUDA_LOOPS_LOSS_H
+
+#include "kernels/cuda/internal.h"
+
+/* What a block leaves: sums of loss, weight, correct and top-5. */
+enum { TR_LOSS_PARTS = 4, TR_LOSS_BLOCKS = 1024 };
+#define TR_LOSS_WORKSPACE (TR_LOSS_BLOCKS * TR_LOSS_PARTS * sizeof(double))
+
+/* tally += the sums of `blocks` blocks; correct comes times `times` / `by`. */
+TR_CUDA_C tr_status tr_cuda_tally_add(const double *partial, unsigned blocks, double samples,
+                                      double times, double by, double *tally, cudaStream_t stream);
+
+typedef struct {
+    const void *logits; /* rows x classes */
+    const int32_t *labels;
+    void *dlogits; /* NULL: evaluating, top-5 counts */
+    size_t rows, classes;
+    double smoothing;
+    const double *weights;     /* [classes] on the device; NULL: all 1 */
+    double weight_sum;         /* of all classes */
+    const tr_control *control; /* on the device; its loss_scale; NULL: `scale` */
+    float scale;
+    int64_t *confusion; /* NULL: not wanted */
+    double *tally;
+    double *partial; /* TR_LOSS_WORKSPACE bytes */
+    size_t keep;     /* shared bytes that tr_cuda_cross_entropy_ready has made available */
+} tr_cuda_cross_entropy_args;
+
+/* A label that is not in 0 .. classes - 1 makes the loss and its row's gradient NaN. */
+TR_CUDA_C tr_status tr_cuda_cross_entropy_run(tr_dtype t, const tr_cuda_cross_entropy_args *a,
+                                              cudaStream_t stream);
+/* Lets wide rows be kept in up to `keep` bytes of shared memory. Once, before the first run;
+ * touches the device. */
+TR_CUDA_C tr_status tr_cuda_cross_entropy_ready(tr_dtype t, size_t keep);
+
+typedef struct {
+    const void *y;
+    const float *target;
+    void *dy; /* NULL: evaluating */
+    size_t count, samples;
+    const tr_control *control; /* as above */
+    float scale;
+    double *tally;
+    double *partial; /* TR_LOSS_WORKSPACE bytes */
+    bool bce;        /* else mse */
+} tr_cuda_elementwise_loss_args;
+
+TR_CUDA_C tr_status tr_cuda_elementwise_loss_run(tr_dtype t, const tr_cuda_elementwise_loss_args *a,
+                                                 cudaStream_t stream);
+
+#endif

@@ -1,0 +1,206 @@
+/* What kernels over rows of D values share: the team of threads that has a row, the piece of it
+ * that each thread holds in registers, and the choice between four layouts by D:
+ *
+ *   WARP8, WARP32   up to 256 and 1024 values: 1 to 32 lanes a row, at most 8 or 32 values a lane;
+ *                   narrow rows share a warp, so that no more than half of the lanes idle
+ *   BLOCK           up to 8192: a block a row, at most 16 values a thread
+ *   LONG            beyond: a block of 512 goes over the row in chunks, and keeps it in shared
+ * memory where that has room; else reads it again (rows in flight stay in the second-level cache of
+ * an H100 up to some 150 KB)
+ *
+ * The first three read a row once, with all of a thread's loads in flight at a time. Loads are 16
+ * bytes where D and the pointers allow, else single elements (half as many a thread, as each has an
+ * address of its own in registers: WARP32 up to 512, BLOCK up to 4096). The layout, and with it the
+ * order of sums, depends on the shape (and on alignment, which a plan fixes) alone. */
+#ifndef TR_CUDA_ROWS_CUH
+#define TR_CUDA_ROWS_CUH
+
+#include "kernels/cuda/device.cuh"
+
+enum tr_rows_kind { TR_ROWS_WARP8, TR_ROWS_WARP32, TR_ROWS_BLOCK, TR_ROWS_LONG };
+
+enum { TR_ROWS_THREADS = 256, TR_ROWS_BLOCK_THREADS = 512 };
+
+/* Packs of V that a thread holds. */
+template <int V> struct tr_rows_packs {
+    enum { FEW = 8 / V, WARP = V == 1 ? 16 : 32 / V, BLOCK = V == 1 ? 8 : 16 / V };
+};
+
+struct tr_rows_plan {
+    tr_rows_kind kind;
+    int lanes;      /* threads a row */
+    unsigned block; /* threads a block */
+    size_t rows;    /* that a block has at a time */
+};
+
+/* Of rows of D values, read V at a time. */
+template <int V> static inline tr_rows_plan tr_rows_of(size_t D)
+{
+    tr_rows_plan p = {TR_ROWS_LONG, TR_ROWS_BLOCK_THREADS, TR_ROWS_BLOCK_THREADS, 1};
+    const size_t warp = TR_WARP * V * tr_rows_packs<V>::BLOCK; /* values of a warp of a block */
+    if (D <= TR_WARP * V * tr_rows_packs<V>::WARP) {
+        p.kind = D <= TR_WARP * V * tr_rows_packs<V>::FEW ? TR_ROWS_WARP8 : TR_ROWS_WARP32;
+        for (p.lanes = 1; p.lanes < TR_WARP && (size_t)p.lanes * V < D;) p.lanes *= 2;
+        p.block = TR_ROWS_THREADS;
+        p.rows = p.block / (unsigned)p.lanes;
+    } else if (D <= TR_ROWS_BLOCK_THREADS / TR_WARP * warp) {
+        p.kind = TR_ROWS_BLOCK;
+        p.block = (unsigned)((D + warp - 1) / warp * TR_WARP);
+        p.lanes = (int)p.block;
+    }
+    return p;
+}
+
+/* A row of a WARP32 layout has a whole warp: a constant there. */
+template <int V, int K, bool BLOCK> __device__ inline int tr_rows_lanes(int lanes)
+{
+    return !BLOCK && K > (int)tr_rows_packs<V>::FEW ? (int)TR_WARP : lanes;
+}
+
+/* The threads of one row: a group of lanes of a warp, or the block. Sums are in V over a warp, then
+ * in double over the warps, and come to all threads. Every thread of the block must take part. */
+template <bool BLOCK> struct tr_team {
+    int lane, size;
+    double *part; /* BLOCK: 32 of shared memory */
+
+    __device__ tr_team(int lanes, double *shared)
+        : lane(BLOCK ? (int)threadIdx.x : (int)threadIdx.x % lanes), size(lanes), part(shared)
+    {
+    }
+
+    /* Of the warp's values to part, when all have read what was there. */
+    template <typename V> __device__ void share(V v) const
+    {
+        __syncthreads();
+        if (threadIdx.x % TR_WARP == 0) part[threadIdx.x / TR_WARP] = (double)v;
+        __syncthreads();
+    }
+
+    template <typename V> __device__ double sum(V v) const
+    {
+        for (int offset = (BLOCK ? (int)TR_WARP : size) / 2; offset > 0; offset /= 2)
+            v += __shfl_xor_sync(TR_ALL_LANES, v, offset);
+        if (!BLOCK) return (double)v;
+        share(v);
+        double all = part[0];
+        for (int w = 1; w < size / TR_WARP; w++) all += part[w];
+        return all;
+    }
+
+    /* Of float or int. A NaN of a lane may win or be passed over: have none. */
+    template <typename V> __device__ V most(V v) const
+    {
+        for (int offset = (BLOCK ? (int)TR_WARP : size) / 2; offset > 0; offset /= 2) {
+            const V other = __shfl_xor_sync(TR_ALL_LANES, v, offset);
+            v = other > v ? other : v;
+        }
+        if (!BLOCK) return v;
+        share(v);
+        double all = part[0];
+        for (int w = 1; w < size / TR_WARP; w++) all = part[w] > all ? part[w] : all;
+        return (V)all;
+    }
+};
+
+/* As read: what a piece is made of, to be fetched ahead of its use. */
+template <typename T, int V, int K> struct tr_raw {
+    tr_pack<T, V> p[K];
+};
+
+/* K packs of V values of a row, in registers as float32: from the thread's first on, every `step`.
+ */
+template <typename T, int V, int K> struct tr_piece {
+    using pack = tr_pack<T, V>;
+    float v[K][V];
+    int D, first, step; /* in values */
+
+    __device__ tr_piece(int width, int from, int lane, int size)
+        : D(width), first(from + lane * V), step(size * V)
+    {
+    }
+
+    __device__ void fetch(const T *row, tr_raw<T, V, K> &raw) const
+    {
+        TR_UNROLL
+        for (int k = 0; k < K; k++)
+            if (first + k * step < D)
+                raw.p[k] = *reinterpret_cast<const pack *>(row + first + k * step);
+    }
+
+    __device__ void take(const tr_raw<T, V, K> &raw)
+    {
+        TR_UNROLL
+        for (int k = 0; k < K; k++) {
+            if (first + k * step >= D) continue;
+            TR_UNROLL
+            for (int j = 0; j < V; j++) v[k][j] = tr_load<T>(raw.p[k].v[j]);
+        }
+    }
+
+    /* All loads before the first use. `keep`: also put there as they are; NULL: not. */
+    __device__ void read(const T *row, T *keep = nullptr)
+    {
+        tr_raw<T, V, K> raw;
+        fetch(row, raw);
+        TR_UNROLL
+        for (int k = 0; keep && k < K; k++)
+            if (first + k * step < D) *reinterpret_cast<pack *>(keep + first + k * step) = raw.p[k];
+        take(raw);
+    }
+
+    /* f(value, index in the row); the value may be changed. */
+    template <typename F> __device__ void each(F f)
+    {
+        TR_UNROLL
+        for (int k = 0; k < K; k++) {
+            if (first + k * step >= D) continue;
+            TR_UNROLL
+            for (int j = 0; j < V; j++) f(v[k][j], first + k * step + j);
+        }
+    }
+
+    /* f(value, value of other, index): over two pieces of the same place. */
+    template <typename F> __device__ void each(tr_piece &other, F f)
+    {
+        TR_UNROLL
+        for (int k = 0; k < K; k++) {
+            if (first + k * step >= D) continue;
+            TR_UNROLL
+            for (int j = 0; j < V; j++) f(v[k][j], other.v[k][j], first + k * step + j);
+        }
+    }
+
+    /* f(values, index of the first): V of them at a time. */
+    template <typename F> __device__ void packs(F f)
+    {
+        TR_UNROLL
+        for (int k = 0; k < K; k++)
+            if (first + k * step < D) f(v[k], first + k * step);
+    }
+
+    __device__ void write(T *row) const
+    {
+        TR_UNROLL
+        for (int k = 0; k < K; k++) {
+            if (first + k * step >= D) continue;
+            pack p;
+            TR_UNROLL
+            for (int j = 0; j < V; j++) p.v[j] = tr_store<T>(v[k][j]);
+            *reinterpret_cast<pack *>(row + first + k * step) = p;
+        }
+    }
+};
+
+/* Elements that a 16-byte load brings. */
+template <typename T> struct tr_wide {
+    enum { V = 16 / sizeof(T) };
+};
+
+/* Shared memory for `rows` rows of D values of T, or 0 where there is less than that. */
+template <typename T> static inline size_t tr_rows_keep(size_t D, size_t rows, size_t most)
+{
+    const size_t nbytes = D * sizeof(T) * rows;
+    return nbytes <= most ? nbytes : 0;
+}
+
+#endif

@@ -1,0 +1,85 @@
+/* Cross entropy on logits: label smoothing, class weights. Class weights are copied to the device
+ * once; labels were checked when they were read (runtime/data/targets.c), and one that is out of
+ * range here makes the loss NaN. */
+#include "kernels/cuda/loops/loss.h"
+
+typedef struct {
+    tr_cuda_kernel k;
+    size_t rows, classes, keep; /* shared bytes that wide rows may be kept in */
+    double smoothing, weight_sum;
+    double *weights; /* on the device; NULL: all 1 */
+} kernel;
+
+enum { MAX_CLASSES = 1 << 28, RESERVED = 2048 }; /* of shared memory, for sums and the system */
+
+static tr_status run_xent(tr_kernel *base, const tr_run *run)
+{
+    const kernel *k = (const kernel *)base;
+    const tr_cuda_cross_entropy_args a = {.logits = k->k.b.in[0],
+                                          .labels = k->k.b.in[1],
+                                          .dlogits = k->k.b.out[0],
+                                          .rows = k->rows,
+                                          .classes = k->classes,
+                                          .smoothing = k->smoothing,
+                                          .weights = k->weights,
+                                          .weight_sum = k->weight_sum,
+                                          .control = run->control,
+                                          .scale = run->loss_scale,
+                                          .confusion = run->confusion,
+                                          .tally = run->tally,
+                                          .partial = k->k.b.workspace,
+                                          .keep = k->keep};
+    return tr_cuda_cross_entropy_run(k->k.dtype, &a, k->k.cuda->stream);
+}
+
+static void close_xent(tr_kernel *base)
+{
+    kernel *k = (kernel *)base;
+    tr_cuda_free(k->k.cuda, k->weights);
+    tr_free(k);
+}
+
+static tr_status take_weights(kernel *k, const double *weights)
+{
+    const size_t nbytes = k->classes * sizeof *weights;
+    tr_status st = TR_OK;
+    k->weight_sum = 0.0;
+    for (size_t i = 0; i < k->classes; i++) k->weight_sum += weights[i];
+    if (k->k.cuda->o.dry) return TR_OK;
+    k->weights = tr_cuda_alloc(k->k.cuda, TR_MEM_OTHER, nbytes);
+    TR_NEED(k->weights, TR_MEMORY, "%s", tr_last_error()->text);
+    TR_TRY(tr_cuda_upload(k->k.cuda, k->weights, weights, nbytes));
+out:
+    return st;
+}
+
+tr_status tr_cuda_cross_entropy(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    const tr_tensor *logits = tr_cuda_in(g, op, 0), *labels = tr_cuda_in(g, op, 1);
+    const tr_cross_entropy_attrs *a = op->attrs;
+    const size_t classes = (size_t)logits->dims[1], rows = classes ? logits->count / classes : 0;
+    kernel *k = NULL;
+    tr_status st = TR_OK;
+    TR_NEED(labels->dtype == TR_I32 && labels->count == rows, TR_UNSUPPORTED,
+            "layer %s: %zu labels of type %s for %zu rows of logits", op->layer, labels->count,
+            tr_dtype_name(labels->dtype), rows);
+    TR_NEED(classes > 0 && classes <= MAX_CLASSES, TR_UNSUPPORTED, "layer %s: %zu classes",
+            op->layer, classes);
+    TR_TRY(tr_cuda_kernel_open(cuda, logits, "own: fused softmax", run_xent, sizeof *k, &k));
+    k->k.base.close = close_xent;
+    k->k.base.workspace = TR_LOSS_WORKSPACE;
+    k->rows = rows;
+    k->classes = classes;
+    k->smoothing = a ? a->label_smoothing : 0.0;
+    k->weight_sum = (double)classes;
+    k->keep = cuda->max_shared > RESERVED ? (size_t)cuda->max_shared - RESERVED : 0;
+    if (a && a->class_weights) TR_TRY(take_weights(k, a->class_weights));
+    if (!cuda->o.dry) TR_TRY(tr_cuda_cross_entropy_ready(k->k.dtype, k->keep));
+out:
+    if (st != TR_OK) {
+        if (k) close_xent(&k->k.base);
+        return st;
+    }
+    *out = &k->k.base;
+    return TR_OK;
+}

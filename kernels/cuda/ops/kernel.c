@@ -1,0 +1,41 @@
+/* Opening, binding and closing kernels made of our own loops. */
+#include "kernels/cuda/internal.h"
+
+static tr_status bind(tr_kernel *base, const tr_binding *b)
+{
+    ((tr_cuda_kernel *)base)->b = *b;
+    return TR_OK;
+}
+
+static tr_status rebind(tr_kernel *base, int operand, void *data)
+{
+    if (operand < 0 || operand >= TR_MAX_IN)
+        return TR_FAIL(TR_INTERNAL, "%s has no operand %d", base->impl, operand);
+    ((tr_cuda_kernel *)base)->b.in[operand] = data;
+    return TR_OK;
+}
+
+static void close_kernel(tr_kernel *base)
+{
+    tr_free(base);
+}
+
+tr_status tr_cuda_kernel_open(tr_cuda *cuda, const tr_tensor *like, const char *impl,
+                              tr_status (*run)(tr_kernel *, const tr_run *), size_t size, void *out)
+{
+    tr_cuda_kernel *k = NULL;
+    if (like->dtype != TR_F32 && like->dtype != TR_BF16 && like->dtype != TR_F16)
+        return TR_FAIL(TR_UNSUPPORTED, "%s of %s", impl, tr_dtype_name(like->dtype));
+    k = tr_alloc(TR_MEM_OTHER, 1, size);
+    if (!k) return TR_FAIL(TR_MEMORY, "no memory for a kernel");
+    k->base = (tr_kernel){.impl = impl,
+                          .packed_param = -1,
+                          .bind = bind,
+                          .run = run,
+                          .close = close_kernel,
+                          .rebind = rebind};
+    k->cuda = cuda;
+    k->dtype = like->dtype;
+    *(void **)out = k;
+    return TR_OK;
+}

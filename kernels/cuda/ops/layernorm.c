@@ -1,0 +1,84 @@
+/* Layer normalization of rows of D values, and its gradient. */
+#include "kernels/cuda/loops/layernorm.h"
+
+typedef struct {
+    tr_cuda_kernel k;
+    size_t rows, D, keep; /* shared bytes that wide rows may be kept in */
+    double eps;
+} kernel;
+
+enum { MAX_D = 1 << 28, RESERVED = 2048 }; /* of shared memory, for sums and the system */
+
+static tr_status open_layernorm(tr_cuda *cuda, const tr_graph *g, const tr_op *op, int x,
+                                int weight, tr_status (*run)(tr_kernel *, const tr_run *),
+                                tr_status (*ready)(tr_dtype, size_t), kernel **out)
+{
+    const tr_tensor *t = tr_cuda_in(g, op, x);
+    const size_t D = tr_cuda_in(g, op, weight)->count;
+    kernel *k = NULL;
+    tr_status st = TR_OK;
+    /* an image's channels are not contiguous in the order that D means */
+    TR_NEED(t->ndim != 4 || t->dims[1] == (int64_t)D, TR_UNSUPPORTED,
+            "layer %s: layernorm of an image", op->layer);
+    TR_NEED(D <= MAX_D, TR_UNSUPPORTED, "layer %s: layernorm of %zu values", op->layer, D);
+    TR_TRY(tr_cuda_kernel_open(cuda, t, "own", run, sizeof *k, &k));
+    k->D = D;
+    k->rows = t->count / D;
+    k->keep = cuda->max_shared > RESERVED ? (size_t)cuda->max_shared - RESERVED : 0;
+    if (op->attrs) k->eps = ((const tr_layernorm_attrs *)op->attrs)->eps;
+    if (!cuda->o.dry) TR_TRY(ready(k->k.dtype, k->keep));
+out:
+    if (st != TR_OK) {
+        tr_free(k);
+        return st;
+    }
+    *out = k;
+    return TR_OK;
+}
+
+static tr_status run_forward(tr_kernel *base, const tr_run *run)
+{
+    (void)run;
+    const kernel *k = (const kernel *)base;
+    const tr_binding *b = &k->k.b;
+    return tr_cuda_layernorm_run(k->k.dtype, b->in[0], b->in[1], b->in[2], k->eps, b->out[0],
+                                 b->out[1], k->rows, k->D, k->keep, k->k.cuda->stream);
+}
+
+tr_status tr_cuda_layernorm(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    kernel *k = NULL;
+    tr_status st = open_layernorm(cuda, g, op, 0, 1, run_forward, tr_cuda_layernorm_ready, &k);
+    if (st != TR_OK) return st;
+    *out = &k->k.base;
+    return TR_OK;
+}
+
+static tr_status run_grad(tr_kernel *base, const tr_run *run)
+{
+    const kernel *k = (const kernel *)base;
+    const tr_binding *b = &k->k.b;
+    const tr_cuda_layernorm_grad_args a = {.dy = b->in[0],
+                                           .x = b->in[1],
+                                           .weight = b->in[2],
+                                           .stats = b->in[3],
+                                           .dx = b->out[0],
+                                           .dweight = b->out[1],
+                                           .dbias = b->out[2],
+                                           .accumulate = run->accumulate,
+                                           .rows = k->rows,
+                                           .D = k->D,
+                                           .partial = b->workspace,
+                                           .keep = k->keep};
+    return tr_cuda_layernorm_grad_run(k->k.dtype, &a, k->k.cuda->stream);
+}
+
+tr_status tr_cuda_layernorm_grad(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    kernel *k = NULL;
+    tr_status st = open_layernorm(cuda, g, op, 1, 2, run_grad, tr_cuda_layernorm_grad_ready, &k);
+    if (st != TR_OK) return st;
+    k->k.base.workspace = tr_cuda_layernorm_grad_workspace(k->k.dtype, k->rows, k->D);
+    *out = &k->k.base;
+    return TR_OK;
+}
