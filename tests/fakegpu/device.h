@@ -40,7 +40,6 @@ extern uint64_t block_epoch; // another one for every block that is run
 #define blockIdx  (::fakegpu::built.block)
 #define blockDim  (::fakegpu::built.block_dim)
 #define gridDim   (::fakegpu::built.grid_dim)
-#define warpSize  32
 #undef __launch_bounds__
 #define __launch_bounds__(...)
 
@@ -150,6 +149,8 @@ template <typename T> T shuffle(unsigned mask, T v, int from)
 }
 
 } // namespace fakegpu
+
+constexpr int warpSize = 32;
 
 inline void __syncthreads()
 {
