@@ -1,11 +1,11 @@
 #!/bin/sh
-# dead_peer.sh MPIEXEC PROGRAM: a rank is killed in the middle of a step; the job must end by itself, and
+# dead_peer.sh MPIEXEC PROGRAM [MODES]: a rank is killed in the middle of a step; the job must end by itself, and
 # soon, with a failure. Once with mpirun's own clean-up (which may be faster than the ranks), and once with
 # that switched off (where mpirun itself then ends with 0), so that only the ranks can end it.
 set -u
-mpiexec=$1 program=$2 bad=0
+mpiexec=$1 program=$2 modes=${3:-shared mpi busy} bad=0
 for ranks in 2 3; do
-    for mode in shared mpi busy; do
+    for mode in $modes; do
         for own in "" "--enable-recovery"; do
             start=$(date +%s)
             out=$(timeout 30 "$mpiexec" --oversubscribe $own -np $ranks "$program" die $mode 2>&1)
