@@ -96,7 +96,10 @@ tr_status tr_window_open(tr_comm *c, size_t nbytes, tr_window *w, bool *got, cha
     char *base = NULL;
     *got = false;
     *w = (tr_window){.win = MPI_WIN_NULL};
-    bool fits = tr_add_size(nbytes, TR_PAGE, &total) && total <= PTRDIFF_MAX;
+    /* one page to find a boundary in, and a whole one at least, as the first is written to try it
+     */
+    bool fits =
+        tr_add_size(nbytes < TR_PAGE ? TR_PAGE : nbytes, TR_PAGE, &total) && total <= PTRDIFF_MAX;
     TR_NEED(fits, TR_MEMORY, "a window of %zu bytes", nbytes);
     TR_TRY(agree_room(c, total, &ok, reason, reason_size));
     if (!ok) return TR_OK;
