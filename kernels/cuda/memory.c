@@ -61,6 +61,15 @@ static tr_status on_device(const tr_cuda *cuda)
     return tr_cuda_check(cudaSetDevice(cuda->o.device), "cudaSetDevice");
 }
 
+/* What is under way may still use a block that is freed. Whether or not this works: the pointer
+ * says where it lies. */
+static void quiet(tr_cuda *cuda)
+{
+    (void)cudaSetDevice(cuda->o.device);
+    if (cuda->stream) (void)cudaStreamSynchronize(cuda->stream);
+    tr_cuda_stage_quiet(cuda);
+}
+
 static tr_status device_full(cudaError_t e, tr_mem_kind kind, size_t nbytes)
 {
     char asked[32], unused[32], all[32];
@@ -97,7 +106,11 @@ void *tr_cuda_alloc(void *ctx, tr_mem_kind kind, size_t nbytes)
     TR_TRY(remember(cuda->memory, p, kind, nbytes));
 out:
     if (st != TR_OK) {
-        if (p) (void)cudaFree(p);
+        if (p) {
+            quiet(cuda);
+            (void)cudaFree(p);
+            (void)cudaGetLastError();
+        }
         return NULL;
     }
     return p;
@@ -111,7 +124,7 @@ void tr_cuda_free(void *ctx, void *p)
         tr_log(TR_LOG_ERROR, "%p is freed, which is no device memory of this context", p);
         return;
     }
-    (void)cudaSetDevice(cuda->o.device); /* whether or not: the pointer says where it lies */
+    quiet(cuda);
     (void)cudaFree(p);
     (void)cudaGetLastError();
 }
@@ -161,7 +174,7 @@ void tr_cuda_host_free(void *ctx, void *p)
         tr_log(TR_LOG_ERROR, "%p is freed, which is no pinned memory of this context", p);
         return;
     }
-    (void)cudaSetDevice(cuda->o.device); /* whether or not: the pointer says where it lies */
+    quiet(cuda);
     (void)cudaFreeHost(p);
     (void)cudaGetLastError();
 }

@@ -29,7 +29,7 @@ tr_status tr_cuda_stage_reserve(void *ctx, size_t nbytes)
 {
     tr_status st = TR_OK;
     tr_cuda *cuda = ctx;
-    TR_NEED(!cuda->stage, TR_INTERNAL, "the slots for batches are reserved twice");
+    if (cuda->stage) return TR_FAIL(TR_INTERNAL, "the slots for batches are reserved twice");
     tr_cuda_stage *s = cuda->stage = TR_NEW(TR_MEM_OTHER, tr_cuda_stage);
     if (!s) return TR_MEMORY;
     s->size = tr_align_up(nbytes, TR_CUDA_ALIGN);
@@ -45,15 +45,19 @@ tr_status tr_cuda_stage_reserve(void *ctx, size_t nbytes)
         if (st != TR_OK) goto out;
     }
 out:
-    if (st != TR_OK && cuda->stage) tr_cuda_stage_close(cuda);
+    if (st != TR_OK) tr_cuda_stage_close(cuda);
     return st;
+}
+
+void tr_cuda_stage_quiet(const tr_cuda *cuda)
+{
+    if (cuda->stage && cuda->stage->stream) (void)cudaStreamSynchronize(cuda->stage->stream);
 }
 
 void tr_cuda_stage_close(tr_cuda *cuda)
 {
     tr_cuda_stage *s = cuda->stage;
     if (!s) return;
-    if (s->stream) (void)cudaStreamSynchronize(s->stream);
     for (int i = 0; i < 2; i++) {
         if (s->begun[i]) (void)cudaEventDestroy(s->begun[i]);
         tr_cuda_free(cuda, s->slot[i]);

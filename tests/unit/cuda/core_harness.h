@@ -1,0 +1,59 @@
+/* A backend that is open, and small checks on what lies in its memory. */
+#ifndef TR_TEST_CUDA_CORE_HARNESS_H
+#define TR_TEST_CUDA_CORE_HARNESS_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/core.h"
+#include "kernels/cuda/cuda.h"
+
+static const tr_backend *const b = &tr_cuda_backend;
+
+#define assert_ok(expr)                                                                            \
+    do {                                                                                           \
+        if ((expr) != TR_OK) fail_msg("%s: %s", #expr, tr_last_error()->text);                     \
+    } while (0)
+#define assert_told(expr, wanted, words)                                                           \
+    do {                                                                                           \
+        assert_int_equal((expr), (wanted));                                                        \
+        if (!strstr(tr_last_error()->text, (words)))                                               \
+            fail_msg("\"%s\" is not in \"%s\"", (words), tr_last_error()->text);                   \
+    } while (0)
+
+static inline tr_cuda *open_with(bool graphs)
+{
+    void *ctx = NULL;
+    const tr_backend_options o = {.threads = 1, .graphs = graphs, .workspace = 32 << 20};
+    assert_ok(b->open(&o, &ctx));
+    return ctx;
+}
+
+/* Bytes that tell where they were meant to be. */
+static inline void fill(unsigned char *p, size_t n, unsigned seed)
+{
+    for (size_t i = 0; i < n; i++) p[i] = (unsigned char)(seed * 31 + i * 7 + i / 251);
+}
+
+static inline void assert_filled(tr_cuda *cuda, const void *device, size_t n, unsigned seed)
+{
+    unsigned char *is = malloc(n), *should = malloc(n);
+    fill(should, n, seed);
+    assert_ok(b->download(cuda, is, device, n));
+    assert_memory_equal(is, should, n);
+    free(is);
+    free(should);
+}
+
+static inline size_t held(void)
+{
+    size_t sum = 0;
+    for (int k = 0; k < TR_MEM_KINDS; k++) sum += tr_mem_held((tr_mem_kind)k);
+    return sum;
+}
+
+#endif
