@@ -56,8 +56,11 @@ static std::vector<const Tensor *> inputs(const Op &op)
     return {&op.x};
 }
 
+// What the library takes without a word and what then goes wrong later is a violation; a caller
+// could mistake a status for "not supported" and never notice.
 cudnnStatus_t finalize_graph(Descriptor *d)
 {
+    const char *call = "cudnnBackendFinalize(graph)";
     const Value *given = d->find(CUDNN_ATTR_OPERATIONGRAPH_OPS);
     std::map<int64_t, Tensor> all;
     std::set<int64_t> produced, consumed, ready;
@@ -70,20 +73,16 @@ cudnnStatus_t finalize_graph(Descriptor *d)
         for (const Tensor *t : ts) consumed.insert(t->uid);
         ts.push_back(&op->out());
         for (const Tensor *t : ts) {
-            if (!t->has_uid) return wrong(CUDNN_STATUS_BAD_PARAM, "a tensor has no unique id");
+            if (!t->has_uid) violation(call, "a tensor has no unique id");
             const auto at = all.emplace(t->uid, *t);
             if (!at.second && !at.first->second.same(*t))
-                return wrong(CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES,
-                             "two different tensors have the unique id %lld", (long long)t->uid);
+                violation(call, "two different tensors have the unique id %lld", (long long)t->uid);
         }
         if (!produced.insert(op->out().uid).second)
-            return wrong(CUDNN_STATUS_BAD_PARAM_DUPLICATED_ENTRIES, "tensor %lld is produced twice",
+            return wrong(CUDNN_STATUS_BAD_PARAM, "tensor %lld is produced twice",
                          (long long)op->out().uid);
     }
     for (const auto &t : all) {
-        if (t.second.is_virtual && (!produced.count(t.first) || !consumed.count(t.first)))
-            return wrong(CUDNN_STATUS_BAD_PARAM, "virtual tensor %lld is not made or not used",
-                         (long long)t.first);
         if (!produced.count(t.first)) ready.insert(t.first);
         if (!t.second.is_virtual) g.outside.push_back(t.second);
     }
@@ -98,6 +97,9 @@ cudnnStatus_t finalize_graph(Descriptor *d)
         g.ops.push_back(**next);
         left.erase(next);
     }
+    for (const auto &t : all)
+        if (t.second.is_virtual && (!produced.count(t.first) || !consumed.count(t.first)))
+            violation(call, "virtual tensor %lld is not made or not used", (long long)t.first);
     d->graph = std::make_shared<Graph>(std::move(g));
     return CUDNN_STATUS_SUCCESS;
 }
