@@ -341,10 +341,95 @@ static void test_violations(void **state)
     for (size_t i = 0; i < TR_COUNT(violations); i++) check_violation(i);
 }
 
+/* ---- Faults ---- */
+
+static const struct {
+    const char *call;
+    bool told; /* else what fails is cleaning up, and goes on */
+} faults[] = {{"cublasLtCreate", true},
+              {"cublasLtDestroy", false},
+              {"cublasLtMatmulDescCreate", true},
+              {"cublasLtMatmulDescDestroy", false},
+              {"cublasLtMatmulDescSetAttribute", true},
+              {"cublasLtMatrixLayoutCreate", true},
+              {"cublasLtMatrixLayoutDestroy", false},
+              {"cublasLtMatmulPreferenceCreate", true},
+              {"cublasLtMatmulPreferenceDestroy", false},
+              {"cublasLtMatmulPreferenceSetAttribute", true},
+              {"cublasLtMatmulAlgoGetHeuristic", true},
+              {"cublasLtMatmul", true}};
+
+/* A product from beginning to end, with timing; 1 and the error's text where something failed. */
+static int try_product(void)
+{
+    void *ctx = NULL;
+    tr_cuda_product *p = NULL;
+    const tr_backend_options o = {.threads = 1, .workspace = 1 << 20, .benchmark = true};
+    const tr_cuda_problem q = {.m = M,
+                               .n = N,
+                               .k = K,
+                               .lda = K,
+                               .ldb = N,
+                               .ldd = N,
+                               .type = TR_BF16,
+                               .out = TR_F32,
+                               .epilogue = TR_EPILOGUE_BIAS,
+                               .align_a = 256,
+                               .align_b = 256,
+                               .align_d = 256,
+                               .align_vector = 64};
+    void *part[5] = {NULL};
+    tr_status st = TR_OK;
+    TR_TRY(b->open(&o, &ctx));
+    TR_TRY(tr_cuda_product_open(ctx, &q, &p));
+    for (size_t i = 0; i < TR_COUNT(part); i++) {
+        part[i] = b->alloc(ctx, TR_MEM_OTHER, i == 4 ? tr_cuda_product_workspace(p) + 1 : 2048);
+        TR_NEED(part[i], TR_MEMORY, "no memory");
+    }
+    TR_TRY(tr_cuda_product_run(p, &(tr_cuda_product_args){.a = part[0],
+                                                          .b = part[1],
+                                                          .d = part[2],
+                                                          .vector = part[3],
+                                                          .alpha = 1,
+                                                          .workspace = part[4]}));
+    TR_TRY(b->finish(ctx));
+out:
+    if (st != TR_OK) printf("%s\n", tr_last_error()->text);
+    for (size_t i = 0; ctx && i < TR_COUNT(part); i++) b->free(ctx, part[i]);
+    tr_cuda_product_close(p);
+    b->close(ctx);
+    return st != TR_OK;
+}
+
+/* Every call of the library fails once, the first and the second time: nothing is left behind. */
+static void test_faults(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TR_COUNT(faults); i++)
+        for (int nth = 1; nth <= 2; nth++) {
+            char command[4400], said[4096] = "";
+            snprintf(command, sizeof command,
+                     "FAKEGPU_LEAKS=strict FAKEGPU_FAIL=%s:%d '%s' fault 2>&1", faults[i].call, nth,
+                     self);
+            FILE *p = popen(command, "r");
+            assert_non_null(p);
+            said[fread(said, 1, sizeof said - 1, p)] = 0;
+            const int status = pclose(p);
+            /* Some are called once only. */
+            const int want = faults[i].told && (nth == 1 || strstr(faults[i].call, "Attribute") ||
+                                                strstr(faults[i].call, "LayoutCreate") ||
+                                                strcmp(faults[i].call, "cublasLtMatmul") == 0);
+            if (!WIFEXITED(status) || WEXITSTATUS(status) != want ||
+                (want && !strstr(said, faults[i].call)))
+                fail_msg("%s:%d: ended with %d, saying: %s", faults[i].call, nth, status, said);
+        }
+}
+
 int main(int argc, char **argv)
 {
     const ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     if (n < 0) return 1;
+    if (argc > 1 && strcmp(argv[1], "fault") == 0) return try_product();
     for (size_t i = 0; argc > 1 && i < TR_COUNT(violations); i++) {
         if (strcmp(argv[1], violations[i].name) != 0) continue;
         call c = call_open();
@@ -355,7 +440,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_candidates_differ), cmocka_unit_test(test_types),
         cmocka_unit_test(test_invalid),           cmocka_unit_test(test_relu_loses_nan),
-        cmocka_unit_test(test_violations),
+        cmocka_unit_test(test_violations),        cmocka_unit_test(test_faults),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
