@@ -224,7 +224,8 @@ extern thread_local int depth; // tasks that this thread is inside of
 
 // ---- memory.cc ----
 void open_device();                     // tasks can touch device memory
-void close_device();                    // nobody can
+void close_device();                    // nobody can, once no task runs
+void close_device_within();             // not even the task that calls it
 const Block *find_block(const void *p); // that holds p
 void check_guards(const char *after);
 void install_fault_handler();

@@ -47,8 +47,9 @@ void reserve(Range &r)
     for (size_t n = (size_t)256 << 30; n >= (size_t)1 << 30; n /= 2) {
         void *p = mmap(nullptr, n, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
         if (p == MAP_FAILED) continue;
-        r.begin = r.next = static_cast<char *>(p);
+        r.begin = static_cast<char *>(p);
         r.end = r.begin + n;
+        r.next = r.begin + page; // nor is there anything before the first
         return;
     }
     violation("start", "no address space for %s memory", r.what);
@@ -101,7 +102,7 @@ void on_fault(int sig, siginfo_t *info, void *context)
     const Engine &e = engine();
     if (device_range.has(p) || pinned_range.has(p)) {
         describe(p, text, sizeof(text));
-        if (depth > 0)
+        if (depth > 0 && (e.open || pinned_range.has(p)))
             violation(e.running, "touched %s%s", text, kernel_place(place, sizeof(place)));
         violation("host", "the host touched %s", text);
     }
@@ -225,8 +226,13 @@ void open_device()
 
 void close_device()
 {
+    if (depth == 0) close_device_within();
+}
+
+void close_device_within()
+{
     Engine &e = engine();
-    if (!e.open || depth > 0) return;
+    if (!e.open) return;
     e.open = false;
     if (!e.guard) return;
     for (const auto &b : e.blocks)

@@ -403,7 +403,8 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t start, cudaEvent_t end)
     return cudaSuccess;
 }
 
-// The function runs on whatever thread moves the stream on, and cannot touch device memory.
+// The function runs on whatever thread moves the stream on. It is the host's: device memory is
+// closed to it, and it must make no calls.
 cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *data)
 {
     FAKEGPU_ENTER("cudaLaunchHostFunc");
@@ -411,11 +412,9 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t s, cudaHostFn_t fn, void *data)
     return entry.done(enqueue(s, Task{"cudaLaunchHostFunc",
                                       {},
                                       [fn, data] {
-                                          const int tasks = depth;
-                                          depth = 0;
-                                          close_device();
-                                          depth = tasks;
+                                          close_device_within();
                                           fn(data);
+                                          open_device();
                                           return true;
                                       },
                                       {}}));
