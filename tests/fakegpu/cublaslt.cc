@@ -1,9 +1,6 @@
 // cuBLASLt's stand-in, first part: handles, descriptors, attributes, status texts, heuristics, the
 // call. Errors are those that the header and the guide document; what they leave undefined (a
 // destroyed descriptor, an attribute that is not modelled here) is a violation.
-//
-// FAKEGPU_CUBLASLT_WITHOUT: words out of "bias gelu bgrad"; no algorithm is found for those
-// epilogues, as on devices and for types that lack them.
 #include "tests/fakegpu/cublaslt.h"
 
 #include <cstdio>
@@ -74,13 +71,6 @@ void leave(const void *p)
     r.objects.erase(p);
 }
 
-template <typename T> T read_from(const void *p)
-{
-    T v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
 template <typename Opaque, typename T> cublasStatus_t create(Opaque **out, Kind kind, const T &v)
 {
     if (!out) return CUBLAS_STATUS_INVALID_VALUE;
@@ -102,31 +92,12 @@ template <typename Opaque> cublasStatus_t destroy(const char *call, Opaque *p, K
     return failing ? CUBLAS_STATUS_INTERNAL_ERROR : CUBLAS_STATUS_SUCCESS;
 }
 
-struct Attribute {
-    size_t at, size;
-};
-
 cublasStatus_t set(void *object, Attribute a, const void *buf, size_t size)
 {
     if (!buf || size != a.size) return CUBLAS_STATUS_INVALID_VALUE;
     memcpy(static_cast<char *>(object) + a.at, buf, size);
     return CUBLAS_STATUS_SUCCESS;
 }
-
-cublasStatus_t get(const void *object, Attribute a, void *buf, size_t size, size_t *written)
-{
-    if (size == 0 && !written) return CUBLAS_STATUS_INVALID_VALUE;
-    if (size != 0 && (!buf || size != a.size)) return CUBLAS_STATUS_INVALID_VALUE;
-    if (size != 0) memcpy(buf, static_cast<const char *>(object) + a.at, size);
-    if (written) *written = a.size;
-    return CUBLAS_STATUS_SUCCESS;
-}
-
-#define FIELD(type, name)                                                                          \
-    Attribute                                                                                      \
-    {                                                                                              \
-        offsetof(type, name), sizeof(type::name)                                                   \
-    }
 
 Attribute attribute(const char *call, cublasLtMatrixLayoutAttribute_t a)
 {
@@ -241,6 +212,16 @@ Preference new_preference()
 }
 
 } // namespace
+
+cublasStatus_t fakegpu::lt::get(const void *object, Attribute a, void *buf, size_t size,
+                                size_t *written)
+{
+    if (size == 0 && !written) return CUBLAS_STATUS_INVALID_VALUE;
+    if (size != 0 && (!buf || size != a.size)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (size != 0) memcpy(buf, static_cast<const char *>(object) + a.at, size);
+    if (written) *written = a.size;
+    return CUBLAS_STATUS_SUCCESS;
+}
 
 bool fakegpu::lt::alive(const char *call, const void *p, Kind kind)
 {
@@ -453,189 +434,4 @@ cublasStatus_t cublasLtMatmulPreferenceGetAttribute(cublasLtMatmulPreference_t p
     if (fails(call)) return CUBLAS_STATUS_INVALID_VALUE;
     if (!alive(call, p, Kind::preference)) return CUBLAS_STATUS_INVALID_VALUE;
     return get(p, attribute(call, attr), buf, size, written);
-}
-
-// ---- Algorithms ----
-
-namespace
-{
-
-bool is_bias(uint32_t epilogue)
-{
-    return (epilogue & CUBLASLT_EPILOGUE_BIAS) != 0;
-}
-
-bool is_bias_gradient(uint32_t epilogue)
-{
-    return epilogue == CUBLASLT_EPILOGUE_BGRADA || epilogue == CUBLASLT_EPILOGUE_BGRADB;
-}
-
-bool left_out(uint32_t epilogue)
-{
-    const char *without = getenv("FAKEGPU_CUBLASLT_WITHOUT");
-    if (!without) return false;
-    return (is_bias(epilogue) && strstr(without, "bias")) ||
-           ((epilogue & CUBLASLT_EPILOGUE_GELU) && strstr(without, "gelu")) ||
-           (is_bias_gradient(epilogue) && strstr(without, "bgrad"));
-}
-
-bool all_alive(const char *call, const void *desc, const void *a, const void *b, const void *c,
-               const void *d)
-{
-    return alive(call, desc, Kind::desc) && alive(call, a, Kind::layout) &&
-           alive(call, b, Kind::layout) && alive(call, c, Kind::layout) &&
-           alive(call, d, Kind::layout);
-}
-
-Product product_of(const void *desc, const void *a, const void *b, const void *c, const void *d)
-{
-    return Product{read_from<Desc>(desc),
-                   read_from<Layout>(a),
-                   read_from<Layout>(b),
-                   read_from<Layout>(c),
-                   read_from<Layout>(d),
-                   0,
-                   0,
-                   0};
-}
-
-uint32_t alignment_of(const void *p)
-{
-    const uintptr_t v = reinterpret_cast<uintptr_t>(p);
-    return v == 0 ? 256 : (uint32_t)((v & ~(v - 1)) & 511 ? (v & ~(v - 1)) : 256);
-}
-
-// Leading dimension and address allow 16 bytes at a time.
-bool vectors(const Layout &l, uint32_t align)
-{
-    return align >= 16 && (uint64_t)l.ld * size_of(l.type) % 16 == 0;
-}
-
-// What the stand-in can choose from, the expected fastest first. They differ in workspace, in the
-// order of summation (so in the last bits), and in what they demand.
-struct Way {
-    uint32_t id, split, scheme;
-    bool vectors;
-    uint64_t fixed, per_element; // workspace: bytes, and bytes for each element of D and split
-};
-const Way ways[] = {
-    {21, 3, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, true, 0, 4},
-    {6, 1, CUBLASLT_REDUCTION_SCHEME_NONE, true, 4096, 0},
-    {5, 2, CUBLASLT_REDUCTION_SCHEME_INPLACE, false, 1024, 0},
-    {7, 2, CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE, false, 0, 4},
-    {11, 2, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, false, 0, 4},
-    {2, 1, CUBLASLT_REDUCTION_SCHEME_NONE, false, 512, 0},
-    {1, 1, CUBLASLT_REDUCTION_SCHEME_NONE, false, 0, 0},
-};
-
-bool fits(const Way &way, const Product &p, const Preference &pref, uint64_t workspace)
-{
-    const bool gradient = is_bias_gradient(p.desc.epilogue);
-    return workspace <= pref.workspace && way.split <= p.k && (way.split == 1 || !gradient) &&
-           (way.scheme & ~pref.schemes) == 0 &&
-           (!way.vectors || (vectors(p.a, pref.align[0]) && vectors(p.b, pref.align[1]) &&
-                             vectors(p.c, pref.align[2]) && vectors(p.d, pref.align[3])));
-}
-
-} // namespace
-
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
-                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
-                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
-                                              cublasLtMatmulPreference_t preference, int requested,
-                                              cublasLtMatmulHeuristicResult_t results[],
-                                              int *returned)
-{
-    const char *call = "cublasLtMatmulAlgoGetHeuristic";
-    if (fails(call)) return CUBLAS_STATUS_INTERNAL_ERROR;
-    if (!alive(call, handle, Kind::handle)) return CUBLAS_STATUS_NOT_INITIALIZED;
-    if (!all_alive(call, desc, a, b, c, d) || !alive(call, preference, Kind::preference) ||
-        requested <= 0 || !results || !returned)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    Product p = product_of(desc, a, b, c, d);
-    const Preference pref = read_from<Preference>(preference);
-    *returned = 0;
-    const cublasStatus_t status = understand(&p);
-    if (status != CUBLAS_STATUS_SUCCESS) return status;
-    if (left_out(p.desc.epilogue)) return CUBLAS_STATUS_NOT_SUPPORTED;
-    for (const Way &way : ways) {
-        const uint64_t workspace = way.fixed + way.per_element * way.split * p.m * p.n;
-        if (*returned == requested || !fits(way, p, pref, workspace)) continue;
-        Algo algo{};
-        algo.problem = digest(p);
-        algo.workspace = workspace;
-        algo.magic = algo_magic;
-        algo.id = way.id;
-        algo.split = way.split;
-        algo.scheme = way.scheme;
-        for (int i = 0; i < 4; i++) algo.align[i] = (uint16_t)pref.align[i];
-        algo.bias_align = alignment_of(p.desc.bias);
-        cublasLtMatmulHeuristicResult_t *r = &results[(*returned)++];
-        memset(r, 0, sizeof *r);
-        memcpy(&r->algo, &algo, sizeof algo);
-        r->workspaceSize = workspace;
-        r->state = CUBLAS_STATUS_SUCCESS;
-        r->wavesCount = 1;
-    }
-    return *returned ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
-}
-
-cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
-                                                    cublasLtMatmulAlgoConfigAttributes_t attr,
-                                                    void *buf, size_t size, size_t *written)
-{
-    const char *call = "cublasLtMatmulAlgoConfigGetAttribute";
-    if (fails(call) || !algo) return CUBLAS_STATUS_INVALID_VALUE;
-    const Algo v = read_from<Algo>(algo);
-    if (v.magic != algo_magic) return CUBLAS_STATUS_INVALID_VALUE;
-    switch (attr) {
-    case CUBLASLT_ALGO_CONFIG_ID:
-        return get(&v, FIELD(Algo, id), buf, size, written);
-    case CUBLASLT_ALGO_CONFIG_SPLITK_NUM:
-        return get(&v, FIELD(Algo, split), buf, size, written);
-    case CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME:
-        return get(&v, FIELD(Algo, scheme), buf, size, written);
-    default:
-        violation(call, "attribute %d is not modelled by the stand-in", (int)attr);
-    }
-}
-
-// ---- The call ----
-
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
-                              const void *a, cublasLtMatrixLayout_t a_layout, const void *b,
-                              cublasLtMatrixLayout_t b_layout, const void *beta, const void *c,
-                              cublasLtMatrixLayout_t c_layout, void *d,
-                              cublasLtMatrixLayout_t d_layout, const cublasLtMatmulAlgo_t *algo,
-                              void *workspace, size_t workspace_size, cudaStream_t stream)
-{
-    const char *call = "cublasLtMatmul";
-    if (fails(call)) return CUBLAS_STATUS_EXECUTION_FAILED;
-    if (!alive(call, handle, Kind::handle)) return CUBLAS_STATUS_NOT_INITIALIZED;
-    if (!all_alive(call, desc, a_layout, b_layout, c_layout, d_layout) || !alpha || !beta || !a ||
-        !b || !d)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    if (!algo) violation(call, "no algorithm: the library would search for one at every call");
-    Product p = product_of(desc, a_layout, b_layout, c_layout, d_layout);
-    const cublasStatus_t status = understand(&p);
-    if (status != CUBLAS_STATUS_SUCCESS) return status;
-    const Algo chosen = read_from<Algo>(algo);
-    if (chosen.magic != algo_magic || chosen.problem != digest(p))
-        return CUBLAS_STATUS_INVALID_VALUE;
-    if (workspace_size < chosen.workspace || (chosen.workspace && !workspace))
-        return CUBLAS_STATUS_INVALID_VALUE;
-    const Operands o{read_from<float>(alpha), read_from<float>(beta), a, b, c, d, workspace};
-    if (o.beta != 0 && !c) return CUBLAS_STATUS_INVALID_VALUE;
-    if ((is_bias(p.desc.epilogue) || is_bias_gradient(p.desc.epilogue)) && !p.desc.bias)
-        return CUBLAS_STATUS_INVALID_VALUE;
-    check(call, p, chosen, o, workspace_size);
-    Task task{};
-    task.what = call;
-    task.step = [=]() {
-        check("cublasLtMatmul, running", p, chosen, o, chosen.workspace);
-        compute(p, chosen, o);
-        return true;
-    };
-    return enqueue(stream, task) == cudaSuccess ? CUBLAS_STATUS_SUCCESS
-                                                : CUBLAS_STATUS_EXECUTION_FAILED;
 }

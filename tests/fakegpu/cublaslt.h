@@ -1,6 +1,9 @@
-// cuBLASLt's stand-in: what descriptors hold (cublaslt.cc) and what a product does with it
-// (cublaslt_matmul.cc). Descriptors lie in the opaque structs of the real header.
+// cuBLASLt's stand-in: what descriptors hold (cublaslt.cc), which algorithms there are and the
+// call (cublaslt_call.cc), and what a product is (cublaslt_matmul.cc). Descriptors lie in the
+// opaque structs of the real header.
 #pragma once
+
+#include <cstring>
 
 #include <cublasLt.h>
 
@@ -48,6 +51,28 @@ static_assert(sizeof(Algo) <= sizeof(cublasLtMatmulAlgo_t));
 
 // `p` is a live object of that kind; false: NULL; a violation: destroyed, or never made.
 bool alive(const char *call, const void *p, Kind kind);
+
+template <typename T> T read_from(const void *p)
+{
+    T v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+// ---- Attributes: a place in one of the structs above ----
+
+struct Attribute {
+    size_t at, size;
+};
+
+#define FIELD(type, name)                                                                          \
+    Attribute                                                                                      \
+    {                                                                                              \
+        offsetof(type, name), sizeof(type::name)                                                   \
+    }
+
+// As every ...GetAttribute of the library.
+cublasStatus_t get(const void *object, Attribute a, void *buf, size_t size, size_t *written);
 
 // The product as asked for, everything copied.
 struct Product {
