@@ -25,15 +25,15 @@ typedef struct {
     size_t tiles, chunks;
 } tr_bn_map;
 
-/* `run`: rows that a thread should take at least. Few rows (up to TR_BN_WIDE_ROWS): wide, one
- * chunk, whose blocks finish their channels without a second kernel. More: tall, 16 columns of 16
- * bytes a block and enough chunks to fill the device. C > 0; rows may be 0. */
+/* `run`: rows that a thread should take at least. Few rows (up to TR_BN_WIDE_ROWS): wide, one chunk,
+ * whose blocks finish their channels without a second kernel. More: tall, a block has 16 columns of 16
+ * bytes (32 of one channel), and there are enough chunks to fill the device. C > 0; rows may be 0. */
 static inline tr_bn_map tr_bn_map_of(size_t rows, size_t C, tr_dtype dtype, size_t run)
 {
     const size_t full = dtype == TR_F32 ? 4 : 8;
     const bool wide = rows <= TR_BN_WIDE_ROWS, scalar = C % full != 0;
     const size_t width = scalar ? 1 : full, columns = C / width;
-    const size_t most = scalar ? 64 : wide ? 32 : 16;
+    const size_t most = scalar || wide ? 32 : 16;
     tr_bn_map m;
     m.rows = rows;
     m.C = C;

@@ -1,0 +1,496 @@
+/* Optimizer steps against the published formulas in float64 over several steps and over segments
+ * with gaps; what is read from the control at run time, also when replayed; the decision with its
+ * search; the sum of squares, also of values whose squares leave float32. */
+#include "tests/unit/cuda/core_harness.h"
+
+#include <math.h>
+
+#include "runtime/config/config.h"
+
+enum { FLAT = 40016, GAP = 9008 }; /* elements; [GAP, GAP + 16) belongs to no segment */
+
+static const tr_segment segments[] = {{0, 16, 0.1},
+                                      {16, GAP, 0.0},
+                                      {GAP + 16, 2 * 8192 + GAP + 16, 0.1},
+                                      {2 * 8192 + GAP + 16, FLAT, 0.3}};
+
+static double uniform(uint32_t seed, size_t i, double low, double high)
+{
+    return low + (high - low) * (double)tr_uniform(tr_philox_at(seed, TR_RNG_TEST, 0, i, 0).v[0]);
+}
+
+static double decay_of(size_t i)
+{
+    for (size_t k = 0; k < TR_COUNT(segments); k++)
+        if (i >= segments[k].begin && i < segments[k].end) return segments[k].decay;
+    return NAN; /* the gap */
+}
+
+/* An array on the host and its copy on the device. */
+typedef struct {
+    float *host, *device;
+    size_t n;
+} array;
+
+static array open_array(tr_cuda *cuda, size_t n)
+{
+    array a = {tr_alloc(TR_MEM_OTHER, n, sizeof(float)),
+               b->alloc(cuda, TR_MEM_OTHER, n * sizeof(float)), n};
+    assert_non_null(a.host);
+    assert_non_null(a.device);
+    return a;
+}
+
+static void put(tr_cuda *cuda, const array *a)
+{
+    assert_ok(b->upload(cuda, a->device, a->host, a->n * sizeof *a->host));
+}
+
+static void get(tr_cuda *cuda, const array *a)
+{
+    assert_ok(b->download(cuda, a->host, a->device, a->n * sizeof *a->host));
+}
+
+static void close_array(tr_cuda *cuda, array *a)
+{
+    b->free(cuda, a->device);
+    tr_free(a->host);
+}
+
+/* Weights, gradients and whatever else an optimizer may have. */
+typedef struct {
+    tr_cuda *cuda;
+    array w, g, m, v, ema;
+    tr_control *control; /* on the device */
+} bench;
+
+static bench open_bench(bool graphs)
+{
+    bench x = {.cuda = open_with(graphs)};
+    array *all[] = {&x.w, &x.g, &x.m, &x.v, &x.ema};
+    for (size_t k = 0; k < TR_COUNT(all); k++) {
+        *all[k] = open_array(x.cuda, FLAT);
+        for (size_t i = 0; i < FLAT; i++)
+            all[k]->host[i] = k < 2 ? (float)uniform((uint32_t)k + 1, i, -1, 1) : 0;
+        if (k == 4) memcpy(x.ema.host, x.w.host, FLAT * sizeof(float));
+        put(x.cuda, all[k]);
+    }
+    x.control = b->alloc(x.cuda, TR_MEM_OTHER, sizeof *x.control);
+    assert_non_null(x.control);
+    return x;
+}
+
+static void close_bench(bench *x)
+{
+    array *all[] = {&x->w, &x->g, &x->m, &x->v, &x->ema};
+    for (size_t k = 0; k < TR_COUNT(all); k++) close_array(x->cuda, all[k]);
+    b->free(x->cuda, x->control);
+    b->close(x->cuda);
+}
+
+static void set_control(bench *x, const tr_control *c)
+{
+    assert_ok(b->upload(x->cuda, x->control, c, sizeof *c));
+}
+
+static tr_control get_control(bench *x)
+{
+    tr_control c;
+    assert_ok(b->download(x->cuda, &c, x->control, sizeof c));
+    return c;
+}
+
+typedef struct {
+    const char *name;
+    tr_update u;
+    bool m, v, ema;
+} variant;
+
+#define COMMON .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8
+static const variant variants[] = {
+    {"adamw", {.kind = TR_OPT_ADAMW, COMMON}, true, true, false},
+    {"adamw, average", {.kind = TR_OPT_ADAMW, COMMON, .ema_decay = 0.9}, true, true, true},
+    {"sgd", {.kind = TR_OPT_SGD, COMMON}, false, false, false},
+    {"sgd, average", {.kind = TR_OPT_SGD, COMMON, .ema_decay = 0.5}, false, false, true},
+    {"momentum", {.kind = TR_OPT_SGD, COMMON, .momentum = 0.9}, true, false, false},
+    {"momentum, average",
+     {.kind = TR_OPT_SGD, COMMON, .momentum = 0.9, .ema_decay = 0.9},
+     true,
+     false,
+     true},
+    {"nesterov",
+     {.kind = TR_OPT_SGD, COMMON, .momentum = 0.9, .nesterov = true},
+     true,
+     false,
+     false},
+    {"nesterov, average",
+     {.kind = TR_OPT_SGD, COMMON, .momentum = 0.9, .nesterov = true, .ema_decay = 0.9},
+     true,
+     false,
+     true},
+    {"lion", {.kind = TR_OPT_LION, COMMON}, true, false, false},
+    {"lion, average", {.kind = TR_OPT_LION, COMMON, .ema_decay = 0.99}, true, false, true},
+};
+
+static tr_update update_of(const bench *x, const variant *k)
+{
+    tr_update u = k->u;
+    u.w = x->w.device;
+    u.g = x->g.device;
+    u.m = k->m ? x->m.device : NULL;
+    u.v = k->v ? x->v.device : NULL;
+    u.ema = k->ema ? x->ema.device : NULL;
+    u.segments = segments;
+    u.nsegments = TR_COUNT(segments);
+    return u;
+}
+
+/* The control of step t, as tr_control_decide leaves it. */
+static tr_control control_of(int t)
+{
+    return (tr_control){.in = {.lr = 0.01 / t},
+                        .apply = 1,
+                        .grad_scale = 0.125 * t,
+                        .correct1 = 1 - pow(0.9, t),
+                        .correct2 = 1 - pow(0.99, t)};
+}
+
+typedef struct {
+    double w, m, v, ema;
+} element;
+
+/* One step of one element as the papers and PyTorch have it. */
+static void reference(const variant *k, const tr_control *c, element *e, double g, double decay)
+{
+    const tr_update *u = &k->u;
+    const double lr = c->in.lr;
+    g *= c->grad_scale;
+    if (u->kind == TR_OPT_ADAMW) {
+        e->w *= 1 - lr * decay;
+        e->m = u->beta1 * e->m + (1 - u->beta1) * g;
+        e->v = u->beta2 * e->v + (1 - u->beta2) * g * g;
+        e->w -= lr / c->correct1 * e->m / (sqrt(e->v) / sqrt(c->correct2) + u->eps);
+    } else if (u->kind == TR_OPT_LION) {
+        const double d = u->beta1 * e->m + (1 - u->beta1) * g;
+        e->w = e->w * (1 - lr * decay) - lr * ((d > 0) - (d < 0));
+        e->m = u->beta2 * e->m + (1 - u->beta2) * g;
+    } else {
+        g += decay * e->w;
+        if (k->m) {
+            e->m = u->momentum * e->m + g;
+            g = u->nesterov ? g + u->momentum * e->m : e->m;
+        }
+        e->w -= lr * g;
+    }
+    if (k->ema) e->ema = u->ema_decay * e->ema + (1 - u->ema_decay) * e->w;
+}
+
+static bool near(double got, double want, double relative)
+{
+    return fabs(got - want) <= relative * (1 + fabs(want));
+}
+
+static void check_steps(const variant *k)
+{
+    bench x = open_bench(false);
+    element *want = calloc(FLAT, sizeof *want);
+    const tr_update u = update_of(&x, k);
+    void *updater;
+    assert_ok(b->updater_open(x.cuda, &u, &updater));
+    for (size_t i = 0; i < FLAT; i++) want[i] = (element){.w = x.w.host[i], .ema = x.w.host[i]};
+    for (int t = 1; t <= 4; t++) {
+        const tr_control c = control_of(t);
+        for (size_t i = 0; i < FLAT; i++) {
+            x.g.host[i] = i % 50 == 49 ? 0 : (float)uniform((uint32_t)t + 9, i, -8, 8);
+            if (!isnan(decay_of(i))) reference(k, &c, &want[i], x.g.host[i], decay_of(i));
+        }
+        put(x.cuda, &x.g);
+        set_control(&x, &c);
+        assert_ok(b->updater_run(updater, x.control));
+    }
+    get(x.cuda, &x.w);
+    get(x.cuda, &x.m);
+    get(x.cuda, &x.v);
+    get(x.cuda, &x.ema);
+    /* float32 rounds about ten times a step */
+    for (size_t i = 0; i < FLAT; i++)
+        if (!near(x.w.host[i], want[i].w, 3e-6) || !near(x.m.host[i], want[i].m, 3e-6) ||
+            !near(x.v.host[i], want[i].v, 3e-6) || !near(x.ema.host[i], want[i].ema, 3e-6))
+            fail_msg("%s: element %zu is %.9g, expected %.9g", k->name, i, (double)x.w.host[i],
+                     want[i].w);
+    for (size_t i = GAP; i < GAP + 16; i++) assert_true((double)x.w.host[i] == want[i].w);
+    b->updater_close(updater);
+    free(want);
+    close_bench(&x);
+}
+
+static void steps_match(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < TR_COUNT(variants); k++) check_steps(&variants[k]);
+}
+
+/* Nothing is written where the control does not apply, whatever it and the gradient hold. */
+static void nothing_happens_unless_applied(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < TR_COUNT(variants); k++) {
+        bench x = open_bench(false);
+        float *before = malloc(FLAT * sizeof *before);
+        memcpy(before, x.w.host, FLAT * sizeof *before);
+        const tr_update u = update_of(&x, &variants[k]);
+        tr_control c = {.grad_scale = NAN, .in = {.lr = NAN}};
+        void *updater;
+        for (size_t i = 0; i < FLAT; i++) x.g.host[i] = NAN;
+        put(x.cuda, &x.g);
+        set_control(&x, &c);
+        assert_ok(b->updater_open(x.cuda, &u, &updater));
+        assert_ok(b->updater_run(updater, x.control));
+        get(x.cuda, &x.w);
+        get(x.cuda, &x.m);
+        get(x.cuda, &x.v);
+        get(x.cuda, &x.ema);
+        assert_memory_equal(x.w.host, before, FLAT * sizeof *before);
+        assert_memory_equal(x.ema.host, before, FLAT * sizeof *before);
+        for (size_t i = 0; i < FLAT; i++) assert_true(x.m.host[i] == 0 && x.v.host[i] == 0);
+        b->updater_close(updater);
+        free(before);
+        close_bench(&x);
+    }
+}
+
+/* A section that was recorded once follows the learning rate of each replay. */
+static void replays_read_the_control(void **state)
+{
+    (void)state;
+    bench x = open_bench(true);
+    const tr_update u = update_of(&x, &variants[2]); /* sgd */
+    void *updater;
+    element *want = calloc(FLAT, sizeof *want);
+    assert_ok(b->updater_open(x.cuda, &u, &updater));
+    for (size_t i = 0; i < FLAT; i++) want[i].w = x.w.host[i];
+    for (int t = 1; t <= 5; t++) {
+        tr_control c = control_of(t);
+        c.apply = t != 4;
+        for (size_t i = 0; i < FLAT && c.apply; i++)
+            if (!isnan(decay_of(i)))
+                reference(&variants[2], &c, &want[i], x.g.host[i], decay_of(i));
+        set_control(&x, &c);
+        bool replay;
+        assert_ok(b->section_begin(x.cuda, 7, &replay));
+        const tr_status st = replay ? TR_OK : b->updater_run(updater, x.control);
+        assert_ok(b->section_end(x.cuda, st));
+    }
+    get(x.cuda, &x.w);
+    for (size_t i = 0; i < FLAT; i++) assert_true(near(x.w.host[i], want[i].w, 3e-6));
+    b->updater_close(updater);
+    free(want);
+    close_bench(&x);
+}
+
+static void weights_and_average_change_places(void **state)
+{
+    (void)state;
+    bench x = open_bench(false);
+    const tr_update u = update_of(&x, &variants[1]);
+    void *updater;
+    float *w = malloc(FLAT * sizeof *w), *ema = malloc(FLAT * sizeof *ema);
+    for (size_t i = 0; i < FLAT; i++) {
+        w[i] = x.w.host[i];
+        ema[i] = x.ema.host[i] = (float)uniform(8, i, 5, 6);
+    }
+    put(x.cuda, &x.ema);
+    assert_ok(b->updater_open(x.cuda, &u, &updater));
+    assert_ok(b->updater_swap_ema(updater));
+    get(x.cuda, &x.w);
+    get(x.cuda, &x.ema);
+    for (size_t i = 0; i < FLAT; i++) {
+        const bool gap = i >= GAP && i < GAP + 16;
+        assert_true(x.w.host[i] == (gap ? w : ema)[i] && x.ema.host[i] == (gap ? ema : w)[i]);
+    }
+    b->updater_close(updater);
+    free(w);
+    free(ema);
+    close_bench(&x);
+}
+
+/* ---- The decision ---------------------------------------------------------------------------- */
+
+static tr_control undecided(void)
+{
+    return (tr_control){.clip_norm = 1,
+                        .beta1 = 0.9,
+                        .beta2 = 0.99,
+                        .scale_window = 100,
+                        .loss_scale = 1024,
+                        .updates = 4,
+                        .sums = {[TR_TALLY_LOSS] = 3, [TR_TALLY_WEIGHT] = 32},
+                        .sum_squares = 1e12,
+                        .first_nonfinite = 5};
+}
+
+/* The device decides as the host would. */
+static void check_decision(bench *x, void *updater, tr_control c, uint64_t first)
+{
+    set_control(x, &c);
+    assert_ok(b->updater_decide(updater, x->control));
+    const tr_control got = get_control(x);
+    tr_control_decide(&c);
+    assert_true(got.first_nonfinite == first);
+    assert_true(got.apply == c.apply && got.searched == c.searched && got.held == c.held);
+    assert_true(got.updates == c.updates && got.skipped == c.skipped &&
+                got.scale_good == c.scale_good);
+    assert_true(got.loss_scale == c.loss_scale && got.used_scale == c.used_scale);
+    if (c.apply) {
+        assert_true(near(got.grad_norm / c.grad_norm, 1, 1e-14));
+        assert_true(near(got.grad_scale / c.grad_scale, 1, 1e-14));
+        assert_true(near(got.correct1, c.correct1, 1e-14) && near(got.correct2, c.correct2, 1e-14));
+    } else {
+        assert_true(isnan(got.grad_norm));
+    }
+}
+
+static void decisions_match(void **state)
+{
+    (void)state;
+    bench x = open_bench(false);
+    const tr_update u = update_of(&x, &variants[0]);
+    void *updater;
+    assert_ok(b->updater_open(x.cuda, &u, &updater));
+    tr_control good = undecided(), bad = undecided(), loss = undecided();
+    bad.sum_squares = NAN;
+    loss.sums[TR_TALLY_LOSS] = INFINITY;
+    loss.scale_window = 0;
+    loss.hold = 1;
+    check_decision(&x, updater, good, UINT64_MAX);
+    check_decision(&x, updater, loss, UINT64_MAX);
+    check_decision(&x, updater, bad, UINT64_MAX); /* another rank's gradient */
+    static const size_t at[] = {FLAT - 1, 2 * 8192 + GAP + 16, GAP + 5, 5000, 16, 0};
+    uint64_t lowest = UINT64_MAX;
+    for (size_t k = 0; k < TR_COUNT(at); k++) {
+        x.g.host[at[k]] = k % 2 ? -INFINITY : NAN;
+        put(x.cuda, &x.g);
+        if (!isnan(decay_of(at[k]))) lowest = at[k]; /* the gap is not this rank's */
+        check_decision(&x, updater, bad, lowest);
+    }
+    check_decision(&x, updater, good, UINT64_MAX); /* nobody looks */
+    b->updater_close(updater);
+    close_bench(&x);
+}
+
+/* A rank that owns nothing decides like all others. */
+static void no_segments(void **state)
+{
+    (void)state;
+    bench x = open_bench(false);
+    tr_update u = update_of(&x, &variants[1]);
+    u.nsegments = 0;
+    void *updater;
+    assert_ok(b->updater_open(x.cuda, &u, &updater));
+    tr_control c = undecided();
+    check_decision(&x, updater, c, UINT64_MAX);
+    c.sum_squares = INFINITY;
+    check_decision(&x, updater, c, UINT64_MAX);
+    assert_ok(b->updater_run(updater, x.control));
+    assert_ok(b->updater_swap_ema(updater));
+    b->updater_close(updater);
+    b->updater_close(NULL);
+    close_bench(&x);
+}
+
+static void wrong_updates_are_refused(void **state)
+{
+    (void)state;
+    bench x = open_bench(false);
+    tr_update u = update_of(&x, &variants[0]);
+    const tr_segment odd = {8, 32, 0};
+    void *updater = NULL;
+    u.segments = &odd;
+    u.nsegments = 1;
+    assert_told(b->updater_open(x.cuda, &u, &updater), TR_INTERNAL, "segment [8, 32)");
+    u = update_of(&x, &variants[0]);
+    u.v = NULL;
+    assert_told(b->updater_open(x.cuda, &u, &updater), TR_INTERNAL, "moments");
+    assert_null(updater);
+    close_bench(&x);
+}
+
+/* ---- Sum of squares -------------------------------------------------------------------------- */
+
+static double squares(tr_cuda *cuda, const float *g, size_t n, double *out)
+{
+    double got;
+    assert_ok(b->sum_squares(cuda, g, n, out));
+    assert_ok(b->download(cuda, &got, out, sizeof got));
+    return got;
+}
+
+static void sum_of_squares_matches(void **state)
+{
+    (void)state;
+    enum { N = 200003 };
+    static const double scales[] = {1, 1e-25, 1e-40, 3e18, 3e38};
+    static const size_t sizes[] = {N, 1, 3, 4, 8191, 8192, 8193, 16385};
+    tr_cuda *cuda = open_with(false);
+    array g = open_array(cuda, N);
+    double *out = b->alloc(cuda, TR_MEM_OTHER, sizeof *out);
+    for (size_t k = 0; k < TR_COUNT(scales); k++) {
+        for (size_t i = 0; i < N; i++) g.host[i] = (float)(scales[k] * uniform(1, i, -1, 1));
+        put(cuda, &g);
+        for (size_t s = 0; s < TR_COUNT(sizes); s++)
+            for (size_t from = 0; from < 2; from++) { /* aligned and not */
+                const size_t n = sizes[s] - (sizes[s] == N ? from : 0);
+                double want = 0;
+                for (size_t i = from; i < from + n; i++)
+                    want += (double)g.host[i] * (double)g.host[i];
+                const double got = squares(cuda, g.device + from, n, out);
+                assert_true(fabs(got - want) <= 1e-12 * want);
+                assert_true(squares(cuda, g.device + from, n, out) == got);
+            }
+    }
+    assert_true(squares(cuda, g.device, 0, out) == 0);
+    b->free(cuda, out);
+    close_array(cuda, &g);
+    b->close(cuda);
+}
+
+/* Not finite if and only if an element is not. */
+static void sum_of_squares_tells_of_bad_values(void **state)
+{
+    (void)state;
+    enum { N = 9001 };
+    static const float bad[] = {NAN, INFINITY, -INFINITY};
+    static const size_t at[] = {0, 17, 8191, 8192, N - 1};
+    tr_cuda *cuda = open_with(false);
+    array g = open_array(cuda, N);
+    double *out = b->alloc(cuda, TR_MEM_OTHER, sizeof *out);
+    for (size_t i = 0; i < N; i++) g.host[i] = 3e38f;
+    put(cuda, &g);
+    assert_true(isfinite(squares(cuda, g.device, N, out)));
+    for (size_t k = 0; k < TR_COUNT(bad); k++)
+        for (size_t j = 0; j < TR_COUNT(at); j++) {
+            g.host[at[j]] = bad[k];
+            put(cuda, &g);
+            assert_false(isfinite(squares(cuda, g.device, N, out)));
+            g.host[at[j]] = 3e38f;
+        }
+    b->free(cuda, out);
+    close_array(cuda, &g);
+    b->close(cuda);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(steps_match),
+        cmocka_unit_test(nothing_happens_unless_applied),
+        cmocka_unit_test(replays_read_the_control),
+        cmocka_unit_test(weights_and_average_change_places),
+        cmocka_unit_test(decisions_match),
+        cmocka_unit_test(no_segments),
+        cmocka_unit_test(wrong_updates_are_refused),
+        cmocka_unit_test(sum_of_squares_matches),
+        cmocka_unit_test(sum_of_squares_tells_of_bad_values),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
