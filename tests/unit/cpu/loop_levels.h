@@ -7,10 +7,14 @@
 
 #include "kernels/cpu/loops/loops.h"
 
+#ifdef TEST_MIRROR /* a GPU: one set of kernels, one type more */
+#define FOR_LEVELS(isa) for (int isa = 0; isa < 1; isa++)
+static const tr_precision precisions[] = {TR_PRECISION_FP32, TR_PRECISION_BF16, TR_PRECISION_FP16};
+#else
 /* for every level from the lowest to what this CPU has */
 #define FOR_LEVELS(isa) for (int isa = TR_ISA_BASE; isa <= tr_cpu_isa(); isa++)
-
 static const tr_precision precisions[] = {TR_PRECISION_FP32, TR_PRECISION_BF16};
+#endif
 #define FOR_PRECISIONS(p)                                                                          \
     for (size_t p##_i = 0; p##_i < TR_COUNT(precisions); p##_i++)                                  \
         for (tr_precision p = precisions[p##_i], *p##_once = &p; p##_once; p##_once = NULL)
@@ -20,16 +24,22 @@ static const tr_precision precisions[] = {TR_PRECISION_FP32, TR_PRECISION_BF16};
 static inline harness open_level(const char *op, tr_precision precision, int isa, int threads)
 {
     harness h = h_open_with(op, precision, true, threads);
+#ifdef TEST_MIRROR
+    (void)isa;
+#else
     tr_cpu *cpu = h.ctx;
     cpu->loops = tr_cpu_loops_at(isa);
     cpu->bf16 = true;
+#endif
     return h;
 }
 
 /* Relative error of one rounding to the type of the activations, with room for a few operations. */
 static inline double tolerance(tr_precision precision)
 {
-    return precision == TR_PRECISION_BF16 ? 0x1p-8 : 0x1p-21;
+    return precision == TR_PRECISION_BF16   ? 0x1p-8
+           : precision == TR_PRECISION_FP16 ? 0x1p-11
+                                            : 0x1p-21;
 }
 
 static inline double *doubles(size_t n)

@@ -95,6 +95,9 @@ static inline void mh_put(void *to, const tr_tensor *t, const double *v)
         case TR_BF16:
             ((tr_bf16 *)to)[at] = tr_f32_to_bf16((float)v[i]);
             break;
+        case TR_F16:
+            ((tr_f16 *)to)[at] = tr_f32_to_f16((float)v[i]);
+            break;
         case TR_I32:
             ((int32_t *)to)[at] = (int32_t)v[i];
             break;
@@ -129,8 +132,9 @@ static inline void mh_set_target(model_harness *h, const double *v)
 static inline double mh_get(const void *from, const tr_tensor *t, size_t logical)
 {
     const size_t at = mh_stored(t, logical);
-    return t->dtype == TR_BF16 ? (double)tr_bf16_to_f32(((const tr_bf16 *)from)[at])
-                               : (double)((const float *)from)[at];
+    if (t->dtype == TR_BF16) return (double)tr_bf16_to_f32(((const tr_bf16 *)from)[at]);
+    if (t->dtype == TR_F16) return (double)tr_f16_to_f32(((const tr_f16 *)from)[at]);
+    return (double)((const float *)from)[at];
 }
 
 #endif

@@ -26,8 +26,9 @@
 #include "kernels/cpu/internal.h"
 
 #ifndef TEST_ISA
-#define TEST_ISA 0 /* a tr_cpu_isa_level: the whole test runs at most there; 0: the best there is  \
-                    */
+#define TEST_ISA                                                                                   \
+    0 /* a tr_cpu_isa_level: the whole test runs at most there; 0: the best there is               \
+       */
 #endif
 
 #define H_TENSORS (TR_MAX_IN + TR_MAX_OUT)
@@ -76,7 +77,7 @@ static inline harness h_open(const char *op, tr_precision precision, bool train)
 /* The type of activations at the graph's precision. */
 static inline tr_dtype h_activation(const harness *h)
 {
-    return h->graph.precision == TR_PRECISION_BF16 ? TR_BF16 : TR_F32;
+    return tr_precision_dtype(h->graph.precision);
 }
 
 static inline int h_tensor(harness *h, tr_role role, tr_dtype dtype, int ndim, const int64_t *dims)
@@ -169,6 +170,8 @@ static inline double h_get(const harness *h, int id, size_t i)
         return ((const float *)p)[s];
     case TR_BF16:
         return tr_bf16_to_f32(((const tr_bf16 *)p)[s]);
+    case TR_F16:
+        return tr_f16_to_f32(((const tr_f16 *)p)[s]);
     case TR_F64:
         return ((const double *)p)[s];
     case TR_I32:
@@ -192,6 +195,9 @@ static inline void h_put(harness *h, int id, size_t i, double v)
         break;
     case TR_BF16:
         ((tr_bf16 *)p)[s] = tr_f32_to_bf16((float)v);
+        break;
+    case TR_F16:
+        ((tr_f16 *)p)[s] = tr_f32_to_f16((float)v);
         break;
     case TR_F64:
         ((double *)p)[s] = v;
@@ -293,7 +299,7 @@ static inline void h_check_sums(const harness *h, int id, const double *want, co
                                 double terms, double slack, const char *what)
 {
     const tr_tensor *t = &h->tensors[id];
-    const double unit = t->dtype == TR_BF16 ? 0x1p-8 : 0x1p-24;
+    const double unit = t->dtype == TR_BF16 ? 0x1p-8 : t->dtype == TR_F16 ? 0x1p-11 : 0x1p-24;
     for (size_t i = 0; i < t->count; i++) {
         double got = h_get(h, id, i);
         double bound = (terms + 2) * 0x1p-24 * size[i] * 1.2 + unit * fabs(want[i]) + slack;
