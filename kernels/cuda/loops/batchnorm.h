@@ -25,9 +25,10 @@ typedef struct {
     size_t tiles, chunks;
 } tr_bn_map;
 
-/* `run`: rows that a thread should take at least. Few rows (up to TR_BN_WIDE_ROWS): wide, one chunk,
- * whose blocks finish their channels without a second kernel. More: tall, a block has 16 columns of 16
- * bytes (32 of one channel), and there are enough chunks to fill the device. C > 0; rows may be 0. */
+/* `run`: rows that a thread should take at least. Few rows (up to TR_BN_WIDE_ROWS): wide, one
+ * chunk, whose blocks finish their channels without a second kernel. More: tall, a block has 16
+ * columns of 16 bytes (32 of one channel), and there are enough chunks to fill the device. C > 0;
+ * rows may be 0. */
 static inline tr_bn_map tr_bn_map_of(size_t rows, size_t C, tr_dtype dtype, size_t run)
 {
     const size_t full = dtype == TR_F32 ? 4 : 8;
