@@ -194,8 +194,8 @@ static void nccl_close(tr_reducer *r)
         tr_nccl_close(s->nccl);
     }
     if (s) {
+        tr_lane_close(&s->lane); /* waits for copies into what the next line frees */
         tr_progress_close(s->progress);
-        tr_lane_close(&s->lane);
         tr_free(s->after);
         tr_free(s->all);
     }

@@ -332,10 +332,24 @@ ncclResult_t operate(const char *name, Kind kind, const void *send, void *recv, 
 
 // ---- Communicators ----
 
+// The file where ranks meet, until all have: some may have failed before they came.
+std::string &meeting()
+{
+    static auto *path = new std::string;
+    return *path;
+}
+
 void at_exit(int status, void *)
 {
+    if (!meeting().empty()) unlink(meeting().c_str());
     if ((status == 0 || status == 75) && !live().empty())
         violation("exit", "%zu communicators were neither destroyed nor aborted", live().size());
+}
+
+void watch_exit()
+{
+    static const bool once = on_exit(at_exit, nullptr) == 0;
+    (void)once;
 }
 
 ncclResult_t init_rank(const Call &call, ncclComm_t *out, int nranks, const ncclUniqueId &id,
@@ -353,8 +367,7 @@ ncclResult_t init_rank(const Call &call, ncclComm_t *out, int nranks, const nccl
     if (at != nullptr && atoi(at + 1) == rank) s->fail_at = strtoull(fail, nullptr, 10);
     if (!map_file(*s)) return call.fail(ncclSystemError, "cannot map " + s->path);
     attach(*s);
-    static const bool once = on_exit(at_exit, nullptr) == 0;
-    (void)once;
+    watch_exit();
     *out = new ncclComm{s};
     live().insert(*out);
     if (!blocking) return ncclInProgress;
@@ -400,6 +413,8 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
         if (fd < 0) continue;
         close(fd);
         memcpy(id->internal, path.c_str(), path.size());
+        watch_exit();
+        meeting() = path;
         return ncclSuccess;
     }
     return call.fail(ncclSystemError, "no folder to meet in");
