@@ -81,8 +81,10 @@ __global__ void __launch_bounds__(THREADS)
         BY_ACT_CASE(TR_ACT_SILU, __VA_ARGS__)                                                      \
         BY_ACT_CASE(TR_ACT_SIGMOID, __VA_ARGS__)                                                   \
         BY_ACT_CASE(TR_ACT_TANH, __VA_ARGS__)                                                      \
-    default:                                                                                       \
-        return TR_FAIL(TR_INTERNAL, "activation %d", (int)act);                                    \
+    default: {                                                                                     \
+        constexpr tr_act ACT = TR_ACT_NONE;                                                        \
+        __VA_ARGS__;                                                                               \
+    }                                                                                              \
     }
 
 template <typename T, int V>

@@ -140,7 +140,7 @@ template <typename T, int V, int K> struct tr_piece {
     /* All loads before the first use. `keep`: also put there as they are; NULL: not. */
     __device__ void read(const T *row, T *keep = nullptr)
     {
-        tr_raw<T, V, K> raw;
+        tr_raw<T, V, K> raw = {};
         fetch(row, raw);
         TR_UNROLL
         for (int k = 0; keep && k < K; k++)
