@@ -16,7 +16,8 @@ static size_t tile_channels(size_t channels, size_t places)
     return fit < channels ? fit : channels;
 }
 
-template <typename T>
+/* Rounded to R, stored as T. */
+template <typename R, typename T>
 __global__ void pack_kernel(const float *from, T *to, size_t channels, size_t places, size_t tile,
                             size_t tiles)
 {
@@ -31,8 +32,8 @@ __global__ void pack_kernel(const float *from, T *to, size_t channels, size_t pl
     __syncthreads();
     for (size_t i = threadIdx.x; i < count; i += blockDim.x) {
         const size_t place = i / n, c = i % n;
-        at[place * channels + c] =
-            tr_store<T>(fits ? held[c * places + place] : in[c * places + place]);
+        at[place * channels + c] = tr_store<T>(
+            tr_load<R>(tr_store<R>(fits ? held[c * places + place] : in[c * places + place])));
     }
 }
 
@@ -55,13 +56,22 @@ __global__ void unpack_kernel(const float *from, float *to, size_t channels, siz
     }
 }
 
-tr_status tr_cuda_filter_pack(cudaStream_t stream, tr_dtype dtype, const float *from, void *to,
-                              size_t out, size_t channels, size_t places)
+template <typename R, typename T>
+static tr_status pack(cudaStream_t stream, const float *from, void *to, size_t out, size_t channels,
+                      size_t places)
 {
     const size_t tile = tile_channels(channels, places), tiles = (channels + tile - 1) / tile;
-    TR_BY_TYPE(dtype, T,
-               return TR_LAUNCH(pack_kernel<T>, (unsigned)(out * tiles), BLOCK, 0, stream, from,
-                                static_cast<T *>(to), channels, places, tile, tiles));
+    return TR_LAUNCH(TR_KERNEL(pack_kernel<R, T>), (unsigned)(out * tiles), BLOCK, 0, stream, from,
+                     static_cast<T *>(to), channels, places, tile, tiles);
+}
+
+tr_status tr_cuda_filter_pack(cudaStream_t stream, tr_dtype dtype, bool wide, const float *from,
+                              void *to, size_t out, size_t channels, size_t places)
+{
+    TR_BY_TYPE(dtype, T, {
+        if (wide) return pack<T, float>(stream, from, to, out, channels, places);
+        return pack<T, T>(stream, from, to, out, channels, places);
+    });
     return TR_OK;
 }
 

@@ -5,9 +5,11 @@
 
 #include "kernels/cuda/internal.h"
 
-/* to (out, places, channels) of type `dtype` = from (out, channels, places). */
-TR_CUDA_C tr_status tr_cuda_filter_pack(cudaStream_t stream, tr_dtype dtype, const float *from,
-                                        void *to, size_t out, size_t channels, size_t places);
+/* to (out, places, channels) = from (out, channels, places), rounded to `dtype`; of that type, or
+ * with `wide` float32. */
+TR_CUDA_C tr_status tr_cuda_filter_pack(cudaStream_t stream, tr_dtype dtype, bool wide,
+                                        const float *from, void *to, size_t out, size_t channels,
+                                        size_t places);
 /* to (out, channels, places) = from (out, places, channels), or += with `add`. */
 TR_CUDA_C tr_status tr_cuda_filter_unpack(cudaStream_t stream, const float *from, float *to,
                                           size_t out, size_t channels, size_t places, bool add);

@@ -12,25 +12,31 @@
  *     bytes a byte of y. cuDNN's ReLU may drop NaN: of the engines of 9.19 for an H100, only the
  *     slowest one promises not to (CUDNN_NUMERICAL_NOTE_STRICT_NAN_PROP);
  *  3. float32: the convolution, then our epilogue in place;
- *  4. 16 bits: the convolution to float32 in the workspace, then our epilogue: 4 + 4 + 2 bytes a
- * result;
- *  5. 16 bits, where 4 does not fit the workspace or has no engine: the convolution to y, our
- * epilogue in place. Only then is a result rounded twice; the implementation's name says so. */
+ *  4. 16 bits: the convolution to float32 in the workspace, then our epilogue: 10 bytes a result;
+ *  5. 16 bits, where cuDNN cannot end in float32 (groups): x is cast to float32 in the workspace by
+ *     pieces of the batch, and the float32 convolution of each goes through our epilogue. TF32 is
+ *     exact for such values, and for weights that were rounded to 16 bits before. 6 bytes an
+ *     element of x more. */
 #include "kernels/cuda/ops/conv2d.h"
+#include "kernels/cuda/loops/cast.h"
 #include "kernels/cuda/loops/epilogue.h"
 #include "kernels/cuda/loops/filter.h"
 
 #include <limits.h>
 #include <stdio.h>
 
+enum { ALIGN = 256 };
+
 /* ---- What the three kernels share ---- */
 
 /* Formats of the packed copies, compared as bytes. */
 typedef struct {
     char order[4];
-    int32_t type;
+    int32_t rounded, type; /* to; stored as */
 } format;
-static const format formats[] = {{"KRSC", TR_F32}, {"KRSC", TR_BF16}, {"KRSC", TR_F16}};
+static const format formats[][2] = {{{"KRSC", TR_F32, TR_F32}, {"KRSC", TR_F32, TR_F32}},
+                                    {{"KRSC", TR_BF16, TR_BF16}, {"KRSC", TR_BF16, TR_F32}},
+                                    {{"KRSC", TR_F16, TR_F16}, {"KRSC", TR_F16, TR_F32}}};
 
 static tr_status set_operands(tr_cuda_conv *k)
 {
@@ -154,7 +160,14 @@ size_t tr_cuda_conv_workspace(const tr_cuda_conv *k)
     return k->plan ? tr_dnn_plan_workspace(k->plan) : k->head.cuda->o.workspace;
 }
 
-/* ---- The weight ---- */
+int64_t tr_cuda_conv_samples(int64_t batch, size_t sample, size_t limit)
+{
+    for (int64_t n = batch; n > 1; n--)
+        if (batch % n == 0 && sample <= limit / (size_t)n) return n;
+    return 1;
+}
+
+/* ---- The weight: rounded to the activations' type, in the type of the plan's problem ---- */
 
 /* Stored in the wanted order already. */
 static bool same_order(const tr_cuda_conv *k)
@@ -165,18 +178,20 @@ static bool same_order(const tr_cuda_conv *k)
 static tr_status pack(tr_kernel *base)
 {
     const tr_cuda_conv *k = (const tr_cuda_conv *)base;
-    return tr_cuda_filter_pack(k->head.cuda->stream, k->head.dtype, k->head.b.in[1],
-                               k->head.b.packed, k->out, k->channels, k->places);
+    return tr_cuda_filter_pack(k->head.cuda->stream, k->head.dtype,
+                               k->problem.weight_type == TR_F32, k->head.b.in[1], k->head.b.packed,
+                               k->out, k->channels, k->places);
 }
 
 static void want_packed(tr_cuda_conv *k, const tr_tensor *weight)
 {
     tr_kernel *base = &k->head.base;
-    if (k->head.dtype == TR_F32 && same_order(k)) return;
-    base->packed = weight->count * tr_dtype_size(k->head.dtype);
+    const tr_dtype type = k->head.dtype, stored = (tr_dtype)k->problem.weight_type;
+    if (type == TR_F32 && same_order(k)) return;
+    base->packed = weight->count * tr_dtype_size(stored);
     base->packed_param = weight->index;
-    base->packed_format = &formats[k->head.dtype == TR_BF16 ? 1 : k->head.dtype == TR_F16 ? 2 : 0];
-    base->packed_format_size = sizeof formats[0];
+    base->packed_format = &formats[type == TR_BF16 ? 1 : type == TR_F16 ? 2 : 0][stored == TR_F32];
+    base->packed_format_size = sizeof formats[0][0];
     base->pack = pack;
 }
 
@@ -192,19 +207,28 @@ typedef struct {
     bool bias, residual, own; /* the layer has them; our own epilogue runs */
     bool own_bias, own_residual;
     tr_act own_act;
-    size_t result; /* bytes of a float32 result in the workspace, which lies first; 0: in y */
+    int64_t pieces;  /* of the batch; more than one only where x is cast */
+    bool wide, cast; /* the result is float32 in the workspace; and so is x */
+    /* Bytes in the workspace, in this order, before the plan's. */
+    size_t result, x;
 } forward_kernel;
 
 static tr_dnn_operands forward_operands(const tr_cuda_conv *k)
 {
     const forward_kernel *f = (const forward_kernel *)k;
     const tr_binding *b = &k->head.b;
-    return (tr_dnn_operands){.x = b->in[0],
+    return (tr_dnn_operands){.x = f->cast ? tr_cuda_conv_scratch(k, f->result) : b->in[0],
                              .w = weights(k),
-                             .y = f->result ? b->workspace : b->out[0],
+                             .y = f->wide ? b->workspace : b->out[0],
                              .bias = k->problem.bias ? b->in[2] : NULL,
                              .residual = k->problem.residual ? b->in[3] : NULL,
-                             .workspace = tr_cuda_conv_scratch(k, f->result)};
+                             .workspace = tr_cuda_conv_scratch(k, f->result + f->x)};
+}
+
+/* Element `i` of an array of activations; NULL stays NULL. */
+static void *element(const tr_cuda_conv *k, void *p, size_t i)
+{
+    return p ? (char *)p + i * tr_dtype_size(k->head.dtype) : NULL;
 }
 
 static tr_status run_forward(tr_kernel *base, const tr_run *run)
@@ -213,15 +237,41 @@ static tr_status run_forward(tr_kernel *base, const tr_run *run)
     const forward_kernel *f = (const forward_kernel *)base;
     const tr_cuda_conv *k = &f->conv;
     const tr_binding *b = &k->head.b;
+    const tr_dnn_problem *p = &k->problem;
+    const cudaStream_t stream = k->head.cuda->stream;
+    const size_t nx = (size_t)(p->batch * p->in * p->size[0] * p->size[1]);
+    const size_t rows = k->rows / (size_t)f->pieces;
     (void)run;
-    TR_TRY(tr_dnn_call_run(k->head.cuda->dnn, &k->call));
-    if (f->own)
-        TR_TRY(tr_cuda_epilogue(k->head.cuda->stream, f->own_act,
-                                f->result ? TR_F32 : k->head.dtype, k->head.dtype,
-                                f->result ? b->workspace : b->out[0], f->own_bias ? b->in[2] : NULL,
-                                f->own_residual ? b->in[3] : NULL, b->out[0], k->rows, k->out));
+    for (int64_t i = 0; i < f->pieces; i++) {
+        const size_t at = (size_t)i * rows * k->out;
+        void *y = element(k, b->out[0], at);
+        if (f->cast)
+            TR_TRY(tr_cuda_cast_to_f32(stream, k->head.dtype, element(k, b->in[0], (size_t)i * nx),
+                                       tr_cuda_conv_scratch(k, f->result), nx));
+        TR_TRY(tr_dnn_call_run(k->head.cuda->dnn, &k->call));
+        if (f->own)
+            TR_TRY(tr_cuda_epilogue(
+                stream, f->own_act, f->wide ? TR_F32 : k->head.dtype, k->head.dtype,
+                f->wide ? b->workspace : y, f->own_bias ? b->in[2] : NULL,
+                f->own_residual ? element(k, b->in[3], at) : NULL, y, rows, k->out));
+    }
 out:
     return st;
+}
+
+static tr_status cast_forward(forward_kernel *f, const tr_dnn_problem *plain)
+{
+    tr_cuda_conv *k = &f->conv;
+    tr_dnn_problem p = *plain;
+    const size_t x = (size_t)(p.in * p.size[0] * p.size[1]) * sizeof(float);
+    const size_t y = (size_t)(p.out * p.result[0] * p.result[1]) * sizeof(float);
+    p.batch = tr_cuda_conv_samples(plain->batch, x + y, k->head.cuda->o.workspace);
+    p.type = p.weight_type = p.result_type = TR_F32;
+    f->pieces = plain->batch / p.batch;
+    f->cast = f->wide = true;
+    f->result = tr_align_up((size_t)p.batch * y, ALIGN);
+    f->x = tr_align_up((size_t)p.batch * x, ALIGN);
+    return tr_cuda_conv_try(k, &p);
 }
 
 /* The ways of the head comment, in their order. `plain` is the convolution alone. */
@@ -229,10 +279,11 @@ static tr_status choose_forward(forward_kernel *f, const tr_dnn_problem *plain, 
 {
     tr_status st = TR_OK;
     tr_cuda_conv *k = &f->conv;
-    const bool half = plain->type != TR_F32, more = f->bias || f->residual;
-    const size_t wide = tr_align_up(k->rows * k->out * sizeof(float), 256);
+    const bool more = f->bias || f->residual;
+    const size_t wide = tr_align_up(k->rows * k->out * sizeof(float), ALIGN);
     tr_dnn_problem p = *plain;
     const char *how = "";
+    f->pieces = 1;
     if (act == TR_ACT_NONE && !more) {
         TR_TRY(tr_cuda_conv_try(k, plain));
         goto found;
@@ -254,18 +305,22 @@ static tr_status choose_forward(forward_kernel *f, const tr_dnn_problem *plain, 
     }
     f->own_bias = f->bias;
     f->own_residual = f->residual;
-    p = *plain;
-    if (half && (more || act != TR_ACT_RELU) && wide <= k->head.cuda->o.workspace) {
-        p.result_type = TR_F32;
-        how = " to float32; own epilogue";
-        TR_TRY(tr_cuda_conv_try(k, &p));
-        if (k->plan) {
-            f->result = wide;
-            goto found;
-        }
+    if (plain->type == TR_F32 || (act == TR_ACT_RELU && !more) || k->head.cuda->o.dry) {
+        how = "; own epilogue";
+        TR_TRY(tr_cuda_conv_try(k, plain));
+        goto found;
     }
-    how = half && (more || act != TR_ACT_RELU) ? "; own epilogue (rounds twice)" : "; own epilogue";
-    TR_TRY(tr_cuda_conv_try(k, plain));
+    p = *plain;
+    p.result_type = TR_F32;
+    how = " to float32; own epilogue";
+    if (wide <= k->head.cuda->o.workspace) TR_TRY(tr_cuda_conv_try(k, &p));
+    if (k->plan) {
+        f->wide = true;
+        f->result = wide;
+        goto found;
+    }
+    how = " on x cast to float32; own epilogue";
+    TR_TRY(cast_forward(f, plain));
 found:
     if (!k->plan && !k->head.cuda->o.dry) TR_TRY(tr_cuda_conv_none(k));
     tr_cuda_conv_name(k, k->plan ? how : "");
@@ -284,7 +339,7 @@ tr_status tr_cuda_conv2d(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_k
     f->residual = tr_cuda_in(g, op, 3) != NULL;
     plain = f->conv.problem;
     TR_TRY(choose_forward(f, &plain, op->act));
-    f->conv.head.base.workspace = f->result + tr_cuda_conv_workspace(&f->conv);
+    f->conv.head.base.workspace = f->result + f->x + tr_cuda_conv_workspace(&f->conv);
     want_packed(&f->conv, tr_cuda_in(g, op, 1));
     *out = &f->conv.head.base;
 out:

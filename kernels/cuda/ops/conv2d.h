@@ -30,6 +30,8 @@ tr_status tr_cuda_conv_try(tr_cuda_conv *k, const tr_dnn_problem *p);
 tr_status tr_cuda_conv_none(const tr_cuda_conv *k);
 /* What `trainer plan` calls it: the plan's name and what is added to it. */
 void tr_cuda_conv_name(tr_cuda_conv *k, const char *more);
+/* The most samples, dividing the batch, of `sample` bytes each that fit `limit`; at least one. */
+int64_t tr_cuda_conv_samples(int64_t batch, size_t sample, size_t limit);
 /* Scratch of the plan; in a dry context the most that it may be. */
 size_t tr_cuda_conv_workspace(const tr_cuda_conv *k);
 static inline void *tr_cuda_conv_scratch(const tr_cuda_conv *k, size_t at)
