@@ -92,6 +92,7 @@ static tr_status run_micro(tr_trainer *t, tr_plan *plan, int j, const tr_control
     double begin = tr_now();
     tr_status st;
     t->gather_wait = 0;
+    if (last) tr_reducer_ready(t->reducer, -1);
     TR_TRY(tr_plan_run(plan, &run));
     t->params_changed = false;
     t->since.compute += tr_now() - begin - t->gather_wait;
