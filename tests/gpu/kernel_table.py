@@ -1,0 +1,236 @@
+#!/usr/bin/env python3
+"""Writes kernels/cuda/KERNELS.md: what every kernel of our own costs, by the compiler and by its own account.
+
+Compiles each .cu file with `nvcc -Xptxas -v` (needs no GPU) and reads registers, spills and shared memory of
+each instance. Beside them stands what the line above each kernel says:
+
+    // cost: read 2x+1f write 1x min 3x+1f flops 18 shape 8192x1024 [per WHAT]
+    // cost: fixed                        (runs once over next to nothing)
+
+read, write: bytes moved per element; min: what any implementation must move. Units: x an activation (here
+bfloat16: 2 bytes), f 4 bytes, d 8 bytes, b 1 byte. The product of shape is the number of elements. The time is the
+larger of bytes over memory bandwidth and flops over float32 peak: no run can be faster, none is claimed to
+be as fast.
+
+    tests/gpu/kernel_table.py [--nvcc PATH] [--arch sm_90] [--check] [FILE.cu ...]
+
+A kernel without a cost line has question marks in the table, and the script fails in the end; a line that
+cannot be read, or a file that does not compile, leaves KERNELS.md as it is. --check: also fails when
+KERNELS.md would change in kernels or costs (not in registers, which differ between compilers); writes
+nothing. With files, prints their part only.
+"""
+import argparse
+import concurrent.futures
+import math
+import os
+import re
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+LOOPS = os.path.join(ROOT, "kernels", "cuda")
+TABLE = os.path.join(LOOPS, "KERNELS.md")
+BANDWIDTH, FLOPS = 3.35e12, 67e12  # H100 SXM: bytes/s, float32 operations/s
+UNITS = {"x": 2, "f": 4, "d": 8, "b": 1}
+COST = re.compile(
+    r"read (?P<read>\S+)(?: write (?P<write>\S+))? min (?P<min>\S+) flops (?P<flops>[\d.]+) "
+    r"shape (?P<shape>\d+(?:x\d+)*)(?: per (?P<per>.+?))?\s*(?:\*/)?$")
+
+
+class Bad(Exception):
+    pass
+
+
+def traffic(text):
+    """Bytes of a sum like 2x+0.5f."""
+    total = 0.0
+    for term in text.split("+"):
+        m = re.fullmatch(r"(\d+(?:\.\d+)?|\.\d+)([xfdb])", term)
+        if not m:
+            raise Bad(f"'{term}' is not a count and one of the units x f d b")
+        total += float(m[1]) * UNITS[m[2]]
+    return total
+
+
+def costs(path):
+    """{kernel name: {read, write, min, flops, shape, per}, None for `fixed`, or where it is, without a
+    cost line} of one file."""
+    found, cost, where = {}, None, 0
+    lines = open(path, encoding="utf-8").read().split("\n")
+    for n, line in enumerate(lines, 1):
+        at = f"{os.path.relpath(path, ROOT)}:{n}"
+        if m := re.match(r"\s*(?://|/\*|\*)\s*cost:\s*(.*)", line):
+            text = m[1].strip()
+            if re.fullmatch(r"fixed(\s*\*/)?", text):
+                cost = (None,)
+            elif m := COST.match(text):
+                cost = (m.groupdict(),)
+                try:
+                    for key in ("read", "write", "min"):
+                        cost[0][key + "_bytes"] = traffic(m[key] or "0b")
+                except Bad as e:
+                    raise Bad(f"{at}: {e}") from e
+            else:
+                raise Bad(f"{at}: cannot read '{text}'; see the head of tests/gpu/kernel_table.py")
+            where = n
+        elif re.search(r"\b__global__\b", line) and not re.match(r"\s*(//|\*|/\*)", line):
+            head = " ".join(lines[n - 1:n + 4])
+            head = head[head.index("__global__"):]
+            # launch bounds may hold brackets of their own
+            head = re.sub(r"__launch_bounds__\s*\((?:[^()]|\([^()]*\))*\)", "", head)
+            m = re.match(r"__global__\s+(?:void\s+)?(\w+)\s*\(", head)
+            if not m:
+                raise Bad(f"{at}: no kernel's name behind __global__")
+            found[m[1]] = at if cost is None or n - where > 4 else cost[0]
+            cost = None
+    return found
+
+
+def instances(path, nvcc, arch):
+    """[(kernel name, instance, registers, spilled bytes, shared bytes)] of one file, by ptxas."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [nvcc, "-std=c++17", f"-I{ROOT}", f"-arch={arch}", "-Xptxas", "-v", "-c", path, "-o",
+             os.path.join(folder, "out.o")], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise Bad(f"nvcc failed:\n{done.stdout}{done.stderr}")
+    rows, name, spilled = [], None, 0
+    for line in (done.stdout + done.stderr).split("\n"):
+        if m := re.search(r"Compiling entry function '(\S+)'", line):
+            name = m[1]
+        elif m := re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line):
+            spilled = int(m[1]) + int(m[2])
+        elif (m := re.search(r"Used (\d+) registers", line)) and name:
+            shared = re.search(r"(\d+) bytes smem", line)
+            rows.append([name, int(m[1]), spilled, int(shared[1]) if shared else 0])
+            name, spilled = None, 0
+    plain = subprocess.run(["c++filt"] + [r[0] for r in rows], capture_output=True, text=True,
+                           check=True).stdout.split("\n")
+    out = []
+    for row, text in zip(rows, plain):
+        # a namespace of the file's own has a name that differs from machine to machine
+        text = re.sub(r"\b_GLOBAL__N__\w+::|\(anonymous namespace\)::|<unnamed>::", "", text)
+        m = re.match(r"(?:void )?(?:\w+::)*(\w+)(<.*?>)?(?=\()", text)
+        if not m:
+            raise Bad(f"{path}: cannot read the name {text}")
+        out.append((m[1], (m[2] or "").replace("__nv_bfloat16", "bf16").replace("__half", "f16"),
+                    *row[1:]))
+    return sorted(out)
+
+
+def span(values):
+    low, high = min(values), max(values)
+    return str(low) if low == high else f"{low}-{high}"
+
+
+def number(v):
+    return f"{v:.3g}"
+
+
+def table_row(path, name, cost, inst):
+    regs, spills, shared = (span([i[k] for i in inst]) for k in (2, 3, 4))
+    head = f"| {os.path.basename(path)[:-3]} | {name} | {len(inst)} |"
+    tail = f"{regs} | {spills} | {shared} |"
+    if isinstance(cost, str):
+        return f"{head} ? | ? | ? | ? | ? | {tail}"
+    if cost is None:
+        return f"{head} - | - | - | - | - | {tail}"
+    elements = math.prod(int(d) for d in cost["shape"].split("x"))
+    moved, least = cost["read_bytes"] + cost["write_bytes"], cost["min_bytes"]
+    flops = float(cost["flops"])
+    by_memory, by_flops = moved * elements / BANDWIDTH, flops * elements / FLOPS
+    bound = "" if by_memory >= by_flops else " (arithmetic)"
+    per = f" per {cost['per']}" if cost["per"] else ""
+    return (f"{head} {number(moved)} / {number(least)}{per} | {number(moved / least)} | {number(flops)} | "
+            f"{cost['shape']} | {number(1e6 * max(by_memory, by_flops))}{bound} | {tail}")
+
+
+def section(path, nvcc, arch):
+    """The rows of one file, and the kernels whose instances spill."""
+    known, inst, rows, spills = costs(path), instances(path, nvcc, arch), [], []
+    for name in known:
+        mine = [i for i in inst if i[0] == name]
+        if not mine:
+            raise Bad(f"{os.path.relpath(path, ROOT)}: kernel {name} is never instantiated")
+        rows.append(table_row(path, name, known[name], mine))
+        spills += [f"{name}{i[1]}: {i[3]} bytes at {i[2]} registers" for i in mine if i[3]]
+    if lost := {i[0] for i in inst} - set(known):
+        raise Bad(f"{os.path.relpath(path, ROOT)}: compiled, but not found in the text: {sorted(lost)}")
+    lacking = [f"{at}: kernel {n} has no cost line above it" for n, at in known.items()
+               if isinstance(at, str)]
+    return rows, spills, lacking
+
+
+def text_of(sections, nvcc, arch):
+    version = subprocess.run([nvcc, "--version"], capture_output=True, text=True).stdout
+    version = re.search(r"release ([\d.]+)", version)
+    out = ["# Our own kernels, and what they cost", "",
+           "Written by `tests/gpu/kernel_table.py` (target `kernel_table`), which says what the columns mean.",
+           f"Compiled for {arch} by nvcc {version[1] if version else '?'}. Bytes are of bfloat16 activations, "
+           "moved / least possible, per element.",
+           "Roofline: the larger of bytes / 3.35 TB/s and operations / 67 TFLOP/s of an H100 for the shape, a",
+           "bound that is computed, not a time that was measured. Registers, spilled bytes (stores + loads) and",
+           "static shared bytes are those of the least and the most demanding instance. `-`: runs once over next",
+           "to nothing. `?`: its author has not said.", "",
+           "| file | kernel | instances | bytes | of least | flops | shape | roofline us | registers | "
+           "spills | shared |",
+           "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    spills = []
+    for rows, some, _ in sections:
+        out += rows
+        spills += some
+    if spills:
+        out += ["", "Instances that spill:", ""] + [f"- `{s}`" for s in spills]
+    return "\n".join(out) + "\n"
+
+
+def fixed_part(text):
+    """Of the table's rows, the columns that no compiler changes."""
+    return [line.split("|")[1:3] + line.split("|")[4:9] for line in text.split("\n")
+            if line.startswith("| ")]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser.add_argument("--nvcc", default="nvcc")
+    parser.add_argument("--arch", default="sm_90")
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("files", nargs="*")
+    a = parser.parse_args()
+    paths = [os.path.abspath(f) for f in a.files] or sorted(
+        os.path.join(folder, f) for folder, _, files in os.walk(LOOPS) for f in files
+        if f.endswith(".cu") and "__global__" in open(os.path.join(folder, f), encoding="utf-8").read())
+    sections, wrong = [], []
+    with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
+        for job in [pool.submit(section, p, a.nvcc, a.arch) for p in paths]:
+            try:
+                sections.append(job.result())
+            except (Bad, OSError) as e:
+                wrong.append(str(e))
+    for w in wrong:
+        print(f"kernel_table: {w}", file=sys.stderr)
+    if wrong:
+        return 1
+    text = text_of(sections, a.nvcc, a.arch)
+    if a.files:
+        print(text, end="")
+    elif a.check:
+        old = open(TABLE, encoding="utf-8").read() if os.path.exists(TABLE) else ""
+        if fixed_part(old) != fixed_part(text):
+            print("kernel_table: kernels/cuda/KERNELS.md is not up to date: build the target kernel_table",
+                  file=sys.stderr)
+            return 1
+    else:
+        with open(TABLE + ".new", "w", encoding="utf-8") as f:
+            f.write(text)
+        os.replace(TABLE + ".new", TABLE)
+    lacking = [line for section_ in sections for line in section_[2]]
+    for line in lacking:
+        print(f"kernel_table: {line}", file=sys.stderr)
+    return 1 if lacking else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
