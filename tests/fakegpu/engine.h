@@ -91,7 +91,6 @@ struct CUstream_st {
 struct CUevent_st {
     int device = 0;
     unsigned flags = 0;
-    bool destroyed = false;
     fakegpu::MarkPtr mark; // last record
 };
 
@@ -100,13 +99,11 @@ struct CUgraphNode_st {
 };
 
 struct CUgraph_st {
-    bool destroyed = false;
     std::vector<fakegpu::Node> nodes;
     std::vector<CUgraphNode_st> handles;
 };
 
 struct CUgraphExec_st {
-    bool destroyed = false;
     std::shared_ptr<const fakegpu::GraphPlan> plan;
     fakegpu::MarkPtr last; // launches of one graph follow each other
 };
@@ -147,6 +144,8 @@ struct Engine {
     std::set<CUevent_st *> live_events;
     std::set<CUgraph_st *> live_graphs;
     std::set<CUgraphExec_st *> live_execs;
+    // Destroyed: their addresses are not given out again, so that a use of them is noticed.
+    std::vector<const void *> graves;
     std::set<Capture *> captures;                            // that go on
     std::unordered_map<const void *, size_t> dynamic_shared; // more than 48 KiB allowed
     std::map<int, CUstream_st *>

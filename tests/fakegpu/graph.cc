@@ -243,8 +243,9 @@ cudaError_t cudaGraphDestroy(cudaGraph_t g)
     Entry entry("cudaGraphDestroy");
     if (entry.refused() && !entry.injected()) return entry.refusal();
     if (engine().live_graphs.erase(g) == 0) return entry.done(cudaErrorInvalidValue);
-    g->destroyed = true;
     g->nodes.clear();
+    g->nodes.shrink_to_fit();
+    engine().graves.push_back(g);
     return entry.refused() ? entry.refusal() : cudaSuccess;
 }
 
@@ -253,7 +254,7 @@ cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec)
     Entry entry("cudaGraphExecDestroy");
     if (entry.refused() && !entry.injected()) return entry.refusal();
     if (engine().live_execs.erase(exec) == 0) return entry.done(cudaErrorInvalidValue);
-    exec->destroyed = true;
+    engine().graves.push_back(exec);
     exec->plan.reset(); // launches that are under way hold it
     return entry.refused() ? entry.refusal() : cudaSuccess;
 }

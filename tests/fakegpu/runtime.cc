@@ -323,10 +323,19 @@ cudaError_t cudaDeviceReset(void)
     check_guards("cudaDeviceReset");
     e.left_at_reset += leaks();
     for (CUstream_st *s : e.streams)
-        for (Item &item : s->items)
+        for (Item &item : s->items) {
             if (item.kind == Item::task && item.work.abandon) item.work.abandon();
+            if (item.kind != Item::graph) continue;
+            for (const int i : item.run->ready)
+                if (item.run->plan->nodes[(size_t)i].task.abandon)
+                    item.run->plan->nodes[(size_t)i].task.abandon();
+        }
     for (Capture *c : e.captures) c->broken = c->ended = true;
     e.captures.clear();
+    e.graves.insert(e.graves.end(), e.streams.begin(), e.streams.end());
+    e.graves.insert(e.graves.end(), e.live_events.begin(), e.live_events.end());
+    e.graves.insert(e.graves.end(), e.live_graphs.begin(), e.live_graphs.end());
+    e.graves.insert(e.graves.end(), e.live_execs.begin(), e.live_execs.end());
     e.streams.clear();
     e.legacy.clear();
     e.live_streams.clear();

@@ -25,6 +25,10 @@ cudaError_t check_event(cudaEvent_t ev)
 CUstream_st *make_stream(unsigned flags, int priority)
 {
     Engine &e = engine();
+    for (size_t i = e.streams.size();
+         i-- > 0;) // those that were destroyed before their work was done
+        if (e.streams[i]->destroyed && e.streams[i]->items.empty())
+            e.streams.erase(e.streams.begin() + (long)i);
     auto *s = new CUstream_st;
     s->device = current_device();
     s->flags = flags;
@@ -250,6 +254,7 @@ cudaError_t cudaStreamDestroy(cudaStream_t s)
         s->capture.reset();
     }
     s->destroyed = true;
+    e.graves.push_back(s);
     if (s->items.empty())
         for (size_t i = 0; i < e.streams.size(); i++)
             if (e.streams[i] == s) e.streams.erase(e.streams.begin() + (long)i);
@@ -338,7 +343,7 @@ cudaError_t cudaEventDestroy(cudaEvent_t ev)
     Entry entry("cudaEventDestroy");
     if (entry.refused() && !entry.injected()) return entry.refusal();
     if (engine().live_events.erase(ev) == 0) return entry.done(cudaErrorInvalidResourceHandle);
-    ev->destroyed = true;
+    engine().graves.push_back(ev);
     ev->mark.reset();
     return entry.refused() ? entry.refusal() : cudaSuccess;
 }
