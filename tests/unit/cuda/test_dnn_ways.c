@@ -1,0 +1,219 @@
+/* links: trireme_cpu trireme_plan
+ * Convolutions by every way that kernels/cuda/ops/conv2d.c and conv2d_grad.c have, each against the
+ * plain convolution in double of the CPU's test: with cuDNN's graphs taken away one kind after the
+ * other, with little workspace, and with shapes for which another way is the shorter one. */
+#include "tests/unit/cuda/mirror.h"
+
+#include <stdlib.h>
+
+#include "kernels/cuda/internal.h"
+#include "runtime/backend.h"
+
+/* The mirrored backend with other options. */
+static tr_backend_options wanted;
+static tr_status ways_open(const tr_backend_options *o, void **ctx)
+{
+    (void)o;
+    return tr_cuda_backend.open(&wanted, ctx);
+}
+
+static tr_status ways_prepare(void *ctx, const tr_graph *g, const tr_op *op, tr_kernel **out);
+static const tr_backend ways = {
+    TR_HOST_BACKEND,       .name = "cuda, mirrored",          .open = ways_open,
+    .close = mirror_close, .unsupported = mirror_unsupported, .prepare = ways_prepare};
+#undef tr_cpu_backend
+#define tr_cpu_backend ways
+#define main           cpu_main
+int cpu_main(void);
+#include "tests/unit/cpu/test_conv2d.c"
+#undef main
+
+/* Which implementations were prepared since they were last forgotten. */
+static char seen[4096];
+static tr_status ways_prepare(void *ctx, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    const tr_status st = mirror_prepare(ctx, g, op, out);
+    char name[256] = "";
+    if (st == TR_OK) snprintf(name, sizeof name, "|%s|", (*out)->impl);
+    if (!strstr(seen, name)) {
+        const size_t n = strlen(seen);
+        snprintf(seen + n, sizeof seen - n, "%s", name);
+    }
+    return st;
+}
+
+static void set_up(const char *no_graph, size_t workspace)
+{
+    wanted = (tr_backend_options){.deterministic = true, .workspace = workspace};
+    seen[0] = 0;
+#ifndef TR_REAL_GPU
+    if (*no_graph)
+        setenv("FAKEGPU_CUDNN_NO_GRAPH", no_graph, 1);
+    else
+        unsetenv("FAKEGPU_CUDNN_NO_GRAPH");
+#else
+    (void)no_graph;
+#endif
+}
+
+/* With a real library, which way it goes is its own matter. */
+static void assert_seen(const char *what)
+{
+#ifndef TR_REAL_GPU
+    if (!strstr(seen, what)) fail_msg("\"%s\" was never taken: %s", what, seen);
+#else
+    (void)what;
+#endif
+}
+
+static void check_all(size_t first, size_t step)
+{
+    for (size_t p = 0; p < TR_COUNT(precisions); p++)
+        for (size_t i = first; i < TR_COUNT(shapes); i += step) {
+            check_forward(&shapes[i], precisions[p], false, false, TR_ACT_NONE, 1);
+            check_forward(&shapes[i], precisions[p], true, false, TR_ACT_RELU, 1);
+            check_forward(&shapes[i], precisions[p], false, false, TR_ACT_RELU, 1);
+            check_forward(&shapes[i], precisions[p], true, true, TR_ACT_GELU, 1);
+            check_backward(&shapes[i], precisions[p], true, 1);
+        }
+}
+
+static void test_plain(void **state)
+{
+    (void)state;
+    set_up("", (size_t)64 << 20);
+    check_all(4, 5);
+    check_all(5, 9);
+    check_backward(&shapes[3], TR_PRECISION_BF16, true, 1);
+    assert_seen(", fused|");
+    assert_seen(", fused; own ReLU|");
+    assert_seen("; own epilogue|");
+    assert_seen(", operands cast to float32|");
+    assert_seen("cuBLASLt");
+}
+
+static void test_not_fused(void **state)
+{
+    (void)state;
+    set_up("fused", (size_t)64 << 20);
+    check_all(1, 4);
+    assert_seen(" on x cast to float32; own epilogue|");
+    assert_seen(", operands cast to float32|");
+}
+
+static void test_no_graphs(void **state)
+{
+    (void)state;
+    set_up("all", (size_t)64 << 20);
+    check_all(2, 4);
+    assert_seen("cuDNN algorithm");
+}
+
+/* Batches are cast piece by piece: of one sample each where even that is more than is allowed. */
+static void test_pieces(void **state)
+{
+    (void)state;
+    static const shape s = {6, 3, 5, 7, 9, 1, {3, 3}, {1, 1}, {1, 1}, {1, 1}};
+    static const size_t limits[] = {1, 3 * 8 * 63 * sizeof(float), 64 << 20};
+    for (size_t i = 0; i < TR_COUNT(limits); i++) {
+        set_up("fused", limits[i]);
+        check_forward(&s, TR_PRECISION_BF16, true, true, TR_ACT_SILU, 1);
+        check_forward(&s, TR_PRECISION_BF16, true, false, TR_ACT_NONE, 1);
+        check_backward(&s, TR_PRECISION_BF16, true, 1);
+    }
+    set_up("", limits[0]);
+    check_all(0, 7);
+}
+
+/* A gradient of enough tiles goes through the engine that ends in float32; so does a result where
+ * an engine does that but cannot fuse the activation. */
+static void test_wide(void **state)
+{
+    (void)state;
+    static const shape s = {1, 512, 512, 2, 2, 1, {3, 3}, {1, 1}, {1, 1}, {1, 1}};
+    set_up("", (size_t)64 << 20);
+    check_backward(&s, TR_PRECISION_BF16, false, 1);
+    check_backward(&s, TR_PRECISION_BF16, true, 1);
+    assert_seen(" to float32|");
+}
+
+/* A dry context says what may be asked for, and needs no device. */
+static void test_dry(void **state)
+{
+    (void)state;
+    static const char *const ops[] = {"conv2d", "conv2d.grad_input", "conv2d.grad_weight"};
+    const shape *s = &shapes[1];
+    const dims d = dims_of(s);
+    void *ctx = NULL;
+    set_up("", 1 << 20);
+    wanted.dry = true;
+    assert_int_equal(tr_cuda_backend.open(&wanted, &ctx), TR_OK);
+    for (size_t i = 0; i < TR_COUNT(ops); i++) {
+        harness h;
+        memset(&h, 0, sizeof h);
+        h.op.def = h_def(ops[i]);
+        const int x = h_tensor(&h, TR_ROLE_ACTIVATION, TR_BF16, 4, d.x);
+        const int w = h_tensor(&h, i == 2 ? TR_ROLE_GRAD : TR_ROLE_PARAM, TR_F32, 4, d.w);
+        const int y = h_tensor(&h, TR_ROLE_ACTIVATION, TR_BF16, 4, d.y);
+        const int in[][2] = {{x, w}, {y, w}, {x, y}}, out[] = {y, x, w};
+        h.op.nin = 2;
+        h.op.in[0] = in[i][0];
+        h.op.in[1] = in[i][1];
+        h.op.nout = 1;
+        h.op.out[0] = out[i];
+        h.op.attrs = &d.attrs;
+        h.graph.tensors = h.tensors;
+        h.graph.train = true;
+        tr_kernel *k = NULL;
+        assert_int_equal(tr_cuda_backend.prepare(ctx, &h.graph, &h.op, &k), TR_OK);
+        assert_string_equal(k->impl, "cuDNN (engine chosen on the device)");
+        assert_true(k->workspace >= wanted.workspace);
+        assert_int_equal(k->packed, i == 2 ? 0 : d.nw * 2);
+        k->close(k);
+        for (size_t t = 0; t < h.graph.ntensors; t++) tr_free(h.data[t]);
+    }
+    tr_cuda_backend.close(ctx);
+}
+
+/* More elements than cuDNN's indices hold. */
+static void test_too_large(void **state)
+{
+    (void)state;
+    const shape *s = &shapes[1];
+    dims d = dims_of(s);
+    void *ctx = NULL;
+    harness h;
+    memset(&h, 0, sizeof h);
+    set_up("", 1 << 20);
+    wanted.dry = true;
+    assert_int_equal(tr_cuda_backend.open(&wanted, &ctx), TR_OK);
+    h.op.def = h_def("conv2d");
+    snprintf(h.op.layer, sizeof h.op.layer, "conv7");
+    const int x = h_tensor(&h, TR_ROLE_ACTIVATION, TR_F32, 4, d.x);
+    const int w = h_tensor(&h, TR_ROLE_PARAM, TR_F32, 4, d.w);
+    const int y = h_tensor(&h, TR_ROLE_ACTIVATION, TR_F32, 4, d.y);
+    h.op.nin = 2;
+    h.op.in[0] = x;
+    h.op.in[1] = w;
+    h.op.nout = 1;
+    h.op.out[0] = y;
+    h.op.attrs = &d.attrs;
+    h.graph.tensors = h.tensors;
+    h.tensors[y].count = (size_t)INT32_MAX + 1;
+    tr_kernel *k = NULL;
+    assert_int_equal(tr_cuda_backend.prepare(ctx, &h.graph, &h.op, &k), TR_UNSUPPORTED);
+    assert_non_null(strstr(tr_last_error()->text, "layer conv7: 2147483648 elements"));
+    for (size_t t = 0; t < h.graph.ntensors; t++) tr_free(h.data[t]);
+    tr_cuda_backend.close(ctx);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_plain),     cmocka_unit_test(test_not_fused),
+        cmocka_unit_test(test_no_graphs), cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_wide),      cmocka_unit_test(test_dry),
+        cmocka_unit_test(test_too_large),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
