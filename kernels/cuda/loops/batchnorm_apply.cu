@@ -70,12 +70,14 @@ static __global__ void __launch_bounds__(TR_BN_THREADS, 3)
         scale[j] = scales[p.tx * P + j];
         shift[j] = shifts[p.tx * P + j];
     }
-    const size_t step = (size_t)m.by * together;
-    for (size_t r = p.begin + (size_t)p.ty; r < p.end; r += step) {
+    /* what a thread goes by is one offset and one count: registers are scarce here */
+    const size_t stride = (size_t)m.by * m.C;
+    size_t at = (p.begin + (size_t)p.ty) * m.C + p.channel;
+    for (size_t left = bn_lane_rows(p.end - p.begin, p.ty, m.by); left > 0;
+         at += together * stride) {
         bn_raw_t<T, P> v[together], add[together];
-        const size_t at = r * m.C + p.channel, stride = (size_t)m.by * m.C;
-        const size_t left = (p.end - r + (size_t)m.by - 1) / (size_t)m.by;
         const int n = left < (size_t)together ? (int)left : together;
+        left -= (size_t)n;
         TR_UNROLL
         for (int u = 0; u < together; u++)
             if (u < n) v[u] = bn_read<T, P>(x + at + (size_t)u * stride);

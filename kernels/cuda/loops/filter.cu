@@ -17,6 +17,7 @@ static size_t tile_channels(size_t channels, size_t places)
 }
 
 /* Rounded to R, stored as T. */
+// cost: read 1f write 1x min 1f+1x flops 1 shape 512x512x9
 template <typename R, typename T>
 __global__ void pack_kernel(const float *from, T *to, size_t channels, size_t places, size_t tile,
                             size_t tiles)
@@ -37,6 +38,7 @@ __global__ void pack_kernel(const float *from, T *to, size_t channels, size_t pl
     }
 }
 
+// cost: read 1f write 1f min 2f flops 0 shape 512x512x9
 __global__ void unpack_kernel(const float *from, float *to, size_t channels, size_t places,
                               size_t tile, size_t tiles, bool add)
 {

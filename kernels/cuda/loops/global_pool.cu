@@ -8,6 +8,7 @@
 
 enum { BLOCK = 256, MOST = 8192, STRIP = 16, DEPTH = BLOCK / STRIP };
 
+// cost: read 1x write 0.02x min 1.02x flops 1 shape 256x49x2048 per value of x
 template <typename T, int V>
 __global__ void global_kernel(const tr_pack<T, V> *x, T *y, size_t places, unsigned width,
                               unsigned strips)
@@ -34,6 +35,7 @@ __global__ void global_kernel(const tr_pack<T, V> *x, T *y, size_t places, unsig
     }
 }
 
+// cost: read 0.02x write 1x min 1.02x flops 1 shape 256x49x2048 per value of dx
 template <typename T, int V>
 __global__ void global_grad_kernel(const tr_pack<T, V> *dy, tr_pack<T, V> *dx, unsigned places,
                                    unsigned width, unsigned packs)

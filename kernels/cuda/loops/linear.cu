@@ -15,6 +15,7 @@ static bool aligned(const void *p, size_t to)
 /* ---- A copy in another type ---- */
 
 /* Thread t converts elements [V t, V t + V). */
+// cost: read 1f write 1x min 1f+1x flops 1 shape 25557032
 template <typename T, int V>
 __global__ void cast_kernel(const float *from, T *to, size_t packs, size_t n)
 {
@@ -57,6 +58,7 @@ static size_t chunks_of(size_t rows)
 /* Block (x, y) sums rows [y chunk, (y + 1) chunk) of columns [x LANES V, (x + 1) LANES V): thread
  * (lane, row) takes every ROWS-th row from its own, then the ROWS sums are added in order. Writes
  * part [chunks][width], or with one chunk the sum itself. */
+// cost: read 1x write 0.008f min 1x flops 1 shape 8192x4096 per value of x
 template <typename T, int V>
 __global__ void column_chunk_kernel(const T *x, size_t rows, size_t width, size_t chunk,
                                     float *part, int accumulate)
@@ -85,6 +87,7 @@ __global__ void column_chunk_kernel(const T *x, size_t rows, size_t width, size_
     }
 }
 
+// cost: read 1f write 0.016f min 1.016f flops 1 shape 64x4096 per partial sum
 __global__ void column_total_kernel(const float *part, size_t chunks, size_t width, float *sum,
                                     int accumulate)
 {
@@ -136,6 +139,7 @@ tr_status tr_cuda_column_sum(cudaStream_t stream, tr_dtype type, const void *x, 
                      part, chunks, width, sum, (int)accumulate);
 }
 
+// cost: fixed
 __global__ void add_to_kernel(float *to, const float *from, size_t n)
 {
     const size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
