@@ -194,7 +194,8 @@ static tr_status time_one(tr_cuda_dnn *dnn, const scratch *s, const candidate *c
     TR_TRY(tr_dnn_pack_open(&s->at, &pack));
     for (int i = 0; i <= LAUNCHES; i++) {
         const cudnnStatus_t e = cudnnBackendExecute(dnn->handle, c->plan, pack);
-        if (e != CUDNN_STATUS_SUCCESS && tr_dnn_refused(dnn, e, "cudnnBackendExecute")) goto out;
+        if (e != CUDNN_STATUS_SUCCESS && tr_dnn_unsupported(dnn, e, "cudnnBackendExecute"))
+            goto out;
         TR_TRY(tr_dnn_check(e, "cudnnBackendExecute"));
         if (i == 0) TR_CUDA_TRY(cudaEventRecord(s->from, dnn->cuda->stream));
     }

@@ -13,22 +13,30 @@ tr_status tr_dnn_check(cudnnStatus_t s, const char *call)
                    last);
 }
 
-/* Parameters (2xxx) and support (3xxx) are how the library says that it has nothing for a graph or
- * a configuration. Some configurations that the heuristics name fail to compile, which it calls an
- * internal error of these three kinds; another one may do. */
+static bool refuse(tr_cuda_dnn *dnn, cudnnStatus_t s, const char *call, bool refused)
+{
+    char last[512] = "";
+    if (!refused) return false;
+    cudnnGetLastErrorString(last, sizeof last);
+    snprintf(dnn->refusal, sizeof dnn->refusal, "%s: %s%s%s", call, cudnnGetErrorString(s),
+             last[0] ? ": " : "", last);
+    return true;
+}
+
+bool tr_dnn_unsupported(tr_cuda_dnn *dnn, cudnnStatus_t s, const char *call)
+{
+    return refuse(dnn, s, call, CUDNN_STATUS_CATEGORY((int)s) == 3000);
+}
+
+/* Some configurations that the heuristics name fail to compile, which the library calls an internal
+ * error of these three kinds; another one may do. */
 bool tr_dnn_refused(tr_cuda_dnn *dnn, cudnnStatus_t s, const char *call)
 {
     const int category = CUDNN_STATUS_CATEGORY((int)s);
-    const bool refused = category == 2000 || category == 3000 || s == CUDNN_STATUS_INTERNAL_ERROR ||
-                         s == CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED ||
-                         s == CUDNN_STATUS_INTERNAL_ERROR_UNEXPECTED_VALUE;
-    if (refused) {
-        char last[512] = "";
-        cudnnGetLastErrorString(last, sizeof last);
-        snprintf(dnn->refusal, sizeof dnn->refusal, "%s: %s%s%s", call, cudnnGetErrorString(s),
-                 last[0] ? ": " : "", last);
-    }
-    return refused;
+    return refuse(dnn, s, call,
+                  category == 2000 || category == 3000 || s == CUDNN_STATUS_INTERNAL_ERROR ||
+                      s == CUDNN_STATUS_INTERNAL_ERROR_COMPILATION_FAILED ||
+                      s == CUDNN_STATUS_INTERNAL_ERROR_UNEXPECTED_VALUE);
 }
 
 cudnnDataType_t tr_dnn_type(int64_t dtype)

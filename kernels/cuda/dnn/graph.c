@@ -45,7 +45,7 @@ out:
 static tr_status finalize(builder *b, cudnnBackendDescriptor_t d)
 {
     const cudnnStatus_t s = cudnnBackendFinalize(d);
-    if (s != CUDNN_STATUS_SUCCESS && tr_dnn_refused(b->dnn, s, "cudnnBackendFinalize")) {
+    if (s != CUDNN_STATUS_SUCCESS && tr_dnn_unsupported(b->dnn, s, "cudnnBackendFinalize")) {
         *b->refused = true;
         return TR_OK;
     }

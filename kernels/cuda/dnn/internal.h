@@ -36,7 +36,11 @@ struct tr_cuda_dnn {
 /* TR_OK, or TR_KERNEL with the call's name, cuDNN's name for the status and its last message. */
 tr_status tr_dnn_check(cudnnStatus_t s, const char *call);
 #define TR_DNN_TRY(call) TR_TRY(tr_dnn_check((call), #call))
-/* The library says "not this", as opposed to "something broke"; keeps the text as the refusal. */
+/* The library says "not this", as opposed to "something broke"; the text is kept as the refusal.
+ * Of a descriptor of ours only a status of support (3xxx) says that: a bad parameter (2xxx) means
+ * that the descriptor is wrong, and must not pass for a missing engine. Of heuristics and plans,
+ * which judge configurations that are the library's own, both do. */
+bool tr_dnn_unsupported(tr_cuda_dnn *dnn, cudnnStatus_t s, const char *call);
 bool tr_dnn_refused(tr_cuda_dnn *dnn, cudnnStatus_t s, const char *call);
 cudnnDataType_t tr_dnn_type(int64_t dtype);
 

@@ -102,7 +102,7 @@ tr_status tr_dnn_legacy_choose(tr_cuda_dnn *dnn, tr_dnn_plan *plan)
     if (p->type != p->weight_type || p->type != p->result_type) return TR_OK;
     TR_TRY(fill(p, l));
     s = offers(dnn, p->pass, l, o, &n);
-    if (s != CUDNN_STATUS_SUCCESS && tr_dnn_refused(dnn, s, "cudnnGetConvolutionAlgorithm_v7"))
+    if (s != CUDNN_STATUS_SUCCESS && tr_dnn_unsupported(dnn, s, "cudnnGetConvolutionAlgorithm_v7"))
         goto out;
     TR_TRY(tr_dnn_check(s, "cudnnGetConvolutionAlgorithm_v7"));
     if (n > ALGORITHMS) n = ALGORITHMS;
@@ -112,7 +112,7 @@ tr_status tr_dnn_legacy_choose(tr_cuda_dnn *dnn, tr_dnn_plan *plan)
     l->algo = o[i].algo;
     plan->workspace = o[i].memory;
     plan->by_legacy = true;
-    snprintf(plan->name, sizeof plan->name, "cuDNN algorithm %d", l->algo);
+    snprintf(plan->name, sizeof plan->name, "cuDNN legacy algorithm %d", l->algo);
 out:
     return st;
 }

@@ -114,6 +114,22 @@ static void test_workspace(void **state)
     }
 }
 
+/* A descriptor that is wrong is an error, and does not pass for a graph without engines. */
+static void test_wrong_geometry(void **state)
+{
+    (void)state;
+    for (int pass = TR_DNN_FORWARD; pass <= TR_DNN_GRAD_WEIGHT; pass++) {
+        tr_dnn_problem p = problem((tr_dnn_pass)pass, TR_F32, true);
+        const tr_dnn_plan *plan = NULL;
+        tr_cuda *cuda = open_options(32 << 20, true, false);
+        p.result[1]++;
+        assert_int_equal(tr_dnn_plan_get(cuda->dnn, &p, &plan), TR_KERNEL);
+        assert_non_null(strstr(tr_last_error()->text, "BAD_PARAM"));
+        assert_null(plan);
+        b->close(cuda);
+    }
+}
+
 /* float32 goes to tensor cores only where it may be rounded to TF32. */
 static void test_tf32(void **state)
 {
@@ -165,7 +181,7 @@ static void test_fallback(void **state)
         p.pass = pass;
         plan = plan_of(cuda, &p);
         assert_non_null(plan);
-        assert_non_null(strstr(tr_dnn_plan_name(plan), "cuDNN algorithm"));
+        assert_non_null(strstr(tr_dnn_plan_name(plan), "cuDNN legacy algorithm"));
         assert_true(tr_dnn_plan_workspace(plan) <= cuda->o.workspace);
     }
     p = problem(TR_DNN_GRAD_WEIGHT, TR_BF16, false);
@@ -188,7 +204,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cache),     cmocka_unit_test(test_deterministic),
         cmocka_unit_test(test_workspace), cmocka_unit_test(test_tf32),
-        cmocka_unit_test(test_benchmark),
+        cmocka_unit_test(test_benchmark), cmocka_unit_test(test_wrong_geometry),
 #ifndef TR_REAL_GPU
         cmocka_unit_test(test_fallback),
 #endif

@@ -106,7 +106,7 @@ static void test_no_graphs(void **state)
     (void)state;
     set_up("all", (size_t)64 << 20);
     check_all(2, 4);
-    assert_seen("cuDNN algorithm");
+    assert_seen("cuDNN legacy algorithm");
 }
 
 /* Batches are cast piece by piece: of one sample each where even that is more than is allowed. */
