@@ -24,19 +24,23 @@ typedef struct {
     tr_train_state train;
 } copy;
 
-/* Slots are the owners' own: gathered into whole arrays, the same on every rank. */
+/* Slots are the owners' own, where ranks share the work: gathered into whole arrays, the same on
+ * every rank. */
 static copy copy_of(const training *t)
 {
     copy c = {.train = t->trainer->state};
     const char *names[4];
-    size_t n = t->model->flat_count, nowned;
+    size_t n = t->model->flat_count, nowned, own = 0;
     const tr_range *owned = tr_reducer_owned(t->trainer->reducer, &nowned);
+    for (size_t r = 0; r < nowned; r++) own += owned[r].end - owned[r].begin;
     int nslots = tr_optimizer_slots(t->config, names);
     assert_int_equal(nslots, 3); /* two moments and the average */
-    bool shares = tr_comm_topology(t->comm)->shared;
+    bool shares = tr_comm_topology(t->comm)->shared && !training_on_gpu;
+    assert_true(shares || own == n);
     double *sum = tr_alloc(TR_MEM_OTHER, n, sizeof *sum);
     for (int k = 0; k <= nslots; k++) {
-        const float *from = k ? tr_reducer_slot(t->trainer->reducer, k - 1) : training_weights(t);
+        float *from = training_copy(
+            t, k ? tr_reducer_slot(t->trainer->reducer, k - 1) : training_weights(t), n);
         c.arrays[k] = tr_alloc(TR_MEM_OTHER, n, sizeof(float));
         assert_true(sum && c.arrays[k]);
         memset(sum, 0, n * sizeof *sum);
@@ -45,11 +49,10 @@ static copy copy_of(const training *t)
         if (shares) TRAINING_TRY(tr_comm_sum(t->comm, sum, n)); /* of one value and zeros: exact */
         for (size_t i = 0; i < n; i++) c.arrays[k][i] = (float)sum[i];
         training_alike(t, "arrays", c.arrays[k], n * sizeof(float));
+        tr_free(from);
     }
     tr_free(sum);
-    c.states = tr_alloc(TR_MEM_OTHER, t->model->state_count, sizeof(float));
-    assert_non_null(c.states);
-    memcpy(c.states, t->trainer->states, t->model->state_count * sizeof(float));
+    c.states = training_copy(t, t->trainer->states, t->model->state_count);
     return c;
 }
 
@@ -102,7 +105,8 @@ static void steps(training *t, int n)
         training_step(t);
         if (t->rank == 0) TRAINING_TRY(tr_report_step(t->trainer));
         bool through;
-        if (t->trainer->state.step % 3 == 0) TRAINING_TRY(tr_trainer_evaluate(t->trainer, &through));
+        if (t->trainer->state.step % 3 == 0)
+            TRAINING_TRY(tr_trainer_evaluate(t->trainer, &through));
     }
 }
 
@@ -248,7 +252,8 @@ static void test_busy(void **state)
     if (t.rank == 0) {
         assert_false(exists(&t, "checkpoints/step-00000001.h5")); /* keep: 2 */
         tr_checkpoint_report r;
-        for (uint64_t step = 1; step <= 3; step++) { /* every write is told, also when nobody asked between */
+        for (uint64_t step = 1; step <= 3;
+             step++) { /* every write is told, also when nobody asked between */
             assert_true(tr_checkpointer_report(t.trainer->checkpointer, &r));
             assert_true(r.saved && r.step == step && r.nbytes > 0);
         }
@@ -332,8 +337,8 @@ static void test_average(void **state)
     size_t nowned;
     const tr_range *owned = tr_reducer_owned(t.trainer->reducer, &nowned);
     for (size_t r = 0; r < nowned; r++)
-        memcpy(training_weights(&t) + owned[r].begin, trained.arrays[3] + owned[r].begin,
-               (owned[r].end - owned[r].begin) * sizeof(float));
+        training_put(&t, training_weights(&t) + owned[r].begin, trained.arrays[3] + owned[r].begin,
+                     (owned[r].end - owned[r].begin) * sizeof(float));
     TRAINING_TRY(tr_reducer_publish(t.trainer->reducer));
     t.trainer->params_changed = true;
     t.trainer->state.best = NAN;

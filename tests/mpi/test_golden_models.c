@@ -118,8 +118,8 @@ static void set_weights(training *t)
 {
     size_t nowned;
     const tr_range *owned = tr_reducer_owned(t->trainer->reducer, &nowned);
-    float *w = training_weights(t);
-    for (size_t k = 0; k < nowned; k++)
+    float *w = training_weights_copy(t);
+    for (size_t k = 0; k < nowned; k++) {
         for (size_t row = 0; row < t->model->nparams; row++) {
             const tr_param *p = &t->model->params[row];
             float bound = p->fan_in > 0 ? 1.0f / sqrtf((float)p->fan_in) : 0;
@@ -130,6 +130,10 @@ static void set_weights(training *t)
                                   : (float)(strcmp(p->name, "weight") == 0);
             }
         }
+        training_put(t, training_weights(t) + owned[k].begin, w + owned[k].begin,
+                     (owned[k].end - owned[k].begin) * sizeof *w);
+    }
+    tr_free(w);
     TRAINING_TRY(tr_reducer_publish(t->trainer->reducer));
     t->trainer->params_changed = true;
 }
@@ -154,7 +158,9 @@ static outcome train(const golden *g, const training_folder *f, const char *more
         o.norm[s] = t.trainer->grad_norm;
     }
     training_weights_alike(&t);
-    tr_sha256_hex(training_weights(&t), t.model->flat_count * sizeof(float), o.weights);
+    float *w = training_weights_copy(&t);
+    tr_sha256_hex(w, t.model->flat_count * sizeof *w, o.weights);
+    tr_free(w);
     training_close(&t);
     tr_free(text);
     return o;

@@ -6,7 +6,11 @@
  *     training_close(&t);
  *     training_folder_remove(&f);
  *
- * The run's output is FOLDER/run; data paths are relative to FOLDER. */
+ * The run's output is FOLDER/run; data paths are relative to FOLDER.
+ *
+ * TRAINING_DEVICE, defined before: a GPU trains; a test that must know asks training_on_gpu. Arrays
+ * of the trainer lie in the backend's memory: read and write them with training_get and
+ * training_put. */
 #ifndef TR_TESTS_TRAINING_H
 #define TR_TESTS_TRAINING_H
 
@@ -18,6 +22,13 @@
 
 #include "trainer/run_folder.h"
 #include "trainer/trainer.h"
+
+#ifdef TRAINING_DEVICE
+enum { training_on_gpu = 1 };
+#else
+#define TRAINING_DEVICE "cpu"
+enum { training_on_gpu = 0 };
+#endif
 
 typedef struct {
     char path[64];
@@ -74,8 +85,8 @@ static inline training training_open(const char *folder, const char *text, const
     training t = {.lock = -1};
     size_t n;
     char *file = tr_sprintf("%s/config.yaml", folder);
-    char *whole = tr_sprintf("name: test\nseed: 5\noutput: %s/run\n"
-                             "run: {threads: 1, affinity: none, timeout: 60%s}\n%s",
+    char *whole = tr_sprintf("name: test\nseed: 5\noutput: %s/run\ndevice: " TRAINING_DEVICE
+                             "\nrun: {threads: 1, affinity: none, timeout: 60%s}\n%s",
                              folder, run, text);
     assert_true(file && whole);
     TRAINING_TRY(tr_config_open(file, whole, strlen(whole), NULL, 0, &t.config));
@@ -133,24 +144,42 @@ static inline void training_alike(const training *t, const char *what, const voi
         if (strcmp(all[r], all[0]) != 0) fail_msg("%s of rank %d are not rank 0's", what, r);
 }
 
+/* In the backend's memory. */
 static inline float *training_weights(const training *t)
 {
     return tr_reducer_weights(t->trainer->reducer);
 }
 
-/* A copy of the weights as this rank sees them; free with tr_free. */
+static inline void training_get(const training *t, void *to, const void *from, size_t nbytes)
+{
+    TRAINING_TRY(t->trainer->backend->download(t->trainer->backend_ctx, to, from, nbytes));
+}
+
+static inline void training_put(const training *t, void *to, const void *from, size_t nbytes)
+{
+    TRAINING_TRY(t->trainer->backend->upload(t->trainer->backend_ctx, to, from, nbytes));
+}
+
+/* A copy of an array in the backend's memory; free with tr_free. */
+static inline float *training_copy(const training *t, const float *from, size_t count)
+{
+    float *v = tr_alloc(TR_MEM_OTHER, count, sizeof *v);
+    assert_non_null(v);
+    training_get(t, v, from, count * sizeof *v);
+    return v;
+}
+
+/* The weights as this rank sees them. */
 static inline float *training_weights_copy(const training *t)
 {
-    size_t n = t->model->flat_count;
-    float *v = tr_alloc(TR_MEM_OTHER, n, sizeof *v);
-    assert_non_null(v);
-    memcpy(v, training_weights(t), n * sizeof *v);
-    return v;
+    return training_copy(t, training_weights(t), t->model->flat_count);
 }
 
 static inline void training_weights_alike(const training *t)
 {
-    training_alike(t, "weights", training_weights(t), t->model->flat_count * sizeof(float));
+    float *w = training_weights_copy(t);
+    training_alike(t, "weights", w, t->model->flat_count * sizeof *w);
+    tr_free(w);
 }
 
 static inline const tr_param *training_param(const training *t, const char *layer, const char *name)
