@@ -116,6 +116,7 @@ const tr_range *tr_reducer_owned(const tr_reducer *r, size_t *n);
  * bytes a rank sends through shared memory and over the network in one step. */
 typedef struct {
     size_t weights, gradients, slots, wire_node, wire_network;
+    size_t pinned; /* of the gradients' bytes, those in the host's memory where the rest is a device's */
 } tr_reducer_cost;
 void tr_reducer_cost_of(const tr_topology *t, const tr_reducer_options *o, tr_reducer_cost *out); /* Local, pure */
 

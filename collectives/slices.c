@@ -48,13 +48,19 @@ void tr_reducer_cost_of(const tr_topology *t, const tr_reducer_options *o, tr_re
         return;
     }
     size_t ring = 2 * (bytes / size * (size - 1)); /* what a bandwidth-optimal all-reduce sends */
-    if (device && !o->nccl) out->gradients += bytes; /* on the host, pinned */
+    if (device && !o->nccl) {
+        out->pinned = bytes;
+        out->gradients += bytes;
+    }
     bool half = o->wire_bf16 && nodes > 1 && !device;
     if (half) {
         ring /= 2;
         out->gradients += tr_exchange_floats(t->size) * sizeof(float);
     }
-    if (nodes > 1)
+    /* NCCL's rings leave a node once, each by another rank; MPI's may do so at every one. */
+    if (device && o->nccl && nodes > 1)
+        out->wire_network = ring / ranks, out->wire_node = ring - ring / ranks;
+    else if (nodes > 1)
         out->wire_network = ring;
     else
         out->wire_node = ring;

@@ -103,12 +103,14 @@ typedef struct tr_backend_options {
 /* What the device's own counters say. */
 typedef struct tr_device_load {
     size_t used, total; /* bytes of device memory, of all processes */
+    size_t held;        /* of these, what this context allocated, TR_MEM_OTHER apart */
     double utilization; /* percent of the last sample period in which a kernel ran; NaN: not known */
 } tr_device_load;
 
 typedef struct tr_backend {
     const char *name; /* "cpu", "cuda" */
     bool host;        /* kernels work on the host's memory, and are done when they return */
+    size_t pinned;    /* bytes of the host's memory that an open context keeps for copies (TR_MEM_IO) */
     /* How many devices this process could use; 0 with the reason in `why`. Touches none. */
     int (*devices)(char *why, size_t size);
     /* A text that names the device for all processes of the machine (its place on the PCI bus); NULL on
@@ -149,6 +151,8 @@ typedef struct tr_backend {
 
     /* ---- The step: all in stream order. */
     tr_status (*set_input)(void *ctx, tr_control *c, const tr_control_input *in); /* where in->first: zeroes the sums, then sums[TR_SUM_STOP] = in->stop */
+    /* tr_control_lap at this point of the stream; within sections, too. */
+    tr_status (*lap)(void *ctx, tr_control *c, int lap);
     /* *out = sum of squares of g[0..count) in double; +inf or NaN iff an element is not finite. The
      * same bits every time. */
     tr_status (*sum_squares)(void *ctx, const float *g, size_t count, double *out);

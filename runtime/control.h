@@ -30,6 +30,9 @@ enum {
 };
 /* Of a step, all doubles: the tally, and how many ranks were asked to stop. */
 enum { TR_SUM_STOP = TR_TALLY, TR_SUMS };
+/* What a step's time goes to, by the clock of what computes: it waited for work, it computed, it
+ * waited for other ranks. */
+enum { TR_LAP_IDLE, TR_LAP_COMPUTE, TR_LAP_COMM, TR_LAPS };
 
 /* What the host says, anew for every micro-batch. */
 typedef struct tr_control_input {
@@ -38,6 +41,7 @@ typedef struct tr_control_input {
     double lr;
     double stop;  /* 1: this rank was asked to stop */
     double first; /* 1: the step's first micro-batch: the sums start at zero */
+    double fresh; /* 1: no step was under way before: what went by since the last one is not idle */
 } tr_control_input;
 
 typedef struct tr_control {
@@ -65,6 +69,9 @@ typedef struct tr_control {
     double
         grad_scale; /* multiplies every gradient: 1 / (loss scale * total weight) * clip factor */
     double correct1, correct2; /* 1 - beta^t: bias corrections of this update */
+    /* Nanoseconds. */
+    uint64_t clock;         /* at the last lap */
+    uint64_t laps[TR_LAPS]; /* sums over all steps since the control was filled */
 } tr_control;
 
 enum { TR_LOSS_SCALE_MAX_LOG2 = 24 };
@@ -84,6 +91,14 @@ static inline TR_HOST_DEVICE void tr_control_good(tr_control *c)
     if (c->scale_window == 0 || ++c->scale_good < c->scale_window) return;
     if (c->loss_scale * 2 <= (double)(1u << TR_LOSS_SCALE_MAX_LOG2)) c->loss_scale *= 2;
     c->scale_good = 0;
+}
+
+/* Counts what went by since the last lap. The first of a step is TR_LAP_IDLE. */
+static inline TR_HOST_DEVICE void tr_control_lap(tr_control *c, int lap, uint64_t now)
+{
+    const int counts = lap != TR_LAP_IDLE || c->in.fresh == 0;
+    if (counts && now > c->clock) c->laps[lap] += now - c->clock;
+    c->clock = now;
 }
 
 /* After the sums are complete. Gradients are sums over samples; the one division, the loss scale

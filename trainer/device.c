@@ -1,8 +1,9 @@
 /* Which backend computes: what the config asks for, as far as every rank can have it. */
-#include "trainer/trainer.h"
+#include "trainer/device.h"
 
 #include "kernels/cpu/cpu.h"
 #include "trainer/gpu.h"
+#include "trainer/trainer.h"
 
 /* *Collective.* Every rank computes with what the weakest CPU has: replicated updates must agree to
  * the bit. */
@@ -20,36 +21,68 @@ static tr_status weakest_isa(tr_comm *comm, int *out)
     return st;
 }
 
-tr_status tr_device_check(const tr_config *c)
+/* At the value of `key` in `section`. */
+static tr_status refuse(const tr_config *c, const char *section, const char *key, const char *why)
 {
-    const tr_node *root = c->document.root;
-    if (c->device == TR_DEVICE_CUDA && !tr_program_gpu.backend)
-        return tr_node_fail(
-            tr_node_get(root, "device"),
-            "device: cuda is not in this program: build it where nvcc, cuDNN 9 and "
-            "NCCL are (launch/setup -DTRIREME_CUDA=ON), or use device: cpu or auto");
-    const bool cpu = c->device == TR_DEVICE_CPU || !tr_program_gpu.backend;
-    if (cpu && c->train.precision == TR_PRECISION_FP16)
-        return tr_node_fail(tr_node_get(tr_node_get(root, "train"), "precision"),
-                            "train.precision: fp16 has no CPU kernels; use bf16 (or fp32)");
-    if (!cpu && c->device == TR_DEVICE_CUDA && c->run.collectives == TR_COLL_SHARED)
-        return tr_node_fail(tr_node_get(tr_node_get(root, "run"), "collectives"),
-                            "run.collectives: shared is for CPUs; use nccl, mpi or auto");
+    const tr_node *map = tr_node_get(c->document.root, section);
+    return tr_node_fail(tr_node_get(map, key), "%s.%s: %s", section, key, why);
+}
+
+tr_status tr_config_fits_cpu(const tr_config *c)
+{
+    if (c->train.precision == TR_PRECISION_FP16)
+        return refuse(c, "train", "precision", "fp16 has no CPU kernels; use bf16 (or fp32)");
+    if (c->run.collectives == TR_COLL_NCCL)
+        return refuse(c, "run", "collectives", "nccl is for GPUs; use shared, mpi or auto");
     return TR_OK;
 }
+
+tr_status tr_config_fits_gpu(const tr_config *c)
+{
+    if (c->run.collectives == TR_COLL_SHARED)
+        return refuse(c, "run", "collectives", "shared is for CPUs; use nccl, mpi or auto");
+    if (c->run.wire == TR_WIRE_BF16)
+        return refuse(c, "run", "wire", "bf16 is for CPUs; GPUs reduce gradients in fp32");
+    return TR_OK;
+}
+
+bool tr_config_nccl(const tr_config *c)
+{
+    return c->run.collectives != TR_COLL_MPI;
+}
+
+tr_backend_options tr_gpu_options(const tr_config *c, int threads, int device)
+{
+    return (tr_backend_options){
+        .threads = threads,
+        .device = device,
+        .tf32 = c->train.tf32,
+        .deterministic = c->run.deterministic,
+        .benchmark = c->run.benchmark,
+        .graphs = c->run.cuda_graph == TR_GRAPH_AUTO && tr_config_nccl(c),
+        .workspace = (size_t)(c->run.workspace_mb * 1e6),
+    };
+}
+
+tr_status tr_device_check(const tr_config *c)
+{
+    if (c->device == TR_DEVICE_CUDA && !tr_program_gpu.backend)
+        return tr_node_fail(
+            tr_node_get(c->document.root, "device"),
+            "device: cuda is not in this program: build it where nvcc, cuDNN 9 and "
+            "NCCL are (launch/setup -DTRIREME_CUDA=ON), or use device: cpu or auto");
+    if (c->device == TR_DEVICE_CUDA) return tr_config_fits_gpu(c);
+    const bool cpu = c->device == TR_DEVICE_CPU || !tr_program_gpu.backend;
+    return cpu ? tr_config_fits_cpu(c) : TR_OK;
+}
+
+/* ---- Choosing ------------------------------------------------------------------------------- */
 
 static tr_status choose_cpu(const tr_config *c, tr_comm *comm, const tr_affinity *affinity,
                             const tr_backend **out, tr_backend_options *o)
 {
     tr_status st = TR_OK;
-    const tr_node *root = c->document.root;
-    if (c->train.precision == TR_PRECISION_FP16)
-        st = tr_node_fail(tr_node_get(tr_node_get(root, "train"), "precision"),
-                          "train.precision: fp16 has no CPU kernels; use bf16 (or fp32)");
-    else if (c->run.collectives == TR_COLL_NCCL)
-        st = tr_node_fail(tr_node_get(tr_node_get(root, "run"), "collectives"),
-                          "run.collectives: nccl is for GPUs; use shared, mpi or auto");
-    TR_TRY(tr_agree(comm, st, NULL));
+    TR_TRY(tr_agree(comm, tr_config_fits_cpu(c), NULL));
     *out = &tr_cpu_backend;
     *o = (tr_backend_options){.threads = affinity->threads};
     TR_TRY(weakest_isa(comm, &o->isa));
@@ -78,16 +111,9 @@ tr_status tr_device_choose(const tr_config *c, tr_comm *comm, const tr_affinity 
         return choose_cpu(c, comm, affinity, out, o);
     }
     TR_TRY(st);
+    TR_TRY(tr_agree(comm, tr_config_fits_gpu(c), NULL));
     *out = tr_program_gpu.backend;
-    *o = (tr_backend_options){
-        .threads = affinity->threads,
-        .device = device,
-        .tf32 = c->train.tf32,
-        .deterministic = c->run.deterministic,
-        .benchmark = c->run.benchmark,
-        .graphs = c->run.cuda_graph == TR_GRAPH_AUTO,
-        .workspace = (size_t)(c->run.workspace_mb * 1e6),
-    };
+    *o = tr_gpu_options(c, affinity->threads, device);
 out:
     return st;
 }

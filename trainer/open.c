@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "trainer/device.h"
 #include "trainer/gpu.h"
 #include "trainer/run_folder.h"
 #include "trainer/schedule.h"
@@ -13,9 +14,11 @@
 static tr_status gather_hook(void *ctx, const void *send, void *recv, size_t nbytes)
 {
     tr_trainer *t = ctx;
-    double begin = tr_now();
-    tr_status st = tr_reducer_gather(t->reducer, send, recv, nbytes);
-    t->gather_wait += tr_now() - begin;
+    tr_status st;
+    TR_TRY(tr_trainer_lap(t, TR_LAP_COMPUTE));
+    TR_TRY(tr_reducer_gather(t->reducer, send, recv, nbytes));
+    TR_TRY(tr_trainer_lap(t, TR_LAP_COMM));
+out:
     return st;
 }
 
@@ -29,12 +32,6 @@ static void poll_hook(void *ctx)
     (void)tr_reducer_poll(((tr_trainer *)ctx)->reducer); /* a failure is kept and told by finish */
 }
 
-/* Through NCCL; else through the host's memory, which cannot be recorded. */
-static bool reduces_on_device(const tr_trainer *t)
-{
-    return t->config->run.collectives != TR_COLL_MPI;
-}
-
 /* *Collective.* */
 static tr_status open_device(tr_trainer *t)
 {
@@ -42,7 +39,6 @@ static tr_status open_device(tr_trainer *t)
     tr_status st = tr_device_choose(t->config, t->comm, &t->affinity, &t->backend, &o);
     if (st != TR_OK) return st;
     t->lag = t->backend->host ? 0 : 1;
-    o.graphs = o.graphs && reduces_on_device(t);
     return tr_agree(t->comm, t->backend->open(&o, &t->backend_ctx), NULL);
 }
 
@@ -116,7 +112,7 @@ static tr_status open_reducer(tr_trainer *t)
         .backend = t->backend,
         .backend_ctx = t->backend_ctx,
         .gpu = tr_program_gpu.reducers,
-        .nccl = reduces_on_device(t),
+        .nccl = tr_config_nccl(t->config),
     };
     st = tr_reducer_open(t->comm, &o, &t->reducer);
 out:
@@ -188,22 +184,33 @@ static tr_status open_session(tr_trainer *t)
     return st;
 }
 
+/* Of what the arrays of the kernels lie in, for each rank. A GPU belongs to one rank. */
+static size_t available_memory(const tr_trainer *t, const char **where)
+{
+    tr_device_load load;
+    *where = "to each rank of this node";
+    if (!t->backend->load(t->backend_ctx, &load))
+        return tr_mem_available() / (size_t)t->topology->local_size;
+    *where = "on its GPU";
+    return load.total - load.used;
+}
+
 /* One rank of each node says so when memory looks short, with what to do about it. */
 static tr_status warn_of_memory(const tr_trainer *t)
 {
     if (t->topology->local_rank != 0) return TR_OK;
+    const char *where;
     const int64_t share = (t->config->train.batch + t->topology->size - 1) / t->topology->size;
     const int64_t at_once = (share + t->micro - 1) / t->micro;
-    size_t nbytes, available = tr_mem_available() / (size_t)t->topology->local_size;
+    size_t nbytes, available = available_memory(t, &where);
     tr_status st = tr_activation_bound(t->config, t->model, at_once, &nbytes);
     if (st != TR_OK || nbytes <= available) return st;
     char need[32], have[32];
     tr_log(TR_LOG_WARN,
-           "activations may take up to %s a rank and %s is available to each rank of this node; if "
-           "the job "
-           "is killed, set train.micro_batch (now %lld) or train.recompute",
+           "activations may take up to %s a rank and %s is available %s; if the job ends for want "
+           "of memory, set train.micro_batch (now %lld) or train.recompute",
            tr_format_bytes((double)nbytes, need, sizeof need),
-           tr_format_bytes((double)available, have, sizeof have), (long long)at_once);
+           tr_format_bytes((double)available, have, sizeof have), where, (long long)at_once);
     return TR_OK;
 }
 

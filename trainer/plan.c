@@ -1,14 +1,13 @@
-/* The report of `trainer plan`: opens dry sessions on the CPU backend (op lists, kernels and
- * offsets, but no memory for them) and prints what they say. Everything is of rank 0, which has the
- * largest share. */
+/* The report of `trainer plan`: opens dry sessions on the backend that a run would take (op lists,
+ * kernels and offsets, but no memory for them) and prints what they say. Everything is of rank 0,
+ * which has the largest share. */
 #include "trainer/plan.h"
 
 #include <string.h>
-#include <unistd.h>
 
-#include "kernels/cpu/cpu.h"
 #include "runtime/data/data.h"
 #include "trainer/arguments.h"
+#include "trainer/assume.h"
 #include "trainer/commands.h"
 #include "trainer/shares.h"
 #include "trainer/trainer.h"
@@ -17,8 +16,7 @@ typedef struct {
     const tr_config *c;
     const tr_model *m;
     FILE *to;
-    tr_topology topology;
-    char reason[160];
+    tr_assumed on;
     void *backend_ctx;
     int micro;
     size_t rss_before; /* resident before anything is planned */
@@ -28,31 +26,6 @@ typedef struct {
     tr_session *both, *eval;         /* what training holds; evaluation alone */
     int64_t train_batch, eval_batch; /* the largest shares */
 } report;
-
-/* Ranks as they would stand on `nodes` nodes, with memory shared where the config lets them. */
-static void assume_topology(const tr_config *c, int ranks, int nodes, tr_topology *t, char *reason,
-                            size_t room)
-{
-    const int local = (ranks + nodes - 1) / nodes;
-    *t = (tr_topology){.size = ranks,
-                       .local_size = local,
-                       .nodes = nodes,
-                       .slices = ranks / nodes,
-                       .shared = local > 1 && c->run.collectives != TR_COLL_MPI,
-                       .reason = reason};
-    if (ranks == 1)
-        snprintf(reason, room, "one rank: nothing to reduce");
-    else if (c->run.collectives == TR_COLL_MPI)
-        snprintf(reason, room, "plain MPI, as run.collectives asks");
-    else if (!t->shared)
-        snprintf(reason, room, "%d nodes with one rank each: plain MPI", nodes);
-    else if (nodes == 1)
-        snprintf(reason, room,
-                 "one node, %d ranks share memory (plain MPI where /dev/shm is short)", ranks);
-    else
-        snprintf(reason, room, "%d nodes, %d ranks share memory on each, MPI between", nodes,
-                 local);
-}
 
 static uint64_t batch_of_eval(const tr_config *c)
 {
@@ -73,9 +46,8 @@ static tr_status count_source(report *r, const tr_source_config *source, bool tr
                                  .train = train,
                                  .batch = train ? r->c->train.batch : (int64_t)batch_of_eval(r->c),
                                  .micro = train ? r->micro : 1,
-                                 .size = r->topology.size,
-                                 .dtype =
-                                     r->c->train.precision == TR_PRECISION_BF16 ? TR_BF16 : TR_F32,
+                                 .size = r->on.topology.size,
+                                 .dtype = tr_precision_dtype((tr_precision)r->c->train.precision),
                                  .workers = (int)r->c->data.workers,
                                  .prefetch = (int)r->c->data.prefetch};
     TR_TRY(tr_loader_open(&o, &l));
@@ -109,11 +81,11 @@ static tr_status open_session(const report *r, const tr_plan_key *keys, size_t n
                               tr_session **out)
 {
     const tr_session_options o = {.model = r->m,
-                                  .backend = &tr_cpu_backend,
+                                  .backend = r->on.backend,
                                   .backend_ctx = r->backend_ctx,
                                   .precision = (tr_precision)r->c->train.precision,
                                   .sync_batchnorm = r->c->train.sync_batchnorm,
-                                  .ranks = r->topology.size,
+                                  .ranks = r->on.topology.size,
                                   .recompute = r->c->train.recompute.kind.which,
                                   .recompute_every = r->c->train.recompute.every,
                                   .keys = keys,
@@ -125,8 +97,8 @@ static tr_status open_session(const report *r, const tr_plan_key *keys, size_t n
 static tr_status open_sessions(report *r)
 {
     tr_plan_key keys[TR_PLAN_KEYS], evals[TR_PLAN_KEYS];
-    const size_t n =
-        tr_plan_keys(r->c, r->train_samples, r->eval_samples, r->micro, 0, r->topology.size, keys);
+    const size_t n = tr_plan_keys(r->c, r->train_samples, r->eval_samples, r->micro, 0,
+                                  r->on.topology.size, keys);
     size_t nevals = 0;
     for (size_t i = 0; i < n; i++) {
         int64_t *largest = keys[i].train ? &r->train_batch : &r->eval_batch;
@@ -136,7 +108,7 @@ static tr_status open_sessions(report *r)
     if (nevals == 0) { /* the run does not evaluate: what it would take to use the model */
         int64_t sizes[8];
         const int m = tr_share_sizes(batch_of_eval(r->c), (int64_t)batch_of_eval(r->c), 1, 0,
-                                     r->topology.size, false, sizes);
+                                     r->on.topology.size, false, sizes);
         for (int i = 0; i < m; i++)
             if (sizes[i] > 0) evals[nevals++] = (tr_plan_key){false, sizes[i]};
         r->eval_batch = sizes[0];
@@ -155,10 +127,10 @@ static void print_head(const report *r)
 {
     char text[160], count[32];
     const tr_config *c = r->c;
-    tr_cpu_backend.describe(r->backend_ctx, text, sizeof text);
-    fprintf(r->to, "%s: %d rank%s, batch %lld, %s\n", c->name, r->topology.size,
-            r->topology.size == 1 ? "" : "s", (long long)c->train.batch, precision_name(c));
-    fprintf(r->to, "  backend        cpu: %s\n", text);
+    r->on.backend->describe(r->backend_ctx, text, sizeof text);
+    fprintf(r->to, "%s: %d rank%s, batch %lld, %s\n", c->name, r->on.topology.size,
+            r->on.topology.size == 1 ? "" : "s", (long long)c->train.batch, precision_name(c));
+    fprintf(r->to, "  backend        %s: %s\n", r->on.backend->name, text);
     fprintf(r->to, "  parameters     %s in %zu arrays, %zu bucket%s\n",
             tr_format_count((double)r->m->nparameters, count, sizeof count), r->m->nparams,
             r->m->nbuckets, r->m->nbuckets == 1 ? "" : "s");
@@ -172,19 +144,6 @@ static void print_head(const report *r)
                                                        c->data.drop_last));
 }
 
-/* Evaluation alone (a model that is only used): its weights, its session, its data and
- * the loader's buffers. */
-static tr_memory_total evaluation_memory(const report *r, const tr_memory_plan *session)
-{
-    tr_memory_total t = {0};
-    for (int k = 0; k < TR_MEM_KINDS; k++) t.bytes[k] = session->bytes[k];
-    t.bytes[TR_MEM_WEIGHTS] = (r->m->flat_count + r->m->state_count) * sizeof(float);
-    t.bytes[TR_MEM_DATA] = r->eval_held;
-    t.bytes[TR_MEM_IO] += r->eval_loader;
-    for (int k = 0; k < TR_MEM_KINDS; k++) t.total += t.bytes[k];
-    return t;
-}
-
 static void print_arena(const report *r, const char *what, const tr_memory_plan *m)
 {
     char arena[32], floor[32];
@@ -194,27 +153,48 @@ static void print_arena(const report *r, const char *what, const tr_memory_plan 
             m->arena_floor > 0 ? 100.0 * ((double)m->arena / (double)m->arena_floor - 1) : 0.0);
 }
 
+/* One kind of memory: that of a GPU, or all else. */
+static void print_space(const report *r, const char *title, const size_t *train,
+                        const size_t *alone, size_t train_total, size_t alone_total)
+{
+    char a[32], b[32];
+    fprintf(r->to, "\n%-28s%12s  %16s\n", title, "training", "evaluation alone");
+    for (int k = 0; k < TR_MEM_KINDS; k++)
+        if (train[k] > 0 || alone[k] > 0)
+            fprintf(r->to, "  %-26s%12s  %16s\n", tr_mem_kind_name((tr_mem_kind)k),
+                    tr_format_bytes((double)train[k], a, sizeof a),
+                    tr_format_bytes((double)alone[k], b, sizeof b));
+    fprintf(r->to, "  %-26s%12s  %16s\n", "total",
+            tr_format_bytes((double)train_total, a, sizeof a),
+            tr_format_bytes((double)alone_total, b, sizeof b));
+}
+
 static tr_status print_memory(const report *r)
 {
     tr_memory_plan both, eval;
-    tr_memory_total train;
-    char a[32], b[32];
+    tr_memory_total train, alone;
+    char a[32];
+    tr_memory_of of = {.config = r->c,
+                       .model = r->m,
+                       .backend = r->on.backend,
+                       .topology = &r->on.topology,
+                       .datasets = r->train_held + r->eval_held,
+                       .loaders = r->train_loader + r->eval_loader};
     tr_session_memory(r->both, &both);
     tr_session_memory(r->eval, &eval);
-    const tr_memory_total alone = evaluation_memory(r, &eval);
-    const tr_status st =
-        tr_predict_memory(r->c, r->m, &r->topology, &both, r->train_held + r->eval_held,
-                          r->train_loader + r->eval_loader, &train);
+    const tr_status st = tr_predict_memory(&of, &both, &train);
     if (st != TR_OK) return st;
-    fprintf(r->to, "\nmemory of rank 0            %12s  %16s\n", "training", "evaluation alone");
-    for (int k = 0; k < TR_MEM_KINDS; k++)
-        if (train.bytes[k] > 0 || alone.bytes[k] > 0)
-            fprintf(r->to, "  %-26s%12s  %16s\n", tr_mem_kind_name((tr_mem_kind)k),
-                    tr_format_bytes((double)train.bytes[k], a, sizeof a),
-                    tr_format_bytes((double)alone.bytes[k], b, sizeof b));
-    fprintf(r->to, "  %-26s%12s  %16s\n", "total",
-            tr_format_bytes((double)train.total, a, sizeof a),
-            tr_format_bytes((double)alone.total, b, sizeof b));
+    of.datasets = r->eval_held;
+    of.loaders = r->eval_loader;
+    tr_predict_evaluation(&of, &eval, &alone);
+    const char *titles[TR_SPACES] = {"GPU memory of rank 0", "memory of rank 0"};
+    if (!r->on.backend->host) titles[TR_SPACE_HOST] = "host memory of rank 0";
+    for (int s = (int)tr_space_of(r->on.backend); s < TR_SPACES; s++) {
+        print_space(r, titles[s], train.bytes[s], alone.bytes[s], train.total[s], alone.total[s]);
+        if (s == TR_SPACE_DEVICE)
+            fprintf(r->to, "  besides: CUDA's context, the libraries' kernels and NCCL's buffers; "
+                           "workspace is the most that libraries may take\n");
+    }
     fprintf(
         r->to,
         "  besides: the program and its libraries, %s resident in this process, and MPI's own\n",
@@ -251,7 +231,7 @@ static tr_status print_wire(const report *r, const tr_topology *t)
 {
     tr_reducer_cost cost;
     char node[32], net[32], grads[32];
-    const tr_status st = tr_predict_reducer(r->c, r->m, t, &cost);
+    const tr_status st = tr_predict_reducer(r->c, r->m, r->on.backend, t, &cost);
     if (st != TR_OK) return st;
     fprintf(r->to, "  %s\n", t->reason);
     fprintf(r->to,
@@ -277,9 +257,9 @@ static tr_status print_communication(const report *r)
     char text[32], reason[160];
     tr_topology other;
     fprintf(r->to, "\ncommunication a step\n");
-    tr_status st = print_wire(r, &r->topology);
-    if (st == TR_OK && r->topology.size > 1) {
-        assume_topology(r->c, r->topology.size, r->topology.size > 3 ? 2 : r->topology.size, &other,
+    tr_status st = print_wire(r, &r->on.topology);
+    if (st == TR_OK && r->on.topology.size > 1) {
+        tr_assume_nodes(r->c, &r->on, r->on.topology.size > 3 ? 2 : r->on.topology.size, &other,
                         reason, sizeof reason);
         fprintf(r->to, "  or, across nodes:\n");
         st = print_wire(r, &other);
@@ -345,12 +325,9 @@ tr_status tr_plan_report(const tr_config *c, const tr_model *m, int ranks, FILE 
 {
     tr_status st = TR_OK;
     report r = {.c = c, .m = m, .to = to, .rss_before = tr_mem_rss()};
-    const long cores = sysconf(_SC_NPROCESSORS_ONLN);
-    const tr_backend_options o = {.threads = c->run.threads > 0 ? (int)c->run.threads
-                                             : cores > ranks    ? (int)cores / ranks
-                                                                : 1};
-    assume_topology(c, ranks, 1, &r.topology, r.reason, sizeof r.reason);
-    TR_TRY(tr_cpu_backend.open(&o, &r.backend_ctx));
+    TR_TRY(tr_assume(c, ranks, &r.on));
+    TR_TRY(r.on.backend->open(&r.on.options, &r.backend_ctx));
+    if (r.on.note[0]) fprintf(to, "note: %s\n\n", r.on.note);
     r.micro = tr_micro_batches(c, ranks);
     count_data(&r);
     TR_TRY(open_sessions(&r));
@@ -364,7 +341,7 @@ tr_status tr_plan_report(const tr_config *c, const tr_model *m, int ranks, FILE 
 out:
     tr_session_close(r.eval);
     tr_session_close(r.both);
-    if (r.backend_ctx) tr_cpu_backend.close(r.backend_ctx);
+    if (r.backend_ctx) r.on.backend->close(r.backend_ctx);
     return st;
 }
 

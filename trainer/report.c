@@ -15,7 +15,8 @@ void tr_report_start(tr_trainer *t)
     tr_log(TR_LOG_INFO, "%s: %d rank%s on %d node%s, %s", t->config->name, t->topology->size,
            t->topology->size == 1 ? "" : "s", t->topology->nodes,
            t->topology->nodes == 1 ? "" : "s", backend);
-    tr_log(TR_LOG_INFO, "collectives: %s", t->topology->reason);
+    tr_log(TR_LOG_INFO, "collectives: %s; gradients: %s", t->topology->reason,
+           tr_reducer_name(t->reducer));
     tr_log(TR_LOG_INFO,
            "%s parameters; %llu training samples, batch %lld in %d micro-batch%s, %llu steps an "
            "epoch, "
@@ -26,12 +27,14 @@ void tr_report_start(tr_trainer *t)
            (unsigned long long)t->total_steps, t->config->output);
     (void)tr_metrics_event(
         t->metrics, "start",
-        "ranks:u nodes:u device:s backend:s collectives:s threads:u parameters:u samples:u batch:u "
+        "ranks:u nodes:u device:s backend:s collectives:s reducer:s threads:u parameters:u "
+        "samples:u batch:u "
         "micro_batches:u steps_per_epoch:u total_steps:u step:u config_sha256:s version:s",
         (uint64_t)t->topology->size, (uint64_t)t->topology->nodes, t->backend->name, backend,
-        t->topology->reason, (uint64_t)t->affinity.threads, (uint64_t)t->model->nparameters,
-        tr_dataset_samples(t->train_data), (uint64_t)t->config->train.batch, (uint64_t)t->micro,
-        t->steps_per_epoch, t->total_steps, t->state.step, sha, TR_VERSION);
+        t->topology->reason, tr_reducer_name(t->reducer), (uint64_t)t->affinity.threads,
+        (uint64_t)t->model->nparameters, tr_dataset_samples(t->train_data),
+        (uint64_t)t->config->train.batch, (uint64_t)t->micro, t->steps_per_epoch, t->total_steps,
+        t->state.step, sha, TR_VERSION);
 }
 
 static void add_times(tr_times *to, const tr_times *from)
@@ -40,8 +43,32 @@ static void add_times(tr_times *to, const tr_times *from)
     to->compute += from->compute;
     to->comm_wait += from->comm_wait;
     to->data_wait += from->data_wait;
+    to->idle += from->idle;
     to->steps += from->steps;
     to->samples += from->samples;
+    to->utilization += from->utilization;
+    to->looks += from->looks;
+}
+
+/* Megabytes of the device in use, and percent; NaN where there is no device, or it does not say.
+ * `held`: megabytes that this process allocated there. */
+static void look_at_device(tr_trainer *t, double *memory, double *utilization, double *held)
+{
+    tr_device_load load;
+    *memory = *utilization = *held = NAN;
+    if (!t->backend->load(t->backend_ctx, &load)) return;
+    *memory = (double)load.used / 1e6;
+    *held = (double)load.held / 1e6;
+    *utilization = load.utilization;
+    if (isnan(load.utilization)) return;
+    t->since.utilization += load.utilization;
+    t->since.looks++;
+}
+
+/* Only a device shows how long it waited for the host. */
+static double idle_of(const tr_trainer *t, const tr_times *times)
+{
+    return t->backend->host ? NAN : times->idle;
 }
 
 tr_status tr_report_step(tr_trainer *t)
@@ -60,8 +87,11 @@ tr_status tr_report_step(tr_trainer *t)
         .compute_ms = s->compute / n * 1e3,
         .comm_wait_ms = s->comm_wait / n * 1e3,
         .data_wait_ms = s->data_wait / n * 1e3,
+        .idle_ms = idle_of(t, s) / n * 1e3,
         .skipped = t->skipped,
     };
+    double held;
+    look_at_device(t, &r.gpu_memory_mb, &r.gpu_utilization, &held);
     tr_history_add_step(&t->history, &(struct tr_history_step){
                                          .step = r.step,
                                          .epoch = r.epoch,
@@ -93,38 +123,61 @@ tr_status tr_report_eval(tr_trainer *t, const tr_eval_record *e)
     return tr_metrics_eval(t->metrics, e);
 }
 
+static void say_times(const tr_trainer *t, const tr_times *a)
+{
+    const double per = 100 / a->total;
+    char idle[48] = "";
+    if (!t->backend->host) snprintf(idle, sizeof idle, ", GPU without work %.1f %%", a->idle * per);
+    tr_log(TR_LOG_INFO,
+           "rank 0's time    compute %.1f %%, exposed communication %.1f %%, data wait %.1f %%%s",
+           a->compute * per, a->comm_wait * per, a->data_wait * per, idle);
+}
+
+static void say_memory(const tr_trainer *t, const tr_memory_total *predicted, size_t held,
+                       double device_held, double device_used)
+{
+    char p[32], h[32], rss[32], before[32];
+    const size_t all = predicted->total[TR_SPACE_HOST] + predicted->total[TR_SPACE_DEVICE];
+    tr_log(TR_LOG_INFO,
+           "rank 0's memory  predicted %s, held %s; the process %s at its peak, %s of it before "
+           "the first plan",
+           tr_format_bytes((double)all, p, sizeof p), tr_format_bytes((double)held, h, sizeof h),
+           tr_format_bytes((double)tr_mem_peak_rss(), rss, sizeof rss),
+           tr_format_bytes((double)t->rss_before, before, sizeof before));
+    if (isnan(device_held)) return;
+    tr_log(TR_LOG_INFO,
+           "of it on its GPU predicted %s, held %s; in use there, libraries and all, %s",
+           tr_format_bytes((double)predicted->total[TR_SPACE_DEVICE], p, sizeof p),
+           tr_format_bytes(device_held * 1e6, h, sizeof h),
+           tr_format_bytes(device_used * 1e6, rss, sizeof rss));
+}
+
 tr_status tr_report_end(tr_trainer *t, const char *why)
 {
     tr_metrics_progress_end(t->metrics);
+    double device_used, utilization, device_held;
+    look_at_device(t, &device_used, &utilization, &device_held);
     add_times(&t->all, &t->since);
     memset(&t->since, 0, sizeof t->since);
     const tr_times *a = &t->all;
     /* of this start's steps; NaN (null in the record) when it made none */
     const double per_step = 1e3 / (double)a->steps, rate = (double)a->samples / a->total;
-    const double per = 100 / a->total;
     const double loss = a->steps > 0            ? t->loss
                         : t->history.nsteps > 0 ? t->history.steps[t->history.nsteps - 1].loss
                                                 : NAN;
-    size_t predicted = 0, held = tr_held_memory(t);
+    tr_memory_total predicted;
+    const size_t held = tr_held_memory(t);
     tr_status st = tr_predicted_memory(t, &predicted);
     if (st != TR_OK) return st;
-    char seconds[32], p[32], h[32], rss[32], before[32], samples[32];
+    char seconds[32], samples[32];
+    const double on_device = isnan(device_held) ? NAN : (double)predicted.total[TR_SPACE_DEVICE];
     tr_log(TR_LOG_INFO, "%s: step %llu, %s in steps of this start", why,
            (unsigned long long)t->state.step, tr_format_seconds(a->total, seconds, sizeof seconds));
     if (a->steps > 0)
         tr_log(TR_LOG_INFO, "throughput       %s samples/s, %.2f ms a step",
                tr_format_count(rate, samples, sizeof samples), a->total * per_step);
-    if (a->steps > 0)
-        tr_log(TR_LOG_INFO,
-               "rank 0's time    compute %.1f %%, exposed communication %.1f %%, data wait %.1f %%",
-               a->compute * per, a->comm_wait * per, a->data_wait * per);
-    tr_log(TR_LOG_INFO,
-           "rank 0's memory  predicted %s, held %s; the process %s at its peak, %s of it before "
-           "the first plan",
-           tr_format_bytes((double)predicted, p, sizeof p),
-           tr_format_bytes((double)held, h, sizeof h),
-           tr_format_bytes((double)tr_mem_peak_rss(), rss, sizeof rss),
-           tr_format_bytes((double)t->rss_before, before, sizeof before));
+    if (a->steps > 0) say_times(t, a);
+    say_memory(t, &predicted, held, device_held, device_used);
     tr_log(TR_LOG_INFO, "checkpoints      held the loop up for %s in all",
            tr_format_seconds(t->stall, seconds, sizeof seconds));
     if (t->state.skipped > 0)
@@ -134,10 +187,13 @@ tr_status tr_report_end(tr_trainer *t, const char *why)
         "reason:s steps:u seconds:d samples_per_s:d step_ms:d compute_ms:d "
         "comm_wait_ms:d data_wait_ms:d "
         "peak_rss_mb:d program_rss_mb:d predicted_mb:d held_mb:d first_step_s:d final_loss:d "
-        "skipped:u checkpoint_stall_s:d",
+        "skipped:u checkpoint_stall_s:d "
+        "idle_ms:o predicted_device_mb:o held_device_mb:o gpu_memory_mb:o gpu_utilization:o",
         why, t->state.step, t->state.seconds + tr_now() - t->started, rate, a->total * per_step,
         a->compute * per_step, a->comm_wait * per_step, a->data_wait * per_step,
-        (double)tr_mem_peak_rss() / 1e6, (double)t->rss_before / 1e6, (double)predicted / 1e6,
+        (double)tr_mem_peak_rss() / 1e6, (double)t->rss_before / 1e6,
+        (double)(predicted.total[TR_SPACE_HOST] + predicted.total[TR_SPACE_DEVICE]) / 1e6,
         (double)held / 1e6, t->first_step_s > 0 ? t->first_step_s : NAN, loss, t->state.skipped,
-        t->stall);
+        t->stall, idle_of(t, a) * per_step, on_device / 1e6, device_held, device_used,
+        a->looks > 0 ? a->utilization / (double)a->looks : NAN);
 }

@@ -46,7 +46,13 @@ tr_status tr_trainer_control(tr_trainer *t)
     };
     t->issued = t->state.step;
     t->params_changed = true;
+    memset(t->laps, 0, sizeof t->laps);
     return t->backend->upload(t->backend_ctx, t->control, &now, sizeof now);
+}
+
+tr_status tr_trainer_lap(tr_trainer *t, int lap)
+{
+    return t->backend->lap(t->backend_ctx, t->control, lap);
 }
 
 /* ---- Issuing --------------------------------------------------------------------------------- */
@@ -63,14 +69,13 @@ static tr_status complete(tr_trainer *t)
 {
     tr_status st;
     tr_control *c = t->control;
-    double begin = tr_now(), reduced, updated;
     TR_TRY(tr_reducer_finish(t->reducer, c->sums, TR_SUMS, &c->sum_squares));
-    reduced = tr_now();
+    TR_TRY(tr_trainer_lap(t, TR_LAP_COMM));
     TR_TRY(tr_optimizer_step(t->optimizer, c));
-    updated = tr_now();
+    TR_TRY(tr_trainer_lap(t, TR_LAP_COMPUTE));
     TR_TRY(tr_reducer_publish(t->reducer));
-    t->since.comm_wait += reduced - begin + tr_now() - updated;
-    t->since.compute += updated - reduced;
+    if (t->backend->host)
+        TR_TRY(tr_trainer_lap(t, TR_LAP_COMM)); /* a device has nothing to wait for */
 out:
     return st;
 }
@@ -89,14 +94,12 @@ static tr_status run_micro(tr_trainer *t, tr_plan *plan, int j, const tr_control
                         .params_changed = t->params_changed || (j == 0 && !t->backend->host),
                         .tally = t->control->sums,
                         .hooks = &t->hooks};
-    double begin = tr_now();
     tr_status st;
-    t->gather_wait = 0;
+    TR_TRY(tr_trainer_lap(t, TR_LAP_IDLE));
     if (last) tr_reducer_ready(t->reducer, -1);
     TR_TRY(tr_plan_run(plan, &run));
     t->params_changed = false;
-    t->since.compute += tr_now() - begin - t->gather_wait;
-    t->since.comm_wait += t->gather_wait;
+    TR_TRY(tr_trainer_lap(t, TR_LAP_COMPUTE));
     if (last) TR_TRY(complete(t));
 out:
     return st;
@@ -115,8 +118,11 @@ static tr_status issue_micro(tr_trainer *t, int j, double lr)
             batch.micro, (unsigned long long)t->issued, j);
     t->since.data_wait += batch.waited;
     TR_TRY(tr_trainer_stage(t, true, &batch, &plan));
-    const tr_control_input in = {
-        .ordinal = batch.ordinal, .lr = lr, .first = j == 0, .stop = j == 0 && asked_to_stop(t)};
+    const tr_control_input in = {.ordinal = batch.ordinal,
+                                 .lr = lr,
+                                 .first = j == 0,
+                                 .stop = j == 0 && asked_to_stop(t),
+                                 .fresh = j == 0 && t->issued == t->state.step};
     TR_TRY(t->backend->set_input(t->backend_ctx, t->control, &in));
     TR_TRY(t->backend->section_begin(t->backend_ctx, tr_section_key(t, t->issued, j), &replay));
     st = replay ? TR_OK : run_micro(t, plan, j, &in);
@@ -188,6 +194,14 @@ static tr_status report_is_there(void *ctx, bool *done)
     return r->t->backend->report_poll(r->t->backend_ctx, (int)(r->t->state.step % 2), r->out, done);
 }
 
+/* Seconds that this step added to a lap. */
+static double took(tr_trainer *t, const tr_control *c, int lap)
+{
+    const uint64_t before = t->laps[lap];
+    t->laps[lap] = c->laps[lap];
+    return (double)(c->laps[lap] - before) * 1e-9;
+}
+
 tr_status tr_trainer_collect(tr_trainer *t)
 {
     tr_control c;
@@ -196,6 +210,9 @@ tr_status tr_trainer_collect(tr_trainer *t)
     t->skipped = NULL;
     TR_TRY(tr_reducer_wait(t->reducer, t->state.step, report_is_there, &r));
     t->stop = c.sums[TR_SUM_STOP] > 0;
+    t->since.compute += took(t, &c, TR_LAP_COMPUTE);
+    t->since.comm_wait += took(t, &c, TR_LAP_COMM);
+    t->since.idle += took(t, &c, TR_LAP_IDLE);
     t->loss = c.sums[TR_TALLY_LOSS] / c.sums[TR_TALLY_WEIGHT];
     t->lr = c.in.lr;
     t->grad_norm = c.grad_norm;

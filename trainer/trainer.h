@@ -12,8 +12,10 @@
 
 /* Seconds since the last record, by what they went to. */
 typedef struct {
-    double total, compute, comm_wait, data_wait;
+    double total, compute, comm_wait, data_wait, idle;
     uint64_t steps, samples;
+    double utilization; /* sum over the records in which it was known */
+    uint64_t looks;
 } tr_times;
 
 typedef struct tr_trainer {
@@ -46,10 +48,10 @@ typedef struct tr_trainer {
     tr_train_state state;
     tr_history history; /* rank 0 */
     tr_hooks hooks;
-    int lag;            /* steps that may be under way when the next one is issued: 1 on devices */
-    uint64_t issued;    /* steps issued; state.step counts those collected */
-    double mark;        /* when the last step was collected, or the first one issued */
-    double gather_wait; /* seconds in collectives inside a plan, this micro-batch */
+    int lag;         /* steps that may be under way when the next one is issued: 1 on devices */
+    uint64_t issued; /* steps issued; state.step counts those collected */
+    double mark;     /* when the last step was collected, or the first one issued */
+    uint64_t laps[TR_LAPS]; /* of the control, as last collected */
     bool params_changed;
     /* filled by a step */
     double loss, grad_norm, lr;
@@ -101,6 +103,8 @@ tr_status tr_trainer_issue(tr_trainer *t);
 tr_status tr_trainer_collect(tr_trainer *t);
 /* *Local.* Steps under way are awaited and forgotten: after a failure they changed nothing. */
 tr_status tr_trainer_discard(tr_trainer *t);
+/* *Local.* What went by in the stream since the last lap counts as TR_LAP_... */
+tr_status tr_trainer_lap(tr_trainer *t, int lap);
 tr_status tr_trainer_step(tr_trainer *t); /* *Collective.* Issues one step and collects it */
 /* *Local.* The control starts from t->state. */
 tr_status tr_trainer_control(tr_trainer *t);

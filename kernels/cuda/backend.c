@@ -234,6 +234,7 @@ static tr_status cuda_prepare(void *ctx, const tr_graph *g, const tr_op *op, tr_
 const tr_backend tr_cuda_backend = {
     .name = "cuda",
     .host = false,
+    .pinned = 2 * TR_CUDA_PIECE,
     .devices = cuda_devices,
     .device_id = cuda_device_id,
     .open = cuda_open,
@@ -256,6 +257,7 @@ const tr_backend tr_cuda_backend = {
     .stage = tr_cuda_stage_part,
     .stage_wait = tr_cuda_stage_wait,
     .set_input = tr_cuda_set_input,
+    .lap = tr_cuda_lap,
     .sum_squares = tr_cuda_sum_squares,
     .updater_open = tr_cuda_updater_open,
     .updater_close = tr_cuda_updater_close,

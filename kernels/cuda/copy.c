@@ -9,7 +9,7 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { PIECE = 4 << 20, SMALL = 1 << 20 };
+enum { PIECE = TR_CUDA_PIECE, SMALL = 1 << 20 };
 
 struct tr_cuda_pieces {
     pthread_mutex_t lock; /* one copy at a time: the checkpoint's thread copies, too */

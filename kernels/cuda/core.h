@@ -7,10 +7,13 @@
 
 /* Bytes that every array of the backend is aligned to. */
 enum { TR_CUDA_ALIGN = 256 };
+/* Bytes of each of the two pinned buffers that copies of pageable memory go through. */
+enum { TR_CUDA_PIECE = 4 << 20 };
 
 tr_status tr_cuda_memory_open(tr_cuda *cuda);
-void tr_cuda_memory_close(tr_cuda *cuda);     /* what is still held by others stays allocated */
-tr_status tr_cuda_pieces_open(tr_cuda *cuda); /* after the memory */
+void tr_cuda_memory_close(tr_cuda *cuda);        /* what is still held by others stays allocated */
+size_t tr_cuda_memory_held(const tr_cuda *cuda); /* tr_device_load.held */
+tr_status tr_cuda_pieces_open(tr_cuda *cuda);    /* after the memory */
 void tr_cuda_pieces_close(tr_cuda *cuda);
 tr_status tr_cuda_sections_open(tr_cuda *cuda);
 tr_status tr_cuda_reports_open(tr_cuda *cuda);

@@ -8,7 +8,7 @@
  *  - no floating-point atomics: partial results go to the workspace and are summed in a fixed
  * order;
  *  - no warp-synchronous code without a mask: __shfl_*_sync, __ballot_sync, __syncthreads;
- *  - no textures, cooperative groups, inline assembly, or fast-math intrinsics;
+ *  - no textures, cooperative groups, fast-math intrinsics, inline assembly (but lap.cu's clock);
  *  - a grid is never empty: launchers return TR_OK for zero elements. */
 #ifndef TR_CUDA_DEVICE_CUH
 #define TR_CUDA_DEVICE_CUH

@@ -129,7 +129,7 @@ typedef tr_status tr_cuda_prepare_fn(tr_cuda *cuda, const tr_graph *g, const tr_
     X("mse", tr_cuda_elementwise_loss)                                                             \
     X("bce", tr_cuda_elementwise_loss)
 
-#define X(name, fn) TR_CUDA_C __attribute__((weak)) tr_cuda_prepare_fn fn;
+#define X(name, fn) TR_CUDA_C tr_cuda_prepare_fn fn;
 TR_CUDA_OPS(X)
 #undef X
 
@@ -164,6 +164,7 @@ TR_CUDA_C tr_status tr_cuda_marks_read(void *ctx, double *seconds, size_t n);
 TR_CUDA_C void tr_cuda_marks_close(tr_cuda *cuda);
 /* report.c */
 TR_CUDA_C tr_status tr_cuda_set_input(void *ctx, tr_control *c, const tr_control_input *in);
+TR_CUDA_C tr_status tr_cuda_lap(void *ctx, tr_control *c, int lap);
 TR_CUDA_C tr_status tr_cuda_report_begin(void *ctx, const tr_control *c, int slot);
 TR_CUDA_C tr_status tr_cuda_report_poll(void *ctx, int slot, tr_control *out, bool *done);
 TR_CUDA_C void tr_cuda_reports_close(tr_cuda *cuda);

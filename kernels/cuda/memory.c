@@ -15,6 +15,7 @@ typedef struct block {
     void *p;
     size_t nbytes;
     tr_mem_kind kind;
+    bool device;
 } block;
 
 struct tr_cuda_memory {
@@ -27,13 +28,13 @@ static size_t chain_of(const void *p)
     return (size_t)(((uintptr_t)p >> 8) * 0x9e3779b97f4a7c15ull >> 32) % CHAINS;
 }
 
-static tr_status remember(tr_cuda_memory *m, void *p, tr_mem_kind kind, size_t nbytes)
+static tr_status remember(tr_cuda_memory *m, void *p, tr_mem_kind kind, size_t nbytes, bool device)
 {
     block *b = TR_NEW(TR_MEM_OTHER, block);
     if (!b) return TR_MEMORY;
     const size_t chain = chain_of(p);
     pthread_mutex_lock(&m->lock);
-    *b = (block){m->chains[chain], p, nbytes, kind};
+    *b = (block){m->chains[chain], p, nbytes, kind, device};
     m->chains[chain] = b;
     pthread_mutex_unlock(&m->lock);
     tr_mem_count(kind, (int64_t)nbytes);
@@ -103,7 +104,7 @@ void *tr_cuda_alloc(void *ctx, tr_mem_kind kind, size_t nbytes)
     /* Waited for: other streams may be the first to touch it. */
     TR_CUDA_TRY(cudaMemsetAsync(p, 0, nbytes > 0 ? nbytes : 1, cuda->stream));
     TR_CUDA_TRY(cudaStreamSynchronize(cuda->stream));
-    TR_TRY(remember(cuda->memory, p, kind, nbytes));
+    TR_TRY(remember(cuda->memory, p, kind, nbytes, true));
 out:
     if (st != TR_OK) {
         if (p) {
@@ -157,7 +158,7 @@ void *tr_cuda_host_alloc(void *ctx, tr_mem_kind kind, size_t nbytes)
         TR_TRY(host_full(e, kind, nbytes));
     }
     memset(p, 0, nbytes > 0 ? nbytes : 1);
-    TR_TRY(remember(cuda->memory, p, kind, nbytes));
+    TR_TRY(remember(cuda->memory, p, kind, nbytes, false));
 out:
     if (st != TR_OK) {
         if (p) (void)cudaFreeHost(p);
@@ -198,6 +199,18 @@ tr_status tr_cuda_finish(void *ctx)
 {
     tr_cuda *cuda = ctx;
     return tr_cuda_check(cudaStreamSynchronize(cuda->stream), "cudaStreamSynchronize");
+}
+
+size_t tr_cuda_memory_held(const tr_cuda *cuda)
+{
+    tr_cuda_memory *m = cuda->memory;
+    size_t sum = 0;
+    pthread_mutex_lock(&m->lock);
+    for (int i = 0; i < CHAINS; i++)
+        for (const block *b = m->chains[i]; b; b = b->next)
+            if (b->device && b->kind != TR_MEM_OTHER) sum += b->nbytes;
+    pthread_mutex_unlock(&m->lock);
+    return sum;
 }
 
 tr_status tr_cuda_memory_open(tr_cuda *cuda)

@@ -88,6 +88,7 @@ bool tr_cuda_load(void *ctx, tr_device_load *out)
     size_t available, total;
     if (cuda->o.dry) return false;
     const bool there = m && m->device;
+    out->held = tr_cuda_memory_held(cuda);
     out->utilization =
         there && m->utilization(m->device, &now) == NVML_SUCCESS ? (double)now.gpu : (double)NAN;
     if (there && m->memory(m->device, &memory) == NVML_SUCCESS) {

@@ -9,6 +9,8 @@
 
 #include <stddef.h>
 
+#include "kernels/cuda/loops/lap.h"
+
 enum { HALF = 32, SLOTS = 2 };
 
 /* As they follow each other in the control: one copy for both. */
@@ -83,6 +85,11 @@ tr_status tr_cuda_set_input(void *ctx, tr_control *c, const tr_control_input *in
     r->next = (r->next + 1) % (2 * HALF);
 out:
     return st;
+}
+
+tr_status tr_cuda_lap(void *ctx, tr_control *c, int lap)
+{
+    return tr_lap_launch(((tr_cuda *)ctx)->stream, c, lap);
 }
 
 tr_status tr_cuda_report_begin(void *ctx, const tr_control *c, int slot)

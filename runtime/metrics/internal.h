@@ -42,6 +42,8 @@ void tr_record_uint(tr_record *r, const char *key, uint64_t value);
 void tr_record_bool(tr_record *r, const char *key, bool value);
 /* `digits`: significant ones, 0 for as many as read back to the same number. NaN, inf: null. */
 void tr_record_real(tr_record *r, const char *key, double value, int digits);
+/* The same; NaN: the key is left out. */
+void tr_record_known(tr_record *r, const char *key, double value, int digits);
 /* Closes the object and the line; false when it did not fit. */
 bool tr_record_end(tr_record *r);
 

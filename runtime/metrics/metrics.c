@@ -121,6 +121,9 @@ static tr_status add_value(tr_record *r, const char *key, char type, va_list *ar
     case 'd':
         tr_record_real(r, key, va_arg(*args, double), 0);
         break;
+    case 'o':
+        tr_record_known(r, key, va_arg(*args, double), 0);
+        break;
     case 'b':
         tr_record_bool(r, key, va_arg(*args, int) != 0);
         break;
@@ -154,6 +157,11 @@ out:
     return st;
 }
 
+static void add_known(tr_scalar *to, size_t *n, const char *tag, double value)
+{
+    if (!isnan(value)) to[(*n)++] = (tr_scalar){tag, value};
+}
+
 tr_status tr_metrics_step(tr_metrics *m, const tr_step_record *s)
 {
     if (!m) return TR_OK;
@@ -169,8 +177,13 @@ tr_status tr_metrics_step(tr_metrics *m, const tr_step_record *s)
         {"speed/comm_wait_ms", s->comm_wait_ms},
         {"speed/data_wait_ms", s->data_wait_ms},
     };
-    tr_append_write(&m->board, m->event,
-                    tr_event_scalars(m->event, wall_time(), s->step, scalars, TR_COUNT(scalars)));
+    tr_scalar all[TR_COUNT(scalars) + 3];
+    size_t n = TR_COUNT(scalars);
+    memcpy(all, scalars, sizeof scalars);
+    add_known(all, &n, "speed/idle_ms", s->idle_ms);
+    add_known(all, &n, "gpu/memory_mb", s->gpu_memory_mb);
+    add_known(all, &n, "gpu/utilization", s->gpu_utilization);
+    tr_append_write(&m->board, m->event, tr_event_scalars(m->event, wall_time(), s->step, all, n));
     tr_record *r = &m->record;
     tr_record_begin(r, "step");
     tr_record_uint(r, "step", s->step);
@@ -184,6 +197,9 @@ tr_status tr_metrics_step(tr_metrics *m, const tr_step_record *s)
     tr_record_real(r, "compute_ms", s->compute_ms, 6);
     tr_record_real(r, "comm_wait_ms", s->comm_wait_ms, 6);
     tr_record_real(r, "data_wait_ms", s->data_wait_ms, 6);
+    tr_record_known(r, "idle_ms", s->idle_ms, 6);
+    tr_record_known(r, "gpu_memory_mb", s->gpu_memory_mb, 6);
+    tr_record_known(r, "gpu_utilization", s->gpu_utilization, 6);
     if (s->skipped) tr_record_text(r, "skipped", s->skipped);
     return finish(m);
 }
@@ -193,18 +209,18 @@ tr_status tr_metrics_eval(tr_metrics *m, const tr_eval_record *e)
     if (!m) return TR_OK;
     tr_scalar scalars[3] = {{"eval/loss", e->loss}};
     size_t count = 1;
-    if (!isnan(e->accuracy)) scalars[count++] = (tr_scalar){"eval/accuracy", e->accuracy};
-    if (!isnan(e->top5)) scalars[count++] = (tr_scalar){"eval/top5", e->top5};
+    add_known(scalars, &count, "eval/accuracy", e->accuracy);
+    add_known(scalars, &count, "eval/top5", e->top5);
     tr_append_write(&m->board, m->event,
                     tr_event_scalars(m->event, wall_time(), e->step, scalars, count));
     tr_record *r = &m->record;
     tr_record_begin(r, "eval");
     tr_record_uint(r, "step", e->step);
     tr_record_real(r, "loss", e->loss, 0);
-    if (!isnan(e->accuracy)) tr_record_real(r, "accuracy", e->accuracy, 0);
-    if (!isnan(e->top5)) tr_record_real(r, "top5", e->top5, 0);
+    tr_record_known(r, "accuracy", e->accuracy, 0);
+    tr_record_known(r, "top5", e->top5, 0);
     tr_record_uint(r, "samples", e->samples);
-    if (!isnan(e->seconds)) tr_record_real(r, "seconds", e->seconds, 6);
+    tr_record_known(r, "seconds", e->seconds, 6);
     return finish(m);
 }
 

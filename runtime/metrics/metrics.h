@@ -22,8 +22,11 @@ typedef struct {
     uint64_t step, epoch;
     double loss, lr, grad_norm, loss_scale;
     double samples_per_s, step_ms, compute_ms, comm_wait_ms,
-        data_wait_ms;    /* means since the last record */
-    const char *skipped; /* NULL, or why the update was skipped */
+        data_wait_ms; /* means since the last record */
+    /* Of rank 0's GPU; NaN: left out. */
+    double idle_ms;                        /* it waited for work; mean since the last record */
+    double gpu_memory_mb, gpu_utilization; /* of all processes; percent */
+    const char *skipped;                   /* NULL, or why the update was skipped */
 } tr_step_record;
 typedef struct {
     uint64_t step, samples;
@@ -33,7 +36,7 @@ typedef struct {
 
 /* Generic record: {"event":EVENT, then key/value pairs as given}. Types by letter in `spec`:
  * "name:s name:u name:d name:b ..." s = const char *, u = uint64_t, d = double (NaN and inf as
- * null), b = int (bool). */
+ * null), o = double that is left out where it is NaN, b = int (bool). */
 tr_status tr_metrics_event(tr_metrics *m, const char *event, const char *spec, ...);
 tr_status tr_metrics_step(tr_metrics *m, const tr_step_record *r);
 tr_status tr_metrics_eval(tr_metrics *m, const tr_eval_record *r);

@@ -72,6 +72,11 @@ void tr_record_real(tr_record *r, const char *key, double value, int digits)
     put(r, ",\"%s\":%s", key, text);
 }
 
+void tr_record_known(tr_record *r, const char *key, double value, int digits)
+{
+    if (!isnan(value)) tr_record_real(r, key, value, digits);
+}
+
 bool tr_record_end(tr_record *r)
 {
     put(r, "}\n");

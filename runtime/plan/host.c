@@ -71,6 +71,13 @@ tr_status tr_host_set_input(void *ctx, tr_control *c, const tr_control_input *in
     return TR_OK;
 }
 
+tr_status tr_host_lap(void *ctx, tr_control *c, int lap)
+{
+    (void)ctx;
+    tr_control_lap(c, lap, (uint64_t)(tr_now() * 1e9));
+    return TR_OK;
+}
+
 tr_status tr_host_section_begin(void *ctx, uint64_t key, bool *replay)
 {
     (void)ctx, (void)key;

@@ -165,13 +165,54 @@ static void test_cost(void **state)
     assert_int_equal(cost.wire_network, bytes / 4 / 2);
 }
 
+/* A GPU holds everything; only gradients that go through MPI are held by the host as well. NCCL's
+ * rings leave a node once. */
+static void test_cost_on_gpus(void **state)
+{
+    (void)state;
+    static const tr_range buckets[] = {{0, 1600000}};
+    const tr_backend gpu = {.name = "gpu"};
+    tr_reducer_options o = {.count = 1600000,
+                            .buckets = buckets,
+                            .nbuckets = 1,
+                            .nslots = 2,
+                            .backend = &gpu,
+                            .nccl = true};
+    const size_t bytes = o.count * sizeof(float);
+    tr_reducer_cost cost;
+    tr_topology t = {.size = 1, .local_size = 1, .nodes = 1, .slices = 1};
+    for (int nccl = 0; nccl < 2; nccl++) {
+        o.nccl = nccl;
+        tr_reducer_cost_of(&t, &o, &cost);
+        assert_int_equal(cost.gradients, bytes);
+        assert_int_equal(cost.pinned + cost.wire_node + cost.wire_network, 0);
+    }
+    t = (tr_topology){.size = 8, .local_size = 8, .nodes = 1, .slices = 8, .shared = true};
+    tr_reducer_cost_of(&t, &o, &cost);
+    assert_int_equal(cost.weights, bytes);
+    assert_int_equal(cost.gradients, bytes);
+    assert_int_equal(cost.slots, 2 * bytes);
+    assert_int_equal(cost.wire_node, 2 * (bytes / 8 * 7));
+    assert_int_equal(cost.pinned + cost.wire_network, 0);
+    t.nodes = 2, t.local_size = t.slices = 4;
+    tr_reducer_cost_of(&t, &o, &cost);
+    assert_int_equal(cost.wire_network, bytes / 8 * 7 * 2 / 4);
+    assert_int_equal(cost.wire_node, bytes / 8 * 7 * 2 / 4 * 3);
+    o.nccl = false;
+    tr_reducer_cost_of(&t, &o, &cost);
+    assert_int_equal(cost.pinned, bytes);
+    assert_int_equal(cost.gradients, 2 * bytes);
+    assert_int_equal(cost.wire_network, 2 * (bytes / 8 * 7));
+    assert_int_equal(cost.wire_node, 0);
+}
+
 int main(void)
 {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slices_cover),  cmocka_unit_test(test_slices_edges),
         cmocka_unit_test(test_parts_fit),     cmocka_unit_test(test_sums_in_order),
         cmocka_unit_test(test_squares_range), cmocka_unit_test(test_bf16_loops),
-        cmocka_unit_test(test_cost),
+        cmocka_unit_test(test_cost),          cmocka_unit_test(test_cost_on_gpus),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

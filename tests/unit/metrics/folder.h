@@ -79,6 +79,9 @@ UNUSED static const tr_step_record STEP = {.step = 10,
                                            .step_ms = 8.8,
                                            .compute_ms = 3.1,
                                            .comm_wait_ms = 0,
-                                           .data_wait_ms = 0.25};
+                                           .data_wait_ms = 0.25,
+                                           .idle_ms = NAN,
+                                           .gpu_memory_mb = NAN,
+                                           .gpu_utilization = NAN};
 
 #endif

@@ -162,6 +162,12 @@ static void test_file(void **state)
     tr_eval_record e = {.step = 1000000, .samples = 3, .loss = 0.5, .accuracy = 0.25, .top5 = NAN};
     assert_int_equal(tr_metrics_step(m, &s), TR_OK);
     assert_int_equal(tr_metrics_eval(m, &e), TR_OK);
+    s.step = 11;
+    s.idle_ms = 0.5; /* of a GPU */
+    s.gpu_utilization = 37;
+    assert_int_equal(tr_metrics_step(m, &s), TR_OK);
+    s.gpu_memory_mb = 3000;
+    assert_int_equal(tr_metrics_step(m, &s), TR_OK);
     tr_metrics_close(m);
     span file = event_file(*state, &found);
     const unsigned char *bytes = file.p;
@@ -176,11 +182,20 @@ static void test_file(void **state)
                                {"speed/step_ms", s.step_ms},
                                {"speed/compute_ms", s.compute_ms},
                                {"speed/comm_wait_ms", s.comm_wait_ms},
-                               {"speed/data_wait_ms", s.data_wait_ms}};
+                               {"speed/data_wait_ms", s.data_wait_ms},
+                               {"speed/idle_ms", 0.5},
+                               {"gpu/memory_mb", 3000},
+                               {"gpu/utilization", 37}};
+    enum { ALL = TR_COUNT(steps), HOST = ALL - 3 };
+    tr_scalar less[ALL];
+    memcpy(less, steps, sizeof less);
+    less[HOST + 1] = steps[HOST + 2]; /* without memory */
     const tr_scalar evals[] = {{"eval/loss", 0.5}, {"eval/accuracy", 0.25}};
     next_frame(&file);
-    expect_scalars(&file, 10, steps, TR_COUNT(steps));
+    expect_scalars(&file, 10, steps, HOST);
     expect_scalars(&file, 1000000, evals, TR_COUNT(evals));
+    expect_scalars(&file, 11, less, ALL - 1);
+    expect_scalars(&file, 11, steps, ALL);
     assert_true(file.p == file.end);
     tr_free((void *)bytes);
 }

@@ -52,6 +52,32 @@ static void test_lines(void **state)
                 "\"seconds\":2}\n");
 }
 
+/* What is not known of a GPU is left out, one by one. */
+static void test_of_a_gpu(void **state)
+{
+    tr_metrics *m = open_metrics(*state, false, 0);
+    tr_step_record s = STEP;
+    s.compute_ms = NAN;
+    s.idle_ms = 0.5;
+    s.gpu_memory_mb = 3000.5;
+    assert_int_equal(tr_metrics_step(m, &s), TR_OK);
+    s.idle_ms = s.gpu_memory_mb = NAN;
+    s.gpu_utilization = 0;
+    s.skipped = "overflow";
+    assert_int_equal(tr_metrics_step(m, &s), TR_OK);
+    assert_int_equal(tr_metrics_event(m, "end", "a:o b:d c:o d:o", NAN, NAN, 0.0, (double)INFINITY),
+                     TR_OK);
+    tr_metrics_close(m);
+#define HEAD                                                                                       \
+    "{\"event\":\"step\",\"step\":10,\"epoch\":1,\"loss\":0.1,\"lr\":0.001,"                       \
+    "\"grad_norm\":0.3333333333333333,\"loss_scale\":65536,\"samples_per_s\":14600.1,"             \
+    "\"step_ms\":8.8,\"compute_ms\":null,\"comm_wait_ms\":0,\"data_wait_ms\":0.25,"
+    expect(*state, HEAD "\"idle_ms\":0.5,\"gpu_memory_mb\":3000.5}\n" HEAD
+                        "\"gpu_utilization\":0,\"skipped\":\"overflow\"}\n"
+                        "{\"event\":\"end\",\"b\":null,\"c\":0,\"d\":null}\n");
+#undef HEAD
+}
+
 static void test_fresh_start_empties(void **state)
 {
     put_file(*state, "metrics.jsonl", "old\n");
@@ -234,6 +260,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         IN_FOLDER(test_lines),
+        IN_FOLDER(test_of_a_gpu),
         IN_FOLDER(test_fresh_start_empties),
         IN_FOLDER(test_resume),
         IN_FOLDER(test_resume_long_line),
