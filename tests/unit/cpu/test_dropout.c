@@ -36,7 +36,9 @@ static void check(const char *op, tr_precision p, int isa, int threads, const in
         /* logical i is stored at s */
         const size_t s = h_stored(&h.tensors[x], i);
         const float v = (float)h_get(&h, x, i) * scale;
-        const float want = p == TR_PRECISION_BF16 ? tr_bf16_to_f32(tr_f32_to_bf16(v)) : v;
+        const float want = p == TR_PRECISION_BF16   ? tr_bf16_to_f32(tr_f32_to_bf16(v))
+                           : p == TR_PRECISION_FP16 ? tr_f16_to_f32(tr_f32_to_f16(v))
+                                                    : v;
         const bool keep = kept(&h, h.run.ordinal + s / each, s % each, drop);
         assert_true(h_get(&h, y, i) == (keep ? (double)want : 0.0));
     }

@@ -163,9 +163,15 @@ static void labels_out_of_range_are_bad_data(void **state)
     for (size_t i = 0; i < TR_COUNT(bad); i++) {
         const int32_t labels[2] = {2, bad[i]};
         double tally[TR_TALLY];
-        assert_int_equal(run_loss("cross_entropy", 1, 2, 3, x, labels, NULL, tally, NULL), TR_DATA);
+        const tr_status st = run_loss("cross_entropy", 1, 2, 3, x, labels, NULL, tally, NULL);
+#ifdef TEST_MIRROR /* a device cannot stop a run: the loss is not a number (labels are checked when read) */
+        assert_int_equal(st, TR_OK);
+        assert_true(isnan(tally[TR_TALLY_LOSS]));
+#else
+        assert_int_equal(st, TR_DATA);
         assert_true(tally[TR_TALLY_SAMPLES] == 0);
         assert_non_null(strstr(tr_last_error()->text, "sample 1"));
+#endif
     }
 }
 
@@ -201,7 +207,7 @@ static void check_elementwise(bool bce, tr_precision p, int isa, int64_t n, int6
     assert_true(tally[TR_TALLY_WEIGHT] == (double)count && tally[TR_TALLY_SAMPLES] == (double)n);
     assert_true(fabs(tally[TR_TALLY_CORRECT] - correct / (double)width) < 1e-9 * (1 + correct));
     if (train)
-        expect(&h, grad, want, p == TR_PRECISION_BF16 ? 0x1p-8 : 1e-6, "dy");
+        expect(&h, grad, want, p == TR_PRECISION_FP32 ? 1e-6 : tolerance(p), "dy");
     else
         tr_free(want);
     h_close(&h);

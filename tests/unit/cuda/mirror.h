@@ -181,12 +181,13 @@ static inline tr_status mirror_run(tr_kernel *base, const tr_run *run)
 static inline tr_status mirror_rebind(tr_kernel *base, int operand, void *data)
 {
     mirror_kernel *k = (mirror_kernel *)base;
-    if (operand < 0 || operand >= TR_MAX_IN || !k->device.in[operand])
+    if (operand < 0 || operand >= TR_MAX_IN || k->nbytes[operand] == 0)
         return k->inner->rebind(k->inner, operand, data);
     if (!k->spare[operand]) k->spare[operand] = mirror_alloc(k, k->nbytes[operand]);
     void *next = k->spare[operand];
     const tr_status st = k->inner->rebind(k->inner, operand, next);
     if (st != TR_OK) return st;
+    if (!k->device.in[operand]) k->owned[operand] = true; /* bound for the first time */
     k->spare[operand] = k->device.in[operand];
     k->device.in[operand] = next;
     k->host.in[operand] = data;
