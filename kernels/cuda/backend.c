@@ -52,7 +52,7 @@ static int no_device(cudaError_t e, char *why, size_t size)
                  VERSION(driver), VERSION(runtime));
     else if (visible && (e == cudaErrorNoDevice || e == cudaSuccess))
         snprintf(advice, sizeof advice, "CUDA_VISIBLE_DEVICES is \"%.80s\"", visible);
-    snprintf(why, size, "no CUDA device: %s (%s): %s",
+    snprintf(why, size, "no CUDA device: cudaGetDeviceCount: %s (%s): %s",
              e == cudaSuccess ? "none found" : cudaGetErrorString(e),
              cudaGetErrorName(e == cudaSuccess ? cudaErrorNoDevice : e), advice);
     return 0;

@@ -187,20 +187,31 @@ const char *tr_cuda_product_impl(const tr_cuda_product *p)
     return p->cuda->o.dry ? "cuBLASLt (chosen on the device)" : epilogues[p->problem.epilogue].impl;
 }
 
-cublasStatus_t tr_blas_call(tr_cuda_product *p, const cublasLtMatmulAlgo_t *algo, size_t workspace,
-                            const tr_cuda_product_args *a)
+static cublasStatus_t set_vector(tr_cuda_product *p, const tr_cuda_product_args *a)
 {
-    if (a->vector) {
-        const cublasStatus_t s = cublasLtMatmulDescSetAttribute(
-            p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &a->vector, sizeof a->vector);
-        if (s != CUBLAS_STATUS_SUCCESS) return s;
-    }
+    if (!a->vector) return CUBLAS_STATUS_SUCCESS;
+    return cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &a->vector,
+                                          sizeof a->vector);
+}
+
+static cublasStatus_t multiply(tr_cuda_product *p, const cublasLtMatmulAlgo_t *algo,
+                               size_t workspace, const tr_cuda_product_args *a)
+{
     return cublasLtMatmul(p->cuda->blas->handle, p->desc, &a->alpha, a->b, p->first, a->a,
                           p->second, &a->beta, a->d, p->result, a->d, p->result, algo,
                           workspace ? a->workspace : NULL, workspace, p->cuda->stream);
 }
 
+cublasStatus_t tr_blas_call(tr_cuda_product *p, const cublasLtMatmulAlgo_t *algo, size_t workspace,
+                            const tr_cuda_product_args *a)
+{
+    const cublasStatus_t s = set_vector(p, a);
+    return s == CUBLAS_STATUS_SUCCESS ? multiply(p, algo, workspace, a) : s;
+}
+
 tr_status tr_cuda_product_run(tr_cuda_product *p, const tr_cuda_product_args *a)
 {
-    return tr_cuda_blas_check(tr_blas_call(p, &p->algo, p->workspace, a), "cublasLtMatmul");
+    tr_status st = tr_cuda_blas_check(set_vector(p, a), "cublasLtMatmulDescSetAttribute");
+    if (st != TR_OK) return st;
+    return tr_cuda_blas_check(multiply(p, &p->algo, p->workspace, a), "cublasLtMatmul");
 }
