@@ -192,7 +192,7 @@ static tr_status print_memory(const report *r)
     for (int s = (int)tr_space_of(r->on.backend); s < TR_SPACES; s++) {
         print_space(r, titles[s], train.bytes[s], alone.bytes[s], train.total[s], alone.total[s]);
         if (s == TR_SPACE_DEVICE)
-            fprintf(r->to, "  besides: CUDA's context, the libraries' kernels and NCCL's buffers; "
+            fprintf(r->to, "  besides: CUDA's context, the libraries' kernels, NCCL's buffers; "
                            "workspace is the most that libraries may take\n");
     }
     fprintf(
@@ -298,24 +298,36 @@ static size_t layer_parameters(const tr_model *m, const char *layer, size_t *nex
     return n;
 }
 
+static int widest_impl(const tr_plan *p)
+{
+    size_t wide = 22;
+    for (size_t i = 0; i < tr_plan_rows(p); i++) {
+        const size_t n = strlen(tr_plan_row_at(p, i).impl);
+        if (n > wide) wide = n;
+    }
+    return (int)wide;
+}
+
 static void print_table(const report *r, const char *what, const tr_plan *p)
 {
     const tr_graph *g = tr_plan_graph(p);
     const char *previous = "";
     size_t next = 0;
+    const int wide = widest_impl(p);
     char shape[64], parameters[32], flops[32], nbytes[32];
     fprintf(r->to, "\n%s, %lld sample%s\n", what, (long long)tr_plan_batch(p),
             tr_plan_batch(p) == 1 ? "" : "s");
-    fprintf(r->to, "  %-18s %-22s %-22s %-18s %10s %10s %10s\n", "layer", "op", "kernel", "output",
-            "parameters", "flop", "bytes");
+    fprintf(r->to, "  %-18s %-22s %-*s %-18s %10s %10s %10s\n", "layer", "op", wide, "kernel",
+            "output", "parameters", "flop", "bytes");
     for (size_t i = 0; i < tr_plan_rows(p); i++) {
         const tr_plan_row row = tr_plan_row_at(p, i);
         const bool first = row.phase == TR_PHASE_FORWARD && strcmp(row.layer, previous) != 0;
         const size_t count = first ? layer_parameters(r->m, row.layer, &next) : 0;
         previous = row.layer;
         shape_text(g, &g->ops[i], shape, sizeof shape);
-        fprintf(r->to, "  %-18s %-22s %-22s %-18s %10s %10s %10s\n", row.layer, row.op, row.impl,
-                shape, count ? tr_format_count((double)count, parameters, sizeof parameters) : "",
+        fprintf(r->to, "  %-18s %-22s %-*s %-18s %10s %10s %10s\n", row.layer, row.op, wide,
+                row.impl, shape,
+                count ? tr_format_count((double)count, parameters, sizeof parameters) : "",
                 tr_format_count(row.flops, flops, sizeof flops),
                 tr_format_bytes(row.bytes, nbytes, sizeof nbytes));
     }

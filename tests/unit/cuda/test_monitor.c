@@ -18,6 +18,29 @@ static void test_any(void **state)
     assert_int_equal(held(), 0);
 }
 
+/* What lies on the device and is not small change; neither pinned memory nor what was freed. */
+static void test_held(void **state)
+{
+    (void)state;
+    tr_device_load load = {0};
+    tr_cuda *cuda = open_with(true);
+    assert_true(b->load(cuda, &load));
+    assert_int_equal(load.held, 0);
+    void *host = b->host_alloc(cuda, TR_MEM_IO, 4096), *other = b->alloc(cuda, TR_MEM_OTHER, 512);
+    void *p = b->alloc(cuda, TR_MEM_ACTIVATIONS, 1000), *q = b->alloc(cuda, TR_MEM_WEIGHTS, 24);
+    assert_ok(b->stage_reserve(cuda, 1000));
+    assert_true(b->load(cuda, &load));
+    assert_int_equal(load.held, 1000 + 24 + 2 * 1024);
+    b->free(cuda, p);
+    assert_true(b->load(cuda, &load));
+    assert_int_equal(load.held, 24 + 2 * 1024);
+    assert_int_equal(held(), b->pinned + 4096 + 24 + 2 * 1024 + tr_mem_held(TR_MEM_OTHER));
+    b->free(cuda, q);
+    b->free(cuda, other);
+    b->host_free(cuda, host);
+    b->close(cuda);
+}
+
 #ifndef TR_REAL_GPU
 static tr_device_load load_with(const char *fail)
 {
@@ -79,10 +102,9 @@ static void test_dry(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any),
+        cmocka_unit_test(test_any),     cmocka_unit_test(test_held),
 #ifndef TR_REAL_GPU
-        cmocka_unit_test(test_numbers),
-        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_numbers), cmocka_unit_test(test_failures),
 #endif
         cmocka_unit_test(test_dry),
     };

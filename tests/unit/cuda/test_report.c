@@ -69,6 +69,48 @@ static void test_ring(void **state)
     b->close(cuda);
 }
 
+/* The device's clock goes on between laps, outside of sections and inside, where replays count,
+ * too; what went by before a fresh step does not. */
+static void test_laps(void **state)
+{
+    (void)state;
+    static const tr_control nothing;
+    const tr_control_input fresh = {.fresh = 1, .first = 1}, next = {.first = 1};
+    tr_cuda *cuda = open_with(true);
+    tr_control *c = open_control(cuda, &nothing), is, before = nothing;
+    assert_ok(b->stage_reserve(cuda, 64));
+    for (int step = 0; step < 8; step++) {
+        bool replay;
+        const struct timespec nap = {.tv_nsec = 3000000};
+        assert_ok(b->stage_begin(cuda));
+        assert_ok(b->set_input(cuda, c, step % 4 == 0 ? &fresh : &next));
+        assert_ok(b->section_begin(cuda, 1, &replay));
+        assert_true(replay == (step >= 4)); /* each slot ran once and was recorded once */
+        if (!replay) {
+            assert_ok(b->lap(cuda, c, TR_LAP_IDLE));
+            assert_ok(b->lap(cuda, c, TR_LAP_COMPUTE));
+        }
+        assert_ok(b->section_end(cuda, TR_OK));
+        assert_ok(b->finish(cuda)); /* or the stand-in does all of it after the nap */
+        nanosleep(&nap, NULL);
+        assert_ok(b->lap(cuda, c, TR_LAP_COMM));
+        assert_ok(b->download(cuda, &is, c, sizeof is));
+        assert_true(is.laps[TR_LAP_COMM] - before.laps[TR_LAP_COMM] >= 2900000);
+        if (step > 0 && step % 4 != 0)
+            assert_true(is.laps[TR_LAP_IDLE] > before.laps[TR_LAP_IDLE]);
+        else
+            assert_true(is.laps[TR_LAP_IDLE] == before.laps[TR_LAP_IDLE]);
+        if (step > 0 && step % 4 != 0) {
+            const uint64_t sum = is.laps[0] + is.laps[1] + is.laps[2];
+            const uint64_t was = before.laps[0] + before.laps[1] + before.laps[2];
+            assert_true(sum - was == is.clock - before.clock);
+        }
+        before = is;
+    }
+    b->free(cuda, c);
+    b->close(cuda);
+}
+
 static void await(tr_cuda *cuda, int slot, tr_control *out)
 {
     bool done = false;
@@ -163,8 +205,11 @@ static void test_marks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_set_input), cmocka_unit_test(test_ring),
-        cmocka_unit_test(test_report),    cmocka_unit_test(test_not_in_sections),
+        cmocka_unit_test(test_set_input),
+        cmocka_unit_test(test_laps),
+        cmocka_unit_test(test_ring),
+        cmocka_unit_test(test_report),
+        cmocka_unit_test(test_not_in_sections),
         cmocka_unit_test(test_marks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -88,9 +88,34 @@ static void searches_the_scale(void **state)
     assert_true(c.loss_scale == 128);
 }
 
+/* Every nanosecond between the first lap and the last counts once, but for what went by while no
+ * step was under way. */
+static void laps_add_up(void **state)
+{
+    (void)state;
+    tr_control c = {.in = {.fresh = 1}};
+    tr_control_lap(&c, TR_LAP_IDLE, 1000);
+    assert_true(c.laps[TR_LAP_IDLE] == 0);
+    tr_control_lap(&c, TR_LAP_COMPUTE, 1010);
+    tr_control_lap(&c, TR_LAP_COMM, 1013);
+    tr_control_lap(&c, TR_LAP_COMPUTE, 1113);
+    c.in.fresh = 0;
+    tr_control_lap(&c, TR_LAP_IDLE, 1120);
+    tr_control_lap(&c, TR_LAP_COMPUTE, 1120);
+    assert_true(c.laps[TR_LAP_IDLE] == 7);
+    assert_true(c.laps[TR_LAP_COMPUTE] == 110 && c.laps[TR_LAP_COMM] == 3);
+    tr_control_lap(&c, TR_LAP_COMM, 1100); /* a clock that was set back */
+    tr_control_lap(&c, TR_LAP_COMM, 1101);
+    assert_true(c.laps[TR_LAP_COMM] == 4);
+    c.in.fresh = 1;
+    tr_control_lap(&c, TR_LAP_IDLE, 99999);
+    assert_true(c.laps[TR_LAP_IDLE] == 7 && c.clock == 99999);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(laps_add_up),
         cmocka_unit_test(divides_and_clips),
         cmocka_unit_test(skips_what_is_not_finite),
         cmocka_unit_test(holds),

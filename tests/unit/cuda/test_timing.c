@@ -1,0 +1,168 @@
+/* links: trireme_plan
+ * Time by op of a plan on the device: every kernel gets its share, views none; it changes no
+ * result, adds up over runs, and leaves nothing behind when it is switched off. */
+#include "core_harness.h"
+
+#include "runtime/plan/plan.h"
+
+static const char text[] = "name: t\n"
+                           "data: {train: {format: synthetic, samples: 8}}\n"
+                           "model:\n"
+                           "  input: [2, 4, 4]\n"
+                           "  layers:\n"
+                           "    - flatten\n"
+                           "    - linear: {out: 24}\n"
+                           "    - layernorm\n"
+                           "    - gelu\n"
+                           "    - linear: {out: 3}\n"
+                           "  loss: cross_entropy\n"
+                           "train: {steps: 1, batch: 4, optimizer: {adamw: {lr: 0.1}}}\n";
+
+enum { BATCH = 4, INPUTS = 32 };
+
+typedef struct {
+    tr_config *config;
+    tr_model *model;
+    tr_cuda *cuda;
+    tr_control *control;
+    float *weights, *grads, *states, *x;
+    int32_t *y;
+    tr_session *session;
+    tr_plan *plan;
+} world;
+
+static void open_world(world *w)
+{
+    static const tr_control nothing = {.loss_scale = 1};
+    memset(w, 0, sizeof *w);
+    assert_ok(tr_config_open("t.yaml", text, strlen(text), NULL, 0, &w->config));
+    assert_ok(tr_model_open(w->config, 0, &w->model));
+    w->cuda = open_with(false);
+    const size_t n = w->model->flat_count;
+    w->control = b->alloc(w->cuda, TR_MEM_OTHER, sizeof *w->control);
+    assert_ok(b->upload(w->cuda, w->control, &nothing, sizeof nothing));
+    w->weights = b->alloc(w->cuda, TR_MEM_WEIGHTS, n * sizeof(float));
+    w->grads = b->alloc(w->cuda, TR_MEM_GRADIENTS, n * sizeof(float));
+    w->states = b->alloc(w->cuda, TR_MEM_WEIGHTS, w->model->state_count * sizeof(float));
+    w->x = b->host_alloc(w->cuda, TR_MEM_IO, BATCH * INPUTS * sizeof *w->x);
+    w->y = b->host_alloc(w->cuda, TR_MEM_IO, BATCH * sizeof *w->y);
+    float *v = tr_alloc(TR_MEM_OTHER, n, sizeof *v);
+    for (size_t i = 0; i < n; i++) v[i] = (float)(i % 13) * 0.05f - 0.3f;
+    for (size_t i = 0; i < BATCH * INPUTS; i++) w->x[i] = (float)(i % 7) - 3;
+    for (size_t i = 0; i < BATCH; i++) w->y[i] = (int32_t)(i % 3);
+    assert_ok(b->upload(w->cuda, w->weights, v, n * sizeof *v));
+    tr_free(v);
+    const tr_plan_key key = {true, BATCH};
+    const tr_session_options o = {.model = w->model,
+                                  .backend = b,
+                                  .backend_ctx = w->cuda,
+                                  .weights = w->weights,
+                                  .grads = w->grads,
+                                  .states = w->states,
+                                  .ranks = 1,
+                                  .keys = &key,
+                                  .nkeys = 1};
+    assert_ok(tr_session_open(&o, &w->session));
+    w->plan = tr_session_plan(w->session, true, BATCH);
+}
+
+static void close_world(world *w)
+{
+    tr_session_close(w->session);
+    b->host_free(w->cuda, w->x);
+    b->host_free(w->cuda, w->y);
+    void *all[] = {w->control, w->weights, w->grads, w->states};
+    for (size_t i = 0; i < TR_COUNT(all); i++) b->free(w->cuda, all[i]);
+    b->close(w->cuda);
+    tr_model_close(w->model);
+    tr_config_close(w->config);
+    assert_int_equal(held(), 0);
+}
+
+/* Gradients into `out`, and how long it took on the host's clock. */
+static double run(world *w, float *out)
+{
+    const tr_run r = {.loss_scale = 1,
+                      .control = w->control,
+                      .last = true,
+                      .params_changed = true,
+                      .tally = w->control->sums};
+    assert_ok(b->finish(w->cuda));
+    const double begin = tr_now();
+    assert_ok(b->stage_begin(w->cuda));
+    assert_ok(tr_plan_set_input(w->plan, 0, w->x));
+    assert_ok(tr_plan_set_target(w->plan, w->y));
+    assert_ok(tr_plan_run(w->plan, &r));
+    assert_ok(b->finish(w->cuda));
+    const double took = tr_now() - begin;
+    assert_ok(b->download(w->cuda, out, w->grads, w->model->flat_count * sizeof *out));
+    return took;
+}
+
+static void test_by_op(void **state)
+{
+    (void)state;
+    world w;
+    open_world(&w);
+    const size_t rows = tr_plan_rows(w.plan), n = w.model->flat_count;
+    double *seconds = tr_alloc(TR_MEM_OTHER, rows, sizeof *seconds), took = 0, sum = 0;
+    float *plain = tr_alloc(TR_MEM_OTHER, n, sizeof *plain);
+    float *timed = tr_alloc(TR_MEM_OTHER, n, sizeof *timed);
+    run(&w, plain);
+    assert_told(tr_plan_op_seconds(w.plan, seconds), TR_INTERNAL, "not timed");
+    assert_ok(tr_plan_time_ops(w.plan, true));
+    for (int i = 0; i < 3; i++) {
+        double before = 0, after = 0;
+        for (size_t k = 0; k < rows; k++) before += seconds[k];
+        took += run(&w, timed);
+        assert_memory_equal(plain, timed, n * sizeof *plain);
+        assert_ok(tr_plan_op_seconds(w.plan, seconds));
+        for (size_t k = 0; k < rows; k++) after += seconds[k];
+        assert_true(after > before);
+    }
+    for (size_t k = 0; k < rows; k++) {
+        const bool view = strcmp(tr_plan_row_at(w.plan, k).impl, "view") == 0;
+        if (view ? seconds[k] != 0 : seconds[k] <= 0)
+            fail_msg("%s took %g s", tr_plan_row_at(w.plan, k).op, seconds[k]);
+        sum += seconds[k];
+    }
+    assert_true(sum <= took);
+
+    const uint64_t calls = tr_mem_calls();
+    assert_ok(tr_plan_time_ops(w.plan, false));
+    run(&w, timed);
+    assert_memory_equal(plain, timed, n * sizeof *plain);
+    assert_told(tr_plan_op_seconds(w.plan, seconds), TR_INTERNAL, "not timed");
+    assert_ok(tr_plan_time_ops(w.plan, true)); /* what it takes is kept */
+    run(&w, timed);
+    assert_ok(tr_plan_op_seconds(w.plan, seconds));
+    assert_int_equal(tr_mem_calls(), calls);
+    tr_free(seconds);
+    tr_free(plain);
+    tr_free(timed);
+    close_world(&w);
+}
+
+/* Marks would be repeated with what was recorded. */
+static void test_not_in_sections(void **state)
+{
+    (void)state;
+    bool replay;
+    tr_cuda *cuda = open_with(true);
+    assert_ok(b->marks_reserve(cuda, 2));
+    assert_ok(b->section_begin(cuda, 1, &replay));
+    const tr_status st = b->mark(cuda, 0);
+    assert_int_equal(st, TR_INTERNAL);
+    assert_told(b->section_end(cuda, st), TR_INTERNAL, "mark inside a section");
+    assert_told(b->mark(cuda, 2), TR_INTERNAL, "mark 2 is not reserved");
+    b->close(cuda);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_by_op),
+        cmocka_unit_test(test_not_in_sections),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
