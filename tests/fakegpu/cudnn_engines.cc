@@ -5,12 +5,12 @@
 // careful side:
 //   - 4-D tensors of float32, bfloat16, float16, channels-last or NCHW-packed (float32 only), every
 //     dimension at least 1, fewer than 2^31 elements; compute type float32;
-//   - one convolution: x, w, y of one type; a float32 dw of 16-bit operands as below;
+//   - one convolution: x, w, y of one type (9.19 names no engine for another);
 //   - convolution and pointwise operations (runtime fusion): channels-last, channels in and out a
-//   multiple
-//     of 16 bytes, no groups, everything between float32 and virtual, at most one output, beta 0.
+//     multiple of 16 bytes, no groups, everything between float32 and virtual, at most one output,
+//     beta 0; an input gradient that ends in another type has no engine on an H100.
 // FAKEGPU_CUDNN_NO_GRAPH takes more away, comma-separated: 1 or all (no graph has an engine), fused
-// (none with more than one operation), mixed (none with float32 dw of 16-bit operands).
+// (none with more than one operation), epilogue (none with a pointwise operation but a conversion).
 //
 // Engines offered, so that callers' filters have something to do:
 //   57 NONDETERMINISTIC, TENSOR_CORE   38 TENSOR_CORE, REDUCED_PRECISION_REDUCTION (16-bit)
@@ -150,18 +150,21 @@ static bool aligned_channels(const Op &c)
 static cudnnStatus_t supported_convolution(const Op &c, bool fused)
 {
     const Tensor &a = c.kind == Kind::data ? c.w : c.x, &b = c.kind == Kind::forward ? c.w : c.y;
-    const bool mixed = c.out().type != a.type;
     if (c.conv.compute != CUDNN_DATA_FLOAT)
         return wrong(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "compute type %d", c.conv.compute);
     if (a.type != b.type)
         return wrong(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "operands of different types");
-    if (mixed && (c.out().type != CUDNN_DATA_FLOAT || !aligned_channels(c) || forbidden("mixed")))
-        if (!fused) return wrong(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "type of the result");
+    if (!fused && c.out().type != a.type)
+        return wrong(CUDNN_STATUS_NOT_SUPPORTED_DATA_TYPE, "type of the result");
+    if (fused && c.kind == Kind::data)
+        return wrong(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN, "a fused input gradient");
     return CUDNN_STATUS_SUCCESS;
 }
 
 static cudnnStatus_t supported_pointwise(const Op &op)
 {
+    if (op.pw.mode != CUDNN_POINTWISE_IDENTITY && forbidden("epilogue"))
+        return wrong(CUDNN_STATUS_NOT_SUPPORTED_GRAPH_PATTERN, "FAKEGPU_CUDNN_NO_GRAPH");
     if (!known_pointwise(op.pw.mode) || op.pw.math != CUDNN_DATA_FLOAT)
         return wrong(CUDNN_STATUS_NOT_SUPPORTED, "pointwise mode %d", op.pw.mode);
     for (int i = 0; i < 4; i++) {

@@ -38,22 +38,23 @@ __global__ void pack_kernel(const float *from, T *to, size_t channels, size_t pl
     }
 }
 
-// cost: read 1f write 1f min 2f flops 0 shape 512x512x9
-__global__ void unpack_kernel(const float *from, float *to, size_t channels, size_t places,
-                              size_t tile, size_t tiles, bool add)
+// cost: read 1x write 1f min 1x+1f flops 0 shape 512x512x9
+template <typename T>
+__global__ void unpack_kernel(const T *from, float *to, size_t channels, size_t places, size_t tile,
+                              size_t tiles, bool add)
 {
     TR_SHARED(float, held, TILE);
     const size_t out = blockIdx.x / tiles, first = blockIdx.x % tiles * tile;
     const size_t n = channels - first < tile ? channels - first : tile, count = n * places;
-    const float *in = from + out * channels * places + first;
+    const T *in = from + out * channels * places + first;
     float *at = to + (out * channels + first) * places;
     const bool fits = count <= TILE;
     if (fits)
         for (size_t i = threadIdx.x; i < count; i += blockDim.x)
-            held[i % n * places + i / n] = in[i / n * channels + i % n];
+            held[i % n * places + i / n] = tr_load<T>(in[i / n * channels + i % n]);
     __syncthreads();
     for (size_t i = threadIdx.x; i < count; i += blockDim.x) {
-        const float v = fits ? held[i] : in[i % places * channels + i / places];
+        const float v = fits ? held[i] : tr_load<T>(in[i % places * channels + i / places]);
         at[i] = add ? at[i] + v : v;
     }
 }
@@ -77,10 +78,18 @@ tr_status tr_cuda_filter_pack(cudaStream_t stream, tr_dtype dtype, bool wide, co
     return TR_OK;
 }
 
-tr_status tr_cuda_filter_unpack(cudaStream_t stream, const float *from, float *to, size_t out,
-                                size_t channels, size_t places, bool add)
+template <typename T>
+static tr_status unpack(cudaStream_t stream, const void *from, float *to, size_t out,
+                        size_t channels, size_t places, bool add)
 {
     const size_t tile = tile_channels(channels, places), tiles = (channels + tile - 1) / tile;
-    return TR_LAUNCH(unpack_kernel, (unsigned)(out * tiles), BLOCK, 0, stream, from, to, channels,
-                     places, tile, tiles, add);
+    return TR_LAUNCH(unpack_kernel<T>, (unsigned)(out * tiles), BLOCK, 0, stream,
+                     static_cast<const T *>(from), to, channels, places, tile, tiles, add);
+}
+
+tr_status tr_cuda_filter_unpack(cudaStream_t stream, tr_dtype dtype, const void *from, float *to,
+                                size_t out, size_t channels, size_t places, bool add)
+{
+    TR_BY_TYPE(dtype, T, return unpack<T>(stream, from, to, out, channels, places, add));
+    return TR_OK;
 }

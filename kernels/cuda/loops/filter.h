@@ -10,8 +10,9 @@
 TR_CUDA_C tr_status tr_cuda_filter_pack(cudaStream_t stream, tr_dtype dtype, bool wide,
                                         const float *from, void *to, size_t out, size_t channels,
                                         size_t places);
-/* to (out, channels, places) = from (out, places, channels), or += with `add`. */
-TR_CUDA_C tr_status tr_cuda_filter_unpack(cudaStream_t stream, const float *from, float *to,
-                                          size_t out, size_t channels, size_t places, bool add);
+/* to (out, channels, places) = from (out, places, channels), of `dtype`; or += with `add`. */
+TR_CUDA_C tr_status tr_cuda_filter_unpack(cudaStream_t stream, tr_dtype dtype, const void *from,
+                                          float *to, size_t out, size_t channels, size_t places,
+                                          bool add);
 
 #endif

@@ -253,13 +253,13 @@ static double *check_grad_input(const shape *s, tr_precision precision, int thre
 }
 
 /* Gradients of 16-bit operands may be rounded to bfloat16 on the way by the CUDA backend: |want| *
- * 2^-9, put as what the bound counts in. */
+ * 2^-8, put as what the bound counts in. */
 static void check_weight_gradient(const harness *h, int id, const double *want, double *size,
                                   double terms, const char *what)
 {
 #ifdef TEST_MIRROR
     for (size_t i = 0; h->graph.precision != TR_PRECISION_FP32 && i < h->tensors[id].count; i++)
-        size[i] += fabs(want[i]) * 0x1p-9 / ((terms + 2) * 0x1p-24);
+        size[i] += fabs(want[i]) * 0x1p-8 / ((terms + 2) * 0x1p-24);
 #endif
     h_check_sums(h, id, want, size, terms, 0, what);
 }
