@@ -78,11 +78,18 @@ tr_status tr_device_check(const tr_config *c)
 
 /* ---- Choosing ------------------------------------------------------------------------------- */
 
+/* *Collective.* `why`: what stood against a GPU, where one was looked for; else NULL. */
 static tr_status choose_cpu(const tr_config *c, tr_comm *comm, const tr_affinity *affinity,
-                            const tr_backend **out, tr_backend_options *o)
+                            const char *why, const tr_backend **out, tr_backend_options *o)
 {
-    tr_status st = TR_OK;
-    TR_TRY(tr_agree(comm, tr_config_fits_cpu(c), NULL));
+    tr_status st = tr_config_fits_cpu(c);
+    if (why && st != TR_OK) {
+        const tr_error was = *tr_last_error();
+        st = TR_FAIL(st, "%s; and device: auto found no GPU: %s", was.text, why);
+    } else if (why && tr_comm_topology(comm)->rank == 0) {
+        tr_log(TR_LOG_INFO, "device: auto takes the CPU: %s", why);
+    }
+    TR_TRY(tr_agree(comm, st, NULL));
     *out = &tr_cpu_backend;
     *o = (tr_backend_options){.threads = affinity->threads};
     TR_TRY(weakest_isa(comm, &o->isa));
@@ -103,12 +110,11 @@ tr_status tr_device_choose(const tr_config *c, tr_comm *comm, const tr_affinity 
 {
     tr_status st = TR_OK;
     int device = 0;
-    if (c->device == TR_DEVICE_CPU) return choose_cpu(c, comm, affinity, out, o);
+    if (c->device == TR_DEVICE_CPU) return choose_cpu(c, comm, affinity, NULL, out, o);
     st = choose_gpu(comm, &device);
     if (st != TR_OK && c->device == TR_DEVICE_AUTO && !tr_comm_broken(comm)) {
-        if (tr_program_gpu.backend && tr_comm_topology(comm)->rank == 0)
-            tr_log(TR_LOG_INFO, "device: auto takes the CPU: %s", tr_last_error()->text);
-        return choose_cpu(c, comm, affinity, out, o);
+        const tr_error why = *tr_last_error();
+        return choose_cpu(c, comm, affinity, tr_program_gpu.backend ? why.text : NULL, out, o);
     }
     TR_TRY(st);
     TR_TRY(tr_agree(comm, tr_config_fits_gpu(c), NULL));

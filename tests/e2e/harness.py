@@ -27,6 +27,7 @@ ENV = dict(
 CNN = """
 name: e2e
 seed: 3
+device: cpu
 output: {out}
 data:
   train: {{path: {data}, inputs: x, labels: y}}

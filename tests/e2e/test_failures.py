@@ -108,7 +108,7 @@ class Failures(Case):
             ("loss: cross_entropy", "loss: crossentropy"): "cross_entropy",
             ("steps: 30", "steps: many"): "many",
             ("steps: 30", "steps: 30\n  precision: fp16"): "bf16",
-            ("seed: 3", "seed: 3\ndevice: cuda"): "cuda",
+            ("device: cpu", "device: gpu"): "cuda",
         }
         for (old, new), expected in cases.items():
             bad = self.dir / "bad.yaml"
