@@ -3,8 +3,6 @@ import json
 import re
 import subprocess
 
-import numpy as np
-
 import harness
 from gpu import STANDIN, GpuCase
 from harness import SOURCE, TRAINER, main
@@ -50,7 +48,7 @@ class Plan(GpuCase):
         """What a run predicts it holds to the byte, on the GPU and in all; the plan said the same, but for workspace."""
         for ranks, precision, *more in ((1, "fp32"), (1, "bf16"), (2, "fp32"), (2, "bf16"), (2, "fp16"),
                                         (2, "fp32", "run.collectives=mpi"), (1, "bf16", "run.collectives=mpi"),
-                                        (2, "bf16", "train.micro_batch=16", "train.ema=0.9")):
+                                        (2, "bf16", "train.batch=256", "train.micro_batch=64", "train.ema=0.9")):
             with self.subTest(ranks=ranks, precision=precision, more=more):
                 self.compare(ranks, f"train.precision={precision}", *more)
 
@@ -174,6 +172,16 @@ class Metrics(GpuCase):
         events = b"".join(p.read_bytes() for p in (self.dir / "run").glob("events.out.tfevents.*"))
         for tag in (b"gpu/memory_mb", b"gpu/utilization", b"speed/idle_ms", b"speed/compute_ms"):
             self.assertEqual(events.count(tag), 12)
+
+    def test_every_key_is_documented(self):
+        self.train("train.eval.every_steps=4", "train.checkpoint.every_steps=4")
+        text = (SOURCE / "docs/records.md").read_text()
+        seen = [json.loads(line) for line in (self.dir / "run/metrics.jsonl").read_text().splitlines()]
+        self.assertEqual({r["event"] for r in seen},
+                         {"start", "step", "eval", "checkpoint", "checkpoint_written", "end"})
+        for record in seen:
+            for key in record:
+                self.assertIn(f"`{key}`", text)
 
     def test_what_is_unknown_is_left_out(self):
         steps, end = self.train(env={"FAKENVML_UTILIZATION": "none"})
