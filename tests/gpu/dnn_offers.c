@@ -1,0 +1,200 @@
+/* What the real cuDNN offers for the convolutions of this project on an H100, asked without one.
+ * cuDNN 9.8 and later take a device's properties as a text (CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR,
+ * made for compiling ahead of time), and answer from their heuristics as on that device. So every
+ * descriptor of dnn/graph.c meets the library's own checks, and the choice of dnn/choose.c its real
+ * engines, notes and workspace sizes; nothing is run.
+ *
+ * The linker gives this program the calls below in place of the library's (--wrap): they leave out
+ * handles, which need a device, and hand over the properties instead. Operation graphs of more than
+ * one operation are compiled at run time, which takes the driver's library: they are left out. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "kernels/cuda/dnn/dnn.h"
+
+#if CUDNN_VERSION >= 90800
+
+/* The keys are those that the library itself writes (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION). */
+static const char h100[] =
+    "{\"deviceVer\":900,\"driverVer\":13000,\"cudaDeviceId\":0,\"deviceName\":\"NVIDIA H100\","
+    "\"pciDeviceId\":8960,\"isTccDriver\":0,\"supportCoopLaunch\":1,"
+    "\"maxGridSize\":[2147483647,65535,65535],\"maxBlockSize\":[1024,1024,64],"
+    "\"regsPerBlock\":65536,\"multiProcessorCount\":132,\"warpSize\":32,"
+    "\"maxSharedMemoryPerBlock\":49152,\"maxSharedMemoryPerBlockOptin\":232448,"
+    "\"reservedSharedMemoryPerBlock\":1024,\"maxRegistersPerSM\":65536,\"maxCtasPerSM\":32,"
+    "\"maxThreadsPerBlock\":1024,\"maxThreadsPerSM\":2048,\"totalGlobalMem\":85017493504,"
+    "\"smClockRateKHz\":1980000,\"memClockRateKHz\":2619000,\"l2CacheSize\":52428800}";
+static cudnnBackendDescriptor_t properties;
+
+#define REAL(name, ...)                                                                            \
+    cudnnStatus_t __real_##name(__VA_ARGS__);                                                      \
+    cudnnStatus_t __wrap_##name(__VA_ARGS__);                                                      \
+    cudnnStatus_t __wrap_##name(__VA_ARGS__)
+
+REAL(cudnnCreate, cudnnHandle_t *out)
+{
+    *out = NULL;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+REAL(cudnnSetStream, cudnnHandle_t handle, cudaStream_t stream)
+{
+    (void)handle;
+    (void)stream;
+    return CUDNN_STATUS_SUCCESS;
+}
+
+REAL(cudnnBackendSetAttribute, cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+     cudnnBackendAttributeType_t type, int64_t n, const void *values)
+{
+    if (name == CUDNN_ATTR_OPERATIONGRAPH_HANDLE) return CUDNN_STATUS_SUCCESS;
+    if (name == CUDNN_ATTR_EXECUTION_PLAN_HANDLE)
+        return __real_cudnnBackendSetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP,
+                                               CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &properties);
+    if (name == CUDNN_ATTR_ENGINEHEUR_MODE) {
+        const cudnnStatus_t s = __real_cudnnBackendSetAttribute(
+            d, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &properties);
+        if (s != CUDNN_STATUS_SUCCESS) return s;
+    }
+    return __real_cudnnBackendSetAttribute(d, name, type, n, values);
+}
+
+typedef struct {
+    int64_t in, out, size, kernel, stride, padding, groups, dilation;
+} shape;
+
+/* ResNet-50 at 224 x 224: each distinct convolution. */
+static const shape resnet50[] = {
+    {3, 64, 224, 7, 2, 3, 1, 1},    {64, 64, 56, 1, 1, 0, 1, 1},    {64, 64, 56, 3, 1, 1, 1, 1},
+    {64, 256, 56, 1, 1, 0, 1, 1},   {256, 64, 56, 1, 1, 0, 1, 1},   {256, 128, 56, 1, 1, 0, 1, 1},
+    {128, 128, 56, 3, 2, 1, 1, 1},  {128, 512, 28, 1, 1, 0, 1, 1},  {256, 512, 56, 1, 2, 0, 1, 1},
+    {512, 128, 28, 1, 1, 0, 1, 1},  {128, 128, 28, 3, 1, 1, 1, 1},  {512, 256, 28, 1, 1, 0, 1, 1},
+    {256, 256, 28, 3, 2, 1, 1, 1},  {256, 1024, 14, 1, 1, 0, 1, 1}, {512, 1024, 28, 1, 2, 0, 1, 1},
+    {1024, 256, 14, 1, 1, 0, 1, 1}, {256, 256, 14, 3, 1, 1, 1, 1},  {1024, 512, 14, 1, 1, 0, 1, 1},
+    {512, 512, 14, 3, 2, 1, 1, 1},  {512, 2048, 7, 1, 1, 0, 1, 1},  {1024, 2048, 14, 1, 2, 0, 1, 1},
+    {2048, 512, 7, 1, 1, 0, 1, 1},  {512, 512, 7, 3, 1, 1, 1, 1}};
+
+/* Channels that fill no vector, groups, one channel a group, dilation. */
+static const shape odd[] = {{1, 1, 5, 3, 1, 1, 1, 1},       {3, 5, 9, 3, 2, 1, 1, 1},
+                            {7, 5, 9, 3, 1, 1, 1, 1},       {6, 9, 9, 5, 1, 2, 3, 1},
+                            {6, 12, 9, 3, 2, 1, 6, 1},      {16, 16, 9, 3, 1, 2, 1, 2},
+                            {128, 128, 28, 3, 1, 1, 32, 1}, {32, 32, 56, 3, 1, 1, 32, 1}};
+
+static tr_dnn_problem problem(const shape *s, int pass, tr_dtype type, int64_t batch, bool exact)
+{
+    const int64_t result =
+        (s->size + 2 * s->padding - s->dilation * (s->kernel - 1) - 1) / s->stride + 1;
+    return (tr_dnn_problem){.pass = pass,
+                            .type = type,
+                            .weight_type = type,
+                            .result_type = type,
+                            .exact = exact,
+                            .batch = batch,
+                            .groups = s->groups,
+                            .in = s->in,
+                            .out = s->out,
+                            .size = {s->size, s->size},
+                            .result = {result, result},
+                            .kernel = {s->kernel, s->kernel},
+                            .stride = {s->stride, s->stride},
+                            .padding = {s->padding, s->padding},
+                            .dilation = {s->dilation, s->dilation}};
+}
+
+static tr_cuda machine(void)
+{
+    return (tr_cuda){
+        .o = {.deterministic = true, .workspace = 256000000, .tf32 = true}, .major = 9, .sms = 132};
+}
+
+static void expect_engine(tr_cuda_dnn *dnn, const tr_dnn_problem *p, size_t workspace)
+{
+    const tr_dnn_plan *plan = NULL;
+    if (tr_dnn_plan_get(dnn, p, &plan) != TR_OK) fail_msg("%s", tr_last_error()->text);
+    if (!plan || strncmp(tr_dnn_plan_name(plan), "cuDNN engine", 12) != 0)
+        fail_msg("pass %d of %s, %d to %d channels, window %d: %s", (int)p->pass,
+                 tr_dtype_name((tr_dtype)p->type), (int)p->in, (int)p->out, (int)p->kernel[0],
+                 plan ? tr_dnn_plan_name(plan) : tr_dnn_refusal(dnn));
+    if (tr_dnn_plan_workspace(plan) > workspace)
+        fail_msg("%zu bytes of workspace", tr_dnn_plan_workspace(plan));
+}
+
+static void each(const shape *s, size_t n, tr_dtype type, int64_t batch, bool exact)
+{
+    tr_cuda cuda = machine();
+    tr_cuda_dnn *dnn = NULL;
+    assert_int_equal(tr_cuda_dnn_open(&cuda, &dnn), TR_OK);
+    for (size_t i = 0; i < n; i++)
+        for (int pass = TR_DNN_FORWARD; pass <= TR_DNN_GRAD_WEIGHT; pass++) {
+            const tr_dnn_problem p = problem(&s[i], pass, type, batch, exact);
+            expect_engine(dnn, &p, cuda.o.workspace);
+        }
+    tr_cuda_dnn_close(dnn);
+}
+
+static void test_resnet50(void **state)
+{
+    (void)state;
+    each(resnet50, TR_COUNT(resnet50), TR_BF16, 256, false);
+    each(resnet50, TR_COUNT(resnet50), TR_F16, 256, false);
+    each(resnet50, TR_COUNT(resnet50), TR_F32, 64, false);
+    each(resnet50, TR_COUNT(resnet50), TR_F32, 64, true);
+}
+
+static void test_odd(void **state)
+{
+    (void)state;
+    each(odd, TR_COUNT(odd), TR_BF16, 8, false);
+    each(odd, TR_COUNT(odd), TR_F16, 8, false);
+    each(odd, TR_COUNT(odd), TR_F32, 8, false);
+    each(odd, TR_COUNT(odd), TR_F32, 8, true);
+}
+
+/* The library calls a wrong descriptor a bad parameter, and that stays an error. */
+static void test_wrong(void **state)
+{
+    (void)state;
+    tr_cuda cuda = machine();
+    tr_cuda_dnn *dnn = NULL;
+    assert_int_equal(tr_cuda_dnn_open(&cuda, &dnn), TR_OK);
+    for (int pass = TR_DNN_FORWARD; pass <= TR_DNN_GRAD_WEIGHT; pass++) {
+        const tr_dnn_plan *plan = NULL;
+        tr_dnn_problem p = problem(&resnet50[2], pass, TR_BF16, 2, false);
+        p.result[0]++;
+        assert_int_equal(tr_dnn_plan_get(dnn, &p, &plan), TR_KERNEL);
+        assert_non_null(strstr(tr_last_error()->text, "BAD_PARAM"));
+    }
+    tr_cuda_dnn_close(dnn);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_resnet50), cmocka_unit_test(test_odd),
+                                       cmocka_unit_test(test_wrong)};
+    if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &properties) ||
+        __real_cudnnBackendSetAttribute(properties, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
+                                        CUDNN_TYPE_CHAR, (int64_t)strlen(h100), h100) ||
+        cudnnBackendFinalize(properties)) {
+        printf("skipped: cuDNN %zu does not take a device's properties as text\n",
+               cudnnGetVersion());
+        return 77;
+    }
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    cudnnBackendDestroyDescriptor(properties);
+    return failed;
+}
+
+#else
+
+int main(void)
+{
+    printf("skipped: cuDNN older than 9.8 does not take a device's properties as text\n");
+    return 77;
+}
+
+#endif
