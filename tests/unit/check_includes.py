@@ -22,16 +22,22 @@ ROOMS = {
     "store": {"base", "config", "graph"},
     "data": {"base", "config", "graph", "store"},
 }
+# Whose headers only these folders may include: the rest of the program builds without CUDA.
+CUDA = re.compile(r'^\s*#\s*include\s+<((?:cuda|cublas|cudnn|nccl|nvml|cupti)[^>]*)>', re.M)
+CUDA_FOLDERS = ("kernels/cuda/", "collectives/nccl/")
+SOURCES = {".c", ".h", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
 
 def main():
     wrong, checked = [], 0
     for top, allowed in MAY_USE.items():
-        for path in sorted((ROOT / top).rglob("*.[ch]")):
-            for target in INCLUDE.findall(path.read_text()):
+        for path in sorted(p for p in (ROOT / top).rglob("*") if p.suffix in SOURCES):
+            where, text = path.relative_to(ROOT), path.read_text()
+            if not str(where).startswith(CUDA_FOLDERS):
+                wrong += [f"{where}: only {' and '.join(CUDA_FOLDERS)} may use <{h}>" for h in CUDA.findall(text)]
+            for target in INCLUDE.findall(text):
                 checked += 1
-                where = path.relative_to(ROOT)
                 parts = target.split("/")
                 if not (ROOT / target).exists():
                     wrong.append(f'{where}: "{target}" is not a path from the top of the tree')
