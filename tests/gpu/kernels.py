@@ -1,0 +1,133 @@
+"""The parts of tests/gpu/run that look at the device and the kernels: facts, tests, sanitizer, bandwidth."""
+import concurrent.futures
+import json
+import os
+import re
+import shutil
+import subprocess
+
+from report import run
+
+LIBRARIES = ("libcudart", "libcublasLt", "libcudnn", "libnccl")
+AT_ONCE = 4  # tests that run beside each other; each has a context of its own on the GPU
+# Under racecheck and synccheck: what shares memory between threads.
+SHARING = ("test_rows", "test_losses", "test_loops", "test_batchnorm_kernels", "test_optimizer", "test_op_pool2d")
+# Not under memcheck: they make calls fail on purpose, or have no kernels of ours.
+NO_MEMCHECK = ("test_faults", "test_monitor", "test_nccl", "test_blas_standin")
+
+
+def facts(report, programs, state):
+    """The device, its driver, the libraries that our programs find."""
+    smi = shutil.which("nvidia-smi")
+    if smi:
+        query = "name,driver_version,memory.total,pcie.link.gen.max,power.limit"
+        done = run([smi, f"--query-gpu={query}", "--format=csv,noheader"], seconds=20)
+        report.check(done.rc == 0, "nvidia-smi", done.end())
+        lines = [x for x in done.text.splitlines() if x.strip()]
+        if done.rc == 0 and lines:
+            state.devices = len(lines)
+            state.facts["device"] = f"{len(lines)} x {lines[0]}" if len(lines) > 1 else lines[0]
+    else:
+        report.skip("nvidia-smi", "not installed")
+    done = run(["ldd", programs.trainer], env=programs.env, seconds=20)
+    found, missing = {}, []
+    for line in done.text.splitlines():
+        m = re.match(r"\s*(\S+) => (.+?)(?: \(0x\w+\))?$", line)
+        if m and m[2] == "not found":
+            missing.append(m[1])
+        elif m and m[1].split(".")[0] in LIBRARIES:
+            found[m[1]] = os.path.basename(os.path.realpath(m[2]))
+    report.check(not missing, "libraries", f"not found: {', '.join(missing)}" if missing else
+                 ", ".join(found.values()) or "the stand-in's")
+    out = programs.scratch / "first"
+    done = run([*programs.launch(1), programs.trainer, programs.source / "configs/digits.yaml", f"output={out}",
+                "device=cuda", "train.steps=1"], env=programs.env, cwd=programs.scratch, seconds=40)
+    if not report.check(done.rc == 0, "one step on the GPU", "" if done.rc == 0 else done.end()):
+        state.devices = 0 if "has no GPU" in done.text or missing else state.devices
+    start = (out / "metrics.jsonl").read_text().splitlines()[0] if (out / "metrics.jsonl").exists() else "{}"
+    state.facts["backend"] = json.loads(start).get("backend", "")
+    state.facts["libraries"] = ", ".join(found.values())
+    state.facts["build"] = programs.version
+
+
+def test_one(programs, path, seconds, prefix=()):
+    """(verdict, note) of one test program."""
+    try:
+        done = run([*prefix, path], env=programs.env, cwd=programs.scratch, seconds=seconds)
+    except subprocess.TimeoutExpired:
+        return "time", f"longer than {seconds:.0f} s", ""
+    if done.rc == 0:
+        passed = re.findall(r"\[  PASSED  \] (\d+) test", done.text)
+        skipped = re.findall(r"\[  SKIPPED \] (\d+) test", done.text)
+        return "PASS", (f"{passed[-1]} tests" if passed else "done") + (
+            f", {skipped[-1]} skipped" if skipped else "") + f", {done.seconds:.1f} s", done.text
+    failed = [x.strip() for x in done.text.splitlines() if "[  FAILED  ]" in x or "error:" in x.lower()]
+    return "FAIL", f"status {done.rc}: " + (" / ".join(failed[:3]) or done.end())[:300], done.text
+
+
+def tests(report, programs, state):
+    """Every kernel, gradient, golden and backend test, against the real libraries."""
+    if not programs.tests:
+        report.check(False, "test programs", "none found")
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        jobs = {pool.submit(test_one, programs, p, min(90, max(1, report.left()))): p for p in programs.tests}
+        for job in concurrent.futures.as_completed(jobs):
+            name, (verdict, note, text) = programs.name(jobs[job]), job.result()
+            report.say("FAIL" if verdict == "time" else verdict, name, note)
+            if verdict == "FAIL":
+                state.keep(f"{name}.log", text)
+
+
+def sanitizer(report, programs, state):
+    """compute-sanitizer: memory everywhere, races and barriers where threads share."""
+    tool = shutil.which("compute-sanitizer") or next(
+        (p for p in ("/usr/local/cuda/bin/compute-sanitizer",) if os.path.exists(p)), None)
+    if not tool or programs.standin:
+        report.skip("compute-sanitizer", "the stand-in checks by itself" if programs.standin else "not installed")
+        return
+    work = []
+    for check, wanted in (("racecheck", SHARING), ("synccheck", SHARING), ("memcheck", None)):
+        for p in programs.tests:
+            name = programs.name(p)
+            if name in wanted if wanted else name not in NO_MEMCHECK:
+                work.append((check, p))
+    # the shared ones first, then the rest by size of what they do: whatever does not fit in time is said so
+    def one(item):
+        check, p = item
+        left = report.left()
+        if left < 2:
+            return "left", "no time left", ""
+        return test_one(programs, p, min(left, 60), [tool, "--tool", check, "--error-exitcode", "86",
+                                                     "--report-api-errors", "no", "--print-limit", "5"])
+    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+        for (check, p), (verdict, note, text) in zip(work, pool.map(one, work)):
+            name = f"{check} {programs.name(p)}"
+            if verdict in ("time", "left"):
+                report.skip(name, note)
+            elif verdict == "FAIL" and ("not supported" in text or "Unable to" in text):
+                report.skip(name, "compute-sanitizer does not work on this machine: " + note)
+            else:
+                report.say(verdict, name, note)
+                if verdict == "FAIL":
+                    state.keep(f"{check}-{programs.name(p)}.log", text)
+
+
+def bandwidth(report, programs, state):
+    """Our kernels beside the device's copy."""
+    done = run([programs.bench, *(["4000"] if programs.standin else [])], env=programs.env, seconds=report.left())
+    rows = [json.loads(x) for x in done.text.splitlines() if x.startswith("{")]
+    if not report.check(done.rc == 0 and rows, "bench_cuda_kernels", done.end(1) if done.rc else
+                        f"copy {rows[0]['gb_per_s']} GB/s"):
+        return
+    for r in rows:
+        note = f"{r['gb_per_s']} GB/s, {100 * r['of_copy']:.0f} % of the copy's rate"
+        if not r["goal"]:
+            continue
+        if programs.standin:
+            report.skip(r["kernel"], "the stand-in has no speed")
+        else:
+            report.check(r["of_copy"] >= r["goal"], r["kernel"], f"{note}; goal {100 * r['goal']:.0f} %")
+    report.table("Kernels beside the device's copy", ("kernel", "MB", "us", "GB/s", "of the copy", "goal"),
+                 [(r["kernel"], f"{r['bytes'] / 1e6:.0f}", r["us"], r["gb_per_s"], r["of_copy"], r["goal"] or "")
+                  for r in rows])
+    state.numbers["kernels"] = rows

@@ -1,0 +1,115 @@
+"""What the parts of tests/gpu/run share: verdicts as they fall, time that is left, processes that cannot outlive it,
+and the pieces of Markdown."""
+import os
+import signal
+import subprocess
+import sys
+import time
+
+
+class Out(Exception):
+    """There is no time left for this."""
+
+
+class Report:
+    def __init__(self, seconds):
+        self.began = time.monotonic()
+        self.deadline = self.began + seconds
+        self.part_end = self.deadline
+        self.part = ""
+        self.rows = []  # (part, name, verdict, note)
+        self.markdown = []
+
+    def left(self):
+        return min(self.part_end, self.deadline) - time.monotonic()
+
+    def say(self, verdict, name, note=""):
+        self.rows.append((self.part, name, verdict, note))
+        print(f"{verdict:7} {self.part}: {name}{': ' if note else ''}{note}", flush=True)
+
+    def check(self, good, name, note=""):
+        self.say("PASS" if good else "FAIL", name, note)
+        return good
+
+    def skip(self, name, reason):
+        self.say("SKIPPED", name, reason)
+
+    def table(self, title, head, rows):
+        """A table of the results file, printed too."""
+        text = [f"### {title}", "", "| " + " | ".join(head) + " |", "|" + " --- |" * len(head)]
+        text += ["| " + " | ".join(str(c) for c in row) + " |" for row in rows]
+        self.markdown += text + [""]
+        print("\n".join(text[2:]), flush=True)
+
+    def run_part(self, name, seconds, work):
+        """Runs work(); whatever goes wrong in it is a FAIL of this part alone."""
+        self.part, self.part_end = name, time.monotonic() + seconds
+        began = time.monotonic()
+        if self.deadline - began < 5:
+            self.skip("all", "no time left")
+            return
+        try:
+            work()
+        except Out as e:
+            self.skip("the rest", str(e) or "no time left")
+        except subprocess.TimeoutExpired as e:
+            self.say("FAIL", "time", f"{' '.join(map(str, e.cmd[:3]))} ran longer than {e.timeout:.0f} s")
+        except Exception as e:  # pylint: disable=broad-except
+            self.say("FAIL", "this part", f"{type(e).__name__}: {e}")
+        print(f"        {name}: {time.monotonic() - began:.0f} s", flush=True)
+
+    def failed(self):
+        return [r for r in self.rows if r[2] == "FAIL"]
+
+    def summary(self):
+        parts = list(dict.fromkeys(r[0] for r in self.rows))
+        rows = []
+        for part in parts:
+            count = {v: sum(r[0] == part and r[2] == v for r in self.rows) for v in ("PASS", "FAIL", "SKIPPED")}
+            first = next((f"{r[1]}: {r[3]}" for r in self.rows if r[0] == part and r[2] == "FAIL"), "")
+            if not first and count["SKIPPED"]:
+                first = next(f"{r[1]}: {r[3]}" for r in self.rows if r[0] == part and r[2] == "SKIPPED")
+            rows.append((part, count["PASS"], count["FAIL"], count["SKIPPED"], first.replace("|", "/")[:160]))
+        return rows
+
+
+def kill_group(process):
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+
+
+class Done:
+    def __init__(self, rc, text, seconds):
+        self.rc, self.text, self.seconds = rc, text, seconds
+
+    def end(self, lines=3):
+        """Our own error, else the last lines that say something, as one."""
+        own = [line.strip() for line in self.text.splitlines() if line.startswith("trainer: error")]
+        if own:
+            return own[0][:400]
+        said = [line.strip() for line in self.text.splitlines() if line.strip() and not line.startswith("-----")]
+        return " / ".join(said[-lines:])[-400:]
+
+
+def run(command, env=None, cwd=None, seconds=60.0):
+    """To its end, both outputs in one. After `seconds` its whole process group is killed: TimeoutExpired."""
+    if seconds < 1:
+        raise Out()
+    began = time.monotonic()
+    with subprocess.Popen([str(c) for c in command], env=env, cwd=cwd, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
+                          start_new_session=True) as process:
+        try:
+            text, _ = process.communicate(timeout=seconds)
+        except BaseException:
+            kill_group(process)
+            process.communicate()
+            raise
+    return Done(process.returncode, text, time.monotonic() - began)
+
+
+def die(text, status=2):
+    print(f"tests/gpu/run: {text}", file=sys.stderr)
+    sys.exit(status)

@@ -1,0 +1,161 @@
+"""The parts of tests/gpu/run that train: beside the CPU path, with and without recorded steps, in every precision,
+killed and resumed, over several GPUs.
+
+Tolerances, on the loss of a step, relative. fp32: sums of another order; rounding of 2^-24 grows with the steps, by
+more where Adam divides by what is nearly zero, so that the first steps are held tightly and the mean of all loosely.
+bf16 rounds activations to 2^-9, fp16 to 2^-12, some ten times on the way.
+"""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+from report import kill_group, run
+
+FIRST = 5
+TOLERANCE = {  # of each of the first steps, of the mean of all
+    ("digits", "fp32"): (1e-4, 1e-2), ("digits", "bf16"): (1e-2, 5e-2), ("digits", "fp16"): (5e-3, 5e-2),
+    ("resnet20", "fp32"): (5e-3, 2e-2), ("resnet20", "bf16"): (3e-2, 6e-2), ("resnet20", "fp16"): (2e-2, 6e-2)}
+# A dynamic loss scale begins so high that it skips steps, which would put the losses a step apart.
+CALM = "train.loss_scale_init=256"
+
+
+def command(programs, config, out, ranks, *overrides):
+    return [*programs.launch(ranks), programs.trainer, programs.source / "configs" / config, f"output={out}",
+            "--quiet", "train.log_every=1", *overrides]
+
+
+def events(out, kind):
+    path = pathlib.Path(out) / "metrics.jsonl"
+    found = []
+    for line in path.read_text().splitlines() if path.exists() else []:
+        try:
+            found.append(json.loads(line))
+        except ValueError:  # cut off by a kill
+            pass
+    return [r for r in found if r["event"] == kind]
+
+
+def train(report, programs, name, config, *overrides, ranks=1, seconds=60):
+    """The losses by step, or None with a FAIL."""
+    out = programs.scratch / name
+    done = run(command(programs, config, out, ranks, *overrides), env=programs.env, cwd=programs.scratch,
+               seconds=min(seconds, report.left()))
+    steps = events(out, "step")
+    if done.rc != 0 or not steps:
+        report.say("FAIL", name, f"status {done.rc}: {done.end()}")
+        return None
+    return [r["loss"] for r in steps]
+
+
+def same_state(programs, a, b):
+    """'' where both hold the same arrays, else which do not; times and names do not count."""
+    done = run([programs.trainer, "inspect", programs.scratch / a / "model.h5", programs.scratch / b / "model.h5"],
+               env=programs.env, seconds=30)
+    lines = [x.strip() for x in done.text.splitlines()]
+    if not any(x.endswith("identical") and x.startswith("/model/params") for x in lines):
+        return "cannot be compared: " + done.end()
+    return ", ".join(x for x in lines if x.startswith(("/model", "/optimizer")) and not x.endswith("identical"))
+
+
+def close(report, name, mine, other, tolerance):
+    first, mean = tolerance
+    off = max(abs(a - b) / max(1e-3, abs(b)) for a, b in zip(mine[:FIRST], other[:FIRST]))
+    means = abs(sum(mine) / len(mine) - sum(other) / len(other)) / (sum(other) / len(other))
+    report.check(len(mine) == len(other) and off <= first and means <= mean, name,
+                 f"first {FIRST} losses off by {off:.1e} (at most {first:g}), mean of {len(mine)} by {means:.1e} "
+                 f"(at most {mean:g})")
+    return off, means
+
+
+def training(report, programs, state):
+    """Digits and ResNet-20 on the GPU beside the CPU path; recorded or not: the same bits."""
+    rows = []
+    models = (("digits", "digits.yaml", 24 if programs.standin else 96, ()),
+              ("resnet20", "bench/resnet20.yaml", 3 if programs.standin else 20,
+               ("train.batch=16",) if programs.standin else ()))
+    for model, config, steps, more in models:
+        settings = [f"train.steps={steps}", *more]
+        cpu = train(report, programs, f"{model}-cpu", config, "device=cpu", *settings, seconds=90)
+        gpu = {}
+        for precision in ("fp32", "bf16", "fp16"):
+            gpu[precision] = train(report, programs, f"{model}-{precision}", config, "device=cuda",
+                                   f"train.precision={precision}", CALM, *settings)
+            if cpu and gpu[precision]:
+                off = close(report, f"{model} {precision} beside the CPU's fp32", gpu[precision], cpu,
+                            TOLERANCE[model, precision])
+                rows.append((model, precision, steps, f"{off[0]:.1e}", f"{off[1]:.1e}"))
+        for name, override in (("graph off", "run.cuda_graph=off"), ("again", "run.cuda_graph=auto")):
+            if gpu["fp32"]:
+                other = f"{model}-{name.replace(' ', '-')}"
+                losses = train(report, programs, other, config, "device=cuda", override, CALM, *settings)
+                if losses:
+                    differs = same_state(programs, f"{model}-fp32", other)
+                    report.check(losses == gpu["fp32"] and not differs, f"{model}, {name}: the same bits", differs)
+    report.table("Losses beside the CPU's fp32, relative", ("model", "precision", "steps", "worst of the first 5",
+                                                            "mean of all"), rows)
+    state.numbers["training"] = rows
+
+
+def ranks_of(programs, parent):
+    """PIDs of the trainer's processes below a launcher."""
+    found, todo = [], [parent]
+    while todo:
+        pid = todo.pop()
+        try:
+            todo += map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
+            if os.path.realpath(f"/proc/{pid}/exe") == os.path.realpath(programs.trainer):
+                found.append(pid)
+        except OSError:
+            pass
+    return found
+
+
+def resume(report, programs, _state):
+    """Killed without warning after a checkpoint, and resumed: the same bits as the run that went through."""
+    steps = 40 if programs.standin else 3000
+    settings = ("device=cuda", f"train.steps={steps}", f"train.checkpoint.every_steps={steps // 8}",
+                "train.eval.every_epochs=1000")
+    whole = train(report, programs, "whole", "digits.yaml", *settings, seconds=90)
+    if not whole:
+        return
+    out = programs.scratch / "killed"
+    order = command(programs, "digits.yaml", out, 1, *settings)
+    with subprocess.Popen([str(c) for c in order], env=programs.env, cwd=programs.scratch, start_new_session=True,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        end, ranks = time.monotonic() + min(60, report.left()), []
+        try:
+            while process.poll() is None and not ranks and time.monotonic() < end:
+                if events(out, "checkpoint_written"):
+                    ranks = ranks_of(programs, process.pid)
+                time.sleep(0.005)
+            for pid in ranks:
+                os.kill(pid, signal.SIGKILL)
+            process.wait(timeout=30)
+        finally:
+            kill_group(process)
+    reached = len(events(out, "step"))
+    if not report.check(bool(ranks) and reached < steps, "killed on the way", f"after step {reached} of {steps}"):
+        return
+    losses = train(report, programs, "killed", "digits.yaml", *settings, "--resume", seconds=90)
+    if losses:
+        differs = same_state(programs, "whole", "killed")
+        report.check(losses == whole and not differs, "resumed: the same bits", differs)
+
+
+def several(report, programs, state):
+    """The same global batch over several GPUs, through NCCL and through the host."""
+    most = min(state.devices, 8)
+    if most < 2:
+        report.skip("several GPUs", "one GPU: NCCL between GPUs is not shown here")
+        return
+    settings = ("device=cuda", f"train.steps={8 if programs.standin else 48}")
+    alone = train(report, programs, "one", "digits.yaml", *settings)
+    for ranks in sorted({2, most}):
+        for collectives in ("nccl", "mpi"):
+            losses = train(report, programs, f"ranks{ranks}-{collectives}", "digits.yaml", *settings,
+                           f"run.collectives={collectives}", ranks=ranks)
+            if alone and losses:
+                close(report, f"{ranks} GPUs, {collectives}", losses, alone, TOLERANCE["digits", "fp32"])
