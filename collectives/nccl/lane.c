@@ -16,6 +16,7 @@ tr_status tr_lane_check(cudaError_t e, const char *call)
 {
     if (e == cudaSuccess) return TR_OK;
     int name = 0;
+    (void)cudaGetLastError(); /* told here: the next launch must not find it and call it its own */
     while (call[name] && call[name] != '(') name++;
     return TR_FAIL(e == cudaErrorMemoryAllocation ? TR_MEMORY : TR_KERNEL, "%.*s(...): %s (%s)",
                    name, call, cudaGetErrorString(e), cudaGetErrorName(e));
