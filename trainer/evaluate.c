@@ -51,6 +51,9 @@ static tr_status sweep(tr_trainer *t, bool *through)
             TR_TRY(tr_trainer_stage(t, false, &batch, &plan));
             TR_TRY(tr_plan_run(plan, &run));
             t->params_changed = false;
+        } else {
+            /* Slots are counted alike on all ranks: which recording is replayed depends on them. */
+            TR_TRY(b->stage_begin(t->backend_ctx));
         }
         if (s % LOOK == LOOK - 1) {
             double stop = tr_signals_pending() != 0;
