@@ -1,0 +1,43 @@
+"""What the tests of GPUs share: the trainer on the stand-in for a GPU (tests/fakegpu), whose settings are FAKEGPU_*
+variables of the environment."""
+import os
+import pathlib
+import subprocess
+
+import harness
+
+STANDIN = pathlib.Path(os.environ["STANDIN"]).resolve()
+LIBRARIES = os.environ.get("STANDIN_LIBRARIES", str(STANDIN.parent.parent / "fakegpu"))
+
+
+class GpuCase(harness.Case):
+    """The way of harness.Case, with `device: cuda` on the stand-in where nothing else is said."""
+
+    program = STANDIN
+
+    def environment(self, **more):
+        env = {k: v for k, v in harness.ENV.items() if not k.startswith(("FAKEGPU_", "FAKENCCL_", "CUDA_"))}
+        env["LD_LIBRARY_PATH"] = ":".join(filter(None, (LIBRARIES, env.get("LD_LIBRARY_PATH"))))
+        env.update({k: str(v) for k, v in more.items()})
+        return env
+
+    def launch(self, config, *arguments, ranks=2, env=None, timeout=120, program=None):
+        """Runs to the end: status and everything said."""
+        command = ["mpirun", "--oversubscribe", "-np", str(ranks), str(program or self.program), str(config)]
+        if not any(str(a).startswith("device=") for a in arguments):
+            command.append("device=cuda")
+        done = subprocess.run(command + list(map(str, arguments)), cwd=self.dir, env=self.environment(**(env or {})),
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
+        return done.returncode, done.stdout
+
+    def run_gpu(self, config, *arguments, status=0, **how):
+        """Ends with this status, and never with a rule of the stand-in broken."""
+        code, out = self.launch(config, *arguments, **how)
+        self.assertNotIn("fakegpu:", out)
+        self.assertEqual(code, status, out)
+        return out
+
+    def losses_of(self, name, *arguments, text=harness.CNN, values=None, **how):
+        """Trains into folder `name`; the loss of every step."""
+        self.run_gpu(self.config(name, text=text, **(values or {})), *arguments, **how)
+        return self.losses(name)

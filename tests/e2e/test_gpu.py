@@ -1,0 +1,295 @@
+"""The main job on GPUs, on the stand-in: the CPU's losses, any number of ranks, every precision, the same bits in every
+order of streams, and stops, kills and resumes, also from one device to the other."""
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import time
+
+import h5py
+import numpy as np
+
+import harness
+from gpu import STANDIN, GpuCase
+from harness import SOURCE, TRAINER, main
+
+# float32: other libraries add in another order; a few 2^-24 a step, and AdamW's first steps, which go by the
+# gradient's sign, amplify them.
+FP32 = dict(rtol=2e-4, atol=2e-5)
+# 8 (11) bits of precision: what is rounded alike on all rank counts is added in another order, and one flipped rounding
+# is 2^-8 (2^-11).
+BF16 = dict(rtol=3e-2, atol=1e-2)
+FP16 = dict(rtol=1e-2, atol=3e-3)
+
+PLAIN = "\n".join(line for line in harness.CNN.splitlines() if "batchnorm" not in line and "dropout" not in line)
+
+
+class Gpu(GpuCase):
+    def digits(self, name, device, *arguments):
+        config = SOURCE / "configs/digits.yaml"
+        return self.run_gpu(config, f"device={device}", f"output={self.dir / name}", "train.steps=30", "train.log_every=1",
+                            "train.eval.every_steps=15", "train.eval.every_epochs=none", *arguments)
+
+    def test_digits(self):
+        """The main job with two ranks: step by step the losses of the CPU, and the evaluations."""
+        self.digits("cpu", "cpu")
+        out = self.digits("gpu", "cuda")
+        self.assertIn("H100", out)
+        self.assertEqual(self.records("gpu", "start")[0]["device"], "cuda")
+        self.assertEqual(self.records("cpu", "start")[0]["device"], "cpu")
+        np.testing.assert_allclose(self.losses("gpu"), self.losses("cpu"), **FP32)
+        self.assertLess(self.losses("gpu")[-1], 0.8 * self.losses("gpu")[0])
+        a, b = self.records("gpu", "eval"), self.records("cpu", "eval")
+        self.assertEqual([r["step"] for r in a], [15, 30])
+        for gpu, cpu in zip(a, b, strict=True):
+            self.assertEqual(gpu["samples"], cpu["samples"])
+            np.testing.assert_allclose(gpu["loss"], cpu["loss"], rtol=1e-3)
+            self.assertLessEqual(abs(gpu["accuracy"] - cpu["accuracy"]) * cpu["samples"], 2)  # samples on the edge
+        norms = [[r["grad_norm"] for r in self.records(n)] for n in ("gpu", "cpu")]
+        np.testing.assert_allclose(*norms, rtol=2e-3)
+        with h5py.File(self.dir / "gpu/model.h5") as g, h5py.File(self.dir / "cpu/model.h5") as c:
+            a, b = g["history/eval_confusion"][()], c["history/eval_confusion"][()]
+        self.assertEqual(a.sum(), self.records("gpu", "eval")[-1]["samples"])
+        self.assertLessEqual(np.abs(a - b).sum(), 4)
+
+    def check_ranks(self, tolerance, *arguments, ranks, **values):
+        steps, text = values.setdefault("steps", 14), values.pop("text", harness.CNN)
+        whole = self.losses_of("one", *arguments, text=text, values=values, ranks=1)
+        self.assertEqual(len(whole), steps)
+        self.assertLess(np.mean(whole[-3:]), whole[0])
+        for n in ranks:
+            parts = self.losses_of(f"n{n}", *arguments, text=text, values=values, ranks=n)
+            np.testing.assert_allclose(parts, whole, err_msg=f"{n} ranks", **tolerance)
+            pairs = zip(self.records(f"n{n}", "eval"), self.records("one", "eval"), strict=True)
+            for a, b in pairs:
+                self.assertEqual(a["samples"], 40)
+                np.testing.assert_allclose(a["loss"], b["loss"], **tolerance)
+
+    def test_uneven_shares(self):
+        self.check_ranks(FP32, ranks=(2, 3, 4))  # 103 samples, batch 16: the seventh step of an epoch has 7 samples
+
+    def test_empty_ranks(self):
+        self.check_ranks(FP32, ranks=(2, 4), batch=3, steps=40)  # 4 ranks: one has none; epochs end with 1 sample
+
+    def test_empty_share_of_an_evaluation(self):
+        """40 samples by 3: in the last batch of each evaluation rank 1 has none, between steps that are replayed."""
+        self.check_ranks(FP32, ranks=(2,), batch=4, steps=40, samples=104, text=harness.CNN.replace(
+            "eval: {{every_steps: 10}}", "eval: {{every_steps: 3, batch: 3}}"))
+
+    def test_bf16(self):
+        self.check_ranks(BF16, "train.precision=bf16", ranks=(2, 3))
+
+    def test_fp16(self):
+        self.check_ranks(FP16, "train.precision=fp16", "train.loss_scale=dynamic", "train.loss_scale_init=1024",
+                         ranks=(2, 3))
+
+    def test_precisions_agree(self):
+        """16-bit runs follow the float32 run, and are not it."""
+        exact = self.losses_of("fp32", values=dict(steps=14))
+        for precision, tolerance in (("bf16", BF16), ("fp16", FP16)):
+            rounded = self.losses_of(precision, f"train.precision={precision}", "train.loss_scale=128",
+                                     values=dict(steps=14))
+            np.testing.assert_allclose(rounded, exact, err_msg=precision, **tolerance)
+            self.assertNotEqual(rounded, exact)
+
+    def test_micro_batches(self):
+        """With batchnorm, what is equal is the grouping: 2 groups of 8, whoever computes them."""
+        whole = self.losses_of("one", "train.micro_batch=8", values=dict(steps=14), ranks=1)
+        for n, micro in ((2, 4), (4, 2)):
+            parts = self.losses_of(f"n{n}", f"train.micro_batch={micro}", values=dict(steps=14), ranks=n)
+            np.testing.assert_allclose(parts, whole, **FP32)
+
+    def test_accumulation_without_batchnorm(self):
+        whole = self.losses_of("one", text=PLAIN, values=dict(steps=14), ranks=1)
+        for n, micro in ((1, 3), (2, 2), (3, 1)):
+            parts = self.losses_of(f"m{n}", f"train.micro_batch={micro}", text=PLAIN, values=dict(steps=14), ranks=n)
+            np.testing.assert_allclose(parts, whole, **FP32)
+
+    def test_own_statistics(self):
+        """Without synchronization: another run, the CPU's."""
+        values = dict(steps=14)
+        own = self.losses_of("own", "train.sync_batchnorm=false", values=values)
+        cpu = self.losses_of("cpu", "train.sync_batchnorm=false", "device=cpu", values=values)
+        np.testing.assert_allclose(own, cpu, **FP32)
+        whole = self.losses_of("whole", values=values)
+        self.assertGreater(np.abs(np.subtract(own, whole)).max(), 1e-3)
+
+    # ---- The same bits ----
+
+    def test_same_bits(self):
+        """Twice; step by step instead of replayed; whatever order streams advance in. Through the host, with other sums,
+        nearly; with timed candidates too."""
+        ways = {
+            "a": ((), {}),
+            "again": ((), {}),
+            "off": (("run.cuda_graph=off",), {}),
+            "eager": ((), dict(FAKEGPU_ORDER="eager")),
+            "r1": ((), dict(FAKEGPU_ORDER=1)),
+            "r2": (("run.cuda_graph=off",), dict(FAKEGPU_ORDER=2)),
+            "r3": ((), dict(FAKEGPU_ORDER=3)),
+        }
+        options = ("train.ema=0.9", "train.micro_batch=3", "run.bucket_mb=0.001")
+        for name, (more, env) in ways.items():
+            losses = self.losses_of(name, *options, *more, values=dict(steps=16), ranks=3, env=env)
+            self.assertEqual(losses, self.losses("a"), name)
+            self.assert_same_model(self.dir / name / "model.h5", self.dir / "a/model.h5")
+        graphs = [self.records(n, "start")[0]["backend"] for n in ("a", "off")]
+        self.assertIn("graphs on", graphs[0])
+        self.assertIn("graphs off", graphs[1])
+        for name, more in (("mpi", "run.collectives=mpi"), ("timed", "run.benchmark=true"),
+                           ("free", "run.deterministic=false")):
+            losses = self.losses_of(name, *options, more, values=dict(steps=16), ranks=3)
+            np.testing.assert_allclose(losses, self.losses("a"), err_msg=name, **FP32)
+        self.assertIn("MPI", self.run_gpu(self.dir / "mpi.yaml", "--force", "run.collectives=mpi"))
+        with self.subTest("through the host, in every order"):
+            for order in ("eager", 1):
+                losses = self.losses_of(f"mpi{order}", *options, "run.collectives=mpi", values=dict(steps=16), ranks=3,
+                                        env=dict(FAKEGPU_ORDER=order))
+                self.assertEqual(losses, self.losses_of("mpi", *options, "run.collectives=mpi", "--force",
+                                                        values=dict(steps=16), ranks=3))
+
+    # ---- What is not finite ----
+
+    def test_overflow_on_one_rank(self):
+        """One sample overflows: whichever rank has it, all skip that step, and agree."""
+        for ranks, precision in ((1, "fp32"), (2, "fp32"), (3, "fp16")):
+            name = f"poison{ranks}"
+            config = self.config(name, poison=20, shuffle="false", steps=12)
+            out = self.run_gpu(config, "train.loss_scale=dynamic", f"train.precision={precision}",
+                               "train.loss_scale_init=1024", ranks=ranks)
+            records = self.records(name)
+            self.assertEqual([r["step"] for r in records if r.get("skipped")], [2, 9], out)
+            self.assertEqual([r["loss_scale"] for r in records[:3]], [1024, 512, 512])
+            self.assertEqual(records[8]["loss_scale"], 256)
+            self.assertIn("gradient of", records[1]["skipped"])
+
+    def test_rollback(self):
+        """The step after the one that failed is under way already, and changes nothing."""
+        text = harness.CNN.replace("clip_norm: 1.0", "on_nonfinite: {policy}\n  max_rollbacks: 1")
+        values = dict(poison=20, shuffle="false", steps=12, every=1, policy="rollback")
+        out = self.run_gpu(self.config("back", text=text, **values), status=1)
+        self.assertIn("back to step 1", out)
+        self.assertIn("rolled back 1 times already", out)
+        values["policy"] = "stop"
+        out = self.run_gpu(self.config("stop", text=text, **values), status=1)
+        self.assertRegex(out, r"step 2: the .* is not finite")
+        self.assertEqual([p.name for p in (self.dir / "stop/checkpoints").glob("step-*.h5")], ["step-00000001.h5"])
+
+    # ---- Stopped, killed, resumed ----
+
+    def start_gpu(self, config, *arguments, ranks=2):
+        return subprocess.Popen(
+            ["mpirun", "--oversubscribe", "-np", str(ranks), str(STANDIN), str(config), "device=cuda", *arguments],
+            cwd=self.dir, env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+    def pids(self, parent):
+        harness.TRAINER, kept = STANDIN, harness.TRAINER
+        try:
+            return self.rank_pids(parent)
+        finally:
+            harness.TRAINER = kept
+
+    def test_killed_and_resumed(self):
+        options = ("train.ema=0.9", "train.checkpoint.best=true", "train.precision=fp16", "train.loss_scale=dynamic")
+        self.run_gpu(self.config("whole", steps=90, every=3), *options)
+        config, kills = self.config("killed", steps=90, every=3), 0
+        for target in (10, 31, 52):
+            process = self.start_gpu(config, "--resume", *options)
+            self.wait_for_step("killed", target, process)
+            for pid in self.pids(process.pid):
+                os.kill(pid, signal.SIGKILL)
+                kills += 1
+            process.communicate(timeout=30)
+        self.assertEqual(kills, 6)
+        self.run_gpu(config, "--resume", *options)
+        self.assertEqual(self.losses("killed"), self.losses("whole"))
+        self.assert_same_model(self.dir / "killed/model.h5", self.dir / "whole/model.h5")
+        self.assertEqual([r["step"] for r in self.records("killed")], list(range(1, 91)))
+
+    def test_stopped_and_moved(self):
+        """SIGTERM to one rank: status 75 and a checkpoint, from which another number of ranks goes on."""
+        self.run_gpu(self.config("whole", steps=40), ranks=1)
+        config = self.config("moved", steps=40)
+        process = self.start_gpu(config, ranks=3)
+        self.wait_for_step("moved", 8, process)
+        os.kill(self.pids(process.pid)[1], signal.SIGTERM)
+        out, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 75, out)
+        step = self.records("moved")[-1]["step"]
+        self.assertLess(step, 40)
+        self.assertTrue((self.dir / f"moved/checkpoints/step-{step:08d}.h5").exists())
+        self.run_gpu(config, "--resume", ranks=2)
+        np.testing.assert_allclose(self.losses("moved"), self.losses("whole"), rtol=1e-3, atol=1e-4)
+
+    def test_from_device_to_device(self):
+        self.run_gpu(self.config("cpu", steps=30), "device=cpu", "train.ema=0.9")
+        config = self.config("both", steps=30)
+        for steps, device in ((10, "cpu"), (20, "cuda"), (30, "cpu")):
+            out = self.run_gpu(config, "--resume", f"device={device}", "train.ema=0.9", f"train.steps={steps}",
+                               "train.schedule=constant")
+            self.assertEqual(self.records("both", "start")[-1]["device"], device)
+        self.run_gpu(self.config("cpu", steps=30), "device=cpu", "train.ema=0.9", "train.schedule=constant", "--force")
+        np.testing.assert_allclose(self.losses("both"), self.losses("cpu"), **FP32)
+        a, b = self.arrays(self.dir / "both/model.h5"), self.arrays(self.dir / "cpu/model.h5")
+        self.assertEqual(set(a), set(b))
+        for n in a:
+            if n.startswith("model/params"):
+                np.testing.assert_allclose(a[n], b[n], rtol=1e-2, atol=2e-3, err_msg=n)
+
+    def test_killed_peer(self):
+        """The others do not wait for a rank that is gone."""
+        process = self.start_gpu(self.config(steps=10**6, every=1), ranks=3)
+        self.wait_for_step("run", 5, process)
+        os.kill(self.pids(process.pid)[1], signal.SIGKILL)
+        begin = time.monotonic()
+        out, _ = process.communicate(timeout=30)
+        self.assertLess(time.monotonic() - begin, 10, out)
+        self.assertNotEqual(process.returncode, 0, out)
+        self.assertNotIn("fakegpu:", out)
+
+    # ---- Which GPU, how much of it ----
+
+    def said_once(self, out, text):
+        self.assertEqual(len(re.findall("error: ", out)), 1, out)
+        self.assertRegex(out, text)
+
+    def test_more_ranks_than_gpus(self):
+        config = self.config(steps=4)
+        out = self.run_gpu(config, env=dict(FAKEGPU_DEVICES=1), status=2)
+        self.said_once(out, "has 1 GPU for 2 ranks")
+        self.run_gpu(config, env=dict(FAKEGPU_DEVICES=1), ranks=1)
+        out = self.run_gpu(config, "--force", env=dict(CUDA_VISIBLE_DEVICES="5"), status=2)
+        self.said_once(out, "has 1 GPU for 2 ranks")
+        self.run_gpu(config, "--force", env=dict(CUDA_VISIBLE_DEVICES="5,2"))
+        out = self.run_gpu(config, "--force", env=dict(CUDA_VISIBLE_DEVICES=""), status=1)
+        self.said_once(out, "CUDA_VISIBLE_DEVICES")
+        out = self.run_gpu(config, "--force", "device=auto", env=dict(FAKEGPU_DEVICES=1))
+        self.assertEqual(len(re.findall("device: auto takes the CPU", out)), 1, out)
+        self.assertEqual(self.records(event="start")[-1]["device"], "cpu")
+        out = self.run_gpu(config, "--force", "device=auto")
+        self.assertEqual(self.records(event="start")[-1]["device"], "cuda")
+
+    def test_out_of_memory(self):
+        text = harness.CNN.replace("out: 8", "out: 64")
+        out = self.run_gpu(self.config(text=text, samples=103, batch=64, steps=4), env=dict(FAKEGPU_MEMORY=3 * 10**6),
+                           status=1)
+        self.said_once(out, r"device memory .* lower train.micro_batch.*train.recompute.*cudaErrorMemoryAllocation")
+
+    def test_no_driver(self):
+        """The program with the real libraries, where no GPU can be had."""
+        if pathlib.Path("/proc/driver/nvidia/version").exists():
+            self.skipTest("there is a driver")
+        if "device: cuda is not in this program" in self.launch(self.config(steps=4), program=TRAINER)[1]:
+            self.skipTest("the trainer is built without CUDA")
+        env = dict(LD_LIBRARY_PATH=os.environ.get("LD_LIBRARY_PATH", ""))
+        out = self.run_gpu(self.config(steps=4), "--force", program=TRAINER, env=env, status=1)
+        self.said_once(out, "CUDA driver version is insufficient for CUDA runtime version")
+        out = self.run_gpu(self.config(steps=4), "--force", "device=auto", program=TRAINER, env=env)
+        self.assertEqual(len(re.findall("device: auto takes the CPU", out)), 1, out)
+        self.assertIn("there is no NVIDIA driver here", out)
+        self.assertEqual(self.records(event="start")[-1]["device"], "cpu")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,193 @@
+"""Every call of CUDA, cuBLASLt, cuDNN and NCCL that training makes fails once: the first, one in the middle, the last.
+The job ends on all ranks with status 1, soon, says which call it was and what the library said about it, and leaves
+whole files only. What may fail without harm is in SURVIVABLE, with the reason, and then the losses are those of an undisturbed run."""
+import collections
+import concurrent.futures
+import re
+import time
+
+import numpy as np
+
+from gpu import GpuCase
+from harness import main
+
+TINY = """
+name: tiny
+seed: 3
+output: {out}
+data:
+  train: {{format: synthetic, samples: 20}}
+  eval: {{format: synthetic, samples: 6}}
+  workers: 1
+model:
+  input: [2, 6, 6]
+  layers:
+    - conv2d: {{out: 8, kernel: 3, padding: 1, bias: false}}
+    - batchnorm
+    - relu
+    - maxpool2d: {{kernel: 2}}
+    - global_avgpool
+    - flatten
+    - linear: {{out: 4, name: head}}
+  loss: cross_entropy
+train:
+  steps: 8
+  batch: 8
+  log_every: 1
+  clip_norm: 1.0
+  optimizer: {{adamw: {{lr: 0.005}}}}
+  checkpoint: {{every_steps: 4, keep: 3}}
+  eval: {{every_steps: 4}}
+run: {{timeout: 5}}
+"""
+# The library's own name for the error.
+TEXT = r"\b(cudaError[A-Z]\w+|CUBLAS_STATUS_\w+|CUDNN_STATUS_\w+|nccl\w+(Error|Usage|Argument))\b"
+LIMIT = 20  # seconds that a run may take to end: four times run.timeout
+OVER = "what it gives back is no longer needed, and nothing is read from the device any more"
+SURVIVABLE = {
+    "cublasLtDestroy": OVER,
+    "cublasLtMatmulDescDestroy": OVER,
+    "cublasLtMatmulPreferenceDestroy": OVER,
+    "cublasLtMatrixLayoutDestroy": OVER,
+    "cudaEventDestroy": OVER,
+    "cudaFree": OVER,
+    "cudaFreeHost": OVER,
+    "cudaGraphDestroy": OVER,
+    "cudaGraphExecDestroy": OVER,
+    "cudaStreamDestroy": OVER,
+    "cudnnBackendDestroyDescriptor": OVER,
+    "cudnnDestroy": OVER,
+    "ncclCommDestroy": OVER,
+    "ncclCommFinalize": OVER,
+    "cudaMemGetInfo": "memory in use is only reported",
+    "cudaRuntimeGetVersion": "the version is only reported",
+}
+# The last of these stand before the freeing; earlier ones must not fail unseen.
+SURVIVABLE_LAST = {"cudaSetDevice": OVER, "cudaStreamSynchronize": OVER}
+# Which ones are looked at, where not the first, the middle and the last: how often they are made depends on time,
+# or the middle one is before the freeing already.
+WHICH = {
+    "ncclCommGetAsyncError": (1, 30),
+    "cudaEventQuery": (1, 20),
+    "cudaStreamSynchronize": (1, 10, 20, None),
+}
+
+
+class Faults(GpuCase):
+    def tiny(self, name, *arguments, **env):
+        path = self.dir / f"{name}.yaml"
+        path.write_text(TINY.format(out=self.dir / name))
+        begin = time.monotonic()
+        code, out = self.launch(path, *arguments, env=env, timeout=LIMIT + 20)
+        return code, out, time.monotonic() - begin
+
+    def calls(self, *arguments):
+        """By name, what each of two ranks makes in a run without faults."""
+        code, out, _ = self.tiny("clean", *arguments, FAKEGPU_COUNT=self.dir / "count")
+        self.assertEqual(code, 0, out)
+        found = collections.defaultdict(lambda: [0, 0])
+        for rank in (0, 1):
+            for line in (self.dir / f"count.{rank}").read_text().splitlines():
+                name, count = line.split()
+                found[name][rank] = int(count)
+        self.assertGreater(len(found), 40, "the stand-in counted too little")
+        return found
+
+    def plan(self, calls):
+        """(call, which, rank): the first, the middle and the last of each."""
+        for number, (name, counts) in enumerate(sorted(calls.items())):
+            most = max(counts)
+            which = WHICH.get(name) or sorted({1, (most + 1) // 2}) + ([None] if most > 2 else [])
+            for k, n in enumerate(which):  # None: the last one
+                rank = (number + k) % 2
+                if counts[rank] < (n or 1):
+                    rank = 1 - rank
+                yield name, n or counts[rank], rank, n is None or n == most
+
+    def judge(self, fault, losses, *arguments):
+        """What is wrong with how this ended, or None."""
+        name, n, rank, last = fault
+        folder = f"{name}-{n}-{rank}"
+        code, out, took = self.tiny(folder, *arguments, FAKEGPU_FAIL=f"{name}:{n}@{rank}")
+        if "fakegpu:" in out or code == 99:
+            return f"broke a rule of the stand-in:\n{out}"
+        if took > LIMIT:
+            return f"took {took:.0f} s to end:\n{out}"
+        if code == 0 and (name in SURVIVABLE or last and name in SURVIVABLE_LAST):
+            if not np.allclose(self.losses(folder), losses, rtol=1e-5):
+                return f"other losses: {self.losses(folder)}, undisturbed {losses}"
+            return None
+        if code != 1:
+            return f"status {code}:\n{out}"
+        said = r"launch of \w+" if name == "cudaLaunchKernel" else rf"\b{name}\b"
+        if not re.search(rf"error: (?=.*{said})(?=.*{TEXT})", out):
+            return f"does not say which call it was and why:\n{out}"
+        for path in (self.dir / folder).rglob("*.h5"):
+            self.tool("inspect", path)
+        return None
+
+    def sweep(self, *arguments, only=None):
+        calls = self.calls(*arguments)
+        losses = self.losses("clean")
+        faults = [f for f in self.plan(calls) if only is None or re.search(only, f[0])]
+        with concurrent.futures.ThreadPoolExecutor(3) as pool:
+            verdicts = list(pool.map(lambda f: self.judge(f, losses, *arguments), faults))
+        wrong = {f: v for f, v in zip(faults, verdicts) if v}
+        self.assertFalse(wrong, "\n".join(f"==== {f}: {v}" for f, v in wrong.items()))
+
+    def test_every_call(self):
+        self.sweep()
+
+    def test_staged_through_the_host(self):
+        self.sweep("run.collectives=mpi", only="^cuda(Memcpy|Event(Record|Query)|StreamWait)")
+
+    def test_timed_candidates(self):
+        self.sweep("run.benchmark=true", only="^cudaEvent(Elapsed|Synch)|^cublasLtMatmul$|^cudnnBackendExecute")
+
+    def test_asynchronous_error_of_nccl(self):
+        for group, rank in ((1, 0), (4, 1), (9, 0)):
+            code, out, took = self.tiny(f"async{group}", FAKENCCL_ASYNC_ERROR=f"{group}@{rank}")
+            self.assertEqual(code, 1, out)
+            self.assertLess(took, LIMIT, out)
+            self.assertNotIn("fakegpu:", out)
+            self.assertIn("remote process exited", out)
+
+    def test_spoiled_context(self):
+        """After such an error the runtime answers every later call with it: the first one is what is said."""
+        for fault in ("cudaGraphLaunch:2@1", "cudaLaunchKernel:40@0", "cudaMemcpyAsync:30@1"):
+            name = fault.split(":")[0]
+            code, out, took = self.tiny(f"sticky-{name}", FAKEGPU_FAIL=fault, FAKEGPU_STICKY=1)
+            self.assertEqual(code, 1, out)
+            self.assertLess(took, LIMIT, out)
+            self.assertNotIn("fakegpu:", out)
+            said = "launch of" if name == "cudaLaunchKernel" else name
+            self.assertRegex(out.split("error: ", 1)[1].splitlines()[0], said)
+
+    def test_nothing_to_count_with(self):
+        """Without NVML, or where one of its calls fails, training is the same."""
+        self.tiny("clean")
+        for call in ("nvmlInit_v2", "nvmlDeviceGetHandleByPciBusId_v2", "nvmlDeviceGetMemoryInfo",
+                     "nvmlDeviceGetUtilizationRates"):
+            code, out, _ = self.tiny(call, FAKENVML_FAIL=call)
+            self.assertEqual(code, 0, out)
+            self.assertEqual(self.losses(call), self.losses("clean"))
+        code, out, _ = self.tiny("none", LD_LIBRARY_PATH="")
+        self.assertEqual(code, 0, out)
+        self.assertEqual(self.losses("none"), self.losses("clean"))
+
+    def test_resumed_after_a_fault(self):
+        """What a failed run left is a run that goes on, and ends as the undisturbed one."""
+        self.tiny("clean")
+        for fault in ("cudaGraphLaunch:4@1", "ncclAllReduce:9@0", "cudnnBackendExecute:12@1", "cudaMemcpyAsync:60@0"):
+            name = "after-" + fault.split(":")[0]
+            code, out, _ = self.tiny(name, FAKEGPU_FAIL=fault)
+            self.assertEqual(code, 1, out)
+            code, out, _ = self.tiny(name, "--resume")
+            self.assertEqual(code, 0, out)
+            self.assertEqual([r["step"] for r in self.records(name)], list(range(1, 9)))
+            self.assertEqual(self.losses(name), self.losses("clean"))
+            self.assert_same_model(self.dir / name / "model.h5", self.dir / "clean/model.h5")
+
+
+if __name__ == "__main__":
+    main()
