@@ -49,7 +49,7 @@ class Gpu(GpuCase):
         norms = [[r["grad_norm"] for r in self.records(n)] for n in ("gpu", "cpu")]
         np.testing.assert_allclose(*norms, rtol=2e-3)
         with h5py.File(self.dir / "gpu/model.h5") as g, h5py.File(self.dir / "cpu/model.h5") as c:
-            a, b = g["history/eval_confusion"][()], c["history/eval_confusion"][()]
+            a, b = g["history/confusion"][()], c["history/confusion"][()]
         self.assertEqual(a.sum(), self.records("gpu", "eval")[-1]["samples"])
         self.assertLessEqual(np.abs(a - b).sum(), 4)
 

@@ -1,6 +1,7 @@
 """Every call of CUDA, cuBLASLt, cuDNN and NCCL that training makes fails once: the first, one in the middle, the last.
 The job ends on all ranks with status 1, soon, says which call it was and what the library said about it, and leaves
-whole files only. What may fail without harm is in SURVIVABLE, with the reason, and then the losses are those of an undisturbed run."""
+whole files only. What may fail without harm is in SURVIVABLE, with the reason, and then the losses are those of an
+undisturbed run."""
 import collections
 import concurrent.futures
 import re
