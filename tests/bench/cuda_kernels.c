@@ -34,6 +34,7 @@ typedef struct {
     int arrays;
     size_t rows, width, n; /* n = rows * width */
     void *updater;
+    tr_segment all; /* of the updater */
     tr_control *control;
     double *sums;
     size_t keep;
@@ -119,7 +120,6 @@ static tr_status run_add(bench *k)
 /* w, g and the moments; an update that is to be applied. */
 static tr_status open_optimizer(bench *k, int kind, int moments)
 {
-    static tr_segment all;
     tr_status st = TR_OK;
     const tr_control control = {.beta1 = 0.9,
                                 .beta2 = 0.999,
@@ -134,7 +134,7 @@ static tr_status open_optimizer(bench *k, int kind, int moments)
     k->control = b->alloc(k->cuda, TR_MEM_OTHER, sizeof control);
     if (!k->control) TR_TRY(tr_last_error()->status);
     TR_TRY(b->upload(k->cuda, k->control, &control, sizeof control));
-    all = (tr_segment){0, k->n, 0.01};
+    k->all = (tr_segment){0, k->n, 0.01};
     const tr_update u = {.kind = kind,
                          .beta1 = 0.9,
                          .beta2 = 0.999,
@@ -144,7 +144,7 @@ static tr_status open_optimizer(bench *k, int kind, int moments)
                          .g = k->array[1],
                          .m = moments > 0 ? k->array[2] : NULL,
                          .v = moments > 1 ? k->array[3] : NULL,
-                         .segments = &all,
+                         .segments = &k->all,
                          .nsegments = 1};
     TR_TRY(b->updater_open(k->cuda, &u, &k->updater));
 out:

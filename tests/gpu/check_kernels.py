@@ -4,6 +4,7 @@ says (registers, spills, shared memory) is left to `kernel_table.py`, which writ
 import os
 import sys
 
+sys.dont_write_bytecode = True
 import kernel_table as table
 
 

@@ -42,7 +42,7 @@ def facts(report, programs, state):
                  ", ".join(found.values()) or "the stand-in's")
     out = programs.scratch / "first"
     done = run([*programs.launch(1), programs.trainer, programs.source / "configs/digits.yaml", f"output={out}",
-                "device=cuda", "train.steps=1"], env=programs.env, cwd=programs.scratch, seconds=40)
+                "device=cuda", "train.steps=1"], env=programs.env, cwd=programs.scratch, seconds=report.left())
     if not report.check(done.rc == 0, "one step on the GPU", "" if done.rc == 0 else done.end()):
         state.devices = 0 if "has no GPU" in done.text or missing else state.devices
     start = (out / "metrics.jsonl").read_text().splitlines()[0] if (out / "metrics.jsonl").exists() else "{}"
@@ -70,8 +70,12 @@ def tests(report, programs, state):
     """Every kernel, gradient, golden and backend test, against the real libraries."""
     if not programs.tests:
         report.check(False, "test programs", "none found")
+
+    def one(path):
+        return test_one(programs, path, min(90 * report.patience, max(1, report.left())))
+
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        jobs = {pool.submit(test_one, programs, p, min(90, max(1, report.left()))): p for p in programs.tests}
+        jobs = {pool.submit(one, path): path for path in programs.tests}
         for job in concurrent.futures.as_completed(jobs):
             name, (verdict, note, text) = programs.name(jobs[job]), job.result()
             if verdict == "time" and report.deadline - time.monotonic() < 2:
@@ -95,14 +99,15 @@ def sanitizer(report, programs, state):
             name = programs.name(p)
             if name in wanted if wanted else name not in NO_MEMCHECK:
                 work.append((check, p))
-    # the shared ones first, then the rest by size of what they do: whatever does not fit in time is said so
-    def one(item):
+
+    def one(item):  # what does not fit into the time is said to be left out
         check, p = item
         left = report.left()
         if left < 2:
             return "left", "no time left", ""
         return test_one(programs, p, min(left, 60), [tool, "--tool", check, "--error-exitcode", "86",
                                                      "--report-api-errors", "no", "--print-limit", "5"])
+
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
         for (check, p), (verdict, note, text) in zip(work, pool.map(one, work)):
             name = f"{check} {programs.name(p)}"

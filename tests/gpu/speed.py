@@ -18,7 +18,7 @@ def ours(report, programs, name, *overrides, env=None, steps=60):
     done = run([*programs.launch(1), programs.trainer, programs.source / "configs/bench/resnet50.yaml",
                 f"output={out}", "--quiet", "device=cuda", f"train.steps={steps}",
                 f"train.log_every={1 if programs.standin else 5}", *small, *overrides],
-               env=env or programs.env, cwd=programs.scratch, seconds=min(120, report.left()))
+               env=env or programs.env, cwd=programs.scratch, seconds=min(120 * report.patience, report.left()))
     steps = events(out, "step")
     if done.rc != 0 or len(steps) < 2:
         report.say("FAIL", name, f"status {done.rc}: {done.end()}")

@@ -42,7 +42,7 @@ def train(report, programs, name, config, *overrides, ranks=1, seconds=60):
     """The losses by step, or None with a FAIL."""
     out = programs.scratch / name
     done = run(command(programs, config, out, ranks, *overrides), env=programs.env, cwd=programs.scratch,
-               seconds=min(seconds, report.left()))
+               seconds=min(seconds * report.patience, report.left()))
     steps = events(out, "step")
     if done.rc != 0 or not steps:
         report.say("FAIL", name, f"status {done.rc}: {done.end()}")
@@ -53,7 +53,7 @@ def train(report, programs, name, config, *overrides, ranks=1, seconds=60):
 def same_state(programs, a, b):
     """'' where both hold the same arrays, else which do not; times and names do not count."""
     done = run([programs.trainer, "inspect", programs.scratch / a / "model.h5", programs.scratch / b / "model.h5"],
-               env=programs.env, seconds=30)
+               env=programs.env, seconds=120)
     lines = [x.strip() for x in done.text.splitlines()]
     if not any(x.endswith("identical") and x.startswith("/model/params") for x in lines):
         return "cannot be compared: " + done.end()
@@ -125,7 +125,7 @@ def resume(report, programs, _state):
     order = command(programs, "digits.yaml", out, 1, *settings)
     with subprocess.Popen([str(c) for c in order], env=programs.env, cwd=programs.scratch, start_new_session=True,
                           stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        end, ranks = time.monotonic() + min(60, report.left()), []
+        end, ranks = time.monotonic() + min(60 * report.patience, report.left()), []
         try:
             while process.poll() is None and not ranks and time.monotonic() < end:
                 if events(out, "checkpoint_written"):
@@ -133,7 +133,7 @@ def resume(report, programs, _state):
                 time.sleep(0.005)
             for pid in ranks:
                 os.kill(pid, signal.SIGKILL)
-            process.wait(timeout=30)
+            process.wait(timeout=30 * report.patience)
         finally:
             kill_group(process)
     reached = len(events(out, "step"))
