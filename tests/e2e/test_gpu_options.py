@@ -1,5 +1,5 @@
-"""Every training option on a GPU: the tests of test_options.py, with the same tolerances, on the stand-in. Those that name
-what only CPUs have are written anew."""
+"""Every training option on a GPU: the tests of test_options.py, with the same tolerances, on the stand-in. Those that
+name what only CPUs have are written anew."""
 import numpy as np
 
 import harness
