@@ -1,7 +1,7 @@
 # The GPU side: TRIREME_CUDA=AUTO builds it where nvcc and the libraries are, ON insists, OFF leaves it out.
 # Sets TRIREME_HAVE_CUDA, and TRIREME_CUDA_HEADERS where the tests' stand-in for a GPU can be built
 # (tests/fakegpu: it needs the headers only).
-set(TRIREME_CUDA OFF CACHE STRING "Build the CUDA backend: AUTO, ON or OFF")
+set(TRIREME_CUDA AUTO CACHE STRING "Build the CUDA backend: AUTO, ON or OFF")
 set_property(CACHE TRIREME_CUDA PROPERTY STRINGS AUTO ON OFF)
 set(TRIREME_HAVE_CUDA FALSE)
 set(TRIREME_CUDA_HEADERS FALSE)
