@@ -43,9 +43,13 @@ static int distinct(const tr_gpu_card *all, int size, int node, int *ranks)
 
 static tr_status judge(const tr_gpu_card *all, int size)
 {
-    for (int r = 0; r < size; r++)
-        if (all[r].count <= 0)
-            return TR_FAIL(TR_KERNEL, "rank %d (%s) has no GPU: %s", r, all[r].host, all[r].why);
+    int without = 0, first = size;
+    for (int r = size - 1; r >= 0; r--)
+        if (all[r].count <= 0) without++, first = r;
+    if (without > 0 && size == 1) return TR_FAIL(TR_KERNEL, "no GPU: %s", all[0].why);
+    if (without > 0)
+        return TR_FAIL(TR_KERNEL, "no GPU for %d of %d ranks, the first of them %d on %s: %s",
+                       without, size, first, all[first].host, all[first].why);
     for (int r = 0; r < size; r++) {
         int ranks;
         if (all[r].local_rank != 0) continue;

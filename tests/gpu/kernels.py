@@ -44,7 +44,7 @@ def facts(report, programs, state):
     done = run([*programs.launch(1), programs.trainer, programs.source / "configs/digits.yaml", f"output={out}",
                 "device=cuda", "train.steps=1"], env=programs.env, cwd=programs.scratch, seconds=report.left())
     if not report.check(done.rc == 0, "one step on the GPU", "" if done.rc == 0 else done.end()):
-        state.devices = 0 if "has no GPU" in done.text or missing else state.devices
+        state.devices = 0 if "no GPU" in done.text or missing else state.devices
     start = (out / "metrics.jsonl").read_text().splitlines()[0] if (out / "metrics.jsonl").exists() else "{}"
     state.facts["backend"] = json.loads(start).get("backend", "")
     state.facts["libraries"] = ", ".join(found.values())
