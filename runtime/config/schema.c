@@ -52,7 +52,8 @@ static const tr_field run[] = {
      .dflt = "false",
      .doc = "GPUs: time the candidates for each product and convolution at the start, instead of "
             "taking "
-            "the library's first; a resumed run may then choose otherwise"},
+            "the library's first; a resumed run may then choose otherwise, so it needs "
+            "deterministic: false"},
     {.key = "workspace_mb",
      .kind = TR_FIELD_REAL,
      .offset = IN(run, workspace_mb),
