@@ -48,6 +48,7 @@ tr_status tr_agree(tr_comm *c, tr_status st, bool *said)
         if (said) *said = speak;
         return st;
     }
+    c->heard = -1; /* of an earlier failure that was got over */
     if (size > (int)TR_COUNT(few)) {
         all = tr_alloc(TR_MEM_OTHER, (size_t)size, sizeof(*all));
         if (!all) { /* cannot take part, and cannot tell: end the job rather than hang it */
@@ -82,6 +83,7 @@ tr_status tr_agree(tr_comm *c, tr_status st, bool *said)
         else
             (void)TR_FAIL(st, HEARD "%d (%s): %.900s", first, words.host, words.text);
         speak = false;
+        if (!tr_farewell_shares(c, first)) c->heard = first; /* it speaks, also if we give up now */
     } else if (failed) {
         tr_set_error(&own);
         speak = c->topology.rank == first;

@@ -50,6 +50,11 @@ tr_status tr_agree(tr_comm *c, tr_status st, bool *said);
  * fails at once, tr_agree returns its argument, tr_comm_close frees nothing that needs the peers.
  * What is left to do is to print where *said is set, and tr_comm_abort. */
 bool tr_comm_broken(const tr_comm *c);
+/* Local. This rank gives up, over something that its peers cannot know of, and takes part in nothing more;
+ * the last error is why. Peers that wait for it, on `c` and its reducers, hear it before they see that this
+ * process ended, so that one message says what went wrong. Does nothing to one that is broken already.
+ * Returns `st`. */
+tr_status tr_comm_break(tr_comm *c, tr_status st);
 /* Local. Prints nothing, ends the whole job at once with `exit_code`: for failures where agreement is
  * no longer possible. Does not return. */
 void tr_comm_abort(tr_comm *c, int exit_code);
@@ -119,6 +124,11 @@ typedef struct {
     size_t pinned; /* of the gradients' bytes, those in the host's memory where the rest is a device's */
 } tr_reducer_cost;
 void tr_reducer_cost_of(const tr_topology *t, const tr_reducer_options *o, tr_reducer_cost *out); /* Local, pure */
+
+/* Local. A step's micro-batch begins: for what is said about ranks that come late; and all of the step is
+ * in the stream. Around what may be recorded, not within. Nothing on the host. */
+tr_status tr_reducer_step(tr_reducer *r, uint64_t step, int micro);
+void tr_reducer_issued(tr_reducer *r);
 
 /* Local. Buckets 0..bucket of this rank are final: their reduction starts. Each bucket once a step. -1: a run
  * begins in which buckets become ready (the step's last micro-batch); devices want to know, as the order of

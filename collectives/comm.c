@@ -104,6 +104,7 @@ tr_status tr_comm_open(const tr_comm_options *o, tr_comm **out)
     c->shared_required = o->shared_required;
     c->timeout = o->timeout > 0 ? o->timeout : DEFAULT_TIMEOUT;
     c->world = c->local = MPI_COMM_NULL;
+    c->heard = -1;
     c->ops = &tr_one_ops;
     c->topology.reason = c->reason;
     c->mpi_limit = tr_env_size("TRIREME_MPI_LIMIT", DEFAULT_MPI_LIMIT); /* tests: show chunking */
@@ -150,7 +151,7 @@ void tr_comm_close(tr_comm *c)
     if (!c->broken) { /* freeing is collective: with a peer gone it would wait for ever */
         if (c->local != MPI_COMM_NULL) MPI_Comm_free(&c->local);
         if (c->world != MPI_COMM_NULL) MPI_Comm_free(&c->world);
-    }
+    } /* nor is our farewell freed, which MPI may still read */
     tr_free(c->scratch);
     tr_free(c);
 }
@@ -170,6 +171,10 @@ tr_status tr_comm_break(tr_comm *c, tr_status st)
     if (c->broken) return st;
     c->broken = true;
     c->failure = *tr_last_error();
+    if (c->heard < 0)
+        tr_farewell_send(c, &c->failure);
+    else
+        tr_node_first(c); /* nobody of this node is to say it, either */
     tr_node_give_up(c, &c->failure);
     return st;
 }
@@ -224,7 +229,10 @@ void tr_comm_abort(tr_comm *c, int exit_code)
 {
     fflush(stdout);
     fflush(stderr);
-    if (c && c->broken) tr_node_spoken(c); /* ending the job would cut off the one that says why */
+    if (c && c->broken) { /* ending the job would cut off the one that says why */
+        tr_node_spoken(c);
+        tr_farewell_spoken(c);
+    }
     if (c && c->mpi) MPI_Abort(MPI_COMM_WORLD, exit_code);
     _exit(exit_code);
 }

@@ -40,6 +40,8 @@ struct tr_comm {
     char reason[320];
     tr_error failure; /* what broke it: later calls fail with the same */
     bool speaks;      /* chosen to say why, see tr_node_first */
+    int heard;        /* the rank beyond our memory that says why it broke; -1: none */
+    void *farewell;   /* our own, while MPI may read it */
     bool mpi, shared_allowed, shared_required, broken;
     double timeout;
     size_t mpi_limit;      /* the largest count handed to MPI in one call */
@@ -50,10 +52,6 @@ struct tr_comm {
     void *scratch;         /* sums over MPI: scratch_count doubles a rank */
     size_t scratch_count;
 };
-
-/* Local. After a failure inside a collective, whose record is the last error: nothing can follow,
- * and the ranks of the node that will wait for us are left a note of it. Returns `st`. */
-tr_status tr_comm_break(tr_comm *c, tr_status st);
 
 /* ---- MPI ---- */
 
@@ -159,5 +157,16 @@ void tr_node_spoken(tr_comm *c);
 void tr_node_give_up(tr_comm *c, const tr_error *why);
 /* Local. The note that a rank left; false when there is none. */
 bool tr_node_gave_up(const tr_comm *c, int local_rank, tr_error *why);
+
+/* ---- farewell.c: the same for ranks that share no memory with us, by message ---- */
+
+/* Local. Tells those ranks that this one gives up, and why. */
+void tr_farewell_send(tr_comm *c, const tr_error *why);
+/* Local. Did one of them? Then c->heard is its rank, and what it said the last error. */
+bool tr_farewell_heard(tr_comm *c);
+bool tr_farewell_shares(const tr_comm *c, int rank); /* memory with us: needs no message */
+/* Local. Waits until the rank that was heard has ended, 2 s at most: ending the job before it has
+ * spoken would cut it off. */
+void tr_farewell_spoken(const tr_comm *c);
 
 #endif

@@ -285,6 +285,22 @@ out:
     return st;
 }
 
+tr_status tr_reducer_step(tr_reducer *r, uint64_t step, int micro)
+{
+    tr_status st = TR_OK;
+    if (!r->ops->step) return TR_OK;
+    TR_TRY(usable(r));
+    st = r->ops->step(r, step, micro);
+    if (st != TR_OK) return give_up(r, st);
+out:
+    return st;
+}
+
+void tr_reducer_issued(tr_reducer *r)
+{
+    if (r->ops->issued) r->ops->issued(r);
+}
+
 tr_status tr_reducer_wait(tr_reducer *r, uint64_t step, tr_status (*done)(void *ctx, bool *is),
                           void *ctx)
 {
@@ -297,10 +313,12 @@ tr_status tr_reducer_wait(tr_reducer *r, uint64_t step, tr_status (*done)(void *
         bool is = false;
         TR_TRY(usable(r));
         TR_TRY(done(ctx, &is));
-        if (is) return TR_OK;
+        if (is) break;
         if (r->ops->watch) TR_TRY(r->ops->watch(r, &w));
         TR_TRY(tr_wait_turn(&w));
     }
+    if (r->ops->reached) r->ops->reached(r);
+    return TR_OK;
 out:
     give_up(r, st);
     if (r->ops->abort) r->ops->abort(r); /* or what follows would wait for the device */

@@ -25,9 +25,12 @@ typedef struct {
     tr_status (*finish)(tr_reducer *r, double *tally, size_t ntally, double *sum_squares);
     tr_status (*gather)(tr_reducer *r, const void *send, void *recv, size_t nbytes);
     void (*begin)(tr_reducer *r); /* tr_reducer_ready(r, -1); may be NULL */
+    tr_status (*step)(tr_reducer *r, uint64_t step, int micro); /* tr_reducer_step; may be NULL */
+    void (*issued)(tr_reducer *r);                              /* may be NULL */
     /* While the host waits for the device, whose time `w` counts: looks for what failed there, and
-     * how far it has come. */
+     * how far it has come. reached: what it waited for is there. */
     tr_status (*watch)(tr_reducer *r, tr_wait *w);
+    void (*reached)(tr_reducer *r);
     void (*abort)(
         tr_reducer *r); /* makes work that waits for peers on the device end; may be NULL */
     bool recordable;

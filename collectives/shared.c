@@ -103,7 +103,9 @@ bool tr_node_first(tr_comm *c)
     c->speaks = !c->node ||
                 atomic_compare_exchange_strong(&c->node->speaker->chosen, &nobody, me) ||
                 nobody == me;
-    return c->speaks;
+    if (c->heard < 0) return c->speaks;
+    if (c->node && c->speaks) atomic_store(&c->node->speaker->done, true);
+    return c->speaks = false; /* who was heard says it, for this node as well */
 }
 
 void tr_node_spoken(tr_comm *c)

@@ -117,7 +117,7 @@ static tr_status told(const tr_wait *w)
         tr_set_error(&why);
         return TR_PEER;
     }
-    return TR_OK;
+    return tr_farewell_heard(w->c) ? TR_PEER : TR_OK;
 }
 
 /* Why there is no point in waiting on; TR_OK: there is. */
@@ -128,6 +128,7 @@ static tr_status look(const tr_wait *w, bool up)
     int dead = tr_peers_dead(c, w);
     if (dead >= 0) {
         char where[160];
+        if (told(w) != TR_OK) return TR_PEER; /* between the two looks */
         describe(w, where, sizeof(where));
         return TR_FAIL(TR_PEER, "rank %d (%s, pid %d) died; rank %d waited for it in the %s",
                        c->peers[dead].rank, c->topology.host, (int)c->peers[dead].pid,

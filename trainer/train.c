@@ -85,6 +85,7 @@ out:
  */
 static int end(tr_comm *control, tr_comm *comm, tr_status st, bool agreed)
 {
+    if (!agreed && comm) (void)tr_comm_break(comm, st); /* peers may wait for us */
     const bool broken = tr_comm_broken(control) || (comm && tr_comm_broken(comm));
     bool said = !agreed;
     tr_comm *last = broken && comm ? comm : control;

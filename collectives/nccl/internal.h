@@ -32,11 +32,34 @@ tr_status tr_lane_join(const tr_lane *l);
 tr_status tr_lane_arrays(tr_reducer *r);
 void tr_lane_arrays_free(tr_reducer *r);
 
+/* ---- progress.c ---- */
+
+typedef struct tr_progress tr_progress;
+/* *Collective.* */
+tr_status tr_progress_open(tr_reducer *r, tr_progress **out);
+void tr_progress_close(tr_progress *p); /* *Collective* over the node */
+/* In the order of `stream`: a step's micro-batch begins, a gather begins (they count from 0 in each
+ * micro-batch), a bucket's reduction begins, is done. */
+tr_status tr_progress_micro(tr_progress *p, uint64_t step, int micro, cudaStream_t stream);
+tr_status tr_progress_gather(tr_progress *p, int gather, cudaStream_t stream);
+tr_status tr_progress_begun(tr_progress *p, int bucket, cudaStream_t stream);
+tr_status tr_progress_done(tr_progress *p, int bucket, cudaStream_t stream);
+/* Local. The host is about to issue the next operation; has issued all of the step. */
+void tr_progress_issue(tr_progress *p);
+void tr_progress_issued(tr_progress *p);
+/* Local. Reads how far the device is, and tells the node. */
+void tr_progress_tell(tr_progress *p);
+/* Local. As well, and sets in `w` who is waited for: while the device works; while an operation of
+ * NCCL's starts. */
+void tr_progress_watch(tr_progress *p, tr_wait *w);
+void tr_progress_watch_start(tr_progress *p, tr_wait *w);
+
 /* ---- nccl.c: the communicator ---- */
 
 typedef struct {
     tr_comm *c;
-    ncclComm_t comm; /* NULL once it is aborted */
+    ncclComm_t comm;       /* NULL once it is aborted */
+    tr_progress *progress; /* borrowed; NULL while it is set up */
     char version[32];
 } tr_nccl;
 
@@ -53,18 +76,6 @@ tr_status tr_nccl_check(const tr_nccl *n, ncclResult_t rc, const char *call);
 tr_status tr_nccl_settle(tr_nccl *n, ncclResult_t rc, const char *call);
 /* What happened to the communicator since: TR_OK, or what went wrong. */
 tr_status tr_nccl_look(const tr_nccl *n);
-
-/* ---- progress.c ---- */
-
-typedef struct tr_progress tr_progress;
-/* *Collective.* */
-tr_status tr_progress_open(tr_reducer *r, tr_progress **out);
-void tr_progress_close(tr_progress *p); /* *Collective* over the node */
-/* In the order of `stream`: the bucket's reduction begins, is done. */
-tr_status tr_progress_begun(tr_progress *p, int bucket, cudaStream_t stream);
-tr_status tr_progress_done(tr_progress *p, int bucket, cudaStream_t stream);
-/* Local. Reads how far the device is, tells the node, and sets in `w` who is waited for. */
-void tr_progress_watch(tr_progress *p, tr_wait *w);
 
 /* ---- The reducers ---- */
 

@@ -63,6 +63,7 @@ static tr_status settle(tr_nccl *n, ncclResult_t rc, const char *call, bool setu
         if (state != ncclInProgress) break;
         if (setup) TR_TRY(heard(n, told));
         if (setup && *told) break;
+        if (n->progress) tr_progress_watch_start(n->progress, &w);
         TR_TRY(tr_wait_turn(&w));
     }
     TR_TRY(tr_nccl_check(n, state, call));

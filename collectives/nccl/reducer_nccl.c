@@ -30,6 +30,7 @@ typedef struct {
     tr_progress *progress;
     int launched; /* buckets of this step */
     int gathers;  /* since the run began in which buckets become ready */
+    int begun;    /* gathers of this micro-batch */
     bool agreed;
     int32_t *after; /* [nbuckets] gathers; of this rank until they are agreed */
     int32_t *all;   /* [ranks][nbuckets] */
@@ -56,6 +57,7 @@ static tr_status launch(tr_reducer *r, int b, double *tally, size_t ntally)
     size_t at = b >= 0 ? r->buckets[b].begin : 0, count = b >= 0 ? r->buckets[b].end - at : 0;
     if (!count && !ntally) return TR_OK;
     TR_TRY(tr_lane_fork(&s->lane));
+    tr_progress_issue(s->progress);
     if (b >= 0) TR_TRY(tr_progress_begun(s->progress, b, s->lane.stream));
     TR_TRY(tr_nccl_check(s->nccl, ncclGroupStart(), "ncclGroupStart"));
     if (count) st = all_reduce(r, r->grads + at, count, ncclFloat32);
@@ -132,6 +134,8 @@ static tr_status nccl_gather(tr_reducer *r, const void *send, void *recv, size_t
     if (!nbytes) return TR_OK;
     if (!s->nccl) return r->o.backend->copy(r->o.backend_ctx, recv, send, nbytes);
     TR_TRY(tr_lane_fork(&s->lane));
+    tr_progress_issue(s->progress);
+    TR_TRY(tr_progress_gather(s->progress, s->begun++, s->lane.stream));
     TR_TRY(tr_nccl_settle(
         s->nccl, ncclAllGather(send, recv, nbytes, ncclUint8, s->nccl->comm, s->lane.stream),
         "ncclAllGather"));
@@ -162,6 +166,25 @@ static tr_status blame(const tr_reducer *r, const tr_wait *w)
     if (w->bucket >= 0) snprintf(bucket, sizeof(bucket), ", bucket %lld", (long long)w->bucket);
     return TR_FAIL(why.status, "rank %d (%s), step %lld%s: %.800s", t->rank, t->host,
                    (long long)w->step, bucket, why.text);
+}
+
+static tr_status nccl_step(tr_reducer *r, uint64_t step, int micro)
+{
+    tr_gpu_state *s = r->state;
+    s->begun = 0;
+    return s->nccl ? tr_progress_micro(s->progress, step, micro, s->lane.compute) : TR_OK;
+}
+
+static void nccl_issued(tr_reducer *r)
+{
+    tr_gpu_state *s = r->state;
+    if (s->nccl) tr_progress_issued(s->progress);
+}
+
+static void nccl_reached(tr_reducer *r)
+{
+    tr_gpu_state *s = r->state;
+    if (s->nccl) tr_progress_tell(s->progress);
 }
 
 static tr_status nccl_watch(tr_reducer *r, tr_wait *w)
@@ -212,7 +235,10 @@ static const tr_reducer_ops ops = {.name = "NCCL",
                                    .finish = nccl_finish,
                                    .gather = nccl_gather,
                                    .begin = nccl_begin,
+                                   .step = nccl_step,
+                                   .issued = nccl_issued,
                                    .watch = nccl_watch,
+                                   .reached = nccl_reached,
                                    .abort = nccl_abort,
                                    .recordable = true};
 
@@ -242,6 +268,7 @@ tr_status tr_reducer_nccl_init(tr_reducer *r)
     if (r->c->topology.size > 1) {
         TR_TRY(tr_progress_open(r, &s->progress));
         TR_TRY(tr_nccl_open(r->c, &s->nccl));
+        s->nccl->progress = s->progress;
         snprintf(r->name, sizeof(r->name), "NCCL %s", s->nccl->version);
     }
 out:

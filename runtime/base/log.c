@@ -38,6 +38,7 @@ void tr_log(tr_log_level level, const char *fmt, ...)
     static const char *const prefix[] = {"error: ", "warning: ", "", "debug: "};
     char line[TR_ERROR_TEXT + 256];
     int n = snprintf(line, sizeof line, "trainer: %s", prefix[level]);
+    const int who = n; /* where it says which rank speaks */
     if (state.rank > 0 || (state.size > 1 && level == TR_LOG_ERROR))
         n += snprintf(line + n, sizeof line - (size_t)n, "rank %d (%s): ", state.rank, state.host);
     va_list args;
@@ -45,6 +46,11 @@ void tr_log(tr_log_level level, const char *fmt, ...)
     int m = vsnprintf(line + n, sizeof line - (size_t)n - 1, fmt, args);
     va_end(args);
     size_t length = (size_t)n + (m > 0 ? (size_t)m : 0);
+    const size_t same = n > who ? (size_t)(n - who) - 2 : 0; /* without its colon */
+    if (same && length < sizeof line - 2 && strncmp(line + n, line + who, same) == 0) {
+        length -= same + 2; /* the text says it itself */
+        memmove(line + who, line + n, length - (size_t)who);
+    }
     if (length > sizeof line - 2) length = sizeof line - 2;
     line[length++] = '\n';
 

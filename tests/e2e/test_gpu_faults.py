@@ -1,5 +1,5 @@
 """Every call of CUDA, cuBLASLt, cuDNN and NCCL that training makes fails once: the first, one in the middle, the last.
-The job ends on all ranks with status 1, soon, says which call it was and what the library said about it, and leaves
+The job ends on all ranks with status 1, soon, says once which call it was and what the library said about it, and leaves
 whole files only. What may fail without harm is in SURVIVABLE, with the reason, and then the losses are those of an
 undisturbed run."""
 import collections
@@ -74,6 +74,10 @@ WHICH = {
 }
 
 
+def errors(out):
+    return [line for line in out.splitlines() if "error: " in line]
+
+
 class Faults(GpuCase):
     def tiny(self, name, *arguments, **env):
         path = self.dir / f"{name}.yaml"
@@ -123,6 +127,8 @@ class Faults(GpuCase):
         said = r"launch of \w+" if name == "cudaLaunchKernel" else rf"\b{name}\b"
         if not re.search(rf"error: (?=.*{said})(?=.*{TEXT})", out):
             return f"does not say which call it was and why:\n{out}"
+        if len(errors(out)) != 1:
+            return f"{len(errors(out))} errors instead of one:\n{out}"
         for path in (self.dir / folder).rglob("*.h5"):
             self.tool("inspect", path)
         return None
@@ -153,6 +159,17 @@ class Faults(GpuCase):
             self.assertLess(took, LIMIT, out)
             self.assertNotIn("fakegpu:", out)
             self.assertIn("remote process exited", out)
+            self.assertEqual(len(errors(out)), 1, out)
+
+    def test_fault_on_every_rank(self):
+        for fault in ("cudaGraphLaunch:3", "cudaLaunchKernel:60", "cudaStreamCreateWithPriority:1", "ncclGroupEnd:5"):
+            name = fault.split(":")[0]
+            code, out, took = self.tiny(f"all-{name}", FAKEGPU_FAIL=fault)
+            self.assertEqual(code, 1, out)
+            self.assertLess(took, LIMIT, out)
+            self.assertNotIn("fakegpu:", out)
+            self.assertEqual(len(errors(out)), 1, out)
+            self.assertRegex(errors(out)[0], TEXT)
 
     def test_spoiled_context(self):
         """After such an error the runtime answers every later call with it: the first one is what is said."""
@@ -163,7 +180,8 @@ class Faults(GpuCase):
             self.assertLess(took, LIMIT, out)
             self.assertNotIn("fakegpu:", out)
             said = "launch of" if name == "cudaLaunchKernel" else name
-            self.assertRegex(out.split("error: ", 1)[1].splitlines()[0], said)
+            self.assertRegex(errors(out)[0], said)
+            self.assertEqual(len(errors(out)), 1, out)
 
     def test_nothing_to_count_with(self):
         """Without NVML, or where one of its calls fails, training is the same."""
@@ -184,6 +202,7 @@ class Faults(GpuCase):
             name = "after-" + fault.split(":")[0]
             code, out, _ = self.tiny(name, FAKEGPU_FAIL=fault)
             self.assertEqual(code, 1, out)
+            self.assertEqual(len(errors(out)), 1, out)
             code, out, _ = self.tiny(name, "--resume")
             self.assertEqual(code, 0, out)
             self.assertEqual([r["step"] for r in self.records(name)], list(range(1, 9)))
