@@ -148,7 +148,9 @@ typedef struct tr_backend {
     /* The next part of a batch, from host_alloc'ed memory: where kernels put into the stream from now
      * on find it (256-byte aligned; CPU: `data` itself). */
     tr_status (*stage)(void *ctx, const void *data, size_t nbytes, void **where);
-    tr_status (*stage_wait)(void *ctx); /* returns when the host's copies of all batches may be overwritten */
+    /* *done: the host's copies of all batches may be overwritten, and all that came before the last two
+     * is done. Does not wait. */
+    tr_status (*stage_poll)(void *ctx, bool *done);
 
     /* ---- The step: all in stream order. */
     tr_status (*set_input)(void *ctx, tr_control *c, const tr_control_input *in); /* where in->first: zeroes the sums, then sums[TR_SUM_STOP] = in->stop */

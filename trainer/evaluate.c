@@ -36,7 +36,7 @@ static tr_status sweep(tr_trainer *t, bool *through)
     for (uint64_t s = 0; s < steps && *through; s++) {
         tr_batch batch;
         tr_plan *plan;
-        TR_TRY(b->stage_wait(t->backend_ctx));
+        TR_TRY(tr_trainer_staged(t));
         TR_TRY(tr_loader_next(t->eval_loader, &batch));
         if (batch.count > 0) {
             const tr_run run = {.seed = (uint64_t)t->config->seed,
@@ -61,7 +61,7 @@ static tr_status sweep(tr_trainer *t, bool *through)
             *through = stop == 0;
         }
     }
-    TR_TRY(b->stage_wait(t->backend_ctx));
+    TR_TRY(tr_trainer_staged(t));
 out:
     return st;
 }

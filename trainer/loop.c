@@ -258,6 +258,14 @@ tr_status tr_trainer_run(tr_trainer *t)
     return finished(t, t->state.step < t->total_steps ? "early stop" : "done");
 out:
     if (st == TR_NONFINITE && t->topology->rank == 0) (void)tr_report_step(t);
-    if (st == TR_NONFINITE) (void)close_books(t, "not finite", st);
+    if (st == TR_NONFINITE) {
+        (void)close_books(t, "not finite", st);
+        const tr_error why = *tr_last_error();
+        st = tr_trainer_discard(t); /* nothing is under way when it is closed */
+        if (st == TR_OK) {
+            tr_set_error(&why);
+            st = TR_NONFINITE;
+        }
+    }
     return st;
 }

@@ -12,6 +12,17 @@
 #include "trainer/schedule.h"
 #include "trainer/signals.h"
 
+static tr_status staged(void *ctx, bool *done)
+{
+    const tr_trainer *t = ctx;
+    return t->backend->stage_poll(t->backend_ctx, done);
+}
+
+tr_status tr_trainer_staged(tr_trainer *t)
+{
+    return tr_reducer_wait(t->reducer, t->state.step, staged, t);
+}
+
 tr_status tr_trainer_stage(tr_trainer *t, bool train, const tr_batch *batch, tr_plan **out)
 {
     tr_status st = TR_OK;
@@ -111,7 +122,7 @@ static tr_status issue_micro(tr_trainer *t, int j, double lr)
     tr_batch batch;
     tr_plan *plan;
     bool replay = false;
-    TR_TRY(t->backend->stage_wait(t->backend_ctx));
+    TR_TRY(tr_trainer_staged(t));
     TR_TRY(tr_loader_next(t->loader, &batch));
     TR_NEED(batch.step == t->issued && batch.micro == j, TR_INTERNAL,
             "the loader is at step %llu.%d, the loop at %llu.%d", (unsigned long long)batch.step,
@@ -124,8 +135,8 @@ static tr_status issue_micro(tr_trainer *t, int j, double lr)
                                  .stop = j == 0 && asked_to_stop(t),
                                  .fresh = j == 0 && t->issued == t->state.step};
     TR_TRY(t->backend->set_input(t->backend_ctx, t->control, &in));
-    TR_TRY(tr_reducer_step(t->reducer, t->issued, j));
     TR_TRY(t->backend->section_begin(t->backend_ctx, tr_section_key(t, t->issued, j), &replay));
+    if (replay && j == 0) tr_session_replayed(t->session);
     st = replay ? TR_OK : run_micro(t, plan, j, &in);
     st = t->backend->section_end(t->backend_ctx, st);
 out:
@@ -139,7 +150,6 @@ tr_status tr_trainer_issue(tr_trainer *t)
         tr_schedule_lr(t->config, &t->state, t->issued, t->total_steps, t->steps_per_epoch);
     if (t->issued == t->state.step) t->mark = tr_now(); /* nothing was under way */
     for (int j = 0; j < t->micro; j++) TR_TRY(issue_micro(t, j, lr));
-    tr_reducer_issued(t->reducer);
     TR_TRY(t->backend->report_begin(t->backend_ctx, t->control, (int)(t->issued % 2)));
     t->params_changed = true;
     t->issued++;
@@ -187,13 +197,21 @@ static tr_status skipped(tr_trainer *t, const tr_control *c)
 
 typedef struct {
     const tr_trainer *t;
+    uint64_t step;
     tr_control *out;
 } report;
 
 static tr_status report_is_there(void *ctx, bool *done)
 {
     const report *r = ctx;
-    return r->t->backend->report_poll(r->t->backend_ctx, (int)(r->t->state.step % 2), r->out, done);
+    return r->t->backend->report_poll(r->t->backend_ctx, (int)(r->step % 2), r->out, done);
+}
+
+/* What step `step`, which is under way, came to. */
+static tr_status await(tr_trainer *t, uint64_t step, tr_control *out)
+{
+    report r = {t, step, out};
+    return tr_reducer_wait(t->reducer, step, report_is_there, &r);
 }
 
 /* Seconds that this step added to a lap. */
@@ -207,10 +225,9 @@ static double took(tr_trainer *t, const tr_control *c, int lap)
 tr_status tr_trainer_collect(tr_trainer *t)
 {
     tr_control c;
-    report r = {t, &c};
     tr_status st;
     t->skipped = NULL;
-    TR_TRY(tr_reducer_wait(t->reducer, t->state.step, report_is_there, &r));
+    TR_TRY(await(t, t->state.step, &c));
     t->stop = c.sums[TR_SUM_STOP] > 0;
     t->since.compute += took(t, &c, TR_LAP_COMPUTE);
     t->since.comm_wait += took(t, &c, TR_LAP_COMM);
@@ -237,8 +254,12 @@ out:
 
 tr_status tr_trainer_discard(tr_trainer *t)
 {
-    tr_status st = t->backend->finish(t->backend_ctx);
+    tr_control c;
+    tr_status st = TR_OK;
+    if (t->issued > t->state.step) TR_TRY(await(t, t->issued - 1, &c));
+    TR_TRY(t->backend->finish(t->backend_ctx));
     t->issued = t->state.step;
+out:
     return st;
 }
 

@@ -121,6 +121,8 @@ tr_status tr_trainer_restore(tr_trainer *t, bool *found);
 /* *Collective.* Batchnorm without synchronization keeps statistics of its own on each rank: rank
  * 0's become everybody's, for evaluations and files. */
 tr_status tr_trainer_share_states(tr_trainer *t);
+/* *Local.* Waits until the loader's batches may be overwritten, with an eye on the other ranks. */
+tr_status tr_trainer_staged(tr_trainer *t);
 /* *Local.* Inputs and targets on their way to the plan for the batch's size. */
 tr_status tr_trainer_stage(tr_trainer *t, bool train, const tr_batch *batch, tr_plan **plan);
 

@@ -149,7 +149,7 @@ TR_CUDA_C tr_status tr_cuda_finish(void *ctx);
 TR_CUDA_C tr_status tr_cuda_stage_reserve(void *ctx, size_t nbytes);
 TR_CUDA_C tr_status tr_cuda_stage_begin(void *ctx);
 TR_CUDA_C tr_status tr_cuda_stage_part(void *ctx, const void *data, size_t nbytes, void **where);
-TR_CUDA_C tr_status tr_cuda_stage_wait(void *ctx);
+TR_CUDA_C tr_status tr_cuda_stage_poll(void *ctx, bool *done);
 TR_CUDA_C int tr_cuda_stage_slot(const tr_cuda *cuda); /* of the batch staged last: 0 or 1 */
 TR_CUDA_C void tr_cuda_stage_close(tr_cuda *cuda);
 /* section.c: the key is told apart by the slot, too */

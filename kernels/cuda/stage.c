@@ -1,17 +1,13 @@
 /* Batches on their way to the device: two slots of device memory, filled in turn by a stream of
  * copies of their own, beside the kernels.
  *
- * The order that callers keep: stage_begin and stage for batch k, then the kernels that read it,
- * then stage_begin for batch k + 1. Two dependencies make it safe, both by events:
- *
- *   host      begin 0 | kernels 0 | begin 1 | kernels 1 | begin 2 | kernels 2
- *   copies    copy 0 -> slot 0      copy 1 -> slot 1      copy 2 -> slot 0, after `begun` of batch
- * 1 kernels             0, after copy 0       1, after copy 1       2, after copy 2
- *
- * `begun` of batch k marks in the kernels' stream all that was put there before stage_begin(k), and
- * so all readers of batch k - 1; copies of batch k + 1 wait for it: the slot is free, while kernels
- * of batch k still run. The kernels' stream waits for each copy where it is staged: before a
- * section, so never in what is recorded. Nothing here waits on the host but stage_wait. */
+ * The order that callers keep: stage_poll until it says so, stage_begin and stage for batch k, the
+ * kernels that read it, and the same for batch k + 1. Two dependencies make it safe, both by
+ * events: the kernels' stream waits for each copy where it is staged (before a section, so never in
+ * what is recorded), and copies of batch k + 1 wait for `begun` of batch k, which marks in the
+ * kernels' stream all that was put there before stage_begin(k), and so all readers of batch k - 1:
+ * the slot is free, while kernels of batch k still run. Nothing here waits on the host: a kernel
+ * may be waiting for another rank, so callers poll, and watch their peers meanwhile. */
 #include "kernels/cuda/core.h"
 
 struct tr_cuda_stage {
@@ -35,9 +31,7 @@ tr_status tr_cuda_stage_reserve(void *ctx, size_t nbytes)
     s->size = tr_align_up(nbytes, TR_CUDA_ALIGN);
     s->at = 1;
     TR_CUDA_TRY(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking));
-    /* The host's other threads decode the next batches: it sleeps where it waits. */
-    TR_CUDA_TRY(
-        cudaEventCreateWithFlags(&s->copied, cudaEventDisableTiming | cudaEventBlockingSync));
+    TR_CUDA_TRY(cudaEventCreateWithFlags(&s->copied, cudaEventDisableTiming));
     for (int i = 0; i < 2; i++) {
         TR_CUDA_TRY(cudaEventCreateWithFlags(&s->begun[i], cudaEventDisableTiming));
         s->slot[i] = tr_cuda_alloc(cuda, TR_MEM_IO, s->size);
@@ -109,15 +103,28 @@ out:
     return st;
 }
 
-tr_status tr_cuda_stage_wait(void *ctx)
+static tr_status passed(cudaEvent_t e, bool *done)
+{
+    const cudaError_t rc = cudaEventQuery(e);
+    *done = rc == cudaSuccess;
+    if (rc != cudaErrorNotReady) return tr_cuda_check(rc, "cudaEventQuery");
+    (void)cudaGetLastError(); /* no failure, but remembered as one */
+    return TR_OK;
+}
+
+tr_status tr_cuda_stage_poll(void *ctx, bool *done)
 {
     tr_status st = TR_OK;
     tr_cuda *cuda = ctx;
     tr_cuda_stage *s = cuda->stage;
-    if (!s || !s->waiting) return TR_OK;
-    TR_TRY(tr_cuda_outside_section(cuda, "stage_wait"));
-    TR_CUDA_TRY(cudaEventSynchronize(s->copied));
-    s->waiting = false;
+    *done = true;
+    if (!s) return TR_OK;
+    TR_TRY(tr_cuda_outside_section(cuda, "stage_poll"));
+    if (s->waiting) TR_TRY(passed(s->copied, done));
+    if (*done) s->waiting = false;
+    /* Also where a share is empty: the host stays so near that the ring of inputs (report.c) never
+     * fills. */
+    if (*done && s->batches > 1) TR_TRY(passed(s->begun[1 - s->at], done));
 out:
     return st;
 }

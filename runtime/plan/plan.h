@@ -39,6 +39,9 @@ tr_status tr_session_open(const tr_session_options *o, tr_session **out);
 void tr_session_close(tr_session *s);
 /* NULL when it was not asked for at open. */
 tr_plan *tr_session_plan(tr_session *s, bool train, int64_t batch);
+/* A run with params_changed was replayed by the backend, unseen by the plan: what runs next makes the
+ * packed copies that it reads anew. */
+void tr_session_replayed(tr_session *s);
 
 /* An input or the target: its type (activation type; int32 or float32 for targets), shape and
  * stored layout (channels-last where 4-D). tr_plan_target_tensor: NULL when the graph has none. */
@@ -46,7 +49,7 @@ const tr_tensor *tr_plan_input_tensor(const tr_plan *p, size_t input);
 const tr_tensor *tr_plan_target_tensor(const tr_plan *p);
 /* What the next run reads; to be called before every run, after the backend's stage_begin. `data`:
  * as the tensor above says, 64-byte aligned, of the backend's host_alloc, in place until the run is
- * over (on a device, until its stage_wait returns). The host reads it where it lies, a device in
+ * over (on a device, until its stage_poll says so). The host reads it where it lies, a device in
  * the slot it is copied to; only where some kernel cannot be pointed elsewhere, or writes over it,
  * is it copied once more (the arena then has room for it). An error is the kernel's, and the plan
  * does not run until another call succeeds. Nothing is looked at for an empty share. */

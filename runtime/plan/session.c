@@ -144,6 +144,11 @@ void tr_session_close(tr_session *s)
     tr_free(s);
 }
 
+void tr_session_replayed(tr_session *s)
+{
+    s->version++;
+}
+
 tr_plan *tr_session_plan(tr_session *s, bool train, int64_t batch)
 {
     for (size_t i = 0; i < s->nplans; i++)

@@ -40,7 +40,7 @@ static tr_status use(tr_cuda *cuda, unsigned char *host, size_t n)
     TR_TRY(b->stage_reserve(cuda, 512));
     TR_TRY(b->marks_reserve(cuda, 2));
     for (int k = 0; k < 6; k++) {
-        TR_TRY(b->stage_wait(cuda));
+        for (done = false; !done;) TR_TRY(b->stage_poll(cuda, &done));
         TR_TRY(b->stage_begin(cuda));
         TR_TRY(b->stage(cuda, pinned, 512, &where));
         TR_TRY(b->set_input(cuda, c, &in));

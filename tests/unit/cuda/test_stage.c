@@ -11,6 +11,11 @@ static unsigned seed_of(int batch, int i)
     return (unsigned)(batch * PARTS + i + 1);
 }
 
+static void wait_staged(tr_cuda *cuda)
+{
+    for (bool done = false; !done;) assert_ok(b->stage_poll(cuda, &done));
+}
+
 static void many_batches(bool graphs, bool sections)
 {
     tr_cuda *cuda = open_with(graphs);
@@ -25,7 +30,7 @@ static void many_batches(bool graphs, bool sections)
     for (int k = 0; k < BATCHES; k++) {
         void *where[PARTS];
         bool replay = false;
-        assert_ok(b->stage_wait(cuda));
+        wait_staged(cuda);
         assert_ok(b->stage_begin(cuda));
         for (int i = 0; i < PARTS; i++) {
             unsigned char *from = pinned + (i == PARTS - 1 ? 1000 : 0);
@@ -75,11 +80,11 @@ static void test_empty(void **state)
     (void)state;
     tr_cuda *cuda = open_with(true);
     assert_int_equal(tr_cuda_stage_slot(cuda), 0);
-    assert_ok(b->stage_wait(cuda));
+    wait_staged(cuda);
     assert_ok(b->stage_reserve(cuda, 0));
     for (int k = 0; k < 5; k++) {
         void *where;
-        assert_ok(b->stage_wait(cuda));
+        wait_staged(cuda);
         assert_ok(b->stage_begin(cuda));
         assert_ok(b->stage(cuda, NULL, 0, &where));
         assert_int_equal(tr_cuda_stage_slot(cuda), k % 2);
@@ -106,7 +111,7 @@ static void test_refused(void **state)
     assert_ok(b->section_begin(cuda, 1, &replay));
     assert_told(b->stage_begin(cuda), TR_INTERNAL, "stage_begin inside a section");
     assert_told(b->stage(cuda, pinned, 0, &where), TR_INTERNAL, "inside a section");
-    assert_told(b->stage_wait(cuda), TR_INTERNAL, "inside a section");
+    assert_told(b->stage_poll(cuda, &replay), TR_INTERNAL, "inside a section");
     assert_ok(b->section_end(cuda, TR_OK));
     b->host_free(cuda, pinned);
     b->close(cuda);
