@@ -30,4 +30,10 @@ __device__ inline uint64_t tr_quotient(const tr_divider &d, uint64_t n)
     return (low + high) >> d.shift;
 }
 
+/* The same where n and d.by are known to be below 2^31. */
+__device__ inline uint32_t tr_quotient32(const tr_divider &d, uint32_t n)
+{
+    return (n + (uint32_t)((uint64_t)n * d.factor >> 32)) >> d.shift;
+}
+
 #endif

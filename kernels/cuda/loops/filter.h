@@ -1,5 +1,6 @@
 /* Weights of convolutions between the stored order (out, in/groups, kh, kw), float32, and cuDNN's
- * for channels-last (out, kh, kw, in/groups). `places` = kh * kw, `channels` = in / groups. */
+ * for channels-last (out, kh, kw, in/groups). `places` = kh * kw, below 2^31; `channels` = in /
+ * groups. */
 #ifndef TR_CUDA_LOOPS_FILTER_H
 #define TR_CUDA_LOOPS_FILTER_H
 

@@ -2,8 +2,8 @@
  * where it must be an epilogue of our own. (The weight gradient: conv2d_grad.c.)
  *
  * Weights: cuDNN wants (out, kh, kw, in/groups) in the type of the activations. Both passes share
- * one copy, refreshed once an update; where that order and type are the stored ones anyway (float32
- * and one place, or one channel a group) there is no copy.
+ * one copy, refreshed once an update. With one place, or one channel a group, that order is the
+ * stored one: then the copy is a conversion, and of float32 there is none.
  *
  * y = act(conv + bias + residual) is rounded once. In order of preference:
  *  1. all in cuDNN's graph. For 16-bit types, or where TF32 is allowed: cuDNN's fused engines are
@@ -21,6 +21,7 @@
 #include "kernels/cuda/loops/cast.h"
 #include "kernels/cuda/loops/epilogue.h"
 #include "kernels/cuda/loops/filter.h"
+#include "kernels/cuda/loops/linear.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -90,6 +91,9 @@ tr_status tr_cuda_conv_open(tr_cuda *cuda, const tr_graph *g, const tr_op *op, t
     tr_cuda_conv *k = NULL;
     TR_TRY(check_size(op, tx));
     TR_TRY(check_size(op, ty));
+    TR_NEED(a->kernel[0] <= INT32_MAX / a->kernel[1], TR_UNSUPPORTED,
+            "layer %s: a window of %lldx%lld", op->layer, (long long)a->kernel[0],
+            (long long)a->kernel[1]);
     TR_TRY(tr_cuda_kernel_open(cuda, tx, "cuDNN (engine chosen on the device)", run, size, &k));
     k->close_head = k->head.base.close;
     k->head.base.close = close_kernel;
@@ -178,9 +182,12 @@ static bool same_order(const tr_cuda_conv *k)
 static tr_status pack(tr_kernel *base)
 {
     const tr_cuda_conv *k = (const tr_cuda_conv *)base;
-    return tr_cuda_filter_pack(k->head.cuda->stream, k->head.dtype,
-                               k->problem.weight_type == TR_F32, k->head.b.in[1], k->head.b.packed,
-                               k->out, k->channels, k->places);
+    const bool wide = k->problem.weight_type == TR_F32;
+    if (same_order(k) && !wide)
+        return tr_cuda_cast(k->head.cuda->stream, k->head.dtype, k->head.b.in[1], k->head.b.packed,
+                            k->out * k->channels * k->places);
+    return tr_cuda_filter_pack(k->head.cuda->stream, k->head.dtype, wide, k->head.b.in[1],
+                               k->head.b.packed, k->out, k->channels, k->places);
 }
 
 static void want_packed(tr_cuda_conv *k, const tr_tensor *weight)
