@@ -135,6 +135,7 @@ static tr_status issue_micro(tr_trainer *t, int j, double lr)
                                  .stop = j == 0 && asked_to_stop(t),
                                  .fresh = j == 0 && t->issued == t->state.step};
     TR_TRY(t->backend->set_input(t->backend_ctx, t->control, &in));
+    TR_TRY(tr_reducer_step(t->reducer, t->issued, j));
     TR_TRY(t->backend->section_begin(t->backend_ctx, tr_section_key(t, t->issued, j), &replay));
     if (replay && j == 0) tr_session_replayed(t->session);
     st = replay ? TR_OK : run_micro(t, plan, j, &in);
@@ -150,6 +151,7 @@ tr_status tr_trainer_issue(tr_trainer *t)
         tr_schedule_lr(t->config, &t->state, t->issued, t->total_steps, t->steps_per_epoch);
     if (t->issued == t->state.step) t->mark = tr_now(); /* nothing was under way */
     for (int j = 0; j < t->micro; j++) TR_TRY(issue_micro(t, j, lr));
+    tr_reducer_issued(t->reducer);
     TR_TRY(t->backend->report_begin(t->backend_ctx, t->control, (int)(t->issued % 2)));
     t->params_changed = true;
     t->issued++;

@@ -5,6 +5,7 @@
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>
+#include <pthread.h>
 
 #include "collectives/reducer.h"
 
@@ -60,6 +61,8 @@ typedef struct {
     tr_comm *c;
     ncclComm_t comm;       /* NULL once it is aborted */
     tr_progress *progress; /* borrowed; NULL while it is set up */
+    pthread_t aborter;     /* while `aborting`: the thread that frees it */
+    bool aborting;
     char version[32];
 } tr_nccl;
 

@@ -14,8 +14,11 @@
 #include "collectives/nccl/internal.h"
 
 #include <string.h>
+#include <time.h>
 
 #define TAG_FAILED 7 /* on the ranks' communicator, which has no messages but these */
+
+enum { ABORT_SECONDS = 5 }; /* closing waits so long for an abort to come through */
 
 static const char *const names[] = {
     "ncclSuccess",         "ncclUnhandledCudaError", "ncclSystemError", "ncclInternalError",
@@ -142,13 +145,30 @@ out:
     return TR_OK;
 }
 
-/* Of a non-blocking communicator: the device's kernels are told to leave, the rest is freed by a
- * thread of NCCL's (which, where a recording still holds its work, waits for that to go). */
+static void *abort_comm(void *comm)
+{
+    ncclCommAbort(comm);
+    return NULL;
+}
+
+/* The device's kernels are told to leave at once; then the call frees the communicator, for which
+ * it waits, non-blocking or not, for the last recording that holds its work to go. Whoever aborts
+ * must not wait for that: a thread does. */
 void tr_nccl_abort(tr_nccl *n)
 {
     if (!n->comm) return;
-    ncclCommAbort(n->comm);
-    n->comm = NULL;
+    n->aborting = pthread_create(&n->aborter, NULL, abort_comm, n->comm) == 0;
+    n->comm = NULL; /* where there is no thread it is left to the end of the process */
+}
+
+static void end_abort(tr_nccl *n)
+{
+    struct timespec until;
+    if (!n->aborting) return;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += ABORT_SECONDS;
+    if (pthread_timedjoin_np(n->aborter, NULL, &until) != 0) pthread_detach(n->aborter);
+    n->aborting = false;
 }
 
 void tr_nccl_close(tr_nccl *n)
@@ -159,5 +179,6 @@ void tr_nccl_close(tr_nccl *n)
         if (st == TR_OK && ncclCommDestroy(n->comm) == ncclSuccess) n->comm = NULL;
     }
     tr_nccl_abort(n);
+    end_abort(n);
     tr_free(n);
 }

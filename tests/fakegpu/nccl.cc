@@ -488,6 +488,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     State &s = call.state(comm);
     s.aborted = s.destroyed = true; // also where the call fails: what it stops, it stops first
     s.pending.clear();
+    spin([&] { return !recorded(s); }); // so does the real one, blocking or not
     forget(comm);
     return call.injected() ? call.injection() : ncclSuccess;
 }
