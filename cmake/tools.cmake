@@ -1,7 +1,8 @@
 # Targets for who changes the sources, where the tools are: `format` rewrites them by .clang-format,
 # `format-check` only complains, `tidy` runs clang-tidy over what compile_commands.json lists.
 file(GLOB_RECURSE formatted CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
-  runtime/*.[ch] kernels/*.[ch] collectives/*.[ch] trainer/*.[ch] tests/*.[ch])
+  runtime/*.[ch] kernels/*.[ch] collectives/*.[ch] trainer/*.[ch] tests/*.[ch]
+  kernels/*.cu kernels/*.cuh tests/*.cc)
 
 find_program(CLANG_FORMAT NAMES clang-format-14 clang-format)
 if(CLANG_FORMAT)

@@ -6,7 +6,7 @@
  * Group Operation"); the same holds while the stream is being recorded. So each call is settled at
  * once, under the communicator's timeout and with an eye on the peers: a rank that dies in the
  * middle of connecting is noticed and named, where a blocking call would hang for ever. It costs a
- * thread's start a call, some 20 us, and nothing at all once steps are replayed.
+ * thread's start a call, and nothing at all once steps are replayed.
  *
  * Set-up can fail on one rank alone (two ranks on a GPU, no memory) while the others wait in it to
  * be connected. The one that fails tells all others by a message of no bytes, which they look for

@@ -1,6 +1,7 @@
 /* What the device's own counters say, by NVML, which the driver brings: loaded at run time, because
  * a program that links it does not start without a driver. Without it memory comes from the CUDA
- * runtime, and utilization is not known (NaN). Some ten microseconds a look; no synchronization.
+ * runtime, and utilization is not known (NaN). No synchronization; what a look costs is not
+ * measured.
  *
  * On a GPU cut into instances (MIG) NVML refuses utilization and may give the whole GPU's memory.
  */

@@ -38,6 +38,11 @@ def events(out, kind):
     return [r for r in found if r["event"] == kind]
 
 
+def finite(loss):
+    """Records have null for what is not."""
+    return isinstance(loss, (int, float))
+
+
 def train(report, programs, name, config, *overrides, ranks=1, seconds=60):
     """The losses by step, or None with a FAIL."""
     out = programs.scratch / name
@@ -47,7 +52,11 @@ def train(report, programs, name, config, *overrides, ranks=1, seconds=60):
     if done.rc != 0 or not steps:
         report.say("FAIL", name, f"status {done.rc}: {done.end()}")
         return None
-    return [r["loss"] for r in steps]
+    losses = [r["loss"] for r in steps]
+    if not all(map(finite, losses)):
+        report.say("FAIL", name, f"the loss of step {1 + [*map(finite, losses)].index(False)} is not finite")
+        return None
+    return losses
 
 
 def same_state(programs, a, b):

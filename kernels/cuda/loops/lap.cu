@@ -1,6 +1,7 @@
-// One thread reads the device's clock and adds what went by to the control: some 2 us in the stream
-// a lap, four laps a step. Events cannot say it: those of a recorded step are overwritten when the
-// next one is launched, a step before the host comes to read them.
+// One thread reads the device's clock and adds what went by to the control, four laps a step; a
+// launch of next to nothing, whose time nobody has measured. Events cannot say it: those of a
+// recorded step are overwritten when the next one is launched, a step before the host comes to read
+// them.
 //
 // %globaltimer counts nanoseconds, the same on all multiprocessors, and moves in steps of up to 1
 // us (of 32 ns on recent devices). Source: PTX ISA, "Special Registers". There is no function for

@@ -5,8 +5,6 @@
 
 #include "tests/unit/cuda/blas_harness.h"
 
-#ifndef TR_REAL_GPU
-
 enum { M = 16, N = 8, K = 32 };
 
 /* A product of M x N x K in column-major bfloat16, A turned, ready for the call. */
@@ -444,11 +442,3 @@ int main(int argc, char **argv)
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
-
-#else
-int main(void)
-{
-    printf("[  SKIPPED ] the stand-in's own checks: linked with the real library\n");
-    return 0;
-}
-#endif
