@@ -147,22 +147,21 @@ static void left_alone(void **state)
 
 enum { MADE = 3000 };
 
-static world made_world(int64_t classes)
+static void made_world(world *w, int64_t classes)
 {
-    world w;
-    world_open(&w, 1, (int64_t[]){LENGTH}, classes);
-    w.inputs[0].ids = 11;
-    w.c.data.train.format = TR_FORMAT_SYNTHETIC;
-    w.c.data.train.samples = MADE;
-    w.c.data.eval = w.c.data.train;
-    return w;
+    world_open(w, 1, (int64_t[]){LENGTH}, classes);
+    w->inputs[0].ids = 11;
+    w->c.data.train.format = TR_FORMAT_SYNTHETIC;
+    w->c.data.train.samples = MADE;
+    w->c.data.eval = w->c.data.train;
 }
 
 /* Every id comes about as often, and the class tells what it is likely to be at each place. */
 static void synthetic(void **state)
 {
     (void)state;
-    world w = made_world(40);
+    world w;
+    made_world(&w, 40);
     tr_dataset *d = opens(&w), *e = NULL;
     assert_int_equal(tr_dataset_open(&w.c, &w.c.data.eval, &w.m, &e), TR_OK);
     static int counts[40][LENGTH][11];
@@ -205,7 +204,8 @@ static void synthetic(void **state)
 static void synthetic_regression(void **state)
 {
     (void)state;
-    world w = made_world(0);
+    world w;
+    made_world(&w, 0);
     world_targets(&w, 1, (int64_t[]){2});
     tr_dataset *d = opens(&w), *e = NULL;
     assert_int_equal(tr_dataset_open(&w.c, &w.c.data.eval, &w.m, &e), TR_OK);

@@ -105,15 +105,20 @@ static void errors(void **state)
         tr_status st;
     } cases[] = {
         {ONE "    - embedding: {dim: 4}\n" HEAD,
-         "m.yaml:6:18: layer \"embedding1\": num is missing", TR_CONFIG},
+         "m.yaml:6:18: layer \"embedding1\": required key \"num\" is missing: rows of the table: "
+         "ids are "
+         "whole numbers from 0 to num - 1 (an integer from 1 to 2147483647)",
+         TR_CONFIG},
         {ONE "    - embedding: {num: 0, dim: 4}\n" HEAD,
-         "m.yaml:6:24: num: an integer from 1 to 2147483647 was expected, not 0", TR_CONFIG},
+         "m.yaml:6:24: layer \"embedding1\".num: found \"0\", expected an integer from 1 to "
+         "2147483647",
+         TR_CONFIG},
         {ONE "    - relu\n    - embedding: {num: 3, dim: 4}\n" HEAD,
          "m.yaml:7:7: layer \"embedding1\": it reads layer \"relu1\", but takes ids, so one of the "
          "model's inputs",
          TR_CONFIG},
         {ONE "    - repeat: {times: 2, layers: [{embedding: {num: 3, dim: 6}}]}\n" HEAD,
-         "m.yaml:6:38: layer \"embedding1.2\": it reads layer \"embedding1.1\", but takes ids, so "
+         "m.yaml:6:36: layer \"embedding1.2\": it reads layer \"embedding1.1\", but takes ids, so "
          "one of the model's inputs",
          TR_CONFIG},
         {"  input: [2, 3]\n  layers:\n    - embedding: {num: 3, dim: 4}\n" HEAD,
