@@ -622,8 +622,8 @@ train: {{steps: 10, batch: 8, log_every: 1, optimizer: {{sgd: {{lr: 0.1}}}}}}
             with h5py.File(self.dir / "words.h5", "w") as f:
                 f["x"], f["y"], f["xe"], f["ye"] = x, np.zeros(40, np.int32), np.zeros((8, 6)), np.zeros(8, np.int32)
             out = self.words(name, status=1)
-            self.assertIn(f"words.h5: dataset x: sample 17: element 4 is {said}, expected an id: a whole number from 0 to 29",
-                          out)
+            self.assertRegex(out, rf"words.h5: dataset x: sample 17[^:]*: element 4 is {said}, "
+                                  "expected an id: a whole number from 0 to 29")
         self.assertIn("data.normalize: all inputs of the model are ids",
                       self.words("normal", "data.normalize={mean: 1, std: 2}", status=2))
         self.words("made", "data.train={format: synthetic, samples: 60}", "data.eval={format: synthetic, samples: 30}")
