@@ -94,7 +94,8 @@ typedef struct tr_backend_options {
     int device;         /* GPU: index among the visible ones */
     bool tf32;          /* GPU: float32 products may round their operands to TF32 */
     bool deterministic; /* GPU: only kernels that give the same bits every time */
-    bool benchmark;     /* GPU: candidates for products and convolutions are timed; else the library's first */
+    bool benchmark;     /* GPU: candidates for products and convolutions are timed; else the library's first.
+                         * Never with deterministic */
     bool graphs;        /* GPU: sections are recorded and replayed */
     size_t workspace;   /* GPU: the most scratch bytes that one op may ask for */
     bool dry;           /* only plan: no device is needed or touched, nothing can be run */

@@ -1,6 +1,6 @@
 /* The CUDA backend's entry: which devices there are, the context (a device, its stream, the
  * libraries' handles), and the way from an op's name to the function that prepares it. One context
- * a device and a rank; calls come from one thread but for memory and copies. */
+ * a device and a rank; all calls come from one thread. */
 #include "kernels/cuda/cuda.h"
 
 #include <cublasLt.h>
@@ -167,6 +167,9 @@ out:
 static tr_status cuda_open(const tr_backend_options *o, void **out)
 {
     tr_status st = TR_OK;
+    /* Whichever is fastest differs from run to run. */
+    if (o->deterministic && o->benchmark)
+        return TR_FAIL(TR_INTERNAL, "a deterministic backend cannot time what it chooses from");
     tr_cuda *cuda = TR_NEW(TR_MEM_OTHER, tr_cuda);
     if (!cuda) return TR_MEMORY;
     cuda->o = *o;
@@ -202,7 +205,7 @@ static void cuda_describe(void *ctx, char *buf, size_t size)
              "%s (sm_%d%d), CUDA %d.%d, cuBLASLt %zu.%zu.%zu, cuDNN %zu.%zu.%zu%s, graphs %s",
              cuda->device_name, cuda->major, cuda->minor, VERSION(runtime), blas / 10000,
              blas / 100 % 100, blas % 100, dnn / 10000, dnn / 100 % 100, dnn % 100,
-             cuda->o.tf32 && cuda->major >= 8 ? ", TF32" : "", cuda->o.graphs ? "on" : "off");
+             cuda->o.tf32 && cuda->major >= 8 ? ", TF32 for fp32" : "", cuda->o.graphs ? "on" : "off");
 }
 
 static void *cuda_stream(void *ctx)

@@ -1,4 +1,4 @@
-/* The CUDA backend: cuBLASLt for matrix products, cuDNN for convolutions and pooling, our own kernels
+/* The CUDA backend: cuBLASLt for matrix products, cuDNN for convolutions, our own kernels
  * for the rest. */
 #ifndef TR_CUDA_H
 #define TR_CUDA_H

@@ -8,8 +8,9 @@
  * alone, not on time or memory, so that all ranks record, and replay, the same sections in the same
  * order, as NCCL asks for.
  *
- * At most 64 recordings are kept; further keys run as they come. Recording is thread-local: other
- * threads may allocate and copy meanwhile. */
+ * At most 64 recordings are kept; further keys run as they come. Nodes keep the priority of the
+ * stream that they were recorded from. The calls of the backend come from one thread; what
+ * libraries do in threads of their own does not spoil a recording, which is thread-local. */
 #include "kernels/cuda/core.h"
 
 #include <string.h>
@@ -109,7 +110,8 @@ static tr_status keep_recording(tr_cuda *cuda, section *kept)
     cudaGraph_t graph = NULL;
     char text[TR_ERROR_TEXT];
     TR_CUDA_TRY(cudaStreamEndCapture(cuda->stream, &graph));
-    TR_CUDA_TRY(cudaGraphInstantiate(&kept->exec, graph, 0));
+    /* Else all would run at the priority of cuda->stream, and collectives queue behind kernels. */
+    TR_CUDA_TRY(cudaGraphInstantiate(&kept->exec, graph, cudaGraphInstantiateFlagUseNodePriority));
 out:
     if (graph) (void)cudaGraphDestroy(graph); /* what can be launched needs it no longer */
     if (st != TR_OK) {

@@ -318,6 +318,16 @@ out:
     return st;
 }
 
+static tr_status check_run(tr_config *c)
+{
+    tr_status st = TR_OK;
+    REQUIRE(!c->run.benchmark || !c->run.deterministic, "run.benchmark",
+            "which candidate is the fastest differs from run to run, and with it the last bits: "
+            "it needs run.deterministic: false");
+out:
+    return st;
+}
+
 tr_status tr_config_check(tr_config *c)
 {
     tr_status st = TR_OK;
@@ -334,6 +344,7 @@ tr_status tr_config_check(tr_config *c)
     TR_TRY(check_data(c));
     TR_TRY(check_train(c));
     TR_TRY(check_pipeline(c));
+    TR_TRY(check_run(c));
 out:
     return st;
 }

@@ -52,7 +52,8 @@ static const tr_field run[] = {
      .dflt = "false",
      .doc = "GPUs: time the candidates for each product and convolution at the start, instead of "
             "taking "
-            "the library's first; a resumed run may then choose otherwise"},
+            "the library's first; a resumed run may then choose otherwise, so it needs "
+            "deterministic: false"},
     {.key = "workspace_mb",
      .kind = TR_FIELD_REAL,
      .offset = IN(run, workspace_mb),
@@ -75,7 +76,7 @@ static const tr_field run[] = {
      .offset = IN(run, wire),
      .choices = wires,
      .dflt = "fp32",
-     .doc = "type of gradients between nodes"},
+     .doc = "type of gradients between nodes; bf16: CPUs only"},
     {.key = "timeout",
      .kind = TR_FIELD_REAL,
      .offset = IN(run, timeout),
@@ -106,7 +107,7 @@ static const tr_field config[] = {
      .offset = OF(device),
      .choices = devices,
      .dflt = "auto",
-     .doc = "what computes"},
+     .doc = "what computes; auto: GPUs where every rank can have one of its own, else CPUs"},
     {.key = "data",
      .kind = TR_FIELD_MAP,
      .offset = OF(data),

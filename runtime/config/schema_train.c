@@ -284,7 +284,8 @@ const tr_field tr_train_fields[] = {
      .offset = IN(train, precision),
      .choices = precisions,
      .dflt = "fp32",
-     .doc = "of activations and arithmetic; master weights are always fp32"},
+     .doc = "of activations and arithmetic; master weights are always fp32. bf16: CPUs, and GPUs "
+            "from compute capability 8.0; fp16: GPUs only"},
     {.key = "loss_scale",
      .kind = TR_FIELD_REAL,
      .offset = IN(train, loss_scale),

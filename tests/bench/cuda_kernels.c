@@ -1,12 +1,13 @@
 /* How fast our own CUDA kernels move what they must, beside the device's own copy.
  *
- *     bench_cuda_kernels [divide]
+ *     bench_cuda_kernels [divide | devices]
  *
  * For each kernel a case of the size of real models, whose arrays are larger than the second-level
  * cache; before every run 256 MB are overwritten, so that nothing is found there. Bytes are those
  * that any implementation must move (inputs once, outputs once), so that a ratio of 1 means: as
  * good as copying. Times are medians of RUNS runs between two events; the copy is
  * cudaMemcpyAsync within the device. `divide`: so many times fewer elements, to try the program.
+ * `devices` only prints how many GPUs a process may use here, as the trainer counts them.
  *
  * Prints one line of JSON a case: {"kernel", "bytes", "us", "gb_per_s", "of_copy", "goal"}; goal is
  * 0 for kernels that have none. */
@@ -393,11 +394,17 @@ out:
 int main(int argc, char **argv)
 {
     tr_status st = TR_OK;
+    if (argc == 2 && strcmp(argv[1], "devices") == 0) {
+        char why[256] = "";
+        printf("{\"devices\":%d}\n", b->devices(why, sizeof why));
+        if (why[0]) fprintf(stderr, "bench_cuda_kernels: %s\n", why);
+        return 0;
+    }
     const size_t divide = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
     const tr_backend_options o = {.threads = 1, .workspace = 32 << 20};
     void *cuda = NULL, *flush = NULL;
     double copy = 0;
-    TR_NEED(argc <= 2 && divide > 0, TR_CONFIG, "usage: bench_cuda_kernels [divide]");
+    TR_NEED(argc <= 2 && divide > 0, TR_CONFIG, "usage: bench_cuda_kernels [divide | devices]");
     TR_TRY(b->open(&o, &cuda));
     flush = b->alloc(cuda, TR_MEM_OTHER, FLUSH);
     if (!flush) TR_TRY(tr_last_error()->status);

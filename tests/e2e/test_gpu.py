@@ -137,9 +137,9 @@ class Gpu(GpuCase):
         graphs = [self.records(n, "start")[0]["backend"] for n in ("a", "off")]
         self.assertIn("graphs on", graphs[0])
         self.assertIn("graphs off", graphs[1])
-        for name, more in (("timed", "run.benchmark=true"), ("free", "run.deterministic=false"),
-                           ("mpi", "run.collectives=mpi")):
-            losses = self.losses_of(name, *options, more, values=dict(steps=16), ranks=3)
+        for name, more in (("timed", ("run.benchmark=true", "run.deterministic=false")),
+                           ("free", ("run.deterministic=false",)), ("mpi", ("run.collectives=mpi",))):
+            losses = self.losses_of(name, *options, *more, values=dict(steps=16), ranks=3)
             np.testing.assert_allclose(losses, self.losses("a"), err_msg=name, **FP32)
         for order in ("eager", 1):
             losses = self.losses_of(f"mpi{order}", *options, "run.collectives=mpi", values=dict(steps=16), ranks=3,

@@ -108,10 +108,7 @@ class Plan(GpuCase):
         """The program for real GPUs, on a machine that may have none, plans the same."""
         done = subprocess.run([str(TRAINER), "plan", str(DIGITS), "device=cuda", "--ranks", "2"], cwd=self.dir,
                               env=harness.ENV, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
-        if done.returncode == 2:
-            self.assertIn("device: cuda is not in this program", done.stderr)
-            return
-        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(done.returncode, 0, done.stderr)  # 2: TRAINER was built without CUDA
         fake = self.tool("plan", DIGITS, "device=cuda", "--ranks", "2")
         names = re.compile(r"(?m)^.*(planned for|resident in this process).*\n")
         self.assertEqual(names.sub("", done.stdout), names.sub("", fake))
@@ -143,8 +140,10 @@ class Metrics(GpuCase):
         self.run_gpu(self.config(name, samples=64, steps=steps, batch=16, every=steps), *arguments, **how)
         return self.records(name), self.records(name, "end")[0]
 
-    def test_times_are_measured(self):
-        """By the device's clock: they add up to what went by between reports, whatever is recorded and replayed."""
+    def test_times_add_up(self):
+        """Laps of the device's clock are of this run and none counts twice, whatever is recorded and replayed: together no
+        more than what went by between reports, and much of it. Not how exact they are: how fast the stand-in works through
+        its streams depends on the machine, and what it leaves to the host is not the device's time."""
         for ranks, more in ((1, ()), (2, ()), (2, ("train.micro_batch=3",)), (2, ("run.collectives=mpi",)),
                             (1, ("run.cuda_graph=off",))):
             with self.subTest(ranks=ranks, more=more):

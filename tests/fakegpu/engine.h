@@ -39,6 +39,7 @@ using MarkPtr = std::shared_ptr<Mark>;
 struct Node {
     Task task;
     std::vector<int> after;
+    int priority; // of the stream that it was captured from
 };
 
 struct Capture {

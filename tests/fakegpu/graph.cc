@@ -96,10 +96,26 @@ cudaError_t end_capture(CUstream_st *s, cudaGraph_t *out)
     return cudaSuccess;
 }
 
-cudaError_t instantiate(cudaGraphExec_t *out, cudaGraph_t g)
+// Without a flag all nodes run at the priority of the stream that the graph is launched into.
+void keeps_priorities(cudaGraph_t g, unsigned long long flags)
+{
+    if ((flags & cudaGraphInstantiateFlagUseNodePriority) != 0) return;
+    for (const Node &n : g->nodes)
+        if (n.priority != g->nodes[0].priority)
+            violation("cudaGraphInstantiate",
+                      "nodes were captured at priorities %d and %d, which are lost without "
+                      "cudaGraphInstantiateFlagUseNodePriority",
+                      g->nodes[0].priority, n.priority);
+}
+
+cudaError_t instantiate(cudaGraphExec_t *out, cudaGraph_t g, unsigned long long flags)
 {
     Engine &e = engine();
     if (out == nullptr || e.live_graphs.count(g) == 0) return cudaErrorInvalidValue;
+    if (flags > 15) return cudaErrorInvalidValue;
+    if ((flags & ~(unsigned long long)cudaGraphInstantiateFlagUseNodePriority) != 0)
+        violation("cudaGraphInstantiate", "flags %#llx are not imitated", flags);
+    keeps_priorities(g, flags);
     auto plan = std::make_shared<GraphPlan>();
     plan->nodes = g->nodes;
     plan->then.resize(g->nodes.size());
@@ -208,10 +224,10 @@ cudaError_t cudaStreamGetCaptureInfo(cudaStream_t s, cudaStreamCaptureStatus *st
 }
 #endif
 
-cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t g, unsigned long long)
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *out, cudaGraph_t g, unsigned long long flags)
 {
     FAKEGPU_ENTER("cudaGraphInstantiate");
-    return entry.done(instantiate(out, g));
+    return entry.done(instantiate(out, g, flags));
 }
 
 cudaError_t cudaGraphUpload(cudaGraphExec_t exec, cudaStream_t s)

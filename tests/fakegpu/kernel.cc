@@ -7,7 +7,10 @@
 // waits for a thread that ended or that waits elsewhere: a violation, with who waits where.
 #include <cstdarg>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <set>
+#include <string>
 
 #include <sys/mman.h>
 
@@ -419,6 +422,23 @@ static void run_grid(const Launch &l)
     run.l = nullptr;
 }
 
+// FAKEGPU_KERNELS=PATH: each kernel's name goes there at its first launch. `what` is as the launch
+// has it: NAME, TR_KERNEL(NAME<...>).
+static void note_kernel(const char *what)
+{
+    static const char *const path = getenv("FAKEGPU_KERNELS");
+    static std::set<std::string> seen;
+    if (path == nullptr || *path == '\0') return;
+    const char *bracket = strchr(what, '(');
+    const char *name = bracket != nullptr ? bracket + 1 : what;
+    const size_t length = strcspn(name, "<>(), ");
+    if (!seen.emplace(name, length).second) return;
+    FILE *out = fopen(path, "a");
+    if (out == nullptr) violation("FAKEGPU_KERNELS", "%s cannot be written", path);
+    fprintf(out, "%.*s\n", (int)length, name);
+    fclose(out);
+}
+
 static cudaError_t check_launch(const Launch &l)
 {
     const dim3 &g = l.grid, &b = l.block;
@@ -441,6 +461,7 @@ cudaError_t launch(Launch l, cudaStream_t stream)
         cudaError_t st = check_launch(l);
         if (st != cudaSuccess) return entry.done(st);
         const char *what = l.what;
+        note_kernel(what);
         Task task{what, {}, [l = std::move(l)] { return run_grid(l), true; }, {}};
         return entry.done(enqueue(stream, std::move(task)));
     };

@@ -148,7 +148,7 @@ cudaError_t enqueue_into(CUstream_st *s, Task task)
     if (s->capture) {
         Capture &c = *s->capture;
         if (c.broken) return cudaErrorStreamCaptureInvalidated;
-        c.nodes.push_back(Node{std::move(task), s->nodes});
+        c.nodes.push_back(Node{std::move(task), s->nodes, s->priority});
         s->nodes.assign(1, (int)c.nodes.size() - 1);
         return cudaSuccess;
     }

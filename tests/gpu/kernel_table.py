@@ -12,12 +12,11 @@ bfloat16: 2 bytes), f 4 bytes, d 8 bytes, b 1 byte. The product of shape is the 
 larger of bytes over memory bandwidth and flops over float32 peak: no run can be faster, none is claimed to
 be as fast.
 
-    tests/gpu/kernel_table.py [--nvcc PATH] [--arch sm_90] [--check] [FILE.cu ...]
+    tests/gpu/kernel_table.py [--nvcc PATH] [--arch sm_90] [FILE.cu ...]
 
 A kernel without a cost line has question marks in the table, and the script fails in the end; a line that
-cannot be read, or a file that does not compile, leaves KERNELS.md as it is. --check: also fails when
-KERNELS.md would change in kernels or costs (not in registers, which differ between compilers); writes
-nothing. With files, prints their part only.
+cannot be read, or a file that does not compile, leaves KERNELS.md as it is. With files, prints their part
+only. Whether the table is of today's sources, `check_kernels.py` tells without a compiler.
 """
 import argparse
 import concurrent.futures
@@ -53,6 +52,11 @@ def traffic(text):
     return total
 
 
+def is_head(line):
+    """A kernel begins here."""
+    return re.search(r"\b__global__\b", line) and not re.match(r"\s*(//|\*|/\*)", line)
+
+
 def costs(path):
     """{kernel name: {read, write, min, flops, shape, per}, None for `fixed`, or where it is, without a
     cost line} of one file."""
@@ -74,7 +78,7 @@ def costs(path):
             else:
                 raise Bad(f"{at}: cannot read '{text}'; see the head of tests/gpu/kernel_table.py")
             where = n
-        elif re.search(r"\b__global__\b", line) and not re.match(r"\s*(//|\*|/\*)", line):
+        elif is_head(line):
             head = " ".join(lines[n - 1:n + 4])
             head = head[head.index("__global__"):]
             # launch bounds may hold brackets of their own
@@ -185,18 +189,11 @@ def text_of(sections, nvcc, arch):
     return "\n".join(out) + "\n"
 
 
-def fixed_part(text):
-    """Of the table's rows, the columns that no compiler changes."""
-    return [line.split("|")[1:3] + line.split("|")[4:9] for line in text.split("\n")
-            if line.startswith("| ")]
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("--nvcc", default="nvcc")
     parser.add_argument("--arch", default="sm_90")
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--check", action="store_true")
     parser.add_argument("files", nargs="*")
     a = parser.parse_args()
     paths = [os.path.abspath(f) for f in a.files] or sorted(
@@ -216,12 +213,6 @@ def main():
     text = text_of(sections, a.nvcc, a.arch)
     if a.files:
         print(text, end="")
-    elif a.check:
-        old = open(TABLE, encoding="utf-8").read() if os.path.exists(TABLE) else ""
-        if fixed_part(old) != fixed_part(text):
-            print("kernel_table: kernels/cuda/KERNELS.md is not up to date: build the target kernel_table",
-                  file=sys.stderr)
-            return 1
     else:
         with open(TABLE + ".new", "w", encoding="utf-8") as f:
             f.write(text)

@@ -11,14 +11,26 @@ from report import run
 
 LIBRARIES = ("libcudart", "libcublasLt", "libcudnn", "libnccl")
 AT_ONCE = 4  # tests that run beside each other; each has a context of its own on the GPU
-# Under racecheck and synccheck: what shares memory between threads.
-SHARING = ("test_rows", "test_losses", "test_loops", "test_batchnorm_kernels", "test_optimizer", "test_op_pool2d")
+# Under racecheck and synccheck: tests that launch every kernel whose threads share memory (check_sharing.py sees to it).
+SHARING = ("test_rows", "test_losses", "test_loops", "test_batchnorm_kernels", "test_optimizer", "test_op_pool2d",
+           "test_op_conv2d", "test_op_linear", "test_op_embedding")
 # Not under memcheck: they make calls fail on purpose, or have no kernels of ours.
-NO_MEMCHECK = ("test_faults", "test_monitor", "test_nccl", "test_blas_standin")
+NO_MEMCHECK = ("test_faults", "test_monitor", "test_nccl")
+
+
+def devices(programs):
+    """How many GPUs the programs may use, as they count them (CUDA_VISIBLE_DEVICES), and what they say of it."""
+    try:
+        done = run([programs.bench, "devices"], env=programs.env, seconds=60)
+    except subprocess.TimeoutExpired:
+        return 0, "asking for them takes more than a minute"
+    found = re.search(r'"devices":(\d+)', done.text)
+    return (int(found[1]) if found else 0), done.end()
 
 
 def facts(report, programs, state):
-    """The device, its driver, the libraries that our programs find."""
+    """The devices, their driver, the libraries that our programs find."""
+    report.check(state.devices > 0, "GPUs that can be used", str(state.devices or state.why))
     smi = shutil.which("nvidia-smi")
     if smi:
         query = "name,driver_version,memory.total,pcie.link.gen.max,power.limit"
@@ -26,8 +38,8 @@ def facts(report, programs, state):
         report.check(done.rc == 0, "nvidia-smi", done.end())
         lines = [x for x in done.text.splitlines() if x.strip()]
         if done.rc == 0 and lines:
-            state.devices = len(lines)
-            state.facts["device"] = f"{len(lines)} x {lines[0]}" if len(lines) > 1 else lines[0]
+            of = f"{state.devices} of the machine's {len(lines)}: " if len(lines) > 1 else ""
+            state.facts["device"] = of + "; ".join(dict.fromkeys(lines))
     else:
         report.skip("nvidia-smi", "not installed")
     done = run(["ldd", programs.trainer], env=programs.env, seconds=20)
@@ -44,7 +56,7 @@ def facts(report, programs, state):
     done = run([*programs.launch(1), programs.trainer, programs.source / "configs/digits.yaml", f"output={out}",
                 "device=cuda", "train.steps=1"], env=programs.env, cwd=programs.scratch, seconds=report.left())
     if not report.check(done.rc == 0, "one step on the GPU", "" if done.rc == 0 else done.end()):
-        state.devices = 0 if "no GPU" in done.text or missing else state.devices
+        state.devices = 0 if missing else state.devices
     start = (out / "metrics.jsonl").read_text().splitlines()[0] if (out / "metrics.jsonl").exists() else "{}"
     state.facts["backend"] = json.loads(start).get("backend", "")
     state.facts["libraries"] = ", ".join(found.values())
@@ -52,16 +64,16 @@ def facts(report, programs, state):
 
 
 def test_one(programs, path, seconds, prefix=()):
-    """(verdict, note) of one test program."""
+    """(verdict, note, what it said) of one test program; one that only skips has not passed."""
     try:
         done = run([*prefix, path], env=programs.env, cwd=programs.scratch, seconds=seconds)
     except subprocess.TimeoutExpired:
         return "time", f"longer than {seconds:.0f} s", ""
     if done.rc == 0:
-        passed = re.findall(r"\[  PASSED  \] (\d+) test", done.text)
-        skipped = re.findall(r"\[  SKIPPED \] (\d+) test", done.text)
-        return "PASS", (f"{passed[-1]} tests" if passed else "done") + (
-            f", {skipped[-1]} skipped" if skipped else "") + f", {done.seconds:.1f} s", done.text
+        passed, skipped = (sum(map(int, re.findall(rf"\[ +{word} +\] (\d+) test", done.text)))
+                           for word in ("PASSED", "SKIPPED"))
+        note = f"{passed} tests" + (f", {skipped} skipped" if skipped else "") + f", {done.seconds:.1f} s"
+        return "PASS" if passed else "SKIPPED" if skipped else "FAIL", note, done.text
     failed = [x.strip() for x in done.text.splitlines() if "[  FAILED  ]" in x or "error:" in x.lower()]
     return "FAIL", f"status {done.rc}: " + (" / ".join(failed[:3]) or done.end())[:300], done.text
 

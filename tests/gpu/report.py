@@ -65,6 +65,12 @@ class Report:
     def failed(self):
         return [r for r in self.rows if r[2] == "FAIL"]
 
+    def not_shown(self, parts):
+        """Of these parts, those in which nothing passed or for which time ran out."""
+        passed = {r[0] for r in self.rows if r[2] == "PASS"}
+        short = {r[0] for r in self.rows if r[2] == "SKIPPED" and (r[1] in ("all", "the rest") or r[3] == "no time left")}
+        return [part for part in parts if part not in passed or part in short]
+
     def summary(self):
         parts = list(dict.fromkeys(r[0] for r in self.rows))
         rows = []

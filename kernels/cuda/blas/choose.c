@@ -1,20 +1,21 @@
 /* Which algorithm: once for each distinct problem of a context. cublasLtMatmulAlgoGetHeuristic
- * orders candidates by the time that it expects; with `benchmark` the first eight are run on
- * scratch matrices and the fastest is taken (the least of some runs each, which disturbances can
- * only lengthen).
+ * orders candidates by the time that it expects; with `benchmark` the first eight are timed
+ * (timing.h) and the fastest is taken.
  *
  * Same bits every time: for one algorithm on one kind of device cuBLAS promises that ("Results
- * Reproducibility"), so `deterministic` means not to time, as two runs could choose differently.
- * Split-K sums partial products in one of three ways. In the output, one block after the other
- * (INPLACE), or in the workspace in the output's type: both would round 16-bit results more than
- * once, and the former orders blocks by a counter at run time. So 16-bit outputs, and all in
- * deterministic mode, allow only partial sums in float32 in the workspace, added in a step of their
- * own. */
+ * Reproducibility"); two runs that time could choose differently, so `deterministic` and
+ * `benchmark` exclude each other. Split-K sums partial products in one of three ways. In the
+ * output, one block after the other (INPLACE), or in the workspace in the output's type: both would
+ * round 16-bit results more than once, and the former orders blocks by a counter at run time. So
+ * 16-bit outputs, and all in deterministic mode, allow only partial sums in float32 in the
+ * workspace, added in a step of their own. */
 #include "kernels/cuda/blas/private.h"
 
 #include <string.h>
 
-enum { CANDIDATES = 8, WARM_RUNS = 1, TIMED_RUNS = 3 };
+#include "kernels/cuda/timing.h"
+
+enum { CANDIDATES = 8 };
 
 static tr_status prefer(cublasLtMatmulPreference_t pref, const tr_cuda *cuda,
                         const tr_cuda_problem *q)
@@ -78,96 +79,51 @@ out:
 
 /* ---- Timing ---- */
 
-/* Matrices to multiply while timing. */
 typedef struct {
-    void *a, *b, *d, *vector, *workspace;
-    cudaEvent_t start, stop;
-} scratch;
+    tr_cuda_product *p;
+    const cublasLtMatmulHeuristicResult_t *found;
+    tr_cuda_product_args args;
+} trial;
 
-static tr_status scratch_open(scratch *s, tr_cuda *cuda, const tr_cuda_problem *q,
-                              const cublasLtMatmulHeuristicResult_t *found, int n)
+static tr_status put(void *arg, int candidate, bool *runs)
 {
-    tr_status st = TR_OK;
-    const size_t esize = tr_dtype_size(q->type), dsize = tr_dtype_size(q->out);
-    const size_t length = (size_t)(q->epilogue == TR_EPILOGUE_BIAS_GRADIENT ? q->m : q->n);
-    size_t workspace = 1;
-    for (int i = 0; i < n; i++)
-        if (found[i].workspaceSize > workspace) workspace = found[i].workspaceSize;
-    const struct {
-        void **to;
-        size_t nbytes;
-    } parts[] = {{&s->a, (size_t)(q->ta ? q->k : q->m) * (size_t)q->lda * esize},
-                 {&s->b, (size_t)(q->tb ? q->n : q->k) * (size_t)q->ldb * esize},
-                 {&s->d, (size_t)q->m * (size_t)q->ldd * dsize},
-                 {&s->vector, length * dsize},
-                 {&s->workspace, workspace}};
-    for (size_t i = 0; i < TR_COUNT(parts); i++) {
-        *parts[i].to = tr_cuda_alloc(cuda, TR_MEM_OTHER, parts[i].nbytes);
-        if (!*parts[i].to) return TR_MEMORY;
-    }
-    TR_CUDA_TRY(cudaEventCreate(&s->start));
-    TR_CUDA_TRY(cudaEventCreate(&s->stop));
-out:
-    return st;
-}
-
-static void scratch_close(scratch *s, tr_cuda *cuda)
-{
-    if (s->stop) cudaEventDestroy(s->stop);
-    if (s->start) cudaEventDestroy(s->start);
-    tr_cuda_free(cuda, s->workspace);
-    tr_cuda_free(cuda, s->vector);
-    tr_cuda_free(cuda, s->d);
-    tr_cuda_free(cuda, s->b);
-    tr_cuda_free(cuda, s->a);
-}
-
-/* *ms: the least of the timed runs; negative: the candidate does not run after all. */
-static tr_status time_one(tr_cuda_product *p, const scratch *s,
-                          const cublasLtMatmulHeuristicResult_t *found, float *ms)
-{
-    tr_status st = TR_OK;
-    const tr_product_epilogue e = p->problem.epilogue;
-    const bool vector = e != TR_EPILOGUE_NONE && e != TR_EPILOGUE_GELU;
-    const tr_cuda_product_args args = {.a = s->a,
-                                       .b = s->b,
-                                       .d = s->d,
-                                       .vector = vector ? s->vector : NULL,
-                                       .alpha = 1,
-                                       .workspace = s->workspace};
-    *ms = -1;
-    for (int i = 0; i < WARM_RUNS + TIMED_RUNS; i++) {
-        float took = 0;
-        TR_CUDA_TRY(cudaEventRecord(s->start, p->cuda->stream));
-        const cublasStatus_t called = tr_blas_call(p, &found->algo, found->workspaceSize, &args);
-        if (called == CUBLAS_STATUS_NOT_SUPPORTED || called == CUBLAS_STATUS_ARCH_MISMATCH) break;
-        TR_TRY(tr_cuda_blas_check(called, "cublasLtMatmul, timed"));
-        TR_CUDA_TRY(cudaEventRecord(s->stop, p->cuda->stream));
-        TR_CUDA_TRY(cudaEventSynchronize(s->stop));
-        TR_CUDA_TRY(cudaEventElapsedTime(&took, s->start, s->stop));
-        if (i >= WARM_RUNS && (*ms < 0 || took < *ms)) *ms = took;
-    }
-out:
-    return st;
+    const trial *t = arg;
+    const cublasLtMatmulHeuristicResult_t *c = &t->found[candidate];
+    const cublasStatus_t s = tr_blas_call(t->p, &c->algo, c->workspaceSize, &t->args);
+    *runs = s != CUBLAS_STATUS_NOT_SUPPORTED && s != CUBLAS_STATUS_ARCH_MISMATCH;
+    return *runs ? tr_cuda_blas_check(s, "cublasLtMatmul, timed") : TR_OK;
 }
 
 static tr_status fastest(tr_cuda_product *p, const cublasLtMatmulHeuristicResult_t *found, int n,
                          int *best)
 {
     tr_status st = TR_OK;
-    scratch s = {0};
-    float least = -1;
-    *best = 0;
-    TR_TRY(scratch_open(&s, p->cuda, &p->problem, found, n));
-    for (int i = 0; i < n; i++) {
-        float ms;
-        TR_TRY(time_one(p, &s, &found[i], &ms));
-        if (ms < 0 || (least >= 0 && ms >= least)) continue;
-        least = ms;
-        *best = i;
+    const tr_cuda_problem *q = &p->problem;
+    const size_t esize = tr_dtype_size(q->type), dsize = tr_dtype_size(q->out);
+    const bool vector = q->epilogue != TR_EPILOGUE_NONE && q->epilogue != TR_EPILOGUE_GELU;
+    const size_t length = (size_t)(q->epilogue == TR_EPILOGUE_BIAS_GRADIENT ? q->m : q->n);
+    size_t sizes[TR_CUDA_TRIAL_BLOCKS] = {(size_t)(q->ta ? q->k : q->m) * (size_t)q->lda * esize,
+                                          (size_t)(q->tb ? q->n : q->k) * (size_t)q->ldb * esize,
+                                          (size_t)q->m * (size_t)q->ldd * dsize,
+                                          vector ? length * dsize : 0};
+    tr_cuda_trial t;
+    bool room;
+    for (int i = 0; i < n; i++)
+        if (found[i].workspaceSize > sizes[4]) sizes[4] = found[i].workspaceSize;
+    TR_TRY(tr_cuda_trial_open(&t, p->cuda, "matrix products", sizes, &room));
+    if (room) {
+        trial what = {p,
+                      found,
+                      {.a = t.block[0],
+                       .b = t.block[1],
+                       .d = t.block[2],
+                       .vector = t.block[3],
+                       .alpha = 1,
+                       .workspace = t.block[4]}};
+        TR_TRY(tr_cuda_trial_best(&t, n, put, &what, best));
     }
 out:
-    scratch_close(&s, p->cuda);
+    tr_cuda_trial_close(&t);
     return st;
 }
 
@@ -202,11 +158,10 @@ tr_status tr_blas_choose(tr_cuda_blas *blas, tr_cuda_product *p, bool *found)
         choice = *known;
     } else {
         cublasLtMatmulHeuristicResult_t candidates[CANDIDATES];
-        const tr_backend_options *o = &blas->cuda->o;
         int n = 0, best = 0;
         memset(candidates, 0, sizeof candidates);
         TR_TRY(ask(blas, p, candidates, &n));
-        if (n > 1 && o->benchmark && !o->deterministic) TR_TRY(fastest(p, candidates, n, &best));
+        if (n > 1 && blas->cuda->o.benchmark) TR_TRY(fastest(p, candidates, n, &best));
         choice.found = n > 0;
         if (choice.found) {
             choice.algo = candidates[best].algo;

@@ -1,9 +1,9 @@
 /* Which engine runs an operation graph. The heuristics name configurations, best first: mode A,
  * then B, then the fallback list; the first that may be taken and finalizes is it. With the option
- * `benchmark`, the first eight are timed once on scratch memory and the fastest is it (which one
- * that is may differ from run to run, and so may the last bits). The fallback list is for
- * convolutions alone: what it names for fused graphs is slower than a convolution and our own
- * epilogue.
+ * `benchmark`, which excludes `deterministic`, the first eight are timed (timing.h) and the fastest
+ * is it: which one that is may differ from run to run, and so may the last bits. The fallback list
+ * is for convolutions alone: what it names for fused graphs is slower than a convolution and our
+ * own epilogue.
  *
  * An engine may be taken unless its numerical notes say that it
  *  - is not deterministic, where that is asked for;
@@ -17,7 +17,9 @@
 
 #include <string.h>
 
-enum { CONFIGS = 128, TIMED = 8, LAUNCHES = 4 };
+#include "kernels/cuda/timing.h"
+
+enum { CONFIGS = 128, TIMED = 8 };
 
 typedef struct {
     cudnnBackendDescriptor_t plan;
@@ -145,96 +147,52 @@ out:
     return st;
 }
 
-/* ---- Timing */
+/* ---- Timing ---- */
 
 typedef struct {
-    tr_dnn_operands at;
-    cudaEvent_t from, to;
-} scratch;
+    tr_cuda_dnn *dnn;
+    const candidates *from;
+    cudnnBackendDescriptor_t pack; /* where the operands lie: the same for all */
+} trial;
 
-static void scratch_close(tr_cuda *cuda, scratch *s)
+static tr_status put(void *arg, int i, bool *runs)
 {
-    void *all[] = {s->at.x, s->at.w, s->at.y, s->at.bias, s->at.residual, s->at.workspace};
-    for (size_t i = 0; i < TR_COUNT(all); i++) tr_cuda_free(cuda, all[i]);
-    if (s->from) cudaEventDestroy(s->from);
-    if (s->to) cudaEventDestroy(s->to);
+    const trial *t = arg;
+    const cudnnStatus_t s = cudnnBackendExecute(t->dnn->handle, t->from->c[i].plan, t->pack);
+    *runs = s == CUDNN_STATUS_SUCCESS || !tr_dnn_unsupported(t->dnn, s, "cudnnBackendExecute");
+    return *runs ? tr_dnn_check(s, "cudnnBackendExecute") : TR_OK;
 }
 
-static tr_status scratch_get(tr_cuda *cuda, void **p, size_t count, int64_t dtype)
-{
-    *p = tr_cuda_alloc(cuda, TR_MEM_WORKSPACE, count * tr_dtype_size((tr_dtype)dtype));
-    return *p ? TR_OK : TR_MEMORY;
-}
-
-static tr_status scratch_open(tr_cuda *cuda, const tr_dnn_problem *p, size_t workspace, scratch *s)
+static tr_status fastest(tr_cuda_dnn *dnn, const tr_dnn_problem *p, const candidates *from,
+                         int *best)
 {
     tr_status st = TR_OK;
     const size_t x = (size_t)(p->batch * p->in * p->size[0] * p->size[1]);
     const size_t w = (size_t)(p->out * (p->in / p->groups) * p->kernel[0] * p->kernel[1]);
     const size_t y = (size_t)(p->batch * p->out * p->result[0] * p->result[1]);
-    TR_TRY(scratch_get(cuda, &s->at.x, x, p->type));
-    TR_TRY(scratch_get(cuda, &s->at.w, w, p->weight_type));
-    TR_TRY(scratch_get(cuda, &s->at.y, y, p->result_type));
-    if (p->bias) TR_TRY(scratch_get(cuda, &s->at.bias, (size_t)p->out, TR_F32));
-    if (p->residual) TR_TRY(scratch_get(cuda, &s->at.residual, y, p->type));
-    if (workspace) TR_TRY(scratch_get(cuda, &s->at.workspace, workspace, TR_U8));
-    TR_CUDA_TRY(cudaEventCreate(&s->from));
-    TR_CUDA_TRY(cudaEventCreate(&s->to));
-out:
-    return st;
-}
-
-/* The first launch loads the kernel; the ones that follow are timed together. *ms < 0: it cannot
- * run. */
-static tr_status time_one(tr_cuda_dnn *dnn, const scratch *s, const candidate *c, float *ms)
-{
-    tr_status st = TR_OK;
-    cudnnBackendDescriptor_t pack = NULL;
-    *ms = -1;
-    TR_TRY(tr_dnn_pack_open(&s->at, &pack));
-    for (int i = 0; i <= LAUNCHES; i++) {
-        const cudnnStatus_t e = cudnnBackendExecute(dnn->handle, c->plan, pack);
-        if (e != CUDNN_STATUS_SUCCESS && tr_dnn_unsupported(dnn, e, "cudnnBackendExecute"))
-            goto out;
-        TR_TRY(tr_dnn_check(e, "cudnnBackendExecute"));
-        if (i == 0) TR_CUDA_TRY(cudaEventRecord(s->from, dnn->cuda->stream));
-    }
-    TR_CUDA_TRY(cudaEventRecord(s->to, dnn->cuda->stream));
-    TR_CUDA_TRY(cudaEventSynchronize(s->to));
-    TR_CUDA_TRY(cudaEventElapsedTime(ms, s->from, s->to));
-out:
-    if (pack) cudnnBackendDestroyDescriptor(pack);
-    return st;
-}
-
-/* *best: the fastest; 0 where there is no memory to time in. */
-static tr_status time_all(tr_cuda_dnn *dnn, const tr_dnn_problem *p, const candidates *from,
-                          int *best)
-{
-    tr_status st = TR_OK;
-    scratch s = {.from = NULL};
-    float ms, least = -1;
-    size_t workspace = 0;
-    *best = 0;
+    size_t sizes[TR_CUDA_TRIAL_BLOCKS] = {
+        x * tr_dtype_size((tr_dtype)p->type), w * tr_dtype_size((tr_dtype)p->weight_type),
+        y * tr_dtype_size((tr_dtype)p->result_type), p->bias ? (size_t)p->out * sizeof(float) : 0,
+        p->residual ? y * tr_dtype_size((tr_dtype)p->type) : 0};
+    tr_cuda_trial t;
+    trial what = {dnn, from, NULL};
+    bool room;
     for (int i = 0; i < from->n; i++)
-        if ((size_t)from->c[i].workspace > workspace) workspace = (size_t)from->c[i].workspace;
-    st = scratch_open(dnn->cuda, p, workspace, &s);
-    if (st == TR_MEMORY) {
-        tr_log(TR_LOG_WARN,
-               "no device memory to time convolutions in: cuDNN's first choice is taken");
-        st = TR_OK;
-        goto out;
-    }
-    TR_TRY(st);
-    for (int i = 0; i < from->n; i++) {
-        TR_TRY(time_one(dnn, &s, &from->c[i], &ms));
-        if (ms >= 0 && (least < 0 || ms < least)) {
-            least = ms;
-            *best = i;
-        }
+        if ((size_t)from->c[i].workspace > sizes[5]) sizes[5] = (size_t)from->c[i].workspace;
+    TR_TRY(tr_cuda_trial_open(&t, dnn->cuda, "convolutions", sizes, &room));
+    if (room) {
+        const tr_dnn_operands at = {.x = t.block[0],
+                                    .w = t.block[1],
+                                    .y = t.block[2],
+                                    .bias = t.block[3],
+                                    .residual = t.block[4],
+                                    .workspace = t.block[5]};
+        TR_TRY(tr_dnn_pack_open(&at, &what.pack));
+        TR_TRY(tr_cuda_trial_best(&t, from->n, put, &what, best));
     }
 out:
-    scratch_close(dnn->cuda, &s);
+    if (what.pack) cudnnBackendDestroyDescriptor(what.pack);
+    tr_cuda_trial_close(&t);
     return st;
 }
 
@@ -253,7 +211,7 @@ tr_status tr_dnn_choose(tr_cuda_dnn *dnn, tr_dnn_plan *plan)
     if (refused) goto out;
     for (size_t i = 0; i < TR_COUNT(modes) - fused && found.n == 0; i++)
         TR_TRY(gather(dnn, p, &g, modes[i], &found));
-    if (found.n > 1) TR_TRY(time_all(dnn, p, &found, &best));
+    if (found.n > 1) TR_TRY(fastest(dnn, p, &found, &best));
     if (found.n == 0) goto out;
     plan->graph = found.c[best].plan;
     plan->workspace = (size_t)found.c[best].workspace;

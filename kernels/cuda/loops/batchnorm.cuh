@@ -120,21 +120,44 @@ template <typename T, int P> __device__ inline void bn_write(T *p, const float *
     *reinterpret_cast<bn_raw_t<T, P> *>(p) = raw;
 }
 
-/* Blocks of the kernels that go over all chunks: 8 channels by 32 lanes, each lane every 32nd
- * chunk. */
-enum { BN_MERGE_CHANNELS = 8, BN_MERGE_LANES = 32 };
+/* Blocks of the kernels that go over all chunks: 4 channels (32 bytes, what memory moves at least)
+ * by 128 lanes, each lane every 128th chunk, all of them read at once. */
+enum {
+    BN_MERGE_CHANNELS = 4,
+    BN_MERGE_LANES = 128,
+    BN_MERGE_THREADS = BN_MERGE_CHANNELS * BN_MERGE_LANES,
+    BN_MERGE_WARPS = BN_MERGE_THREADS / TR_WARP,
+    BN_MERGE_HELD = (TR_BN_SUM_BLOCKS + BN_MERGE_LANES - 1) / BN_MERGE_LANES
+};
 
-/* Sum over the lanes of the thread's channel, in lane order, to all of them. */
+/* Sum over the lanes of the thread's channel, to all of them: a tree over the lanes of a warp, then
+ * the warps in order. `part` holds BN_MERGE_CHANNELS * BN_MERGE_WARPS. */
 __device__ inline double bn_lanes_sum(double v, double *part)
 {
+    const int channel = (int)threadIdx.x % BN_MERGE_CHANNELS;
+    for (int offset = BN_MERGE_CHANNELS; offset < TR_WARP; offset *= 2)
+        v += __shfl_xor_sync(TR_ALL_LANES, v, offset);
     __syncthreads();
-    part[threadIdx.x] = v;
+    if (threadIdx.x % TR_WARP < BN_MERGE_CHANNELS)
+        part[threadIdx.x / TR_WARP * BN_MERGE_CHANNELS + channel] = v;
     __syncthreads();
-    double sum = 0.0;
-    for (int i = (int)threadIdx.x % BN_MERGE_CHANNELS; i < BN_MERGE_CHANNELS * BN_MERGE_LANES;
-         i += BN_MERGE_CHANNELS)
-        sum += part[i];
+    double sum = part[channel];
+    TR_UNROLL
+    for (int w = 1; w < BN_MERGE_WARPS; w++) sum += part[w * BN_MERGE_CHANNELS + channel];
     return sum;
+}
+
+/* The parts of the thread's chunks, first[] of its channel and second[]; 0 past the last chunk. */
+__device__ inline void bn_merge_read(const tr_bn_map &m, const double *parts, size_t c,
+                                     double *first, double *second)
+{
+    TR_UNROLL
+    for (int k = 0; k < BN_MERGE_HELD; k++) {
+        const size_t i = threadIdx.x / BN_MERGE_CHANNELS + (size_t)k * BN_MERGE_LANES;
+        const bool on = c < m.C && i < m.chunks;
+        first[k] = on ? parts[i * 2 * m.C + c] : 0.0;
+        second[k] = on ? parts[(i * 2 + 1) * m.C + c] : 0.0;
+    }
 }
 
 #endif

@@ -10,7 +10,10 @@ enum {
     TR_BN_THREADS = 256,  /* most threads of a block */
     TR_BN_CHANNELS = 256, /* most channels of a block */
     TR_BN_RUN = 16,       /* rows that a thread sums in float32 before it goes on in float64 */
-    TR_BN_BLOCKS = 2048,  /* about so many blocks share a large array */
+    TR_BN_BLOCKS = 2048,  /* about so many blocks share a large array, each element on its own */
+    /* At most so many leave partial sums of a large array: two at a time on each of an H100's 132
+     * multiprocessors, twice. More would only cost merging. */
+    TR_BN_SUM_BLOCKS = 4 * 132,
     TR_BN_WIDE_ROWS = 64, /* up to here a block takes all rows */
 };
 
@@ -25,10 +28,11 @@ typedef struct {
     size_t tiles, chunks;
 } tr_bn_map;
 
-/* `run`: rows that a thread should take at least. Few rows (up to TR_BN_WIDE_ROWS): wide, one
- * chunk, whose blocks finish their channels without a second kernel. More: tall, a block has 16
- * columns of 16 bytes (32 of one channel), and there are enough chunks to fill the device. C > 0;
- * rows may be 0. */
+/* `run`: rows that a thread should take at least; TR_BN_RUN for sums, less where each element is on
+ * its own. Few rows (up to TR_BN_WIDE_ROWS): wide, one chunk, whose blocks finish their channels
+ * without a second kernel. More: tall, a block has 16 columns of 16 bytes (32 of one channel), and
+ * there are enough chunks to fill the device; of sums never more than TR_BN_SUM_BLOCKS chunks.
+ * C > 0; rows may be 0. */
 static inline tr_bn_map tr_bn_map_of(size_t rows, size_t C, tr_dtype dtype, size_t run)
 {
     const size_t full = dtype == TR_F32 ? 4 : 8;
@@ -50,7 +54,16 @@ static inline tr_bn_map tr_bn_map_of(size_t rows, size_t C, tr_dtype dtype, size
     m.chunks = 1;
     if (!wide) {
         const size_t step = by * run, blocks = (rows + step - 1) / step * m.tiles;
-        m.chunk_rows = step * (blocks > TR_BN_BLOCKS ? blocks / TR_BN_BLOCKS : 1);
+        m.chunk_rows = step;
+        if (run < TR_BN_RUN && blocks > TR_BN_BLOCKS) {
+            m.chunk_rows = step * (blocks / TR_BN_BLOCKS);
+        } else if (run >= TR_BN_RUN && blocks > TR_BN_SUM_BLOCKS) {
+            /* Whole rounds: a few blocks too many would take a round of their own. */
+            const size_t chunks = m.tiles <= TR_BN_SUM_BLOCKS / 2 ? TR_BN_SUM_BLOCKS / m.tiles
+                                  : m.tiles < TR_BN_SUM_BLOCKS    ? 2
+                                                                  : 1;
+            m.chunk_rows = by * ((rows + by * chunks - 1) / (by * chunks));
+        }
         m.chunks = (rows + m.chunk_rows - 1) / m.chunk_rows;
     }
     return m;
@@ -62,7 +75,7 @@ static inline size_t tr_bn_parts(const tr_bn_map *m)
     return m->chunks > 1 ? m->chunks * 2 * m->C * sizeof(double) : 0;
 }
 
-/* stats[1 + 2C] of x(rows, C). rows 0: zeros. */
+/* stats[1 + 2C] of x(rows, C). rows 0: zeros. m is for sums (TR_BN_RUN), here and below. */
 TR_CUDA_C tr_status tr_bn_stats(cudaStream_t stream, tr_dtype dtype, const tr_bn_map *m,
                                 const void *x, double *parts, double *stats);
 

@@ -159,10 +159,10 @@ __global__ void __launch_bounds__(BLOCK ? TR_ROWS_BLOCK_THREADS : TR_ROWS_THREAD
 template <typename T, int V>
 __global__ void __launch_bounds__(TR_ROWS_THREADS) layernorm_grad_columns(pointers<T> p)
 {
-    const int at = (int)(blockIdx.y * blockDim.x + threadIdx.x) * V;
+    const int at = (int)(blockIdx.x * blockDim.x + threadIdx.x) * V;
     float dw[V] = {}, db[V] = {};
     if (at >= p.D) return;
-    for (size_t row = blockIdx.x; row < p.rows; row += gridDim.x) {
+    for (size_t row = blockIdx.y; row < p.rows; row += gridDim.y) {
         const float mean = p.stats[2 * row], rstd = p.stats[2 * row + 1];
         const tr_pack<T, V> dy = *reinterpret_cast<const tr_pack<T, V> *>(p.dy + row * p.D + at);
         const tr_pack<T, V> x = *reinterpret_cast<const tr_pack<T, V> *>(p.x + row * p.D + at);
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(TR_ROWS_THREADS) layernorm_grad_columns(pointe
             db[j] += d;
         }
     }
-    float *to = p.partial + (size_t)blockIdx.x * 2 * p.D + at;
+    float *to = p.partial + (size_t)blockIdx.y * 2 * p.D + at;
     for (int j = 0; j < V; j++) {
         to[j] = dw[j];
         to[p.D + j] = db[j];
@@ -246,7 +246,8 @@ template <typename T, int V>
 tr_status launch_long(const pointers<T> &p, unsigned blocks, size_t keep, cudaStream_t stream)
 {
     const size_t columns = (size_t)p.D / V, room = tr_rows_keep<T>((size_t)p.D, 2, keep);
-    const dim3 grid(blocks, (unsigned)((columns + TR_ROWS_THREADS - 1) / TR_ROWS_THREADS));
+    /* in x, which holds more than 65535 */
+    const dim3 grid((unsigned)((columns + TR_ROWS_THREADS - 1) / TR_ROWS_THREADS), blocks);
     tr_status st = TR_OK;
     /* first, because dx may lie where dy does */
     TR_TRY(TR_LAUNCH(TR_KERNEL(layernorm_grad_columns<T, V>), grid, TR_ROWS_THREADS, 0, stream, p));

@@ -150,7 +150,7 @@ static void test_benchmark(void **state)
     static const char *const may[] = {"cuDNN engine 0", "cuDNN engine 3", "cuDNN engine 1",
                                       "cuDNN engine 2"};
     tr_dnn_problem p = problem(TR_DNN_FORWARD, TR_BF16, false);
-    tr_cuda *cuda = open_options(32 << 20, true, true);
+    tr_cuda *cuda = open_options(32 << 20, false, true);
     const size_t before = tr_mem_held(TR_MEM_WORKSPACE);
     bool found = false;
     const tr_dnn_plan *plan = plan_of(cuda, &p);

@@ -242,13 +242,48 @@ static void test_joins(void **)
     });
 }
 
+// A high-priority branch of a capture keeps its priority only where that is asked for.
+static int prioritized(unsigned long long flags)
+{
+    Things t;
+    cudaStream_t high;
+    cudaGraph_t g;
+    cudaGraphExec_t exec = nullptr;
+    OK(cudaStreamCreateWithPriority(&high, cudaStreamNonBlocking, -5));
+    OK(begin(t.a));
+    OK(cudaMemsetAsync(t.x, 1, 4, t.a));
+    OK(cudaEventRecord(t.e, t.a));
+    OK(cudaStreamWaitEvent(high, t.e, 0));
+    OK(cudaMemsetAsync(t.x, 2, 4, high));
+    OK(cudaEventRecord(t.e, high));
+    OK(cudaStreamWaitEvent(t.a, t.e, 0));
+    OK(cudaStreamEndCapture(t.a, &g));
+    if (flags > 15) {
+        GIVES(cudaErrorInvalidValue, cudaGraphInstantiate(&exec, g, flags));
+    } else {
+        OK(cudaGraphInstantiate(&exec, g, flags));
+        OK(cudaGraphExecDestroy(exec));
+    }
+    OK(cudaGraphDestroy(g));
+    OK(cudaStreamDestroy(high));
+    return 0;
+}
+
+static void test_priorities(void **)
+{
+    is_violation({}, {"priorities 0 and -5"}, [] { return prioritized(0); });
+    is_violation({}, {"not imitated"},
+                 [] { return prioritized(cudaGraphInstantiateFlagDeviceLaunch); });
+    ends_well({}, [] { return prioritized(cudaGraphInstantiateFlagUseNodePriority); });
+    ends_well({}, [] { return prioritized(16); });
+}
+
 int main()
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_replay),
-        cmocka_unit_test(test_branches),
-        cmocka_unit_test(test_rules),
-        cmocka_unit_test(test_joins),
+        cmocka_unit_test(test_replay),     cmocka_unit_test(test_branches),
+        cmocka_unit_test(test_rules),      cmocka_unit_test(test_joins),
+        cmocka_unit_test(test_priorities),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
