@@ -6,13 +6,11 @@
  * call waits. */
 #include "kernels/cuda/core.h"
 
-#include <pthread.h>
 #include <string.h>
 
 enum { PIECE = TR_CUDA_PIECE, SMALL = 1 << 20 };
 
 struct tr_cuda_pieces {
-    pthread_mutex_t lock; /* one copy at a time: the checkpoint's thread copies, too */
     char *piece[2];       /* PIECE bytes each, pinned */
     cudaEvent_t moved[2]; /* the last copy from or to it is done */
 };
@@ -79,10 +77,8 @@ tr_status tr_cuda_upload(void *ctx, void *to, const void *host, size_t nbytes)
     if (nbytes == 0) return TR_OK;
     TR_TRY(wants_pieces(host, nbytes, &pieces));
     if (pieces) {
-        pthread_mutex_lock(&cuda->pieces->lock);
         st = upload_pieces(cuda, to, host, nbytes);
         const cudaError_t e = cudaStreamSynchronize(cuda->stream);
-        pthread_mutex_unlock(&cuda->pieces->lock);
         if (st == TR_OK) st = tr_cuda_check(e, "cudaStreamSynchronize");
         return st;
     }
@@ -100,10 +96,8 @@ tr_status tr_cuda_download(void *ctx, void *host, const void *from, size_t nbyte
     if (nbytes == 0) return TR_OK;
     TR_TRY(wants_pieces(host, nbytes, &pieces));
     if (pieces) {
-        pthread_mutex_lock(&cuda->pieces->lock);
         st = download_pieces(cuda, host, from, nbytes);
         if (st != TR_OK) (void)cudaStreamSynchronize(cuda->stream); /* the pieces are free again */
-        pthread_mutex_unlock(&cuda->pieces->lock);
         return st;
     }
     TR_CUDA_TRY(cudaMemcpyAsync(host, from, nbytes, cudaMemcpyDeviceToHost, cuda->stream));
@@ -117,7 +111,6 @@ tr_status tr_cuda_pieces_open(tr_cuda *cuda)
     tr_status st = TR_OK;
     tr_cuda_pieces *m = TR_NEW(TR_MEM_OTHER, tr_cuda_pieces);
     if (!m) return TR_MEMORY;
-    pthread_mutex_init(&m->lock, NULL);
     cuda->pieces = m;
     for (int i = 0; i < 2; i++) {
         m->piece[i] = tr_cuda_host_alloc(cuda, TR_MEM_IO, PIECE);
@@ -136,7 +129,6 @@ void tr_cuda_pieces_close(tr_cuda *cuda)
         if (m->moved[i]) (void)cudaEventDestroy(m->moved[i]);
         tr_cuda_host_free(cuda, m->piece[i]);
     }
-    pthread_mutex_destroy(&m->lock);
     tr_free(m);
     cuda->pieces = NULL;
 }

@@ -5,10 +5,11 @@
  * in tr_mem_calls like any other, and shows where the step loop must not allocate. */
 #include "kernels/cuda/core.h"
 
-#include <pthread.h>
 #include <string.h>
 
 enum { CHAINS = 1024 };
+/* Device memory is given out in pieces of 2 MiB. */
+#define GRAIN ((size_t)2 << 20)
 
 typedef struct block {
     struct block *next;
@@ -19,7 +20,6 @@ typedef struct block {
 } block;
 
 struct tr_cuda_memory {
-    pthread_mutex_t lock;
     block *chains[CHAINS];
 };
 
@@ -33,10 +33,8 @@ static tr_status remember(tr_cuda_memory *m, void *p, tr_mem_kind kind, size_t n
     block *b = TR_NEW(TR_MEM_OTHER, block);
     if (!b) return TR_MEMORY;
     const size_t chain = chain_of(p);
-    pthread_mutex_lock(&m->lock);
     *b = (block){m->chains[chain], p, nbytes, kind, device};
     m->chains[chain] = b;
-    pthread_mutex_unlock(&m->lock);
     tr_mem_count(kind, (int64_t)nbytes);
     return TR_OK;
 }
@@ -44,19 +42,17 @@ static tr_status remember(tr_cuda_memory *m, void *p, tr_mem_kind kind, size_t n
 /* False when `p` is not a block of this context. */
 static bool forget(tr_cuda_memory *m, const void *p)
 {
-    pthread_mutex_lock(&m->lock);
     block **at = &m->chains[chain_of(p)];
     while (*at && (*at)->p != p) at = &(*at)->next;
     block *b = *at;
     if (b) *at = b->next;
-    pthread_mutex_unlock(&m->lock);
     if (!b) return false;
     tr_mem_count(b->kind, -(int64_t)b->nbytes);
     tr_free(b);
     return true;
 }
 
-/* The device is a matter of the calling thread: loader and checkpoint threads allocate, too. */
+/* The device is a matter of the calling thread, and its default may be another. */
 static tr_status on_device(const tr_cuda *cuda)
 {
     return tr_cuda_check(cudaSetDevice(cuda->o.device), "cudaSetDevice");
@@ -71,9 +67,18 @@ static void quiet(tr_cuda *cuda)
     tr_cuda_stage_quiet(cuda);
 }
 
+/* " for activations"; nothing for what has no name. */
+static const char *purpose(tr_mem_kind kind, char buf[32])
+{
+    buf[0] = 0;
+    if (kind != TR_MEM_OTHER) snprintf(buf, 32, " for %s", tr_mem_kind_name(kind));
+    return buf;
+}
+
+/* Where there is room for it, memory is not what was lacking, and less of it would not help. */
 static tr_status device_full(cudaError_t e, tr_mem_kind kind, size_t nbytes)
 {
-    char asked[32], unused[32], all[32];
+    char asked[32], unused[32], all[32], what[32];
     size_t available = 0, total = 0;
     const tr_status st = tr_cuda_check(e, "cudaMalloc");
     if (st != TR_MEMORY) return st;
@@ -81,12 +86,15 @@ static tr_status device_full(cudaError_t e, tr_mem_kind kind, size_t nbytes)
     tr_format_bytes((double)nbytes, asked, sizeof asked);
     tr_format_bytes((double)available, unused, sizeof unused);
     tr_format_bytes((double)total, all, sizeof all);
-    return TR_FAIL(
-        TR_MEMORY,
-        "%s of device memory for %s could not be had, %s of the GPU's %s are free: lower "
-        "train.micro_batch, set train.recompute, or end what else runs on this GPU "
-        "(cudaMalloc: %s, %s)",
-        asked, tr_mem_kind_name(kind), unused, all, cudaGetErrorString(e), cudaGetErrorName(e));
+    return TR_FAIL(TR_MEMORY,
+                   "%s of device memory%s could not be had, %s of the GPU's %s are free%s "
+                   "(cudaMalloc: %s, %s)",
+                   asked, purpose(kind, what), unused, all,
+                   nbytes + GRAIN <= available
+                       ? ""
+                       : ": lower train.micro_batch, set train.recompute, or end what else runs on "
+                         "this GPU",
+                   cudaGetErrorString(e), cudaGetErrorName(e));
 }
 
 void *tr_cuda_alloc(void *ctx, tr_mem_kind kind, size_t nbytes)
@@ -132,17 +140,17 @@ void tr_cuda_free(void *ctx, void *p)
 
 static tr_status host_full(cudaError_t e, tr_mem_kind kind, size_t nbytes)
 {
-    char asked[32], left[32];
+    char asked[32], left[32], what[32];
     const size_t available = tr_mem_available();
     const tr_status st = tr_cuda_check(e, "cudaHostAlloc");
     if (st != TR_MEMORY) return st;
     tr_format_bytes((double)nbytes, asked, sizeof asked);
     tr_format_bytes((double)available, left, sizeof left);
     return TR_FAIL(TR_MEMORY,
-                   "%s of pinned host memory for %s could not be had, %s of the host's memory are "
+                   "%s of pinned host memory%s could not be had, %s of the host's memory are "
                    "free: raise the limit of locked memory (ulimit -l) or the job's memory, or "
                    "lower train.micro_batch (cudaHostAlloc: %s, %s)",
-                   asked, tr_mem_kind_name(kind), available == SIZE_MAX ? "an unknown part" : left,
+                   asked, purpose(kind, what), available == SIZE_MAX ? "an unknown part" : left,
                    cudaGetErrorString(e), cudaGetErrorName(e));
 }
 
@@ -205,11 +213,9 @@ size_t tr_cuda_memory_held(const tr_cuda *cuda)
 {
     tr_cuda_memory *m = cuda->memory;
     size_t sum = 0;
-    pthread_mutex_lock(&m->lock);
     for (int i = 0; i < CHAINS; i++)
         for (const block *b = m->chains[i]; b; b = b->next)
             if (b->device && b->kind != TR_MEM_OTHER) sum += b->nbytes;
-    pthread_mutex_unlock(&m->lock);
     return sum;
 }
 
@@ -217,7 +223,6 @@ tr_status tr_cuda_memory_open(tr_cuda *cuda)
 {
     cuda->memory = TR_NEW(TR_MEM_OTHER, tr_cuda_memory);
     if (!cuda->memory) return TR_MEMORY;
-    pthread_mutex_init(&cuda->memory->lock, NULL);
     return TR_OK;
 }
 
@@ -236,7 +241,6 @@ void tr_cuda_memory_close(tr_cuda *cuda)
         }
     }
     if (left > 0) tr_log(TR_LOG_ERROR, "%zu bytes of device or pinned memory were not freed", left);
-    pthread_mutex_destroy(&m->lock);
     tr_free(m);
     cuda->memory = NULL;
 }

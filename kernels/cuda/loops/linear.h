@@ -13,8 +13,8 @@ TR_CUDA_C tr_status tr_cuda_cast(cudaStream_t stream, tr_dtype type, const float
 /* Bytes of `part` for tr_cuda_column_sum. */
 TR_CUDA_C size_t tr_cuda_column_sum_workspace(size_t rows, size_t width);
 /* sum[j] = sum over r of x[r][j], added to sum[j] where `accumulate`; float32. The order depends on
- * rows and width alone: chunks of rows, each summed by a block, then the chunks in order. Reads x
- * once; besides, two passes over the chunks' sums. */
+ * rows, width and whether 16 bytes of x are aligned: chunks of rows, each summed by a block, then
+ * the chunks. Reads x once; besides, two passes over the chunks' sums. */
 TR_CUDA_C tr_status tr_cuda_column_sum(cudaStream_t stream, tr_dtype type, const void *x,
                                        size_t rows, size_t width, float *part, float *sum,
                                        bool accumulate);

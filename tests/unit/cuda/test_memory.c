@@ -113,6 +113,8 @@ static void test_too_much(void **state)
         if (!strstr(tr_last_error()->text, told[i]))
             fail_msg("\"%s\" is not in \"%s\"", told[i], tr_last_error()->text);
     assert_int_equal(tr_mem_held(TR_MEM_ACTIVATIONS), before);
+    assert_null(b->alloc(cuda, TR_MEM_OTHER, (size_t)1 << 46));
+    assert_non_null(strstr(tr_last_error()->text, "70.4 TB of device memory could not be had"));
     /* It is over: the next calls do not find that error. */
     void *p = b->alloc(cuda, TR_MEM_ACTIVATIONS, 16);
     assert_non_null(p);
@@ -128,13 +130,37 @@ static void test_too_much(void **state)
     assert_int_equal(held(), 0);
 }
 
+#ifndef TR_REAL_GPU
+/* A failure with memory to spare: nothing is advised that would not help. */
+static void test_not_for_lack(void **state)
+{
+    (void)state;
+    tr_cuda *cuda = open_with(true);
+    assert_null(b->alloc(cuda, TR_MEM_ACTIVATIONS, 4096));
+    assert_int_equal(tr_last_error()->status, TR_MEMORY);
+    assert_non_null(
+        strstr(tr_last_error()->text, "of device memory for activations could not be had"));
+    assert_non_null(strstr(tr_last_error()->text, "(cudaMalloc: "));
+    assert_null(strstr(tr_last_error()->text, "micro_batch"));
+    void *p = b->alloc(cuda, TR_MEM_ACTIVATIONS, 4096);
+    assert_non_null(p);
+    b->free(cuda, p);
+    b->close(cuda);
+    assert_int_equal(held(), 0);
+}
+#endif
+
 int main(void)
 {
+#ifndef TR_REAL_GPU
+    setenv("FAKEGPU_FAIL", "cudaMalloc:2", 1); /* the first is the context's own */
+#endif
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alloc),
-        cmocka_unit_test(test_host_alloc),
-        cmocka_unit_test(test_copies),
-        cmocka_unit_test(test_too_much),
+#ifndef TR_REAL_GPU
+        cmocka_unit_test(test_not_for_lack), /* first, as calls are counted */
+#endif
+        cmocka_unit_test(test_alloc),        cmocka_unit_test(test_host_alloc),
+        cmocka_unit_test(test_copies),       cmocka_unit_test(test_too_much),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
