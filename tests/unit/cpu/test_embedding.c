@@ -95,17 +95,17 @@ typedef struct {
     int dy, ids, dw;
 } backward;
 
-static backward open_backward(const shape *s, tr_precision p, int isa, int threads,
-                              const tr_embedding_attrs *a)
+/* In place: what was prepared points into the harness. */
+static void open_backward(backward *b, const shape *s, tr_precision p, int isa, int threads,
+                          const tr_embedding_attrs *a)
 {
-    backward b = {.h = open_level("embedding.grad", p, isa, threads)};
-    b.dy = h_in(&b.h, h_activation(&b.h), 3, (int64_t[]){s->batch, s->positions, s->dim});
-    b.ids = add_ids(&b.h, s);
-    b.dw = h_grad(&b.h, 2, (int64_t[]){s->num, s->dim});
-    h_fill(&b.h, b.dy, 5);
-    fill_ids(&b.h, b.ids, s, 1);
-    h_prepare(&b.h, a, TR_ACT_NONE);
-    return b;
+    b->h = open_level("embedding.grad", p, isa, threads);
+    b->dy = h_in(&b->h, h_activation(&b->h), 3, (int64_t[]){s->batch, s->positions, s->dim});
+    b->ids = add_ids(&b->h, s);
+    b->dw = h_grad(&b->h, 2, (int64_t[]){s->num, s->dim});
+    h_fill(&b->h, b->dy, 5);
+    fill_ids(&b->h, b->ids, s, 1);
+    h_prepare(&b->h, a, TR_ACT_NONE);
 }
 
 /* After `times` runs that added up. A float32 sum of n terms, each of which rounds. */
@@ -135,7 +135,8 @@ static void expect_sums(const backward *b, const shape *s, int times)
 static void check_backward(const shape *s, tr_precision p, int isa, int threads)
 {
     const tr_embedding_attrs a = {.num = s->num, .dim = s->dim};
-    backward b = open_backward(s, p, isa, threads, &a);
+    backward b;
+    open_backward(&b, s, p, isa, threads, &a);
     h_run(&b.h, false);
     expect_sums(&b, s, 1);
     h_run(&b.h, true);
@@ -169,7 +170,8 @@ static void one_id_and_all_different(void **state)
     const tr_embedding_attrs a = {.num = s.num, .dim = s.dim};
     FOR_PRECISIONS(p)
     {
-        backward b = open_backward(&s, p, tr_cpu_isa(), 2, &a);
+        backward b;
+        open_backward(&b, &s, p, tr_cpu_isa(), 2, &a);
         for (size_t i = 0; i < positions_of(&s); i++) h_put(&b.h, b.ids, i, 299);
         h_run(&b.h, false);
         expect_sums(&b, &s, 1);
@@ -189,11 +191,13 @@ static void same_bits_for_any_threads(void **state)
     for (size_t k = 0; k < TR_COUNT(which); k++) {
         const shape *s = &shapes[which[k]];
         const tr_embedding_attrs a = {.num = s->num, .dim = s->dim};
-        backward one = open_backward(s, TR_PRECISION_FP32, tr_cpu_isa(), 1, &a);
+        backward one;
+        open_backward(&one, s, TR_PRECISION_FP32, tr_cpu_isa(), 1, &a);
         h_run(&one.h, false);
         h_run(&one.h, true);
         for (int threads = 2; threads < 8; threads += 2) {
-            backward b = open_backward(s, TR_PRECISION_FP32, tr_cpu_isa(), threads, &a);
+            backward b;
+            open_backward(&b, s, TR_PRECISION_FP32, tr_cpu_isa(), threads, &a);
             h_run(&b.h, false);
             h_run(&b.h, true);
             assert_memory_equal(b.h.data[b.dw], one.h.data[one.dw], b.h.tensors[b.dw].nbytes);
