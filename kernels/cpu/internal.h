@@ -66,6 +66,8 @@ typedef tr_status tr_cpu_prepare_fn(tr_cpu *cpu, const tr_graph *g, const tr_op 
     X("flatten.grad", tr_cpu_flatten)                                                              \
     X("dropout", tr_cpu_dropout)                                                                   \
     X("dropout.grad", tr_cpu_dropout)                                                              \
+    X("embedding", tr_cpu_embedding)                                                               \
+    X("embedding.grad", tr_cpu_embedding_grad)                                                     \
     X("add", tr_cpu_add)                                                                           \
     X("concat", tr_cpu_concat)                                                                     \
     X("concat.grad", tr_cpu_concat_grad)                                                           \

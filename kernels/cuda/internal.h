@@ -122,6 +122,8 @@ typedef tr_status tr_cuda_prepare_fn(tr_cuda *cuda, const tr_graph *g, const tr_
     X("flatten.grad", tr_cuda_flatten)                                                             \
     X("dropout", tr_cuda_dropout)                                                                  \
     X("dropout.grad", tr_cuda_dropout)                                                             \
+    X("embedding", tr_cuda_embedding)                                                              \
+    X("embedding.grad", tr_cuda_embedding_grad)                                                    \
     X("add", tr_cuda_add)                                                                          \
     X("concat", tr_cuda_concat)                                                                    \
     X("concat.grad", tr_cuda_concat_grad)                                                          \

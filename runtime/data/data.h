@@ -61,7 +61,7 @@ typedef struct {
     int64_t batch;       /* global */
     int micro;           /* micro-batches a step */
     int rank, size;
-    tr_dtype dtype;            /* of the inputs: the graph's activation type */
+    tr_dtype dtype;            /* of inputs that are values: the graph's activation type */
     const tr_backend *backend; /* whose host_alloc batches are kept in; NULL: plain memory */
     void *backend_ctx;
     int workers, prefetch;
@@ -71,7 +71,8 @@ typedef struct {
 
 /* Buffers and threads; nothing is allocated after it. Config and model are not kept. Normalization
  * and augmentation apply to image inputs (3-D samples); where the model has none, normalization
- * applies to all inputs. A list of means or stds has one value for each of dims[0]. */
+ * applies to all inputs; neither ever to ids. A list of means or stds has one value for each of
+ * dims[0]. */
 tr_status tr_loader_open(const tr_loader_options *o, tr_loader **out);
 void tr_loader_close(tr_loader *l); /* stops and joins the workers */
 /* Starts (again) at a global step: epoch = step / steps per epoch. Evaluation: step in [0, steps).
@@ -84,7 +85,8 @@ typedef struct {
     int micro;                     /* j */
     uint64_t ordinal;              /* of its first sample: epoch * samples + place */
     int64_t count;                 /* samples; may be 0 */
-    const void *inputs[TR_MAX_IN]; /* stored layout, options.dtype; valid until the next call */
+    const void *inputs[TR_MAX_IN]; /* stored layout, options.dtype or int32 ids; valid until the
+                                      next call */
     const void *targets;           /* int32 labels or float32 values; stored layout: of samples
                                       (C, H, W) channels-last, like the output it is compared with */
     double waited;                 /* seconds this call blocked */

@@ -176,6 +176,8 @@ typedef struct {
     int ninputs;
     struct {
         bool image;    /* (C, H, W): stored channels-last, augmented */
+        int64_t ids;   /* tr_input.ids */
+        size_t size;   /* bytes of an element when it is ready */
         size_t count;  /* elements */
         size_t nstats; /* mean and std: 1, or one a channel */
         float *mean, *std;
@@ -191,8 +193,11 @@ typedef struct {
 tr_status tr_prepare_init(const tr_config *c, const tr_model *m, bool train, tr_dtype dtype,
                           tr_prepare *p);
 void tr_prepare_fini(tr_prepare *p);
-/* Sample `ordinal` of input k from raw to `out`. scratch: 2 * p->scratch_count floats. */
+/* Sample `ordinal` of input k, values, from raw to `out`. scratch: 2 * p->scratch_count floats. */
 void tr_prepare_sample(const tr_prepare *p, int k, tr_elem elem, const void *raw, uint64_t ordinal,
                        float *scratch, void *out);
+/* Input k, ids: sample i of `a`, each element checked. */
+tr_status tr_prepare_ids(const tr_prepare *p, int k, const tr_array *a, const void *raw, uint64_t i,
+                         int32_t *out);
 
 #endif

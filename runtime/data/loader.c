@@ -78,7 +78,7 @@ static piece piece_at(const tr_loader *l, uint64_t start, uint64_t q)
 static tr_status fill(tr_loader *l, worker *w, slot *s, const piece *p)
 {
     tr_dataset *d = l->dataset;
-    size_t osize = tr_dtype_size(l->prepare.dtype), tsize = d->target_count * 4;
+    size_t tsize = d->target_count * 4;
     const void *raw;
     tr_status st;
     for (uint64_t place = p->places.begin; place < p->places.end; place++) {
@@ -86,9 +86,12 @@ static tr_status fill(tr_loader *l, worker *w, slot *s, const piece *p)
         uint64_t i = l->shuffle ? tr_permute(l->seed, p->epoch, l->samples, place) : place;
         for (int k = 0; k < l->prepare.ninputs; k++) {
             if ((st = tr_array_at(d->inputs[k], i, w->raw, &raw)) != TR_OK) return st;
-            tr_prepare_sample(&l->prepare, k, d->inputs[k]->elem, raw,
-                              p->epoch * l->samples + place, w->scratch,
-                              (char *)s->inputs[k] + at * l->prepare.in[k].count * osize);
+            void *to = (char *)s->inputs[k] + at * l->prepare.in[k].count * l->prepare.in[k].size;
+            if (l->prepare.in[k].ids == 0)
+                tr_prepare_sample(&l->prepare, k, d->inputs[k]->elem, raw,
+                                  p->epoch * l->samples + place, w->scratch, to);
+            else if ((st = tr_prepare_ids(&l->prepare, k, d->inputs[k], raw, i, to)) != TR_OK)
+                return st;
         }
         if ((st = tr_array_at(d->targets, i, w->raw, &raw)) != TR_OK) return st;
         st = tr_targets_prepare(d, raw, i, w->scratch, (char *)s->targets + at * tsize);
@@ -179,7 +182,7 @@ static tr_status open_buffers(tr_loader *l)
         for (int k = 0; k < l->prepare.ninputs; k++) {
             TR_NEED(tr_mul_size(most, l->prepare.in[k].count, &n), TR_MEMORY,
                     "a micro-batch does not fit in memory");
-            TR_HAVE(l->slots[i].inputs[k] = take_batch(l, n, tr_dtype_size(l->prepare.dtype)));
+            TR_HAVE(l->slots[i].inputs[k] = take_batch(l, n, l->prepare.in[k].size));
         }
         TR_NEED(tr_mul_size(most, d->target_count, &n), TR_MEMORY,
                 "a micro-batch does not fit in memory");

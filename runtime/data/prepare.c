@@ -1,8 +1,8 @@
-/* From a raw sample to what the first kernel reads: float32, (x - mean) / std by channel, for
- * training a random crop from zero padding and a horizontal flip, stored channels-last, in the
- * graph's type. The padding is zero in the file's terms, as with torchvision's RandomCrop before
- * Normalize. What chance decides is keyed by the sample's ordinal: the same on any rank and thread,
- * and after a resume. */
+/* From a raw sample to what the first kernel reads: ids as int32, each checked, or float32, (x -
+ * mean) / std by channel, for training a random crop from zero padding and a horizontal flip,
+ * stored channels-last, in the graph's type. The padding is zero in the file's terms, as with
+ * torchvision's RandomCrop before Normalize. What chance decides is keyed by the sample's ordinal:
+ * the same on any rank and thread, and after a resume. */
 #include "runtime/data/internal.h"
 
 #include <inttypes.h>
@@ -42,18 +42,28 @@ tr_status tr_prepare_init(const tr_config *c, const tr_model *m, bool train, tr_
                           tr_prepare *p)
 {
     tr_status st = TR_OK;
-    bool images = false;
+    bool images = false, values = false;
     memset(p, 0, sizeof *p);
     TR_NEED(dtype == TR_F32 || dtype == TR_BF16 || dtype == TR_F16, TR_UNSUPPORTED,
             "the loader prepares float32, bfloat16 and float16, not %s", tr_dtype_name(dtype));
     p->ninputs = (int)m->ninputs;
     p->dtype = dtype;
     p->seed = (uint64_t)c->seed;
-    for (size_t k = 0; k < m->ninputs; k++) images = images || m->inputs[k].ndim == 3;
+    for (size_t k = 0; k < m->ninputs; k++) {
+        values = values || m->inputs[k].ids == 0;
+        images = images || (m->inputs[k].ids == 0 && m->inputs[k].ndim == 3);
+    }
+    TR_NEED(values || (c->data.normalize.mean.count == 0 && c->data.normalize.std.count == 0),
+            TR_CONFIG,
+            "%s: data.normalize: all inputs of the model are ids, which embeddings look up",
+            c->file ? c->file : "config");
     for (int k = 0; k < p->ninputs; k++) {
         const tr_input *in = &m->inputs[k];
         p->in[k].count = 1;
         for (int d = 0; d < in->ndim; d++) p->in[k].count *= (size_t)in->dims[d];
+        p->in[k].ids = in->ids;
+        p->in[k].size = tr_dtype_size(in->ids > 0 ? TR_I32 : dtype);
+        if (in->ids > 0) continue;
         if (p->in[k].count > p->scratch_count) p->scratch_count = p->in[k].count;
         p->in[k].image = in->ndim == 3;
         if (in->ndim == 3) {
@@ -174,4 +184,23 @@ void tr_prepare_sample(const tr_prepare *p, int k, tr_elem elem, const void *raw
         else
             tr_round_f16(laid, count, out);
     }
+}
+
+/* As targets.c does with labels. */
+tr_status tr_prepare_ids(const tr_prepare *p, int k, const tr_array *a, const void *raw, uint64_t i,
+                         int32_t *out)
+{
+    for (size_t e = 0; e < p->in[k].count; e++) {
+        const double v = tr_elem_value(a->elem, raw, e);
+        if (!(v >= 0 && v < (double)p->in[k].ids) || v != floor(v)) {
+            char where[512];
+            tr_array_where(a, i, where, sizeof where);
+            return TR_FAIL(TR_DATA,
+                           "%s: element %zu is %.10g, expected an id: a whole number from 0 to "
+                           "%" PRId64 " (an embedding of %" PRId64 " rows reads it)",
+                           where, e, v, p->in[k].ids - 1, p->in[k].ids);
+        }
+        out[e] = (int32_t)v;
+    }
+    return TR_OK;
 }

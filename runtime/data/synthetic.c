@@ -4,7 +4,10 @@
  * offsets drawn by Philox: one fixed by its class, two by its index. x = (class + sqrt(3) * (a + b)
  * / sqrt(2)) / 2           ~ N(0, 1), with a class to be learned Regression: x = (a + b) / sqrt(2),
  * and target t is a fixed random linear function of up to 64 elements of the first input, of unit
- * variance, plus noise of 0.1; for bce its sign. */
+ * variance, plus noise of 0.1; for bce its sign.
+ *
+ * Ids are uniform: half of them fixed by class and place, the others by index; in a regression each
+ * id has a value of its own, of which the target is a function. */
 #include "runtime/data/internal.h"
 
 #include <math.h>
@@ -20,6 +23,7 @@ typedef struct {
     tr_array base;
     tr_synthetic s;
     uint32_t input;
+    int64_t ids;       /* of the input; target: of the first input */
     size_t from_count; /* target: elements of the first input */
     float bank[BANK];
 } made;
@@ -71,6 +75,29 @@ static tr_status read_input(tr_array *a, uint64_t first, uint64_t n, void *to)
     return TR_OK;
 }
 
+/* Id k of sample i: with even chances the class's own for this place, or any. */
+static uint32_t id_at(const made *m, uint32_t input, int64_t ids, uint64_t i, size_t k)
+{
+    const tr_synthetic *s = &m->s;
+    const tr_philox own = tr_philox_at(s->seed, TR_RNG_SYNTHETIC, SAMPLE + 2 * input + s->set, i,
+                                       1 + (uint32_t)(k / 2));
+    uint32_t word = own.v[2 * (k % 2)];
+    if (s->classes > 0 && own.v[2 * (k % 2) + 1] >> 31)
+        word = tr_philox_at(s->seed, TR_RNG_SYNTHETIC, CLASS + input, label_of(s, i),
+                            1 + (uint32_t)(k / 4))
+                   .v[k % 4];
+    return (uint32_t)(((uint64_t)word * (uint64_t)ids) >> 32);
+}
+
+static tr_status read_ids(tr_array *a, uint64_t first, uint64_t n, void *to)
+{
+    const made *m = (const made *)a;
+    int32_t *out = to;
+    for (uint64_t i = first; i < first + n; i++)
+        for (size_t k = 0; k < a->count; k++) *out++ = (int32_t)id_at(m, m->input, m->ids, i, k);
+    return TR_OK;
+}
+
 static tr_status read_labels(tr_array *a, uint64_t first, uint64_t n, void *to)
 {
     for (uint64_t i = 0; i < n; i++)
@@ -92,6 +119,8 @@ static tr_status read_values(tr_array *a, uint64_t first, uint64_t n, void *to)
             for (size_t j = 0; j < terms; j++) {
                 uint32_t k = (uint32_t)((t * TERMS + j) % m->from_count);
                 float x = m->bank[(r.a + k) % BANK] + m->bank[(r.b + k) % BANK];
+                if (m->ids > 0) /* an id's own value, of variance 2 too */
+                    x = (float)M_SQRT2 * m->bank[id_at(m, 0, m->ids, i, k) * 40503u % BANK];
                 sum += m->bank[(w + j) % BANK] * r.noise * x;
             }
             float y = sum / sqrtf((float)terms) + 0.1f * m->bank[(p.v[0] + t) % BANK];
@@ -138,10 +167,12 @@ tr_status tr_synthetic_input(const tr_synthetic *s, const tr_model *m, size_t in
 {
     made *a;
     const tr_input *in = &m->inputs[input];
-    tr_status st = made_open(s, "synthetic inputs", TR_ELEM_F32, in->ndim, in->dims, &a);
+    tr_status st = made_open(s, "synthetic inputs", in->ids > 0 ? TR_ELEM_I32 : TR_ELEM_F32,
+                             in->ndim, in->dims, &a);
     if (st != TR_OK) return st;
     a->input = (uint32_t)input;
-    a->base.read = read_input;
+    a->ids = in->ids;
+    a->base.read = in->ids > 0 ? read_ids : read_input;
     *out = &a->base;
     return TR_OK;
 }
@@ -155,6 +186,7 @@ tr_status tr_synthetic_target(const tr_synthetic *s, const tr_model *m, tr_array
     else
         st = made_open(s, "synthetic targets", TR_ELEM_F32, m->ndim_target, m->target_dims, &a);
     if (st != TR_OK) return st;
+    a->ids = m->inputs[0].ids;
     a->from_count = 1;
     for (int d = 0; d < m->inputs[0].ndim; d++) a->from_count *= (size_t)m->inputs[0].dims[d];
     a->base.read = s->classes > 0 ? read_labels : read_values;

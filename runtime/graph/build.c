@@ -167,9 +167,9 @@ static tr_status build_given(tr_builder *b)
     TR_TRY(tr_build_reserve(b, m->ninputs + 1 + 2 * m->nparams + m->nstates, 0));
     for (size_t i = 0; i < m->ninputs; i++) {
         const tr_input *in = &m->inputs[i];
-        g->inputs[i] = b->value[i] =
-            new_batched(b, in->name, TR_ROLE_INPUT, (int)i, tr_precision_dtype(b->o->precision),
-                        in->ndim, in->dims);
+        g->inputs[i] = b->value[i] = new_batched(
+            b, in->name, TR_ROLE_INPUT, (int)i,
+            in->ids > 0 ? TR_I32 : tr_precision_dtype(b->o->precision), in->ndim, in->dims);
     }
     g->target = new_batched(b, "target", TR_ROLE_TARGET, -1, m->labels ? TR_I32 : TR_F32,
                             m->ndim_target, m->target_dims);

@@ -50,6 +50,9 @@ typedef struct {
     char name[TR_NAME]; /* "input", or the config's name */
     int ndim;           /* of one sample */
     int64_t dims[TR_MAX_DIMS];
+    /* Values (0), or ids, which embeddings look up: int32 in any precision, whole numbers in
+     * [0, ids); neither normalized nor augmented. */
+    int64_t ids;
 } tr_input;
 
 /* [begin, end) of the flat parameter space, a multiple of 16 elements; complete once the backward

@@ -82,6 +82,18 @@ tr_status tr_layer_window(tr_layer *l, int axis, const int64_t kernel[2], const 
     return TR_OK;
 }
 
+tr_status tr_layer_ids(tr_maker *mk, const tr_layer *l, int64_t num)
+{
+    const int value = l->in[0];
+    if ((size_t)value >= mk->m->ninputs)
+        return tr_layer_fail(l, TR_CONFIG,
+                             "it reads layer \"%s\", but takes ids, so one of the model's inputs",
+                             tr_value_name(mk, value));
+    tr_input *in = &mk->m->inputs[value];
+    if (in->ids == 0 || num < in->ids) in->ids = num;
+    return TR_OK;
+}
+
 tr_status tr_layer_param(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
 {
     tr_status st = TR_OK;
@@ -94,7 +106,7 @@ tr_status tr_layer_param(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
                     .fan_out = decl->fan_out,
                     /* kaiming with a = sqrt(5): gain sqrt(2 / (1 + a^2)) */
                     .gain = decl->init == TR_INIT_KAIMING ? sqrt(1.0 / 3.0) : 1.0,
-                    .init_std = 0.02,
+                    .init_std = decl->std > 0 ? decl->std : 0.02,
                     .decay = decl->decay,
                     .count = 1};
     snprintf(p->layer, sizeof(p->layer), "%s", l->name);

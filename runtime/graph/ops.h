@@ -49,6 +49,8 @@
  *                           element e of the sample with ordinal s is kept iff
  *                           tr_uniform(word e%4 of tr_philox_at(seed, TR_RNG_DROPOUT, layer_index, s, e/4)) >= p,
  *                           e counting in stored order
+ *  embedding              ids(N,T) int32, weight(V,D)               y(N,T,D) = weight[ids]
+ *  embedding.grad         dy ids                                    dweight: dy of equal ids summed by position
  *  add                    a b [...]                                 y = act(a + b + ...) (may share any one's bytes)
  *  concat                 a b [...]                                 y along dimension 1
  *  concat.grad            dy                                        da db [...]
@@ -96,6 +98,10 @@ typedef struct {
 typedef struct {
     double p;
 } tr_dropout_attrs;
+
+typedef struct {
+    int64_t num, dim; /* V, D */
+} tr_embedding_attrs;
 
 /* Of concat and concat.grad: dims[1] of each piece, whether its gradient is wanted or not. */
 typedef struct {

@@ -277,11 +277,29 @@ static tr_status check_used(tr_maker *mk, int output)
     return st;
 }
 
+/* Ids are for embeddings alone: as values they mean nothing. */
+static tr_status check_ids(const tr_maker *mk)
+{
+    const tr_model *m = mk->m;
+    for (size_t i = 0; i < m->nlayers; i++) {
+        const tr_layer *l = &m->layers[i];
+        for (int k = 0; k < l->nin && !l->def->ids; k++)
+            if ((size_t)l->in[k] < m->ninputs && m->inputs[l->in[k]].ids > 0)
+                return tr_layer_fail(
+                    l, TR_CONFIG,
+                    "it reads the input \"%s\" as values, which an embedding reads "
+                    "as ids",
+                    m->inputs[l->in[k]].name);
+    }
+    return TR_OK;
+}
+
 tr_status tr_parse_layers(tr_maker *mk, int *output)
 {
     tr_status st = TR_OK;
     mk->block = -1;
     TR_TRY(parse_list(mk, mk->config->model.layers, 0, output));
+    TR_TRY(check_ids(mk));
     TR_TRY(check_used(mk, *output));
 out:
     return st;

@@ -45,6 +45,23 @@ model:
   loss: cross_entropy
 train: {{steps: 8, batch: 10, log_every: 1, optimizer: {{adamw: {{lr: 0.003}}}}}}
 """
+WORDS = """
+name: words
+seed: 4
+data:
+  train: {path: words.h5, inputs: x, labels: y}
+  eval: {path: words.h5, inputs: xe, labels: ye}
+model:
+  input: [6]
+  layers:
+    - embedding: {num: 30, dim: 8, name: words}
+    - linear: {out: 8, name: rows}
+    - gelu
+    - flatten
+    - linear: {out: 4, name: head}
+  loss: cross_entropy
+train: {steps: 40, batch: 16, log_every: 1, optimizer: {adamw: {lr: 0.02}}, eval: {every_steps: 40}}
+"""
 FLOAT = dict(rtol=1e-5, atol=1e-6)
 RANKS = dict(rtol=2e-5, atol=1e-5)  # other rank count: another order of sums
 SAMPLES, EVAL = 28, 19  # batches of 8: the last of an epoch is short
@@ -564,6 +581,58 @@ train: {{steps: 10, batch: 8, log_every: 1, optimizer: {{sgd: {{lr: 0.1}}}}}}
         self.assertEqual(self.losses("one"), self.losses("two"))
         np.testing.assert_allclose(self.losses("three"), self.losses("two"), **RANKS)
         self.assertNotEqual(self.losses("turned"), self.losses("two"))
+
+    def words(self, name, *arguments, ranks=2, **keywords):
+        path = self.dir / f"{name}.yaml"
+        path.write_text(WORDS)
+        return self.run_trainer(path, f"output={self.dir}/{name}", *arguments, ranks=ranks, **keywords)
+
+    def test_embedding(self):
+        """A classifier of words learns which of them belong to a class; the same however it is computed."""
+        rng = np.random.default_rng(8)
+        y = rng.integers(0, 4, 103)
+        x = rng.integers(0, 30, (103, 6))
+        own = rng.random((103, 6)) < 0.6
+        x[own] = (x % 5 + 5 * y[:, None])[own]  # words 5y .. 5y + 4 are of class y, 20 .. 29 of none
+        with h5py.File(self.dir / "words.h5", "w") as f:
+            f["x"], f["y"], f["xe"], f["ye"] = x[:80].astype(np.int64), y[:80], x[80:].astype(np.uint8), y[80:]
+        self.words("one", ranks=1)
+        one = self.losses("one")
+        self.assertLess(np.mean(one[-5:]), 0.3 * np.mean(one[:5]))
+        self.assertGreater(self.records("one", "eval")[-1]["accuracy"], 0.6)
+        table = self.arrays(self.dir / "one/model.h5")["model/params/words/weight"]
+        self.assertEqual((table.shape, table.dtype), ((30, 8), np.float32))
+        for name, arguments, ranks in (
+                ("again", (), 1), ("two", (), 2), ("three", (), 3), ("micro", ("train.micro_batch=3",), 2),
+                ("recompute", ("train.recompute={every: 2}",), 1), ("streamed", ("data.cache_mb=0",), 1)):
+            self.words(name, *arguments, ranks=ranks)
+            if name in ("again", "recompute", "streamed"):
+                self.assertEqual(self.losses(name), one, name)
+            else:
+                np.testing.assert_allclose(self.losses(name), one, err_msg=name, **RANKS)
+        self.words("bf16", "train.precision=bf16")
+        self.assertNotEqual(self.losses("bf16"), one)
+        np.testing.assert_allclose(self.losses("bf16"), one, rtol=0.1, atol=0.05)
+
+    def test_embedding_input(self):
+        """What is no id ends the run on all ranks; what would change ids is a config error."""
+        for name, value, said in (("half", 3.5, "3.5"), ("below", -1, "-1"), ("above", 30, "30")):
+            x = np.zeros((40, 6))
+            x[17, 4] = value
+            with h5py.File(self.dir / "words.h5", "w") as f:
+                f["x"], f["y"], f["xe"], f["ye"] = x, np.zeros(40, np.int32), np.zeros((8, 6)), np.zeros(8, np.int32)
+            out = self.words(name, status=1)
+            self.assertRegex(out, rf"words.h5: dataset x: sample 17[^:]*: element 4 is {said}, "
+                                  "expected an id: a whole number from 0 to 29")
+        self.assertIn("data.normalize: all inputs of the model are ids",
+                      self.words("normal", "data.normalize={mean: 1, std: 2}", status=2))
+        self.words("made", "data.train={format: synthetic, samples: 60}", "data.eval={format: synthetic, samples: 30}")
+        losses = self.losses("made")
+        self.assertLess(np.mean(losses[-5:]), 0.7 * np.mean(losses[:5]))
+        out = self.tool("plan", self.dir / "made.yaml", "data.train={format: synthetic, samples: 60}")
+        for op in ("embedding", "embedding.grad"):
+            self.assertIn(f" {op} ", out)
+        self.assertIn("embedding", self.tool("check", self.dir / "made.yaml"))
 
     def test_synthetic(self):
         losses = {}

@@ -138,6 +138,17 @@ def losses():
     yield "bce_image", IMAGE, picture, ("bce", {})
 
 
+def embeddings():
+    yield "embedding", [6], [("embedding", {"num": 11, "dim": 5, "name": "op"}), *HEAD], MSE
+    yield "embedding_then_rows", [9], [
+        ("embedding", {"num": 4, "dim": 7, "name": "op"}), ("linear", {"out": 6, "name": "rows"}), ("gelu", {}),
+        *HEAD], CE
+    yield "embedding_beside_values", {"words": [3], "values": [7]}, [
+        ("embedding", {"num": 8, "dim": 4, "name": "op"}), ("flatten", {"name": "a"}),
+        ("linear", {"out": 6, "from": "values", "name": "b"}), ("concat", {"from": ["a", "b"]}), ("tanh", {}),
+        ("linear", {"out": 5, "name": "head"})], MSE
+
+
 def training():
     for group in (convs, linears, activations, norms, pools, joins, losses):
         yield from group()
@@ -150,3 +161,8 @@ def evaluation():
     yield "eval_batchnorm_features", [11], features(norm("op")), CE
     yield "eval_dropout", [11], features(("dropout", {"p": 0.5})), CE
     yield "eval_maxpool2d", IMAGE, image(("maxpool2d", {"kernel": 2})), MSE
+
+
+def training_too():
+    """Later than evaluation(): a case's numbers come from its place among all."""
+    yield from embeddings()

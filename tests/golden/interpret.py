@@ -67,6 +67,9 @@ class Interpreter:
         w, b = self.param(name, "weight", (d,), 0), self.param(name, "bias", (d,), 0)
         return F.layer_norm(x, (d,), w, b, eps)
 
+    def embedding(self, x, name, num, dim):
+        return F.embedding(x, self.param(name, "weight", (num, dim), 1))
+
     def relu(self, x, name):
         return F.relu(x)
 

@@ -54,7 +54,10 @@ def make_case(file, number, case, train):
         return t.requires_grad_(True)
 
     dims = inputs if isinstance(inputs, dict) else {"input": inputs}
-    x = {k: bf16_exact(rng, (BATCH, *d)) for k, d in dims.items()}
+    first = next(iter(dims))
+    ids = {attrs.get("from", first): attrs["num"] for kind, attrs in layers if kind == "embedding"}
+    x = {k: torch.tensor(rng.integers(0, ids[k], (BATCH, *d))) if k in ids else bf16_exact(rng, (BATCH, *d))
+         for k, d in dims.items()}
     net = Interpreter(train, make)
     net.values.update(x)
     with torch.no_grad():
@@ -88,7 +91,7 @@ def make_case(file, number, case, train):
         g.create_dataset(path, data=t.detach().numpy().astype(dtype))
 
     for k, t in x.items():
-        put(f"inputs/{k}", t)
+        put(f"inputs/{k}", t, np.int32 if k in ids else np.float32)
     put("target", target, np.int32 if loss[0] == "cross_entropy" else np.float32)
     put("output", y)
     for k in net.order:
@@ -107,7 +110,7 @@ def main():
     with h5py.File(os.path.join(folder, "ops.h5"), "w", libver=("v108", "v108")) as f:
         f.attrs["torch"] = str(torch.__version__)
         number = 0
-        for train, source in ((True, cases.training), (False, cases.evaluation)):
+        for train, source in ((True, cases.training), (False, cases.evaluation), (True, cases.training_too)):
             for case in source():
                 make_case(f, number, case, train)
                 number += 1

@@ -22,6 +22,11 @@
  *  dropout        one sample's elements, of which x[0] is element `first` (a multiple of 4)
  *  cast_bf16, cast_f32
  *
+ * Rows of D of a float32 table by number:
+ *  gather_rows    y[r] = table[ids[r]]
+ *  scatter_rows   table[ids[r]][begin..end) += dy[r][begin..end), r ascending, of ids that are
+ *                 `which` modulo `of`
+ *
  * Rows of D: softmax, softmax_grad; transpose of a rows x cols matrix of 2- or 4-byte elements.
  *
  * Pooling, channels-last: rows [begin, end) of the N*OH output rows, or N*H input rows for
@@ -99,6 +104,11 @@ typedef struct tr_sweep {
     X(void, dropout,                                                                               \
       (tr_dtype t, const void *x, void *y, size_t n, uint64_t key, uint64_t sample, size_t first,  \
        float p, float scale))                                                                      \
+    X(void, gather_rows,                                                                           \
+      (tr_dtype t, const float *table, size_t D, const int32_t *ids, size_t rows, void *y))        \
+    X(void, scatter_rows,                                                                          \
+      (tr_dtype t, const void *dy, size_t D, const int32_t *ids, size_t rows, size_t begin,        \
+       size_t end, uint32_t of, uint32_t which, float *table))                                     \
     X(void, cast_bf16, (tr_bf16 * dst, const float *src, size_t n))                                \
     X(void, cast_f32, (float *dst, const tr_bf16 *src, size_t n))                                  \
     X(void, softmax, (tr_dtype t, const void *x, void *y, size_t rows, size_t D))                  \

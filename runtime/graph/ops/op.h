@@ -65,6 +65,7 @@ struct tr_op_def {
     double (*flops)(const tr_graph *g, const tr_op *op);
     tr_act act;      /* it is this activation, or the gradient of it */
     bool collective; /* an empty share runs it too: it is, or feeds, a meeting of ranks */
+    bool ids;        /* its only input is a model input, of whole numbers (tr_layer_ids) */
     bool statistics; /* small, and not to be computed twice: recomputation keeps its outputs */
     tr_share share;
     /* out[0] has the value of in[0]: not written where it has its bytes too. */
@@ -84,12 +85,17 @@ tr_status tr_layer_pair(const tr_layer *l, const char *key, const tr_ints *in, i
 tr_status tr_layer_window(tr_layer *l, int axis, const int64_t kernel[2], const int64_t stride[2],
                           const int64_t padding[2], const int64_t dilation[2]);
 
+/* The only input of `l` is one of the model's inputs, whose elements thereby are ids in [0, num);
+ * fails when it is a layer's output. Where several layers read it, the least num counts. */
+tr_status tr_layer_ids(tr_maker *mk, const tr_layer *l, int64_t num);
+
 typedef struct {
     const char *name;
     int ndim;
     int64_t dims[TR_MAX_DIMS];
     tr_init_kind init;
     double fan_in, fan_out;
+    double std; /* TR_INIT_NORMAL; 0: 0.02 */
     bool decay;
 } tr_param_decl;
 tr_status tr_layer_param(tr_maker *mk, tr_layer *l, const tr_param_decl *decl);

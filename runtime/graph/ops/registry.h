@@ -14,6 +14,7 @@
     X(pool2d)                                                                                      \
     X(flatten)                                                                                     \
     X(dropout)                                                                                     \
+    X(embedding)                                                                                   \
     X(add)                                                                                         \
     X(concat)                                                                                      \
     X(loss)

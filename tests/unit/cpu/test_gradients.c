@@ -112,6 +112,9 @@ static const model_case cases[] = {
     SMOOTH("flatten, a view of the input", FEATURES, FLAT, "mse"),
     SMOOTH("dropout, features", FEATURES, LINEAR "    - dropout: {p: 0.3}\n" HEAD, "mse"),
     SMOOTH("dropout, image", IMAGE, CONV "    - dropout: {p: 0.5}\n    - tanh\n" FLAT, "mse"),
+    SMOOTH("embedding", "input: [5]", "    - embedding: {num: 4, dim: 3}\n" FLAT, "mse"),
+    SMOOTH("embedding, rows", "input: [4]",
+           "    - embedding: {num: 7, dim: 5}\n    - linear: {out: 2}\n    - tanh\n" FLAT, "mse"),
     SMOOTH(
         "add", FEATURES,
         "    - linear: {out: 4, name: a}\n    - linear: {out: 4, from: input, name: b}\n"
@@ -188,7 +191,10 @@ static void fill_batch(const model_case *k, model_harness *h)
     double v[BATCH * 64];
     const tr_tensor *x = tr_plan_input_tensor(h->plan, 0), *t = tr_plan_target_tensor(h->plan);
     assert_true(x->count <= TR_COUNT(v) && t->count <= TR_COUNT(v));
-    for (size_t i = 0; i < x->count; i++) /* distinct: 37 has no factor in common with the count */
+    for (size_t i = 0; m->inputs[0].ids > 0 && i < x->count; i++) /* some twice, one never */
+        v[i] = (double)(i * i % (size_t)(m->inputs[0].ids - 1));
+    for (size_t i = 0; m->inputs[0].ids == 0 && i < x->count;
+         i++) /* distinct: 37 has no factor in common with the count */
         v[i] =
             k->pooled ? 2.0 * (double)(i * 37 % x->count) / (double)x->count - 1.0 : uniform(1, i);
     mh_set_input(h, 0, v);
@@ -244,8 +250,8 @@ static double difference(const model_case *k, model_harness *h, float *w)
     return sum / (12 * H);
 }
 
-/* Every stride-th element of a parameter is checked: all of them, but on the stand-in for a GPU, where
- * a run takes a hundred times as long, at most seven. */
+/* Every stride-th element of a parameter is checked: all of them, but on the stand-in for a GPU,
+ * where a run takes a hundred times as long, at most seven. */
 static size_t stride_of(const tr_param *p)
 {
 #if defined TEST_MIRROR && !defined TR_REAL_GPU

@@ -61,6 +61,8 @@ static const entry table[] = {
     {.op = "flatten.grad", .test = "flatten"},
     {.op = "dropout", .test = "dropout", .why = "its mask is our own generator's"},
     {.op = "dropout.grad", .test = "dropout"},
+    {.op = "embedding", .test = "embedding", .golden = "(\"embedding\""},
+    {.op = "embedding.grad", .test = "embedding"},
     {.op = "add", .test = "add", .golden = "(\"add\""},
     {.op = "concat", .test = "concat", .golden = "(\"concat\""},
     {.op = "concat.grad", .test = "concat"},

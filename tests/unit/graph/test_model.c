@@ -266,9 +266,9 @@ static void test_help(void **state)
     tr_layers_help(f);
     fclose(f);
     static const char *const types[] = {
-        "linear",         "conv2d", "batchnorm", "layernorm", "relu",      "gelu",    "silu",
-        "sigmoid",        "tanh",   "softmax",   "maxpool2d", "avgpool2d", "flatten", "dropout",
-        "global_avgpool", "add",    "concat",    "residual",  "repeat"};
+        "linear",         "conv2d",    "batchnorm", "layernorm", "relu",      "gelu",    "silu",
+        "sigmoid",        "tanh",      "softmax",   "maxpool2d", "avgpool2d", "flatten", "dropout",
+        "global_avgpool", "embedding", "add",       "concat",    "residual",  "repeat"};
     for (size_t i = 0; i < TR_COUNT(types); i++) {
         char heading[64];
         snprintf(heading, sizeof(heading), "## `%s`\n", types[i]);

@@ -1,0 +1,62 @@
+/* Rows of a table, looked up by number (PyTorch's Embedding). The numbers are one of the model's
+ * inputs: that an embedding reads it makes it one of ids, which the loader gives as int32. */
+#include "runtime/graph/ops/registry.h"
+
+static const tr_field fields[] = {
+    {.key = "num",
+     .kind = TR_FIELD_INT,
+     .offset = offsetof(tr_embedding_attrs, num),
+     .min = 1,
+     .max = INT32_MAX,
+     .doc = "rows of the table: ids are whole numbers from 0 to num - 1"},
+    {.key = "dim",
+     .kind = TR_FIELD_INT,
+     .offset = offsetof(tr_embedding_attrs, dim),
+     .min = 1,
+     .max = INT32_MAX,
+     .doc = "features of a row"},
+    {0},
+};
+
+static tr_status infer(tr_maker *mk, tr_layer *l)
+{
+    const tr_embedding_attrs *a = l->attrs;
+    tr_status st = TR_OK;
+    TR_TRY(tr_layer_ids(mk, l, a->num));
+    TR_TRY(tr_layer_rank(l, 1, 1, "(positions)"));
+    l->output = (tr_shape){.ndim = 2, .dims = {l->inputs[0].dims[0], a->dim}};
+    TR_TRY(tr_layer_param(mk, l,
+                          &(tr_param_decl){.name = "weight",
+                                           .ndim = 2,
+                                           .dims = {a->num, a->dim},
+                                           .init = TR_INIT_NORMAL,
+                                           .std = 1.0,
+                                           .decay = true}));
+out:
+    return st;
+}
+
+static void gradient(tr_builder *b, const tr_op *op)
+{
+    tr_build_backward(b, &tr_ops_embedding[1], op, TR_IDS(tr_grad_of(b, op->out[0]), op->in[0]),
+                      TR_IDS(tr_grad_param(b, op->in[1])));
+}
+
+const tr_op_def tr_ops_embedding[] = {
+    {.name = "embedding",
+     .doc = "(positions) to (positions, dim): row `x` of a table for each whole number `x` of the "
+            "sample. It reads one of the model's inputs, which no layer of another type then may "
+            "read; the input's elements must be whole numbers from 0 to `num` - 1, and "
+            "data.normalize and data.augment leave them alone. Parameters: weight (num, dim), "
+            "initially normal with deviation 1.",
+     .fields = fields,
+     .attrs_size = sizeof(tr_embedding_attrs),
+     .min_in = 1,
+     .max_in = 1,
+     .infer = infer,
+     .operands = 2,
+     .gradient = gradient,
+     .ids = true},
+    {.name = "embedding.grad", .flops = tr_flops_elements},
+    {0},
+};
