@@ -85,7 +85,7 @@ static tr_status choose_cpu(const tr_config *c, tr_comm *comm, const tr_affinity
     tr_status st = tr_config_fits_cpu(c);
     if (why && st != TR_OK) {
         const tr_error was = *tr_last_error();
-        st = TR_FAIL(st, "%s; and device: auto found no GPU: %s", was.text, why);
+        st = TR_FAIL(st, "%s; and device: auto did not find what a GPU takes: %s", was.text, why);
     } else if (why && tr_comm_topology(comm)->rank == 0) {
         tr_log(TR_LOG_INFO, "device: auto takes the CPU: %s", why);
     }

@@ -59,7 +59,7 @@ static tr_status read_column(const tr_index *ix, tr_history *h, const tr_column 
     TR_NEED(e->count == *n, TR_FILE, "%s: %s: expected %s[%zu] as the columns before it, found %s",
             ix->path, where, type, *n,
             tr_entry_shape(e->type, e->ndim, e->dims, shape, sizeof shape));
-    column = tr_alloc(TR_MEM_OTHER, e->count, 8);
+    column = tr_alloc(TR_MEM_IO, e->count, 8);
     if (!column) return TR_MEMORY;
     TR_TRY(tr_entry_read(ix, e, column, NULL, NULL));
     for (size_t i = 0; i < *n; i++) memcpy(*rows + i * row_size(c) + c->offset, column + 8 * i, 8);

@@ -22,6 +22,7 @@ ENV = dict(
     OMPI_MCA_rmaps_base_oversubscribe="1",
     OMPI_MCA_btl_vader_single_copy_mechanism="none",
     OMP_NUM_THREADS="1",
+    CUDA_VISIBLE_DEVICES="",  # what these tests expect is the CPU's; gpu.py has the others
 )
 
 CNN = """

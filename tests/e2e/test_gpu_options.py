@@ -6,6 +6,7 @@ import harness
 from gpu import LIBRARIES, STANDIN
 
 harness.TRAINER = STANDIN
+del harness.ENV["CUDA_VISIBLE_DEVICES"]
 harness.ENV.update(LD_LIBRARY_PATH=":".join(filter(None, (LIBRARIES, harness.ENV.get("LD_LIBRARY_PATH")))))
 
 
