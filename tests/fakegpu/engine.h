@@ -228,6 +228,8 @@ void close_device();                    // nobody can, once no task runs
 void close_device_within();             // not even the task that calls it
 const Block *find_block(const void *p); // that holds p
 void check_guards(const char *after);
+// n bytes of device or pinned memory, inside one allocation, or a violation.
+void need_block(const char *call, const char *operand, const void *p, size_t n);
 void install_fault_handler();
 std::string name_of(const void *p); // "24 bytes into 100 bytes of device memory from cudaMalloc"
 void release_all();                 // cudaDeviceReset

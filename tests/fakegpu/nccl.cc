@@ -1,11 +1,11 @@
-// NCCL's calls: communicators, groups, errors. Ranks meet in a file (in /dev/shm, else TMPDIR or
-// /tmp) named in the unique id, which is removed as soon as all have mapped it.
+// NCCL's calls about communicators and errors; operations and their groups are in nccl_group.cc.
+// Ranks meet in a file (in /dev/shm, else TMPDIR or /tmp) named in the unique id, which is removed
+// as soon as all have mapped it.
 //
 // Non-blocking communicators are as unhelpful as they may be: a group is put into its stream by the
 // second ncclCommGetAsyncError after it, so that a program that does not wait for that sees its
 // work come too late. Refused as there: two ranks on one GPU, use while in progress. Violations:
-// use after destroy or abort, a second stream, recordings that outlive the communicator, what is
-// left at the end.
+// use after destroy or abort, recordings that outlive the communicator, what is left at the end.
 //
 // FAKENCCL_ASYNC_ERROR=N@RANK: the N-th group that RANK runs fails asynchronously.
 // Ranks on pretended nodes (TRIREME_FAKE_NODES) have GPUs of their own.
@@ -13,8 +13,6 @@
 
 #include <cstdlib>
 #include <cstring>
-#include <mutex>
-#include <set>
 #include <thread>
 
 #include <fcntl.h>
@@ -25,71 +23,8 @@ using fakegpu::engine;
 using fakegpu::violation;
 using namespace fakenccl;
 
-struct ncclComm {
-    std::shared_ptr<State> state;
-};
-
 namespace
 {
-
-struct Group {
-    int depth = 0;
-    ncclResult_t failed = ncclSuccess;
-    std::vector<std::shared_ptr<Launch>> launches;
-};
-thread_local Group group;
-thread_local std::string last_error;
-
-std::set<ncclComm_t> &live()
-{
-    static auto *set = new std::set<ncclComm_t>;
-    return *set;
-}
-
-// Every call: the engine's lock, the count of calls, and device memory closed again at its end.
-class Call
-{
-  public:
-    explicit Call(const char *name) : name_(name)
-    {
-        if (fakegpu::depth > 0) violation(name, "called by what runs on the device");
-        engine().lock.lock();
-        injected_ = fakegpu::fails(name);
-    }
-    ~Call()
-    {
-        fakegpu::close_device();
-        engine().lock.unlock();
-    }
-    Call(const Call &) = delete;
-    Call &operator=(const Call &) = delete;
-    bool injected() const
-    {
-        return injected_;
-    }
-    ncclResult_t injection() const
-    {
-        return fail(ncclSystemError, "a fault was injected");
-    }
-    ncclResult_t fail(ncclResult_t rc, const std::string &text) const
-    {
-        last_error = text;
-        return rc;
-    }
-    State &state(ncclComm_t comm) const
-    {
-        if (live().count(comm) == 0)
-            violation(name_, "the communicator was destroyed or aborted, or never was");
-        return *comm->state;
-    }
-
-  private:
-    const char *name_;
-    bool injected_;
-};
-#define NCCL_ENTER(name)                                                                           \
-    Call call(name);                                                                               \
-    if (call.injected()) return call.injection()
 
 int setting(const char *name, int otherwise)
 {
@@ -155,35 +90,13 @@ template <typename Done> void spin(Done done)
     }
 }
 
-// ---- Launching ----
+// ---- Moving on ----
 
 bool recorded(State &s)
 {
     bool any = false;
     for (const auto &r : s.recordings) any = any || !r.expired();
     return any;
-}
-
-ncclResult_t put(State &s, const std::shared_ptr<Launch> &l)
-{
-    if (l->captured) s.recordings.push_back(l);
-    s.launched += l->captured ? 0 : 1;
-    fakegpu::Task task;
-    task.what = l->ops[0].call;
-    task.begin = [l] { begin(*l); };
-    task.step = [l] { return run(*l); };
-    if (fakegpu::enqueue(l->stream, task) == cudaSuccess) return ncclSuccess;
-    last_error = std::string(l->ops[0].call) + " could not be launched";
-    return s.failed = ncclUnhandledCudaError;
-}
-
-ncclResult_t put_pending(State &s)
-{
-    ncclResult_t rc = ncclSuccess;
-    for (const auto &l : s.pending)
-        if (rc == ncclSuccess) rc = put(s, l);
-    s.pending.clear();
-    return rc;
 }
 
 // What ncclCommGetAsyncError says, and moves on.
@@ -206,128 +119,6 @@ ncclResult_t progress(State &s)
         return ncclInProgress;
     }
     return ncclSuccess;
-}
-
-ncclResult_t need_ready(const Call &call, State &s)
-{
-    if (s.failed != ncclSuccess) return s.failed;
-    if (s.finalized) violation("NCCL", "an operation after ncclCommFinalize");
-    if (!s.ready || !s.pending.empty())
-        return call.fail(
-            ncclInvalidArgument,
-            "Attempt to use communicator before the previous operation returned ncclSuccess");
-    return ncclSuccess;
-}
-
-ncclResult_t end_group(const Call &call)
-{
-    if (group.depth == 0) return call.fail(ncclInvalidUsage, "ncclGroupEnd: not in a group call.");
-    if (--group.depth > 0) return group.failed;
-    std::vector<std::shared_ptr<Launch>> launches;
-    launches.swap(group.launches);
-    ncclResult_t rc = group.failed;
-    group.failed = ncclSuccess;
-    for (const auto &l : launches) {
-        State &s = *l->state;
-        if (rc != ncclSuccess && rc != ncclInProgress)
-            continue; // nothing of a group with an error is run
-        for (size_t i = 0; i < l->ops.size(); i++) {
-            Words &w = l->ops[i].words;
-            w.number = s.number++;
-            w.place = (int32_t)i;
-            w.places = (int32_t)l->ops.size();
-        }
-        if (s.blocking) {
-            rc = put(s, l);
-        } else {
-            s.pending.push_back(l);
-            s.polls = 0;
-            rc = ncclInProgress;
-        }
-    }
-    return rc;
-}
-
-// Where this operation goes in the group.
-Launch &launch_for(const char *name, ncclComm_t comm, cudaStream_t stream)
-{
-    State &s = *comm->state;
-    for (const auto &l : group.launches)
-        if (l->state == comm->state) {
-            if (l->stream != stream) violation(name, "one group, one communicator, two streams");
-            return *l;
-        }
-    if (s.stream == nullptr) s.stream = stream;
-    if (s.stream != stream)
-        violation(name,
-                  "the communicator's operations go into two streams: nothing keeps their order");
-    auto l = std::make_shared<Launch>();
-    l->state = comm->state;
-    l->stream = stream;
-    l->captured = stream->capture != nullptr;
-    group.launches.push_back(l);
-    return *l;
-}
-
-ncclResult_t check_operation(const Call &call, const Op &o, State &s, cudaStream_t stream)
-{
-    const Words &w = o.words;
-    const ncclResult_t rc = need_ready(call, s);
-    if (rc != ncclSuccess) return rc;
-    if (size_of((ncclDataType_t)w.type) == 0) return call.fail(ncclInvalidArgument, "invalid type");
-    if (w.op < ncclSum || w.op > ncclAvg)
-        return call.fail(ncclInvalidArgument, "invalid reduction operation");
-    if (w.root < 0 || w.root >= s.nranks) return call.fail(ncclInvalidArgument, "invalid root");
-    if (engine().live_streams.count(stream) == 0)
-        violation(o.call, "the stream was destroyed, or never was");
-    if (w.count == 0) return ncclSuccess;
-    if (o.send == nullptr || o.recv == nullptr)
-        return call.fail(ncclInvalidArgument, "a buffer is NULL");
-    fakegpu::need_device(o.call, "sendbuff", o.send, o.send_bytes);
-    fakegpu::need_device(o.call, "recvbuff", o.recv, o.recv_bytes);
-    fakegpu::need_aligned(o.call, "sendbuff", o.send, size_of((ncclDataType_t)w.type));
-    fakegpu::need_aligned(o.call, "recvbuff", o.recv, size_of((ncclDataType_t)w.type));
-    const char *s0 = o.send, *s1 = s0 + o.send_bytes, *r0 = o.recv, *r1 = r0 + o.recv_bytes;
-    const size_t size = size_of((ncclDataType_t)w.type);
-    bool in_place = s0 == r0;
-    if (w.kind == Kind::all_gather) in_place = s0 == r0 + (size_t)s.rank * w.count * size;
-    if (w.kind == Kind::reduce_scatter) in_place = r0 == s0 + (size_t)s.rank * w.count * size;
-    if (!in_place && s0 < r1 && r0 < s1)
-        violation(o.call, "sendbuff and recvbuff overlap, but not as in place");
-    return ncclSuccess;
-}
-
-ncclResult_t operate(const char *name, Kind kind, const void *send, void *recv, size_t count,
-                     ncclDataType_t type, ncclRedOp_t op, int root, ncclComm_t comm,
-                     cudaStream_t stream)
-{
-    Call call(name);
-    State &s = call.state(comm);
-    Op o{};
-    o.call = name;
-    o.words.kind = kind;
-    o.words.type = type;
-    o.words.op = op;
-    o.words.root = root;
-    o.words.count = count;
-    o.send = static_cast<const char *>(send);
-    o.recv = static_cast<char *>(recv);
-    const size_t all = count * (size_t)s.nranks * size_of(type);
-    o.send_bytes = kind == Kind::reduce_scatter ? all : count * size_of(type);
-    o.recv_bytes = kind == Kind::all_gather ? all : count * size_of(type);
-    ncclResult_t rc = call.injected() ? call.injection() : check_operation(call, o, s, stream);
-    if (call.injected() && !s.blocking) s.failed = rc;
-    if (rc != ncclSuccess) {
-        if (group.depth > 0) group.failed = rc;
-        return rc;
-    }
-    if (count == 0) return ncclSuccess;
-    group.depth++;
-    Launch &l = launch_for(name, comm, stream);
-    o.words.captured = l.captured;
-    l.ops.push_back(o);
-    rc = end_group(call);
-    return group.depth > 0 ? ncclSuccess : rc;
 }
 
 // ---- Communicators ----
@@ -383,6 +174,25 @@ void forget(ncclComm_t comm)
 }
 
 } // namespace
+
+thread_local std::string fakenccl::last_error;
+
+std::set<ncclComm_t> &fakenccl::live()
+{
+    static auto *set = new std::set<ncclComm_t>;
+    return *set;
+}
+
+ncclResult_t fakenccl::need_ready(const Call &call, State &s)
+{
+    if (s.failed != ncclSuccess) return s.failed;
+    if (s.finalized) violation("NCCL", "an operation after ncclCommFinalize");
+    if (!s.ready || !s.pending.empty())
+        return call.fail(
+            ncclInvalidArgument,
+            "Attempt to use communicator before the previous operation returned ncclSuccess");
+    return ncclSuccess;
+}
 
 fakenccl::State::~State()
 {
@@ -441,7 +251,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *error)
 {
     NCCL_ENTER("ncclCommGetAsyncError");
     State &s = call.state(comm);
-    if (group.depth > 0) violation("ncclCommGetAsyncError", "called inside a group");
+    if (in_group()) violation("ncclCommGetAsyncError", "called inside a group");
     *error = progress(s);
     if (s.fail_at && s.begun >= s.fail_at && *error == ncclRemoteError)
         last_error = "an asynchronous fault was injected";
@@ -505,51 +315,6 @@ ncclResult_t ncclCommUserRank(const ncclComm_t comm, int *rank)
     NCCL_ENTER("ncclCommUserRank");
     *rank = call.state(comm).rank;
     return ncclSuccess;
-}
-
-ncclResult_t ncclGroupStart()
-{
-    NCCL_ENTER("ncclGroupStart");
-    group.depth++;
-    return ncclSuccess;
-}
-
-ncclResult_t ncclGroupEnd()
-{
-    Call call("ncclGroupEnd");
-    if (call.injected()) {
-        if (group.depth == 1) group.launches.clear();
-        if (group.depth > 0) group.depth--;
-        return call.injection();
-    }
-    return end_group(call);
-}
-
-ncclResult_t ncclAllReduce(const void *send, void *recv, size_t count, ncclDataType_t type,
-                           ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
-{
-    return operate("ncclAllReduce", Kind::all_reduce, send, recv, count, type, op, 0, comm, stream);
-}
-
-ncclResult_t ncclAllGather(const void *send, void *recv, size_t count, ncclDataType_t type,
-                           ncclComm_t comm, cudaStream_t stream)
-{
-    return operate("ncclAllGather", Kind::all_gather, send, recv, count, type, ncclSum, 0, comm,
-                   stream);
-}
-
-ncclResult_t ncclReduceScatter(const void *send, void *recv, size_t count, ncclDataType_t type,
-                               ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream)
-{
-    return operate("ncclReduceScatter", Kind::reduce_scatter, send, recv, count, type, op, 0, comm,
-                   stream);
-}
-
-ncclResult_t ncclBroadcast(const void *send, void *recv, size_t count, ncclDataType_t type,
-                           int root, ncclComm_t comm, cudaStream_t stream)
-{
-    return operate("ncclBroadcast", Kind::broadcast, send, recv, count, type, ncclSum, root, comm,
-                   stream);
 }
 
 const char *ncclGetErrorString(ncclResult_t result)

@@ -1,11 +1,13 @@
 // The stand-in for NCCL: communicators between processes, through one file of shared memory. What
-// the calls (nccl.cc) and what runs on the device (nccl_run.cc) share.
+// the calls (nccl.cc: communicators, nccl_group.cc: operations) and what runs on the device
+// (nccl_run.cc) share.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -95,5 +97,70 @@ size_t size_of(ncclDataType_t type); // 0: none
 // On the device: false while peers are missing.
 bool run(Launch &l);
 void begin(Launch &l);
+
+} // namespace fakenccl
+
+struct ncclComm {
+    std::shared_ptr<fakenccl::State> state;
+};
+
+namespace fakenccl
+{
+
+extern thread_local std::string last_error;
+std::set<ncclComm_t> &live(); // communicators
+
+// Every call: the engine's lock, the count of calls, and device memory closed again at its end.
+class Call
+{
+  public:
+    explicit Call(const char *name) : name_(name)
+    {
+        if (fakegpu::depth > 0) fakegpu::violation(name, "called by what runs on the device");
+        fakegpu::engine().lock.lock();
+        injected_ = fakegpu::fails(name);
+    }
+    ~Call()
+    {
+        fakegpu::close_device();
+        fakegpu::engine().lock.unlock();
+    }
+    Call(const Call &) = delete;
+    Call &operator=(const Call &) = delete;
+    bool injected() const
+    {
+        return injected_;
+    }
+    ncclResult_t injection() const
+    {
+        return fail(ncclSystemError, "a fault was injected");
+    }
+    ncclResult_t fail(ncclResult_t rc, const std::string &text) const
+    {
+        last_error = text;
+        return rc;
+    }
+    State &state(ncclComm_t comm) const
+    {
+        if (live().count(comm) == 0)
+            fakegpu::violation(name_, "the communicator was destroyed or aborted, or never was");
+        return *comm->state;
+    }
+
+  private:
+    const char *name_;
+    bool injected_;
+};
+#define NCCL_ENTER(name)                                                                           \
+    ::fakenccl::Call call(name);                                                                   \
+    if (call.injected()) return call.injection()
+
+// ---- nccl.cc ----
+// ncclSuccess: the next operation may come.
+ncclResult_t need_ready(const Call &call, State &s);
+
+// ---- nccl_group.cc ----
+bool in_group();                    // of this thread
+ncclResult_t put_pending(State &s); // into the stream: the groups that wait for it
 
 } // namespace fakenccl
