@@ -248,6 +248,7 @@ tr_status tr_reducer_staged_init(tr_reducer *r)
     tr_status st = TR_OK;
     tr_staged *s = r->state = TR_NEW(TR_MEM_OTHER, tr_staged);
     r->ops = &ops;
+    if (r->c->topology.size == 1) snprintf(r->name, sizeof(r->name), "one rank");
     st = s ? allocate(r) : tr_last_error()->status;
     TR_TRY(tr_agree(r->c, st, NULL));
     if (r->c->topology.size > 1) { /* of its own: reductions and gathers may come in any order */

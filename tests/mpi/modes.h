@@ -41,6 +41,11 @@ static inline tr_comm *open_mode(const test_mode *m, double timeout)
     return c;
 }
 
+/* A rank whose test fails ends the job at once: going on to its next test, it would leave the
+ * others waiting in this one. */
+#define RUN_RANK_TESTS(tests)                                                                      \
+    (setenv("CMOCKA_TEST_ABORT", "1", 1), cmocka_run_group_tests(tests, NULL, NULL))
+
 #define RUN_MPI_TESTS(tests)                                                                       \
     int main(int argc, char **argv)                                                                \
     {                                                                                              \
@@ -49,10 +54,9 @@ static inline tr_comm *open_mode(const test_mode *m, double timeout)
         MPI_Comm_rank(MPI_COMM_WORLD, &rank);                                                      \
         MPI_Comm_size(MPI_COMM_WORLD, &size);                                                      \
         tr_log_init(rank, size, TR_LOG_ERROR);                                                     \
-        int failed = cmocka_run_group_tests(tests, NULL, NULL);                                    \
-        if (failed) MPI_Abort(MPI_COMM_WORLD, 1); /* the others may be waiting */                  \
+        int failed = RUN_RANK_TESTS(tests);                                                        \
         MPI_Finalize();                                                                            \
-        return 0;                                                                                  \
+        return failed;                                                                             \
     }
 
 #endif

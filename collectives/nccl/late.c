@@ -1,0 +1,153 @@
+/* Who is late: what a rank that waits for the device, or for an operation of NCCL's to start, says
+ * of the others on its node, and when it stops waiting for them.
+ *
+ * A rank is late that is behind where this one waits; or has come as far, but has been silent ever
+ * since: a host that is stopped or stuck, whose device may have been seen last before that very
+ * place. One that gave up because it waited itself is not: several lose patience in the same
+ * moment. Ranks of other nodes show nothing. Times are of the machine's one monotonic clock. */
+#include "collectives/nccl/progress.h"
+
+static double silence(const tr_place *a)
+{
+    return tr_now() - atomic_load_explicit(&a->beat, memory_order_relaxed);
+}
+
+/* False where nothing is known. */
+static bool behind(const tr_progress *p, int local_rank)
+{
+    if (!p->board) return false;
+    const tr_place *a = &p->board[local_rank];
+    uint64_t at = atomic_load_explicit(&a->at, memory_order_acquire);
+    return at < p->mine || (at == p->mine && silence(a) >= p->patience);
+}
+
+/* Gone, or gave up over something of its own. */
+static bool failed(const tr_comm *c, int local_rank)
+{
+    tr_error why;
+    return tr_peers_gone(c, local_rank) ||
+           (tr_node_gave_up(c, local_rank, &why) && why.status != TR_PEER);
+}
+
+static bool left(const tr_comm *c, int local_rank)
+{
+    tr_error why;
+    return tr_peers_gone(c, local_rank) || tr_node_gave_up(c, local_rank, &why);
+}
+
+static bool arrived(const void *ctx, int local_rank)
+{
+    const tr_progress *p = ctx;
+    const tr_comm *c = p->r->c;
+    if (local_rank == c->topology.local_rank) return true;
+    if (left(c, local_rank)) return false; /* what it began can no longer end */
+    return !behind(p, local_rank);
+}
+
+static bool has_issued(const void *ctx, int local_rank)
+{
+    const tr_progress *p = ctx;
+    const tr_comm *c = p->r->c;
+    if (local_rank == c->topology.local_rank) return true;
+    if (left(c, local_rank)) return false;
+    return !p->board ||
+           atomic_load_explicit(&p->board[local_rank].issued, memory_order_acquire) >= p->issued;
+}
+
+/* Within a step. */
+static void place_text(const tr_progress *p, uint32_t micro, uint32_t gathers, uint32_t buckets,
+                       char *buf, size_t size)
+{
+    char at[64] = "";
+    int n = micro ? snprintf(at, sizeof(at), "micro-batch %u, ", micro) : 0;
+    if (gathers) snprintf(at + n, sizeof(at) - (size_t)n, "at gather %u, ", gathers - 1);
+    if (buckets % 2)
+        snprintf(buf, size, "in bucket %u", (buckets - 1) / 2);
+    else
+        snprintf(buf, size, "%s%u of %zu buckets reduced", at, buckets / 2, p->r->o.nbuckets);
+}
+
+static size_t name_rank(const tr_progress *p, int i, char *buf, size_t size)
+{
+    const tr_peer *peer = &p->r->c->peers[i];
+    const tr_place *a = &p->board[i];
+    const uint64_t at = atomic_load_explicit(&a->at, memory_order_acquire);
+    const uint64_t issued = atomic_load_explicit(&a->issued, memory_order_relaxed);
+    char where[128], up_to[64] = "";
+    if (!at || !(issued >> 32)) /* never told anything */
+        return (size_t)snprintf(buf, size, "rank %d (pid %d: no step begun)", peer->rank,
+                                (int)peer->pid);
+    place_text(p, tr_place_micro(at), atomic_load_explicit(&a->gathers, memory_order_relaxed),
+               atomic_load_explicit(&a->buckets, memory_order_relaxed), where, sizeof(where));
+    if ((uint32_t)issued != TR_PLACE_ALL)
+        snprintf(up_to, sizeof(up_to), " up to operation %u of micro-batch %u",
+                 (uint32_t)issued & ((1u << TR_PLACE_WITHIN) - 1), tr_place_micro(issued));
+    return (size_t)snprintf(buf, size,
+                            "rank %d (pid %d: issued step %llu%s, device seen in step %llu, %s; "
+                            "silent for %.0f s)",
+                            peer->rank, (int)peer->pid, tr_place_step(issued), up_to,
+                            tr_place_step(at), where, silence(a));
+}
+
+/* Those that are late; or, where all have, the one that has been silent for longest. */
+static size_t name_missing(const tr_wait *w, char *buf, size_t size)
+{
+    const tr_progress *p = w->ctx;
+    const tr_topology *t = &w->c->topology;
+    size_t used = 0;
+    int quietest = -1;
+    buf[0] = 0;
+    for (int i = 0; p->board && i < t->local_size && used + 200 < size; i++) {
+        if (i == t->local_rank) continue;
+        if (quietest < 0 || silence(&p->board[i]) > silence(&p->board[quietest])) quietest = i;
+        if (!behind(p, i) && !failed(w->c, i)) continue;
+        if (used) used += (size_t)snprintf(buf + used, size - used, ", ");
+        used += name_rank(p, i, buf + used, size - used);
+    }
+    if (!used && quietest >= 0 && silence(&p->board[quietest]) > p->patience)
+        used = name_rank(p, quietest, buf, size);
+    return used;
+}
+
+static tr_status late(const tr_wait *w)
+{
+    const tr_progress *p = w->ctx;
+    const tr_topology *t = &w->c->topology;
+    char who[640], where[192], place[128];
+    place_text(p, p->seen.micro, p->seen.gathers, p->seen.buckets, place, sizeof(place));
+    if (p->seen.buckets % 2)
+        snprintf(where, sizeof(where), "all-reduce of step %u, bucket %u", p->seen.step,
+                 (p->seen.buckets - 1) / 2);
+    else
+        snprintf(where, sizeof(where), "device in step %u, %s", p->seen.step, place);
+    if (!name_missing(w, who, sizeof(who)))
+        snprintf(who, sizeof(who), "%s",
+                 !p->board      ? "cannot be seen, as ranks share no memory"
+                 : t->nodes > 1 ? "some rank of another node, as all of this one have come as far"
+                                : "cannot be told, all ranks have come as far and are alive");
+    return TR_FAIL(TR_PEER, "rank %d (%s) waited %.0f s for the %s: not arrived: %s%s", t->rank,
+                   t->host, w->counted, where, who,
+                   t->nodes > 1 ? "; ranks of other nodes cannot be seen from here" : "");
+}
+
+void tr_progress_watch(tr_progress *p, tr_wait *w)
+{
+    const uint64_t before = p->mine;
+    tr_progress_tell(p);
+    if (p->mine != before) tr_wait_restart(w);
+    w->what = p->seen.buckets % 2 ? "all-reduce" : "device's work";
+    w->step = p->seen.step;
+    w->bucket = p->seen.buckets % 2 ? (int64_t)(p->seen.buckets - 1) / 2 : -1;
+    w->arrived = arrived;
+    w->ctx = p;
+    w->late = late;
+    w->far = true;
+}
+
+void tr_progress_watch_start(tr_progress *p, tr_wait *w)
+{
+    tr_progress_tell(p);
+    w->step = p->issued ? (int64_t)tr_place_step(p->issued) : -1;
+    w->arrived = has_issued;
+    w->ctx = p;
+}

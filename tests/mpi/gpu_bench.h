@@ -1,0 +1,245 @@
+/* A reducer of devices with all it needs, and a step whose sums, tallies and gathered pieces can be
+ * told from the rank and the step: for the tests of reducers on the stand-in. */
+#ifndef TR_TESTS_GPU_BENCH_H
+#define TR_TESTS_GPU_BENCH_H
+
+#include "modes.h"
+
+#include <cuda_runtime_api.h>
+#include <math.h>
+#include <string.h>
+
+#include "collectives/nccl/nccl.h"
+#include "collectives/reducer.h"
+#include "kernels/cuda/cuda.h"
+
+enum { MAX_BUCKETS = 9, TALLY = 3, GATHERS = 3, PIECE = 40 };
+
+typedef struct {
+    const char *name;
+    size_t nbuckets;
+    size_t lengths[MAX_BUCKETS];
+} layout;
+
+static const layout layouts[] = {
+    {"one unit", 1, {16}},
+    {"uneven, some empty", 9, {48, 0, 16, 112, 0, 20016, 32, 1008, 0}},
+    {"several chunks", 3, {40000, 16, 25008}},
+};
+
+typedef struct {
+    const char *name;
+    int mode; /* of modes.h */
+    bool nccl;
+} kind;
+
+static const kind kinds[] = {{"nccl", 0, true},           {"nccl, no shared memory", 1, true},
+                             {"nccl, 2 nodes", 3, true},  {"mpi", 0, false},
+                             {"mpi in pieces", 2, false}, {"mpi, 2 nodes", 6, false}};
+
+/* What the device's memory holds for the test. */
+typedef struct {
+    double tally[TALLY], squares;
+    char give[PIECE], got[GATHERS][8 * PIECE];
+} numbers;
+
+typedef struct {
+    const kind *k;
+    const layout *l;
+    tr_comm *c;
+    const tr_topology *t;
+    void *ctx;
+    tr_reducer *r;
+    tr_range buckets[MAX_BUCKETS];
+    size_t count;
+    float *fresh; /* device: this step's own gradients */
+    numbers *n;   /* device */
+    float *host;
+} bench;
+
+static const tr_backend *const gpu = &tr_cuda_backend;
+
+static inline tr_status try_open(bench *b, double timeout)
+{
+    tr_status st = TR_OK;
+    tr_backend_options bo = {.threads = 1, .graphs = true, .workspace = 1 << 20};
+    b->c = open_mode(&modes[b->k->mode], timeout);
+    b->t = tr_comm_topology(b->c);
+    for (size_t i = 0; i < b->l->nbuckets; i++) {
+        b->buckets[i] = (tr_range){b->count, b->count + b->l->lengths[i]};
+        b->count += b->l->lengths[i];
+    }
+    tr_reducer_options o = {.count = b->count,
+                            .buckets = b->buckets,
+                            .nbuckets = b->l->nbuckets,
+                            .nslots = 2,
+                            .backend = gpu,
+                            .gpu = &tr_nccl_reducers,
+                            .nccl = b->k->nccl};
+    TR_TRY(tr_gpu_choose(b->c, gpu, &bo.device));
+    st = gpu->open(&bo, &b->ctx);
+    TR_TRY(tr_agree(b->c, st, NULL));
+    o.backend_ctx = b->ctx;
+    TR_TRY(tr_reducer_open(b->c, &o, &b->r));
+    b->fresh = gpu->alloc(b->ctx, TR_MEM_OTHER, b->count * sizeof(float));
+    b->n = gpu->alloc(b->ctx, TR_MEM_OTHER, sizeof(numbers));
+    b->host = malloc(b->count * sizeof(float));
+    st = b->fresh && b->n && b->host ? TR_OK : TR_MEMORY;
+    TR_TRY(tr_agree(b->c, st, NULL));
+out:
+    return st;
+}
+
+static inline bench open_bench(const kind *k, const layout *l, double timeout)
+{
+    bench b = {.k = k, .l = l};
+    tr_status st = try_open(&b, timeout);
+    if (st != TR_OK) fail_msg("%s: %s", k->name, tr_last_error()->text);
+    return b;
+}
+
+static inline void close_bench(bench *b)
+{
+    tr_reducer_close(b->r);
+    if (b->ctx) {
+        gpu->free(b->ctx, b->fresh);
+        gpu->free(b->ctx, b->n);
+        gpu->close(b->ctx);
+    }
+    free(b->host);
+    tr_comm_close(b->c);
+}
+
+/* Magnitudes over many binades: sums in another order differ. */
+static inline float gradient(int rank, int step, size_t i)
+{
+    uint32_t h = (uint32_t)i * 2654435761u + (uint32_t)rank * 40503u + (uint32_t)step * 97u;
+    h ^= h >> 15;
+    h *= 2246822519u;
+    h ^= h >> 13;
+    return ldexpf((float)(int32_t)h / 2147483648.0f, (int)(h % 13) - 6);
+}
+
+static inline char piece(int rank, int step, int i)
+{
+    return (char)(rank * 31 + step * 7 + i);
+}
+
+static inline void check(bench *b, tr_status st)
+{
+    if (st != TR_OK) fail_msg("%s, %s: %s", b->k->name, b->l->name, tr_last_error()->text);
+}
+
+/* Before a step, outside what is recorded: this rank's numbers. */
+static inline tr_status feed(bench *b, int step)
+{
+    tr_status st = TR_OK;
+    numbers n;
+    memset(&n, 0x55, sizeof(n));
+    for (size_t i = 0; i < b->count; i++) b->host[i] = gradient(b->t->rank, step, i);
+    for (int i = 0; i < PIECE; i++) n.give[i] = piece(b->t->rank, step, i);
+    n.tally[0] = b->t->rank + 0.1;
+    n.tally[1] = step;
+    n.tally[2] = 1;
+    TR_TRY(gpu->upload(b->ctx, b->fresh, b->host, b->count * sizeof(float)));
+    TR_TRY(gpu->upload(b->ctx, b->n, &n, sizeof(n)));
+out:
+    return st;
+}
+
+/* Gradients are made (copied) just before they are marked ready. */
+static inline tr_status make(bench *b, int from, int to)
+{
+    size_t begin = b->buckets[from].begin, end = b->buckets[to].end;
+    tr_status st = TR_OK;
+    if (begin < end)
+        st = gpu->copy(b->ctx, tr_reducer_grads(b->r) + begin, b->fresh + begin,
+                       (end - begin) * sizeof(float));
+    if (st == TR_OK) tr_reducer_ready(b->r, to);
+    return st;
+}
+
+/* Ranks differ in how buckets and gathers mingle: an empty share has all ready before it gathers,
+ * others some between the gathers, or in jumps. */
+static inline tr_status run(bench *b, int way)
+{
+    tr_status st = TR_OK;
+    int n = (int)b->l->nbuckets, at = 0;
+    tr_reducer_ready(b->r, -1);
+    for (int g = 0; g <= GATHERS; g++) {
+        int to = way == 0       ? n
+                 : way == 1     ? n * g / GATHERS
+                 : g == GATHERS ? n
+                                : n * g / (GATHERS + 1);
+        if (way == 3) /* one at a time */
+            for (; at < to; at++) TR_TRY(make(b, at, at));
+        else if (to > at)
+            TR_TRY(make(b, at, to - 1));
+        at = to;
+        TR_TRY(tr_reducer_poll(b->r));
+        if (g < GATHERS)
+            TR_TRY(tr_reducer_gather(b->r, b->n->give, b->n->got[g], (size_t)(g * 13 + 1)));
+    }
+    TR_TRY(tr_reducer_finish(b->r, b->n->tally, TALLY, &b->n->squares));
+    TR_TRY(tr_reducer_publish(b->r));
+out:
+    return st;
+}
+
+static inline tr_status is_done(void *ctx, bool *done)
+{
+    cudaError_t e = cudaStreamQuery(((bench *)ctx)->t ? gpu->stream(((bench *)ctx)->ctx) : NULL);
+    *done = e == cudaSuccess;
+    if (e == cudaErrorNotReady) (void)cudaGetLastError();
+    return e == cudaSuccess || e == cudaErrorNotReady ? TR_OK
+                                                      : TR_FAIL(TR_KERNEL, "cudaStreamQuery");
+}
+
+static inline void same_everywhere(bench *b, const void *v, size_t nbytes)
+{
+    char mine[65], all[8][65];
+    tr_sha256_hex(v, nbytes, mine);
+    assert_int_equal(tr_comm_gather(b->c, mine, all, sizeof(mine)), TR_OK);
+    for (int r = 0; r < b->t->size; r++) assert_string_equal(all[r], mine);
+}
+
+static inline void check_gradients(bench *b, int step, double squares)
+{
+    double want_squares = 0;
+    size_t nbytes = b->count * sizeof(float);
+    check(b, gpu->download(b->ctx, b->host, tr_reducer_grads(b->r), nbytes));
+    for (size_t i = 0; i < b->count; i++) {
+        float want = 0, magnitude = 0;
+        for (int r = 0; r < b->t->size; r++) {
+            want += gradient(r, step, i);
+            magnitude += fabsf(gradient(r, step, i));
+        }
+        if (!(fabsf(b->host[i] - want) <= (b->t->size > 1 ? magnitude * 0x1p-22f : 0)))
+            fail_msg("%s, %s, step %d: [%zu] = %.9g, expected %.9g", b->k->name, b->l->name, step,
+                     i, (double)b->host[i], (double)want);
+        want_squares += (double)b->host[i] * (double)b->host[i];
+    }
+    assert_true(fabs(squares - want_squares) <= 1e-12 * want_squares);
+    same_everywhere(b, b->host, nbytes);
+    same_everywhere(b, &squares, sizeof(squares));
+}
+
+static inline void check_step(bench *b, int step)
+{
+    numbers n;
+    check(b, tr_reducer_wait(b->r, (uint64_t)step, is_done, b));
+    check(b, gpu->download(b->ctx, &n, b->n, sizeof(n)));
+    check_gradients(b, step, n.squares);
+    double want = 0.1;
+    for (int r = 1; r < b->t->size; r++) want += r + 0.1;
+    assert_true(fabs(n.tally[0] - want) <= 1e-14 * want);
+    assert_true(n.tally[1] == (double)step * b->t->size && n.tally[2] == b->t->size);
+    for (int g = 0; g < GATHERS; g++)
+        for (int r = 0; r < b->t->size; r++)
+            for (int i = 0; i < g * 13 + 1; i++)
+                if (n.got[g][r * (g * 13 + 1) + i] != piece(r, step, i))
+                    fail_msg("%s, step %d: gather %d, of rank %d, byte %d", b->k->name, step, g, r,
+                             i);
+}
+
+#endif
