@@ -9,19 +9,19 @@ static bool kept(const harness *h, uint64_t sample, size_t e, double p)
     return tr_uniform(r.v[e % 4]) >= (float)p;
 }
 
-static harness make(const char *op, tr_precision p, int isa, int threads, const int64_t d[4],
-                    const tr_dropout_attrs *a, int *x, int *y)
+/* In place: what was prepared points into the harness. */
+static void make(harness *h, const char *op, tr_precision p, int isa, int threads,
+                 const int64_t d[4], const tr_dropout_attrs *a, int *x, int *y)
 {
-    harness h = open_level(op, p, isa, threads);
-    *x = h_in(&h, h_activation(&h), 4, d);
-    *y = h_out(&h, h_activation(&h), 4, d);
-    h.op.layer_index = 11;
-    h.run.seed = 0x123456789abcdefu;
-    h.run.ordinal = 0xffffffffu; /* ordinals pass 32 bits */
-    for (size_t i = 0; i < h.tensors[*x].count; i++) h_put(&h, *x, i, 1 + (double)(i % 7));
-    h_prepare(&h, a, TR_ACT_NONE);
-    h_run(&h, false);
-    return h;
+    *h = open_level(op, p, isa, threads);
+    *x = h_in(h, h_activation(h), 4, d);
+    *y = h_out(h, h_activation(h), 4, d);
+    h->op.layer_index = 11;
+    h->run.seed = 0x123456789abcdefu;
+    h->run.ordinal = 0xffffffffu; /* ordinals pass 32 bits */
+    for (size_t i = 0; i < h->tensors[*x].count; i++) h_put(h, *x, i, 1 + (double)(i % 7));
+    h_prepare(h, a, TR_ACT_NONE);
+    h_run(h, false);
 }
 
 static void check(const char *op, tr_precision p, int isa, int threads, const int64_t d[4],
@@ -29,7 +29,8 @@ static void check(const char *op, tr_precision p, int isa, int threads, const in
 {
     const tr_dropout_attrs a = {.p = drop};
     int x, y;
-    harness h = make(op, p, isa, threads, d, &a, &x, &y);
+    harness h;
+    make(&h, op, p, isa, threads, d, &a, &x, &y);
     const size_t n = h.tensors[x].count, each = n / (size_t)d[0];
     const float scale = (float)(1 / (1 - drop));
     for (size_t i = 0; i < n; i++) {
@@ -64,8 +65,9 @@ static void share_of_the_batch_has_its_part_of_the_mask(void **state)
     const tr_dropout_attrs a = {.p = 0.3};
     const int64_t whole[4] = {4, 3, 5, 5}, half[4] = {2, 3, 5, 5};
     int x, y, x2, y2;
-    harness h = make("dropout", TR_PRECISION_FP32, tr_cpu_isa(), 1, whole, &a, &x, &y);
-    harness part = make("dropout", TR_PRECISION_FP32, tr_cpu_isa(), 1, half, &a, &x2, &y2);
+    harness h, part;
+    make(&h, "dropout", TR_PRECISION_FP32, tr_cpu_isa(), 1, whole, &a, &x, &y);
+    make(&part, "dropout", TR_PRECISION_FP32, tr_cpu_isa(), 1, half, &a, &x2, &y2);
     part.run.ordinal += 2;
     for (size_t i = 0; i < 150; i++) h_put(&part, x2, i, h_get(&h, x, 150 + i));
     h_run(&part, false);
