@@ -24,6 +24,7 @@
 #include <cmocka.h>
 
 #include "kernels/cpu/internal.h"
+#include "tests/unit/activate.h"
 
 #ifndef TEST_ISA
 #define TEST_ISA                                                                                   \
@@ -315,26 +316,6 @@ static inline double h_dot(const double *a, const double *b, size_t n)
     double s = 0;
     for (size_t i = 0; i < n; i++) s += a[i] * b[i];
     return s;
-}
-
-static inline double h_activate(tr_act act, double v)
-{
-    switch (act) {
-    case TR_ACT_RELU:
-        return v > 0 ? v : 0;
-    case TR_ACT_GELU:
-        return 0.5 * v * (1 + erf(v * M_SQRT1_2));
-    case TR_ACT_GELU_TANH:
-        return 0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
-    case TR_ACT_SILU:
-        return v / (1 + exp(-v));
-    case TR_ACT_SIGMOID:
-        return 1 / (1 + exp(-v));
-    case TR_ACT_TANH:
-        return tanh(v);
-    default:
-        return v;
-    }
 }
 
 /* Every |got - want| <= tolerance * (1 + scale), with scale[i] (NULL: |want|) the size of the

@@ -2,13 +2,6 @@
  * input. */
 #include "tests/unit/cpu/loop_levels.h"
 
-static double act_of(tr_act act, double v)
-{
-    if (act == TR_ACT_RELU) return v > 0 ? v : 0;
-    if (act == TR_ACT_TANH) return tanh(v);
-    return v;
-}
-
 static void check(int count, tr_precision p, int isa, int64_t n, tr_act act, int in_place)
 {
     const int64_t d[4] = {n, 3, 2, 1};
@@ -22,7 +15,7 @@ static void check(int count, tr_precision p, int isa, int64_t n, tr_act act, int
     double *want = doubles(h.tensors[y].count);
     for (size_t e = 0; e < h.tensors[y].count; e++) {
         for (int i = 0; i < count; i++) want[e] += h_get(&h, in[i], e);
-        want[e] = act_of(act, want[e]);
+        want[e] = activate(act, want[e]);
     }
     if (in_place >= 0) {
         tr_free(h.data[y]);
@@ -39,14 +32,14 @@ static void sums_match(void **state)
     (void)state;
     static const int64_t sizes[] = {1, 5, 170, 171, 30000};
     FOR_LEVELS(isa)
-    for (int count = 2; count <= TR_MAX_IN; count++) for (size_t s = 0; s < TR_COUNT(sizes); s++)
-        FOR_PRECISIONS(p)
-    {
-        if (sizes[s] > 1000 && count > 3) continue;
-        check(count, p, isa, sizes[s], TR_ACT_NONE, -1);
-        check(count, p, isa, sizes[s], TR_ACT_RELU, count - 1);
-        check(count, p, isa, sizes[s], TR_ACT_TANH, 0);
-    }
+    for (int count = 2; count <= TR_MAX_IN; count++)
+        for (size_t s = 0; s < TR_COUNT(sizes); s++) FOR_PRECISIONS(p)
+            {
+                if (sizes[s] > 1000 && count > 3) continue;
+                check(count, p, isa, sizes[s], TR_ACT_NONE, -1);
+                check(count, p, isa, sizes[s], TR_ACT_RELU, count - 1);
+                check(count, p, isa, sizes[s], TR_ACT_TANH, 0);
+            }
 }
 
 static void nan_goes_through_relu(void **state)

@@ -148,7 +148,7 @@ static void check_forward(const shape *s, tr_precision precision, bool bias, boo
     for (size_t i = 0; i < d.ny; i++) {
         size_t o = i / (size_t)(d.y[2] * d.y[3]) % (size_t)s->out;
         double bv = bias ? h_get(&h, b, o) : 0, rv = residual ? h_get(&h, r, i) : 0;
-        want[i] = h_activate(act, want[i] + bv + rv);
+        want[i] = activate(act, want[i] + bv + rv);
         size[i] += fabs(bv) + fabs(rv);
     }
     h_check_sums(&h, y, want, size, d.depth + 2, act == TR_ACT_NONE ? 0 : 2e-6, "y");

@@ -52,7 +52,8 @@ static double *weights_seen(const harness *h, int id)
     return w;
 }
 
-/* Relative error of a bias before it is added: one that rides on cuBLASLt's product has its type. */
+/* Relative error of a bias before it is added: one that rides on cuBLASLt's product has its type.
+ */
 static double bias_rounding(tr_precision precision)
 {
 #ifdef TEST_MIRROR
@@ -90,7 +91,7 @@ static void check_forward(shape s, tr_precision precision, bool bias, tr_act act
     product((size_t)s.rows, out, in, xs, in, 1, ws, 1, in, want, size);
     for (size_t i = 0; i < n; i++) {
         double v = bias ? h_get(&h, b, i % out) : 0;
-        want[i] = h_activate(act, want[i] + v);
+        want[i] = activate(act, want[i] + v);
         size[i] += fabs(v) * (1 + bias_rounding(precision) / ((double)(s.in + 3) * 0x1p-24));
     }
     h_check_sums(&h, y, want, size, (double)s.in + 1, act == TR_ACT_NONE ? 0 : 2e-6, "y");

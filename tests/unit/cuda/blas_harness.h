@@ -96,9 +96,4 @@ static inline double unit_of(tr_dtype type)
     return type == TR_BF16 ? 0x1p-8 : type == TR_F16 ? 0x1p-11 : 0x1p-24;
 }
 
-static inline double gelu_tanh(double v)
-{
-    return 0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
-}
-
 #endif

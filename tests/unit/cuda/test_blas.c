@@ -1,6 +1,7 @@
 /* Matrix products: types, transposes, sizes that fit no vector, padded rows, epilogues and
  * accumulation against double arithmetic; what the algorithm's choice keeps to; dry contexts and
  * refusals. */
+#include "tests/unit/activate.h"
 #include "tests/unit/cuda/blas_harness.h"
 
 static const struct {
@@ -70,7 +71,7 @@ static void check_result(const tr_cuda_problem *q, const array *x, const array *
             const int64_t at = i * q->ldd + j;
             if (a->beta != 0) want += (double)a->beta * before->value[at];
             if (bias) want += v->value[j];
-            if (gelu) want = gelu_tanh(want);
+            if (gelu) want = activate(TR_ACT_GELU_TANH, want);
             /* Sums in float32, operands perhaps rounded, one rounding at the end; the slope of GELU
              * is below 1.2, and its tanh may be an approximation. */
             const double bound = 1.2 * (size + 3) * ((double)(q->k + 4) * 0x1p-24 + operand) +

@@ -2,6 +2,7 @@
  * types and activations; NaN; accumulation; what is packed and shared; where the library lacks
  * epilogues. */
 #include "runtime/graph/ops.h"
+#include "tests/unit/activate.h"
 #include "tests/unit/cuda/blas_harness.h"
 
 typedef struct {
@@ -118,26 +119,6 @@ static void prepare_grad_weight(layer *l)
 {
     layer_prepare(l, tr_cuda_linear_grad_weight, TR_ACT_NONE, 2, (int[]){X, DY}, 2,
                   (int[]){DWEIGHT, l->attrs.bias ? DBIAS : -1});
-}
-
-static double activate(tr_act act, double v)
-{
-    switch (act) {
-    case TR_ACT_RELU:
-        return v < 0 ? 0 : v;
-    case TR_ACT_GELU:
-        return 0.5 * v * (1 + erf(v * M_SQRT1_2));
-    case TR_ACT_GELU_TANH:
-        return gelu_tanh(v);
-    case TR_ACT_SILU:
-        return v / (1 + exp(-v));
-    case TR_ACT_SIGMOID:
-        return 1 / (1 + exp(-v));
-    case TR_ACT_TANH:
-        return tanh(v);
-    default:
-        return v;
-    }
 }
 
 static void check(const array *a, size_t i, double want, double terms, double size, double slack,

@@ -5,26 +5,7 @@
 
 #include "kernels/cuda/loops/arrange.h"
 #include "kernels/cuda/loops/elementwise.h"
-
-static double act_of(tr_act act, double v)
-{
-    switch (act) {
-    case TR_ACT_RELU:
-        return v > 0 ? v : 0;
-    case TR_ACT_GELU:
-        return 0.5 * v * (1 + erf(v * M_SQRT1_2));
-    case TR_ACT_GELU_TANH:
-        return 0.5 * v * (1 + tanh(sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
-    case TR_ACT_SILU:
-        return v / (1 + exp(-v));
-    case TR_ACT_SIGMOID:
-        return 1 / (1 + exp(-v));
-    case TR_ACT_TANH:
-        return tanh(v);
-    default:
-        return v;
-    }
-}
+#include "tests/unit/activate.h"
 
 static const size_t lengths[] = {0, 1, 3, 8, 511, 4096, 4099, 20001};
 
@@ -42,12 +23,12 @@ static void test_activations(void **state)
                     array x = array_of(cuda, types[t], n, skew, 1, -7, 7), y = array_like(&x);
                     array dy = array_of(cuda, types[t], n, skew, 2, -1, 1);
                     double *want = malloc((n + 1) * sizeof *want);
-                    for (size_t i = 0; i < n; i++) want[i] = act_of(act, x.v[i]);
+                    for (size_t i = 0; i < n; i++) want[i] = activate(act, x.v[i]);
                     assert_ok(tr_cuda_act_run(types[t], act, x.at, y.at, n, cuda->stream));
                     close_to(&y, want, 1e-6, "activation", 1);
                     for (size_t i = 0; i < n; i++) {
                         const double v = x.v[i], h = 1e-5, s = y.v[i];
-                        want[i] = dy.v[i] * (act_of(act, v + h) - act_of(act, v - h)) / (2 * h);
+                        want[i] = dy.v[i] * (activate(act, v + h) - activate(act, v - h)) / (2 * h);
                         if (act == TR_ACT_RELU) want[i] = s > 0 ? dy.v[i] : 0;
                         if (act == TR_ACT_SIGMOID) want[i] = dy.v[i] * s * (1 - s);
                         if (act == TR_ACT_TANH) want[i] = dy.v[i] * (1 - s * s);
@@ -84,7 +65,7 @@ static void test_add(void **state)
                     at[j] = in[j].at;
                     for (size_t i = 0; i < n; i++) want[i] += in[j].v[i];
                 }
-                for (size_t i = 0; i < n; i++) want[i] = act_of(act, want[i]);
+                for (size_t i = 0; i < n; i++) want[i] = activate(act, want[i]);
                 const int over = count / 2; /* in place of one of them */
                 assert_ok(tr_cuda_add_run(types[t], act, count, at, at[over], n, cuda->stream));
                 close_to(&in[over], want, 2e-6, "add", 1);
