@@ -85,8 +85,9 @@ struct tr_wait {
     /* Has this local rank come? NULL where that cannot be known (MPI). */
     bool (*arrived)(const void *ctx, int local_rank);
     const void *ctx;
-    bool mpi; /* MPI moves only while it is called: sleep late; ranks of other nodes take part */
-    bool far; /* ranks of other nodes take part, not by MPI */
+    bool mpi;    /* MPI moves only while it is called: sleep late; ranks of other nodes take part */
+    bool far;    /* ranks of other nodes take part, not by MPI */
+    bool device; /* for work of the device's, which goes on by itself: sleep early */
     tr_status (*late)(const tr_wait *w); /* says who is late; NULL: as tr_wait knows it */
     double last, checked;                /* looks at the clock, at the peers */
     double waited, counted;              /* seconds; counted: towards the timeout */

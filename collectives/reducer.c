@@ -307,6 +307,7 @@ tr_status tr_reducer_wait(tr_reducer *r, uint64_t step, tr_status (*done)(void *
     tr_status st = TR_OK;
     tr_wait w;
     tr_wait_init(&w, r->c, "device's work");
+    w.device = true;
     w.step = (int64_t)step;
     w.ctx = r;
     for (;;) {

@@ -14,6 +14,7 @@
 #define SPIN_ALONE   2e-3
 #define SLEEP_AFTER  50e-3
 #define SLEEP_MPI    1.0
+#define SLEEP_DEVICE 200e-6 /* it has the next step already: nobody waits for us to look */
 #define CHECK_EVERY  0.5
 #define CLOCK_EVERY  16   /* turns between looks at the clock while spinning */
 #define TURN_MAX     1.0  /* seconds: a turn that took longer was no waiting, we were stopped */
@@ -142,6 +143,11 @@ tr_status tr_wait_look(const tr_wait *w)
     return look(w, false);
 }
 
+static double sleep_after(const tr_wait *w)
+{
+    return w->device ? SLEEP_DEVICE : w->mpi ? SLEEP_MPI : SLEEP_AFTER;
+}
+
 tr_status tr_wait_turn(tr_wait *w)
 {
     tr_comm *c = w->c;
@@ -163,7 +169,7 @@ tr_status tr_wait_turn(tr_wait *w)
         tr_status st = look(w, up);
         if (st != TR_OK) return tr_comm_break(c, st);
     }
-    if (w->waited > (w->mpi ? SLEEP_MPI : SLEEP_AFTER)) {
+    if (w->waited > sleep_after(w)) {
         w->turns = 0; /* look at the clock every turn from now on */
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
     } else if (w->waited > (c->oversubscribed ? SPIN_CROWDED : SPIN_ALONE)) {
