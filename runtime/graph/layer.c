@@ -125,6 +125,30 @@ out:
     return st;
 }
 
+tr_status tr_layer_weight_bias(tr_maker *mk, tr_layer *l, const tr_shape *weight, tr_init_kind init,
+                               bool bias)
+{
+    tr_status st = TR_OK;
+    tr_param_decl w = {.name = "weight", .ndim = weight->ndim, .init = init, .decay = true};
+    double window = 1;
+    for (int i = 0; i < w.ndim; i++) w.dims[i] = weight->dims[i];
+    for (int i = 2; i < w.ndim; i++) window *= (double)w.dims[i];
+    w.fan_in = (double)w.dims[1] * window;
+    w.fan_out = (double)w.dims[0] * window;
+    TR_TRY(tr_layer_param(mk, l, &w));
+    if (bias)
+        TR_TRY(tr_layer_param(
+            mk, l,
+            &(tr_param_decl){.name = "bias",
+                             .ndim = 1,
+                             .dims = {w.dims[0]},
+                             .init = init == TR_INIT_KAIMING ? TR_INIT_KAIMING : TR_INIT_ZEROS,
+                             .fan_in = w.fan_in,
+                             .fan_out = w.fan_out}));
+out:
+    return st;
+}
+
 tr_status tr_layer_state(tr_maker *mk, tr_layer *l, const char *name, int64_t count, float initial)
 {
     tr_status st = TR_OK;

@@ -94,26 +94,9 @@ static tr_status infer(tr_maker *mk, tr_layer *l)
     l->output = (tr_shape){.ndim = 3, .dims = {a->a.out}};
     for (int axis = 0; axis < 2; axis++)
         TR_TRY(tr_layer_window(l, axis, a->a.kernel, a->a.stride, a->a.padding, a->a.dilation));
-    double window = (double)a->a.kernel[0] * (double)a->a.kernel[1];
-    double fan_in = (double)(in / a->a.groups) * window, fan_out = (double)a->a.out * window;
-    TR_TRY(tr_layer_param(
-        mk, l,
-        &(tr_param_decl){.name = "weight",
-                         .ndim = 4,
-                         .dims = {a->a.out, in / a->a.groups, a->a.kernel[0], a->a.kernel[1]},
-                         .init = (tr_init_kind)a->init,
-                         .fan_in = fan_in,
-                         .fan_out = fan_out,
-                         .decay = true}));
-    if (a->a.bias)
-        TR_TRY(tr_layer_param(
-            mk, l,
-            &(tr_param_decl){.name = "bias",
-                             .ndim = 1,
-                             .dims = {a->a.out},
-                             .init = a->init == TR_INIT_KAIMING ? TR_INIT_KAIMING : TR_INIT_ZEROS,
-                             .fan_in = fan_in,
-                             .fan_out = fan_out}));
+    const tr_shape weight = {.ndim = 4,
+                             .dims = {a->a.out, in / a->a.groups, a->a.kernel[0], a->a.kernel[1]}};
+    TR_TRY(tr_layer_weight_bias(mk, l, &weight, (tr_init_kind)a->init, a->a.bias));
 out:
     return st;
 }

@@ -38,24 +38,8 @@ static tr_status infer(tr_maker *mk, tr_layer *l)
     l->output = l->inputs[0];
     int64_t in = l->inputs[0].dims[l->inputs[0].ndim - 1];
     l->output.dims[l->output.ndim - 1] = a->a.out;
-    double fan_in = (double)in, fan_out = (double)a->a.out;
-    TR_TRY(tr_layer_param(mk, l,
-                          &(tr_param_decl){.name = "weight",
-                                           .ndim = 2,
-                                           .dims = {a->a.out, in},
-                                           .init = (tr_init_kind)a->init,
-                                           .fan_in = fan_in,
-                                           .fan_out = fan_out,
-                                           .decay = true}));
-    if (a->a.bias)
-        TR_TRY(tr_layer_param(
-            mk, l,
-            &(tr_param_decl){.name = "bias",
-                             .ndim = 1,
-                             .dims = {a->a.out},
-                             .init = a->init == TR_INIT_KAIMING ? TR_INIT_KAIMING : TR_INIT_ZEROS,
-                             .fan_in = fan_in,
-                             .fan_out = fan_out}));
+    const tr_shape weight = {.ndim = 2, .dims = {a->a.out, in}};
+    TR_TRY(tr_layer_weight_bias(mk, l, &weight, (tr_init_kind)a->init, a->a.bias));
 out:
     return st;
 }

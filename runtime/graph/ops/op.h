@@ -99,6 +99,10 @@ typedef struct {
     bool decay;
 } tr_param_decl;
 tr_status tr_layer_param(tr_maker *mk, tr_layer *l, const tr_param_decl *decl);
+/* The parameters of a weighted sum: weight (out, in, window...) and, where `bias` asks for it, bias
+ * (out). Fans are those of PyTorch's initializers: inputs and outputs, each times the window. */
+tr_status tr_layer_weight_bias(tr_maker *mk, tr_layer *l, const tr_shape *weight, tr_init_kind init,
+                               bool bias);
 tr_status tr_layer_state(tr_maker *mk, tr_layer *l, const char *name, int64_t count, float initial);
 
 /* Of layers with `init:`; the last choice stands for model.init and is resolved in finish. */
