@@ -21,6 +21,7 @@
 #include "kernels/cuda/loops/elementwise.h"
 #include "kernels/cuda/loops/layernorm.h"
 #include "kernels/cuda/loops/loss.h"
+#include "kernels/cuda/ops/rows.h"
 #include "runtime/config/config.h"
 
 enum { RUNS = 15, WARM = 3, ARRAYS = 9, FLUSH = 256 << 20, PIECE = 1 << 22 };
@@ -186,7 +187,7 @@ static tr_status open_layernorm(bench *k)
 {
     tr_status st = TR_OK;
     void *p;
-    k->keep = (size_t)k->cuda->max_shared - 2048; /* as ops/layernorm.c */
+    k->keep = tr_cuda_row_room(k->cuda);
     TR_TRY(put_all(k, 3, k->n, 2));
     TR_TRY(put_all(k, 4, k->width, 4));
     TR_TRY(put(k, 2 * k->rows, 4, &p));
@@ -231,7 +232,7 @@ static tr_status open_cross_entropy(bench *k)
     tr_status st = TR_OK;
     int32_t *labels = NULL;
     void *p;
-    k->keep = (size_t)k->cuda->max_shared - 2048;
+    k->keep = tr_cuda_row_room(k->cuda);
     TR_TRY(put_all(k, 2, k->n, 2));
     TR_TRY(put(k, k->rows, 4, &p));
     labels = tr_alloc(TR_MEM_OTHER, k->rows, sizeof *labels);

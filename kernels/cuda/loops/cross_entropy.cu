@@ -218,25 +218,17 @@ tr_status launch(const tr_cuda_cross_entropy_args *a, unsigned *grid, cudaStream
     }
 }
 
-template <typename T, int V> tr_status allow(size_t keep)
-{
-    return tr_cuda_check(
-        cudaFuncSetAttribute(
-            reinterpret_cast<const void *>(&cross_entropy_long<T, V, tr_rows_packs<V>::BLOCK>),
-            cudaFuncAttributeMaxDynamicSharedMemorySize, (int)keep),
-        "cudaFuncSetAttribute(cross_entropy, shared memory)");
-}
+template <typename T, int V> struct long_kernels {
+    const void *at[1] = {
+        reinterpret_cast<const void *>(&cross_entropy_long<T, V, tr_rows_packs<V>::BLOCK>)};
+};
 
 } // namespace
 
 tr_status tr_cuda_cross_entropy_ready(tr_dtype t, size_t keep)
 {
-    tr_status st = TR_OK;
-    TR_BY_TYPE(t, T, {
-        st = allow<T, tr_wide<T>::V>(keep);
-        if (st == TR_OK) st = allow<T, 1>(keep);
-    })
-    return st;
+    return tr_rows_allow<long_kernels>(t, keep,
+                                       "cudaFuncSetAttribute(cross_entropy, shared memory)");
 }
 
 tr_status tr_cuda_cross_entropy_run(tr_dtype t, const tr_cuda_cross_entropy_args *a,

@@ -149,25 +149,16 @@ tr_status launch(const T *x, const affine &a, double eps, T *y, float *stats, si
     }
 }
 
-template <typename T, int V> tr_status allow(size_t keep)
-{
-    return tr_cuda_check(
-        cudaFuncSetAttribute(
-            reinterpret_cast<const void *>(&layernorm_long<T, V, tr_rows_packs<V>::BLOCK>),
-            cudaFuncAttributeMaxDynamicSharedMemorySize, (int)keep),
-        "cudaFuncSetAttribute(layernorm, shared memory)");
-}
+template <typename T, int V> struct long_kernels {
+    const void *at[1] = {
+        reinterpret_cast<const void *>(&layernorm_long<T, V, tr_rows_packs<V>::BLOCK>)};
+};
 
 } // namespace
 
 tr_status tr_cuda_layernorm_ready(tr_dtype t, size_t keep)
 {
-    tr_status st = TR_OK;
-    TR_BY_TYPE(t, T, {
-        st = allow<T, tr_wide<T>::V>(keep);
-        if (st == TR_OK) st = allow<T, 1>(keep);
-    })
-    return st;
+    return tr_rows_allow<long_kernels>(t, keep, "cudaFuncSetAttribute(layernorm, shared memory)");
 }
 
 tr_status tr_cuda_layernorm_run(tr_dtype t, const void *x, const float *weight, const float *bias,

@@ -290,25 +290,17 @@ tr_status launch(const tr_cuda_layernorm_grad_args *a, cudaStream_t stream)
                      a->dbias, a->accumulate);
 }
 
-template <typename T, int V> tr_status allow(size_t keep)
-{
-    return tr_cuda_check(
-        cudaFuncSetAttribute(
-            reinterpret_cast<const void *>(&layernorm_grad_long<T, V, tr_rows_packs<V>::FEW>),
-            cudaFuncAttributeMaxDynamicSharedMemorySize, (int)keep),
-        "cudaFuncSetAttribute(layernorm.grad, shared memory)");
-}
+template <typename T, int V> struct long_kernels {
+    const void *at[1] = {
+        reinterpret_cast<const void *>(&layernorm_grad_long<T, V, tr_rows_packs<V>::FEW>)};
+};
 
 } // namespace
 
 tr_status tr_cuda_layernorm_grad_ready(tr_dtype t, size_t keep)
 {
-    tr_status st = TR_OK;
-    TR_BY_TYPE(t, T, {
-        st = allow<T, tr_wide<T>::V>(keep);
-        if (st == TR_OK) st = allow<T, 1>(keep);
-    })
-    return st;
+    return tr_rows_allow<long_kernels>(t, keep,
+                                       "cudaFuncSetAttribute(layernorm.grad, shared memory)");
 }
 
 size_t tr_cuda_layernorm_grad_workspace(tr_dtype t, size_t rows, size_t D)

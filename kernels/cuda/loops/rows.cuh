@@ -203,4 +203,25 @@ template <typename T> static inline size_t tr_rows_keep(size_t D, size_t rows, s
     return nbytes <= most ? nbytes : 0;
 }
 
+/* Lets the kernels of an op, which Kernels<T, V>::at lists, have `keep` bytes of shared memory for
+ * rows of LONG layout: those that read rows of type `t` by 16 bytes and by single elements. */
+template <template <typename, int> class Kernels>
+static inline tr_status tr_rows_allow(tr_dtype t, size_t keep, const char *call)
+{
+    tr_status st = TR_OK;
+    const auto allow = [&](const auto &kernels) {
+        for (const void *kernel : kernels.at)
+            if (st == TR_OK)
+                st = tr_cuda_check(cudaFuncSetAttribute(kernel,
+                                                        cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                        (int)keep),
+                                   call);
+    };
+    TR_BY_TYPE(t, T, {
+        allow(Kernels<T, tr_wide<T>::V>{});
+        allow(Kernels<T, 1>{});
+    })
+    return st;
+}
+
 #endif

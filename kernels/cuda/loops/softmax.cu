@@ -166,30 +166,17 @@ tr_status backward(const T *dy, const T *y, T *dx, size_t rows, size_t D, size_t
     }
 }
 
-template <typename T, int V> tr_status allow(size_t keep)
-{
+template <typename T, int V> struct long_kernels {
     using packs = tr_rows_packs<V>;
-    const void *kernels[] = {reinterpret_cast<const void *>(&softmax_long<T, V, packs::BLOCK>),
-                             reinterpret_cast<const void *>(&softmax_grad_long<T, V, packs::FEW>)};
-    tr_status st = TR_OK;
-    for (const void *kernel : kernels)
-        TR_TRY(tr_cuda_check(
-            cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)keep),
-            "cudaFuncSetAttribute(softmax, shared memory)"));
-out:
-    return st;
-}
+    const void *at[2] = {reinterpret_cast<const void *>(&softmax_long<T, V, packs::BLOCK>),
+                         reinterpret_cast<const void *>(&softmax_grad_long<T, V, packs::FEW>)};
+};
 
 } // namespace
 
 tr_status tr_cuda_softmax_ready(tr_dtype t, size_t keep)
 {
-    tr_status st = TR_OK;
-    TR_BY_TYPE(t, T, {
-        st = allow<T, tr_wide<T>::V>(keep);
-        if (st == TR_OK) st = allow<T, 1>(keep);
-    })
-    return st;
+    return tr_rows_allow<long_kernels>(t, keep, "cudaFuncSetAttribute(softmax, shared memory)");
 }
 
 tr_status tr_cuda_softmax_run(tr_dtype t, const void *x, void *y, size_t rows, size_t D,

@@ -2,6 +2,7 @@
  * once; labels were checked when they were read (runtime/data/targets.c), and one that is out of
  * range here makes the loss NaN. */
 #include "kernels/cuda/loops/loss.h"
+#include "kernels/cuda/ops/rows.h"
 
 typedef struct {
     tr_cuda_kernel k;
@@ -9,8 +10,6 @@ typedef struct {
     double smoothing, weight_sum;
     double *weights; /* on the device; NULL: all 1 */
 } kernel;
-
-enum { MAX_CLASSES = 1 << 28, RESERVED = 2048 }; /* of shared memory, for sums and the system */
 
 static tr_status run_xent(tr_kernel *base, const tr_run *run)
 {
@@ -63,7 +62,7 @@ tr_status tr_cuda_cross_entropy(tr_cuda *cuda, const tr_graph *g, const tr_op *o
     TR_NEED(labels->dtype == TR_I32 && labels->count == rows, TR_UNSUPPORTED,
             "layer %s: %zu labels of type %s for %zu rows of logits", op->layer, labels->count,
             tr_dtype_name(labels->dtype), rows);
-    TR_NEED(classes > 0 && classes <= MAX_CLASSES, TR_UNSUPPORTED, "layer %s: %zu classes",
+    TR_NEED(classes > 0 && classes <= TR_CUDA_MAX_ROW, TR_UNSUPPORTED, "layer %s: %zu classes",
             op->layer, classes);
     TR_TRY(tr_cuda_kernel_open(cuda, logits, "own: fused softmax", run_xent, sizeof *k, &k));
     k->k.base.close = close_xent;
@@ -72,7 +71,7 @@ tr_status tr_cuda_cross_entropy(tr_cuda *cuda, const tr_graph *g, const tr_op *o
     k->classes = classes;
     k->smoothing = a ? a->label_smoothing : 0.0;
     k->weight_sum = (double)classes;
-    k->keep = cuda->max_shared > RESERVED ? (size_t)cuda->max_shared - RESERVED : 0;
+    k->keep = tr_cuda_row_room(cuda);
     if (a && a->class_weights) TR_TRY(take_weights(k, a->class_weights));
     if (!cuda->o.dry) TR_TRY(tr_cuda_cross_entropy_ready(k->k.dtype, k->keep));
 out:

@@ -1,13 +1,12 @@
 /* Layer normalization of rows of D values, and its gradient. */
 #include "kernels/cuda/loops/layernorm.h"
+#include "kernels/cuda/ops/rows.h"
 
 typedef struct {
     tr_cuda_kernel k;
     size_t rows, D, keep; /* shared bytes that wide rows may be kept in */
     double eps;
 } kernel;
-
-enum { MAX_D = 1 << 28, RESERVED = 2048 }; /* of shared memory, for sums and the system */
 
 static tr_status open_layernorm(tr_cuda *cuda, const tr_graph *g, const tr_op *op, int x,
                                 int weight, tr_status (*run)(tr_kernel *, const tr_run *),
@@ -20,11 +19,12 @@ static tr_status open_layernorm(tr_cuda *cuda, const tr_graph *g, const tr_op *o
     /* an image's channels are not contiguous in the order that D means */
     TR_NEED(t->ndim != 4 || t->dims[1] == (int64_t)D, TR_UNSUPPORTED,
             "layer %s: layernorm of an image", op->layer);
-    TR_NEED(D <= MAX_D, TR_UNSUPPORTED, "layer %s: layernorm of %zu values", op->layer, D);
+    TR_NEED(D <= TR_CUDA_MAX_ROW, TR_UNSUPPORTED, "layer %s: layernorm of %zu values", op->layer,
+            D);
     TR_TRY(tr_cuda_kernel_open(cuda, t, "own", run, sizeof *k, &k));
     k->D = D;
     k->rows = t->count / D;
-    k->keep = cuda->max_shared > RESERVED ? (size_t)cuda->max_shared - RESERVED : 0;
+    k->keep = tr_cuda_row_room(cuda);
     if (op->attrs) k->eps = ((const tr_layernorm_attrs *)op->attrs)->eps;
     if (!cuda->o.dry) TR_TRY(ready(k->k.dtype, k->keep));
 out:

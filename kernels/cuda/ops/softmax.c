@@ -1,12 +1,11 @@
 /* Softmax over the innermost stored dimension and its gradient. */
 #include "kernels/cuda/loops/softmax.h"
+#include "kernels/cuda/ops/rows.h"
 
 typedef struct {
     tr_cuda_kernel k;
     size_t rows, D, keep; /* shared bytes that wide rows may be kept in */
 } kernel;
-
-enum { MAX_D = 1 << 28, RESERVED = 2048 }; /* of shared memory, for sums and the system */
 
 static tr_status open_softmax(tr_cuda *cuda, const tr_graph *g, const tr_op *op,
                               tr_status (*run)(tr_kernel *, const tr_run *), tr_kernel **out)
@@ -16,10 +15,10 @@ static tr_status open_softmax(tr_cuda *cuda, const tr_graph *g, const tr_op *op,
     tr_status st = TR_OK;
     TR_TRY(tr_cuda_kernel_open(cuda, t, "own", run, sizeof *k, &k));
     k->D = (size_t)t->dims[t->ndim == 4 ? 1 : t->ndim - 1];
-    TR_NEED(k->D > 0 && k->D <= MAX_D, TR_UNSUPPORTED, "layer %s: softmax over %zu values",
-            op->layer, k->D);
+    TR_NEED(k->D > 0 && k->D <= TR_CUDA_MAX_ROW, TR_UNSUPPORTED,
+            "layer %s: softmax over %zu values", op->layer, k->D);
     k->rows = t->count / k->D;
-    k->keep = cuda->max_shared > RESERVED ? (size_t)cuda->max_shared - RESERVED : 0;
+    k->keep = tr_cuda_row_room(cuda);
     if (!cuda->o.dry) TR_TRY(tr_cuda_softmax_ready(k->k.dtype, k->keep));
 out:
     if (st != TR_OK) {

@@ -7,6 +7,8 @@
 
 #include <math.h>
 
+#include "kernels/cuda/ops/rows.h"
+
 static const tr_dtype types[] = {TR_F32, TR_BF16, TR_F16};
 static const double units[] = {0x1p-24, 0x1p-8, 0x1p-11}; /* half a unit in the last place */
 
@@ -128,7 +130,7 @@ static inline void over_rows(row_test *test, tr_status (*ready)(tr_dtype, size_t
 {
     tr_cuda *cuda = open_with(false);
     for (size_t t = 0; t < TR_COUNT(types); t++) {
-        const size_t keep = (size_t)cuda->max_shared - 2048;
+        const size_t keep = tr_cuda_row_room(cuda);
         assert_ok(ready(types[t], keep));
         for (size_t s = 0; s < TR_COUNT(shapes); s++) {
             /* but for the conversion, the same code as of bf16 */
