@@ -154,7 +154,7 @@ bool tr_reducer_recordable(const tr_reducer *r);
  * waits on the device. What `done` fails with is returned, and breaks it too. `step`: what is waited for,
  * for the message. */
 tr_status tr_reducer_wait(tr_reducer *r, uint64_t step, tr_status (*done)(void *ctx, bool *is), void *ctx);
-const char *tr_reducer_name(const tr_reducer *r); /* "shared memory", "MPI", "NCCL 2.28.3", ... */
+const char *tr_reducer_name(const tr_reducer *r); /* "one rank", "shared memory", "MPI", "NCCL 2.28.3" */
 /* Buckets reduced since open: for the test of one reduction a bucket a step. Replayed steps are not seen. */
 uint64_t tr_reducer_reductions(const tr_reducer *r);
 

@@ -165,6 +165,7 @@ tr_status tr_reducer_mpi_init(tr_reducer *r)
     tr_plain *s = r->state = TR_NEW(TR_MEM_OTHER, tr_plain);
     st = s ? allocate(r, t->size > 1 && !exchange) : tr_last_error()->status;
     r->ops = &ops;
+    if (t->size == 1) snprintf(r->name, sizeof(r->name), "one rank");
     TR_TRY(tr_agree(r->c, st, NULL));
     for (size_t b = 0; b < r->o.nbuckets; b++) tr_reducer_own(r, r->buckets[b]);
     if (t->size > 1) { /* of its own: the order of reductions and of other collectives may differ */

@@ -54,6 +54,8 @@ static bench open_bench(const test_mode *m, const layout *l, int nslots)
                                .nslots = nslots,
                                .wire_bf16 = m->bf16};
     assert_int_equal(tr_reducer_open(b.c, &b.o, &b.r), TR_OK);
+    assert_int_equal(strcmp(tr_reducer_name(b.r), "one rank") == 0,
+                     tr_comm_topology(b.c)->size == 1);
     return b;
 }
 
