@@ -1,4 +1,6 @@
-/* The run folder. */
+/* The run folder. A job that is refused before it begins leaves none behind: what was made for it
+ * is known, and removed again under the lock. Jobs that are started at the same time for one folder
+ * may meet in that; who finds it vanishing starts over. */
 #include "trainer/run_folder.h"
 
 #include <dirent.h>
@@ -9,21 +11,40 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static tr_status make_folders(const char *path)
+#define MOST_TRIES 1000 /* a millisecond apart */
+
+struct tr_run_folder {
+    char *path, *checkpoints, *lock_path;
+    int lock;
+    size_t made; /* length of the first part of the path that was missing; 0: none was */
+    bool made_checkpoints, made_lock;
+};
+
+/* TR_OK with *again: a job that came to nothing was removing the folder meanwhile. */
+static tr_status failed(const char *path, bool *again)
 {
-    char *copy = tr_strdup(path);
-    if (!copy) return TR_MEMORY;
+    if (errno != ENOENT)
+        return TR_FAIL(TR_IO, "the run folder %s cannot be made: %s", path, strerror(errno));
+    *again = true;
+    return TR_OK;
+}
+
+static tr_status make_folders(tr_run_folder *f, bool *again)
+{
     tr_status st = TR_OK;
+    char *copy = tr_strdup(f->path);
+    if (!copy) return tr_last_error()->status;
     for (char *p = copy + 1;; p++) {
         if (*p && *p != '/') continue;
-        char c = *p;
+        const char c = *p;
+        const size_t n = (size_t)(p - copy);
         *p = 0;
-        if (mkdir(copy, 0777) != 0 && errno != EEXIST) {
-            st = TR_FAIL(TR_IO, "the run folder %s cannot be made: %s", copy, strerror(errno));
-            break;
-        }
+        if (mkdir(copy, 0777) == 0)
+            f->made = f->made > 0 && f->made < n ? f->made : n;
+        else if (errno != EEXIST)
+            st = failed(copy, again);
         *p = c;
-        if (!c) break;
+        if (!c || st != TR_OK || *again) break;
     }
     tr_free(copy);
     return st;
@@ -64,19 +85,27 @@ static tr_status sweep(const char *folder, bool checkpoints, bool remove_them, i
     return st;
 }
 
-static tr_status take_lock(const char *folder, int *lock)
+/* Whoever makes the file removes it while holding it: a lock on one without a name holds nothing.
+ */
+static tr_status take_lock(tr_run_folder *f, bool *again)
 {
-    char *path = tr_sprintf("%s/.lock", folder);
-    if (!path) return TR_MEMORY;
-    tr_status st = TR_OK;
-    *lock = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (*lock < 0)
-        st = TR_FAIL(TR_IO, "%s: %s", path, strerror(errno));
-    else if (flock(*lock, LOCK_EX | LOCK_NB) != 0 &&
-             errno == EWOULDBLOCK) /* no locks on this file system: go on */
-        st = TR_FAIL(TR_USAGE, "%s is in use by another running job", folder);
-    tr_free(path);
-    return st;
+    struct stat status;
+    const int flags = O_RDWR | O_CLOEXEC;
+    f->lock = open(f->lock_path, flags | O_CREAT | O_EXCL, 0666);
+    const bool made = f->lock >= 0;
+    if (!made && errno == EEXIST) f->lock = open(f->lock_path, flags);
+    if (f->lock < 0) return failed(f->lock_path, again);
+    if (flock(f->lock, LOCK_EX | LOCK_NB) != 0 &&
+        errno == EWOULDBLOCK) /* no locks on this file system: go on */
+        return TR_FAIL(TR_USAGE, "%s is in use by another running job", f->path);
+    f->made_lock = made;
+    if (fstat(f->lock, &status) == 0 && status.st_nlink == 0) {
+        close(f->lock);
+        f->lock = -1;
+        f->made_lock = false;
+        *again = true;
+    }
+    return TR_OK;
 }
 
 static tr_status write_config(const char *folder, const char *text)
@@ -97,17 +126,42 @@ static tr_status write_config(const char *folder, const char *text)
     return st;
 }
 
-tr_status tr_run_folder_open(const char *folder, bool resume, bool force, int *lock)
+/* checkpoints/ comes after the lock: who removes it holds the lock. */
+static tr_status make(tr_run_folder *f, bool *again)
+{
+    tr_status st = TR_OK;
+    *again = false;
+    TR_TRY(make_folders(f, again));
+    if (!*again) TR_TRY(take_lock(f, again));
+    if (*again) return TR_OK;
+    if (mkdir(f->checkpoints, 0777) == 0)
+        f->made_checkpoints = true;
+    else if (errno != EEXIST)
+        st = TR_FAIL(TR_IO, "%s cannot be made: %s", f->checkpoints, strerror(errno));
+out:
+    return st;
+}
+
+tr_status tr_run_folder_open(const char *folder, bool resume, bool force, tr_run_folder **out)
 {
     tr_status st = TR_OK;
     int found = 0;
-    char *checkpoints = tr_sprintf("%s/checkpoints", folder);
-    TR_NEED(checkpoints, TR_MEMORY, "%s", tr_last_error()->text);
-    TR_TRY(make_folders(checkpoints));
-    TR_TRY(take_lock(folder, lock));
+    bool again = true;
+    tr_run_folder *f = TR_NEW(TR_MEM_OTHER, tr_run_folder);
+    if (!f) return tr_last_error()->status;
+    f->lock = -1;
+    f->path = tr_strdup(folder);
+    f->checkpoints = tr_sprintf("%s/checkpoints", folder);
+    f->lock_path = tr_sprintf("%s/.lock", folder);
+    TR_NEED(f->path && f->checkpoints && f->lock_path, TR_MEMORY, "%s", tr_last_error()->text);
+    for (int i = 0; i < MOST_TRIES && again; i++) {
+        if (i > 0) usleep(1000);
+        TR_TRY(make(f, &again));
+    }
+    TR_NEED(!again, TR_IO, "the run folder %s cannot be made: %s", folder, strerror(ENOENT));
     if (!resume && !force) {
         TR_TRY(sweep(folder, false, false, &found));
-        TR_TRY(sweep(checkpoints, true, false, &found));
+        TR_TRY(sweep(f->checkpoints, true, false, &found));
         TR_NEED(found == 0, TR_USAGE,
                 "%s already holds a run: go on with it (--resume), replace it (--force), or choose "
                 "another "
@@ -115,8 +169,38 @@ tr_status tr_run_folder_open(const char *folder, bool resume, bool force, int *l
                 folder);
     }
 out:
-    tr_free(checkpoints);
-    return st;
+    if (st != TR_OK) {
+        const tr_error why = *tr_last_error();
+        tr_run_folder_close(f, true);
+        tr_set_error(&why);
+        return st;
+    }
+    *out = f;
+    return TR_OK;
+}
+
+/* Removes no folder that holds something; what stands in the way of that is left to stand. */
+static void undo_all(tr_run_folder *f)
+{
+    if (f->made_checkpoints) rmdir(f->checkpoints);
+    if (f->made_lock) unlink(f->lock_path);
+    for (size_t n = strlen(f->path); f->made > 0 && n >= f->made;) {
+        rmdir(f->path);
+        while (n > 0 && f->path[n - 1] != '/') n--;
+        if (n > 0) n--;
+        f->path[n] = 0;
+    }
+}
+
+void tr_run_folder_close(tr_run_folder *f, bool undo)
+{
+    if (!f) return;
+    if (undo) undo_all(f);
+    if (f->lock >= 0) close(f->lock);
+    tr_free(f->path);
+    tr_free(f->checkpoints);
+    tr_free(f->lock_path);
+    tr_free(f);
 }
 
 tr_status tr_run_folder_begin(const char *folder, const char *config_text, bool resume)

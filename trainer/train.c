@@ -5,7 +5,6 @@
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "trainer/arguments.h"
 #include "trainer/commands.h"
@@ -51,13 +50,14 @@ static tr_status run(const tr_arguments *a, tr_comm *comm, const tr_config *c, b
     tr_model *model = NULL;
     tr_trainer *t = NULL;
     char *text = NULL;
-    int lock = -1;
+    tr_run_folder *folder = NULL;
+    bool opened = false;
     *agreed = true;
     TR_TRY(tr_agree(comm, tr_device_check(c), NULL));
     TR_TRY(tr_agree(comm, tr_model_open(c, (size_t)(c->run.bucket_mb * 1e6), &model), NULL));
     TR_TRY(tr_agree(comm, resolved_text(c, &text), NULL));
     st = tr_comm_topology(comm)->rank == 0
-             ? tr_run_folder_open(c->output, a->resume, a->force, &lock)
+             ? tr_run_folder_open(c->output, a->resume, a->force, &folder)
              : TR_OK;
     TR_TRY(tr_agree(comm, st, NULL));
     tr_trainer_options o = {.comm = comm,
@@ -67,6 +67,7 @@ static tr_status run(const tr_arguments *a, tr_comm *comm, const tr_config *c, b
                             .resume = a->resume,
                             .quiet = a->quiet};
     TR_TRY(tr_trainer_open(&o, &t));
+    opened = true;
     st = tr_trainer_run(t);
     *agreed = st == TR_OK || st == TR_STOPPED || st == TR_NONFINITE;
 out:
@@ -76,7 +77,7 @@ out:
         tr_model_close(model);
         tr_set_error(&why);
         free(text);
-        if (lock >= 0) close(lock);
+        tr_run_folder_close(folder, !opened);
     }
     return st;
 }

@@ -145,6 +145,31 @@ class Failures(Case):
         data.unlink()
         self.assertIn("data.h5", self.run_trainer(config, ranks=2, status=1))
 
+    def test_refused_jobs_leave_nothing(self):
+        """Whatever stands against a run before its first step: no folder is made for it, and none is changed."""
+        config = self.config(steps=2, out="new/deep/run")
+        with h5py.File(self.dir / "data.h5", "r+") as f:
+            f["short"] = f["y"][:5]
+        for values, status in ((("device=auto", "train.precision=fp16"), 2),
+                               (("device=auto", "run.collectives=nccl"), 2),
+                               (("data.train.path=nowhere.h5",), 1),
+                               (("data.train.labels=short",), 1),
+                               (("data.drop_last=true", "train.batch=5000"), 1)):
+            with self.subTest(values=values):
+                before = sorted(self.dir.rglob("*"))
+                self.run_trainer(config, *values, status=status)
+                self.run_trainer(config, *values, "--force", ranks=0, status=status)
+                self.assertEqual(sorted(self.dir.rglob("*")), before)
+        (self.dir / "new/deep/run").mkdir(parents=True)
+        self.run_trainer(config, "data.train.path=nowhere.h5", ranks=0, status=1)
+        self.assertEqual(list((self.dir / "new/deep/run").iterdir()), [])
+        self.run_trainer(config)
+        run = self.dir / "new/deep/run"
+        before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+        for more, status in (((), 2), (("--resume",), 1), (("--force",), 1)):
+            self.run_trainer(config, "data.train.path=nowhere.h5", *more, ranks=0, status=status)
+            self.assertEqual({p: p.read_bytes() for p in run.rglob("*") if p.is_file()}, before)
+
     def test_not_finite(self):
         config = self.config(poison=20, shuffle="false", steps=12)
         out = self.run_trainer(config, "train.on_nonfinite=stop", status=1)

@@ -69,7 +69,8 @@ typedef struct {
     tr_model *model;
     tr_trainer *trainer;
     char *text;
-    int lock, rank, size;
+    int rank, size;
+    tr_run_folder *folder; /* rank 0's */
 } training;
 
 #define TRAINING_TRY(expr)                                                                         \
@@ -82,7 +83,7 @@ typedef struct {
 static inline training training_open(const char *folder, const char *text, const char *run,
                                      int flags)
 {
-    training t = {.lock = -1};
+    training t = {0};
     size_t n;
     char *file = tr_sprintf("%s/config.yaml", folder);
     char *whole = tr_sprintf("name: test\nseed: 5\noutput: %s/run\ndevice: " TRAINING_DEVICE
@@ -104,7 +105,7 @@ static inline training training_open(const char *folder, const char *text, const
     t.size = tr_comm_topology(t.comm)->size;
     TRAINING_TRY(tr_model_open(t.config, (size_t)(t.config->run.bucket_mb * 1e6), &t.model));
     tr_status st = t.rank == 0 ? tr_run_folder_open(t.config->output, flags & TRAINING_RESUME,
-                                                    flags & TRAINING_FORCE, &t.lock)
+                                                    flags & TRAINING_FORCE, &t.folder)
                                : TR_OK;
     TRAINING_TRY(tr_agree(t.comm, st, NULL));
     tr_trainer_options o = {.comm = t.comm,
@@ -124,8 +125,8 @@ static inline void training_close(training *t)
     tr_comm_close(t->comm);
     tr_config_close(t->config);
     free(t->text);
-    if (t->lock >= 0) close(t->lock);
-    *t = (training){.lock = -1};
+    tr_run_folder_close(t->folder, false);
+    *t = (training){0};
 }
 
 static inline void training_step(training *t)

@@ -1,0 +1,179 @@
+/* The run folder: made, held, refused, and given back without a trace when no run came of it; also
+ * by jobs that are started at the same time for one folder. */
+#include <fcntl.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "trainer/run_folder.h"
+
+static bool exists(const char *path)
+{
+    return access(path, F_OK) == 0;
+}
+
+static void touch(const char *path)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fclose(f);
+}
+
+/* Every test works in a folder of its own. */
+static int enter(void **state)
+{
+    char *path = strdup("/tmp/run-folder-XXXXXX");
+    *state = path;
+    return path && mkdtemp(path) && chdir(path) == 0 ? 0 : -1;
+}
+
+static int leave(void **state)
+{
+    char command[64];
+    snprintf(command, sizeof command, "rm -rf %s", (char *)*state);
+    const int rc = chdir("/") == 0 ? system(command) : -1;
+    free(*state);
+    return rc;
+}
+
+static tr_run_folder *opened(const char *path, bool resume, bool force)
+{
+    tr_run_folder *f = NULL;
+    if (tr_run_folder_open(path, resume, force, &f) != TR_OK) fail_msg("%s", tr_last_error()->text);
+    return f;
+}
+
+static void refused(const char *path, bool resume, bool force, tr_status st, const char *why)
+{
+    tr_run_folder *f = NULL;
+    assert_int_equal(tr_run_folder_open(path, resume, force, &f), st);
+    assert_non_null(strstr(tr_last_error()->text, why));
+    assert_null(f);
+}
+
+static void test_nothing_is_left(void **state)
+{
+    (void)state;
+    char absolute[512];
+    assert_non_null(getcwd(absolute, 256));
+    strcat(absolute, "/abs/run");
+    const char *const paths[] = {"run", "a/b/c", "a//b/c/", "./a/b", "a/../b/c", absolute};
+    for (size_t i = 0; i < TR_COUNT(paths); i++) {
+        tr_run_folder *f = opened(paths[i], false, false);
+        assert_true(exists(paths[i]));
+        tr_run_folder_close(f, true);
+        assert_false(exists("run") || exists("a") || exists("b") || exists("abs"));
+    }
+    tr_run_folder_close(NULL, true);
+}
+
+static void test_what_was_there_stays(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir("a", 0777), 0);
+    tr_run_folder_close(opened("a/b/c", false, false), true);
+    assert_true(exists("a"));
+    assert_false(exists("a/b"));
+    assert_int_equal(mkdir("a/b", 0777), 0);
+    tr_run_folder_close(opened("a/b", false, false), true);
+    assert_true(exists("a/b"));
+    assert_false(exists("a/b/.lock") || exists("a/b/checkpoints"));
+    assert_int_equal(mkdir("a/b/checkpoints", 0777), 0);
+    touch("a/b/notes");
+    tr_run_folder_close(opened("a/b", false, false), true);
+    assert_true(exists("a/b/checkpoints") && exists("a/b/notes"));
+    assert_false(exists("a/b/.lock"));
+    /* what came into a folder of ours meanwhile keeps it */
+    tr_run_folder *f = opened("a/d", false, false);
+    touch("a/d/config.yaml");
+    tr_run_folder_close(f, true);
+    assert_true(exists("a/d/config.yaml"));
+}
+
+static void test_a_run_stays(void **state)
+{
+    (void)state;
+    tr_run_folder_close(opened("a/run", false, false), false);
+    assert_true(exists("a/run/checkpoints") && exists("a/run/.lock"));
+    tr_run_folder_close(opened("a/run", false, false), true);
+    assert_true(exists("a/run/checkpoints") && exists("a/run/.lock"));
+}
+
+/* What refuses leaves nothing either. */
+static void test_refuses(void **state)
+{
+    (void)state;
+    assert_int_equal(mkdir("run", 0777), 0);
+    touch("run/model.h5");
+    refused("run", false, false, TR_USAGE, "already holds a run");
+    assert_false(exists("run/.lock") || exists("run/checkpoints"));
+    tr_run_folder_close(opened("run", true, false), true);
+    tr_run_folder_close(opened("run", false, true), true);
+    assert_true(exists("run/model.h5"));
+
+    tr_run_folder *f = opened("two", false, false);
+    refused("two", true, false, TR_USAGE, "in use");
+    assert_true(exists("two/.lock") && exists("two/checkpoints"));
+    tr_run_folder_close(f, true);
+    assert_false(exists("two"));
+
+    touch("file");
+    refused("file/run", false, false, TR_IO, "file");
+    char longer[400] = "new/";
+    memset(longer + 4, 'x', 300);
+    refused(longer, false, false, TR_IO, "cannot be made");
+    assert_false(exists("new"));
+}
+
+/* Holds the folder alone, so many times, and while it does all of it is there. */
+static int contend(int times)
+{
+    for (int had = 0; had < times;) {
+        tr_run_folder *f = NULL;
+        const tr_status st = tr_run_folder_open("x/y/run", false, false, &f);
+        if (st == TR_USAGE && strstr(tr_last_error()->text, "in use")) continue;
+        if (st != TR_OK) return 1;
+        const int mark = open("x/y/run/checkpoints/mark", O_CREAT | O_EXCL | O_WRONLY, 0666);
+        if (mark < 0 || !exists("x/y/run/.lock")) return 1;
+        close(mark);
+        if (unlink("x/y/run/checkpoints/mark") != 0) return 1;
+        tr_run_folder_close(f, true);
+        had++;
+    }
+    return 0;
+}
+
+static void test_started_together(void **state)
+{
+    (void)state;
+    enum { JOBS = 4 };
+    pid_t jobs[JOBS];
+    for (int j = 0; j < JOBS; j++) {
+        jobs[j] = fork();
+        assert_true(jobs[j] >= 0);
+        if (jobs[j] == 0) _exit(contend(200));
+    }
+    for (int j = 0; j < JOBS; j++) {
+        int status;
+        assert_int_equal(waitpid(jobs[j], &status, 0), jobs[j]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    }
+}
+
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, enter, leave)
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(test_nothing_is_left),  IN_FOLDER(test_what_was_there_stays),
+        IN_FOLDER(test_a_run_stays),      IN_FOLDER(test_refuses),
+        IN_FOLDER(test_started_together),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
