@@ -57,7 +57,7 @@ static tr_status judge(const tr_gpu_card *all, int size)
         if (gpus < ranks)
             return TR_FAIL(TR_USAGE,
                            "node %s has %d GPU%s for %d ranks: start %d rank%s on it (mpirun "
-                           "--map-by ppr:%d:node), or set device: cpu",
+                           "--map-by ppr:%d:node)",
                            all[r].host, gpus, gpus == 1 ? "" : "s", ranks, gpus,
                            gpus == 1 ? "" : "s", gpus);
     }

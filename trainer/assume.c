@@ -9,8 +9,15 @@
 #include "trainer/device.h"
 #include "trainer/gpu.h"
 
+/* Before a number of ranks a node. */
+static const char *most_of(const tr_topology *t)
+{
+    return t->size % t->nodes == 0 ? "" : "up to ";
+}
+
 static void reason_of_cpus(const tr_config *c, const tr_topology *t, char *reason, size_t room)
 {
+    const char *most = most_of(t);
     if (t->size == 1)
         snprintf(reason, room, "one rank: nothing to reduce");
     else if (c->run.collectives == TR_COLL_MPI)
@@ -21,8 +28,8 @@ static void reason_of_cpus(const tr_config *c, const tr_topology *t, char *reaso
         snprintf(reason, room,
                  "one node, %d ranks share memory (plain MPI where /dev/shm is short)", t->size);
     else
-        snprintf(reason, room, "%d nodes, %d ranks share memory on each, MPI between", t->nodes,
-                 t->local_size);
+        snprintf(reason, room, "%d nodes, %s%d ranks share memory on each, MPI between", t->nodes,
+                 most, t->local_size);
 }
 
 /* A ring is what NCCL is taken to make, and MPI: no all-reduce sends less. */
@@ -34,7 +41,8 @@ static void reason_of_gpus(const tr_config *c, const tr_topology *t, char *reaso
         return;
     }
     if (t->nodes > 1)
-        snprintf(nodes, sizeof nodes, "%d nodes, %d to each", t->nodes, t->local_size);
+        snprintf(nodes, sizeof nodes, "%d nodes, %s%d to each", t->nodes, most_of(t),
+                 t->local_size);
     snprintf(reason, room, "%d GPUs on %s, %s; a ring: 2 (N - 1) / N of the gradients' bytes",
              t->size, nodes, tr_config_nccl(c) ? "NCCL" : "MPI through pinned host memory");
 }
@@ -60,13 +68,27 @@ static int threads_of(const tr_config *c, int ranks)
     return cores > ranks ? (int)cores / ranks : 1;
 }
 
-/* Whether a run would go to GPUs, as far as that can be known here. */
-static bool takes_gpus(const tr_config *c, tr_assumed *a)
+/* A run would need more GPUs than this machine has. Where it has none, GPUs elsewhere are meant. */
+static void note_too_few(const tr_config *c, tr_assumed *a, int ranks, int gpus)
 {
-    char why[512];
+    if (gpus <= 0 || gpus >= ranks) return;
+    snprintf(a->note, sizeof a->note,
+             "%d ranks need as many GPUs and this machine has %d: the plan is for where there are "
+             "enough; started here alone, the job would %s",
+             ranks, gpus,
+             c->device == TR_DEVICE_CUDA ? "be refused" : "take CPUs (device=cpu plans for them)");
+}
+
+/* Whether a run would go to GPUs, as far as that can be known here. `why` not: [room]. */
+static bool takes_gpus(const tr_config *c, tr_assumed *a, int ranks, char *why, size_t room)
+{
     const tr_backend *gpu = tr_program_gpu.backend;
+    why[0] = 0;
     if (c->device == TR_DEVICE_CPU || !gpu) return false;
-    if (c->device == TR_DEVICE_CUDA || gpu->devices(why, sizeof why) > 0) return true;
+    if (c->device == TR_DEVICE_CUDA && ranks == 1) return true;
+    const int gpus = gpu->devices(why, room);
+    note_too_few(c, a, ranks, gpus);
+    if (c->device == TR_DEVICE_CUDA || gpus > 0) return true;
     snprintf(a->note, sizeof a->note, "device: auto plans for CPUs here: %s", why);
     return false;
 }
@@ -74,9 +96,15 @@ static bool takes_gpus(const tr_config *c, tr_assumed *a)
 tr_status tr_assume(const tr_config *c, int ranks, tr_assumed *out)
 {
     tr_status st = TR_OK;
+    char why[512];
     memset(out, 0, sizeof *out);
-    const bool gpus = takes_gpus(c, out);
-    TR_TRY(gpus ? tr_config_fits_gpu(c) : tr_config_fits_cpu(c));
+    const bool gpus = takes_gpus(c, out, ranks, why, sizeof why);
+    const tr_cpu_reason reason = {
+        .tried = "device: auto looked for a GPU on this machine and plans for CPUs",
+        .why = why,
+        .instead = "plan for GPUs elsewhere (device=cuda)",
+    };
+    TR_TRY(gpus ? tr_config_fits_gpu(c) : tr_config_fits_cpu(c, why[0] ? &reason : NULL));
     out->backend = gpus ? tr_program_gpu.backend : &tr_cpu_backend;
     out->options = (tr_backend_options){.threads = threads_of(c, ranks)};
     if (gpus) {

@@ -10,10 +10,11 @@ typedef struct {
     tr_backend_options options; /* a GPU's backend is opened dry */
     tr_topology topology;       /* all ranks on one node */
     char reason[160];           /* topology.reason */
-    char note[640];             /* why device: auto plans for CPUs; "": nothing to say */
+    char note[640]; /* why device: auto plans for CPUs, GPUs that are missing here; "": nothing */
 } tr_assumed;
 
-/* *Local.* For device: cuda GPUs that need not be there, for auto GPUs where this machine has one.
+/* *Local.* For device: cuda GPUs that need not be there (they are counted, for the note, where it
+ * takes several), for auto GPUs where this machine has one.
  * Fails as a run with this config would. Not to be copied: topology.reason points into it. */
 tr_status tr_assume(const tr_config *c, int ranks, tr_assumed *out);
 /* The same ranks on as many nodes. `reason` is referred to. */

@@ -21,28 +21,44 @@ static tr_status weakest_isa(tr_comm *comm, int *out)
     return st;
 }
 
-/* At the value of `key` in `section`. */
-static tr_status refuse(const tr_config *c, const char *section, const char *key, const char *why)
+static const tr_node *value_of(const tr_config *c, const char *section, const char *key)
 {
-    const tr_node *map = tr_node_get(c->document.root, section);
-    return tr_node_fail(tr_node_get(map, key), "%s.%s: %s", section, key, why);
+    return tr_node_get(tr_node_get(c->document.root, section), key);
 }
 
-tr_status tr_config_fits_cpu(const tr_config *c)
+static tr_status not_for_cpu(const tr_config *c, const char *section, const char *key,
+                             const char *what, const char *use, const tr_cpu_reason *r)
+{
+    const tr_node *at = value_of(c, section, key);
+    if (!r) return tr_node_fail(at, "%s.%s: %s; use %s", section, key, what, use);
+    return tr_node_fail(at, "%s.%s: %s. %s: %s. Use %s, or %s", section, key, what, r->tried,
+                        r->why, use, r->instead);
+}
+
+static tr_status not_for_gpu(const tr_config *c, const char *key, const char *what, const char *use)
+{
+    const char *chosen =
+        c->device == TR_DEVICE_AUTO ? ", or device: cpu (device: auto takes GPUs here)" : "";
+    return tr_node_fail(value_of(c, "run", key), "run.%s: %s; use %s%s", key, what, use, chosen);
+}
+
+tr_status tr_config_fits_cpu(const tr_config *c, const tr_cpu_reason *reason)
 {
     if (c->train.precision == TR_PRECISION_FP16)
-        return refuse(c, "train", "precision", "fp16 has no CPU kernels; use bf16 (or fp32)");
+        return not_for_cpu(c, "train", "precision", "fp16 has no CPU kernels", "bf16 (or fp32)",
+                           reason);
     if (c->run.collectives == TR_COLL_NCCL)
-        return refuse(c, "run", "collectives", "nccl is for GPUs; use shared, mpi or auto");
+        return not_for_cpu(c, "run", "collectives", "nccl is for GPUs", "shared, mpi or auto",
+                           reason);
     return TR_OK;
 }
 
 tr_status tr_config_fits_gpu(const tr_config *c)
 {
     if (c->run.collectives == TR_COLL_SHARED)
-        return refuse(c, "run", "collectives", "shared is for CPUs; use nccl, mpi or auto");
+        return not_for_gpu(c, "collectives", "shared is for CPUs", "nccl, mpi or auto");
     if (c->run.wire == TR_WIRE_BF16)
-        return refuse(c, "run", "wire", "bf16 is for CPUs; GPUs reduce gradients in fp32");
+        return not_for_gpu(c, "wire", "bf16 is for CPUs, GPUs reduce gradients in fp32", "fp32");
     return TR_OK;
 }
 
@@ -72,8 +88,13 @@ tr_status tr_device_check(const tr_config *c)
             "device: cuda is not in this program: build it where nvcc, cuDNN 9 and "
             "NCCL are (launch/setup -DTRIREME_CUDA=ON), or use device: cpu or auto");
     if (c->device == TR_DEVICE_CUDA) return tr_config_fits_gpu(c);
-    const bool cpu = c->device == TR_DEVICE_CPU || !tr_program_gpu.backend;
-    return cpu ? tr_config_fits_cpu(c) : TR_OK;
+    if (c->device == TR_DEVICE_CPU) return tr_config_fits_cpu(c, NULL);
+    const tr_cpu_reason reason = {
+        .tried = "device: auto takes CPUs",
+        .why = "this program was built without CUDA",
+        .instead = "build it where nvcc, cuDNN 9 and NCCL are (launch/setup -DTRIREME_CUDA=ON)",
+    };
+    return tr_program_gpu.backend ? TR_OK : tr_config_fits_cpu(c, &reason);
 }
 
 /* ---- Choosing ------------------------------------------------------------------------------- */
@@ -82,13 +103,14 @@ tr_status tr_device_check(const tr_config *c)
 static tr_status choose_cpu(const tr_config *c, tr_comm *comm, const tr_affinity *affinity,
                             const char *why, const tr_backend **out, tr_backend_options *o)
 {
-    tr_status st = tr_config_fits_cpu(c);
-    if (why && st != TR_OK) {
-        const tr_error was = *tr_last_error();
-        st = TR_FAIL(st, "%s; and device: auto did not find what a GPU takes: %s", was.text, why);
-    } else if (why && tr_comm_topology(comm)->rank == 0) {
+    const tr_cpu_reason reason = {
+        .tried = "device: auto looked for a GPU for every rank and fell back to the CPU",
+        .why = why,
+        .instead = "start the job where every rank has a GPU",
+    };
+    tr_status st = tr_config_fits_cpu(c, why ? &reason : NULL);
+    if (st == TR_OK && why && tr_comm_topology(comm)->rank == 0)
         tr_log(TR_LOG_INFO, "device: auto takes the CPU: %s", why);
-    }
     TR_TRY(tr_agree(comm, st, NULL));
     *out = &tr_cpu_backend;
     *o = (tr_backend_options){.threads = affinity->threads};
@@ -115,6 +137,10 @@ tr_status tr_device_choose(const tr_config *c, tr_comm *comm, const tr_affinity 
     if (st != TR_OK && c->device == TR_DEVICE_AUTO && !tr_comm_broken(comm)) {
         const tr_error why = *tr_last_error();
         return choose_cpu(c, comm, affinity, tr_program_gpu.backend ? why.text : NULL, out, o);
+    }
+    if (st == TR_USAGE) {
+        const tr_error why = *tr_last_error();
+        st = TR_FAIL(st, "%s, or set device: cpu", why.text);
     }
     TR_TRY(st);
     TR_TRY(tr_agree(comm, tr_config_fits_gpu(c), NULL));

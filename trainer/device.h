@@ -5,8 +5,15 @@
 #include "runtime/backend.h"
 #include "runtime/config/config.h"
 
-/* TR_CONFIG where the config asks for what CPUs, or GPUs, do not have. */
-tr_status tr_config_fits_cpu(const tr_config *c);
+/* How device: auto came to CPUs, for the message about a config that only fits GPUs. */
+typedef struct {
+    const char *tried, *why; /* "device: auto looked for a GPU", what it found */
+    const char *instead;     /* "start ... where there is one": besides changing the value */
+} tr_cpu_reason;
+
+/* TR_CONFIG where the config asks for what CPUs, or GPUs, do not have. `reason` NULL: device: cpu.
+ */
+tr_status tr_config_fits_cpu(const tr_config *c, const tr_cpu_reason *reason);
 tr_status tr_config_fits_gpu(const tr_config *c);
 
 /* Gradients of GPUs go through NCCL; else through the host's memory and MPI, which cannot be
