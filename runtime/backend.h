@@ -20,7 +20,7 @@ typedef struct tr_hooks {
      * backend's memory; in stream order. */
     tr_status (*gather)(void *ctx, const void *send, void *recv, size_t nbytes);
     void (*bucket_ready)(void *ctx, int bucket); /* gradients of buckets up to this one are final */
-    void (*poll)(void *ctx);                     /* between kernels: let transfers progress */
+    tr_status (*poll)(void *ctx); /* between kernels: let transfers progress, and the device catch up */
 } tr_hooks;
 
 /* What changes from one run of a plan to the next. */
@@ -181,6 +181,10 @@ typedef struct tr_backend {
     /* Forgets all that was recorded, when it has run: each key's next time is a first one. NULL on the host. To
      * be called before anything is closed whose work was recorded: NCCL waits for such recordings to go. */
     void (*sections_drop)(void *ctx);
+
+    /* Between kernels. *done: the device has come near enough that the next ones can be put into the stream
+     * without the call waiting for room. Does not wait. NULL on the host. */
+    tr_status (*pace_poll)(void *ctx, bool *done);
 
     /* ---- Time by op. */
     tr_status (*marks_reserve)(void *ctx, size_t n);

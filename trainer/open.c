@@ -27,9 +27,18 @@ static void ready_hook(void *ctx, int bucket)
     tr_reducer_ready(((tr_trainer *)ctx)->reducer, bucket);
 }
 
-static void poll_hook(void *ctx)
+static tr_status paced(void *ctx, bool *done)
 {
-    (void)tr_reducer_poll(((tr_trainer *)ctx)->reducer); /* a failure is kept and told by finish */
+    const tr_trainer *t = ctx;
+    return t->backend->pace_poll(t->backend_ctx, done);
+}
+
+static tr_status poll_hook(void *ctx)
+{
+    tr_trainer *t = ctx;
+    tr_status st = tr_reducer_poll(t->reducer);
+    if (st == TR_OK && !t->backend->host) st = tr_reducer_wait(t->reducer, t->issued, paced, t);
+    return st;
 }
 
 /* *Collective.* */

@@ -86,6 +86,7 @@ static void cuda_close(void *ctx)
         tr_cuda_sections_close(cuda);
         tr_cuda_stage_close(cuda);
         tr_cuda_reports_close(cuda);
+        tr_cuda_pace_close(cuda);
         tr_cuda_dnn_close(cuda->dnn);
         tr_cuda_blas_close(cuda->blas);
         tr_cuda_sums_close(cuda);
@@ -181,6 +182,7 @@ static tr_status cuda_open(const tr_backend_options *o, void **out)
     TR_TRY(tr_cuda_memory_open(cuda));
     TR_TRY(tr_cuda_pieces_open(cuda));
     TR_TRY(tr_cuda_reports_open(cuda));
+    TR_TRY(tr_cuda_pace_open(cuda));
     TR_TRY(tr_cuda_sections_open(cuda));
     TR_TRY(tr_cuda_sums_open(cuda));
     TR_TRY(tr_cuda_blas_open(cuda, &cuda->blas));
@@ -272,6 +274,7 @@ const tr_backend tr_cuda_backend = {
     .section_begin = tr_cuda_section_begin,
     .section_end = tr_cuda_section_end,
     .sections_drop = tr_cuda_sections_drop,
+    .pace_poll = tr_cuda_pace_poll,
     .marks_reserve = tr_cuda_marks_reserve,
     .mark = tr_cuda_mark,
     .marks_read = tr_cuda_marks_read,

@@ -22,6 +22,7 @@ typedef struct tr_cuda_stage tr_cuda_stage; /* stage.c: the two slots of batches
 typedef struct tr_cuda_sections tr_cuda_sections; /* section.c: recorded graphs */
 typedef struct tr_cuda_marks tr_cuda_marks; /* marks.c: events that time ops */
 typedef struct tr_cuda_reports tr_cuda_reports; /* report.c: controls on their way to the host */
+typedef struct tr_cuda_pace tr_cuda_pace;       /* pace.c: how far the host runs ahead */
 typedef struct tr_cuda_monitor tr_cuda_monitor; /* monitor.c: NVML */
 
 /* The context of an open backend. Dry: no library is open, no pointer but `o` is set, `sms` and
@@ -40,6 +41,7 @@ typedef struct tr_cuda {
     tr_cuda_sections *sections;
     tr_cuda_marks *marks;
     tr_cuda_reports *reports;
+    tr_cuda_pace *pace;
     tr_cuda_monitor *monitor;
     double *sums; /* ops/optimizer.c: partial sums of sum_squares, on the device */
 } tr_cuda;
@@ -170,6 +172,9 @@ TR_CUDA_C tr_status tr_cuda_lap(void *ctx, tr_control *c, int lap);
 TR_CUDA_C tr_status tr_cuda_report_begin(void *ctx, const tr_control *c, int slot);
 TR_CUDA_C tr_status tr_cuda_report_poll(void *ctx, int slot, tr_control *out, bool *done);
 TR_CUDA_C void tr_cuda_reports_close(tr_cuda *cuda);
+/* pace.c */
+TR_CUDA_C tr_status tr_cuda_pace_poll(void *ctx, bool *done);
+TR_CUDA_C void tr_cuda_pace_close(tr_cuda *cuda);
 /* monitor.c */
 TR_CUDA_C bool tr_cuda_load(void *ctx, tr_device_load *out);
 TR_CUDA_C void tr_cuda_monitor_close(tr_cuda *cuda);

@@ -67,6 +67,11 @@ void tr_cuda_sections_close(tr_cuda *cuda)
     cuda->sections = NULL;
 }
 
+bool tr_cuda_recording(const tr_cuda *cuda)
+{
+    return cuda->sections->state == RECORDED;
+}
+
 tr_status tr_cuda_outside_section(const tr_cuda *cuda, const char *call)
 {
     if (!cuda->sections || cuda->sections->state == CLOSED) return TR_OK;

@@ -73,7 +73,7 @@ tr_status tr_plan_run(tr_plan *p, const tr_run *run)
     for (size_t i = 0; i < p->nsteps; i++) {
         TR_TRY(run_step(p, &p->steps[i], run));
         if (marks) announce(run, p->steps[i].bucket, &ready);
-        if (run->hooks && run->hooks->poll) run->hooks->poll(run->hooks->ctx);
+        if (run->hooks && run->hooks->poll) TR_TRY(run->hooks->poll(run->hooks->ctx));
     }
     if (marks) announce(run, last_bucket, &ready);
     if (p->timed) TR_TRY(s->o.backend->mark(s->o.backend_ctx, p->nsteps));

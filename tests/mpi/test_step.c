@@ -141,10 +141,10 @@ static tr_status poisoned_gather(void *ctx, const void *send, void *recv, size_t
     return p->inner.gather(p->inner.ctx, send, recv, nbytes);
 }
 
-static void poisoned_poll(void *ctx)
+static tr_status poisoned_poll(void *ctx)
 {
     poison *p = ctx;
-    p->inner.poll(p->inner.ctx);
+    return p->inner.poll(p->inner.ctx);
 }
 
 static void put_between(poison *p, training *t)

@@ -4,7 +4,7 @@
 #include "fake.h"
 
 typedef struct {
-    int marks[16], at[16], nmarks, polls;
+    int marks[16], at[16], nmarks, polls, fail_at;
     const fake_ctx *ctx;
 } recorder;
 
@@ -15,9 +15,11 @@ static void on_bucket(void *ctx, int bucket)
     r->marks[r->nmarks++] = bucket;
 }
 
-static void on_poll(void *ctx)
+static tr_status on_poll(void *ctx)
 {
-    ((recorder *)ctx)->polls++;
+    recorder *r = ctx;
+    r->polls++;
+    return r->polls == r->fail_at ? TR_FAIL(TR_PEER, "a peer is gone") : TR_OK;
 }
 
 typedef struct {
@@ -79,6 +81,22 @@ static void buckets_are_marked_on_the_last_micro_batch_only(void **state)
     assert_int_equal(w.r.at[0], 5); /* right after the op that completes it */
     assert_int_equal(w.r.marks[1], 1);
     assert_int_equal(w.r.at[1], 8);
+    tr_session_close(w.s);
+}
+
+static void a_failed_poll_ends_the_run(void **state)
+{
+    (void)state;
+    static world w;
+    start(&w);
+    fake_mlp(&w.f, &w.m, 4, true);
+    open_world(&w);
+    w.r.fail_at = 3;
+    const tr_run r = {.tally = w.tally, .last = true, .hooks = &w.hooks};
+    assert_int_equal(tr_plan_run(w.p, &r), TR_PEER);
+    assert_string_equal(tr_last_error()->text, "a peer is gone");
+    assert_int_equal(w.r.polls, 3);
+    assert_int_equal(w.r.nmarks, 0);
     tr_session_close(w.s);
 }
 
@@ -311,6 +329,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(buckets_are_marked_on_the_last_micro_batch_only),
+        cmocka_unit_test(a_failed_poll_ends_the_run),
         cmocka_unit_test(a_forgotten_bucket_is_marked_at_the_end),
         cmocka_unit_test(a_view_can_complete_a_bucket),
         cmocka_unit_test(evaluation_marks_nothing),
