@@ -11,7 +11,8 @@ LIBRARIES = os.environ.get("STANDIN_LIBRARIES", str(STANDIN.parent.parent / "fak
 
 
 class GpuCase(harness.Case):
-    """The way of harness.Case, with `device: cuda` on the stand-in where nothing else is said."""
+    """The way of harness.Case, with `device: cuda` on the stand-in where nothing else is said. A run never ends well
+    with a rule of the stand-in broken."""
 
     program = STANDIN
 
@@ -21,17 +22,18 @@ class GpuCase(harness.Case):
         env.update({k: str(v) for k, v in more.items()})
         return env
 
+    def command(self, config, *arguments, **how):
+        device = [] if any(str(a).startswith("device=") for a in arguments) else ["device=cuda"]
+        return super().command(config, *device, *arguments, **how)
+
     def launch(self, config, *arguments, ranks=2, env=None, timeout=120, program=None):
         """Runs to the end: status and everything said."""
-        command = ["mpirun", "--oversubscribe", "-np", str(ranks), str(program or self.program), str(config)]
-        if not any(str(a).startswith("device=") for a in arguments):
-            command.append("device=cuda")
-        done = subprocess.run(command + list(map(str, arguments)), cwd=self.dir, env=self.environment(**(env or {})),
+        command = self.command(config, *arguments, ranks=ranks, program=program)
+        done = subprocess.run(command, cwd=self.dir, env=self.environment(**(env or {})),
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
         return done.returncode, done.stdout
 
-    def run_gpu(self, config, *arguments, status=0, **how):
-        """Ends with this status, and never with a rule of the stand-in broken."""
+    def run_trainer(self, config, *arguments, status=0, **how):
         code, out = self.launch(config, *arguments, **how)
         self.assertNotIn("fakegpu:", out)
         self.assertEqual(code, status, out)
@@ -39,5 +41,5 @@ class GpuCase(harness.Case):
 
     def losses_of(self, name, *arguments, text=harness.CNN, values=None, **how):
         """Trains into folder `name`; the loss of every step."""
-        self.run_gpu(self.config(name, text=text, **(values or {})), *arguments, **how)
+        self.run_trainer(self.config(name, text=text, **(values or {})), *arguments, **how)
         return self.losses(name)

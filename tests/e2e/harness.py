@@ -2,10 +2,10 @@
 import json
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 import time
 import unittest
@@ -24,6 +24,8 @@ ENV = dict(
     OMP_NUM_THREADS="1",
     CUDA_VISIBLE_DEVICES="",  # what these tests expect is the CPU's; gpu.py has the others
 )
+
+RANKS = dict(rtol=2e-5, atol=1e-5)  # other rank count: another order of sums
 
 CNN = """
 name: e2e
@@ -65,6 +67,8 @@ train:
 class Case(unittest.TestCase):
     """A temporary folder, data with a signal in it, and ways to run the trainer there."""
 
+    program = TRAINER
+
     def setUp(self):
         self.dir = pathlib.Path(tempfile.mkdtemp(prefix="trireme-e2e-"))
         self.addCleanup(shutil.rmtree, self.dir, ignore_errors=True)
@@ -90,22 +94,25 @@ class Case(unittest.TestCase):
         path.write_text(text.format(**defaults))
         return path
 
-    def command(self, config, *arguments, ranks=2):
+    def environment(self):
+        return ENV
+
+    def command(self, config, *arguments, ranks=2, program=None):
         launcher = ["mpirun", "--oversubscribe", "-np", str(ranks)] if ranks else []
-        return launcher + [str(TRAINER), str(config), *map(str, arguments)]
+        return launcher + [str(program or self.program), str(config), *map(str, arguments)]
 
     def start(self, config, *arguments, ranks=2, **popen):
-        return subprocess.Popen(self.command(config, *arguments, ranks=ranks), cwd=self.dir, env=ENV,
+        return subprocess.Popen(self.command(config, *arguments, ranks=ranks), cwd=self.dir, env=self.environment(),
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **popen)
 
     def run_trainer(self, config, *arguments, ranks=2, status=0, timeout=120):
-        done = subprocess.run(self.command(config, *arguments, ranks=ranks), cwd=self.dir, env=ENV,
+        done = subprocess.run(self.command(config, *arguments, ranks=ranks), cwd=self.dir, env=self.environment(),
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
         self.assertEqual(done.returncode, status, done.stdout)
         return done.stdout
 
     def tool(self, *arguments, status=0):
-        done = subprocess.run([str(TRAINER), *map(str, arguments)], cwd=self.dir, env=ENV,
+        done = subprocess.run([str(self.program), *map(str, arguments)], cwd=self.dir, env=self.environment(),
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
         self.assertEqual(done.returncode, status, done.stdout + done.stderr)
         return done.stdout if status == 0 else done.stderr
@@ -132,17 +139,19 @@ class Case(unittest.TestCase):
                 np.testing.assert_array_equal(a[n], b[n], err_msg=n)
 
     def rank_pids(self, parent):
-        """PIDs of the trainer's ranks below a launcher."""
+        """PIDs of the trainer's ranks below a launcher, by rank."""
         found, todo = [], [parent]
         while todo:
             pid = todo.pop()
             try:
                 todo += map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-                if pathlib.Path(os.readlink(f"/proc/{pid}/exe")) == TRAINER:
-                    found.append(pid)
+                if pathlib.Path(os.readlink(f"/proc/{pid}/exe")) == self.program:
+                    environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
+                    rank = re.search(rb"OMPI_COMM_WORLD_RANK=(\d+)", environment)
+                    found.append((int(rank[1]) if rank else 0, pid))
             except OSError:
                 pass
-        return sorted(found)
+        return [pid for _, pid in sorted(found)]
 
     def wait_for_step(self, name, step, process, timeout=60):
         """Until metrics.jsonl has the record of this step."""
@@ -156,6 +165,14 @@ class Case(unittest.TestCase):
             time.sleep(0.01)
         process.kill()
         self.fail(f"step {step} not reached in {timeout} s")
+
+    def stop(self, name, step, config, *arguments, ranks):
+        """Starts training into folder `name`, and stops it: SIGTERM to its second rank at this step, status 75."""
+        process = self.start(config, *arguments, ranks=ranks)
+        self.wait_for_step(name, step, process)
+        os.kill(self.rank_pids(process.pid)[1], signal.SIGTERM)
+        out, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 75, out)
 
 
 def main():

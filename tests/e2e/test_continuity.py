@@ -141,11 +141,7 @@ class Continuity(Case):
             del f["xe"], f["ye"]
             f["xe"], f["ye"] = np.tile(x, (2000, 1, 1, 1)), np.tile(y, 2000)
         overrides = ("train.eval.every_steps=2", "train.eval.batch=2")
-        process = self.start(config, *overrides, ranks=2)
-        self.wait_for_step("run", 2, process)
-        os.kill(self.rank_pids(process.pid)[1], signal.SIGTERM)
-        out, _ = process.communicate(timeout=60)
-        self.assertEqual(process.returncode, 75, out)
+        self.stop("run", 2, config, *overrides, ranks=2)
         self.assertEqual(self.records(event="eval"), [])
         self.run_trainer(config, "--resume", *overrides)
         self.assertEqual([(r["step"], r["samples"]) for r in self.records(event="eval")], [(2, 80000), (4, 80000)])

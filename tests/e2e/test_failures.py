@@ -6,9 +6,8 @@ import subprocess
 import time
 
 import h5py
-import numpy as np
 
-from harness import ENV, Case, TRAINER, main
+from harness import Case, main
 
 
 class Failures(Case):

@@ -4,14 +4,13 @@ import os
 import pathlib
 import re
 import signal
-import subprocess
 import time
 
 import h5py
 import numpy as np
 
 import harness
-from gpu import STANDIN, GpuCase
+from gpu import GpuCase
 from harness import SOURCE, TRAINER, main
 
 # float32: other libraries add in another order; a few 2^-24 a step, and AdamW's first steps, which go by the
@@ -28,7 +27,7 @@ PLAIN = "\n".join(line for line in harness.CNN.splitlines() if "batchnorm" not i
 class Gpu(GpuCase):
     def digits(self, name, device, *arguments):
         config = SOURCE / "configs/digits.yaml"
-        return self.run_gpu(config, f"device={device}", f"output={self.dir / name}", "train.steps=30",
+        return self.run_trainer(config, f"device={device}", f"output={self.dir / name}", "train.steps=30",
                             "train.log_every=1", "train.eval.every_steps=15", "train.eval.every_epochs=none", *arguments)
 
     def test_digits(self):
@@ -153,7 +152,7 @@ class Gpu(GpuCase):
         for ranks, precision in ((1, "fp32"), (2, "fp32"), (3, "fp16")):
             name = f"poison{ranks}"
             config = self.config(name, poison=20, shuffle="false", steps=12)
-            out = self.run_gpu(config, "train.loss_scale=dynamic", f"train.precision={precision}",
+            out = self.run_trainer(config, "train.loss_scale=dynamic", f"train.precision={precision}",
                                "train.loss_scale_init=1024", ranks=ranks)
             records = self.records(name)
             self.assertEqual([r["step"] for r in records if r.get("skipped")], [2, 9], out)
@@ -165,68 +164,52 @@ class Gpu(GpuCase):
         """The step after the one that failed is under way already, and changes nothing."""
         text = harness.CNN.replace("clip_norm: 1.0", "on_nonfinite: {policy}\n  max_rollbacks: 1")
         values = dict(poison=20, shuffle="false", steps=12, every=1, policy="rollback")
-        out = self.run_gpu(self.config("back", text=text, **values), status=1)
+        out = self.run_trainer(self.config("back", text=text, **values), status=1)
         self.assertIn("back to step 1", out)
         self.assertIn("rolled back 1 times already", out)
         values["policy"] = "stop"
-        out = self.run_gpu(self.config("stop", text=text, **values), status=1)
+        out = self.run_trainer(self.config("stop", text=text, **values), status=1)
         self.assertRegex(out, r"step 2: the .* is not finite")
         self.assertEqual([p.name for p in (self.dir / "stop/checkpoints").glob("step-*.h5")], ["step-00000001.h5"])
 
     # ---- Stopped, killed, resumed ----
 
-    def start_gpu(self, config, *arguments, ranks=2):
-        return subprocess.Popen(
-            ["mpirun", "--oversubscribe", "-np", str(ranks), str(STANDIN), str(config), "device=cuda", *arguments],
-            cwd=self.dir, env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-
-    def pids(self, parent):
-        harness.TRAINER, kept = STANDIN, harness.TRAINER
-        try:
-            return self.rank_pids(parent)
-        finally:
-            harness.TRAINER = kept
-
     def test_killed_and_resumed(self):
         options = ("train.ema=0.9", "train.checkpoint.best=true", "train.precision=fp16", "train.loss_scale=dynamic")
-        self.run_gpu(self.config("whole", steps=90, every=3), *options)
+        self.run_trainer(self.config("whole", steps=90, every=3), *options)
         config, kills = self.config("killed", steps=90, every=3), 0
         for target in (10, 31, 52):
-            process = self.start_gpu(config, "--resume", *options)
+            process = self.start(config, "--resume", *options)
             self.wait_for_step("killed", target, process)
-            for pid in self.pids(process.pid):
+            for pid in self.rank_pids(process.pid):
                 os.kill(pid, signal.SIGKILL)
                 kills += 1
             process.communicate(timeout=30)
         self.assertEqual(kills, 6)
-        self.run_gpu(config, "--resume", *options)
+        self.run_trainer(config, "--resume", *options)
         self.assertEqual(self.losses("killed"), self.losses("whole"))
         self.assert_same_model(self.dir / "killed/model.h5", self.dir / "whole/model.h5")
         self.assertEqual([r["step"] for r in self.records("killed")], list(range(1, 91)))
 
     def test_stopped_and_moved(self):
         """SIGTERM to one rank: status 75 and a checkpoint, from which another number of ranks goes on."""
-        self.run_gpu(self.config("whole", steps=40), ranks=1)
+        self.run_trainer(self.config("whole", steps=40), ranks=1)
         config = self.config("moved", steps=40)
-        process = self.start_gpu(config, ranks=3)
-        self.wait_for_step("moved", 8, process)
-        os.kill(self.pids(process.pid)[1], signal.SIGTERM)
-        out, _ = process.communicate(timeout=60)
-        self.assertEqual(process.returncode, 75, out)
+        self.stop("moved", 8, config, ranks=3)
         step = self.records("moved")[-1]["step"]
         self.assertLess(step, 40)
         self.assertTrue((self.dir / f"moved/checkpoints/step-{step:08d}.h5").exists())
-        self.run_gpu(config, "--resume", ranks=2)
+        self.run_trainer(config, "--resume", ranks=2)
         np.testing.assert_allclose(self.losses("moved"), self.losses("whole"), rtol=1e-3, atol=1e-4)
 
     def test_from_device_to_device(self):
-        self.run_gpu(self.config("cpu", steps=30), "device=cpu", "train.ema=0.9")
+        self.run_trainer(self.config("cpu", steps=30), "device=cpu", "train.ema=0.9")
         config = self.config("both", steps=30)
         for steps, device in ((10, "cpu"), (20, "cuda"), (30, "cpu")):
-            out = self.run_gpu(config, "--resume", f"device={device}", "train.ema=0.9", f"train.steps={steps}",
+            out = self.run_trainer(config, "--resume", f"device={device}", "train.ema=0.9", f"train.steps={steps}",
                                "train.schedule=constant")
             self.assertEqual(self.records("both", "start")[-1]["device"], device)
-        self.run_gpu(self.config("cpu", steps=30), "device=cpu", "train.ema=0.9", "train.schedule=constant", "--force")
+        self.run_trainer(self.config("cpu", steps=30), "device=cpu", "train.ema=0.9", "train.schedule=constant", "--force")
         np.testing.assert_allclose(self.losses("both"), self.losses("cpu"), **FP32)
         a, b = self.arrays(self.dir / "both/model.h5"), self.arrays(self.dir / "cpu/model.h5")
         self.assertEqual(set(a), set(b))
@@ -236,9 +219,9 @@ class Gpu(GpuCase):
 
     def test_killed_peer(self):
         """The others do not wait for a rank that is gone."""
-        process = self.start_gpu(self.config(steps=10**6, every=1), ranks=3)
+        process = self.start(self.config(steps=10**6, every=1), ranks=3)
         self.wait_for_step("run", 5, process)
-        os.kill(self.pids(process.pid)[1], signal.SIGKILL)
+        os.kill(self.rank_pids(process.pid)[1], signal.SIGKILL)
         begin = time.monotonic()
         out, _ = process.communicate(timeout=30)
         self.assertLess(time.monotonic() - begin, 10, out)
@@ -253,23 +236,23 @@ class Gpu(GpuCase):
 
     def test_more_ranks_than_gpus(self):
         config = self.config(steps=4)
-        out = self.run_gpu(config, env=dict(FAKEGPU_DEVICES=1), status=2)
+        out = self.run_trainer(config, env=dict(FAKEGPU_DEVICES=1), status=2)
         self.said_once(out, "has 1 GPU for 2 ranks")
-        self.run_gpu(config, env=dict(FAKEGPU_DEVICES=1), ranks=1)
-        out = self.run_gpu(config, "--force", env=dict(CUDA_VISIBLE_DEVICES="5"), status=2)
+        self.run_trainer(config, env=dict(FAKEGPU_DEVICES=1), ranks=1)
+        out = self.run_trainer(config, "--force", env=dict(CUDA_VISIBLE_DEVICES="5"), status=2)
         self.said_once(out, "has 1 GPU for 2 ranks")
-        self.run_gpu(config, "--force", env=dict(CUDA_VISIBLE_DEVICES="5,2"))
-        out = self.run_gpu(config, "--force", env=dict(CUDA_VISIBLE_DEVICES=""), status=1)
+        self.run_trainer(config, "--force", env=dict(CUDA_VISIBLE_DEVICES="5,2"))
+        out = self.run_trainer(config, "--force", env=dict(CUDA_VISIBLE_DEVICES=""), status=1)
         self.said_once(out, "CUDA_VISIBLE_DEVICES")
-        out = self.run_gpu(config, "--force", "device=auto", env=dict(FAKEGPU_DEVICES=1))
+        out = self.run_trainer(config, "--force", "device=auto", env=dict(FAKEGPU_DEVICES=1))
         self.assertEqual(len(re.findall("device: auto takes the CPU", out)), 1, out)
         self.assertEqual(self.records(event="start")[-1]["device"], "cpu")
-        out = self.run_gpu(config, "--force", "device=auto")
+        out = self.run_trainer(config, "--force", "device=auto")
         self.assertEqual(self.records(event="start")[-1]["device"], "cuda")
 
     def test_out_of_memory(self):
         text = harness.CNN.replace("out: 8", "out: 64")
-        out = self.run_gpu(self.config(text=text, samples=103, batch=64, steps=4), env=dict(FAKEGPU_MEMORY=3 * 10**6),
+        out = self.run_trainer(self.config(text=text, samples=103, batch=64, steps=4), env=dict(FAKEGPU_MEMORY=3 * 10**6),
                            status=1)
         self.said_once(out, r"device memory .* lower train.micro_batch.*train.recompute.*cudaErrorMemoryAllocation")
 
@@ -280,9 +263,9 @@ class Gpu(GpuCase):
         if "device: cuda is not in this program" in self.launch(self.config(steps=4), program=TRAINER)[1]:
             self.skipTest("the trainer is built without CUDA")
         env = dict(LD_LIBRARY_PATH=os.environ.get("LD_LIBRARY_PATH", ""))
-        out = self.run_gpu(self.config(steps=4), "--force", program=TRAINER, env=env, status=1)
+        out = self.run_trainer(self.config(steps=4), "--force", program=TRAINER, env=env, status=1)
         self.said_once(out, "CUDA driver version is insufficient for CUDA runtime version")
-        out = self.run_gpu(self.config(steps=4), "--force", "device=auto", program=TRAINER, env=env)
+        out = self.run_trainer(self.config(steps=4), "--force", "device=auto", program=TRAINER, env=env)
         self.assertEqual(len(re.findall("device: auto takes the CPU", out)), 1, out)
         self.assertIn("there is no NVIDIA driver here", out)
         self.assertEqual(self.records(event="start")[-1]["device"], "cpu")

@@ -1,14 +1,12 @@
 """A rank that stays away: it is stopped in the middle of steps on the stand-in for a GPU. The others say, once, after
 run.timeout, where they waited and that it is this one; the job ends with status 1."""
 import os
-import pathlib
 import re
 import signal
-import subprocess
 import time
 
-from gpu import STANDIN, GpuCase
-from harness import main
+from gpu import GpuCase
+from harness import CNN, main
 
 TIMEOUT = 3
 ERROR = (r"trainer: error: rank {rank} \([^)]+\)(: rank \d+ \([^)]+\))? waited \d+ s for the "
@@ -16,31 +14,13 @@ ERROR = (r"trainer: error: rank {rank} \([^)]+\)(: rank \d+ \([^)]+\))? waited \
          r"start of an NCCL operation of step \d+): not arrived: rank {victim} \(pid {pid}")
 
 
-def ranks_of(parent):
-    """PIDs of the trainer's ranks below a launcher, by rank."""
-    found, todo = {}, [parent]
-    while todo:
-        pid = todo.pop()
-        try:
-            todo += map(int, pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split())
-            if pathlib.Path(os.readlink(f"/proc/{pid}/exe")) == STANDIN:
-                environment = pathlib.Path(f"/proc/{pid}/environ").read_bytes()
-                found[int(re.search(rb"OMPI_COMM_WORLD_RANK=(\d+)", environment)[1])] = pid
-        except OSError:
-            pass
-    return found
-
-
 class Away(GpuCase):
-    def stop_one(self, name, ranks, victim, *arguments, step=6):
-        config = self.config(name, steps=100000, every="none", samples=20000)  # an epoch is long
-        command = ["mpirun", "--oversubscribe", "-np", str(ranks), str(STANDIN), str(config), "device=cuda",
-                   f"run.timeout={TIMEOUT}", "train.eval.every_steps=none", *arguments]
-        job = subprocess.Popen(command, cwd=self.dir, env=self.environment(), stdout=subprocess.PIPE,
-                               stderr=subprocess.STDOUT, text=True)
+    def stop_one(self, name, ranks, victim, *arguments, step=6, **values):
+        config = self.config(name, steps=100000, every="none", samples=20000, **values)  # an epoch is long
+        job = self.start(config, f"run.timeout={TIMEOUT}", "train.eval.every_steps=none", *arguments, ranks=ranks)
         self.addCleanup(job.kill)
         self.wait_for_step(name, step, job)
-        pid = ranks_of(job.pid)[victim]
+        pid = self.rank_pids(job.pid)[victim]
         os.kill(pid, signal.SIGSTOP)
         begin = time.monotonic()
         try:
@@ -75,6 +55,12 @@ class Away(GpuCase):
 
     def test_buckets_alone(self):
         self.stop_one("buckets", 2, 1, "train.sync_batchnorm=false")
+
+    def test_more_kernels_than_a_queue_takes(self):
+        """The others must not be caught in a launch that waits for room."""
+        block = "    - linear: {{out: 8}}\n    - layernorm\n    - relu\n"
+        model = CNN.replace("    - dropout: {{p: 0.2}}\n", 120 * block)
+        self.stop_one("deep", 2, 1, "run.cuda_graph=off", "train.sync_batchnorm=false", text=model)
 
 
 if __name__ == "__main__":

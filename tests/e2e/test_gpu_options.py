@@ -1,27 +1,18 @@
-"""Every training option on a GPU: the tests of test_options.py, with the same tolerances, on the stand-in. Those that
-name what only CPUs have are written anew."""
+"""Every option on a GPU: the tests of test_options.py, test_machine.py and test_data.py, with the same tolerances, on the
+stand-in. Those that name what only CPUs have are written anew."""
 import numpy as np
 
 import harness
-from gpu import LIBRARIES, STANDIN
+from gpu import GpuCase
 
-harness.TRAINER = STANDIN
-del harness.ENV["CUDA_VISIBLE_DEVICES"]
-harness.ENV.update(LD_LIBRARY_PATH=":".join(filter(None, (LIBRARIES, harness.ENV.get("LD_LIBRARY_PATH")))))
+harness.Case = GpuCase
 
-
-def command(self, config, *arguments, ranks=2):
-    launcher = ["mpirun", "--oversubscribe", "-np", str(ranks)] if ranks else []
-    return launcher + [str(STANDIN), str(config), "device=cuda", *map(str, arguments)]
+import test_machine  # noqa: E402: the cases are to derive from GpuCase
+from test_data import Data  # noqa: E402, F401: tests to be found here
+from test_options import Files, Losses, Schedules, Updates  # noqa: E402, F401
 
 
-harness.Case.command = command
-
-import test_options  # noqa: E402: the cases are to derive from the Case above
-from test_options import Data, Files, Losses, Schedules, Updates  # noqa: E402, F401: tests to be found here
-
-
-class Machine(test_options.Machine):
+class Machine(test_machine.Machine):
     def test_collectives(self):
         for name, argument in (("auto", "run.collectives=auto"), ("nccl", "run.collectives=nccl"),
                                ("mpi", "run.collectives=mpi"), ("small", "run.bucket_mb=0.001"),

@@ -4,6 +4,7 @@ import re
 import subprocess
 
 import harness
+from formats import scaled
 from gpu import STANDIN, GpuCase
 from harness import SOURCE, TRAINER, main
 
@@ -11,13 +12,6 @@ DIGITS = SOURCE / "configs/digits.yaml"
 SPACES = ("GPU memory of rank 0", "host memory of rank 0")
 DEVICE_KEYS = {"idle_ms", "gpu_memory_mb", "gpu_utilization"}
 END_DEVICE_KEYS = DEVICE_KEYS | {"predicted_device_mb", "held_device_mb"}
-
-
-def scaled(text):
-    """'3.45 MB' as (value, half a unit of its last digit)."""
-    number, prefix = re.fullmatch(r"([\d.]+) ?([kMG]?)B", text.strip()).groups()
-    unit = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[prefix]
-    return float(number) * unit, 0.5001 * 10 ** -len(number.partition(".")[2]) * unit
 
 
 class Plan(GpuCase):
@@ -56,7 +50,7 @@ class Plan(GpuCase):
         values = (*values, "device=cuda", "run.workspace_mb=1", "train.steps=2", "data.eval.samples=64",
                   f"output={self.dir}/run")
         sizes = self.sizes(self.tool("plan", DIGITS, "--ranks", ranks, *values))
-        self.run_gpu(DIGITS, *values, "--force", ranks=ranks)
+        self.run_trainer(DIGITS, *values, "--force", ranks=ranks)
         end = self.end()
         self.assertEqual(end["predicted_mb"], end["held_mb"])
         self.assertEqual(end["predicted_device_mb"], end["held_device_mb"])
@@ -137,7 +131,7 @@ class Plan(GpuCase):
 
 class Metrics(GpuCase):
     def train(self, *arguments, name="run", steps=12, **how):
-        self.run_gpu(self.config(name, samples=64, steps=steps, batch=16, every=steps), *arguments, **how)
+        self.run_trainer(self.config(name, samples=64, steps=steps, batch=16, every=steps), *arguments, **how)
         return self.records(name), self.records(name, "end")[0]
 
     def test_times_add_up(self):
@@ -199,10 +193,10 @@ class Metrics(GpuCase):
     def test_short_memory(self):
         """The warning is about the GPU's memory, and is not given where there is enough."""
         config = self.config(samples=64, steps=1, batch=16)
-        short = self.run_gpu(config, env={"FAKENVML_TOTAL": 10**9, "FAKENVML_USED": 10**9 - 1000})
+        short = self.run_trainer(config, env={"FAKENVML_TOTAL": 10**9, "FAKENVML_USED": 10**9 - 1000})
         self.assertEqual(len(re.findall(r"activations may take up to .* and 1.00 kB is available on its GPU", short)), 1,
                          short)
-        self.assertNotIn("activations may take", self.run_gpu(config, "--force"))
+        self.assertNotIn("activations may take", self.run_trainer(config, "--force"))
 
 
 if __name__ == "__main__":

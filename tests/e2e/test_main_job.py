@@ -1,22 +1,19 @@
 """The quick start's job and what it leaves: the run folder, read by strangers (h5py, YAML, TFRecord by hand);
-check, plan and inspect; what a terminal sees."""
-import fcntl
+check, plan and inspect."""
 import hashlib
 import json
-import os
 import pathlib
-import pty
 import re
 import shutil
 import struct
 import subprocess
 import tempfile
-import termios
 import time
 
 import h5py
 import numpy as np
 
+from formats import crc32c, fields, scaled
 from harness import ENV, SOURCE, TRAINER, Case, main
 
 DIGITS = SOURCE / "configs/digits.yaml"
@@ -33,61 +30,6 @@ STEP_KEYS = {"event", "step", "epoch", "loss", "lr", "grad_norm", "loss_scale", 
              "compute_ms", "comm_wait_ms", "data_wait_ms"}
 END_KEYS = {"event", "steps", "seconds", "samples_per_s", "peak_rss_mb", "first_step_s", "final_loss",
             "predicted_mb", "held_mb", "reason"}
-
-
-def crc_table():
-    table = []
-    for i in range(256):
-        for _ in range(8):
-            i = i >> 1 ^ (0x82F63B78 if i & 1 else 0)
-        table.append(i)
-    return table
-
-
-TABLE = crc_table()
-
-
-def crc32c(data):
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = TABLE[(crc ^ byte) & 0xFF] ^ crc >> 8
-    return crc ^ 0xFFFFFFFF
-
-
-def scaled(text):
-    """'3.45 MB', '38.1 k', '152 kB' as (value, half a unit of its last digit)."""
-    number, prefix = re.fullmatch(r"([\d.]+) ?([kMG]?)(?:B|FLOP)?", text.strip()).groups()
-    unit = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}[prefix]
-    decimals = len(number.partition(".")[2])
-    return float(number) * unit, 0.5001 * 10**-decimals * unit
-
-
-def varint(data, at):
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if not byte & 0x80:
-            return value, at
-
-
-def fields(data):
-    """(number, value) of a protobuf message: integers, or the bytes of the other kinds."""
-    at = 0
-    while at < len(data):
-        key, at = varint(data, at)
-        kind = key & 7
-        if kind == 0:
-            value, at = varint(data, at)
-        else:
-            if kind == 2:
-                size, at = varint(data, at)
-            else:
-                size = {1: 8, 5: 4}[kind]
-            value, at = data[at : at + size], at + size
-        yield key >> 3, value
 
 
 class Digits(Case):
@@ -394,114 +336,6 @@ class Digits(Case):
     def test_plan_refuses(self):
         self.assertIn("--ranks 0", self.tool("plan", DIGITS, "--ranks", "0", status=2))
         self.assertIn("-1", self.tool("plan", DIGITS, "model.layers.12.linear.out=-1", status=2))
-
-
-class Folder(Case):
-    """Refusing, replacing, going on."""
-
-    def test_refused_force_resume(self):
-        config = self.config(steps=8, every=4)
-        self.run_trainer(config)
-        first = self.losses()
-        out = self.run_trainer(config, status=2)
-        self.assertIn("already holds a run", out)
-        self.assertIn("--resume", out)
-        self.assertEqual(self.losses(), first)
-        self.run_trainer(config, "--force", "seed=4", "train.steps=6")
-        forced = self.losses()
-        self.assertEqual(len(forced), 6)
-        self.assertNotEqual(forced, first[:6])
-        self.assertEqual(sorted(p.name for p in (self.dir / "run/checkpoints").glob("step-*")),
-                         ["step-00000004.h5", "step-00000006.h5"])
-        out = self.run_trainer(config, "seed=4", "--resume", "train.steps=9")
-        self.assertIn("resuming from", out)
-        self.assertEqual([r["step"] for r in self.records()], list(range(1, 10)))
-        self.assertEqual(self.losses()[:6], forced)
-        with h5py.File(self.dir / "run/checkpoints/step-00000009.h5", "r") as f:
-            parent = f.attrs["parent_sha256"]
-            parent = parent.decode() if isinstance(parent, bytes) else parent
-        file = self.dir / "run/checkpoints/step-00000006.h5"
-        self.assertEqual(parent, hashlib.sha256(file.read_bytes()).hexdigest())
-
-    def test_an_empty_folder_is_fine(self):
-        (self.dir / "run/checkpoints").mkdir(parents=True)
-        self.run_trainer(self.config(steps=2))
-        self.assertEqual(len(self.losses()), 2)
-
-    def test_output_is_where_the_job_starts(self):
-        config = self.config(out="made/here", steps=2)
-        self.run_trainer(config)
-        self.assertTrue((self.dir / "made/here/model.h5").exists())
-
-
-class Terminal(Case):
-    """What is shown, and where nobody looks."""
-
-    def through_pty(self, ranks, columns):
-        master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        process = subprocess.Popen(self.command(self.config(steps=60), "--force", ranks=ranks), cwd=self.dir,
-                                   env=dict(ENV, TERM="xterm"), stdin=slave, stdout=slave, stderr=slave)
-        os.close(slave)
-        shown = b""
-        while True:
-            try:
-                part = os.read(master, 65536)
-            except OSError:  # the other end is closed
-                break
-            if not part:
-                break
-            shown += part
-        os.close(master)
-        self.assertEqual(process.wait(timeout=60), 0, shown)
-        return shown.decode()
-
-    def test_progress_line(self):
-        for ranks in (0, 2):
-            shown = self.through_pty(ranks, columns=50)
-            drawn = re.findall(r"\r(step [^\r\n]*?)\033\[K", shown)
-            self.assertGreaterEqual(len(drawn), 1, shown)
-            self.assertTrue(drawn[-1].startswith("step 60/60 (100 %)"), drawn[-1])
-            for line in drawn:
-                self.assertLess(len(line), 50)
-            # a log line never ends up behind a progress line
-            for line in shown.replace("\r\n", "\n").split("\n"):
-                if "trainer: " in line:
-                    before = line[: line.index("trainer: ")]
-                    self.assertTrue(before == "" or before.endswith("\r\033[K"), repr(line))
-
-    def test_quiet(self):
-        out = self.run_trainer(self.config(steps=10), "--quiet")
-        self.assertNotIn("trainer:", out)  # Open MPI may have something to say about the machine
-        self.assertNotIn("step", out)
-        self.assertEqual(len(self.losses()), 10)
-
-    def test_nobody_listens(self):
-        """Standard output and error closed under it: training goes on to its end."""
-        for ranks in (0, 2):
-            config = self.config(f"n{ranks}", steps=60)
-            # mpirun itself does not survive this: what is closed is the pipe of each rank below it
-            launcher = self.command(config, ranks=ranks)
-            at = launcher.index(str(TRAINER))
-            launcher[at:at] = ["bash", "-c", 'set -o pipefail; "$0" "$@" 2>&1 | true']
-            done = subprocess.run(launcher, cwd=self.dir, env=ENV, timeout=60)
-            self.assertEqual(done.returncode, 0)
-            self.assertEqual(len(self.losses(f"n{ranks}")), 60)
-            self.assertEqual(self.records(f"n{ranks}", "end")[-1]["reason"], "done")
-            self.tool("inspect", self.dir / f"n{ranks}/model.h5")
-
-    def test_no_descriptors(self):
-        """Not even open: nothing of ours may land in a file that got descriptor 1 or 2."""
-        config = self.config(steps=10)
-        done = subprocess.run(["sh", "-c", 'exec "$@" <&- >&- 2>&-', "sh", *self.command(config, ranks=0)],
-                              cwd=self.dir, env=ENV, timeout=60)
-        self.assertEqual(done.returncode, 0)
-        self.assertEqual(len(self.losses()), 10)
-        for line in (self.dir / "run/metrics.jsonl").read_text().splitlines():
-            json.loads(line)
-        self.tool("inspect", self.dir / "run/model.h5")
-        config = (self.dir / "run/config.yaml").read_text()
-        self.assertNotIn("trainer:", config)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,6 @@
-"""Killed and resumed is bitwise the run that was not; other rank counts see the same samples."""
+"""Killed and resumed is bitwise the run that was not; other rank counts see the same samples; a folder with a run in it
+is refused, replaced or gone on with."""
+import hashlib
 import os
 import random
 import re
@@ -50,11 +52,7 @@ class Resume(Case):
     def test_other_rank_count(self):
         self.run_trainer(self.config("whole", steps=40), ranks=1)
         config = self.config("moved", steps=40)
-        process = self.start(config, ranks=3)
-        self.wait_for_step("moved", 20, process)
-        os.kill(self.rank_pids(process.pid)[1], signal.SIGTERM)
-        out, _ = process.communicate(timeout=60)
-        self.assertEqual(process.returncode, 75, out)
+        self.stop("moved", 20, config, ranks=3)
         self.run_trainer(config, "--resume", ranks=2)
         np.testing.assert_allclose(self.losses("moved"), self.losses("whole"), rtol=1e-3, atol=1e-4)
 
@@ -134,6 +132,44 @@ class Resume(Case):
         config.write_text(text)
         out = self.run_trainer(config, "--resume", status=1)
         self.assertIn("expected", out)
+
+
+class Folder(Case):
+    """Refusing, replacing, going on."""
+
+    def test_refused_force_resume(self):
+        config = self.config(steps=8, every=4)
+        self.run_trainer(config)
+        first = self.losses()
+        out = self.run_trainer(config, status=2)
+        self.assertIn("already holds a run", out)
+        self.assertIn("--resume", out)
+        self.assertEqual(self.losses(), first)
+        self.run_trainer(config, "--force", "seed=4", "train.steps=6")
+        forced = self.losses()
+        self.assertEqual(len(forced), 6)
+        self.assertNotEqual(forced, first[:6])
+        self.assertEqual(sorted(p.name for p in (self.dir / "run/checkpoints").glob("step-*")),
+                         ["step-00000004.h5", "step-00000006.h5"])
+        out = self.run_trainer(config, "seed=4", "--resume", "train.steps=9")
+        self.assertIn("resuming from", out)
+        self.assertEqual([r["step"] for r in self.records()], list(range(1, 10)))
+        self.assertEqual(self.losses()[:6], forced)
+        with h5py.File(self.dir / "run/checkpoints/step-00000009.h5", "r") as f:
+            parent = f.attrs["parent_sha256"]
+            parent = parent.decode() if isinstance(parent, bytes) else parent
+        file = self.dir / "run/checkpoints/step-00000006.h5"
+        self.assertEqual(parent, hashlib.sha256(file.read_bytes()).hexdigest())
+
+    def test_an_empty_folder_is_fine(self):
+        (self.dir / "run/checkpoints").mkdir(parents=True)
+        self.run_trainer(self.config(steps=2))
+        self.assertEqual(len(self.losses()), 2)
+
+    def test_output_is_where_the_job_starts(self):
+        config = self.config(out="made/here", steps=2)
+        self.run_trainer(config)
+        self.assertTrue((self.dir / "made/here/model.h5").exists())
 
 
 if __name__ == "__main__":

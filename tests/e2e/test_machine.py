@@ -1,0 +1,91 @@
+"""How a model is trained, never what comes out: recomputation, collectives, threads, precision; where weights and
+random numbers begin."""
+import numpy as np
+
+from harness import RANKS, Case, main
+
+
+class Machine(Case):
+    """Recomputation, collectives, threads: how, never what."""
+
+    def test_recompute(self):
+        plans = {}
+        for i, recompute in enumerate(("none", "blocks", "{every: 2}", "{every: 3}")):
+            for ranks in (1, 2):
+                config = self.config(f"r{i}-{ranks}", steps=6)
+                self.run_trainer(config, f"train.recompute={recompute}", "train.micro_batch=5", ranks=ranks)
+                self.assertEqual(self.losses(f"r{i}-{ranks}"), self.losses(f"r0-{ranks}"), recompute)
+            text = self.tool("plan", config, f"train.recompute={recompute}")
+            plans[recompute] = text.count(" conv2d ")
+        self.assertGreater(plans["blocks"], plans["none"], "nothing is run again")
+        self.assertGreater(plans["{every: 2}"], plans["none"])
+
+    def test_recompute_saves_memory(self):
+        block = "- residual: {body: [linear: {out: 64}, gelu, linear: {out: 64}, gelu]}"
+        config = self.dir / "deep.yaml"
+        config.write_text("data: {train: {format: synthetic, samples: 64, classes: 4}}\nname: deep\n"
+                          "model:\n  input: [64]\n  loss: cross_entropy\n  layers:\n    - repeat: {times: 12, layers: ["
+                          + block[2:] + "]}\n    - linear: {out: 4}\n"
+                          "train: {steps: 4, batch: 64, log_every: 1, optimizer: {sgd: {lr: 0.01}}}\n")
+        held, losses = {}, {}
+        for recompute in ("none", "blocks"):
+            self.run_trainer(config, f"train.recompute={recompute}", f"output={self.dir}/{recompute}", ranks=0)
+            held[recompute] = self.records(recompute, "end")[0]["held_mb"]
+            losses[recompute] = self.losses(recompute)
+        self.assertEqual(losses["none"], losses["blocks"])
+        self.assertLess(held["blocks"], held["none"] - 0.3)  # 12 blocks x 3 x 64 x 64 floats, most of them spared
+
+    def test_collectives(self):
+        for name, arguments in (("shared", ("run.collectives=shared",)), ("mpi", ("run.collectives=mpi",)),
+                                ("small", ("run.bucket_mb=0.001",)),
+                                ("threads", ("run.threads=2", "run.affinity=none"))):
+            out = self.run_trainer(self.config(name, steps=12), *arguments, ranks=2)
+            np.testing.assert_allclose(self.losses(name), self.losses("shared"), rtol=1e-4, err_msg=out)
+        start = {n: self.records(n, "start")[0] for n in ("shared", "mpi", "threads")}
+        self.assertIn("share", start["shared"]["collectives"])
+        self.assertNotEqual(start["shared"]["collectives"], start["mpi"]["collectives"])
+        self.assertEqual(start["threads"]["threads"], 2)
+
+    def test_sync_batchnorm(self):
+        for sync in ("true", "false"):
+            for ranks in (1, 2):
+                self.run_trainer(self.config(f"{sync}{ranks}", steps=8), f"train.sync_batchnorm={sync}", ranks=ranks)
+        self.assertEqual(self.losses("true1"), self.losses("false1"))
+        np.testing.assert_allclose(self.losses("true2"), self.losses("true1"), **RANKS)
+        self.assertGreater(np.abs(np.subtract(self.losses("false2"), self.losses("true1"))).max(), 1e-3)
+
+    def test_precision(self):
+        for precision in ("fp32", "bf16"):
+            self.run_trainer(self.config(precision, steps=20), f"train.precision={precision}", ranks=2)
+        a, b = self.losses("fp32"), self.losses("bf16")
+        self.assertNotEqual(a, b)
+        np.testing.assert_allclose(b, a, rtol=0.1, atol=0.03)
+        for name, array in self.arrays(self.dir / "bf16/model.h5").items():
+            if name.startswith("model/"):
+                self.assertEqual(array.dtype, np.float32)
+        out = self.run_trainer(self.config("half"), "train.precision=fp16", status=2)
+        self.assertIn("bf16", out)
+
+    def test_init(self):
+        bound = {"kaiming": lambda i, o: np.sqrt(1 / i), "xavier": lambda i, o: np.sqrt(6 / (i + o))}
+        found = {}
+        for init in ("kaiming", "xavier", "normal", "zeros"):
+            self.run_trainer(self.config(init, steps=1), f"model.init={init}", "train.schedule=constant",
+                             "train.optimizer={sgd: {lr: 0}}", ranks=2)
+            found[init] = self.arrays(self.dir / init / "model.h5")["model/params/head/weight"]
+        outputs, inputs = found["zeros"].shape
+        self.assertFalse(found["zeros"].any())
+        self.assertAlmostEqual(self.losses("zeros")[0], np.log(4), places=6)
+        for init, of in bound.items():
+            limit = of(inputs, outputs)
+            self.assertTrue(0.97 * limit < np.abs(found[init]).max() <= limit, (init, np.abs(found[init]).max(), limit))
+        self.assertGreater(np.abs(found["normal"]).max(), 3 * found["normal"].std())
+
+    def test_seed(self):
+        for name, seed in (("a", 3), ("b", 4)):
+            self.run_trainer(self.config(name, steps=3), f"seed={seed}", ranks=1)
+        self.assertNotEqual(self.losses("a"), self.losses("b"))
+
+
+if __name__ == "__main__":
+    main()
