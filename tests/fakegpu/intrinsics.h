@@ -77,46 +77,28 @@ inline unsigned atomicSub(unsigned *p, unsigned v)
 
 // ---- Loads and stores with hints ----
 
-template <typename T> T __ldg(const T *p)
-{
-    return *p;
-}
-template <typename T> T __ldcg(const T *p)
-{
-    return *p;
-}
-template <typename T> T __ldca(const T *p)
-{
-    return *p;
-}
-template <typename T> T __ldcs(const T *p)
-{
-    return *p;
-}
-template <typename T> T __ldlu(const T *p)
-{
-    return *p;
-}
-template <typename T> T __ldcv(const T *p)
-{
-    return *p;
-}
-template <typename T> void __stwb(T *p, T v)
-{
-    *p = v;
-}
-template <typename T> void __stcg(T *p, T v)
-{
-    *p = v;
-}
-template <typename T> void __stcs(T *p, T v)
-{
-    *p = v;
-}
-template <typename T> void __stwt(T *p, T v)
-{
-    *p = v;
-}
+#define FAKEGPU_LOAD(name)                                                                         \
+    template <typename T> T name(const T *p)                                                       \
+    {                                                                                              \
+        return *p;                                                                                 \
+    }
+#define FAKEGPU_STORE(name)                                                                        \
+    template <typename T> void name(T *p, T v)                                                     \
+    {                                                                                              \
+        *p = v;                                                                                    \
+    }
+FAKEGPU_LOAD(__ldg)
+FAKEGPU_LOAD(__ldcg)
+FAKEGPU_LOAD(__ldca)
+FAKEGPU_LOAD(__ldcs)
+FAKEGPU_LOAD(__ldlu)
+FAKEGPU_LOAD(__ldcv)
+FAKEGPU_STORE(__stwb)
+FAKEGPU_STORE(__stcg)
+FAKEGPU_STORE(__stcs)
+FAKEGPU_STORE(__stwt)
+#undef FAKEGPU_LOAD
+#undef FAKEGPU_STORE
 
 // ---- Integers, bits, mathematics ----
 
