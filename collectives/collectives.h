@@ -146,16 +146,11 @@ tr_status tr_reducer_publish(tr_reducer *r);
 /* *Collective.* tr_hooks.gather: `nbytes` of every rank, in rank order; both in the backend's memory, in
  * stream order. */
 tr_status tr_reducer_gather(tr_reducer *r, const void *send, void *recv, size_t nbytes);
-/* Local. True when nothing that the reducer does needs the host between the calls, so that a step can be
- * recorded and replayed. */
-bool tr_reducer_recordable(const tr_reducer *r);
 /* *Collective in time.* For waits on the device (`done` is polled): notices that a peer or NCCL failed or
  * that run.timeout passed, names who had not arrived, and then has broken the communicator, and ended what
  * waits on the device. What `done` fails with is returned, and breaks it too. `step`: what is waited for,
  * for the message. */
 tr_status tr_reducer_wait(tr_reducer *r, uint64_t step, tr_status (*done)(void *ctx, bool *is), void *ctx);
 const char *tr_reducer_name(const tr_reducer *r); /* "one rank", "shared memory", "MPI", "NCCL 2.28.3" */
-/* Buckets reduced since open: for the test of one reduction a bucket a step. Replayed steps are not seen. */
-uint64_t tr_reducer_reductions(const tr_reducer *r);
 
 #endif

@@ -64,6 +64,14 @@ struct tr_reducer {
     tr_error failure;
 };
 
+/* ---- For tests: what the trainer has no need to ask ---- */
+
+/* Nothing that the reducer does needs the host between the calls, so that a step can be recorded
+ * and replayed. */
+bool tr_reducer_recordable(const tr_reducer *r);
+/* Buckets reduced since open: one reduction a bucket a step. Replayed steps are not seen. */
+uint64_t tr_reducer_reductions(const tr_reducer *r);
+
 void tr_reducer_own(tr_reducer *r, tr_range range); /* ascending; neighbours merge */
 static inline bool tr_reducer_on_device(const tr_reducer_options *o)
 {

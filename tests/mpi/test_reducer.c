@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "collectives/reducer.h"
+
 enum { MAX_BUCKETS = 40 };
 
 typedef struct {

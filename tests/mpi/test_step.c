@@ -2,6 +2,7 @@
 /* One optimizer step as the trainer takes it: every bucket reduced once however many micro-batches
  * there are, the same update from any cut of the batch, and what one rank's overflow does on all.
  */
+#include "collectives/reducer.h"
 #include "training.h"
 
 #define MODEL                                                                                      \
