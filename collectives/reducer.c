@@ -119,11 +119,6 @@ const char *tr_reducer_name(const tr_reducer *r)
     return r->name[0] ? r->name : r->ops->name;
 }
 
-bool tr_reducer_recordable(const tr_reducer *r)
-{
-    return r->ops->recordable;
-}
-
 uint64_t tr_reducer_reductions(const tr_reducer *r)
 {
     return r->reductions;

@@ -33,7 +33,6 @@ typedef struct {
     void (*reached)(tr_reducer *r);
     void (*abort)(
         tr_reducer *r); /* makes work that waits for peers on the device end; may be NULL */
-    bool recordable;
 } tr_reducer_ops;
 
 /* How the reducers of devices are had without linking them into every program (tr_gpu_reducers).
@@ -64,12 +63,8 @@ struct tr_reducer {
     tr_error failure;
 };
 
-/* ---- For tests: what the trainer has no need to ask ---- */
-
-/* Nothing that the reducer does needs the host between the calls, so that a step can be recorded
- * and replayed. */
-bool tr_reducer_recordable(const tr_reducer *r);
-/* Buckets reduced since open: one reduction a bucket a step. Replayed steps are not seen. */
+/* For tests. Buckets reduced since open: one reduction a bucket a step. Replayed steps are not
+ * seen. */
 uint64_t tr_reducer_reductions(const tr_reducer *r);
 
 void tr_reducer_own(tr_reducer *r, tr_range range); /* ascending; neighbours merge */

@@ -131,8 +131,7 @@ static const tr_reducer_ops ops = {.name = "MPI",
                                    .squares = plain_squares,
                                    .rewind = plain_rewind,
                                    .publish = plain_publish,
-                                   .close = plain_close,
-                                   .recordable = true};
+                                   .close = plain_close};
 
 static tr_status allocate(tr_reducer *r, bool pieces)
 {

@@ -149,8 +149,7 @@ static const tr_reducer_ops ops = {.name = "shared memory",
                                    .rewind = shared_rewind,
                                    .publish = shared_publish,
                                    .close = shared_close,
-                                   .arrived = shared_arrived,
-                                   .recordable = true};
+                                   .arrived = shared_arrived};
 
 /* Where everything lies in the window: flags, gradients a rank, weights, slots; all page-aligned.
  */

@@ -239,8 +239,7 @@ static const tr_reducer_ops ops = {.name = "NCCL",
                                    .issued = nccl_issued,
                                    .watch = nccl_watch,
                                    .reached = nccl_reached,
-                                   .abort = nccl_abort,
-                                   .recordable = true};
+                                   .abort = nccl_abort};
 
 static tr_status allocate(tr_reducer *r)
 {

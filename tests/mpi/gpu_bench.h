@@ -13,13 +13,7 @@
 #include "collectives/reducer.h"
 #include "kernels/cuda/cuda.h"
 
-enum { MAX_BUCKETS = 9, TALLY = 3, GATHERS = 3, PIECE = 40 };
-
-typedef struct {
-    const char *name;
-    size_t nbuckets;
-    size_t lengths[MAX_BUCKETS];
-} layout;
+enum { TALLY = 3, GATHERS = 3, PIECE = 40 };
 
 static const layout layouts[] = {
     {"one unit", 1, {16}},

@@ -26,6 +26,15 @@ static const test_mode modes[] = {
     {"2 nodes, mpi", false, 2, NULL, false},  {"2 nodes, mpi, bf16", false, 2, NULL, true},
 };
 
+/* How parameters are cut into buckets. */
+enum { MAX_BUCKETS = 40 };
+
+typedef struct {
+    const char *name;
+    size_t nbuckets;
+    size_t lengths[MAX_BUCKETS];
+} layout;
+
 static inline tr_comm *open_mode(const test_mode *m, double timeout)
 {
     tr_comm *c = NULL;

@@ -11,14 +11,6 @@
 
 #include "collectives/reducer.h"
 
-enum { MAX_BUCKETS = 40 };
-
-typedef struct {
-    const char *name;
-    size_t nbuckets;
-    size_t lengths[MAX_BUCKETS];
-} layout;
-
 static const layout layouts[] = {
     {"one unit", 1, {16}},
     {"one bucket", 1, {4096 + 16}},

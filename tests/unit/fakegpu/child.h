@@ -126,7 +126,8 @@ static inline int fetch(const int *p, cudaStream_t s)
     return v;
 }
 
-[[maybe_unused]] static __global__ void set_kernel(int *p, int v)
+// Also told to write where nothing is: the stand-in is to find it, not the sanitizer.
+[[maybe_unused, gnu::no_sanitize("null")]] static __global__ void set_kernel(int *p, int v)
 {
     *p = v;
 }
