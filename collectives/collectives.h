@@ -107,6 +107,7 @@ typedef struct {
     void *backend_ctx;
     const tr_gpu_reducers *gpu; /* devices: how to reduce there (collectives/nccl/nccl.h) */
     bool nccl;                 /* devices: NCCL; else MPI */
+    bool deterministic;        /* NCCL: the same bits in every run */
 } tr_reducer_options;
 
 /* *Collective.* All arrays start zeroed. */

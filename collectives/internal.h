@@ -92,6 +92,7 @@ struct tr_wait {
     double last, checked;                /* looks at the clock, at the peers */
     double waited, counted;              /* seconds; counted: towards the timeout */
     unsigned turns;
+    bool warned; /* that it takes long */
 };
 
 void tr_wait_init(tr_wait *w, tr_comm *c, const char *what);

@@ -143,6 +143,20 @@ tr_status tr_wait_look(const tr_wait *w)
     return look(w, false);
 }
 
+/* The timeout is over, but not the wait: one a node says what for. */
+static void warn(const tr_wait *w, double most)
+{
+    const tr_topology *t = &w->c->topology;
+    char where[160];
+    if (t->local_rank != 0) return;
+    describe(w, where, sizeof(where));
+    tr_log(TR_LOG_WARN,
+           "rank %d (%s) has waited %.0f s for the %s and waits on, up to %.0f s: whether the "
+           "others are "
+           "busy cannot be seen from here",
+           t->rank, t->host, w->counted, where, most);
+}
+
 static double sleep_after(const tr_wait *w)
 {
     return w->device ? SLEEP_DEVICE : w->mpi ? SLEEP_MPI : SLEEP_AFTER;
@@ -158,16 +172,21 @@ tr_status tr_wait_turn(tr_wait *w)
     double now = tr_now();
     if (w->last == 0) w->last = w->checked = now;
     double passed = now - w->last;
-    double most = c->timeout / 4 < TURN_MAX ? c->timeout / 4 : TURN_MAX;
-    if (passed > most) passed = most;
+    double longest = c->timeout / 4 < TURN_MAX ? c->timeout / 4 : TURN_MAX;
+    if (passed > longest) passed = longest;
     w->last = now;
     w->waited += passed;
     if (w->waited < SLEEP_AFTER || !excused(w)) w->counted += passed;
-    bool up = w->counted > c->timeout && w->counted > allowed(w);
+    double most = w->counted > c->timeout ? allowed(w) : c->timeout;
+    bool up = w->counted > most;
     if (now - w->checked > CHECK_EVERY || up) {
         w->checked = now;
         tr_status st = look(w, up);
         if (st != TR_OK) return tr_comm_break(c, st);
+    }
+    if (w->counted > c->timeout && !w->warned) {
+        w->warned = true;
+        warn(w, most);
     }
     if (w->waited > sleep_after(w)) {
         w->turns = 0; /* look at the clock every turn from now on */

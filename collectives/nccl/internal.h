@@ -67,7 +67,7 @@ typedef struct {
 } tr_nccl;
 
 /* *Collective.* For the device that is current. A rank that dies or fails here ends it on all. */
-tr_status tr_nccl_open(tr_comm *c, tr_nccl **out);
+tr_status tr_nccl_open(tr_comm *c, bool deterministic, tr_nccl **out);
 /* *Collective* unless the communicator is broken. No recording that holds its work may be left. */
 void tr_nccl_close(tr_nccl *n);
 /* Local. Ends what waits for peers on the device; returns without waiting for it. */

@@ -13,6 +13,7 @@
  * while they wait; then all meet in an agreement and hear why. */
 #include "collectives/nccl/internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -123,10 +124,25 @@ out:
     return st;
 }
 
-tr_status tr_nccl_open(tr_comm *c, tr_nccl **out)
+/* Sums that the switch makes (NVLS, of H100 on) differ from call to call, or with what was
+ * allocated before (NVIDIA/nccl, issues 1497 and 2360). All ranks have the setting of their job. */
+static void keep_order(const tr_comm *c)
+{
+    const char *nvls = getenv("NCCL_NVLS_ENABLE");
+    if (!nvls)
+        setenv("NCCL_NVLS_ENABLE", "0", 0);
+    else if (strcmp(nvls, "0") != 0 && c->topology.rank == 0)
+        tr_log(TR_LOG_WARN,
+               "NCCL_NVLS_ENABLE=%s: another run may end with other bits, whatever "
+               "run.deterministic says; unset it, or set run.deterministic: false",
+               nvls);
+}
+
+tr_status tr_nccl_open(tr_comm *c, bool deterministic, tr_nccl **out)
 {
     tr_status st = TR_OK;
     int version = 0;
+    if (deterministic) keep_order(c);
     tr_nccl *n = TR_NEW(TR_MEM_OTHER, tr_nccl);
     if (n) n->c = c;
     st = n ? tr_nccl_check(n, ncclGetVersion(&version), "ncclGetVersion") : tr_last_error()->status;

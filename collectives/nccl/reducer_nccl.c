@@ -16,9 +16,10 @@
  * the first step every bucket waits for finish, where the ranks compare after how many gathers each
  * had it ready; from then on bucket b follows gather after[b], the last of those, on all of them.
  *
- * NCCL leaves the same bits on every rank, and the same ones in every run on the same machines (its
- * choice of algorithm depends on sizes and topology, not on time). Bytes a rank sends: 2 (p-1)/p of
- * the gradients in a ring. One rank has no communicator: the gradients are the sums. */
+ * NCCL leaves the same bits on every rank; and, where tr_nccl_open keeps it from NVLS, the same
+ * ones in every run on the same machines: its choice of algorithm depends on sizes and topology,
+ * not on time. Bytes a rank sends: 2 (p-1)/p of the gradients in a ring. One rank has no
+ * communicator: the gradients are the sums. */
 #include "collectives/nccl/internal.h"
 
 #include <string.h>
@@ -266,7 +267,7 @@ tr_status tr_reducer_nccl_init(tr_reducer *r)
     snprintf(r->name, sizeof(r->name), "one rank");
     if (r->c->topology.size > 1) {
         TR_TRY(tr_progress_open(r, &s->progress));
-        TR_TRY(tr_nccl_open(r->c, &s->nccl));
+        TR_TRY(tr_nccl_open(r->c, r->o.deterministic, &s->nccl));
         s->nccl->progress = s->progress;
         snprintf(r->name, sizeof(r->name), "NCCL %s", s->nccl->version);
     }

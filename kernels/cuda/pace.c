@@ -1,13 +1,14 @@
 /* How far the host may run ahead of the device. The driver queues some 1,024 launches; a call that
  * finds the queue full blocks, and would not hear that a peer is gone, or that a timeout is over.
  * So every AHEAD ops the host asks whether the device is done with what came before the last AHEAD;
- * who asks waits, with an eye on the peers, where it is not. Up to 2 x AHEAD ops of 1 to 3 launches
- * are then under way: more than the device needs to be kept busy, and the queue is never full.
+ * who asks waits, with an eye on the peers, where it is not. Up to 2 x AHEAD ops are then under
+ * way: of 1 to 3 launches as a rule, of 8 before the queue is full; more than keeps the device
+ * busy.
  *
  * Recorded steps need none of it: they are one launch. Cost: an event every AHEAD ops. */
 #include "kernels/cuda/core.h"
 
-enum { AHEAD = 128 };
+enum { AHEAD = 64 };
 
 struct tr_cuda_pace {
     cudaEvent_t mark;

@@ -45,7 +45,9 @@ static const tr_field run[] = {
      .kind = TR_FIELD_BOOL,
      .offset = IN(run, deterministic),
      .dflt = "true",
-     .doc = "GPUs: only kernels that give the same bits every time"},
+     .doc = "GPUs: only kernels that give the same bits every time, and NCCL without NVLS, the "
+            "sums that "
+            "NVLink switches make"},
     {.key = "benchmark",
      .kind = TR_FIELD_BOOL,
      .offset = IN(run, benchmark),

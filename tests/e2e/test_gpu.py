@@ -191,6 +191,15 @@ class Gpu(GpuCase):
         self.assert_same_model(self.dir / "killed/model.h5", self.dir / "whole/model.h5")
         self.assertEqual([r["step"] for r in self.records("killed")], list(range(1, 91)))
 
+    def test_resumed_with_three_ranks(self):
+        """From three ranks on the order of a sum shows in its bits."""
+        self.run_trainer(self.config("whole", steps=20), "train.schedule=constant", ranks=3)
+        config = self.config("halves", steps=20)
+        self.run_trainer(config, "train.schedule=constant", "train.steps=9", ranks=3)
+        self.run_trainer(config, "train.schedule=constant", "--resume", ranks=3)
+        self.assertEqual(self.losses("halves"), self.losses("whole"))
+        self.assert_same_model(self.dir / "halves/model.h5", self.dir / "whole/model.h5")
+
     def test_stopped_and_moved(self):
         """SIGTERM to one rank: status 75 and a checkpoint, from which another number of ranks goes on."""
         self.run_trainer(self.config("whole", steps=40), ranks=1)
@@ -237,10 +246,10 @@ class Gpu(GpuCase):
     def test_more_ranks_than_gpus(self):
         config = self.config(steps=4)
         out = self.run_trainer(config, env=dict(FAKEGPU_DEVICES=1), status=2)
-        self.said_once(out, "has 1 GPU for 2 ranks")
+        self.said_once(out, "has 1 visible GPU for 2 ranks")
         self.run_trainer(config, env=dict(FAKEGPU_DEVICES=1), ranks=1)
         out = self.run_trainer(config, "--force", env=dict(CUDA_VISIBLE_DEVICES="5"), status=2)
-        self.said_once(out, "has 1 GPU for 2 ranks")
+        self.said_once(out, "has 1 visible GPU for 2 ranks")
         self.run_trainer(config, "--force", env=dict(CUDA_VISIBLE_DEVICES="5,2"))
         out = self.run_trainer(config, "--force", env=dict(CUDA_VISIBLE_DEVICES=""), status=1)
         self.said_once(out, "CUDA_VISIBLE_DEVICES")

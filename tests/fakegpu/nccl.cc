@@ -152,6 +152,8 @@ ncclResult_t init_rank(const Call &call, ncclComm_t *out, int nranks, const nccl
     s->rank = rank;
     s->nranks = nranks;
     s->blocking = blocking;
+    const char *nvls = getenv("NCCL_NVLS_ENABLE");
+    s->nvls = nvls == nullptr || strcmp(nvls, "0") != 0;
     s->path.assign(id.internal, strnlen(id.internal, sizeof(id.internal)));
     const char *fail = getenv("FAKENCCL_ASYNC_ERROR"),
                *at = fail != nullptr ? strchr(fail, '@') : nullptr;

@@ -73,6 +73,7 @@ struct Launch {
 // A communicator, as its operations see it.
 struct State {
     int rank = 0, nranks = 0;
+    bool nvls = true; // NCCL_NVLS_ENABLE: sums in an order that depends on what went before
     bool blocking = true, ready = false, finalized = false, destroyed = false, aborted = false;
     ncclResult_t failed = ncclSuccess;
     std::string path;

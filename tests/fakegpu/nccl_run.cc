@@ -77,13 +77,15 @@ template <typename T, typename W>
 void reduce(const State &s, const Words &w, char *to, size_t n, size_t from)
 {
     const auto op = (ncclRedOp_t)w.op;
+    const int first = s.nvls ? (int)((s.seq * 0x9e3779b97f4a7c15u >> 32) % (uint64_t)s.nranks) : 0;
     for (size_t i = 0; i < n; i++) {
         W sum{};
-        for (int r = 0; r < s.nranks; r++) {
+        for (int k = 0; k < s.nranks; k++) {
+            const int r = (first + k) % s.nranks;
             T stored;
             memcpy(&stored, s.slot(r, s.seq).bytes + (from + i) * sizeof(T), sizeof(T));
             const W v = static_cast<W>(stored);
-            sum = r == 0 ? v : join<W>(op, sum, v);
+            sum = k == 0 ? v : join<W>(op, sum, v);
         }
         if (op == ncclAvg) sum = sum / static_cast<W>(s.nranks);
         const T out = static_cast<T>(sum);

@@ -44,7 +44,7 @@ static bench open_bench(void)
     const tr_comm_options o = {.timeout = 20};
     ok(cudaSetDevice(0));
     good(tr_comm_open(&o, &b.c));
-    good(tr_nccl_open(b.c, &b.n));
+    good(tr_nccl_open(b.c, true, &b.n));
     ok(cudaStreamCreateWithFlags(&b.stream, cudaStreamNonBlocking));
     ok(cudaStreamCreateWithFlags(&b.beside, cudaStreamNonBlocking));
     ok(cudaEventCreateWithFlags(&b.fork, cudaEventDisableTiming));
