@@ -122,6 +122,7 @@ static tr_status open_reducer(tr_trainer *t)
         .backend_ctx = t->backend_ctx,
         .gpu = tr_program_gpu.reducers,
         .nccl = tr_config_nccl(t->config),
+        .deterministic = t->config->run.deterministic,
     };
     st = tr_reducer_open(t->comm, &o, &t->reducer);
 out:
