@@ -68,8 +68,9 @@ void tr_comm_abort(tr_comm *c, int exit_code);
 void tr_comm_busy(tr_comm *c, bool busy);
 
 /* *Collective.* The GPU that this rank shall use: an index among those that `gpu` sees in this process, no
- * two ranks of a node the same GPU. TR_KERNEL where a rank sees none (saying why), TR_USAGE where the ranks
- * of a node outnumber its GPUs; the same on every rank. */
+ * two ranks of a node the same GPU, whichever of the node's GPUs each of them sees. TR_KERNEL where a rank
+ * sees none (saying why), TR_USAGE where the ranks of a node cannot all have one of their own (too few are
+ * visible, or some ranks see the same few); the same on every rank. */
 tr_status tr_gpu_choose(tr_comm *c, const tr_backend *gpu, int *device);
 
 /* ---- The reducer ------------------------------------------------------------------------------ */

@@ -1,65 +1,165 @@
-/* Which GPU is whose: a rank takes the one at its place among the ranks of its node, counted round
- * the devices that it sees. A launcher may show all GPUs to every rank, or one (or some) to each
- * by CUDA_VISIBLE_DEVICES; either way no two ranks of a node may end at one GPU, which NCCL refuses
- * and which would train at half the speed. So GPUs are told apart by where they sit on the PCI bus,
- * not by number. Every rank looks at all cards and comes to the same answer. */
+/* Which GPU is whose: no two ranks of a node may end at one GPU, which NCCL refuses and which would
+ * train at half the speed. A launcher may show all GPUs to every rank, one to each, or some to each
+ * (Slurm's --gpu-bind=closest: those of the rank's socket), so GPUs are told apart by where they
+ * sit on the PCI bus, not by number, and dealt out by a maximum matching of ranks and the GPUs they
+ * see: ranks in local order, each the first of its own that is free, and where none is, others make
+ * room along an augmenting path (Kuhn, "The Hungarian method for the assignment problem", 1955). So
+ * where all see all, rank i gets GPU i.
+ *
+ * Every rank gathers what all see and matches every node, hence comes to the same answer: two
+ * gathers, 64 bytes a rank and GPU, and at worst ranks^2 * GPUs steps a node.
+ *
+ *     rank 0 sees A B     takes A, then moves to B
+ *     rank 1 sees A       finds A taken; rank 0 has another way: takes A
+ *     rank 2 sees C       takes C */
 #include "collectives/internal.h"
 
 #include <string.h>
 
 typedef struct {
+    char text[64];
+} tr_gpu_id;
+
+typedef struct {
     int32_t node, local_rank, count;
-    char host[64], id[64], why[256];
+    char host[64], why[256];
 } tr_gpu_card;
 
-static tr_status fill(tr_gpu_card *mine, const tr_topology *t, const tr_backend *gpu, int *device)
+/* What all ranks see. */
+typedef struct {
+    int size, most; /* ranks; GPUs that one of them sees at most */
+    tr_gpu_card *cards;
+    tr_gpu_id *ids; /* [size * most] */
+    /* of the node in hand, by local rank: */
+    int *rank, *sees; /* its rank in the job; [size * most] its GPUs, by number within the node */
+    bool *asked;      /* on the way that is being looked for */
+    int ranks, gpus;
+    int *owner; /* [size * most] local rank that has this GPU; -1: none */
+} tr_gpu_view;
+
+static void forget(tr_gpu_view *v)
+{
+    tr_free(v->cards);
+    tr_free(v->ids);
+    tr_free(v->rank);
+    tr_free(v->sees);
+    tr_free(v->asked);
+    tr_free(v->owner);
+}
+
+static void look(tr_gpu_card *mine, const tr_topology *t, const tr_backend *gpu)
 {
     mine->node = t->node;
     mine->local_rank = t->local_rank;
     memcpy(mine->host, t->host, sizeof(mine->host));
-    mine->count = gpu->devices(mine->why, sizeof(mine->why));
-    if (mine->count <= 0) return TR_OK; /* all shall hear why */
-    *device = t->local_rank % mine->count;
-    if (gpu->device_id) return gpu->device_id(*device, mine->id, sizeof(mine->id));
-    snprintf(mine->id, sizeof(mine->id), "device %d", *device);
+    mine->count = gpu->devices(mine->why, sizeof(mine->why)); /* none: all shall hear why */
+}
+
+/* Every rank has one at least? */
+static tr_status all_have(tr_gpu_view *v)
+{
+    int without = 0, first = v->size;
+    for (int r = v->size - 1; r >= 0; r--) {
+        if (v->cards[r].count <= 0) without++, first = r;
+        if (v->cards[r].count > v->most) v->most = v->cards[r].count;
+    }
+    if (without > 0 && v->size == 1) return TR_FAIL(TR_KERNEL, "no GPU: %s", v->cards[0].why);
+    if (without > 0)
+        return TR_FAIL(TR_KERNEL, "no GPU for %d of %d ranks, the first of them %d on %s: %s",
+                       without, v->size, first, v->cards[first].host, v->cards[first].why);
     return TR_OK;
 }
 
-/* GPUs that the ranks of a node have, each counted once, and how many ranks there are. */
-static int distinct(const tr_gpu_card *all, int size, int node, int *ranks)
+static tr_status name(const tr_backend *gpu, int count, tr_gpu_id *mine)
 {
-    int n = 0;
-    *ranks = 0;
-    for (int r = 0; r < size; r++) {
-        if (all[r].node != node) continue;
-        bool seen = false;
-        for (int k = 0; k < r && !seen; k++)
-            seen = all[k].node == node && strcmp(all[k].id, all[r].id) == 0;
-        n += !seen;
-        ++*ranks;
+    tr_status st = TR_OK;
+    for (int k = 0; k < count && st == TR_OK; k++) {
+        if (gpu->device_id)
+            st = gpu->device_id(k, mine[k].text, sizeof(mine[k].text));
+        else
+            snprintf(mine[k].text, sizeof(mine[k].text), "device %d", k);
     }
-    return n;
+    return st;
 }
 
-static tr_status judge(const tr_gpu_card *all, int size)
+/* Numbers the GPUs of a node, each once however many ranks see it. The id of number g is where it
+ * was seen first: owner[g], until that is said to be nobody's. */
+static void number(tr_gpu_view *v, int node)
 {
-    int without = 0, first = size;
-    for (int r = size - 1; r >= 0; r--)
-        if (all[r].count <= 0) without++, first = r;
-    if (without > 0 && size == 1) return TR_FAIL(TR_KERNEL, "no GPU: %s", all[0].why);
-    if (without > 0)
-        return TR_FAIL(TR_KERNEL, "no GPU for %d of %d ranks, the first of them %d on %s: %s",
-                       without, size, first, all[first].host, all[first].why);
-    for (int r = 0; r < size; r++) {
-        int ranks;
-        if (all[r].local_rank != 0) continue;
-        int gpus = distinct(all, size, all[r].node, &ranks);
-        if (gpus < ranks)
-            return TR_FAIL(TR_USAGE,
-                           "node %s has %d GPU%s for %d ranks: start %d rank%s on it (mpirun "
-                           "--map-by ppr:%d:node)",
-                           all[r].host, gpus, gpus == 1 ? "" : "s", ranks, gpus,
-                           gpus == 1 ? "" : "s", gpus);
+    v->ranks = v->gpus = 0;
+    for (int r = 0; r < v->size; r++) {
+        if (v->cards[r].node != node) continue;
+        const int i = v->cards[r].local_rank;
+        v->rank[i] = r;
+        v->ranks++;
+        for (int k = 0; k < v->cards[r].count; k++) {
+            const int at = r * v->most + k;
+            int g = 0;
+            while (g < v->gpus && strcmp(v->ids[v->owner[g]].text, v->ids[at].text) != 0) g++;
+            if (g == v->gpus) v->owner[v->gpus++] = at;
+            v->sees[i * v->most + k] = g;
+        }
+    }
+    for (int g = 0; g < v->gpus; g++) v->owner[g] = -1;
+}
+
+/* Finds local rank i a GPU; those that have one already keep one. */
+static bool place(tr_gpu_view *v, int i)
+{
+    const int count = v->cards[v->rank[i]].count, *sees = &v->sees[i * v->most];
+    v->asked[i] = true;
+    for (int k = 0; k < count; k++)
+        if (v->owner[sees[k]] < 0) {
+            v->owner[sees[k]] = i;
+            return true;
+        }
+    for (int k = 0; k < count; k++) {
+        const int other = v->owner[sees[k]];
+        if (v->asked[other] || !place(v, other)) continue;
+        v->owner[sees[k]] = i;
+        return true;
+    }
+    return false;
+}
+
+/* Why local rank i of the node in hand got none. The ranks asked on its behalf see, all together,
+ * the GPUs that they have, one fewer than they are (Hall). */
+static tr_status refuse(const tr_gpu_view *v, int i)
+{
+    const tr_gpu_card *card = &v->cards[v->rank[i]];
+    if (v->gpus < v->ranks)
+        return TR_FAIL(TR_USAGE,
+                       "node %s has %d visible GPU%s for %d ranks: start %d rank%s on it (mpirun "
+                       "--map-by ppr:%d:node)",
+                       card->host, v->gpus, v->gpus == 1 ? "" : "s", v->ranks, v->gpus,
+                       v->gpus == 1 ? "" : "s", v->gpus);
+    char list[128] = "";
+    int crowd = 0;
+    for (int k = 0; k < v->ranks; k++) {
+        if (!v->asked[k]) continue;
+        const size_t n = strlen(list);
+        if (crowd++ < 8) snprintf(list + n, sizeof(list) - n, "%s%d", n ? ", " : "", v->rank[k]);
+    }
+    return TR_FAIL(TR_USAGE,
+                   "on node %s ranks %s%s see only %d GPU%s between them, though its %d ranks see "
+                   "%d together: show all of the node's GPUs to every rank (srun --gpu-bind=none, "
+                   "CUDA_VISIBLE_DEVICES), or to each rank another",
+                   card->host, list, crowd > 8 ? ", ..." : "", crowd - 1, crowd == 2 ? "" : "s",
+                   v->ranks, v->gpus);
+}
+
+static tr_status match(tr_gpu_view *v, const tr_topology *t, int *device)
+{
+    for (int node = 0; node < t->nodes; node++) {
+        number(v, node);
+        for (int i = 0; i < v->ranks; i++) {
+            memset(v->asked, 0, (size_t)v->ranks * sizeof(*v->asked));
+            if (!place(v, i)) return refuse(v, i);
+        }
+        if (node != t->node) continue;
+        const int *sees = &v->sees[t->local_rank * v->most];
+        *device = 0;
+        while (v->owner[sees[*device]] != t->local_rank) ++*device;
     }
     return TR_OK;
 }
@@ -68,15 +168,32 @@ tr_status tr_gpu_choose(tr_comm *c, const tr_backend *gpu, int *device)
 {
     tr_status st = TR_OK;
     const tr_topology *t = &c->topology;
-    int mine = 0;
+    const size_t size = (size_t)t->size;
     tr_gpu_card card = {0};
-    tr_gpu_card *all = tr_alloc(TR_MEM_OTHER, (size_t)t->size, sizeof(*all));
-    st = all ? fill(&card, t, gpu, &mine) : tr_last_error()->status;
+    tr_gpu_id *mine = NULL;
+    tr_gpu_view v = {.size = t->size};
+    int found = 0;
+    look(&card, t, gpu);
+    v.cards = tr_alloc(TR_MEM_OTHER, size, sizeof(*v.cards));
+    TR_TRY(tr_agree(c, v.cards ? TR_OK : tr_last_error()->status, NULL));
+    TR_TRY(tr_comm_gather(c, &card, v.cards, sizeof(card)));
+    TR_TRY(all_have(&v));
+
+    const size_t most = (size_t)v.most;
+    mine = tr_alloc(TR_MEM_OTHER, most, sizeof(*mine));
+    v.ids = tr_alloc(TR_MEM_OTHER, size, most * sizeof(*v.ids));
+    v.rank = tr_alloc(TR_MEM_OTHER, size, sizeof(*v.rank));
+    v.sees = tr_alloc(TR_MEM_OTHER, size, most * sizeof(*v.sees));
+    v.asked = tr_alloc(TR_MEM_OTHER, size, sizeof(*v.asked));
+    v.owner = tr_alloc(TR_MEM_OTHER, size, most * sizeof(*v.owner));
+    st = mine && v.ids && v.rank && v.sees && v.asked && v.owner ? name(gpu, card.count, mine)
+                                                                 : tr_last_error()->status;
     TR_TRY(tr_agree(c, st, NULL));
-    TR_TRY(tr_comm_gather(c, &card, all, sizeof(card)));
-    TR_TRY(judge(all, t->size));
-    *device = mine;
+    TR_TRY(tr_comm_gather(c, mine, v.ids, most * sizeof(*mine)));
+    TR_TRY(match(&v, t, &found));
+    *device = found;
 out:
-    tr_free(all);
+    tr_free(mine);
+    forget(&v);
     return st;
 }

@@ -72,7 +72,7 @@ class Refused(Ends):
         few = dict(FAKEGPU_DEVICES=1)
         for values, env, ranks, words in (
                 (("train.precision=fp16",), few, 2,
-                 (f"train.precision: fp16 has no CPU kernels. {LOOKED}node ", " has 1 GPU for 2 ranks: start 1 rank on it "
+                 (f"train.precision: fp16 has no CPU kernels. {LOOKED}node ", " has 1 visible GPU for 2 ranks: start 1 rank on it "
                   "(mpirun --map-by ppr:1:node). Use bf16 (or fp32), or start the job where every rank has a GPU")),
                 (("run.collectives=nccl",), dict(FAKEGPU_DEVICES=0), 1,
                  (f"run.collectives: nccl is for GPUs. {LOOKED}no GPU: no CUDA device: ",
