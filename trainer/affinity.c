@@ -1,8 +1,7 @@
-/* Cores for ranks: the union of what the ranks of a node may use, dealt in consecutive shares. */
+/* Cores for ranks: whose mask counts, and binding to what tr_cores_deal makes of all. */
 #include "trainer/affinity.h"
 
 #include <errno.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -53,49 +52,54 @@ static bool launcher_mask(const cpu_set_t *own, cpu_set_t *mask)
 }
 
 typedef struct {
-    int node;
-    cpu_set_t mask;
-} rank_mask;
+    int node, local_rank;
+    tr_cores cores;
+} rank_cores;
 
-tr_status tr_affinity_open(const tr_config *c, tr_comm *comm, tr_affinity *out)
+/* The ranks of this node, in local order, from the front of `all`. */
+static const tr_cores *of_node(rank_cores *all, const tr_topology *t, tr_cores *out)
+{
+    for (int r = 0; r < t->size; r++)
+        if (all[r].node == t->node) out[all[r].local_rank] = all[r].cores;
+    return out;
+}
+
+tr_status tr_affinity_open(const tr_config *c, tr_comm *comm, const char *sysfs, const char *gpu,
+                           tr_affinity *out)
 {
     const tr_topology *t = tr_comm_topology(comm);
     bool automatic = c->run.affinity == TR_AFFINITY_AUTO, widened = false;
-    cpu_set_t own;
+    cpu_set_t own, pool, share;
     CPU_ZERO(&own);
     sched_getaffinity(0, sizeof own, &own);
-    rank_mask mine = {.node = t->node}, *all = tr_alloc(TR_MEM_OTHER, (size_t)t->size, sizeof *all);
-    tr_status st = all ? TR_OK : TR_MEMORY;
+    rank_cores mine = {.node = t->node, .local_rank = t->local_rank};
+    rank_cores *all = tr_alloc(TR_MEM_OTHER, (size_t)t->size, sizeof *all);
+    tr_cores *local = tr_alloc(TR_MEM_OTHER, (size_t)t->local_size, sizeof *local);
+    tr_status st = all && local ? TR_OK : TR_MEMORY;
     TR_TRY(tr_agree(comm, st, NULL));
-    widened = automatic && launcher_mask(&own, &mine.mask);
-    if (!widened) mine.mask = own;
+    widened = automatic && launcher_mask(&own, &mine.cores.may);
+    if (!widened) mine.cores.may = own;
+    if (gpu) tr_cores_near(sysfs, gpu, &mine.cores.near);
     TR_TRY(tr_comm_gather(comm, &mine, all, sizeof mine));
 
-    cpu_set_t node;
-    CPU_ZERO(&node);
-    for (int r = 0; r < t->size; r++)
-        if (all[r].node == t->node) CPU_OR(&node, &node, &all[r].mask);
-    int cpus[TR_MAX_CPUS], n = 0;
-    for (int i = 0; i < CPU_SETSIZE && n < TR_MAX_CPUS; i++)
-        if (CPU_ISSET(i, &node)) cpus[n++] = i;
-
     memset(out, 0, sizeof *out);
-    int begin = (int)((int64_t)t->local_rank * n / t->local_size);
-    int end = (int)((int64_t)(t->local_rank + 1) * n / t->local_size);
-    if (n >= t->local_size) {
-        cpu_set_t share;
-        CPU_ZERO(&share);
-        for (int i = begin; i < end; i++) {
-            out->cpus[out->ncpus++] = cpus[i];
-            CPU_SET(cpus[i], &share);
-        }
+    out->found = own;
+    if (tr_cores_deal(sysfs, of_node(all, t, local), t->local_size, t->local_rank, &pool, &share)) {
+        for (int cpu = 0; cpu < TR_MAX_CPUS; cpu++)
+            if (CPU_ISSET((size_t)cpu, &share)) out->cpus[out->ncpus++] = cpu;
         bool wanted = automatic && c->run.threads <= (int64_t)out->ncpus;
         out->bound = wanted && sched_setaffinity(0, sizeof share, &share) == 0;
     }
     if (widened && !out->bound) /* undo the launcher's default, so that threads can spread */
-        sched_setaffinity(0, sizeof node, &node);
+        sched_setaffinity(0, sizeof pool, &pool);
     out->threads = c->run.threads > 0 ? (int)c->run.threads : out->ncpus > 0 ? (int)out->ncpus : 1;
 out:
     tr_free(all);
+    tr_free(local);
     return st;
+}
+
+void tr_affinity_undo(const tr_affinity *a)
+{
+    if (CPU_COUNT(&a->found)) sched_setaffinity(0, sizeof a->found, &a->found);
 }

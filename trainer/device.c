@@ -100,8 +100,8 @@ tr_status tr_device_check(const tr_config *c)
 /* ---- Choosing ------------------------------------------------------------------------------- */
 
 /* *Collective.* `why`: what stood against a GPU, where one was looked for; else NULL. */
-static tr_status choose_cpu(const tr_config *c, tr_comm *comm, const tr_affinity *affinity,
-                            const char *why, const tr_backend **out, tr_backend_options *o)
+static tr_status choose_cpu(const tr_config *c, tr_comm *comm, const char *why,
+                            const tr_backend **out, tr_backend_options *o)
 {
     const tr_cpu_reason reason = {
         .tried = "device: auto looked for a GPU for every rank and fell back to the CPU",
@@ -113,7 +113,7 @@ static tr_status choose_cpu(const tr_config *c, tr_comm *comm, const tr_affinity
         tr_log(TR_LOG_INFO, "device: auto takes the CPU: %s", why);
     TR_TRY(tr_agree(comm, st, NULL));
     *out = &tr_cpu_backend;
-    *o = (tr_backend_options){.threads = affinity->threads};
+    *o = (tr_backend_options){0};
     TR_TRY(weakest_isa(comm, &o->isa));
 out:
     return st;
@@ -127,16 +127,16 @@ static tr_status choose_gpu(tr_comm *comm, int *device)
     return tr_gpu_choose(comm, gpu, device);
 }
 
-tr_status tr_device_choose(const tr_config *c, tr_comm *comm, const tr_affinity *affinity,
-                           const tr_backend **out, tr_backend_options *o)
+tr_status tr_device_choose(const tr_config *c, tr_comm *comm, const tr_backend **out,
+                           tr_backend_options *o)
 {
     tr_status st = TR_OK;
     int device = 0;
-    if (c->device == TR_DEVICE_CPU) return choose_cpu(c, comm, affinity, NULL, out, o);
+    if (c->device == TR_DEVICE_CPU) return choose_cpu(c, comm, NULL, out, o);
     st = choose_gpu(comm, &device);
     if (st != TR_OK && c->device == TR_DEVICE_AUTO && !tr_comm_broken(comm)) {
         const tr_error why = *tr_last_error();
-        return choose_cpu(c, comm, affinity, tr_program_gpu.backend ? why.text : NULL, out, o);
+        return choose_cpu(c, comm, tr_program_gpu.backend ? why.text : NULL, out, o);
     }
     if (st == TR_USAGE) {
         const tr_error why = *tr_last_error();
@@ -145,7 +145,7 @@ tr_status tr_device_choose(const tr_config *c, tr_comm *comm, const tr_affinity 
     TR_TRY(st);
     TR_TRY(tr_agree(comm, tr_config_fits_gpu(c), NULL));
     *out = tr_program_gpu.backend;
-    *o = tr_gpu_options(c, affinity->threads, device);
+    *o = tr_gpu_options(c, 0, device);
 out:
     return st;
 }

@@ -41,11 +41,25 @@ static tr_status poll_hook(void *ctx)
     return st;
 }
 
+/* *Collective.* Before the backend makes threads and pins memory, both of which shall lie near the
+ * device. */
+static tr_status open_affinity(tr_trainer *t, tr_backend_options *o)
+{
+    char id[64];
+    const tr_backend *b = t->backend;
+    const bool known = b->device_id && b->device_id(o->device, id, sizeof id) == TR_OK;
+    tr_status st = tr_affinity_open(t->config, t->comm, "/sys", known ? id : NULL, &t->affinity);
+    o->threads = t->affinity.threads;
+    return st;
+}
+
 /* *Collective.* */
 static tr_status open_device(tr_trainer *t)
 {
     tr_backend_options o;
-    tr_status st = tr_device_choose(t->config, t->comm, &t->affinity, &t->backend, &o);
+    tr_status st = tr_device_choose(t->config, t->comm, &t->backend, &o);
+    if (st != TR_OK) return st;
+    st = open_affinity(t, &o);
     if (st != TR_OK) return st;
     t->lag = t->backend->host ? 0 : 1;
     return tr_agree(t->comm, t->backend->open(&o, &t->backend_ctx), NULL);
@@ -310,7 +324,6 @@ tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out)
                               .poll = poll_hook};
     }
     TR_TRY(tr_agree(o->comm, t && t->gathered ? TR_OK : TR_MEMORY, NULL));
-    TR_TRY(tr_affinity_open(o->config, t->comm, &t->affinity));
     TR_TRY(open_device(t));
     TR_TRY(tr_agree(t->comm, open_local(t), NULL));
     TR_TRY(open_reducer(t));

@@ -81,9 +81,10 @@ size_t tr_confusion_cells(const tr_model *m);
 /* *Local.* Fails where the config asks for a device or a precision that this program lacks. */
 tr_status tr_device_check(const tr_config *c);
 /* *Collective.* The backend that the config's device asks for and every rank can have, with its
- * options; device: auto takes GPUs where all ranks have one, else says once why not. */
-tr_status tr_device_choose(const tr_config *c, tr_comm *comm, const tr_affinity *affinity,
-                           const tr_backend **out, tr_backend_options *o);
+ * options, but for the threads; device: auto takes GPUs where all ranks have one, else says once why
+ * not. */
+tr_status tr_device_choose(const tr_config *c, tr_comm *comm, const tr_backend **out,
+                           tr_backend_options *o);
 
 /* *Collective.* Everything up to step 1: data, model, plans, kernels, memory; restores a checkpoint
  * where asked. Ends in agreement. */

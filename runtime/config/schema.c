@@ -20,13 +20,15 @@ static const tr_field run[] = {
      .min = 1,
      .max = 4096,
      .unit = "threads",
-     .doc = "of a rank; auto: cores of the node over ranks on it"},
+     .doc = "of a rank; auto: one for each of its cores (affinity)"},
     {.key = "affinity",
      .kind = TR_FIELD_CHOICE,
      .offset = IN(run, affinity),
      .choices = affinities,
      .dflt = "auto",
-     .doc = "bind ranks and loader threads to cores"},
+     .doc = "auto: bind ranks and loader threads to cores; masks that no other rank's overlap are "
+            "kept, what ranks of a node may use together is dealt out, near their GPUs; none: "
+            "leave all masks"},
     {.key = "collectives",
      .kind = TR_FIELD_CHOICE,
      .offset = IN(run, collectives),

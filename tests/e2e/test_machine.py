@@ -1,5 +1,9 @@
 """How a model is trained, never what comes out: recomputation, collectives, threads, precision; where weights and
 random numbers begin."""
+import os
+import signal
+import subprocess
+
 import numpy as np
 
 from harness import RANKS, Case, main
@@ -45,6 +49,31 @@ class Machine(Case):
         self.assertIn("share", start["shared"]["collectives"])
         self.assertNotEqual(start["shared"]["collectives"], start["mpi"]["collectives"])
         self.assertEqual(start["threads"]["threads"], 2)
+
+    def test_chosen_cores(self):
+        """Cores that somebody chose for each rank stay as they are, whichever is whose."""
+        cores = sorted(os.sched_getaffinity(0), reverse=True)[:2]
+        if len(cores) < 2:
+            self.skipTest("one core")
+        config = self.config(steps=1000000)
+        job = self.command(config, ranks=0)
+        command = ["mpirun", "--oversubscribe", "--bind-to", "none"]
+        for core in cores:
+            command += ["-np", "1", "taskset", "-c", str(core), *job, ":"]
+        with subprocess.Popen(command[:-1], cwd=self.dir, env=self.environment(), stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True) as process:
+            self.wait_for_step("run", 2, process)
+            pids = self.rank_pids(process.pid)
+            try:
+                for pid, core in zip(pids, cores, strict=True):
+                    masks = {int(t): os.sched_getaffinity(int(t)) for t in os.listdir(f"/proc/{pid}/task")}
+                    self.assertEqual(masks[pid], {core})
+                    self.assertLessEqual(set.union(*masks.values()), {core}, "threads")
+            finally:
+                os.kill(pids[0], signal.SIGTERM)
+                process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 75)
+        self.assertEqual(self.records(event="start")[0]["threads"], 1)
 
     def test_sync_batchnorm(self):
         for sync in ("true", "false"):

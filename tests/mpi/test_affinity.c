@@ -29,14 +29,49 @@ static cpu_set_t narrow(void)
     return one;
 }
 
-static tr_affinity opened(const test_mode *m, int affinity, int threads)
+static tr_affinity opened_at(const char *sysfs, const char *gpu, int affinity, int threads)
 {
     tr_config config = {.run = {.affinity = affinity, .threads = threads}};
     tr_affinity a;
-    tr_comm *c = open_mode(m, 30);
-    assert_int_equal(tr_affinity_open(&config, c, &a), TR_OK);
+    tr_comm *c = open_mode(&modes[0], 30);
+    assert_int_equal(tr_affinity_open(&config, c, sysfs, gpu, &a), TR_OK);
     tr_comm_close(c);
     return a;
+}
+
+static tr_affinity opened(int affinity, int threads)
+{
+    return opened_at("/sys", NULL, affinity, threads);
+}
+
+/* The launcher's core number `place`, or -1: it has fewer. */
+static int core(int place)
+{
+    cpu_set_t all = mask_of(getppid());
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &all) && place-- == 0) return i;
+    return -1;
+}
+
+static void bind_to(int cpu)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(cpu, &one);
+    assert_int_equal(sched_setaffinity(0, sizeof one, &one), 0);
+}
+
+/* Ranks counted from the last core down: where consecutive shares would not put them. */
+static int backwards(void)
+{
+    int rank, size;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (core(size - 1) < 0) {
+        print_message("skipped: fewer cores than ranks\n");
+        skip();
+    }
+    return core(size - 1 - rank);
 }
 
 static void test_none(void **state)
@@ -44,7 +79,7 @@ static void test_none(void **state)
     (void)state;
     for (int threads = 0; threads < 3; threads++) {
         cpu_set_t one = narrow();
-        tr_affinity a = opened(&modes[0], 1, threads);
+        tr_affinity a = opened(1, threads);
         cpu_set_t now = mask_of(0);
         assert_true(CPU_EQUAL(&now, &one));
         assert_false(a.bound);
@@ -65,7 +100,7 @@ static void test_chosen(void **state)
         setenv(names[k], values[k], 1);
         for (int threads = 0; threads < 3; threads += 2) {
             cpu_set_t one = narrow();
-            tr_affinity a = opened(&modes[0], 0, threads);
+            tr_affinity a = opened(0, threads);
             cpu_set_t now = mask_of(0);
             assert_true(CPU_EQUAL(&now, &one));
             assert_int_equal(a.threads, threads ? threads : 1);
@@ -91,7 +126,7 @@ static void test_default(void **state)
         skip();
     }
     narrow();
-    tr_affinity a = opened(&modes[0], 0, 0);
+    tr_affinity a = opened(0, 0);
     tr_comm *c = open_mode(&modes[0], 30);
     double cores = (double)a.ncpus;
     assert_int_equal(tr_comm_sum(c, &cores, 1), TR_OK);
@@ -99,6 +134,67 @@ static void test_default(void **state)
     bool enough = CPU_COUNT(&all) >= size;
     assert_int_equal(a.bound, enough);
     assert_true(cores == (enough ? CPU_COUNT(&all) : 0));
+}
+
+/* A core for each rank, by a taskset before this program or by the launcher on somebody's request:
+ * kept whichever is whose. */
+static void test_kept(void **state)
+{
+    (void)state;
+    const char *before = getenv("OMPI_MCA_hwloc_base_cpu_set");
+    const int cpu = backwards();
+    setenv("OMPI_MCA_hwloc_base_cpu_set", "0", 1);
+    for (int affinity = 0; affinity < 2; affinity++) {
+        bind_to(cpu);
+        tr_affinity a = opened(affinity, 0);
+        cpu_set_t now = mask_of(0);
+        assert_int_equal(CPU_COUNT(&now), 1);
+        assert_true(CPU_ISSET(cpu, &now));
+        assert_int_equal(a.ncpus, 1);
+        assert_int_equal(a.cpus[0], cpu);
+        assert_int_equal(a.threads, 1);
+        assert_int_equal(a.bound, affinity == 0);
+    }
+    if (!before) unsetenv("OMPI_MCA_hwloc_base_cpu_set");
+}
+
+/* All may use all: each gets the core near its GPU. Then again without GPUs, from the same start.
+ */
+static void test_near(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/trireme-affinity-XXXXXX", path[300], command[80];
+    const int cpu = backwards();
+    cpu_set_t all = mask_of(getppid());
+    int rank;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "mkdir -p %s/bus/pci/devices/0000:af:00.0", folder);
+    assert_int_equal(system(path), 0);
+    snprintf(path, sizeof path, "%s/bus/pci/devices/0000:af:00.0/local_cpulist", folder);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fprintf(f, "%d\n", cpu);
+    fclose(f);
+
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+    tr_affinity a = opened_at(folder, "0000:AF:00.0", 0, 0);
+    cpu_set_t now = mask_of(0);
+    int size;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    assert_true(a.bound && CPU_ISSET(cpu, &now));
+    assert_int_equal(CPU_COUNT(&now), size == 1 ? CPU_COUNT(&all) : 1); /* alone: all are its own */
+    assert_int_equal(a.threads, CPU_COUNT(&now));
+
+    tr_affinity_undo(&a);
+    now = mask_of(0);
+    assert_true(CPU_EQUAL(&now, &all));
+    a = opened_at(folder, NULL, 0, 0);
+    now = mask_of(0);
+    assert_true(a.bound && CPU_ISSET(core(rank * CPU_COUNT(&all) / size), &now));
+    assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
 }
 
 /* A rank without memory says so, and nobody waits for it. */
@@ -110,8 +206,8 @@ static void test_memory(void **state)
     for (size_t m = 0; m < 2; m++) {
         tr_comm *c = open_mode(&modes[m], 30);
         bool fails = tr_comm_topology(c)->rank == tr_comm_topology(c)->size - 1;
-        if (fails) tr_mem_fail_at(1);
-        tr_status st = tr_affinity_open(&config, c, &a);
+        if (fails) tr_mem_fail_at(m + 1);
+        tr_status st = tr_affinity_open(&config, c, "/sys", NULL, &a);
         tr_mem_fail_at(0);
         assert_int_equal(st, fails ? TR_MEMORY : TR_PEER);
         assert_false(tr_comm_broken(c));
@@ -121,10 +217,8 @@ static void test_memory(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_memory),
-    cmocka_unit_test(test_none),
-    cmocka_unit_test(test_chosen),
-    cmocka_unit_test(test_default),
+    cmocka_unit_test(test_memory), cmocka_unit_test(test_none), cmocka_unit_test(test_chosen),
+    cmocka_unit_test(test_kept),   cmocka_unit_test(test_near), cmocka_unit_test(test_default),
 };
 
 RUN_MPI_TESTS(tests)
