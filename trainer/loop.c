@@ -159,6 +159,15 @@ out:
     return st;
 }
 
+/* After a step was collected, whatever came of it: the error record is its. */
+static tr_status begin(tr_trainer *t)
+{
+    const tr_error kept = *tr_last_error();
+    const tr_status st = tr_report_begin(t);
+    if (st == TR_OK) tr_set_error(&kept);
+    return st;
+}
+
 /* *Collective.* Issues a step and collects what is due; *drained: none is under way, and one was
  * collected. */
 static tr_status advance(tr_trainer *t, bool *drained)
@@ -169,7 +178,9 @@ static tr_status advance(tr_trainer *t, bool *drained)
     TR_TRY(tr_trainer_issue(t));
     while (t->issued - t->state.step > (milestone(t, t->issued) || stop ? 0 : (uint64_t)t->lag)) {
         const uint64_t before = t->state.step;
-        st = tr_trainer_collect(t);
+        const tr_status got = tr_trainer_collect(t);
+        if (got == TR_OK || got == TR_NONFINITE) TR_TRY(begin(t));
+        st = got;
         if (st == TR_NONFINITE) {
             TR_TRY(on_nonfinite(t));
             if (t->state.step <= before) goto out; /* rolled back */
@@ -232,8 +243,10 @@ static tr_status finished(tr_trainer *t, const char *why)
     if (st != TR_OK) return st;
     if (t->topology->rank == 0) {
         char *path = tr_sprintf("%s/model.h5", t->config->output);
-        st = path ? tr_checkpointer_write_model(t->checkpointer, path, &t->state, &t->history)
-                  : TR_MEMORY;
+        st = tr_report_begin(t); /* there may have been nothing left to do */
+        if (st == TR_OK)
+            st = path ? tr_checkpointer_write_model(t->checkpointer, path, &t->state, &t->history)
+                      : TR_MEMORY;
         tr_free(path);
         st = close_books(t, why, st);
     }

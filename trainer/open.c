@@ -7,7 +7,6 @@
 
 #include "trainer/device.h"
 #include "trainer/gpu.h"
-#include "trainer/run_folder.h"
 #include "trainer/schedule.h"
 #include "trainer/shares.h"
 
@@ -287,18 +286,7 @@ static tr_status open_output(tr_trainer *t, const tr_trainer_options *o, const c
     if (o->resume) TR_TRY(tr_trainer_restore(t, &found));
     if (o->resume && !found)
         tr_log(TR_LOG_INFO, "nothing to resume from in %s: starting at step 0", t->config->output);
-    if (t->topology->rank == 0) {
-        st = tr_run_folder_begin(t->config->output, o->config_text, o->resume);
-        tr_metrics_options metrics = {
-            .folder = t->config->output,
-            .resume = o->resume,
-            .step = t->state.step,
-            .quiet = o->quiet,
-            .total_steps = t->total_steps,
-        };
-        if (st == TR_OK) st = tr_metrics_open(&metrics, &t->metrics);
-    }
-    TR_TRY(tr_agree(t->comm, st, NULL));
+    t->from = t->state.step;
 out:
     return st;
 }
@@ -311,6 +299,9 @@ tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out)
         t->config = o->config;
         t->config_text = o->config_text;
         t->model = o->model;
+        t->folder = o->folder;
+        t->resume = o->resume;
+        t->quiet = o->quiet;
         t->comm = o->comm;
         t->topology = tr_comm_topology(o->comm);
         t->rss_before = tr_mem_rss();

@@ -9,9 +9,8 @@
 
 void tr_report_start(tr_trainer *t)
 {
-    char backend[128], parameters[32], sha[65];
+    char backend[128], parameters[32];
     t->backend->describe(t->backend_ctx, backend, sizeof backend);
-    tr_sha256_hex(t->config_text, strlen(t->config_text), sha);
     tr_log(TR_LOG_INFO, "%s: %d rank%s on %d node%s, %s", t->config->name, t->topology->size,
            t->topology->size == 1 ? "" : "s", t->topology->nodes,
            t->topology->nodes == 1 ? "" : "s", backend);
@@ -25,7 +24,24 @@ void tr_report_start(tr_trainer *t)
            (unsigned long long)tr_dataset_samples(t->train_data), (long long)t->config->train.batch,
            t->micro, t->micro == 1 ? "" : "es", (unsigned long long)t->steps_per_epoch,
            (unsigned long long)t->total_steps, t->config->output);
-    (void)tr_metrics_event(
+}
+
+static tr_status open_metrics(tr_trainer *t)
+{
+    const tr_metrics_options o = {.folder = t->config->output,
+                                  .resume = t->resume,
+                                  .step = t->from,
+                                  .quiet = t->quiet,
+                                  .total_steps = t->total_steps};
+    return tr_metrics_open(&o, &t->metrics);
+}
+
+static tr_status record_start(tr_trainer *t)
+{
+    char backend[128], sha[65];
+    t->backend->describe(t->backend_ctx, backend, sizeof backend);
+    tr_sha256_hex(t->config_text, strlen(t->config_text), sha);
+    return tr_metrics_event(
         t->metrics, "start",
         "ranks:u nodes:u device:s backend:s collectives:s reducer:s threads:u parameters:u "
         "samples:u batch:u "
@@ -34,7 +50,20 @@ void tr_report_start(tr_trainer *t)
         t->topology->reason, tr_reducer_name(t->reducer), (uint64_t)t->affinity.threads,
         (uint64_t)t->model->nparameters, tr_dataset_samples(t->train_data),
         (uint64_t)t->config->train.batch, (uint64_t)t->micro, t->steps_per_epoch, t->total_steps,
-        t->state.step, sha, TR_VERSION);
+        t->from, sha, TR_VERSION);
+}
+
+tr_status tr_report_begin(tr_trainer *t)
+{
+    tr_status st = TR_OK;
+    if (t->topology->rank != 0 || t->metrics) return st;
+    tr_comm_busy(t->comm, true);
+    TR_TRY(tr_run_folder_begin(t->folder, t->config_text));
+    TR_TRY(open_metrics(t));
+    TR_TRY(record_start(t));
+out:
+    tr_comm_busy(t->comm, false);
+    return st;
 }
 
 static void add_times(tr_times *to, const tr_times *from)

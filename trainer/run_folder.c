@@ -1,6 +1,7 @@
-/* The run folder. A job that is refused before it begins leaves none behind: what was made for it
- * is known, and removed again under the lock. Jobs that are started at the same time for one folder
- * may meet in that; who finds it vanishing starts over. */
+/* The run folder. A job that ends before its run began leaves none behind: what was made for it is
+ * known, and removed again under the lock. Jobs that are started at the same time for one folder
+ * may meet in that; who finds it vanishing starts over. Nothing that was found is touched until the
+ * run begins, so that there is nothing to put back, whatever ends the job before. */
 #include "trainer/run_folder.h"
 
 #include <dirent.h>
@@ -17,7 +18,7 @@ struct tr_run_folder {
     char *path, *checkpoints, *lock_path;
     int lock;
     size_t made; /* length of the first part of the path that was missing; 0: none was */
-    bool made_checkpoints, made_lock;
+    bool made_checkpoints, made_lock, resume, begun;
 };
 
 /* TR_OK with *again: a job that came to nothing was removing the folder meanwhile. */
@@ -69,7 +70,7 @@ static bool is_ours(const char *name, bool checkpoints)
     return strncmp(name, "events.out.tfevents.", 20) == 0 || strstr(name, ".tmp-") != NULL;
 }
 
-/* Counts our files in a folder, and removes them if asked. */
+/* Counts our files in a folder; or removes them, all but config.yaml, which is the new run's. */
 static tr_status sweep(const char *folder, bool checkpoints, bool remove_them, int *count)
 {
     DIR *d = opendir(folder);
@@ -78,7 +79,8 @@ static tr_status sweep(const char *folder, bool checkpoints, bool remove_them, i
     for (struct dirent *e; st == TR_OK && (e = readdir(d));) {
         if (!is_ours(e->d_name, checkpoints)) continue;
         (*count)++;
-        if (remove_them && unlinkat(dirfd(d), e->d_name, 0) != 0)
+        if (remove_them && strcmp(e->d_name, "config.yaml") != 0 &&
+            unlinkat(dirfd(d), e->d_name, 0) != 0)
             st = TR_FAIL(TR_IO, "%s/%s cannot be removed: %s", folder, e->d_name, strerror(errno));
     }
     closedir(d);
@@ -150,6 +152,7 @@ tr_status tr_run_folder_open(const char *folder, bool resume, bool force, tr_run
     tr_run_folder *f = TR_NEW(TR_MEM_OTHER, tr_run_folder);
     if (!f) return tr_last_error()->status;
     f->lock = -1;
+    f->resume = resume;
     f->path = tr_strdup(folder);
     f->checkpoints = tr_sprintf("%s/checkpoints", folder);
     f->lock_path = tr_sprintf("%s/.lock", folder);
@@ -164,14 +167,13 @@ tr_status tr_run_folder_open(const char *folder, bool resume, bool force, tr_run
         TR_TRY(sweep(f->checkpoints, true, false, &found));
         TR_NEED(found == 0, TR_USAGE,
                 "%s already holds a run: go on with it (--resume), replace it (--force), or choose "
-                "another "
-                "folder (output=...)",
+                "another folder (output=...)",
                 folder);
     }
 out:
     if (st != TR_OK) {
         const tr_error why = *tr_last_error();
-        tr_run_folder_close(f, true);
+        tr_run_folder_close(f);
         tr_set_error(&why);
         return st;
     }
@@ -179,9 +181,25 @@ out:
     return TR_OK;
 }
 
-/* Removes no folder that holds something; what stands in the way of that is left to stand. */
-static void undo_all(tr_run_folder *f)
+tr_status tr_run_folder_begin(tr_run_folder *f, const char *config_text)
 {
+    tr_status st = TR_OK;
+    int found = 0;
+    if (f->begun) return TR_OK;
+    TR_TRY(write_config(f->path, config_text));
+    f->begun = true;
+    if (!f->resume) {
+        TR_TRY(sweep(f->path, false, true, &found));
+        TR_TRY(sweep(f->checkpoints, true, true, &found));
+    }
+out:
+    return st;
+}
+
+/* Removes no folder that holds something; what stands in the way of that is left to stand. */
+void tr_run_folder_undo(tr_run_folder *f)
+{
+    if (!f || f->begun) return;
     if (f->made_checkpoints) rmdir(f->checkpoints);
     if (f->made_lock) unlink(f->lock_path);
     for (size_t n = strlen(f->path); f->made > 0 && n >= f->made;) {
@@ -190,31 +208,17 @@ static void undo_all(tr_run_folder *f)
         if (n > 0) n--;
         f->path[n] = 0;
     }
+    f->made_checkpoints = f->made_lock = false;
+    f->made = 0;
 }
 
-void tr_run_folder_close(tr_run_folder *f, bool undo)
+void tr_run_folder_close(tr_run_folder *f)
 {
     if (!f) return;
-    if (undo) undo_all(f);
+    tr_run_folder_undo(f);
     if (f->lock >= 0) close(f->lock);
     tr_free(f->path);
     tr_free(f->checkpoints);
     tr_free(f->lock_path);
     tr_free(f);
-}
-
-tr_status tr_run_folder_begin(const char *folder, const char *config_text, bool resume)
-{
-    tr_status st = TR_OK;
-    int found = 0;
-    char *checkpoints = tr_sprintf("%s/checkpoints", folder);
-    TR_NEED(checkpoints, TR_MEMORY, "%s", tr_last_error()->text);
-    if (!resume) {
-        TR_TRY(sweep(folder, false, true, &found));
-        TR_TRY(sweep(checkpoints, true, true, &found));
-    }
-    TR_TRY(write_config(folder, config_text));
-out:
-    tr_free(checkpoints);
-    return st;
 }

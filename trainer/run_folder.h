@@ -10,10 +10,13 @@ typedef struct tr_run_folder tr_run_folder;
  * write to one run. A folder that holds a run is refused (TR_USAGE) unless `resume` or `force`.
  * Changes nothing that is there; when it fails, nothing that it made is left. */
 tr_status tr_run_folder_open(const char *folder, bool resume, bool force, tr_run_folder **out);
-/* `undo`: the run did not begin. Folders that open made are removed again where they are empty. */
-void tr_run_folder_close(tr_run_folder *f, bool undo);
-/* Once all else is known to work: removes the files of the run that is replaced (not when
- * resuming), and nothing else; writes config.yaml. */
-tr_status tr_run_folder_begin(const char *folder, const char *config_text, bool resume);
+/* To be called with the run's first result in hand, before anything is written for it: writes
+ * config.yaml, then removes the files of the run that is replaced (not when resuming), and nothing
+ * else. Where config.yaml cannot be written, nothing changes. Does nothing the second time. */
+tr_status tr_run_folder_begin(tr_run_folder *f, const char *config_text);
+/* The folder as open found it, if the run did not begin: what open made is removed where it is
+ * empty. */
+void tr_run_folder_undo(tr_run_folder *f);
+void tr_run_folder_close(tr_run_folder *f); /* undoes first */
 
 #endif

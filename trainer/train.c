@@ -51,7 +51,6 @@ static tr_status run(const tr_arguments *a, tr_comm *comm, const tr_config *c, b
     tr_trainer *t = NULL;
     char *text = NULL;
     tr_run_folder *folder = NULL;
-    bool opened = false;
     *agreed = true;
     TR_TRY(tr_agree(comm, tr_device_check(c), NULL));
     TR_TRY(tr_agree(comm, tr_model_open(c, (size_t)(c->run.bucket_mb * 1e6), &model), NULL));
@@ -64,10 +63,10 @@ static tr_status run(const tr_arguments *a, tr_comm *comm, const tr_config *c, b
                             .config = c,
                             .config_text = text,
                             .model = model,
+                            .folder = folder,
                             .resume = a->resume,
                             .quiet = a->quiet};
     TR_TRY(tr_trainer_open(&o, &t));
-    opened = true;
     st = tr_trainer_run(t);
     *agreed = st == TR_OK || st == TR_STOPPED || st == TR_NONFINITE;
 out:
@@ -77,8 +76,9 @@ out:
         tr_model_close(model);
         tr_set_error(&why);
         free(text);
-        tr_run_folder_close(folder, !opened);
-    }
+        tr_run_folder_close(folder);
+    } else
+        tr_run_folder_undo(folder); /* still locked: the writer may be at work */
     return st;
 }
 

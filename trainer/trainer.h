@@ -9,6 +9,7 @@
 #include "trainer/affinity.h"
 #include "trainer/checkpoint.h"
 #include "trainer/optimizer.h"
+#include "trainer/run_folder.h"
 
 /* Seconds since the last record, by what they went to. */
 typedef struct {
@@ -31,7 +32,10 @@ typedef struct tr_trainer {
     tr_session *session;
     tr_optimizer *optimizer;
     tr_checkpointer *checkpointer;
-    tr_metrics *metrics; /* rank 0 */
+    tr_run_folder *folder; /* rank 0's; not owned */
+    tr_metrics *metrics;   /* rank 0's, once the run began (tr_report_begin) */
+    bool resume, quiet;
+    uint64_t from; /* the step that this start goes on from */
     tr_dataset *train_data, *eval_data;
     tr_loader *loader, *eval_loader;
     /* In the backend's memory. */
@@ -71,6 +75,7 @@ typedef struct {
     const tr_config *config;
     const char *config_text;
     const tr_model *model; /* not owned */
+    tr_run_folder *folder; /* of rank 0; not owned */
     bool resume, quiet;
 } tr_trainer_options;
 
@@ -129,6 +134,9 @@ tr_status tr_trainer_stage(tr_trainer *t, bool train, const tr_batch *batch, tr_
 
 /* What the user sees; rank 0. */
 void tr_report_start(tr_trainer *t);
+/* *Local.* The run has something to show: its folder becomes its own, records begin. To be called
+ * before anything is recorded or saved; does nothing the second time, nor on other ranks. */
+tr_status tr_report_begin(tr_trainer *t);
 tr_status tr_report_step(tr_trainer *t);
 tr_status tr_report_eval(tr_trainer *t, const tr_eval_record *e);
 tr_status tr_report_end(tr_trainer *t, const char *why);

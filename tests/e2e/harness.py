@@ -138,6 +138,10 @@ class Case(unittest.TestCase):
             if n.startswith("model/"):
                 np.testing.assert_array_equal(a[n], b[n], err_msg=n)
 
+    def contents(self, below="."):
+        """What is below a folder of ours: bytes by path, None for folders."""
+        return {p: p.read_bytes() if p.is_file() else None for p in sorted((self.dir / below).rglob("*"))}
+
     def rank_pids(self, parent):
         """PIDs of the trainer's ranks below a launcher, by rank."""
         found, todo = [], [parent]

@@ -6,8 +6,52 @@ import subprocess
 import time
 
 import h5py
+import numpy as np
 
 from harness import Case, main
+
+WORDS = """
+name: words
+device: cpu
+data:
+  train: {path: words.h5, inputs: x, labels: y}
+  shuffle: false
+model:
+  input: [4]
+  layers:
+    - embedding: {num: 30, dim: 8}
+    - flatten
+    - linear: {out: 3}
+  loss: cross_entropy
+train: {steps: 4, batch: 12, log_every: 1, checkpoint: {every_steps: 2}}
+"""
+SLOW = """
+name: slow
+device: cpu
+data:
+  train: {format: synthetic, samples: 4096}
+model:
+  input: [16]
+  layers:
+    - linear: {out: 2048}
+    - relu
+    - linear: {out: 2048}
+    - relu
+    - linear: {out: 2048}
+    - relu
+    - linear: {out: 3}
+  loss: cross_entropy
+train: {steps: 1, batch: 4096}
+"""
+
+
+def fill(path):
+    with open(path, "wb", buffering=0) as f:
+        try:
+            while True:
+                f.write(bytes(1024))
+        except OSError:
+            pass
 
 
 class Failures(Case):
@@ -66,23 +110,23 @@ class Failures(Case):
     def test_killed_rank_at_start(self):
         self.kill_rank(1, after_step=0)
 
-    def test_full_disk(self):
-        """Saving fails; training goes on, the last good file stays whole, and it is said."""
+    def small(self):
+        """A file system of 4 MB."""
         small = self.dir / "small"
         small.mkdir()
         mount = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(small)], stderr=subprocess.PIPE)
         if mount.returncode != 0:
             self.skipTest(f"no small file system to fill: {mount.stderr.decode().strip()}")
         self.addCleanup(subprocess.run, ["umount", "-l", str(small)], check=True)
+        return small
+
+    def test_full_disk(self):
+        """Saving fails; training goes on, the last good file stays whole, and it is said."""
+        small = self.small()
         config = self.config("small/run", steps=12, every=4)
         self.run_trainer(config)
         good = small / "run/checkpoints/step-00000012.h5"
-        with open(small / "filler", "wb", buffering=0) as f:
-            try:
-                while True:
-                    f.write(bytes(1024))
-            except OSError:
-                pass
+        fill(small / "filler")
         room = 8 * 1024  # for a few metrics, not for a checkpoint
         os.truncate(small / "filler", max(0, (small / "filler").stat().st_size - room))
         out = self.run_trainer(config, "--resume", "train.steps=24", status=1)
@@ -164,10 +208,68 @@ class Failures(Case):
         self.assertEqual(list((self.dir / "new/deep/run").iterdir()), [])
         self.run_trainer(config)
         run = self.dir / "new/deep/run"
-        before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
+        before = self.contents(run)
         for more, status in (((), 2), (("--resume",), 1), (("--force",), 1)):
             self.run_trainer(config, "data.train.path=nowhere.h5", *more, ranks=0, status=status)
-            self.assertEqual({p: p.read_bytes() for p in run.rglob("*") if p.is_file()}, before)
+            self.assertEqual(self.contents(run), before)
+
+    def words(self, wrong=None):
+        """Data and a config for it; sample `wrong` holds what is no id, which is seen when it is read."""
+        x = np.arange(48).reshape(12, 4) % 30
+        if wrong is not None:
+            x[wrong, 2] = 30
+        with h5py.File(self.dir / "words.h5", "w") as f:
+            f["x"], f["y"] = x, np.arange(12) % 3
+        path = self.dir / "words.yaml"
+        path.write_text(WORDS)
+        return path
+
+    def changes_nothing(self, config, *arguments, ranks=2, said=""):
+        """It fails, says why once, and all is as it was."""
+        before = self.contents()
+        out = self.run_trainer(config, *arguments, ranks=ranks, status=1)
+        ours = [line for line in out.splitlines() if line.startswith("trainer: error")]
+        self.assertEqual(len(ours), 1, out)
+        self.assertIn(said, ours[0])
+        self.assertEqual(self.contents(), before, out)
+
+    def test_failed_first_step_changes_nothing(self):
+        """Data that turns out wrong once it is read: no run began, so none is replaced, gone on with, or left behind."""
+        self.run_trainer(self.words(), "output=old")
+        self.assertTrue((self.dir / "old/model.h5").exists())
+        for ranks, wrong in ((0, 5), (2, 1), (2, 10), (3, 5)):
+            config = self.words(wrong)
+            for arguments in (("output=new/run",), ("output=new/run", "--force"), ("output=old", "--force"),
+                              ("output=old", "--resume", "train.steps=8", "train.batch=11")):
+                with self.subTest(ranks=ranks, wrong=wrong, arguments=arguments):
+                    self.changes_nothing(config, *arguments, ranks=ranks, said="element 2 is 30")
+        self.run_trainer(self.words(), "output=old", "--force", "train.steps=2")
+        self.assertEqual([p.name for p in (self.dir / "old/checkpoints").iterdir()], ["step-00000002.h5"])
+        self.assertEqual(len(self.records("old")), 2)
+
+    def test_no_room_to_begin(self):
+        small = self.small()
+        self.run_trainer(self.words(), "output=small/run")
+        fill(small / "filler")
+        for more in (("output=small/run", "--force"), ("output=small/run", "--resume", "train.steps=8"),
+                     ("output=small/new",)):
+            self.changes_nothing(self.words(), *more, said="config.yaml cannot be written: No space left")
+
+    def test_killed_before_the_first_step(self):
+        """Nothing can be put back by a process that is gone: there is nothing to be."""
+        self.run_trainer(self.words(), "output=old")
+        before = self.contents("old")
+        slow = self.dir / "slow.yaml"
+        slow.write_text(SLOW)
+        process = self.start(slow, "output=old", "--force", ranks=0)
+        said = next((line for line in process.stdout if "run folder old" in line), "")
+        process.kill()
+        out, _ = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, -signal.SIGKILL, said + out)
+        self.assertIn("run folder", said)
+        self.assertEqual(self.contents("old"), before)
+        self.run_trainer(self.words(), "output=old", "--resume", "train.steps=6")
+        self.assertEqual([r["step"] for r in self.records("old")], [1, 2, 3, 4, 5, 6])
 
     def test_not_finite(self):
         config = self.config(poison=20, shuffle="false", steps=12)

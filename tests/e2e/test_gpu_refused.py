@@ -61,11 +61,21 @@ class Refused(Ends):
         (self.dir / "run/notes").touch()
         self.refused(config, *wrong)
         self.ends(config)
-        before = {p: p.read_bytes() for p in (self.dir / "run").rglob("*") if p.is_file()}
+        before = self.contents("run")
         for more in ((), ("--resume",), ("--force",)):
             self.refused(config, *wrong, *more)
-        self.assertEqual({p: p.read_bytes() for p in (self.dir / "run").rglob("*") if p.is_file()}, before)
+        self.assertEqual(self.contents("run"), before)
         self.ends(config, "--resume", "train.steps=3")
+
+    def test_failed_first_step_changes_nothing(self):
+        config = self.config(steps=2, every=1)
+        self.ends(config)
+        fault = dict(FAKEGPU_FAIL="ncclAllReduce:1@0")
+        for more in (("--force",), ("--resume", "train.steps=4"), (f"output={self.dir}/new",)):
+            with self.subTest(more=more):
+                before = self.contents()
+                self.assertIn("ncclAllReduce", self.refused(config, "device=cuda", *more, env=fault, status=1))
+                self.assertEqual(self.contents(), before)
 
     def test_words(self):
         config = self.config(steps=2)

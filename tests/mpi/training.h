@@ -112,9 +112,11 @@ static inline training training_open(const char *folder, const char *text, const
                             .config = t.config,
                             .config_text = t.text,
                             .model = t.model,
+                            .folder = t.folder,
                             .resume = flags & TRAINING_RESUME,
                             .quiet = true};
     TRAINING_TRY(tr_trainer_open(&o, &t.trainer));
+    TRAINING_TRY(tr_report_begin(t.trainer));
     return t;
 }
 
@@ -125,7 +127,7 @@ static inline void training_close(training *t)
     tr_comm_close(t->comm);
     tr_config_close(t->config);
     free(t->text);
-    tr_run_folder_close(t->folder, false);
+    tr_run_folder_close(t->folder);
     *t = (training){0};
 }
 

@@ -1,5 +1,5 @@
-/* The run folder: made, held, refused, and given back without a trace when no run came of it; also
- * by jobs that are started at the same time for one folder. */
+/* The run folder: made, held, refused, replaced, and given back without a trace when no run came of
+ * it; also by jobs that are started at the same time for one folder. */
 #include <fcntl.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,6 +49,21 @@ static tr_run_folder *opened(const char *path, bool resume, bool force)
     return f;
 }
 
+static void begin(tr_run_folder *f)
+{
+    if (tr_run_folder_begin(f, "seed: 1\n") != TR_OK) fail_msg("%s", tr_last_error()->text);
+}
+
+static const char *config(void)
+{
+    static char text[64];
+    FILE *f = fopen("run/config.yaml", "r");
+    assert_non_null(f);
+    text[fread(text, 1, sizeof text - 1, f)] = 0;
+    fclose(f);
+    return text;
+}
+
 static void refused(const char *path, bool resume, bool force, tr_status st, const char *why)
 {
     tr_run_folder *f = NULL;
@@ -67,42 +82,124 @@ static void test_nothing_is_left(void **state)
     for (size_t i = 0; i < TR_COUNT(paths); i++) {
         tr_run_folder *f = opened(paths[i], false, false);
         assert_true(exists(paths[i]));
-        tr_run_folder_close(f, true);
+        tr_run_folder_close(f);
         assert_false(exists("run") || exists("a") || exists("b") || exists("abs"));
     }
-    tr_run_folder_close(NULL, true);
+    tr_run_folder_close(NULL);
 }
 
 static void test_what_was_there_stays(void **state)
 {
     (void)state;
     assert_int_equal(mkdir("a", 0777), 0);
-    tr_run_folder_close(opened("a/b/c", false, false), true);
+    tr_run_folder_close(opened("a/b/c", false, false));
     assert_true(exists("a"));
     assert_false(exists("a/b"));
     assert_int_equal(mkdir("a/b", 0777), 0);
-    tr_run_folder_close(opened("a/b", false, false), true);
+    tr_run_folder_close(opened("a/b", false, false));
     assert_true(exists("a/b"));
     assert_false(exists("a/b/.lock") || exists("a/b/checkpoints"));
     assert_int_equal(mkdir("a/b/checkpoints", 0777), 0);
     touch("a/b/notes");
-    tr_run_folder_close(opened("a/b", false, false), true);
+    tr_run_folder_close(opened("a/b", false, false));
     assert_true(exists("a/b/checkpoints") && exists("a/b/notes"));
     assert_false(exists("a/b/.lock"));
     /* what came into a folder of ours meanwhile keeps it */
     tr_run_folder *f = opened("a/d", false, false);
     touch("a/d/config.yaml");
-    tr_run_folder_close(f, true);
+    tr_run_folder_close(f);
     assert_true(exists("a/d/config.yaml"));
 }
 
 static void test_a_run_stays(void **state)
 {
     (void)state;
-    tr_run_folder_close(opened("a/run", false, false), false);
+    tr_run_folder *f = opened("a/run", false, false);
+    begin(f);
+    tr_run_folder_undo(f);
+    tr_run_folder_close(f);
     assert_true(exists("a/run/checkpoints") && exists("a/run/.lock"));
-    tr_run_folder_close(opened("a/run", false, false), true);
+    assert_true(unlink("a/run/config.yaml") == 0);
+    tr_run_folder_close(opened("a/run", false, false));
     assert_true(exists("a/run/checkpoints") && exists("a/run/.lock"));
+}
+
+static const char *const ours[] = {"config.yaml",
+                                   "metrics.jsonl",
+                                   "model.h5",
+                                   "events.out.tfevents.1.host.2.0",
+                                   "model.h5.tmp-host-7",
+                                   "checkpoints/step-00000004.h5",
+                                   "checkpoints/best.h5",
+                                   "checkpoints/step-00000002.h5.damaged"};
+static const char *const others[] = {"notes", "checkpoints/notes", "model.h5.bak"};
+
+static void put_run(void)
+{
+    (void)mkdir("run", 0777);
+    (void)mkdir("run/checkpoints", 0777);
+    for (size_t i = 0; i < TR_COUNT(ours) + TR_COUNT(others); i++) {
+        char path[256];
+        snprintf(path, sizeof path, "run/%s",
+                 i < TR_COUNT(ours) ? ours[i] : others[i - TR_COUNT(ours)]);
+        touch(path);
+    }
+}
+
+/* How many of these are in run/. */
+static size_t there(const char *const *names, size_t n)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) {
+        char path[256];
+        snprintf(path, sizeof path, "run/%s", names[i]);
+        count += exists(path);
+    }
+    return count;
+}
+
+/* The run that is replaced stays whole until the new one begins, and goes then, but nothing else.
+ */
+static void test_replaces(void **state)
+{
+    (void)state;
+    put_run();
+    tr_run_folder *f = opened("run", false, true);
+    assert_int_equal(there(ours, TR_COUNT(ours)), TR_COUNT(ours));
+    tr_run_folder_close(f);
+    assert_int_equal(there(ours, TR_COUNT(ours)), TR_COUNT(ours));
+
+    f = opened("run", false, true);
+    begin(f);
+    assert_int_equal(there(ours, TR_COUNT(ours)), 1);
+    assert_int_equal(there(others, TR_COUNT(others)), TR_COUNT(others));
+    assert_string_equal(config(), "seed: 1\n");
+    touch("run/model.h5"); /* the new one's own */
+    begin(f);
+    tr_run_folder_close(f);
+    assert_true(exists("run/model.h5"));
+
+    put_run();
+    f = opened("run", true, false);
+    begin(f);
+    tr_run_folder_close(f);
+    assert_int_equal(there(ours, TR_COUNT(ours)), TR_COUNT(ours));
+    assert_string_equal(config(), "seed: 1\n");
+}
+
+static void test_cannot_begin(void **state)
+{
+    (void)state;
+    put_run();
+    assert_int_equal(unlink("run/config.yaml"), 0);
+    assert_int_equal(mkdir("run/config.yaml", 0777), 0);
+    tr_run_folder *f = opened("run", false, true);
+    assert_int_equal(tr_run_folder_begin(f, "seed: 1\n"), TR_IO);
+    assert_non_null(strstr(tr_last_error()->text, "run/config.yaml cannot be written"));
+    tr_run_folder_close(f);
+    assert_int_equal(there(ours, TR_COUNT(ours)), TR_COUNT(ours));
+    assert_int_equal(there(others, TR_COUNT(others)), TR_COUNT(others));
+    assert_int_equal(system("test -z \"$(ls run | grep config.yaml.tmp)\""), 0);
 }
 
 /* What refuses leaves nothing either. */
@@ -113,14 +210,14 @@ static void test_refuses(void **state)
     touch("run/model.h5");
     refused("run", false, false, TR_USAGE, "already holds a run");
     assert_false(exists("run/.lock") || exists("run/checkpoints"));
-    tr_run_folder_close(opened("run", true, false), true);
-    tr_run_folder_close(opened("run", false, true), true);
+    tr_run_folder_close(opened("run", true, false));
+    tr_run_folder_close(opened("run", false, true));
     assert_true(exists("run/model.h5"));
 
     tr_run_folder *f = opened("two", false, false);
     refused("two", true, false, TR_USAGE, "in use");
     assert_true(exists("two/.lock") && exists("two/checkpoints"));
-    tr_run_folder_close(f, true);
+    tr_run_folder_close(f);
     assert_false(exists("two"));
 
     touch("file");
@@ -143,7 +240,7 @@ static int contend(int times)
         if (mark < 0 || !exists("x/y/run/.lock")) return 1;
         close(mark);
         if (unlink("x/y/run/checkpoints/mark") != 0) return 1;
-        tr_run_folder_close(f, true);
+        tr_run_folder_close(f);
         had++;
     }
     return 0;
@@ -173,6 +270,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         IN_FOLDER(test_nothing_is_left),  IN_FOLDER(test_what_was_there_stays),
         IN_FOLDER(test_a_run_stays),      IN_FOLDER(test_refuses),
+        IN_FOLDER(test_replaces),         IN_FOLDER(test_cannot_begin),
         IN_FOLDER(test_started_together),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
