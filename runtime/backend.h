@@ -117,6 +117,8 @@ typedef struct tr_backend {
     /* A text that names the device for all processes of the machine (its place on the PCI bus); NULL on
      * the host. Touches no device. */
     tr_status (*device_id)(int device, char *buf, size_t size);
+    /* TR_UNSUPPORTED with the reason where this device lacks the precision; NULL on the host. Touches no device. */
+    tr_status (*computes)(int device, tr_precision precision);
     tr_status (*open)(const tr_backend_options *o, void **ctx);
     void (*close)(void *ctx);
     /* NULL when the op is there for this graph's precision, else why not. */

@@ -1,5 +1,6 @@
-/* Which backend a run would take, and how its ranks would stand, without asking MPI or a device for
- * more than how many there are. */
+/* Which backend a run would take, and how its ranks would stand, without asking MPI, nor of devices
+ * more than how many there are and whether they know the precision: whether they can be opened is
+ * seen when a run does. */
 #include "trainer/assume.h"
 
 #include <string.h>
@@ -88,7 +89,12 @@ static bool takes_gpus(const tr_config *c, tr_assumed *a, int ranks, char *why, 
     if (c->device == TR_DEVICE_CUDA && ranks == 1) return true;
     const int gpus = gpu->devices(why, room);
     note_too_few(c, a, ranks, gpus);
-    if (c->device == TR_DEVICE_CUDA || gpus > 0) return true;
+    if (c->device == TR_DEVICE_CUDA) return true;
+    tr_status st = TR_OK;
+    for (int d = 0; st == TR_OK && d < gpus && d < ranks; d++)
+        st = gpu->computes(d, (tr_precision)c->train.precision);
+    if (gpus > 0 && st == TR_OK) return true;
+    if (gpus > 0) snprintf(why, room, "%.400s", tr_last_error()->text);
     snprintf(a->note, sizeof a->note, "device: auto plans for CPUs here: %s", why);
     return false;
 }

@@ -14,7 +14,7 @@ typedef struct {
 } tr_assumed;
 
 /* *Local.* For device: cuda GPUs that need not be there (they are counted, for the note, where it
- * takes several), for auto GPUs where this machine has one.
+ * takes several), for auto GPUs where this machine has one and it knows the precision.
  * Fails as a run with this config would. Not to be copied: topology.reason points into it. */
 tr_status tr_assume(const tr_config *c, int ranks, tr_assumed *out);
 /* The same ranks on as many nodes. `reason` is referred to. */

@@ -99,8 +99,8 @@ tr_status tr_device_check(const tr_config *c)
 
 /* ---- Choosing ------------------------------------------------------------------------------- */
 
-/* *Collective.* `why`: what stood against a GPU, where one was looked for; else NULL. */
-static tr_status choose_cpu(const tr_config *c, tr_comm *comm, const char *why,
+/* *Collective.* `why`: what stood against GPUs, where they were looked for; else NULL. */
+static tr_status choose_cpu(const tr_config *c, tr_comm *comm, tr_log_level level, const char *why,
                             const tr_backend **out, tr_backend_options *o)
 {
     const tr_cpu_reason reason = {
@@ -110,7 +110,7 @@ static tr_status choose_cpu(const tr_config *c, tr_comm *comm, const char *why,
     };
     tr_status st = tr_config_fits_cpu(c, why ? &reason : NULL);
     if (st == TR_OK && why && tr_comm_topology(comm)->rank == 0)
-        tr_log(TR_LOG_INFO, "device: auto takes the CPU: %s", why);
+        tr_log(level, "device: auto takes the CPU: %s", why);
     TR_TRY(tr_agree(comm, st, NULL));
     *out = &tr_cpu_backend;
     *o = (tr_backend_options){0};
@@ -119,12 +119,19 @@ out:
     return st;
 }
 
-/* *Collective.* TR_OK with the device where every rank has a GPU of its own. */
-static tr_status choose_gpu(tr_comm *comm, int *device)
+/* *Collective.* TR_OK with the device where every rank has a GPU of its own, and for device: auto
+ * one that knows the precision. */
+static tr_status choose_gpu(const tr_config *c, tr_comm *comm, int *device)
 {
     const tr_backend *gpu = tr_program_gpu.backend;
+    const tr_precision precision = (tr_precision)c->train.precision;
+    tr_status st = TR_OK;
     if (!gpu) return TR_FAIL(TR_UNSUPPORTED, "this program was built without CUDA");
-    return tr_gpu_choose(comm, gpu, device);
+    TR_TRY(tr_gpu_choose(comm, gpu, device));
+    if (c->device == TR_DEVICE_AUTO)
+        TR_TRY(tr_agree(comm, gpu->computes(*device, precision), NULL));
+out:
+    return st;
 }
 
 tr_status tr_device_choose(const tr_config *c, tr_comm *comm, const tr_backend **out,
@@ -132,11 +139,11 @@ tr_status tr_device_choose(const tr_config *c, tr_comm *comm, const tr_backend *
 {
     tr_status st = TR_OK;
     int device = 0;
-    if (c->device == TR_DEVICE_CPU) return choose_cpu(c, comm, NULL, out, o);
-    st = choose_gpu(comm, &device);
+    if (c->device == TR_DEVICE_CPU) return choose_cpu(c, comm, TR_LOG_INFO, NULL, out, o);
+    st = choose_gpu(c, comm, &device);
     if (st != TR_OK && c->device == TR_DEVICE_AUTO && !tr_comm_broken(comm)) {
         const tr_error why = *tr_last_error();
-        return choose_cpu(c, comm, tr_program_gpu.backend ? why.text : NULL, out, o);
+        return choose_cpu(c, comm, TR_LOG_INFO, tr_program_gpu.backend ? why.text : NULL, out, o);
     }
     if (st == TR_USAGE) {
         const tr_error why = *tr_last_error();
@@ -148,4 +155,13 @@ tr_status tr_device_choose(const tr_config *c, tr_comm *comm, const tr_backend *
     *o = tr_gpu_options(c, 0, device);
 out:
     return st;
+}
+
+tr_status tr_device_fall_back(const tr_config *c, tr_comm *comm, tr_status st,
+                              const tr_backend **out, tr_backend_options *o)
+{
+    const tr_error why = *tr_last_error();
+    if (st == TR_OK || c->device != TR_DEVICE_AUTO || (*out)->host || tr_comm_broken(comm))
+        return st;
+    return choose_cpu(c, comm, TR_LOG_WARN, why.text, out, o); /* something is broken */
 }

@@ -52,16 +52,35 @@ static tr_status open_affinity(tr_trainer *t, tr_backend_options *o)
     return st;
 }
 
+/* *Collective.* On all ranks or on none. */
+static tr_status open_backend(tr_trainer *t, const tr_backend_options *o)
+{
+    const tr_status st = tr_agree(t->comm, t->backend->open(o, &t->backend_ctx), NULL);
+    if (st == TR_OK || !t->backend_ctx) return st;
+    const tr_error why = *tr_last_error();
+    t->backend->close(t->backend_ctx);
+    t->backend_ctx = NULL;
+    tr_set_error(&why);
+    return st;
+}
+
 /* *Collective.* */
 static tr_status open_device(tr_trainer *t)
 {
     tr_backend_options o;
-    tr_status st = tr_device_choose(t->config, t->comm, &t->backend, &o);
-    if (st != TR_OK) return st;
-    st = open_affinity(t, &o);
-    if (st != TR_OK) return st;
+    tr_status st;
+    TR_TRY(tr_device_choose(t->config, t->comm, &t->backend, &o));
+    TR_TRY(open_affinity(t, &o));
+    st = open_backend(t, &o);
+    if (st != TR_OK) {
+        TR_TRY(tr_device_fall_back(t->config, t->comm, st, &t->backend, &o));
+        tr_affinity_undo(&t->affinity);
+        TR_TRY(open_affinity(t, &o));
+        TR_TRY(open_backend(t, &o));
+    }
     t->lag = t->backend->host ? 0 : 1;
-    return tr_agree(t->comm, t->backend->open(&o, &t->backend_ctx), NULL);
+out:
+    return st;
 }
 
 static tr_status open_data(tr_trainer *t)

@@ -71,6 +71,22 @@ static tr_status cuda_device_id(int device, char *buf, size_t size)
     return tr_cuda_check(cudaDeviceGetPCIBusId(buf, (int)size, device), "cudaDeviceGetPCIBusId");
 }
 
+/* cuDNN's convolutions and tensor cores know it from Ampere on. */
+#define BF16_SINCE 8
+#define NO_BF16    "has no bf16 (it needs compute capability 8.0, A100 or later)"
+
+static tr_status cuda_computes(int device, tr_precision precision)
+{
+    tr_status st = TR_OK;
+    struct cudaDeviceProp p;
+    if (precision != TR_PRECISION_BF16) return TR_OK;
+    TR_CUDA_TRY(cudaGetDeviceProperties(&p, device));
+    TR_NEED(p.major >= BF16_SINCE, TR_UNSUPPORTED, "%.127s (sm_%d%d) " NO_BF16, p.name, p.major,
+            p.minor);
+out:
+    return st;
+}
+
 /* ---- The context ---- */
 
 /* What cannot be released is not waited for: the process ends soon, and its first error counts. */
@@ -203,11 +219,11 @@ static void cuda_describe(void *ctx, char *buf, size_t size)
     const size_t blas = cublasLtGetVersion(), dnn = cudnnGetVersion();
     int runtime = 0;
     if (cudaRuntimeGetVersion(&runtime) != cudaSuccess) (void)cudaGetLastError();
-    snprintf(buf, size,
-             "%s (sm_%d%d), CUDA %d.%d, cuBLASLt %zu.%zu.%zu, cuDNN %zu.%zu.%zu%s, graphs %s",
-             cuda->device_name, cuda->major, cuda->minor, VERSION(runtime), blas / 10000,
-             blas / 100 % 100, blas % 100, dnn / 10000, dnn / 100 % 100, dnn % 100,
-             cuda->o.tf32 && cuda->major >= 8 ? ", TF32 for fp32" : "", cuda->o.graphs ? "on" : "off");
+    snprintf(
+        buf, size, "%s (sm_%d%d), CUDA %d.%d, cuBLASLt %zu.%zu.%zu, cuDNN %zu.%zu.%zu%s, graphs %s",
+        cuda->device_name, cuda->major, cuda->minor, VERSION(runtime), blas / 10000,
+        blas / 100 % 100, blas % 100, dnn / 10000, dnn / 100 % 100, dnn % 100,
+        cuda->o.tf32 && cuda->major >= 8 ? ", TF32 for fp32" : "", cuda->o.graphs ? "on" : "off");
 }
 
 static void *cuda_stream(void *ctx)
@@ -220,10 +236,8 @@ static void *cuda_stream(void *ctx)
 static const char *cuda_unsupported(void *ctx, const tr_op_def *def, tr_precision precision)
 {
     const tr_cuda *cuda = ctx;
-    /* cuDNN's convolutions and tensor cores know it from Ampere on. */
-    if (precision == TR_PRECISION_BF16 && cuda->major < 8)
-        return "this GPU has no bf16 (it needs compute capability 8.0, A100 or later): use "
-               "precision fp16 or fp32";
+    if (precision == TR_PRECISION_BF16 && cuda->major < BF16_SINCE)
+        return "this GPU " NO_BF16 ": use precision fp16 or fp32";
     return find(def) ? NULL : "no CUDA kernel of this name";
 }
 
@@ -242,6 +256,7 @@ const tr_backend tr_cuda_backend = {
     .pinned = 2 * TR_CUDA_PIECE,
     .devices = cuda_devices,
     .device_id = cuda_device_id,
+    .computes = cuda_computes,
     .open = cuda_open,
     .close = cuda_close,
     .unsupported = cuda_unsupported,

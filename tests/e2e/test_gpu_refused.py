@@ -113,6 +113,63 @@ class Refused(Ends):
         self.refused(self.config(steps=2), "device=cuda", program=TRAINER, env=env, status=1)
 
 
+class Auto(Ends):
+    """device: auto where there are GPUs enough, but a rank cannot compute on its own."""
+
+    def takes(self, device, *arguments, said=None, **how):
+        out = self.ends(self.config(steps=2), "device=auto", "--force", *arguments, **how)
+        start = self.records(event="start")[0]
+        self.assertEqual(start["device"], device, out)
+        self.assertEqual(out.count("device: auto takes the CPU: "), 1 if said else 0, out)
+        if said:
+            self.assertRegex(out, rf"(?m)^trainer: (warning: )?device: auto takes the CPU: .*{said}")
+        return start
+
+    def test_cannot_be_opened(self):
+        broken = (("cudaLaunchKernel:1@{}", r"launch of \w+.*cudaError"), ("cublasLtCreate:1@{}", "CUBLAS_STATUS"),
+                  ("cudaSetDevice:1@{}", "cudaSetDevice.*cudaError"), ("cudaStreamCreateWithFlags:1@{}", "cudaError"))
+        for ranks in (1, 2):
+            for fault, said in broken:
+                fault = fault.format(ranks - 1)
+                with self.subTest(fault=fault, ranks=ranks):
+                    start = self.takes("cpu", said=said, ranks=ranks, env=dict(FAKEGPU_FAIL=fault))
+                    self.assertNotIn("H100", start["backend"])
+        self.takes("cpu", said="cudaError", env=dict(FAKEGPU_FAIL="cudaLaunchKernel:1"))  # on both
+        self.assertEqual(self.takes("cuda", ranks=2)["device"], "cuda")
+        out = self.ends(self.config(steps=2), "device=cuda", "--force", status=1,
+                        env=dict(FAKEGPU_FAIL="cudaLaunchKernel:1@1"))
+        self.assertNotIn("takes the CPU", out)
+
+    def test_falls_back_to_what_it_would_have_had(self):
+        """The same numbers, threads and cores as where nobody looked for a GPU."""
+        config = self.config(steps=3)
+        self.ends(config, "device=cpu", "--force")
+        losses, start = self.losses(), self.records(event="start")[0]
+        found = self.takes("cpu", "train.steps=3", said="cudaError", env=dict(FAKEGPU_FAIL="cudaLaunchKernel:1@1"))
+        self.assertEqual(self.losses(), losses)
+        for key in ("threads", "backend", "collectives", "reducer"):
+            self.assertEqual(found[key], start[key])
+
+    def test_precision(self):
+        bf16, no_bf16 = "train.precision=bf16", r"Stand-in for an H100 \(sm_75\) has no bf16"
+        for ranks, capability in ((1, "7.5"), (2, "7.5"), (2, "7.5@1")):
+            with self.subTest(ranks=ranks, capability=capability):
+                env = dict(FAKEGPU_CAPABILITY=capability)
+                self.takes("cpu", bf16, said=no_bf16, ranks=ranks, env=env)
+                self.takes("cuda", ranks=ranks, env=env)
+        self.takes("cuda", bf16, env=dict(FAKEGPU_CAPABILITY="8.0"))
+        out = self.ends(self.config(steps=2), "device=cuda", bf16, "--force", status=2,
+                        env=dict(FAKEGPU_CAPABILITY="7.5"))
+        self.assertIn("this GPU has no bf16", out)
+
+    def test_no_way_back(self):
+        """What only GPUs have: the error says why there is none."""
+        out = self.ends(self.config(steps=2), "device=auto", "train.precision=fp16", status=2,
+                        env=dict(FAKEGPU_FAIL="cudaLaunchKernel:1@1"))
+        self.assertEqual(len([line for line in out.splitlines() if "error: " in line]), 1, out)
+        self.assertRegex(out, f"fp16 has no CPU kernels. {LOOKED}.*launch of .*cudaError")
+
+
 class Few(Ends):
     def plan(self, *arguments, status=0, **env):
         done = subprocess.run([str(STANDIN), "plan", str(DIGITS), *map(str, arguments)], cwd=self.dir,

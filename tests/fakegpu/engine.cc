@@ -44,6 +44,16 @@ int rank()
     return atoi(setting("OMPI_COMM_WORLD_RANK", "0"));
 }
 
+// A setting's value without its `@RANK`; false: it is another rank's.
+bool ours(std::string &value)
+{
+    const size_t who = value.find('@');
+    if (who == std::string::npos) return true;
+    if (atoi(value.c_str() + who + 1) != rank()) return false;
+    value.resize(who);
+    return true;
+}
+
 // ---- Faults ----
 
 struct Faults {
@@ -56,11 +66,7 @@ struct Faults {
     {
         std::string fail = setting("FAKEGPU_FAIL", "");
         count_path = setting("FAKEGPU_COUNT", "");
-        const size_t who = fail.find('@');
-        if (who != std::string::npos) {
-            if (atoi(fail.c_str() + who + 1) != rank()) return;
-            fail.resize(who);
-        }
+        if (!ours(fail)) return;
         const size_t colon = fail.find(':');
         if (colon != std::string::npos) name = fail.substr(0, colon);
         at = strtoull(fail.c_str() + (colon == std::string::npos ? 0 : colon + 1), nullptr, 10);
@@ -143,6 +149,8 @@ void open_engine()
     e->memory = strtoull(setting("FAKEGPU_MEMORY", "2147483648"), nullptr, 10);
     e->guard = strcmp(setting("FAKEGPU_GUARD", "1"), "0") != 0;
     e->pump_ms = atoi(setting("FAKEGPU_PUMP", "10"));
+    std::string capability = setting("FAKEGPU_CAPABILITY", "");
+    if (ours(capability)) sscanf(capability.c_str(), "%d.%d", &e->major, &e->minor);
     list_devices(*e);
     the_engine = e;
     install_fault_handler();

@@ -134,6 +134,7 @@ struct Engine {
     int devices = 8;
     std::vector<int> visible; // ordinals of the machine by those of the process
     size_t memory = 0;        // bytes a device has
+    int major = 9, minor = 0; // compute capability
     bool guard = true;
     int pump_ms = 10;
     // State.

@@ -231,8 +231,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     p->maxThreadsDim[2] = 64;
     p->maxGridSize[0] = 0x7fffffff;
     p->maxGridSize[1] = p->maxGridSize[2] = 65535;
-    p->major = 9;
-    p->minor = 0;
+    p->major = engine().major;
+    p->minor = engine().minor;
     p->multiProcessorCount = sms;
     p->l2CacheSize = 50 << 20;
     p->memoryBusWidth = 5120;
@@ -265,8 +265,8 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
         {cudaDevAttrMultiProcessorCount, sms},
         {cudaDevAttrMaxThreadsPerMultiProcessor, 2048},
         {cudaDevAttrMaxBlocksPerMultiprocessor, 32},
-        {cudaDevAttrComputeCapabilityMajor, 9},
-        {cudaDevAttrComputeCapabilityMinor, 0},
+        {cudaDevAttrComputeCapabilityMajor, engine().major},
+        {cudaDevAttrComputeCapabilityMinor, engine().minor},
         {cudaDevAttrClockRate, 1980000},
         {cudaDevAttrMemoryClockRate, 2619000},
         {cudaDevAttrGlobalMemoryBusWidth, 5120},
