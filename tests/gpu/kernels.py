@@ -64,39 +64,46 @@ def facts(report, programs, state):
     state.facts["build"] = programs.version
 
 
-def test_one(programs, path, seconds, prefix=()):
-    """(verdict, note, what it said) of one test program; one that only skips has not passed."""
+def test_one(programs, path, seconds, prefix=(), ranks=1):
+    """(verdict, note, what it said) of one test program, whose ranks all count; one that only skips has not passed."""
     try:
         done = run([*prefix, path], env=programs.env, cwd=programs.scratch, seconds=seconds)
     except subprocess.TimeoutExpired:
         return "time", f"longer than {seconds:.0f} s", ""
     if done.rc == 0:
-        passed, skipped = (sum(map(int, re.findall(rf"\[ +{word} +\] (\d+) test", done.text)))
+        passed, skipped = (sum(map(int, re.findall(rf"\[ +{word} +\] (\d+) test", done.text))) // ranks
                            for word in ("PASSED", "SKIPPED"))
+        why = re.search(r"^skipped: (.+)", done.text, re.MULTILINE)
         note = f"{passed} tests" + (f", {skipped} skipped" if skipped else "") + f", {done.seconds:.1f} s"
+        note += f": {why[1]}" if why and not passed else ""
         return "PASS" if passed else "SKIPPED" if skipped else "FAIL", note, done.text
     failed = [x.strip() for x in done.text.splitlines() if "[  FAILED  ]" in x or "error:" in x.lower()]
     return "FAIL", f"status {done.rc}: " + (" / ".join(failed[:3]) or done.end())[:300], done.text
 
 
-def tests(report, programs, state):
-    """Every kernel, gradient, golden and backend test, against the real libraries."""
-    if not programs.tests:
+def run_tests(report, programs, state, names, prefix=(), ranks=1, at_once=AT_ONCE, seconds=90):
+    """Test programs, {path: name}, beside each other, each with so many seconds at most."""
+    if not names:
         report.check(False, "test programs", "none found")
 
     def one(path):
-        return test_one(programs, path, min(90 * report.patience, max(1, report.left())))
+        return test_one(programs, path, min(seconds * report.patience, max(1, report.left())), prefix, ranks)
 
-    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        jobs = {pool.submit(one, path): path for path in programs.tests}
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        jobs = {pool.submit(one, path): name for path, name in names.items()}
         for job in concurrent.futures.as_completed(jobs):
-            name, (verdict, note, text) = programs.name(jobs[job]), job.result()
+            name, (verdict, note, text) = jobs[job], job.result()
             if verdict == "time" and report.deadline - time.monotonic() < 2:
                 report.skip(name, "no time left")
             else:
                 report.say("FAIL" if verdict == "time" else verdict, name, note)
             if verdict == "FAIL":
                 state.keep(f"{name}.log", text)
+
+
+def tests(report, programs, state):
+    """Every kernel, gradient, golden and backend test, against the real libraries."""
+    run_tests(report, programs, state, {path: programs.name(path) for path in programs.tests})
 
 
 def sanitizer(report, programs, state):

@@ -122,40 +122,89 @@ def ranks_of(programs, parent):
     return found
 
 
+def killed(report, programs, name, config, settings, ranks=1):
+    """Starts a run and kills all its ranks once it has a checkpoint: True where that was on the way."""
+    out = programs.scratch / name
+    order = command(programs, config, out, ranks, *settings)
+    with subprocess.Popen([str(c) for c in order], env=programs.env, cwd=programs.scratch, start_new_session=True,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        end, found = time.monotonic() + min(60 * report.patience, report.left()), []
+        try:
+            while process.poll() is None and not found and time.monotonic() < end:
+                if events(out, "checkpoint_written"):
+                    found = ranks_of(programs, process.pid)
+                time.sleep(0.005)
+            for pid in found:
+                os.kill(pid, signal.SIGKILL)
+            process.wait(timeout=30 * report.patience)
+        finally:
+            kill_group(process)
+    reached, steps = len(events(out, "step")), next(int(x[12:]) for x in settings if x.startswith("train.steps="))
+    return report.check(bool(found) and reached < steps, f"{name} on the way", f"after step {reached} of {steps}")
+
+
+def same_run(report, programs, name, losses, other, want):
+    """The same losses, by bits, and the same arrays as the run `other`."""
+    if losses:
+        differs = same_state(programs, other, name)
+        step = next((1 + k for k, (a, b) in enumerate(zip(losses, want)) if a != b), 0)
+        report.check(losses == want and not differs, f"{name}: the same bits",
+                     f"the loss of step {step} differs" if step else differs)
+
+
 def resume(report, programs, _state):
     """Killed without warning after a checkpoint, and resumed: the same bits as the run that went through."""
     steps = 40 if programs.standin else 3000
     settings = ("device=cuda", f"train.steps={steps}", f"train.checkpoint.every_steps={steps // 8}",
                 "train.eval.every_epochs=1000")
     whole = train(report, programs, "whole", "digits.yaml", *settings, seconds=90)
-    if not whole:
+    if whole and killed(report, programs, "killed", "digits.yaml", settings):
+        losses = train(report, programs, "killed", "digits.yaml", *settings, "--resume", seconds=90)
+        same_run(report, programs, "killed", losses, "whole", whole)
+
+
+def wide(programs):
+    """A config whose all-reduces are of many MB: six products of 1024 x 1024, in buckets of two."""
+    width = 128 if programs.standin else 1024
+    path = programs.scratch / "wide.yaml"
+    path.write_text(f"""name: wide
+seed: 3
+data: {{train: {{format: synthetic, samples: 4096, classes: 10}}}}
+model:
+  input: [{width}]
+  layers:
+""" + f"    - linear: {{out: {width}}}\n    - relu\n" * 6 + f"""    - linear: {{out: 10}}
+  loss: cross_entropy
+train:
+  batch: 256
+  clip_norm: 1.0
+  optimizer: {{sgd: {{lr: 0.01, momentum: 0.9}}}}
+  checkpoint: {{keep: 1}}
+run: {{bucket_mb: {8.5 * width * width / 2**20:g}}}
+""")
+    return path
+
+
+def repeated(report, programs, ranks):
+    """Large sums over NCCL, which can make them in ways that give other bits each time (not of two terms: they have one
+    order): trained twice, and killed and resumed, the same bits."""
+    steps = 64 if programs.standin else 3000
+    settings = ("device=cuda", "run.collectives=nccl", f"train.steps={steps}",
+                f"train.checkpoint.every_steps={steps // 8}")
+    config = wide(programs)
+    first = train(report, programs, f"wide{ranks}", config, *settings, ranks=ranks)
+    if not first:
         return
-    out = programs.scratch / "killed"
-    order = command(programs, "digits.yaml", out, 1, *settings)
-    with subprocess.Popen([str(c) for c in order], env=programs.env, cwd=programs.scratch, start_new_session=True,
-                          stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
-        end, ranks = time.monotonic() + min(60 * report.patience, report.left()), []
-        try:
-            while process.poll() is None and not ranks and time.monotonic() < end:
-                if events(out, "checkpoint_written"):
-                    ranks = ranks_of(programs, process.pid)
-                time.sleep(0.005)
-            for pid in ranks:
-                os.kill(pid, signal.SIGKILL)
-            process.wait(timeout=30 * report.patience)
-        finally:
-            kill_group(process)
-    reached = len(events(out, "step"))
-    if not report.check(bool(ranks) and reached < steps, "killed on the way", f"after step {reached} of {steps}"):
-        return
-    losses = train(report, programs, "killed", "digits.yaml", *settings, "--resume", seconds=90)
-    if losses:
-        differs = same_state(programs, "whole", "killed")
-        report.check(losses == whole and not differs, "resumed: the same bits", differs)
+    again = train(report, programs, f"wide{ranks}-again", config, *settings, ranks=ranks)
+    same_run(report, programs, f"wide{ranks}-again", again, f"wide{ranks}", first)
+    name = f"wide{ranks}-killed"
+    if killed(report, programs, name, config, settings, ranks):
+        losses = train(report, programs, name, config, *settings, "--resume", ranks=ranks)
+        same_run(report, programs, name, losses, f"wide{ranks}", first)
 
 
 def several(report, programs, state):
-    """The same global batch over several GPUs, through NCCL and through the host."""
+    """The same global batch over several GPUs, through NCCL and through the host; NCCL's sums are always the same."""
     most = min(state.devices, 8)
     if most < 2:
         report.skip("several GPUs", "one GPU: NCCL between GPUs is not shown here")
@@ -168,3 +217,4 @@ def several(report, programs, state):
                            f"run.collectives={collectives}", ranks=ranks)
             if alone and losses:
                 close(report, f"{ranks} GPUs, {collectives}", losses, alone, TOLERANCE["digits", "fp32"])
+    repeated(report, programs, most)

@@ -1,5 +1,5 @@
 /* A reducer of devices with all it needs, and a step whose sums, tallies and gathered pieces can be
- * told from the rank and the step: for the tests of reducers on the stand-in. */
+ * told from the rank and the step: for the tests of reducers, on the stand-in and on GPUs. */
 #ifndef TR_TESTS_GPU_BENCH_H
 #define TR_TESTS_GPU_BENCH_H
 
@@ -56,6 +56,7 @@ static const tr_backend *const gpu = &tr_cuda_backend;
 static inline tr_status try_open(bench *b, double timeout)
 {
     tr_status st = TR_OK;
+    char why[256];
     tr_backend_options bo = {.threads = 1, .graphs = true, .workspace = 1 << 20};
     b->c = open_mode(&modes[b->k->mode], timeout);
     b->t = tr_comm_topology(b->c);
@@ -69,8 +70,11 @@ static inline tr_status try_open(bench *b, double timeout)
                             .nslots = 2,
                             .backend = gpu,
                             .gpu = &tr_nccl_reducers,
-                            .nccl = b->k->nccl};
+                            .nccl = b->k->nccl,
+                            .deterministic = true};
     TR_TRY(tr_gpu_choose(b->c, gpu, &bo.device));
+    /* the ranks of pretended nodes are all on one machine: no two may meet on one of its GPUs */
+    if (modes[b->k->mode].nodes > 1) bo.device = b->t->rank % gpu->devices(why, sizeof(why));
     st = gpu->open(&bo, &b->ctx);
     TR_TRY(tr_agree(b->c, st, NULL));
     o.backend_ctx = b->ctx;

@@ -1,7 +1,7 @@
 /* ranks: 1 2 3 4 */
 /* standin */
-/* The reducers of devices, NCCL and MPI through the host, on the stand-in: sums against plain ones,
- * one order of gathers and buckets however ranks get ready, recorded steps, who gets which GPU.
+/* The reducers of devices, NCCL and MPI through the host: sums against plain ones, one order of
+ * gathers and buckets however ranks get ready, recorded steps, who gets which GPU.
  * With the arguments `die nccl|mpi` it is the victim of dead_peer.sh, with `fault nccl|mpi` that of
  * gpu_faults.sh: steps until something goes wrong, and then every rank says what it heard. */
 #include "gpu_bench.h"
@@ -51,6 +51,24 @@ static void test_recorded(void **state)
         assert_int_equal(host, 2);
         close_bench(&b);
     }
+}
+
+/* The same gradients give the same bits, whatever was reduced before. */
+static void test_repeated(void **state)
+{
+    (void)state;
+    bench b = open_bench(&kinds[0], &layouts[1], 30);
+    const size_t nbytes = b.count * sizeof(float);
+    float *before = malloc(nbytes);
+    for (int time = 0; time < 4; time++) {
+        check(&b, feed(&b, 3));
+        check(&b, run(&b, b.t->rank % 4));
+        check_step(&b, 3);
+        if (time > 0) assert_memory_equal(b.host, before, nbytes);
+        memcpy(before, b.host, nbytes);
+    }
+    free(before);
+    close_bench(&b);
 }
 
 /* A gradient that is not finite on one rank shows on all. */
@@ -278,7 +296,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_choose_sets), cmocka_unit_test(test_choose_memory),
     cmocka_unit_test(test_choose),      cmocka_unit_test(test_refuses),
     cmocka_unit_test(test_sums),        cmocka_unit_test(test_recorded),
-    cmocka_unit_test(test_nonfinite),   cmocka_unit_test(test_arrays),
+    cmocka_unit_test(test_repeated),    cmocka_unit_test(test_nonfinite),
+    cmocka_unit_test(test_arrays),
 };
 
 /* Steps until something is wrong, recorded from the third on. `victim`: the rank that kills itself.
