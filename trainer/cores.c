@@ -99,14 +99,16 @@ static cpu_set_t group(const tr_cores *ranks, int n, int me, const cpu_set_t *po
     return all;
 }
 
-/* Can every rank of the pool have cores near its GPU? */
-static bool all_near(const tr_cores *ranks, int n, const cpu_set_t *pool)
+/* Can every one of the pool's `sharing` ranks have cores near its GPU, and half an even share at
+ * least? The rank with the fewest holds up all. */
+static bool all_near(const tr_cores *ranks, int n, const cpu_set_t *pool, int sharing)
 {
     int count, place;
     for (int i = 0; i < n; i++) {
         if (!overlap(&ranks[i].may, pool)) continue;
         const cpu_set_t near = group(ranks, n, i, pool, &count, &place);
         if (CPU_COUNT(&near) == 0 || CPU_COUNT(&near) < count) return false;
+        if (2 * CPU_COUNT(&near) * sharing < CPU_COUNT(pool) * count) return false;
     }
     return true;
 }
@@ -154,7 +156,7 @@ bool tr_cores_deal(const char *sysfs, const tr_cores *ranks, int n, int me, cpu_
     if (count <= 1) return count == 1;
     if (CPU_COUNT(pool) < count) return false;
     cpu_set_t all = *pool;
-    if (all_near(ranks, n, pool)) all = group(ranks, n, me, pool, &count, &place);
+    if (all_near(ranks, n, pool, count)) all = group(ranks, n, me, pool, &count, &place);
     cut(sysfs, &all, count, place, share);
     return true;
 }

@@ -29,15 +29,15 @@ static void ready_hook(void *ctx, int bucket)
 static tr_status paced(void *ctx, bool *done)
 {
     const tr_trainer *t = ctx;
-    return t->backend->pace_poll(t->backend_ctx, done);
+    const tr_status st = tr_reducer_poll(t->reducer);
+    return st == TR_OK ? t->backend->pace_poll(t->backend_ctx, done) : st;
 }
 
 static tr_status poll_hook(void *ctx)
 {
     tr_trainer *t = ctx;
-    tr_status st = tr_reducer_poll(t->reducer);
-    if (st == TR_OK && !t->backend->host) st = tr_reducer_wait(t->reducer, t->issued, paced, t);
-    return st;
+    return t->backend->host ? tr_reducer_poll(t->reducer)
+                            : tr_reducer_wait(t->reducer, t->issued, paced, t);
 }
 
 /* *Collective.* Before the backend makes threads and pins memory, both of which shall lie near the

@@ -16,9 +16,10 @@
 
 struct tr_run_folder {
     char *path, *checkpoints, *lock_path;
+    char *replacing; /* a file: the run in the folder is replaced, and no longer one */
     int lock;
     size_t made; /* length of the first part of the path that was missing; 0: none was */
-    bool made_checkpoints, made_lock, resume, begun;
+    bool made_checkpoints, made_lock, resume, force, begun;
 };
 
 /* TR_OK with *again: a job that came to nothing was removing the folder meanwhile. */
@@ -51,27 +52,37 @@ static tr_status make_folders(tr_run_folder *f, bool *again)
     return st;
 }
 
-static bool ends_with(const char *s, const char *end)
+/* The length of what in `name` is the name of something that a run leaves in its folder, or in its
+ * checkpoints folder; 0: nothing. */
+static size_t known(const char *name, bool checkpoints)
 {
-    size_t n = strlen(s), m = strlen(end);
-    return n >= m && strcmp(s + n - m, end) == 0;
-}
-
-/* What a run leaves in its folder and in its checkpoints folder. */
-static bool is_ours(const char *name, bool checkpoints)
-{
-    if (checkpoints)
-        return ends_with(name, ".h5") || ends_with(name, ".h5.damaged") ||
-               strstr(name, ".h5.tmp-") != NULL;
     static const char *const names[] = {"config.yaml", "metrics.jsonl", "model.h5", "report.html",
                                         "trace.json"};
-    for (size_t i = 0; i < TR_COUNT(names); i++)
-        if (strcmp(name, names[i]) == 0) return true;
-    return strncmp(name, "events.out.tfevents.", 20) == 0 || strstr(name, ".tmp-") != NULL;
+    if (checkpoints) {
+        const size_t digits = strncmp(name, "step-", 5) == 0 ? strspn(name + 5, "0123456789") : 0;
+        const size_t n = digits > 0 ? 5 + digits : strncmp(name, "best", 4) == 0 ? 4 : 0;
+        return n > 0 && strncmp(name + n, ".h5", 3) == 0 ? n + 3 : 0;
+    }
+    for (size_t i = 0; i < TR_COUNT(names); i++) {
+        const size_t n = strlen(names[i]);
+        if (strncmp(name, names[i], n) == 0) return n;
+    }
+    return strncmp(name, "events.out.tfevents.", 20) == 0 ? strlen(name) : 0;
 }
 
-/* Counts our files in a folder; or removes them, all but config.yaml, which is the new run's. */
-static tr_status sweep(const char *folder, bool checkpoints, bool remove_them, int *count)
+/* That, or one that was not finished, or set aside as damaged. */
+static bool is_ours(const char *name, bool checkpoints)
+{
+    const size_t n = known(name, checkpoints);
+    const char *rest = name + n;
+    return n > 0 && (!*rest || strncmp(rest, ".tmp-", 5) == 0 ||
+                     (checkpoints && strcmp(rest, ".damaged") == 0));
+}
+
+typedef enum { COUNT, REMOVE, REMOVE_BUT_CONFIG } sweeping;
+
+/* Our files in a folder. */
+static tr_status sweep_one(const char *folder, bool checkpoints, sweeping how, int *count)
 {
     DIR *d = opendir(folder);
     if (!d) return errno == ENOENT ? TR_OK : TR_FAIL(TR_IO, "%s: %s", folder, strerror(errno));
@@ -79,11 +90,35 @@ static tr_status sweep(const char *folder, bool checkpoints, bool remove_them, i
     for (struct dirent *e; st == TR_OK && (e = readdir(d));) {
         if (!is_ours(e->d_name, checkpoints)) continue;
         (*count)++;
-        if (remove_them && strcmp(e->d_name, "config.yaml") != 0 &&
-            unlinkat(dirfd(d), e->d_name, 0) != 0)
+        if (how == COUNT || (how == REMOVE_BUT_CONFIG && strcmp(e->d_name, "config.yaml") == 0))
+            continue;
+        if (unlinkat(dirfd(d), e->d_name, 0) != 0)
             st = TR_FAIL(TR_IO, "%s/%s cannot be removed: %s", folder, e->d_name, strerror(errno));
     }
     closedir(d);
+    return st;
+}
+
+static tr_status sweep(const tr_run_folder *f, sweeping how, int *count)
+{
+    tr_status st = TR_OK;
+    *count = 0;
+    TR_TRY(sweep_one(f->checkpoints, true, how, count));
+    TR_TRY(sweep_one(f->path, false, how, count));
+out:
+    return st;
+}
+
+/* What is left of a run that is replaced. Until all of it is gone, f->replacing says that there is
+ * none: a job that was killed here leaves no mixture of two runs. */
+static tr_status remove_replaced(const tr_run_folder *f, sweeping how)
+{
+    tr_status st = TR_OK;
+    int found;
+    TR_TRY(sweep(f, how, &found));
+    TR_NEED(unlink(f->replacing) == 0, TR_IO, "%s cannot be removed: %s", f->replacing,
+            strerror(errno));
+out:
     return st;
 }
 
@@ -153,18 +188,21 @@ tr_status tr_run_folder_open(const char *folder, bool resume, bool force, tr_run
     if (!f) return tr_last_error()->status;
     f->lock = -1;
     f->resume = resume;
+    f->force = force && !resume;
     f->path = tr_strdup(folder);
     f->checkpoints = tr_sprintf("%s/checkpoints", folder);
     f->lock_path = tr_sprintf("%s/.lock", folder);
-    TR_NEED(f->path && f->checkpoints && f->lock_path, TR_MEMORY, "%s", tr_last_error()->text);
+    f->replacing = tr_sprintf("%s/.replacing", folder);
+    TR_NEED(f->path && f->checkpoints && f->lock_path && f->replacing, TR_MEMORY, "%s",
+            tr_last_error()->text);
     for (int i = 0; i < MOST_TRIES && again; i++) {
         if (i > 0) usleep(1000);
         TR_TRY(make(f, &again));
     }
     TR_NEED(!again, TR_IO, "the run folder %s cannot be made: %s", folder, strerror(ENOENT));
+    if (access(f->replacing, F_OK) == 0) TR_TRY(remove_replaced(f, REMOVE));
     if (!resume && !force) {
-        TR_TRY(sweep(folder, false, false, &found));
-        TR_TRY(sweep(f->checkpoints, true, false, &found));
+        TR_TRY(sweep(f, COUNT, &found));
         TR_NEED(found == 0, TR_USAGE,
                 "%s already holds a run: go on with it (--resume), replace it (--force), or choose "
                 "another folder (output=...)",
@@ -181,17 +219,35 @@ out:
     return TR_OK;
 }
 
-tr_status tr_run_folder_begin(tr_run_folder *f, const char *config_text)
+/* The folder is this run's from now on. */
+static tr_status claim(const tr_run_folder *f)
 {
     tr_status st = TR_OK;
     int found = 0;
-    if (f->begun) return TR_OK;
-    TR_TRY(write_config(f->path, config_text));
-    f->begun = true;
-    if (!f->resume) {
-        TR_TRY(sweep(f->path, false, true, &found));
-        TR_TRY(sweep(f->checkpoints, true, true, &found));
+    if (f->force) {
+        const int mark = open(f->replacing, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+        TR_NEED(mark >= 0, TR_IO, "%s cannot be made: %s", f->replacing, strerror(errno));
+        close(mark);
+        return TR_OK;
     }
+    TR_TRY(sweep(f, COUNT, &found));
+    TR_NEED(found == 0, TR_USAGE,
+            "%s holds a run that another job began meanwhile: choose another folder (output=...)",
+            f->path);
+out:
+    return st;
+}
+
+tr_status tr_run_folder_begin(tr_run_folder *f, const char *config_text)
+{
+    tr_status st = TR_OK;
+    if (f->begun) return TR_OK;
+    if (!f->resume) TR_TRY(claim(f));
+    st = write_config(f->path, config_text);
+    if (st != TR_OK && f->force) unlink(f->replacing);
+    if (st != TR_OK) goto out;
+    f->begun = true;
+    if (f->force) TR_TRY(remove_replaced(f, REMOVE_BUT_CONFIG));
 out:
     return st;
 }
@@ -220,5 +276,6 @@ void tr_run_folder_close(tr_run_folder *f)
     tr_free(f->path);
     tr_free(f->checkpoints);
     tr_free(f->lock_path);
+    tr_free(f->replacing);
     tr_free(f);
 }

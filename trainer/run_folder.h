@@ -8,11 +8,13 @@ typedef struct tr_run_folder tr_run_folder;
 
 /* Makes the folder (and checkpoints/ in it) and locks it until it is closed, so that two jobs never
  * write to one run. A folder that holds a run is refused (TR_USAGE) unless `resume` or `force`.
- * Changes nothing that is there; when it fails, nothing that it made is left. */
+ * Changes nothing that is there, but for the rest of a run that was being replaced when its job was
+ * killed: that goes. When it fails, nothing that it made is left. */
 tr_status tr_run_folder_open(const char *folder, bool resume, bool force, tr_run_folder **out);
 /* To be called with the run's first result in hand, before anything is written for it: writes
  * config.yaml, then removes the files of the run that is replaced (not when resuming), and nothing
- * else. Where config.yaml cannot be written, nothing changes. Does nothing the second time. */
+ * else. Where config.yaml cannot be written, nothing changes. TR_USAGE where another job began one
+ * in the folder meanwhile (locks do not work everywhere). Does nothing the second time. */
 tr_status tr_run_folder_begin(tr_run_folder *f, const char *config_text);
 /* The folder as open found it, if the run did not begin: what open made is removed where it is
  * empty. */

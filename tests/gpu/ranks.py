@@ -30,7 +30,7 @@ def ranks(report, programs, state):
     names = {path: f"{path.name.split('_', 3 if programs.standin else 2)[-1]}, ranks: {most}"
              for path in programs.mpi_tests}
     if most < 2:
-        report.skip("several ranks", "fewer than two GPUs: NCCL between GPUs, its order, recorded sums, aborts and "
+        report.skip("several ranks", "fewer than two GPUs: NCCL and MPI between GPUs, its order, recorded sums, aborts and "
                     "time limits are not shown here")
     report.skip("calls that fail", "the real libraries cannot be told to, NCCL's asynchronous errors included")
     if programs.standin:

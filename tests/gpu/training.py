@@ -207,7 +207,7 @@ def several(report, programs, state):
     """The same global batch over several GPUs, through NCCL and through the host; NCCL's sums are always the same."""
     most = min(state.devices, 8)
     if most < 2:
-        report.skip("several GPUs", "one GPU: NCCL between GPUs is not shown here")
+        report.skip("several GPUs", "one GPU: nothing that goes between ranks is shown here, by NCCL or by MPI")
         return
     settings = ("device=cuda", f"train.steps={8 if programs.standin else 48}")
     alone = train(report, programs, "one", "digits.yaml", *settings)

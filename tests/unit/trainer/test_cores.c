@@ -184,6 +184,9 @@ static void test_near(void **state)
     shares(2, all, LIST("one", "one"), LIST("0 1 2 3", "4 5 6 7"));
     shares(2, all, LIST("b", "all"), LIST("0 1 2 3", "4 5 6 7"));
     shares(3, LIST("0", "0", "0"), LIST("a", "a", "a"), NULL);
+    /* and where one would get less than half of what it gets then */
+    gpu("most", "0-6\n");
+    shares(2, all, LIST("most", "one"), LIST("0 1 2 3", "4 5 6 7"));
     /* each pool by itself: one where it is known, one where it is not */
     shares(4, LIST("0-3", "4-7", "0-3", "4-7"), LIST("a", "all", "missing", "one"),
            LIST("0 1", "4 5", "2 3", "6 7"));

@@ -128,11 +128,19 @@ static const char *const ours[] = {"config.yaml",
                                    "metrics.jsonl",
                                    "model.h5",
                                    "events.out.tfevents.1.host.2.0",
-                                   "model.h5.tmp-host-7",
+                                   "model.h5.tmp-7.host",
+                                   "checkpoints/step-00000006.h5.tmp-7.host",
                                    "checkpoints/step-00000004.h5",
                                    "checkpoints/best.h5",
                                    "checkpoints/step-00000002.h5.damaged"};
-static const char *const others[] = {"notes", "checkpoints/notes", "model.h5.bak"};
+static const char *const others[] = {"notes",
+                                     "model.h5.bak",
+                                     "notes.tmp-1",
+                                     "checkpoints/notes",
+                                     "checkpoints/keep-this.h5",
+                                     "checkpoints/step-4.h5.bak",
+                                     "checkpoints/step-.h5",
+                                     "checkpoints/bestest.h5"};
 
 static void put_run(void)
 {
@@ -200,6 +208,43 @@ static void test_cannot_begin(void **state)
     assert_int_equal(there(ours, TR_COUNT(ours)), TR_COUNT(ours));
     assert_int_equal(there(others, TR_COUNT(others)), TR_COUNT(others));
     assert_int_equal(system("test -z \"$(ls run | grep config.yaml.tmp)\""), 0);
+}
+
+/* A job that ends while it removes the old run leaves none of it to be taken for the new one. */
+static void test_ends_in_the_midst(void **state)
+{
+    (void)state;
+    for (int resume = 0; resume < 2; resume++) {
+        put_run();
+        assert_int_equal(mkdir("run/checkpoints/step-00000099.h5", 0777), 0); /* is in the way */
+        tr_run_folder *f = opened("run", false, true);
+        assert_int_equal(tr_run_folder_begin(f, "seed: 1\n"), TR_IO);
+        assert_non_null(strstr(tr_last_error()->text, "step-00000099.h5 cannot be removed"));
+        tr_run_folder_close(f);
+        refused("run", resume, false, TR_IO, "step-00000099.h5 cannot be removed");
+        assert_int_equal(rmdir("run/checkpoints/step-00000099.h5"), 0);
+
+        f = opened("run", resume, false); /* not refused: there is no run */
+        assert_int_equal(there(ours, TR_COUNT(ours)), 0);
+        assert_int_equal(there(others, TR_COUNT(others)), TR_COUNT(others));
+        begin(f);
+        tr_run_folder_close(f);
+        assert_false(exists("run/.replacing"));
+        assert_int_equal(unlink("run/config.yaml"), 0);
+    }
+}
+
+/* Where locks do not work another job may have been first. */
+static void test_begun_meanwhile(void **state)
+{
+    (void)state;
+    tr_run_folder *f = opened("run", false, false);
+    touch("run/checkpoints/step-00000004.h5");
+    assert_int_equal(tr_run_folder_begin(f, "seed: 1\n"), TR_USAGE);
+    assert_non_null(strstr(tr_last_error()->text, "another job began meanwhile"));
+    tr_run_folder_close(f);
+    assert_true(exists("run/checkpoints/step-00000004.h5"));
+    assert_false(exists("run/config.yaml"));
 }
 
 /* What refuses leaves nothing either. */
@@ -271,7 +316,8 @@ int main(void)
         IN_FOLDER(test_nothing_is_left),  IN_FOLDER(test_what_was_there_stays),
         IN_FOLDER(test_a_run_stays),      IN_FOLDER(test_refuses),
         IN_FOLDER(test_replaces),         IN_FOLDER(test_cannot_begin),
-        IN_FOLDER(test_started_together),
+        IN_FOLDER(test_started_together), IN_FOLDER(test_ends_in_the_midst),
+        IN_FOLDER(test_begun_meanwhile),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
