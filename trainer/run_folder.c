@@ -67,12 +67,13 @@ static size_t known(const char *name, bool checkpoints)
         const size_t n = strlen(names[i]);
         if (strncmp(name, names[i], n) == 0) return n;
     }
-    return strncmp(name, "events.out.tfevents.", 20) == 0 ? strlen(name) : 0;
+    return 0;
 }
 
 /* That, or one that was not finished, or set aside as damaged. */
 static bool is_ours(const char *name, bool checkpoints)
 {
+    if (!checkpoints && strncmp(name, "events.out.tfevents.", 20) == 0) return true;
     const size_t n = known(name, checkpoints);
     const char *rest = name + n;
     return n > 0 && (!*rest || strncmp(rest, ".tmp-", 5) == 0 ||
