@@ -151,9 +151,8 @@ static void warn(const tr_wait *w, double most)
     if (t->local_rank != 0) return;
     describe(w, where, sizeof(where));
     tr_log(TR_LOG_WARN,
-           "rank %d (%s) has waited %.0f s for the %s and waits on, up to %.0f s: whether the "
-           "others are "
-           "busy cannot be seen from here",
+           "rank %d (%s) has waited %.0f s for the %s and waits on, up to %.0f s, as others may be "
+           "busy unseen",
            t->rank, t->host, w->counted, where, most);
 }
 

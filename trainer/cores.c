@@ -5,7 +5,7 @@
  *
  * Of what is shared each rank gets cores near its GPU: its device's list, within the pool, shared
  * in the same way with the ranks whose lists overlap it. Only if that gives every rank of the pool
- * one core at least; else all of the pool is dealt, without a look at GPUs.
+ * one core at least, and half an even share; else all of the pool is dealt, without a look at GPUs.
  *
  *     pool 0-7      rank 0: GPU near 0-3      0-1
  *                   rank 1: GPU near 4-7      4-7
