@@ -33,6 +33,7 @@ static int speaker(const int32_t *all, int size)
 tr_status tr_agree(tr_comm *c, tr_status st, bool *said)
 {
     int32_t mine = (int32_t)st, few[64], *all = few;
+    tr_job *j = c->job;
     int size = c->topology.size, first = 0;
     bool speak = st != TR_OK, failed = false;
     tr_error own = *tr_last_error(); /* what follows may overwrite the record */
@@ -40,15 +41,15 @@ tr_status tr_agree(tr_comm *c, tr_status st, bool *said)
     tr_words words = {{0}, {0}};
     tr_status got = TR_OK;
 
-    if (size == 1) goto out;
-    if (c->broken) { /* nobody to agree with: one survivor a node speaks */
-        if (st == TR_OK) st = c->failure.status, own = c->failure;
+    if (j->topology.size == 1 || (size == 1 && !j->broken)) goto out;
+    if (j->broken) { /* nobody to agree with: one survivor a node speaks */
+        if (st == TR_OK) st = j->failure.status, own = j->failure;
         tr_set_error(&own);
-        speak = tr_node_first(c);
+        speak = tr_notes_first(j);
         if (said) *said = speak;
         return st;
     }
-    c->heard = -1; /* of an earlier failure that was got over */
+    j->heard = -1; /* of an earlier failure that was got over */
     if (size > (int)TR_COUNT(few)) {
         all = tr_alloc(TR_MEM_OTHER, (size_t)size, sizeof(*all));
         if (!all) { /* cannot take part, and cannot tell: end the job rather than hang it */
@@ -56,7 +57,7 @@ tr_status tr_agree(tr_comm *c, tr_status st, bool *said)
             tr_comm_abort(c, tr_status_exit_code(TR_MEMORY));
         }
     }
-    got = tr_comm_gather(c, &mine, all, sizeof(mine));
+    got = tr_comm_all_gather(c, &mine, all, sizeof(mine));
     if (got == TR_OK) {
         first = speaker(all, size);
         failed = first < size;
@@ -67,23 +68,23 @@ tr_status tr_agree(tr_comm *c, tr_status st, bool *said)
             memcpy(words.host, c->topology.host, sizeof(words.host));
             snprintf(words.text, sizeof(words.text), "%s", fresh ? own.text : tr_status_text(st));
         }
-        got = tr_comm_bcast(c, &words, sizeof(words), first);
+        got = tr_comm_broadcast(c, &words, sizeof(words), first);
     }
     if (got != TR_OK) {
         if (st == TR_OK)
             st = got;
         else
             tr_set_error(&own);
-        speak = tr_node_first(c);
+        speak = tr_notes_first(j);
     } else if (failed && st == TR_OK) {
         tr_status theirs = (tr_status)(all[first] & ~HEARSAY);
         st = tr_status_exit_code(theirs) == 1 ? TR_PEER : theirs;
         if (heard(words.text))
             (void)TR_FAIL(st, "%s", words.text);
         else
-            (void)TR_FAIL(st, HEARD "%d (%s): %.900s", first, words.host, words.text);
+            (void)TR_FAIL(st, HEARD "%d (%s): %.900s", c->ranks[first], words.host, words.text);
         speak = false;
-        if (!tr_farewell_shares(c, first)) c->heard = first; /* it speaks, also if we give up now */
+        if (!tr_farewell_shares(j, c->ranks[first])) j->heard = c->ranks[first]; /* it speaks, also if we give up now */
     } else if (failed) {
         tr_set_error(&own);
         speak = c->topology.rank == first;

@@ -25,22 +25,43 @@ typedef struct {
     int rank, size;
     int local_rank, local_size; /* within the node */
     int node, nodes;
-    int slices;         /* smallest local_size over the nodes: buckets are cut into as many slices */
+    int slices, most;   /* smallest and largest local_size of any node: buckets are cut into so many slices */
     bool shared;        /* ranks of a node share memory */
     char host[64];
     const char *reason; /* why this algorithm: for the log and `trainer plan`, e.g. "one node, 2 ranks share memory" */
 } tr_topology;
 const tr_topology *tr_comm_topology(const tr_comm *c);
 
-/* *Collective.* Element-wise sums of doubles in place, in rank order: the same bits on every rank. */
-tr_status tr_comm_sum(tr_comm *c, double *v, size_t count);
-/* *Collective.* Sums of int64. */
-tr_status tr_comm_sum_int(tr_comm *c, int64_t *v, size_t count);
+/* *Collective* over `c`. Splits its ranks into groups, as MPI_Comm_split does: one of all ranks that give the
+ * same color, ordered by key and, where keys are equal, as in `c`. A negative color: in no group, *out is
+ * NULL. A group is a communicator like any other: the collectives below, and a topology of its own, whose
+ * ranks and nodes are the group's. Within a node its collectives go through shared memory where `c`'s may.
+ * Timeout, busy marks, the watch over peers and what breaks are the job's: a failure in one communicator
+ * breaks all, and every rank that waits in any of them hears of it. May be closed before or after `c`, by
+ * all of the group's ranks. */
+tr_status tr_comm_split(tr_comm *c, int color, int key, tr_comm **out);
+/* *Collective* over `c`. The ranks of this node, in local order. */
+tr_status tr_comm_split_node(tr_comm *c, tr_comm **out);
+/* *Collective* over `c`. One rank of each node, all with this one's local rank, in the order of nodes; NULL for
+ * local ranks that some node lacks (of topology.slices on). */
+tr_status tr_comm_split_across(tr_comm *c, tr_comm **out);
+
+/* Elements of sums: TR_F32, TR_F64 or TR_I64. Floats are added in rank order, each by one rank or by all
+ * alike: the same bits on every rank. Integers wrap. */
+
+/* *Collective.* v[i] = the sum over all ranks. */
+tr_status tr_comm_all_reduce(tr_comm *c, void *v, size_t count, tr_dtype type);
+/* *Collective.* send: size * count elements; recv: elements [rank * count, (rank + 1) * count) of the sums. */
+tr_status tr_comm_reduce_scatter(tr_comm *c, const void *send, void *recv, size_t count, tr_dtype type);
 /* *Collective.* recv: size * nbytes, in rank order. */
-tr_status tr_comm_gather(tr_comm *c, const void *send, void *recv, size_t nbytes);
+tr_status tr_comm_all_gather(tr_comm *c, const void *send, void *recv, size_t nbytes);
 /* *Collective.* Any nbytes (chunked beyond MPI's int). */
-tr_status tr_comm_bcast(tr_comm *c, void *buf, size_t nbytes, int root);
-tr_status tr_comm_barrier(tr_comm *c);
+tr_status tr_comm_broadcast(tr_comm *c, void *buf, size_t nbytes, int root);
+tr_status tr_comm_barrier(tr_comm *c); /* *Collective.* */
+/* *Collective* between two ranks, each of which names the other, with the same nbytes: of messages between
+ * two ranks the first that is sent is the first that is received. Returns when `buf` may be used again. */
+tr_status tr_comm_send(tr_comm *c, const void *buf, size_t nbytes, int to);
+tr_status tr_comm_receive(tr_comm *c, void *buf, size_t nbytes, int from);
 /* *Collective.* Every rank gives its status; TR_OK when all did. Where not, a rank that failed keeps its
  * own status and record; the others get TR_PEER (or TR_CONFIG/USAGE/STOPPED when the failing rank's
  * exit code is not 1: all ranks must exit alike) and the text "a peer failed: rank 3 (host): ...".

@@ -176,7 +176,7 @@ tr_status tr_gpu_choose(tr_comm *c, const tr_backend *gpu, int *device)
     look(&card, t, gpu);
     v.cards = tr_alloc(TR_MEM_OTHER, size, sizeof(*v.cards));
     TR_TRY(tr_agree(c, v.cards ? TR_OK : tr_last_error()->status, NULL));
-    TR_TRY(tr_comm_gather(c, &card, v.cards, sizeof(card)));
+    TR_TRY(tr_comm_all_gather(c, &card, v.cards, sizeof(card)));
     TR_TRY(all_have(&v));
 
     const size_t most = (size_t)v.most;
@@ -189,7 +189,7 @@ tr_status tr_gpu_choose(tr_comm *c, const tr_backend *gpu, int *device)
     st = mine && v.ids && v.rank && v.sees && v.asked && v.owner ? name(gpu, card.count, mine)
                                                                  : tr_last_error()->status;
     TR_TRY(tr_agree(c, st, NULL));
-    TR_TRY(tr_comm_gather(c, mine, v.ids, most * sizeof(*mine)));
+    TR_TRY(tr_comm_all_gather(c, mine, v.ids, most * sizeof(*mine)));
     TR_TRY(match(&v, t, &found));
     *device = found;
 out:

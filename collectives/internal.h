@@ -15,10 +15,11 @@
 /* One implementation of the small collectives: one rank, node-local shared memory, MPI. */
 typedef struct {
     const char *name;
-    tr_status (*sum)(tr_comm *c, double *v, size_t count);
-    tr_status (*sum_int)(tr_comm *c, int64_t *v, size_t count);
-    tr_status (*gather)(tr_comm *c, const void *send, void *recv, size_t nbytes);
-    tr_status (*bcast)(tr_comm *c, void *buf, size_t nbytes, int root);
+    tr_status (*all_reduce)(tr_comm *c, void *v, size_t count, tr_dtype type);
+    tr_status (*reduce_scatter)(tr_comm *c, const void *send, void *recv, size_t count,
+                                tr_dtype type);
+    tr_status (*all_gather)(tr_comm *c, const void *send, void *recv, size_t nbytes);
+    tr_status (*broadcast)(tr_comm *c, void *buf, size_t nbytes, int root);
     tr_status (*barrier)(tr_comm *c);
 } tr_comm_ops;
 
@@ -26,32 +27,60 @@ extern const tr_comm_ops tr_one_ops, tr_shared_ops, tr_mpi_ops;
 
 /* A rank of this node, as seen by the others. */
 typedef struct {
-    int rank;
+    int rank, local_rank; /* in the job */
     pid_t pid;
     int fd;       /* pidfd: readable once the process ended; -1: kill(pid, 0) is asked instead */
     bool watched; /* false: another PID namespace, where the number means nothing */
 } tr_peer;
 
-typedef struct tr_local_node tr_local_node;
+typedef struct tr_notes tr_notes;
+typedef struct tr_mailbox tr_mailbox;
 
-struct tr_comm {
-    const tr_comm_ops *ops;
-    tr_topology topology;
-    char reason[320];
+/* What all communicators of a job stand on, whoever of its ranks they join: processes and how they
+ * end. Lives until the last of them is closed. */
+typedef struct {
+    int users; /* communicators */
+    bool mpi, shared_allowed, shared_required, broken;
     tr_error failure; /* what broke it: later calls fail with the same */
-    bool speaks;      /* chosen to say why, see tr_node_first */
+    bool speaks;      /* chosen to say why, see tr_notes_first */
     int heard;        /* the rank beyond our memory that says why it broke; -1: none */
     void *farewell;   /* our own, while MPI may read it */
-    bool mpi, shared_allowed, shared_required, broken;
     double timeout;
     size_t mpi_limit;      /* the largest count handed to MPI in one call */
     MPI_Comm world, local; /* duplicates of our own; local: the ranks of this node */
+    tr_topology topology;  /* of all ranks; but `shared` and `reason` */
     tr_peer *peers;        /* [local_size] */
     bool oversubscribed;   /* more ranks than cores on this node */
-    tr_local_node *node;   /* flags and slots in the node's memory; NULL without */
-    void *scratch;         /* sums over MPI: scratch_count doubles a rank */
+    tr_notes *notes;       /* in the node's memory; NULL: no rank shares memory */
+} tr_job;
+
+struct tr_comm {
+    const tr_comm_ops *ops;
+    tr_job *job;
+    tr_topology topology; /* within the group: its ranks, on how many nodes */
+    char reason[320];
+    MPI_Comm comm, local; /* its ranks; those of them on this node. The job's own, or the group's */
+    int *ranks;           /* [size] in the job */
+    tr_peer *peers;       /* [local_size] by local rank within the group; the job's file handles */
+    tr_mailbox *mailbox;  /* all ranks on one node, which share memory; NULL otherwise */
+    void *scratch;        /* sums over MPI: scratch_count elements of 8 bytes a rank */
     size_t scratch_count;
 };
+
+/* TR_OK, or what broke the job, with its record. */
+tr_status tr_comm_usable(const tr_comm *c);
+/* A collective's end: any failure in one breaks the job. */
+tr_status tr_comm_done(tr_comm *c, tr_status st);
+
+/* ---- job.c ---- */
+
+/* *Collective.* Over MPI_COMM_WORLD, or alone. One user. */
+tr_status tr_job_open(const tr_comm_options *o, tr_job **out);
+/* *Collective* with the last user, unless it is broken. */
+void tr_job_leave(tr_job *j);
+
+/* Messages: on a job's communicator, and NCCL's set-up and send/receive on a group's own. */
+enum { TR_TAG_FAILED = 7, TR_TAG_FAREWELL, TR_TAG_MESSAGE };
 
 /* ---- MPI ---- */
 
@@ -60,8 +89,11 @@ tr_status tr_mpi_check(int rc, const char *what);
 #define TR_MPI_TRY(call) TR_TRY(tr_mpi_check((call), #call))
 /* Narrows a count to MPI's int; TR_INTERNAL where it does not fit. */
 tr_status tr_mpi_int(size_t n, int *out);
-/* *Collective* over the world: true when `ok` holds on every rank. For set-up only. */
-tr_status tr_mpi_all(tr_comm *c, bool ok, bool *out);
+/* *Collective*: true when `ok` holds on every rank. For set-up only. */
+tr_status tr_mpi_all(MPI_Comm comm, bool ok, bool *out);
+
+/* sum[i] += v[i]; integers wrap. TR_F32, TR_F64 or TR_I64. */
+void tr_sum_into(void *sum, const void *v, size_t n, tr_dtype type);
 
 /* Stores that bypass the cache are not ordered by a release store alone. */
 static inline void tr_drain_stores(void)
@@ -106,20 +138,22 @@ tr_status tr_wait_look(const tr_wait *w);
 /* ", "-joined "rank 3 (pid 77)" of the node's ranks that have not arrived; returns the length. */
 size_t tr_wait_missing(const tr_wait *w, char *buf, size_t size);
 /* Polls one request to its end. */
-tr_status tr_wait_request(tr_comm *c, MPI_Request *request, const char *what);
+tr_status tr_wait_request(tr_wait *w, MPI_Request *request, MPI_Status *status);
 
-/* *Collective* over the node. Fills c->peers and c->oversubscribed. */
-tr_status tr_peers_open(tr_comm *c);
-void tr_peers_close(tr_comm *c);
-bool tr_peers_gone(const tr_comm *c, int local_rank); /* false where it cannot be known */
+/* *Collective* over the node. Fills peers and oversubscribed. */
+tr_status tr_peers_open(tr_job *j);
+void tr_peers_close(tr_job *j);
+/* *Collective* over the group's ranks of this node. Fills c->peers from the job's. */
+tr_status tr_peers_pick(tr_comm *c);
+bool tr_peers_gone(const tr_peer *p); /* false where it cannot be known */
 /* The first watched local peer that is gone and has not arrived; -1: none. */
 int tr_peers_dead(const tr_comm *c, const tr_wait *w);
 
 /* ---- Topology (topology.c) ---- */
 
-/* *Collective.* Fills c->local and c->topology, but for `shared` and `reason`. *most: the largest
- * local_size of any node. */
-tr_status tr_topology_find(tr_comm *c, int *most);
+/* *Collective* over `comm`. Fills *t, but for `shared`, `reason` and the host, and *local: the ranks
+ * of this node, which is where memory can be shared, or for node >= 0 all that give this number. */
+tr_status tr_topology_find(MPI_Comm comm, int node, tr_topology *t, MPI_Comm *local);
 /* Test hooks read from the environment; `fallback` when unset or not a number. */
 size_t tr_env_size(const char *name, size_t fallback);
 
@@ -132,43 +166,49 @@ typedef struct {
     size_t nbytes;
 } tr_window;
 
-/* *Collective* over the world. TR_OK with *got false, and why in `reason`, when some node has too
+/* *Collective*. TR_OK with *got false, and why in `reason`, when some node has too
  * little room (or the window could not be had): then no rank has one. Contents are not touched. */
 tr_status tr_window_open(tr_comm *c, size_t nbytes, tr_window *w, bool *got, char *reason,
                          size_t reason_size);
-void tr_window_close(tr_comm *c, tr_window *w); /* *Collective* over the node */
+/* *Collective* over the node, unless the job is broken. */
+void tr_window_close(tr_window *w, bool broken);
 /* Local. Zeroes a part, whose pages thereby lie near the calling thread. False where memory ran out
  * meanwhile (where the kernel can tell; a plain write would be a SIGBUS). */
 bool tr_window_touch(void *p, size_t nbytes);
 
-/* ---- The node's flags and slots (shared.c) ---- */
+/* ---- notes.c: what the ranks of a node leave for each other ---- */
 
-/* *Collective* over the world. *got false: no shared memory, why in c->reason. */
-tr_status tr_node_open(tr_comm *c, bool *got);
-void tr_node_close(tr_comm *c);
+/* *Collective* over `c`, the job's first communicator. *got false: no shared memory, why in
+ * c->reason. */
+tr_status tr_notes_open(tr_comm *c, bool *got);
+void tr_notes_close(tr_job *j); /* *Collective* over the node */
 /* Local. Busy by its own word; false where there is no shared memory. */
-bool tr_node_busy(const tr_comm *c, int local_rank);
-/* *Collective* over the node. */
-tr_status tr_node_barrier(tr_comm *c);
+bool tr_notes_busy(const tr_comm *c, int local_rank);
 /* Local. True for the first rank of the node that asks, however often. */
-bool tr_node_first(tr_comm *c);
-/* Local. Says that the one chosen by tr_node_first has spoken; or, by any other, waits until it
+bool tr_notes_first(tr_job *j);
+/* Local. Says that the one chosen by tr_notes_first has spoken; or, by any other, waits until it
  * has, is gone, or took more than 2 s. Returns at once where nobody was chosen. */
-void tr_node_spoken(tr_comm *c);
-/* Local. A note for the node's ranks: this rank gave up, and why. The first one stays. */
-void tr_node_give_up(tr_comm *c, const tr_error *why);
+void tr_notes_spoken(tr_job *j);
+/* Local. This rank gave up, and why. The first note stays. */
+void tr_notes_give_up(tr_job *j, const tr_error *why);
 /* Local. The note that a rank left; false when there is none. */
-bool tr_node_gave_up(const tr_comm *c, int local_rank, tr_error *why);
+bool tr_notes_gave_up(const tr_comm *c, int local_rank, tr_error *why);
+
+/* ---- The mailboxes of a group within a node (shared.c) ---- */
+
+/* *Collective.* *got false: no shared memory, why in c->reason. */
+tr_status tr_mailbox_open(tr_comm *c, bool *got);
+void tr_mailbox_close(tr_comm *c);
 
 /* ---- farewell.c: the same for ranks that share no memory with us, by message ---- */
 
 /* Local. Tells those ranks that this one gives up, and why. */
-void tr_farewell_send(tr_comm *c, const tr_error *why);
-/* Local. Did one of them? Then c->heard is its rank, and what it said the last error. */
-bool tr_farewell_heard(tr_comm *c);
-bool tr_farewell_shares(const tr_comm *c, int rank); /* memory with us: needs no message */
+void tr_farewell_send(tr_job *j, const tr_error *why);
+/* Local. Did one of them? Then j->heard is its rank, and what it said the last error. */
+bool tr_farewell_heard(tr_job *j);
+bool tr_farewell_shares(const tr_job *j, int rank); /* memory with us: needs no message */
 /* Local. Waits until the rank that was heard has ended, 2 s at most: ending the job before it has
  * spoken would cut it off. */
-void tr_farewell_spoken(const tr_comm *c);
+void tr_farewell_spoken(const tr_job *j);
 
 #endif

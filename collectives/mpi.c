@@ -1,10 +1,14 @@
 /* The small collectives over MPI, for ranks on several nodes and where memory cannot be shared. All
  * are nonblocking calls polled to their end, so that a missing peer is noticed; counts beyond MPI's
- * int go in pieces. Sums are gathered and added in rank order by every rank: the same bits
- * everywhere. */
+ * int go in pieces. Sums are added in rank order: the same bits everywhere. Small ones are gathered
+ * and added by every rank; of bigger ones each rank adds a part, then all gather the parts: about
+ * 2 count elements sent a rank, in place of (p - 1) count. */
 #include "collectives/internal.h"
 
 #include <limits.h>
+#include <string.h>
+
+#define MOST_PART 1024 /* elements of a sum that a rank adds at once, see scratch_count */
 
 tr_status tr_mpi_check(int rc, const char *what)
 {
@@ -23,67 +27,139 @@ tr_status tr_mpi_int(size_t n, int *out)
     return TR_OK;
 }
 
-tr_status tr_mpi_all(tr_comm *c, bool ok, bool *out)
+tr_status tr_mpi_all(MPI_Comm comm, bool ok, bool *out)
 {
     int mine = ok, all = 0;
     tr_status st =
-        tr_mpi_check(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, c->world), "MPI_Allreduce");
+        tr_mpi_check(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm), "MPI_Allreduce");
     *out = st == TR_OK && all;
     return st;
 }
 
-static size_t piece_of(size_t left, size_t limit)
+static size_t smaller(size_t a, size_t b)
 {
-    return left < limit ? left : limit;
+    return a < b ? a : b;
 }
 
-/* Gathers up to scratch_count 8-byte values a rank. */
-static tr_status gather_values(tr_comm *c, const void *v, size_t n, MPI_Datatype type)
+static tr_status finish(tr_comm *c, MPI_Request *request, const char *what)
+{
+    tr_wait w;
+    tr_wait_init(&w, c, what);
+    w.mpi = true;
+    return tr_wait_request(&w, request, MPI_STATUS_IGNORE);
+}
+
+static MPI_Datatype wire_type(tr_dtype type)
+{
+    return type == TR_F32 ? MPI_FLOAT : type == TR_F64 ? MPI_DOUBLE : MPI_INT64_T;
+}
+
+/* Elements of a rank in one call of a sum: as many as the scratch holds from everybody. */
+static size_t most_of(const tr_comm *c)
+{
+    return smaller(c->scratch_count, c->job->mpi_limit);
+}
+
+/* dst = the sum of the `n` elements that each rank has in the scratch. */
+static void add_all(const tr_comm *c, void *dst, size_t n, tr_dtype type)
+{
+    const char *all = c->scratch;
+    const size_t nbytes = n * tr_dtype_size(type);
+    memcpy(dst, all, nbytes);
+    for (int r = 1; r < c->topology.size; r++)
+        tr_sum_into(dst, all + (size_t)r * nbytes, n, type);
+}
+
+static tr_status sum_small(tr_comm *c, char *v, size_t n, tr_dtype type)
 {
     tr_status st = TR_OK;
+    MPI_Datatype wire = wire_type(type);
     MPI_Request q;
     int count;
     TR_TRY(tr_mpi_int(n, &count));
-    TR_MPI_TRY(MPI_Iallgather(v, count, type, c->scratch, count, type, c->world, &q));
-    TR_TRY(tr_wait_request(c, &q, "sum"));
+    TR_MPI_TRY(MPI_Iallgather(v, count, wire, c->scratch, count, wire, c->comm, &q));
+    TR_TRY(finish(c, &q, "all-reduce"));
+    add_all(c, v, n, type);
 out:
     return st;
 }
 
-static size_t values_a_call(const tr_comm *c)
-{
-    return piece_of(c->scratch_count, c->mpi_limit);
-}
-
-static tr_status mpi_sum(tr_comm *c, double *v, size_t count)
+/* `n` elements as one of MPI's that repeats every `apart` elements. */
+static tr_status spread_type(size_t n, size_t apart, size_t element, MPI_Datatype *out)
 {
     tr_status st = TR_OK;
-    for (size_t at = 0; at < count;) {
-        size_t n = piece_of(count - at, values_a_call(c));
-        TR_TRY(gather_values(c, v + at, n, MPI_DOUBLE));
-        const double *all = c->scratch;
-        for (size_t i = 0; i < n; i++) v[at + i] = all[i];
-        for (int r = 1; r < c->topology.size; r++)
-            for (size_t i = 0; i < n; i++) v[at + i] += all[(size_t)r * n + i];
-        at += n;
+    MPI_Datatype bytes = MPI_DATATYPE_NULL;
+    int count;
+    TR_TRY(tr_mpi_int(n * element, &count));
+    TR_MPI_TRY(MPI_Type_contiguous(count, MPI_BYTE, &bytes));
+    TR_MPI_TRY(MPI_Type_create_resized(bytes, 0, (MPI_Aint)(apart * element), out));
+    TR_MPI_TRY(MPI_Type_commit(out));
+out:
+    if (bytes != MPI_DATATYPE_NULL) MPI_Type_free(&bytes);
+    return st;
+}
+
+/* This rank's sums of `n` elements of every block, which lie `apart` elements from each other. */
+static tr_status scatter_sums(tr_comm *c, const char *send, char *recv, size_t n, size_t apart,
+                              tr_dtype type)
+{
+    tr_status st = TR_OK;
+    const size_t element = tr_dtype_size(type);
+    MPI_Datatype spread = MPI_DATATYPE_NULL;
+    MPI_Request q;
+    int count;
+    TR_TRY(tr_mpi_int(n * element, &count));
+    TR_TRY(spread_type(n, apart, element, &spread));
+    TR_MPI_TRY(MPI_Ialltoall(send, 1, spread, c->scratch, count, MPI_BYTE, c->comm, &q));
+    TR_TRY(finish(c, &q, "reduce-scatter"));
+    add_all(c, recv, n, type);
+out:
+    if (spread != MPI_DATATYPE_NULL) MPI_Type_free(&spread);
+    return st;
+}
+
+static tr_status mpi_reduce_scatter(tr_comm *c, const void *send, void *recv, size_t count,
+                                    tr_dtype type)
+{
+    tr_status st = TR_OK;
+    const size_t element = tr_dtype_size(type);
+    for (size_t at = 0, n; at < count; at += n) {
+        n = smaller(count - at, most_of(c));
+        TR_TRY(scatter_sums(c, (const char *)send + at * element, (char *)recv + at * element, n,
+                            count, type));
     }
 out:
     return st;
 }
 
-static tr_status mpi_sum_int(tr_comm *c, int64_t *v, size_t count)
+static tr_status gather_bytes(tr_comm *c, const void *send, void *recv, size_t n)
 {
     tr_status st = TR_OK;
-    for (size_t at = 0; at < count;) {
-        size_t n = piece_of(count - at, values_a_call(c));
-        TR_TRY(gather_values(c, v + at, n, MPI_INT64_T));
-        const uint64_t *all = c->scratch; /* unsigned: wraps instead of being undefined */
-        for (size_t i = 0; i < n; i++) {
-            uint64_t s = 0;
-            for (int r = 0; r < c->topology.size; r++) s += all[(size_t)r * n + i];
-            v[at + i] = (int64_t)s;
+    MPI_Request q;
+    int count;
+    TR_TRY(tr_mpi_int(n, &count));
+    TR_MPI_TRY(MPI_Iallgather(send, count, MPI_BYTE, recv, count, MPI_BYTE, c->comm, &q));
+    TR_TRY(finish(c, &q, "all-gather"));
+out:
+    return st;
+}
+
+static tr_status mpi_all_reduce(tr_comm *c, void *v, size_t count, tr_dtype type)
+{
+    tr_status st = TR_OK;
+    const size_t element = tr_dtype_size(type), ranks = (size_t)c->topology.size;
+    for (size_t at = 0, n; at < count; at += n) {
+        char *from = (char *)v + at * element;
+        n = smaller(count - at, most_of(c));
+        if (count - at <= most_of(c)) {
+            TR_TRY(sum_small(c, from, n, type));
+            continue;
         }
-        at += n;
+        double mine[MOST_PART];
+        const size_t part = smaller(smaller((count - at) / ranks, most_of(c)), MOST_PART);
+        n = part * ranks;
+        TR_TRY(scatter_sums(c, from, (char *)mine, part, part, type));
+        TR_TRY(gather_bytes(c, mine, from, part * element));
     }
 out:
     return st;
@@ -93,53 +169,41 @@ out:
 static tr_status gather_piece(tr_comm *c, const char *send, char *recv, size_t n, size_t nbytes)
 {
     tr_status st = TR_OK;
-    MPI_Datatype bytes = MPI_DATATYPE_NULL, spread = MPI_DATATYPE_NULL;
+    MPI_Datatype spread = MPI_DATATYPE_NULL;
     MPI_Request q;
     int count;
     TR_TRY(tr_mpi_int(n, &count));
-    TR_MPI_TRY(MPI_Type_contiguous(count, MPI_BYTE, &bytes));
-    TR_MPI_TRY(MPI_Type_create_resized(bytes, 0, (MPI_Aint)nbytes, &spread));
-    TR_MPI_TRY(MPI_Type_commit(&spread));
-    TR_MPI_TRY(MPI_Iallgather(send, count, MPI_BYTE, recv, 1, spread, c->world, &q));
-    TR_TRY(tr_wait_request(c, &q, "gather"));
+    TR_TRY(spread_type(n, nbytes, 1, &spread));
+    TR_MPI_TRY(MPI_Iallgather(send, count, MPI_BYTE, recv, 1, spread, c->comm, &q));
+    TR_TRY(finish(c, &q, "all-gather"));
 out:
-    if (bytes != MPI_DATATYPE_NULL) MPI_Type_free(&bytes);
     if (spread != MPI_DATATYPE_NULL) MPI_Type_free(&spread);
     return st;
 }
 
-static tr_status mpi_gather(tr_comm *c, const void *send, void *recv, size_t nbytes)
+static tr_status mpi_all_gather(tr_comm *c, const void *send, void *recv, size_t nbytes)
 {
     tr_status st = TR_OK;
-    if (nbytes > c->mpi_limit) {
-        for (size_t at = 0; at < nbytes;) {
-            size_t n = piece_of(nbytes - at, c->mpi_limit);
-            TR_TRY(gather_piece(c, (const char *)send + at, (char *)recv + at, n, nbytes));
-            at += n;
-        }
-        return TR_OK;
+    const size_t limit = c->job->mpi_limit;
+    if (nbytes && nbytes <= limit) return gather_bytes(c, send, recv, nbytes);
+    for (size_t at = 0, n; at < nbytes; at += n) {
+        n = smaller(nbytes - at, limit);
+        TR_TRY(gather_piece(c, (const char *)send + at, (char *)recv + at, n, nbytes));
     }
-    MPI_Request q;
-    int count;
-    TR_TRY(tr_mpi_int(nbytes, &count));
-    if (!count) return TR_OK;
-    TR_MPI_TRY(MPI_Iallgather(send, count, MPI_BYTE, recv, count, MPI_BYTE, c->world, &q));
-    TR_TRY(tr_wait_request(c, &q, "gather"));
 out:
     return st;
 }
 
-static tr_status mpi_bcast(tr_comm *c, void *buf, size_t nbytes, int root)
+static tr_status mpi_broadcast(tr_comm *c, void *buf, size_t nbytes, int root)
 {
     tr_status st = TR_OK;
-    for (size_t at = 0; at < nbytes;) {
-        size_t n = piece_of(nbytes - at, c->mpi_limit);
+    for (size_t at = 0, n; at < nbytes; at += n) {
         MPI_Request q;
         int count;
+        n = smaller(nbytes - at, c->job->mpi_limit);
         TR_TRY(tr_mpi_int(n, &count));
-        TR_MPI_TRY(MPI_Ibcast((char *)buf + at, count, MPI_BYTE, root, c->world, &q));
-        TR_TRY(tr_wait_request(c, &q, "broadcast"));
-        at += n;
+        TR_MPI_TRY(MPI_Ibcast((char *)buf + at, count, MPI_BYTE, root, c->comm, &q));
+        TR_TRY(finish(c, &q, "broadcast"));
     }
 out:
     return st;
@@ -149,10 +213,15 @@ static tr_status mpi_barrier(tr_comm *c)
 {
     tr_status st = TR_OK;
     MPI_Request q;
-    TR_MPI_TRY(MPI_Ibarrier(c->world, &q));
-    TR_TRY(tr_wait_request(c, &q, "barrier"));
+    TR_MPI_TRY(MPI_Ibarrier(c->comm, &q));
+    TR_TRY(finish(c, &q, "barrier"));
 out:
     return st;
 }
 
-const tr_comm_ops tr_mpi_ops = {"MPI", mpi_sum, mpi_sum_int, mpi_gather, mpi_bcast, mpi_barrier};
+const tr_comm_ops tr_mpi_ops = {.name = "MPI",
+                                .all_reduce = mpi_all_reduce,
+                                .reduce_scatter = mpi_reduce_scatter,
+                                .all_gather = mpi_all_gather,
+                                .broadcast = mpi_broadcast,
+                                .barrier = mpi_barrier};

@@ -30,51 +30,52 @@ static double cgroup_cores(void)
     return n == 2 && period > 0 ? quota / period : 0;
 }
 
-tr_status tr_peers_open(tr_comm *c)
+tr_status tr_peers_open(tr_job *j)
 {
     tr_status st = TR_OK;
-    int n = c->topology.local_size;
+    int n = j->topology.local_size;
     struct stat ns;
-    tr_card mine = {.rank = c->topology.rank, .pid = getpid(), .quota = cgroup_cores()};
+    tr_card mine = {.rank = j->topology.rank, .pid = getpid(), .quota = cgroup_cores()};
     mine.namespace = stat("/proc/self/ns/pid", &ns) == 0 ? (uint64_t)ns.st_ino : 0;
     CPU_ZERO(&mine.cores);
     sched_getaffinity(0, sizeof(mine.cores), &mine.cores);
 
     tr_card *all = tr_alloc(TR_MEM_OTHER, (size_t)n, sizeof(*all));
-    c->peers = tr_alloc(TR_MEM_OTHER, (size_t)n, sizeof(*c->peers));
-    for (int i = 0; c->peers && i < n; i++) c->peers[i].fd = -1;
+    j->peers = tr_alloc(TR_MEM_OTHER, (size_t)n, sizeof(*j->peers));
+    for (int i = 0; j->peers && i < n; i++) j->peers[i].fd = -1;
     bool ok = false;
-    TR_TRY(tr_mpi_all(c, all && c->peers, &ok));
-    TR_NEED(ok && all && c->peers, TR_MEMORY, "no memory for the list of a node's ranks");
-    TR_MPI_TRY(MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, all, sizeof(mine), MPI_BYTE, c->local));
+    TR_TRY(tr_mpi_all(j->world, all && j->peers, &ok));
+    TR_NEED(ok && all && j->peers, TR_MEMORY, "no memory for the list of a node's ranks");
+    TR_MPI_TRY(MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, all, sizeof(mine), MPI_BYTE, j->local));
 
     cpu_set_t cores;
     CPU_ZERO(&cores);
     double quota = 0;
     for (int i = 0; i < n; i++) {
-        tr_peer *p = &c->peers[i];
+        tr_peer *p = &j->peers[i];
         CPU_OR(&cores, &cores, &all[i].cores);
         if (all[i].quota > quota) quota = all[i].quota;
         p->rank = (int)all[i].rank;
+        p->local_rank = i;
         p->pid = (pid_t)all[i].pid;
         p->watched =
-            i != c->topology.local_rank && mine.namespace && all[i].namespace == mine.namespace;
+            i != j->topology.local_rank && mine.namespace && all[i].namespace == mine.namespace;
         if (p->watched) p->fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
     }
     double available = CPU_COUNT(&cores);
     if (quota > 0 && quota < available) available = quota;
-    c->oversubscribed = n > available;
+    j->oversubscribed = n > available;
 out:
     tr_free(all);
     return st;
 }
 
-void tr_peers_close(tr_comm *c)
+void tr_peers_close(tr_job *j)
 {
-    for (int i = 0; c->peers && i < c->topology.local_size; i++)
-        if (c->peers[i].fd >= 0) close(c->peers[i].fd);
-    tr_free(c->peers);
-    c->peers = NULL;
+    for (int i = 0; j->peers && i < j->topology.local_size; i++)
+        if (j->peers[i].fd >= 0) close(j->peers[i].fd);
+    tr_free(j->peers);
+    j->peers = NULL;
 }
 
 static bool gone(const tr_peer *p)
@@ -86,16 +87,32 @@ static bool gone(const tr_peer *p)
     return kill(p->pid, 0) != 0 && errno == ESRCH;
 }
 
-bool tr_peers_gone(const tr_comm *c, int local_rank)
+bool tr_peers_gone(const tr_peer *p)
 {
-    const tr_peer *p = &c->peers[local_rank];
     return p->watched && gone(p);
+}
+
+tr_status tr_peers_pick(tr_comm *c)
+{
+    tr_status st = TR_OK;
+    const size_t n = (size_t)c->topology.local_size;
+    const int mine = c->job->topology.local_rank;
+    int *all = tr_alloc(TR_MEM_OTHER, n, sizeof(*all));
+    c->peers = tr_alloc(TR_MEM_OTHER, n, sizeof(*c->peers));
+    bool ok = false;
+    TR_TRY(tr_mpi_all(c->comm, all && c->peers, &ok));
+    TR_NEED(ok && all && c->peers, TR_MEMORY, "no memory for the list of a node's ranks");
+    TR_MPI_TRY(MPI_Allgather(&mine, 1, MPI_INT, all, 1, MPI_INT, c->local));
+    for (size_t i = 0; i < n; i++) c->peers[i] = c->job->peers[all[i]];
+out:
+    tr_free(all);
+    return st;
 }
 
 int tr_peers_dead(const tr_comm *c, const tr_wait *w)
 {
     for (int i = 0; c->peers && i < c->topology.local_size; i++) {
-        if (!tr_peers_gone(c, i)) continue;
+        if (!tr_peers_gone(&c->peers[i])) continue;
         if (w->arrived && w->arrived(w->ctx, i)) continue; /* came, did its part, and ended */
         return i;
     }

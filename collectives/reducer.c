@@ -46,7 +46,7 @@ static tr_status choose(tr_reducer *r)
         TR_TRY(tr_reducer_shared_init(r, &got));
         if (got) return TR_OK;
         c->topology.shared = false;
-        TR_NEED(!c->shared_required, TR_MEMORY, "run.collectives is shared, but %s", c->reason);
+        TR_NEED(!c->job->shared_required, TR_MEMORY, "run.collectives is shared, but %s", c->reason);
         if (c->topology.rank == 0)
             tr_log(TR_LOG_WARN, "%s: gradients go through plain MPI", c->reason);
     }
@@ -86,7 +86,7 @@ void tr_reducer_close(tr_reducer *r)
 {
     if (!r) return;
     if (r->ops) r->ops->close(r);
-    if (r->comm != MPI_COMM_NULL && !r->c->broken) MPI_Comm_free(&r->comm);
+    if (r->comm != MPI_COMM_NULL && !tr_comm_broken(r->c)) MPI_Comm_free(&r->comm);
     tr_free(r->buckets);
     tr_free(r->owned);
     tr_free(r->slots);
@@ -154,11 +154,7 @@ static tr_status usable(tr_reducer *r)
         tr_set_error(&r->failure);
         return tr_comm_break(r->c, r->failed);
     }
-    if (r->c->broken) {
-        tr_set_error(&r->c->failure);
-        return r->c->failure.status;
-    }
-    return TR_OK;
+    return tr_comm_usable(r->c);
 }
 
 void tr_reducer_ready(tr_reducer *r, int bucket)
@@ -255,12 +251,12 @@ tr_status tr_reducer_finish(tr_reducer *r, double *tally, size_t ntally, double 
     if (ntally < TR_COUNT(v)) {
         if (ntally) memcpy(v, tally, ntally * sizeof(double));
         v[ntally] = squares;
-        TR_TRY(tr_comm_sum(r->c, v, ntally + 1));
+        TR_TRY(tr_comm_all_reduce(r->c, v, ntally + 1, TR_F64));
         if (ntally) memcpy(tally, v, ntally * sizeof(double));
         squares = v[ntally];
     } else {
-        TR_TRY(tr_comm_sum(r->c, tally, ntally));
-        TR_TRY(tr_comm_sum(r->c, &squares, 1));
+        TR_TRY(tr_comm_all_reduce(r->c, tally, ntally, TR_F64));
+        TR_TRY(tr_comm_all_reduce(r->c, &squares, 1, TR_F64));
     }
     *sum_squares = squares;
     r->ops->rewind(r);
@@ -272,7 +268,7 @@ out:
 tr_status tr_reducer_gather(tr_reducer *r, const void *send, void *recv, size_t nbytes)
 {
     tr_status st = TR_OK;
-    if (!r->ops->gather) return tr_comm_gather(r->c, send, recv, nbytes);
+    if (!r->ops->gather) return tr_comm_all_gather(r->c, send, recv, nbytes);
     TR_TRY(usable(r));
     st = r->ops->gather(r, send, recv, nbytes);
     if (st != TR_OK) return give_up(r, st);
@@ -324,11 +320,6 @@ out:
 
 tr_status tr_reducer_publish(tr_reducer *r)
 {
-    tr_status st = TR_OK;
-    if (r->c->broken) {
-        tr_set_error(&r->c->failure);
-        return r->c->failure.status;
-    }
-    st = r->ops->publish(r);
-    return st == TR_OK ? TR_OK : tr_comm_break(r->c, st);
+    tr_status st = tr_comm_usable(r->c);
+    return st == TR_OK ? tr_comm_done(r->c, r->ops->publish(r)) : st;
 }

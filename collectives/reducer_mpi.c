@@ -111,7 +111,7 @@ static tr_status plain_publish(tr_reducer *r)
 static void plain_close(tr_reducer *r)
 {
     tr_plain *s = r->state;
-    if (s && !r->c->broken) { /* else MPI may still write into the gradients */
+    if (s && !tr_comm_broken(r->c)) { /* else MPI may still write into the gradients */
         tr_exchange_close(s->exchange, false);
         tr_free(s->requests);
         tr_free(r->grads);
@@ -137,7 +137,7 @@ static tr_status allocate(tr_reducer *r, bool pieces)
 {
     tr_status st = TR_OK;
     tr_plain *s = r->state;
-    size_t limit = r->c->mpi_limit, count = r->o.count, n = 0;
+    size_t limit = r->c->job->mpi_limit, count = r->o.count, n = 0;
     for (size_t b = 0; pieces && b < r->o.nbuckets; b++)
         n += tr_pieces(r->buckets[b].end - r->buckets[b].begin, limit);
     r->grads = tr_alloc(TR_MEM_GRADIENTS, count, sizeof(float));
@@ -168,7 +168,7 @@ tr_status tr_reducer_mpi_init(tr_reducer *r)
     TR_TRY(tr_agree(r->c, st, NULL));
     for (size_t b = 0; b < r->o.nbuckets; b++) tr_reducer_own(r, r->buckets[b]);
     if (t->size > 1) { /* of its own: the order of reductions and of other collectives may differ */
-        TR_MPI_TRY(MPI_Comm_dup(r->c->world, &r->comm));
+        TR_MPI_TRY(MPI_Comm_dup(r->c->comm, &r->comm));
         TR_MPI_TRY(MPI_Comm_set_errhandler(r->comm, MPI_ERRORS_RETURN));
     }
     if (exchange) {

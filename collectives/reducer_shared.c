@@ -30,7 +30,8 @@ typedef struct {
     size_t offset;        /* summed of the current slice */
     int summed;           /* buckets whose slice is summed over the node */
     double squares;
-    tr_exchange *exchange; /* NULL: one node, or no slice is ours */
+    tr_comm *node, *across; /* ranks of this node; those of others with our slice. NULL: one node */
+    tr_exchange *exchange;  /* NULL: one node, or no slice is ours */
     size_t counted[3];     /* bytes told to the memory report */
 } tr_shared;
 
@@ -115,7 +116,8 @@ static void shared_rewind(tr_reducer *r)
 
 static tr_status shared_publish(tr_reducer *r)
 {
-    return tr_node_barrier(r->c);
+    const tr_shared *s = r->state;
+    return tr_comm_barrier(s->node ? s->node : r->c);
 }
 
 static void count_memory(tr_shared *s, int sign)
@@ -129,8 +131,11 @@ static void shared_close(tr_reducer *r)
     tr_shared *s = r->state;
     if (!s) return;
     count_memory(s, -1);
-    tr_exchange_close(s->exchange, r->c->broken);
-    tr_window_close(r->c, &s->window);
+    tr_exchange_close(s->exchange, tr_comm_broken(r->c));
+    tr_window_close(&s->window, tr_comm_broken(r->c));
+    tr_comm_close(s->across);
+    tr_comm_close(s->node);
+    r->comm = MPI_COMM_NULL; /* was across' */
     tr_free(s->bases);
     tr_free(s->at);
     tr_free(s->slices);
@@ -200,11 +205,10 @@ static tr_status connect_nodes(tr_reducer *r)
     tr_shared *s = r->state;
     const tr_topology *t = &r->c->topology;
     if (t->nodes == 1) return TR_OK;
-    bool owns = t->local_rank < t->slices;
-    TR_MPI_TRY(
-        MPI_Comm_split(r->c->world, owns ? t->local_rank : MPI_UNDEFINED, t->node, &r->comm));
-    if (owns) {
-        TR_MPI_TRY(MPI_Comm_set_errhandler(r->comm, MPI_ERRORS_RETURN));
+    TR_TRY(tr_comm_split_node(r->c, &s->node));
+    TR_TRY(tr_comm_split_across(r->c, &s->across));
+    if (s->across) {
+        r->comm = s->across->comm;
         st = tr_exchange_open(r->comm, r->grads, s->slices, r->o.nbuckets, r->o.wire_bf16,
                               &s->exchange);
     }
@@ -234,7 +238,7 @@ tr_status tr_reducer_shared_init(tr_reducer *r, bool *got)
     TR_TRY(tr_window_open(c, total, &s->window, &ok, c->reason, sizeof(c->reason)));
     if (!ok) goto out;
     place(r, flags, array);
-    TR_TRY(tr_mpi_all(c, touch(r), &ok)); /* after this all flags are zero and may be set */
+    TR_TRY(tr_mpi_all(c->comm, touch(r), &ok)); /* after this all flags are zero and may be set */
     if (!ok) {
         snprintf(c->reason, sizeof(c->reason), "shared memory ran out while it was set up");
         r->nowned = 0;

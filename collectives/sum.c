@@ -109,3 +109,25 @@ CLONES void tr_sum_add(float *dst, const float *src, size_t n)
 #pragma omp simd
     for (size_t i = 0; i < n; i++) dst[i] += src[i];
 }
+
+CLONES static void add_double(double *dst, const double *src, size_t n)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++) dst[i] += src[i];
+}
+
+CLONES static void add_int(uint64_t *dst, const uint64_t *src, size_t n)
+{
+#pragma omp simd
+    for (size_t i = 0; i < n; i++) dst[i] += src[i]; /* unsigned: wraps instead of being undefined */
+}
+
+void tr_sum_into(void *sum, const void *v, size_t n, tr_dtype type)
+{
+    if (type == TR_F32)
+        tr_sum_add(sum, v, n);
+    else if (type == TR_F64)
+        add_double(sum, v, n);
+    else
+        add_int(sum, v, n);
+}

@@ -1,52 +1,55 @@
 /* Who is where: ranks are split into nodes by who can share memory, nodes are numbered by their
  * lowest rank. TRIREME_FAKE_NODES=k (tests only) first splits the ranks into k pretend nodes of
- * consecutive ranks, so that everything between nodes runs on one machine. */
+ * consecutive ranks, so that everything between nodes runs on one machine. A group's ranks are on the
+ * job's nodes, of which those count that it has ranks on. */
 #include "collectives/internal.h"
 
-static tr_status split(tr_comm *c)
+static tr_status split_by_memory(MPI_Comm comm, const tr_topology *t, MPI_Comm *local)
 {
     tr_status st = TR_OK;
-    MPI_Comm from = c->world, fake = MPI_COMM_NULL;
-    size_t size = (size_t)c->topology.size;
+    MPI_Comm from = comm, fake = MPI_COMM_NULL;
+    size_t size = (size_t)t->size;
     size_t fakes = tr_env_size("TRIREME_FAKE_NODES", 0);
     if (fakes > size) fakes = size;
     if (fakes > 1) {
-        int color = (int)((size_t)c->topology.rank * fakes / size);
-        TR_MPI_TRY(MPI_Comm_split(c->world, color, c->topology.rank, &fake));
+        int color = (int)((size_t)t->rank * fakes / size);
+        TR_MPI_TRY(MPI_Comm_split(comm, color, t->rank, &fake));
         from = fake;
     }
-    TR_MPI_TRY(MPI_Comm_split_type(from, MPI_COMM_TYPE_SHARED, c->topology.rank, MPI_INFO_NULL,
-                                   &c->local));
-    TR_MPI_TRY(MPI_Comm_set_errhandler(c->local, MPI_ERRORS_RETURN));
+    TR_MPI_TRY(MPI_Comm_split_type(from, MPI_COMM_TYPE_SHARED, t->rank, MPI_INFO_NULL, local));
 out:
     if (fake != MPI_COMM_NULL) MPI_Comm_free(&fake);
     return st;
 }
 
-tr_status tr_topology_find(tr_comm *c, int *most)
+tr_status tr_topology_find(MPI_Comm comm, int node, tr_topology *t, MPI_Comm *local)
 {
     tr_status st = TR_OK;
-    tr_topology *t = &c->topology;
     struct {
         int leader, local_size;
     } *all = NULL, mine;
-    TR_MPI_TRY(MPI_Comm_rank(c->world, &t->rank));
-    TR_MPI_TRY(MPI_Comm_size(c->world, &t->size));
-    TR_TRY(split(c));
-    TR_MPI_TRY(MPI_Comm_rank(c->local, &t->local_rank));
-    TR_MPI_TRY(MPI_Comm_size(c->local, &t->local_size));
+    TR_MPI_TRY(MPI_Comm_rank(comm, &t->rank));
+    TR_MPI_TRY(MPI_Comm_size(comm, &t->size));
+    if (node < 0)
+        TR_TRY(split_by_memory(comm, t, local));
+    else
+        TR_MPI_TRY(MPI_Comm_split(comm, node, t->rank, local));
+    TR_MPI_TRY(MPI_Comm_set_errhandler(*local, MPI_ERRORS_RETURN));
+    TR_MPI_TRY(MPI_Comm_rank(*local, &t->local_rank));
+    TR_MPI_TRY(MPI_Comm_size(*local, &t->local_size));
     mine.leader = t->rank;
     mine.local_size = t->local_size;
-    TR_MPI_TRY(MPI_Bcast(&mine.leader, 1, MPI_INT, 0, c->local));
+    TR_MPI_TRY(MPI_Bcast(&mine.leader, 1, MPI_INT, 0, *local));
     all = tr_alloc(TR_MEM_OTHER, (size_t)t->size, sizeof(*all));
     bool ok = false;
-    TR_TRY(tr_mpi_all(c, all != NULL, &ok));
+    TR_TRY(tr_mpi_all(comm, all != NULL, &ok));
     TR_NEED(ok && all, TR_MEMORY, "no memory for the list of %d ranks", t->size);
-    TR_MPI_TRY(MPI_Allgather(&mine, 2, MPI_INT, all, 2, MPI_INT, c->world));
-    t->slices = *most = t->local_size;
+    TR_MPI_TRY(MPI_Allgather(&mine, 2, MPI_INT, all, 2, MPI_INT, comm));
+    t->slices = t->most = t->local_size;
+    t->node = t->nodes = 0;
     for (int r = 0; r < t->size; r++) {
         if (all[r].local_size < t->slices) t->slices = all[r].local_size;
-        if (all[r].local_size > *most) *most = all[r].local_size;
+        if (all[r].local_size > t->most) t->most = all[r].local_size;
         if (all[r].leader != r) continue;
         t->nodes++;
         if (r < mine.leader) t->node++;

@@ -52,20 +52,20 @@ static bool excused(const tr_wait *w)
 {
     const tr_comm *c = w->c;
     for (int i = 0; i < c->topology.local_size; i++)
-        if (tr_node_busy(c, i) && c->peers[i].fd >= 0 && maybe_missing(w, i)) return true;
+        if (tr_notes_busy(c, i) && c->peers[i].fd >= 0 && maybe_missing(w, i)) return true;
     return false;
 }
 
 static double allowed(const tr_wait *w)
 {
     const tr_comm *c = w->c;
-    bool unseen = !c->node || ((w->mpi || w->far) && c->topology.nodes > 1);
-    for (int i = 0; c->node && i < c->topology.local_size; i++) {
+    bool unseen = !c->job->notes || ((w->mpi || w->far) && c->topology.nodes > 1);
+    for (int i = 0; c->job->notes && i < c->topology.local_size; i++) {
         if (!maybe_missing(w, i)) continue;
-        if (tr_node_busy(c, i)) return c->timeout * UNSEEN_TIMES;
+        if (tr_notes_busy(c, i)) return c->job->timeout * UNSEEN_TIMES;
         if (w->arrived) unseen = false; /* it is this one that is late */
     }
-    return unseen ? c->timeout * UNSEEN_TIMES : c->timeout;
+    return unseen ? c->job->timeout * UNSEEN_TIMES : c->job->timeout;
 }
 
 static void describe(const tr_wait *w, char *buf, size_t size)
@@ -92,14 +92,14 @@ size_t tr_wait_missing(const tr_wait *w, char *buf, size_t size)
 static tr_status late(const tr_wait *w)
 {
     const tr_comm *c = w->c;
-    const tr_topology *t = &c->topology;
+    const tr_topology *t = &c->job->topology;
     char where[160], who[512] = "";
     if (w->late) return w->late(w);
     describe(w, where, sizeof(where));
     if (tr_wait_missing(w, who, sizeof(who)))
         return TR_FAIL(TR_PEER, "rank %d (%s) waited %.0f s for the %s: not arrived: %s", t->rank,
                        t->host, w->counted, where, who);
-    bool longer = w->counted > c->timeout * UNSEEN_TIMES;
+    bool longer = w->counted > c->job->timeout * UNSEEN_TIMES;
     return TR_FAIL(TR_PEER, "rank %d (%s) waited %.0f s%s for the %s: some rank%s did not arrive",
                    t->rank, t->host, w->counted,
                    longer ? " (ten times the timeout: others may be busy unseen)" : "", where,
@@ -112,13 +112,13 @@ static tr_status told(const tr_wait *w)
     const tr_comm *c = w->c;
     tr_error why;
     for (int i = 0; i < c->topology.local_size; i++) {
-        if (!maybe_missing(w, i) || !tr_node_gave_up(c, i, &why)) continue;
+        if (!maybe_missing(w, i) || !tr_notes_gave_up(c, i, &why)) continue;
         if (why.status != TR_PEER)
             return TR_FAIL(TR_PEER, "rank %d gave up: %.900s", c->peers[i].rank, why.text);
         tr_set_error(&why);
         return TR_PEER;
     }
-    return tr_farewell_heard(w->c) ? TR_PEER : TR_OK;
+    return tr_farewell_heard(c->job) ? TR_PEER : TR_OK;
 }
 
 /* Why there is no point in waiting on; TR_OK: there is. */
@@ -133,7 +133,7 @@ static tr_status look(const tr_wait *w, bool up)
         describe(w, where, sizeof(where));
         return TR_FAIL(TR_PEER, "rank %d (%s, pid %d) died; rank %d waited for it in the %s",
                        c->peers[dead].rank, c->topology.host, (int)c->peers[dead].pid,
-                       c->topology.rank, where);
+                       c->job->topology.rank, where);
     }
     return up ? late(w) : TR_OK;
 }
@@ -146,9 +146,9 @@ tr_status tr_wait_look(const tr_wait *w)
 /* The timeout is over, but not the wait: one a node says what for. */
 static void warn(const tr_wait *w, double most)
 {
-    const tr_topology *t = &w->c->topology;
+    const tr_topology *t = &w->c->job->topology;
     char where[160];
-    if (t->local_rank != 0) return;
+    if (w->c->topology.local_rank != 0) return;
     describe(w, where, sizeof(where));
     tr_log(TR_LOG_WARN,
            "rank %d (%s) has waited %.0f s for the %s and waits on, up to %.0f s, as others may be "
@@ -171,42 +171,39 @@ tr_status tr_wait_turn(tr_wait *w)
     double now = tr_now();
     if (w->last == 0) w->last = w->checked = now;
     double passed = now - w->last;
-    double longest = c->timeout / 4 < TURN_MAX ? c->timeout / 4 : TURN_MAX;
+    double longest = c->job->timeout / 4 < TURN_MAX ? c->job->timeout / 4 : TURN_MAX;
     if (passed > longest) passed = longest;
     w->last = now;
     w->waited += passed;
     if (w->waited < SLEEP_AFTER || !excused(w)) w->counted += passed;
-    double most = w->counted > c->timeout ? allowed(w) : c->timeout;
+    double most = w->counted > c->job->timeout ? allowed(w) : c->job->timeout;
     bool up = w->counted > most;
     if (now - w->checked > CHECK_EVERY || up) {
         w->checked = now;
         tr_status st = look(w, up);
         if (st != TR_OK) return tr_comm_break(c, st);
     }
-    if (w->counted > c->timeout && !w->warned) {
+    if (w->counted > c->job->timeout && !w->warned) {
         w->warned = true;
         warn(w, most);
     }
     if (w->waited > sleep_after(w)) {
         w->turns = 0; /* look at the clock every turn from now on */
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
-    } else if (w->waited > (c->oversubscribed ? SPIN_CROWDED : SPIN_ALONE)) {
+    } else if (w->waited > (c->job->oversubscribed ? SPIN_CROWDED : SPIN_ALONE)) {
         w->turns = 0;
         sched_yield();
     }
     return TR_OK;
 }
 
-tr_status tr_wait_request(tr_comm *c, MPI_Request *request, const char *what)
+tr_status tr_wait_request(tr_wait *w, MPI_Request *request, MPI_Status *status)
 {
     tr_status st = TR_OK;
-    tr_wait w;
-    tr_wait_init(&w, c, what);
-    w.mpi = true;
     for (int flag = 0;;) {
-        TR_MPI_TRY(MPI_Test(request, &flag, MPI_STATUS_IGNORE));
+        TR_MPI_TRY(MPI_Test(request, &flag, status));
         if (flag) break;
-        TR_TRY(tr_wait_turn(&w));
+        TR_TRY(tr_wait_turn(w));
     }
 out:
     return st;

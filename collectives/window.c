@@ -56,10 +56,10 @@ static tr_status agree_room(tr_comm *c, size_t nbytes, bool *ok, char *reason, s
     tr_room room = {0};
     char need[32], have[32];
     int mine = enough(c, nbytes, &room) ? c->topology.size : c->topology.rank, first = 0;
-    TR_MPI_TRY(MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, c->world));
+    TR_MPI_TRY(MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, c->comm));
     *ok = first == c->topology.size;
     if (*ok) return TR_OK;
-    TR_MPI_TRY(MPI_Bcast(&room, sizeof(room), MPI_BYTE, first, c->world));
+    TR_MPI_TRY(MPI_Bcast(&room, sizeof(room), MPI_BYTE, first, c->comm));
     snprintf(reason, size, "shared memory is short: %s needs %s, %s has %s free", room.host,
              tr_format_bytes(room.need, need, sizeof(need)), room.dir,
              tr_format_bytes(room.room, have, sizeof(have)));
@@ -107,23 +107,23 @@ tr_status tr_window_open(tr_comm *c, size_t nbytes, tr_window *w, bool *got, cha
     int rc = MPI_Win_allocate_shared(c->topology.local_rank == 0 ? (MPI_Aint)total : 0, 1,
                                      MPI_INFO_NULL, c->local, &base, &w->win);
     if (rc == MPI_SUCCESS) rc = MPI_Win_shared_query(w->win, 0, &size, &unit, &base);
-    TR_TRY(tr_mpi_all(c, rc == MPI_SUCCESS, &ok));
+    TR_TRY(tr_mpi_all(c->comm, rc == MPI_SUCCESS, &ok));
     if (ok) {
         w->base = (char *)tr_align_up((size_t)base, TR_PAGE);
         w->nbytes = nbytes;
         TR_TRY(same_file(c, w->base, &same));
-        TR_TRY(tr_mpi_all(c, same, &ok));
+        TR_TRY(tr_mpi_all(c->comm, same, &ok));
     }
     *got = ok;
     if (!ok) snprintf(reason, reason_size, "MPI_Win_allocate_shared failed on some node");
 out:
-    if (st != TR_OK || !*got) tr_window_close(c, w);
+    if (st != TR_OK || !*got) tr_window_close(w, c->job->broken);
     return st;
 }
 
-void tr_window_close(tr_comm *c, tr_window *w)
+void tr_window_close(tr_window *w, bool broken)
 {
-    if (w->win != MPI_WIN_NULL && w->win && !c->broken) MPI_Win_free(&w->win);
+    if (w->win != MPI_WIN_NULL && w->win && !broken) MPI_Win_free(&w->win);
     *w = (tr_window){.win = MPI_WIN_NULL};
 }
 

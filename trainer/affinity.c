@@ -80,7 +80,7 @@ tr_status tr_affinity_open(const tr_config *c, tr_comm *comm, const char *sysfs,
     widened = automatic && launcher_mask(&own, &mine.cores.may);
     if (!widened) mine.cores.may = own;
     if (gpu) tr_cores_near(sysfs, gpu, &mine.cores.near);
-    TR_TRY(tr_comm_gather(comm, &mine, all, sizeof mine));
+    TR_TRY(tr_comm_all_gather(comm, &mine, all, sizeof mine));
 
     memset(out, 0, sizeof *out);
     out->found = own;

@@ -86,7 +86,7 @@ static tr_status agree_arguments(const tr_arguments *a, tr_comm *comm)
     for (size_t i = 0; i < a->noverrides; i++) p = stpcpy(p, a->overrides[i]) + 1;
     tr_sha256_hex(all, nbytes, mine);
     memcpy(first, mine, sizeof first);
-    TR_TRY(tr_comm_bcast(comm, first, sizeof first, 0));
+    TR_TRY(tr_comm_broadcast(comm, first, sizeof first, 0));
     if (strcmp(mine, first) != 0)
         st = TR_FAIL(TR_USAGE, "rank %d was started with other arguments than rank 0",
                      tr_comm_topology(comm)->rank);
@@ -105,10 +105,10 @@ tr_status tr_arguments_config(const tr_arguments *a, tr_comm *comm, tr_config **
     if (comm) {
         TR_TRY(tr_agree(comm, st, NULL));
         TR_TRY(agree_arguments(a, comm));
-        TR_TRY(tr_comm_bcast(comm, &nbytes, sizeof nbytes, 0));
+        TR_TRY(tr_comm_broadcast(comm, &nbytes, sizeof nbytes, 0));
         if (!root) text = tr_alloc(TR_MEM_OTHER, nbytes + 1, 1);
         TR_TRY(tr_agree(comm, text ? TR_OK : TR_MEMORY, NULL));
-        TR_TRY(tr_comm_bcast(comm, text, nbytes, 0));
+        TR_TRY(tr_comm_broadcast(comm, text, nbytes, 0));
     }
     if (st == TR_OK) st = tr_config_open(a->config, text, nbytes, a->overrides, a->noverrides, out);
     if (comm) st = tr_agree(comm, st, NULL);

@@ -259,7 +259,7 @@ static tr_status spread(tr_checkpointer *k, const float *from, float *to, size_t
     for (size_t at = 0; at < n; at += CHUNK) {
         size_t end = n - at < CHUNK ? n : at + CHUNK;
         if (k->root) memcpy(buffer, from + at, (end - at) * sizeof(float));
-        tr_status st = tr_comm_bcast(k->o.comm, buffer, (end - at) * sizeof(float), 0);
+        tr_status st = tr_comm_broadcast(k->o.comm, buffer, (end - at) * sizeof(float), 0);
         if (st != TR_OK) return st;
         for (size_t r = 0; r < nowned; r++) {
             size_t b = owned[r].begin > at ? owned[r].begin : at;
@@ -315,10 +315,10 @@ tr_status tr_checkpointer_restore(tr_checkpointer *k, tr_train_state *state, tr_
         pthread_mutex_unlock(&k->lock);
     }
     TR_TRY(tr_agree(comm, st, NULL));
-    TR_TRY(tr_comm_bcast(comm, found, sizeof *found, 0));
+    TR_TRY(tr_comm_broadcast(comm, found, sizeof *found, 0));
     if (!*found) goto out;
     if (k->root) *state = k->snapshot.train;
-    TR_TRY(tr_comm_bcast(comm, state, sizeof *state, 0));
+    TR_TRY(tr_comm_broadcast(comm, state, sizeof *state, 0));
     TR_TRY(
         spread(k, k->snapshot.params, tr_reducer_weights(k->o.reducer), n, owned, nowned, buffer));
     for (int i = 0; i < k->o.nslots; i++)

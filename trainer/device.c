@@ -13,7 +13,7 @@ static tr_status weakest_isa(tr_comm *comm, int *out)
     int isa = tr_cpu_isa();
     int *all = tr_alloc(TR_MEM_OTHER, (size_t)size, sizeof *all);
     tr_status st = tr_agree(comm, all ? TR_OK : TR_MEMORY, NULL);
-    if (st == TR_OK) st = tr_comm_gather(comm, &isa, all, sizeof isa);
+    if (st == TR_OK) st = tr_comm_all_gather(comm, &isa, all, sizeof isa);
     for (int r = 0; st == TR_OK && r < size; r++)
         if (all[r] < isa) isa = all[r];
     tr_free(all);

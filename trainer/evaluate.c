@@ -14,7 +14,7 @@ tr_status tr_trainer_share_states(tr_trainer *t)
     const size_t nbytes = t->model->state_count * sizeof(float);
     tr_status st;
     TR_TRY(t->backend->download(t->backend_ctx, t->states_copy, t->states, nbytes));
-    TR_TRY(tr_comm_bcast(t->comm, t->states_copy, nbytes, 0));
+    TR_TRY(tr_comm_broadcast(t->comm, t->states_copy, nbytes, 0));
     TR_TRY(t->backend->upload(t->backend_ctx, t->states, t->states_copy, nbytes));
 out:
     return st;
@@ -57,7 +57,7 @@ static tr_status sweep(tr_trainer *t, bool *through)
         }
         if (s % LOOK == LOOK - 1) {
             double stop = tr_signals_pending() != 0;
-            TR_TRY(tr_comm_sum(t->comm, &stop, 1));
+            TR_TRY(tr_comm_all_reduce(t->comm, &stop, 1, TR_F64));
             *through = stop == 0;
         }
     }
@@ -72,11 +72,11 @@ static tr_status gather_sums(tr_trainer *t, double tally[TR_TALLY])
     const size_t cells = t->confusion ? tr_confusion_cells(t->model) : 0;
     tr_status st;
     TR_TRY(t->backend->download(t->backend_ctx, tally, t->eval_tally, TR_TALLY * sizeof *tally));
-    TR_TRY(tr_comm_sum(t->comm, tally, TR_TALLY));
+    TR_TRY(tr_comm_all_reduce(t->comm, tally, TR_TALLY, TR_F64));
     if (cells == 0) goto out;
     TR_TRY(t->backend->download(t->backend_ctx, t->confusion, t->eval_confusion,
                                 cells * sizeof *t->confusion));
-    TR_TRY(tr_comm_sum_int(t->comm, t->confusion, cells));
+    TR_TRY(tr_comm_all_reduce(t->comm, t->confusion, cells, TR_I64));
 out:
     return st;
 }

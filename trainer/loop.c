@@ -203,7 +203,7 @@ static tr_status evaluate_what_is_owed(tr_trainer *t)
     const tr_history *h = &t->history;
     bool owed =
         evaluation_due(t) && (h->nevals == 0 || h->evals[h->nevals - 1].step != t->state.step);
-    tr_status st = tr_comm_bcast(t->comm, &owed, sizeof owed, 0);
+    tr_status st = tr_comm_broadcast(t->comm, &owed, sizeof owed, 0);
     bool through = true;
     if (st == TR_OK && owed) st = evaluate(t, &through);
     if (st == TR_OK && owed && through && t->state.step == t->total_steps)

@@ -166,7 +166,7 @@ static tr_status find_nonfinite(tr_trainer *t, uint64_t first, const tr_param **
 {
     uint64_t *all = t->gathered;
     double begin = tr_now();
-    tr_status st = tr_comm_gather(t->comm, &first, all, sizeof first);
+    tr_status st = tr_comm_all_gather(t->comm, &first, all, sizeof first);
     t->since.comm_wait += tr_now() - begin;
     *out = NULL;
     if (st != TR_OK) return st;

@@ -25,14 +25,14 @@ static bool behind(const tr_progress *p, int local_rank)
 static bool failed(const tr_comm *c, int local_rank)
 {
     tr_error why;
-    return tr_peers_gone(c, local_rank) ||
-           (tr_node_gave_up(c, local_rank, &why) && why.status != TR_PEER);
+    return tr_peers_gone(&c->peers[local_rank]) ||
+           (tr_notes_gave_up(c, local_rank, &why) && why.status != TR_PEER);
 }
 
 static bool left(const tr_comm *c, int local_rank)
 {
     tr_error why;
-    return tr_peers_gone(c, local_rank) || tr_node_gave_up(c, local_rank, &why);
+    return tr_peers_gone(&c->peers[local_rank]) || tr_notes_gave_up(c, local_rank, &why);
 }
 
 static bool arrived(const void *ctx, int local_rank)

@@ -17,8 +17,6 @@
 #include <string.h>
 #include <time.h>
 
-#define TAG_FAILED 7 /* on the ranks' communicator, which has no messages but these */
-
 enum { ABORT_SECONDS = 5 }; /* closing waits so long for an abort to come through */
 
 static const char *const names[] = {
@@ -46,9 +44,9 @@ static tr_status heard(tr_nccl *n, bool *is)
     int flag = 0;
     *is = false;
     if (n->c->topology.size == 1) return TR_OK;
-    TR_MPI_TRY(MPI_Iprobe(MPI_ANY_SOURCE, TAG_FAILED, n->c->world, &flag, &from));
+    TR_MPI_TRY(MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_FAILED, n->c->comm, &flag, &from));
     if (!flag) goto out;
-    TR_MPI_TRY(MPI_Recv(NULL, 0, MPI_BYTE, from.MPI_SOURCE, TAG_FAILED, n->c->world, &from));
+    TR_MPI_TRY(MPI_Recv(NULL, 0, MPI_BYTE, from.MPI_SOURCE, TR_TAG_FAILED, n->c->comm, &from));
     *is = true;
 out:
     return st;
@@ -97,7 +95,7 @@ static void tell_failure(tr_nccl *n)
     for (int r = 0; r < t->size; r++) {
         MPI_Request q;
         if (r == t->rank) continue;
-        if (MPI_Isend(NULL, 0, MPI_BYTE, r, TAG_FAILED, n->c->world, &q) == MPI_SUCCESS)
+        if (MPI_Isend(NULL, 0, MPI_BYTE, r, TR_TAG_FAILED, n->c->comm, &q) == MPI_SUCCESS)
             MPI_Request_free(&q);
     }
 }
@@ -112,11 +110,11 @@ static tr_status connect(tr_nccl *n)
     memset(&id, 0, sizeof(id));
     if (t->rank == 0) st = tr_nccl_check(n, ncclGetUniqueId(&id), "ncclGetUniqueId");
     TR_TRY(tr_agree(n->c, st, NULL));
-    TR_TRY(tr_comm_bcast(n->c, &id, sizeof(id), 0));
+    TR_TRY(tr_comm_broadcast(n->c, &id, sizeof(id), 0));
     config.blocking = 0;
     ncclResult_t rc = ncclCommInitRankConfig(&n->comm, t->size, id, t->rank, &config);
     st = settle(n, rc, "ncclCommInitRankConfig", true, &told);
-    if (st != TR_OK && !n->c->broken) tell_failure(n);
+    if (st != TR_OK && !tr_comm_broken(n->c)) tell_failure(n);
     if (st != TR_OK || told) tr_nccl_abort(n);
     TR_TRY(tr_agree(n->c, st, NULL));
     TR_NEED(!told, TR_INTERNAL, "a rank failed to set NCCL up, and none says so");
@@ -190,7 +188,7 @@ static void end_abort(tr_nccl *n)
 void tr_nccl_close(tr_nccl *n)
 {
     if (!n) return;
-    if (n->comm && !n->c->broken) {
+    if (n->comm && !tr_comm_broken(n->c)) {
         tr_status st = tr_nccl_settle(n, ncclCommFinalize(n->comm), "ncclCommFinalize");
         if (st == TR_OK && ncclCommDestroy(n->comm) == ncclSuccess) n->comm = NULL;
     }

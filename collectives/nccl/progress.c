@@ -49,11 +49,11 @@ static tr_status open_board(tr_progress *p)
     char reason[320];
     bool got = false;
     size_t nbytes = (size_t)c->topology.local_size * sizeof(tr_place);
-    if (!c->node) return TR_OK; /* on no rank */
+    if (!c->job->notes) return TR_OK; /* on no rank */
     TR_TRY(tr_window_open(c, nbytes, &p->window, &got, reason, sizeof(reason)));
     if (!got) return TR_OK;
     tr_place *board = (tr_place *)(void *)p->window.base;
-    TR_TRY(tr_mpi_all(c, tr_window_touch(&board[c->topology.local_rank], sizeof(*board)), &got));
+    TR_TRY(tr_mpi_all(c->comm, tr_window_touch(&board[c->topology.local_rank], sizeof(*board)), &got));
     if (got) p->board = board;
 out:
     return st;
@@ -63,7 +63,7 @@ tr_status tr_progress_open(tr_reducer *r, tr_progress **out)
 {
     tr_status st = TR_OK;
     tr_progress *p = TR_NEW(TR_MEM_OTHER, tr_progress);
-    if (p) p->r = r, p->window.win = MPI_WIN_NULL, p->patience = r->c->timeout / 2;
+    if (p) p->r = r, p->window.win = MPI_WIN_NULL, p->patience = r->c->job->timeout / 2;
     st = p ? fill(p) : tr_last_error()->status;
     TR_TRY(tr_agree(r->c, st, NULL));
     TR_TRY(open_board(p));
@@ -80,7 +80,7 @@ void tr_progress_close(tr_progress *p)
 {
     if (!p) return;
     const tr_backend *b = p->r->o.backend;
-    if (p->window.win != MPI_WIN_NULL) tr_window_close(p->r->c, &p->window);
+    if (p->window.win != MPI_WIN_NULL) tr_window_close(&p->window, tr_comm_broken(p->r->c));
     b->free(p->r->o.backend_ctx, p->numbers);
     b->free(p->r->o.backend_ctx, p->cell);
     b->host_free(p->r->o.backend_ctx, p->word);

@@ -104,7 +104,7 @@ static tr_status agree_order(tr_reducer *r)
 {
     tr_gpu_state *s = r->state;
     size_t n = r->o.nbuckets;
-    tr_status st = tr_comm_gather(r->c, s->after, s->all, n * sizeof(*s->after));
+    tr_status st = tr_comm_all_gather(r->c, s->after, s->all, n * sizeof(*s->after));
     for (int k = 0; st == TR_OK && k < r->c->topology.size; k++)
         for (size_t b = 0; b < n; b++)
             if (s->all[(size_t)k * n + b] > s->after[b]) s->after[b] = s->all[(size_t)k * n + b];
@@ -213,7 +213,7 @@ static void nccl_close(tr_reducer *r)
     tr_gpu_state *s = r->state;
     const tr_backend *b = r->o.backend;
     if (s && s->nccl) {
-        if (r->c->broken) tr_nccl_abort(s->nccl); /* or the next call would wait for the device */
+        if (tr_comm_broken(r->c)) tr_nccl_abort(s->nccl); /* or the next call would wait for the device */
         if (b->sections_drop) b->sections_drop(r->o.backend_ctx);
         tr_nccl_close(s->nccl);
     }

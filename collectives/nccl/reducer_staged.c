@@ -55,7 +55,7 @@ static tr_status post(tr_reducer *r, int b)
 {
     tr_status st = TR_OK;
     tr_staged *s = r->state;
-    size_t piece = b ? s->ends[b - 1] : 0, at = r->buckets[b].begin, limit = r->c->mpi_limit;
+    size_t piece = b ? s->ends[b - 1] : 0, at = r->buckets[b].begin, limit = r->c->job->mpi_limit;
     for (; piece < s->ends[b]; piece++) {
         size_t left = r->buckets[b].end - at;
         int count;
@@ -140,7 +140,7 @@ static tr_status sum_tally(tr_reducer *r, double *tally, size_t n)
     TR_TRY(reserve(&host, &s->tally_size, n * sizeof(double)));
     s->tally = host;
     TR_TRY(b->download(ctx, s->tally, tally, n * sizeof(double)));
-    TR_TRY(tr_comm_sum(r->c, s->tally, n));
+    TR_TRY(tr_comm_all_reduce(r->c, s->tally, n, TR_F64));
     TR_TRY(b->upload(ctx, tally, s->tally, n * sizeof(double)));
 out:
     return st;
@@ -173,7 +173,7 @@ static tr_status staged_gather(tr_reducer *r, const void *send, void *recv, size
     TR_TRY(reserve(&room, &s->piece_size, total));
     s->piece = room;
     TR_TRY(b->download(ctx, s->piece, send, nbytes));
-    TR_TRY(tr_comm_gather(r->c, s->piece, s->piece + nbytes, nbytes));
+    TR_TRY(tr_comm_all_gather(r->c, s->piece, s->piece + nbytes, nbytes));
     TR_TRY(b->upload(ctx, recv, s->piece + nbytes, nbytes * ranks));
 out:
     return st;
@@ -193,7 +193,7 @@ static void staged_close(tr_reducer *r)
         tr_lane_close(&s->up);
         for (size_t b = 0; s->copied && b < r->o.nbuckets; b++)
             if (s->copied[b]) cudaEventDestroy(s->copied[b]);
-        if (!r->c->broken) { /* else MPI may still write into it */
+        if (!tr_comm_broken(r->c)) { /* else MPI may still write into it */
             r->o.backend->host_free(r->o.backend_ctx, s->host);
             tr_free(s->requests);
         }
@@ -229,7 +229,7 @@ static tr_status allocate(tr_reducer *r)
     s->ends = tr_alloc(TR_MEM_OTHER, n, sizeof(*s->ends));
     if (!s->ends) return tr_last_error()->status;
     for (size_t b = 0; b < n; b++) {
-        s->npieces += tr_pieces(r->buckets[b].end - r->buckets[b].begin, r->c->mpi_limit);
+        s->npieces += tr_pieces(r->buckets[b].end - r->buckets[b].begin, r->c->job->mpi_limit);
         s->ends[b] = s->npieces;
     }
     s->requests = tr_alloc(TR_MEM_OTHER, s->npieces, sizeof(MPI_Request));
@@ -252,7 +252,7 @@ tr_status tr_reducer_staged_init(tr_reducer *r)
     st = s ? allocate(r) : tr_last_error()->status;
     TR_TRY(tr_agree(r->c, st, NULL));
     if (r->c->topology.size > 1) { /* of its own: reductions and gathers may come in any order */
-        TR_MPI_TRY(MPI_Comm_dup(r->c->world, &r->comm));
+        TR_MPI_TRY(MPI_Comm_dup(r->c->comm, &r->comm));
         TR_MPI_TRY(MPI_Comm_set_errhandler(r->comm, MPI_ERRORS_RETURN));
     }
 out:

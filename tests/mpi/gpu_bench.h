@@ -197,7 +197,7 @@ static inline void same_everywhere(bench *b, const void *v, size_t nbytes)
 {
     char mine[65], all[8][65];
     tr_sha256_hex(v, nbytes, mine);
-    assert_int_equal(tr_comm_gather(b->c, mine, all, sizeof(mine)), TR_OK);
+    assert_int_equal(tr_comm_all_gather(b->c, mine, all, sizeof(mine)), TR_OK);
     for (int r = 0; r < b->t->size; r++) assert_string_equal(all[r], mine);
 }
 

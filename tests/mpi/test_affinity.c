@@ -129,7 +129,7 @@ static void test_default(void **state)
     tr_affinity a = opened(0, 0);
     tr_comm *c = open_mode(&modes[0], 30);
     double cores = (double)a.ncpus;
-    assert_int_equal(tr_comm_sum(c, &cores, 1), TR_OK);
+    assert_int_equal(tr_comm_all_reduce(c, &cores, 1, TR_F64), TR_OK);
     tr_comm_close(c);
     bool enough = CPU_COUNT(&all) >= size;
     assert_int_equal(a.bound, enough);

@@ -46,7 +46,7 @@ static copy copy_of(const training *t)
         memset(sum, 0, n * sizeof *sum);
         for (size_t r = 0; r < nowned; r++)
             for (size_t i = owned[r].begin; i < owned[r].end; i++) sum[i] = (double)from[i];
-        if (shares) TRAINING_TRY(tr_comm_sum(t->comm, sum, n)); /* of one value and zeros: exact */
+        if (shares) TRAINING_TRY(tr_comm_all_reduce(t->comm, sum, n, TR_F64)); /* of one value and zeros: exact */
         for (size_t i = 0; i < n; i++) c.arrays[k][i] = (float)sum[i];
         training_alike(t, "arrays", c.arrays[k], n * sizeof(float));
         tr_free(from);

@@ -33,8 +33,8 @@ static void sum_case(tr_comm *c, const tr_topology *t)
             v[i] = value(t->rank, i);
             w[i] = (int64_t)i * (t->rank % 2 ? -3 : 5) + ((int64_t)t->rank << 40);
         }
-        assert_int_equal(tr_comm_sum(c, v, n), TR_OK);
-        assert_int_equal(tr_comm_sum_int(c, w, n), TR_OK);
+        assert_int_equal(tr_comm_all_reduce(c, v, n, TR_F64), TR_OK);
+        assert_int_equal(tr_comm_all_reduce(c, w, n, TR_I64), TR_OK);
         for (size_t i = 0; i < n; i++) {
             double want = value(0, i);
             int64_t whole = 0;
@@ -62,7 +62,7 @@ static void gather_case(tr_comm *c, const tr_topology *t)
         unsigned char *send = tr_alloc(TR_MEM_OTHER, n, 1);
         unsigned char *recv = tr_alloc(TR_MEM_OTHER, n * (size_t)t->size, 1);
         for (size_t i = 0; i < n; i++) send[i] = byte(t->rank, i);
-        assert_int_equal(tr_comm_gather(c, send, recv, n), TR_OK);
+        assert_int_equal(tr_comm_all_gather(c, send, recv, n), TR_OK);
         for (int r = 0; r < t->size; r++)
             for (size_t i = 0; i < n; i++)
                 if (recv[(size_t)r * n + i] != byte(r, i))
@@ -79,7 +79,7 @@ static void bcast_case(tr_comm *c, const tr_topology *t)
             size_t n = sizes[k] * 2 + (sizes[k] & 1);
             unsigned char *buf = tr_alloc(TR_MEM_OTHER, n, 1);
             for (size_t i = 0; t->rank == root && i < n; i++) buf[i] = byte(root, i);
-            assert_int_equal(tr_comm_bcast(c, buf, n, root), TR_OK);
+            assert_int_equal(tr_comm_broadcast(c, buf, n, root), TR_OK);
             for (size_t i = 0; i < n; i++)
                 if (buf[i] != byte(root, i)) fail_msg("byte %zu of %zu from %d", i, n, root);
             tr_free(buf);
@@ -116,10 +116,10 @@ static void mixed_case(tr_comm *c, const tr_topology *t)
     uint32_t recv[64];
     for (uint32_t i = 0; i < 3000; i++) {
         uint32_t mine = i * 64 + (uint32_t)t->rank;
-        assert_int_equal(tr_comm_gather(c, &mine, recv, sizeof(mine)), TR_OK);
+        assert_int_equal(tr_comm_all_gather(c, &mine, recv, sizeof(mine)), TR_OK);
         for (int r = 0; r < t->size; r++) assert_int_equal(recv[r], i * 64 + (uint32_t)r);
         double v = 1.0 + i;
-        assert_int_equal(tr_comm_sum(c, &v, 1), TR_OK);
+        assert_int_equal(tr_comm_all_reduce(c, &v, 1, TR_F64), TR_OK);
         assert_true(v == (1.0 + i) * t->size);
     }
 }
@@ -137,8 +137,8 @@ static void topology_case(tr_comm *c, const tr_topology *t)
     assert_true(t->node >= 0 && t->node < t->nodes);
     assert_true(t->slices >= 1 && t->slices <= t->local_size);
     double leaders = t->local_rank == 0, share = 1.0 / t->local_size;
-    assert_int_equal(tr_comm_sum(c, &leaders, 1), TR_OK);
-    assert_int_equal(tr_comm_sum(c, &share, 1), TR_OK);
+    assert_int_equal(tr_comm_all_reduce(c, &leaders, 1, TR_F64), TR_OK);
+    assert_int_equal(tr_comm_all_reduce(c, &share, 1, TR_F64), TR_OK);
     assert_true(leaders == t->nodes);
     assert_true(share > t->nodes - 1e-9 && share < t->nodes + 1e-9);
 }
@@ -261,8 +261,8 @@ static void test_alone(void **state)
     double v = 3;
     int x = 5, y = 0;
     bool said = false;
-    assert_int_equal(tr_comm_sum(c, &v, 1), TR_OK);
-    assert_int_equal(tr_comm_gather(c, &x, &y, sizeof(x)), TR_OK);
+    assert_int_equal(tr_comm_all_reduce(c, &v, 1, TR_F64), TR_OK);
+    assert_int_equal(tr_comm_all_gather(c, &x, &y, sizeof(x)), TR_OK);
     assert_true(v == 3 && y == 5);
     assert_int_equal(tr_agree(c, TR_FAIL(TR_DATA, "alone"), &said), TR_DATA);
     assert_true(said);

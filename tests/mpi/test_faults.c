@@ -53,7 +53,7 @@ static void late_barrier(const test_mode *m)
         assert_non_null(strstr(tr_last_error()->text, t->host));
         assert_non_null(strstr(tr_last_error()->text, "barrier"));
         double v = 0, start = tr_now();
-        assert_int_equal(tr_comm_sum(c, &v, 1), TR_PEER);
+        assert_int_equal(tr_comm_all_reduce(c, &v, 1, TR_F64), TR_PEER);
         assert_int_equal(tr_agree(c, TR_OK, &said), TR_PEER);
         assert_true(tr_now() - start < 0.4); /* did not wait again */
     }
@@ -145,7 +145,7 @@ static void test_blame(void **state)
     /* whoever ends the job waits until it has spoken */
     if (said) usleep(300000);
     double spoke = said ? tr_now() : 0;
-    tr_node_spoken(c);
+    tr_notes_spoken(c->job);
     double went = tr_now();
     MPI_Allreduce(MPI_IN_PLACE, &spoke, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
     assert_true(went >= spoke);
@@ -240,7 +240,7 @@ static void test_suspended(void **state)
     tr_comm *c = open_mode(&modes[0], 3);
     const tr_topology *t = tr_comm_topology(c);
     int mine = getpid(), pids[8];
-    assert_int_equal(tr_comm_gather(c, &mine, pids, sizeof(mine)), TR_OK);
+    assert_int_equal(tr_comm_all_gather(c, &mine, pids, sizeof(mine)), TR_OK);
     if (t->rank == last(c)) {
         double start = tr_now();
         suspend_all(pids, t->size, 4);
@@ -306,8 +306,8 @@ static void test_mismatch(void **state)
     tr_comm *c = open_mode(&modes[0], 5);
     double v[2] = {0};
     size_t n = tr_comm_topology(c)->rank == 0 ? 1 : 2;
-    assert_int_equal(tr_comm_sum(c, v, n), TR_INTERNAL);
-    assert_non_null(strstr(tr_last_error()->text, "sum of 1"));
+    assert_int_equal(tr_comm_all_reduce(c, v, n, TR_F64), TR_INTERNAL);
+    assert_non_null(strstr(tr_last_error()->text, "all-reduce of 1"));
     MPI_Barrier(MPI_COMM_WORLD);
     tr_comm_close(c);
 }
@@ -332,7 +332,7 @@ static void test_short_memory(void **state)
     assert_int_equal(count_ranks(lines > 0), 1);
     assert_int_equal(lines, rank == 0);
     double one = 1;
-    assert_int_equal(tr_comm_sum(c, &one, 1), TR_OK);
+    assert_int_equal(tr_comm_all_reduce(c, &one, 1, TR_F64), TR_OK);
     assert_true(one == size);
     tr_comm_close(c);
 

@@ -132,7 +132,7 @@ static void same_everywhere(bench *b, const void *v, size_t nbytes)
 {
     char mine[65], all[8][65];
     tr_sha256_hex(v, nbytes, mine);
-    assert_int_equal(tr_comm_gather(b->c, mine, all, sizeof(mine)), TR_OK);
+    assert_int_equal(tr_comm_all_gather(b->c, mine, all, sizeof(mine)), TR_OK);
     for (int r = 0; r < b->t->size; r++) assert_string_equal(all[r], mine);
 }
 
@@ -276,7 +276,7 @@ static void test_arrays(void **state)
         }
         assert_null(tr_reducer_slot(b.r, 3));
         double sum = (double)total;
-        assert_int_equal(tr_comm_sum(b.c, &sum, 1), TR_OK);
+        assert_int_equal(tr_comm_all_reduce(b.c, &sum, 1, TR_F64), TR_OK);
         assert_true(sum == (double)b.count * (b.t->shared ? b.t->nodes : b.t->size));
 
         tr_reducer_cost cost;

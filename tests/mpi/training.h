@@ -142,7 +142,7 @@ static inline void training_alike(const training *t, const char *what, const voi
     char mine[65], all[16][65];
     tr_sha256_hex(v, nbytes, mine);
     assert_true(t->size <= 16);
-    TRAINING_TRY(tr_comm_gather(t->comm, mine, all, sizeof mine));
+    TRAINING_TRY(tr_comm_all_gather(t->comm, mine, all, sizeof mine));
     for (int r = 0; r < t->size; r++)
         if (strcmp(all[r], all[0]) != 0) fail_msg("%s of rank %d are not rank 0's", what, r);
 }

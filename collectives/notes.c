@@ -1,0 +1,119 @@
+/* What the ranks of a node leave for each other in its shared memory, whichever communicator they
+ * wait in: that one is busy (tr_comm_busy), that one gave up and over what, and which of them says
+ * what went wrong, for all of the node. One window a job. */
+#include "collectives/internal.h"
+
+#include <string.h>
+#include <time.h>
+
+/* What a rank leaves. */
+typedef struct {
+    _Alignas(TR_CACHE_LINE) _Atomic bool busy;
+    _Alignas(TR_CACHE_LINE) _Atomic bool left; /* gave up: */
+    tr_error why;
+} tr_note;
+
+/* Who says what went wrong, for all of the node. */
+typedef struct {
+    _Atomic int chosen; /* its local rank + 1; 0: nobody yet */
+    _Atomic bool done;
+} tr_speaker;
+
+struct tr_notes {
+    tr_window window;
+    tr_speaker *speaker;
+    tr_note *of; /* [local_size] */
+};
+
+static tr_note *mine(const tr_job *j)
+{
+    return &j->notes->of[j->topology.local_rank];
+}
+
+tr_status tr_notes_open(tr_comm *c, bool *got)
+{
+    tr_status st = TR_OK;
+    tr_job *j = c->job;
+    size_t nbytes = TR_PAGE + (size_t)j->topology.local_size * sizeof(tr_note);
+    bool ok = false;
+    tr_notes *n = TR_NEW(TR_MEM_OTHER, tr_notes);
+    TR_TRY(tr_mpi_all(c->comm, n != NULL, &ok));
+    TR_NEED(ok && n, TR_MEMORY, "no memory for a node's notes");
+    TR_TRY(tr_window_open(c, nbytes, &n->window, got, c->reason, sizeof(c->reason)));
+    if (!*got) goto out;
+    n->speaker = (tr_speaker *)(void *)n->window.base;
+    n->of = (tr_note *)(void *)(n->window.base + TR_PAGE);
+    bool touched = j->topology.local_rank != 0 || tr_window_touch(n->window.base, nbytes);
+    TR_TRY(tr_mpi_all(c->comm, touched, got)); /* nobody writes one before all are zeroed */
+    if (!*got) {
+        snprintf(c->reason, sizeof(c->reason), "shared memory ran out while it was set up");
+        tr_window_close(&n->window, j->broken);
+        goto out;
+    }
+    j->notes = n;
+    return TR_OK;
+out:
+    tr_free(n);
+    return st;
+}
+
+void tr_notes_close(tr_job *j)
+{
+    if (!j->notes) return;
+    tr_window_close(&j->notes->window, j->broken);
+    tr_free(j->notes);
+    j->notes = NULL;
+}
+
+bool tr_notes_first(tr_job *j)
+{
+    int nobody = 0, me = j->topology.local_rank + 1;
+    tr_speaker *s = j->notes ? j->notes->speaker : NULL;
+    j->speaks = !s || atomic_compare_exchange_strong(&s->chosen, &nobody, me) || nobody == me;
+    if (j->heard < 0) return j->speaks;
+    if (s && j->speaks) atomic_store(&s->done, true);
+    return j->speaks = false; /* who was heard says it, for this node as well */
+}
+
+void tr_notes_spoken(tr_job *j)
+{
+    if (!j->notes) return;
+    tr_speaker *s = j->notes->speaker;
+    if (j->speaks) atomic_store(&s->done, true);
+    int chosen = atomic_load(&s->chosen);
+    for (int i = 0; i < 2000 && chosen && !atomic_load(&s->done); i++) {
+        if (tr_peers_gone(&j->peers[chosen - 1])) break;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
+void tr_notes_give_up(tr_job *j, const tr_error *why)
+{
+    if (!j->notes || atomic_load(&mine(j)->left)) return;
+    mine(j)->why = *why;
+    atomic_store(&mine(j)->left, true);
+}
+
+static const tr_note *note_of(const tr_comm *c, int local_rank)
+{
+    return c->job->notes ? &c->job->notes->of[c->peers[local_rank].local_rank] : NULL;
+}
+
+bool tr_notes_gave_up(const tr_comm *c, int local_rank, tr_error *why)
+{
+    const tr_note *n = note_of(c, local_rank);
+    if (!n || !atomic_load(&n->left)) return false;
+    *why = n->why;
+    return true;
+}
+
+void tr_comm_busy(tr_comm *c, bool busy)
+{
+    if (c->job->notes) atomic_store(&mine(c->job)->busy, busy);
+}
+
+bool tr_notes_busy(const tr_comm *c, int local_rank)
+{
+    const tr_note *n = note_of(c, local_rank);
+    return n && atomic_load_explicit(&n->busy, memory_order_relaxed);
+}
