@@ -39,7 +39,7 @@ if(NOT CUDAToolkit_FOUND)
   trireme_cuda_missing("the CUDA toolkit (12 or 13) was not found: put nvcc on PATH or set CUDAToolkit_ROOT")
   return()
 endif()
-foreach(library IN ITEMS cudart cublasLt)
+foreach(library IN ITEMS cudart_static cublasLt)
   if(NOT TARGET CUDA::${library})
     trireme_cuda_missing("lib${library} was not found beside ${CUDAToolkit_LIBRARY_DIR}: install all of the toolkit")
     return()
@@ -100,7 +100,7 @@ add_library(trireme_cuda_headers INTERFACE)
 target_include_directories(trireme_cuda_headers SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS}
   ${CUDNN_INCLUDE_DIR} ${NCCL_INCLUDE_DIR})
 add_library(trireme_cuda_libraries INTERFACE)
-target_link_libraries(trireme_cuda_libraries INTERFACE trireme_cuda_headers CUDA::cudart CUDA::cublasLt
+target_link_libraries(trireme_cuda_libraries INTERFACE trireme_cuda_headers CUDA::cudart_static CUDA::cublasLt
   ${CUDNN_LIBRARY} ${NCCL_LIBRARY} ${CMAKE_DL_LIBS})
 set(TRIREME_HAVE_CUDA TRUE)
 message(STATUS "CUDA backend: toolkit ${CUDAToolkit_VERSION}, for ${CMAKE_CUDA_ARCHITECTURES}")

@@ -80,40 +80,57 @@ static void note_too_few(const tr_config *c, tr_assumed *a, int ranks, int gpus)
              c->device == TR_DEVICE_CUDA ? "be refused" : "take CPUs (device=cpu plans for them)");
 }
 
-/* Whether a run would go to GPUs, as far as that can be known here. `why` not: [room]. */
-static bool takes_gpus(const tr_config *c, tr_assumed *a, int ranks, char *why, size_t room)
+/* device: auto: GPUs that this machine has and that know the precision. `why` not: [room]. */
+static bool has_gpus(const tr_config *c, const tr_gpu *gpu, int ranks, char *why, size_t room,
+                     tr_assumed *a)
 {
-    const tr_backend *gpu = tr_program_gpu.backend;
-    why[0] = 0;
-    if (c->device == TR_DEVICE_CPU || !gpu) return false;
-    if (c->device == TR_DEVICE_CUDA && ranks == 1) return true;
-    const int gpus = gpu->devices(why, room);
-    note_too_few(c, a, ranks, gpus);
-    if (c->device == TR_DEVICE_CUDA) return true;
     tr_status st = TR_OK;
+    const int gpus = gpu->backend->devices(why, room);
+    note_too_few(c, a, ranks, gpus);
     for (int d = 0; st == TR_OK && d < gpus && d < ranks; d++)
-        st = gpu->computes(d, (tr_precision)c->train.precision);
-    if (gpus > 0 && st == TR_OK) return true;
-    if (gpus > 0) snprintf(why, room, "%.400s", tr_last_error()->text);
+        st = gpu->backend->computes(d, (tr_precision)c->train.precision);
+    if (gpus > 0 && st != TR_OK) snprintf(why, room, "%.400s", tr_last_error()->text);
+    return gpus > 0 && st == TR_OK;
+}
+
+/* The GPU side where a run would go to GPUs, as far as that can be known here; else NULL and, where
+ * one was looked for, `why` not: [room]. */
+static tr_status takes_gpus(const tr_config *c, tr_assumed *a, int ranks, char *why, size_t room,
+                            const tr_gpu **out)
+{
+    const bool automatic = c->device == TR_DEVICE_AUTO;
+    why[0] = 0;
+    *out = NULL;
+    if (c->device == TR_DEVICE_CPU || !tr_gpu_built()) return TR_OK;
+    const tr_status st = tr_gpu_load(automatic, out);
+    if (!automatic) {
+        if (st == TR_OK && ranks > 1)
+            note_too_few(c, a, ranks, (*out)->backend->devices(why, room));
+        return st;
+    }
+    if (st != TR_OK) snprintf(why, room, "%.400s", tr_last_error()->text);
+    if (st == TR_OK && has_gpus(c, *out, ranks, why, room, a)) return TR_OK;
+    *out = NULL;
     snprintf(a->note, sizeof a->note, "device: auto plans for CPUs here: %s", why);
-    return false;
+    return TR_OK;
 }
 
 tr_status tr_assume(const tr_config *c, int ranks, tr_assumed *out)
 {
     tr_status st = TR_OK;
+    const tr_gpu *gpu;
     char why[512];
     memset(out, 0, sizeof *out);
-    const bool gpus = takes_gpus(c, out, ranks, why, sizeof why);
+    TR_TRY(takes_gpus(c, out, ranks, why, sizeof why, &gpu));
     const tr_cpu_reason reason = {
         .tried = "device: auto looked for a GPU on this machine and plans for CPUs",
         .why = why,
         .instead = "plan for GPUs elsewhere (device=cuda)",
     };
-    TR_TRY(gpus ? tr_config_fits_gpu(c) : tr_config_fits_cpu(c, why[0] ? &reason : NULL));
-    out->backend = gpus ? tr_program_gpu.backend : &tr_cpu_backend;
+    TR_TRY(gpu ? tr_config_fits_gpu(c) : tr_config_fits_cpu(c, why[0] ? &reason : NULL));
+    out->backend = gpu ? gpu->backend : &tr_cpu_backend;
     out->options = (tr_backend_options){.threads = threads_of(c, ranks)};
-    if (gpus) {
+    if (gpu) {
         out->options = tr_gpu_options(c, out->options.threads, 0);
         out->options.dry = true;
     }

@@ -82,7 +82,7 @@ tr_backend_options tr_gpu_options(const tr_config *c, int threads, int device)
 
 tr_status tr_device_check(const tr_config *c)
 {
-    if (c->device == TR_DEVICE_CUDA && !tr_program_gpu.backend)
+    if (c->device == TR_DEVICE_CUDA && !tr_gpu_built())
         return tr_node_fail(
             tr_node_get(c->document.root, "device"),
             "device: cuda is not in this program: build it where nvcc, cuDNN 9 and "
@@ -94,14 +94,14 @@ tr_status tr_device_check(const tr_config *c)
         .why = "this program was built without CUDA",
         .instead = "build it where nvcc, cuDNN 9 and NCCL are (launch/setup -DTRIREME_CUDA=ON)",
     };
-    return tr_program_gpu.backend ? TR_OK : tr_config_fits_cpu(c, &reason);
+    return tr_gpu_built() ? TR_OK : tr_config_fits_cpu(c, &reason);
 }
 
 /* ---- Choosing ------------------------------------------------------------------------------- */
 
 /* *Collective.* `why`: what stood against GPUs, where they were looked for; else NULL. */
 static tr_status choose_cpu(const tr_config *c, tr_comm *comm, tr_log_level level, const char *why,
-                            const tr_backend **out, tr_backend_options *o)
+                            tr_chosen_device *out)
 {
     const tr_cpu_reason reason = {
         .tried = "device: auto looked for a GPU for every rank and fell back to the CPU",
@@ -112,38 +112,37 @@ static tr_status choose_cpu(const tr_config *c, tr_comm *comm, tr_log_level leve
     if (st == TR_OK && why && tr_comm_topology(comm)->rank == 0)
         tr_log(level, "device: auto takes the CPU: %s", why);
     TR_TRY(tr_agree(comm, st, NULL));
-    *out = &tr_cpu_backend;
-    *o = (tr_backend_options){0};
-    TR_TRY(weakest_isa(comm, &o->isa));
+    *out = (tr_chosen_device){.backend = &tr_cpu_backend};
+    TR_TRY(weakest_isa(comm, &out->options.isa));
 out:
     return st;
 }
 
 /* *Collective.* TR_OK with the device where every rank has a GPU of its own, and for device: auto
  * one that knows the precision. */
-static tr_status choose_gpu(const tr_config *c, tr_comm *comm, int *device)
+static tr_status choose_gpu(const tr_config *c, tr_comm *comm, tr_chosen_device *out)
 {
-    const tr_backend *gpu = tr_program_gpu.backend;
+    const bool automatic = c->device == TR_DEVICE_AUTO;
     const tr_precision precision = (tr_precision)c->train.precision;
-    tr_status st = TR_OK;
-    if (!gpu) return TR_FAIL(TR_UNSUPPORTED, "this program was built without CUDA");
-    TR_TRY(tr_gpu_choose(comm, gpu, device));
-    if (c->device == TR_DEVICE_AUTO)
-        TR_TRY(tr_agree(comm, gpu->computes(*device, precision), NULL));
+    const tr_gpu *gpu;
+    tr_status st;
+    int number = 0;
+    TR_TRY(tr_agree(comm, tr_gpu_load(automatic, &gpu), NULL));
+    TR_TRY(tr_gpu_choose(comm, gpu->backend, &number));
+    if (automatic) TR_TRY(tr_agree(comm, gpu->backend->computes(number, precision), NULL));
+    *out = (tr_chosen_device){gpu->backend, gpu->reducers, tr_gpu_options(c, 0, number)};
 out:
     return st;
 }
 
-tr_status tr_device_choose(const tr_config *c, tr_comm *comm, const tr_backend **out,
-                           tr_backend_options *o)
+tr_status tr_device_choose(const tr_config *c, tr_comm *comm, tr_chosen_device *out)
 {
     tr_status st = TR_OK;
-    int device = 0;
-    if (c->device == TR_DEVICE_CPU) return choose_cpu(c, comm, TR_LOG_INFO, NULL, out, o);
-    st = choose_gpu(c, comm, &device);
+    if (c->device == TR_DEVICE_CPU) return choose_cpu(c, comm, TR_LOG_INFO, NULL, out);
+    st = choose_gpu(c, comm, out);
     if (st != TR_OK && c->device == TR_DEVICE_AUTO && !tr_comm_broken(comm)) {
         const tr_error why = *tr_last_error();
-        return choose_cpu(c, comm, TR_LOG_INFO, tr_program_gpu.backend ? why.text : NULL, out, o);
+        return choose_cpu(c, comm, TR_LOG_INFO, tr_gpu_built() ? why.text : NULL, out);
     }
     if (st == TR_USAGE) {
         const tr_error why = *tr_last_error();
@@ -151,17 +150,15 @@ tr_status tr_device_choose(const tr_config *c, tr_comm *comm, const tr_backend *
     }
     TR_TRY(st);
     TR_TRY(tr_agree(comm, tr_config_fits_gpu(c), NULL));
-    *out = tr_program_gpu.backend;
-    *o = tr_gpu_options(c, 0, device);
 out:
     return st;
 }
 
 tr_status tr_device_fall_back(const tr_config *c, tr_comm *comm, tr_status st,
-                              const tr_backend **out, tr_backend_options *o)
+                              tr_chosen_device *out)
 {
     const tr_error why = *tr_last_error();
-    if (st == TR_OK || c->device != TR_DEVICE_AUTO || (*out)->host || tr_comm_broken(comm))
+    if (st == TR_OK || c->device != TR_DEVICE_AUTO || out->backend->host || tr_comm_broken(comm))
         return st;
-    return choose_cpu(c, comm, TR_LOG_WARN, why.text, out, o); /* something is broken */
+    return choose_cpu(c, comm, TR_LOG_WARN, why.text, out); /* something is broken */
 }

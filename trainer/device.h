@@ -2,8 +2,16 @@
 #ifndef TR_TRAINER_DEVICE_H
 #define TR_TRAINER_DEVICE_H
 
+#include "collectives/collectives.h"
 #include "runtime/backend.h"
 #include "runtime/config/config.h"
+
+/* What a job computes and reduces with. */
+typedef struct {
+    const tr_backend *backend;
+    const tr_gpu_reducers *reducers; /* NULL on CPUs */
+    tr_backend_options options;
+} tr_chosen_device;
 
 /* How device: auto came to CPUs, for the message about a config that only fits GPUs. */
 typedef struct {

@@ -5,8 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-#include "trainer/device.h"
-#include "trainer/gpu.h"
 #include "trainer/schedule.h"
 #include "trainer/shares.h"
 
@@ -67,17 +65,20 @@ static tr_status open_backend(tr_trainer *t, const tr_backend_options *o)
 /* *Collective.* */
 static tr_status open_device(tr_trainer *t)
 {
-    tr_backend_options o;
+    tr_chosen_device d;
     tr_status st;
-    TR_TRY(tr_device_choose(t->config, t->comm, &t->backend, &o));
-    TR_TRY(open_affinity(t, &o));
-    st = open_backend(t, &o);
+    TR_TRY(tr_device_choose(t->config, t->comm, &d));
+    t->backend = d.backend;
+    TR_TRY(open_affinity(t, &d.options));
+    st = open_backend(t, &d.options);
     if (st != TR_OK) {
-        TR_TRY(tr_device_fall_back(t->config, t->comm, st, &t->backend, &o));
+        TR_TRY(tr_device_fall_back(t->config, t->comm, st, &d));
+        t->backend = d.backend;
         tr_affinity_undo(&t->affinity);
-        TR_TRY(open_affinity(t, &o));
-        TR_TRY(open_backend(t, &o));
+        TR_TRY(open_affinity(t, &d.options));
+        TR_TRY(open_backend(t, &d.options));
     }
+    t->gpu_reducers = d.reducers;
     t->lag = t->backend->host ? 0 : 1;
 out:
     return st;
@@ -152,7 +153,7 @@ static tr_status open_reducer(tr_trainer *t)
         .wire_bf16 = t->config->run.wire == TR_WIRE_BF16,
         .backend = t->backend,
         .backend_ctx = t->backend_ctx,
-        .gpu = tr_program_gpu.reducers,
+        .gpu = t->gpu_reducers,
         .nccl = tr_config_nccl(t->config),
         .deterministic = t->config->run.deterministic,
     };

@@ -8,6 +8,7 @@
 #include "runtime/plan/plan.h"
 #include "trainer/affinity.h"
 #include "trainer/checkpoint.h"
+#include "trainer/device.h"
 #include "trainer/optimizer.h"
 #include "trainer/run_folder.h"
 
@@ -27,6 +28,7 @@ typedef struct tr_trainer {
     tr_affinity affinity;
     const tr_model *model;
     const tr_backend *backend;
+    const tr_gpu_reducers *gpu_reducers; /* NULL on CPUs */
     void *backend_ctx;
     tr_reducer *reducer;
     tr_session *session;
@@ -85,16 +87,14 @@ size_t tr_confusion_cells(const tr_model *m);
 
 /* *Local.* Fails where the config asks for a device or a precision that this program lacks. */
 tr_status tr_device_check(const tr_config *c);
-/* *Collective.* The backend that the config's device asks for and every rank can have, with its
- * options, but for the threads; device: auto takes GPUs where all ranks have one, else says once
- * why not. */
-tr_status tr_device_choose(const tr_config *c, tr_comm *comm, const tr_backend **out,
-                           tr_backend_options *o);
+/* *Collective.* What the config's device asks for and every rank can have, with its options, but
+ * for the threads; device: auto takes GPUs where all ranks have one, else says once why not. */
+tr_status tr_device_choose(const tr_config *c, tr_comm *comm, tr_chosen_device *out);
 
 /* *Collective.* After *out could not be opened on some rank, with the agreed `st` and its record:
  * for device: auto CPUs instead of GPUs, saying once why; else `st`. */
 tr_status tr_device_fall_back(const tr_config *c, tr_comm *comm, tr_status st,
-                              const tr_backend **out, tr_backend_options *o);
+                              tr_chosen_device *out);
 
 /* *Collective.* Everything up to step 1: data, model, plans, kernels, memory; restores a checkpoint
  * where asked. Ends in agreement. */

@@ -1,4 +1,14 @@
-/* A program that was built without a GPU's backend. */
+/* A program that was built without CUDA. */
 #include "trainer/gpu.h"
 
-const tr_gpu tr_program_gpu = {NULL, NULL};
+bool tr_gpu_built(void)
+{
+    return false;
+}
+
+tr_status tr_gpu_load(bool if_driver, const tr_gpu **out)
+{
+    (void)if_driver;
+    *out = NULL;
+    return TR_FAIL(TR_UNSUPPORTED, "this program was built without CUDA");
+}

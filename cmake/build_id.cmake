@@ -1,0 +1,20 @@
+# cmake -DSOURCE=TREE -DOPTIONS=TEXT -DOUT=FILE -P build_id.cmake: writes a header with TR_BUILD_ID, a hash of all the
+# program's sources and of what it is built with. FILE is touched only where the hash is another.
+file(GLOB_RECURSE sources RELATIVE ${SOURCE} ${SOURCE}/runtime/*.[ch] ${SOURCE}/kernels/*.[ch] ${SOURCE}/kernels/*.cu
+  ${SOURCE}/kernels/*.cuh ${SOURCE}/collectives/*.[ch] ${SOURCE}/optimize/*.[ch] ${SOURCE}/trainer/*.[ch])
+list(SORT sources)
+set(all "${OPTIONS}")
+foreach(source IN LISTS sources)
+  file(SHA256 ${SOURCE}/${source} hash)
+  string(APPEND all "\n${source} ${hash}")
+endforeach()
+string(SHA256 id "${all}")
+string(SUBSTRING ${id} 0 32 id)
+set(text "#define TR_BUILD_ID \"${id}\"\n")
+set(old)
+if(EXISTS ${OUT})
+  file(READ ${OUT} old)
+endif()
+if(NOT text STREQUAL old)
+  file(WRITE ${OUT} "${text}")
+endif()
