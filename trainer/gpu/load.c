@@ -3,12 +3,11 @@
  * (cmake/module.cmake), so that both share one log, one error record, one count of memory. */
 #include "trainer/gpu.h"
 
+#include <build_id.h>
 #include <dlfcn.h>
 #include <limits.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "build_id.h"
 
 #define MODULE "libtrireme_cuda.so"
 

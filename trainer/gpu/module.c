@@ -1,9 +1,9 @@
 /* What the program gets of the module. */
 #include "trainer/gpu.h"
 
+#include <build_id.h>
 #include <string.h>
 
-#include "build_id.h"
 #include "collectives/nccl/nccl.h"
 #include "kernels/cuda/cuda.h"
 
