@@ -1,5 +1,6 @@
 /* The config as a whole: text, overrides, table, cross-checks; and the way back to text. */
 #include "runtime/config/internal.h"
+#include "runtime/config/schema.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -84,6 +85,16 @@ tr_status tr_config_write(const tr_config *c, FILE *to)
     if (!resolved.data.folder) return TR_MEMORY;
     tr_status st = tr_fields_write(tr_config_fields(), &resolved, 0, to);
     tr_free(resolved.data.folder);
+    return st;
+}
+
+tr_status tr_config_write_with(const tr_config *c, const tr_node *model, FILE *to)
+{
+    tr_config other = *c;
+    tr_status st = tr_fields_read(model, tr_model_fields, "model", &other.model);
+    if (st != TR_OK) return st;
+    st = tr_config_write(&other, to);
+    tr_fields_free(tr_model_fields, &other.model);
     return st;
 }
 

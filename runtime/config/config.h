@@ -45,6 +45,9 @@ tr_status tr_node_fail(const tr_node *at, const char *fmt, ...) TR_PRINTF(2, 3);
  */
 tr_status tr_node_write(const tr_node *n, FILE *to);
 
+/* The shortest decimal that reads back as the same number. Returns buf. */
+const char *tr_format_real(double v, char buf[32]);
+
 /* ---- Tables of fields ------------------------------------------------------------------------ */
 
 typedef enum {
@@ -277,6 +280,8 @@ void tr_config_close(tr_config *c);
 /* The resolved config as YAML: every key with its value in force; parses back to the same config.
  */
 tr_status tr_config_write(const tr_config *c, FILE *to);
+/* The same with another map below `model`. */
+tr_status tr_config_write_with(const tr_config *c, const tr_node *model, FILE *to);
 /* The reference page (Markdown) of every key outside model.layers. */
 void tr_config_help(FILE *to);
 /* A path from the config, relative to the config file's folder. Allocated. */

@@ -60,8 +60,6 @@ typedef enum { TR_NUMBER_OK, TR_NUMBER_MALFORMED, TR_NUMBER_RANGE } tr_number;
 tr_number tr_parse_int(const char *text, int64_t *out);
 /* Whole text, decimal: 1, 1.5, .5, 1e-3. Never nan or inf. */
 tr_number tr_parse_real(const char *text, double *out);
-/* The shortest decimal that reads back as the same number. Returns buf. */
-const char *tr_format_real(double v, char buf[32]);
 
 /* ---- simple.c, fields.c, schema.c, check.c --------------------------------------------------- */
 

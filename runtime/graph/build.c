@@ -92,7 +92,7 @@ int tr_build_input(const tr_builder *b, const tr_layer *l, int i)
 
 int tr_build_param(const tr_builder *b, const tr_layer *l, int i)
 {
-    return b->first_param + l->first_param + i;
+    return b->first_param + l->params[i];
 }
 
 int tr_build_state(const tr_builder *b, const tr_layer *l, int i)
@@ -206,7 +206,7 @@ tr_status tr_build_all_forward(tr_builder *b)
         TR_TRY(tr_build_reserve(b, TR_BUILD_ROOM, TR_BUILD_ROOM));
         b->value[m->ninputs + i] = l->def->forward ? l->def->forward(b, l) : forward_plain(b, l);
     }
-    b->g->logits = b->value[m->output];
+    b->g->logits = b->value[m->ninputs + m->nlayers - 1];
     TR_TRY(tr_build_reserve(b, 1, 1));
     tr_build_op(b, m->loss, "loss", (int)m->nlayers, m->loss_attrs, TR_PHASE_LOSS,
                 TR_IDS(b->g->logits, b->g->target), TR_IDS(-1));

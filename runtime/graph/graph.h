@@ -1,6 +1,5 @@
-/* The graph: layers of the config become a model (parameters with names and shapes) and, for a
- * given batch size and mode, a flat list of ops on tensors: forward, backward, passes applied. All
- * Local.
+/* The graph: a model becomes, for a given batch size and mode, a flat list of ops on tensors: forward,
+ * backward, passes applied. It points into the model, which must outlive it. All Local.
  *
  * Shapes are logical and channels first (N, C, H, W) as in PyTorch and ONNX; a 4-D activation is
  * *stored* channels-last (N, H, W, C). Parameters are stored as documented for their layer (conv2d
@@ -8,101 +7,7 @@
 #ifndef TR_GRAPH_H
 #define TR_GRAPH_H
 
-#include "runtime/base/base.h"
-#include "runtime/config/config.h"
-
-#define TR_MAX_DIMS 5
-#define TR_MAX_IN   8
-#define TR_MAX_OUT  8
-#define TR_NAME     64
-
-typedef enum {
-    TR_INIT_KAIMING,
-    TR_INIT_XAVIER,
-    TR_INIT_NORMAL,
-    TR_INIT_ZEROS,
-    TR_INIT_ONES
-} tr_init_kind;
-
-/* One learned array. Row i is the same in every graph built from the model. */
-typedef struct {
-    char layer[TR_NAME], name[TR_NAME]; /* "conv2d1", "weight" */
-    int ndim;
-    int64_t dims[TR_MAX_DIMS];
-    size_t count;
-    size_t offset; /* elements, in the flat parameter space; multiple of 16 (64 bytes) */
-    tr_init_kind init;
-    double fan_in, fan_out, gain, init_std; /* init_std: TR_INIT_NORMAL */
-    bool decay;                             /* weight decay applies: not for biases and norms */
-} tr_param;
-
-/* One array that is carried along but not learned (batchnorm running statistics). */
-typedef struct {
-    char layer[TR_NAME], name[TR_NAME]; /* "batchnorm1", "running_mean" */
-    int ndim;
-    int64_t dims[TR_MAX_DIMS];
-    size_t count;
-    size_t offset; /* elements, in the flat state space; multiple of 16 */
-    float initial;
-} tr_state;
-
-typedef struct {
-    char name[TR_NAME]; /* "input", or the config's name */
-    int ndim;           /* of one sample */
-    int64_t dims[TR_MAX_DIMS];
-    /* Values (0), or ids, which embeddings look up: int32 in any precision, whole numbers in
-     * [0, ids); neither normalized nor augmented. */
-    int64_t ids;
-} tr_input;
-
-/* [begin, end) of the flat parameter space, a multiple of 16 elements; complete once the backward
- * op that computes its lowest-numbered layer's gradients has run. */
-typedef struct {
-    size_t begin, end;
-} tr_bucket;
-
-typedef struct tr_op_def tr_op_def;
-typedef struct tr_layer tr_layer;
-
-typedef struct tr_model {
-    const tr_config *config; /* not owned */
-    size_t nlayers;
-    tr_layer *layers; /* private: residuals and repeats expanded, in forward order */
-    int output;       /* private: the value that is the model's output */
-    const tr_op_def *loss;
-    const void *loss_attrs;
-    size_t nparams, nstates, ninputs;
-    tr_param *params; /* in forward order; offsets run in *backward* order, so that buckets fill
-                         front to back */
-    tr_state *states;
-    tr_input *inputs;
-    size_t flat_count; /* elements of the flat parameter space, padding included */
-    size_t state_count;
-    size_t nparameters; /* learned scalars, padding excluded */
-    int64_t outputs;    /* width of the last layer: classes, or regression targets */
-    int ndim_target;    /* regression: dims of one target */
-    int64_t target_dims[TR_MAX_DIMS];
-    bool labels; /* targets are class labels (int32), not values (float32) */
-    size_t nbuckets;
-    tr_bucket *buckets;
-} tr_model;
-
-/* Parses model.layers, infers shapes (errors name the layer, file:line:column and both shapes),
- * lays out parameters and states, cuts buckets of about bucket_bytes (0: one choice for all: 1 MiB
- * first, then 4 MiB). `config` must outlive the model. */
-tr_status tr_model_open(const tr_config *config, size_t bucket_bytes, tr_model **out);
-void tr_model_close(tr_model *m);
-/* Initial values of elements [begin, end) of the flat space that starts at `flat`, padding zero; by
- * Philox keyed with the seed, the parameter's row and the element: same everywhere.
- * kaiming: PyTorch's default for linear and conv2d, weight and bias uniform within 1/sqrt(fan_in);
- * xavier: uniform (Glorot), biases zero; normal: deviation 0.02, biases zero; zeros. */
-void tr_model_init_params(const tr_model *m, uint64_t seed, float *flat, size_t begin, size_t end);
-void tr_model_init_states(const tr_model *m, float *states);
-/* The layers of the config, as resolved (defaults in): the list items that stand below `layers:`.
- */
-tr_status tr_model_write_layers(const tr_model *m, int indent, FILE *to);
-/* The reference page (Markdown) of every layer and its attributes. */
-void tr_layers_help(FILE *to);
+#include "runtime/graph/model.h"
 
 /* ---- Tensors and ops ------------------------------------------------------------------------- */
 

@@ -1,10 +1,16 @@
 /* What op files use to check a layer and to declare what it holds. */
 #include "runtime/graph/maker.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
 const char *const tr_init_choices[] = {"kaiming", "xavier", "normal", "zeros", "auto", NULL};
+
+tr_init_kind tr_layer_init(const tr_maker *mk, int chosen)
+{
+    return chosen == TR_INIT_AUTO ? mk->init : (tr_init_kind)chosen;
+}
 
 const char *tr_shape_text(const tr_shape *s, char buf[TR_SHAPE_TEXT])
 {
@@ -39,8 +45,8 @@ tr_status tr_layer_fail(const tr_layer *l, tr_status st, const char *fmt, ...)
     va_start(args, fmt);
     vsnprintf(text, sizeof(text), fmt, args);
     va_end(args);
-    return TR_FAIL(st, "%s:%d:%d: layer \"%s\": %s", l->at->source, l->at->line, l->at->column,
-                   l->name, text);
+    return TR_FAIL(st, "%s%slayer \"%s\": %s", l->where ? l->where : "", l->where ? ": " : "", l->name,
+                   text);
 }
 
 tr_status tr_layer_rank(const tr_layer *l, int rank_a, int rank_b, const char *takes)
@@ -98,6 +104,7 @@ tr_status tr_layer_param(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
 {
     tr_status st = TR_OK;
     tr_model *m = mk->m;
+    assert(l->nparams < TR_MAX_PARAMS);
     TR_TRY(tr_grow(&m->params, &mk->cap_params, m->nparams + 1, sizeof(*m->params)));
     tr_param *p = &m->params[m->nparams];
     *p = (tr_param){.ndim = decl->ndim,
@@ -119,8 +126,7 @@ tr_status tr_layer_param(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
             goto out;
         }
     }
-    if (l->nparams++ == 0) l->first_param = (int)m->nparams;
-    m->nparams++;
+    l->params[l->nparams++] = (int)m->nparams++;
 out:
     return st;
 }

@@ -19,7 +19,7 @@ static tr_status place_all(tr_model *m)
     for (size_t l = m->nlayers; l-- > 0;) {
         const tr_layer *layer = &m->layers[l];
         for (int i = 0; i < layer->nparams; i++) {
-            tr_param *p = &m->params[layer->first_param + i];
+            tr_param *p = &m->params[layer->params[i]];
             TR_TRY(place(p->count, &p->offset, &m->flat_count));
             m->nparameters += p->count;
         }
@@ -37,7 +37,7 @@ static void cut(tr_model *m, size_t first, size_t rest)
     for (size_t l = m->nlayers; l-- > 0;) {
         const tr_layer *layer = &m->layers[l];
         for (int i = 0; i < layer->nparams; i++) {
-            const tr_param *p = &m->params[layer->first_param + i];
+            const tr_param *p = &m->params[layer->params[i]];
             size_t end = p->offset + tr_align_up(p->count, ALIGN);
             if ((end - begin) * sizeof(float) < size && end < m->flat_count) continue;
             m->buckets[m->nbuckets++] = (tr_bucket){begin, end};

@@ -1,29 +1,7 @@
-/* Opening and closing a model. */
+/* Closing a model, and making one from another. */
 #include "runtime/graph/maker.h"
 
-tr_status tr_model_open(const tr_config *config, size_t bucket_bytes, tr_model **out)
-{
-    tr_status st = TR_OK;
-    tr_maker mk = {.config = config, .block = -1};
-    int output;
-    mk.m = TR_NEW(TR_MEM_OTHER, tr_model);
-    if (!mk.m) return TR_MEMORY;
-    mk.m->config = config;
-    TR_TRY(tr_parse_inputs(&mk));
-    TR_TRY(tr_parse_layers(&mk, &output));
-    TR_TRY(tr_parse_loss(&mk, &mk.m->layers[(size_t)output - mk.m->ninputs]));
-    mk.m->output = output;
-    TR_TRY(tr_layout(mk.m, bucket_bytes));
-out:
-    tr_free(mk.names);
-    tr_free(mk.slots);
-    if (st != TR_OK) {
-        tr_model_close(mk.m);
-        return st;
-    }
-    *out = mk.m;
-    return TR_OK;
-}
+#include <stdlib.h>
 
 void tr_model_close(tr_model *m)
 {
@@ -36,4 +14,73 @@ void tr_model_close(tr_model *m)
     tr_free(m->buckets);
     tr_free((void *)m->loss_attrs);
     tr_free(m);
+}
+
+/* By way of the text, so that a copy is checked as what anybody writes. */
+static tr_status copy_layer(tr_maker *mk, const tr_layer *l, const int *in, int *value)
+{
+    char *options = NULL;
+    size_t n;
+    FILE *f = open_memstream(&options, &n);
+    if (!f) return TR_FAIL(TR_MEMORY, "out of memory for the options of layer \"%s\"", l->name);
+    tr_status st = tr_layer_write_options(l, 0, f);
+    if (fclose(f) != 0 && st == TR_OK)
+        st = TR_FAIL(TR_MEMORY, "out of memory for the options of layer \"%s\"", l->name);
+    const tr_layer_given given = {
+        .type = l->def->name, .name = l->name, .nin = l->nin, .in = in};
+    if (st == TR_OK)
+        st = n ? tr_maker_layer_text(mk, &given, options, value)
+               : tr_maker_layer(mk, &given, value);
+    free(options);
+    return st;
+}
+
+static tr_status copy_layers(tr_maker *mk, const tr_model *m, tr_model_edit edit, void *ctx,
+                             int *values)
+{
+    tr_status st = TR_OK;
+    int block = -1;
+    for (size_t i = 0; i < m->nlayers; i++) {
+        const tr_layer *l = &m->layers[i];
+        int in[TR_MAX_IN], *value = &values[m->ninputs + i];
+        if (l->block != block) {
+            if (block >= 0) tr_maker_close_block(mk);
+            if (l->block >= 0) tr_maker_open_block(mk);
+            block = l->block;
+        }
+        for (int k = 0; k < l->nin; k++) in[k] = values[l->in[k]];
+        *value = -1;
+        if (edit) TR_TRY(edit(ctx, mk, l, in, value));
+        if (*value < 0) TR_TRY(copy_layer(mk, l, in, value));
+    }
+out:
+    return st;
+}
+
+static tr_status copy_loss(tr_maker *mk, const tr_model *m)
+{
+    const tr_cross_entropy_attrs *a = m->loss_attrs;
+    const tr_loss_kind kind = (tr_loss_kind)(m->loss - tr_op_find("cross_entropy"));
+    return tr_maker_loss(mk, kind, a ? a->label_smoothing : 0, a ? a->class_weights : NULL,
+                         a && a->class_weights ? a->classes : 0);
+}
+
+tr_status tr_model_copy(const tr_model *m, tr_model_edit edit, void *ctx, size_t bucket_bytes,
+                        tr_model **out)
+{
+    tr_status st = TR_OK;
+    tr_maker *mk = NULL;
+    int *values = tr_alloc(TR_MEM_OTHER, m->ninputs + m->nlayers, sizeof(*values));
+    if (!values) return TR_MEMORY;
+    TR_TRY(tr_maker_open(TR_INIT_KAIMING, &mk)); /* each layer says its own */
+    for (size_t i = 0; i < m->ninputs; i++)
+        TR_TRY(tr_maker_input(mk, m->inputs[i].name, m->inputs[i].ndim, m->inputs[i].dims,
+                              &values[i]));
+    TR_TRY(copy_layers(mk, m, edit, ctx, values));
+    TR_TRY(copy_loss(mk, m));
+    st = tr_maker_finish(mk, bucket_bytes, out);
+out:
+    tr_maker_close(mk);
+    tr_free(values);
+    return st;
 }

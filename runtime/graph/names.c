@@ -9,32 +9,32 @@ bool tr_name_valid(const char *name)
     return name[0] && name[0] != '.' && name[strspn(name, good)] == '\0';
 }
 
-static int *counter(tr_maker *mk, const char *type)
+int tr_count_next(tr_counter counters[TR_COUNTERS], const char *type)
 {
     size_t i = 0;
-    while (mk->counters[i].type && strcmp(mk->counters[i].type, type) != 0) i++;
-    mk->counters[i].type = type;
-    return &mk->counters[i].count;
+    while (counters[i].type && strcmp(counters[i].type, type) != 0) i++;
+    counters[i].type = type;
+    return ++counters[i].count;
 }
 
-tr_status tr_name_layer(tr_maker *mk, tr_layer *l, const tr_node *options)
+tr_status tr_name_layer(tr_maker *mk, tr_layer *l, const char *name, const tr_node *options)
 {
     /* Counted whether named or not, so that naming one layer renames no other. */
-    int number = ++*counter(mk, l->def->name);
-    const tr_node *given = options ? tr_node_get(options, "name") : NULL;
+    int number = tr_count_next(mk->counters, l->def->name);
+    const tr_node *given = options && !name ? tr_node_get(options, "name") : NULL;
     int n;
-    if (given) {
-        if (given->kind != TR_NODE_SCALAR || !tr_name_valid(given->text))
-            return tr_node_fail(given,
-                                "a layer's name has letters, digits and _.- only, not \"%s\"",
-                                given->kind == TR_NODE_SCALAR ? given->text : "a list or map");
-        n = snprintf(l->name, TR_LAYER_NAME, "%s%s", given->text, mk->suffix);
-    } else {
+    if (given) name = given->kind == TR_NODE_SCALAR ? given->text : "";
+    if (name && !tr_name_valid(name))
+        return tr_maker_fail(given, l->where,
+                             "a layer's name has letters, digits and _.- only, not \"%s\"",
+                             !given || given->kind == TR_NODE_SCALAR ? name : "a list or map");
+    if (name)
+        n = snprintf(l->name, TR_LAYER_NAME, "%s%s", name, mk->suffix);
+    else
         n = snprintf(l->name, TR_LAYER_NAME, "%s%d%s", l->def->name, number, mk->suffix);
-    }
     if (n >= TR_LAYER_NAME)
-        return tr_node_fail(given ? given : l->at, "the layer's name is longer than %d characters",
-                            TR_LAYER_NAME - 1);
+        return tr_maker_fail(given, l->where, "the layer's name is longer than %d characters",
+                             TR_LAYER_NAME - 1);
     return TR_OK;
 }
 
@@ -67,10 +67,10 @@ static tr_status grow_slots(tr_maker *mk)
     return TR_OK;
 }
 
-tr_status tr_name_add(tr_maker *mk, const tr_node *at, const char *name, int value)
+tr_status tr_name_add(tr_maker *mk, const char *where, const char *name, int value)
 {
     tr_status st = TR_OK;
-    if (find(mk, name) >= 0) return tr_node_fail(at, "two layers are named \"%s\"", name);
+    if (find(mk, name) >= 0) return tr_maker_fail(NULL, where, "two layers are named \"%s\"", name);
     TR_TRY(tr_grow(&mk->names, &mk->cap_names, mk->nnames + 1, sizeof(*mk->names)));
     TR_TRY(grow_slots(mk));
     mk->slots[slot_of(mk, name)] = (int)mk->nnames + 1;

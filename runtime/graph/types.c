@@ -31,6 +31,14 @@ static const tr_field repeat_fields[] = {
     {0},
 };
 
+static const tr_field block_fields[] = {
+    {.key = "layers",
+     .kind = TR_FIELD_NODE,
+     .offset = offsetof(tr_block_attrs, layers),
+     .doc = "list of layers"},
+    {0},
+};
+
 const tr_op_def tr_type_residual = {
     .name = "residual",
     .doc =
@@ -52,6 +60,19 @@ const tr_op_def tr_type_repeat = {
     .max_in = 1,
 };
 
+const tr_op_def tr_type_block = {
+    .name = "block",
+    .doc = "The layers as they are. With `train.recompute: blocks` they are forgotten and recomputed "
+           "together, as those of a residual or of one time of a repeat are. A name that it is given "
+           "stands for its last output.",
+    .fields = block_fields,
+    .attrs_size = sizeof(tr_block_attrs),
+    .min_in = 1,
+    .max_in = 1,
+};
+
+static const tr_op_def *const structures[] = {&tr_type_residual, &tr_type_repeat, &tr_type_block};
+
 static const tr_field common_fields[] = {
     {.key = "name",
      .kind = TR_FIELD_STRING,
@@ -68,7 +89,7 @@ _Static_assert(sizeof(tr_common) <= TR_COMMON_SIZE, "storage layout");
 
 size_t tr_type_count(void)
 {
-    size_t n = 2;
+    size_t n = TR_COUNT(structures);
     for (size_t i = 0; i < tr_op_count(); i++) n += tr_op_at(i)->doc != NULL;
     return n;
 }
@@ -77,7 +98,14 @@ const tr_op_def *tr_type_at(size_t i)
 {
     for (size_t k = 0; k < tr_op_count(); k++)
         if (tr_op_at(k)->doc && i-- == 0) return tr_op_at(k);
-    return i == 0 ? &tr_type_residual : i == 1 ? &tr_type_repeat : NULL;
+    return i < TR_COUNT(structures) ? structures[i] : NULL;
+}
+
+bool tr_type_is_structure(const tr_op_def *type)
+{
+    for (size_t i = 0; i < TR_COUNT(structures); i++)
+        if (type == structures[i]) return true;
+    return false;
 }
 
 const tr_op_def *tr_type_find(const char *name)
@@ -98,29 +126,15 @@ void tr_type_fields(const tr_op_def *type, tr_field out[TR_LAYER_FIELDS])
     out[n] = (tr_field){0};
 }
 
-tr_status tr_type_of(const tr_node *item, const tr_op_def **type, const tr_node **options)
+const char *tr_type_nearest(const char *word)
 {
-    const tr_node *word = item;
-    *options = NULL;
-    if (item->kind == TR_NODE_MAP && item->count == 1) {
-        word = item->keys[0];
-        const tr_node *v = item->values[0];
-        bool empty = v->kind == TR_NODE_SCALAR && !v->quoted && v->text[0] == '\0';
-        if (!empty) *options = v;
-    }
-    if (word->kind != TR_NODE_SCALAR || !word->text[0])
-        return tr_node_fail(item, "a layer is a name, or a map of one name to its options");
-    *type = tr_type_find(word->text);
-    if (*type) return TR_OK;
     const char *names[TR_COUNTERS];
     size_t n = tr_type_count();
     for (size_t i = 0; i < n; i++) names[i] = tr_type_at(i)->name;
-    const char *near = tr_nearest(word->text, names, n);
-    return near ? tr_node_fail(word, "unknown layer \"%s\": did you mean \"%s\"?", word->text, near)
-                : tr_node_fail(word, "unknown layer \"%s\"", word->text);
+    return tr_nearest(word, names, n);
 }
 
-tr_status tr_type_read(const tr_config *c, tr_layer *l, const tr_node *options)
+tr_status tr_type_read(const tr_maker *mk, tr_layer *l, const tr_node *at, const tr_node *options)
 {
     tr_status st = TR_OK;
     tr_field fields[TR_LAYER_FIELDS];
@@ -133,12 +147,12 @@ tr_status tr_type_read(const tr_config *c, tr_layer *l, const tr_node *options)
         goto out;
     }
     /* No options still have a place, so that what is missing is missed there. */
-    tr_node none = {
-        .kind = TR_NODE_MAP, .source = l->at->source, .line = l->at->line, .column = l->at->column};
+    tr_node none = {.kind = TR_NODE_MAP};
+    if (at) none.source = at->source, none.line = at->line, none.column = at->column;
     char what[TR_NAME + 16];
     snprintf(what, sizeof(what), "layer \"%s\"", l->name);
-    TR_TRY(tr_fields_read(options ? options : &none, fields, what, l->storage));
-    if (l->def->finish) st = l->def->finish(c, l, (char *)l->storage + TR_COMMON_SIZE);
+    TR_TRY(tr_fields_read(options ? options : at ? &none : NULL, fields, what, l->storage));
+    if (l->def->finish) st = l->def->finish(mk, l, l->attrs);
     if (st != TR_OK) tr_fields_free(fields, l->storage);
 out:
     if (st != TR_OK) {
@@ -150,6 +164,8 @@ out:
 
 void tr_type_free(tr_layer *l)
 {
+    tr_free(l->where);
+    l->where = NULL;
     if (!l->storage) return;
     tr_field fields[TR_LAYER_FIELDS];
     tr_type_fields(l->def, fields);

@@ -1,84 +1,136 @@
-/* The layers of the config as resolved, and the reference page of all layers, from the same tables.
- */
+/* A model as the text that makes it again, and the reference page of all layers, from the same
+ * tables. Layers are written one after the other, each with what the reader would not find out by
+ * itself: a name that is not its type and number, inputs other than the value before. */
 #include "runtime/graph/maker.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-static tr_status write_list(const tr_config *c, const tr_node *list, int indent, FILE *to);
-
-/* Keys that hold lists of layers are written by recursion, the others by the tables. */
-static tr_status write_fields(const tr_layer *l, int indent, FILE *to)
+/* The fields of a type but name and inputs, which the layer's own take the place of. */
+static size_t option_fields(const tr_op_def *def, tr_field out[TR_LAYER_FIELDS])
 {
-    tr_field all[TR_LAYER_FIELDS], rest[TR_LAYER_FIELDS];
+    tr_field all[TR_LAYER_FIELDS];
     size_t n = 0;
-    tr_type_fields(l->def, all);
+    tr_type_fields(def, all);
     for (const tr_field *f = all; f->key; f++)
-        if (f->kind != TR_FIELD_NODE) rest[n++] = *f;
-    rest[n] = (tr_field){0};
-    return tr_fields_write(rest, l->storage, indent, to);
+        if (f->kind != TR_FIELD_NODE && f->offset != offsetof(tr_common, name)) out[n++] = *f;
+    out[n] = (tr_field){0};
+    return n;
 }
 
-static tr_status write_nested(const tr_config *c, const char *key, const tr_node *list, int indent,
-                              FILE *to)
+tr_status tr_layer_write_options(const tr_layer *l, int indent, FILE *to)
 {
-    if (!list || list->kind != TR_NODE_LIST || list->count == 0) return TR_OK;
-    fprintf(to, "%*s%s:\n", indent, "", key);
-    return write_list(c, list, indent + 2, to);
+    tr_field fields[TR_LAYER_FIELDS];
+    return option_fields(l->def, fields) ? tr_fields_write(fields, l->storage, indent, to) : TR_OK;
 }
 
-static void write_from(const tr_node *from, int indent, FILE *to)
+static const char *value_name(const tr_model *m, int value)
 {
-    if (!from) return;
-    if (from->kind == TR_NODE_SCALAR) {
-        fprintf(to, "%*sfrom: \"%s\"\n", indent, "", from->text);
+    return (size_t)value < m->ninputs ? m->inputs[value].name
+                                      : m->layers[(size_t)value - m->ninputs].name;
+}
+
+static void write_from(const tr_model *m, const tr_layer *l, int indent, FILE *to)
+{
+    fprintf(to, "%*sfrom: ", indent, "");
+    for (int k = 0; k < l->nin; k++)
+        fprintf(to, "%s\"%s\"", k ? ", " : l->nin > 1 ? "[" : "", value_name(m, l->in[k]));
+    fprintf(to, "%s\n", l->nin > 1 ? "]" : "");
+}
+
+static tr_status write_layer(const tr_model *m, const tr_layer *l, int number, int indent, FILE *to)
+{
+    char usual[TR_NAME];
+    tr_field fields[TR_LAYER_FIELDS];
+    const int before = l->index ? (int)m->ninputs + l->index - 1 : 0;
+    snprintf(usual, sizeof(usual), "%s%d", l->def->name, number);
+    const bool named = strcmp(usual, l->name) != 0, from = l->nin > 1 || l->in[0] != before;
+    const bool plain = !named && !from && option_fields(l->def, fields) == 0;
+    fprintf(to, "%*s- %s%s\n", indent, "", l->def->name, plain ? "" : ":");
+    if (named) fprintf(to, "%*sname: \"%s\"\n", indent + 4, "", l->name);
+    if (from) write_from(m, l, indent + 4, to);
+    return tr_layer_write_options(l, indent + 4, to);
+}
+
+static tr_status write_layers(const tr_model *m, int indent, FILE *to)
+{
+    tr_status st = TR_OK;
+    tr_counter counters[TR_COUNTERS] = {{0}};
+    int block = -1;
+    for (size_t i = 0; i < m->nlayers; i++) {
+        const tr_layer *l = &m->layers[i];
+        if (l->block >= 0 && l->block != block)
+            fprintf(to, "%*s- block:\n%*slayers:\n", indent, "", indent + 4, "");
+        block = l->block;
+        TR_TRY(write_layer(m, l, tr_count_next(counters, l->def->name),
+                           block >= 0 ? indent + 6 : indent, to));
+    }
+out:
+    return st;
+}
+
+static void write_dims(const tr_input *in, FILE *to)
+{
+    for (int i = 0; i < in->ndim; i++)
+        fprintf(to, "%s%lld", i ? ", " : "[", (long long)in->dims[i]);
+    fputs("]\n", to);
+}
+
+static void write_inputs(const tr_model *m, int indent, FILE *to)
+{
+    if (m->ninputs == 1 && strcmp(m->inputs[0].name, "input") == 0) {
+        fprintf(to, "%*sinput: ", indent, "");
+        write_dims(&m->inputs[0], to);
         return;
     }
-    fprintf(to, "%*sfrom: [", indent, "");
-    for (size_t i = 0; i < from->count; i++)
-        fprintf(to, "%s\"%s\"", i ? ", " : "", from->values[i]->text);
-    fprintf(to, "]\n");
+    fprintf(to, "%*sinputs:\n", indent, "");
+    for (size_t i = 0; i < m->ninputs; i++) {
+        fprintf(to, "%*s\"%s\": ", indent + 2, "", m->inputs[i].name);
+        write_dims(&m->inputs[i], to);
+    }
 }
 
-static tr_status write_item(const tr_config *c, const tr_node *item, int indent, FILE *to)
+static void write_loss(const tr_model *m, int indent, FILE *to)
 {
-    tr_status st = TR_OK;
-    tr_layer l = {.at = item};
-    const tr_node *options;
-    TR_TRY(tr_type_of(item, &l.def, &options));
-    snprintf(l.name, sizeof(l.name), "%s", l.def->name);
-    TR_TRY(tr_type_read(c, &l, options));
-    const tr_common *common = l.storage;
-    if (!l.def->fields && !common->name && !common->from) {
-        fprintf(to, "%*s- %s\n", indent, "", l.def->name);
-        goto out;
-    }
-    fprintf(to, "%*s- %s:\n", indent, "", l.def->name);
-    write_from(common->from, indent + 4, to);
-    TR_TRY(write_fields(&l, indent + 4, to));
-    if (l.def == &tr_type_residual) {
-        const tr_residual_attrs *a = l.attrs;
-        TR_TRY(write_nested(c, "body", a->body, indent + 4, to));
-        TR_TRY(write_nested(c, "shortcut", a->shortcut, indent + 4, to));
-    } else if (l.def == &tr_type_repeat) {
-        TR_TRY(
-            write_nested(c, "layers", ((const tr_repeat_attrs *)l.attrs)->layers, indent + 4, to));
-    }
-out:
-    tr_type_free(&l);
-    return st;
+    const tr_cross_entropy_attrs *a = m->loss_attrs;
+    char number[32];
+    fprintf(to, "%*sloss:%s%s\n", indent, "", a ? "\n" : " ", a ? "" : m->loss->name);
+    if (!a) return;
+    fprintf(to, "%*s%s:\n%*slabel_smoothing: %s\n", indent + 2, "", m->loss->name, indent + 4, "",
+            tr_format_real(a->label_smoothing, number));
+    for (size_t i = 0; a->class_weights && i < a->classes; i++)
+        fprintf(to, "%*s%s%s%s", i ? 0 : indent + 4, "", i ? ", " : "class_weights: [",
+                tr_format_real(a->class_weights[i], number), i + 1 == a->classes ? "]\n" : "");
 }
 
-static tr_status write_list(const tr_config *c, const tr_node *list, int indent, FILE *to)
+tr_status tr_model_write(const tr_model *m, int indent, FILE *to)
 {
     tr_status st = TR_OK;
-    for (size_t i = 0; i < list->count; i++) TR_TRY(write_item(c, list->values[i], indent, to));
+    write_inputs(m, indent, to);
+    fprintf(to, "%*slayers:\n", indent, "");
+    TR_TRY(write_layers(m, indent + 2, to));
+    write_loss(m, indent, to);
+    TR_NEED(!ferror(to), TR_IO, "writing a model failed");
 out:
     return st;
 }
 
-tr_status tr_model_write_layers(const tr_model *m, int indent, FILE *to)
+tr_status tr_model_write_config(const tr_model *m, const tr_config *c, FILE *to)
 {
-    return write_list(m->config, m->config->model.layers, indent, to);
+    tr_status st = TR_OK;
+    char *text = NULL;
+    size_t n = 0;
+    tr_document doc = {NULL, NULL};
+    FILE *f = open_memstream(&text, &n);
+    if (!f) return TR_FAIL(TR_MEMORY, "out of memory for a model's text");
+    st = tr_model_write(m, 0, f);
+    if (fclose(f) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "out of memory for a model's text");
+    if (st == TR_OK) TR_TRY(tr_document_parse("model", text, n, &doc));
+    if (st == TR_OK) st = tr_config_write_with(c, doc.root, to);
+out:
+    tr_document_close(&doc);
+    free(text);
+    return st;
 }
 
 void tr_layers_help(FILE *to)

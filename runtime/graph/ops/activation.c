@@ -19,9 +19,9 @@ static const tr_field gelu_fields[] = {
     {0},
 };
 
-static tr_status finish_gelu(const tr_config *c, const tr_layer *l, void *at)
+static tr_status finish_gelu(const tr_maker *mk, const tr_layer *l, void *at)
 {
-    (void)c, (void)l;
+    (void)mk, (void)l;
     gelu_attrs *a = at;
     a->a.tanh = a->approximate == 1;
     return TR_OK;

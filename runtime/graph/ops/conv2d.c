@@ -62,11 +62,11 @@ static const tr_field fields[] = {
     {0},
 };
 
-static tr_status finish(const tr_config *c, const tr_layer *l, void *at)
+static tr_status finish(const tr_maker *mk, const tr_layer *l, void *at)
 {
     attrs *a = at;
     tr_status st = TR_OK;
-    if (a->init == TR_INIT_AUTO) a->init = c->model.init;
+    a->init = (int)tr_layer_init(mk, a->init);
     TR_TRY(tr_layer_pair(l, "kernel", &a->kernel, a->a.kernel));
     TR_TRY(tr_layer_pair(l, "stride", &a->stride, a->a.stride));
     TR_TRY(tr_layer_pair(l, "padding", &a->padding, a->a.padding));

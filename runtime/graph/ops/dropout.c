@@ -13,9 +13,9 @@ static const tr_field fields[] = {
     {0},
 };
 
-static tr_status finish(const tr_config *c, const tr_layer *l, void *at)
+static tr_status finish(const tr_maker *mk, const tr_layer *l, void *at)
 {
-    (void)c;
+    (void)mk;
     const tr_dropout_attrs *a = at;
     return a->p < 1 ? TR_OK : tr_layer_fail(l, TR_CONFIG, "p: %g is not below 1", a->p);
 }

@@ -22,11 +22,11 @@ static const tr_field fields[] = {
     {0},
 };
 
-static tr_status finish(const tr_config *c, const tr_layer *l, void *at)
+static tr_status finish(const tr_maker *mk, const tr_layer *l, void *at)
 {
     (void)l;
     attrs *a = at;
-    if (a->init == TR_INIT_AUTO) a->init = c->model.init;
+    a->init = (int)tr_layer_init(mk, a->init);
     return TR_OK;
 }
 

@@ -6,35 +6,13 @@
 #include "runtime/graph/graph.h"
 #include "runtime/graph/ops.h"
 
-typedef struct tr_maker tr_maker;     /* a model in the making: model.c */
-typedef struct tr_builder tr_builder; /* a graph in the making: build.h */
-
-/* Dims of one sample: without the batch. */
-typedef struct {
-    int ndim;
-    int64_t dims[TR_MAX_DIMS];
-} tr_shape;
+typedef struct tr_builder tr_builder; /* a graph in the making: builder.h */
 
 #define TR_SHAPE_TEXT 128
 const char *tr_shape_text(const tr_shape *s, char buf[TR_SHAPE_TEXT]); /* "(16, 8, 8)" */
 bool tr_shape_equal(const tr_shape *a, const tr_shape *b);
 /* Elements of one sample; false when they do not fit into size_t. */
 bool tr_shape_count(const tr_shape *s, size_t *count);
-
-/* One layer of the flattened model: residuals and repeats are expanded, an input is the number of a
- * value: network inputs first, then the outputs of the layers in order. */
-struct tr_layer {
-    const tr_op_def *def;
-    const tr_node *at;
-    int index;
-    char name[TR_NAME];
-    void *storage; /* name and from, then the attributes */
-    void *attrs;   /* the op's private attribute struct, which starts with the public one */
-    int nin, in[TR_MAX_IN];
-    tr_shape inputs[TR_MAX_IN], output;
-    int first_param, nparams, first_state, nstates;
-    int block; /* the outermost residual or repeat iteration around it, else -1 */
-};
 
 /* How an op may take the bytes of its first input for its first output. */
 typedef enum {
@@ -53,7 +31,7 @@ struct tr_op_def {
     int min_in, max_in; /* inputs it takes by `from:` */
     tr_init_kind init;
     /* Checks attributes on their own and fills in what depends on others. */
-    tr_status (*finish)(const tr_config *c, const tr_layer *l, void *attrs);
+    tr_status (*finish)(const tr_maker *mk, const tr_layer *l, void *attrs);
     /* From l->inputs to l->output; declares parameters and states. NULL: output = input. */
     tr_status (*infer)(tr_maker *mk, tr_layer *l);
     /* Appends the forward ops, returns the tensor of the layer's output. NULL: one op with the
@@ -105,9 +83,10 @@ tr_status tr_layer_weight_bias(tr_maker *mk, tr_layer *l, const tr_shape *weight
                                bool bias);
 tr_status tr_layer_state(tr_maker *mk, tr_layer *l, const char *name, int64_t count, float initial);
 
-/* Of layers with `init:`; the last choice stands for model.init and is resolved in finish. */
+/* Of layers with `init:`; the last choice stands for the model's, and is resolved in finish. */
 extern const char *const tr_init_choices[];
 #define TR_INIT_AUTO 4
+tr_init_kind tr_layer_init(const tr_maker *mk, int chosen);
 #define TR_INIT_FIELD(type)                                                                        \
     {                                                                                              \
         .key = "init", .kind = TR_FIELD_CHOICE, .offset = offsetof(type, init), .dflt = "auto",    \

@@ -41,9 +41,9 @@ static const tr_field avg_fields[] = {
 
 enum { MAX, MAX_GRAD, AVG, AVG_GRAD, GLOBAL, GLOBAL_GRAD };
 
-static tr_status finish(const tr_config *c, const tr_layer *l, void *at)
+static tr_status finish(const tr_maker *mk, const tr_layer *l, void *at)
 {
-    (void)c;
+    (void)mk;
     attrs *a = at;
     tr_status st = TR_OK;
     TR_TRY(tr_layer_pair(l, "kernel", &a->kernel, a->a.kernel));

@@ -1,0 +1,54 @@
+/* What the model is trained towards: the loss, and the target's shape from the last layer's. */
+#include "runtime/graph/maker.h"
+#include "runtime/graph/ops/registry.h"
+
+#include <string.h>
+
+static tr_status cross_entropy(tr_model *m, const tr_layer *last, double label_smoothing,
+                               const double *class_weights, size_t n)
+{
+    if (last->output.ndim != 1) {
+        char t[TR_SHAPE_TEXT];
+        return tr_layer_fail(last, TR_SHAPE,
+                             "cross_entropy takes (classes), but the last layer gives %s",
+                             tr_shape_text(&last->output, t));
+    }
+    if (n && n != (size_t)last->output.dims[0])
+        return tr_layer_fail(last, TR_SHAPE,
+                             "it gives %lld classes, but model.loss has %zu "
+                             "class_weights",
+                             (long long)last->output.dims[0], n);
+    if (strcmp(last->def->name, "softmax") == 0)
+        tr_log(TR_LOG_WARN, "%s%slayer \"%s\": cross_entropy takes logits and applies softmax itself",
+               last->where ? last->where : "", last->where ? ": " : "", last->name);
+    /* The weights stand behind the struct. */
+    tr_cross_entropy_attrs *a = tr_alloc(TR_MEM_OTHER, sizeof(*a) + n * sizeof(double), 1);
+    if (!a) return TR_MEMORY;
+    double *weights = (double *)(a + 1);
+    for (size_t i = 0; i < n; i++) weights[i] = class_weights[i];
+    *a = (tr_cross_entropy_attrs){.label_smoothing = label_smoothing,
+                                  .classes = (size_t)last->output.dims[0],
+                                  .class_weights = n ? weights : NULL};
+    m->loss_attrs = a;
+    m->labels = true;
+    return TR_OK;
+}
+
+tr_status tr_maker_loss(tr_maker *mk, tr_loss_kind kind, double label_smoothing,
+                        const double *class_weights, size_t nclass_weights)
+{
+    tr_model *m = mk->m;
+    tr_status st = TR_OK;
+    size_t count = 1;
+    TR_NEED(m->nlayers && !m->loss, TR_CONFIG, "a model's one loss comes after its layers");
+    const tr_layer *last = &m->layers[m->nlayers - 1];
+    m->loss = &tr_ops_loss[kind];
+    tr_shape_count(&last->output, &count);
+    m->outputs = (int64_t)count;
+    if (kind == TR_LOSS_CROSS_ENTROPY)
+        return cross_entropy(m, last, label_smoothing, class_weights, nclass_weights);
+    m->ndim_target = last->output.ndim;
+    memcpy(m->target_dims, last->output.dims, sizeof(m->target_dims));
+out:
+    return st;
+}

@@ -1,0 +1,177 @@
+/* The model: inputs, layers with their parameters and states, and a loss. A value: it owns all that
+ * it is made of and points into nothing else. There is one way to make one, layer by layer
+ * (tr_maker); a config and a copy with changes go that way, too. All Local. */
+#ifndef TR_MODEL_H
+#define TR_MODEL_H
+
+#include "runtime/base/base.h"
+#include "runtime/config/config.h"
+
+#define TR_MAX_DIMS 5
+#define TR_MAX_IN   8
+#define TR_MAX_OUT  8
+#define TR_NAME     64
+/* Parameters that one layer can have. */
+#define TR_MAX_PARAMS 4
+
+typedef enum {
+    TR_INIT_KAIMING,
+    TR_INIT_XAVIER,
+    TR_INIT_NORMAL,
+    TR_INIT_ZEROS,
+    TR_INIT_ONES
+} tr_init_kind;
+
+/* One learned array: a row of the parameter table. Row i is the same in every graph built from the
+ * model. */
+typedef struct {
+    char layer[TR_NAME], name[TR_NAME]; /* "conv2d1", "weight" */
+    int ndim;
+    int64_t dims[TR_MAX_DIMS];
+    size_t count;
+    size_t offset; /* elements, in the flat parameter space; multiple of 16 (64 bytes) */
+    tr_init_kind init;
+    double fan_in, fan_out, gain, init_std; /* init_std: TR_INIT_NORMAL */
+    bool decay;                             /* weight decay applies: not for biases and norms */
+} tr_param;
+
+/* One array that is carried along but not learned (batchnorm running statistics). */
+typedef struct {
+    char layer[TR_NAME], name[TR_NAME]; /* "batchnorm1", "running_mean" */
+    int ndim;
+    int64_t dims[TR_MAX_DIMS];
+    size_t count;
+    size_t offset; /* elements, in the flat state space; multiple of 16 */
+    float initial;
+} tr_state;
+
+typedef struct {
+    char name[TR_NAME]; /* "input", or the config's name */
+    int ndim;           /* of one sample */
+    int64_t dims[TR_MAX_DIMS];
+    /* Values (0), or ids, which embeddings look up: int32 in any precision, whole numbers in
+     * [0, ids); neither normalized nor augmented. */
+    int64_t ids;
+} tr_input;
+
+/* [begin, end) of the flat parameter space, a multiple of 16 elements; complete once the backward
+ * op that computes its lowest-numbered layer's gradients has run. */
+typedef struct {
+    size_t begin, end;
+} tr_bucket;
+
+/* Dims of one sample: without the batch. */
+typedef struct {
+    int ndim;
+    int64_t dims[TR_MAX_DIMS];
+} tr_shape;
+
+typedef struct tr_op_def tr_op_def;
+
+/* One layer: residuals and repeats are expanded. An input is the number of a value: the model's
+ * inputs first, then the outputs of the layers in order. */
+typedef struct tr_layer {
+    const tr_op_def *def; /* its type: tr_op_def_name */
+    int index;
+    char name[TR_NAME];
+    void *storage;     /* private: common options, then the attributes */
+    void *attrs;       /* the type's attribute struct, which starts with the one in ops.h */
+    int nin, in[TR_MAX_IN];
+    tr_shape inputs[TR_MAX_IN], output;
+    int nparams, params[TR_MAX_PARAMS]; /* rows of tr_model.params */
+    int nstates, first_state;
+    /* Layers of one block stand together, and are forgotten and recomputed together
+     * (train.recompute: blocks): the outermost residual, repeat iteration or block around; -1. */
+    int block;
+    char *where; /* private: its place in a file, for errors while the model is made */
+} tr_layer;
+
+typedef struct tr_model {
+    size_t nlayers;
+    tr_layer *layers; /* in forward order; the last one's output is the model's */
+    const tr_op_def *loss;
+    const void *loss_attrs; /* the loss's attribute struct of ops.h; NULL: none */
+    size_t nparams, nstates, ninputs;
+    tr_param *params; /* in forward order; offsets run in *backward* order, so that buckets fill
+                         front to back */
+    tr_state *states;
+    tr_input *inputs;
+    size_t flat_count; /* elements of the flat parameter space, padding included */
+    size_t state_count;
+    size_t nparameters; /* learned scalars, padding excluded */
+    int64_t outputs;    /* width of the last layer: classes, or regression targets */
+    int ndim_target;    /* regression: dims of one target */
+    int64_t target_dims[TR_MAX_DIMS];
+    bool labels; /* targets are class labels (int32), not values (float32) */
+    size_t nbuckets;
+    tr_bucket *buckets;
+} tr_model;
+
+/* The config's model: infers shapes (errors name the layer, file:line:column and both shapes), lays
+ * out parameters and states, cuts buckets of about bucket_bytes (0: one choice for all: 1 MiB
+ * first, then 4 MiB). */
+tr_status tr_model_open(const tr_config *config, size_t bucket_bytes, tr_model **out);
+void tr_model_close(tr_model *m);
+/* Initial values of elements [begin, end) of the flat space that starts at `flat`, padding zero; by
+ * Philox keyed with the seed, the parameter's row and the element: same everywhere.
+ * kaiming: PyTorch's default for linear and conv2d, weight and bias uniform within 1/sqrt(fan_in);
+ * xavier: uniform (Glorot), biases zero; normal: deviation 0.02, biases zero; zeros. */
+void tr_model_init_params(const tr_model *m, uint64_t seed, float *flat, size_t begin, size_t end);
+void tr_model_init_states(const tr_model *m, float *states);
+
+/* ---- Making one ------------------------------------------------------------------------------ */
+
+/* A model in the making. After a failure only tr_maker_close may follow. */
+typedef struct tr_maker tr_maker;
+
+/* `init`: of layers whose `init` is auto. */
+tr_status tr_maker_open(tr_init_kind init, tr_maker **out);
+void tr_maker_close(tr_maker *mk);
+/* All inputs come before the first layer. *value: its number, for layers to read. */
+tr_status tr_maker_input(tr_maker *mk, const char *name, int ndim, const int64_t *dims, int *value);
+
+/* Texts and arrays are copied. */
+typedef struct {
+    const char *type;       /* as in a config's list of layers: "conv2d"; no structure */
+    const char *name;       /* NULL: the one of the options, else the type and a running number */
+    const tr_node *options; /* what a config's map of options can hold, or NULL */
+    int nin;                /* 0: what the options' `from` names, else the value before */
+    const int *in;          /* values */
+    const tr_node *at;      /* its place in a file, for errors, or NULL */
+} tr_layer_given;
+/* Infers its shapes and declares its parameters. *value: the number of its output. */
+tr_status tr_maker_layer(tr_maker *mk, const tr_layer_given *l, int *value);
+/* The same with the options as YAML: "{out: 6, kernel: 3}". */
+tr_status tr_maker_layer_text(tr_maker *mk, const tr_layer_given *l, const char *options,
+                              int *value);
+/* What comes until the block is closed is one block. Returns whether it was opened: not within
+ * another one; only then it is to be closed. */
+bool tr_maker_open_block(tr_maker *mk);
+void tr_maker_close_block(tr_maker *mk);
+/* label_smoothing, class_weights (one a class, or none): of cross_entropy. */
+tr_status tr_maker_loss(tr_maker *mk, tr_loss_kind kind, double label_smoothing,
+                        const double *class_weights, size_t nclass_weights);
+/* Checks that every value leads to the last layer's output; layout and buckets as tr_model_open.
+ * The model is the caller's, whatever becomes of the maker, which only can be closed then. */
+tr_status tr_maker_finish(tr_maker *mk, size_t bucket_bytes, tr_model **out);
+
+/* ---- From a model ---------------------------------------------------------------------------- */
+
+/* While a model is copied: layer `l` of the old one is next; `in`: the values of the new one that
+ * it would read. Makes other layers in its place, or none, and sets *value to what stands for its
+ * output from here on; or leaves *value as it is, and the layer is copied. A layer that is copied
+ * keeps its name, so others must not take it. */
+typedef tr_status (*tr_model_edit)(void *ctx, tr_maker *mk, const tr_layer *l, const int *in,
+                                   int *value);
+/* A model with the inputs, layers, blocks and loss of `m`; edit NULL: just the same. */
+tr_status tr_model_copy(const tr_model *m, tr_model_edit edit, void *ctx, size_t bucket_bytes,
+                        tr_model **out);
+/* What stands below `model:` in a config that makes an equal model: input or inputs, layers one
+ * after the other (residuals and repeats as the layers they are made of), loss. */
+tr_status tr_model_write(const tr_model *m, int indent, FILE *to);
+/* The resolved config with this model in place of its own. */
+tr_status tr_model_write_config(const tr_model *m, const tr_config *c, FILE *to);
+/* The reference page (Markdown) of every layer and its attributes. */
+void tr_layers_help(FILE *to);
+
+#endif
