@@ -95,6 +95,7 @@ tr_status tr_make_input(tr_maker *mk, const tr_node *at, const char *name, size_
     memcpy(in->dims, s.dims, sizeof(s.dims));
     snprintf(in->name, sizeof(in->name), "%s", name);
     TR_TRY(tr_name_add(mk, NULL, in->name, (int)m->ninputs));
+    mk->input_at[m->ninputs] = at;
     *value = (int)m->ninputs++;
 out:
     return st;
@@ -206,11 +207,13 @@ bool tr_maker_open_block(tr_maker *mk)
 {
     if (mk->block >= 0) return false;
     mk->block = mk->nblocks++;
+    mk->block_begin = mk->m->nlayers;
     return true;
 }
 
 void tr_maker_close_block(tr_maker *mk)
 {
+    if (mk->block >= 0 && mk->m->nlayers == mk->block_begin) mk->nblocks--; /* an empty one is none */
     mk->block = -1;
 }
 
@@ -232,7 +235,7 @@ static tr_status check_used(const tr_maker *mk)
         if (v >= m->ninputs)
             st = tr_layer_fail(&m->layers[v - m->ninputs], TR_CONFIG, "its output is not used");
         else
-            st = tr_maker_fail(NULL, m->layers[0].where, "input \"%s\" is not used",
+            st = tr_maker_fail(mk->input_at[v], NULL, "input \"%s\" is not used",
                                m->inputs[v].name);
     }
     tr_free(used);

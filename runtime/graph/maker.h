@@ -34,6 +34,7 @@ struct tr_maker {
     tr_model *m;
     tr_init_kind init;
     int last; /* value of the last layer, else 0 */
+    const tr_node *input_at[TR_MAX_IN]; /* where inputs stand in a file, or NULL */
     size_t cap_inputs, cap_layers, cap_params, cap_states;
     tr_named *names;
     size_t nnames, cap_names;
@@ -42,6 +43,7 @@ struct tr_maker {
     tr_counter counters[TR_COUNTERS];
     char suffix[TR_LAYER_NAME]; /* ".2.1" in the repeats around */
     int nblocks, block;
+    size_t block_begin; /* layers before the block */
 };
 
 /* Grows *array to hold `need` elements. */

@@ -235,11 +235,9 @@ static void test_write(void **state)
         size_t n;
         test_model t = test_model_open(models[i]);
         FILE *f = open_memstream(&text[i], &n);
-        assert_int_equal(tr_model_write_layers(t.model, 4, f), TR_OK);
+        assert_int_equal(tr_model_write(t.model, 2, f), TR_OK);
         fclose(f);
-        if (i == 0)
-            models[1] =
-                tr_sprintf("  input: [3, 8, 8]\n  layers:\n%s  loss: cross_entropy\n", text[0]);
+        if (i == 0) models[1] = tr_sprintf("%s", text[0]);
         test_model_close(&t);
     }
     assert_string_equal(text[0], text[1]);
@@ -268,7 +266,7 @@ static void test_help(void **state)
     static const char *const types[] = {
         "linear",         "conv2d",    "batchnorm", "layernorm", "relu",      "gelu",    "silu",
         "sigmoid",        "tanh",      "softmax",   "maxpool2d", "avgpool2d", "flatten", "dropout",
-        "global_avgpool", "embedding", "add",       "concat",    "residual",  "repeat"};
+        "global_avgpool", "embedding", "add",       "concat",    "residual",  "repeat",    "block"};
     for (size_t i = 0; i < TR_COUNT(types); i++) {
         char heading[64];
         snprintf(heading, sizeof(heading), "## `%s`\n", types[i]);
@@ -353,7 +351,7 @@ static void test_errors(void **state)
         {MODEL("    - repeat: {times: 2, layers: []}\n"),
          "m.yaml:6:34: a list of layers was expected", TR_CONFIG},
         {"  inputs: {a: [4], b: [4]}\n  layers: [relu]\n  loss: mse\n",
-         "m.yaml:5:11: input \"b\" is not used", TR_CONFIG},
+         "m.yaml:4:20: input \"b\" is not used", TR_CONFIG},
         {"  input: [1000000000, 1000000000, 1000000000]\n  layers: [relu]\n  loss: mse\n",
          "m.yaml:4:3: input \"input\" is too large", TR_CONFIG},
         {"  input: [4]\n  layers: [{linear: {out: 3}}]\n  loss: {cross_entropy: {class_weights: "
