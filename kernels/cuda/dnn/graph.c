@@ -34,6 +34,7 @@ typedef struct {
 static tr_status make(builder *b, cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *out)
 {
     tr_status st = TR_OK;
+    *out = NULL;
     TR_NEED(b->g->n < TR_DNN_DESCRIPTORS, TR_INTERNAL,
             "too many descriptors in a convolution's graph");
     TR_DNN_TRY(cudnnBackendCreateDescriptor(type, &b->g->all[b->g->n]));
