@@ -2,7 +2,7 @@
 #ifndef TR_COLLECTIVES_H
 #define TR_COLLECTIVES_H
 
-#include "runtime/backend.h"
+#include "runtime/device/backend.h"
 
 typedef struct tr_comm tr_comm;
 

@@ -138,7 +138,7 @@ void tr_checkpointer_close(tr_checkpointer *k)
 
 static tr_status fetch(const tr_checkpointer *k, float *to, const float *from, size_t count)
 {
-    return k->o.backend->download(k->o.backend_ctx, to, from, count * sizeof(float));
+    return k->o.backend->memory->download(k->o.backend_ctx, to, from, count * sizeof(float));
 }
 
 /* With the writer idle: the arrays and numbers as they are now. */
@@ -265,8 +265,8 @@ static tr_status spread(tr_checkpointer *k, const float *from, float *to, size_t
             size_t b = owned[r].begin > at ? owned[r].begin : at;
             size_t e = owned[r].end < end ? owned[r].end : end;
             if (b < e)
-                st = k->o.backend->upload(k->o.backend_ctx, to + b, buffer + (b - at),
-                                          (e - b) * sizeof(float));
+                st = k->o.backend->memory->upload(k->o.backend_ctx, to + b, buffer + (b - at),
+                                                  (e - b) * sizeof(float));
             if (st != TR_OK) return st;
         }
     }

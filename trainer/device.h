@@ -3,7 +3,7 @@
 #define TR_TRAINER_DEVICE_H
 
 #include "collectives/collectives.h"
-#include "runtime/backend.h"
+#include "runtime/device/backend.h"
 #include "runtime/config/config.h"
 
 /* What a job computes and reduces with. */

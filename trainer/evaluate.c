@@ -13,9 +13,9 @@ tr_status tr_trainer_share_states(tr_trainer *t)
         return TR_OK;
     const size_t nbytes = t->model->state_count * sizeof(float);
     tr_status st;
-    TR_TRY(t->backend->download(t->backend_ctx, t->states_copy, t->states, nbytes));
+    TR_TRY(t->backend->memory->download(t->backend_ctx, t->states_copy, t->states, nbytes));
     TR_TRY(tr_comm_broadcast(t->comm, t->states_copy, nbytes, 0));
-    TR_TRY(t->backend->upload(t->backend_ctx, t->states, t->states_copy, nbytes));
+    TR_TRY(t->backend->memory->upload(t->backend_ctx, t->states, t->states_copy, nbytes));
 out:
     return st;
 }
@@ -28,10 +28,10 @@ static tr_status sweep(tr_trainer *t, bool *through)
     tr_status st = TR_OK;
     const tr_backend *b = t->backend;
     const uint64_t steps = tr_loader_steps_per_epoch(t->eval_loader);
-    TR_TRY(b->zero(t->backend_ctx, t->eval_tally, TR_TALLY * sizeof(double)));
+    TR_TRY(b->memory->zero(t->backend_ctx, t->eval_tally, TR_TALLY * sizeof(double)));
     if (t->confusion)
-        TR_TRY(b->zero(t->backend_ctx, t->eval_confusion,
-                       tr_confusion_cells(t->model) * sizeof(int64_t)));
+        TR_TRY(b->memory->zero(t->backend_ctx, t->eval_confusion,
+                               tr_confusion_cells(t->model) * sizeof(int64_t)));
     TR_TRY(tr_loader_seek(t->eval_loader, 0));
     for (uint64_t s = 0; s < steps && *through; s++) {
         tr_batch batch;
@@ -53,7 +53,7 @@ static tr_status sweep(tr_trainer *t, bool *through)
             t->params_changed = false;
         } else {
             /* Slots are counted alike on all ranks: which recording is replayed depends on them. */
-            TR_TRY(b->stage_begin(t->backend_ctx));
+            TR_TRY(tr_stage_begin(b, t->backend_ctx));
         }
         if (s % LOOK == LOOK - 1) {
             double stop = tr_signals_pending() != 0;
@@ -71,10 +71,10 @@ static tr_status gather_sums(tr_trainer *t, double tally[TR_TALLY])
 {
     const size_t cells = t->confusion ? tr_confusion_cells(t->model) : 0;
     tr_status st;
-    TR_TRY(t->backend->download(t->backend_ctx, tally, t->eval_tally, TR_TALLY * sizeof *tally));
+    TR_TRY(t->backend->memory->download(t->backend_ctx, tally, t->eval_tally, TR_TALLY * sizeof *tally));
     TR_TRY(tr_comm_all_reduce(t->comm, tally, TR_TALLY, TR_F64));
     if (cells == 0) goto out;
-    TR_TRY(t->backend->download(t->backend_ctx, t->confusion, t->eval_confusion,
+    TR_TRY(t->backend->memory->download(t->backend_ctx, t->confusion, t->eval_confusion,
                                 cells * sizeof *t->confusion));
     TR_TRY(tr_comm_all_reduce(t->comm, t->confusion, cells, TR_I64));
 out:

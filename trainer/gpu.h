@@ -5,7 +5,7 @@
 #define TR_GPU_H
 
 #include "collectives/collectives.h"
-#include "runtime/backend.h"
+#include "runtime/device/backend.h"
 
 typedef struct {
     const tr_backend *backend;

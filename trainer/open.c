@@ -28,14 +28,14 @@ static tr_status paced(void *ctx, bool *done)
 {
     const tr_trainer *t = ctx;
     const tr_status st = tr_reducer_poll(t->reducer);
-    return st == TR_OK ? t->backend->pace_poll(t->backend_ctx, done) : st;
+    return st == TR_OK ? t->backend->stream->poll(t->backend_ctx, done) : st;
 }
 
 static tr_status poll_hook(void *ctx)
 {
     tr_trainer *t = ctx;
-    return t->backend->host ? tr_reducer_poll(t->reducer)
-                            : tr_reducer_wait(t->reducer, t->issued, paced, t);
+    return t->backend->stream ? tr_reducer_wait(t->reducer, t->issued, paced, t)
+                              : tr_reducer_poll(t->reducer);
 }
 
 /* *Collective.* Before the backend makes threads and pins memory, both of which shall lie near the
@@ -232,7 +232,7 @@ static size_t available_memory(const tr_trainer *t, const char **where)
 {
     tr_device_load load;
     *where = "to each rank of this node";
-    if (!t->backend->load(t->backend_ctx, &load))
+    if (!t->backend->load || !t->backend->load(t->backend_ctx, &load))
         return tr_mem_available() / (size_t)t->topology->local_size;
     *where = "on its GPU";
     return load.total - load.used;
@@ -268,15 +268,17 @@ static tr_status open_local(tr_trainer *t)
     const tr_backend *b = t->backend;
     const size_t cells = t->eval_data ? tr_confusion_cells(m) : 0;
     t->states_copy = tr_alloc(TR_MEM_OTHER, m->state_count, sizeof(float));
-    t->states = b->alloc(t->backend_ctx, TR_MEM_WEIGHTS, m->state_count * sizeof(float));
-    t->control = b->alloc(t->backend_ctx, TR_MEM_OTHER, sizeof *t->control);
-    t->eval_tally = b->alloc(t->backend_ctx, TR_MEM_OTHER, TR_TALLY * sizeof *t->eval_tally);
+    t->states = b->memory->alloc(t->backend_ctx, TR_MEM_WEIGHTS, m->state_count * sizeof(float));
+    t->control = b->memory->alloc(t->backend_ctx, TR_MEM_OTHER, sizeof *t->control);
+    t->eval_tally =
+        b->memory->alloc(t->backend_ctx, TR_MEM_OTHER, TR_TALLY * sizeof *t->eval_tally);
     TR_NEED(t->states_copy && t->states && t->control && t->eval_tally, tr_last_error()->status,
             "%s", tr_last_error()->text);
     if (cells == 0) goto out;
     t->confusion = tr_alloc(TR_MEM_IO, cells, sizeof *t->confusion);
     t->eval_confusion =
-        b->host ? t->confusion : b->alloc(t->backend_ctx, TR_MEM_IO, cells * sizeof *t->confusion);
+        b->host ? t->confusion
+                : b->memory->alloc(t->backend_ctx, TR_MEM_IO, cells * sizeof *t->confusion);
     TR_NEED(t->confusion && t->eval_confusion, tr_last_error()->status, "%s",
             tr_last_error()->text);
 out:
@@ -359,16 +361,16 @@ static void close_arrays(tr_trainer *t)
 {
     const tr_backend *b = t->backend;
     if (!t->backend_ctx) return;
-    b->free(t->backend_ctx, t->states);
-    b->free(t->backend_ctx, t->control);
-    b->free(t->backend_ctx, t->eval_tally);
-    if (t->eval_confusion != t->confusion) b->free(t->backend_ctx, t->eval_confusion);
+    b->memory->free(t->backend_ctx, t->states);
+    b->memory->free(t->backend_ctx, t->control);
+    b->memory->free(t->backend_ctx, t->eval_tally);
+    if (t->eval_confusion != t->confusion) b->memory->free(t->backend_ctx, t->eval_confusion);
 }
 
 void tr_trainer_close(tr_trainer *t)
 {
     if (!t) return;
-    if (t->backend_ctx && t->backend->sections_drop) t->backend->sections_drop(t->backend_ctx);
+    if (t->backend_ctx) tr_sections_drop(t->backend, t->backend_ctx);
     tr_checkpointer_close(t->checkpointer);
     tr_metrics_close(t->metrics);
     tr_loader_close(t->loader);

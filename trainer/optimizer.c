@@ -89,7 +89,7 @@ tr_status tr_optimizer_open(const tr_config *c, const tr_model *m, tr_reducer *r
         .segments = o->segments,
         .nsegments = n,
     };
-    const tr_status st = backend->updater_open(backend_ctx, &u, &o->updater);
+    const tr_status st = backend->training->updater_open(backend_ctx, &u, &o->updater);
     if (st != TR_OK) {
         tr_free(o);
         return st;
@@ -101,17 +101,17 @@ tr_status tr_optimizer_open(const tr_config *c, const tr_model *m, tr_reducer *r
 void tr_optimizer_close(tr_optimizer *o)
 {
     if (!o) return;
-    o->backend->updater_close(o->updater);
+    o->backend->training->updater_close(o->updater);
     tr_free(o);
 }
 
 tr_status tr_optimizer_step(tr_optimizer *o, tr_control *c)
 {
-    const tr_status st = o->backend->updater_decide(o->updater, c);
-    return st == TR_OK ? o->backend->updater_run(o->updater, c) : st;
+    const tr_status st = o->backend->training->updater_decide(o->updater, c);
+    return st == TR_OK ? o->backend->training->updater_run(o->updater, c) : st;
 }
 
 tr_status tr_optimizer_swap_ema(tr_optimizer *o)
 {
-    return o->backend->updater_swap_ema(o->updater);
+    return o->backend->training->updater_swap_ema(o->updater);
 }

@@ -3,7 +3,7 @@
 #define TR_OPTIMIZER_H
 
 #include "collectives/collectives.h"
-#include "runtime/backend.h"
+#include "runtime/device/backend.h"
 
 typedef struct tr_optimizer tr_optimizer;
 

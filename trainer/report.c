@@ -85,7 +85,7 @@ static void look_at_device(tr_trainer *t, double *memory, double *utilization, d
 {
     tr_device_load load;
     *memory = *utilization = *held = NAN;
-    if (!t->backend->load(t->backend_ctx, &load)) return;
+    if (!t->backend->load || !t->backend->load(t->backend_ctx, &load)) return;
     *memory = (double)load.used / 1e6;
     *held = (double)load.held / 1e6;
     *utilization = load.utilization;

@@ -40,17 +40,19 @@ static tr_status initial_values(tr_trainer *t, float *piece, size_t most)
             end = owned[i].end - at < most ? owned[i].end : at + most;
             const size_t nbytes = (end - at) * sizeof(float);
             tr_model_init_params(m, (uint64_t)t->config->seed, piece - at, at, end);
-            TR_TRY(t->backend->upload(t->backend_ctx, tr_reducer_weights(r) + at, piece, nbytes));
+            TR_TRY(t->backend->memory->upload(t->backend_ctx, tr_reducer_weights(r) + at, piece,
+                                              nbytes));
             for (int s = 0; s < nslots; s++)
                 if (strcmp(names[s], "ema") == 0)
-                    TR_TRY(t->backend->upload(t->backend_ctx, tr_reducer_slot(r, s) + at, piece,
-                                              nbytes));
+                    TR_TRY(t->backend->memory->upload(t->backend_ctx, tr_reducer_slot(r, s) + at,
+                                                      piece, nbytes));
                 else
-                    TR_TRY(t->backend->zero(t->backend_ctx, tr_reducer_slot(r, s) + at, nbytes));
+                    TR_TRY(t->backend->memory->zero(t->backend_ctx, tr_reducer_slot(r, s) + at,
+                                                    nbytes));
         }
     tr_model_init_states(m, t->states_copy);
-    TR_TRY(t->backend->upload(t->backend_ctx, t->states, t->states_copy,
-                              m->state_count * sizeof(float)));
+    TR_TRY(t->backend->memory->upload(t->backend_ctx, t->states, t->states_copy,
+                                      m->state_count * sizeof(float)));
 out:
     return st;
 }

@@ -20,7 +20,8 @@ void tr_schedule_observe(const tr_config *c, tr_train_state *state, double eval_
  * not finite beats nothing. */
 bool tr_improves(double loss, double reference, double margin);
 
-/* The loss scale to start with; how it changes is decided with the update (runtime/control.h). */
+/* The loss scale to start with; how it changes is decided with the update
+ * (runtime/device/control.h). */
 double tr_loss_scale_start(const tr_config *c);
 
 #endif

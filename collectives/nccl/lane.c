@@ -26,7 +26,7 @@ tr_status tr_lane_open(const tr_reducer *r, tr_lane *l)
 {
     tr_status st = TR_OK;
     int least, greatest;
-    *l = (tr_lane){.compute = (cudaStream_t)r->o.backend->stream(r->o.backend_ctx)};
+    *l = (tr_lane){.compute = (cudaStream_t)r->o.backend->stream->handle(r->o.backend_ctx)};
     TR_LANE_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     TR_LANE_TRY(cudaStreamCreateWithPriority(&l->stream, cudaStreamNonBlocking, greatest));
     TR_LANE_TRY(cudaEventCreateWithFlags(&l->fork, cudaEventDisableTiming));
@@ -69,11 +69,11 @@ tr_status tr_lane_arrays(tr_reducer *r)
     size_t nbytes;
     if (!tr_mul_size(r->o.count, sizeof(float), &nbytes))
         return TR_FAIL(TR_MEMORY, "%zu parameters do not fit the address space", r->o.count);
-    r->grads = b->alloc(ctx, TR_MEM_GRADIENTS, nbytes);
-    r->weights = b->alloc(ctx, TR_MEM_WEIGHTS, nbytes);
+    r->grads = b->memory->alloc(ctx, TR_MEM_GRADIENTS, nbytes);
+    r->weights = b->memory->alloc(ctx, TR_MEM_WEIGHTS, nbytes);
     bool ok = r->grads && r->weights;
     for (int k = 0; ok && k < r->o.nslots; k++)
-        ok = (r->slots[k] = b->alloc(ctx, TR_MEM_MOMENTS, nbytes)) != NULL;
+        ok = (r->slots[k] = b->memory->alloc(ctx, TR_MEM_MOMENTS, nbytes)) != NULL;
     if (!ok) return tr_last_error()->status;
     for (size_t k = 0; k < r->o.nbuckets; k++) tr_reducer_own(r, r->buckets[k]);
     return TR_OK;
@@ -84,10 +84,10 @@ void tr_lane_arrays_free(tr_reducer *r)
     const tr_backend *b = r->o.backend;
     void *ctx = r->o.backend_ctx;
     for (int k = 0; k < r->o.nslots; k++) {
-        b->free(ctx, r->slots[k]);
+        b->memory->free(ctx, r->slots[k]);
         r->slots[k] = NULL;
     }
-    b->free(ctx, r->weights);
-    b->free(ctx, r->grads);
+    b->memory->free(ctx, r->weights);
+    b->memory->free(ctx, r->grads);
     r->grads = r->weights = NULL;
 }

@@ -26,17 +26,17 @@ static tr_status fill(tr_progress *p)
     void *ctx = p->r->o.backend_ctx;
     p->count = 2 * p->r->o.nbuckets + 1 > MOST ? 2 * p->r->o.nbuckets + 1 : MOST;
     uint32_t *host = tr_alloc(TR_MEM_OTHER, p->count, sizeof(*host));
-    p->numbers = b->alloc(ctx, TR_MEM_OTHER, p->count * sizeof(*p->numbers));
-    p->cell = b->alloc(ctx, TR_MEM_OTHER, sizeof(*p->cell));
-    p->word = b->host_alloc(ctx, TR_MEM_OTHER, sizeof(*p->word));
-    p->ring = b->host_alloc(ctx, TR_MEM_OTHER, RING * sizeof(*p->ring));
+    p->numbers = b->memory->alloc(ctx, TR_MEM_OTHER, p->count * sizeof(*p->numbers));
+    p->cell = b->memory->alloc(ctx, TR_MEM_OTHER, sizeof(*p->cell));
+    p->word = b->memory->host_alloc(ctx, TR_MEM_OTHER, sizeof(*p->word));
+    p->ring = b->memory->host_alloc(ctx, TR_MEM_OTHER, RING * sizeof(*p->ring));
     if (!host || !p->numbers || !p->cell || !p->word || !p->ring) {
         st = tr_last_error()->status;
         goto out;
     }
     *p->word = (tr_word){0};
     for (size_t i = 0; i < p->count; i++) host[i] = (uint32_t)i;
-    TR_TRY(b->upload(ctx, p->numbers, host, p->count * sizeof(*host)));
+    TR_TRY(b->memory->upload(ctx, p->numbers, host, p->count * sizeof(*host)));
 out:
     tr_free(host);
     return st;
@@ -81,10 +81,10 @@ void tr_progress_close(tr_progress *p)
     if (!p) return;
     const tr_backend *b = p->r->o.backend;
     if (p->window.win != MPI_WIN_NULL) tr_window_close(&p->window, tr_comm_broken(p->r->c));
-    b->free(p->r->o.backend_ctx, p->numbers);
-    b->free(p->r->o.backend_ctx, p->cell);
-    b->host_free(p->r->o.backend_ctx, p->word);
-    b->host_free(p->r->o.backend_ctx, p->ring);
+    b->memory->free(p->r->o.backend_ctx, p->numbers);
+    b->memory->free(p->r->o.backend_ctx, p->cell);
+    b->memory->host_free(p->r->o.backend_ctx, p->word);
+    b->memory->host_free(p->r->o.backend_ctx, p->ring);
     tr_free(p);
 }
 

@@ -122,7 +122,8 @@ static tr_status nccl_finish(tr_reducer *r, double *tally, size_t ntally, double
         TR_TRY(tr_lane_join(&s->lane));
         if (!s->agreed) TR_TRY(agree_order(r));
     }
-    TR_TRY(r->o.backend->sum_squares(r->o.backend_ctx, r->grads, r->o.count, sum_squares));
+    TR_TRY(
+        r->o.backend->training->sum_squares(r->o.backend_ctx, r->grads, r->o.count, sum_squares));
     s->launched = s->gathers = 0;
 out:
     return st;
@@ -133,7 +134,7 @@ static tr_status nccl_gather(tr_reducer *r, const void *send, void *recv, size_t
     tr_status st = TR_OK;
     tr_gpu_state *s = r->state;
     if (!nbytes) return TR_OK;
-    if (!s->nccl) return r->o.backend->copy(r->o.backend_ctx, recv, send, nbytes);
+    if (!s->nccl) return r->o.backend->memory->copy(r->o.backend_ctx, recv, send, nbytes);
     TR_TRY(tr_lane_fork(&s->lane));
     tr_progress_issue(s->progress);
     TR_TRY(tr_progress_gather(s->progress, s->begun++, s->lane.stream));
@@ -214,7 +215,7 @@ static void nccl_close(tr_reducer *r)
     const tr_backend *b = r->o.backend;
     if (s && s->nccl) {
         if (tr_comm_broken(r->c)) tr_nccl_abort(s->nccl); /* or the next call would wait for the device */
-        if (b->sections_drop) b->sections_drop(r->o.backend_ctx);
+        tr_sections_drop(b, r->o.backend_ctx);
         tr_nccl_close(s->nccl);
     }
     if (s) {

@@ -139,9 +139,9 @@ static tr_status sum_tally(tr_reducer *r, double *tally, size_t n)
     if (!n || r->comm == MPI_COMM_NULL) return TR_OK;
     TR_TRY(reserve(&host, &s->tally_size, n * sizeof(double)));
     s->tally = host;
-    TR_TRY(b->download(ctx, s->tally, tally, n * sizeof(double)));
+    TR_TRY(b->memory->download(ctx, s->tally, tally, n * sizeof(double)));
     TR_TRY(tr_comm_all_reduce(r->c, s->tally, n, TR_F64));
-    TR_TRY(b->upload(ctx, tally, s->tally, n * sizeof(double)));
+    TR_TRY(b->memory->upload(ctx, tally, s->tally, n * sizeof(double)));
 out:
     return st;
 }
@@ -152,7 +152,8 @@ static tr_status staged_finish(tr_reducer *r, double *tally, size_t ntally, doub
     tr_staged *s = r->state;
     TR_TRY(sum_tally(r, tally, ntally));
     if (r->comm != MPI_COMM_NULL) TR_TRY(tr_lane_join(&s->up));
-    TR_TRY(r->o.backend->sum_squares(r->o.backend_ctx, r->grads, r->o.count, sum_squares));
+    TR_TRY(
+        r->o.backend->training->sum_squares(r->o.backend_ctx, r->grads, r->o.count, sum_squares));
     s->posted = 0;
     s->arrived = 0;
 out:
@@ -167,14 +168,14 @@ static tr_status staged_gather(tr_reducer *r, const void *send, void *recv, size
     void *ctx = r->o.backend_ctx, *room = s->piece;
     size_t ranks = (size_t)r->c->topology.size, total;
     if (!nbytes) return TR_OK;
-    if (ranks == 1) return b->copy(ctx, recv, send, nbytes);
+    if (ranks == 1) return b->memory->copy(ctx, recv, send, nbytes);
     if (!tr_mul_size(nbytes, ranks + 1, &total))
         return TR_FAIL(TR_MEMORY, "a gather of %zu bytes from %zu ranks", nbytes, ranks);
     TR_TRY(reserve(&room, &s->piece_size, total));
     s->piece = room;
-    TR_TRY(b->download(ctx, s->piece, send, nbytes));
+    TR_TRY(b->memory->download(ctx, s->piece, send, nbytes));
     TR_TRY(tr_comm_all_gather(r->c, s->piece, s->piece + nbytes, nbytes));
-    TR_TRY(b->upload(ctx, recv, s->piece + nbytes, nbytes * ranks));
+    TR_TRY(b->memory->upload(ctx, recv, s->piece + nbytes, nbytes * ranks));
 out:
     return st;
 }
@@ -194,7 +195,7 @@ static void staged_close(tr_reducer *r)
         for (size_t b = 0; s->copied && b < r->o.nbuckets; b++)
             if (s->copied[b]) cudaEventDestroy(s->copied[b]);
         if (!tr_comm_broken(r->c)) { /* else MPI may still write into it */
-            r->o.backend->host_free(r->o.backend_ctx, s->host);
+            r->o.backend->memory->host_free(r->o.backend_ctx, s->host);
             tr_free(s->requests);
         }
         tr_free(s->copied);
@@ -234,8 +235,8 @@ static tr_status allocate(tr_reducer *r)
     }
     s->requests = tr_alloc(TR_MEM_OTHER, s->npieces, sizeof(MPI_Request));
     s->copied = tr_alloc(TR_MEM_OTHER, n, sizeof(cudaEvent_t));
-    s->host =
-        r->o.backend->host_alloc(r->o.backend_ctx, TR_MEM_GRADIENTS, r->o.count * sizeof(float));
+    s->host = r->o.backend->memory->host_alloc(r->o.backend_ctx, TR_MEM_GRADIENTS,
+                                               r->o.count * sizeof(float));
     if (!s->requests || !s->copied || !s->host) return tr_last_error()->status;
     for (size_t b = 0; b < n; b++)
         TR_LANE_TRY(cudaEventCreateWithFlags(&s->copied[b], cudaEventDisableTiming));

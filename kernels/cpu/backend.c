@@ -2,7 +2,7 @@
  * and the way from an op's name to the function that prepares it. */
 #include "kernels/cpu/internal.h"
 #include "kernels/cpu/onednn/onednn.h"
-#include "runtime/plan/host.h"
+#include "runtime/device/host.h"
 
 #include <omp.h>
 #include <string.h>
@@ -138,14 +138,14 @@ static tr_status cpu_marks_read(void *ctx, double *seconds, size_t n)
     return TR_OK;
 }
 
-const tr_backend tr_cpu_backend = {
-    TR_HOST_BACKEND,
-    .name = "cpu",
-    .open = cpu_open,
-    .close = cpu_close,
-    .unsupported = cpu_unsupported,
-    .prepare = cpu_prepare,
-    .describe = cpu_describe,
+static const tr_device_kernels kernels = {.unsupported = cpu_unsupported, .prepare = cpu_prepare};
+
+static const tr_device_marks marks = {
+    .reserve = cpu_marks_reserve, .set = cpu_mark, .read = cpu_marks_read};
+
+static const tr_device_training training = {
+    .set_input = tr_host_set_input,
+    .lap = tr_host_lap,
     .sum_squares = tr_cpu_sum_squares,
     .updater_open = tr_cpu_updater_open,
     .updater_close = tr_cpu_updater_close,
@@ -154,7 +154,16 @@ const tr_backend tr_cpu_backend = {
     .updater_swap_ema = tr_cpu_updater_swap_ema,
     .report_begin = cpu_report_begin,
     .report_poll = cpu_report_poll,
-    .marks_reserve = cpu_marks_reserve,
-    .mark = cpu_mark,
-    .marks_read = cpu_marks_read,
+};
+
+const tr_backend tr_cpu_backend = {
+    .name = "cpu",
+    .host = true,
+    .open = cpu_open,
+    .close = cpu_close,
+    .describe = cpu_describe,
+    .memory = &tr_host_memory,
+    .kernels = &kernels,
+    .marks = &marks,
+    .training = &training,
 };

@@ -4,7 +4,7 @@
 #ifndef TR_CPU_H
 #define TR_CPU_H
 
-#include "runtime/backend.h"
+#include "runtime/device/backend.h"
 
 extern const tr_backend tr_cpu_backend;
 

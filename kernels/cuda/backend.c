@@ -250,19 +250,9 @@ static tr_status cuda_prepare(void *ctx, const tr_graph *g, const tr_op *op, tr_
     return find(op->def)(ctx, g, op, out);
 }
 
-const tr_backend tr_cuda_backend = {
-    .name = "cuda",
-    .host = false,
-    .pinned = 2 * TR_CUDA_PIECE,
-    .devices = cuda_devices,
-    .device_id = cuda_device_id,
-    .computes = cuda_computes,
-    .open = cuda_open,
-    .close = cuda_close,
-    .unsupported = cuda_unsupported,
-    .prepare = cuda_prepare,
-    .describe = cuda_describe,
-    .load = tr_cuda_load,
+/* ---- The parts ---- */
+
+static const tr_device_memory memory = {
     .alloc = tr_cuda_alloc,
     .free = tr_cuda_free,
     .host_alloc = tr_cuda_host_alloc,
@@ -271,11 +261,27 @@ const tr_backend tr_cuda_backend = {
     .copy = tr_cuda_copy,
     .upload = tr_cuda_upload,
     .download = tr_cuda_download,
-    .finish = tr_cuda_finish,
-    .stage_reserve = tr_cuda_stage_reserve,
-    .stage_begin = tr_cuda_stage_begin,
-    .stage = tr_cuda_stage_part,
-    .stage_poll = tr_cuda_stage_poll,
+};
+
+static const tr_device_kernels kernels = {.unsupported = cuda_unsupported, .prepare = cuda_prepare};
+
+static const tr_device_stream stream = {
+    .finish = tr_cuda_finish, .poll = tr_cuda_pace_poll, .handle = cuda_stream};
+
+static const tr_device_sections sections = {
+    .begin = tr_cuda_section_begin, .end = tr_cuda_section_end, .drop = tr_cuda_sections_drop};
+
+static const tr_device_staging staging = {
+    .reserve = tr_cuda_stage_reserve,
+    .begin = tr_cuda_stage_begin,
+    .part = tr_cuda_stage_part,
+    .poll = tr_cuda_stage_poll,
+};
+
+static const tr_device_marks marks = {
+    .reserve = tr_cuda_marks_reserve, .set = tr_cuda_mark, .read = tr_cuda_marks_read};
+
+static const tr_device_training training = {
     .set_input = tr_cuda_set_input,
     .lap = tr_cuda_lap,
     .sum_squares = tr_cuda_sum_squares,
@@ -286,12 +292,24 @@ const tr_backend tr_cuda_backend = {
     .updater_swap_ema = tr_cuda_updater_swap_ema,
     .report_begin = tr_cuda_report_begin,
     .report_poll = tr_cuda_report_poll,
-    .section_begin = tr_cuda_section_begin,
-    .section_end = tr_cuda_section_end,
-    .sections_drop = tr_cuda_sections_drop,
-    .pace_poll = tr_cuda_pace_poll,
-    .marks_reserve = tr_cuda_marks_reserve,
-    .mark = tr_cuda_mark,
-    .marks_read = tr_cuda_marks_read,
-    .stream = cuda_stream,
+};
+
+const tr_backend tr_cuda_backend = {
+    .name = "cuda",
+    .host = false,
+    .pinned = 2 * TR_CUDA_PIECE,
+    .devices = cuda_devices,
+    .device_id = cuda_device_id,
+    .computes = cuda_computes,
+    .open = cuda_open,
+    .close = cuda_close,
+    .describe = cuda_describe,
+    .load = tr_cuda_load,
+    .memory = &memory,
+    .kernels = &kernels,
+    .stream = &stream,
+    .sections = &sections,
+    .staging = &staging,
+    .marks = &marks,
+    .training = &training,
 };

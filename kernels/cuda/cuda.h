@@ -3,7 +3,7 @@
 #ifndef TR_CUDA_H
 #define TR_CUDA_H
 
-#include "runtime/backend.h"
+#include "runtime/device/backend.h"
 
 extern const tr_backend tr_cuda_backend;
 

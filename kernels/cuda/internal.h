@@ -6,7 +6,7 @@
 #include <cuda_runtime_api.h>
 
 #include "runtime/graph/ops.h"
-#include "runtime/backend.h"
+#include "runtime/device/backend.h"
 
 #ifdef __cplusplus
 #define TR_CUDA_C extern "C"

@@ -4,7 +4,7 @@
 #ifndef TR_DATA_H
 #define TR_DATA_H
 
-#include "runtime/backend.h"
+#include "runtime/device/backend.h"
 
 /* ---- Datasets ---------------------------------------------------------------------------------
  */

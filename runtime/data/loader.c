@@ -143,7 +143,7 @@ static void *take_batch(tr_loader *l, size_t count, size_t size)
     if (!tr_mul_size(count, size, &nbytes))
         (void)TR_FAIL(TR_MEMORY, "a micro-batch does not fit in memory");
     else
-        p = l->backend ? l->backend->host_alloc(l->backend_ctx, TR_MEM_IO, nbytes)
+        p = l->backend ? l->backend->memory->host_alloc(l->backend_ctx, TR_MEM_IO, nbytes)
                        : tr_alloc(TR_MEM_IO, nbytes, 1);
     if (p) l->held += nbytes;
     return p;
@@ -152,7 +152,7 @@ static void *take_batch(tr_loader *l, size_t count, size_t size)
 static void give_batch(tr_loader *l, void *p)
 {
     if (l->backend)
-        l->backend->host_free(l->backend_ctx, p);
+        l->backend->memory->host_free(l->backend_ctx, p);
     else
         tr_free(p);
 }

@@ -6,11 +6,13 @@ static tr_status set(const tr_plan *p, tr_slot *slot, const void *data)
 {
     tr_status st = TR_OK;
     const tr_session_options *o = &p->session->o;
-    void *where;
+    void *where = (void *)data;
     if (slot->root < 0 || slot->nbytes == 0) return TR_OK;
     if (o->dry) return TR_FAIL(TR_INTERNAL, "a dry session reads nothing");
-    TR_TRY(o->backend->stage(o->backend_ctx, data, slot->nbytes, &where));
-    if (!slot->movable) return o->backend->copy(o->backend_ctx, slot->current, where, slot->nbytes);
+    if (o->backend->staging)
+        TR_TRY(o->backend->staging->part(o->backend_ctx, data, slot->nbytes, &where));
+    if (!slot->movable)
+        return o->backend->memory->copy(o->backend_ctx, slot->current, where, slot->nbytes);
     if (slot->current == where) return TR_OK;
     slot->current = NULL;
     for (size_t i = 0; i < slot->nreaders; i++) {

@@ -4,7 +4,7 @@
 #ifndef TR_PLAN_H
 #define TR_PLAN_H
 
-#include "runtime/backend.h"
+#include "runtime/device/backend.h"
 
 typedef struct tr_plan tr_plan;
 typedef struct tr_session tr_session;

@@ -66,11 +66,11 @@ static tr_status prepare_kernels(tr_session *s, tr_plan *p)
         const tr_op *op = &g->ops[i];
         p->packed[i] = -1;
         if (tr_op_is_view(g, op)) continue;
-        const char *why = b->unsupported(s->o.backend_ctx, op->def, g->precision);
+        const char *why = b->kernels->unsupported(s->o.backend_ctx, op->def, g->precision);
         if (why)
             return TR_FAIL(TR_UNSUPPORTED, "layer %s: op %s has no %s kernel for %s: %s", op->layer,
                            tr_op_name(op), b->name, precision_name(g->precision), why);
-        tr_status st = b->prepare(s->o.backend_ctx, g, op, &p->kernels[i]);
+        tr_status st = b->kernels->prepare(s->o.backend_ctx, g, op, &p->kernels[i]);
         if (st != TR_OK) return prepare_failed(op, st);
         st = find_packed(s, p->kernels[i], &p->packed[i]);
         if (st != TR_OK) return prepare_failed(op, st);

@@ -40,7 +40,8 @@ static void sum_memory(tr_session *s)
 /* Counts the arena's bytes, allocated as activations, by kind; sign -1 undoes it. */
 static void count_arena(const tr_session *s, int64_t sign)
 {
-    const size_t staged = s->o.backend->host ? 0 : 2 * stage_bytes(s); /* counted by the backend */
+    const size_t staged =
+        s->o.backend->staging ? 2 * stage_bytes(s) : 0; /* counted by the backend */
     const size_t others[][2] = {{TR_MEM_IO, s->memory.bytes[TR_MEM_IO] - staged},
                                 {TR_MEM_WORKSPACE, s->memory.bytes[TR_MEM_WORKSPACE]}};
     for (size_t i = 0; i < TR_COUNT(others); i++) {
@@ -54,14 +55,14 @@ static tr_status allocate(tr_session *s)
 {
     const tr_backend *b = s->o.backend;
     void *ctx = s->o.backend_ctx;
-    s->arena = b->alloc(ctx, TR_MEM_ACTIVATIONS, s->memory.arena);
+    s->arena = b->memory->alloc(ctx, TR_MEM_ACTIVATIONS, s->memory.arena);
     if (!s->arena) return tr_last_error()->status;
     count_arena(s, 1);
     for (size_t i = 0; i < s->npacked; i++) {
-        s->packed[i].data = b->alloc(ctx, TR_MEM_PACKED, s->packed[i].nbytes);
+        s->packed[i].data = b->memory->alloc(ctx, TR_MEM_PACKED, s->packed[i].nbytes);
         if (!s->packed[i].data) return tr_last_error()->status;
     }
-    return b->stage_reserve(ctx, stage_bytes(s));
+    return b->staging ? b->staging->reserve(ctx, stage_bytes(s)) : TR_OK;
 }
 
 tr_status tr_session_open_graphs(const tr_session_options *o, tr_graph *const *graphs, size_t n,
@@ -136,9 +137,9 @@ void tr_session_close(tr_session *s)
     if (!s) return;
     for (size_t i = 0; i < s->nplans; i++) tr_plan_close(&s->plans[i], s->owns_graphs);
     const tr_backend *b = s->o.backend;
-    for (size_t i = 0; i < s->npacked; i++) b->free(s->o.backend_ctx, s->packed[i].data);
+    for (size_t i = 0; i < s->npacked; i++) b->memory->free(s->o.backend_ctx, s->packed[i].data);
     if (s->arena) count_arena(s, -1);
-    b->free(s->o.backend_ctx, s->arena);
+    b->memory->free(s->o.backend_ctx, s->arena);
     tr_free(s->packed);
     tr_free(s->plans);
     tr_free(s);

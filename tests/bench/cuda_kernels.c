@@ -58,7 +58,7 @@ static tr_status put(bench *k, size_t count, size_t size, void *out)
     char *host = NULL, *device = NULL;
     const size_t nbytes = count * size, piece = nbytes < PIECE ? nbytes : PIECE;
     TR_NEED(k->arrays < ARRAYS, TR_INTERNAL, "more than %d arrays", ARRAYS);
-    device = b->alloc(k->cuda, TR_MEM_OTHER, nbytes);
+    device = b->memory->alloc(k->cuda, TR_MEM_OTHER, nbytes);
     host = tr_alloc(TR_MEM_OTHER, piece, 1);
     if (!device || !host) TR_TRY(tr_last_error()->status);
     k->array[k->arrays++] = device;
@@ -69,14 +69,14 @@ static tr_status put(bench *k, size_t count, size_t size, void *out)
         if (size == 4) ((float *)host)[i] = v;
         if (size == 8) ((double *)host)[i] = v;
     }
-    TR_TRY(b->upload(k->cuda, device, host, piece));
+    TR_TRY(b->memory->upload(k->cuda, device, host, piece));
     for (size_t at = piece; at < nbytes; at *= 2)
-        TR_TRY(b->copy(k->cuda, device + at, device, nbytes - at < at ? nbytes - at : at));
+        TR_TRY(b->memory->copy(k->cuda, device + at, device, nbytes - at < at ? nbytes - at : at));
     *(void **)out = device;
 out:
     tr_free(host);
     if (st != TR_OK && (k->arrays == 0 || k->array[k->arrays - 1] != device))
-        b->free(k->cuda, device);
+        b->memory->free(k->cuda, device);
     return st;
 }
 
@@ -111,12 +111,14 @@ static tr_status run_copy(bench *k)
 
 static tr_status run_relu(bench *k)
 {
-    return tr_cuda_act_run(TR_BF16, TR_ACT_RELU, k->array[0], k->array[1], k->n, k->cuda->stream);
+    return tr_cuda_act_run(TR_BF16, TR_ACT_RELU, k->array[0], k->array[1], k->n,
+                           k->cuda->stream);
 }
 
 static tr_status run_add(bench *k)
 {
-    return tr_cuda_add_run(TR_BF16, TR_ACT_RELU, 2, k->array, k->array[2], k->n, k->cuda->stream);
+    return tr_cuda_add_run(TR_BF16, TR_ACT_RELU, 2, k->array, k->array[2], k->n,
+                           k->cuda->stream);
 }
 
 /* w, g and the moments; an update that is to be applied. */
@@ -132,10 +134,11 @@ static tr_status open_optimizer(bench *k, int kind, int moments)
                                 .correct1 = 0.5,
                                 .correct2 = 0.5};
     TR_TRY(put_all(k, 2 + moments, k->n, 4));
-    if (kind == TR_OPT_ADAMW) TR_TRY(b->zero(k->cuda, k->array[3], k->n * 4)); /* not negative */
-    k->control = b->alloc(k->cuda, TR_MEM_OTHER, sizeof control);
+    if (kind == TR_OPT_ADAMW)
+        TR_TRY(b->memory->zero(k->cuda, k->array[3], k->n * 4)); /* not negative */
+    k->control = b->memory->alloc(k->cuda, TR_MEM_OTHER, sizeof control);
     if (!k->control) TR_TRY(tr_last_error()->status);
-    TR_TRY(b->upload(k->cuda, k->control, &control, sizeof control));
+    TR_TRY(b->memory->upload(k->cuda, k->control, &control, sizeof control));
     k->all = (tr_segment){0, k->n, 0.01};
     const tr_update u = {.kind = kind,
                          .beta1 = 0.9,
@@ -148,7 +151,7 @@ static tr_status open_optimizer(bench *k, int kind, int moments)
                          .v = moments > 1 ? k->array[3] : NULL,
                          .segments = &k->all,
                          .nsegments = 1};
-    TR_TRY(b->updater_open(k->cuda, &u, &k->updater));
+    TR_TRY(b->training->updater_open(k->cuda, &u, &k->updater));
 out:
     return st;
 }
@@ -165,7 +168,7 @@ static tr_status open_sgd(bench *k)
 
 static tr_status run_optimizer(bench *k)
 {
-    return b->updater_run(k->updater, k->control);
+    return b->training->updater_run(k->updater, k->control);
 }
 
 static tr_status open_sum(bench *k)
@@ -179,7 +182,7 @@ out:
 
 static tr_status run_sum(bench *k)
 {
-    return b->sum_squares(k->cuda, k->array[0], k->n, k->sums);
+    return b->training->sum_squares(k->cuda, k->array[0], k->n, k->sums);
 }
 
 /* x, y or dx, dy; weight, bias and their gradients; statistics; the gradient's workspace */
@@ -238,7 +241,7 @@ static tr_status open_cross_entropy(bench *k)
     labels = tr_alloc(TR_MEM_OTHER, k->rows, sizeof *labels);
     if (!labels) TR_TRY(TR_MEMORY);
     for (size_t r = 0; r < k->rows; r++) labels[r] = (int32_t)(r * 7919 % k->width);
-    TR_TRY(b->upload(k->cuda, p, labels, k->rows * sizeof *labels));
+    TR_TRY(b->memory->upload(k->cuda, p, labels, k->rows * sizeof *labels));
     TR_TRY(put(k, TR_TALLY, 8, &p));
     TR_TRY(put(k, TR_LOSS_WORKSPACE / 8, 8, &p));
     TR_TRY(tr_cuda_cross_entropy_ready(TR_BF16, k->keep));
@@ -352,7 +355,7 @@ static tr_status measure(bench *k, const bench_case *c, void *flush, size_t flus
     TR_CUDA_TRY(cudaEventCreate(&end));
     for (int i = -WARM; i < RUNS; i++) {
         float ms = 0;
-        TR_TRY(b->zero(k->cuda, flush, flush_size));
+        TR_TRY(b->memory->zero(k->cuda, flush, flush_size));
         TR_CUDA_TRY(cudaEventRecord(begin, k->cuda->stream));
         TR_TRY(c->run(k));
         TR_CUDA_TRY(cudaEventRecord(end, k->cuda->stream));
@@ -385,10 +388,10 @@ static tr_status one(tr_cuda *cuda, const bench_case *c, size_t divide, void *fl
            c->name, bytes, seconds * 1e6, rate * 1e-9, *copy > 0 ? rate / *copy : 0, c->goal);
     fflush(stdout);
 out:
-    (void)b->finish(cuda);
-    b->updater_close(k.updater);
-    b->free(cuda, k.control);
-    for (int i = 0; i < k.arrays; i++) b->free(cuda, k.array[i]);
+    (void)b->stream->finish(cuda);
+    b->training->updater_close(k.updater);
+    b->memory->free(cuda, k.control);
+    for (int i = 0; i < k.arrays; i++) b->memory->free(cuda, k.array[i]);
     return st;
 }
 
@@ -407,12 +410,12 @@ int main(int argc, char **argv)
     double copy = 0;
     TR_NEED(argc <= 2 && divide > 0, TR_CONFIG, "usage: bench_cuda_kernels [divide | devices]");
     TR_TRY(b->open(&o, &cuda));
-    flush = b->alloc(cuda, TR_MEM_OTHER, FLUSH);
+    flush = b->memory->alloc(cuda, TR_MEM_OTHER, FLUSH);
     if (!flush) TR_TRY(tr_last_error()->status);
     for (size_t i = 0; i < TR_COUNT(cases); i++) TR_TRY(one(cuda, &cases[i], divide, flush, &copy));
 out:
     if (st != TR_OK) fprintf(stderr, "bench_cuda_kernels: %s\n", tr_last_error()->text);
-    if (cuda) b->free(cuda, flush);
+    if (cuda) b->memory->free(cuda, flush);
     b->close(cuda);
     return st == TR_OK ? 0 : 1;
 }

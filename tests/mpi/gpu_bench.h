@@ -79,8 +79,8 @@ static inline tr_status try_open(bench *b, double timeout)
     TR_TRY(tr_agree(b->c, st, NULL));
     o.backend_ctx = b->ctx;
     TR_TRY(tr_reducer_open(b->c, &o, &b->r));
-    b->fresh = gpu->alloc(b->ctx, TR_MEM_OTHER, b->count * sizeof(float));
-    b->n = gpu->alloc(b->ctx, TR_MEM_OTHER, sizeof(numbers));
+    b->fresh = gpu->memory->alloc(b->ctx, TR_MEM_OTHER, b->count * sizeof(float));
+    b->n = gpu->memory->alloc(b->ctx, TR_MEM_OTHER, sizeof(numbers));
     b->host = malloc(b->count * sizeof(float));
     st = b->fresh && b->n && b->host ? TR_OK : TR_MEMORY;
     TR_TRY(tr_agree(b->c, st, NULL));
@@ -100,8 +100,8 @@ static inline void close_bench(bench *b)
 {
     tr_reducer_close(b->r);
     if (b->ctx) {
-        gpu->free(b->ctx, b->fresh);
-        gpu->free(b->ctx, b->n);
+        gpu->memory->free(b->ctx, b->fresh);
+        gpu->memory->free(b->ctx, b->n);
         gpu->close(b->ctx);
     }
     free(b->host);
@@ -139,8 +139,8 @@ static inline tr_status feed(bench *b, int step)
     n.tally[0] = b->t->rank + 0.1;
     n.tally[1] = step;
     n.tally[2] = 1;
-    TR_TRY(gpu->upload(b->ctx, b->fresh, b->host, b->count * sizeof(float)));
-    TR_TRY(gpu->upload(b->ctx, b->n, &n, sizeof(n)));
+    TR_TRY(gpu->memory->upload(b->ctx, b->fresh, b->host, b->count * sizeof(float)));
+    TR_TRY(gpu->memory->upload(b->ctx, b->n, &n, sizeof(n)));
 out:
     return st;
 }
@@ -151,8 +151,8 @@ static inline tr_status make(bench *b, int from, int to)
     size_t begin = b->buckets[from].begin, end = b->buckets[to].end;
     tr_status st = TR_OK;
     if (begin < end)
-        st = gpu->copy(b->ctx, tr_reducer_grads(b->r) + begin, b->fresh + begin,
-                       (end - begin) * sizeof(float));
+        st = gpu->memory->copy(b->ctx, tr_reducer_grads(b->r) + begin, b->fresh + begin,
+                               (end - begin) * sizeof(float));
     if (st == TR_OK) tr_reducer_ready(b->r, to);
     return st;
 }
@@ -186,7 +186,8 @@ out:
 
 static inline tr_status is_done(void *ctx, bool *done)
 {
-    cudaError_t e = cudaStreamQuery(((bench *)ctx)->t ? gpu->stream(((bench *)ctx)->ctx) : NULL);
+    cudaError_t e =
+        cudaStreamQuery(((bench *)ctx)->t ? gpu->stream->handle(((bench *)ctx)->ctx) : NULL);
     *done = e == cudaSuccess;
     if (e == cudaErrorNotReady) (void)cudaGetLastError();
     return e == cudaSuccess || e == cudaErrorNotReady ? TR_OK
@@ -205,7 +206,7 @@ static inline void check_gradients(bench *b, int step, double squares)
 {
     double want_squares = 0;
     size_t nbytes = b->count * sizeof(float);
-    check(b, gpu->download(b->ctx, b->host, tr_reducer_grads(b->r), nbytes));
+    check(b, gpu->memory->download(b->ctx, b->host, tr_reducer_grads(b->r), nbytes));
     for (size_t i = 0; i < b->count; i++) {
         float want = 0, magnitude = 0;
         for (int r = 0; r < b->t->size; r++) {
@@ -226,7 +227,7 @@ static inline void check_step(bench *b, int step)
 {
     numbers n;
     check(b, tr_reducer_wait(b->r, (uint64_t)step, is_done, b));
-    check(b, gpu->download(b->ctx, &n, b->n, sizeof(n)));
+    check(b, gpu->memory->download(b->ctx, &n, b->n, sizeof(n)));
     check_gradients(b, step, n.squares);
     double want = 0.1;
     for (int r = 1; r < b->t->size; r++) want += r + 0.1;

@@ -37,13 +37,13 @@ static tr_status step_of(bench *b, int step, bool gathers, bool recorded)
     tr_status st = TR_OK;
     bool replay = false;
     TR_TRY(tr_reducer_step(b->r, (uint64_t)step, 0));
-    if (recorded) TR_TRY(gpu->section_begin(b->ctx, 9, &replay));
+    if (recorded) TR_TRY(gpu->sections->begin(b->ctx, 9, &replay));
     if (!replay && gathers) st = run(b, 3);
     if (!replay && !gathers) {
         tr_reducer_ready(b->r, 2);
         st = tr_reducer_finish(b->r, b->n->tally, TALLY, &b->n->squares);
     }
-    if (recorded) st = gpu->section_end(b->ctx, st);
+    if (recorded) st = gpu->sections->end(b->ctx, st);
     if (st == TR_OK) tr_reducer_issued(b->r);
 out:
     return st;
@@ -67,7 +67,7 @@ static void missed(bench *b, const absence *a, int step)
     assert_int_equal(tr_reducer_finish(b->r, NULL, 0, &b->n->squares), TR_PEER);
     assert_int_equal(tr_reducer_step(b->r, 9, 0), TR_PEER);
     /* the device has given up, too */
-    check(b, gpu->finish(b->ctx));
+    check(b, gpu->stream->finish(b->ctx));
 }
 
 static void need_peers(void)
@@ -116,7 +116,7 @@ static void test_silent(void **state)
     bool hushed = b.t->rank == b.t->size - 1;
     tr_wait_init(&w, b.c, "test");
     check(&b, tr_reducer_step(b.r, 5, 0));
-    check(&b, gpu->finish(b.ctx));
+    check(&b, gpu->stream->finish(b.ctx));
     check(&b, b.r->ops->watch(b.r, &w));
     MPI_Barrier(MPI_COMM_WORLD);
     if (!hushed) {

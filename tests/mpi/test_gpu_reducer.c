@@ -42,10 +42,10 @@ static void test_recorded(void **state)
         for (int step = 0; step < 6; step++) {
             bool replay = false;
             check(&b, feed(&b, step));
-            check(&b, gpu->section_begin(b.ctx, 77, &replay));
+            check(&b, gpu->sections->begin(b.ctx, 77, &replay));
             tr_status st = replay ? TR_OK : run(&b, b.t->rank % 4);
             host += !replay;
-            check(&b, gpu->section_end(b.ctx, st));
+            check(&b, gpu->sections->end(b.ctx, st));
             check_step(&b, step);
         }
         assert_int_equal(host, 2);
@@ -82,9 +82,10 @@ static void test_nonfinite(void **state)
             numbers n;
             check(&b, feed(&b, 0));
             if (b.t->rank == b.t->size - 1)
-                check(&b, gpu->upload(b.ctx, b.fresh + 5000 * i + 3, &bad[i], sizeof(float)));
+                check(&b,
+                      gpu->memory->upload(b.ctx, b.fresh + 5000 * i + 3, &bad[i], sizeof(float)));
             check(&b, run(&b, b.t->rank % 4));
-            check(&b, gpu->download(b.ctx, &n, b.n, sizeof(n)));
+            check(&b, gpu->memory->download(b.ctx, &n, b.n, sizeof(n)));
             assert_false(isfinite(n.squares));
             close_bench(&b);
         }
@@ -113,7 +114,7 @@ static void test_arrays(void **state)
         const float *const arrays[] = {tr_reducer_weights(b.r), tr_reducer_slot(b.r, 0),
                                        tr_reducer_slot(b.r, 1), tr_reducer_grads(b.r)};
         for (size_t a = 0; a < TR_COUNT(arrays); a++) {
-            check(&b, gpu->download(b.ctx, b.host, arrays[a], b.count * sizeof(float)));
+            check(&b, gpu->memory->download(b.ctx, b.host, arrays[a], b.count * sizeof(float)));
             for (size_t i = 0; i < b.count; i++) assert_true(b.host[i] == 0);
         }
         close_bench(&b);
@@ -310,10 +311,10 @@ static tr_status work(bench *b, int steps, int victim)
         bool replay = false, recorded = b->k->nccl;
         TR_TRY(feed(b, step));
         TR_TRY(tr_reducer_step(b->r, (uint64_t)step, 0));
-        if (recorded) TR_TRY(gpu->section_begin(b->ctx, 5, &replay));
+        if (recorded) TR_TRY(gpu->sections->begin(b->ctx, 5, &replay));
         if (step == 4 && b->t->rank == victim) raise(SIGKILL);
         if (!replay) st = run(b, b->t->rank % 4);
-        if (recorded) st = gpu->section_end(b->ctx, st);
+        if (recorded) st = gpu->sections->end(b->ctx, st);
         if (st == TR_OK) tr_reducer_issued(b->r);
         if (st == TR_OK) st = tr_reducer_wait(b->r, (uint64_t)step, is_done, b);
         if (st != TR_OK) {

@@ -155,12 +155,12 @@ static inline float *training_weights(const training *t)
 
 static inline void training_get(const training *t, void *to, const void *from, size_t nbytes)
 {
-    TRAINING_TRY(t->trainer->backend->download(t->trainer->backend_ctx, to, from, nbytes));
+    TRAINING_TRY(t->trainer->backend->memory->download(t->trainer->backend_ctx, to, from, nbytes));
 }
 
 static inline void training_put(const training *t, void *to, const void *from, size_t nbytes)
 {
-    TRAINING_TRY(t->trainer->backend->upload(t->trainer->backend_ctx, to, from, nbytes));
+    TRAINING_TRY(t->trainer->backend->memory->upload(t->trainer->backend_ctx, to, from, nbytes));
 }
 
 /* A copy of an array in the backend's memory; free with tr_free. */

@@ -18,9 +18,10 @@ ROOMS = {
     "config": {"base"},
     "metrics": {"base"},
     "graph": {"base", "config"},
-    "plan": {"base", "config", "graph"},
+    "device": {"base", "config", "graph"},
+    "plan": {"base", "config", "graph", "device"},
     "store": {"base", "config", "graph"},
-    "data": {"base", "config", "graph", "store"},
+    "data": {"base", "config", "graph", "store", "device"},
 }
 # Whose headers only these folders may include: the rest of the program builds without CUDA.
 CUDA = re.compile(r'^\s*#\s*include\s+<((?:cuda|cublas|cudnn|nccl|nvml|cupti)[^>]*)>', re.M)

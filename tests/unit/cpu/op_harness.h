@@ -244,7 +244,7 @@ static inline void h_prepare(harness *h, const void *attrs, tr_act act)
     h->graph.nops = 1;
     h->op.attrs = attrs;
     h->op.act = act;
-    tr_status st = tr_cpu_backend.prepare(h->ctx, &h->graph, &h->op, &h->kernel);
+    tr_status st = tr_cpu_backend.kernels->prepare(h->ctx, &h->graph, &h->op, &h->kernel);
     if (st != TR_OK) fail_msg("prepare: %s", tr_last_error()->text);
     for (int i = 0; i < h->op.nin; i++)
         h->binding.in[i] = h->op.in[i] < 0 ? NULL : h->data[h->op.in[i]];

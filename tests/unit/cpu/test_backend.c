@@ -16,7 +16,7 @@ static void test_every_op(void **state)
     (void)state;
     void *ctx = open_backend(1, 0);
     for (size_t i = 0; i < tr_op_count(); i++) {
-        const char *why = tr_cpu_backend.unsupported(ctx, tr_op_at(i), TR_PRECISION_FP32);
+        const char *why = tr_cpu_backend.kernels->unsupported(ctx, tr_op_at(i), TR_PRECISION_FP32);
         if (why) fail_msg("%s: %s", tr_op_def_name(tr_op_at(i)), why);
     }
     tr_cpu_backend.close(ctx);
@@ -27,12 +27,13 @@ static void test_fp16_names_bf16(void **state)
     (void)state;
     void *ctx = open_backend(1, 0);
     for (size_t i = 0; i < tr_op_count(); i++)
-        assert_string_equal(tr_cpu_backend.unsupported(ctx, tr_op_at(i), TR_PRECISION_FP16),
-                            "fp16 has no CPU kernels here: use precision bf16");
+        assert_string_equal(
+            tr_cpu_backend.kernels->unsupported(ctx, tr_op_at(i), TR_PRECISION_FP16),
+            "fp16 has no CPU kernels here: use precision bf16");
     tr_graph g = {.precision = TR_PRECISION_FP16, .batch = 1};
     tr_op op = {.def = h_def("linear"), .layer = "linear1"};
     tr_kernel *k = NULL;
-    assert_int_equal(tr_cpu_backend.prepare(ctx, &g, &op, &k), TR_UNSUPPORTED);
+    assert_int_equal(tr_cpu_backend.kernels->prepare(ctx, &g, &op, &k), TR_UNSUPPORTED);
     assert_null(k);
     assert_non_null(strstr(tr_last_error()->text, "linear1"));
     assert_non_null(strstr(tr_last_error()->text, "bf16"));
@@ -83,7 +84,7 @@ static tr_status prepare_conv(void *ctx)
     op.attrs = &attrs;
     tr_graph g = {.batch = 2, .train = true, .tensors = t, .ntensors = 4, .ops = &op, .nops = 1};
     tr_kernel *k = NULL;
-    tr_status st = tr_cpu_backend.prepare(ctx, &g, &op, &k);
+    tr_status st = tr_cpu_backend.kernels->prepare(ctx, &g, &op, &k);
     if (st == TR_OK) k->close(k);
     return st;
 }

@@ -240,7 +240,7 @@ static void golden_case(void **state)
     char *text = read_text(group, "config");
     if (tr_config_open(name, text, strlen(text), NULL, 0, &c) != TR_OK)
         fail_msg("%s\n%s", tr_last_error()->text, text);
-    const char *why = tr_cpu_backend.unsupported(ctx, tr_op_at(0), TR_PRECISION_BF16);
+    const char *why = tr_cpu_backend.kernels->unsupported(ctx, tr_op_at(0), TR_PRECISION_BF16);
     if (why) print_message("%s: bf16 is skipped: %s\n", name, why);
     for (int bf16 = 0; bf16 < (why ? 1 : 2); bf16++)
         for (int fuse = 0; fuse < 2; fuse++) run_case(group, c, name, ctx, bf16 == 1, fuse == 1);

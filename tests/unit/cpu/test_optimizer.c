@@ -94,7 +94,7 @@ static float *run_steps(const variant *k, int isa, int threads, size_t n)
     u.nsegments = 1;
     void *updater;
     tr_control c = {.in.lr = LR, .grad_scale = GRAD_SCALE, .apply = 1};
-    assert_int_equal(tr_cpu_backend.updater_open(ctx, &u, &updater), TR_OK);
+    assert_int_equal(tr_cpu_backend.training->updater_open(ctx, &u, &updater), TR_OK);
     for (int t = 1; t <= 5; t++) {
         for (size_t i = 0; i < n; i++) {
             g[i] = (float)uniform((uint32_t)t, i, -8, 8);
@@ -103,13 +103,13 @@ static float *run_steps(const variant *k, int isa, int threads, size_t n)
         }
         c.correct1 = 1 - pow(u.beta1, t);
         c.correct2 = 1 - pow(u.beta2, t);
-        assert_int_equal(tr_cpu_backend.updater_run(updater, &c), TR_OK);
+        assert_int_equal(tr_cpu_backend.training->updater_run(updater, &c), TR_OK);
     }
     c.apply = 0; /* a step that is not applied changes nothing */
     const float before = w[0];
-    assert_int_equal(tr_cpu_backend.updater_run(updater, &c), TR_OK);
+    assert_int_equal(tr_cpu_backend.training->updater_run(updater, &c), TR_OK);
     assert_true(w[0] == before);
-    tr_cpu_backend.updater_close(updater);
+    tr_cpu_backend.training->updater_close(updater);
     for (size_t i = 0; i < n; i++) {
         const bool good = fabs(w[i] - s.w[i]) <= 2e-6 * (1 + fabs(s.w[i])) &&
                           (!k->m || fabs(m[i] - s.m[i]) <= 2e-6 * (1 + fabs(s.m[i]))) &&
@@ -162,7 +162,7 @@ static double squares(int isa, int threads, const float *g, size_t n)
     const tr_backend_options o = {.threads = threads, .isa = isa};
     assert_int_equal(tr_cpu_backend.open(&o, &ctx), TR_OK);
     double sum;
-    assert_int_equal(tr_cpu_backend.sum_squares(ctx, g, n, &sum), TR_OK);
+    assert_int_equal(tr_cpu_backend.training->sum_squares(ctx, g, n, &sum), TR_OK);
     tr_cpu_backend.close(ctx);
     return sum;
 }

@@ -136,15 +136,16 @@ static void test_kernels(void **state)
     const tr_backend_options o = {.threads = 1};
     void *ctx = NULL;
     assert_int_equal(tr_cpu_backend.open(&o, &ctx), TR_OK);
-    const char *no_bf16 = tr_cpu_backend.unsupported(ctx, tr_op_at(0), TR_PRECISION_BF16);
+    const char *no_bf16 = tr_cpu_backend.kernels->unsupported(ctx, tr_op_at(0), TR_PRECISION_BF16);
     if (no_bf16) print_message("bf16 is skipped: %s\n", no_bf16);
     for (size_t i = 0; i < tr_op_count(); i++)
         for (int p = TR_PRECISION_FP32; p <= (no_bf16 ? TR_PRECISION_FP32 : TR_PRECISION_BF16);
              p++) {
-            const char *why = tr_cpu_backend.unsupported(ctx, tr_op_at(i), (tr_precision)p);
+            const char *why =
+                tr_cpu_backend.kernels->unsupported(ctx, tr_op_at(i), (tr_precision)p);
             if (why) fail_msg("%s: %s", tr_op_def_name(tr_op_at(i)), why);
         }
-    assert_non_null(tr_cpu_backend.unsupported(ctx, tr_op_at(0), TR_PRECISION_FP16));
+    assert_non_null(tr_cpu_backend.kernels->unsupported(ctx, tr_op_at(0), TR_PRECISION_FP16));
     tr_cpu_backend.close(ctx);
 }
 

@@ -63,9 +63,9 @@ static inline void *device(tr_cuda *cuda, tr_dtype t, size_t n, double *values)
         encode(t, host, i, values[i]);
         values[i] = decode(t, host, i);
     }
-    void *p = b->alloc(cuda, TR_MEM_OTHER, nbytes + 16);
+    void *p = b->memory->alloc(cuda, TR_MEM_OTHER, nbytes + 16);
     assert_non_null(p);
-    if (nbytes) assert_ok(b->upload(cuda, p, host, nbytes));
+    if (nbytes) assert_ok(b->memory->upload(cuda, p, host, nbytes));
     free(host);
     return p;
 }
@@ -74,7 +74,7 @@ static inline double *read_back(tr_cuda *cuda, tr_dtype t, size_t n, const void 
 {
     void *host = malloc(n * tr_dtype_size(t) + 1);
     double *v = malloc(n * sizeof *v + 1);
-    if (n) assert_ok(b->download(cuda, host, p, n * tr_dtype_size(t)));
+    if (n) assert_ok(b->memory->download(cuda, host, p, n * tr_dtype_size(t)));
     for (size_t i = 0; i < n; i++) v[i] = decode(t, host, i);
     free(host);
     return v;
@@ -109,9 +109,9 @@ static inline double *stats_of(tr_cuda *cuda, tr_dtype t, shape s, double *x)
          *out = device(cuda, TR_F64, 1 + 2 * s.C, NULL);
     assert_ok(tr_bn_stats(cuda->stream, t, &m, dx, parts, out));
     double *got = read_back(cuda, TR_F64, 1 + 2 * s.C, out);
-    b->free(cuda, dx);
-    b->free(cuda, parts);
-    b->free(cuda, out);
+    b->memory->free(cuda, dx);
+    b->memory->free(cuda, parts);
+    b->memory->free(cuda, out);
     return got;
 }
 

@@ -55,7 +55,7 @@ static inline void array_send(tr_cuda *cuda, array *a)
         else
             ((uint16_t *)host)[i] = put16(a->type, a->value[i]);
     }
-    assert_ok(b->upload(cuda, a->data, host, a->count * esize));
+    assert_ok(b->memory->upload(cuda, a->data, host, a->count * esize));
     free(host);
 }
 
@@ -63,7 +63,7 @@ static inline void array_fetch(tr_cuda *cuda, array *a)
 {
     const size_t esize = tr_dtype_size(a->type);
     char *host = malloc(a->count * esize + 1);
-    assert_ok(b->download(cuda, host, a->data, a->count * esize));
+    assert_ok(b->memory->download(cuda, host, a->data, a->count * esize));
     for (size_t i = 0; i < a->count; i++)
         a->value[i] = a->type == TR_F32 ? ((float *)host)[i] : get16(a->type, host, i);
     free(host);
@@ -72,7 +72,7 @@ static inline void array_fetch(tr_cuda *cuda, array *a)
 static inline array array_open(tr_cuda *cuda, tr_dtype type, size_t count, uint32_t seed)
 {
     array a = {.type = type, .count = count};
-    a.data = b->alloc(cuda, TR_MEM_OTHER, count * tr_dtype_size(type));
+    a.data = b->memory->alloc(cuda, TR_MEM_OTHER, count * tr_dtype_size(type));
     a.value = malloc((count + 1) * sizeof *a.value);
     assert_non_null(a.data);
     for (size_t i = 0; i < count; i++) {
@@ -85,7 +85,7 @@ static inline array array_open(tr_cuda *cuda, tr_dtype type, size_t count, uint3
 
 static inline void array_close(tr_cuda *cuda, array *a)
 {
-    b->free(cuda, a->data);
+    b->memory->free(cuda, a->data);
     free(a->value);
     memset(a, 0, sizeof *a);
 }

@@ -43,7 +43,7 @@ static inline void assert_filled(tr_cuda *cuda, const void *device, size_t n, un
 {
     unsigned char *is = malloc(n), *should = malloc(n);
     fill(should, n, seed);
-    assert_ok(b->download(cuda, is, device, n));
+    assert_ok(b->memory->download(cuda, is, device, n));
     assert_memory_equal(is, should, n);
     free(is);
     free(should);

@@ -51,7 +51,7 @@ static inline void send(const array *a)
     const size_t size = tr_dtype_size(a->type);
     char *host = malloc(a->n * size + 1);
     for (size_t i = 0; i < a->n; i++) put(a, host, i);
-    assert_ok(b->upload(a->cuda, a->at, host, a->n * size));
+    assert_ok(b->memory->upload(a->cuda, a->at, host, a->n * size));
     free(host);
 }
 
@@ -61,7 +61,7 @@ static inline void receive(const array *a)
     const size_t size = tr_dtype_size(a->type), guard = 64;
     const size_t all = (a->skew + a->n + guard) * size;
     unsigned char *host = malloc(all);
-    assert_ok(b->download(a->cuda, host, a->base, all));
+    assert_ok(b->memory->download(a->cuda, host, a->base, all));
     for (size_t i = 0; i < a->skew * size; i++) assert_int_equal(host[i], 0);
     for (size_t i = (a->skew + a->n) * size; i < all; i++) assert_int_equal(host[i], 0);
     for (size_t i = 0; i < a->n; i++) take(a, host + a->skew * size, i);
@@ -74,7 +74,7 @@ static inline array array_of(tr_cuda *cuda, tr_dtype type, size_t n, size_t skew
 {
     const size_t size = tr_dtype_size(type);
     array a = {.cuda = cuda, .type = type, .n = n, .skew = skew};
-    a.base = b->alloc(cuda, TR_MEM_OTHER, (skew + n + 64) * size);
+    a.base = b->memory->alloc(cuda, TR_MEM_OTHER, (skew + n + 64) * size);
     a.at = (char *)a.base + skew * size;
     a.v = malloc((n + 1) * sizeof *a.v);
     for (size_t i = 0; i < n; i++) {
@@ -92,7 +92,7 @@ static inline array array_like(const array *a)
 
 static inline void drop(array *a)
 {
-    b->free(a->cuda, a->base);
+    b->memory->free(a->cuda, a->base);
     free(a->v);
 }
 

@@ -20,7 +20,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cuda/cuda.h"
 #include "runtime/graph/ops.h"
-#include "runtime/plan/host.h"
+#include "runtime/device/host.h"
 
 #define TEST_MIRROR
 #define tr_cpu_backend mirror_backend
@@ -55,7 +55,7 @@ static inline void mirror_try(tr_status st, const char *what)
 
 static inline void *mirror_alloc(mirror_kernel *k, size_t nbytes)
 {
-    void *p = tr_cuda_backend.alloc(k->ctx, TR_MEM_OTHER, nbytes);
+    void *p = tr_cuda_backend.memory->alloc(k->ctx, TR_MEM_OTHER, nbytes);
     if (!p) fail_msg("%s", tr_last_error()->text);
     return p;
 }
@@ -100,13 +100,13 @@ static inline void mirror_upload(mirror_kernel *k)
 {
     for (int i = 0; i < MIRROR_OPERANDS; i++)
         if (*mirror_device(k, i))
-            mirror_try(tr_cuda_backend.upload(k->ctx, *mirror_device(k, i), *mirror_host(k, i),
-                                              k->nbytes[i]),
+            mirror_try(tr_cuda_backend.memory->upload(k->ctx, *mirror_device(k, i),
+                                                      *mirror_host(k, i), k->nbytes[i]),
                        "upload");
     if (k->poison)
-        mirror_try(
-            tr_cuda_backend.upload(k->ctx, k->device.workspace, k->poison, k->inner->workspace),
-            "upload");
+        mirror_try(tr_cuda_backend.memory->upload(k->ctx, k->device.workspace, k->poison,
+                                                  k->inner->workspace),
+                   "upload");
 }
 
 static inline tr_status mirror_pack(tr_kernel *base)
@@ -115,7 +115,8 @@ static inline tr_status mirror_pack(tr_kernel *base)
     mirror_upload(k);
     const tr_status st = k->inner->pack(k->inner);
     if (st != TR_OK) return st;
-    return tr_cuda_backend.download(k->ctx, k->host.packed, k->device.packed, k->inner->packed);
+    return tr_cuda_backend.memory->download(k->ctx, k->host.packed, k->device.packed,
+                                            k->inner->packed);
 }
 
 static inline tr_status mirror_gather(void *ctx, const void *send, void *recv, size_t nbytes)
@@ -124,10 +125,10 @@ static inline tr_status mirror_gather(void *ctx, const void *send, void *recv, s
     const size_t size = (size_t)k->hooks->size;
     char *at = k->gathered;
     assert_true((size + 1) * nbytes <= k->gathered_size);
-    mirror_try(tr_cuda_backend.download(k->ctx, at, send, nbytes), "download");
+    mirror_try(tr_cuda_backend.memory->download(k->ctx, at, send, nbytes), "download");
     const tr_status st = k->hooks->gather(k->hooks->ctx, at, at + nbytes, nbytes);
     if (st != TR_OK) return st;
-    return tr_cuda_backend.upload(k->ctx, recv, at + nbytes, size * nbytes);
+    return tr_cuda_backend.memory->upload(k->ctx, recv, at + nbytes, size * nbytes);
 }
 
 static inline tr_status mirror_run(tr_kernel *base, const tr_run *run)
@@ -138,16 +139,18 @@ static inline tr_status mirror_run(tr_kernel *base, const tr_run *run)
     tr_run r = *run;
     mirror_upload(k);
     if (k->device.packed)
-        mirror_try(cuda->upload(k->ctx, k->device.packed, k->host.packed, k->inner->packed),
+        mirror_try(cuda->memory->upload(k->ctx, k->device.packed, k->host.packed, k->inner->packed),
                    "upload");
-    mirror_try(cuda->upload(k->ctx, k->control, &control, sizeof control), "upload");
+    mirror_try(cuda->memory->upload(k->ctx, k->control, &control, sizeof control), "upload");
     r.control = k->control;
     if (run->tally) {
-        mirror_try(cuda->upload(k->ctx, k->tally, run->tally, TR_TALLY * sizeof(double)), "upload");
+        mirror_try(cuda->memory->upload(k->ctx, k->tally, run->tally, TR_TALLY * sizeof(double)),
+                   "upload");
         r.tally = k->tally;
     }
     if (run->confusion && k->cells) {
-        mirror_try(cuda->upload(k->ctx, k->confusion, run->confusion, k->cells * 8), "upload");
+        mirror_try(cuda->memory->upload(k->ctx, k->confusion, run->confusion, k->cells * 8),
+                   "upload");
         r.confusion = k->confusion;
     }
     k->hooks = run->hooks;
@@ -157,24 +160,25 @@ static inline tr_status mirror_run(tr_kernel *base, const tr_run *run)
         r.hooks = &k->ours;
     }
     const tr_status st = k->inner->run(k->inner, &r);
-    mirror_try(cuda->finish(k->ctx), "finish");
+    mirror_try(cuda->stream->finish(k->ctx), "finish");
     if (st != TR_OK) return st;
     for (int i = 0; i < TR_MAX_OUT; i++)
         if (k->device.out[i])
-            mirror_try(
-                cuda->download(k->ctx, k->host.out[i], k->device.out[i], k->nbytes[TR_MAX_IN + i]),
-                "download");
+            mirror_try(cuda->memory->download(k->ctx, k->host.out[i], k->device.out[i],
+                                              k->nbytes[TR_MAX_IN + i]),
+                       "download");
     for (int i = 0; i < k->op->nin; i++) { /* running statistics */
         const int id = k->op->in[i];
         if (id >= 0 && k->device.in[i] && k->g->tensors[id].role == TR_ROLE_STATE)
-            mirror_try(cuda->download(k->ctx, k->host.in[i], k->device.in[i], k->nbytes[i]),
+            mirror_try(cuda->memory->download(k->ctx, k->host.in[i], k->device.in[i], k->nbytes[i]),
                        "download");
     }
     if (run->tally)
-        mirror_try(cuda->download(k->ctx, run->tally, k->tally, TR_TALLY * sizeof(double)),
+        mirror_try(cuda->memory->download(k->ctx, run->tally, k->tally, TR_TALLY * sizeof(double)),
                    "download");
     if (run->confusion && k->cells)
-        mirror_try(cuda->download(k->ctx, run->confusion, k->confusion, k->cells * 8), "download");
+        mirror_try(cuda->memory->download(k->ctx, run->confusion, k->confusion, k->cells * 8),
+                   "download");
     return TR_OK;
 }
 
@@ -199,13 +203,13 @@ static inline void mirror_close_kernel(tr_kernel *base)
     mirror_kernel *k = (mirror_kernel *)base;
     const tr_backend *cuda = &tr_cuda_backend;
     for (int i = 0; i < MIRROR_OPERANDS; i++)
-        if (k->owned[i]) cuda->free(k->ctx, *mirror_device(k, i));
-    for (int i = 0; i < TR_MAX_IN; i++) cuda->free(k->ctx, k->spare[i]);
-    cuda->free(k->ctx, k->device.workspace);
-    cuda->free(k->ctx, k->device.packed);
-    cuda->free(k->ctx, k->control);
-    cuda->free(k->ctx, k->tally);
-    cuda->free(k->ctx, k->confusion);
+        if (k->owned[i]) cuda->memory->free(k->ctx, *mirror_device(k, i));
+    for (int i = 0; i < TR_MAX_IN; i++) cuda->memory->free(k->ctx, k->spare[i]);
+    cuda->memory->free(k->ctx, k->device.workspace);
+    cuda->memory->free(k->ctx, k->device.packed);
+    cuda->memory->free(k->ctx, k->control);
+    cuda->memory->free(k->ctx, k->tally);
+    cuda->memory->free(k->ctx, k->confusion);
     k->inner->close(k->inner);
     tr_free(k->poison);
     tr_free(k->gathered);
@@ -222,7 +226,7 @@ static inline tr_status mirror_prepare(void *ctx, const tr_graph *g, const tr_op
                                        tr_kernel **out)
 {
     tr_kernel *inner;
-    const tr_status st = tr_cuda_backend.prepare(ctx, g, op, &inner);
+    const tr_status st = tr_cuda_backend.kernels->prepare(ctx, g, op, &inner);
     if (st != TR_OK) return st;
     mirror_kernel *k = TR_NEW(TR_MEM_OTHER, mirror_kernel);
     assert_non_null(k);
@@ -269,11 +273,16 @@ static inline void mirror_close(void *ctx)
 
 static inline const char *mirror_unsupported(void *ctx, const tr_op_def *def, tr_precision p)
 {
-    return tr_cuda_backend.unsupported(ctx, def, p);
+    return tr_cuda_backend.kernels->unsupported(ctx, def, p);
 }
 
-static const __attribute__((unused)) tr_backend mirror_backend = {
-    TR_HOST_BACKEND,       .name = "cuda, mirrored",          .open = mirror_open,
-    .close = mirror_close, .unsupported = mirror_unsupported, .prepare = mirror_prepare};
+static const tr_device_kernels mirror_kernels = {.unsupported = mirror_unsupported,
+                                                 .prepare = mirror_prepare};
+static const __attribute__((unused)) tr_backend mirror_backend = {.name = "cuda, mirrored",
+                                                                  .host = true,
+                                                                  .open = mirror_open,
+                                                                  .close = mirror_close,
+                                                                  .memory = &tr_host_memory,
+                                                                  .kernels = &mirror_kernels};
 
 #endif

@@ -29,7 +29,7 @@ static void test_describe(void **state)
     tr_cuda *cuda = open_with(true);
     char text[300], end[64];
     unsigned v[9];
-    assert_non_null(b->stream(cuda));
+    assert_non_null(b->stream->handle(cuda));
     assert_true(cuda->sms > 0 && cuda->max_shared >= 48 * 1024);
     b->describe(cuda, text, sizeof text);
     const char *rest = strstr(text, " (sm_");
@@ -66,15 +66,16 @@ static void test_unsupported(void **state)
     for (size_t i = 0; i < tr_op_count(); i++) {
         const int precisions[] = {TR_PRECISION_FP32, TR_PRECISION_BF16, TR_PRECISION_FP16};
         for (size_t k = 0; k < TR_COUNT(precisions); k++) {
-            const char *why = b->unsupported(ctx, tr_op_at(i), (tr_precision)precisions[k]);
+            const char *why =
+                b->kernels->unsupported(ctx, tr_op_at(i), (tr_precision)precisions[k]);
             if (why) fail_msg("%s: %s", tr_op_def_name(tr_op_at(i)), why);
         }
     }
     ((tr_cuda *)ctx)->major = 7;
     const tr_op_def *linear = op_named("linear");
-    assert_null(b->unsupported(ctx, linear, TR_PRECISION_FP32));
-    assert_null(b->unsupported(ctx, linear, TR_PRECISION_FP16));
-    assert_non_null(strstr(b->unsupported(ctx, linear, TR_PRECISION_BF16), "8.0"));
+    assert_null(b->kernels->unsupported(ctx, linear, TR_PRECISION_FP32));
+    assert_null(b->kernels->unsupported(ctx, linear, TR_PRECISION_FP16));
+    assert_non_null(strstr(b->kernels->unsupported(ctx, linear, TR_PRECISION_BF16), "8.0"));
     b->close(ctx);
 }
 
@@ -86,7 +87,7 @@ static void test_dry(void **state)
     char text[300];
     const tr_backend_options o = {.threads = 1, .dry = true, .graphs = true};
     assert_ok(b->open(&o, &ctx));
-    assert_null(b->stream(ctx));
+    assert_null(b->stream->handle(ctx));
     b->describe(ctx, text, sizeof text);
     assert_non_null(strstr(text, "planned for NVIDIA H100 (sm_90), CUDA "));
     b->close(ctx);

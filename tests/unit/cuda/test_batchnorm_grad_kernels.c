@@ -69,10 +69,10 @@ static void check_backward(tr_cuda *cuda, tr_dtype t, shape s, bool mask, bool s
         if (!(fabs(dx[i] - v) <= 1e-6 * terms + unit_of(t) * fabs(v) + 1e-7))
             fail_msg("%zu x %zu: dx %zu is %.9g, expected %.9g", s.rows, C, i, dx[i], v);
     }
-    if (!in_place) b->free(cuda, Ddx);
+    if (!in_place) b->memory->free(cuda, Ddx);
     void *all[] = {Dx, Ddy, Ddy2, Dy, Dw, Ddw, Ddb, other, Dm, Dsums, parts};
     double *mine[] = {x, dy, dy2, y, w, dw, db, m, dz, sums, got_dw, got_db, want, size, dx};
-    for (size_t i = 0; i < TR_COUNT(all); i++) b->free(cuda, all[i]);
+    for (size_t i = 0; i < TR_COUNT(all); i++) b->memory->free(cuda, all[i]);
     for (size_t i = 0; i < TR_COUNT(mine); i++) free(mine[i]);
 }
 
@@ -136,7 +136,7 @@ static void no_rows(void **state)
     assert_ok(
         tr_bn_grad_input(cuda->stream, TR_BF16, &map, NULL, NULL, none, rm, sums, 1e-5, NULL));
     void *all[] = {dw, db, rm, rv, sums, m, none};
-    for (size_t i = 0; i < TR_COUNT(all); i++) b->free(cuda, all[i]);
+    for (size_t i = 0; i < TR_COUNT(all); i++) b->memory->free(cuda, all[i]);
     free(stats);
     b->close(cuda);
 }

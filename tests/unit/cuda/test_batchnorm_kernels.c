@@ -167,7 +167,7 @@ static void check_forward(tr_cuda *cuda, tr_dtype t, shape s, forward f, double 
     }
     void *all[] = {dx, dr, dw, db, drm, drv, dy, dm};
     double *mine[] = {x, r, w, bias, rm, rv, m, y, got_rm, got_rv};
-    for (size_t i = 0; i < TR_COUNT(all); i++) b->free(cuda, all[i]);
+    for (size_t i = 0; i < TR_COUNT(all); i++) b->memory->free(cuda, all[i]);
     for (size_t i = 0; i < TR_COUNT(mine); i++) free(mine[i]);
 }
 
@@ -206,7 +206,7 @@ static void bad_statistics_are_not_kept(void **state)
         assert_true(got[c] == want && var[c] == want);
     }
     void *all[] = {w, rm, rv, dm, dx, dy};
-    for (size_t i = 0; i < TR_COUNT(all); i++) b->free(cuda, all[i]);
+    for (size_t i = 0; i < TR_COUNT(all); i++) b->memory->free(cuda, all[i]);
     free(got);
     free(var);
     b->close(cuda);

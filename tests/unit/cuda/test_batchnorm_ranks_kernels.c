@@ -13,7 +13,7 @@ static tr_status fake_gather(void *ctx, const void *send, void *recv, size_t nby
     fake *f = ctx;
     assert_non_null(send);
     f->calls++;
-    return b->copy(f->cuda, recv, f->all, nbytes * (size_t)f->size);
+    return b->memory->copy(f->cuda, recv, f->all, nbytes * (size_t)f->size);
 }
 
 static const tr_op_def *def_of(const char *name)
@@ -42,7 +42,7 @@ static double *merge(tr_cuda *cuda, const char *name, double *parts, int size, i
     tr_graph graph = {
         .train = true, .ranks = planned, .ntensors = 2, .nops = 1, .tensors = tensors, .ops = &op};
     tr_kernel *k = NULL;
-    assert_ok(b->prepare(cuda, &graph, &op, &k));
+    assert_ok(b->kernels->prepare(cuda, &graph, &op, &k));
     fake f = {cuda, device(cuda, TR_F64, count * (size_t)size, parts), size, 0};
     const tr_hooks hooks = {.ctx = &f, .size = size, .gather = fake_gather};
     double *own = malloc(count * sizeof *own), *got = NULL;
@@ -55,10 +55,10 @@ static double *merge(tr_cuda *cuda, const char *name, double *parts, int size, i
     const tr_status st = k->run(k, &run);
     assert_int_equal(f.calls, planned > 1 && st == TR_OK);
     if (st == TR_OK) got = read_back(cuda, TR_F64, count, bind.out[0]);
-    b->free(cuda, (void *)f.all);
-    b->free(cuda, bind.in[0]);
-    b->free(cuda, bind.out[0]);
-    b->free(cuda, bind.workspace);
+    b->memory->free(cuda, (void *)f.all);
+    b->memory->free(cuda, bind.in[0]);
+    b->memory->free(cuda, bind.out[0]);
+    b->memory->free(cuda, bind.workspace);
     k->close(k);
     free(own);
     return got;

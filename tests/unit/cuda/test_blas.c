@@ -113,7 +113,7 @@ static void check_product(tr_cuda *cuda, const tr_cuda_problem *q, float alpha, 
     array d = array_open(cuda, q->out, (size_t)(q->m * q->ldd), beta != 0 ? 3 : 0);
     array before = array_open(cuda, q->out, d.count, beta != 0 ? 3 : 0);
     array v = array_open(cuda, q->out, (size_t)(gradient ? q->m : q->n), gradient ? 0 : 4);
-    void *scratch = b->alloc(cuda, TR_MEM_OTHER, workspace + 1);
+    void *scratch = b->memory->alloc(cuda, TR_MEM_OTHER, workspace + 1);
     const tr_cuda_product_args a = {
         .a = x.data,
         .b = y.data,
@@ -129,7 +129,7 @@ static void check_product(tr_cuda *cuda, const tr_cuda_problem *q, float alpha, 
     check_result(q, &x, &y, &before, &d, &v, &a, operand);
     if (gradient) check_gradient(q, &x, &v);
     tr_cuda_product_close(p);
-    b->free(cuda, scratch);
+    b->memory->free(cuda, scratch);
     array_close(cuda, &x);
     array_close(cuda, &y);
     array_close(cuda, &d);
@@ -205,7 +205,7 @@ static void test_tf32(void **state)
         for (size_t i = 0; i < x.count; i++)
             x.value[i] = (double)(float)(x.value[i] * (1 + 0x1p-12 * (double)(i % 7)));
         array_send(cuda, &x);
-        void *scratch = b->alloc(cuda, TR_MEM_OTHER, tr_cuda_product_workspace(p) + 1);
+        void *scratch = b->memory->alloc(cuda, TR_MEM_OTHER, tr_cuda_product_workspace(p) + 1);
         assert_ok(tr_cuda_product_run(
             p, &(tr_cuda_product_args){
                    .a = x.data, .b = y.data, .d = d.data, .alpha = 1, .workspace = scratch}));
@@ -217,7 +217,7 @@ static void test_tf32(void **state)
                 off[tf32] = fmax(off[tf32], fabs(d.value[i * 32 + j] - want) / size);
             }
         tr_cuda_product_close(p);
-        b->free(cuda, scratch);
+        b->memory->free(cuda, scratch);
         array_close(cuda, &x);
         array_close(cuda, &y);
         array_close(cuda, &d);

@@ -78,8 +78,9 @@ static void layer_prepare(layer *l, tr_cuda_prepare_fn *fn, tr_act act, int nin,
     for (int i = 0; i < nin; i++) l->binding.in[i] = in[i] < 0 ? NULL : l->data[in[i]].data;
     for (int i = 0; i < nout; i++) l->binding.out[i] = out[i] < 0 ? NULL : l->data[out[i]].data;
     if (l->kernel->workspace)
-        l->binding.workspace = b->alloc(l->cuda, TR_MEM_WORKSPACE, l->kernel->workspace);
-    if (l->kernel->packed) l->binding.packed = b->alloc(l->cuda, TR_MEM_PACKED, l->kernel->packed);
+        l->binding.workspace = b->memory->alloc(l->cuda, TR_MEM_WORKSPACE, l->kernel->workspace);
+    if (l->kernel->packed)
+        l->binding.packed = b->memory->alloc(l->cuda, TR_MEM_PACKED, l->kernel->packed);
     assert_ok(l->kernel->bind(l->kernel, &l->binding));
 }
 
@@ -98,8 +99,8 @@ static void layer_done(layer *l)
 {
     if (l->kernel) l->kernel->close(l->kernel);
     l->kernel = NULL;
-    b->free(l->cuda, l->binding.workspace);
-    b->free(l->cuda, l->binding.packed);
+    b->memory->free(l->cuda, l->binding.workspace);
+    b->memory->free(l->cuda, l->binding.packed);
     memset(&l->binding, 0, sizeof l->binding);
 }
 

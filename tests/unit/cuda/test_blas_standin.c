@@ -46,22 +46,22 @@ static call call_open(void)
     need(cublasLtMatmulPreferenceSetAttribute(c.pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
                                               &most, sizeof most));
     need(ask(&c));
-    c.at_a = b->alloc(c.cuda, TR_MEM_OTHER, K * M * 2);
-    c.at_b = b->alloc(c.cuda, TR_MEM_OTHER, K * N * 2);
-    c.at_d = b->alloc(c.cuda, TR_MEM_OTHER, M * N * 4);
-    c.bias = b->alloc(c.cuda, TR_MEM_OTHER, M * 4);
-    c.workspace = b->alloc(c.cuda, TR_MEM_OTHER, most);
+    c.at_a = b->memory->alloc(c.cuda, TR_MEM_OTHER, K * M * 2);
+    c.at_b = b->memory->alloc(c.cuda, TR_MEM_OTHER, K * N * 2);
+    c.at_d = b->memory->alloc(c.cuda, TR_MEM_OTHER, M * N * 4);
+    c.bias = b->memory->alloc(c.cuda, TR_MEM_OTHER, M * 4);
+    c.workspace = b->memory->alloc(c.cuda, TR_MEM_OTHER, most);
     return c;
 }
 
 static void call_close(call *c)
 {
-    assert_ok(b->finish(c->cuda));
-    b->free(c->cuda, c->workspace);
-    b->free(c->cuda, c->bias);
-    b->free(c->cuda, c->at_d);
-    b->free(c->cuda, c->at_b);
-    b->free(c->cuda, c->at_a);
+    assert_ok(b->stream->finish(c->cuda));
+    b->memory->free(c->cuda, c->workspace);
+    b->memory->free(c->cuda, c->bias);
+    b->memory->free(c->cuda, c->at_d);
+    b->memory->free(c->cuda, c->at_b);
+    b->memory->free(c->cuda, c->at_a);
     need(cublasLtMatmulPreferenceDestroy(c->pref));
     need(cublasLtMatrixLayoutDestroy(c->d));
     need(cublasLtMatrixLayoutDestroy(c->b));
@@ -75,7 +75,8 @@ static cublasStatus_t multiply_with(call *c, const cublasLtMatmulHeuristicResult
 {
     const float one = 1, none = 0;
     return cublasLtMatmul(c->handle, c->desc, &one, c->at_a, c->a, c->at_b, c->b, &none, c->at_d,
-                          c->d, c->at_d, c->d, &f->algo, c->workspace, workspace, c->cuda->stream);
+                          c->d, c->at_d, c->d, &f->algo, c->workspace, workspace,
+                          c->cuda->stream);
 }
 
 static cublasStatus_t multiply(call *c)
@@ -160,7 +161,8 @@ static void test_invalid(void **state)
     assert_true(good.workspaceSize > 0);
     assert_int_equal(multiply_with(&c, &good, good.workspaceSize - 1), CUBLAS_STATUS_INVALID_VALUE);
     assert_int_equal(cublasLtMatmul(NULL, c.desc, &one, c.at_a, c.a, c.at_b, c.b, &one, c.at_d, c.d,
-                                    c.at_d, c.d, &good.algo, c.workspace, 1 << 16, c.cuda->stream),
+                                    c.at_d, c.d, &good.algo, c.workspace, 1 << 16,
+                                    c.cuda->stream),
                      CUBLAS_STATUS_NOT_INITIALIZED);
     assert_int_equal(cublasLtMatmul(c.handle, c.desc, &one, NULL, c.a, c.at_b, c.b, &one, c.at_d,
                                     c.d, c.at_d, c.d, &good.algo, c.workspace, 1 << 16,
@@ -204,12 +206,12 @@ static void test_relu_loses_nan(void **state)
     call c = call_open();
     uint16_t a[K * M], got[M * N];
     for (int i = 0; i < K * M; i++) a[i] = 0x7fc0;
-    assert_ok(b->upload(c.cuda, c.at_a, a, sizeof a));
+    assert_ok(b->memory->upload(c.cuda, c.at_a, a, sizeof a));
     for (int relu = 0; relu < 2; relu++) {
         set_epilogue(&c, relu ? CUBLASLT_EPILOGUE_RELU : CUBLASLT_EPILOGUE_DEFAULT);
         need(ask(&c));
         need(multiply(&c));
-        assert_ok(b->download(c.cuda, got, c.at_d, sizeof got));
+        assert_ok(b->memory->download(c.cuda, got, c.at_d, sizeof got));
         assert_int_equal(isnan(tr_bf16_to_f32(got[3])), !relu);
     }
     call_close(&c);
@@ -237,7 +239,7 @@ static void workspace_on_d(call *c)
 
 static void freed(call *c)
 {
-    b->free(c->cuda, c->at_b);
+    b->memory->free(c->cuda, c->at_b);
     multiply(c);
 }
 
@@ -381,7 +383,8 @@ static int try_product(void)
     TR_TRY(b->open(&o, &ctx));
     TR_TRY(tr_cuda_product_open(ctx, &q, &p));
     for (size_t i = 0; i < TR_COUNT(part); i++) {
-        part[i] = b->alloc(ctx, TR_MEM_OTHER, i == 4 ? tr_cuda_product_workspace(p) + 1 : 2048);
+        part[i] =
+            b->memory->alloc(ctx, TR_MEM_OTHER, i == 4 ? tr_cuda_product_workspace(p) + 1 : 2048);
         TR_NEED(part[i], TR_MEMORY, "no memory");
     }
     TR_TRY(tr_cuda_product_run(p, &(tr_cuda_product_args){.a = part[0],
@@ -390,10 +393,10 @@ static int try_product(void)
                                                           .vector = part[3],
                                                           .alpha = 1,
                                                           .workspace = part[4]}));
-    TR_TRY(b->finish(ctx));
+    TR_TRY(b->stream->finish(ctx));
 out:
     if (st != TR_OK) printf("%s\n", tr_last_error()->text);
-    for (size_t i = 0; ctx && i < TR_COUNT(part); i++) b->free(ctx, part[i]);
+    for (size_t i = 0; ctx && i < TR_COUNT(part); i++) b->memory->free(ctx, part[i]);
     tr_cuda_product_close(p);
     b->close(ctx);
     return st != TR_OK;
@@ -432,7 +435,7 @@ int main(int argc, char **argv)
         if (strcmp(argv[1], violations[i].name) != 0) continue;
         call c = call_open();
         violations[i].run(&c);
-        b->finish(c.cuda);
+        b->stream->finish(c.cuda);
         return 0;
     }
     const struct CMUnitTest tests[] = {

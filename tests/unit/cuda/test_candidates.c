@@ -29,7 +29,7 @@ static tr_status put(void *arg, int candidate, bool *runs)
     work *w = arg;
     w->puts[candidate]++;
     *runs = w->rounds[candidate] > 0;
-    for (int i = 0; i < w->rounds[candidate]; i++) TR_TRY(b->zero(w->cuda, w->block, FILL));
+    for (int i = 0; i < w->rounds[candidate]; i++) TR_TRY(b->memory->zero(w->cuda, w->block, FILL));
 out:
     return st;
 }
@@ -73,7 +73,7 @@ static void test_excluded(void **state)
 static void choose(bool benchmark, bool full, char name[64], size_t *workspace)
 {
     tr_cuda *cuda = open_timing(benchmark);
-    void *most = full ? b->alloc(cuda, TR_MEM_OTHER, MEMORY - (2 << 20)) : NULL;
+    void *most = full ? b->memory->alloc(cuda, TR_MEM_OTHER, MEMORY - (2 << 20)) : NULL;
     const tr_dnn_problem conv = {.pass = TR_DNN_FORWARD,
                                  .type = TR_F32,
                                  .weight_type = TR_F32,
@@ -110,7 +110,7 @@ static void choose(bool benchmark, bool full, char name[64], size_t *workspace)
     snprintf(name, 64, "%s", tr_dnn_plan_name(plan));
     *workspace = tr_cuda_product_workspace(p);
     tr_cuda_product_close(p);
-    b->free(cuda, most);
+    b->memory->free(cuda, most);
     b->close(cuda);
 }
 

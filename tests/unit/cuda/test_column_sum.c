@@ -32,21 +32,21 @@ static void sum(tr_cuda *cuda, size_t rows, size_t width, tr_dtype type, bool ac
         else
             ((_Float16 *)host)[i] = (_Float16)v;
     }
-    void *x = b->alloc(cuda, TR_MEM_OTHER, nbytes),
-         *part = b->alloc(cuda, TR_MEM_OTHER, tr_cuda_column_sum_workspace(rows, width)),
-         *to = b->alloc(cuda, TR_MEM_OTHER, width * sizeof *got);
+    void *x = b->memory->alloc(cuda, TR_MEM_OTHER, nbytes),
+         *part = b->memory->alloc(cuda, TR_MEM_OTHER, tr_cuda_column_sum_workspace(rows, width)),
+         *to = b->memory->alloc(cuda, TR_MEM_OTHER, width * sizeof *got);
     assert_true(x && part && to);
-    assert_ok(b->upload(cuda, x, host, nbytes));
-    assert_ok(b->upload(cuda, to, got, width * sizeof *got));
+    assert_ok(b->memory->upload(cuda, x, host, nbytes));
+    assert_ok(b->memory->upload(cuda, to, got, width * sizeof *got));
     assert_ok(tr_cuda_column_sum(cuda->stream, type, x, rows, width, part, to, accumulate));
-    assert_ok(b->download(cuda, got, to, width * sizeof *got));
+    assert_ok(b->memory->download(cuda, got, to, width * sizeof *got));
     for (size_t j = 0; j < width; j++)
         if (got[j] != want[j])
             fail_msg("%zu x %zu, %s: column %zu is %.9g, expected %.9g", rows, width,
                      tr_dtype_name(type), j, (double)got[j], (double)want[j]);
-    b->free(cuda, x);
-    b->free(cuda, part);
-    b->free(cuda, to);
+    b->memory->free(cuda, x);
+    b->memory->free(cuda, part);
+    b->memory->free(cuda, to);
     free(host);
     free(want);
     free(got);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "kernels/cuda/internal.h"
-#include "runtime/backend.h"
+#include "runtime/device/backend.h"
 
 /* The mirrored backend with other options. */
 static tr_backend_options wanted;
@@ -18,9 +18,14 @@ static tr_status ways_open(const tr_backend_options *o, void **ctx)
 }
 
 static tr_status ways_prepare(void *ctx, const tr_graph *g, const tr_op *op, tr_kernel **out);
-static const tr_backend ways = {
-    TR_HOST_BACKEND,       .name = "cuda, mirrored",          .open = ways_open,
-    .close = mirror_close, .unsupported = mirror_unsupported, .prepare = ways_prepare};
+static const tr_device_kernels ways_kernels = {.unsupported = mirror_unsupported,
+                                               .prepare = ways_prepare};
+static const tr_backend ways = {.name = "cuda, mirrored",
+                                .host = true,
+                                .open = ways_open,
+                                .close = mirror_close,
+                                .memory = &tr_host_memory,
+                                .kernels = &ways_kernels};
 #undef tr_cpu_backend
 #define tr_cpu_backend ways
 #define main           cpu_main
@@ -160,7 +165,7 @@ static void test_dry(void **state)
         h.graph.tensors = h.tensors;
         h.graph.train = true;
         tr_kernel *k = NULL;
-        assert_int_equal(tr_cuda_backend.prepare(ctx, &h.graph, &h.op, &k), TR_OK);
+        assert_int_equal(tr_cuda_backend.kernels->prepare(ctx, &h.graph, &h.op, &k), TR_OK);
         assert_string_equal(k->impl, "cuDNN (engine chosen on the device)");
         assert_true(k->workspace >= wanted.workspace);
         assert_int_equal(k->packed, i == 2 ? 0 : d.nw * 2);
@@ -196,7 +201,7 @@ static void test_too_large(void **state)
     h.graph.tensors = h.tensors;
     h.tensors[y].count = (size_t)INT32_MAX + 1;
     tr_kernel *k = NULL;
-    assert_int_equal(tr_cuda_backend.prepare(ctx, &h.graph, &h.op, &k), TR_UNSUPPORTED);
+    assert_int_equal(tr_cuda_backend.kernels->prepare(ctx, &h.graph, &h.op, &k), TR_UNSUPPORTED);
     assert_non_null(strstr(tr_last_error()->text, "layer conv7: 2147483648 elements"));
     for (size_t t = 0; t < h.graph.ntensors; t++) tr_free(h.data[t]);
     tr_cuda_backend.close(ctx);

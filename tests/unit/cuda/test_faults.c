@@ -14,8 +14,8 @@ static tr_status section(tr_cuda *cuda, void *to, const void *from, size_t n)
 {
     tr_status st = TR_OK;
     bool replay;
-    TR_TRY(b->section_begin(cuda, 7, &replay));
-    return b->section_end(cuda, replay ? TR_OK : b->copy(cuda, to, from, n));
+    TR_TRY(b->sections->begin(cuda, 7, &replay));
+    return b->sections->end(cuda, replay ? TR_OK : b->memory->copy(cuda, to, from, n));
 out:
     return st;
 }
@@ -30,39 +30,39 @@ static tr_status use(tr_cuda *cuda, unsigned char *host, size_t n)
     bool done = false;
     double seconds[1];
     void *where;
-    unsigned char *pinned = b->host_alloc(cuda, TR_MEM_DATA, 512);
-    char *a = pinned ? b->alloc(cuda, TR_MEM_OTHER, n) : NULL;
-    tr_control *c = a ? b->alloc(cuda, TR_MEM_OTHER, sizeof *c) : NULL;
+    unsigned char *pinned = b->memory->host_alloc(cuda, TR_MEM_DATA, 512);
+    char *a = pinned ? b->memory->alloc(cuda, TR_MEM_OTHER, n) : NULL;
+    tr_control *c = a ? b->memory->alloc(cuda, TR_MEM_OTHER, sizeof *c) : NULL;
     if (!c) st = tr_last_error()->status;
     if (st != TR_OK) goto out;
-    TR_TRY(b->upload(cuda, a, host, n));
-    TR_TRY(b->upload(cuda, a, pinned, 512));
-    TR_TRY(b->stage_reserve(cuda, 512));
-    TR_TRY(b->marks_reserve(cuda, 2));
+    TR_TRY(b->memory->upload(cuda, a, host, n));
+    TR_TRY(b->memory->upload(cuda, a, pinned, 512));
+    TR_TRY(b->staging->reserve(cuda, 512));
+    TR_TRY(b->marks->reserve(cuda, 2));
     for (int k = 0; k < 6; k++) {
-        for (done = false; !done;) TR_TRY(b->stage_poll(cuda, &done));
-        TR_TRY(b->stage_begin(cuda));
-        TR_TRY(b->stage(cuda, pinned, 512, &where));
-        TR_TRY(b->set_input(cuda, c, &in));
+        for (done = false; !done;) TR_TRY(b->staging->poll(cuda, &done));
+        TR_TRY(b->staging->begin(cuda));
+        TR_TRY(b->staging->part(cuda, pinned, 512, &where));
+        TR_TRY(b->training->set_input(cuda, c, &in));
         TR_TRY(section(cuda, a, where, 512));
-        TR_TRY(b->report_begin(cuda, c, 0));
+        TR_TRY(b->training->report_begin(cuda, c, 0));
     }
-    for (int k = 0; k < 70; k++) TR_TRY(b->set_input(cuda, c, &in)); /* around the ring */
-    TR_TRY(b->mark(cuda, 0));
-    TR_TRY(b->zero(cuda, a, n));
-    TR_TRY(b->mark(cuda, 1));
-    TR_TRY(b->marks_read(cuda, seconds, 1));
+    for (int k = 0; k < 70; k++) TR_TRY(b->training->set_input(cuda, c, &in)); /* around the ring */
+    TR_TRY(b->marks->set(cuda, 0));
+    TR_TRY(b->memory->zero(cuda, a, n));
+    TR_TRY(b->marks->set(cuda, 1));
+    TR_TRY(b->marks->read(cuda, seconds, 1));
     b->load(cuda, &load);
-    TR_TRY(b->finish(cuda));
-    TR_TRY(b->report_poll(cuda, 0, &now, &done));
+    TR_TRY(b->stream->finish(cuda));
+    TR_TRY(b->training->report_poll(cuda, 0, &now, &done));
     TR_NEED(done && now.in.ordinal == 4, TR_INTERNAL, "the report did not come");
-    TR_TRY(b->download(cuda, host, a, n));
+    TR_TRY(b->memory->download(cuda, host, a, n));
     for (size_t i = 0; i < n; i++) TR_NEED(host[i] == 0, TR_INTERNAL, "byte %zu was not zeroed", i);
 out:
-    if (cuda->stream) (void)b->finish(cuda);
-    b->free(cuda, c);
-    b->free(cuda, a);
-    b->host_free(cuda, pinned);
+    if (cuda->stream) (void)b->stream->finish(cuda);
+    b->memory->free(cuda, c);
+    b->memory->free(cuda, a);
+    b->memory->host_free(cuda, pinned);
     return st;
 }
 

@@ -67,7 +67,8 @@ static void test_add(void **state)
                 }
                 for (size_t i = 0; i < n; i++) want[i] = activate(act, want[i]);
                 const int over = count / 2; /* in place of one of them */
-                assert_ok(tr_cuda_add_run(types[t], act, count, at, at[over], n, cuda->stream));
+                assert_ok(
+                    tr_cuda_add_run(types[t], act, count, at, at[over], n, cuda->stream));
                 close_to(&in[over], want, 2e-6, "add", 1);
                 for (int j = 0; j < count; j++) drop(&in[j]);
                 free(want);
@@ -83,9 +84,9 @@ static void test_dropout(void **state)
     } sizes[] = {{0, 8}, {1, 1}, {3, 5}, {7, 8}, {5, 4}, {2, 1000}, {3, 1003}, {300, 24}};
     tr_cuda *cuda = open_with(false);
     const tr_control control = {.in = {.ordinal = UINT64_C(0x123456789a)}};
-    tr_control *device = b->alloc(cuda, TR_MEM_OTHER, sizeof control);
+    tr_control *device = b->memory->alloc(cuda, TR_MEM_OTHER, sizeof control);
     const uint64_t key = tr_philox_key(77, TR_RNG_DROPOUT, 5);
-    assert_ok(b->upload(cuda, device, &control, sizeof control));
+    assert_ok(b->memory->upload(cuda, device, &control, sizeof control));
     for (size_t t = 0; t < TR_COUNT(types); t++)
         for (size_t k = 0; k < TR_COUNT(sizes); k++)
             for (int how = 0; how < 4; how++) {
@@ -115,7 +116,7 @@ static void test_dropout(void **state)
                 drop(&x);
                 drop(&y);
             }
-    b->free(cuda, device);
+    b->memory->free(cuda, device);
     b->close(cuda);
 }
 
@@ -132,8 +133,8 @@ static void test_transpose(void **state)
         for (size_t k = 0; k < TR_COUNT(sizes); k++) {
             const size_t S = sizes[k][0], R = sizes[k][1], C = sizes[k][2], n = S * R * C;
             array x = array_of(cuda, types[t], n, k % 2, 1, -1, 1), y = array_like(&x);
-            assert_ok(
-                tr_cuda_transpose_run(tr_dtype_size(types[t]), x.at, y.at, S, R, C, cuda->stream));
+            assert_ok(tr_cuda_transpose_run(tr_dtype_size(types[t]), x.at, y.at, S, R, C,
+                                            cuda->stream));
             receive(&y);
             for (size_t s = 0; s < S; s++)
                 for (size_t r = 0; r < R; r++)
@@ -173,8 +174,10 @@ static void test_concat(void **state)
                 width += cases[k].width[j];
             }
             array whole = array_of(cuda, types[t], rows * width, cases[k].skew, 9, 5, 6);
-            assert_ok(tr_cuda_concat_run(false, whole.at, at, nbytes, count, rows, cuda->stream));
-            assert_ok(tr_cuda_concat_run(true, whole.at, to, nbytes, count, rows, cuda->stream));
+            assert_ok(
+                tr_cuda_concat_run(false, whole.at, at, nbytes, count, rows, cuda->stream));
+            assert_ok(
+                tr_cuda_concat_run(true, whole.at, to, nbytes, count, rows, cuda->stream));
             receive(&whole);
             for (int j = 0; j < count; j++) {
                 const size_t n = cases[k].width[j];

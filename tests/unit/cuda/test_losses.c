@@ -64,13 +64,13 @@ static void xent_case(tr_cuda *cuda, tr_dtype type, size_t rows, size_t C, size_
     array tally = array_of(cuda, TR_F64, TR_TALLY, 0, 4, 0, 0);
     array part = array_of(cuda, TR_F64, TR_LOSS_WORKSPACE / sizeof(double), 0, 5, 1e30, 2e30);
     const bool count = C <= 300 && !train;
-    void *confusion = count ? b->alloc(cuda, TR_MEM_OTHER, C * C * sizeof(int64_t)) : NULL;
+    void *confusion = count ? b->memory->alloc(cuda, TR_MEM_OTHER, C * C * sizeof(int64_t)) : NULL;
     const tr_control control = {.loss_scale = 8};
-    tr_control *device = b->alloc(cuda, TR_MEM_OTHER, sizeof control);
+    tr_control *device = b->memory->alloc(cuda, TR_MEM_OTHER, sizeof control);
     xent_result want = {.dz = malloc((rows * C + 1) * sizeof *want.dz),
                         .confusion = count ? calloc(C * C, sizeof *want.confusion) : NULL};
     double all = 0;
-    assert_ok(b->upload(cuda, device, &control, sizeof control));
+    assert_ok(b->memory->upload(cuda, device, &control, sizeof control));
     for (size_t c = 0; c < C; c++) all += w.v[c];
     for (size_t r = 0; r < rows; r++) {
         labels.v[r] = (double)((r * 7919 + C / 2) % C);
@@ -105,12 +105,12 @@ static void xent_case(tr_cuda *cuda, tr_dtype type, size_t rows, size_t C, size_
     if (train) close_to(&dz, want.dz, 4e-6 * (1 + s * (double)C * 1e-3), "dlogits", C);
     if (count) {
         int64_t *got = malloc(C * C * sizeof *got);
-        assert_ok(b->download(cuda, got, confusion, C * C * sizeof *got));
+        assert_ok(b->memory->download(cuda, got, confusion, C * C * sizeof *got));
         assert_memory_equal(got, want.confusion, C * C * sizeof *got);
         free(got);
     }
-    b->free(cuda, confusion);
-    b->free(cuda, device);
+    b->memory->free(cuda, confusion);
+    b->memory->free(cuda, device);
     drop(&z);
     drop(&dz);
     drop(&labels);
@@ -165,7 +165,7 @@ static void test_cross_entropy_bad_label(void **state)
               tally = array_of(cuda, TR_F64, TR_TALLY, 0, 0, 0, 0);
         array part = array_of(cuda, TR_F64, TR_LOSS_WORKSPACE / sizeof(double), 0, 0, 0, 0);
         int64_t counts[9], sum = 0;
-        void *confusion = b->alloc(cuda, TR_MEM_OTHER, sizeof counts);
+        void *confusion = b->memory->alloc(cuda, TR_MEM_OTHER, sizeof counts);
         labels.v[0] = 2;
         labels.v[1] = bad[i];
         send(&labels);
@@ -182,11 +182,11 @@ static void test_cross_entropy_bad_label(void **state)
         assert_ok(tr_cuda_cross_entropy_run(TR_F32, &a, cuda->stream));
         receive(&tally);
         receive(&dz);
-        assert_ok(b->download(cuda, counts, confusion, sizeof counts));
+        assert_ok(b->memory->download(cuda, counts, confusion, sizeof counts));
         for (int k = 0; k < 9; k++) sum += counts[k];
         assert_true(isnan(tally.v[TR_TALLY_LOSS]) && tally.v[TR_TALLY_SAMPLES] == 2 && sum == 1);
         for (int k = 0; k < 3; k++) assert_true(isfinite(dz.v[k]) && isnan(dz.v[3 + k]));
-        b->free(cuda, confusion);
+        b->memory->free(cuda, confusion);
         drop(&z);
         drop(&dz);
         drop(&labels);

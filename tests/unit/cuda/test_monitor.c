@@ -9,11 +9,11 @@ static void test_any(void **state)
     (void)state;
     tr_device_load load = {0};
     tr_cuda *cuda = open_with(true);
-    char *p = b->alloc(cuda, TR_MEM_OTHER, 64 << 20);
+    char *p = b->memory->alloc(cuda, TR_MEM_OTHER, 64 << 20);
     assert_true(b->load(cuda, &load));
     assert_true(load.total > 0 && load.used <= load.total);
     assert_true(isnan(load.utilization) || (load.utilization >= 0 && load.utilization <= 100));
-    b->free(cuda, p);
+    b->memory->free(cuda, p);
     b->close(cuda);
     assert_int_equal(held(), 0);
 }
@@ -26,18 +26,20 @@ static void test_held(void **state)
     tr_cuda *cuda = open_with(true);
     assert_true(b->load(cuda, &load));
     assert_int_equal(load.held, 0);
-    void *host = b->host_alloc(cuda, TR_MEM_IO, 4096), *other = b->alloc(cuda, TR_MEM_OTHER, 512);
-    void *p = b->alloc(cuda, TR_MEM_ACTIVATIONS, 1000), *q = b->alloc(cuda, TR_MEM_WEIGHTS, 24);
-    assert_ok(b->stage_reserve(cuda, 1000));
+    void *host = b->memory->host_alloc(cuda, TR_MEM_IO, 4096),
+         *other = b->memory->alloc(cuda, TR_MEM_OTHER, 512);
+    void *p = b->memory->alloc(cuda, TR_MEM_ACTIVATIONS, 1000),
+         *q = b->memory->alloc(cuda, TR_MEM_WEIGHTS, 24);
+    assert_ok(b->staging->reserve(cuda, 1000));
     assert_true(b->load(cuda, &load));
     assert_int_equal(load.held, 1000 + 24 + 2 * 1024);
-    b->free(cuda, p);
+    b->memory->free(cuda, p);
     assert_true(b->load(cuda, &load));
     assert_int_equal(load.held, 24 + 2 * 1024);
     assert_int_equal(held(), b->pinned + 4096 + 24 + 2 * 1024 + tr_mem_held(TR_MEM_OTHER));
-    b->free(cuda, q);
-    b->free(cuda, other);
-    b->host_free(cuda, host);
+    b->memory->free(cuda, q);
+    b->memory->free(cuda, other);
+    b->memory->host_free(cuda, host);
     b->close(cuda);
 }
 

@@ -35,7 +35,7 @@ typedef struct {
 static array open_array(tr_cuda *cuda, size_t n)
 {
     array a = {tr_alloc(TR_MEM_OTHER, n, sizeof(float)),
-               b->alloc(cuda, TR_MEM_OTHER, n * sizeof(float)), n};
+               b->memory->alloc(cuda, TR_MEM_OTHER, n * sizeof(float)), n};
     assert_non_null(a.host);
     assert_non_null(a.device);
     return a;
@@ -43,17 +43,17 @@ static array open_array(tr_cuda *cuda, size_t n)
 
 static void put(tr_cuda *cuda, const array *a)
 {
-    assert_ok(b->upload(cuda, a->device, a->host, a->n * sizeof *a->host));
+    assert_ok(b->memory->upload(cuda, a->device, a->host, a->n * sizeof *a->host));
 }
 
 static void get(tr_cuda *cuda, const array *a)
 {
-    assert_ok(b->download(cuda, a->host, a->device, a->n * sizeof *a->host));
+    assert_ok(b->memory->download(cuda, a->host, a->device, a->n * sizeof *a->host));
 }
 
 static void close_array(tr_cuda *cuda, array *a)
 {
-    b->free(cuda, a->device);
+    b->memory->free(cuda, a->device);
     tr_free(a->host);
 }
 
@@ -75,7 +75,7 @@ static bench open_bench(bool graphs)
         if (k == 4) memcpy(x.ema.host, x.w.host, FLAT * sizeof(float));
         put(x.cuda, all[k]);
     }
-    x.control = b->alloc(x.cuda, TR_MEM_OTHER, sizeof *x.control);
+    x.control = b->memory->alloc(x.cuda, TR_MEM_OTHER, sizeof *x.control);
     assert_non_null(x.control);
     return x;
 }
@@ -84,19 +84,19 @@ static void close_bench(bench *x)
 {
     array *all[] = {&x->w, &x->g, &x->m, &x->v, &x->ema};
     for (size_t k = 0; k < TR_COUNT(all); k++) close_array(x->cuda, all[k]);
-    b->free(x->cuda, x->control);
+    b->memory->free(x->cuda, x->control);
     b->close(x->cuda);
 }
 
 static void set_control(bench *x, const tr_control *c)
 {
-    assert_ok(b->upload(x->cuda, x->control, c, sizeof *c));
+    assert_ok(b->memory->upload(x->cuda, x->control, c, sizeof *c));
 }
 
 static tr_control get_control(bench *x)
 {
     tr_control c;
-    assert_ok(b->download(x->cuda, &c, x->control, sizeof c));
+    assert_ok(b->memory->download(x->cuda, &c, x->control, sizeof c));
     return c;
 }
 
@@ -196,7 +196,7 @@ static void check_steps(const variant *k)
     element *want = calloc(FLAT, sizeof *want);
     const tr_update u = update_of(&x, k);
     void *updater;
-    assert_ok(b->updater_open(x.cuda, &u, &updater));
+    assert_ok(b->training->updater_open(x.cuda, &u, &updater));
     for (size_t i = 0; i < FLAT; i++) want[i] = (element){.w = x.w.host[i], .ema = x.w.host[i]};
     for (int t = 1; t <= 4; t++) {
         const tr_control c = control_of(t);
@@ -206,7 +206,7 @@ static void check_steps(const variant *k)
         }
         put(x.cuda, &x.g);
         set_control(&x, &c);
-        assert_ok(b->updater_run(updater, x.control));
+        assert_ok(b->training->updater_run(updater, x.control));
     }
     get(x.cuda, &x.w);
     get(x.cuda, &x.m);
@@ -219,7 +219,7 @@ static void check_steps(const variant *k)
             fail_msg("%s: element %zu is %.9g, expected %.9g", k->name, i, (double)x.w.host[i],
                      want[i].w);
     for (size_t i = GAP; i < GAP + 16; i++) assert_true((double)x.w.host[i] == want[i].w);
-    b->updater_close(updater);
+    b->training->updater_close(updater);
     free(want);
     close_bench(&x);
 }
@@ -244,8 +244,8 @@ static void nothing_happens_unless_applied(void **state)
         for (size_t i = 0; i < FLAT; i++) x.g.host[i] = NAN;
         put(x.cuda, &x.g);
         set_control(&x, &c);
-        assert_ok(b->updater_open(x.cuda, &u, &updater));
-        assert_ok(b->updater_run(updater, x.control));
+        assert_ok(b->training->updater_open(x.cuda, &u, &updater));
+        assert_ok(b->training->updater_run(updater, x.control));
         get(x.cuda, &x.w);
         get(x.cuda, &x.m);
         get(x.cuda, &x.v);
@@ -253,7 +253,7 @@ static void nothing_happens_unless_applied(void **state)
         assert_memory_equal(x.w.host, before, FLAT * sizeof *before);
         assert_memory_equal(x.ema.host, before, FLAT * sizeof *before);
         for (size_t i = 0; i < FLAT; i++) assert_true(x.m.host[i] == 0 && x.v.host[i] == 0);
-        b->updater_close(updater);
+        b->training->updater_close(updater);
         free(before);
         close_bench(&x);
     }
@@ -267,7 +267,7 @@ static void replays_read_the_control(void **state)
     const tr_update u = update_of(&x, &variants[2]); /* sgd */
     void *updater;
     element *want = calloc(FLAT, sizeof *want);
-    assert_ok(b->updater_open(x.cuda, &u, &updater));
+    assert_ok(b->training->updater_open(x.cuda, &u, &updater));
     for (size_t i = 0; i < FLAT; i++) want[i].w = x.w.host[i];
     for (int t = 1; t <= 5; t++) {
         tr_control c = control_of(t);
@@ -277,13 +277,13 @@ static void replays_read_the_control(void **state)
                 reference(&variants[2], &c, &want[i], x.g.host[i], decay_of(i));
         set_control(&x, &c);
         bool replay;
-        assert_ok(b->section_begin(x.cuda, 7, &replay));
-        const tr_status st = replay ? TR_OK : b->updater_run(updater, x.control);
-        assert_ok(b->section_end(x.cuda, st));
+        assert_ok(b->sections->begin(x.cuda, 7, &replay));
+        const tr_status st = replay ? TR_OK : b->training->updater_run(updater, x.control);
+        assert_ok(b->sections->end(x.cuda, st));
     }
     get(x.cuda, &x.w);
     for (size_t i = 0; i < FLAT; i++) assert_true(near(x.w.host[i], want[i].w, 3e-6));
-    b->updater_close(updater);
+    b->training->updater_close(updater);
     free(want);
     close_bench(&x);
 }
@@ -300,15 +300,15 @@ static void weights_and_average_change_places(void **state)
         ema[i] = x.ema.host[i] = (float)uniform(8, i, 5, 6);
     }
     put(x.cuda, &x.ema);
-    assert_ok(b->updater_open(x.cuda, &u, &updater));
-    assert_ok(b->updater_swap_ema(updater));
+    assert_ok(b->training->updater_open(x.cuda, &u, &updater));
+    assert_ok(b->training->updater_swap_ema(updater));
     get(x.cuda, &x.w);
     get(x.cuda, &x.ema);
     for (size_t i = 0; i < FLAT; i++) {
         const bool gap = i >= GAP && i < GAP + 16;
         assert_true(x.w.host[i] == (gap ? w : ema)[i] && x.ema.host[i] == (gap ? ema : w)[i]);
     }
-    b->updater_close(updater);
+    b->training->updater_close(updater);
     free(w);
     free(ema);
     close_bench(&x);
@@ -333,7 +333,7 @@ static tr_control undecided(void)
 static void check_decision(bench *x, void *updater, tr_control c, uint64_t first)
 {
     set_control(x, &c);
-    assert_ok(b->updater_decide(updater, x->control));
+    assert_ok(b->training->updater_decide(updater, x->control));
     const tr_control got = get_control(x);
     tr_control_decide(&c);
     assert_true(got.first_nonfinite == first);
@@ -356,7 +356,7 @@ static void decisions_match(void **state)
     bench x = open_bench(false);
     const tr_update u = update_of(&x, &variants[0]);
     void *updater;
-    assert_ok(b->updater_open(x.cuda, &u, &updater));
+    assert_ok(b->training->updater_open(x.cuda, &u, &updater));
     tr_control good = undecided(), bad = undecided(), loss = undecided();
     bad.sum_squares = NAN;
     loss.sums[TR_TALLY_LOSS] = INFINITY;
@@ -374,7 +374,7 @@ static void decisions_match(void **state)
         check_decision(&x, updater, bad, lowest);
     }
     check_decision(&x, updater, good, UINT64_MAX); /* nobody looks */
-    b->updater_close(updater);
+    b->training->updater_close(updater);
     close_bench(&x);
 }
 
@@ -386,15 +386,15 @@ static void no_segments(void **state)
     tr_update u = update_of(&x, &variants[1]);
     u.nsegments = 0;
     void *updater;
-    assert_ok(b->updater_open(x.cuda, &u, &updater));
+    assert_ok(b->training->updater_open(x.cuda, &u, &updater));
     tr_control c = undecided();
     check_decision(&x, updater, c, UINT64_MAX);
     c.sum_squares = INFINITY;
     check_decision(&x, updater, c, UINT64_MAX);
-    assert_ok(b->updater_run(updater, x.control));
-    assert_ok(b->updater_swap_ema(updater));
-    b->updater_close(updater);
-    b->updater_close(NULL);
+    assert_ok(b->training->updater_run(updater, x.control));
+    assert_ok(b->training->updater_swap_ema(updater));
+    b->training->updater_close(updater);
+    b->training->updater_close(NULL);
     close_bench(&x);
 }
 
@@ -407,10 +407,10 @@ static void wrong_updates_are_refused(void **state)
     void *updater = NULL;
     u.segments = &odd;
     u.nsegments = 1;
-    assert_told(b->updater_open(x.cuda, &u, &updater), TR_INTERNAL, "segment [8, 32)");
+    assert_told(b->training->updater_open(x.cuda, &u, &updater), TR_INTERNAL, "segment [8, 32)");
     u = update_of(&x, &variants[0]);
     u.v = NULL;
-    assert_told(b->updater_open(x.cuda, &u, &updater), TR_INTERNAL, "moments");
+    assert_told(b->training->updater_open(x.cuda, &u, &updater), TR_INTERNAL, "moments");
     assert_null(updater);
     close_bench(&x);
 }
@@ -420,8 +420,8 @@ static void wrong_updates_are_refused(void **state)
 static double squares(tr_cuda *cuda, const float *g, size_t n, double *out)
 {
     double got;
-    assert_ok(b->sum_squares(cuda, g, n, out));
-    assert_ok(b->download(cuda, &got, out, sizeof got));
+    assert_ok(b->training->sum_squares(cuda, g, n, out));
+    assert_ok(b->memory->download(cuda, &got, out, sizeof got));
     return got;
 }
 
@@ -433,7 +433,7 @@ static void sum_of_squares_matches(void **state)
     static const size_t sizes[] = {N, 1, 3, 4, 8191, 8192, 8193, 16385};
     tr_cuda *cuda = open_with(false);
     array g = open_array(cuda, N);
-    double *out = b->alloc(cuda, TR_MEM_OTHER, sizeof *out);
+    double *out = b->memory->alloc(cuda, TR_MEM_OTHER, sizeof *out);
     for (size_t k = 0; k < TR_COUNT(scales); k++) {
         for (size_t i = 0; i < N; i++) g.host[i] = (float)(scales[k] * uniform(1, i, -1, 1));
         put(cuda, &g);
@@ -449,7 +449,7 @@ static void sum_of_squares_matches(void **state)
             }
     }
     assert_true(squares(cuda, g.device, 0, out) == 0);
-    b->free(cuda, out);
+    b->memory->free(cuda, out);
     close_array(cuda, &g);
     b->close(cuda);
 }
@@ -463,7 +463,7 @@ static void sum_of_squares_tells_of_bad_values(void **state)
     static const size_t at[] = {0, 17, 8191, 8192, N - 1};
     tr_cuda *cuda = open_with(false);
     array g = open_array(cuda, N);
-    double *out = b->alloc(cuda, TR_MEM_OTHER, sizeof *out);
+    double *out = b->memory->alloc(cuda, TR_MEM_OTHER, sizeof *out);
     for (size_t i = 0; i < N; i++) g.host[i] = 3e38f;
     put(cuda, &g);
     assert_true(isfinite(squares(cuda, g.device, N, out)));
@@ -474,7 +474,7 @@ static void sum_of_squares_tells_of_bad_values(void **state)
             assert_false(isfinite(squares(cuda, g.device, N, out)));
             g.host[at[j]] = 3e38f;
         }
-    b->free(cuda, out);
+    b->memory->free(cuda, out);
     close_array(cuda, &g);
     b->close(cuda);
 }

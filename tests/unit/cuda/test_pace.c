@@ -8,24 +8,24 @@ static void test_far_work_is_done(void **state)
 {
     (void)state;
     tr_cuda *cuda = open_with(false);
-    char *to = b->alloc(cuda, TR_MEM_OTHER, BYTES);
+    char *to = b->memory->alloc(cuda, TR_MEM_OTHER, BYTES);
     cudaEvent_t there[ROUNDS];
     for (int k = 0; k < ROUNDS; k++) {
         assert_int_equal(cudaEventCreateWithFlags(&there[k], cudaEventDisableTiming), cudaSuccess);
         for (int i = 0; i < AHEAD; i++) {
             bool done = false;
-            assert_ok(b->zero(cuda, to, BYTES));
-            while (!done) assert_ok(b->pace_poll(cuda, &done));
+            assert_ok(b->memory->zero(cuda, to, BYTES));
+            while (!done) assert_ok(b->stream->poll(cuda, &done));
         }
         assert_int_equal(cudaEventRecord(there[k], cuda->stream), cudaSuccess);
         if (k < 2) continue;
         bool done = false; /* the op after the last of this round */
-        while (!done) assert_ok(b->pace_poll(cuda, &done));
+        while (!done) assert_ok(b->stream->poll(cuda, &done));
         assert_int_equal(cudaEventQuery(there[k - 2]), cudaSuccess);
     }
-    assert_ok(b->finish(cuda));
+    assert_ok(b->stream->finish(cuda));
     for (int k = 0; k < ROUNDS; k++) assert_int_equal(cudaEventDestroy(there[k]), cudaSuccess);
-    b->free(cuda, to);
+    b->memory->free(cuda, to);
     b->close(cuda);
 }
 
@@ -33,20 +33,20 @@ static void test_recordings_are_not_held_up(void **state)
 {
     (void)state;
     tr_cuda *cuda = open_with(true);
-    char *to = b->alloc(cuda, TR_MEM_OTHER, BYTES);
+    char *to = b->memory->alloc(cuda, TR_MEM_OTHER, BYTES);
     for (int run = 0; run < 3; run++) {
         bool replay = false, done = true;
-        assert_ok(b->section_begin(cuda, 3, &replay));
+        assert_ok(b->sections->begin(cuda, 3, &replay));
         for (int i = 0; !replay && i < 3 * AHEAD; i++) {
-            assert_ok(b->zero(cuda, to, BYTES));
-            do assert_ok(b->pace_poll(cuda, &done));
+            assert_ok(b->memory->zero(cuda, to, BYTES));
+            do assert_ok(b->stream->poll(cuda, &done));
             while (run == 0 && !done);
             assert_true(done);
         }
-        assert_ok(b->section_end(cuda, TR_OK));
+        assert_ok(b->sections->end(cuda, TR_OK));
         assert_int_equal(replay, run == 2);
     }
-    b->free(cuda, to);
+    b->memory->free(cuda, to);
     b->close(cuda);
 }
 

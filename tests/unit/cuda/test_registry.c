@@ -24,7 +24,8 @@ static void test_kernels(void **state)
     assert_true(tr_op_count() > 30);
     for (size_t i = 0; i < tr_op_count(); i++)
         for (int p = TR_PRECISION_FP32; p <= TR_PRECISION_FP16; p++) {
-            const char *why = tr_cuda_backend.unsupported(ctx, tr_op_at(i), (tr_precision)p);
+            const char *why =
+                tr_cuda_backend.kernels->unsupported(ctx, tr_op_at(i), (tr_precision)p);
             if (why) fail_msg("%s: %s", tr_op_def_name(tr_op_at(i)), why);
         }
     tr_cuda_backend.close(ctx);

@@ -5,9 +5,9 @@
 
 static tr_control *open_control(tr_cuda *cuda, const tr_control *now)
 {
-    tr_control *c = b->alloc(cuda, TR_MEM_OTHER, sizeof *c);
+    tr_control *c = b->memory->alloc(cuda, TR_MEM_OTHER, sizeof *c);
     assert_non_null(c);
-    assert_ok(b->upload(cuda, c, now, sizeof *c));
+    assert_ok(b->memory->upload(cuda, c, now, sizeof *c));
     return c;
 }
 
@@ -25,22 +25,22 @@ static void test_set_input(void **state)
     tr_cuda *cuda = open_with(true);
     tr_control *c = open_control(cuda, &full), is;
     const tr_control_input later = {.ordinal = 1ull << 40, .lr = 0.5, .stop = 1, .first = 0};
-    assert_ok(b->set_input(cuda, c, &later));
-    assert_ok(b->download(cuda, &is, c, sizeof is));
+    assert_ok(b->training->set_input(cuda, c, &later));
+    assert_ok(b->memory->download(cuda, &is, c, sizeof is));
     tr_control should = full;
     should.in = later;
     assert_memory_equal(&is, &should, sizeof is);
 
     for (int stop = 0; stop < 2; stop++) {
         const tr_control_input first = {.ordinal = 3, .lr = 0.25, .stop = stop, .first = 1};
-        assert_ok(b->set_input(cuda, c, &first));
-        assert_ok(b->download(cuda, &is, c, sizeof is));
+        assert_ok(b->training->set_input(cuda, c, &first));
+        assert_ok(b->memory->download(cuda, &is, c, sizeof is));
         memset(should.sums, 0, sizeof should.sums);
         should.sums[TR_SUM_STOP] = stop;
         should.in = first;
         assert_memory_equal(&is, &should, sizeof is);
     }
-    b->free(cuda, c);
+    b->memory->free(cuda, c);
     b->close(cuda);
     assert_int_equal(held(), 0);
 }
@@ -53,19 +53,19 @@ static void test_ring(void **state)
     enum { N = 300 };
     tr_cuda *cuda = open_with(true);
     tr_control *c = open_control(cuda, &full);
-    tr_control_input *seen = b->alloc(cuda, TR_MEM_OTHER, N * sizeof *seen), is[N];
+    tr_control_input *seen = b->memory->alloc(cuda, TR_MEM_OTHER, N * sizeof *seen), is[N];
     for (int i = 0; i < N; i++) {
         const tr_control_input in = {.ordinal = (uint64_t)i * 1000, .lr = 1.0 / (i + 1)};
-        assert_ok(b->set_input(cuda, c, &in));
-        assert_ok(b->copy(cuda, &seen[i], &c->in, sizeof in));
+        assert_ok(b->training->set_input(cuda, c, &in));
+        assert_ok(b->memory->copy(cuda, &seen[i], &c->in, sizeof in));
     }
-    assert_ok(b->download(cuda, is, seen, sizeof is));
+    assert_ok(b->memory->download(cuda, is, seen, sizeof is));
     for (int i = 0; i < N; i++) {
         assert_int_equal(is[i].ordinal, (uint64_t)i * 1000);
         assert_true(is[i].lr == 1.0 / (i + 1));
     }
-    b->free(cuda, seen);
-    b->free(cuda, c);
+    b->memory->free(cuda, seen);
+    b->memory->free(cuda, c);
     b->close(cuda);
 }
 
@@ -78,23 +78,23 @@ static void test_laps(void **state)
     const tr_control_input fresh = {.fresh = 1, .first = 1}, next = {.first = 1};
     tr_cuda *cuda = open_with(true);
     tr_control *c = open_control(cuda, &nothing), is, before = nothing;
-    assert_ok(b->stage_reserve(cuda, 64));
+    assert_ok(b->staging->reserve(cuda, 64));
     for (int step = 0; step < 8; step++) {
         bool replay;
         const struct timespec nap = {.tv_nsec = 3000000};
-        assert_ok(b->stage_begin(cuda));
-        assert_ok(b->set_input(cuda, c, step % 4 == 0 ? &fresh : &next));
-        assert_ok(b->section_begin(cuda, 1, &replay));
+        assert_ok(b->staging->begin(cuda));
+        assert_ok(b->training->set_input(cuda, c, step % 4 == 0 ? &fresh : &next));
+        assert_ok(b->sections->begin(cuda, 1, &replay));
         assert_true(replay == (step >= 4)); /* each slot ran once and was recorded once */
         if (!replay) {
-            assert_ok(b->lap(cuda, c, TR_LAP_IDLE));
-            assert_ok(b->lap(cuda, c, TR_LAP_COMPUTE));
+            assert_ok(b->training->lap(cuda, c, TR_LAP_IDLE));
+            assert_ok(b->training->lap(cuda, c, TR_LAP_COMPUTE));
         }
-        assert_ok(b->section_end(cuda, TR_OK));
-        assert_ok(b->finish(cuda)); /* or the stand-in does all of it after the nap */
+        assert_ok(b->sections->end(cuda, TR_OK));
+        assert_ok(b->stream->finish(cuda)); /* or the stand-in does all of it after the nap */
         nanosleep(&nap, NULL);
-        assert_ok(b->lap(cuda, c, TR_LAP_COMM));
-        assert_ok(b->download(cuda, &is, c, sizeof is));
+        assert_ok(b->training->lap(cuda, c, TR_LAP_COMM));
+        assert_ok(b->memory->download(cuda, &is, c, sizeof is));
         assert_true(is.laps[TR_LAP_COMM] - before.laps[TR_LAP_COMM] >= 2900000);
         if (step > 0 && step % 4 != 0)
             assert_true(is.laps[TR_LAP_IDLE] > before.laps[TR_LAP_IDLE]);
@@ -107,7 +107,7 @@ static void test_laps(void **state)
         }
         before = is;
     }
-    b->free(cuda, c);
+    b->memory->free(cuda, c);
     b->close(cuda);
 }
 
@@ -116,7 +116,7 @@ static void await(tr_cuda *cuda, int slot, tr_control *out)
     bool done = false;
     for (int tries = 0; !done && tries < 100000; tries++) {
         const struct timespec nap = {.tv_nsec = 100000};
-        assert_ok(b->report_poll(cuda, slot, out, &done));
+        assert_ok(b->training->report_poll(cuda, slot, out, &done));
         if (!done) nanosleep(&nap, NULL);
     }
     assert_true(done);
@@ -129,12 +129,12 @@ static void test_report(void **state)
     tr_cuda *cuda = open_with(true);
     tr_control *c = open_control(cuda, &full), is;
     bool done = true;
-    assert_told(b->report_poll(cuda, 0, &is, &done), TR_INTERNAL, "no report");
+    assert_told(b->training->report_poll(cuda, 0, &is, &done), TR_INTERNAL, "no report");
     assert_false(done);
     for (int step = 0; step < 6; step++) {
         const tr_control_input in = {.ordinal = (uint64_t)step, .lr = step, .first = 1};
-        assert_ok(b->set_input(cuda, c, &in));
-        assert_ok(b->report_begin(cuda, c, step % 2));
+        assert_ok(b->training->set_input(cuda, c, &in));
+        assert_ok(b->training->report_begin(cuda, c, step % 2));
         if (step == 0) continue;
         await(cuda, (step - 1) % 2, &is);
         assert_int_equal(is.in.ordinal, step - 1);
@@ -145,8 +145,8 @@ static void test_report(void **state)
     assert_int_equal(is.in.ordinal, 5);
     await(cuda, 1, &is); /* once more is fine */
     assert_int_equal(is.in.ordinal, 5);
-    assert_told(b->report_begin(cuda, c, 2), TR_INTERNAL, "report slot 2");
-    b->free(cuda, c);
+    assert_told(b->training->report_begin(cuda, c, 2), TR_INTERNAL, "report slot 2");
+    b->memory->free(cuda, c);
     b->close(cuda);
     assert_int_equal(held(), 0);
 }
@@ -159,18 +159,20 @@ static void test_not_in_sections(void **state)
     tr_control *c = open_control(cuda, &full), is;
     const tr_control_input in = {.ordinal = 1};
     bool replay, done;
-    assert_ok(b->report_begin(cuda, c, 0));
-    assert_ok(b->marks_reserve(cuda, 2));
+    assert_ok(b->training->report_begin(cuda, c, 0));
+    assert_ok(b->marks->reserve(cuda, 2));
     for (int k = 0; k < 3; k++) {
-        assert_ok(b->section_begin(cuda, 1, &replay));
-        assert_told(b->set_input(cuda, c, &in), TR_INTERNAL, "set_input inside a section");
-        assert_told(b->report_begin(cuda, c, 0), TR_INTERNAL, "report_begin inside a section");
-        assert_told(b->report_poll(cuda, 0, &is, &done), TR_INTERNAL, "inside a section");
-        assert_told(b->mark(cuda, 0), TR_INTERNAL, "mark inside a section");
-        if (!replay) assert_ok(b->zero(cuda, c, 8));
-        assert_ok(b->section_end(cuda, TR_OK));
+        assert_ok(b->sections->begin(cuda, 1, &replay));
+        assert_told(b->training->set_input(cuda, c, &in), TR_INTERNAL,
+                    "set_input inside a section");
+        assert_told(b->training->report_begin(cuda, c, 0), TR_INTERNAL,
+                    "report_begin inside a section");
+        assert_told(b->training->report_poll(cuda, 0, &is, &done), TR_INTERNAL, "inside a section");
+        assert_told(b->marks->set(cuda, 0), TR_INTERNAL, "mark inside a section");
+        if (!replay) assert_ok(b->memory->zero(cuda, c, 8));
+        assert_ok(b->sections->end(cuda, TR_OK));
     }
-    b->free(cuda, c);
+    b->memory->free(cuda, c);
     b->close(cuda);
 }
 
@@ -179,25 +181,25 @@ static void test_marks(void **state)
     (void)state;
     tr_cuda *cuda = open_with(true);
     const size_t n = 1 << 20;
-    char *p = b->alloc(cuda, TR_MEM_OTHER, n);
+    char *p = b->memory->alloc(cuda, TR_MEM_OTHER, n);
     double seconds[3];
-    assert_told(b->mark(cuda, 0), TR_INTERNAL, "not reserved");
-    assert_ok(b->marks_reserve(cuda, 2));
-    assert_ok(b->marks_reserve(cuda, 4));
+    assert_told(b->marks->set(cuda, 0), TR_INTERNAL, "not reserved");
+    assert_ok(b->marks->reserve(cuda, 2));
+    assert_ok(b->marks->reserve(cuda, 4));
     const uint64_t calls = tr_mem_calls();
-    assert_ok(b->marks_reserve(cuda, 3)); /* there already */
+    assert_ok(b->marks->reserve(cuda, 3)); /* there already */
     for (int round = 0; round < 2; round++) {
         for (size_t i = 0; i < 4; i++) {
-            assert_ok(b->mark(cuda, i));
-            if (i < 3) assert_ok(b->zero(cuda, p, n));
+            assert_ok(b->marks->set(cuda, i));
+            if (i < 3) assert_ok(b->memory->zero(cuda, p, n));
         }
-        assert_ok(b->marks_read(cuda, seconds, 3));
+        assert_ok(b->marks->read(cuda, seconds, 3));
         for (int i = 0; i < 3; i++) assert_true(seconds[i] >= 0 && seconds[i] < 60);
     }
     assert_int_equal(tr_mem_calls(), calls);
-    assert_told(b->mark(cuda, 4), TR_INTERNAL, "mark 4 is not reserved");
-    assert_told(b->marks_read(cuda, seconds, 4), TR_INTERNAL, "not reserved");
-    b->free(cuda, p);
+    assert_told(b->marks->set(cuda, 4), TR_INTERNAL, "mark 4 is not reserved");
+    assert_told(b->marks->read(cuda, seconds, 4), TR_INTERNAL, "not reserved");
+    b->memory->free(cuda, p);
     b->close(cuda);
     assert_int_equal(held(), 0);
 }

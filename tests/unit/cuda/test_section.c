@@ -13,15 +13,15 @@ typedef struct {
 static void open_chain(chain *c, bool graphs)
 {
     *c = (chain){.cuda = open_with(graphs)};
-    c->from = b->alloc(c->cuda, TR_MEM_OTHER, BYTES);
-    for (int i = 0; i < 2; i++) c->to[i] = b->alloc(c->cuda, TR_MEM_OTHER, BYTES);
+    c->from = b->memory->alloc(c->cuda, TR_MEM_OTHER, BYTES);
+    for (int i = 0; i < 2; i++) c->to[i] = b->memory->alloc(c->cuda, TR_MEM_OTHER, BYTES);
     assert_true(c->from && c->to[0] && c->to[1]);
 }
 
 static void close_chain(chain *c)
 {
-    b->free(c->cuda, c->from);
-    for (int i = 0; i < 2; i++) b->free(c->cuda, c->to[i]);
+    b->memory->free(c->cuda, c->from);
+    for (int i = 0; i < 2; i++) b->memory->free(c->cuda, c->to[i]);
     b->close(c->cuda);
     assert_int_equal(held(), 0);
 }
@@ -30,8 +30,8 @@ static tr_status move_on(chain *c)
 {
     tr_status st = TR_OK;
     c->ran++;
-    TR_TRY(b->copy(c->cuda, c->to[1], c->to[0], BYTES));
-    TR_TRY(b->copy(c->cuda, c->to[0], c->from, BYTES));
+    TR_TRY(b->memory->copy(c->cuda, c->to[1], c->to[0], BYTES));
+    TR_TRY(b->memory->copy(c->cuda, c->to[0], c->from, BYTES));
 out:
     return st;
 }
@@ -39,8 +39,8 @@ out:
 static bool once(chain *c, uint64_t key)
 {
     bool replay = false;
-    assert_ok(b->section_begin(c->cuda, key, &replay));
-    assert_ok(b->section_end(c->cuda, replay ? TR_OK : move_on(c)));
+    assert_ok(b->sections->begin(c->cuda, key, &replay));
+    assert_ok(b->sections->end(c->cuda, replay ? TR_OK : move_on(c)));
     return replay;
 }
 
@@ -48,7 +48,7 @@ static void give(chain *c, unsigned seed)
 {
     unsigned char bytes[BYTES];
     fill(bytes, BYTES, seed);
-    assert_ok(b->upload(c->cuda, c->from, bytes, BYTES));
+    assert_ok(b->memory->upload(c->cuda, c->from, bytes, BYTES));
 }
 
 static void run_times(bool graphs)
@@ -87,13 +87,13 @@ static void test_keys(void **state)
     for (int k = 0; k < 3; k++)
         for (uint64_t key = 0; key < 70; key++) assert_int_equal(once(&c, key), k == 2 && key < 64);
     assert_int_equal(c.ran, 3 * 70 - 64);
-    b->sections_drop(c.cuda);
+    b->sections->drop(c.cuda);
     for (int k = 0; k < 3; k++) assert_int_equal(once(&c, 69), k == 2);
 
-    b->sections_drop(c.cuda);
-    assert_ok(b->stage_reserve(c.cuda, 16));
+    b->sections->drop(c.cuda);
+    assert_ok(b->staging->reserve(c.cuda, 16));
     for (int k = 0; k < 8; k++) {
-        assert_ok(b->stage_begin(c.cuda));
+        assert_ok(b->staging->begin(c.cuda));
         assert_int_equal(once(&c, 1), k >= 4);
     }
     close_chain(&c);
@@ -105,19 +105,19 @@ static void test_order(void **state)
     (void)state;
     chain c;
     open_chain(&c, true);
-    char *all = b->alloc(c.cuda, TR_MEM_OTHER, 8 * BYTES),
-         *source = b->alloc(c.cuda, TR_MEM_OTHER, 8 * BYTES);
+    char *all = b->memory->alloc(c.cuda, TR_MEM_OTHER, 8 * BYTES),
+         *source = b->memory->alloc(c.cuda, TR_MEM_OTHER, 8 * BYTES);
     unsigned char bytes[8 * BYTES];
     for (unsigned k = 0; k < 8; k++) fill(bytes + k * BYTES, BYTES, k + 1);
-    assert_ok(b->upload(c.cuda, source, bytes, sizeof bytes));
+    assert_ok(b->memory->upload(c.cuda, source, bytes, sizeof bytes));
     for (int k = 0; k < 8; k++) {
-        assert_ok(b->copy(c.cuda, c.from, source + k * BYTES, BYTES));
+        assert_ok(b->memory->copy(c.cuda, c.from, source + k * BYTES, BYTES));
         once(&c, 2);
-        assert_ok(b->copy(c.cuda, all + k * BYTES, c.to[1], BYTES));
+        assert_ok(b->memory->copy(c.cuda, all + k * BYTES, c.to[1], BYTES));
     }
     for (int k = 1; k < 8; k++) assert_filled(c.cuda, all + k * BYTES, BYTES, (unsigned)k);
-    b->free(c.cuda, all);
-    b->free(c.cuda, source);
+    b->memory->free(c.cuda, all);
+    b->memory->free(c.cuda, source);
     close_chain(&c);
 }
 
@@ -131,31 +131,31 @@ static void test_failure_inside(void **state)
     open_chain(&c, true);
     give(&c, 1);
     for (int k = 0; k < 4; k++) { /* plain, then recording */
-        assert_ok(b->section_begin(c.cuda, 4, &replay));
+        assert_ok(b->sections->begin(c.cuda, 4, &replay));
         assert_false(replay);
         if (k != 0) {
             const tr_status st = TR_FAIL(TR_NONFINITE, "a kernel's own trouble");
-            assert_told(b->section_end(c.cuda, st), TR_NONFINITE, "a kernel's own trouble");
+            assert_told(b->sections->end(c.cuda, st), TR_NONFINITE, "a kernel's own trouble");
             continue;
         }
-        assert_ok(b->section_end(c.cuda, move_on(&c)));
+        assert_ok(b->sections->end(c.cuda, move_on(&c)));
     }
-    assert_ok(b->finish(c.cuda));
+    assert_ok(b->stream->finish(c.cuda));
     assert_false(once(&c, 4)); /* recorded now */
     assert_true(once(&c, 4));
     assert_filled(c.cuda, c.to[1], BYTES, 1);
 
-    assert_ok(b->section_begin(c.cuda, 4, &replay));
-    assert_told(b->section_begin(c.cuda, 5, &replay), TR_INTERNAL, "inside another");
-    assert_ok(b->section_end(c.cuda, TR_OK));
-    assert_told(b->section_end(c.cuda, TR_OK), TR_INTERNAL, "no section");
+    assert_ok(b->sections->begin(c.cuda, 4, &replay));
+    assert_told(b->sections->begin(c.cuda, 5, &replay), TR_INTERNAL, "inside another");
+    assert_ok(b->sections->end(c.cuda, TR_OK));
+    assert_told(b->sections->end(c.cuda, TR_OK), TR_INTERNAL, "no section");
 
     /* Closed in the midst of a recording. */
     once(&c, 6);
-    assert_ok(b->section_begin(c.cuda, 6, &replay));
+    assert_ok(b->sections->begin(c.cuda, 6, &replay));
     assert_ok(move_on(&c));
-    b->sections_drop(c.cuda);
-    assert_ok(b->finish(c.cuda));
+    b->sections->drop(c.cuda);
+    assert_ok(b->stream->finish(c.cuda));
     close_chain(&c);
 }
 
@@ -167,13 +167,13 @@ static void test_not_recordable(void **state)
     bool replay;
     open_chain(&c, true);
     once(&c, 8);
-    assert_ok(b->section_begin(c.cuda, 8, &replay));
+    assert_ok(b->sections->begin(c.cuda, 8, &replay));
     assert_ok(move_on(&c));
-    const tr_status st = b->finish(c.cuda);
+    const tr_status st = b->stream->finish(c.cuda);
     assert_int_equal(st, TR_KERNEL);
-    assert_told(b->section_end(c.cuda, st), TR_KERNEL, "cudaErrorStreamCapture");
-    assert_ok(b->finish(c.cuda));
-    assert_ok(b->zero(c.cuda, c.from, BYTES));
+    assert_told(b->sections->end(c.cuda, st), TR_KERNEL, "cudaErrorStreamCapture");
+    assert_ok(b->stream->finish(c.cuda));
+    assert_ok(b->memory->zero(c.cuda, c.from, BYTES));
     close_chain(&c);
 }
 

@@ -13,40 +13,41 @@ static unsigned seed_of(int batch, int i)
 
 static void wait_staged(tr_cuda *cuda)
 {
-    for (bool done = false; !done;) assert_ok(b->stage_poll(cuda, &done));
+    for (bool done = false; !done;) assert_ok(b->staging->poll(cuda, &done));
 }
 
 static void many_batches(bool graphs, bool sections)
 {
     tr_cuda *cuda = open_with(graphs);
-    unsigned char *pinned = b->host_alloc(cuda, TR_MEM_DATA, 1000 + 300);
-    char *seen = b->alloc(cuda, TR_MEM_OTHER, BATCHES * PARTS * 1024);
+    unsigned char *pinned = b->memory->host_alloc(cuda, TR_MEM_DATA, 1000 + 300);
+    char *seen = b->memory->alloc(cuda, TR_MEM_OTHER, BATCHES * PARTS * 1024);
     /* In a section: always the same address, taken out of there afterwards. */
-    char *here = b->alloc(cuda, TR_MEM_OTHER, PARTS * 1024);
+    char *here = b->memory->alloc(cuda, TR_MEM_OTHER, PARTS * 1024);
     assert_true(pinned && seen && here);
-    assert_ok(b->stage_reserve(cuda, 1024 + 300)); /* as a session reserves: each part rounded up */
+    assert_ok(
+        b->staging->reserve(cuda, 1024 + 300)); /* as a session reserves: each part rounded up */
     const void *slot[2] = {NULL, NULL};
     int replayed = 0;
     for (int k = 0; k < BATCHES; k++) {
         void *where[PARTS];
         bool replay = false;
         wait_staged(cuda);
-        assert_ok(b->stage_begin(cuda));
+        assert_ok(b->staging->begin(cuda));
         for (int i = 0; i < PARTS; i++) {
             unsigned char *from = pinned + (i == PARTS - 1 ? 1000 : 0);
             fill(from, part[i], seed_of(k, i));
-            assert_ok(b->stage(cuda, from, part[i], &where[i]));
+            assert_ok(b->staging->part(cuda, from, part[i], &where[i]));
             assert_int_equal((uintptr_t)where[i] % TR_CUDA_ALIGN, 0);
         }
         assert_int_equal(tr_cuda_stage_slot(cuda), k % 2);
         if (k < 2) slot[k] = where[0];
         assert_ptr_equal(where[0], slot[k % 2]);
-        if (sections) assert_ok(b->section_begin(cuda, 5, &replay));
+        if (sections) assert_ok(b->sections->begin(cuda, 5, &replay));
         replayed += replay;
         for (int i = 0; i < PARTS && !replay; i++)
-            assert_ok(b->copy(cuda, here + i * 1024, where[i], part[i]));
-        if (sections) assert_ok(b->section_end(cuda, TR_OK));
-        assert_ok(b->copy(cuda, seen + (size_t)k * PARTS * 1024, here, PARTS * 1024));
+            assert_ok(b->memory->copy(cuda, here + i * 1024, where[i], part[i]));
+        if (sections) assert_ok(b->sections->end(cuda, TR_OK));
+        assert_ok(b->memory->copy(cuda, seen + (size_t)k * PARTS * 1024, here, PARTS * 1024));
     }
     assert_ptr_not_equal(slot[0], slot[1]);
     assert_int_equal(replayed, graphs && sections ? BATCHES - 4 : 0);
@@ -54,9 +55,9 @@ static void many_batches(bool graphs, bool sections)
         for (int i = 0; i < PARTS; i++)
             if (part[i] > 0)
                 assert_filled(cuda, seen + (k * PARTS + i) * 1024, part[i], seed_of(k, i));
-    b->free(cuda, seen);
-    b->free(cuda, here);
-    b->host_free(cuda, pinned);
+    b->memory->free(cuda, seen);
+    b->memory->free(cuda, here);
+    b->memory->host_free(cuda, pinned);
     b->close(cuda);
     assert_int_equal(held(), 0);
 }
@@ -81,12 +82,12 @@ static void test_empty(void **state)
     tr_cuda *cuda = open_with(true);
     assert_int_equal(tr_cuda_stage_slot(cuda), 0);
     wait_staged(cuda);
-    assert_ok(b->stage_reserve(cuda, 0));
+    assert_ok(b->staging->reserve(cuda, 0));
     for (int k = 0; k < 5; k++) {
         void *where;
         wait_staged(cuda);
-        assert_ok(b->stage_begin(cuda));
-        assert_ok(b->stage(cuda, NULL, 0, &where));
+        assert_ok(b->staging->begin(cuda));
+        assert_ok(b->staging->part(cuda, NULL, 0, &where));
         assert_int_equal(tr_cuda_stage_slot(cuda), k % 2);
     }
     b->close(cuda);
@@ -97,23 +98,23 @@ static void test_refused(void **state)
 {
     (void)state;
     tr_cuda *cuda = open_with(true);
-    unsigned char *pinned = b->host_alloc(cuda, TR_MEM_DATA, 2048);
+    unsigned char *pinned = b->memory->host_alloc(cuda, TR_MEM_DATA, 2048);
     void *where;
     bool replay;
-    assert_told(b->stage_begin(cuda), TR_INTERNAL, "reserved");
-    assert_ok(b->stage_reserve(cuda, 700)); /* rounded up to 768 */
-    assert_told(b->stage_reserve(cuda, 700), TR_INTERNAL, "twice");
-    assert_told(b->stage(cuda, pinned, 1, &where), TR_INTERNAL, "stage_begin");
-    assert_ok(b->stage_begin(cuda));
-    assert_told(b->stage(cuda, pinned, 769, &where), TR_INTERNAL, "larger than its slot");
-    assert_ok(b->stage(cuda, pinned, 513, &where)); /* takes up all */
-    assert_told(b->stage(cuda, pinned, 1, &where), TR_INTERNAL, "larger than its slot");
-    assert_ok(b->section_begin(cuda, 1, &replay));
-    assert_told(b->stage_begin(cuda), TR_INTERNAL, "stage_begin inside a section");
-    assert_told(b->stage(cuda, pinned, 0, &where), TR_INTERNAL, "inside a section");
-    assert_told(b->stage_poll(cuda, &replay), TR_INTERNAL, "inside a section");
-    assert_ok(b->section_end(cuda, TR_OK));
-    b->host_free(cuda, pinned);
+    assert_told(b->staging->begin(cuda), TR_INTERNAL, "reserved");
+    assert_ok(b->staging->reserve(cuda, 700)); /* rounded up to 768 */
+    assert_told(b->staging->reserve(cuda, 700), TR_INTERNAL, "twice");
+    assert_told(b->staging->part(cuda, pinned, 1, &where), TR_INTERNAL, "stage_begin");
+    assert_ok(b->staging->begin(cuda));
+    assert_told(b->staging->part(cuda, pinned, 769, &where), TR_INTERNAL, "larger than its slot");
+    assert_ok(b->staging->part(cuda, pinned, 513, &where)); /* takes up all */
+    assert_told(b->staging->part(cuda, pinned, 1, &where), TR_INTERNAL, "larger than its slot");
+    assert_ok(b->sections->begin(cuda, 1, &replay));
+    assert_told(b->staging->begin(cuda), TR_INTERNAL, "stage_begin inside a section");
+    assert_told(b->staging->part(cuda, pinned, 0, &where), TR_INTERNAL, "inside a section");
+    assert_told(b->staging->poll(cuda, &replay), TR_INTERNAL, "inside a section");
+    assert_ok(b->sections->end(cuda, TR_OK));
+    b->memory->host_free(cuda, pinned);
     b->close(cuda);
     assert_int_equal(held(), 0);
 }

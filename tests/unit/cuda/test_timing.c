@@ -39,18 +39,18 @@ static void open_world(world *w)
     assert_ok(tr_model_open(w->config, 0, &w->model));
     w->cuda = open_with(false);
     const size_t n = w->model->flat_count;
-    w->control = b->alloc(w->cuda, TR_MEM_OTHER, sizeof *w->control);
-    assert_ok(b->upload(w->cuda, w->control, &nothing, sizeof nothing));
-    w->weights = b->alloc(w->cuda, TR_MEM_WEIGHTS, n * sizeof(float));
-    w->grads = b->alloc(w->cuda, TR_MEM_GRADIENTS, n * sizeof(float));
-    w->states = b->alloc(w->cuda, TR_MEM_WEIGHTS, w->model->state_count * sizeof(float));
-    w->x = b->host_alloc(w->cuda, TR_MEM_IO, BATCH * INPUTS * sizeof *w->x);
-    w->y = b->host_alloc(w->cuda, TR_MEM_IO, BATCH * sizeof *w->y);
+    w->control = b->memory->alloc(w->cuda, TR_MEM_OTHER, sizeof *w->control);
+    assert_ok(b->memory->upload(w->cuda, w->control, &nothing, sizeof nothing));
+    w->weights = b->memory->alloc(w->cuda, TR_MEM_WEIGHTS, n * sizeof(float));
+    w->grads = b->memory->alloc(w->cuda, TR_MEM_GRADIENTS, n * sizeof(float));
+    w->states = b->memory->alloc(w->cuda, TR_MEM_WEIGHTS, w->model->state_count * sizeof(float));
+    w->x = b->memory->host_alloc(w->cuda, TR_MEM_IO, BATCH * INPUTS * sizeof *w->x);
+    w->y = b->memory->host_alloc(w->cuda, TR_MEM_IO, BATCH * sizeof *w->y);
     float *v = tr_alloc(TR_MEM_OTHER, n, sizeof *v);
     for (size_t i = 0; i < n; i++) v[i] = (float)(i % 13) * 0.05f - 0.3f;
     for (size_t i = 0; i < BATCH * INPUTS; i++) w->x[i] = (float)(i % 7) - 3;
     for (size_t i = 0; i < BATCH; i++) w->y[i] = (int32_t)(i % 3);
-    assert_ok(b->upload(w->cuda, w->weights, v, n * sizeof *v));
+    assert_ok(b->memory->upload(w->cuda, w->weights, v, n * sizeof *v));
     tr_free(v);
     const tr_plan_key key = {true, BATCH};
     const tr_session_options o = {.model = w->model,
@@ -69,10 +69,10 @@ static void open_world(world *w)
 static void close_world(world *w)
 {
     tr_session_close(w->session);
-    b->host_free(w->cuda, w->x);
-    b->host_free(w->cuda, w->y);
+    b->memory->host_free(w->cuda, w->x);
+    b->memory->host_free(w->cuda, w->y);
     void *all[] = {w->control, w->weights, w->grads, w->states};
-    for (size_t i = 0; i < TR_COUNT(all); i++) b->free(w->cuda, all[i]);
+    for (size_t i = 0; i < TR_COUNT(all); i++) b->memory->free(w->cuda, all[i]);
     b->close(w->cuda);
     tr_model_close(w->model);
     tr_config_close(w->config);
@@ -87,15 +87,15 @@ static double run(world *w, float *out)
                       .last = true,
                       .params_changed = true,
                       .tally = w->control->sums};
-    assert_ok(b->finish(w->cuda));
+    assert_ok(b->stream->finish(w->cuda));
     const double begin = tr_now();
-    assert_ok(b->stage_begin(w->cuda));
+    assert_ok(b->staging->begin(w->cuda));
     assert_ok(tr_plan_set_input(w->plan, 0, w->x));
     assert_ok(tr_plan_set_target(w->plan, w->y));
     assert_ok(tr_plan_run(w->plan, &r));
-    assert_ok(b->finish(w->cuda));
+    assert_ok(b->stream->finish(w->cuda));
     const double took = tr_now() - begin;
-    assert_ok(b->download(w->cuda, out, w->grads, w->model->flat_count * sizeof *out));
+    assert_ok(b->memory->download(w->cuda, out, w->grads, w->model->flat_count * sizeof *out));
     return took;
 }
 
@@ -149,12 +149,12 @@ static void test_not_in_sections(void **state)
     (void)state;
     bool replay;
     tr_cuda *cuda = open_with(true);
-    assert_ok(b->marks_reserve(cuda, 2));
-    assert_ok(b->section_begin(cuda, 1, &replay));
-    const tr_status st = b->mark(cuda, 0);
+    assert_ok(b->marks->reserve(cuda, 2));
+    assert_ok(b->sections->begin(cuda, 1, &replay));
+    const tr_status st = b->marks->set(cuda, 0);
     assert_int_equal(st, TR_INTERNAL);
-    assert_told(b->section_end(cuda, st), TR_INTERNAL, "mark inside a section");
-    assert_told(b->mark(cuda, 2), TR_INTERNAL, "mark 2 is not reserved");
+    assert_told(b->sections->end(cuda, st), TR_INTERNAL, "mark inside a section");
+    assert_told(b->marks->set(cuda, 2), TR_INTERNAL, "mark 2 is not reserved");
     b->close(cuda);
 }
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "runtime/plan/host.h"
+#include "runtime/device/host.h"
 #include "runtime/plan/internal.h"
 
 typedef struct {
@@ -219,13 +219,15 @@ static inline tr_status fake_marks_read(void *ctx, double *seconds, size_t n)
     return TR_OK;
 }
 
-static const __attribute__((unused)) tr_backend fake_backend = {TR_HOST_BACKEND,
-                                                                .name = "fake",
-                                                                .unsupported = fake_unsupported,
-                                                                .prepare = fake_prepare,
-                                                                .marks_reserve = fake_marks_reserve,
-                                                                .mark = fake_mark,
-                                                                .marks_read = fake_marks_read};
+static const tr_device_kernels fake_kernels = {.unsupported = fake_unsupported,
+                                               .prepare = fake_prepare};
+static const tr_device_marks fake_marks = {
+    .reserve = fake_marks_reserve, .set = fake_mark, .read = fake_marks_read};
+static const __attribute__((unused)) tr_backend fake_backend = {.name = "fake",
+                                                                .host = true,
+                                                                .memory = &tr_host_memory,
+                                                                .kernels = &fake_kernels,
+                                                                .marks = &fake_marks};
 
 /* ---- Graphs by hand -------------------------------------------------------------------------- */
 

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "runtime/control.h"
+#include "runtime/device/control.h"
 
 static tr_control step(double weight, double sum_squares)
 {

@@ -49,12 +49,12 @@ static tr_status record_swap(void *ctx)
     return TR_OK;
 }
 
-static const tr_backend recorder = {.name = "recorder",
-                                    .updater_open = record_open,
-                                    .updater_close = record_close,
-                                    .updater_decide = record_decide,
-                                    .updater_run = record_run,
-                                    .updater_swap_ema = record_swap};
+static const tr_device_training recording = {.updater_open = record_open,
+                                             .updater_close = record_close,
+                                             .updater_decide = record_decide,
+                                             .updater_run = record_run,
+                                             .updater_swap_ema = record_swap};
+static const tr_backend recorder = {.name = "recorder", .training = &recording};
 
 typedef struct {
     tr_config *c;

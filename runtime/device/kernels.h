@@ -1,0 +1,78 @@
+/* Kernels: prepared once for an op of a graph, bound to addresses, then run. */
+#ifndef TR_DEVICE_KERNELS_H
+#define TR_DEVICE_KERNELS_H
+
+#include "runtime/device/control.h"
+#include "runtime/graph/graph.h"
+
+/* How a running plan reaches the collectives without knowing them. */
+typedef struct tr_hooks {
+    void *ctx;
+    int rank, size;
+    /* *Collective.* Every rank gives `nbytes`; recv holds size * nbytes in rank order. Both in the
+     * backend's memory; in stream order. */
+    tr_status (*gather)(void *ctx, const void *send, void *recv, size_t nbytes);
+    void (*bucket_ready)(void *ctx, int bucket); /* gradients of buckets up to this one are final */
+    tr_status (*poll)(
+        void *ctx); /* between kernels: let transfers progress, and the device catch up */
+} tr_hooks;
+
+/* What changes from one run of a plan to the next. */
+typedef struct tr_run {
+    uint64_t seed;
+    /* On the host: as in the control. A device's kernels run later than they are put into the
+     * stream, and again when that is replayed: they read both from `control`. */
+    uint64_t ordinal; /* tr_control_input.ordinal */
+    float loss_scale; /* multiplies the loss's gradient */
+    const tr_control
+        *control;          /* in the backend's memory; may be NULL on the host, and in evaluation */
+    bool accumulate;       /* add to the gradient buffer; else overwrite it */
+    bool last;             /* the step's last micro-batch: buckets become ready */
+    bool params_changed;   /* parameters were updated since the last run of any plan: refresh packed
+                              copies */
+    double *tally;         /* [TR_TALLY] summed into by the loss op; in the backend's memory */
+    int64_t *confusion;    /* [classes * classes], row = true class; NULL: not wanted; as tally */
+    const tr_hooks *hooks; /* NULL with one rank */
+} tr_run;
+
+typedef struct tr_binding {
+    void *in[TR_MAX_IN], *out[TR_MAX_OUT]; /* NULL for absent operands */
+    void *workspace;
+    void *packed;
+} tr_binding;
+
+/* One prepared op. The backend's own struct starts with this one. */
+typedef struct tr_kernel tr_kernel;
+struct tr_kernel {
+    const char
+        *impl; /* which implementation was chosen, for `trainer plan`; static or kernel-owned */
+    size_t workspace; /* scratch bytes while it runs; shared by all kernels */
+    /* A copy of a parameter in the layout or type that the kernel wants, refreshed once an update.
+     * Kernels (of any plan) that ask for the same parameter with equal format bytes share one copy.
+     */
+    size_t packed;
+    int packed_param; /* row; -1: none */
+    const void *packed_format;
+    size_t packed_format_size;
+    /* Called once with final addresses, before the first run. Addresses are of the backend's
+     * memory. */
+    tr_status (*bind)(tr_kernel *k, const tr_binding *b);
+    tr_status (*pack)(
+        tr_kernel *k); /* fills the packed copy from the bound master parameter; NULL: none */
+    tr_status (*run)(tr_kernel *k, const tr_run *run);
+    void (*close)(tr_kernel *k);
+    /* Optional (NULL: not supported). Local. From the next run on, input operand `operand` is read
+     * at `data` (64-byte aligned, same shape and layout), which the kernel must not write. Must not
+     * allocate: it is called between runs to read a batch where the loader prepared it. */
+    tr_status (*rebind)(tr_kernel *k, int operand, void *data);
+};
+
+typedef struct tr_device_kernels {
+    /* NULL when the op is there for this graph's precision, else why not. */
+    const char *(*unsupported)(void *ctx, const tr_op_def *def, tr_precision precision);
+    /* Prepares op `op` of `g` (g->batch > 0, or an op that takes part in collectives). Allocates
+     * nothing that grows with the model. */
+    tr_status (*prepare)(void *ctx, const tr_graph *g, const tr_op *op, tr_kernel **out);
+} tr_device_kernels;
+
+#endif

@@ -1,0 +1,52 @@
+/* Streams and events: the order in which a device works, what is recorded and replayed of it,
+ * batches copied beside it, and the time that it takes. */
+#ifndef TR_DEVICE_STREAM_H
+#define TR_DEVICE_STREAM_H
+
+#include "runtime/base/base.h"
+
+/* The stream itself. A device whose calls return when their work is done has none. */
+typedef struct tr_device_stream {
+    tr_status (*finish)(void *ctx); /* returns when all that was put into the stream is done */
+    /* Between kernels. *done: the device has come near enough that the next ones can be put into
+     * the stream without the call waiting for room. Does not wait. */
+    tr_status (*poll)(void *ctx, bool *done);
+    void *(*handle)(void *ctx); /* the library's own, for collectives that work on the device */
+} tr_device_stream;
+
+/* Sections: what is put into the stream between begin and end is the same every time for one key.
+ * The first time it runs as it comes, the second time it is recorded, from then on replayed. */
+typedef struct tr_device_sections {
+    tr_status (*begin)(void *ctx, uint64_t key,
+                       bool *replay); /* *replay: leave out what stands between */
+    tr_status (*end)(
+        void *ctx,
+        tr_status st); /* st: how what stood between went; returned, or the launch's error */
+    /* Forgets all that was recorded, when it has run: each key's next time is a first one. To be
+     * called before anything is closed whose work was recorded: NCCL waits for such recordings to
+     * go. */
+    void (*drop)(void *ctx);
+} tr_device_sections;
+
+/* Batches on their way to the device, copied beside the kernels into the one of two slots that the
+ * run before last has read. A device that reads them where the host has them has none. */
+typedef struct tr_device_staging {
+    tr_status (*reserve)(void *ctx, size_t nbytes); /* a slot's size; once, at set-up */
+    tr_status (*begin)(void *ctx); /* the next slot; once a micro-batch, an empty one too */
+    /* The next part of a batch, from host_alloc'ed memory: where kernels put into the stream from
+     * now on find it (256-byte aligned). */
+    tr_status (*part)(void *ctx, const void *data, size_t nbytes, void **where);
+    /* *done: the host's copies of all batches may be overwritten, and all that came before the last
+     * two is done. Does not wait. */
+    tr_status (*poll)(void *ctx, bool *done);
+} tr_device_staging;
+
+/* Time by op. */
+typedef struct tr_device_marks {
+    tr_status (*reserve)(void *ctx, size_t n);
+    tr_status (*set)(void *ctx, size_t i); /* in stream order */
+    tr_status (*read)(void *ctx, double *seconds,
+                      size_t n); /* seconds[i]: from mark i to i + 1, of n + 1 marks; waits */
+} tr_device_marks;
+
+#endif

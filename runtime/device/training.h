@@ -1,0 +1,57 @@
+/* Training: the control of a step, the optimizer, and what the host hears of both. */
+#ifndef TR_DEVICE_TRAINING_H
+#define TR_DEVICE_TRAINING_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+#include "runtime/base/base.h"
+#include "runtime/device/control.h"
+
+/* [begin, end) of the flat parameter space with one weight decay (lr not yet multiplied in):
+ * decoupled; SGD: L2 as PyTorch's. Multiples of 16 elements. */
+typedef struct tr_segment {
+    size_t begin, end;
+    double decay;
+} tr_segment;
+
+/* The optimizer over the segments that a rank owns, of arrays that span the flat parameter space.
+ */
+typedef struct tr_update {
+    int kind; /* tr_optimizer_kind */
+    double beta1, beta2, eps, momentum;
+    bool nesterov;
+    double ema_decay; /* with ema != NULL: ema = d * ema + (1 - d) * w */
+    float *w;
+    const float *g;
+    float *m, *v; /* moments the optimizer has; else NULL */
+    float *ema;
+    const tr_segment *segments; /* ascending; not owned, must outlive the updater */
+    size_t nsegments;
+} tr_update;
+
+/* All in stream order. */
+typedef struct tr_device_training {
+    /* Where in->first: zeroes the sums, then sums[TR_SUM_STOP] = in->stop. */
+    tr_status (*set_input)(void *ctx, tr_control *c, const tr_control_input *in);
+    /* tr_control_lap at this point of the stream; within sections, too. */
+    tr_status (*lap)(void *ctx, tr_control *c, int lap);
+    /* *out = sum of squares of g[0..count) in double; +inf or NaN iff an element is not finite. The
+     * same bits every time. */
+    tr_status (*sum_squares)(void *ctx, const float *g, size_t count, double *out);
+    tr_status (*updater_open)(void *ctx, const tr_update *u, void **out);
+    void (*updater_close)(void *updater);
+    /* Looks for the first gradient that is not finite where the sums say there is one, and decides
+     * (tr_control_decide). */
+    tr_status (*updater_decide)(void *updater, tr_control *c);
+    /* Updates where c->apply. adamw, sgd: PyTorch's; lion: Chen et al. 2023. */
+    tr_status (*updater_run)(void *updater, const tr_control *c);
+    /* Weights and their average change places. */
+    tr_status (*updater_swap_ema)(void *updater);
+    /* The control as it is at this point of the stream, to be had later under `slot` (0 or 1). */
+    tr_status (*report_begin)(void *ctx, const tr_control *c, int slot);
+    /* *done: it is there, in *out. Does not wait. */
+    tr_status (*report_poll)(void *ctx, int slot, tr_control *out, bool *done);
+} tr_device_training;
+
+#endif
