@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trainer/stages.h"
+
 static bool takes(const char *flags, const char *flag)
 {
     const char *p = strstr(flags, flag);
@@ -110,7 +112,14 @@ tr_status tr_arguments_config(const tr_arguments *a, tr_comm *comm, tr_config **
         TR_TRY(tr_agree(comm, text ? TR_OK : TR_MEMORY, NULL));
         TR_TRY(tr_comm_broadcast(comm, text, nbytes, 0));
     }
-    if (st == TR_OK) st = tr_config_open(a->config, text, nbytes, a->overrides, a->noverrides, out);
+    tr_variant_def stages[TR_STAGES + 1];
+    tr_stages_known(stages);
+    if (st == TR_OK)
+        st = tr_config_open(a->config, text, nbytes, a->overrides, a->noverrides, stages, out);
+    if (st == TR_OK && (st = tr_stages_check(*out)) != TR_OK) {
+        tr_config_close(*out);
+        *out = NULL;
+    }
     if (comm) st = tr_agree(comm, st, NULL);
 out:
     tr_free(text);

@@ -2,6 +2,7 @@
  * reference. */
 #include "trainer/arguments.h"
 #include "trainer/commands.h"
+#include "trainer/stages.h"
 #include "trainer/trainer.h"
 
 int tr_cmd_check(int argc, char **argv)
@@ -12,7 +13,9 @@ int tr_cmd_check(int argc, char **argv)
     tr_status st = tr_arguments_parse(argc, argv, "--help-config", &a);
     if (st != TR_OK) return tr_command_end(st);
     if (a.help_config) {
-        tr_config_help(stdout);
+        tr_variant_def stages[TR_STAGES + 1];
+        tr_stages_known(stages);
+        tr_config_help(stages, stdout);
         tr_layers_help(stdout);
         goto out;
     }

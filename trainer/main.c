@@ -7,8 +7,8 @@
 static const char usage[] =
     "usage:\n"
     "  mpirun -np N trainer CONFIG [key=value ...] [--resume] [--force] [--quiet]\n"
-    "                                          train, as the config says; --quiet: say only\n"
-    "                                          what went wrong\n"
+    "                                          run the config's pipeline: train, when it gives\n"
+    "                                          none; --quiet: say only what went wrong\n"
     "  trainer check CONFIG [key=value ...]    validate; print the config as resolved\n"
     "  trainer check --help-config             every key: type, default, unit, meaning\n"
     "  trainer plan CONFIG [key=value ...] [--ranks N]\n"
@@ -38,5 +38,5 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
-    return tr_cmd_train(argc, argv);
+    return tr_cmd_run(argc, argv);
 }

@@ -1,136 +1,43 @@
-/* `trainer CONFIG`: MPI up, config agreed, run folder taken, the pipeline run, one exit status for
- * all. */
+/* The stage `train`, and the training loop as a function for stages that train. */
+#include "trainer/stages.h"
 #include "trainer/trainer.h"
 
-#include <mpi.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include "trainer/arguments.h"
-#include "trainer/commands.h"
-#include "trainer/run_folder.h"
-#include "trainer/signals.h"
-
-/* Started by something that speaks to MPI? A plain start is one rank, and needs no MPI. */
-static bool launched(void)
+tr_status tr_train(void *options, bool *agreed)
 {
-    static const char *const names[] = {
-        "OMPI_COMM_WORLD_SIZE", "PMIX_RANK",    "PMI_RANK", "PMI_SIZE",
-        "MPI_LOCALRANKID",      "SLURM_STEP_ID"};
-    for (size_t i = 0; i < TR_COUNT(names); i++)
-        if (getenv(names[i])) return true;
-    return false;
-}
-
-static tr_status open_comm(bool mpi, const tr_config *c, tr_comm **out)
-{
-    tr_comm_options o = {.mpi = mpi, .timeout = 60};
-    if (c) {
-        o.shared_allowed = c->run.collectives != TR_COLL_MPI;
-        o.shared_required = c->run.collectives == TR_COLL_SHARED;
-        o.timeout = c->run.timeout;
-    }
-    return tr_comm_open(&o, out);
-}
-
-static tr_status resolved_text(const tr_config *c, char **out)
-{
-    size_t n;
-    FILE *f = open_memstream(out, &n);
-    if (!f) return TR_FAIL(TR_MEMORY, "the resolved config could not be written");
-    tr_status st = tr_config_write(c, f);
-    if (fclose(f) != 0 && st == TR_OK)
-        st = TR_FAIL(TR_MEMORY, "the resolved config could not be written");
-    return st;
-}
-
-static tr_status run(const tr_arguments *a, tr_comm *comm, const tr_config *c, bool *agreed)
-{
-    tr_status st;
-    tr_model *model = NULL;
     tr_trainer *t = NULL;
-    char *text = NULL;
-    tr_run_folder *folder = NULL;
+    tr_status st = tr_trainer_open(options, &t);
     *agreed = true;
-    TR_TRY(tr_agree(comm, tr_device_check(c), NULL));
-    TR_TRY(tr_agree(comm, tr_model_open(c, (size_t)(c->run.bucket_mb * 1e6), &model), NULL));
-    TR_TRY(tr_agree(comm, resolved_text(c, &text), NULL));
-    st = tr_comm_topology(comm)->rank == 0
-             ? tr_run_folder_open(c->output, a->resume, a->force, &folder)
-             : TR_OK;
-    TR_TRY(tr_agree(comm, st, NULL));
-    tr_trainer_options o = {.comm = comm,
-                            .config = c,
-                            .config_text = text,
-                            .model = model,
-                            .folder = folder,
-                            .resume = a->resume,
-                            .quiet = a->quiet};
-    TR_TRY(tr_trainer_open(&o, &t));
+    if (st != TR_OK) return st;
     st = tr_trainer_run(t);
     *agreed = st == TR_OK || st == TR_STOPPED || st == TR_NONFINITE;
-out:
-    if (*agreed) { /* else the job is about to be ended: nothing collective is left to do */
-        tr_error why = *tr_last_error();
+    if (*agreed) {
+        const tr_error why = *tr_last_error();
         tr_trainer_close(t);
-        tr_model_close(model);
         tr_set_error(&why);
-        free(text);
-        tr_run_folder_close(folder);
-    } else
-        tr_run_folder_undo(folder); /* still locked: the writer may be at work */
+    }
     return st;
 }
 
-/* *Collective.* One rank says it; all end alike. Where ranks can no longer agree, the job is ended.
- */
-static int end(tr_comm *control, tr_comm *comm, tr_status st, bool agreed)
+/* The run folder holds one training: one place for its checkpoints, one model.h5. */
+static tr_status check(const tr_config *c, size_t place)
 {
-    if (!agreed && comm) (void)tr_comm_break(comm, st); /* peers may wait for us */
-    const bool broken = tr_comm_broken(control) || (comm && tr_comm_broken(comm));
-    bool said = !agreed;
-    tr_comm *last = broken && comm ? comm : control;
-    if (agreed || broken)
-        st = tr_agree(last, st, &said); /* Local once broken: one rank a node speaks */
-    if (st != TR_OK && said)
-        tr_log(st == TR_STOPPED ? TR_LOG_INFO : TR_LOG_ERROR, "%s", tr_last_error()->text);
-    if (!agreed || broken || tr_comm_broken(control))
-        tr_comm_abort(last, st == TR_OK ? 1 : tr_status_exit_code(st));
-    return tr_status_exit_code(st);
+    const tr_list_item *items = c->pipeline.items;
+    for (size_t i = 0; i < place; i++)
+        if (items[i].which == items[place].which)
+            return tr_node_fail(items[place].at,
+                                "pipeline.%zu: stage train stands twice; it is already at %d:%d",
+                                place, items[i].at->line, items[i].at->column);
+    return TR_OK;
 }
 
-int tr_cmd_train(int argc, char **argv)
+static tr_status run(const tr_stage_job *job, bool *agreed)
 {
-    tr_arguments a;
-    tr_config *config = NULL;
-    tr_comm *control = NULL, *comm = NULL;
-    tr_status st = tr_arguments_parse(argc, argv, "--resume --force --quiet", &a);
-    if (st != TR_OK) return tr_command_end(st);
-    bool mpi = launched();
-    if (mpi) {
-        int provided;
-        MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
-    }
-    tr_signals_install(); /* after MPI_Init, which may set handlers of its own */
-
-    int status = 1;
-    bool agreed = true;
-    st = open_comm(mpi, NULL, &control);
-    if (st != TR_OK) {
-        tr_log(TR_LOG_ERROR, "%s", tr_last_error()->text);
-        goto out;
-    }
-    tr_log_init(tr_comm_topology(control)->rank, tr_comm_topology(control)->size,
-                a.quiet ? TR_LOG_WARN : TR_LOG_INFO);
-    st = tr_arguments_config(&a, control, &config);
-    if (st == TR_OK) st = open_comm(mpi, config, &comm);
-    if (st == TR_OK) st = run(&a, comm, config, &agreed);
-    status = end(control, comm, st, agreed);
-out:
-    tr_comm_close(comm);
-    tr_comm_close(control);
-    tr_config_close(config);
-    tr_arguments_free(&a);
-    if (mpi) MPI_Finalize();
-    return status;
+    return job->train(job->trainer, agreed);
 }
+
+const tr_stage tr_stage_train = {
+    .name = "train",
+    .doc = "Trains the model, as the key `train` says, and writes `model.h5`",
+    .check = check,
+    .run = run,
+};

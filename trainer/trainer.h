@@ -100,6 +100,9 @@ tr_status tr_device_fall_back(const tr_config *c, tr_comm *comm, tr_status st,
  * where asked. Ends in agreement. */
 tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out);
 void tr_trainer_close(tr_trainer *t); /* *Collective* */
+/* *Collective.* A whole training, as tr_stage_job.train: `options` is a tr_trainer_options. Where it
+ * ends with *agreed false, what it held stays open: other ranks may be in the middle of a step. */
+tr_status tr_train(void *options, bool *agreed);
 
 /* *Collective.* Trains until the end, a stop (TR_STOPPED, with a checkpoint saved) or a failure;
  * then writes model.h5. */

@@ -267,57 +267,6 @@ out:
 
 /* ---- the whole ----------------------------------------------------------------------------- */
 
-static tr_status check_stage(const tr_node *stage, size_t i, const tr_node *const *before)
-{
-    static const char *const later[] = {"benchmark", "profile",  "optimize",
-                                        "prune",     "quantize", "export"};
-    static const char *const all[] = {"train", "benchmark", "profile", "optimize",
-                                      "prune", "quantize",  "export"};
-    char show[TR_SHOW];
-    const tr_node *name = stage, *options = NULL;
-    if (stage->kind == TR_NODE_MAP && stage->count == 1) {
-        name = stage->keys[0];
-        options = stage->values[0];
-    }
-    if (name->kind != TR_NODE_SCALAR || tr_node_empty(name))
-        return tr_node_fail(stage, "pipeline: found %s, expected a stage's name",
-                            tr_node_show(stage, show));
-    for (size_t k = 0; k < TR_COUNT(later); k++)
-        if (strcmp(name->text, later[k]) == 0)
-            return tr_node_fail(name,
-                                "pipeline: this version (%s) does not have the stage \"%s\" yet; "
-                                "there is: train",
-                                TR_VERSION, name->text);
-    if (strcmp(name->text, "train") != 0) {
-        const char *near = tr_nearest(name->text, all, TR_COUNT(all));
-        return tr_node_fail(
-            name, "pipeline: unknown stage %s%s%s%s", tr_text_show(name->text, show),
-            near ? "; did you mean \"" : ", expected train", near ? near : "", near ? "\"?" : "");
-    }
-    if (!tr_node_empty(options) && (options->kind != TR_NODE_MAP || options->count))
-        return tr_node_fail(options,
-                            "pipeline: stage train takes its options from the key train, found %s",
-                            tr_node_show(options, show));
-    if (i > 0)
-        return tr_node_fail(name, "pipeline: stage train stands twice; it is already at %d:%d",
-                            before[0]->line, before[0]->column);
-    return TR_OK;
-}
-
-static tr_status check_pipeline(tr_config *c)
-{
-    tr_status st = TR_OK;
-    char show[TR_SHOW];
-    const tr_node *p = c->pipeline;
-    if (!p) return TR_OK;
-    REQUIRE(p->kind == TR_NODE_LIST && p->count, "pipeline", "found %s, expected a list of stages",
-            tr_node_show(p, show));
-    for (size_t i = 0; i < p->count; i++)
-        TR_TRY(check_stage(p->values[i], i, (const tr_node *const *)p->values));
-out:
-    return st;
-}
-
 static tr_status check_run(tr_config *c)
 {
     tr_status st = TR_OK;
@@ -343,7 +292,6 @@ tr_status tr_config_check(tr_config *c)
     TR_TRY(check_model(c));
     TR_TRY(check_data(c));
     TR_TRY(check_train(c));
-    TR_TRY(check_pipeline(c));
     TR_TRY(check_run(c));
 out:
     return st;

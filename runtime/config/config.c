@@ -22,14 +22,31 @@ static char *join(const char *folder, const char *path)
     return tr_sprintf("%s%s%s", folder, folder[strlen(folder) - 1] == '/' ? "" : "/", path);
 }
 
+/* NULL: no memory. */
+static tr_variant_def *copy_stages(const tr_variant_def *stages)
+{
+    size_t n = 0;
+    while (stages && stages[n].name) n++;
+    tr_variant_def *copy = tr_alloc(TR_MEM_OTHER, n + 1, sizeof(*copy));
+    if (copy && n) memcpy(copy, stages, n * sizeof(*copy));
+    return copy;
+}
+
 tr_status tr_config_open(const char *file, const char *text, size_t nbytes,
-                         const char *const *overrides, size_t noverrides, tr_config **out)
+                         const char *const *overrides, size_t noverrides,
+                         const tr_variant_def *stages, tr_config **out)
 {
     tr_status st = TR_OK;
     tr_document doc = {NULL, NULL};
     tr_config *c = TR_NEW(TR_MEM_OTHER, tr_config);
     if (!c) return TR_MEMORY;
     char show[TR_SHOW];
+    tr_config_table table;
+    c->stages = copy_stages(stages);
+    if (!c->stages) {
+        tr_free(c);
+        return TR_MEMORY;
+    }
     TR_TRY(tr_document_parse(file, text, nbytes, &doc));
     for (size_t i = 0; i < noverrides; i++) TR_TRY(tr_document_override(&doc, overrides[i]));
     if (doc.root->kind != TR_NODE_MAP) {
@@ -37,7 +54,7 @@ tr_status tr_config_open(const char *file, const char *text, size_t nbytes,
                           tr_node_show(doc.root, show));
         goto out;
     }
-    TR_TRY(tr_fields_read(doc.root, tr_config_fields(), "", c));
+    TR_TRY(tr_fields_read(doc.root, tr_config_fields(c->stages, &table), "", c));
     c->document = doc;
     doc = (tr_document){NULL, NULL};
     c->file = tr_strdup(file);
@@ -62,7 +79,9 @@ out:
 void tr_config_close(tr_config *c)
 {
     if (!c) return;
-    tr_fields_free(tr_config_fields(), c);
+    tr_config_table table;
+    tr_fields_free(tr_config_fields(c->stages, &table), c);
+    tr_free(c->stages);
     tr_free(c->file);
     tr_free(c->directory);
     tr_document_close(&c->document);
@@ -80,10 +99,11 @@ static char *absolute(const char *folder)
 
 tr_status tr_config_write(const tr_config *c, FILE *to)
 {
+    tr_config_table table;
     tr_config resolved = *c;
     resolved.data.folder = absolute(c->directory);
     if (!resolved.data.folder) return TR_MEMORY;
-    tr_status st = tr_fields_write(tr_config_fields(), &resolved, 0, to);
+    tr_status st = tr_fields_write(tr_config_fields(c->stages, &table), &resolved, 0, to);
     tr_free(resolved.data.folder);
     return st;
 }
@@ -98,12 +118,13 @@ tr_status tr_config_write_with(const tr_config *c, const tr_node *model, FILE *t
     return st;
 }
 
-void tr_config_help(FILE *to)
+void tr_config_help(const tr_variant_def *stages, FILE *to)
 {
+    tr_config_table table;
     fputs("# The config\n\nEvery key; what goes into `model.layers` follows at the end. "
           "Overrides on the command line use the same paths: `train.batch=128`.\n",
           to);
-    tr_fields_help(tr_config_fields(), "", to);
+    tr_fields_help(tr_config_fields(stages, &table), "", to);
 }
 
 char *tr_config_path(const tr_config *c, const char *path)

@@ -65,6 +65,8 @@ typedef enum {
                          `adamw`, `adamw: {lr: 0.1}`; each of `variants` brings its own fields. One
                          with a single field takes its value bare (`every: 2`). Options may also
                          stand beside the name, as an override `train.optimizer.lr=0.1` puts them */
+    TR_FIELD_LIST,    /* tr_list at offset: a list whose items are written like a VARIANT, each with
+                         a struct of options of its own; a variant may stand in it more than once */
     TR_FIELD_NODE     /* const tr_node *: kept as it is for a later reader */
 } tr_field_kind;
 
@@ -90,6 +92,7 @@ typedef struct {
     const char *name;
     const tr_field *fields; /* offsets relative to the struct that holds the tr_variant's options */
     const char *doc;
+    size_t size; /* LIST: of the struct of options; 0 where `fields` is NULL */
 } tr_variant_def;
 
 struct tr_field {
@@ -112,9 +115,42 @@ struct tr_field {
     const tr_field_word *words; /* INT and REAL: more words like auto_text */
 };
 
+/* Entries of a table, one a line. `at`: offset in the struct; a number's `low` and `high` both 0:
+ * unchecked; what stands after `doc` is taken as further initializers of tr_field. */
+/* clang-format off */
+#define TR_ENTRY(key_, type, at, text, doc_, ...) \
+    {.key = (key_), .kind = TR_FIELD_##type, .offset = (at), .dflt = (text), .doc = (doc_), __VA_ARGS__}
+#define TR_NUMBER(key, type, at, dflt, low, high, unit_, doc, ...) \
+    TR_ENTRY(key, type, at, dflt, doc, .min = (low), .max = (high), .unit = (unit_), __VA_ARGS__)
+#define TR_INT(key, ...)   TR_NUMBER(key, INT, __VA_ARGS__, )   /* at, dflt, low, high, unit, doc */
+#define TR_REAL(key, ...)  TR_NUMBER(key, REAL, __VA_ARGS__, )  /* likewise */
+#define TR_INTS(key, ...)  TR_NUMBER(key, INTS, __VA_ARGS__, )  /* likewise */
+#define TR_REALS(key, ...) TR_NUMBER(key, REALS, __VA_ARGS__, ) /* likewise */
+#define TR_BOOL(key, at, dflt, doc) TR_ENTRY(key, BOOL, at, dflt, doc, )
+#define TR_TEXT(key, at, dflt, doc) TR_ENTRY(key, STRING, at, dflt, doc, )
+#define TR_NODE(key, at, dflt, doc) TR_ENTRY(key, NODE, at, dflt, doc, )
+#define TR_LIST(key, at, dflt, doc) TR_ENTRY(key, LIST, at, dflt, doc, )
+#define TR_CHOICE(key, at, names, dflt, doc) TR_ENTRY(key, CHOICE, at, dflt, doc, .choices = (names))
+#define TR_MAP(key, at, table, dflt, doc) TR_ENTRY(key, MAP, at, dflt, doc, .fields = (table))
+#define TR_BLOCK(key, at, table, dflt, doc) TR_ENTRY(key, BLOCK, at, dflt, doc, .fields = (table))
+#define TR_VARIANT(key, at, defs, options, dflt, doc) \
+    TR_ENTRY(key, VARIANT, at, dflt, doc, .variants = (defs), .variant_options = (options))
+#define TR_END {.key = NULL}
+/* clang-format on */
+
 typedef struct {
     int which; /* index into variants; -1: absent */
 } tr_variant;
+
+typedef struct {
+    int which;         /* index into variants */
+    void *options;     /* owned; NULL for a variant without options */
+    const tr_node *at; /* for errors; of a default: the map that lacks the key */
+} tr_list_item;
+typedef struct {
+    size_t count;
+    tr_list_item *items; /* owned */
+} tr_list;
 
 /* Reads a map node into `out` by a table: fills defaults, checks types and ranges, and fails on an
  * unknown key with the nearest known one. `n` NULL: all defaults (at NULL a required key fails with
@@ -268,14 +304,18 @@ typedef struct tr_config {
         int wire;         /* tr_wire_kind: type of gradients between nodes */
         double timeout;   /* seconds a rank waits for its peers before it gives up */
     } run;
-    const tr_node *pipeline; /* NULL = [train] */
+    tr_list pipeline; /* of `stages` */
+    tr_variant_def *stages;
 } tr_config;
 
 /* Parses and checks everything but model.layers' attributes (the graph reads those) from text that
  * is already in memory (rank 0 reads the file, all ranks parse the same bytes). On failure nothing
- * is left allocated. `overrides`: key.path=value strings. */
+ * is left allocated. `overrides`: key.path=value strings. `stages`: what a pipeline may hold, ended
+ * by name NULL, copied but for the tables of fields; a pipeline that is not given is the first one
+ * alone. NULL: none. */
 tr_status tr_config_open(const char *file, const char *text, size_t nbytes,
-                         const char *const *overrides, size_t noverrides, tr_config **out);
+                         const char *const *overrides, size_t noverrides,
+                         const tr_variant_def *stages, tr_config **out);
 void tr_config_close(tr_config *c);
 /* The resolved config as YAML: every key with its value in force; parses back to the same config.
  */
@@ -283,7 +323,7 @@ tr_status tr_config_write(const tr_config *c, FILE *to);
 /* The same with another map below `model`. */
 tr_status tr_config_write_with(const tr_config *c, const tr_node *model, FILE *to);
 /* The reference page (Markdown) of every key outside model.layers. */
-void tr_config_help(FILE *to);
+void tr_config_help(const tr_variant_def *stages, FILE *to);
 /* A path from the config, relative to the config file's folder. Allocated. */
 char *tr_config_path(const tr_config *c, const char *path);
 /* Reads a whole file; TR_CONFIG error naming it when it cannot be read. *text is tr_alloc'ed. */

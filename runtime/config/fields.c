@@ -14,6 +14,7 @@ typedef struct {
 
 static tr_status read_table(const view *v, const tr_field *fields, const char *path, void *base);
 static tr_status read_value(const tr_field *f, const tr_node *n, const char *path, void *base);
+static void clear(const tr_field *fields, void *base, bool release);
 
 const char *tr_path_join(const char *path, const char *key, char buf[TR_PATH])
 {
@@ -84,31 +85,33 @@ static tr_status find_variant(const tr_field *f, const tr_node *n, const char *p
     return n->count ? unknown_option(f, -1, n->keys[0], path) : tr_field_unexpected(f, n, path);
 }
 
-static tr_status read_variant(const tr_field *f, const tr_node *n, const char *path, void *base)
+/* Which variant a node names, and where its options stand. */
+static tr_status choose_variant(const tr_field *f, const tr_node *n, const char *path, int *which,
+                                view *v)
 {
-    char sub[TR_PATH];
-    int which = -1;
-    view v = {.skip = SIZE_MAX, .at = n};
-    tr_node *bare_key[1], *bare_value[1], key, bare;
-    if (n->kind == TR_NODE_SCALAR) {
-        which = variant_index(f, n->text);
-        if (which < 0) return tr_field_unexpected(f, n, path);
-    } else if (n->kind == TR_NODE_MAP) {
-        tr_status st = find_variant(f, n, path, &which, &v.skip);
-        if (st != TR_OK) return st;
-        v.beside = n;
-        v.own = v.skip == SIZE_MAX ? NULL : n->values[v.skip];
-    } else {
-        return tr_field_unexpected(f, n, path);
-    }
-    const tr_variant_def *def = &f->variants[which];
-    tr_path_join(path, def->name, sub);
-    for (size_t i = 0; v.beside && i < n->count; i++) {
-        bool known = i == v.skip;
+    *v = (view){.skip = SIZE_MAX, .at = n};
+    *which = -1;
+    if (n->kind == TR_NODE_SCALAR) *which = variant_index(f, n->text);
+    if (n->kind != TR_NODE_MAP) return *which < 0 ? tr_field_unexpected(f, n, path) : TR_OK;
+    tr_status st = find_variant(f, n, path, which, &v->skip);
+    if (st != TR_OK) return st;
+    v->beside = n;
+    v->own = v->skip == SIZE_MAX ? NULL : n->values[v->skip];
+    const tr_variant_def *def = &f->variants[*which];
+    for (size_t i = 0; i < n->count; i++) {
+        bool known = i == v->skip;
         for (size_t k = 0; k < tr_fields_count(def->fields) && !known; k++)
             known = strcmp(def->fields[k].key, n->keys[i]->text) == 0;
-        if (!known) return unknown_option(f, which, n->keys[i], path);
+        if (!known) return unknown_option(f, *which, n->keys[i], path);
     }
+    return TR_OK;
+}
+
+static tr_status read_options(const tr_variant_def *def, view v, const char *path, void *options)
+{
+    char sub[TR_PATH];
+    tr_node *bare_key[1], *bare_value[1], key, bare;
+    tr_path_join(path, def->name, sub);
     if (tr_fields_count(def->fields) == 1 && v.own && v.own->kind != TR_NODE_MAP &&
         !tr_node_empty(v.own)) { /* every: 2 */
         key = *v.own;
@@ -123,8 +126,44 @@ static tr_status read_variant(const tr_field *f, const tr_node *n, const char *p
         bare.values = bare_value;
         v.own = &bare;
     }
-    ((tr_variant *)((char *)base + f->offset))->which = which;
-    return read_table(&v, def->fields, sub, (char *)base + f->variant_options);
+    return read_table(&v, def->fields, sub, options);
+}
+
+static tr_status read_variant(const tr_field *f, const tr_node *n, const char *path, void *base)
+{
+    view v;
+    int *which = &((tr_variant *)((char *)base + f->offset))->which, chosen;
+    tr_status st = choose_variant(f, n, path, &chosen, &v);
+    if (st != TR_OK) return st;
+    *which = chosen;
+    return read_options(&f->variants[chosen], v, path, (char *)base + f->variant_options);
+}
+
+/* What was read before a failure is released with the whole struct. */
+static tr_status read_list(const tr_field *f, const tr_node *n, const char *path, void *base)
+{
+    tr_list *list = (tr_list *)((char *)base + f->offset);
+    const tr_field one = {.key = f->key, .kind = TR_FIELD_VARIANT, .variants = f->variants};
+    tr_status st = TR_OK;
+    char index[32], sub[TR_PATH];
+    if (n->kind != TR_NODE_LIST || !n->count) return tr_field_unexpected(f, n, path);
+    list->items = tr_alloc(TR_MEM_OTHER, n->count, sizeof(*list->items));
+    if (!list->items) return TR_MEMORY;
+    for (size_t i = 0; i < n->count; i++) {
+        tr_list_item *item = &list->items[i];
+        view v;
+        snprintf(index, sizeof(index), "%zu", i);
+        tr_path_join(path, index, sub);
+        TR_TRY(choose_variant(&one, n->values[i], sub, &item->which, &v));
+        const tr_variant_def *def = &f->variants[item->which];
+        if (def->size && !(item->options = tr_alloc(TR_MEM_OTHER, 1, def->size))) return TR_MEMORY;
+        item->at = n->values[i];
+        list->count = i + 1;
+        if (def->size) clear(def->fields, item->options, false);
+        TR_TRY(read_options(def, v, sub, item->options));
+    }
+out:
+    return st;
 }
 
 /* ---- Tables -------------------------------------------------------------------------------- */
@@ -144,6 +183,8 @@ static tr_status read_value(const tr_field *f, const tr_node *n, const char *pat
         return read_map(f, n, path, base);
     case TR_FIELD_VARIANT:
         return read_variant(f, n, path, base);
+    case TR_FIELD_LIST:
+        return read_list(f, n, path, base);
     default:
         return tr_field_read_simple(f, n, path, (char *)base + f->offset);
     }
@@ -173,6 +214,8 @@ static tr_status read_default(const tr_field *f, const tr_node *at, const char *
         tr_document doc;
         TR_TRY(tr_document_parse("default", f->dflt, strlen(f->dflt), &doc));
         st = read_value(f, doc.root, path, base);
+        tr_list *list = f->kind == TR_FIELD_LIST ? (tr_list *)((char *)base + f->offset) : NULL;
+        for (size_t i = 0; list && i < list->count; i++) list->items[i].at = at;
         tr_document_close(&doc);
     } else {
         tr_node n = {.kind = TR_NODE_SCALAR, .source = "default", .text = (char *)f->dflt};
@@ -251,6 +294,16 @@ out:
 
 /* ---- Clearing and freeing -------------------------------------------------------------------- */
 
+static void clear_list(const tr_field *f, tr_list *list, bool release)
+{
+    for (size_t i = 0; release && i < list->count; i++) {
+        clear(f->variants[list->items[i].which].fields, list->items[i].options, true);
+        tr_free(list->items[i].options);
+    }
+    if (release) tr_free(list->items);
+    *list = (tr_list){0};
+}
+
 static void clear(const tr_field *fields, void *base, bool release)
 {
     for (const tr_field *f = fields; f && f->key; f++) {
@@ -291,6 +344,9 @@ static void clear(const tr_field *fields, void *base, bool release)
             ((tr_variant *)p)->which = -1;
             for (size_t i = 0; i < variant_count(f->variants); i++)
                 clear(f->variants[i].fields, (char *)base + f->variant_options, release);
+            break;
+        case TR_FIELD_LIST:
+            clear_list(f, p, release);
             break;
         }
     }

@@ -75,7 +75,12 @@ tr_status tr_field_unexpected(const tr_field *f, const tr_node *n, const char *p
 tr_status tr_field_read_simple(const tr_field *f, const tr_node *n, const char *path, void *to);
 void tr_text_append(char *buf, size_t size, const char *fmt, ...) TR_PRINTF(3, 4);
 
-const tr_field *tr_config_fields(void);
+/* The config's table with what its pipeline may hold (NULL: nothing). Returns t->fields. */
+typedef struct {
+    tr_field fields[16];
+    char first[64]; /* the default pipeline */
+} tr_config_table;
+const tr_field *tr_config_fields(const tr_variant_def *stages, tr_config_table *t);
 /* What one key's table cannot say: keys that belong together, and defaults that depend on others.
  */
 tr_status tr_config_check(tr_config *c);

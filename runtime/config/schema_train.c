@@ -13,383 +13,177 @@ static const char *const nonfinites[] = {"skip", "stop", "rollback", NULL};
 /* ---- optimizers ---------------------------------------------------------------------------- */
 
 #define DECAY(text)                                                                                \
-    {.key = "weight_decay",                                                                        \
-     .kind = TR_FIELD_REAL,                                                                        \
-     .offset = OPT(weight_decay),                                                                  \
-     .dflt = (text),                                                                               \
-     .min = 0,                                                                                     \
-     .max = 1000,                                                                                  \
-     .doc = "pulls weights towards zero; biases and norms are left out"},                          \
-    {                                                                                              \
-        .key = "decay_all", .kind = TR_FIELD_BOOL, .offset = OPT(decay_all), .dflt = "false",      \
-        .doc = "weight decay for biases and norms too"                                             \
-    }
+    TR_REAL("weight_decay", OPT(weight_decay), (text), 0, 1000, NULL,                              \
+            "pulls weights towards zero; biases and norms are left out"),                          \
+        TR_BOOL("decay_all", OPT(decay_all), "false", "weight decay for biases and norms too")
 #define RATE(text)                                                                                 \
-    {                                                                                              \
-        .key = "lr", .kind = TR_FIELD_REAL, .offset = OPT(lr), .dflt = (text), .min = 0,           \
-        .max = 1e6, .doc = "learning rate, of the global batch"                                    \
-    }
-#define BETA(name, text, what)                                                                     \
-    {                                                                                              \
-        .key = #name, .kind = TR_FIELD_REAL, .offset = OPT(name), .dflt = (text), .min = 0,        \
-        .max = 0.999999, .doc = (what)                                                             \
-    }
+    TR_REAL("lr", OPT(lr), (text), 0, 1e6, NULL, "learning rate, of the global batch")
+#define BETA(name, text, what) TR_REAL(#name, OPT(name), (text), 0, 0.999999, NULL, (what))
 
-static const tr_field sgd[] = {RATE(NULL),
-                               {.key = "momentum",
-                                .kind = TR_FIELD_REAL,
-                                .offset = OPT(momentum),
-                                .dflt = "0",
-                                .min = 0,
-                                .max = 0.999999,
-                                .doc = "decay of the running gradient; 0: none is kept"},
-                               {.key = "nesterov",
-                                .kind = TR_FIELD_BOOL,
-                                .offset = OPT(nesterov),
-                                .dflt = "false",
-                                .doc = "Nesterov's momentum; needs momentum"},
-                               DECAY("0"),
-                               {.key = NULL}};
-static const tr_field adamw[] = {RATE("0.001"),
-                                 BETA(beta1, "0.9", "decay of the mean gradient"),
-                                 BETA(beta2, "0.999", "decay of the mean squared gradient"),
-                                 {.key = "eps",
-                                  .kind = TR_FIELD_REAL,
-                                  .offset = OPT(eps),
-                                  .dflt = "1e-8",
-                                  .min = 1e-30,
-                                  .max = 1,
-                                  .doc = "added to the root of the mean squared gradient"},
-                                 DECAY("0.01"),
-                                 {.key = NULL}};
+static const tr_field sgd[] = {
+    RATE(NULL),
+    TR_REAL("momentum", OPT(momentum), "0", 0, 0.999999, NULL,
+            "decay of the running gradient; 0: none is kept"),
+    TR_BOOL("nesterov", OPT(nesterov), "false", "Nesterov's momentum; needs momentum"),
+    DECAY("0"),
+    TR_END,
+};
+static const tr_field adamw[] = {
+    RATE("0.001"),
+    BETA(beta1, "0.9", "decay of the mean gradient"),
+    BETA(beta2, "0.999", "decay of the mean squared gradient"),
+    TR_REAL("eps", OPT(eps), "1e-8", 1e-30, 1, NULL,
+            "added to the root of the mean squared gradient"),
+    DECAY("0.01"),
+    TR_END,
+};
 static const tr_field lion[] = {
     RATE("0.0001"),
     BETA(beta1, "0.9", "weight of the running gradient in the update's sign"),
     BETA(beta2, "0.99", "decay of the running gradient"),
     DECAY("0"),
-    {.key = NULL}};
+    TR_END,
+};
 static const tr_variant_def optimizers[] = {
-    [TR_OPT_SGD] = {"sgd", sgd, "Stochastic gradient descent"},
-    [TR_OPT_ADAMW] = {"adamw", adamw, "AdamW (Loshchilov and Hutter, 2019)"},
-    [TR_OPT_LION] = {"lion", lion, "Lion (Chen et al., 2023)"},
+    [TR_OPT_SGD] = {"sgd", sgd, "Stochastic gradient descent", 0},
+    [TR_OPT_ADAMW] = {"adamw", adamw, "AdamW (Loshchilov and Hutter, 2019)", 0},
+    [TR_OPT_LION] = {"lion", lion, "Lion (Chen et al., 2023)", 0},
     {0}};
 
 /* ---- schedules ----------------------------------------------------------------------------- */
 
 #define WARMUP                                                                                     \
-    {.key = "warmup",                                                                              \
-     .kind = TR_FIELD_INT,                                                                         \
-     .offset = SCHEDULE(warmup),                                                                   \
-     .dflt = "0",                                                                                  \
-     .min = 0,                                                                                     \
-     .max = 1e12,                                                                                  \
-     .unit = "steps",                                                                              \
-     .doc = "the learning rate rises in a line over the first so many"},                           \
-    {                                                                                              \
-        .key = "warmup_start", .kind = TR_FIELD_REAL, .offset = SCHEDULE(warmup_start),            \
-        .dflt = "0", .min = 0, .max = 1, .doc = "where the warm-up starts, as a fraction of lr"    \
-    }
+    TR_INT("warmup", SCHEDULE(warmup), "0", 0, 1e12, "steps",                                      \
+           "the learning rate rises in a line over the first so many"),                            \
+        TR_REAL("warmup_start", SCHEDULE(warmup_start), "0", 0, 1, NULL,                           \
+                "where the warm-up starts, as a fraction of lr")
 #define FINAL                                                                                      \
-    {                                                                                              \
-        .key = "final", .kind = TR_FIELD_REAL, .offset = SCHEDULE(final), .dflt = "0", .min = 0,   \
-        .max = 1, .doc = "learning rate at the last step, as a fraction of lr"                     \
-    }
+    TR_REAL("final", SCHEDULE(final), "0", 0, 1, NULL,                                             \
+            "learning rate at the last step, as a fraction of lr")
 #define GAMMA                                                                                      \
-    {                                                                                              \
-        .key = "gamma", .kind = TR_FIELD_REAL, .offset = SCHEDULE(gamma), .dflt = "0.1",           \
-        .min = 1e-9, .max = 1, .doc = "factor of the learning rate each time"                      \
-    }
+    TR_REAL("gamma", SCHEDULE(gamma), "0.1", 1e-9, 1, NULL, "factor of the learning rate each time")
 
-static const tr_field constant[] = {WARMUP, {.key = NULL}};
-static const tr_field step[] = {{.key = "milestones",
-                                 .kind = TR_FIELD_INTS,
-                                 .offset = SCHEDULE(milestones),
-                                 .min = 1,
-                                 .max = 1e9,
-                                 .unit = "epochs",
-                                 .doc = "epochs at which the learning rate drops, ascending"},
-                                GAMMA,
-                                WARMUP,
-                                {.key = NULL}};
-static const tr_field cosine[] = {WARMUP, FINAL, {.key = NULL}};
-static const tr_field linear[] = {WARMUP, FINAL, {.key = NULL}};
-static const tr_field plateau[] = {{.key = "patience",
-                                    .kind = TR_FIELD_INT,
-                                    .offset = SCHEDULE(patience),
-                                    .dflt = "10",
-                                    .min = 0,
-                                    .max = 1e9,
-                                    .unit = "evaluations",
-                                    .doc = "without improvement before the learning rate drops"},
-                                   {.key = "threshold",
-                                    .kind = TR_FIELD_REAL,
-                                    .offset = SCHEDULE(threshold),
-                                    .dflt = "0.0001",
-                                    .min = 0,
-                                    .max = 1,
-                                    .doc = "relative improvement of the loss that counts"},
-                                   GAMMA,
-                                   WARMUP,
-                                   {.key = NULL}};
+static const tr_field constant[] = {WARMUP, TR_END};
+static const tr_field step[] = {
+    TR_INTS("milestones", SCHEDULE(milestones), NULL, 1, 1e9, "epochs",
+            "epochs at which the learning rate drops, ascending"),
+    GAMMA,
+    WARMUP,
+    TR_END,
+};
+static const tr_field cosine[] = {WARMUP, FINAL, TR_END};
+static const tr_field linear[] = {WARMUP, FINAL, TR_END};
+static const tr_field plateau[] = {
+    TR_INT("patience", SCHEDULE(patience), "10", 0, 1e9, "evaluations",
+           "without improvement before the learning rate drops"),
+    TR_REAL("threshold", SCHEDULE(threshold), "0.0001", 0, 1, NULL,
+            "relative improvement of the loss that counts"),
+    GAMMA,
+    WARMUP,
+    TR_END,
+};
 static const tr_variant_def schedules[] = {
-    [TR_SCHEDULE_CONSTANT] = {"constant", constant, "The learning rate stays"},
-    [TR_SCHEDULE_STEP] = {"step", step, "Drops at given epochs"},
-    [TR_SCHEDULE_COSINE] = {"cosine", cosine, "Falls along half a cosine to the last step"},
-    [TR_SCHEDULE_LINEAR] = {"linear", linear, "Falls in a line to the last step"},
-    [TR_SCHEDULE_PLATEAU] = {"plateau", plateau, "Drops when the evaluation loss stops improving"},
+    [TR_SCHEDULE_CONSTANT] = {"constant", constant, "The learning rate stays", 0},
+    [TR_SCHEDULE_STEP] = {"step", step, "Drops at given epochs", 0},
+    [TR_SCHEDULE_COSINE] = {"cosine", cosine, "Falls along half a cosine to the last step", 0},
+    [TR_SCHEDULE_LINEAR] = {"linear", linear, "Falls in a line to the last step", 0},
+    [TR_SCHEDULE_PLATEAU] = {"plateau", plateau, "Drops when the evaluation loss stops improving",
+                             0},
     {0}};
 
 /* ---- the rest ------------------------------------------------------------------------------ */
 
-static const tr_field every[] = {{.key = "every",
-                                  .kind = TR_FIELD_INT,
-                                  .offset = IN(train.recompute, every),
-                                  .min = 1,
-                                  .max = 1e6,
-                                  .unit = "layers",
-                                  .doc = "length of a segment"},
-                                 {.key = NULL}};
+static const tr_field every[] = {
+    TR_INT("every", IN(train.recompute, every), NULL, 1, 1e6, "layers", "length of a segment"),
+    TR_END,
+};
 static const tr_variant_def recomputes[] = {
-    [TR_RECOMPUTE_NONE] = {"none", NULL, "Every activation that the backward pass needs is kept"},
+    [TR_RECOMPUTE_NONE] = {"none", NULL, "Every activation that the backward pass needs is kept",
+                           0},
     [TR_RECOMPUTE_BLOCKS] = {"blocks", NULL,
-                             "Residual blocks keep their input and run again in the backward pass"},
+                             "Residual blocks keep their input and run again in the backward pass",
+                             0},
     [TR_RECOMPUTE_EVERY] = {"every", every,
-                            "Segments of so many layers keep their input and run again"},
+                            "Segments of so many layers keep their input and run again", 0},
     {0}};
 
 #define EVERY(outer)                                                                               \
-    {.key = "every_steps",                                                                         \
-     .kind = TR_FIELD_INT,                                                                         \
-     .offset = IN(outer, every_steps),                                                             \
-     .dflt = "none",                                                                               \
-     ZERO("none"),                                                                                 \
-     .min = 1,                                                                                     \
-     .max = 1e12,                                                                                  \
-     .unit = "steps",                                                                              \
-     .doc = "after each so many"},                                                                 \
-    {                                                                                              \
-        .key = "every_epochs", .kind = TR_FIELD_INT, .offset = IN(outer, every_epochs),            \
-        .dflt = "auto", .auto_text = "auto", .auto_value = -1, .words = none_word, .min = 1,       \
-        .max = 1e9, .unit = "epochs",                                                              \
-        .doc = "after each so many; auto: 1 where every_steps is none, else none"                  \
-    }
+    TR_INT("every_steps", IN(outer, every_steps), "none", 1, 1e12, "steps", "after each so many",  \
+           ZERO("none")),                                                                          \
+        TR_INT("every_epochs", IN(outer, every_epochs), "auto", 1, 1e9, "epochs",                  \
+               "after each so many; auto: 1 where every_steps is none, else none",                 \
+               .auto_text = "auto", .auto_value = -1, .words = none_word)
 
-static const tr_field checkpoint[] = {EVERY(train.checkpoint),
-                                      {.key = "keep",
-                                       .kind = TR_FIELD_INT,
-                                       .offset = IN(train.checkpoint, keep),
-                                       .dflt = "3",
-                                       ZERO("all"),
-                                       .min = 1,
-                                       .max = 1e9,
-                                       .unit = "files",
-                                       .doc = "newest checkpoints that stay"},
-                                      {.key = "best",
-                                       .kind = TR_FIELD_BOOL,
-                                       .offset = IN(train.checkpoint, best),
-                                       .dflt = "true",
-                                       .doc = "keep the one with the lowest evaluation loss as "
-                                              "best.h5; without data.eval there is none"},
-                                      {.key = NULL}};
-static const tr_field eval[] = {EVERY(train.eval),
-                                {.key = "batch",
-                                 .kind = TR_FIELD_INT,
-                                 .offset = IN(train.eval, batch),
-                                 .dflt = "auto",
-                                 ZERO("auto"),
-                                 .min = 1,
-                                 .max = 2147483647,
-                                 .unit = "samples",
-                                 .doc = "global batch of evaluations; auto: train.batch"},
-                                {.key = NULL}};
+static const tr_field checkpoint[] = {
+    EVERY(train.checkpoint),
+    TR_INT("keep", IN(train.checkpoint, keep), "3", 1, 1e9, "files", "newest checkpoints that stay",
+           ZERO("all")),
+    TR_BOOL(
+        "best", IN(train.checkpoint, best), "true",
+        "keep the one with the lowest evaluation loss as best.h5; without data.eval there is none"),
+    TR_END,
+};
+static const tr_field eval[] = {
+    EVERY(train.eval),
+    TR_INT("batch", IN(train.eval, batch), "auto", 1, 2147483647, "samples",
+           "global batch of evaluations; auto: train.batch", ZERO("auto")),
+    TR_END,
+};
 static const tr_field early_stop[] = {
-    {.key = "patience",
-     .kind = TR_FIELD_INT,
-     .offset = IN(train.early_stop, patience),
-     .dflt = "none",
-     ZERO("none"),
-     .min = 1,
-     .max = 1e9,
-     .unit = "evaluations",
-     .doc = "training ends after so many without improvement"},
-    {.key = "min_delta",
-     .kind = TR_FIELD_REAL,
-     .offset = IN(train.early_stop, min_delta),
-     .dflt = "0",
-     .min = 0,
-     .max = 1e9,
-     .doc = "the loss must fall by more than this to count as improvement"},
-    {.key = NULL}};
+    TR_INT("patience", IN(train.early_stop, patience), "none", 1, 1e9, "evaluations",
+           "training ends after so many without improvement", ZERO("none")),
+    TR_REAL("min_delta", IN(train.early_stop, min_delta), "0", 0, 1e9, NULL,
+            "the loss must fall by more than this to count as improvement"),
+    TR_END,
+};
 
 const tr_field tr_train_fields[] = {
-    {.key = "epochs",
-     .kind = TR_FIELD_INT,
-     .offset = IN(train, epochs),
-     .dflt = "none",
-     ZERO("none"),
-     .min = 1,
-     .max = 1e9,
-     .unit = "epochs",
-     .doc = "how long to train; this or steps"},
-    {.key = "steps",
-     .kind = TR_FIELD_INT,
-     .offset = IN(train, steps),
-     .dflt = "none",
-     ZERO("none"),
-     .min = 1,
-     .max = 1e12,
-     .unit = "steps",
-     .doc = "how long to train; wins over epochs"},
-    {.key = "max_seconds",
-     .kind = TR_FIELD_REAL,
-     .offset = IN(train, max_seconds),
-     .dflt = "none",
-     ZERO("none"),
-     .min = 0.001,
-     .max = 1e9,
-     .unit = "s",
-     .doc = "wall-clock limit of one start: a checkpoint, then exit status 75"},
-    {.key = "batch",
-     .kind = TR_FIELD_INT,
-     .offset = IN(train, batch),
-     .min = 1,
-     .max = 2147483647,
-     .unit = "samples",
-     .doc = "global batch of a step, over all ranks"},
-    {.key = "micro_batch",
-     .kind = TR_FIELD_INT,
-     .offset = IN(train, micro_batch),
-     .dflt = "auto",
-     ZERO("auto"),
-     .min = 1,
-     .max = 2147483647,
-     .unit = "samples",
-     .doc = "what one rank pushes through at once; the rest of its share is accumulated. auto: the "
-            "whole share"},
-    {.key = "log_every",
-     .kind = TR_FIELD_INT,
-     .offset = IN(train, log_every),
-     .dflt = "10",
-     .min = 1,
-     .max = 1e9,
-     .unit = "steps",
-     .doc = "distance of step records"},
-    {.key = "tf32",
-     .kind = TR_FIELD_BOOL,
-     .offset = IN(train, tf32),
-     .dflt = "false",
-     .doc = "GPUs, precision fp32: products round their operands to TF32 (10 bits of mantissa)"},
-    {.key = "precision",
-     .kind = TR_FIELD_CHOICE,
-     .offset = IN(train, precision),
-     .choices = precisions,
-     .dflt = "fp32",
-     .doc = "of activations and arithmetic; master weights are always fp32. bf16: CPUs, and GPUs "
-            "from compute capability 8.0; fp16: GPUs only"},
-    {.key = "loss_scale",
-     .kind = TR_FIELD_REAL,
-     .offset = IN(train, loss_scale),
-     .dflt = "auto",
-     .auto_text = "auto",
-     .auto_value = -2,
-     .words = scale_words,
-     .min = 1e-6,
-     .max = 1e12,
-     .doc = "factor that keeps small gradients from vanishing; auto: dynamic for fp16, else none"},
-    {.key = "loss_scale_init",
-     .kind = TR_FIELD_REAL,
-     .offset = IN(train, loss_scale_init),
-     .dflt = "65536",
-     .min = 1,
-     .max = 1e12,
-     .doc = "dynamic: the first scale"},
-    {.key = "loss_scale_window",
-     .kind = TR_FIELD_INT,
-     .offset = IN(train, loss_scale_window),
-     .dflt = "2000",
-     .min = 1,
-     .max = 1e9,
-     .unit = "steps",
-     .doc = "dynamic: so many without overflow before the scale doubles"},
-    {.key = "sync_batchnorm",
-     .kind = TR_FIELD_BOOL,
-     .offset = IN(train, sync_batchnorm),
-     .dflt = "true",
-     .doc = "batch statistics over all ranks"},
-    {.key = "clip_norm",
-     .kind = TR_FIELD_REAL,
-     .offset = IN(train, clip_norm),
-     .dflt = "none",
-     ZERO("none"),
-     .min = 1e-30,
-     .max = 1e30,
-     .doc = "longest gradient over the whole model (L2); longer ones are scaled down"},
-    {.key = "optimizer",
-     .kind = TR_FIELD_VARIANT,
-     .offset = IN(train, optimizer.kind),
-     .variants = optimizers,
-     .variant_options = IN(train, optimizer.o),
-     .dflt = "adamw",
-     .doc = "how gradients change weights"},
-    {.key = "schedule",
-     .kind = TR_FIELD_VARIANT,
-     .offset = IN(train, schedule.kind),
-     .variants = schedules,
-     .variant_options = IN(train, schedule.o),
-     .dflt = "constant",
-     .doc = "the learning rate over time"},
-    {.key = "recompute",
-     .kind = TR_FIELD_VARIANT,
-     .offset = IN(train, recompute.kind),
-     .variants = recomputes,
-     .variant_options = IN(train, recompute),
-     .dflt = "none",
-     .doc = "trades time for memory in the backward pass"},
-    {.key = "checkpoint",
-     .kind = TR_FIELD_MAP,
-     .offset = IN(train, checkpoint),
-     .fields = checkpoint,
-     .dflt = "",
-     .doc = "when to save what a resume needs"},
-    {.key = "eval",
-     .kind = TR_FIELD_MAP,
-     .offset = IN(train, eval),
-     .fields = eval,
-     .dflt = "",
-     .doc = "when to evaluate on data.eval"},
-    {.key = "early_stop",
-     .kind = TR_FIELD_MAP,
-     .offset = IN(train, early_stop),
-     .fields = early_stop,
-     .dflt = "",
-     .doc = "when to end before time"},
-    {.key = "ema",
-     .kind = TR_FIELD_REAL,
-     .offset = IN(train, ema),
-     .dflt = "none",
-     ZERO("none"),
-     .min = 1e-6,
-     .max = 0.9999999,
-     .doc = "decay of a running average of the weights"},
-    {.key = "on_nonfinite",
-     .kind = TR_FIELD_CHOICE,
-     .offset = IN(train, on_nonfinite),
-     .choices = nonfinites,
-     .dflt = "skip",
-     .doc = "gradient with NaN or infinity: skip the update, stop, or roll back to the last "
-            "checkpoint"},
-    {.key = "max_rollbacks",
-     .kind = TR_FIELD_INT,
-     .offset = IN(train, max_rollbacks),
-     .dflt = "3",
-     .min = 1,
-     .max = 1e6,
-     .doc = "rollback: training fails after so many"},
-    {.key = "rollback_lr",
-     .kind = TR_FIELD_REAL,
-     .offset = IN(train, rollback_lr),
-     .dflt = "0.5",
-     .min = 1e-6,
-     .max = 1,
-     .doc = "rollback: factor of the learning rate each time"},
-    {.key = NULL}};
+    TR_INT("epochs", IN(train, epochs), "none", 1, 1e9, "epochs",
+           "how long to train; this or steps", ZERO("none")),
+    TR_INT("steps", IN(train, steps), "none", 1, 1e12, "steps",
+           "how long to train; wins over epochs", ZERO("none")),
+    TR_REAL("max_seconds", IN(train, max_seconds), "none", 0.001, 1e9, "s",
+            "wall-clock limit of one start: a checkpoint, then exit status 75", ZERO("none")),
+    TR_INT("batch", IN(train, batch), NULL, 1, 2147483647, "samples",
+           "global batch of a step, over all ranks"),
+    TR_INT("micro_batch", IN(train, micro_batch), "auto", 1, 2147483647, "samples",
+           "what one rank pushes through at once; the rest of its share is accumulated. auto: the "
+           "whole share",
+           ZERO("auto")),
+    TR_INT("log_every", IN(train, log_every), "10", 1, 1e9, "steps", "distance of step records"),
+    TR_BOOL("tf32", IN(train, tf32), "false",
+            "GPUs, precision fp32: products round their operands to TF32 (10 bits of mantissa)"),
+    TR_CHOICE("precision", IN(train, precision), precisions, "fp32",
+              "of activations and arithmetic; master weights are always fp32. bf16: CPUs, and GPUs "
+              "from compute capability 8.0; fp16: GPUs only"),
+    TR_REAL("loss_scale", IN(train, loss_scale), "auto", 1e-6, 1e12, NULL,
+            "factor that keeps small gradients from vanishing; auto: dynamic for fp16, else none",
+            .auto_text = "auto", .auto_value = -2, .words = scale_words),
+    TR_REAL("loss_scale_init", IN(train, loss_scale_init), "65536", 1, 1e12, NULL,
+            "dynamic: the first scale"),
+    TR_INT("loss_scale_window", IN(train, loss_scale_window), "2000", 1, 1e9, "steps",
+           "dynamic: so many without overflow before the scale doubles"),
+    TR_BOOL("sync_batchnorm", IN(train, sync_batchnorm), "true", "batch statistics over all ranks"),
+    TR_REAL("clip_norm", IN(train, clip_norm), "none", 1e-30, 1e30, NULL,
+            "longest gradient over the whole model (L2); longer ones are scaled down",
+            ZERO("none")),
+    TR_VARIANT("optimizer", IN(train, optimizer.kind), optimizers, IN(train, optimizer.o), "adamw",
+               "how gradients change weights"),
+    TR_VARIANT("schedule", IN(train, schedule.kind), schedules, IN(train, schedule.o), "constant",
+               "the learning rate over time"),
+    TR_VARIANT("recompute", IN(train, recompute.kind), recomputes, IN(train, recompute), "none",
+               "trades time for memory in the backward pass"),
+    TR_MAP("checkpoint", IN(train, checkpoint), checkpoint, "", "when to save what a resume needs"),
+    TR_MAP("eval", IN(train, eval), eval, "", "when to evaluate on data.eval"),
+    TR_MAP("early_stop", IN(train, early_stop), early_stop, "", "when to end before time"),
+    TR_REAL("ema", IN(train, ema), "none", 1e-6, 0.9999999, NULL,
+            "decay of a running average of the weights", ZERO("none")),
+    TR_CHOICE("on_nonfinite", IN(train, on_nonfinite), nonfinites, "skip",
+              "gradient with NaN or infinity: skip the update, stop, or roll back to the last "
+              "checkpoint"),
+    TR_INT("max_rollbacks", IN(train, max_rollbacks), "3", 1, 1e6, NULL,
+           "rollback: training fails after so many"),
+    TR_REAL("rollback_lr", IN(train, rollback_lr), "0.5", 1e-6, 1, NULL,
+            "rollback: factor of the learning rate each time"),
+    TR_END,
+};

@@ -66,8 +66,9 @@ const char *tr_field_expected(const tr_field *f, char *buf, size_t size)
         for (const char *const *c = f->choices; *c; c++)
             tr_text_append(buf, size, "%s %s", c == f->choices ? "" : ",", *c);
         break;
+    case TR_FIELD_LIST:
     case TR_FIELD_VARIANT:
-        tr_text_append(buf, size, "one of");
+        tr_text_append(buf, size, f->kind == TR_FIELD_LIST ? "a list of" : "one of");
         for (const tr_variant_def *v = f->variants; v->name; v++)
             tr_text_append(buf, size, "%s %s", v == f->variants ? "" : ",", v->name);
         break;

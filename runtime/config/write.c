@@ -70,16 +70,14 @@ static tr_status build_map(tr_arena *a, const tr_field *fields, const void *base
     return *out ? build_table(a, fields, base, *out) : TR_MEMORY;
 }
 
-static tr_status build_variant(tr_arena *a, const tr_field *f, const void *base, tr_node **out)
+static tr_status build_named(tr_arena *a, const tr_variant_def *def, const void *values,
+                             tr_node **out)
 {
     tr_status st = TR_OK;
-    int which = ((const tr_variant *)((const char *)base + f->offset))->which;
-    if (which < 0) return TR_OK;
-    const tr_variant_def *def = &f->variants[which];
     tr_node *name = text_node(a, def->name, false), *options = NULL;
     tr_node *map = tr_node_new(a, TR_NODE_MAP, NOWHERE);
     if (!name || !map) return TR_MEMORY;
-    TR_TRY(build_map(a, def->fields, (const char *)base + f->variant_options, &options));
+    TR_TRY(build_map(a, def->fields, values, &options));
     if (options->count == 0) {
         *out = name;
         return TR_OK;
@@ -87,6 +85,30 @@ static tr_status build_variant(tr_arena *a, const tr_field *f, const void *base,
     bool bare = tr_fields_count(def->fields) == 1;
     TR_TRY(tr_node_add(a, map, name, bare ? options->values[0] : options));
     *out = map;
+out:
+    return st;
+}
+
+static tr_status build_variant(tr_arena *a, const tr_field *f, const void *base, tr_node **out)
+{
+    const int which = ((const tr_variant *)((const char *)base + f->offset))->which;
+    if (which < 0) return TR_OK;
+    return build_named(a, &f->variants[which], (const char *)base + f->variant_options, out);
+}
+
+static tr_status build_items(tr_arena *a, const tr_field *f, const tr_list *from, tr_node **out)
+{
+    tr_status st = TR_OK;
+    if (!from->count) return TR_OK;
+    tr_node *list = tr_node_new(a, TR_NODE_LIST, NOWHERE);
+    if (!list) return TR_MEMORY;
+    for (size_t i = 0; i < from->count; i++) {
+        const tr_list_item *item = &from->items[i];
+        tr_node *n = NULL;
+        TR_TRY(build_named(a, &f->variants[item->which], item->options, &n));
+        TR_TRY(tr_node_add(a, list, NULL, n));
+    }
+    *out = list;
 out:
     return st;
 }
@@ -127,6 +149,8 @@ static tr_status build_value(tr_arena *a, const tr_field *f, const void *base, t
         return build_map(a, f->fields, at, out);
     case TR_FIELD_VARIANT:
         return build_variant(a, f, base, out);
+    case TR_FIELD_LIST:
+        return build_items(a, f, at, out);
     }
     return *out ? TR_OK : TR_MEMORY;
 }
@@ -178,7 +202,7 @@ static void help_nested(const tr_field *f, const char *path, FILE *to)
     char sub[TR_PATH], deeper[TR_PATH];
     tr_path_join(path, f->key, sub);
     if (f->kind == TR_FIELD_MAP || f->kind == TR_FIELD_BLOCK) tr_fields_help(f->fields, sub, to);
-    if (f->kind != TR_FIELD_VARIANT) return;
+    if (f->kind != TR_FIELD_VARIANT && f->kind != TR_FIELD_LIST) return;
     for (const tr_variant_def *v = f->variants; v->name; v++) {
         tr_path_join(sub, v->name, deeper);
         fprintf(to, "\n### `%s`\n\n%s.%s\n", deeper, v->doc,

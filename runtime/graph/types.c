@@ -5,29 +5,15 @@
 #include <string.h>
 
 static const tr_field residual_fields[] = {
-    {.key = "body",
-     .kind = TR_FIELD_NODE,
-     .offset = offsetof(tr_residual_attrs, body),
-     .doc = "list of layers"},
-    {.key = "shortcut",
-     .kind = TR_FIELD_NODE,
-     .offset = offsetof(tr_residual_attrs, shortcut),
-     .dflt = "",
-     .doc = "list of layers; default: the input itself"},
+    TR_NODE("body", offsetof(tr_residual_attrs, body), NULL, "list of layers"),
+    TR_NODE("shortcut", offsetof(tr_residual_attrs, shortcut), "",
+            "list of layers; default: the input itself"),
     {0},
 };
 
 static const tr_field repeat_fields[] = {
-    {.key = "times",
-     .kind = TR_FIELD_INT,
-     .offset = offsetof(tr_repeat_attrs, times),
-     .min = 1,
-     .max = TR_LAYERS_MAX,
-     .doc = "how often"},
-    {.key = "layers",
-     .kind = TR_FIELD_NODE,
-     .offset = offsetof(tr_repeat_attrs, layers),
-     .doc = "list of layers"},
+    TR_INT("times", offsetof(tr_repeat_attrs, times), NULL, 1, TR_LAYERS_MAX, NULL, "how often"),
+    TR_NODE("layers", offsetof(tr_repeat_attrs, layers), NULL, "list of layers"),
     {0},
 };
 
@@ -74,16 +60,10 @@ const tr_op_def tr_type_block = {
 static const tr_op_def *const structures[] = {&tr_type_residual, &tr_type_repeat, &tr_type_block};
 
 static const tr_field common_fields[] = {
-    {.key = "name",
-     .kind = TR_FIELD_STRING,
-     .offset = offsetof(tr_common, name),
-     .dflt = "",
-     .doc = "letters, digits, `_.-`; default: the type and a running number"},
-    {.key = "from",
-     .kind = TR_FIELD_NODE,
-     .offset = offsetof(tr_common, from),
-     .dflt = "",
-     .doc = "name of an earlier layer or input (of several: a list); default: the layer before"},
+    TR_TEXT("name", offsetof(tr_common, name), "",
+            "letters, digits, `_.-`; default: the type and a running number"),
+    TR_NODE("from", offsetof(tr_common, from), "",
+            "name of an earlier layer or input (of several: a list); default: the layer before"),
 };
 _Static_assert(sizeof(tr_common) <= TR_COMMON_SIZE, "storage layout");
 

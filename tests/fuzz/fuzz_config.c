@@ -28,6 +28,15 @@ static bool is_same(const tr_node *a, const tr_node *b)
     return true;
 }
 
+static const tr_field bits[] = {
+    TR_INT("bits", 0, "8", 1, 16, NULL, "of a weight"),
+    TR_END,
+};
+static const tr_variant_def STAGES[] = {
+    {.name = "train", .doc = "Trains"},
+    {.name = "quantize", .fields = bits, .size = sizeof(int64_t), .doc = "Rounds"},
+    {.name = NULL}};
+
 static void check_tree(const tr_node *root)
 {
     tr_document again;
@@ -53,7 +62,8 @@ static void check_config(const tr_config *c)
     need(tr_config_write(c, to) == TR_OK, "writing the config");
     fclose(to);
     if (n < (1 << 20))
-        need(tr_config_open("again", text, n, NULL, 0, &again) == TR_OK, "the resolved config");
+        need(tr_config_open("again", text, n, NULL, 0, STAGES, &again) == TR_OK,
+             "the resolved config");
     tr_config_close(again);
     free(text);
 }
@@ -79,7 +89,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t nbytes)
     } else {
         need(st == TR_CONFIG && *tr_last_error()->text, "parse");
     }
-    st = tr_config_open("f", text, nbytes, &override, override != NULL, &c);
+    st = tr_config_open("f", text, nbytes, &override, override != NULL, STAGES, &c);
     if (st == TR_OK)
         check_config(c);
     else

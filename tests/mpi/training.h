@@ -90,7 +90,7 @@ static inline training training_open(const char *folder, const char *text, const
                              "\nrun: {threads: 1, affinity: none, timeout: 60%s}\n%s",
                              folder, run, text);
     assert_true(file && whole);
-    TRAINING_TRY(tr_config_open(file, whole, strlen(whole), NULL, 0, &t.config));
+    TRAINING_TRY(tr_config_open(file, whole, strlen(whole), NULL, 0, NULL, &t.config));
     FILE *f = open_memstream(&t.text, &n);
     assert_non_null(f);
     TRAINING_TRY(tr_config_write(t.config, f));

@@ -10,12 +10,8 @@ typedef struct {
 } gelu_attrs;
 
 static const tr_field gelu_fields[] = {
-    {.key = "approximate",
-     .kind = TR_FIELD_CHOICE,
-     .offset = offsetof(gelu_attrs, approximate),
-     .dflt = "none",
-     .choices = approximations,
-     .doc = "exact (by erf), or the tanh approximation"},
+    TR_CHOICE("approximate", offsetof(gelu_attrs, approximate), approximations, "none",
+              "exact (by erf), or the tanh approximation"),
     {0},
 };
 

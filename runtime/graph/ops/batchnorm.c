@@ -4,20 +4,10 @@
 #include "runtime/graph/ops/registry.h"
 
 static const tr_field fields[] = {
-    {.key = "eps",
-     .kind = TR_FIELD_REAL,
-     .offset = offsetof(tr_batchnorm_attrs, eps),
-     .dflt = "1e-5",
-     .min = 1e-12,
-     .max = 1,
-     .doc = "added to the variance"},
-    {.key = "momentum",
-     .kind = TR_FIELD_REAL,
-     .offset = offsetof(tr_batchnorm_attrs, momentum),
-     .dflt = "0.1",
-     .min = 0,
-     .max = 1,
-     .doc = "weight of a batch in the running statistics"},
+    TR_REAL("eps", offsetof(tr_batchnorm_attrs, eps), "1e-5", 1e-12, 1, NULL,
+            "added to the variance"),
+    TR_REAL("momentum", offsetof(tr_batchnorm_attrs, momentum), "0.1", 0, 1, NULL,
+            "weight of a batch in the running statistics"),
     {0},
 };
 

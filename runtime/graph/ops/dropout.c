@@ -3,13 +3,8 @@
 #include "runtime/graph/ops/registry.h"
 
 static const tr_field fields[] = {
-    {.key = "p",
-     .kind = TR_FIELD_REAL,
-     .offset = offsetof(tr_dropout_attrs, p),
-     .dflt = "0.5",
-     .min = 0,
-     .max = 1,
-     .doc = "probability that an element is dropped; below 1"},
+    TR_REAL("p", offsetof(tr_dropout_attrs, p), "0.5", 0, 1, NULL,
+            "probability that an element is dropped; below 1"),
     {0},
 };
 

@@ -3,18 +3,9 @@
 #include "runtime/graph/ops/registry.h"
 
 static const tr_field fields[] = {
-    {.key = "num",
-     .kind = TR_FIELD_INT,
-     .offset = offsetof(tr_embedding_attrs, num),
-     .min = 1,
-     .max = INT32_MAX,
-     .doc = "rows of the table: ids are whole numbers from 0 to num - 1"},
-    {.key = "dim",
-     .kind = TR_FIELD_INT,
-     .offset = offsetof(tr_embedding_attrs, dim),
-     .min = 1,
-     .max = INT32_MAX,
-     .doc = "features of a row"},
+    TR_INT("num", offsetof(tr_embedding_attrs, num), NULL, 1, INT32_MAX, NULL,
+           "rows of the table: ids are whole numbers from 0 to num - 1"),
+    TR_INT("dim", offsetof(tr_embedding_attrs, dim), NULL, 1, INT32_MAX, NULL, "features of a row"),
     {0},
 };
 

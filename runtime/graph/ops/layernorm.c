@@ -2,13 +2,8 @@
 #include "runtime/graph/ops/registry.h"
 
 static const tr_field fields[] = {
-    {.key = "eps",
-     .kind = TR_FIELD_REAL,
-     .offset = offsetof(tr_layernorm_attrs, eps),
-     .dflt = "1e-5",
-     .min = 1e-12,
-     .max = 1,
-     .doc = "added to the variance"},
+    TR_REAL("eps", offsetof(tr_layernorm_attrs, eps), "1e-5", 1e-12, 1, NULL,
+            "added to the variance"),
     {0},
 };
 

@@ -7,17 +7,8 @@ typedef struct {
 } attrs;
 
 static const tr_field fields[] = {
-    {.key = "out",
-     .kind = TR_FIELD_INT,
-     .offset = offsetof(attrs, a.out),
-     .min = 1,
-     .max = INT32_MAX,
-     .doc = "output features"},
-    {.key = "bias",
-     .kind = TR_FIELD_BOOL,
-     .offset = offsetof(attrs, a.bias),
-     .dflt = "true",
-     .doc = "add a learned bias"},
+    TR_INT("out", offsetof(attrs, a.out), NULL, 1, INT32_MAX, NULL, "output features"),
+    TR_BOOL("bias", offsetof(attrs, a.bias), "true", "add a learned bias"),
     TR_INIT_FIELD(attrs),
     {0},
 };

@@ -88,10 +88,8 @@ extern const char *const tr_init_choices[];
 #define TR_INIT_AUTO 4
 tr_init_kind tr_layer_init(const tr_maker *mk, int chosen);
 #define TR_INIT_FIELD(type)                                                                        \
-    {                                                                                              \
-        .key = "init", .kind = TR_FIELD_CHOICE, .offset = offsetof(type, init), .dflt = "auto",    \
-        .choices = tr_init_choices, .doc = "initial values; auto: as model.init"                   \
-    }
+    TR_CHOICE("init", offsetof(type, init), tr_init_choices, "auto",                               \
+              "initial values; auto: as model.init")
 
 /* ---- Building ops (forward, gradient) ----------------------------------------------------------
  */

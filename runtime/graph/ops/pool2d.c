@@ -7,35 +7,18 @@ typedef struct {
 } attrs;
 
 #define WINDOW_FIELDS                                                                              \
-    {.key = "kernel",                                                                              \
-     .kind = TR_FIELD_INTS,                                                                        \
-     .offset = offsetof(attrs, kernel),                                                            \
-     .min = 1,                                                                                     \
-     .max = INT16_MAX,                                                                             \
-     .unit = "pixels",                                                                             \
-     .doc = "one size, or [height, width]"},                                                       \
-        {.key = "stride",                                                                          \
-         .kind = TR_FIELD_INTS,                                                                    \
-         .offset = offsetof(attrs, stride),                                                        \
-         .dflt = "",                                                                               \
-         .min = 1,                                                                                 \
-         .max = INT16_MAX,                                                                         \
-         .unit = "pixels",                                                                         \
-         .doc = "one step, or [height, width]; default: the kernel"},                              \
-    {                                                                                              \
-        .key = "padding", .kind = TR_FIELD_INTS, .offset = offsetof(attrs, padding), .dflt = "0",  \
-        .min = 0, .max = INT16_MAX, .unit = "pixels",                                              \
-        .doc = "added on both sides, at most half the kernel"                                      \
-    }
+    TR_INTS("kernel", offsetof(attrs, kernel), NULL, 1, INT16_MAX, "pixels",                       \
+            "one size, or [height, width]"),                                                       \
+        TR_INTS("stride", offsetof(attrs, stride), "", 1, INT16_MAX, "pixels",                     \
+                "one step, or [height, width]; default: the kernel"),                              \
+        TR_INTS("padding", offsetof(attrs, padding), "0", 0, INT16_MAX, "pixels",                  \
+                "added on both sides, at most half the kernel")
 
 static const tr_field max_fields[] = {WINDOW_FIELDS, {0}};
 static const tr_field avg_fields[] = {
     WINDOW_FIELDS,
-    {.key = "count_include_pad",
-     .kind = TR_FIELD_BOOL,
-     .offset = offsetof(attrs, a.count_include_pad),
-     .dflt = "true",
-     .doc = "padding counts as zeros in the average"},
+    TR_BOOL("count_include_pad", offsetof(attrs, a.count_include_pad), "true",
+            "padding counts as zeros in the average"),
     {0},
 };
 

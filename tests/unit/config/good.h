@@ -49,11 +49,33 @@ static const char *const GOOD =
     "run: {threads: 2, collectives: shared, wire: bf16, timeout: 20}\n"
     "pipeline: [train]\n";
 
+/* Stages as a program would hand them in: without options, with one, with several. */
+typedef struct {
+    int64_t rounds;
+    double amount;
+    char *layer;
+} good_prune;
+static const tr_field good_prune_fields[] = {
+    TR_INT("rounds", offsetof(good_prune, rounds), "3", 1, 9, NULL, "how often"),
+    TR_REAL("amount", offsetof(good_prune, amount), NULL, 0, 1, NULL, "share of the weights"),
+    TR_TEXT("layer", offsetof(good_prune, layer), "", "this one alone"),
+    TR_END,
+};
+static const tr_field good_bits_fields[] = {
+    TR_INT("bits", 0, "8", 1, 16, NULL, "of a weight"),
+    TR_END,
+};
+static const tr_variant_def STAGES[] = {
+    {.name = "train", .doc = "Trains"},
+    {.name = "prune", .fields = good_prune_fields, .size = sizeof(good_prune), .doc = "Prunes"},
+    {.name = "quantize", .fields = good_bits_fields, .size = sizeof(int64_t), .doc = "Rounds"},
+    {.name = NULL}};
+
 __attribute__((unused)) static tr_status open_with(const char *text, const char *const *overrides,
                                                    size_t n, tr_config **out)
 {
     *out = NULL;
-    return tr_config_open("c.yaml", text, strlen(text), overrides, n, out);
+    return tr_config_open("c.yaml", text, strlen(text), overrides, n, STAGES, out);
 }
 
 __attribute__((unused)) static tr_config *open_good(const char *override)

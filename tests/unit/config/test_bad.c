@@ -183,19 +183,31 @@ static const bad table[] = {
     {"  layers:\n", "  layers: []\n  init: zeros\n  x:\n",
      "c.yaml:24:3: key \"init\" stands twice; it is already at 15:3"},
     /* the pipeline */
-    {"[train]", "train", "c.yaml:36:11: pipeline: found \"train\", expected a list of stages"},
-    {"[train]", "[]", "c.yaml:36:11: pipeline: found a list of 0, expected a list of stages"},
+    {"[train]", "train",
+     "c.yaml:36:11: pipeline: found \"train\", expected a list of train, prune, quantize; did you "
+     "mean \"train\"?"},
+    {"[train]", "[]",
+     "c.yaml:36:11: pipeline: found a list of 0, expected a list of train, prune, quantize"},
     {"[train]", "[trian]",
-     "c.yaml:36:12: pipeline: unknown stage \"trian\"; did you mean \"train\"?"},
-    {"[train]", "[train, {quantize: {bits: 8}}]",
-     "c.yaml:36:20: pipeline: this version (" TR_VERSION
-     ") does not have the stage \"quantize\" yet; there is: "
-     "train"},
-    {"[train]", "[train, train]",
-     "c.yaml:36:19: pipeline: stage train stands twice; it is already at 36:12"},
+     "c.yaml:36:12: pipeline.0: found \"trian\", expected one of train, prune, quantize; did you "
+     "mean \"train\"?"},
+    {"[train]", "[train, {quantise: {bits: 8}}]",
+     "c.yaml:36:20: pipeline.1: unknown key \"quantise\"; did you mean \"quantize\"?"},
+    {"[train]", "[train, {export: {}}]",
+     "c.yaml:36:20: pipeline.1: unknown key \"export\", expected one of train, prune, quantize"},
     {"[train]", "[{train: {x: 1}}]",
-     "c.yaml:36:20: pipeline: stage train takes its options from the key train, found a map of 1"},
-    {"[train]", "[[train]]", "c.yaml:36:12: pipeline: found a list of 1, expected a stage's name"},
+     "c.yaml:36:21: pipeline.0.train: unknown key \"x\"; it has no options"},
+    {"[train]", "[{train: 1}]",
+     "c.yaml:36:20: pipeline.0.train: found \"1\", expected a map of keys"},
+    {"[train]", "[[train]]",
+     "c.yaml:36:12: pipeline.0: found a list of 1, expected one of train, prune, quantize"},
+    {"[train]", "[train, prune]",
+     "c.yaml:36:19: pipeline.1.prune: required key \"amount\" is missing: share of the weights (a "
+     "number from 0 to 1)"},
+    {"[train]", "[{prune: {amount: 1, layer: a}}, {prune: {amount: 1, layer: b, rounds: 99}}]",
+     "c.yaml:36:82: pipeline.1.prune.rounds: found \"99\", expected an integer from 1 to 9"},
+    {"[train]", "[{prune: {amount: .1}, quantize: {}}]",
+     "c.yaml:36:34: pipeline.0: both \"prune\" and \"quantize\", expected one"},
 };
 
 static void test_table(void **state)

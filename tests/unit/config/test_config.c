@@ -58,7 +58,10 @@ static void test_values(void **state)
     assert_int_equal(c->run.collectives, TR_COLL_SHARED);
     assert_int_equal(c->run.wire, 1);
     assert_true(c->run.timeout == 20);
-    assert_int_equal(c->pipeline->count, 1);
+    assert_int_equal(c->pipeline.count, 1);
+    assert_int_equal(c->pipeline.items[0].which, 0);
+    assert_null(c->pipeline.items[0].options);
+    assert_int_equal(c->pipeline.items[0].at->line, 36);
     tr_config_close(c);
 }
 
@@ -97,7 +100,8 @@ static void test_defaults(void **state)
     assert_int_equal(c->train.on_nonfinite, TR_NONFINITE_SKIP);
     assert_int_equal(c->run.collectives, TR_COLL_AUTO);
     assert_true(c->run.timeout == 300 && c->run.bucket_mb == 0);
-    assert_null(c->pipeline);
+    assert_int_equal(c->pipeline.count, 1); /* the first that the program knows */
+    assert_int_equal(c->pipeline.items[0].which, 0);
     tr_config_close(c);
 
     const char *lion = "train.optimizer=lion";
@@ -162,6 +166,15 @@ static void same_fields(const tr_field *fields, const void *a, const void *b)
                 same_fields(f->variants[which].fields, (const char *)a + f->variant_options,
                             (const char *)b + f->variant_options);
             break;
+        case TR_FIELD_LIST:
+            assert_int_equal(((const tr_list *)p)->count, ((const tr_list *)q)->count);
+            for (size_t i = 0; i < ((const tr_list *)p)->count; i++) {
+                const tr_list_item *x = &((const tr_list *)p)->items[i];
+                assert_int_equal(x->which, ((const tr_list *)q)->items[i].which);
+                same_fields(f->variants[x->which].fields, x->options,
+                            ((const tr_list *)q)->items[i].options);
+            }
+            break;
         case TR_FIELD_NODE:
             break; /* compared as text */
         }
@@ -173,11 +186,12 @@ static void round_trip(const char *text)
     tr_config *a = NULL, *b = NULL;
     if (open_with(text, NULL, 0, &a) != TR_OK) fail_msg("%s", tr_last_error()->text);
     char *first = written(a);
-    if (tr_config_open("elsewhere/c.yaml", first, strlen(first), NULL, 0, &b) != TR_OK)
+    if (tr_config_open("elsewhere/c.yaml", first, strlen(first), NULL, 0, STAGES, &b) != TR_OK)
         fail_msg("%s\n%s", tr_last_error()->text, first);
     char *second = written(b);
     assert_string_equal(first, second);
-    same_fields(tr_config_fields(), a, b);
+    tr_config_table table;
+    same_fields(tr_config_fields(STAGES, &table), a, b);
     free(first);
     free(second);
     tr_config_close(a);
@@ -195,6 +209,11 @@ static void test_round_trip(void **state)
         with(text, "inputs: x_test", "inputs: {\"no\": \"null\", image: 'it''s \"that\"'}");
     char *odd = with(both, "output: out/digits", "output: \"- a: #b\\u00e9\\t\\u2028 \\\\ \"");
     round_trip(odd);
+    char *stages = with(GOOD, "[train]",
+                        "[train, {prune: {amount: .5, layer: x}}, quantize, {quantize: 4}, "
+                        "{prune: {amount: 1, rounds: 2}}]");
+    round_trip(stages);
+    tr_free(stages);
     tr_free(named);
     tr_free(text);
     tr_free(both);
@@ -228,12 +247,45 @@ static void test_help(void **state)
     char *page = NULL;
     size_t n = 0;
     FILE *to = open_memstream(&page, &n);
-    tr_config_help(to);
+    tr_config_table table;
+    tr_config_help(STAGES, to);
     fclose(to);
-    mentions(tr_config_fields(), "", page);
+    mentions(tr_config_fields(STAGES, &table), "", page);
+    assert_non_null(
+        strstr(page, "| `pipeline` | a list of train, prune, quantize | `[train]` |  | "));
     assert_non_null(
         strstr(page, "| `train.batch` | an integer from 1 to 2147483647 | required | samples |"));
     free(page);
+}
+
+/* Each stage with options of its own, as often as it stands there; overrides reach them. */
+static void test_pipeline(void **state)
+{
+    (void)state;
+    tr_config *c = NULL;
+    char *text = with(GOOD, "[train]", "[train, {prune: {amount: .5}}, quantize: 4, prune]");
+    const char *overrides[] = {"pipeline.3.amount=0.25", "pipeline.1.prune.layer=head"};
+    if (open_with(text, overrides, 2, &c) != TR_OK) fail_msg("%s", tr_last_error()->text);
+    assert_int_equal(c->pipeline.count, 4);
+    static const int which[] = {0, 1, 2, 1};
+    for (int i = 0; i < 4; i++) assert_int_equal(c->pipeline.items[i].which, which[i]);
+    const good_prune *first = c->pipeline.items[1].options, *second = c->pipeline.items[3].options;
+    assert_true(first->amount == .5 && first->rounds == 3 && second->amount == .25);
+    assert_string_equal(first->layer, "head");
+    assert_null(second->layer);
+    assert_int_equal(*(const int64_t *)c->pipeline.items[2].options, 4);
+    char *resolved = written(c);
+    assert_non_null(strstr(resolved, "quantize: 4"));
+    assert_non_null(strstr(resolved, "amount: 0.25"));
+    free(resolved);
+    tr_config_close(c);
+    tr_free(text);
+
+    /* a program without stages */
+    assert_int_equal(tr_config_open("c.yaml", GOOD, strlen(GOOD), NULL, 0, NULL, &c), TR_CONFIG);
+    assert_int_equal(tr_config_open("c.yaml", SMALL, strlen(SMALL), NULL, 0, NULL, &c), TR_OK);
+    assert_int_equal(c->pipeline.count, 0);
+    tr_config_close(c);
 }
 
 static void test_paths(void **state)
@@ -241,19 +293,19 @@ static void test_paths(void **state)
     (void)state;
     tr_config *c = NULL;
     const char *folder = "data.folder=../there";
-    assert_int_equal(tr_config_open("a/b/c.yaml", GOOD, strlen(GOOD), NULL, 0, &c), TR_OK);
+    assert_int_equal(tr_config_open("a/b/c.yaml", GOOD, strlen(GOOD), NULL, 0, STAGES, &c), TR_OK);
     char *path = tr_config_path(c, "x.h5"), *root = tr_config_path(c, "/x.h5");
     assert_string_equal(path, "a/b/x.h5");
     assert_string_equal(root, "/x.h5");
     tr_free(path);
     tr_free(root);
     tr_config_close(c);
-    assert_int_equal(tr_config_open("a/c.yaml", GOOD, strlen(GOOD), &folder, 1, &c), TR_OK);
+    assert_int_equal(tr_config_open("a/c.yaml", GOOD, strlen(GOOD), &folder, 1, STAGES, &c), TR_OK);
     path = tr_config_path(c, "x.h5");
     assert_string_equal(path, "a/../there/x.h5");
     tr_free(path);
     tr_config_close(c);
-    assert_int_equal(tr_config_open("/c.yaml", GOOD, strlen(GOOD), NULL, 0, &c), TR_OK);
+    assert_int_equal(tr_config_open("/c.yaml", GOOD, strlen(GOOD), NULL, 0, STAGES, &c), TR_OK);
     path = tr_config_path(c, "x.h5");
     assert_string_equal(path, "/x.h5");
     tr_free(path);
@@ -291,7 +343,7 @@ static void test_no_memory(void **state)
 {
     (void)state;
     const char *overrides[] = {"train.optimizer.lr=0.5", "model.layers.1=relu",
-                               "data.train.samples=5"};
+                               "data.train.samples=5", "pipeline.1.prune.amount=1"};
     size_t held = tr_mem_held(TR_MEM_OTHER);
     uint64_t n = 1;
     for (;; n++) {
@@ -345,10 +397,11 @@ static void test_write_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),     cmocka_unit_test(test_defaults),
-        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_help),
-        cmocka_unit_test(test_paths),      cmocka_unit_test(test_read_text),
-        cmocka_unit_test(test_no_memory),  cmocka_unit_test(test_write_fails),
+        cmocka_unit_test(test_values),      cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_help),
+        cmocka_unit_test(test_pipeline),    cmocka_unit_test(test_paths),
+        cmocka_unit_test(test_read_text),   cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_write_fails),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

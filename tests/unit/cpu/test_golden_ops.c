@@ -238,7 +238,7 @@ static void golden_case(void **state)
     assert_int_equal(tr_cpu_backend.open(&o, &ctx), TR_OK);
     const hid_t group = H5Gopen2(file, name, H5P_DEFAULT);
     char *text = read_text(group, "config");
-    if (tr_config_open(name, text, strlen(text), NULL, 0, &c) != TR_OK)
+    if (tr_config_open(name, text, strlen(text), NULL, 0, NULL, &c) != TR_OK)
         fail_msg("%s\n%s", tr_last_error()->text, text);
     const char *why = tr_cpu_backend.kernels->unsupported(ctx, tr_op_at(0), TR_PRECISION_BF16);
     if (why) print_message("%s: bf16 is skipped: %s\n", name, why);

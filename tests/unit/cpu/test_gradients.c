@@ -312,7 +312,7 @@ static void test_model(void **state)
                             k->input, k->layers, k->loss);
     assert_non_null(text);
     assert_int_equal(tr_cpu_backend.open(&bo, &ctx), TR_OK);
-    if (tr_config_open(k->name, text, strlen(text), NULL, 0, &c) != TR_OK)
+    if (tr_config_open(k->name, text, strlen(text), NULL, 0, NULL, &c) != TR_OK)
         fail_msg("%s\n%s", tr_last_error()->text, text);
     for (int fuse = 0; fuse < 2; fuse++) {
         const tr_graph_options o = {.batch = BATCH,

@@ -35,7 +35,7 @@ static void open_world(world *w)
 {
     static const tr_control nothing = {.loss_scale = 1};
     memset(w, 0, sizeof *w);
-    assert_ok(tr_config_open("t.yaml", text, strlen(text), NULL, 0, &w->config));
+    assert_ok(tr_config_open("t.yaml", text, strlen(text), NULL, 0, NULL, &w->config));
     assert_ok(tr_model_open(w->config, 0, &w->model));
     w->cuda = open_with(false);
     const size_t n = w->model->flat_count;

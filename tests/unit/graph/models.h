@@ -26,7 +26,7 @@ static inline tr_status test_model_try(test_model *t, const char *model, size_t 
                                      "train: {batch: 8, epochs: 1, optimizer: {sgd: {lr: 0.1}}}\n",
                                      model)};
     assert_non_null(t->text);
-    tr_status st = tr_config_open("m.yaml", t->text, strlen(t->text), NULL, 0, &t->config);
+    tr_status st = tr_config_open("m.yaml", t->text, strlen(t->text), NULL, 0, NULL, &t->config);
     return st != TR_OK ? st : tr_model_open(t->config, bucket_bytes, &t->model);
 }
 

@@ -21,7 +21,7 @@ static inline tr_config *given(const char *model, const char *train)
                             "model:\n%strain: {batch: 32, steps: 100, %s}\n",
                             model, train);
     assert_non_null(text);
-    if (tr_config_open("test.yaml", text, strlen(text), NULL, 0, &c) != TR_OK)
+    if (tr_config_open("test.yaml", text, strlen(text), NULL, 0, NULL, &c) != TR_OK)
         fail_msg("%s\n%s", tr_last_error()->text, text);
     tr_free(text);
     return c;

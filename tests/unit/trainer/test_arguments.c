@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "trainer/arguments.h"
+#include "trainer/stages.h"
 
 #define FLAGS "--resume --force --quiet"
 
@@ -120,6 +121,29 @@ static void test_config(void **state)
     assert_int_equal(PARSE(FLAGS, &a, path, "train.batsch=6"), TR_OK);
     assert_int_equal(tr_arguments_config(&a, NULL, &c), TR_CONFIG);
     assert_non_null(strstr(tr_last_error()->text, "batsch"));
+    tr_arguments_free(&a);
+
+    /* stages: those of the program's one list; each has its say before anything starts */
+    tr_variant_def known[TR_STAGES + 1];
+    tr_stages_known(known);
+    assert_string_equal(known[0].name, "train");
+    for (size_t i = 0; i < TR_STAGES; i++) {
+        assert_non_null(known[i].name && known[i].doc && tr_stages[i]->run ? known : NULL);
+        assert_int_equal(known[i].size != 0, known[i].fields != NULL);
+    }
+    assert_null(known[TR_STAGES].name);
+    assert_int_equal(PARSE(FLAGS, &a, path, "pipeline=[train]"), TR_OK);
+    assert_int_equal(tr_arguments_config(&a, NULL, &c), TR_OK);
+    assert_int_equal(c->pipeline.count, 1);
+    tr_config_close(c);
+    tr_arguments_free(&a);
+    assert_int_equal(PARSE(FLAGS, &a, path, "pipeline=[train, train]"), TR_OK);
+    assert_int_equal(tr_arguments_config(&a, NULL, &c), TR_CONFIG);
+    assert_non_null(strstr(tr_last_error()->text, "pipeline.1: stage train stands twice"));
+    tr_arguments_free(&a);
+    assert_int_equal(PARSE(FLAGS, &a, path, "pipeline=[trian]"), TR_OK);
+    assert_int_equal(tr_arguments_config(&a, NULL, &c), TR_CONFIG);
+    assert_non_null(strstr(tr_last_error()->text, "did you mean \"train\"?"));
     tr_arguments_free(&a);
     unlink(path);
     assert_int_equal(PARSE(FLAGS, &a, path), TR_OK);

@@ -42,7 +42,7 @@ static void test_activation_bound(void **state)
         "model:\n  input: [64]\n  layers:\n    - linear: {out: 65536}\n    - gelu\n"
         "    - linear: {out: 3}\n  loss: cross_entropy\n"
         "train: {batch: 2147483647, steps: 1}\n";
-    assert_int_equal(tr_config_open("test.yaml", text, strlen(text), NULL, 0, &c), TR_OK);
+    assert_int_equal(tr_config_open("test.yaml", text, strlen(text), NULL, 0, NULL, &c), TR_OK);
     assert_int_equal(tr_model_open(c, 0, &m), TR_OK);
     assert_int_equal(tr_activation_bound(c, m, 1, &one), TR_OK);
     assert_true(one >= 2 * 65536 * 4 && one <= 5 * 65536 * 4);

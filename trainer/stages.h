@@ -1,0 +1,19 @@
+/* The stages that a pipeline may hold. All functions are Local. */
+#ifndef TR_STAGES_H
+#define TR_STAGES_H
+
+#include "optimize/stage.h"
+
+extern const tr_stage tr_stage_train; /* train.c */
+
+enum { TR_STAGES = 1 };
+/* In the order of the reference page; the first one alone is the pipeline where a config gives none.
+ * An item's `which` in tr_config.pipeline is its index here. */
+extern const tr_stage *const tr_stages[TR_STAGES];
+
+/* As tr_config_open takes them. */
+void tr_stages_known(tr_variant_def out[TR_STAGES + 1]);
+/* What each stage of the config's pipeline has to say about it; the first error. */
+tr_status tr_stages_check(const tr_config *c);
+
+#endif
