@@ -9,6 +9,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct {
     tr_array base;
@@ -145,6 +146,18 @@ out:
 /* ---- Opening -----------------------------------------------------------------------------------
  */
 
+/* The format's signature at 0, 512, 1024, 2048, ...: anything else needs no HDF5 to be refused. */
+static bool has_signature(const tr_data_file *file)
+{
+    static const char signature[8] = "\x89HDF\r\n\x1a\n";
+    char found[sizeof signature];
+    for (uint64_t at = 0; at + sizeof found <= file->size; at = at ? 2 * at : 512)
+        if (pread(file->fd, found, sizeof found, (off_t)at) == sizeof found &&
+            memcmp(found, signature, sizeof found) == 0)
+            return true;
+    return false;
+}
+
 tr_status tr_hdf5_array_open(const char *path, const char *dataset, tr_array **out)
 {
     tr_status st = TR_OK;
@@ -152,11 +165,14 @@ tr_status tr_hdf5_array_open(const char *path, const char *dataset, tr_array **o
     tr_data_file file = {.fd = -1};
     tr_hdf5_sight sight;
     TR_TRY(tr_data_file_open(path, &file));
-    enter();
-    st = tr_hdf5_look(&file, dataset, TR_HDF5_LOOK_SECONDS, &sight);
-    if (st == TR_OK && !sight.flat) st = open_selected(dataset, &sight, &file, &a);
-    leave();
-    TR_TRY(st);
+    TR_NEED(has_signature(&file), TR_DATA, "%s: is not an HDF5 file", path);
+    TR_TRY(tr_hdf5_look(&file, dataset, TR_HDF5_LOOK_SECONDS, &sight));
+    if (!sight.flat) {
+        enter();
+        st = open_selected(dataset, &sight, &file, &a);
+        leave();
+        TR_TRY(st);
+    }
     if (sight.flat) {
         size_t nbytes = tr_elem_size(sight.elem);
         for (int d = 1; d < sight.ndim; d++) nbytes *= (size_t)sight.dims[d];

@@ -29,8 +29,13 @@ typedef struct {
 /* A chunk is unpacked whole to read one sample of it. */
 #define TR_HDF5_MOST_CHUNK ((size_t)256 << 20)
 
+/* Looks at a dataset, in this process: for a file that can break HDF5, see tr_hdf5_look. What it
+ * opened is left in *h, also on failure. */
+tr_status tr_hdf5_see(tr_hdf5_handles *h, const tr_data_file *file, const char *name,
+                      tr_hdf5_sight *s);
+
 /* Looks at a dataset in a process of its own, which is given up after so many seconds: a file
- * system that does not answer must not hold up the other ranks. */
+ * system that does not answer must not hold up the other ranks. TR_IO where no process starts. */
 #define TR_HDF5_LOOK_SECONDS 120.0
 tr_status tr_hdf5_look(const tr_data_file *file, const char *name, double seconds,
                        tr_hdf5_sight *out);

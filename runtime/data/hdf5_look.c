@@ -1,21 +1,11 @@
 /* Looking at a dataset of an HDF5 file: what it holds and where, and whether all of it is there.
- *
- * The library trusts the files it reads: 1.10 crashes within seconds of fuzzing. So the look is
- * taken in a child process that sends back what it saw, and a file that breaks HDF5 breaks only the
- * child. The child is forked while no other thread is in HDF5 (the store's lock is held), calls
- * nothing but HDF5 and leaves by _exit. It has a limit of processor time, and of time. For
- * contiguous datasets that is all of HDF5 that a file ever meets. */
+ * The library trusts the files it reads: 1.10 crashes within seconds of fuzzing. So this runs in a
+ * process of its own (hdf5_process.c); for contiguous datasets it is all of HDF5 that a file ever
+ * meets. */
 #include "runtime/data/hdf5.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <poll.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 const tr_hdf5_handles tr_hdf5_none = {-1, -1, -1, -1, -1, -1};
 
@@ -161,7 +151,7 @@ static tr_status check_chunks(const tr_hdf5_handles *h, const tr_data_file *file
 /* ---- The look ----------------------------------------------------------------------------------
  */
 
-static tr_status look(tr_hdf5_handles *h, const tr_data_file *file, const char *name,
+tr_status tr_hdf5_see(tr_hdf5_handles *h, const tr_data_file *file, const char *name,
                       tr_hdf5_sight *s)
 {
     tr_status st = TR_OK;
@@ -221,123 +211,4 @@ static tr_status look(tr_hdf5_handles *h, const tr_data_file *file, const char *
     }
 out:
     return st;
-}
-
-/* ---- Apart -------------------------------------------------------------------------------------
- */
-
-/* What the child sends. */
-typedef struct {
-    tr_status st;
-    char text[TR_ERROR_TEXT];
-    tr_hdf5_sight sight;
-} letter;
-
-#define CPU_SECONDS 60 /* a file that makes HDF5 loop ends here */
-
-static void child(const tr_data_file *file, const char *name, int to)
-{
-    static const int deadly[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGXCPU};
-    for (size_t i = 0; i < TR_COUNT(deadly); i++) signal(deadly[i], SIG_DFL);
-    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
-    setrlimit(RLIMIT_CPU, &(struct rlimit){CPU_SECONDS, CPU_SECONDS});
-    int quiet = open("/dev/null", O_WRONLY); /* what abort() and its like have to say */
-    if (quiet >= 0) dup2(quiet, STDERR_FILENO);
-    letter l;
-    tr_hdf5_handles h = tr_hdf5_none;
-    memset(&l, 0, sizeof l);
-    l.st = look(&h, file, name, &l.sight);
-    if (l.st != TR_OK) snprintf(l.text, sizeof l.text, "%s", tr_last_error()->text);
-    tr_hdf5_close(&h);
-    const char *p = (const char *)&l;
-    for (size_t left = sizeof l; left > 0;) {
-        ssize_t n = write(to, p, left);
-        if (n <= 0 && errno != EINTR) break;
-        if (n > 0) p += n, left -= (size_t)n;
-    }
-    _exit(0);
-}
-
-/* What came from the child is no better than the file: checked before it is used. */
-static tr_status believe(const tr_data_file *file, const char *name, letter *l, tr_hdf5_sight *out)
-{
-    l->text[sizeof l->text - 1] = '\0';
-    if (l->st == TR_MEMORY) return TR_FAIL(TR_MEMORY, "%s", l->text);
-    if (l->st != TR_OK) return TR_FAIL(TR_DATA, "%s", l->text);
-    const tr_hdf5_sight *s = &l->sight;
-    size_t total = (unsigned)s->elem < TR_ELEMS ? tr_elem_size(s->elem) : 0;
-    bool sane =
-        total > 0 && s->ndim >= 1 && s->ndim <= TR_MAX_DIMS && s->chunk_bytes <= TR_HDF5_MOST_CHUNK;
-    for (int d = 0; sane && d < s->ndim; d++)
-        sane = s->dims[d] > 0 && tr_mul_size(total, s->dims[d], &total);
-    if (!sane)
-        return TR_FAIL(TR_DATA, "%s: dataset %s: HDF5 reports an impossible shape", file->path,
-                       name);
-    if (s->flat && (s->offset > file->size || total > file->size - s->offset))
-        return TR_FAIL(TR_DATA,
-                       "%s: dataset %s: ends at byte %" PRIu64
-                       ", expected within the file's %" PRIu64 ": it is cut short",
-                       file->path, name, s->offset + total, file->size);
-    *out = *s;
-    return TR_OK;
-}
-
-/* Bytes of the letter that came until `deadline` (tr_now), the child's end, or all of them. */
-static size_t receive(int from, letter *l, double deadline)
-{
-    size_t got = 0;
-    while (got < sizeof *l) {
-        struct pollfd ready = {.fd = from, .events = POLLIN};
-        const double left = deadline - tr_now();
-        const int n = left > 0 ? poll(&ready, 1, (int)(left * 1e3) + 1) : 0;
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) break;
-        const ssize_t some = read(from, (char *)l + got, sizeof *l - got);
-        if (some < 0 && errno == EINTR) continue;
-        if (some <= 0) break;
-        got += (size_t)some;
-    }
-    return got;
-}
-
-/* Waits for the child's end until `deadline`. One that is stuck in the kernel cannot be killed, and
- * is left behind. */
-static bool ended(pid_t pid, double deadline, int *status)
-{
-    for (;;) {
-        const pid_t end = waitpid(pid, status, WNOHANG);
-        if (end == pid) return true;
-        if ((end < 0 && errno != EINTR) || tr_now() >= deadline) return false;
-        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
-    }
-}
-
-tr_status tr_hdf5_look(const tr_data_file *file, const char *name, double seconds,
-                       tr_hdf5_sight *out)
-{
-    const double deadline = tr_now() + seconds;
-    int ends[2], status = 0;
-    letter l;
-    if (pipe2(ends, O_CLOEXEC) != 0) return TR_FAIL(TR_IO, "a pipe: %s", strerror(errno));
-    const pid_t pid = fork();
-    if (pid == 0) child(file, name, ends[1]);
-    const int why = errno;
-    close(ends[1]);
-    const size_t got = pid > 0 ? receive(ends[0], &l, deadline) : 0;
-    close(ends[0]);
-    if (pid < 0) return TR_FAIL(TR_IO, "a process to look at %s: %s", file->path, strerror(why));
-    const bool all = got == sizeof l, done = ended(pid, all ? tr_now() + 1 : deadline, &status);
-    if (!done) {
-        kill(pid, SIGKILL);
-        ended(pid, tr_now() + 1, &(int){0});
-    }
-    if (all) return believe(file, name, &l, out);
-    if (!done)
-        return TR_FAIL(TR_DATA,
-                       "%s: dataset %s: could not be looked at within %g seconds: the file system "
-                       "does not answer, or the file is damaged",
-                       file->path, name, seconds);
-    return TR_FAIL(TR_DATA, "%s: dataset %s: the file is damaged: HDF5 breaks down on it (%s)",
-                   file->path, name,
-                   WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "no answer");
 }

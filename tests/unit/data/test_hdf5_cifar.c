@@ -1,6 +1,9 @@
 /* HDF5 datasets of every layout and type, CIFAR batches, files that change under a reader, named
  * inputs, and memory that runs out at any moment. */
 #include "helpers.h"
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include "runtime/data/hdf5.h"
 
@@ -182,6 +185,38 @@ static void hdf5_blocked(void **state)
     assert_non_null(strstr(tr_last_error()->text, "a.h5: dataset x"));
     assert_non_null(strstr(tr_last_error()->text, "within 0.25 seconds"));
     assert_true(waitpid(-1, NULL, WNOHANG) < 0); /* no child is left */
+    world_close(&w);
+}
+
+/* The process that looks holds none of our files; where none can be started that is an error. */
+static void hdf5_apart(void **state)
+{
+    (void)state;
+    world w;
+    float x[60];
+    int32_t y[10];
+    char held[64];
+    tr_hdf5_sight sight;
+    fill(x, y);
+    world_open(&w, 2, (int64_t[]){2, 3}, 3);
+    write_h5(&w, "a.h5", "x", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 3, x_dims, 0, 0, x);
+    const int fd = open(in_folder(&w, "a.h5"), O_RDONLY); /* no O_CLOEXEC */
+    assert_true(fd > 2);
+    snprintf(held, sizeof held, "/proc/self/fd/%d", fd);
+    tr_data_file file = {.path = held, .fd = -1, .size = 1 << 20};
+    assert_int_equal(tr_hdf5_look(&file, "x", 60, &sight), TR_DATA);
+    assert_non_null(strstr(tr_last_error()->text, "is not an HDF5 file"));
+    file.path = (char *)in_folder(&w, "a.h5");
+    assert_int_equal(tr_hdf5_look(&file, "x", 60, &sight), TR_OK);
+    assert_true(sight.flat && sight.ndim == 3 && sight.dims[0] == 10 && sight.dims[2] == 3);
+    close(fd);
+    /* no process: an error, not a look in this one */
+    struct rlimit before, none;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+    none = (struct rlimit){0, before.rlim_max};
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    assert_int_equal(tr_hdf5_look(&file, "x", 60, &sight), TR_IO);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
     world_close(&w);
 }
 
@@ -382,7 +417,7 @@ int main(void)
         cmocka_unit_test(hdf5_elsewhere), cmocka_unit_test(changes),
         cmocka_unit_test(cifar),          cmocka_unit_test(named),
         cmocka_unit_test(out_of_memory),  cmocka_unit_test(hdf5_chunks),
-        cmocka_unit_test(hdf5_blocked),
+        cmocka_unit_test(hdf5_blocked),   cmocka_unit_test(hdf5_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

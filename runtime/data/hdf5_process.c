@@ -1,0 +1,210 @@
+/* A look at a dataset (hdf5_look.c) in a process of its own, so that a file that breaks HDF5 breaks
+ * only that.
+ *
+ * The process is this program again, started by posix_spawn with TR_LOOK as its first argument:
+ *     argv: PROGRAM TR_LOOK PATH SIZE DATASET          stdout: one `letter`; stdin, stderr: /dev/null
+ * Nothing is forked, so it does not matter what MPI, CUDA and their threads hold. It gets no other
+ * file descriptor, none of the launcher's variables (it is no rank), and limits of processor time
+ * and of time. `look_first` serves it before main, hence in every program that reads HDF5, and
+ * before anything of MPI or CUDA is called. */
+#include "runtime/data/hdf5.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define TR_LOOK     "--look-at-hdf5"
+#define CPU_SECONDS 60 /* a file that makes HDF5 loop ends here */
+
+/* What comes back; both ends are the same program. */
+typedef struct {
+    tr_status st;
+    char text[TR_ERROR_TEXT];
+    tr_hdf5_sight sight;
+} letter;
+
+/* ---- The process that looks ------------------------------------------------------------------ */
+
+static void write_letter(const letter *l)
+{
+    const char *p = (const char *)l;
+    for (size_t left = sizeof *l; left > 0;) {
+        const ssize_t n = write(STDOUT_FILENO, p, left);
+        if (n <= 0 && errno != EINTR) break;
+        if (n > 0) p += n, left -= (size_t)n;
+    }
+}
+
+/* glibc hands the arguments to functions that run before main. */
+__attribute__((constructor)) static void look_first(int argc, char **argv)
+{
+    if (argc != 5 || strcmp(argv[1], TR_LOOK) != 0) return;
+    setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
+    setrlimit(RLIMIT_CPU, &(struct rlimit){CPU_SECONDS, CPU_SECONDS});
+    const tr_data_file file = {.path = argv[2], .fd = -1, .size = strtoull(argv[3], NULL, 10)};
+    letter l;
+    tr_hdf5_handles h = tr_hdf5_none;
+    memset(&l, 0, sizeof l);
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    l.st = tr_hdf5_see(&h, &file, argv[4], &l.sight);
+    if (l.st != TR_OK) snprintf(l.text, sizeof l.text, "%s", tr_last_error()->text);
+    tr_hdf5_close(&h);
+    write_letter(&l);
+    _exit(0);
+}
+
+/* ---- The process that asks ------------------------------------------------------------------- */
+
+/* The environment without what a launcher says to its ranks; NULL: no memory. */
+static char **plain_environment(void)
+{
+    static const char *const launchers[] = {"OMPI_", "PMIX_", "PMI_", "PRTE_", "MPI_"};
+    size_t n = 0, kept = 0;
+    while (environ[n]) n++;
+    char **out = tr_alloc(TR_MEM_OTHER, n + 1, sizeof *out);
+    for (size_t i = 0; out && i < n; i++) {
+        bool launcher = false;
+        for (size_t k = 0; k < TR_COUNT(launchers); k++)
+            launcher |= strncmp(environ[i], launchers[k], strlen(launchers[k])) == 0;
+        if (!launcher) out[kept++] = environ[i];
+    }
+    return out;
+}
+
+/* Signals that end or stop a job are its own business: they are blocked in the process from its
+ * start, and SIGKILL ends it if need be. Those of a breakdown do what they do by default. */
+static int set_signals(posix_spawnattr_t *how)
+{
+    static const int deadly[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL, SIGXCPU, SIGPIPE};
+    static const int job[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+    sigset_t fresh, blocked;
+    sigemptyset(&fresh);
+    sigemptyset(&blocked);
+    for (size_t i = 0; i < TR_COUNT(deadly); i++) sigaddset(&fresh, deadly[i]);
+    for (size_t i = 0; i < TR_COUNT(job); i++) sigaddset(&blocked, job[i]);
+    int rc = posix_spawnattr_setsigdefault(how, &fresh);
+    if (!rc) rc = posix_spawnattr_setsigmask(how, &blocked);
+    return rc ? rc : posix_spawnattr_setflags(how, POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK);
+}
+
+/* Starts it with `to` as its stdout; an errno value. */
+static int start(char *const argv[], char *const environment[], int to, pid_t *pid)
+{
+    posix_spawn_file_actions_t files;
+    posix_spawnattr_t how;
+    int rc = posix_spawn_file_actions_init(&files);
+    if (rc) return rc;
+    if ((rc = posix_spawnattr_init(&how)) != 0) goto files;
+    rc = set_signals(&how);
+    if (!rc) rc = posix_spawn_file_actions_adddup2(&files, to, STDOUT_FILENO);
+    if (!rc) rc = posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDONLY, 0);
+    if (!rc) rc = posix_spawn_file_actions_addopen(&files, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
+    if (!rc) rc = posix_spawn_file_actions_addclosefrom_np(&files, STDERR_FILENO + 1);
+    if (!rc) rc = posix_spawn(pid, "/proc/self/exe", &files, &how, argv, environment);
+    posix_spawnattr_destroy(&how);
+files:
+    posix_spawn_file_actions_destroy(&files);
+    return rc;
+}
+
+/* What came back is no better than the file: checked before it is used. */
+static tr_status believe(const tr_data_file *file, const char *name, letter *l, tr_hdf5_sight *out)
+{
+    l->text[sizeof l->text - 1] = '\0';
+    if (l->st == TR_MEMORY) return TR_FAIL(TR_MEMORY, "%s", l->text);
+    if (l->st != TR_OK) return TR_FAIL(TR_DATA, "%s", l->text);
+    const tr_hdf5_sight *s = &l->sight;
+    size_t total = (unsigned)s->elem < TR_ELEMS ? tr_elem_size(s->elem) : 0;
+    bool sane =
+        total > 0 && s->ndim >= 1 && s->ndim <= TR_MAX_DIMS && s->chunk_bytes <= TR_HDF5_MOST_CHUNK;
+    for (int d = 0; sane && d < s->ndim; d++)
+        sane = s->dims[d] > 0 && tr_mul_size(total, s->dims[d], &total);
+    if (!sane)
+        return TR_FAIL(TR_DATA, "%s: dataset %s: HDF5 reports an impossible shape", file->path,
+                       name);
+    if (s->flat && (s->offset > file->size || total > file->size - s->offset))
+        return TR_FAIL(TR_DATA,
+                       "%s: dataset %s: ends at byte %" PRIu64
+                       ", expected within the file's %" PRIu64 ": it is cut short",
+                       file->path, name, s->offset + total, file->size);
+    *out = *s;
+    return TR_OK;
+}
+
+/* Bytes of the letter that came until `deadline` (tr_now), the process's end, or all of them. */
+static size_t receive(int from, letter *l, double deadline)
+{
+    size_t got = 0;
+    while (got < sizeof *l) {
+        struct pollfd ready = {.fd = from, .events = POLLIN};
+        const double left = deadline - tr_now();
+        const int n = left > 0 ? poll(&ready, 1, (int)(left * 1e3) + 1) : 0;
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) break;
+        const ssize_t some = read(from, (char *)l + got, sizeof *l - got);
+        if (some < 0 && errno == EINTR) continue;
+        if (some <= 0) break;
+        got += (size_t)some;
+    }
+    return got;
+}
+
+/* Waits for the process's end until `deadline`. One that is stuck in the kernel cannot be killed,
+ * and is left behind. */
+static bool ended(pid_t pid, double deadline, int *status)
+{
+    for (;;) {
+        const pid_t end = waitpid(pid, status, WNOHANG);
+        if (end == pid) return true;
+        if ((end < 0 && errno != EINTR) || tr_now() >= deadline) return false;
+        nanosleep(&(struct timespec){.tv_nsec = 1000000}, NULL);
+    }
+}
+
+tr_status tr_hdf5_look(const tr_data_file *file, const char *name, double seconds,
+                       tr_hdf5_sight *out)
+{
+    const double deadline = tr_now() + seconds;
+    int ends[2], status = 0;
+    char size[32];
+    char *argv[] = {program_invocation_name, TR_LOOK, file->path, size, (char *)name, NULL};
+    letter l;
+    pid_t pid;
+    snprintf(size, sizeof size, "%" PRIu64, file->size);
+    char **environment = plain_environment();
+    if (!environment) return TR_MEMORY;
+    if (pipe2(ends, O_CLOEXEC) != 0) {
+        tr_free(environment);
+        return TR_FAIL(TR_IO, "a pipe: %s", strerror(errno));
+    }
+    const int why = start(argv, environment, ends[1], &pid);
+    tr_free(environment);
+    close(ends[1]);
+    const size_t got = why ? 0 : receive(ends[0], &l, deadline);
+    close(ends[0]);
+    if (why)
+        return TR_FAIL(TR_IO, "%s: a process to look at it cannot be started (/proc/self/exe): %s",
+                       file->path, strerror(why));
+    const bool all = got == sizeof l, done = ended(pid, all ? tr_now() + 1 : deadline, &status);
+    if (!done) {
+        kill(pid, SIGKILL);
+        ended(pid, tr_now() + 1, &(int){0});
+    }
+    if (all) return believe(file, name, &l, out);
+    if (!done)
+        return TR_FAIL(TR_DATA,
+                       "%s: dataset %s: could not be looked at within %g seconds: the file system "
+                       "does not answer, or the file is damaged",
+                       file->path, name, seconds);
+    return TR_FAIL(TR_DATA, "%s: dataset %s: the file is damaged: HDF5 breaks down on it (%s)",
+                   file->path, name,
+                   WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "no answer");
+}
