@@ -18,10 +18,7 @@ static const tr_field repeat_fields[] = {
 };
 
 static const tr_field block_fields[] = {
-    {.key = "layers",
-     .kind = TR_FIELD_NODE,
-     .offset = offsetof(tr_block_attrs, layers),
-     .doc = "list of layers"},
+    TR_NODE("layers", offsetof(tr_block_attrs, layers), NULL, "list of layers"),
     {0},
 };
 
@@ -48,9 +45,10 @@ const tr_op_def tr_type_repeat = {
 
 const tr_op_def tr_type_block = {
     .name = "block",
-    .doc = "The layers as they are. With `train.recompute: blocks` they are forgotten and recomputed "
-           "together, as those of a residual or of one time of a repeat are. A name that it is given "
-           "stands for its last output.",
+    .doc =
+        "The layers as they are. With `train.recompute: blocks` they are forgotten and recomputed "
+        "together, as those of a residual or of one time of a repeat are. A name that it is given "
+        "stands for its last output.",
     .fields = block_fields,
     .attrs_size = sizeof(tr_block_attrs),
     .min_in = 1,

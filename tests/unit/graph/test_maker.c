@@ -16,7 +16,7 @@ static void ok(tr_status st)
 static tr_config *config_of(const char *text)
 {
     tr_config *c = NULL;
-    ok(tr_config_open("m.yaml", text, strlen(text), NULL, 0, &c));
+    ok(tr_config_open("m.yaml", text, strlen(text), NULL, 0, NULL, &c));
     return c;
 }
 
