@@ -64,11 +64,12 @@ static const tr_cores *of_node(rank_cores *all, const tr_topology *t, tr_cores *
     return out;
 }
 
-tr_status tr_affinity_open(const tr_config *c, tr_comm *comm, const char *sysfs, const char *gpu,
+tr_status tr_affinity_open(const tr_config *c, tr_comm *comm, const char *xml, const char *gpu,
                            tr_affinity *out)
 {
     const tr_topology *t = tr_comm_topology(comm);
     bool automatic = c->run.affinity == TR_AFFINITY_AUTO, widened = false;
+    hwloc_topology_t machine = NULL;
     cpu_set_t own, pool, share;
     CPU_ZERO(&own);
     sched_getaffinity(0, sizeof own, &own);
@@ -79,12 +80,14 @@ tr_status tr_affinity_open(const tr_config *c, tr_comm *comm, const char *sysfs,
     TR_TRY(tr_agree(comm, st, NULL));
     widened = automatic && launcher_mask(&own, &mine.cores.may);
     if (!widened) mine.cores.may = own;
-    if (gpu) tr_cores_near(sysfs, gpu, &mine.cores.near);
+    if (gpu || t->local_size > 1) machine = tr_cores_machine(xml, gpu != NULL);
+    if (gpu) tr_cores_near(machine, gpu, &mine.cores.near);
     TR_TRY(tr_comm_all_gather(comm, &mine, all, sizeof mine));
 
     memset(out, 0, sizeof *out);
     out->found = own;
-    if (tr_cores_deal(sysfs, of_node(all, t, local), t->local_size, t->local_rank, &pool, &share)) {
+    if (tr_cores_deal(machine, of_node(all, t, local), t->local_size, t->local_rank, &pool,
+                      &share)) {
         for (int cpu = 0; cpu < TR_MAX_CPUS; cpu++)
             if (CPU_ISSET((size_t)cpu, &share)) out->cpus[out->ncpus++] = cpu;
         bool wanted = automatic && c->run.threads <= (int64_t)out->ncpus;
@@ -94,6 +97,7 @@ tr_status tr_affinity_open(const tr_config *c, tr_comm *comm, const char *sysfs,
         sched_setaffinity(0, sizeof pool, &pool);
     out->threads = c->run.threads > 0 ? (int)c->run.threads : out->ncpus > 0 ? (int)out->ncpus : 1;
 out:
+    tr_cores_machine_close(machine);
     tr_free(all);
     tr_free(local);
     return st;

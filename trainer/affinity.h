@@ -20,15 +20,15 @@ typedef struct {
  * share, and (run.affinity: auto) binds the calling thread, and so all threads made later, to it.
  * Masks that overlap no other rank's are somebody's choice and are kept; what ranks may use
  * together is dealt out, near their GPUs where that is known (tr_cores_deal). `gpu`: the id of the
- * device that this rank will use (tr_backend.device_id), NULL: none. `sysfs`: where the kernel
- * tells of devices and cores, "/sys". Threads: run.threads, or the share's size. With more ranks
+ * device that this rank will use (tr_backend.device_id), NULL: none. `xml`: of a machine that hwloc
+ * shall take this one for, or NULL. Threads: run.threads, or the share's size. With more ranks
  * than cores nothing is bound and a rank gets one thread.
  *
  * Open MPI binds each rank to one core unless it is told otherwise; where the user gave no binding
  * policy and Open MPI started this program itself (no taskset or script in between), the launcher's
  * own mask counts instead of that default. With run.affinity: none no mask is touched, and threads
  * are counted by the masks as they are. */
-tr_status tr_affinity_open(const tr_config *c, tr_comm *comm, const char *sysfs, const char *gpu,
+tr_status tr_affinity_open(const tr_config *c, tr_comm *comm, const char *xml, const char *gpu,
                            tr_affinity *out);
 /* *Local.* The calling thread's mask is again what it was before: to open it another time, for
  * another device. */

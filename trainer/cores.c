@@ -15,50 +15,69 @@
  * hardware threads behind all cores, so CPUs are put in order of core and thread first. */
 #include "trainer/cores.h"
 
-#include <stdio.h>
+#include <hwloc/glibc-sched.h>
 #include <stdlib.h>
+#include <string.h>
 
 typedef struct {
     int cpu, core; /* core: the number of its first thread */
 } thread;
 
-/* "0-3,8,10-11": false, and nothing in it, where that is not what the file holds. */
-static bool read_list(const char *path, cpu_set_t *out)
+/* Only what is asked below: cores and threads, with devices also what PCI devices hang from. Without
+ * hwloc's x86 part, which would move this thread to every CPU in turn. */
+static int prepare(hwloc_topology_t t, const char *xml, bool devices)
 {
-    char text[4096], *at = text;
-    CPU_ZERO(out);
-    FILE *f = fopen(path, "re");
-    if (!f) return false;
-    bool ok = fgets(text, sizeof text, f) != NULL;
-    fclose(f);
-    while (ok && *at && *at != '\n') {
-        char *end;
-        const long first = strtol(at, &end, 10);
-        long last = first;
-        ok = end != at && first >= 0;
-        if (ok && *end == '-') {
-            at = end + 1;
-            last = strtol(at, &end, 10);
-            ok = end != at && last >= first;
-        }
-        for (long cpu = first; ok && cpu <= last && cpu < CPU_SETSIZE; cpu++)
-            CPU_SET((size_t)cpu, out);
-        ok = ok && (*end == ',' || *end == '\n' || !*end);
-        at = *end == ',' ? end + 1 : end;
+    static const hwloc_obj_type_t kept[] = {HWLOC_OBJ_CORE, HWLOC_OBJ_PACKAGE};
+    unsigned long flags = HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED; /* other ranks' may differ */
+#if HWLOC_API_VERSION >= 0x00020800
+    flags |= HWLOC_TOPOLOGY_FLAG_NO_DISTANCES | HWLOC_TOPOLOGY_FLAG_NO_MEMATTRS |
+             HWLOC_TOPOLOGY_FLAG_NO_CPUKINDS;
+#endif
+    int rc = hwloc_topology_set_flags(t, flags);
+    if (!rc && xml) rc = hwloc_topology_set_xmlbuffer(t, xml, (int)strlen(xml) + 1);
+    if (!rc) rc = hwloc_topology_set_all_types_filter(t, HWLOC_TYPE_FILTER_KEEP_NONE);
+    for (size_t i = 0; !rc && i < sizeof kept / sizeof *kept; i++)
+        rc = hwloc_topology_set_type_filter(t, kept[i], HWLOC_TYPE_FILTER_KEEP_ALL);
+    if (!rc && devices) {
+        rc = hwloc_topology_set_type_filter(t, HWLOC_OBJ_PCI_DEVICE,
+                                            HWLOC_TYPE_FILTER_KEEP_IMPORTANT);
+        if (!rc) /* CPUs that a device is near to and that are no package: a NUMA node's */
+            rc = hwloc_topology_set_type_filter(t, HWLOC_OBJ_GROUP,
+                                                HWLOC_TYPE_FILTER_KEEP_STRUCTURE);
     }
-    if (!ok) CPU_ZERO(out);
-    return ok;
+    if (!xml)
+        (void)hwloc_topology_set_components(t, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
+    return rc ? rc : hwloc_topology_load(t);
 }
 
-void tr_cores_near(const char *sysfs, const char *id, cpu_set_t *out)
+hwloc_topology_t tr_cores_machine(const char *xml, bool devices)
 {
-    char path[512], name[64];
-    size_t n = 0;
-    for (; id[n] && n < sizeof name - 1; n++) /* the bus is in lower case there */
-        name[n] = id[n] >= 'A' && id[n] <= 'F' ? (char)(id[n] - 'A' + 'a') : id[n];
-    name[n] = 0;
-    snprintf(path, sizeof path, "%s/bus/pci/devices/%s/local_cpulist", sysfs, name);
-    (void)read_list(path, out);
+    hwloc_topology_t t = NULL;
+    if (hwloc_topology_init(&t) != 0) return NULL;
+    if (prepare(t, xml, devices) == 0) return t;
+    hwloc_topology_destroy(t);
+    return NULL;
+}
+
+void tr_cores_machine_close(hwloc_topology_t t)
+{
+    if (t) hwloc_topology_destroy(t);
+}
+
+void tr_cores_near(hwloc_topology_t t, const char *id, cpu_set_t *out)
+{
+    CPU_ZERO(out);
+    const hwloc_obj_t device = t ? hwloc_get_pcidev_by_busidstring(t, id) : NULL;
+    const hwloc_obj_t near = device ? hwloc_get_non_io_ancestor_obj(t, device) : NULL;
+    if (near) (void)hwloc_cpuset_to_glibc_sched_affinity(t, near->cpuset, out, sizeof *out);
+}
+
+/* The number of the first thread of this one's core; its own where that is not known. */
+static int core_of(hwloc_topology_t t, int cpu)
+{
+    const hwloc_obj_t pu = t ? hwloc_get_pu_obj_by_os_index(t, (unsigned)cpu) : NULL;
+    const hwloc_obj_t core = pu ? hwloc_get_ancestor_obj_by_type(t, HWLOC_OBJ_CORE, pu) : NULL;
+    return core ? hwloc_bitmap_first(core->cpuset) : cpu;
 }
 
 static bool overlap(const cpu_set_t *a, const cpu_set_t *b)
@@ -120,21 +139,12 @@ static int by_core(const void *a, const void *b)
 }
 
 /* The place-th of `count` shares. */
-static void cut(const char *sysfs, const cpu_set_t *all, int count, int place, cpu_set_t *share)
+static void cut(hwloc_topology_t t, const cpu_set_t *all, int count, int place, cpu_set_t *share)
 {
     thread threads[CPU_SETSIZE];
     int n = 0, ncores = 0;
-    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++) {
-        char path[512];
-        cpu_set_t siblings;
-        if (!CPU_ISSET((size_t)cpu, all)) continue;
-        snprintf(path, sizeof path, "%s/devices/system/cpu/cpu%d/topology/thread_siblings_list",
-                 sysfs, cpu);
-        int core = 0;
-        if (!read_list(path, &siblings) || !CPU_ISSET((size_t)cpu, &siblings)) core = cpu;
-        while (core < cpu && !CPU_ISSET((size_t)core, &siblings)) core++;
-        threads[n++] = (thread){cpu, core};
-    }
+    for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
+        if (CPU_ISSET((size_t)cpu, all)) threads[n++] = (thread){cpu, core_of(t, cpu)};
     qsort(threads, (size_t)n, sizeof *threads, by_core);
     for (int i = 0; i < n; i++) ncores += i == 0 || threads[i].core != threads[i - 1].core;
     const bool whole = ncores >= count;
@@ -148,7 +158,7 @@ static void cut(const char *sysfs, const cpu_set_t *all, int count, int place, c
     }
 }
 
-bool tr_cores_deal(const char *sysfs, const tr_cores *ranks, int n, int me, cpu_set_t *pool,
+bool tr_cores_deal(hwloc_topology_t t, const tr_cores *ranks, int n, int me, cpu_set_t *pool,
                    cpu_set_t *share)
 {
     int count, place;
@@ -157,6 +167,6 @@ bool tr_cores_deal(const char *sysfs, const tr_cores *ranks, int n, int me, cpu_
     if (CPU_COUNT(pool) < count) return false;
     cpu_set_t all = *pool;
     if (all_near(ranks, n, pool, count)) all = group(ranks, n, me, pool, &count, &place);
-    cut(sysfs, &all, count, place, share);
+    cut(t, &all, count, place, share);
     return true;
 }

@@ -45,7 +45,7 @@ static tr_status open_affinity(tr_trainer *t, tr_backend_options *o)
     char id[64];
     const tr_backend *b = t->backend;
     const bool known = b->device_id && b->device_id(o->device, id, sizeof id) == TR_OK;
-    tr_status st = tr_affinity_open(t->config, t->comm, "/sys", known ? id : NULL, &t->affinity);
+    tr_status st = tr_affinity_open(t->config, t->comm, NULL, known ? id : NULL, &t->affinity);
     o->threads = t->affinity.threads;
     return st;
 }

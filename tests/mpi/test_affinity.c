@@ -8,6 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "tests/unit/trainer/machine.h"
 #include "trainer/affinity.h"
 
 static cpu_set_t mask_of(pid_t pid)
@@ -29,19 +30,19 @@ static cpu_set_t narrow(void)
     return one;
 }
 
-static tr_affinity opened_at(const char *sysfs, const char *gpu, int affinity, int threads)
+static tr_affinity opened_at(const char *xml, const char *gpu, int affinity, int threads)
 {
     tr_config config = {.run = {.affinity = affinity, .threads = threads}};
     tr_affinity a;
     tr_comm *c = open_mode(&modes[0], 30);
-    assert_int_equal(tr_affinity_open(&config, c, sysfs, gpu, &a), TR_OK);
+    assert_int_equal(tr_affinity_open(&config, c, xml, gpu, &a), TR_OK);
     tr_comm_close(c);
     return a;
 }
 
 static tr_affinity opened(int affinity, int threads)
 {
-    return opened_at("/sys", NULL, affinity, threads);
+    return opened_at(NULL, NULL, affinity, threads);
 }
 
 /* The launcher's core number `place`, or -1: it has fewer. */
@@ -163,22 +164,17 @@ static void test_kept(void **state)
 static void test_near(void **state)
 {
     (void)state;
-    char folder[] = "/tmp/trireme-affinity-XXXXXX", path[300], command[80];
+    char synthetic[40];
     const int cpu = backwards();
     cpu_set_t all = mask_of(getppid());
     int rank;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "mkdir -p %s/bus/pci/devices/0000:af:00.0", folder);
-    assert_int_equal(system(path), 0);
-    snprintf(path, sizeof path, "%s/bus/pci/devices/0000:af:00.0/local_cpulist", folder);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    fprintf(f, "%d\n", cpu);
-    fclose(f);
+    snprintf(synthetic, sizeof synthetic, "pack:%d core:1 pu:1", cpu < 63 ? 64 : cpu + 1);
+    char *xml = machine_xml(synthetic, 1, &(machine_gpu){cpu, "0000:af:00.0"});
+    assert_non_null(xml);
 
     assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
-    tr_affinity a = opened_at(folder, "0000:AF:00.0", 0, 0);
+    tr_affinity a = opened_at(xml, "0000:AF:00.0", 0, 0);
     cpu_set_t now = mask_of(0);
     int size;
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -189,12 +185,11 @@ static void test_near(void **state)
     tr_affinity_undo(&a);
     now = mask_of(0);
     assert_true(CPU_EQUAL(&now, &all));
-    a = opened_at(folder, NULL, 0, 0);
+    a = opened_at(xml, NULL, 0, 0);
     now = mask_of(0);
     assert_true(a.bound && CPU_ISSET(core(rank * CPU_COUNT(&all) / size), &now));
     assert_int_equal(sched_setaffinity(0, sizeof all, &all), 0);
-    snprintf(command, sizeof command, "rm -r %s", folder);
-    assert_int_equal(system(command), 0);
+    free(xml);
 }
 
 /* A rank without memory says so, and nobody waits for it. */
@@ -207,7 +202,7 @@ static void test_memory(void **state)
         tr_comm *c = open_mode(&modes[m], 30);
         bool fails = tr_comm_topology(c)->rank == tr_comm_topology(c)->size - 1;
         if (fails) tr_mem_fail_at(m + 1);
-        tr_status st = tr_affinity_open(&config, c, "/sys", NULL, &a);
+        tr_status st = tr_affinity_open(&config, c, NULL, NULL, &a);
         tr_mem_fail_at(0);
         assert_int_equal(st, fails ? TR_MEMORY : TR_PEER);
         assert_false(tr_comm_broken(c));
