@@ -1,10 +1,12 @@
 /* ranks: 1 2 3 4 */
-/* The small collectives in every mode against values known beforehand, topology, and agreement with
- * every subset of failing ranks. */
+/* The collectives in every mode against values known beforehand, on all ranks and on groups of them;
+ * messages; topology; and agreement with every subset of failing ranks. */
 #include "modes.h"
 
 #include <mpi.h>
 #include <string.h>
+
+#include "collectives/internal.h"
 
 static const size_t sizes[] = {0, 1, 3, 7, 64, 1000, 4096, 5001, 33333};
 
@@ -124,13 +126,9 @@ static void mixed_case(tr_comm *c, const tr_topology *t)
     }
 }
 
-static void topology_case(tr_comm *c, const tr_topology *t)
+static void topology_of(tr_comm *c)
 {
-    int rank, size;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    assert_int_equal(t->rank, rank);
-    assert_int_equal(t->size, size);
+    const tr_topology *t = tr_comm_topology(c);
     assert_non_null(t->reason);
     assert_true(t->reason[0] != 0 && t->host[0] != 0);
     assert_true(t->local_rank >= 0 && t->local_rank < t->local_size);
@@ -143,6 +141,15 @@ static void topology_case(tr_comm *c, const tr_topology *t)
     assert_true(share > t->nodes - 1e-9 && share < t->nodes + 1e-9);
 }
 
+static void topology_case(tr_comm *c, const tr_topology *t)
+{
+    int rank, size;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    assert_int_equal(t->rank, rank);
+    assert_int_equal(t->size, size);
+    topology_of(c);
+}
 static void agree_case(tr_comm *c, const tr_topology *t)
 {
     static const tr_status kinds[] = {TR_DATA, TR_CONFIG, TR_STOPPED, TR_IO};
@@ -165,7 +172,7 @@ static void agree_case(tr_comm *c, const tr_topology *t)
                 bool generic = tr_status_exit_code(kinds[k]) == 1;
                 assert_int_equal(got, generic ? TR_PEER : kinds[k]);
                 assert_int_equal(tr_status_exit_code(got), tr_status_exit_code(kinds[k]));
-                snprintf(start, sizeof(start), "a peer failed: rank %d (", lowest);
+                snprintf(start, sizeof(start), "a peer failed: rank %d (", c->ranks[lowest]);
                 snprintf(theirs, sizeof(theirs), "trouble %d on rank %d", (int)kinds[k], lowest);
                 assert_memory_equal(tr_last_error()->text, start, strlen(start));
                 assert_non_null(strstr(tr_last_error()->text, theirs));
@@ -197,6 +204,165 @@ static void agree_again_case(tr_comm *c, const tr_topology *t)
         assert_int_equal(said, t->rank == (failing == 0));
         assert_memory_equal(tr_last_error()->text, start, strlen(start));
         assert_null(strstr(tr_last_error()->text + 1, "a peer failed"));
+    }
+}
+
+/* Every collective against what its definition gives. */
+static void collectives_case(tr_comm *c, const tr_topology *t)
+{
+    static const size_t counts[] = {0, 1, 5, 63, 1000, 9001};
+    const size_t size = (size_t)t->size;
+    for (size_t k = 0; k < TR_COUNT(counts); k++) {
+        const size_t n = counts[k], all = n * size;
+        double *v = tr_alloc(TR_MEM_OTHER, all, sizeof(*v));
+        double *part = tr_alloc(TR_MEM_OTHER, n, sizeof(*part));
+        float *f = tr_alloc(TR_MEM_OTHER, all, sizeof(*f));
+        float *fpart = tr_alloc(TR_MEM_OTHER, n, sizeof(*fpart));
+        for (size_t i = 0; i < all; i++) {
+            v[i] = value(t->rank, i);
+            f[i] = (float)v[i] * 1e-6f;
+        }
+        assert_int_equal(tr_comm_reduce_scatter(c, v, part, n, TR_F64), TR_OK);
+        assert_int_equal(tr_comm_reduce_scatter(c, f, fpart, n, TR_F32), TR_OK);
+        assert_int_equal(tr_comm_all_reduce(c, f, all, TR_F32), TR_OK);
+        for (size_t i = 0; i < all; i++) {
+            double want = value(0, i);
+            float fwant = (float)value(0, i) * 1e-6f;
+            for (int r = 1; r < t->size; r++) {
+                want += value(r, i);
+                fwant += (float)value(r, i) * 1e-6f;
+            }
+            assert_memory_equal(&f[i], &fwant, sizeof(fwant));
+            if (i / (n ? n : 1) != (size_t)t->rank) continue;
+            assert_memory_equal(&part[i - n * (size_t)t->rank], &want, sizeof(want));
+            assert_memory_equal(&fpart[i - n * (size_t)t->rank], &fwant, sizeof(fwant));
+        }
+        tr_free(v);
+        tr_free(part);
+        tr_free(f);
+        tr_free(fpart);
+    }
+    assert_int_equal(tr_comm_all_reduce(c, NULL, 0, TR_BF16), TR_INTERNAL);
+}
+
+/* Round a ring, and from everybody to rank 0; more than a message that MPI sends off at once. */
+static void message_case(tr_comm *c, const tr_topology *t)
+{
+    static const size_t counts[] = {0, 1, 47, 49, 5000};
+    const int next = (t->rank + 1) % t->size, before = (t->rank + t->size - 1) % t->size;
+    unsigned char *buf = tr_alloc(TR_MEM_OTHER, 1 << 18, 1);
+    for (size_t k = 0; k < TR_COUNT(counts) + (c->job->mpi_limit > 1000); k++) {
+        const size_t n = k < TR_COUNT(counts) ? counts[k] : 1 << 18;
+        for (int turn = 0; t->size > 1 && turn < 2; turn++) {
+            if ((t->rank == 0) == (turn == 0)) {
+                for (size_t i = 0; i < n; i++) buf[i] = byte(t->rank, i);
+                assert_int_equal(tr_comm_send(c, buf, n, next), TR_OK);
+            } else {
+                memset(buf, 0, 1 << 18);
+                assert_int_equal(tr_comm_receive(c, buf, n, before), TR_OK);
+                for (size_t i = 0; i < n; i++)
+                    if (buf[i] != byte(before, i)) fail_msg("byte %zu of %zu", i, n);
+            }
+        }
+    }
+    for (int r = 1; t->rank == 0 && r < t->size; r++) {
+        assert_int_equal(tr_comm_receive(c, buf, 3, r), TR_OK);
+        assert_true(buf[0] == byte(r, 0) && buf[2] == byte(r, 2));
+    }
+    for (size_t i = 0; i < 3; i++) buf[i] = byte(t->rank, i);
+    if (t->rank > 0) assert_int_equal(tr_comm_send(c, buf, 3, 0), TR_OK);
+    tr_free(buf);
+}
+
+static void all_cases(tr_comm *c)
+{
+    const tr_topology *t = tr_comm_topology(c);
+    sum_case(c, t);
+    gather_case(c, t);
+    bcast_case(c, t);
+    collectives_case(c, t);
+    message_case(c, t);
+    agree_case(c, t);
+    topology_of(c);
+}
+
+/* Halves in reverse order, of a parent that may be a group itself; then all of it once more. */
+static void split_case(tr_comm *c, const tr_topology *t)
+{
+    const int half = t->rank >= (t->size + 1) / 2;
+    tr_comm *group = NULL, *within = NULL, *none = NULL;
+    assert_int_equal(tr_comm_split(c, half, -t->rank, &group), TR_OK);
+    const tr_topology *g = tr_comm_topology(group);
+    const int first = half ? (t->size + 1) / 2 : 0, size = half ? t->size / 2 : (t->size + 1) / 2;
+    assert_int_equal(g->size, size);
+    assert_int_equal(g->rank, first + size - 1 - t->rank);
+    all_cases(group);
+    assert_int_equal(tr_comm_split(group, g->rank == 0 ? -1 : 3, 0, &within), TR_OK);
+    assert_true((within == NULL) == (g->rank == 0));
+    if (within) {
+        assert_int_equal(tr_comm_topology(within)->rank, g->rank - 1);
+        all_cases(within);
+    }
+    tr_comm_close(group); /* before what was split from it, and before the job's */
+    if (within) assert_int_equal(tr_comm_barrier(within), TR_OK);
+    tr_comm_close(within);
+    assert_int_equal(tr_comm_split(c, -1, 0, &none), TR_OK);
+    assert_null(none);
+    assert_int_equal(tr_comm_barrier(c), TR_OK);
+}
+
+/* Those of a node, and one of each; the sums of both together are the sum of all. */
+static void node_case(tr_comm *c, const tr_topology *t)
+{
+    tr_comm *node = NULL, *across = NULL;
+    assert_int_equal(tr_comm_split_node(c, &node), TR_OK);
+    assert_int_equal(tr_comm_split_across(c, &across), TR_OK);
+    const tr_topology *n = tr_comm_topology(node);
+    assert_true(n->size == t->local_size && n->rank == t->local_rank && n->nodes == 1);
+    assert_true(n->shared == (t->shared && n->size > 1));
+    all_cases(node);
+    assert_true((across != NULL) == (t->local_rank < t->slices));
+    int64_t ranks[2] = {1, t->rank}, rank = t->size * (t->size - 1) / 2;
+    assert_int_equal(tr_comm_all_reduce(node, ranks, 2, TR_I64), TR_OK);
+    assert_int_equal(ranks[0], t->local_size);
+    if (across) {
+        assert_int_equal(tr_comm_topology(across)->size, t->nodes);
+        assert_int_equal(tr_comm_topology(across)->rank, t->node);
+        assert_int_equal(tr_comm_topology(across)->nodes, t->nodes);
+        assert_int_equal(tr_comm_all_reduce(across, ranks, 2, TR_I64), TR_OK);
+        assert_true(ranks[0] == t->size && ranks[1] == rank);
+        all_cases(across);
+    }
+    tr_comm_close(across);
+    tr_comm_close(node);
+}
+
+static void test_collectives(void **state)
+{
+    (void)state;
+    each_mode(collectives_case);
+    each_mode(message_case);
+}
+
+static void test_split(void **state)
+{
+    (void)state;
+    each_mode(split_case);
+    each_mode(node_case);
+}
+
+/* A group outlives what it was split from. */
+static void test_close_order(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < TR_COUNT(modes); m++) {
+        tr_comm *c = open_mode(&modes[m], 30), *group = NULL;
+        int64_t one = 1;
+        assert_int_equal(tr_comm_split(c, tr_comm_topology(c)->rank % 2, 0, &group), TR_OK);
+        tr_comm_close(c);
+        assert_int_equal(tr_comm_all_reduce(group, &one, 1, TR_I64), TR_OK);
+        assert_int_equal(one, tr_comm_topology(group)->size);
+        tr_comm_close(group);
     }
 }
 
@@ -264,6 +430,11 @@ static void test_alone(void **state)
     assert_int_equal(tr_comm_all_reduce(c, &v, 1, TR_F64), TR_OK);
     assert_int_equal(tr_comm_all_gather(c, &x, &y, sizeof(x)), TR_OK);
     assert_true(v == 3 && y == 5);
+    tr_comm *group = NULL;
+    assert_int_equal(tr_comm_split(c, 4, 0, &group), TR_OK);
+    assert_int_equal(tr_comm_topology(group)->size, 1);
+    assert_int_equal(tr_comm_reduce_scatter(group, &x, &y, sizeof(x), TR_U8), TR_INTERNAL);
+    tr_comm_close(group);
     assert_int_equal(tr_agree(c, TR_FAIL(TR_DATA, "alone"), &said), TR_DATA);
     assert_true(said);
     assert_int_equal(tr_agree(c, TR_OK, &said), TR_OK);
@@ -276,7 +447,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_sum),         cmocka_unit_test(test_gather),
     cmocka_unit_test(test_bcast),       cmocka_unit_test(test_barrier),
     cmocka_unit_test(test_mixed),       cmocka_unit_test(test_agree),
-    cmocka_unit_test(test_agree_again),
+    cmocka_unit_test(test_agree_again), cmocka_unit_test(test_collectives),
+    cmocka_unit_test(test_split),       cmocka_unit_test(test_close_order),
 };
 
 RUN_MPI_TESTS(tests)

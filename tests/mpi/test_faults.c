@@ -300,6 +300,98 @@ static void test_unready(void **state)
     tr_comm_close(c);
 }
 
+/* A rank gives up while the others wait in groups without it, some for each other, some of them only
+ * later in one with it: all hear of it, one says it. */
+static void group_gives_up(const test_mode *m)
+{
+    tr_comm *c = open_mode(m, 20), *others = NULL, *pair = NULL;
+    const tr_topology *t = tr_comm_topology(c);
+    const bool fails = t->rank == last(c), partner = t->rank == 0;
+    bool said = false;
+    double start = tr_now();
+    assert_int_equal(tr_comm_split(c, fails ? -1 : 0, 0, &others), TR_OK);
+    assert_int_equal(tr_comm_split(c, fails || partner ? 0 : -1, 0, &pair), TR_OK);
+    tr_status st;
+    if (fails)
+        st = tr_comm_break(pair, TR_FAIL(TR_KERNEL, "the device is on fire"));
+    else
+        st = tr_comm_barrier(partner ? pair : others); /* these wait for the one that waits */
+    if (!fails && st == TR_OK) st = tr_comm_barrier(c); /* nobody there to wait for */
+    assert_int_equal(st, fails ? TR_KERNEL : TR_PEER);
+    assert_true(tr_comm_broken(c));
+    assert_int_equal(tr_agree(c, st, &said), st);
+    assert_non_null(strstr(tr_last_error()->text, "the device is on fire"));
+    assert_int_equal(count_ranks(said), 1);
+    assert_true(tr_now() - start < 10);
+    tr_comm_close(c);
+    if (others) assert_int_equal(tr_comm_barrier(others), st);
+    tr_comm_close(others);
+    tr_comm_close(pair);
+}
+
+static void test_group_gives_up(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TR_COUNT(modes); i++)
+        if (i != 2 && i != 5) group_gives_up(&modes[i]);
+}
+
+/* Ranks of a group that call different things; a message of another length than is expected. */
+static void test_group_mismatch(void **state)
+{
+    (void)state;
+    tr_comm *c = open_mode(&modes[0], 5), *group = NULL;
+    const tr_topology *t = tr_comm_topology(c);
+    int64_t v[4] = {0}, sum[4];
+    assert_int_equal(tr_comm_split(c, 0, -t->rank, &group), TR_OK);
+    if (t->rank == 0)
+        assert_int_equal(tr_comm_all_reduce(group, v, 1, TR_I64), TR_INTERNAL);
+    else
+        assert_int_equal(tr_comm_all_reduce(group, v, 1, TR_F64), TR_INTERNAL);
+    assert_non_null(strstr(tr_last_error()->text, "all-reduce of 1"));
+    assert_int_equal(tr_comm_barrier(c), TR_INTERNAL); /* the job is broken, the same is said */
+    MPI_Barrier(MPI_COMM_WORLD);
+    tr_comm_close(group);
+    tr_comm_close(c);
+
+    c = open_mode(&modes[0], 5);
+    t = tr_comm_topology(c);
+    assert_int_equal(tr_comm_send(c, v, 8, t->rank == 0 ? t->size : t->rank), TR_INTERNAL);
+    MPI_Barrier(MPI_COMM_WORLD);
+    tr_comm_close(c);
+
+    c = open_mode(&modes[0], 5);
+    t = tr_comm_topology(c);
+    if (t->rank == 0) assert_int_equal(tr_comm_send(c, v, 8, 1), TR_OK);
+    if (t->rank == 1) {
+        assert_int_equal(tr_comm_receive(c, sum, 16, 0), TR_INTERNAL);
+        assert_non_null(strstr(tr_last_error()->text, "16 bytes from rank 0, which sent 8"));
+    } else
+        assert_int_equal(tr_comm_barrier(c), TR_PEER);
+    MPI_Barrier(MPI_COMM_WORLD);
+    tr_comm_close(c);
+}
+
+/* A partner that does not come is named. */
+static void test_late_message(void **state)
+{
+    (void)state;
+    tr_comm *c = open_mode(&modes[0], 0.4);
+    const tr_topology *t = tr_comm_topology(c);
+    int64_t v = 0;
+    if (t->rank == 0) {
+        char name[96];
+        assert_int_equal(tr_comm_receive(c, &v, sizeof(v), last(c)), TR_PEER);
+        snprintf(name, sizeof(name), "receive from rank %d: not arrived: rank %d (pid ", last(c),
+                 last(c));
+        assert_non_null(strstr(tr_last_error()->text, name));
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    if (t->rank > 0) assert_int_equal(tr_comm_barrier(c), TR_PEER);
+    MPI_Barrier(MPI_COMM_WORLD);
+    tr_comm_close(c);
+}
+
 static void test_mismatch(void **state)
 {
     (void)state;
@@ -390,13 +482,34 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_blame),          cmocka_unit_test(test_failed_poll),
     cmocka_unit_test(test_busy),           cmocka_unit_test(test_suspended),
     cmocka_unit_test(test_unready),        cmocka_unit_test(test_mismatch),
-    cmocka_unit_test(test_gives_up),
+    cmocka_unit_test(test_gives_up),       cmocka_unit_test(test_group_gives_up),
+    cmocka_unit_test(test_group_mismatch), cmocka_unit_test(test_late_message),
 };
+
+/* The last rank dies while the others wait: rank 0 in a group with it, the rest in one with rank 0. */
+static tr_status die_in_group(tr_comm *c)
+{
+    tr_status st = TR_OK;
+    const tr_topology *t = tr_comm_topology(c);
+    const bool dies = t->rank == last(c);
+    tr_comm *pair = NULL, *others = NULL;
+    TR_TRY(tr_comm_split(c, dies || t->rank == 0 ? 0 : -1, 0, &pair));
+    TR_TRY(tr_comm_split(c, dies ? -1 : 0, 0, &others));
+    for (int step = 0;; step++) {
+        int64_t v = step;
+        if (step == 3 && dies) raise(SIGKILL);
+        if (pair) TR_TRY(tr_comm_all_reduce(pair, &v, 1, TR_I64));
+        if (others) TR_TRY(tr_comm_barrier(others));
+    }
+out:
+    return st;
+}
 
 static int die(const char *mode)
 {
     static const tr_range buckets[] = {{0, 80000}, {80000, 160000}};
-    bool busy = !strcmp(mode, "busy"), shared = busy || !strcmp(mode, "shared"), said = true;
+    bool busy = !strcmp(mode, "busy"), group = !strncmp(mode, "group", 5), said = true;
+    bool shared = busy || !strcmp(mode, "group") || !strcmp(mode, "shared");
     tr_reducer_options o = {.count = 160000, .buckets = buckets, .nbuckets = 2};
     tr_comm_options co = {.mpi = true, .shared_allowed = shared, .timeout = 60};
     tr_comm *c = NULL;
@@ -404,6 +517,7 @@ static int die(const char *mode)
     tr_status st = TR_OK;
     double squares;
     TR_TRY(tr_comm_open(&co, &c));
+    if (group) TR_TRY(die_in_group(c));
     TR_TRY(tr_reducer_open(c, &o, &r));
     for (int step = 0;; step++) {
         tr_reducer_ready(r, 0);
