@@ -24,30 +24,30 @@ typedef struct {
     MPI_Request *requests; /* [2 (K-1)] */
     void *received;        /* [K][part] float32 or bfloat16 */
     tr_bf16 *sent;         /* [K * part], bfloat16 only */
-} tr_lane;
+} tr_exchange_lane;
 
 typedef struct {
     float *at;
     size_t count;
-} tr_piece;
+} tr_exchange_piece;
 
 struct tr_exchange {
     MPI_Comm comm;
     int nodes, me;
     bool bf16;
-    tr_piece *pieces;
+    tr_exchange_piece *pieces;
     size_t npieces, *first; /* [nranges + 1] first piece of each range */
     bool *complete;         /* [npieces] */
     double *squares;        /* [npieces]: added up in this order, whatever order they came in */
     const float **sources;  /* [K] */
     MPI_Request *requests;  /* of all lanes */
     float *buffers;
-    tr_lane lanes[TR_LANES];
+    tr_exchange_lane lanes[TR_LANES];
     size_t nranges, allowed, next, done, ranges_done; /* pieces, but for the ranges */
     uint64_t number;
 };
 
-static tr_range part_of(const tr_exchange *x, const tr_piece *p, int node)
+static tr_range part_of(const tr_exchange *x, const tr_exchange_piece *p, int node)
 {
     return tr_slice((tr_range){0, p->count}, node, x->nodes);
 }
@@ -95,7 +95,7 @@ tr_status tr_exchange_open(MPI_Comm comm, float *base, const tr_range *ranges, s
         x->first[i] = p;
         for (size_t at = ranges[i].begin; at < ranges[i].end; at += TR_PIECE, p++) {
             size_t left = ranges[i].end - at;
-            x->pieces[p] = (tr_piece){base + at, left < TR_PIECE ? left : TR_PIECE};
+            x->pieces[p] = (tr_exchange_piece){base + at, left < TR_PIECE ? left : TR_PIECE};
         }
     }
     x->first[nranges] = p;
@@ -131,7 +131,7 @@ static size_t wire_size(const tr_exchange *x)
     return x->bf16 ? sizeof(tr_bf16) : sizeof(float);
 }
 
-static tr_status post(tr_exchange *x, tr_lane *l, bool send, void *buf, size_t n, int node)
+static tr_status post(tr_exchange *x, tr_exchange_lane *l, bool send, void *buf, size_t n, int node)
 {
     tr_status st = TR_OK;
     int count, tag = (int)(l->number % TAGS) * 2 + (l->state == GATHER);
@@ -148,15 +148,15 @@ out:
 }
 
 /* Where node k's version of our part lies, or later the sum of part k. */
-static void *slot(const tr_exchange *x, const tr_lane *l, int k)
+static void *slot(const tr_exchange *x, const tr_exchange_lane *l, int k)
 {
     return (char *)l->received + (size_t)k * tr_part_floats(x->nodes) * wire_size(x);
 }
 
-static tr_status start_scatter(tr_exchange *x, tr_lane *l)
+static tr_status start_scatter(tr_exchange *x, tr_exchange_lane *l)
 {
     tr_status st = TR_OK;
-    const tr_piece *p = &x->pieces[l->piece];
+    const tr_exchange_piece *p = &x->pieces[l->piece];
     tr_range mine = part_of(x, p, x->me);
     l->state = SCATTER;
     l->nrequests = 0;
@@ -177,14 +177,14 @@ out:
     return st;
 }
 
-static double sum_float32(tr_exchange *x, const tr_lane *l, float *own, size_t n)
+static double sum_float32(tr_exchange *x, const tr_exchange_lane *l, float *own, size_t n)
 {
     for (int k = 0; k < x->nodes; k++) x->sources[k] = k == x->me ? own : slot(x, l, k);
     return tr_sum_sources(own, x->sources, x->nodes, n);
 }
 
 /* Leaves the rounded sums in `own` as float32 and in `wire` as bfloat16. */
-static double sum_bf16(tr_exchange *x, const tr_lane *l, float *own, tr_bf16 *wire, size_t n)
+static double sum_bf16(tr_exchange *x, const tr_exchange_lane *l, float *own, tr_bf16 *wire, size_t n)
 {
     double squares = 0;
     for (size_t at = 0; at < n; at += BLOCK) {
@@ -204,10 +204,10 @@ static double sum_bf16(tr_exchange *x, const tr_lane *l, float *own, tr_bf16 *wi
     return squares;
 }
 
-static tr_status start_gather(tr_exchange *x, tr_lane *l)
+static tr_status start_gather(tr_exchange *x, tr_exchange_lane *l)
 {
     tr_status st = TR_OK;
-    const tr_piece *p = &x->pieces[l->piece];
+    const tr_exchange_piece *p = &x->pieces[l->piece];
     tr_range mine = part_of(x, p, x->me);
     size_t n = mine.end - mine.begin;
     float *own = p->at + mine.begin;
@@ -230,9 +230,9 @@ out:
     return st;
 }
 
-static void complete(tr_exchange *x, tr_lane *l)
+static void complete(tr_exchange *x, tr_exchange_lane *l)
 {
-    const tr_piece *p = &x->pieces[l->piece];
+    const tr_exchange_piece *p = &x->pieces[l->piece];
     for (int k = 0; x->bf16 && k < x->nodes; k++) {
         tr_range theirs = part_of(x, p, k);
         if (k != x->me)
@@ -253,7 +253,7 @@ tr_status tr_exchange_poll(tr_exchange *x, bool *moved)
 {
     tr_status st = TR_OK;
     for (int i = 0; i < TR_LANES; i++) {
-        tr_lane *l = &x->lanes[i];
+        tr_exchange_lane *l = &x->lanes[i];
         int flag = 0;
         if (l->state == IDLE) {
             if (x->next == x->allowed) continue;

@@ -191,8 +191,8 @@ bool tr_notes_first(tr_job *j);
 void tr_notes_spoken(tr_job *j);
 /* Local. This rank gave up, and why. The first note stays. */
 void tr_notes_give_up(tr_job *j, const tr_error *why);
-/* Local. The note that a rank left; false when there is none. */
-bool tr_notes_gave_up(const tr_comm *c, int local_rank, tr_error *why);
+/* Local. The note that a rank of the job's left; false when there is none. */
+bool tr_notes_gave_up(const tr_job *j, int local_rank, tr_error *why);
 
 /* ---- The mailboxes of a group within a node (shared.c) ---- */
 

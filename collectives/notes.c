@@ -94,16 +94,10 @@ void tr_notes_give_up(tr_job *j, const tr_error *why)
     atomic_store(&mine(j)->left, true);
 }
 
-static const tr_note *note_of(const tr_comm *c, int local_rank)
+bool tr_notes_gave_up(const tr_job *j, int local_rank, tr_error *why)
 {
-    return c->job->notes ? &c->job->notes->of[c->peers[local_rank].local_rank] : NULL;
-}
-
-bool tr_notes_gave_up(const tr_comm *c, int local_rank, tr_error *why)
-{
-    const tr_note *n = note_of(c, local_rank);
-    if (!n || !atomic_load(&n->left)) return false;
-    *why = n->why;
+    if (!j->notes || !atomic_load(&j->notes->of[local_rank].left)) return false;
+    *why = j->notes->of[local_rank].why;
     return true;
 }
 
@@ -114,6 +108,7 @@ void tr_comm_busy(tr_comm *c, bool busy)
 
 bool tr_notes_busy(const tr_comm *c, int local_rank)
 {
-    const tr_note *n = note_of(c, local_rank);
-    return n && atomic_load_explicit(&n->busy, memory_order_relaxed);
+    if (!c->job->notes) return false;
+    const tr_note *n = &c->job->notes->of[c->peers[local_rank].local_rank];
+    return atomic_load_explicit(&n->busy, memory_order_relaxed);
 }

@@ -106,15 +106,27 @@ static tr_status late(const tr_wait *w)
                    t->nodes > 1 ? ", maybe of another node," : "");
 }
 
-/* A peer that gave up comes no more; what it gave up over is what went wrong, not that it left. */
+/* Index of the job's peer among those of the communicator; -1: no member. */
+static int member(const tr_comm *c, int job_local_rank)
+{
+    for (int i = 0; i < c->topology.local_size; i++)
+        if (c->peers[i].local_rank == job_local_rank) return i;
+    return -1;
+}
+
+/* A peer that gave up comes no more; what it gave up over is what went wrong, not that it left. So it
+ * is where the peer is no member: those that we wait for may wait for it, and be on another node. */
 static tr_status told(const tr_wait *w)
 {
     const tr_comm *c = w->c;
+    const tr_job *j = c->job;
     tr_error why;
-    for (int i = 0; i < c->topology.local_size; i++) {
-        if (!maybe_missing(w, i) || !tr_notes_gave_up(c, i, &why)) continue;
+    for (int p = 0; j->notes && p < j->topology.local_size; p++) {
+        const int i = member(c, p);
+        if (p == j->topology.local_rank || (i >= 0 && !maybe_missing(w, i))) continue;
+        if (!tr_notes_gave_up(j, p, &why)) continue;
         if (why.status != TR_PEER)
-            return TR_FAIL(TR_PEER, "rank %d gave up: %.900s", c->peers[i].rank, why.text);
+            return TR_FAIL(TR_PEER, "rank %d gave up: %.900s", j->peers[p].rank, why.text);
         tr_set_error(&why);
         return TR_PEER;
     }

@@ -9,58 +9,58 @@
 
 #include "collectives/reducer.h"
 
-/* ---- lane.c ---- */
+/* ---- side.c ---- */
 
 /* TR_OK, or "cudaEventRecord(...): text (cudaErrorName)"; TR_MEMORY or TR_KERNEL. */
-tr_status tr_lane_check(cudaError_t e, const char *call);
-#define TR_LANE_TRY(call) TR_TRY(tr_lane_check((call), #call))
+tr_status tr_side_check(cudaError_t e, const char *call);
+#define TR_SIDE_TRY(call) TR_TRY(tr_side_check((call), #call))
 
 /* A stream of the reducer's own beside the one that computes. */
 typedef struct {
     cudaStream_t compute; /* the backend's */
     cudaStream_t stream;
     cudaEvent_t fork, join;
-} tr_lane;
+} tr_side;
 
-tr_status tr_lane_open(const tr_reducer *r, tr_lane *l);
-void tr_lane_close(tr_lane *l);
-/* What is put into l->stream from now on comes after what is in the compute stream now. */
-tr_status tr_lane_fork(const tr_lane *l);
+tr_status tr_side_open(const tr_reducer *r, tr_side *s);
+void tr_side_close(tr_side *s);
+/* What is put into s->stream from now on comes after what is in the compute stream now. */
+tr_status tr_side_fork(const tr_side *s);
 /* And the other way round. */
-tr_status tr_lane_join(const tr_lane *l);
+tr_status tr_side_join(const tr_side *s);
 
 /* Gradients, weights and slots in the backend's memory, all owned by every rank. */
-tr_status tr_lane_arrays(tr_reducer *r);
-void tr_lane_arrays_free(tr_reducer *r);
+tr_status tr_side_arrays(tr_reducer *r);
+void tr_side_arrays_free(tr_reducer *r);
 
-/* ---- progress.c ---- */
+/* ---- watch.c ---- */
 
-typedef struct tr_progress tr_progress;
+typedef struct tr_watch tr_watch;
 /* *Collective.* */
-tr_status tr_progress_open(tr_reducer *r, tr_progress **out);
-void tr_progress_close(tr_progress *p); /* *Collective* over the node */
+tr_status tr_watch_open(tr_reducer *r, tr_watch **out);
+void tr_watch_close(tr_watch *p); /* *Collective* over the node */
 /* In the order of `stream`: a step's micro-batch begins, a gather begins (they count from 0 in each
  * micro-batch), a bucket's reduction begins, is done. */
-tr_status tr_progress_micro(tr_progress *p, uint64_t step, int micro, cudaStream_t stream);
-tr_status tr_progress_gather(tr_progress *p, int gather, cudaStream_t stream);
-tr_status tr_progress_begun(tr_progress *p, int bucket, cudaStream_t stream);
-tr_status tr_progress_done(tr_progress *p, int bucket, cudaStream_t stream);
+tr_status tr_watch_micro(tr_watch *p, uint64_t step, int micro, cudaStream_t stream);
+tr_status tr_watch_gather(tr_watch *p, int gather, cudaStream_t stream);
+tr_status tr_watch_begun(tr_watch *p, int bucket, cudaStream_t stream);
+tr_status tr_watch_done(tr_watch *p, int bucket, cudaStream_t stream);
 /* Local. The host is about to issue the next operation; has issued all of the step. */
-void tr_progress_issue(tr_progress *p);
-void tr_progress_issued(tr_progress *p);
+void tr_watch_issue(tr_watch *p);
+void tr_watch_issued(tr_watch *p);
 /* Local. Reads how far the device is, and tells the node. */
-void tr_progress_tell(tr_progress *p);
+void tr_watch_tell(tr_watch *p);
 /* Local. As well, and sets in `w` who is waited for: while the device works; while an operation of
  * NCCL's starts. */
-void tr_progress_watch(tr_progress *p, tr_wait *w);
-void tr_progress_watch_start(tr_progress *p, tr_wait *w);
+void tr_watch_device(tr_watch *p, tr_wait *w);
+void tr_watch_start(tr_watch *p, tr_wait *w);
 
 /* ---- nccl.c: the communicator ---- */
 
 typedef struct {
     tr_comm *c;
     ncclComm_t comm;       /* NULL once it is aborted */
-    tr_progress *progress; /* borrowed; NULL while it is set up */
+    tr_watch *watch; /* borrowed; NULL while it is set up */
     pthread_t aborter;     /* while `aborting`: the thread that frees it */
     bool aborting;
     char version[32];

@@ -5,18 +5,18 @@
  * since: a host that is stopped or stuck, whose device may have been seen last before that very
  * place. One that gave up because it waited itself is not: several lose patience in the same
  * moment. Ranks of other nodes show nothing. Times are of the machine's one monotonic clock. */
-#include "collectives/nccl/progress.h"
+#include "collectives/nccl/watch.h"
 
-static double silence(const tr_place *a)
+static double silence(const tr_watch_line *a)
 {
     return tr_now() - atomic_load_explicit(&a->beat, memory_order_relaxed);
 }
 
 /* False where nothing is known. */
-static bool behind(const tr_progress *p, int local_rank)
+static bool behind(const tr_watch *p, int local_rank)
 {
     if (!p->board) return false;
-    const tr_place *a = &p->board[local_rank];
+    const tr_watch_line *a = &p->board[local_rank];
     uint64_t at = atomic_load_explicit(&a->at, memory_order_acquire);
     return at < p->mine || (at == p->mine && silence(a) >= p->patience);
 }
@@ -26,18 +26,18 @@ static bool failed(const tr_comm *c, int local_rank)
 {
     tr_error why;
     return tr_peers_gone(&c->peers[local_rank]) ||
-           (tr_notes_gave_up(c, local_rank, &why) && why.status != TR_PEER);
+           (tr_notes_gave_up(c->job, c->peers[local_rank].local_rank, &why) && why.status != TR_PEER);
 }
 
 static bool left(const tr_comm *c, int local_rank)
 {
     tr_error why;
-    return tr_peers_gone(&c->peers[local_rank]) || tr_notes_gave_up(c, local_rank, &why);
+    return tr_peers_gone(&c->peers[local_rank]) || tr_notes_gave_up(c->job, c->peers[local_rank].local_rank, &why);
 }
 
 static bool arrived(const void *ctx, int local_rank)
 {
-    const tr_progress *p = ctx;
+    const tr_watch *p = ctx;
     const tr_comm *c = p->r->c;
     if (local_rank == c->topology.local_rank) return true;
     if (left(c, local_rank)) return false; /* what it began can no longer end */
@@ -46,7 +46,7 @@ static bool arrived(const void *ctx, int local_rank)
 
 static bool has_issued(const void *ctx, int local_rank)
 {
-    const tr_progress *p = ctx;
+    const tr_watch *p = ctx;
     const tr_comm *c = p->r->c;
     if (local_rank == c->topology.local_rank) return true;
     if (left(c, local_rank)) return false;
@@ -55,7 +55,7 @@ static bool has_issued(const void *ctx, int local_rank)
 }
 
 /* Within a step. */
-static void place_text(const tr_progress *p, uint32_t micro, uint32_t gathers, uint32_t buckets,
+static void place_text(const tr_watch *p, uint32_t micro, uint32_t gathers, uint32_t buckets,
                        char *buf, size_t size)
 {
     char at[64] = "";
@@ -67,32 +67,32 @@ static void place_text(const tr_progress *p, uint32_t micro, uint32_t gathers, u
         snprintf(buf, size, "%s%u of %zu buckets reduced", at, buckets / 2, p->r->o.nbuckets);
 }
 
-static size_t name_rank(const tr_progress *p, int i, char *buf, size_t size)
+static size_t name_rank(const tr_watch *p, int i, char *buf, size_t size)
 {
     const tr_peer *peer = &p->r->c->peers[i];
-    const tr_place *a = &p->board[i];
+    const tr_watch_line *a = &p->board[i];
     const uint64_t at = atomic_load_explicit(&a->at, memory_order_acquire);
     const uint64_t issued = atomic_load_explicit(&a->issued, memory_order_relaxed);
     char where[128], up_to[64] = "";
     if (!at || !(issued >> 32)) /* never told anything */
         return (size_t)snprintf(buf, size, "rank %d (pid %d: no step begun)", peer->rank,
                                 (int)peer->pid);
-    place_text(p, tr_place_micro(at), atomic_load_explicit(&a->gathers, memory_order_relaxed),
+    place_text(p, tr_watch_micro_of(at), atomic_load_explicit(&a->gathers, memory_order_relaxed),
                atomic_load_explicit(&a->buckets, memory_order_relaxed), where, sizeof(where));
-    if ((uint32_t)issued != TR_PLACE_ALL)
+    if ((uint32_t)issued != TR_WATCH_ALL)
         snprintf(up_to, sizeof(up_to), " up to operation %u of micro-batch %u",
-                 (uint32_t)issued & ((1u << TR_PLACE_WITHIN) - 1), tr_place_micro(issued));
+                 (uint32_t)issued & ((1u << TR_WATCH_WITHIN) - 1), tr_watch_micro_of(issued));
     return (size_t)snprintf(buf, size,
                             "rank %d (pid %d: issued step %llu%s, device seen in step %llu, %s; "
                             "silent for %.0f s)",
-                            peer->rank, (int)peer->pid, tr_place_step(issued), up_to,
-                            tr_place_step(at), where, silence(a));
+                            peer->rank, (int)peer->pid, tr_watch_step_of(issued), up_to,
+                            tr_watch_step_of(at), where, silence(a));
 }
 
 /* Those that are late; or, where all have, the one that has been silent for longest. */
 static size_t name_missing(const tr_wait *w, char *buf, size_t size)
 {
-    const tr_progress *p = w->ctx;
+    const tr_watch *p = w->ctx;
     const tr_topology *t = &w->c->topology;
     size_t used = 0;
     int quietest = -1;
@@ -111,7 +111,7 @@ static size_t name_missing(const tr_wait *w, char *buf, size_t size)
 
 static tr_status late(const tr_wait *w)
 {
-    const tr_progress *p = w->ctx;
+    const tr_watch *p = w->ctx;
     const tr_topology *t = &w->c->topology;
     char who[640], where[192], place[128];
     place_text(p, p->seen.micro, p->seen.gathers, p->seen.buckets, place, sizeof(place));
@@ -130,10 +130,10 @@ static tr_status late(const tr_wait *w)
                    t->nodes > 1 ? "; ranks of other nodes cannot be seen from here" : "");
 }
 
-void tr_progress_watch(tr_progress *p, tr_wait *w)
+void tr_watch_device(tr_watch *p, tr_wait *w)
 {
     const uint64_t before = p->mine;
-    tr_progress_tell(p);
+    tr_watch_tell(p);
     if (p->mine != before) tr_wait_restart(w);
     w->what = p->seen.buckets % 2 ? "all-reduce" : "device's work";
     w->step = p->seen.step;
@@ -144,10 +144,10 @@ void tr_progress_watch(tr_progress *p, tr_wait *w)
     w->far = true;
 }
 
-void tr_progress_watch_start(tr_progress *p, tr_wait *w)
+void tr_watch_start(tr_watch *p, tr_wait *w)
 {
-    tr_progress_tell(p);
-    w->step = p->issued ? (int64_t)tr_place_step(p->issued) : -1;
+    tr_watch_tell(p);
+    w->step = p->issued ? (int64_t)tr_watch_step_of(p->issued) : -1;
     w->arrived = has_issued;
     w->ctx = p;
 }

@@ -65,7 +65,7 @@ static tr_status settle(tr_nccl *n, ncclResult_t rc, const char *call, bool setu
         if (state != ncclInProgress) break;
         if (setup) TR_TRY(heard(n, told));
         if (setup && *told) break;
-        if (n->progress) tr_progress_watch_start(n->progress, &w);
+        if (n->watch) tr_watch_start(n->watch, &w);
         TR_TRY(tr_wait_turn(&w));
     }
     TR_TRY(tr_nccl_check(n, state, call));

@@ -26,9 +26,9 @@
 #include <time.h>
 
 typedef struct {
-    tr_lane lane;
+    tr_side side;
     tr_nccl *nccl; /* NULL: one rank */
-    tr_progress *progress;
+    tr_watch *watch;
     int launched; /* buckets of this step */
     int gathers;  /* since the run began in which buckets become ready */
     int begun;    /* gathers of this micro-batch */
@@ -46,7 +46,7 @@ static tr_status all_reduce(tr_reducer *r, void *at, size_t count, ncclDataType_
 {
     tr_gpu_state *s = r->state;
     return tr_nccl_check(s->nccl,
-                         ncclAllReduce(at, at, count, type, ncclSum, s->nccl->comm, s->lane.stream),
+                         ncclAllReduce(at, at, count, type, ncclSum, s->nccl->comm, s->side.stream),
                          "ncclAllReduce");
 }
 
@@ -57,16 +57,16 @@ static tr_status launch(tr_reducer *r, int b, double *tally, size_t ntally)
     tr_gpu_state *s = r->state;
     size_t at = b >= 0 ? r->buckets[b].begin : 0, count = b >= 0 ? r->buckets[b].end - at : 0;
     if (!count && !ntally) return TR_OK;
-    TR_TRY(tr_lane_fork(&s->lane));
-    tr_progress_issue(s->progress);
-    if (b >= 0) TR_TRY(tr_progress_begun(s->progress, b, s->lane.stream));
+    TR_TRY(tr_side_fork(&s->side));
+    tr_watch_issue(s->watch);
+    if (b >= 0) TR_TRY(tr_watch_begun(s->watch, b, s->side.stream));
     TR_TRY(tr_nccl_check(s->nccl, ncclGroupStart(), "ncclGroupStart"));
     if (count) st = all_reduce(r, r->grads + at, count, ncclFloat32);
     if (st == TR_OK && ntally) st = all_reduce(r, tally, ntally, ncclFloat64);
     ncclResult_t ended = ncclGroupEnd(); /* a group that was begun is ended, whatever went wrong */
     if (st != TR_OK) return st;
     TR_TRY(tr_nccl_settle(s->nccl, ended, "ncclGroupEnd"));
-    if (b >= 0) TR_TRY(tr_progress_done(s->progress, b, s->lane.stream));
+    if (b >= 0) TR_TRY(tr_watch_done(s->watch, b, s->side.stream));
 out:
     return st;
 }
@@ -119,7 +119,7 @@ static tr_status nccl_finish(tr_reducer *r, double *tally, size_t ntally, double
     if (s->nccl) {
         while (s->launched < last_bucket(r)) TR_TRY(launch(r, s->launched++, NULL, 0));
         TR_TRY(launch(r, last_bucket(r), tally, ntally));
-        TR_TRY(tr_lane_join(&s->lane));
+        TR_TRY(tr_side_join(&s->side));
         if (!s->agreed) TR_TRY(agree_order(r));
     }
     TR_TRY(
@@ -135,13 +135,13 @@ static tr_status nccl_gather(tr_reducer *r, const void *send, void *recv, size_t
     tr_gpu_state *s = r->state;
     if (!nbytes) return TR_OK;
     if (!s->nccl) return r->o.backend->memory->copy(r->o.backend_ctx, recv, send, nbytes);
-    TR_TRY(tr_lane_fork(&s->lane));
-    tr_progress_issue(s->progress);
-    TR_TRY(tr_progress_gather(s->progress, s->begun++, s->lane.stream));
+    TR_TRY(tr_side_fork(&s->side));
+    tr_watch_issue(s->watch);
+    TR_TRY(tr_watch_gather(s->watch, s->begun++, s->side.stream));
     TR_TRY(tr_nccl_settle(
-        s->nccl, ncclAllGather(send, recv, nbytes, ncclUint8, s->nccl->comm, s->lane.stream),
+        s->nccl, ncclAllGather(send, recv, nbytes, ncclUint8, s->nccl->comm, s->side.stream),
         "ncclAllGather"));
-    TR_TRY(tr_lane_join(&s->lane));
+    TR_TRY(tr_side_join(&s->side));
     s->gathers++;
     TR_TRY(advance(r, r->ready));
 out:
@@ -174,26 +174,26 @@ static tr_status nccl_step(tr_reducer *r, uint64_t step, int micro)
 {
     tr_gpu_state *s = r->state;
     s->begun = 0;
-    return s->nccl ? tr_progress_micro(s->progress, step, micro, s->lane.compute) : TR_OK;
+    return s->nccl ? tr_watch_micro(s->watch, step, micro, s->side.compute) : TR_OK;
 }
 
 static void nccl_issued(tr_reducer *r)
 {
     tr_gpu_state *s = r->state;
-    if (s->nccl) tr_progress_issued(s->progress);
+    if (s->nccl) tr_watch_issued(s->watch);
 }
 
 static void nccl_reached(tr_reducer *r)
 {
     tr_gpu_state *s = r->state;
-    if (s->nccl) tr_progress_tell(s->progress);
+    if (s->nccl) tr_watch_tell(s->watch);
 }
 
 static tr_status nccl_watch(tr_reducer *r, tr_wait *w)
 {
     tr_gpu_state *s = r->state;
     if (!s->nccl) return TR_OK;
-    tr_progress_watch(s->progress, w);
+    tr_watch_device(s->watch, w);
     return tr_nccl_look(s->nccl) == TR_OK ? TR_OK : blame(r, w);
 }
 
@@ -219,12 +219,12 @@ static void nccl_close(tr_reducer *r)
         tr_nccl_close(s->nccl);
     }
     if (s) {
-        tr_lane_close(&s->lane); /* waits for copies into what the next line frees */
-        tr_progress_close(s->progress);
+        tr_side_close(&s->side); /* waits for copies into what the next line frees */
+        tr_watch_close(s->watch);
         tr_free(s->after);
         tr_free(s->all);
     }
-    tr_lane_arrays_free(r);
+    tr_side_arrays_free(r);
     tr_free(s);
     r->state = NULL;
     r->ops = NULL;
@@ -248,9 +248,9 @@ static tr_status allocate(tr_reducer *r)
     tr_status st = TR_OK;
     tr_gpu_state *s = r->state;
     size_t n = r->o.nbuckets, ranks = (size_t)r->c->topology.size;
-    TR_TRY(tr_lane_arrays(r));
+    TR_TRY(tr_side_arrays(r));
     if (ranks == 1) return TR_OK;
-    TR_TRY(tr_lane_open(r, &s->lane));
+    TR_TRY(tr_side_open(r, &s->side));
     s->after = tr_alloc(TR_MEM_OTHER, n, sizeof(*s->after));
     s->all = s->after ? tr_alloc(TR_MEM_OTHER, n * ranks, sizeof(*s->all)) : NULL;
     if (!s->all) st = tr_last_error()->status;
@@ -267,9 +267,9 @@ tr_status tr_reducer_nccl_init(tr_reducer *r)
     TR_TRY(tr_agree(r->c, st, NULL));
     snprintf(r->name, sizeof(r->name), "one rank");
     if (r->c->topology.size > 1) {
-        TR_TRY(tr_progress_open(r, &s->progress));
+        TR_TRY(tr_watch_open(r, &s->watch));
         TR_TRY(tr_nccl_open(r->c, r->o.deterministic, &s->nccl));
-        s->nccl->progress = s->progress;
+        s->nccl->watch = s->watch;
         snprintf(r->name, sizeof(r->name), "NCCL %s", s->nccl->version);
     }
 out:

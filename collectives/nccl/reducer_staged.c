@@ -16,7 +16,7 @@
 #include <string.h>
 
 typedef struct {
-    tr_lane down, up;
+    tr_side down, up;
     cudaEvent_t *copied; /* [nbuckets] */
     float *host;         /* pinned, [count] */
     MPI_Request *requests;
@@ -39,13 +39,13 @@ static tr_status staged_ready(tr_reducer *r, int bucket)
     tr_status st = TR_OK;
     tr_staged *s = r->state;
     if (r->comm == MPI_COMM_NULL) return TR_OK;
-    TR_TRY(tr_lane_fork(&s->down));
+    TR_TRY(tr_side_fork(&s->down));
     for (int b = r->ready + 1; b <= bucket; b++) {
         size_t at = r->buckets[b].begin;
         if (nbytes_of(r, b))
-            TR_LANE_TRY(cudaMemcpyAsync(s->host + at, r->grads + at, nbytes_of(r, b),
+            TR_SIDE_TRY(cudaMemcpyAsync(s->host + at, r->grads + at, nbytes_of(r, b),
                                         cudaMemcpyDeviceToHost, s->down.stream));
-        TR_LANE_TRY(cudaEventRecord(s->copied[b], s->down.stream));
+        TR_SIDE_TRY(cudaEventRecord(s->copied[b], s->down.stream));
     }
 out:
     return st;
@@ -79,7 +79,7 @@ static tr_status post_copied(tr_reducer *r, bool *moved)
             (void)cudaGetLastError(); /* or it would be taken for a later call's */
             break;
         }
-        TR_TRY(tr_lane_check(e, "cudaEventQuery"));
+        TR_TRY(tr_side_check(e, "cudaEventQuery"));
         TR_TRY(post(r, s->posted));
         *moved = true;
     }
@@ -105,7 +105,7 @@ static tr_status staged_poll(tr_reducer *r, bool *moved)
         }
         size_t at = r->buckets[b].begin;
         if (nbytes_of(r, b))
-            TR_LANE_TRY(cudaMemcpyAsync(r->grads + at, s->host + at, nbytes_of(r, b),
+            TR_SIDE_TRY(cudaMemcpyAsync(r->grads + at, s->host + at, nbytes_of(r, b),
                                         cudaMemcpyHostToDevice, s->up.stream));
         r->current++;
         *moved = true;
@@ -151,7 +151,7 @@ static tr_status staged_finish(tr_reducer *r, double *tally, size_t ntally, doub
     tr_status st = TR_OK;
     tr_staged *s = r->state;
     TR_TRY(sum_tally(r, tally, ntally));
-    if (r->comm != MPI_COMM_NULL) TR_TRY(tr_lane_join(&s->up));
+    if (r->comm != MPI_COMM_NULL) TR_TRY(tr_side_join(&s->up));
     TR_TRY(
         r->o.backend->training->sum_squares(r->o.backend_ctx, r->grads, r->o.count, sum_squares));
     s->posted = 0;
@@ -190,8 +190,8 @@ static void staged_close(tr_reducer *r)
 {
     tr_staged *s = r->state;
     if (s) {
-        tr_lane_close(&s->down);
-        tr_lane_close(&s->up);
+        tr_side_close(&s->down);
+        tr_side_close(&s->up);
         for (size_t b = 0; s->copied && b < r->o.nbuckets; b++)
             if (s->copied[b]) cudaEventDestroy(s->copied[b]);
         if (!tr_comm_broken(r->c)) { /* else MPI may still write into it */
@@ -203,7 +203,7 @@ static void staged_close(tr_reducer *r)
         tr_free(s->piece);
         tr_free(s->tally);
     }
-    tr_lane_arrays_free(r);
+    tr_side_arrays_free(r);
     tr_free(s);
     r->state = NULL;
     r->ops = NULL;
@@ -223,10 +223,10 @@ static tr_status allocate(tr_reducer *r)
     tr_status st = TR_OK;
     tr_staged *s = r->state;
     size_t n = r->o.nbuckets;
-    TR_TRY(tr_lane_arrays(r));
+    TR_TRY(tr_side_arrays(r));
     if (r->c->topology.size == 1) return TR_OK;
-    TR_TRY(tr_lane_open(r, &s->down));
-    TR_TRY(tr_lane_open(r, &s->up));
+    TR_TRY(tr_side_open(r, &s->down));
+    TR_TRY(tr_side_open(r, &s->up));
     s->ends = tr_alloc(TR_MEM_OTHER, n, sizeof(*s->ends));
     if (!s->ends) return tr_last_error()->status;
     for (size_t b = 0; b < n; b++) {
@@ -239,7 +239,7 @@ static tr_status allocate(tr_reducer *r)
                                                r->o.count * sizeof(float));
     if (!s->requests || !s->copied || !s->host) return tr_last_error()->status;
     for (size_t b = 0; b < n; b++)
-        TR_LANE_TRY(cudaEventCreateWithFlags(&s->copied[b], cudaEventDisableTiming));
+        TR_SIDE_TRY(cudaEventCreateWithFlags(&s->copied[b], cudaEventDisableTiming));
 out:
     return st;
 }

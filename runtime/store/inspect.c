@@ -19,9 +19,9 @@ tr_status tr_store_inspect(const char *path, bool json, int width, FILE *to)
     tr_status st = tr_summary_open(path, &s);
     if (st != TR_OK) return st;
     if (json)
-        tr_report_json(&s, to);
+        tr_inspect_json(&s, to);
     else
-        tr_report_text(&s, width > 0 ? width : 80, to);
+        tr_inspect_text(&s, width > 0 ? width : 80, to);
     if (s.nfaults > 0)
         st = TR_FAIL(TR_FILE, "%s: damaged: %s%s", path, first_fault(&s),
                      s.nfaults > 1 ? " (and more)" : "");

@@ -184,8 +184,8 @@ typedef struct {
 tr_status tr_summary_open(const char *path, tr_summary *s);
 void tr_summary_close(tr_summary *s);
 const char *tr_summary_text(const tr_summary *s, const char *attr); /* of /; "" when absent */
-void tr_report_json(const tr_summary *s, FILE *to);
-void tr_report_text(const tr_summary *s, int width, FILE *to);
+void tr_inspect_json(const tr_summary *s, FILE *to);
+void tr_inspect_text(const tr_summary *s, int width, FILE *to);
 /* y over x as dots with axis labels, `width` columns wide in all. unicode: braille, else ASCII. */
 tr_status tr_plot(const double *x, const double *y, size_t n, int width, int height, bool unicode,
                   const char *x_label, FILE *to);

@@ -52,14 +52,14 @@ typedef struct tr_xent {
 } tr_xent;
 
 /* A pooling of (N, H, W, C) to (N, OH, OW, C). */
-typedef struct tr_pool {
+typedef struct tr_cpu_pool {
     tr_dtype type;
     size_t C;
     int64_t H, W, OH, OW;
     int64_t kernel[2], stride[2], padding[2];
     bool include_pad; /* averages count padded places */
     bool wide;
-} tr_pool;
+} tr_cpu_pool;
 
 /* return type, name, arguments. One line a loop. */
 /* One segment of an optimizer's update, with the step's values: see tr_update and tr_control. */
@@ -115,11 +115,11 @@ typedef struct tr_sweep {
     X(void, softmax_grad,                                                                          \
       (tr_dtype t, const void *dy, const void *y, void *dx, size_t rows, size_t D))                \
     X(void, max_pool,                                                                              \
-      (const tr_pool *p, const void *x, void *y, void *indices, size_t begin, size_t end))         \
+      (const tr_cpu_pool *p, const void *x, void *y, void *indices, size_t begin, size_t end))         \
     X(void, max_pool_grad,                                                                         \
-      (const tr_pool *p, const void *dy, const void *indices, void *dx, size_t begin, size_t end)) \
-    X(void, avg_pool, (const tr_pool *p, const void *x, void *y, size_t begin, size_t end))        \
-    X(void, avg_pool_grad, (const tr_pool *p, const void *dy, void *dx, size_t begin, size_t end)) \
+      (const tr_cpu_pool *p, const void *dy, const void *indices, void *dx, size_t begin, size_t end)) \
+    X(void, avg_pool, (const tr_cpu_pool *p, const void *x, void *y, size_t begin, size_t end))        \
+    X(void, avg_pool_grad, (const tr_cpu_pool *p, const void *dy, void *dx, size_t begin, size_t end)) \
     X(void, transpose, (size_t size, const void *x, void *y, size_t rows, size_t cols))            \
     X(double, mse,                                                                                 \
       (tr_dtype t, const void *y, const float *target, void *dy, size_t n, float scale))           \

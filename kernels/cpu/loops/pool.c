@@ -22,14 +22,14 @@ TR_INLINE int64_t at_most(int64_t a, int64_t b)
 }
 
 /* Places of window `o` that lie in the image, as positions in the window. */
-TR_INLINE span inside(const tr_pool *p, int axis, int64_t o, int64_t size)
+TR_INLINE span inside(const tr_cpu_pool *p, int axis, int64_t o, int64_t size)
 {
     int64_t first = o * p->stride[axis] - p->padding[axis];
     return (span){at_least(0, -first), at_most(p->kernel[axis], size - first)};
 }
 
 /* Windows that cover place `i`. */
-TR_INLINE span covering(const tr_pool *p, int axis, int64_t i, int64_t windows)
+TR_INLINE span covering(const tr_cpu_pool *p, int axis, int64_t i, int64_t windows)
 {
     /* 32-bit divisions: an image's side is far below 2^31, and they cost a third. */
     int64_t from = i + p->padding[axis] - p->kernel[axis] + 1;
@@ -37,14 +37,14 @@ TR_INLINE span covering(const tr_pool *p, int axis, int64_t i, int64_t windows)
     return (span){from > 0 ? ((uint32_t)from + s - 1) / s : 0, at_most(windows, (int64_t)last + 1)};
 }
 
-TR_INLINE float divisor(const tr_pool *p, int64_t oh, int64_t ow)
+TR_INLINE float divisor(const tr_cpu_pool *p, int64_t oh, int64_t ow)
 {
     if (p->include_pad) return (float)(p->kernel[0] * p->kernel[1]);
     span h = inside(p, 0, oh, p->H), w = inside(p, 1, ow, p->W);
     return (float)((h.end - h.begin) * (w.end - w.begin));
 }
 
-TR_INLINE void max_block(tr_dtype t, const tr_pool *p, const void *image, int64_t oh, int64_t ow,
+TR_INLINE void max_block(tr_dtype t, const tr_cpu_pool *p, const void *image, int64_t oh, int64_t ow,
                          size_t c, size_t n, void *y, void *indices, size_t to)
 {
     float best[BLOCK];
@@ -76,7 +76,7 @@ TR_INLINE void max_block(tr_dtype t, const tr_pool *p, const void *image, int64_
         TR_SIMD for (size_t i = 0; i < n; i++)((uint8_t *)indices)[to + i] = (uint8_t)place[i];
 }
 
-TR_INLINE void max_grad_block(tr_dtype t, const tr_pool *p, const void *dy, const void *indices,
+TR_INLINE void max_grad_block(tr_dtype t, const tr_cpu_pool *p, const void *dy, const void *indices,
                               size_t image, int64_t ih, int64_t iw, size_t c, size_t n, void *dx,
                               size_t to)
 {
@@ -101,7 +101,7 @@ TR_INLINE void max_grad_block(tr_dtype t, const tr_pool *p, const void *dy, cons
     TR_SIMD for (size_t i = 0; i < n; i++) tr_store(t, dx, to + i, sum[i]);
 }
 
-TR_INLINE void avg_block(tr_dtype t, const tr_pool *p, const void *image, int64_t oh, int64_t ow,
+TR_INLINE void avg_block(tr_dtype t, const tr_cpu_pool *p, const void *image, int64_t oh, int64_t ow,
                          size_t c, size_t n, void *y, size_t to)
 {
     float sum[BLOCK] = {0};
@@ -116,7 +116,7 @@ TR_INLINE void avg_block(tr_dtype t, const tr_pool *p, const void *image, int64_
     TR_SIMD for (size_t i = 0; i < n; i++) tr_store(t, y, to + i, sum[i] * scale);
 }
 
-TR_INLINE void avg_grad_block(tr_dtype t, const tr_pool *p, const void *dy, size_t image,
+TR_INLINE void avg_grad_block(tr_dtype t, const tr_cpu_pool *p, const void *dy, size_t image,
                               int64_t ih, int64_t iw, size_t c, size_t n, void *dx, size_t to)
 {
     float sum[BLOCK] = {0};
@@ -154,7 +154,7 @@ TR_INLINE void avg_grad_block(tr_dtype t, const tr_pool *p, const void *dy, size
         }                                                                                          \
     }
 
-void TR_LOOP(max_pool)(const tr_pool *p, const void *x, void *y, void *indices, size_t begin,
+void TR_LOOP(max_pool)(const tr_cpu_pool *p, const void *x, void *y, void *indices, size_t begin,
                        size_t end)
 {
     const size_t image = (size_t)(p->H * p->W) * p->C;
@@ -163,7 +163,7 @@ void TR_LOOP(max_pool)(const tr_pool *p, const void *x, void *y, void *indices, 
                                              indices, to)));
 }
 
-void TR_LOOP(max_pool_grad)(const tr_pool *p, const void *dy, const void *indices, void *dx,
+void TR_LOOP(max_pool_grad)(const tr_cpu_pool *p, const void *dy, const void *indices, void *dx,
                             size_t begin, size_t end)
 {
     const size_t image = (size_t)(p->OH * p->OW) * p->C;
@@ -172,7 +172,7 @@ void TR_LOOP(max_pool_grad)(const tr_pool *p, const void *dy, const void *indice
                                                   dx, to)));
 }
 
-void TR_LOOP(avg_pool)(const tr_pool *p, const void *x, void *y, size_t begin, size_t end)
+void TR_LOOP(avg_pool)(const tr_cpu_pool *p, const void *x, void *y, size_t begin, size_t end)
 {
     const size_t image = (size_t)(p->H * p->W) * p->C;
     TR_BY_TYPE(p->type,
@@ -180,7 +180,7 @@ void TR_LOOP(avg_pool)(const tr_pool *p, const void *x, void *y, size_t begin, s
                           avg_block(T, p, tr_from(T, x, sample * image), row, col, c, n, y, to)));
 }
 
-void TR_LOOP(avg_pool_grad)(const tr_pool *p, const void *dy, void *dx, size_t begin, size_t end)
+void TR_LOOP(avg_pool_grad)(const tr_cpu_pool *p, const void *dy, void *dx, size_t begin, size_t end)
 {
     const size_t image = (size_t)(p->OH * p->OW) * p->C;
     TR_BY_TYPE(

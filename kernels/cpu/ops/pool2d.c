@@ -6,31 +6,31 @@
 
 typedef struct {
     tr_loop_kernel k;
-    tr_pool pool;
+    tr_cpu_pool pool;
     size_t rows, chunk_rows; /* of what is written: images times their height */
-    void (*piece)(const tr_pool *p, const tr_cpu_loops *l, const tr_binding *b, size_t begin,
+    void (*piece)(const tr_cpu_pool *p, const tr_cpu_loops *l, const tr_binding *b, size_t begin,
                   size_t end);
 } pool_kernel;
 
-static void max_piece(const tr_pool *p, const tr_cpu_loops *l, const tr_binding *b, size_t begin,
+static void max_piece(const tr_cpu_pool *p, const tr_cpu_loops *l, const tr_binding *b, size_t begin,
                       size_t end)
 {
     l->max_pool(p, b->in[0], b->out[0], b->out[1], begin, end);
 }
 
-static void max_grad_piece(const tr_pool *p, const tr_cpu_loops *l, const tr_binding *b,
+static void max_grad_piece(const tr_cpu_pool *p, const tr_cpu_loops *l, const tr_binding *b,
                            size_t begin, size_t end)
 {
     l->max_pool_grad(p, b->in[0], b->in[1], b->out[0], begin, end);
 }
 
-static void avg_piece(const tr_pool *p, const tr_cpu_loops *l, const tr_binding *b, size_t begin,
+static void avg_piece(const tr_cpu_pool *p, const tr_cpu_loops *l, const tr_binding *b, size_t begin,
                       size_t end)
 {
     l->avg_pool(p, b->in[0], b->out[0], begin, end);
 }
 
-static void avg_grad_piece(const tr_pool *p, const tr_cpu_loops *l, const tr_binding *b,
+static void avg_grad_piece(const tr_cpu_pool *p, const tr_cpu_loops *l, const tr_binding *b,
                            size_t begin, size_t end)
 {
     l->avg_pool_grad(p, b->in[0], b->out[0], begin, end);
@@ -58,8 +58,8 @@ static tr_status prepare(tr_cpu *cpu, const tr_graph *g, const tr_pool2d_attrs *
     pool_kernel *k = NULL;
     tr_status st = tr_loop_kernel_open(cpu, tx, "own: by windows", run_pool, sizeof *k, &k);
     if (st != TR_OK) return st;
-    tr_pool *p = &k->pool;
-    *p = (tr_pool){.type = tx->dtype,
+    tr_cpu_pool *p = &k->pool;
+    *p = (tr_cpu_pool){.type = tx->dtype,
                    .C = (size_t)tx->dims[1],
                    .H = tx->dims[2],
                    .W = tx->dims[3],

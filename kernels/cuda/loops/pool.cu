@@ -17,14 +17,14 @@ struct span {
 };
 
 /* Positions of window `o` that lie in the image. */
-__device__ inline span inside(const tr_pool &p, int axis, int o)
+__device__ inline span inside(const tr_cuda_pool &p, int axis, int o)
 {
     const int first = o * p.stride[axis] - p.padding[axis], room = p.size[axis] - first;
     return {first < 0 ? -first : 0, room < p.kernel[axis] ? room : p.kernel[axis]};
 }
 
 /* Windows that cover place `i`. */
-__device__ inline span covering(const tr_pool &p, int axis, int i)
+__device__ inline span covering(const tr_cuda_pool &p, int axis, int i)
 {
     const int at = i + p.padding[axis], from = at - p.kernel[axis] + 1,
               last = at / p.stride[axis] + 1;
@@ -32,7 +32,7 @@ __device__ inline span covering(const tr_pool &p, int axis, int i)
             last < p.result[axis] ? last : p.result[axis]};
 }
 
-__device__ inline float share(const tr_pool &p, int oh, int ow)
+__device__ inline float share(const tr_cuda_pool &p, int oh, int ow)
 {
     if (p.include_pad) return 1.0f / (float)(p.kernel[0] * p.kernel[1]);
     const span h = inside(p, 0, oh), w = inside(p, 1, ow);
@@ -68,7 +68,7 @@ __device__ inline size_t address(size_t image, const int size[2], int row, int c
 
 // cost: read 4x write 1x+1b min 5x+1b flops 18 shape 256x56x56x64 per y, 3x3 stride 2
 template <typename T, typename I, int V>
-__global__ void max_kernel(tr_pool p, const tr_pack<T, V> *x, tr_pack<T, V> *y,
+__global__ void max_kernel(tr_cuda_pool p, const tr_pack<T, V> *x, tr_pack<T, V> *y,
                            tr_pack<I, V> *indices, unsigned packs)
 {
     const unsigned width = p.channels / V;
@@ -108,7 +108,7 @@ __global__ void max_kernel(tr_pool p, const tr_pack<T, V> *x, tr_pack<T, V> *y,
 
 // cost: read 0.25x+0.25b write 1x min 1.25x+0.25b flops 9 shape 256x112x112x64 per dx, 3x3 stride 2
 template <typename T, typename I, int V>
-__global__ void max_grad_kernel(tr_pool p, const tr_pack<T, V> *dy, const tr_pack<I, V> *indices,
+__global__ void max_grad_kernel(tr_cuda_pool p, const tr_pack<T, V> *dy, const tr_pack<I, V> *indices,
                                 tr_pack<T, V> *dx, unsigned packs)
 {
     const unsigned width = p.channels / V;
@@ -136,7 +136,7 @@ __global__ void max_grad_kernel(tr_pool p, const tr_pack<T, V> *dy, const tr_pac
 
 // cost: read 4x write 1x min 5x flops 5 shape 256x28x28x256 per y, 2x2 stride 2
 template <typename T, int V>
-__global__ void avg_kernel(tr_pool p, const tr_pack<T, V> *x, tr_pack<T, V> *y, unsigned packs)
+__global__ void avg_kernel(tr_cuda_pool p, const tr_pack<T, V> *x, tr_pack<T, V> *y, unsigned packs)
 {
     const unsigned width = p.channels / V;
     for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < packs;
@@ -162,7 +162,7 @@ __global__ void avg_kernel(tr_pool p, const tr_pack<T, V> *x, tr_pack<T, V> *y, 
 
 // cost: read 0.25x write 1x min 1.25x flops 2 shape 256x56x56x256 per dx, 2x2 stride 2
 template <typename T, int V>
-__global__ void avg_grad_kernel(tr_pool p, const tr_pack<T, V> *dy, tr_pack<T, V> *dx,
+__global__ void avg_grad_kernel(tr_cuda_pool p, const tr_pack<T, V> *dy, tr_pack<T, V> *dx,
                                 unsigned packs)
 {
     const unsigned width = p.channels / V;
@@ -187,14 +187,14 @@ __global__ void avg_grad_kernel(tr_pool p, const tr_pack<T, V> *dy, tr_pack<T, V
 /* ---- Launchers */
 
 /* Packs of V in images of `size`. */
-static unsigned count_packs(const tr_pool *p, const int size[2], int V)
+static unsigned count_packs(const tr_cuda_pool *p, const int size[2], int V)
 {
     return (unsigned)((size_t)p->batch * (size_t)size[0] * (size_t)size[1] * p->channels /
                       (size_t)V);
 }
 
 template <typename T, typename I, int V>
-static tr_status max_pool(cudaStream_t stream, const tr_pool *p, const void *x, void *y,
+static tr_status max_pool(cudaStream_t stream, const tr_cuda_pool *p, const void *x, void *y,
                           void *indices)
 {
     const unsigned packs = count_packs(p, p->result, V);
@@ -205,7 +205,7 @@ static tr_status max_pool(cudaStream_t stream, const tr_pool *p, const void *x, 
 }
 
 template <typename T, typename I, int V>
-static tr_status max_pool_grad(cudaStream_t stream, const tr_pool *p, const void *dy,
+static tr_status max_pool_grad(cudaStream_t stream, const tr_cuda_pool *p, const void *dy,
                                const void *indices, void *dx)
 {
     const unsigned packs = count_packs(p, p->size, V);
@@ -217,7 +217,7 @@ static tr_status max_pool_grad(cudaStream_t stream, const tr_pool *p, const void
 }
 
 template <typename T, int V>
-static tr_status avg_pool(cudaStream_t stream, const tr_pool *p, const void *x, void *y)
+static tr_status avg_pool(cudaStream_t stream, const tr_cuda_pool *p, const void *x, void *y)
 {
     const unsigned packs = count_packs(p, p->result, V);
     if (packs == 0) return TR_OK;
@@ -227,7 +227,7 @@ static tr_status avg_pool(cudaStream_t stream, const tr_pool *p, const void *x, 
 }
 
 template <typename T, int V>
-static tr_status avg_pool_grad(cudaStream_t stream, const tr_pool *p, const void *dy, void *dx)
+static tr_status avg_pool_grad(cudaStream_t stream, const tr_cuda_pool *p, const void *dy, void *dx)
 {
     const unsigned packs = count_packs(p, p->size, V);
     if (packs == 0) return TR_OK;
@@ -248,7 +248,7 @@ static tr_status avg_pool_grad(cudaStream_t stream, const tr_pool *p, const void
     })                                                                                             \
     return TR_OK
 
-tr_status tr_cuda_max_pool(cudaStream_t stream, const tr_pool *p, const void *x, void *y,
+tr_status tr_cuda_max_pool(cudaStream_t stream, const tr_cuda_pool *p, const void *x, void *y,
                            void *indices)
 {
     if (p->wide) {
@@ -257,7 +257,7 @@ tr_status tr_cuda_max_pool(cudaStream_t stream, const tr_pool *p, const void *x,
     BY_WIDTH(p->type, p->channels, return (max_pool<T, uint8_t, V>(stream, p, x, y, indices)));
 }
 
-tr_status tr_cuda_max_pool_grad(cudaStream_t stream, const tr_pool *p, const void *dy,
+tr_status tr_cuda_max_pool_grad(cudaStream_t stream, const tr_cuda_pool *p, const void *dy,
                                 const void *indices, void *dx)
 {
     if (p->wide) {
@@ -268,12 +268,12 @@ tr_status tr_cuda_max_pool_grad(cudaStream_t stream, const tr_pool *p, const voi
              return (max_pool_grad<T, uint8_t, V>(stream, p, dy, indices, dx)));
 }
 
-tr_status tr_cuda_avg_pool(cudaStream_t stream, const tr_pool *p, const void *x, void *y)
+tr_status tr_cuda_avg_pool(cudaStream_t stream, const tr_cuda_pool *p, const void *x, void *y)
 {
     BY_WIDTH(p->type, p->channels, return (avg_pool<T, V>(stream, p, x, y)));
 }
 
-tr_status tr_cuda_avg_pool_grad(cudaStream_t stream, const tr_pool *p, const void *dy, void *dx)
+tr_status tr_cuda_avg_pool_grad(cudaStream_t stream, const tr_cuda_pool *p, const void *dy, void *dx)
 {
     BY_WIDTH(p->type, p->channels, return (avg_pool_grad<T, V>(stream, p, dy, dx)));
 }

@@ -11,16 +11,16 @@ typedef struct {
     int kernel[2], stride[2], padding[2];
     bool include_pad; /* averages: padding counts as zeros */
     bool wide;        /* indices are int32, else uint8 */
-} tr_pool;
+} tr_cuda_pool;
 
 /* Indices: stored as y, the position kh * width + kw in the window; NULL: not wanted. Ties: the
  * first; NaN wins (the last of several). */
-TR_CUDA_C tr_status tr_cuda_max_pool(cudaStream_t stream, const tr_pool *p, const void *x, void *y,
+TR_CUDA_C tr_status tr_cuda_max_pool(cudaStream_t stream, const tr_cuda_pool *p, const void *x, void *y,
                                      void *indices);
-TR_CUDA_C tr_status tr_cuda_max_pool_grad(cudaStream_t stream, const tr_pool *p, const void *dy,
+TR_CUDA_C tr_status tr_cuda_max_pool_grad(cudaStream_t stream, const tr_cuda_pool *p, const void *dy,
                                           const void *indices, void *dx);
-TR_CUDA_C tr_status tr_cuda_avg_pool(cudaStream_t stream, const tr_pool *p, const void *x, void *y);
-TR_CUDA_C tr_status tr_cuda_avg_pool_grad(cudaStream_t stream, const tr_pool *p, const void *dy,
+TR_CUDA_C tr_status tr_cuda_avg_pool(cudaStream_t stream, const tr_cuda_pool *p, const void *x, void *y);
+TR_CUDA_C tr_status tr_cuda_avg_pool_grad(cudaStream_t stream, const tr_cuda_pool *p, const void *dy,
                                           void *dx);
 
 /* y (batch, channels) = mean of x (batch, places, channels); dx = dy / places, to every place. */

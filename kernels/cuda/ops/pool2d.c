@@ -10,7 +10,7 @@
 
 typedef struct {
     tr_cuda_kernel head;
-    tr_pool pool;
+    tr_cuda_pool pool;
 } pool_kernel;
 
 static tr_status run_max(tr_kernel *base, const tr_run *run)
@@ -62,7 +62,7 @@ static tr_status prepare(tr_cuda *cuda, const tr_graph *g, const tr_op *op, int 
                 "layer %s: indices of type %s for a window of %lld places", op->layer,
                 tr_dtype_name(indices->dtype), (long long)window);
     TR_TRY(tr_cuda_kernel_open(cuda, tx, "own: by windows", run, sizeof *k, &k));
-    k->pool = (tr_pool){.type = tx->dtype,
+    k->pool = (tr_cuda_pool){.type = tx->dtype,
                         .batch = (unsigned)tx->dims[0],
                         .channels = (unsigned)tx->dims[1],
                         .include_pad = a->count_include_pad,

@@ -94,7 +94,7 @@ static void fault(const char *text, bool *first, FILE *to)
     tr_json_text(text, to);
 }
 
-void tr_report_json(const tr_summary *s, FILE *to)
+void tr_inspect_json(const tr_summary *s, FILE *to)
 {
     bool first = true;
     fputs("{\"file\": ", to);

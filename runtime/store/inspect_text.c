@@ -277,7 +277,7 @@ static void faults(const tr_summary *s, FILE *to)
     }
 }
 
-void tr_report_text(const tr_summary *s, int width, FILE *to)
+void tr_inspect_text(const tr_summary *s, int width, FILE *to)
 {
     header(s, to);
     progress(s, to);

@@ -12,7 +12,7 @@
 const tr_gpu_reducers tr_nccl_reducers = {.nccl = tr_reducer_nccl_init,
                                           .staged = tr_reducer_staged_init};
 
-tr_status tr_lane_check(cudaError_t e, const char *call)
+tr_status tr_side_check(cudaError_t e, const char *call)
 {
     if (e == cudaSuccess) return TR_OK;
     int name = 0;
@@ -22,47 +22,47 @@ tr_status tr_lane_check(cudaError_t e, const char *call)
                    name, call, cudaGetErrorString(e), cudaGetErrorName(e));
 }
 
-tr_status tr_lane_open(const tr_reducer *r, tr_lane *l)
+tr_status tr_side_open(const tr_reducer *r, tr_side *s)
 {
     tr_status st = TR_OK;
     int least, greatest;
-    *l = (tr_lane){.compute = (cudaStream_t)r->o.backend->stream->handle(r->o.backend_ctx)};
-    TR_LANE_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
-    TR_LANE_TRY(cudaStreamCreateWithPriority(&l->stream, cudaStreamNonBlocking, greatest));
-    TR_LANE_TRY(cudaEventCreateWithFlags(&l->fork, cudaEventDisableTiming));
-    TR_LANE_TRY(cudaEventCreateWithFlags(&l->join, cudaEventDisableTiming));
+    *s = (tr_side){.compute = (cudaStream_t)r->o.backend->stream->handle(r->o.backend_ctx)};
+    TR_SIDE_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
+    TR_SIDE_TRY(cudaStreamCreateWithPriority(&s->stream, cudaStreamNonBlocking, greatest));
+    TR_SIDE_TRY(cudaEventCreateWithFlags(&s->fork, cudaEventDisableTiming));
+    TR_SIDE_TRY(cudaEventCreateWithFlags(&s->join, cudaEventDisableTiming));
 out:
     return st;
 }
 
-void tr_lane_close(tr_lane *l)
+void tr_side_close(tr_side *s)
 {
-    if (l->stream) cudaStreamSynchronize(l->stream);
-    if (l->fork) cudaEventDestroy(l->fork);
-    if (l->join) cudaEventDestroy(l->join);
-    if (l->stream) cudaStreamDestroy(l->stream);
-    *l = (tr_lane){0};
+    if (s->stream) cudaStreamSynchronize(s->stream);
+    if (s->fork) cudaEventDestroy(s->fork);
+    if (s->join) cudaEventDestroy(s->join);
+    if (s->stream) cudaStreamDestroy(s->stream);
+    *s = (tr_side){0};
 }
 
-tr_status tr_lane_fork(const tr_lane *l)
-{
-    tr_status st = TR_OK;
-    TR_LANE_TRY(cudaEventRecord(l->fork, l->compute));
-    TR_LANE_TRY(cudaStreamWaitEvent(l->stream, l->fork, 0));
-out:
-    return st;
-}
-
-tr_status tr_lane_join(const tr_lane *l)
+tr_status tr_side_fork(const tr_side *s)
 {
     tr_status st = TR_OK;
-    TR_LANE_TRY(cudaEventRecord(l->join, l->stream));
-    TR_LANE_TRY(cudaStreamWaitEvent(l->compute, l->join, 0));
+    TR_SIDE_TRY(cudaEventRecord(s->fork, s->compute));
+    TR_SIDE_TRY(cudaStreamWaitEvent(s->stream, s->fork, 0));
 out:
     return st;
 }
 
-tr_status tr_lane_arrays(tr_reducer *r)
+tr_status tr_side_join(const tr_side *s)
+{
+    tr_status st = TR_OK;
+    TR_SIDE_TRY(cudaEventRecord(s->join, s->stream));
+    TR_SIDE_TRY(cudaStreamWaitEvent(s->compute, s->join, 0));
+out:
+    return st;
+}
+
+tr_status tr_side_arrays(tr_reducer *r)
 {
     const tr_backend *b = r->o.backend;
     void *ctx = r->o.backend_ctx;
@@ -79,7 +79,7 @@ tr_status tr_lane_arrays(tr_reducer *r)
     return TR_OK;
 }
 
-void tr_lane_arrays_free(tr_reducer *r)
+void tr_side_arrays_free(tr_reducer *r)
 {
     const tr_backend *b = r->o.backend;
     void *ctx = r->o.backend_ctx;
