@@ -129,9 +129,9 @@ tr_status tr_assume(const tr_config *c, int ranks, tr_assumed *out)
     };
     TR_TRY(gpu ? tr_config_fits_gpu(c) : tr_config_fits_cpu(c, why[0] ? &reason : NULL));
     out->backend = gpu ? gpu->backend : &tr_cpu_backend;
-    out->options = (tr_backend_options){.threads = threads_of(c, ranks)};
+    out->threads = threads_of(c, ranks);
     if (gpu) {
-        out->options = tr_gpu_options(c, out->options.threads, 0);
+        out->options = tr_gpu_options(c, 0);
         out->options.dry = true;
     }
     out->topology.size = ranks;

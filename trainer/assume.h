@@ -7,6 +7,7 @@
 
 typedef struct {
     const tr_backend *backend;
+    int threads;                /* of a rank's kernels, on CPUs */
     tr_backend_options options; /* a GPU's backend is opened dry */
     tr_topology topology;       /* all ranks on one node */
     char reason[160];           /* topology.reason */

@@ -1,6 +1,8 @@
 /* Which backend computes: what the config asks for, as far as every rank can have it. */
 #include "trainer/device.h"
 
+#include <string.h>
+
 #include "kernels/cpu/cpu.h"
 #include "trainer/gpu.h"
 #include "trainer/trainer.h"
@@ -67,10 +69,9 @@ bool tr_config_nccl(const tr_config *c)
     return c->run.collectives != TR_COLL_MPI;
 }
 
-tr_backend_options tr_gpu_options(const tr_config *c, int threads, int device)
+tr_backend_options tr_gpu_options(const tr_config *c, int device)
 {
     return (tr_backend_options){
-        .threads = threads,
         .device = device,
         .tf32 = c->train.tf32,
         .deterministic = c->run.deterministic,
@@ -78,6 +79,13 @@ tr_backend_options tr_gpu_options(const tr_config *c, int threads, int device)
         .graphs = c->run.cuda_graph == TR_GRAPH_AUTO && tr_config_nccl(c),
         .workspace = (size_t)(c->run.workspace_mb * 1e6),
     };
+}
+
+void tr_device_describe(const tr_backend *b, void *ctx, int threads, char *buf, size_t size)
+{
+    b->describe(ctx, buf, size);
+    const size_t n = strlen(buf);
+    if (b->host) snprintf(buf + n, size - n, ", %d thread%s", threads, threads == 1 ? "" : "s");
 }
 
 tr_status tr_device_check(const tr_config *c)
@@ -130,7 +138,7 @@ static tr_status choose_gpu(const tr_config *c, tr_comm *comm, tr_chosen_device 
     TR_TRY(tr_agree(comm, tr_gpu_load(automatic, &gpu), NULL));
     TR_TRY(tr_gpu_choose(comm, gpu->backend, &number));
     if (automatic) TR_TRY(tr_agree(comm, gpu->backend->computes(number, precision), NULL));
-    *out = (tr_chosen_device){gpu->backend, gpu->reducers, tr_gpu_options(c, 0, number)};
+    *out = (tr_chosen_device){gpu->backend, gpu->reducers, tr_gpu_options(c, number)};
 out:
     return st;
 }

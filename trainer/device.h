@@ -28,6 +28,8 @@ tr_status tr_config_fits_gpu(const tr_config *c);
  * recorded. */
 bool tr_config_nccl(const tr_config *c);
 /* How the backend of GPU `device` is opened. */
-tr_backend_options tr_gpu_options(const tr_config *c, int threads, int device);
+tr_backend_options tr_gpu_options(const tr_config *c, int device);
+/* The backend's own text and, where kernels run on the host, on how many threads. */
+void tr_device_describe(const tr_backend *b, void *ctx, int threads, char *buf, size_t size);
 
 #endif

@@ -45,9 +45,8 @@ static tr_status open_affinity(tr_trainer *t, tr_backend_options *o)
     char id[64];
     const tr_backend *b = t->backend;
     const bool known = b->device_id && b->device_id(o->device, id, sizeof id) == TR_OK;
-    tr_status st = tr_affinity_open(t->config, t->comm, NULL, known ? id : NULL, &t->affinity);
-    o->threads = t->affinity.threads;
-    return st;
+    return tr_affinity_open(t->config, t->comm, NULL, known ? id : NULL, &t->affinity);
+
 }
 
 /* *Collective.* On all ranks or on none. */
@@ -214,6 +213,7 @@ static tr_status open_session(tr_trainer *t)
         .weights = tr_reducer_weights(t->reducer),
         .grads = tr_reducer_grads(t->reducer),
         .states = t->states,
+        .threads = t->affinity.threads,
         .precision = (tr_precision)c->train.precision,
         .sync_batchnorm = c->train.sync_batchnorm,
         .ranks = t->topology->size,
@@ -274,6 +274,7 @@ static tr_status open_local(tr_trainer *t)
         b->memory->alloc(t->backend_ctx, TR_MEM_OTHER, TR_TALLY * sizeof *t->eval_tally);
     TR_NEED(t->states_copy && t->states && t->control && t->eval_tally, tr_last_error()->status,
             "%s", tr_last_error()->text);
+    TR_TRY(b->training->open(t->backend_ctx, t->affinity.threads, &t->training));
     if (cells == 0) goto out;
     t->confusion = tr_alloc(TR_MEM_IO, cells, sizeof *t->confusion);
     t->eval_confusion =
@@ -342,8 +343,7 @@ tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out)
     TR_TRY(open_reducer(t));
     TR_TRY(tr_agree(t->comm, open_session(t), NULL));
     TR_TRY(tr_agree(t->comm, open_loaders(t), NULL));
-    st = tr_optimizer_open(o->config, t->model, t->reducer, t->backend, t->backend_ctx,
-                           &t->optimizer);
+    st = tr_optimizer_open(o->config, t->model, t->reducer, t->backend, t->training, &t->optimizer);
     TR_TRY(tr_agree(t->comm, st, NULL));
     const char *slots[4];
     int nslots = tr_optimizer_slots(o->config, slots);
@@ -361,6 +361,7 @@ static void close_arrays(tr_trainer *t)
 {
     const tr_backend *b = t->backend;
     if (!t->backend_ctx) return;
+    if (t->training) b->training->close(t->training);
     b->memory->free(t->backend_ctx, t->states);
     b->memory->free(t->backend_ctx, t->control);
     b->memory->free(t->backend_ctx, t->eval_tally);

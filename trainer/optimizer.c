@@ -61,7 +61,7 @@ static size_t cut(const tr_model *m, const tr_range *owned, size_t nowned,
 }
 
 tr_status tr_optimizer_open(const tr_config *c, const tr_model *m, tr_reducer *r,
-                            const tr_backend *backend, void *backend_ctx, tr_optimizer **out)
+                            const tr_backend *backend, void *training, tr_optimizer **out)
 {
     const tr_optimizer_config *oc = &c->train.optimizer.o;
     const char *names[4];
@@ -89,7 +89,7 @@ tr_status tr_optimizer_open(const tr_config *c, const tr_model *m, tr_reducer *r
         .segments = o->segments,
         .nsegments = n,
     };
-    const tr_status st = backend->training->updater_open(backend_ctx, &u, &o->updater);
+    const tr_status st = backend->training->updater_open(training, &u, &o->updater);
     if (st != TR_OK) {
         tr_free(o);
         return st;

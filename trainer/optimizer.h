@@ -12,7 +12,7 @@ int tr_optimizer_slots(const tr_config *c, const char *names[4]);
 
 /* Cuts the reducer's owned ranges where weight decay changes. */
 tr_status tr_optimizer_open(const tr_config *c, const tr_model *m, tr_reducer *r,
-                            const tr_backend *backend, void *backend_ctx, tr_optimizer **out);
+                            const tr_backend *backend, void *training, tr_optimizer **out);
 void tr_optimizer_close(tr_optimizer *o);
 /* In stream order: decides on the step by its sums, then updates w, moments and EMA of the owned
  * ranges where it is to be applied. */

@@ -83,6 +83,7 @@ static tr_status open_session(const report *r, const tr_plan_key *keys, size_t n
     const tr_session_options o = {.model = r->m,
                                   .backend = r->on.backend,
                                   .backend_ctx = r->backend_ctx,
+                                  .threads = r->on.threads,
                                   .precision = (tr_precision)r->c->train.precision,
                                   .sync_batchnorm = r->c->train.sync_batchnorm,
                                   .ranks = r->on.topology.size,
@@ -127,7 +128,7 @@ static void print_head(const report *r)
 {
     char text[160], count[32];
     const tr_config *c = r->c;
-    r->on.backend->describe(r->backend_ctx, text, sizeof text);
+    tr_device_describe(r->on.backend, r->backend_ctx, r->on.threads, text, sizeof text);
     fprintf(r->to, "%s: %d rank%s, batch %lld, %s\n", c->name, r->on.topology.size,
             r->on.topology.size == 1 ? "" : "s", (long long)c->train.batch, precision_name(c));
     fprintf(r->to, "  backend        %s: %s\n", r->on.backend->name, text);

@@ -10,7 +10,7 @@
 void tr_report_start(tr_trainer *t)
 {
     char backend[128], parameters[32];
-    t->backend->describe(t->backend_ctx, backend, sizeof backend);
+    tr_device_describe(t->backend, t->backend_ctx, t->affinity.threads, backend, sizeof backend);
     tr_log(TR_LOG_INFO, "%s: %d rank%s on %d node%s, %s", t->config->name, t->topology->size,
            t->topology->size == 1 ? "" : "s", t->topology->nodes,
            t->topology->nodes == 1 ? "" : "s", backend);
@@ -39,7 +39,7 @@ static tr_status open_metrics(tr_trainer *t)
 static tr_status record_start(tr_trainer *t)
 {
     char backend[128], sha[65];
-    t->backend->describe(t->backend_ctx, backend, sizeof backend);
+    tr_device_describe(t->backend, t->backend_ctx, t->affinity.threads, backend, sizeof backend);
     tr_sha256_hex(t->config_text, strlen(t->config_text), sha);
     return tr_metrics_event(
         t->metrics, "start",

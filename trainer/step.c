@@ -15,7 +15,7 @@
 static tr_status staged(void *ctx, bool *done)
 {
     const tr_trainer *t = ctx;
-    return tr_stage_poll(t->backend, t->backend_ctx, done);
+    return tr_session_staged(t->session, done);
 }
 
 tr_status tr_trainer_staged(tr_trainer *t)
@@ -29,7 +29,7 @@ tr_status tr_trainer_stage(tr_trainer *t, bool train, const tr_batch *batch, tr_
     tr_plan *plan = tr_session_plan(t->session, train, batch->count);
     TR_NEED(plan, TR_INTERNAL, "no %s plan for a share of %lld samples",
             train ? "training" : "evaluation", (long long)batch->count);
-    TR_TRY(tr_stage_begin(t->backend, t->backend_ctx));
+    TR_TRY(tr_session_stage(t->session));
     if (batch->count > 0) {
         for (size_t i = 0; i < t->model->ninputs; i++)
             TR_TRY(tr_plan_set_input(plan, i, batch->inputs[i]));
@@ -63,7 +63,7 @@ tr_status tr_trainer_control(tr_trainer *t)
 
 tr_status tr_trainer_lap(tr_trainer *t, int lap)
 {
-    return t->backend->training->lap(t->backend_ctx, t->control, lap);
+    return t->backend->training->lap(t->training, t->control, lap);
 }
 
 /* ---- Issuing --------------------------------------------------------------------------------- */
@@ -134,12 +134,12 @@ static tr_status issue_micro(tr_trainer *t, int j, double lr)
                                  .first = j == 0,
                                  .stop = j == 0 && asked_to_stop(t),
                                  .fresh = j == 0 && t->issued == t->state.step};
-    TR_TRY(t->backend->training->set_input(t->backend_ctx, t->control, &in));
+    TR_TRY(t->backend->training->set_input(t->training, t->control, &in));
     TR_TRY(tr_reducer_step(t->reducer, t->issued, j));
-    TR_TRY(tr_section_begin(t->backend, t->backend_ctx, tr_section_key(t, t->issued, j), &replay));
+    TR_TRY(tr_session_section_begin(t->session, tr_section_key(t, t->issued, j), &replay));
     if (replay && j == 0) tr_session_replayed(t->session);
     st = replay ? TR_OK : run_micro(t, plan, j, &in);
-    st = tr_section_end(t->backend, t->backend_ctx, st);
+    st = tr_session_section_end(t->session, st);
 out:
     return st;
 }
@@ -152,7 +152,7 @@ tr_status tr_trainer_issue(tr_trainer *t)
     if (t->issued == t->state.step) t->mark = tr_now(); /* nothing was under way */
     for (int j = 0; j < t->micro; j++) TR_TRY(issue_micro(t, j, lr));
     tr_reducer_issued(t->reducer);
-    TR_TRY(t->backend->training->report_begin(t->backend_ctx, t->control, (int)(t->issued % 2)));
+    TR_TRY(t->backend->training->report_begin(t->training, t->control, (int)(t->issued % 2)));
     t->params_changed = true;
     t->issued++;
 out:
@@ -206,8 +206,7 @@ typedef struct {
 static tr_status report_is_there(void *ctx, bool *done)
 {
     const report *r = ctx;
-    return r->t->backend->training->report_poll(r->t->backend_ctx, (int)(r->step % 2), r->out,
-                                                done);
+    return r->t->backend->training->report_poll(r->t->training, (int)(r->step % 2), r->out, done);
 }
 
 /* What step `step`, which is under way, came to. */

@@ -30,6 +30,7 @@ typedef struct tr_trainer {
     const tr_backend *backend;
     const tr_gpu_reducers *gpu_reducers; /* NULL on CPUs */
     void *backend_ctx;
+    void *training; /* what the backend trains with */
     tr_reducer *reducer;
     tr_session *session;
     tr_optimizer *optimizer;

@@ -9,7 +9,8 @@ struct dnnl_engine;
 struct dnnl_stream;
 struct tr_cpu_loops; /* loops/loops.h: one table of loops an instruction set level */
 
-/* The context of an open backend. */
+/* What the kernels of one session share: the context's engine and loops, and a stream and a number
+ * of threads of its own. */
 typedef struct tr_cpu {
     int threads;
     int isa;                     /* tr_cpu_isa_level the own loops run at */
@@ -17,9 +18,6 @@ typedef struct tr_cpu {
     struct dnnl_engine *engine;  /* dnnl_engine_t and dnnl_stream_t, so that kernels that need */
     struct dnnl_stream *stream;  /* no oneDNN do not include it */
     const struct tr_cpu_loops *loops;
-    tr_control reports[2];       /* report_begin, report_poll */
-    double *marks;               /* times, seconds */
-    size_t nmarks;
 } tr_cpu;
 
 /* The loops of the level, of loops/loops.c. */
@@ -79,9 +77,10 @@ typedef tr_status tr_cpu_prepare_fn(tr_cpu *cpu, const tr_graph *g, const tr_op 
 TR_CPU_OPS(X)
 #undef X
 
-/* Of ops/optimizer.c: the functions of tr_backend. */
-tr_status tr_cpu_sum_squares(void *ctx, const float *g, size_t count, double *out);
-tr_status tr_cpu_updater_open(void *ctx, const tr_update *u, void **out);
+/* Of ops/optimizer.c: the functions of tr_device_training. */
+tr_status tr_cpu_training_open(void *ctx, int threads, void **out);
+void tr_cpu_training_close(void *training);
+tr_status tr_cpu_updater_open(void *training, const tr_update *u, void **out);
 void tr_cpu_updater_close(void *updater);
 tr_status tr_cpu_updater_decide(void *updater, tr_control *c);
 tr_status tr_cpu_updater_run(void *updater, const tr_control *c);

@@ -98,10 +98,6 @@ static void cuda_close(void *ctx)
         (void)cudaSetDevice(cuda->o.device);
         if (cuda->stream) (void)cudaStreamSynchronize(cuda->stream);
         tr_cuda_monitor_close(cuda);
-        tr_cuda_marks_close(cuda);
-        tr_cuda_sections_close(cuda);
-        tr_cuda_stage_close(cuda);
-        tr_cuda_reports_close(cuda);
         tr_cuda_pace_close(cuda);
         tr_cuda_dnn_close(cuda->dnn);
         tr_cuda_blas_close(cuda->blas);
@@ -197,9 +193,7 @@ static tr_status cuda_open(const tr_backend_options *o, void **out)
     TR_TRY(open_device(cuda));
     TR_TRY(tr_cuda_memory_open(cuda));
     TR_TRY(tr_cuda_pieces_open(cuda));
-    TR_TRY(tr_cuda_reports_open(cuda));
     TR_TRY(tr_cuda_pace_open(cuda));
-    TR_TRY(tr_cuda_sections_open(cuda));
     TR_TRY(tr_cuda_sums_open(cuda));
     TR_TRY(tr_cuda_blas_open(cuda, &cuda->blas));
     TR_TRY(tr_cuda_dnn_open(cuda, &cuda->dnn));
@@ -268,20 +262,29 @@ static const tr_device_kernels kernels = {.unsupported = cuda_unsupported, .prep
 static const tr_device_stream stream = {
     .finish = tr_cuda_finish, .poll = tr_cuda_pace_poll, .handle = cuda_stream};
 
-static const tr_device_sections sections = {
-    .begin = tr_cuda_section_begin, .end = tr_cuda_section_end, .drop = tr_cuda_sections_drop};
+static const tr_device_sections sections = {.open = tr_cuda_sections_open,
+                                            .close = tr_cuda_sections_close,
+                                            .begin = tr_cuda_section_begin,
+                                            .end = tr_cuda_section_end,
+                                            .drop = tr_cuda_sections_drop};
 
 static const tr_device_staging staging = {
-    .reserve = tr_cuda_stage_reserve,
+    .open = tr_cuda_stage_open,
+    .close = tr_cuda_stage_close,
     .begin = tr_cuda_stage_begin,
     .part = tr_cuda_stage_part,
     .poll = tr_cuda_stage_poll,
+    .slot = tr_cuda_stage_slot,
 };
 
-static const tr_device_marks marks = {
-    .reserve = tr_cuda_marks_reserve, .set = tr_cuda_mark, .read = tr_cuda_marks_read};
+static const tr_device_marks marks = {.open = tr_cuda_marks_open,
+                                      .close = tr_cuda_marks_close,
+                                      .set = tr_cuda_mark,
+                                      .read = tr_cuda_marks_read};
 
 static const tr_device_training training = {
+    .open = tr_cuda_training_open,
+    .close = tr_cuda_training_close,
     .set_input = tr_cuda_set_input,
     .lap = tr_cuda_lap,
     .sum_squares = tr_cuda_sum_squares,

@@ -15,14 +15,12 @@ void tr_cuda_memory_close(tr_cuda *cuda);        /* what is still held by others
 size_t tr_cuda_memory_held(const tr_cuda *cuda); /* tr_device_load.held */
 tr_status tr_cuda_pieces_open(tr_cuda *cuda);    /* after the memory */
 void tr_cuda_pieces_close(tr_cuda *cuda);
-tr_status tr_cuda_sections_open(tr_cuda *cuda);
-tr_status tr_cuda_reports_open(tr_cuda *cuda);
 tr_status tr_cuda_pace_open(tr_cuda *cuda);
 /* Never fails: without the driver's library less is known. */
 void tr_cuda_monitor_open(tr_cuda *cuda);
 
 /* Waits for all copies of batches, as far as that can be; says nothing. */
-void tr_cuda_stage_quiet(const tr_cuda *cuda);
+void tr_cuda_stages_quiet(const tr_cuda *cuda);
 
 bool tr_cuda_recording(const tr_cuda *cuda); /* what is put into the stream now is recorded */
 /* TR_INTERNAL inside a section, run, recorded or replayed alike: for calls whose effect must not be

@@ -18,12 +18,18 @@ typedef struct tr_cuda_blas tr_cuda_blas;   /* blas/blas.h: cuBLASLt handle, alg
 typedef struct tr_cuda_dnn tr_cuda_dnn;     /* dnn/dnn.h: cuDNN handle, plan cache */
 typedef struct tr_cuda_memory tr_cuda_memory; /* memory.c: what is allocated */
 typedef struct tr_cuda_pieces tr_cuda_pieces; /* copy.c: pinned buffers for copies */
-typedef struct tr_cuda_stage tr_cuda_stage; /* stage.c: the two slots of batches */
-typedef struct tr_cuda_sections tr_cuda_sections; /* section.c: recorded graphs */
-typedef struct tr_cuda_marks tr_cuda_marks; /* marks.c: events that time ops */
-typedef struct tr_cuda_reports tr_cuda_reports; /* report.c: controls on their way to the host */
+typedef struct tr_cuda_stage tr_cuda_stage;   /* stage.c: the two slots of a session's batches */
+typedef struct tr_cuda_sections tr_cuda_sections; /* section.c: a session's recorded graphs */
 typedef struct tr_cuda_pace tr_cuda_pace;       /* pace.c: how far the host runs ahead */
 typedef struct tr_cuda_monitor tr_cuda_monitor; /* monitor.c: NVML */
+
+/* What is put into the stream now. */
+typedef enum {
+    TR_SECTION_CLOSED, /* belongs to no section */
+    TR_SECTION_PLAIN,
+    TR_SECTION_RECORDED,
+    TR_SECTION_REPLAYED
+} tr_cuda_section_state;
 
 /* The context of an open backend. Dry: no library is open, no pointer but `o` is set, `sms` and
  * the like are those of an H100; only prepare may be called, and kernels are closed without having
@@ -37,10 +43,10 @@ typedef struct tr_cuda {
     tr_cuda_pieces *pieces;
     tr_cuda_blas *blas;
     tr_cuda_dnn *dnn;
-    tr_cuda_stage *stage;
-    tr_cuda_sections *sections;
-    tr_cuda_marks *marks;
-    tr_cuda_reports *reports;
+    tr_cuda_stage *stages;      /* of all sessions */
+    tr_cuda_sections *sections; /* of all sessions */
+    tr_cuda_section_state section;
+    tr_cuda_sections *in; /* whose section is open */
     tr_cuda_pace *pace;
     tr_cuda_monitor *monitor;
     double *sums; /* ops/optimizer.c: partial sums of sum_squares, on the device */
@@ -150,28 +156,31 @@ TR_CUDA_C tr_status tr_cuda_upload(void *ctx, void *to, const void *host, size_t
 TR_CUDA_C tr_status tr_cuda_download(void *ctx, void *host, const void *from, size_t nbytes);
 TR_CUDA_C tr_status tr_cuda_finish(void *ctx);
 /* stage.c */
-TR_CUDA_C tr_status tr_cuda_stage_reserve(void *ctx, size_t nbytes);
-TR_CUDA_C tr_status tr_cuda_stage_begin(void *ctx);
-TR_CUDA_C tr_status tr_cuda_stage_part(void *ctx, const void *data, size_t nbytes, void **where);
-TR_CUDA_C tr_status tr_cuda_stage_poll(void *ctx, bool *done);
-TR_CUDA_C int tr_cuda_stage_slot(const tr_cuda *cuda); /* of the batch staged last: 0 or 1 */
-TR_CUDA_C void tr_cuda_stage_close(tr_cuda *cuda);
-/* section.c: the key is told apart by the slot, too */
-TR_CUDA_C tr_status tr_cuda_section_begin(void *ctx, uint64_t key, bool *replay);
-TR_CUDA_C tr_status tr_cuda_section_end(void *ctx, tr_status st);
+TR_CUDA_C tr_status tr_cuda_stage_open(void *ctx, size_t nbytes, void **out);
+TR_CUDA_C void tr_cuda_stage_close(void *stage);
+TR_CUDA_C tr_status tr_cuda_stage_begin(void *stage);
+TR_CUDA_C tr_status tr_cuda_stage_part(void *stage, const void *data, size_t nbytes, void **where);
+TR_CUDA_C tr_status tr_cuda_stage_poll(void *stage, bool *done);
+TR_CUDA_C int tr_cuda_stage_slot(const void *stage);
+/* section.c */
+TR_CUDA_C tr_status tr_cuda_sections_open(void *ctx, void **out);
+TR_CUDA_C void tr_cuda_sections_close(void *sections);
+TR_CUDA_C tr_status tr_cuda_section_begin(void *sections, uint64_t key, bool *replay);
+TR_CUDA_C tr_status tr_cuda_section_end(void *sections, tr_status st);
 TR_CUDA_C void tr_cuda_sections_drop(void *ctx);
-TR_CUDA_C void tr_cuda_sections_close(tr_cuda *cuda);
 /* marks.c */
-TR_CUDA_C tr_status tr_cuda_marks_reserve(void *ctx, size_t n);
-TR_CUDA_C tr_status tr_cuda_mark(void *ctx, size_t i);
-TR_CUDA_C tr_status tr_cuda_marks_read(void *ctx, double *seconds, size_t n);
-TR_CUDA_C void tr_cuda_marks_close(tr_cuda *cuda);
+TR_CUDA_C tr_status tr_cuda_marks_open(void *ctx, size_t n, void **out);
+TR_CUDA_C void tr_cuda_marks_close(void *marks);
+TR_CUDA_C tr_status tr_cuda_mark(void *marks, size_t i);
+TR_CUDA_C tr_status tr_cuda_marks_read(void *marks, double *seconds, size_t n);
 /* report.c */
-TR_CUDA_C tr_status tr_cuda_set_input(void *ctx, tr_control *c, const tr_control_input *in);
-TR_CUDA_C tr_status tr_cuda_lap(void *ctx, tr_control *c, int lap);
-TR_CUDA_C tr_status tr_cuda_report_begin(void *ctx, const tr_control *c, int slot);
-TR_CUDA_C tr_status tr_cuda_report_poll(void *ctx, int slot, tr_control *out, bool *done);
-TR_CUDA_C void tr_cuda_reports_close(tr_cuda *cuda);
+TR_CUDA_C tr_status tr_cuda_training_open(void *ctx, int threads, void **out);
+TR_CUDA_C void tr_cuda_training_close(void *training);
+TR_CUDA_C tr_cuda *tr_cuda_training_context(const void *training);
+TR_CUDA_C tr_status tr_cuda_set_input(void *training, tr_control *c, const tr_control_input *in);
+TR_CUDA_C tr_status tr_cuda_lap(void *training, tr_control *c, int lap);
+TR_CUDA_C tr_status tr_cuda_report_begin(void *training, const tr_control *c, int slot);
+TR_CUDA_C tr_status tr_cuda_report_poll(void *training, int slot, tr_control *out, bool *done);
 /* pace.c */
 TR_CUDA_C tr_status tr_cuda_pace_poll(void *ctx, bool *done);
 TR_CUDA_C void tr_cuda_pace_close(tr_cuda *cuda);
@@ -182,7 +191,7 @@ TR_CUDA_C void tr_cuda_monitor_close(tr_cuda *cuda);
 TR_CUDA_C tr_status tr_cuda_sums_open(tr_cuda *cuda);
 TR_CUDA_C void tr_cuda_sums_close(tr_cuda *cuda);
 TR_CUDA_C tr_status tr_cuda_sum_squares(void *ctx, const float *g, size_t count, double *out);
-TR_CUDA_C tr_status tr_cuda_updater_open(void *ctx, const tr_update *u, void **out);
+TR_CUDA_C tr_status tr_cuda_updater_open(void *training, const tr_update *u, void **out);
 TR_CUDA_C void tr_cuda_updater_close(void *updater);
 TR_CUDA_C tr_status tr_cuda_updater_decide(void *updater, tr_control *c);
 TR_CUDA_C tr_status tr_cuda_updater_run(void *updater, const tr_control *c);

@@ -3,60 +3,63 @@
  * for it. */
 #include "kernels/cuda/core.h"
 
-struct tr_cuda_marks {
+typedef struct {
+    tr_cuda *cuda;
     size_t n;
     cudaEvent_t *at;
-};
+} marks;
 
-tr_status tr_cuda_marks_reserve(void *ctx, size_t n)
+tr_status tr_cuda_marks_open(void *ctx, size_t n, void **out)
 {
     tr_status st = TR_OK;
-    tr_cuda *cuda = ctx;
-    if (cuda->marks && cuda->marks->n >= n) return TR_OK;
-    tr_cuda_marks_close(cuda);
-    cuda->marks = TR_NEW(TR_MEM_OTHER, tr_cuda_marks);
-    if (cuda->marks) cuda->marks->at = tr_alloc(TR_MEM_OTHER, n, sizeof *cuda->marks->at);
-    if (!cuda->marks || !cuda->marks->at) st = TR_MEMORY;
-    while (st == TR_OK && cuda->marks->n < n) {
-        TR_CUDA_TRY(cudaEventCreate(&cuda->marks->at[cuda->marks->n]));
-        cuda->marks->n++;
+    marks *m = TR_NEW(TR_MEM_OTHER, marks);
+    if (!m) return TR_MEMORY;
+    m->cuda = ctx;
+    m->at = tr_alloc(TR_MEM_OTHER, n, sizeof *m->at);
+    if (!m->at) st = TR_MEMORY;
+    while (st == TR_OK && m->n < n) {
+        TR_CUDA_TRY(cudaEventCreate(&m->at[m->n]));
+        m->n++;
     }
 out:
-    if (st != TR_OK) tr_cuda_marks_close(cuda);
-    return st;
+    if (st != TR_OK) {
+        tr_cuda_marks_close(m);
+        return st;
+    }
+    *out = m;
+    return TR_OK;
 }
 
-void tr_cuda_marks_close(tr_cuda *cuda)
+void tr_cuda_marks_close(void *opened)
 {
-    tr_cuda_marks *m = cuda->marks;
+    marks *m = opened;
     if (!m) return;
     for (size_t i = 0; i < m->n; i++) (void)cudaEventDestroy(m->at[i]);
     (void)cudaGetLastError();
     tr_free(m->at);
     tr_free(m);
-    cuda->marks = NULL;
 }
 
-tr_status tr_cuda_mark(void *ctx, size_t i)
+tr_status tr_cuda_mark(void *opened, size_t i)
 {
     tr_status st = TR_OK;
-    tr_cuda *cuda = ctx;
-    TR_NEED(cuda->marks && i < cuda->marks->n, TR_INTERNAL, "mark %zu is not reserved", i);
-    TR_TRY(tr_cuda_outside_section(cuda, "mark"));
-    TR_CUDA_TRY(cudaEventRecord(cuda->marks->at[i], cuda->stream));
+    marks *m = opened;
+    TR_NEED(i < m->n, TR_INTERNAL, "there is no mark %zu", i);
+    TR_TRY(tr_cuda_outside_section(m->cuda, "mark"));
+    TR_CUDA_TRY(cudaEventRecord(m->at[i], m->cuda->stream));
 out:
     return st;
 }
 
-tr_status tr_cuda_marks_read(void *ctx, double *seconds, size_t n)
+tr_status tr_cuda_marks_read(void *opened, double *seconds, size_t n)
 {
     tr_status st = TR_OK;
-    tr_cuda *cuda = ctx;
-    TR_NEED(cuda->marks && n < cuda->marks->n, TR_INTERNAL, "%zu marks are not reserved", n + 1);
-    TR_CUDA_TRY(cudaEventSynchronize(cuda->marks->at[n]));
+    const marks *m = opened;
+    TR_NEED(n < m->n, TR_INTERNAL, "there are no %zu marks", n + 1);
+    TR_CUDA_TRY(cudaEventSynchronize(m->at[n]));
     for (size_t i = 0; i < n; i++) {
         float ms;
-        TR_CUDA_TRY(cudaEventElapsedTime(&ms, cuda->marks->at[i], cuda->marks->at[i + 1]));
+        TR_CUDA_TRY(cudaEventElapsedTime(&ms, m->at[i], m->at[i + 1]));
         seconds[i] = (double)ms / 1000;
     }
 out:

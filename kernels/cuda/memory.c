@@ -64,7 +64,7 @@ static void quiet(tr_cuda *cuda)
 {
     (void)cudaSetDevice(cuda->o.device);
     if (cuda->stream) (void)cudaStreamSynchronize(cuda->stream);
-    tr_cuda_stage_quiet(cuda);
+    tr_cuda_stages_quiet(cuda);
 }
 
 /* " for activations"; nothing for what has no name. */

@@ -21,7 +21,8 @@ typedef struct {
 _Static_assert(offsetof(tr_control, sums) - offsetof(tr_control, in) == offsetof(input, sums),
                "the sums follow the input");
 
-struct tr_cuda_reports {
+typedef struct {
+    tr_cuda *cuda;
     input *ring;         /* [2 * HALF], pinned */
     size_t next;         /* entry */
     cudaEvent_t sent[2]; /* of each half: its last copy */
@@ -29,45 +30,57 @@ struct tr_cuda_reports {
     tr_control *report;  /* [SLOTS], pinned */
     cudaEvent_t there[SLOTS];
     bool begun[SLOTS];
-};
+} training;
 
-tr_status tr_cuda_reports_open(tr_cuda *cuda)
+tr_status tr_cuda_training_open(void *ctx, int threads, void **out)
 {
     tr_status st = TR_OK;
-    tr_cuda_reports *r = cuda->reports = TR_NEW(TR_MEM_OTHER, tr_cuda_reports);
+    training *r = TR_NEW(TR_MEM_OTHER, training);
+    (void)threads;
     if (!r) return TR_MEMORY;
-    r->ring = tr_cuda_host_alloc(cuda, TR_MEM_OTHER, 2 * HALF * sizeof *r->ring);
-    if (r->ring) r->report = tr_cuda_host_alloc(cuda, TR_MEM_OTHER, SLOTS * sizeof *r->report);
-    if (!r->report) return tr_last_error()->status;
+    r->cuda = ctx;
+    r->ring = tr_cuda_host_alloc(ctx, TR_MEM_OTHER, 2 * HALF * sizeof *r->ring);
+    if (r->ring) r->report = tr_cuda_host_alloc(ctx, TR_MEM_OTHER, SLOTS * sizeof *r->report);
+    if (!r->report) st = tr_last_error()->status;
+    TR_TRY(st);
     for (int i = 0; i < 2; i++)
         TR_CUDA_TRY(
             cudaEventCreateWithFlags(&r->sent[i], cudaEventDisableTiming | cudaEventBlockingSync));
     for (int i = 0; i < SLOTS; i++)
         TR_CUDA_TRY(cudaEventCreateWithFlags(&r->there[i], cudaEventDisableTiming));
 out:
-    return st;
+    if (st != TR_OK) {
+        tr_cuda_training_close(r);
+        return st;
+    }
+    *out = r;
+    return TR_OK;
 }
 
-void tr_cuda_reports_close(tr_cuda *cuda)
+void tr_cuda_training_close(void *opened)
 {
-    tr_cuda_reports *r = cuda->reports;
+    training *r = opened;
     if (!r) return;
     for (int i = 0; i < SLOTS; i++)
         if (r->there[i]) (void)cudaEventDestroy(r->there[i]);
     for (int i = 0; i < 2; i++)
         if (r->sent[i]) (void)cudaEventDestroy(r->sent[i]);
     (void)cudaGetLastError();
-    tr_cuda_host_free(cuda, r->report);
-    tr_cuda_host_free(cuda, r->ring);
+    tr_cuda_host_free(r->cuda, r->report); /* waits for copies that are under way */
+    tr_cuda_host_free(r->cuda, r->ring);
     tr_free(r);
-    cuda->reports = NULL;
 }
 
-tr_status tr_cuda_set_input(void *ctx, tr_control *c, const tr_control_input *in)
+tr_cuda *tr_cuda_training_context(const void *opened)
+{
+    return ((const training *)opened)->cuda;
+}
+
+tr_status tr_cuda_set_input(void *opened, tr_control *c, const tr_control_input *in)
 {
     tr_status st = TR_OK;
-    tr_cuda *cuda = ctx;
-    tr_cuda_reports *r = cuda->reports;
+    training *r = opened;
+    tr_cuda *cuda = r->cuda;
     const size_t half = r->next / HALF;
     TR_TRY(tr_cuda_outside_section(cuda, "set_input"));
     if (r->next % HALF == 0 && r->full[half]) {
@@ -87,16 +100,16 @@ out:
     return st;
 }
 
-tr_status tr_cuda_lap(void *ctx, tr_control *c, int lap)
+tr_status tr_cuda_lap(void *opened, tr_control *c, int lap)
 {
-    return tr_lap_launch(((tr_cuda *)ctx)->stream, c, lap);
+    return tr_lap_launch(((training *)opened)->cuda->stream, c, lap);
 }
 
-tr_status tr_cuda_report_begin(void *ctx, const tr_control *c, int slot)
+tr_status tr_cuda_report_begin(void *opened, const tr_control *c, int slot)
 {
     tr_status st = TR_OK;
-    tr_cuda *cuda = ctx;
-    tr_cuda_reports *r = cuda->reports;
+    training *r = opened;
+    tr_cuda *cuda = r->cuda;
     TR_NEED(slot >= 0 && slot < SLOTS, TR_INTERNAL, "there is no report slot %d", slot);
     TR_TRY(tr_cuda_outside_section(cuda, "report_begin"));
     r->begun[slot] = false;
@@ -108,11 +121,11 @@ out:
     return st;
 }
 
-tr_status tr_cuda_report_poll(void *ctx, int slot, tr_control *out, bool *done)
+tr_status tr_cuda_report_poll(void *opened, int slot, tr_control *out, bool *done)
 {
     tr_status st = TR_OK;
-    tr_cuda *cuda = ctx;
-    tr_cuda_reports *r = cuda->reports;
+    training *r = opened;
+    tr_cuda *cuda = r->cuda;
     *done = false;
     TR_NEED(slot >= 0 && slot < SLOTS && r->begun[slot], TR_INTERNAL,
             "no report is on its way in slot %d", slot);

@@ -3,39 +3,44 @@
  * microseconds, where the calls in it cost that each.
  *
  * First time as it comes (libraries load what they need, which must not happen while recording),
- * second time recorded and launched, then replayed. The key is told apart by the slot of the batch
- * staged last, whose address is in the recording. What happens depends on the sequence of calls
+ * second time recorded and launched, then replayed. What happens depends on the sequence of calls
  * alone, not on time or memory, so that all ranks record, and replay, the same sections in the same
  * order, as NCCL asks for.
  *
- * At most 64 recordings are kept; further keys run as they come. Nodes keep the priority of the
- * stream that they were recorded from. The calls of the backend come from one thread; what
+ * Each session has its own set of recordings, at most 64; further keys run as they come. There is
+ * one stream: of all sets of a context one section at a time is open. Nodes keep the priority of
+ * the stream that they were recorded from. The calls of the backend come from one thread; what
  * libraries do in threads of their own does not spoil a recording, which is thread-local. */
 #include "kernels/cuda/core.h"
 
 #include <string.h>
 
 enum { SECTIONS = 64 };
-typedef enum { CLOSED, PLAIN, RECORDED, REPLAYED } state;
 
 typedef struct {
     uint64_t key;
-    int slot;
     bool ran;             /* once, as it came */
     cudaGraphExec_t exec; /* NULL until it was recorded */
 } section;
 
 struct tr_cuda_sections {
+    tr_cuda *cuda;
+    tr_cuda_sections *next; /* of the context */
     section at[SECTIONS];
     size_t n;
-    state state;
     section *open; /* NULL: not one that is kept */
 };
 
-tr_status tr_cuda_sections_open(tr_cuda *cuda)
+tr_status tr_cuda_sections_open(void *ctx, void **out)
 {
-    cuda->sections = TR_NEW(TR_MEM_OTHER, tr_cuda_sections);
-    return cuda->sections ? TR_OK : TR_MEMORY;
+    tr_cuda *cuda = ctx;
+    tr_cuda_sections *s = TR_NEW(TR_MEM_OTHER, tr_cuda_sections);
+    if (!s) return TR_MEMORY;
+    s->cuda = cuda;
+    s->next = cuda->sections;
+    cuda->sections = s;
+    *out = s;
+    return TR_OK;
 }
 
 /* Whatever was recorded so far is thrown away. */
@@ -47,63 +52,81 @@ static void stop_recording(tr_cuda *cuda)
     (void)cudaGetLastError();
 }
 
-void tr_cuda_sections_drop(void *ctx)
+/* Of an open section nothing is kept: it is over. */
+static void leave(tr_cuda *cuda)
 {
-    tr_cuda *cuda = ctx;
-    tr_cuda_sections *s = cuda->sections;
-    if (!s) return;
-    if (s->state == RECORDED) stop_recording(cuda);
-    (void)cudaStreamSynchronize(cuda->stream);
+    if (cuda->section == TR_SECTION_RECORDED) stop_recording(cuda);
+    cuda->section = TR_SECTION_CLOSED;
+    cuda->in = NULL;
+}
+
+/* When all that was launched has run. */
+static void forget(tr_cuda_sections *s)
+{
+    if (s->cuda->in == s) leave(s->cuda);
     for (size_t i = 0; i < s->n; i++)
         if (s->at[i].exec) (void)cudaGraphExecDestroy(s->at[i].exec);
     (void)cudaGetLastError();
-    *s = (tr_cuda_sections){0};
+    s->n = 0;
+    s->open = NULL;
 }
 
-void tr_cuda_sections_close(tr_cuda *cuda)
+void tr_cuda_sections_drop(void *ctx)
 {
-    tr_cuda_sections_drop(cuda);
-    tr_free(cuda->sections);
-    cuda->sections = NULL;
+    tr_cuda *cuda = ctx;
+    leave(cuda);
+    (void)cudaStreamSynchronize(cuda->stream);
+    for (tr_cuda_sections *s = cuda->sections; s; s = s->next) forget(s);
+}
+
+void tr_cuda_sections_close(void *sections)
+{
+    tr_cuda_sections *s = sections;
+    if (!s) return;
+    if (s->cuda->in == s) leave(s->cuda);
+    (void)cudaStreamSynchronize(s->cuda->stream);
+    forget(s);
+    tr_cuda_sections **at = &s->cuda->sections;
+    while (*at != s) at = &(*at)->next;
+    *at = s->next;
+    tr_free(s);
 }
 
 bool tr_cuda_recording(const tr_cuda *cuda)
 {
-    return cuda->sections->state == RECORDED;
+    return cuda->section == TR_SECTION_RECORDED;
 }
 
 tr_status tr_cuda_outside_section(const tr_cuda *cuda, const char *call)
 {
-    if (!cuda->sections || cuda->sections->state == CLOSED) return TR_OK;
+    if (cuda->section == TR_SECTION_CLOSED) return TR_OK;
     return TR_FAIL(TR_INTERNAL, "%s inside a section: it would be repeated as recorded", call);
 }
 
 /* NULL: it is new and there is no room. */
-static section *find(tr_cuda_sections *s, uint64_t key, int slot)
+static section *find(tr_cuda_sections *s, uint64_t key)
 {
     for (size_t i = 0; i < s->n; i++)
-        if (s->at[i].key == key && s->at[i].slot == slot) return &s->at[i];
+        if (s->at[i].key == key) return &s->at[i];
     if (s->n == SECTIONS) return NULL;
-    s->at[s->n] = (section){.key = key, .slot = slot};
+    s->at[s->n] = (section){.key = key};
     return &s->at[s->n++];
 }
 
-tr_status tr_cuda_section_begin(void *ctx, uint64_t key, bool *replay)
+tr_status tr_cuda_section_begin(void *sections, uint64_t key, bool *replay)
 {
     tr_status st = TR_OK;
-    tr_cuda *cuda = ctx;
-    tr_cuda_sections *s = cuda->sections;
-    TR_NEED(s->state == CLOSED, TR_INTERNAL, "a section is begun inside another");
-    s->open = cuda->o.graphs ? find(s, key, tr_cuda_stage_slot(cuda)) : NULL;
-    s->state = PLAIN;
-    if (s->open && s->open->exec) {
-        s->state = REPLAYED;
-    } else if (s->open && s->open->ran) {
-        s->state = CLOSED; /* until it records */
+    tr_cuda_sections *s = sections;
+    tr_cuda *cuda = s->cuda;
+    TR_NEED(cuda->section == TR_SECTION_CLOSED, TR_INTERNAL, "a section is begun inside another");
+    s->open = cuda->o.graphs ? find(s, key) : NULL;
+    if (s->open && s->open->ran && !s->open->exec)
         TR_CUDA_TRY(cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeThreadLocal));
-        s->state = RECORDED;
-    }
-    *replay = s->state == REPLAYED;
+    cuda->section = !s->open || !s->open->ran ? TR_SECTION_PLAIN
+                    : s->open->exec           ? TR_SECTION_REPLAYED
+                                              : TR_SECTION_RECORDED;
+    cuda->in = s;
+    *replay = cuda->section == TR_SECTION_REPLAYED;
 out:
     return st;
 }
@@ -128,24 +151,25 @@ out:
     return st;
 }
 
-tr_status tr_cuda_section_end(void *ctx, tr_status st)
+tr_status tr_cuda_section_end(void *sections, tr_status st)
 {
-    tr_cuda *cuda = ctx;
-    tr_cuda_sections *s = cuda->sections;
-    const state was = s->state;
+    tr_cuda_sections *s = sections;
+    tr_cuda *cuda = s->cuda;
+    const tr_cuda_section_state was = cuda->section;
     section *open = s->open;
-    s->state = CLOSED;
-    s->open = NULL;
-    if (was == CLOSED) return st != TR_OK ? st : TR_FAIL(TR_INTERNAL, "no section is open");
+    if (was == TR_SECTION_CLOSED || cuda->in != s)
+        return st != TR_OK ? st : TR_FAIL(TR_INTERNAL, "no section is open");
     if (st != TR_OK) { /* the first error stays the thread's record */
-        if (was == RECORDED) stop_recording(cuda);
+        leave(cuda);
         return st;
     }
-    if (was == PLAIN) {
+    cuda->section = TR_SECTION_CLOSED;
+    cuda->in = NULL;
+    if (was == TR_SECTION_PLAIN) {
         if (open) open->ran = true;
         return TR_OK;
     }
-    if (was == RECORDED) TR_TRY(keep_recording(cuda, open));
+    if (was == TR_SECTION_RECORDED) TR_TRY(keep_recording(cuda, open));
     TR_CUDA_TRY(cudaGraphLaunch(open->exec, cuda->stream));
 out:
     return st;

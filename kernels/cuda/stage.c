@@ -1,16 +1,19 @@
 /* Batches on their way to the device: two slots of device memory, filled in turn by a stream of
- * copies of their own, beside the kernels.
+ * copies of their own, beside the kernels. Each session has its own two; a context may have any
+ * number of them.
  *
- * The order that callers keep: stage_poll until it says so, stage_begin and stage for batch k, the
+ * The order that callers keep: poll until it says so, begin and part for batch k, the
  * kernels that read it, and the same for batch k + 1. Two dependencies make it safe, both by
  * events: the kernels' stream waits for each copy where it is staged (before a section, so never in
  * what is recorded), and copies of batch k + 1 wait for `begun` of batch k, which marks in the
- * kernels' stream all that was put there before stage_begin(k), and so all readers of batch k - 1:
+ * kernels' stream all that was put there before begin(k), and so all readers of batch k - 1:
  * the slot is free, while kernels of batch k still run. Nothing here waits on the host: a kernel
  * may be waiting for another rank, so callers poll, and watch their peers meanwhile. */
 #include "kernels/cuda/core.h"
 
 struct tr_cuda_stage {
+    tr_cuda *cuda;
+    tr_cuda_stage *next; /* of the context */
     cudaStream_t stream;
     char *slot[2];
     size_t size, used;
@@ -21,13 +24,15 @@ struct tr_cuda_stage {
     bool waiting;       /* for `copied`: nobody has since it was recorded */
 };
 
-tr_status tr_cuda_stage_reserve(void *ctx, size_t nbytes)
+tr_status tr_cuda_stage_open(void *ctx, size_t nbytes, void **out)
 {
     tr_status st = TR_OK;
     tr_cuda *cuda = ctx;
-    if (cuda->stage) return TR_FAIL(TR_INTERNAL, "the slots for batches are reserved twice");
-    tr_cuda_stage *s = cuda->stage = TR_NEW(TR_MEM_OTHER, tr_cuda_stage);
+    tr_cuda_stage *s = TR_NEW(TR_MEM_OTHER, tr_cuda_stage);
     if (!s) return TR_MEMORY;
+    s->cuda = cuda;
+    s->next = cuda->stages;
+    cuda->stages = s;
     s->size = tr_align_up(nbytes, TR_CUDA_ALIGN);
     s->at = 1;
     TR_CUDA_TRY(cudaStreamCreateWithFlags(&s->stream, cudaStreamNonBlocking));
@@ -39,37 +44,43 @@ tr_status tr_cuda_stage_reserve(void *ctx, size_t nbytes)
         if (st != TR_OK) goto out;
     }
 out:
-    if (st != TR_OK) tr_cuda_stage_close(cuda);
-    return st;
+    if (st != TR_OK) {
+        tr_cuda_stage_close(s);
+        return st;
+    }
+    *out = s;
+    return TR_OK;
 }
 
-void tr_cuda_stage_quiet(const tr_cuda *cuda)
+void tr_cuda_stages_quiet(const tr_cuda *cuda)
 {
-    if (cuda->stage && cuda->stage->stream) (void)cudaStreamSynchronize(cuda->stage->stream);
+    for (const tr_cuda_stage *s = cuda->stages; s; s = s->next)
+        if (s->stream) (void)cudaStreamSynchronize(s->stream);
 }
 
-void tr_cuda_stage_close(tr_cuda *cuda)
+void tr_cuda_stage_close(void *stage)
 {
-    tr_cuda_stage *s = cuda->stage;
+    tr_cuda_stage *s = stage;
     if (!s) return;
     for (int i = 0; i < 2; i++) {
         if (s->begun[i]) (void)cudaEventDestroy(s->begun[i]);
-        tr_cuda_free(cuda, s->slot[i]);
+        tr_cuda_free(s->cuda, s->slot[i]); /* waits for copies that are under way */
     }
+    tr_cuda_stage **at = &s->cuda->stages;
+    while (*at != s) at = &(*at)->next;
+    *at = s->next;
     if (s->copied) (void)cudaEventDestroy(s->copied);
     if (s->stream) (void)cudaStreamDestroy(s->stream);
     (void)cudaGetLastError();
     tr_free(s);
-    cuda->stage = NULL;
 }
 
-tr_status tr_cuda_stage_begin(void *ctx)
+tr_status tr_cuda_stage_begin(void *stage)
 {
     tr_status st = TR_OK;
-    tr_cuda *cuda = ctx;
-    tr_cuda_stage *s = cuda->stage;
-    TR_NEED(s, TR_INTERNAL, "a batch is staged before its memory is reserved");
-    TR_TRY(tr_cuda_outside_section(cuda, "stage_begin"));
+    tr_cuda_stage *s = stage;
+    tr_cuda *cuda = s->cuda;
+    TR_TRY(tr_cuda_outside_section(cuda, "a batch's begin"));
     s->at = 1 - s->at;
     s->used = 0;
     TR_CUDA_TRY(cudaEventRecord(s->begun[s->at], cuda->stream));
@@ -78,13 +89,13 @@ out:
     return st;
 }
 
-tr_status tr_cuda_stage_part(void *ctx, const void *data, size_t nbytes, void **where)
+tr_status tr_cuda_stage_part(void *stage, const void *data, size_t nbytes, void **where)
 {
     tr_status st = TR_OK;
-    tr_cuda *cuda = ctx;
-    tr_cuda_stage *s = cuda->stage;
-    TR_NEED(s && s->batches > 0, TR_INTERNAL, "a part of a batch is staged before stage_begin");
-    TR_TRY(tr_cuda_outside_section(cuda, "stage"));
+    tr_cuda_stage *s = stage;
+    tr_cuda *cuda = s->cuda;
+    TR_NEED(s->batches > 0, TR_INTERNAL, "a part of a batch is staged before the batch is begun");
+    TR_TRY(tr_cuda_outside_section(cuda, "a part of a batch"));
     TR_NEED(nbytes <= s->size - s->used, TR_INTERNAL,
             "a batch is larger than its slot: %zu bytes behind %zu of %zu", nbytes, s->used,
             s->size);
@@ -112,14 +123,12 @@ static tr_status passed(cudaEvent_t e, bool *done)
     return TR_OK;
 }
 
-tr_status tr_cuda_stage_poll(void *ctx, bool *done)
+tr_status tr_cuda_stage_poll(void *stage, bool *done)
 {
     tr_status st = TR_OK;
-    tr_cuda *cuda = ctx;
-    tr_cuda_stage *s = cuda->stage;
+    tr_cuda_stage *s = stage;
     *done = true;
-    if (!s) return TR_OK;
-    TR_TRY(tr_cuda_outside_section(cuda, "stage_poll"));
+    TR_TRY(tr_cuda_outside_section(s->cuda, "a look at staged batches"));
     if (s->waiting) TR_TRY(passed(s->copied, done));
     if (*done) s->waiting = false;
     /* Also where a share is empty: the host stays so near that the ring of inputs (report.c) never
@@ -129,7 +138,8 @@ out:
     return st;
 }
 
-int tr_cuda_stage_slot(const tr_cuda *cuda)
+int tr_cuda_stage_slot(const void *stage)
 {
-    return cuda->stage && cuda->stage->batches > 0 ? cuda->stage->at : 0;
+    const tr_cuda_stage *s = stage;
+    return s->batches > 0 ? s->at : 0;
 }

@@ -16,7 +16,6 @@
 #include "runtime/device/training.h"
 
 typedef struct tr_backend_options {
-    int threads;
     int isa;            /* CPU: 0: the best this CPU has; else an upper bound, agreed over the ranks
                            (tr_cpu_isa) */
     int device;         /* GPU: index among the visible ones */
@@ -74,31 +73,20 @@ static inline tr_status tr_device_finish(const tr_backend *b, void *ctx)
     return b->stream ? b->stream->finish(ctx) : TR_OK;
 }
 
-static inline tr_status tr_section_begin(const tr_backend *b, void *ctx, uint64_t key, bool *replay)
+static inline tr_status tr_team_open(const tr_backend *b, void *ctx, int threads, void **team)
 {
-    *replay = false;
-    return b->sections ? b->sections->begin(ctx, key, replay) : TR_OK;
+    *team = ctx;
+    return b->kernels->open ? b->kernels->open(ctx, threads, team) : TR_OK;
 }
 
-static inline tr_status tr_section_end(const tr_backend *b, void *ctx, tr_status st)
+static inline void tr_team_close(const tr_backend *b, void *team)
 {
-    return b->sections ? b->sections->end(ctx, st) : st;
+    if (b->kernels->open) b->kernels->close(team);
 }
 
 static inline void tr_sections_drop(const tr_backend *b, void *ctx)
 {
     if (b->sections) b->sections->drop(ctx);
-}
-
-static inline tr_status tr_stage_begin(const tr_backend *b, void *ctx)
-{
-    return b->staging ? b->staging->begin(ctx) : TR_OK;
-}
-
-static inline tr_status tr_stage_poll(const tr_backend *b, void *ctx, bool *done)
-{
-    *done = true;
-    return b->staging ? b->staging->poll(ctx, done) : TR_OK;
 }
 
 #endif

@@ -1,5 +1,5 @@
 /* What backends share whose memory is the host's and whose kernels are done when they return:
- * memory, and the control of a step. */
+ * memory, marks, and the control of a step. */
 #ifndef TR_HOST_H
 #define TR_HOST_H
 
@@ -7,8 +7,16 @@
 
 extern const tr_device_memory tr_host_memory; /* plain memory; copies are memcpy */
 
-/* Of tr_device_training. */
-tr_status tr_host_set_input(void *ctx, tr_control *c, const tr_control_input *in);
-tr_status tr_host_lap(void *ctx, tr_control *c, int lap);
+extern const tr_device_marks tr_host_marks; /* by tr_now */
+
+/* Of tr_device_training; what it opens starts with a tr_host_training, zeroed. */
+typedef struct tr_host_training {
+    int threads;
+    tr_control reports[2];
+} tr_host_training;
+tr_status tr_host_set_input(void *training, tr_control *c, const tr_control_input *in);
+tr_status tr_host_lap(void *training, tr_control *c, int lap);
+tr_status tr_host_report_begin(void *training, const tr_control *c, int slot);
+tr_status tr_host_report_poll(void *training, int slot, tr_control *out, bool *done);
 
 #endif

@@ -68,11 +68,16 @@ struct tr_kernel {
 };
 
 typedef struct tr_device_kernels {
+    /* What the kernels of one session share; `threads`: how many of the host's each may use. Two
+     * teams of a context may be at work at once, each in a thread of the caller's. NULL: they share
+     * the context as it is, which stands for the team. */
+    tr_status (*open)(void *ctx, int threads, void **team);
+    void (*close)(void *team); /* when its kernels are closed; NULL is fine */
     /* NULL when the op is there for this graph's precision, else why not. */
     const char *(*unsupported)(void *ctx, const tr_op_def *def, tr_precision precision);
     /* Prepares op `op` of `g` (g->batch > 0, or an op that takes part in collectives). Allocates
      * nothing that grows with the model. */
-    tr_status (*prepare)(void *ctx, const tr_graph *g, const tr_op *op, tr_kernel **out);
+    tr_status (*prepare)(void *team, const tr_graph *g, const tr_op *op, tr_kernel **out);
 } tr_device_kernels;
 
 #endif

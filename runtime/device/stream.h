@@ -15,38 +15,45 @@ typedef struct tr_device_stream {
 } tr_device_stream;
 
 /* Sections: what is put into the stream between begin and end is the same every time for one key.
- * The first time it runs as it comes, the second time it is recorded, from then on replayed. */
+ * The first time it runs as it comes, the second time it is recorded, from then on replayed. Each
+ * set of recordings has its own keys; one section is open at a time. */
 typedef struct tr_device_sections {
-    tr_status (*begin)(void *ctx, uint64_t key,
-                       bool *replay); /* *replay: leave out what stands between */
-    tr_status (*end)(
-        void *ctx,
-        tr_status st); /* st: how what stood between went; returned, or the launch's error */
-    /* Forgets all that was recorded, when it has run: each key's next time is a first one. To be
-     * called before anything is closed whose work was recorded: NCCL waits for such recordings to
-     * go. */
+    tr_status (*open)(void *ctx, void **sections);
+    void (*close)(void *sections); /* forgets what was recorded, when it has run; NULL is fine */
+    /* *replay: leave out what stands between. */
+    tr_status (*begin)(void *sections, uint64_t key, bool *replay);
+    /* st: how what stood between went; returned, or the launch's error. */
+    tr_status (*end)(void *sections, tr_status st);
+    /* Forgets all that was recorded in the context, when it has run: each key's next time is a
+     * first one. To be called before anything is closed whose work was recorded: NCCL waits for
+     * such recordings to go. */
     void (*drop)(void *ctx);
 } tr_device_sections;
 
 /* Batches on their way to the device, copied beside the kernels into the one of two slots that the
- * run before last has read. A device that reads them where the host has them has none. */
+ * run before last has read. Each session has its own stage. A device that reads batches where the
+ * host has them has none. */
 typedef struct tr_device_staging {
-    tr_status (*reserve)(void *ctx, size_t nbytes); /* a slot's size; once, at set-up */
-    tr_status (*begin)(void *ctx); /* the next slot; once a micro-batch, an empty one too */
+    /* nbytes: of a slot. */
+    tr_status (*open)(void *ctx, size_t nbytes, void **stage);
+    void (*close)(void *stage);      /* waits for copies that are under way; NULL is fine */
+    tr_status (*begin)(void *stage); /* the next slot; once a micro-batch, an empty one too */
     /* The next part of a batch, from host_alloc'ed memory: where kernels put into the stream from
      * now on find it (256-byte aligned). */
-    tr_status (*part)(void *ctx, const void *data, size_t nbytes, void **where);
+    tr_status (*part)(void *stage, const void *data, size_t nbytes, void **where);
     /* *done: the host's copies of all batches may be overwritten, and all that came before the last
      * two is done. Does not wait. */
-    tr_status (*poll)(void *ctx, bool *done);
+    tr_status (*poll)(void *stage, bool *done);
+    int (*slot)(const void *stage); /* of the batch begun last, 0 or 1: addresses depend on it */
 } tr_device_staging;
 
 /* Time by op. */
 typedef struct tr_device_marks {
-    tr_status (*reserve)(void *ctx, size_t n);
-    tr_status (*set)(void *ctx, size_t i); /* in stream order */
-    tr_status (*read)(void *ctx, double *seconds,
-                      size_t n); /* seconds[i]: from mark i to i + 1, of n + 1 marks; waits */
+    tr_status (*open)(void *ctx, size_t n, void **marks);
+    void (*close)(void *marks);              /* NULL is fine */
+    tr_status (*set)(void *marks, size_t i); /* in stream order */
+    /* seconds[i]: from mark i to i + 1, of n + 1 marks; waits. */
+    tr_status (*read)(void *marks, double *seconds, size_t n);
 } tr_device_marks;
 
 #endif

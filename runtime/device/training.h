@@ -32,14 +32,18 @@ typedef struct tr_update {
 
 /* All in stream order. */
 typedef struct tr_device_training {
+    /* What one run trains with; `threads`: of the host, where it updates. Before close, its
+     * updaters are closed. */
+    tr_status (*open)(void *ctx, int threads, void **training);
+    void (*close)(void *training); /* NULL is fine */
     /* Where in->first: zeroes the sums, then sums[TR_SUM_STOP] = in->stop. */
-    tr_status (*set_input)(void *ctx, tr_control *c, const tr_control_input *in);
+    tr_status (*set_input)(void *training, tr_control *c, const tr_control_input *in);
     /* tr_control_lap at this point of the stream; within sections, too. */
-    tr_status (*lap)(void *ctx, tr_control *c, int lap);
+    tr_status (*lap)(void *training, tr_control *c, int lap);
     /* *out = sum of squares of g[0..count) in double; +inf or NaN iff an element is not finite. The
-     * same bits every time. */
+     * same bits every time. NULL where collectives sum while they reduce (the CPU). */
     tr_status (*sum_squares)(void *ctx, const float *g, size_t count, double *out);
-    tr_status (*updater_open)(void *ctx, const tr_update *u, void **out);
+    tr_status (*updater_open)(void *training, const tr_update *u, void **out);
     void (*updater_close)(void *updater);
     /* Looks for the first gradient that is not finite where the sums say there is one, and decides
      * (tr_control_decide). */
@@ -49,9 +53,9 @@ typedef struct tr_device_training {
     /* Weights and their average change places. */
     tr_status (*updater_swap_ema)(void *updater);
     /* The control as it is at this point of the stream, to be had later under `slot` (0 or 1). */
-    tr_status (*report_begin)(void *ctx, const tr_control *c, int slot);
+    tr_status (*report_begin)(void *training, const tr_control *c, int slot);
     /* *done: it is there, in *out. Does not wait. */
-    tr_status (*report_poll)(void *ctx, int slot, tr_control *out, bool *done);
+    tr_status (*report_poll)(void *training, int slot, tr_control *out, bool *done);
 } tr_device_training;
 
 #endif

@@ -9,8 +9,8 @@ static tr_status set(const tr_plan *p, tr_slot *slot, const void *data)
     void *where = (void *)data;
     if (slot->root < 0 || slot->nbytes == 0) return TR_OK;
     if (o->dry) return TR_FAIL(TR_INTERNAL, "a dry session reads nothing");
-    if (o->backend->staging)
-        TR_TRY(o->backend->staging->part(o->backend_ctx, data, slot->nbytes, &where));
+    if (p->session->stage)
+        TR_TRY(o->backend->staging->part(p->session->stage, data, slot->nbytes, &where));
     if (!slot->movable)
         return o->backend->memory->copy(o->backend_ctx, slot->current, where, slot->nbytes);
     if (slot->current == where) return TR_OK;

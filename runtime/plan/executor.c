@@ -47,7 +47,7 @@ static tr_status run_step(tr_plan *p, const tr_step *step, const tr_run *run)
 {
     tr_session *s = p->session;
     tr_status st = TR_OK;
-    if (p->timed) TR_TRY(s->o.backend->marks->set(s->o.backend_ctx, (size_t)(step - p->steps)));
+    if (p->timed) TR_TRY(s->o.backend->marks->set(p->marks, (size_t)(step - p->steps)));
     if (!step->kernel) goto out;
     if (step->packed >= 0 && s->packed[step->packed].version != s->version) {
         TR_TRY(step->kernel->pack(step->kernel));
@@ -76,23 +76,24 @@ tr_status tr_plan_run(tr_plan *p, const tr_run *run)
         if (run->hooks && run->hooks->poll) TR_TRY(run->hooks->poll(run->hooks->ctx));
     }
     if (marks) announce(run, last_bucket, &ready);
-    if (p->timed) TR_TRY(s->o.backend->marks->set(s->o.backend_ctx, p->nsteps));
+    if (p->timed) TR_TRY(s->o.backend->marks->set(p->marks, p->nsteps));
 out:
     return st;
 }
 
 tr_status tr_plan_time_ops(tr_plan *p, bool on)
 {
-    tr_session *s = p->session;
+    const tr_session_options *o = &p->session->o;
+    const tr_device_marks *marks = o->backend->marks;
     tr_status st = TR_OK;
-    if (on && !p->step_seconds) {
-        p->step_seconds = tr_alloc(TR_MEM_OTHER, p->nsteps, sizeof *p->step_seconds);
-        if (!p->step_seconds) return TR_MEMORY;
-    }
-    if (on && !s->o.backend->marks)
-        return TR_FAIL(TR_UNSUPPORTED, "%s cannot time ops", s->o.backend->name);
-    if (on) st = s->o.backend->marks->reserve(s->o.backend_ctx, p->nsteps + 1);
-    p->timed = on && st == TR_OK;
+    p->timed = false;
+    if (!on) return TR_OK;
+    TR_NEED(marks, TR_UNSUPPORTED, "%s cannot time ops", o->backend->name);
+    if (!p->step_seconds) p->step_seconds = tr_alloc(TR_MEM_OTHER, p->nsteps, sizeof(double));
+    if (!p->step_seconds) return TR_MEMORY;
+    if (!p->marks) TR_TRY(marks->open(o->backend_ctx, p->nsteps + 1, &p->marks));
+    p->timed = true;
+out:
     return st;
 }
 
@@ -101,7 +102,7 @@ tr_status tr_plan_op_seconds(tr_plan *p, double *seconds)
     const tr_session_options *o = &p->session->o;
     tr_status st = TR_OK;
     TR_NEED(p->timed, TR_INTERNAL, "the plan's ops were not timed");
-    TR_TRY(o->backend->marks->read(o->backend_ctx, p->step_seconds, p->nsteps));
+    TR_TRY(o->backend->marks->read(p->marks, p->step_seconds, p->nsteps));
     for (size_t i = 0; i < p->nsteps; i++) seconds[p->steps[i].op] += p->step_seconds[i];
 out:
     return st;

@@ -84,6 +84,7 @@ struct tr_plan {
     size_t io_bytes;              /* of these, those of inputs and target */
     tr_slot slots[TR_MAX_IN + 1]; /* the target is the last */
     bool timed;                   /* ops are timed */
+    void *marks;                  /* for that, of the backend; NULL until asked for */
     double *step_seconds;         /* [nsteps], scratch */
 };
 
@@ -96,6 +97,9 @@ struct tr_session {
     tr_packed *packed;
     uint64_t version; /* of the parameters: counts updates */
     unsigned char *arena;
+    void *team;     /* what its kernels share, of the backend */
+    void *stage;    /* its batches' way to the device; NULL where there is none */
+    void *sections; /* its recordings, of the backend; NULL where nothing is recorded */
     tr_memory_plan memory;
 };
 

@@ -23,6 +23,7 @@ typedef struct {
                        node or not */
     float *grads;   /* flat gradient space of this rank */
     float *states;  /* flat state space of this rank */
+    int threads; /* how many of the host's threads its kernels may use; each session has its own */
     tr_precision precision;
     bool sync_batchnorm;
     int ranks;
@@ -37,6 +38,18 @@ typedef struct {
  * collective when run). All memory is allocated here: running a plan allocates nothing. */
 tr_status tr_session_open(const tr_session_options *o, tr_session **out);
 void tr_session_close(tr_session *s);
+/* ---- Batches and recordings: each session has its own, so that any number of them can be open on
+ * a context, opened and closed in any order. On the host they do nothing. ---- */
+/* The next batch is on its way: once a micro-batch, before its first tr_plan_set_input, also where
+ * the share is empty. */
+tr_status tr_session_stage(tr_session *s);
+/* *done: the caller's copies of all batches may be overwritten, and all that came before the last
+ * two is done. Does not wait. */
+tr_status tr_session_staged(const tr_session *s, bool *done);
+/* What runs between begin and end is the same every time for one key and slot: recorded, then
+ * replayed (tr_device_sections). *replay: leave out what stands between. */
+tr_status tr_session_section_begin(tr_session *s, uint64_t key, bool *replay);
+tr_status tr_session_section_end(tr_session *s, tr_status st);
 /* NULL when it was not asked for at open. */
 tr_plan *tr_session_plan(tr_session *s, bool train, int64_t batch);
 /* A run with params_changed was replayed by the backend, unseen by the plan: what runs next makes the
@@ -47,9 +60,9 @@ void tr_session_replayed(tr_session *s);
  * stored layout (channels-last where 4-D). tr_plan_target_tensor: NULL when the graph has none. */
 const tr_tensor *tr_plan_input_tensor(const tr_plan *p, size_t input);
 const tr_tensor *tr_plan_target_tensor(const tr_plan *p);
-/* What the next run reads; to be called before every run, after the backend's stage_begin. `data`:
+/* What the next run reads; to be called before every run, after tr_session_stage. `data`:
  * as the tensor above says, 64-byte aligned, of the backend's host_alloc, in place until the run is
- * over (on a device, until its stage_poll says so). The host reads it where it lies, a device in
+ * over (on a device, until tr_session_staged says so). The host reads it where it lies, a device in
  * the slot it is copied to; only where some kernel cannot be pointed elsewhere, or writes over it,
  * is it copied once more (the arena then has room for it). An error is the kernel's, and the plan
  * does not run until another call succeeds. Nothing is looked at for an empty share. */

@@ -70,7 +70,7 @@ static tr_status prepare_kernels(tr_session *s, tr_plan *p)
         if (why)
             return TR_FAIL(TR_UNSUPPORTED, "layer %s: op %s has no %s kernel for %s: %s", op->layer,
                            tr_op_name(op), b->name, precision_name(g->precision), why);
-        tr_status st = b->kernels->prepare(s->o.backend_ctx, g, op, &p->kernels[i]);
+        tr_status st = b->kernels->prepare(s->team, g, op, &p->kernels[i]);
         if (st != TR_OK) return prepare_failed(op, st);
         st = find_packed(s, p->kernels[i], &p->packed[i]);
         if (st != TR_OK) return prepare_failed(op, st);
@@ -262,6 +262,7 @@ void tr_plan_close(tr_plan *p, bool close_graph)
     tr_free(p->packed);
     tr_free(p->steps);
     tr_free(p->zero);
+    if (p->marks) p->session->o.backend->marks->close(p->marks);
     tr_free(p->step_seconds);
     if (close_graph) tr_graph_close(p->graph);
 }

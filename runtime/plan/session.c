@@ -62,7 +62,7 @@ static tr_status allocate(tr_session *s)
         s->packed[i].data = b->memory->alloc(ctx, TR_MEM_PACKED, s->packed[i].nbytes);
         if (!s->packed[i].data) return tr_last_error()->status;
     }
-    return b->staging ? b->staging->reserve(ctx, stage_bytes(s)) : TR_OK;
+    return b->staging ? b->staging->open(ctx, stage_bytes(s), &s->stage) : TR_OK;
 }
 
 tr_status tr_session_open_graphs(const tr_session_options *o, tr_graph *const *graphs, size_t n,
@@ -82,10 +82,12 @@ tr_status tr_session_open_graphs(const tr_session_options *o, tr_graph *const *g
     s->version = 1;
     s->nplans = n;
     for (size_t i = 0; i < n; i++) s->plans[i].graph = graphs[i];
+    TR_TRY(tr_team_open(o->backend, o->backend_ctx, o->threads, &s->team));
     for (size_t i = 0; i < n; i++) TR_TRY(tr_plan_prepare(s, &s->plans[i], graphs[i]));
     sum_memory(s);
     if (!o->dry) {
         TR_TRY(allocate(s));
+        if (o->backend->sections) TR_TRY(o->backend->sections->open(o->backend_ctx, &s->sections));
         for (size_t i = 0; i < n; i++) TR_TRY(tr_plan_bind(s, &s->plans[i]));
     }
 out:
@@ -135,14 +137,42 @@ out:
 void tr_session_close(tr_session *s)
 {
     if (!s) return;
-    for (size_t i = 0; i < s->nplans; i++) tr_plan_close(&s->plans[i], s->owns_graphs);
     const tr_backend *b = s->o.backend;
+    if (s->sections) b->sections->close(s->sections); /* recorded kernels are still there */
+    for (size_t i = 0; i < s->nplans; i++) tr_plan_close(&s->plans[i], s->owns_graphs);
+    tr_team_close(b, s->team);
+    if (s->stage) b->staging->close(s->stage);
     for (size_t i = 0; i < s->npacked; i++) b->memory->free(s->o.backend_ctx, s->packed[i].data);
     if (s->arena) count_arena(s, -1);
     b->memory->free(s->o.backend_ctx, s->arena);
     tr_free(s->packed);
     tr_free(s->plans);
     tr_free(s);
+}
+
+tr_status tr_session_stage(tr_session *s)
+{
+    return s->stage ? s->o.backend->staging->begin(s->stage) : TR_OK;
+}
+
+tr_status tr_session_staged(const tr_session *s, bool *done)
+{
+    *done = true;
+    return s->stage ? s->o.backend->staging->poll(s->stage, done) : TR_OK;
+}
+
+/* Recordings have the addresses of the slot in them. */
+tr_status tr_session_section_begin(tr_session *s, uint64_t key, bool *replay)
+{
+    *replay = false;
+    if (!s->sections) return TR_OK;
+    const uint64_t slot = s->stage ? (uint64_t)s->o.backend->staging->slot(s->stage) : 0;
+    return s->o.backend->sections->begin(s->sections, 2 * key + slot, replay);
+}
+
+tr_status tr_session_section_end(tr_session *s, tr_status st)
+{
+    return s->sections ? s->o.backend->sections->end(s->sections, st) : st;
 }
 
 void tr_session_replayed(tr_session *s)

@@ -35,7 +35,7 @@ typedef struct {
     void *array[ARRAYS];
     int arrays;
     size_t rows, width, n; /* n = rows * width */
-    void *updater;
+    void *training, *updater;
     tr_segment all; /* of the updater */
     tr_control *control;
     double *sums;
@@ -151,7 +151,8 @@ static tr_status open_optimizer(bench *k, int kind, int moments)
                          .v = moments > 1 ? k->array[3] : NULL,
                          .segments = &k->all,
                          .nsegments = 1};
-    TR_TRY(b->training->updater_open(k->cuda, &u, &k->updater));
+    TR_TRY(b->training->open(k->cuda, 1, &k->training));
+    TR_TRY(b->training->updater_open(k->training, &u, &k->updater));
 out:
     return st;
 }
@@ -390,6 +391,7 @@ static tr_status one(tr_cuda *cuda, const bench_case *c, size_t divide, void *fl
 out:
     (void)b->stream->finish(cuda);
     b->training->updater_close(k.updater);
+    b->training->close(k.training);
     b->memory->free(cuda, k.control);
     for (int i = 0; i < k.arrays; i++) b->memory->free(cuda, k.array[i]);
     return st;
@@ -405,7 +407,7 @@ int main(int argc, char **argv)
         return 0;
     }
     const size_t divide = argc > 1 ? strtoull(argv[1], NULL, 10) : 1;
-    const tr_backend_options o = {.threads = 1, .workspace = 32 << 20};
+    const tr_backend_options o = {.workspace = 32 << 20};
     void *cuda = NULL, *flush = NULL;
     double copy = 0;
     TR_NEED(argc <= 2 && divide > 0, TR_CONFIG, "usage: bench_cuda_kernels [divide | devices]");

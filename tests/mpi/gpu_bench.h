@@ -42,7 +42,7 @@ typedef struct {
     const layout *l;
     tr_comm *c;
     const tr_topology *t;
-    void *ctx;
+    void *ctx, *sections;
     tr_reducer *r;
     tr_range buckets[MAX_BUCKETS];
     size_t count;
@@ -57,7 +57,7 @@ static inline tr_status try_open(bench *b, double timeout)
 {
     tr_status st = TR_OK;
     char why[256];
-    tr_backend_options bo = {.threads = 1, .graphs = true, .workspace = 1 << 20};
+    tr_backend_options bo = {.graphs = true, .workspace = 1 << 20};
     b->c = open_mode(&modes[b->k->mode], timeout);
     b->t = tr_comm_topology(b->c);
     for (size_t i = 0; i < b->l->nbuckets; i++) {
@@ -78,6 +78,7 @@ static inline tr_status try_open(bench *b, double timeout)
     st = gpu->open(&bo, &b->ctx);
     TR_TRY(tr_agree(b->c, st, NULL));
     o.backend_ctx = b->ctx;
+    TR_TRY(gpu->sections->open(b->ctx, &b->sections));
     TR_TRY(tr_reducer_open(b->c, &o, &b->r));
     b->fresh = gpu->memory->alloc(b->ctx, TR_MEM_OTHER, b->count * sizeof(float));
     b->n = gpu->memory->alloc(b->ctx, TR_MEM_OTHER, sizeof(numbers));
@@ -100,6 +101,7 @@ static inline void close_bench(bench *b)
 {
     tr_reducer_close(b->r);
     if (b->ctx) {
+        gpu->sections->close(b->sections);
         gpu->memory->free(b->ctx, b->fresh);
         gpu->memory->free(b->ctx, b->n);
         gpu->close(b->ctx);

@@ -272,7 +272,7 @@ static void check_loop(const char *train, const char *data, const char *run, boo
 
 static const char *no_bf16(void)
 {
-    const tr_backend_options o = {.threads = 1};
+    const tr_backend_options o = {0};
     void *ctx = NULL;
     assert_int_equal(tr_cpu_backend.open(&o, &ctx), TR_OK);
     const char *why = tr_cpu_backend.kernels->unsupported(ctx, tr_op_at(0), TR_PRECISION_BF16);

@@ -37,13 +37,13 @@ static tr_status step_of(bench *b, int step, bool gathers, bool recorded)
     tr_status st = TR_OK;
     bool replay = false;
     TR_TRY(tr_reducer_step(b->r, (uint64_t)step, 0));
-    if (recorded) TR_TRY(gpu->sections->begin(b->ctx, 9, &replay));
+    if (recorded) TR_TRY(gpu->sections->begin(b->sections, 9, &replay));
     if (!replay && gathers) st = run(b, 3);
     if (!replay && !gathers) {
         tr_reducer_ready(b->r, 2);
         st = tr_reducer_finish(b->r, b->n->tally, TALLY, &b->n->squares);
     }
-    if (recorded) st = gpu->sections->end(b->ctx, st);
+    if (recorded) st = gpu->sections->end(b->sections, st);
     if (st == TR_OK) tr_reducer_issued(b->r);
 out:
     return st;

@@ -42,10 +42,10 @@ static void test_recorded(void **state)
         for (int step = 0; step < 6; step++) {
             bool replay = false;
             check(&b, feed(&b, step));
-            check(&b, gpu->sections->begin(b.ctx, 77, &replay));
+            check(&b, gpu->sections->begin(b.sections, 77, &replay));
             tr_status st = replay ? TR_OK : run(&b, b.t->rank % 4);
             host += !replay;
-            check(&b, gpu->sections->end(b.ctx, st));
+            check(&b, gpu->sections->end(b.sections, st));
             check_step(&b, step);
         }
         assert_int_equal(host, 2);
@@ -311,10 +311,10 @@ static tr_status work(bench *b, int steps, int victim)
         bool replay = false, recorded = b->k->nccl;
         TR_TRY(feed(b, step));
         TR_TRY(tr_reducer_step(b->r, (uint64_t)step, 0));
-        if (recorded) TR_TRY(gpu->sections->begin(b->ctx, 5, &replay));
+        if (recorded) TR_TRY(gpu->sections->begin(b->sections, 5, &replay));
         if (step == 4 && b->t->rank == victim) raise(SIGKILL);
         if (!replay) st = run(b, b->t->rank % 4);
-        if (recorded) st = gpu->sections->end(b->ctx, st);
+        if (recorded) st = gpu->sections->end(b->sections, st);
         if (st == TR_OK) tr_reducer_issued(b->r);
         if (st == TR_OK) st = tr_reducer_wait(b->r, (uint64_t)step, is_done, b);
         if (st != TR_OK) {

@@ -36,8 +36,7 @@
  * Losses: mse and bce return the sum over n elements and write dy = scale * gradient unless dy is
  * NULL; xent does one row.
  *
- * Parameters: update is one optimizer step of elements [begin, end) in one pass over memory;
- * sum_squares is in float32 a block, or in float64 where that would lose something. */
+ * Parameters: update is one optimizer step of elements [begin, end) in one pass over memory. */
 #ifndef TR_CPU_LOOPS_H
 #define TR_CPU_LOOPS_H
 
@@ -129,8 +128,7 @@ typedef struct tr_sweep {
     X(tr_xent, xent,                                                                               \
       (tr_dtype t, const void *logits, size_t classes, size_t label, double smoothing,             \
        const double *weights, void *dlogits, float scale))                                         \
-    X(void, update, (const tr_sweep *u, size_t begin, size_t end))                                \
-    X(double, sum_squares, (const float *g, size_t n))
+    X(void, update, (const tr_sweep *u, size_t begin, size_t end))
 
 typedef struct tr_cpu_loops {
     const char *name; /* "base", "avx2", "avx512" */

@@ -113,25 +113,3 @@ void TR_LOOP(update)(const tr_sweep *u, size_t begin, size_t end)
     else
         by_kind(u, false, begin, end);
 }
-
-/* float32 over BLOCK elements. Outside [1e-30, 1e37] squares may have overflowed or underflowed, so
- * the block (unless it is all zero, or not finite for good) is summed again in float64. */
-double TR_LOOP(sum_squares)(const float *g, size_t n)
-{
-    enum { BLOCK = 4096 };
-    double total = 0.0;
-    for (size_t from = 0; from < n; from += BLOCK) {
-        size_t end = tr_least(n, from + BLOCK);
-        float sum = 0.0f;
-#pragma omp simd reduction(+ : sum)
-        for (size_t i = from; i < end; i++) sum += g[i] * g[i];
-        double block = (double)sum;
-        if (!(sum >= 1e-30f && sum <= 1e37f)) {
-            block = 0.0;
-#pragma omp simd reduction(+ : block)
-            for (size_t i = from; i < end; i++) block += (double)g[i] * (double)g[i];
-        }
-        total += block;
-    }
-    return total;
-}

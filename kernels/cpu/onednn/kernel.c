@@ -259,6 +259,7 @@ out:
 static tr_status execute(tr_dnnl_kernel *k, tr_call_when when, bool always)
 {
     tr_status st = TR_OK;
+    tr_dnnl_use(k->cpu);
     for (int i = 0; i < k->ncalls; i++) {
         tr_dnnl_call *c = &k->calls[i];
         if (c->when == when || (always && c->when == TR_CALL_ALWAYS))

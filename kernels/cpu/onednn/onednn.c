@@ -1,6 +1,8 @@
 /* What oneDNN is and can do here: its errors as ours, its instruction sets. */
 #include "kernels/cpu/onednn/onednn.h"
 
+#include <omp.h>
+
 tr_status tr_dnnl_fail(const char *file, int line, dnnl_status_t status, const char *what)
 {
     static const char *const text[] = {
@@ -27,6 +29,13 @@ const char *tr_dnnl_isa_extras(void)
     if (has_level(dnnl_cpu_isa_avx512_core_amx)) return " BF16 AMX";
     if (has_level(dnnl_cpu_isa_avx512_core_bf16)) return " BF16";
     return "";
+}
+
+/* oneDNN asks OpenMP, which keeps the number for each thread that calls it, when a primitive is
+ * made and when it runs. */
+void tr_dnnl_use(const tr_cpu *cpu)
+{
+    if (omp_get_max_threads() != cpu->threads) omp_set_num_threads(cpu->threads);
 }
 
 /* Refused once a primitive exists; then the process has its level already, and a second context in

@@ -32,6 +32,8 @@ tr_status tr_dnnl_fail(const char *file, int line, dnnl_status_t status, const c
 
 bool tr_dnnl_has_bf16(tr_cpu *cpu);   /* bf16 products and convolutions can be had */
 const char *tr_dnnl_isa_extras(void); /* " BF16 AMX": what oneDNN uses beyond the vector width */
+/* To be called before oneDNN makes or runs a primitive: on how many threads. */
+void tr_dnnl_use(const tr_cpu *cpu);
 void tr_dnnl_limit_isa(int isa);      /* an upper bound, before the process's first primitive */
 
 /* ---- Arrays and primitives: compat.c ----------------------------------------------------------

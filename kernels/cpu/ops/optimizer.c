@@ -1,19 +1,39 @@
-/* The optimizer over a rank's segments and the gradient's sum of squares, shared out over the
- * threads in chunks. */
+/* The optimizer over a rank's segments, shared out over the threads in chunks. */
 #include "kernels/cpu/ops/loop_kernel.h"
+#include "runtime/device/host.h"
 
 #include <math.h>
 
 typedef struct {
-    const tr_cpu *cpu;
+    tr_host_training base;
+    const tr_cpu_loops *loops;
+} training;
+
+typedef struct {
+    const training *t;
     tr_update u;
 } updater;
 
-tr_status tr_cpu_updater_open(void *ctx, const tr_update *u, void **out)
+tr_status tr_cpu_training_open(void *ctx, int threads, void **out)
+{
+    training *t = TR_NEW(TR_MEM_OTHER, training);
+    if (!t) return TR_MEMORY;
+    t->base.threads = threads > 0 ? threads : 1;
+    t->loops = ((const tr_cpu *)ctx)->loops;
+    *out = t;
+    return TR_OK;
+}
+
+void tr_cpu_training_close(void *opened)
+{
+    tr_free(opened);
+}
+
+tr_status tr_cpu_updater_open(void *opened, const tr_update *u, void **out)
 {
     updater *x = TR_NEW(TR_MEM_OTHER, updater);
     if (!x) return TR_MEMORY;
-    x->cpu = ctx;
+    x->t = opened;
     x->u = *u;
     *out = x;
     return TR_OK;
@@ -53,10 +73,10 @@ tr_status tr_cpu_updater_run(void *opened, const tr_control *c)
         s.v = at(u->v, g->begin);
         s.ema = at(u->ema, g->begin);
         s.count = g->end - g->begin;
-        TR_PARALLEL(x->cpu->threads)
+        TR_PARALLEL(x->t->base.threads)
         for (size_t k = 0; k < tr_chunks(s.count, TR_CHUNK); k++)
-            x->cpu->loops->update(&s, k * TR_CHUNK,
-                                  k * TR_CHUNK + tr_chunk_size(s.count, TR_CHUNK, k));
+            x->t->loops->update(&s, k * TR_CHUNK,
+                                k * TR_CHUNK + tr_chunk_size(s.count, TR_CHUNK, k));
     }
     return TR_OK;
 }
@@ -87,25 +107,5 @@ tr_status tr_cpu_updater_swap_ema(void *opened)
             u->w[e] = u->ema[e];
             u->ema[e] = w;
         }
-    return TR_OK;
-}
-
-/* Partial sums live on the stack: a wave of at most PARTS chunks at a time. */
-tr_status tr_cpu_sum_squares(void *ctx, const float *g, size_t count, double *out)
-{
-    enum { PARTS = 256 };
-    const tr_cpu *cpu = ctx;
-    const tr_cpu_loops *loops = cpu->loops;
-    const size_t chunks = tr_chunks(count, TR_CHUNK);
-    double total = 0.0, parts[PARTS];
-    for (size_t first = 0; first < chunks; first += PARTS) {
-        const size_t n = chunks - first < PARTS ? chunks - first : PARTS;
-        TR_PARALLEL(cpu->threads)
-        for (size_t i = 0; i < n; i++)
-            parts[i] = loops->sum_squares(g + (first + i) * TR_CHUNK,
-                                          tr_chunk_size(count, TR_CHUNK, first + i));
-        for (size_t i = 0; i < n; i++) total += parts[i];
-    }
-    *out = total;
     return TR_OK;
 }

@@ -73,9 +73,10 @@ static tr_status cut(const tr_update *u, tr_update_chunk **out, size_t *count)
     return TR_OK;
 }
 
-tr_status tr_cuda_updater_open(void *ctx, const tr_update *u, void **out)
+tr_status tr_cuda_updater_open(void *training, const tr_update *u, void **out)
 {
     tr_status st = TR_OK;
+    tr_cuda *ctx = tr_cuda_training_context(training);
     tr_update_chunk *chunks = NULL;
     updater *x = TR_NEW(TR_MEM_OTHER, updater);
     if (!x) return TR_MEMORY;

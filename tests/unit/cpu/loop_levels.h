@@ -27,7 +27,7 @@ static inline harness open_level(const char *op, tr_precision precision, int isa
 #ifdef TEST_MIRROR
     (void)isa;
 #else
-    tr_cpu *cpu = h.ctx;
+    tr_cpu *cpu = h.team;
     cpu->loops = tr_cpu_loops_at(isa);
     cpu->bf16 = true;
 #endif

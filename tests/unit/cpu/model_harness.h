@@ -39,8 +39,8 @@ static inline float *mh_floats(size_t count)
 }
 
 /* `name` is for messages. */
-static inline void mh_open(model_harness *h, const char *name, const tr_config *c, void *ctx,
-                           const tr_graph_options *o)
+static inline void mh_open_threads(model_harness *h, const char *name, const tr_config *c,
+                                   void *ctx, const tr_graph_options *o, int threads)
 {
     tr_graph *graph = NULL;
     *h = (model_harness){0};
@@ -55,12 +55,19 @@ static inline void mh_open(model_harness *h, const char *name, const tr_config *
                                    .weights = h->weights,
                                    .grads = h->grads,
                                    .states = h->states,
+                                   .threads = threads,
                                    .precision = o->precision,
                                    .sync_batchnorm = o->sync_batchnorm,
                                    .ranks = o->ranks};
     if (tr_session_open_graphs(&so, &graph, 1, true, &h->session) != TR_OK)
         fail_msg("%s: %s", name, tr_last_error()->text);
     h->plan = tr_session_plan(h->session, o->train, o->batch);
+}
+
+static inline void mh_open(model_harness *h, const char *name, const tr_config *c, void *ctx,
+                           const tr_graph_options *o)
+{
+    mh_open_threads(h, name, c, ctx, o, 1);
 }
 
 static inline void mh_close(model_harness *h)

@@ -35,7 +35,7 @@
 #define H_TENSORS (TR_MAX_IN + TR_MAX_OUT)
 
 typedef struct {
-    void *ctx;
+    void *ctx, *team;
     tr_graph graph;
     tr_op op;
     tr_tensor tensors[H_TENSORS];
@@ -57,8 +57,9 @@ static inline harness h_open_with(const char *op, tr_precision precision, bool t
 {
     harness h;
     memset(&h, 0, sizeof h);
-    tr_backend_options o = {.threads = threads, .isa = TEST_ISA};
+    tr_backend_options o = {.isa = TEST_ISA};
     assert_int_equal(tr_cpu_backend.open(&o, &h.ctx), TR_OK);
+    assert_int_equal(tr_team_open(&tr_cpu_backend, h.ctx, threads, &h.team), TR_OK);
     h.graph.train = train;
     h.graph.precision = precision;
     h.op.def = h_def(op);
@@ -244,7 +245,7 @@ static inline void h_prepare(harness *h, const void *attrs, tr_act act)
     h->graph.nops = 1;
     h->op.attrs = attrs;
     h->op.act = act;
-    tr_status st = tr_cpu_backend.kernels->prepare(h->ctx, &h->graph, &h->op, &h->kernel);
+    tr_status st = tr_cpu_backend.kernels->prepare(h->team, &h->graph, &h->op, &h->kernel);
     if (st != TR_OK) fail_msg("prepare: %s", tr_last_error()->text);
     for (int i = 0; i < h->op.nin; i++)
         h->binding.in[i] = h->op.in[i] < 0 ? NULL : h->data[h->op.in[i]];
@@ -289,6 +290,7 @@ static inline void h_close(harness *h)
     }
     tr_free(h->binding.workspace);
     tr_free(h->binding.packed);
+    tr_team_close(&tr_cpu_backend, h->team);
     tr_cpu_backend.close(h->ctx);
     memset(h, 0, sizeof *h);
 }

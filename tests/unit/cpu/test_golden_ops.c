@@ -234,7 +234,7 @@ static void golden_case(void **state)
     const char *name = *state;
     void *ctx = NULL;
     tr_config *c = NULL;
-    const tr_backend_options o = {.threads = 1};
+    const tr_backend_options o = {0};
     assert_int_equal(tr_cpu_backend.open(&o, &ctx), TR_OK);
     const hid_t group = H5Gopen2(file, name, H5P_DEFAULT);
     char *text = read_text(group, "config");

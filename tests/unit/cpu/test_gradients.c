@@ -302,7 +302,7 @@ static void look(const tr_graph *g)
 static void test_model(void **state)
 {
     const model_case *k = *state;
-    const tr_backend_options bo = {.threads = 1};
+    const tr_backend_options bo = {0};
     void *ctx = NULL;
     tr_config *c = NULL;
     char *text = tr_sprintf("name: gradients\n"

@@ -20,7 +20,7 @@ static void levels_are_bounded(void **state)
     assert_string_equal(tr_cpu_loops_at(TR_ISA_BASE)->name, "base");
     for (int isa = TR_ISA_BASE; isa <= TR_ISA_AVX512; isa++) {
         void *ctx;
-        const tr_backend_options o = {.threads = 1, .isa = isa};
+        const tr_backend_options o = {.isa = isa};
         assert_int_equal(tr_cpu_backend.open(&o, &ctx), TR_OK);
         const tr_cpu *cpu = ctx;
         assert_int_equal(cpu->isa, isa < tr_cpu_isa() ? isa : tr_cpu_isa());

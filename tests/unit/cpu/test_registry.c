@@ -133,7 +133,7 @@ static void test_table(void **state)
 static void test_kernels(void **state)
 {
     (void)state;
-    const tr_backend_options o = {.threads = 1};
+    const tr_backend_options o = {0};
     void *ctx = NULL;
     assert_int_equal(tr_cpu_backend.open(&o, &ctx), TR_OK);
     const char *no_bf16 = tr_cpu_backend.kernels->unsupported(ctx, tr_op_at(0), TR_PRECISION_BF16);

@@ -19,7 +19,6 @@ typedef struct {
 static inline tr_cuda *open_as(tr_backend_options o)
 {
     void *ctx = NULL;
-    o.threads = 1;
     assert_ok(b->open(&o, &ctx));
     return ctx;
 }

@@ -28,9 +28,38 @@ static const tr_backend *const b = &tr_cuda_backend;
 static inline tr_cuda *open_with(bool graphs)
 {
     void *ctx = NULL;
-    const tr_backend_options o = {.threads = 1, .graphs = graphs, .workspace = 32 << 20};
+    const tr_backend_options o = {.graphs = graphs, .workspace = 32 << 20};
     assert_ok(b->open(&o, &ctx));
     return ctx;
+}
+
+/* One context's recordings and what it trains with, opened when first asked for. */
+static struct {
+    tr_cuda *cuda;
+    void *sections, *training;
+} opened __attribute__((unused));
+
+static inline void *sections_of(tr_cuda *cuda)
+{
+    if (!opened.sections) assert_ok(b->sections->open(cuda, &opened.sections));
+    opened.cuda = cuda;
+    return opened.sections;
+}
+
+static inline void *training_of(tr_cuda *cuda)
+{
+    if (!opened.training) assert_ok(b->training->open(cuda, 1, &opened.training));
+    opened.cuda = cuda;
+    return opened.training;
+}
+
+static inline void close_with(tr_cuda *cuda)
+{
+    if (opened.cuda) assert_ptr_equal(opened.cuda, cuda);
+    b->sections->close(opened.sections);
+    b->training->close(opened.training);
+    memset(&opened, 0, sizeof opened);
+    b->close(cuda);
 }
 
 /* Bytes that tell where they were meant to be. */

@@ -15,7 +15,7 @@ static void test_devices(void **state)
     assert_told(b->device_id(n, id, sizeof id), TR_KERNEL, "cudaErrorInvalidDevice");
 
     void *ctx = NULL;
-    const tr_backend_options o = {.threads = 1, .device = n};
+    const tr_backend_options o = {.device = n};
     char text[64];
     snprintf(text, sizeof text, "no CUDA device %d, only %d can be seen", n, n);
     assert_told(b->open(&o, &ctx), TR_KERNEL, text);
@@ -61,7 +61,7 @@ static void test_unsupported(void **state)
 {
     (void)state;
     void *ctx;
-    const tr_backend_options o = {.threads = 1, .dry = true};
+    const tr_backend_options o = {.dry = true};
     assert_ok(b->open(&o, &ctx));
     for (size_t i = 0; i < tr_op_count(); i++) {
         const int precisions[] = {TR_PRECISION_FP32, TR_PRECISION_BF16, TR_PRECISION_FP16};
@@ -85,7 +85,7 @@ static void test_dry(void **state)
     (void)state;
     void *ctx = NULL;
     char text[300];
-    const tr_backend_options o = {.threads = 1, .dry = true, .graphs = true};
+    const tr_backend_options o = {.dry = true, .graphs = true};
     assert_ok(b->open(&o, &ctx));
     assert_null(b->stream->handle(ctx));
     b->describe(ctx, text, sizeof text);

@@ -364,7 +364,7 @@ static int try_product(void)
 {
     void *ctx = NULL;
     tr_cuda_product *p = NULL;
-    const tr_backend_options o = {.threads = 1, .workspace = 1 << 20, .benchmark = true};
+    const tr_backend_options o = {.workspace = 1 << 20, .benchmark = true};
     const tr_cuda_problem q = {.m = M,
                                .n = N,
                                .k = K,

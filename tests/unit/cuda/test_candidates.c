@@ -11,7 +11,7 @@ enum { MEMORY = 24 << 20, FILL = 8 << 20 };
 static tr_cuda *open_timing(bool benchmark)
 {
     void *ctx = NULL;
-    const tr_backend_options o = {.threads = 1, .workspace = 4 << 20, .benchmark = benchmark};
+    const tr_backend_options o = {.workspace = 4 << 20, .benchmark = benchmark};
     assert_ok(b->open(&o, &ctx));
     return ctx;
 }
@@ -61,8 +61,7 @@ static void test_excluded(void **state)
 {
     (void)state;
     void *ctx = NULL;
-    const tr_backend_options o = {
-        .threads = 1, .workspace = 4 << 20, .benchmark = true, .deterministic = true};
+    const tr_backend_options o = {.workspace = 4 << 20, .benchmark = true, .deterministic = true};
     assert_told(b->open(&o, &ctx), TR_INTERNAL, "deterministic");
     assert_null(ctx);
 }

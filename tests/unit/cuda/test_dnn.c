@@ -11,10 +11,8 @@
 static tr_cuda *open_options(size_t workspace, bool deterministic, bool benchmark)
 {
     void *ctx = NULL;
-    const tr_backend_options o = {.threads = 1,
-                                  .workspace = workspace,
-                                  .deterministic = deterministic,
-                                  .benchmark = benchmark};
+    const tr_backend_options o = {
+        .workspace = workspace, .deterministic = deterministic, .benchmark = benchmark};
     assert_ok(b->open(&o, &ctx));
     return ctx;
 }

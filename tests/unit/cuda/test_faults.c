@@ -10,12 +10,12 @@
 /* What the child says by its status. */
 enum { FAILED = 10, WENT_WELL = 11, HELD_MEMORY = 12 };
 
-static tr_status section(tr_cuda *cuda, void *to, const void *from, size_t n)
+static tr_status section(tr_cuda *cuda, void *sections, void *to, const void *from, size_t n)
 {
     tr_status st = TR_OK;
     bool replay;
-    TR_TRY(b->sections->begin(cuda, 7, &replay));
-    return b->sections->end(cuda, replay ? TR_OK : b->memory->copy(cuda, to, from, n));
+    TR_TRY(b->sections->begin(sections, 7, &replay));
+    return b->sections->end(sections, replay ? TR_OK : b->memory->copy(cuda, to, from, n));
 out:
     return st;
 }
@@ -29,7 +29,7 @@ static tr_status use(tr_cuda *cuda, unsigned char *host, size_t n)
     tr_device_load load;
     bool done = false;
     double seconds[1];
-    void *where;
+    void *where, *stage = NULL, *sections = NULL, *training = NULL, *marks = NULL;
     unsigned char *pinned = b->memory->host_alloc(cuda, TR_MEM_DATA, 512);
     char *a = pinned ? b->memory->alloc(cuda, TR_MEM_OTHER, n) : NULL;
     tr_control *c = a ? b->memory->alloc(cuda, TR_MEM_OTHER, sizeof *c) : NULL;
@@ -37,29 +37,36 @@ static tr_status use(tr_cuda *cuda, unsigned char *host, size_t n)
     if (st != TR_OK) goto out;
     TR_TRY(b->memory->upload(cuda, a, host, n));
     TR_TRY(b->memory->upload(cuda, a, pinned, 512));
-    TR_TRY(b->staging->reserve(cuda, 512));
-    TR_TRY(b->marks->reserve(cuda, 2));
+    TR_TRY(b->staging->open(cuda, 512, &stage));
+    TR_TRY(b->sections->open(cuda, &sections));
+    TR_TRY(b->training->open(cuda, 1, &training));
+    TR_TRY(b->marks->open(cuda, 2, &marks));
     for (int k = 0; k < 6; k++) {
-        for (done = false; !done;) TR_TRY(b->staging->poll(cuda, &done));
-        TR_TRY(b->staging->begin(cuda));
-        TR_TRY(b->staging->part(cuda, pinned, 512, &where));
-        TR_TRY(b->training->set_input(cuda, c, &in));
-        TR_TRY(section(cuda, a, where, 512));
-        TR_TRY(b->training->report_begin(cuda, c, 0));
+        for (done = false; !done;) TR_TRY(b->staging->poll(stage, &done));
+        TR_TRY(b->staging->begin(stage));
+        TR_TRY(b->staging->part(stage, pinned, 512, &where));
+        TR_TRY(b->training->set_input(training, c, &in));
+        TR_TRY(section(cuda, sections, a, where, 512));
+        TR_TRY(b->training->report_begin(training, c, 0));
     }
-    for (int k = 0; k < 70; k++) TR_TRY(b->training->set_input(cuda, c, &in)); /* around the ring */
-    TR_TRY(b->marks->set(cuda, 0));
+    for (int k = 0; k < 70; k++)
+        TR_TRY(b->training->set_input(training, c, &in)); /* around the ring */
+    TR_TRY(b->marks->set(marks, 0));
     TR_TRY(b->memory->zero(cuda, a, n));
-    TR_TRY(b->marks->set(cuda, 1));
-    TR_TRY(b->marks->read(cuda, seconds, 1));
+    TR_TRY(b->marks->set(marks, 1));
+    TR_TRY(b->marks->read(marks, seconds, 1));
     b->load(cuda, &load);
     TR_TRY(b->stream->finish(cuda));
-    TR_TRY(b->training->report_poll(cuda, 0, &now, &done));
+    TR_TRY(b->training->report_poll(training, 0, &now, &done));
     TR_NEED(done && now.in.ordinal == 4, TR_INTERNAL, "the report did not come");
     TR_TRY(b->memory->download(cuda, host, a, n));
     for (size_t i = 0; i < n; i++) TR_NEED(host[i] == 0, TR_INTERNAL, "byte %zu was not zeroed", i);
 out:
     if (cuda->stream) (void)b->stream->finish(cuda);
+    b->marks->close(marks);
+    b->training->close(training);
+    b->sections->close(sections);
+    b->staging->close(stage);
     b->memory->free(cuda, c);
     b->memory->free(cuda, a);
     b->memory->host_free(cuda, pinned);
@@ -69,7 +76,7 @@ out:
 static int scenario(void)
 {
     const size_t n = (9 << 20) + 5;
-    const tr_backend_options o = {.threads = 1, .graphs = true, .workspace = 1 << 20};
+    const tr_backend_options o = {.graphs = true, .workspace = 1 << 20};
     unsigned char *host = calloc(n, 1);
     void *ctx = NULL;
     char text[TR_ERROR_TEXT] = "";

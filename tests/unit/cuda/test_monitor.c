@@ -30,7 +30,8 @@ static void test_held(void **state)
          *other = b->memory->alloc(cuda, TR_MEM_OTHER, 512);
     void *p = b->memory->alloc(cuda, TR_MEM_ACTIVATIONS, 1000),
          *q = b->memory->alloc(cuda, TR_MEM_WEIGHTS, 24);
-    assert_ok(b->staging->reserve(cuda, 1000));
+    void *stage;
+    assert_ok(b->staging->open(cuda, 1000, &stage));
     assert_true(b->load(cuda, &load));
     assert_int_equal(load.held, 1000 + 24 + 2 * 1024);
     b->memory->free(cuda, p);
@@ -40,6 +41,7 @@ static void test_held(void **state)
     b->memory->free(cuda, q);
     b->memory->free(cuda, other);
     b->memory->host_free(cuda, host);
+    b->staging->close(stage);
     b->close(cuda);
 }
 
@@ -95,7 +97,7 @@ static void test_dry(void **state)
     (void)state;
     tr_device_load load;
     void *ctx;
-    const tr_backend_options o = {.threads = 1, .dry = true};
+    const tr_backend_options o = {.dry = true};
     assert_ok(b->open(&o, &ctx));
     assert_false(b->load(ctx, &load));
     b->close(ctx);

@@ -85,7 +85,7 @@ static void close_bench(bench *x)
     array *all[] = {&x->w, &x->g, &x->m, &x->v, &x->ema};
     for (size_t k = 0; k < TR_COUNT(all); k++) close_array(x->cuda, all[k]);
     b->memory->free(x->cuda, x->control);
-    b->close(x->cuda);
+    close_with(x->cuda);
 }
 
 static void set_control(bench *x, const tr_control *c)
@@ -196,7 +196,7 @@ static void check_steps(const variant *k)
     element *want = calloc(FLAT, sizeof *want);
     const tr_update u = update_of(&x, k);
     void *updater;
-    assert_ok(b->training->updater_open(x.cuda, &u, &updater));
+    assert_ok(b->training->updater_open(training_of(x.cuda), &u, &updater));
     for (size_t i = 0; i < FLAT; i++) want[i] = (element){.w = x.w.host[i], .ema = x.w.host[i]};
     for (int t = 1; t <= 4; t++) {
         const tr_control c = control_of(t);
@@ -244,7 +244,7 @@ static void nothing_happens_unless_applied(void **state)
         for (size_t i = 0; i < FLAT; i++) x.g.host[i] = NAN;
         put(x.cuda, &x.g);
         set_control(&x, &c);
-        assert_ok(b->training->updater_open(x.cuda, &u, &updater));
+        assert_ok(b->training->updater_open(training_of(x.cuda), &u, &updater));
         assert_ok(b->training->updater_run(updater, x.control));
         get(x.cuda, &x.w);
         get(x.cuda, &x.m);
@@ -267,7 +267,7 @@ static void replays_read_the_control(void **state)
     const tr_update u = update_of(&x, &variants[2]); /* sgd */
     void *updater;
     element *want = calloc(FLAT, sizeof *want);
-    assert_ok(b->training->updater_open(x.cuda, &u, &updater));
+    assert_ok(b->training->updater_open(training_of(x.cuda), &u, &updater));
     for (size_t i = 0; i < FLAT; i++) want[i].w = x.w.host[i];
     for (int t = 1; t <= 5; t++) {
         tr_control c = control_of(t);
@@ -277,9 +277,9 @@ static void replays_read_the_control(void **state)
                 reference(&variants[2], &c, &want[i], x.g.host[i], decay_of(i));
         set_control(&x, &c);
         bool replay;
-        assert_ok(b->sections->begin(x.cuda, 7, &replay));
+        assert_ok(b->sections->begin(sections_of(x.cuda), 7, &replay));
         const tr_status st = replay ? TR_OK : b->training->updater_run(updater, x.control);
-        assert_ok(b->sections->end(x.cuda, st));
+        assert_ok(b->sections->end(sections_of(x.cuda), st));
     }
     get(x.cuda, &x.w);
     for (size_t i = 0; i < FLAT; i++) assert_true(near(x.w.host[i], want[i].w, 3e-6));
@@ -300,7 +300,7 @@ static void weights_and_average_change_places(void **state)
         ema[i] = x.ema.host[i] = (float)uniform(8, i, 5, 6);
     }
     put(x.cuda, &x.ema);
-    assert_ok(b->training->updater_open(x.cuda, &u, &updater));
+    assert_ok(b->training->updater_open(training_of(x.cuda), &u, &updater));
     assert_ok(b->training->updater_swap_ema(updater));
     get(x.cuda, &x.w);
     get(x.cuda, &x.ema);
@@ -356,7 +356,7 @@ static void decisions_match(void **state)
     bench x = open_bench(false);
     const tr_update u = update_of(&x, &variants[0]);
     void *updater;
-    assert_ok(b->training->updater_open(x.cuda, &u, &updater));
+    assert_ok(b->training->updater_open(training_of(x.cuda), &u, &updater));
     tr_control good = undecided(), bad = undecided(), loss = undecided();
     bad.sum_squares = NAN;
     loss.sums[TR_TALLY_LOSS] = INFINITY;
@@ -386,7 +386,7 @@ static void no_segments(void **state)
     tr_update u = update_of(&x, &variants[1]);
     u.nsegments = 0;
     void *updater;
-    assert_ok(b->training->updater_open(x.cuda, &u, &updater));
+    assert_ok(b->training->updater_open(training_of(x.cuda), &u, &updater));
     tr_control c = undecided();
     check_decision(&x, updater, c, UINT64_MAX);
     c.sum_squares = INFINITY;
@@ -407,10 +407,12 @@ static void wrong_updates_are_refused(void **state)
     void *updater = NULL;
     u.segments = &odd;
     u.nsegments = 1;
-    assert_told(b->training->updater_open(x.cuda, &u, &updater), TR_INTERNAL, "segment [8, 32)");
+    assert_told(b->training->updater_open(training_of(x.cuda), &u, &updater), TR_INTERNAL,
+                "segment [8, 32)");
     u = update_of(&x, &variants[0]);
     u.v = NULL;
-    assert_told(b->training->updater_open(x.cuda, &u, &updater), TR_INTERNAL, "moments");
+    assert_told(b->training->updater_open(training_of(x.cuda), &u, &updater), TR_INTERNAL,
+                "moments");
     assert_null(updater);
     close_bench(&x);
 }
@@ -451,7 +453,7 @@ static void sum_of_squares_matches(void **state)
     assert_true(squares(cuda, g.device, 0, out) == 0);
     b->memory->free(cuda, out);
     close_array(cuda, &g);
-    b->close(cuda);
+    close_with(cuda);
 }
 
 /* Not finite if and only if an element is not. */
@@ -476,7 +478,7 @@ static void sum_of_squares_tells_of_bad_values(void **state)
         }
     b->memory->free(cuda, out);
     close_array(cuda, &g);
-    b->close(cuda);
+    close_with(cuda);
 }
 
 int main(void)

@@ -26,7 +26,7 @@ static void test_far_work_is_done(void **state)
     assert_ok(b->stream->finish(cuda));
     for (int k = 0; k < ROUNDS; k++) assert_int_equal(cudaEventDestroy(there[k]), cudaSuccess);
     b->memory->free(cuda, to);
-    b->close(cuda);
+    close_with(cuda);
 }
 
 static void test_recordings_are_not_held_up(void **state)
@@ -36,18 +36,18 @@ static void test_recordings_are_not_held_up(void **state)
     char *to = b->memory->alloc(cuda, TR_MEM_OTHER, BYTES);
     for (int run = 0; run < 3; run++) {
         bool replay = false, done = true;
-        assert_ok(b->sections->begin(cuda, 3, &replay));
+        assert_ok(b->sections->begin(sections_of(cuda), 3, &replay));
         for (int i = 0; !replay && i < 3 * AHEAD; i++) {
             assert_ok(b->memory->zero(cuda, to, BYTES));
             do assert_ok(b->stream->poll(cuda, &done));
             while (run == 0 && !done);
             assert_true(done);
         }
-        assert_ok(b->sections->end(cuda, TR_OK));
+        assert_ok(b->sections->end(sections_of(cuda), TR_OK));
         assert_int_equal(replay, run == 2);
     }
     b->memory->free(cuda, to);
-    b->close(cuda);
+    close_with(cuda);
 }
 
 int main(void)

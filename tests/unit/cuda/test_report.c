@@ -25,7 +25,7 @@ static void test_set_input(void **state)
     tr_cuda *cuda = open_with(true);
     tr_control *c = open_control(cuda, &full), is;
     const tr_control_input later = {.ordinal = 1ull << 40, .lr = 0.5, .stop = 1, .first = 0};
-    assert_ok(b->training->set_input(cuda, c, &later));
+    assert_ok(b->training->set_input(training_of(cuda), c, &later));
     assert_ok(b->memory->download(cuda, &is, c, sizeof is));
     tr_control should = full;
     should.in = later;
@@ -33,7 +33,7 @@ static void test_set_input(void **state)
 
     for (int stop = 0; stop < 2; stop++) {
         const tr_control_input first = {.ordinal = 3, .lr = 0.25, .stop = stop, .first = 1};
-        assert_ok(b->training->set_input(cuda, c, &first));
+        assert_ok(b->training->set_input(training_of(cuda), c, &first));
         assert_ok(b->memory->download(cuda, &is, c, sizeof is));
         memset(should.sums, 0, sizeof should.sums);
         should.sums[TR_SUM_STOP] = stop;
@@ -41,7 +41,7 @@ static void test_set_input(void **state)
         assert_memory_equal(&is, &should, sizeof is);
     }
     b->memory->free(cuda, c);
-    b->close(cuda);
+    close_with(cuda);
     assert_int_equal(held(), 0);
 }
 
@@ -56,7 +56,7 @@ static void test_ring(void **state)
     tr_control_input *seen = b->memory->alloc(cuda, TR_MEM_OTHER, N * sizeof *seen), is[N];
     for (int i = 0; i < N; i++) {
         const tr_control_input in = {.ordinal = (uint64_t)i * 1000, .lr = 1.0 / (i + 1)};
-        assert_ok(b->training->set_input(cuda, c, &in));
+        assert_ok(b->training->set_input(training_of(cuda), c, &in));
         assert_ok(b->memory->copy(cuda, &seen[i], &c->in, sizeof in));
     }
     assert_ok(b->memory->download(cuda, is, seen, sizeof is));
@@ -66,7 +66,7 @@ static void test_ring(void **state)
     }
     b->memory->free(cuda, seen);
     b->memory->free(cuda, c);
-    b->close(cuda);
+    close_with(cuda);
 }
 
 /* The device's clock goes on between laps, outside of sections and inside, where replays count,
@@ -78,22 +78,20 @@ static void test_laps(void **state)
     const tr_control_input fresh = {.fresh = 1, .first = 1}, next = {.first = 1};
     tr_cuda *cuda = open_with(true);
     tr_control *c = open_control(cuda, &nothing), is, before = nothing;
-    assert_ok(b->staging->reserve(cuda, 64));
     for (int step = 0; step < 8; step++) {
         bool replay;
         const struct timespec nap = {.tv_nsec = 3000000};
-        assert_ok(b->staging->begin(cuda));
-        assert_ok(b->training->set_input(cuda, c, step % 4 == 0 ? &fresh : &next));
-        assert_ok(b->sections->begin(cuda, 1, &replay));
-        assert_true(replay == (step >= 4)); /* each slot ran once and was recorded once */
+        assert_ok(b->training->set_input(training_of(cuda), c, step % 4 == 0 ? &fresh : &next));
+        assert_ok(b->sections->begin(sections_of(cuda), (uint64_t)step % 2, &replay));
+        assert_true(replay == (step >= 4)); /* each ran once and was recorded once */
         if (!replay) {
-            assert_ok(b->training->lap(cuda, c, TR_LAP_IDLE));
-            assert_ok(b->training->lap(cuda, c, TR_LAP_COMPUTE));
+            assert_ok(b->training->lap(training_of(cuda), c, TR_LAP_IDLE));
+            assert_ok(b->training->lap(training_of(cuda), c, TR_LAP_COMPUTE));
         }
-        assert_ok(b->sections->end(cuda, TR_OK));
+        assert_ok(b->sections->end(sections_of(cuda), TR_OK));
         assert_ok(b->stream->finish(cuda)); /* or the stand-in does all of it after the nap */
         nanosleep(&nap, NULL);
-        assert_ok(b->training->lap(cuda, c, TR_LAP_COMM));
+        assert_ok(b->training->lap(training_of(cuda), c, TR_LAP_COMM));
         assert_ok(b->memory->download(cuda, &is, c, sizeof is));
         assert_true(is.laps[TR_LAP_COMM] - before.laps[TR_LAP_COMM] >= 2900000);
         if (step > 0 && step % 4 != 0)
@@ -108,7 +106,7 @@ static void test_laps(void **state)
         before = is;
     }
     b->memory->free(cuda, c);
-    b->close(cuda);
+    close_with(cuda);
 }
 
 static void await(tr_cuda *cuda, int slot, tr_control *out)
@@ -116,7 +114,7 @@ static void await(tr_cuda *cuda, int slot, tr_control *out)
     bool done = false;
     for (int tries = 0; !done && tries < 100000; tries++) {
         const struct timespec nap = {.tv_nsec = 100000};
-        assert_ok(b->training->report_poll(cuda, slot, out, &done));
+        assert_ok(b->training->report_poll(training_of(cuda), slot, out, &done));
         if (!done) nanosleep(&nap, NULL);
     }
     assert_true(done);
@@ -129,12 +127,13 @@ static void test_report(void **state)
     tr_cuda *cuda = open_with(true);
     tr_control *c = open_control(cuda, &full), is;
     bool done = true;
-    assert_told(b->training->report_poll(cuda, 0, &is, &done), TR_INTERNAL, "no report");
+    assert_told(b->training->report_poll(training_of(cuda), 0, &is, &done), TR_INTERNAL,
+                "no report");
     assert_false(done);
     for (int step = 0; step < 6; step++) {
         const tr_control_input in = {.ordinal = (uint64_t)step, .lr = step, .first = 1};
-        assert_ok(b->training->set_input(cuda, c, &in));
-        assert_ok(b->training->report_begin(cuda, c, step % 2));
+        assert_ok(b->training->set_input(training_of(cuda), c, &in));
+        assert_ok(b->training->report_begin(training_of(cuda), c, step % 2));
         if (step == 0) continue;
         await(cuda, (step - 1) % 2, &is);
         assert_int_equal(is.in.ordinal, step - 1);
@@ -145,9 +144,9 @@ static void test_report(void **state)
     assert_int_equal(is.in.ordinal, 5);
     await(cuda, 1, &is); /* once more is fine */
     assert_int_equal(is.in.ordinal, 5);
-    assert_told(b->training->report_begin(cuda, c, 2), TR_INTERNAL, "report slot 2");
+    assert_told(b->training->report_begin(training_of(cuda), c, 2), TR_INTERNAL, "report slot 2");
     b->memory->free(cuda, c);
-    b->close(cuda);
+    close_with(cuda);
     assert_int_equal(held(), 0);
 }
 
@@ -159,21 +158,52 @@ static void test_not_in_sections(void **state)
     tr_control *c = open_control(cuda, &full), is;
     const tr_control_input in = {.ordinal = 1};
     bool replay, done;
-    assert_ok(b->training->report_begin(cuda, c, 0));
-    assert_ok(b->marks->reserve(cuda, 2));
+    void *marks;
+    assert_ok(b->training->report_begin(training_of(cuda), c, 0));
+    assert_ok(b->marks->open(cuda, 2, &marks));
     for (int k = 0; k < 3; k++) {
-        assert_ok(b->sections->begin(cuda, 1, &replay));
-        assert_told(b->training->set_input(cuda, c, &in), TR_INTERNAL,
+        assert_ok(b->sections->begin(sections_of(cuda), 1, &replay));
+        assert_told(b->training->set_input(training_of(cuda), c, &in), TR_INTERNAL,
                     "set_input inside a section");
-        assert_told(b->training->report_begin(cuda, c, 0), TR_INTERNAL,
+        assert_told(b->training->report_begin(training_of(cuda), c, 0), TR_INTERNAL,
                     "report_begin inside a section");
-        assert_told(b->training->report_poll(cuda, 0, &is, &done), TR_INTERNAL, "inside a section");
-        assert_told(b->marks->set(cuda, 0), TR_INTERNAL, "mark inside a section");
+        assert_told(b->training->report_poll(training_of(cuda), 0, &is, &done), TR_INTERNAL,
+                    "inside a section");
+        assert_told(b->marks->set(marks, 0), TR_INTERNAL, "mark inside a section");
         if (!replay) assert_ok(b->memory->zero(cuda, c, 8));
-        assert_ok(b->sections->end(cuda, TR_OK));
+        assert_ok(b->sections->end(sections_of(cuda), TR_OK));
     }
+    b->marks->close(marks);
     b->memory->free(cuda, c);
+    close_with(cuda);
+}
+
+/* Two runs on one device, step by step in turn: each has its own inputs and reports. */
+static void test_two_runs(void **state)
+{
+    (void)state;
+    tr_cuda *cuda = open_with(true);
+    tr_control *c[2] = {open_control(cuda, &full), open_control(cuda, &full)}, is;
+    void *run[2];
+    for (int r = 0; r < 2; r++) assert_ok(b->training->open(cuda, 1, &run[r]));
+    for (int step = 0; step < 100; step++) {
+        for (int r = 0; r < 2; r++) {
+            const tr_control_input in = {.ordinal = (uint64_t)(1000 * r + step), .first = 1};
+            assert_ok(b->training->set_input(run[r], c[r], &in));
+            assert_ok(b->training->report_begin(run[r], c[r], step % 2));
+        }
+        assert_ok(b->stream->finish(cuda));
+        for (int r = 0; r < 2; r++) {
+            bool done;
+            assert_ok(b->training->report_poll(run[r], step % 2, &is, &done));
+            assert_true(done);
+            assert_int_equal(is.in.ordinal, 1000 * r + step);
+        }
+    }
+    for (int r = 0; r < 2; r++) b->training->close(run[r]);
+    for (int r = 0; r < 2; r++) b->memory->free(cuda, c[r]);
     b->close(cuda);
+    assert_int_equal(held(), 0);
 }
 
 static void test_marks(void **state)
@@ -183,24 +213,26 @@ static void test_marks(void **state)
     const size_t n = 1 << 20;
     char *p = b->memory->alloc(cuda, TR_MEM_OTHER, n);
     double seconds[3];
-    assert_told(b->marks->set(cuda, 0), TR_INTERNAL, "not reserved");
-    assert_ok(b->marks->reserve(cuda, 2));
-    assert_ok(b->marks->reserve(cuda, 4));
+    void *marks, *more;
+    assert_ok(b->marks->open(cuda, 4, &marks));
+    assert_ok(b->marks->open(cuda, 2, &more));
     const uint64_t calls = tr_mem_calls();
-    assert_ok(b->marks->reserve(cuda, 3)); /* there already */
     for (int round = 0; round < 2; round++) {
         for (size_t i = 0; i < 4; i++) {
-            assert_ok(b->marks->set(cuda, i));
+            assert_ok(b->marks->set(marks, i));
+            assert_ok(b->marks->set(more, i % 2)); /* another's are no business of these */
             if (i < 3) assert_ok(b->memory->zero(cuda, p, n));
         }
-        assert_ok(b->marks->read(cuda, seconds, 3));
+        assert_ok(b->marks->read(marks, seconds, 3));
         for (int i = 0; i < 3; i++) assert_true(seconds[i] >= 0 && seconds[i] < 60);
     }
     assert_int_equal(tr_mem_calls(), calls);
-    assert_told(b->marks->set(cuda, 4), TR_INTERNAL, "mark 4 is not reserved");
-    assert_told(b->marks->read(cuda, seconds, 4), TR_INTERNAL, "not reserved");
+    assert_told(b->marks->set(marks, 4), TR_INTERNAL, "no mark 4");
+    assert_told(b->marks->read(marks, seconds, 4), TR_INTERNAL, "no 5 marks");
+    b->marks->close(marks);
+    b->marks->close(more);
     b->memory->free(cuda, p);
-    b->close(cuda);
+    close_with(cuda);
     assert_int_equal(held(), 0);
 }
 
@@ -212,6 +244,7 @@ int main(void)
         cmocka_unit_test(test_ring),
         cmocka_unit_test(test_report),
         cmocka_unit_test(test_not_in_sections),
+        cmocka_unit_test(test_two_runs),
         cmocka_unit_test(test_marks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,4 +1,4 @@
-/* Sections: run as they come, recorded, replayed; apart by key and slot; errors on the way. */
+/* Sections: run as they come, recorded, replayed; apart by key and set; errors on the way. */
 #include "core_harness.h"
 
 enum { BYTES = 512 };
@@ -22,7 +22,7 @@ static void close_chain(chain *c)
 {
     b->memory->free(c->cuda, c->from);
     for (int i = 0; i < 2; i++) b->memory->free(c->cuda, c->to[i]);
-    b->close(c->cuda);
+    close_with(c->cuda);
     assert_int_equal(held(), 0);
 }
 
@@ -39,8 +39,8 @@ out:
 static bool once(chain *c, uint64_t key)
 {
     bool replay = false;
-    assert_ok(b->sections->begin(c->cuda, key, &replay));
-    assert_ok(b->sections->end(c->cuda, replay ? TR_OK : move_on(c)));
+    assert_ok(b->sections->begin(sections_of(c->cuda), key, &replay));
+    assert_ok(b->sections->end(sections_of(c->cuda), replay ? TR_OK : move_on(c)));
     return replay;
 }
 
@@ -78,7 +78,7 @@ static void test_graphs_off(void **state)
     run_times(false);
 }
 
-/* Each key and slot has its own count; behind the table's end sections run as they come. */
+/* Each key has its own count; behind the table's end sections run as they come. */
 static void test_keys(void **state)
 {
     (void)state;
@@ -90,12 +90,39 @@ static void test_keys(void **state)
     b->sections->drop(c.cuda);
     for (int k = 0; k < 3; k++) assert_int_equal(once(&c, 69), k == 2);
 
-    b->sections->drop(c.cuda);
-    assert_ok(b->staging->reserve(c.cuda, 16));
-    for (int k = 0; k < 8; k++) {
-        assert_ok(b->staging->begin(c.cuda));
-        assert_int_equal(once(&c, 1), k >= 4);
+    close_chain(&c);
+}
+
+/* Two sets of recordings: each has its own count of the same key, one is closed before the other,
+ * and what is dropped is dropped in all. */
+static void test_two_sets(void **state)
+{
+    (void)state;
+    chain c;
+    bool replay;
+    void *other;
+    open_chain(&c, true);
+    assert_ok(b->sections->open(c.cuda, &other));
+    for (int k = 0; k < 6; k++) {
+        give(&c, (unsigned)k + 1);
+        assert_int_equal(once(&c, 9), k >= 2);
+        assert_filled(c.cuda, c.to[0], BYTES, (unsigned)k + 1);
+        assert_ok(b->sections->begin(other, 9, &replay));
+        assert_int_equal(replay, k >= 2);
+        assert_told(b->sections->begin(sections_of(c.cuda), 9, &replay), TR_INTERNAL,
+                    "inside another");
+        assert_int_equal(b->sections->end(sections_of(c.cuda), TR_NONFINITE), TR_NONFINITE);
+        if (k < 2) assert_ok(b->memory->zero(c.cuda, c.to[0], BYTES));
+        assert_ok(b->sections->end(other, TR_OK));
+        assert_filled(c.cuda, c.from, BYTES, (unsigned)k + 1);
     }
+    b->sections->drop(c.cuda);
+    assert_false(once(&c, 9));
+    assert_ok(b->sections->begin(other, 9, &replay));
+    assert_false(replay);
+    b->sections->close(other); /* the one that is open */
+    assert_false(once(&c, 9));
+    assert_true(once(&c, 9));
     close_chain(&c);
 }
 
@@ -131,28 +158,29 @@ static void test_failure_inside(void **state)
     open_chain(&c, true);
     give(&c, 1);
     for (int k = 0; k < 4; k++) { /* plain, then recording */
-        assert_ok(b->sections->begin(c.cuda, 4, &replay));
+        assert_ok(b->sections->begin(sections_of(c.cuda), 4, &replay));
         assert_false(replay);
         if (k != 0) {
             const tr_status st = TR_FAIL(TR_NONFINITE, "a kernel's own trouble");
-            assert_told(b->sections->end(c.cuda, st), TR_NONFINITE, "a kernel's own trouble");
+            assert_told(b->sections->end(sections_of(c.cuda), st), TR_NONFINITE,
+                        "a kernel's own trouble");
             continue;
         }
-        assert_ok(b->sections->end(c.cuda, move_on(&c)));
+        assert_ok(b->sections->end(sections_of(c.cuda), move_on(&c)));
     }
     assert_ok(b->stream->finish(c.cuda));
     assert_false(once(&c, 4)); /* recorded now */
     assert_true(once(&c, 4));
     assert_filled(c.cuda, c.to[1], BYTES, 1);
 
-    assert_ok(b->sections->begin(c.cuda, 4, &replay));
-    assert_told(b->sections->begin(c.cuda, 5, &replay), TR_INTERNAL, "inside another");
-    assert_ok(b->sections->end(c.cuda, TR_OK));
-    assert_told(b->sections->end(c.cuda, TR_OK), TR_INTERNAL, "no section");
+    assert_ok(b->sections->begin(sections_of(c.cuda), 4, &replay));
+    assert_told(b->sections->begin(sections_of(c.cuda), 5, &replay), TR_INTERNAL, "inside another");
+    assert_ok(b->sections->end(sections_of(c.cuda), TR_OK));
+    assert_told(b->sections->end(sections_of(c.cuda), TR_OK), TR_INTERNAL, "no section");
 
     /* Closed in the midst of a recording. */
     once(&c, 6);
-    assert_ok(b->sections->begin(c.cuda, 6, &replay));
+    assert_ok(b->sections->begin(sections_of(c.cuda), 6, &replay));
     assert_ok(move_on(&c));
     b->sections->drop(c.cuda);
     assert_ok(b->stream->finish(c.cuda));
@@ -167,11 +195,11 @@ static void test_not_recordable(void **state)
     bool replay;
     open_chain(&c, true);
     once(&c, 8);
-    assert_ok(b->sections->begin(c.cuda, 8, &replay));
+    assert_ok(b->sections->begin(sections_of(c.cuda), 8, &replay));
     assert_ok(move_on(&c));
     const tr_status st = b->stream->finish(c.cuda);
     assert_int_equal(st, TR_KERNEL);
-    assert_told(b->sections->end(c.cuda, st), TR_KERNEL, "cudaErrorStreamCapture");
+    assert_told(b->sections->end(sections_of(c.cuda), st), TR_KERNEL, "cudaErrorStreamCapture");
     assert_ok(b->stream->finish(c.cuda));
     assert_ok(b->memory->zero(c.cuda, c.from, BYTES));
     close_chain(&c);
@@ -181,8 +209,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_three_times),    cmocka_unit_test(test_graphs_off),
-        cmocka_unit_test(test_keys),           cmocka_unit_test(test_order),
-        cmocka_unit_test(test_failure_inside), cmocka_unit_test(test_not_recordable),
+        cmocka_unit_test(test_keys),           cmocka_unit_test(test_two_sets),
+        cmocka_unit_test(test_order),          cmocka_unit_test(test_failure_inside),
+        cmocka_unit_test(test_not_recordable),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,7 +73,7 @@ static void close_world(world *w)
     b->memory->host_free(w->cuda, w->y);
     void *all[] = {w->control, w->weights, w->grads, w->states};
     for (size_t i = 0; i < TR_COUNT(all); i++) b->memory->free(w->cuda, all[i]);
-    b->close(w->cuda);
+    close_with(w->cuda);
     tr_model_close(w->model);
     tr_config_close(w->config);
     assert_int_equal(held(), 0);
@@ -89,7 +89,7 @@ static double run(world *w, float *out)
                       .tally = w->control->sums};
     assert_ok(b->stream->finish(w->cuda));
     const double begin = tr_now();
-    assert_ok(b->staging->begin(w->cuda));
+    assert_ok(tr_session_stage(w->session));
     assert_ok(tr_plan_set_input(w->plan, 0, w->x));
     assert_ok(tr_plan_set_target(w->plan, w->y));
     assert_ok(tr_plan_run(w->plan, &r));
@@ -149,13 +149,89 @@ static void test_not_in_sections(void **state)
     (void)state;
     bool replay;
     tr_cuda *cuda = open_with(true);
-    assert_ok(b->marks->reserve(cuda, 2));
-    assert_ok(b->sections->begin(cuda, 1, &replay));
-    const tr_status st = b->marks->set(cuda, 0);
+    void *marks;
+    assert_ok(b->marks->open(cuda, 2, &marks));
+    assert_ok(b->sections->begin(sections_of(cuda), 1, &replay));
+    const tr_status st = b->marks->set(marks, 0);
     assert_int_equal(st, TR_INTERNAL);
-    assert_told(b->sections->end(cuda, st), TR_INTERNAL, "mark inside a section");
-    assert_told(b->marks->set(cuda, 2), TR_INTERNAL, "mark 2 is not reserved");
-    b->close(cuda);
+    assert_told(b->sections->end(sections_of(cuda), st), TR_INTERNAL, "mark inside a section");
+    assert_told(b->marks->set(marks, 2), TR_INTERNAL, "no mark 2");
+    b->marks->close(marks);
+    close_with(cuda);
+}
+
+/* ---- Two sessions of one context ---- */
+
+static void put_batch(world *w, tr_session *s, tr_plan *p)
+{
+    const tr_run r = {.loss_scale = 1,
+                      .control = w->control,
+                      .last = true,
+                      .params_changed = true,
+                      .tally = w->control->sums};
+    for (bool done = false; !done;) assert_ok(tr_session_staged(s, &done));
+    assert_ok(tr_session_stage(s));
+    assert_ok(tr_plan_set_input(p, 0, w->x));
+    assert_ok(tr_plan_set_target(p, w->y));
+    assert_ok(tr_plan_run(p, &r));
+}
+
+/* Of two batch sizes, timed both, in turn without anybody waiting: each one's gradients are bit by
+ * bit what it gives alone. The second is closed before the first, which goes on. */
+static void test_two_sessions(void **state)
+{
+    (void)state;
+    enum { FEW = BATCH / 2 };
+    world w;
+    open_world(&w);
+    const size_t n = w.model->flat_count, nbytes = n * sizeof(float);
+    float *grads = b->memory->alloc(w.cuda, TR_MEM_GRADIENTS, nbytes);
+    float *alone[2] = {tr_alloc(TR_MEM_OTHER, n, sizeof(float)),
+                       tr_alloc(TR_MEM_OTHER, n, sizeof(float))};
+    float *now = tr_alloc(TR_MEM_OTHER, n, sizeof *now), *on_device[2] = {w.grads, grads};
+    const tr_plan_key key = {true, FEW};
+    const tr_session_options o = {.model = w.model,
+                                  .backend = b,
+                                  .backend_ctx = w.cuda,
+                                  .weights = w.weights,
+                                  .grads = grads,
+                                  .states = w.states,
+                                  .ranks = 1,
+                                  .keys = &key,
+                                  .nkeys = 1};
+    tr_session *s[2] = {w.session};
+    tr_plan *p[2] = {w.plan};
+    assert_true(grads && alone[0] && alone[1] && now);
+    assert_ok(tr_session_open(&o, &s[1]));
+    p[1] = tr_session_plan(s[1], true, FEW);
+    for (int i = 0; i < 2; i++) {
+        put_batch(&w, s[i], p[i]);
+        assert_ok(b->memory->download(w.cuda, alone[i], on_device[i], nbytes));
+        assert_ok(tr_plan_time_ops(p[i], true));
+    }
+    assert_memory_not_equal(alone[0], alone[1], nbytes);
+    for (int k = 0; k < 5; k++)
+        for (int i = 0; i < 2; i++) {
+            assert_ok(b->memory->zero(w.cuda, on_device[i], nbytes));
+            put_batch(&w, s[i], p[i]);
+        }
+    for (int i = 1; i >= 0; i--) {
+        double *seconds = tr_alloc(TR_MEM_OTHER, tr_plan_rows(p[i]), sizeof *seconds), sum = 0;
+        assert_non_null(seconds);
+        assert_ok(tr_plan_op_seconds(p[i], seconds));
+        for (size_t k = 0; k < tr_plan_rows(p[i]); k++) sum += seconds[k];
+        assert_true(sum >= 0);
+        tr_free(seconds);
+        assert_ok(b->memory->download(w.cuda, now, on_device[i], nbytes));
+        assert_memory_equal(now, alone[i], nbytes);
+        if (i == 1) tr_session_close(s[1]);
+        assert_ok(b->memory->zero(w.cuda, w.grads, nbytes));
+        put_batch(&w, s[0], p[0]);
+    }
+    tr_free(now);
+    for (int i = 0; i < 2; i++) tr_free(alone[i]);
+    b->memory->free(w.cuda, grads);
+    close_world(&w);
 }
 
 int main(void)
@@ -163,6 +239,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_by_op),
         cmocka_unit_test(test_not_in_sections),
+        cmocka_unit_test(test_two_sessions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -198,10 +198,16 @@ static inline tr_status fake_prepare(void *ctx, const tr_graph *g, const tr_op *
 }
 
 /* Time goes by as if each step took twice the one before. */
-static inline tr_status fake_marks_reserve(void *ctx, size_t n)
+static inline tr_status fake_marks_open(void *ctx, size_t n, void **out)
 {
-    (void)ctx, (void)n;
+    (void)n;
+    *out = ctx;
     return TR_OK;
+}
+
+static inline void fake_marks_close(void *ctx)
+{
+    ((fake_ctx *)ctx)->marked = 0;
 }
 
 static inline tr_status fake_mark(void *ctx, size_t i)
@@ -222,7 +228,7 @@ static inline tr_status fake_marks_read(void *ctx, double *seconds, size_t n)
 static const tr_device_kernels fake_kernels = {.unsupported = fake_unsupported,
                                                .prepare = fake_prepare};
 static const tr_device_marks fake_marks = {
-    .reserve = fake_marks_reserve, .set = fake_mark, .read = fake_marks_read};
+    .open = fake_marks_open, .close = fake_marks_close, .set = fake_mark, .read = fake_marks_read};
 static const __attribute__((unused)) tr_backend fake_backend = {.name = "fake",
                                                                 .host = true,
                                                                 .memory = &tr_host_memory,
