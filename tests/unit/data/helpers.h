@@ -42,7 +42,6 @@ __attribute__((unused)) static void world_open(world *w, int ndim, const int64_t
     w->c.seed = 7;
     w->c.data.cache_mb = 64;
     w->c.data.shuffle = true;
-    w->m.config = &w->c;
     w->m.ninputs = 1;
     w->m.inputs = w->inputs;
     strcpy(w->inputs[0].name, "input");
