@@ -9,7 +9,7 @@ import time
 
 from report import run
 
-LIBRARIES = ("libcudart", "libcublasLt", "libcudnn", "libnccl")
+LIBRARIES = ("libcublasLt", "libcudnn", "libnccl")
 AT_ONCE = 4  # tests that run beside each other; each has a context of its own on the GPU
 # Under racecheck and synccheck: tests that launch every kernel whose threads share memory (check_sharing.py sees to it).
 SHARING = ("test_rows", "test_losses", "test_loops", "test_batchnorm_kernels", "test_batchnorm_grad_kernels",
@@ -43,7 +43,8 @@ def facts(report, programs, state):
             state.facts["device"] = of + "; ".join(dict.fromkeys(lines))
     else:
         report.skip("nvidia-smi", "not installed")
-    done = run(["ldd", programs.trainer], env=programs.env, seconds=20)
+    program = programs.trainer if programs.standin else programs.trainer.with_name("libtrireme_cuda.so")
+    done = run(["ldd", program], env=programs.env, seconds=20)
     found, missing = {}, []
     for line in done.text.splitlines():
         m = re.match(r"\s*(\S+) => (.+?)(?: \(0x\w+\))?$", line)
