@@ -53,61 +53,20 @@ static tr_status fail(const tr_config *c, const char *path, const char *fmt, ...
 
 /* ---- data ---------------------------------------------------------------------------------- */
 
-static bool ends_with(const char *text, const char *end)
-{
-    size_t n = strlen(text), m = strlen(end);
-    return n >= m && strcasecmp(text + n - m, end) == 0;
-}
-
-/* The format of a file by its name; TR_FORMAT_AUTO: no telling. */
-static int guess(const char *file)
-{
-    const char *base = strrchr(file, '/');
-    base = base ? base + 1 : file;
-    if (ends_with(base, ".h5") || ends_with(base, ".hdf5")) return TR_FORMAT_HDF5;
-    if (ends_with(base, ".npy")) return TR_FORMAT_NPY;
-    if (ends_with(base, ".bin")) return TR_FORMAT_CIFAR10;
-    if (ends_with(base, "-ubyte") || ends_with(base, ".gz") || strstr(base, ".idx"))
-        return TR_FORMAT_IDX;
-    return TR_FORMAT_AUTO;
-}
-
 static const char *first_text(const tr_node *n)
 {
     while (n && n->kind != TR_NODE_SCALAR) n = n->count ? n->values[0] : NULL;
     return n ? n->text : NULL;
 }
 
-static tr_status check_inputs(const tr_config *c, const tr_node *inputs, const char *path)
+/* By the config's own names of the model's inputs. */
+static tr_status check_inputs(const tr_config *c, const tr_source_config *s, const char *block)
 {
-    tr_status st = TR_OK;
-    char show[TR_SHOW];
+    static const char *const only[] = {"input"};
+    const char *names[TR_YAML_KEYS], *found[TR_YAML_KEYS];
     const tr_node *named = c->model.inputs;
-    if (!named) {
-        REQUIRE(inputs->kind == TR_NODE_SCALAR, path, "found %s, expected a text",
-                tr_node_show(inputs, show));
-        goto out;
-    }
-    REQUIRE(inputs->kind == TR_NODE_MAP, path,
-            "found %s, expected a map by input name, as in model.inputs",
-            tr_node_show(inputs, show));
-    for (size_t i = 0; i < inputs->count; i++) {
-        if (!tr_node_get(named, inputs->keys[i]->text)) {
-            st = tr_node_fail(inputs->keys[i], "%s: model.inputs has no input %s", path,
-                              tr_text_show(inputs->keys[i]->text, show));
-            goto out;
-        }
-        if (inputs->values[i]->kind != TR_NODE_SCALAR || tr_node_empty(inputs->values[i])) {
-            st = tr_node_fail(inputs->values[i], "%s.%s: found %s, expected a text", path,
-                              inputs->keys[i]->text, tr_node_show(inputs->values[i], show));
-            goto out;
-        }
-    }
-    for (size_t i = 0; i < named->count; i++)
-        REQUIRE(tr_node_get(inputs, named->keys[i]->text), path,
-                "input %s of model.inputs is missing", tr_text_show(named->keys[i]->text, show));
-out:
-    return st;
+    for (size_t i = 0; named && i < named->count; i++) names[i] = named->keys[i]->text;
+    return tr_source_inputs(s, block, named ? names : only, named ? named->count : 1, found);
 }
 
 static tr_status check_source(const tr_config *c, const tr_source_config *s, const char *path)
@@ -125,7 +84,7 @@ static tr_status check_source(const tr_config *c, const tr_source_config *s, con
     int format = s->format;
     if (format == TR_FORMAT_AUTO) {
         REQUIRE(file, at[0], "no file is given, nor format: synthetic");
-        format = guess(file);
+        format = tr_source_format(file);
         REQUIRE(format != TR_FORMAT_AUTO, s->path ? at[0] : at[1],
                 "%s does not tell its format: add format: hdf5, idx, npy, cifar10 or cifar100",
                 tr_text_show(file, show));
@@ -147,7 +106,7 @@ static tr_status check_source(const tr_config *c, const tr_source_config *s, con
                 two_files ? "file" : "dataset");
         REQUIRE(s->labels, at[2], "format %s needs the %s of the labels", name,
                 two_files ? "file" : "dataset");
-        TR_TRY(check_inputs(c, s->inputs, at[1]));
+        TR_TRY(check_inputs(c, s, path));
     } else {
         REQUIRE(!s->inputs, at[1], "format %s takes no names", name);
         REQUIRE(!s->labels, at[2], "format %s takes no names", name);

@@ -324,6 +324,13 @@ tr_status tr_config_write(const tr_config *c, FILE *to);
 tr_status tr_config_write_with(const tr_config *c, const tr_node *model, FILE *to);
 /* The reference page (Markdown) of every key outside model.layers. */
 void tr_config_help(const tr_variant_def *stages, FILE *to);
+/* The format (tr_data_format) of a file by its name; TR_FORMAT_AUTO: it does not tell. */
+int tr_source_format(const char *file);
+/* Which dataset or file a source names for each of a model's inputs: out[k] for names[k], pointing
+ * into the config; all NULL where it names none. One input takes a text, or, as several do, a map by
+ * name. `block`: "data.train" or "data.eval", for errors. */
+tr_status tr_source_inputs(const tr_source_config *s, const char *block, const char *const *names,
+                           size_t count, const char **out);
 /* A path from the config, relative to the config file's folder. Allocated. */
 char *tr_config_path(const tr_config *c, const char *path);
 /* Reads a whole file; TR_CONFIG error naming it when it cannot be read. *text is tr_alloc'ed. */

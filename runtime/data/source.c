@@ -1,10 +1,8 @@
-/* From data.train or data.eval of the config to open arrays: which format, which file or dataset is
- * which input. Mistakes here are mistakes in the config (status 2); what the files hold is checked
+/* From data.train or data.eval of the config to open arrays. Mistakes here are mistakes in the config (status 2); what the files hold is checked
  * after. */
 #include "runtime/data/source.h"
 
 #include <string.h>
-#include <strings.h>
 
 static tr_status config_fail(const tr_opening *o, const char *key, const char *text)
 {
@@ -12,60 +10,12 @@ static tr_status config_fail(const tr_opening *o, const char *key, const char *t
                    text);
 }
 
-static bool ends(const char *s, const char *tail)
+/* What the config names for each input of the model. */
+static tr_status input_names(const tr_opening *o, const char *out[TR_MAX_IN])
 {
-    size_t n = strlen(s), m = strlen(tail);
-    return n >= m && strcasecmp(s + n - m, tail) == 0;
-}
-
-/* By extension; TR_FORMAT_AUTO when it says nothing. .bin is CIFAR-10 or -100, told by size later.
- */
-static int format_of(const char *path)
-{
-    const char *base = strrchr(path, '/');
-    base = base ? base + 1 : path;
-    if (ends(base, ".h5") || ends(base, ".hdf5")) return TR_FORMAT_HDF5;
-    if (ends(base, ".npy")) return TR_FORMAT_NPY;
-    if (ends(base, ".gz") || ends(base, "-ubyte") || strstr(base, ".idx")) return TR_FORMAT_IDX;
-    if (ends(base, ".bin")) return TR_FORMAT_CIFAR10;
-    return TR_FORMAT_AUTO;
-}
-
-/* What the config names for input k: a scalar, or an entry of a map by input name. */
-static tr_status input_name(const tr_opening *o, size_t k, const char **out)
-{
-    const tr_node *n = o->s->inputs;
-    const tr_model *m = o->m;
-    *out = NULL;
-    if (!n) return TR_OK;
-    if (n->kind == TR_NODE_LIST)
-        return tr_node_fail(n, "%s.inputs: is a list, expected a name or a map by input name",
-                            o->block);
-    if (n->kind == TR_NODE_SCALAR) {
-        if (m->ninputs > 1)
-            return tr_node_fail(
-                n, "%s.inputs: one name, expected a map of %zu, one for each input of the model",
-                o->block, m->ninputs);
-        if (n->text[0]) *out = n->text;
-        return TR_OK;
-    }
     const char *names[TR_MAX_IN];
-    for (size_t i = 0; i < m->ninputs; i++) names[i] = m->inputs[i].name;
-    for (size_t i = 0; i < n->count; i++) {
-        size_t j = 0;
-        while (j < m->ninputs && strcmp(names[j], n->keys[i]->text) != 0) j++;
-        if (j < m->ninputs) continue;
-        const char *near = tr_nearest(n->keys[i]->text, names, m->ninputs);
-        return tr_node_fail(n->keys[i], "%s.inputs: the model has no input \"%s\"%s%s%s", o->block,
-                            n->keys[i]->text, near ? "; did you mean \"" : "", near ? near : "",
-                            near ? "\"?" : "");
-    }
-    const tr_node *v = tr_node_get(n, names[k]);
-    if (!v) return tr_node_fail(n, "%s.inputs: lacks the model's input \"%s\"", o->block, names[k]);
-    if (v->kind != TR_NODE_SCALAR || !v->text[0])
-        return tr_node_fail(v, "%s.inputs.%s: expected a name", o->block, names[k]);
-    *out = v->text;
-    return TR_OK;
+    for (size_t i = 0; i < o->m->ninputs; i++) names[i] = o->m->inputs[i].name;
+    return tr_source_inputs(o->s, o->block, names, o->m->ninputs, out);
 }
 
 /* ---- IDX and NPY: a file an array
@@ -74,7 +24,7 @@ static tr_status input_name(const tr_opening *o, size_t k, const char **out)
 static tr_status open_file(const tr_opening *o, const char *key, const char *name, uint64_t *budget,
                            tr_array **out)
 {
-    int format = o->s->format == TR_FORMAT_AUTO ? format_of(name) : o->s->format;
+    int format = o->s->format == TR_FORMAT_AUTO ? tr_source_format(name) : o->s->format;
     if (format != TR_FORMAT_IDX && format != TR_FORMAT_NPY) {
         char *text = tr_sprintf(
             "\"%s\" has no extension that tells its format: give %s.format (hdf5, idx, npy, "
@@ -98,6 +48,7 @@ static tr_status open_files(const tr_opening *o, uint64_t budget, tr_array **inp
                             tr_array **targets)
 {
     const tr_source_config *s = o->s;
+    const char *names[TR_MAX_IN];
     tr_status st = TR_OK;
     if (s->path && s->inputs)
         return config_fail(o, "path", "IDX and NPY files are named by inputs and labels alone");
@@ -105,10 +56,10 @@ static tr_status open_files(const tr_opening *o, uint64_t budget, tr_array **inp
         return config_fail(
             o, "path", "one file, expected a map in inputs: a file for each input of the model");
     if (!s->labels) return config_fail(o, "labels", "expected the file of the labels");
+    TR_TRY(input_names(o, names));
     TR_TRY(open_file(o, "labels", s->labels, &budget, targets));
     for (size_t k = 0; k < o->m->ninputs; k++) {
-        const char *name = s->path;
-        if (!name) TR_TRY(input_name(o, k, &name));
+        const char *name = s->path ? s->path : names[k];
         if (!name) return config_fail(o, "inputs", "expected the file of the inputs");
         TR_TRY(open_file(o, s->path ? "path" : "inputs", name, &budget, &inputs[k]));
     }
@@ -122,19 +73,19 @@ out:
 static tr_status open_hdf5(const tr_opening *o, tr_array **inputs, tr_array **targets)
 {
     const tr_source_config *s = o->s;
+    const char *names[TR_MAX_IN];
     tr_status st = TR_OK;
     if (!s->path) return config_fail(o, "path", "expected an HDF5 file");
     if (!s->labels) return config_fail(o, "labels", "expected the name of the dataset of labels");
+    if ((st = input_names(o, names)) != TR_OK) return st;
     char *path = tr_config_path(o->c, s->path);
     if (!path) return TR_MEMORY;
     for (size_t k = 0; k < o->m->ninputs; k++) {
-        const char *name;
-        TR_TRY(input_name(o, k, &name));
-        if (!name) {
+        if (!names[k]) {
             st = config_fail(o, "inputs", "expected the name of the dataset of inputs");
             goto out;
         }
-        TR_TRY(tr_hdf5_array_open(path, name, &inputs[k]));
+        TR_TRY(tr_hdf5_array_open(path, names[k], &inputs[k]));
     }
     TR_TRY(tr_hdf5_array_open(path, s->labels, targets));
 out:
@@ -223,7 +174,7 @@ tr_status tr_source_open(const tr_opening *o, uint64_t budget, tr_array **inputs
                          tr_array **targets)
 {
     int format = o->s->format;
-    if (format == TR_FORMAT_AUTO && o->s->path) format = format_of(o->s->path);
+    if (format == TR_FORMAT_AUTO && o->s->path) format = tr_source_format(o->s->path);
     switch (format) {
     case TR_FORMAT_HDF5:
         return open_hdf5(o, inputs, targets);

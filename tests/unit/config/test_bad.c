@@ -139,9 +139,10 @@ static const bad table[] = {
      "c.yaml:35:18: run.benchmark: which candidate is the fastest differs from run to run, and "
      "with "
      "it the last bits: it needs run.deterministic: false"},
-    {"input: [3, 8, 8]", "inputs: {a: [3, 8, 8]}",
-     "c.yaml:6:41: data.train.inputs: found \"x_train\", expected a map by input name, as in "
-     "model.inputs"},
+    {"input: [3, 8, 8]", "inputs: {a: [3, 8, 8], b: 4}",
+     "c.yaml:6:41: data.train.inputs: found \"x_train\", expected a map with a text for each of "
+     "the "
+     "model's inputs"},
     {"input: [3, 8, 8]", "input: [3, 8, 8]\n  inputs: {a: 4}",
      "c.yaml:14:11: model.inputs: model.input is given too: expected one"},
     {"  input: [3, 8, 8]\n", "",
@@ -151,7 +152,13 @@ static const bad table[] = {
     {"input: [3, 8, 8]", "inputs: {a: [3, x]}",
      "c.yaml:13:19: model.inputs.a: found \"x\", expected up to 8 integers from 1 to 1000000000"},
     {"inputs: x_train", "inputs: {a: x}",
-     "c.yaml:6:41: data.train.inputs: found a map of 1, expected a text"},
+     "c.yaml:6:42: data.train.inputs: the model has no input \"a\""},
+    {"inputs: x_train", "inputs: [x]",
+     "c.yaml:6:41: data.train.inputs: found a list of 1, expected a text"},
+    {"inputs: x_train", "inputs: {inptu: x}",
+     "c.yaml:6:42: data.train.inputs: the model has no input \"inptu\"; did you mean \"input\"?"},
+    {"inputs: x_train", "inputs: {input: [x]}",
+     "c.yaml:6:49: data.train.inputs.input: found a list of 1, expected a text"},
     {"train: {path: data/digits.h5, ", "train: {path: data/digits.xyz, ",
      "c.yaml:6:17: data.train.path: \"data/digits.xyz\" does not tell its format: add format: "
      "hdf5, idx, npy, "

@@ -360,7 +360,7 @@ static void named(void **state)
     write_h5(&w, "a.h5", "m", H5T_IEEE_F64LE, H5T_NATIVE_FLOAT, 3, x_dims, 0, 0, x);
     write_h5(&w, "a.h5", "y", H5T_STD_I32LE, H5T_NATIVE_INT32, 1, y_dims, 0, 0, y);
     use(&w, "a.h5", "x", "y");
-    fails(&w, TR_CONFIG, "test.yaml:3:7", "a map of 2", NULL);
+    fails(&w, TR_CONFIG, "test.yaml:3:7", "a map with a text for each", NULL);
 
     tr_node map = {.kind = TR_NODE_MAP, .source = "test.yaml", .line = 2, .column = 5, .count = 2};
     map.keys = w.keys;
@@ -376,9 +376,9 @@ static void named(void **state)
     w.nodes[2].text = "imagee";
     fails(&w, TR_CONFIG, "test.yaml:3:7", "no input \"imagee\"", "did you mean \"image\"", NULL);
     map.count = 1;
-    fails(&w, TR_CONFIG, "lacks the model's input \"image\"", NULL);
+    fails(&w, TR_CONFIG, "the model's input \"image\" is missing", NULL);
     map.kind = TR_NODE_LIST;
-    fails(&w, TR_CONFIG, "is a list", NULL);
+    fails(&w, TR_CONFIG, "found a list of 1", NULL);
     w.inputs[1].dims[0] = 7;
     map.kind = TR_NODE_MAP;
     map.count = 2;
