@@ -1,5 +1,5 @@
-/* The optimizer over the ranges that this rank owns: cuts them into segments with one decay each,
- * over which the backend sweeps. */
+/* The optimizer over the ranges that this rank owns: cuts them into segments that are updated
+ * alike, over which the backend sweeps. */
 #include "trainer/optimizer.h"
 
 struct tr_optimizer {
@@ -37,24 +37,28 @@ static const tr_param *param_at(const tr_model *m, size_t at)
     return NULL;
 }
 
-/* Ascending, neighbours that decay alike in one. Counts only where `out` is NULL. */
+/* Ascending, neighbours that are updated alike in one, frozen ones in none. Counts only where `out` is
+ * NULL. */
 static size_t cut(const tr_model *m, const tr_range *owned, size_t nowned,
                   const tr_optimizer_config *c, tr_segment *out)
 {
     size_t n = 0;
     for (size_t r = 0; r < nowned; r++) {
-        bool before = false; /* the segment that ends here decays */
+        tr_segment last = {0}; /* an empty one */
         for (size_t at = owned[r].begin, end; at < owned[r].end; at = end) {
             const tr_param *a = param_at(m, at);
-            bool decay = a->decay || c->decay_all;
             end = a->offset + tr_align_up(a->count, 16);
             if (end > owned[r].end) end = owned[r].end;
-            if (at == owned[r].begin || decay != before) {
-                if (out) out[n] = (tr_segment){at, end, decay ? c->weight_decay : 0};
+            if (a->frozen) continue;
+            tr_segment s = {at, end, a->decay || c->decay_all ? c->weight_decay * a->decay_factor : 0,
+                            a->lr_factor};
+            if (last.end == at && last.begin < last.end && last.decay == s.decay &&
+                last.lr_factor == s.lr_factor)
+                s.begin = last.begin;
+            else
                 n++;
-            } else if (out)
-                out[n - 1].end = end;
-            before = decay;
+            if (out) out[n - 1] = s;
+            last = s;
         }
     }
     return n;

@@ -10,7 +10,7 @@ typedef struct tr_optimizer tr_optimizer;
 /* Slots that an optimizer keeps (with EMA as the last), by PyTorch's names; returns how many. */
 int tr_optimizer_slots(const tr_config *c, const char *names[4]);
 
-/* Cuts the reducer's owned ranges where weight decay changes. */
+/* Cuts the reducer's owned ranges where weight decay or learning rate change, and around frozen parameters. */
 tr_status tr_optimizer_open(const tr_config *c, const tr_model *m, tr_reducer *r,
                             const tr_backend *backend, void *training, tr_optimizer **out);
 void tr_optimizer_close(tr_optimizer *o);

@@ -39,7 +39,14 @@ typedef struct tr_binding {
     void *in[TR_MAX_IN], *out[TR_MAX_OUT]; /* NULL for absent operands */
     void *workspace;
     void *packed;
+    unsigned adds; /* tr_op.adds */
 } tr_binding;
+
+/* Whether output `k`, a parameter's gradient, is added to what is there; else it is overwritten. */
+static inline bool tr_run_adds(const tr_run *run, const tr_binding *b, int k)
+{
+    return run->accumulate || (b->adds >> k & 1);
+}
 
 /* One prepared op. The backend's own struct starts with this one. */
 typedef struct tr_kernel tr_kernel;

@@ -9,10 +9,10 @@
 #include "runtime/device/control.h"
 
 /* [begin, end) of the flat parameter space with one weight decay (lr not yet multiplied in):
- * decoupled; SGD: L2 as PyTorch's. Multiples of 16 elements. */
+ * decoupled; SGD: L2 as PyTorch's; and one factor of the learning rate. Multiples of 16 elements. */
 typedef struct tr_segment {
     size_t begin, end;
-    double decay;
+    double decay, lr_factor;
 } tr_segment;
 
 /* The optimizer over the segments that a rank owns, of arrays that span the flat parameter space.

@@ -245,6 +245,7 @@ tr_status tr_graph_open(const tr_model *m, const tr_graph_options *o, tr_graph *
     if (g->train) TR_TRY(tr_pass_buckets(&b));
     TR_TRY(tr_pass_roles(&b));
     if (g->batch == 0) tr_pass_empty_share(&b);
+    if (g->train) TR_TRY(tr_pass_adds(&b)); /* of the ops that are left */
     st = b.st;
 out:
     free_builder(&b);

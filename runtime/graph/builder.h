@@ -40,6 +40,7 @@ tr_status tr_pass_fuse(tr_builder *b);
 tr_status tr_pass_recompute(tr_builder *b);
 tr_status tr_pass_in_place(tr_builder *b);
 tr_status tr_pass_buckets(tr_builder *b);
+tr_status tr_pass_adds(tr_builder *b);
 tr_status tr_pass_roles(tr_builder *b);
 void tr_pass_empty_share(tr_builder *b);
 

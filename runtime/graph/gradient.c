@@ -18,9 +18,18 @@ int tr_grad_of(const tr_builder *b, int id)
     return b->grad[id];
 }
 
-int tr_grad_param(const tr_builder *b, int param)
+bool tr_grad_learned(const tr_builder *b, int param)
 {
-    return param < 0 ? -1 : b->first_grad + b->g->tensors[param].index;
+    return param >= 0 && !b->g->model->params[b->g->tensors[param].index].frozen;
+}
+
+int tr_grad_param(tr_builder *b, int param)
+{
+    if (param < 0) return -1;
+    const tr_tensor *t = &b->g->tensors[param];
+    return tr_grad_learned(b, param)
+               ? b->first_grad + t->index
+               : tr_build_new(b, t->name, "unused", t->dtype, t->ndim, t->dims);
 }
 
 tr_op *tr_build_backward(tr_builder *b, const tr_op_def *def, const tr_op *of, int nin,
@@ -94,7 +103,8 @@ static size_t mark_wanted(tr_builder *b)
         bool any = false;
         for (int k = 0; k < op->nin; k++) {
             if (op->in[k] < 0) continue;
-            any |= b->wanted[op->in[k]] || g->tensors[op->in[k]].role == TR_ROLE_PARAM;
+            any |= b->wanted[op->in[k]] ||
+                   (g->tensors[op->in[k]].role == TR_ROLE_PARAM && tr_grad_learned(b, op->in[k]));
             parts++;
         }
         for (int k = 0; k < op->nout; k++)

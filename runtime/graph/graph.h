@@ -56,6 +56,7 @@ typedef struct {
     const void *attrs; /* the op's attribute struct, public in ops.h */
     tr_act act;        /* fused into the output */
     int layer_index;   /* position of the layer in the model: the dropout stream */
+    unsigned adds;     /* bit k: out[k] is added to what is there, whatever tr_run.accumulate says */
     bool recomputed;   /* runs a second time in the backward pass: must not touch states */
     /* Last bucket that is complete after this op, else -1. In a graph for an empty share the marks
      * of ops that are left out move to the next op kept; what comes after the last one has no mark:

@@ -100,14 +100,57 @@ tr_status tr_layer_ids(tr_maker *mk, const tr_layer *l, int64_t num)
     return TR_OK;
 }
 
+/* The row of the layer that weight_of names. */
+static tr_status tie(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
+{
+    const char *name = ((const tr_common *)l->storage)->weight_of;
+    const int value = tr_name_find(mk, name);
+    if (value < 0) return tr_name_unknown(mk, NULL, l, name);
+    const tr_layer *of =
+        (size_t)value < mk->m->ninputs ? NULL : &mk->m->layers[(size_t)value - mk->m->ninputs];
+    for (int i = 0; of && i < of->nparams; i++) {
+        tr_param *p = &mk->m->params[of->params[i]];
+        if (strcmp(p->name, decl->name) != 0) continue;
+        const tr_shape its = {.ndim = p->ndim, .dims = {p->dims[0], p->dims[1], p->dims[2], p->dims[3]}};
+        const tr_shape ours = {.ndim = decl->ndim,
+                               .dims = {decl->dims[0], decl->dims[1], decl->dims[2], decl->dims[3]}};
+        char a[TR_SHAPE_TEXT], b[TR_SHAPE_TEXT];
+        if (!tr_shape_equal(&its, &ours))
+            return tr_layer_fail(l, TR_SHAPE, "its weight is %s, but that of \"%s\" is %s",
+                                 tr_shape_text(&ours, a), name, tr_shape_text(&its, b));
+        p->uses++;
+        l->params[l->nparams++] = of->params[i];
+        return TR_OK;
+    }
+    return tr_layer_fail(l, TR_CONFIG, "weight_of: \"%s\" has no weight", name);
+}
+
+/* Resolved, so that it means the same wherever it is written. */
+tr_status tr_layer_tied(tr_maker *mk, tr_layer *l)
+{
+    tr_common *common = l->storage;
+    for (int i = 0; i < l->nparams; i++) {
+        const tr_param *p = &mk->m->params[l->params[i]];
+        if (p->uses < 2) continue;
+        char *name = tr_strdup(p->layer);
+        if (!name) return TR_MEMORY;
+        tr_free(common->weight_of);
+        common->weight_of = name;
+    }
+    return TR_OK;
+}
+
 tr_status tr_layer_param(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
 {
     tr_status st = TR_OK;
     tr_model *m = mk->m;
+    const tr_common *common = l->storage;
     assert(l->nparams < TR_MAX_PARAMS);
+    if (common->weight_of && strcmp(decl->name, "weight") == 0) return tie(mk, l, decl);
     TR_TRY(tr_grow(&m->params, &mk->cap_params, m->nparams + 1, sizeof(*m->params)));
     tr_param *p = &m->params[m->nparams];
-    *p = (tr_param){.ndim = decl->ndim,
+    *p = (tr_param){.uses = 1,
+                    .ndim = decl->ndim,
                     .init = decl->init,
                     .fan_in = decl->fan_in,
                     .fan_out = decl->fan_out,
@@ -115,6 +158,9 @@ tr_status tr_layer_param(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
                     .gain = decl->init == TR_INIT_KAIMING ? sqrt(1.0 / 3.0) : 1.0,
                     .init_std = decl->std > 0 ? decl->std : 0.02,
                     .decay = decl->decay,
+                    .frozen = common->freeze,
+                    .lr_factor = common->lr_factor,
+                    .decay_factor = common->decay_factor,
                     .count = 1};
     snprintf(p->layer, sizeof(p->layer), "%s", l->name);
     snprintf(p->name, sizeof(p->name), "%s", decl->name);

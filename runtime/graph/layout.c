@@ -3,6 +3,8 @@
  * become complete one after the other while it runs. */
 #include "runtime/graph/maker.h"
 
+#include <string.h>
+
 #define ALIGN 16 /* elements: 64 bytes */
 
 static tr_status place(size_t count, size_t *at, size_t *end)
@@ -13,16 +15,30 @@ static tr_status place(size_t count, size_t *at, size_t *end)
     return TR_OK;
 }
 
-static tr_status place_all(tr_model *m)
+/* The rows in the order in which their gradients are finished: each where the first layer that uses it
+ * stands, the last layer first; then the frozen ones, which nobody waits for. */
+static tr_status sort(const tr_model *m, int **rows)
+{
+    size_t n = 0;
+    int *out = *rows = tr_alloc(TR_MEM_OTHER, m->nparams, sizeof(*out));
+    if (!out) return TR_MEMORY;
+    for (int frozen = 0; frozen < 2; frozen++)
+        for (size_t l = m->nlayers; l-- > 0;)
+            for (int i = 0; i < m->layers[l].nparams; i++) {
+                const int row = m->layers[l].params[i];
+                const tr_param *p = &m->params[row];
+                if (p->frozen == frozen && strcmp(p->layer, m->layers[l].name) == 0) out[n++] = row;
+            }
+    return TR_OK;
+}
+
+static tr_status place_all(tr_model *m, const int *rows)
 {
     tr_status st = TR_OK;
-    for (size_t l = m->nlayers; l-- > 0;) {
-        const tr_layer *layer = &m->layers[l];
-        for (int i = 0; i < layer->nparams; i++) {
-            tr_param *p = &m->params[layer->params[i]];
-            TR_TRY(place(p->count, &p->offset, &m->flat_count));
-            m->nparameters += p->count;
-        }
+    for (size_t i = 0; i < m->nparams; i++) {
+        tr_param *p = &m->params[rows[i]];
+        TR_TRY(place(p->count, &p->offset, &m->flat_count));
+        m->nparameters += p->count;
     }
     for (size_t i = 0; i < m->nstates; i++)
         TR_TRY(place(m->states[i].count, &m->states[i].offset, &m->state_count));
@@ -30,31 +46,34 @@ out:
     return st;
 }
 
-/* A bucket closes with the parameter that fills it up. */
-static void cut(tr_model *m, size_t first, size_t rest)
+/* A bucket closes with the parameter that fills it up, and with the last one that is not frozen. */
+static void cut(tr_model *m, const int *rows, size_t first, size_t rest)
 {
     size_t begin = 0, size = first;
-    for (size_t l = m->nlayers; l-- > 0;) {
-        const tr_layer *layer = &m->layers[l];
-        for (int i = 0; i < layer->nparams; i++) {
-            const tr_param *p = &m->params[layer->params[i]];
-            size_t end = p->offset + tr_align_up(p->count, ALIGN);
-            if ((end - begin) * sizeof(float) < size && end < m->flat_count) continue;
-            m->buckets[m->nbuckets++] = (tr_bucket){begin, end};
-            begin = end;
-            size = rest;
-        }
+    for (size_t i = 0; i < m->nparams; i++) {
+        const tr_param *p = &m->params[rows[i]];
+        const bool last = i + 1 == m->nparams || m->params[rows[i + 1]].frozen != p->frozen;
+        size_t end = p->offset + tr_align_up(p->count, ALIGN);
+        if ((end - begin) * sizeof(float) < size && !last) continue;
+        m->buckets[m->nbuckets++] = (tr_bucket){begin, end};
+        begin = end;
+        size = rest;
     }
 }
 
 tr_status tr_layout(tr_model *m, size_t bucket_bytes)
 {
     tr_status st = TR_OK;
-    TR_TRY(place_all(m));
+    int *rows = NULL;
+    TR_TRY(sort(m, &rows));
+    TR_TRY(place_all(m, rows));
     m->buckets = tr_alloc(TR_MEM_OTHER, m->nparams, sizeof(*m->buckets));
-    if (!m->buckets) return TR_MEMORY;
+    st = m->buckets ? TR_OK : TR_MEMORY;
+    TR_TRY(st);
     /* A small first bucket: communication starts early. */
-    cut(m, bucket_bytes ? bucket_bytes : (size_t)1 << 20, bucket_bytes ? bucket_bytes : 4u << 20);
+    cut(m, rows, bucket_bytes ? bucket_bytes : (size_t)1 << 20,
+        bucket_bytes ? bucket_bytes : 4u << 20);
 out:
+    tr_free(rows);
     return st;
 }

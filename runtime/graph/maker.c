@@ -121,6 +121,14 @@ out:
     return st;
 }
 
+static tr_status find_input(const tr_maker *mk, const tr_layer *l, const tr_node *at, int *value)
+{
+    if (at->kind != TR_NODE_SCALAR)
+        return tr_node_fail(at, "layer \"%s\": from names layers or inputs", l->name);
+    *value = tr_name_find(mk, at->text);
+    return *value < 0 ? tr_name_unknown(mk, at, l, at->text) : TR_OK;
+}
+
 tr_status tr_make_inputs(tr_maker *mk, tr_layer *l, int nin, const int *in, int before)
 {
     const tr_node *from = nin ? NULL : ((const tr_common *)l->storage)->from;
@@ -136,7 +144,7 @@ tr_status tr_make_inputs(tr_maker *mk, tr_layer *l, int nin, const int *in, int 
     l->nin = (int)n;
     for (size_t i = 0; i < n; i++) {
         l->in[i] = nin ? in[i] : before;
-        if (from) TR_TRY(tr_name_find(mk, list ? from->values[i] : from, l->name, &l->in[i]));
+        if (from) TR_TRY(find_input(mk, l, list ? from->values[i] : from, &l->in[i]));
         if (l->in[i] < 0 || (size_t)l->in[i] >= mk->m->ninputs + mk->m->nlayers) {
             st = tr_layer_fail(l, TR_CONFIG, "there is no value %d to read", l->in[i]);
             goto out;
@@ -160,6 +168,7 @@ tr_status tr_make_append(tr_maker *mk, tr_layer *l, int *value)
     l->block = mk->block;
     l->output = l->inputs[0];
     if (l->def->infer) TR_TRY(l->def->infer(mk, l));
+    if (((const tr_common *)l->storage)->weight_of) TR_TRY(tr_layer_tied(mk, l));
     size_t count;
     if (!tr_shape_count(&l->output, &count) || count > (SIZE_MAX >> 8)) {
         st = tr_layer_fail(l, TR_SHAPE, "its output is too large");

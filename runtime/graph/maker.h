@@ -8,9 +8,13 @@
 typedef struct {
     char *name;
     const tr_node *from; /* only while the layer is made */
+    /* Of types that have parameters: */
+    char *weight_of; /* the layer whose weight it uses; NULL: its own */
+    double lr_factor, decay_factor;
+    bool freeze;
 } tr_common;
-#define TR_COMMON_SIZE  16
-#define TR_LAYER_FIELDS 16
+#define TR_COMMON_SIZE  48
+#define TR_LAYER_FIELDS 24
 /* Layer names leave room in TR_NAME for what tensor names add. */
 #define TR_LAYER_NAME 48
 #define TR_LAYERS_MAX 65536
@@ -68,7 +72,7 @@ const char *tr_type_nearest(const char *word);
 size_t tr_type_count(void);
 const tr_op_def *tr_type_at(size_t i);
 bool tr_type_is_structure(const tr_op_def *type);
-/* The common options and the type's own fields, at their places in tr_layer.storage. */
+/* The common options that the type has and its own fields, at their places in tr_layer.storage. */
 void tr_type_fields(const tr_op_def *type, tr_field out[TR_LAYER_FIELDS]);
 /* Reads the options into new storage. l->def and l->name are set. `at`: where it stands, or NULL.
  */
@@ -80,8 +84,10 @@ void tr_type_free(tr_layer *l);
  * of the repeats around. */
 tr_status tr_name_layer(tr_maker *mk, tr_layer *l, const char *name, const tr_node *options);
 tr_status tr_name_add(tr_maker *mk, const char *where, const char *name, int value);
-/* The value that `at` names, from inside the innermost repeat outwards. */
-tr_status tr_name_find(tr_maker *mk, const tr_node *at, const char *layer, int *value);
+/* The value that `name` names, from inside the innermost repeat outwards, -1: none; and the fault. */
+int tr_name_find(const tr_maker *mk, const char *name);
+tr_status tr_name_unknown(const tr_maker *mk, const tr_node *at, const tr_layer *l,
+                          const char *name);
 bool tr_name_valid(const char *name);
 
 /* ---- maker.c */
@@ -98,6 +104,9 @@ tr_status tr_make_inputs(tr_maker *mk, tr_layer *l, int nin, const int *in, int 
 tr_status tr_make_append(tr_maker *mk, tr_layer *l, int *value);
 tr_shape tr_value_shape(const tr_maker *mk, int value);
 const char *tr_value_name(const tr_maker *mk, int value);
+
+/* ---- layer.c: the layer's weight_of, once its weight is found, is that of the row's first layer. */
+tr_status tr_layer_tied(tr_maker *mk, tr_layer *l);
 
 /* ---- layout.c: offsets and buckets. */
 tr_status tr_layout(tr_model *m, size_t bucket_bytes);

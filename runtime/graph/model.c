@@ -16,6 +16,14 @@ void tr_model_close(tr_model *m)
     tr_free(m);
 }
 
+const char *tr_model_user(const tr_model *m, size_t row, int i)
+{
+    for (size_t l = 0; l < m->nlayers; l++)
+        for (int k = 0; k < m->layers[l].nparams; k++)
+            if ((size_t)m->layers[l].params[k] == row && i-- == 0) return m->layers[l].name;
+    return NULL;
+}
+
 /* By way of the text, so that a copy is checked as what anybody writes. */
 static tr_status copy_layer(tr_maker *mk, const tr_layer *l, const int *in, int *value)
 {

@@ -23,9 +23,10 @@ typedef enum {
 } tr_init_kind;
 
 /* One learned array: a row of the parameter table. Row i is the same in every graph built from the
- * model. */
+ * model, and there once however many layers use it (weight_of). */
 typedef struct {
-    char layer[TR_NAME], name[TR_NAME]; /* "conv2d1", "weight" */
+    char layer[TR_NAME], name[TR_NAME]; /* the first layer that uses it, "conv2d1", and "weight" */
+    int uses;                           /* layers that use it */
     int ndim;
     int64_t dims[TR_MAX_DIMS];
     size_t count;
@@ -33,6 +34,8 @@ typedef struct {
     tr_init_kind init;
     double fan_in, fan_out, gain, init_std; /* init_std: TR_INIT_NORMAL */
     bool decay;                             /* weight decay applies: not for biases and norms */
+    bool frozen; /* never updated: no op writes its gradient, which stays 0 */
+    double lr_factor, decay_factor; /* times the optimizer's learning rate, weight decay */
 } tr_param;
 
 /* One array that is carried along but not learned (batchnorm running statistics). */
@@ -78,7 +81,7 @@ typedef struct tr_layer {
     void *attrs;       /* the type's attribute struct, which starts with the one in ops.h */
     int nin, in[TR_MAX_IN];
     tr_shape inputs[TR_MAX_IN], output;
-    int nparams, params[TR_MAX_PARAMS]; /* rows of tr_model.params */
+    int nparams, params[TR_MAX_PARAMS]; /* rows of tr_model.params, its own or another layer's */
     int nstates, first_state;
     /* Layers of one block stand together, and are forgotten and recomputed together
      * (train.recompute: blocks): the outermost residual, repeat iteration or block around; -1. */
@@ -93,7 +96,7 @@ typedef struct tr_model {
     const void *loss_attrs; /* the loss's attribute struct of ops.h; NULL: none */
     size_t nparams, nstates, ninputs;
     tr_param *params; /* in forward order; offsets run in *backward* order, so that buckets fill
-                         front to back */
+                         front to back; then those of frozen ones */
     tr_state *states;
     tr_input *inputs;
     size_t flat_count; /* elements of the flat parameter space, padding included */
@@ -118,6 +121,9 @@ void tr_model_close(tr_model *m);
  * xavier: uniform (Glorot), biases zero; normal: deviation 0.02, biases zero; zeros. */
 void tr_model_init_params(const tr_model *m, uint64_t seed, float *flat, size_t begin, size_t end);
 void tr_model_init_states(const tr_model *m, float *states);
+
+/* Name of the layer that is the i-th to use a row; NULL: there are not so many. */
+const char *tr_model_user(const tr_model *m, size_t row, int i);
 
 /* ---- Making one ------------------------------------------------------------------------------ */
 

@@ -91,29 +91,26 @@ static const char *nearest(const tr_maker *mk, const char *word)
     return near;
 }
 
-tr_status tr_name_find(tr_maker *mk, const tr_node *at, const char *layer, int *value)
+int tr_name_find(const tr_maker *mk, const char *name)
 {
-    if (at->kind != TR_NODE_SCALAR)
-        return tr_node_fail(at, "layer \"%s\": from names layers or inputs", layer);
-    char suffix[TR_LAYER_NAME], name[2 * TR_LAYER_NAME];
+    char suffix[TR_LAYER_NAME], full[2 * TR_LAYER_NAME];
     snprintf(suffix, sizeof(suffix), "%s", mk->suffix);
     for (;;) {
-        int n = snprintf(name, sizeof(name), "%.*s%s", TR_LAYER_NAME, at->text, suffix);
-        int i = n < TR_LAYER_NAME ? find(mk, name) : -1;
-        if (i >= 0) {
-            *value = mk->names[i].value;
-            return TR_OK;
-        }
+        int n = snprintf(full, sizeof(full), "%.*s%s", TR_LAYER_NAME, name, suffix);
+        int i = n < TR_LAYER_NAME ? find(mk, full) : -1;
+        if (i >= 0) return mk->names[i].value;
         char *dot = strrchr(suffix, '.');
-        if (!dot) break;
+        if (!dot) return -1;
         *dot = '\0';
     }
-    const char *near = nearest(mk, at->text);
-    if (near)
-        return tr_node_fail(at,
-                            "layer \"%s\": no earlier layer or input is named \"%s\": did you "
-                            "mean \"%s\"?",
-                            layer, at->text, near);
-    return tr_node_fail(at, "layer \"%s\": no earlier layer or input is named \"%s\"", layer,
-                        at->text);
+}
+
+tr_status tr_name_unknown(const tr_maker *mk, const tr_node *at, const tr_layer *l,
+                          const char *name)
+{
+    const char *near = nearest(mk, name);
+    return tr_maker_fail(at, l->where,
+                         "layer \"%s\": no earlier layer or input is named \"%s\"%s%s%s", l->name,
+                         name, near ? ": did you mean \"" : "", near ? near : "",
+                         near ? "\"?" : "");
 }

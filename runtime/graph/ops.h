@@ -5,7 +5,7 @@
  * Activations and their gradients have the graph's activation type (float32 or bfloat16); parameters,
  * states and parameter gradients are float32; statistics are float64 unless said otherwise. Kernels
  * compute in float32 at least and round once on output.
- * Kernels that write parameter gradients overwrite or add as tr_run.accumulate says.
+ * Kernels that write parameter gradients overwrite or add as tr_run_adds says.
  *
  *  op                     in                                        out
  *  linear                 x(..,I) weight(O,I) [bias(O)]             y(..,O) = act(x W^T + b)

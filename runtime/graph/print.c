@@ -1,20 +1,21 @@
 /* A graph as text, one op a line: for tests and for looking. */
 #include "runtime/graph/builder.h"
 
-static void print_out(const tr_graph *g, int id, FILE *to)
+static void print_out(const tr_graph *g, const tr_op *op, int k, FILE *to)
 {
+    const int id = op->out[k];
     if (id < 0) {
         fputs(" -", to);
         return;
     }
     const tr_tensor *t = &g->tensors[id];
-    fprintf(to, " %s(", t->name);
+    fprintf(to, " %s%s(", op->adds >> k & 1 ? "+" : "", t->name);
     for (int i = 0; i < t->ndim; i++) fprintf(to, "%s%lld", i ? "," : "", (long long)t->dims[i]);
     fprintf(to, ")%s", t->role == TR_ROLE_SAVED ? "!" : "");
     if (t->alias >= 0) fprintf(to, "@%s", g->tensors[t->alias].name);
 }
 
-/* `op+act inputs -> outputs(dims)`; ! after what the backward pass keeps, @ before whose bytes it
+/* `op+act inputs -> outputs(dims)`; + before what is added to, ! after what the backward pass keeps, @ before whose bytes it
  * shares, `again` for recomputed ops, `bucket n` where one is complete. */
 void tr_graph_print(const tr_graph *g, FILE *to)
 {
@@ -26,7 +27,7 @@ void tr_graph_print(const tr_graph *g, FILE *to)
         for (int k = 0; k < op->nin; k++)
             fprintf(to, " %s", op->in[k] < 0 ? "-" : g->tensors[op->in[k]].name);
         fputs(" ->", to);
-        for (int k = 0; k < op->nout; k++) print_out(g, op->out[k], to);
+        for (int k = 0; k < op->nout; k++) print_out(g, op, k, to);
         if (op->recomputed) fputs(" again", to);
         if (op->bucket_ready >= 0) fprintf(to, " bucket %d", op->bucket_ready);
         fputc('\n', to);

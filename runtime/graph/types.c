@@ -63,7 +63,27 @@ static const tr_field common_fields[] = {
     TR_NODE("from", offsetof(tr_common, from), "",
             "name of an earlier layer or input (of several: a list); default: the layer before"),
 };
+
+static const tr_field learned_fields[] = {
+    TR_BOOL("freeze", offsetof(tr_common, freeze), "false", "its own parameters stay as they are"),
+    TR_REAL("lr_factor", offsetof(tr_common, lr_factor), "1", 0, 1e6, NULL,
+            "times the learning rate, for its own parameters"),
+    TR_REAL("decay_factor", offsetof(tr_common, decay_factor), "1", 0, 1e6, NULL,
+            "times the weight decay, for those of its own parameters that decay"),
+};
+
+static const tr_field tied_fields[] = {
+    TR_TEXT("weight_of", offsetof(tr_common, weight_of), "",
+            "name of an earlier layer whose weight, of the same shape, is this layer's, too; a bias "
+            "stays its own"),
+};
 _Static_assert(sizeof(tr_common) <= TR_COMMON_SIZE, "storage layout");
+
+static size_t append(tr_field *out, size_t n, const tr_field *more, size_t count)
+{
+    for (size_t i = 0; i < count; i++) out[n++] = more[i];
+    return n;
+}
 
 size_t tr_type_count(void)
 {
@@ -95,8 +115,9 @@ const tr_op_def *tr_type_find(const char *name)
 
 void tr_type_fields(const tr_op_def *type, tr_field out[TR_LAYER_FIELDS])
 {
-    size_t n = 0;
-    for (; n < TR_COUNT(common_fields); n++) out[n] = common_fields[n];
+    size_t n = append(out, 0, common_fields, TR_COUNT(common_fields));
+    if (type->tied) n = append(out, n, tied_fields, TR_COUNT(tied_fields));
+    if (type->learned) n = append(out, n, learned_fields, TR_COUNT(learned_fields));
     for (const tr_field *f = type->fields; f && f->key; f++, n++) {
         out[n] = *f;
         out[n].offset += TR_COMMON_SIZE;

@@ -6,14 +6,30 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The fields of a type but name and inputs, which the layer's own take the place of. */
-static size_t option_fields(const tr_op_def *def, tr_field out[TR_LAYER_FIELDS])
+/* Common options are written where they are not as usual; name and inputs by the layer's own. */
+static bool says_nothing(const tr_common *c, size_t offset)
+{
+    switch (offset) {
+    case offsetof(tr_common, weight_of):
+        return !c->weight_of;
+    case offsetof(tr_common, freeze):
+        return !c->freeze;
+    case offsetof(tr_common, lr_factor):
+        return c->lr_factor == 1;
+    case offsetof(tr_common, decay_factor):
+        return c->decay_factor == 1;
+    default:
+        return offset < TR_COMMON_SIZE;
+    }
+}
+
+static size_t option_fields(const tr_layer *l, tr_field out[TR_LAYER_FIELDS])
 {
     tr_field all[TR_LAYER_FIELDS];
     size_t n = 0;
-    tr_type_fields(def, all);
+    tr_type_fields(l->def, all);
     for (const tr_field *f = all; f->key; f++)
-        if (f->kind != TR_FIELD_NODE && f->offset != offsetof(tr_common, name)) out[n++] = *f;
+        if (!says_nothing(l->storage, f->offset)) out[n++] = *f;
     out[n] = (tr_field){0};
     return n;
 }
@@ -21,7 +37,7 @@ static size_t option_fields(const tr_op_def *def, tr_field out[TR_LAYER_FIELDS])
 tr_status tr_layer_write_options(const tr_layer *l, int indent, FILE *to)
 {
     tr_field fields[TR_LAYER_FIELDS];
-    return option_fields(l->def, fields) ? tr_fields_write(fields, l->storage, indent, to) : TR_OK;
+    return option_fields(l, fields) ? tr_fields_write(fields, l->storage, indent, to) : TR_OK;
 }
 
 static const char *value_name(const tr_model *m, int value)
@@ -45,7 +61,7 @@ static tr_status write_layer(const tr_model *m, const tr_layer *l, int number, i
     const int before = l->index ? (int)m->ninputs + l->index - 1 : 0;
     snprintf(usual, sizeof(usual), "%s%d", l->def->name, number);
     const bool named = strcmp(usual, l->name) != 0, from = l->nin > 1 || l->in[0] != before;
-    const bool plain = !named && !from && option_fields(l->def, fields) == 0;
+    const bool plain = !named && !from && option_fields(l, fields) == 0;
     fprintf(to, "%*s- %s%s\n", indent, "", l->def->name, plain ? "" : ":");
     if (named) fprintf(to, "%*sname: \"%s\"\n", indent + 4, "", l->name);
     if (from) write_from(m, l, indent + 4, to);

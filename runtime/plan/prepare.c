@@ -236,7 +236,8 @@ tr_status tr_plan_bind(tr_session *s, tr_plan *p)
         if (k) {
             tr_binding b = {
                 .workspace = k->workspace > 0 ? s->arena + p->live[g->ntensors + i].offset : NULL,
-                .packed = p->packed[i] >= 0 ? s->packed[p->packed[i]].data : NULL};
+                .packed = p->packed[i] >= 0 ? s->packed[p->packed[i]].data : NULL,
+                .adds = op->adds};
             for (int j = 0; j < op->nin; j++) b.in[j] = tr_plan_address(p, op->in[j]);
             for (int j = 0; j < op->nout; j++) b.out[j] = tr_plan_address(p, op->out[j]);
             const tr_status st = k->bind ? k->bind(k, &b) : TR_OK;

@@ -154,12 +154,13 @@ static void bias_gradient(tr_dnnl_kernel *k, const tr_run *run)
 {
     const int64_t pieces = piece_count(k), rows = k->rows;
     const int threads = k->cpu->threads;
+    const bool add = tr_run_adds(run, &k->bound, 1);
     float *out = k->bound.out[1];
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && pieces > 1)
     for (int64_t p = 0; p < pieces; p++)
         sum_piece(k, rows * p / pieces, rows * (p + 1) / pieces, piece_sum(k, p));
     for (int64_t c = 0; c < k->cols; c++) {
-        double sum = run->accumulate ? out[c] : 0;
+        double sum = add ? out[c] : 0;
         for (int64_t p = 0; p < pieces; p++) sum += piece_sum(k, p)[c];
         out[c] = (float)sum;
     }
@@ -280,7 +281,7 @@ static tr_status run_calls(tr_kernel *kernel, const tr_run *run)
     tr_dnnl_kernel *k = (tr_dnnl_kernel *)kernel;
     if (k->preload && k->bound.out[0] != k->bound.in[3])
         memcpy(k->bound.out[0], k->bound.in[3], k->preload);
-    tr_status st = execute(k, run->accumulate ? TR_CALL_ADD : TR_CALL_OVERWRITE, true);
+    tr_status st = execute(k, tr_run_adds(run, &k->bound, 0) ? TR_CALL_ADD : TR_CALL_OVERWRITE, true);
     if (st == TR_OK && k->after) k->after(k, run);
     return st;
 }

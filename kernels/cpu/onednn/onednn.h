@@ -150,7 +150,7 @@ tr_status tr_dnnl_arg(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg, tr_call_pl
 tr_status tr_dnnl_weights(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg,
                           const tr_dnnl_array *plain, int operand, int param);
 /* Gives argument `arg` of `call`, which writes a parameter's gradient, to output `operand` (stored
- * as `plain`) through the workspace: copied out, or added where the run accumulates. */
+ * as `plain`) through the workspace: copied out, or added where tr_run_adds. */
 tr_status tr_dnnl_gradient(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg,
                            const tr_dnnl_array *plain, int operand);
 /* out[1] = column sums of in[1] (rows x cols) after each run: the bias gradient. */

@@ -43,9 +43,10 @@ static tr_status run_grad_stats(tr_kernel *base, const tr_run *run)
         const double off = stats[1 + c] - (double)mean[c]; /* the loop's mean was rounded */
         sums[C + c] = (sums[C + c] - off * sums[c]) * inverse_std(k, stats, c);
     }
+    const bool add_weight = tr_run_adds(run, &o->b, 2), add_bias = tr_run_adds(run, &o->b, 3);
     for (size_t c = 0; c < C; c++) {
-        if (dweight) dweight[c] = (run->accumulate ? dweight[c] : 0.0f) + (float)sums[C + c];
-        if (dbias) dbias[c] = (run->accumulate ? dbias[c] : 0.0f) + (float)sums[c];
+        if (dweight) dweight[c] = (add_weight ? dweight[c] : 0.0f) + (float)sums[C + c];
+        if (dbias) dbias[c] = (add_bias ? dbias[c] : 0.0f) + (float)sums[c];
     }
     return TR_OK;
 }

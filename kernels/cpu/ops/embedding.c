@@ -62,7 +62,7 @@ static tr_status run_grad(tr_kernel *base, const tr_run *run)
     const tr_loop_kernel *o = &k->k;
     float *table = o->b.out[0];
     const size_t elements = k->num * k->D;
-    if (!run->accumulate) {
+    if (!tr_run_adds(run, &o->b, 0)) {
         TR_PARALLEL(o->threads)
         for (size_t i = 0; i < tr_chunks(elements, TR_CHUNK); i++)
             memset(table + i * TR_CHUNK, 0, tr_chunk_size(elements, TR_CHUNK, i) * sizeof *table);

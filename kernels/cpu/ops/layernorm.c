@@ -91,8 +91,8 @@ static tr_status run_grad(tr_kernel *base, const tr_run *run)
     double *parts = k->k.b.workspace;
     TR_PARALLEL(k->k.threads)
     for (size_t i = 0; i < k->chunks; i++) grad_chunk(k, i, parts + 2 * k->D * i);
-    give(k->k.b.out[1], parts, k->D, k->chunks, 2 * k->D, run->accumulate);
-    give(k->k.b.out[2], parts + k->D, k->D, k->chunks, 2 * k->D, run->accumulate);
+    give(k->k.b.out[1], parts, k->D, k->chunks, 2 * k->D, tr_run_adds(run, &k->k.b, 1));
+    give(k->k.b.out[2], parts + k->D, k->D, k->chunks, 2 * k->D, tr_run_adds(run, &k->k.b, 2));
     return TR_OK;
 }
 

@@ -54,7 +54,6 @@ tr_status tr_cpu_updater_run(void *opened, const tr_control *c)
     const updater *x = opened;
     const tr_update *u = &x->u;
     tr_sweep s = {.kind = u->kind,
-                  .lr = c->in.lr,
                   .beta1 = u->beta1,
                   .beta2 = u->beta2,
                   .eps = u->eps,
@@ -67,6 +66,7 @@ tr_status tr_cpu_updater_run(void *opened, const tr_control *c)
     for (size_t i = 0; c->apply && i < u->nsegments; i++) {
         const tr_segment *g = &u->segments[i];
         s.decay = g->decay;
+        s.lr = c->in.lr * g->lr_factor;
         s.w = u->w + g->begin;
         s.g = u->g + g->begin;
         s.m = at(u->m, g->begin);

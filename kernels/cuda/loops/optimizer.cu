@@ -30,9 +30,10 @@ struct update_coefficients {
 
 /* Worked out by one thread a block: float64 divisions are slow on consumer devices. */
 static __device__ inline update_coefficients coefficients_of(const tr_update &u,
-                                                             const tr_control *c, double decay)
+                                                             const tr_control *c,
+                                                             const tr_update_chunk &chunk)
 {
-    const double lr = c->in.lr;
+    const double lr = c->in.lr * chunk.lr_factor, decay = chunk.decay;
     update_coefficients k;
     k.apply = c->apply != 0;
     k.lr = (float)lr;
@@ -84,7 +85,7 @@ static __global__ void __launch_bounds__(THREADS)
 {
     TR_SHARED(update_coefficients, shared, 1);
     const tr_update_chunk chunk = chunks[blockIdx.x];
-    if (threadIdx.x == 0) shared[0] = coefficients_of(u, control, chunk.decay);
+    if (threadIdx.x == 0) shared[0] = coefficients_of(u, control, chunk);
     __syncthreads();
     const update_coefficients k = shared[0];
     if (!k.apply) return;

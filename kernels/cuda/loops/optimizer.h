@@ -15,7 +15,7 @@ enum {
 typedef struct {
     size_t begin;
     unsigned count; /* a multiple of 16 */
-    double decay;
+    double decay, lr_factor;
 } tr_update_chunk;
 
 /* All that stays the same from update to update; `chunks` in device memory, nchunks > 0. */

@@ -40,11 +40,11 @@ static tr_status run(tr_kernel *base, const tr_run *r)
     const tr_cuda_kernel *h = &k->head;
     TR_TRY(tr_dnn_call_run(h->cuda->dnn, &k->call));
     TR_TRY(tr_cuda_filter_unpack(h->cuda->stream, h->dtype, h->b.workspace, h->b.out[0], k->out,
-                                 k->channels, k->places, r->accumulate));
+                                 k->channels, k->places, tr_run_adds(r, &h->b, 0)));
     if (d->bias)
         TR_TRY(tr_cuda_column_sum(h->cuda->stream, h->dtype, h->b.in[1], k->rows, k->out,
                                   tr_cuda_conv_scratch(k, d->at_scratch), h->b.out[1],
-                                  r->accumulate));
+                                  tr_run_adds(r, &h->b, 1)));
 out:
     return st;
 }

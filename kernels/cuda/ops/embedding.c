@@ -55,7 +55,7 @@ static tr_status run_grad(tr_kernel *base, const tr_run *run)
                                            .rows = k->rows,
                                            .num = k->num,
                                            .D = k->D,
-                                           .accumulate = run->accumulate,
+                                           .accumulate = tr_run_adds(run, b, 0),
                                            .workspace = b->workspace,
                                            .sort_bytes = k->sort_bytes};
     return tr_cuda_embedding_grad_run(k->k.cuda->stream, k->k.dtype, &a);

@@ -270,18 +270,19 @@ static tr_status run_grad_weight(tr_kernel *base, const tr_run *run)
     const cudaStream_t stream = k->head.cuda->stream;
     tr_status st = TR_OK;
     float *sum = b->out[1], *ours = scratch(k, 0);
+    const bool add = tr_run_adds(run, b, 1);
     tr_cuda_product_args a = {.a = b->in[1],
                               .b = b->in[0],
                               .d = b->out[0],
                               .alpha = 1,
-                              .beta = run->accumulate ? 1 : 0,
+                              .beta = tr_run_adds(run, b, 0) ? 1 : 0,
                               .workspace = scratch(k, k->at_product)};
-    if (k->sum_rides) a.vector = run->accumulate ? ours : sum;
+    if (k->sum_rides) a.vector = add ? ours : sum;
     TR_TRY(tr_cuda_product_run(k->product, &a));
-    if (k->sum_rides && run->accumulate) TR_TRY(tr_cuda_add_to(stream, sum, ours, (size_t)k->out));
+    if (k->sum_rides && add) TR_TRY(tr_cuda_add_to(stream, sum, ours, (size_t)k->out));
     if (k->dbias && !k->sum_rides)
         TR_TRY(tr_cuda_column_sum(stream, k->head.dtype, b->in[1], (size_t)k->rows, (size_t)k->out,
-                                  ours, sum, run->accumulate));
+                                  ours, sum, add));
 out:
     return st;
 }

@@ -67,7 +67,8 @@ static tr_status cut(const tr_update *u, tr_update_chunk **out, size_t *count)
         for (size_t at = s->begin; at < s->end; at += TR_UPDATE_CHUNK) {
             const size_t left = s->end - at;
             *chunks++ = (tr_update_chunk){
-                at, left < TR_UPDATE_CHUNK ? (unsigned)left : TR_UPDATE_CHUNK, s->decay};
+                at, left < TR_UPDATE_CHUNK ? (unsigned)left : TR_UPDATE_CHUNK, s->decay,
+                s->lr_factor};
         }
     }
     return TR_OK;

@@ -58,12 +58,13 @@ static void gradient(tr_builder *b, const tr_op *op)
 {
     const tr_op_def *ops = tr_ops_batchnorm;
     int dy = tr_grad_of(b, op->out[0]), x = op->in[0], w = op->in[1], stats = op->in[3];
+    int dweight = tr_grad_param(b, w), dbias = tr_grad_param(b, op->in[2]);
     const tr_tensor *y = tr_build_tensor(b, op->out[0]);
     int64_t n = 2 * y->dims[1];
     int dz = tr_build_new(b, op->layer, "dz", y->dtype, y->ndim, y->dims);
     int sums = tr_build_new(b, op->layer, "sums", TR_F64, 1, &n);
     tr_build_backward(b, &ops[GRAD_STATS], op, TR_IDS(dy, x, stats, w, -1, -1),
-                      TR_IDS(dz, sums, tr_grad_param(b, w), tr_grad_param(b, op->in[2])));
+                      TR_IDS(dz, sums, dweight, dbias));
     tr_build_share(b, dz, dy);
     if (!tr_grad_wanted(b, x)) return;
     if (tr_build_sync(b)) {
@@ -92,6 +93,7 @@ const tr_op_def tr_ops_batchnorm[] = {
                           "(channels). State: running_mean, running_var.",
                    .fields = fields,
                    .attrs_size = sizeof(tr_batchnorm_attrs),
+                   .learned = true,
                    .min_in = 1,
                    .max_in = 1,
                    .infer = infer,

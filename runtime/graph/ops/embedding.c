@@ -42,6 +42,8 @@ const tr_op_def tr_ops_embedding[] = {
             "initially normal with deviation 1.",
      .fields = fields,
      .attrs_size = sizeof(tr_embedding_attrs),
+     .learned = true,
+     .tied = true,
      .min_in = 1,
      .max_in = 1,
      .infer = infer,

@@ -45,8 +45,9 @@ static void gradient(tr_builder *b, const tr_op *op)
         const tr_tensor *t = tr_build_tensor(b, x);
         dx = tr_build_new(b, op->layer, "dx", t->dtype, t->ndim, t->dims);
     }
+    int dweight = tr_grad_param(b, w), dbias = tr_grad_param(b, op->in[2]);
     tr_build_backward(b, &tr_ops_layernorm[1], op, TR_IDS(dy, x, w, op->out[1]),
-                      TR_IDS(dx, tr_grad_param(b, w), tr_grad_param(b, op->in[2])));
+                      TR_IDS(dx, dweight, dbias));
 }
 
 static double flops(const tr_graph *g, const tr_op *op)
@@ -59,6 +60,7 @@ const tr_op_def tr_ops_layernorm[] = {
      .doc = "Layer normalization over the last dimension. Parameters: weight, bias (features).",
      .fields = fields,
      .attrs_size = sizeof(tr_layernorm_attrs),
+     .learned = true,
      .min_in = 1,
      .max_in = 1,
      .infer = infer,

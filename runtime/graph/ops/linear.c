@@ -61,8 +61,10 @@ static void gradient(tr_builder *b, const tr_op *op)
 {
     int dy = tr_grad_of(b, op->out[0]), x = op->in[0], weight = op->in[1];
     /* The weight's gradient first: its bucket can leave earlier, and x may die here. */
-    tr_build_backward(b, &tr_ops_linear[2], op, TR_IDS(x, dy),
-                      TR_IDS(tr_grad_param(b, weight), tr_grad_param(b, op->in[2])));
+    if (tr_grad_learned(b, weight) || tr_grad_learned(b, op->in[2])) {
+        int dweight = tr_grad_param(b, weight), dbias = tr_grad_param(b, op->in[2]);
+        tr_build_backward(b, &tr_ops_linear[2], op, TR_IDS(x, dy), TR_IDS(dweight, dbias));
+    }
     if (tr_grad_wanted(b, x))
         tr_build_backward(b, &tr_ops_linear[1], op, TR_IDS(dy, weight), TR_IDS(tr_grad_new(b, x)));
 }
@@ -74,6 +76,8 @@ const tr_op_def tr_ops_linear[] = {
          "bias (out).",
      .fields = fields,
      .attrs_size = sizeof(attrs),
+     .learned = true,
+     .tied = true,
      .min_in = 1,
      .max_in = 1,
      .finish = finish,

@@ -30,6 +30,8 @@ struct tr_op_def {
     size_t attrs_size;
     int min_in, max_in; /* inputs it takes by `from:` */
     tr_init_kind init;
+    bool learned;  /* it has parameters */
+    bool tied;     /* its weight can be another layer's (weight_of) */
     /* Checks attributes on their own and fills in what depends on others. */
     tr_status (*finish)(const tr_maker *mk, const tr_layer *l, void *attrs);
     /* From l->inputs to l->output; declares parameters and states. NULL: output = input. */
@@ -126,7 +128,10 @@ bool tr_grad_wanted(const tr_builder *b, int id);
 int tr_grad_of(const tr_builder *b, int id); /* gradient of an output, all consumers summed */
 int tr_grad_new(tr_builder *b, int id);      /* a new part of an input's gradient; -1: not wanted */
 void tr_grad_pass(tr_builder *b, int id, int grad); /* an existing tensor is a part of it */
-int tr_grad_param(const tr_builder *b, int param);  /* -1 for -1 */
+/* A parameter's gradient; -1 for -1. Of a frozen one a tensor that nobody reads, for ops that make
+ * several gradients at once, of which tr_grad_learned says that one at least is wanted. */
+int tr_grad_param(tr_builder *b, int param);
+bool tr_grad_learned(const tr_builder *b, int param); /* not frozen; false for -1 */
 
 /* One pass over the elements of the first output, or where there is none, of the first input. */
 double tr_flops_elements(const tr_graph *g, const tr_op *op);

@@ -58,6 +58,18 @@ static const model_case cases[] = {
     SMOOTH("linear", FEATURES, LINEAR HEAD, "mse"),
     SMOOTH("linear, no bias", FEATURES, LINEAR "    - linear: {out: 4, bias: false}\n" HEAD, "mse"),
     SMOOTH("linear, rows", "input: [2, 4]", LINEAR HEAD, "mse"),
+    SMOOTH("linear, tied twice", FEATURES,
+           LINEAR "    - linear: {out: 5, name: t}\n    - tanh\n    - linear: {out: 5, weight_of: t}\n"
+                  "    - sigmoid\n    - linear: {out: 5, weight_of: t, bias: false}\n" HEAD,
+           "mse"),
+    SMOOTH("conv2d, tied", IMAGE,
+           CONV "    - conv2d: {out: 3, kernel: 3, padding: 1, name: t}\n    - tanh\n"
+                "    - conv2d: {out: 3, kernel: 3, padding: 1, weight_of: t}\n" FLAT,
+           "mse"),
+    SMOOTH("embedding and linear, tied", "input: [4]",
+           "    - embedding: {num: 5, dim: 3, name: t}\n    - tanh\n"
+           "    - linear: {out: 5, weight_of: t}\n    - sigmoid\n" FLAT,
+           "mse"),
     SMOOTH("conv2d", IMAGE, CONV "    - conv2d: {out: 4, kernel: 3, padding: 1}\n" FLAT, "mse"),
     SMOOTH("conv2d, stride", IMAGE,
            CONV "    - conv2d: {out: 2, kernel: [3, 2], stride: [2, 1], padding: [1, 0]}\n" FLAT,

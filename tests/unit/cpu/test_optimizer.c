@@ -89,11 +89,11 @@ static float *run_steps(const variant *k, int isa, int threads, size_t n)
     u.m = k->m ? m : NULL;
     u.v = k->v ? v : NULL;
     u.ema = k->ema ? ema : NULL;
-    const tr_segment all = {0, n, k->decay};
+    const tr_segment all = {0, n, k->decay, 0.5};
     u.segments = &all;
     u.nsegments = 1;
     void *training, *updater;
-    tr_control c = {.in.lr = LR, .grad_scale = GRAD_SCALE, .apply = 1};
+    tr_control c = {.in.lr = 2 * LR, .grad_scale = GRAD_SCALE, .apply = 1};
     assert_int_equal(tr_cpu_backend.training->open(ctx, threads, &training), TR_OK);
     assert_int_equal(tr_cpu_backend.training->updater_open(training, &u, &updater), TR_OK);
     for (int t = 1; t <= 5; t++) {

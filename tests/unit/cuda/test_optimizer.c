@@ -9,21 +9,21 @@
 
 enum { FLAT = 40016, GAP = 9008 }; /* elements; [GAP, GAP + 16) belongs to no segment */
 
-static const tr_segment segments[] = {{0, 16, 0.1},
-                                      {16, GAP, 0.0},
-                                      {GAP + 16, 2 * 8192 + GAP + 16, 0.1},
-                                      {2 * 8192 + GAP + 16, FLAT, 0.3}};
+static const tr_segment segments[] = {{0, 16, 0.1, 1},
+                                      {16, GAP, 0.0, 0.5},
+                                      {GAP + 16, 2 * 8192 + GAP + 16, 0.1, 1},
+                                      {2 * 8192 + GAP + 16, FLAT, 0.3, 1}};
 
 static double uniform(uint32_t seed, size_t i, double low, double high)
 {
     return low + (high - low) * (double)tr_uniform(tr_philox_at(seed, TR_RNG_TEST, 0, i, 0).v[0]);
 }
 
-static double decay_of(size_t i)
+static const tr_segment *segment_of(size_t i)
 {
     for (size_t k = 0; k < TR_COUNT(segments); k++)
-        if (i >= segments[k].begin && i < segments[k].end) return segments[k].decay;
-    return NAN; /* the gap */
+        if (i >= segments[k].begin && i < segments[k].end) return &segments[k];
+    return NULL; /* the gap */
 }
 
 /* An array on the host and its copy on the device. */
@@ -160,10 +160,11 @@ typedef struct {
 } element;
 
 /* One step of one element as the papers and PyTorch have it. */
-static void reference(const variant *k, const tr_control *c, element *e, double g, double decay)
+static void reference(const variant *k, const tr_control *c, element *e, double g,
+                      const tr_segment *s)
 {
     const tr_update *u = &k->u;
-    const double lr = c->in.lr;
+    const double lr = c->in.lr * s->lr_factor, decay = s->decay;
     g *= c->grad_scale;
     if (u->kind == TR_OPT_ADAMW) {
         e->w *= 1 - lr * decay;
@@ -202,7 +203,7 @@ static void check_steps(const variant *k)
         const tr_control c = control_of(t);
         for (size_t i = 0; i < FLAT; i++) {
             x.g.host[i] = i % 50 == 49 ? 0 : (float)uniform((uint32_t)t + 9, i, -8, 8);
-            if (!isnan(decay_of(i))) reference(k, &c, &want[i], x.g.host[i], decay_of(i));
+            if (segment_of(i)) reference(k, &c, &want[i], x.g.host[i], segment_of(i));
         }
         put(x.cuda, &x.g);
         set_control(&x, &c);
@@ -273,8 +274,8 @@ static void replays_read_the_control(void **state)
         tr_control c = control_of(t);
         c.apply = t != 4;
         for (size_t i = 0; i < FLAT && c.apply; i++)
-            if (!isnan(decay_of(i)))
-                reference(&variants[2], &c, &want[i], x.g.host[i], decay_of(i));
+            if (segment_of(i))
+                reference(&variants[2], &c, &want[i], x.g.host[i], segment_of(i));
         set_control(&x, &c);
         bool replay;
         assert_ok(b->sections->begin(sections_of(x.cuda), 7, &replay));
@@ -370,7 +371,7 @@ static void decisions_match(void **state)
     for (size_t k = 0; k < TR_COUNT(at); k++) {
         x.g.host[at[k]] = k % 2 ? -INFINITY : NAN;
         put(x.cuda, &x.g);
-        if (!isnan(decay_of(at[k]))) lowest = at[k]; /* the gap is not this rank's */
+        if (segment_of(at[k])) lowest = at[k]; /* the gap is not this rank's */
         check_decision(&x, updater, bad, lowest);
     }
     check_decision(&x, updater, good, UINT64_MAX); /* nobody looks */
@@ -403,7 +404,7 @@ static void wrong_updates_are_refused(void **state)
     (void)state;
     bench x = open_bench(false);
     tr_update u = update_of(&x, &variants[0]);
-    const tr_segment odd = {8, 32, 0};
+    const tr_segment odd = {8, 32, 0, 1};
     void *updater = NULL;
     u.segments = &odd;
     u.nsegments = 1;

@@ -106,7 +106,12 @@ static tr_model *again(const tr_model *m, size_t bucket_bytes)
 typedef struct {
     uint64_t seed, at;
     tr_maker *mk;
-    int nvalues;
+    int nvalues, nlinears;
+    struct {
+        char name[32];
+        int64_t in, out;
+    } linears[64]; /* those with a name: others may take their weight */
+    char name[32]; /* of the last layer; "": the usual one */
     struct {
         int ndim;
         int64_t channels; /* of an image, or features */
@@ -123,11 +128,11 @@ static uint32_t any(world *w, uint32_t n)
 static int add(world *w, const char *type, int nin, const int *in, int ndim, int64_t channels,
                int64_t size, const char *options)
 {
-    char name[32];
     int value;
-    snprintf(name, sizeof(name), "%s-%u", type, any(w, 5) + 5 * (unsigned)w->nvalues);
+    snprintf(w->name, sizeof(w->name), "%s-%u", type, any(w, 5) + 5 * (unsigned)w->nvalues);
+    if (any(w, 2)) w->name[0] = '\0';
     tr_layer_given given = {
-        .type = type, .nin = nin, .in = in, .name = any(w, 3) ? NULL : name};
+        .type = type, .nin = nin, .in = in, .name = *w->name ? w->name : NULL};
     ok(options ? tr_maker_layer_text(w->mk, &given, options, &value)
                : tr_maker_layer(w->mk, &given, &value));
     assert_int_equal(value, w->nvalues);
@@ -179,17 +184,35 @@ static void add_image(world *w, int v)
     }
 }
 
+/* Its weight is its own, or another layer's that has the same shape. */
+static void add_linear(world *w, int v)
+{
+    char text[160], more[64] = "";
+    const int ndim = w->values[v].ndim;
+    const int64_t in = w->values[v].channels, out = any(w, 2) ? in : 1 + any(w, 3);
+    for (int i = 0; i < w->nlinears; i++)
+        if (any(w, 2) && w->linears[i].in == in && w->linears[i].out == out)
+            snprintf(more, sizeof(more), ", weight_of: %s", w->linears[i].name);
+    if (!*more && any(w, 2))
+        snprintf(more, sizeof(more), ", freeze: %s, lr_factor: 0.1, decay_factor: 3",
+                 any(w, 2) ? "true" : "false");
+    snprintf(text, sizeof(text), "{out: %lld, bias: %s%s}", (long long)out,
+             any(w, 2) ? "true" : "false", more);
+    add(w, "linear", 1, &v, ndim, out, w->values[v].size, text);
+    if (!*w->name) return;
+    snprintf(w->linears[w->nlinears].name, sizeof(w->name), "%s", w->name);
+    w->linears[w->nlinears].in = in;
+    w->linears[w->nlinears++].out = out;
+}
+
 static void add_features(world *w, int v)
 {
     const int ndim = w->values[v].ndim;
-    const int64_t f = w->values[v].channels, s = w->values[v].size, out = 1 + any(w, 6);
-    char text[160];
+    const int64_t f = w->values[v].channels, s = w->values[v].size;
     switch (any(w, 5)) {
     case 0:
     case 1:
-        snprintf(text, sizeof(text), "{out: %lld, bias: %s}", (long long)out,
-                 any(w, 2) ? "true" : "false");
-        add(w, "linear", 1, &v, ndim, out, s, text);
+        add_linear(w, v);
         break;
     case 2:
         add(w, "layernorm", 1, &v, ndim, f, s, NULL);
@@ -284,10 +307,13 @@ static void test_random(void **state)
 {
     (void)state;
     const size_t before = tr_mem_held(TR_MEM_OTHER);
+    int tied = 0, frozen = 0;
     for (uint64_t seed = 0; seed < 300; seed++) {
         const size_t bucket_bytes = seed % 3 ? 0 : 256;
         tr_model *m = random_model(seed, bucket_bytes), *b = again(m, bucket_bytes), *c = NULL;
         same_model(m, b);
+        for (size_t i = 0; i < m->nparams; i++) tied += m->params[i].uses > 1;
+        for (size_t i = 0; i < m->nparams; i++) frozen += m->params[i].frozen;
         ok(tr_model_copy(b, NULL, NULL, bucket_bytes, &c));
         tr_model_close(b);
         same_model(m, c);
@@ -295,6 +321,7 @@ static void test_random(void **state)
         tr_model_close(m);
     }
     assert_int_equal(tr_mem_held(TR_MEM_OTHER), before);
+    assert_true(tied > 10 && frozen > 10);
 }
 
 /* Residuals, repeats and blocks of a config: as layers one after the other they are the same. */
@@ -461,11 +488,108 @@ static void test_memory(void **state)
     tr_model_close(m);
 }
 
+/* ---- Tied weights and frozen parameters ------------------------------------------------------ */
+
+#define TIED                                                                                       \
+    "  input: [4]\n  layers:\n    - linear: {out: 4, name: a}\n    - relu\n"                       \
+    "    - repeat: {times: 2, layers: [{linear: {out: 4, weight_of: a}}, tanh]}\n"               \
+    "    - linear: {out: 3}\n  loss: mse\n"
+
+/* One row; the layer that comes last in the backward pass finishes it. */
+static void test_tied(void **state)
+{
+    (void)state;
+    test_model t;
+    ok(test_model_try(&t, TIED, 64));
+    const tr_model *m = t.model;
+    assert_int_equal(m->nparams, 6);
+    assert_string_equal(m->params[0].layer, "a");
+    assert_int_equal(m->params[0].uses, 3);
+    assert_string_equal(tr_model_user(m, 0, 0), "a");
+    assert_string_equal(tr_model_user(m, 0, 2), "linear2.2");
+    assert_null(tr_model_user(m, 0, 3));
+    assert_int_equal(m->nparameters, 16 + 3 * 4 + 15);
+    const tr_graph_options o = {.batch = 2, .train = true, .fuse = true, .ranks = 1};
+    tr_graph *g = test_graph(m, &o);
+    char *text = test_graph_text(g);
+    const char *backward = strstr(text, "mse");
+    assert_string_equal(
+        strchr(backward, '\n') + 1,
+        "linear.grad_weight tanh1.2 d.linear3.1 -> d.linear3.weight(3,4) d.linear3.bias(3) bucket 1\n"
+        "linear.grad_input d.linear3.1 linear3.weight -> d.tanh1.2.1(2,4)\n"
+        "tanh.grad d.tanh1.2.1 tanh1.2 -> d.linear2.2.1(2,4)@d.tanh1.2.1\n"
+        "linear.grad_weight tanh1.1 d.linear2.2.1 -> d.a.weight(4,4) d.linear2.2.bias(4) bucket 2\n"
+        "linear.grad_input d.linear2.2.1 a.weight -> d.tanh1.1.1(2,4)\n"
+        "tanh.grad d.tanh1.1.1 tanh1.1 -> d.linear2.1.1(2,4)@d.tanh1.1.1\n"
+        "linear.grad_weight relu1 d.linear2.1.1 -> +d.a.weight(4,4) d.linear2.1.bias(4) bucket 3\n"
+        "linear.grad_input d.linear2.1.1 a.weight -> d.relu1.1(2,4)\n"
+        "relu.grad d.relu1.1 relu1 -> d.a.1(2,4)@d.relu1.1\n"
+        "linear.grad_weight input d.a.1 -> +d.a.weight(4,4) d.a.bias(4) bucket 5\n");
+    free(text);
+    tr_graph_close(g);
+    tr_model *b = again(m, 64);
+    same_model(m, b);
+    tr_model_close(b);
+    test_model_close(&t);
+}
+
+/* Frozen rows lie last, in buckets of their own, and no op writes their gradients; what stands
+ * before all that learns has no backward ops. */
+static void test_frozen(void **state)
+{
+    (void)state;
+    test_model t = test_model_open(
+        "  input: [4]\n  layers:\n    - linear: {out: 4, freeze: true}\n    - layernorm: {lr_factor: "
+        "2}\n    - linear: {out: 4, freeze: true, name: f}\n    - relu\n"
+        "    - linear: {out: 4, weight_of: f}\n    - linear: {out: 2}\n  loss: mse\n");
+    const tr_model *m = t.model;
+    assert_int_equal(m->nbuckets, 2);
+    for (size_t i = 0; i < m->nparams; i++) {
+        const tr_param *p = &m->params[i];
+        assert_int_equal(p->frozen, !strcmp(p->layer, "linear1") || !strcmp(p->layer, "f"));
+        assert_int_equal(p->frozen, p->offset >= m->buckets[1].begin);
+        assert_true(p->lr_factor == (strcmp(p->layer, "layernorm1") ? 1 : 2));
+    }
+    const tr_graph_options o = {.batch = 2, .train = true, .fuse = true, .ranks = 1};
+    tr_graph *g = test_graph(m, &o);
+    char *text = test_graph_text(g);
+    assert_string_equal(
+        strchr(strstr(text, "mse"), '\n') + 1,
+        "linear.grad_weight linear3 d.linear4.1 -> d.linear4.weight(2,4) d.linear4.bias(2)\n"
+        "linear.grad_input d.linear4.1 linear4.weight -> d.linear3.1(2,4)\n"
+        "linear.grad_weight relu1 d.linear3.1 -> f.weight.unused(4,4) d.linear3.bias(4)\n"
+        "linear.grad_input d.linear3.1 f.weight -> d.relu1.1(2,4)\n"
+        "relu.grad d.relu1.1 relu1 -> d.f.1(2,4)@d.relu1.1\n"
+        "linear.grad_input d.f.1 f.weight -> d.layernorm1.1(2,4)\n"
+        "layernorm.grad d.layernorm1.1 linear1 layernorm1.weight layernorm1.stats -> "
+        "layernorm1.dx(2,4) d.layernorm1.weight(4) d.layernorm1.bias(4) bucket 1\n");
+    free(text);
+    tr_graph_close(g);
+    test_model_close(&t);
+    static const struct {
+        const char *model, *text;
+        tr_status st;
+    } cases[] = {
+        {"  input: [4]\n  layers: [{linear: {out: 3, name: a}}, {linear: {out: 4, weight_of: a}}]\n"
+         "  loss: mse\n",
+         "m.yaml:5:42: layer \"linear2\": its weight is (4, 3), but that of \"a\" is (3, 4)",
+         TR_SHAPE},
+        {"  input: [4]\n  layers: [relu, {linear: {out: 4, weight_of: relu1}}]\n  loss: mse\n",
+         "m.yaml:5:19: layer \"linear1\": weight_of: \"relu1\" has no weight", TR_CONFIG},
+        {"  input: [4]\n  layers: [{linear: {out: 4, weight_of: linear1}}]\n  loss: mse\n",
+         "m.yaml:5:13: layer \"linear1\": no earlier layer or input is named \"linear1\"", TR_CONFIG},
+        {"  input: [4]\n  layers: [{relu: {freeze: true}}]\n  loss: mse\n",
+         "m.yaml:5:20: layer \"relu1\": unknown key \"freeze\"; there are: name, from", TR_CONFIG},
+    };
+    for (size_t i = 0; i < TR_COUNT(cases); i++)
+        test_model_fails(cases[i].model, cases[i].st, cases[i].text);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_random), cmocka_unit_test(test_structure),
-        cmocka_unit_test(test_changes), cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_tied), cmocka_unit_test(test_frozen), cmocka_unit_test(test_changes), cmocka_unit_test(test_errors),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
