@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trainer/advice.h"
 #include "trainer/stages.h"
 
 static bool takes(const char *flags, const char *flag)
@@ -138,6 +139,6 @@ int tr_command_end(tr_status st)
             break;
         }
     }
-    if (st != TR_OK && first) tr_log(TR_LOG_ERROR, "%s", tr_last_error()->text);
+    if (st != TR_OK && first) tr_log_failure(TR_LOG_ERROR);
     return tr_status_exit_code(st);
 }

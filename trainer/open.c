@@ -46,7 +46,6 @@ static tr_status open_affinity(tr_trainer *t, tr_backend_options *o)
     const tr_backend *b = t->backend;
     const bool known = b->device_id && b->device_id(o->device, id, sizeof id) == TR_OK;
     return tr_affinity_open(t->config, t->comm, NULL, known ? id : NULL, &t->affinity);
-
 }
 
 /* *Collective.* On all ranks or on none. */

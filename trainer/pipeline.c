@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "trainer/advice.h"
 #include "trainer/arguments.h"
 #include "trainer/commands.h"
 #include "trainer/run_folder.h"
@@ -105,8 +106,7 @@ static int end(tr_comm *control, tr_comm *comm, tr_status st, bool agreed)
     tr_comm *last = broken && comm ? comm : control;
     if (agreed || broken)
         st = tr_agree(last, st, &said); /* Local once broken: one rank a node speaks */
-    if (st != TR_OK && said)
-        tr_log(st == TR_STOPPED ? TR_LOG_INFO : TR_LOG_ERROR, "%s", tr_last_error()->text);
+    if (st != TR_OK && said) tr_log_failure(st == TR_STOPPED ? TR_LOG_INFO : TR_LOG_ERROR);
     if (!agreed || broken || tr_comm_broken(control))
         tr_comm_abort(last, st == TR_OK ? 1 : tr_status_exit_code(st));
     return tr_status_exit_code(st);

@@ -130,10 +130,11 @@ static void keep_order(const tr_comm *c)
     if (!nvls)
         setenv("NCCL_NVLS_ENABLE", "0", 0);
     else if (strcmp(nvls, "0") != 0 && c->topology.rank == 0)
-        tr_log(TR_LOG_WARN,
-               "NCCL_NVLS_ENABLE=%s: another run may end with other bits, whatever "
-               "run.deterministic says; unset it, or set run.deterministic: false",
-               nvls);
+        tr_log(
+            TR_LOG_WARN,
+            "NCCL_NVLS_ENABLE=%s: another run may end with other bits, although the job asks for "
+            "the same ones every time; unset it, or do without",
+            nvls);
 }
 
 tr_status tr_nccl_open(tr_comm *c, bool deterministic, tr_nccl **out)

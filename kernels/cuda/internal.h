@@ -76,6 +76,10 @@ TR_CUDA_C tr_status tr_cuda_kernel_open(tr_cuda *cuda, const tr_tensor *like, co
                                         tr_status (*run)(tr_kernel *, const tr_run *), size_t size,
                                         void *out);
 
+/* TR_UNSUPPORTED where a tensor of the op has more elements than kernels that count in 32 bits reach.
+ * `what` it is: "that is pooled". */
+TR_CUDA_C tr_status tr_cuda_check_count(const tr_op *op, size_t count, const char *what);
+
 /* Operand i; NULL when absent. */
 static inline const tr_tensor *tr_cuda_in(const tr_graph *g, const tr_op *op, int i)
 {

@@ -86,15 +86,13 @@ static tr_status device_full(cudaError_t e, tr_mem_kind kind, size_t nbytes)
     tr_format_bytes((double)nbytes, asked, sizeof asked);
     tr_format_bytes((double)available, unused, sizeof unused);
     tr_format_bytes((double)total, all, sizeof all);
-    return TR_FAIL(TR_MEMORY,
-                   "%s of device memory%s could not be had, %s of the GPU's %s are free%s "
-                   "(cudaMalloc: %s, %s)",
-                   asked, purpose(kind, what), unused, all,
-                   nbytes + GRAIN <= available
-                       ? ""
-                       : ": lower train.micro_batch, set train.recompute, or end what else runs on "
-                         "this GPU",
-                   cudaGetErrorString(e), cudaGetErrorName(e));
+    (void)TR_FAIL(TR_MEMORY,
+                  "%s of device memory%s could not be had, %s of the GPU's %s are free "
+                  "(cudaMalloc: %s, %s)",
+                  asked, purpose(kind, what), unused, all, cudaGetErrorString(e),
+                  cudaGetErrorName(e));
+    return tr_fail_hint(TR_MEMORY,
+                        nbytes + GRAIN <= available ? TR_HINT_NONE : TR_HINT_DEVICE_MEMORY);
 }
 
 void *tr_cuda_alloc(void *ctx, tr_mem_kind kind, size_t nbytes)
@@ -146,12 +144,12 @@ static tr_status host_full(cudaError_t e, tr_mem_kind kind, size_t nbytes)
     if (st != TR_MEMORY) return st;
     tr_format_bytes((double)nbytes, asked, sizeof asked);
     tr_format_bytes((double)available, left, sizeof left);
-    return TR_FAIL(TR_MEMORY,
-                   "%s of pinned host memory%s could not be had, %s of the host's memory are "
-                   "free: raise the limit of locked memory (ulimit -l) or the job's memory, or "
-                   "lower train.micro_batch (cudaHostAlloc: %s, %s)",
-                   asked, purpose(kind, what), available == SIZE_MAX ? "an unknown part" : left,
-                   cudaGetErrorString(e), cudaGetErrorName(e));
+    (void)TR_FAIL(TR_MEMORY,
+                  "%s of pinned host memory%s could not be had, %s of the host's memory are free "
+                  "(cudaHostAlloc: %s, %s)",
+                  asked, purpose(kind, what), available == SIZE_MAX ? "an unknown part" : left,
+                  cudaGetErrorString(e), cudaGetErrorName(e));
+    return tr_fail_hint(TR_MEMORY, TR_HINT_PINNED_MEMORY);
 }
 
 void *tr_cuda_host_alloc(void *ctx, tr_mem_kind kind, size_t nbytes)

@@ -145,8 +145,7 @@ out:
     if (st != TR_OK) {
         kept->exec = NULL;
         memcpy(text, tr_last_error()->text, sizeof text);
-        st = TR_FAIL(st, "a step could not be recorded: %s (run.cuda_graph: off does without)",
-                     text);
+        st = tr_fail_hint(TR_FAIL(st, "a step could not be recorded: %s", text), TR_HINT_RECORDING);
     }
     return st;
 }

@@ -41,10 +41,22 @@ typedef enum {
 const char *tr_status_text(tr_status st);
 int tr_status_exit_code(tr_status st);
 
+/* What could be done about a failure, where who fails does not know how the user would do it: the
+ * trainer, which knows the config's keys, adds that to the text. */
+typedef enum {
+    TR_HINT_NONE,
+    TR_HINT_DEVICE_MEMORY, /* the device's memory is full */
+    TR_HINT_PINNED_MEMORY, /* host memory for the device's copies could not be had */
+    TR_HINT_BATCH,         /* a batch is too large for a kernel */
+    TR_HINT_WORKSPACE,     /* a kernel may not have the scratch memory that it needs */
+    TR_HINT_RECORDING,     /* a step could not be recorded */
+} tr_hint;
+
 /* The thread's error record: what failed, in one line for the user, and where in the source. */
 #define TR_ERROR_TEXT 1024
 typedef struct {
     tr_status status;
+    tr_hint hint;
     char text[TR_ERROR_TEXT];
     const char *file;
     int line;
@@ -56,6 +68,10 @@ typedef struct {
 tr_status tr_fail_at(const char *file, int line, tr_status st, const char *fmt, ...)
     TR_PRINTF(4, 5);
 #define TR_FAIL(st, ...) tr_fail_at(__FILE__, __LINE__, (st), __VA_ARGS__)
+
+/* Local. Adds the hint to the record just written; returns `st`. A record whose text has the one before
+ * in it keeps its hint. */
+tr_status tr_fail_hint(tr_status st, tr_hint hint);
 
 /* Local. The calling thread's record; valid until the thread fails again. */
 const tr_error *tr_last_error(void);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static _Thread_local tr_error last = {TR_OK, "", "", 0};
+static _Thread_local tr_error last = {TR_OK, TR_HINT_NONE, "", "", 0};
 
 const char *tr_status_text(tr_status st)
 {
@@ -36,10 +36,17 @@ tr_status tr_fail_at(const char *file, int line, tr_status st, const char *fmt, 
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    if (!strstr(text, last.text)) last.hint = TR_HINT_NONE;
     memcpy(last.text, text, sizeof text);
     last.status = st;
     last.file = file;
     last.line = line;
+    return st;
+}
+
+tr_status tr_fail_hint(tr_status st, tr_hint hint)
+{
+    last.hint = hint;
     return st;
 }
 

@@ -263,7 +263,7 @@ class Gpu(GpuCase):
         text = harness.CNN.replace("out: 8", "out: 64")
         out = self.run_trainer(self.config(text=text, samples=103, batch=64, steps=4), env=dict(FAKEGPU_MEMORY=3 * 10**6),
                            status=1)
-        self.said_once(out, r"device memory .* lower train.micro_batch.*train.recompute.*cudaErrorMemoryAllocation")
+        self.said_once(out, r"device memory .*cudaErrorMemoryAllocation.*lower train.micro_batch.*train.recompute")
 
     def test_no_driver(self):
         """The program with the real libraries, where no GPU can be had."""

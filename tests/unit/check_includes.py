@@ -26,6 +26,8 @@ ROOMS = {
 # Whose headers only these folders may include: the rest of the program builds without CUDA.
 CUDA = re.compile(r'^\s*#\s*include\s+<((?:cuda|cublas|cudnn|nccl|nvml|cupti)[^>]*)>', re.M)
 CUDA_FOLDERS = ("kernels/cuda/", "collectives/nccl/")
+# Kernels say what happened in their own terms; which key of the config changes it, the trainer knows.
+KEY = re.compile(r'"[^"\n]*\b(?:run|train|data)\.[a-z_]+[^"\n]*"')
 SOURCES = {".c", ".h", ".cu", ".cuh"}
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
@@ -37,6 +39,8 @@ def main():
             where, text = path.relative_to(ROOT), path.read_text()
             if not str(where).startswith(CUDA_FOLDERS):
                 wrong += [f"{where}: only {' and '.join(CUDA_FOLDERS)} may use <{h}>" for h in CUDA.findall(text)]
+            if str(where).startswith(("kernels/", "collectives/nccl/")):
+                wrong += [f"{where}: a key of the config in {k}" for k in KEY.findall(INCLUDE.sub("", text))]
             for target in INCLUDE.findall(text):
                 checked += 1
                 parts = target.split("/")

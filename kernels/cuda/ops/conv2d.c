@@ -70,16 +70,6 @@ static void close_kernel(tr_kernel *base)
     k->close_head(base);
 }
 
-static tr_status check_size(const tr_op *op, const tr_tensor *t)
-{
-    if (t->count <= INT32_MAX) return TR_OK;
-    return TR_FAIL(
-        TR_UNSUPPORTED,
-        "layer %s: %zu elements in one tensor of a convolution, of %d that fit: a smaller "
-        "train.micro_batch is needed",
-        op->layer, t->count, INT32_MAX);
-}
-
 tr_status tr_cuda_conv_open(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_dnn_pass pass,
                             int x, int y, tr_status (*run)(tr_kernel *, const tr_run *),
                             tr_dnn_operands (*operands)(const tr_cuda_conv *), size_t size,
@@ -89,8 +79,8 @@ tr_status tr_cuda_conv_open(tr_cuda *cuda, const tr_graph *g, const tr_op *op, t
     const tr_conv2d_attrs *a = op->attrs;
     const tr_tensor *tx = &g->tensors[x], *ty = &g->tensors[y];
     tr_cuda_conv *k = NULL;
-    TR_TRY(check_size(op, tx));
-    TR_TRY(check_size(op, ty));
+    TR_TRY(tr_cuda_check_count(op, tx->count, "of a convolution"));
+    TR_TRY(tr_cuda_check_count(op, ty->count, "of a convolution"));
     TR_NEED(a->kernel[0] <= INT32_MAX / a->kernel[1], TR_UNSUPPORTED,
             "layer %s: a window of %lldx%lld", op->layer, (long long)a->kernel[0],
             (long long)a->kernel[1]);
@@ -142,14 +132,15 @@ tr_status tr_cuda_conv_none(const tr_cuda_conv *k)
 {
     const tr_backend_options *o = &k->head.cuda->o;
     const tr_dnn_problem *p = &k->problem;
-    return TR_FAIL(
+    (void)TR_FAIL(
         TR_UNSUPPORTED,
         "layer %s: cuDNN has nothing for %s: %lld to %lld channels, %lldx%lld, %lld groups, "
-        "%s%s%s, at most %zu bytes of workspace (run.workspace_mb): %s",
+        "%s%s%s, at most %zu bytes of workspace: %s",
         k->op->layer, tr_op_name(k->op), (long long)p->in, (long long)p->out,
         (long long)p->kernel[0], (long long)p->kernel[1], (long long)p->groups,
         tr_dtype_name((tr_dtype)p->type), p->exact ? " without TF32" : "",
         o->deterministic ? ", deterministic" : "", o->workspace, tr_dnn_refusal(k->head.cuda->dnn));
+    return tr_fail_hint(TR_UNSUPPORTED, TR_HINT_WORKSPACE);
 }
 
 void tr_cuda_conv_name(tr_cuda_conv *k, const char *more)

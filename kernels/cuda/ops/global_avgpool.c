@@ -29,10 +29,7 @@ static tr_status prepare(tr_cuda *cuda, const tr_graph *g, const tr_op *op, int 
     tr_status st = TR_OK;
     const tr_tensor *tx = &g->tensors[x];
     global_kernel *k = NULL;
-    TR_NEED(tx->count <= INT32_MAX, TR_UNSUPPORTED,
-            "layer %s: %zu elements in one tensor that is pooled, of %d that fit: a smaller "
-            "train.micro_batch is needed",
-            op->layer, tx->count, INT32_MAX);
+    TR_TRY(tr_cuda_check_count(op, tx->count, "that is pooled"));
     TR_TRY(tr_cuda_kernel_open(cuda, tx, "own: by images", run, sizeof *k, &k));
     k->batch = (size_t)tx->dims[0];
     k->channels = (size_t)tx->dims[1];

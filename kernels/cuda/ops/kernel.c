@@ -39,3 +39,11 @@ tr_status tr_cuda_kernel_open(tr_cuda *cuda, const tr_tensor *like, const char *
     *(void **)out = k;
     return TR_OK;
 }
+
+tr_status tr_cuda_check_count(const tr_op *op, size_t count, const char *what)
+{
+    if (count <= INT32_MAX) return TR_OK;
+    (void)TR_FAIL(TR_UNSUPPORTED, "layer %s: %zu elements in one tensor %s, of %d that fit",
+                  op->layer, count, what, INT32_MAX);
+    return tr_fail_hint(TR_UNSUPPORTED, TR_HINT_BATCH);
+}

@@ -53,10 +53,8 @@ static tr_status prepare(tr_cuda *cuda, const tr_graph *g, const tr_op *op, int 
     const tr_tensor *tx = &g->tensors[x], *ty = &g->tensors[y];
     const int64_t window = a->kernel[0] * a->kernel[1];
     pool_kernel *k = NULL;
-    TR_NEED(tx->count <= INT32_MAX && ty->count <= INT32_MAX, TR_UNSUPPORTED,
-            "layer %s: %zu elements in one tensor that is pooled, of %d that fit: a smaller "
-            "train.micro_batch is needed",
-            op->layer, tx->count > ty->count ? tx->count : ty->count, INT32_MAX);
+    TR_TRY(
+        tr_cuda_check_count(op, tx->count > ty->count ? tx->count : ty->count, "that is pooled"));
     if (indices)
         TR_NEED(indices->dtype == TR_I32 || (indices->dtype == TR_U8 && window <= 256), TR_INTERNAL,
                 "layer %s: indices of type %s for a window of %lld places", op->layer,

@@ -191,6 +191,16 @@ static void error_records_are_a_threads_own(void **state)
     assert_string_equal(tr_last_error()->text, "here 1");
     assert_int_equal(TR_FAIL(TR_IO, "outer: %s", tr_last_error()->text), TR_IO);
     assert_string_equal(tr_last_error()->text, "outer: here 1");
+    /* A hint stays with the text that it was given for. */
+    assert_int_equal(tr_last_error()->hint, TR_HINT_NONE);
+    assert_int_equal(tr_fail_hint(TR_IO, TR_HINT_BATCH), TR_IO);
+    assert_int_equal(TR_FAIL(TR_IO, "layer 3: %s", tr_last_error()->text), TR_IO);
+    assert_int_equal(tr_last_error()->hint, TR_HINT_BATCH);
+    const tr_error kept = *tr_last_error();
+    assert_int_equal(TR_FAIL(TR_IO, "something else"), TR_IO);
+    assert_int_equal(tr_last_error()->hint, TR_HINT_NONE);
+    tr_set_error(&kept);
+    assert_int_equal(tr_last_error()->hint, TR_HINT_BATCH);
     assert_int_equal(tr_status_exit_code(TR_STOPPED), 75);
     assert_int_equal(tr_status_exit_code(TR_CONFIG), 2);
 }

@@ -1,8 +1,10 @@
-/* The command line of commands that take a config: any order, and what is said of wrong ones. */
+/* The command line of commands that take a config: any order, and what is said of wrong ones;
+ * what is advised where something failed. */
 #include "given.h"
 
 #include <unistd.h>
 
+#include "trainer/advice.h"
 #include "trainer/arguments.h"
 #include "trainer/stages.h"
 
@@ -152,13 +154,23 @@ static void test_config(void **state)
     tr_arguments_free(&a);
 }
 
+/* Every hint of the kernels has its advice, which names what a config can say. */
+static void test_advice(void **state)
+{
+    (void)state;
+    assert_null(tr_advice(TR_HINT_NONE));
+    for (int h = TR_HINT_NONE + 1; h <= TR_HINT_RECORDING; h++) {
+        const char *advice = tr_advice((tr_hint)h);
+        assert_non_null(advice);
+        assert_true(strstr(advice, "train.") || strstr(advice, "run."));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_config),
+        cmocka_unit_test(test_order),  cmocka_unit_test(test_ranks),  cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_config), cmocka_unit_test(test_advice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
