@@ -71,33 +71,55 @@ static dims dims_of(const shape *s)
 
 /* Every product of a convolution: the one of x, w and y that `to` names gets the other two's. */
 typedef enum { TO_X, TO_W, TO_Y } target;
+
+/* Inlined for each constant `to` and `absolute`. */
+static inline __attribute__((always_inline)) void products(const shape *s, const dims *d, target to,
+                                                           double *x, double *w, double *y,
+                                                           bool absolute)
+{
+    const int64_t in = d->w[1], per = s->out / s->groups, area = s->kernel[0] * s->kernel[1];
+    const int64_t ny = s->n * s->out * d->y[2] * d->y[3];
+    for (int64_t yi = 0; yi < ny; yi++) {
+        const int64_t ow = yi % d->y[3], oh = yi / d->y[3] % d->y[2];
+        const int64_t o = yi / (d->y[2] * d->y[3]) % s->out, n = yi / (d->y[2] * d->y[3] * s->out);
+        const int64_t top = oh * s->stride[0] - s->padding[0];
+        const int64_t left = ow * s->stride[1] - s->padding[1];
+        for (int64_t c = 0; c < in; c++) {
+            double *plane = x + (n * s->in + o / per * in + c) * s->h * s->w;
+            double *taps = w + (o * in + c) * area;
+            for (int64_t kh = 0; kh < s->kernel[0]; kh++) {
+                const int64_t ih = top + kh * s->dilation[0];
+                if (ih < 0 || ih >= s->h) continue;
+                for (int64_t kw = 0; kw < s->kernel[1]; kw++) {
+                    const int64_t iw = left + kw * s->dilation[1];
+                    if (iw < 0 || iw >= s->w) continue;
+                    double *xp = plane + ih * s->w + iw, *wp = taps + kh * s->kernel[1] + kw;
+                    const double p = to == TO_X   ? *wp * y[yi]
+                                     : to == TO_W ? *xp * y[yi]
+                                                  : *xp * *wp;
+                    *(to == TO_X ? xp : to == TO_W ? wp : y + yi) += absolute ? fabs(p) : p;
+                }
+            }
+        }
+    }
+}
+
 static void convolve(const shape *s, const dims *d, target to, double *x, double *w, double *y,
                      bool absolute)
 {
-    int64_t in = d->w[1], per = s->out / s->groups;
-    memset(to == TO_X   ? x
-           : to == TO_W ? w
-                        : y,
-           0,
-           (to == TO_X   ? d->nx
-            : to == TO_W ? d->nw
-                         : d->ny) *
-               sizeof(double));
-    for (int64_t yi = 0; yi < (int64_t)d->ny; yi++) {
-        int64_t ow = yi % d->y[3], oh = yi / d->y[3] % d->y[2];
-        int64_t o = yi / (d->y[2] * d->y[3]) % s->out, n = yi / (d->y[2] * d->y[3] * s->out);
-        for (int64_t k = 0; k < in * s->kernel[0] * s->kernel[1]; k++) {
-            int64_t kw = k % s->kernel[1], kh = k / s->kernel[1] % s->kernel[0];
-            int64_t c = k / (s->kernel[0] * s->kernel[1]);
-            int64_t ih = oh * s->stride[0] - s->padding[0] + kh * s->dilation[0];
-            int64_t iw = ow * s->stride[1] - s->padding[1] + kw * s->dilation[1];
-            if (ih < 0 || iw < 0 || ih >= s->h || iw >= s->w) continue;
-            int64_t xi = ((n * s->in + o / per * in + c) * s->h + ih) * s->w + iw;
-            int64_t wi = ((o * in + c) * s->kernel[0] + kh) * s->kernel[1] + kw;
-            double p = to == TO_X ? w[wi] * y[yi] : to == TO_W ? x[xi] * y[yi] : x[xi] * w[wi];
-            if (absolute) p = fabs(p);
-            *(to == TO_X ? &x[xi] : to == TO_W ? &w[wi] : &y[yi]) += p;
-        }
+    switch (to) {
+    case TO_X:
+        memset(x, 0, d->nx * sizeof *x);
+        absolute ? products(s, d, TO_X, x, w, y, true) : products(s, d, TO_X, x, w, y, false);
+        break;
+    case TO_W:
+        memset(w, 0, d->nw * sizeof *w);
+        absolute ? products(s, d, TO_W, x, w, y, true) : products(s, d, TO_W, x, w, y, false);
+        break;
+    case TO_Y:
+        memset(y, 0, d->ny * sizeof *y);
+        absolute ? products(s, d, TO_Y, x, w, y, true) : products(s, d, TO_Y, x, w, y, false);
+        break;
     }
 }
 

@@ -5,15 +5,18 @@
 /* Straight from the definition in ops.h. */
 static double xent(size_t C, const double *z, size_t label, double s, const double *w, double *dz)
 {
-    double top = -INFINITY, sum = 0, loss = 0;
+    double top = -INFINITY, sum = 0, loss = 0, factors = 0;
     for (size_t c = 0; c < C; c++) top = fmax(top, z[c]);
     for (size_t c = 0; c < C; c++) sum += exp(z[c] - top);
+    const double log_sum = top + log(sum);
     for (size_t c = 0; c < C; c++) {
         const double weight = w ? w[c] : 1;
         const double factor = weight * (s / (double)C + (c == label ? 1 - s : 0));
-        loss -= factor * (z[c] - top - log(sum));
-        for (size_t j = 0; dz && j < C; j++) dz[j] += factor * (exp(z[j] - top) / sum - (c == j));
+        factors += factor;
+        loss -= factor * (z[c] - log_sum);
+        if (dz) dz[c] -= factor;
     }
+    for (size_t c = 0; dz && c < C; c++) dz[c] += factors * exp(z[c] - log_sum);
     return loss;
 }
 
