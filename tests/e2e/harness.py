@@ -179,5 +179,20 @@ class Case(unittest.TestCase):
         self.assertEqual(process.returncode, 75, out)
 
 
+def long(test):
+    """A case of the long part (TRIREME_PART=long, in `launch/test --all`): not every change needs it."""
+    test.long = True
+    return test
+
+
+class Part(unittest.TestLoader):
+    """The cases of TRIREME_PART: short (all but long ones), long, or all. One that is named on the command line runs."""
+
+    def getTestCaseNames(self, case):
+        part = os.environ.get("TRIREME_PART") or "short"
+        return [name for name in super().getTestCaseNames(case)
+                if part in ("all", "long" if hasattr(getattr(case, name), "long") else "short")]
+
+
 def main():
-    unittest.main(verbosity=2)
+    unittest.main(verbosity=2, testLoader=Part())

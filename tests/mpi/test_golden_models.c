@@ -1,4 +1,4 @@
-/* ranks: 1 2 3 4 */
+/* ranks: 3 long: 1 2 4 */
 /* Ten steps of whole models against PyTorch in float64 (tests/golden/runs.h5): losses and gradient
  * norms through the real trainer, at every rank count, with shared memory and plain MPI, with
  * recomputation, and with the batch cut into micro-batches.

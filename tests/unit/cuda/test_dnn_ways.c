@@ -28,10 +28,13 @@ static const tr_backend ways = {.name = "cuda, mirrored",
                                 .kernels = &ways_kernels};
 #undef tr_cpu_backend
 #define tr_cpu_backend ways
-#define main           cpu_main
+#pragma push_macro("main")
+#undef main
+#define main cpu_main
 int cpu_main(void);
 #include "tests/unit/cpu/test_conv2d.c"
 #undef main
+#pragma pop_macro("main")
 
 /* Which implementations were prepared since they were last forgotten. */
 static char seen[4096];

@@ -21,6 +21,7 @@ extern "C" {
 }
 
 #include "tests/fakegpu/device.h"
+#include "tests/run.h"
 
 struct Child {
     int status; // exit status; 1000 + signal

@@ -22,6 +22,8 @@ extern "C" {
 #include <cuda_runtime_api.h>
 #include <cudnn.h>
 
+#include "tests/run.h"
+
 typedef cudnnBackendDescriptor_t Desc;
 typedef std::vector<int64_t> Ints;
 

@@ -278,7 +278,7 @@ static void test_priorities(void **)
     ends_well({}, [] { return prioritized(16); });
 }
 
-int main()
+int main(int, char **)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_replay),     cmocka_unit_test(test_branches),

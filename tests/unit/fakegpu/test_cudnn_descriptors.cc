@@ -165,7 +165,7 @@ static void test_chains(void **)
     assert_int_equal(graph_of(b, {add, back}), BAD);                         // a cycle
 }
 
-int main()
+int main(int, char **)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_attributes),   cmocka_unit_test(test_tensors),

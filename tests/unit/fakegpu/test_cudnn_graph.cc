@@ -397,7 +397,7 @@ static void test_misuse(void **)
         99);
 }
 
-int main()
+int main(int, char **)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_passes),

@@ -186,7 +186,7 @@ static void test_host_functions(void **)
     });
 }
 
-int main()
+int main(int, char **)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_named),          cmocka_unit_test(test_nth),

@@ -301,7 +301,7 @@ static void test_arguments(void **)
     });
 }
 
-int main()
+int main(int, char **)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_places),     cmocka_unit_test(test_sums),

@@ -169,7 +169,7 @@ static void test_large(void **)
     });
 }
 
-int main()
+int main(int, char **)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_use_after_free), cmocka_unit_test(test_out_of_bounds),

@@ -245,7 +245,7 @@ static void test_pump(void **)
     });
 }
 
-int main()
+int main(int, char **)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_missing_event),  cmocka_unit_test(test_seeds),
