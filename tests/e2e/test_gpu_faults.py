@@ -9,7 +9,7 @@ import re
 import numpy as np
 
 from gpu import GpuCase
-from harness import main
+from harness import long, main
 
 TINY = """
 name: tiny
@@ -138,6 +138,7 @@ class Faults(GpuCase):
         wrong = {f: v for f, v in zip(faults, verdicts) if v}
         self.assertFalse(wrong, "\n".join(f"==== {f}: {v}" for f, v in wrong.items()))
 
+    @long
     def test_every_call(self):
         self.sweep()
 
