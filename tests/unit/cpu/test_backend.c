@@ -197,7 +197,7 @@ static void test_two_sessions(void **state)
                                "  loss: cross_entropy\ntrain: {batch: 8, steps: 1}\n";
     tr_config *c = NULL;
     size_t before[TR_MEM_KINDS], count = 0;
-    if (tr_config_open("sides", text, strlen(text), NULL, 0, &c) != TR_OK)
+    if (tr_config_open("sides", text, strlen(text), NULL, 0, NULL, &c) != TR_OK)
         fail_msg("%s", tr_last_error()->text);
     void *ctx = open_backend(0);
     for (int k = 0; k < TR_MEM_KINDS; k++) before[k] = tr_mem_held((tr_mem_kind)k);
