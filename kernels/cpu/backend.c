@@ -1,27 +1,21 @@
 /* The CPU backend's entry: the context (instruction set level, oneDNN's engine), a session's share
- * of it (threads, oneDNN's stream), and the way from an op's name to the function that prepares it.
+ * of it (threads, oneDNN's stream), and the way from an op to the function that prepares it.
  */
 #include "kernels/cpu/internal.h"
 #include "kernels/cpu/onednn/onednn.h"
 #include "runtime/device/host.h"
 
-#include <string.h>
 
-static const struct {
-    const char *op;
-    tr_cpu_prepare_fn *prepare;
-} table[] = {
-#define X(name, fn) {name, fn},
-    TR_CPU_OPS(X)
+static tr_cpu_prepare_fn *const table[] = {
+#define X(op, kernel) tr_cpu_##kernel,
+    TR_OPS(X)
 #undef X
 };
 
 static tr_cpu_prepare_fn *find(const tr_op_def *def)
 {
-    const char *name = tr_op_def_name(def);
-    for (size_t i = 0; i < TR_COUNT(table); i++)
-        if (strcmp(table[i].op, name) == 0) return table[i].prepare;
-    return NULL;
+    const size_t i = tr_op_place(def);
+    return i < TR_COUNT(table) ? table[i] : NULL;
 }
 
 int tr_cpu_isa(void)

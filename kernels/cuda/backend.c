@@ -13,21 +13,16 @@
 #include "kernels/cuda/dnn/dnn.h"
 #include "kernels/cuda/loops/probe.h"
 
-static const struct {
-    const char *op;
-    tr_cuda_prepare_fn *prepare;
-} table[] = {
-#define X(name, fn) {name, fn},
-    TR_CUDA_OPS(X)
+static tr_cuda_prepare_fn *const table[] = {
+#define X(op, kernel) tr_cuda_##kernel,
+    TR_OPS(X)
 #undef X
 };
 
 static tr_cuda_prepare_fn *find(const tr_op_def *def)
 {
-    const char *name = tr_op_def_name(def);
-    for (size_t i = 0; i < TR_COUNT(table); i++)
-        if (strcmp(table[i].op, name) == 0) return table[i].prepare;
-    return NULL;
+    const size_t i = tr_op_place(def);
+    return i < TR_COUNT(table) ? table[i] : NULL;
 }
 
 /* ---- Devices ---- */

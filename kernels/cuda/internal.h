@@ -1,11 +1,12 @@
 /* What the CUDA kernels share: the context, errors of CUDA's libraries, the head of every kernel, and
- * the one table from op names to prepare functions. Included by C and by .cu files. */
+ * the prepare functions of all ops. Included by C and by .cu files. */
 #ifndef TR_CUDA_INTERNAL_H
 #define TR_CUDA_INTERNAL_H
 
 #include <cuda_runtime_api.h>
 
 #include "runtime/graph/ops.h"
+#include "runtime/graph/ops/list.h"
 #include "runtime/device/backend.h"
 
 #ifdef __cplusplus
@@ -95,56 +96,9 @@ static inline const tr_tensor *tr_cuda_out(const tr_graph *g, const tr_op *op, i
 
 typedef tr_status tr_cuda_prepare_fn(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out);
 
-/* op name, prepare function. One line an op. */
-#define TR_CUDA_OPS(X)                                                                             \
-    X("linear", tr_cuda_linear)                                                                    \
-    X("linear.grad_input", tr_cuda_linear_grad_input)                                              \
-    X("linear.grad_weight", tr_cuda_linear_grad_weight)                                            \
-    X("conv2d", tr_cuda_conv2d)                                                                    \
-    X("conv2d.grad_input", tr_cuda_conv2d_grad_input)                                              \
-    X("conv2d.grad_weight", tr_cuda_conv2d_grad_weight)                                            \
-    X("maxpool2d", tr_cuda_maxpool2d)                                                              \
-    X("maxpool2d.grad", tr_cuda_maxpool2d_grad)                                                    \
-    X("avgpool2d", tr_cuda_avgpool2d)                                                              \
-    X("avgpool2d.grad", tr_cuda_avgpool2d_grad)                                                    \
-    X("global_avgpool", tr_cuda_global_avgpool)                                                    \
-    X("global_avgpool.grad", tr_cuda_global_avgpool_grad)                                          \
-    X("batchnorm.stats", tr_cuda_batchnorm_stats)                                                  \
-    X("batchnorm.merge", tr_cuda_batchnorm_merge)                                                  \
-    X("batchnorm", tr_cuda_batchnorm)                                                              \
-    X("batchnorm.infer", tr_cuda_batchnorm_infer)                                                  \
-    X("batchnorm.grad_stats", tr_cuda_batchnorm_grad_stats)                                        \
-    X("batchnorm.grad_merge", tr_cuda_batchnorm_grad_merge)                                        \
-    X("batchnorm.grad_input", tr_cuda_batchnorm_grad_input)                                        \
-    X("layernorm", tr_cuda_layernorm)                                                              \
-    X("layernorm.grad", tr_cuda_layernorm_grad)                                                    \
-    X("relu", tr_cuda_activation)                                                                  \
-    X("gelu", tr_cuda_activation)                                                                  \
-    X("silu", tr_cuda_activation)                                                                  \
-    X("sigmoid", tr_cuda_activation)                                                               \
-    X("tanh", tr_cuda_activation)                                                                  \
-    X("relu.grad", tr_cuda_activation_grad)                                                        \
-    X("gelu.grad", tr_cuda_activation_grad)                                                        \
-    X("silu.grad", tr_cuda_activation_grad)                                                        \
-    X("sigmoid.grad", tr_cuda_activation_grad)                                                     \
-    X("tanh.grad", tr_cuda_activation_grad)                                                        \
-    X("softmax", tr_cuda_softmax)                                                                  \
-    X("softmax.grad", tr_cuda_softmax_grad)                                                        \
-    X("flatten", tr_cuda_flatten)                                                                  \
-    X("flatten.grad", tr_cuda_flatten)                                                             \
-    X("dropout", tr_cuda_dropout)                                                                  \
-    X("dropout.grad", tr_cuda_dropout)                                                             \
-    X("embedding", tr_cuda_embedding)                                                              \
-    X("embedding.grad", tr_cuda_embedding_grad)                                                    \
-    X("add", tr_cuda_add)                                                                          \
-    X("concat", tr_cuda_concat)                                                                    \
-    X("concat.grad", tr_cuda_concat_grad)                                                          \
-    X("cross_entropy", tr_cuda_cross_entropy)                                                      \
-    X("mse", tr_cuda_elementwise_loss)                                                             \
-    X("bce", tr_cuda_elementwise_loss)
-
-#define X(name, fn) TR_CUDA_C tr_cuda_prepare_fn fn;
-TR_CUDA_OPS(X)
+/* Of every op of the list. Several ops may share one. */
+#define X(op, kernel) TR_CUDA_C tr_cuda_prepare_fn tr_cuda_##kernel;
+TR_OPS(X)
 #undef X
 
 /* ---- The parts of the backend that are not ops: each fills its share of tr_cuda_backend ---- */

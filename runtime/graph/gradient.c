@@ -85,7 +85,7 @@ static tr_status sum_parts(tr_builder *b, int id, const tr_op *of)
         int in[TR_MAX_IN] = {sum}, n = 1;
         for (; next >= 0 && n < TR_MAX_IN; next = b->part[next].next) in[n++] = b->part[next].grad;
         sum = new_like(b, id, "sum");
-        tr_build_op(b, tr_ops_add, layer, layer_index, NULL, TR_PHASE_BACKWARD, n, in, 1, &sum);
+        tr_build_op(b, &tr_def_add, layer, layer_index, NULL, TR_PHASE_BACKWARD, n, in, 1, &sum);
     }
     b->grad[id] = sum;
 out:

@@ -115,9 +115,10 @@ void tr_graph_print(const tr_graph *g,
 
 /* ---- The registry ---------------------------------------------------------------------------- */
 
+/* Every op, forward and backward, in the order of ops/list.h, by which backends keep their kernels. */
 size_t tr_op_count(void);
-const tr_op_def *
-tr_op_at(size_t i); /* every op, forward and backward, that a kernel must exist for */
+const tr_op_def *tr_op_at(size_t i);
+size_t tr_op_place(const tr_op_def *d); /* i of tr_op_at(i) == d; tr_op_count() when it is not there */
 const char *tr_op_def_name(const tr_op_def *d);
 
 #endif

@@ -42,7 +42,7 @@ tr_status tr_maker_loss(tr_maker *mk, tr_loss_kind kind, double label_smoothing,
     size_t count = 1;
     TR_NEED(m->nlayers && !m->loss, TR_CONFIG, "a model's one loss comes after its layers");
     const tr_layer *last = &m->layers[m->nlayers - 1];
-    m->loss = &tr_ops_loss[kind];
+    m->loss = tr_losses[kind];
     tr_shape_count(&last->output, &count);
     m->outputs = (int64_t)count;
     if (kind == TR_LOSS_CROSS_ENTROPY)

@@ -6,8 +6,6 @@
  * a loss that is not finite and counts as wrong. */
 #include "kernels/cpu/ops/loop_kernel.h"
 
-#include <string.h>
-
 /* ---- Cross entropy --------------------------------------------------------------------------- */
 
 typedef struct {
@@ -118,7 +116,8 @@ static tr_status run_elementwise(tr_kernel *base, const tr_run *run)
     return TR_OK;
 }
 
-tr_status tr_cpu_elementwise_loss(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+static tr_status open_elementwise(tr_cpu *cpu, const tr_graph *g, const tr_op *op, bool bce,
+                                  tr_kernel **out)
 {
     const tr_tensor *y = tr_loop_in(g, op, 0), *target = tr_loop_in(g, op, 1);
     kernel *k = NULL;
@@ -129,8 +128,18 @@ tr_status tr_cpu_elementwise_loss(tr_cpu *cpu, const tr_graph *g, const tr_op *o
     if (st != TR_OK) return st;
     k->count = y->count;
     k->samples = (size_t)y->dims[0];
-    k->bce = strcmp(tr_op_def_name(op->def), "bce") == 0;
+    k->bce = bce;
     k->k.base.workspace = tr_chunks(k->count, TR_CHUNK) * sizeof(part);
     *out = &k->k.base;
     return TR_OK;
+}
+
+tr_status tr_cpu_mse(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    return open_elementwise(cpu, g, op, false, out);
+}
+
+tr_status tr_cpu_bce(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    return open_elementwise(cpu, g, op, true, out);
 }

@@ -1,8 +1,6 @@
 /* Mean squared error, and binary cross entropy on logits. */
 #include "kernels/cuda/loops/loss.h"
 
-#include <string.h>
-
 typedef struct {
     tr_cuda_kernel k;
     size_t count, samples;
@@ -25,8 +23,8 @@ static tr_status run_loss(tr_kernel *base, const tr_run *run)
     return tr_cuda_elementwise_loss_run(k->k.dtype, &a, k->k.cuda->stream);
 }
 
-tr_status tr_cuda_elementwise_loss(tr_cuda *cuda, const tr_graph *g, const tr_op *op,
-                                   tr_kernel **out)
+static tr_status open_loss(tr_cuda *cuda, const tr_graph *g, const tr_op *op, bool bce,
+                           tr_kernel **out)
 {
     const tr_tensor *y = tr_cuda_in(g, op, 0), *target = tr_cuda_in(g, op, 1);
     kernel *k = NULL;
@@ -37,9 +35,19 @@ tr_status tr_cuda_elementwise_loss(tr_cuda *cuda, const tr_graph *g, const tr_op
     TR_TRY(tr_cuda_kernel_open(cuda, y, "own", run_loss, sizeof *k, &k));
     k->count = y->count;
     k->samples = (size_t)y->dims[0];
-    k->bce = strcmp(tr_op_def_name(op->def), "bce") == 0;
+    k->bce = bce;
     k->k.base.workspace = TR_LOSS_WORKSPACE;
     *out = &k->k.base;
 out:
     return st;
+}
+
+tr_status tr_cuda_mse(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    return open_loss(cuda, g, op, false, out);
+}
+
+tr_status tr_cuda_bce(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    return open_loss(cuda, g, op, true, out);
 }

@@ -1,5 +1,5 @@
 /* Elementwise activations. The gradient of relu, sigmoid and tanh needs their output, that of gelu
- * and silu their input; definitions stand in pairs: the layer, then its gradient. */
+ * and silu their input. */
 #include "runtime/graph/ops/registry.h"
 
 static const char *const approximations[] = {"none", "tanh", NULL};
@@ -26,42 +26,38 @@ static tr_status finish_gelu(const tr_maker *mk, const tr_layer *l, void *at)
 static void gradient_by_output(tr_builder *b, const tr_op *op)
 {
     if (!tr_grad_wanted(b, op->in[0])) return;
-    tr_build_backward(b, op->def + 1, op, TR_IDS(tr_grad_of(b, op->out[0]), op->out[0]),
+    tr_build_backward(b, op->def->backward, op, TR_IDS(tr_grad_of(b, op->out[0]), op->out[0]),
                       TR_IDS(tr_grad_new(b, op->in[0])));
 }
 
 static void gradient_by_input(tr_builder *b, const tr_op *op)
 {
     if (!tr_grad_wanted(b, op->in[0])) return;
-    tr_build_backward(b, op->def + 1, op, TR_IDS(tr_grad_of(b, op->out[0]), op->in[0]),
+    tr_build_backward(b, op->def->backward, op, TR_IDS(tr_grad_of(b, op->out[0]), op->in[0]),
                       TR_IDS(tr_grad_new(b, op->in[0])));
 }
 
-#define ACTIVATION(op_name, op_act, text, ...)                                                     \
-    {.name = op_name,                                                                              \
-     .doc = text,                                                                                  \
-     .min_in = 1,                                                                                  \
-     .max_in = 1,                                                                                  \
-     .operands = 1,                                                                                \
-     .flops = tr_flops_elements,                                                                   \
-     .act = op_act,                                                                                \
-     .share = TR_SHARE_FIRST,                                                                      \
-     __VA_ARGS__},                                                                                 \
-    {                                                                                              \
-        .name = op_name ".grad", .flops = tr_flops_elements, .act = op_act,                        \
-        .share = TR_SHARE_FIRST                                                                    \
-    }
+#define ACTIVATION(op, op_act, text, ...)                                                          \
+    const tr_op_def tr_def_##op = {.name = #op,                                                    \
+                                   .doc = text,                                                    \
+                                   .min_in = 1,                                                    \
+                                   .max_in = 1,                                                    \
+                                   .operands = 1,                                                  \
+                                   .flops = tr_flops_elements,                                     \
+                                   .act = op_act,                                                  \
+                                   .backward = &tr_def_##op##_grad,                                \
+                                   .share = TR_SHARE_FIRST,                                        \
+                                   __VA_ARGS__};                                                   \
+    const tr_op_def tr_def_##op##_grad = {                                                         \
+        .name = #op ".grad", .flops = tr_flops_elements, .act = op_act, .share = TR_SHARE_FIRST}
 
-const tr_op_def tr_ops_activation[] = {
-    ACTIVATION("relu", TR_ACT_RELU, "`max(x, 0)`.", .gradient = gradient_by_output),
-    ACTIVATION("gelu", TR_ACT_GELU, "`x * Phi(x)` with the normal distribution's Phi.",
-               .gradient = gradient_by_input, .fields = gelu_fields,
-               .attrs_size = sizeof(gelu_attrs), .finish = finish_gelu),
-    ACTIVATION("silu", TR_ACT_SILU, "`x * sigmoid(x)`.", .gradient = gradient_by_input),
-    ACTIVATION("sigmoid", TR_ACT_SIGMOID, "`1 / (1 + exp(-x))`.", .gradient = gradient_by_output),
-    ACTIVATION("tanh", TR_ACT_TANH, "Hyperbolic tangent.", .gradient = gradient_by_output),
-    {0},
-};
+ACTIVATION(relu, TR_ACT_RELU, "`max(x, 0)`.", .gradient = gradient_by_output);
+ACTIVATION(gelu, TR_ACT_GELU, "`x * Phi(x)` with the normal distribution's Phi.",
+           .gradient = gradient_by_input, .fields = gelu_fields, .attrs_size = sizeof(gelu_attrs),
+           .finish = finish_gelu);
+ACTIVATION(silu, TR_ACT_SILU, "`x * sigmoid(x)`.", .gradient = gradient_by_input);
+ACTIVATION(sigmoid, TR_ACT_SIGMOID, "`1 / (1 + exp(-x))`.", .gradient = gradient_by_output);
+ACTIVATION(tanh, TR_ACT_TANH, "Hyperbolic tangent.", .gradient = gradient_by_output);
 
 tr_act tr_op_activation(const tr_op *op)
 {

@@ -26,14 +26,12 @@ static double flops(const tr_graph *g, const tr_op *op)
     return (double)(op->nin - 1) * (double)g->tensors[op->out[0]].count;
 }
 
-const tr_op_def tr_ops_add[] = {
-    {.name = "add",
-     .doc = "Sum of the layers named in `from`, which must have equal shapes.",
-     .min_in = 2,
-     .max_in = TR_MAX_IN,
-     .infer = infer,
-     .gradient = gradient,
-     .flops = flops,
-     .share = TR_SHARE_ANY},
-    {0},
-};
+const tr_op_def tr_def_add = {
+    .name = "add",
+    .doc = "Sum of the layers named in `from`, which must have equal shapes.",
+    .min_in = 2,
+    .max_in = TR_MAX_IN,
+    .infer = infer,
+    .gradient = gradient,
+    .flops = flops,
+    .share = TR_SHARE_ANY};

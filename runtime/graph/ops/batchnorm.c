@@ -11,8 +11,6 @@ static const tr_field fields[] = {
     {0},
 };
 
-enum { BATCHNORM, STATS, MERGE, INFER, GRAD_STATS, GRAD_MERGE, GRAD_INPUT };
-
 static tr_status infer(tr_maker *mk, tr_layer *l)
 {
     tr_status st = TR_OK;
@@ -33,46 +31,45 @@ out:
 
 static int forward(tr_builder *b, const tr_layer *l)
 {
-    const tr_op_def *ops = tr_ops_batchnorm;
     int x = tr_build_input(b, l, 0), w = tr_build_param(b, l, 0), bias = tr_build_param(b, l, 1);
     int mean = tr_build_state(b, l, 0), var = tr_build_state(b, l, 1);
     if (!tr_build_train(b)) {
         int y = tr_build_output(b, l);
-        tr_build_forward(b, &ops[INFER], l, TR_IDS(x, w, bias, mean, var, -1), TR_IDS(y));
+        tr_build_forward(b, &tr_def_batchnorm_infer, l, TR_IDS(x, w, bias, mean, var, -1),
+                         TR_IDS(y));
         return y;
     }
     int64_t n = 1 + 2 * l->output.dims[0];
     int stats = tr_build_new(b, l->name, "stats", TR_F64, 1, &n);
-    tr_build_forward(b, &ops[STATS], l, TR_IDS(x), TR_IDS(stats));
+    tr_build_forward(b, &tr_def_batchnorm_stats, l, TR_IDS(x), TR_IDS(stats));
     if (tr_build_sync(b)) {
         int own = stats;
         stats = tr_build_new(b, l->name, "merged", TR_F64, 1, &n);
-        tr_build_forward(b, &ops[MERGE], l, TR_IDS(own), TR_IDS(stats));
+        tr_build_forward(b, &tr_def_batchnorm_merge, l, TR_IDS(own), TR_IDS(stats));
     }
     int y = tr_build_output(b, l);
-    tr_build_forward(b, &ops[BATCHNORM], l, TR_IDS(x, w, bias, stats, mean, var, -1), TR_IDS(y));
+    tr_build_forward(b, &tr_def_batchnorm, l, TR_IDS(x, w, bias, stats, mean, var, -1), TR_IDS(y));
     return y;
 }
 
 static void gradient(tr_builder *b, const tr_op *op)
 {
-    const tr_op_def *ops = tr_ops_batchnorm;
     int dy = tr_grad_of(b, op->out[0]), x = op->in[0], w = op->in[1], stats = op->in[3];
     int dweight = tr_grad_param(b, w), dbias = tr_grad_param(b, op->in[2]);
     const tr_tensor *y = tr_build_tensor(b, op->out[0]);
     int64_t n = 2 * y->dims[1];
     int dz = tr_build_new(b, op->layer, "dz", y->dtype, y->ndim, y->dims);
     int sums = tr_build_new(b, op->layer, "sums", TR_F64, 1, &n);
-    tr_build_backward(b, &ops[GRAD_STATS], op, TR_IDS(dy, x, stats, w, -1, -1),
+    tr_build_backward(b, &tr_def_batchnorm_grad_stats, op, TR_IDS(dy, x, stats, w, -1, -1),
                       TR_IDS(dz, sums, dweight, dbias));
     tr_build_share(b, dz, dy);
     if (!tr_grad_wanted(b, x)) return;
     if (tr_build_sync(b)) {
         int own = sums;
         sums = tr_build_new(b, op->layer, "merged_sums", TR_F64, 1, &n);
-        tr_build_backward(b, &ops[GRAD_MERGE], op, TR_IDS(own), TR_IDS(sums));
+        tr_build_backward(b, &tr_def_batchnorm_grad_merge, op, TR_IDS(own), TR_IDS(sums));
     }
-    tr_build_backward(b, &ops[GRAD_INPUT], op, TR_IDS(dz, x, stats, w, sums),
+    tr_build_backward(b, &tr_def_batchnorm_grad_input, op, TR_IDS(dz, x, stats, w, sums),
                       TR_IDS(tr_grad_new(b, x)));
 }
 
@@ -87,29 +84,36 @@ static double flops(const tr_graph *g, const tr_op *op)
     return 4.0 * (double)g->tensors[op->in[0]].count;
 }
 
-const tr_op_def tr_ops_batchnorm[] = {
-    [BATCHNORM] = {.name = "batchnorm",
-                   .doc = "Batch normalization over all but the channels. Parameters: weight, bias "
-                          "(channels). State: running_mean, running_var.",
-                   .fields = fields,
-                   .attrs_size = sizeof(tr_batchnorm_attrs),
-                   .learned = true,
-                   .min_in = 1,
-                   .max_in = 1,
-                   .infer = infer,
-                   .forward = forward,
-                   .gradient = gradient,
-                   .flops = flops,
-                   .collective = true},
-    [STATS] = {.name = "batchnorm.stats", .flops = flops, .collective = true, .statistics = true},
-    [MERGE] = {.name = "batchnorm.merge", .collective = true, .statistics = true},
-    [INFER] = {.name = "batchnorm.infer", .flops = flops},
-    [GRAD_STATS] = {.name = "batchnorm.grad_stats",
-                    .flops = flops,
-                    .collective = true,
-                    .share = TR_SHARE_FIRST,
-                    .view = passes_dy},
-    [GRAD_MERGE] = {.name = "batchnorm.grad_merge", .collective = true},
-    [GRAD_INPUT] = {.name = "batchnorm.grad_input", .flops = flops, .share = TR_SHARE_FIRST},
-    {0},
-};
+const tr_op_def tr_def_batchnorm = {
+    .name = "batchnorm",
+    .doc = "Batch normalization over all but the channels. Parameters: weight, bias "
+           "(channels). State: running_mean, running_var.",
+    .fields = fields,
+    .attrs_size = sizeof(tr_batchnorm_attrs),
+    .learned = true,
+    .min_in = 1,
+    .max_in = 1,
+    .infer = infer,
+    .forward = forward,
+    .gradient = gradient,
+    .flops = flops,
+    .collective = true};
+
+const tr_op_def tr_def_batchnorm_stats = {
+    .name = "batchnorm.stats", .flops = flops, .collective = true, .statistics = true};
+
+const tr_op_def tr_def_batchnorm_merge = {
+    .name = "batchnorm.merge", .collective = true, .statistics = true};
+
+const tr_op_def tr_def_batchnorm_infer = {.name = "batchnorm.infer", .flops = flops};
+
+const tr_op_def tr_def_batchnorm_grad_stats = {.name = "batchnorm.grad_stats",
+                                               .flops = flops,
+                                               .collective = true,
+                                               .share = TR_SHARE_FIRST,
+                                               .view = passes_dy};
+
+const tr_op_def tr_def_batchnorm_grad_merge = {.name = "batchnorm.grad_merge", .collective = true};
+
+const tr_op_def tr_def_batchnorm_grad_input = {
+    .name = "batchnorm.grad_input", .flops = flops, .share = TR_SHARE_FIRST};

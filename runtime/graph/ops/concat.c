@@ -28,17 +28,17 @@ static void gradient(tr_builder *b, const tr_op *op)
     bool any = false;
     for (int i = 0; i < op->nin; i++) any |= (dx[i] = tr_grad_new(b, op->in[i])) >= 0;
     if (any)
-        tr_build_backward(b, &tr_ops_concat[1], op, TR_IDS(tr_grad_of(b, op->out[0])), op->nin, dx);
+        tr_build_backward(b, &tr_def_concat_grad, op, TR_IDS(tr_grad_of(b, op->out[0])), op->nin,
+                          dx);
 }
 
-const tr_op_def tr_ops_concat[] = {
-    {.name = "concat",
-     .doc = "The layers named in `from`, side by side along channels (images) or features.",
-     .attrs_size = sizeof(tr_concat_attrs),
-     .min_in = 2,
-     .max_in = TR_MAX_IN,
-     .infer = infer,
-     .gradient = gradient},
-    {.name = "concat.grad"},
-    {0},
-};
+const tr_op_def tr_def_concat = {
+    .name = "concat",
+    .doc = "The layers named in `from`, side by side along channels (images) or features.",
+    .attrs_size = sizeof(tr_concat_attrs),
+    .min_in = 2,
+    .max_in = TR_MAX_IN,
+    .infer = infer,
+    .gradient = gradient};
+
+const tr_op_def tr_def_concat_grad = {.name = "concat.grad"};

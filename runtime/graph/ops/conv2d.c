@@ -91,27 +91,29 @@ static void gradient(tr_builder *b, const tr_op *op)
     int dy = tr_grad_of(b, op->out[0]), x = op->in[0], weight = op->in[1];
     if (tr_grad_learned(b, weight) || tr_grad_learned(b, op->in[2])) {
         int dweight = tr_grad_param(b, weight), dbias = tr_grad_param(b, op->in[2]);
-        tr_build_backward(b, &tr_ops_conv2d[2], op, TR_IDS(x, dy), TR_IDS(dweight, dbias));
+        tr_build_backward(b, &tr_def_conv2d_grad_weight, op, TR_IDS(x, dy), TR_IDS(dweight, dbias));
     }
     if (tr_grad_wanted(b, x))
-        tr_build_backward(b, &tr_ops_conv2d[1], op, TR_IDS(dy, weight), TR_IDS(tr_grad_new(b, x)));
+        tr_build_backward(b, &tr_def_conv2d_grad_input, op, TR_IDS(dy, weight),
+                          TR_IDS(tr_grad_new(b, x)));
 }
 
-const tr_op_def tr_ops_conv2d[] = {
-    {.name = "conv2d",
-     .doc = "2-D convolution. Parameters: weight (out, in / groups, height, width), bias (out).",
-     .fields = fields,
-     .attrs_size = sizeof(attrs),
-     .learned = true,
-     .tied = true,
-     .min_in = 1,
-     .max_in = 1,
-     .finish = finish,
-     .infer = infer,
-     .operands = 4,
-     .gradient = gradient,
-     .flops = flops},
-    {.name = "conv2d.grad_input", .flops = flops_grad_input},
-    {.name = "conv2d.grad_weight", .flops = flops_grad_weight},
-    {0},
-};
+const tr_op_def tr_def_conv2d = {
+    .name = "conv2d",
+    .doc = "2-D convolution. Parameters: weight (out, in / groups, height, width), bias (out).",
+    .fields = fields,
+    .attrs_size = sizeof(attrs),
+    .learned = true,
+    .tied = true,
+    .min_in = 1,
+    .max_in = 1,
+    .finish = finish,
+    .infer = infer,
+    .operands = 4,
+    .gradient = gradient,
+    .flops = flops};
+
+const tr_op_def tr_def_conv2d_grad_input = {.name = "conv2d.grad_input", .flops = flops_grad_input};
+
+const tr_op_def tr_def_conv2d_grad_weight = {.name = "conv2d.grad_weight",
+                                             .flops = flops_grad_weight};

@@ -21,28 +21,27 @@ static int forward(tr_builder *b, const tr_layer *l)
     int x = tr_build_input(b, l, 0);
     if (!tr_build_train(b) || a->p == 0) return x;
     int y = tr_build_output(b, l);
-    tr_build_forward(b, &tr_ops_dropout[0], l, TR_IDS(x), TR_IDS(y));
+    tr_build_forward(b, &tr_def_dropout, l, TR_IDS(x), TR_IDS(y));
     return y;
 }
 
 static void gradient(tr_builder *b, const tr_op *op)
 {
     if (!tr_grad_wanted(b, op->in[0])) return;
-    tr_build_backward(b, &tr_ops_dropout[1], op, TR_IDS(tr_grad_of(b, op->out[0])),
+    tr_build_backward(b, &tr_def_dropout_grad, op, TR_IDS(tr_grad_of(b, op->out[0])),
                       TR_IDS(tr_grad_new(b, op->in[0])));
 }
 
-const tr_op_def tr_ops_dropout[] = {
-    {.name = "dropout",
-     .doc = "In training each element is dropped with probability p, the others scaled by 1/(1-p).",
-     .fields = fields,
-     .attrs_size = sizeof(tr_dropout_attrs),
-     .min_in = 1,
-     .max_in = 1,
-     .finish = finish,
-     .forward = forward,
-     .gradient = gradient,
-     .flops = tr_flops_elements},
-    {.name = "dropout.grad", .flops = tr_flops_elements},
-    {0},
-};
+const tr_op_def tr_def_dropout = {
+    .name = "dropout",
+    .doc = "In training each element is dropped with probability p, the others scaled by 1/(1-p).",
+    .fields = fields,
+    .attrs_size = sizeof(tr_dropout_attrs),
+    .min_in = 1,
+    .max_in = 1,
+    .finish = finish,
+    .forward = forward,
+    .gradient = gradient,
+    .flops = tr_flops_elements};
+
+const tr_op_def tr_def_dropout_grad = {.name = "dropout.grad", .flops = tr_flops_elements};

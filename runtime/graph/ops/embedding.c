@@ -29,27 +29,26 @@ out:
 
 static void gradient(tr_builder *b, const tr_op *op)
 {
-    tr_build_backward(b, &tr_ops_embedding[1], op, TR_IDS(tr_grad_of(b, op->out[0]), op->in[0]),
+    tr_build_backward(b, &tr_def_embedding_grad, op, TR_IDS(tr_grad_of(b, op->out[0]), op->in[0]),
                       TR_IDS(tr_grad_param(b, op->in[1])));
 }
 
-const tr_op_def tr_ops_embedding[] = {
-    {.name = "embedding",
-     .doc = "(positions) to (positions, dim): row `x` of a table for each whole number `x` of the "
-            "sample. It reads one of the model's inputs, which no layer of another type then may "
-            "read; the input's elements must be whole numbers from 0 to `num` - 1, and "
-            "data.normalize and data.augment leave them alone. Parameters: weight (num, dim), "
-            "initially normal with deviation 1.",
-     .fields = fields,
-     .attrs_size = sizeof(tr_embedding_attrs),
-     .learned = true,
-     .tied = true,
-     .min_in = 1,
-     .max_in = 1,
-     .infer = infer,
-     .operands = 2,
-     .gradient = gradient,
-     .ids = true},
-    {.name = "embedding.grad", .flops = tr_flops_elements},
-    {0},
-};
+const tr_op_def tr_def_embedding = {
+    .name = "embedding",
+    .doc = "(positions) to (positions, dim): row `x` of a table for each whole number `x` of the "
+           "sample. It reads one of the model's inputs, which no layer of another type then may "
+           "read; the input's elements must be whole numbers from 0 to `num` - 1, and "
+           "data.normalize and data.augment leave them alone. Parameters: weight (num, dim), "
+           "initially normal with deviation 1.",
+    .fields = fields,
+    .attrs_size = sizeof(tr_embedding_attrs),
+    .learned = true,
+    .tied = true,
+    .min_in = 1,
+    .max_in = 1,
+    .infer = infer,
+    .operands = 2,
+    .gradient = gradient,
+    .ids = true};
+
+const tr_op_def tr_def_embedding_grad = {.name = "embedding.grad", .flops = tr_flops_elements};

@@ -16,7 +16,7 @@ static tr_status infer(tr_maker *mk, tr_layer *l)
 static void gradient(tr_builder *b, const tr_op *op)
 {
     if (!tr_grad_wanted(b, op->in[0])) return;
-    tr_build_backward(b, &tr_ops_flatten[1], op, TR_IDS(tr_grad_of(b, op->out[0])),
+    tr_build_backward(b, &tr_def_flatten_grad, op, TR_IDS(tr_grad_of(b, op->out[0])),
                       TR_IDS(tr_grad_new(b, op->in[0])));
 }
 
@@ -27,16 +27,16 @@ static bool view(const tr_graph *g, const tr_op *op)
     return t->ndim != 4 || t->dims[1] == 1 || t->dims[2] * t->dims[3] == 1;
 }
 
-const tr_op_def tr_ops_flatten[] = {
-    {.name = "flatten",
-     .doc = "All of a sample as one row of features, in (channels, height, width) order.",
-     .min_in = 1,
-     .max_in = 1,
-     .infer = infer,
-     .operands = 1,
-     .gradient = gradient,
-     .share = TR_SHARE_VIEW,
-     .view = view},
-    {.name = "flatten.grad", .share = TR_SHARE_VIEW, .view = view},
-    {0},
-};
+const tr_op_def tr_def_flatten = {
+    .name = "flatten",
+    .doc = "All of a sample as one row of features, in (channels, height, width) order.",
+    .min_in = 1,
+    .max_in = 1,
+    .infer = infer,
+    .operands = 1,
+    .gradient = gradient,
+    .share = TR_SHARE_VIEW,
+    .view = view};
+
+const tr_op_def tr_def_flatten_grad = {
+    .name = "flatten.grad", .share = TR_SHARE_VIEW, .view = view};

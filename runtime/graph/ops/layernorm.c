@@ -29,7 +29,7 @@ static int forward(tr_builder *b, const tr_layer *l)
     for (int i = 0; i + 1 < t->ndim; i++) dims[0] *= t->dims[i];
     int stats = tr_build_new(b, l->name, "stats", TR_F32, 2, dims);
     tr_build_forward(
-        b, &tr_ops_layernorm[0], l,
+        b, &tr_def_layernorm, l,
         TR_IDS(tr_build_input(b, l, 0), tr_build_param(b, l, 0), tr_build_param(b, l, 1)),
         TR_IDS(y, stats));
     return y;
@@ -46,7 +46,7 @@ static void gradient(tr_builder *b, const tr_op *op)
         dx = tr_build_new(b, op->layer, "dx", t->dtype, t->ndim, t->dims);
     }
     int dweight = tr_grad_param(b, w), dbias = tr_grad_param(b, op->in[2]);
-    tr_build_backward(b, &tr_ops_layernorm[1], op, TR_IDS(dy, x, w, op->out[1]),
+    tr_build_backward(b, &tr_def_layernorm_grad, op, TR_IDS(dy, x, w, op->out[1]),
                       TR_IDS(dx, dweight, dbias));
 }
 
@@ -55,18 +55,17 @@ static double flops(const tr_graph *g, const tr_op *op)
     return 8.0 * (double)g->tensors[op->in[0]].count;
 }
 
-const tr_op_def tr_ops_layernorm[] = {
-    {.name = "layernorm",
-     .doc = "Layer normalization over the last dimension. Parameters: weight, bias (features).",
-     .fields = fields,
-     .attrs_size = sizeof(tr_layernorm_attrs),
-     .learned = true,
-     .min_in = 1,
-     .max_in = 1,
-     .infer = infer,
-     .forward = forward,
-     .gradient = gradient,
-     .flops = flops},
-    {.name = "layernorm.grad", .flops = flops},
-    {0},
-};
+const tr_op_def tr_def_layernorm = {
+    .name = "layernorm",
+    .doc = "Layer normalization over the last dimension. Parameters: weight, bias (features).",
+    .fields = fields,
+    .attrs_size = sizeof(tr_layernorm_attrs),
+    .learned = true,
+    .min_in = 1,
+    .max_in = 1,
+    .infer = infer,
+    .forward = forward,
+    .gradient = gradient,
+    .flops = flops};
+
+const tr_op_def tr_def_layernorm_grad = {.name = "layernorm.grad", .flops = flops};

@@ -63,29 +63,31 @@ static void gradient(tr_builder *b, const tr_op *op)
     /* The weight's gradient first: its bucket can leave earlier, and x may die here. */
     if (tr_grad_learned(b, weight) || tr_grad_learned(b, op->in[2])) {
         int dweight = tr_grad_param(b, weight), dbias = tr_grad_param(b, op->in[2]);
-        tr_build_backward(b, &tr_ops_linear[2], op, TR_IDS(x, dy), TR_IDS(dweight, dbias));
+        tr_build_backward(b, &tr_def_linear_grad_weight, op, TR_IDS(x, dy), TR_IDS(dweight, dbias));
     }
     if (tr_grad_wanted(b, x))
-        tr_build_backward(b, &tr_ops_linear[1], op, TR_IDS(dy, weight), TR_IDS(tr_grad_new(b, x)));
+        tr_build_backward(b, &tr_def_linear_grad_input, op, TR_IDS(dy, weight),
+                          TR_IDS(tr_grad_new(b, x)));
 }
 
-const tr_op_def tr_ops_linear[] = {
-    {.name = "linear",
-     .doc =
-         "Fully connected: `y = x W^T + b` over the last dimension. Parameters: weight (out, in), "
-         "bias (out).",
-     .fields = fields,
-     .attrs_size = sizeof(attrs),
-     .learned = true,
-     .tied = true,
-     .min_in = 1,
-     .max_in = 1,
-     .finish = finish,
-     .infer = infer,
-     .operands = 3,
-     .gradient = gradient,
-     .flops = flops},
-    {.name = "linear.grad_input", .flops = flops_grad_input},
-    {.name = "linear.grad_weight", .flops = flops_grad_weight},
-    {0},
-};
+const tr_op_def tr_def_linear = {
+    .name = "linear",
+    .doc =
+        "Fully connected: `y = x W^T + b` over the last dimension. Parameters: weight (out, in), "
+        "bias (out).",
+    .fields = fields,
+    .attrs_size = sizeof(attrs),
+    .learned = true,
+    .tied = true,
+    .min_in = 1,
+    .max_in = 1,
+    .finish = finish,
+    .infer = infer,
+    .operands = 3,
+    .gradient = gradient,
+    .flops = flops};
+
+const tr_op_def tr_def_linear_grad_input = {.name = "linear.grad_input", .flops = flops_grad_input};
+
+const tr_op_def tr_def_linear_grad_weight = {.name = "linear.grad_weight",
+                                             .flops = flops_grad_weight};

@@ -7,10 +7,12 @@ static double flops(const tr_graph *g, const tr_op *op)
     return 6.0 * (double)g->tensors[op->in[0]].count;
 }
 
-/* In the order of tr_loss_kind. */
-const tr_op_def tr_ops_loss[] = {
-    {.name = "cross_entropy", .flops = flops},
-    {.name = "mse", .flops = flops},
-    {.name = "bce", .flops = flops},
-    {0},
-};
+const tr_op_def tr_def_cross_entropy = {.name = "cross_entropy", .flops = flops};
+
+const tr_op_def tr_def_mse = {.name = "mse", .flops = flops};
+
+const tr_op_def tr_def_bce = {.name = "bce", .flops = flops};
+
+const tr_op_def *const tr_losses[] = {[TR_LOSS_CROSS_ENTROPY] = &tr_def_cross_entropy,
+                                      [TR_LOSS_MSE] = &tr_def_mse,
+                                      [TR_LOSS_BCE] = &tr_def_bce};

@@ -22,8 +22,6 @@ static const tr_field avg_fields[] = {
     {0},
 };
 
-enum { MAX, MAX_GRAD, AVG, AVG_GRAD, GLOBAL, GLOBAL_GRAD };
-
 static tr_status finish(const tr_maker *mk, const tr_layer *l, void *at)
 {
     (void)mk;
@@ -76,23 +74,21 @@ static int forward_max(tr_builder *b, const tr_layer *l)
         tr_dtype type = a->kernel[0] * a->kernel[1] < 256 ? TR_U8 : TR_I32;
         indices = tr_build_new(b, l->name, "indices", type, t->ndim, t->dims);
     }
-    tr_build_forward(b, &tr_ops_pool2d[MAX], l, TR_IDS(tr_build_input(b, l, 0)),
-                     TR_IDS(y, indices));
+    tr_build_forward(b, &tr_def_maxpool2d, l, TR_IDS(tr_build_input(b, l, 0)), TR_IDS(y, indices));
     return y;
 }
 
 static void gradient_max(tr_builder *b, const tr_op *op)
 {
     if (!tr_grad_wanted(b, op->in[0])) return;
-    tr_build_backward(b, &tr_ops_pool2d[MAX_GRAD], op,
-                      TR_IDS(tr_grad_of(b, op->out[0]), op->out[1]),
+    tr_build_backward(b, &tr_def_maxpool2d_grad, op, TR_IDS(tr_grad_of(b, op->out[0]), op->out[1]),
                       TR_IDS(tr_grad_new(b, op->in[0])));
 }
 
 static void gradient(tr_builder *b, const tr_op *op)
 {
     if (!tr_grad_wanted(b, op->in[0])) return;
-    tr_build_backward(b, op->def + 1, op, TR_IDS(tr_grad_of(b, op->out[0])),
+    tr_build_backward(b, op->def->backward, op, TR_IDS(tr_grad_of(b, op->out[0])),
                       TR_IDS(tr_grad_new(b, op->in[0])));
 }
 
@@ -116,21 +112,27 @@ static double flops_global(const tr_graph *g, const tr_op *op)
         .finish = finish, .infer = infer, .operands = 1, .flops = flops_window, __VA_ARGS__        \
     }
 
-const tr_op_def tr_ops_pool2d[] = {
-    [MAX] = WINDOW("maxpool2d", "Maximum of each window.", .fields = max_fields,
-                   .forward = forward_max, .gradient = gradient_max),
-    [MAX_GRAD] = {.name = "maxpool2d.grad", .flops = flops_window},
-    [AVG] =
-        WINDOW("avgpool2d", "Average of each window.", .fields = avg_fields, .gradient = gradient),
-    [AVG_GRAD] = {.name = "avgpool2d.grad", .flops = flops_window},
-    [GLOBAL] = {.name = "global_avgpool",
-                .doc = "Average of each channel: (channels, height, width) to (channels, 1, 1).",
-                .min_in = 1,
-                .max_in = 1,
-                .infer = infer_global,
-                .operands = 1,
-                .gradient = gradient,
-                .flops = flops_global},
-    [GLOBAL_GRAD] = {.name = "global_avgpool.grad", .flops = flops_global},
-    {0},
-};
+const tr_op_def tr_def_maxpool2d =
+    WINDOW("maxpool2d", "Maximum of each window.", .fields = max_fields, .forward = forward_max,
+           .gradient = gradient_max);
+
+const tr_op_def tr_def_maxpool2d_grad = {.name = "maxpool2d.grad", .flops = flops_window};
+
+const tr_op_def tr_def_avgpool2d =
+    WINDOW("avgpool2d", "Average of each window.", .fields = avg_fields, .gradient = gradient,
+           .backward = &tr_def_avgpool2d_grad);
+
+const tr_op_def tr_def_avgpool2d_grad = {.name = "avgpool2d.grad", .flops = flops_window};
+
+const tr_op_def tr_def_global_avgpool = {
+    .name = "global_avgpool",
+    .doc = "Average of each channel: (channels, height, width) to (channels, 1, 1).",
+    .min_in = 1,
+    .max_in = 1,
+    .infer = infer_global,
+    .operands = 1,
+    .gradient = gradient,
+    .backward = &tr_def_global_avgpool_grad,
+    .flops = flops_global};
+
+const tr_op_def tr_def_global_avgpool_grad = {.name = "global_avgpool.grad", .flops = flops_global};

@@ -1,29 +1,29 @@
-/* Every op by family: one line each. A family is an array of definitions ended by one without a
- * name: the layer, then its backward ops. */
+/* Every op by place in the list, by definition, by name. */
 #include "runtime/graph/ops/registry.h"
 
 #include <string.h>
 
-static const tr_op_def *const families[] = {
-#define X(family) tr_ops_##family,
-    TR_OP_FAMILIES(X)
+static const tr_op_def *const ops[] = {
+#define X(op, kernel) &tr_def_##op,
+    TR_OPS(X)
 #undef X
 };
 
 size_t tr_op_count(void)
 {
-    size_t n = 0;
-    for (size_t f = 0; f < TR_COUNT(families); f++)
-        for (const tr_op_def *d = families[f]; d->name; d++) n++;
-    return n;
+    return TR_COUNT(ops);
 }
 
 const tr_op_def *tr_op_at(size_t i)
 {
-    for (size_t f = 0; f < TR_COUNT(families); f++)
-        for (const tr_op_def *d = families[f]; d->name; d++)
-            if (i-- == 0) return d;
-    return NULL;
+    return i < TR_COUNT(ops) ? ops[i] : NULL;
+}
+
+size_t tr_op_place(const tr_op_def *d)
+{
+    size_t i = 0;
+    while (i < TR_COUNT(ops) && ops[i] != d) i++;
+    return i;
 }
 
 const char *tr_op_def_name(const tr_op_def *d)
@@ -33,8 +33,7 @@ const char *tr_op_def_name(const tr_op_def *d)
 
 const tr_op_def *tr_op_find(const char *name)
 {
-    for (size_t f = 0; f < TR_COUNT(families); f++)
-        for (const tr_op_def *d = families[f]; d->name; d++)
-            if (strcmp(d->name, name) == 0) return d;
+    for (size_t i = 0; i < TR_COUNT(ops); i++)
+        if (strcmp(ops[i]->name, name) == 0) return ops[i];
     return NULL;
 }

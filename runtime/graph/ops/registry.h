@@ -1,26 +1,14 @@
-/* The families of ops. */
+/* The definition of every op of the list. */
 #ifndef TR_GRAPH_REGISTRY_H
 #define TR_GRAPH_REGISTRY_H
 
+#include "runtime/graph/ops/list.h"
 #include "runtime/graph/ops/op.h"
 
-#define TR_OP_FAMILIES(X)                                                                          \
-    X(linear)                                                                                      \
-    X(conv2d)                                                                                      \
-    X(batchnorm)                                                                                   \
-    X(layernorm)                                                                                   \
-    X(activation)                                                                                  \
-    X(softmax)                                                                                     \
-    X(pool2d)                                                                                      \
-    X(flatten)                                                                                     \
-    X(dropout)                                                                                     \
-    X(embedding)                                                                                   \
-    X(add)                                                                                         \
-    X(concat)                                                                                      \
-    X(loss)
-
-#define X(family) extern const tr_op_def tr_ops_##family[];
-TR_OP_FAMILIES(X)
+#define X(op, kernel) extern const tr_op_def tr_def_##op;
+TR_OPS(X)
 #undef X
+
+extern const tr_op_def *const tr_losses[]; /* by tr_loss_kind */
 
 #endif
