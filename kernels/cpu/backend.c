@@ -5,7 +5,6 @@
 #include "kernels/cpu/onednn/onednn.h"
 #include "runtime/device/host.h"
 
-
 static tr_cpu_prepare_fn *const table[] = {
 #define X(op, kernel) tr_cpu_##kernel,
     TR_OPS(X)

@@ -35,10 +35,20 @@ typedef struct tr_run {
     const tr_hooks *hooks; /* NULL with one rank */
 } tr_run;
 
+/* A copy of a parameter in the layout or type that a kernel wants, refreshed once an update. Kernels
+ * (of any plan) that ask for the same parameter and size with equal format bytes share one copy. */
+typedef struct tr_packing {
+    int param; /* row */
+    size_t nbytes;
+    const void *format; /* kernel-owned or static */
+    size_t format_size;
+} tr_packing;
+#define TR_MAX_PACKED 4
+
 typedef struct tr_binding {
     void *in[TR_MAX_IN], *out[TR_MAX_OUT]; /* NULL for absent operands */
     void *workspace;
-    void *packed;
+    void *packed[TR_MAX_PACKED]; /* as tr_kernel.packed */
     unsigned adds; /* tr_op.adds */
 } tr_binding;
 
@@ -54,18 +64,13 @@ struct tr_kernel {
     const char
         *impl; /* which implementation was chosen, for `trainer plan`; static or kernel-owned */
     size_t workspace; /* scratch bytes while it runs; shared by all kernels */
-    /* A copy of a parameter in the layout or type that the kernel wants, refreshed once an update.
-     * Kernels (of any plan) that ask for the same parameter with equal format bytes share one copy.
-     */
-    size_t packed;
-    int packed_param; /* row; -1: none */
-    const void *packed_format;
-    size_t packed_format_size;
+    int npacked;
+    tr_packing packed[TR_MAX_PACKED];
     /* Called once with final addresses, before the first run. Addresses are of the backend's
      * memory. */
     tr_status (*bind)(tr_kernel *k, const tr_binding *b);
-    tr_status (*pack)(
-        tr_kernel *k); /* fills the packed copy from the bound master parameter; NULL: none */
+    /* Fills the i-th packed copy from the bound master parameter; NULL where npacked is 0. */
+    tr_status (*pack)(tr_kernel *k, int i);
     tr_status (*run)(tr_kernel *k, const tr_run *run);
     void (*close)(tr_kernel *k);
     /* Optional (NULL: not supported). Local. From the next run on, input operand `operand` is read

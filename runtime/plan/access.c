@@ -77,8 +77,9 @@ size_t tr_plan_rows(const tr_plan *p)
 /* What the kernel reads of an operand: of a packed parameter its copy. */
 static size_t bytes_read(const tr_kernel *k, const tr_tensor *t)
 {
-    const bool copy = k->packed > 0 && t->role == TR_ROLE_PARAM && t->index == k->packed_param;
-    return copy ? k->packed : t->nbytes;
+    for (int i = 0; i < k->npacked; i++)
+        if (t->role == TR_ROLE_PARAM && t->index == k->packed[i].param) return k->packed[i].nbytes;
+    return t->nbytes;
 }
 
 tr_plan_row tr_plan_row_at(const tr_plan *p, size_t i)

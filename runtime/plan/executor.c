@@ -42,16 +42,18 @@ static tr_status check_inputs(const tr_plan *p)
     return TR_OK;
 }
 
-/* A kernel, with the packed copy that it reads made anew where that is out of date. */
+/* A kernel, with the packed copies that it reads made anew where these are out of date. */
 static tr_status run_step(tr_plan *p, const tr_step *step, const tr_run *run)
 {
     tr_session *s = p->session;
     tr_status st = TR_OK;
     if (p->timed) TR_TRY(s->o.backend->marks->set(p->marks, (size_t)(step - p->steps)));
     if (!step->kernel) goto out;
-    if (step->packed >= 0 && s->packed[step->packed].version != s->version) {
-        TR_TRY(step->kernel->pack(step->kernel));
-        s->packed[step->packed].version = s->version;
+    for (int i = 0; i < step->npacked; i++) {
+        tr_packed *copy = &s->packed[step->packed[i]];
+        if (copy->version == s->version) continue;
+        TR_TRY(step->kernel->pack(step->kernel, i));
+        copy->version = s->version;
     }
     TR_TRY(step->kernel->run(step->kernel, run));
 out:

@@ -33,11 +33,9 @@ tr_status tr_arena_covered(const tr_live *live, size_t n, size_t *nbytes);
 /* ---- The session ------------------------------------------------------------------------------
  */
 
-/* A parameter in a kernel's own layout. Kernels of any plan with equal (param, format) share it. */
+/* A parameter in a kernel's own layout. */
 typedef struct {
-    int param;
-    size_t nbytes, format_size;
-    const void *format; /* of the kernel that asked first; kernels live as long as the session */
+    tr_packing what; /* of the kernel that asked first; kernels live as long as the session */
     void *data;
     uint64_t version; /* of the parameters it was made from; 0: none yet */
 } tr_packed;
@@ -45,7 +43,7 @@ typedef struct {
 typedef struct {
     tr_kernel *kernel;
     int op;
-    int packed; /* index into the session's copies, or -1 */
+    int npacked, packed[TR_MAX_PACKED]; /* indices into the session's copies */
     int bucket; /* last bucket that is final after this step, or -1 */
 } tr_step;
 
@@ -73,7 +71,7 @@ struct tr_plan {
     tr_graph *graph;
     tr_live *live;       /* [ntensors + nops]: tensors, then the scratch of each op */
     tr_kernel **kernels; /* [nops]; NULL for views */
-    int *packed;         /* [nops]: as in tr_step */
+    int (*packed)[TR_MAX_PACKED]; /* [nops]: as in tr_step */
     size_t nsteps;
     tr_step *steps;
     size_t nzero;

@@ -16,22 +16,16 @@ static size_t param_end(const tr_param *p)
     return p->offset + tr_align_up(p->count, 16);
 }
 
-static bool same_copy(const tr_packed *a, const tr_kernel *k)
+static bool same_copy(const tr_packing *a, const tr_packing *b)
 {
-    return a->param == k->packed_param && a->nbytes == k->packed &&
-           a->format_size == k->packed_format_size &&
-           (a->format_size == 0 || memcmp(a->format, k->packed_format, a->format_size) == 0);
+    return a->param == b->param && a->nbytes == b->nbytes && a->format_size == b->format_size &&
+           (a->format_size == 0 || memcmp(a->format, b->format, a->format_size) == 0);
 }
 
-static tr_status find_packed(tr_session *s, const tr_kernel *k, int *index)
+static tr_status find_packed(tr_session *s, const tr_packing *wanted, int *index)
 {
-    *index = -1;
-    if (k->packed == 0) return TR_OK;
-    if (!k->pack || k->packed_param < 0 || (size_t)k->packed_param >= s->o.model->nparams)
-        return TR_FAIL(TR_INTERNAL, "kernel %s asks for a packed copy that it cannot make",
-                       k->impl);
     for (size_t i = 0; i < s->npacked; i++) {
-        if (!same_copy(&s->packed[i], k)) continue;
+        if (!same_copy(&s->packed[i].what, wanted)) continue;
         *index = (int)i;
         return TR_OK;
     }
@@ -43,11 +37,25 @@ static tr_status find_packed(tr_session *s, const tr_kernel *k, int *index)
         s->cap_packed = cap;
     }
     *index = (int)s->npacked;
-    s->packed[s->npacked++] = (tr_packed){.param = k->packed_param,
-                                          .nbytes = k->packed,
-                                          .format = k->packed_format,
-                                          .format_size = k->packed_format_size};
+    s->packed[s->npacked++] = (tr_packed){.what = *wanted};
     return TR_OK;
+}
+
+static tr_status find_all_packed(tr_session *s, const tr_kernel *k, int index[TR_MAX_PACKED])
+{
+    tr_status st = TR_OK;
+    TR_NEED(k->npacked >= 0 && k->npacked <= TR_MAX_PACKED && (k->npacked == 0 || k->pack),
+            TR_INTERNAL, "kernel %s asks for packed copies that it cannot make", k->impl);
+    for (int i = 0; i < k->npacked; i++) {
+        const tr_packing *wanted = &k->packed[i];
+        TR_NEED(wanted->nbytes > 0 && wanted->param >= 0 &&
+                    (size_t)wanted->param < s->o.model->nparams,
+                TR_INTERNAL, "kernel %s asks for %zu packed bytes of parameter %d", k->impl,
+                wanted->nbytes, wanted->param);
+        TR_TRY(find_packed(s, wanted, &index[i]));
+    }
+out:
+    return st;
 }
 
 /* The failing kernel's own text, with its place before it. */
@@ -64,7 +72,6 @@ static tr_status prepare_kernels(tr_session *s, tr_plan *p)
     const tr_backend *b = s->o.backend;
     for (size_t i = 0; i < g->nops; i++) {
         const tr_op *op = &g->ops[i];
-        p->packed[i] = -1;
         if (tr_op_is_view(g, op)) continue;
         const char *why = b->kernels->unsupported(s->o.backend_ctx, op->def, g->precision);
         if (why)
@@ -72,7 +79,7 @@ static tr_status prepare_kernels(tr_session *s, tr_plan *p)
                            tr_op_name(op), b->name, precision_name(g->precision), why);
         tr_status st = b->kernels->prepare(s->team, g, op, &p->kernels[i]);
         if (st != TR_OK) return prepare_failed(op, st);
-        st = find_packed(s, p->kernels[i], &p->packed[i]);
+        st = find_all_packed(s, p->kernels[i], p->packed[i]);
         if (st != TR_OK) return prepare_failed(op, st);
     }
     return TR_OK;
@@ -236,8 +243,8 @@ tr_status tr_plan_bind(tr_session *s, tr_plan *p)
         if (k) {
             tr_binding b = {
                 .workspace = k->workspace > 0 ? s->arena + p->live[g->ntensors + i].offset : NULL,
-                .packed = p->packed[i] >= 0 ? s->packed[p->packed[i]].data : NULL,
                 .adds = op->adds};
+            for (int j = 0; j < k->npacked; j++) b.packed[j] = s->packed[p->packed[i][j]].data;
             for (int j = 0; j < op->nin; j++) b.in[j] = tr_plan_address(p, op->in[j]);
             for (int j = 0; j < op->nout; j++) b.out[j] = tr_plan_address(p, op->out[j]);
             const tr_status st = k->bind ? k->bind(k, &b) : TR_OK;
@@ -246,8 +253,12 @@ tr_status tr_plan_bind(tr_session *s, tr_plan *p)
             continue;
         }
         /* A view moves no bytes, but may still complete a bucket. */
-        p->steps[p->nsteps++] = (tr_step){
-            .kernel = k, .op = (int)i, .packed = p->packed[i], .bucket = op->bucket_ready};
+        tr_step *step = &p->steps[p->nsteps++];
+        *step = (tr_step){.kernel = k,
+                          .op = (int)i,
+                          .npacked = k ? k->npacked : 0,
+                          .bucket = op->bucket_ready};
+        memcpy(step->packed, p->packed[i], sizeof step->packed);
     }
     return TR_OK;
 }

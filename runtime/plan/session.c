@@ -33,7 +33,7 @@ static void sum_memory(tr_session *s)
         m->bytes[TR_MEM_ACTIVATIONS] = p->tensors_bytes - p->io_bytes;
         m->bytes[TR_MEM_WORKSPACE] = p->arena_bytes - p->tensors_bytes;
     }
-    for (size_t i = 0; i < s->npacked; i++) m->bytes[TR_MEM_PACKED] += s->packed[i].nbytes;
+    for (size_t i = 0; i < s->npacked; i++) m->bytes[TR_MEM_PACKED] += s->packed[i].what.nbytes;
     if (!s->o.backend->host) m->bytes[TR_MEM_IO] += 2 * stage_bytes(s);
 }
 
@@ -59,7 +59,7 @@ static tr_status allocate(tr_session *s)
     if (!s->arena) return tr_last_error()->status;
     count_arena(s, 1);
     for (size_t i = 0; i < s->npacked; i++) {
-        s->packed[i].data = b->memory->alloc(ctx, TR_MEM_PACKED, s->packed[i].nbytes);
+        s->packed[i].data = b->memory->alloc(ctx, TR_MEM_PACKED, s->packed[i].what.nbytes);
         if (!s->packed[i].data) return tr_last_error()->status;
     }
     return b->staging ? b->staging->open(ctx, stage_bytes(s), &s->stage) : TR_OK;

@@ -26,7 +26,6 @@ tr_status tr_dnnl_open(tr_cpu *cpu, tr_dnnl_kernel **out)
     tr_dnnl_kernel *k = TR_NEW(TR_MEM_OTHER, tr_dnnl_kernel);
     if (!k) return tr_last_error()->status;
     k->cpu = cpu;
-    k->base.packed_param = -1;
     *out = k;
     return TR_OK;
 }
@@ -82,16 +81,19 @@ tr_status tr_dnnl_weights(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg, const tr_
     dnnl_primitive_desc_t pd = NULL;
     tr_dnnl_call *pack;
     if (tr_dnnl_arg_is(c->pd, arg, plain)) return tr_dnnl_arg(k, c, arg, TR_AT_IN, (size_t)operand);
-    TR_TRY(tr_dnnl_arg(k, c, arg, TR_AT_PACKED, 0));
+    const int which = k->base.npacked;
+    TR_NEED(which < TR_MAX_PACKED, TR_INTERNAL, "a kernel of more than %d packed copies", which);
+    TR_TRY(tr_dnnl_arg(k, c, arg, TR_AT_PACKED, (size_t)which));
     TR_TRY(tr_dnnl_reorder(k->cpu, plain, c->pd, arg, false, false, &pd));
-    tr_dnnl_format_of(c->pd, arg, &k->format);
-    k->base.packed = tr_dnnl_arg_size(c->pd, arg);
-    k->base.packed_param = param;
-    k->base.packed_format = &k->format;
-    k->base.packed_format_size = sizeof k->format;
+    tr_dnnl_format_of(c->pd, arg, &k->formats[which]);
+    k->base.packed[k->base.npacked++] = (tr_packing){.param = param,
+                                                     .nbytes = tr_dnnl_arg_size(c->pd, arg),
+                                                     .format = &k->formats[which],
+                                                     .format_size = sizeof k->formats[which]};
     TR_TRY(tr_dnnl_call_add(k, TR_CALL_PACK, pd, &pack));
+    pack->packed = which;
     TR_TRY(tr_dnnl_arg(k, pack, DNNL_ARG_FROM, TR_AT_IN, (size_t)operand));
-    TR_TRY(tr_dnnl_arg(k, pack, DNNL_ARG_TO, TR_AT_PACKED, 0));
+    TR_TRY(tr_dnnl_arg(k, pack, DNNL_ARG_TO, TR_AT_PACKED, (size_t)which));
 out:
     return st;
 }
@@ -219,7 +221,7 @@ static void *address(const tr_dnnl_kernel *k, tr_call_place place, size_t at)
     case TR_AT_OUT:
         return b->out[at];
     case TR_AT_PACKED:
-        return b->packed;
+        return b->packed[at];
     case TR_AT_WORKSPACE:
         break;
     }
@@ -257,23 +259,24 @@ out:
     return st;
 }
 
-static tr_status execute(tr_dnnl_kernel *k, tr_call_when when, bool always)
+static tr_status execute(tr_dnnl_kernel *k, const tr_dnnl_call *c)
 {
     tr_status st = TR_OK;
-    tr_dnnl_use(k->cpu);
-    for (int i = 0; i < k->ncalls; i++) {
-        tr_dnnl_call *c = &k->calls[i];
-        if (c->when == when || (always && c->when == TR_CALL_ALWAYS))
-            TR_DNNL(dnnl_primitive_execute(c->primitive, k->cpu->stream, c->nargs, c->args),
-                    "run a primitive");
-    }
+    TR_DNNL(dnnl_primitive_execute(c->primitive, k->cpu->stream, c->nargs, c->args),
+            "run a primitive");
 out:
     return st;
 }
 
-static tr_status pack(tr_kernel *kernel)
+static tr_status pack(tr_kernel *kernel, int which)
 {
-    return execute((tr_dnnl_kernel *)kernel, TR_CALL_PACK, false);
+    tr_status st = TR_OK;
+    tr_dnnl_kernel *k = (tr_dnnl_kernel *)kernel;
+    tr_dnnl_use(k->cpu);
+    for (int i = 0; i < k->ncalls && st == TR_OK; i++)
+        if (k->calls[i].when == TR_CALL_PACK && k->calls[i].packed == which)
+            st = execute(k, &k->calls[i]);
+    return st;
 }
 
 static tr_status run_calls(tr_kernel *kernel, const tr_run *run)
@@ -281,7 +284,12 @@ static tr_status run_calls(tr_kernel *kernel, const tr_run *run)
     tr_dnnl_kernel *k = (tr_dnnl_kernel *)kernel;
     if (k->preload && k->bound.out[0] != k->bound.in[3])
         memcpy(k->bound.out[0], k->bound.in[3], k->preload);
-    tr_status st = execute(k, tr_run_adds(run, &k->bound, 0) ? TR_CALL_ADD : TR_CALL_OVERWRITE, true);
+    const tr_call_when when = tr_run_adds(run, &k->bound, 0) ? TR_CALL_ADD : TR_CALL_OVERWRITE;
+    tr_status st = TR_OK;
+    tr_dnnl_use(k->cpu);
+    for (int i = 0; i < k->ncalls && st == TR_OK; i++)
+        if (k->calls[i].when == when || k->calls[i].when == TR_CALL_ALWAYS)
+            st = execute(k, &k->calls[i]);
     if (st == TR_OK && k->after) k->after(k, run);
     return st;
 }
@@ -291,7 +299,7 @@ void tr_dnnl_finish(tr_dnnl_kernel *k, const char *impl)
     k->base.impl = impl;
     k->base.workspace = k->reserved + k->scratch;
     k->base.bind = bind;
-    k->base.pack = k->base.packed ? pack : NULL;
+    k->base.pack = k->base.npacked ? pack : NULL;
     k->base.rebind = rebind;
     k->base.run = run_calls;
     k->base.close = close_kernel;

@@ -108,13 +108,14 @@ typedef enum { TR_AT_IN, TR_AT_OUT, TR_AT_PACKED, TR_AT_WORKSPACE } tr_call_plac
 
 typedef struct {
     tr_call_when when;
+    int packed; /* TR_CALL_PACK: which copy it makes */
     dnnl_primitive_desc_t pd;
     dnnl_primitive_t primitive;
     int nargs;
     dnnl_exec_arg_t args[TR_DNNL_ARGS];
     struct {
         tr_call_place place;
-        size_t at; /* operand, or offset in the workspace; TR_DNNL_SCRATCH */
+        size_t at; /* operand, packed copy, or offset in the workspace; TR_DNNL_SCRATCH */
     } where[TR_DNNL_ARGS];
 } tr_dnnl_call;
 
@@ -125,7 +126,7 @@ struct tr_dnnl_kernel {
     tr_binding bound;
     size_t reserved,
         scratch; /* bytes of the workspace: the kernel's own, then the largest scratchpad */
-    tr_dnnl_format format; /* of the packed weights */
+    tr_dnnl_format formats[TR_MAX_PACKED]; /* of the packed copies */
     int ncalls;
     tr_dnnl_call calls[TR_DNNL_CALLS];
     size_t preload; /* bytes of in[3] to copy to out[0] before each run: what a sum adds to */

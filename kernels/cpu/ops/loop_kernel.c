@@ -26,7 +26,6 @@ tr_status tr_loop_kernel_open(tr_cpu *cpu, const tr_tensor *like, const char *im
     tr_loop_kernel *k = tr_alloc(TR_MEM_OTHER, 1, size);
     if (!k) return TR_FAIL(TR_MEMORY, "no memory for a kernel");
     k->base = (tr_kernel){.impl = impl,
-                          .packed_param = -1,
                           .bind = bind,
                           .run = run,
                           .close = close_kernel,

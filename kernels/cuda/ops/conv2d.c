@@ -170,15 +170,15 @@ static bool same_order(const tr_cuda_conv *k)
     return k->places == 1 || k->channels == 1;
 }
 
-static tr_status pack(tr_kernel *base)
+static tr_status pack(tr_kernel *base, int i)
 {
     const tr_cuda_conv *k = (const tr_cuda_conv *)base;
     const bool wide = k->problem.weight_type == TR_F32;
     if (same_order(k) && !wide)
-        return tr_cuda_cast(k->head.cuda->stream, k->head.dtype, k->head.b.in[1], k->head.b.packed,
+        return tr_cuda_cast(k->head.cuda->stream, k->head.dtype, k->head.b.in[1], k->head.b.packed[i],
                             k->out * k->channels * k->places);
     return tr_cuda_filter_pack(k->head.cuda->stream, k->head.dtype, wide, k->head.b.in[1],
-                               k->head.b.packed, k->out, k->channels, k->places);
+                               k->head.b.packed[i], k->out, k->channels, k->places);
 }
 
 static void want_packed(tr_cuda_conv *k, const tr_tensor *weight)
@@ -186,16 +186,17 @@ static void want_packed(tr_cuda_conv *k, const tr_tensor *weight)
     tr_kernel *base = &k->head.base;
     const tr_dtype type = k->head.dtype, stored = (tr_dtype)k->problem.weight_type;
     if (type == TR_F32 && same_order(k)) return;
-    base->packed = weight->count * tr_dtype_size(stored);
-    base->packed_param = weight->index;
-    base->packed_format = &formats[type == TR_BF16 ? 1 : type == TR_F16 ? 2 : 0][stored == TR_F32];
-    base->packed_format_size = sizeof formats[0][0];
+    base->packed[base->npacked++] = (tr_packing){
+        .param = weight->index,
+        .nbytes = weight->count * tr_dtype_size(stored),
+        .format = &formats[type == TR_BF16 ? 1 : type == TR_F16 ? 2 : 0][stored == TR_F32],
+        .format_size = sizeof formats[0][0]};
     base->pack = pack;
 }
 
 static void *weights(const tr_cuda_conv *k)
 {
-    return k->head.base.packed ? k->head.b.packed : k->head.b.in[1];
+    return k->head.base.npacked ? k->head.b.packed[0] : k->head.b.in[1];
 }
 
 /* ---- Forward ---- */

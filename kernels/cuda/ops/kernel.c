@@ -29,7 +29,6 @@ tr_status tr_cuda_kernel_open(tr_cuda *cuda, const tr_tensor *like, const char *
     k = tr_alloc(TR_MEM_OTHER, 1, size);
     if (!k) return TR_FAIL(TR_MEMORY, "no memory for a kernel");
     k->base = (tr_kernel){.impl = impl,
-                          .packed_param = -1,
                           .bind = bind,
                           .run = run,
                           .close = close_kernel,

@@ -1,8 +1,8 @@
 /* Linear layers as matrix products: y = act(x W^T + b), dx = dy W, dW = dy^T x, db = column sums of
  * dy. Rows are all dimensions but the last. No operand is moved: transposes are the product's.
- * float32 reads the master weights themselves; 16-bit types read one copy of them (and of the bias,
- * which cuBLASLt wants in the output's type), refreshed once an update and shared by the forward
- * and the backward product. Weight gradients go in float32 straight to their slot, added there by
+ * float32 reads the master weights themselves; 16-bit types read one copy of them, refreshed once an
+ * update and shared by the forward and the backward product, and one of the bias where it rides on
+ * a 16-bit product: cuBLASLt wants it in the output's type. Weight gradients go in float32 straight to their slot, added there by
  * beta = 1.
  *
  * The bias and the tanh GELU ride on the product. Any other activation is a kernel of our own
@@ -28,7 +28,7 @@ typedef struct {
     tr_cuda_product *product;
     char impl[64];
     int64_t rows, in, out;
-    bool half; /* 16-bit activations, and a packed copy of the weights */
+    bool half; /* 16-bit activations, and packed copies */
     bool bias; /* the layer has one */
     /* Forward. */
     bool bias_rides; /* with the product */
@@ -37,15 +37,11 @@ typedef struct {
     bool finish;     /* our own kernel runs */
     /* Weight gradient. */
     bool dbias, sum_rides;
-    /* Offsets in the workspace and in the packed copy. */
-    size_t at_product, packed_bias;
+    size_t at_product; /* offset in the workspace */
 } linear_kernel;
 
 /* Formats of the packed copies, compared as bytes. */
-typedef struct {
-    int32_t type, bias;
-} format;
-static const format formats[2][2] = {{{TR_BF16, 0}, {TR_BF16, 1}}, {{TR_F16, 0}, {TR_F16, 1}}};
+static const int32_t formats[2] = {TR_BF16, TR_F16};
 
 static void close_kernel(tr_kernel *base)
 {
@@ -93,40 +89,33 @@ static void *scratch(const linear_kernel *k, size_t at)
     return k->head.b.workspace ? (char *)k->head.b.workspace + at : NULL;
 }
 
-/* ---- The packed copy ---- */
+/* ---- The packed copies ---- */
 
-/* Forward runs first in every plan, and fills in the bias too; the backward product does not read
- * it. */
-static tr_status pack(tr_kernel *base)
+enum { WEIGHT, BIAS }; /* places; their operands come behind the first */
+
+static tr_status pack(tr_kernel *base, int i)
 {
     const linear_kernel *k = (const linear_kernel *)base;
     const tr_binding *b = &k->head.b;
-    const cudaStream_t stream = k->head.cuda->stream;
-    tr_status st = TR_OK;
-    TR_TRY(tr_cuda_cast(stream, k->head.dtype, b->in[1], b->packed, (size_t)(k->out * k->in)));
-    if (k->bias && b->in[2])
-        TR_TRY(tr_cuda_cast(stream, k->head.dtype, b->in[2], (char *)b->packed + k->packed_bias,
-                            (size_t)k->out));
-out:
-    return st;
+    return tr_cuda_cast(k->head.cuda->stream, k->head.dtype, b->in[1 + i], b->packed[i],
+                        base->packed[i].nbytes / 2);
 }
 
-static void want_packed(linear_kernel *k, const tr_tensor *weight)
+/* The next one. */
+static void want_packed(linear_kernel *k, const tr_tensor *param)
 {
     if (!k->half) return;
     tr_kernel *base = &k->head.base;
-    const format *f = &formats[k->head.dtype == TR_F16][k->bias];
-    k->packed_bias = tr_align_up(weight->count * 2, ALIGN_ARENA);
-    base->packed = k->bias ? k->packed_bias + (size_t)k->out * 2 : weight->count * 2;
-    base->packed_param = weight->index;
-    base->packed_format = f;
-    base->packed_format_size = sizeof *f;
+    base->packed[base->npacked++] = (tr_packing){.param = param->index,
+                                                 .nbytes = param->count * 2,
+                                                 .format = &formats[k->head.dtype == TR_F16],
+                                                 .format_size = sizeof formats[0]};
     base->pack = pack;
 }
 
 static const void *weights(const linear_kernel *k)
 {
-    return k->half ? k->head.b.packed : k->head.b.in[1];
+    return k->half ? k->head.b.packed[WEIGHT] : k->head.b.in[1];
 }
 
 static uint32_t weights_align(const linear_kernel *k)
@@ -146,7 +135,7 @@ static tr_status run_forward(tr_kernel *base, const tr_run *run)
     tr_cuda_product_args a = {
         .a = b->in[0], .b = weights(k), .d = z, .alpha = 1, .workspace = scratch(k, k->at_product)};
     if (k->bias_rides)
-        a.vector = k->half && !k->wide ? (char *)b->packed + k->packed_bias : b->in[2];
+        a.vector = base->npacked > BIAS ? b->packed[BIAS] : b->in[2];
     TR_TRY(tr_cuda_product_run(k->product, &a));
     if (k->finish)
         TR_TRY(tr_cuda_epilogue(k->head.cuda->stream, k->after, k->wide ? TR_F32 : k->head.dtype,
@@ -208,6 +197,7 @@ tr_status tr_cuda_linear(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_k
     k->bias = tr_cuda_in(g, op, 2) != NULL;
     want_packed(k, weight);
     TR_TRY(choose_forward(cuda, k, op->act));
+    if (k->bias_rides && !k->wide) want_packed(k, tr_cuda_in(g, op, 2));
     reserve(k, k->wide ? (size_t)k->rows * (size_t)k->out * sizeof(float) : 0);
     const bool bias_after = k->bias && !k->bias_rides;
     name(k, !k->finish                ? ""

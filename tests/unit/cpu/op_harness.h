@@ -252,9 +252,11 @@ static inline void h_prepare(harness *h, const void *attrs, tr_act act)
     for (int i = 0; i < h->op.nout; i++)
         h->binding.out[i] = h->op.out[i] < 0 ? NULL : h->data[h->op.out[i]];
     h->binding.workspace = tr_alloc(TR_MEM_WORKSPACE, h->kernel->workspace, 1);
-    h->binding.packed = tr_alloc(TR_MEM_PACKED, h->kernel->packed, 1);
     assert_non_null(h->binding.workspace);
-    assert_non_null(h->binding.packed);
+    for (int i = 0; i < h->kernel->npacked; i++) {
+        h->binding.packed[i] = tr_alloc(TR_MEM_PACKED, h->kernel->packed[i].nbytes, 1);
+        assert_non_null(h->binding.packed[i]);
+    }
     assert_int_equal(h->kernel->bind(h->kernel, &h->binding), TR_OK);
 }
 
@@ -273,9 +275,9 @@ static inline void h_run(harness *h, bool accumulate)
     memset(h->binding.workspace, 0xff, h->kernel->workspace);
     h->run.accumulate = accumulate;
     uint64_t calls = tr_mem_calls();
-    tr_status st = h->kernel->pack ? h->kernel->pack(h->kernel) : TR_OK;
-    if (st != TR_OK) fail_msg("pack: %s", tr_last_error()->text);
-    st = h->kernel->run(h->kernel, &h->run);
+    for (int i = 0; i < h->kernel->npacked; i++)
+        if (h->kernel->pack(h->kernel, i) != TR_OK) fail_msg("pack: %s", tr_last_error()->text);
+    const tr_status st = h->kernel->run(h->kernel, &h->run);
     if (st != TR_OK) fail_msg("run: %s", tr_last_error()->text);
     assert_int_equal(tr_mem_calls() - calls, 0);
 }
@@ -289,7 +291,7 @@ static inline void h_close(harness *h)
         if (!shared) tr_free(h->data[i]);
     }
     tr_free(h->binding.workspace);
-    tr_free(h->binding.packed);
+    for (int i = 0; i < TR_MAX_PACKED; i++) tr_free(h->binding.packed[i]);
     tr_team_close(&tr_cpu_backend, h->team);
     tr_cpu_backend.close(h->ctx);
     memset(h, 0, sizeof *h);

@@ -438,8 +438,9 @@ static void test_packed(void **state)
     h_fill(&h, x, 1);
     h_fill(&h, w, 2);
     h_prepare(&h, &d.attrs, TR_ACT_NONE);
-    assert_int_equal(h.kernel->packed_param, w);
-    assert_true(h.kernel->packed >= d.nw * sizeof(float));
+    assert_int_equal(h.kernel->npacked, 1);
+    assert_int_equal(h.kernel->packed[0].param, w);
+    assert_true(h.kernel->packed[0].nbytes >= d.nw * sizeof(float));
     h_run(&h, false);
     double *before = h_values(&h, y);
     for (size_t i = 0; i < d.nw; i++) h_put(&h, w, i, 2 * h_get(&h, w, i));

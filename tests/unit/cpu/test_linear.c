@@ -300,16 +300,17 @@ static void test_packed(void **state)
         h_out(&b, h_activation(&b), 2, (int64_t[]){3, 40});
         h_prepare(&b, &attrs, TR_ACT_NONE);
         if (precisions[p] == TR_PRECISION_FP32) {
-            assert_int_equal(f.kernel->packed, 0);
-            assert_int_equal(f.kernel->packed_param, -1);
-            assert_int_equal(b.kernel->packed, 0);
+            assert_int_equal(f.kernel->npacked, 0);
+            assert_int_equal(b.kernel->npacked, 0);
         } else {
-            assert_int_equal(f.kernel->packed, 24 * 40 * 2);
-            assert_int_equal(f.kernel->packed_param, w);
-            assert_int_equal(b.kernel->packed, f.kernel->packed);
-            assert_int_equal(f.kernel->packed_format_size, b.kernel->packed_format_size);
-            assert_memory_equal(f.kernel->packed_format, b.kernel->packed_format,
-                                f.kernel->packed_format_size);
+            const tr_packing *p0 = &f.kernel->packed[0], *p1 = &b.kernel->packed[0];
+            assert_int_equal(f.kernel->npacked, 1);
+            assert_int_equal(b.kernel->npacked, 1);
+            assert_int_equal(p0->nbytes, 24 * 40 * 2);
+            assert_int_equal(p0->param, w);
+            assert_int_equal(p1->nbytes, p0->nbytes);
+            assert_int_equal(p0->format_size, p1->format_size);
+            assert_memory_equal(p0->format, p1->format, p0->format_size);
         }
         h_close(&f);
         h_close(&b);

@@ -92,7 +92,9 @@ static inline tr_status mirror_bind(tr_kernel *base, const tr_binding *b)
         assert_non_null(k->poison);
         memset(k->poison, 0xff, k->inner->workspace);
     }
-    if (k->inner->packed && !k->device.packed) k->device.packed = mirror_alloc(k, k->inner->packed);
+    for (int i = 0; i < k->inner->npacked; i++)
+        if (!k->device.packed[i])
+            k->device.packed[i] = mirror_alloc(k, k->inner->packed[i].nbytes);
     return k->inner->bind ? k->inner->bind(k->inner, &k->device) : TR_OK;
 }
 
@@ -109,14 +111,14 @@ static inline void mirror_upload(mirror_kernel *k)
                    "upload");
 }
 
-static inline tr_status mirror_pack(tr_kernel *base)
+static inline tr_status mirror_pack(tr_kernel *base, int i)
 {
     mirror_kernel *k = (mirror_kernel *)base;
     mirror_upload(k);
-    const tr_status st = k->inner->pack(k->inner);
+    const tr_status st = k->inner->pack(k->inner, i);
     if (st != TR_OK) return st;
-    return tr_cuda_backend.memory->download(k->ctx, k->host.packed, k->device.packed,
-                                            k->inner->packed);
+    return tr_cuda_backend.memory->download(k->ctx, k->host.packed[i], k->device.packed[i],
+                                    k->inner->packed[i].nbytes);
 }
 
 static inline tr_status mirror_gather(void *ctx, const void *send, void *recv, size_t nbytes)
@@ -138,8 +140,9 @@ static inline tr_status mirror_run(tr_kernel *base, const tr_run *run)
     const tr_control control = {.in.ordinal = run->ordinal, .loss_scale = run->loss_scale};
     tr_run r = *run;
     mirror_upload(k);
-    if (k->device.packed)
-        mirror_try(cuda->memory->upload(k->ctx, k->device.packed, k->host.packed, k->inner->packed),
+    for (int i = 0; i < k->inner->npacked; i++)
+        mirror_try(cuda->memory->upload(k->ctx, k->device.packed[i], k->host.packed[i],
+                                k->inner->packed[i].nbytes),
                    "upload");
     mirror_try(cuda->memory->upload(k->ctx, k->control, &control, sizeof control), "upload");
     r.control = k->control;
@@ -206,7 +209,7 @@ static inline void mirror_close_kernel(tr_kernel *base)
         if (k->owned[i]) cuda->memory->free(k->ctx, *mirror_device(k, i));
     for (int i = 0; i < TR_MAX_IN; i++) cuda->memory->free(k->ctx, k->spare[i]);
     cuda->memory->free(k->ctx, k->device.workspace);
-    cuda->memory->free(k->ctx, k->device.packed);
+    for (int i = 0; i < TR_MAX_PACKED; i++) cuda->memory->free(k->ctx, k->device.packed[i]);
     cuda->memory->free(k->ctx, k->control);
     cuda->memory->free(k->ctx, k->tally);
     cuda->memory->free(k->ctx, k->confusion);

@@ -79,8 +79,8 @@ static void layer_prepare(layer *l, tr_cuda_prepare_fn *fn, tr_act act, int nin,
     for (int i = 0; i < nout; i++) l->binding.out[i] = out[i] < 0 ? NULL : l->data[out[i]].data;
     if (l->kernel->workspace)
         l->binding.workspace = b->memory->alloc(l->cuda, TR_MEM_WORKSPACE, l->kernel->workspace);
-    if (l->kernel->packed)
-        l->binding.packed = b->memory->alloc(l->cuda, TR_MEM_PACKED, l->kernel->packed);
+    for (int i = 0; i < l->kernel->npacked; i++)
+        l->binding.packed[i] = b->memory->alloc(l->cuda, TR_MEM_PACKED, l->kernel->packed[i].nbytes);
     assert_ok(l->kernel->bind(l->kernel, &l->binding));
 }
 
@@ -88,7 +88,7 @@ static void layer_run(layer *l, bool accumulate)
 {
     const tr_run run = {.loss_scale = 1, .accumulate = accumulate, .last = true};
     const uint64_t calls = tr_mem_calls();
-    if (l->kernel->pack) assert_ok(l->kernel->pack(l->kernel));
+    for (int i = 0; i < l->kernel->npacked; i++) assert_ok(l->kernel->pack(l->kernel, i));
     assert_ok(l->kernel->run(l->kernel, &run));
     assert_int_equal(tr_mem_calls() - calls, 0);
     for (int i = 0; i < l->op.nout; i++)
@@ -100,7 +100,7 @@ static void layer_done(layer *l)
     if (l->kernel) l->kernel->close(l->kernel);
     l->kernel = NULL;
     b->memory->free(l->cuda, l->binding.workspace);
-    b->memory->free(l->cuda, l->binding.packed);
+    for (int i = 0; i < TR_MAX_PACKED; i++) b->memory->free(l->cuda, l->binding.packed[i]);
     memset(&l->binding, 0, sizeof l->binding);
 }
 
@@ -334,7 +334,8 @@ static void test_nan(void **state)
     b->close(cuda);
 }
 
-/* One 16-bit copy for the forward and the backward product, and none in float32. */
+/* One 16-bit copy of the weights for the forward and the backward product, one of the bias, and none
+ * in float32. */
 static void test_packed(void **state)
 {
     (void)state;
@@ -348,25 +349,30 @@ static void test_packed(void **state)
                           (int[]){DX});
             const tr_kernel *p = f.kernel, *q = g.kernel;
             if (types[t] == TR_F32) {
-                assert_int_equal(p->packed + q->packed, 0);
+                assert_int_equal(p->npacked + q->npacked, 0);
                 assert_null(p->pack);
             } else {
-                assert_int_equal(p->packed, bias ? 256 + 7 * 2 : 5 * 7 * 2);
-                assert_int_equal(q->packed, p->packed);
-                assert_int_equal(p->packed_param, WEIGHT);
-                assert_int_equal(q->packed_param, WEIGHT);
-                assert_int_equal(p->packed_format_size, q->packed_format_size);
-                assert_memory_equal(p->packed_format, q->packed_format, p->packed_format_size);
+                const tr_packing *a = &p->packed[0], *c = &q->packed[0];
+                assert_int_equal(p->npacked, 1 + bias);
+                assert_int_equal(q->npacked, 1);
+                assert_int_equal(a->nbytes, 5 * 7 * 2);
+                assert_int_equal(c->nbytes, a->nbytes);
+                assert_int_equal(a->param, WEIGHT);
+                assert_int_equal(c->param, WEIGHT);
+                assert_int_equal(a->format_size, c->format_size);
+                assert_memory_equal(a->format, c->format, a->format_size);
+                if (bias) assert_int_equal(p->packed[1].param, BIAS);
+                if (bias) assert_int_equal(p->packed[1].nbytes, 7 * 2);
                 /* The backward product reads what the forward one packed. */
-                assert_ok(f.kernel->pack(f.kernel));
-                void *own = g.binding.packed;
-                g.binding.packed = f.binding.packed;
+                assert_ok(f.kernel->pack(f.kernel, 0));
+                void *own = g.binding.packed[0];
+                g.binding.packed[0] = f.binding.packed[0];
                 assert_ok(g.kernel->bind(g.kernel, &g.binding));
                 const tr_run run = {.loss_scale = 1};
                 assert_ok(g.kernel->run(g.kernel, &run));
                 array_fetch(cuda, &g.data[DX]);
                 check_grad_input(&g);
-                g.binding.packed = own;
+                g.binding.packed[0] = own;
             }
             layer_close(&f);
             layer_close(&g);
@@ -442,7 +448,8 @@ static void test_dry(void **state)
     tr_kernel *k = NULL;
     assert_ok(tr_cuda_linear(dry, &g, &op, &k));
     assert_int_equal(k->workspace, 256 + (1 << 20)); /* 6 x 9 float32, and the library's */
-    assert_int_equal(k->packed, 256 + 18);
+    assert_int_equal(k->npacked, 1); /* the bias is added in float32 */
+    assert_int_equal(k->packed[0].nbytes, 9 * 10 * 2);
     assert_string_equal(k->impl, "cuBLASLt (chosen on the device), own activation");
     k->close(k);
     b->close(dry);

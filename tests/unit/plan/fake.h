@@ -17,6 +17,7 @@ typedef struct {
     int rebind_refused;  /* the n-th rebind from now fails; 0: none */
     int pack_refused;    /* the n-th pack from now fails; 0: none */
     bool fat_copies;     /* packed copies take twice the parameter's bytes */
+    bool bad_copy;       /* kernels ask for copies of a parameter that is not there */
     int packs, closes, prepares, runs;
     const char *fail_run; /* op whose run fails */
     size_t marked;        /* marks made, in order */
@@ -42,15 +43,15 @@ static inline int64_t fake_dim(const fake_kernel *k, int id, int d)
 }
 
 static inline void
-fake_matmul(const fake_kernel *k) /* y = x W^T, from the packed (transposed) copy */
+fake_matmul(const fake_kernel *k) /* y = x W^T + bias, from the packed (transposed, reversed) copies */
 {
     const int64_t n = fake_dim(k, k->op->in[0], 0), in = fake_dim(k, k->op->in[1], 1),
                   out = fake_dim(k, k->op->in[1], 0);
-    const float *x = k->b.in[0], *w = k->b.packed;
+    const float *x = k->b.in[0], *w = k->b.packed[0], *bias = k->b.packed[1];
     float *y = k->b.out[0];
     for (int64_t i = 0; i < n; i++)
         for (int64_t o = 0; o < out; o++) {
-            float sum = 0;
+            float sum = bias ? bias[out - 1 - o] : 0;
             for (int64_t j = 0; j < in; j++) sum += x[i * in + j] * w[j * out + o];
             y[i * out + o] = sum;
         }
@@ -60,7 +61,7 @@ static inline void fake_grad_input(const fake_kernel *k)
 {
     const int64_t n = fake_dim(k, k->op->in[0], 0), in = fake_dim(k, k->op->in[1], 1),
                   out = fake_dim(k, k->op->in[1], 0);
-    const float *dy = k->b.in[0], *w = k->b.packed;
+    const float *dy = k->b.in[0], *w = k->b.packed[0];
     float *dx = k->b.out[0];
     for (int64_t i = 0; i < n; i++)
         for (int64_t j = 0; j < in; j++) {
@@ -127,17 +128,19 @@ static inline tr_status fake_run(tr_kernel *base, const tr_run *run)
     return TR_OK;
 }
 
-static inline tr_status fake_pack(tr_kernel *base)
+static inline tr_status fake_pack(tr_kernel *base, int which)
 {
     fake_kernel *k = (fake_kernel *)base;
     if (k->ctx->pack_refused > 0 && --k->ctx->pack_refused == 0)
         return TR_FAIL(TR_KERNEL, "no reorder");
-    const int64_t out = fake_dim(k, k->op->in[1], 0), in = fake_dim(k, k->op->in[1], 1);
-    const float *w = k->b.in[1];
-    float *p = k->b.packed;
+    const int operand = 1 + which;
+    const int64_t out = fake_dim(k, k->op->in[operand], 0), in = fake_dim(k, k->op->in[operand], 1);
+    const float *w = k->b.in[operand];
+    float *p = k->b.packed[which];
     memset(k->b.workspace, 0xff, k->base.workspace); /* packing may use it, too */
     for (int64_t o = 0; o < out; o++)
-        for (int64_t j = 0; j < in; j++) p[j * out + o] = w[o * in + j];
+        for (int64_t j = 0; j < in; j++)
+            p[which == 0 ? j * out + o : out - 1 - o] = w[o * in + j];
     k->ctx->packs++;
     return TR_OK;
 }
@@ -178,19 +181,22 @@ static inline tr_status fake_prepare(void *ctx, const tr_graph *g, const tr_op *
     k->ctx->prepares++;
     k->g = g;
     k->op = op;
-    k->base =
-        (tr_kernel){.impl = "plain", .packed_param = -1, .bind = fake_bind, .close = fake_close};
+    k->base = (tr_kernel){.impl = "plain", .bind = fake_bind, .close = fake_close};
     const char *name = fake_name(k);
     k->base.run = fake_run;
     if (k->ctx->rebinds) k->base.rebind = fake_rebind;
     k->base.workspace = strcmp(name, "mse") == 0 ? 1000 : 40;
     if (strcmp(name, "linear") == 0 || strcmp(name, "linear.grad_input") == 0) {
-        const tr_tensor *w = &g->tensors[op->in[1]];
         k->format = 7;
-        k->base.packed = k->ctx->fat_copies ? 2 * w->nbytes : w->nbytes;
-        k->base.packed_param = w->index;
-        k->base.packed_format = &k->format;
-        k->base.packed_format_size = sizeof k->format;
+        for (int i = 1; i < op->nin; i++) { /* weight, and where there is one, bias */
+            const tr_tensor *w = &g->tensors[op->in[i]];
+            k->base.packed[k->base.npacked++] =
+                (tr_packing){.param = w->index,
+                             .nbytes = k->ctx->fat_copies ? 2 * w->nbytes : w->nbytes,
+                             .format = &k->format,
+                             .format_size = sizeof k->format};
+        }
+        if (k->ctx->bad_copy) k->base.packed[0].param = 99;
         k->base.pack = fake_pack;
     }
     *out = &k->base;
@@ -304,7 +310,7 @@ enum { IN = 3, HIDDEN = 20, OUT = 2, NONE = -2 };
 
 typedef struct {
     tr_model m;
-    tr_param params[2];
+    tr_param params[3]; /* the third is for who counts it in: a bias of linear2 */
     tr_bucket buckets[2];
     tr_input input;
     float weights[128], grads[128], states[16];
@@ -325,6 +331,12 @@ static inline void fake_model_init(fake_model *f)
                               .dims = {OUT, HIDDEN},
                               .count = OUT * HIDDEN,
                               .offset = 0};
+    f->params[2] = (tr_param){.layer = "linear2",
+                              .name = "bias",
+                              .ndim = 2,
+                              .dims = {OUT, 1},
+                              .count = OUT,
+                              .offset = 112};
     f->buckets[0] = (tr_bucket){0, 48};
     f->buckets[1] = (tr_bucket){48, 112};
     f->input = (tr_input){.name = "input", .ndim = 1, .dims = {IN}};

@@ -135,6 +135,51 @@ static void packed_copies_are_shared_and_made_when_needed(void **state)
     tr_session_close(w.s);
 }
 
+/* One kernel reads two parameters, each from a copy of its own, over two plans. */
+static void a_kernel_has_several_packed_copies(void **state)
+{
+    (void)state;
+    static world w;
+    make(&w);
+    w.m.m.nparams = 3;
+    fake_graph *graphs[] = {&w.eval, &w.small};
+    fake_mlp(&w.small, &w.m, 1, false);
+    for (int i = 0; i < 2; i++) {
+        fake_graph *f = graphs[i];
+        const int bias = fake_tensor(f, TR_ROLE_PARAM, 2, OUT, 1, -1);
+        tr_op *last = &f->ops[f->g.nops - 2];
+        last->in[last->nin++] = bias;
+    }
+    tr_session_options o = fake_options(&w.m, &w.ctx);
+    tr_graph *both[] = {&w.eval.g, &w.small.g};
+    w.ctx.bad_copy = true;
+    assert_int_equal(tr_session_open_graphs(&o, both, 2, false, &w.s), TR_INTERNAL);
+    assert_non_null(strstr(tr_last_error()->text, "packed bytes of parameter 99"));
+    w.ctx = (fake_ctx){0};
+    assert_int_equal(tr_session_open_graphs(&o, both, 2, false, &w.s), TR_OK);
+    tr_memory_plan mem;
+    tr_session_memory(w.s, &mem);
+    assert_int_equal(mem.bytes[TR_MEM_PACKED], (HIDDEN * IN + OUT * HIDDEN + OUT) * sizeof(float));
+    tr_plan *plans[] = {tr_session_plan(w.s, false, 4), tr_session_plan(w.s, false, 1)};
+    float y[2][OUT];
+    for (int k = 0; k < 3; k++) { /* the third run: after an update of the bias */
+        double tally[TR_TALLY] = {0};
+        const tr_run run = {.tally = tally, .params_changed = k == 2};
+        tr_plan *p = plans[k % 2];
+        for (int i = 0; k == 2 && i < OUT; i++) w.m.weights[112 + i] += (float)(i + 1);
+        set_batch(p);
+        assert_int_equal(tr_plan_run(p, &run), TR_OK);
+        assert_int_equal(w.ctx.packs, k == 2 ? 6 : 3);
+        const float *logits = tr_plan_logits(p);
+        for (int i = 0; k == 2 && i < OUT; i++)
+            assert_float_equal(logits[i], y[0][i] + (float)(i + 1), 1e-5);
+        memcpy(y[k % 2], logits, sizeof y[0]);
+        if (k == 1) assert_memory_equal(y[0], y[1], sizeof y[0]);
+    }
+    tr_session_close(w.s);
+    assert_int_equal(w.ctx.closes, w.ctx.prepares);
+}
+
 /* A copy that could not be made is said, and made by the next run that needs it. */
 static void a_failed_pack_fails_the_run_and_is_made_again(void **state)
 {
@@ -526,6 +571,7 @@ int main(void)
         cmocka_unit_test(test_two_sessions),
         cmocka_unit_test(trains_as_the_straight_computation),
         cmocka_unit_test(packed_copies_are_shared_and_made_when_needed),
+        cmocka_unit_test(a_kernel_has_several_packed_copies),
         cmocka_unit_test(a_failed_pack_fails_the_run_and_is_made_again),
         cmocka_unit_test(memory_is_as_predicted),
         cmocka_unit_test(a_missing_kernel_is_named),
