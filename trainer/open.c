@@ -184,7 +184,7 @@ static void warn_of_batchnorm(const tr_trainer *t, const tr_plan_key *keys, size
         const tr_graph *g = tr_plan_graph(tr_session_plan(t->session, true, keys[k].batch));
         for (size_t i = 0; i < g->nops; i++) {
             const tr_tensor *x = &g->tensors[g->ops[i].in[0]];
-            if (strcmp(tr_op_name(&g->ops[i]), "batchnorm.stats") != 0 ||
+            if (!tr_op_over_batch(&g->ops[i]) ||
                 x->count != (size_t)(x->dims[0] * x->dims[1]))
                 continue;
             tr_log(

@@ -266,11 +266,9 @@ static tr_status print_communication(const report *r)
         st = print_wire(r, &other);
     }
     for (size_t i = 0; i < g->nops; i++) {
-        const char *name = tr_op_name(&g->ops[i]);
-        if (strcmp(name, "batchnorm.merge") != 0 && strcmp(name, "batchnorm.grad_merge") != 0)
-            continue;
-        gathers++;
-        nbytes += (double)g->tensors[g->ops[i].out[0]].nbytes;
+        const size_t sent = tr_op_gathered(g, &g->ops[i]);
+        gathers += sent > 0;
+        nbytes += (double)sent;
     }
     if (gathers > 0)
         fprintf(r->to,

@@ -285,6 +285,16 @@ bool tr_op_writes(const tr_graph *g, const tr_op *op, int k)
     return op->out[k] >= 0 && !(k == 0 && passes_on(g, op));
 }
 
+bool tr_op_over_batch(const tr_op *op)
+{
+    return op->def->over_batch;
+}
+
+size_t tr_op_gathered(const tr_graph *g, const tr_op *op)
+{
+    return op->def->gathers ? g->tensors[op->in[0]].nbytes : 0;
+}
+
 double tr_op_flops(const tr_graph *g, const tr_op *op)
 {
     return op->def->flops ? op->def->flops(g, op) : 0;

@@ -4,7 +4,6 @@
  * parts are there. What leads to no parameter gets no gradient. */
 #include "runtime/graph/builder.h"
 #include "runtime/graph/maker.h"
-#include "runtime/graph/ops/registry.h"
 
 #include <string.h>
 
@@ -85,7 +84,7 @@ static tr_status sum_parts(tr_builder *b, int id, const tr_op *of)
         int in[TR_MAX_IN] = {sum}, n = 1;
         for (; next >= 0 && n < TR_MAX_IN; next = b->part[next].next) in[n++] = b->part[next].grad;
         sum = new_like(b, id, "sum");
-        tr_build_op(b, &tr_def_add, layer, layer_index, NULL, TR_PHASE_BACKWARD, n, in, 1, &sum);
+        tr_build_op(b, tr_op_sum(), layer, layer_index, NULL, TR_PHASE_BACKWARD, n, in, 1, &sum);
     }
     b->grad[id] = sum;
 out:

@@ -109,6 +109,10 @@ bool tr_op_writes(const tr_graph *g, const tr_op *op, int k);
 double tr_op_flops(const tr_graph *g, const tr_op *op);
 /* The activation that the op is, or is the gradient of; TR_ACT_NONE: none. Not tr_op.act. */
 tr_act tr_op_activation(const tr_op *op);
+/* Its statistics are of a channel's values in all samples: more than one value, or they say nothing. */
+bool tr_op_over_batch(const tr_op *op);
+/* Bytes that every rank sends to all others when the op runs; 0: it is no meeting of ranks. */
+size_t tr_op_gathered(const tr_graph *g, const tr_op *op);
 const char *tr_op_name(const tr_op *op); /* "conv2d", "conv2d.grad_weight" */
 void tr_graph_print(const tr_graph *g,
                     FILE *to); /* one op a line with its tensors: for tests and debugging */

@@ -18,9 +18,6 @@ static tr_status cross_entropy(tr_model *m, const tr_layer *last, double label_s
                              "it gives %lld classes, but model.loss has %zu "
                              "class_weights",
                              (long long)last->output.dims[0], n);
-    if (strcmp(last->def->name, "softmax") == 0)
-        tr_log(TR_LOG_WARN, "%s%slayer \"%s\": cross_entropy takes logits and applies softmax itself",
-               last->where ? last->where : "", last->where ? ": " : "", last->name);
     /* The weights stand behind the struct. */
     tr_cross_entropy_attrs *a = tr_alloc(TR_MEM_OTHER, sizeof(*a) + n * sizeof(double), 1);
     if (!a) return TR_MEMORY;
@@ -45,6 +42,10 @@ tr_status tr_maker_loss(tr_maker *mk, tr_loss_kind kind, double label_smoothing,
     m->loss = tr_losses[kind];
     tr_shape_count(&last->output, &count);
     m->outputs = (int64_t)count;
+    if (m->loss->applies == last->def)
+        tr_log(TR_LOG_WARN, "%s%slayer \"%s\": %s takes logits and applies %s itself",
+               last->where ? last->where : "", last->where ? ": " : "", last->name, m->loss->name,
+               last->def->name);
     if (kind == TR_LOSS_CROSS_ENTROPY)
         return cross_entropy(m, last, label_smoothing, class_weights, nclass_weights);
     m->ndim_target = last->output.ndim;

@@ -37,7 +37,7 @@ static void gradient_by_input(tr_builder *b, const tr_op *op)
                       TR_IDS(tr_grad_new(b, op->in[0])));
 }
 
-#define ACTIVATION(op, op_act, text, ...)                                                          \
+#define ACTIVATION(op, op_act, op_masks, text, ...)                                                \
     const tr_op_def tr_def_##op = {.name = #op,                                                    \
                                    .doc = text,                                                    \
                                    .min_in = 1,                                                    \
@@ -48,16 +48,19 @@ static void gradient_by_input(tr_builder *b, const tr_op *op)
                                    .backward = &tr_def_##op##_grad,                                \
                                    .share = TR_SHARE_FIRST,                                        \
                                    __VA_ARGS__};                                                   \
-    const tr_op_def tr_def_##op##_grad = {                                                         \
-        .name = #op ".grad", .flops = tr_flops_elements, .act = op_act, .share = TR_SHARE_FIRST}
+    const tr_op_def tr_def_##op##_grad = {.name = #op ".grad",                                     \
+                                          .flops = tr_flops_elements,                              \
+                                          .act = op_act,                                           \
+                                          .masks = op_masks,                                       \
+                                          .share = TR_SHARE_FIRST}
 
-ACTIVATION(relu, TR_ACT_RELU, "`max(x, 0)`.", .gradient = gradient_by_output);
-ACTIVATION(gelu, TR_ACT_GELU, "`x * Phi(x)` with the normal distribution's Phi.",
+ACTIVATION(relu, TR_ACT_RELU, true, "`max(x, 0)`.", .gradient = gradient_by_output);
+ACTIVATION(gelu, TR_ACT_GELU, false, "`x * Phi(x)` with the normal distribution's Phi.",
            .gradient = gradient_by_input, .fields = gelu_fields, .attrs_size = sizeof(gelu_attrs),
            .finish = finish_gelu);
-ACTIVATION(silu, TR_ACT_SILU, "`x * sigmoid(x)`.", .gradient = gradient_by_input);
-ACTIVATION(sigmoid, TR_ACT_SIGMOID, "`1 / (1 + exp(-x))`.", .gradient = gradient_by_output);
-ACTIVATION(tanh, TR_ACT_TANH, "Hyperbolic tangent.", .gradient = gradient_by_output);
+ACTIVATION(silu, TR_ACT_SILU, false, "`x * sigmoid(x)`.", .gradient = gradient_by_input);
+ACTIVATION(sigmoid, TR_ACT_SIGMOID, false, "`1 / (1 + exp(-x))`.", .gradient = gradient_by_output);
+ACTIVATION(tanh, TR_ACT_TANH, false, "Hyperbolic tangent.", .gradient = gradient_by_output);
 
 tr_act tr_op_activation(const tr_op *op)
 {

@@ -11,6 +11,10 @@ static const tr_field fields[] = {
     {0},
 };
 
+/* Operand places (ops.h): of batchnorm and batchnorm.infer; of batchnorm.grad_stats. */
+enum { RESIDUAL = 6, INFER_RESIDUAL = 5 };
+enum { MASK = 4, SECOND = 5 };
+
 static tr_status infer(tr_maker *mk, tr_layer *l)
 {
     tr_status st = TR_OK;
@@ -76,7 +80,7 @@ static void gradient(tr_builder *b, const tr_op *op)
 static bool passes_dy(const tr_graph *g, const tr_op *op)
 {
     (void)g;
-    return op->in[4] < 0 && op->in[5] < 0; /* no mask, no second gradient */
+    return op->in[MASK] < 0 && op->in[SECOND] < 0;
 }
 
 static double flops(const tr_graph *g, const tr_op *op)
@@ -97,23 +101,33 @@ const tr_op_def tr_def_batchnorm = {
     .forward = forward,
     .gradient = gradient,
     .flops = flops,
-    .collective = true};
+    .collective = true,
+    .residual = RESIDUAL,
+    .acts_train = TR_ACT_IS(TR_ACT_RELU)};
 
-const tr_op_def tr_def_batchnorm_stats = {
-    .name = "batchnorm.stats", .flops = flops, .collective = true, .statistics = true};
+const tr_op_def tr_def_batchnorm_stats = {.name = "batchnorm.stats",
+                                          .flops = flops,
+                                          .collective = true,
+                                          .statistics = true,
+                                          .over_batch = true};
 
 const tr_op_def tr_def_batchnorm_merge = {
-    .name = "batchnorm.merge", .collective = true, .statistics = true};
+    .name = "batchnorm.merge", .collective = true, .gathers = true, .statistics = true};
 
-const tr_op_def tr_def_batchnorm_infer = {.name = "batchnorm.infer", .flops = flops};
+const tr_op_def tr_def_batchnorm_infer = {.name = "batchnorm.infer",
+                                          .flops = flops,
+                                          .residual = INFER_RESIDUAL,
+                                          .acts_infer = TR_ACT_IS(TR_ACT_RELU)};
 
 const tr_op_def tr_def_batchnorm_grad_stats = {.name = "batchnorm.grad_stats",
                                                .flops = flops,
                                                .collective = true,
                                                .share = TR_SHARE_FIRST,
-                                               .view = passes_dy};
+                                               .view = passes_dy,
+                                               .absorbs = {.mask = MASK, .second = SECOND}};
 
-const tr_op_def tr_def_batchnorm_grad_merge = {.name = "batchnorm.grad_merge", .collective = true};
+const tr_op_def tr_def_batchnorm_grad_merge = {
+    .name = "batchnorm.grad_merge", .collective = true, .gathers = true};
 
 const tr_op_def tr_def_batchnorm_grad_input = {
     .name = "batchnorm.grad_input", .flops = flops, .share = TR_SHARE_FIRST};

@@ -25,6 +25,8 @@ static const tr_field fields[] = {
     {0},
 };
 
+enum { RESIDUAL = 3 }; /* operand place (ops.h) */
+
 static tr_status finish(const tr_maker *mk, const tr_layer *l, void *at)
 {
     attrs *a = at;
@@ -111,6 +113,10 @@ const tr_op_def tr_def_conv2d = {
     .infer = infer,
     .operands = 4,
     .gradient = gradient,
+    .acts_infer = TR_ACT_ANY,
+    .acts_train = TR_ACT_IS(TR_ACT_RELU),
+    .residual = RESIDUAL,
+    .residual_infer = true,
     .flops = flops};
 
 const tr_op_def tr_def_conv2d_grad_input = {.name = "conv2d.grad_input", .flops = flops_grad_input};

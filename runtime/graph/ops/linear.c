@@ -85,6 +85,8 @@ const tr_op_def tr_def_linear = {
     .infer = infer,
     .operands = 3,
     .gradient = gradient,
+    .acts_infer = TR_ACT_ANY,
+    .acts_train = TR_ACT_IS(TR_ACT_RELU),
     .flops = flops};
 
 const tr_op_def tr_def_linear_grad_input = {.name = "linear.grad_input", .flops = flops_grad_input};

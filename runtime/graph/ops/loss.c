@@ -7,11 +7,12 @@ static double flops(const tr_graph *g, const tr_op *op)
     return 6.0 * (double)g->tensors[op->in[0]].count;
 }
 
-const tr_op_def tr_def_cross_entropy = {.name = "cross_entropy", .flops = flops};
+const tr_op_def tr_def_cross_entropy = {
+    .name = "cross_entropy", .flops = flops, .applies = &tr_def_softmax};
 
 const tr_op_def tr_def_mse = {.name = "mse", .flops = flops};
 
-const tr_op_def tr_def_bce = {.name = "bce", .flops = flops};
+const tr_op_def tr_def_bce = {.name = "bce", .flops = flops, .applies = &tr_def_sigmoid};
 
 const tr_op_def *const tr_losses[] = {[TR_LOSS_CROSS_ENTROPY] = &tr_def_cross_entropy,
                                       [TR_LOSS_MSE] = &tr_def_mse,

@@ -22,6 +22,17 @@ typedef enum {
     TR_SHARE_VIEW   /* the same bytes, where tr_op_def.view says so */
 } tr_share;
 
+/* A set of activations. */
+#define TR_ACT_IS(act) (1u << (act))
+#define TR_ACT_ANY     (~0u)
+
+/* What an op of the backward pass can take on from the ops that make the gradient at its first
+ * operand. Operand places; 0: none (the first is the gradient itself). */
+typedef struct {
+    int mask;   /* an op with def.masks: here comes what it masks by */
+    int second; /* a sum of two: here comes the second */
+} tr_absorbs;
+
 struct tr_op_def {
     const char *name;
     /* Layers, that is, what a config can name: */
@@ -46,9 +57,23 @@ struct tr_op_def {
     double (*flops)(const tr_graph *g, const tr_op *op);
     tr_act act;      /* it is this activation, or the gradient of it */
     bool collective; /* an empty share runs it too: it is, or feeds, a meeting of ranks */
+    bool gathers;    /* it is a meeting: every rank sends its first operand to all others */
     bool ids;        /* its only input is a model input, of whole numbers (tr_layer_ids) */
     bool statistics; /* small, and not to be computed twice: recomputation keeps its outputs */
+    bool over_batch; /* its statistics are of a channel's values in all samples */
     tr_share share;
+    /* What passes may do with it: */
+    bool sums;  /* out[0] is the elementwise sum of all operands; any number from two */
+    bool masks; /* out[0] is the first operand where the second is above 0, else 0 */
+    /* Sets of activations that it can apply to out[0] (tr_op.act), in a graph without a backward
+     * pass and in one with. */
+    unsigned acts_infer, acts_train;
+    int residual; /* operand place of a tensor that it adds to out[0], before `act`; 0: none */
+    bool residual_infer; /* only in a graph without a backward pass */
+    tr_absorbs absorbs;
+    /* Of a loss: */
+    const tr_op_def
+        *applies; /* the layer that it applies to the model's output itself; NULL: none */
     /* out[0] has the value of in[0]: not written where it has its bytes too. */
     bool (*view)(const tr_graph *g, const tr_op *op);
 };
@@ -141,5 +166,6 @@ double tr_flops_elements(const tr_graph *g, const tr_op *op);
  */
 
 const tr_op_def *tr_op_find(const char *name);
+const tr_op_def *tr_op_sum(void); /* the op that `sums` */
 
 #endif

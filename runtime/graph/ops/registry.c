@@ -31,6 +31,13 @@ const char *tr_op_def_name(const tr_op_def *d)
     return d->name;
 }
 
+const tr_op_def *tr_op_sum(void)
+{
+    for (size_t i = 0; i < TR_COUNT(ops); i++)
+        if (ops[i]->sums) return ops[i];
+    return NULL;
+}
+
 const tr_op_def *tr_op_find(const char *name)
 {
     for (size_t i = 0; i < TR_COUNT(ops); i++)

@@ -1,8 +1,6 @@
 /* Fusion in order: sums first, so that an activation after a sum finds its way into the same op. */
 #include "runtime/graph/passes/passes.h"
 
-#include <string.h>
-
 tr_status tr_uses_open(const tr_graph *g, tr_uses *u)
 {
     *u = (tr_uses){
@@ -43,9 +41,9 @@ void tr_ops_compact(tr_graph *g)
     g->nops = n;
 }
 
-bool tr_op_is(const tr_op *op, const char *name)
+bool tr_is_sum_of_two(const tr_op *op, tr_phase phase)
 {
-    return op->def && strcmp(op->def->name, name) == 0;
+    return op->def && op->def->sums && op->phase == phase && op->nin == 2;
 }
 
 tr_status tr_pass_fuse(tr_builder *b)
@@ -53,7 +51,7 @@ tr_status tr_pass_fuse(tr_builder *b)
     tr_status st = TR_OK;
     TR_TRY(tr_pass_fuse_residual(b->g));
     TR_TRY(tr_pass_fuse_activation(b->g));
-    if (b->g->train) TR_TRY(tr_pass_fuse_batchnorm_gradient(b->g));
+    if (b->g->train) TR_TRY(tr_pass_fuse_gradient(b->g));
 out:
     return st;
 }

@@ -1,13 +1,12 @@
-/* An activation goes into the op before it, if nothing else reads what is in between. In training
- * only relu does: its gradient needs no more than its output. */
+/* An activation goes into the op before it, where that can apply it and nothing else reads what is
+ * in between. In training that is good only for activations whose gradient needs no more than their
+ * output (tr_op_def.acts_train). */
 #include "runtime/graph/passes/passes.h"
 
 static bool takes(const tr_graph *g, const tr_op *op, tr_act act)
 {
-    if (op->act != TR_ACT_NONE || op->phase != TR_PHASE_FORWARD) return false;
-    if (tr_op_is(op, "linear") || tr_op_is(op, "conv2d")) return !g->train || act == TR_ACT_RELU;
-    return act == TR_ACT_RELU &&
-           (tr_op_is(op, "batchnorm") || tr_op_is(op, "batchnorm.infer") || tr_op_is(op, "add"));
+    if (!op->def || op->act != TR_ACT_NONE || op->phase != TR_PHASE_FORWARD) return false;
+    return (g->train ? op->def->acts_train : op->def->acts_infer) & TR_ACT_IS(act);
 }
 
 tr_status tr_pass_fuse_activation(tr_graph *g)

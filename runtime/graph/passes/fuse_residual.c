@@ -1,15 +1,12 @@
-/* A forward sum of two goes into the batchnorm (in eval also the convolution) that makes one of
- * them, if nothing else reads that one and the other is there in time. Backward passes are not
+/* A forward sum of two goes into the op that makes one of them, where that takes a residual, if
+ * nothing else reads that one and the other is there in time. Backward passes are not
  * touched: none reads either. */
 #include "runtime/graph/passes/passes.h"
 
-/* The operand place of a residual, -1 where the op takes none. */
+/* The operand place of a residual, 0 where the op takes none. */
 static int residual_place(const tr_graph *g, const tr_op *op)
 {
-    if (tr_op_is(op, "batchnorm")) return 6;
-    if (tr_op_is(op, "batchnorm.infer")) return 5;
-    if (tr_op_is(op, "conv2d") && !g->train) return 3;
-    return -1;
+    return op->def && !(g->train && op->def->residual_infer) ? op->def->residual : 0;
 }
 
 /* Which of the two operands can be taken over by its producer: the later one, -1 for none. */
@@ -21,7 +18,7 @@ static int choose(const tr_graph *g, const tr_uses *u, const tr_op *sum)
         if (p < 0 || u->readers[mine] != 1 || u->producer[other] >= p) continue;
         const tr_op *maker = &g->ops[p];
         int place = residual_place(g, maker);
-        if (place < 0 || maker->in[place] >= 0 || maker->act != TR_ACT_NONE) continue;
+        if (place == 0 || maker->in[place] >= 0 || maker->act != TR_ACT_NONE) continue;
         if (best < 0 || p > u->producer[sum->in[best]]) best = k;
     }
     return best;
@@ -34,7 +31,7 @@ tr_status tr_pass_fuse_residual(tr_graph *g)
     TR_TRY(tr_uses_open(g, &u));
     for (size_t i = 0; i < g->nops; i++) {
         tr_op *sum = &g->ops[i];
-        if (!tr_op_is(sum, "add") || sum->nin != 2 || sum->phase != TR_PHASE_FORWARD) continue;
+        if (!tr_is_sum_of_two(sum, TR_PHASE_FORWARD)) continue;
         int k = choose(g, &u, sum);
         if (k < 0) continue;
         int p = u.producer[sum->in[k]];

@@ -14,10 +14,11 @@ tr_status tr_uses_open(const tr_graph *g, tr_uses *u);
 void tr_uses_close(tr_uses *u);
 /* Takes ops without a definition out of the list. */
 void tr_ops_compact(tr_graph *g);
-bool tr_op_is(const tr_op *op, const char *name);
+/* A forward or backward sum of two that is there (not taken out). */
+bool tr_is_sum_of_two(const tr_op *op, tr_phase phase);
 
 tr_status tr_pass_fuse_residual(tr_graph *g);
 tr_status tr_pass_fuse_activation(tr_graph *g);
-tr_status tr_pass_fuse_batchnorm_gradient(tr_graph *g);
+tr_status tr_pass_fuse_gradient(tr_graph *g);
 
 #endif

@@ -1,16 +1,15 @@
-/* batchnorm.grad_stats sweeps over the gradient anyway, so it takes on what comes right before: the
- * mask of a relu (operand y) and the sum of two gradients (operand dy2). The masked sum, dz, then
- * also serves whoever else read it: the other side of a residual.
+/* A backward op that sweeps over the gradient at its first operand anyway takes on what comes right
+ * before, where it can (tr_op_def.absorbs): a mask and the sum of two gradients. The masked sum,
+ * its first output, then also serves whoever else read it: the other side of a residual. With
+ * batchnorm,
  *
  *     s = add(a, b); du = relu.grad(s, y); dz = grad_stats(du, ...); ... du ...
  *     dz = grad_stats(a, ..., y, b); ... dz ...
  */
 #include "runtime/graph/passes/passes.h"
 
-enum { DY = 0, Y = 4, DY2 = 5 };
-
 /* Who reads a tensor and who shares its bytes, as linked lists. They are made once: a tensor that
- * is replaced was made by a relu.grad or an add, and folding gives such a tensor no new readers but
+ * is replaced was made by a mask or a sum, and folding gives such a tensor no new readers but
  * the op at hand. Entries that folding has outdated are recognized by the operand itself. */
 typedef struct {
     tr_uses u;
@@ -67,11 +66,6 @@ static void replace(tr_graph *g, const lists *l, size_t at, int old, int id)
     g->tensors[id].alias = -1;
 }
 
-static bool is_sum_of_two(const tr_op *op)
-{
-    return tr_op_is(op, "add") && op->phase == TR_PHASE_BACKWARD && op->nin == 2;
-}
-
 static tr_op *maker_of(tr_graph *g, const tr_uses *u, int tensor)
 {
     return u->producer[tensor] < 0 ? NULL : &g->ops[u->producer[tensor]];
@@ -81,34 +75,38 @@ static void fold(tr_graph *g, const lists *l, size_t at)
 {
     const tr_uses *u = &l->u;
     tr_op *op = &g->ops[at];
-    int dy = op->in[DY], dz = op->out[0];
+    const tr_absorbs *can = &op->def->absorbs;
+    int dy = op->in[0], dz = op->out[0];
     tr_op *maker = maker_of(g, u, dy);
     if (!maker || u->first[dy] != (int)at) return;
-    if (tr_op_is(maker, "relu.grad")) {
+    if (can->mask && maker->def && maker->def->masks) {
         int src = maker->in[0];
-        op->in[DY] = src;
-        op->in[Y] = maker->in[1];
+        op->in[0] = src;
+        op->in[can->mask] = maker->in[1];
         maker->def = NULL;
         replace(g, l, at, dy, dz);
         maker = maker_of(g, u, src);
-        if (!maker || !is_sum_of_two(maker) || u->readers[src] != 1) return;
-    } else if (is_sum_of_two(maker)) {
+        if (!can->second || !maker || !tr_is_sum_of_two(maker, TR_PHASE_BACKWARD) ||
+            u->readers[src] != 1)
+            return;
+    } else if (can->second && tr_is_sum_of_two(maker, TR_PHASE_BACKWARD)) {
         replace(g, l, at, dy, dz);
     } else {
         return;
     }
-    op->in[DY] = maker->in[0];
-    op->in[DY2] = maker->in[1];
+    op->in[0] = maker->in[0];
+    op->in[can->second] = maker->in[1];
     maker->def = NULL;
 }
 
-tr_status tr_pass_fuse_batchnorm_gradient(tr_graph *g)
+tr_status tr_pass_fuse_gradient(tr_graph *g)
 {
     lists l = {0};
     tr_status st = TR_OK;
     TR_TRY(open_lists(g, &l));
     for (size_t i = 0; i < g->nops; i++)
-        if (tr_op_is(&g->ops[i], "batchnorm.grad_stats")) fold(g, &l, i);
+        if (g->ops[i].def && (g->ops[i].def->absorbs.mask || g->ops[i].def->absorbs.second))
+            fold(g, &l, i);
     tr_ops_compact(g);
 out:
     close_lists(&l);
