@@ -84,18 +84,18 @@ out:
     return TR_OK;
 }
 
-static const char *cpu_unsupported(void *ctx, const tr_op_def *def, tr_precision precision)
+static const char *cpu_unsupported(void *ctx, const tr_op_def *def, tr_dtype type)
 {
     const tr_cpu *cpu = ctx;
-    if (precision == TR_PRECISION_FP16) return "fp16 has no CPU kernels here: use precision bf16";
-    if (precision == TR_PRECISION_BF16 && !cpu->bf16)
+    if (type == TR_F16) return "fp16 has no CPU kernels here: use precision bf16";
+    if (type == TR_BF16 && !cpu->bf16)
         return "this CPU has no bf16 kernels (they need AVX-512): use precision fp32";
     return find(def) ? NULL : "no CPU kernel of this name";
 }
 
 static tr_status cpu_prepare(void *team, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
-    const char *why = cpu_unsupported(team, op->def, g->precision);
+    const char *why = cpu_unsupported(team, op->def, tr_op_dtype(g, op));
     if (why)
         return TR_FAIL(TR_UNSUPPORTED, "layer %s, op %s: %s", op->layer, tr_op_def_name(op->def),
                        why);

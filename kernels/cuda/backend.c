@@ -222,17 +222,17 @@ static void *cuda_stream(void *ctx)
 
 /* ---- Ops ---- */
 
-static const char *cuda_unsupported(void *ctx, const tr_op_def *def, tr_precision precision)
+static const char *cuda_unsupported(void *ctx, const tr_op_def *def, tr_dtype type)
 {
     const tr_cuda *cuda = ctx;
-    if (precision == TR_PRECISION_BF16 && cuda->major < BF16_SINCE)
+    if (type == TR_BF16 && cuda->major < BF16_SINCE)
         return "this GPU " NO_BF16 ": use precision fp16 or fp32";
     return find(def) ? NULL : "no CUDA kernel of this name";
 }
 
 static tr_status cuda_prepare(void *ctx, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
-    const char *why = cuda_unsupported(ctx, op->def, g->precision);
+    const char *why = cuda_unsupported(ctx, op->def, tr_op_dtype(g, op));
     if (why)
         return TR_FAIL(TR_UNSUPPORTED, "layer %s, op %s: %s", op->layer, tr_op_def_name(op->def),
                        why);

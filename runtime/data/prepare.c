@@ -38,6 +38,11 @@ out:
     return st;
 }
 
+static bool is_image(const tr_input *in)
+{
+    return in->layout == TR_LAYOUT_CHANNELS_LAST;
+}
+
 tr_status tr_prepare_init(const tr_config *c, const tr_model *m, bool train, tr_dtype dtype,
                           tr_prepare *p)
 {
@@ -51,7 +56,7 @@ tr_status tr_prepare_init(const tr_config *c, const tr_model *m, bool train, tr_
     p->seed = (uint64_t)c->seed;
     for (size_t k = 0; k < m->ninputs; k++) {
         values = values || m->inputs[k].ids == 0;
-        images = images || (m->inputs[k].ids == 0 && m->inputs[k].ndim == 3);
+        images = images || (m->inputs[k].ids == 0 && is_image(&m->inputs[k]));
     }
     TR_NEED(values || (c->data.normalize.mean.count == 0 && c->data.normalize.std.count == 0),
             TR_CONFIG,
@@ -65,13 +70,13 @@ tr_status tr_prepare_init(const tr_config *c, const tr_model *m, bool train, tr_
         p->in[k].size = tr_dtype_size(in->ids > 0 ? TR_I32 : dtype);
         if (in->ids > 0) continue;
         if (p->in[k].count > p->scratch_count) p->scratch_count = p->in[k].count;
-        p->in[k].image = in->ndim == 3;
-        if (in->ndim == 3) {
+        p->in[k].image = is_image(in);
+        if (is_image(in)) {
             p->in[k].c = in->dims[0];
             p->in[k].h = in->dims[1];
             p->in[k].w = in->dims[2];
         }
-        if (in->ndim == 3 || !images) TR_TRY(take_stats(c, in, p, k));
+        if (is_image(in) || !images) TR_TRY(take_stats(c, in, p, k));
     }
     if (train && (c->data.augment.crop > 0 || c->data.augment.flip)) {
         TR_NEED(images, TR_CONFIG,

@@ -85,8 +85,9 @@ typedef struct tr_device_kernels {
      * the context as it is, which stands for the team. */
     tr_status (*open)(void *ctx, int threads, void **team);
     void (*close)(void *team); /* when its kernels are closed; NULL is fine */
-    /* NULL when the op is there for this graph's precision, else why not. */
-    const char *(*unsupported)(void *ctx, const tr_op_def *def, tr_precision precision);
+    /* NULL when the op is there for activations of this type (tr_op_dtype), else why
+     * not. */
+    const char *(*unsupported)(void *ctx, const tr_op_def *def, tr_dtype type);
     /* Prepares op `op` of `g` (g->batch > 0, or an op that takes part in collectives). Allocates
      * nothing that grows with the model. */
     tr_status (*prepare)(void *team, const tr_graph *g, const tr_op *op, tr_kernel **out);

@@ -58,11 +58,13 @@ tr_dtype tr_precision_dtype(tr_precision p)
 
 /* A sample's shape with the batch in front. */
 static int new_batched(tr_builder *b, const char *name, tr_role role, int index, tr_dtype dtype,
-                       int ndim, const int64_t *sample)
+                       int ndim, const int64_t *sample, tr_tensor_layout layout)
 {
     int64_t dims[TR_MAX_DIMS] = {b->g->batch};
     for (int i = 0; i < ndim; i++) dims[1 + i] = sample[i];
-    return new_tensor(b, name, role, index, dtype, 1 + ndim, dims);
+    const int id = new_tensor(b, name, role, index, dtype, 1 + ndim, dims);
+    b->g->tensors[id].layout = layout;
+    return id;
 }
 
 bool tr_build_train(const tr_builder *b)
@@ -103,7 +105,7 @@ int tr_build_state(const tr_builder *b, const tr_layer *l, int i)
 int tr_build_output(tr_builder *b, const tr_layer *l)
 {
     return new_batched(b, l->name, TR_ROLE_ACTIVATION, -1, tr_precision_dtype(b->o->precision),
-                       l->output.ndim, l->output.dims);
+                       l->output.ndim, l->output.dims, l->output.layout);
 }
 
 int tr_build_new(tr_builder *b, const char *layer, const char *what, tr_dtype dtype, int ndim,
@@ -113,6 +115,14 @@ int tr_build_new(tr_builder *b, const char *layer, const char *what, tr_dtype dt
     snprintf(name, sizeof(name), "%.63s.%s", layer, what);
     name[TR_NAME - 1] = '\0';
     return new_tensor(b, name, TR_ROLE_ACTIVATION, -1, dtype, ndim, dims);
+}
+
+int tr_build_like(tr_builder *b, const char *layer, const char *what, tr_dtype dtype, int id)
+{
+    const tr_tensor *t = &b->g->tensors[id];
+    const int made = tr_build_new(b, layer, what, dtype, t->ndim, t->dims);
+    b->g->tensors[made].layout = t->layout;
+    return made;
 }
 
 void tr_build_share(tr_builder *b, int id, int of)
@@ -169,10 +179,11 @@ static tr_status build_given(tr_builder *b)
         const tr_input *in = &m->inputs[i];
         g->inputs[i] = b->value[i] = new_batched(
             b, in->name, TR_ROLE_INPUT, (int)i,
-            in->ids > 0 ? TR_I32 : tr_precision_dtype(b->o->precision), in->ndim, in->dims);
+            in->ids > 0 ? TR_I32 : tr_precision_dtype(b->o->precision), in->ndim, in->dims,
+            in->layout);
     }
     g->target = new_batched(b, "target", TR_ROLE_TARGET, -1, m->labels ? TR_I32 : TR_F32,
-                            m->ndim_target, m->target_dims);
+                            m->ndim_target, m->target_dims, m->target_layout);
     b->first_param = (int)g->ntensors;
     b->first_grad = b->first_param + (int)m->nparams;
     for (int grad = 0; grad < (g->train ? 2 : 1); grad++)
@@ -283,6 +294,20 @@ bool tr_op_is_view(const tr_graph *g, const tr_op *op)
 bool tr_op_writes(const tr_graph *g, const tr_op *op, int k)
 {
     return op->out[k] >= 0 && !(k == 0 && passes_on(g, op));
+}
+
+tr_dtype tr_op_dtype(const tr_graph *g, const tr_op *op)
+{
+    for (int k = 0; k < op->nin + op->nout; k++) {
+        const int id = k < op->nin ? op->in[k] : op->out[k - op->nin];
+        if (id < 0) continue;
+        const tr_tensor *t = &g->tensors[id];
+        const bool given = t->role == TR_ROLE_PARAM || t->role == TR_ROLE_STATE ||
+                           t->role == TR_ROLE_GRAD || t->role == TR_ROLE_TARGET;
+        if (!given && (t->dtype == TR_F32 || t->dtype == TR_BF16 || t->dtype == TR_F16))
+            return t->dtype;
+    }
+    return TR_F32;
 }
 
 bool tr_op_over_batch(const tr_op *op)

@@ -55,7 +55,7 @@ static int new_like(tr_builder *b, int id, const char *suffix)
     char name[TR_NAME + 4];
     snprintf(name, sizeof(name), "d.%s", t->name);
     name[TR_NAME - 13] = '\0';
-    return tr_build_new(b, name, suffix, t->dtype, t->ndim, t->dims);
+    return tr_build_like(b, name, suffix, t->dtype, id);
 }
 
 int tr_grad_new(tr_builder *b, int id)

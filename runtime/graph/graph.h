@@ -1,9 +1,10 @@
 /* The graph: a model becomes, for a given batch size and mode, a flat list of ops on tensors: forward,
  * backward, passes applied. It points into the model, which must outlive it. All Local.
  *
- * Shapes are logical and channels first (N, C, H, W) as in PyTorch and ONNX; a 4-D activation is
- * *stored* channels-last (N, H, W, C). Parameters are stored as documented for their layer (conv2d
- * weight: out, in/groups, kh, kw; linear weight: out, in), like PyTorch's. */
+ * Shapes are logical and channels first (N, C, H, W) as in PyTorch and ONNX; how a tensor is
+ * *stored*, its layout says: images are channels-last (N, H, W, C), all else as it is written.
+ * Parameters are stored as documented for their layer (conv2d weight: out, in/groups, kh, kw; linear
+ * weight: out, in), like PyTorch's. */
 #ifndef TR_GRAPH_H
 #define TR_GRAPH_H
 
@@ -30,6 +31,7 @@ typedef struct {
     int ndim;
     /* Logical; dims[0] is the batch for inputs, targets and activations. */
     int64_t dims[TR_MAX_DIMS];
+    tr_tensor_layout layout;
     size_t count, nbytes;
     int alias; /* id of the tensor whose bytes it shares (in place, view), else -1. Resolved: the
                   root's alias is -1 */
@@ -95,6 +97,14 @@ tr_dtype tr_precision_dtype(tr_precision p);
 /* forward + differentiate + passes (fuse, in place, recompute, bucket marks). */
 tr_status tr_graph_open(const tr_model *m, const tr_graph_options *o, tr_graph **out);
 void tr_graph_close(tr_graph *g);
+/* The dimension whose elements lie next to each other. */
+static inline int tr_innermost(const tr_tensor *t)
+{
+    return t->layout == TR_LAYOUT_CHANNELS_LAST ? 1 : t->ndim - 1;
+}
+/* The type of the op's activations: of its first operand, in then out, that is one and of a type for
+ * values; else float32. */
+tr_dtype tr_op_dtype(const tr_graph *g, const tr_op *op);
 /* The tensor that holds a tensor's bytes: itself, or the root of its group. */
 static inline int tr_root(const tr_graph *g, int id)
 {

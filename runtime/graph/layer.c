@@ -24,7 +24,7 @@ const char *tr_shape_text(const tr_shape *s, char buf[TR_SHAPE_TEXT])
 
 bool tr_shape_equal(const tr_shape *a, const tr_shape *b)
 {
-    if (a->ndim != b->ndim) return false;
+    if (a->ndim != b->ndim || a->layout != b->layout) return false;
     for (int i = 0; i < a->ndim; i++)
         if (a->dims[i] != b->dims[i]) return false;
     return true;
@@ -56,6 +56,16 @@ tr_status tr_layer_rank(const tr_layer *l, int rank_a, int rank_b, const char *t
     char t[TR_SHAPE_TEXT];
     return tr_layer_fail(l, TR_SHAPE, "its input is %s, but it takes %s",
                          tr_shape_text(&l->inputs[0], t), takes);
+}
+
+tr_status tr_layer_image(const tr_layer *l)
+{
+    tr_status st = TR_OK;
+    TR_TRY(tr_layer_rank(l, 3, 3, "(channels, height, width)"));
+    if (l->inputs[0].layout != TR_LAYOUT_CHANNELS_LAST)
+        st = tr_layer_fail(l, TR_SHAPE, "it takes an image, but its input is no image");
+out:
+    return st;
 }
 
 tr_status tr_layer_pair(const tr_layer *l, const char *key, const tr_ints *in, int64_t out[2])

@@ -49,6 +49,7 @@ tr_status tr_maker_loss(tr_maker *mk, tr_loss_kind kind, double label_smoothing,
     if (kind == TR_LOSS_CROSS_ENTROPY)
         return cross_entropy(m, last, label_smoothing, class_weights, nclass_weights);
     m->ndim_target = last->output.ndim;
+    m->target_layout = last->output.layout;
     memcpy(m->target_dims, last->output.dims, sizeof(m->target_dims));
 out:
     return st;

@@ -58,7 +58,7 @@ tr_shape tr_value_shape(const tr_maker *mk, int value)
     const tr_model *m = mk->m;
     if ((size_t)value >= m->ninputs) return m->layers[(size_t)value - m->ninputs].output;
     const tr_input *in = &m->inputs[value];
-    tr_shape s = {.ndim = in->ndim};
+    tr_shape s = {.ndim = in->ndim, .layout = in->layout};
     memcpy(s.dims, in->dims, sizeof(s.dims));
     return s;
 }
@@ -69,6 +69,9 @@ const char *tr_value_name(const tr_maker *mk, int value)
     return (size_t)value < m->ninputs ? m->inputs[value].name
                                       : m->layers[(size_t)value - m->ninputs].name;
 }
+
+/* A model's input of three dimensions is an image: (channels, height, width). */
+enum { IMAGE_RANK = 3 };
 
 tr_status tr_make_input(tr_maker *mk, const tr_node *at, const char *name, size_t ndim,
                         const int64_t *dims, int *value)
@@ -91,7 +94,8 @@ tr_status tr_make_input(tr_maker *mk, const tr_node *at, const char *name, size_
     tr_status st = TR_OK;
     TR_TRY(tr_grow(&m->inputs, &mk->cap_inputs, m->ninputs + 1, sizeof(*m->inputs)));
     tr_input *in = &m->inputs[m->ninputs];
-    *in = (tr_input){.ndim = s.ndim};
+    *in = (tr_input){.ndim = s.ndim,
+                     .layout = s.ndim == IMAGE_RANK ? TR_LAYOUT_CHANNELS_LAST : TR_LAYOUT_PLAIN};
     memcpy(in->dims, s.dims, sizeof(s.dims));
     snprintf(in->name, sizeof(in->name), "%s", name);
     TR_TRY(tr_name_add(mk, NULL, in->name, (int)m->ninputs));

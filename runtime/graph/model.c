@@ -1,5 +1,6 @@
 /* Closing a model, and making one from another. */
 #include "runtime/graph/maker.h"
+#include "runtime/graph/ops/registry.h"
 
 #include <stdlib.h>
 
@@ -68,8 +69,9 @@ out:
 static tr_status copy_loss(tr_maker *mk, const tr_model *m)
 {
     const tr_cross_entropy_attrs *a = m->loss_attrs;
-    const tr_loss_kind kind = (tr_loss_kind)(m->loss - tr_op_find("cross_entropy"));
-    return tr_maker_loss(mk, kind, a ? a->label_smoothing : 0, a ? a->class_weights : NULL,
+    int kind = 0;
+    while (tr_losses[kind] != m->loss) kind++;
+    return tr_maker_loss(mk, (tr_loss_kind)kind, a ? a->label_smoothing : 0, a ? a->class_weights : NULL,
                          a && a->class_weights ? a->classes : 0);
 }
 

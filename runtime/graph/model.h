@@ -14,6 +14,12 @@
 /* Parameters that one layer can have. */
 #define TR_MAX_PARAMS 4
 
+/* How the elements of a tensor lie in memory. */
+typedef enum {
+    TR_LAYOUT_PLAIN,        /* the last dimension innermost */
+    TR_LAYOUT_CHANNELS_LAST /* (N, C, ...): dimension 1 innermost, the others in their order */
+} tr_tensor_layout;
+
 typedef enum {
     TR_INIT_KAIMING,
     TR_INIT_XAVIER,
@@ -52,6 +58,7 @@ typedef struct {
     char name[TR_NAME]; /* "input", or the config's name */
     int ndim;           /* of one sample */
     int64_t dims[TR_MAX_DIMS];
+    tr_tensor_layout layout; /* of a batch of them: (C, H, W) is an image, channels-last */
     /* Values (0), or ids, which embeddings look up: int32 in any precision, whole numbers in
      * [0, ids); neither normalized nor augmented. */
     int64_t ids;
@@ -67,6 +74,7 @@ typedef struct {
 typedef struct {
     int ndim;
     int64_t dims[TR_MAX_DIMS];
+    tr_tensor_layout layout; /* of a batch of samples */
 } tr_shape;
 
 typedef struct tr_op_def tr_op_def;
@@ -105,6 +113,7 @@ typedef struct tr_model {
     int64_t outputs;    /* width of the last layer: classes, or regression targets */
     int ndim_target;    /* regression: dims of one target */
     int64_t target_dims[TR_MAX_DIMS];
+    tr_tensor_layout target_layout; /* as the model's output */
     bool labels; /* targets are class labels (int32), not values (float32) */
     size_t nbuckets;
     tr_bucket *buckets;

@@ -2,7 +2,7 @@
 /* Every op of a graph: operands in order, attributes, meaning. Kernels are written against this page.
  *
  * [x] optional operand (id -1 when absent). N batch, C channels. `act` is tr_op.act, applied last.
- * Activations and their gradients have the graph's activation type (float32 or bfloat16); parameters,
+ * Activations and their gradients have a type (float32, bfloat16 or float16) and a layout each; parameters,
  * states and parameter gradients are float32; statistics are float64 unless said otherwise. Kernels
  * compute in float32 at least and round once on output.
  * Kernels that write parameter gradients overwrite or add as tr_run_adds says.
@@ -31,8 +31,10 @@
  *  relu gelu silu sigmoid tanh          x                           y
  *  relu.grad sigmoid.grad tanh.grad     dy y                        dx (may share dy's bytes)
  *  gelu.grad silu.grad                  dy x                        dx (may share dy's bytes)
+ *  leaky_relu             x                                         y = x where x > 0, else slope * x
+ *  leaky_relu.grad        dy x                                      dx (may share dy's bytes)
  *  softmax                x                                         y, over the innermost stored dimension
- *                                                                   (channels of a 4-D x, else the last)
+ *                                                                   (channels of a channels-last x, else the last)
  *  softmax.grad           dy y                                      dx
  *  maxpool2d              x                                         y [indices] (training; oneDNN's layout: position in the
  *                                                                   window, uint8, or int32 from 256 positions)
@@ -52,11 +54,15 @@
  *  embedding              ids(N,T) int32, weight(V,D)               y(N,T,D) = weight[ids]
  *  embedding.grad         dy ids                                    dweight: dy of equal ids summed by position
  *  add                    a b [...]                                 y = act(a + b + ...) (may share any one's bytes)
+ *  mul                    a(N,C,H,W) b                              y = a * b, b of a's shape, or (N,C,1,1): a
+ *                                                                   factor for each channel of a channels-last a
+ *                                                                   (may share a's bytes)
+ *  mul.grad_scale         dy a                                      db(N,C,1,1): sums of dy * a over each channel
  *  concat                 a b [...]                                 y along dimension 1
  *  concat.grad            dy                                        da db [...]
  *  cross_entropy          logits(N,C) labels(N) int32               [dlogits] in training
- *  mse, bce               y target (same shape) float32             [dy] in training; bce takes logits. A 4-D
- *                           target is stored channels-last, like y
+ *  mse, bce               y target (same shape) float32             [dy] in training; bce takes logits. The
+ *                           target is stored like y
  *                           losses add to tr_run.tally; gradients are of the *sum* of weighted per-sample
  *                           losses times tr_run.loss_scale
  */
@@ -89,6 +95,10 @@ typedef struct {
 typedef struct {
     bool tanh; /* the tanh approximation; else exact (erf) */
 } tr_gelu_attrs;
+
+typedef struct {
+    double negative_slope;
+} tr_leaky_relu_attrs;
 
 typedef struct {
     int64_t kernel[2], stride[2], padding[2];

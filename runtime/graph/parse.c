@@ -63,7 +63,7 @@ static tr_status append_sum(tr_maker *mk, const tr_layer *l, const tr_node *at, 
                             int *output)
 {
     tr_status st = TR_OK;
-    tr_layer sum = {.def = tr_op_find("add")};
+    tr_layer sum = {.def = tr_op_sum()};
     snprintf(sum.name, sizeof(sum.name), "%s", l->name);
     sum.where = tr_strdup(l->where);
     if (!sum.where) return TR_MEMORY;

@@ -57,7 +57,7 @@ tr_plan *tr_session_plan(tr_session *s, bool train, int64_t batch);
 void tr_session_replayed(tr_session *s);
 
 /* An input or the target: its type (activation type; int32 or float32 for targets), shape and
- * stored layout (channels-last where 4-D). tr_plan_target_tensor: NULL when the graph has none. */
+ * stored layout (tr_tensor.layout). tr_plan_target_tensor: NULL when the graph has none. */
 const tr_tensor *tr_plan_input_tensor(const tr_plan *p, size_t input);
 const tr_tensor *tr_plan_target_tensor(const tr_plan *p);
 /* What the next run reads; to be called before every run, after tr_session_stage. `data`:

@@ -6,11 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *precision_name(tr_precision p)
-{
-    return p == TR_PRECISION_FP32 ? "fp32" : p == TR_PRECISION_BF16 ? "bf16" : "fp16";
-}
-
 static size_t param_end(const tr_param *p)
 {
     return p->offset + tr_align_up(p->count, 16);
@@ -73,10 +68,11 @@ static tr_status prepare_kernels(tr_session *s, tr_plan *p)
     for (size_t i = 0; i < g->nops; i++) {
         const tr_op *op = &g->ops[i];
         if (tr_op_is_view(g, op)) continue;
-        const char *why = b->kernels->unsupported(s->o.backend_ctx, op->def, g->precision);
+        const tr_dtype type = tr_op_dtype(g, op);
+        const char *why = b->kernels->unsupported(s->o.backend_ctx, op->def, type);
         if (why)
             return TR_FAIL(TR_UNSUPPORTED, "layer %s: op %s has no %s kernel for %s: %s", op->layer,
-                           tr_op_name(op), b->name, precision_name(g->precision), why);
+                           tr_op_name(op), b->name, tr_dtype_name(type), why);
         tr_status st = b->kernels->prepare(s->team, g, op, &p->kernels[i]);
         if (st != TR_OK) return prepare_failed(op, st);
         st = find_all_packed(s, p->kernels[i], p->packed[i]);

@@ -163,6 +163,19 @@ def evaluation():
     yield "eval_maxpool2d", IMAGE, image(("maxpool2d", {"kernel": 2})), MSE
 
 
+def products():
+    yield "leaky_relu_features", [11], features(("layernorm", {"name": "ln"}), ("leaky_relu", {})), MSE
+    yield "leaky_relu_image", IMAGE, image(("avgpool2d", {"kernel": 2}), ("leaky_relu", {"negative_slope": 0.3})), MSE
+    yield "conv2d_then_leaky_relu", IMAGE, image(conv(out=6, kernel=3, padding=1), ("leaky_relu", {})), MSE
+    gate = [("global_avgpool", {}), ("conv2d", {"out": 2, "kernel": 1, "name": "down"}), ("relu", {}),
+            ("conv2d", {"out": 4, "kernel": 1, "name": "up"}), ("sigmoid", {"name": "gate"})]
+    yield "mul_squeeze_excite", IMAGE, image(*gate, ("mul", {"from": ["pre", "gate"]})), MSE
+    yield "mul_image", IMAGE, image(("conv2d", {"out": 4, "kernel": 3, "padding": 1, "name": "a"}),
+                                    ("mul", {"from": ["a", "pre"]})), MSE
+    yield "mul_features", [11], features(("tanh", {"name": "a"}), ("mul", {"from": ["pre", "a"]})), CE
+
+
 def training_too():
     """Later than evaluation(): a case's numbers come from its place among all."""
-    yield from embeddings()
+    for group in (embeddings, products):
+        yield from group()

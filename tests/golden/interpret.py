@@ -108,6 +108,12 @@ class Interpreter:
     def add(self, x, name):
         return sum(x[1:], x[0])
 
+    def mul(self, x, name):
+        return x[0] * x[1]
+
+    def leaky_relu(self, x, name, negative_slope=0.01):
+        return F.leaky_relu(x, negative_slope)
+
     def concat(self, x, name):
         return torch.cat(x, dim=1)
 

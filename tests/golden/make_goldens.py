@@ -1,7 +1,10 @@
 #!/usr/bin/env python3
 """Makes ops.h5 and runs.h5 (see README.md). Needs torch, numpy and h5py; tests do not.
 
-    python3 make_goldens.py [FOLDER]
+    python3 make_goldens.py [--add] [FOLDER]
+
+--add keeps the cases that ops.h5 has, bit for bit, and adds those it lacks (with the version of torch that made
+them, which need not be the file's): another version of torch rounds some sums that cancel in another way.
 """
 import json
 import os
@@ -104,17 +107,28 @@ def make_case(file, number, case, train):
             put(f"states_after/{k}", net.states[k])
 
 
-def main():
-    folder = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
-    torch.set_num_threads(1)
-    with h5py.File(os.path.join(folder, "ops.h5"), "w", libver=("v108", "v108")) as f:
-        f.attrs["torch"] = str(torch.__version__)
+def make_ops(path, add):
+    with h5py.File(path, "r+" if add else "w", libver=("v108", "v108")) as f:
+        if not add:
+            f.attrs["torch"] = str(torch.__version__)
         number = 0
         for train, source in ((True, cases.training), (False, cases.evaluation), (True, cases.training_too)):
             for case in source():
-                make_case(f, number, case, train)
+                if case[0] not in f:
+                    make_case(f, number, case, train)
+                    if add:
+                        f[case[0]].attrs["torch"] = str(torch.__version__)
                 number += 1
-    print(f"ops.h5: {number} cases, {os.path.getsize(os.path.join(folder, 'ops.h5'))} bytes")
+    print(f"ops.h5: {number} cases, {os.path.getsize(path)} bytes")
+
+
+def main():
+    args = [a for a in sys.argv[1:] if a != "--add"]
+    folder = args[0] if args else os.path.dirname(os.path.abspath(__file__))
+    torch.set_num_threads(1)
+    make_ops(os.path.join(folder, "ops.h5"), "--add" in sys.argv)
+    if "--add" in sys.argv:
+        return
     with h5py.File(os.path.join(folder, "runs.h5"), "w", libver=("v108", "v108")) as f:
         f.attrs["torch"] = str(torch.__version__)
         runs.make(f)

@@ -275,7 +275,7 @@ static const char *no_bf16(void)
     const tr_backend_options o = {0};
     void *ctx = NULL;
     assert_int_equal(tr_cpu_backend.open(&o, &ctx), TR_OK);
-    const char *why = tr_cpu_backend.kernels->unsupported(ctx, tr_op_at(0), TR_PRECISION_BF16);
+    const char *why = tr_cpu_backend.kernels->unsupported(ctx, tr_op_at(0), TR_BF16);
     tr_cpu_backend.close(ctx);
     return why;
 }

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""The arrows of the house go one way: which folder's headers each folder may include."""
+"""What the sources may not say: which folder's headers each folder may include (the arrows of the house go one
+way), who may know an op by its name, and that a tensor's rank says how it is stored."""
 import pathlib
 import re
 import sys
@@ -29,11 +30,53 @@ CUDA_FOLDERS = ("kernels/cuda/", "collectives/nccl/")
 # Kernels say what happened in their own terms; which key of the config changes it, the trainer knows.
 KEY = re.compile(r'"[^"\n]*\b(?:run|train|data)\.[a-z_]+[^"\n]*"')
 SOURCES = {".c", ".h", ".cu", ".cuh"}
+# Whoever says what an op is or computes it; all others ask for facts (runtime/graph/ops/op.h).
+OP_LIST = "runtime/graph/ops/list.h"
+OP_FOLDERS = re.compile(r"^(runtime/graph/ops|kernels/\w+/(ops|loops))/|^kernels/elementwise\.h$")
+# Words that are more than an op's name.
+OTHER_NAMES = {
+    ("runtime/config/schema_data.c", "cross_entropy"): "a choice of model.loss",
+    ("runtime/config/schema_data.c", "mse"): "a choice of model.loss",
+    ("runtime/config/schema_data.c", "bce"): "a choice of model.loss",
+    ("runtime/config/schema_train.c", "linear"): "a choice of train.schedule",
+}
+COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
+LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+RANK = re.compile(r"\bndim\s*[=!]=\s*[34]\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
+
+
+def op_names():
+    """Every op of the list: its place in C, and with a dot for one of the _ or none, as graphs call it."""
+    ops = re.findall(r"^    X\((\w+),", (ROOT / OP_LIST).read_text(), re.M)
+    return ops, {op[:i] + "." + op[i + 1:] for op in ops for i in range(len(op)) if op[i] == "_"} | set(ops)
+
+
+def check_ops(wrong):
+    ops, names = op_names()
+    if len(ops) < 40:
+        wrong.append(f"only {len(ops)} ops found in {OP_LIST}")
+    unused = set(OTHER_NAMES)
+    for top in MAY_USE:
+        for path in sorted(p for p in (ROOT / top).rglob("*") if p.suffix in SOURCES):
+            where, text = str(path.relative_to(ROOT)), COMMENT.sub("", path.read_text())
+            if not where.startswith("runtime/graph/") and RANK.search(text):
+                wrong.append(f"{where}: a rank says nothing of the layout: ask tr_tensor.layout")
+            if OP_FOLDERS.match(where):
+                continue
+            for name in set(LITERAL.findall(text)) & names:
+                if (where, name) in OTHER_NAMES:
+                    unused.discard((where, name))
+                else:
+                    wrong.append(f'{where}: knows the op "{name}" by its name: let the op say what it is')
+            wrong += [f"{where}: knows the op {d} by its name" for d in re.findall(r"\btr_def_\w+", text)
+                      if d[len("tr_def_"):] in ops]
+    wrong += [f'{where}: no "{name}" there any more: strike it off' for where, name in sorted(unused)]
 
 
 def main():
     wrong, checked = [], 0
+    check_ops(wrong)
     for top, allowed in MAY_USE.items():
         for path in sorted(p for p in (ROOT / top).rglob("*") if p.suffix in SOURCES):
             where, text = path.relative_to(ROOT), path.read_text()

@@ -1,4 +1,4 @@
-/* Elementwise loops: activations and their gradients, n-ary addition, casts, dropout.
+/* Elementwise loops: activations and their gradients, n-ary addition, plain ops, casts, dropout.
  *
  * Bound by memory but for gelu, silu and tanh (about 30 operations an element). */
 #include "kernels/cpu/loops/vmath.h"
@@ -64,6 +64,35 @@ TR_INLINE void add_body(tr_dtype t, tr_act act, int count, const void *const *in
 void TR_LOOP(add)(tr_dtype t, tr_act act, int count, const void *const *in, void *y, size_t n)
 {
     TR_BY_TYPE_ACT(t, act, add_body(T, ACT, count, in, y, n));
+}
+
+/* The ops of kernels/elementwise.h: a body and a loop each. */
+#define X(op, operands, value, number)                                                             \
+    TR_INLINE float op##_value(float x, float y, float a)                                          \
+    {                                                                                              \
+        (void)y;                                                                                   \
+        return value;                                                                              \
+    }                                                                                              \
+    TR_INLINE void op##_body(tr_dtype t, float a, const void *x, const void *y, void *out,         \
+                             size_t n)                                                             \
+    {                                                                                              \
+        TR_SIMD for (size_t i = 0; i < n; i++) tr_store(                                           \
+            t, out, i, op##_value(tr_load(t, x, i), (operands) > 1 ? tr_load(t, y, i) : 0.0f, a)); \
+    }
+TR_ELEMENTWISE(X)
+#undef X
+
+void TR_LOOP(elementwise)(tr_dtype t, tr_elementwise which, float a, const void *x, const void *y,
+                          void *out, size_t n)
+{
+    switch (which) {
+#define X(op, operands, value, number)                                                             \
+    case TR_ELEMENTWISE_##op:                                                                      \
+        TR_BY_TYPE(t, op##_body(T, a, x, y, out, n));                                              \
+        break;
+        TR_ELEMENTWISE(X)
+#undef X
+    }
 }
 
 void TR_LOOP(cast_bf16)(tr_bf16 *dst, const float *src, size_t n)

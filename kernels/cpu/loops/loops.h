@@ -19,6 +19,8 @@
  * Elementwise, over n elements:
  *  act, act_grad  of tr_act; `saved` is y for relu, sigmoid and tanh and x for gelu and silu
  *  add            y = act(in[0] + ... + in[count - 1])
+ *  elementwise    the op of kernels/elementwise.h, with its number a; y NULL with one operand
+ *  mul            y = x * factor, of rows of C with one row of factors (stride 0) or as many (C)
  *  dropout        one sample's elements, of which x[0] is element `first` (a multiple of 4)
  *  cast_bf16, cast_f32
  *
@@ -26,6 +28,8 @@
  *  gather_rows    y[r] = table[ids[r]]
  *  scatter_rows   table[ids[r]][begin..end) += dy[r][begin..end), r ascending, of ids that are
  *                 `which` modulo `of`
+ *
+ * Rows of C: mul_sums  sums[begin..end) = sums of dy * x over the rows, rounded to the type
  *
  * Rows of D: softmax, softmax_grad; transpose of a rows x cols matrix of 2- or 4-byte elements.
  *
@@ -41,6 +45,8 @@
 #define TR_CPU_LOOPS_H
 
 #include "kernels/cpu/cpu.h"
+
+#include "kernels/elementwise.h"
 
 /* What one row of cross entropy brings. */
 typedef struct tr_xent {
@@ -100,6 +106,15 @@ typedef struct tr_sweep {
     X(void, act_grad,                                                                              \
       (tr_dtype t, tr_act act, const void *dy, const void *saved, void *dx, size_t n))             \
     X(void, add, (tr_dtype t, tr_act act, int count, const void *const *in, void *y, size_t n))    \
+    X(void, elementwise,                                                                           \
+      (tr_dtype t, tr_elementwise which, float a, const void *x, const void *y, void *out,         \
+       size_t n))                                                                                  \
+    X(void, mul,                                                                                   \
+      (tr_dtype t, const void *x, const void *factor, size_t stride, void *y, size_t rows,         \
+       size_t C))                                                                                  \
+    X(void, mul_sums,                                                                              \
+      (tr_dtype t, const void *dy, const void *x, void *sums, size_t rows, size_t C, size_t begin, \
+       size_t end))                                                                                \
     X(void, dropout,                                                                               \
       (tr_dtype t, const void *x, void *y, size_t n, uint64_t key, uint64_t sample, size_t first,  \
        float p, float scale))                                                                      \

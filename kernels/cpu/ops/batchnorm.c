@@ -15,8 +15,9 @@ tr_status tr_batchnorm_open(tr_cpu *cpu, const tr_graph *g, const tr_op *op, int
                             tr_batchnorm_kernel **out)
 {
     const tr_tensor *t = tr_loop_in(g, op, x);
-    if (t->ndim != 2 && t->ndim != 4)
-        return TR_FAIL(TR_UNSUPPORTED, "layer %s: batchnorm of %d dimensions", op->layer, t->ndim);
+    if (tr_innermost(t) != 1)
+        return TR_FAIL(TR_UNSUPPORTED, "layer %s: batchnorm of channels that do not lie innermost",
+                       op->layer);
     tr_batchnorm_kernel *k = NULL;
     tr_status st = tr_loop_kernel_open(cpu, t, impl, run, sizeof *k, &k);
     if (st != TR_OK) return st;

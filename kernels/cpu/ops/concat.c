@@ -1,5 +1,5 @@
-/* Concatenation along dimension 1 and its gradient: copies of row pieces. Rows are pixels of an
- * image (stored channels-last), else samples. */
+/* Concatenation along dimension 1 and its gradient: copies of row pieces. Rows are pixels of what
+ * is stored channels-last, else samples. */
 #include "kernels/cpu/ops/loop_kernel.h"
 
 #include <string.h>
@@ -46,7 +46,7 @@ static tr_status run_concat(tr_kernel *base, const tr_run *run)
 
 static size_t rows_of(const tr_tensor *t)
 {
-    return t->ndim == 4 ? (size_t)(t->dims[0] * t->dims[2] * t->dims[3]) : (size_t)t->dims[0];
+    return t->layout == TR_LAYOUT_CHANNELS_LAST ? t->count / (size_t)t->dims[1] : (size_t)t->dims[0];
 }
 
 /* `whole` side by side from pieces, `count` of them. */

@@ -7,11 +7,13 @@
 
 #include <string.h>
 
-static void describe(const tr_graph *g, const tr_conv2d_attrs *a, int x, int y, tr_dnnl_conv *c,
-                     tr_dnnl_array *plain)
+static tr_status describe(const tr_graph *g, const tr_conv2d_attrs *a, int x, int y,
+                          tr_dnnl_conv *c, tr_dnnl_array *plain)
 {
     const tr_tensor *tx = &g->tensors[x], *ty = &g->tensors[y];
     memset(c, 0, sizeof *c);
+    if (tx->layout != TR_LAYOUT_CHANNELS_LAST || ty->layout != TR_LAYOUT_CHANNELS_LAST)
+        return TR_FAIL(TR_UNSUPPORTED, "a convolution of what is not stored channels-last");
     c->src = tr_dnnl_channels_last(tx->dims, tx->dtype);
     c->dst = tr_dnnl_channels_last(ty->dims, ty->dtype);
     for (int i = 0; i < 2; i++) {
@@ -23,6 +25,7 @@ static void describe(const tr_graph *g, const tr_conv2d_attrs *a, int x, int y, 
     const int64_t dims[] = {a->groups, out, in, a->kernel[0], a->kernel[1]};
     *plain = a->groups > 1 ? tr_dnnl_dense(5, dims, TR_F32) : tr_dnnl_dense(4, dims + 1, TR_F32);
     c->weights = tr_dnnl_any(*plain, tx->dtype);
+    return TR_OK;
 }
 
 /* Channels-last has a generated kernel for every shape met so far, on all instruction sets; should
@@ -72,12 +75,12 @@ tr_status tr_cpu_conv2d(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kern
     const bool with_residual = op->nin > 3 && op->in[3] >= 0;
     tr_dnnl_conv c;
     tr_dnnl_array plain;
-    describe(g, op->attrs, op->in[0], op->out[0], &c, &plain);
+    tr_dnnl_kernel *k = NULL;
+    TR_TRY(describe(g, op->attrs, op->in[0], op->out[0], &c, &plain));
     const tr_tensor *weight = &g->tensors[op->in[1]];
     if (with_bias) c.bias = tr_dnnl_dense(1, &c.dst.dims[1], TR_F32);
     tr_dnnl_post post = {.add = with_residual ? &c.dst : NULL,
                          .act = tr_dnnl_post_act(op->act, g->tensors[op->out[0]].dtype)};
-    tr_dnnl_kernel *k = NULL;
     tr_dnnl_call *call;
     dnnl_primitive_desc_t pd = NULL;
 
@@ -101,9 +104,9 @@ tr_status tr_cpu_conv2d_grad_input(tr_cpu *cpu, const tr_graph *g, const tr_op *
     tr_status st = TR_OK;
     tr_dnnl_conv c;
     tr_dnnl_array plain;
-    describe(g, op->attrs, op->out[0], op->in[0], &c, &plain);
-    const tr_tensor *weight = &g->tensors[op->in[1]];
     tr_dnnl_kernel *k = NULL;
+    TR_TRY(describe(g, op->attrs, op->out[0], op->in[0], &c, &plain));
+    const tr_tensor *weight = &g->tensors[op->in[1]];
     tr_dnnl_call *call;
     dnnl_primitive_desc_t pd = NULL;
 
@@ -124,9 +127,9 @@ tr_status tr_cpu_conv2d_grad_weight(tr_cpu *cpu, const tr_graph *g, const tr_op 
     tr_status st = TR_OK;
     tr_dnnl_conv c;
     tr_dnnl_array plain;
-    describe(g, op->attrs, op->in[0], op->in[1], &c, &plain);
-    c.weights.type = dnnl_f32;
     tr_dnnl_kernel *k = NULL;
+    TR_TRY(describe(g, op->attrs, op->in[0], op->in[1], &c, &plain));
+    c.weights.type = dnnl_f32;
     tr_dnnl_call *call;
     dnnl_primitive_desc_t pd = NULL;
 

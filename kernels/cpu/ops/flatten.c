@@ -30,7 +30,9 @@ static tr_status run_flatten(tr_kernel *base, const tr_run *run)
 tr_status tr_cpu_flatten(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
     const tr_tensor *x = tr_loop_in(g, op, 0), *y = tr_loop_out(g, op, 0);
-    const tr_tensor *image = x->ndim == 4 ? x : y->ndim == 4 ? y : NULL;
+    const tr_tensor *image = x->layout == TR_LAYOUT_CHANNELS_LAST   ? x
+                             : y->layout == TR_LAYOUT_CHANNELS_LAST ? y
+                                                                    : NULL;
     kernel *k = NULL;
     tr_status st = tr_loop_kernel_open(cpu, x, "own", run_flatten, sizeof *k, &k);
     if (st != TR_OK) return st;

@@ -18,9 +18,10 @@ static tr_status open_layernorm(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
     tr_status st = tr_loop_kernel_open(cpu, t, "own", run, sizeof *k, &k);
     if (st != TR_OK) return st;
     k->D = tr_loop_in(g, op, weight)->count;
-    if (t->ndim == 4 && t->dims[1] != (int64_t)k->D) { /* not contiguous as stored */
+    if (t->dims[tr_innermost(t)] != (int64_t)k->D) {
         tr_free(k);
-        return TR_FAIL(TR_UNSUPPORTED, "layer %s: layernorm of an image", op->layer);
+        return TR_FAIL(TR_UNSUPPORTED, "layer %s: layernorm of values that do not lie innermost",
+                       op->layer);
     }
     k->rows = t->count / k->D;
     k->chunk_rows = tr_chunk_rows(k->D);

@@ -56,6 +56,8 @@ static tr_status prepare(tr_cpu *cpu, const tr_graph *g, const tr_pool2d_attrs *
 {
     const tr_tensor *tx = &g->tensors[x], *ty = &g->tensors[y], *tw = &g->tensors[written];
     pool_kernel *k = NULL;
+    if (tx->layout != TR_LAYOUT_CHANNELS_LAST || ty->layout != TR_LAYOUT_CHANNELS_LAST)
+        return TR_FAIL(TR_UNSUPPORTED, "pooling of what is not stored channels-last");
     tr_status st = tr_loop_kernel_open(cpu, tx, "own: by windows", run_pool, sizeof *k, &k);
     if (st != TR_OK) return st;
     tr_cpu_pool *p = &k->pool;

@@ -13,7 +13,7 @@ static tr_status open_softmax(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
     const tr_tensor *t = tr_loop_in(g, op, 0);
     tr_status st = tr_loop_kernel_open(cpu, t, "own", run, sizeof *k, &k);
     if (st != TR_OK) return st;
-    k->D = (size_t)t->dims[t->ndim == 4 ? 1 : t->ndim - 1];
+    k->D = (size_t)t->dims[tr_innermost(t)];
     k->rows = t->count / k->D;
     k->chunk_rows = tr_chunk_rows(k->D);
     *out = &k->k.base;

@@ -4,6 +4,7 @@
 #define TR_CUDA_LOOPS_ELEMENTWISE_H
 
 #include "kernels/cuda/internal.h"
+#include "kernels/elementwise.h"
 
 TR_CUDA_C tr_status tr_cuda_act_run(tr_dtype t, tr_act act, const void *x, void *y, size_t n,
                                     cudaStream_t stream);
@@ -14,6 +15,21 @@ TR_CUDA_C tr_status tr_cuda_act_grad_run(tr_dtype t, tr_act act, const void *dy,
 /* y = act(in[0] + ... + in[count - 1]), summed in that order in float32; count <= TR_MAX_IN. */
 TR_CUDA_C tr_status tr_cuda_add_run(tr_dtype t, tr_act act, int count, void *const *in, void *y,
                                     size_t n, cudaStream_t stream);
+
+/* The op of kernels/elementwise.h with its number a; y NULL with one operand. */
+TR_CUDA_C tr_status tr_cuda_elementwise_run(tr_dtype t, tr_elementwise which, float a,
+                                            const void *x, const void *y, void *out, size_t n,
+                                            cudaStream_t stream);
+
+/* y = x * factor, of equal shapes (samples and places 1), or of `samples` images of `places` rows
+ * of `channels` with one row of factors each. */
+TR_CUDA_C tr_status tr_cuda_mul_run(tr_dtype t, const void *x, const void *factor, void *y,
+                                    size_t samples, size_t places, size_t channels,
+                                    cudaStream_t stream);
+/* sums(samples, channels) = sums of dy * x over the places. */
+TR_CUDA_C tr_status tr_cuda_mul_sums_run(tr_dtype t, const void *dy, const void *x, void *sums,
+                                         size_t samples, size_t places, size_t channels,
+                                         cudaStream_t stream);
 
 typedef struct {
     const void *x;

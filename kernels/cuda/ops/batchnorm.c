@@ -11,8 +11,9 @@ tr_status tr_cuda_batchnorm_open(tr_cuda *cuda, const tr_graph *g, const tr_op *
                                  tr_cuda_batchnorm_kernel **out)
 {
     const tr_tensor *t = tr_cuda_in(g, op, x);
-    if (t->ndim != 2 && t->ndim != 4)
-        return TR_FAIL(TR_UNSUPPORTED, "layer %s: batchnorm of %d dimensions", op->layer, t->ndim);
+    if (tr_innermost(t) != 1)
+        return TR_FAIL(TR_UNSUPPORTED, "layer %s: batchnorm of channels that do not lie innermost",
+                       op->layer);
     const size_t C = (size_t)t->dims[1], rows = t->count / C;
     const tr_bn_map map = tr_bn_map_of(rows, C, t->dtype, run);
     tr_cuda_batchnorm_kernel *k = NULL;

@@ -1,5 +1,5 @@
-/* Concatenation along dimension 1 and its gradient: copies of row pieces. Rows are pixels of an
- * image (stored channels-last), else samples. */
+/* Concatenation along dimension 1 and its gradient: copies of row pieces. Rows are pixels of what
+ * is stored channels-last, else samples. */
 #include "kernels/cuda/loops/arrange.h"
 
 typedef struct {
@@ -37,7 +37,7 @@ static tr_status open_concat(tr_cuda *cuda, const tr_tensor *whole, const tr_op 
     k->count = count;
     size_t inner = tr_dtype_size(whole->dtype); /* bytes behind one place of dimension 1 */
     for (int i = 2; i < whole->ndim; i++) {
-        if (whole->ndim == 4)
+        if (whole->layout == TR_LAYOUT_CHANNELS_LAST)
             k->rows *= (size_t)whole->dims[i];
         else
             inner *= (size_t)whole->dims[i];

@@ -84,6 +84,9 @@ tr_status tr_cuda_conv_open(tr_cuda *cuda, const tr_graph *g, const tr_op *op, t
     TR_NEED(a->kernel[0] <= INT32_MAX / a->kernel[1], TR_UNSUPPORTED,
             "layer %s: a window of %lldx%lld", op->layer, (long long)a->kernel[0],
             (long long)a->kernel[1]);
+    TR_NEED(tx->layout == TR_LAYOUT_CHANNELS_LAST && ty->layout == TR_LAYOUT_CHANNELS_LAST,
+            TR_UNSUPPORTED, "layer %s: a convolution of what is not stored channels-last",
+            op->layer);
     TR_TRY(tr_cuda_kernel_open(cuda, tx, "cuDNN (engine chosen on the device)", run, size, &k));
     k->close_head = k->head.base.close;
     k->head.base.close = close_kernel;

@@ -19,7 +19,9 @@ static tr_status run_flatten(tr_kernel *base, const tr_run *run)
 tr_status tr_cuda_flatten(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
     const tr_tensor *x = tr_cuda_in(g, op, 0), *y = tr_cuda_out(g, op, 0);
-    const tr_tensor *image = x->ndim == 4 ? x : y->ndim == 4 ? y : NULL;
+    const tr_tensor *image = x->layout == TR_LAYOUT_CHANNELS_LAST   ? x
+                             : y->layout == TR_LAYOUT_CHANNELS_LAST ? y
+                                                                    : NULL;
     kernel *k = NULL;
     tr_status st = tr_cuda_kernel_open(cuda, x, "own", run_flatten, sizeof *k, &k);
     if (st != TR_OK) return st;

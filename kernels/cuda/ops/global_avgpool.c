@@ -30,6 +30,8 @@ static tr_status prepare(tr_cuda *cuda, const tr_graph *g, const tr_op *op, int 
     const tr_tensor *tx = &g->tensors[x];
     global_kernel *k = NULL;
     TR_TRY(tr_cuda_check_count(op, tx->count, "that is pooled"));
+    TR_NEED(tx->layout == TR_LAYOUT_CHANNELS_LAST, TR_UNSUPPORTED,
+            "layer %s: pooling of what is not stored channels-last", op->layer);
     TR_TRY(tr_cuda_kernel_open(cuda, tx, "own: by images", run, sizeof *k, &k));
     k->batch = (size_t)tx->dims[0];
     k->channels = (size_t)tx->dims[1];

@@ -16,9 +16,8 @@ static tr_status open_layernorm(tr_cuda *cuda, const tr_graph *g, const tr_op *o
     const size_t D = tr_cuda_in(g, op, weight)->count;
     kernel *k = NULL;
     tr_status st = TR_OK;
-    /* an image's channels are not contiguous in the order that D means */
-    TR_NEED(t->ndim != 4 || t->dims[1] == (int64_t)D, TR_UNSUPPORTED,
-            "layer %s: layernorm of an image", op->layer);
+    TR_NEED(t->dims[tr_innermost(t)] == (int64_t)D, TR_UNSUPPORTED,
+            "layer %s: layernorm of values that do not lie innermost", op->layer);
     TR_NEED(D <= TR_CUDA_MAX_ROW, TR_UNSUPPORTED, "layer %s: layernorm of %zu values", op->layer,
             D);
     TR_TRY(tr_cuda_kernel_open(cuda, t, "own", run, sizeof *k, &k));

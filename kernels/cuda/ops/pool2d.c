@@ -55,6 +55,8 @@ static tr_status prepare(tr_cuda *cuda, const tr_graph *g, const tr_op *op, int 
     pool_kernel *k = NULL;
     TR_TRY(
         tr_cuda_check_count(op, tx->count > ty->count ? tx->count : ty->count, "that is pooled"));
+    TR_NEED(tx->layout == TR_LAYOUT_CHANNELS_LAST && ty->layout == TR_LAYOUT_CHANNELS_LAST,
+            TR_UNSUPPORTED, "layer %s: pooling of what is not stored channels-last", op->layer);
     if (indices)
         TR_NEED(indices->dtype == TR_I32 || (indices->dtype == TR_U8 && window <= 256), TR_INTERNAL,
                 "layer %s: indices of type %s for a window of %lld places", op->layer,

@@ -14,7 +14,7 @@ static tr_status open_softmax(tr_cuda *cuda, const tr_graph *g, const tr_op *op,
     kernel *k = NULL;
     tr_status st = TR_OK;
     TR_TRY(tr_cuda_kernel_open(cuda, t, "own", run, sizeof *k, &k));
-    k->D = (size_t)t->dims[t->ndim == 4 ? 1 : t->ndim - 1];
+    k->D = (size_t)t->dims[tr_innermost(t)];
     TR_NEED(k->D > 0 && k->D <= TR_CUDA_MAX_ROW, TR_UNSUPPORTED,
             "layer %s: softmax over %zu values", op->layer, k->D);
     k->rows = t->count / k->D;

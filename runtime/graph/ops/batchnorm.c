@@ -62,7 +62,7 @@ static void gradient(tr_builder *b, const tr_op *op)
     int dweight = tr_grad_param(b, w), dbias = tr_grad_param(b, op->in[2]);
     const tr_tensor *y = tr_build_tensor(b, op->out[0]);
     int64_t n = 2 * y->dims[1];
-    int dz = tr_build_new(b, op->layer, "dz", y->dtype, y->ndim, y->dims);
+    int dz = tr_build_like(b, op->layer, "dz", y->dtype, op->out[0]);
     int sums = tr_build_new(b, op->layer, "sums", TR_F64, 1, &n);
     tr_build_backward(b, &tr_def_batchnorm_grad_stats, op, TR_IDS(dy, x, stats, w, -1, -1),
                       TR_IDS(dz, sums, dweight, dbias));

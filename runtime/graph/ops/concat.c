@@ -9,7 +9,7 @@ static tr_status infer(tr_maker *mk, tr_layer *l)
     attrs->width[0] = l->output.dims[0];
     for (int i = 1; i < l->nin; i++) {
         const tr_shape *s = &l->inputs[i];
-        bool fits = s->ndim == l->output.ndim;
+        bool fits = s->ndim == l->output.ndim && s->layout == l->output.layout;
         for (int d = 1; fits && d < s->ndim; d++) fits = s->dims[d] == l->output.dims[d];
         if (!fits || s->dims[0] > INT64_MAX - l->output.dims[0]) {
             char a[TR_SHAPE_TEXT], b[TR_SHAPE_TEXT];

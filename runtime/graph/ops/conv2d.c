@@ -47,7 +47,7 @@ static tr_status infer(tr_maker *mk, tr_layer *l)
 {
     const attrs *a = l->attrs;
     tr_status st = TR_OK;
-    TR_TRY(tr_layer_rank(l, 3, 3, "(channels, height, width)"));
+    TR_TRY(tr_layer_image(l));
     int64_t in = l->inputs[0].dims[0];
     if (in % a->a.groups != 0) {
         char t[TR_SHAPE_TEXT];
@@ -56,7 +56,7 @@ static tr_status infer(tr_maker *mk, tr_layer *l)
                            (long long)in, tr_shape_text(&l->inputs[0], t), (long long)a->a.groups);
         goto out;
     }
-    l->output = (tr_shape){.ndim = 3, .dims = {a->a.out}};
+    l->output = (tr_shape){.ndim = 3, .dims = {a->a.out}, .layout = TR_LAYOUT_CHANNELS_LAST};
     for (int axis = 0; axis < 2; axis++)
         TR_TRY(tr_layer_window(l, axis, a->a.kernel, a->a.stride, a->a.padding, a->a.dilation));
     const tr_shape weight = {.ndim = 4,

@@ -1,4 +1,4 @@
-/* (C, H, W) to (C*H*W), in that order: a copy for images, which are stored channels-last, unless
+/* (C, H, W) to (C*H*W), in that order: a copy for what is stored channels-last, unless
  * there is but one channel or one pixel; then, and for all else, only another view of the same
  * bytes. */
 #include "runtime/graph/ops/registry.h"
@@ -23,8 +23,10 @@ static void gradient(tr_builder *b, const tr_op *op)
 static bool view(const tr_graph *g, const tr_op *op)
 {
     const tr_tensor *a = &g->tensors[op->in[0]], *b = &g->tensors[op->out[0]];
-    const tr_tensor *t = a->ndim == 4 ? a : b;
-    return t->ndim != 4 || t->dims[1] == 1 || t->dims[2] * t->dims[3] == 1;
+    const tr_tensor *t = a->layout == TR_LAYOUT_CHANNELS_LAST ? a : b;
+    int64_t places = 1;
+    for (int i = 2; i < t->ndim; i++) places *= t->dims[i];
+    return t->layout != TR_LAYOUT_CHANNELS_LAST || t->dims[1] == 1 || places == 1;
 }
 
 const tr_op_def tr_def_flatten = {

@@ -41,10 +41,7 @@ static void gradient(tr_builder *b, const tr_op *op)
     /* dx is computed with the rest even where nobody wants it: the kernel makes all in one sweep.
      */
     int dx = tr_grad_new(b, x);
-    if (dx < 0) {
-        const tr_tensor *t = tr_build_tensor(b, x);
-        dx = tr_build_new(b, op->layer, "dx", t->dtype, t->ndim, t->dims);
-    }
+    if (dx < 0) dx = tr_build_like(b, op->layer, "dx", tr_build_tensor(b, x)->dtype, x);
     int dweight = tr_grad_param(b, w), dbias = tr_grad_param(b, op->in[2]);
     tr_build_backward(b, &tr_def_layernorm_grad, op, TR_IDS(dy, x, w, op->out[1]),
                       TR_IDS(dx, dweight, dbias));

@@ -32,6 +32,8 @@
     X(sigmoid_grad, activation_grad)                                                               \
     X(tanh, activation)                                                                            \
     X(tanh_grad, activation_grad)                                                                  \
+    X(leaky_relu, elementwise)                                                                     \
+    X(leaky_relu_grad, elementwise)                                                                \
     X(softmax, softmax)                                                                            \
     X(softmax_grad, softmax_grad)                                                                  \
     X(maxpool2d, maxpool2d)                                                                        \
@@ -47,10 +49,19 @@
     X(embedding, embedding)                                                                        \
     X(embedding_grad, embedding_grad)                                                              \
     X(add, add)                                                                                    \
+    X(mul, mul)                                                                                    \
+    X(mul_grad_scale, mul_grad_scale)                                                              \
     X(concat, concat)                                                                              \
     X(concat_grad, concat_grad)                                                                    \
     X(cross_entropy, cross_entropy)                                                                \
     X(mse, mse)                                                                                    \
     X(bce, bce)
+
+/* Places in the list. */
+typedef enum {
+#define X(op, kernel) TR_OP_##op,
+    TR_OPS(X)
+#undef X
+} tr_op_place_of;
 
 #endif

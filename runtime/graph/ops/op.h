@@ -85,6 +85,8 @@ struct tr_op_def {
 tr_status tr_layer_fail(const tr_layer *l, tr_status st, const char *fmt, ...) TR_PRINTF(3, 4);
 /* Fails unless the only input has one of the given ranks of a sample; `takes` says it in words. */
 tr_status tr_layer_rank(const tr_layer *l, int rank_a, int rank_b, const char *takes);
+/* Fails unless the only input is an image: (channels, height, width), stored channels-last. */
+tr_status tr_layer_image(const tr_layer *l);
 /* One int or [h, w] into out[2]; none leaves it as it is. */
 tr_status tr_layer_pair(const tr_layer *l, const char *key, const tr_ints *in, int64_t out[2]);
 /* Sets one dimension of l->output, of a sliding window; fails when the window does not fit. */
@@ -141,7 +143,9 @@ int tr_build_output(tr_builder *b, const tr_layer *l);
 /* `id` has the bytes of `of`, whose value it has too. */
 void tr_build_share(tr_builder *b, int id, int of);
 int tr_build_new(tr_builder *b, const char *layer, const char *what, tr_dtype dtype, int ndim,
-                 const int64_t *dims);
+                 const int64_t *dims); /* stored as it is written */
+int tr_build_like(tr_builder *b, const char *layer, const char *what, tr_dtype dtype,
+                  int id); /* dims and layout of `id` */
 tr_op *tr_build_op(tr_builder *b, const tr_op_def *def, const char *layer, int layer_index,
                    const void *attrs, tr_phase phase, int nin, const int *in, int nout,
                    const int *out);
@@ -165,7 +169,6 @@ double tr_flops_elements(const tr_graph *g, const tr_op *op);
 /* ---- The registry ------------------------------------------------------------------------------
  */
 
-const tr_op_def *tr_op_find(const char *name);
 const tr_op_def *tr_op_sum(void); /* the op that `sums` */
 
 #endif

@@ -47,7 +47,7 @@ static tr_status infer(tr_maker *mk, tr_layer *l)
     const attrs *a = l->attrs;
     const int64_t dense[2] = {1, 1};
     tr_status st = TR_OK;
-    TR_TRY(tr_layer_rank(l, 3, 3, "(channels, height, width)"));
+    TR_TRY(tr_layer_image(l));
     l->output = l->inputs[0];
     for (int axis = 0; axis < 2; axis++)
         TR_TRY(tr_layer_window(l, axis, a->a.kernel, a->a.stride, a->a.padding, dense));
@@ -59,8 +59,9 @@ static tr_status infer_global(tr_maker *mk, tr_layer *l)
 {
     (void)mk;
     tr_status st = TR_OK;
-    TR_TRY(tr_layer_rank(l, 3, 3, "(channels, height, width)"));
-    l->output = (tr_shape){.ndim = 3, .dims = {l->inputs[0].dims[0], 1, 1}};
+    TR_TRY(tr_layer_image(l));
+    l->output =
+        (tr_shape){.ndim = 3, .dims = {l->inputs[0].dims[0], 1, 1}, .layout = l->inputs[0].layout};
 out:
     return st;
 }
@@ -70,9 +71,8 @@ static int forward_max(tr_builder *b, const tr_layer *l)
     const tr_pool2d_attrs *a = l->attrs;
     int y = tr_build_output(b, l), indices = -1;
     if (tr_build_train(b)) {
-        const tr_tensor *t = tr_build_tensor(b, y);
         tr_dtype type = a->kernel[0] * a->kernel[1] < 256 ? TR_U8 : TR_I32;
-        indices = tr_build_new(b, l->name, "indices", type, t->ndim, t->dims);
+        indices = tr_build_like(b, l->name, "indices", type, y);
     }
     tr_build_forward(b, &tr_def_maxpool2d, l, TR_IDS(tr_build_input(b, l, 0)), TR_IDS(y, indices));
     return y;

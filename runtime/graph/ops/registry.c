@@ -1,7 +1,5 @@
-/* Every op by place in the list, by definition, by name. */
+/* Every op by its place in the list, and the other way round. */
 #include "runtime/graph/ops/registry.h"
-
-#include <string.h>
 
 static const tr_op_def *const ops[] = {
 #define X(op, kernel) &tr_def_##op,
@@ -35,12 +33,5 @@ const tr_op_def *tr_op_sum(void)
 {
     for (size_t i = 0; i < TR_COUNT(ops); i++)
         if (ops[i]->sums) return ops[i];
-    return NULL;
-}
-
-const tr_op_def *tr_op_find(const char *name)
-{
-    for (size_t i = 0; i < TR_COUNT(ops); i++)
-        if (strcmp(ops[i]->name, name) == 0) return ops[i];
     return NULL;
 }

@@ -105,7 +105,7 @@ static void append_again(plan *p, const tr_op *old, int block)
         for (int k = 0; k < op->nout; k++) {
             if (op->out[k] < 0) continue;
             const tr_tensor t = g->tensors[op->out[k]];
-            copy->out[k] = tr_build_new(p->b, t.name, "again", t.dtype, t.ndim, t.dims);
+            copy->out[k] = tr_build_like(p->b, t.name, "again", t.dtype, op->out[k]);
         }
         for (int k = 0; k < op->nout; k++)
             if (op->out[k] >= 0) p->again[op->out[k]] = copy->out[k];

@@ -84,7 +84,7 @@ static inline void mh_close(model_harness *h)
 /* Where a logical (N, C, H, W) index lies. */
 static inline size_t mh_stored(const tr_tensor *t, size_t logical)
 {
-    if (t->ndim != 4) return logical;
+    if (t->layout == TR_LAYOUT_PLAIN) return logical;
     const size_t c = (size_t)t->dims[1], h = (size_t)t->dims[2], w = (size_t)t->dims[3];
     const size_t x = logical % w, y = logical / w % h, k = logical / w / h % c,
                  n = logical / w / h / c;

@@ -94,6 +94,8 @@ static inline int h_tensor(harness *h, tr_role role, tr_dtype dtype, int ndim, c
     t->ndim = ndim;
     t->count = 1;
     t->alias = -1;
+    const bool plain = role == TR_ROLE_PARAM || role == TR_ROLE_GRAD || role == TR_ROLE_STATE;
+    if (!plain && ndim == 4) t->layout = TR_LAYOUT_CHANNELS_LAST; /* images; h_plain: otherwise */
     for (int i = 0; i < ndim; i++) {
         t->dims[i] = dims[i];
         t->count *= (size_t)dims[i];
@@ -151,12 +153,17 @@ static inline void h_absent_out(harness *h)
     h->op.out[h->op.nout++] = -1;
 }
 
-/* Where logical element `i` of a tensor lies. Parameters, states and gradients are stored as they
- * are. */
+/* Stored as it is written, whatever its rank. */
+static inline int h_plain(harness *h, int id)
+{
+    h->tensors[id].layout = TR_LAYOUT_PLAIN;
+    return id;
+}
+
+/* Where logical element `i` of a tensor lies. */
 static inline size_t h_stored(const tr_tensor *t, size_t i)
 {
-    bool plain = t->role == TR_ROLE_PARAM || t->role == TR_ROLE_GRAD || t->role == TR_ROLE_STATE;
-    if (plain || t->ndim != 4) return i;
+    if (t->layout == TR_LAYOUT_PLAIN) return i;
     size_t c = (size_t)t->dims[1], area = (size_t)(t->dims[2] * t->dims[3]);
     size_t n = i / (c * area), ch = i / area % c, at = i % area;
     return (n * area + at) * c + ch;
@@ -258,6 +265,16 @@ static inline void h_prepare(harness *h, const void *attrs, tr_act act)
         assert_non_null(h->binding.packed[i]);
     }
     assert_int_equal(h->kernel->bind(h->kernel, &h->binding), TR_OK);
+}
+
+/* The kernel says at its preparation that it cannot. */
+static inline void h_refused(harness *h, const void *attrs)
+{
+    h->graph.tensors = h->tensors;
+    h->op.attrs = attrs;
+    assert_int_equal(tr_cpu_backend.kernels->prepare(h->team, &h->graph, &h->op, &h->kernel),
+                     TR_UNSUPPORTED);
+    h->kernel = NULL;
 }
 
 /* Packs (as after an update) and runs; allocates nothing, which is checked. */

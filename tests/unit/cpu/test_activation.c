@@ -80,6 +80,60 @@ static const struct {
 
 static const int64_t sizes[] = {1, 3, 17, 100, 70001};
 
+/* Exact but for the one rounding; as torch.nn.LeakyReLU for NaN, infinities and negative slopes. */
+static void check_leaky(double slope, tr_precision p, int isa, int64_t n, bool in_place)
+{
+    const tr_leaky_relu_attrs attrs = {.negative_slope = slope};
+    const int64_t d[2] = {n, 2};
+    const double a = (double)(float)slope;
+    harness h = open_level("leaky_relu", p, isa, 2);
+    const int x = h_in(&h, h_activation(&h), 2, d), y = h_out(&h, h_activation(&h), 2, d);
+    h_fill_range(&h, x, 1, -9, 9);
+    double *want = h_values(&h, x);
+    for (size_t i = 0; i < h.tensors[x].count; i++) want[i] *= want[i] > 0 ? 1 : a;
+    if (in_place) {
+        tr_free(h.data[y]);
+        h.data[y] = h.data[x];
+    }
+    h_prepare(&h, &attrs, TR_ACT_NONE);
+    h_run(&h, false);
+    expect(&h, y, want, tolerance(p), "leaky_relu");
+    h_close(&h);
+
+    h = open_level("leaky_relu.grad", p, isa, 2);
+    const int dy = h_in(&h, h_activation(&h), 2, d), saved = h_in(&h, h_activation(&h), 2, d);
+    const int dx = h_out(&h, h_activation(&h), 2, d);
+    h_fill(&h, dy, 1);
+    h_fill_range(&h, saved, 2, -3, 3);
+    want = h_values(&h, dy);
+    for (size_t i = 0; i < h.tensors[dy].count; i++) want[i] *= h_get(&h, saved, i) > 0 ? 1 : a;
+    h_prepare(&h, &attrs, TR_ACT_NONE);
+    h_run(&h, false);
+    expect(&h, dx, want, tolerance(p), "leaky_relu.grad");
+    h_close(&h);
+}
+
+static void leaky_relu_matches(void **state)
+{
+    (void)state;
+    static const double slopes[] = {0.01, -0.5, 0, 1.5};
+    FOR_LEVELS(isa)
+    for (size_t s = 0; s < TR_COUNT(sizes); s++) FOR_PRECISIONS(p)
+    for (size_t k = 0; k < TR_COUNT(slopes); k++) check_leaky(slopes[k], p, isa, sizes[s], k == 1);
+    const tr_leaky_relu_attrs attrs = {.negative_slope = 0.5};
+    const double in[] = {NAN, INFINITY, -INFINITY, -0.0, 0.0, -2};
+    harness h = open_level("leaky_relu", TR_PRECISION_FP32, TR_ISA_BASE, 1);
+    const int64_t d[2] = {1, TR_COUNT(in)};
+    const int x = h_in(&h, TR_F32, 2, d), y = h_out(&h, TR_F32, 2, d);
+    for (size_t i = 0; i < TR_COUNT(in); i++) h_put(&h, x, i, in[i]);
+    h_prepare(&h, &attrs, TR_ACT_NONE);
+    h_run(&h, false);
+    assert_true(isnan(h_get(&h, y, 0)) && h_get(&h, y, 1) == INFINITY);
+    assert_true(h_get(&h, y, 2) == -INFINITY && h_get(&h, y, 5) == -1);
+    assert_true(h_get(&h, y, 3) == 0 && signbit(h_get(&h, y, 3)) && !signbit(h_get(&h, y, 4)));
+    h_close(&h);
+}
+
 static void check_op(size_t o, tr_precision p, int isa, int64_t n)
 {
     const tr_gelu_attrs gelu = {.tanh = ops[o].act == TR_ACT_GELU_TANH};
@@ -176,6 +230,7 @@ static void input_can_be_rebound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(leaky_relu_matches),
         cmocka_unit_test(functions_are_accurate),
         cmocka_unit_test(ops_match),
         cmocka_unit_test(special_values),

@@ -20,7 +20,7 @@ static void test_every_op(void **state)
     (void)state;
     void *ctx = open_backend(0);
     for (size_t i = 0; i < tr_op_count(); i++) {
-        const char *why = tr_cpu_backend.kernels->unsupported(ctx, tr_op_at(i), TR_PRECISION_FP32);
+        const char *why = tr_cpu_backend.kernels->unsupported(ctx, tr_op_at(i), TR_F32);
         if (why) fail_msg("%s: %s", tr_op_def_name(tr_op_at(i)), why);
     }
     tr_cpu_backend.close(ctx);
@@ -31,9 +31,8 @@ static void test_fp16_names_bf16(void **state)
     (void)state;
     void *team, *ctx = open_backend(0);
     for (size_t i = 0; i < tr_op_count(); i++)
-        assert_string_equal(
-            tr_cpu_backend.kernels->unsupported(ctx, tr_op_at(i), TR_PRECISION_FP16),
-            "fp16 has no CPU kernels here: use precision bf16");
+        assert_string_equal(tr_cpu_backend.kernels->unsupported(ctx, tr_op_at(i), TR_F16),
+                            "fp16 has no CPU kernels here: use precision bf16");
     tr_graph g = {.precision = TR_PRECISION_FP16, .batch = 1};
     tr_op op = {.def = h_def("linear"), .layer = "linear1"};
     tr_kernel *k = NULL;
@@ -71,7 +70,7 @@ static tr_status prepare_conv(void *ctx)
                                           .padding = {1, 1},
                                           .dilation = {1, 1}};
     tr_tensor t[4] = {
-        {.id = 0, .dtype = TR_F32, .ndim = 4, .dims = {2, 3, 6, 6}, .count = 216},
+        {.id = 0, .dtype = TR_F32, .ndim = 4, .dims = {2, 3, 6, 6}, .layout = TR_LAYOUT_CHANNELS_LAST, .count = 216},
         {.id = 1,
          .role = TR_ROLE_PARAM,
          .dtype = TR_F32,
@@ -79,7 +78,7 @@ static tr_status prepare_conv(void *ctx)
          .dims = {4, 3, 3, 3},
          .count = 108},
         {.id = 2, .role = TR_ROLE_PARAM, .dtype = TR_F32, .ndim = 1, .dims = {4}, .count = 4},
-        {.id = 3, .dtype = TR_F32, .ndim = 4, .dims = {2, 4, 6, 6}, .count = 288},
+        {.id = 3, .dtype = TR_F32, .ndim = 4, .dims = {2, 4, 6, 6}, .layout = TR_LAYOUT_CHANNELS_LAST, .count = 288},
     };
     tr_op op = {.def = h_def("conv2d"), .nin = 4, .in = {0, 1, 2, -1}, .nout = 1, .out = {3}};
     op.attrs = &attrs;

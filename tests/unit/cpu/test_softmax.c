@@ -57,6 +57,78 @@ static void check(const int64_t *s, tr_precision p, int isa, double spread)
     h_close(&b);
 }
 
+/* One op of a chain by hand: what `from` holds goes in, in logical order, the result comes back.
+ * All tensors have four dimensions (out_dims: else) and are stored as they are written. */
+static double *plain_op(const char *op, tr_precision p, int isa, const void *attrs,
+                        const int64_t *d, int nin, double *const *from, int out_ndim,
+                        const int64_t *out_dims)
+{
+    harness h = open_level(op, p, isa, 2);
+    for (int i = 0; i < nin; i++) {
+        const int in = h_plain(&h, h_in(&h, h_activation(&h), 4, d));
+        for (size_t e = 0; e < h.tensors[in].count; e++) h_put(&h, in, e, from[i][e]);
+    }
+    const int y = h_plain(&h, h_out(&h, h_activation(&h), out_ndim, out_dims));
+    h_prepare(&h, attrs, TR_ACT_NONE);
+    h_run(&h, false);
+    double *v = h_values(&h, y);
+    h_close(&h);
+    return v;
+}
+
+/* The heads of an attention, (N, heads, queries, keys): four dimensions that are no image. Softmax
+ * goes over the keys; sums, activations, concatenation and flatten keep the order. */
+static void four_plain_dimensions(void **state)
+{
+    (void)state;
+    const int64_t d[4] = {2, 3, 5, 7}, flat[2] = {2, 105}, twice[4] = {2, 6, 5, 7};
+    const size_t n = 210, D = 7;
+    FOR_LEVELS(isa) FOR_PRECISIONS(p)
+    {
+        double *x = doubles(n), *want = doubles(n);
+        for (size_t i = 0; i < n; i++) /* exact in every type */
+            x[i] = floor(uniform(1, i, -32, 32)) / 8;
+        for (size_t r = 0; r < n / D; r++) reference(D, x + r * D, want + r * D);
+        double *y = plain_op("softmax", p, isa, NULL, d, 1, &x, 4, d);
+        h_close_to(y, want, NULL, n, tolerance(p), "softmax");
+        double *const both[2] = {x, y};
+        double *sum = plain_op("add", p, isa, NULL, d, 2, both, 4, d);
+        for (size_t i = 0; i < n; i++) want[i] = x[i] + y[i];
+        h_close_to(sum, want, NULL, n, tolerance(p) * 2, "add");
+        double *act = plain_op("relu", p, isa, NULL, d, 1, &sum, 4, d);
+        for (size_t i = 0; i < n; i++) assert_true(act[i] == fmax(sum[i], 0));
+        const tr_concat_attrs width = {.width = {3, 3}};
+        double *const halves[2] = {act, x};
+        double *joined = plain_op("concat", p, isa, &width, d, 2, halves, 4, twice);
+        for (size_t i = 0; i < 2 * n; i++) {
+            const size_t sample = i / 210, at = i % 210;
+            assert_true(joined[i] == halves[at / 105][sample * 105 + at % 105]);
+        }
+        double *row = plain_op("flatten", p, isa, NULL, d, 1, &act, 2, flat);
+        for (size_t i = 0; i < n; i++) assert_true(row[i] == act[i]);
+        double *const all[] = {x, want, y, sum, act, joined, row};
+        for (size_t i = 0; i < TR_COUNT(all); i++) tr_free(all[i]);
+    }
+}
+
+/* What is made for images alone says so. */
+static void plain_dimensions_are_no_image(void **state)
+{
+    (void)state;
+    const int64_t d[4] = {2, 3, 4, 4}, half[4] = {2, 3, 2, 2};
+    const tr_pool2d_attrs pool = {.kernel = {2, 2}, .stride = {2, 2}};
+    harness h = open_level("avgpool2d", TR_PRECISION_FP32, TR_ISA_BASE, 1);
+    h_plain(&h, h_in(&h, TR_F32, 4, d));
+    h_plain(&h, h_out(&h, TR_F32, 4, half));
+    h_refused(&h, &pool);
+    h_close(&h);
+    h = open_level("batchnorm.stats", TR_PRECISION_FP32, TR_ISA_BASE, 1);
+    h_plain(&h, h_in(&h, TR_F32, 4, d));
+    h_out(&h, TR_F64, 1, (int64_t[]){7});
+    h_refused(&h, NULL);
+    h_close(&h);
+}
+
 static void matches(void **state)
 {
     (void)state;
@@ -89,6 +161,8 @@ static void odd_rows(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(matches), cmocka_unit_test(odd_rows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(four_plain_dimensions),
+                                       cmocka_unit_test(plain_dimensions_are_no_image),
+                                       cmocka_unit_test(matches), cmocka_unit_test(odd_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -274,9 +274,9 @@ static inline void mirror_close(void *ctx)
     tr_cuda_backend.close(ctx);
 }
 
-static inline const char *mirror_unsupported(void *ctx, const tr_op_def *def, tr_precision p)
+static inline const char *mirror_unsupported(void *ctx, const tr_op_def *def, tr_dtype type)
 {
-    return tr_cuda_backend.kernels->unsupported(ctx, def, p);
+    return tr_cuda_backend.kernels->unsupported(ctx, def, type);
 }
 
 static const tr_device_kernels mirror_kernels = {.unsupported = mirror_unsupported,

@@ -64,18 +64,17 @@ static void test_unsupported(void **state)
     const tr_backend_options o = {.dry = true};
     assert_ok(b->open(&o, &ctx));
     for (size_t i = 0; i < tr_op_count(); i++) {
-        const int precisions[] = {TR_PRECISION_FP32, TR_PRECISION_BF16, TR_PRECISION_FP16};
-        for (size_t k = 0; k < TR_COUNT(precisions); k++) {
-            const char *why =
-                b->kernels->unsupported(ctx, tr_op_at(i), (tr_precision)precisions[k]);
+        const tr_dtype types[] = {TR_F32, TR_BF16, TR_F16};
+        for (size_t k = 0; k < TR_COUNT(types); k++) {
+            const char *why = b->kernels->unsupported(ctx, tr_op_at(i), types[k]);
             if (why) fail_msg("%s: %s", tr_op_def_name(tr_op_at(i)), why);
         }
     }
     ((tr_cuda *)ctx)->major = 7;
     const tr_op_def *linear = op_named("linear");
-    assert_null(b->kernels->unsupported(ctx, linear, TR_PRECISION_FP32));
-    assert_null(b->kernels->unsupported(ctx, linear, TR_PRECISION_FP16));
-    assert_non_null(strstr(b->kernels->unsupported(ctx, linear, TR_PRECISION_BF16), "8.0"));
+    assert_null(b->kernels->unsupported(ctx, linear, TR_F32));
+    assert_null(b->kernels->unsupported(ctx, linear, TR_F16));
+    assert_non_null(strstr(b->kernels->unsupported(ctx, linear, TR_BF16), "8.0"));
     b->close(ctx);
 }
 

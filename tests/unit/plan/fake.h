@@ -12,7 +12,8 @@
 #include "runtime/plan/internal.h"
 
 typedef struct {
-    const char *missing; /* op that the backend says it lacks */
+    const char *missing; /* op that the backend says it lacks, */
+    tr_dtype missing_type; /* for activations of this type (not float32), or of any (0) */
     bool rebinds;        /* kernels offer rebind */
     int rebind_refused;  /* the n-th rebind from now fails; 0: none */
     int pack_refused;    /* the n-th pack from now fails; 0: none */
@@ -166,11 +167,13 @@ static inline void fake_close(tr_kernel *base)
     tr_free(base);
 }
 
-static inline const char *fake_unsupported(void *ctx, const tr_op_def *def, tr_precision precision)
+static inline const char *fake_unsupported(void *ctx, const tr_op_def *def, tr_dtype type)
 {
     const fake_ctx *c = ctx;
-    (void)precision;
-    return c->missing && strcmp(c->missing, tr_op_def_name(def)) == 0 ? "not written yet" : NULL;
+    const bool this_type = !c->missing_type || type == c->missing_type;
+    return c->missing && this_type && strcmp(c->missing, tr_op_def_name(def)) == 0
+               ? "not written yet"
+               : NULL;
 }
 
 static inline tr_status fake_prepare(void *ctx, const tr_graph *g, const tr_op *op, tr_kernel **out)

@@ -1,0 +1,175 @@
+/* Small models in which every op of the registry occurs: test_gradients.c checks their gradients,
+ * test_registry.c (of both backends) has kernels prepared for all of their ops. */
+#ifndef TR_TEST_GRADIENT_CASES_H
+#define TR_TEST_GRADIENT_CASES_H
+
+#include "runtime/base/base.h"
+
+typedef struct {
+    const char *name, *input, *layers, *loss;
+    bool kinks, pooled; /* pooled: a maximum over scaled inputs */
+    int ranks;          /* 2: batchnorm merged with a rank that has the same share */
+} model_case;
+
+#define IMAGE    "input: [2, 5, 6]"
+#define CHANNEL  "input: [1, 5, 6]"
+#define FEATURES "input: [6]"
+#define CONV     "    - conv2d: {out: 3, kernel: 1}\n"
+#define LINEAR   "    - linear: {out: 5}\n"
+#define FLAT     "    - flatten\n    - linear: {out: 3}\n"
+#define HEAD     "    - linear: {out: 3}\n"
+#define SMOOTH(n, i, l, f)                                                                         \
+    {                                                                                              \
+        .name = (n), .input = (i), .layers = (l), .loss = (f), .ranks = 1                          \
+    }
+#define KINKED(n, i, l, f)                                                                         \
+    {                                                                                              \
+        .name = (n), .input = (i), .layers = (l), .loss = (f), .ranks = 1, .kinks = true           \
+    }
+#define POOLED(n, l)                                                                               \
+    {                                                                                              \
+        .name = (n), .input = CHANNEL, .layers = (l), .loss = "mse", .ranks = 1, .kinks = true,    \
+        .pooled = true                                                                             \
+    }
+
+static const model_case cases[] = {
+    SMOOTH("linear", FEATURES, LINEAR HEAD, "mse"),
+    SMOOTH("linear, no bias", FEATURES, LINEAR "    - linear: {out: 4, bias: false}\n" HEAD, "mse"),
+    SMOOTH("linear, rows", "input: [2, 4]", LINEAR HEAD, "mse"),
+    SMOOTH("linear, tied twice", FEATURES,
+           LINEAR "    - linear: {out: 5, name: t}\n    - tanh\n    - linear: {out: 5, weight_of: t}\n"
+                  "    - sigmoid\n    - linear: {out: 5, weight_of: t, bias: false}\n" HEAD,
+           "mse"),
+    SMOOTH("conv2d, tied", IMAGE,
+           CONV "    - conv2d: {out: 3, kernel: 3, padding: 1, name: t}\n    - tanh\n"
+                "    - conv2d: {out: 3, kernel: 3, padding: 1, weight_of: t}\n" FLAT,
+           "mse"),
+    SMOOTH("embedding and linear, tied", "input: [4]",
+           "    - embedding: {num: 5, dim: 3, name: t}\n    - tanh\n"
+           "    - linear: {out: 5, weight_of: t}\n    - sigmoid\n" FLAT,
+           "mse"),
+    SMOOTH("conv2d", IMAGE, CONV "    - conv2d: {out: 4, kernel: 3, padding: 1}\n" FLAT, "mse"),
+    SMOOTH("conv2d, stride", IMAGE,
+           CONV "    - conv2d: {out: 2, kernel: [3, 2], stride: [2, 1], padding: [1, 0]}\n" FLAT,
+           "mse"),
+    SMOOTH("conv2d, dilation", IMAGE,
+           CONV "    - conv2d: {out: 2, kernel: 2, dilation: 2, padding: 1, bias: false}\n" FLAT,
+           "mse"),
+    SMOOTH("conv2d, groups", IMAGE,
+           "    - conv2d: {out: 4, kernel: 1}\n"
+           "    - conv2d: {out: 6, kernel: 3, padding: 1, groups: 2}\n" FLAT,
+           "mse"),
+    SMOOTH("conv2d, depthwise", IMAGE, CONV "    - conv2d: {out: 3, kernel: 3, groups: 3}\n" FLAT,
+           "mse"),
+    SMOOTH("batchnorm, image", IMAGE, CONV "    - batchnorm\n" FLAT, "mse"),
+    SMOOTH("batchnorm, features", FEATURES, LINEAR "    - batchnorm: {eps: 0.1}\n" HEAD, "mse"),
+    SMOOTH("batchnorm, gelu", IMAGE, CONV "    - batchnorm\n    - gelu\n" FLAT, "mse"),
+    {.name = "batchnorm, two ranks",
+     .input = IMAGE,
+     .layers = CONV "    - batchnorm\n    - tanh\n" FLAT,
+     .loss = "mse",
+     .ranks = 2},
+    KINKED("batchnorm, relu", IMAGE, CONV "    - batchnorm\n    - relu\n" FLAT, "mse"),
+    SMOOTH("layernorm", FEATURES, LINEAR "    - layernorm: {eps: 0.1}\n" HEAD, "mse"),
+    SMOOTH("layernorm, rows", "input: [2, 4]", LINEAR "    - layernorm: {eps: 0.1}\n" HEAD, "mse"),
+    KINKED("leaky_relu", IMAGE, CONV "    - leaky_relu: {negative_slope: 0.3}\n" FLAT, "mse"),
+    KINKED("leaky_relu, default", FEATURES, LINEAR "    - leaky_relu\n" HEAD, "mse"),
+    KINKED("leaky_relu, negative", FEATURES,
+           LINEAR "    - leaky_relu: {negative_slope: -0.5}\n" HEAD, "mse"),
+    KINKED("relu after linear", FEATURES, LINEAR "    - relu\n" HEAD, "mse"),
+    KINKED("relu after conv2d", IMAGE, CONV "    - relu\n" FLAT, "mse"),
+    POOLED("relu by itself", CONV "    - avgpool2d: {kernel: 1}\n    - relu\n" FLAT),
+    SMOOTH("gelu after linear", FEATURES, LINEAR "    - gelu\n" HEAD, "mse"),
+    SMOOTH("gelu by itself", IMAGE, CONV "    - avgpool2d: {kernel: 2}\n    - gelu\n" FLAT, "mse"),
+    SMOOTH("gelu, tanh", FEATURES, LINEAR "    - gelu: {approximate: tanh}\n" HEAD, "mse"),
+    SMOOTH("silu after linear", FEATURES, LINEAR "    - silu\n" HEAD, "mse"),
+    SMOOTH("silu by itself", IMAGE, CONV "    - avgpool2d: {kernel: 2}\n    - silu\n" FLAT, "mse"),
+    SMOOTH("sigmoid after conv2d", IMAGE, CONV "    - sigmoid\n" FLAT, "mse"),
+    SMOOTH("sigmoid by itself", IMAGE, CONV "    - avgpool2d: {kernel: 2}\n    - sigmoid\n" FLAT,
+           "mse"),
+    SMOOTH("tanh after linear", FEATURES, LINEAR "    - tanh\n" HEAD, "mse"),
+    SMOOTH("tanh by itself", IMAGE, CONV "    - avgpool2d: {kernel: 2}\n    - tanh\n" FLAT, "mse"),
+    SMOOTH("softmax, features", FEATURES, LINEAR "    - softmax\n" HEAD, "mse"),
+    SMOOTH("softmax, image", IMAGE, CONV "    - softmax\n" FLAT, "mse"),
+    POOLED("maxpool2d", CONV "    - maxpool2d: {kernel: 2}\n" FLAT),
+    POOLED("maxpool2d, overlapping",
+           CONV "    - maxpool2d: {kernel: 3, stride: 2, padding: 1}\n" FLAT),
+    SMOOTH("avgpool2d", IMAGE, CONV "    - avgpool2d: {kernel: 2}\n" FLAT, "mse"),
+    SMOOTH("avgpool2d, overlapping", IMAGE,
+           CONV "    - avgpool2d: {kernel: 3, stride: 2, padding: 1}\n" FLAT, "mse"),
+    SMOOTH("avgpool2d, no padding counted", IMAGE,
+           CONV
+           "    - avgpool2d: {kernel: 3, stride: 2, padding: 1, count_include_pad: false}\n" FLAT,
+           "mse"),
+    SMOOTH("global_avgpool", IMAGE, CONV "    - tanh\n    - global_avgpool\n" FLAT, "mse"),
+    SMOOTH("flatten", IMAGE, CONV FLAT, "mse"),
+    SMOOTH("flatten, a view of the input", FEATURES, FLAT, "mse"),
+    SMOOTH("dropout, features", FEATURES, LINEAR "    - dropout: {p: 0.3}\n" HEAD, "mse"),
+    SMOOTH("dropout, image", IMAGE, CONV "    - dropout: {p: 0.5}\n    - tanh\n" FLAT, "mse"),
+    SMOOTH("embedding", "input: [5]", "    - embedding: {num: 4, dim: 3}\n" FLAT, "mse"),
+    SMOOTH("embedding, rows", "input: [4]",
+           "    - embedding: {num: 7, dim: 5}\n    - linear: {out: 2}\n    - tanh\n" FLAT, "mse"),
+    SMOOTH(
+        "add", FEATURES,
+        "    - linear: {out: 4, name: a}\n    - linear: {out: 4, from: input, name: b}\n"
+        "    - linear: {out: 4, from: a, name: c}\n    - add: {from: [a, b, c]}\n    - tanh\n" HEAD,
+        "mse"),
+    SMOOTH("mul, squeeze and excite", IMAGE,
+           "    - conv2d: {out: 3, kernel: 1, name: a}\n    - global_avgpool\n"
+           "    - conv2d: {out: 2, kernel: 1}\n    - silu\n    - conv2d: {out: 3, kernel: 1}\n"
+           "    - sigmoid: {name: s}\n    - mul: {from: [a, s]}\n" FLAT,
+           "mse"),
+    SMOOTH("mul, images", IMAGE,
+           "    - conv2d: {out: 2, kernel: 1, name: a}\n"
+           "    - conv2d: {out: 2, kernel: 3, padding: 1, from: a, name: b}\n"
+           "    - mul: {from: [b, a]}\n" FLAT,
+           "mse"),
+    SMOOTH(
+        "mul, features", FEATURES,
+        "    - linear: {out: 4, name: a}\n    - tanh: {name: b}\n    - mul: {from: [a, b]}\n" HEAD,
+        "mse"),
+    SMOOTH("mul, squared", FEATURES,
+           "    - linear: {out: 4, name: a}\n    - mul: {from: [a, a]}\n" HEAD, "mse"),
+    SMOOTH("concat, image", IMAGE,
+           "    - conv2d: {out: 2, kernel: 1, name: a}\n"
+           "    - conv2d: {out: 3, kernel: 3, padding: 1, from: a, name: b}\n"
+           "    - concat: {from: [b, a, b]}\n" FLAT,
+           "mse"),
+    SMOOTH("concat, features", FEATURES,
+           "    - linear: {out: 3, name: a}\n    - linear: {out: 2, from: a, name: b}\n"
+           "    - concat: {from: [a, b]}\n    - tanh\n" HEAD,
+           "mse"),
+    SMOOTH("residual, identity", IMAGE,
+           CONV "    - residual: {body: [{conv2d: {out: 3, kernel: 3, padding: 1, bias: false}}, "
+                "batchnorm]}\n    - silu\n" FLAT,
+           "mse"),
+    SMOOTH("residual, projection", IMAGE,
+           CONV
+           "    - residual: {body: [{conv2d: {out: 2, kernel: 3, stride: 2, padding: 1}}, gelu], "
+           "shortcut: [{conv2d: {out: 2, kernel: 1, stride: 2, bias: false}}, batchnorm]}\n" FLAT,
+           "mse"),
+    KINKED("residual, relu", IMAGE,
+           "    - conv2d: {out: 2, kernel: 1}\n"
+           "    - residual: {body: [{conv2d: {out: 2, kernel: 1}}]}\n    - relu\n" FLAT,
+           "mse"),
+    SMOOTH("residual, nested", FEATURES,
+           LINEAR "    - residual: {body: [{linear: {out: 5}}, tanh, "
+                  "{residual: {body: [{linear: {out: 5}}, sigmoid]}}]}\n" HEAD,
+           "mse"),
+    SMOOTH("cross_entropy", FEATURES, LINEAR "    - tanh\n" HEAD, "cross_entropy"),
+    SMOOTH("cross_entropy, smoothing and weights", FEATURES, LINEAR "    - tanh\n" HEAD,
+           "{cross_entropy: {label_smoothing: 0.2, class_weights: [0.5, 2.0, 1.25]}}"),
+    SMOOTH("bce", FEATURES, LINEAR "    - tanh\n" HEAD, "bce"),
+};
+
+/* The case as a config; the caller frees it. */
+static inline char *case_text(const model_case *k)
+{
+    return tr_sprintf("name: gradients\n"
+                      "data: {train: {format: synthetic, samples: 3}}\n"
+                      "model:\n  %s\n  layers:\n%s  loss: %s\n"
+                      "train: {batch: 3, steps: 1}\n",
+                      k->input, k->layers, k->loss);
+}
+
+#endif
