@@ -65,11 +65,11 @@ typedef struct {
     record record;
 } world;
 
-static void world_open(world *w, const char *train)
+static void world_open_model(world *w, const char *model, const char *train)
 {
     const tr_comm_options co = {.timeout = 10};
     const char *names[4];
-    *w = (world){.c = given(GIVEN_MLP, train)};
+    *w = (world){.c = given(model, train)};
     assert_int_equal(tr_model_open(w->c, 0, &w->m), TR_OK);
     assert_int_equal(tr_comm_open(&co, &w->comm), TR_OK);
     const tr_range all = {0, w->m->flat_count};
@@ -79,6 +79,11 @@ static void world_open(world *w, const char *train)
                                    .nslots = tr_optimizer_slots(w->c, names)};
     assert_int_equal(tr_reducer_open(w->comm, &ro, &w->r), TR_OK);
     assert_int_equal(tr_optimizer_open(w->c, w->m, w->r, &recorder, &w->record, &w->o), TR_OK);
+}
+
+static void world_open(world *w, const char *train)
+{
+    world_open_model(w, GIVEN_MLP, train);
 }
 
 static void world_close(world *w)
@@ -159,6 +164,29 @@ static void test_segments(void **state)
     world_close(&w);
 }
 
+/* Frozen parameters are in no segment; factors multiply, and part segments. */
+static void test_factors(void **state)
+{
+    (void)state;
+    world w;
+    world_open_model(&w,
+                     "  input: [16]\n  layers:\n    - linear: {out: 16, freeze: true}\n"
+                     "    - linear: {out: 16, lr_factor: 0.5, decay_factor: 3}\n"
+                     "    - linear: {out: 16, bias: false}\n  loss: mse\n",
+                     "optimizer: {adamw: {lr: 0.1, weight_decay: 0.25}}");
+    const tr_update *u = &w.record.update;
+    const tr_segment want[] = {{0, 256, 0.25, 1}, {256, 512, 0.75, 0.5}, {512, 528, 0, 0.5}};
+    assert_int_equal(u->nsegments, TR_COUNT(want));
+    for (size_t i = 0; i < TR_COUNT(want); i++) {
+        assert_int_equal(u->segments[i].begin, want[i].begin);
+        assert_int_equal(u->segments[i].end, want[i].end);
+        assert_true(u->segments[i].decay == want[i].decay);
+        assert_true(u->segments[i].lr_factor == want[i].lr_factor);
+    }
+    assert_int_equal(w.m->flat_count, 528 + 272);
+    world_close(&w);
+}
+
 static void test_update(void **state)
 {
     (void)state;
@@ -204,6 +232,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slots),
         cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_factors),
         cmocka_unit_test(test_update),
         cmocka_unit_test(test_order),
     };
