@@ -130,6 +130,8 @@ typedef struct {
     const tr_gpu_reducers *gpu; /* devices: how to reduce there (collectives/nccl/nccl.h) */
     bool nccl;                 /* devices: NCCL; else MPI */
     bool deterministic;        /* NCCL: the same bits in every run */
+    tr_comm *gatherers;        /* who gathers together: the ranks of this node (tr_comm_split_node), borrowed
+                                  until close. NULL: all ranks */
 } tr_reducer_options;
 
 /* *Collective.* All arrays start zeroed. */
@@ -166,7 +168,7 @@ tr_status tr_reducer_poll(tr_reducer *r);
 tr_status tr_reducer_finish(tr_reducer *r, double *tally, size_t ntally, double *sum_squares);
 /* *Collective.* After the owned ranges of weights were updated: makes them visible to every rank. */
 tr_status tr_reducer_publish(tr_reducer *r);
-/* *Collective.* tr_hooks.gather: `nbytes` of every rank, in rank order; both in the backend's memory, in
+/* *Collective* over options.gatherers. tr_hooks.gather: `nbytes` of each of them, in rank order; both in the backend's memory, in
  * stream order. */
 tr_status tr_reducer_gather(tr_reducer *r, const void *send, void *recv, size_t nbytes);
 /* *Collective in time.* For waits on the device (`done` is polled): notices that a peer or NCCL failed or

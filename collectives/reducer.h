@@ -67,6 +67,11 @@ struct tr_reducer {
  * seen. */
 uint64_t tr_reducer_reductions(const tr_reducer *r);
 
+/* Who gathers together. */
+static inline tr_comm *tr_reducer_gatherers(const tr_reducer *r)
+{
+    return r->o.gatherers ? r->o.gatherers : r->c;
+}
 void tr_reducer_own(tr_reducer *r, tr_range range); /* ascending; neighbours merge */
 static inline bool tr_reducer_on_device(const tr_reducer_options *o)
 {

@@ -56,6 +56,7 @@ void tr_assume_nodes(const tr_config *c, const tr_assumed *a, int nodes, tr_topo
                        .local_size = local,
                        .nodes = nodes,
                        .slices = ranks / nodes,
+                       .most = local,
                        .shared = local > 1 && c->run.collectives != TR_COLL_MPI,
                        .reason = reason};
     (a->backend->host ? reason_of_cpus : reason_of_gpus)(c, t, reason, room);

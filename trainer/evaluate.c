@@ -9,8 +9,9 @@
 
 tr_status tr_trainer_share_states(tr_trainer *t)
 {
-    if (t->config->train.sync_batchnorm || t->topology->size == 1 || t->model->state_count == 0)
-        return TR_OK;
+    const bool alike = t->config->train.sync_batchnorm == TR_SYNC_ALL || t->topology->size == 1 ||
+                       (t->config->train.sync_batchnorm == TR_SYNC_NODE && t->topology->nodes == 1);
+    if (alike || t->model->state_count == 0) return TR_OK;
     const size_t nbytes = t->model->state_count * sizeof(float);
     tr_status st;
     TR_TRY(t->backend->memory->download(t->backend_ctx, t->states_copy, t->states, nbytes));
@@ -71,11 +72,12 @@ static tr_status gather_sums(tr_trainer *t, double tally[TR_TALLY])
 {
     const size_t cells = t->confusion ? tr_confusion_cells(t->model) : 0;
     tr_status st;
-    TR_TRY(t->backend->memory->download(t->backend_ctx, tally, t->eval_tally, TR_TALLY * sizeof *tally));
+    TR_TRY(t->backend->memory->download(t->backend_ctx, tally, t->eval_tally,
+                                        TR_TALLY * sizeof *tally));
     TR_TRY(tr_comm_all_reduce(t->comm, tally, TR_TALLY, TR_F64));
     if (cells == 0) goto out;
     TR_TRY(t->backend->memory->download(t->backend_ctx, t->confusion, t->eval_confusion,
-                                cells * sizeof *t->confusion));
+                                        cells * sizeof *t->confusion));
     TR_TRY(tr_comm_all_reduce(t->comm, t->confusion, cells, TR_I64));
 out:
     return st;

@@ -134,6 +134,18 @@ out:
     return st;
 }
 
+/* *Collective.* The ranks that share batchnorm's statistics, where they are not all. */
+static tr_status open_gatherers(tr_trainer *t)
+{
+    tr_status st = TR_OK;
+    if (t->config->train.sync_batchnorm != TR_SYNC_NODE || t->topology->nodes == 1) return TR_OK;
+    TR_TRY(tr_comm_split_node(t->comm, &t->gatherers));
+    t->hooks.rank = tr_comm_topology(t->gatherers)->rank;
+    t->hooks.size = tr_comm_topology(t->gatherers)->size;
+out:
+    return st;
+}
+
 static tr_status open_reducer(tr_trainer *t)
 {
     const tr_model *m = t->model;
@@ -154,6 +166,7 @@ static tr_status open_reducer(tr_trainer *t)
         .gpu = t->gpu_reducers,
         .nccl = tr_config_nccl(t->config),
         .deterministic = t->config->run.deterministic,
+        .gatherers = t->gatherers,
     };
     st = tr_reducer_open(t->comm, &o, &t->reducer);
 out:
@@ -161,16 +174,30 @@ out:
     return st;
 }
 
-/* The fewest samples that some batchnorm will normalize over together, empty groups aside. */
+/* How many ranks share a batchnorm's statistics at the least. */
+static int least_together(const tr_trainer *t)
+{
+    const int kind = t->config->train.sync_batchnorm;
+    return kind == TR_SYNC_ALL ? t->topology->size : kind == TR_SYNC_NODE ? t->topology->slices : 1;
+}
+
+/* Of a micro-batch's samples, dealt to all ranks, those of the last `ranks` ranks: the fewest. */
+static uint64_t fewest(const tr_trainer *t, uint64_t samples, int ranks)
+{
+    const uint64_t size = (uint64_t)t->topology->size, k = (uint64_t)ranks;
+    const uint64_t more = samples % size, none = size - k;
+    const uint64_t n = samples / size * k + (more > none ? more - none : 0);
+    return n > 0 ? n : 1; /* empty groups aside */
+}
+
+/* The fewest samples that some batchnorm will normalize over together. */
 static uint64_t smallest_group(const tr_trainer *t)
 {
     const tr_config *c = t->config;
     const uint64_t batch = (uint64_t)c->train.batch, micro = (uint64_t)t->micro;
     const uint64_t tail = c->data.drop_last ? 0 : t->state.samples % batch;
-    const uint64_t parts = c->train.sync_batchnorm ? micro : micro * (uint64_t)t->topology->size;
-    uint64_t full = batch / parts, short_one = tail / parts;
-    if (full == 0) full = 1;
-    if (tail > 0 && short_one == 0) short_one = 1;
+    const uint64_t full = fewest(t, batch / micro, least_together(t));
+    const uint64_t short_one = fewest(t, tail / micro, least_together(t));
     return tail > 0 && short_one < full ? short_one : full;
 }
 
@@ -214,8 +241,8 @@ static tr_status open_session(tr_trainer *t)
         .states = t->states,
         .threads = t->affinity.threads,
         .precision = (tr_precision)c->train.precision,
-        .sync_batchnorm = c->train.sync_batchnorm,
-        .ranks = t->topology->size,
+        .sync_batchnorm = c->train.sync_batchnorm != TR_SYNC_NONE,
+        .ranks = c->train.sync_batchnorm == TR_SYNC_NODE ? t->topology->most : t->topology->size,
         .recompute = c->train.recompute.kind.which,
         .recompute_every = c->train.recompute.every,
         .keys = keys,
@@ -339,6 +366,7 @@ tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out)
     TR_TRY(tr_agree(o->comm, t && t->gathered ? TR_OK : TR_MEMORY, NULL));
     TR_TRY(open_device(t));
     TR_TRY(tr_agree(t->comm, open_local(t), NULL));
+    TR_TRY(open_gatherers(t));
     TR_TRY(open_reducer(t));
     TR_TRY(tr_agree(t->comm, open_session(t), NULL));
     TR_TRY(tr_agree(t->comm, open_loaders(t), NULL));
@@ -378,6 +406,7 @@ void tr_trainer_close(tr_trainer *t)
     tr_optimizer_close(t->optimizer);
     tr_session_close(t->session);
     tr_reducer_close(t->reducer);
+    tr_comm_close(t->gatherers);
     tr_dataset_close(t->train_data);
     tr_dataset_close(t->eval_data);
     close_arrays(t);

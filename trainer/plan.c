@@ -85,7 +85,7 @@ static tr_status open_session(const report *r, const tr_plan_key *keys, size_t n
                                   .backend_ctx = r->backend_ctx,
                                   .threads = r->on.threads,
                                   .precision = (tr_precision)r->c->train.precision,
-                                  .sync_batchnorm = r->c->train.sync_batchnorm,
+                                  .sync_batchnorm = r->c->train.sync_batchnorm != TR_SYNC_NONE,
                                   .ranks = r->on.topology.size,
                                   .recompute = r->c->train.recompute.kind.which,
                                   .recompute_every = r->c->train.recompute.every,
@@ -273,8 +273,9 @@ static tr_status print_communication(const report *r)
     if (gathers > 0)
         fprintf(r->to,
                 "  synchronized batchnorm: %zu gathers of %s in all from each rank, inside each "
-                "micro-batch\n",
-                gathers, tr_format_bytes(nbytes, text, sizeof text));
+                "micro-batch, over %s\n",
+                gathers, tr_format_bytes(nbytes, text, sizeof text),
+                r->c->train.sync_batchnorm == TR_SYNC_NODE ? "the ranks of a node" : "all ranks");
     return st;
 }
 

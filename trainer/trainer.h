@@ -75,6 +75,7 @@ typedef struct tr_trainer {
 
 typedef struct {
     tr_comm *comm;
+    tr_comm *gatherers; /* train.sync_batchnorm: node, several nodes: this one's ranks; else NULL */
     const tr_config *config;
     const char *config_text;
     const tr_model *model; /* not owned */

@@ -11,8 +11,9 @@
  * with the tally in one group, which NCCL makes one kernel of. What divides and what tells an
  * overflow is thereby there with the gradients: sums that are not finite make the sum of squares
  * so;
- *  - there is one communicator and one stream for buckets and for SyncBN's gathers. Their order is
- * one too: an empty share has its buckets ready before it gathers, others in the midst of it. In
+ *  - there is one stream for buckets and for SyncBN's gathers, and one communicator, or where only a
+ * node's ranks gather one more of theirs. Their order is one too, also on ranks of nodes that do not
+ * gather with each other, as all have as many gathers: an empty share has its buckets ready before it gathers, others in the midst of it. In
  * the first step every bucket waits for finish, where the ranks compare after how many gathers each
  * had it ready; from then on bucket b follows gather after[b], the last of those, on all of them.
  *
@@ -27,7 +28,8 @@
 
 typedef struct {
     tr_side side;
-    tr_nccl *nccl; /* NULL: one rank */
+    tr_nccl *nccl;      /* NULL: one rank */
+    tr_nccl *gatherers; /* over options.gatherers, or `nccl`; NULL: one rank gathers alone */
     tr_watch *watch;
     int launched; /* buckets of this step */
     int gathers;  /* since the run began in which buckets become ready */
@@ -134,13 +136,16 @@ static tr_status nccl_gather(tr_reducer *r, const void *send, void *recv, size_t
     tr_status st = TR_OK;
     tr_gpu_state *s = r->state;
     if (!nbytes) return TR_OK;
-    if (!s->nccl) return r->o.backend->memory->copy(r->o.backend_ctx, recv, send, nbytes);
+    if (!s->gatherers) TR_TRY(r->o.backend->memory->copy(r->o.backend_ctx, recv, send, nbytes));
+    if (!s->nccl) return TR_OK;
     TR_TRY(tr_side_fork(&s->side));
     tr_watch_issue(s->watch);
     TR_TRY(tr_watch_gather(s->watch, s->begun++, s->side.stream));
-    TR_TRY(tr_nccl_settle(
-        s->nccl, ncclAllGather(send, recv, nbytes, ncclUint8, s->nccl->comm, s->side.stream),
-        "ncclAllGather"));
+    if (s->gatherers)
+        TR_TRY(tr_nccl_settle(
+            s->gatherers,
+            ncclAllGather(send, recv, nbytes, ncclUint8, s->gatherers->comm, s->side.stream),
+            "ncclAllGather"));
     TR_TRY(tr_side_join(&s->side));
     s->gathers++;
     TR_TRY(advance(r, r->ready));
@@ -194,13 +199,15 @@ static tr_status nccl_watch(tr_reducer *r, tr_wait *w)
     tr_gpu_state *s = r->state;
     if (!s->nccl) return TR_OK;
     tr_watch_device(s->watch, w);
-    return tr_nccl_look(s->nccl) == TR_OK ? TR_OK : blame(r, w);
+    if (tr_nccl_look(s->nccl) != TR_OK) return blame(r, w);
+    return !s->gatherers || tr_nccl_look(s->gatherers) == TR_OK ? TR_OK : blame(r, w);
 }
 
 static void nccl_abort(tr_reducer *r)
 {
     tr_gpu_state *s = r->state;
     if (s->nccl) tr_nccl_abort(s->nccl);
+    if (s->gatherers) tr_nccl_abort(s->gatherers);
 }
 
 static tr_status nccl_publish(tr_reducer *r)
@@ -214,8 +221,9 @@ static void nccl_close(tr_reducer *r)
     tr_gpu_state *s = r->state;
     const tr_backend *b = r->o.backend;
     if (s && s->nccl) {
-        if (tr_comm_broken(r->c)) tr_nccl_abort(s->nccl); /* or the next call would wait for the device */
+        if (tr_comm_broken(r->c)) nccl_abort(r); /* or the next call would wait for the device */
         tr_sections_drop(b, r->o.backend_ctx);
+        if (s->gatherers != s->nccl) tr_nccl_close(s->gatherers);
         tr_nccl_close(s->nccl);
     }
     if (s) {
@@ -258,6 +266,24 @@ out:
     return st;
 }
 
+/* Groups connect side by side; a failure in one is everybody's. A node's ranks have the same local
+ * ranks in the group as in the job, so that s->watch knows them. */
+static tr_status open_gatherers(tr_reducer *r)
+{
+    tr_status st = TR_OK;
+    tr_gpu_state *s = r->state;
+    if (!r->o.gatherers) {
+        s->gatherers = s->nccl;
+        return TR_OK;
+    }
+    if (r->o.gatherers->topology.size > 1)
+        st = tr_nccl_open(r->o.gatherers, r->o.deterministic, &s->gatherers);
+    TR_TRY(tr_agree(r->c, st, NULL));
+    if (s->gatherers) s->gatherers->watch = s->watch;
+out:
+    return st;
+}
+
 tr_status tr_reducer_nccl_init(tr_reducer *r)
 {
     tr_status st = TR_OK;
@@ -270,6 +296,7 @@ tr_status tr_reducer_nccl_init(tr_reducer *r)
         TR_TRY(tr_watch_open(r, &s->watch));
         TR_TRY(tr_nccl_open(r->c, r->o.deterministic, &s->nccl));
         s->nccl->watch = s->watch;
+        TR_TRY(open_gatherers(r));
         snprintf(r->name, sizeof(r->name), "NCCL %s", s->nccl->version);
     }
 out:

@@ -166,7 +166,8 @@ static tr_status staged_gather(tr_reducer *r, const void *send, void *recv, size
     tr_staged *s = r->state;
     const tr_backend *b = r->o.backend;
     void *ctx = r->o.backend_ctx, *room = s->piece;
-    size_t ranks = (size_t)r->c->topology.size, total;
+    tr_comm *gatherers = tr_reducer_gatherers(r);
+    size_t ranks = (size_t)gatherers->topology.size, total;
     if (!nbytes) return TR_OK;
     if (ranks == 1) return b->memory->copy(ctx, recv, send, nbytes);
     if (!tr_mul_size(nbytes, ranks + 1, &total))
@@ -174,7 +175,7 @@ static tr_status staged_gather(tr_reducer *r, const void *send, void *recv, size
     TR_TRY(reserve(&room, &s->piece_size, total));
     s->piece = room;
     TR_TRY(b->memory->download(ctx, s->piece, send, nbytes));
-    TR_TRY(tr_comm_all_gather(r->c, s->piece, s->piece + nbytes, nbytes));
+    TR_TRY(tr_comm_all_gather(gatherers, s->piece, s->piece + nbytes, nbytes));
     TR_TRY(b->memory->upload(ctx, recv, s->piece + nbytes, nbytes * ranks));
 out:
     return st;

@@ -112,7 +112,9 @@ struct tr_field {
     size_t variant_options; /* VARIANT: offset of the options struct (shared by all variants) */
     const char *unit;       /* "samples", "bytes", "s", ... or NULL */
     const char *doc;
-    const tr_field_word *words; /* INT and REAL: more words like auto_text */
+    const tr_field_word
+        *words; /* INT and REAL: more words like auto_text; CHOICE: other words for an
+                                   index, read and never written */
 };
 
 /* Entries of a table, one a line. `at`: offset in the struct; a number's `low` and `high` both 0:
@@ -178,6 +180,11 @@ typedef enum { TR_NONFINITE_SKIP, TR_NONFINITE_STOP, TR_NONFINITE_ROLLBACK } tr_
 typedef enum { TR_COLL_AUTO, TR_COLL_SHARED, TR_COLL_MPI, TR_COLL_NCCL } tr_collectives_kind;
 typedef enum { TR_AFFINITY_AUTO, TR_AFFINITY_NONE } tr_affinity_kind;
 typedef enum { TR_WIRE_FP32, TR_WIRE_BF16 } tr_wire_kind;
+typedef enum {
+    TR_SYNC_ALL,
+    TR_SYNC_NODE,
+    TR_SYNC_NONE
+} tr_sync_kind; /* ranks that share statistics */
 typedef enum { TR_GRAPH_AUTO, TR_GRAPH_OFF } tr_cuda_graph;
 typedef enum { TR_LOSS_CROSS_ENTROPY, TR_LOSS_MSE, TR_LOSS_BCE } tr_loss_kind;
 typedef enum { TR_RECOMPUTE_NONE, TR_RECOMPUTE_BLOCKS, TR_RECOMPUTE_EVERY } tr_recompute_kind;
@@ -263,8 +270,8 @@ typedef struct tr_config {
         double loss_scale;         /* 0 = none, -1 = dynamic, else fixed */
         double loss_scale_init;    /* dynamic */
         int64_t loss_scale_window; /* dynamic: good steps before it doubles */
-        bool sync_batchnorm;
-        double clip_norm; /* 0 = none */
+        int sync_batchnorm;        /* tr_sync_kind */
+        double clip_norm;          /* 0 = none */
         struct {
             tr_variant kind;
             tr_optimizer_config o;

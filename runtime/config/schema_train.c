@@ -5,6 +5,9 @@
 #define SCHEDULE(member) offsetof(tr_schedule_config, member)
 
 static const tr_field_word none_word[] = {{"none", 0}, {NULL, 0}};
+static const char *const syncs[] = {"all", "node", "none", NULL};
+static const tr_field_word sync_words[] = {
+    {"true", TR_SYNC_ALL}, {"false", TR_SYNC_NONE}, {NULL, 0}};
 static const tr_field_word scale_words[] = {{"none", 0}, {"dynamic", -1}, {NULL, 0}};
 
 static const char *const precisions[] = {"fp32", "bf16", "fp16", NULL};
@@ -163,7 +166,13 @@ const tr_field tr_train_fields[] = {
             "dynamic: the first scale"),
     TR_INT("loss_scale_window", IN(train, loss_scale_window), "2000", 1, 1e9, "steps",
            "dynamic: so many without overflow before the scale doubles"),
-    TR_BOOL("sync_batchnorm", IN(train, sync_batchnorm), "true", "batch statistics over all ranks"),
+    TR_ENTRY(
+        "sync_batchnorm", CHOICE, IN(train, sync_batchnorm), "all",
+        "batch statistics over all ranks, over those of a node, or of each rank's share alone; "
+        "true is all, false none. With node over several nodes, and with none, ranks keep "
+        "running statistics of their own, and rank 0's are everybody's at an evaluation or a "
+        "checkpoint",
+        .choices = syncs, .words = sync_words),
     TR_REAL("clip_norm", IN(train, clip_norm), "none", 1e-30, 1e30, NULL,
             "longest gradient over the whole model (L2); longer ones are scaled down",
             ZERO("none")),

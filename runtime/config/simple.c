@@ -161,6 +161,11 @@ static tr_status read_string(const tr_field *f, const tr_node *n, const char *pa
 
 static tr_status read_choice(const tr_field *f, const tr_node *n, const char *path, int *out)
 {
+    double word;
+    if (find_word(f, n, &word)) {
+        *out = (int)word;
+        return TR_OK;
+    }
     for (int i = 0; n->kind == TR_NODE_SCALAR && f->choices[i]; i++) {
         if (strcmp(n->text, f->choices[i]) != 0) continue;
         *out = i;

@@ -5,6 +5,8 @@
 #include "collectives/reducer.h"
 #include "training.h"
 
+#include <math.h>
+
 #define MODEL                                                                                      \
     "model:\n  input: [12]\n  layers:\n"                                                           \
     "    - linear: {out: 96, name: one}\n    - batchnorm: {name: norm}\n    - relu\n"              \
@@ -356,11 +358,102 @@ static void test_time_limit(void **state)
     training_folder_remove(&f);
 }
 
+/* ---- Whose statistics ------------------------------------------------------------------------ */
+
+#define NORMED                                                                                     \
+    "model:\n  input: [12]\n  layers:\n    - linear: {out: 24, name: one}\n"                      \
+    "    - batchnorm: {name: norm, momentum: 1}\n    - relu\n    - linear: {out: 5}\n"            \
+    "  loss: cross_entropy\n"
+
+enum { NORMED_BATCH = 14, FEATURES = 24 };
+
+/* The running statistics of this rank after so many steps: of the last batch, as momentum is 1.
+ * shared: after rank 0's have become everybody's. */
+static float *statistics(const char *sync, const char *run, int steps, bool shared)
+{
+    training_folder f = training_folder_make();
+    char *text = tr_sprintf(DATA NORMED "train: {steps: 100, batch: %d, sync_batchnorm: %s}\n",
+                            NORMED_BATCH, sync);
+    assert_non_null(text);
+    training t = training_open(f.path, text, run, 0);
+    for (int s = 0; s < steps; s++) training_step(&t);
+    if (shared) TRAINING_TRY(tr_trainer_share_states(t.trainer));
+    assert_int_equal(t.model->state_count, 2 * FEATURES);
+    float *v = training_copy(&t, t.trainer->states, t.model->state_count);
+    if (shared) training_alike(&t, "statistics", v, t.model->state_count * sizeof *v);
+    training_weights_alike(&t);
+    training_close(&t);
+    tr_free(text);
+    training_folder_remove(&f);
+    return v;
+}
+
+/* `mine`: each rank's own share's statistics. Merges those of the node that `rank` is on. */
+static void merge_node(const float *mine, int nodes, int rank, int size, double *want)
+{
+    float all[4][2 * FEATURES];
+    assert_true(size <= 4);
+    MPI_Allgather(mine, 2 * FEATURES, MPI_FLOAT, all, 2 * FEATURES, MPI_FLOAT, MPI_COMM_WORLD);
+    for (int c = 0; c < FEATURES; c++) {
+        double count = 0, sum = 0, m2 = 0;
+        for (int pass = 0; pass < 2; pass++)
+            for (int r = 0; r < size; r++) {
+                if (r * nodes / size != rank * nodes / size) continue;
+                const tr_span share = tr_share(60, NORMED_BATCH, 0, 1, 0, r, size);
+                const double n = (double)(share.end - share.begin), mean = all[r][c];
+                if (pass == 0) {
+                    count += n;
+                    sum += n * mean;
+                    continue;
+                }
+                const double apart = mean - sum / count;
+                m2 += all[r][FEATURES + c] * (n - 1) + n * apart * apart;
+            }
+        want[c] = sum / count;
+        want[FEATURES + c] = m2 / (count - 1);
+    }
+}
+
+/* train.sync_batchnorm: node: statistics of the node's samples, on each node its own, until rank 0's
+ * are shared; on one node the same as all, to the bit. Nodes of unequal size, too. */
+static void test_node_statistics(void **state)
+{
+    (void)state;
+    int rank, size;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    for (int nodes = 1; nodes <= 3 && nodes <= size; nodes++)
+        for (int mpi = 0; mpi < 2; mpi++) {
+            const char *run = mpi ? ", collectives: mpi" : "";
+            char count[8];
+            double want[2 * FEATURES];
+            snprintf(count, sizeof count, "%d", nodes);
+            setenv("TRIREME_FAKE_NODES", count, 1);
+            float *none = statistics("none", run, 1, false);
+            float *node = statistics("node", run, 1, false);
+            float *shared = statistics("node", run, 6, true); /* with a short batch */
+            merge_node(none, nodes, rank, size, want);
+            for (int i = 0; i < 2 * FEATURES; i++)
+                if (!(fabs(node[i] - want[i]) <= 1e-5 * (1 + fabs(want[i]))))
+                    fail_msg("%d nodes: statistic %d is %.9g, not %.9g", nodes, i, node[i],
+                             want[i]);
+            if (nodes == 1) {
+                float *all = statistics("all", run, 1, false);
+                assert_memory_equal(node, all, sizeof(float) * 2 * FEATURES);
+                tr_free(all);
+            }
+            tr_free(none);
+            tr_free(node);
+            tr_free(shared);
+        }
+    unsetenv("TRIREME_FAKE_NODES");
+}
+
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_reductions), cmocka_unit_test(test_cuts),
     cmocka_unit_test(test_overflow),   cmocka_unit_test(test_nonfinite),
     cmocka_unit_test(test_held),       cmocka_unit_test(test_bad_sample),
-    cmocka_unit_test(test_time_limit),
+    cmocka_unit_test(test_time_limit), cmocka_unit_test(test_node_statistics),
 };
 
 RUN_MPI_TESTS(tests)

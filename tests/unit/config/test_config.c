@@ -85,7 +85,7 @@ static void test_defaults(void **state)
     assert_int_equal(c->train.micro_batch, 0);
     assert_true(c->train.loss_scale == 0 && c->train.loss_scale_init == 65536);
     assert_int_equal(c->train.loss_scale_window, 2000);
-    assert_true(c->train.sync_batchnorm);
+    assert_int_equal(c->train.sync_batchnorm, TR_SYNC_ALL);
     assert_true(c->train.clip_norm == 0 && c->train.ema == 0 && c->train.max_seconds == 0);
     assert_int_equal(c->train.optimizer.kind.which, TR_OPT_ADAMW);
     const tr_optimizer_config *o = &c->train.optimizer.o;
