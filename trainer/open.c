@@ -111,7 +111,7 @@ static tr_status open_loaders(tr_trainer *t)
         .dataset = t->train_data,
         .train = true,
         .batch = c->train.batch,
-        .micro = t->micro,
+        .micro_batches = t->micro_batches,
         .rank = t->topology->rank,
         .size = t->topology->size,
         .dtype = tr_precision_dtype((tr_precision)c->train.precision),
@@ -127,7 +127,7 @@ static tr_status open_loaders(tr_trainer *t)
         o.dataset = t->eval_data;
         o.train = false;
         o.batch = c->train.eval.batch > 0 ? c->train.eval.batch : c->train.batch;
-        o.micro = 1;
+        o.micro_batches = 1;
         TR_TRY(tr_loader_open(&o, &t->eval_loader));
     }
 out:
@@ -194,10 +194,10 @@ static uint64_t fewest(const tr_trainer *t, uint64_t samples, int ranks)
 static uint64_t smallest_group(const tr_trainer *t)
 {
     const tr_config *c = t->config;
-    const uint64_t batch = (uint64_t)c->train.batch, micro = (uint64_t)t->micro;
+    const uint64_t batch = (uint64_t)c->train.batch, micro_batches = (uint64_t)t->micro_batches;
     const uint64_t tail = c->data.drop_last ? 0 : t->state.samples % batch;
-    const uint64_t full = fewest(t, batch / micro, least_together(t));
-    const uint64_t short_one = fewest(t, tail / micro, least_together(t));
+    const uint64_t full = fewest(t, batch / micro_batches, least_together(t));
+    const uint64_t short_one = fewest(t, tail / micro_batches, least_together(t));
     return tail > 0 && short_one < full ? short_one : full;
 }
 
@@ -219,7 +219,7 @@ static void warn_of_batchnorm(const tr_trainer *t, const tr_plan_key *keys, size
                 "%s will see a single value a channel in some steps (%llu samples, batch %lld, %d "
                 "micro-batches): change train.batch or train.micro_batch, or set data.drop_last",
                 g->ops[i].layer, (unsigned long long)t->state.samples,
-                (long long)t->config->train.batch, t->micro);
+                (long long)t->config->train.batch, t->micro_batches);
             return;
         }
     }
@@ -230,8 +230,8 @@ static tr_status open_session(tr_trainer *t)
     const tr_config *c = t->config;
     tr_plan_key keys[TR_PLAN_KEYS];
     size_t nkeys = tr_plan_keys(c, tr_dataset_samples(t->train_data),
-                                t->eval_data ? tr_dataset_samples(t->eval_data) : 0, t->micro,
-                                t->topology->rank, t->topology->size, keys);
+                                t->eval_data ? tr_dataset_samples(t->eval_data) : 0,
+                                t->micro_batches, t->topology->rank, t->topology->size, keys);
     tr_session_options o = {
         .model = t->model,
         .backend = t->backend,
@@ -270,7 +270,7 @@ static tr_status warn_of_memory(const tr_trainer *t)
     if (t->topology->local_rank != 0) return TR_OK;
     const char *where;
     const int64_t share = (t->config->train.batch + t->topology->size - 1) / t->topology->size;
-    const int64_t at_once = (share + t->micro - 1) / t->micro;
+    const int64_t at_once = (share + t->micro_batches - 1) / t->micro_batches;
     size_t nbytes, available = available_memory(t, &where);
     tr_status st = tr_activation_bound(t->config, t->model, at_once, &nbytes);
     if (st != TR_OK || nbytes <= available) return st;
@@ -288,7 +288,7 @@ static tr_status open_local(tr_trainer *t)
     const tr_model *m = t->model;
     tr_status st;
     TR_TRY(open_data(t));
-    t->micro = tr_micro_batches(t->config, t->topology->size);
+    t->micro_batches = tr_micro_batches(t->config, t->topology->size);
     TR_TRY(warn_of_memory(t));
     TR_TRY(tr_section_open(t));
     const tr_backend *b = t->backend;

@@ -18,7 +18,7 @@ typedef struct {
     FILE *to;
     tr_assumed on;
     void *backend_ctx;
-    int micro;
+    int micro_batches;
     size_t rss_before; /* resident before anything is planned */
     bool counted;      /* the data was there to be counted */
     uint64_t train_samples, eval_samples;
@@ -45,7 +45,7 @@ static tr_status count_source(report *r, const tr_source_config *source, bool tr
                                  .dataset = d,
                                  .train = train,
                                  .batch = train ? r->c->train.batch : (int64_t)batch_of_eval(r->c),
-                                 .micro = train ? r->micro : 1,
+                                 .micro_batches = train ? r->micro_batches : 1,
                                  .size = r->on.topology.size,
                                  .dtype = tr_precision_dtype((tr_precision)r->c->train.precision),
                                  .workers = (int)r->c->data.workers,
@@ -98,7 +98,7 @@ static tr_status open_session(const report *r, const tr_plan_key *keys, size_t n
 static tr_status open_sessions(report *r)
 {
     tr_plan_key keys[TR_PLAN_KEYS], evals[TR_PLAN_KEYS];
-    const size_t n = tr_plan_keys(r->c, r->train_samples, r->eval_samples, r->micro, 0,
+    const size_t n = tr_plan_keys(r->c, r->train_samples, r->eval_samples, r->micro_batches, 0,
                                   r->on.topology.size, keys);
     size_t nevals = 0;
     for (size_t i = 0; i < n; i++) {
@@ -135,7 +135,7 @@ static void print_head(const report *r)
     fprintf(r->to, "  parameters     %s in %zu arrays, %zu bucket%s\n",
             tr_format_count((double)r->m->nparameters, count, sizeof count), r->m->nparams,
             r->m->nbuckets, r->m->nbuckets == 1 ? "" : "s");
-    fprintf(r->to, "  micro-batches  %d a step, up to %lld samples a rank\n", r->micro,
+    fprintf(r->to, "  micro-batches  %d a step, up to %lld samples a rank\n", r->micro_batches,
             (long long)r->train_batch);
     if (r->counted)
         fprintf(r->to,
@@ -340,7 +340,7 @@ tr_status tr_plan_report(const tr_config *c, const tr_model *m, int ranks, FILE 
     TR_TRY(tr_assume(c, ranks, &r.on));
     TR_TRY(r.on.backend->open(&r.on.options, &r.backend_ctx));
     if (r.on.note[0]) fprintf(to, "note: %s\n\n", r.on.note);
-    r.micro = tr_micro_batches(c, ranks);
+    r.micro_batches = tr_micro_batches(c, ranks);
     count_data(&r);
     TR_TRY(open_sessions(&r));
     print_head(&r);

@@ -22,8 +22,9 @@ void tr_report_start(tr_trainer *t)
            "%llu steps; run folder %s",
            tr_format_count((double)t->model->nparameters, parameters, sizeof parameters),
            (unsigned long long)tr_dataset_samples(t->train_data), (long long)t->config->train.batch,
-           t->micro, t->micro == 1 ? "" : "es", (unsigned long long)t->steps_per_epoch,
-           (unsigned long long)t->total_steps, t->config->output);
+           t->micro_batches, t->micro_batches == 1 ? "" : "es",
+           (unsigned long long)t->steps_per_epoch, (unsigned long long)t->total_steps,
+           t->config->output);
 }
 
 static tr_status open_metrics(tr_trainer *t)
@@ -49,8 +50,8 @@ static tr_status record_start(tr_trainer *t)
         (uint64_t)t->topology->size, (uint64_t)t->topology->nodes, t->backend->name, backend,
         t->topology->reason, tr_reducer_name(t->reducer), (uint64_t)t->affinity.threads,
         (uint64_t)t->model->nparameters, tr_dataset_samples(t->train_data),
-        (uint64_t)t->config->train.batch, (uint64_t)t->micro, t->steps_per_epoch, t->total_steps,
-        t->from, sha, TR_VERSION);
+        (uint64_t)t->config->train.batch, (uint64_t)t->micro_batches, t->steps_per_epoch,
+        t->total_steps, t->from, sha, TR_VERSION);
 }
 
 tr_status tr_report_begin(tr_trainer *t)

@@ -73,7 +73,7 @@ tr_status tr_trainer_initialize(tr_trainer *t)
         .stop_best = NAN,
         .samples = samples,
         .batch = (uint64_t)t->config->train.batch,
-        .micro = (uint64_t)t->micro,
+        .micro_batches = (uint64_t)t->micro_batches,
     };
     t->history.nsteps = t->history.nevals = 0;
     if (st == TR_OK) st = tr_trainer_control(t);
@@ -95,12 +95,12 @@ static void compare_state(const tr_trainer *t, uint64_t samples)
         tr_log(TR_LOG_WARN,
                "the checkpoint was made with train.batch %llu, now %lld: steps are counted on",
                (unsigned long long)t->state.batch, (long long)t->config->train.batch);
-    if (t->state.micro != (uint64_t)t->micro && t->model->nstates > 0)
+    if (t->state.micro_batches != (uint64_t)t->micro_batches && t->model->nstates > 0)
         tr_log(TR_LOG_WARN,
                "the checkpoint was made with %llu micro-batches a step, now %d: batchnorm "
                "normalizes over "
                "other groups of samples",
-               (unsigned long long)t->state.micro, t->micro);
+               (unsigned long long)t->state.micro_batches, t->micro_batches);
     if (t->state.seed != (uint64_t)t->config->seed)
         tr_log(TR_LOG_WARN, "the checkpoint was made with seed %llu, now %lld",
                (unsigned long long)t->state.seed, (long long)t->config->seed);
@@ -116,7 +116,7 @@ tr_status tr_trainer_restore(tr_trainer *t, bool *found)
     compare_state(t, samples);
     t->state.samples = samples;
     t->state.batch = (uint64_t)t->config->train.batch;
-    t->state.micro = (uint64_t)t->micro;
+    t->state.micro_batches = (uint64_t)t->micro_batches;
     t->state.seed = (uint64_t)t->config->seed;
     t->state.epoch = t->state.step / t->steps_per_epoch;
     if (t->config->train.loss_scale >= 0) t->state.loss_scale = tr_loss_scale_start(t->config);

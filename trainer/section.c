@@ -2,18 +2,18 @@
  * same sizes on all of them. Recording is then uniform over the ranks, as NCCL demands. */
 #include "trainer/trainer.h"
 
-static tr_span share(const tr_trainer *t, bool tail, int j, int rank)
+static tr_span share(const tr_trainer *t, bool tail, int micro, int rank)
 {
     const uint64_t step = tail ? t->steps_per_epoch - 1 : 0;
-    return tr_share(t->state.samples, t->config->train.batch, step, t->micro, j, rank,
+    return tr_share(t->state.samples, t->config->train.batch, step, t->micro_batches, micro, rank,
                     t->topology->size);
 }
 
 static bool alike(const tr_trainer *t, int a, int b)
 {
     for (int r = 0; r < t->topology->size; r++) {
-        const tr_span x = share(t, a >= t->micro, a % t->micro, r);
-        const tr_span y = share(t, b >= t->micro, b % t->micro, r);
+        const tr_span x = share(t, a >= t->micro_batches, a % t->micro_batches, r);
+        const tr_span y = share(t, b >= t->micro_batches, b % t->micro_batches, r);
         if (x.end - x.begin != y.end - y.begin) return false;
     }
     return true;
@@ -21,7 +21,7 @@ static bool alike(const tr_trainer *t, int a, int b)
 
 tr_status tr_section_open(tr_trainer *t)
 {
-    const int n = 2 * t->micro; /* of a full step, then of the epoch's last */
+    const int n = 2 * t->micro_batches; /* of a full step, then of the epoch's last */
     t->section_class = tr_alloc(TR_MEM_OTHER, (size_t)n, sizeof *t->section_class);
     if (!t->section_class) return TR_MEMORY;
     for (int i = 0; i < n; i++) {
@@ -32,9 +32,9 @@ tr_status tr_section_open(tr_trainer *t)
     return TR_OK;
 }
 
-uint64_t tr_section_key(const tr_trainer *t, uint64_t step, int j)
+uint64_t tr_section_key(const tr_trainer *t, uint64_t step, int micro)
 {
     const bool tail = step % t->steps_per_epoch == t->steps_per_epoch - 1;
-    const uint64_t class = (uint64_t)t->section_class[(tail ? t->micro : 0) + j];
-    return class * 4 + (j == 0 ? 2 : 0) + (j == t->micro - 1);
+    const uint64_t class = (uint64_t)t->section_class[(tail ? t->micro_batches : 0) + micro];
+    return class * 4 + (micro == 0 ? 2 : 0) + (micro == t->micro_batches - 1);
 }

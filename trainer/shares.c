@@ -5,13 +5,13 @@
 
 #include "runtime/data/data.h"
 
-size_t tr_plan_keys(const tr_config *c, uint64_t train_samples, uint64_t eval_samples, int micro,
-                    int rank, int size, tr_plan_key keys[TR_PLAN_KEYS])
+size_t tr_plan_keys(const tr_config *c, uint64_t train_samples, uint64_t eval_samples,
+                    int micro_batches, int rank, int size, tr_plan_key keys[TR_PLAN_KEYS])
 {
     int64_t sizes[8];
     size_t n = 0;
-    int count =
-        tr_share_sizes(train_samples, c->train.batch, micro, rank, size, c->data.drop_last, sizes);
+    int count = tr_share_sizes(train_samples, c->train.batch, micro_batches, rank, size,
+                               c->data.drop_last, sizes);
     for (int i = 0; i < count; i++) keys[n++] = (tr_plan_key){true, sizes[i]};
     if (eval_samples == 0) return n;
     int64_t batch = c->train.eval.batch > 0 ? c->train.eval.batch : c->train.batch;

@@ -9,8 +9,8 @@
 
 /* Plans that a rank meets over a run: training shares of the full and the short step, evaluation
  * shares. eval_samples 0: no evaluation. Returns how many. */
-size_t tr_plan_keys(const tr_config *c, uint64_t train_samples, uint64_t eval_samples, int micro,
-                    int rank, int size, tr_plan_key keys[TR_PLAN_KEYS]);
+size_t tr_plan_keys(const tr_config *c, uint64_t train_samples, uint64_t eval_samples,
+                    int micro_batches, int rank, int size, tr_plan_key keys[TR_PLAN_KEYS]);
 
 /* Micro-batches a step: ceil(share / train.micro_batch); with `auto` one, whatever the machine: the
  * number decides what batchnorm normalizes over, so it must not depend on free memory. */

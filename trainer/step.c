@@ -92,17 +92,17 @@ out:
 }
 
 /* What is put into the stream for one micro-batch, and is recorded where the backend can. */
-static tr_status run_micro(tr_trainer *t, tr_plan *plan, int j, const tr_control_input *in)
+static tr_status run_micro(tr_trainer *t, tr_plan *plan, int micro, const tr_control_input *in)
 {
-    const bool last = j == t->micro - 1;
+    const bool last = micro == t->micro_batches - 1;
     const tr_run run = {.seed = (uint64_t)t->config->seed,
                         .ordinal = in->ordinal,
                         .loss_scale = t->backend->host ? (float)t->control->loss_scale : 0,
                         .control = t->control,
-                        .accumulate = j > 0,
+                        .accumulate = micro > 0,
                         .last = last,
                         /* recorded work repacks in every step */
-                        .params_changed = t->params_changed || (j == 0 && !t->backend->host),
+                        .params_changed = t->params_changed || (micro == 0 && !t->backend->host),
                         .tally = t->control->sums,
                         .hooks = &t->hooks};
     tr_status st;
@@ -116,7 +116,7 @@ out:
     return st;
 }
 
-static tr_status issue_micro(tr_trainer *t, int j, double lr)
+static tr_status issue_micro(tr_trainer *t, int micro, double lr)
 {
     tr_status st;
     tr_batch batch;
@@ -124,21 +124,21 @@ static tr_status issue_micro(tr_trainer *t, int j, double lr)
     bool replay = false;
     TR_TRY(tr_trainer_staged(t));
     TR_TRY(tr_loader_next(t->loader, &batch));
-    TR_NEED(batch.step == t->issued && batch.micro == j, TR_INTERNAL,
+    TR_NEED(batch.step == t->issued && batch.micro == micro, TR_INTERNAL,
             "the loader is at step %llu.%d, the loop at %llu.%d", (unsigned long long)batch.step,
-            batch.micro, (unsigned long long)t->issued, j);
+            batch.micro, (unsigned long long)t->issued, micro);
     t->since.data_wait += batch.waited;
     TR_TRY(tr_trainer_stage(t, true, &batch, &plan));
     const tr_control_input in = {.ordinal = batch.ordinal,
                                  .lr = lr,
-                                 .first = j == 0,
-                                 .stop = j == 0 && asked_to_stop(t),
-                                 .fresh = j == 0 && t->issued == t->state.step};
+                                 .first = micro == 0,
+                                 .stop = micro == 0 && asked_to_stop(t),
+                                 .fresh = micro == 0 && t->issued == t->state.step};
     TR_TRY(t->backend->training->set_input(t->training, t->control, &in));
-    TR_TRY(tr_reducer_step(t->reducer, t->issued, j));
-    TR_TRY(tr_session_section_begin(t->session, tr_section_key(t, t->issued, j), &replay));
-    if (replay && j == 0) tr_session_replayed(t->session);
-    st = replay ? TR_OK : run_micro(t, plan, j, &in);
+    TR_TRY(tr_reducer_step(t->reducer, t->issued, micro));
+    TR_TRY(tr_session_section_begin(t->session, tr_section_key(t, t->issued, micro), &replay));
+    if (replay && micro == 0) tr_session_replayed(t->session);
+    st = replay ? TR_OK : run_micro(t, plan, micro, &in);
     st = tr_session_section_end(t->session, st);
 out:
     return st;
@@ -150,7 +150,7 @@ tr_status tr_trainer_issue(tr_trainer *t)
     const double lr =
         tr_schedule_lr(t->config, &t->state, t->issued, t->total_steps, t->steps_per_epoch);
     if (t->issued == t->state.step) t->mark = tr_now(); /* nothing was under way */
-    for (int j = 0; j < t->micro; j++) TR_TRY(issue_micro(t, j, lr));
+    for (int micro = 0; micro < t->micro_batches; micro++) TR_TRY(issue_micro(t, micro, lr));
     tr_reducer_issued(t->reducer);
     TR_TRY(t->backend->training->report_begin(t->training, t->control, (int)(t->issued % 2)));
     t->params_changed = true;

@@ -24,6 +24,7 @@ typedef struct tr_trainer {
     const tr_config *config;
     const char *config_text; /* resolved */
     tr_comm *comm;
+    tr_comm *gatherers; /* sync_batchnorm: node, several nodes: this one's ranks; else NULL */
     const tr_topology *topology;
     tr_affinity affinity;
     const tr_model *model;
@@ -48,9 +49,9 @@ typedef struct tr_trainer {
     int64_t *eval_confusion; /* tr_confusion_cells; NULL without */
     int64_t *confusion;      /* the last evaluation's, on the host; NULL without */
     float *states_copy;      /* [state_count] on the host, to be exchanged */
-    int *section_class;      /* [2 * micro], see section.c */
+    int *section_class;      /* [2 * micro_batches], see section.c */
     uint64_t *gathered;      /* [ranks], scratch */
-    int micro;               /* micro-batches a step */
+    int micro_batches;       /* a step */
     uint64_t steps_per_epoch, total_steps;
     tr_train_state state;
     tr_history history; /* rank 0 */
@@ -75,7 +76,6 @@ typedef struct tr_trainer {
 
 typedef struct {
     tr_comm *comm;
-    tr_comm *gatherers; /* train.sync_batchnorm: node, several nodes: this one's ranks; else NULL */
     const tr_config *config;
     const char *config_text;
     const tr_model *model; /* not owned */
@@ -126,7 +126,7 @@ tr_status tr_trainer_step(tr_trainer *t); /* *Collective.* Issues one step and c
 tr_status tr_trainer_control(tr_trainer *t);
 /* *Local.* Finds which micro-batches are alike on all ranks; the key of the recorded section. */
 tr_status tr_section_open(tr_trainer *t);
-uint64_t tr_section_key(const tr_trainer *t, uint64_t step, int j);
+uint64_t tr_section_key(const tr_trainer *t, uint64_t step, int micro);
 /* *Collective.* One pass over data.eval; *through false when some rank was asked to stop meanwhile:
  * then nothing is recorded. */
 tr_status tr_trainer_evaluate(tr_trainer *t, bool *through);

@@ -37,16 +37,16 @@ typedef struct {
 
 /* Pure. How an epoch is cut: step s of an epoch covers places [s*batch, min((s+1)*batch, samples))
  * of the epoch's order (the last may be short, or is left out with drop_last). A step's places are
- * dealt to `micro` groups, group j to ranks: consecutive, sizes differing by at most one, larger
- * first. So micro- batch j of all ranks together is one consecutive run of samples, whatever the
+ * dealt to `micro_batches` groups, group `micro` to ranks: consecutive, sizes differing by at most one, larger
+ * first. So one micro-batch of all ranks together is one consecutive run of samples, whatever the
  * number of ranks. */
 uint64_t tr_steps_per_epoch(uint64_t samples, int64_t batch, bool drop_last);
-tr_span tr_share(uint64_t samples, int64_t batch, uint64_t step_in_epoch, int micro, int j,
-                 int rank, int size);
+tr_span tr_share(uint64_t samples, int64_t batch, uint64_t step_in_epoch, int micro_batches,
+                 int micro, int rank, int size);
 /* Every share size that (rank, size) meets over an epoch, distinct, descending; returns how many
  * (<= 8). */
-int tr_share_sizes(uint64_t samples, int64_t batch, int micro, int rank, int size, bool drop_last,
-                   int64_t sizes[8]);
+int tr_share_sizes(uint64_t samples, int64_t batch, int micro_batches, int rank, int size,
+                   bool drop_last, int64_t sizes[8]);
 
 /* ---- The loader -------------------------------------------------------------------------------
  */
@@ -59,7 +59,7 @@ typedef struct {
     tr_dataset *dataset; /* not owned */
     bool train;          /* shuffled (if data.shuffle) and augmented; else in file order, once */
     int64_t batch;       /* global */
-    int micro;           /* micro-batches a step */
+    int micro_batches;   /* a step */
     int rank, size;
     tr_dtype dtype;            /* of inputs that are values: the graph's activation type */
     const tr_backend *backend; /* whose host_alloc batches are kept in; NULL: plain memory */
@@ -82,7 +82,7 @@ tr_status tr_loader_seek(tr_loader *l, uint64_t step);
 /* The rank's next micro-batch, in order: copies nothing, waits if it must. */
 typedef struct {
     uint64_t step, epoch;
-    int micro;                     /* j */
+    int micro;                     /* which of the step */
     uint64_t ordinal;              /* of its first sample: epoch * samples + place */
     int64_t count;                 /* samples; may be 0 */
     const void *inputs[TR_MAX_IN]; /* stored layout, options.dtype or int32 ids; valid until the

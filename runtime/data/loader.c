@@ -39,7 +39,7 @@ struct tr_loader {
     bool train, shuffle, drop_last;
     uint64_t seed, samples, steps;
     int64_t batch;
-    int micro, rank, size;
+    int micro_batches, rank, size;
     size_t held;
 
     size_t nslots;
@@ -68,10 +68,11 @@ typedef struct {
 
 static piece piece_at(const tr_loader *l, uint64_t start, uint64_t q)
 {
-    piece p = {.step = start + q / (uint64_t)l->micro, .micro = (int)(q % (uint64_t)l->micro)};
+    piece p = {.step = start + q / (uint64_t)l->micro_batches,
+               .micro = (int)(q % (uint64_t)l->micro_batches)};
     p.epoch = p.step / l->steps;
-    p.places =
-        tr_share(l->samples, l->batch, p.step % l->steps, l->micro, p.micro, l->rank, l->size);
+    p.places = tr_share(l->samples, l->batch, p.step % l->steps, l->micro_batches, p.micro, l->rank,
+                        l->size);
     return p;
 }
 
@@ -169,7 +170,7 @@ static tr_status open_buffers(tr_loader *l)
     const tr_dataset *d = l->dataset;
     tr_status st = TR_OK;
     uint64_t step = l->samples < (uint64_t)l->batch ? l->samples : (uint64_t)l->batch;
-    uint64_t ways = (uint64_t)l->micro, group = (step + ways - 1) / ways;
+    uint64_t ways = (uint64_t)l->micro_batches, group = (step + ways - 1) / ways;
     size_t most = (size_t)((group + (uint64_t)l->size - 1) / (uint64_t)l->size);
     size_t raw = d->targets->held ? 1 : d->targets->nbytes, n;
     size_t scratch = 2 * l->prepare.scratch_count;
@@ -238,10 +239,10 @@ tr_status tr_loader_open(const tr_loader_options *o, tr_loader **out)
 {
     tr_status st = TR_OK;
     const tr_config *c = o->config;
-    if (o->batch < 1 || o->micro < 1 || o->size < 1 || o->rank < 0 || o->rank >= o->size)
+    if (o->batch < 1 || o->micro_batches < 1 || o->size < 1 || o->rank < 0 || o->rank >= o->size)
         return TR_FAIL(TR_INTERNAL,
                        "a loader for batch %" PRId64 ", %d micro-batches, rank %d of %d", o->batch,
-                       o->micro, o->rank, o->size);
+                       o->micro_batches, o->rank, o->size);
     tr_loader *l = TR_NEW(TR_MEM_OTHER, tr_loader);
     if (!l) return TR_MEMORY;
     pthread_mutex_init(&l->mutex, NULL);
@@ -256,7 +257,7 @@ tr_status tr_loader_open(const tr_loader_options *o, tr_loader **out)
     l->seed = (uint64_t)c->seed;
     l->samples = o->dataset->samples;
     l->batch = o->batch;
-    l->micro = o->micro;
+    l->micro_batches = o->micro_batches;
     l->rank = o->rank;
     l->size = o->size;
     l->steps = tr_steps_per_epoch(l->samples, l->batch, l->drop_last);
@@ -316,8 +317,9 @@ static void restart(tr_loader *l, uint64_t step)
     l->start = step;
     l->claimed = l->taken = 0;
     l->handed = false;
-    l->total = l->train ? UINT64_MAX
-                        : (l->steps - (step < l->steps ? step : l->steps)) * (uint64_t)l->micro;
+    l->total = l->train
+                   ? UINT64_MAX
+                   : (l->steps - (step < l->steps ? step : l->steps)) * (uint64_t)l->micro_batches;
     l->started = true;
     pthread_cond_broadcast(&l->work);
 }

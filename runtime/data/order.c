@@ -18,8 +18,8 @@ static tr_span part(tr_span span, uint64_t n, uint64_t k)
     return (tr_span){begin, begin + q + (k < r)};
 }
 
-tr_span tr_share(uint64_t samples, int64_t batch, uint64_t step_in_epoch, int micro, int j,
-                 int rank, int size)
+tr_span tr_share(uint64_t samples, int64_t batch, uint64_t step_in_epoch, int micro_batches,
+                 int micro, int rank, int size)
 {
     uint64_t b = (uint64_t)batch;
     tr_span step = {samples, samples};
@@ -27,19 +27,20 @@ tr_span tr_share(uint64_t samples, int64_t batch, uint64_t step_in_epoch, int mi
         step.begin = step_in_epoch * b;
         if (samples - step.begin > b) step.end = step.begin + b;
     }
-    return part(part(step, (uint64_t)micro, (uint64_t)j), (uint64_t)size, (uint64_t)rank);
+    return part(part(step, (uint64_t)micro_batches, (uint64_t)micro), (uint64_t)size,
+                (uint64_t)rank);
 }
 
-int tr_share_sizes(uint64_t samples, int64_t batch, int micro, int rank, int size, bool drop_last,
-                   int64_t sizes[8])
+int tr_share_sizes(uint64_t samples, int64_t batch, int micro_batches, int rank, int size,
+                   bool drop_last, int64_t sizes[8])
 {
     /* all full steps are alike, and so are all groups but for one sample: the first and the last
      * show every size */
     uint64_t steps = tr_steps_per_epoch(samples, batch, drop_last);
     int n = 0;
     for (int k = 0; k < 4 && steps > 0; k++) {
-        tr_span s = tr_share(samples, batch, k / 2 ? steps - 1 : 0, micro, k % 2 ? micro - 1 : 0,
-                             rank, size);
+        tr_span s = tr_share(samples, batch, k / 2 ? steps - 1 : 0, micro_batches,
+                             k % 2 ? micro_batches - 1 : 0, rank, size);
         int64_t count = (int64_t)(s.end - s.begin);
         int at = 0;
         while (at < n && sizes[at] > count) at++;

@@ -85,7 +85,7 @@ typedef struct {
     int64_t batch;
     bool train; /* with backward ops */
     tr_precision precision;
-    bool sync_batchnorm; /* over `ranks` at most, with the collective points */
+    bool sync_batchnorm; /* with the collective points */
     int ranks;           /* with 1, no collective points are made */
     int recompute;       /* tr_recompute_kind */
     int64_t recompute_every;

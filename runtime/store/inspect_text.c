@@ -51,7 +51,7 @@ static void progress(const tr_summary *s, FILE *to)
     fprintf(to, "trained for %s\n", tr_format_seconds(t->seconds, time, sizeof time));
     fprintf(to, "  %llu training samples, global batch %llu in %llu micro-batches, seed %llu\n",
             (unsigned long long)t->samples, (unsigned long long)t->batch,
-            (unsigned long long)t->micro, (unsigned long long)t->seed);
+            (unsigned long long)t->micro_batches, (unsigned long long)t->seed);
     fprintf(to, "  loss scale %g (%llu good steps since it changed), learning rate factor %g\n",
             t->loss_scale, (unsigned long long)t->loss_scale_good, t->lr_factor);
     if (isfinite(t->best))

@@ -30,8 +30,8 @@ typedef struct {
     uint64_t stop_bad; /* evaluations since it was */
     uint64_t rollbacks, skipped;
     uint64_t samples; /* of the training set: an ordinal means the same only for the same set */
-    uint64_t batch, micro; /* global batch, micro-batches a step at the time */
-    double seconds;        /* trained so far, all starts together */
+    uint64_t batch, micro_batches; /* global; a step, at the time */
+    double seconds;                /* trained so far, all starts together */
 } tr_train_state;
 
 /* /history: columns step, epoch, loss, lr, grad_norm, seconds (one row a logged step) and

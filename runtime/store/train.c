@@ -24,7 +24,7 @@ static const field fields[] = {
     REAL(lr_factor), REAL(plateau_best), COUNT(plateau_bad),
     REAL(best),      COUNT(best_step),   REAL(stop_best),
     COUNT(stop_bad), COUNT(rollbacks),   COUNT(skipped),
-    COUNT(samples),  COUNT(batch),       COUNT(micro),
+    COUNT(samples),  COUNT(batch),       {"micro", false, offsetof(tr_train_state, micro_batches)},
     REAL(seconds),
 };
 /* Every field is 8 bytes: one that the table forgets would be lost on resume. */

@@ -76,12 +76,14 @@ class Machine(Case):
         self.assertEqual(self.records(event="start")[0]["threads"], 1)
 
     def test_sync_batchnorm(self):
-        for sync in ("true", "false"):
+        for sync in ("all", "none", "true", "false"):
             for ranks in (1, 2):
                 self.run_trainer(self.config(f"{sync}{ranks}", steps=8), f"train.sync_batchnorm={sync}", ranks=ranks)
-        self.assertEqual(self.losses("true1"), self.losses("false1"))
-        np.testing.assert_allclose(self.losses("true2"), self.losses("true1"), **RANKS)
-        self.assertGreater(np.abs(np.subtract(self.losses("false2"), self.losses("true1"))).max(), 1e-3)
+        self.assertEqual(self.losses("all1"), self.losses("none1"))
+        self.assertEqual(self.losses("true2"), self.losses("all2"))
+        self.assertEqual(self.losses("false2"), self.losses("none2"))
+        np.testing.assert_allclose(self.losses("all2"), self.losses("all1"), **RANKS)
+        self.assertGreater(np.abs(np.subtract(self.losses("none2"), self.losses("all1"))).max(), 1e-3)
 
     def test_precision(self):
         for precision in ("fp32", "bf16"):

@@ -35,7 +35,7 @@ static void count_reductions(int64_t share, int64_t micro, const char *run)
     char *seen = tr_sprintf("%s%s", run, SEEN);
     assert_non_null(seen);
     training t = training_open(f.path, text, seen, 0);
-    assert_int_equal(t.trainer->micro, micro);
+    assert_int_equal(t.trainer->micro_batches, micro);
     assert_true(t.model->nbuckets >= 3);
     for (uint64_t s = 1; s <= 9; s++) { /* past the short batch at the end of the epoch */
         training_step(&t);
@@ -172,7 +172,7 @@ static training open_scaled(const char *folder, const char *scale, const char *m
     char *seen = tr_sprintf("%s%s", run, SEEN);
     assert_true(text && seen);
     training t = training_open(folder, text, seen, TRAINING_FORCE);
-    assert_true(t.trainer->micro >= 3);
+    assert_true(t.trainer->micro_batches >= 3);
     tr_free(seen);
     tr_free(text);
     return t;
@@ -361,8 +361,8 @@ static void test_time_limit(void **state)
 /* ---- Whose statistics ------------------------------------------------------------------------ */
 
 #define NORMED                                                                                     \
-    "model:\n  input: [12]\n  layers:\n    - linear: {out: 24, name: one}\n"                      \
-    "    - batchnorm: {name: norm, momentum: 1}\n    - relu\n    - linear: {out: 5}\n"            \
+    "model:\n  input: [12]\n  layers:\n    - linear: {out: 24, name: one}\n"                       \
+    "    - batchnorm: {name: norm, momentum: 1}\n    - relu\n    - linear: {out: 5}\n"             \
     "  loss: cross_entropy\n"
 
 enum { NORMED_BATCH = 14, FEATURES = 24 };

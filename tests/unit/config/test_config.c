@@ -288,6 +288,39 @@ static void test_pipeline(void **state)
     tr_config_close(c);
 }
 
+/* true and false are read as what they meant, and written as what they are called now. */
+static void test_sync_batchnorm(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *given, *written;
+        int kind;
+    } words[] = {{"train.sync_batchnorm=true", "sync_batchnorm: all", TR_SYNC_ALL},
+                 {"train.sync_batchnorm=all", "sync_batchnorm: all", TR_SYNC_ALL},
+                 {"train.sync_batchnorm=node", "sync_batchnorm: node", TR_SYNC_NODE},
+                 {"train.sync_batchnorm=none", "sync_batchnorm: none", TR_SYNC_NONE},
+                 {"train.sync_batchnorm=false", "sync_batchnorm: none", TR_SYNC_NONE}};
+    tr_config *c = NULL;
+    for (size_t i = 0; i < TR_COUNT(words); i++) {
+        const char *given = words[i].given;
+        assert_int_equal(tr_config_open("c.yaml", SMALL, strlen(SMALL), &given, 1, NULL, &c),
+                         TR_OK);
+        assert_int_equal(c->train.sync_batchnorm, words[i].kind);
+        char *text = NULL;
+        size_t n;
+        FILE *to = open_memstream(&text, &n);
+        assert_int_equal(tr_config_write(c, to), TR_OK);
+        fclose(to);
+        assert_non_null(strstr(text, words[i].written));
+        free(text);
+        tr_config_close(c);
+    }
+    const char *wrong = "train.sync_batchnorm=nodes";
+    assert_int_equal(tr_config_open("c.yaml", SMALL, strlen(SMALL), &wrong, 1, NULL, &c),
+                     TR_CONFIG);
+    assert_non_null(strstr(tr_last_error()->text, "did you mean \"node\"?"));
+}
+
 static void test_paths(void **state)
 {
     (void)state;
@@ -401,7 +434,7 @@ int main(void)
         cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_help),
         cmocka_unit_test(test_pipeline),    cmocka_unit_test(test_paths),
         cmocka_unit_test(test_read_text),   cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_write_fails),
+        cmocka_unit_test(test_write_fails), cmocka_unit_test(test_sync_batchnorm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

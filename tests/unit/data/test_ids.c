@@ -29,7 +29,7 @@ static tr_loader_options options(const world *w, tr_dataset *d, tr_dtype dtype)
                                .dataset = d,
                                .train = true,
                                .batch = 4,
-                               .micro = 1,
+                               .micro_batches = 1,
                                .size = 1,
                                .dtype = dtype,
                                .prefetch = 2};

@@ -32,7 +32,7 @@ static tr_loader_options options(const world *w, tr_dataset *d, bool train)
                                .dataset = d,
                                .train = train,
                                .batch = 8,
-                               .micro = 2,
+                               .micro_batches = 2,
                                .size = 1,
                                .dtype = TR_F32,
                                .prefetch = 2};

@@ -1,21 +1,21 @@
 /* The cut of an epoch: every sample exactly once, in order, shares even, whatever the numbers. */
 #include "helpers.h"
 
-static void once(uint64_t samples, int64_t batch, int micro, int size, bool drop_last)
+static void once(uint64_t samples, int64_t batch, int micro_batches, int size, bool drop_last)
 {
     uint64_t next = 0, steps = tr_steps_per_epoch(samples, batch, drop_last);
     int64_t sizes[64][8];
     int nsizes[64];
     bool met[64][8] = {{false}};
     for (int r = 0; r < size; r++)
-        nsizes[r] = tr_share_sizes(samples, batch, micro, r, size, drop_last, sizes[r]);
+        nsizes[r] = tr_share_sizes(samples, batch, micro_batches, r, size, drop_last, sizes[r]);
     for (uint64_t s = 0; s < steps; s++) {
         uint64_t first = next;
         int64_t group_most = 0;
-        for (int j = 0; j < micro; j++) {
+        for (int micro = 0; micro < micro_batches; micro++) {
             int64_t most = 0, group = 0;
             for (int r = 0; r < size; r++) {
-                tr_span p = tr_share(samples, batch, s, micro, j, r, size);
+                tr_span p = tr_share(samples, batch, s, micro_batches, micro, r, size);
                 int64_t n = (int64_t)(p.end - p.begin);
                 assert_true(p.begin == next && n >= 0);
                 next = p.end;
@@ -27,7 +27,7 @@ static void once(uint64_t samples, int64_t batch, int micro, int size, bool drop
                 assert_true(k < nsizes[r]);
                 met[r][k] = true;
             }
-            if (j == 0) group_most = group;
+            if (micro == 0) group_most = group;
             assert_true(group <= group_most && group >= group_most - 1);
         }
         uint64_t want = samples - first < (uint64_t)batch ? samples - first : (uint64_t)batch;
@@ -41,8 +41,8 @@ static void once(uint64_t samples, int64_t batch, int micro, int size, bool drop
         }
         assert_true(nsizes[r] <= 4 && (steps == 0 || nsizes[r] > 0));
     }
-    tr_span past =
-        tr_share(samples, batch, tr_steps_per_epoch(samples, batch, false), micro, 0, 0, size);
+    tr_span past = tr_share(samples, batch, tr_steps_per_epoch(samples, batch, false),
+                            micro_batches, 0, 0, size);
     assert_int_equal(past.begin, past.end);
 }
 
@@ -60,15 +60,15 @@ static void exactly_once(void **state)
                         once(samples[a], batches[b], micros[c], sizes[d], drop);
 }
 
-/* Micro-batch j of all ranks is the same run of samples for any number of ranks. */
+/* Micro-batch micro of all ranks is the same run of samples for any number of ranks. */
 static void rank_count(void **state)
 {
     (void)state;
-    for (int j = 0; j < 3; j++) {
-        tr_span one = tr_share(1000, 37, 27, 3, j, 0, 1);
+    for (int micro = 0; micro < 3; micro++) {
+        tr_span one = tr_share(1000, 37, 27, 3, micro, 0, 1);
         for (int size = 2; size < 9; size++) {
-            assert_int_equal(tr_share(1000, 37, 27, 3, j, 0, size).begin, one.begin);
-            assert_int_equal(tr_share(1000, 37, 27, 3, j, size - 1, size).end, one.end);
+            assert_int_equal(tr_share(1000, 37, 27, 3, micro, 0, size).begin, one.begin);
+            assert_int_equal(tr_share(1000, 37, 27, 3, micro, size - 1, size).end, one.end);
         }
     }
     tr_span far = tr_share(UINT64_C(1) << 62, 1 << 20, (UINT64_C(1) << 42) - 1, 1, 0, 1, 2);

@@ -113,7 +113,7 @@ static inline void fixture_values(fixture *f, uint64_t step)
                         .skipped = 2,
                         .samples = 1437,
                         .batch = 64,
-                        .micro = 2,
+                        .micro_batches = 2,
                         .seconds = 12.5};
     f->snapshot = (tr_snapshot){.checkpoint = true,
                                 .config_text = "name: digits\nseed: 7\noutput: \"runs/\xc3\xa9\"\n",
