@@ -2,7 +2,7 @@
 #ifndef TR_COLLECTIVES_H
 #define TR_COLLECTIVES_H
 
-#include "runtime/device/backend.h"
+#include "runtime/params/params.h"
 
 typedef struct tr_comm tr_comm;
 
@@ -96,19 +96,27 @@ tr_status tr_gpu_choose(tr_comm *c, const tr_backend *gpu, int *device);
 
 /* ---- The reducer ------------------------------------------------------------------------------ */
 
-/* Owns the flat gradient buffer of this rank, the flat weights and the optimizer's slots, and reduces
- * gradients bucket by bucket while backward runs.
+/* Reduces the gradients of a parameter store bucket by bucket while backward runs, and hands updated
+ * weights on. The store's arrays lie where the ranks can share the work:
  *
  * shared: gradients of all ranks of a node lie in one window; rank r sums slice r of everybody's bucket,
  * in rank order, into its own buffer's slice (ready flags are the only messages); weights and slots lie
- * once a node in a window, each rank updating its slices. Between nodes each local rank all-reduces its
+ * once a node in the window, each rank updating its slices. Between nodes each local rank all-reduces its
  * slice with its counterparts, in pieces, added in node order in float32 (also with bf16 on the wire).
  * mpi: MPI_Iallreduce a bucket, in place; every rank owns everything, weights and slots are private.
  *
- * On a device (options.backend is not the host's) all arrays lie in its memory, every rank owns everything,
- * and ready, finish, gather and publish only put work into the backend's stream and one beside it, ordered
- * by events: nccl: ncclAllReduce a bucket, in place, as soon as backward has made it, the tally with the
- * last one. mpi: buckets go through pinned host memory and MPI_Iallreduce; then finish and gather wait.
+ * On a device (the store's backend is not the host's) all arrays lie in its memory, every rank owns
+ * everything, and ready, finish, gather and publish only put work into the backend's stream and one beside
+ * it, ordered by events: nccl: ncclAllReduce a bucket, in place, as soon as backward has made it, the tally
+ * with the last one. mpi: buckets go through pinned host memory and MPI_Iallreduce; then finish and gather
+ * wait.
+ *
+ * Sharded (options.shard; ZeRO's stage 1, Rajbhandari et al., SC'20): gradients are not all-reduced but
+ * reduce-scattered, so that each rank owns, and keeps slots of, its part of them alone, over all ranks; publish
+ * then all-gathers weights, in float32, as masters are what is read and saved everywhere. shared: the parts are
+ * those that the ranks of one node add up for the others. mpi: in pieces, added in rank order. nccl:
+ * ncclReduceScatter a bucket, ncclAllGather. As many bytes as before, and the same sums in the same order where
+ * our own code adds.
  *
  * Weights may be written between finish (or open) and publish, by the owner of a range; gradients from
  * finish (or open) until they are marked ready. A step that updates nothing needs no publish. */
@@ -116,39 +124,37 @@ typedef struct tr_reducer tr_reducer;
 typedef struct tr_gpu_reducers tr_gpu_reducers;
 
 typedef struct {
-    size_t begin, end; /* elements */
-} tr_range;
-
-typedef struct {
-    size_t count;              /* elements of the flat space: a multiple of 16 */
-    const tr_range *buckets;   /* in the order they become ready; [begin, end) multiples of 16, ascending, gapless */
-    size_t nbuckets;
-    int nslots;                /* moments, EMA, ...: float32 arrays of `count` */
-    bool wire_bf16;            /* between nodes; not on devices */
-    const tr_backend *backend; /* whose memory the arrays lie in */
-    void *backend_ctx;
+    bool shard;                 /* the optimizer over all ranks, see above */
+    bool wire_bf16;             /* gradients between nodes; not on devices */
     const tr_gpu_reducers *gpu; /* devices: how to reduce there (collectives/nccl/nccl.h) */
-    bool nccl;                 /* devices: NCCL; else MPI */
-    bool deterministic;        /* NCCL: the same bits in every run */
+    bool nccl;                  /* devices: NCCL; else MPI */
+    bool deterministic;         /* NCCL: the same bits in every run */
     tr_comm *gatherers;        /* who gathers together: the ranks of this node (tr_comm_split_node), borrowed
                                   until close. NULL: all ranks */
 } tr_reducer_options;
 
-/* *Collective.* All arrays start zeroed. */
-tr_status tr_reducer_open(tr_comm *c, const tr_reducer_options *o, tr_reducer **out);
+/* *Collective.* A parameter store for this job's ranks: decides who owns what, and where the arrays
+ * lie; all start zeroed. `r`: as the reducer will be opened. */
+tr_status tr_comm_params_open(tr_comm *c, const tr_params_options *o, const tr_reducer_options *r,
+                              tr_params **out);
+/* *Collective*, between tr_reducer_publish and the next update. All of a slot, in the flat space's
+ * order: `to` on rank 0, in the host's memory, [count]. Allocates nothing. */
+tr_status tr_comm_params_gather(const tr_params *p, int slot, float *to);
+void tr_comm_params_close(tr_params *p); /* *Collective*, after the reducer and before `c` */
+
+/* *Collective.* On a store of tr_comm_params_open with the same options. */
+tr_status tr_reducer_open(tr_comm *c, tr_params *p, const tr_reducer_options *o, tr_reducer **out);
 void tr_reducer_close(tr_reducer *r); /* *Collective* */
-float *tr_reducer_grads(tr_reducer *r);
-float *tr_reducer_weights(tr_reducer *r);
-float *tr_reducer_slot(tr_reducer *r, int slot);
-/* Local. The ranges whose reduced sum this rank holds and whose weights it updates, ascending. */
-const tr_range *tr_reducer_owned(const tr_reducer *r, size_t *n);
-/* Bytes by kind that this rank's process holds (its share of windows: window bytes / local ranks), and
- * bytes a rank sends through shared memory and over the network in one step. */
+/* Bytes by kind that this rank's process holds (its share of windows: window bytes / local ranks, of
+ * slots what it owns), and bytes a rank sends through shared memory and over the network in one step. */
 typedef struct {
     size_t weights, gradients, slots, wire_node, wire_network;
+    size_t wire_weights; /* of the bytes on the wire, those of weights that are handed on: an all-gather */
     size_t pinned; /* of the gradients' bytes, those in the host's memory where the rest is a device's */
 } tr_reducer_cost;
-void tr_reducer_cost_of(const tr_topology *t, const tr_reducer_options *o, tr_reducer_cost *out); /* Local, pure */
+/* Local, pure. */
+void tr_reducer_cost_of(const tr_topology *t, const tr_params_options *p, const tr_reducer_options *o,
+                        tr_reducer_cost *out);
 
 /* Local. A step's micro-batch begins: for what is said about ranks that come late; and all of the step is
  * in the stream. Around what may be recorded, not within. Nothing on the host. */

@@ -2,9 +2,14 @@
  * into K parts. Scatter: part k is sent to node k, which adds its K versions in node order. Gather:
  * the sums are sent to everybody. 2 (K-1)/K of the bytes leave a rank, as in a ring, in two rounds
  * instead of 2 (K-1). One node alone computes each element, so all hold the same bits whatever MPI
- * does, which MPI_Allreduce does not promise. With bfloat16 on the wire the sums are made in
- * float32 of the rounded parts (a node's own part is not rounded), and rounded once more before the
- * gather, also where they were made. TR_LANES pieces are under way at once. */
+ * does, which MPI_Allreduce does not promise. TR_LANES pieces are under way at once.
+ *
+ * The first half alone is a reduce-scatter, the second an all-gather: what a sharded optimizer does
+ * before and after its update.
+ *
+ * With bfloat16 on the wire the sums are made in float32 of the rounded parts (a node's own part is
+ * not rounded), and rounded once more before the gather, also where they were made. A reduce-scatter
+ * leaves them in float32, and the gather that follows it is of float32. */
 #include "collectives/reducer.h"
 
 #include <string.h>
@@ -27,14 +32,18 @@ typedef struct {
 } tr_exchange_lane;
 
 typedef struct {
-    float *at;
-    size_t count;
+    size_t at, count; /* of the base */
 } tr_exchange_piece;
+
+/* What a round of polls is for. */
+typedef enum { ALL_REDUCE, REDUCE_SCATTER, ALL_GATHER } tr_exchange_way;
 
 struct tr_exchange {
     MPI_Comm comm;
     int nodes, me;
-    bool bf16;
+    tr_exchange_options o;
+    tr_exchange_way way;
+    float *gradients, *base; /* base: what the round works on */
     tr_exchange_piece *pieces;
     size_t npieces, *first; /* [nranges + 1] first piece of each range */
     bool *complete;         /* [npieces] */
@@ -72,7 +81,7 @@ static tr_status allocate(tr_exchange *x, const tr_range *ranges, size_t nranges
     for (int i = 0; i < TR_LANES; i++) {
         float *base = x->buffers + (size_t)i * k * part;
         x->lanes[i].received = base;
-        if (x->bf16) x->lanes[i].sent = (tr_bf16 *)(void *)base + k * part;
+        if (x->o.bf16) x->lanes[i].sent = (tr_bf16 *)(void *)base + k * part;
         x->lanes[i].requests = x->requests + (size_t)i * 2 * (k - 1);
     }
 out:
@@ -80,13 +89,15 @@ out:
 }
 
 tr_status tr_exchange_open(MPI_Comm comm, float *base, const tr_range *ranges, size_t nranges,
-                           bool bf16, tr_exchange **out)
+                           tr_exchange_options o, tr_exchange **out)
 {
     tr_status st = TR_OK;
     tr_exchange *x = TR_NEW(TR_MEM_OTHER, tr_exchange);
     if (!x) return tr_last_error()->status;
     x->comm = comm;
-    x->bf16 = bf16;
+    x->o = o;
+    x->gradients = base;
+    tr_exchange_rewind(x);
     TR_MPI_TRY(MPI_Comm_size(comm, &x->nodes));
     TR_MPI_TRY(MPI_Comm_rank(comm, &x->me));
     TR_TRY(allocate(x, ranges, nranges));
@@ -95,7 +106,7 @@ tr_status tr_exchange_open(MPI_Comm comm, float *base, const tr_range *ranges, s
         x->first[i] = p;
         for (size_t at = ranges[i].begin; at < ranges[i].end; at += TR_PIECE, p++) {
             size_t left = ranges[i].end - at;
-            x->pieces[p] = (tr_exchange_piece){base + at, left < TR_PIECE ? left : TR_PIECE};
+            x->pieces[p] = (tr_exchange_piece){at, left < TR_PIECE ? left : TR_PIECE};
         }
     }
     x->first[nranges] = p;
@@ -121,14 +132,19 @@ void tr_exchange_close(tr_exchange *x, bool broken)
     tr_free(x);
 }
 
+static bool halved(const tr_exchange *x)
+{
+    return x->o.bf16 && x->way != ALL_GATHER;
+}
+
 static MPI_Datatype wire_type(const tr_exchange *x)
 {
-    return x->bf16 ? MPI_UINT16_T : MPI_FLOAT;
+    return halved(x) ? MPI_UINT16_T : MPI_FLOAT;
 }
 
 static size_t wire_size(const tr_exchange *x)
 {
-    return x->bf16 ? sizeof(tr_bf16) : sizeof(float);
+    return halved(x) ? sizeof(tr_bf16) : sizeof(float);
 }
 
 static tr_status post(tr_exchange *x, tr_exchange_lane *l, bool send, void *buf, size_t n, int node)
@@ -166,9 +182,10 @@ static tr_status start_scatter(tr_exchange *x, tr_exchange_lane *l)
         int k = (x->me + i) % x->nodes;
         tr_range theirs = part_of(x, p, k);
         size_t n = theirs.end - theirs.begin;
-        void *from = p->at + theirs.begin;
-        if (x->bf16) {
-            tr_sum_to_bf16(l->sent + theirs.begin, p->at + theirs.begin, n);
+        float *at = x->base + p->at + theirs.begin;
+        void *from = at;
+        if (halved(x)) {
+            tr_sum_to_bf16(l->sent + theirs.begin, at, n);
             from = l->sent + theirs.begin;
         }
         TR_TRY(post(x, l, true, from, n, k));
@@ -183,7 +200,7 @@ static double sum_float32(tr_exchange *x, const tr_exchange_lane *l, float *own,
     return tr_sum_sources(own, x->sources, x->nodes, n);
 }
 
-/* Leaves the rounded sums in `own` as float32 and in `wire` as bfloat16. */
+/* Leaves the sums in `own`; where they go on, rounded, and in `wire` as bfloat16. */
 static double sum_bf16(tr_exchange *x, const tr_exchange_lane *l, float *own, tr_bf16 *wire, size_t n)
 {
     double squares = 0;
@@ -197,11 +214,26 @@ static double sum_bf16(tr_exchange *x, const tr_exchange_lane *l, float *own, tr
             else
                 tr_sum_add_bf16(sum, (const tr_bf16 *)slot(x, l, k) + at, len);
         }
-        tr_sum_to_bf16(wire + at, sum, len);
-        tr_sum_from_bf16(own + at, wire + at, len);
+        if (x->way == ALL_REDUCE) {
+            tr_sum_to_bf16(wire + at, sum, len);
+            tr_sum_from_bf16(own + at, wire + at, len);
+        } else {
+            memcpy(own + at, sum, len * sizeof(float));
+        }
         squares += tr_sum_squares(own + at, len);
     }
     return squares;
+}
+
+/* All versions of our part are here. */
+static void sum_part(tr_exchange *x, tr_exchange_lane *l)
+{
+    const tr_exchange_piece *p = &x->pieces[l->piece];
+    const tr_range mine = part_of(x, p, x->me);
+    float *own = x->base + p->at + mine.begin;
+    const size_t n = tr_range_count(mine);
+    x->squares[l->piece] =
+        halved(x) ? sum_bf16(x, l, own, l->sent + mine.begin, n) : sum_float32(x, l, own, n);
 }
 
 static tr_status start_gather(tr_exchange *x, tr_exchange_lane *l)
@@ -210,19 +242,13 @@ static tr_status start_gather(tr_exchange *x, tr_exchange_lane *l)
     const tr_exchange_piece *p = &x->pieces[l->piece];
     tr_range mine = part_of(x, p, x->me);
     size_t n = mine.end - mine.begin;
-    float *own = p->at + mine.begin;
-    void *from = own;
-    if (x->bf16) {
-        from = l->sent + mine.begin;
-        x->squares[l->piece] = sum_bf16(x, l, own, from, n);
-    } else {
-        x->squares[l->piece] = sum_float32(x, l, own, n);
-    }
+    void *from = x->base + p->at + mine.begin;
+    if (halved(x)) from = l->sent + mine.begin;
     l->state = GATHER;
     l->nrequests = 0;
     for (int k = 0; k < x->nodes; k++) {
         tr_range theirs = part_of(x, p, k);
-        void *to = x->bf16 ? slot(x, l, k) : p->at + theirs.begin;
+        void *to = halved(x) ? slot(x, l, k) : x->base + p->at + theirs.begin;
         if (k != x->me) TR_TRY(post(x, l, false, to, theirs.end - theirs.begin, k));
     }
     for (int i = 1; i < x->nodes; i++) TR_TRY(post(x, l, true, from, n, (x->me + i) % x->nodes));
@@ -233,15 +259,27 @@ out:
 static void complete(tr_exchange *x, tr_exchange_lane *l)
 {
     const tr_exchange_piece *p = &x->pieces[l->piece];
-    for (int k = 0; x->bf16 && k < x->nodes; k++) {
+    for (int k = 0; l->state == GATHER && halved(x) && k < x->nodes; k++) {
         tr_range theirs = part_of(x, p, k);
         if (k != x->me)
-            tr_sum_from_bf16(p->at + theirs.begin, slot(x, l, k), theirs.end - theirs.begin);
+            tr_sum_from_bf16(x->base + p->at + theirs.begin, slot(x, l, k),
+                             theirs.end - theirs.begin);
     }
     l->state = IDLE;
     x->complete[l->piece] = true;
     while (x->done < x->npieces && x->complete[x->done]) x->done++;
     while (x->ranges_done < x->nranges && x->first[x->ranges_done + 1] <= x->done) x->ranges_done++;
+}
+
+/* The lane's messages have come and gone. */
+static tr_status go_on(tr_exchange *x, tr_exchange_lane *l)
+{
+    if (l->state == SCATTER) {
+        sum_part(x, l);
+        if (x->way == ALL_REDUCE) return start_gather(x, l);
+    }
+    complete(x, l);
+    return TR_OK;
 }
 
 void tr_exchange_submit(tr_exchange *x, size_t ranges)
@@ -259,17 +297,14 @@ tr_status tr_exchange_poll(tr_exchange *x, bool *moved)
             if (x->next == x->allowed) continue;
             l->piece = x->next++;
             l->number = x->number++;
-            TR_TRY(start_scatter(x, l));
+            TR_TRY(x->way == ALL_GATHER ? start_gather(x, l) : start_scatter(x, l));
             *moved = true;
             continue;
         }
         TR_MPI_TRY(MPI_Testall(l->nrequests, l->requests, &flag, MPI_STATUSES_IGNORE));
         if (!flag) continue;
         *moved = true;
-        if (l->state == SCATTER)
-            TR_TRY(start_gather(x, l));
-        else
-            complete(x, l);
+        TR_TRY(go_on(x, l));
     }
 out:
     return st;
@@ -284,6 +319,11 @@ size_t tr_exchange_done(const tr_exchange *x)
     return done;
 }
 
+bool tr_exchange_all(const tr_exchange *x)
+{
+    return x->done == x->npieces;
+}
+
 double tr_exchange_squares(const tr_exchange *x)
 {
     double q = 0;
@@ -293,6 +333,16 @@ double tr_exchange_squares(const tr_exchange *x)
 
 void tr_exchange_rewind(tr_exchange *x)
 {
-    memset(x->complete, 0, x->npieces * sizeof(*x->complete));
+    if (x->complete) memset(x->complete, 0, x->npieces * sizeof(*x->complete));
     x->allowed = x->next = x->done = x->ranges_done = 0;
+    x->way = x->o.scatter ? REDUCE_SCATTER : ALL_REDUCE;
+    x->base = x->gradients;
+}
+
+void tr_exchange_gather(tr_exchange *x, float *array)
+{
+    tr_exchange_rewind(x);
+    x->way = ALL_GATHER;
+    x->base = array;
+    tr_exchange_submit(x, x->nranges);
 }

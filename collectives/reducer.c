@@ -1,77 +1,41 @@
-/* The reducer's front: checks the layout, picks shared memory, MPI or what the device has, keeps
+/* The reducer's front: picks shared memory, MPI or what the device has, keeps
  * order between ready, poll, finish and publish, and adds the tallies. */
 #include "collectives/reducer.h"
 
 #include <string.h>
-
-static tr_status check(const tr_reducer_options *o)
-{
-    tr_status st = TR_OK;
-    size_t at = 0;
-    TR_NEED(o->nslots >= 0, TR_INTERNAL, "%d optimizer slots", o->nslots);
-    TR_NEED(o->nbuckets <= INT32_MAX, TR_INTERNAL, "%zu buckets", o->nbuckets);
-    for (size_t b = 0; b < o->nbuckets; b++) {
-        tr_range k = o->buckets[b];
-        TR_NEED(k.begin == at && k.end >= k.begin && k.end % TR_SLICE_UNIT == 0, TR_INTERNAL,
-                "bucket %zu [%zu, %zu) does not follow %zu in multiples of 16", b, k.begin, k.end,
-                at);
-        at = k.end;
-    }
-    TR_NEED(at == o->count, TR_INTERNAL, "buckets end at %zu of %zu elements", at, o->count);
-out:
-    return st;
-}
 
 /* The same on every rank: the options are. */
 static tr_status choose_on_device(tr_reducer *r)
 {
     if (!r->o.gpu)
         return TR_FAIL(TR_UNSUPPORTED, "this program cannot reduce gradients on %s",
-                       r->o.backend->name);
+                       r->p->o.backend->name);
     if (r->o.wire_bf16)
         return TR_FAIL(
             TR_UNSUPPORTED,
             "gradients on %s are reduced in fp32: wire precision bf16 is for cpu, use fp32",
-            r->o.backend->name);
+            r->p->o.backend->name);
     return r->o.nccl ? r->o.gpu->nccl(r) : r->o.gpu->staged(r);
 }
 
 static tr_status choose(tr_reducer *r)
 {
-    tr_status st = TR_OK;
-    tr_comm *c = r->c;
-    bool got = false;
-    if (tr_reducer_on_device(&r->o)) return choose_on_device(r);
-    if (c->topology.shared) {
-        TR_TRY(tr_reducer_shared_init(r, &got));
-        if (got) return TR_OK;
-        c->topology.shared = false;
-        TR_NEED(!c->job->shared_required, TR_MEMORY, "run.collectives is shared, but %s", c->reason);
-        if (c->topology.rank == 0)
-            tr_log(TR_LOG_WARN, "%s: gradients go through plain MPI", c->reason);
-    }
-    TR_TRY(tr_reducer_mpi_init(r));
-out:
-    return st;
+    if (tr_on_device(&r->p->o)) return choose_on_device(r);
+    return tr_placement_of(r->p)->bases ? tr_reducer_shared_init(r) : tr_reducer_mpi_init(r);
 }
 
-tr_status tr_reducer_open(tr_comm *c, const tr_reducer_options *o, tr_reducer **out)
+tr_status tr_reducer_open(tr_comm *c, tr_params *p, const tr_reducer_options *o, tr_reducer **out)
 {
     tr_status st = TR_OK;
     tr_reducer *r = TR_NEW(TR_MEM_OTHER, tr_reducer);
     if (r) {
         r->c = c;
+        r->p = p;
         r->comm = MPI_COMM_NULL;
         r->o = *o;
         r->ready = -1;
-        r->buckets = tr_alloc(TR_MEM_OTHER, o->nbuckets, sizeof(*r->buckets));
-        r->owned = tr_alloc(TR_MEM_OTHER, o->nbuckets, sizeof(*r->owned));
-        r->slots = tr_alloc(TR_MEM_OTHER, (size_t)(o->nslots > 0 ? o->nslots : 0), sizeof(float *));
     }
-    st = r && r->buckets && r->owned && r->slots ? check(o) : tr_last_error()->status;
-    TR_TRY(tr_agree(c, st, NULL));
-    memcpy(r->buckets, o->buckets, o->nbuckets * sizeof(*r->buckets));
-    r->o.buckets = r->buckets;
+    TR_TRY(tr_agree(c, r ? TR_OK : tr_last_error()->status, NULL));
     TR_TRY(choose(r));
 out:
     if (st != TR_OK) {
@@ -87,31 +51,7 @@ void tr_reducer_close(tr_reducer *r)
     if (!r) return;
     if (r->ops) r->ops->close(r);
     if (r->comm != MPI_COMM_NULL && !tr_comm_broken(r->c)) MPI_Comm_free(&r->comm);
-    tr_free(r->buckets);
-    tr_free(r->owned);
-    tr_free(r->slots);
     tr_free(r);
-}
-
-float *tr_reducer_grads(tr_reducer *r)
-{
-    return r->grads;
-}
-
-float *tr_reducer_weights(tr_reducer *r)
-{
-    return r->weights;
-}
-
-float *tr_reducer_slot(tr_reducer *r, int slot)
-{
-    return slot >= 0 && slot < r->o.nslots ? r->slots[slot] : NULL;
-}
-
-const tr_range *tr_reducer_owned(const tr_reducer *r, size_t *n)
-{
-    *n = r->nowned;
-    return r->owned;
 }
 
 const char *tr_reducer_name(const tr_reducer *r)
@@ -122,15 +62,6 @@ const char *tr_reducer_name(const tr_reducer *r)
 uint64_t tr_reducer_reductions(const tr_reducer *r)
 {
     return r->reductions;
-}
-
-void tr_reducer_own(tr_reducer *r, tr_range range)
-{
-    if (range.begin == range.end) return;
-    if (r->nowned && r->owned[r->nowned - 1].end == range.begin)
-        r->owned[r->nowned - 1].end = range.end;
-    else
-        r->owned[r->nowned++] = range;
 }
 
 /* Every later call fails with it. */
@@ -163,8 +94,8 @@ void tr_reducer_ready(tr_reducer *r, int bucket)
     if (bucket < 0 && r->ops->begin) r->ops->begin(r);
     if (bucket <= r->ready) return;
     tr_status st = TR_OK;
-    if (bucket >= (int)r->o.nbuckets)
-        st = TR_FAIL(TR_INTERNAL, "bucket %d of %zu is ready", bucket, r->o.nbuckets);
+    if (bucket >= (int)r->p->o.nbuckets)
+        st = TR_FAIL(TR_INTERNAL, "bucket %d of %zu is ready", bucket, r->p->o.nbuckets);
     else
         st = r->ops->ready(r, bucket);
     if (st == TR_OK) {
@@ -214,6 +145,26 @@ out:
     return st;
 }
 
+tr_status tr_reducer_exchange_weights(tr_reducer *r, tr_exchange *x, float *weights)
+{
+    tr_status st = TR_OK;
+    tr_wait w;
+    tr_wait_init(&w, r->c, "updated weights");
+    w.step = (int64_t)r->steps - 1;
+    w.mpi = true;
+    tr_exchange_gather(x, weights);
+    for (bool moved = false; !tr_exchange_all(x); moved = false) {
+        TR_TRY(tr_exchange_poll(x, &moved));
+        if (moved)
+            tr_wait_restart(&w);
+        else
+            TR_TRY(tr_wait_turn(&w));
+    }
+    tr_exchange_rewind(x);
+out:
+    return st;
+}
+
 static void next_step(tr_reducer *r)
 {
     r->ready = -1;
@@ -229,7 +180,7 @@ static tr_status finish_on_device(tr_reducer *r, double *tally, size_t ntally, d
     TR_TRY(usable(r));
     st = r->ops->finish(r, tally, ntally, sum_squares);
     if (st != TR_OK) return give_up(r, st);
-    if (!r->ops->poll) r->reductions += r->o.nbuckets;
+    if (!r->ops->poll) r->reductions += r->p->o.nbuckets;
     next_step(r);
 out:
     return st;
@@ -239,9 +190,9 @@ tr_status tr_reducer_finish(tr_reducer *r, double *tally, size_t ntally, double 
 {
     tr_status st = TR_OK;
     double v[64];
-    if (r->failed == TR_OK && r->ready + 1 != (int)r->o.nbuckets)
+    if (r->failed == TR_OK && r->ready + 1 != (int)r->p->o.nbuckets)
         store_failure(r, TR_FAIL(TR_INTERNAL, "finish with %d of %zu buckets ready", r->ready + 1,
-                                 r->o.nbuckets));
+                                 r->p->o.nbuckets));
     if (r->ops->finish) return finish_on_device(r, tally, ntally, sum_squares);
     TR_TRY(wait_all(r));
     double squares = r->ops->squares(r);

@@ -44,17 +44,58 @@ struct tr_gpu_reducers {
 
 typedef struct tr_exchange tr_exchange;
 
+/* ---- params.c: where a store's arrays lie ---- */
+
+/* How the flat space is dealt: each bucket in slices over the ranks of a node; where the optimizer
+ * is sharded, these in parts over nodes, or over ranks that share no memory. */
+typedef struct {
+    int slices, slice; /* slices 1: buckets are whole */
+    int parts, part;   /* parts 1: slices are whole */
+    bool even;         /* parts as NCCL deals a bucket; else as the exchange does its pieces */
+} tr_ownership;
+
+typedef struct {
+    _Alignas(TR_CACHE_LINE) _Atomic uint64_t ready; /* buckets since open */
+} tr_ready_flag;
+
+typedef struct {
+    int32_t node, local_rank;
+} tr_seat;
+
+typedef struct {
+    tr_comm *c;
+    tr_reducer_options r;
+    tr_ownership own;
+    tr_range *owned;
+    size_t nowned;
+    /* Where ranks of the node share memory; else bases is NULL. */
+    tr_window window;
+    tr_ready_flag *flags;         /* [local_size] */
+    const float **bases;          /* [local_size] gradients of the node's ranks */
+    float *slots[TR_PARAM_SLOTS]; /* of the node's first rank, the others' behind it */
+    size_t counted[TR_MEM_KINDS]; /* bytes told to the memory report */
+    /* For collect.c. */
+    tr_seat *seats;   /* [ranks] */
+    tr_range *theirs; /* scratch: what another rank owns */
+    float *buffer;    /* [TR_PIECE], where slots do not lie in memory that rank 0 reads */
+} tr_placement;
+
+const tr_placement *tr_placement_of(const tr_params *p);
+tr_status tr_collect_open(tr_placement *l, const tr_params_options *o); /* *Collective* */
+void tr_collect_close(tr_placement *l);
+static inline bool tr_on_device(const tr_params_options *o)
+{
+    return o->backend && !o->backend->host;
+}
+
 struct tr_reducer {
     const tr_reducer_ops *ops;
     char name[64]; /* "": ops->name */
     void *state;   /* the implementation's */
     tr_comm *c;
     MPI_Comm comm; /* ranks that exchange with each other; MPI_COMM_NULL: none */
+    tr_params *p; /* borrowed */
     tr_reducer_options o;
-    tr_range *buckets;
-    tr_range *owned;
-    size_t nowned;
-    float *grads, *weights, **slots;
     int ready;      /* last bucket marked, -1: none */
     int current;    /* bucket being reduced: all before it are done */
     uint64_t steps; /* finished */
@@ -72,12 +113,9 @@ static inline tr_comm *tr_reducer_gatherers(const tr_reducer *r)
 {
     return r->o.gatherers ? r->o.gatherers : r->c;
 }
-void tr_reducer_own(tr_reducer *r, tr_range range); /* ascending; neighbours merge */
-static inline bool tr_reducer_on_device(const tr_reducer_options *o)
-{
-    return o->backend && !o->backend->host;
-}
-tr_status tr_reducer_shared_init(tr_reducer *r, bool *got);
+/* *Collective* over the exchange's ranks: each one's parts of the weights, or of a copy, to all. */
+tr_status tr_reducer_exchange_weights(tr_reducer *r, tr_exchange *x, float *weights);
+tr_status tr_reducer_shared_init(tr_reducer *r);
 tr_status tr_reducer_mpi_init(tr_reducer *r);
 
 /* ---- slices.c: pure ---- */
@@ -86,6 +124,18 @@ tr_status tr_reducer_mpi_init(tr_reducer *r);
  * Empty for i >= n. */
 tr_range tr_slice(tr_range whole, int i, int n);
 size_t tr_pieces(size_t count, size_t piece); /* how many pieces of at most `piece` */
+/* How rank t->rank takes part. */
+tr_ownership tr_ownership_of(const tr_topology *t, const tr_params_options *p,
+                             const tr_reducer_options *r);
+/* A bucket over NCCL: equal shares, and what is left, less than 16 elements a rank, which is one
+ * rank's: buckets take turns. */
+tr_range tr_even_share(tr_range bucket, int rank, int ranks);
+tr_range tr_even_rest(tr_range bucket, int ranks);
+int tr_even_rest_owner(size_t bucket, int ranks);
+/* Ranges that it owns, ascending, neighbours merged; returns how many, at most tr_owned_most. */
+size_t tr_owned(const tr_ownership *w, const tr_range *buckets, size_t nbuckets, tr_range *out);
+size_t tr_owned_most(const tr_ownership *w, const tr_range *buckets, size_t nbuckets);
+size_t tr_owned_count(const tr_ownership *w, const tr_range *buckets, size_t nbuckets); /* elements */
 /* The most elements one node sums of a piece. */
 size_t tr_part_floats(int nodes);
 /* Floats that the exchange between `nodes` keeps as buffers: float32 received, or bfloat16 received
@@ -104,16 +154,24 @@ void tr_sum_add_bf16(float *dst, const tr_bf16 *src, size_t n);
 void tr_sum_to_bf16(tr_bf16 *dst, const float *src, size_t n);
 void tr_sum_from_bf16(float *dst, const tr_bf16 *src, size_t n);
 
-/* ---- exchange.c: all-reduce between counterparts, in the background of polls ---- */
+/* ---- exchange.c: all-reduce, or its halves, between counterparts, in the background of polls ---- */
 
 /* *Collective* over `comm` (owned by the caller): ranges of `base`, in the order they will be
  * submitted; the same lengths on every rank. */
+typedef struct {
+    bool bf16;    /* on the wire */
+    bool scatter; /* each rank ends with the sums of its own parts alone: reduce-scatter */
+} tr_exchange_options;
 tr_status tr_exchange_open(MPI_Comm comm, float *base, const tr_range *ranges, size_t nranges,
-                           bool bf16, tr_exchange **out);
+                           tr_exchange_options o, tr_exchange **out);
 void tr_exchange_close(tr_exchange *x, bool broken);
 void tr_exchange_submit(tr_exchange *x, size_t ranges); /* the first `ranges` ranges may go */
 tr_status tr_exchange_poll(tr_exchange *x, bool *moved);
 size_t tr_exchange_done(const tr_exchange *x); /* ranges finished: all before are, too */
+bool tr_exchange_all(const tr_exchange *x);      /* every range */
+/* Between steps: every rank's parts of `array`, which is as `base` is, go to all, in float32. Done
+ * with all ranges when polls have brought tr_exchange_done there; then rewind. */
+void tr_exchange_gather(tr_exchange *x, float *array);
 /* Sum of squares over the parts that this rank summed (each element counts on one rank only). */
 double tr_exchange_squares(const tr_exchange *x);
 void tr_exchange_rewind(tr_exchange *x);

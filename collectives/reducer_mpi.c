@@ -5,7 +5,7 @@
  * not promise it; Open MPI's nonblocking all-reduces (ring, recursive doubling with its commuting
  * pairs, reduce and broadcast) do it, and a test compares the ranks. With bfloat16 on the wire
  * between nodes the exchange takes the place of MPI_Iallreduce, whose sums would be made in
- * bfloat16. */
+ * bfloat16; and so it does where the optimizer is sharded: each rank owns its parts of the pieces. */
 #include "collectives/reducer.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@ typedef struct {
     size_t npieces, posted, arrived;
     size_t swept; /* elements whose squares are added */
     double squares;
-    tr_exchange *exchange; /* bfloat16 between nodes */
+    tr_exchange *exchange; /* bfloat16 between nodes, or a sharded optimizer */
 } tr_plain;
 
 static size_t start_of(const tr_plain *s, size_t piece)
@@ -28,14 +28,14 @@ static tr_status plain_ready(tr_reducer *r, int bucket)
 {
     tr_status st = TR_OK;
     tr_plain *s = r->state;
-    size_t end = r->buckets[bucket].end;
+    size_t end = r->p->o.buckets[bucket].end;
     if (s->exchange) tr_exchange_submit(s->exchange, (size_t)bucket + 1);
     for (; s->posted < s->npieces && s->ends[s->posted] <= end; s->posted++) {
         size_t from = start_of(s, s->posted);
         int count;
         TR_TRY(tr_mpi_int(s->ends[s->posted] - from, &count));
-        TR_MPI_TRY(MPI_Iallreduce(MPI_IN_PLACE, r->grads + from, count, MPI_FLOAT, MPI_SUM, r->comm,
-                                  &s->requests[s->posted]));
+        TR_MPI_TRY(MPI_Iallreduce(MPI_IN_PLACE, r->p->grads + from, count, MPI_FLOAT, MPI_SUM,
+                                  r->comm, &s->requests[s->posted]));
     }
 out:
     return st;
@@ -43,7 +43,7 @@ out:
 
 static void advance(tr_reducer *r, size_t elements)
 {
-    while (r->current <= r->ready && r->buckets[r->current].end <= elements) r->current++;
+    while (r->current <= r->ready && r->p->o.buckets[r->current].end <= elements) r->current++;
 }
 
 static tr_status plain_poll(tr_reducer *r, bool *moved)
@@ -64,13 +64,13 @@ static tr_status plain_poll(tr_reducer *r, bool *moved)
     }
     size_t there = s->npieces     ? start_of(s, s->arrived)
                    : r->ready < 0 ? 0
-                                  : r->buckets[r->ready].end;
+                                  : r->p->o.buckets[r->ready].end;
     advance(r, s->swept);
     if (r->current <= r->ready) { /* cut at fixed places: the same bits whenever pieces arrive */
-        size_t left = r->buckets[r->current].end - s->swept;
+        size_t left = r->p->o.buckets[r->current].end - s->swept;
         size_t n = left < TR_SUM_CHUNK ? left : TR_SUM_CHUNK;
         if (s->swept + n <= there) {
-            s->squares += tr_sum_squares(r->grads + s->swept, n);
+            s->squares += tr_sum_squares(r->p->grads + s->swept, n);
             s->swept += n;
             *moved = true;
         }
@@ -82,7 +82,7 @@ out:
 
 static bool plain_done(const tr_reducer *r)
 {
-    return r->current == (int)r->o.nbuckets;
+    return r->current == (int)r->p->o.nbuckets;
 }
 
 /* All ranks hold the same sums; rank 0's squares count, so that machines that add differently
@@ -102,24 +102,23 @@ static void plain_rewind(tr_reducer *r)
     if (s->exchange) tr_exchange_rewind(s->exchange);
 }
 
+/* Weights are private; where every rank owns everything they were updated alike everywhere. */
 static tr_status plain_publish(tr_reducer *r)
 {
-    (void)r; /* weights are private and updated alike everywhere */
-    return TR_OK;
+    const tr_plain *s = r->state;
+    if (!r->o.shard || !s->exchange) return TR_OK;
+    return tr_reducer_exchange_weights(r, s->exchange, r->p->weights);
 }
 
 static void plain_close(tr_reducer *r)
 {
     tr_plain *s = r->state;
-    if (s && !tr_comm_broken(r->c)) { /* else MPI may still write into the gradients */
+    if (s && !tr_comm_broken(r->c)) { /* else MPI may still use them */
         tr_exchange_close(s->exchange, false);
         tr_free(s->requests);
-        tr_free(r->grads);
     }
     if (s) tr_free(s->ends);
     tr_free(s);
-    tr_free(r->weights);
-    for (int k = 0; k < r->o.nslots; k++) tr_free(r->slots[k]);
     r->state = NULL;
     r->ops = NULL;
 }
@@ -137,20 +136,15 @@ static tr_status allocate(tr_reducer *r, bool pieces)
 {
     tr_status st = TR_OK;
     tr_plain *s = r->state;
-    size_t limit = r->c->job->mpi_limit, count = r->o.count, n = 0;
-    for (size_t b = 0; pieces && b < r->o.nbuckets; b++)
-        n += tr_pieces(r->buckets[b].end - r->buckets[b].begin, limit);
-    r->grads = tr_alloc(TR_MEM_GRADIENTS, count, sizeof(float));
-    r->weights = tr_alloc(TR_MEM_WEIGHTS, count, sizeof(float));
+    size_t limit = r->c->job->mpi_limit, n = 0;
+    for (size_t b = 0; pieces && b < r->p->o.nbuckets; b++)
+        n += tr_pieces(r->p->o.buckets[b].end - r->p->o.buckets[b].begin, limit);
     s->ends = tr_alloc(TR_MEM_OTHER, n, sizeof(*s->ends));
     s->requests = tr_alloc(TR_MEM_OTHER, n, sizeof(MPI_Request));
-    bool ok = r->grads && r->weights && s->ends && s->requests;
-    for (int k = 0; ok && k < r->o.nslots; k++)
-        ok = (r->slots[k] = tr_alloc(TR_MEM_MOMENTS, count, sizeof(float))) != NULL;
-    if (!ok) return tr_last_error()->status;
-    for (size_t b = 0; pieces && b < r->o.nbuckets; b++) {
-        size_t end = r->buckets[b].end;
-        for (size_t at = r->buckets[b].begin; at < end; at = s->ends[s->npieces - 1])
+    if (!s->ends || !s->requests) return tr_last_error()->status;
+    for (size_t b = 0; pieces && b < r->p->o.nbuckets; b++) {
+        size_t end = r->p->o.buckets[b].end;
+        for (size_t at = r->p->o.buckets[b].begin; at < end; at = s->ends[s->npieces - 1])
             s->ends[s->npieces++] = end - at < limit ? end : at + limit;
     }
     return st;
@@ -160,19 +154,20 @@ tr_status tr_reducer_mpi_init(tr_reducer *r)
 {
     tr_status st = TR_OK;
     const tr_topology *t = &r->c->topology;
-    bool exchange = t->size > 1 && t->nodes > 1 && r->o.wire_bf16;
+    const tr_exchange_options way = {.bf16 = r->o.wire_bf16 && t->nodes > 1, .scatter = r->o.shard};
+    const bool exchange = t->size > 1 && (way.bf16 || way.scatter);
     tr_plain *s = r->state = TR_NEW(TR_MEM_OTHER, tr_plain);
     st = s ? allocate(r, t->size > 1 && !exchange) : tr_last_error()->status;
     r->ops = &ops;
     if (t->size == 1) snprintf(r->name, sizeof(r->name), "one rank");
     TR_TRY(tr_agree(r->c, st, NULL));
-    for (size_t b = 0; b < r->o.nbuckets; b++) tr_reducer_own(r, r->buckets[b]);
     if (t->size > 1) { /* of its own: the order of reductions and of other collectives may differ */
         TR_MPI_TRY(MPI_Comm_dup(r->c->comm, &r->comm));
         TR_MPI_TRY(MPI_Comm_set_errhandler(r->comm, MPI_ERRORS_RETURN));
     }
     if (exchange) {
-        st = tr_exchange_open(r->comm, r->grads, r->buckets, r->o.nbuckets, true, &s->exchange);
+        st = tr_exchange_open(r->comm, r->p->grads, r->p->o.buckets, r->p->o.nbuckets, way,
+                              &s->exchange);
         TR_TRY(tr_agree(r->c, st, NULL));
     }
 out:

@@ -16,6 +16,123 @@ size_t tr_pieces(size_t count, size_t piece)
     return count / piece + (count % piece != 0);
 }
 
+tr_ownership tr_ownership_of(const tr_topology *t, const tr_params_options *p,
+                             const tr_reducer_options *r)
+{
+    tr_ownership w = {.slices = 1, .parts = 1};
+    if (t->size <= 1) return w;
+    if (t->shared && !tr_on_device(p)) {
+        w.slices = t->slices > 0 ? t->slices : t->local_size;
+        w.slice = t->local_rank;
+        if (r->shard && t->nodes > 1) w.parts = t->nodes, w.part = t->node;
+    } else if (r->shard) {
+        w.parts = t->size;
+        w.part = t->rank;
+        w.even = tr_on_device(p) && r->nccl;
+    }
+    return w;
+}
+
+/* What an operation of NCCL's on a whole bucket deals to each rank. */
+tr_range tr_even_share(tr_range bucket, int rank, int ranks)
+{
+    const size_t share = tr_range_count(bucket) / TR_SLICE_UNIT / (size_t)ranks * TR_SLICE_UNIT;
+    const size_t at = bucket.begin + (size_t)rank * share;
+    return (tr_range){at, at + share};
+}
+
+tr_range tr_even_rest(tr_range bucket, int ranks)
+{
+    return (tr_range){tr_even_share(bucket, ranks - 1, ranks).end, bucket.end};
+}
+
+int tr_even_rest_owner(size_t bucket, int ranks)
+{
+    return (int)(bucket % (size_t)ranks);
+}
+
+static size_t add(tr_range *ranges, size_t n, tr_range more)
+{
+    if (more.begin == more.end) return n;
+    if (n && ranges[n - 1].end == more.begin) {
+        ranges[n - 1].end = more.end;
+        return n;
+    }
+    ranges[n] = more;
+    return n + 1;
+}
+
+/* Of one bucket, and of a slice of it; called for each range in ascending order. */
+typedef void visit(void *ctx, tr_range owned);
+
+static void visit_even(const tr_ownership *w, size_t b, tr_range bucket, visit *f, void *ctx)
+{
+    f(ctx, tr_even_share(bucket, w->part, w->parts));
+    if (tr_even_rest_owner(b, w->parts) == w->part) f(ctx, tr_even_rest(bucket, w->parts));
+}
+
+/* As the exchange cuts: pieces, and these in parts. */
+static void visit_parts(const tr_ownership *w, tr_range slice, visit *f, void *ctx)
+{
+    for (size_t at = slice.begin; at < slice.end; at += TR_PIECE) {
+        const size_t end = slice.end - at < TR_PIECE ? slice.end : at + TR_PIECE;
+        f(ctx, tr_slice((tr_range){at, end}, w->part, w->parts));
+    }
+}
+
+static void visit_owned(const tr_ownership *w, const tr_range *buckets, size_t n, visit *f,
+                        void *ctx)
+{
+    for (size_t b = 0; b < n; b++) {
+        const tr_range slice = tr_slice(buckets[b], w->slice, w->slices);
+        if (w->parts == 1)
+            f(ctx, slice);
+        else if (w->even)
+            visit_even(w, b, slice, f, ctx);
+        else
+            visit_parts(w, slice, f, ctx);
+    }
+}
+
+typedef struct {
+    tr_range *v;
+    size_t n;
+} list;
+
+static void append(void *ctx, tr_range owned)
+{
+    list *l = ctx;
+    l->n = add(l->v, l->n, owned);
+}
+
+size_t tr_owned(const tr_ownership *w, const tr_range *buckets, size_t nbuckets, tr_range *out)
+{
+    list l = {out, 0};
+    visit_owned(w, buckets, nbuckets, append, &l);
+    return l.n;
+}
+
+static void add_count(void *ctx, tr_range owned)
+{
+    *(size_t *)ctx += tr_range_count(owned);
+}
+
+size_t tr_owned_count(const tr_ownership *w, const tr_range *buckets, size_t nbuckets)
+{
+    size_t sum = 0;
+    visit_owned(w, buckets, nbuckets, add_count, &sum);
+    return sum;
+}
+
+size_t tr_owned_most(const tr_ownership *w, const tr_range *buckets, size_t nbuckets)
+{
+    size_t n = 0;
+    for (size_t b = 0; b < nbuckets; b++) /* a slice may be a unit above the average */
+        n +=
+            2 + tr_pieces(tr_range_count(buckets[b]) / (size_t)w->slices + TR_SLICE_UNIT, TR_PIECE);
+    return n;
+}
+
 /* Parts of a piece are cut in units, so one may be a unit above the average. */
 size_t tr_part_floats(int nodes)
 {
@@ -27,41 +144,64 @@ size_t tr_exchange_floats(int nodes)
     return TR_LANES * (size_t)nodes * tr_part_floats(nodes);
 }
 
-void tr_reducer_cost_of(const tr_topology *t, const tr_reducer_options *o, tr_reducer_cost *out)
+/* Bytes that a rank of `n` sends when it scatters, or gathers, `bytes`. */
+static size_t leaves(size_t bytes, size_t n)
 {
-    size_t bytes = o->count * sizeof(float), size = (size_t)t->size, nodes = (size_t)t->nodes;
-    size_t ranks = (size_t)t->local_size;
-    *out =
-        (tr_reducer_cost){.weights = bytes, .gradients = bytes, .slots = bytes * (size_t)o->nslots};
-    if (t->size <= 1) return;
-    const bool device = tr_reducer_on_device(o);
-    if (t->shared && !device) {
-        size_t slices = (size_t)(t->slices > 0 ? t->slices : t->local_size), slice = bytes / slices;
-        out->weights = bytes / ranks;
-        out->slots = out->slots / ranks;
-        out->wire_node = bytes / slices * (slices - 1); /* its slices that others read */
-        if (ranks > slices) out->wire_node = bytes;
-        if (nodes > 1 && t->local_rank < (int)slices) {
-            out->wire_network = 2 * (slice / nodes * (nodes - 1)) / (o->wire_bf16 ? 2 : 1);
-            out->gradients += tr_exchange_floats(t->nodes) * sizeof(float);
-        }
-        return;
-    }
-    size_t ring = 2 * (bytes / size * (size - 1)); /* what a bandwidth-optimal all-reduce sends */
+    return bytes / n * (n - 1);
+}
+
+static void cost_shared(const tr_topology *t, const tr_reducer_options *o, size_t bytes,
+                        tr_reducer_cost *out)
+{
+    const size_t ranks = (size_t)t->local_size, nodes = (size_t)t->nodes;
+    const size_t slices = (size_t)(t->slices > 0 ? t->slices : t->local_size);
+    out->weights = bytes / ranks;
+    out->wire_node = bytes / slices * (slices - 1); /* its slices that others read */
+    if (ranks > slices) out->wire_node = bytes;
+    if (nodes == 1 || t->local_rank >= (int)slices) return;
+    const size_t once = leaves(bytes / slices, nodes), half = once / (o->wire_bf16 ? 2 : 1);
+    out->wire_weights = o->shard ? once : 0;
+    out->wire_network = half + (o->shard ? once : half);
+    out->gradients += tr_exchange_floats(t->nodes) * sizeof(float);
+}
+
+static void cost_private(const tr_topology *t, bool device, const tr_reducer_options *o,
+                         size_t bytes, tr_reducer_cost *out)
+{
+    const size_t size = (size_t)t->size, ranks = (size_t)t->local_size;
+    const bool half = o->wire_bf16 && t->nodes > 1 && !device;
+    const size_t once = leaves(bytes, size), reduce = once / (half ? 2 : 1);
+    /* what a bandwidth-optimal all-reduce sends, or a reduce-scatter and an all-gather */
+    const size_t all = reduce + (o->shard ? once : reduce);
+    out->wire_weights = o->shard ? once : 0;
     if (device && !o->nccl) {
         out->pinned = bytes;
         out->gradients += bytes;
     }
-    bool half = o->wire_bf16 && nodes > 1 && !device;
-    if (half) {
-        ring /= 2;
-        out->gradients += tr_exchange_floats(t->size) * sizeof(float);
+    if ((half || o->shard) && !(device && o->nccl)) {
+        const size_t buffers = tr_exchange_floats(t->size) * sizeof(float);
+        out->gradients += buffers;
+        if (device) out->pinned += buffers;
     }
     /* NCCL's rings leave a node once, each by another rank; MPI's may do so at every one. */
-    if (device && o->nccl && nodes > 1)
-        out->wire_network = ring / ranks, out->wire_node = ring - ring / ranks;
-    else if (nodes > 1)
-        out->wire_network = ring;
+    if (device && o->nccl && t->nodes > 1)
+        out->wire_network = all / ranks, out->wire_node = all - all / ranks;
+    else if (t->nodes > 1)
+        out->wire_network = all;
     else
-        out->wire_node = ring;
+        out->wire_node = all;
+}
+
+void tr_reducer_cost_of(const tr_topology *t, const tr_params_options *p,
+                        const tr_reducer_options *o, tr_reducer_cost *out)
+{
+    const size_t bytes = p->count * sizeof(float);
+    const tr_ownership own = tr_ownership_of(t, p, o);
+    *out = (tr_reducer_cost){.weights = bytes, .gradients = bytes};
+    out->slots = tr_owned_count(&own, p->buckets, p->nbuckets) * sizeof(float) * (size_t)p->nslots;
+    if (t->size <= 1) return;
+    if (t->shared && !tr_on_device(p))
+        cost_shared(t, o, bytes, out);
+    else
+        cost_private(t, tr_on_device(p), o, bytes, out);
 }

@@ -39,11 +39,11 @@ static tr_status write_files(tr_checkpointer *k, size_t *nbytes)
     char *step = tr_store_checkpoint_path(k->o.folder, k->snapshot.train.step);
     TR_NEED(best && step, TR_MEMORY, "%s", tr_last_error()->text);
     if (k->step_file) {
-        TR_TRY(tr_store_write(step, k->o.model, &k->snapshot, nbytes));
+        TR_TRY(tr_store_write(step, k->o.params->o.model, &k->snapshot, nbytes));
         if (k->best) TR_TRY(tr_store_link(step, best));
         TR_TRY(tr_store_prune(k->o.folder, k->o.keep, k->snapshot.train.step));
     } else
-        TR_TRY(tr_store_write(best, k->o.model, &k->snapshot, nbytes));
+        TR_TRY(tr_store_write(best, k->o.params->o.model, &k->snapshot, nbytes));
 out:
     tr_free(best);
     tr_free(step);
@@ -91,17 +91,17 @@ tr_status tr_checkpointer_open(const tr_checkpointer_options *o, tr_checkpointer
     pthread_mutex_init(&k->lock, NULL);
     pthread_cond_init(&k->changed, NULL);
     if (!k->root) goto out;
-    const tr_model *m = o->model;
+    const tr_params_options *p = &o->params->o;
     tr_snapshot *s = &k->snapshot;
     s->checkpoint = true;
     s->config_text = o->config_text;
-    s->params = tr_alloc(TR_MEM_SNAPSHOT, m->flat_count, sizeof(float));
-    s->states = tr_alloc(TR_MEM_SNAPSHOT, m->state_count, sizeof(float));
+    s->params = tr_alloc(TR_MEM_SNAPSHOT, p->count, sizeof(float));
+    s->states = tr_alloc(TR_MEM_SNAPSHOT, p->state_count, sizeof(float));
     TR_NEED(s->params && s->states, TR_MEMORY, "%s", tr_last_error()->text);
-    s->nslots = o->nslots;
-    for (int i = 0; i < o->nslots; i++) {
-        s->slot_names[i] = o->slot_names[i];
-        s->slots[i] = tr_alloc(TR_MEM_SNAPSHOT, m->flat_count, sizeof(float));
+    s->nslots = p->nslots;
+    for (int i = 0; i < p->nslots; i++) {
+        s->slot_names[i] = p->slot_names[i];
+        s->slots[i] = tr_alloc(TR_MEM_SNAPSHOT, p->count, sizeof(float));
         TR_NEED(s->slots[i], TR_MEMORY, "%s", tr_last_error()->text);
     }
     s->history = &k->history;
@@ -138,19 +138,21 @@ void tr_checkpointer_close(tr_checkpointer *k)
 
 static tr_status fetch(const tr_checkpointer *k, float *to, const float *from, size_t count)
 {
-    return k->o.backend->memory->download(k->o.backend_ctx, to, from, count * sizeof(float));
+    const tr_params_options *p = &k->o.params->o;
+    return p->backend->memory->download(p->backend_ctx, to, from, count * sizeof(float));
 }
 
-/* With the writer idle: the arrays and numbers as they are now. */
+/* *Collective.* With the writer idle: the arrays and numbers as they are now. */
 static tr_status take(tr_checkpointer *k, const tr_train_state *state, const tr_history *h)
 {
-    const size_t n = k->o.model->flat_count;
+    tr_params *p = k->o.params;
     tr_snapshot *s = &k->snapshot;
-    tr_status st;
-    TR_TRY(fetch(k, s->params, tr_reducer_weights(k->o.reducer), n));
-    for (int i = 0; i < s->nslots; i++)
-        TR_TRY(fetch(k, s->slots[i], tr_reducer_slot(k->o.reducer, i), n));
-    TR_TRY(fetch(k, s->states, k->o.states, k->o.model->state_count));
+    tr_status st = TR_OK;
+    for (int i = 0; i < p->o.nslots; i++)
+        TR_TRY(tr_comm_params_gather(p, i, k->root ? s->slots[i] : NULL));
+    if (!k->root) goto out;
+    TR_TRY(fetch(k, s->params, p->weights, p->o.count));
+    TR_TRY(fetch(k, s->states, p->states, p->o.state_count));
     s->train = *state;
     memcpy(s->parent_sha256, k->parent_sha256, sizeof s->parent_sha256);
     tr_history_copy(&k->history, h);
@@ -170,9 +172,9 @@ static void wait_idle(tr_checkpointer *k)
 tr_status tr_checkpointer_save(tr_checkpointer *k, const tr_train_state *state, const tr_history *h,
                                bool step_file, bool best, double *stall)
 {
-    *stall = 0;
-    if (!k->root) return TR_OK;
     double begin = tr_now();
+    *stall = 0;
+    if (!k->root) return take(k, state, h);
     pthread_mutex_lock(&k->lock);
     wait_idle(k);
     tr_status st = take(k, state, h);
@@ -231,46 +233,59 @@ tr_status tr_checkpointer_wait(tr_checkpointer *k)
 tr_status tr_checkpointer_write_model(tr_checkpointer *k, const char *path,
                                       const tr_train_state *state, const tr_history *h)
 {
+    if (!k->root) return take(k, state, h);
     pthread_mutex_lock(&k->lock);
     wait_idle(k);
     tr_status st = take(k, state, h);
     tr_snapshot model = k->snapshot;
     model.checkpoint = false;
     model.nslots = 0;
-    for (int i = 0; i < k->snapshot.nslots; i++) /* trained with an average: that is the model */
-        if (strcmp(k->snapshot.slot_names[i], "ema") == 0) model.params = k->snapshot.slots[i];
+    const int ema = tr_params_slot(k->o.params, "ema");
+    if (ema >= 0) model.params = k->snapshot.slots[ema]; /* trained with it: that is the model */
     tr_comm_busy(k->o.comm, true);
-    if (st == TR_OK) st = tr_store_write(path, k->o.model, &model, NULL);
+    if (st == TR_OK) st = tr_store_write(path, k->o.params->o.model, &model, NULL);
     tr_comm_busy(k->o.comm, false);
     pthread_mutex_unlock(&k->lock);
     return st;
 }
 
-/* *Collective.* Root's array to every rank, which keeps the ranges it owns (of the flat space; all
- * of it where `owned` is NULL). */
-static tr_status spread(tr_checkpointer *k, const float *from, float *to, size_t n,
-                        const tr_range *owned, size_t nowned, float *buffer)
+typedef enum { WEIGHTS, SLOT, STATES } tr_spread_as;
+
+/* Of elements [at, end), which came in `piece`, what this rank keeps. */
+static tr_status keep(const tr_checkpointer *k, tr_spread_as as, float *to, tr_range came,
+                      const float *piece)
 {
-    const tr_range everything = {0, n};
-    if (!owned) {
-        owned = &everything;
-        nowned = 1;
+    const tr_params *p = k->o.params;
+    const tr_backend *b = p->o.backend;
+    tr_status st = TR_OK;
+    tr_range part;
+    size_t at;
+    if (as == STATES)
+        return b->memory->upload(p->o.backend_ctx, to + came.begin, piece,
+                                 tr_range_count(came) * sizeof(float));
+    for (size_t i = 0; st == TR_OK && i < p->nowned; i++) {
+        if (!tr_params_part(p, i, came, &part, &at)) continue;
+        st = b->memory->upload(p->o.backend_ctx, to + (as == SLOT ? at : part.begin),
+                               piece + (part.begin - came.begin),
+                               tr_range_count(part) * sizeof(float));
     }
+    return st;
+}
+
+/* *Collective.* Root's array of n elements to every rank, which keeps its part. */
+static tr_status spread(tr_checkpointer *k, tr_spread_as as, const float *from, float *to, size_t n,
+                        float *buffer)
+{
+    tr_status st = TR_OK;
     for (size_t at = 0; at < n; at += CHUNK) {
-        size_t end = n - at < CHUNK ? n : at + CHUNK;
-        if (k->root) memcpy(buffer, from + at, (end - at) * sizeof(float));
-        tr_status st = tr_comm_broadcast(k->o.comm, buffer, (end - at) * sizeof(float), 0);
-        if (st != TR_OK) return st;
-        for (size_t r = 0; r < nowned; r++) {
-            size_t b = owned[r].begin > at ? owned[r].begin : at;
-            size_t e = owned[r].end < end ? owned[r].end : end;
-            if (b < e)
-                st = k->o.backend->memory->upload(k->o.backend_ctx, to + b, buffer + (b - at),
-                                                  (e - b) * sizeof(float));
-            if (st != TR_OK) return st;
-        }
+        const tr_range piece = {at, n - at < CHUNK ? n : at + CHUNK};
+        const size_t nbytes = tr_range_count(piece) * sizeof(float);
+        if (k->root) memcpy(buffer, from + at, nbytes);
+        TR_TRY(tr_comm_broadcast(k->o.comm, buffer, nbytes, 0));
+        TR_TRY(keep(k, as, to, piece, buffer));
     }
-    return TR_OK;
+out:
+    return st;
 }
 
 static tr_status read_latest(tr_checkpointer *k, tr_history *h, bool *found)
@@ -286,7 +301,7 @@ static tr_status read_latest(tr_checkpointer *k, tr_history *h, bool *found)
             "with --force",
             rejected, k->o.folder);
     if (!path) goto out;
-    TR_TRY(tr_store_read(path, k->o.model, &k->snapshot, h));
+    TR_TRY(tr_store_read(path, k->o.params->o.model, &k->snapshot, h));
     k->snapshot.history = &k->history; /* reading may have pointed it elsewhere */
     k->snapshot.config_text = k->o.config_text;
     k->snapshot.checkpoint = true;
@@ -301,9 +316,9 @@ tr_status tr_checkpointer_restore(tr_checkpointer *k, tr_train_state *state, tr_
                                   bool *found)
 {
     tr_comm *comm = k->o.comm;
-    size_t n = k->o.model->flat_count;
-    size_t nowned;
-    const tr_range *owned = tr_reducer_owned(k->o.reducer, &nowned);
+    const tr_params *p = k->o.params;
+    const tr_snapshot *s = &k->snapshot;
+    const size_t n = p->o.count;
     float *buffer = tr_alloc(TR_MEM_OTHER, CHUNK, sizeof(float));
     tr_status st = buffer ? TR_OK : TR_MEMORY;
     if (st == TR_OK && k->root) {
@@ -319,12 +334,10 @@ tr_status tr_checkpointer_restore(tr_checkpointer *k, tr_train_state *state, tr_
     if (!*found) goto out;
     if (k->root) *state = k->snapshot.train;
     TR_TRY(tr_comm_broadcast(comm, state, sizeof *state, 0));
-    TR_TRY(
-        spread(k, k->snapshot.params, tr_reducer_weights(k->o.reducer), n, owned, nowned, buffer));
-    for (int i = 0; i < k->o.nslots; i++)
-        TR_TRY(spread(k, k->snapshot.slots[i], tr_reducer_slot(k->o.reducer, i), n, owned, nowned,
-                      buffer));
-    TR_TRY(spread(k, k->snapshot.states, k->o.states, k->o.model->state_count, NULL, 0, buffer));
+    TR_TRY(spread(k, WEIGHTS, s->params, p->weights, n, buffer));
+    for (int i = 0; i < p->o.nslots; i++)
+        TR_TRY(spread(k, SLOT, s->slots[i], p->slots[i], n, buffer));
+    TR_TRY(spread(k, STATES, s->states, p->states, p->o.state_count, buffer));
     TR_TRY(tr_reducer_publish(k->o.reducer));
 out:
     tr_free(buffer);

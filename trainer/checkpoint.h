@@ -10,13 +10,8 @@ typedef struct tr_checkpointer tr_checkpointer;
 
 typedef struct {
     tr_comm *comm;
-    tr_reducer *reducer;
-    const tr_backend *backend; /* whose memory the reducer's arrays and the states lie in */
-    void *backend_ctx;
-    const tr_model *model;
-    float *states;
-    int nslots;
-    const char *const *slot_names;
+    tr_params *params;   /* borrowed */
+    tr_reducer *reducer; /* borrowed: hands restored weights on */
     const char *folder;      /* the run folder */
     const char *config_text; /* resolved */
     int64_t keep;
@@ -31,8 +26,9 @@ void tr_checkpointer_close(tr_checkpointer *k);
 /* *Local*. Takes the room that the history may come to need, so that saving allocates nothing; to
  * be called again when the history has more room. */
 tr_status tr_checkpointer_reserve(tr_checkpointer *k, const tr_history *h, size_t cells);
-/* *Local*, at a step boundary after tr_reducer_publish; rank 0 copies (waiting for an unfinished
- * write first) and returns while the writer goes on; other ranks do nothing. `step_file`: as
+/* *Collective*, at a step boundary after tr_reducer_publish. Rank 0 copies (waiting for an unfinished
+ * write first) and returns while the writer goes on; ranks whose slots it cannot read send them to
+ * it, the others return at once. `step_file`: as
  * checkpoints/step-N.h5, pruned to `keep`; `best`: as checkpoints/best.h5. *stall: seconds this
  * call took. A failed write is logged by tr_checkpointer_report, never returned here; what is
  * returned is a device that could not be read. */
@@ -49,7 +45,8 @@ typedef struct {
 bool tr_checkpointer_report(tr_checkpointer *k, tr_checkpoint_report *out);
 /* Local. Waits until nothing is being written; the last write's status with its error record. */
 tr_status tr_checkpointer_wait(tr_checkpointer *k);
-/* Local, rank 0. Writes the model (parameters and states, no optimizer) as `path`, now. */
+/* *Collective*, as tr_checkpointer_save. Rank 0 writes the model (parameters and states, no
+ * optimizer) as `path`, now; what went wrong there only rank 0 knows. */
 tr_status tr_checkpointer_write_model(tr_checkpointer *k, const char *path,
                                       const tr_train_state *state, const tr_history *h);
 /* *Collective.* Finds the newest checkpoint that verifies and restores weights, slots, states and

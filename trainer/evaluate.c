@@ -14,9 +14,9 @@ tr_status tr_trainer_share_states(tr_trainer *t)
     if (alike || t->model->state_count == 0) return TR_OK;
     const size_t nbytes = t->model->state_count * sizeof(float);
     tr_status st;
-    TR_TRY(t->backend->memory->download(t->backend_ctx, t->states_copy, t->states, nbytes));
+    TR_TRY(t->backend->memory->download(t->backend_ctx, t->states_copy, t->params->states, nbytes));
     TR_TRY(tr_comm_broadcast(t->comm, t->states_copy, nbytes, 0));
-    TR_TRY(t->backend->memory->upload(t->backend_ctx, t->states, t->states_copy, nbytes));
+    TR_TRY(t->backend->memory->upload(t->backend_ctx, t->params->states, t->states_copy, nbytes));
 out:
     return st;
 }

@@ -239,18 +239,17 @@ static tr_status stopped(tr_trainer *t)
 
 static tr_status finished(tr_trainer *t, const char *why)
 {
-    tr_status st = tr_trainer_share_states(t);
-    if (st != TR_OK) return st;
-    if (t->topology->rank == 0) {
-        char *path = tr_sprintf("%s/model.h5", t->config->output);
-        st = tr_report_begin(t); /* there may have been nothing left to do */
-        if (st == TR_OK)
-            st = path ? tr_checkpointer_write_model(t->checkpointer, path, &t->state, &t->history)
-                      : TR_MEMORY;
-        tr_free(path);
-        st = close_books(t, why, st);
-    }
-    return tr_agree(t->comm, st, NULL);
+    char *path = tr_sprintf("%s/model.h5", t->config->output);
+    tr_status st;
+    TR_TRY(tr_trainer_share_states(t));
+    st = path ? tr_report_begin(t) : TR_MEMORY; /* there may have been nothing left to do */
+    TR_TRY(tr_agree(t->comm, st, NULL));
+    st = tr_checkpointer_write_model(t->checkpointer, path, &t->state, &t->history);
+    if (t->topology->rank == 0) st = close_books(t, why, st);
+    st = tr_agree(t->comm, st, NULL);
+out:
+    tr_free(path);
+    return st;
 }
 
 tr_status tr_trainer_run(tr_trainer *t)

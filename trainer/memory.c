@@ -11,24 +11,43 @@ size_t tr_confusion_cells(const tr_model *m)
     return m->labels && m->outputs <= MOST ? (size_t)(m->outputs * m->outputs) : 0;
 }
 
-tr_status tr_predict_reducer(const tr_config *c, const tr_model *m, const tr_backend *b,
-                             const tr_topology *t, tr_reducer_cost *out)
+tr_params_options tr_params_options_of(const tr_config *c, const tr_model *m, const tr_backend *b)
 {
-    const char *names[4];
-    tr_range *ranges = tr_alloc(TR_MEM_OTHER, m->nbuckets, sizeof *ranges);
-    if (!ranges) return TR_MEMORY;
-    for (size_t i = 0; i < m->nbuckets; i++)
-        ranges[i] = (tr_range){m->buckets[i].begin, m->buckets[i].end};
-    const tr_reducer_options o = {.count = m->flat_count,
-                                  .buckets = ranges,
-                                  .nbuckets = m->nbuckets,
-                                  .nslots = tr_optimizer_slots(c, names),
-                                  .wire_bf16 = c->run.wire == TR_WIRE_BF16,
-                                  .backend = b,
-                                  .nccl = tr_config_nccl(c)};
-    tr_reducer_cost_of(t, &o, out);
-    tr_free(ranges);
-    return TR_OK;
+    tr_params_options o = {.model = m,
+                           .count = m->flat_count,
+                           .buckets = m->buckets,
+                           .nbuckets = m->nbuckets,
+                           .state_count = m->state_count,
+                           .backend = b};
+    o.nslots = tr_optimizer_slots(c, o.slot_names);
+    return o;
+}
+
+/* auto: where it pays. As many bytes go over the wire either way, but those of weights come after the
+ * update, where nothing is left to overlap them with; for that each rank keeps, and updates, one
+ * share of the slots. Ranks that share a node's memory already do; plain MPI on one node is asked for
+ * to compare, and keeps MPI's own sums. */
+static bool shards(const tr_config *c, const tr_backend *b, const tr_topology *t)
+{
+    if (c->run.shard_optimizer != TR_SHARD_AUTO) return c->run.shard_optimizer == TR_SHARD_ON;
+    return b->host ? t->nodes > 1 : t->size > 1;
+}
+
+tr_reducer_options tr_reducer_options_of(const tr_config *c, const tr_backend *b,
+                                         const tr_topology *t)
+{
+    return (tr_reducer_options){.shard = shards(c, b, t),
+                                .wire_bf16 = c->run.wire == TR_WIRE_BF16,
+                                .nccl = tr_config_nccl(c),
+                                .deterministic = c->run.deterministic};
+}
+
+void tr_predict_reducer(const tr_config *c, const tr_model *m, const tr_backend *b,
+                        const tr_topology *t, tr_reducer_cost *out)
+{
+    const tr_params_options p = tr_params_options_of(c, m, b);
+    const tr_reducer_options r = tr_reducer_options_of(c, b, t);
+    tr_reducer_cost_of(t, &p, &r, out);
 }
 
 tr_space tr_space_of(const tr_backend *b)
@@ -45,17 +64,15 @@ static void add_up(tr_memory_total *t)
     }
 }
 
-tr_status tr_predict_memory(const tr_memory_of *of, const tr_memory_plan *session,
-                            tr_memory_total *out)
+void tr_predict_memory(const tr_memory_of *of, const tr_memory_plan *session, tr_memory_total *out)
 {
     const tr_config *c = of->config;
     const tr_model *m = of->model;
-    const char *names[4];
+    const char *names[TR_PARAM_SLOTS];
     const size_t states = m->state_count * sizeof(float);
     const size_t confusion = c->data.eval.present ? tr_confusion_cells(m) * sizeof(int64_t) : 0;
     tr_reducer_cost cost;
-    const tr_status st = tr_predict_reducer(c, m, of->backend, of->topology, &cost);
-    if (st != TR_OK) return st;
+    tr_predict_reducer(c, m, of->backend, of->topology, &cost);
     *out = (tr_memory_total){0};
     size_t *host = out->bytes[TR_SPACE_HOST], *there = out->bytes[tr_space_of(of->backend)];
     for (int k = 0; k < TR_MEM_KINDS; k++) there[k] = session->bytes[k];
@@ -73,7 +90,6 @@ tr_status tr_predict_memory(const tr_memory_of *of, const tr_memory_plan *sessio
             confusion;
     }
     add_up(out);
-    return TR_OK;
 }
 
 void tr_predict_evaluation(const tr_memory_of *of, const tr_memory_plan *session,
@@ -88,7 +104,7 @@ void tr_predict_evaluation(const tr_memory_of *of, const tr_memory_plan *session
     add_up(out);
 }
 
-tr_status tr_predicted_memory(const tr_trainer *t, tr_memory_total *out)
+void tr_predicted_memory(const tr_trainer *t, tr_memory_total *out)
 {
     tr_memory_plan session;
     tr_memory_of of = {.config = t->config,
@@ -100,7 +116,7 @@ tr_status tr_predicted_memory(const tr_trainer *t, tr_memory_total *out)
     if (t->eval_data) of.datasets += tr_dataset_held(t->eval_data);
     if (t->eval_loader) of.loaders += tr_loader_held(t->eval_loader);
     tr_session_memory(t->session, &session);
-    return tr_predict_memory(&of, &session, out);
+    tr_predict_memory(&of, &session, out);
 }
 
 size_t tr_held_memory(const tr_trainer *t)

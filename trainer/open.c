@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "trainer/plan.h"
 #include "trainer/schedule.h"
 #include "trainer/shares.h"
 
@@ -148,29 +149,15 @@ out:
 
 static tr_status open_reducer(tr_trainer *t)
 {
-    const tr_model *m = t->model;
-    const char *names[4];
-    tr_range *ranges = tr_alloc(TR_MEM_OTHER, m->nbuckets, sizeof *ranges);
-    tr_status st = tr_agree(t->comm, ranges ? TR_OK : TR_MEMORY, NULL);
-    if (st != TR_OK) goto out;
-    for (size_t b = 0; b < m->nbuckets; b++)
-        ranges[b] = (tr_range){m->buckets[b].begin, m->buckets[b].end};
-    tr_reducer_options o = {
-        .count = m->flat_count,
-        .buckets = ranges,
-        .nbuckets = m->nbuckets,
-        .nslots = tr_optimizer_slots(t->config, names),
-        .wire_bf16 = t->config->run.wire == TR_WIRE_BF16,
-        .backend = t->backend,
-        .backend_ctx = t->backend_ctx,
-        .gpu = t->gpu_reducers,
-        .nccl = tr_config_nccl(t->config),
-        .deterministic = t->config->run.deterministic,
-        .gatherers = t->gatherers,
-    };
-    st = tr_reducer_open(t->comm, &o, &t->reducer);
+    tr_params_options p = tr_params_options_of(t->config, t->model, t->backend);
+    tr_reducer_options r = tr_reducer_options_of(t->config, t->backend, t->topology);
+    tr_status st;
+    p.backend_ctx = t->backend_ctx;
+    r.gpu = t->gpu_reducers;
+    r.gatherers = t->gatherers;
+    TR_TRY(tr_comm_params_open(t->comm, &p, &r, &t->params));
+    TR_TRY(tr_reducer_open(t->comm, t->params, &r, &t->reducer));
 out:
-    tr_free(ranges);
     return st;
 }
 
@@ -236,9 +223,7 @@ static tr_status open_session(tr_trainer *t)
         .model = t->model,
         .backend = t->backend,
         .backend_ctx = t->backend_ctx,
-        .weights = tr_reducer_weights(t->reducer),
-        .grads = tr_reducer_grads(t->reducer),
-        .states = t->states,
+        .params = t->params,
         .threads = t->affinity.threads,
         .precision = (tr_precision)c->train.precision,
         .sync_batchnorm = c->train.sync_batchnorm != TR_SYNC_NONE,
@@ -294,12 +279,11 @@ static tr_status open_local(tr_trainer *t)
     const tr_backend *b = t->backend;
     const size_t cells = t->eval_data ? tr_confusion_cells(m) : 0;
     t->states_copy = tr_alloc(TR_MEM_OTHER, m->state_count, sizeof(float));
-    t->states = b->memory->alloc(t->backend_ctx, TR_MEM_WEIGHTS, m->state_count * sizeof(float));
     t->control = b->memory->alloc(t->backend_ctx, TR_MEM_OTHER, sizeof *t->control);
     t->eval_tally =
         b->memory->alloc(t->backend_ctx, TR_MEM_OTHER, TR_TALLY * sizeof *t->eval_tally);
-    TR_NEED(t->states_copy && t->states && t->control && t->eval_tally, tr_last_error()->status,
-            "%s", tr_last_error()->text);
+    TR_NEED(t->states_copy && t->control && t->eval_tally, tr_last_error()->status, "%s",
+            tr_last_error()->text);
     TR_TRY(b->training->open(t->backend_ctx, t->affinity.threads, &t->training));
     if (cells == 0) goto out;
     t->confusion = tr_alloc(TR_MEM_IO, cells, sizeof *t->confusion);
@@ -312,19 +296,13 @@ out:
     return st;
 }
 
-static tr_status open_output(tr_trainer *t, const tr_trainer_options *o, const char *const *slots,
-                             int nslots)
+static tr_status open_output(tr_trainer *t, const tr_trainer_options *o)
 {
     tr_status st;
     tr_checkpointer_options k = {
         .comm = t->comm,
+        .params = t->params,
         .reducer = t->reducer,
-        .backend = t->backend,
-        .backend_ctx = t->backend_ctx,
-        .model = t->model,
-        .states = t->states,
-        .nslots = nslots,
-        .slot_names = slots,
         .folder = t->config->output,
         .config_text = o->config_text,
         .keep = t->config->train.checkpoint.keep,
@@ -370,11 +348,8 @@ tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out)
     TR_TRY(open_reducer(t));
     TR_TRY(tr_agree(t->comm, open_session(t), NULL));
     TR_TRY(tr_agree(t->comm, open_loaders(t), NULL));
-    st = tr_optimizer_open(o->config, t->model, t->reducer, t->backend, t->training, &t->optimizer);
-    TR_TRY(tr_agree(t->comm, st, NULL));
-    const char *slots[4];
-    int nslots = tr_optimizer_slots(o->config, slots);
-    TR_TRY(open_output(t, o, slots, nslots));
+    TR_TRY(tr_agree(t->comm, tr_optimizer_open(o->config, t->params, t->training, &t->optimizer), NULL));
+    TR_TRY(open_output(t, o));
 out:
     if (st != TR_OK) {
         tr_trainer_close(t);
@@ -389,7 +364,6 @@ static void close_arrays(tr_trainer *t)
     const tr_backend *b = t->backend;
     if (!t->backend_ctx) return;
     if (t->training) b->training->close(t->training);
-    b->memory->free(t->backend_ctx, t->states);
     b->memory->free(t->backend_ctx, t->control);
     b->memory->free(t->backend_ctx, t->eval_tally);
     if (t->eval_confusion != t->confusion) b->memory->free(t->backend_ctx, t->eval_confusion);
@@ -407,6 +381,7 @@ void tr_trainer_close(tr_trainer *t)
     tr_session_close(t->session);
     tr_reducer_close(t->reducer);
     tr_comm_close(t->gatherers);
+    tr_comm_params_close(t->params);
     tr_dataset_close(t->train_data);
     tr_dataset_close(t->eval_data);
     close_arrays(t);

@@ -8,7 +8,7 @@ struct tr_optimizer {
     tr_segment segments[];
 };
 
-int tr_optimizer_slots(const tr_config *c, const char *names[4])
+int tr_optimizer_slots(const tr_config *c, const char *names[TR_PARAM_SLOTS])
 {
     int n = 0;
     switch ((tr_optimizer_kind)c->train.optimizer.kind.which) {
@@ -39,23 +39,27 @@ static const tr_param *param_at(const tr_model *m, size_t at)
 
 /* Ascending, neighbours that are updated alike in one, frozen ones in none. Counts only where `out` is
  * NULL. */
-static size_t cut(const tr_model *m, const tr_range *owned, size_t nowned,
-                  const tr_optimizer_config *c, tr_segment *out)
+static size_t cut(const tr_params *p, const tr_optimizer_config *c, tr_segment *out)
 {
     size_t n = 0;
-    for (size_t r = 0; r < nowned; r++) {
-        tr_segment last = {0}; /* an empty one */
-        for (size_t at = owned[r].begin, end; at < owned[r].end; at = end) {
-            const tr_param *a = param_at(m, at);
+    for (size_t r = 0; r < p->nowned; r++) {
+        const tr_range own = p->owned[r];
+        tr_segment last = {.range = {0, 0}}; /* an empty one */
+        for (size_t at = own.begin, end; at < own.end; at = end) {
+            const tr_param *a = param_at(p->o.model, at);
             end = a->offset + tr_align_up(a->count, 16);
-            if (end > owned[r].end) end = owned[r].end;
+            if (end > own.end) end = own.end;
             if (a->frozen) continue;
-            tr_segment s = {at, end, a->decay || c->decay_all ? c->weight_decay * a->decay_factor : 0,
-                            a->lr_factor};
-            if (last.end == at && last.begin < last.end && last.decay == s.decay &&
-                last.lr_factor == s.lr_factor)
-                s.begin = last.begin;
-            else
+            tr_segment s = {
+                .range = {at, end},
+                .slot = p->slot_at[r] + (at - own.begin),
+                .decay = a->decay || c->decay_all ? c->weight_decay * a->decay_factor : 0,
+                .lr_factor = a->lr_factor};
+            if (last.range.end == at && tr_range_count(last.range) > 0 && last.decay == s.decay &&
+                last.lr_factor == s.lr_factor) {
+                s.range.begin = last.range.begin;
+                s.slot = last.slot;
+            } else
                 n++;
             if (out) out[n - 1] = s;
             last = s;
@@ -64,19 +68,22 @@ static size_t cut(const tr_model *m, const tr_range *owned, size_t nowned,
     return n;
 }
 
-tr_status tr_optimizer_open(const tr_config *c, const tr_model *m, tr_reducer *r,
-                            const tr_backend *backend, void *training, tr_optimizer **out)
+static float *slot_of(const tr_params *p, int slot)
+{
+    return slot >= 0 && slot < p->o.nslots ? p->slots[slot] : NULL;
+}
+
+tr_status tr_optimizer_open(const tr_config *c, const tr_params *p, void *training,
+                            tr_optimizer **out)
 {
     const tr_optimizer_config *oc = &c->train.optimizer.o;
-    const char *names[4];
+    const char *names[TR_PARAM_SLOTS];
     const int nslots = tr_optimizer_slots(c, names), nmoments = nslots - (c->train.ema > 0);
-    size_t nowned;
-    const tr_range *owned = tr_reducer_owned(r, &nowned);
-    const size_t n = cut(m, owned, nowned, oc, NULL);
+    const size_t n = cut(p, oc, NULL);
     tr_optimizer *o = tr_alloc(TR_MEM_OTHER, sizeof *o + n * sizeof(tr_segment), 1);
     if (!o) return TR_MEMORY;
-    o->backend = backend;
-    cut(m, owned, nowned, oc, o->segments);
+    o->backend = p->o.backend;
+    cut(p, oc, o->segments);
     const tr_update u = {
         .kind = c->train.optimizer.kind.which,
         .beta1 = oc->beta1,
@@ -85,15 +92,15 @@ tr_status tr_optimizer_open(const tr_config *c, const tr_model *m, tr_reducer *r
         .momentum = oc->momentum,
         .nesterov = oc->nesterov,
         .ema_decay = c->train.ema,
-        .w = tr_reducer_weights(r),
-        .g = tr_reducer_grads(r),
-        .m = nmoments > 0 ? tr_reducer_slot(r, 0) : NULL,
-        .v = nmoments > 1 ? tr_reducer_slot(r, 1) : NULL,
-        .ema = c->train.ema > 0 ? tr_reducer_slot(r, nslots - 1) : NULL,
+        .w = p->weights,
+        .g = p->grads,
+        .m = nmoments > 0 ? slot_of(p, 0) : NULL,
+        .v = nmoments > 1 ? slot_of(p, 1) : NULL,
+        .ema = slot_of(p, tr_params_slot(p, "ema")),
         .segments = o->segments,
         .nsegments = n,
     };
-    const tr_status st = backend->training->updater_open(training, &u, &o->updater);
+    const tr_status st = p->o.backend->training->updater_open(training, &u, &o->updater);
     if (st != TR_OK) {
         tr_free(o);
         return st;

@@ -2,17 +2,17 @@
 #ifndef TR_OPTIMIZER_H
 #define TR_OPTIMIZER_H
 
-#include "collectives/collectives.h"
-#include "runtime/device/backend.h"
+#include "runtime/params/params.h"
 
 typedef struct tr_optimizer tr_optimizer;
 
 /* Slots that an optimizer keeps (with EMA as the last), by PyTorch's names; returns how many. */
-int tr_optimizer_slots(const tr_config *c, const char *names[4]);
+int tr_optimizer_slots(const tr_config *c, const char *names[TR_PARAM_SLOTS]);
 
-/* Cuts the reducer's owned ranges where weight decay or learning rate change, and around frozen parameters. */
-tr_status tr_optimizer_open(const tr_config *c, const tr_model *m, tr_reducer *r,
-                            const tr_backend *backend, void *training, tr_optimizer **out);
+/* Over the store's owned ranges, by `training` of its backend; cut where weight decay or
+ * learning rate change, and around frozen parameters. */
+tr_status tr_optimizer_open(const tr_config *c, const tr_params *p, void *training,
+                            tr_optimizer **out);
 void tr_optimizer_close(tr_optimizer *o);
 /* In stream order: decides on the step by its sums, then updates w, moments and EMA of the owned
  * ranges where it is to be applied. */

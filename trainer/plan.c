@@ -183,8 +183,7 @@ static tr_status print_memory(const report *r)
                        .loaders = r->train_loader + r->eval_loader};
     tr_session_memory(r->both, &both);
     tr_session_memory(r->eval, &eval);
-    const tr_status st = tr_predict_memory(&of, &both, &train);
-    if (st != TR_OK) return st;
+    tr_predict_memory(&of, &both, &train);
     of.datasets = r->eval_held;
     of.loaders = r->eval_loader;
     tr_predict_evaluation(&of, &eval, &alone);
@@ -228,12 +227,33 @@ static void print_arithmetic(const report *r)
     fprintf(r->to, "  evaluation     %sFLOP\n", tr_format_count(sum_flops(p, false), f, sizeof f));
 }
 
+/* Who keeps how much of the optimizer's slots, and what handing the weights on costs. */
+static void print_sharding(const report *r, const tr_topology *t, const tr_reducer_cost *cost)
+{
+    char kept[32], reduced[32], gathered[32];
+    const tr_params_options p = tr_params_options_of(r->c, r->m, r->on.backend);
+    const double all = (double)(p.count * sizeof(float)) * p.nslots;
+    if (t->size == 1 || p.nslots == 0) return;
+    fprintf(r->to, "    a rank keeps %s of the optimizer's %s",
+            tr_format_bytes((double)cost->slots, kept, sizeof kept),
+            tr_format_bytes(all, gathered, sizeof gathered));
+    if (cost->wire_weights > 0)
+        fprintf(r->to,
+                ", sharded over %d ranks: reduce-scatter of gradients %s, all-gather of weights %s",
+                t->size,
+                tr_format_bytes((double)(cost->wire_node + cost->wire_network - cost->wire_weights),
+                                reduced, sizeof reduced),
+                tr_format_bytes((double)cost->wire_weights, gathered, sizeof gathered));
+    else if (t->shared && r->on.backend->host)
+        fprintf(r->to, ": its slices, in the memory that the ranks of a node share");
+    fprintf(r->to, "\n");
+}
+
 static tr_status print_wire(const report *r, const tr_topology *t)
 {
     tr_reducer_cost cost;
     char node[32], net[32], grads[32];
-    const tr_status st = tr_predict_reducer(r->c, r->m, r->on.backend, t, &cost);
-    if (st != TR_OK) return st;
+    tr_predict_reducer(r->c, r->m, r->on.backend, t, &cost);
     fprintf(r->to, "  %s\n", t->reason);
     fprintf(r->to,
             "    a rank sends %s within the node and %s between nodes for %zu bucket%s, %s\n",
@@ -241,6 +261,7 @@ static tr_status print_wire(const report *r, const tr_topology *t)
             tr_format_bytes((double)cost.wire_network, net, sizeof net), r->m->nbuckets,
             r->m->nbuckets == 1 ? "" : "s",
             r->c->run.wire == TR_WIRE_BF16 ? "bf16 between nodes" : "float32");
+    print_sharding(r, t, &cost);
     if (t->nodes > 1)
         fprintf(r->to,
                 "    and holds %s of gradients and transfer buffers, %s of weights and moments\n",

@@ -32,20 +32,25 @@ tr_space tr_space_of(const tr_backend *b);
 /* *Local.* What rank t->rank of the job holds: the reducer's arrays (window bytes / ranks of the
  * node), states, the session's plan (dry or not), datasets kept in memory, loader buffers, what the
  * backend keeps for copies, and on rank 0 the checkpoint's snapshot. */
-tr_status tr_predict_memory(const tr_memory_of *of, const tr_memory_plan *session,
-                            tr_memory_total *out);
+void tr_predict_memory(const tr_memory_of *of, const tr_memory_plan *session,
+                       tr_memory_total *out);
 /* *Local.* The same for evaluation alone (a model that is only used): its weights, its session,
  * data and loader, what the backend keeps. */
 void tr_predict_evaluation(const tr_memory_of *of, const tr_memory_plan *session,
                            tr_memory_total *out);
 /* *Local.* The first for an open trainer. */
-tr_status tr_predicted_memory(const struct tr_trainer *t, tr_memory_total *out);
+void tr_predicted_memory(const struct tr_trainer *t, tr_memory_total *out);
 /* *Local.* What this process holds now of the kinds that are predicted, wherever it lies. */
 size_t tr_held_memory(const struct tr_trainer *t);
 
+/* *Local.* What a run's parameter store and reducer are opened with; who has them adds the backend's
+ * context and the program's reducers for GPUs. */
+tr_params_options tr_params_options_of(const tr_config *c, const tr_model *m, const tr_backend *b);
+tr_reducer_options tr_reducer_options_of(const tr_config *c, const tr_backend *b,
+                                         const tr_topology *t);
 /* What the reducer of a run with `t` costs. *Local.* */
-tr_status tr_predict_reducer(const tr_config *c, const tr_model *m, const tr_backend *b,
-                             const tr_topology *t, tr_reducer_cost *out);
+void tr_predict_reducer(const tr_config *c, const tr_model *m, const tr_backend *b,
+                        const tr_topology *t, tr_reducer_cost *out);
 
 /* *Local.* `trainer plan`: parameters, memory by kind, arithmetic, communication and a row for
  * every op, for training and evaluation, of rank 0 of `ranks`. Runs nothing, and plans for GPUs

@@ -197,8 +197,7 @@ tr_status tr_report_end(tr_trainer *t, const char *why)
                                                 : NAN;
     tr_memory_total predicted;
     const size_t held = tr_held_memory(t);
-    tr_status st = tr_predicted_memory(t, &predicted);
-    if (st != TR_OK) return st;
+    tr_predicted_memory(t, &predicted);
     char seconds[32], samples[32];
     const double on_device = isnan(device_held) ? NAN : (double)predicted.total[TR_SPACE_DEVICE];
     tr_log(TR_LOG_INFO, "%s: step %llu, %s in steps of this start", why,

@@ -29,29 +29,25 @@ static tr_status reserve_history(tr_trainer *t)
 static tr_status initial_values(tr_trainer *t, float *piece, size_t most)
 {
     const tr_model *m = t->model;
-    tr_reducer *r = t->reducer;
-    size_t nowned;
-    const tr_range *owned = tr_reducer_owned(r, &nowned);
-    const char *names[4];
-    const int nslots = tr_optimizer_slots(t->config, names);
+    const tr_params *p = t->params;
+    const int ema = tr_params_slot(p, "ema");
     tr_status st = TR_OK;
-    for (size_t i = 0; i < nowned; i++)
-        for (size_t at = owned[i].begin, end; at < owned[i].end; at = end) {
-            end = owned[i].end - at < most ? owned[i].end : at + most;
+    for (size_t i = 0; i < p->nowned; i++)
+        for (size_t at = p->owned[i].begin, end; at < p->owned[i].end; at = end) {
+            end = p->owned[i].end - at < most ? p->owned[i].end : at + most;
             const size_t nbytes = (end - at) * sizeof(float);
+            const size_t slot = p->slot_at[i] + (at - p->owned[i].begin);
             tr_model_init_params(m, (uint64_t)t->config->seed, piece - at, at, end);
-            TR_TRY(t->backend->memory->upload(t->backend_ctx, tr_reducer_weights(r) + at, piece,
-                                              nbytes));
-            for (int s = 0; s < nslots; s++)
-                if (strcmp(names[s], "ema") == 0)
-                    TR_TRY(t->backend->memory->upload(t->backend_ctx, tr_reducer_slot(r, s) + at,
-                                                      piece, nbytes));
+            TR_TRY(t->backend->memory->upload(t->backend_ctx, p->weights + at, piece, nbytes));
+            for (int s = 0; s < p->o.nslots; s++)
+                if (s == ema)
+                    TR_TRY(t->backend->memory->upload(t->backend_ctx, p->slots[s] + slot, piece,
+                                                      nbytes));
                 else
-                    TR_TRY(t->backend->memory->zero(t->backend_ctx, tr_reducer_slot(r, s) + at,
-                                                    nbytes));
+                    TR_TRY(t->backend->memory->zero(t->backend_ctx, p->slots[s] + slot, nbytes));
         }
     tr_model_init_states(m, t->states_copy);
-    TR_TRY(t->backend->memory->upload(t->backend_ctx, t->states, t->states_copy,
+    TR_TRY(t->backend->memory->upload(t->backend_ctx, p->states, t->states_copy,
                                       m->state_count * sizeof(float)));
 out:
     return st;

@@ -2,7 +2,7 @@
  * same sizes on all of them. Recording is then uniform over the ranks, as NCCL demands. */
 #include "trainer/trainer.h"
 
-static tr_span share(const tr_trainer *t, bool tail, int micro, int rank)
+static tr_range share(const tr_trainer *t, bool tail, int micro, int rank)
 {
     const uint64_t step = tail ? t->steps_per_epoch - 1 : 0;
     return tr_share(t->state.samples, t->config->train.batch, step, t->micro_batches, micro, rank,
@@ -12,8 +12,8 @@ static tr_span share(const tr_trainer *t, bool tail, int micro, int rank)
 static bool alike(const tr_trainer *t, int a, int b)
 {
     for (int r = 0; r < t->topology->size; r++) {
-        const tr_span x = share(t, a >= t->micro_batches, a % t->micro_batches, r);
-        const tr_span y = share(t, b >= t->micro_batches, b % t->micro_batches, r);
+        const tr_range x = share(t, a >= t->micro_batches, a % t->micro_batches, r);
+        const tr_range y = share(t, b >= t->micro_batches, b % t->micro_batches, r);
         if (x.end - x.begin != y.end - y.begin) return false;
     }
     return true;

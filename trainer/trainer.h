@@ -32,6 +32,7 @@ typedef struct tr_trainer {
     const tr_gpu_reducers *gpu_reducers; /* NULL on CPUs */
     void *backend_ctx;
     void *training; /* what the backend trains with */
+    tr_params *params;
     tr_reducer *reducer;
     tr_session *session;
     tr_optimizer *optimizer;
@@ -43,7 +44,6 @@ typedef struct tr_trainer {
     tr_dataset *train_data, *eval_data;
     tr_loader *loader, *eval_loader;
     /* In the backend's memory. */
-    float *states;
     tr_control *control;
     double *eval_tally;      /* [TR_TALLY] of an evaluation */
     int64_t *eval_confusion; /* tr_confusion_cells; NULL without */

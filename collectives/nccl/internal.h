@@ -1,4 +1,4 @@
-/* What the reducers on GPUs share: errors, the arrays in device memory, the stream beside the
+/* What the reducers on GPUs share: errors, the stream beside the
  * backend's, the NCCL communicator, and the progress that the host can see. */
 #ifndef TR_NCCL_INTERNAL_H
 #define TR_NCCL_INTERNAL_H
@@ -28,10 +28,6 @@ void tr_side_close(tr_side *s);
 tr_status tr_side_fork(const tr_side *s);
 /* And the other way round. */
 tr_status tr_side_join(const tr_side *s);
-
-/* Gradients, weights and slots in the backend's memory, all owned by every rank. */
-tr_status tr_side_arrays(tr_reducer *r);
-void tr_side_arrays_free(tr_reducer *r);
 
 /* ---- watch.c ---- */
 

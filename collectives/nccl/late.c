@@ -64,7 +64,7 @@ static void place_text(const tr_watch *p, uint32_t micro, uint32_t gathers, uint
     if (buckets % 2)
         snprintf(buf, size, "in bucket %u", (buckets - 1) / 2);
     else
-        snprintf(buf, size, "%s%u of %zu buckets reduced", at, buckets / 2, p->r->o.nbuckets);
+        snprintf(buf, size, "%s%u of %zu buckets reduced", at, buckets / 2, p->r->p->o.nbuckets);
 }
 
 static size_t name_rank(const tr_watch *p, int i, char *buf, size_t size)

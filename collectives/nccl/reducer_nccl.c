@@ -17,9 +17,16 @@
  * the first step every bucket waits for finish, where the ranks compare after how many gathers each
  * had it ready; from then on bucket b follows gather after[b], the last of those, on all of them.
  *
+ * Sharded: ncclReduceScatter takes the all-reduce's place; the sum of squares needs one more small
+ * all-reduce, which takes the tally along; publish gathers the weights:
+ *
+ *   compute   ... g0 |                    squares         update
+ *                     \                  /      \        /     \
+ *   comm               bucket 2: scatter        tally +       all-gather of weights
+ *
  * NCCL leaves the same bits on every rank; and, where tr_nccl_open keeps it from NVLS, the same
  * ones in every run on the same machines: its choice of algorithm depends on sizes and topology,
- * not on time. Bytes a rank sends: 2 (p-1)/p of the gradients in a ring. One rank has no
+ * not on time. Bytes a rank sends: 2 (p-1)/p of the gradients in a ring, or its two halves. One rank has no
  * communicator: the gradients are the sums. */
 #include "collectives/nccl/internal.h"
 
@@ -30,6 +37,7 @@ typedef struct {
     tr_side side;
     tr_nccl *nccl;      /* NULL: one rank */
     tr_nccl *gatherers; /* over options.gatherers, or `nccl`; NULL: one rank gathers alone */
+    void *squares; /* of what is owned; NULL: the optimizer is not sharded */
     tr_watch *watch;
     int launched; /* buckets of this step */
     int gathers;  /* since the run began in which buckets become ready */
@@ -41,7 +49,7 @@ typedef struct {
 
 static int last_bucket(const tr_reducer *r)
 {
-    return (int)r->o.nbuckets - 1;
+    return (int)r->p->o.nbuckets - 1;
 }
 
 static tr_status all_reduce(tr_reducer *r, void *at, size_t count, ncclDataType_t type)
@@ -52,18 +60,48 @@ static tr_status all_reduce(tr_reducer *r, void *at, size_t count, ncclDataType_
                          "ncclAllReduce");
 }
 
+/* In place: a rank's share of the sums ends where its own gradients lay; what does not divide is
+ * small, and summed everywhere. */
+static tr_status reduce_scatter(tr_reducer *r, tr_range bucket)
+{
+    tr_status st = TR_OK;
+    tr_gpu_state *s = r->state;
+    const tr_topology *t = &r->c->topology;
+    const tr_range mine = tr_even_share(bucket, t->rank, t->size);
+    const tr_range rest = tr_even_rest(bucket, t->size);
+    float *g = r->p->grads;
+    if (tr_range_count(mine))
+        TR_TRY(
+            tr_nccl_check(s->nccl,
+                          ncclReduceScatter(g + bucket.begin, g + mine.begin, tr_range_count(mine),
+                                            ncclFloat32, ncclSum, s->nccl->comm, s->side.stream),
+                          "ncclReduceScatter"));
+    if (tr_range_count(rest))
+        TR_TRY(all_reduce(r, g + rest.begin, tr_range_count(rest), ncclFloat32));
+out:
+    return st;
+}
+
+static tr_status reduce_bucket(tr_reducer *r, tr_range bucket)
+{
+    return r->o.shard
+               ? reduce_scatter(r, bucket)
+               : all_reduce(r, r->p->grads + bucket.begin, tr_range_count(bucket), ncclFloat32);
+}
+
 /* Bucket b, and with it, unless it is NULL, the tally. The same operations on every rank. */
 static tr_status launch(tr_reducer *r, int b, double *tally, size_t ntally)
 {
     tr_status st = TR_OK;
     tr_gpu_state *s = r->state;
-    size_t at = b >= 0 ? r->buckets[b].begin : 0, count = b >= 0 ? r->buckets[b].end - at : 0;
+    const tr_range bucket = b >= 0 ? r->p->o.buckets[b] : (tr_range){0, 0};
+    const size_t count = tr_range_count(bucket);
     if (!count && !ntally) return TR_OK;
     TR_TRY(tr_side_fork(&s->side));
     tr_watch_issue(s->watch);
     if (b >= 0) TR_TRY(tr_watch_begun(s->watch, b, s->side.stream));
     TR_TRY(tr_nccl_check(s->nccl, ncclGroupStart(), "ncclGroupStart"));
-    if (count) st = all_reduce(r, r->grads + at, count, ncclFloat32);
+    if (count) st = reduce_bucket(r, bucket);
     if (st == TR_OK && ntally) st = all_reduce(r, tally, ntally, ncclFloat64);
     ncclResult_t ended = ncclGroupEnd(); /* a group that was begun is ended, whatever went wrong */
     if (st != TR_OK) return st;
@@ -105,7 +143,7 @@ static tr_status nccl_ready(tr_reducer *r, int bucket)
 static tr_status agree_order(tr_reducer *r)
 {
     tr_gpu_state *s = r->state;
-    size_t n = r->o.nbuckets;
+    size_t n = r->p->o.nbuckets;
     tr_status st = tr_comm_all_gather(r->c, s->after, s->all, n * sizeof(*s->after));
     for (int k = 0; st == TR_OK && k < r->c->topology.size; k++)
         for (size_t b = 0; b < n; b++)
@@ -114,18 +152,50 @@ static tr_status agree_order(tr_reducer *r)
     return st;
 }
 
-static tr_status nccl_finish(tr_reducer *r, double *tally, size_t ntally, double *sum_squares)
+/* Each rank has the squares of its own sums: added up with the tally, when all of them are there. */
+static tr_status finish_sharded(tr_reducer *r, double *tally, size_t ntally, double *sum_squares)
 {
     tr_status st = TR_OK;
     tr_gpu_state *s = r->state;
+    while (s->launched <= last_bucket(r)) TR_TRY(launch(r, s->launched++, NULL, 0));
+    TR_TRY(tr_side_join(&s->side));
+    TR_TRY(r->p->o.backend->training->squares_run(s->squares, sum_squares));
+    TR_TRY(tr_side_fork(&s->side));
+    tr_watch_issue(s->watch);
+    TR_TRY(tr_nccl_check(s->nccl, ncclGroupStart(), "ncclGroupStart"));
+    st = all_reduce(r, sum_squares, 1, ncclFloat64);
+    if (st == TR_OK && ntally) st = all_reduce(r, tally, ntally, ncclFloat64);
+    ncclResult_t ended = ncclGroupEnd();
+    if (st != TR_OK) return st;
+    TR_TRY(tr_nccl_settle(s->nccl, ended, "ncclGroupEnd"));
+    TR_TRY(tr_side_join(&s->side));
+out:
+    return st;
+}
+
+static tr_status finish_whole(tr_reducer *r, double *tally, size_t ntally, double *sum_squares)
+{
+    tr_status st = TR_OK;
+    tr_gpu_state *s = r->state;
+    const tr_params *p = r->p;
     if (s->nccl) {
         while (s->launched < last_bucket(r)) TR_TRY(launch(r, s->launched++, NULL, 0));
         TR_TRY(launch(r, last_bucket(r), tally, ntally));
         TR_TRY(tr_side_join(&s->side));
-        if (!s->agreed) TR_TRY(agree_order(r));
     }
     TR_TRY(
-        r->o.backend->training->sum_squares(r->o.backend_ctx, r->grads, r->o.count, sum_squares));
+        p->o.backend->training->sum_squares(p->o.backend_ctx, p->grads, p->o.count, sum_squares));
+out:
+    return st;
+}
+
+static tr_status nccl_finish(tr_reducer *r, double *tally, size_t ntally, double *sum_squares)
+{
+    tr_status st = TR_OK;
+    tr_gpu_state *s = r->state;
+    TR_TRY(s->squares ? finish_sharded(r, tally, ntally, sum_squares)
+                      : finish_whole(r, tally, ntally, sum_squares));
+    if (s->nccl && !s->agreed) TR_TRY(agree_order(r));
     s->launched = s->gathers = 0;
 out:
     return st;
@@ -136,7 +206,7 @@ static tr_status nccl_gather(tr_reducer *r, const void *send, void *recv, size_t
     tr_status st = TR_OK;
     tr_gpu_state *s = r->state;
     if (!nbytes) return TR_OK;
-    if (!s->gatherers) TR_TRY(r->o.backend->memory->copy(r->o.backend_ctx, recv, send, nbytes));
+    if (!s->gatherers) TR_TRY(r->p->o.backend->memory->copy(r->p->o.backend_ctx, recv, send, nbytes));
     if (!s->nccl) return TR_OK;
     TR_TRY(tr_side_fork(&s->side));
     tr_watch_issue(s->watch);
@@ -210,29 +280,72 @@ static void nccl_abort(tr_reducer *r)
     if (s->gatherers) tr_nccl_abort(s->gatherers);
 }
 
+/* Within a group. */
+static tr_status gather_bucket(tr_reducer *r, size_t b)
+{
+    tr_status st = TR_OK;
+    tr_gpu_state *s = r->state;
+    const tr_topology *t = &r->c->topology;
+    const tr_range bucket = r->p->o.buckets[b], rest = tr_even_rest(bucket, t->size);
+    const tr_range mine = tr_even_share(bucket, t->rank, t->size);
+    float *w = r->p->weights;
+    if (tr_range_count(mine))
+        TR_TRY(tr_nccl_check(s->nccl,
+                             ncclAllGather(w + mine.begin, w + bucket.begin, tr_range_count(mine),
+                                           ncclFloat32, s->nccl->comm, s->side.stream),
+                             "ncclAllGather"));
+    if (tr_range_count(rest))
+        TR_TRY(tr_nccl_check(s->nccl,
+                             ncclBroadcast(w + rest.begin, w + rest.begin, tr_range_count(rest),
+                                           ncclFloat32, tr_even_rest_owner(b, t->size),
+                                           s->nccl->comm, s->side.stream),
+                             "ncclBroadcast"));
+out:
+    return st;
+}
+
+/* Weights are private. Where every rank owns everything they were updated alike everywhere; else all
+ * buckets' go in a few operations, as nothing is left to overlap them with. */
 static tr_status nccl_publish(tr_reducer *r)
 {
-    (void)r; /* weights are private and updated alike everywhere */
-    return TR_OK;
+    enum { TOGETHER = 64 };
+    tr_status st = TR_OK;
+    tr_gpu_state *s = r->state;
+    const size_t n = r->p->o.nbuckets;
+    if (!s->squares) return TR_OK;
+    TR_TRY(tr_side_fork(&s->side));
+    for (size_t b = 0; b < n;) {
+        const size_t end = n - b < TOGETHER ? n : b + TOGETHER;
+        tr_watch_issue(s->watch);
+        TR_TRY(tr_watch_gather(s->watch, s->begun++, s->side.stream));
+        TR_TRY(tr_nccl_check(s->nccl, ncclGroupStart(), "ncclGroupStart"));
+        for (; st == TR_OK && b < end; b++) st = gather_bucket(r, b);
+        ncclResult_t ended = ncclGroupEnd();
+        if (st != TR_OK) return st;
+        TR_TRY(tr_nccl_settle(s->nccl, ended, "ncclGroupEnd"));
+    }
+    TR_TRY(tr_side_join(&s->side));
+out:
+    return st;
 }
 
 static void nccl_close(tr_reducer *r)
 {
     tr_gpu_state *s = r->state;
-    const tr_backend *b = r->o.backend;
+    const tr_backend *b = r->p->o.backend;
     if (s && s->nccl) {
         if (tr_comm_broken(r->c)) nccl_abort(r); /* or the next call would wait for the device */
-        tr_sections_drop(b, r->o.backend_ctx);
+        tr_sections_drop(b, r->p->o.backend_ctx);
         if (s->gatherers != s->nccl) tr_nccl_close(s->gatherers);
         tr_nccl_close(s->nccl);
     }
     if (s) {
         tr_side_close(&s->side); /* waits for copies into what the next line frees */
         tr_watch_close(s->watch);
+        if (s->squares) b->training->squares_close(s->squares);
         tr_free(s->after);
         tr_free(s->all);
     }
-    tr_side_arrays_free(r);
     tr_free(s);
     r->state = NULL;
     r->ops = NULL;
@@ -255,13 +368,16 @@ static tr_status allocate(tr_reducer *r)
 {
     tr_status st = TR_OK;
     tr_gpu_state *s = r->state;
-    size_t n = r->o.nbuckets, ranks = (size_t)r->c->topology.size;
-    TR_TRY(tr_side_arrays(r));
+    size_t n = r->p->o.nbuckets, ranks = (size_t)r->c->topology.size;
     if (ranks == 1) return TR_OK;
     TR_TRY(tr_side_open(r, &s->side));
     s->after = tr_alloc(TR_MEM_OTHER, n, sizeof(*s->after));
     s->all = s->after ? tr_alloc(TR_MEM_OTHER, n * ranks, sizeof(*s->all)) : NULL;
     if (!s->all) st = tr_last_error()->status;
+    const tr_params *p = r->p;
+    if (st == TR_OK && r->o.shard)
+        st = p->o.backend->training->squares_open(p->o.backend_ctx, p->grads, p->owned, p->nowned,
+                                                  &s->squares);
 out:
     return st;
 }

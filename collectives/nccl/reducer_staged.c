@@ -8,6 +8,9 @@
  *   host                 MPI_Iallreduce 0, 1       /
  *   up                               copy 0, copy 1
  *
+ * Sharded: the exchange takes MPI_Iallreduce's place, only a rank's own sums go up again, and publish
+ * takes the weights the same way.
+ *
  * The host moves all of it on, in polls between kernels, and waits in finish: so nothing here can
  * be recorded. Twice the gradients cross the bus a step, and host memory holds them once. That all
  * ranks end with the same bits rests on MPI, see reducer_mpi.c. */
@@ -27,11 +30,12 @@ typedef struct {
     size_t piece_size;
     double *tally;
     size_t tally_size;
+    tr_exchange *exchange; /* the optimizer is sharded: in place of MPI_Iallreduce, on `host` */
 } tr_staged;
 
 static size_t nbytes_of(const tr_reducer *r, int b)
 {
-    return (r->buckets[b].end - r->buckets[b].begin) * sizeof(float);
+    return (r->p->o.buckets[b].end - r->p->o.buckets[b].begin) * sizeof(float);
 }
 
 static tr_status staged_ready(tr_reducer *r, int bucket)
@@ -41,9 +45,9 @@ static tr_status staged_ready(tr_reducer *r, int bucket)
     if (r->comm == MPI_COMM_NULL) return TR_OK;
     TR_TRY(tr_side_fork(&s->down));
     for (int b = r->ready + 1; b <= bucket; b++) {
-        size_t at = r->buckets[b].begin;
+        size_t at = r->p->o.buckets[b].begin;
         if (nbytes_of(r, b))
-            TR_SIDE_TRY(cudaMemcpyAsync(s->host + at, r->grads + at, nbytes_of(r, b),
+            TR_SIDE_TRY(cudaMemcpyAsync(s->host + at, r->p->grads + at, nbytes_of(r, b),
                                         cudaMemcpyDeviceToHost, s->down.stream));
         TR_SIDE_TRY(cudaEventRecord(s->copied[b], s->down.stream));
     }
@@ -55,9 +59,14 @@ static tr_status post(tr_reducer *r, int b)
 {
     tr_status st = TR_OK;
     tr_staged *s = r->state;
-    size_t piece = b ? s->ends[b - 1] : 0, at = r->buckets[b].begin, limit = r->c->job->mpi_limit;
+    if (s->exchange) {
+        tr_exchange_submit(s->exchange, (size_t)b + 1);
+        return TR_OK;
+    }
+    size_t piece = b ? s->ends[b - 1] : 0, at = r->p->o.buckets[b].begin,
+           limit = r->c->job->mpi_limit;
     for (; piece < s->ends[b]; piece++) {
-        size_t left = r->buckets[b].end - at;
+        size_t left = r->p->o.buckets[b].end - at;
         int count;
         TR_TRY(tr_mpi_int(left < limit ? left : limit, &count));
         TR_MPI_TRY(MPI_Iallreduce(MPI_IN_PLACE, s->host + at, count, MPI_FLOAT, MPI_SUM, r->comm,
@@ -87,6 +96,40 @@ out:
     return st;
 }
 
+/* Sums that are this rank's go back to the device. */
+static tr_status copy_back(tr_reducer *r, tr_range bucket)
+{
+    tr_status st = TR_OK;
+    tr_staged *s = r->state;
+    const tr_params *p = r->p;
+    tr_range part;
+    size_t slot;
+    for (size_t i = 0; i < p->nowned; i++)
+        if (tr_params_part(p, i, bucket, &part, &slot))
+            TR_SIDE_TRY(cudaMemcpyAsync(p->grads + part.begin, s->host + part.begin,
+                                        tr_range_count(part) * sizeof(float),
+                                        cudaMemcpyHostToDevice, s->up.stream));
+out:
+    return st;
+}
+
+/* Is the next bucket reduced? */
+static tr_status look(tr_reducer *r, bool *is, bool *moved)
+{
+    tr_status st = TR_OK;
+    tr_staged *s = r->state;
+    *is = s->exchange && tr_exchange_done(s->exchange) > (size_t)r->current;
+    if (s->exchange) return TR_OK;
+    for (int flag = 1; s->arrived < s->ends[r->current]; s->arrived++) {
+        TR_MPI_TRY(MPI_Test(&s->requests[s->arrived], &flag, MPI_STATUS_IGNORE));
+        if (!flag) return TR_OK;
+        *moved = true;
+    }
+    *is = true;
+out:
+    return st;
+}
+
 static tr_status staged_poll(tr_reducer *r, bool *moved)
 {
     tr_status st = TR_OK;
@@ -96,17 +139,12 @@ static tr_status staged_poll(tr_reducer *r, bool *moved)
         return TR_OK;
     }
     TR_TRY(post_copied(r, moved));
+    if (s->exchange) TR_TRY(tr_exchange_poll(s->exchange, moved));
     while (r->current < s->posted) {
-        int flag = 1, b = r->current;
-        for (; s->arrived < s->ends[b]; s->arrived++) {
-            TR_MPI_TRY(MPI_Test(&s->requests[s->arrived], &flag, MPI_STATUS_IGNORE));
-            if (!flag) return TR_OK;
-            *moved = true;
-        }
-        size_t at = r->buckets[b].begin;
-        if (nbytes_of(r, b))
-            TR_SIDE_TRY(cudaMemcpyAsync(r->grads + at, s->host + at, nbytes_of(r, b),
-                                        cudaMemcpyHostToDevice, s->up.stream));
+        bool is;
+        TR_TRY(look(r, &is, moved));
+        if (!is) break;
+        TR_TRY(copy_back(r, r->p->o.buckets[r->current]));
         r->current++;
         *moved = true;
     }
@@ -116,7 +154,7 @@ out:
 
 static bool staged_done(const tr_reducer *r)
 {
-    return r->current == (int)r->o.nbuckets;
+    return r->current == (int)r->p->o.nbuckets;
 }
 
 /* Room that only grows: in the first step, for most. */
@@ -130,18 +168,21 @@ static tr_status reserve(void **p, size_t *size, size_t nbytes)
     return TR_OK;
 }
 
-static tr_status sum_tally(tr_reducer *r, double *tally, size_t n)
+/* With the sum of squares behind it, where the ranks have the parts of it. */
+static tr_status sum_tally(tr_reducer *r, double *tally, size_t n, double *sum_squares)
 {
     tr_status st = TR_OK;
     tr_staged *s = r->state;
-    const tr_backend *b = r->o.backend;
-    void *ctx = r->o.backend_ctx, *host = s->tally;
-    if (!n || r->comm == MPI_COMM_NULL) return TR_OK;
-    TR_TRY(reserve(&host, &s->tally_size, n * sizeof(double)));
+    const tr_backend *b = r->p->o.backend;
+    void *ctx = r->p->o.backend_ctx, *host = s->tally;
+    if (r->comm == MPI_COMM_NULL || (!n && !s->exchange)) return TR_OK;
+    TR_TRY(reserve(&host, &s->tally_size, (n + 1) * sizeof(double)));
     s->tally = host;
-    TR_TRY(b->memory->download(ctx, s->tally, tally, n * sizeof(double)));
-    TR_TRY(tr_comm_all_reduce(r->c, s->tally, n, TR_F64));
-    TR_TRY(b->memory->upload(ctx, tally, s->tally, n * sizeof(double)));
+    if (n) TR_TRY(b->memory->download(ctx, s->tally, tally, n * sizeof(double)));
+    s->tally[n] = s->exchange ? tr_exchange_squares(s->exchange) : 0;
+    TR_TRY(tr_comm_all_reduce(r->c, s->tally, n + 1, TR_F64));
+    if (n) TR_TRY(b->memory->upload(ctx, tally, s->tally, n * sizeof(double)));
+    if (s->exchange) TR_TRY(b->memory->upload(ctx, sum_squares, &s->tally[n], sizeof(double)));
 out:
     return st;
 }
@@ -150,10 +191,14 @@ static tr_status staged_finish(tr_reducer *r, double *tally, size_t ntally, doub
 {
     tr_status st = TR_OK;
     tr_staged *s = r->state;
-    TR_TRY(sum_tally(r, tally, ntally));
+    const tr_params *p = r->p;
+    TR_TRY(sum_tally(r, tally, ntally, sum_squares));
     if (r->comm != MPI_COMM_NULL) TR_TRY(tr_side_join(&s->up));
-    TR_TRY(
-        r->o.backend->training->sum_squares(r->o.backend_ctx, r->grads, r->o.count, sum_squares));
+    if (s->exchange)
+        tr_exchange_rewind(s->exchange);
+    else
+        TR_TRY(p->o.backend->training->sum_squares(p->o.backend_ctx, p->grads, p->o.count,
+                                                   sum_squares));
     s->posted = 0;
     s->arrived = 0;
 out:
@@ -164,8 +209,8 @@ static tr_status staged_gather(tr_reducer *r, const void *send, void *recv, size
 {
     tr_status st = TR_OK;
     tr_staged *s = r->state;
-    const tr_backend *b = r->o.backend;
-    void *ctx = r->o.backend_ctx, *room = s->piece;
+    const tr_backend *b = r->p->o.backend;
+    void *ctx = r->p->o.backend_ctx, *room = s->piece;
     tr_comm *gatherers = tr_reducer_gatherers(r);
     size_t ranks = (size_t)gatherers->topology.size, total;
     if (!nbytes) return TR_OK;
@@ -181,10 +226,24 @@ out:
     return st;
 }
 
+/* Weights are private. Where every rank owns everything they were updated alike everywhere; else they
+ * pass through the gradients' host memory, which nothing needs until the next backward. */
 static tr_status staged_publish(tr_reducer *r)
 {
-    (void)r; /* weights are private and updated alike everywhere */
-    return TR_OK;
+    tr_status st = TR_OK;
+    tr_staged *s = r->state;
+    const tr_params *p = r->p;
+    const tr_backend *b = p->o.backend;
+    if (!s->exchange) return TR_OK;
+    TR_TRY(tr_device_finish(b, p->o.backend_ctx)); /* sums on their way to the device are there */
+    for (size_t i = 0; i < p->nowned; i++) {
+        const size_t at = p->owned[i].begin, nbytes = tr_range_count(p->owned[i]) * sizeof(float);
+        TR_TRY(b->memory->download(p->o.backend_ctx, s->host + at, p->weights + at, nbytes));
+    }
+    TR_TRY(tr_reducer_exchange_weights(r, s->exchange, s->host));
+    TR_TRY(b->memory->upload(p->o.backend_ctx, p->weights, s->host, p->o.count * sizeof(float)));
+out:
+    return st;
 }
 
 static void staged_close(tr_reducer *r)
@@ -193,10 +252,11 @@ static void staged_close(tr_reducer *r)
     if (s) {
         tr_side_close(&s->down);
         tr_side_close(&s->up);
-        for (size_t b = 0; s->copied && b < r->o.nbuckets; b++)
+        tr_exchange_close(s->exchange, tr_comm_broken(r->c));
+        for (size_t b = 0; s->copied && b < r->p->o.nbuckets; b++)
             if (s->copied[b]) cudaEventDestroy(s->copied[b]);
         if (!tr_comm_broken(r->c)) { /* else MPI may still write into it */
-            r->o.backend->memory->host_free(r->o.backend_ctx, s->host);
+            r->p->o.backend->memory->host_free(r->p->o.backend_ctx, s->host);
             tr_free(s->requests);
         }
         tr_free(s->copied);
@@ -204,7 +264,6 @@ static void staged_close(tr_reducer *r)
         tr_free(s->piece);
         tr_free(s->tally);
     }
-    tr_side_arrays_free(r);
     tr_free(s);
     r->state = NULL;
     r->ops = NULL;
@@ -223,21 +282,21 @@ static tr_status allocate(tr_reducer *r)
 {
     tr_status st = TR_OK;
     tr_staged *s = r->state;
-    size_t n = r->o.nbuckets;
-    TR_TRY(tr_side_arrays(r));
+    size_t n = r->p->o.nbuckets;
     if (r->c->topology.size == 1) return TR_OK;
     TR_TRY(tr_side_open(r, &s->down));
     TR_TRY(tr_side_open(r, &s->up));
     s->ends = tr_alloc(TR_MEM_OTHER, n, sizeof(*s->ends));
     if (!s->ends) return tr_last_error()->status;
     for (size_t b = 0; b < n; b++) {
-        s->npieces += tr_pieces(r->buckets[b].end - r->buckets[b].begin, r->c->job->mpi_limit);
+        s->npieces +=
+            tr_pieces(r->p->o.buckets[b].end - r->p->o.buckets[b].begin, r->c->job->mpi_limit);
         s->ends[b] = s->npieces;
     }
     s->requests = tr_alloc(TR_MEM_OTHER, s->npieces, sizeof(MPI_Request));
     s->copied = tr_alloc(TR_MEM_OTHER, n, sizeof(cudaEvent_t));
-    s->host = r->o.backend->memory->host_alloc(r->o.backend_ctx, TR_MEM_GRADIENTS,
-                                               r->o.count * sizeof(float));
+    s->host = r->p->o.backend->memory->host_alloc(r->p->o.backend_ctx, TR_MEM_GRADIENTS,
+                                                  r->p->o.count * sizeof(float));
     if (!s->requests || !s->copied || !s->host) return tr_last_error()->status;
     for (size_t b = 0; b < n; b++)
         TR_SIDE_TRY(cudaEventCreateWithFlags(&s->copied[b], cudaEventDisableTiming));
@@ -256,6 +315,11 @@ tr_status tr_reducer_staged_init(tr_reducer *r)
     if (r->c->topology.size > 1) { /* of its own: reductions and gathers may come in any order */
         TR_MPI_TRY(MPI_Comm_dup(r->c->comm, &r->comm));
         TR_MPI_TRY(MPI_Comm_set_errhandler(r->comm, MPI_ERRORS_RETURN));
+    }
+    if (r->o.shard && r->comm != MPI_COMM_NULL) {
+        st = tr_exchange_open(r->comm, s->host, r->p->o.buckets, r->p->o.nbuckets,
+                              (tr_exchange_options){.scatter = true}, &s->exchange);
+        TR_TRY(tr_agree(r->c, st, NULL));
     }
 out:
     return st;

@@ -1,4 +1,4 @@
-/* What both reducers on GPUs stand on: arrays in device memory, a stream of their own, and events
+/* What both reducers on GPUs stand on: a stream of their own, and events
  * that order it with the backend's. All waiting is on the device; within a recorded section the
  * same calls fork the recording and join it again.
  *
@@ -26,7 +26,7 @@ tr_status tr_side_open(const tr_reducer *r, tr_side *s)
 {
     tr_status st = TR_OK;
     int least, greatest;
-    *s = (tr_side){.compute = (cudaStream_t)r->o.backend->stream->handle(r->o.backend_ctx)};
+    *s = (tr_side){.compute = (cudaStream_t)r->p->o.backend->stream->handle(r->p->o.backend_ctx)};
     TR_SIDE_TRY(cudaDeviceGetStreamPriorityRange(&least, &greatest));
     TR_SIDE_TRY(cudaStreamCreateWithPriority(&s->stream, cudaStreamNonBlocking, greatest));
     TR_SIDE_TRY(cudaEventCreateWithFlags(&s->fork, cudaEventDisableTiming));
@@ -60,34 +60,4 @@ tr_status tr_side_join(const tr_side *s)
     TR_SIDE_TRY(cudaStreamWaitEvent(s->compute, s->join, 0));
 out:
     return st;
-}
-
-tr_status tr_side_arrays(tr_reducer *r)
-{
-    const tr_backend *b = r->o.backend;
-    void *ctx = r->o.backend_ctx;
-    size_t nbytes;
-    if (!tr_mul_size(r->o.count, sizeof(float), &nbytes))
-        return TR_FAIL(TR_MEMORY, "%zu parameters do not fit the address space", r->o.count);
-    r->grads = b->memory->alloc(ctx, TR_MEM_GRADIENTS, nbytes);
-    r->weights = b->memory->alloc(ctx, TR_MEM_WEIGHTS, nbytes);
-    bool ok = r->grads && r->weights;
-    for (int k = 0; ok && k < r->o.nslots; k++)
-        ok = (r->slots[k] = b->memory->alloc(ctx, TR_MEM_MOMENTS, nbytes)) != NULL;
-    if (!ok) return tr_last_error()->status;
-    for (size_t k = 0; k < r->o.nbuckets; k++) tr_reducer_own(r, r->buckets[k]);
-    return TR_OK;
-}
-
-void tr_side_arrays_free(tr_reducer *r)
-{
-    const tr_backend *b = r->o.backend;
-    void *ctx = r->o.backend_ctx;
-    for (int k = 0; k < r->o.nslots; k++) {
-        b->memory->free(ctx, r->slots[k]);
-        r->slots[k] = NULL;
-    }
-    b->memory->free(ctx, r->weights);
-    b->memory->free(ctx, r->grads);
-    r->grads = r->weights = NULL;
 }

@@ -22,9 +22,9 @@ enum { RING = 8 };    /* micro-batches under way, and more */
 static tr_status fill(tr_watch *p)
 {
     tr_status st = TR_OK;
-    const tr_backend *b = p->r->o.backend;
-    void *ctx = p->r->o.backend_ctx;
-    p->count = 2 * p->r->o.nbuckets + 1 > MOST ? 2 * p->r->o.nbuckets + 1 : MOST;
+    const tr_backend *b = p->r->p->o.backend;
+    void *ctx = p->r->p->o.backend_ctx;
+    p->count = 2 * p->r->p->o.nbuckets + 1 > MOST ? 2 * p->r->p->o.nbuckets + 1 : MOST;
     uint32_t *host = tr_alloc(TR_MEM_OTHER, p->count, sizeof(*host));
     p->numbers = b->memory->alloc(ctx, TR_MEM_OTHER, p->count * sizeof(*p->numbers));
     p->cell = b->memory->alloc(ctx, TR_MEM_OTHER, sizeof(*p->cell));
@@ -53,7 +53,8 @@ static tr_status open_board(tr_watch *p)
     TR_TRY(tr_window_open(c, nbytes, &p->window, &got, reason, sizeof(reason)));
     if (!got) return TR_OK;
     tr_watch_line *board = (tr_watch_line *)(void *)p->window.base;
-    TR_TRY(tr_mpi_all(c->comm, tr_window_touch(&board[c->topology.local_rank], sizeof(*board)), &got));
+    TR_TRY(
+        tr_mpi_all(c->comm, tr_window_touch(&board[c->topology.local_rank], sizeof(*board)), &got));
     if (got) p->board = board;
 out:
     return st;
@@ -79,12 +80,12 @@ out:
 void tr_watch_close(tr_watch *p)
 {
     if (!p) return;
-    const tr_backend *b = p->r->o.backend;
+    const tr_backend *b = p->r->p->o.backend;
     if (p->window.win != MPI_WIN_NULL) tr_window_close(&p->window, tr_comm_broken(p->r->c));
-    b->memory->free(p->r->o.backend_ctx, p->numbers);
-    b->memory->free(p->r->o.backend_ctx, p->cell);
-    b->memory->host_free(p->r->o.backend_ctx, p->word);
-    b->memory->host_free(p->r->o.backend_ctx, p->ring);
+    b->memory->free(p->r->p->o.backend_ctx, p->numbers);
+    b->memory->free(p->r->p->o.backend_ctx, p->cell);
+    b->memory->host_free(p->r->p->o.backend_ctx, p->word);
+    b->memory->host_free(p->r->p->o.backend_ctx, p->ring);
     tr_free(p);
 }
 

@@ -149,6 +149,10 @@ TR_CUDA_C void tr_cuda_monitor_close(tr_cuda *cuda);
 TR_CUDA_C tr_status tr_cuda_sums_open(tr_cuda *cuda);
 TR_CUDA_C void tr_cuda_sums_close(tr_cuda *cuda);
 TR_CUDA_C tr_status tr_cuda_sum_squares(void *ctx, const float *g, size_t count, double *out);
+TR_CUDA_C tr_status tr_cuda_squares_open(void *ctx, const float *g, const tr_range *ranges,
+                                         size_t nranges, void **out);
+TR_CUDA_C tr_status tr_cuda_squares_run(void *squares, double *out);
+TR_CUDA_C void tr_cuda_squares_close(void *squares);
 TR_CUDA_C tr_status tr_cuda_updater_open(void *training, const tr_update *u, void **out);
 TR_CUDA_C void tr_cuda_updater_close(void *updater);
 TR_CUDA_C tr_status tr_cuda_updater_decide(void *updater, tr_control *c);

@@ -195,6 +195,17 @@ void tr_normal2(uint32_t a, uint32_t b, float out[2]);
  * seekable. */
 uint64_t tr_permute(uint64_t seed, uint64_t round, uint64_t n, uint64_t i);
 
+/* ---- Ranges ------------------------------------------------------------------------------- */
+
+/* [begin, end) of whatever is counted: elements of the flat parameter space, places of an epoch. */
+typedef struct {
+    size_t begin, end;
+} tr_range;
+static inline size_t tr_range_count(tr_range r)
+{
+    return r.end - r.begin;
+}
+
 /* ---- Numbers ------------------------------------------------------------------------------ */
 
 typedef enum { TR_F32, TR_BF16, TR_F16, TR_I32, TR_I64, TR_U8, TR_F64, TR_DTYPES } tr_dtype;

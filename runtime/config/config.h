@@ -186,6 +186,7 @@ typedef enum {
     TR_SYNC_NONE
 } tr_sync_kind; /* ranks that share statistics */
 typedef enum { TR_GRAPH_AUTO, TR_GRAPH_OFF } tr_cuda_graph;
+typedef enum { TR_SHARD_AUTO, TR_SHARD_ON, TR_SHARD_OFF } tr_shard_kind;
 typedef enum { TR_LOSS_CROSS_ENTROPY, TR_LOSS_MSE, TR_LOSS_BCE } tr_loss_kind;
 typedef enum { TR_RECOMPUTE_NONE, TR_RECOMPUTE_BLOCKS, TR_RECOMPUTE_EVERY } tr_recompute_kind;
 typedef enum {
@@ -309,6 +310,7 @@ typedef struct tr_config {
         double workspace_mb;
         double bucket_mb; /* 0 = auto */
         int wire;         /* tr_wire_kind: type of gradients between nodes */
+        int shard_optimizer; /* tr_shard_kind */
         double timeout;   /* seconds a rank waits for its peers before it gives up */
     } run;
     tr_list pipeline; /* of `stages` */

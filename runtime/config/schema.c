@@ -13,6 +13,7 @@ static const char *const affinities[] = {"auto", "none", NULL};
 static const char *const collectives[] = {"auto", "shared", "mpi", "nccl", NULL};
 static const char *const graphs[] = {"auto", "off", NULL};
 static const char *const wires[] = {"fp32", "bf16", NULL};
+static const char *const shards[] = {"auto", "on", "off", NULL};
 
 static const tr_field run[] = {
     TR_INT("threads", IN(run, threads), "auto", 1, 4096, "threads",
@@ -39,6 +40,12 @@ static const tr_field run[] = {
             "gradients that are reduced together", ZERO("auto")),
     TR_CHOICE("wire", IN(run, wire), wires, "fp32",
               "type of gradients between nodes; bf16: CPUs only"),
+    TR_CHOICE("shard_optimizer", IN(run, shard_optimizer), shards, "auto",
+              "on: each rank keeps and updates its share of the optimizer's moments and the moving "
+              "average (ZeRO-1), with as many bytes on the wire; off: all nodes, and ranks that "
+              "share no memory, keep all of them; auto: on with several nodes of CPUs or several "
+              "GPUs. Ranks that share a node's memory share them either way. Checkpoints are the "
+              "same"),
     TR_REAL("timeout", IN(run, timeout), "300", 1, 1e7, "s",
             "how long a rank waits for its peers before it gives up; ten times that where it "
             "cannot see whether they are busy, as on other nodes"),

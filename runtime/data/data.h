@@ -30,18 +30,13 @@ size_t tr_dataset_held(const tr_dataset *d);
 /* ---- The order --------------------------------------------------------------------------------
  */
 
-/* [begin, end) of consecutive places in an epoch's order. */
-typedef struct {
-    uint64_t begin, end;
-} tr_span;
-
 /* Pure. How an epoch is cut: step s of an epoch covers places [s*batch, min((s+1)*batch, samples))
  * of the epoch's order (the last may be short, or is left out with drop_last). A step's places are
  * dealt to `micro_batches` groups, group `micro` to ranks: consecutive, sizes differing by at most one, larger
  * first. So one micro-batch of all ranks together is one consecutive run of samples, whatever the
  * number of ranks. */
 uint64_t tr_steps_per_epoch(uint64_t samples, int64_t batch, bool drop_last);
-tr_span tr_share(uint64_t samples, int64_t batch, uint64_t step_in_epoch, int micro_batches,
+tr_range tr_share(uint64_t samples, int64_t batch, uint64_t step_in_epoch, int micro_batches,
                  int micro, int rank, int size);
 /* Every share size that (rank, size) meets over an epoch, distinct, descending; returns how many
  * (<= 8). */

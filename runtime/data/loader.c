@@ -63,7 +63,7 @@ struct tr_loader {
 typedef struct {
     uint64_t step, epoch;
     int micro;
-    tr_span places;
+    tr_range places;
 } piece;
 
 static piece piece_at(const tr_loader *l, uint64_t start, uint64_t q)

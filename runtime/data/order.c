@@ -11,18 +11,18 @@ uint64_t tr_steps_per_epoch(uint64_t samples, int64_t batch, bool drop_last)
 }
 
 /* Part k of n parts of `span`: sizes differ by at most one, larger first. */
-static tr_span part(tr_span span, uint64_t n, uint64_t k)
+static tr_range part(tr_range span, uint64_t n, uint64_t k)
 {
     uint64_t count = span.end - span.begin, q = count / n, r = count % n;
     uint64_t begin = span.begin + k * q + (k < r ? k : r);
-    return (tr_span){begin, begin + q + (k < r)};
+    return (tr_range){begin, begin + q + (k < r)};
 }
 
-tr_span tr_share(uint64_t samples, int64_t batch, uint64_t step_in_epoch, int micro_batches,
+tr_range tr_share(uint64_t samples, int64_t batch, uint64_t step_in_epoch, int micro_batches,
                  int micro, int rank, int size)
 {
     uint64_t b = (uint64_t)batch;
-    tr_span step = {samples, samples};
+    tr_range step = {samples, samples};
     if (step_in_epoch <= samples / b) {
         step.begin = step_in_epoch * b;
         if (samples - step.begin > b) step.end = step.begin + b;
@@ -39,7 +39,7 @@ int tr_share_sizes(uint64_t samples, int64_t batch, int micro_batches, int rank,
     uint64_t steps = tr_steps_per_epoch(samples, batch, drop_last);
     int n = 0;
     for (int k = 0; k < 4 && steps > 0; k++) {
-        tr_span s = tr_share(samples, batch, k / 2 ? steps - 1 : 0, micro_batches,
+        tr_range s = tr_share(samples, batch, k / 2 ? steps - 1 : 0, micro_batches,
                              k % 2 ? micro_batches - 1 : 0, rank, size);
         int64_t count = (int64_t)(s.end - s.begin);
         int at = 0;

@@ -8,15 +8,15 @@
 #include "runtime/base/base.h"
 #include "runtime/device/control.h"
 
-/* [begin, end) of the flat parameter space with one weight decay (lr not yet multiplied in):
- * decoupled; SGD: L2 as PyTorch's; and one factor of the learning rate. Multiples of 16 elements. */
+/* A part of the flat parameter space (multiples of 16 elements) with one weight decay (lr not yet
+ * multiplied in): decoupled; SGD: L2 as PyTorch's; and one factor of the learning rate. */
 typedef struct tr_segment {
-    size_t begin, end;
+    tr_range range;
+    size_t slot; /* where it begins in the moments and the average, which hold less than the space */
     double decay, lr_factor;
 } tr_segment;
 
-/* The optimizer over the segments that a rank owns, of arrays that span the flat parameter space.
- */
+/* The optimizer over the segments that a rank owns: w and g span the flat parameter space. */
 typedef struct tr_update {
     int kind; /* tr_optimizer_kind */
     double beta1, beta2, eps, momentum;
@@ -43,6 +43,11 @@ typedef struct tr_device_training {
     /* *out = sum of squares of g[0..count) in double; +inf or NaN iff an element is not finite. The
      * same bits every time. NULL where collectives sum while they reduce (the CPU). */
     tr_status (*sum_squares)(void *ctx, const float *g, size_t count, double *out);
+    /* The same of ranges of g (multiples of 16 elements; not kept). NULL on the host. */
+    tr_status (*squares_open)(void *ctx, const float *g, const tr_range *ranges, size_t nranges,
+                              void **out);
+    tr_status (*squares_run)(void *squares, double *out);
+    void (*squares_close)(void *squares);
     tr_status (*updater_open)(void *training, const tr_update *u, void **out);
     void (*updater_close)(void *updater);
     /* Looks for the first gradient that is not finite where the sums say there is one, and decides

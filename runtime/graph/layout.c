@@ -55,7 +55,7 @@ static void cut(tr_model *m, const int *rows, size_t first, size_t rest)
         const bool last = i + 1 == m->nparams || m->params[rows[i + 1]].frozen != p->frozen;
         size_t end = p->offset + tr_align_up(p->count, ALIGN);
         if ((end - begin) * sizeof(float) < size && !last) continue;
-        m->buckets[m->nbuckets++] = (tr_bucket){begin, end};
+        m->buckets[m->nbuckets++] = (tr_range){begin, end};
         begin = end;
         size = rest;
     }

@@ -64,12 +64,6 @@ typedef struct {
     int64_t ids;
 } tr_input;
 
-/* [begin, end) of the flat parameter space, a multiple of 16 elements; complete once the backward
- * op that computes its lowest-numbered layer's gradients has run. */
-typedef struct {
-    size_t begin, end;
-} tr_bucket;
-
 /* Dims of one sample: without the batch. */
 typedef struct {
     int ndim;
@@ -116,7 +110,9 @@ typedef struct tr_model {
     tr_tensor_layout target_layout; /* as the model's output */
     bool labels; /* targets are class labels (int32), not values (float32) */
     size_t nbuckets;
-    tr_bucket *buckets;
+    /* Of the flat parameter space, multiples of 16 elements; each complete once the backward op that
+     * computes its lowest-numbered layer's gradients has run. */
+    tr_range *buckets;
 } tr_model;
 
 /* The config's model: infers shapes (errors name the layer, file:line:column and both shapes), lays

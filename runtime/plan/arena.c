@@ -62,11 +62,7 @@ static double order_key(const block *b, int order)
 
 /* Free ranges by rising address, none next to another; the last has no end. */
 typedef struct {
-    size_t begin, end;
-} gap;
-
-typedef struct {
-    gap *v;
+    tr_range *v;
     size_t n;
 } gaps;
 
@@ -100,7 +96,7 @@ static void give(gaps *f, const block *b)
         f->v[at].begin = b->offset;
     } else {
         memmove(&f->v[at + 1], &f->v[at], (f->n - at) * sizeof *f->v);
-        f->v[at] = (gap){b->offset, end};
+        f->v[at] = (tr_range){b->offset, end};
         f->n++;
     }
 }
@@ -117,7 +113,7 @@ static tr_status place_in_time(block *blocks, size_t count, block **ends)
 {
     gaps f = {.v = tr_alloc(TR_MEM_OTHER, count + 2, sizeof *f.v), .n = 1};
     if (!f.v) return TR_MEMORY;
-    f.v[0] = (gap){0, SIZE_MAX};
+    f.v[0] = (tr_range){0, SIZE_MAX};
     for (size_t i = 0; i < count; i++) ends[i] = &blocks[i];
     if (count > 0) qsort(ends, count, sizeof *ends, by_last);
     size_t ended = 0;

@@ -26,7 +26,7 @@ static tr_status zero_unwritten(const tr_plan *p, const tr_run *run)
     const tr_session_options *o = &p->session->o;
     tr_status st = TR_OK;
     for (size_t i = 0; !run->accumulate && st == TR_OK && i < p->nzero; i++)
-        st = o->backend->memory->zero(o->backend_ctx, o->grads + p->zero[i].begin,
+        st = o->backend->memory->zero(o->backend_ctx, o->params->grads + p->zero[i].begin,
                                       (p->zero[i].end - p->zero[i].begin) * sizeof(float));
     return st;
 }

@@ -62,10 +62,6 @@ typedef struct {
     tr_reader *readers;
 } tr_slot;
 
-typedef struct {
-    size_t begin, end; /* elements of the gradient space */
-} tr_zero_range;
-
 struct tr_plan {
     tr_session *session;
     tr_graph *graph;
@@ -75,7 +71,7 @@ struct tr_plan {
     size_t nsteps;
     tr_step *steps;
     size_t nzero;
-    tr_zero_range *zero; /* gradients that no op of a training plan writes */
+    tr_range *zero; /* gradients that no op of a training plan writes */
     bool writes_grads;
     size_t arena_bytes, floor;    /* as packed; what is live at once */
     size_t tensors_bytes;         /* of the arena, those that ever belong to a tensor */

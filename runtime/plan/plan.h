@@ -4,7 +4,7 @@
 #ifndef TR_PLAN_H
 #define TR_PLAN_H
 
-#include "runtime/device/backend.h"
+#include "runtime/params/params.h"
 
 typedef struct tr_plan tr_plan;
 typedef struct tr_session tr_session;
@@ -18,11 +18,7 @@ typedef struct {
     const tr_model *model;
     const tr_backend *backend;
     void *backend_ctx;
-    /* All in the backend's memory. */
-    float *weights; /* flat parameter space: owned by the caller (the reducer), shared by ranks of a
-                       node or not */
-    float *grads;   /* flat gradient space of this rank */
-    float *states;  /* flat state space of this rank */
+    const tr_params *params; /* borrowed; NULL in a dry session */
     int threads; /* how many of the host's threads its kernels may use; each session has its own */
     tr_precision precision;
     bool sync_batchnorm;

@@ -83,7 +83,7 @@ static tr_status prepare_kernels(tr_session *s, tr_plan *p)
 
 static int by_begin(const void *a, const void *b)
 {
-    const tr_zero_range *x = a, *y = b;
+    const tr_range *x = a, *y = b;
     return x->begin < y->begin ? -1 : x->begin > y->begin;
 }
 
@@ -108,8 +108,7 @@ static tr_status find_unwritten(tr_plan *p)
         }
     size_t n = 0;
     for (size_t r = 0; r < m->nparams; r++)
-        if (!written[r])
-            p->zero[n++] = (tr_zero_range){m->params[r].offset, param_end(&m->params[r])};
+        if (!written[r]) p->zero[n++] = (tr_range){m->params[r].offset, param_end(&m->params[r])};
     qsort(p->zero, n, sizeof *p->zero, by_begin);
     for (size_t i = 0; i < n; i++) {
         if (p->nzero > 0 && p->zero[p->nzero - 1].end == p->zero[i].begin)
@@ -213,11 +212,11 @@ void *tr_plan_address(const tr_plan *p, int tensor)
     const tr_tensor *t = &p->graph->tensors[tr_root(p->graph, tensor)];
     switch (t->role) {
     case TR_ROLE_PARAM:
-        return o->weights + o->model->params[t->index].offset;
+        return tr_params_weight(o->params, (size_t)t->index);
     case TR_ROLE_GRAD:
-        return o->grads + o->model->params[t->index].offset;
+        return tr_params_grad(o->params, (size_t)t->index);
     case TR_ROLE_STATE:
-        return o->states + o->model->states[t->index].offset;
+        return tr_params_state(o->params, (size_t)t->index);
     case TR_ROLE_INPUT:
         return p->slots[t->index].current;
     case TR_ROLE_TARGET:

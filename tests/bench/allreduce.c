@@ -19,6 +19,7 @@ static const char *const names[] = {"owned slices", "equivalent", "MPI_Allreduce
 
 typedef struct {
     tr_comm *c;
+    tr_params *p;
     tr_reducer *r;
     size_t count, nbuckets;
     float *out;
@@ -34,16 +35,15 @@ static tr_status reduce(bench *b, bool everything)
 {
     tr_status st = TR_OK;
     double squares;
-    size_t n;
-    const tr_range *owned = tr_reducer_owned(b->r, &n);
+    const tr_range *owned = b->p->owned;
     tr_reducer_ready(b->r, (int)b->nbuckets - 1);
     TR_TRY(tr_reducer_finish(b->r, NULL, 0, &squares));
     if (!everything) return TR_OK;
-    for (size_t k = 0; k < n; k++)
-        memcpy(tr_reducer_weights(b->r) + owned[k].begin, tr_reducer_grads(b->r) + owned[k].begin,
+    for (size_t k = 0; k < b->p->nowned; k++)
+        memcpy(b->p->weights + owned[k].begin, b->p->grads + owned[k].begin,
                (owned[k].end - owned[k].begin) * sizeof(float));
     TR_TRY(tr_reducer_publish(b->r));
-    memcpy(b->out, tr_reducer_weights(b->r), b->count * sizeof(float));
+    memcpy(b->out, b->p->weights, b->count * sizeof(float));
 out:
     return st;
 }
@@ -52,7 +52,7 @@ out:
 static tr_status timed(bench *b, int way, double *seconds)
 {
     tr_status st = TR_OK;
-    float *g = tr_reducer_grads(b->r);
+    float *g = b->p->grads;
     const tr_topology *t = tr_comm_topology(b->c);
     for (size_t i = 0; i < b->count; i++) g[i] = (float)(i % 1000) + (float)t->rank;
     if (way == MPI) memset(b->out, 0, b->count * sizeof(float));
@@ -86,8 +86,10 @@ static tr_status measure(tr_comm *c, size_t nbytes, int repetitions)
         size_t end = (i + 1) * BUCKET;
         buckets[i] = (tr_range){i * BUCKET, end < b.count ? end : b.count};
     }
-    tr_reducer_options o = {.count = b.count, .buckets = buckets, .nbuckets = b.nbuckets};
-    TR_TRY(tr_reducer_open(c, &o, &b.r));
+    const tr_params_options o = {.count = b.count, .buckets = buckets, .nbuckets = b.nbuckets};
+    const tr_reducer_options ro = {0};
+    TR_TRY(tr_comm_params_open(c, &o, &ro, &b.p));
+    TR_TRY(tr_reducer_open(c, b.p, &ro, &b.r));
     for (int k = -3; k < repetitions; k++) /* three rounds to warm up */
         for (int way = 0; way < WAYS; way++) {
             double seconds;
@@ -110,6 +112,7 @@ static tr_status measure(tr_comm *c, size_t nbytes, int repetitions)
     }
 out:
     tr_reducer_close(b.r);
+    tr_comm_params_close(b.p);
     tr_free(b.out);
     tr_free(s);
     tr_free(buckets);

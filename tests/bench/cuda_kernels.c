@@ -111,14 +111,12 @@ static tr_status run_copy(bench *k)
 
 static tr_status run_relu(bench *k)
 {
-    return tr_cuda_act_run(TR_BF16, TR_ACT_RELU, k->array[0], k->array[1], k->n,
-                           k->cuda->stream);
+    return tr_cuda_act_run(TR_BF16, TR_ACT_RELU, k->array[0], k->array[1], k->n, k->cuda->stream);
 }
 
 static tr_status run_add(bench *k)
 {
-    return tr_cuda_add_run(TR_BF16, TR_ACT_RELU, 2, k->array, k->array[2], k->n,
-                           k->cuda->stream);
+    return tr_cuda_add_run(TR_BF16, TR_ACT_RELU, 2, k->array, k->array[2], k->n, k->cuda->stream);
 }
 
 /* w, g and the moments; an update that is to be applied. */
@@ -139,7 +137,7 @@ static tr_status open_optimizer(bench *k, int kind, int moments)
     k->control = b->memory->alloc(k->cuda, TR_MEM_OTHER, sizeof control);
     if (!k->control) TR_TRY(tr_last_error()->status);
     TR_TRY(b->memory->upload(k->cuda, k->control, &control, sizeof control));
-    k->all = (tr_segment){0, k->n, 0.01, 1};
+    k->all = (tr_segment){{0, k->n}, 0, 0.01, 1};
     const tr_update u = {.kind = kind,
                          .beta1 = 0.9,
                          .beta2 = 0.999,

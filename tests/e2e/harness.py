@@ -101,12 +101,14 @@ class Case(unittest.TestCase):
         launcher = ["mpirun", "--oversubscribe", "-np", str(ranks)] if ranks else []
         return launcher + [str(program or self.program), str(config), *map(str, arguments)]
 
-    def start(self, config, *arguments, ranks=2, **popen):
-        return subprocess.Popen(self.command(config, *arguments, ranks=ranks), cwd=self.dir, env=self.environment(),
+    def start(self, config, *arguments, ranks=2, env=None, **popen):
+        return subprocess.Popen(self.command(config, *arguments, ranks=ranks), cwd=self.dir,
+                                env={**self.environment(), **(env or {})},
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **popen)
 
-    def run_trainer(self, config, *arguments, ranks=2, status=0, timeout=120):
-        done = subprocess.run(self.command(config, *arguments, ranks=ranks), cwd=self.dir, env=self.environment(),
+    def run_trainer(self, config, *arguments, ranks=2, status=0, timeout=120, env=None):
+        done = subprocess.run(self.command(config, *arguments, ranks=ranks), cwd=self.dir,
+                              env={**self.environment(), **(env or {})},
                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=timeout)
         self.assertEqual(done.returncode, status, done.stdout)
         return done.stdout
@@ -170,9 +172,9 @@ class Case(unittest.TestCase):
         process.kill()
         self.fail(f"step {step} not reached in {timeout} s")
 
-    def stop(self, name, step, config, *arguments, ranks):
+    def stop(self, name, step, config, *arguments, ranks, env=None):
         """Starts training into folder `name`, and stops it: SIGTERM to its second rank at this step, status 75."""
-        process = self.start(config, *arguments, ranks=ranks)
+        process = self.start(config, *arguments, ranks=ranks, env=env)
         self.wait_for_step(name, step, process)
         os.kill(self.rank_pids(process.pid)[1], signal.SIGTERM)
         out, _ = process.communicate(timeout=60)

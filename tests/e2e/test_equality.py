@@ -37,6 +37,24 @@ class Equality(Case):
     def test_plain_mpi(self):
         self.check(FP32, "run.collectives=mpi", ranks=(3,))
 
+    def test_sharded(self):
+        """An optimizer over all ranks, by plain MPI and over pretended nodes."""
+        self.check(FP32, "run.collectives=mpi", "run.shard_optimizer=on", "train.ema=0.9", ranks=(2, 3, 4))
+        whole = self.losses("one")
+        for nodes, ranks in ((2, 3), (2, 4), (3, 4)):
+            text = {"TRIREME_FAKE_NODES": str(nodes)}
+            losses = []
+            for shard in ("auto", "off"):
+                name = f"{shard}-{nodes}-{ranks}"
+                self.run_trainer(self.config(name, steps=14), "run.bucket_mb=0.001", "train.ema=0.9",
+                                 f"run.shard_optimizer={shard}", ranks=ranks, env=text)
+                losses.append(self.losses(name))
+            self.assertEqual(*losses)  # the same sums in the same order
+            np.testing.assert_allclose(losses[0], whole, **FP32)
+            self.assert_same_model(self.dir / f"auto-{nodes}-{ranks}/model.h5", self.dir / f"off-{nodes}-{ranks}/model.h5")
+            end = self.records(f"auto-{nodes}-{ranks}", "end")[0]
+            self.assertEqual(end["predicted_mb"], end["held_mb"])
+
     def test_bf16(self):
         self.check(BF16, "train.precision=bf16", ranks=(2, 3))
 

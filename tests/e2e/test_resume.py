@@ -56,6 +56,35 @@ class Resume(Case):
         self.run_trainer(config, "--resume", ranks=2)
         np.testing.assert_allclose(self.losses("moved"), self.losses("whole"), rtol=1e-3, atol=1e-4)
 
+    def test_other_sharding(self):
+        """Checkpoints are the same files whoever kept the optimizer's state, and at any rank count."""
+        self.run_trainer(self.config("whole", steps=24, every=4), "train.ema=0.9", ranks=1)
+        config = self.config("moved", steps=24, every=4)
+        on = ("run.shard_optimizer=on", "run.collectives=mpi", "train.ema=0.9")
+        # steps, not the schedule's end, are what is cut short
+        for stop, ranks, nodes, values in ((6, 3, 1, on), (12, 2, 2, ("train.ema=0.9",)), (18, 4, 3, on)):
+            self.stop("moved", stop, config, "--resume", *values, ranks=ranks, env={"TRIREME_FAKE_NODES": str(nodes)})
+        self.run_trainer(config, "--resume", "train.ema=0.9", "run.shard_optimizer=off", ranks=2)
+        np.testing.assert_allclose(self.losses("moved"), self.losses("whole"), rtol=1e-3, atol=1e-4)
+        a, b = (self.arrays(self.dir / name / "checkpoints/step-00000024.h5") for name in ("moved", "whole"))
+        self.assertEqual(set(a), set(b))
+        for name in a:
+            if name.startswith("optimizer/ema"):
+                np.testing.assert_allclose(a[name], b[name], rtol=1e-2, atol=1e-3)
+
+    def test_sharded_bitwise_after_sigkill(self):
+        values = ("run.shard_optimizer=on", "run.collectives=mpi", "train.ema=0.9")
+        self.run_trainer(self.config("whole", steps=120, every=3), *values, ranks=3)
+        config = self.config("killed", steps=120, every=3)
+        for target in (20, 70):
+            process = self.start(config, "--resume", *values, ranks=3)
+            while self.reached("killed") <= target and process.poll() is None:
+                time.sleep(0.001)
+            self.kill(process)
+        self.run_trainer(config, "--resume", *values, ranks=3)
+        self.assertEqual(self.losses("killed"), self.losses("whole"))
+        self.assert_same_model(self.dir / "killed/model.h5", self.dir / "whole/model.h5")
+
     def test_nothing_to_resume_from(self):
         out = self.run_trainer(self.config(steps=5), "--resume")
         self.assertIn("nothing to resume from", out)

@@ -24,12 +24,19 @@ static const layout layouts[] = {
 typedef struct {
     const char *name;
     int mode; /* of modes.h */
-    bool nccl;
+    bool nccl, shard;
+    bool sort; /* the first of its way to reduce */
 } kind;
 
-static const kind kinds[] = {{"nccl", 0, true},           {"nccl, no shared memory", 1, true},
-                             {"nccl, 2 nodes", 3, true},  {"mpi", 0, false},
-                             {"mpi in pieces", 2, false}, {"mpi, 2 nodes", 6, false}};
+static const kind kinds[] = {{"nccl", 0, true, false, true},
+                             {"nccl, no shared memory", 1, true, false, false},
+                             {"nccl, 2 nodes", 3, true, false, false},
+                             {"mpi", 0, false, false, true},
+                             {"mpi in pieces", 2, false, false, false},
+                             {"mpi, 2 nodes", 6, false, false, false},
+                             {"nccl, sharded", 0, true, true, true},
+                             {"nccl, 2 nodes, sharded", 3, true, true, false},
+                             {"mpi, sharded", 0, false, true, true}};
 
 /* What the device's memory holds for the test. */
 typedef struct {
@@ -43,6 +50,7 @@ typedef struct {
     tr_comm *c;
     const tr_topology *t;
     void *ctx, *sections;
+    tr_params *p;
     tr_reducer *r;
     tr_range buckets[MAX_BUCKETS];
     size_t count;
@@ -64,22 +72,22 @@ static inline tr_status try_open(bench *b, double timeout)
         b->buckets[i] = (tr_range){b->count, b->count + b->l->lengths[i]};
         b->count += b->l->lengths[i];
     }
-    tr_reducer_options o = {.count = b->count,
+    tr_params_options po = {.count = b->count,
                             .buckets = b->buckets,
                             .nbuckets = b->l->nbuckets,
                             .nslots = 2,
-                            .backend = gpu,
-                            .gpu = &tr_nccl_reducers,
-                            .nccl = b->k->nccl,
-                            .deterministic = true};
+                            .backend = gpu};
+    const tr_reducer_options o = {
+        .shard = b->k->shard, .gpu = &tr_nccl_reducers, .nccl = b->k->nccl, .deterministic = true};
     TR_TRY(tr_gpu_choose(b->c, gpu, &bo.device));
     /* the ranks of pretended nodes are all on one machine: no two may meet on one of its GPUs */
     if (modes[b->k->mode].nodes > 1) bo.device = b->t->rank % gpu->devices(why, sizeof(why));
     st = gpu->open(&bo, &b->ctx);
     TR_TRY(tr_agree(b->c, st, NULL));
-    o.backend_ctx = b->ctx;
+    po.backend_ctx = b->ctx;
     TR_TRY(gpu->sections->open(b->ctx, &b->sections));
-    TR_TRY(tr_reducer_open(b->c, &o, &b->r));
+    TR_TRY(tr_comm_params_open(b->c, &po, &o, &b->p));
+    TR_TRY(tr_reducer_open(b->c, b->p, &o, &b->r));
     b->fresh = gpu->memory->alloc(b->ctx, TR_MEM_OTHER, b->count * sizeof(float));
     b->n = gpu->memory->alloc(b->ctx, TR_MEM_OTHER, sizeof(numbers));
     b->host = malloc(b->count * sizeof(float));
@@ -100,6 +108,7 @@ static inline bench open_bench(const kind *k, const layout *l, double timeout)
 static inline void close_bench(bench *b)
 {
     tr_reducer_close(b->r);
+    tr_comm_params_close(b->p);
     if (b->ctx) {
         gpu->sections->close(b->sections);
         gpu->memory->free(b->ctx, b->fresh);
@@ -153,8 +162,8 @@ static inline tr_status make(bench *b, int from, int to)
     size_t begin = b->buckets[from].begin, end = b->buckets[to].end;
     tr_status st = TR_OK;
     if (begin < end)
-        st = gpu->memory->copy(b->ctx, tr_reducer_grads(b->r) + begin, b->fresh + begin,
-                               (end - begin) * sizeof(float));
+        st = gpu->memory->copy(b->ctx, b->p->grads + begin, b->fresh + begin,
+                       (end - begin) * sizeof(float));
     if (st == TR_OK) tr_reducer_ready(b->r, to);
     return st;
 }
@@ -181,6 +190,11 @@ static inline tr_status run(bench *b, int way)
             TR_TRY(tr_reducer_gather(b->r, b->n->give, b->n->got[g], (size_t)(g * 13 + 1)));
     }
     TR_TRY(tr_reducer_finish(b->r, b->n->tally, TALLY, &b->n->squares));
+    for (size_t i = 0; i < b->p->nowned; i++) { /* the owner's sums become everybody's weights */
+        const tr_range own = b->p->owned[i];
+        TR_TRY(gpu->memory->copy(b->ctx, b->p->weights + own.begin, b->p->grads + own.begin,
+                         tr_range_count(own) * sizeof(float)));
+    }
     TR_TRY(tr_reducer_publish(b->r));
 out:
     return st;
@@ -208,7 +222,7 @@ static inline void check_gradients(bench *b, int step, double squares)
 {
     double want_squares = 0;
     size_t nbytes = b->count * sizeof(float);
-    check(b, gpu->memory->download(b->ctx, b->host, tr_reducer_grads(b->r), nbytes));
+    check(b, gpu->memory->download(b->ctx, b->host, b->p->weights, nbytes));
     for (size_t i = 0; i < b->count; i++) {
         float want = 0, magnitude = 0;
         for (int r = 0; r < b->t->size; r++) {

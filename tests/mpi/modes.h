@@ -17,13 +17,24 @@ typedef struct {
     int nodes;             /* pretend nodes; 1: the real one */
     const char *mpi_limit; /* largest count of one MPI call; NULL: the default */
     bool bf16;             /* on the wire */
+    bool shard;            /* the optimizer */
 } test_mode;
 
 static const test_mode modes[] = {
-    {"shared", true, 1, NULL, false},         {"mpi", false, 1, NULL, false},
-    {"mpi in pieces", false, 1, "48", false}, {"2 nodes", true, 2, NULL, false},
-    {"2 nodes, bf16", true, 2, NULL, true},   {"3 nodes", true, 3, "48", false},
-    {"2 nodes, mpi", false, 2, NULL, false},  {"2 nodes, mpi, bf16", false, 2, NULL, true},
+    {"shared", true, 1, NULL, false, false},
+    {"mpi", false, 1, NULL, false, false},
+    {"mpi in pieces", false, 1, "48", false, false},
+    {"2 nodes", true, 2, NULL, false, false},
+    {"2 nodes, bf16", true, 2, NULL, true, false},
+    {"3 nodes", true, 3, "48", false, false},
+    {"2 nodes, mpi", false, 2, NULL, false, false},
+    {"2 nodes, mpi, bf16", false, 2, NULL, true, false},
+    {"shared, sharded", true, 1, NULL, false, true},
+    {"mpi, sharded", false, 1, NULL, false, true},
+    {"2 nodes, sharded", true, 2, NULL, false, true},
+    {"2 nodes, bf16, sharded", true, 2, NULL, true, true},
+    {"3 nodes, sharded", true, 3, NULL, false, true},
+    {"2 nodes, mpi, bf16, sharded", false, 2, NULL, true, true},
 };
 
 /* How parameters are cut into buckets. */

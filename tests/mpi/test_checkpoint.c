@@ -29,30 +29,18 @@ typedef struct {
 static copy copy_of(const training *t)
 {
     copy c = {.train = t->trainer->state};
-    const char *names[4];
-    size_t n = t->model->flat_count, nowned, own = 0;
-    const tr_range *owned = tr_reducer_owned(t->trainer->reducer, &nowned);
-    for (size_t r = 0; r < nowned; r++) own += owned[r].end - owned[r].begin;
-    int nslots = tr_optimizer_slots(t->config, names);
-    assert_int_equal(nslots, 3); /* two moments and the average */
-    bool shares = tr_comm_topology(t->comm)->shared && !training_on_gpu;
-    assert_true(shares || own == n);
-    double *sum = tr_alloc(TR_MEM_OTHER, n, sizeof *sum);
-    for (int k = 0; k <= nslots; k++) {
-        float *from = training_copy(
-            t, k ? tr_reducer_slot(t->trainer->reducer, k - 1) : training_weights(t), n);
-        c.arrays[k] = tr_alloc(TR_MEM_OTHER, n, sizeof(float));
-        assert_true(sum && c.arrays[k]);
-        memset(sum, 0, n * sizeof *sum);
-        for (size_t r = 0; r < nowned; r++)
-            for (size_t i = owned[r].begin; i < owned[r].end; i++) sum[i] = (double)from[i];
-        if (shares) TRAINING_TRY(tr_comm_all_reduce(t->comm, sum, n, TR_F64)); /* of one value and zeros: exact */
-        for (size_t i = 0; i < n; i++) c.arrays[k][i] = (float)sum[i];
-        training_alike(t, "arrays", c.arrays[k], n * sizeof(float));
-        tr_free(from);
+    const tr_params *p = t->trainer->params;
+    const size_t n = t->model->flat_count;
+    assert_int_equal(p->o.nslots, 3); /* two moments and the average */
+    c.arrays[0] = training_weights_copy(t);
+    for (int k = 0; k < p->o.nslots; k++) {
+        c.arrays[k + 1] = tr_alloc(TR_MEM_OTHER, n, sizeof(float));
+        assert_non_null(c.arrays[k + 1]);
+        TRAINING_TRY(tr_comm_params_gather(p, k, c.arrays[k + 1]));
+        TRAINING_TRY(tr_comm_broadcast(t->comm, c.arrays[k + 1], n * sizeof(float), 0));
     }
-    tr_free(sum);
-    c.states = training_copy(t, t->trainer->states, t->model->state_count);
+    for (int k = 0; k < 4; k++) training_alike(t, "arrays", c.arrays[k], n * sizeof(float));
+    c.states = training_copy(t, p->states, t->model->state_count);
     return c;
 }
 
@@ -151,6 +139,10 @@ static void test_round_trip(void **state)
     (void)state;
     round_trip("");
     round_trip(", collectives: mpi");
+    round_trip(", collectives: mpi, shard_optimizer: on");
+    training_nodes(2);
+    round_trip(", bucket_mb: 0.001");
+    training_nodes(1);
 }
 
 /* Rank 0 by itself trains and saves; all ranks go on with it. */
@@ -188,6 +180,37 @@ static void test_other_ranks(void **state)
     (void)state;
     other_ranks("");
     other_ranks(", collectives: mpi");
+    training_nodes(3);
+    other_ranks(", bucket_mb: 0.001, shard_optimizer: on");
+    training_nodes(1);
+}
+
+/* The file of a job that shards is that of one that does not, and either goes on with it. */
+static void test_other_sharding(void **state)
+{
+    (void)state;
+    static const char *const runs[] = {", collectives: mpi, shard_optimizer: on",
+                                       ", collectives: mpi, shard_optimizer: off", ""};
+    training_folder f = training_folder_make();
+    training t = training_open(f.path, DATA MODEL TRAIN, runs[0], 0);
+    steps(&t, 4);
+    copy last = copy_of(&t);
+    save(&t, false);
+    training_close(&t);
+    for (size_t i = 1; i < 6; i++) {
+        t = training_open(f.path, DATA MODEL TRAIN, runs[i % 3], TRAINING_RESUME);
+        copy back = copy_of(&t);
+        same(&t, &last, &back);
+        copy_free(&last);
+        copy_free(&back);
+        TRAINING_TRY(tr_loader_seek(t.trainer->loader, t.trainer->state.step));
+        steps(&t, 1);
+        last = copy_of(&t);
+        save(&t, false);
+        training_close(&t);
+    }
+    copy_free(&last);
+    training_folder_remove(&f);
 }
 
 /* What a file holds, as the store reads it. */
@@ -305,11 +328,10 @@ static void test_failing(void **state)
 
 /* ema = 0.9 ema + 0.1 w after every update, from the first weights; an evaluation with it leaves
  * the weights as they were; the model file holds it. */
-static void test_average(void **state)
+static void average_with(const char *run)
 {
-    (void)state;
     training_folder f = training_folder_make();
-    training t = training_open(f.path, DATA MODEL TRAIN, "", 0);
+    training t = training_open(f.path, DATA MODEL TRAIN, run, 0);
     size_t n = t.model->flat_count;
     copy before = copy_of(&t);
     double *average = tr_alloc(TR_MEM_OTHER, n, sizeof *average);
@@ -334,8 +356,8 @@ static void test_average(void **state)
         assert_memory_equal(trained.arrays[k], after.arrays[k], n * sizeof(float));
     double with_average = t.trainer->state.best;
     /* the same evaluation by hand: the average as weights, and an average that is no different */
-    size_t nowned;
-    const tr_range *owned = tr_reducer_owned(t.trainer->reducer, &nowned);
+    const size_t nowned = t.trainer->params->nowned;
+    const tr_range *owned = t.trainer->params->owned;
     for (size_t r = 0; r < nowned; r++)
         training_put(&t, training_weights(&t) + owned[r].begin, trained.arrays[3] + owned[r].begin,
                      (owned[r].end - owned[r].begin) * sizeof(float));
@@ -344,19 +366,24 @@ static void test_average(void **state)
     t.trainer->state.best = NAN;
     TRAINING_TRY(tr_trainer_evaluate(t.trainer, &(bool){false}));
     assert_true(t.trainer->state.best == with_average);
-    if (t.rank == 0) {
-        char *path = tr_sprintf("%s/model.h5", t.config->output);
-        TRAINING_TRY(tr_checkpointer_write_model(t.trainer->checkpointer, path, &t.trainer->state,
-                                                 &t.trainer->history));
-        check_file(&t, path, &trained, 3);
-        tr_free(path);
-    }
+    char *path = tr_sprintf("%s/model.h5", t.config->output);
+    TRAINING_TRY(tr_checkpointer_write_model(t.trainer->checkpointer, path, &t.trainer->state,
+                                             &t.trainer->history));
+    if (t.rank == 0) check_file(&t, path, &trained, 3);
+    tr_free(path);
     MPI_Barrier(MPI_COMM_WORLD);
     copy_free(&trained);
     copy_free(&after);
     tr_free(average);
     training_close(&t);
     training_folder_remove(&f);
+}
+
+static void test_average(void **state)
+{
+    (void)state;
+    average_with("");
+    average_with(", collectives: mpi, shard_optimizer: on");
 }
 
 /* Resuming with nothing there starts at step 0; a damaged newest file is passed over. */
@@ -390,9 +417,10 @@ static void test_latest(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_round_trip), cmocka_unit_test(test_other_ranks),
-    cmocka_unit_test(test_busy),       cmocka_unit_test(test_failing),
-    cmocka_unit_test(test_average),    cmocka_unit_test(test_latest),
+    cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_other_ranks),
+    cmocka_unit_test(test_other_sharding), cmocka_unit_test(test_busy),
+    cmocka_unit_test(test_failing),        cmocka_unit_test(test_average),
+    cmocka_unit_test(test_latest),
 };
 
 RUN_MPI_TESTS(tests)

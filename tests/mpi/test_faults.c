@@ -117,7 +117,8 @@ static void test_gives_up(void **state)
 {
     (void)state;
     for (size_t i = 0; i < TR_COUNT(modes); i++)
-        if (i != 2 && i != 5) gives_up(&modes[i]), gives_up_agreed(&modes[i]); /* not in pieces */
+        if (i != 2 && i != 5 && !modes[i].shard)
+            gives_up(&modes[i]), gives_up_agreed(&modes[i]); /* not in pieces */
 }
 
 /* A rank that comes after the others gave up reports what they gave up over: its own lateness. */
@@ -165,9 +166,12 @@ static void test_failed_poll(void **state)
     static const tr_range bucket = {0, 64};
     tr_comm *c = open_mode(&modes[0], 5);
     tr_reducer *r = NULL;
-    tr_reducer_options o = {.count = 64, .buckets = &bucket, .nbuckets = 1};
+    const tr_params_options o = {.count = 64, .buckets = &bucket, .nbuckets = 1};
+    const tr_reducer_options ro = {0};
+    tr_params *p = NULL;
     double squares;
-    assert_int_equal(tr_reducer_open(c, &o, &r), TR_OK);
+    assert_int_equal(tr_comm_params_open(c, &o, &ro, &p), TR_OK);
+    assert_int_equal(tr_reducer_open(c, p, &ro, &r), TR_OK);
     tr_reducer_ops ops = *r->ops;
     const tr_reducer_ops *whole = r->ops;
     ops.poll = failing_poll;
@@ -186,6 +190,7 @@ static void test_failed_poll(void **state)
     }
     MPI_Barrier(MPI_COMM_WORLD);
     tr_reducer_close(r);
+    tr_comm_params_close(p);
     tr_comm_close(c);
 }
 
@@ -199,9 +204,12 @@ static void test_busy(void **state)
     for (size_t k = 0; k < TR_COUNT(kinds); k++) {
         tr_comm *c = open_mode(kinds[k], 0.3);
         tr_reducer *r = NULL;
-        tr_reducer_options o = {.count = 64, .buckets = &bucket, .nbuckets = 1};
+        const tr_params_options o = {.count = 64, .buckets = &bucket, .nbuckets = 1};
+        const tr_reducer_options ro = {0};
+        tr_params *p = NULL;
         double squares;
-        assert_int_equal(tr_reducer_open(c, &o, &r), TR_OK);
+        assert_int_equal(tr_comm_params_open(c, &o, &ro, &p), TR_OK);
+        assert_int_equal(tr_reducer_open(c, p, &ro, &r), TR_OK);
         bool slow = tr_comm_topology(c)->rank == last(c);
         for (int wait = 0; wait < 2; wait++) {
             assert_int_equal(tr_comm_barrier(c), TR_OK);
@@ -215,6 +223,7 @@ static void test_busy(void **state)
         }
         MPI_Barrier(MPI_COMM_WORLD);
         tr_reducer_close(r);
+        tr_comm_params_close(p);
         if (k == 0 && slow) usleep(1200000); /* no longer busy: the others give up */
         if (k == 0 && !slow) assert_int_equal(tr_comm_barrier(c), TR_PEER);
         MPI_Barrier(MPI_COMM_WORLD);
@@ -260,9 +269,12 @@ static void test_late_bucket(void **state)
     static const tr_range buckets[] = {{0, 64}, {64, 128}, {128, 160}};
     tr_comm *c = open_mode(&modes[0], 0.4);
     tr_reducer *r = NULL;
-    tr_reducer_options o = {.count = 160, .buckets = buckets, .nbuckets = 3};
+    const tr_params_options o = {.count = 160, .buckets = buckets, .nbuckets = 3};
+    const tr_reducer_options ro = {0};
+    tr_params *p = NULL;
     double squares;
-    assert_int_equal(tr_reducer_open(c, &o, &r), TR_OK);
+    assert_int_equal(tr_comm_params_open(c, &o, &ro, &p), TR_OK);
+    assert_int_equal(tr_reducer_open(c, p, &ro, &r), TR_OK);
     tr_reducer_ready(r, 2);
     assert_int_equal(tr_reducer_finish(r, NULL, 0, &squares), TR_OK);
     assert_int_equal(tr_reducer_publish(r), TR_OK);
@@ -279,6 +291,7 @@ static void test_late_bucket(void **state)
     MPI_Barrier(MPI_COMM_WORLD);
     if (!late) {
         tr_reducer_close(r);
+        tr_comm_params_close(p);
         tr_comm_close(c);
     }
 }
@@ -290,13 +303,17 @@ static void test_unready(void **state)
     static const tr_range buckets[] = {{0, 64}, {64, 128}};
     tr_comm *c = open_mode(&modes[0], 5);
     tr_reducer *r = NULL;
-    tr_reducer_options o = {.count = 128, .buckets = buckets, .nbuckets = 2};
+    const tr_params_options o = {.count = 128, .buckets = buckets, .nbuckets = 2};
+    const tr_reducer_options ro = {0};
+    tr_params *p = NULL;
     double squares;
-    assert_int_equal(tr_reducer_open(c, &o, &r), TR_OK);
+    assert_int_equal(tr_comm_params_open(c, &o, &ro, &p), TR_OK);
+    assert_int_equal(tr_reducer_open(c, p, &ro, &r), TR_OK);
     tr_reducer_ready(r, 0);
     assert_int_equal(tr_reducer_finish(r, NULL, 0, &squares), TR_INTERNAL);
     MPI_Barrier(MPI_COMM_WORLD);
     tr_reducer_close(r);
+    tr_comm_params_close(p);
     tr_comm_close(c);
 }
 
@@ -409,7 +426,10 @@ static void test_short_memory(void **state)
 {
     (void)state;
     static const tr_range bucket = {0, 4 << 20};
-    tr_reducer_options o = {.count = bucket.end, .buckets = &bucket, .nbuckets = 1, .nslots = 1};
+    const tr_params_options o = {
+        .count = bucket.end, .buckets = &bucket, .nbuckets = 1, .nslots = 1};
+    const tr_reducer_options ro = {0};
+    tr_params *p = NULL;
     int rank, size, lines = 0;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
@@ -441,16 +461,18 @@ static void test_short_memory(void **state)
     c = open_mode(&modes[0], 30);
     assert_true(tr_comm_topology(c)->shared);
     tr_reducer *r = NULL;
-    assert_int_equal(tr_reducer_open(c, &o, &r), TR_OK);
+    assert_int_equal(tr_comm_params_open(c, &o, &ro, &p), TR_OK);
+    assert_int_equal(tr_reducer_open(c, p, &ro, &r), TR_OK);
     assert_false(tr_comm_topology(c)->shared);
     assert_int_equal(lines, rank == 0);
-    tr_reducer_grads(r)[5] = 2;
+    p->grads[5] = 2;
     tr_reducer_ready(r, 0);
     double squares = 0;
     assert_int_equal(tr_reducer_finish(r, NULL, 0, &squares), TR_OK);
-    assert_true(tr_reducer_grads(r)[5] == 2.0f * (float)size);
+    assert_true(p->grads[5] == 2.0f * (float)size);
     assert_true(squares == 4.0 * size * size);
     tr_reducer_close(r);
+    tr_comm_params_close(p);
     tr_comm_close(c);
 out:
     unsetenv("TRIREME_SHM_AVAILABLE");
@@ -510,7 +532,9 @@ static int die(const char *mode)
     static const tr_range buckets[] = {{0, 80000}, {80000, 160000}};
     bool busy = !strcmp(mode, "busy"), group = !strncmp(mode, "group", 5), said = true;
     bool shared = busy || !strcmp(mode, "group") || !strcmp(mode, "shared");
-    tr_reducer_options o = {.count = 160000, .buckets = buckets, .nbuckets = 2};
+    const tr_params_options o = {.count = 160000, .buckets = buckets, .nbuckets = 2};
+    const tr_reducer_options ro = {0};
+    tr_params *p = NULL;
     tr_comm_options co = {.mpi = true, .shared_allowed = shared, .timeout = 60};
     tr_comm *c = NULL;
     tr_reducer *r = NULL;
@@ -518,7 +542,8 @@ static int die(const char *mode)
     double squares;
     TR_TRY(tr_comm_open(&co, &c));
     if (group) TR_TRY(die_in_group(c));
-    TR_TRY(tr_reducer_open(c, &o, &r));
+    TR_TRY(tr_comm_params_open(c, &o, &ro, &p));
+    TR_TRY(tr_reducer_open(c, p, &ro, &r));
     for (int step = 0;; step++) {
         tr_reducer_ready(r, 0);
         TR_TRY(tr_reducer_poll(r));

@@ -122,8 +122,8 @@ static void write_data(const golden *g, const training_folder *f)
 
 static void set_weights(training *t)
 {
-    size_t nowned;
-    const tr_range *owned = tr_reducer_owned(t->trainer->reducer, &nowned);
+    const size_t nowned = t->trainer->params->nowned;
+    const tr_range *owned = t->trainer->params->owned;
     float *w = training_weights_copy(t);
     for (size_t k = 0; k < nowned; k++) {
         for (size_t row = 0; row < t->model->nparams; row++) {

@@ -36,7 +36,8 @@ static void test_sums(void **state)
 static void test_recorded(void **state)
 {
     (void)state;
-    for (size_t k = 0; k < 3; k++) {
+    for (size_t k = 0; k < TR_COUNT(kinds); k++) {
+        if (!kinds[k].nccl) continue;
         bench b = open_bench(&kinds[k], &layouts[1], 30);
         int host = 0;
         for (int step = 0; step < 6; step++) {
@@ -76,8 +77,8 @@ static void test_nonfinite(void **state)
 {
     (void)state;
     static const float bad[] = {NAN, INFINITY, -INFINITY};
-    for (size_t k = 0; k < TR_COUNT(kinds); k += 3)
-        for (size_t i = 0; i < TR_COUNT(bad); i++) {
+    for (size_t k = 0; k < TR_COUNT(kinds); k++)
+        for (size_t i = 0; kinds[k].sort && i < TR_COUNT(bad); i++) {
             bench b = open_bench(&kinds[k], &layouts[1], 30);
             numbers n;
             check(&b, feed(&b, 0));
@@ -95,28 +96,33 @@ static void test_nonfinite(void **state)
 static void test_arrays(void **state)
 {
     (void)state;
-    for (size_t k = 0; k < TR_COUNT(kinds); k += 3) {
+    for (size_t k = 0; k < TR_COUNT(kinds); k++) {
+        if (!kinds[k].sort) continue;
         bench b = open_bench(&kinds[k], &layouts[2], 30);
-        tr_reducer_options o = {.count = b.count,
-                                .buckets = b.buckets,
-                                .nbuckets = b.l->nbuckets,
-                                .nslots = 2,
-                                .backend = gpu,
-                                .nccl = b.k->nccl};
+        const tr_reducer_options o = {.nccl = b.k->nccl, .shard = b.k->shard};
         tr_reducer_cost cost;
-        tr_reducer_cost_of(b.t, &o, &cost);
+        tr_reducer_cost_of(b.t, &b.p->o, &o, &cost);
         assert_int_equal(tr_mem_held(TR_MEM_WEIGHTS), cost.weights);
         assert_int_equal(tr_mem_held(TR_MEM_GRADIENTS), cost.gradients);
         assert_int_equal(tr_mem_held(TR_MEM_MOMENTS), cost.slots);
-        size_t n;
-        const tr_range *owned = tr_reducer_owned(b.r, &n);
-        assert_true(n == 1 && owned[0].begin == 0 && owned[0].end == b.count);
-        const float *const arrays[] = {tr_reducer_weights(b.r), tr_reducer_slot(b.r, 0),
-                                       tr_reducer_slot(b.r, 1), tr_reducer_grads(b.r)};
+        double held = (double)b.p->held;
+        check(&b, tr_comm_all_reduce(b.c, &held, 1, TR_F64));
+        assert_true(held == (double)b.count * (b.k->shard ? 1 : b.t->size));
+        const float *const arrays[] = {b.p->weights, b.p->grads, b.p->slots[0], b.p->slots[1]};
         for (size_t a = 0; a < TR_COUNT(arrays); a++) {
-            check(&b, gpu->memory->download(b.ctx, b.host, arrays[a], b.count * sizeof(float)));
-            for (size_t i = 0; i < b.count; i++) assert_true(b.host[i] == 0);
+            const size_t n = a < 2 ? b.count : b.p->held;
+            check(&b, gpu->memory->download(b.ctx, b.host, arrays[a], n * sizeof(float)));
+            for (size_t i = 0; i < n; i++) assert_true(b.host[i] == 0);
         }
+        for (size_t i = 0; i < b.p->nowned; i++) { /* what slots hold comes together in its order */
+            const tr_range own = b.p->owned[i];
+            for (size_t e = own.begin; e < own.end; e++) b.host[e] = (float)e;
+            check(&b, gpu->memory->upload(b.ctx, b.p->slots[1] + b.p->slot_at[i],
+                                          b.host + own.begin, tr_range_count(own) * sizeof(float)));
+        }
+        memset(b.host, 0, b.count * sizeof(float));
+        check(&b, tr_comm_params_gather(b.p, 1, b.host));
+        for (size_t e = 0; b.t->rank == 0 && e < b.count; e++) assert_true(b.host[e] == (float)e);
         close_bench(&b);
         assert_int_equal(tr_mem_held(TR_MEM_WEIGHTS), 0);
         assert_int_equal(tr_mem_held(TR_MEM_GRADIENTS), 0);
@@ -128,14 +134,20 @@ static void test_refuses(void **state)
     (void)state;
     static const tr_range bucket = {0, 32};
     tr_comm *c = open_mode(&modes[0], 30);
+    tr_params *p = NULL;
     tr_reducer *r = NULL;
-    tr_reducer_options o = {.count = 32, .buckets = &bucket, .nbuckets = 1, .backend = gpu};
-    assert_int_equal(tr_reducer_open(c, &o, &r), TR_UNSUPPORTED);
+    const tr_params_options po = {.count = 32, .buckets = &bucket, .nbuckets = 1};
+    tr_reducer_options o = {0};
+    assert_int_equal(tr_comm_params_open(c, &po, &o, &p), TR_OK);
+    p->o.backend = gpu;
+    assert_int_equal(tr_reducer_open(c, p, &o, &r), TR_UNSUPPORTED);
     o.gpu = &tr_nccl_reducers;
     o.wire_bf16 = true;
-    assert_int_equal(tr_reducer_open(c, &o, &r), TR_UNSUPPORTED);
+    assert_int_equal(tr_reducer_open(c, p, &o, &r), TR_UNSUPPORTED);
     assert_non_null(strstr(tr_last_error()->text, "use fp32"));
     assert_null(r);
+    p->o.backend = NULL;
+    tr_comm_params_close(p);
     tr_comm_close(c);
 }
 

@@ -53,6 +53,7 @@ static void test_reductions(void **state)
     for (int64_t micro = 1; micro <= 3; micro += 2) {
         count_reductions(6, micro, ", bucket_mb: 0.001");
         count_reductions(6, micro, ", bucket_mb: 0.001, collectives: mpi");
+        count_reductions(6, micro, ", bucket_mb: 0.001, collectives: mpi, shard_optimizer: on");
     }
 }
 
@@ -96,10 +97,21 @@ static void test_cuts(void **state)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     snprintf(own, sizeof own, "%s/rank%d", f.path, rank);
     float *want = train_cut(own, TRAINING_ALONE, 7, "", &count, want_losses);
+    static const struct {
+        const char *run;
+        int nodes;
+    } ways[] = {{"", 1},
+                {", collectives: mpi", 1},
+                {", collectives: mpi, shard_optimizer: on", 1},
+                {", bucket_mb: 0.001", 2}, /* sharded by itself, on a GPU over NCCL */
+                {", bucket_mb: 0.001", 3},
+                {", shard_optimizer: off", 2}};
     for (int64_t micro = 1; micro <= 7; micro++) /* with 4 ranks some meet empty shares */
-        for (int mpi = 0; mpi < 2; mpi++) {
-            float *got =
-                train_cut(f.path, 0, micro, mpi ? ", collectives: mpi" : "", &count, losses);
+        for (size_t way = 0; way < TR_COUNT(ways); way++) {
+            if (way > 2 && micro % 3 != 1) continue;
+            training_nodes(ways[way].nodes);
+            float *got = train_cut(f.path, 0, micro, ways[way].run, &count, losses);
+            training_nodes(1);
             for (int s = 0; s < CUT_STEPS; s++)
                 if (!(fabs(losses[s] - want_losses[s]) <= 0x1p-20 * want_losses[s]))
                     fail_msg("micro-batch %d: loss %d is %.9g, at once %.9g", (int)micro, s,
@@ -132,8 +144,7 @@ static void poisoned_ready(void *ctx, int bucket)
     const tr_model *m = p->t->model;
     size_t end = m->buckets[bucket].end; /* and all before it */
     if (p->at >= p->next && p->at < end && p->t->rank == p->t->size - 1)
-        training_put(p->t, tr_reducer_grads(p->t->trainer->reducer) + p->at, &p->value,
-                     sizeof p->value);
+        training_put(p->t, p->t->trainer->params->grads + p->at, &p->value, sizeof p->value);
     p->next = end == m->flat_count ? 0 : end;
     p->inner.bucket_ready(p->inner.ctx, bucket);
 }
@@ -257,6 +268,40 @@ static void test_overflow(void **state)
     overflow(", bucket_mb: 0.001");
     overflow("");
     overflow(", collectives: mpi");
+    overflow(", bucket_mb: 0.001, collectives: mpi, shard_optimizer: on");
+    training_nodes(2);
+    overflow(", bucket_mb: 0.001");
+    training_nodes(1);
+}
+
+/* The sums are made in the same order whoever ends with them: the same bits, on CPU nodes. Plain MPI
+ * has an order of its own, and on GPUs the gradient's norm is added up otherwise. */
+static void test_sharding_changes_nothing(void **state)
+{
+    (void)state;
+    static const char *const runs[] = {", shard_optimizer: off", ", shard_optimizer: on"};
+    training_folder f = training_folder_make();
+    float *w[2];
+    size_t count;
+    double losses[2][CUT_STEPS];
+    if (training_on_gpu) {
+        print_message("skipped: on GPUs the norm of what is sharded is summed in another order\n");
+        training_folder_remove(&f);
+        return;
+    }
+    for (int nodes = 2; nodes <= 3; nodes++) {
+        training_nodes(nodes);
+        for (int i = 0; i < 2; i++) w[i] = train_cut(f.path, 0, 3, runs[i], &count, losses[i]);
+        training_nodes(1);
+        int size;
+        MPI_Comm_size(MPI_COMM_WORLD, &size);
+        if (size > nodes) { /* else one rank a node: MPI's sums against ours */
+            assert_memory_equal(losses[0], losses[1], sizeof losses[0]);
+            assert_memory_equal(w[0], w[1], count * sizeof(float));
+        }
+        for (int i = 0; i < 2; i++) tr_free(w[i]);
+    }
+    training_folder_remove(&f);
 }
 
 /* Without a scale to lower it is an error, on every rank, and still no update. */
@@ -454,6 +499,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_overflow),   cmocka_unit_test(test_nonfinite),
     cmocka_unit_test(test_held),       cmocka_unit_test(test_bad_sample),
     cmocka_unit_test(test_time_limit), cmocka_unit_test(test_node_statistics),
+    cmocka_unit_test(test_sharding_changes_nothing),
 };
 
 RUN_MPI_TESTS(tests)

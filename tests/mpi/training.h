@@ -73,6 +73,15 @@ typedef struct {
     tr_run_folder *folder; /* rank 0's */
 } training;
 
+/* Trainings opened from now on pretend to be on so many nodes. Not on GPUs: there each rank of the one
+ * machine needs its own. */
+static inline void training_nodes(int nodes)
+{
+    char text[16];
+    snprintf(text, sizeof text, "%d", training_on_gpu ? 1 : nodes);
+    setenv("TRIREME_FAKE_NODES", text, 1);
+}
+
 #define TRAINING_TRY(expr)                                                                         \
     do {                                                                                           \
         if ((expr) != TR_OK) fail_msg("%s: %s", #expr, tr_last_error()->text);                     \
@@ -150,7 +159,7 @@ static inline void training_alike(const training *t, const char *what, const voi
 /* In the backend's memory. */
 static inline float *training_weights(const training *t)
 {
-    return tr_reducer_weights(t->trainer->reducer);
+    return t->trainer->params->weights;
 }
 
 static inline void training_get(const training *t, void *to, const void *from, size_t nbytes)

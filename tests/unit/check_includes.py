@@ -20,7 +20,8 @@ ROOMS = {
     "metrics": {"base"},
     "graph": {"base", "config"},
     "device": {"base", "config", "graph"},
-    "plan": {"base", "config", "graph", "device"},
+    "params": {"base", "config", "graph", "device"},
+    "plan": {"base", "config", "graph", "device", "params"},
     "store": {"base", "config", "graph"},
     "data": {"base", "config", "graph", "store", "device"},
 }

@@ -67,12 +67,12 @@ tr_status tr_cpu_updater_run(void *opened, const tr_control *c)
         const tr_segment *g = &u->segments[i];
         s.decay = g->decay;
         s.lr = c->in.lr * g->lr_factor;
-        s.w = u->w + g->begin;
-        s.g = u->g + g->begin;
-        s.m = at(u->m, g->begin);
-        s.v = at(u->v, g->begin);
-        s.ema = at(u->ema, g->begin);
-        s.count = g->end - g->begin;
+        s.w = u->w + g->range.begin;
+        s.g = u->g + g->range.begin;
+        s.m = at(u->m, g->slot);
+        s.v = at(u->v, g->slot);
+        s.ema = at(u->ema, g->slot);
+        s.count = tr_range_count(g->range);
         TR_PARALLEL(x->t->base.threads)
         for (size_t k = 0; k < tr_chunks(s.count, TR_CHUNK); k++)
             x->t->loops->update(&s, k * TR_CHUNK,
@@ -84,7 +84,7 @@ tr_status tr_cpu_updater_run(void *opened, const tr_control *c)
 static uint64_t first_nonfinite(const tr_update *u)
 {
     for (size_t i = 0; i < u->nsegments; i++)
-        for (size_t e = u->segments[i].begin; e < u->segments[i].end; e++)
+        for (size_t e = u->segments[i].range.begin; e < u->segments[i].range.end; e++)
             if (!isfinite(u->g[e])) return e;
     return UINT64_MAX;
 }
@@ -101,11 +101,13 @@ tr_status tr_cpu_updater_decide(void *opened, tr_control *c)
 tr_status tr_cpu_updater_swap_ema(void *opened)
 {
     const tr_update *u = &((const updater *)opened)->u;
-    for (size_t i = 0; i < u->nsegments; i++)
-        for (size_t e = u->segments[i].begin; e < u->segments[i].end; e++) {
-            const float w = u->w[e];
-            u->w[e] = u->ema[e];
-            u->ema[e] = w;
+    for (size_t i = 0; i < u->nsegments; i++) {
+        float *w = u->w + u->segments[i].range.begin, *ema = u->ema + u->segments[i].slot;
+        for (size_t e = 0; e < tr_range_count(u->segments[i].range); e++) {
+            const float kept = w[e];
+            w[e] = ema[e];
+            ema[e] = kept;
         }
+    }
     return TR_OK;
 }

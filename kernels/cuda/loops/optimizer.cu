@@ -91,9 +91,9 @@ static __global__ void __launch_bounds__(THREADS)
     if (!k.apply) return;
     const float *__restrict__ gs = u.g + chunk.begin;
     float *__restrict__ ws = u.w + chunk.begin;
-    float *__restrict__ ms = R == SGD ? nullptr : u.m + chunk.begin;
-    float *__restrict__ vs = R == ADAMW ? u.v + chunk.begin : nullptr;
-    float *__restrict__ es = EMA ? u.ema + chunk.begin : nullptr;
+    float *__restrict__ ms = R == SGD ? nullptr : u.m + chunk.slot;
+    float *__restrict__ vs = R == ADAMW ? u.v + chunk.slot : nullptr;
+    float *__restrict__ es = EMA ? u.ema + chunk.slot : nullptr;
     for (unsigned i = threadIdx.x * WIDTH; i < chunk.count; i += THREADS * WIDTH) {
         const quad g = *reinterpret_cast<const quad *>(gs + i);
         quad w = *reinterpret_cast<const quad *>(ws + i), m = {}, v = {}, e = {};
@@ -140,7 +140,7 @@ static __global__ void __launch_bounds__(THREADS)
     swap_ema(float *w, float *ema, const tr_update_chunk *chunks)
 {
     const tr_update_chunk chunk = chunks[blockIdx.x];
-    float *__restrict__ ws = w + chunk.begin, *__restrict__ es = ema + chunk.begin;
+    float *__restrict__ ws = w + chunk.begin, *__restrict__ es = ema + chunk.slot;
     for (unsigned i = threadIdx.x * WIDTH; i < chunk.count; i += THREADS * WIDTH) {
         const quad a = *reinterpret_cast<const quad *>(ws + i),
                    b = *reinterpret_cast<const quad *>(es + i);

@@ -13,7 +13,7 @@ enum {
 
 /* What one block works on: a part of one segment. */
 typedef struct {
-    size_t begin;
+    size_t begin, slot; /* in w and g; in the moments and the average */
     unsigned count; /* a multiple of 16 */
     double decay, lr_factor;
 } tr_update_chunk;
@@ -37,5 +37,9 @@ TR_CUDA_C tr_status tr_swap_launch(cudaStream_t stream, const tr_update_plan *p)
 /* *out = sum g[i]^2 in float64; parts: [TR_SQUARES_PARTS]. */
 TR_CUDA_C tr_status tr_sum_squares_launch(cudaStream_t stream, const float *g, size_t count,
                                           double *parts, double *out);
+/* The same over chunks of g (in device memory). */
+TR_CUDA_C tr_status tr_chunk_squares_launch(cudaStream_t stream, const float *g,
+                                            const tr_update_chunk *chunks, size_t nchunks,
+                                            double *parts, double *out);
 
 #endif

@@ -73,6 +73,40 @@ tr_status tr_sum_squares_launch(cudaStream_t stream, const float *g, size_t coun
     return TR_LAUNCH(sum_parts, 1, THREADS, 0, stream, parts, blocks, out);
 }
 
+/* Chunks are dealt to blocks in turn: the order of all additions depends on their number alone. */
+// cost: read 1f min 1f flops 2 shape 25557032
+static __global__ void __launch_bounds__(THREADS)
+    sum_chunks(const float *g, const tr_update_chunk *chunks, size_t nchunks, double *parts)
+{
+    TR_SHARED(double, part, TR_WARP);
+    double sums[WIDTH] = {0.0, 0.0, 0.0, 0.0};
+    for (size_t b = blockIdx.x; b < nchunks; b += gridDim.x) {
+        const tr_update_chunk chunk = chunks[b];
+        const float *at = g + chunk.begin;
+        for (unsigned i = threadIdx.x * WIDTH; i < chunk.count; i += THREADS * WIDTH) {
+            const quad v = *reinterpret_cast<const quad *>(at + i);
+            TR_UNROLL
+            for (int j = 0; j < WIDTH; j++) sums[j] += square(v.v[j]);
+        }
+    }
+    const double sum = tr_block_sum((sums[0] + sums[1]) + (sums[2] + sums[3]), part);
+    if (threadIdx.x == 0) parts[blockIdx.x] = sum;
+}
+
+tr_status tr_chunk_squares_launch(cudaStream_t stream, const float *g,
+                                  const tr_update_chunk *chunks, size_t nchunks, double *parts,
+                                  double *out)
+{
+    if (nchunks == 0)
+        return tr_cuda_check(cudaMemsetAsync(out, 0, sizeof *out, stream),
+                             "cudaMemsetAsync(sum of nothing)");
+    const unsigned blocks = tr_blocks(nchunks, 1, TR_SQUARES_PARTS);
+    const tr_status st =
+        TR_LAUNCH(sum_chunks, blocks, THREADS, 0, stream, g, chunks, nchunks, parts);
+    if (st != TR_OK) return st;
+    return TR_LAUNCH(sum_parts, 1, THREADS, 0, stream, parts, blocks, out);
+}
+
 /* ---- The decision ---------------------------------------------------------------------------- */
 
 // cost: fixed

@@ -32,44 +32,54 @@ tr_status tr_cuda_sum_squares(void *ctx, const float *g, size_t count, double *o
     return tr_sum_squares_launch(cuda->stream, g, count, cuda->sums, out);
 }
 
-/* ---- The updater ----------------------------------------------------------------------------- */
+/* ---- Chunks --------------------------------------------------------------------------------- */
 
-static size_t chunks_of(const tr_segment *s)
+static size_t chunks_of(tr_range r)
 {
-    return (s->end - s->begin + TR_UPDATE_CHUNK - 1) / TR_UPDATE_CHUNK;
+    return (tr_range_count(r) + TR_UPDATE_CHUNK - 1) / TR_UPDATE_CHUNK;
 }
+
+/* The table of chunks of segments, in ascending order, on the device; NULL where there are none. */
+static tr_status open_chunks(tr_cuda *cuda, const tr_segment *segments, size_t nsegments,
+                             tr_update_chunk **out, size_t *count)
+{
+    tr_status st = TR_OK;
+    size_t n = 0, at = 0;
+    for (size_t i = 0; i < nsegments; i++) n += chunks_of(segments[i].range);
+    *count = n;
+    if (n == 0) return TR_OK;
+    if (n > INT_MAX) return TR_FAIL(TR_UNSUPPORTED, "an optimizer over %zu parts", n);
+    tr_update_chunk *chunks = tr_alloc(TR_MEM_OTHER, n, sizeof *chunks);
+    if (!chunks) return TR_MEMORY;
+    for (size_t i = 0; i < nsegments; i++) {
+        const tr_segment *s = &segments[i];
+        for (size_t begin = s->range.begin; begin < s->range.end; begin += TR_UPDATE_CHUNK) {
+            const size_t left = s->range.end - begin;
+            chunks[at++] = (tr_update_chunk){
+                .begin = begin,
+                .slot = s->slot + (begin - s->range.begin),
+                .count = left < TR_UPDATE_CHUNK ? (unsigned)left : TR_UPDATE_CHUNK,
+                .decay = s->decay,
+                .lr_factor = s->lr_factor};
+        }
+    }
+    *out = tr_cuda_alloc(cuda, TR_MEM_OTHER, n * sizeof *chunks);
+    st = *out ? tr_cuda_upload(cuda, *out, chunks, n * sizeof *chunks) : tr_last_error()->status;
+    tr_free(chunks);
+    return st;
+}
+
+/* ---- The updater ----------------------------------------------------------------------------- */
 
 static tr_status check(const tr_update *u)
 {
     if (u->kind != TR_OPT_SGD && (!u->m || (u->kind == TR_OPT_ADAMW && !u->v)))
         return TR_FAIL(TR_INTERNAL, "an optimizer lacks its moments");
     for (size_t i = 0; i < u->nsegments; i++) {
-        const tr_segment *s = &u->segments[i];
-        if (s->begin > s->end || s->begin % 16 || s->end % 16)
-            return TR_FAIL(TR_INTERNAL, "segment [%zu, %zu) is not made of 16 elements", s->begin,
-                           s->end);
-    }
-    return TR_OK;
-}
-
-/* The table of chunks, in ascending order, in host memory to be freed. */
-static tr_status cut(const tr_update *u, tr_update_chunk **out, size_t *count)
-{
-    size_t n = 0;
-    for (size_t i = 0; i < u->nsegments; i++) n += chunks_of(&u->segments[i]);
-    if (n > INT_MAX) return TR_FAIL(TR_UNSUPPORTED, "an optimizer over %zu parts", n);
-    tr_update_chunk *chunks = tr_alloc(TR_MEM_OTHER, n, sizeof *chunks);
-    if (!chunks) return TR_MEMORY;
-    *out = chunks;
-    *count = n;
-    for (size_t i = 0; i < u->nsegments; i++) {
-        const tr_segment *s = &u->segments[i];
-        for (size_t at = s->begin; at < s->end; at += TR_UPDATE_CHUNK) {
-            const size_t left = s->end - at;
-            *chunks++ = (tr_update_chunk){
-                at, left < TR_UPDATE_CHUNK ? (unsigned)left : TR_UPDATE_CHUNK, s->decay,
-                s->lr_factor};
-        }
+        const tr_range s = u->segments[i].range;
+        if (s.begin > s.end || s.begin % 16 || s.end % 16 || u->segments[i].slot % 16)
+            return TR_FAIL(TR_INTERNAL, "segment [%zu, %zu) is not made of 16 elements", s.begin,
+                           s.end);
     }
     return TR_OK;
 }
@@ -78,23 +88,14 @@ tr_status tr_cuda_updater_open(void *training, const tr_update *u, void **out)
 {
     tr_status st = TR_OK;
     tr_cuda *ctx = tr_cuda_training_context(training);
-    tr_update_chunk *chunks = NULL;
     updater *x = TR_NEW(TR_MEM_OTHER, updater);
     if (!x) return TR_MEMORY;
     x->cuda = ctx;
     x->plan.u = *u;
     TR_TRY(check(u));
-    TR_TRY(cut(u, &chunks, &x->plan.nchunks));
-    if (x->plan.nchunks > 0) {
-        const size_t nbytes = x->plan.nchunks * sizeof *chunks;
-        x->chunks = tr_cuda_alloc(ctx, TR_MEM_OTHER, nbytes);
-        if (!x->chunks) st = tr_last_error()->status;
-        TR_TRY(st);
-        x->plan.chunks = x->chunks;
-        TR_TRY(tr_cuda_upload(ctx, x->chunks, chunks, nbytes));
-    }
+    TR_TRY(open_chunks(ctx, u->segments, u->nsegments, &x->chunks, &x->plan.nchunks));
+    x->plan.chunks = x->chunks;
 out:
-    tr_free(chunks);
     if (st != TR_OK) {
         tr_cuda_updater_close(x);
         return st;
@@ -128,4 +129,49 @@ tr_status tr_cuda_updater_swap_ema(void *opened)
     const updater *x = opened;
     if (!x->plan.u.ema) return TR_FAIL(TR_INTERNAL, "there is no average to swap");
     return x->plan.nchunks > 0 ? tr_swap_launch(x->cuda->stream, &x->plan) : TR_OK;
+}
+
+/* ---- Squares of ranges ------------------------------------------------------------------------ */
+
+typedef struct {
+    tr_cuda *cuda;
+    const float *g;
+    tr_update_chunk *chunks; /* on the device */
+    size_t nchunks;
+} squares;
+
+void tr_cuda_squares_close(void *opened)
+{
+    squares *x = opened;
+    if (!x) return;
+    tr_cuda_free(x->cuda, x->chunks);
+    tr_free(x);
+}
+
+tr_status tr_cuda_squares_open(void *ctx, const float *g, const tr_range *ranges, size_t nranges,
+                               void **out)
+{
+    tr_status st = TR_OK;
+    tr_segment *segments = tr_alloc(TR_MEM_OTHER, nranges, sizeof *segments);
+    squares *x = TR_NEW(TR_MEM_OTHER, squares);
+    TR_NEED(segments && x, TR_MEMORY, "%s", tr_last_error()->text);
+    x->cuda = ctx;
+    x->g = g;
+    for (size_t i = 0; i < nranges; i++) segments[i].range = ranges[i];
+    TR_TRY(open_chunks(ctx, segments, nranges, &x->chunks, &x->nchunks));
+out:
+    tr_free(segments);
+    if (st != TR_OK) {
+        tr_cuda_squares_close(x);
+        return st;
+    }
+    *out = x;
+    return TR_OK;
+}
+
+tr_status tr_cuda_squares_run(void *opened, double *out)
+{
+    const squares *x = opened;
+    return tr_chunk_squares_launch(x->cuda->stream, x->g, x->chunks, x->nchunks, x->cuda->sums,
+                                   out);
 }

@@ -74,22 +74,26 @@ static float *floats(size_t n)
     return p;
 }
 
+enum { SLOT = 32 }; /* where the segment begins in moments and average */
+
 /* Five steps of n elements; returns the weights, to be freed. */
 static float *run_steps(const variant *k, int isa, int threads, size_t n)
 {
     void *ctx;
     const tr_backend_options o = {.isa = isa};
     assert_int_equal(tr_cpu_backend.open(&o, &ctx), TR_OK);
-    float *w = floats(n), *g = floats(n), *m = floats(n), *v = floats(n), *ema = floats(n);
+    float *w = floats(n), *g = floats(n), *m = floats(SLOT + n), *v = floats(SLOT + n),
+          *ema = floats(SLOT + n);
     exact_state s = {doubles(n), doubles(n), doubles(n), doubles(n)};
-    for (size_t i = 0; i < n; i++) s.w[i] = s.ema[i] = w[i] = ema[i] = (float)uniform(1, i, -1, 1);
+    for (size_t i = 0; i < n; i++)
+        s.w[i] = s.ema[i] = w[i] = ema[SLOT + i] = (float)uniform(1, i, -1, 1);
     tr_update u = k->u;
     u.w = w;
     u.g = g;
     u.m = k->m ? m : NULL;
     u.v = k->v ? v : NULL;
     u.ema = k->ema ? ema : NULL;
-    const tr_segment all = {0, n, k->decay, 0.5};
+    const tr_segment all = {{0, n}, SLOT, k->decay, 0.5};
     u.segments = &all;
     u.nsegments = 1;
     void *training, *updater;
@@ -113,10 +117,11 @@ static float *run_steps(const variant *k, int isa, int threads, size_t n)
     tr_cpu_backend.training->updater_close(updater);
     tr_cpu_backend.training->close(training);
     for (size_t i = 0; i < n; i++) {
-        const bool good = fabs(w[i] - s.w[i]) <= 2e-6 * (1 + fabs(s.w[i])) &&
-                          (!k->m || fabs(m[i] - s.m[i]) <= 2e-6 * (1 + fabs(s.m[i]))) &&
-                          (!k->v || fabs(v[i] - s.v[i]) <= 1e-6 * s.v[i]) &&
-                          (!k->ema || fabs(ema[i] - s.ema[i]) <= 2e-6 * (1 + fabs(s.ema[i])));
+        const bool good =
+            fabs(w[i] - s.w[i]) <= 2e-6 * (1 + fabs(s.w[i])) &&
+            (!k->m || fabs(m[SLOT + i] - s.m[i]) <= 2e-6 * (1 + fabs(s.m[i]))) &&
+            (!k->v || fabs(v[SLOT + i] - s.v[i]) <= 1e-6 * s.v[i]) &&
+            (!k->ema || fabs(ema[SLOT + i] - s.ema[i]) <= 2e-6 * (1 + fabs(s.ema[i])));
         if (!good)
             fail_msg("%s, level %d: element %zu is %.9g, expected %.9g", k->name, isa, i, w[i],
                      s.w[i]);

@@ -9,10 +9,19 @@
 
 enum { FLAT = 40016, GAP = 9008 }; /* elements; [GAP, GAP + 16) belongs to no segment */
 
-static const tr_segment segments[] = {{0, 16, 0.1, 1},
-                                      {16, GAP, 0.0, 0.5},
-                                      {GAP + 16, 2 * 8192 + GAP + 16, 0.1, 1},
-                                      {2 * 8192 + GAP + 16, FLAT, 0.3, 1}};
+/* Moments and averages hold no gap. */
+static const tr_segment segments[] = {
+    {{0, 16}, 0, 0.1, 1},
+    {{16, GAP}, 16, 0.0, 0.5},
+    {{GAP + 16, 2 * 8192 + GAP + 16}, GAP, 0.1, 1},
+    {{2 * 8192 + GAP + 16, FLAT}, 2 * 8192 + GAP, 0.3, 1},
+};
+
+/* Where an element that belongs to a segment lies in a slot. */
+static size_t slot_at(size_t i)
+{
+    return i < GAP ? i : i - 16;
+}
 
 static double uniform(uint32_t seed, size_t i, double low, double high)
 {
@@ -22,7 +31,7 @@ static double uniform(uint32_t seed, size_t i, double low, double high)
 static const tr_segment *segment_of(size_t i)
 {
     for (size_t k = 0; k < TR_COUNT(segments); k++)
-        if (i >= segments[k].begin && i < segments[k].end) return &segments[k];
+        if (i >= segments[k].range.begin && i < segments[k].range.end) return &segments[k];
     return NULL; /* the gap */
 }
 
@@ -72,7 +81,8 @@ static bench open_bench(bool graphs)
         *all[k] = open_array(x.cuda, FLAT);
         for (size_t i = 0; i < FLAT; i++)
             all[k]->host[i] = k < 2 ? (float)uniform((uint32_t)k + 1, i, -1, 1) : 0;
-        if (k == 4) memcpy(x.ema.host, x.w.host, FLAT * sizeof(float));
+        for (size_t i = 0; k == 4 && i < FLAT; i++)
+            if (segment_of(i)) x.ema.host[slot_at(i)] = x.w.host[i];
         put(x.cuda, all[k]);
     }
     x.control = b->memory->alloc(x.cuda, TR_MEM_OTHER, sizeof *x.control);
@@ -214,11 +224,14 @@ static void check_steps(const variant *k)
     get(x.cuda, &x.v);
     get(x.cuda, &x.ema);
     /* float32 rounds about ten times a step */
-    for (size_t i = 0; i < FLAT; i++)
-        if (!near(x.w.host[i], want[i].w, 3e-6) || !near(x.m.host[i], want[i].m, 3e-6) ||
-            !near(x.v.host[i], want[i].v, 3e-6) || !near(x.ema.host[i], want[i].ema, 3e-6))
+    for (size_t i = 0; i < FLAT; i++) {
+        const size_t s = slot_at(i);
+        if (!segment_of(i)) continue;
+        if (!near(x.w.host[i], want[i].w, 3e-6) || !near(x.m.host[s], want[i].m, 3e-6) ||
+            !near(x.v.host[s], want[i].v, 3e-6) || !near(x.ema.host[s], want[i].ema, 3e-6))
             fail_msg("%s: element %zu is %.9g, expected %.9g", k->name, i, (double)x.w.host[i],
                      want[i].w);
+    }
     for (size_t i = GAP; i < GAP + 16; i++) assert_true((double)x.w.host[i] == want[i].w);
     b->training->updater_close(updater);
     free(want);
@@ -237,8 +250,9 @@ static void nothing_happens_unless_applied(void **state)
     (void)state;
     for (size_t k = 0; k < TR_COUNT(variants); k++) {
         bench x = open_bench(false);
-        float *before = malloc(FLAT * sizeof *before);
+        float *before = malloc(2 * FLAT * sizeof *before);
         memcpy(before, x.w.host, FLAT * sizeof *before);
+        memcpy(before + FLAT, x.ema.host, FLAT * sizeof *before);
         const tr_update u = update_of(&x, &variants[k]);
         tr_control c = {.grad_scale = NAN, .in = {.lr = NAN}};
         void *updater;
@@ -252,7 +266,7 @@ static void nothing_happens_unless_applied(void **state)
         get(x.cuda, &x.v);
         get(x.cuda, &x.ema);
         assert_memory_equal(x.w.host, before, FLAT * sizeof *before);
-        assert_memory_equal(x.ema.host, before, FLAT * sizeof *before);
+        assert_memory_equal(x.ema.host, before + FLAT, FLAT * sizeof *before);
         for (size_t i = 0; i < FLAT; i++) assert_true(x.m.host[i] == 0 && x.v.host[i] == 0);
         b->training->updater_close(updater);
         free(before);
@@ -306,8 +320,11 @@ static void weights_and_average_change_places(void **state)
     get(x.cuda, &x.w);
     get(x.cuda, &x.ema);
     for (size_t i = 0; i < FLAT; i++) {
-        const bool gap = i >= GAP && i < GAP + 16;
-        assert_true(x.w.host[i] == (gap ? w : ema)[i] && x.ema.host[i] == (gap ? ema : w)[i]);
+        const size_t at = slot_at(i);
+        if (!segment_of(i))
+            assert_true(x.w.host[i] == w[i]);
+        else
+            assert_true(x.w.host[i] == ema[at] && x.ema.host[at] == w[i]);
     }
     b->training->updater_close(updater);
     free(w);
@@ -404,7 +421,7 @@ static void wrong_updates_are_refused(void **state)
     (void)state;
     bench x = open_bench(false);
     tr_update u = update_of(&x, &variants[0]);
-    const tr_segment odd = {8, 32, 0, 1};
+    const tr_segment odd = {{8, 32}, 0, 0, 1};
     void *updater = NULL;
     u.segments = &odd;
     u.nsegments = 1;
@@ -482,9 +499,52 @@ static void sum_of_squares_tells_of_bad_values(void **state)
     close_with(cuda);
 }
 
+/* Of ranges: what lies between them does not count, and the order is fixed. */
+static void squares_of_ranges(void **state)
+{
+    (void)state;
+    enum { N = 3 * 8192 + 4000 };
+    static const tr_range ranges[] = {{16, 32}, {64, 8192 + 80}, {2 * 8192, N}};
+    tr_cuda *cuda = open_with(false);
+    array g = open_array(cuda, N);
+    double *out = b->memory->alloc(cuda, TR_MEM_OTHER, sizeof *out), got, again, want = 0;
+    void *squares;
+    for (size_t i = 0; i < N; i++) g.host[i] = NAN;
+    for (size_t k = 0; k < TR_COUNT(ranges); k++)
+        for (size_t i = ranges[k].begin; i < ranges[k].end; i++) {
+            g.host[i] = (float)uniform(3, i, -1e20, 1e20);
+            want += (double)g.host[i] * (double)g.host[i];
+        }
+    put(cuda, &g);
+    assert_ok(b->training->squares_open(cuda, g.device, ranges, TR_COUNT(ranges), &squares));
+    assert_ok(b->training->squares_run(squares, out));
+    assert_ok(b->memory->download(cuda, &got, out, sizeof got));
+    assert_true(fabs(got - want) <= 1e-12 * want);
+    assert_ok(b->training->squares_run(squares, out));
+    assert_ok(b->memory->download(cuda, &again, out, sizeof again));
+    assert_true(got == again);
+    g.host[N - 1] = INFINITY;
+    put(cuda, &g);
+    assert_ok(b->training->squares_run(squares, out));
+    assert_ok(b->memory->download(cuda, &got, out, sizeof got));
+    assert_false(isfinite(got));
+    b->training->squares_close(squares);
+    assert_ok(b->training->squares_open(cuda, g.device, NULL, 0,
+                                        &squares)); /* a rank that owns nothing */
+    assert_ok(b->training->squares_run(squares, out));
+    assert_ok(b->memory->download(cuda, &got, out, sizeof got));
+    assert_true(got == 0);
+    b->training->squares_close(squares);
+    b->training->squares_close(NULL);
+    b->memory->free(cuda, out);
+    close_array(cuda, &g);
+    b->close(cuda);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(squares_of_ranges),
         cmocka_unit_test(steps_match),
         cmocka_unit_test(nothing_happens_unless_applied),
         cmocka_unit_test(replays_read_the_control),

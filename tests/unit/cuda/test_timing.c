@@ -26,6 +26,7 @@ typedef struct {
     tr_cuda *cuda;
     tr_control *control;
     float *weights, *grads, *states, *x;
+    tr_params params;
     int32_t *y;
     tr_session *session;
     tr_plan *plan;
@@ -52,13 +53,13 @@ static void open_world(world *w)
     for (size_t i = 0; i < BATCH; i++) w->y[i] = (int32_t)(i % 3);
     assert_ok(b->memory->upload(w->cuda, w->weights, v, n * sizeof *v));
     tr_free(v);
+    w->params = (tr_params){
+        .o.model = w->model, .weights = w->weights, .grads = w->grads, .states = w->states};
     const tr_plan_key key = {true, BATCH};
     const tr_session_options o = {.model = w->model,
                                   .backend = b,
                                   .backend_ctx = w->cuda,
-                                  .weights = w->weights,
-                                  .grads = w->grads,
-                                  .states = w->states,
+                                  .params = &w->params,
                                   .ranks = 1,
                                   .keys = &key,
                                   .nkeys = 1};
@@ -190,12 +191,12 @@ static void test_two_sessions(void **state)
                        tr_alloc(TR_MEM_OTHER, n, sizeof(float))};
     float *now = tr_alloc(TR_MEM_OTHER, n, sizeof *now), *on_device[2] = {w.grads, grads};
     const tr_plan_key key = {true, FEW};
+    const tr_params second = {
+        .o.model = w.model, .weights = w.weights, .grads = grads, .states = w.states};
     const tr_session_options o = {.model = w.model,
                                   .backend = b,
                                   .backend_ctx = w.cuda,
-                                  .weights = w.weights,
-                                  .grads = grads,
-                                  .states = w.states,
+                                  .params = &second,
                                   .ranks = 1,
                                   .keys = &key,
                                   .nkeys = 1};

@@ -15,7 +15,7 @@ static void once(uint64_t samples, int64_t batch, int micro_batches, int size, b
         for (int micro = 0; micro < micro_batches; micro++) {
             int64_t most = 0, group = 0;
             for (int r = 0; r < size; r++) {
-                tr_span p = tr_share(samples, batch, s, micro_batches, micro, r, size);
+                tr_range p = tr_share(samples, batch, s, micro_batches, micro, r, size);
                 int64_t n = (int64_t)(p.end - p.begin);
                 assert_true(p.begin == next && n >= 0);
                 next = p.end;
@@ -41,7 +41,7 @@ static void once(uint64_t samples, int64_t batch, int micro_batches, int size, b
         }
         assert_true(nsizes[r] <= 4 && (steps == 0 || nsizes[r] > 0));
     }
-    tr_span past = tr_share(samples, batch, tr_steps_per_epoch(samples, batch, false),
+    tr_range past = tr_share(samples, batch, tr_steps_per_epoch(samples, batch, false),
                             micro_batches, 0, 0, size);
     assert_int_equal(past.begin, past.end);
 }
@@ -65,13 +65,13 @@ static void rank_count(void **state)
 {
     (void)state;
     for (int micro = 0; micro < 3; micro++) {
-        tr_span one = tr_share(1000, 37, 27, 3, micro, 0, 1);
+        tr_range one = tr_share(1000, 37, 27, 3, micro, 0, 1);
         for (int size = 2; size < 9; size++) {
             assert_int_equal(tr_share(1000, 37, 27, 3, micro, 0, size).begin, one.begin);
             assert_int_equal(tr_share(1000, 37, 27, 3, micro, size - 1, size).end, one.end);
         }
     }
-    tr_span far = tr_share(UINT64_C(1) << 62, 1 << 20, (UINT64_C(1) << 42) - 1, 1, 0, 1, 2);
+    tr_range far = tr_share(UINT64_C(1) << 62, 1 << 20, (UINT64_C(1) << 42) - 1, 1, 0, 1, 2);
     assert_int_equal(far.end, UINT64_C(1) << 62);
     assert_int_equal(far.end - far.begin, 1 << 19);
 }
@@ -80,7 +80,7 @@ static void rank_count(void **state)
 static void example(void **state)
 {
     (void)state;
-    tr_span s = tr_share(10, 7, 0, 2, 0, 0, 3);
+    tr_range s = tr_share(10, 7, 0, 2, 0, 0, 3);
     assert_true(s.begin == 0 && s.end == 2);
     s = tr_share(10, 7, 0, 2, 1, 2, 3);
     assert_true(s.begin == 6 && s.end == 7);

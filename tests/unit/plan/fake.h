@@ -314,9 +314,10 @@ enum { IN = 3, HIDDEN = 20, OUT = 2, NONE = -2 };
 typedef struct {
     tr_model m;
     tr_param params[3]; /* the third is for who counts it in: a bias of linear2 */
-    tr_bucket buckets[2];
+    tr_range buckets[2];
     tr_input input;
     float weights[128], grads[128], states[16];
+    tr_params store;
 } fake_model;
 
 static inline void fake_model_init(fake_model *f)
@@ -340,8 +341,8 @@ static inline void fake_model_init(fake_model *f)
                               .dims = {OUT, 1},
                               .count = OUT,
                               .offset = 112};
-    f->buckets[0] = (tr_bucket){0, 48};
-    f->buckets[1] = (tr_bucket){48, 112};
+    f->buckets[0] = (tr_range){0, 48};
+    f->buckets[1] = (tr_range){48, 112};
     f->input = (tr_input){.name = "input", .ndim = 1, .dims = {IN}};
     f->m = (tr_model){.nparams = 2,
                       .ninputs = 1,
@@ -350,6 +351,8 @@ static inline void fake_model_init(fake_model *f)
                       .flat_count = 112,
                       .nbuckets = 2,
                       .buckets = f->buckets};
+    f->store = (tr_params){
+        .o.model = &f->m, .weights = f->weights, .grads = f->grads, .states = f->states};
     for (int i = 0; i < 128; i++) f->weights[i] = (float)((i * 37) % 17 - 8) / 8;
 }
 
@@ -392,9 +395,7 @@ static inline tr_session_options fake_options(fake_model *m, fake_ctx *ctx)
     return (tr_session_options){.model = &m->m,
                                 .backend = &fake_backend,
                                 .backend_ctx = ctx,
-                                .weights = m->weights,
-                                .grads = m->grads,
-                                .states = m->states,
+                                .params = &m->store,
                                 .ranks = 1};
 }
 

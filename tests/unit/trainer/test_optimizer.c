@@ -59,38 +59,40 @@ static const tr_backend recorder = {.name = "recorder", .training = &recording};
 typedef struct {
     tr_config *c;
     tr_model *m;
-    tr_comm *comm;
-    tr_reducer *r;
+    tr_params *p;
     tr_optimizer *o;
     record record;
 } world;
 
-static void world_open_model(world *w, const char *model, const char *train)
+/* `owned` ends with {0, 0}; NULL: everything. */
+static void world_open_part(world *w, const char *model, const char *train, const tr_range *owned)
 {
-    const tr_comm_options co = {.timeout = 10};
-    const char *names[4];
+    const char *names[TR_PARAM_SLOTS];
     *w = (world){.c = given(model, train)};
     assert_int_equal(tr_model_open(w->c, 0, &w->m), TR_OK);
-    assert_int_equal(tr_comm_open(&co, &w->comm), TR_OK);
-    const tr_range all = {0, w->m->flat_count};
-    const tr_reducer_options ro = {.count = all.end,
-                                   .buckets = &all,
-                                   .nbuckets = 1,
-                                   .nslots = tr_optimizer_slots(w->c, names)};
-    assert_int_equal(tr_reducer_open(w->comm, &ro, &w->r), TR_OK);
-    assert_int_equal(tr_optimizer_open(w->c, w->m, w->r, &recorder, &w->record, &w->o), TR_OK);
+    const tr_range all[] = {{0, w->m->flat_count}, {0, 0}};
+    size_t n = 0;
+    if (!owned) owned = all;
+    while (owned[n].end) n++;
+    tr_params_options o = {.model = w->m, .count = all[0].end, .buckets = all, .nbuckets = 1};
+    o.nslots = tr_optimizer_slots(w->c, names);
+    memcpy(o.slot_names, names, sizeof names);
+    assert_int_equal(tr_params_open(&o, owned, n, NULL, &w->p), TR_OK);
+    w->p->o.backend = &recorder;
+    w->p->o.backend_ctx = &w->record;
+    assert_int_equal(tr_optimizer_open(w->c, w->p, &w->record, &w->o), TR_OK);
 }
 
 static void world_open(world *w, const char *train)
 {
-    world_open_model(w, GIVEN_MLP, train);
+    world_open_part(w, GIVEN_MLP, train, NULL);
 }
 
 static void world_close(world *w)
 {
     tr_optimizer_close(w->o);
-    tr_reducer_close(w->r);
-    tr_comm_close(w->comm);
+    w->p->o.backend = NULL; /* which only records: its arrays are the host's */
+    tr_params_close(w->p);
     tr_model_close(w->m);
     tr_config_close(w->c);
 }
@@ -99,7 +101,7 @@ static void test_slots(void **state)
 {
     (void)state;
     static const struct {
-        const char *train, *names[4];
+        const char *train, *names[TR_PARAM_SLOTS];
     } table[] = {
         {"optimizer: {sgd: {lr: 1}}", {NULL}},
         {"optimizer: {sgd: {lr: 1, momentum: 0.9}}", {"momentum_buffer"}},
@@ -111,7 +113,7 @@ static void test_slots(void **state)
     };
     for (size_t i = 0; i < TR_COUNT(table); i++) {
         tr_config *c = given(GIVEN_MLP, table[i].train);
-        const char *names[4];
+        const char *names[TR_PARAM_SLOTS];
         int n = tr_optimizer_slots(c, names), want = 0;
         while (want < 4 && table[i].names[want]) want++;
         assert_int_equal(n, want);
@@ -128,15 +130,16 @@ static void check_segments(const world *w, double decay, bool decay_all)
     size_t at = 0;
     for (size_t i = 0; i < u->nsegments; i++) {
         const tr_segment *s = &u->segments[i];
-        assert_true(s->begin == at && s->end > s->begin && s->end % 16 == 0);
+        const tr_range r = s->range;
+        assert_true(r.begin == at && r.end > r.begin && r.end % 16 == 0 && s->slot == at);
         if (i > 0) assert_true(s->decay != s[-1].decay);
         for (size_t p = 0; p < w->m->nparams; p++) {
             const tr_param *a = &w->m->params[p];
-            if (a->offset < at || a->offset >= s->end) continue;
-            assert_true(a->offset + a->count <= s->end);
+            if (a->offset < at || a->offset >= r.end) continue;
+            assert_true(a->offset + a->count <= r.end);
             assert_true(s->decay == (a->decay || decay_all ? decay : 0));
         }
-        at = s->end;
+        at = r.end;
     }
     assert_int_equal(at, w->m->flat_count);
 }
@@ -169,21 +172,44 @@ static void test_factors(void **state)
 {
     (void)state;
     world w;
-    world_open_model(&w,
+    world_open_part(&w,
                      "  input: [16]\n  layers:\n    - linear: {out: 16, freeze: true}\n"
                      "    - linear: {out: 16, lr_factor: 0.5, decay_factor: 3}\n"
                      "    - linear: {out: 16, bias: false}\n  loss: mse\n",
-                     "optimizer: {adamw: {lr: 0.1, weight_decay: 0.25}}");
+                     "optimizer: {adamw: {lr: 0.1, weight_decay: 0.25}}", NULL);
     const tr_update *u = &w.record.update;
-    const tr_segment want[] = {{0, 256, 0.25, 1}, {256, 512, 0.75, 0.5}, {512, 528, 0, 0.5}};
+    const tr_segment want[] = {
+        {{0, 256}, 0, 0.25, 1}, {{256, 512}, 256, 0.75, 0.5}, {{512, 528}, 512, 0, 0.5}};
     assert_int_equal(u->nsegments, TR_COUNT(want));
     for (size_t i = 0; i < TR_COUNT(want); i++) {
-        assert_int_equal(u->segments[i].begin, want[i].begin);
-        assert_int_equal(u->segments[i].end, want[i].end);
+        assert_memory_equal(&u->segments[i].range, &want[i].range, sizeof(tr_range));
+        assert_int_equal(u->segments[i].slot, want[i].slot);
         assert_true(u->segments[i].decay == want[i].decay);
         assert_true(u->segments[i].lr_factor == want[i].lr_factor);
     }
     assert_int_equal(w.m->flat_count, 528 + 272);
+    world_close(&w);
+}
+
+/* Of a rank that owns parts: slots hold these, one behind the other. */
+static void test_owned(void **state)
+{
+    (void)state;
+    static const tr_range owned[] = {{16, 32}, {64, 96}, {0, 0}};
+    world w;
+    world_open_part(&w, GIVEN_MLP, "optimizer: {adamw: {lr: 0.1, decay_all: true}}", owned);
+    const tr_update *u = &w.record.update;
+    assert_int_equal(u->nsegments, 2);
+    assert_int_equal(w.p->held, 48);
+    for (size_t i = 0; i < 2; i++)
+        assert_memory_equal(&u->segments[i].range, &owned[i], sizeof *owned);
+    assert_int_equal(u->segments[0].slot, 0);
+    assert_int_equal(u->segments[1].slot, 16);
+    tr_range part;
+    size_t at;
+    assert_true(tr_params_part(w.p, 1, (tr_range){80, 400}, &part, &at));
+    assert_true(part.begin == 80 && part.end == 96 && at == 32);
+    assert_false(tr_params_part(w.p, 0, (tr_range){80, 400}, &part, &at));
     world_close(&w);
 }
 
@@ -196,11 +222,11 @@ static void test_update(void **state)
     assert_int_equal(u->kind, TR_OPT_ADAMW);
     assert_true(u->beta1 == 0.5 && u->beta2 == 0.25 && u->eps == 1e-6);
     assert_true(u->ema_decay == 0.75);
-    assert_ptr_equal(u->w, tr_reducer_weights(w.r));
-    assert_ptr_equal(u->g, tr_reducer_grads(w.r));
-    assert_ptr_equal(u->m, tr_reducer_slot(w.r, 0));
-    assert_ptr_equal(u->v, tr_reducer_slot(w.r, 1));
-    assert_ptr_equal(u->ema, tr_reducer_slot(w.r, 2));
+    assert_ptr_equal(u->w, w.p->weights);
+    assert_ptr_equal(u->g, w.p->grads);
+    assert_ptr_equal(u->m, w.p->slots[0]);
+    assert_ptr_equal(u->v, w.p->slots[1]);
+    assert_ptr_equal(u->ema, w.p->slots[2]);
     world_close(&w);
     world_open(&w, "optimizer: {sgd: {lr: 0.1, momentum: 0.5, nesterov: true}}");
     assert_int_equal(u->kind, TR_OPT_SGD);
@@ -210,7 +236,7 @@ static void test_update(void **state)
     world_close(&w);
     world_open(&w, "optimizer: {sgd: {lr: 0.1}}, ema: 0.5");
     assert_null(u->m); /* the only slot is the average's */
-    assert_ptr_equal(u->ema, tr_reducer_slot(w.r, 0));
+    assert_ptr_equal(u->ema, w.p->slots[0]);
     world_close(&w);
 }
 
@@ -230,9 +256,8 @@ static void test_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_slots),
-        cmocka_unit_test(test_segments),
-        cmocka_unit_test(test_factors),
+        cmocka_unit_test(test_slots), cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_factors), cmocka_unit_test(test_owned),
         cmocka_unit_test(test_update),
         cmocka_unit_test(test_order),
     };

@@ -72,11 +72,11 @@ static void test_keys(void **state)
                 assert_true(n > 0 && n <= TR_PLAN_KEYS);
                 for (uint64_t s = 0; s < tr_steps_per_epoch(100, 32, false); s++)
                     for (int j = 0; j < micro; j++) {
-                        tr_span p = tr_share(100, 32, s, micro, j, rank, size);
+                        tr_range p = tr_share(100, 32, s, micro, j, rank, size);
                         assert_true(has(keys, n, true, (int64_t)(p.end - p.begin)));
                     }
                 for (uint64_t s = 0; s < tr_steps_per_epoch(50, 24, false); s++) {
-                    tr_span p = tr_share(50, 24, s, 1, 0, rank, size);
+                    tr_range p = tr_share(50, 24, s, 1, 0, rank, size);
                     if (p.end > p.begin) /* an empty evaluation share runs nothing */
                         assert_true(has(keys, n, false, (int64_t)(p.end - p.begin)));
                 }
