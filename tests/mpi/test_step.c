@@ -424,7 +424,7 @@ static float *statistics(const char *sync, const char *run, int steps, bool shar
     for (int s = 0; s < steps; s++) training_step(&t);
     if (shared) TRAINING_TRY(tr_trainer_share_states(t.trainer));
     assert_int_equal(t.model->state_count, 2 * FEATURES);
-    float *v = training_copy(&t, t.trainer->states, t.model->state_count);
+    float *v = training_copy(&t, t.trainer->params->states, t.model->state_count);
     if (shared) training_alike(&t, "statistics", v, t.model->state_count * sizeof *v);
     training_weights_alike(&t);
     training_close(&t);
@@ -444,7 +444,7 @@ static void merge_node(const float *mine, int nodes, int rank, int size, double 
         for (int pass = 0; pass < 2; pass++)
             for (int r = 0; r < size; r++) {
                 if (r * nodes / size != rank * nodes / size) continue;
-                const tr_span share = tr_share(60, NORMED_BATCH, 0, 1, 0, r, size);
+                const tr_range share = tr_share(60, NORMED_BATCH, 0, 1, 0, r, size);
                 const double n = (double)(share.end - share.begin), mean = all[r][c];
                 if (pass == 0) {
                     count += n;
