@@ -168,6 +168,8 @@ static tr_status place(tr_placement *l, const tr_params_options *o, tr_params_me
     if (!c->topology.shared || tr_on_device(o)) return TR_OK;
     TR_TRY(open_window(l, o, m, &got));
     if (got) return TR_OK;
+    tr_free(l->bases); /* private arrays from here on */
+    l->bases = NULL;
     c->topology.shared = false;
     TR_NEED(!c->job->shared_required, TR_MEMORY, "run.collectives is shared, but %s", c->reason);
     if (c->topology.rank == 0) tr_log(TR_LOG_WARN, "%s: gradients go through plain MPI", c->reason);

@@ -406,11 +406,11 @@ static void test_time_limit(void **state)
 /* ---- Whose statistics ------------------------------------------------------------------------ */
 
 #define NORMED                                                                                     \
-    "model:\n  input: [12]\n  layers:\n    - linear: {out: 24, name: one}\n"                       \
+    "model:\n  input: [12]\n  layers:\n    - linear: {out: 32, name: one}\n"                       \
     "    - batchnorm: {name: norm, momentum: 1}\n    - relu\n    - linear: {out: 5}\n"             \
     "  loss: cross_entropy\n"
 
-enum { NORMED_BATCH = 14, FEATURES = 24 };
+enum { NORMED_BATCH = 14, FEATURES = 32 };
 
 /* The running statistics of this rank after so many steps: of the last batch, as momentum is 1.
  * shared: after rank 0's have become everybody's. */
