@@ -46,6 +46,7 @@ __attribute__((unused)) static void world_open(world *w, int ndim, const int64_t
     w->m.inputs = w->inputs;
     strcpy(w->inputs[0].name, "input");
     w->inputs[0].ndim = ndim;
+    w->inputs[0].layout = ndim == 3 ? TR_LAYOUT_CHANNELS_LAST : TR_LAYOUT_PLAIN;
     for (int d = 0; d < ndim; d++) w->inputs[0].dims[d] = dims[d];
     w->m.labels = classes > 0;
     w->m.outputs = classes;
@@ -56,6 +57,7 @@ __attribute__((unused)) static void world_targets(world *w, int ndim, const int6
     w->m.labels = false;
     w->m.outputs = ndim ? dims[ndim - 1] : 1;
     w->m.ndim_target = ndim;
+    w->m.target_layout = ndim == 3 ? TR_LAYOUT_CHANNELS_LAST : TR_LAYOUT_PLAIN;
     for (int d = 0; d < ndim; d++) w->m.target_dims[d] = dims[d];
 }
 

@@ -387,6 +387,7 @@ static void refuses(void **state)
     w.c.data.normalize.std.count = 0;
     w.c.data.augment.flip = true;
     w.inputs[0].ndim = 1;
+    w.inputs[0].layout = TR_LAYOUT_PLAIN;
     w.inputs[0].dims[0] = ELEMS;
     assert_int_equal(tr_loader_open(&o, &l), TR_CONFIG);
     assert_non_null(strstr(tr_last_error()->text, "data.augment"));
