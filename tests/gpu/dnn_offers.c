@@ -88,7 +88,8 @@ static const shape odd[] = {{1, 1, 5, 3, 1, 1, 1, 1},       {3, 5, 9, 3, 2, 1, 1
 static tr_dnn_problem problem(const shape *s, int pass, tr_dtype type, int64_t batch, bool exact)
 {
     const int64_t result =
-        (s->size + 2 * s->padding - s->dilation * (s->kernel - 1) - 1) / s->stride + 1;
+        s->stride ? (s->size + 2 * s->padding - s->dilation * (s->kernel - 1) - 1) / s->stride + 1
+                  : 0;
     return (tr_dnn_problem){.pass = pass,
                             .type = type,
                             .weight_type = type,
@@ -155,6 +156,52 @@ static void test_odd(void **state)
     each(odd, TR_COUNT(odd), TR_F32, 8, true);
 }
 
+/* Problems all over what a layer may ask for, drawn from these: each has an engine of the graph API,
+ * in all passes and types, with little workspace, too. So no other API is needed. */
+static void test_any(void **state)
+{
+    (void)state;
+    static const int64_t channels[][3] = {/* in, out, groups */
+                                          {1, 1, 1},    {3, 5, 1},   {6, 9, 3},    {6, 12, 6},
+                                          {16, 16, 16}, {33, 17, 1}, {24, 36, 12}, {128, 256, 1}};
+    static const int64_t kernels[][2] = {{1, 1}, {2, 2}, {3, 3}, {5, 5}, {11, 11}, {1, 7}, {3, 1}};
+    static const int64_t strides[][2] = {{1, 1}, {2, 2}, {3, 3}, {1, 2}};
+    static const int64_t dilations[][2] = {{1, 1}, {2, 2}, {1, 3}};
+    static const int64_t sizes[][2] = {{1, 1}, {5, 5}, {14, 28}, {33, 31}, {1, 57}};
+    static const size_t workspaces[] = {256000000, 1000000};
+    for (uint32_t i = 0; i < 240; i++) {
+        const tr_philox r = tr_philox_at(5, TR_RNG_TEST, 0, i, 0),
+                        q = tr_philox_at(6, TR_RNG_TEST, 0, i, 0);
+        const int64_t *c = channels[r.v[0] % TR_COUNT(channels)],
+                      *k = kernels[r.v[1] % TR_COUNT(kernels)];
+        const int64_t *s = strides[r.v[2] % TR_COUNT(strides)],
+                      *d = dilations[r.v[3] % TR_COUNT(dilations)];
+        const int64_t *z = sizes[q.v[0] % TR_COUNT(sizes)];
+        const shape none = {.in = c[0], .out = c[1], .groups = c[2]};
+        const tr_dtype type = i % 4 < 2 ? TR_F32 : i % 4 == 2 ? TR_BF16 : TR_F16;
+        tr_dnn_problem p = problem(&none, (int)(i / 4 % 3), type, 1 + q.v[1] % 32, i % 4 == 0);
+        bool fits = true;
+        for (int a = 0; a < 2; a++) {
+            const int64_t reach = d[a] * (k[a] - 1);
+            p.size[a] = z[a];
+            p.kernel[a] = k[a];
+            p.stride[a] = s[a];
+            p.dilation[a] = d[a];
+            p.padding[a] =
+                (int64_t)(q.v[2] % 3) * reach / 2; /* none, as much as keeps the size, all */
+            fits &= z[a] + 2 * p.padding[a] >= reach + 1;
+            p.result[a] = (z[a] + 2 * p.padding[a] - reach - 1) / s[a] + 1;
+        }
+        if (!fits) continue;
+        tr_cuda cuda = machine();
+        cuda.o.workspace = workspaces[q.v[3] % TR_COUNT(workspaces)];
+        tr_cuda_dnn *dnn = NULL;
+        assert_int_equal(tr_cuda_dnn_open(&cuda, &dnn), TR_OK);
+        expect_engine(dnn, &p, cuda.o.workspace);
+        tr_cuda_dnn_close(dnn);
+    }
+}
+
 /* The library calls a wrong descriptor a bad parameter, and that stays an error. */
 static void test_wrong(void **state)
 {
@@ -175,7 +222,7 @@ static void test_wrong(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_resnet50), cmocka_unit_test(test_odd),
-                                       cmocka_unit_test(test_wrong)};
+                                       cmocka_unit_test(test_any), cmocka_unit_test(test_wrong)};
     if (cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &properties) ||
         __real_cudnnBackendSetAttribute(properties, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION,
                                         CUDNN_TYPE_CHAR, (int64_t)strlen(h100), h100) ||

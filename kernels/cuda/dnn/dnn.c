@@ -66,7 +66,6 @@ out:
 static void plan_close(tr_dnn_plan *plan)
 {
     if (plan->graph) cudnnBackendDestroyDescriptor(plan->graph);
-    tr_dnn_legacy_close(&plan->legacy);
     tr_free(plan);
 }
 
@@ -82,18 +81,13 @@ void tr_cuda_dnn_close(tr_cuda_dnn *dnn)
     tr_free(dnn);
 }
 
-static bool finished(const tr_dnn_plan *plan)
-{
-    return plan->graph || plan->by_legacy;
-}
-
 tr_status tr_dnn_plan_get(tr_cuda_dnn *dnn, const tr_dnn_problem *p, const tr_dnn_plan **out)
 {
     tr_status st = TR_OK;
     tr_dnn_plan *plan = dnn->plans;
     while (plan && memcmp(&plan->problem, p, sizeof *p) != 0) plan = plan->next;
     if (plan) {
-        *out = finished(plan) ? plan : NULL;
+        *out = plan->graph ? plan : NULL;
         return TR_OK;
     }
     plan = TR_NEW(TR_MEM_OTHER, tr_dnn_plan);
@@ -102,7 +96,6 @@ tr_status tr_dnn_plan_get(tr_cuda_dnn *dnn, const tr_dnn_problem *p, const tr_dn
     snprintf(dnn->refusal, sizeof dnn->refusal, "none is offered");
     dnn->counts.searches++;
     TR_TRY(tr_dnn_choose(dnn, plan));
-    if (!finished(plan)) TR_TRY(tr_dnn_legacy_choose(dnn, plan));
 out:
     if (st != TR_OK) {
         plan_close(plan);
@@ -111,7 +104,7 @@ out:
     plan->next = dnn->plans;
     dnn->plans = plan;
     dnn->counts.plans++;
-    *out = finished(plan) ? plan : NULL;
+    *out = plan->graph ? plan : NULL;
     return TR_OK;
 }
 
@@ -145,7 +138,7 @@ tr_status tr_dnn_call_set(tr_dnn_call *c, const tr_dnn_plan *plan, const tr_dnn_
             c->current = i;
             return TR_OK;
         }
-    if (plan->graph) TR_TRY(tr_dnn_pack_open(at, &pack));
+    TR_TRY(tr_dnn_pack_open(at, &pack));
     c->plan = plan;
     c->current = c->used < TR_DNN_SETS ? c->used++ : (c->current + 1) % TR_DNN_SETS;
     if (c->pack[c->current]) cudnnBackendDestroyDescriptor(c->pack[c->current]);
@@ -157,7 +150,6 @@ out:
 
 tr_status tr_dnn_call_run(tr_cuda_dnn *dnn, const tr_dnn_call *c)
 {
-    if (c->plan->by_legacy) return tr_dnn_legacy_run(dnn, c->plan, &c->at[c->current]);
     return tr_dnn_check(cudnnBackendExecute(dnn->handle, c->plan->graph, c->pack[c->current]),
                         "cudnnBackendExecute");
 }

@@ -1,8 +1,8 @@
 /* Convolutions by cuDNN 9: one problem in, one finished plan out. Private to the CUDA backend.
  *
  * A plan is the first engine of the graph API's heuristics that may be taken (or the fastest of the
- * first eight, timed), else an algorithm of the legacy API. Plans are cached by the whole problem:
- * equal layers, and the several plans of a session, share one. Activations are channels-last,
+ * first eight, timed). Plans are cached by the whole problem: equal layers, and the several plans of
+ * a session, share one. Activations are channels-last,
  * weights (out, kh, kw, in/groups); all sums in float32. */
 #ifndef TR_CUDA_DNN_H
 #define TR_CUDA_DNN_H
@@ -20,7 +20,7 @@ typedef struct {
     int64_t weight_type;         /* of the weight, or of its gradient */
     int64_t result_type;         /* of y, or of its gradient */
     int64_t exact;               /* float32 operands must not be rounded: no tensor cores */
-    int64_t bias, residual, act; /* forward: fused, graph API only; act: tr_act */
+    int64_t bias, residual, act; /* forward: fused; act: tr_act */
     int64_t batch, groups;
     int64_t in, out;            /* channels */
     int64_t size[2], result[2]; /* height, width of x and of y */

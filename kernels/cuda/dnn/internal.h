@@ -1,4 +1,4 @@
-/* Inside of dnn/: the handle, plans, and the two APIs that make them. */
+/* Inside of dnn/: the handle, plans, and what makes them. */
 #ifndef TR_CUDA_DNN_INTERNAL_H
 #define TR_CUDA_DNN_INTERNAL_H
 
@@ -7,20 +7,11 @@
 /* Tensor ids within an operation graph. */
 enum { TR_DNN_X = 1, TR_DNN_W, TR_DNN_Y, TR_DNN_BIAS, TR_DNN_RESIDUAL, TR_DNN_VIRTUAL };
 
-typedef struct {
-    cudnnTensorDescriptor_t x, y;
-    cudnnFilterDescriptor_t w;
-    cudnnConvolutionDescriptor_t conv;
-    int algo;
-} tr_dnn_legacy;
-
-/* Finished, or (with neither graph nor legacy) the finding that there is none. */
+/* Finished, or (without a graph) the finding that there is none. */
 struct tr_dnn_plan {
     tr_dnn_plan *next;
     tr_dnn_problem problem;
     cudnnBackendDescriptor_t graph; /* execution plan */
-    bool by_legacy;
-    tr_dnn_legacy legacy;
     size_t workspace;
     char name[64];
 };
@@ -60,10 +51,5 @@ tr_status tr_dnn_pack_open(const tr_dnn_operands *at, cudnnBackendDescriptor_t *
 
 /* choose.c: fills plan->graph, workspace and name; leaves them where no engine may be taken. */
 tr_status tr_dnn_choose(tr_cuda_dnn *dnn, tr_dnn_plan *plan);
-
-/* legacy.c: the same by the legacy API. Neither fusion nor mixed types. */
-tr_status tr_dnn_legacy_choose(tr_cuda_dnn *dnn, tr_dnn_plan *plan);
-tr_status tr_dnn_legacy_run(tr_cuda_dnn *dnn, const tr_dnn_plan *plan, const tr_dnn_operands *at);
-void tr_dnn_legacy_close(tr_dnn_legacy *l);
 
 #endif
