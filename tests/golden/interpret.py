@@ -18,6 +18,7 @@ class Interpreter:
     def __init__(self, train, make=None):
         self.train, self.make = train, make
         self.params, self.states, self.values, self.order = {}, {}, {}, []
+        self.facts = {}  # LAYER -> (freeze, lr_factor, decay_factor) where they are not as usual
 
     def param(self, layer, name, shape, fan_in):
         key = f"{layer}/{name}"
@@ -44,9 +45,10 @@ class Interpreter:
                 self.values[name] = x
         return x
 
-    def linear(self, x, name, out, bias=True):
+    def linear(self, x, name, out, bias=True, weight_of=None, freeze=False, lr_factor=1.0, decay_factor=1.0):
         fan = x.shape[-1]
-        w = self.param(name, "weight", (out, fan), fan)
+        self.facts[name] = (freeze, lr_factor, decay_factor)
+        w = self.param(weight_of or name, "weight", (out, fan), fan)
         return F.linear(x, w, self.param(name, "bias", (out,), fan) if bias else None)
 
     def conv2d(self, x, name, out, kernel, stride=1, padding=0, dilation=1, groups=1, bias=True):

@@ -20,6 +20,17 @@ def mlp():
             ("linear", {"out": 10, "name": "linear3"})]
 
 
+def tied():
+    """Three layers with one weight, one that is frozen, one with factors of its own."""
+    return [("linear", {"out": 96, "name": "linear1"}), ("relu", {}),
+            ("linear", {"out": 96, "name": "linear2"}), ("relu", {}),
+            ("linear", {"out": 96, "name": "linear3", "weight_of": "linear2"}), ("relu", {}),
+            ("linear", {"out": 96, "name": "linear4", "freeze": True}), ("relu", {}),
+            ("linear", {"out": 96, "name": "linear5", "lr_factor": 0.5, "decay_factor": 8}), ("relu", {}),
+            ("linear", {"out": 96, "name": "linear6", "weight_of": "linear2", "bias": False}), ("relu", {}),
+            ("linear", {"out": 10, "name": "linear7"})]
+
+
 def resnet20():
     count = {"conv2d": 0, "batchnorm": 0}
 
@@ -60,10 +71,11 @@ def batch(step, size, shape, dtype):
     return x.to(dtype), torch.tensor(labels)
 
 
-def optimizer_of(kind, decay, rest):
+def optimizer_of(kind, decay, rest, factors):
     if kind == "adamw":
-        groups = [{"params": decay}, {"params": rest, "weight_decay": 0.0}]
-        return torch.optim.AdamW(groups, lr=1e-3, weight_decay=0.01)
+        groups = [{"params": [p], "lr": 1e-3 * factors[p][0], "weight_decay": 0.01 * factors[p][1]} for p in decay]
+        groups += [{"params": [p], "lr": 1e-3 * factors[p][0], "weight_decay": 0.0} for p in rest]
+        return torch.optim.AdamW(groups, lr=1e-3)
     return torch.optim.SGD(decay + rest, lr=0.01, momentum=0.9)
 
 
@@ -74,9 +86,11 @@ def train(layers, size, shape, kind, dtype):
         net.run(layers, probe.to(dtype))
     for key, s in net.states.items():
         s.fill_(1.0 if key.endswith("var") else 0.0)
-    decay = [p for k, p in net.params.items() if p.dim() > 1]
-    rest = [p for k, p in net.params.items() if p.dim() == 1]
-    optimizer = optimizer_of(kind, decay, rest)
+    facts = {p: net.facts.get(k.split("/")[0], (False, 1.0, 1.0)) for k, p in net.params.items()}
+    learned = [p for p, (frozen, *_) in facts.items() if not frozen]
+    decay = [p for p in learned if p.dim() > 1]
+    rest = [p for p in learned if p.dim() == 1]
+    optimizer = optimizer_of(kind, decay, rest, {p: facts[p][1:] for p in learned})
     losses, norms = [], []
     for step in range(STEPS):
         x, labels = batch(step, size, shape, dtype)
@@ -89,16 +103,20 @@ def train(layers, size, shape, kind, dtype):
     return losses, norms
 
 
+def make_one(file, name, layers, size, shape, kind):
+    g = file.create_group(name)
+    g.attrs["batch"] = size
+    for text, dtype in (("float64", torch.float64), ("float32", torch.float32)):
+        losses, norms = train(layers, size, shape, kind, dtype)
+        g.create_dataset(f"loss_{text}", data=np.array(losses, np.float64))
+        g.create_dataset(f"grad_norm_{text}", data=np.array(norms, np.float64))
+    away = np.abs(np.array(g["loss_float64"]) - np.array(g["loss_float32"]))
+    print(f"runs.h5: {name}: {g['loss_float64'][0]:.6f} ... {g['loss_float64'][9]:.6f}; float32 "
+          f"leaves float64 by", " ".join(f"{x:.0e}" for x in away))
+
+
 def make(file):
     table = (("mlp", mlp(), 128, (784,), "adamw"), ("resnet20", resnet20(), 32, (3, 32, 32), "adamw"),
-             ("resnet20_sgd", resnet20(), 32, (3, 32, 32), "sgd"))
-    for name, layers, size, shape, kind in table:
-        g = file.create_group(name)
-        g.attrs["batch"] = size
-        for text, dtype in (("float64", torch.float64), ("float32", torch.float32)):
-            losses, norms = train(layers, size, shape, kind, dtype)
-            g.create_dataset(f"loss_{text}", data=np.array(losses, np.float64))
-            g.create_dataset(f"grad_norm_{text}", data=np.array(norms, np.float64))
-        away = np.abs(np.array(g["loss_float64"]) - np.array(g["loss_float32"]))
-        print(f"runs.h5: {name}: {g['loss_float64'][0]:.6f} ... {g['loss_float64'][9]:.6f}; float32 "
-              f"leaves float64 by", " ".join(f"{x:.0e}" for x in away))
+             ("resnet20_sgd", resnet20(), 32, (3, 32, 32), "sgd"), ("tied", tied(), 64, (96,), "adamw"))
+    for row in table:
+        make_one(file, *row)

@@ -53,6 +53,14 @@ static float symmetric(uint32_t stream, uint32_t i)
     "  input: [784]\n  layers:\n"                                                                  \
     "    - linear: {out: 512}\n    - relu\n    - linear: {out: 512}\n    - relu\n"                 \
     "    - linear: {out: 10}\n"
+#define TIED                                                                                       \
+    "  input: [96]\n  layers:\n"                                                                   \
+    "    - linear: {out: 96}\n    - relu\n    - linear: {out: 96}\n    - relu\n"                   \
+    "    - linear: {out: 96, weight_of: linear2}\n    - relu\n"                                    \
+    "    - linear: {out: 96, freeze: true}\n    - relu\n"                                          \
+    "    - linear: {out: 96, lr_factor: 0.5, decay_factor: 8}\n    - relu\n"                       \
+    "    - linear: {out: 96, weight_of: linear2, bias: false}\n    - relu\n"                       \
+    "    - linear: {out: 10}\n"
 #define ADAMW "adamw: {lr: 0.001, weight_decay: 0.01}"
 
 typedef struct {
@@ -67,6 +75,8 @@ static const golden mlp = {"mlp", MLP, ADAMW, 128, 784, "1280, 784"};
 static const golden resnet20 = {"resnet20", RESNET20, ADAMW, 32, 3072, "320, 3, 32, 32"};
 static const golden resnet20_sgd = {
     "resnet20_sgd", RESNET20, "sgd: {lr: 0.01, momentum: 0.9}", 32, 3072, "320, 3, 32, 32"};
+
+static const golden tied = {"tied", TIED, ADAMW, 64, 96, "640, 96"};
 
 typedef struct {
     double loss[STEPS], norm[STEPS];
@@ -120,6 +130,13 @@ static void write_data(const golden *g, const training_folder *f)
     MPI_Barrier(MPI_COMM_WORLD);
 }
 
+static float initial(const tr_param *p, size_t row, size_t i)
+{
+    const float bound = p->fan_in > 0 ? 1.0f / sqrtf((float)p->fan_in) : 0;
+    return bound > 0 ? symmetric(PARAM + (uint32_t)row, (uint32_t)i) * bound
+                     : (float)(strcmp(p->name, "weight") == 0);
+}
+
 static void set_weights(training *t)
 {
     const size_t nowned = t->trainer->params->nowned;
@@ -128,12 +145,10 @@ static void set_weights(training *t)
     for (size_t k = 0; k < nowned; k++) {
         for (size_t row = 0; row < t->model->nparams; row++) {
             const tr_param *p = &t->model->params[row];
-            float bound = p->fan_in > 0 ? 1.0f / sqrtf((float)p->fan_in) : 0;
             for (size_t i = 0; i < p->count; i++) {
                 size_t at = p->offset + i;
                 if (at < owned[k].begin || at >= owned[k].end) continue;
-                w[at] = bound > 0 ? symmetric(PARAM + (uint32_t)row, (uint32_t)i) * bound
-                                  : (float)(strcmp(p->name, "weight") == 0);
+                w[at] = initial(p, row, i);
             }
         }
         training_put(t, training_weights(t) + owned[k].begin, w + owned[k].begin,
@@ -142,6 +157,16 @@ static void set_weights(training *t)
     tr_free(w);
     TRAINING_TRY(tr_reducer_publish(t->trainer->reducer));
     t->trainer->params_changed = true;
+}
+
+/* Bit for bit: frozen parameters never move. */
+static void check_frozen(const training *t, const float *w)
+{
+    for (size_t row = 0; row < t->model->nparams; row++) {
+        const tr_param *p = &t->model->params[row];
+        for (size_t i = 0; p->frozen && i < p->count; i++)
+            assert_true(w[p->offset + i] == initial(p, row, i));
+    }
 }
 
 /* `train`, `run`: more keys of these blocks, each with a comma before it. */
@@ -165,6 +190,7 @@ static outcome train(const golden *g, const training_folder *f, const char *more
     }
     training_weights_alike(&t);
     float *w = training_weights_copy(&t);
+    check_frozen(&t, w);
     tr_sha256_hex(w, t.model->flat_count * sizeof *w, o.weights);
     tr_free(w);
     training_close(&t);
@@ -235,6 +261,23 @@ static void test_mlp(void **state)
     training_folder_remove(&f);
 }
 
+/* A weight that three layers use, behind and before frozen ones and factors. */
+static void test_tied(void **state)
+{
+    (void)state;
+    training_folder f = training_folder_make();
+    write_data(&tied, &f);
+    outcome plain = train(&tied, &f, "", "");
+    compare(&tied, &plain);
+    outcome again = train(&tied, &f, ", recompute: {every: 3}", "");
+    same("recompute every 3", &plain, &again);
+    again = train(&tied, &f, ", micro_batch: 7", ", bucket_mb: 0.02"); /* several buckets */
+    compare(&tied, &again);
+    again = train(&tied, &f, "", ", collectives: mpi");
+    compare(&tied, &again);
+    training_folder_remove(&f);
+}
+
 static void test_resnet(const golden *g, bool all)
 {
     training_folder f = training_folder_make();
@@ -266,6 +309,7 @@ static void test_resnet20_sgd(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_mlp),
+    cmocka_unit_test(test_tied),
     cmocka_unit_test(test_resnet20),
     cmocka_unit_test(test_resnet20_sgd),
 };
