@@ -33,8 +33,10 @@ static void test_fp16_names_bf16(void **state)
     for (size_t i = 0; i < tr_op_count(); i++)
         assert_string_equal(tr_cpu_backend.kernels->unsupported(ctx, tr_op_at(i), TR_F16),
                             "fp16 has no CPU kernels here: use precision bf16");
-    tr_graph g = {.precision = TR_PRECISION_FP16, .batch = 1};
-    tr_op op = {.def = h_def("linear"), .layer = "linear1"};
+    tr_tensor x = {.role = TR_ROLE_ACTIVATION, .dtype = TR_F16, .alias = -1};
+    tr_graph g = {
+        .precision = TR_PRECISION_FP16, .batch = 1, .ntensors = 1, .tensors = &x, .nops = 1};
+    tr_op op = {.def = h_def("linear"), .layer = "linear1", .nin = 1};
     tr_kernel *k = NULL;
     assert_int_equal(tr_cpu_backend.kernels->open(ctx, 1, &team), TR_OK);
     assert_int_equal(tr_cpu_backend.kernels->prepare(team, &g, &op, &k), TR_UNSUPPORTED);
