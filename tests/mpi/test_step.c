@@ -470,7 +470,7 @@ static void test_node_statistics(void **state)
     for (int nodes = 1; nodes <= 3 && nodes <= size; nodes++)
         for (int mpi = 0; mpi < 2; mpi++) {
             const char *run = mpi ? ", collectives: mpi" : "";
-            char count[8];
+            char count[16];
             double want[2 * FEATURES];
             snprintf(count, sizeof count, "%d", nodes);
             setenv("TRIREME_FAKE_NODES", count, 1);
