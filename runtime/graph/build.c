@@ -77,11 +77,6 @@ bool tr_build_sync(const tr_builder *b)
     return b->sync;
 }
 
-const tr_graph *tr_build_graph(const tr_builder *b)
-{
-    return b->g;
-}
-
 const tr_tensor *tr_build_tensor(const tr_builder *b, int id)
 {
     return &b->g->tensors[id];

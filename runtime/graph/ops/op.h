@@ -133,7 +133,6 @@ tr_init_kind tr_layer_init(const tr_maker *mk, int chosen);
 /* The builder always has room for what one layer or one gradient appends, so these do not fail. */
 bool tr_build_train(const tr_builder *b);
 bool tr_build_sync(const tr_builder *b); /* batchnorm statistics are merged over ranks */
-const tr_graph *tr_build_graph(const tr_builder *b);
 const tr_tensor *tr_build_tensor(const tr_builder *b, int id);
 int tr_build_input(const tr_builder *b, const tr_layer *l, int i); /* tensor of the i-th input */
 int tr_build_param(const tr_builder *b, const tr_layer *l, int i);
