@@ -4,7 +4,7 @@ file(GLOB_RECURSE formatted CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
   runtime/*.[ch] kernels/*.[ch] collectives/*.[ch] trainer/*.[ch] tests/*.[ch]
   kernels/*.cu kernels/*.cuh tests/*.cc)
 
-find_program(CLANG_FORMAT NAMES clang-format-14 clang-format)
+find_program(CLANG_FORMAT NAMES clang-format-14) # other versions differ in form
 if(CLANG_FORMAT)
   add_custom_target(format COMMAND ${CLANG_FORMAT} -i ${formatted} WORKING_DIRECTORY ${PROJECT_SOURCE_DIR}
     COMMENT "clang-format over all sources" VERBATIM)

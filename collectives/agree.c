@@ -51,13 +51,13 @@ tr_status tr_agree(tr_comm *c, tr_status st, bool *said)
     }
     j->heard = -1; /* of an earlier failure that was got over */
     if (size > (int)TR_COUNT(few)) {
-        all = tr_alloc(TR_MEM_OTHER, (size_t)size, sizeof(*all));
+        all = tr_alloc(TR_MEM_OTHER, (size_t)size, sizeof *all);
         if (!all) { /* cannot take part, and cannot tell: end the job rather than hang it */
             tr_log(TR_LOG_ERROR, "%s", tr_last_error()->text);
             tr_comm_abort(c, tr_status_exit_code(TR_MEMORY));
         }
     }
-    got = tr_comm_all_gather(c, &mine, all, sizeof(mine));
+    got = tr_comm_all_gather(c, &mine, all, sizeof mine);
     if (got == TR_OK) {
         first = speaker(all, size);
         failed = first < size;
@@ -84,7 +84,8 @@ tr_status tr_agree(tr_comm *c, tr_status st, bool *said)
         else
             (void)TR_FAIL(st, HEARD "%d (%s): %.900s", c->ranks[first], words.host, words.text);
         speak = false;
-        if (!tr_farewell_shares(j, c->ranks[first])) j->heard = c->ranks[first]; /* it speaks, also if we give up now */
+        /* it speaks, also if we give up now */
+        if (!tr_farewell_shares(j, c->ranks[first])) j->heard = c->ranks[first];
     } else if (failed) {
         tr_set_error(&own);
         speak = c->topology.rank == first;

@@ -139,14 +139,14 @@ tr_status tr_collect_open(tr_placement *l, const tr_params_options *o)
     const tr_topology *t = &l->c->topology;
     const tr_seat mine = {t->node, t->local_rank};
     tr_status st = TR_OK;
-    l->seats = tr_alloc(TR_MEM_OTHER, (size_t)t->size, sizeof(*l->seats));
+    l->seats = tr_alloc(TR_MEM_OTHER, (size_t)t->size, sizeof *l->seats);
     l->theirs =
-        tr_alloc(TR_MEM_OTHER, tr_owned_most(&l->own, o->buckets, o->nbuckets), sizeof(*l->theirs));
+        tr_alloc(TR_MEM_OTHER, tr_owned_most(&l->own, o->buckets, o->nbuckets), sizeof *l->theirs);
     bool ok = l->seats && l->theirs;
     if (ok && (l->own.parts > 1 || tr_on_device(o)))
         ok = (l->buffer = tr_alloc(TR_MEM_OTHER, TR_PIECE, sizeof(float))) != NULL;
     TR_TRY(tr_agree(l->c, ok ? TR_OK : TR_MEMORY, NULL));
-    TR_TRY(tr_comm_all_gather(l->c, &mine, l->seats, sizeof(mine)));
+    TR_TRY(tr_comm_all_gather(l->c, &mine, l->seats, sizeof mine));
 out:
     return st;
 }

@@ -13,8 +13,8 @@ typedef struct tr_comm tr_comm;
  * collectives go through shared memory when all ranks are on one node, else MPI. `shared_allowed` false
  * forces plain MPI everywhere. Falls back, and says so once on rank 0, when shared memory is short. */
 typedef struct {
-    bool mpi;            /* false: the one-rank communicator */
-    bool shared_allowed; /* run.collectives is not mpi */
+    bool mpi;             /* false: the one-rank communicator */
+    bool shared_allowed;  /* run.collectives is not mpi */
     bool shared_required; /* run.collectives is shared: failing to get it is an error */
     double timeout;
 } tr_comm_options;
@@ -25,10 +25,12 @@ typedef struct {
     int rank, size;
     int local_rank, local_size; /* within the node */
     int node, nodes;
-    int slices, most;   /* smallest and largest local_size of any node: buckets are cut into so many slices */
-    bool shared;        /* ranks of a node share memory */
+    /* smallest and largest local_size of any node: buckets are cut into so many slices */
+    int slices, most;
+    bool shared; /* ranks of a node share memory */
     char host[64];
-    const char *reason; /* why this algorithm: for the log and `trainer plan`, e.g. "one node, 2 ranks share memory" */
+    /* why this algorithm: for the log and `trainer plan`, e.g. "one node, 2 ranks share memory" */
+    const char *reason;
 } tr_topology;
 const tr_topology *tr_comm_topology(const tr_comm *c);
 
@@ -52,7 +54,8 @@ tr_status tr_comm_split_across(tr_comm *c, tr_comm **out);
 /* *Collective.* v[i] = the sum over all ranks. */
 tr_status tr_comm_all_reduce(tr_comm *c, void *v, size_t count, tr_dtype type);
 /* *Collective.* send: size * count elements; recv: elements [rank * count, (rank + 1) * count) of the sums. */
-tr_status tr_comm_reduce_scatter(tr_comm *c, const void *send, void *recv, size_t count, tr_dtype type);
+tr_status tr_comm_reduce_scatter(tr_comm *c, const void *send, void *recv, size_t count,
+                                 tr_dtype type);
 /* *Collective.* recv: size * nbytes, in rank order. */
 tr_status tr_comm_all_gather(tr_comm *c, const void *send, void *recv, size_t nbytes);
 /* *Collective.* Any nbytes (chunked beyond MPI's int). */
@@ -129,8 +132,9 @@ typedef struct {
     const tr_gpu_reducers *gpu; /* devices: how to reduce there (collectives/nccl/nccl.h) */
     bool nccl;                  /* devices: NCCL; else MPI */
     bool deterministic;         /* NCCL: the same bits in every run */
-    tr_comm *gatherers;        /* who gathers together: the ranks of this node (tr_comm_split_node), borrowed
-                                  until close. NULL: all ranks */
+    /* who gathers together: the ranks of this node (tr_comm_split_node), borrowed until close.
+     * NULL: all ranks */
+    tr_comm *gatherers;
 } tr_reducer_options;
 
 /* *Collective.* A parameter store for this job's ranks: decides who owns what, and where the arrays
@@ -149,12 +153,14 @@ void tr_reducer_close(tr_reducer *r); /* *Collective* */
  * slots what it owns), and bytes a rank sends through shared memory and over the network in one step. */
 typedef struct {
     size_t weights, gradients, slots, wire_node, wire_network;
-    size_t wire_weights; /* of the bytes on the wire, those of weights that are handed on: an all-gather */
-    size_t pinned; /* of the gradients' bytes, those in the host's memory where the rest is a device's */
+    /* of the bytes on the wire, those of weights that are handed on: an all-gather */
+    size_t wire_weights;
+    /* of the gradients' bytes, those in the host's memory where the rest is a device's */
+    size_t pinned;
 } tr_reducer_cost;
 /* Local, pure. */
-void tr_reducer_cost_of(const tr_topology *t, const tr_params_options *p, const tr_reducer_options *o,
-                        tr_reducer_cost *out);
+void tr_reducer_cost_of(const tr_topology *t, const tr_params_options *p,
+                        const tr_reducer_options *o, tr_reducer_cost *out);
 
 /* Local. A step's micro-batch begins: for what is said about ranks that come late; and all of the step is
  * in the stream. Around what may be recorded, not within. Nothing on the host. */
@@ -181,7 +187,9 @@ tr_status tr_reducer_gather(tr_reducer *r, const void *send, void *recv, size_t 
  * that run.timeout passed, names who had not arrived, and then has broken the communicator, and ended what
  * waits on the device. What `done` fails with is returned, and breaks it too. `step`: what is waited for,
  * for the message. */
-tr_status tr_reducer_wait(tr_reducer *r, uint64_t step, tr_status (*done)(void *ctx, bool *is), void *ctx);
-const char *tr_reducer_name(const tr_reducer *r); /* "one rank", "shared memory", "MPI", "NCCL 2.28.3" */
+tr_status tr_reducer_wait(tr_reducer *r, uint64_t step, tr_status (*done)(void *ctx, bool *is),
+                          void *ctx);
+/* "one rank", "shared memory", "MPI", "NCCL 2.28.3" */
+const char *tr_reducer_name(const tr_reducer *r);
 
 #endif

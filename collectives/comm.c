@@ -13,7 +13,7 @@ static tr_status choose(tr_comm *c)
     tr_status st = TR_OK;
     const tr_job *j = c->job;
     tr_topology *t = &c->topology;
-    size_t room = sizeof(c->reason);
+    size_t room = sizeof c->reason;
     c->ops = t->size == 1 ? &tr_one_ops : &tr_mpi_ops;
     if (t->size == 1) {
         snprintf(c->reason, room, j->mpi ? "one rank" : "one rank without MPI");
@@ -61,7 +61,7 @@ static tr_status connect(tr_comm *c)
     if (c->scratch_count > 1024) c->scratch_count = 1024;
     if (c->scratch_count < 64) c->scratch_count = 64;
     c->scratch = tr_alloc(TR_MEM_OTHER, c->scratch_count * size, sizeof(double));
-    c->ranks = tr_alloc(TR_MEM_OTHER, size, sizeof(*c->ranks));
+    c->ranks = tr_alloc(TR_MEM_OTHER, size, sizeof *c->ranks);
     bool all = false;
     TR_TRY(tr_mpi_all(c->comm, c->scratch && c->ranks, &all));
     TR_NEED(all && c->ranks, TR_MEMORY, "some rank has no memory for its communicator");
@@ -80,7 +80,7 @@ static tr_comm *new_comm(tr_job *j)
     c->job = j;
     c->comm = c->local = MPI_COMM_NULL;
     c->topology.reason = c->reason;
-    memcpy(c->topology.host, j->topology.host, sizeof(c->topology.host));
+    memcpy(c->topology.host, j->topology.host, sizeof c->topology.host);
     return c;
 }
 

@@ -15,8 +15,7 @@
 #include <string.h>
 
 #define TAGS                                                                                       \
-    8192 /* pieces told apart: far more than can be under way; 2 * TAGS < MPI's least upper bound  \
-          */
+    8192 /* pieces told apart: far more than can be under way; 2 * TAGS < MPI's least upper bound  \ */
 #define BLOCK 1024
 
 enum { IDLE, SCATTER, GATHER };
@@ -68,11 +67,11 @@ static tr_status allocate(tr_exchange *x, const tr_range *ranges, size_t nranges
     for (size_t i = 0; i < nranges; i++)
         x->npieces += tr_pieces(ranges[i].end - ranges[i].begin, TR_PIECE);
     x->nranges = nranges;
-    x->first = tr_alloc(TR_MEM_OTHER, nranges + 1, sizeof(*x->first));
-    x->pieces = tr_alloc(TR_MEM_OTHER, x->npieces, sizeof(*x->pieces));
-    x->complete = tr_alloc(TR_MEM_OTHER, x->npieces, sizeof(*x->complete));
-    x->squares = tr_alloc(TR_MEM_OTHER, x->npieces, sizeof(*x->squares));
-    x->sources = tr_alloc(TR_MEM_OTHER, k, sizeof(*x->sources));
+    x->first = tr_alloc(TR_MEM_OTHER, nranges + 1, sizeof *x->first);
+    x->pieces = tr_alloc(TR_MEM_OTHER, x->npieces, sizeof *x->pieces);
+    x->complete = tr_alloc(TR_MEM_OTHER, x->npieces, sizeof *x->complete);
+    x->squares = tr_alloc(TR_MEM_OTHER, x->npieces, sizeof *x->squares);
+    x->sources = tr_alloc(TR_MEM_OTHER, k, sizeof *x->sources);
     x->requests = tr_alloc(TR_MEM_OTHER, TR_LANES * 2 * (k - 1), sizeof(MPI_Request));
     x->buffers = tr_alloc(TR_MEM_GRADIENTS, tr_exchange_floats(x->nodes), sizeof(float));
     bool ok = x->first && x->pieces && x->complete && x->squares && x->sources && x->requests &&
@@ -201,7 +200,8 @@ static double sum_float32(tr_exchange *x, const tr_exchange_lane *l, float *own,
 }
 
 /* Leaves the sums in `own`; where they go on, rounded, and in `wire` as bfloat16. */
-static double sum_bf16(tr_exchange *x, const tr_exchange_lane *l, float *own, tr_bf16 *wire, size_t n)
+static double sum_bf16(tr_exchange *x, const tr_exchange_lane *l, float *own, tr_bf16 *wire,
+                       size_t n)
 {
     double squares = 0;
     for (size_t at = 0; at < n; at += BLOCK) {
@@ -312,8 +312,7 @@ out:
 
 size_t tr_exchange_done(const tr_exchange *x)
 {
-    /* empty ranges at the front are done once they were allowed, which is all the same to callers
-     */
+    /* empty ranges at the front are done once they were allowed, which is all the same to callers */
     size_t done = x->ranges_done;
     while (done < x->nranges && x->first[done + 1] <= x->done) done++;
     return done;
@@ -333,7 +332,7 @@ double tr_exchange_squares(const tr_exchange *x)
 
 void tr_exchange_rewind(tr_exchange *x)
 {
-    if (x->complete) memset(x->complete, 0, x->npieces * sizeof(*x->complete));
+    if (x->complete) memset(x->complete, 0, x->npieces * sizeof *x->complete);
     x->allowed = x->next = x->done = x->ranges_done = 0;
     x->way = x->o.scatter ? REDUCE_SCATTER : ALL_REDUCE;
     x->base = x->gradients;

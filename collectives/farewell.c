@@ -1,13 +1,12 @@
 /* A farewell: what a rank that gives up says to those that share no memory with it, where a note
- * (tr_notes_give_up) does not reach: ranks of other nodes, and all ranks where shared memory is not
- * to be had. A message small enough that MPI sends it at once, so that it is under way before its
+ * (tr_notes_give_up) does not reach: ranks of other nodes, and all ranks where there is no shared
+ * memory. A message small enough that MPI sends it at once, so that it is under way before its
  * sender ends the job; whoever waits for a peer looks for one twice a second, and before it calls a
  * peer dead. Who heard one says nothing: its sender does.
  *
  * It is as good as the connection: a rank that is killed sends none, and one that is heard too late
  * finds the others complaining as well. Two ranks that fail at the same time on two nodes are both
- * heard by the user. Cost: nothing until something fails, but a probe in waits above half a second.
- */
+ * heard by the user. Cost: nothing until something fails, but a probe in waits above half a second. */
 #include "collectives/internal.h"
 
 #include <string.h>
@@ -21,7 +20,8 @@ typedef struct {
 
 static bool reaches(const tr_job *j)
 {
-    return j->world != MPI_COMM_NULL && j->topology.size > 1 && (!j->notes || j->topology.nodes > 1);
+    return j->world != MPI_COMM_NULL && j->topology.size > 1 &&
+           (!j->notes || j->topology.nodes > 1);
 }
 
 /* Index among the node's ranks, or -1. */
@@ -43,14 +43,14 @@ void tr_farewell_send(tr_job *j, const tr_error *why)
     words *w = j->farewell = TR_NEW(TR_MEM_OTHER, words);
     if (!w) return; /* they will find us gone */
     w->status = (int32_t)why->status;
-    snprintf(w->host, sizeof(w->host), "%s", j->topology.host);
-    snprintf(w->text, sizeof(w->text), "%s", why->text);
+    snprintf(w->host, sizeof w->host, "%s", j->topology.host);
+    snprintf(w->text, sizeof w->text, "%s", why->text);
     for (int r = 0; r < j->topology.size; r++) {
         MPI_Request q;
         const int local = local_of(j, r);
         if (r == j->topology.rank || tr_farewell_shares(j, r)) continue;
         if (local >= 0 && tr_peers_gone(&j->peers[local])) continue;
-        if (MPI_Isend(w, (int)sizeof(*w), MPI_BYTE, r, TR_TAG_FAREWELL, j->world, &q) == MPI_SUCCESS)
+        if (MPI_Isend(w, (int)sizeof *w, MPI_BYTE, r, TR_TAG_FAREWELL, j->world, &q) == MPI_SUCCESS)
             MPI_Request_free(&q);
     }
 }
@@ -63,10 +63,10 @@ bool tr_farewell_heard(tr_job *j)
     if (!reaches(j)) return false;
     if (MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_FAREWELL, j->world, &flag, &from) != MPI_SUCCESS || !flag)
         return false;
-    if (MPI_Recv(&w, (int)sizeof(w), MPI_BYTE, from.MPI_SOURCE, TR_TAG_FAREWELL, j->world, &from) !=
+    if (MPI_Recv(&w, (int)sizeof w, MPI_BYTE, from.MPI_SOURCE, TR_TAG_FAREWELL, j->world, &from) !=
         MPI_SUCCESS)
         return false;
-    w.host[sizeof(w.host) - 1] = w.text[sizeof(w.text) - 1] = 0;
+    w.host[sizeof w.host - 1] = w.text[sizeof w.text - 1] = 0;
     j->heard = from.MPI_SOURCE;
     if (w.status == TR_PEER) /* says already who is to blame */
         (void)TR_FAIL(TR_PEER, "%s", w.text);

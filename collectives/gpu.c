@@ -51,8 +51,8 @@ static void look(tr_gpu_card *mine, const tr_topology *t, const tr_backend *gpu)
 {
     mine->node = t->node;
     mine->local_rank = t->local_rank;
-    memcpy(mine->host, t->host, sizeof(mine->host));
-    mine->count = gpu->devices(mine->why, sizeof(mine->why)); /* none: all shall hear why */
+    memcpy(mine->host, t->host, sizeof mine->host);
+    mine->count = gpu->devices(mine->why, sizeof mine->why); /* none: all shall hear why */
 }
 
 /* Every rank has one at least? */
@@ -75,9 +75,9 @@ static tr_status name(const tr_backend *gpu, int count, tr_gpu_id *mine)
     tr_status st = TR_OK;
     for (int k = 0; k < count && st == TR_OK; k++) {
         if (gpu->device_id)
-            st = gpu->device_id(k, mine[k].text, sizeof(mine[k].text));
+            st = gpu->device_id(k, mine[k].text, sizeof mine[k].text);
         else
-            snprintf(mine[k].text, sizeof(mine[k].text), "device %d", k);
+            snprintf(mine[k].text, sizeof mine[k].text, "device %d", k);
     }
     return st;
 }
@@ -153,7 +153,7 @@ static tr_status match(tr_gpu_view *v, const tr_topology *t, int *device)
     for (int node = 0; node < t->nodes; node++) {
         number(v, node);
         for (int i = 0; i < v->ranks; i++) {
-            memset(v->asked, 0, (size_t)v->ranks * sizeof(*v->asked));
+            memset(v->asked, 0, (size_t)v->ranks * sizeof *v->asked);
             if (!place(v, i)) return refuse(v, i);
         }
         if (node != t->node) continue;
@@ -174,22 +174,22 @@ tr_status tr_gpu_choose(tr_comm *c, const tr_backend *gpu, int *device)
     tr_gpu_view v = {.size = t->size};
     int found = 0;
     look(&card, t, gpu);
-    v.cards = tr_alloc(TR_MEM_OTHER, size, sizeof(*v.cards));
+    v.cards = tr_alloc(TR_MEM_OTHER, size, sizeof *v.cards);
     TR_TRY(tr_agree(c, v.cards ? TR_OK : tr_last_error()->status, NULL));
-    TR_TRY(tr_comm_all_gather(c, &card, v.cards, sizeof(card)));
+    TR_TRY(tr_comm_all_gather(c, &card, v.cards, sizeof card));
     TR_TRY(all_have(&v));
 
     const size_t most = (size_t)v.most;
-    mine = tr_alloc(TR_MEM_OTHER, most, sizeof(*mine));
-    v.ids = tr_alloc(TR_MEM_OTHER, size, most * sizeof(*v.ids));
-    v.rank = tr_alloc(TR_MEM_OTHER, size, sizeof(*v.rank));
-    v.sees = tr_alloc(TR_MEM_OTHER, size, most * sizeof(*v.sees));
-    v.asked = tr_alloc(TR_MEM_OTHER, size, sizeof(*v.asked));
-    v.owner = tr_alloc(TR_MEM_OTHER, size, most * sizeof(*v.owner));
+    mine = tr_alloc(TR_MEM_OTHER, most, sizeof *mine);
+    v.ids = tr_alloc(TR_MEM_OTHER, size, most * sizeof *v.ids);
+    v.rank = tr_alloc(TR_MEM_OTHER, size, sizeof *v.rank);
+    v.sees = tr_alloc(TR_MEM_OTHER, size, most * sizeof *v.sees);
+    v.asked = tr_alloc(TR_MEM_OTHER, size, sizeof *v.asked);
+    v.owner = tr_alloc(TR_MEM_OTHER, size, most * sizeof *v.owner);
     st = mine && v.ids && v.rank && v.sees && v.asked && v.owner ? name(gpu, card.count, mine)
                                                                  : tr_last_error()->status;
     TR_TRY(tr_agree(c, st, NULL));
-    TR_TRY(tr_comm_all_gather(c, mine, v.ids, most * sizeof(*mine)));
+    TR_TRY(tr_comm_all_gather(c, mine, v.ids, most * sizeof *mine));
     TR_TRY(match(&v, t, &found));
     *device = found;
 out:

@@ -167,7 +167,7 @@ typedef struct {
 } tr_window;
 
 /* *Collective*. TR_OK with *got false, and why in `reason`, when some node has too
- * little room (or the window could not be had): then no rank has one. Contents are not touched. */
+ * little room (or the window could not be allocated): then no rank has one. Contents are not touched. */
 tr_status tr_window_open(tr_comm *c, size_t nbytes, tr_window *w, bool *got, char *reason,
                          size_t reason_size);
 /* *Collective* over the node, unless the job is broken. */

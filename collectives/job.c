@@ -49,7 +49,7 @@ tr_status tr_job_open(const tr_comm_options *o, tr_job **out)
     j->mpi_limit = tr_env_size("TRIREME_MPI_LIMIT", DEFAULT_MPI_LIMIT); /* tests: show chunking */
     if (j->mpi_limit < 1 || j->mpi_limit > INT_MAX) j->mpi_limit = DEFAULT_MPI_LIMIT;
     j->topology = (tr_topology){.size = 1, .local_size = 1, .nodes = 1, .slices = 1, .most = 1};
-    gethostname(j->topology.host, sizeof(j->topology.host) - 1);
+    gethostname(j->topology.host, sizeof j->topology.host - 1);
     if (j->mpi) TR_TRY(open_world(j));
 out:
     if (st != TR_OK) {

@@ -21,7 +21,7 @@ static tr_status begin(tr_comm *c, message *m, const char *what, int partner, tr
     if (partner < 0 || partner >= t->size || partner == t->rank)
         return TR_FAIL(TR_INTERNAL, "rank %d of %d: %s rank %d", t->rank, t->size, what, partner);
     *m = (message){.c = c, .partner = partner};
-    snprintf(m->what, sizeof(m->what), "%s rank %d", what, c->ranks[partner]);
+    snprintf(m->what, sizeof m->what, "%s rank %d", what, c->ranks[partner]);
     tr_wait_init(w, c, m->what);
     w->mpi = true;
     w->arrived = arrived;

@@ -15,7 +15,7 @@ tr_status tr_mpi_check(int rc, const char *what)
     if (rc == MPI_SUCCESS) return TR_OK;
     char text[MPI_MAX_ERROR_STRING] = "";
     int n = 0;
-    if (MPI_Error_string(rc, text, &n) != MPI_SUCCESS) snprintf(text, sizeof(text), "code %d", rc);
+    if (MPI_Error_string(rc, text, &n) != MPI_SUCCESS) snprintf(text, sizeof text, "code %d", rc);
     return TR_FAIL(TR_MPI, "%.60s: %s", what, text);
 }
 
@@ -66,8 +66,7 @@ static void add_all(const tr_comm *c, void *dst, size_t n, tr_dtype type)
     const char *all = c->scratch;
     const size_t nbytes = n * tr_dtype_size(type);
     memcpy(dst, all, nbytes);
-    for (int r = 1; r < c->topology.size; r++)
-        tr_sum_into(dst, all + (size_t)r * nbytes, n, type);
+    for (int r = 1; r < c->topology.size; r++) tr_sum_into(dst, all + (size_t)r * nbytes, n, type);
 }
 
 static tr_status sum_small(tr_comm *c, char *v, size_t n, tr_dtype type)

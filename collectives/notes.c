@@ -39,14 +39,14 @@ tr_status tr_notes_open(tr_comm *c, bool *got)
     tr_notes *n = TR_NEW(TR_MEM_OTHER, tr_notes);
     TR_TRY(tr_mpi_all(c->comm, n != NULL, &ok));
     TR_NEED(ok && n, TR_MEMORY, "no memory for a node's notes");
-    TR_TRY(tr_window_open(c, nbytes, &n->window, got, c->reason, sizeof(c->reason)));
+    TR_TRY(tr_window_open(c, nbytes, &n->window, got, c->reason, sizeof c->reason));
     if (!*got) goto out;
     n->speaker = (tr_speaker *)(void *)n->window.base;
     n->of = (tr_note *)(void *)(n->window.base + TR_PAGE);
     bool touched = j->topology.local_rank != 0 || tr_window_touch(n->window.base, nbytes);
     TR_TRY(tr_mpi_all(c->comm, touched, got)); /* nobody writes one before all are zeroed */
     if (!*got) {
-        snprintf(c->reason, sizeof(c->reason), "shared memory ran out while it was set up");
+        snprintf(c->reason, sizeof c->reason, "shared memory ran out while it was set up");
         tr_window_close(&n->window, j->broken);
         goto out;
     }

@@ -66,7 +66,7 @@ static bool touch(const tr_placement *l, const tr_params_options *o, const tr_pa
     const size_t held = tr_owned_count(&l->own, o->buckets, o->nbuckets);
     bool ok = tr_window_touch(m->grads, o->count * sizeof(float));
     if (t->local_rank == 0)
-        ok = ok && tr_window_touch(l->flags, (size_t)t->local_size * sizeof(*l->flags));
+        ok = ok && tr_window_touch(l->flags, (size_t)t->local_size * sizeof *l->flags);
     for (size_t b = 0; b < o->nbuckets; b++) { /* weights by slices, whoever updates them */
         const tr_range s = tr_slice(o->buckets[b], t->local_rank, t->slices);
         ok = ok && tr_window_touch(m->weights + s.begin, tr_range_count(s) * sizeof(float));
@@ -96,13 +96,13 @@ static tr_status open_window(tr_placement *l, const tr_params_options *o, tr_par
     if (st == TR_OK && !measure(l, o, &flags, &array, &slot, &total))
         st = TR_FAIL(TR_MEMORY, "%zu parameters do not fit the address space", o->count);
     TR_TRY(tr_agree(c, st, NULL));
-    TR_TRY(tr_window_open(c, total, &l->window, got, c->reason, sizeof(c->reason)));
+    TR_TRY(tr_window_open(c, total, &l->window, got, c->reason, sizeof c->reason));
     if (!*got) goto out;
     lay_out(l, o, flags, array, slot, m);
     /* after this all flags are zero and may be set */
     TR_TRY(tr_mpi_all(c->comm, touch(l, o, m), &ok));
     if (!ok) {
-        snprintf(c->reason, sizeof(c->reason), "shared memory ran out while it was set up");
+        snprintf(c->reason, sizeof c->reason, "shared memory ran out while it was set up");
         tr_window_close(&l->window, tr_comm_broken(c));
         *m = (tr_params_memory){0};
         *got = false;
@@ -153,7 +153,7 @@ static tr_status find_owned(tr_placement *l, const tr_params_options *o)
     tr_free(l->owned);
     l->own = tr_ownership_of(&l->c->topology, o, &l->r);
     l->owned =
-        tr_alloc(TR_MEM_OTHER, tr_owned_most(&l->own, o->buckets, o->nbuckets), sizeof(*l->owned));
+        tr_alloc(TR_MEM_OTHER, tr_owned_most(&l->own, o->buckets, o->nbuckets), sizeof *l->owned);
     if (l->owned) l->nowned = tr_owned(&l->own, o->buckets, o->nbuckets, l->owned);
     return tr_agree(l->c, l->owned ? TR_OK : TR_MEMORY, NULL);
 }

@@ -38,15 +38,15 @@ tr_status tr_peers_open(tr_job *j)
     tr_card mine = {.rank = j->topology.rank, .pid = getpid(), .quota = cgroup_cores()};
     mine.namespace = stat("/proc/self/ns/pid", &ns) == 0 ? (uint64_t)ns.st_ino : 0;
     CPU_ZERO(&mine.cores);
-    sched_getaffinity(0, sizeof(mine.cores), &mine.cores);
+    sched_getaffinity(0, sizeof mine.cores, &mine.cores);
 
-    tr_card *all = tr_alloc(TR_MEM_OTHER, (size_t)n, sizeof(*all));
-    j->peers = tr_alloc(TR_MEM_OTHER, (size_t)n, sizeof(*j->peers));
+    tr_card *all = tr_alloc(TR_MEM_OTHER, (size_t)n, sizeof *all);
+    j->peers = tr_alloc(TR_MEM_OTHER, (size_t)n, sizeof *j->peers);
     for (int i = 0; j->peers && i < n; i++) j->peers[i].fd = -1;
     bool ok = false;
     TR_TRY(tr_mpi_all(j->world, all && j->peers, &ok));
     TR_NEED(ok && all && j->peers, TR_MEMORY, "no memory for the list of a node's ranks");
-    TR_MPI_TRY(MPI_Allgather(&mine, sizeof(mine), MPI_BYTE, all, sizeof(mine), MPI_BYTE, j->local));
+    TR_MPI_TRY(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, j->local));
 
     cpu_set_t cores;
     CPU_ZERO(&cores);
@@ -97,8 +97,8 @@ tr_status tr_peers_pick(tr_comm *c)
     tr_status st = TR_OK;
     const size_t n = (size_t)c->topology.local_size;
     const int mine = c->job->topology.local_rank;
-    int *all = tr_alloc(TR_MEM_OTHER, n, sizeof(*all));
-    c->peers = tr_alloc(TR_MEM_OTHER, n, sizeof(*c->peers));
+    int *all = tr_alloc(TR_MEM_OTHER, n, sizeof *all);
+    c->peers = tr_alloc(TR_MEM_OTHER, n, sizeof *c->peers);
     bool ok = false;
     TR_TRY(tr_mpi_all(c->comm, all && c->peers, &ok));
     TR_NEED(ok && all && c->peers, TR_MEMORY, "no memory for the list of a node's ranks");

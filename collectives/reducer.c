@@ -219,8 +219,7 @@ out:
 tr_status tr_reducer_gather(tr_reducer *r, const void *send, void *recv, size_t nbytes)
 {
     tr_status st = TR_OK;
-    if (!r->ops->gather)
-        return tr_comm_all_gather(tr_reducer_gatherers(r), send, recv, nbytes);
+    if (!r->ops->gather) return tr_comm_all_gather(tr_reducer_gatherers(r), send, recv, nbytes);
     TR_TRY(usable(r));
     st = r->ops->gather(r, send, recv, nbytes);
     if (st != TR_OK) return give_up(r, st);

@@ -94,7 +94,7 @@ struct tr_reducer {
     void *state;   /* the implementation's */
     tr_comm *c;
     MPI_Comm comm; /* ranks that exchange with each other; MPI_COMM_NULL: none */
-    tr_params *p; /* borrowed */
+    tr_params *p;  /* borrowed */
     tr_reducer_options o;
     int ready;      /* last bucket marked, -1: none */
     int current;    /* bucket being reduced: all before it are done */
@@ -135,7 +135,8 @@ int tr_even_rest_owner(size_t bucket, int ranks);
 /* Ranges that it owns, ascending, neighbours merged; returns how many, at most tr_owned_most. */
 size_t tr_owned(const tr_ownership *w, const tr_range *buckets, size_t nbuckets, tr_range *out);
 size_t tr_owned_most(const tr_ownership *w, const tr_range *buckets, size_t nbuckets);
-size_t tr_owned_count(const tr_ownership *w, const tr_range *buckets, size_t nbuckets); /* elements */
+/* elements */
+size_t tr_owned_count(const tr_ownership *w, const tr_range *buckets, size_t nbuckets);
 /* The most elements one node sums of a piece. */
 size_t tr_part_floats(int nodes);
 /* Floats that the exchange between `nodes` keeps as buffers: float32 received, or bfloat16 received
@@ -145,8 +146,7 @@ size_t tr_exchange_floats(int nodes);
 /* ---- sum.c ---- */
 
 /* dst[i] = ((src[0][i] + src[1][i]) + ...): dst may be one of the sources (and is src[0] when there
- * is one only). Returns the sum of the squares of the results: not finite iff one of them is not.
- */
+ * is one only). Returns the sum of the squares of the results: not finite iff one of them is not. */
 double tr_sum_sources(float *dst, const float *const *src, int sources, size_t n);
 double tr_sum_squares(const float *v, size_t n);
 void tr_sum_add(float *dst, const float *src, size_t n);
@@ -168,7 +168,7 @@ void tr_exchange_close(tr_exchange *x, bool broken);
 void tr_exchange_submit(tr_exchange *x, size_t ranges); /* the first `ranges` ranges may go */
 tr_status tr_exchange_poll(tr_exchange *x, bool *moved);
 size_t tr_exchange_done(const tr_exchange *x); /* ranges finished: all before are, too */
-bool tr_exchange_all(const tr_exchange *x);      /* every range */
+bool tr_exchange_all(const tr_exchange *x);    /* every range */
 /* Between steps: every rank's parts of `array`, which is as `base` is, go to all, in float32. Done
  * with all ranges when polls have brought tr_exchange_done there; then rewind. */
 void tr_exchange_gather(tr_exchange *x, float *array);

@@ -139,7 +139,7 @@ static tr_status allocate(tr_reducer *r, bool pieces)
     size_t limit = r->c->job->mpi_limit, n = 0;
     for (size_t b = 0; pieces && b < r->p->o.nbuckets; b++)
         n += tr_pieces(r->p->o.buckets[b].end - r->p->o.buckets[b].begin, limit);
-    s->ends = tr_alloc(TR_MEM_OTHER, n, sizeof(*s->ends));
+    s->ends = tr_alloc(TR_MEM_OTHER, n, sizeof *s->ends);
     s->requests = tr_alloc(TR_MEM_OTHER, n, sizeof(MPI_Request));
     if (!s->ends || !s->requests) return tr_last_error()->status;
     for (size_t b = 0; pieces && b < r->p->o.nbuckets; b++) {
@@ -159,7 +159,7 @@ tr_status tr_reducer_mpi_init(tr_reducer *r)
     tr_plain *s = r->state = TR_NEW(TR_MEM_OTHER, tr_plain);
     st = s ? allocate(r, t->size > 1 && !exchange) : tr_last_error()->status;
     r->ops = &ops;
-    if (t->size == 1) snprintf(r->name, sizeof(r->name), "one rank");
+    if (t->size == 1) snprintf(r->name, sizeof r->name, "one rank");
     TR_TRY(tr_agree(r->c, st, NULL));
     if (t->size > 1) { /* of its own: the order of reductions and of other collectives may differ */
         TR_MPI_TRY(MPI_Comm_dup(r->c->comm, &r->comm));

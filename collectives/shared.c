@@ -54,7 +54,7 @@ tr_status tr_mailbox_open(tr_comm *c, bool *got)
     m->size = c->topology.size;
     m->rank = c->topology.rank;
     TR_TRY(tr_window_open(c, mails_at + n * pair_bytes(), &m->window, got, c->reason,
-                          sizeof(c->reason)));
+                          sizeof c->reason));
     if (!*got) goto out;
     m->flags = (tr_mail_flag *)(void *)m->window.base;
     m->mails = (tr_mail *)(void *)(m->window.base + mails_at);
@@ -62,7 +62,7 @@ tr_status tr_mailbox_open(tr_comm *c, bool *got)
     if (m->rank == 0) touched = touched && tr_window_touch(m->window.base, mails_at);
     TR_TRY(tr_mpi_all(c->comm, touched, got)); /* nobody uses a flag before all are zeroed */
     if (!*got) {
-        snprintf(c->reason, sizeof(c->reason), "shared memory ran out while it was set up");
+        snprintf(c->reason, sizeof c->reason, "shared memory ran out while it was set up");
         tr_window_close(&m->window, c->job->broken);
         goto out;
     }

@@ -119,7 +119,8 @@ CLONES static void add_double(double *dst, const double *src, size_t n)
 CLONES static void add_int(uint64_t *dst, const uint64_t *src, size_t n)
 {
 #pragma omp simd
-    for (size_t i = 0; i < n; i++) dst[i] += src[i]; /* unsigned: wraps instead of being undefined */
+    /* unsigned: wraps instead of being undefined */
+    for (size_t i = 0; i < n; i++) dst[i] += src[i];
 }
 
 void tr_sum_into(void *sum, const void *v, size_t n, tr_dtype type)

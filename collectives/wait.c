@@ -2,8 +2,7 @@
  * takes, then give the core away (at once after 50 us where ranks outnumber cores), and sleep in
  * small bits once the wait is long anyway. Twice a second the peers' processes are looked at.
  *
- * What counts towards the timeout is time in which this process ran and no missing peer was busy.
- */
+ * What counts towards the timeout is time in which this process ran and no missing peer was busy. */
 #include "collectives/internal.h"
 
 #include <sched.h>
@@ -95,8 +94,8 @@ static tr_status late(const tr_wait *w)
     const tr_topology *t = &c->job->topology;
     char where[160], who[512] = "";
     if (w->late) return w->late(w);
-    describe(w, where, sizeof(where));
-    if (tr_wait_missing(w, who, sizeof(who)))
+    describe(w, where, sizeof where);
+    if (tr_wait_missing(w, who, sizeof who))
         return TR_FAIL(TR_PEER, "rank %d (%s) waited %.0f s for the %s: not arrived: %s", t->rank,
                        t->host, w->counted, where, who);
     bool longer = w->counted > c->job->timeout * UNSEEN_TIMES;
@@ -142,7 +141,7 @@ static tr_status look(const tr_wait *w, bool up)
     if (dead >= 0) {
         char where[160];
         if (told(w) != TR_OK) return TR_PEER; /* between the two looks */
-        describe(w, where, sizeof(where));
+        describe(w, where, sizeof where);
         return TR_FAIL(TR_PEER, "rank %d (%s, pid %d) died; rank %d waited for it in the %s",
                        c->peers[dead].rank, c->topology.host, (int)c->peers[dead].pid,
                        c->job->topology.rank, where);
@@ -161,7 +160,7 @@ static void warn(const tr_wait *w, double most)
     const tr_topology *t = &w->c->job->topology;
     char where[160];
     if (w->c->topology.local_rank != 0) return;
-    describe(w, where, sizeof(where));
+    describe(w, where, sizeof where);
     tr_log(TR_LOG_WARN,
            "rank %d (%s) has waited %.0f s for the %s and waits on, up to %.0f s, as others may be "
            "busy unseen",

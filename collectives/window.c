@@ -40,8 +40,8 @@ typedef struct {
 static bool enough(const tr_comm *c, size_t nbytes, tr_room *room)
 {
     struct statvfs fs;
-    snprintf(room->host, sizeof(room->host), "%s", c->topology.host);
-    snprintf(room->dir, sizeof(room->dir), "%s", backing_directory());
+    snprintf(room->host, sizeof room->host, "%s", c->topology.host);
+    snprintf(room->dir, sizeof room->dir, "%s", backing_directory());
     room->need = (double)nbytes * SPARE + (double)MARGIN * c->topology.local_size;
     if (statvfs(room->dir, &fs) == 0) room->room = (double)fs.f_bavail * (double)fs.f_frsize;
     size_t pretend = tr_env_size("TRIREME_SHM_AVAILABLE", SIZE_MAX); /* tests: bytes there */
@@ -59,10 +59,10 @@ static tr_status agree_room(tr_comm *c, size_t nbytes, bool *ok, char *reason, s
     TR_MPI_TRY(MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, c->comm));
     *ok = first == c->topology.size;
     if (*ok) return TR_OK;
-    TR_MPI_TRY(MPI_Bcast(&room, sizeof(room), MPI_BYTE, first, c->comm));
+    TR_MPI_TRY(MPI_Bcast(&room, sizeof room, MPI_BYTE, first, c->comm));
     snprintf(reason, size, "shared memory is short: %s needs %s, %s has %s free", room.host,
-             tr_format_bytes(room.need, need, sizeof(need)), room.dir,
-             tr_format_bytes(room.room, have, sizeof(have)));
+             tr_format_bytes(room.need, need, sizeof need), room.dir,
+             tr_format_bytes(room.room, have, sizeof have));
 out:
     return st;
 }
@@ -96,8 +96,7 @@ tr_status tr_window_open(tr_comm *c, size_t nbytes, tr_window *w, bool *got, cha
     char *base = NULL;
     *got = false;
     *w = (tr_window){.win = MPI_WIN_NULL};
-    /* one page to find a boundary in, and a whole one at least, as the first is written to try it
-     */
+    /* one page to find a boundary in, and a whole one at least, as the first is written to try it */
     bool fits =
         tr_add_size(nbytes < TR_PAGE ? TR_PAGE : nbytes, TR_PAGE, &total) && total <= PTRDIFF_MAX;
     TR_NEED(fits, TR_MEMORY, "a window of %zu bytes", nbytes);

@@ -10,8 +10,8 @@ typedef struct tr_checkpointer tr_checkpointer;
 
 typedef struct {
     tr_comm *comm;
-    tr_params *params;   /* borrowed */
-    tr_reducer *reducer; /* borrowed: hands restored weights on */
+    tr_params *params;       /* borrowed */
+    tr_reducer *reducer;     /* borrowed: hands restored weights on */
     const char *folder;      /* the run folder */
     const char *config_text; /* resolved */
     int64_t keep;

@@ -19,8 +19,7 @@ typedef struct {
     const char *instead;     /* "start ... where there is one": besides changing the value */
 } tr_cpu_reason;
 
-/* TR_CONFIG where the config asks for what CPUs, or GPUs, do not have. `reason` NULL: device: cpu.
- */
+/* TR_CONFIG where the config asks for what CPUs, or GPUs, do not have. `reason` NULL: device: cpu. */
 tr_status tr_config_fits_cpu(const tr_config *c, const tr_cpu_reason *reason);
 tr_status tr_config_fits_gpu(const tr_config *c);
 

@@ -15,8 +15,8 @@ typedef struct {
 /* *Local.* Whether a module was built for this program. */
 bool tr_gpu_built(void);
 /* *Local.* Loads the module, from beside the program or ../lib/trireme; it stays until the process
- * ends. `if_driver`: only where the driver's library opens, without which no GPU can be had.
- * TR_KERNEL where it cannot be had, saying what to do. */
+ * ends. `if_driver`: only where the driver's library opens, without which there is no usable GPU.
+ * TR_KERNEL where that fails, saying what to do. */
 tr_status tr_gpu_load(bool if_driver, const tr_gpu **out);
 
 /* The one symbol that the module exports. NULL for a program of another build. */

@@ -1,6 +1,5 @@
 /* `trainer inspect FILE [FILE2] [--json]`: what is in a run file; with two, how they differ (status
- * 1 when they do, as diff(1), or when something in a file is damaged). Needs no config and no MPI.
- */
+ * 1 when they do, as diff(1), or when something in a file is damaged). Needs no config and no MPI. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>

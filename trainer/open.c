@@ -198,8 +198,7 @@ static void warn_of_batchnorm(const tr_trainer *t, const tr_plan_key *keys, size
         const tr_graph *g = tr_plan_graph(tr_session_plan(t->session, true, keys[k].batch));
         for (size_t i = 0; i < g->nops; i++) {
             const tr_tensor *x = &g->tensors[g->ops[i].in[0]];
-            if (!tr_op_over_batch(&g->ops[i]) ||
-                x->count != (size_t)(x->dims[0] * x->dims[1]))
+            if (!tr_op_over_batch(&g->ops[i]) || x->count != (size_t)(x->dims[0] * x->dims[1]))
                 continue;
             tr_log(
                 TR_LOG_WARN,
@@ -348,7 +347,8 @@ tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out)
     TR_TRY(open_reducer(t));
     TR_TRY(tr_agree(t->comm, open_session(t), NULL));
     TR_TRY(tr_agree(t->comm, open_loaders(t), NULL));
-    TR_TRY(tr_agree(t->comm, tr_optimizer_open(o->config, t->params, t->training, &t->optimizer), NULL));
+    TR_TRY(tr_agree(t->comm, tr_optimizer_open(o->config, t->params, t->training, &t->optimizer),
+                    NULL));
     TR_TRY(open_output(t, o));
 out:
     if (st != TR_OK) {

@@ -50,11 +50,11 @@ static size_t cut(const tr_params *p, const tr_optimizer_config *c, tr_segment *
             end = a->offset + tr_align_up(a->count, 16);
             if (end > own.end) end = own.end;
             if (a->frozen) continue;
-            tr_segment s = {
-                .range = {at, end},
-                .slot = p->slot_at[r] + (at - own.begin),
-                .decay = a->decay || c->decay_all ? c->weight_decay * a->decay_factor : 0,
-                .lr_factor = a->lr_factor};
+            tr_segment s = {.range = {at, end},
+                            .slot = p->slot_at[r] + (at - own.begin),
+                            .decay =
+                                a->decay || c->decay_all ? c->weight_decay * a->decay_factor : 0,
+                            .lr_factor = a->lr_factor};
             if (last.range.end == at && tr_range_count(last.range) > 0 && last.decay == s.decay &&
                 last.lr_factor == s.lr_factor) {
                 s.range.begin = last.range.begin;

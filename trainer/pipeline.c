@@ -96,8 +96,7 @@ out:
     return st;
 }
 
-/* *Collective.* One rank says it; all end alike. Where ranks can no longer agree, the job is ended.
- */
+/* *Collective.* One rank says it; all end alike. Where ranks can no longer agree, the job is ended. */
 static int end(tr_comm *control, tr_comm *comm, tr_status st, bool agreed)
 {
     if (!agreed && comm) (void)tr_comm_break(comm, st); /* peers may wait for us */

@@ -123,8 +123,7 @@ out:
     return st;
 }
 
-/* Whoever makes the file removes it while holding it: a lock on one without a name holds nothing.
- */
+/* Whoever makes the file removes it while holding it: a lock on one without a name holds nothing. */
 static tr_status take_lock(tr_run_folder *f, bool *again)
 {
     struct stat status;

@@ -55,9 +55,9 @@ void tr_watch_start(tr_watch *p, tr_wait *w);
 
 typedef struct {
     tr_comm *c;
-    ncclComm_t comm;       /* NULL once it is aborted */
-    tr_watch *watch; /* borrowed; NULL while it is set up */
-    pthread_t aborter;     /* while `aborting`: the thread that frees it */
+    ncclComm_t comm;   /* NULL once it is aborted */
+    tr_watch *watch;   /* borrowed; NULL while it is set up */
+    pthread_t aborter; /* while `aborting`: the thread that frees it */
     bool aborting;
     char version[32];
 } tr_nccl;

@@ -26,13 +26,15 @@ static bool failed(const tr_comm *c, int local_rank)
 {
     tr_error why;
     return tr_peers_gone(&c->peers[local_rank]) ||
-           (tr_notes_gave_up(c->job, c->peers[local_rank].local_rank, &why) && why.status != TR_PEER);
+           (tr_notes_gave_up(c->job, c->peers[local_rank].local_rank, &why) &&
+            why.status != TR_PEER);
 }
 
 static bool left(const tr_comm *c, int local_rank)
 {
     tr_error why;
-    return tr_peers_gone(&c->peers[local_rank]) || tr_notes_gave_up(c->job, c->peers[local_rank].local_rank, &why);
+    return tr_peers_gone(&c->peers[local_rank]) ||
+           tr_notes_gave_up(c->job, c->peers[local_rank].local_rank, &why);
 }
 
 static bool arrived(const void *ctx, int local_rank)
@@ -78,9 +80,9 @@ static size_t name_rank(const tr_watch *p, int i, char *buf, size_t size)
         return (size_t)snprintf(buf, size, "rank %d (pid %d: no step begun)", peer->rank,
                                 (int)peer->pid);
     place_text(p, tr_watch_micro_of(at), atomic_load_explicit(&a->gathers, memory_order_relaxed),
-               atomic_load_explicit(&a->buckets, memory_order_relaxed), where, sizeof(where));
+               atomic_load_explicit(&a->buckets, memory_order_relaxed), where, sizeof where);
     if ((uint32_t)issued != TR_WATCH_ALL)
-        snprintf(up_to, sizeof(up_to), " up to operation %u of micro-batch %u",
+        snprintf(up_to, sizeof up_to, " up to operation %u of micro-batch %u",
                  (uint32_t)issued & ((1u << TR_WATCH_WITHIN) - 1), tr_watch_micro_of(issued));
     return (size_t)snprintf(buf, size,
                             "rank %d (pid %d: issued step %llu%s, device seen in step %llu, %s; "
@@ -116,12 +118,12 @@ static tr_status late(const tr_wait *w)
     char who[640], where[192], place[128];
     place_text(p, p->seen.micro, p->seen.gathers, p->seen.buckets, place, sizeof(place));
     if (p->seen.buckets % 2)
-        snprintf(where, sizeof(where), "all-reduce of step %u, bucket %u", p->seen.step,
+        snprintf(where, sizeof where, "all-reduce of step %u, bucket %u", p->seen.step,
                  (p->seen.buckets - 1) / 2);
     else
-        snprintf(where, sizeof(where), "device in step %u, %s", p->seen.step, place);
-    if (!name_missing(w, who, sizeof(who)))
-        snprintf(who, sizeof(who), "%s",
+        snprintf(where, sizeof where, "device in step %u, %s", p->seen.step, place);
+    if (!name_missing(w, who, sizeof who))
+        snprintf(who, sizeof who, "%s",
                  !p->board      ? "cannot be seen, as ranks share no memory"
                  : t->nodes > 1 ? "some rank of another node, as all of this one have come as far"
                                 : "cannot be told, all ranks have come as far and are alive");

@@ -107,10 +107,10 @@ static tr_status connect(tr_nccl *n)
     ncclUniqueId id;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     bool told = false;
-    memset(&id, 0, sizeof(id));
+    memset(&id, 0, sizeof id);
     if (t->rank == 0) st = tr_nccl_check(n, ncclGetUniqueId(&id), "ncclGetUniqueId");
     TR_TRY(tr_agree(n->c, st, NULL));
-    TR_TRY(tr_comm_broadcast(n->c, &id, sizeof(id), 0));
+    TR_TRY(tr_comm_broadcast(n->c, &id, sizeof id, 0));
     config.blocking = 0;
     ncclResult_t rc = ncclCommInitRankConfig(&n->comm, t->size, id, t->rank, &config);
     st = settle(n, rc, "ncclCommInitRankConfig", true, &told);
@@ -147,7 +147,7 @@ tr_status tr_nccl_open(tr_comm *c, bool deterministic, tr_nccl **out)
     st = n ? tr_nccl_check(n, ncclGetVersion(&version), "ncclGetVersion") : tr_last_error()->status;
     TR_TRY(tr_agree(c, st, NULL));
     /* major * 10000 + minor * 100 + patch since 2.9 */
-    snprintf(n->version, sizeof(n->version), "%d.%d.%d", version / 10000, version / 100 % 100,
+    snprintf(n->version, sizeof n->version, "%d.%d.%d", version / 10000, version / 100 % 100,
              version % 100);
     TR_TRY(connect(n));
 out:

@@ -37,7 +37,7 @@ typedef struct {
     tr_side side;
     tr_nccl *nccl;      /* NULL: one rank */
     tr_nccl *gatherers; /* over options.gatherers, or `nccl`; NULL: one rank gathers alone */
-    void *squares; /* of what is owned; NULL: the optimizer is not sharded */
+    void *squares;      /* of what is owned; NULL: the optimizer is not sharded */
     tr_watch *watch;
     int launched; /* buckets of this step */
     int gathers;  /* since the run began in which buckets become ready */
@@ -144,7 +144,7 @@ static tr_status agree_order(tr_reducer *r)
 {
     tr_gpu_state *s = r->state;
     size_t n = r->p->o.nbuckets;
-    tr_status st = tr_comm_all_gather(r->c, s->after, s->all, n * sizeof(*s->after));
+    tr_status st = tr_comm_all_gather(r->c, s->after, s->all, n * sizeof *s->after);
     for (int k = 0; st == TR_OK && k < r->c->topology.size; k++)
         for (size_t b = 0; b < n; b++)
             if (s->all[(size_t)k * n + b] > s->after[b]) s->after[b] = s->all[(size_t)k * n + b];
@@ -206,7 +206,8 @@ static tr_status nccl_gather(tr_reducer *r, const void *send, void *recv, size_t
     tr_status st = TR_OK;
     tr_gpu_state *s = r->state;
     if (!nbytes) return TR_OK;
-    if (!s->gatherers) TR_TRY(r->p->o.backend->memory->copy(r->p->o.backend_ctx, recv, send, nbytes));
+    if (!s->gatherers)
+        TR_TRY(r->p->o.backend->memory->copy(r->p->o.backend_ctx, recv, send, nbytes));
     if (!s->nccl) return TR_OK;
     TR_TRY(tr_side_fork(&s->side));
     tr_watch_issue(s->watch);
@@ -240,7 +241,7 @@ static tr_status blame(const tr_reducer *r, const tr_wait *w)
         nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL);
     }
     char bucket[32] = "";
-    if (w->bucket >= 0) snprintf(bucket, sizeof(bucket), ", bucket %lld", (long long)w->bucket);
+    if (w->bucket >= 0) snprintf(bucket, sizeof bucket, ", bucket %lld", (long long)w->bucket);
     return TR_FAIL(why.status, "rank %d (%s), step %lld%s: %.800s", t->rank, t->host,
                    (long long)w->step, bucket, why.text);
 }
@@ -371,8 +372,8 @@ static tr_status allocate(tr_reducer *r)
     size_t n = r->p->o.nbuckets, ranks = (size_t)r->c->topology.size;
     if (ranks == 1) return TR_OK;
     TR_TRY(tr_side_open(r, &s->side));
-    s->after = tr_alloc(TR_MEM_OTHER, n, sizeof(*s->after));
-    s->all = s->after ? tr_alloc(TR_MEM_OTHER, n * ranks, sizeof(*s->all)) : NULL;
+    s->after = tr_alloc(TR_MEM_OTHER, n, sizeof *s->after);
+    s->all = s->after ? tr_alloc(TR_MEM_OTHER, n * ranks, sizeof *s->all) : NULL;
     if (!s->all) st = tr_last_error()->status;
     const tr_params *p = r->p;
     if (st == TR_OK && r->o.shard)
@@ -407,13 +408,13 @@ tr_status tr_reducer_nccl_init(tr_reducer *r)
     r->ops = &ops;
     st = s ? allocate(r) : tr_last_error()->status;
     TR_TRY(tr_agree(r->c, st, NULL));
-    snprintf(r->name, sizeof(r->name), "one rank");
+    snprintf(r->name, sizeof r->name, "one rank");
     if (r->c->topology.size > 1) {
         TR_TRY(tr_watch_open(r, &s->watch));
         TR_TRY(tr_nccl_open(r->c, r->o.deterministic, &s->nccl));
         s->nccl->watch = s->watch;
         TR_TRY(open_gatherers(r));
-        snprintf(r->name, sizeof(r->name), "NCCL %s", s->nccl->version);
+        snprintf(r->name, sizeof r->name, "NCCL %s", s->nccl->version);
     }
 out:
     return st; /* tr_reducer_close frees what there is */

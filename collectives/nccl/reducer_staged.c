@@ -286,7 +286,7 @@ static tr_status allocate(tr_reducer *r)
     if (r->c->topology.size == 1) return TR_OK;
     TR_TRY(tr_side_open(r, &s->down));
     TR_TRY(tr_side_open(r, &s->up));
-    s->ends = tr_alloc(TR_MEM_OTHER, n, sizeof(*s->ends));
+    s->ends = tr_alloc(TR_MEM_OTHER, n, sizeof *s->ends);
     if (!s->ends) return tr_last_error()->status;
     for (size_t b = 0; b < n; b++) {
         s->npieces +=
@@ -309,7 +309,7 @@ tr_status tr_reducer_staged_init(tr_reducer *r)
     tr_status st = TR_OK;
     tr_staged *s = r->state = TR_NEW(TR_MEM_OTHER, tr_staged);
     r->ops = &ops;
-    if (r->c->topology.size == 1) snprintf(r->name, sizeof(r->name), "one rank");
+    if (r->c->topology.size == 1) snprintf(r->name, sizeof r->name, "one rank");
     st = s ? allocate(r) : tr_last_error()->status;
     TR_TRY(tr_agree(r->c, st, NULL));
     if (r->c->topology.size > 1) { /* of its own: reductions and gathers may come in any order */

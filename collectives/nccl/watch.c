@@ -25,18 +25,18 @@ static tr_status fill(tr_watch *p)
     const tr_backend *b = p->r->p->o.backend;
     void *ctx = p->r->p->o.backend_ctx;
     p->count = 2 * p->r->p->o.nbuckets + 1 > MOST ? 2 * p->r->p->o.nbuckets + 1 : MOST;
-    uint32_t *host = tr_alloc(TR_MEM_OTHER, p->count, sizeof(*host));
-    p->numbers = b->memory->alloc(ctx, TR_MEM_OTHER, p->count * sizeof(*p->numbers));
-    p->cell = b->memory->alloc(ctx, TR_MEM_OTHER, sizeof(*p->cell));
-    p->word = b->memory->host_alloc(ctx, TR_MEM_OTHER, sizeof(*p->word));
-    p->ring = b->memory->host_alloc(ctx, TR_MEM_OTHER, RING * sizeof(*p->ring));
+    uint32_t *host = tr_alloc(TR_MEM_OTHER, p->count, sizeof *host);
+    p->numbers = b->memory->alloc(ctx, TR_MEM_OTHER, p->count * sizeof *p->numbers);
+    p->cell = b->memory->alloc(ctx, TR_MEM_OTHER, sizeof *p->cell);
+    p->word = b->memory->host_alloc(ctx, TR_MEM_OTHER, sizeof *p->word);
+    p->ring = b->memory->host_alloc(ctx, TR_MEM_OTHER, RING * sizeof *p->ring);
     if (!host || !p->numbers || !p->cell || !p->word || !p->ring) {
         st = tr_last_error()->status;
         goto out;
     }
     *p->word = (tr_watch_word){0};
     for (size_t i = 0; i < p->count; i++) host[i] = (uint32_t)i;
-    TR_TRY(b->memory->upload(ctx, p->numbers, host, p->count * sizeof(*host)));
+    TR_TRY(b->memory->upload(ctx, p->numbers, host, p->count * sizeof *host));
 out:
     tr_free(host);
     return st;
@@ -50,11 +50,11 @@ static tr_status open_board(tr_watch *p)
     bool got = false;
     size_t nbytes = (size_t)c->topology.local_size * sizeof(tr_watch_line);
     if (!c->job->notes) return TR_OK; /* on no rank */
-    TR_TRY(tr_window_open(c, nbytes, &p->window, &got, reason, sizeof(reason)));
+    TR_TRY(tr_window_open(c, nbytes, &p->window, &got, reason, sizeof reason));
     if (!got) return TR_OK;
     tr_watch_line *board = (tr_watch_line *)(void *)p->window.base;
     TR_TRY(
-        tr_mpi_all(c->comm, tr_window_touch(&board[c->topology.local_rank], sizeof(*board)), &got));
+        tr_mpi_all(c->comm, tr_window_touch(&board[c->topology.local_rank], sizeof *board), &got));
     if (got) p->board = board;
 out:
     return st;
@@ -95,7 +95,7 @@ static tr_status note(const tr_watch *p, uint32_t *where, size_t number, cudaStr
 {
     size_t n = number < p->count ? number : p->count - 1;
     return tr_side_check(
-        cudaMemcpyAsync(where, p->numbers + n, sizeof(*where), cudaMemcpyDeviceToHost, stream),
+        cudaMemcpyAsync(where, p->numbers + n, sizeof *where, cudaMemcpyDeviceToHost, stream),
         "cudaMemcpyAsync");
 }
 
@@ -119,9 +119,8 @@ tr_status tr_watch_micro(tr_watch *p, uint64_t step, int micro, cudaStream_t str
     tr_status st = TR_OK;
     tr_watch_word *from = &p->ring[p->next++ % RING];
     *from = (tr_watch_word){.step = (uint32_t)step, .micro = (uint32_t)micro};
-    TR_SIDE_TRY(cudaMemcpyAsync(p->cell, from, sizeof(*from), cudaMemcpyHostToDevice, stream));
-    TR_SIDE_TRY(
-        cudaMemcpyAsync(p->word, p->cell, sizeof(*p->word), cudaMemcpyDeviceToHost, stream));
+    TR_SIDE_TRY(cudaMemcpyAsync(p->cell, from, sizeof *from, cudaMemcpyHostToDevice, stream));
+    TR_SIDE_TRY(cudaMemcpyAsync(p->word, p->cell, sizeof *p->word, cudaMemcpyDeviceToHost, stream));
     p->issued = tr_watch_place(from->step, from->micro, 0);
     tr_watch_tell(p);
 out:

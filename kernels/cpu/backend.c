@@ -1,6 +1,5 @@
 /* The CPU backend's entry: the context (instruction set level, oneDNN's engine), a session's share
- * of it (threads, oneDNN's stream), and the way from an op to the function that prepares it.
- */
+ * of it (threads, oneDNN's stream), and the way from an op to the function that prepares it. */
 #include "kernels/cpu/internal.h"
 #include "kernels/cpu/onednn/onednn.h"
 #include "runtime/device/host.h"

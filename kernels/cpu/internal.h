@@ -14,17 +14,18 @@ struct tr_cpu_loops; /* loops/loops.h: one table of loops an instruction set lev
  * of threads of its own. */
 typedef struct tr_cpu {
     int threads;
-    int isa;                     /* tr_cpu_isa_level the own loops run at */
-    bool bf16;                   /* oneDNN has bf16 kernels for this CPU */
-    struct dnnl_engine *engine;  /* dnnl_engine_t and dnnl_stream_t, so that kernels that need */
-    struct dnnl_stream *stream;  /* no oneDNN do not include it */
+    int isa;                    /* tr_cpu_isa_level the own loops run at */
+    bool bf16;                  /* oneDNN has bf16 kernels for this CPU */
+    struct dnnl_engine *engine; /* dnnl_engine_t and dnnl_stream_t, so that kernels that need */
+    struct dnnl_stream *stream; /* no oneDNN do not include it */
     const struct tr_cpu_loops *loops;
 } tr_cpu;
 
 /* The loops of the level, of loops/loops.c. */
 const struct tr_cpu_loops *tr_cpu_loops_at(int isa);
 
-typedef tr_status tr_cpu_prepare_fn(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out);
+typedef tr_status tr_cpu_prepare_fn(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
+                                    tr_kernel **out);
 
 /* Of every op of the list. Several ops may share one. */
 #define X(op, kernel) tr_cpu_prepare_fn tr_cpu_##kernel;

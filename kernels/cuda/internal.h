@@ -15,14 +15,14 @@
 #define TR_CUDA_C
 #endif
 
-typedef struct tr_cuda_blas tr_cuda_blas;   /* blas/blas.h: cuBLASLt handle, algorithm cache */
-typedef struct tr_cuda_dnn tr_cuda_dnn;     /* dnn/dnn.h: cuDNN handle, plan cache */
+typedef struct tr_cuda_blas tr_cuda_blas;     /* blas/blas.h: cuBLASLt handle, algorithm cache */
+typedef struct tr_cuda_dnn tr_cuda_dnn;       /* dnn/dnn.h: cuDNN handle, plan cache */
 typedef struct tr_cuda_memory tr_cuda_memory; /* memory.c: what is allocated */
 typedef struct tr_cuda_pieces tr_cuda_pieces; /* copy.c: pinned buffers for copies */
 typedef struct tr_cuda_stage tr_cuda_stage;   /* stage.c: the two slots of a session's batches */
 typedef struct tr_cuda_sections tr_cuda_sections; /* section.c: a session's recorded graphs */
-typedef struct tr_cuda_pace tr_cuda_pace;       /* pace.c: how far the host runs ahead */
-typedef struct tr_cuda_monitor tr_cuda_monitor; /* monitor.c: NVML */
+typedef struct tr_cuda_pace tr_cuda_pace;         /* pace.c: how far the host runs ahead */
+typedef struct tr_cuda_monitor tr_cuda_monitor;   /* monitor.c: NVML */
 
 /* What is put into the stream now. */
 typedef enum {
@@ -37,7 +37,8 @@ typedef enum {
  * been bound. */
 typedef struct tr_cuda {
     tr_backend_options o;
-    int major, minor, sms, max_shared; /* compute capability, multiprocessors, shared bytes a block may ask for */
+    /* compute capability, multiprocessors, shared bytes a block may ask for */
+    int major, minor, sms, max_shared;
     char device_name[128];
     cudaStream_t stream; /* kernels, updates: "the stream" */
     tr_cuda_memory *memory;
@@ -94,7 +95,8 @@ static inline const tr_tensor *tr_cuda_out(const tr_graph *g, const tr_op *op, i
 
 /* ---- The ops ---- */
 
-typedef tr_status tr_cuda_prepare_fn(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out);
+typedef tr_status tr_cuda_prepare_fn(tr_cuda *cuda, const tr_graph *g, const tr_op *op,
+                                     tr_kernel **out);
 
 /* Of every op of the list. Several ops may share one. */
 #define X(op, kernel) TR_CUDA_C tr_cuda_prepare_fn tr_cuda_##kernel;

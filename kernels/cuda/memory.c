@@ -87,7 +87,7 @@ static tr_status device_full(cudaError_t e, tr_mem_kind kind, size_t nbytes)
     tr_format_bytes((double)available, unused, sizeof unused);
     tr_format_bytes((double)total, all, sizeof all);
     (void)TR_FAIL(TR_MEMORY,
-                  "%s of device memory%s could not be had, %s of the GPU's %s are free "
+                  "%s of device memory%s could not be allocated, %s of the GPU's %s are free "
                   "(cudaMalloc: %s, %s)",
                   asked, purpose(kind, what), unused, all, cudaGetErrorString(e),
                   cudaGetErrorName(e));
@@ -144,11 +144,12 @@ static tr_status host_full(cudaError_t e, tr_mem_kind kind, size_t nbytes)
     if (st != TR_MEMORY) return st;
     tr_format_bytes((double)nbytes, asked, sizeof asked);
     tr_format_bytes((double)available, left, sizeof left);
-    (void)TR_FAIL(TR_MEMORY,
-                  "%s of pinned host memory%s could not be had, %s of the host's memory are free "
-                  "(cudaHostAlloc: %s, %s)",
-                  asked, purpose(kind, what), available == SIZE_MAX ? "an unknown part" : left,
-                  cudaGetErrorString(e), cudaGetErrorName(e));
+    (void)TR_FAIL(
+        TR_MEMORY,
+        "%s of pinned host memory%s could not be allocated, %s of the host's memory are free "
+        "(cudaHostAlloc: %s, %s)",
+        asked, purpose(kind, what), available == SIZE_MAX ? "an unknown part" : left,
+        cudaGetErrorString(e), cudaGetErrorName(e));
     return tr_fail_hint(TR_MEMORY, TR_HINT_PINNED_MEMORY);
 }
 

@@ -3,8 +3,7 @@
  * runtime, and utilization is not known (NaN). No synchronization; what a look costs is not
  * measured.
  *
- * On a GPU cut into instances (MIG) NVML refuses utilization and may give the whole GPU's memory.
- */
+ * On a GPU cut into instances (MIG) NVML refuses utilization and may give the whole GPU's memory. */
 #include "kernels/cuda/core.h"
 #include "kernels/cuda/nvml.h"
 
@@ -45,8 +44,7 @@ static bool load_functions(tr_cuda_monitor *m)
     return true;
 }
 
-/* The CUDA runtime and NVML number devices differently: the place on the bus tells which is which.
- */
+/* The CUDA runtime and NVML number devices differently: the place on the bus tells which is which. */
 static void find_device(tr_cuda *cuda)
 {
     tr_cuda_monitor *m = cuda->monitor;

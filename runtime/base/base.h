@@ -46,7 +46,7 @@ int tr_status_exit_code(tr_status st);
 typedef enum {
     TR_HINT_NONE,
     TR_HINT_DEVICE_MEMORY, /* the device's memory is full */
-    TR_HINT_PINNED_MEMORY, /* host memory for the device's copies could not be had */
+    TR_HINT_PINNED_MEMORY, /* host memory for the device's copies could not be allocated */
     TR_HINT_BATCH,         /* a batch is too large for a kernel */
     TR_HINT_WORKSPACE,     /* a kernel may not have the scratch memory that it needs */
     TR_HINT_RECORDING,     /* a step could not be recorded */
@@ -63,8 +63,7 @@ typedef struct {
 } tr_error;
 
 /* Local. Writes the calling thread's error record and returns `st`, so that
- * `return TR_FAIL(TR_DATA, "%s: ...", path)` reads as one step. Text: no trailing newline or dot.
- */
+ * `return TR_FAIL(TR_DATA, "%s: ...", path)` reads as one step. Text: no trailing newline or dot. */
 tr_status tr_fail_at(const char *file, int line, tr_status st, const char *fmt, ...)
     TR_PRINTF(4, 5);
 #define TR_FAIL(st, ...) tr_fail_at(__FILE__, __LINE__, (st), __VA_ARGS__)
@@ -153,8 +152,7 @@ static inline size_t tr_align_up(size_t n, size_t to)
 typedef enum { TR_LOG_ERROR, TR_LOG_WARN, TR_LOG_INFO, TR_LOG_DEBUG } tr_log_level;
 
 /* Local. Who speaks: rank 0 says everything up to the level, other ranks warnings and errors only,
- * with "rank R (host): " before them. Call once after MPI is up; before that rank 0 of 1 is taken.
- */
+ * with "rank R (host): " before them. Call once after MPI is up; before that rank 0 of 1 is taken. */
 void tr_log_init(int rank, int size, tr_log_level level);
 void tr_log(tr_log_level level, const char *fmt, ...) TR_PRINTF(2, 3); /* one line, to stderr */
 /* Called before and after a line is printed, so that a progress line can be wiped and redrawn. */
@@ -173,8 +171,7 @@ typedef enum {
 } tr_rng_purpose;
 
 /* Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC'11): four 32-bit
- * words that depend only on the arguments. key = (seed, purpose, stream), counter = (index, block).
- */
+ * words that depend only on the arguments. key = (seed, purpose, stream), counter = (index, block). */
 typedef struct {
     uint32_t v[4];
 } tr_philox;

@@ -63,7 +63,7 @@ void *tr_alloc(tr_mem_kind kind, size_t count, size_t size)
     char *block = must_fail() ? NULL : aligned_alloc(ALIGN, total);
     if (!block) {
         char text[32];
-        TR_FAIL(TR_MEMORY, "%s for %s could not be had",
+        TR_FAIL(TR_MEMORY, "%s for %s could not be allocated",
                 tr_format_bytes((double)nbytes, text, sizeof text), tr_mem_kind_name(kind));
         return NULL;
     }

@@ -13,7 +13,7 @@ static const tr_node *nearest(const tr_config *c, const char *path, bool *found)
     while (*path) {
         char word[TR_YAML_KEY + 1];
         size_t length = strcspn(path, ".");
-        snprintf(word, sizeof(word), "%.*s", (int)length, path);
+        snprintf(word, sizeof word, "%.*s", (int)length, path);
         const tr_node *child = tr_node_get(n, word);
         if (!child) {
             *found = false;
@@ -38,7 +38,7 @@ static tr_status fail(const tr_config *c, const char *path, const char *fmt, ...
     bool found;
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof(text), fmt, args);
+    vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     return tr_node_fail(nearest(c, path, &found), "%s: %s", path, text);
 }

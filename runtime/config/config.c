@@ -93,7 +93,7 @@ static char *absolute(const char *folder)
 {
     char real[PATH_MAX];
     if (realpath(folder, real)) return tr_strdup(real);
-    if (*folder == '/' || !getcwd(real, sizeof(real))) return tr_strdup(folder);
+    if (*folder == '/' || !getcwd(real, sizeof real)) return tr_strdup(folder);
     return join(real, folder);
 }
 

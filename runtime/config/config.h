@@ -41,8 +41,7 @@ void tr_document_close(tr_document *doc);
 const tr_node *tr_node_get(const tr_node *map, const char *key); /* NULL when absent or not a map */
 /* TR_FAIL(TR_CONFIG, "file:line:column: " text). */
 tr_status tr_node_fail(const tr_node *at, const char *fmt, ...) TR_PRINTF(2, 3);
-/* Writes the tree as YAML that parses back to the same tree; block style, short lists on one line.
- */
+/* Writes the tree as YAML that parses back to the same tree; block style, short lists on one line. */
 tr_status tr_node_write(const tr_node *n, FILE *to);
 
 /* The shortest decimal that reads back as the same number. Returns buf. */
@@ -235,8 +234,8 @@ typedef struct tr_config {
     char *output;
     int device;
     struct {
-        char *folder; /* NULL: the config file's; tr_config_write writes it out, as an absolute path
-                       */
+        /* NULL: the config file's; tr_config_write writes it out, as an absolute path */
+        char *folder;
         tr_source_config train, eval;
         struct {
             tr_reals mean, std; /* one value, or one a channel: (x - mean) / std */
@@ -308,10 +307,10 @@ typedef struct tr_config {
         int cuda_graph;  /* tr_cuda_graph */
         bool deterministic, benchmark;
         double workspace_mb;
-        double bucket_mb; /* 0 = auto */
-        int wire;         /* tr_wire_kind: type of gradients between nodes */
+        double bucket_mb;    /* 0 = auto */
+        int wire;            /* tr_wire_kind: type of gradients between nodes */
         int shard_optimizer; /* tr_shard_kind */
-        double timeout;   /* seconds a rank waits for its peers before it gives up */
+        double timeout;      /* seconds a rank waits for its peers before it gives up */
     } run;
     tr_list pipeline; /* of `stages` */
     tr_variant_def *stages;
@@ -326,8 +325,7 @@ tr_status tr_config_open(const char *file, const char *text, size_t nbytes,
                          const char *const *overrides, size_t noverrides,
                          const tr_variant_def *stages, tr_config **out);
 void tr_config_close(tr_config *c);
-/* The resolved config as YAML: every key with its value in force; parses back to the same config.
- */
+/* The resolved config as YAML: every key with its value in force; parses back to the same config. */
 tr_status tr_config_write(const tr_config *c, FILE *to);
 /* The same with another map below `model`. */
 tr_status tr_config_write_with(const tr_config *c, const tr_node *model, FILE *to);

@@ -62,7 +62,7 @@ static tr_status unknown_option(const tr_field *f, int which, const tr_node *key
         return tr_node_fail(key, "%s: unknown key %s; did you mean \"%s\"?", path,
                             tr_text_show(key->text, show), near);
     return tr_node_fail(key, "%s: unknown key %s, expected %s", path, tr_text_show(key->text, show),
-                        tr_field_expected(f, want, sizeof(want)));
+                        tr_field_expected(f, want, sizeof want));
 }
 
 /* Which variant a map names, and at which of its keys; -1 and SIZE_MAX when none. */
@@ -152,7 +152,7 @@ static tr_status read_list(const tr_field *f, const tr_node *n, const char *path
     for (size_t i = 0; i < n->count; i++) {
         tr_list_item *item = &list->items[i];
         view v;
-        snprintf(index, sizeof(index), "%zu", i);
+        snprintf(index, sizeof index, "%zu", i);
         tr_path_join(path, index, sub);
         TR_TRY(choose_variant(&one, n->values[i], sub, &item->which, &v));
         const tr_variant_def *def = &f->variants[item->which];
@@ -196,7 +196,7 @@ static tr_status read_default(const tr_field *f, const tr_node *at, const char *
     if (!f->dflt) {
         char want[256];
         const char *dot = strrchr(path, '.');
-        tr_field_expected(f, want, sizeof(want));
+        tr_field_expected(f, want, sizeof want);
         if (!at) return TR_FAIL(TR_CONFIG, "%s is required: %s (%s)", path, f->doc, want);
         if (!dot)
             return tr_node_fail(at, "required key \"%s\" is missing: %s (%s)", f->key, f->doc,
@@ -239,7 +239,7 @@ static tr_status unknown_key(const tr_field *fields, const tr_node *key, const c
         return tr_node_fail(key, "%s%sunknown key %s; did you mean \"%s\"?", path, colon, show,
                             near);
     for (size_t i = 0; i < count; i++)
-        tr_text_append(known, sizeof(known), i ? ", %s" : "%s", names[i]);
+        tr_text_append(known, sizeof known, i ? ", %s" : "%s", names[i]);
     return tr_node_fail(key, "%s%sunknown key %s; %s%s", path, colon, show,
                         count ? "there are: " : "it has no options", known);
 }

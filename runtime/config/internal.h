@@ -1,5 +1,4 @@
-/* Private to the config room: the arena that owns a document's nodes, and small helpers on nodes.
- */
+/* Private to the config room: the arena that owns a document's nodes, and small helpers on nodes. */
 #ifndef TR_CONFIG_INTERNAL_H
 #define TR_CONFIG_INTERNAL_H
 
@@ -46,8 +45,7 @@ const char *tr_text_show(const char *text, char buf[TR_SHOW]);
 
 /* ---- yaml.c, text.c, emit.c, value.c --------------------------------------------------------- */
 
-/* Parses one document into nodes of `a`; `depth` is what the caller has used up of TR_YAML_DEPTH.
- */
+/* Parses one document into nodes of `a`; `depth` is what the caller has used up of TR_YAML_DEPTH. */
 tr_status tr_yaml_read(tr_arena *a, const char *source, const char *text, size_t nbytes, int depth,
                        tr_node **out);
 /* Well-formed UTF-8 without NUL and control characters, not too long; else "source:line:column". */
@@ -81,8 +79,7 @@ typedef struct {
     char first[64]; /* the default pipeline */
 } tr_config_table;
 const tr_field *tr_config_fields(const tr_variant_def *stages, tr_config_table *t);
-/* What one key's table cannot say: keys that belong together, and defaults that depend on others.
- */
+/* What one key's table cannot say: keys that belong together, and defaults that depend on others. */
 tr_status tr_config_check(tr_config *c);
 
 #endif

@@ -23,7 +23,7 @@ static const char *parent(const walk *w, char buf[TR_SHOW])
 {
     char path[TR_PATH];
     if (w->begin == 0) return "the config";
-    snprintf(path, sizeof(path), "%.*s", (int)w->begin - 1, w->typed);
+    snprintf(path, sizeof path, "%.*s", (int)w->begin - 1, w->typed);
     return tr_text_show(path, buf);
 }
 
@@ -137,7 +137,7 @@ tr_status tr_document_override(tr_document *doc, const char *assignment)
     if (!equals || equals == assignment)
         return TR_FAIL(TR_USAGE, "command line: expected key.path=value, found %s", show);
     show[strlen(show) - 1] = 0; /* without the quotes */
-    snprintf(source, sizeof(source), TR_COMMAND_LINE "%s", show + 1);
+    snprintf(source, sizeof source, TR_COMMAND_LINE "%s", show + 1);
     if (tr_text_check(source, assignment, strlen(assignment)) != TR_OK) {
         make_printable(source);
         return tr_text_check(source, assignment, strlen(assignment));

@@ -73,8 +73,8 @@ const tr_field *tr_config_fields(const tr_variant_def *stages, tr_config_table *
     static const tr_variant_def none[] = {{.name = NULL}};
     tr_field *pipeline = &t->fields[TR_COUNT(config) - 2];
     static_assert(TR_COUNT(config) <= TR_COUNT(t->fields), "tr_config_table holds all keys");
-    memcpy(t->fields, config, sizeof(config));
-    if (stages && stages->name) snprintf(t->first, sizeof(t->first), "[%s]", stages->name);
+    memcpy(t->fields, config, sizeof config);
+    if (stages && stages->name) snprintf(t->first, sizeof t->first, "[%s]", stages->name);
     pipeline->variants = stages ? stages : none;
     pipeline->dflt = stages && stages->name ? t->first : "";
     return t->fields;

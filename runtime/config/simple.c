@@ -20,8 +20,8 @@ static void expect_range(const tr_field *f, bool integer, char *buf, size_t size
     char low[32], high[32];
     if (f->min == f->max) return;
     if (integer) { /* 9223372036854775807 as a double is one more; no one needs to read either */
-        snprintf(low, sizeof(low), "%.0f", f->min);
-        snprintf(high, sizeof(high), "%.0f", f->max);
+        snprintf(low, sizeof low, "%.0f", f->min);
+        snprintf(high, sizeof high, "%.0f", f->max);
     } else {
         tr_format_real(f->min, low);
         tr_format_real(f->max, high);
@@ -94,7 +94,7 @@ tr_status tr_field_unexpected(const tr_field *f, const tr_node *n, const char *p
     bool text = n->kind == TR_NODE_SCALAR && n->quoted && !count;
     return tr_node_fail(n, "%s: found %s%s, expected %s%s%s%s", path,
                         text ? "the quoted text " : "", tr_node_show(n, show),
-                        tr_field_expected(f, want, sizeof(want)), near ? "; did you mean \"" : "",
+                        tr_field_expected(f, want, sizeof want), near ? "; did you mean \"" : "",
                         near ? near : "", near ? "\"?" : "");
 }
 

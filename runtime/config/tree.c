@@ -62,7 +62,7 @@ char *tr_arena_text(tr_arena *a, const char *text, size_t nbytes)
 
 tr_node *tr_node_new(tr_arena *a, tr_node_kind kind, tr_place at)
 {
-    tr_node *n = tr_arena_get(a, sizeof(*n));
+    tr_node *n = tr_arena_get(a, sizeof *n);
     if (!n) return NULL;
     n->kind = kind;
     n->source = at.source;
@@ -159,7 +159,7 @@ bool tr_node_empty(const tr_node *n)
 static tr_status fail(tr_place at, const char *fmt, va_list args)
 {
     char text[TR_ERROR_TEXT];
-    vsnprintf(text, sizeof(text), fmt, args);
+    vsnprintf(text, sizeof text, fmt, args);
     if (strncmp(at.source, TR_COMMAND_LINE, strlen(TR_COMMAND_LINE)) == 0)
         return TR_FAIL(TR_CONFIG, "%s: %s", at.source, text);
     return TR_FAIL(TR_CONFIG, "%s:%d:%d: %s", at.source, at.line, at.column, text);

@@ -34,7 +34,7 @@ static tr_node *int_node(tr_arena *a, const tr_field *f, int64_t v)
 {
     char buf[32];
     const char *word = word_for(f, (double)v);
-    if (!word) snprintf(buf, sizeof(buf), "%lld", (long long)v);
+    if (!word) snprintf(buf, sizeof buf, "%lld", (long long)v);
     return text_node(a, word ? word : buf, false);
 }
 
@@ -217,7 +217,7 @@ static void help_table(const tr_field *fields, const char *path, FILE *to)
     fputs("\n| key | type | default | unit | meaning |\n| --- | --- | --- | --- | --- |\n", to);
     for (const tr_field *f = fields; f && f->key; f++) {
         fprintf(to, "| `%s` | %s | ", tr_path_join(path, f->key, sub),
-                tr_field_expected(f, want, sizeof(want)));
+                tr_field_expected(f, want, sizeof want));
         help_default(f, to);
         fprintf(to, " | %s | %s |\n", f->unit ? f->unit : "", f->doc);
     }

@@ -84,8 +84,7 @@ const char *tr_dims_text(int ndim, const int64_t *dims, char *buf, size_t size)
     return buf;
 }
 
-/* ---- Flat arrays -------------------------------------------------------------------------------
- */
+/* ---- Flat arrays ----------------------------------------------------------------------------- */
 
 typedef struct {
     tr_array base;

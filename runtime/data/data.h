@@ -6,8 +6,7 @@
 
 #include "runtime/device/backend.h"
 
-/* ---- Datasets ---------------------------------------------------------------------------------
- */
+/* ---- Datasets -------------------------------------------------------------------------------- */
 
 /* A set of samples, readable by index from any thread: inputs channels first as in the file, in the
  * file's own element type (8 to 64 bit integers, float32, float64), and their targets. */
@@ -27,8 +26,7 @@ uint64_t tr_dataset_samples(const tr_dataset *d);
 /* Bytes held in memory, chunk caches included. */
 size_t tr_dataset_held(const tr_dataset *d);
 
-/* ---- The order --------------------------------------------------------------------------------
- */
+/* ---- The order ------------------------------------------------------------------------------- */
 
 /* Pure. How an epoch is cut: step s of an epoch covers places [s*batch, min((s+1)*batch, samples))
  * of the epoch's order (the last may be short, or is left out with drop_last). A step's places are
@@ -37,14 +35,13 @@ size_t tr_dataset_held(const tr_dataset *d);
  * number of ranks. */
 uint64_t tr_steps_per_epoch(uint64_t samples, int64_t batch, bool drop_last);
 tr_range tr_share(uint64_t samples, int64_t batch, uint64_t step_in_epoch, int micro_batches,
-                 int micro, int rank, int size);
+                  int micro, int rank, int size);
 /* Every share size that (rank, size) meets over an epoch, distinct, descending; returns how many
  * (<= 8). */
 int tr_share_sizes(uint64_t samples, int64_t batch, int micro_batches, int rank, int size,
                    bool drop_last, int64_t sizes[8]);
 
-/* ---- The loader -------------------------------------------------------------------------------
- */
+/* ---- The loader ------------------------------------------------------------------------------ */
 
 typedef struct tr_loader tr_loader;
 
@@ -82,9 +79,10 @@ typedef struct {
     int64_t count;                 /* samples; may be 0 */
     const void *inputs[TR_MAX_IN]; /* stored layout, options.dtype or int32 ids; valid until the
                                       next call */
-    const void *targets;           /* int32 labels or float32 values; stored layout: of samples
-                                      (C, H, W) channels-last, like the output it is compared with */
-    double waited;                 /* seconds this call blocked */
+    /* int32 labels or float32 values; stored layout: of samples (C, H, W) channels-last, like the
+     * output it is compared with */
+    const void *targets;
+    double waited; /* seconds this call blocked */
 } tr_batch;
 /* On failure (the worker's own error record) it fails the same way until the next seek. */
 tr_status tr_loader_next(tr_loader *l, tr_batch *out);

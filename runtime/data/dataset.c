@@ -26,8 +26,8 @@ static tr_status check_input(const tr_array *a, const tr_input *in)
 {
     char have[128], want[128];
     if (same_shape(a->ndim, a->dims, in->ndim, in->dims)) return TR_OK;
-    bool last = a->ndim == in->ndim && in->layout == TR_LAYOUT_CHANNELS_LAST && a->dims[2] == in->dims[0] &&
-                a->dims[0] == in->dims[1] && a->dims[1] == in->dims[2];
+    bool last = a->ndim == in->ndim && in->layout == TR_LAYOUT_CHANNELS_LAST &&
+                a->dims[2] == in->dims[0] && a->dims[0] == in->dims[1] && a->dims[1] == in->dims[2];
     return TR_FAIL(TR_DATA, "%s: a sample's shape is %s, expected %s, the model's input \"%s\"%s",
                    a->name, tr_dims_text(a->ndim, a->dims, have, sizeof have),
                    tr_dims_text(in->ndim, in->dims, want, sizeof want), in->name,
@@ -112,7 +112,8 @@ tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const t
     TR_TRY(tr_source_open(&o, budget, d->inputs, &d->targets));
     TR_TRY(check_targets(d->targets, m));
     d->target_count = d->targets->count;
-    d->target_channels = !m->labels && m->target_layout == TR_LAYOUT_CHANNELS_LAST ? (size_t)m->target_dims[0] : 1;
+    d->target_channels =
+        !m->labels && m->target_layout == TR_LAYOUT_CHANNELS_LAST ? (size_t)m->target_dims[0] : 1;
     for (size_t k = 0; k < d->ninputs; k++) {
         TR_TRY(check_input(d->inputs[k], &m->inputs[k]));
         TR_TRY(check_count(d, d->inputs[k]));

@@ -56,8 +56,7 @@ static hid_t native_type(tr_elem e)
     }
 }
 
-/* ---- By selection ------------------------------------------------------------------------------
- */
+/* ---- By selection ---------------------------------------------------------------------------- */
 
 static tr_status selected_read(tr_array *a, uint64_t first, uint64_t n, void *to)
 {
@@ -143,8 +142,7 @@ out:
     return TR_OK;
 }
 
-/* ---- Opening -----------------------------------------------------------------------------------
- */
+/* ---- Opening --------------------------------------------------------------------------------- */
 
 /* The format's signature at 0, 512, 1024, 2048, ...: anything else needs no HDF5 to be refused. */
 static bool has_signature(const tr_data_file *file)

@@ -148,8 +148,7 @@ static tr_status check_chunks(const tr_hdf5_handles *h, const tr_data_file *file
     return TR_OK;
 }
 
-/* ---- The look ----------------------------------------------------------------------------------
- */
+/* ---- The look -------------------------------------------------------------------------------- */
 
 tr_status tr_hdf5_see(tr_hdf5_handles *h, const tr_data_file *file, const char *name,
                       tr_hdf5_sight *s)

@@ -44,8 +44,7 @@ tr_status tr_idx_parse(const char *path, const uint8_t *bytes, size_t nbytes, tr
     return TR_OK;
 }
 
-/* ---- Unpacked from gzip ------------------------------------------------------------------------
- */
+/* ---- Unpacked from gzip ---------------------------------------------------------------------- */
 
 static tr_status no_read(tr_array *a, uint64_t first, uint64_t n, void *to)
 {

@@ -10,8 +10,7 @@
 /* TR_TRY for a pointer from tr_alloc, whose error record is already written. */
 #define TR_HAVE(p) TR_TRY((p) ? TR_OK : TR_MEMORY)
 
-/* ---- Elements as they lie in files ------------------------------------------------------------
- */
+/* ---- Elements as they lie in files ----------------------------------------------------------- */
 
 typedef enum {
     TR_ELEM_U8,
@@ -42,8 +41,7 @@ void tr_normalize_bf16(tr_elem e, const void *raw, size_t count, float mean, flo
 void tr_round_bf16(const float *in, size_t count, tr_bf16 *out);
 void tr_round_f16(const float *in, size_t count, tr_f16 *out);
 
-/* ---- Files ------------------------------------------------------------------------------------
- */
+/* ---- Files ----------------------------------------------------------------------------------- */
 
 /* A regular file read by pread, never mapped: a file that shrinks is a short read, not a SIGBUS. */
 typedef struct {
@@ -61,8 +59,7 @@ tr_status tr_data_file_unchanged(const tr_data_file *f);
 void tr_data_file_shut(tr_data_file *f);  /* closes the descriptor */
 void tr_data_file_close(tr_data_file *f); /* and frees the path */
 
-/* ---- Arrays of samples -------------------------------------------------------------------------
- */
+/* ---- Arrays of samples ----------------------------------------------------------------------- */
 
 /* `samples` times one sample of dims[0..ndim). Readable from any thread once it is open. */
 typedef struct tr_array tr_array;
@@ -144,8 +141,7 @@ bool tr_header_swapped(const tr_header *h);
 /* The array of a plain file; takes the descriptor out of `file`. */
 tr_status tr_header_open(tr_data_file *file, const char *path, const tr_header *h, tr_array **out);
 
-/* ---- The dataset ------------------------------------------------------------------------------
- */
+/* ---- The dataset ----------------------------------------------------------------------------- */
 
 struct tr_dataset {
     uint64_t samples;
@@ -168,8 +164,7 @@ tr_status tr_targets_convert(const tr_dataset *d, const void *raw, uint64_t i, u
 tr_status tr_targets_prepare(const tr_dataset *d, const void *raw, uint64_t i, float *scratch,
                              void *out);
 
-/* ---- From raw to ready -------------------------------------------------------------------------
- */
+/* ---- From raw to ready ----------------------------------------------------------------------- */
 
 /* What every sample goes through; constant after open. */
 typedef struct {

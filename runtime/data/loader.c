@@ -133,8 +133,7 @@ static void *work_loop(void *arg)
     return NULL;
 }
 
-/* ---- Opening and closing ------------------------------------------------------------------------
- */
+/* ---- Opening and closing --------------------------------------------------------------------- */
 
 /* What the steps read: a device copies it from there. */
 static void *take_batch(tr_loader *l, size_t count, size_t size)

@@ -19,7 +19,7 @@ static tr_range part(tr_range span, uint64_t n, uint64_t k)
 }
 
 tr_range tr_share(uint64_t samples, int64_t batch, uint64_t step_in_epoch, int micro_batches,
-                 int micro, int rank, int size)
+                  int micro, int rank, int size)
 {
     uint64_t b = (uint64_t)batch;
     tr_range step = {samples, samples};
@@ -40,7 +40,7 @@ int tr_share_sizes(uint64_t samples, int64_t batch, int micro_batches, int rank,
     int n = 0;
     for (int k = 0; k < 4 && steps > 0; k++) {
         tr_range s = tr_share(samples, batch, k / 2 ? steps - 1 : 0, micro_batches,
-                             k % 2 ? micro_batches - 1 : 0, rank, size);
+                              k % 2 ? micro_batches - 1 : 0, rank, size);
         int64_t count = (int64_t)(s.end - s.begin);
         int at = 0;
         while (at < n && sizes[at] > count) at++;

@@ -113,8 +113,7 @@ static void normalize(const tr_prepare *p, tr_elem elem, const void *raw, size_t
     }
 }
 
-/* How a sample is cut: element (y, x) of the result is (y + dy, x + dx) of the file, mirrored in x.
- */
+/* How a sample is cut: element (y, x) of the result is (y + dy, x + dx) of the file, mirrored in x. */
 typedef struct {
     int64_t dy, dx;
     bool mirror;

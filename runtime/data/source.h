@@ -12,8 +12,7 @@ typedef struct {
 } tr_opening;
 
 /* inputs: one array for each of the model's, targets: one. What was opened before a failure is left
- * there for the caller to close; the rest is untouched. budget: bytes of memory that may be held.
- */
+ * there for the caller to close; the rest is untouched. budget: bytes of memory that may be held. */
 tr_status tr_source_open(const tr_opening *o, uint64_t budget, tr_array **inputs,
                          tr_array **targets);
 

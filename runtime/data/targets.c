@@ -5,8 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 
-/* A label must be a whole number in [0, classes). Doubles hold every int64 near that range exactly.
- */
+/* A label must be a whole number in [0, classes). Doubles hold every int64 near that range exactly. */
 static tr_status to_labels(const tr_dataset *d, const void *raw, uint64_t first, uint64_t n,
                            int32_t *out)
 {

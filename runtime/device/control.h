@@ -4,8 +4,7 @@
  * itself, and the host reads later what came out.
  *
  * A step: `in` is set and the sums are zeroed; loss ops add to `sums`; the reducer adds them over
- * all ranks and fills sum_squares; tr_control_decide says whether to update and with what factor.
- */
+ * all ranks and fills sum_squares; tr_control_decide says whether to update and with what factor. */
 #ifndef TR_CONTROL_H
 #define TR_CONTROL_H
 

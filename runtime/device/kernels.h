@@ -49,7 +49,7 @@ typedef struct tr_binding {
     void *in[TR_MAX_IN], *out[TR_MAX_OUT]; /* NULL for absent operands */
     void *workspace;
     void *packed[TR_MAX_PACKED]; /* as tr_kernel.packed */
-    unsigned adds; /* tr_op.adds */
+    unsigned adds;               /* tr_op.adds */
 } tr_binding;
 
 /* Whether output `k`, a parameter's gradient, is added to what is there; else it is overwritten. */

@@ -12,7 +12,8 @@
  * multiplied in): decoupled; SGD: L2 as PyTorch's; and one factor of the learning rate. */
 typedef struct tr_segment {
     tr_range range;
-    size_t slot; /* where it begins in the moments and the average, which hold less than the space */
+    /* where it begins in the moments and the average, which hold less than the space */
+    size_t slot;
     double decay, lr_factor;
 } tr_segment;
 
@@ -57,7 +58,7 @@ typedef struct tr_device_training {
     tr_status (*updater_run)(void *updater, const tr_control *c);
     /* Weights and their average change places. */
     tr_status (*updater_swap_ema)(void *updater);
-    /* The control as it is at this point of the stream, to be had later under `slot` (0 or 1). */
+    /* Copies the control as it is at this point of the stream; report_poll gives it under `slot` (0 or 1). */
     tr_status (*report_begin)(void *training, const tr_control *c, int slot);
     /* *done: it is there, in *out. Does not wait. */
     tr_status (*report_poll)(void *training, int slot, tr_control *out, bool *done);

@@ -10,8 +10,8 @@ tr_status tr_build_reserve(tr_builder *b, size_t tensors, size_t ops)
     tr_status st = b->st;
     if (st != TR_OK) return st;
     tr_graph *g = b->g;
-    TR_TRY(tr_grow(&g->tensors, &b->cap_tensors, g->ntensors + tensors, sizeof(*g->tensors)));
-    TR_TRY(tr_grow(&g->ops, &b->cap_ops, g->nops + ops, sizeof(*g->ops)));
+    TR_TRY(tr_grow(&g->tensors, &b->cap_tensors, g->ntensors + tensors, sizeof *g->tensors));
+    TR_TRY(tr_grow(&g->ops, &b->cap_ops, g->nops + ops, sizeof *g->ops));
 out:
     return st;
 }
@@ -29,7 +29,7 @@ static int new_tensor(tr_builder *b, const char *name, tr_role role, int index, 
                      .ndim = ndim,
                      .alias = -1,
                      .count = 1};
-    snprintf(t->name, sizeof(t->name), "%s", name);
+    snprintf(t->name, sizeof t->name, "%s", name);
     bool fits = true;
     for (int i = 0; i < ndim; i++) {
         t->dims[i] = dims[i];
@@ -107,7 +107,7 @@ int tr_build_new(tr_builder *b, const char *layer, const char *what, tr_dtype dt
                  const int64_t *dims)
 {
     char name[2 * TR_NAME];
-    snprintf(name, sizeof(name), "%.63s.%s", layer, what);
+    snprintf(name, sizeof name, "%.63s.%s", layer, what);
     name[TR_NAME - 1] = '\0';
     return new_tensor(b, name, TR_ROLE_ACTIVATION, -1, dtype, ndim, dims);
 }
@@ -137,7 +137,7 @@ tr_op *tr_build_op(tr_builder *b, const tr_op_def *def, const char *layer, int l
                   .attrs = attrs,
                   .layer_index = layer_index,
                   .bucket_ready = -1};
-    snprintf(op->layer, sizeof(op->layer), "%s", layer);
+    snprintf(op->layer, sizeof op->layer, "%s", layer);
     for (int i = 0; i < TR_MAX_IN; i++) op->in[i] = i < nin ? in[i] : -1;
     for (int i = 0; i < TR_MAX_OUT; i++) op->out[i] = i < nout ? out[i] : -1;
     return op;
@@ -172,10 +172,10 @@ static tr_status build_given(tr_builder *b)
     TR_TRY(tr_build_reserve(b, m->ninputs + 1 + 2 * m->nparams + m->nstates, 0));
     for (size_t i = 0; i < m->ninputs; i++) {
         const tr_input *in = &m->inputs[i];
-        g->inputs[i] = b->value[i] = new_batched(
-            b, in->name, TR_ROLE_INPUT, (int)i,
-            in->ids > 0 ? TR_I32 : tr_precision_dtype(b->o->precision), in->ndim, in->dims,
-            in->layout);
+        g->inputs[i] = b->value[i] =
+            new_batched(b, in->name, TR_ROLE_INPUT, (int)i,
+                        in->ids > 0 ? TR_I32 : tr_precision_dtype(b->o->precision), in->ndim,
+                        in->dims, in->layout);
     }
     g->target = new_batched(b, "target", TR_ROLE_TARGET, -1, m->labels ? TR_I32 : TR_F32,
                             m->ndim_target, m->target_dims, m->target_layout);
@@ -184,7 +184,7 @@ static tr_status build_given(tr_builder *b)
     for (int grad = 0; grad < (g->train ? 2 : 1); grad++)
         for (size_t i = 0; i < m->nparams; i++) {
             const tr_param *p = &m->params[i];
-            snprintf(name, sizeof(name), "%s%.63s.%.60s", grad ? "d." : "", p->layer, p->name);
+            snprintf(name, sizeof name, "%s%.63s.%.60s", grad ? "d." : "", p->layer, p->name);
             name[TR_NAME - 1] = '\0';
             new_tensor(b, name, grad ? TR_ROLE_GRAD : TR_ROLE_PARAM, (int)i, TR_F32, p->ndim,
                        p->dims);
@@ -192,7 +192,7 @@ static tr_status build_given(tr_builder *b)
     b->first_state = (int)g->ntensors;
     for (size_t i = 0; i < m->nstates; i++) {
         const tr_state *s = &m->states[i];
-        snprintf(name, sizeof(name), "%.63s.%.60s", s->layer, s->name);
+        snprintf(name, sizeof name, "%.63s.%.60s", s->layer, s->name);
         name[TR_NAME - 1] = '\0';
         new_tensor(b, name, TR_ROLE_STATE, (int)i, TR_F32, s->ndim, s->dims);
     }
@@ -204,7 +204,7 @@ tr_status tr_build_all_forward(tr_builder *b)
 {
     const tr_model *m = b->g->model;
     tr_status st = TR_OK;
-    b->value = tr_alloc(TR_MEM_OTHER, m->ninputs + m->nlayers, sizeof(*b->value));
+    b->value = tr_alloc(TR_MEM_OTHER, m->ninputs + m->nlayers, sizeof *b->value);
     if (!b->value) return TR_MEMORY;
     TR_TRY(build_given(b));
     for (size_t i = 0; i < m->nlayers; i++) {
@@ -242,7 +242,7 @@ tr_status tr_graph_open(const tr_model *m, const tr_graph_options *o, tr_graph *
     g->train = o->train;
     g->precision = o->precision;
     g->ranks = o->ranks;
-    memset(g->inputs, -1, sizeof(g->inputs));
+    memset(g->inputs, -1, sizeof g->inputs);
     TR_TRY(tr_build_all_forward(&b));
     if (g->train) TR_TRY(tr_differentiate(&b));
     if (o->fuse) TR_TRY(tr_pass_fuse(&b));

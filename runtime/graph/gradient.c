@@ -53,7 +53,7 @@ static int new_like(tr_builder *b, int id, const char *suffix)
 {
     const tr_tensor *t = &b->g->tensors[id];
     char name[TR_NAME + 4];
-    snprintf(name, sizeof(name), "d.%s", t->name);
+    snprintf(name, sizeof name, "d.%s", t->name);
     name[TR_NAME - 13] = '\0';
     return tr_build_like(b, name, suffix, t->dtype, id);
 }
@@ -91,8 +91,7 @@ out:
     return st;
 }
 
-/* A tensor's gradient is wanted if a parameter lies before it. Returns how many parts there can be.
- */
+/* A tensor's gradient is wanted if a parameter lies before it. Returns how many parts there can be. */
 static size_t mark_wanted(tr_builder *b)
 {
     const tr_graph *g = b->g;
@@ -115,14 +114,14 @@ static size_t mark_wanted(tr_builder *b)
 static tr_status open_lists(tr_builder *b)
 {
     size_t n = b->nforward = b->g->ntensors;
-    b->wanted = tr_alloc(TR_MEM_OTHER, n, sizeof(*b->wanted));
-    b->parts = tr_alloc(TR_MEM_OTHER, n, sizeof(*b->parts));
-    b->nparts = tr_alloc(TR_MEM_OTHER, n, sizeof(*b->nparts));
-    b->grad = tr_alloc(TR_MEM_OTHER, n, sizeof(*b->grad));
+    b->wanted = tr_alloc(TR_MEM_OTHER, n, sizeof *b->wanted);
+    b->parts = tr_alloc(TR_MEM_OTHER, n, sizeof *b->parts);
+    b->nparts = tr_alloc(TR_MEM_OTHER, n, sizeof *b->nparts);
+    b->grad = tr_alloc(TR_MEM_OTHER, n, sizeof *b->grad);
     if (!b->wanted || !b->parts || !b->nparts || !b->grad) return TR_MEMORY;
     for (size_t i = 0; i < n; i++) b->parts[i] = b->grad[i] = -1;
     b->cap_part = mark_wanted(b);
-    b->part = tr_alloc(TR_MEM_OTHER, b->cap_part, sizeof(*b->part));
+    b->part = tr_alloc(TR_MEM_OTHER, b->cap_part, sizeof *b->part);
     return b->part ? TR_OK : TR_MEMORY;
 }
 

@@ -58,8 +58,9 @@ typedef struct {
     const void *attrs; /* the op's attribute struct, public in ops.h */
     tr_act act;        /* fused into the output */
     int layer_index;   /* position of the layer in the model: the dropout stream */
-    unsigned adds;     /* bit k: out[k] is added to what is there, whatever tr_run.accumulate says */
-    bool recomputed;   /* runs a second time in the backward pass: must not touch states */
+    /* bit k: out[k] is added to what is there, whatever tr_run.accumulate says */
+    unsigned adds;
+    bool recomputed; /* runs a second time in the backward pass: must not touch states */
     /* Last bucket that is complete after this op, else -1. In a graph for an empty share the marks
      * of ops that are left out move to the next op kept; what comes after the last one has no mark:
      * who runs the graph takes all buckets for complete at its end. */
@@ -112,8 +113,7 @@ static inline int tr_root(const tr_graph *g, int id)
 }
 /* The op's only output is its first operand, seen otherwise: the same bytes, nothing to run. */
 bool tr_op_is_view(const tr_graph *g, const tr_op *op);
-/* Output `k` is there and written; else it is absent, or an operand's bytes passed on as they are.
- */
+/* Output `k` is there and written; else it is absent, or an operand's bytes passed on as they are. */
 bool tr_op_writes(const tr_graph *g, const tr_op *op, int k);
 /* Forward arithmetic of one op over the graph's batch: 2 a multiply-add; 0 for copies. */
 double tr_op_flops(const tr_graph *g, const tr_op *op);
@@ -132,7 +132,8 @@ void tr_graph_print(const tr_graph *g,
 /* Every op, forward and backward, in the order of ops/list.h, by which backends keep their kernels. */
 size_t tr_op_count(void);
 const tr_op_def *tr_op_at(size_t i);
-size_t tr_op_place(const tr_op_def *d); /* i of tr_op_at(i) == d; tr_op_count() when it is not there */
+/* i of tr_op_at(i) == d; tr_op_count() when it is not there */
+size_t tr_op_place(const tr_op_def *d);
 const char *tr_op_def_name(const tr_op_def *d);
 
 #endif

@@ -43,10 +43,10 @@ tr_status tr_layer_fail(const tr_layer *l, tr_status st, const char *fmt, ...)
     char text[TR_ERROR_TEXT];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof(text), fmt, args);
+    vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    return TR_FAIL(st, "%s%slayer \"%s\": %s", l->where ? l->where : "", l->where ? ": " : "", l->name,
-                   text);
+    return TR_FAIL(st, "%s%slayer \"%s\": %s", l->where ? l->where : "", l->where ? ": " : "",
+                   l->name, text);
 }
 
 tr_status tr_layer_rank(const tr_layer *l, int rank_a, int rank_b, const char *takes)
@@ -121,9 +121,11 @@ static tr_status tie(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
     for (int i = 0; of && i < of->nparams; i++) {
         tr_param *p = &mk->m->params[of->params[i]];
         if (strcmp(p->name, decl->name) != 0) continue;
-        const tr_shape its = {.ndim = p->ndim, .dims = {p->dims[0], p->dims[1], p->dims[2], p->dims[3]}};
-        const tr_shape ours = {.ndim = decl->ndim,
-                               .dims = {decl->dims[0], decl->dims[1], decl->dims[2], decl->dims[3]}};
+        const tr_shape its = {.ndim = p->ndim,
+                              .dims = {p->dims[0], p->dims[1], p->dims[2], p->dims[3]}};
+        const tr_shape ours = {
+            .ndim = decl->ndim,
+            .dims = {decl->dims[0], decl->dims[1], decl->dims[2], decl->dims[3]}};
         char a[TR_SHAPE_TEXT], b[TR_SHAPE_TEXT];
         if (!tr_shape_equal(&its, &ours))
             return tr_layer_fail(l, TR_SHAPE, "its weight is %s, but that of \"%s\" is %s",
@@ -157,7 +159,7 @@ tr_status tr_layer_param(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
     const tr_common *common = l->storage;
     assert(l->nparams < TR_MAX_PARAMS);
     if (common->weight_of && strcmp(decl->name, "weight") == 0) return tie(mk, l, decl);
-    TR_TRY(tr_grow(&m->params, &mk->cap_params, m->nparams + 1, sizeof(*m->params)));
+    TR_TRY(tr_grow(&m->params, &mk->cap_params, m->nparams + 1, sizeof *m->params));
     tr_param *p = &m->params[m->nparams];
     *p = (tr_param){.uses = 1,
                     .ndim = decl->ndim,
@@ -172,8 +174,8 @@ tr_status tr_layer_param(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
                     .lr_factor = common->lr_factor,
                     .decay_factor = common->decay_factor,
                     .count = 1};
-    snprintf(p->layer, sizeof(p->layer), "%s", l->name);
-    snprintf(p->name, sizeof(p->name), "%s", decl->name);
+    snprintf(p->layer, sizeof p->layer, "%s", l->name);
+    snprintf(p->name, sizeof p->name, "%s", decl->name);
     for (int i = 0; i < decl->ndim; i++) {
         p->dims[i] = decl->dims[i];
         if (!tr_mul_size(p->count, (size_t)decl->dims[i], &p->count) ||
@@ -215,11 +217,11 @@ tr_status tr_layer_state(tr_maker *mk, tr_layer *l, const char *name, int64_t co
 {
     tr_status st = TR_OK;
     tr_model *m = mk->m;
-    TR_TRY(tr_grow(&m->states, &mk->cap_states, m->nstates + 1, sizeof(*m->states)));
+    TR_TRY(tr_grow(&m->states, &mk->cap_states, m->nstates + 1, sizeof *m->states));
     tr_state *s = &m->states[m->nstates];
     *s = (tr_state){.ndim = 1, .dims = {count}, .count = (size_t)count, .initial = initial};
-    snprintf(s->layer, sizeof(s->layer), "%s", l->name);
-    snprintf(s->name, sizeof(s->name), "%s", name);
+    snprintf(s->layer, sizeof s->layer, "%s", l->name);
+    snprintf(s->name, sizeof s->name, "%s", name);
     if (l->nstates++ == 0) l->first_state = (int)m->nstates;
     m->nstates++;
 out:

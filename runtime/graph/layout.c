@@ -20,7 +20,7 @@ static tr_status place(size_t count, size_t *at, size_t *end)
 static tr_status sort(const tr_model *m, int **rows)
 {
     size_t n = 0;
-    int *out = *rows = tr_alloc(TR_MEM_OTHER, m->nparams, sizeof(*out));
+    int *out = *rows = tr_alloc(TR_MEM_OTHER, m->nparams, sizeof *out);
     if (!out) return TR_MEMORY;
     for (int frozen = 0; frozen < 2; frozen++)
         for (size_t l = m->nlayers; l-- > 0;)
@@ -67,7 +67,7 @@ tr_status tr_layout(tr_model *m, size_t bucket_bytes)
     int *rows = NULL;
     TR_TRY(sort(m, &rows));
     TR_TRY(place_all(m, rows));
-    m->buckets = tr_alloc(TR_MEM_OTHER, m->nparams, sizeof(*m->buckets));
+    m->buckets = tr_alloc(TR_MEM_OTHER, m->nparams, sizeof *m->buckets);
     st = m->buckets ? TR_OK : TR_MEMORY;
     TR_TRY(st);
     /* A small first bucket: communication starts early. */

@@ -19,7 +19,7 @@ static tr_status cross_entropy(tr_model *m, const tr_layer *last, double label_s
                              "class_weights",
                              (long long)last->output.dims[0], n);
     /* The weights stand behind the struct. */
-    tr_cross_entropy_attrs *a = tr_alloc(TR_MEM_OTHER, sizeof(*a) + n * sizeof(double), 1);
+    tr_cross_entropy_attrs *a = tr_alloc(TR_MEM_OTHER, sizeof *a + n * sizeof(double), 1);
     if (!a) return TR_MEMORY;
     double *weights = (double *)(a + 1);
     for (size_t i = 0; i < n; i++) weights[i] = class_weights[i];
@@ -50,7 +50,7 @@ tr_status tr_maker_loss(tr_maker *mk, tr_loss_kind kind, double label_smoothing,
         return cross_entropy(m, last, label_smoothing, class_weights, nclass_weights);
     m->ndim_target = last->output.ndim;
     m->target_layout = last->output.layout;
-    memcpy(m->target_dims, last->output.dims, sizeof(m->target_dims));
+    memcpy(m->target_dims, last->output.dims, sizeof m->target_dims);
 out:
     return st;
 }

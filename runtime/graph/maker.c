@@ -10,10 +10,10 @@ tr_status tr_grow(void *array, size_t *cap, size_t need, size_t size)
     size_t bigger = *cap ? *cap * 2 : 16;
     if (bigger < need) bigger = need;
     void *old;
-    memcpy(&old, array, sizeof(old));
+    memcpy(&old, array, sizeof old);
     void *p = tr_realloc(TR_MEM_OTHER, old, bigger, size);
     if (!p) return TR_MEMORY;
-    memcpy(array, &p, sizeof(p));
+    memcpy(array, &p, sizeof p);
     *cap = bigger;
     return TR_OK;
 }
@@ -23,7 +23,7 @@ tr_status tr_maker_fail(const tr_node *at, const char *where, const char *fmt, .
     char text[TR_ERROR_TEXT];
     va_list args;
     va_start(args, fmt);
-    vsnprintf(text, sizeof(text), fmt, args);
+    vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
     if (at) return tr_node_fail(at, "%s", text);
     return TR_FAIL(TR_CONFIG, "%s%s%s", where ? where : "", where ? ": " : "", text);
@@ -59,7 +59,7 @@ tr_shape tr_value_shape(const tr_maker *mk, int value)
     if ((size_t)value >= m->ninputs) return m->layers[(size_t)value - m->ninputs].output;
     const tr_input *in = &m->inputs[value];
     tr_shape s = {.ndim = in->ndim, .layout = in->layout};
-    memcpy(s.dims, in->dims, sizeof(s.dims));
+    memcpy(s.dims, in->dims, sizeof s.dims);
     return s;
 }
 
@@ -92,11 +92,11 @@ tr_status tr_make_input(tr_maker *mk, const tr_node *at, const char *name, size_
     if (!fits || !tr_shape_count(&s, &count) || count > (SIZE_MAX >> 8))
         return tr_maker_fail(at, NULL, "input \"%s\" is too %s", name, fits ? "large" : "small");
     tr_status st = TR_OK;
-    TR_TRY(tr_grow(&m->inputs, &mk->cap_inputs, m->ninputs + 1, sizeof(*m->inputs)));
+    TR_TRY(tr_grow(&m->inputs, &mk->cap_inputs, m->ninputs + 1, sizeof *m->inputs));
     tr_input *in = &m->inputs[m->ninputs];
     *in = (tr_input){.ndim = s.ndim,
                      .layout = s.ndim == IMAGE_RANK ? TR_LAYOUT_CHANNELS_LAST : TR_LAYOUT_PLAIN};
-    memcpy(in->dims, s.dims, sizeof(s.dims));
+    memcpy(in->dims, s.dims, sizeof s.dims);
     snprintf(in->name, sizeof(in->name), "%s", name);
     TR_TRY(tr_name_add(mk, NULL, in->name, (int)m->ninputs));
     mk->input_at[m->ninputs] = at;
@@ -167,7 +167,7 @@ tr_status tr_make_append(tr_maker *mk, tr_layer *l, int *value)
         st = tr_layer_fail(l, TR_CONFIG, "a model has at most %d layers", TR_LAYERS_MAX);
         goto out;
     }
-    TR_TRY(tr_grow(&m->layers, &mk->cap_layers, m->nlayers + 1, sizeof(*m->layers)));
+    TR_TRY(tr_grow(&m->layers, &mk->cap_layers, m->nlayers + 1, sizeof *m->layers));
     l->index = (int)m->nlayers;
     l->block = mk->block;
     l->output = l->inputs[0];
@@ -226,7 +226,8 @@ bool tr_maker_open_block(tr_maker *mk)
 
 void tr_maker_close_block(tr_maker *mk)
 {
-    if (mk->block >= 0 && mk->m->nlayers == mk->block_begin) mk->nblocks--; /* an empty one is none */
+    /* an empty one is none */
+    if (mk->block >= 0 && mk->m->nlayers == mk->block_begin) mk->nblocks--;
     mk->block = -1;
 }
 
@@ -237,7 +238,7 @@ static tr_status check_used(const tr_maker *mk)
 {
     const tr_model *m = mk->m;
     const size_t n = m->ninputs + m->nlayers;
-    bool *used = tr_alloc(TR_MEM_OTHER, n, sizeof(*used));
+    bool *used = tr_alloc(TR_MEM_OTHER, n, sizeof *used);
     if (!used) return TR_MEMORY;
     used[mk->last] = true;
     for (size_t i = 0; i < m->nlayers; i++)
@@ -248,8 +249,8 @@ static tr_status check_used(const tr_maker *mk)
         if (v >= m->ninputs)
             st = tr_layer_fail(&m->layers[v - m->ninputs], TR_CONFIG, "its output is not used");
         else
-            st = tr_maker_fail(mk->input_at[v], NULL, "input \"%s\" is not used",
-                               m->inputs[v].name);
+            st =
+                tr_maker_fail(mk->input_at[v], NULL, "input \"%s\" is not used", m->inputs[v].name);
     }
     tr_free(used);
     return st;

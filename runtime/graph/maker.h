@@ -37,7 +37,7 @@ int tr_count_next(tr_counter counters[TR_COUNTERS], const char *type);
 struct tr_maker {
     tr_model *m;
     tr_init_kind init;
-    int last; /* value of the last layer, else 0 */
+    int last;                           /* value of the last layer, else 0 */
     const tr_node *input_at[TR_MAX_IN]; /* where inputs stand in a file, or NULL */
     size_t cap_inputs, cap_layers, cap_params, cap_states;
     tr_named *names;
@@ -74,8 +74,7 @@ const tr_op_def *tr_type_at(size_t i);
 bool tr_type_is_structure(const tr_op_def *type);
 /* The common options that the type has and its own fields, at their places in tr_layer.storage. */
 void tr_type_fields(const tr_op_def *type, tr_field out[TR_LAYER_FIELDS]);
-/* Reads the options into new storage. l->def and l->name are set. `at`: where it stands, or NULL.
- */
+/* Reads the options into new storage. l->def and l->name are set. `at`: where it stands, or NULL. */
 tr_status tr_type_read(const tr_maker *mk, tr_layer *l, const tr_node *at, const tr_node *options);
 void tr_type_free(tr_layer *l);
 
@@ -92,8 +91,7 @@ bool tr_name_valid(const char *name);
 
 /* ---- maker.c */
 /* "place: text", TR_CONFIG; the place of `at`, else `where`, else none. */
-tr_status tr_maker_fail(const tr_node *at, const char *where, const char *fmt, ...)
-    TR_PRINTF(3, 4);
+tr_status tr_maker_fail(const tr_node *at, const char *where, const char *fmt, ...) TR_PRINTF(3, 4);
 tr_status tr_make_input(tr_maker *mk, const tr_node *at, const char *name, size_t ndim,
                         const int64_t *dims, int *value);
 /* The steps of a layer, which is to be freed by tr_type_free until it is appended (also when that

@@ -35,11 +35,10 @@ static tr_status copy_layer(tr_maker *mk, const tr_layer *l, const int *in, int 
     tr_status st = tr_layer_write_options(l, 0, f);
     if (fclose(f) != 0 && st == TR_OK)
         st = TR_FAIL(TR_MEMORY, "out of memory for the options of layer \"%s\"", l->name);
-    const tr_layer_given given = {
-        .type = l->def->name, .name = l->name, .nin = l->nin, .in = in};
+    const tr_layer_given given = {.type = l->def->name, .name = l->name, .nin = l->nin, .in = in};
     if (st == TR_OK)
-        st = n ? tr_maker_layer_text(mk, &given, options, value)
-               : tr_maker_layer(mk, &given, value);
+        st =
+            n ? tr_maker_layer_text(mk, &given, options, value) : tr_maker_layer(mk, &given, value);
     free(options);
     return st;
 }
@@ -71,8 +70,8 @@ static tr_status copy_loss(tr_maker *mk, const tr_model *m)
     const tr_cross_entropy_attrs *a = m->loss_attrs;
     int kind = 0;
     while (tr_losses[kind] != m->loss) kind++;
-    return tr_maker_loss(mk, (tr_loss_kind)kind, a ? a->label_smoothing : 0, a ? a->class_weights : NULL,
-                         a && a->class_weights ? a->classes : 0);
+    return tr_maker_loss(mk, (tr_loss_kind)kind, a ? a->label_smoothing : 0,
+                         a ? a->class_weights : NULL, a && a->class_weights ? a->classes : 0);
 }
 
 tr_status tr_model_copy(const tr_model *m, tr_model_edit edit, void *ctx, size_t bucket_bytes,
@@ -80,7 +79,7 @@ tr_status tr_model_copy(const tr_model *m, tr_model_edit edit, void *ctx, size_t
 {
     tr_status st = TR_OK;
     tr_maker *mk = NULL;
-    int *values = tr_alloc(TR_MEM_OTHER, m->ninputs + m->nlayers, sizeof(*values));
+    int *values = tr_alloc(TR_MEM_OTHER, m->ninputs + m->nlayers, sizeof *values);
     if (!values) return TR_MEMORY;
     TR_TRY(tr_maker_open(TR_INIT_KAIMING, &mk)); /* each layer says its own */
     for (size_t i = 0; i < m->ninputs; i++)

@@ -40,7 +40,7 @@ typedef struct {
     tr_init_kind init;
     double fan_in, fan_out, gain, init_std; /* init_std: TR_INIT_NORMAL */
     bool decay;                             /* weight decay applies: not for biases and norms */
-    bool frozen; /* never updated: no op writes its gradient, which stays 0 */
+    bool frozen;                    /* never updated: no op writes its gradient, which stays 0 */
     double lr_factor, decay_factor; /* times the optimizer's learning rate, weight decay */
 } tr_param;
 
@@ -79,8 +79,8 @@ typedef struct tr_layer {
     const tr_op_def *def; /* its type: tr_op_def_name */
     int index;
     char name[TR_NAME];
-    void *storage;     /* private: common options, then the attributes */
-    void *attrs;       /* the type's attribute struct, which starts with the one in ops.h */
+    void *storage; /* private: common options, then the attributes */
+    void *attrs;   /* the type's attribute struct, which starts with the one in ops.h */
     int nin, in[TR_MAX_IN];
     tr_shape inputs[TR_MAX_IN], output;
     int nparams, params[TR_MAX_PARAMS]; /* rows of tr_model.params, its own or another layer's */
@@ -108,7 +108,7 @@ typedef struct tr_model {
     int ndim_target;    /* regression: dims of one target */
     int64_t target_dims[TR_MAX_DIMS];
     tr_tensor_layout target_layout; /* as the model's output */
-    bool labels; /* targets are class labels (int32), not values (float32) */
+    bool labels;                    /* targets are class labels (int32), not values (float32) */
     size_t nbuckets;
     /* Of the flat parameter space, multiples of 16 elements; each complete once the backward op that
      * computes its lowest-numbered layer's gradients has run. */

@@ -58,7 +58,7 @@ static tr_status grow_slots(tr_maker *mk)
 {
     if (2 * (mk->nnames + 1) <= mk->nslots) return TR_OK;
     size_t n = mk->nslots ? 2 * mk->nslots : 64;
-    int *slots = tr_alloc(TR_MEM_OTHER, n, sizeof(*slots));
+    int *slots = tr_alloc(TR_MEM_OTHER, n, sizeof *slots);
     if (!slots) return TR_MEMORY;
     tr_free(mk->slots);
     mk->slots = slots;
@@ -71,11 +71,11 @@ tr_status tr_name_add(tr_maker *mk, const char *where, const char *name, int val
 {
     tr_status st = TR_OK;
     if (find(mk, name) >= 0) return tr_maker_fail(NULL, where, "two layers are named \"%s\"", name);
-    TR_TRY(tr_grow(&mk->names, &mk->cap_names, mk->nnames + 1, sizeof(*mk->names)));
+    TR_TRY(tr_grow(&mk->names, &mk->cap_names, mk->nnames + 1, sizeof *mk->names));
     TR_TRY(grow_slots(mk));
     mk->slots[slot_of(mk, name)] = (int)mk->nnames + 1;
     tr_named *named = &mk->names[mk->nnames++];
-    snprintf(named->name, sizeof(named->name), "%s", name);
+    snprintf(named->name, sizeof named->name, "%s", name);
     named->value = value;
 out:
     return st;
@@ -94,9 +94,9 @@ static const char *nearest(const tr_maker *mk, const char *word)
 int tr_name_find(const tr_maker *mk, const char *name)
 {
     char suffix[TR_LAYER_NAME], full[2 * TR_LAYER_NAME];
-    snprintf(suffix, sizeof(suffix), "%s", mk->suffix);
+    snprintf(suffix, sizeof suffix, "%s", mk->suffix);
     for (;;) {
-        int n = snprintf(full, sizeof(full), "%.*s%s", TR_LAYER_NAME, name, suffix);
+        int n = snprintf(full, sizeof full, "%.*s%s", TR_LAYER_NAME, name, suffix);
         int i = n < TR_LAYER_NAME ? find(mk, full) : -1;
         if (i >= 0) return mk->names[i].value;
         char *dot = strrchr(suffix, '.');
@@ -109,8 +109,7 @@ tr_status tr_name_unknown(const tr_maker *mk, const tr_node *at, const tr_layer 
                           const char *name)
 {
     const char *near = nearest(mk, name);
-    return tr_maker_fail(at, l->where,
-                         "layer \"%s\": no earlier layer or input is named \"%s\"%s%s%s", l->name,
-                         name, near ? ": did you mean \"" : "", near ? near : "",
-                         near ? "\"?" : "");
+    return tr_maker_fail(
+        at, l->where, "layer \"%s\": no earlier layer or input is named \"%s\"%s%s%s", l->name,
+        name, near ? ": did you mean \"" : "", near ? near : "", near ? "\"?" : "");
 }

@@ -64,8 +64,7 @@
  *  mse, bce               y target (same shape) float32             [dy] in training; bce takes logits. The
  *                           target is stored like y
  *                           losses add to tr_run.tally; gradients are of the *sum* of weighted per-sample
- *                           losses times tr_run.loss_scale
- */
+ *                           losses times tr_run.loss_scale */
 /* clang-format on */
 #ifndef TR_OPS_H
 #define TR_OPS_H

@@ -64,7 +64,7 @@ static tr_status append_sum(tr_maker *mk, const tr_layer *l, const tr_node *at, 
 {
     tr_status st = TR_OK;
     tr_layer sum = {.def = tr_op_sum()};
-    snprintf(sum.name, sizeof(sum.name), "%s", l->name);
+    snprintf(sum.name, sizeof sum.name, "%s", l->name);
     sum.where = tr_strdup(l->where);
     if (!sum.where) return TR_MEMORY;
     TR_TRY(tr_type_read(mk, &sum, at, NULL));
@@ -105,13 +105,13 @@ static tr_status parse_repeat(parser *p, const tr_layer *l, int *output)
     tr_status st = TR_OK;
     size_t outer = strlen(mk->suffix);
     tr_counter before[TR_COUNTERS];
-    memcpy(before, mk->counters, sizeof(before));
+    memcpy(before, mk->counters, sizeof before);
     *output = l->in[0];
     for (int64_t i = 0; i < a->times; i++) {
         /* The text is read again, so its layers get the same numbers again. */
-        memcpy(mk->counters, before, sizeof(before));
-        int n = snprintf(mk->suffix + outer, sizeof(mk->suffix) - outer, ".%lld", (long long)i + 1);
-        if ((size_t)n >= sizeof(mk->suffix) - outer)
+        memcpy(mk->counters, before, sizeof before);
+        int n = snprintf(mk->suffix + outer, sizeof mk->suffix - outer, ".%lld", (long long)i + 1);
+        if ((size_t)n >= sizeof mk->suffix - outer)
             return tr_layer_fail(l, TR_CONFIG, "repeats stand too deep for names");
         bool opened = tr_maker_open_block(mk);
         TR_TRY(parse_list(p, a->layers, *output, output));
@@ -129,8 +129,7 @@ static tr_status parse_block(parser *p, const tr_layer *l, int *output)
     bool opened = tr_maker_open_block(p->mk);
     TR_TRY(parse_list(p, ((const tr_block_attrs *)l->attrs)->layers, l->in[0], output));
     if (opened) tr_maker_close_block(p->mk);
-    if (((const tr_common *)l->storage)->name)
-        st = tr_name_add(p->mk, l->where, l->name, *output);
+    if (((const tr_common *)l->storage)->name) st = tr_name_add(p->mk, l->where, l->name, *output);
 out:
     return st;
 }

@@ -1,5 +1,4 @@
-/* Layer types as the config names them: those of the op registry and the two that give structure.
- */
+/* Layer types as the config names them: those of the op registry and the two that give structure. */
 #include "runtime/graph/maker.h"
 
 #include <string.h>
@@ -73,9 +72,10 @@ static const tr_field learned_fields[] = {
 };
 
 static const tr_field tied_fields[] = {
-    TR_TEXT("weight_of", offsetof(tr_common, weight_of), "",
-            "name of an earlier layer whose weight, of the same shape, is this layer's, too; a bias "
-            "stays its own"),
+    TR_TEXT(
+        "weight_of", offsetof(tr_common, weight_of), "",
+        "name of an earlier layer whose weight, of the same shape, is this layer's, too; a bias "
+        "stays its own"),
 };
 _Static_assert(sizeof(tr_common) <= TR_COMMON_SIZE, "storage layout");
 
@@ -149,7 +149,7 @@ tr_status tr_type_read(const tr_maker *mk, tr_layer *l, const tr_node *at, const
     tr_node none = {.kind = TR_NODE_MAP};
     if (at) none.source = at->source, none.line = at->line, none.column = at->column;
     char what[TR_NAME + 16];
-    snprintf(what, sizeof(what), "layer \"%s\"", l->name);
+    snprintf(what, sizeof what, "layer \"%s\"", l->name);
     TR_TRY(tr_fields_read(options ? options : at ? &none : NULL, fields, what, l->storage));
     if (l->def->finish) st = l->def->finish(mk, l, l->attrs);
     if (st != TR_OK) tr_fields_free(fields, l->storage);

@@ -59,7 +59,7 @@ static tr_status write_layer(const tr_model *m, const tr_layer *l, int number, i
     char usual[TR_NAME];
     tr_field fields[TR_LAYER_FIELDS];
     const int before = l->index ? (int)m->ninputs + l->index - 1 : 0;
-    snprintf(usual, sizeof(usual), "%s%d", l->def->name, number);
+    snprintf(usual, sizeof usual, "%s%d", l->def->name, number);
     const bool named = strcmp(usual, l->name) != 0, from = l->nin > 1 || l->in[0] != before;
     const bool plain = !named && !from && option_fields(l, fields) == 0;
     fprintf(to, "%*s- %s%s\n", indent, "", l->def->name, plain ? "" : ":");

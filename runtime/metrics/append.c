@@ -67,7 +67,7 @@ static bool belongs(const char *line, uint64_t step)
 static tr_status sync_folder(const char *path)
 {
     char folder[PATH_MAX];
-    snprintf(folder, sizeof(folder), "%s", path);
+    snprintf(folder, sizeof folder, "%s", path);
     char *slash = strrchr(folder, '/');
     if (slash) slash[1] = 0;
     int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -89,8 +89,8 @@ tr_status tr_append_rewind(const char *path, uint64_t step)
         st = TR_MEMORY;
         goto out;
     }
-    TR_NEED(snprintf(temporary, sizeof(temporary), "%s.tmp-%ld", path, (long)getpid()) <
-                (int)sizeof(temporary),
+    TR_NEED(snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid()) <
+                (int)sizeof temporary,
             TR_IO, "%s: the path is too long", path);
     to = fopen(temporary, "w");
     TR_NEED(to, TR_IO, "%s: cannot be created: %s", temporary, strerror(errno));

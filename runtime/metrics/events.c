@@ -53,7 +53,7 @@ static void put_bytes(message *m, int field, const void *bytes, size_t n)
 static void put_double(message *m, int field, double v)
 {
     uint64_t bits;
-    memcpy(&bits, &v, sizeof(bits));
+    memcpy(&bits, &v, sizeof bits);
     put_key(m, field, FIXED64);
     put_little(m, bits, 8);
 }
@@ -61,7 +61,7 @@ static void put_double(message *m, int field, double v)
 static void put_float(message *m, int field, float v)
 {
     uint32_t bits;
-    memcpy(&bits, &v, sizeof(bits));
+    memcpy(&bits, &v, sizeof bits);
     put_key(m, field, FIXED32);
     put_little(m, bits, 4);
 }
@@ -99,7 +99,7 @@ size_t tr_event_restart(unsigned char out[TR_EVENT], double wall_time, uint64_t 
 {
     static const unsigned char start[] = {1 << 3 | VARINT, 1};
     message m = begin(out, wall_time, step);
-    put_bytes(&m, 7, start, sizeof(start));
+    put_bytes(&m, 7, start, sizeof start);
     return frame(out, &m);
 }
 
@@ -107,9 +107,9 @@ size_t tr_event_scalars(unsigned char out[TR_EVENT], double wall_time, uint64_t 
                         const tr_scalar *scalars, size_t count)
 {
     unsigned char values[TR_EVENT / 2], one[128];
-    message summary = {values, 0, sizeof(values)};
+    message summary = {values, 0, sizeof values};
     for (size_t i = 0; i < count; i++) {
-        message value = {one, 0, sizeof(one)};
+        message value = {one, 0, sizeof one};
         put_bytes(&value, 1, scalars[i].tag, strlen(scalars[i].tag));
         put_float(&value, 2, (float)scalars[i].value);
         put_bytes(&summary, 1, one, value.used);

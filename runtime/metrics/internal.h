@@ -26,8 +26,7 @@ void tr_append_close(tr_append *a);
 /* Drops records past `step` from a metrics.jsonl, and what is no whole record; atomically. */
 tr_status tr_append_rewind(const char *path, uint64_t step);
 
-/* ---- record.c: one line of JSON ---------------------------------------------------------------
- */
+/* ---- record.c: one line of JSON -------------------------------------------------------------- */
 
 #define TR_LINE 16384
 typedef struct {
@@ -47,8 +46,7 @@ void tr_record_known(tr_record *r, const char *key, double value, int digits);
 /* Closes the object and the line; false when it did not fit. */
 bool tr_record_end(tr_record *r);
 
-/* ---- events.c: TensorBoard --------------------------------------------------------------------
- */
+/* ---- events.c: TensorBoard ------------------------------------------------------------------- */
 
 typedef struct {
     const char *tag;
@@ -63,8 +61,7 @@ size_t tr_event_restart(unsigned char out[TR_EVENT], double wall_time, uint64_t 
 size_t tr_event_scalars(unsigned char out[TR_EVENT], double wall_time, uint64_t step,
                         const tr_scalar *scalars, size_t count);
 
-/* ---- progress.c -------------------------------------------------------------------------------
- */
+/* ---- progress.c ------------------------------------------------------------------------------ */
 
 typedef struct {
     pthread_mutex_t lock; /* other threads log too */

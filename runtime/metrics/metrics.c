@@ -23,8 +23,7 @@ static double wall_time(void)
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* ---- Open, close ------------------------------------------------------------------------------
- */
+/* ---- Open, close ----------------------------------------------------------------------------- */
 
 /* A run started afresh in a folder that held another must not show the other's curves. */
 static void remove_old_events(const char *folder)
@@ -41,13 +40,13 @@ static tr_status open_board(tr_metrics *m, const tr_metrics_options *o)
 {
     tr_status st = TR_OK;
     char host[64] = "localhost";
-    gethostname(host, sizeof(host) - 1);
+    gethostname(host, sizeof host - 1);
     int taken = 0; /* names sort by time: a second start within a second comes after the first */
     do {
-        int n = snprintf(m->board.path, sizeof(m->board.path),
+        int n = snprintf(m->board.path, sizeof m->board.path,
                          "%s/events.out.tfevents.%010lld.%s.%ld.%d", o->folder,
                          (long long)time(NULL), host, (long)getpid(), taken);
-        TR_NEED(n < (int)sizeof(m->board.path), TR_IO, "%s: the path is too long", o->folder);
+        TR_NEED(n < (int)sizeof m->board.path, TR_IO, "%s: the path is too long", o->folder);
     } while (access(m->board.path, F_OK) == 0 && ++taken < 1000);
     TR_TRY(tr_append_open(&m->board, true));
     tr_append_write(&m->board, m->event, tr_event_version(m->event, wall_time()));
@@ -64,8 +63,8 @@ tr_status tr_metrics_open(const tr_metrics_options *o, tr_metrics **out)
     tr_metrics *m = TR_NEW(TR_MEM_OTHER, tr_metrics);
     if (!m) return TR_MEMORY;
     m->json.fd = m->board.fd = -1;
-    int n = snprintf(m->json.path, sizeof(m->json.path), "%s/metrics.jsonl", o->folder);
-    TR_NEED(n < (int)sizeof(m->json.path), TR_IO, "%s: the path is too long", o->folder);
+    int n = snprintf(m->json.path, sizeof m->json.path, "%s/metrics.jsonl", o->folder);
+    TR_NEED(n < (int)sizeof m->json.path, TR_IO, "%s: the path is too long", o->folder);
     if (o->resume)
         TR_TRY(tr_append_rewind(m->json.path, o->step));
     else
@@ -98,8 +97,7 @@ void tr_metrics_close(tr_metrics *m)
     tr_free(m);
 }
 
-/* ---- Records -----------------------------------------------------------------------------------
- */
+/* ---- Records --------------------------------------------------------------------------------- */
 
 static tr_status finish(tr_metrics *m)
 {
@@ -143,7 +141,7 @@ tr_status tr_metrics_event(tr_metrics *m, const char *event, const char *spec, .
     tr_record_begin(&m->record, event);
     for (const char *p = spec; *p;) {
         size_t n = strcspn(p, ":");
-        TR_NEED(n > 0 && n < sizeof(key) && p[n] == ':' && p[n + 1], TR_INTERNAL,
+        TR_NEED(n > 0 && n < sizeof key && p[n] == ':' && p[n + 1], TR_INTERNAL,
                 "metrics: malformed spec at \"%.40s\"", p);
         memcpy(key, p, n);
         key[n] = 0;
@@ -229,8 +227,7 @@ void tr_metrics_rewind(tr_metrics *m, uint64_t step)
     if (m) tr_append_write(&m->board, m->event, tr_event_restart(m->event, wall_time(), step + 1));
 }
 
-/* ---- Progress ----------------------------------------------------------------------------------
- */
+/* ---- Progress -------------------------------------------------------------------------------- */
 
 void tr_metrics_progress(tr_metrics *m, uint64_t step, uint64_t epoch, double loss,
                          double samples_per_s)

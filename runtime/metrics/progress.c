@@ -42,8 +42,8 @@ bool tr_progress_terminal(size_t *columns)
     }
     bool launched = getenv("OMPI_COMM_WORLD_RANK") || getenv("PMIX_RANK") || getenv("PMI_RANK");
     if (!launched || fstat(STDERR_FILENO, &s) != 0 || !S_ISFIFO(s.st_mode)) return false;
-    snprintf(link, sizeof(link), "/proc/%ld/fd/2", (long)getppid());
-    ssize_t n = readlink(link, name, sizeof(name) - 1);
+    snprintf(link, sizeof link, "/proc/%ld/fd/2", (long)getppid());
+    ssize_t n = readlink(link, name, sizeof name - 1);
     if (n <= 0) return false;
     name[n] = 0;
     if (strncmp(name, "/dev/pts/", 9) != 0 && strncmp(name, "/dev/tty", 8) != 0) return false;
@@ -55,7 +55,7 @@ bool tr_progress_terminal(size_t *columns)
 
 void tr_progress_init(tr_progress *p, int fd, bool terminal, size_t columns, uint64_t total)
 {
-    memset(p, 0, sizeof(*p));
+    memset(p, 0, sizeof *p);
     pthread_mutex_init(&p->lock, NULL);
     p->fd = fd;
     p->on = true;
@@ -73,18 +73,17 @@ void tr_progress_fini(tr_progress *p)
     p->on = false;
 }
 
-/* ---- The text ---------------------------------------------------------------------------------
- */
+/* ---- The text -------------------------------------------------------------------------------- */
 
 static void add(tr_progress *p, const char *fmt, ...) TR_PRINTF(2, 3);
 static void add(tr_progress *p, const char *fmt, ...)
 {
     va_list args;
     va_start(args, fmt);
-    int n = vsnprintf(p->line + p->used, sizeof(p->line) - p->used, fmt, args);
+    int n = vsnprintf(p->line + p->used, sizeof p->line - p->used, fmt, args);
     va_end(args);
     if (n > 0) p->used += (size_t)n;
-    if (p->used >= sizeof(p->line)) p->used = sizeof(p->line) - 1;
+    if (p->used >= sizeof p->line) p->used = sizeof p->line - 1;
 }
 
 static void compose(tr_progress *p, double now, uint64_t step, uint64_t epoch, double loss,
@@ -99,24 +98,23 @@ static void compose(tr_progress *p, double now, uint64_t step, uint64_t epoch, d
     add(p, "  epoch %llu", (unsigned long long)epoch);
     if (!isnan(loss)) add(p, "  loss %.5g", loss);
     if (isfinite(samples_per_s) && samples_per_s > 0)
-        add(p, "  %s samples/s", tr_format_count(samples_per_s, text, sizeof(text)));
+        add(p, "  %s samples/s", tr_format_count(samples_per_s, text, sizeof text));
     double spent = now - p->first_time;
     if (p->total > step && step > p->first_step && spent > 0) {
         double left = spent / (double)(step - p->first_step) * (double)(p->total - step);
-        add(p, "  %s left", tr_format_seconds(left, text, sizeof(text)));
+        add(p, "  %s left", tr_format_seconds(left, text, sizeof text));
     }
 }
 
-/* ---- Drawing -----------------------------------------------------------------------------------
- */
+/* ---- Drawing --------------------------------------------------------------------------------- */
 
 static void draw(tr_progress *p)
 {
-    char text[sizeof(p->line) + 16];
+    char text[sizeof p->line + 16];
     size_t n = p->used;
     if (p->terminal && p->columns > 1 && n > p->columns - 1) n = p->columns - 1;
     int length =
-        snprintf(text, sizeof(text), p->terminal ? "\r%.*s\033[K" : "%.*s\n", (int)n, p->line);
+        snprintf(text, sizeof text, p->terminal ? "\r%.*s\033[K" : "%.*s\n", (int)n, p->line);
     write_all(p->fd, text, (size_t)length);
     p->shown = p->terminal;
     p->pending = false;

@@ -13,9 +13,9 @@ static void put(tr_record *r, const char *fmt, ...)
     if (r->overflow) return;
     va_list args;
     va_start(args, fmt);
-    int n = vsnprintf(r->text + r->used, sizeof(r->text) - r->used, fmt, args);
+    int n = vsnprintf(r->text + r->used, sizeof r->text - r->used, fmt, args);
     va_end(args);
-    r->overflow = n < 0 || (size_t)n >= sizeof(r->text) - r->used;
+    r->overflow = n < 0 || (size_t)n >= sizeof r->text - r->used;
     if (!r->overflow) r->used += (size_t)n;
 }
 
@@ -66,7 +66,7 @@ void tr_record_real(tr_record *r, const char *key, double value, int digits)
     char text[40] = "null";
     int least = digits ? digits : 15, most = digits ? digits : 17;
     for (int d = least; isfinite(value) && d <= most; d++) {
-        snprintf(text, sizeof(text), "%.*g", d, value);
+        snprintf(text, sizeof text, "%.*g", d, value);
         if (strtod(text, NULL) == value) break;
     }
     put(r, ",\"%s\":%s", key, text);

@@ -20,7 +20,8 @@ typedef struct {
     const tr_model *model; /* the table; not owned. NULL: no row will be asked for */
     size_t count;          /* elements of the flat space: a multiple of 16 */
     const tr_range *
-        buckets; /* in the order they become ready; [begin, end) multiples of 16, ascending, gapless */
+        /* in the order they become ready; [begin, end) multiples of 16, ascending, gapless */
+        buckets;
     size_t nbuckets;
     size_t state_count;
     int nslots;

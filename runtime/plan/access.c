@@ -1,5 +1,4 @@
-/* What callers see of a plan: inputs, target, output, single tensors, and a row an op for reports.
- */
+/* What callers see of a plan: inputs, target, output, single tensors, and a row an op for reports. */
 #include "runtime/plan/internal.h"
 
 static tr_status set(const tr_plan *p, tr_slot *slot, const void *data)

@@ -30,8 +30,7 @@ tr_status tr_arena_pack(tr_live *live, size_t n, size_t *nbytes, size_t *floor);
 /* How many bytes of the region ever belong to one of the first n entries. */
 tr_status tr_arena_covered(const tr_live *live, size_t n, size_t *nbytes);
 
-/* ---- The session ------------------------------------------------------------------------------
- */
+/* ---- The session ----------------------------------------------------------------------------- */
 
 /* A parameter in a kernel's own layout. */
 typedef struct {
@@ -44,7 +43,7 @@ typedef struct {
     tr_kernel *kernel;
     int op;
     int npacked, packed[TR_MAX_PACKED]; /* indices into the session's copies */
-    int bucket; /* last bucket that is final after this step, or -1 */
+    int bucket;                         /* last bucket that is final after this step, or -1 */
 } tr_step;
 
 /* A kernel's operand that reads an input or the target. */
@@ -65,8 +64,8 @@ typedef struct {
 struct tr_plan {
     tr_session *session;
     tr_graph *graph;
-    tr_live *live;       /* [ntensors + nops]: tensors, then the scratch of each op */
-    tr_kernel **kernels; /* [nops]; NULL for views */
+    tr_live *live;                /* [ntensors + nops]: tensors, then the scratch of each op */
+    tr_kernel **kernels;          /* [nops]; NULL for views */
     int (*packed)[TR_MAX_PACKED]; /* [nops]: as in tr_step */
     size_t nsteps;
     tr_step *steps;
@@ -102,8 +101,7 @@ struct tr_session {
 tr_status tr_session_open_graphs(const tr_session_options *o, tr_graph *const *graphs, size_t n,
                                  bool owns, tr_session **out);
 
-/* ---- prepare.c --------------------------------------------------------------------------------
- */
+/* ---- prepare.c ------------------------------------------------------------------------------- */
 
 /* Liveness, kernels, packed copies and offsets of one plan: everything that needs no memory yet. */
 tr_status tr_plan_prepare(tr_session *s, tr_plan *p, tr_graph *g);

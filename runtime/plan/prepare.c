@@ -249,10 +249,8 @@ tr_status tr_plan_bind(tr_session *s, tr_plan *p)
         }
         /* A view moves no bytes, but may still complete a bucket. */
         tr_step *step = &p->steps[p->nsteps++];
-        *step = (tr_step){.kernel = k,
-                          .op = (int)i,
-                          .npacked = k ? k->npacked : 0,
-                          .bucket = op->bucket_ready};
+        *step = (tr_step){
+            .kernel = k, .op = (int)i, .npacked = k ? k->npacked : 0, .bucket = op->bucket_ready};
         memcpy(step->packed, p->packed[i], sizeof step->packed);
     }
     return TR_OK;

@@ -84,8 +84,7 @@ tr_status tr_commit_sync_folder(const char *path)
     snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path + 1) : 1,
              slash ? path : ".");
     int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    /* some file systems cannot sync a folder and say so with EINVAL: nothing more can be done there
-     */
+    /* some file systems cannot sync a folder and say so with EINVAL: nothing more can be done there */
     if (fd < 0 || (fsync(fd) != 0 && errno != EINVAL && errno != EROFS))
         st = TR_FAIL(TR_IO, "%s: syncing the folder: %s", folder, strerror(errno));
     if (fd >= 0) close(fd);

@@ -83,8 +83,7 @@ out:
     return st;
 }
 
-/* Is the file whole, and of which step is it: as it says itself, which is what a resume will have.
- */
+/* Is the file whole, and of which step is it: as it says itself, which is what a resume will have. */
 static tr_status check(const char *path, uint64_t *step, bool *newer)
 {
     tr_index ix;

@@ -1,5 +1,4 @@
-/* `trainer inspect --json`: everything of a run file but the arrays' elements as one JSON object.
- */
+/* `trainer inspect --json`: everything of a run file but the arrays' elements as one JSON object. */
 #include "runtime/store/internal.h"
 
 #include <string.h>

@@ -16,8 +16,7 @@
 #define TR_FAULT          320 /* what is wrong with a part of a file, in words */
 #define TR_STORE_DIMS     8   /* most dims an array in a file may have */
 
-/* ---- HDF5 (h5.c) ------------------------------------------------------------------------------
- */
+/* ---- HDF5 (h5.c) ----------------------------------------------------------------------------- */
 
 /* Takes the lock and keeps HDF5 from printing; leave() puts back what was. */
 typedef struct {
@@ -66,8 +65,7 @@ tr_status tr_attrs_add_real(tr_attrs *a, const char *name, double f);
 tr_status tr_attrs_add_text(tr_attrs *a, const char *name, const char *text);
 const tr_attr *tr_attrs_get(const tr_attrs *a, const char *name); /* NULL when absent */
 void tr_attrs_free(tr_attrs *a);
-/* Writes them on an open object, with "crc32c" over all of them. Under the HDF5 lock, as the next.
- */
+/* Writes them on an open object, with "crc32c" over all of them. Under the HDF5 lock, as the next. */
 tr_status tr_attrs_write(const tr_attrs *a, hid_t object, const char *path, const char *where);
 /* Reads the ones of our types. fault: what is wrong with them as a set, or "". */
 tr_status tr_attrs_read(tr_attrs *a, hid_t object, const char *where, char fault[TR_FAULT]);
@@ -119,8 +117,7 @@ typedef struct {
     char fault[TR_FAULT]; /* "": well */
 } tr_entry;
 
-/* Everything there is to know of a run file but the arrays' bytes. HDF5 is asked once, on opening.
- */
+/* Everything there is to know of a run file but the arrays' bytes. HDF5 is asked once, on opening. */
 typedef struct {
     char *path;
     int fd;

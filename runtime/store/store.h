@@ -83,8 +83,7 @@ tr_status tr_store_config(const char *path, char **text);
 tr_status tr_store_sha256(const char *path, char hex[65]);
 void tr_history_free(tr_history *h);
 
-/* ---- A run folder's checkpoints ----------------------------------------------------------------
- */
+/* ---- A run folder's checkpoints -------------------------------------------------------------- */
 
 /* "FOLDER/checkpoints/step-00000200.h5". Allocated. */
 char *tr_store_checkpoint_path(const char *folder, uint64_t step);
@@ -103,14 +102,12 @@ tr_status tr_store_prune(const char *folder, int64_t keep, uint64_t newest);
  * atomically. */
 tr_status tr_store_link(const char *path, const char *target);
 
-/* ---- Inspect -----------------------------------------------------------------------------------
- */
+/* ---- Inspect --------------------------------------------------------------------------------- */
 
 /* What `trainer inspect` prints: what, when, from which config, progress, parameters by layer with
  * shape, mean, std, sparsity, norm; loss history as a plot of `width` columns. */
 tr_status tr_store_inspect(const char *path, bool json, int width, FILE *to);
-/* The differences of two files: attributes, arrays (max abs, relative norm), history. *same is set.
- */
+/* The differences of two files: attributes, arrays (max abs, relative norm), history. *same is set. */
 tr_status tr_store_diff(const char *a, const char *b, bool json, FILE *to, bool *same);
 
 #endif

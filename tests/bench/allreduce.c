@@ -78,8 +78,8 @@ static tr_status measure(tr_comm *c, size_t nbytes, int repetitions)
     enum { BUCKET = 1 << 20 }; /* elements: 4 MB */
     bench b = {.c = c, .count = nbytes / sizeof(float) / 16 * 16};
     b.nbuckets = (b.count + BUCKET - 1) / BUCKET;
-    tr_range *buckets = tr_alloc(TR_MEM_OTHER, b.nbuckets, sizeof(*buckets));
-    double *s = tr_alloc(TR_MEM_OTHER, (size_t)(WAYS * repetitions), sizeof(*s)), median[WAYS];
+    tr_range *buckets = tr_alloc(TR_MEM_OTHER, b.nbuckets, sizeof *buckets);
+    double *s = tr_alloc(TR_MEM_OTHER, (size_t)(WAYS * repetitions), sizeof *s), median[WAYS];
     b.out = tr_alloc(TR_MEM_OTHER, b.count, sizeof(float));
     TR_NEED(buckets && s && b.out, TR_MEMORY, "no memory");
     for (size_t i = 0; i < b.nbuckets; i++) {
@@ -98,7 +98,7 @@ static tr_status measure(tr_comm *c, size_t nbytes, int repetitions)
         }
     if (t->rank == 0) {
         for (int way = 0; way < WAYS; way++) {
-            qsort(s + way * repetitions, (size_t)repetitions, sizeof(*s), by_value);
+            qsort(s + way * repetitions, (size_t)repetitions, sizeof *s, by_value);
             median[way] = s[way * repetitions + repetitions / 2];
         }
         for (int way = 0; way < WAYS; way++)

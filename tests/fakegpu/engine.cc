@@ -196,7 +196,7 @@ void violation(const char *call, const char *format, ...)
     char text[2048];
     va_list a;
     va_start(a, format);
-    vsnprintf(text, sizeof(text), format, a);
+    vsnprintf(text, sizeof text, format, a);
     va_end(a);
     fflush(stdout);
     fprintf(stderr, "fakegpu: %s: %s\n", call, text);

@@ -84,7 +84,7 @@ Fiber *fiber_open(void (*entry)())
     *--top = 0; // entry's caller: none
     *--top = reinterpret_cast<uintptr_t>(entry);
     top -= 6;
-    memset(top, 0, 6 * sizeof(*top));
+    memset(top, 0, 6 * sizeof *top);
     f->sp = top;
 #else
     auto *context = new ucontext_t;

@@ -210,7 +210,7 @@ Fiber *take_idle()
     char text[512];
     int n = 0;
     auto say = [&](const char *format, auto... a) {
-        if (n < (int)sizeof(text)) n += snprintf(text + n, sizeof(text) - (size_t)n, format, a...);
+        if (n < (int)sizeof text) n += snprintf(text + n, sizeof text - (size_t)n, format, a...);
     };
     if (run.nbarrier > 0)
         say("%u of %u threads wait at __syncthreads, ", run.nbarrier, run.nthreads);
@@ -338,7 +338,7 @@ uint64_t meet(Meeting kind, unsigned mask, uint64_t bits, int from)
         m->mask = mask;
         m->arrived = m->ballot = 0;
         m->next = nullptr;
-        memset(m->waiting, 0, sizeof(m->waiting));
+        memset(m->waiting, 0, sizeof m->waiting);
         *at = m;
     }
     m->bits[lane] = bits;

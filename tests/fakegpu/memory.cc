@@ -101,7 +101,7 @@ void on_fault(int sig, siginfo_t *info, void *context)
     char text[256], place[128];
     const Engine &e = engine();
     if (device_range.has(p) || pinned_range.has(p)) {
-        describe(p, text, sizeof(text));
+        describe(p, text, sizeof text);
         if (depth > 0 && (e.open || pinned_range.has(p)))
             violation(e.running, "touched %s%s", text, kernel_place(place, sizeof(place)));
         violation("host", "the host touched %s", text);
@@ -182,7 +182,7 @@ void check_guard(const Block &b, const char *after)
     if (wrong == nullptr) return;
     while ((unsigned char)*wrong == guard_byte) wrong++;
     char text[256];
-    describe(wrong, text, sizeof(text));
+    describe(wrong, text, sizeof text);
     violation(after, "wrote out of bounds: %s", text);
 }
 
@@ -269,7 +269,7 @@ void install_fault_handler()
 std::string name_of(const void *p)
 {
     char text[256];
-    describe(p, text, sizeof(text));
+    describe(p, text, sizeof text);
     return text;
 }
 
@@ -384,7 +384,7 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *a, const void *p)
 {
     FAKEGPU_ENTER("cudaPointerGetAttributes");
     if (a == nullptr) return entry.done(cudaErrorInvalidValue);
-    memset(a, 0, sizeof(*a));
+    memset(a, 0, sizeof *a);
     const Block *b = find_block(p);
     a->type = b == nullptr     ? cudaMemoryTypeUnregistered
               : b->device >= 0 ? cudaMemoryTypeDevice

@@ -154,7 +154,7 @@ ncclResult_t init_rank(const Call &call, ncclComm_t *out, int nranks, const nccl
     s->blocking = blocking;
     const char *nvls = getenv("NCCL_NVLS_ENABLE");
     s->nvls = nvls == nullptr || strcmp(nvls, "0") != 0;
-    s->path.assign(id.internal, strnlen(id.internal, sizeof(id.internal)));
+    s->path.assign(id.internal, strnlen(id.internal, sizeof id.internal));
     const char *fail = getenv("FAKENCCL_ASYNC_ERROR"),
                *at = fail != nullptr ? strchr(fail, '@') : nullptr;
     if (at != nullptr && atoi(at + 1) == rank) s->fail_at = strtoull(fail, nullptr, 10);
@@ -217,10 +217,10 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id)
     NCCL_ENTER("ncclGetUniqueId");
     const char *tmp = getenv("TMPDIR");
     const std::string dirs[] = {"/dev/shm", tmp != nullptr && *tmp != '\0' ? tmp : "/tmp"};
-    memset(id, 0, sizeof(*id));
+    memset(id, 0, sizeof *id);
     for (const std::string &dir : dirs) {
         std::string path = dir + "/fakenccl-XXXXXX";
-        if (path.size() >= sizeof(id->internal)) continue;
+        if (path.size() >= sizeof id->internal) continue;
         const int fd = mkstemp(path.data());
         if (fd < 0) continue;
         close(fd);
@@ -329,8 +329,7 @@ const char *ncclGetErrorString(ncclResult_t result)
                                         "invalid usage",
                                         "remote process exited or there was a network error",
                                         "NCCL operation in progress"};
-    return (size_t)result < sizeof(texts) / sizeof(texts[0]) ? texts[result]
-                                                             : "unknown result code";
+    return (size_t)result < sizeof texts / sizeof texts[0] ? texts[result] : "unknown result code";
 }
 
 const char *ncclGetLastError(ncclComm_t)

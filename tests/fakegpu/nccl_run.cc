@@ -51,7 +51,7 @@ std::string say(const Words &w)
 {
     static const char *const kinds[] = {"all-reduce", "all-gather", "reduce-scatter", "broadcast"};
     char text[256];
-    snprintf(text, sizeof(text),
+    snprintf(text, sizeof text,
              "%s of %llu of type %d (op %d, root %d)%s, number %llu, %d of a group of %d",
              kinds[(int)w.kind], (unsigned long long)w.count, w.type, w.op, w.root,
              w.captured ? ", recorded" : "", (unsigned long long)w.number, w.place + 1, w.places);

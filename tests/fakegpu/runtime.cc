@@ -214,8 +214,8 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     FAKEGPU_ENTER("cudaGetDeviceProperties");
     if (p == nullptr) return entry.done(cudaErrorInvalidValue);
     if (!good_device(device)) return entry.done(cudaErrorInvalidDevice);
-    memset(static_cast<void *>(p), 0, sizeof(*p));
-    snprintf(p->name, sizeof(p->name), "Stand-in for an H100");
+    memset(static_cast<void *>(p), 0, sizeof *p);
+    snprintf(p->name, sizeof p->name, "Stand-in for an H100");
     p->uuid.bytes[0] = (char)engine().visible[(size_t)device];
     p->totalGlobalMem = engine().memory;
     p->sharedMemPerBlock = shared_block;
@@ -367,7 +367,7 @@ cudaError_t cudaFuncGetAttributes(cudaFuncAttributes *a, const void *kernel)
 {
     FAKEGPU_ENTER("cudaFuncGetAttributes");
     if (a == nullptr || kernel == nullptr) return entry.done(cudaErrorInvalidDeviceFunction);
-    memset(a, 0, sizeof(*a));
+    memset(a, 0, sizeof *a);
     a->maxThreadsPerBlock = 1024;
     a->numRegs = 32;
     const auto found = engine().dynamic_shared.find(kernel);

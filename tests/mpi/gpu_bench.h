@@ -81,7 +81,7 @@ static inline tr_status try_open(bench *b, double timeout)
         .shard = b->k->shard, .gpu = &tr_nccl_reducers, .nccl = b->k->nccl, .deterministic = true};
     TR_TRY(tr_gpu_choose(b->c, gpu, &bo.device));
     /* the ranks of pretended nodes are all on one machine: no two may meet on one of its GPUs */
-    if (modes[b->k->mode].nodes > 1) bo.device = b->t->rank % gpu->devices(why, sizeof(why));
+    if (modes[b->k->mode].nodes > 1) bo.device = b->t->rank % gpu->devices(why, sizeof why);
     st = gpu->open(&bo, &b->ctx);
     TR_TRY(tr_agree(b->c, st, NULL));
     po.backend_ctx = b->ctx;
@@ -144,14 +144,14 @@ static inline tr_status feed(bench *b, int step)
 {
     tr_status st = TR_OK;
     numbers n;
-    memset(&n, 0x55, sizeof(n));
+    memset(&n, 0x55, sizeof n);
     for (size_t i = 0; i < b->count; i++) b->host[i] = gradient(b->t->rank, step, i);
     for (int i = 0; i < PIECE; i++) n.give[i] = piece(b->t->rank, step, i);
     n.tally[0] = b->t->rank + 0.1;
     n.tally[1] = step;
     n.tally[2] = 1;
     TR_TRY(gpu->memory->upload(b->ctx, b->fresh, b->host, b->count * sizeof(float)));
-    TR_TRY(gpu->memory->upload(b->ctx, b->n, &n, sizeof(n)));
+    TR_TRY(gpu->memory->upload(b->ctx, b->n, &n, sizeof n));
 out:
     return st;
 }
@@ -163,7 +163,7 @@ static inline tr_status make(bench *b, int from, int to)
     tr_status st = TR_OK;
     if (begin < end)
         st = gpu->memory->copy(b->ctx, b->p->grads + begin, b->fresh + begin,
-                       (end - begin) * sizeof(float));
+                               (end - begin) * sizeof(float));
     if (st == TR_OK) tr_reducer_ready(b->r, to);
     return st;
 }
@@ -193,7 +193,7 @@ static inline tr_status run(bench *b, int way)
     for (size_t i = 0; i < b->p->nowned; i++) { /* the owner's sums become everybody's weights */
         const tr_range own = b->p->owned[i];
         TR_TRY(gpu->memory->copy(b->ctx, b->p->weights + own.begin, b->p->grads + own.begin,
-                         tr_range_count(own) * sizeof(float)));
+                                 tr_range_count(own) * sizeof(float)));
     }
     TR_TRY(tr_reducer_publish(b->r));
 out:
@@ -214,7 +214,7 @@ static inline void same_everywhere(bench *b, const void *v, size_t nbytes)
 {
     char mine[65], all[8][65];
     tr_sha256_hex(v, nbytes, mine);
-    assert_int_equal(tr_comm_all_gather(b->c, mine, all, sizeof(mine)), TR_OK);
+    assert_int_equal(tr_comm_all_gather(b->c, mine, all, sizeof mine), TR_OK);
     for (int r = 0; r < b->t->size; r++) assert_string_equal(all[r], mine);
 }
 
@@ -243,7 +243,7 @@ static inline void check_step(bench *b, int step)
 {
     numbers n;
     check(b, tr_reducer_wait(b->r, (uint64_t)step, is_done, b));
-    check(b, gpu->memory->download(b->ctx, &n, b->n, sizeof(n)));
+    check(b, gpu->memory->download(b->ctx, &n, b->n, sizeof n));
     check_gradients(b, step, n.squares);
     double want = 0.1;
     for (int r = 1; r < b->t->size; r++) want += r + 0.1;

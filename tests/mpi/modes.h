@@ -50,7 +50,7 @@ static inline tr_comm *open_mode(const test_mode *m, double timeout)
 {
     tr_comm *c = NULL;
     char nodes[16];
-    snprintf(nodes, sizeof(nodes), "%d", m->nodes);
+    snprintf(nodes, sizeof nodes, "%d", m->nodes);
     setenv("TRIREME_FAKE_NODES", nodes, 1);
     if (m->mpi_limit)
         setenv("TRIREME_MPI_LIMIT", m->mpi_limit, 1);

@@ -1,7 +1,6 @@
 /* ranks: 1 2 3 */
 /* Which cores a rank takes: never any that somebody chose for it, and none at all when it is told
- * so.
- */
+ * so. */
 #include "modes.h"
 
 #include <sched.h>
@@ -159,8 +158,7 @@ static void test_kept(void **state)
     if (!before) unsetenv("OMPI_MCA_hwloc_base_cpu_set");
 }
 
-/* All may use all: each gets the core near its GPU. Then again without GPUs, from the same start.
- */
+/* All may use all: each gets the core near its GPU. Then again without GPUs, from the same start. */
 static void test_near(void **state)
 {
     (void)state;

@@ -161,8 +161,7 @@ static void count_from_now(void)
 
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
-/* That the counter sees what it must: our own code, C library calls on our behalf, other threads.
- */
+/* That the counter sees what it must: our own code, C library calls on our behalf, other threads. */
 static void *allocate_on_thread(void *arg)
 {
     void *volatile *p = arg;

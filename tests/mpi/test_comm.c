@@ -30,8 +30,8 @@ static void sum_case(tr_comm *c, const tr_topology *t)
 {
     for (size_t k = 0; k < TR_COUNT(sizes); k++) {
         size_t n = sizes[k];
-        double *v = tr_alloc(TR_MEM_OTHER, n, sizeof(*v));
-        int64_t *w = tr_alloc(TR_MEM_OTHER, n, sizeof(*w));
+        double *v = tr_alloc(TR_MEM_OTHER, n, sizeof *v);
+        int64_t *w = tr_alloc(TR_MEM_OTHER, n, sizeof *w);
         for (size_t i = 0; i < n; i++) {
             v[i] = value(t->rank, i);
             w[i] = (int64_t)i * (t->rank % 2 ? -3 : 5) + ((int64_t)t->rank << 40);
@@ -44,7 +44,7 @@ static void sum_case(tr_comm *c, const tr_topology *t)
             for (int r = 1; r < t->size; r++) want += value(r, i);
             for (int r = 0; r < t->size; r++)
                 whole += (int64_t)i * (r % 2 ? -3 : 5) + ((int64_t)r << 40);
-            assert_memory_equal(&v[i], &want, sizeof(want));
+            assert_memory_equal(&v[i], &want, sizeof want);
             assert_int_equal(w[i], whole);
         }
         tr_free(v);
@@ -119,7 +119,7 @@ static void mixed_case(tr_comm *c, const tr_topology *t)
     uint32_t recv[64];
     for (uint32_t i = 0; i < 3000; i++) {
         uint32_t mine = i * 64 + (uint32_t)t->rank;
-        assert_int_equal(tr_comm_all_gather(c, &mine, recv, sizeof(mine)), TR_OK);
+        assert_int_equal(tr_comm_all_gather(c, &mine, recv, sizeof mine), TR_OK);
         for (int r = 0; r < t->size; r++) assert_int_equal(recv[r], i * 64 + (uint32_t)r);
         double v = 1.0 + i;
         assert_int_equal(tr_comm_all_reduce(c, &v, 1, TR_F64), TR_OK);
@@ -159,7 +159,7 @@ static void agree_case(tr_comm *c, const tr_topology *t)
             bool fails = failing >> t->rank & 1, said = true;
             int lowest = failing ? __builtin_ctz(failing) : -1;
             char text[64];
-            snprintf(text, sizeof(text), "trouble %d on rank %d", (int)kinds[k], t->rank);
+            snprintf(text, sizeof text, "trouble %d on rank %d", (int)kinds[k], t->rank);
             tr_status st = fails ? TR_FAIL(kinds[k], "%s", text) : TR_OK;
             tr_status got = tr_agree(c, st, &said);
             assert_int_equal(said, t->rank == lowest);
@@ -173,8 +173,8 @@ static void agree_case(tr_comm *c, const tr_topology *t)
                 bool generic = tr_status_exit_code(kinds[k]) == 1;
                 assert_int_equal(got, generic ? TR_PEER : kinds[k]);
                 assert_int_equal(tr_status_exit_code(got), tr_status_exit_code(kinds[k]));
-                snprintf(start, sizeof(start), "a peer failed: rank %d (", c->ranks[lowest]);
-                snprintf(theirs, sizeof(theirs), "trouble %d on rank %d", (int)kinds[k], lowest);
+                snprintf(start, sizeof start, "a peer failed: rank %d (", c->ranks[lowest]);
+                snprintf(theirs, sizeof theirs, "trouble %d on rank %d", (int)kinds[k], lowest);
                 assert_memory_equal(tr_last_error()->text, start, strlen(start));
                 assert_non_null(strstr(tr_last_error()->text, theirs));
                 assert_int_equal(tr_last_error()->status, got);
@@ -188,7 +188,7 @@ static void agree_again_case(tr_comm *c, const tr_topology *t)
     for (int failing = 0; failing < t->size; failing++) {
         bool fails = t->rank == failing, said = true;
         char start[48];
-        snprintf(start, sizeof(start), "a peer failed: rank %d (", failing);
+        snprintf(start, sizeof start, "a peer failed: rank %d (", failing);
         tr_status st = tr_agree(c, fails ? TR_FAIL(TR_DATA, "the origin") : TR_OK, NULL);
         for (int again = 0; again < 3; again++) {
             st = tr_agree(c, st, &said);
@@ -215,10 +215,10 @@ static void collectives_case(tr_comm *c, const tr_topology *t)
     const size_t size = (size_t)t->size;
     for (size_t k = 0; k < TR_COUNT(counts); k++) {
         const size_t n = counts[k], all = n * size;
-        double *v = tr_alloc(TR_MEM_OTHER, all, sizeof(*v));
+        double *v = tr_alloc(TR_MEM_OTHER, all, sizeof *v);
         double *part = tr_alloc(TR_MEM_OTHER, n, sizeof(*part));
-        float *f = tr_alloc(TR_MEM_OTHER, all, sizeof(*f));
-        float *fpart = tr_alloc(TR_MEM_OTHER, n, sizeof(*fpart));
+        float *f = tr_alloc(TR_MEM_OTHER, all, sizeof *f);
+        float *fpart = tr_alloc(TR_MEM_OTHER, n, sizeof *fpart);
         for (size_t i = 0; i < all; i++) {
             v[i] = value(t->rank, i);
             f[i] = (float)v[i] * 1e-6f;
@@ -233,10 +233,10 @@ static void collectives_case(tr_comm *c, const tr_topology *t)
                 want += value(r, i);
                 fwant += (float)value(r, i) * 1e-6f;
             }
-            assert_memory_equal(&f[i], &fwant, sizeof(fwant));
+            assert_memory_equal(&f[i], &fwant, sizeof fwant);
             if (i / (n ? n : 1) != (size_t)t->rank) continue;
-            assert_memory_equal(&part[i - n * (size_t)t->rank], &want, sizeof(want));
-            assert_memory_equal(&fpart[i - n * (size_t)t->rank], &fwant, sizeof(fwant));
+            assert_memory_equal(&part[i - n * (size_t)t->rank], &want, sizeof want);
+            assert_memory_equal(&fpart[i - n * (size_t)t->rank], &fwant, sizeof fwant);
         }
         tr_free(v);
         tr_free(part);
@@ -429,12 +429,12 @@ static void test_alone(void **state)
     int x = 5, y = 0;
     bool said = false;
     assert_int_equal(tr_comm_all_reduce(c, &v, 1, TR_F64), TR_OK);
-    assert_int_equal(tr_comm_all_gather(c, &x, &y, sizeof(x)), TR_OK);
+    assert_int_equal(tr_comm_all_gather(c, &x, &y, sizeof x), TR_OK);
     assert_true(v == 3 && y == 5);
     tr_comm *group = NULL;
     assert_int_equal(tr_comm_split(c, 4, 0, &group), TR_OK);
     assert_int_equal(tr_comm_topology(group)->size, 1);
-    assert_int_equal(tr_comm_reduce_scatter(group, &x, &y, sizeof(x), TR_U8), TR_INTERNAL);
+    assert_int_equal(tr_comm_reduce_scatter(group, &x, &y, sizeof x, TR_U8), TR_INTERNAL);
     tr_comm_close(group);
     assert_int_equal(tr_agree(c, TR_FAIL(TR_DATA, "alone"), &said), TR_DATA);
     assert_true(said);

@@ -48,7 +48,7 @@ static void late_barrier(const test_mode *m)
         tr_log_init(t->rank, t->size, TR_LOG_ERROR);
         assert_int_equal(warnings, !m->shared && t->local_rank == 0);
         assert_true(tr_comm_broken(c));
-        snprintf(name, sizeof(name), "not arrived: rank %d (pid ", last(c));
+        snprintf(name, sizeof name, "not arrived: rank %d (pid ", last(c));
         if (m->shared) assert_non_null(strstr(tr_last_error()->text, name));
         assert_non_null(strstr(tr_last_error()->text, t->host));
         assert_non_null(strstr(tr_last_error()->text, "barrier"));
@@ -88,7 +88,7 @@ static void gives_up(const test_mode *m)
     assert_non_null(strstr(tr_last_error()->text, "the device is on fire"));
     if (!first) {
         char name[32];
-        snprintf(name, sizeof(name), "rank %d ", last(c));
+        snprintf(name, sizeof name, "rank %d ", last(c));
         assert_memory_equal(tr_last_error()->text, name, strlen(name));
     }
     assert_int_equal(count_ranks(said), 1);
@@ -133,8 +133,8 @@ static void test_blame(void **state)
         assert_int_equal(tr_comm_barrier(c), TR_OK); /* for this one they had come */
     }
     assert_int_equal(tr_comm_barrier(c), TR_PEER);
-    snprintf(start, sizeof(start), "rank %d (", last(c));
-    snprintf(end, sizeof(end), "not arrived: rank %d (pid ", last(c));
+    snprintf(start, sizeof start, "rank %d (", last(c));
+    snprintf(end, sizeof end, "not arrived: rank %d (pid ", last(c));
     assert_memory_not_equal(tr_last_error()->text, start, strlen(start));
     assert_non_null(strstr(tr_last_error()->text, end));
     assert_int_equal(tr_agree(c, TR_OK, &said), TR_PEER);
@@ -194,8 +194,7 @@ static void test_failed_poll(void **state)
     tr_comm_close(c);
 }
 
-/* A busy peer is waited for longer than the timeout, in every kind of wait; one that is not is not.
- */
+/* A busy peer is waited for longer than the timeout, in every kind of wait; one that is not is not. */
 static void test_busy(void **state)
 {
     (void)state;
@@ -249,7 +248,7 @@ static void test_suspended(void **state)
     tr_comm *c = open_mode(&modes[0], 3);
     const tr_topology *t = tr_comm_topology(c);
     int mine = getpid(), pids[8];
-    assert_int_equal(tr_comm_all_gather(c, &mine, pids, sizeof(mine)), TR_OK);
+    assert_int_equal(tr_comm_all_gather(c, &mine, pids, sizeof mine), TR_OK);
     if (t->rank == last(c)) {
         double start = tr_now();
         suspend_all(pids, t->size, 4);
@@ -283,7 +282,7 @@ static void test_late_bucket(void **state)
     if (!late) {
         char name[64];
         assert_int_equal(tr_reducer_finish(r, NULL, 0, &squares), TR_PEER);
-        snprintf(name, sizeof(name), "not arrived: rank %d (pid ", last(c));
+        snprintf(name, sizeof name, "not arrived: rank %d (pid ", last(c));
         assert_non_null(strstr(tr_last_error()->text, name));
         assert_non_null(strstr(tr_last_error()->text, "of step 1, bucket 1"));
         assert_int_equal(tr_reducer_publish(r), TR_PEER);
@@ -332,7 +331,7 @@ static void group_gives_up(const test_mode *m)
     if (fails)
         st = tr_comm_break(pair, TR_FAIL(TR_KERNEL, "the device is on fire"));
     else
-        st = tr_comm_barrier(partner ? pair : others); /* these wait for the one that waits */
+        st = tr_comm_barrier(partner ? pair : others);  /* these wait for the one that waits */
     if (!fails && st == TR_OK) st = tr_comm_barrier(c); /* nobody there to wait for */
     assert_int_equal(st, fails ? TR_KERNEL : TR_PEER);
     assert_true(tr_comm_broken(c));
@@ -398,8 +397,8 @@ static void test_late_message(void **state)
     int64_t v = 0;
     if (t->rank == 0) {
         char name[96];
-        assert_int_equal(tr_comm_receive(c, &v, sizeof(v), last(c)), TR_PEER);
-        snprintf(name, sizeof(name), "receive from rank %d: not arrived: rank %d (pid ", last(c),
+        assert_int_equal(tr_comm_receive(c, &v, sizeof v, last(c)), TR_PEER);
+        snprintf(name, sizeof name, "receive from rank %d: not arrived: rank %d (pid ", last(c),
                  last(c));
         assert_non_null(strstr(tr_last_error()->text, name));
     }

@@ -59,7 +59,7 @@ static void missed(bench *b, const absence *a, int step)
     assert_true(tr_now() - start < 20);
     assert_true(tr_comm_broken(b->c));
     const char *text = tr_last_error()->text, *who = strstr(text, "not arrived: ");
-    snprintf(name, sizeof(name), "not arrived: rank %d (pid ", b->t->size - 1);
+    snprintf(name, sizeof name, "not arrived: rank %d (pid ", b->t->size - 1);
     if (!who || (a->kind == 0 && strncmp(who, name, strlen(name)) != 0) || !strstr(who, a->who) ||
         (a->kind == 0 && strstr(who + strlen(name), "rank ")) || !strstr(text, a->where))
         fail_msg("%s: %s", a->name, text);
@@ -126,7 +126,7 @@ static void test_silent(void **state)
             if (st == TR_OK) st = tr_wait_turn(&w);
         }
         char name[128];
-        snprintf(name, sizeof(name),
+        snprintf(name, sizeof name,
                  "device in step 5, 0 of 3 buckets reduced: not arrived: rank %d (", b.t->size - 1);
         if (!strstr(tr_last_error()->text, name)) fail_msg("%s", tr_last_error()->text);
         assert_non_null(strstr(tr_last_error()->text, "silent for"));

@@ -86,7 +86,7 @@ static void test_nonfinite(void **state)
                 check(&b,
                       gpu->memory->upload(b.ctx, b.fresh + 5000 * i + 3, &bad[i], sizeof(float)));
             check(&b, run(&b, b.t->rank % 4));
-            check(&b, gpu->memory->download(b.ctx, &n, b.n, sizeof(n)));
+            check(&b, gpu->memory->download(b.ctx, &n, b.n, sizeof n));
             assert_false(isfinite(n.squares));
             close_bench(&b);
         }
@@ -192,7 +192,7 @@ static void test_choose(void **state)
         pretend.count = t->size - 1, pretend.first = 0;
         assert_int_equal(tr_gpu_choose(c, &b, &device), TR_USAGE);
         snprintf(
-            want, sizeof(want),
+            want, sizeof want,
             "node %s has %d visible GPU%s for %d ranks: start %d rank%s on it (mpirun --map-by "
             "ppr:%d:node)",
             t->host, t->size - 1, t->size == 2 ? "" : "s", t->size, t->size - 1,
@@ -202,9 +202,9 @@ static void test_choose(void **state)
     pretend.count = t->rank == t->size - 1 ? 0 : 8; /* one has none */
     assert_int_equal(tr_gpu_choose(c, &b, &device), TR_KERNEL);
     if (t->size == 1)
-        snprintf(want, sizeof(want), "no GPU: the driver is asleep");
+        snprintf(want, sizeof want, "no GPU: the driver is asleep");
     else
-        snprintf(want, sizeof(want),
+        snprintf(want, sizeof want,
                  "no GPU for 1 of %d ranks, the first of them %d on %s: the driver is asleep",
                  t->size, t->size - 1, t->host);
     assert_string_equal(tr_last_error()->text, want);
@@ -254,7 +254,7 @@ static void test_choose_sets(void **state)
         pretend.count = r < 2 ? 1 : 5, pretend.places = r < 2 ? (const int[]){1} : spare;
         assert_int_equal(tr_gpu_choose(c, &b, &device), TR_USAGE);
         assert_int_equal(device, -1);
-        snprintf(want, sizeof(want),
+        snprintf(want, sizeof want,
                  "on node %s ranks 0, 1 see only 1 GPU between them, though its %d ranks see 6 "
                  "together: show all of the node's GPUs to every rank (srun --gpu-bind=none, "
                  "CUDA_VISIBLE_DEVICES), or to each rank another",
@@ -264,7 +264,7 @@ static void test_choose_sets(void **state)
         /* too few, however they are shown: each is counted once */
         pretend.count = r < 2 ? 1 : 2, pretend.places = r < 2 ? (const int[]){1} : (int[]){0, 1};
         assert_int_equal(tr_gpu_choose(c, &b, &device), TR_USAGE);
-        snprintf(want, sizeof(want), "node %s has 2 visible GPUs for %d ranks: start 2 ranks on it",
+        snprintf(want, sizeof want, "node %s has 2 visible GPUs for %d ranks: start 2 ranks on it",
                  t->host, t->size);
         assert_memory_equal(tr_last_error()->text, want, strlen(want));
     }
@@ -313,8 +313,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_arrays),
 };
 
-/* Steps until something is wrong, recorded from the third on. `victim`: the rank that kills itself.
- */
+/* Steps until something is wrong, recorded from the third on. `victim`: the rank that kills itself. */
 static tr_status work(bench *b, int steps, int victim)
 {
     tr_status st = TR_OK;

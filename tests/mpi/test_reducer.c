@@ -135,7 +135,7 @@ static void same_everywhere(bench *b, const void *v, size_t nbytes)
 {
     char mine[65], all[8][65];
     tr_sha256_hex(v, nbytes, mine);
-    assert_int_equal(tr_comm_all_gather(b->c, mine, all, sizeof(mine)), TR_OK);
+    assert_int_equal(tr_comm_all_gather(b->c, mine, all, sizeof mine), TR_OK);
     for (int r = 0; r < b->t->size; r++) assert_string_equal(all[r], mine);
 }
 
@@ -200,7 +200,7 @@ static void test_repeats(void **state)
             assert_int_equal(tr_comm_barrier(b.c), TR_OK);
             if (k) assert_string_equal(now, first);
             if (k) assert_memory_equal(&squares, &before, sizeof(squares));
-            memcpy(first, now, sizeof(now));
+            memcpy(first, now, sizeof now);
             before = squares;
         }
         close_bench(&b);

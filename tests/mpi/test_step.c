@@ -1,7 +1,6 @@
 /* ranks: 1 2 3 4 */
 /* One optimizer step as the trainer takes it: every bucket reduced once however many micro-batches
- * there are, the same update from any cut of the batch, and what one rank's overflow does on all.
- */
+ * there are, the same update from any cut of the batch, and what one rank's overflow does on all. */
 #include "collectives/reducer.h"
 #include "training.h"
 
@@ -495,10 +494,14 @@ static void test_node_statistics(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_reductions), cmocka_unit_test(test_cuts),
-    cmocka_unit_test(test_overflow),   cmocka_unit_test(test_nonfinite),
-    cmocka_unit_test(test_held),       cmocka_unit_test(test_bad_sample),
-    cmocka_unit_test(test_time_limit), cmocka_unit_test(test_node_statistics),
+    cmocka_unit_test(test_reductions),
+    cmocka_unit_test(test_cuts),
+    cmocka_unit_test(test_overflow),
+    cmocka_unit_test(test_nonfinite),
+    cmocka_unit_test(test_held),
+    cmocka_unit_test(test_bad_sample),
+    cmocka_unit_test(test_time_limit),
+    cmocka_unit_test(test_node_statistics),
     cmocka_unit_test(test_sharding_changes_nothing),
 };
 

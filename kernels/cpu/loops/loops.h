@@ -129,11 +129,13 @@ typedef struct tr_sweep {
     X(void, softmax_grad,                                                                          \
       (tr_dtype t, const void *dy, const void *y, void *dx, size_t rows, size_t D))                \
     X(void, max_pool,                                                                              \
-      (const tr_cpu_pool *p, const void *x, void *y, void *indices, size_t begin, size_t end))         \
+      (const tr_cpu_pool *p, const void *x, void *y, void *indices, size_t begin, size_t end))     \
     X(void, max_pool_grad,                                                                         \
-      (const tr_cpu_pool *p, const void *dy, const void *indices, void *dx, size_t begin, size_t end)) \
-    X(void, avg_pool, (const tr_cpu_pool *p, const void *x, void *y, size_t begin, size_t end))        \
-    X(void, avg_pool_grad, (const tr_cpu_pool *p, const void *dy, void *dx, size_t begin, size_t end)) \
+      (const tr_cpu_pool *p, const void *dy, const void *indices, void *dx, size_t begin,          \
+       size_t end))                                                                                \
+    X(void, avg_pool, (const tr_cpu_pool *p, const void *x, void *y, size_t begin, size_t end))    \
+    X(void, avg_pool_grad,                                                                         \
+      (const tr_cpu_pool *p, const void *dy, void *dx, size_t begin, size_t end))                  \
     X(void, transpose, (size_t size, const void *x, void *y, size_t rows, size_t cols))            \
     X(double, mse,                                                                                 \
       (tr_dtype t, const void *y, const float *target, void *dy, size_t n, float scale))           \

@@ -44,8 +44,8 @@ TR_INLINE float divisor(const tr_cpu_pool *p, int64_t oh, int64_t ow)
     return (float)((h.end - h.begin) * (w.end - w.begin));
 }
 
-TR_INLINE void max_block(tr_dtype t, const tr_cpu_pool *p, const void *image, int64_t oh, int64_t ow,
-                         size_t c, size_t n, void *y, void *indices, size_t to)
+TR_INLINE void max_block(tr_dtype t, const tr_cpu_pool *p, const void *image, int64_t oh,
+                         int64_t ow, size_t c, size_t n, void *y, void *indices, size_t to)
 {
     float best[BLOCK];
     int32_t place[BLOCK];
@@ -101,8 +101,8 @@ TR_INLINE void max_grad_block(tr_dtype t, const tr_cpu_pool *p, const void *dy, 
     TR_SIMD for (size_t i = 0; i < n; i++) tr_store(t, dx, to + i, sum[i]);
 }
 
-TR_INLINE void avg_block(tr_dtype t, const tr_cpu_pool *p, const void *image, int64_t oh, int64_t ow,
-                         size_t c, size_t n, void *y, size_t to)
+TR_INLINE void avg_block(tr_dtype t, const tr_cpu_pool *p, const void *image, int64_t oh,
+                         int64_t ow, size_t c, size_t n, void *y, size_t to)
 {
     float sum[BLOCK] = {0};
     span h = inside(p, 0, oh, p->H), w = inside(p, 1, ow, p->W);
@@ -180,7 +180,8 @@ void TR_LOOP(avg_pool)(const tr_cpu_pool *p, const void *x, void *y, size_t begi
                           avg_block(T, p, tr_from(T, x, sample * image), row, col, c, n, y, to)));
 }
 
-void TR_LOOP(avg_pool_grad)(const tr_cpu_pool *p, const void *dy, void *dx, size_t begin, size_t end)
+void TR_LOOP(avg_pool_grad)(const tr_cpu_pool *p, const void *dy, void *dx, size_t begin,
+                            size_t end)
 {
     const size_t image = (size_t)(p->OH * p->OW) * p->C;
     TR_BY_TYPE(

@@ -42,8 +42,7 @@ static dnnl_status_t md_open(const tr_dnnl_array *a, md_own *m)
 #endif
 }
 
-/* ---- Arrays -----------------------------------------------------------------------------------
- */
+/* ---- Arrays ---------------------------------------------------------------------------------- */
 
 dnnl_data_type_t tr_dnnl_type(tr_dtype t)
 {
@@ -87,8 +86,7 @@ tr_dnnl_array tr_dnnl_any(tr_dnnl_array a, tr_dtype type)
     return a;
 }
 
-/* ---- Attributes -------------------------------------------------------------------------------
- */
+/* ---- Attributes ------------------------------------------------------------------------------ */
 
 static dnnl_status_t append_act(dnnl_post_ops_t ops, tr_act act)
 {
@@ -154,8 +152,7 @@ out:
     return TR_OK;
 }
 
-/* ---- Primitive descriptors --------------------------------------------------------------------
- */
+/* ---- Primitive descriptors ------------------------------------------------------------------- */
 
 tr_status tr_dnnl_matmul(tr_cpu *cpu, const tr_dnnl_array *a, const tr_dnnl_array *b,
                          const tr_dnnl_array *bias, const tr_dnnl_array *c,
@@ -309,8 +306,7 @@ out:
     return st;
 }
 
-/* ---- Questions --------------------------------------------------------------------------------
- */
+/* ---- Questions ------------------------------------------------------------------------------- */
 
 size_t tr_dnnl_arg_size(dnnl_primitive_desc_t pd, int arg)
 {

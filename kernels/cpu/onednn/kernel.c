@@ -209,8 +209,7 @@ void tr_dnnl_activate(tr_dnnl_kernel *k, tr_act act, const tr_tensor *y)
     k->after = activate;
 }
 
-/* ---- The backend's interface ------------------------------------------------------------------
- */
+/* ---- The backend's interface ----------------------------------------------------------------- */
 
 static void *address(const tr_dnnl_kernel *k, tr_call_place place, size_t at)
 {

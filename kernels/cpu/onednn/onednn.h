@@ -30,17 +30,15 @@
     } while (0)
 tr_status tr_dnnl_fail(const char *file, int line, dnnl_status_t status, const char *what);
 
-bool tr_dnnl_has_bf16(tr_cpu *cpu);   /* bf16 products and convolutions can be had */
+bool tr_dnnl_has_bf16(tr_cpu *cpu);   /* this CPU has bf16 products and convolutions */
 const char *tr_dnnl_isa_extras(void); /* " BF16 AMX": what oneDNN uses beyond the vector width */
 /* To be called before oneDNN makes or runs a primitive: on how many threads. */
 void tr_dnnl_use(const tr_cpu *cpu);
-void tr_dnnl_limit_isa(int isa);      /* an upper bound, before the process's first primitive */
+void tr_dnnl_limit_isa(int isa); /* an upper bound, before the process's first primitive */
 
-/* ---- Arrays and primitives: compat.c ----------------------------------------------------------
- */
+/* ---- Arrays and primitives: compat.c --------------------------------------------------------- */
 
-/* An array as oneDNN sees it: plain strides (elements), or `any`: the primitive chooses the layout.
- */
+/* An array as oneDNN sees it: plain strides (elements), or `any`: the primitive chooses the layout. */
 typedef struct {
     int ndims; /* 0: absent */
     dnnl_dims_t dims, strides;
@@ -97,8 +95,7 @@ typedef struct {
 } tr_dnnl_format;
 void tr_dnnl_format_of(dnnl_primitive_desc_t pd, int arg, tr_dnnl_format *out);
 
-/* ---- Kernels: kernel.c ------------------------------------------------------------------------
- */
+/* ---- Kernels: kernel.c ----------------------------------------------------------------------- */
 
 typedef enum { TR_CALL_PACK, TR_CALL_ALWAYS, TR_CALL_OVERWRITE, TR_CALL_ADD } tr_call_when;
 typedef enum { TR_AT_IN, TR_AT_OUT, TR_AT_PACKED, TR_AT_WORKSPACE } tr_call_place;

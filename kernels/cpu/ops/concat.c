@@ -46,7 +46,8 @@ static tr_status run_concat(tr_kernel *base, const tr_run *run)
 
 static size_t rows_of(const tr_tensor *t)
 {
-    return t->layout == TR_LAYOUT_CHANNELS_LAST ? t->count / (size_t)t->dims[1] : (size_t)t->dims[0];
+    return t->layout == TR_LAYOUT_CHANNELS_LAST ? t->count / (size_t)t->dims[1]
+                                                : (size_t)t->dims[0];
 }
 
 /* `whole` side by side from pieces, `count` of them. */

@@ -1,8 +1,7 @@
 /* 2-D convolutions on channels-last activations. Weights: the forward pass and the input gradient
  * each keep their own copy in the layout their primitive wants (the two never agree), refreshed
  * once an update. The weight gradient is computed in its primitive's layout in the workspace and
- * copied, or added, to its slot: asking for the stored layout there ends in loops 100 times slower.
- */
+ * copied, or added, to its slot: asking for the stored layout there ends in loops 100 times slower. */
 #include "kernels/cpu/onednn/onednn.h"
 
 #include <string.h>

@@ -25,11 +25,8 @@ tr_status tr_loop_kernel_open(tr_cpu *cpu, const tr_tensor *like, const char *im
 {
     tr_loop_kernel *k = tr_alloc(TR_MEM_OTHER, 1, size);
     if (!k) return TR_FAIL(TR_MEMORY, "no memory for a kernel");
-    k->base = (tr_kernel){.impl = impl,
-                          .bind = bind,
-                          .run = run,
-                          .close = close_kernel,
-                          .rebind = rebind};
+    k->base = (tr_kernel){
+        .impl = impl, .bind = bind, .run = run, .close = close_kernel, .rebind = rebind};
     k->loops = cpu->loops;
     k->threads = cpu->threads;
     k->dtype = like->dtype;

@@ -12,8 +12,8 @@ typedef struct {
                   size_t end);
 } pool_kernel;
 
-static void max_piece(const tr_cpu_pool *p, const tr_cpu_loops *l, const tr_binding *b, size_t begin,
-                      size_t end)
+static void max_piece(const tr_cpu_pool *p, const tr_cpu_loops *l, const tr_binding *b,
+                      size_t begin, size_t end)
 {
     l->max_pool(p, b->in[0], b->out[0], b->out[1], begin, end);
 }
@@ -24,8 +24,8 @@ static void max_grad_piece(const tr_cpu_pool *p, const tr_cpu_loops *l, const tr
     l->max_pool_grad(p, b->in[0], b->in[1], b->out[0], begin, end);
 }
 
-static void avg_piece(const tr_cpu_pool *p, const tr_cpu_loops *l, const tr_binding *b, size_t begin,
-                      size_t end)
+static void avg_piece(const tr_cpu_pool *p, const tr_cpu_loops *l, const tr_binding *b,
+                      size_t begin, size_t end)
 {
     l->avg_pool(p, b->in[0], b->out[0], begin, end);
 }
@@ -62,11 +62,11 @@ static tr_status prepare(tr_cpu *cpu, const tr_graph *g, const tr_pool2d_attrs *
     if (st != TR_OK) return st;
     tr_cpu_pool *p = &k->pool;
     *p = (tr_cpu_pool){.type = tx->dtype,
-                   .C = (size_t)tx->dims[1],
-                   .H = tx->dims[2],
-                   .W = tx->dims[3],
-                   .OH = ty->dims[2],
-                   .OW = ty->dims[3]};
+                       .C = (size_t)tx->dims[1],
+                       .H = tx->dims[2],
+                       .W = tx->dims[3],
+                       .OH = ty->dims[2],
+                       .OW = ty->dims[3]};
     for (int i = 0; i < 2; i++) {
         p->kernel[i] = a ? a->kernel[i] : tx->dims[2 + i];
         p->stride[i] = a ? a->stride[i] : 1;

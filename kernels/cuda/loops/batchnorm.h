@@ -98,8 +98,7 @@ typedef struct {
 } tr_bn_norm;
 
 /* y = act((x - mean) / sqrt(var + eps) * weight + bias + residual). With stats: nothing where their
- * count is 0; the running statistics move even where this share has no rows. residual NULL: none.
- */
+ * count is 0; the running statistics move even where this share has no rows. residual NULL: none. */
 TR_CUDA_C tr_status tr_bn_apply(cudaStream_t stream, tr_dtype dtype, const tr_bn_map *m, tr_act act,
                                 const void *x, const void *residual, const tr_bn_norm *norm,
                                 void *y);

@@ -29,9 +29,8 @@ struct update_coefficients {
 };
 
 /* Worked out by one thread a block: float64 divisions are slow on consumer devices. */
-static __device__ inline update_coefficients coefficients_of(const tr_update &u,
-                                                             const tr_control *c,
-                                                             const tr_update_chunk &chunk)
+static __device__ inline update_coefficients
+coefficients_of(const tr_update &u, const tr_control *c, const tr_update_chunk &chunk)
 {
     const double lr = c->in.lr * chunk.lr_factor, decay = chunk.decay;
     update_coefficients k;

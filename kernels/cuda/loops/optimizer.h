@@ -14,7 +14,7 @@ enum {
 /* What one block works on: a part of one segment. */
 typedef struct {
     size_t begin, slot; /* in w and g; in the moments and the average */
-    unsigned count; /* a multiple of 16 */
+    unsigned count;     /* a multiple of 16 */
     double decay, lr_factor;
 } tr_update_chunk;
 

@@ -108,8 +108,8 @@ __global__ void max_kernel(tr_cuda_pool p, const tr_pack<T, V> *x, tr_pack<T, V>
 
 // cost: read 0.25x+0.25b write 1x min 1.25x+0.25b flops 9 shape 256x112x112x64 per dx, 3x3 stride 2
 template <typename T, typename I, int V>
-__global__ void max_grad_kernel(tr_cuda_pool p, const tr_pack<T, V> *dy, const tr_pack<I, V> *indices,
-                                tr_pack<T, V> *dx, unsigned packs)
+__global__ void max_grad_kernel(tr_cuda_pool p, const tr_pack<T, V> *dy,
+                                const tr_pack<I, V> *indices, tr_pack<T, V> *dx, unsigned packs)
 {
     const unsigned width = p.channels / V;
     for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < packs;
@@ -273,7 +273,8 @@ tr_status tr_cuda_avg_pool(cudaStream_t stream, const tr_cuda_pool *p, const voi
     BY_WIDTH(p->type, p->channels, return (avg_pool<T, V>(stream, p, x, y)));
 }
 
-tr_status tr_cuda_avg_pool_grad(cudaStream_t stream, const tr_cuda_pool *p, const void *dy, void *dx)
+tr_status tr_cuda_avg_pool_grad(cudaStream_t stream, const tr_cuda_pool *p, const void *dy,
+                                void *dx)
 {
     BY_WIDTH(p->type, p->channels, return (avg_pool_grad<T, V>(stream, p, dy, dx)));
 }

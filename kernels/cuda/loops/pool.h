@@ -15,13 +15,14 @@ typedef struct {
 
 /* Indices: stored as y, the position kh * width + kw in the window; NULL: not wanted. Ties: the
  * first; NaN wins (the last of several). */
-TR_CUDA_C tr_status tr_cuda_max_pool(cudaStream_t stream, const tr_cuda_pool *p, const void *x, void *y,
-                                     void *indices);
-TR_CUDA_C tr_status tr_cuda_max_pool_grad(cudaStream_t stream, const tr_cuda_pool *p, const void *dy,
-                                          const void *indices, void *dx);
-TR_CUDA_C tr_status tr_cuda_avg_pool(cudaStream_t stream, const tr_cuda_pool *p, const void *x, void *y);
-TR_CUDA_C tr_status tr_cuda_avg_pool_grad(cudaStream_t stream, const tr_cuda_pool *p, const void *dy,
-                                          void *dx);
+TR_CUDA_C tr_status tr_cuda_max_pool(cudaStream_t stream, const tr_cuda_pool *p, const void *x,
+                                     void *y, void *indices);
+TR_CUDA_C tr_status tr_cuda_max_pool_grad(cudaStream_t stream, const tr_cuda_pool *p,
+                                          const void *dy, const void *indices, void *dx);
+TR_CUDA_C tr_status tr_cuda_avg_pool(cudaStream_t stream, const tr_cuda_pool *p, const void *x,
+                                     void *y);
+TR_CUDA_C tr_status tr_cuda_avg_pool_grad(cudaStream_t stream, const tr_cuda_pool *p,
+                                          const void *dy, void *dx);
 
 /* y (batch, channels) = mean of x (batch, places, channels); dx = dy / places, to every place. */
 TR_CUDA_C tr_status tr_cuda_global_pool(cudaStream_t stream, tr_dtype dtype, const void *x, void *y,

@@ -178,8 +178,8 @@ static tr_status pack(tr_kernel *base, int i)
     const tr_cuda_conv *k = (const tr_cuda_conv *)base;
     const bool wide = k->problem.weight_type == TR_F32;
     if (same_order(k) && !wide)
-        return tr_cuda_cast(k->head.cuda->stream, k->head.dtype, k->head.b.in[1], k->head.b.packed[i],
-                            k->out * k->channels * k->places);
+        return tr_cuda_cast(k->head.cuda->stream, k->head.dtype, k->head.b.in[1],
+                            k->head.b.packed[i], k->out * k->channels * k->places);
     return tr_cuda_filter_pack(k->head.cuda->stream, k->head.dtype, wide, k->head.b.in[1],
                                k->head.b.packed[i], k->out, k->channels, k->places);
 }
@@ -189,11 +189,13 @@ static void want_packed(tr_cuda_conv *k, const tr_tensor *weight)
     tr_kernel *base = &k->head.base;
     const tr_dtype type = k->head.dtype, stored = (tr_dtype)k->problem.weight_type;
     if (type == TR_F32 && same_order(k)) return;
-    base->packed[base->npacked++] = (tr_packing){
-        .param = weight->index,
-        .nbytes = weight->count * tr_dtype_size(stored),
-        .format = &formats[type == TR_BF16 ? 1 : type == TR_F16 ? 2 : 0][stored == TR_F32],
-        .format_size = sizeof formats[0][0]};
+    base->packed[base->npacked++] =
+        (tr_packing){.param = weight->index,
+                     .nbytes = weight->count * tr_dtype_size(stored),
+                     .format = &formats[type == TR_BF16  ? 1
+                                        : type == TR_F16 ? 2
+                                                         : 0][stored == TR_F32],
+                     .format_size = sizeof formats[0][0]};
     base->pack = pack;
 }
 

@@ -134,8 +134,7 @@ static tr_status run_forward(tr_kernel *base, const tr_run *run)
     void *z = k->wide ? scratch(k, 0) : b->out[0];
     tr_cuda_product_args a = {
         .a = b->in[0], .b = weights(k), .d = z, .alpha = 1, .workspace = scratch(k, k->at_product)};
-    if (k->bias_rides)
-        a.vector = base->npacked > BIAS ? b->packed[BIAS] : b->in[2];
+    if (k->bias_rides) a.vector = base->npacked > BIAS ? b->packed[BIAS] : b->in[2];
     TR_TRY(tr_cuda_product_run(k->product, &a));
     if (k->finish)
         TR_TRY(tr_cuda_epilogue(k->head.cuda->stream, k->after, k->wide ? TR_F32 : k->head.dtype,
@@ -145,8 +144,7 @@ out:
     return st;
 }
 
-/* The product with these riding on it; none where the library cannot. Our own kernel does the rest.
- */
+/* The product with these riding on it; none where the library cannot. Our own kernel does the rest. */
 static tr_status try_forward(tr_cuda *cuda, linear_kernel *k, tr_cuda_problem *q, tr_act act,
                              bool bias, bool gelu)
 {

@@ -55,12 +55,12 @@ static tr_status open_chunks(tr_cuda *cuda, const tr_segment *segments, size_t n
         const tr_segment *s = &segments[i];
         for (size_t begin = s->range.begin; begin < s->range.end; begin += TR_UPDATE_CHUNK) {
             const size_t left = s->range.end - begin;
-            chunks[at++] = (tr_update_chunk){
-                .begin = begin,
-                .slot = s->slot + (begin - s->range.begin),
-                .count = left < TR_UPDATE_CHUNK ? (unsigned)left : TR_UPDATE_CHUNK,
-                .decay = s->decay,
-                .lr_factor = s->lr_factor};
+            chunks[at++] = (tr_update_chunk){.begin = begin,
+                                             .slot = s->slot + (begin - s->range.begin),
+                                             .count = left < TR_UPDATE_CHUNK ? (unsigned)left
+                                                                             : TR_UPDATE_CHUNK,
+                                             .decay = s->decay,
+                                             .lr_factor = s->lr_factor};
         }
     }
     *out = tr_cuda_alloc(cuda, TR_MEM_OTHER, n * sizeof *chunks);

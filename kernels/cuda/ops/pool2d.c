@@ -63,10 +63,10 @@ static tr_status prepare(tr_cuda *cuda, const tr_graph *g, const tr_op *op, int 
                 tr_dtype_name(indices->dtype), (long long)window);
     TR_TRY(tr_cuda_kernel_open(cuda, tx, "own: by windows", run, sizeof *k, &k));
     k->pool = (tr_cuda_pool){.type = tx->dtype,
-                        .batch = (unsigned)tx->dims[0],
-                        .channels = (unsigned)tx->dims[1],
-                        .include_pad = a->count_include_pad,
-                        .wide = indices && indices->dtype == TR_I32};
+                             .batch = (unsigned)tx->dims[0],
+                             .channels = (unsigned)tx->dims[1],
+                             .include_pad = a->count_include_pad,
+                             .wide = indices && indices->dtype == TR_I32};
     for (int i = 0; i < 2; i++) {
         k->pool.size[i] = (int)tx->dims[2 + i];
         k->pool.result[i] = (int)ty->dims[2 + i];

@@ -1,5 +1,4 @@
-/* 2-D convolution (cross-correlation, as PyTorch's Conv2d) with stride, padding, dilation, groups.
- */
+/* 2-D convolution (cross-correlation, as PyTorch's Conv2d) with stride, padding, dilation, groups. */
 #include "runtime/graph/ops/registry.h"
 
 typedef struct {

@@ -41,8 +41,8 @@ struct tr_op_def {
     size_t attrs_size;
     int min_in, max_in; /* inputs it takes by `from:` */
     tr_init_kind init;
-    bool learned;  /* it has parameters */
-    bool tied;     /* its weight can be another layer's (weight_of) */
+    bool learned; /* it has parameters */
+    bool tied;    /* its weight can be another layer's (weight_of) */
     /* Checks attributes on their own and fills in what depends on others. */
     tr_status (*finish)(const tr_maker *mk, const tr_layer *l, void *attrs);
     /* From l->inputs to l->output; declares parameters and states. NULL: output = input. */
@@ -78,8 +78,7 @@ struct tr_op_def {
     bool (*view)(const tr_graph *g, const tr_op *op);
 };
 
-/* ---- Setting up a layer (finish, infer) -------------------------------------------------------
- */
+/* ---- Setting up a layer (finish, infer) ------------------------------------------------------ */
 
 /* "file:line:column: layer "conv2d3": text". */
 tr_status tr_layer_fail(const tr_layer *l, tr_status st, const char *fmt, ...) TR_PRINTF(3, 4);
@@ -121,8 +120,7 @@ tr_init_kind tr_layer_init(const tr_maker *mk, int chosen);
     TR_CHOICE("init", offsetof(type, init), tr_init_choices, "auto",                               \
               "initial values; auto: as model.init")
 
-/* ---- Building ops (forward, gradient) ----------------------------------------------------------
- */
+/* ---- Building ops (forward, gradient) -------------------------------------------------------- */
 
 #define TR_IDS(...)                                                                                \
     (int)TR_COUNT(((int[]){__VA_ARGS__})), (const int[])                                           \
@@ -165,8 +163,7 @@ bool tr_grad_learned(const tr_builder *b, int param); /* not frozen; false for -
 /* One pass over the elements of the first output, or where there is none, of the first input. */
 double tr_flops_elements(const tr_graph *g, const tr_op *op);
 
-/* ---- The registry ------------------------------------------------------------------------------
- */
+/* ---- The registry ---------------------------------------------------------------------------- */
 
 const tr_op_def *tr_op_sum(void); /* the op that `sums` */
 

@@ -18,7 +18,7 @@ static int bucket_of(const tr_model *m, size_t offset)
 /* How many outputs of ops each parameter's gradient still waits for. */
 static int *count_writers(const tr_graph *g)
 {
-    int *writers = tr_alloc(TR_MEM_OTHER, g->model->nparams, sizeof(*writers));
+    int *writers = tr_alloc(TR_MEM_OTHER, g->model->nparams, sizeof *writers);
     for (size_t i = 0; writers && i < g->nops; i++)
         for (int k = 0; k < g->ops[i].nout; k++) {
             const tr_tensor *t = g->ops[i].out[k] >= 0 ? &g->tensors[g->ops[i].out[k]] : NULL;
@@ -33,7 +33,7 @@ tr_status tr_pass_buckets(tr_builder *b)
 {
     tr_graph *g = b->g;
     const tr_model *m = g->model;
-    size_t *missing = tr_alloc(TR_MEM_OTHER, m->nbuckets, sizeof(*missing));
+    size_t *missing = tr_alloc(TR_MEM_OTHER, m->nbuckets, sizeof *missing);
     int *writers = count_writers(g);
     if (!missing || !writers) {
         tr_free(missing);
@@ -65,7 +65,7 @@ tr_status tr_pass_buckets(tr_builder *b)
 tr_status tr_pass_adds(tr_builder *b)
 {
     tr_graph *g = b->g;
-    bool *written = tr_alloc(TR_MEM_OTHER, g->model->nparams, sizeof(*written));
+    bool *written = tr_alloc(TR_MEM_OTHER, g->model->nparams, sizeof *written);
     if (!written) return TR_MEMORY;
     for (size_t i = 0; i < g->nops; i++) {
         tr_op *op = &g->ops[i];

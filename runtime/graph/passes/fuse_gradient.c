@@ -4,8 +4,7 @@
  * batchnorm,
  *
  *     s = add(a, b); du = relu.grad(s, y); dz = grad_stats(du, ...); ... du ...
- *     dz = grad_stats(a, ..., y, b); ... dz ...
- */
+ *     dz = grad_stats(a, ..., y, b); ... dz ... */
 #include "runtime/graph/passes/passes.h"
 
 /* Who reads a tensor and who shares its bytes, as linked lists. They are made once: a tensor that

@@ -72,9 +72,9 @@ tr_status tr_pass_in_place(tr_builder *b)
     tr_graph *g = b->g;
     tr_status st = TR_OK;
     sharing s = {.g = g,
-                 .last = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof(*s.last)),
-                 .next = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof(*s.next)),
-                 .end = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof(*s.end))};
+                 .last = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *s.last),
+                 .next = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *s.next),
+                 .end = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *s.end)};
     TR_NEED(s.last && s.next && s.end, TR_MEMORY, "out of memory for %zu tensors", g->ntensors);
     open_groups(&s);
     for (size_t i = 0; i < g->nops; i++)

@@ -112,15 +112,14 @@ static void append_again(plan *p, const tr_op *old, int block)
     }
 }
 
-/* The list once more, with each block's forward ops before its first backward op that needs them.
- */
+/* The list once more, with each block's forward ops before its first backward op that needs them. */
 static tr_status rebuild(plan *p, size_t extra)
 {
     tr_graph *g = p->b->g;
     tr_status st = TR_OK;
     size_t n = g->nops;
     TR_TRY(tr_build_reserve(p->b, extra * TR_MAX_OUT, extra));
-    tr_op *old = tr_alloc(TR_MEM_OTHER, n, sizeof(*old));
+    tr_op *old = tr_alloc(TR_MEM_OTHER, n, sizeof *old);
     if (!old) return TR_MEMORY;
     for (size_t i = 0; i < n; i++) old[i] = g->ops[i];
     g->nops = 0;
@@ -148,11 +147,11 @@ tr_status tr_pass_recompute(tr_builder *b)
     tr_status st = TR_OK;
     plan p = {.b = b, .nold = g->ntensors};
     while (g->ops[p.loss].phase != TR_PHASE_LOSS) p.loss++;
-    p.block = tr_alloc(TR_MEM_OTHER, (size_t)p.loss, sizeof(*p.block));
-    p.owner = tr_alloc(TR_MEM_OTHER, p.nold, sizeof(*p.owner));
-    p.kept = tr_alloc(TR_MEM_OTHER, p.nold, sizeof(*p.kept));
-    p.need = tr_alloc(TR_MEM_OTHER, p.nold, sizeof(*p.need));
-    p.again = tr_alloc(TR_MEM_OTHER, p.nold, sizeof(*p.again));
+    p.block = tr_alloc(TR_MEM_OTHER, (size_t)p.loss, sizeof *p.block);
+    p.owner = tr_alloc(TR_MEM_OTHER, p.nold, sizeof *p.owner);
+    p.kept = tr_alloc(TR_MEM_OTHER, p.nold, sizeof *p.kept);
+    p.need = tr_alloc(TR_MEM_OTHER, p.nold, sizeof *p.need);
+    p.again = tr_alloc(TR_MEM_OTHER, p.nold, sizeof *p.again);
     if (!p.block || !p.owner || !p.kept || !p.need || !p.again) {
         st = TR_MEMORY;
         goto out;

@@ -86,7 +86,7 @@ static void test_sums_in_order(void **state)
                     volatile float want = element(0, i);
                     for (int s = 1; s < n; s++) want = want + element(s, i);
                     float w = want;
-                    assert_memory_equal(&data[dst][i], &w, sizeof(w));
+                    assert_memory_equal(&data[dst][i], &w, sizeof w);
                     squares += (double)w * (double)w;
                 }
                 for (size_t i = lengths[k]; i < N; i++)
@@ -100,7 +100,7 @@ static void test_squares_range(void **state)
     (void)state;
     float v[40] = {0};
     for (size_t at = 0; at < 40; at += 13) {
-        memset(v, 0, sizeof(v));
+        memset(v, 0, sizeof v);
         v[at] = FLT_MAX;
         assert_true(tr_sum_squares(v, 40) == (double)FLT_MAX * (double)FLT_MAX);
         v[at] = FLT_MIN;

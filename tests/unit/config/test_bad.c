@@ -275,9 +275,9 @@ static void test_terminal_safe(void **state)
     refuse(text, NULL, "c.yaml:4:9: device: found \"?[31m??\", expected one of auto, cpu, cuda");
     tr_free(text);
     char longer[400];
-    memset(longer, 'x', sizeof(longer));
+    memset(longer, 'x', sizeof longer);
     memcpy(longer, "device: ", 8);
-    longer[sizeof(longer) - 1] = 0;
+    longer[sizeof longer - 1] = 0;
     text = with(GOOD, "device: cpu", longer);
     refuse(text, NULL,
            "c.yaml:4:9: device: found "

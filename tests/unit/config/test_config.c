@@ -231,7 +231,7 @@ static void mentions(const tr_field *fields, const char *path, const char *page)
     for (const tr_field *f = fields; f && f->key; f++) {
         char sub[TR_PATH], deeper[TR_PATH], row[TR_PATH + 8];
         tr_path_join(path, f->key, sub);
-        snprintf(row, sizeof(row), "| `%s` | ", sub);
+        snprintf(row, sizeof row, "| `%s` | ", sub);
         assert_non_null(strstr(page, row));
         assert_true(f->doc && *f->doc);
         assert_non_null(strstr(page, f->doc));

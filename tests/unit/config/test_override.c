@@ -119,8 +119,8 @@ static void test_too_deep(void **state)
 {
     (void)state;
     char path[200];
-    for (size_t i = 0; i + 1 < sizeof(path); i += 2) memcpy(path + i, "a.", 2);
-    memcpy(path + sizeof(path) - 4, "a=1", 4);
+    for (size_t i = 0; i + 1 < sizeof path; i += 2) memcpy(path + i, "a.", 2);
+    memcpy(path + sizeof path - 4, "a=1", 4);
     tr_config *c = NULL;
     const char *override = path;
     assert_int_equal(open_with(GOOD, &override, 1, &c), TR_CONFIG);

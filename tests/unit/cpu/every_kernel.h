@@ -43,7 +43,8 @@ static inline void prepare_every_op(const tr_backend *b, void *ctx, tr_precision
         char *text = case_text(&cases[i]);
         tr_config *c = NULL;
         tr_model *m = NULL;
-        assert_int_equal(tr_config_open(cases[i].name, text, strlen(text), NULL, 0, NULL, &c), TR_OK);
+        assert_int_equal(tr_config_open(cases[i].name, text, strlen(text), NULL, 0, NULL, &c),
+                         TR_OK);
         assert_int_equal(tr_model_open(c, 0, &m), TR_OK);
         for (int mode = 0; mode < 3; mode++) {
             const tr_graph_options o = {.batch = 3,

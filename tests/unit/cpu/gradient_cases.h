@@ -37,8 +37,9 @@ static const model_case cases[] = {
     SMOOTH("linear, no bias", FEATURES, LINEAR "    - linear: {out: 4, bias: false}\n" HEAD, "mse"),
     SMOOTH("linear, rows", "input: [2, 4]", LINEAR HEAD, "mse"),
     SMOOTH("linear, tied twice", FEATURES,
-           LINEAR "    - linear: {out: 5, name: t}\n    - tanh\n    - linear: {out: 5, weight_of: t}\n"
-                  "    - sigmoid\n    - linear: {out: 5, weight_of: t, bias: false}\n" HEAD,
+           LINEAR
+           "    - linear: {out: 5, name: t}\n    - tanh\n    - linear: {out: 5, weight_of: t}\n"
+           "    - sigmoid\n    - linear: {out: 5, weight_of: t, bias: false}\n" HEAD,
            "mse"),
     SMOOTH("conv2d, tied", IMAGE,
            CONV "    - conv2d: {out: 3, kernel: 3, padding: 1, name: t}\n    - tanh\n"

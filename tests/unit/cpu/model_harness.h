@@ -50,8 +50,8 @@ static inline void mh_open_threads(model_harness *h, const char *name, const tr_
     h->grads = mh_floats(h->m->flat_count);
     h->states = mh_floats(h->m->state_count);
     if (tr_graph_open(h->m, o, &graph) != TR_OK) fail_msg("%s: %s", name, tr_last_error()->text);
-    h->params = (tr_params){
-        .o.model = h->m, .weights = h->weights, .grads = h->grads, .states = h->states};
+    h->params =
+        (tr_params){.o.model = h->m, .weights = h->weights, .grads = h->grads, .states = h->states};
     const tr_session_options so = {.model = h->m,
                                    .backend = &tr_cpu_backend,
                                    .backend_ctx = ctx,

@@ -28,8 +28,7 @@
 
 #ifndef TEST_ISA
 #define TEST_ISA                                                                                   \
-    0 /* a tr_cpu_isa_level: the whole test runs at most there; 0: the best there is               \
-       */
+    0 /* a tr_cpu_isa_level: the whole test runs at most there; 0: the best there is               \ */
 #endif
 
 #define H_TENSORS (TR_MAX_IN + TR_MAX_OUT)

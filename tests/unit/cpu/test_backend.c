@@ -60,8 +60,7 @@ static void test_describe(void **state)
     tr_cpu_backend.close(NULL);
 }
 
-/* A convolution with everything, prepared while each allocation fails in turn: an error, no leak.
- */
+/* A convolution with everything, prepared while each allocation fails in turn: an error, no leak. */
 static tr_status prepare_conv(void *ctx)
 {
     void *team = NULL;
@@ -72,7 +71,12 @@ static tr_status prepare_conv(void *ctx)
                                           .padding = {1, 1},
                                           .dilation = {1, 1}};
     tr_tensor t[4] = {
-        {.id = 0, .dtype = TR_F32, .ndim = 4, .dims = {2, 3, 6, 6}, .layout = TR_LAYOUT_CHANNELS_LAST, .count = 216},
+        {.id = 0,
+         .dtype = TR_F32,
+         .ndim = 4,
+         .dims = {2, 3, 6, 6},
+         .layout = TR_LAYOUT_CHANNELS_LAST,
+         .count = 216},
         {.id = 1,
          .role = TR_ROLE_PARAM,
          .dtype = TR_F32,
@@ -80,7 +84,12 @@ static tr_status prepare_conv(void *ctx)
          .dims = {4, 3, 3, 3},
          .count = 108},
         {.id = 2, .role = TR_ROLE_PARAM, .dtype = TR_F32, .ndim = 1, .dims = {4}, .count = 4},
-        {.id = 3, .dtype = TR_F32, .ndim = 4, .dims = {2, 4, 6, 6}, .layout = TR_LAYOUT_CHANNELS_LAST, .count = 288},
+        {.id = 3,
+         .dtype = TR_F32,
+         .ndim = 4,
+         .dims = {2, 4, 6, 6},
+         .layout = TR_LAYOUT_CHANNELS_LAST,
+         .count = 288},
     };
     tr_op op = {.def = h_def("conv2d"), .nin = 4, .in = {0, 1, 2, -1}, .nout = 1, .out = {3}};
     op.attrs = &attrs;
@@ -112,8 +121,7 @@ static void test_failing_allocations(void **state)
     }
 }
 
-/* ---- Two sessions of one context --------------------------------------------------------------
- */
+/* ---- Two sessions of one context ------------------------------------------------------------- */
 
 enum { STEPS = 6 };
 

@@ -73,9 +73,8 @@ static dims dims_of(const shape *s)
 typedef enum { TO_X, TO_W, TO_Y } target;
 
 /* Inlined for each constant `to` and `absolute`. */
-static inline __attribute__((always_inline)) void products(const shape *s, const dims *d, target to,
-                                                           double *x, double *w, double *y,
-                                                           bool absolute)
+static inline __attribute__((always_inline)) void
+products(const shape *s, const dims *d, target to, double *x, double *w, double *y, bool absolute)
 {
     const int64_t in = d->w[1], per = s->out / s->groups, area = s->kernel[0] * s->kernel[1];
     const int64_t ny = s->n * s->out * d->y[2] * d->y[3];
@@ -126,7 +125,8 @@ static void convolve(const shape *s, const dims *d, target to, double *x, double
 static bool has(tr_precision precision)
 {
     harness h = h_open("conv2d", TR_PRECISION_FP32, true);
-    bool ok = tr_cpu_backend.kernels->unsupported(h.ctx, h.op.def, tr_precision_dtype(precision)) == NULL;
+    bool ok =
+        tr_cpu_backend.kernels->unsupported(h.ctx, h.op.def, tr_precision_dtype(precision)) == NULL;
     h_close(&h);
     if (!ok) print_message("[  SKIPPED ] bf16: this CPU has no kernels for it\n");
     return ok;

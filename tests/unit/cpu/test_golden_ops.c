@@ -9,8 +9,7 @@
  * that nearly cancel, before batchnorm to zero, and keeps their rounding. fp32: 1e-5, some hundred
  * roundings of 2^-24 in a row; share 5 %. bf16: 6e-2, some ten roundings of 2^-9 to each side,
  * amplified by the norms and by ReLUs and maxima that fall on the other side (PyTorch's own
- * bfloat16 leaves these goldens by up to 6e-2); share 50 %.
- */
+ * bfloat16 leaves these goldens by up to 6e-2); share 50 %. */
 #include "model_harness.h"
 
 #include <stdlib.h>
@@ -22,8 +21,7 @@
 
 static hid_t file;
 
-/* ---- Reading ----------------------------------------------------------------------------------
- */
+/* ---- Reading --------------------------------------------------------------------------------- */
 
 static double *read_array(hid_t at, size_t want, const char *fmt, ...)
 {
@@ -72,8 +70,7 @@ static char *read_text(hid_t at, const char *name) /* h5py's strings: variable l
     return text;
 }
 
-/* ---- Comparing --------------------------------------------------------------------------------
- */
+/* ---- Comparing ------------------------------------------------------------------------------- */
 
 typedef struct {
     const char *name; /* of the case, for messages */
@@ -112,8 +109,7 @@ static void compare_floats(const scale *s, hid_t at, const char *kind, const cha
     free(want);
 }
 
-/* ---- A case -----------------------------------------------------------------------------------
- */
+/* ---- A case ---------------------------------------------------------------------------------- */
 
 typedef struct {
     hid_t group;

@@ -70,21 +70,21 @@ static void column_sums_match(void **state)
     tr_bf16 half[N];
     for (size_t i = 0; i < N; i++) half[i] = tr_f32_to_bf16(x[i]);
     FOR_LEVELS(isa)
-    for (size_t s = 0; s < TR_COUNT(shapes); s++) for (int bf16 = 0; bf16 < 2; bf16++)
-    {
-        const size_t rows = shapes[s][0], cols = shapes[s][1], stride = shapes[s][2];
-        for (int again = 0; again < 2; again++) {
-            tr_cpu_loops_at(isa)->column_sums(bf16 ? TR_BF16 : TR_F32, bf16 ? (void *)half : x,
-                                              rows, cols, stride, sums, again);
-            for (size_t c = 0; c < cols; c++) {
-                double want = 0;
-                for (size_t r = 0; r < rows; r++)
-                    want += bf16 ? tr_bf16_to_f32(half[r * stride + c]) : x[r * stride + c];
-                want *= again + 1;
-                assert_true(fabs(sums[c] - want) <= 1e-6 * (2 + sqrt((double)rows)));
+    for (size_t s = 0; s < TR_COUNT(shapes); s++)
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            const size_t rows = shapes[s][0], cols = shapes[s][1], stride = shapes[s][2];
+            for (int again = 0; again < 2; again++) {
+                tr_cpu_loops_at(isa)->column_sums(bf16 ? TR_BF16 : TR_F32, bf16 ? (void *)half : x,
+                                                  rows, cols, stride, sums, again);
+                for (size_t c = 0; c < cols; c++) {
+                    double want = 0;
+                    for (size_t r = 0; r < rows; r++)
+                        want += bf16 ? tr_bf16_to_f32(half[r * stride + c]) : x[r * stride + c];
+                    want *= again + 1;
+                    assert_true(fabs(sums[c] - want) <= 1e-6 * (2 + sqrt((double)rows)));
+                }
             }
         }
-    }
     tr_free(x);
 }
 

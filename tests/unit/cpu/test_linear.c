@@ -15,7 +15,8 @@ static const tr_precision precisions[] = {TR_PRECISION_FP32, TR_PRECISION_BF16};
 static bool has(tr_precision precision)
 {
     harness h = h_open("linear", TR_PRECISION_FP32, true);
-    bool ok = tr_cpu_backend.kernels->unsupported(h.ctx, h.op.def, tr_precision_dtype(precision)) == NULL;
+    bool ok =
+        tr_cpu_backend.kernels->unsupported(h.ctx, h.op.def, tr_precision_dtype(precision)) == NULL;
     h_close(&h);
     if (!ok) print_message("[  SKIPPED ] bf16: this CPU has no kernels for it\n");
     return ok;
@@ -52,8 +53,7 @@ static double *weights_seen(const harness *h, int id)
     return w;
 }
 
-/* Relative error of a bias before it is added: one that rides on cuBLASLt's product has its type.
- */
+/* Relative error of a bias before it is added: one that rides on cuBLASLt's product has its type. */
 static double bias_rounding(tr_precision precision)
 {
 #ifdef TEST_MIRROR

@@ -223,10 +223,10 @@ static void elementwise_losses_match(void **state)
     FOR_LEVELS(isa)
     for (size_t s = 0; s < TR_COUNT(shapes); s++)
         FOR_PRECISIONS(p) for (int bce = 0; bce < 2; bce++)
-    {
-        check_elementwise(bce, p, isa, shapes[s][0], shapes[s][1], true);
-        check_elementwise(bce, p, isa, shapes[s][0], shapes[s][1], false);
-    }
+        {
+            check_elementwise(bce, p, isa, shapes[s][0], shapes[s][1], true);
+            check_elementwise(bce, p, isa, shapes[s][0], shapes[s][1], false);
+        }
 }
 
 static void extreme_outputs(void **state)

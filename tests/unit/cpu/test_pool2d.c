@@ -51,7 +51,8 @@ static int64_t place(const shape *s, const dims *d, int64_t yi, int64_t k)
 static bool has(tr_precision precision)
 {
     harness h = h_open("maxpool2d", TR_PRECISION_FP32, true);
-    bool ok = tr_cpu_backend.kernels->unsupported(h.ctx, h.op.def, tr_precision_dtype(precision)) == NULL;
+    bool ok =
+        tr_cpu_backend.kernels->unsupported(h.ctx, h.op.def, tr_precision_dtype(precision)) == NULL;
     h_close(&h);
     if (!ok) print_message("[  SKIPPED ] bf16: this CPU has no kernels for it\n");
     return ok;

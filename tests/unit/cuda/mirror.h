@@ -94,8 +94,7 @@ static inline tr_status mirror_bind(tr_kernel *base, const tr_binding *b)
         memset(k->poison, 0xff, k->inner->workspace);
     }
     for (int i = 0; i < k->inner->npacked; i++)
-        if (!k->device.packed[i])
-            k->device.packed[i] = mirror_alloc(k, k->inner->packed[i].nbytes);
+        if (!k->device.packed[i]) k->device.packed[i] = mirror_alloc(k, k->inner->packed[i].nbytes);
     return k->inner->bind ? k->inner->bind(k->inner, &k->device) : TR_OK;
 }
 
@@ -119,7 +118,7 @@ static inline tr_status mirror_pack(tr_kernel *base, int i)
     const tr_status st = k->inner->pack(k->inner, i);
     if (st != TR_OK) return st;
     return tr_cuda_backend.memory->download(k->ctx, k->host.packed[i], k->device.packed[i],
-                                    k->inner->packed[i].nbytes);
+                                            k->inner->packed[i].nbytes);
 }
 
 static inline tr_status mirror_gather(void *ctx, const void *send, void *recv, size_t nbytes)
@@ -143,7 +142,7 @@ static inline tr_status mirror_run(tr_kernel *base, const tr_run *run)
     mirror_upload(k);
     for (int i = 0; i < k->inner->npacked; i++)
         mirror_try(cuda->memory->upload(k->ctx, k->device.packed[i], k->host.packed[i],
-                                k->inner->packed[i].nbytes),
+                                        k->inner->packed[i].nbytes),
                    "upload");
     mirror_try(cuda->memory->upload(k->ctx, k->control, &control, sizeof control), "upload");
     r.control = k->control;

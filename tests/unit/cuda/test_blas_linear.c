@@ -80,7 +80,8 @@ static void layer_prepare(layer *l, tr_cuda_prepare_fn *fn, tr_act act, int nin,
     if (l->kernel->workspace)
         l->binding.workspace = b->memory->alloc(l->cuda, TR_MEM_WORKSPACE, l->kernel->workspace);
     for (int i = 0; i < l->kernel->npacked; i++)
-        l->binding.packed[i] = b->memory->alloc(l->cuda, TR_MEM_PACKED, l->kernel->packed[i].nbytes);
+        l->binding.packed[i] =
+            b->memory->alloc(l->cuda, TR_MEM_PACKED, l->kernel->packed[i].nbytes);
     assert_ok(l->kernel->bind(l->kernel, &l->binding));
 }
 
@@ -448,7 +449,7 @@ static void test_dry(void **state)
     tr_kernel *k = NULL;
     assert_ok(tr_cuda_linear(dry, &g, &op, &k));
     assert_int_equal(k->workspace, 256 + (1 << 20)); /* 6 x 9 float32, and the library's */
-    assert_int_equal(k->npacked, 1); /* the bias is added in float32 */
+    assert_int_equal(k->npacked, 1);                 /* the bias is added in float32 */
     assert_int_equal(k->packed[0].nbytes, 9 * 10 * 2);
     assert_string_equal(k->impl, "cuBLASLt (chosen on the device), own activation");
     k->close(k);

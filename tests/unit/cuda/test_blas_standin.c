@@ -75,8 +75,7 @@ static cublasStatus_t multiply_with(call *c, const cublasLtMatmulHeuristicResult
 {
     const float one = 1, none = 0;
     return cublasLtMatmul(c->handle, c->desc, &one, c->at_a, c->a, c->at_b, c->b, &none, c->at_d,
-                          c->d, c->at_d, c->d, &f->algo, c->workspace, workspace,
-                          c->cuda->stream);
+                          c->d, c->at_d, c->d, &f->algo, c->workspace, workspace, c->cuda->stream);
 }
 
 static cublasStatus_t multiply(call *c)
@@ -161,8 +160,7 @@ static void test_invalid(void **state)
     assert_true(good.workspaceSize > 0);
     assert_int_equal(multiply_with(&c, &good, good.workspaceSize - 1), CUBLAS_STATUS_INVALID_VALUE);
     assert_int_equal(cublasLtMatmul(NULL, c.desc, &one, c.at_a, c.a, c.at_b, c.b, &one, c.at_d, c.d,
-                                    c.at_d, c.d, &good.algo, c.workspace, 1 << 16,
-                                    c.cuda->stream),
+                                    c.at_d, c.d, &good.algo, c.workspace, 1 << 16, c.cuda->stream),
                      CUBLAS_STATUS_NOT_INITIALIZED);
     assert_int_equal(cublasLtMatmul(c.handle, c.desc, &one, NULL, c.a, c.at_b, c.b, &one, c.at_d,
                                     c.d, c.at_d, c.d, &good.algo, c.workspace, 1 << 16,

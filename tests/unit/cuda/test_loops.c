@@ -67,8 +67,7 @@ static void test_add(void **state)
                 }
                 for (size_t i = 0; i < n; i++) want[i] = activate(act, want[i]);
                 const int over = count / 2; /* in place of one of them */
-                assert_ok(
-                    tr_cuda_add_run(types[t], act, count, at, at[over], n, cuda->stream));
+                assert_ok(tr_cuda_add_run(types[t], act, count, at, at[over], n, cuda->stream));
                 close_to(&in[over], want, 2e-6, "add", 1);
                 for (int j = 0; j < count; j++) drop(&in[j]);
                 free(want);
@@ -133,8 +132,8 @@ static void test_transpose(void **state)
         for (size_t k = 0; k < TR_COUNT(sizes); k++) {
             const size_t S = sizes[k][0], R = sizes[k][1], C = sizes[k][2], n = S * R * C;
             array x = array_of(cuda, types[t], n, k % 2, 1, -1, 1), y = array_like(&x);
-            assert_ok(tr_cuda_transpose_run(tr_dtype_size(types[t]), x.at, y.at, S, R, C,
-                                            cuda->stream));
+            assert_ok(
+                tr_cuda_transpose_run(tr_dtype_size(types[t]), x.at, y.at, S, R, C, cuda->stream));
             receive(&y);
             for (size_t s = 0; s < S; s++)
                 for (size_t r = 0; r < R; r++)
@@ -174,10 +173,8 @@ static void test_concat(void **state)
                 width += cases[k].width[j];
             }
             array whole = array_of(cuda, types[t], rows * width, cases[k].skew, 9, 5, 6);
-            assert_ok(
-                tr_cuda_concat_run(false, whole.at, at, nbytes, count, rows, cuda->stream));
-            assert_ok(
-                tr_cuda_concat_run(true, whole.at, to, nbytes, count, rows, cuda->stream));
+            assert_ok(tr_cuda_concat_run(false, whole.at, at, nbytes, count, rows, cuda->stream));
+            assert_ok(tr_cuda_concat_run(true, whole.at, to, nbytes, count, rows, cuda->stream));
             receive(&whole);
             for (int j = 0; j < count; j++) {
                 const size_t n = cases[k].width[j];

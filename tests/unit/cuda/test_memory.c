@@ -115,7 +115,8 @@ static void test_too_much(void **state)
             fail_msg("\"%s\" is not in \"%s\"", told[i], tr_last_error()->text);
     assert_int_equal(tr_mem_held(TR_MEM_ACTIVATIONS), before);
     assert_null(b->memory->alloc(cuda, TR_MEM_OTHER, (size_t)1 << 46));
-    assert_non_null(strstr(tr_last_error()->text, "70.4 TB of device memory could not be had"));
+    assert_non_null(
+        strstr(tr_last_error()->text, "70.4 TB of device memory could not be allocated"));
     /* It is over: the next calls do not find that error. */
     void *p = b->memory->alloc(cuda, TR_MEM_ACTIVATIONS, 16);
     assert_non_null(p);
@@ -140,7 +141,7 @@ static void test_not_for_lack(void **state)
     assert_null(b->memory->alloc(cuda, TR_MEM_ACTIVATIONS, 4096));
     assert_int_equal(tr_last_error()->status, TR_MEMORY);
     assert_non_null(
-        strstr(tr_last_error()->text, "of device memory for activations could not be had"));
+        strstr(tr_last_error()->text, "of device memory for activations could not be allocated"));
     assert_non_null(strstr(tr_last_error()->text, "(cudaMalloc: "));
     assert_int_equal(tr_last_error()->hint, TR_HINT_NONE);
     void *p = b->memory->alloc(cuda, TR_MEM_ACTIVATIONS, 4096);

@@ -90,14 +90,14 @@ static void feed(bench *b, float first)
 {
     float host[N];
     for (int i = 0; i < N; i++) host[i] = first + (float)i;
-    ok(cudaMemcpyAsync(b->data, host, sizeof(host), cudaMemcpyHostToDevice, b->stream));
+    ok(cudaMemcpyAsync(b->data, host, sizeof host, cudaMemcpyHostToDevice, b->stream));
     ok(cudaStreamSynchronize(b->stream));
 }
 
 static void expect(bench *b, float first)
 {
     float host[N];
-    ok(cudaMemcpyAsync(host, b->out, sizeof(host), cudaMemcpyDeviceToHost, b->stream));
+    ok(cudaMemcpyAsync(host, b->out, sizeof host, cudaMemcpyDeviceToHost, b->stream));
     ok(cudaStreamSynchronize(b->stream));
     for (int i = 0; i < N; i++)
         if (host[i] != first + (float)i)

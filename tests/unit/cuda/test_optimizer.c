@@ -288,8 +288,7 @@ static void replays_read_the_control(void **state)
         tr_control c = control_of(t);
         c.apply = t != 4;
         for (size_t i = 0; i < FLAT && c.apply; i++)
-            if (segment_of(i))
-                reference(&variants[2], &c, &want[i], x.g.host[i], segment_of(i));
+            if (segment_of(i)) reference(&variants[2], &c, &want[i], x.g.host[i], segment_of(i));
         set_control(&x, &c);
         bool replay;
         assert_ok(b->sections->begin(sections_of(x.cuda), 7, &replay));

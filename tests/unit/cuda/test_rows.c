@@ -170,11 +170,9 @@ static void softmax_rows(tr_cuda *cuda, tr_dtype type, size_t rows, size_t D, si
         for (size_t i = 0; i < D; i++) dot += dy.v[r * D + i] * y.v[r * D + i];
         for (size_t i = 0; i < D; i++) want[r * D + i] = y.v[r * D + i] * (dy.v[r * D + i] - dot);
     }
-    assert_ok(
-        tr_cuda_softmax_grad_run(type, dy.at, y.at, dx.at, rows, D, keep, cuda->stream));
+    assert_ok(tr_cuda_softmax_grad_run(type, dy.at, y.at, dx.at, rows, D, keep, cuda->stream));
     close_to(&dx, want, 4e-7, "softmax.grad", D);
-    assert_ok(
-        tr_cuda_softmax_grad_run(type, dy.at, y.at, dy.at, rows, D, keep, cuda->stream));
+    assert_ok(tr_cuda_softmax_grad_run(type, dy.at, y.at, dy.at, rows, D, keep, cuda->stream));
     close_to(&dy, want, 4e-7, "softmax.grad in place", D);
     drop(&x);
     drop(&y);

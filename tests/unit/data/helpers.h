@@ -155,8 +155,7 @@ __attribute__((unused)) static void write_h5(const world *w, const char *file, c
     assert_true(H5Fclose(f) >= 0);
 }
 
-/* Opening data.train fails with `st`, and every one of the words (ended by NULL) is in the message.
- */
+/* Opening data.train fails with `st`, and every one of the words (ended by NULL) is in the message. */
 __attribute__((unused)) static void fails(const world *w, tr_status st, ...)
 {
     tr_dataset *d = NULL;

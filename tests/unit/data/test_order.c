@@ -42,7 +42,7 @@ static void once(uint64_t samples, int64_t batch, int micro_batches, int size, b
         assert_true(nsizes[r] <= 4 && (steps == 0 || nsizes[r] > 0));
     }
     tr_range past = tr_share(samples, batch, tr_steps_per_epoch(samples, batch, false),
-                            micro_batches, 0, 0, size);
+                             micro_batches, 0, 0, size);
     assert_int_equal(past.begin, past.end);
 }
 

@@ -48,7 +48,7 @@ static inline Child in_child(const Environment &env, const std::function<int()> 
     close(ends[1]);
     Child c{};
     char buf[512];
-    for (ssize_t n; (n = read(ends[0], buf, sizeof(buf))) > 0;) c.said.append(buf, (size_t)n);
+    for (ssize_t n; (n = read(ends[0], buf, sizeof buf)) > 0;) c.said.append(buf, (size_t)n);
     close(ends[0]);
     int status = 0;
     waitpid(pid, &status, 0);
@@ -123,7 +123,7 @@ template <typename T> static inline T *new_pinned(size_t n)
 static inline int fetch(const int *p, cudaStream_t s)
 {
     int v = -12345;
-    if (cudaMemcpyAsync(&v, p, sizeof(v), cudaMemcpyDeviceToHost, s) != cudaSuccess) return -54321;
+    if (cudaMemcpyAsync(&v, p, sizeof v, cudaMemcpyDeviceToHost, s) != cudaSuccess) return -54321;
     return v;
 }
 

@@ -143,7 +143,7 @@ static void test_devices(void **)
         OK(cudaGetDeviceCount(&n));
         NEED(n == 2); // the list ends at the first that is not there
         char id[32];
-        OK(cudaDeviceGetPCIBusId(id, sizeof(id), 0));
+        OK(cudaDeviceGetPCIBusId(id, sizeof id, 0));
         NEED(strcmp(id, "0000:13:00.0") == 0);
         return 0;
     });

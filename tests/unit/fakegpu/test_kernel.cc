@@ -35,7 +35,7 @@ static void test_places(void **)
             for (const dim3 &g : grids)
                 for (const dim3 &b : blocks) {
                     const size_t n = (size_t)g.x * g.y * g.z * b.x * b.y * b.z;
-                    memset(h, 0, n * sizeof(*h));
+                    memset(h, 0, n * sizeof *h);
                     OK(LAUNCH(places, g, b, 0, s, h, wrong));
                     OK(cudaStreamSynchronize(s));
                     for (size_t i = 0; i < n; i++) NEED(h[i] == 2);

@@ -46,8 +46,7 @@ static inline void test_put(test_run *r, int id, double v)
 {
     int root = test_root(r->g, id);
     tr_role role = r->g->tensors[root].role;
-    /* What was given from outside is never written, but for views, which come with its own value.
-     */
+    /* What was given from outside is never written, but for views, which come with its own value. */
     if (r->written[root] && role <= TR_ROLE_STATE) assert_true(r->memory[root] == v);
     r->memory[root] = v;
     r->written[root] = true;

@@ -28,9 +28,9 @@ static void same_layer(const tr_layer *a, const tr_layer *b)
     assert_string_equal(tr_op_def_name(a->def), tr_op_def_name(b->def));
     assert_int_equal(a->nin, b->nin);
     assert_memory_equal(a->in, b->in, sizeof(int) * (size_t)a->nin);
-    assert_memory_equal(&a->output, &b->output, sizeof(a->output));
+    assert_memory_equal(&a->output, &b->output, sizeof a->output);
     assert_int_equal(a->nparams, b->nparams);
-    assert_memory_equal(a->params, b->params, sizeof(a->params));
+    assert_memory_equal(a->params, b->params, sizeof a->params);
     assert_int_equal(a->nstates, b->nstates);
     assert_int_equal(a->block, b->block);
 }
@@ -61,15 +61,15 @@ static char *written(const tr_model *m)
 static void same_model(const tr_model *a, const tr_model *b)
 {
     assert_int_equal(a->ninputs, b->ninputs);
-    assert_memory_equal(a->inputs, b->inputs, sizeof(*a->inputs) * a->ninputs);
+    assert_memory_equal(a->inputs, b->inputs, sizeof *a->inputs * a->ninputs);
     assert_int_equal(a->nlayers, b->nlayers);
     for (size_t i = 0; i < a->nlayers; i++) same_layer(&a->layers[i], &b->layers[i]);
     assert_int_equal(a->nparams, b->nparams);
-    assert_memory_equal(a->params, b->params, sizeof(*a->params) * a->nparams);
+    assert_memory_equal(a->params, b->params, sizeof *a->params * a->nparams);
     assert_int_equal(a->nstates, b->nstates);
-    assert_memory_equal(a->states, b->states, sizeof(*a->states) * a->nstates);
+    assert_memory_equal(a->states, b->states, sizeof *a->states * a->nstates);
     assert_int_equal(a->nbuckets, b->nbuckets);
-    assert_memory_equal(a->buckets, b->buckets, sizeof(*a->buckets) * a->nbuckets);
+    assert_memory_equal(a->buckets, b->buckets, sizeof *a->buckets * a->nbuckets);
     assert_int_equal(a->labels, b->labels);
     assert_int_equal(a->outputs, b->outputs);
     char *ta = written(a), *tb = written(b); /* attributes and the loss */
@@ -129,10 +129,9 @@ static int add(world *w, const char *type, int nin, const int *in, int ndim, int
                int64_t size, const char *options)
 {
     int value;
-    snprintf(w->name, sizeof(w->name), "%s-%u", type, any(w, 5) + 5 * (unsigned)w->nvalues);
+    snprintf(w->name, sizeof w->name, "%s-%u", type, any(w, 5) + 5 * (unsigned)w->nvalues);
     if (any(w, 2)) w->name[0] = '\0';
-    tr_layer_given given = {
-        .type = type, .nin = nin, .in = in, .name = *w->name ? w->name : NULL};
+    tr_layer_given given = {.type = type, .nin = nin, .in = in, .name = *w->name ? w->name : NULL};
     ok(options ? tr_maker_layer_text(w->mk, &given, options, &value)
                : tr_maker_layer(w->mk, &given, &value));
     assert_int_equal(value, w->nvalues);
@@ -163,7 +162,7 @@ static void add_image(world *w, int v)
     const int kernel = 1 + 2 * (int)any(w, 2);
     switch (any(w, 5)) {
     case 0:
-        snprintf(text, sizeof(text),
+        snprintf(text, sizeof text,
                  "{out: %lld, kernel: [%d, %d], padding: %d, bias: %s, init: %s}", (long long)out,
                  kernel, kernel, kernel / 2, any(w, 2) ? "true" : "false",
                  any(w, 2) ? "xavier" : "auto");
@@ -192,15 +191,15 @@ static void add_linear(world *w, int v)
     const int64_t in = w->values[v].channels, out = any(w, 2) ? in : 1 + any(w, 3);
     for (int i = 0; i < w->nlinears; i++)
         if (any(w, 2) && w->linears[i].in == in && w->linears[i].out == out)
-            snprintf(more, sizeof(more), ", weight_of: %s", w->linears[i].name);
+            snprintf(more, sizeof more, ", weight_of: %s", w->linears[i].name);
     if (!*more && any(w, 2))
-        snprintf(more, sizeof(more), ", freeze: %s, lr_factor: 0.1, decay_factor: 3",
+        snprintf(more, sizeof more, ", freeze: %s, lr_factor: 0.1, decay_factor: 3",
                  any(w, 2) ? "true" : "false");
-    snprintf(text, sizeof(text), "{out: %lld, bias: %s%s}", (long long)out,
+    snprintf(text, sizeof text, "{out: %lld, bias: %s%s}", (long long)out,
              any(w, 2) ? "true" : "false", more);
     add(w, "linear", 1, &v, ndim, out, w->values[v].size, text);
     if (!*w->name) return;
-    snprintf(w->linears[w->nlinears].name, sizeof(w->name), "%s", w->name);
+    snprintf(w->linears[w->nlinears].name, sizeof w->name, "%s", w->name);
     w->linears[w->nlinears].in = in;
     w->linears[w->nlinears++].out = out;
 }
@@ -377,10 +376,10 @@ static void test_changes(void **state)
     ok(tr_model_copy(t.model, change, &changed, 0, &m));
     assert_int_equal(changed, 3);
     test_model_close(&t);
-    test_model want = test_model_open(
-        "  input: [2, 4, 4]\n  layers:\n    - conv2d: {out: 2, kernel: 1}\n"
-        "    - residual: {body: [silu, {conv2d: {out: 2, kernel: 1}}]}\n"
-        "    - flatten\n    - linear: {out: 3}\n  loss: cross_entropy\n");
+    test_model want =
+        test_model_open("  input: [2, 4, 4]\n  layers:\n    - conv2d: {out: 2, kernel: 1}\n"
+                        "    - residual: {body: [silu, {conv2d: {out: 2, kernel: 1}}]}\n"
+                        "    - flatten\n    - linear: {out: 3}\n  loss: cross_entropy\n");
     same_model(m, want.model);
     tr_model *b = again(m, 0);
     same_model(m, b);
@@ -471,8 +470,8 @@ static void test_memory(void **state)
             size_t nbytes;
             FILE *f = open_memstream(&text, &nbytes);
             tr_mem_fail_at(n);
-            const tr_status st = what ? tr_model_write_config(m, base, f)
-                                      : tr_model_copy(m, NULL, NULL, 0, &copy);
+            const tr_status st =
+                what ? tr_model_write_config(m, base, f) : tr_model_copy(m, NULL, NULL, 0, &copy);
             tr_mem_fail_at(0);
             fclose(f);
             free(text);
@@ -492,7 +491,7 @@ static void test_memory(void **state)
 
 #define TIED                                                                                       \
     "  input: [4]\n  layers:\n    - linear: {out: 4, name: a}\n    - relu\n"                       \
-    "    - repeat: {times: 2, layers: [{linear: {out: 4, weight_of: a}}, tanh]}\n"               \
+    "    - repeat: {times: 2, layers: [{linear: {out: 4, weight_of: a}}, tanh]}\n"                 \
     "    - linear: {out: 3}\n  loss: mse\n"
 
 /* The graph's ops from the loss's on. */
@@ -522,8 +521,10 @@ static void test_tied(void **state)
     const tr_graph_options o = {.batch = 2, .train = true, .fuse = true, .ranks = 1};
     tr_graph *g = test_graph(m, &o);
     ends_with(
-        g, "mse linear3 target -> d.linear3.1(2,3)\n"
-        "linear.grad_weight tanh1.2 d.linear3.1 -> d.linear3.weight(3,4) d.linear3.bias(3) bucket 1\n"
+        g,
+        "mse linear3 target -> d.linear3.1(2,3)\n"
+        "linear.grad_weight tanh1.2 d.linear3.1 -> d.linear3.weight(3,4) d.linear3.bias(3) bucket "
+        "1\n"
         "linear.grad_input d.linear3.1 linear3.weight -> d.tanh1.2.1(2,4)\n"
         "tanh.grad d.tanh1.2.1 tanh1.2 -> d.linear2.2.1(2,4)@d.tanh1.2.1\n"
         "linear.grad_weight tanh1.1 d.linear2.2.1 -> d.a.weight(4,4) d.linear2.2.bias(4) bucket 2\n"
@@ -546,7 +547,8 @@ static void test_frozen(void **state)
 {
     (void)state;
     test_model t = test_model_open(
-        "  input: [4]\n  layers:\n    - linear: {out: 4, freeze: true}\n    - layernorm: {lr_factor: "
+        "  input: [4]\n  layers:\n    - linear: {out: 4, freeze: true}\n    - layernorm: "
+        "{lr_factor: "
         "2}\n    - linear: {out: 4, freeze: true, name: f}\n    - relu\n"
         "    - linear: {out: 4, weight_of: f}\n    - linear: {out: 2}\n  loss: mse\n");
     const tr_model *m = t.model;
@@ -559,16 +561,16 @@ static void test_frozen(void **state)
     }
     const tr_graph_options o = {.batch = 2, .train = true, .fuse = true, .ranks = 1};
     tr_graph *g = test_graph(m, &o);
-    ends_with(
-        g, "mse linear4 target -> d.linear4.1(2,2)\n"
-        "linear.grad_weight linear3 d.linear4.1 -> d.linear4.weight(2,4) d.linear4.bias(2)\n"
-        "linear.grad_input d.linear4.1 linear4.weight -> d.linear3.1(2,4)\n"
-        "linear.grad_weight relu1 d.linear3.1 -> f.weight.unused(4,4) d.linear3.bias(4)\n"
-        "linear.grad_input d.linear3.1 f.weight -> d.relu1.1(2,4)\n"
-        "relu.grad d.relu1.1 relu1 -> d.f.1(2,4)@d.relu1.1\n"
-        "linear.grad_input d.f.1 f.weight -> d.layernorm1.1(2,4)\n"
-        "layernorm.grad d.layernorm1.1 linear1 layernorm1.weight layernorm1.stats -> "
-        "layernorm1.dx(2,4) d.layernorm1.weight(4) d.layernorm1.bias(4) bucket 1\n");
+    ends_with(g,
+              "mse linear4 target -> d.linear4.1(2,2)\n"
+              "linear.grad_weight linear3 d.linear4.1 -> d.linear4.weight(2,4) d.linear4.bias(2)\n"
+              "linear.grad_input d.linear4.1 linear4.weight -> d.linear3.1(2,4)\n"
+              "linear.grad_weight relu1 d.linear3.1 -> f.weight.unused(4,4) d.linear3.bias(4)\n"
+              "linear.grad_input d.linear3.1 f.weight -> d.relu1.1(2,4)\n"
+              "relu.grad d.relu1.1 relu1 -> d.f.1(2,4)@d.relu1.1\n"
+              "linear.grad_input d.f.1 f.weight -> d.layernorm1.1(2,4)\n"
+              "layernorm.grad d.layernorm1.1 linear1 layernorm1.weight layernorm1.stats -> "
+              "layernorm1.dx(2,4) d.layernorm1.weight(4) d.layernorm1.bias(4) bucket 1\n");
     tr_graph_close(g);
     test_model_close(&t);
     static const struct {
@@ -582,7 +584,8 @@ static void test_frozen(void **state)
         {"  input: [4]\n  layers: [relu, {linear: {out: 4, weight_of: relu1}}]\n  loss: mse\n",
          "m.yaml:5:19: layer \"linear1\": weight_of: \"relu1\" has no weight", TR_CONFIG},
         {"  input: [4]\n  layers: [{linear: {out: 4, weight_of: linear1}}]\n  loss: mse\n",
-         "m.yaml:5:13: layer \"linear1\": no earlier layer or input is named \"linear1\"", TR_CONFIG},
+         "m.yaml:5:13: layer \"linear1\": no earlier layer or input is named \"linear1\"",
+         TR_CONFIG},
         {"  input: [4]\n  layers: [{relu: {freeze: true}}]\n  loss: mse\n",
          "m.yaml:5:20: layer \"relu1\": unknown key \"freeze\"; there are: name, from", TR_CONFIG},
     };
@@ -593,8 +596,9 @@ static void test_frozen(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random), cmocka_unit_test(test_structure),
-        cmocka_unit_test(test_tied), cmocka_unit_test(test_frozen), cmocka_unit_test(test_changes), cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_random),  cmocka_unit_test(test_structure),
+        cmocka_unit_test(test_tied),    cmocka_unit_test(test_frozen),
+        cmocka_unit_test(test_changes), cmocka_unit_test(test_errors),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -121,9 +121,9 @@ static int by_offset(const void *a, const void *b)
 
 static void check_layout(const tr_model *m, size_t first, size_t rest)
 {
-    const tr_param **p = calloc(m->nparams, sizeof(*p));
+    const tr_param **p = calloc(m->nparams, sizeof *p);
     for (size_t i = 0; i < m->nparams; i++) p[i] = &m->params[i];
-    qsort(p, m->nparams, sizeof(*p), by_offset);
+    qsort(p, m->nparams, sizeof *p, by_offset);
     size_t end = 0, sum = 0, bucket = 0;
     for (size_t i = 0; i < m->nparams; i++) {
         assert_int_equal(p[i]->offset % 16, 0);
@@ -174,12 +174,12 @@ static void test_init(void **state)
               "    - linear: {out: 50, init: xavier}\n    - linear: {out: 50, init: normal}\n"
               "    - linear: {out: 5, init: zeros}\n"));
     const tr_model *m = t.model;
-    float *w = calloc(m->flat_count, sizeof(*w)), *part = calloc(m->flat_count, sizeof(*part));
+    float *w = calloc(m->flat_count, sizeof *w), *part = calloc(m->flat_count, sizeof(*part));
     tr_model_init_params(m, 7, w, 0, m->flat_count);
     /* Any way of cutting the space gives the same. */
     for (size_t at = 0; at < m->flat_count; at += 37)
         tr_model_init_params(m, 7, part, at, at + 37 < m->flat_count ? at + 37 : m->flat_count);
-    assert_memory_equal(w, part, m->flat_count * sizeof(*w));
+    assert_memory_equal(w, part, m->flat_count * sizeof *w);
     tr_model_init_params(m, 8, part, 0, m->flat_count);
     const tr_param *conv = param(m, "conv2d1", "weight");
     assert_memory_not_equal(w + conv->offset, part + conv->offset, 64);
@@ -246,7 +246,7 @@ static void test_write(void **state)
     test_model a = test_model_open(models[0]), b = test_model_open(models[1]);
     assert_int_equal(a.model->nparams, b.model->nparams);
     assert_memory_equal(a.model->params, b.model->params,
-                        a.model->nparams * sizeof(*a.model->params));
+                        a.model->nparams * sizeof *a.model->params);
     test_model_close(&a);
     test_model_close(&b);
     for (int i = 0; i < 2; i++) {
@@ -266,10 +266,10 @@ static void test_help(void **state)
     static const char *const types[] = {
         "linear",         "conv2d",    "batchnorm", "layernorm", "relu",      "gelu",    "silu",
         "sigmoid",        "tanh",      "softmax",   "maxpool2d", "avgpool2d", "flatten", "dropout",
-        "global_avgpool", "embedding", "add",       "concat",    "residual",  "repeat",    "block"};
+        "global_avgpool", "embedding", "add",       "concat",    "residual",  "repeat",  "block"};
     for (size_t i = 0; i < TR_COUNT(types); i++) {
         char heading[64];
-        snprintf(heading, sizeof(heading), "## `%s`\n", types[i]);
+        snprintf(heading, sizeof heading, "## `%s`\n", types[i]);
         assert_non_null(strstr(text, heading));
     }
     free(text);

@@ -121,7 +121,7 @@ static char *generate(uint64_t seed)
 static void check_marks(const tr_graph *g)
 {
     const tr_model *m = g->model;
-    bool *done = calloc(m->nparams, sizeof(*done));
+    bool *done = calloc(m->nparams, sizeof *done);
     int last = -1;
     for (size_t i = 0; i < g->nops; i++) {
         const tr_op *op = &g->ops[i];

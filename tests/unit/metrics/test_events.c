@@ -86,7 +86,7 @@ static int next_field(span *s, span *bytes, uint64_t *value)
 static double as_double(uint64_t bits)
 {
     double v;
-    memcpy(&v, &bits, sizeof(v));
+    memcpy(&v, &bits, sizeof v);
     return v;
 }
 
@@ -94,7 +94,7 @@ static float as_float(uint64_t bits)
 {
     uint32_t low = (uint32_t)bits;
     float v;
-    memcpy(&v, &low, sizeof(v));
+    memcpy(&v, &low, sizeof v);
     return v;
 }
 
@@ -112,7 +112,7 @@ static void test_version(void **state)
     unsigned char out[TR_EVENT];
     size_t n = tr_event_version(out, 1.5);
     assert_int_equal(n, 40);
-    assert_memory_equal(out, head, sizeof(head));
+    assert_memory_equal(out, head, sizeof head);
     span file = {out, out + n}, bytes, e = next_frame(&file);
     uint64_t v = 0;
     assert_int_equal(next_field(&e, &bytes, &v), 1);

@@ -28,7 +28,7 @@ static void close_line(line *l)
 static void said(line *l, const char *expected)
 {
     char text[4096];
-    ssize_t n = read(l->out, text, sizeof(text) - 1);
+    ssize_t n = read(l->out, text, sizeof text - 1);
     text[n < 0 ? 0 : n] = 0;
     assert_string_equal(text, expected);
 }

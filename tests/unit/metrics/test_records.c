@@ -218,7 +218,7 @@ static void test_full_disk(void **state)
     close(err);
     close(ends[1]);
     char said[2048];
-    ssize_t length = read(ends[0], said, sizeof(said) - 1);
+    ssize_t length = read(ends[0], said, sizeof said - 1);
     close(ends[0]);
     assert_true(length > 0);
     said[length] = 0;

@@ -12,13 +12,13 @@
 #include "runtime/plan/internal.h"
 
 typedef struct {
-    const char *missing; /* op that the backend says it lacks, */
+    const char *missing;   /* op that the backend says it lacks, */
     tr_dtype missing_type; /* for activations of this type (not float32), or of any (0) */
-    bool rebinds;        /* kernels offer rebind */
-    int rebind_refused;  /* the n-th rebind from now fails; 0: none */
-    int pack_refused;    /* the n-th pack from now fails; 0: none */
-    bool fat_copies;     /* packed copies take twice the parameter's bytes */
-    bool bad_copy;       /* kernels ask for copies of a parameter that is not there */
+    bool rebinds;          /* kernels offer rebind */
+    int rebind_refused;    /* the n-th rebind from now fails; 0: none */
+    int pack_refused;      /* the n-th pack from now fails; 0: none */
+    bool fat_copies;       /* packed copies take twice the parameter's bytes */
+    bool bad_copy;         /* kernels ask for copies of a parameter that is not there */
     int packs, closes, prepares, runs;
     const char *fail_run; /* op whose run fails */
     size_t marked;        /* marks made, in order */
@@ -43,8 +43,8 @@ static inline int64_t fake_dim(const fake_kernel *k, int id, int d)
     return k->g->tensors[id].dims[d];
 }
 
-static inline void
-fake_matmul(const fake_kernel *k) /* y = x W^T + bias, from the packed (transposed, reversed) copies */
+static inline void fake_matmul(
+    const fake_kernel *k) /* y = x W^T + bias, from the packed (transposed, reversed) copies */
 {
     const int64_t n = fake_dim(k, k->op->in[0], 0), in = fake_dim(k, k->op->in[1], 1),
                   out = fake_dim(k, k->op->in[1], 0);
@@ -140,8 +140,7 @@ static inline tr_status fake_pack(tr_kernel *base, int which)
     float *p = k->b.packed[which];
     memset(k->b.workspace, 0xff, k->base.workspace); /* packing may use it, too */
     for (int64_t o = 0; o < out; o++)
-        for (int64_t j = 0; j < in; j++)
-            p[which == 0 ? j * out + o : out - 1 - o] = w[o * in + j];
+        for (int64_t j = 0; j < in; j++) p[which == 0 ? j * out + o : out - 1 - o] = w[o * in + j];
     k->ctx->packs++;
     return TR_OK;
 }
@@ -306,8 +305,7 @@ static inline tr_op *fake_op(fake_graph *f, const char *name, int a, int b, int 
     return op;
 }
 
-/* ---- The two-layer model ----------------------------------------------------------------------
- */
+/* ---- The two-layer model --------------------------------------------------------------------- */
 
 enum { IN = 3, HIDDEN = 20, OUT = 2, NONE = -2 };
 

@@ -337,8 +337,7 @@ static void what_is_not_written_is_not_counted(void **state)
     }
 }
 
-/* ---- Two sessions of one device ----------------------------------------------------------------
- */
+/* ---- Two sessions of one device -------------------------------------------------------------- */
 
 /* A device that stages, records and makes teams, as the fake does the rest. */
 typedef struct {

@@ -78,8 +78,7 @@ static void assert_json(const char *text)
     if (!end || *space(end)) fail_msg("not JSON: %s", text);
 }
 
-/* ---- capture ------------------------------------------------------------------------------------
- */
+/* ---- capture --------------------------------------------------------------------------------- */
 
 static char *inspect(const char *path, bool as_json, tr_status want)
 {

@@ -173,10 +173,10 @@ static void test_factors(void **state)
     (void)state;
     world w;
     world_open_part(&w,
-                     "  input: [16]\n  layers:\n    - linear: {out: 16, freeze: true}\n"
-                     "    - linear: {out: 16, lr_factor: 0.5, decay_factor: 3}\n"
-                     "    - linear: {out: 16, bias: false}\n  loss: mse\n",
-                     "optimizer: {adamw: {lr: 0.1, weight_decay: 0.25}}", NULL);
+                    "  input: [16]\n  layers:\n    - linear: {out: 16, freeze: true}\n"
+                    "    - linear: {out: 16, lr_factor: 0.5, decay_factor: 3}\n"
+                    "    - linear: {out: 16, bias: false}\n  loss: mse\n",
+                    "optimizer: {adamw: {lr: 0.1, weight_decay: 0.25}}", NULL);
     const tr_update *u = &w.record.update;
     const tr_segment want[] = {
         {{0, 256}, 0, 0.25, 1}, {{256, 512}, 256, 0.75, 0.5}, {{512, 528}, 512, 0, 0.5}};
@@ -256,10 +256,9 @@ static void test_order(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_slots), cmocka_unit_test(test_segments),
+        cmocka_unit_test(test_slots),   cmocka_unit_test(test_segments),
         cmocka_unit_test(test_factors), cmocka_unit_test(test_owned),
-        cmocka_unit_test(test_update),
-        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_update),  cmocka_unit_test(test_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

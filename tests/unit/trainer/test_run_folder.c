@@ -166,8 +166,7 @@ static size_t there(const char *const *names, size_t n)
     return count;
 }
 
-/* The run that is replaced stays whole until the new one begins, and goes then, but nothing else.
- */
+/* The run that is replaced stays whole until the new one begins, and goes then, but nothing else. */
 static void test_replaces(void **state)
 {
     (void)state;
