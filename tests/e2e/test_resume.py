@@ -1,9 +1,12 @@
 """Killed and resumed is bitwise the run that was not; other rank counts see the same samples; a folder with a run in it
 is refused, replaced or gone on with."""
 import hashlib
+import json
 import os
+import pathlib
 import random
 import re
+import shutil
 import signal
 import time
 
@@ -119,6 +122,24 @@ class Resume(Case):
         self.assertIn("resuming from", out)
         self.assertIn("step 20", out)
         self.assertEqual([r["step"] for r in self.records()], list(range(1, 31)))
+
+    def test_file_of_an_earlier_version(self):
+        """old/step-00000010.h5 was written by version 0.1.0 (this config and data, train.ema=0.9, one rank): it is read
+        as h5py reads it, and gone on with at another rank count."""
+        old = pathlib.Path(__file__).parent / "old/step-00000010.h5"
+        shown = json.loads(self.tool("inspect", "--json", old))
+        self.assertTrue(shown["ok"], shown["faults"])
+        self.assertEqual(shown["attributes"]["step"], 10)
+        config = self.config("fresh", steps=12)
+        self.run_trainer(config, "train.ema=0.9", ranks=1)
+        fresh = self.dir / "fresh/checkpoints/step-00000010.h5"
+        a, b = self.arrays(old), self.arrays(fresh)
+        self.assertEqual({n: v.shape for n, v in a.items()}, {n: v.shape for n, v in b.items()})
+        (self.dir / "gone_on/checkpoints").mkdir(parents=True)
+        shutil.copy(old, self.dir / "gone_on/checkpoints")
+        out = self.run_trainer(self.config("gone_on", steps=12), "--resume", "train.ema=0.9", ranks=2)
+        self.assertIn("(step 10)", out)
+        np.testing.assert_allclose(self.losses("gone_on"), self.losses("fresh")[10:], rtol=1e-3, atol=1e-4)
 
     def test_truncated_and_foreign_checkpoints(self):
         config = self.config(steps=30)
