@@ -74,12 +74,14 @@ static const tr_field cross_entropy[] = {
 };
 
 static const tr_variant_def losses[] = {
-    [TR_LOSS_CROSS_ENTROPY] = {"cross_entropy", cross_entropy,
-                               "Softmax cross entropy over class labels"},
-    [TR_LOSS_MSE] = {"mse", NULL, "Mean squared error to target values"},
-    [TR_LOSS_BCE] = {"bce", NULL,
-                     "Binary cross entropy of logits and targets from 0 to 1, an output each"},
-    {0}};
+    [TR_LOSS_CROSS_ENTROPY] = {.name = "cross_entropy",
+                               .fields = cross_entropy,
+                               .doc = "Softmax cross entropy over class labels"},
+    [TR_LOSS_MSE] = {.name = "mse", .doc = "Mean squared error to target values"},
+    [TR_LOSS_BCE] = {.name = "bce",
+                     .doc =
+                         "Binary cross entropy of logits and targets from 0 to 1, an output each"},
+    {.name = NULL}};
 
 const tr_field tr_model_fields[] = {
     TR_INTS("input", IN(model, input), "", 1, 1e9, NULL,

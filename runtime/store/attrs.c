@@ -3,7 +3,7 @@
  * name, NUL, kind and value, so that order does not matter and any changed, lost or added one
  * shows. Attributes of other types are not ours and are passed over. */
 #include "runtime/base/crc32c.h"
-#include "runtime/store/internal.h"
+#include "runtime/store/metadata.h"
 
 #include <string.h>
 
@@ -69,7 +69,7 @@ void tr_attrs_free(tr_attrs *a)
     *a = (tr_attrs){0};
 }
 
-static uint32_t checksum(const tr_attrs *a)
+uint32_t tr_attrs_checksum(const tr_attrs *a)
 {
     uint32_t sum = 0;
     for (size_t i = 0; i < a->count; i++) {
@@ -126,87 +126,69 @@ tr_status tr_attrs_write(const tr_attrs *a, hid_t object, const char *path, cons
             TR_TRY(write_one(object, at->name, H5T_IEEE_F64LE, &at->f, path, where));
         if (at->kind == TR_ATTR_TEXT) TR_TRY(write_text(object, at, path, where));
     }
-    uint32_t crc = checksum(a);
+    uint32_t crc = tr_attrs_checksum(a);
     TR_TRY(write_one(object, "crc32c", H5T_STD_U32LE, &crc, path, where));
 out:
     return st;
 }
 
-typedef struct {
-    tr_attrs *a;
-    tr_status st;
-    uint32_t crc;
-    bool has_crc, too_many;
-} reading;
-
-static tr_status read_text(reading *r, hid_t attr, hid_t type, const char *name)
+/* Text of a fixed length, which need not end in NUL. */
+static tr_status read_text(tr_attrs *a, const tr_attribute *at)
 {
-    size_t size = H5Tget_size(type);
-    if (size == 0 || size > TEXT_MAX || H5Tis_variable_str(type) != 0) return TR_OK;
-    char *text = tr_alloc(TR_MEM_OTHER, size + 1, 1);
+    if (at->type.size > TEXT_MAX) return TR_OK;
+    char *text = tr_alloc(TR_MEM_OTHER, at->type.size + 1, 1);
     if (!text) return TR_MEMORY;
-    tr_status st = TR_OK;
-    if (H5Aread(attr, type, text) >= 0) st = tr_attrs_add_text(r->a, name, text);
+    memcpy(text, at->value, at->type.size);
+    tr_status st = tr_attrs_add_text(a, at->name, text);
     tr_free(text);
     return st;
 }
 
-static tr_status read_one(reading *r, hid_t object, const char *name)
+static tr_status read_one(tr_attrs *a, const tr_attribute *at, bool *has_crc, uint32_t *crc)
+{
+    uint64_t u;
+    double f;
+    if (at->space.ndim > 0 || at->space.null) return TR_OK;
+    if (strcmp(at->name, "crc32c") == 0) {
+        *has_crc = at->type.kind == TR_STORED_U32;
+        if (*has_crc) memcpy(crc, at->value, sizeof *crc);
+        return TR_OK;
+    }
+    switch (at->type.kind) {
+    case TR_STORED_U64:
+        memcpy(&u, at->value, sizeof u);
+        return tr_attrs_add_count(a, at->name, u);
+    case TR_STORED_ARRAY:
+        if (at->type.dtype != TR_F64) return TR_OK;
+        memcpy(&f, at->value, sizeof f);
+        return tr_attrs_add_real(a, at->name, f);
+    case TR_STORED_TEXT:
+        return read_text(a, at);
+    default:
+        return TR_OK;
+    }
+}
+
+tr_status tr_attrs_read(tr_attrs *a, const tr_header *h, const char *where, char fault[TR_FAULT])
 {
     tr_status st = TR_OK;
-    hid_t attr = H5Aopen(object, name, H5P_DEFAULT);
-    hid_t type = attr >= 0 ? H5Aget_type(attr) : -1;
-    hid_t space = type >= 0 ? H5Aget_space(attr) : -1;
-    if (space < 0 || H5Sget_simple_extent_type(space) != H5S_SCALAR) goto out;
-    if (strcmp(name, "crc32c") == 0) {
-        if (H5Tequal(type, H5T_STD_U32LE) > 0 && H5Aread(attr, type, &r->crc) >= 0)
-            r->has_crc = true;
-    } else if (H5Tequal(type, H5T_STD_U64LE) > 0) {
-        uint64_t u;
-        if (H5Aread(attr, type, &u) >= 0) st = tr_attrs_add_count(r->a, name, u);
-    } else if (H5Tequal(type, H5T_IEEE_F64LE) > 0) {
-        double f;
-        if (H5Aread(attr, type, &f) >= 0) st = tr_attrs_add_real(r->a, name, f);
-    } else if (H5Tget_class(type) == H5T_STRING) {
-        st = read_text(r, attr, type, name);
+    tr_attribute at;
+    bool has_crc = false;
+    uint32_t crc = 0;
+    for (size_t i = 0; i < h->count; i++) {
+        if (h->v[i].kind != TR_MSG_ATTRIBUTE || !tr_msg_attribute(h->v[i].body, &at)) continue;
+        if (strlen(at.name) >= TR_NAME) continue;
+        if (a->count >= ATTRS_MAX) {
+            snprintf(fault, TR_FAULT, "%s: more than %d attributes", where, ATTRS_MAX);
+            return TR_OK;
+        }
+        TR_TRY(read_one(a, &at, &has_crc, &crc));
     }
-out:
-    if (space >= 0) H5Sclose(space);
-    if (type >= 0) H5Tclose(type);
-    if (attr >= 0) H5Aclose(attr);
-    return st;
-}
-
-static herr_t visit(hid_t object, const char *name, const H5A_info_t *info, void *ctx)
-{
-    (void)info;
-    reading *r = ctx;
-    if (strlen(name) >= TR_NAME) return 0;
-    if (r->a->count >= ATTRS_MAX) {
-        r->too_many = true;
-        return 1;
-    }
-    r->st = read_one(r, object, name);
-    return r->st == TR_OK ? 0 : 1;
-}
-
-tr_status tr_attrs_read(tr_attrs *a, hid_t object, const char *where, char fault[TR_FAULT])
-{
-    reading r = {.a = a};
-    char why[200];
-    hsize_t at = 0;
-    fault[0] = 0;
-    if (H5Aiterate2(object, H5_INDEX_NAME, H5_ITER_NATIVE, &at, visit, &r) < 0)
-        snprintf(fault, TR_FAULT, "%s: the attributes cannot be read: %s", where,
-                 tr_h5_reason(why, sizeof why));
-    if (r.st != TR_OK) return r.st;
-    if (fault[0]) return TR_OK;
-    if (r.too_many)
-        snprintf(fault, TR_FAULT, "%s: more than %d attributes", where, ATTRS_MAX);
-    else if (!r.has_crc)
+    if (!has_crc)
         snprintf(fault, TR_FAULT, "%s: the attributes have no checksum (crc32c)", where);
-    else if (r.crc != checksum(a))
+    else if (crc != tr_attrs_checksum(a))
         snprintf(fault, TR_FAULT, "%s: the attributes are damaged: checksum %08x, expected %08x",
-                 where, checksum(a), r.crc);
-    return TR_OK;
+                 where, tr_attrs_checksum(a), crc);
+out:
+    return st;
 }

@@ -1,9 +1,9 @@
-/* One dataset of a run file: what HDF5's metadata says of it, held against what can be true (our
+/* One dataset of a run file: what the messages of its header say, held against what can be true (our
  * types, contiguous, unfiltered, inside the file), and its bytes, read with pread(2) from where
  * they lie and checked on the way. A hostile header can so ask for no more memory than the file has
  * bytes. */
 #include "runtime/base/crc32c.h"
-#include "runtime/store/internal.h"
+#include "runtime/store/metadata.h"
 
 #include <errno.h>
 #include <string.h>
@@ -27,84 +27,84 @@ void tr_entry_fault(tr_entry *e, const char *fmt, ...)
     va_end(args);
 }
 
-static bool describe_type(tr_entry *e, hid_t type)
+static bool describe_type(tr_entry *e, const tr_header *h)
 {
-    static const tr_dtype ours[] = {TR_F32, TR_F64, TR_I32, TR_I64, TR_U8};
-    for (size_t i = 0; i < TR_COUNT(ours); i++)
-        if (H5Tequal(type, tr_h5_type(ours[i])) > 0) {
-            e->type = ours[i];
-            return true;
-        }
+    tr_type type;
+    const tr_message *msg = tr_header_find(h, TR_MSG_TYPE);
+    if (msg && tr_msg_type(msg->body, &type) && type.kind == TR_STORED_ARRAY) {
+        e->type = type.dtype;
+        return true;
+    }
     tr_entry_fault(e,
                    "expected a little-endian float32, float64, int32, int64 or uint8 array, found "
                    "another type");
     return false;
 }
 
-static bool describe_space(tr_entry *e, hid_t space)
+static bool describe_space(tr_entry *e, const tr_header *h)
 {
-    hsize_t n[H5S_MAX_RANK] = {0};
-    int ndim = H5Sget_simple_extent_ndims(space);
-    if (ndim < 0 || ndim > TR_STORE_DIMS || H5Sget_simple_extent_type(space) == H5S_NULL) {
-        tr_entry_fault(e, "expected at most %d dims, found %d", TR_STORE_DIMS, ndim);
+    tr_space space;
+    const tr_message *msg = tr_header_find(h, TR_MSG_SPACE);
+    if (!msg || !tr_msg_space(msg->body, &space) || space.null || space.ndim > TR_STORE_DIMS) {
+        tr_entry_fault(e, "expected at most %d dims, found another dataspace", TR_STORE_DIMS);
         return false;
     }
-    H5Sget_simple_extent_dims(space, n, NULL);
-    e->ndim = ndim;
+    e->ndim = space.ndim;
     e->count = 1;
     bool fits = true;
-    for (int i = 0; i < ndim; i++) {
-        fits = fits && n[i] <= INT64_MAX && tr_mul_size(e->count, (size_t)n[i], &e->count);
-        e->dims[i] = fits ? (int64_t)n[i] : 0;
+    for (int i = 0; i < e->ndim; i++) {
+        const uint64_t n = space.dims[i];
+        fits = fits && n <= INT64_MAX && tr_mul_size(e->count, (size_t)n, &e->count);
+        e->dims[i] = fits ? (int64_t)n : 0;
     }
     if (fits && tr_mul_size(e->count, tr_dtype_size(e->type), &e->nbytes)) return true;
     tr_entry_fault(e, "its dims do not fit a size");
     return false;
 }
 
-static void describe_place(tr_entry *e, hid_t set, hid_t plist, uint64_t file_nbytes)
+static void describe_place(tr_entry *e, const tr_header *h, uint64_t file_nbytes)
 {
-    if (H5Pget_layout(plist) != H5D_CONTIGUOUS || H5Pget_external_count(plist) != 0 ||
-        H5Pget_nfilters(plist) != 0) {
+    uint64_t at, nbytes;
+    const tr_message *layout = tr_header_find(h, TR_MSG_LAYOUT);
+    if (tr_header_find(h, TR_MSG_EXTERNAL) || tr_header_find(h, TR_MSG_FILTERS) || !layout ||
+        !tr_msg_layout(layout->body, &at, &nbytes)) {
         tr_entry_fault(e, "expected a contiguous dataset, found one that is chunked, compact, "
                           "filtered or external");
         return;
     }
     if (e->nbytes == 0) return;
-    haddr_t at = H5Dget_offset(set);
-    if (at == HADDR_UNDEF || at > file_nbytes || e->nbytes > file_nbytes - at) {
+    if (at == TR_UNDEFINED || at > file_nbytes || e->nbytes > file_nbytes - at) {
         tr_entry_fault(e, "its %zu bytes do not lie in the file", e->nbytes);
+        return;
+    }
+    if (nbytes != e->nbytes) {
+        tr_entry_fault(e, "it has %llu bytes, expected %zu of its dims", (unsigned long long)nbytes,
+                       e->nbytes);
         return;
     }
     e->offset = at;
 }
 
-static void describe_checksum(tr_entry *e, hid_t set)
+static void describe_checksum(tr_entry *e, const tr_header *h)
 {
-    hid_t attr = H5Aexists(set, "crc32c") > 0 ? H5Aopen(set, "crc32c", H5P_DEFAULT) : -1;
-    hid_t type = attr >= 0 ? H5Aget_type(attr) : -1;
-    hid_t space = attr >= 0 ? H5Aget_space(attr) : -1;
-    if (type < 0 || space < 0 || H5Tequal(type, H5T_STD_U32LE) <= 0 ||
-        H5Sget_simple_extent_type(space) != H5S_SCALAR || H5Aread(attr, type, &e->crc) < 0)
-        tr_entry_fault(e, "it has no checksum (attribute crc32c, a uint32)");
-    if (space >= 0) H5Sclose(space);
-    if (type >= 0) H5Tclose(type);
-    if (attr >= 0) H5Aclose(attr);
+    tr_attribute at;
+    for (size_t i = 0; i < h->count; i++) {
+        if (h->v[i].kind != TR_MSG_ATTRIBUTE || !tr_msg_attribute(h->v[i].body, &at) ||
+            strcmp(at.name, "crc32c") != 0 || at.type.kind != TR_STORED_U32 || at.space.ndim > 0 ||
+            at.space.null)
+            continue;
+        memcpy(&e->crc, at.value, sizeof e->crc);
+        return;
+    }
+    tr_entry_fault(e, "it has no checksum (attribute crc32c, a uint32)");
 }
 
-void tr_entry_describe(tr_entry *e, hid_t set, uint64_t file_nbytes)
+void tr_entry_describe(tr_entry *e, const tr_header *h, uint64_t file_nbytes)
 {
-    char why[200];
-    hid_t type = H5Dget_type(set), space = H5Dget_space(set), plist = H5Dget_create_plist(set);
-    if (type < 0 || space < 0 || plist < 0) {
-        tr_entry_fault(e, "its header cannot be read: %s", tr_h5_reason(why, sizeof why));
-    } else if (describe_type(e, type) && describe_space(e, space)) {
-        describe_place(e, set, plist, file_nbytes);
-        describe_checksum(e, set);
+    if (describe_type(e, h) && describe_space(e, h)) {
+        describe_place(e, h, file_nbytes);
+        describe_checksum(e, h);
     }
-    if (plist >= 0) H5Pclose(plist);
-    if (space >= 0) H5Sclose(space);
-    if (type >= 0) H5Tclose(type);
 }
 
 tr_status tr_entry_read(const tr_index *ix, const tr_entry *e, void *to, tr_take *take, void *ctx)

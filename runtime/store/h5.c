@@ -46,14 +46,6 @@ static void collect(reasons *r)
         if (*p == '\n') *p = ' ';
 }
 
-char *tr_h5_reason(char *buf, size_t size)
-{
-    reasons r;
-    collect(&r);
-    snprintf(buf, size, "%s", r.seen ? r.inner : "HDF5 gives no reason");
-    return buf;
-}
-
 tr_status tr_h5_fail_at(const char *file, int line, tr_status st, const char *fmt, ...)
 {
     char text[TR_ERROR_TEXT];

@@ -1,13 +1,13 @@
 /* Opening a run file: who it is, its attributes, and a flat sorted list of its datasets. HDF5 is
- * asked once and closed again; everything later reads bytes at known offsets from one file
- * descriptor, so a checkpoint replaced in the meantime does no harm and no long read holds the HDF5
- * lock.
+ * not asked: its metadata are read as bytes (metadata.h), since it crashes on files made to that
+ * end. Everything later reads bytes at known offsets from one file descriptor, so a checkpoint
+ * replaced in the meantime does no harm.
  *
  * The file may be hostile: only regular files, only superblocks 2 and 3 (what this program writes,
  * with checksummed metadata; the older format has none), only hard links (a soft or external one is
  * named as a fault, never followed), bounded depth and number of objects. Damage below the root
  * becomes a fault of the entry it hits, so that the rest can still be shown. */
-#include "runtime/store/internal.h"
+#include "runtime/store/metadata.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -18,15 +18,13 @@
 
 #define DEPTH_MAX   6
 #define ENTRIES_MAX 200000
-#define LINKS_MAX   400000
 
+/* The file whose index is made. */
 typedef struct {
     tr_index *ix;
-    tr_status st;
-    const char *where;
-    int depth;
-    size_t *seen; /* links visited: a file may link a group into itself */
-} walk;
+    tr_metadata m;
+    char fault[TR_FAULT]; /* of the object that is being read */
+} reader;
 
 static tr_status add(tr_index *ix, const char *where, tr_entry **out)
 {
@@ -46,118 +44,109 @@ static tr_status add(tr_index *ix, const char *where, tr_entry **out)
     return TR_OK;
 }
 
-static tr_status walk_group(tr_index *ix, hid_t group, const char *where, int depth, size_t *seen);
-
-static tr_status visit_object(walk *w, hid_t group, const char *name, const char *where)
+static tr_status add_fault(reader *r, const char *where, const char *fault)
 {
-    tr_status st = TR_OK;
     tr_entry *e;
-    char why[200];
-    hid_t object = H5Oopen(group, name, H5P_DEFAULT);
-    H5I_type_t kind = object >= 0 ? H5Iget_type(object) : H5I_BADID;
-    if (object < 0) tr_h5_reason(why, sizeof why);
-    if (kind == H5I_GROUP && w->depth < DEPTH_MAX) {
-        TR_TRY(walk_group(w->ix, object, where, w->depth + 1, w->seen));
-        goto out;
-    }
-    TR_TRY(add(w->ix, where, &e));
-    if (kind == H5I_DATASET)
-        tr_entry_describe(e, object, w->ix->nbytes);
-    else if (kind == H5I_GROUP)
-        tr_entry_fault(e, "groups are nested deeper than %d", DEPTH_MAX);
-    else if (object < 0)
-        tr_entry_fault(e, "cannot be opened: %s", why);
-    else
-        tr_entry_fault(e, "expected a group or a dataset, found another kind of object");
-out:
-    if (object >= 0) H5Oclose(object);
+    tr_status st = add(r->ix, where[0] ? where : "/", &e);
+    if (st == TR_OK) tr_entry_fault(e, "%s", fault);
     return st;
 }
 
-static herr_t visit_link(hid_t group, const char *name, const H5L_info_t *info, void *ctx)
+static tr_status walk_group(reader *r, const tr_header *h, const char *where, int depth);
+
+static bool is_group(const tr_header *h)
 {
-    walk *w = ctx;
+    return tr_header_find(h, TR_MSG_LINK_INFO) || tr_header_find(h, TR_MSG_LINK) ||
+           tr_header_find(h, TR_MSG_SYMBOLS);
+}
+
+static tr_status visit_object(reader *r, uint64_t at, const char *where, int depth)
+{
+    tr_status st = TR_OK;
     tr_entry *e;
-    char *where = tr_sprintf("%s/%s", w->where, name);
-    if (!where) {
-        w->st = TR_MEMORY;
-    } else if (++*w->seen > LINKS_MAX) {
-        w->st = TR_FAIL(TR_FILE, "%s: more than %d links", w->ix->path, LINKS_MAX);
-    } else if (info->type != H5L_TYPE_HARD) {
-        w->st = add(w->ix, where, &e);
-        if (w->st == TR_OK)
-            tr_entry_fault(e, "expected a group or a dataset, found %s link (not followed)",
-                           info->type == H5L_TYPE_SOFT ? "a soft" : "an external");
+    tr_header h = {0};
+    char why[TR_FAULT];
+    r->fault[0] = 0;
+    TR_TRY(tr_header_read(&r->m, at, &h));
+    if (r->fault[0]) {
+        snprintf(why, sizeof why, "cannot be opened: %.280s", r->fault);
+        TR_TRY(add_fault(r, where, why));
+    } else if (is_group(&h)) {
+        if (depth < DEPTH_MAX) {
+            TR_TRY(walk_group(r, &h, where, depth + 1));
+        } else {
+            snprintf(why, sizeof why, "groups are nested deeper than %d", DEPTH_MAX);
+            TR_TRY(add_fault(r, where, why));
+        }
+    } else if (tr_header_find(&h, TR_MSG_LAYOUT)) {
+        TR_TRY(add(r->ix, where, &e));
+        tr_entry_describe(e, &h, r->ix->nbytes);
     } else {
-        w->st = visit_object(w, group, name, where);
+        TR_TRY(add_fault(r, where, "expected a group or a dataset, found another kind of object"));
     }
-    tr_free(where);
-    return w->st == TR_OK ? 0 : 1;
+out:
+    tr_header_free(&h);
+    return st;
 }
 
-static tr_status walk_group(tr_index *ix, hid_t group, const char *where, int depth, size_t *seen)
+static tr_status visit_link(reader *r, const tr_link *link, const char *above, int depth)
 {
-    walk w = {.ix = ix, .where = where, .depth = depth, .seen = seen};
-    hsize_t at = 0;
-    char why[200];
-    /* native order: the sorted ones make HDF5 build tables, whose clean-up crashes on damaged
-     * groups */
-    if (H5Literate(group, H5_INDEX_NAME, H5_ITER_NATIVE, &at, visit_link, &w) < 0 &&
-        w.st == TR_OK) {
-        tr_entry *e;
-        tr_h5_reason(why, sizeof why);
-        w.st = add(ix, where[0] ? where : "/", &e);
-        if (w.st == TR_OK) tr_entry_fault(e, "the group cannot be read: %s", why);
-    }
-    return w.st;
+    char *where = tr_sprintf("%s/%s", above, link->name);
+    if (!where) return TR_MEMORY;
+    tr_status st;
+    if (link->kind == TR_LINK_HARD)
+        st = visit_object(r, link->at, where, depth);
+    else
+        st = add_fault(r, where,
+                       link->kind == TR_LINK_SOFT
+                           ? "expected a group or a dataset, found a soft link (not followed)"
+                           : "expected a group or a dataset, found an external link (not "
+                             "followed)");
+    tr_free(where);
+    return st;
 }
 
-/* What the first bytes say, before HDF5 sees any. */
-static tr_status check_start(const char *path, uint64_t *nbytes)
+/* Links are in the group's header, as image.c has them: HDF5's other forms are not read. */
+static tr_status walk_group(reader *r, const tr_header *h, const char *where, int depth)
+{
+    tr_status st = TR_OK;
+    const tr_message *info = tr_header_find(h, TR_MSG_LINK_INFO);
+    if (tr_header_find(h, TR_MSG_SYMBOLS) || (info && tr_msg_links_elsewhere(info->body)))
+        TR_TRY(add_fault(r, where, "the group cannot be read: its links are not in its header"));
+    for (size_t i = 0; i < h->count; i++) {
+        tr_link link;
+        if (h->v[i].kind != TR_MSG_LINK) continue;
+        if (tr_msg_link(h->v[i].body, &link))
+            TR_TRY(visit_link(r, &link, where, depth));
+        else
+            TR_TRY(add_fault(r, where, "the group cannot be read: a link of no known form"));
+    }
+out:
+    return st;
+}
+
+/* The file, and what its first bytes say. */
+static tr_status open_file(tr_index *ix)
 {
     static const unsigned char magic[8] = {0x89, 'H', 'D', 'F', '\r', '\n', 0x1a, '\n'};
     tr_status st = TR_OK;
     unsigned char start[9] = {0};
     struct stat info;
-    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    TR_NEED(fd >= 0 && fstat(fd, &info) == 0, TR_IO, "%s: cannot open: %s", path, strerror(errno));
+    const char *path = ix->path;
+    ix->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    TR_NEED(ix->fd >= 0 && fstat(ix->fd, &info) == 0, TR_IO, "%s: cannot open: %s", path,
+            strerror(errno));
     TR_NEED(S_ISREG(info.st_mode), TR_FILE, "%s: expected a file, found a %s", path,
             S_ISDIR(info.st_mode) ? "folder" : "device or pipe");
     TR_NEED(info.st_size > 0, TR_FILE, "%s: the file is empty", path);
-    ssize_t n = pread(fd, start, sizeof start, 0);
+    const ssize_t n = pread(ix->fd, start, sizeof start, 0);
+    TR_NEED(n >= 0, TR_IO, "%s: cannot read: %s", path, strerror(errno));
     TR_NEED(n == (ssize_t)sizeof start && memcmp(start, magic, sizeof magic) == 0, TR_FILE,
             "%s: not an HDF5 file", path);
     TR_NEED(start[8] == 2 || start[8] == 3, TR_FILE,
             "%s: not a run file: HDF5 superblock version %d, expected 2 or 3", path, start[8]);
-    *nbytes = (uint64_t)info.st_size;
+    ix->nbytes = (uint64_t)info.st_size;
 out:
-    if (fd >= 0) close(fd);
-    return st;
-}
-
-static tr_status open_hdf5(tr_index *ix, hid_t *out)
-{
-    tr_status st = TR_OK;
-    int *fd = NULL;
-    hid_t file = -1, access = H5Pcreate(H5P_FILE_ACCESS);
-    TR_H5_NEED(access >= 0 && H5Pset_fapl_sec2(access) >= 0 &&
-                   H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0,
-               TR_FILE, "%s: property list", ix->path);
-#if H5_VERSION_GE(1, 10, 7)
-    /* reading needs no lock: a run file never changes once it has its name */
-    H5Pset_file_locking(access, false, true);
-#endif
-    file = H5Fopen(ix->path, H5F_ACC_RDONLY, access);
-    TR_H5_NEED(file >= 0, TR_FILE, "%s: damaged or not an HDF5 file", ix->path);
-    TR_H5_NEED(H5Fget_vfd_handle(file, H5P_DEFAULT, (void **)&fd) >= 0 && fd, TR_FILE,
-               "%s: no file descriptor", ix->path);
-    ix->fd = fcntl(*fd, F_DUPFD_CLOEXEC, 3);
-    TR_NEED(ix->fd >= 0, TR_IO, "%s: %s", ix->path, strerror(errno));
-    *out = file;
-    file = -1;
-out:
-    if (file >= 0) H5Fclose(file);
-    if (access >= 0) H5Pclose(access);
     return st;
 }
 
@@ -183,24 +172,29 @@ static tr_status check_kind(tr_index *ix)
     return TR_OK;
 }
 
-static tr_status read_train(tr_index *ix, hid_t file)
+static tr_status read_train(reader *r, const tr_header *root)
 {
-    char why[200];
-    if (H5Lexists(file, "train", H5P_DEFAULT) <= 0) {
-        snprintf(ix->train_fault, TR_FAULT, "/train: missing");
+    tr_status st = TR_OK;
+    tr_header h = {0};
+    tr_link link = {.kind = TR_LINK_OTHER};
+    char *fault = r->ix->train_fault;
+    bool there = false;
+    for (size_t i = 0; i < root->count && !there; i++)
+        there = root->v[i].kind == TR_MSG_LINK && tr_msg_link(root->v[i].body, &link) &&
+                strcmp(link.name, "train") == 0;
+    if (!there || link.kind != TR_LINK_HARD) {
+        snprintf(fault, TR_FAULT,
+                 there ? "/train: cannot be opened: it is a link" : "/train: missing");
         return TR_OK;
     }
-    H5L_info_t info;
-    hid_t group = -1;
-    if (H5Lget_info(file, "train", &info, H5P_DEFAULT) >= 0 && info.type == H5L_TYPE_HARD)
-        group = H5Oopen(file, "train", H5P_DEFAULT);
-    if (group < 0) {
-        snprintf(ix->train_fault, TR_FAULT, "/train: cannot be opened: %s",
-                 tr_h5_reason(why, sizeof why));
-        return TR_OK;
-    }
-    tr_status st = tr_attrs_read(&ix->train, group, "/train", ix->train_fault);
-    H5Oclose(group);
+    r->fault[0] = 0;
+    TR_TRY(tr_header_read(&r->m, link.at, &h));
+    if (r->fault[0])
+        snprintf(fault, TR_FAULT, "/train: cannot be opened: %.280s", r->fault);
+    else
+        TR_TRY(tr_attrs_read(&r->ix->train, &h, "/train", fault));
+out:
+    tr_header_free(&h);
     return st;
 }
 
@@ -209,26 +203,35 @@ static int by_where(const void *a, const void *b)
     return strcmp(((const tr_entry *)a)->where, ((const tr_entry *)b)->where);
 }
 
+static tr_status read_root(reader *r, tr_header *root)
+{
+    tr_status st = TR_OK;
+    uint64_t at = 0;
+    if (tr_superblock_read(&r->m, &at)) TR_TRY(tr_header_read(&r->m, at, root));
+    TR_NEED(!r->fault[0], r->m.error ? TR_IO : TR_FILE, "%s: %s", r->ix->path, r->fault);
+    TR_TRY(tr_attrs_read(&r->ix->root, root, "/", r->ix->root_fault));
+    TR_TRY(check_kind(r->ix));
+out:
+    return st;
+}
+
 tr_status tr_index_open(const char *path, tr_index *ix)
 {
     tr_status st = TR_OK;
-    tr_h5_guard g;
-    hid_t file = -1;
-    size_t seen = 0;
+    tr_header root = {0};
+    reader r = {.ix = ix};
     *ix = (tr_index){.fd = -1};
-    tr_h5_enter(&g);
     ix->path = tr_strdup(path);
     TR_NEED(ix->path, TR_MEMORY, "%s: out of memory", path);
-    TR_TRY(check_start(path, &ix->nbytes));
-    TR_TRY(open_hdf5(ix, &file));
-    TR_TRY(tr_attrs_read(&ix->root, file, "/", ix->root_fault));
-    TR_TRY(check_kind(ix));
-    TR_TRY(read_train(ix, file));
-    TR_TRY(walk_group(ix, file, "", 0, &seen));
+    TR_TRY(open_file(ix));
+    tr_metadata_begin(&r.m, ix->fd, ix->nbytes, r.fault);
+    TR_TRY(read_root(&r, &root));
+    TR_TRY(read_train(&r, &root));
+    TR_TRY(walk_group(&r, &root, "", 0));
+    TR_NEED(!r.m.error, TR_IO, "%s: cannot be read: %s", path, strerror(r.m.error));
     if (ix->count > 0) qsort(ix->entries, ix->count, sizeof(tr_entry), by_where);
 out:
-    if (file >= 0) H5Fclose(file);
-    tr_h5_leave(&g);
+    tr_header_free(&root);
     if (st != TR_OK) tr_index_close(ix);
     return st;
 }

@@ -37,8 +37,6 @@ tr_status tr_h5_fail_at(const char *file, int line, tr_status st, const char *fm
             goto out;                                                                              \
         }                                                                                          \
     } while (0)
-/* HDF5's innermost reason alone; returns buf. */
-char *tr_h5_reason(char *buf, size_t size);
 hid_t tr_h5_type(tr_dtype t); /* the file's type: little-endian; -1 when arrays cannot have it */
 
 /* ---- Attribute sets (attrs.c)
@@ -65,10 +63,12 @@ tr_status tr_attrs_add_real(tr_attrs *a, const char *name, double f);
 tr_status tr_attrs_add_text(tr_attrs *a, const char *name, const char *text);
 const tr_attr *tr_attrs_get(const tr_attrs *a, const char *name); /* NULL when absent */
 void tr_attrs_free(tr_attrs *a);
-/* Writes them on an open object, with "crc32c" over all of them. Under the HDF5 lock, as the next. */
+/* Writes them on an open object, with "crc32c" over all of them. Under the HDF5 lock. */
 tr_status tr_attrs_write(const tr_attrs *a, hid_t object, const char *path, const char *where);
-/* Reads the ones of our types. fault: what is wrong with them as a set, or "". */
-tr_status tr_attrs_read(tr_attrs *a, hid_t object, const char *where, char fault[TR_FAULT]);
+uint32_t tr_attrs_checksum(const tr_attrs *a); /* what "crc32c" must be */
+/* Reads the ones of our types. fault: gets what is wrong with them as a set, if anything is. */
+typedef struct tr_header tr_header;
+tr_status tr_attrs_read(tr_attrs *a, const tr_header *h, const char *where, char fault[TR_FAULT]);
 
 /* Attributes of /train to and from the struct (train.c). */
 tr_status tr_train_to_attrs(const tr_train_state *t, tr_attrs *a);
@@ -117,7 +117,7 @@ typedef struct {
     char fault[TR_FAULT]; /* "": well */
 } tr_entry;
 
-/* Everything there is to know of a run file but the arrays' bytes. HDF5 is asked once, on opening. */
+/* Everything there is to know of a run file but the arrays' bytes. */
 typedef struct {
     char *path;
     int fd;
@@ -136,8 +136,8 @@ tr_status tr_index_verify(const tr_index *ix, tr_train_state *train);
 const tr_entry *tr_index_find(const tr_index *ix, const char *where);
 /* "float32[16,3,3,3]"; returns buf. */
 char *tr_entry_shape(tr_dtype type, int ndim, const int64_t *dims, char *buf, size_t size);
-/* Describes the dataset named `where` below `group` (both open) into *e. Under the HDF5 lock. */
-void tr_entry_describe(tr_entry *e, hid_t object, uint64_t file_nbytes);
+/* Describes the dataset of this header into *e. */
+void tr_entry_describe(tr_entry *e, const tr_header *h, uint64_t file_nbytes);
 void tr_entry_fault(tr_entry *e, const char *fmt, ...) TR_PRINTF(2, 3);
 /* Passes the bytes through `take` (may be NULL) in pieces, or into `to` (may be NULL), and compares
  * the checksum. TR_FILE naming the dataset. */

@@ -51,6 +51,39 @@ static void empty_history_and_long_config(void **state)
     free(text);
 }
 
+/* Every type that an array may have is known again, without HDF5. */
+static void types(void **state)
+{
+    fixture *f = *state;
+    const tr_dtype all[] = {TR_F32, TR_F64, TR_I32, TR_I64, TR_U8};
+    const int64_t dims[2] = {2, 3};
+    const double data[6] = {1, 2, 3, 4, 5, 6};
+    tr_attrs root = {0};
+    tr_image *im;
+    tr_index ix;
+    assert_ok(tr_attrs_add_text(&root, "format", TR_FORMAT_NAME));
+    assert_ok(tr_attrs_add_count(&root, "format_version", TR_FORMAT_VERSION));
+    assert_ok(tr_image_open(f->path, &im));
+    assert_ok(tr_image_attrs(im, "/", &root));
+    for (size_t i = 0; i < TR_COUNT(all); i++)
+        assert_ok(tr_image_array(im, tr_dtype_name(all[i]), all[i], (int)i % 3, dims, data));
+    assert_ok(tr_image_commit(im, NULL));
+    tr_image_close(im);
+    tr_attrs_free(&root);
+    assert_ok(tr_index_open(f->path, &ix));
+    for (size_t i = 0; i < TR_COUNT(all); i++) {
+        char where[32];
+        snprintf(where, sizeof where, "/%s", tr_dtype_name(all[i]));
+        const tr_entry *e = tr_index_find(&ix, where);
+        assert_non_null(e);
+        assert_string_equal(e->fault, "");
+        assert_int_equal(e->type, all[i]);
+        assert_int_equal(e->ndim, i % 3);
+        assert_ok(tr_entry_read(&ix, e, NULL, NULL, NULL));
+    }
+    tr_index_close(&ix);
+}
+
 static void a_model_has_no_slots(void **state)
 {
     fixture *f = *state;
@@ -168,6 +201,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(comes_back, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(empty_history_and_long_config, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(types, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(a_model_has_no_slots, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(another_model, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(another_optimizer, fixture_open, fixture_close),
