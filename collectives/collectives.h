@@ -6,10 +6,21 @@
 
 typedef struct tr_comm tr_comm;
 
+/* Ends this process where nothing else can, e.g. in a call of MPI's that waits for a rank that is
+ * stopped: a thread. */
+typedef struct tr_watchdog tr_watchdog;
+tr_status tr_watchdog_open(tr_watchdog **out); /* Local */
+void tr_watchdog_close(tr_watchdog *w);        /* Local */
+/* Local. Unless tr_watchdog_rest is called within `seconds`, in which this process was not suspended,
+ * it writes the text, whole lines, to stderr and ends by _exit(exit_code). One thing at a time: a second
+ * call takes the place of the first. NULL: does nothing. */
+void tr_watchdog_watch(tr_watchdog *w, double seconds, int exit_code, const char *fmt, ...)
+    TR_PRINTF(4, 5);
+void tr_watchdog_rest(tr_watchdog *w);
+
 /* *Collective.* Over MPI_COMM_WORLD (MPI must be initialized, MPI_THREAD_FUNNELED or more), or one rank
- * without MPI. `timeout`: seconds to wait for a peer before failing with who was missing (ten
- * times that where it cannot be seen whether it is busy, see tr_comm_busy; time in which this process was
- * suspended does not count). Small
+ * without MPI. `timeout`: seconds to wait for a peer before failing with who was missing (neither time in
+ * which this process was suspended counts, nor in which a peer was busy, see tr_comm_busy). Small
  * collectives go through shared memory when all ranks are on one node, else MPI. `shared_allowed` false
  * forces plain MPI everywhere. Falls back, and says so once on rank 0, when shared memory is short. */
 typedef struct {
@@ -17,6 +28,10 @@ typedef struct {
     bool shared_allowed;  /* run.collectives is not mpi */
     bool shared_required; /* run.collectives is shared: failing to get it is an error */
     double timeout;
+    double start_timeout; /* seconds for calls of MPI's that begin or end something; 0: timeout */
+    /* borrowed until the last communicator is closed: limits those calls, and the time that this process
+     * takes to end once the job is broken. NULL: nothing does */
+    tr_watchdog *watchdog;
 } tr_comm_options;
 tr_status tr_comm_open(const tr_comm_options *o, tr_comm **out);
 void tr_comm_close(tr_comm *c);
@@ -80,15 +95,13 @@ bool tr_comm_broken(const tr_comm *c);
  * Returns `st`. */
 tr_status tr_comm_break(tr_comm *c, tr_status st);
 /* Local. Prints nothing, ends the whole job at once with `exit_code`: for failures where agreement is
- * no longer possible. Does not return. */
+ * no longer possible. Does not return; where MPI cannot end the job, this process ends after 5 s. */
 void tr_comm_abort(tr_comm *c, int exit_code);
 
 /* Local. This rank goes off to do something that takes as long as it takes (a file on a slow disk), or
- * is back: while a peer is busy, waiting for it does not run out the timeout; that it died is still
- * noticed. The mark lies in the node's memory, so that only ranks of this node see it, and only in waits
- * on `c` and its reducers. Where marks cannot be read (a wait that ranks of other nodes, or ranks without
- * shared memory, take part in; a process whose death could not be noticed) all peers get ten times the
- * timeout instead, busy or not. */
+ * is back: while a peer is busy, waiting for it does not run out the timeout, in waits on `c`, its groups
+ * and its reducers; that it died is still noticed. On another node, where that cannot be seen, busy
+ * excuses it for ten times the timeout at most. */
 void tr_comm_busy(tr_comm *c, bool busy);
 
 /* *Collective.* The GPU that this rank shall use: an index among those that `gpu` sees in this process, no

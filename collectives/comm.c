@@ -101,7 +101,9 @@ tr_status tr_comm_open(const tr_comm_options *o, tr_comm **out)
     c->topology.reason = c->reason;
     c->comm = j->world;
     c->local = j->local;
+    tr_guard_begin(j, "opening its communicator");
     st = j->mpi ? connect(c) : choose(c);
+    tr_guard_end(j);
     if (st != TR_OK) {
         tr_comm_close(c);
         return st;
@@ -110,6 +112,25 @@ tr_status tr_comm_open(const tr_comm_options *o, tr_comm **out)
     return TR_OK;
 out:
     tr_job_leave(j);
+    return st;
+}
+
+tr_status tr_comm_all(tr_comm *c, bool ok, bool *out)
+{
+    tr_guard_begin(c->job, "an agreement");
+    const tr_status st = tr_mpi_all(c->comm, ok, out);
+    tr_guard_end(c->job);
+    return st;
+}
+
+tr_status tr_comm_duplicate(tr_comm *c, MPI_Comm *out)
+{
+    tr_status st = TR_OK;
+    tr_guard_begin(c->job, "duplicating a communicator");
+    TR_MPI_TRY(MPI_Comm_dup(c->comm, out));
+    TR_MPI_TRY(MPI_Comm_set_errhandler(*out, MPI_ERRORS_RETURN));
+out:
+    tr_guard_end(c->job);
     return st;
 }
 
@@ -135,11 +156,13 @@ tr_status tr_comm_split(tr_comm *parent, int color, int key, tr_comm **out)
     TR_TRY(tr_agree(parent, st, NULL)); /* all have come: MPI's own calls wait for ever */
     if (j->mpi) {
         MPI_Comm comm = MPI_COMM_NULL;
+        tr_guard_begin(j, "splitting a communicator");
         st = tr_mpi_check(
             MPI_Comm_split(parent->comm, color >= 0 ? color : MPI_UNDEFINED, key, &comm),
             "MPI_Comm_split");
         if (c) c->comm = comm;
         if (c && st == TR_OK) st = open_group(c);
+        tr_guard_end(j);
     } else if (c) {
         c->topology = j->topology;
         c->topology.reason = c->reason;
@@ -171,10 +194,12 @@ void tr_comm_close(tr_comm *c)
     if (!c) return;
     tr_job *j = c->job;
     tr_mailbox_close(c);
+    tr_guard_begin(j, "freeing a communicator");
     if (!j->broken && c->comm != j->world) { /* the job's are freed with it */
         if (c->local != MPI_COMM_NULL) MPI_Comm_free(&c->local);
         if (c->comm != MPI_COMM_NULL) MPI_Comm_free(&c->comm);
     }
+    tr_guard_end(j);
     tr_free(c->peers);
     tr_free(c->ranks);
     tr_free(c->scratch);
@@ -203,6 +228,7 @@ tr_status tr_comm_break(tr_comm *c, tr_status st)
     else
         tr_notes_first(j); /* nobody of this node is to say it, either */
     tr_notes_give_up(j, &j->failure);
+    tr_guard_broken(j);
     return st;
 }
 
@@ -267,6 +293,7 @@ void tr_comm_abort(tr_comm *c, int exit_code)
         tr_notes_spoken(c->job);
         tr_farewell_spoken(c->job);
     }
+    tr_guard_abort(c ? c->job : NULL, exit_code);
     if (c && c->job->mpi) MPI_Abort(MPI_COMM_WORLD, exit_code);
     _exit(exit_code);
 }

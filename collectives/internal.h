@@ -34,6 +34,7 @@ typedef struct {
 } tr_peer;
 
 typedef struct tr_notes tr_notes;
+typedef struct tr_marks tr_marks;
 typedef struct tr_mailbox tr_mailbox;
 
 /* What all communicators of a job stand on, whoever of its ranks they join: processes and how they
@@ -45,13 +46,16 @@ typedef struct {
     bool speaks;      /* chosen to say why, see tr_notes_first */
     int heard;        /* the rank beyond our memory that says why it broke; -1: none */
     void *farewell;   /* our own, while MPI may read it */
-    double timeout;
+    double timeout, start_timeout;
+    tr_watchdog *watchdog; /* borrowed; may be NULL */
+    int guards;            /* begun and not ended: they nest */
     size_t mpi_limit;      /* the largest count handed to MPI in one call */
     MPI_Comm world, local; /* duplicates of our own; local: the ranks of this node */
     tr_topology topology;  /* of all ranks; but `shared` and `reason` */
     tr_peer *peers;        /* [local_size] */
     bool oversubscribed;   /* more ranks than cores on this node */
     tr_notes *notes;       /* in the node's memory; NULL: no rank shares memory */
+    tr_marks *marks;       /* who is who, and what they say of themselves; NULL: without MPI */
 } tr_job;
 
 struct tr_comm {
@@ -72,6 +76,12 @@ tr_status tr_comm_usable(const tr_comm *c);
 /* A collective's end: any failure in one breaks the job. */
 tr_status tr_comm_done(tr_comm *c, tr_status st);
 
+/* *Collective.* Another MPI communicator of the same ranks. */
+tr_status tr_comm_duplicate(tr_comm *c, MPI_Comm *out);
+
+/* *Collective*, in set-up: true where `ok` holds on every rank. */
+tr_status tr_comm_all(tr_comm *c, bool ok, bool *out);
+
 /* ---- job.c ---- */
 
 /* *Collective.* Over MPI_COMM_WORLD, or alone. One user. */
@@ -80,7 +90,17 @@ tr_status tr_job_open(const tr_comm_options *o, tr_job **out);
 void tr_job_leave(tr_job *j);
 
 /* Messages: on a job's communicator, and NCCL's set-up and send/receive on a group's own. */
-enum { TR_TAG_FAILED = 7, TR_TAG_FAREWELL, TR_TAG_MESSAGE };
+enum { TR_TAG_FAILED = 7, TR_TAG_FAREWELL, TR_TAG_MESSAGE, TR_TAG_MARK };
+
+/* ---- watchdog.c ---- */
+
+/* Local. Around calls of MPI's that wait for others and do not let us look at them: they may take
+ * j->start_timeout. `what`: completes "rank 3 (host): ... took longer than". */
+void tr_guard_begin(tr_job *j, const char *what);
+void tr_guard_end(tr_job *j);
+/* Local. The job is broken: this process must end soon; and now, whatever MPI_Abort does. */
+void tr_guard_broken(tr_job *j);
+void tr_guard_abort(tr_job *j, int exit_code);
 
 /* ---- MPI ---- */
 
@@ -117,14 +137,12 @@ struct tr_wait {
     /* Has this local rank come? NULL where that cannot be known (MPI). */
     bool (*arrived)(const void *ctx, int local_rank);
     const void *ctx;
-    bool mpi;    /* MPI moves only while it is called: sleep late; ranks of other nodes take part */
-    bool far;    /* ranks of other nodes take part, not by MPI */
+    bool mpi;    /* MPI moves only while it is called: sleep late */
     bool device; /* for work of the device's, which goes on by itself: sleep early */
     tr_status (*late)(const tr_wait *w); /* says who is late; NULL: as tr_wait knows it */
     double last, checked;                /* looks at the clock, at the peers */
     double waited, counted;              /* seconds; counted: towards the timeout */
     unsigned turns;
-    bool warned; /* that it takes long */
 };
 
 void tr_wait_init(tr_wait *w, tr_comm *c, const char *what);
@@ -135,7 +153,8 @@ tr_status tr_wait_turn(tr_wait *w);
 /* Why there is no point in waiting on: a peer of the node died, or gave up. TR_OK: none did. Breaks
  * nothing. */
 tr_status tr_wait_look(const tr_wait *w);
-/* ", "-joined "rank 3 (pid 77)" of the node's ranks that have not arrived; returns the length. */
+/* ", "-joined "rank 3 (pid 77)" of those that are late: they may not have arrived, and do not say that
+ * they wait themselves. Returns the length; 0: there is none. */
 size_t tr_wait_missing(const tr_wait *w, char *buf, size_t size);
 /* Polls one request to its end. */
 tr_status tr_wait_request(tr_wait *w, MPI_Request *request, MPI_Status *status);
@@ -171,7 +190,7 @@ typedef struct {
 tr_status tr_window_open(tr_comm *c, size_t nbytes, tr_window *w, bool *got, char *reason,
                          size_t reason_size);
 /* *Collective* over the node, unless the job is broken. */
-void tr_window_close(tr_window *w, bool broken);
+void tr_window_close(tr_window *w, tr_job *j);
 /* Local. Zeroes a part, whose pages thereby lie near the calling thread. False where memory ran out
  * meanwhile (where the kernel can tell; a plain write would be a SIGBUS). */
 bool tr_window_touch(void *p, size_t nbytes);
@@ -182,8 +201,13 @@ bool tr_window_touch(void *p, size_t nbytes);
  * c->reason. */
 tr_status tr_notes_open(tr_comm *c, bool *got);
 void tr_notes_close(tr_job *j); /* *Collective* over the node */
-/* Local. Busy by its own word; false where there is no shared memory. */
-bool tr_notes_busy(const tr_comm *c, int local_rank);
+/* Local. This rank's marks in the node's memory; nothing where there is none. */
+void tr_notes_work(tr_job *j, bool busy);
+void tr_notes_wait(tr_job *j, double now);
+/* Local. Those of the job's local rank, where there is shared memory: busy by its own word; tr_now()
+ * when it said last that it waits, 0 before. */
+bool tr_notes_busy(const tr_job *j, int local_rank);
+double tr_notes_waits(const tr_job *j, int local_rank);
 /* Local. True for the first rank of the node that asks, however often. */
 bool tr_notes_first(tr_job *j);
 /* Local. Says that the one chosen by tr_notes_first has spoken; or, by any other, waits until it
@@ -193,6 +217,22 @@ void tr_notes_spoken(tr_job *j);
 void tr_notes_give_up(tr_job *j, const tr_error *why);
 /* Local. The note that a rank of the job's left; false when there is none. */
 bool tr_notes_gave_up(const tr_job *j, int local_rank, tr_error *why);
+
+/* ---- marks.c: what ranks say of themselves, wherever they are ---- */
+
+/* *Collective* over the job's world, once its peers are known. */
+tr_status tr_marks_open(tr_job *j);
+void tr_marks_close(tr_job *j);
+/* Local. Takes in what others sent. */
+void tr_marks_hear(tr_job *j);
+/* Local. In a wait that has lasted for `waited` seconds: says that this rank waits, where that is due. */
+void tr_marks_waiting(tr_job *j, double waited);
+/* Local. Of a rank of the job's: as it said last. */
+bool tr_marks_busy(const tr_job *j, int rank);
+bool tr_marks_waits(const tr_job *j, int rank);
+int tr_marks_local(const tr_job *j, int rank); /* its local rank in the job; -1: another node's */
+/* "rank 3 (pid 77)", with its host where that is another one, and whether it is busy; the length. */
+size_t tr_marks_name(const tr_job *j, int rank, char *buf, size_t size);
 
 /* ---- The mailboxes of a group within a node (shared.c) ---- */
 

@@ -30,13 +30,13 @@ static tr_status open_world(tr_job *j)
     TR_MPI_TRY(MPI_Comm_set_errhandler(j->world, MPI_ERRORS_RETURN));
     TR_TRY(tr_topology_find(j->world, -1, &j->topology, &j->local));
     TR_TRY(tr_peers_open(j));
+    TR_TRY(tr_marks_open(j));
 out:
     return st;
 }
 
 tr_status tr_job_open(const tr_comm_options *o, tr_job **out)
 {
-    tr_status st = TR_OK;
     tr_job *j = TR_NEW(TR_MEM_OTHER, tr_job);
     if (!j) return tr_last_error()->status;
     j->users = 1;
@@ -44,14 +44,17 @@ tr_status tr_job_open(const tr_comm_options *o, tr_job **out)
     j->shared_allowed = o->shared_allowed || o->shared_required;
     j->shared_required = o->shared_required;
     j->timeout = o->timeout > 0 ? o->timeout : DEFAULT_TIMEOUT;
+    j->start_timeout = o->start_timeout > 0 ? o->start_timeout : j->timeout;
+    j->watchdog = o->watchdog;
     j->world = j->local = MPI_COMM_NULL;
     j->heard = -1;
     j->mpi_limit = tr_env_size("TRIREME_MPI_LIMIT", DEFAULT_MPI_LIMIT); /* tests: show chunking */
     if (j->mpi_limit < 1 || j->mpi_limit > INT_MAX) j->mpi_limit = DEFAULT_MPI_LIMIT;
     j->topology = (tr_topology){.size = 1, .local_size = 1, .nodes = 1, .slices = 1, .most = 1};
     gethostname(j->topology.host, sizeof j->topology.host - 1);
-    if (j->mpi) TR_TRY(open_world(j));
-out:
+    tr_guard_begin(j, "joining the others by MPI");
+    const tr_status st = j->mpi ? open_world(j) : TR_OK;
+    tr_guard_end(j);
     if (st != TR_OK) {
         tr_job_leave(j);
         return st;
@@ -63,11 +66,14 @@ out:
 void tr_job_leave(tr_job *j)
 {
     if (!j || --j->users > 0) return;
+    tr_guard_begin(j, "closing its communicators");
+    tr_marks_close(j); /* looks at who shares notes */
     tr_notes_close(j);
     tr_peers_close(j);
     if (!j->broken) { /* freeing is collective: with a peer gone it would wait for ever */
         if (j->local != MPI_COMM_NULL) MPI_Comm_free(&j->local);
         if (j->world != MPI_COMM_NULL) MPI_Comm_free(&j->world);
     } /* nor is our farewell freed, which MPI may still read */
+    tr_guard_end(j);
     tr_free(j);
 }

@@ -1,6 +1,6 @@
 /* What the ranks of a node leave for each other in its shared memory, whichever communicator they
- * wait in: that one is busy (tr_comm_busy), that one gave up and over what, and which of them says
- * what went wrong, for all of the node. One window a job. */
+ * wait in: that one is busy or waits itself (marks.c), that one gave up and over what, and which of
+ * them says what went wrong, for all of the node. One window a job. */
 #include "collectives/internal.h"
 
 #include <string.h>
@@ -9,6 +9,7 @@
 /* What a rank leaves. */
 typedef struct {
     _Alignas(TR_CACHE_LINE) _Atomic bool busy;
+    _Atomic double waits;                      /* tr_now() when it said so last */
     _Alignas(TR_CACHE_LINE) _Atomic bool left; /* gave up: */
     tr_error why;
 } tr_note;
@@ -47,7 +48,7 @@ tr_status tr_notes_open(tr_comm *c, bool *got)
     TR_TRY(tr_mpi_all(c->comm, touched, got)); /* nobody writes one before all are zeroed */
     if (!*got) {
         snprintf(c->reason, sizeof c->reason, "shared memory ran out while it was set up");
-        tr_window_close(&n->window, j->broken);
+        tr_window_close(&n->window, j);
         goto out;
     }
     j->notes = n;
@@ -60,7 +61,7 @@ out:
 void tr_notes_close(tr_job *j)
 {
     if (!j->notes) return;
-    tr_window_close(&j->notes->window, j->broken);
+    tr_window_close(&j->notes->window, j);
     tr_free(j->notes);
     j->notes = NULL;
 }
@@ -101,14 +102,22 @@ bool tr_notes_gave_up(const tr_job *j, int local_rank, tr_error *why)
     return true;
 }
 
-void tr_comm_busy(tr_comm *c, bool busy)
+void tr_notes_work(tr_job *j, bool busy)
 {
-    if (c->job->notes) atomic_store(&mine(c->job)->busy, busy);
+    if (j->notes) atomic_store(&mine(j)->busy, busy);
 }
 
-bool tr_notes_busy(const tr_comm *c, int local_rank)
+void tr_notes_wait(tr_job *j, double now)
 {
-    if (!c->job->notes) return false;
-    const tr_note *n = &c->job->notes->of[c->peers[local_rank].local_rank];
-    return atomic_load_explicit(&n->busy, memory_order_relaxed);
+    if (j->notes) atomic_store_explicit(&mine(j)->waits, now, memory_order_relaxed);
+}
+
+bool tr_notes_busy(const tr_job *j, int local_rank)
+{
+    return atomic_load_explicit(&j->notes->of[local_rank].busy, memory_order_relaxed);
+}
+
+double tr_notes_waits(const tr_job *j, int local_rank)
+{
+    return atomic_load_explicit(&j->notes->of[local_rank].waits, memory_order_relaxed);
 }

@@ -100,10 +100,10 @@ static tr_status open_window(tr_placement *l, const tr_params_options *o, tr_par
     if (!*got) goto out;
     lay_out(l, o, flags, array, slot, m);
     /* after this all flags are zero and may be set */
-    TR_TRY(tr_mpi_all(c->comm, touch(l, o, m), &ok));
+    TR_TRY(tr_comm_all(c, touch(l, o, m), &ok));
     if (!ok) {
         snprintf(c->reason, sizeof c->reason, "shared memory ran out while it was set up");
-        tr_window_close(&l->window, tr_comm_broken(c));
+        tr_window_close(&l->window, c->job);
         *m = (tr_params_memory){0};
         *got = false;
         goto out;
@@ -140,7 +140,7 @@ static void release(void *ctx)
 {
     tr_placement *l = ctx;
     count_memory(l, -1);
-    tr_window_close(&l->window, tr_comm_broken(l->c));
+    tr_window_close(&l->window, l->c->job);
     tr_collect_close(l);
     tr_free(l->bases);
     tr_free(l->owned);

@@ -161,10 +161,8 @@ tr_status tr_reducer_mpi_init(tr_reducer *r)
     r->ops = &ops;
     if (t->size == 1) snprintf(r->name, sizeof r->name, "one rank");
     TR_TRY(tr_agree(r->c, st, NULL));
-    if (t->size > 1) { /* of its own: the order of reductions and of other collectives may differ */
-        TR_MPI_TRY(MPI_Comm_dup(r->c->comm, &r->comm));
-        TR_MPI_TRY(MPI_Comm_set_errhandler(r->comm, MPI_ERRORS_RETURN));
-    }
+    if (t->size > 1) /* of its own: the order of reductions and of other collectives may differ */
+        TR_TRY(tr_comm_duplicate(r->c, &r->comm));
     if (exchange) {
         st = tr_exchange_open(r->comm, r->p->grads, r->p->o.buckets, r->p->o.nbuckets, way,
                               &s->exchange);

@@ -63,7 +63,7 @@ tr_status tr_mailbox_open(tr_comm *c, bool *got)
     TR_TRY(tr_mpi_all(c->comm, touched, got)); /* nobody uses a flag before all are zeroed */
     if (!*got) {
         snprintf(c->reason, sizeof c->reason, "shared memory ran out while it was set up");
-        tr_window_close(&m->window, c->job->broken);
+        tr_window_close(&m->window, c->job);
         goto out;
     }
     tr_mem_count(TR_MEM_OTHER, (int64_t)pair_bytes());
@@ -78,7 +78,7 @@ void tr_mailbox_close(tr_comm *c)
 {
     if (!c->mailbox) return;
     tr_mem_count(TR_MEM_OTHER, -(int64_t)pair_bytes());
-    tr_window_close(&c->mailbox->window, c->job->broken);
+    tr_window_close(&c->mailbox->window, c->job);
     tr_free(c->mailbox);
     c->mailbox = NULL;
 }

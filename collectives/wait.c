@@ -1,6 +1,7 @@
 /* Waiting for peers without a thread: spin with pauses for the few microseconds that a collective
  * takes, then give the core away (at once after 50 us where ranks outnumber cores), and sleep in
- * small bits once the wait is long anyway. Twice a second the peers' processes are looked at.
+ * small bits once the wait is long anyway. Twice a second the peers' processes are looked at, and
+ * what they say of themselves (marks.c).
  *
  * What counts towards the timeout is time in which this process ran and no missing peer was busy. */
 #include "collectives/internal.h"
@@ -15,9 +16,10 @@
 #define SLEEP_MPI    1.0
 #define SLEEP_DEVICE 200e-6 /* it has the next step already: nobody waits for us to look */
 #define CHECK_EVERY  0.5
-#define CLOCK_EVERY  16   /* turns between looks at the clock while spinning */
-#define TURN_MAX     1.0  /* seconds: a turn that took longer was no waiting, we were stopped */
-#define UNSEEN_TIMES 10.0 /* the timeout where it cannot be seen who is busy */
+#define CLOCK_EVERY  16  /* turns between looks at the clock while spinning */
+#define TURN_MAX     1.0 /* seconds: a turn that took longer was no waiting, we were stopped */
+#define UNSEEN_TIMES                                                                               \
+    10.0 /* the timeout: so long one is taken to be busy whose death nobody would see */
 
 static inline void relax(void)
 {
@@ -31,12 +33,28 @@ static inline void relax(void)
 void tr_wait_init(tr_wait *w, tr_comm *c, const char *what)
 {
     *w = (tr_wait){.c = c, .what = what, .step = -1, .bucket = -1};
+    tr_marks_hear(c->job); /* or unheard marks would pile up where no wait is long */
 }
 
 void tr_wait_restart(tr_wait *w)
 {
     w->last = w->waited = w->counted = 0;
     w->turns = 0;
+}
+
+/* Index of the job's peer among those of the communicator; -1: no member. */
+static int member(const tr_comm *c, int job_local_rank)
+{
+    for (int i = 0; i < c->topology.local_size; i++)
+        if (c->peers[i].local_rank == job_local_rank) return i;
+    return -1;
+}
+
+/* The group's local rank of its rank r; -1: it is on another node. */
+static int local_of(const tr_comm *c, int r)
+{
+    const int local = tr_marks_local(c->job, c->ranks[r]);
+    return local < 0 ? -1 : member(c, local);
 }
 
 /* May the wait be for this rank of our node? */
@@ -46,25 +64,24 @@ static bool maybe_missing(const tr_wait *w, int local_rank)
     return !w->arrived || !w->arrived(w->ctx, local_rank);
 }
 
-/* A busy process that died is noticed through its pidfd alone. */
+/* And for this rank of the group? Of those on other nodes it cannot be known. */
+static bool maybe_for(const tr_wait *w, int r)
+{
+    const int local = local_of(w->c, r);
+    return local >= 0 ? maybe_missing(w, local) : r != w->c->topology.rank;
+}
+
+/* A missing rank is busy. One of this node that dies meanwhile is noticed by its pidfd. */
 static bool excused(const tr_wait *w)
 {
     const tr_comm *c = w->c;
-    for (int i = 0; i < c->topology.local_size; i++)
-        if (tr_notes_busy(c, i) && c->peers[i].fd >= 0 && maybe_missing(w, i)) return true;
-    return false;
-}
-
-static double allowed(const tr_wait *w)
-{
-    const tr_comm *c = w->c;
-    bool unseen = !c->job->notes || ((w->mpi || w->far) && c->topology.nodes > 1);
-    for (int i = 0; c->job->notes && i < c->topology.local_size; i++) {
-        if (!maybe_missing(w, i)) continue;
-        if (tr_notes_busy(c, i)) return c->job->timeout * UNSEEN_TIMES;
-        if (w->arrived) unseen = false; /* it is this one that is late */
+    for (int r = 0; r < c->topology.size; r++) {
+        if (!tr_marks_busy(c->job, c->ranks[r]) || !maybe_for(w, r)) continue;
+        const int local = local_of(c, r);
+        if (local >= 0 && c->peers[local].fd >= 0) return true;
+        if (w->waited < c->job->timeout * UNSEEN_TIMES) return true;
     }
-    return unseen ? c->job->timeout * UNSEEN_TIMES : c->job->timeout;
+    return false;
 }
 
 static void describe(const tr_wait *w, char *buf, size_t size)
@@ -76,15 +93,37 @@ static void describe(const tr_wait *w, char *buf, size_t size)
         snprintf(buf + n, size - (size_t)n, ", bucket %lld", (long long)w->bucket);
 }
 
+/* Adds a rank to a list; what has no room is counted. */
+static void add_name(const tr_job *j, int rank, char *buf, size_t size, size_t *used, size_t *more)
+{
+    if (tr_marks_waits(j, rank)) return;
+    if (*used + 160 > size) {
+        ++*more;
+        return;
+    }
+    *used += (size_t)snprintf(buf + *used, size - *used, "%s", *used ? ", " : "");
+    *used += tr_marks_name(j, rank, buf + *used, size - *used);
+}
+
 size_t tr_wait_missing(const tr_wait *w, char *buf, size_t size)
 {
     const tr_comm *c = w->c;
-    size_t used = 0;
+    size_t used = 0, more = 0;
     buf[0] = 0;
-    for (int i = 0; w->arrived && i < c->topology.local_size && used + 40 < size; i++)
-        if (!w->arrived(w->ctx, i))
-            used += (size_t)snprintf(buf + used, size - used, "%srank %d (pid %d)",
-                                     used ? ", " : "", c->peers[i].rank, (int)c->peers[i].pid);
+    for (int r = 0; r < c->topology.size; r++)
+        if (maybe_for(w, r)) add_name(c->job, c->ranks[r], buf, size, &used, &more);
+    if (more) used += (size_t)snprintf(buf + used, size - used, " and %zu more", more);
+    return used;
+}
+
+/* Of all the job's ranks: those of a group may wait for one that is none of it. */
+static size_t missing_elsewhere(const tr_job *j, char *buf, size_t size)
+{
+    size_t used = 0, more = 0;
+    buf[0] = 0;
+    for (int r = 0; r < j->topology.size; r++)
+        if (r != j->topology.rank) add_name(j, r, buf, size, &used, &more);
+    if (more) used += (size_t)snprintf(buf + used, size - used, " and %zu more", more);
     return used;
 }
 
@@ -98,19 +137,15 @@ static tr_status late(const tr_wait *w)
     if (tr_wait_missing(w, who, sizeof who))
         return TR_FAIL(TR_PEER, "rank %d (%s) waited %.0f s for the %s: not arrived: %s", t->rank,
                        t->host, w->counted, where, who);
-    bool longer = w->counted > c->job->timeout * UNSEEN_TIMES;
-    return TR_FAIL(TR_PEER, "rank %d (%s) waited %.0f s%s for the %s: some rank%s did not arrive",
-                   t->rank, t->host, w->counted,
-                   longer ? " (ten times the timeout: others may be busy unseen)" : "", where,
-                   t->nodes > 1 ? ", maybe of another node," : "");
-}
-
-/* Index of the job's peer among those of the communicator; -1: no member. */
-static int member(const tr_comm *c, int job_local_rank)
-{
-    for (int i = 0; i < c->topology.local_size; i++)
-        if (c->peers[i].local_rank == job_local_rank) return i;
-    return -1;
+    if (c->topology.size < t->size && missing_elsewhere(c->job, who, sizeof who))
+        return TR_FAIL(TR_PEER,
+                       "rank %d (%s) waited %.0f s for the %s, whose ranks wait as well; not heard "
+                       "of: %s",
+                       t->rank, t->host, w->counted, where, who);
+    return TR_FAIL(TR_PEER,
+                   "rank %d (%s) waited %.0f s for the %s: all other ranks wait as well, for this "
+                   "or for something else",
+                   t->rank, t->host, w->counted, where);
 }
 
 /* A peer that gave up comes no more; what it gave up over is what went wrong, not that it left. So it
@@ -136,6 +171,8 @@ static tr_status told(const tr_wait *w)
 static tr_status look(const tr_wait *w, bool up)
 {
     const tr_comm *c = w->c;
+    tr_marks_hear(c->job);
+    tr_marks_waiting(c->job, w->counted);
     if (told(w) != TR_OK) return TR_PEER;
     int dead = tr_peers_dead(c, w);
     if (dead >= 0) {
@@ -154,22 +191,15 @@ tr_status tr_wait_look(const tr_wait *w)
     return look(w, false);
 }
 
-/* The timeout is over, but not the wait: one a node says what for. */
-static void warn(const tr_wait *w, double most)
-{
-    const tr_topology *t = &w->c->job->topology;
-    char where[160];
-    if (w->c->topology.local_rank != 0) return;
-    describe(w, where, sizeof where);
-    tr_log(TR_LOG_WARN,
-           "rank %d (%s) has waited %.0f s for the %s and waits on, up to %.0f s, as others may be "
-           "busy unseen",
-           t->rank, t->host, w->counted, where, most);
-}
-
 static double sleep_after(const tr_wait *w)
 {
     return w->device ? SLEEP_DEVICE : w->mpi ? SLEEP_MPI : SLEEP_AFTER;
+}
+
+/* Often enough for marks to come and go within the timeout. */
+static double check_every(const tr_job *j)
+{
+    return j->timeout / 16 < CHECK_EVERY ? j->timeout / 16 : CHECK_EVERY;
 }
 
 tr_status tr_wait_turn(tr_wait *w)
@@ -187,16 +217,13 @@ tr_status tr_wait_turn(tr_wait *w)
     w->last = now;
     w->waited += passed;
     if (w->waited < SLEEP_AFTER || !excused(w)) w->counted += passed;
-    double most = w->counted > c->job->timeout ? allowed(w) : c->job->timeout;
-    bool up = w->counted > most;
-    if (now - w->checked > CHECK_EVERY || up) {
+    bool up = w->counted > c->job->timeout;
+    if (up) tr_marks_hear(c->job);
+    if (up && excused(w)) w->counted = 0, up = false; /* its mark came only now */
+    if (now - w->checked > check_every(c->job) || up) {
         w->checked = now;
         tr_status st = look(w, up);
         if (st != TR_OK) return tr_comm_break(c, st);
-    }
-    if (w->counted > c->job->timeout && !w->warned) {
-        w->warned = true;
-        warn(w, most);
     }
     if (w->waited > sleep_after(w)) {
         w->turns = 0; /* look at the clock every turn from now on */

@@ -96,12 +96,13 @@ tr_status tr_window_open(tr_comm *c, size_t nbytes, tr_window *w, bool *got, cha
     char *base = NULL;
     *got = false;
     *w = (tr_window){.win = MPI_WIN_NULL};
+    tr_guard_begin(c->job, "opening a window");
     /* one page to find a boundary in, and a whole one at least, as the first is written to try it */
     bool fits =
         tr_add_size(nbytes < TR_PAGE ? TR_PAGE : nbytes, TR_PAGE, &total) && total <= PTRDIFF_MAX;
     TR_NEED(fits, TR_MEMORY, "a window of %zu bytes", nbytes);
     TR_TRY(agree_room(c, total, &ok, reason, reason_size));
-    if (!ok) return TR_OK;
+    if (!ok) goto out;
 
     int rc = MPI_Win_allocate_shared(c->topology.local_rank == 0 ? (MPI_Aint)total : 0, 1,
                                      MPI_INFO_NULL, c->local, &base, &w->win);
@@ -116,13 +117,16 @@ tr_status tr_window_open(tr_comm *c, size_t nbytes, tr_window *w, bool *got, cha
     *got = ok;
     if (!ok) snprintf(reason, reason_size, "MPI_Win_allocate_shared failed on some node");
 out:
-    if (st != TR_OK || !*got) tr_window_close(w, c->job->broken);
+    if (st != TR_OK || !*got) tr_window_close(w, c->job);
+    tr_guard_end(c->job);
     return st;
 }
 
-void tr_window_close(tr_window *w, bool broken)
+void tr_window_close(tr_window *w, tr_job *j)
 {
-    if (w->win != MPI_WIN_NULL && w->win && !broken) MPI_Win_free(&w->win);
+    tr_guard_begin(j, "freeing a window");
+    if (w->win != MPI_WIN_NULL && w->win && !j->broken) MPI_Win_free(&w->win);
+    tr_guard_end(j);
     *w = (tr_window){.win = MPI_WIN_NULL};
 }
 

@@ -8,6 +8,8 @@
 #include "trainer/advice.h"
 #include "trainer/stages.h"
 
+#define START_TIMEOUT 600 /* run.start_timeout's default */
+
 static bool takes(const char *flags, const char *flag)
 {
     const char *p = strstr(flags, flag);
@@ -127,18 +129,32 @@ out:
     return st;
 }
 
+double tr_arguments_start_timeout(const tr_arguments *a)
+{
+    static const char key[] = "run.start_timeout=";
+    double seconds = START_TIMEOUT;
+    for (size_t i = 0; i < a->noverrides; i++) { /* one that is wrong is said with the config */
+        char *end;
+        if (strncmp(a->overrides[i], key, sizeof key - 1) != 0) continue;
+        const double v = strtod(a->overrides[i] + sizeof key - 1, &end);
+        if (!*end && v >= 1 && v <= 1e7) seconds = v;
+    }
+    return seconds;
+}
+
+int tr_launched_rank(void)
+{
+    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
+                                        "SLURM_PROCID"};
+    for (size_t i = 0; i < TR_COUNT(names); i++) {
+        const char *rank = getenv(names[i]);
+        if (rank) return atoi(rank);
+    }
+    return 0;
+}
+
 int tr_command_end(tr_status st)
 {
-    static const char *const ranks[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
-                                        "SLURM_PROCID"};
-    bool first = true;
-    for (size_t i = 0; i < TR_COUNT(ranks); i++) {
-        const char *rank = getenv(ranks[i]);
-        if (rank) {
-            first = atoi(rank) == 0;
-            break;
-        }
-    }
-    if (st != TR_OK && first) tr_log_failure(TR_LOG_ERROR);
+    if (st != TR_OK && tr_launched_rank() == 0) tr_log_failure(TR_LOG_ERROR);
     return tr_status_exit_code(st);
 }

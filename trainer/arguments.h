@@ -21,6 +21,11 @@ void tr_arguments_free(tr_arguments *a);
 /* *Collective* (Local with comm NULL). Rank 0 reads the file, all ranks parse the same bytes. */
 tr_status tr_arguments_config(const tr_arguments *a, tr_comm *comm, tr_config **out);
 
+/* Local. What overrides say of run.start_timeout, before there is a config; else its default. */
+double tr_arguments_start_timeout(const tr_arguments *a);
+/* Local. The rank that the launcher gave this process, known before MPI is; 0 without a launcher. */
+int tr_launched_rank(void);
+
 /* Local. Prints the thread's error once a job for commands that run without MPI (as rank 0 of the
  * launcher's ranks), and returns the exit status of `st`. */
 int tr_command_end(tr_status st);

@@ -5,6 +5,7 @@
 #include <mpi.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "trainer/advice.h"
 #include "trainer/arguments.h"
@@ -24,13 +25,17 @@ static bool launched(void)
     return false;
 }
 
-static tr_status open_comm(bool mpi, const tr_config *c, tr_comm **out)
+/* Without a config: what it takes to agree on one. */
+static tr_status open_comm(bool mpi, const tr_config *c, double start_timeout,
+                           tr_watchdog *watchdog, tr_comm **out)
 {
-    tr_comm_options o = {.mpi = mpi, .timeout = 60};
+    tr_comm_options o = {
+        .mpi = mpi, .timeout = 60, .start_timeout = start_timeout, .watchdog = watchdog};
     if (c) {
         o.shared_allowed = c->run.collectives != TR_COLL_MPI;
         o.shared_required = c->run.collectives == TR_COLL_SHARED;
         o.timeout = c->run.timeout;
+        o.start_timeout = c->run.start_timeout;
     }
     return tr_comm_open(&o, out);
 }
@@ -111,38 +116,68 @@ static int end(tr_comm *control, tr_comm *comm, tr_status st, bool agreed)
     return tr_status_exit_code(st);
 }
 
-int tr_cmd_run(int argc, char **argv)
+/* MPI_Init and MPI_Finalize, in which peers cannot be looked at. */
+static void watch_mpi(tr_watchdog *w, double seconds, const char *call)
 {
-    tr_arguments a;
+    char host[64] = "";
+    const int rank = tr_launched_rank();
+    gethostname(host, sizeof host - 1);
+    tr_watchdog_watch(w, seconds + 0.2 * (rank < 20 ? rank : 20), 1,
+                      "trainer: error: rank %d (%s): %s took longer than %.0f s "
+                      "(run.start_timeout): some rank %s, was stopped, or cannot be reached\n",
+                      rank, host, call, seconds,
+                      strcmp(call, "MPI_Init") == 0 ? "did not start" : "did not end");
+}
+
+static int run_under_mpi(const tr_arguments *a, bool mpi, tr_watchdog *watchdog)
+{
     tr_config *config = NULL;
     tr_comm *control = NULL, *comm = NULL;
-    tr_status st = tr_arguments_parse(argc, argv, "--resume --force --quiet", &a);
-    if (st != TR_OK) return tr_command_end(st);
-    bool mpi = launched();
-    if (mpi) {
-        int provided;
-        MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
-    }
-    tr_signals_install(); /* after MPI_Init, which may set handlers of its own */
-
     int status = 1;
     bool agreed = true;
-    st = open_comm(mpi, NULL, &control);
+    double limit = tr_arguments_start_timeout(a);
+    tr_status st = TR_OK;
+    if (mpi) {
+        int provided;
+        watch_mpi(watchdog, limit, "MPI_Init");
+        MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+        tr_watchdog_rest(watchdog);
+    }
+    tr_signals_install(); /* after MPI_Init, which may set handlers of its own */
+    st = open_comm(mpi, NULL, limit, watchdog, &control);
     if (st != TR_OK) {
         tr_log(TR_LOG_ERROR, "%s", tr_last_error()->text);
         goto out;
     }
     tr_log_init(tr_comm_topology(control)->rank, tr_comm_topology(control)->size,
-                a.quiet ? TR_LOG_WARN : TR_LOG_INFO);
-    st = tr_arguments_config(&a, control, &config);
-    if (st == TR_OK) st = open_comm(mpi, config, &comm);
-    if (st == TR_OK) st = run(&a, comm, config, &agreed);
+                a->quiet ? TR_LOG_WARN : TR_LOG_INFO);
+    st = tr_arguments_config(a, control, &config);
+    if (st == TR_OK) limit = config->run.start_timeout;
+    if (st == TR_OK) st = open_comm(mpi, config, limit, watchdog, &comm);
+    if (st == TR_OK) st = run(a, comm, config, &agreed);
     status = end(control, comm, st, agreed);
 out:
     tr_comm_close(comm);
     tr_comm_close(control);
     tr_config_close(config);
+    if (mpi) {
+        watch_mpi(watchdog, limit, "MPI_Finalize");
+        MPI_Finalize();
+        tr_watchdog_rest(watchdog);
+    }
+    return status;
+}
+
+int tr_cmd_run(int argc, char **argv)
+{
+    tr_arguments a;
+    tr_watchdog *watchdog = NULL;
+    tr_status st = tr_arguments_parse(argc, argv, "--resume --force --quiet", &a);
+    if (st != TR_OK) return tr_command_end(st);
+    const bool mpi = launched();
+    if (mpi) st = tr_watchdog_open(&watchdog);
+    const int status = st == TR_OK ? run_under_mpi(&a, mpi, watchdog) : tr_command_end(st);
+    tr_watchdog_close(watchdog);
     tr_arguments_free(&a);
-    if (mpi) MPI_Finalize();
     return status;
 }

@@ -16,9 +16,13 @@ void tr_signals_install(void)
 {
     struct sigaction a = {.sa_handler = on_signal, .sa_flags = SA_RESTART};
     sigemptyset(&a.sa_mask);
+    struct sigaction hangup;
     sigaction(SIGTERM, &a, NULL);
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGUSR1, &a, NULL);
+    /* a closed terminal; nohup has it ignored, and that stays */
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+        sigaction(SIGHUP, &a, NULL);
     signal(SIGPIPE, SIG_IGN); /* a closed terminal or pipe is a write error, not an end */
     signal(SIGXFSZ, SIG_IGN); /* likewise a file size limit */
 }

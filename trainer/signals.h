@@ -1,4 +1,4 @@
-/* Requests to stop: SIGTERM, SIGINT and SIGUSR1 set a flag that the step loop shares with all
+/* Requests to stop: SIGTERM, SIGHUP, SIGINT and SIGUSR1 set a flag that the step loop shares with all
  * ranks; a second SIGINT ends the process at once. */
 #ifndef TR_SIGNALS_H
 #define TR_SIGNALS_H

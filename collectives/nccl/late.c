@@ -4,7 +4,8 @@
  * A rank is late that is behind where this one waits; or has come as far, but has been silent ever
  * since: a host that is stopped or stuck, whose device may have been seen last before that very
  * place. One that gave up because it waited itself is not: several lose patience in the same
- * moment. Ranks of other nodes show nothing. Times are of the machine's one monotonic clock. */
+ * moment. Of ranks of other nodes it is known what they say of themselves (marks.c), as it is of all
+ * where no memory is shared. Times are of the machine's one monotonic clock. */
 #include "collectives/nccl/watch.h"
 
 static double silence(const tr_watch_line *a)
@@ -122,14 +123,10 @@ static tr_status late(const tr_wait *w)
                  (p->seen.buckets - 1) / 2);
     else
         snprintf(where, sizeof where, "device in step %u, %s", p->seen.step, place);
-    if (!name_missing(w, who, sizeof who))
-        snprintf(who, sizeof who, "%s",
-                 !p->board      ? "cannot be seen, as ranks share no memory"
-                 : t->nodes > 1 ? "some rank of another node, as all of this one have come as far"
-                                : "cannot be told, all ranks have come as far and are alive");
-    return TR_FAIL(TR_PEER, "rank %d (%s) waited %.0f s for the %s: not arrived: %s%s", t->rank,
-                   t->host, w->counted, where, who,
-                   t->nodes > 1 ? "; ranks of other nodes cannot be seen from here" : "");
+    if (!name_missing(w, who, sizeof who) && !tr_wait_missing(w, who, sizeof who))
+        snprintf(who, sizeof who, "cannot be told, all ranks wait and are alive");
+    return TR_FAIL(TR_PEER, "rank %d (%s) waited %.0f s for the %s: not arrived: %s", t->rank,
+                   t->host, w->counted, where, who);
 }
 
 void tr_watch_device(tr_watch *p, tr_wait *w)
@@ -143,7 +140,6 @@ void tr_watch_device(tr_watch *p, tr_wait *w)
     w->arrived = arrived;
     w->ctx = p;
     w->late = late;
-    w->far = true;
 }
 
 void tr_watch_start(tr_watch *p, tr_wait *w)

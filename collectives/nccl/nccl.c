@@ -59,7 +59,6 @@ static tr_status settle(tr_nccl *n, ncclResult_t rc, const char *call, bool setu
     tr_wait w;
     TR_TRY(tr_nccl_check(n, rc, call));
     tr_wait_init(&w, n->c, setup ? "NCCL communicator" : "start of an NCCL operation");
-    w.far = true;
     while (n->comm) {
         TR_NCCL_TRY(n, ncclCommGetAsyncError(n->comm, &state));
         if (state != ncclInProgress) break;

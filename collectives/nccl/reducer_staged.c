@@ -312,10 +312,8 @@ tr_status tr_reducer_staged_init(tr_reducer *r)
     if (r->c->topology.size == 1) snprintf(r->name, sizeof r->name, "one rank");
     st = s ? allocate(r) : tr_last_error()->status;
     TR_TRY(tr_agree(r->c, st, NULL));
-    if (r->c->topology.size > 1) { /* of its own: reductions and gathers may come in any order */
-        TR_MPI_TRY(MPI_Comm_dup(r->c->comm, &r->comm));
-        TR_MPI_TRY(MPI_Comm_set_errhandler(r->comm, MPI_ERRORS_RETURN));
-    }
+    if (r->c->topology.size > 1) /* of its own: reductions and gathers may come in any order */
+        TR_TRY(tr_comm_duplicate(r->c, &r->comm));
     if (r->o.shard && r->comm != MPI_COMM_NULL) {
         st = tr_exchange_open(r->comm, s->host, r->p->o.buckets, r->p->o.nbuckets,
                               (tr_exchange_options){.scatter = true}, &s->exchange);

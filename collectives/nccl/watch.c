@@ -53,8 +53,7 @@ static tr_status open_board(tr_watch *p)
     TR_TRY(tr_window_open(c, nbytes, &p->window, &got, reason, sizeof reason));
     if (!got) return TR_OK;
     tr_watch_line *board = (tr_watch_line *)(void *)p->window.base;
-    TR_TRY(
-        tr_mpi_all(c->comm, tr_window_touch(&board[c->topology.local_rank], sizeof *board), &got));
+    TR_TRY(tr_comm_all(c, tr_window_touch(&board[c->topology.local_rank], sizeof *board), &got));
     if (got) p->board = board;
 out:
     return st;
@@ -81,7 +80,7 @@ void tr_watch_close(tr_watch *p)
 {
     if (!p) return;
     const tr_backend *b = p->r->p->o.backend;
-    if (p->window.win != MPI_WIN_NULL) tr_window_close(&p->window, tr_comm_broken(p->r->c));
+    if (p->window.win != MPI_WIN_NULL) tr_window_close(&p->window, p->r->c->job);
     b->memory->free(p->r->p->o.backend_ctx, p->numbers);
     b->memory->free(p->r->p->o.backend_ctx, p->cell);
     b->memory->host_free(p->r->p->o.backend_ctx, p->word);

@@ -307,10 +307,11 @@ typedef struct tr_config {
         int cuda_graph;  /* tr_cuda_graph */
         bool deterministic, benchmark;
         double workspace_mb;
-        double bucket_mb;    /* 0 = auto */
-        int wire;            /* tr_wire_kind: type of gradients between nodes */
-        int shard_optimizer; /* tr_shard_kind */
-        double timeout;      /* seconds a rank waits for its peers before it gives up */
+        double bucket_mb;     /* 0 = auto */
+        int wire;             /* tr_wire_kind: type of gradients between nodes */
+        int shard_optimizer;  /* tr_shard_kind */
+        double timeout;       /* seconds a rank waits for its peers before it gives up */
+        double start_timeout; /* seconds for calls of MPI's in which peers cannot be looked at */
     } run;
     tr_list pipeline; /* of `stages` */
     tr_variant_def *stages;

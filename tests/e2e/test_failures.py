@@ -56,7 +56,7 @@ def fill(path):
 
 class Failures(Case):
     def test_stop_signals(self):
-        for sig, victim in ((signal.SIGTERM, 1), (signal.SIGUSR1, 0), (signal.SIGINT, 2)):
+        for sig, victim in ((signal.SIGTERM, 1), (signal.SIGUSR1, 0), (signal.SIGINT, 2), (signal.SIGHUP, 0)):
             name = sig.name
             config = self.config(name, steps=100000, every=100000)
             process = self.start(config, ranks=3)
@@ -79,6 +79,47 @@ class Failures(Case):
         os.kill(process.pid, signal.SIGINT)
         process.communicate(timeout=10)
         self.assertEqual(process.returncode, 130)
+
+    def test_ignored_hangup(self):
+        """As nohup starts it."""
+        process = self.start(self.config(steps=10**6, every=10**6), ranks=0,
+                             preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        self.wait_for_step("run", 5, process)
+        os.kill(process.pid, signal.SIGHUP)
+        step = self.records()[-1]["step"]
+        self.wait_for_step("run", step + 20, process)
+        os.kill(process.pid, signal.SIGTERM)
+        process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 75)
+
+    def stopped(self, ranks, victim, *arguments):
+        """A job one of whose ranks is stopped before its program begins; how long it took to end, and what it said."""
+        stop = f'if [ "$OMPI_COMM_WORLD_RANK" = {victim} ]; then kill -STOP $$; fi; exec "$0" "$@"'
+        begin = time.monotonic()
+        done = subprocess.run(["mpirun", "--oversubscribe", "-np", str(ranks), "sh", "-c", stop, str(self.program),
+                               *map(str, arguments)], cwd=self.dir, env=self.environment(), stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=90)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        return time.monotonic() - begin, done.stdout
+
+    def test_stopped_at_start(self):
+        took, out = self.stopped(3, 1, self.config(), "run.start_timeout=2")
+        self.assertRegex(out, r"error: rank 0 \(.*\): MPI_Init took longer than 2 s \(run.start_timeout\)")
+        self.assertLess(took, 30)
+
+    def test_stopped_in_training(self):
+        for mode in ("auto", "mpi"):
+            with self.subTest(mode):
+                process = self.start(self.config(mode, steps=10**6, every=10**6), f"run.collectives={mode}",
+                                     "run.timeout=2", ranks=3)
+                self.wait_for_step(mode, 5, process)
+                victim = self.rank_pids(process.pid)[1]
+                os.kill(victim, signal.SIGSTOP)
+                begin = time.monotonic()
+                out, _ = process.communicate(timeout=60)
+                self.assertLess(time.monotonic() - begin, 18, out)
+                self.assertEqual(process.returncode, 1, out)
+                self.assertRegex(out, rf"not arrived: rank 1 \(pid {victim}\)\n")
 
     def test_wall_clock_limit(self):
         out = self.run_trainer(self.config(steps=10**6, every=10**6), "train.max_seconds=2", status=75)

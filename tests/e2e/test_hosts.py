@@ -81,6 +81,33 @@ class SeveralHosts(Case):
         self.assertNotEqual(process.returncode, 0, out)
         self.assertRegex(out, rf"trainer: error: .*rank {rank} \(hostb, pid {victim}\) died")
 
+    def test_stopped_on_the_other_host(self):
+        """It lives, and computes no more: known after the timeout, by its name."""
+        process = self.start_job("run", "hosta:1,hostb:2", "run.timeout=3", steps=10**6)
+        self.wait_for_step("private/run", 3, process)
+        victim = self.hosts.processes("hostb", TRAINER)[-1]
+        os.kill(victim, signal.SIGSTOP)
+        begin = time.monotonic()
+        out, _ = process.communicate(timeout=60)
+        self.assertLess(time.monotonic() - begin, 25, out)
+        self.assertEqual(process.returncode, 1, out)
+        self.assertRegex(out, rf"not arrived: rank \d \((hostb, )?pid {victim}\)(?! *, rank)")
+
+    def test_ranks_end_themselves(self):
+        """A cut that mpirun does not notice: it cannot end the ranks, and ends none."""
+        process = self.start_job("run", "hosta:1,hostb:1", "run.timeout=2", steps=10**6)
+        self.wait_for_step("private/run", 3, process)
+        self.hosts.cut("hostb")
+        end = time.monotonic() + 50
+        while any(self.hosts.processes(host, TRAINER) for host in ("hosta", "hostb")):
+            self.assertLess(time.monotonic(), end, "ranks did not end")
+            time.sleep(0.1)
+        for pid in self.hosts.processes("hosta") + self.hosts.processes("hostb"):
+            if "mpirun" in os.readlink(f"/proc/{pid}/exe") or "orte" in os.readlink(f"/proc/{pid}/exe"):
+                os.kill(pid, signal.SIGKILL)
+        out, _ = process.communicate(timeout=30)
+        self.assertRegex(out, r"not arrived: rank 1 \(hostb, pid \d+\)")
+
     def test_cut_cable(self):
         """Sooner than ranks would: as launch/environment sets it, only shorter."""
         process = self.start_job("run", "hosta:1,hostb:2", steps=10**6, oob_tcp_keepalive_time=2,

@@ -28,7 +28,7 @@ static const absence absences[] = {
      ": issued step 0, "},
     {"replayed", 2, 0, true, true, "device in step 3, at gather 0, 0 of 3 buckets reduced",
      ": issued step 2, "},
-    {"blind", 0.2, 1, false, false, "all-reduce of step 1, bucket 0", "cannot be seen"},
+    {"blind", 2, 1, false, false, "all-reduce of step 1, bucket 0", "(pid "},
 };
 
 /* One whole step; recorded from the second on. */
