@@ -13,10 +13,8 @@ static double silence(const tr_watch_line *a)
     return tr_now() - atomic_load_explicit(&a->beat, memory_order_relaxed);
 }
 
-/* False where nothing is known. */
 static bool behind(const tr_watch *p, int local_rank)
 {
-    if (!p->board) return false;
     const tr_watch_line *a = &p->board[local_rank];
     uint64_t at = atomic_load_explicit(&a->at, memory_order_acquire);
     return at < p->mine || (at == p->mine && silence(a) >= p->patience);
@@ -53,8 +51,7 @@ static bool has_issued(const void *ctx, int local_rank)
     const tr_comm *c = p->r->c;
     if (local_rank == c->topology.local_rank) return true;
     if (left(c, local_rank)) return false;
-    return !p->board ||
-           atomic_load_explicit(&p->board[local_rank].issued, memory_order_acquire) >= p->issued;
+    return atomic_load_explicit(&p->board[local_rank].issued, memory_order_acquire) >= p->issued;
 }
 
 /* Within a step. */
@@ -137,7 +134,7 @@ void tr_watch_device(tr_watch *p, tr_wait *w)
     w->what = p->seen.buckets % 2 ? "all-reduce" : "device's work";
     w->step = p->seen.step;
     w->bucket = p->seen.buckets % 2 ? (int64_t)(p->seen.buckets - 1) / 2 : -1;
-    w->arrived = arrived;
+    w->arrived = p->board ? arrived : NULL; /* without it only their marks are known */
     w->ctx = p;
     w->late = late;
 }
@@ -146,6 +143,6 @@ void tr_watch_start(tr_watch *p, tr_wait *w)
 {
     tr_watch_tell(p);
     w->step = p->issued ? (int64_t)tr_watch_step_of(p->issued) : -1;
-    w->arrived = has_issued;
+    w->arrived = p->board ? has_issued : NULL;
     w->ctx = p;
 }
