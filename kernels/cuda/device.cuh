@@ -5,6 +5,7 @@
  * Rules that keep the kernels fit for recording, for bitwise repeatability and for the stand-in of
  * tests/fakegpu, which runs them on the host:
  *  - launches only by TR_LAUNCH, shared memory only by TR_SHARED and TR_SHARED_BYTES;
+ *  - 16 bytes at once by tr_pack; written to global memory by tr_put;
  *  - no floating-point atomics: partial results go to the workspace and are summed in a fixed
  * order;
  *  - no warp-synchronous code without a mask: __shfl_*_sync, __ballot_sync, __syncthreads;
@@ -16,6 +17,7 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
+#include <string.h>
 
 #include "kernels/cuda/internal.h"
 
@@ -75,6 +77,29 @@ template <> __device__ inline __half tr_store<__half>(float v)
 template <typename T, int N> struct alignas(sizeof(T) * N) tr_pack {
     T v[N];
 };
+
+/* Writes a pack to global memory by stores of 16 bytes, or one of 8 where it has no more. An
+ * assignment is taken apart where the compiler sees what the elements are made of: nvcc 13 then
+ * writes each by itself, and memory moves a sector of 32 bytes for 2. It cannot look into this
+ * store. */
+template <typename T, int N> __device__ inline void tr_put(T *to, const tr_pack<T, N> &pack)
+{
+    constexpr size_t nbytes = sizeof(T) * N;
+    if constexpr (nbytes % sizeof(uint4) == 0) {
+        uint4 words[nbytes / sizeof(uint4)];
+        memcpy(words, &pack, nbytes);
+        TR_UNROLL
+        for (int i = 0; i < (int)(nbytes / sizeof(uint4)); i++)
+            __stwb(reinterpret_cast<uint4 *>(to) + i, words[i]);
+    } else if constexpr (nbytes == sizeof(uint2)) {
+        uint2 words;
+        memcpy(&words, &pack, nbytes);
+        __stwb(reinterpret_cast<uint2 *>(to), words);
+    } else {
+        static_assert(N == 1, "a pack of 8 bytes or whole 16");
+        *to = pack.v[0];
+    }
+}
 
 /* A pointer that an operand lacks hinders nothing. */
 static inline bool tr_is_aligned(const void *p, size_t to)

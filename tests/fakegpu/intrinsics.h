@@ -77,6 +77,11 @@ inline unsigned atomicSub(unsigned *p, unsigned v)
 
 // ---- Loads and stores with hints ----
 
+namespace fakegpu
+{
+[[noreturn]] void misaligned(const char *access, const void *p);
+} // namespace fakegpu
+
 #define FAKEGPU_LOAD(name)                                                                         \
     template <typename T> T name(const T *p)                                                       \
     {                                                                                              \
@@ -85,7 +90,8 @@ inline unsigned atomicSub(unsigned *p, unsigned v)
 #define FAKEGPU_STORE(name)                                                                        \
     template <typename T> void name(T *p, T v)                                                     \
     {                                                                                              \
-        *p = v;                                                                                    \
+        if (reinterpret_cast<uintptr_t>(p) % alignof(T) != 0) ::fakegpu::misaligned(#name, p);     \
+        memcpy(static_cast<void *>(p), &v, sizeof v);                                              \
     }
 FAKEGPU_LOAD(__ldg)
 FAKEGPU_LOAD(__ldcg)

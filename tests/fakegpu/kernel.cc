@@ -366,6 +366,11 @@ void trap()
     violation(run.l->what, "__trap");
 }
 
+void misaligned(const char *access, const void *p)
+{
+    violation(run.l->what, "%s of an address that is not aligned for it: %p", access, p);
+}
+
 void open_shared(SharedHead *head, unsigned char *bytes, size_t nbytes, const char *name)
 {
     head->epoch = block_epoch;

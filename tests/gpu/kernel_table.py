@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Writes kernels/cuda/KERNELS.md: what every kernel of our own costs, by the compiler and by its own account.
 
-Compiles each .cu file with `nvcc -Xptxas -v` (needs no GPU) and reads registers, spills and shared memory of
-each instance. Beside them stands what the line above each kernel says:
+Compiles each .cu file with `nvcc -Xptxas -v` (needs no GPU) and reads registers, stack and shared memory of
+each instance, and from its PTX how many bytes its widest access of global memory moves. Beside them stands what the
+line above each kernel says:
 
     // cost: read 2x+1f write 1x min 3x+1f flops 18 shape 8192x1024 [per WHAT]
     // cost: fixed                        (runs once over next to nothing)
@@ -91,24 +92,42 @@ def costs(path):
     return found
 
 
+def widths(ptx):
+    """{mangled kernel name: (widest load, widest store)} of one file's PTX, in bytes of global memory. A load whose
+    address space is not known there (a row that may be kept in shared memory) counts, too."""
+    found, name = {}, None
+    for line in ptx.split("\n"):
+        if m := re.search(r"\.entry (\w+)", line):
+            name = m[1]
+            found[name] = (0, 0)
+        elif name and (m := re.match(r"\s*(?:@!?%p\d+ )?(ld|st)\.(?!param|shared|local|const)([\w.]+)\s", line)):
+            parts = m[2].split(".")
+            nbytes = int(parts[-1][1:]) // 8 * int(next((p[1:] for p in parts if re.fullmatch(r"v\d", p)), 1))
+            loads, stores = found[name]
+            found[name] = (max(loads, nbytes), stores) if m[1] == "ld" else (loads, max(stores, nbytes))
+    return found
+
+
 def instances(path, nvcc, arch):
-    """[(kernel name, instance, registers, spilled bytes, shared bytes)] of one file, by ptxas."""
+    """[(kernel name, instance, registers, stack bytes, shared bytes, widest load, widest store)] of one file."""
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            [nvcc, "-std=c++17", f"-I{ROOT}", f"-arch={arch}", "-Xptxas", "-v", "-c", path, "-o",
-             os.path.join(folder, "out.o")], capture_output=True, text=True)
-    if done.returncode != 0:
-        raise Bad(f"nvcc failed:\n{done.stdout}{done.stderr}")
-    rows, name, spilled = [], None, 0
+            [nvcc, "-std=c++17", f"-I{ROOT}", f"-arch={arch}", "-Xptxas", "-v", "--keep", "--keep-dir", folder, "-cubin",
+             path, "-o", os.path.join(folder, "out.cubin")], capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Bad(f"nvcc failed:\n{done.stdout}{done.stderr}")
+        with open(os.path.join(folder, os.path.basename(path)[:-3] + ".ptx"), encoding="utf-8") as f:
+            wide = widths(f.read())
+    rows, name, stack = [], None, 0
     for line in (done.stdout + done.stderr).split("\n"):
         if m := re.search(r"Compiling entry function '(\S+)'", line):
             name = m[1]
-        elif m := re.search(r"(\d+) bytes spill stores, (\d+) bytes spill loads", line):
-            spilled = int(m[1]) + int(m[2])
+        elif m := re.search(r"(\d+) bytes stack frame", line):
+            stack = int(m[1])
         elif (m := re.search(r"Used (\d+) registers", line)) and name:
             shared = re.search(r"(\d+) bytes smem", line)
-            rows.append([name, int(m[1]), spilled, int(shared[1]) if shared else 0])
-            name, spilled = None, 0
+            rows.append([name, int(m[1]), stack, int(shared[1]) if shared else 0, *wide[name]])
+            name, stack = None, 0
     plain = subprocess.run(["c++filt"] + [r[0] for r in rows], capture_output=True, text=True,
                            check=True).stdout.split("\n")
     out = []
@@ -132,10 +151,16 @@ def number(v):
     return f"{v:.3g}"
 
 
+def access(inst):
+    """Widest load / widest store of the instances that read widest; of several the least that one of them writes by."""
+    loads = max(i[5] for i in inst)
+    return f"{loads} / {min(i[6] for i in inst if i[5] == loads)}"
+
+
 def table_row(path, name, cost, inst):
-    regs, spills, shared = (span([i[k] for i in inst]) for k in (2, 3, 4))
+    regs, stack, shared = (span([i[k] for i in inst]) for k in (2, 3, 4))
     head = f"| {os.path.basename(path)[:-3]} | {name} | {len(inst)} |"
-    tail = f"{regs} | {spills} | {shared} |"
+    tail = f"{access(inst)} | {regs} | {stack} | {shared} |"
     if isinstance(cost, str):
         return f"{head} ? | ? | ? | ? | ? | {tail}"
     if cost is None:
@@ -151,19 +176,19 @@ def table_row(path, name, cost, inst):
 
 
 def section(path, nvcc, arch):
-    """The rows of one file, and the kernels whose instances spill."""
-    known, inst, rows, spills = costs(path), instances(path, nvcc, arch), [], []
+    """The rows of one file, and the instances that have a stack frame."""
+    known, inst, rows, stacks = costs(path), instances(path, nvcc, arch), [], []
     for name in known:
         mine = [i for i in inst if i[0] == name]
         if not mine:
             raise Bad(f"{os.path.relpath(path, ROOT)}: kernel {name} is never instantiated")
         rows.append(table_row(path, name, known[name], mine))
-        spills += [f"{name}{i[1]}: {i[3]} bytes at {i[2]} registers" for i in mine if i[3]]
+        stacks += [f"{name}{i[1]}: {i[3]} bytes at {i[2]} registers" for i in mine if i[3]]
     if lost := {i[0] for i in inst} - set(known):
         raise Bad(f"{os.path.relpath(path, ROOT)}: compiled, but not found in the text: {sorted(lost)}")
     lacking = [f"{at}: kernel {n} has no cost line above it" for n, at in known.items()
                if isinstance(at, str)]
-    return rows, spills, lacking
+    return rows, stacks, lacking
 
 
 def text_of(sections, nvcc, arch):
@@ -174,19 +199,27 @@ def text_of(sections, nvcc, arch):
            f"Compiled for {arch} by nvcc {version[1] if version else '?'}. Bytes are of bfloat16 activations, "
            "moved / least possible, per element.",
            "Roofline: the larger of bytes / 3.35 TB/s and operations / 67 TFLOP/s of an H100 for the shape, a",
-           "bound that is computed, not a time that was measured. Registers, spilled bytes (stores + loads) and",
-           "static shared bytes are those of the least and the most demanding instance. `-`: runs once over next",
-           "to nothing. `?`: its author has not said.", "",
-           "| file | kernel | instances | bytes | of least | flops | shape | roofline us | registers | "
-           "spills | shared |",
-           "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
-    spills = []
+           "bound that is computed, not a time that was measured. Access: bytes of the widest load / store of global",
+           "memory, in the instances that read widest. Registers, bytes of stack and of static shared memory are",
+           "those of the least and the most demanding instance. `-`: runs once over next to nothing. `?`: its",
+           "author has not said.", "",
+           "| file | kernel | instances | bytes | of least | flops | shape | roofline us | access | registers | "
+           "stack | shared |",
+           "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |"]
+    stacks = []
     for rows, some, _ in sections:
         out += rows
-        spills += some
-    if spills:
-        out += ["", "Instances that spill:", ""] + [f"- `{s}`" for s in spills]
+        stacks += some
+    if stacks:
+        out += ["", "Instances with a stack frame:", ""] + [f"- `{s}`" for s in stacks]
     return "\n".join(out) + "\n"
+
+
+def sources():
+    """All files with kernels of our own."""
+    return sorted(
+        os.path.join(folder, f) for folder, _, files in os.walk(LOOPS) for f in files
+        if f.endswith(".cu") and "__global__" in open(os.path.join(folder, f), encoding="utf-8").read())
 
 
 def main():
@@ -196,9 +229,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("files", nargs="*")
     a = parser.parse_args()
-    paths = [os.path.abspath(f) for f in a.files] or sorted(
-        os.path.join(folder, f) for folder, _, files in os.walk(LOOPS) for f in files
-        if f.endswith(".cu") and "__global__" in open(os.path.join(folder, f), encoding="utf-8").read())
+    paths = [os.path.abspath(f) for f in a.files] or sources()
     sections, wrong = [], []
     with concurrent.futures.ThreadPoolExecutor(a.jobs) as pool:
         for job in [pool.submit(section, p, a.nvcc, a.arch) for p in paths]:

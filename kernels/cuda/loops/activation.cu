@@ -29,7 +29,7 @@ __global__ void __launch_bounds__(THREADS) activation(const T *x, T *y, size_t n
             TR_UNROLL
             for (int j = 0; j < V; j++)
                 p[u].v[j] = tr_store<T>(tr_activate(ACT, tr_load<T>(p[u].v[j])));
-            *reinterpret_cast<pack *>(y + at) = p[u];
+            tr_put(y + at, p[u]);
         } else {
             for (size_t i = at; i < n; i++) y[i] = tr_store<T>(tr_activate(ACT, tr_load<T>(x[i])));
         }
@@ -59,7 +59,7 @@ __global__ void __launch_bounds__(THREADS)
             for (int j = 0; j < V; j++)
                 p[u].v[j] = tr_store<T>(
                     tr_activate_grad(ACT, tr_load<T>(p[u].v[j]), tr_load<T>(q[u].v[j])));
-            *reinterpret_cast<pack *>(dx + at) = p[u];
+            tr_put(dx + at, p[u]);
         } else {
             for (size_t i = at; i < n; i++)
                 dx[i] = tr_store<T>(tr_activate_grad(ACT, tr_load<T>(dy[i]), tr_load<T>(saved[i])));

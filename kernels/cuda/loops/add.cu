@@ -36,12 +36,16 @@ __global__ void __launch_bounds__(THREADS) add(operands<T> a, tr_act act, size_t
         }
         TR_UNROLL
         for (int j = 0; j < V; j++) p.v[j] = tr_store<T>(tr_activate(act, sum[j]));
-        *reinterpret_cast<pack *>(a.out + at) = p;
+        tr_put(a.out + at, p);
         return;
     }
     for (size_t i = at; i < n; i++) {
         float sum = 0.0f;
-        for (int k = 0; k < count; k++) sum += tr_load<T>(a.in[k][i]);
+        TR_UNROLL
+        for (int k = 0; k < TR_MAX_IN; k++) {
+            if (k >= count) break;
+            sum += tr_load<T>(a.in[k][i]);
+        }
         a.out[i] = tr_store<T>(tr_activate(act, sum));
     }
 }

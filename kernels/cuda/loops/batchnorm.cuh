@@ -84,15 +84,6 @@ template <> __device__ inline void bn_floats<__half>(unsigned word, float *v)
     v[1] = f.y;
 }
 
-template <typename T> __device__ inline unsigned bn_word(const float *v)
-{
-    T pair[4 / sizeof(T)];
-    unsigned word;
-    for (int i = 0; i < (int)(4 / sizeof(T)); i++) pair[i] = tr_store<T>(v[i]);
-    memcpy(&word, pair, sizeof word);
-    return word;
-}
-
 template <typename T, int P> __device__ inline void bn_unpack(const bn_raw_t<T, P> &raw, float *v)
 {
     if constexpr (P == 1) {
@@ -108,16 +99,10 @@ template <typename T, int P> __device__ inline void bn_unpack(const bn_raw_t<T, 
 /* Rounds and writes. */
 template <typename T, int P> __device__ inline void bn_write(T *p, const float *v)
 {
-    bn_raw_t<T, P> raw;
-    if constexpr (P == 1) {
-        raw = tr_store<T>(v[0]);
-    } else {
-        raw.x = bn_word<T>(v);
-        raw.y = bn_word<T>(v + P / 4);
-        raw.z = bn_word<T>(v + P / 2);
-        raw.w = bn_word<T>(v + P / 4 * 3);
-    }
-    *reinterpret_cast<bn_raw_t<T, P> *>(p) = raw;
+    tr_pack<T, P> pack;
+    TR_UNROLL
+    for (int j = 0; j < P; j++) pack.v[j] = tr_store<T>(v[j]);
+    tr_put(p, pack);
 }
 
 /* Blocks of the kernels that go over all chunks: 4 channels (32 bytes, what memory moves at least)

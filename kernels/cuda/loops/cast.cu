@@ -14,7 +14,7 @@ template <typename T, int V> __global__ void to_f32_kernel(const T *from, float 
         const tr_pack<T, V> in = reinterpret_cast<const tr_pack<T, V> *>(from)[i];
         tr_pack<float, V> out;
         for (int k = 0; k < V; k++) out.v[k] = tr_load<T>(in.v[k]);
-        reinterpret_cast<tr_pack<float, V> *>(to)[i] = out;
+        tr_put(to + i * V, out);
     }
     for (size_t i = packs * V + first; i < count; i += step) to[i] = tr_load<T>(from[i]);
 }

@@ -120,7 +120,10 @@ __global__ void __launch_bounds__(BLOCK ? TR_ROWS_BLOCK_THREADS : TR_ROWS_THREAD
     const int lanes = tr_rows_lanes<V, K, BLOCK>(some), D = (int)p.a.classes;
     const tr_team<BLOCK> team(lanes, part);
     const size_t per_block = BLOCK ? 1 : blockDim.x / lanes;
-    tr_loss_sums sums = {0.0, 0.0, 0.0, 0.0};
+    /* A block's one thread that adds keeps its sums where they take no registers from the others. */
+    TR_SHARED(tr_loss_sums, apart, 1);
+    tr_loss_sums own = {0.0, 0.0, 0.0, 0.0}, &sums = BLOCK ? apart[0] : own;
+    if (BLOCK && threadIdx.x == 0) apart[0] = own;
     for (size_t base = blockIdx.x * per_block; base < p.a.rows; base += gridDim.x * per_block) {
         const size_t row = base + (BLOCK ? 0 : threadIdx.x / lanes);
         const target t = target_of(p, row);
@@ -147,7 +150,8 @@ __global__ void __launch_bounds__(BLOCK ? TR_ROWS_BLOCK_THREADS : TR_ROWS_THREAD
         gradient(z, t, f, p.a);
         z.write(p.dlogits + row * D);
     }
-    tr_loss_leave(sums, p.a.partial, part);
+    if (BLOCK && threadIdx.x == 0) own = apart[0];
+    tr_loss_leave(own, p.a.partial, part);
 }
 
 // cost: read 1x write 1x min 2x flops 30 shape 4096x50304

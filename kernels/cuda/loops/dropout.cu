@@ -48,7 +48,7 @@ template <typename T, int V> __global__ void __launch_bounds__(THREADS) dropout(
             TR_UNROLL
             for (int w = 0; w < 4; w++) p.v[4 * b + w] = drop(p.v[4 * b + w], r.v[w], a);
         }
-        *reinterpret_cast<pack *>(a.y + i * V) = p;
+        tr_put(a.y + i * V, p);
     } else {
         const tr_philox r = tr_device_philox(a.key, ordinal, (uint32_t)piece);
         const size_t from = piece * 4;

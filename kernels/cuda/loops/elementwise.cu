@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(THREADS)
             for (int j = 0; j < V; j++)
                 p[u].v[j] = tr_store<T>(formula<OP>::value(tr_load<T>(p[u].v[j]),
                                                            two ? tr_load<T>(q[u].v[j]) : 0.0f, a));
-            *reinterpret_cast<pack *>(out + at) = p[u];
+            tr_put(out + at, p[u]);
         } else {
             for (size_t i = at; i < n; i++)
                 out[i] = tr_store<T>(

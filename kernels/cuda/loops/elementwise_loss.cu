@@ -51,7 +51,7 @@ __global__ void __launch_bounds__(THREADS)
             TR_UNROLL
             for (int j = 0; j < V; j++)
                 dy.v[j] = tr_store<T>(element<BCE>(sums, tr_load<T>(y.v[j]), goal.v[j], scale));
-            if (p.dy) *reinterpret_cast<tr_pack<T, V> *>(p.dy + at) = dy;
+            if (p.dy) tr_put(p.dy + at, dy);
         } else {
             for (size_t j = at; j < count; j++) {
                 const float d = element<BCE>(sums, tr_load<T>(p.y[j]), p.target[j], scale);

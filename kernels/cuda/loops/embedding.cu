@@ -36,7 +36,7 @@ __global__ void __launch_bounds__(THREADS)
     tr_pack<T, V> out;
     TR_UNROLL
     for (int v = 0; v < V; v++) out.v[v] = tr_store<T>(in.v[v]);
-    reinterpret_cast<tr_pack<T, V> *>(y)[i] = out;
+    tr_put(y + i * V, out);
 }
 
 // cost: read 0b write 1f min 1f flops 0 shape 65536 per row
@@ -65,7 +65,7 @@ template <int V> __device__ inline void give(float *to, const float *sum, int ad
     for (int v = 0; v < V; v++) out.v[v] = 0.0f;
     TR_UNROLL
     for (int v = 0; v < V; v++) out.v[v] += sum[v];
-    *reinterpret_cast<tr_pack<float, V> *>(to) = out;
+    tr_put(to, out);
 }
 
 /* Block (x, y) takes columns [x 32 V, (x + 1) 32 V) of chunks [y WAYS, (y + 1) WAYS), a warp each. */

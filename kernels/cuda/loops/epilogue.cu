@@ -25,7 +25,7 @@ __global__ void epilogue_kernel(tr_act act, const F *z, const float *bias, const
         }
         tr_pack<T, V> out;
         for (int k = 0; k < V; k++) out.v[k] = tr_store<T>(tr_activate(act, v[k]));
-        reinterpret_cast<tr_pack<T, V> *>(y)[i] = out;
+        tr_put(y + (size_t)i * V, out);
     }
 }
 

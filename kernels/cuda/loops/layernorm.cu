@@ -33,13 +33,12 @@ __device__ void normalize(tr_piece<T, V, K> &piece, float mean, float rstd, cons
 template <typename T, int V, int K, bool BLOCK>
 __global__ void __launch_bounds__(BLOCK ? TR_ROWS_BLOCK_THREADS : TR_ROWS_THREADS)
     layernorm_held(const T *x, affine a, double eps, T *y, float *stats, size_t rows, int D,
-                   int some)
+                   double each, int some)
 {
     const int lanes = tr_rows_lanes<V, K, BLOCK>(some);
     TR_SHARED(double, part, TR_WARP);
     const tr_team<BLOCK> team(lanes, part);
     const size_t per_block = BLOCK ? 1 : blockDim.x / lanes;
-    const double each = 1.0 / D;
     for (size_t base = blockIdx.x * per_block; base < rows; base += gridDim.x * per_block) {
         const size_t row = base + (BLOCK ? 0 : threadIdx.x / lanes);
         const bool live = row < rows;
@@ -136,13 +135,16 @@ tr_status launch(const T *x, const affine &a, double eps, T *y, float *stats, si
     switch (p.kind) {
     case TR_ROWS_WARP8:
         return TR_LAUNCH(TR_KERNEL(layernorm_held<T, V, tr_rows_packs<V>::FEW, false>), grid,
-                         p.block, 0, stream, x, a, eps, y, stats, rows, (int)D, p.lanes);
+                         p.block, 0, stream, x, a, eps, y, stats, rows, (int)D, 1.0 / (int)D,
+                         p.lanes);
     case TR_ROWS_WARP32:
         return TR_LAUNCH(TR_KERNEL(layernorm_held<T, V, tr_rows_packs<V>::WARP, false>), grid,
-                         p.block, 0, stream, x, a, eps, y, stats, rows, (int)D, p.lanes);
+                         p.block, 0, stream, x, a, eps, y, stats, rows, (int)D, 1.0 / (int)D,
+                         p.lanes);
     case TR_ROWS_BLOCK:
         return TR_LAUNCH(TR_KERNEL(layernorm_held<T, V, tr_rows_packs<V>::BLOCK, true>), grid,
-                         p.block, 0, stream, x, a, eps, y, stats, rows, (int)D, p.lanes);
+                         p.block, 0, stream, x, a, eps, y, stats, rows, (int)D, 1.0 / (int)D,
+                         p.lanes);
     default:
         return TR_LAUNCH(TR_KERNEL(layernorm_long<T, V, tr_rows_packs<V>::BLOCK>), grid, p.block,
                          room, stream, x, a, eps, y, stats, rows, (int)D, room > 0);

@@ -49,6 +49,7 @@ template <typename T> struct pointers {
     float *partial;
     size_t rows;
     int D;
+    double each; /* 1 / D */
 };
 
 /* What is left to be known of a row when its sums are there. */
@@ -73,26 +74,43 @@ __device__ void times_weight(tr_piece<T, V, K> &dy, const float *weight)
     });
 }
 
+template <int V> __device__ inline void put_floats(float *to, const float (&v)[V])
+{
+    tr_pack<float, V> pack;
+    TR_UNROLL
+    for (int j = 0; j < V; j++) pack.v[j] = v[j];
+    tr_put(to, pack);
+}
+
 /* A thread's sums over rows to its block's row of partial sums. */
 template <typename T, int V, int K, bool BLOCK>
 __device__ void leave(float (&dw)[K][V], float (&db)[K][V], const pointers<T> &p, int lanes)
 {
-    TR_SHARED(float, gather, BLOCK ? 1 : 2 * 8 * TR_WARP * TR_ROWS_THREADS / TR_WARP);
     float *to = p.partial + (size_t)blockIdx.x * 2 * p.D;
     const int lane = threadIdx.x % lanes, warp = threadIdx.x / TR_WARP;
+    if constexpr (BLOCK) {
+        TR_UNROLL
+        for (int k = 0; k < K; k++) {
+            const int at = (lane + k * lanes) * V;
+            if (at >= p.D) continue;
+            put_floats(to + at, dw[k]);
+            put_floats(to + p.D + at, db[k]);
+        }
+        return;
+    }
+    TR_SHARED(float, gather, 2 * 8 * TR_WARP * TR_ROWS_THREADS / TR_WARP);
     for (int k = 0; k < K; k++)
         for (int j = 0; j < V; j++) {
             const int at = (lane + k * lanes) * V + j;
-            for (int offset = TR_WARP / 2; !BLOCK && offset >= lanes; offset /= 2) {
+            for (int offset = TR_WARP / 2; offset >= lanes; offset /= 2) {
                 dw[k][j] += __shfl_xor_sync(TR_ALL_LANES, dw[k][j], offset);
                 db[k][j] += __shfl_xor_sync(TR_ALL_LANES, db[k][j], offset);
             }
-            if (at >= p.D || (!BLOCK && threadIdx.x % TR_WARP >= (unsigned)lanes)) continue;
-            float *mine = BLOCK ? to : gather + warp * 2 * p.D;
+            if (at >= p.D || threadIdx.x % TR_WARP >= (unsigned)lanes) continue;
+            float *mine = gather + warp * 2 * p.D;
             mine[at] = dw[k][j];
             mine[p.D + at] = db[k][j];
         }
-    if (BLOCK) return;
     __syncthreads();
     for (int i = threadIdx.x; i < 2 * p.D; i += blockDim.x) {
         float sum = 0.0f;
@@ -109,7 +127,6 @@ __global__ void __launch_bounds__(BLOCK ? TR_ROWS_BLOCK_THREADS : TR_ROWS_THREAD
     TR_SHARED(double, part, TR_WARP);
     const tr_team<BLOCK> team(lanes, part);
     const size_t per_block = BLOCK ? 1 : blockDim.x / lanes, step = gridDim.x * per_block;
-    const double each = 1.0 / p.D;
     float dw[K][V], db[K][V];
     tr_raw<T, V, K> next_dy, next_x;
     TR_UNROLL
@@ -129,8 +146,6 @@ __global__ void __launch_bounds__(BLOCK ? TR_ROWS_BLOCK_THREADS : TR_ROWS_THREAD
         line l = {live ? p.stats[2 * row] : 0.0f, live ? p.stats[2 * row + 1] : 0.0f, 0.0f, 0.0f};
         dy.take(next_dy);
         x.take(next_x);
-        ahead.fetch(p.dy + later * p.D, next_dy);
-        ahead.fetch(p.x + later * p.D, next_x);
         TR_UNROLL
         for (int k = 0; k < K; k++) {
             if (dy.first + k * dy.step >= dy.D) continue;
@@ -140,15 +155,18 @@ __global__ void __launch_bounds__(BLOCK ? TR_ROWS_BLOCK_THREADS : TR_ROWS_THREAD
                 db[k][j] += dy.v[k][j];
             }
         }
+        /* the next row's loads come behind the weights, which would else need registers beside them */
+        if (p.dx) times_weight(dy, p.weight);
+        ahead.fetch(p.dy + later * p.D, next_dy);
+        ahead.fetch(p.x + later * p.D, next_x);
         if (!p.dx) continue;
         float sum = 0.0f, sum_x = 0.0f;
-        times_weight(dy, p.weight);
         dy.each(x, [&](float &g, float &v, int) {
             sum += g;
             sum_x += g * (v - l.mean);
         });
-        l.mean_g = (float)(team.sum(sum) * each);
-        l.slope = (float)(team.sum(sum_x) * each) * l.rstd * l.rstd;
+        l.mean_g = (float)(team.sum(sum) * p.each);
+        l.slope = (float)(team.sum(sum_x) * p.each) * l.rstd * l.rstd;
         input_gradient(dy, x, l);
         dy.write(p.dx + row * p.D);
     }
@@ -174,10 +192,8 @@ __global__ void __launch_bounds__(TR_ROWS_THREADS) layernorm_grad_columns(pointe
         }
     }
     float *to = p.partial + (size_t)blockIdx.y * 2 * p.D + at;
-    for (int j = 0; j < V; j++) {
-        to[j] = dw[j];
-        to[p.D + j] = db[j];
-    }
+    put_floats(to, dw);
+    put_floats(to + p.D, db);
 }
 
 // cost: read 2x write 1x min 3x flops 12 shape 1024x32768
@@ -270,7 +286,8 @@ tr_status launch(const tr_cuda_layernorm_grad_args *a, cudaStream_t stream)
                            static_cast<T *>(a->dx),
                            a->partial,
                            a->rows,
-                           (int)a->D};
+                           (int)a->D,
+                           1.0 / (int)a->D};
     const unsigned block = plan.rows.block;
     tr_status st = TR_OK;
     if (plan.rows.kind == TR_ROWS_LONG)

@@ -19,15 +19,15 @@ __global__ void cast_kernel(const float *from, T *to, size_t packs, size_t n)
         const tr_pack<float, V> in = reinterpret_cast<const tr_pack<float, V> *>(from)[p];
         tr_pack<T, V> out;
         for (int v = 0; v < V; v++) out.v[v] = tr_store<T>(in.v[v]);
-        reinterpret_cast<tr_pack<T, V> *>(to)[p] = out;
+        tr_put(to + p * V, out);
     }
     for (size_t i = packs * V + first; i < n; i += stride) to[i] = tr_store<T>(from[i]);
 }
 
 template <typename T> static tr_status cast(cudaStream_t stream, const float *from, T *to, size_t n)
 {
-    const int V = 4; /* 16 bytes of float32 */
-    const size_t packs = tr_is_aligned(from, 16) && tr_is_aligned(to, sizeof(T) * V) ? n / V : 0;
+    const int V = 16 / sizeof(T);
+    const size_t packs = tr_is_aligned(from, 4 * V) && tr_is_aligned(to, 16) ? n / V : 0;
     const unsigned grid = tr_blocks(packs ? packs : n, BLOCK, MOST_BLOCKS);
     return TR_LAUNCH(TR_KERNEL(cast_kernel<T, V>), grid, BLOCK, 0, stream, from, to, packs, n);
 }

@@ -25,12 +25,12 @@ __global__ void __launch_bounds__(THREADS)
     const tr_pack<T, V> f = factor[sample * width.by + (i - row * width.by)];
     TR_UNROLL
     for (int j = 0; j < V; j++) p.v[j] = tr_store<T>(tr_load<T>(p.v[j]) * tr_load<T>(f.v[j]));
-    y[i] = p;
+    tr_put(y[i].v, p);
 }
 
 // cost: read 2x write 0.02x min 2.02x flops 2 shape 256x49x2048 per value of x
 template <typename T, int V>
-__global__ void __launch_bounds__(THREADS)
+__global__ void __launch_bounds__(THREADS, 5)
     mul_sums(const tr_pack<T, V> *dy, const tr_pack<T, V> *x, T *sums, size_t places,
              unsigned width, unsigned strips)
 {
@@ -49,11 +49,14 @@ __global__ void __launch_bounds__(THREADS)
     for (int k = 0; k < V; k++) held[(layer * V + k) * STRIP + column] = sum[k];
     __syncthreads();
     if (layer != 0 || pack >= width) return;
+    tr_pack<T, V> out;
+    TR_UNROLL
     for (int k = 0; k < V; k++) {
         float all = 0;
         for (int l = 0; l < DEPTH; l++) all += held[(l * V + k) * STRIP + column];
-        sums[(image * width + pack) * V + k] = tr_store<T>(all);
+        out.v[k] = tr_store<T>(all);
     }
+    tr_put(sums + (image * width + pack) * V, out);
 }
 
 template <typename T, int V>
@@ -96,7 +99,7 @@ tr_status tr_cuda_mul_run(tr_dtype t, const void *x, const void *factor, void *y
 tr_status tr_cuda_mul_sums_run(tr_dtype t, const void *dy, const void *x, void *sums,
                                size_t samples, size_t places, size_t channels, cudaStream_t stream)
 {
-    const bool aligned = tr_is_aligned(dy, 16) && tr_is_aligned(x, 16);
+    const bool aligned = tr_is_aligned(dy, 16) && tr_is_aligned(x, 16) && tr_is_aligned(sums, 16);
     if (samples * places * channels == 0) return TR_OK;
     TR_BY_TYPE(t, T, {
         constexpr int V = 16 / sizeof(T);

@@ -104,10 +104,10 @@ static __global__ void __launch_bounds__(THREADS)
             w.v[j] = next_weight<R>(k, w.v[j], g.v[j], m.v[j], v.v[j]);
             e.v[j] = k.ema_keep * e.v[j] + k.ema_take * w.v[j];
         }
-        *reinterpret_cast<quad *>(ws + i) = w;
-        if constexpr (R != SGD) *reinterpret_cast<quad *>(ms + i) = m;
-        if constexpr (R == ADAMW) *reinterpret_cast<quad *>(vs + i) = v;
-        if constexpr (EMA) *reinterpret_cast<quad *>(es + i) = e;
+        tr_put(ws + i, w);
+        if constexpr (R != SGD) tr_put(ms + i, m);
+        if constexpr (R == ADAMW) tr_put(vs + i, v);
+        if constexpr (EMA) tr_put(es + i, e);
     }
 }
 
@@ -143,8 +143,8 @@ static __global__ void __launch_bounds__(THREADS)
     for (unsigned i = threadIdx.x * WIDTH; i < chunk.count; i += THREADS * WIDTH) {
         const quad a = *reinterpret_cast<const quad *>(ws + i),
                    b = *reinterpret_cast<const quad *>(es + i);
-        *reinterpret_cast<quad *>(ws + i) = b;
-        *reinterpret_cast<quad *>(es + i) = a;
+        tr_put(ws + i, b);
+        tr_put(es + i, a);
     }
 }
 

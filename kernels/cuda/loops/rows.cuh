@@ -186,7 +186,7 @@ template <typename T, int V, int K> struct tr_piece {
             pack p;
             TR_UNROLL
             for (int j = 0; j < V; j++) p.v[j] = tr_store<T>(v[k][j]);
-            *reinterpret_cast<pack *>(row + first + k * step) = p;
+            tr_put(row + first + k * step, p);
         }
     }
 };

@@ -221,6 +221,28 @@ static __global__ void beyond(int at, bool dynamic)
         *(static_cast<int *>(part) + at) = 1;
 }
 
+// 16 bytes at once, from element `at` on.
+static __global__ void wide(float *to, int at)
+{
+    __stwb(reinterpret_cast<uint4 *>(to + at), uint4{0, 1, 2, 3});
+}
+
+static int store_wide(int at)
+{
+    cudaStream_t s = new_stream();
+    float *to = new_pinned<float>(8);
+    OK(LAUNCH(wide, 1, 1, 0, s, to, at));
+    OK(cudaStreamSynchronize(s));
+    cudaFreeHost(to), cudaStreamDestroy(s);
+    return 0;
+}
+
+static void test_alignment(void **)
+{
+    ends_well({}, [] { return store_wide(4); });
+    is_violation({}, {"wide: __stwb", "not aligned"}, [] { return store_wide(2); });
+}
+
 static void test_shared(void **)
 {
     ends_well({}, [] {
@@ -307,7 +329,8 @@ int main(int, char **)
         cmocka_unit_test(test_places),     cmocka_unit_test(test_sums),
         cmocka_unit_test(test_lanes),      cmocka_unit_test(test_ended_lane),
         cmocka_unit_test(test_divergence), cmocka_unit_test(test_shared),
-        cmocka_unit_test(test_limits),     cmocka_unit_test(test_arguments),
+        cmocka_unit_test(test_alignment),  cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_arguments),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }
