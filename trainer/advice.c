@@ -17,6 +17,8 @@ const char *tr_advice(tr_hint hint)
         return "raise run.workspace_mb";
     case TR_HINT_RECORDING:
         return "run.cuda_graph: off does without";
+    case TR_HINT_DISK_FULL:
+        return "make room there, or lower train.checkpoint.keep";
     }
     return NULL;
 }

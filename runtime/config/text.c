@@ -1,18 +1,24 @@
 /* Bytes before they are YAML: reading a whole file, and the check that they are text at all, so
  * that binary junk gets one clear error with its place. */
+#include "runtime/base/file.h"
 #include "runtime/config/internal.h"
 
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 
-#define FILE_MAX (64u << 20) /* no config or model description is larger; /dev/zero is */
+#define FILE_MAX (64u << 20) /* no config or model description is larger */
 
 tr_status tr_read_text(const char *file, char **text, size_t *nbytes)
 {
     tr_status st = TR_OK;
     char *buf = NULL;
     size_t have = 0, room = 0;
-    FILE *in = fopen(file, "rb");
+    FILE *in = NULL;
+    int fd;
+    TR_TRY(tr_file_open(file, O_RDONLY, TR_CONFIG, &fd, NULL));
+    in = fdopen(fd, "rb");
+    if (!in) close(fd);
     TR_NEED(in, TR_CONFIG, "%s: cannot be opened: %s", file, strerror(errno));
     for (;;) {
         if (room - have < 2) {

@@ -1,34 +1,29 @@
 /* Files read by offset from any thread. A short read or a file that changed is bad data, said with
  * the offset; nothing is mapped, so a file that shrinks cannot kill the process. */
+#include "runtime/base/file.h"
 #include "runtime/data/internal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 tr_status tr_data_file_open(const char *path, tr_data_file *f)
 {
-    tr_status st = TR_OK;
+    struct stat s;
     *f = (tr_data_file){.fd = -1};
     f->path = tr_strdup(path);
     if (!f->path) return TR_MEMORY;
-
-    /* O_NONBLOCK: a FIFO in place of a file is told, not waited for */
-    f->fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    TR_NEED(f->fd >= 0, TR_DATA, "%s: cannot be opened: %s", path, strerror(errno));
-    struct stat s;
-    TR_NEED(fstat(f->fd, &s) == 0, TR_DATA, "%s: %s", path, strerror(errno));
-    TR_NEED(S_ISREG(s.st_mode), TR_DATA, "%s: is a %s, expected a file", path,
-            S_ISDIR(s.st_mode) ? "folder" : "special file");
+    const tr_status st = tr_file_open(path, O_RDONLY, TR_DATA, &f->fd, &s);
+    if (st != TR_OK) {
+        tr_data_file_close(f);
+        return st;
+    }
+    f->device = (uint64_t)s.st_dev;
+    f->inode = (uint64_t)s.st_ino;
     f->size = (uint64_t)s.st_size;
     f->mtime = s.st_mtim;
-
-out:
-    if (st != TR_OK) tr_data_file_close(f);
-    return st;
+    return TR_OK;
 }
 
 tr_status tr_data_file_read(const tr_data_file *f, uint64_t offset, void *to, size_t nbytes)

@@ -109,11 +109,10 @@ static tr_status open_selected(const char *name, const tr_hdf5_sight *sight, tr_
     tr_hdf5_handles h = tr_hdf5_none;
     selected *s = TR_NEW(TR_MEM_OTHER, selected);
     TR_HAVE(s);
-    TR_TRY(tr_hdf5_open(file->path, name, &h));
+    TR_TRY(tr_hdf5_open(file, name, &h));
     if (sight->chunk_bytes > 0) {
         cache = sight->chunk_bytes > CACHE ? sight->chunk_bytes : CACHE;
-        h.dapl = H5Pcreate(H5P_DATASET_ACCESS);
-        TR_NEED(h.dapl >= 0 && H5Pset_chunk_cache(h.dapl, 1009, cache, 1.0) >= 0, TR_DATA,
+        TR_NEED(H5Pset_chunk_cache(h.dapl, 1009, cache, 1.0) >= 0, TR_DATA,
                 "%s: dataset %s: no cache for its chunks: %s", file->path, name,
                 tr_hdf5_reason(why));
         H5Dclose(h.dset);

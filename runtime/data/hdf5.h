@@ -11,7 +11,9 @@ typedef struct {
 } tr_hdf5_handles;
 extern const tr_hdf5_handles tr_hdf5_none;
 
-tr_status tr_hdf5_open(const char *path, const char *name, tr_hdf5_handles *h);
+/* The dataset of the very file that `file` is: TR_DATA where another one lies at its path by now, and
+ * where the name leads, by an external link, to another file. h->dapl: how to open it again. */
+tr_status tr_hdf5_open(const tr_data_file *file, const char *name, tr_hdf5_handles *h);
 void tr_hdf5_close(tr_hdf5_handles *h);
 /* The innermost reason of the last HDF5 call that failed. */
 const char *tr_hdf5_reason(char buf[200]);

@@ -6,6 +6,9 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <sys/stat.h>
+
+#define LINK_TEXT 300 /* of where an external link leads */
 
 const tr_hdf5_handles tr_hdf5_none = {-1, -1, -1, -1, -1, -1};
 
@@ -94,20 +97,64 @@ static tr_status no_dataset(hid_t h5, const char *path, const char *name)
                    count ? all : "nothing");
 }
 
-tr_status tr_hdf5_open(const char *path, const char *name, tr_hdf5_handles *h)
+/* What HDF5 has open, against what we do: the path may lead to another file by now. */
+static bool same_file(hid_t h5, const tr_data_file *file)
 {
+    int *fd = NULL;
+    struct stat s;
+    return H5Fget_vfd_handle(h5, H5P_DEFAULT, (void **)&fd) >= 0 && fd && fstat(*fd, &s) == 0 &&
+           (uint64_t)s.st_dev == file->device && (uint64_t)s.st_ino == file->inode;
+}
+
+/* Called before HDF5 follows an external link, which then fails. */
+static herr_t refuse_link(const char *parent_file, const char *parent_group, const char *file,
+                          const char *object, unsigned *flags, hid_t fapl, void *where)
+{
+    (void)parent_file, (void)parent_group, (void)flags, (void)fapl;
+    snprintf(where, LINK_TEXT, "%s in %s", object, file);
+    return -1;
+}
+
+/* `link`: where the external link leads that stood in the way; else as it was. */
+static tr_status open_dataset(const tr_data_file *file, const char *name, tr_hdf5_handles *h,
+                              char link[LINK_TEXT])
+{
+    const char *path = file->path;
     tr_status st = TR_OK;
     char why[200];
-    TR_NEED(H5Fis_hdf5(path) > 0, TR_DATA, "%s: is not an HDF5 file", path);
-    h->h5 = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    h->dapl = H5Pcreate(H5P_DATASET_ACCESS);
+    TR_NEED(access >= 0 && H5Pset_fapl_sec2(access) >= 0 && h->dapl >= 0 &&
+                H5Pset_elink_cb(h->dapl, refuse_link, link) >= 0,
+            TR_DATA, "%s: property lists: %s", path, tr_hdf5_reason(why));
+    h->h5 = H5Fopen(path, H5F_ACC_RDONLY, access);
     TR_NEED(h->h5 >= 0, TR_DATA, "%s: cannot be opened as HDF5: %s", path, tr_hdf5_reason(why));
-    h->dset = H5Dopen2(h->h5, name, H5P_DEFAULT);
-    if (h->dset < 0) return no_dataset(h->h5, path, name);
+    TR_NEED(same_file(h->h5, file), TR_DATA, "%s: was replaced by another file while it was opened",
+            path);
+    h->dset = H5Dopen2(h->h5, name, h->dapl);
+    TR_NEED(h->dset >= 0 || !link[0], TR_DATA,
+            "%s: dataset %s: is an external link, which is not followed: it leads to %s; name that "
+            "file as the path, or copy what it holds (h5repack, h5copy)",
+            path, name, link);
+    if (h->dset < 0) st = no_dataset(h->h5, path, name);
+out:
+    if (access >= 0) H5Pclose(access);
+    /* `link` is gone when this returns */
+    if (h->dapl >= 0) H5Pset_elink_cb(h->dapl, NULL, NULL);
+    return st;
+}
+
+tr_status tr_hdf5_open(const tr_data_file *file, const char *name, tr_hdf5_handles *h)
+{
+    tr_status st = TR_OK;
+    char why[200], link[LINK_TEXT] = "";
+    TR_NEED(H5Fis_hdf5(file->path) > 0, TR_DATA, "%s: is not an HDF5 file", file->path);
+    TR_TRY(open_dataset(file, name, h, link));
     h->space = H5Dget_space(h->dset);
     h->type = H5Dget_type(h->dset);
     h->dcpl = H5Dget_create_plist(h->dset);
-    TR_NEED(h->space >= 0 && h->type >= 0 && h->dcpl >= 0, TR_DATA, "%s: dataset %s: %s", path,
-            name, tr_hdf5_reason(why));
+    TR_NEED(h->space >= 0 && h->type >= 0 && h->dcpl >= 0, TR_DATA, "%s: dataset %s: %s",
+            file->path, name, tr_hdf5_reason(why));
 out:
     return st;
 }
@@ -158,7 +205,7 @@ tr_status tr_hdf5_see(tr_hdf5_handles *h, const tr_data_file *file, const char *
     hsize_t hdims[H5S_MAX_RANK];
     size_t total;
     char why[200];
-    TR_TRY(tr_hdf5_open(path, name, h));
+    TR_TRY(tr_hdf5_open(file, name, h));
     TR_NEED(
         element_of(h->type, &s->elem, &s->big), TR_DATA,
         "%s: dataset %s: its element type is not read, expected 8 to 64 bit integers, float32 or "

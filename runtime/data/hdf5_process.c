@@ -2,7 +2,8 @@
  * only that.
  *
  * The process is this program again, started by posix_spawn with TR_LOOK as its first argument:
- *     argv: PROGRAM TR_LOOK PATH SIZE DATASET          stdout: one `letter`; stdin, stderr: /dev/null
+ *     argv: PROGRAM TR_LOOK PATH WHICH DATASET         stdout: one `letter`; stdin, stderr: /dev/null
+ * WHICH: device, inode and size of the file that shall lie at PATH.
  * Nothing is forked, so it does not matter what MPI, CUDA and their threads hold. It gets no other
  * file descriptor, none of the launcher's variables (it is no rank), and limits of processor time
  * and of time. `look_first` serves it before main, hence in every program that reads HDF5, and
@@ -23,6 +24,7 @@
 
 #define TR_LOOK     "--look-at-hdf5"
 #define CPU_SECONDS 60 /* a file that makes HDF5 loop ends here */
+#define WHICH       "%" SCNu64 ":%" SCNu64 ":%" SCNu64
 
 /* What comes back; both ends are the same program. */
 typedef struct {
@@ -49,7 +51,8 @@ __attribute__((constructor)) static void look_first(int argc, char **argv)
     if (argc != 5 || strcmp(argv[1], TR_LOOK) != 0) return;
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     setrlimit(RLIMIT_CPU, &(struct rlimit){CPU_SECONDS, CPU_SECONDS});
-    const tr_data_file file = {.path = argv[2], .fd = -1, .size = strtoull(argv[3], NULL, 10)};
+    tr_data_file file = {.path = argv[2], .fd = -1};
+    sscanf(argv[3], WHICH, &file.device, &file.inode, &file.size);
     letter l;
     tr_hdf5_handles h = tr_hdf5_none;
     memset(&l, 0, sizeof l);
@@ -174,11 +177,11 @@ tr_status tr_hdf5_look(const tr_data_file *file, const char *name, double second
 {
     const double deadline = tr_now() + seconds;
     int ends[2], status = 0;
-    char size[32];
-    char *argv[] = {program_invocation_name, TR_LOOK, file->path, size, (char *)name, NULL};
+    char which[72];
+    char *argv[] = {program_invocation_name, TR_LOOK, file->path, which, (char *)name, NULL};
     letter l;
     pid_t pid;
-    snprintf(size, sizeof size, "%" PRIu64, file->size);
+    snprintf(which, sizeof which, WHICH, file->device, file->inode, file->size);
     char **environment = plain_environment();
     if (!environment) return TR_MEMORY;
     if (pipe2(ends, O_CLOEXEC) != 0) {

@@ -47,7 +47,7 @@ void tr_round_f16(const float *in, size_t count, tr_f16 *out);
 typedef struct {
     char *path;
     int fd; /* -1: closed; the path stays for messages */
-    uint64_t size;
+    uint64_t device, inode, size;
     struct timespec mtime;
 } tr_data_file;
 

@@ -1,24 +1,21 @@
 /* Files of records: whole records are appended by one write each, and a file that a crash, a full
  * disk or a later resume left with more than that is cut back. */
+#include "runtime/base/file.h"
 #include "runtime/metrics/internal.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 tr_status tr_append_open(tr_append *a, bool fresh)
 {
     struct stat s;
-    int flags = O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (fresh ? O_TRUNC : 0);
     a->failed = false;
-    a->fd = open(a->path, flags, 0666);
-    if (a->fd < 0 || fstat(a->fd, &s) != 0)
-        return TR_FAIL(TR_IO, "%s: cannot be opened for writing: %s", a->path, strerror(errno));
-    a->size = s.st_size;
-    return TR_OK;
+    const int flags = O_WRONLY | O_CREAT | O_APPEND | (fresh ? O_TRUNC : 0);
+    const tr_status st = tr_file_open(a->path, flags, TR_IO, &a->fd, &s);
+    a->size = st == TR_OK && !fresh ? s.st_size : 0;
+    return st;
 }
 
 void tr_append_write(tr_append *a, const void *bytes, size_t nbytes)
@@ -64,36 +61,10 @@ static bool belongs(const char *line, uint64_t step)
     return !at || strtoull(strchr(at, ':') + 1, NULL, 10) <= step;
 }
 
-static tr_status sync_folder(const char *path)
+/* Of what is in `in`, the records that belong go to `to`; how many did not. */
+static size_t copy_records(FILE *in, FILE *to, char *line, uint64_t step)
 {
-    char folder[PATH_MAX];
-    snprintf(folder, sizeof folder, "%s", path);
-    char *slash = strrchr(folder, '/');
-    if (slash) slash[1] = 0;
-    int fd = open(slash ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool ok = fd >= 0 && fsync(fd) == 0;
-    if (fd >= 0) close(fd);
-    return ok ? TR_OK : TR_FAIL(TR_IO, "%s: cannot be synced: %s", folder, strerror(errno));
-}
-
-tr_status tr_append_rewind(const char *path, uint64_t step)
-{
-    tr_status st = TR_OK;
-    FILE *in = fopen(path, "r"), *to = NULL;
     size_t dropped = 0;
-    char *line = NULL, temporary[PATH_MAX];
-    if (!in && errno == ENOENT) return TR_OK;
-    TR_NEED(in, TR_IO, "%s: cannot be read: %s", path, strerror(errno));
-    line = tr_alloc(TR_MEM_OTHER, TR_LINE + 1, 1);
-    if (!line) {
-        st = TR_MEMORY;
-        goto out;
-    }
-    TR_NEED(snprintf(temporary, sizeof temporary, "%s.tmp-%ld", path, (long)getpid()) <
-                (int)sizeof temporary,
-            TR_IO, "%s: the path is too long", path);
-    to = fopen(temporary, "w");
-    TR_NEED(to, TR_IO, "%s: cannot be created: %s", temporary, strerror(errno));
     bool inside = false; /* of a line longer than any of ours */
     while (fgets(line, TR_LINE + 1, in)) {
         bool ends = strchr(line, '\n') != NULL;
@@ -103,20 +74,45 @@ tr_status tr_append_rewind(const char *path, uint64_t step)
             dropped++;
         inside = !ends;
     }
-    TR_NEED(!ferror(in), TR_IO, "%s: cannot be read: %s", path, strerror(errno));
-    bool ok = fflush(to) == 0 && fsync(fileno(to)) == 0 && !ferror(to);
-    TR_NEED(ok, TR_IO, "%s: cannot be written: %s", temporary, strerror(errno));
-    if (dropped) {
-        TR_NEED(rename(temporary, path) == 0, TR_IO, "%s: cannot be replaced: %s", path,
-                strerror(errno));
-        TR_TRY(sync_folder(path));
+    return dropped;
+}
+
+/* A stream on a descriptor, which it takes. */
+static FILE *stream(int fd, const char *mode)
+{
+    FILE *f = fd >= 0 ? fdopen(fd, mode) : NULL;
+    if (!f && fd >= 0) close(fd);
+    return f;
+}
+
+tr_status tr_append_rewind(const char *path, uint64_t step)
+{
+    tr_status st = TR_OK;
+    tr_commit c = {.fd = -1};
+    FILE *in = NULL, *to = NULL;
+    char *line = NULL;
+    int fd;
+    st = tr_file_open(path, O_RDONLY, TR_IO, &fd, NULL);
+    if (st != TR_OK) return errno == ENOENT ? TR_OK : st;
+    in = stream(fd, "r");
+    TR_NEED(in, TR_IO, "%s: cannot be read: %s", path, strerror(errno));
+    line = tr_alloc(TR_MEM_OTHER, TR_LINE + 1, 1);
+    if (!line) {
+        st = TR_MEMORY;
+        goto out;
     }
+    TR_TRY(tr_commit_open(&c, path, 0));
+    to = stream(dup(c.fd), "w");
+    TR_NEED(to, TR_IO, "%s: cannot be written: %s", c.temp, strerror(errno));
+    const size_t dropped = copy_records(in, to, line, step);
+    TR_NEED(!ferror(in), TR_IO, "%s: cannot be read: %s", path, strerror(errno));
+    TR_NEED(fflush(to) == 0 && !ferror(to), TR_IO, "%s: cannot be written: %s", c.temp,
+            strerror(errno));
+    if (dropped) TR_TRY(tr_commit_finish(&c));
 out:
     if (in) fclose(in);
-    if (to) {
-        fclose(to);
-        unlink(temporary);
-    }
+    if (to) fclose(to);
+    tr_commit_close(&c);
     tr_free(line);
     return st;
 }

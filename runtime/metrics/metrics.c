@@ -3,7 +3,6 @@
 #include "runtime/metrics/internal.h"
 
 #include <errno.h>
-#include <glob.h>
 #include <math.h>
 #include <string.h>
 #include <time.h>
@@ -25,26 +24,17 @@ static double wall_time(void)
 
 /* ---- Open, close ----------------------------------------------------------------------------- */
 
-/* A run started afresh in a folder that held another must not show the other's curves. */
-static void remove_old_events(const char *folder)
-{
-    char pattern[PATH_MAX];
-    glob_t found;
-    if (snprintf(pattern, sizeof(pattern), "%s/events.out.tfevents.*", folder) >= PATH_MAX) return;
-    if (glob(pattern, 0, NULL, &found) == 0)
-        for (size_t i = 0; i < found.gl_pathc; i++) unlink(found.gl_pathv[i]);
-    globfree(&found);
-}
-
 static tr_status open_board(tr_metrics *m, const tr_metrics_options *o)
 {
     tr_status st = TR_OK;
     char host[64] = "localhost";
     gethostname(host, sizeof host - 1);
-    int taken = 0; /* names sort by time: a second start within a second comes after the first */
+    /* names sort by time: a second start within a second comes after the first; the last word is
+     * what tells our files from others' */
+    int taken = 0;
     do {
         int n = snprintf(m->board.path, sizeof m->board.path,
-                         "%s/events.out.tfevents.%010lld.%s.%ld.%d", o->folder,
+                         "%s/events.out.tfevents.%010lld.%s.%ld.%d.trireme", o->folder,
                          (long long)time(NULL), host, (long)getpid(), taken);
         TR_NEED(n < (int)sizeof m->board.path, TR_IO, "%s: the path is too long", o->folder);
     } while (access(m->board.path, F_OK) == 0 && ++taken < 1000);
@@ -65,10 +55,7 @@ tr_status tr_metrics_open(const tr_metrics_options *o, tr_metrics **out)
     m->json.fd = m->board.fd = -1;
     int n = snprintf(m->json.path, sizeof m->json.path, "%s/metrics.jsonl", o->folder);
     TR_NEED(n < (int)sizeof m->json.path, TR_IO, "%s: the path is too long", o->folder);
-    if (o->resume)
-        TR_TRY(tr_append_rewind(m->json.path, o->step));
-    else
-        remove_old_events(o->folder);
+    if (o->resume) TR_TRY(tr_append_rewind(m->json.path, o->step));
     TR_TRY(tr_append_open(&m->json, !o->resume));
     TR_TRY(open_board(m, o));
     if (!o->quiet) {

@@ -4,10 +4,8 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define DAMAGED ".damaged" /* behind the name of a file that was set aside */
@@ -38,6 +36,14 @@ static bool parse_name(const char *name, const char *end, uint64_t *step)
     return errno == 0 && strcmp(at, end) == 0;
 }
 
+/* What a killed writer leaves of a checkpoint. */
+static bool is_temp(const char *name)
+{
+    uint64_t step;
+    const size_t n = tr_commit_is_temp(name);
+    return n > 3 && (parse_name(name, name + n - 3, &step) || strncmp(name, "best.h5.tmp-", 12) == 0);
+}
+
 static int newest_first(const void *a, const void *b)
 {
     const step_file *x = a, *y = b;
@@ -56,17 +62,15 @@ static void free_list(step_files *l)
 static tr_status list(const char *checkpoints, bool clean, step_files *l)
 {
     tr_status st = TR_OK;
-    DIR *dir = opendir(checkpoints);
-    if (!dir && errno == ENOENT) return TR_OK;
+    int fd;
+    DIR *dir = NULL;
+    if (tr_folder_open(checkpoints, TR_IO, &fd) != TR_OK) return errno == ENOENT ? TR_OK : TR_IO;
+    dir = fdopendir(fd);
+    if (!dir) close(fd);
     TR_NEED(dir, TR_IO, "%s: %s", checkpoints, strerror(errno));
     for (struct dirent *d; (d = readdir(dir));) {
         uint64_t step;
-        if (clean && tr_commit_is_stale(checkpoints, d->d_name)) {
-            if (unlinkat(dirfd(dir), d->d_name, 0) == 0)
-                tr_log(TR_LOG_INFO, "%s/%s: removed: its writer was killed", checkpoints,
-                       d->d_name);
-            continue;
-        }
+        if (clean && is_temp(d->d_name)) tr_commit_tidy(dirfd(dir), checkpoints, d->d_name);
         if (parse_name(d->d_name, ".h5" DAMAGED, &step)) l->damaged++;
         if (!parse_name(d->d_name, ".h5", &step)) continue;
         step_file *grown = tr_realloc(TR_MEM_OTHER, l->v, l->count + 1, sizeof *grown);
@@ -167,8 +171,8 @@ static tr_status copy(const char *path, const char *target)
     tr_commit c = {.fd = -1};
     char piece[65536];
     struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    TR_NEED(fd >= 0 && fstat(fd, &info) == 0, TR_IO, "%s: cannot open: %s", path, strerror(errno));
+    int fd;
+    TR_TRY(tr_file_open(path, O_RDONLY, TR_IO, &fd, &info));
     TR_TRY(tr_commit_open(&c, target, (uint64_t)info.st_size));
     for (uint64_t done = 0;;) {
         ssize_t n = read(fd, piece, sizeof piece);

@@ -10,10 +10,8 @@
 #include "runtime/store/metadata.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define DEPTH_MAX   6
@@ -133,11 +131,7 @@ static tr_status open_file(tr_index *ix)
     unsigned char start[9] = {0};
     struct stat info;
     const char *path = ix->path;
-    ix->fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-    TR_NEED(ix->fd >= 0 && fstat(ix->fd, &info) == 0, TR_IO, "%s: cannot open: %s", path,
-            strerror(errno));
-    TR_NEED(S_ISREG(info.st_mode), TR_FILE, "%s: expected a file, found a %s", path,
-            S_ISDIR(info.st_mode) ? "folder" : "device or pipe");
+    TR_TRY(tr_file_open(path, O_RDONLY, TR_IO, &ix->fd, &info));
     TR_NEED(info.st_size > 0, TR_FILE, "%s: the file is empty", path);
     const ssize_t n = pread(ix->fd, start, sizeof start, 0);
     TR_NEED(n >= 0, TR_IO, "%s: cannot read: %s", path, strerror(errno));

@@ -3,6 +3,7 @@
 #ifndef TR_STORE_INTERNAL_H
 #define TR_STORE_INTERNAL_H
 
+#include "runtime/base/file.h"
 #include "runtime/store/store.h"
 
 #include <hdf5.h>
@@ -74,7 +75,7 @@ tr_status tr_attrs_read(tr_attrs *a, const tr_header *h, const char *where, char
 tr_status tr_train_to_attrs(const tr_train_state *t, tr_attrs *a);
 tr_status tr_train_from_attrs(const char *path, const tr_attrs *a, tr_train_state *t);
 
-/* ---- Writing (image.c, commit.c)
+/* ---- Writing (image.c)
  * ------------------------------------------------------------------ */
 
 typedef struct tr_image tr_image;
@@ -86,21 +87,6 @@ tr_status tr_image_array(tr_image *im, const char *where, tr_dtype type, int ndi
 tr_status tr_image_attrs(tr_image *im, const char *where, const tr_attrs *a);
 tr_status tr_image_commit(tr_image *im, size_t *nbytes);
 void tr_image_close(tr_image *im);
-
-/* A file that appears at `path` whole or not at all. */
-typedef struct {
-    const char *path; /* not owned */
-    char *temp;
-    int fd;
-} tr_commit;
-tr_status tr_commit_open(tr_commit *c, const char *path, uint64_t nbytes);
-tr_status tr_commit_write(tr_commit *c, uint64_t offset, const void *bytes, size_t nbytes);
-tr_status tr_commit_finish(tr_commit *c); /* fsync, rename, fsync of the folder */
-void tr_commit_close(tr_commit *c);       /* removes what was not finished */
-char *tr_commit_temp_name(const char *path);
-/* Whether `name` is a temporary of this scheme whose writer is gone. */
-bool tr_commit_is_stale(const char *folder, const char *name);
-tr_status tr_commit_sync_folder(const char *path);
 
 /* ---- Reading (index.c, entry.c)
  * ------------------------------------------------------------------- */

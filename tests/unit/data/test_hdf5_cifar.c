@@ -203,7 +203,10 @@ static void hdf5_apart(void **state)
     const int fd = open(in_folder(&w, "a.h5"), O_RDONLY); /* no O_CLOEXEC */
     assert_true(fd > 2);
     snprintf(held, sizeof held, "/proc/self/fd/%d", fd);
-    tr_data_file file = {.path = held, .fd = -1, .size = 1 << 20};
+    struct stat info;
+    assert_int_equal(fstat(fd, &info), 0);
+    tr_data_file file = {
+        .path = held, .fd = -1, .device = info.st_dev, .inode = info.st_ino, .size = 1 << 20};
     assert_int_equal(tr_hdf5_look(&file, "x", 60, &sight), TR_DATA);
     assert_non_null(strstr(tr_last_error()->text, "is not an HDF5 file"));
     file.path = (char *)in_folder(&w, "a.h5");
@@ -217,6 +220,56 @@ static void hdf5_apart(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
     assert_int_equal(tr_hdf5_look(&file, "x", 60, &sight), TR_IO);
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+    world_close(&w);
+}
+
+/* What a link leads to in the same file is read, hard or soft; in another file it is refused, also on the way
+ * through groups and soft links, and whether that file is there or not. */
+static void hdf5_links(void **state)
+{
+    (void)state;
+    world w;
+    float x[60];
+    int32_t y[10], other[10];
+    fill(x, y);
+    for (int i = 0; i < 10; i++) other[i] = 2 - y[i];
+    world_open(&w, 2, (int64_t[]){2, 3}, 3);
+    write_h5(&w, "a.h5", "x", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 3, x_dims, 0, 0, x);
+    write_h5(&w, "a.h5", "y", H5T_STD_I32LE, H5T_NATIVE_INT32, 1, y_dims, 0, 0, y);
+    write_h5(&w, "b.h5", "y", H5T_STD_I32LE, H5T_NATIVE_INT32, 1, y_dims, 0, 0, other);
+    write_h5(&w, "b.h5", "packed", H5T_STD_I32LE, H5T_NATIVE_INT32, 1, y_dims, 4, 1, other);
+    hid_t f = H5Fopen(in_folder(&w, "a.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
+    assert_true(H5Lcreate_soft("/y", f, "soft", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    assert_true(H5Lcreate_hard(f, "y", f, "hard", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    assert_true(H5Lcreate_external("b.h5", "/y", f, "outside", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    assert_true(H5Lcreate_external("b.h5", "/packed", f, "packed", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    assert_true(H5Lcreate_external("c.h5", "/y", f, "absent", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    assert_true(H5Lcreate_external("b.h5", "/", f, "group", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    assert_true(H5Lcreate_soft("/group/y", f, "around", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+    H5Fclose(f);
+    static const char *const within[] = {"soft", "hard"};
+    static const char *const outside[] = {"outside", "packed", "absent", "group/y", "around"};
+    for (size_t k = 0; k < TR_COUNT(within); k++) {
+        use(&w, "a.h5", "x", within[k]);
+        tr_dataset *d = opens(&w);
+        for (uint64_t i = 0; i < 10; i++) assert_true(target_at(d, i, 0) == (double)y[i]);
+        tr_dataset_close(d);
+    }
+    for (size_t k = 0; k < TR_COUNT(outside); k++) {
+        use(&w, "a.h5", "x", outside[k]);
+        fails(&w, TR_DATA, outside[k], "is an external link, which is not followed",
+              k == 2 ? "/y in c.h5" : "in b.h5", NULL);
+    }
+    /* the path leads to another file than the one that is open */
+    tr_data_file file;
+    tr_hdf5_sight sight;
+    assert_int_equal(tr_data_file_open(in_folder(&w, "a.h5"), &file), TR_OK);
+    char moved[128];
+    snprintf(moved, sizeof moved, "%s", in_folder(&w, "b.h5"));
+    assert_int_equal(rename(moved, in_folder(&w, "a.h5")), 0);
+    assert_int_equal(tr_hdf5_look(&file, "y", 60, &sight), TR_DATA);
+    assert_non_null(strstr(tr_last_error()->text, "was replaced by another file"));
+    tr_data_file_close(&file);
     world_close(&w);
 }
 
@@ -414,7 +467,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hdf5_layouts),   cmocka_unit_test(hdf5_bad),
-        cmocka_unit_test(hdf5_elsewhere), cmocka_unit_test(changes),
+        cmocka_unit_test(hdf5_elsewhere), cmocka_unit_test(hdf5_links), cmocka_unit_test(changes),
         cmocka_unit_test(cifar),          cmocka_unit_test(named),
         cmocka_unit_test(out_of_memory),  cmocka_unit_test(hdf5_chunks),
         cmocka_unit_test(hdf5_blocked),   cmocka_unit_test(hdf5_apart),

@@ -130,7 +130,7 @@ static void idx_bad(void **state)
     fails(&w, TR_CONFIG, "data.train.labels", NULL);
     assert_int_equal(mkfifo(in_folder(&w, "p.idx"), 0600), 0);
     use(&w, "p.idx", "y.idx");
-    fails(&w, TR_DATA, "p.idx: is a special file", NULL);
+    fails(&w, TR_DATA, "p.idx: is a pipe, expected a file", NULL);
     world_close(&w);
 }
 

@@ -107,11 +107,11 @@ static void not_a_run_file(void **state)
     fixture *f = *state;
     char path[128];
     assert_error(tr_store_verify(f->path), TR_IO, "No such file");
-    assert_error(tr_store_verify(f->folder), TR_FILE, "expected a file, found a folder");
-    assert_error(tr_store_verify("/dev/zero"), TR_FILE, "device");
+    assert_error(tr_store_verify(f->folder), TR_IO, "is a folder, expected a file");
+    assert_error(tr_store_verify("/dev/zero"), TR_IO, "is a device, expected a file");
     snprintf(path, sizeof path, "%s/pipe", f->folder);
     assert_int_equal(mkfifo(path, 0600), 0);
-    assert_error(tr_store_verify(path), TR_FILE, "device or pipe");
+    assert_error(tr_store_verify(path), TR_IO, "is a pipe, expected a file");
     spill(f->path, (const unsigned char *)"", 0);
     assert_error(tr_store_verify(f->path), TR_FILE, "empty");
     spill(f->path, (const unsigned char *)"name: digits\n", 13);

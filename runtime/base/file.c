@@ -1,0 +1,59 @@
+/* Opening files. O_NONBLOCK makes a pipe in place of a file an error instead of a wait for a writer, and does
+ * nothing to a file; what was opened is looked at by fstat, so that nothing can be put in its place between. */
+#include "runtime/base/file.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char *kind(mode_t mode)
+{
+    return S_ISREG(mode)    ? "file"
+           : S_ISDIR(mode)  ? "folder"
+           : S_ISLNK(mode)  ? "link"
+           : S_ISFIFO(mode) ? "pipe"
+           : S_ISSOCK(mode) ? "socket"
+                            : "device";
+}
+
+/* Of what does not open, what it is says more than errno: "No such device or address" is a pipe. */
+static tr_status failed(const char *path, int flags, tr_status blame, const char *expected)
+{
+    const int why = errno;
+    struct stat s;
+    const bool known = lstat(path, &s) == 0 && (!S_ISLNK(s.st_mode) || flags & O_NOFOLLOW);
+    if (known && strcmp(kind(s.st_mode), expected) != 0)
+        (void)TR_FAIL(blame, "%s: is a %s, expected a %s", path, kind(s.st_mode), expected);
+    else
+        (void)TR_FAIL(blame, "%s: cannot be opened%s: %s", path,
+                      (flags & O_ACCMODE) == O_RDONLY ? "" : " for writing", strerror(why));
+    errno = why;
+    return blame;
+}
+
+tr_status tr_file_open(const char *path, int flags, tr_status blame, int *fd, struct stat *info)
+{
+    struct stat own, *s = info ? info : &own;
+    if ((flags & O_ACCMODE) != O_RDONLY) flags |= O_NOFOLLOW;
+    *fd = open(path, (flags & ~O_TRUNC) | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
+    if (*fd < 0) return failed(path, flags, blame, "file");
+    if (fstat(*fd, s) == 0 && S_ISREG(s->st_mode)) {
+        if (!(flags & O_TRUNC) || ftruncate(*fd, 0) == 0) return TR_OK;
+        (void)TR_FAIL(blame, "%s: cannot be emptied: %s", path, strerror(errno));
+    } else {
+        errno = S_ISDIR(s->st_mode) ? EISDIR : ENXIO;
+        (void)TR_FAIL(blame, "%s: is a %s, expected a file", path, kind(s->st_mode));
+    }
+    const int why = errno;
+    close(*fd);
+    *fd = -1;
+    errno = why;
+    return blame;
+}
+
+tr_status tr_folder_open(const char *path, tr_status blame, int *fd)
+{
+    const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
+    *fd = open(path, flags);
+    return *fd >= 0 ? TR_OK : failed(path, flags, blame, "folder");
+}
