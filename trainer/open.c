@@ -3,9 +3,11 @@
 #include "trainer/trainer.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "trainer/plan.h"
+#include "trainer/same.h"
 #include "trainer/schedule.h"
 #include "trainer/shares.h"
 
@@ -99,6 +101,33 @@ static tr_status open_data(tr_trainer *t)
                                         : (uint64_t)c->train.epochs * t->steps_per_epoch;
     t->state.samples = n;
 out:
+    return st;
+}
+
+/* The datasets as this rank found them. Allocated by open_memstream. */
+static tr_status describe_data(tr_trainer *t, char **text)
+{
+    const uint64_t seed = (uint64_t)t->config->seed;
+    tr_status st;
+    size_t n;
+    FILE *to = open_memstream(text, &n);
+    if (!to) return TR_FAIL(TR_MEMORY, "no memory to describe the data");
+    st = tr_dataset_describe(t->train_data, "data.train", seed, to);
+    if (st == TR_OK && t->eval_data) st = tr_dataset_describe(t->eval_data, "data.eval", seed, to);
+    if (fclose(to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "no memory to describe the data");
+    return st;
+}
+
+/* *Collective.* Every rank opens its own files, which on another host may be others. */
+static tr_status compare_data(tr_trainer *t)
+{
+    tr_status st;
+    char *text = NULL;
+    if (t->topology->size == 1) return TR_OK;
+    TR_TRY(tr_agree(t->comm, describe_data(t, &text), NULL));
+    TR_TRY(tr_same_text(t->comm, TR_DATA, "the data", text));
+out:
+    free(text);
     return st;
 }
 
@@ -343,6 +372,7 @@ tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out)
     TR_TRY(tr_agree(o->comm, t && t->gathered ? TR_OK : TR_MEMORY, NULL));
     TR_TRY(open_device(t));
     TR_TRY(tr_agree(t->comm, open_local(t), NULL));
+    TR_TRY(compare_data(t));
     TR_TRY(open_gatherers(t));
     TR_TRY(open_reducer(t));
     TR_TRY(tr_agree(t->comm, open_session(t), NULL));

@@ -11,6 +11,7 @@
 #include "trainer/arguments.h"
 #include "trainer/commands.h"
 #include "trainer/run_folder.h"
+#include "trainer/same.h"
 #include "trainer/signals.h"
 #include "trainer/stages.h"
 
@@ -51,6 +52,22 @@ static tr_status resolved_text(const tr_config *c, char **out)
     return st;
 }
 
+/* *Collective.* The text is rank 0's, but each rank's program resolved it. Where data lies may differ: what it holds
+ * is compared when it is open. */
+static tr_status compare_config(tr_comm *comm, const tr_config *c)
+{
+    tr_config other = *c;
+    char *text = NULL;
+    tr_status st;
+    other.directory = (char *)"/";
+    TR_TRY(tr_same_text(comm, TR_USAGE, "the program", "version " TR_VERSION));
+    TR_TRY(tr_agree(comm, resolved_text(&other, &text), NULL));
+    TR_TRY(tr_same_text(comm, TR_USAGE, "the resolved config", text));
+out:
+    free(text);
+    return st;
+}
+
 static tr_status run_stages(const tr_trainer_options *o, bool *agreed)
 {
     const tr_list *stages = &o->config->pipeline;
@@ -76,6 +93,7 @@ static tr_status run(const tr_arguments *a, tr_comm *comm, const tr_config *c, b
     *agreed = true;
     TR_TRY(tr_agree(comm, tr_device_check(c), NULL));
     TR_TRY(tr_agree(comm, tr_model_open(c, (size_t)(c->run.bucket_mb * 1e6), &model), NULL));
+    TR_TRY(compare_config(comm, c));
     TR_TRY(tr_agree(comm, resolved_text(c, &text), NULL));
     st = tr_comm_topology(comm)->rank == 0
              ? tr_run_folder_open(c->output, a->resume, a->force, &folder)

@@ -50,7 +50,8 @@ tr_status tr_commit_open(tr_commit *c, const char *path, uint64_t nbytes)
     *c = (tr_commit){.path = path, .fd = -1};
     c->temp = tr_commit_temp_name(path);
     if (!c->temp) return TR_MEMORY;
-    unlink(c->temp); /* of an earlier process with our number: not written over, it may have other names */
+    unlink(
+        c->temp); /* of an earlier process with our number: not written over, it may have other names */
     c->fd = open(c->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (c->fd < 0) {
         const tr_status st = failed(c->temp, errno, "cannot create");

@@ -23,6 +23,11 @@ tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const t
                           tr_dataset **out);
 void tr_dataset_close(tr_dataset *d);
 uint64_t tr_dataset_samples(const tr_dataset *d);
+/* What the samples in use hold, a line an array: samples, element type, shape, and a checksum of the values (of
+ * synthetic ones none), whatever files they lie in. Ranks that bring the same text hold the same data, as far as
+ * was looked: an array of up to 32 MiB is read whole, of others 256 samples (4096 where it is held in memory;
+ * fewer where a sample or its chunk is large, but 4) at places that depend on `seed`. `block`: begins each line. */
+tr_status tr_dataset_describe(tr_dataset *d, const char *block, uint64_t seed, FILE *to);
 /* Bytes held in memory, chunk caches included. */
 size_t tr_dataset_held(const tr_dataset *d);
 

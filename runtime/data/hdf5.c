@@ -119,6 +119,7 @@ static tr_status open_selected(const char *name, const tr_hdf5_sight *sight, tr_
         h.dset = H5Dopen2(h.h5, name, h.dapl);
         TR_NEED(h.dset >= 0, TR_DATA, "%s: dataset %s: %s", file->path, name, tr_hdf5_reason(why));
     }
+    s->base.unit = sight->chunk_bytes;
     s->base.cache = cache;
     tr_mem_count(TR_MEM_DATA, (int64_t)cache);
     s->base.read = selected_read;

@@ -72,6 +72,7 @@ struct tr_array {
     size_t count, nbytes; /* of one sample */
     void *held;           /* samples * nbytes, once held in memory */
     bool computed;        /* made up as it is read: never held */
+    size_t unit;          /* bytes unpacked to read one sample, where that is more than it has */
     size_t cache;         /* bytes that reading it keeps, until release; counted as TR_MEM_DATA */
     /* n consecutive samples, in the machine's byte order */
     tr_status (*read)(tr_array *a, uint64_t first, uint64_t n, void *to);

@@ -41,7 +41,8 @@ static bool is_temp(const char *name)
 {
     uint64_t step;
     const size_t n = tr_commit_is_temp(name);
-    return n > 3 && (parse_name(name, name + n - 3, &step) || strncmp(name, "best.h5.tmp-", 12) == 0);
+    return n > 3 &&
+           (parse_name(name, name + n - 3, &step) || strncmp(name, "best.h5.tmp-", 12) == 0);
 }
 
 static int newest_first(const void *a, const void *b)

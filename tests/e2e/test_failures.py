@@ -254,6 +254,44 @@ class Failures(Case):
             self.run_trainer(config, "data.train.path=nowhere.h5", *more, ranks=0, status=status)
             self.assertEqual(self.contents(run), before)
 
+    def test_other_data_on_a_rank(self):
+        """Ranks open files of their own, as on hosts of their own: what differs is told, and nothing is replaced."""
+        config = self.config(steps=6, data="data.h5", out=self.dir / "run")
+        for name in ("here", "there"):
+            (self.dir / name).mkdir()
+            (self.dir / name / "run.yaml").write_text(config.read_text())
+            (self.dir / name / "data.h5").write_bytes((self.dir / "data.h5").read_bytes())
+
+        def start(*arguments, status):
+            apps = [["-np", "1", str(self.program), f"{name}/run.yaml", *arguments] for name in ("here", "there")]
+            done = subprocess.run(["mpirun", "--oversubscribe", *apps[0], ":", *apps[1]], cwd=self.dir, text=True,
+                                  env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=60)
+            self.assertEqual(done.returncode, status, done.stdout)
+            return done.stdout
+
+        start(status=0)  # paths may differ
+        before = self.contents("run")
+        for name, values, said in (("y", lambda y: y[:73], "inputs: 73 samples"),
+                                   ("y", lambda y: np.where(np.arange(103) == 50, (y + 1) % 4, y), "labels: 103 samples"),
+                                   ("x", lambda x: x[:, :, ::-1], "inputs: 103 samples, float32 (2, 6, 6), checksum"),
+                                   ("y", lambda y: y.astype(np.int32), "int32"),
+                                   ("ye", lambda y: y[::-1], "data.eval: labels: 40 samples, int64 (), checksum")):
+            (self.dir / "there/data.h5").write_bytes((self.dir / "here/data.h5").read_bytes())
+            with h5py.File(self.dir / "there/data.h5", "r+") as f:
+                changed = values(f[name][()])
+                both = {name: changed, **({"x": f["x"][:73]} if len(changed) == 73 else {})}
+                for n, v in both.items():
+                    del f[n]
+                    f[n] = v
+            with self.subTest(said=said):
+                out = start("--force", status=1)
+                ours = [line for line in out.splitlines() if line.startswith("trainer: error")]
+                self.assertEqual(len(ours), 1, out)
+                self.assertIn("the data is not the same on all ranks: rank 0 (", ours[0])
+                self.assertRegex(ours[0], r"rank 1 \([^)]*\) has \".*\"; unlike rank 0: 1 \(")
+                self.assertIn(said, ours[0])
+                self.assertEqual(self.contents("run"), before)
+
     def words(self, wrong=None):
         """Data and a config for it; sample `wrong` holds what is no id, which is seen when it is read."""
         x = np.arange(48).reshape(12, 4) % 30

@@ -7,6 +7,7 @@ import subprocess
 import time
 import unittest
 
+import h5py
 import numpy as np
 
 import hosts
@@ -67,6 +68,23 @@ class SeveralHosts(Case):
         for steps, where in ((4, "hosta:2"), (STEPS, "hosta:1,hostb:2")):
             self.assertIn("resuming from", self.job("moved", where, "--resume", steps=steps))
         np.testing.assert_allclose(self.losses("private/moved"), whole, **FP32)
+
+    def test_other_labels_on_the_other_host(self):
+        """Before anything is removed or written; it is told which host."""
+        self.job("run", "hosta:1,hostb:2", steps=2)
+        before = self.contents("private")
+        data, other = self.dir / "data.h5", self.dir / "other.h5"
+        other.write_bytes(data.read_bytes())
+        with h5py.File(other, "r+") as f:
+            f["y"][33] = (f["y"][33] + 1) % 4
+        hosts.run(*self.hosts.on("hostb", "mount", "--bind", other, data))
+        command = self.hosts.mpirun("hosta:1,hostb:2", TRAINER, self.dir / "private/run.yaml", "--force")
+        done = subprocess.run(command, cwd=self.dir, env=ENV, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=60)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertRegex(done.stdout, r'rank 0 \(hosta\) has "data.train: labels: 103 samples.*", rank 1 \(hostb\) has '
+                                      r'".*"; unlike rank 0: 1 \(hostb\), 2 \(hostb\)')
+        self.assertEqual(self.contents("private"), before)
 
     def test_killed_on_the_other_host(self):
         process = self.start_job("run", "hosta:2,hostb:2", steps=10**6)

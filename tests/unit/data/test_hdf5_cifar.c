@@ -467,10 +467,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(hdf5_layouts),   cmocka_unit_test(hdf5_bad),
-        cmocka_unit_test(hdf5_elsewhere), cmocka_unit_test(hdf5_links), cmocka_unit_test(changes),
-        cmocka_unit_test(cifar),          cmocka_unit_test(named),
-        cmocka_unit_test(out_of_memory),  cmocka_unit_test(hdf5_chunks),
-        cmocka_unit_test(hdf5_blocked),   cmocka_unit_test(hdf5_apart),
+        cmocka_unit_test(hdf5_elsewhere), cmocka_unit_test(hdf5_links),
+        cmocka_unit_test(changes),        cmocka_unit_test(cifar),
+        cmocka_unit_test(named),          cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(hdf5_chunks),    cmocka_unit_test(hdf5_blocked),
+        cmocka_unit_test(hdf5_apart),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* IDX and NPY: what they hold arrives, and every way in which a file can be wrong is told. */
 #include "helpers.h"
+#include <fcntl.h>
 
 static uint8_t file[1 << 16];
 
@@ -338,11 +339,71 @@ static void npy_bad(void **state)
     world_close(&w);
 }
 
+static char *described(world *w)
+{
+    char *text = NULL;
+    size_t n;
+    tr_dataset *d = opens(w);
+    FILE *to = open_memstream(&text, &n);
+    assert_int_equal(tr_dataset_describe(d, "t", 7, to), TR_OK);
+    fclose(to);
+    tr_dataset_close(d);
+    return text;
+}
+
+/* What was written at `offset` of x.idx changes the text, or it is 0 again and does not. */
+static void changed(world *w, off_t offset, const char *before)
+{
+    for (int on = 1; on >= 0; on--) {
+        const uint8_t byte = (uint8_t)on;
+        const int fd = open(in_folder(w, "x.idx"), O_WRONLY);
+        assert_true(pwrite(fd, &byte, 1, offset) == 1 && close(fd) == 0);
+        char *text = described(w);
+        assert_int_equal(strcmp(text, before) != 0, on);
+        free(text);
+    }
+}
+
+/* Held or streamed, all of a small array counts; of a large one (here a file of holes) at least its ends. */
+static void describes(void **state)
+{
+    (void)state;
+    const uint32_t dims[] = {20000, 64, 64};
+    const off_t end = 16 + (off_t)20000 * 4096;
+    static uint8_t labels[20000 + 8];
+    for (int held = 0; held < 2; held++) {
+        world w;
+        world_open(&w, 3, (int64_t[]){1, 64, 64}, 3);
+        w.c.data.cache_mb = held;
+        write_bytes(&w, "x.idx", file,
+                    make_idx(file, 0x08, 3, (uint32_t[]){3, 64, 64}, labels, 12288));
+        write_labels(&w, "y.idx", 3, (uint8_t[]){0, 1, 2});
+        use(&w, "x.idx", "y.idx");
+        char *text = described(&w);
+        assert_non_null(strstr(text, "t: inputs: 3 samples, uint8 (64, 64), checksum "));
+        assert_non_null(strstr(text, "\nt: labels: 3 samples, uint8 (), checksum "));
+        changed(&w, 16 + 5000, text);
+        free(text);
+
+        write_bytes(&w, "x.idx", file, make_idx(file, 0x08, 3, dims, labels, 0));
+        assert_int_equal(truncate(in_folder(&w, "x.idx"), end), 0);
+        memset(labels, 0, sizeof labels);
+        write_bytes(&w, "y.idx", labels, make_idx(labels, 0x08, 1, dims, labels + 8, 20000));
+        text = described(&w);
+        changed(&w, 16, text);
+        changed(&w, end - 1, text);
+        free(text);
+        memset(labels, 0, sizeof labels);
+        world_close(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(idx_types), cmocka_unit_test(idx_bad),   cmocka_unit_test(labels_bad),
         cmocka_unit_test(gz_bad),    cmocka_unit_test(npy_reads), cmocka_unit_test(npy_bad),
+        cmocka_unit_test(describes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
