@@ -5,20 +5,13 @@
 
 #include <string.h>
 
-/* Begins the record of a rank that only heard of a failure; such a rank is no witness in a later
- * agreement. */
-#define HEARD   "a peer failed: rank "
-#define HEARSAY 0x10000 /* beside the status in what ranks bring */
+/* Beside the status in what ranks bring: a rank that only heard of a failure is no witness. */
+#define HEARSAY 0x10000
 
 typedef struct {
     char host[64];
     char text[TR_ERROR_TEXT];
 } tr_words;
-
-static bool heard(const char *text)
-{
-    return strncmp(text, HEARD, strlen(HEARD)) == 0;
-}
 
 /* The lowest rank with an error of its own, or where none has one any more, that heard of one; or
  * `size`. */
@@ -37,7 +30,7 @@ tr_status tr_agree(tr_comm *c, tr_status st, bool *said)
     int size = c->topology.size, first = 0;
     bool speak = st != TR_OK, failed = false;
     tr_error own = *tr_last_error(); /* what follows may overwrite the record */
-    if (st != TR_OK && own.status == st && heard(own.text)) mine |= HEARSAY;
+    if (st != TR_OK && own.status == st && own.hearsay) mine |= HEARSAY;
     tr_words words = {{0}, {0}};
     tr_status got = TR_OK;
 
@@ -79,10 +72,12 @@ tr_status tr_agree(tr_comm *c, tr_status st, bool *said)
     } else if (failed && st == TR_OK) {
         tr_status theirs = (tr_status)(all[first] & ~HEARSAY);
         st = tr_status_exit_code(theirs) == 1 ? TR_PEER : theirs;
-        if (heard(words.text))
+        if (all[first] & HEARSAY)
             (void)TR_FAIL(st, "%s", words.text);
         else
-            (void)TR_FAIL(st, HEARD "%d (%s): %.900s", c->ranks[first], words.host, words.text);
+            (void)TR_FAIL(st, "a peer failed: rank %d (%s): %.900s", c->ranks[first], words.host,
+                          words.text);
+        (void)tr_fail_hearsay(st);
         speak = false;
         /* it speaks, also if we give up now */
         if (!tr_farewell_shares(j, c->ranks[first])) j->heard = c->ranks[first];

@@ -38,7 +38,7 @@ tr_status tr_peers_open(tr_job *j)
     tr_card mine = {.rank = j->topology.rank, .pid = getpid(), .quota = cgroup_cores()};
     mine.namespace = stat("/proc/self/ns/pid", &ns) == 0 ? (uint64_t)ns.st_ino : 0;
     CPU_ZERO(&mine.cores);
-    sched_getaffinity(0, sizeof mine.cores, &mine.cores);
+    const bool known = sched_getaffinity(0, sizeof mine.cores, &mine.cores) == 0;
 
     tr_card *all = tr_alloc(TR_MEM_OTHER, (size_t)n, sizeof *all);
     j->peers = tr_alloc(TR_MEM_OTHER, (size_t)n, sizeof *j->peers);
@@ -62,7 +62,8 @@ tr_status tr_peers_open(tr_job *j)
             i != j->topology.local_rank && mine.namespace && all[i].namespace == mine.namespace;
         if (p->watched) p->fd = (int)syscall(SYS_pidfd_open, p->pid, 0);
     }
-    double available = CPU_COUNT(&cores);
+    /* a mask has no room for more than 1,024 CPUs */
+    double available = known ? CPU_COUNT(&cores) : (double)sysconf(_SC_NPROCESSORS_ONLN);
     if (quota > 0 && quota < available) available = quota;
     j->oversubscribed = n > available;
 out:

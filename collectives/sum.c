@@ -4,14 +4,16 @@
  * the order of the sources whatever the instruction set; compiled with -O3 -fopenmp-simd. */
 #include "collectives/reducer.h"
 
-#if defined(__x86_64__) && defined(__GLIBC__)
-#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
+#if !defined(__x86_64__) || !defined(__GLIBC__)
 #define CLONES
+#elif defined(__clang__) || __GNUC__ >= 12
+#define CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else /* gcc 11 cannot tell these levels apart at run time */
+#define CLONES __attribute__((target_clones("avx512f", "avx2", "default")))
 #endif
 
-#define BLOCK                                                                                      \
-    1024 /* floats: partial sums of more than four sources stay in the first-level cache */
+/* floats: partial sums of more than four sources stay in the first-level cache */
+#define BLOCK 1024
 
 CLONES double tr_sum_squares(const float *v, size_t n)
 {

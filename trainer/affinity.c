@@ -2,6 +2,7 @@
 #include "trainer/affinity.h"
 
 #include <errno.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -64,6 +65,14 @@ static const tr_cores *of_node(rank_cores *all, const tr_topology *t, tr_cores *
     return out;
 }
 
+/* Threads of a rank where a mask has no room for the machine's CPUs (more than 1,024): nothing is
+ * bound then. */
+static int share_of_all(const tr_topology *t)
+{
+    const long cpus = sysconf(_SC_NPROCESSORS_ONLN);
+    return cpus > t->local_size ? (int)(cpus / t->local_size) : 1;
+}
+
 tr_status tr_affinity_open(const tr_config *c, tr_comm *comm, const char *xml, const char *gpu,
                            tr_affinity *out)
 {
@@ -72,7 +81,7 @@ tr_status tr_affinity_open(const tr_config *c, tr_comm *comm, const char *xml, c
     hwloc_topology_t machine = NULL;
     cpu_set_t own, pool, share;
     CPU_ZERO(&own);
-    sched_getaffinity(0, sizeof own, &own);
+    const bool known = sched_getaffinity(0, sizeof own, &own) == 0;
     rank_cores mine = {.node = t->node, .local_rank = t->local_rank};
     rank_cores *all = tr_alloc(TR_MEM_OTHER, (size_t)t->size, sizeof *all);
     tr_cores *local = tr_alloc(TR_MEM_OTHER, (size_t)t->local_size, sizeof *local);
@@ -95,7 +104,9 @@ tr_status tr_affinity_open(const tr_config *c, tr_comm *comm, const char *xml, c
     }
     if (widened && !out->bound) /* undo the launcher's default, so that threads can spread */
         sched_setaffinity(0, sizeof pool, &pool);
-    out->threads = c->run.threads > 0 ? (int)c->run.threads : out->ncpus > 0 ? (int)out->ncpus : 1;
+    out->threads = (int)c->run.threads;
+    if (out->threads == 0) out->threads = known ? (int)out->ncpus : share_of_all(t);
+    if (out->threads == 0) out->threads = 1;
 out:
     tr_cores_machine_close(machine);
     tr_free(all);

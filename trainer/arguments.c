@@ -155,6 +155,9 @@ int tr_launched_rank(void)
 
 int tr_command_end(tr_status st)
 {
+    /* a report that did not reach its reader is not done */
+    if (st == TR_OK && (fflush(stdout) != 0 || ferror(stdout)))
+        st = TR_FAIL(TR_IO, "standard output could not be written: %s", strerror(errno));
     if (st != TR_OK && tr_launched_rank() == 0) tr_log_failure(TR_LOG_ERROR);
     return tr_status_exit_code(st);
 }

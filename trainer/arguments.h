@@ -26,8 +26,9 @@ double tr_arguments_start_timeout(const tr_arguments *a);
 /* Local. The rank that the launcher gave this process, known before MPI is; 0 without a launcher. */
 int tr_launched_rank(void);
 
-/* Local. Prints the thread's error once a job for commands that run without MPI (as rank 0 of the
- * launcher's ranks), and returns the exit status of `st`. */
+/* Local. The end of a command that runs without MPI: sees that what it printed was written (else TR_IO),
+ * prints the thread's error once a job (as rank 0 of the launcher's ranks), and returns the exit
+ * status of `st`. */
 int tr_command_end(tr_status st);
 
 #endif

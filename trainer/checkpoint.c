@@ -26,8 +26,9 @@ struct tr_checkpointer {
     bool step_file, best;
     tr_status last;
     tr_error last_error;
-    tr_checkpoint_report
-        news[NEWS]; /* the loop asks after every step, and saves at most twice in one */
+    /* The loop asks after every step, and saves at most twice in one; what nobody asked for in time
+     * is forgotten, the oldest first. */
+    tr_checkpoint_report news[NEWS];
     char why[NEWS][TR_ERROR_TEXT];
     unsigned told, heard;
 };
@@ -54,6 +55,7 @@ out:
 static void tell(tr_checkpointer *k, tr_status st, size_t nbytes, double seconds)
 {
     unsigned at = k->told++ % NEWS;
+    if (k->told - k->heard > NEWS) k->heard = k->told - NEWS;
     k->last = st;
     if (st != TR_OK) k->last_error = *tr_last_error();
     k->news[at] = (tr_checkpoint_report){st == TR_OK, k->snapshot.train.step, nbytes, seconds};

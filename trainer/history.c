@@ -25,6 +25,12 @@ tr_status tr_history_reserve(tr_history *h, size_t steps, size_t evals, size_t c
     h->steps = rows;
     TR_TRY(room(&marks, &h->cap_evals, h->nevals, evals, sizeof *h->evals));
     h->evals = marks;
+    if (h->classes * h->classes !=
+        (int64_t)cells) { /* of evaluations that this run does not make */
+        tr_free(h->confusion);
+        h->confusion = NULL;
+        h->classes = 0;
+    }
     if (cells > 0 && !h->confusion) {
         h->confusion = tr_alloc(TR_MEM_IO, cells, sizeof *h->confusion);
         TR_NEED(h->confusion, TR_MEMORY, "%s", tr_last_error()->text);

@@ -49,10 +49,7 @@ int tr_cmd_inspect(int argc, char **argv)
         TR_TRY(tr_store_diff(files[0], files[1], json, stdout, &same));
     else
         TR_TRY(tr_store_inspect(files[0], json, width(), stdout));
-out:
-    /* a report that did not reach its reader is not done */
-    if (fflush(stdout) != 0 && st == TR_OK)
-        st = TR_FAIL(TR_IO, "the report could not be written to standard output");
-    if (st != TR_OK) return tr_command_end(st);
-    return same ? EXIT_SUCCESS : EXIT_FAILURE;
+out:;
+    const int status = tr_command_end(st);
+    return status == EXIT_SUCCESS && !same ? EXIT_FAILURE : status;
 }

@@ -133,7 +133,6 @@ static tr_status record(tr_trainer *t)
     tr_metrics_progress(
         t->metrics, t->state.step, (t->state.step - 1) / t->steps_per_epoch, t->loss,
         (double)(t->all.samples + t->since.samples) / (t->all.total + t->since.total));
-    TR_TRY(report_writer(t));
 out:
     return st;
 }
@@ -163,7 +162,8 @@ out:
 static tr_status begin(tr_trainer *t)
 {
     const tr_error kept = *tr_last_error();
-    const tr_status st = tr_report_begin(t);
+    tr_status st = tr_report_begin(t);
+    if (st == TR_OK) st = report_writer(t);
     if (st == TR_OK) tr_set_error(&kept);
     return st;
 }

@@ -27,6 +27,19 @@ int tr_optimizer_slots(const tr_config *c, const char *names[TR_PARAM_SLOTS])
     return n;
 }
 
+static tr_update_kind update_kind(const tr_config *c)
+{
+    switch ((tr_optimizer_kind)c->train.optimizer.kind.which) {
+    case TR_OPT_SGD:
+        break;
+    case TR_OPT_ADAMW:
+        return TR_UPDATE_ADAMW;
+    case TR_OPT_LION:
+        return TR_UPDATE_LION;
+    }
+    return TR_UPDATE_SGD;
+}
+
 /* The parameter at a place of the flat space; each takes the padding behind it. */
 static const tr_param *param_at(const tr_model *m, size_t at)
 {
@@ -85,7 +98,7 @@ tr_status tr_optimizer_open(const tr_config *c, const tr_params *p, void *traini
     o->backend = p->o.backend;
     cut(p, oc, o->segments);
     const tr_update u = {
-        .kind = c->train.optimizer.kind.which,
+        .kind = update_kind(c),
         .beta1 = oc->beta1,
         .beta2 = oc->beta2,
         .eps = oc->eps,

@@ -155,14 +155,17 @@ static int run_under_mpi(const tr_arguments *a, bool mpi, tr_watchdog *watchdog)
     bool agreed = true;
     double limit = tr_arguments_start_timeout(a);
     tr_status st = TR_OK;
+    int provided = MPI_THREAD_FUNNELED;
     if (mpi) {
-        int provided;
         watch_mpi(watchdog, limit, "MPI_Init");
-        MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided);
+        if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) return 1;
         tr_watchdog_rest(watchdog);
     }
     tr_signals_install(); /* after MPI_Init, which may set handlers of its own */
-    st = open_comm(mpi, NULL, limit, watchdog, &control);
+    st = provided >= MPI_THREAD_FUNNELED
+             ? open_comm(mpi, NULL, limit, watchdog, &control)
+             : TR_FAIL(TR_IO, "this MPI allows no threads beside the one that calls it "
+                              "(MPI_THREAD_FUNNELED), which the data loader needs");
     if (st != TR_OK) {
         tr_log(TR_LOG_ERROR, "%s", tr_last_error()->text);
         goto out;

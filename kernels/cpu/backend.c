@@ -1,5 +1,9 @@
 /* The CPU backend's entry: the context (instruction set level, oneDNN's engine), a session's share
  * of it (threads, oneDNN's stream), and the way from an op to the function that prepares it. */
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
+
 #include "kernels/cpu/internal.h"
 #include "kernels/cpu/onednn/onednn.h"
 #include "runtime/device/host.h"
@@ -18,12 +22,24 @@ static tr_cpu_prepare_fn *find(const tr_op_def *def)
 
 int tr_cpu_isa(void)
 {
+#ifdef __x86_64__
     __builtin_cpu_init();
+    /* All of x86-64-v3, then v4, for which the loops are compiled (loops.cmake): virtual machines
+     * may hide any of it. What __builtin_cpu_supports of gcc 11 has no names for is looked up. */
+    unsigned a, b, c, d, extended = 0;
+    if (__get_cpuid(1, &a, &b, &c, &d) == 0 || !(c & bit_MOVBE) || !(c & bit_F16C) ||
+        __get_cpuid(0x80000001, &a, &b, &extended, &d) == 0 || !(extended & bit_LZCNT) ||
+        !__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") ||
+        !__builtin_cpu_supports("bmi") || !__builtin_cpu_supports("bmi2"))
+        return TR_ISA_BASE;
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
+        __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
         return TR_ISA_AVX512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return TR_ISA_AVX2;
+    return TR_ISA_AVX2;
+#else
     return TR_ISA_BASE;
+#endif
 }
 
 static void cpu_close(void *ctx)

@@ -58,6 +58,7 @@ typedef enum {
 typedef struct {
     tr_status status;
     tr_hint hint;
+    bool hearsay; /* another rank's failure, which that rank tells the user */
     char text[TR_ERROR_TEXT];
     const char *file;
     int line;
@@ -70,8 +71,10 @@ tr_status tr_fail_at(const char *file, int line, tr_status st, const char *fmt, 
 #define TR_FAIL(st, ...) tr_fail_at(__FILE__, __LINE__, (st), __VA_ARGS__)
 
 /* Local. Adds the hint to the record just written; returns `st`. A record whose text has the one before
- * in it keeps its hint. */
+ * in it keeps its hint, and that it is hearsay. */
 tr_status tr_fail_hint(tr_status st, tr_hint hint);
+/* Local. Marks the record just written as another rank's failure; returns `st`. */
+tr_status tr_fail_hearsay(tr_status st);
 
 /* Local. The calling thread's record; valid until the thread fails again. */
 const tr_error *tr_last_error(void);

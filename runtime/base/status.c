@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static _Thread_local tr_error last = {TR_OK, TR_HINT_NONE, "", "", 0};
+static _Thread_local tr_error last = {.file = ""};
 
 const char *tr_status_text(tr_status st)
 {
@@ -36,7 +36,7 @@ tr_status tr_fail_at(const char *file, int line, tr_status st, const char *fmt, 
     va_start(args, fmt);
     vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
-    if (!strstr(text, last.text)) last.hint = TR_HINT_NONE;
+    if (!strstr(text, last.text)) last.hint = TR_HINT_NONE, last.hearsay = false;
     memcpy(last.text, text, sizeof text);
     last.status = st;
     last.file = file;
@@ -47,6 +47,12 @@ tr_status tr_fail_at(const char *file, int line, tr_status st, const char *fmt, 
 tr_status tr_fail_hint(tr_status st, tr_hint hint)
 {
     last.hint = hint;
+    return st;
+}
+
+tr_status tr_fail_hearsay(tr_status st)
+{
+    last.hearsay = true;
     return st;
 }
 

@@ -17,9 +17,12 @@ typedef struct tr_segment {
     double decay, lr_factor;
 } tr_segment;
 
+/* What an update computes: SGD, AdamW (Loshchilov and Hutter, 2019), Lion (Chen et al., 2023). */
+typedef enum { TR_UPDATE_SGD, TR_UPDATE_ADAMW, TR_UPDATE_LION } tr_update_kind;
+
 /* The optimizer over the segments that a rank owns: w and g span the flat parameter space. */
 typedef struct tr_update {
-    int kind; /* tr_optimizer_kind */
+    tr_update_kind kind;
     double beta1, beta2, eps, momentum;
     bool nesterov;
     double ema_decay; /* with ema != NULL: ema = d * ema + (1 - d) * w */

@@ -8,8 +8,6 @@
  * The fused average follows: ema = d ema + (1-d) w. */
 #include "kernels/cpu/loops/vec.h"
 
-#include "runtime/config/config.h"
-
 typedef struct {
     float lr, step, keep, decay, b1, c1, b2, c2, eps, root, momentum, scale, ema_keep, ema_take;
 } coefficients;
@@ -94,9 +92,9 @@ TR_INLINE void lion(const tr_sweep *u, const coefficients k, bool ema, size_t be
 TR_INLINE void by_kind(const tr_sweep *u, bool ema, size_t begin, size_t end)
 {
     coefficients k = prepare(u);
-    if (u->kind == TR_OPT_ADAMW)
+    if (u->kind == TR_UPDATE_ADAMW)
         adamw(u, k, ema, begin, end);
-    else if (u->kind == TR_OPT_LION)
+    else if (u->kind == TR_UPDATE_LION)
         lion(u, k, ema, begin, end);
     else if (!u->m)
         sgd(u, k, false, false, ema, begin, end);

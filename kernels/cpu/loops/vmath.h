@@ -95,8 +95,8 @@ TR_INLINE float tr_vphi(float x, float *density)
 TR_INLINE float tr_vgelu_gate(float x, float *slope)
 {
     float z = x * x;
-    *slope = 1.5957691f + 0.21406287f * z;
-    return tr_vsigmoid(x * (1.5957691f + 0.071354286f * z));
+    *slope = 1.5957691f + 0.21406445f * z;
+    return tr_vsigmoid(x * (1.5957691f + 0.071354816f * z));
 }
 
 TR_INLINE float tr_vact(tr_act act, float x)

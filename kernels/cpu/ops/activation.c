@@ -25,7 +25,7 @@ static tr_status run_forward(tr_kernel *base, const tr_run *run)
     (void)run;
     const kernel *k = (const kernel *)base;
     const tr_loop_kernel *o = &k->k;
-    TR_PARALLEL(o->threads)
+    TR_PARALLEL(o->threads, tr_chunks(k->count, TR_CHUNK))
     for (size_t i = 0; i < tr_chunks(k->count, TR_CHUNK); i++)
         o->loops->act(o->dtype, k->act, tr_loop_at(o->dtype, o->b.in[0], i * TR_CHUNK),
                       tr_loop_to(o->dtype, o->b.out[0], i * TR_CHUNK),
@@ -38,7 +38,7 @@ static tr_status run_grad(tr_kernel *base, const tr_run *run)
     (void)run;
     const kernel *k = (const kernel *)base;
     const tr_loop_kernel *o = &k->k;
-    TR_PARALLEL(o->threads)
+    TR_PARALLEL(o->threads, tr_chunks(k->count, TR_CHUNK))
     for (size_t i = 0; i < tr_chunks(k->count, TR_CHUNK); i++)
         o->loops->act_grad(o->dtype, k->act, tr_loop_at(o->dtype, o->b.in[0], i * TR_CHUNK),
                            tr_loop_at(o->dtype, o->b.in[1], i * TR_CHUNK),

@@ -13,7 +13,7 @@ static tr_status run_add(tr_kernel *base, const tr_run *run)
     (void)run;
     const kernel *k = (const kernel *)base;
     const tr_loop_kernel *o = &k->k;
-    TR_PARALLEL(o->threads)
+    TR_PARALLEL(o->threads, tr_chunks(k->count, TR_CHUNK))
     for (size_t i = 0; i < tr_chunks(k->count, TR_CHUNK); i++) {
         const void *in[TR_MAX_IN];
         for (int j = 0; j < k->nin; j++) in[j] = tr_loop_at(o->dtype, o->b.in[j], i * TR_CHUNK);

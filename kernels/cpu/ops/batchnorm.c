@@ -56,7 +56,7 @@ static tr_status run_stats(tr_kernel *base, const tr_run *run)
     tr_batchnorm_kernel *k = (tr_batchnorm_kernel *)base;
     const size_t C = k->C;
     double *stats = k->k.b.out[0], *parts = k->k.b.workspace;
-    TR_PARALLEL(k->k.threads)
+    TR_PARALLEL(k->k.threads, k->chunks)
     for (size_t i = 0; i < k->chunks; i++)
         k->k.loops->bn_stats(
             k->k.dtype, tr_loop_at(k->k.dtype, k->k.b.in[0], i * k->chunk_rows * C),
@@ -163,7 +163,7 @@ static void normalize(tr_batchnorm_kernel *k, const void *residual)
 {
     const tr_loop_kernel *o = &k->k;
     const float *scale = o->b.workspace, *shift = scale + k->C;
-    TR_PARALLEL(o->threads)
+    TR_PARALLEL(o->threads, k->chunks)
     for (size_t i = 0; i < k->chunks; i++) {
         const size_t at = i * k->chunk_rows * k->C;
         o->loops->bn_apply(o->dtype, k->act, tr_loop_at(o->dtype, o->b.in[0], at),

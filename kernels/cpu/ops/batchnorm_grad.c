@@ -28,7 +28,7 @@ static tr_status run_grad_stats(tr_kernel *base, const tr_run *run)
         sums[c] = sums[C + c] = 0.0;
         mean[c] = (float)stats[1 + c];
     }
-    TR_PARALLEL(o->threads)
+    TR_PARALLEL(o->threads, k->chunks)
     for (size_t i = 0; i < k->chunks; i++) {
         const size_t at = i * k->chunk_rows * C;
         o->loops->bn_grad_stats(
@@ -79,7 +79,7 @@ static tr_status run_grad_input(tr_kernel *base, const tr_run *run)
         b[c] = (float)by_x;
         c0[c] = (float)(-slope * sums[c] / stats[0] - by_x * stats[1 + c]);
     }
-    TR_PARALLEL(o->threads)
+    TR_PARALLEL(o->threads, k->chunks)
     for (size_t i = 0; i < k->chunks; i++) {
         const size_t at = i * k->chunk_rows * C;
         o->loops->bn_grad_input(o->dtype, tr_loop_at(o->dtype, o->b.in[0], at),

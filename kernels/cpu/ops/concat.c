@@ -38,7 +38,7 @@ static tr_status run_concat(tr_kernel *base, const tr_run *run)
 {
     (void)run;
     const kernel *k = (const kernel *)base;
-    TR_PARALLEL(k->k.threads)
+    TR_PARALLEL(k->k.threads, tr_chunks(k->rows, ROWS))
     for (size_t i = 0; i < tr_chunks(k->rows, ROWS); i++)
         copy_rows(k, i * ROWS, i * ROWS + tr_chunk_size(k->rows, ROWS, i));
     return TR_OK;

@@ -14,7 +14,7 @@ static tr_status run_dropout(tr_kernel *base, const tr_run *run)
     const kernel *k = (const kernel *)base;
     const tr_loop_kernel *o = &k->k;
     const uint64_t key = tr_philox_key(run->seed, TR_RNG_DROPOUT, k->stream);
-    TR_PARALLEL(o->threads)
+    TR_PARALLEL(o->threads, k->samples * k->pieces)
     for (size_t i = 0; i < k->samples * k->pieces; i++) {
         const size_t sample = i / k->pieces, piece = i % k->pieces, first = piece * TR_CHUNK;
         const size_t at = sample * k->elements + first;

@@ -13,7 +13,7 @@ static tr_status run_elementwise(tr_kernel *base, const tr_run *run)
     (void)run;
     const kernel *k = (const kernel *)base;
     const tr_loop_kernel *o = &k->k;
-    TR_PARALLEL(o->threads)
+    TR_PARALLEL(o->threads, tr_chunks(k->count, TR_CHUNK))
     for (size_t i = 0; i < tr_chunks(k->count, TR_CHUNK); i++)
         o->loops->elementwise(
             o->dtype, k->which, k->a, tr_loop_at(o->dtype, o->b.in[0], i * TR_CHUNK),

@@ -41,7 +41,7 @@ static tr_status run_forward(tr_kernel *base, const tr_run *run)
     const kernel *k = (const kernel *)base;
     const tr_loop_kernel *o = &k->k;
     const int32_t *ids = o->b.in[0];
-    TR_PARALLEL(o->threads)
+    TR_PARALLEL(o->threads, tr_chunks(k->rows, k->chunk_rows))
     for (size_t i = 0; i < tr_chunks(k->rows, k->chunk_rows); i++) {
         const size_t row = i * k->chunk_rows;
         o->loops->gather_rows(o->dtype, o->b.in[1], k->D, ids + row,
@@ -63,11 +63,11 @@ static tr_status run_grad(tr_kernel *base, const tr_run *run)
     float *table = o->b.out[0];
     const size_t elements = k->num * k->D;
     if (!tr_run_adds(run, &o->b, 0)) {
-        TR_PARALLEL(o->threads)
+        TR_PARALLEL(o->threads, tr_chunks(elements, TR_CHUNK))
         for (size_t i = 0; i < tr_chunks(elements, TR_CHUNK); i++)
             memset(table + i * TR_CHUNK, 0, tr_chunk_size(elements, TR_CHUNK, i) * sizeof *table);
     }
-    TR_PARALLEL(o->threads)
+    TR_PARALLEL(o->threads, k->blocks * k->classes)
     for (size_t i = 0; i < k->blocks * k->classes; i++) {
         const size_t begin = i / k->classes * COLUMNS;
         const size_t end = begin + tr_chunk_size(k->D, COLUMNS, i / k->classes);

@@ -21,7 +21,7 @@ static tr_status run_flatten(tr_kernel *base, const tr_run *run)
         memcpy(y, x, k->samples * nbytes);
         return TR_OK;
     }
-    TR_PARALLEL(k->k.threads)
+    TR_PARALLEL(k->k.threads, k->samples)
     for (size_t i = 0; i < k->samples; i++)
         k->k.loops->transpose(k->size, x + i * nbytes, y + i * nbytes, k->rows, k->cols);
     return TR_OK;

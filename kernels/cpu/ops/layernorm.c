@@ -38,7 +38,7 @@ static tr_status run_forward(tr_kernel *base, const tr_run *run)
     const kernel *k = (const kernel *)base;
     const tr_loop_kernel *o = &k->k;
     float *stats = o->b.out[1];
-    TR_PARALLEL(o->threads)
+    TR_PARALLEL(o->threads, k->chunks)
     for (size_t i = 0; i < k->chunks; i++) {
         const size_t row = i * k->chunk_rows;
         o->loops->ln_apply(o->dtype, tr_loop_at(o->dtype, o->b.in[0], row * k->D), o->b.in[1],
@@ -90,7 +90,7 @@ static tr_status run_grad(tr_kernel *base, const tr_run *run)
 {
     const kernel *k = (const kernel *)base;
     double *parts = k->k.b.workspace;
-    TR_PARALLEL(k->k.threads)
+    TR_PARALLEL(k->k.threads, k->chunks)
     for (size_t i = 0; i < k->chunks; i++) grad_chunk(k, i, parts + 2 * k->D * i);
     give(k->k.b.out[1], parts, k->D, k->chunks, 2 * k->D, tr_run_adds(run, &k->k.b, 1));
     give(k->k.b.out[2], parts + k->D, k->D, k->chunks, 2 * k->D, tr_run_adds(run, &k->k.b, 2));

@@ -22,9 +22,11 @@ typedef struct {
     tr_dtype dtype; /* of the activations */
 } tr_loop_kernel;
 
-/* Before a for loop over chunks: shares them out over the threads. */
+/* Before a for loop over that many chunks: shares them out over the threads. A single chunk wakes
+ * nobody. */
 #define TR_OMP(text) _Pragma(#text)
-#define TR_PARALLEL(threads) TR_OMP(omp parallel for num_threads(threads) schedule(static))
+#define TR_PARALLEL(threads, chunks)                                                               \
+    TR_OMP(omp parallel for num_threads(threads) schedule(static) if ((chunks) > 1 && (threads) > 1))
 
 /* A kernel of `size` bytes that starts with tr_loop_kernel, zeroed but for that head: its
  * activations are of the type of `like`; no workspace, nothing packed; every operand can be

@@ -35,7 +35,7 @@ static tr_status run_xent(tr_kernel *base, const tr_run *run)
     tr_xent *rows = o->b.workspace;
     tr_status st = check_labels(k, labels);
     if (st != TR_OK) return st;
-    TR_PARALLEL(o->threads)
+    TR_PARALLEL(o->threads, tr_chunks(k->rows, ROWS))
     for (size_t i = 0; i < tr_chunks(k->rows, ROWS); i++)
         for (size_t r = i * ROWS; r < i * ROWS + tr_chunk_size(k->rows, ROWS, i); r++)
             rows[r] =
@@ -94,7 +94,7 @@ static tr_status run_elementwise(tr_kernel *base, const tr_run *run)
     const tr_loop_kernel *o = &k->k;
     part *parts = o->b.workspace;
     const size_t chunks = tr_chunks(k->count, TR_CHUNK);
-    TR_PARALLEL(o->threads)
+    TR_PARALLEL(o->threads, chunks)
     for (size_t i = 0; i < chunks; i++) {
         const void *y = tr_loop_at(o->dtype, o->b.in[0], i * TR_CHUNK);
         const float *target = (const float *)o->b.in[1] + i * TR_CHUNK;

@@ -17,7 +17,7 @@ static tr_status run_mul(tr_kernel *base, const tr_run *run)
     const kernel *k = (const kernel *)base;
     const tr_loop_kernel *o = &k->k;
     const size_t chunks = tr_chunks(k->rows, k->step);
-    TR_PARALLEL(o->threads)
+    TR_PARALLEL(o->threads, k->samples * chunks)
     for (size_t i = 0; i < k->samples * chunks; i++) {
         const size_t sample = i / chunks, row = i % chunks * k->step;
         const size_t at = (sample * k->rows + row) * k->C;
@@ -35,7 +35,7 @@ static tr_status run_sums(tr_kernel *base, const tr_run *run)
     const kernel *k = (const kernel *)base;
     const tr_loop_kernel *o = &k->k;
     const size_t blocks = tr_chunks(k->C, k->step);
-    TR_PARALLEL(o->threads)
+    TR_PARALLEL(o->threads, k->samples * blocks)
     for (size_t i = 0; i < k->samples * blocks; i++) {
         const size_t sample = i / blocks, begin = i % blocks * k->step;
         const size_t at = sample * k->rows * k->C;

@@ -73,7 +73,7 @@ tr_status tr_cpu_updater_run(void *opened, const tr_control *c)
         s.v = at(u->v, g->slot);
         s.ema = at(u->ema, g->slot);
         s.count = tr_range_count(g->range);
-        TR_PARALLEL(x->t->base.threads)
+        TR_PARALLEL(x->t->base.threads, tr_chunks(s.count, TR_CHUNK))
         for (size_t k = 0; k < tr_chunks(s.count, TR_CHUNK); k++)
             x->t->loops->update(&s, k * TR_CHUNK,
                                 k * TR_CHUNK + tr_chunk_size(s.count, TR_CHUNK, k));

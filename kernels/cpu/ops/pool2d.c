@@ -41,7 +41,7 @@ static tr_status run_pool(tr_kernel *base, const tr_run *run)
     (void)run;
     const pool_kernel *k = (const pool_kernel *)base;
     const tr_loop_kernel *o = &k->k;
-    TR_PARALLEL(o->threads)
+    TR_PARALLEL(o->threads, tr_chunks(k->rows, k->chunk_rows))
     for (size_t i = 0; i < tr_chunks(k->rows, k->chunk_rows); i++) {
         const size_t begin = i * k->chunk_rows;
         k->piece(&k->pool, o->loops, &o->b, begin,

@@ -25,7 +25,7 @@ static tr_status run_forward(tr_kernel *base, const tr_run *run)
     (void)run;
     const kernel *k = (const kernel *)base;
     const tr_loop_kernel *o = &k->k;
-    TR_PARALLEL(o->threads)
+    TR_PARALLEL(o->threads, tr_chunks(k->rows, k->chunk_rows))
     for (size_t i = 0; i < tr_chunks(k->rows, k->chunk_rows); i++) {
         const size_t at = i * k->chunk_rows * k->D;
         o->loops->softmax(o->dtype, tr_loop_at(o->dtype, o->b.in[0], at),
@@ -40,7 +40,7 @@ static tr_status run_grad(tr_kernel *base, const tr_run *run)
     (void)run;
     const kernel *k = (const kernel *)base;
     const tr_loop_kernel *o = &k->k;
-    TR_PARALLEL(o->threads)
+    TR_PARALLEL(o->threads, tr_chunks(k->rows, k->chunk_rows))
     for (size_t i = 0; i < tr_chunks(k->rows, k->chunk_rows); i++) {
         const size_t at = i * k->chunk_rows * k->D;
         o->loops->softmax_grad(

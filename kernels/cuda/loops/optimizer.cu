@@ -14,7 +14,6 @@
  * lion 12 + 8; the average 4 + 4 more. A launch that does not apply moves nothing. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/loops/optimizer.h"
-#include "runtime/config/config.h"
 
 enum { THREADS = 256, WIDTH = 4 };
 
@@ -125,8 +124,8 @@ static tr_status launch_update(cudaStream_t stream, const tr_update_plan *p,
 tr_status tr_update_launch(cudaStream_t stream, const tr_update_plan *p, const tr_control *control)
 {
     const tr_update *u = &p->u;
-    if (u->kind == TR_OPT_ADAMW) return launch_update<ADAMW>(stream, p, control);
-    if (u->kind == TR_OPT_LION) return launch_update<LION>(stream, p, control);
+    if (u->kind == TR_UPDATE_ADAMW) return launch_update<ADAMW>(stream, p, control);
+    if (u->kind == TR_UPDATE_LION) return launch_update<LION>(stream, p, control);
     if (!u->m) return launch_update<SGD>(stream, p, control);
     return u->nesterov ? launch_update<SGD_NESTEROV>(stream, p, control)
                        : launch_update<SGD_MOMENTUM>(stream, p, control);

@@ -2,8 +2,6 @@
  * set-up of the tables that the kernels of loops/optimizer*.cu work from. */
 #include "kernels/cuda/loops/optimizer.h"
 
-#include "runtime/config/config.h"
-
 #include <limits.h>
 
 typedef struct {
@@ -73,7 +71,7 @@ static tr_status open_chunks(tr_cuda *cuda, const tr_segment *segments, size_t n
 
 static tr_status check(const tr_update *u)
 {
-    if (u->kind != TR_OPT_SGD && (!u->m || (u->kind == TR_OPT_ADAMW && !u->v)))
+    if (u->kind != TR_UPDATE_SGD && (!u->m || (u->kind == TR_UPDATE_ADAMW && !u->v)))
         return TR_FAIL(TR_INTERNAL, "an optimizer lacks its moments");
     for (size_t i = 0; i < u->nsegments; i++) {
         const tr_range s = u->segments[i].range;

@@ -16,13 +16,13 @@ static void reference(const tr_update *u, int t, exact_state *s, size_t i, doubl
     const double decay = u->segments[0].decay;
     g *= GRAD_SCALE;
     double w = s->w[i];
-    if (u->kind == TR_OPT_ADAMW) {
+    if (u->kind == TR_UPDATE_ADAMW) {
         w *= 1 - LR * decay;
         s->m[i] = u->beta1 * s->m[i] + (1 - u->beta1) * g;
         s->v[i] = u->beta2 * s->v[i] + (1 - u->beta2) * g * g;
         const double bc1 = 1 - pow(u->beta1, t), bc2 = 1 - pow(u->beta2, t);
         w -= LR / bc1 * s->m[i] / (sqrt(s->v[i]) / sqrt(bc2) + u->eps);
-    } else if (u->kind == TR_OPT_LION) {
+    } else if (u->kind == TR_UPDATE_LION) {
         const double c = u->beta1 * s->m[i] + (1 - u->beta1) * g;
         w = w * (1 - LR * decay) - LR * ((c > 0) - (c < 0));
         s->m[i] = u->beta2 * s->m[i] + (1 - u->beta2) * g;
@@ -47,24 +47,24 @@ typedef struct {
 
 #define COMMON .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8
 static const variant variants[] = {
-    {"adamw", {.kind = TR_OPT_ADAMW, COMMON}, 0.1, true, true, false},
-    {"adamw, average", {.kind = TR_OPT_ADAMW, COMMON, .ema_decay = 0.9}, 0, true, true, true},
-    {"sgd", {.kind = TR_OPT_SGD, COMMON}, 0, false, false, false},
+    {"adamw", {.kind = TR_UPDATE_ADAMW, COMMON}, 0.1, true, true, false},
+    {"adamw, average", {.kind = TR_UPDATE_ADAMW, COMMON, .ema_decay = 0.9}, 0, true, true, true},
+    {"sgd", {.kind = TR_UPDATE_SGD, COMMON}, 0, false, false, false},
     {"sgd, decay, average",
-     {.kind = TR_OPT_SGD, COMMON, .ema_decay = 0.5},
+     {.kind = TR_UPDATE_SGD, COMMON, .ema_decay = 0.5},
      0.2,
      false,
      false,
      true},
-    {"momentum", {.kind = TR_OPT_SGD, COMMON, .momentum = 0.9}, 0.1, true, false, false},
+    {"momentum", {.kind = TR_UPDATE_SGD, COMMON, .momentum = 0.9}, 0.1, true, false, false},
     {"nesterov",
-     {.kind = TR_OPT_SGD, COMMON, .momentum = 0.9, .nesterov = true},
+     {.kind = TR_UPDATE_SGD, COMMON, .momentum = 0.9, .nesterov = true},
      0,
      true,
      false,
      true},
-    {"lion", {.kind = TR_OPT_LION, COMMON}, 0.1, true, false, false},
-    {"lion, average", {.kind = TR_OPT_LION, COMMON, .ema_decay = 0.99}, 0, true, false, true},
+    {"lion", {.kind = TR_UPDATE_LION, COMMON}, 0.1, true, false, false},
+    {"lion, average", {.kind = TR_UPDATE_LION, COMMON, .ema_decay = 0.99}, 0, true, false, true},
 };
 
 static float *floats(size_t n)

@@ -118,28 +118,28 @@ typedef struct {
 
 #define COMMON .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8
 static const variant variants[] = {
-    {"adamw", {.kind = TR_OPT_ADAMW, COMMON}, true, true, false},
-    {"adamw, average", {.kind = TR_OPT_ADAMW, COMMON, .ema_decay = 0.9}, true, true, true},
-    {"sgd", {.kind = TR_OPT_SGD, COMMON}, false, false, false},
-    {"sgd, average", {.kind = TR_OPT_SGD, COMMON, .ema_decay = 0.5}, false, false, true},
-    {"momentum", {.kind = TR_OPT_SGD, COMMON, .momentum = 0.9}, true, false, false},
+    {"adamw", {.kind = TR_UPDATE_ADAMW, COMMON}, true, true, false},
+    {"adamw, average", {.kind = TR_UPDATE_ADAMW, COMMON, .ema_decay = 0.9}, true, true, true},
+    {"sgd", {.kind = TR_UPDATE_SGD, COMMON}, false, false, false},
+    {"sgd, average", {.kind = TR_UPDATE_SGD, COMMON, .ema_decay = 0.5}, false, false, true},
+    {"momentum", {.kind = TR_UPDATE_SGD, COMMON, .momentum = 0.9}, true, false, false},
     {"momentum, average",
-     {.kind = TR_OPT_SGD, COMMON, .momentum = 0.9, .ema_decay = 0.9},
+     {.kind = TR_UPDATE_SGD, COMMON, .momentum = 0.9, .ema_decay = 0.9},
      true,
      false,
      true},
     {"nesterov",
-     {.kind = TR_OPT_SGD, COMMON, .momentum = 0.9, .nesterov = true},
+     {.kind = TR_UPDATE_SGD, COMMON, .momentum = 0.9, .nesterov = true},
      true,
      false,
      false},
     {"nesterov, average",
-     {.kind = TR_OPT_SGD, COMMON, .momentum = 0.9, .nesterov = true, .ema_decay = 0.9},
+     {.kind = TR_UPDATE_SGD, COMMON, .momentum = 0.9, .nesterov = true, .ema_decay = 0.9},
      true,
      false,
      true},
-    {"lion", {.kind = TR_OPT_LION, COMMON}, true, false, false},
-    {"lion, average", {.kind = TR_OPT_LION, COMMON, .ema_decay = 0.99}, true, false, true},
+    {"lion", {.kind = TR_UPDATE_LION, COMMON}, true, false, false},
+    {"lion, average", {.kind = TR_UPDATE_LION, COMMON, .ema_decay = 0.99}, true, false, true},
 };
 
 static tr_update update_of(const bench *x, const variant *k)
@@ -176,12 +176,12 @@ static void reference(const variant *k, const tr_control *c, element *e, double 
     const tr_update *u = &k->u;
     const double lr = c->in.lr * s->lr_factor, decay = s->decay;
     g *= c->grad_scale;
-    if (u->kind == TR_OPT_ADAMW) {
+    if (u->kind == TR_UPDATE_ADAMW) {
         e->w *= 1 - lr * decay;
         e->m = u->beta1 * e->m + (1 - u->beta1) * g;
         e->v = u->beta2 * e->v + (1 - u->beta2) * g * g;
         e->w -= lr / c->correct1 * e->m / (sqrt(e->v) / sqrt(c->correct2) + u->eps);
-    } else if (u->kind == TR_OPT_LION) {
+    } else if (u->kind == TR_UPDATE_LION) {
         const double d = u->beta1 * e->m + (1 - u->beta1) * g;
         e->w = e->w * (1 - lr * decay) - lr * ((d > 0) - (d < 0));
         e->m = u->beta2 * e->m + (1 - u->beta2) * g;
