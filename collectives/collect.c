@@ -145,7 +145,7 @@ tr_status tr_collect_open(tr_placement *l, const tr_params_options *o)
     bool ok = l->seats && l->theirs;
     if (ok && (l->own.parts > 1 || tr_on_device(o)))
         ok = (l->buffer = tr_alloc(TR_MEM_OTHER, TR_PIECE, sizeof(float))) != NULL;
-    TR_TRY(tr_agree(l->c, ok ? TR_OK : TR_MEMORY, NULL));
+    TR_TRY(tr_agree(l->c, ok ? TR_OK : tr_last_status(), NULL));
     TR_TRY(tr_comm_all_gather(l->c, &mine, l->seats, sizeof mine));
 out:
     return st;

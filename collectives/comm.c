@@ -62,9 +62,7 @@ static tr_status connect(tr_comm *c)
     if (c->scratch_count < 64) c->scratch_count = 64;
     c->scratch = tr_alloc(TR_MEM_OTHER, c->scratch_count * size, sizeof(double));
     c->ranks = tr_alloc(TR_MEM_OTHER, size, sizeof *c->ranks);
-    bool all = false;
-    TR_TRY(tr_mpi_all(c->comm, c->scratch && c->ranks, &all));
-    TR_NEED(all && c->ranks, TR_MEMORY, "some rank has no memory for its communicator");
+    TR_TRY(tr_mpi_have(c->comm, c->scratch && c->ranks, "its communicator"));
     const int mine = c->job->topology.rank;
     TR_MPI_TRY(MPI_Allgather(&mine, 1, MPI_INT, c->ranks, 1, MPI_INT, c->comm));
     TR_TRY(tr_peers_pick(c));
@@ -88,15 +86,11 @@ tr_status tr_comm_open(const tr_comm_options *o, tr_comm **out)
 {
     tr_status st = TR_OK;
     tr_job *j = NULL;
+    tr_comm *c = NULL;
     TR_TRY(tr_job_open(o, &j));
-    tr_comm *c = new_comm(j);
-    st = c ? TR_OK : tr_last_error()->status;
-    if (j->mpi) {
-        bool all = false;
-        TR_TRY(tr_mpi_all(j->world, c != NULL, &all));
-        TR_NEED(all, TR_MEMORY, "some rank has no memory for its communicator");
-    }
-    TR_TRY(st);
+    c = new_comm(j);
+    if (j->mpi) TR_TRY(tr_mpi_have(j->world, c != NULL, "its communicator"));
+    TR_HAVE(c);
     c->topology = j->topology;
     c->topology.reason = c->reason;
     c->comm = j->world;
@@ -111,6 +105,7 @@ tr_status tr_comm_open(const tr_comm_options *o, tr_comm **out)
     *out = c;
     return TR_OK;
 out:
+    tr_free(c);
     tr_job_leave(j);
     return st;
 }
@@ -150,7 +145,7 @@ tr_status tr_comm_split(tr_comm *parent, int color, int key, tr_comm **out)
 {
     tr_job *j = parent->job;
     tr_comm *c = color >= 0 ? new_comm(j) : NULL;
-    tr_status st = color >= 0 && !c ? tr_last_error()->status : TR_OK;
+    tr_status st = color >= 0 && !c ? tr_last_status() : TR_OK;
     *out = NULL;
     if (c) j->users++;
     TR_TRY(tr_agree(parent, st, NULL)); /* all have come: MPI's own calls wait for ever */

@@ -74,9 +74,8 @@ static tr_status allocate(tr_exchange *x, const tr_range *ranges, size_t nranges
     x->sources = tr_alloc(TR_MEM_OTHER, k, sizeof *x->sources);
     x->requests = tr_alloc(TR_MEM_OTHER, TR_LANES * 2 * (k - 1), sizeof(MPI_Request));
     x->buffers = tr_alloc(TR_MEM_GRADIENTS, tr_exchange_floats(x->nodes), sizeof(float));
-    bool ok = x->first && x->pieces && x->complete && x->squares && x->sources && x->requests &&
-              x->buffers;
-    TR_NEED(ok, TR_MEMORY, "no memory for the buffers between %d nodes", x->nodes);
+    TR_HAVE(x->first && x->pieces && x->complete && x->squares && x->sources && x->requests &&
+            x->buffers);
     for (int i = 0; i < TR_LANES; i++) {
         float *base = x->buffers + (size_t)i * k * part;
         x->lanes[i].received = base;
@@ -92,7 +91,7 @@ tr_status tr_exchange_open(MPI_Comm comm, float *base, const tr_range *ranges, s
 {
     tr_status st = TR_OK;
     tr_exchange *x = TR_NEW(TR_MEM_OTHER, tr_exchange);
-    if (!x) return tr_last_error()->status;
+    if (!x) return tr_last_status();
     x->comm = comm;
     x->o = o;
     x->gradients = base;

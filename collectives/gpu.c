@@ -175,7 +175,7 @@ tr_status tr_gpu_choose(tr_comm *c, const tr_backend *gpu, int *device)
     int found = 0;
     look(&card, t, gpu);
     v.cards = tr_alloc(TR_MEM_OTHER, size, sizeof *v.cards);
-    TR_TRY(tr_agree(c, v.cards ? TR_OK : tr_last_error()->status, NULL));
+    TR_TRY(tr_agree(c, v.cards ? TR_OK : tr_last_status(), NULL));
     TR_TRY(tr_comm_all_gather(c, &card, v.cards, sizeof card));
     TR_TRY(all_have(&v));
 
@@ -187,7 +187,7 @@ tr_status tr_gpu_choose(tr_comm *c, const tr_backend *gpu, int *device)
     v.asked = tr_alloc(TR_MEM_OTHER, size, sizeof *v.asked);
     v.owner = tr_alloc(TR_MEM_OTHER, size, most * sizeof *v.owner);
     st = mine && v.ids && v.rank && v.sees && v.asked && v.owner ? name(gpu, card.count, mine)
-                                                                 : tr_last_error()->status;
+                                                                 : tr_last_status();
     TR_TRY(tr_agree(c, st, NULL));
     TR_TRY(tr_comm_all_gather(c, mine, v.ids, most * sizeof *mine));
     TR_TRY(match(&v, t, &found));

@@ -111,6 +111,9 @@ tr_status tr_mpi_check(int rc, const char *what);
 tr_status tr_mpi_int(size_t n, int *out);
 /* *Collective*: true when `ok` holds on every rank. For set-up only. */
 tr_status tr_mpi_all(MPI_Comm comm, bool ok, bool *out);
+/* *Collective*: TR_MEMORY where a rank has not got its memory for `what`, with the allocator's record on
+ * that rank. For set-up that tr_agree() stands on itself. */
+tr_status tr_mpi_have(MPI_Comm comm, bool have, const char *what);
 
 /* sum[i] += v[i]; integers wrap. TR_F32, TR_F64 or TR_I64. */
 void tr_sum_into(void *sum, const void *v, size_t n, tr_dtype type);

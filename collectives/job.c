@@ -38,7 +38,7 @@ out:
 tr_status tr_job_open(const tr_comm_options *o, tr_job **out)
 {
     tr_job *j = TR_NEW(TR_MEM_OTHER, tr_job);
-    if (!j) return tr_last_error()->status;
+    if (!j) return tr_last_status();
     j->users = 1;
     j->mpi = o->mpi;
     j->shared_allowed = o->shared_allowed || o->shared_required;

@@ -51,11 +51,9 @@ tr_status tr_marks_open(tr_job *j)
     tr_status st = TR_OK;
     const tr_topology *t = &j->topology;
     tr_marked mine = {.pid = getpid()};
-    bool ok = false;
     tr_marks *m = j->marks = TR_NEW(TR_MEM_OTHER, tr_marks);
     if (m) m->of = tr_alloc(TR_MEM_OTHER, (size_t)t->size, sizeof *m->of);
-    TR_TRY(tr_mpi_all(j->world, m && m->of, &ok));
-    TR_NEED(ok && m && m->of, TR_MEMORY, "no memory for the list of %d ranks", t->size);
+    TR_TRY(tr_mpi_have(j->world, m && m->of, "the list of ranks"));
     snprintf(mine.host, sizeof mine.host, "%s", t->host);
     TR_MPI_TRY(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, m->of, sizeof mine, MPI_BYTE, j->world));
     for (int r = 0; r < t->size; r++) m->of[r].local_rank = -1;

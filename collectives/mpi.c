@@ -36,6 +36,17 @@ tr_status tr_mpi_all(MPI_Comm comm, bool ok, bool *out)
     return st;
 }
 
+tr_status tr_mpi_have(MPI_Comm comm, bool have, const char *what)
+{
+    tr_status st = TR_OK;
+    bool all = false;
+    TR_TRY(tr_mpi_all(comm, have, &all));
+    TR_HAVE(have);
+    TR_NEED(all, TR_MEMORY, "another rank has no memory for %s", what);
+out:
+    return st;
+}
+
 static size_t smaller(size_t a, size_t b)
 {
     return a < b ? a : b;

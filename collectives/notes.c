@@ -36,10 +36,8 @@ tr_status tr_notes_open(tr_comm *c, bool *got)
     tr_status st = TR_OK;
     tr_job *j = c->job;
     size_t nbytes = TR_PAGE + (size_t)j->topology.local_size * sizeof(tr_note);
-    bool ok = false;
     tr_notes *n = TR_NEW(TR_MEM_OTHER, tr_notes);
-    TR_TRY(tr_mpi_all(c->comm, n != NULL, &ok));
-    TR_NEED(ok && n, TR_MEMORY, "no memory for a node's notes");
+    TR_TRY(tr_mpi_have(c->comm, n != NULL, "a node's notes"));
     TR_TRY(tr_window_open(c, nbytes, &n->window, got, c->reason, sizeof c->reason));
     if (!*got) goto out;
     n->speaker = (tr_speaker *)(void *)n->window.base;

@@ -92,7 +92,7 @@ static tr_status open_window(tr_placement *l, const tr_params_options *o, tr_par
     size_t flags = 0, array = 0, slot = 0, total = 0;
     bool ok = true;
     l->bases = tr_alloc(TR_MEM_OTHER, ranks, sizeof(float *));
-    st = l->bases ? TR_OK : tr_last_error()->status;
+    st = l->bases ? TR_OK : tr_last_status();
     if (st == TR_OK && !measure(l, o, &flags, &array, &slot, &total))
         st = TR_FAIL(TR_MEMORY, "%zu parameters do not fit the address space", o->count);
     TR_TRY(tr_agree(c, st, NULL));
@@ -155,7 +155,7 @@ static tr_status find_owned(tr_placement *l, const tr_params_options *o)
     l->owned =
         tr_alloc(TR_MEM_OTHER, tr_owned_most(&l->own, o->buckets, o->nbuckets), sizeof *l->owned);
     if (l->owned) l->nowned = tr_owned(&l->own, o->buckets, o->nbuckets, l->owned);
-    return tr_agree(l->c, l->owned ? TR_OK : TR_MEMORY, NULL);
+    return tr_agree(l->c, l->owned ? TR_OK : tr_last_status(), NULL);
 }
 
 /* *Collective.* */
@@ -186,7 +186,7 @@ tr_status tr_comm_params_open(tr_comm *c, const tr_params_options *o, const tr_r
     tr_placement *l = TR_NEW(TR_MEM_OTHER, tr_placement);
     tr_params_memory m = {0};
     if (l) *l = (tr_placement){.c = c, .r = *r, .window = {.win = MPI_WIN_NULL}};
-    st = l ? check(o) : tr_last_error()->status;
+    st = l ? check(o) : tr_last_status();
     TR_TRY(tr_agree(c, st, NULL));
     TR_TRY(place(l, o, &m));
     TR_TRY(tr_collect_open(l, o));

@@ -43,9 +43,7 @@ tr_status tr_peers_open(tr_job *j)
     tr_card *all = tr_alloc(TR_MEM_OTHER, (size_t)n, sizeof *all);
     j->peers = tr_alloc(TR_MEM_OTHER, (size_t)n, sizeof *j->peers);
     for (int i = 0; j->peers && i < n; i++) j->peers[i].fd = -1;
-    bool ok = false;
-    TR_TRY(tr_mpi_all(j->world, all && j->peers, &ok));
-    TR_NEED(ok && all && j->peers, TR_MEMORY, "no memory for the list of a node's ranks");
+    TR_TRY(tr_mpi_have(j->world, all && j->peers, "the list of a node's ranks"));
     TR_MPI_TRY(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, all, sizeof mine, MPI_BYTE, j->local));
 
     cpu_set_t cores;
@@ -100,9 +98,7 @@ tr_status tr_peers_pick(tr_comm *c)
     const int mine = c->job->topology.local_rank;
     int *all = tr_alloc(TR_MEM_OTHER, n, sizeof *all);
     c->peers = tr_alloc(TR_MEM_OTHER, n, sizeof *c->peers);
-    bool ok = false;
-    TR_TRY(tr_mpi_all(c->comm, all && c->peers, &ok));
-    TR_NEED(ok && all && c->peers, TR_MEMORY, "no memory for the list of a node's ranks");
+    TR_TRY(tr_mpi_have(c->comm, all && c->peers, "the list of a node's ranks"));
     TR_MPI_TRY(MPI_Allgather(&mine, 1, MPI_INT, all, 1, MPI_INT, c->local));
     for (size_t i = 0; i < n; i++) c->peers[i] = c->job->peers[all[i]];
 out:

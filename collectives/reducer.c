@@ -35,7 +35,7 @@ tr_status tr_reducer_open(tr_comm *c, tr_params *p, const tr_reducer_options *o,
         r->o = *o;
         r->ready = -1;
     }
-    TR_TRY(tr_agree(c, r ? TR_OK : tr_last_error()->status, NULL));
+    TR_TRY(tr_agree(c, r ? TR_OK : tr_last_status(), NULL));
     TR_TRY(choose(r));
 out:
     if (st != TR_OK) {

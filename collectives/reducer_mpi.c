@@ -141,7 +141,7 @@ static tr_status allocate(tr_reducer *r, bool pieces)
         n += tr_pieces(r->p->o.buckets[b].end - r->p->o.buckets[b].begin, limit);
     s->ends = tr_alloc(TR_MEM_OTHER, n, sizeof *s->ends);
     s->requests = tr_alloc(TR_MEM_OTHER, n, sizeof(MPI_Request));
-    if (!s->ends || !s->requests) return tr_last_error()->status;
+    if (!s->ends || !s->requests) return tr_last_status();
     for (size_t b = 0; pieces && b < r->p->o.nbuckets; b++) {
         size_t end = r->p->o.buckets[b].end;
         for (size_t at = r->p->o.buckets[b].begin; at < end; at = s->ends[s->npieces - 1])
@@ -157,7 +157,7 @@ tr_status tr_reducer_mpi_init(tr_reducer *r)
     const tr_exchange_options way = {.bf16 = r->o.wire_bf16 && t->nodes > 1, .scatter = r->o.shard};
     const bool exchange = t->size > 1 && (way.bf16 || way.scatter);
     tr_plain *s = r->state = TR_NEW(TR_MEM_OTHER, tr_plain);
-    st = s ? allocate(r, t->size > 1 && !exchange) : tr_last_error()->status;
+    st = s ? allocate(r, t->size > 1 && !exchange) : tr_last_status();
     r->ops = &ops;
     if (t->size == 1) snprintf(r->name, sizeof r->name, "one rank");
     TR_TRY(tr_agree(r->c, st, NULL));

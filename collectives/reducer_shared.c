@@ -175,7 +175,7 @@ tr_status tr_reducer_shared_init(tr_reducer *r)
         s->at = tr_alloc(TR_MEM_OTHER, (size_t)t->local_size, sizeof(float *));
         s->slices = tr_alloc(TR_MEM_OTHER, n, sizeof(tr_range));
     }
-    st = s && s->at && s->slices ? TR_OK : tr_last_error()->status;
+    st = s && s->at && s->slices ? TR_OK : tr_last_status();
     TR_TRY(tr_agree(r->c, st, NULL));
     for (size_t b = 0; b < n; b++)
         s->slices[b] = tr_slice(r->p->o.buckets[b], t->local_rank, t->slices);

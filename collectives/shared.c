@@ -47,10 +47,8 @@ tr_status tr_mailbox_open(tr_comm *c, bool *got)
     tr_status st = TR_OK;
     size_t n = (size_t)c->topology.size;
     size_t mails_at = tr_align_up(n * sizeof(tr_mail_flag), TR_PAGE);
-    bool ok = false;
     tr_mailbox *m = TR_NEW(TR_MEM_OTHER, tr_mailbox);
-    TR_TRY(tr_mpi_all(c->comm, m != NULL, &ok));
-    TR_NEED(ok && m, TR_MEMORY, "no memory for a group's mailboxes");
+    TR_TRY(tr_mpi_have(c->comm, m != NULL, "a group's mailboxes"));
     m->size = c->topology.size;
     m->rank = c->topology.rank;
     TR_TRY(tr_window_open(c, mails_at + n * pair_bytes(), &m->window, got, c->reason,

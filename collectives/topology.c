@@ -41,9 +41,7 @@ tr_status tr_topology_find(MPI_Comm comm, int node, tr_topology *t, MPI_Comm *lo
     mine.local_size = t->local_size;
     TR_MPI_TRY(MPI_Bcast(&mine.leader, 1, MPI_INT, 0, *local));
     all = tr_alloc(TR_MEM_OTHER, (size_t)t->size, sizeof *all);
-    bool ok = false;
-    TR_TRY(tr_mpi_all(comm, all != NULL, &ok));
-    TR_NEED(ok && all, TR_MEMORY, "no memory for the list of %d ranks", t->size);
+    TR_TRY(tr_mpi_have(comm, all != NULL, "the list of ranks"));
     TR_MPI_TRY(MPI_Allgather(&mine, 2, MPI_INT, all, 2, MPI_INT, comm));
     t->slices = t->most = t->local_size;
     t->node = t->nodes = 0;

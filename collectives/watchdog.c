@@ -65,7 +65,7 @@ tr_status tr_watchdog_open(tr_watchdog **out)
 {
     sigset_t all, before;
     tr_watchdog *w = TR_NEW(TR_MEM_OTHER, tr_watchdog);
-    if (!w) return tr_last_error()->status;
+    if (!w) return tr_last_status();
     pthread_mutex_init(&w->lock, NULL);
     pthread_cond_init(&w->changed, NULL);
     sigfillset(&all); /* signals are for the other threads */

@@ -85,7 +85,7 @@ tr_status tr_affinity_open(const tr_config *c, tr_comm *comm, const char *xml, c
     rank_cores mine = {.node = t->node, .local_rank = t->local_rank};
     rank_cores *all = tr_alloc(TR_MEM_OTHER, (size_t)t->size, sizeof *all);
     tr_cores *local = tr_alloc(TR_MEM_OTHER, (size_t)t->local_size, sizeof *local);
-    tr_status st = all && local ? TR_OK : TR_MEMORY;
+    tr_status st = all && local ? TR_OK : tr_last_status();
     TR_TRY(tr_agree(comm, st, NULL));
     widened = automatic && launcher_mask(&own, &mine.cores.may);
     if (!widened) mine.cores.may = own;

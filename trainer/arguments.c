@@ -51,7 +51,7 @@ tr_status tr_arguments_parse(int argc, char **argv, const char *flags, tr_argume
     tr_status st = TR_OK;
     *out = (tr_arguments){0};
     out->overrides = tr_alloc(TR_MEM_OTHER, (size_t)argc, sizeof *out->overrides);
-    if (!out->overrides) return TR_MEMORY;
+    if (!out->overrides) return tr_last_status();
     for (int i = 1; i < argc; i++) {
         if (argv[i][0] == '-' && argv[i][1])
             TR_TRY(parse_flag(flags, argv, argc, &i, out));
@@ -83,7 +83,7 @@ static tr_status agree_arguments(const tr_arguments *a, tr_comm *comm)
     size_t nbytes = 4;
     for (size_t i = 0; i < a->noverrides; i++) nbytes += strlen(a->overrides[i]) + 1;
     char *all = tr_alloc(TR_MEM_OTHER, nbytes, 1);
-    tr_status st = tr_agree(comm, all ? TR_OK : TR_MEMORY, NULL);
+    tr_status st = tr_agree(comm, all ? TR_OK : tr_last_status(), NULL);
     if (st != TR_OK) goto out;
     char *p = all;
     *p++ = a->resume ? 'r' : '-';
@@ -112,7 +112,7 @@ tr_status tr_arguments_config(const tr_arguments *a, tr_comm *comm, tr_config **
         TR_TRY(agree_arguments(a, comm));
         TR_TRY(tr_comm_broadcast(comm, &nbytes, sizeof nbytes, 0));
         if (!root) text = tr_alloc(TR_MEM_OTHER, nbytes + 1, 1);
-        TR_TRY(tr_agree(comm, text ? TR_OK : TR_MEMORY, NULL));
+        TR_TRY(tr_agree(comm, text ? TR_OK : tr_last_status(), NULL));
         TR_TRY(tr_comm_broadcast(comm, text, nbytes, 0));
     }
     tr_variant_def stages[TR_STAGES + 1];

@@ -38,7 +38,7 @@ static tr_status write_files(tr_checkpointer *k, size_t *nbytes)
     tr_status st = TR_OK;
     char *best = tr_sprintf("%s/checkpoints/best.h5", k->o.folder);
     char *step = tr_store_checkpoint_path(k->o.folder, k->snapshot.train.step);
-    TR_NEED(best && step, TR_MEMORY, "%s", tr_last_error()->text);
+    TR_HAVE(best && step);
     if (k->step_file) {
         TR_TRY(tr_store_write(step, k->o.params->o.model, &k->snapshot, nbytes));
         if (k->best) TR_TRY(tr_store_link(step, best));
@@ -87,7 +87,7 @@ tr_status tr_checkpointer_open(const tr_checkpointer_options *o, tr_checkpointer
 {
     tr_status st = TR_OK;
     tr_checkpointer *k = TR_NEW(TR_MEM_OTHER, tr_checkpointer);
-    TR_NEED(k, TR_MEMORY, "%s", tr_last_error()->text);
+    TR_HAVE(k);
     k->o = *o;
     k->root = tr_comm_topology(o->comm)->rank == 0;
     pthread_mutex_init(&k->lock, NULL);
@@ -99,12 +99,12 @@ tr_status tr_checkpointer_open(const tr_checkpointer_options *o, tr_checkpointer
     s->config_text = o->config_text;
     s->params = tr_alloc(TR_MEM_SNAPSHOT, p->count, sizeof(float));
     s->states = tr_alloc(TR_MEM_SNAPSHOT, p->state_count, sizeof(float));
-    TR_NEED(s->params && s->states, TR_MEMORY, "%s", tr_last_error()->text);
+    TR_HAVE(s->params && s->states);
     s->nslots = p->nslots;
     for (int i = 0; i < p->nslots; i++) {
         s->slot_names[i] = p->slot_names[i];
         s->slots[i] = tr_alloc(TR_MEM_SNAPSHOT, p->count, sizeof(float));
-        TR_NEED(s->slots[i], TR_MEMORY, "%s", tr_last_error()->text);
+        TR_HAVE(s->slots[i]);
     }
     s->history = &k->history;
     TR_NEED(pthread_create(&k->thread, NULL, writer, k) == 0, TR_IO,
@@ -322,7 +322,7 @@ tr_status tr_checkpointer_restore(tr_checkpointer *k, tr_train_state *state, tr_
     const tr_snapshot *s = &k->snapshot;
     const size_t n = p->o.count;
     float *buffer = tr_alloc(TR_MEM_OTHER, CHUNK, sizeof(float));
-    tr_status st = buffer ? TR_OK : TR_MEMORY;
+    tr_status st = buffer ? TR_OK : tr_last_status();
     if (st == TR_OK && k->root) {
         pthread_mutex_lock(&k->lock);
         wait_idle(k);

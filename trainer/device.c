@@ -14,7 +14,7 @@ static tr_status weakest_isa(tr_comm *comm, int *out)
     const int size = tr_comm_topology(comm)->size;
     int isa = tr_cpu_isa();
     int *all = tr_alloc(TR_MEM_OTHER, (size_t)size, sizeof *all);
-    tr_status st = tr_agree(comm, all ? TR_OK : TR_MEMORY, NULL);
+    tr_status st = tr_agree(comm, all ? TR_OK : tr_last_status(), NULL);
     if (st == TR_OK) st = tr_comm_all_gather(comm, &isa, all, sizeof isa);
     for (int r = 0; st == TR_OK && r < size; r++)
         if (all[r] < isa) isa = all[r];

@@ -11,7 +11,7 @@ static tr_status room(void **rows, size_t *cap, size_t used, size_t more, size_t
                                                   : used + more;
     if (*cap >= want) return TR_OK;
     void *p = tr_realloc(TR_MEM_OTHER, *rows, want, size);
-    if (!p) return TR_MEMORY;
+    if (!p) return tr_last_status();
     *rows = p;
     *cap = want;
     return TR_OK;
@@ -33,7 +33,7 @@ tr_status tr_history_reserve(tr_history *h, size_t steps, size_t evals, size_t c
     }
     if (cells > 0 && !h->confusion) {
         h->confusion = tr_alloc(TR_MEM_IO, cells, sizeof *h->confusion);
-        TR_NEED(h->confusion, TR_MEMORY, "%s", tr_last_error()->text);
+        TR_HAVE(h->confusion);
     }
 out:
     return st;

@@ -242,7 +242,7 @@ static tr_status finished(tr_trainer *t, const char *why)
     char *path = tr_sprintf("%s/model.h5", t->config->output);
     tr_status st;
     TR_TRY(tr_trainer_share_states(t));
-    st = path ? tr_report_begin(t) : TR_MEMORY; /* there may have been nothing left to do */
+    st = path ? tr_report_begin(t) : tr_last_status(); /* there may have been nothing left to do */
     TR_TRY(tr_agree(t->comm, st, NULL));
     st = tr_checkpointer_write_model(t->checkpointer, path, &t->state, &t->history);
     if (t->topology->rank == 0) st = close_books(t, why, st);

@@ -310,16 +310,14 @@ static tr_status open_local(tr_trainer *t)
     t->control = b->memory->alloc(t->backend_ctx, TR_MEM_OTHER, sizeof *t->control);
     t->eval_tally =
         b->memory->alloc(t->backend_ctx, TR_MEM_OTHER, TR_TALLY * sizeof *t->eval_tally);
-    TR_NEED(t->states_copy && t->control && t->eval_tally, tr_last_error()->status, "%s",
-            tr_last_error()->text);
+    TR_HAVE(t->states_copy && t->control && t->eval_tally);
     TR_TRY(b->training->open(t->backend_ctx, t->affinity.threads, &t->training));
     if (cells == 0) goto out;
     t->confusion = tr_alloc(TR_MEM_IO, cells, sizeof *t->confusion);
     t->eval_confusion =
         b->host ? t->confusion
                 : b->memory->alloc(t->backend_ctx, TR_MEM_IO, cells * sizeof *t->confusion);
-    TR_NEED(t->confusion && t->eval_confusion, tr_last_error()->status, "%s",
-            tr_last_error()->text);
+    TR_HAVE(t->confusion && t->eval_confusion);
 out:
     return st;
 }
@@ -369,7 +367,7 @@ tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out)
                               .bucket_ready = ready_hook,
                               .poll = poll_hook};
     }
-    TR_TRY(tr_agree(o->comm, t && t->gathered ? TR_OK : TR_MEMORY, NULL));
+    TR_TRY(tr_agree(o->comm, t && t->gathered ? TR_OK : tr_last_status(), NULL));
     TR_TRY(open_device(t));
     TR_TRY(tr_agree(t->comm, open_local(t), NULL));
     TR_TRY(compare_data(t));

@@ -94,7 +94,7 @@ tr_status tr_optimizer_open(const tr_config *c, const tr_params *p, void *traini
     const int nslots = tr_optimizer_slots(c, names), nmoments = nslots - (c->train.ema > 0);
     const size_t n = cut(p, oc, NULL);
     tr_optimizer *o = tr_alloc(TR_MEM_OTHER, sizeof *o + n * sizeof(tr_segment), 1);
-    if (!o) return TR_MEMORY;
+    if (!o) return tr_last_status();
     o->backend = p->o.backend;
     cut(p, oc, o->segments);
     const tr_update u = {

@@ -58,7 +58,7 @@ tr_status tr_trainer_initialize(tr_trainer *t)
     enum { PIECE = 1 << 18 };
     const uint64_t samples = t->state.samples;
     float *piece = tr_alloc(TR_MEM_OTHER, PIECE, sizeof *piece);
-    tr_status st = piece ? initial_values(t, piece, PIECE) : TR_MEMORY;
+    tr_status st = piece ? initial_values(t, piece, PIECE) : tr_last_status();
     tr_free(piece);
     t->state = (tr_train_state){
         .seed = (uint64_t)t->config->seed,

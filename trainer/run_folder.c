@@ -35,7 +35,7 @@ static tr_status make_folders(tr_run_folder *f, bool *again)
 {
     tr_status st = TR_OK;
     char *copy = tr_strdup(f->path);
-    if (!copy) return tr_last_error()->status;
+    if (!copy) return tr_last_status();
     for (char *p = copy + 1;; p++) {
         if (*p && *p != '/') continue;
         const char c = *p;
@@ -185,7 +185,7 @@ tr_status tr_run_folder_open(const char *folder, bool resume, bool force, tr_run
     int found = 0;
     bool again = true;
     tr_run_folder *f = TR_NEW(TR_MEM_OTHER, tr_run_folder);
-    if (!f) return tr_last_error()->status;
+    if (!f) return tr_last_status();
     f->lock = -1;
     f->resume = resume;
     f->force = force && !resume;
@@ -193,8 +193,7 @@ tr_status tr_run_folder_open(const char *folder, bool resume, bool force, tr_run
     f->checkpoints = tr_sprintf("%s/checkpoints", folder);
     f->lock_path = tr_sprintf("%s/.lock", folder);
     f->replacing = tr_sprintf("%s/.replacing", folder);
-    TR_NEED(f->path && f->checkpoints && f->lock_path && f->replacing, TR_MEMORY, "%s",
-            tr_last_error()->text);
+    TR_HAVE(f->path && f->checkpoints && f->lock_path && f->replacing);
     for (int i = 0; i < MOST_TRIES && again; i++) {
         if (i > 0) usleep(1000);
         TR_TRY(make(f, &again));

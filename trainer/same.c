@@ -54,7 +54,7 @@ static tr_status compare(tr_comm *comm, const digest *all, tr_status blame, cons
     const tr_topology *t = tr_comm_topology(comm);
     const size_t nbytes = (size_t)all[0].nbytes;
     char *first = tr_alloc(TR_MEM_OTHER, nbytes, 1);
-    tr_status st = tr_agree(comm, first ? TR_OK : TR_MEMORY, NULL);
+    tr_status st = tr_agree(comm, first ? TR_OK : tr_last_status(), NULL);
     if (st != TR_OK) goto out;
     if (t->rank == 0) memcpy(first, text, nbytes);
     TR_TRY(tr_comm_broadcast(comm, first, nbytes, 0));
@@ -73,7 +73,7 @@ tr_status tr_same_text(tr_comm *comm, tr_status blame, const char *what, const c
     digest mine = {.nbytes = strlen(text) + 1};
     if (t->size == 1) return TR_OK;
     digest *all = tr_alloc(TR_MEM_OTHER, (size_t)t->size, sizeof *all);
-    TR_TRY(tr_agree(comm, all ? TR_OK : TR_MEMORY, NULL));
+    TR_TRY(tr_agree(comm, all ? TR_OK : tr_last_status(), NULL));
     tr_sha256_hex(text, strlen(text), mine.sha256);
     snprintf(mine.host, sizeof mine.host, "%s", t->host);
     TR_TRY(tr_comm_all_gather(comm, &mine, all, sizeof mine));

@@ -23,7 +23,7 @@ tr_status tr_section_open(tr_trainer *t)
 {
     const int n = 2 * t->micro_batches; /* of a full step, then of the epoch's last */
     t->section_class = tr_alloc(TR_MEM_OTHER, (size_t)n, sizeof *t->section_class);
-    if (!t->section_class) return TR_MEMORY;
+    if (!t->section_class) return tr_last_status();
     for (int i = 0; i < n; i++) {
         int first = 0;
         while (first < i && (t->section_class[first] != first || !alike(t, first, i))) first++;

@@ -143,7 +143,7 @@ tr_status tr_nccl_open(tr_comm *c, bool deterministic, tr_nccl **out)
     if (deterministic) keep_order(c);
     tr_nccl *n = TR_NEW(TR_MEM_OTHER, tr_nccl);
     if (n) n->c = c;
-    st = n ? tr_nccl_check(n, ncclGetVersion(&version), "ncclGetVersion") : tr_last_error()->status;
+    st = n ? tr_nccl_check(n, ncclGetVersion(&version), "ncclGetVersion") : tr_last_status();
     TR_TRY(tr_agree(c, st, NULL));
     /* major * 10000 + minor * 100 + patch since 2.9 */
     snprintf(n->version, sizeof n->version, "%d.%d.%d", version / 10000, version / 100 % 100,

@@ -374,7 +374,7 @@ static tr_status allocate(tr_reducer *r)
     TR_TRY(tr_side_open(r, &s->side));
     s->after = tr_alloc(TR_MEM_OTHER, n, sizeof *s->after);
     s->all = s->after ? tr_alloc(TR_MEM_OTHER, n * ranks, sizeof *s->all) : NULL;
-    if (!s->all) st = tr_last_error()->status;
+    if (!s->all) st = tr_last_status();
     const tr_params *p = r->p;
     if (st == TR_OK && r->o.shard)
         st = p->o.backend->training->squares_open(p->o.backend_ctx, p->grads, p->owned, p->nowned,
@@ -406,7 +406,7 @@ tr_status tr_reducer_nccl_init(tr_reducer *r)
     tr_status st = TR_OK;
     tr_gpu_state *s = r->state = TR_NEW(TR_MEM_OTHER, tr_gpu_state);
     r->ops = &ops;
-    st = s ? allocate(r) : tr_last_error()->status;
+    st = s ? allocate(r) : tr_last_status();
     TR_TRY(tr_agree(r->c, st, NULL));
     snprintf(r->name, sizeof r->name, "one rank");
     if (r->c->topology.size > 1) {

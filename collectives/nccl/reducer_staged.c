@@ -162,7 +162,7 @@ static tr_status reserve(void **p, size_t *size, size_t nbytes)
 {
     if (nbytes <= *size) return TR_OK;
     void *more = tr_realloc(TR_MEM_OTHER, *p, nbytes, 1);
-    if (!more) return tr_last_error()->status;
+    if (!more) return tr_last_status();
     *p = more;
     *size = nbytes;
     return TR_OK;
@@ -287,7 +287,7 @@ static tr_status allocate(tr_reducer *r)
     TR_TRY(tr_side_open(r, &s->down));
     TR_TRY(tr_side_open(r, &s->up));
     s->ends = tr_alloc(TR_MEM_OTHER, n, sizeof *s->ends);
-    if (!s->ends) return tr_last_error()->status;
+    if (!s->ends) return tr_last_status();
     for (size_t b = 0; b < n; b++) {
         s->npieces +=
             tr_pieces(r->p->o.buckets[b].end - r->p->o.buckets[b].begin, r->c->job->mpi_limit);
@@ -297,7 +297,7 @@ static tr_status allocate(tr_reducer *r)
     s->copied = tr_alloc(TR_MEM_OTHER, n, sizeof(cudaEvent_t));
     s->host = r->p->o.backend->memory->host_alloc(r->p->o.backend_ctx, TR_MEM_GRADIENTS,
                                                   r->p->o.count * sizeof(float));
-    if (!s->requests || !s->copied || !s->host) return tr_last_error()->status;
+    if (!s->requests || !s->copied || !s->host) return tr_last_status();
     for (size_t b = 0; b < n; b++)
         TR_SIDE_TRY(cudaEventCreateWithFlags(&s->copied[b], cudaEventDisableTiming));
 out:
@@ -310,7 +310,7 @@ tr_status tr_reducer_staged_init(tr_reducer *r)
     tr_staged *s = r->state = TR_NEW(TR_MEM_OTHER, tr_staged);
     r->ops = &ops;
     if (r->c->topology.size == 1) snprintf(r->name, sizeof r->name, "one rank");
-    st = s ? allocate(r) : tr_last_error()->status;
+    st = s ? allocate(r) : tr_last_status();
     TR_TRY(tr_agree(r->c, st, NULL));
     if (r->c->topology.size > 1) /* of its own: reductions and gathers may come in any order */
         TR_TRY(tr_comm_duplicate(r->c, &r->comm));

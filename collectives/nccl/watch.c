@@ -30,10 +30,7 @@ static tr_status fill(tr_watch *p)
     p->cell = b->memory->alloc(ctx, TR_MEM_OTHER, sizeof *p->cell);
     p->word = b->memory->host_alloc(ctx, TR_MEM_OTHER, sizeof *p->word);
     p->ring = b->memory->host_alloc(ctx, TR_MEM_OTHER, RING * sizeof *p->ring);
-    if (!host || !p->numbers || !p->cell || !p->word || !p->ring) {
-        st = tr_last_error()->status;
-        goto out;
-    }
+    TR_HAVE(host && p->numbers && p->cell && p->word && p->ring);
     *p->word = (tr_watch_word){0};
     for (size_t i = 0; i < p->count; i++) host[i] = (uint32_t)i;
     TR_TRY(b->memory->upload(ctx, p->numbers, host, p->count * sizeof *host));
@@ -64,7 +61,7 @@ tr_status tr_watch_open(tr_reducer *r, tr_watch **out)
     tr_status st = TR_OK;
     tr_watch *p = TR_NEW(TR_MEM_OTHER, tr_watch);
     if (p) p->r = r, p->window.win = MPI_WIN_NULL, p->patience = r->c->job->timeout / 2;
-    st = p ? fill(p) : tr_last_error()->status;
+    st = p ? fill(p) : tr_last_status();
     TR_TRY(tr_agree(r->c, st, NULL));
     TR_TRY(open_board(p));
 out:

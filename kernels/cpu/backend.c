@@ -54,7 +54,7 @@ static tr_status cpu_open(const tr_backend_options *o, void **out)
 {
     tr_status st = TR_OK;
     tr_cpu *cpu = TR_NEW(TR_MEM_OTHER, tr_cpu);
-    TR_NEED(cpu, TR_MEMORY, "no memory for the CPU backend");
+    TR_HAVE(cpu);
     cpu->threads = 1;
     cpu->isa = tr_cpu_isa();
     if (o->isa > 0 && o->isa < cpu->isa) {
@@ -85,7 +85,7 @@ static tr_status team_open(void *ctx, int threads, void **out)
 {
     tr_status st = TR_OK;
     tr_cpu *team = TR_NEW(TR_MEM_OTHER, tr_cpu);
-    if (!team) return TR_MEMORY;
+    if (!team) return tr_last_status();
     *team = *(const tr_cpu *)ctx;
     team->threads = threads > 0 ? threads : 1;
     TR_DNNL(dnnl_stream_create(&team->stream, team->engine, dnnl_stream_default_flags),

@@ -179,7 +179,7 @@ static tr_status cuda_open(const tr_backend_options *o, void **out)
     if (o->deterministic && o->benchmark)
         return TR_FAIL(TR_INTERNAL, "a deterministic backend cannot time what it chooses from");
     tr_cuda *cuda = TR_NEW(TR_MEM_OTHER, tr_cuda);
-    if (!cuda) return TR_MEMORY;
+    if (!cuda) return tr_last_status();
     cuda->o = *o;
     if (o->dry) {
         imagine_device(cuda);

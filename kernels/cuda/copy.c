@@ -110,11 +110,11 @@ tr_status tr_cuda_pieces_open(tr_cuda *cuda)
 {
     tr_status st = TR_OK;
     tr_cuda_pieces *m = TR_NEW(TR_MEM_OTHER, tr_cuda_pieces);
-    if (!m) return TR_MEMORY;
+    if (!m) return tr_last_status();
     cuda->pieces = m;
     for (int i = 0; i < 2; i++) {
         m->piece[i] = tr_cuda_host_alloc(cuda, TR_MEM_IO, PIECE);
-        if (!m->piece[i]) return tr_last_error()->status;
+        if (!m->piece[i]) return tr_last_status();
         TR_CUDA_TRY(cudaEventCreateWithFlags(&m->moved[i], cudaEventDisableTiming));
     }
 out:

@@ -13,10 +13,10 @@ tr_status tr_cuda_marks_open(void *ctx, size_t n, void **out)
 {
     tr_status st = TR_OK;
     marks *m = TR_NEW(TR_MEM_OTHER, marks);
-    if (!m) return TR_MEMORY;
+    if (!m) return tr_last_status();
     m->cuda = ctx;
     m->at = tr_alloc(TR_MEM_OTHER, n, sizeof *m->at);
-    if (!m->at) st = TR_MEMORY;
+    if (!m->at) st = tr_last_status();
     while (st == TR_OK && m->n < n) {
         TR_CUDA_TRY(cudaEventCreate(&m->at[m->n]));
         m->n++;

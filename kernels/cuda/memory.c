@@ -31,7 +31,7 @@ static size_t chain_of(const void *p)
 static tr_status remember(tr_cuda_memory *m, void *p, tr_mem_kind kind, size_t nbytes, bool device)
 {
     block *b = TR_NEW(TR_MEM_OTHER, block);
-    if (!b) return TR_MEMORY;
+    if (!b) return tr_last_status();
     const size_t chain = chain_of(p);
     *b = (block){m->chains[chain], p, nbytes, kind, device};
     m->chains[chain] = b;
@@ -221,7 +221,7 @@ size_t tr_cuda_memory_held(const tr_cuda *cuda)
 tr_status tr_cuda_memory_open(tr_cuda *cuda)
 {
     cuda->memory = TR_NEW(TR_MEM_OTHER, tr_cuda_memory);
-    if (!cuda->memory) return TR_MEMORY;
+    if (!cuda->memory) return tr_last_status();
     return TR_OK;
 }
 

@@ -20,7 +20,7 @@ tr_status tr_cuda_pace_open(tr_cuda *cuda)
 {
     tr_status st = TR_OK;
     cuda->pace = TR_NEW(TR_MEM_OTHER, tr_cuda_pace);
-    if (!cuda->pace) return TR_MEMORY;
+    if (!cuda->pace) return tr_last_status();
     TR_CUDA_TRY(cudaEventCreateWithFlags(&cuda->pace->mark, cudaEventDisableTiming));
 out:
     return st;

@@ -37,12 +37,11 @@ tr_status tr_cuda_training_open(void *ctx, int threads, void **out)
     tr_status st = TR_OK;
     training *r = TR_NEW(TR_MEM_OTHER, training);
     (void)threads;
-    if (!r) return TR_MEMORY;
+    if (!r) return tr_last_status();
     r->cuda = ctx;
     r->ring = tr_cuda_host_alloc(ctx, TR_MEM_OTHER, 2 * HALF * sizeof *r->ring);
     if (r->ring) r->report = tr_cuda_host_alloc(ctx, TR_MEM_OTHER, SLOTS * sizeof *r->report);
-    if (!r->report) st = tr_last_error()->status;
-    TR_TRY(st);
+    TR_HAVE(r->report);
     for (int i = 0; i < 2; i++)
         TR_CUDA_TRY(
             cudaEventCreateWithFlags(&r->sent[i], cudaEventDisableTiming | cudaEventBlockingSync));

@@ -35,7 +35,7 @@ tr_status tr_cuda_sections_open(void *ctx, void **out)
 {
     tr_cuda *cuda = ctx;
     tr_cuda_sections *s = TR_NEW(TR_MEM_OTHER, tr_cuda_sections);
-    if (!s) return TR_MEMORY;
+    if (!s) return tr_last_status();
     s->cuda = cuda;
     s->next = cuda->sections;
     cuda->sections = s;

@@ -29,7 +29,7 @@ tr_status tr_cuda_stage_open(void *ctx, size_t nbytes, void **out)
     tr_status st = TR_OK;
     tr_cuda *cuda = ctx;
     tr_cuda_stage *s = TR_NEW(TR_MEM_OTHER, tr_cuda_stage);
-    if (!s) return TR_MEMORY;
+    if (!s) return tr_last_status();
     s->cuda = cuda;
     s->next = cuda->stages;
     cuda->stages = s;
@@ -40,8 +40,7 @@ tr_status tr_cuda_stage_open(void *ctx, size_t nbytes, void **out)
     for (int i = 0; i < 2; i++) {
         TR_CUDA_TRY(cudaEventCreateWithFlags(&s->begun[i], cudaEventDisableTiming));
         s->slot[i] = tr_cuda_alloc(cuda, TR_MEM_IO, s->size);
-        if (!s->slot[i]) st = tr_last_error()->status;
-        if (st != TR_OK) goto out;
+        TR_HAVE(s->slot[i]);
     }
 out:
     if (st != TR_OK) {

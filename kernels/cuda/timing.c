@@ -16,8 +16,9 @@ tr_status tr_cuda_trial_open(tr_cuda_trial *t, tr_cuda *cuda, const char *what,
         if (nbytes[i] == 0) continue;
         t->block[i] = tr_cuda_alloc(cuda, TR_MEM_WORKSPACE, nbytes[i]);
         if (t->block[i]) continue;
-        TR_NEED(tr_last_error()->status == TR_MEMORY, tr_last_error()->status, "%s",
-                tr_last_error()->text);
+        st = tr_last_status();
+        if (st != TR_MEMORY) goto out;
+        st = TR_OK;
         *room = false;
     }
     if (!*room) {

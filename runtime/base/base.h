@@ -96,6 +96,21 @@ void tr_set_error(const tr_error *e);
         }                                                                                          \
     } while (0)
 
+/* Local. The status in the calling thread's record: for who finds a NULL where the function that gave it
+ * has failed. */
+static inline tr_status tr_last_status(void)
+{
+    const tr_status st = tr_last_error()->status;
+    if (st != TR_OK) return st;
+    (void)TR_FAIL(TR_INTERNAL, "a failure that left no record");
+    return TR_INTERNAL;
+}
+/* A failed allocation has one form: the allocator (tr_alloc() and all that stands on it, a backend's memory)
+ * has written the record, and the caller hands its status on, with TR_HAVE(p) where there is a label `out`,
+ * `if (!p) return tr_last_status();` elsewhere, tr_agree(c, p ? TR_OK : tr_last_status(), ...) among ranks.
+ * Several at once: TR_HAVE(a && b). */
+#define TR_HAVE(p) TR_TRY((p) ? TR_OK : tr_last_status())
+
 /* ---- Memory ------------------------------------------------------------------------------- */
 
 /* What the bytes are for; the plan predicts these kinds and the end of a run reports them. */

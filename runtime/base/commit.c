@@ -49,7 +49,7 @@ tr_status tr_commit_open(tr_commit *c, const char *path, uint64_t nbytes)
     char what[64];
     *c = (tr_commit){.path = path, .fd = -1};
     c->temp = tr_commit_temp_name(path);
-    if (!c->temp) return TR_MEMORY;
+    if (!c->temp) return tr_last_status();
     unlink(
         c->temp); /* of an earlier process with our number: not written over, it may have other names */
     c->fd = open(c->temp, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);

@@ -4,6 +4,7 @@
  * Counters are atomic: loader threads and the checkpoint writer allocate too. */
 #include "runtime/base/base.h"
 
+#include <errno.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -109,7 +110,11 @@ char *tr_sprintf(const char *fmt, ...)
     va_start(args, fmt);
     int n = vsnprintf(NULL, 0, fmt, args);
     va_end(args);
-    char *text = n < 0 ? NULL : tr_alloc(TR_MEM_OTHER, (size_t)n + 1, 1);
+    if (n < 0) {
+        TR_FAIL(TR_INTERNAL, "\"%s\" cannot be written: %s", fmt, strerror(errno));
+        return NULL;
+    }
+    char *text = tr_alloc(TR_MEM_OTHER, (size_t)n + 1, 1);
     if (!text) return NULL;
     va_start(args, fmt);
     vsnprintf(text, (size_t)n + 1, fmt, args);

@@ -246,7 +246,7 @@ tr_status tr_config_check(tr_config *c)
                 tr_text_show(c->name, show));
     if (!c->output) {
         c->output = tr_sprintf("runs/%s", c->name);
-        if (!c->output) return TR_MEMORY;
+        if (!c->output) return tr_last_status();
     }
     TR_TRY(check_model(c));
     TR_TRY(check_data(c));

@@ -22,7 +22,6 @@ static char *join(const char *folder, const char *path)
     return tr_sprintf("%s%s%s", folder, folder[strlen(folder) - 1] == '/' ? "" : "/", path);
 }
 
-/* NULL: no memory. */
 static tr_variant_def *copy_stages(const tr_variant_def *stages)
 {
     size_t n = 0;
@@ -39,13 +38,13 @@ tr_status tr_config_open(const char *file, const char *text, size_t nbytes,
     tr_status st = TR_OK;
     tr_document doc = {NULL, NULL};
     tr_config *c = TR_NEW(TR_MEM_OTHER, tr_config);
-    if (!c) return TR_MEMORY;
+    if (!c) return tr_last_status();
     char show[TR_SHOW];
     tr_config_table table;
     c->stages = copy_stages(stages);
     if (!c->stages) {
         tr_free(c);
-        return TR_MEMORY;
+        return tr_last_status();
     }
     TR_TRY(tr_document_parse(file, text, nbytes, &doc));
     for (size_t i = 0; i < noverrides; i++) TR_TRY(tr_document_override(&doc, overrides[i]));
@@ -61,10 +60,7 @@ tr_status tr_config_open(const char *file, const char *text, size_t nbytes,
     char *folder = folder_of(file);
     c->directory = folder && c->data.folder ? join(folder, c->data.folder) : folder;
     if (c->directory != folder) tr_free(folder);
-    if (!c->file || !c->directory) {
-        st = TR_MEMORY;
-        goto out;
-    }
+    TR_HAVE(c->file && c->directory);
     TR_TRY(tr_config_check(c));
 out:
     tr_document_close(&doc);
@@ -102,7 +98,7 @@ tr_status tr_config_write(const tr_config *c, FILE *to)
     tr_config_table table;
     tr_config resolved = *c;
     resolved.data.folder = absolute(c->directory);
-    if (!resolved.data.folder) return TR_MEMORY;
+    if (!resolved.data.folder) return tr_last_status();
     tr_status st = tr_fields_write(tr_config_fields(c->stages, &table), &resolved, 0, to);
     tr_free(resolved.data.folder);
     return st;

@@ -148,7 +148,7 @@ static tr_status read_list(const tr_field *f, const tr_node *n, const char *path
     char index[32], sub[TR_PATH];
     if (n->kind != TR_NODE_LIST || !n->count) return tr_field_unexpected(f, n, path);
     list->items = tr_alloc(TR_MEM_OTHER, n->count, sizeof(*list->items));
-    if (!list->items) return TR_MEMORY;
+    if (!list->items) return tr_last_status();
     for (size_t i = 0; i < n->count; i++) {
         tr_list_item *item = &list->items[i];
         view v;
@@ -156,7 +156,8 @@ static tr_status read_list(const tr_field *f, const tr_node *n, const char *path
         tr_path_join(path, index, sub);
         TR_TRY(choose_variant(&one, n->values[i], sub, &item->which, &v));
         const tr_variant_def *def = &f->variants[item->which];
-        if (def->size && !(item->options = tr_alloc(TR_MEM_OTHER, 1, def->size))) return TR_MEMORY;
+        if (def->size && !(item->options = tr_alloc(TR_MEM_OTHER, 1, def->size)))
+            return tr_last_status();
         item->at = n->values[i];
         list->count = i + 1;
         if (def->size) clear(def->fields, item->options, false);

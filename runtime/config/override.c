@@ -47,10 +47,10 @@ static tr_status make_map(const walk *w, tr_node **slot)
         return tr_place_fail(here(w), "%s is %s, not a map", parent(w, path),
                              tr_node_show(old, show));
     tr_node *map = tr_node_new(w->arena, TR_NODE_MAP, at);
-    if (!map) return TR_MEMORY;
+    if (!map) return tr_last_status();
     if (!empty) {
         tr_node *none = tr_node_scalar(w->arena, at, "", 0, false);
-        if (!none) return TR_MEMORY;
+        if (!none) return tr_last_status();
         TR_TRY(tr_node_add(w->arena, map, old, none));
     }
     *slot = map;
@@ -87,7 +87,7 @@ static tr_status descend(const walk *w, tr_node ***slot)
 
     tr_node *fresh = tr_node_scalar(w->arena, here(w), "", 0, false);
     tr_node *key = tr_node_scalar(w->arena, here(w), word, length, false);
-    if (!fresh || !key) return TR_MEMORY;
+    if (!fresh || !key) return tr_last_status();
     if ((**slot)->kind == TR_NODE_SCALAR) TR_TRY(make_map(w, *slot));
     tr_node *n = **slot;
     if (n->kind == TR_NODE_LIST) return list_slot(w, n, word, fresh, slot);
@@ -143,7 +143,7 @@ tr_status tr_document_override(tr_document *doc, const char *assignment)
         return tr_text_check(source, assignment, strlen(assignment));
     }
     w.source = tr_arena_text(w.arena, source, strlen(source));
-    if (!w.source) return TR_MEMORY;
+    if (!w.source) return tr_last_status();
 
     TR_TRY(check_path(&w, (size_t)(equals - assignment), &depth));
     TR_TRY(tr_yaml_read(w.arena, w.source, equals + 1, strlen(equals + 1), depth, &value));

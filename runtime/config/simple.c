@@ -156,7 +156,7 @@ static tr_status read_string(const tr_field *f, const tr_node *n, const char *pa
     if (n->kind != TR_NODE_SCALAR || !*n->text || tr_node_empty(n))
         return tr_field_unexpected(f, n, path);
     *out = tr_strdup(n->text);
-    return *out ? TR_OK : TR_MEMORY;
+    return *out ? TR_OK : tr_last_status();
 }
 
 static tr_status read_choice(const tr_field *f, const tr_node *n, const char *path, int *out)
@@ -190,7 +190,7 @@ static tr_status read_list(const tr_field *f, const tr_node *n, const char *path
     } else {
         tr_reals *to = out;
         to->v = tr_alloc(TR_MEM_OTHER, count, sizeof(double));
-        if (!to->v) return TR_MEMORY;
+        if (!to->v) return tr_last_status();
         for (size_t i = 0; i < count; i++) TR_TRY(read_real(f, items[i], path, &to->v[i]));
         to->count = count;
     }

@@ -25,10 +25,7 @@ tr_status tr_read_text(const char *file, char **text, size_t *nbytes)
             room = room ? 2 * room : 8192;
             TR_NEED(room <= FILE_MAX, TR_CONFIG, "%s: larger than %u MiB", file, FILE_MAX >> 20);
             char *wider = tr_realloc(TR_MEM_OTHER, buf, room, 1);
-            if (!wider) {
-                st = TR_MEMORY;
-                goto out;
-            }
+            TR_HAVE(wider);
             buf = wider;
         }
         size_t got = fread(buf + have, 1, room - have - 1, in);

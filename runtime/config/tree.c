@@ -85,7 +85,7 @@ static tr_status grow(tr_arena *a, tr_node ***array, size_t count)
 {
     if (count != 0 && (count < 4 || (count & (count - 1)))) return TR_OK;
     tr_node **wider = tr_arena_get(a, (count ? 2 * count : 4) * sizeof(**array));
-    if (!wider) return TR_MEMORY;
+    if (!wider) return tr_last_status();
     if (count) memcpy(wider, *array, count * sizeof(**array));
     *array = wider;
     return TR_OK;
@@ -115,7 +115,7 @@ tr_status tr_node_copy(tr_arena *a, const tr_node *from, tr_place at, size_t *bu
     } else {
         n = tr_node_new(a, from->kind, where);
     }
-    if (!n) return TR_MEMORY;
+    if (!n) return tr_last_status();
     for (size_t i = 0; i < from->count; i++) {
         tr_node *key = NULL, *value = NULL;
         if (from->keys) TR_TRY(tr_node_copy(a, from->keys[i], at, budget, &key));

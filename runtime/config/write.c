@@ -52,11 +52,11 @@ static tr_status build_list(tr_arena *a, const tr_field *f, const void *at, tr_n
     size_t count = ints ? ((const tr_ints *)at)->count : ((const tr_reals *)at)->count;
     if (count == 0) return TR_OK;
     tr_node *list = tr_node_new(a, TR_NODE_LIST, NOWHERE);
-    if (!list) return TR_MEMORY;
+    if (!list) return tr_last_status();
     for (size_t i = 0; i < count; i++) {
         tr_node *n = ints ? int_node(a, f, ((const tr_ints *)at)->v[i])
                           : real_node(a, f, ((const tr_reals *)at)->v[i]);
-        if (!n) return TR_MEMORY;
+        if (!n) return tr_last_status();
         TR_TRY(tr_node_add(a, list, NULL, n));
     }
     *out = list;
@@ -67,7 +67,7 @@ out:
 static tr_status build_map(tr_arena *a, const tr_field *fields, const void *base, tr_node **out)
 {
     *out = tr_node_new(a, TR_NODE_MAP, NOWHERE);
-    return *out ? build_table(a, fields, base, *out) : TR_MEMORY;
+    return *out ? build_table(a, fields, base, *out) : tr_last_status();
 }
 
 static tr_status build_named(tr_arena *a, const tr_variant_def *def, const void *values,
@@ -76,7 +76,7 @@ static tr_status build_named(tr_arena *a, const tr_variant_def *def, const void 
     tr_status st = TR_OK;
     tr_node *name = text_node(a, def->name, false), *options = NULL;
     tr_node *map = tr_node_new(a, TR_NODE_MAP, NOWHERE);
-    if (!name || !map) return TR_MEMORY;
+    if (!name || !map) return tr_last_status();
     TR_TRY(build_map(a, def->fields, values, &options));
     if (options->count == 0) {
         *out = name;
@@ -101,7 +101,7 @@ static tr_status build_items(tr_arena *a, const tr_field *f, const tr_list *from
     tr_status st = TR_OK;
     if (!from->count) return TR_OK;
     tr_node *list = tr_node_new(a, TR_NODE_LIST, NOWHERE);
-    if (!list) return TR_MEMORY;
+    if (!list) return tr_last_status();
     for (size_t i = 0; i < from->count; i++) {
         const tr_list_item *item = &from->items[i];
         tr_node *n = NULL;
@@ -152,7 +152,7 @@ static tr_status build_value(tr_arena *a, const tr_field *f, const void *base, t
     case TR_FIELD_LIST:
         return build_items(a, f, at, out);
     }
-    return *out ? TR_OK : TR_MEMORY;
+    return *out ? TR_OK : tr_last_status();
 }
 
 static tr_status build_table(tr_arena *a, const tr_field *fields, const void *base, tr_node *map)
@@ -163,7 +163,7 @@ static tr_status build_table(tr_arena *a, const tr_field *fields, const void *ba
         TR_TRY(build_value(a, f, base, &value));
         if (!value || (f->kind == TR_FIELD_MAP && value->count == 0)) continue;
         tr_node *key = text_node(a, f->key, false);
-        if (!key) return TR_MEMORY;
+        if (!key) return tr_last_status();
         TR_TRY(tr_node_add(a, map, key, value));
     }
 out:
@@ -175,7 +175,7 @@ tr_status tr_fields_write(const tr_field *fields, const void *in, int indent, FI
     tr_status st = TR_OK;
     tr_node *map = NULL;
     tr_arena *a = tr_arena_open();
-    if (!a) return TR_MEMORY;
+    if (!a) return tr_last_status();
     TR_TRY(build_map(a, fields, in, &map));
     if (map->count) TR_TRY(tr_emit(map, indent, to));
 out:

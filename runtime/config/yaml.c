@@ -74,7 +74,7 @@ static tr_status open_anchor(reader *r, const yaml_char_t *name, tr_place at, an
         return tr_place_fail(at, "more than %d anchors", TR_YAML_ANCHORS);
     anchor *a = &r->anchors[r->nanchors];
     a->name = tr_arena_text(r->arena, (const char *)name, strlen((const char *)name));
-    if (!a->name) return TR_MEMORY;
+    if (!a->name) return tr_last_status();
     a->node = NULL;
     r->nanchors++;
     *out = a;
@@ -106,7 +106,7 @@ static tr_status read_scalar(reader *r, tr_place at, tr_node **out)
         strstr(text, "\xe2\x80\xa9"))
         quoted = true;
     *out = tr_node_scalar(r->arena, at, text, nbytes, quoted);
-    return *out ? TR_OK : TR_MEMORY;
+    return *out ? TR_OK : tr_last_status();
 }
 
 static tr_status read_node(reader *r, int depth, tr_node **out);
@@ -234,10 +234,7 @@ static tr_status read_node(reader *r, int depth, tr_node **out)
     } else {
         bool map = type == YAML_MAPPING_START_EVENT;
         n = tr_node_new(r->arena, map ? TR_NODE_MAP : TR_NODE_LIST, at);
-        if (!n) {
-            st = TR_MEMORY;
-            goto out;
-        }
+        TR_HAVE(n);
         TR_TRY(map ? read_map(r, depth, n) : read_list(r, depth, n));
     }
     if (mark) mark->node = n;
@@ -270,7 +267,7 @@ tr_status tr_yaml_read(tr_arena *a, const char *source, const char *text, size_t
     TR_TRY(next(&r));
     if (r.event.type == YAML_STREAM_END_EVENT) {
         root = tr_node_scalar(a, (tr_place){source, 1, 1}, "", 0, false);
-        if (!root) st = TR_MEMORY;
+        TR_HAVE(root);
         goto out;
     }
     TR_TRY(next(&r)); /* past the document's start */
@@ -294,13 +291,10 @@ tr_status tr_document_parse(const char *source, const char *text, size_t nbytes,
     tr_status st = TR_OK;
     tr_document doc = {NULL, NULL};
     tr_arena *a = tr_arena_open();
-    if (!a) return TR_MEMORY;
+    if (!a) return tr_last_status();
     doc.storage = a;
     const char *name = tr_arena_text(a, source, strlen(source));
-    if (!name) {
-        st = TR_MEMORY;
-        goto out;
-    }
+    TR_HAVE(name);
     TR_TRY(tr_yaml_read(a, name, text, nbytes, 0, &doc.root));
 out:
     if (st != TR_OK) {

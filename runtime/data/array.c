@@ -35,7 +35,7 @@ tr_status tr_array_hold(tr_array *a)
 {
     if (a->held || a->computed) return TR_OK;
     char *held = tr_alloc(TR_MEM_DATA, a->samples, a->nbytes);
-    if (!held) return TR_MEMORY;
+    if (!held) return tr_last_status();
     tr_status st = a->read(a, 0, a->samples, held);
     if (st != TR_OK) {
         tr_free(held);
@@ -178,17 +178,13 @@ static void flat_fini(tr_array *a)
 
 tr_status tr_flat_open(const tr_file_segment *segments, size_t nsegments, bool swap, tr_array **out)
 {
-    size_t nbytes;
-    flat *f = NULL;
-    if (tr_mul_size(nsegments, sizeof *segments, &nbytes) &&
-        tr_add_size(nbytes, sizeof *f, &nbytes))
-        f = tr_alloc(TR_MEM_OTHER, 1, nbytes);
+    flat *f = tr_alloc(TR_MEM_OTHER, 1, sizeof *f + nsegments * sizeof *segments);
     if (!f) {
         for (size_t k = 0; k < nsegments; k++) {
             tr_data_file file = segments[k].file;
             tr_data_file_close(&file);
         }
-        return TR_MEMORY;
+        return tr_last_status();
     }
     f->base.read = flat_read;
     f->base.where = flat_where;

@@ -104,7 +104,7 @@ tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const t
     tr_opening o = {
         .c = c, .s = s, .m = m, .block = s == &c->data.eval ? "data.eval" : "data.train"};
     tr_dataset *d = TR_NEW(TR_MEM_OTHER, tr_dataset);
-    if (!d) return TR_MEMORY;
+    if (!d) return tr_last_status();
     d->ninputs = m->ninputs;
     d->labels = m->labels;
     d->classes = m->outputs;

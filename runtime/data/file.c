@@ -13,7 +13,7 @@ tr_status tr_data_file_open(const char *path, tr_data_file *f)
     struct stat s;
     *f = (tr_data_file){.fd = -1};
     f->path = tr_strdup(path);
-    if (!f->path) return TR_MEMORY;
+    if (!f->path) return tr_last_status();
     const tr_status st = tr_file_open(path, O_RDONLY, TR_DATA, &f->fd, &s);
     if (st != TR_OK) {
         tr_data_file_close(f);

@@ -183,7 +183,7 @@ tr_status tr_hdf5_look(const tr_data_file *file, const char *name, double second
     pid_t pid;
     snprintf(which, sizeof which, WHICH, file->device, file->inode, file->size);
     char **environment = plain_environment();
-    if (!environment) return TR_MEMORY;
+    if (!environment) return tr_last_status();
     if (pipe2(ends, O_CLOEXEC) != 0) {
         tr_free(environment);
         return TR_FAIL(TR_IO, "a pipe: %s", strerror(errno));

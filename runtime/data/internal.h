@@ -7,9 +7,6 @@
 
 #include "runtime/data/data.h"
 
-/* TR_TRY for a pointer from tr_alloc, whose error record is already written. */
-#define TR_HAVE(p) TR_TRY((p) ? TR_OK : TR_MEMORY)
-
 /* ---- Elements as they lie in files ----------------------------------------------------------- */
 
 typedef enum {

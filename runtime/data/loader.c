@@ -243,7 +243,7 @@ tr_status tr_loader_open(const tr_loader_options *o, tr_loader **out)
                        "a loader for batch %" PRId64 ", %d micro-batches, rank %d of %d", o->batch,
                        o->micro_batches, o->rank, o->size);
     tr_loader *l = TR_NEW(TR_MEM_OTHER, tr_loader);
-    if (!l) return TR_MEMORY;
+    if (!l) return tr_last_status();
     pthread_mutex_init(&l->mutex, NULL);
     pthread_cond_init(&l->work, NULL);
     pthread_cond_init(&l->ready, NULL);

@@ -30,13 +30,13 @@ static tr_status open_file(const tr_opening *o, const char *key, const char *nam
             "\"%s\" has no extension that tells its format: give %s.format (hdf5, idx, npy, "
             "cifar10, cifar100, synthetic)",
             name, o->block);
-        if (!text) return TR_MEMORY;
+        if (!text) return tr_last_status();
         tr_status st = config_fail(o, key, text);
         tr_free(text);
         return st;
     }
     char *path = tr_config_path(o->c, name);
-    if (!path) return TR_MEMORY;
+    if (!path) return tr_last_status();
     tr_status st =
         format == TR_FORMAT_IDX ? tr_idx_open(path, *budget, out) : tr_npy_open(path, out);
     tr_free(path);
@@ -79,7 +79,7 @@ static tr_status open_hdf5(const tr_opening *o, tr_array **inputs, tr_array **ta
     if (!s->labels) return config_fail(o, "labels", "expected the name of the dataset of labels");
     if ((st = input_names(o, names)) != TR_OK) return st;
     char *path = tr_config_path(o->c, s->path);
-    if (!path) return TR_MEMORY;
+    if (!path) return tr_last_status();
     for (size_t k = 0; k < o->m->ninputs; k++) {
         if (!names[k]) {
             st = config_fail(o, "inputs", "expected the name of the dataset of inputs");
@@ -112,7 +112,7 @@ static tr_status open_cifar(const tr_opening *o, int format, tr_array **inputs, 
     if (o->m->ninputs > 1)
         return config_fail(o, "path", "CIFAR files have one input, the model has more");
     char *list = tr_strdup(s->path), *next = list;
-    if (!list) return TR_MEMORY;
+    if (!list) return tr_last_status();
     for (char *word; (word = strsep(&next, ",")) != NULL;) {
         while (*word == ' ') word++;
         for (size_t n = strlen(word); n > 0 && word[n - 1] == ' '; n--) word[n - 1] = '\0';

@@ -59,12 +59,12 @@ static tr_status marks_open(void *ctx, size_t n, void **out)
 {
     host_marks *m = TR_NEW(TR_MEM_OTHER, host_marks);
     (void)ctx;
-    if (!m) return TR_MEMORY;
+    if (!m) return tr_last_status();
     m->n = n;
     m->at = tr_alloc(TR_MEM_OTHER, n, sizeof *m->at);
     if (!m->at) {
         marks_close(m);
-        return TR_MEMORY;
+        return tr_last_status();
     }
     *out = m;
     return TR_OK;

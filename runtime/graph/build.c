@@ -205,7 +205,7 @@ tr_status tr_build_all_forward(tr_builder *b)
     const tr_model *m = b->g->model;
     tr_status st = TR_OK;
     b->value = tr_alloc(TR_MEM_OTHER, m->ninputs + m->nlayers, sizeof *b->value);
-    if (!b->value) return TR_MEMORY;
+    if (!b->value) return tr_last_status();
     TR_TRY(build_given(b));
     for (size_t i = 0; i < m->nlayers; i++) {
         const tr_layer *l = &m->layers[i];
@@ -236,7 +236,7 @@ tr_status tr_graph_open(const tr_model *m, const tr_graph_options *o, tr_graph *
     tr_status st = TR_OK;
     tr_builder b = {.o = o, .sync = o->train && o->sync_batchnorm && o->ranks > 1};
     tr_graph *g = b.g = TR_NEW(TR_MEM_OTHER, tr_graph);
-    if (!g) return TR_MEMORY;
+    if (!g) return tr_last_status();
     g->model = m;
     g->batch = o->batch;
     g->train = o->train;

@@ -118,11 +118,11 @@ static tr_status open_lists(tr_builder *b)
     b->parts = tr_alloc(TR_MEM_OTHER, n, sizeof *b->parts);
     b->nparts = tr_alloc(TR_MEM_OTHER, n, sizeof *b->nparts);
     b->grad = tr_alloc(TR_MEM_OTHER, n, sizeof *b->grad);
-    if (!b->wanted || !b->parts || !b->nparts || !b->grad) return TR_MEMORY;
+    if (!b->wanted || !b->parts || !b->nparts || !b->grad) return tr_last_status();
     for (size_t i = 0; i < n; i++) b->parts[i] = b->grad[i] = -1;
     b->cap_part = mark_wanted(b);
     b->part = tr_alloc(TR_MEM_OTHER, b->cap_part, sizeof *b->part);
-    return b->part ? TR_OK : TR_MEMORY;
+    return b->part ? TR_OK : tr_last_status();
 }
 
 tr_status tr_differentiate(tr_builder *b)

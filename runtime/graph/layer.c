@@ -145,7 +145,7 @@ tr_status tr_layer_tied(tr_maker *mk, tr_layer *l)
         const tr_param *p = &mk->m->params[l->params[i]];
         if (p->uses < 2) continue;
         char *name = tr_strdup(p->layer);
-        if (!name) return TR_MEMORY;
+        if (!name) return tr_last_status();
         tr_free(common->weight_of);
         common->weight_of = name;
     }

@@ -21,7 +21,7 @@ static tr_status sort(const tr_model *m, int **rows)
 {
     size_t n = 0;
     int *out = *rows = tr_alloc(TR_MEM_OTHER, m->nparams, sizeof *out);
-    if (!out) return TR_MEMORY;
+    if (!out) return tr_last_status();
     for (int frozen = 0; frozen < 2; frozen++)
         for (size_t l = m->nlayers; l-- > 0;)
             for (int i = 0; i < m->layers[l].nparams; i++) {
@@ -68,8 +68,7 @@ tr_status tr_layout(tr_model *m, size_t bucket_bytes)
     TR_TRY(sort(m, &rows));
     TR_TRY(place_all(m, rows));
     m->buckets = tr_alloc(TR_MEM_OTHER, m->nparams, sizeof *m->buckets);
-    st = m->buckets ? TR_OK : TR_MEMORY;
-    TR_TRY(st);
+    TR_HAVE(m->buckets);
     /* A small first bucket: communication starts early. */
     cut(m, rows, bucket_bytes ? bucket_bytes : (size_t)1 << 20,
         bucket_bytes ? bucket_bytes : 4u << 20);

@@ -20,7 +20,7 @@ static tr_status cross_entropy(tr_model *m, const tr_layer *last, double label_s
                              (long long)last->output.dims[0], n);
     /* The weights stand behind the struct. */
     tr_cross_entropy_attrs *a = tr_alloc(TR_MEM_OTHER, sizeof *a + n * sizeof(double), 1);
-    if (!a) return TR_MEMORY;
+    if (!a) return tr_last_status();
     double *weights = (double *)(a + 1);
     for (size_t i = 0; i < n; i++) weights[i] = class_weights[i];
     *a = (tr_cross_entropy_attrs){.label_smoothing = label_smoothing,

@@ -12,7 +12,7 @@ tr_status tr_grow(void *array, size_t *cap, size_t need, size_t size)
     void *old;
     memcpy(&old, array, sizeof old);
     void *p = tr_realloc(TR_MEM_OTHER, old, bigger, size);
-    if (!p) return TR_MEMORY;
+    if (!p) return tr_last_status();
     memcpy(array, &p, sizeof p);
     *cap = bigger;
     return TR_OK;
@@ -34,7 +34,7 @@ tr_status tr_maker_open(tr_init_kind init, tr_maker **out)
     tr_maker *mk = TR_NEW(TR_MEM_OTHER, tr_maker);
     if (!mk || !(mk->m = TR_NEW(TR_MEM_OTHER, tr_model))) {
         tr_free(mk);
-        return TR_MEMORY;
+        return tr_last_status();
     }
     mk->init = init;
     mk->block = -1;
@@ -118,7 +118,7 @@ tr_status tr_make_begin(tr_maker *mk, tr_layer *l, const tr_op_def *def, const t
     tr_status st = TR_OK;
     *l = (tr_layer){.def = def, .block = -1};
     if (at && !(l->where = tr_sprintf("%s:%d:%d", at->source, at->line, at->column)))
-        return TR_MEMORY;
+        return tr_last_status();
     TR_TRY(tr_name_layer(mk, l, name, options));
     TR_TRY(tr_type_read(mk, l, at, options));
 out:
@@ -239,7 +239,7 @@ static tr_status check_used(const tr_maker *mk)
     const tr_model *m = mk->m;
     const size_t n = m->ninputs + m->nlayers;
     bool *used = tr_alloc(TR_MEM_OTHER, n, sizeof *used);
-    if (!used) return TR_MEMORY;
+    if (!used) return tr_last_status();
     used[mk->last] = true;
     for (size_t i = 0; i < m->nlayers; i++)
         for (int k = 0; k < m->layers[i].nin; k++) used[m->layers[i].in[k]] = true;

@@ -80,7 +80,7 @@ tr_status tr_model_copy(const tr_model *m, tr_model_edit edit, void *ctx, size_t
     tr_status st = TR_OK;
     tr_maker *mk = NULL;
     int *values = tr_alloc(TR_MEM_OTHER, m->ninputs + m->nlayers, sizeof *values);
-    if (!values) return TR_MEMORY;
+    if (!values) return tr_last_status();
     TR_TRY(tr_maker_open(TR_INIT_KAIMING, &mk)); /* each layer says its own */
     for (size_t i = 0; i < m->ninputs; i++)
         TR_TRY(tr_maker_input(mk, m->inputs[i].name, m->inputs[i].ndim, m->inputs[i].dims,

@@ -59,7 +59,7 @@ static tr_status grow_slots(tr_maker *mk)
     if (2 * (mk->nnames + 1) <= mk->nslots) return TR_OK;
     size_t n = mk->nslots ? 2 * mk->nslots : 64;
     int *slots = tr_alloc(TR_MEM_OTHER, n, sizeof *slots);
-    if (!slots) return TR_MEMORY;
+    if (!slots) return tr_last_status();
     tr_free(mk->slots);
     mk->slots = slots;
     mk->nslots = n;

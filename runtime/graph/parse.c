@@ -66,7 +66,7 @@ static tr_status append_sum(tr_maker *mk, const tr_layer *l, const tr_node *at, 
     tr_layer sum = {.def = tr_op_sum()};
     snprintf(sum.name, sizeof sum.name, "%s", l->name);
     sum.where = tr_strdup(l->where);
-    if (!sum.where) return TR_MEMORY;
+    if (!sum.where) return tr_last_status();
     TR_TRY(tr_type_read(mk, &sum, at, NULL));
     TR_TRY(tr_make_inputs(mk, &sum, 2, in, 0));
     return tr_make_append(mk, &sum, output);

@@ -139,7 +139,7 @@ tr_status tr_type_read(const tr_maker *mk, tr_layer *l, const tr_node *at, const
     tr_field fields[TR_LAYER_FIELDS];
     tr_type_fields(l->def, fields);
     l->storage = tr_alloc(TR_MEM_OTHER, 1, TR_COMMON_SIZE + l->def->attrs_size);
-    if (!l->storage) return TR_MEMORY;
+    if (!l->storage) return tr_last_status();
     l->attrs = (char *)l->storage + TR_COMMON_SIZE;
     if (options && options->kind != TR_NODE_MAP) {
         st = tr_layer_fail(l, TR_CONFIG, "its options are a map");

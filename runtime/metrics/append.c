@@ -97,10 +97,7 @@ tr_status tr_append_rewind(const char *path, uint64_t step)
     in = stream(fd, "r");
     TR_NEED(in, TR_IO, "%s: cannot be read: %s", path, strerror(errno));
     line = tr_alloc(TR_MEM_OTHER, TR_LINE + 1, 1);
-    if (!line) {
-        st = TR_MEMORY;
-        goto out;
-    }
+    TR_HAVE(line);
     TR_TRY(tr_commit_open(&c, path, 0));
     to = stream(dup(c.fd), "w");
     TR_NEED(to, TR_IO, "%s: cannot be written: %s", c.temp, strerror(errno));

@@ -51,7 +51,7 @@ tr_status tr_metrics_open(const tr_metrics_options *o, tr_metrics **out)
     tr_status st = TR_OK;
     size_t columns = 80;
     tr_metrics *m = TR_NEW(TR_MEM_OTHER, tr_metrics);
-    if (!m) return TR_MEMORY;
+    if (!m) return tr_last_status();
     m->json.fd = m->board.fd = -1;
     int n = snprintf(m->json.path, sizeof m->json.path, "%s/metrics.jsonl", o->folder);
     TR_NEED(n < (int)sizeof m->json.path, TR_IO, "%s: the path is too long", o->folder);

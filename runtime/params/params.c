@@ -34,7 +34,7 @@ static tr_status allocate(tr_params *p)
         ok = p->slots[k] != NULL;
     }
     if (ok) p->states = get(p, TR_MEM_WEIGHTS, p->o.state_count);
-    return ok && p->states ? TR_OK : tr_last_error()->status;
+    return ok && p->states ? TR_OK : tr_last_status();
 }
 
 tr_status tr_params_open(const tr_params_options *o, const tr_range *owned, size_t nowned,
@@ -42,14 +42,14 @@ tr_status tr_params_open(const tr_params_options *o, const tr_range *owned, size
 {
     tr_status st = TR_OK;
     tr_params *p = TR_NEW(TR_MEM_OTHER, tr_params);
-    if (!p) return TR_MEMORY;
+    if (!p) return tr_last_status();
     p->o = *o;
     if (memory) p->memory = *memory;
     tr_range *buckets = tr_alloc(TR_MEM_OTHER, o->nbuckets, sizeof *buckets);
     p->o.buckets = buckets;
     p->owned = tr_alloc(TR_MEM_OTHER, nowned, sizeof *p->owned);
     p->slot_at = tr_alloc(TR_MEM_OTHER, nowned, sizeof *p->slot_at);
-    TR_NEED(buckets && p->owned && p->slot_at, TR_MEMORY, "%s", tr_last_error()->text);
+    TR_HAVE(buckets && p->owned && p->slot_at);
     TR_NEED(o->nslots >= 0 && o->nslots <= TR_PARAM_SLOTS, TR_INTERNAL, "%d optimizer slots",
             o->nslots);
     memcpy(buckets, o->buckets, o->nbuckets * sizeof *buckets);

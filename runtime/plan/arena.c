@@ -112,7 +112,7 @@ static int by_last(const void *a, const void *b)
 static tr_status place_in_time(block *blocks, size_t count, block **ends)
 {
     gaps f = {.v = tr_alloc(TR_MEM_OTHER, count + 2, sizeof *f.v), .n = 1};
-    if (!f.v) return TR_MEMORY;
+    if (!f.v) return tr_last_status();
     f.v[0] = (tr_range){0, SIZE_MAX};
     for (size_t i = 0; i < count; i++) ends[i] = &blocks[i];
     if (count > 0) qsort(ends, count, sizeof *ends, by_last);
@@ -152,7 +152,7 @@ static tr_status find_floor(const block *blocks, size_t count, size_t *floor)
     }
     const size_t n = (size_t)(last - first) + 2;
     size_t *come = tr_alloc(TR_MEM_OTHER, 2 * n, sizeof *come), *go = come + n, now = 0;
-    if (!come) return TR_MEMORY;
+    if (!come) return tr_last_status();
     for (size_t i = 0; i < count; i++) {
         come[blocks[i].first - first] += blocks[i].nbytes;
         go[blocks[i].last - first + 1] += blocks[i].nbytes;
@@ -172,10 +172,7 @@ tr_status tr_arena_pack(tr_live *live, size_t n, size_t *nbytes, size_t *floor)
     size_t count = 0, best = SIZE_MAX;
     block *blocks = tr_alloc(TR_MEM_OTHER, n, sizeof *blocks);
     block **placed = tr_alloc(TR_MEM_OTHER, n, sizeof(block *));
-    if (!blocks || !placed) {
-        st = TR_MEMORY;
-        goto out;
-    }
+    TR_HAVE(blocks && placed);
     for (size_t i = 0; i < n; i++)
         if (live[i].arena)
             blocks[count++] = (block){.id = (int)i,
@@ -208,7 +205,7 @@ tr_status tr_arena_covered(const tr_live *live, size_t n, size_t *nbytes)
 {
     size_t count = 0, end = 0;
     tr_live *sorted = tr_alloc(TR_MEM_OTHER, n, sizeof *sorted);
-    if (!sorted) return TR_MEMORY;
+    if (!sorted) return tr_last_status();
     for (size_t i = 0; i < n; i++)
         if (live[i].arena) sorted[count++] = live[i];
     qsort(sorted, count, sizeof *sorted, by_offset);

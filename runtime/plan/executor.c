@@ -92,7 +92,7 @@ tr_status tr_plan_time_ops(tr_plan *p, bool on)
     if (!on) return TR_OK;
     TR_NEED(marks, TR_UNSUPPORTED, "%s cannot time ops", o->backend->name);
     if (!p->step_seconds) p->step_seconds = tr_alloc(TR_MEM_OTHER, p->nsteps, sizeof(double));
-    if (!p->step_seconds) return TR_MEMORY;
+    if (!p->step_seconds) return tr_last_status();
     if (!p->marks) TR_TRY(marks->open(o->backend_ctx, p->nsteps + 1, &p->marks));
     p->timed = true;
 out:

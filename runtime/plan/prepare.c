@@ -27,7 +27,7 @@ static tr_status find_packed(tr_session *s, const tr_packing *wanted, int *index
     if (s->npacked == s->cap_packed) {
         const size_t cap = s->cap_packed ? 2 * s->cap_packed : 16;
         tr_packed *grown = tr_realloc(TR_MEM_OTHER, s->packed, cap, sizeof *grown);
-        if (!grown) return TR_MEMORY;
+        if (!grown) return tr_last_status();
         s->packed = grown;
         s->cap_packed = cap;
     }
@@ -95,10 +95,7 @@ static tr_status find_unwritten(tr_plan *p)
     tr_status st = TR_OK;
     bool *written = tr_alloc(TR_MEM_OTHER, m->nparams, sizeof *written);
     p->zero = tr_alloc(TR_MEM_OTHER, m->nparams, sizeof *p->zero);
-    if (!written || !p->zero) {
-        st = TR_MEMORY;
-        goto out;
-    }
+    TR_HAVE(written && p->zero);
     for (size_t i = 0; i < g->nops; i++)
         for (int j = 0; j < g->ops[i].nout; j++) {
             const int id = g->ops[i].out[j];
@@ -148,7 +145,7 @@ static tr_status find_readers(tr_plan *p, tr_slot *slot, int tensor)
         if (pass == 1) break;
         slot->nreaders = n;
         slot->readers = tr_alloc(TR_MEM_OTHER, n, sizeof *slot->readers);
-        if (!slot->readers) return TR_MEMORY;
+        if (!slot->readers) return tr_last_status();
     }
     tr_live *l = &p->live[slot->root];
     if (slot->movable) l->arena = false;
@@ -190,10 +187,7 @@ tr_status tr_plan_prepare(tr_session *s, tr_plan *p, tr_graph *g)
     p->kernels = tr_alloc(TR_MEM_OTHER, g->nops, sizeof(tr_kernel *));
     p->packed = tr_alloc(TR_MEM_OTHER, g->nops, sizeof *p->packed);
     p->steps = tr_alloc(TR_MEM_OTHER, g->nops, sizeof *p->steps);
-    if (!p->live || !p->kernels || !p->packed || !p->steps) {
-        st = TR_MEMORY;
-        goto out;
-    }
+    TR_HAVE(p->live && p->kernels && p->packed && p->steps);
     TR_TRY(prepare_kernels(s, p));
     TR_TRY(tr_liveness(g, p->live));
     TR_TRY(find_slots(p));

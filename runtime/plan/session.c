@@ -56,11 +56,11 @@ static tr_status allocate(tr_session *s)
     const tr_backend *b = s->o.backend;
     void *ctx = s->o.backend_ctx;
     s->arena = b->memory->alloc(ctx, TR_MEM_ACTIVATIONS, s->memory.arena);
-    if (!s->arena) return tr_last_error()->status;
+    if (!s->arena) return tr_last_status();
     count_arena(s, 1);
     for (size_t i = 0; i < s->npacked; i++) {
         s->packed[i].data = b->memory->alloc(ctx, TR_MEM_PACKED, s->packed[i].what.nbytes);
-        if (!s->packed[i].data) return tr_last_error()->status;
+        if (!s->packed[i].data) return tr_last_status();
     }
     return b->staging ? b->staging->open(ctx, stage_bytes(s), &s->stage) : TR_OK;
 }
@@ -73,7 +73,7 @@ tr_status tr_session_open_graphs(const tr_session_options *o, tr_graph *const *g
     if (!s || !(s->plans = tr_alloc(TR_MEM_OTHER, n, sizeof *s->plans))) {
         tr_free(s);
         for (size_t i = 0; owns && i < n; i++) tr_graph_close(graphs[i]);
-        return TR_MEMORY;
+        return tr_last_status();
     }
     s->o = *o;
     s->o.keys = NULL;
@@ -111,7 +111,7 @@ tr_status tr_session_open(const tr_session_options *o, tr_session **out)
     tr_status st = TR_OK;
     size_t n = 0;
     tr_graph **graphs = tr_alloc(TR_MEM_OTHER, o->nkeys, sizeof(tr_graph *));
-    if (!graphs) return TR_MEMORY;
+    if (!graphs) return tr_last_status();
     for (size_t i = 0; i < o->nkeys; i++) {
         if (seen_before(o->keys, i)) continue;
         const tr_graph_options go = {.batch = o->keys[i].batch,

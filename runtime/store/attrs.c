@@ -13,7 +13,7 @@
 static tr_status grow(tr_attrs *a, const char *name, tr_attr **out)
 {
     tr_attr *v = tr_realloc(TR_MEM_OTHER, a->v, a->count + 1, sizeof *v);
-    if (!v) return TR_MEMORY;
+    if (!v) return tr_last_status();
     a->v = v;
     *out = &v[a->count++];
     snprintf((*out)->name, sizeof(*out)->name, "%s", name);
@@ -43,7 +43,7 @@ tr_status tr_attrs_add_real(tr_attrs *a, const char *name, double f)
 tr_status tr_attrs_add_text(tr_attrs *a, const char *name, const char *text)
 {
     char *copy = tr_strdup(text ? text : "");
-    if (!copy) return TR_MEMORY;
+    if (!copy) return tr_last_status();
     tr_attr *at;
     tr_status st = grow(a, name, &at);
     if (st != TR_OK) {
@@ -137,7 +137,7 @@ static tr_status read_text(tr_attrs *a, const tr_attribute *at)
 {
     if (at->type.size > TEXT_MAX) return TR_OK;
     char *text = tr_alloc(TR_MEM_OTHER, at->type.size + 1, 1);
-    if (!text) return TR_MEMORY;
+    if (!text) return tr_last_status();
     memcpy(text, at->value, at->type.size);
     tr_status st = tr_attrs_add_text(a, at->name, text);
     tr_free(text);

@@ -151,7 +151,7 @@ static tr_status add_attribute(tr_metadata *m, const heap *p, tr_cursor record, 
         return TR_OK;
     }
     uint8_t *bytes = tr_alloc(TR_MEM_OTHER, 1, (size_t)nbytes);
-    if (!bytes) return TR_MEMORY;
+    if (!bytes) return tr_last_status();
     tr_status st = tr_header_keep(h, bytes);
     if (st != TR_OK) return st;
     if (!tr_metadata_bytes(m, at, nbytes, "an attribute", bytes)) return TR_OK;

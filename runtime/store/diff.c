@@ -211,7 +211,7 @@ static tr_status pair(diff *d, const tr_index *ia, const tr_entry *a, const tr_i
     }
     va = tr_alloc(TR_MEM_OTHER, a->nbytes, 1);
     vb = tr_alloc(TR_MEM_OTHER, b->nbytes, 1);
-    if (!va || !vb) TR_TRY(TR_MEMORY);
+    TR_HAVE(va && vb);
     if (tr_entry_read(ia, a, va, NULL, NULL) != TR_OK ||
         tr_entry_read(ib, b, vb, NULL, NULL) != TR_OK) {
         say(d, a->where, "damaged", tr_last_error()->text, 0, 0);

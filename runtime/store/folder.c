@@ -75,11 +75,11 @@ static tr_status list(const char *checkpoints, bool clean, step_files *l)
         if (parse_name(d->d_name, ".h5" DAMAGED, &step)) l->damaged++;
         if (!parse_name(d->d_name, ".h5", &step)) continue;
         step_file *grown = tr_realloc(TR_MEM_OTHER, l->v, l->count + 1, sizeof *grown);
-        TR_NEED(grown, TR_MEMORY, "%s", tr_last_error()->text);
+        TR_HAVE(grown);
         l->v = grown;
         l->v[l->count].step = step;
         l->v[l->count].name = tr_sprintf("%s/%s", checkpoints, d->d_name);
-        TR_NEED(l->v[l->count].name, TR_MEMORY, "%s", tr_last_error()->text);
+        TR_HAVE(l->v[l->count].name);
         l->count++;
     }
     if (l->count > 0) qsort(l->v, l->count, sizeof *l->v, newest_first);
@@ -122,7 +122,7 @@ tr_status tr_store_latest(const char *folder, char **path, uint64_t *step, size_
     size_t bad = 0;
     *path = NULL;
     *step = 0;
-    if (!checkpoints) return TR_MEMORY;
+    if (!checkpoints) return tr_last_status();
     TR_TRY(list(checkpoints, true, &l));
     for (size_t i = 0; i < l.count; i++) {
         bool newer = false;
@@ -153,7 +153,7 @@ tr_status tr_store_prune(const char *folder, int64_t keep, uint64_t newest)
     int64_t kept = 0;
     if (keep <= 0) return TR_OK;
     char *checkpoints = tr_sprintf("%s/checkpoints", folder);
-    if (!checkpoints) return TR_MEMORY;
+    if (!checkpoints) return tr_last_status();
     TR_TRY(list(checkpoints, false, &l));
     for (size_t i = 0; i < l.count; i++) {
         if (l.v[i].step > newest || kept++ < keep) continue;
@@ -194,7 +194,7 @@ tr_status tr_store_link(const char *path, const char *target)
 {
     tr_status st = TR_OK;
     char *temp = tr_commit_temp_name(target);
-    if (!temp) return TR_MEMORY;
+    if (!temp) return tr_last_status();
     unlink(temp);
     if (link(path, temp) != 0) {
         /* file systems without hard links, or too many of them */

@@ -18,7 +18,7 @@ tr_status tr_metadata_block(tr_metadata *m, uint64_t at, uint64_t nbytes, const 
         return TR_OK;
     }
     uint8_t *block = tr_alloc(TR_MEM_OTHER, 1, (size_t)nbytes);
-    if (!block) return TR_MEMORY;
+    if (!block) return tr_last_status();
     tr_cursor sum = {.at = block + nbytes - 4, .left = 4};
     if (!tr_metadata_bytes(m, at, nbytes, signature, block)) goto damaged;
     if (memcmp(block, signature, 4) != 0) {
@@ -42,7 +42,7 @@ tr_status tr_header_keep(tr_header *h, uint8_t *block)
     uint8_t **grown = tr_realloc(TR_MEM_OTHER, h->blocks, h->nblocks + 1, sizeof *grown);
     if (!grown) {
         tr_free(block);
-        return TR_MEMORY;
+        return tr_last_status();
     }
     h->blocks = grown;
     h->blocks[h->nblocks++] = block;
@@ -54,7 +54,7 @@ tr_status tr_header_add(tr_header *h, tr_message msg)
     if ((h->count & (h->count - 1)) == 0) { /* at powers of two */
         tr_message *grown =
             tr_realloc(TR_MEM_OTHER, h->v, h->count ? 2 * h->count : 1, sizeof *grown);
-        if (!grown) return TR_MEMORY;
+        if (!grown) return tr_last_status();
         h->v = grown;
     }
     h->v[h->count++] = msg;

@@ -53,14 +53,14 @@ static tr_status read_column(const tr_index *ix, tr_history *h, const tr_column 
             tr_entry_shape(e->type, e->ndim, e->dims, shape, sizeof shape));
     if (!*rows) {
         *rows = tr_alloc(TR_MEM_OTHER, e->count, row_size(c));
-        if (!*rows) return TR_MEMORY;
+        if (!*rows) return tr_last_status();
         *n = *cap = e->count;
     }
     TR_NEED(e->count == *n, TR_FILE, "%s: %s: expected %s[%zu] as the columns before it, found %s",
             ix->path, where, type, *n,
             tr_entry_shape(e->type, e->ndim, e->dims, shape, sizeof shape));
     column = tr_alloc(TR_MEM_IO, e->count, 8);
-    if (!column) return TR_MEMORY;
+    if (!column) return tr_last_status();
     TR_TRY(tr_entry_read(ix, e, column, NULL, NULL));
     for (size_t i = 0; i < *n; i++) memcpy(*rows + i * row_size(c) + c->offset, column + 8 * i, 8);
 out:
@@ -78,7 +78,7 @@ static tr_status read_confusion(const tr_index *ix, tr_history *h)
         return TR_FAIL(TR_FILE, "%s: %s: expected int64[n,n], found %s", ix->path, e->where,
                        tr_entry_shape(e->type, e->ndim, e->dims, shape, sizeof shape));
     h->confusion = tr_alloc(TR_MEM_OTHER, e->count, 8);
-    if (!h->confusion) return TR_MEMORY;
+    if (!h->confusion) return tr_last_status();
     h->classes = e->dims[0];
     return tr_entry_read(ix, e, h->confusion, NULL, NULL);
 }

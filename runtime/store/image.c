@@ -94,12 +94,12 @@ out:
 tr_status tr_image_open(const char *path, tr_image **out)
 {
     tr_image *im = TR_NEW(TR_MEM_OTHER, tr_image);
-    if (!im) return TR_MEMORY;
+    if (!im) return tr_last_status();
     im->fd = -1;
     im->file = im->groups = im->layout = -1;
     im->path = tr_strdup(path);
-    tr_status st = TR_MEMORY;
-    if (im->path) {
+    tr_status st = im->path ? TR_OK : tr_last_status();
+    if (st == TR_OK) {
         tr_h5_guard g;
         tr_h5_enter(&g);
         st = create(im);
@@ -129,7 +129,7 @@ static tr_status make_groups(tr_image *im, const char *where, bool whole)
 {
     tr_status st = TR_OK;
     char *name = tr_strdup(where);
-    if (!name) return TR_MEMORY;
+    if (!name) return tr_last_status();
     for (char *p = strchr(name + 1, '/'); p; p = strchr(p + 1, '/')) {
         *p = 0;
         TR_TRY(make_group(im, name));
@@ -191,7 +191,7 @@ tr_status tr_image_array(tr_image *im, const char *where, tr_dtype type, int ndi
                 "%s: %s: too large", im->path, where);
     TR_TRY(check_limit(im, e.nbytes));
     extent *grown = tr_realloc(TR_MEM_OTHER, im->extents, im->count + 1, sizeof e);
-    if (!grown) return TR_MEMORY;
+    if (!grown) return tr_last_status();
     im->extents = grown;
 
     uint32_t crc = tr_crc32c(0, data, e.nbytes);

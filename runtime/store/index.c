@@ -31,12 +31,12 @@ static tr_status add(tr_index *ix, const char *where, tr_entry **out)
     if (ix->count == 0 || (ix->count & (ix->count - 1)) == 0) {
         tr_entry *grown =
             tr_realloc(TR_MEM_OTHER, ix->entries, ix->count ? 2 * ix->count : 1, sizeof *grown);
-        if (!grown) return TR_MEMORY;
+        if (!grown) return tr_last_status();
         ix->entries = grown;
     }
     tr_entry *e = &ix->entries[ix->count];
     *e = (tr_entry){.where = tr_strdup(where)};
-    if (!e->where) return TR_MEMORY;
+    if (!e->where) return tr_last_status();
     ix->count++;
     *out = e;
     return TR_OK;
@@ -90,7 +90,7 @@ out:
 static tr_status visit_link(reader *r, const tr_link *link, const char *above, int depth)
 {
     char *where = tr_sprintf("%s/%s", above, link->name);
-    if (!where) return TR_MEMORY;
+    if (!where) return tr_last_status();
     tr_status st;
     if (link->kind == TR_LINK_HARD)
         st = visit_object(r, link->at, where, depth);
@@ -216,7 +216,7 @@ tr_status tr_index_open(const char *path, tr_index *ix)
     reader r = {.ix = ix};
     *ix = (tr_index){.fd = -1};
     ix->path = tr_strdup(path);
-    TR_NEED(ix->path, TR_MEMORY, "%s: out of memory", path);
+    TR_HAVE(ix->path);
     TR_TRY(open_file(ix));
     tr_metadata_begin(&r.m, ix->fd, ix->nbytes, r.fault);
     TR_TRY(read_root(&r, &root));

@@ -95,7 +95,7 @@ tr_status tr_plot(const double *x, const double *y, size_t n, int width, int hei
     if (g.width > 1000) g.width = 1000;
     if (!range(x, y, n, &g)) return TR_OK;
     g.cells = tr_alloc(TR_MEM_OTHER, (size_t)g.width * (size_t)height, 1);
-    if (!g.cells) return TR_MEMORY;
+    if (!g.cells) return tr_last_status();
     curve(&g, x, y, n);
     for (int row = 0; row < height; row++) print_row(&g, row, unicode, to);
     fprintf(to, "%*s %s", LABEL, "", unicode ? "└" : "+");

@@ -18,7 +18,7 @@ static tr_status array(const tr_index *ix, const char *group, const char *layer,
     tr_status st = TR_OK;
     char want[200], found[200];
     char *where = tr_sprintf("%s/%s/%s", group, layer, name);
-    if (!where) return TR_MEMORY;
+    if (!where) return tr_last_status();
     const tr_entry *e = tr_index_find(ix, where);
     tr_entry_shape(TR_F32, ndim, dims, want, sizeof want);
     TR_NEED(e, TR_FILE, "%s: %s: expected %s, found nothing", ix->path, where, want);
@@ -201,7 +201,7 @@ tr_status tr_store_config(const char *path, char **text)
     const tr_attr *config = tr_attrs_get(&ix.root, "config");
     TR_NEED(config && config->kind == TR_ATTR_TEXT, TR_FILE, "%s: /@config: expected text", path);
     char *copy = tr_strdup(config->text);
-    if (!copy) st = TR_MEMORY;
+    if (!copy) st = tr_last_status();
     if (copy) *text = copy;
 out:
     tr_index_close(&ix);

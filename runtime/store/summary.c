@@ -45,7 +45,7 @@ static tr_status note(tr_summary *s, char **fault, const char *text)
 {
     *fault = tr_strdup(text);
     s->nfaults++;
-    return *fault ? TR_OK : TR_MEMORY;
+    return *fault ? TR_OK : tr_last_status();
 }
 
 /* The last error as a fault; memory running out is no fault of the file. */
@@ -63,7 +63,7 @@ static tr_status read_arrays(tr_summary *s)
     tr_status st = TR_OK;
     s->stats = tr_alloc(TR_MEM_OTHER, s->ix.count, sizeof *s->stats);
     s->faults = tr_alloc(TR_MEM_OTHER, s->ix.count, sizeof *s->faults);
-    if (!s->stats || !s->faults) return TR_MEMORY;
+    if (!s->stats || !s->faults) return tr_last_status();
     for (size_t i = 0; i < s->ix.count; i++) {
         const tr_entry *e = &s->ix.entries[i];
         gather g = {.s = &s->stats[i]};

@@ -30,7 +30,7 @@ static tr_status array(tr_image *im, const char *group, const char *layer, const
                        int ndim, const int64_t *dims, const float *data)
 {
     char *where = tr_sprintf("%s/%s/%s", group, layer, name);
-    if (!where) return TR_MEMORY;
+    if (!where) return tr_last_status();
     tr_status st = tr_image_array(im, where, TR_F32, ndim, dims, data);
     tr_free(where);
     return st;
@@ -75,7 +75,7 @@ static tr_status history(tr_image *im, const tr_history *h, void *columns[TR_HIS
         char where[64];
         snprintf(where, sizeof where, "/history/%s", c->name);
         columns[i] = tr_history_column(h, c);
-        if (!columns[i]) return TR_MEMORY;
+        if (!columns[i]) return tr_last_status();
         TR_TRY(tr_image_array(im, where, c->real ? TR_F64 : TR_I64, 1, &n, columns[i]));
     }
     if (h->classes > 0) {

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What the sources may not say: which folder's headers each folder may include (the arrows of the house go one
-way), who may know an op by its name, and that a tensor's rank says how it is stored."""
+way), who may know an op by its name, that a tensor's rank says how it is stored, and that a failed allocation is
+told in another form than that of runtime/base/base.h."""
 import pathlib
 import re
 import sys
@@ -43,6 +44,9 @@ OTHER_NAMES = {
 }
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')
+# A failed allocation hands its allocator's status on (TR_HAVE, tr_last_status), and writes no record again.
+ALLOCATION = re.compile(r'\breturn TR_MEMORY;|[^=!]= TR_MEMORY;|: TR_MEMORY[;),]|tr_last_error\(\)->status'
+                        r'|,\s*TR_MEMORY,\s*"%s",\s*tr_last_error\b')
 RANK = re.compile(r"\bndim\s*[=!]=\s*[34]\b")
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
 
@@ -63,6 +67,8 @@ def check_ops(wrong):
             where, text = str(path.relative_to(ROOT)), COMMENT.sub("", path.read_text())
             if not where.startswith("runtime/graph/") and RANK.search(text):
                 wrong.append(f"{where}: a rank says nothing of the layout: ask tr_tensor.layout")
+            wrong += [f"{where}: {form.strip()}: a failed allocation is TR_HAVE(p) or tr_last_status()"
+                      for form in ALLOCATION.findall(text) if where != "runtime/base/base.h"]
             if OP_FOLDERS.match(where):
                 continue
             for name in set(LITERAL.findall(text)) & names:

@@ -24,7 +24,7 @@ static void close_kernel(tr_kernel *kernel)
 tr_status tr_dnnl_open(tr_cpu *cpu, tr_dnnl_kernel **out)
 {
     tr_dnnl_kernel *k = TR_NEW(TR_MEM_OTHER, tr_dnnl_kernel);
-    if (!k) return tr_last_error()->status;
+    if (!k) return tr_last_status();
     k->cpu = cpu;
     *out = k;
     return TR_OK;

@@ -24,7 +24,7 @@ tr_status tr_loop_kernel_open(tr_cpu *cpu, const tr_tensor *like, const char *im
                               tr_status (*run)(tr_kernel *, const tr_run *), size_t size, void *out)
 {
     tr_loop_kernel *k = tr_alloc(TR_MEM_OTHER, 1, size);
-    if (!k) return TR_FAIL(TR_MEMORY, "no memory for a kernel");
+    if (!k) return tr_last_status();
     k->base = (tr_kernel){
         .impl = impl, .bind = bind, .run = run, .close = close_kernel, .rebind = rebind};
     k->loops = cpu->loops;

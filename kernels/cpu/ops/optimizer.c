@@ -17,7 +17,7 @@ typedef struct {
 tr_status tr_cpu_training_open(void *ctx, int threads, void **out)
 {
     training *t = TR_NEW(TR_MEM_OTHER, training);
-    if (!t) return TR_MEMORY;
+    if (!t) return tr_last_status();
     t->base.threads = threads > 0 ? threads : 1;
     t->loops = ((const tr_cpu *)ctx)->loops;
     *out = t;
@@ -32,7 +32,7 @@ void tr_cpu_training_close(void *opened)
 tr_status tr_cpu_updater_open(void *opened, const tr_update *u, void **out)
 {
     updater *x = TR_NEW(TR_MEM_OTHER, updater);
-    if (!x) return TR_MEMORY;
+    if (!x) return tr_last_status();
     x->t = opened;
     x->u = *u;
     *out = x;

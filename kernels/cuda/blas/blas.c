@@ -32,7 +32,7 @@ tr_status tr_cuda_blas_open(tr_cuda *cuda, tr_cuda_blas **out)
 {
     tr_status st = TR_OK;
     tr_cuda_blas *blas = TR_NEW(TR_MEM_OTHER, tr_cuda_blas);
-    if (!blas) return TR_MEMORY;
+    if (!blas) return tr_last_status();
     blas->cuda = cuda;
     TR_BLAS_TRY(cublasLtCreate(&blas->handle));
 out:
@@ -143,7 +143,7 @@ tr_status tr_cuda_product_open(tr_cuda *cuda, const tr_cuda_problem *q, tr_cuda_
     tr_status st = TR_OK;
     bool found = true;
     tr_cuda_product *p = TR_NEW(TR_MEM_OTHER, tr_cuda_product);
-    if (!p) return TR_MEMORY;
+    if (!p) return tr_last_status();
     p->cuda = cuda;
     TR_TRY(copy_problem(&p->problem, q));
     if (cuda->o.dry) {

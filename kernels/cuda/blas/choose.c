@@ -141,7 +141,7 @@ static tr_status remember(tr_cuda_blas *blas, const tr_blas_choice *choice)
     if (blas->nchoices == blas->cap_choices) {
         const size_t cap = blas->cap_choices ? 2 * blas->cap_choices : 16;
         tr_blas_choice *grown = tr_realloc(TR_MEM_OTHER, blas->choices, cap, sizeof *grown);
-        if (!grown) return TR_MEMORY;
+        if (!grown) return tr_last_status();
         blas->choices = grown;
         blas->cap_choices = cap;
     }

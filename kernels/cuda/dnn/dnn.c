@@ -50,7 +50,7 @@ tr_status tr_cuda_dnn_open(tr_cuda *cuda, tr_cuda_dnn **out)
 {
     tr_status st = TR_OK;
     tr_cuda_dnn *dnn = TR_NEW(TR_MEM_OTHER, tr_cuda_dnn);
-    if (!dnn) return TR_MEMORY;
+    if (!dnn) return tr_last_status();
     dnn->cuda = cuda;
     TR_DNN_TRY(cudnnCreate(&dnn->handle));
     TR_DNN_TRY(cudnnSetStream(dnn->handle, cuda->stream));
@@ -91,7 +91,7 @@ tr_status tr_dnn_plan_get(tr_cuda_dnn *dnn, const tr_dnn_problem *p, const tr_dn
         return TR_OK;
     }
     plan = TR_NEW(TR_MEM_OTHER, tr_dnn_plan);
-    if (!plan) return TR_MEMORY;
+    if (!plan) return tr_last_status();
     plan->problem = *p;
     snprintf(dnn->refusal, sizeof dnn->refusal, "none is offered");
     dnn->counts.searches++;

@@ -46,7 +46,7 @@ static tr_status take_weights(kernel *k, const double *weights)
     for (size_t i = 0; i < k->classes; i++) k->weight_sum += weights[i];
     if (k->k.cuda->o.dry) return TR_OK;
     k->weights = tr_cuda_alloc(k->k.cuda, TR_MEM_OTHER, nbytes);
-    TR_NEED(k->weights, TR_MEMORY, "%s", tr_last_error()->text);
+    TR_HAVE(k->weights);
     TR_TRY(tr_cuda_upload(k->k.cuda, k->weights, weights, nbytes));
 out:
     return st;

@@ -27,7 +27,7 @@ tr_status tr_cuda_kernel_open(tr_cuda *cuda, const tr_tensor *like, const char *
     if (like->dtype != TR_F32 && like->dtype != TR_BF16 && like->dtype != TR_F16)
         return TR_FAIL(TR_UNSUPPORTED, "%s of %s", impl, tr_dtype_name(like->dtype));
     k = tr_alloc(TR_MEM_OTHER, 1, size);
-    if (!k) return TR_FAIL(TR_MEMORY, "no memory for a kernel");
+    if (!k) return tr_last_status();
     k->base = (tr_kernel){
         .impl = impl, .bind = bind, .run = run, .close = close_kernel, .rebind = rebind};
     k->cuda = cuda;

@@ -15,7 +15,7 @@ typedef struct {
 tr_status tr_cuda_sums_open(tr_cuda *cuda)
 {
     cuda->sums = tr_cuda_alloc(cuda, TR_MEM_OTHER, TR_SQUARES_PARTS * sizeof *cuda->sums);
-    return cuda->sums ? TR_OK : tr_last_error()->status;
+    return cuda->sums ? TR_OK : tr_last_status();
 }
 
 void tr_cuda_sums_close(tr_cuda *cuda)
@@ -48,7 +48,7 @@ static tr_status open_chunks(tr_cuda *cuda, const tr_segment *segments, size_t n
     if (n == 0) return TR_OK;
     if (n > INT_MAX) return TR_FAIL(TR_UNSUPPORTED, "an optimizer over %zu parts", n);
     tr_update_chunk *chunks = tr_alloc(TR_MEM_OTHER, n, sizeof *chunks);
-    if (!chunks) return TR_MEMORY;
+    if (!chunks) return tr_last_status();
     for (size_t i = 0; i < nsegments; i++) {
         const tr_segment *s = &segments[i];
         for (size_t begin = s->range.begin; begin < s->range.end; begin += TR_UPDATE_CHUNK) {
@@ -62,7 +62,7 @@ static tr_status open_chunks(tr_cuda *cuda, const tr_segment *segments, size_t n
         }
     }
     *out = tr_cuda_alloc(cuda, TR_MEM_OTHER, n * sizeof *chunks);
-    st = *out ? tr_cuda_upload(cuda, *out, chunks, n * sizeof *chunks) : tr_last_error()->status;
+    st = *out ? tr_cuda_upload(cuda, *out, chunks, n * sizeof *chunks) : tr_last_status();
     tr_free(chunks);
     return st;
 }
@@ -87,7 +87,7 @@ tr_status tr_cuda_updater_open(void *training, const tr_update *u, void **out)
     tr_status st = TR_OK;
     tr_cuda *ctx = tr_cuda_training_context(training);
     updater *x = TR_NEW(TR_MEM_OTHER, updater);
-    if (!x) return TR_MEMORY;
+    if (!x) return tr_last_status();
     x->cuda = ctx;
     x->plan.u = *u;
     TR_TRY(check(u));
@@ -152,7 +152,7 @@ tr_status tr_cuda_squares_open(void *ctx, const float *g, const tr_range *ranges
     tr_status st = TR_OK;
     tr_segment *segments = tr_alloc(TR_MEM_OTHER, nranges, sizeof *segments);
     squares *x = TR_NEW(TR_MEM_OTHER, squares);
-    TR_NEED(segments && x, TR_MEMORY, "%s", tr_last_error()->text);
+    TR_HAVE(segments && x);
     x->cuda = ctx;
     x->g = g;
     for (size_t i = 0; i < nranges; i++) segments[i].range = ranges[i];

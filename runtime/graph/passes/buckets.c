@@ -38,7 +38,7 @@ tr_status tr_pass_buckets(tr_builder *b)
     if (!missing || !writers) {
         tr_free(missing);
         tr_free(writers);
-        return TR_MEMORY;
+        return tr_last_status();
     }
     for (size_t i = 0; i < m->nparams; i++)
         if (!m->params[i].frozen) missing[bucket_of(m, m->params[i].offset)]++;
@@ -66,7 +66,7 @@ tr_status tr_pass_adds(tr_builder *b)
 {
     tr_graph *g = b->g;
     bool *written = tr_alloc(TR_MEM_OTHER, g->model->nparams, sizeof *written);
-    if (!written) return TR_MEMORY;
+    if (!written) return tr_last_status();
     for (size_t i = 0; i < g->nops; i++) {
         tr_op *op = &g->ops[i];
         for (int k = 0; k < op->nout; k++) {

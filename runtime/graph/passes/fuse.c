@@ -10,7 +10,7 @@ tr_status tr_uses_open(const tr_graph *g, tr_uses *u)
     };
     if (!u->producer || !u->readers || !u->first) {
         tr_uses_close(u);
-        return TR_MEMORY;
+        return tr_last_status();
     }
     for (size_t t = 0; t < g->ntensors; t++) u->producer[t] = u->first[t] = -1;
     for (size_t i = 0; i < g->nops; i++) {

@@ -24,7 +24,7 @@ static tr_status open_lists(const tr_graph *g, lists *l)
     l->next_reader = tr_alloc(TR_MEM_OTHER, g->nops * TR_MAX_IN, sizeof(int));
     l->member = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof(int));
     l->next_member = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof(int));
-    if (!l->reader || !l->next_reader || !l->member || !l->next_member) return TR_MEMORY;
+    if (!l->reader || !l->next_reader || !l->member || !l->next_member) return tr_last_status();
     for (size_t t = 0; t < g->ntensors; t++) l->reader[t] = l->member[t] = -1;
     for (size_t i = 0; i < g->nops; i++)
         for (int k = 0; k < g->ops[i].nin; k++) {

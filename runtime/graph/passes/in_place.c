@@ -75,7 +75,7 @@ tr_status tr_pass_in_place(tr_builder *b)
                  .last = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *s.last),
                  .next = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *s.next),
                  .end = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *s.end)};
-    TR_NEED(s.last && s.next && s.end, TR_MEMORY, "out of memory for %zu tensors", g->ntensors);
+    TR_HAVE(s.last && s.next && s.end);
     open_groups(&s);
     for (size_t i = 0; i < g->nops; i++)
         for (int k = 0; k < g->ops[i].nin; k++)

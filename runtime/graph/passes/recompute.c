@@ -120,7 +120,7 @@ static tr_status rebuild(plan *p, size_t extra)
     size_t n = g->nops;
     TR_TRY(tr_build_reserve(p->b, extra * TR_MAX_OUT, extra));
     tr_op *old = tr_alloc(TR_MEM_OTHER, n, sizeof *old);
-    if (!old) return TR_MEMORY;
+    if (!old) return tr_last_status();
     for (size_t i = 0; i < n; i++) old[i] = g->ops[i];
     g->nops = 0;
     for (size_t i = 0; i < n; i++) {
@@ -152,10 +152,7 @@ tr_status tr_pass_recompute(tr_builder *b)
     p.kept = tr_alloc(TR_MEM_OTHER, p.nold, sizeof *p.kept);
     p.need = tr_alloc(TR_MEM_OTHER, p.nold, sizeof *p.need);
     p.again = tr_alloc(TR_MEM_OTHER, p.nold, sizeof *p.again);
-    if (!p.block || !p.owner || !p.kept || !p.need || !p.again) {
-        st = TR_MEMORY;
-        goto out;
-    }
+    TR_HAVE(p.block && p.owner && p.kept && p.need && p.again);
     find_blocks(&p);
     find_kept(&p);
     size_t extra = find_needed(&p);

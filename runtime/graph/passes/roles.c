@@ -6,7 +6,7 @@ tr_status tr_pass_roles(tr_builder *b)
 {
     tr_graph *g = b->g;
     bool *forward = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof(*forward));
-    if (!forward) return TR_MEMORY;
+    if (!forward) return tr_last_status();
     for (size_t i = 0; i < g->nops; i++) {
         const tr_op *op = &g->ops[i];
         for (int k = 0; k < op->nout && op->phase == TR_PHASE_FORWARD; k++)

@@ -110,6 +110,7 @@ static void nth_allocation_fails(void **state)
          *c = tr_alloc(TR_MEM_OTHER, 1, 1);
     assert_non_null(a);
     assert_null(b);
+    assert_int_equal(tr_last_status(), TR_MEMORY); /* what its caller hands on */
     assert_non_null(c);
     tr_free(a);
     tr_free(c);
