@@ -19,13 +19,22 @@ size_t tr_env_size(const char *name, size_t fallback)
     return *end ? fallback : (size_t)v;
 }
 
-static tr_status open_world(tr_job *j)
+/* *Collective.* Whether every rank `has` its job. */
+static tr_status meet(bool has)
 {
     tr_status st = TR_OK;
     int ready = 0;
     TR_MPI_TRY(MPI_Initialized(&ready));
     TR_NEED(ready, TR_INTERNAL, "MPI is not initialized");
     TR_MPI_TRY(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    TR_TRY(tr_mpi_have(MPI_COMM_WORLD, has, "its job"));
+out:
+    return st;
+}
+
+static tr_status open_world(tr_job *j)
+{
+    tr_status st = TR_OK;
     TR_MPI_TRY(MPI_Comm_dup(MPI_COMM_WORLD, &j->world));
     TR_MPI_TRY(MPI_Comm_set_errhandler(j->world, MPI_ERRORS_RETURN));
     TR_TRY(tr_topology_find(j->world, -1, &j->topology, &j->local));
@@ -35,10 +44,10 @@ out:
     return st;
 }
 
-tr_status tr_job_open(const tr_comm_options *o, tr_job **out)
+static tr_job *new_job(const tr_comm_options *o)
 {
     tr_job *j = TR_NEW(TR_MEM_OTHER, tr_job);
-    if (!j) return tr_last_status();
+    if (!j) return NULL;
     j->users = 1;
     j->mpi = o->mpi;
     j->shared_allowed = o->shared_allowed || o->shared_required;
@@ -52,9 +61,19 @@ tr_status tr_job_open(const tr_comm_options *o, tr_job **out)
     if (j->mpi_limit < 1 || j->mpi_limit > INT_MAX) j->mpi_limit = DEFAULT_MPI_LIMIT;
     j->topology = (tr_topology){.size = 1, .local_size = 1, .nodes = 1, .slices = 1, .most = 1};
     gethostname(j->topology.host, sizeof j->topology.host - 1);
-    tr_guard_begin(j, "joining the others by MPI");
-    const tr_status st = j->mpi ? open_world(j) : TR_OK;
-    tr_guard_end(j);
+    return j;
+}
+
+tr_status tr_job_open(const tr_comm_options *o, tr_job **out)
+{
+    tr_status st = TR_OK;
+    tr_job *j = new_job(o);
+    if (j) tr_guard_begin(j, "joining the others by MPI");
+    if (o->mpi) TR_TRY(meet(j != NULL));
+    TR_HAVE(j);
+    if (o->mpi) TR_TRY(open_world(j));
+out:
+    if (j) tr_guard_end(j);
     if (st != TR_OK) {
         tr_job_leave(j);
         return st;

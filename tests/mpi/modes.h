@@ -46,9 +46,8 @@ typedef struct {
     size_t lengths[MAX_BUCKETS];
 } layout;
 
-static inline tr_comm *open_mode(const test_mode *m, double timeout)
+static inline tr_status try_mode(const test_mode *m, double timeout, tr_comm **out)
 {
-    tr_comm *c = NULL;
     char nodes[16];
     snprintf(nodes, sizeof nodes, "%d", m->nodes);
     setenv("TRIREME_FAKE_NODES", nodes, 1);
@@ -57,7 +56,13 @@ static inline tr_comm *open_mode(const test_mode *m, double timeout)
     else
         unsetenv("TRIREME_MPI_LIMIT");
     tr_comm_options o = {.mpi = true, .shared_allowed = m->shared, .timeout = timeout};
-    assert_int_equal(tr_comm_open(&o, &c), TR_OK);
+    return tr_comm_open(&o, out);
+}
+
+static inline tr_comm *open_mode(const test_mode *m, double timeout)
+{
+    tr_comm *c = NULL;
+    assert_int_equal(try_mode(m, timeout, &c), TR_OK);
     return c;
 }
 
