@@ -155,7 +155,7 @@ typedef struct {
 tr_status tr_comm_params_open(tr_comm *c, const tr_params_options *o, const tr_reducer_options *r,
                               tr_params **out);
 /* *Collective*, between tr_reducer_publish and the next update. All of a slot, in the flat space's
- * order: `to` on rank 0, in the host's memory, [count]. Allocates nothing. */
+ * order: `to` on rank 0, in the host's memory, [tr_params_learned]. Allocates nothing. */
 tr_status tr_comm_params_gather(const tr_params *p, int slot, float *to);
 void tr_comm_params_close(tr_params *p); /* *Collective*, after the reducer and before `c` */
 

@@ -26,37 +26,51 @@ static size_t held_before(const tr_placement *l, const tr_params_options *o, int
     return sum;
 }
 
+/* Bytes of the window's parts: gradients of one rank, a slot of all. */
+typedef struct {
+    size_t flags, grads, weights, slot, total;
+} layout;
+
 /* Everything page-aligned. False where it does not fit the address space. */
-static bool measure(const tr_placement *l, const tr_params_options *o, size_t *flags, size_t *array,
-                    size_t *slot, size_t *total)
+static bool measure(const tr_placement *l, const tr_params_options *o, layout *y)
 {
     const size_t ranks = (size_t)l->c->topology.local_size;
-    size_t arrays, slots;
+    size_t grads, slots;
     if (o->count > SIZE_MAX / 2 / sizeof(float)) return false;
-    *flags = tr_align_up(ranks * sizeof(tr_ready_flag), TR_PAGE);
-    *array = tr_align_up(o->count * sizeof(float), TR_PAGE);
-    *slot = tr_align_up(held_before(l, o, (int)ranks) * sizeof(float), TR_PAGE);
-    return tr_mul_size(*array, ranks + 1, &arrays) &&
-           tr_mul_size(*slot, (size_t)o->nslots, &slots) && tr_add_size(arrays, slots, total) &&
-           tr_add_size(*total, *flags, total);
+    y->flags = tr_align_up(ranks * sizeof(tr_ready_flag), TR_PAGE);
+    y->grads = tr_align_up(tr_params_learned(o) * sizeof(float), TR_PAGE);
+    y->weights = tr_align_up(o->count * sizeof(float), TR_PAGE);
+    y->slot = tr_align_up(held_before(l, o, (int)ranks) * sizeof(float), TR_PAGE);
+    return tr_mul_size(y->grads, ranks, &grads) &&
+           tr_mul_size(y->slot, (size_t)o->nslots, &slots) &&
+           tr_add_size(grads, slots, &y->total) && tr_add_size(y->total, y->weights, &y->total) &&
+           tr_add_size(y->total, y->flags, &y->total);
 }
 
-static void lay_out(tr_placement *l, const tr_params_options *o, size_t flags, size_t array,
-                    size_t slot, tr_params_memory *m)
+static void lay_out(tr_placement *l, const tr_params_options *o, const layout *y,
+                    tr_params_memory *m)
 {
     const tr_topology *t = &l->c->topology;
     const size_t before = held_before(l, o, t->local_rank);
     char *at = l->window.base;
     l->flags = (tr_ready_flag *)(void *)at;
-    at += flags;
-    for (int i = 0; i < t->local_size; i++, at += array) l->bases[i] = (const float *)(void *)at;
-    m->grads = (float *)(void *)(l->window.base + flags + (size_t)t->local_rank * array);
+    at += y->flags;
+    m->grads = (float *)(void *)(at + (size_t)t->local_rank * y->grads);
+    for (int i = 0; i < t->local_size; i++, at += y->grads) l->bases[i] = (const float *)(void *)at;
     m->weights = (float *)(void *)at;
-    at += array;
-    for (int k = 0; k < o->nslots; k++, at += slot) {
+    at += y->weights;
+    for (int k = 0; k < o->nslots; k++, at += y->slot) {
         l->slots[k] = (float *)(void *)at;
         m->slots[k] = l->slots[k] + before;
     }
+}
+
+/* Of frozen rows, what this rank writes for its node. */
+static tr_range frozen_of(const tr_placement *l, const tr_params_options *o)
+{
+    const tr_range all = {tr_params_learned(o), o->count};
+    const tr_topology *t = &l->c->topology;
+    return l->bases ? tr_slice(all, t->local_rank, t->local_size) : all;
 }
 
 /* Zeroes what is this rank's to write, and by that places its pages. */
@@ -64,13 +78,15 @@ static bool touch(const tr_placement *l, const tr_params_options *o, const tr_pa
 {
     const tr_topology *t = &l->c->topology;
     const size_t held = tr_owned_count(&l->own, o->buckets, o->nbuckets);
-    bool ok = tr_window_touch(m->grads, o->count * sizeof(float));
+    const tr_range frozen = frozen_of(l, o);
+    bool ok = tr_window_touch(m->grads, tr_params_learned(o) * sizeof(float));
     if (t->local_rank == 0)
         ok = ok && tr_window_touch(l->flags, (size_t)t->local_size * sizeof *l->flags);
     for (size_t b = 0; b < o->nbuckets; b++) { /* weights by slices, whoever updates them */
         const tr_range s = tr_slice(o->buckets[b], t->local_rank, t->slices);
         ok = ok && tr_window_touch(m->weights + s.begin, tr_range_count(s) * sizeof(float));
     }
+    ok = ok && tr_window_touch(m->weights + frozen.begin, tr_range_count(frozen) * sizeof(float));
     for (int k = 0; k < o->nslots; k++)
         ok = ok && tr_window_touch(m->slots[k], held * sizeof(float));
     return ok;
@@ -88,17 +104,17 @@ static tr_status open_window(tr_placement *l, const tr_params_options *o, tr_par
 {
     tr_status st = TR_OK;
     tr_comm *c = l->c;
-    const size_t bytes = o->count * sizeof(float), ranks = (size_t)c->topology.local_size;
-    size_t flags = 0, array = 0, slot = 0, total = 0;
+    const size_t ranks = (size_t)c->topology.local_size;
+    layout y = {0};
     bool ok = true;
     l->bases = tr_alloc(TR_MEM_OTHER, ranks, sizeof(float *));
     st = l->bases ? TR_OK : tr_last_status();
-    if (st == TR_OK && !measure(l, o, &flags, &array, &slot, &total))
+    if (st == TR_OK && !measure(l, o, &y))
         st = TR_FAIL(TR_MEMORY, "%zu parameters do not fit the address space", o->count);
     TR_TRY(tr_agree(c, st, NULL));
-    TR_TRY(tr_window_open(c, total, &l->window, got, c->reason, sizeof c->reason));
+    TR_TRY(tr_window_open(c, y.total, &l->window, got, c->reason, sizeof c->reason));
     if (!*got) goto out;
-    lay_out(l, o, flags, array, slot, m);
+    lay_out(l, o, &y, m);
     /* after this all flags are zero and may be set */
     TR_TRY(tr_comm_all(c, touch(l, o, m), &ok));
     if (!ok) {
@@ -108,8 +124,8 @@ static tr_status open_window(tr_placement *l, const tr_params_options *o, tr_par
         *got = false;
         goto out;
     }
-    l->counted[TR_MEM_GRADIENTS] = bytes;
-    l->counted[TR_MEM_WEIGHTS] = bytes / ranks;
+    l->counted[TR_MEM_GRADIENTS] = tr_params_learned(o) * sizeof(float);
+    l->counted[TR_MEM_WEIGHTS] = o->count * sizeof(float) / ranks;
     l->counted[TR_MEM_MOMENTS] =
         tr_owned_count(&l->own, o->buckets, o->nbuckets) * sizeof(float) * (size_t)o->nslots;
     count_memory(l, 1);
@@ -131,7 +147,7 @@ static tr_status check(const tr_params_options *o)
                 at);
         at = k.end;
     }
-    TR_NEED(at == o->count, TR_INTERNAL, "buckets end at %zu of %zu elements", at, o->count);
+    TR_NEED(at <= o->count, TR_INTERNAL, "buckets end at %zu of %zu elements", at, o->count);
 out:
     return st;
 }
@@ -194,6 +210,7 @@ tr_status tr_comm_params_open(tr_comm *c, const tr_params_options *o, const tr_r
     m.release = release;
     st = tr_params_open(o, l->owned, l->nowned, &m, &p);
     TR_TRY(tr_agree(c, st, NULL));
+    p->frozen = frozen_of(l, o);
 out:
     if (st != TR_OK) {
         if (p)

@@ -150,12 +150,13 @@ static size_t leaves(size_t bytes, size_t n)
     return bytes / n * (n - 1);
 }
 
+/* `bytes`: of what is learned. */
 static void cost_shared(const tr_topology *t, const tr_reducer_options *o, size_t bytes,
                         tr_reducer_cost *out)
 {
     const size_t ranks = (size_t)t->local_size, nodes = (size_t)t->nodes;
     const size_t slices = (size_t)(t->slices > 0 ? t->slices : t->local_size);
-    out->weights = bytes / ranks;
+    out->weights /= ranks;
     out->wire_node = bytes / slices * (slices - 1); /* its slices that others read */
     if (ranks > slices) out->wire_node = bytes;
     if (nodes == 1 || t->local_rank >= (int)slices) return;
@@ -195,9 +196,9 @@ static void cost_private(const tr_topology *t, bool device, const tr_reducer_opt
 void tr_reducer_cost_of(const tr_topology *t, const tr_params_options *p,
                         const tr_reducer_options *o, tr_reducer_cost *out)
 {
-    const size_t bytes = p->count * sizeof(float);
+    const size_t bytes = tr_params_learned(p) * sizeof(float);
     const tr_ownership own = tr_ownership_of(t, p, o);
-    *out = (tr_reducer_cost){.weights = bytes, .gradients = bytes};
+    *out = (tr_reducer_cost){.weights = p->count * sizeof(float), .gradients = bytes};
     out->slots = tr_owned_count(&own, p->buckets, p->nbuckets) * sizeof(float) * (size_t)p->nslots;
     if (t->size <= 1) return;
     if (t->shared && !tr_on_device(p))

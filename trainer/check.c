@@ -21,7 +21,7 @@ int tr_cmd_check(int argc, char **argv)
     }
     TR_TRY(tr_arguments_config(&a, NULL, &config));
     TR_TRY(tr_device_check(config));
-    TR_TRY(tr_model_open(config, 0, &model)); /* the layers' attributes and shapes */
+    TR_TRY(tr_train_model(config, 0, &model)); /* the layers' attributes and shapes */
     TR_TRY(tr_config_write(config, stdout));
 out:
     tr_model_close(model);

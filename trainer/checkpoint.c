@@ -144,6 +144,19 @@ static tr_status fetch(const tr_checkpointer *k, float *to, const float *from, s
     return p->backend->memory->download(p->backend_ctx, to, from, count * sizeof(float));
 }
 
+/* Frozen rows have no slots; a file has them, so that they can be set free later: no moments, and
+ * an average of weights that never moved. */
+static void fill_frozen(tr_snapshot *s, const tr_params *p)
+{
+    const size_t at = tr_params_learned(&p->o), nbytes = (p->o.count - at) * sizeof(float);
+    const int ema = tr_params_slot(p, "ema");
+    for (int i = 0; i < p->o.nslots; i++)
+        if (i == ema)
+            memcpy(s->slots[i] + at, s->params + at, nbytes);
+        else
+            memset(s->slots[i] + at, 0, nbytes);
+}
+
 /* *Collective.* With the writer idle: the arrays and numbers as they are now. */
 static tr_status take(tr_checkpointer *k, const tr_train_state *state, const tr_history *h)
 {
@@ -155,6 +168,7 @@ static tr_status take(tr_checkpointer *k, const tr_train_state *state, const tr_
     if (!k->root) goto out;
     TR_TRY(fetch(k, s->params, p->weights, p->o.count));
     TR_TRY(fetch(k, s->states, p->states, p->o.state_count));
+    fill_frozen(s, p);
     s->train = *state;
     memcpy(s->parent_sha256, k->parent_sha256, sizeof s->parent_sha256);
     tr_history_copy(&k->history, h);
@@ -271,6 +285,10 @@ static tr_status keep(const tr_checkpointer *k, tr_spread_as as, float *to, tr_r
                                piece + (part.begin - came.begin),
                                tr_range_count(part) * sizeof(float));
     }
+    part = tr_range_common(p->frozen, came);
+    if (st == TR_OK && as == WEIGHTS && tr_range_count(part) > 0)
+        st = b->memory->upload(p->o.backend_ctx, to + part.begin, piece + (part.begin - came.begin),
+                               tr_range_count(part) * sizeof(float));
     return st;
 }
 
@@ -320,7 +338,6 @@ tr_status tr_checkpointer_restore(tr_checkpointer *k, tr_train_state *state, tr_
     tr_comm *comm = k->o.comm;
     const tr_params *p = k->o.params;
     const tr_snapshot *s = &k->snapshot;
-    const size_t n = p->o.count;
     float *buffer = tr_alloc(TR_MEM_OTHER, CHUNK, sizeof(float));
     tr_status st = buffer ? TR_OK : tr_last_status();
     if (st == TR_OK && k->root) {
@@ -336,9 +353,9 @@ tr_status tr_checkpointer_restore(tr_checkpointer *k, tr_train_state *state, tr_
     if (!*found) goto out;
     if (k->root) *state = k->snapshot.train;
     TR_TRY(tr_comm_broadcast(comm, state, sizeof *state, 0));
-    TR_TRY(spread(k, WEIGHTS, s->params, p->weights, n, buffer));
+    TR_TRY(spread(k, WEIGHTS, s->params, p->weights, p->o.count, buffer));
     for (int i = 0; i < p->o.nslots; i++)
-        TR_TRY(spread(k, SLOT, s->slots[i], p->slots[i], n, buffer));
+        TR_TRY(spread(k, SLOT, s->slots[i], p->slots[i], tr_params_learned(&p->o), buffer));
     TR_TRY(spread(k, STATES, s->states, p->states, p->o.state_count, buffer));
     TR_TRY(tr_reducer_publish(k->o.reducer));
 out:

@@ -50,8 +50,7 @@ static const tr_param *param_at(const tr_model *m, size_t at)
     return NULL;
 }
 
-/* Ascending, neighbours that are updated alike in one, frozen ones in none. Counts only where `out` is
- * NULL. */
+/* Ascending, neighbours that are updated alike in one. Counts only where `out` is NULL. */
 static size_t cut(const tr_params *p, const tr_optimizer_config *c, tr_segment *out)
 {
     size_t n = 0;
@@ -62,7 +61,6 @@ static size_t cut(const tr_params *p, const tr_optimizer_config *c, tr_segment *
             const tr_param *a = param_at(p->o.model, at);
             end = a->offset + tr_align_up(a->count, 16);
             if (end > own.end) end = own.end;
-            if (a->frozen) continue;
             tr_segment s = {.range = {at, end},
                             .slot = p->slot_at[r] + (at - own.begin),
                             .decay =

@@ -10,7 +10,7 @@ typedef struct tr_optimizer tr_optimizer;
 int tr_optimizer_slots(const tr_config *c, const char *names[TR_PARAM_SLOTS]);
 
 /* Over the store's owned ranges, by `training` of its backend; cut where weight decay or
- * learning rate change, and around frozen parameters. */
+ * learning rate change. */
 tr_status tr_optimizer_open(const tr_config *c, const tr_params *p, void *training,
                             tr_optimizer **out);
 void tr_optimizer_close(tr_optimizer *o);

@@ -92,7 +92,7 @@ static tr_status run(const tr_arguments *a, tr_comm *comm, const tr_config *c, b
     tr_run_folder *folder = NULL;
     *agreed = true;
     TR_TRY(tr_agree(comm, tr_device_check(c), NULL));
-    TR_TRY(tr_agree(comm, tr_model_open(c, (size_t)(c->run.bucket_mb * 1e6), &model), NULL));
+    TR_TRY(tr_agree(comm, tr_train_model(c, (size_t)(c->run.bucket_mb * 1e6), &model), NULL));
     TR_TRY(compare_config(comm, c));
     TR_TRY(tr_agree(comm, resolved_text(c, &text), NULL));
     st = tr_comm_topology(comm)->rank == 0

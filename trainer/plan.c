@@ -386,7 +386,7 @@ int tr_cmd_plan(int argc, char **argv)
     if (st != TR_OK) return tr_command_end(st);
     TR_TRY(tr_arguments_config(&a, NULL, &config));
     TR_TRY(tr_device_check(config));
-    TR_TRY(tr_model_open(config, (size_t)(config->run.bucket_mb * 1e6), &model));
+    TR_TRY(tr_train_model(config, (size_t)(config->run.bucket_mb * 1e6), &model));
     TR_TRY(tr_plan_report(config, model, a.ranks > 0 ? (int)a.ranks : 1, stdout));
 out:
     tr_model_close(model);

@@ -25,27 +25,38 @@ static tr_status reserve_history(tr_trainer *t)
                                    t->confusion ? tr_confusion_cells(t->model) : 0);
 }
 
-/* Initial values of what this rank owns: made on the host in pieces, which every backend takes. */
+/* Initial weights of `part`: made on the host in pieces, which every backend takes. `average`: where
+ * they go too; NULL: nowhere else. */
+static tr_status initial_weights(tr_trainer *t, tr_range part, float *average, float *piece,
+                                 size_t most)
+{
+    const tr_device_memory *memory = t->backend->memory;
+    tr_status st = TR_OK;
+    for (size_t at = part.begin, end; at < part.end; at = end) {
+        end = part.end - at < most ? part.end : at + most;
+        const size_t nbytes = (end - at) * sizeof(float);
+        tr_model_init_params(t->model, (uint64_t)t->config->seed, piece - at, at, end);
+        TR_TRY(memory->upload(t->backend_ctx, t->params->weights + at, piece, nbytes));
+        if (average)
+            TR_TRY(memory->upload(t->backend_ctx, average + (at - part.begin), piece, nbytes));
+    }
+out:
+    return st;
+}
+
+/* Of what this rank owns, and of frozen rows. */
 static tr_status initial_values(tr_trainer *t, float *piece, size_t most)
 {
     const tr_model *m = t->model;
     const tr_params *p = t->params;
     const int ema = tr_params_slot(p, "ema");
     tr_status st = TR_OK;
+    for (int s = 0; s < p->o.nslots; s++)
+        TR_TRY(t->backend->memory->zero(t->backend_ctx, p->slots[s], p->held * sizeof(float)));
     for (size_t i = 0; i < p->nowned; i++)
-        for (size_t at = p->owned[i].begin, end; at < p->owned[i].end; at = end) {
-            end = p->owned[i].end - at < most ? p->owned[i].end : at + most;
-            const size_t nbytes = (end - at) * sizeof(float);
-            const size_t slot = p->slot_at[i] + (at - p->owned[i].begin);
-            tr_model_init_params(m, (uint64_t)t->config->seed, piece - at, at, end);
-            TR_TRY(t->backend->memory->upload(t->backend_ctx, p->weights + at, piece, nbytes));
-            for (int s = 0; s < p->o.nslots; s++)
-                if (s == ema)
-                    TR_TRY(t->backend->memory->upload(t->backend_ctx, p->slots[s] + slot, piece,
-                                                      nbytes));
-                else
-                    TR_TRY(t->backend->memory->zero(t->backend_ctx, p->slots[s] + slot, nbytes));
-        }
+        TR_TRY(initial_weights(t, p->owned[i], ema < 0 ? NULL : p->slots[ema] + p->slot_at[i],
+                               piece, most));
+    TR_TRY(initial_weights(t, p->frozen, NULL, piece, most));
     tr_model_init_states(m, t->states_copy);
     TR_TRY(t->backend->memory->upload(t->backend_ctx, p->states, t->states_copy,
                                       m->state_count * sizeof(float)));

@@ -18,6 +18,22 @@ tr_status tr_train(void *options, bool *agreed)
     return st;
 }
 
+/* PyTorch's optimizers refuse an empty list of parameters, its losses a graph without any. */
+tr_status tr_train_model(const tr_config *c, size_t bucket_bytes, tr_model **out)
+{
+    tr_model *m = NULL;
+    tr_status st;
+    TR_TRY(tr_model_open(c, bucket_bytes, &m));
+    TR_NEED(m->nparams > 0, TR_CONFIG, "model: no layer has parameters: there is nothing to train");
+    TR_NEED(m->learned_count > 0, TR_CONFIG,
+            "model: every parameter is frozen: there is nothing to train; leave `freeze: true` out "
+            "where a layer shall learn");
+    *out = m;
+out:
+    if (st != TR_OK) tr_model_close(m);
+    return st;
+}
+
 /* The run folder holds one training: one place for its checkpoints, one model.h5. */
 static tr_status check(const tr_config *c, size_t place)
 {

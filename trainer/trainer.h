@@ -89,6 +89,8 @@ size_t tr_confusion_cells(const tr_model *m);
 
 /* *Local.* Fails where the config asks for a device or a precision that this program lacks. */
 tr_status tr_device_check(const tr_config *c);
+/* *Local.* The config's model, in buckets of bucket_bytes. Fails where nothing of it can be trained. */
+tr_status tr_train_model(const tr_config *c, size_t bucket_bytes, tr_model **out);
 /* *Collective.* What the config's device asks for and every rank can have, with its options, but
  * for the threads; device: auto takes GPUs where all ranks have one, else says once why not. */
 tr_status tr_device_choose(const tr_config *c, tr_comm *comm, tr_chosen_device *out);

@@ -183,8 +183,8 @@ static tr_status finish_whole(tr_reducer *r, double *tally, size_t ntally, doubl
         TR_TRY(launch(r, last_bucket(r), tally, ntally));
         TR_TRY(tr_side_join(&s->side));
     }
-    TR_TRY(
-        p->o.backend->training->sum_squares(p->o.backend_ctx, p->grads, p->o.count, sum_squares));
+    TR_TRY(p->o.backend->training->sum_squares(p->o.backend_ctx, p->grads, tr_params_learned(&p->o),
+                                               sum_squares));
 out:
     return st;
 }

@@ -21,7 +21,7 @@
 typedef struct {
     tr_side down, up;
     cudaEvent_t *copied; /* [nbuckets] */
-    float *host;         /* pinned, [count] */
+    float *host;         /* pinned, [learned] */
     MPI_Request *requests;
     size_t *ends; /* [nbuckets] pieces up to and with this bucket */
     size_t npieces, arrived;
@@ -197,8 +197,8 @@ static tr_status staged_finish(tr_reducer *r, double *tally, size_t ntally, doub
     if (s->exchange)
         tr_exchange_rewind(s->exchange);
     else
-        TR_TRY(p->o.backend->training->sum_squares(p->o.backend_ctx, p->grads, p->o.count,
-                                                   sum_squares));
+        TR_TRY(p->o.backend->training->sum_squares(p->o.backend_ctx, p->grads,
+                                                   tr_params_learned(&p->o), sum_squares));
     s->posted = 0;
     s->arrived = 0;
 out:
@@ -241,7 +241,8 @@ static tr_status staged_publish(tr_reducer *r)
         TR_TRY(b->memory->download(p->o.backend_ctx, s->host + at, p->weights + at, nbytes));
     }
     TR_TRY(tr_reducer_exchange_weights(r, s->exchange, s->host));
-    TR_TRY(b->memory->upload(p->o.backend_ctx, p->weights, s->host, p->o.count * sizeof(float)));
+    TR_TRY(b->memory->upload(p->o.backend_ctx, p->weights, s->host,
+                             tr_params_learned(&p->o) * sizeof(float)));
 out:
     return st;
 }
@@ -296,7 +297,7 @@ static tr_status allocate(tr_reducer *r)
     s->requests = tr_alloc(TR_MEM_OTHER, s->npieces, sizeof(MPI_Request));
     s->copied = tr_alloc(TR_MEM_OTHER, n, sizeof(cudaEvent_t));
     s->host = r->p->o.backend->memory->host_alloc(r->p->o.backend_ctx, TR_MEM_GRADIENTS,
-                                                  r->p->o.count * sizeof(float));
+                                                  tr_params_learned(&r->p->o) * sizeof(float));
     if (!s->requests || !s->copied || !s->host) return tr_last_status();
     for (size_t b = 0; b < n; b++)
         TR_SIDE_TRY(cudaEventCreateWithFlags(&s->copied[b], cudaEventDisableTiming));

@@ -221,6 +221,13 @@ static inline size_t tr_range_count(tr_range r)
 {
     return r.end - r.begin;
 }
+/* What is in both; empty where nothing is. */
+static inline tr_range tr_range_common(tr_range a, tr_range b)
+{
+    const size_t begin = a.begin > b.begin ? a.begin : b.begin;
+    const size_t end = a.end < b.end ? a.end : b.end;
+    return (tr_range){begin, end > begin ? end : begin};
+}
 
 /* ---- Numbers ------------------------------------------------------------------------------ */
 

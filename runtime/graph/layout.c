@@ -16,7 +16,7 @@ static tr_status place(size_t count, size_t *at, size_t *end)
 }
 
 /* The rows in the order in which their gradients are finished: each where the first layer that uses it
- * stands, the last layer first; then the frozen ones, which nobody waits for. */
+ * stands, the last layer first; then the frozen ones, which have none. */
 static tr_status sort(const tr_model *m, int **rows)
 {
     size_t n = 0;
@@ -38,6 +38,7 @@ static tr_status place_all(tr_model *m, const int *rows)
     for (size_t i = 0; i < m->nparams; i++) {
         tr_param *p = &m->params[rows[i]];
         TR_TRY(place(p->count, &p->offset, &m->flat_count));
+        if (!p->frozen) m->learned_count = m->flat_count;
         m->nparameters += p->count;
     }
     for (size_t i = 0; i < m->nstates; i++)
@@ -46,15 +47,14 @@ out:
     return st;
 }
 
-/* A bucket closes with the parameter that fills it up, and with the last one that is not frozen. */
+/* A bucket closes with the parameter that fills it up, and with the last one that is learned. */
 static void cut(tr_model *m, const int *rows, size_t first, size_t rest)
 {
     size_t begin = 0, size = first;
-    for (size_t i = 0; i < m->nparams; i++) {
+    for (size_t i = 0; begin < m->learned_count; i++) {
         const tr_param *p = &m->params[rows[i]];
-        const bool last = i + 1 == m->nparams || m->params[rows[i + 1]].frozen != p->frozen;
         size_t end = p->offset + tr_align_up(p->count, ALIGN);
-        if ((end - begin) * sizeof(float) < size && !last) continue;
+        if ((end - begin) * sizeof(float) < size && end < m->learned_count) continue;
         m->buckets[m->nbuckets++] = (tr_range){begin, end};
         begin = end;
         size = rest;

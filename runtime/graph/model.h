@@ -40,8 +40,8 @@ typedef struct {
     tr_init_kind init;
     double fan_in, fan_out, gain, init_std; /* init_std: TR_INIT_NORMAL */
     bool decay;                             /* weight decay applies: not for biases and norms */
-    bool frozen;                    /* never updated: no op writes its gradient, which stays 0 */
-    double lr_factor, decay_factor; /* times the optimizer's learning rate, weight decay */
+    bool frozen;                            /* never updated: it has no gradient and no moments */
+    double lr_factor, decay_factor;         /* times the optimizer's learning rate, weight decay */
 } tr_param;
 
 /* One array that is carried along but not learned (batchnorm running statistics). */
@@ -101,7 +101,8 @@ typedef struct tr_model {
                          front to back; then those of frozen ones */
     tr_state *states;
     tr_input *inputs;
-    size_t flat_count; /* elements of the flat parameter space, padding included */
+    size_t flat_count;    /* elements of the flat parameter space, padding included */
+    size_t learned_count; /* of these, those before the frozen ones */
     size_t state_count;
     size_t nparameters; /* learned scalars, padding excluded */
     int64_t outputs;    /* width of the last layer: classes, or regression targets */
@@ -110,8 +111,8 @@ typedef struct tr_model {
     tr_tensor_layout target_layout; /* as the model's output */
     bool labels;                    /* targets are class labels (int32), not values (float32) */
     size_t nbuckets;
-    /* Of the flat parameter space, multiples of 16 elements; each complete once the backward op that
-     * computes its lowest-numbered layer's gradients has run. */
+    /* Of the flat parameter space up to learned_count, multiples of 16 elements; each complete once
+     * the backward op that computes its lowest-numbered layer's gradients has run. */
     tr_range *buckets;
 } tr_model;
 

@@ -26,7 +26,7 @@ static void give_back(const tr_params *p, float *array, const float *handed_in)
 static tr_status allocate(tr_params *p)
 {
     const tr_params_memory *m = &p->memory;
-    p->grads = m->grads ? m->grads : get(p, TR_MEM_GRADIENTS, p->o.count);
+    p->grads = m->grads ? m->grads : get(p, TR_MEM_GRADIENTS, tr_params_learned(&p->o));
     p->weights = m->weights ? m->weights : get(p, TR_MEM_WEIGHTS, p->o.count);
     bool ok = p->grads && p->weights;
     for (int k = 0; ok && k < p->o.nslots; k++) {
@@ -59,6 +59,7 @@ tr_status tr_params_open(const tr_params_options *o, const tr_range *owned, size
         p->held += tr_range_count(owned[i]);
     }
     p->nowned = nowned;
+    p->frozen = (tr_range){tr_params_learned(o), o->count};
     TR_TRY(allocate(p));
 out:
     if (st != TR_OK) {
@@ -102,11 +103,9 @@ float *tr_params_state(const tr_params *p, size_t row)
 
 bool tr_params_part(const tr_params *p, size_t i, tr_range within, tr_range *part, size_t *at)
 {
-    const tr_range own = p->owned[i];
-    part->begin = own.begin > within.begin ? own.begin : within.begin;
-    part->end = own.end < within.end ? own.end : within.end;
-    if (part->begin >= part->end) return false;
-    *at = p->slot_at[i] + (part->begin - own.begin);
+    *part = tr_range_common(p->owned[i], within);
+    if (tr_range_count(*part) == 0) return false;
+    *at = p->slot_at[i] + (part->begin - p->owned[i].begin);
     return true;
 }
 

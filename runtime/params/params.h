@@ -1,11 +1,13 @@
 /* The parameter store: where every row of a model's table lies (weight, gradient, state, optimizer
  * slots) and which ranges of the flat space this rank owns, which is to say updates. All Local.
  *
- * Weights and gradients span the flat parameter space, states the flat state space. Slots (moments,
- * the moving average) hold only what this rank owns: its ranges one behind the other, ascending.
+ * Weights span the flat parameter space, states the flat state space. What is learned lies in
+ * buckets, frozen rows behind them: these have weights alone. Slots (moments, the moving average)
+ * hold only what this rank owns of the buckets: its ranges one behind the other, ascending.
  *
- *     flat space    [ ......AAAA....BB...... ]     owned: A, B
- *     a slot        [ AAAABB ]                     held: 6; A at 0, B at 4
+ *     weights       [ ......AAAA....BB......|ffff ]     owned: A, B
+ *     gradients     [ ......AAAA....BB...... ]
+ *     a slot        [ AAAABB ]                          held: 6; A at 0, B at 4
  *
  * Where the arrays lie is decided above: with ranks that share the work some of them are windows
  * that these ranks map (collectives), else they are the backend's, allocated here. */
@@ -19,9 +21,9 @@
 typedef struct {
     const tr_model *model; /* the table; not owned. NULL: no row will be asked for */
     size_t count;          /* elements of the flat space: a multiple of 16 */
-    const tr_range *
-        /* in the order they become ready; [begin, end) multiples of 16, ascending, gapless */
-        buckets;
+    /* Of what is learned, in the order they become ready: [begin, end) multiples of 16, ascending,
+     * gapless, from 0. */
+    const tr_range *buckets;
     size_t nbuckets;
     size_t state_count;
     int nslots;
@@ -32,7 +34,7 @@ typedef struct {
 
 /* Arrays that are handed in, and how they are given back. Those that are NULL are allocated. */
 typedef struct {
-    float *weights, *grads;       /* [count] */
+    float *weights, *grads;       /* [count], [tr_params_learned] */
     float *slots[TR_PARAM_SLOTS]; /* [held] */
     void *ctx;
     void (*release)(void *ctx); /* may be NULL */
@@ -45,9 +47,17 @@ typedef struct tr_params {
     size_t *slot_at; /* [nowned] where each lies in a slot */
     size_t nowned;
     size_t held; /* elements of a slot: of all owned ranges */
+    /* Of the frozen rows' weights, what this rank writes when values come: all, but where ranks
+     * share them. */
+    tr_range frozen;
     tr_params_memory memory;
 } tr_params;
 
+/* Elements that have gradients: those of all buckets. */
+static inline size_t tr_params_learned(const tr_params_options *o)
+{
+    return o->nbuckets ? o->buckets[o->nbuckets - 1].end : 0;
+}
 /* Arrays that are allocated start zeroed. `owned` is copied. `memory` (may be NULL) is the
  * store's, which releases it when it is closed; not when this fails. */
 tr_status tr_params_open(const tr_params_options *o, const tr_range *owned, size_t nowned,
@@ -55,7 +65,7 @@ tr_status tr_params_open(const tr_params_options *o, const tr_range *owned, size
 void tr_params_close(tr_params *p);
 /* Of a row of the table. */
 float *tr_params_weight(const tr_params *p, size_t row);
-float *tr_params_grad(const tr_params *p, size_t row);
+float *tr_params_grad(const tr_params *p, size_t row); /* not of a frozen one */
 float *tr_params_state(const tr_params *p, size_t row);
 /* The i-th owned range, cut down to `within`; *at: where it lies in a slot. False: nothing is left. */
 bool tr_params_part(const tr_params *p, size_t i, tr_range within, tr_range *part, size_t *at);

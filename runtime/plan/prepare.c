@@ -87,7 +87,8 @@ static int by_begin(const void *a, const void *b)
     return x->begin < y->begin ? -1 : x->begin > y->begin;
 }
 
-/* Parameters whose gradient no op of the plan writes: for an empty share all but batchnorm's. */
+/* Learned parameters whose gradient no op of the plan writes: for an empty share all but
+ * batchnorm's. */
 static tr_status find_unwritten(tr_plan *p)
 {
     const tr_graph *g = p->graph;
@@ -105,7 +106,8 @@ static tr_status find_unwritten(tr_plan *p)
         }
     size_t n = 0;
     for (size_t r = 0; r < m->nparams; r++)
-        if (!written[r]) p->zero[n++] = (tr_range){m->params[r].offset, param_end(&m->params[r])};
+        if (!written[r] && !m->params[r].frozen)
+            p->zero[n++] = (tr_range){m->params[r].offset, param_end(&m->params[r])};
     qsort(p->zero, n, sizeof *p->zero, by_begin);
     for (size_t i = 0; i < n; i++) {
         if (p->nzero > 0 && p->zero[p->nzero - 1].end == p->zero[i].begin)

@@ -9,7 +9,8 @@
     "data: {train: {format: synthetic, samples: 50}, eval: {format: synthetic, samples: 20}}\n"
 #define MODEL                                                                                      \
     "model:\n  input: [2, 6, 6]\n  layers:\n"                                                      \
-    "    - conv2d: {out: 8, kernel: 3}\n    - batchnorm\n    - relu\n    - flatten\n"              \
+    "    - conv2d: {out: 8, kernel: 3, freeze: true}\n    - batchnorm\n    - relu\n    - "         \
+    "flatten\n"                                                                                    \
     "    - dropout: {p: 0.3}\n    - linear: {out: 5}\n  loss: cross_entropy\n"
 #define TRAIN                                                                                      \
     "train: {steps: 40, batch: 12, micro_batch: 3, log_every: 2, clip_norm: 1, ema: 0.9, "         \
@@ -25,13 +26,14 @@ typedef struct {
 } copy;
 
 /* Slots are the owners' own, where ranks share the work: gathered into whole arrays, the same on
- * every rank. */
+ * every rank. Frozen rows have none: zero, and an average that is the weight. */
 static copy copy_of(const training *t)
 {
     copy c = {.train = t->trainer->state};
     const tr_params *p = t->trainer->params;
-    const size_t n = t->model->flat_count;
+    const size_t n = t->model->flat_count, learned = t->model->learned_count;
     assert_int_equal(p->o.nslots, 3); /* two moments and the average */
+    assert_true(learned < n);
     c.arrays[0] = training_weights_copy(t);
     for (int k = 0; k < p->o.nslots; k++) {
         c.arrays[k + 1] = tr_alloc(TR_MEM_OTHER, n, sizeof(float));
@@ -39,6 +41,7 @@ static copy copy_of(const training *t)
         TRAINING_TRY(tr_comm_params_gather(p, k, c.arrays[k + 1]));
         TRAINING_TRY(tr_comm_broadcast(t->comm, c.arrays[k + 1], n * sizeof(float), 0));
     }
+    memcpy(c.arrays[3] + learned, c.arrays[0] + learned, (n - learned) * sizeof(float));
     for (int k = 0; k < 4; k++) training_alike(t, "arrays", c.arrays[k], n * sizeof(float));
     c.states = training_copy(t, p->states, t->model->state_count);
     return c;

@@ -139,20 +139,16 @@ static float initial(const tr_param *p, size_t row, size_t i)
 
 static void set_weights(training *t)
 {
-    const size_t nowned = t->trainer->params->nowned;
-    const tr_range *owned = t->trainer->params->owned;
+    const tr_params *p = t->trainer->params;
     float *w = training_weights_copy(t);
-    for (size_t k = 0; k < nowned; k++) {
-        for (size_t row = 0; row < t->model->nparams; row++) {
-            const tr_param *p = &t->model->params[row];
-            for (size_t i = 0; i < p->count; i++) {
-                size_t at = p->offset + i;
-                if (at < owned[k].begin || at >= owned[k].end) continue;
-                w[at] = initial(p, row, i);
-            }
-        }
-        training_put(t, training_weights(t) + owned[k].begin, w + owned[k].begin,
-                     (owned[k].end - owned[k].begin) * sizeof *w);
+    for (size_t row = 0; row < t->model->nparams; row++) {
+        const tr_param *a = &t->model->params[row];
+        for (size_t i = 0; i < a->count; i++) w[a->offset + i] = initial(a, row, i);
+    }
+    for (size_t k = 0; k <= p->nowned; k++) {
+        const tr_range mine = k < p->nowned ? p->owned[k] : p->frozen;
+        training_put(t, training_weights(t) + mine.begin, w + mine.begin,
+                     tr_range_count(mine) * sizeof *w);
     }
     tr_free(w);
     TRAINING_TRY(tr_reducer_publish(t->trainer->reducer));

@@ -23,6 +23,8 @@ static const layout layouts[] = {
                   608, 624, 640, 656, 672, 688, 704, 720, 736, 752, 768, 784}},
 };
 
+enum { FROZEN = 80 }; /* weights behind the buckets */
+
 typedef struct {
     const test_mode *mode;
     const layout *l;
@@ -45,7 +47,7 @@ static bench open_bench(const test_mode *m, const layout *l, int nslots)
         b.count += l->lengths[i];
     }
     b.po = (tr_params_options){
-        .count = b.count, .buckets = b.buckets, .nbuckets = l->nbuckets, .nslots = nslots};
+        .count = b.count + FROZEN, .buckets = b.buckets, .nbuckets = l->nbuckets, .nslots = nslots};
     b.o = (tr_reducer_options){.wire_bf16 = m->bf16, .shard = m->shard};
     assert_int_equal(tr_comm_params_open(b.c, &b.po, &b.o, &b.p), TR_OK);
     assert_int_equal(tr_reducer_open(b.c, b.p, &b.o, &b.r), TR_OK);
@@ -263,6 +265,36 @@ static void test_nonfinite(void **state)
     }
 }
 
+/* Frozen weights are written by one rank of those that share them; no step touches them, and they
+ * take no part in gradients. */
+static void test_frozen(void **state)
+{
+    (void)state;
+    for (size_t m = 0; m < TR_COUNT(modes); m++) {
+        bench b = open_bench(&modes[m], &layouts[3], 1);
+        const tr_range f = b.p->frozen;
+        double squares, written = (double)tr_range_count(f);
+        for (size_t i = f.begin; i < f.end; i++) b.p->weights[i] = (float)i;
+        fill(&b, 0);
+        reduce(&b, 0, &written, 1, &squares);
+        take_weights(&b);
+        for (size_t i = b.count; i < b.count + FROZEN; i++)
+            assert_true(b.p->weights[i] == (float)i);
+        assert_true(written == FROZEN * (double)(b.t->shared ? b.t->nodes : b.t->size));
+        const size_t learned = tr_params_learned(&b.p->o) * sizeof(float);
+        tr_reducer_cost all, cost;
+        tr_params_options whole = b.p->o;
+        whole.count = b.count;
+        tr_reducer_cost_of(b.t, &b.p->o, &b.o, &cost);
+        tr_reducer_cost_of(b.t, &whole, &b.o, &all);
+        assert_int_equal(learned, b.count * sizeof(float));
+        assert_true(cost.weights > all.weights && cost.gradients == all.gradients &&
+                    cost.slots == all.slots && cost.wire_node == all.wire_node &&
+                    cost.wire_network == all.wire_network);
+        close_bench(&b);
+    }
+}
+
 /* Slots and weights start at zero, and are owned once a node (shared) or by everybody (MPI). */
 static void test_arrays(void **state)
 {
@@ -286,7 +318,7 @@ static void test_arrays(void **state)
         assert_true(sum == (double)b.count * copies);
 
         tr_reducer_cost cost;
-        tr_reducer_cost_of(b.t, &b.po, &b.o, &cost);
+        tr_reducer_cost_of(b.t, &b.p->o, &b.o, &cost);
         assert_int_equal(tr_mem_held(TR_MEM_WEIGHTS), cost.weights);
         assert_int_equal(tr_mem_held(TR_MEM_GRADIENTS), cost.gradients);
         assert_int_equal(tr_mem_held(TR_MEM_MOMENTS), cost.slots);
@@ -335,7 +367,7 @@ static void test_refuses(void **state)
     assert_int_equal(tr_comm_params_open(c, &o, &r, &p), TR_INTERNAL);
     o.buckets = odd, o.nbuckets = 1, o.count = 20;
     assert_int_equal(tr_comm_params_open(c, &o, &r, &p), TR_INTERNAL);
-    o.buckets = fewer, o.count = 48;
+    o.buckets = fewer, o.count = 16;
     assert_int_equal(tr_comm_params_open(c, &o, &r, &p), TR_INTERNAL);
     assert_null(p);
     tr_comm_close(c);
@@ -345,7 +377,7 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_sums),   cmocka_unit_test(test_repeats),
     cmocka_unit_test(test_races),  cmocka_unit_test(test_nonfinite),
     cmocka_unit_test(test_arrays), cmocka_unit_test(test_refuses),
-    cmocka_unit_test(test_gather),
+    cmocka_unit_test(test_gather), cmocka_unit_test(test_frozen),
 };
 
 RUN_MPI_TESTS(tests)

@@ -4,6 +4,7 @@
 #include "given.h"
 
 #include "trainer/optimizer.h"
+#include "trainer/trainer.h"
 
 typedef struct {
     tr_update update;
@@ -70,11 +71,11 @@ static void world_open_part(world *w, const char *model, const char *train, cons
     const char *names[TR_PARAM_SLOTS];
     *w = (world){.c = given(model, train)};
     assert_int_equal(tr_model_open(w->c, 0, &w->m), TR_OK);
-    const tr_range all[] = {{0, w->m->flat_count}, {0, 0}};
+    const tr_range all[] = {{0, w->m->learned_count}, {0, 0}};
     size_t n = 0;
     if (!owned) owned = all;
     while (owned[n].end) n++;
-    tr_params_options o = {.model = w->m, .count = all[0].end, .buckets = all, .nbuckets = 1};
+    tr_params_options o = {.model = w->m, .count = w->m->flat_count, .buckets = all, .nbuckets = 1};
     o.nslots = tr_optimizer_slots(w->c, names);
     memcpy(o.slot_names, names, sizeof names);
     assert_int_equal(tr_params_open(&o, owned, n, NULL, &w->p), TR_OK);
@@ -188,7 +189,32 @@ static void test_factors(void **state)
         assert_true(u->segments[i].lr_factor == want[i].lr_factor);
     }
     assert_int_equal(w.m->flat_count, 528 + 272);
+    assert_int_equal(w.p->held, 528); /* frozen rows have no moments */
+    assert_memory_equal(&w.p->frozen, (&(tr_range){528, 800}), sizeof(tr_range));
     world_close(&w);
+}
+
+/* Where nothing can learn, training is refused, as PyTorch's optimizers and losses do. */
+static void test_nothing_to_train(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *layers, *says;
+    } cases[] = {
+        {"[relu]", "model: no layer has parameters: there is nothing to train"},
+        {"[{linear: {out: 4, freeze: true}}]",
+         "model: every parameter is frozen: there is nothing to train; leave `freeze: true` out "
+         "where a layer shall learn"},
+    };
+    for (size_t i = 0; i < TR_COUNT(cases); i++) {
+        char text[160];
+        tr_model *m = NULL;
+        snprintf(text, sizeof text, "  input: [4]\n  layers: %s\n  loss: mse\n", cases[i].layers);
+        tr_config *c = given(text, "optimizer: adamw");
+        assert_int_equal(tr_train_model(c, 0, &m), TR_CONFIG);
+        assert_string_equal(tr_last_error()->text, cases[i].says);
+        tr_config_close(c);
+    }
 }
 
 /* Of a rank that owns parts: slots hold these, one behind the other. */
@@ -257,8 +283,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slots),   cmocka_unit_test(test_segments),
-        cmocka_unit_test(test_factors), cmocka_unit_test(test_owned),
-        cmocka_unit_test(test_update),  cmocka_unit_test(test_order),
+        cmocka_unit_test(test_factors), cmocka_unit_test(test_nothing_to_train),
+        cmocka_unit_test(test_owned),   cmocka_unit_test(test_update),
+        cmocka_unit_test(test_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
