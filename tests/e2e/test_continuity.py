@@ -117,6 +117,14 @@ class Continuity(Case):
             np.testing.assert_array_equal(f["history/eval_step"][()], np.arange(10, 81, 10))
             self.assertEqual(f["train"].attrs["rollbacks"], len(rollbacks))
 
+    def test_rollbacks_one_after_the_other(self):
+        """Each checkpoint is told of once, also where no step between two of them counts."""
+        config = self.config(text=DIVERGING, steps=80)
+        self.run_trainer(config, "train.rollback_lr=0.999", "train.max_rollbacks=9", status=1)
+        self.assertEqual(len(self.records(event="rollback")), 9)
+        written = [r["seconds"] for r in self.records(event="checkpoint_written")]
+        self.assertEqual(len(written), len(set(written)), written)
+
     def test_rollbacks_are_durable(self):
         """The count and the rate survive a kill as soon as the rollback is told."""
         config = self.config(text=DIVERGING, steps=10**6)

@@ -333,6 +333,15 @@ class Digits(Case):
         more = 4 * 64 * (64 * 4 + 4)  # four batches of 64 images of 64 values, with their labels
         self.assertLessEqual(abs(held[1][0] - held[0][0] - more), held[0][1] + held[1][1] + 1024)
 
+    def test_a_report_that_cannot_be_written(self):
+        """A full disk is told, and is a failure."""
+        for command in (("check", DIGITS), ("check", "--help-config"), ("plan", DIGITS), ("inspect", self.folder / "model.h5")):
+            with open("/dev/full", "w") as full:
+                done = subprocess.run([str(TRAINER), *map(str, command)], env=ENV, stdout=full, stderr=subprocess.PIPE,
+                                      text=True)
+            self.assertEqual(done.returncode, 1, command)
+            self.assertIn("standard output could not be written: No space left on device", done.stderr)
+
     def test_plan_refuses(self):
         self.assertIn("--ranks 0", self.tool("plan", DIGITS, "--ranks", "0", status=2))
         self.assertIn("-1", self.tool("plan", DIGITS, "model.layers.12.linear.out=-1", status=2))

@@ -141,6 +141,16 @@ class Resume(Case):
         self.assertIn("(step 10)", out)
         np.testing.assert_allclose(self.losses("gone_on"), self.losses("fresh")[10:], rtol=1e-3, atol=1e-4)
 
+    def test_without_the_evaluations_of_before(self):
+        """The checkpoint has a confusion matrix, and the run that goes on makes none."""
+        config = self.config(steps=10)
+        self.run_trainer(config)
+        lines = [line for line in config.read_text().splitlines() if not line.strip().startswith("eval:")]
+        config.write_text("\n".join(lines))
+        self.run_trainer(config, "--resume", "train.steps=12", "train.checkpoint.every_steps=1")
+        with h5py.File(self.dir / "run/checkpoints/step-00000012.h5") as f:
+            self.assertNotIn("history/confusion", f)
+
     def test_truncated_and_foreign_checkpoints(self):
         config = self.config(steps=30)
         self.run_trainer(config)

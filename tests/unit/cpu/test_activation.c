@@ -39,6 +39,16 @@ static float own_log1p(float x)
     return tr_vlog1p(x);
 }
 
+static float own_gelu_tanh(float x)
+{
+    return tr_vact(TR_ACT_GELU_TANH, x);
+}
+
+static double gelu_tanh(double x)
+{
+    return x / (1 + exp(-2 * sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
+}
+
 static void functions_are_accurate(void **state)
 {
     (void)state;
@@ -48,6 +58,7 @@ static void functions_are_accurate(void **state)
     sweep(own_tanh, tanh, -0.01f, 0.01f, 3);
     sweep(own_log1p, log1p, 0, 1, 2);
     sweep(own_log1p, log1p, 0, 1e-6f, 2);
+    sweep(own_gelu_tanh, gelu_tanh, -3, 6, 14); /* the exponent's rounding, up to 7 in size */
     for (int i = -600000; i <= 600000; i++) {
         const float x = (float)i * 2e-5f;
         float density;
