@@ -12,7 +12,7 @@ typedef struct tr_watchdog tr_watchdog;
 tr_status tr_watchdog_open(tr_watchdog **out); /* Local */
 void tr_watchdog_close(tr_watchdog *w);        /* Local */
 /* Local. Unless tr_watchdog_rest is called within `seconds`, in which this process was not suspended,
- * it writes the text, whole lines, to stderr and ends by _exit(exit_code). One thing at a time: a second
+ * it writes the text, one line, to stderr and ends by _exit(exit_code). One thing at a time: a second
  * call takes the place of the first. NULL: does nothing. */
 void tr_watchdog_watch(tr_watchdog *w, double seconds, int exit_code, const char *fmt, ...)
     TR_PRINTF(4, 5);

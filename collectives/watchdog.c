@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runtime/base/visible.h"
+
 #define TICK     0.1
 #define TICK_MAX 1.0 /* one that took longer was no waiting, we were stopped */
 
@@ -102,9 +104,13 @@ void tr_watchdog_watch(tr_watchdog *w, double seconds, int exit_code, const char
     pthread_mutex_lock(&w->lock);
     w->left = seconds;
     w->exit_code = exit_code;
+    char text[sizeof w->words];
     va_start(args, fmt);
-    vsnprintf(w->words, sizeof w->words, fmt, args);
+    vsnprintf(text, sizeof text, fmt, args);
     va_end(args);
+    size_t length = tr_visible(text, strlen(text), w->words, sizeof w->words - 1);
+    if (length > 0) w->words[length++] = '\n';
+    w->words[length] = 0;
     pthread_cond_signal(&w->changed);
     pthread_mutex_unlock(&w->lock);
 }
@@ -130,7 +136,7 @@ void tr_guard_begin(tr_job *j, const char *what)
     const double turn = 0.2 * (t->rank < 20 ? t->rank : 20);
     tr_watchdog_watch(j->watchdog, j->start_timeout + turn, tr_status_exit_code(TR_PEER),
                       "trainer: error: rank %d (%s): %s took longer than %.0f s "
-                      "(run.start_timeout): some rank was stopped, or cannot be reached\n",
+                      "(run.start_timeout): some rank was stopped, or cannot be reached",
                       t->rank, t->host, what, j->start_timeout);
 }
 
@@ -144,7 +150,7 @@ void tr_guard_broken(tr_job *j)
     const tr_topology *t = &j->topology;
     tr_watchdog_watch(j->watchdog, END_LIMIT, tr_status_exit_code(j->failure.status),
                       "trainer: error: rank %d (%s): did not come to its end within %.0f s after "
-                      "the job failed: ends at once\n",
+                      "the job failed: ends at once",
                       t->rank, t->host, END_LIMIT);
 }
 

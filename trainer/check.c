@@ -1,5 +1,6 @@
 /* `trainer check`: validates a config and prints it as resolved; --help-config prints the
  * reference. */
+#include "runtime/base/visible.h"
 #include "trainer/arguments.h"
 #include "trainer/commands.h"
 #include "trainer/stages.h"
@@ -10,6 +11,7 @@ int tr_cmd_check(int argc, char **argv)
     tr_arguments a;
     tr_config *config = NULL;
     tr_model *model = NULL;
+    FILE *shown = NULL;
     tr_status st = tr_arguments_parse(argc, argv, "--help-config", &a);
     if (st != TR_OK) return tr_command_end(st);
     if (a.help_config) {
@@ -22,8 +24,10 @@ int tr_cmd_check(int argc, char **argv)
     TR_TRY(tr_arguments_config(&a, NULL, &config));
     TR_TRY(tr_device_check(config));
     TR_TRY(tr_train_model(config, 0, &model)); /* the layers' attributes and shapes */
-    TR_TRY(tr_config_write(config, stdout));
+    if (!(shown = tr_visible_stream(stdout))) TR_TRY(tr_last_error()->status);
+    TR_TRY(tr_config_write(config, shown));
 out:
+    if (shown) fclose(shown); /* what did not reach stdout is told at the end */
     tr_model_close(model);
     tr_config_close(config);
     tr_arguments_free(&a);

@@ -5,6 +5,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "runtime/base/visible.h"
 #include "runtime/store/store.h"
 #include "trainer/arguments.h"
 #include "trainer/commands.h"
@@ -43,13 +44,16 @@ int tr_cmd_inspect(int argc, char **argv)
 {
     const char *files[2] = {NULL, NULL};
     bool json = false, same = true;
+    FILE *shown = NULL;
     tr_status st = TR_OK;
     TR_TRY(parse(argc, argv, files, &json));
+    if (!(shown = tr_visible_stream(stdout))) TR_TRY(tr_last_error()->status);
     if (files[1])
-        TR_TRY(tr_store_diff(files[0], files[1], json, stdout, &same));
+        TR_TRY(tr_store_diff(files[0], files[1], json, shown, &same));
     else
-        TR_TRY(tr_store_inspect(files[0], json, width(), stdout));
-out:;
+        TR_TRY(tr_store_inspect(files[0], json, width(), shown));
+out:
+    if (shown) fclose(shown); /* what did not reach stdout is told at the end */
     const int status = tr_command_end(st);
     return status == EXIT_SUCCESS && !same ? EXIT_FAILURE : status;
 }

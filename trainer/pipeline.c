@@ -142,7 +142,7 @@ static void watch_mpi(tr_watchdog *w, double seconds, const char *call)
     gethostname(host, sizeof host - 1);
     tr_watchdog_watch(w, seconds + 0.2 * (rank < 20 ? rank : 20), 1,
                       "trainer: error: rank %d (%s): %s took longer than %.0f s "
-                      "(run.start_timeout): some rank %s, was stopped, or cannot be reached\n",
+                      "(run.start_timeout): some rank %s, was stopped, or cannot be reached",
                       rank, host, call, seconds,
                       strcmp(call, "MPI_Init") == 0 ? "did not start" : "did not end");
 }

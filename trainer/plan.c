@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "runtime/base/visible.h"
 #include "runtime/data/data.h"
 #include "trainer/arguments.h"
 #include "trainer/assume.h"
@@ -382,13 +383,16 @@ int tr_cmd_plan(int argc, char **argv)
     tr_arguments a;
     tr_config *config = NULL;
     tr_model *model = NULL;
+    FILE *shown = NULL;
     tr_status st = tr_arguments_parse(argc, argv, "--ranks", &a);
     if (st != TR_OK) return tr_command_end(st);
     TR_TRY(tr_arguments_config(&a, NULL, &config));
     TR_TRY(tr_device_check(config));
     TR_TRY(tr_train_model(config, (size_t)(config->run.bucket_mb * 1e6), &model));
-    TR_TRY(tr_plan_report(config, model, a.ranks > 0 ? (int)a.ranks : 1, stdout));
+    if (!(shown = tr_visible_stream(stdout))) TR_TRY(tr_last_error()->status);
+    TR_TRY(tr_plan_report(config, model, a.ranks > 0 ? (int)a.ranks : 1, shown));
 out:
+    if (shown) fclose(shown); /* what did not reach stdout is told at the end */
     tr_model_close(model);
     tr_config_close(config);
     tr_arguments_free(&a);

@@ -1,5 +1,5 @@
 /* The log: one line a message, to stderr, with rank and host before what other ranks than 0 say. */
-#include "runtime/base/base.h"
+#include "runtime/base/visible.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -52,11 +52,13 @@ void tr_log(tr_log_level level, const char *fmt, ...)
         memmove(line + who, line + n, length - (size_t)who);
     }
     if (length > sizeof line - 2) length = sizeof line - 2;
-    line[length++] = '\n';
+    char shown[sizeof line * 2];
+    length = tr_visible(line, length, shown, sizeof shown - 1);
+    shown[length++] = '\n';
 
     pthread_mutex_lock(&state.lock);
     if (state.before) state.before(state.guard);
-    fwrite(line, 1, length, stderr); /* one call, so that ranks' lines do not mix */
+    fwrite(shown, 1, length, stderr); /* one call, so that ranks' lines do not mix */
     fflush(stderr);
     if (state.after) state.after(state.guard);
     pthread_mutex_unlock(&state.lock);

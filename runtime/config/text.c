@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/base/visible.h"
+
 #define FILE_MAX (64u << 20) /* no config or model description is larger */
 
 tr_status tr_read_text(const char *file, char **text, size_t *nbytes)
@@ -45,32 +47,6 @@ out:
     return TR_OK;
 }
 
-/* Bytes of the well-formed UTF-8 character at p (RFC 3629, table 3-7 of the Unicode standard), or
- * 0. */
-static size_t utf8_length(const unsigned char *p, size_t left)
-{
-    unsigned char c = p[0], low = 0x80, high = 0xbf;
-    size_t n;
-    if (c < 0x80) return 1;
-    if (c >= 0xc2 && c <= 0xdf) {
-        n = 2;
-    } else if (c >= 0xe0 && c <= 0xef) {
-        n = 3;
-        if (c == 0xe0) low = 0xa0;
-        if (c == 0xed) high = 0x9f;
-    } else if (c >= 0xf0 && c <= 0xf4) {
-        n = 4;
-        if (c == 0xf0) low = 0x90;
-        if (c == 0xf4) high = 0x8f;
-    } else {
-        return 0;
-    }
-    if (left < n || p[1] < low || p[1] > high) return 0;
-    for (size_t i = 2; i < n; i++)
-        if ((p[i] & 0xc0) != 0x80) return 0;
-    return n;
-}
-
 tr_status tr_text_check(const char *source, const char *text, size_t nbytes)
 {
     const unsigned char *p = (const unsigned char *)text;
@@ -79,7 +55,7 @@ tr_status tr_text_check(const char *source, const char *text, size_t nbytes)
         return tr_place_fail(at, "%zu bytes are too many for a config: at most %d", nbytes,
                              TR_YAML_BYTES);
     for (size_t i = 0; i < nbytes;) {
-        size_t n = utf8_length(p + i, nbytes - i);
+        size_t n = tr_utf8_length(p + i, nbytes - i);
         if (n == 0) return tr_place_fail(at, "byte 0x%02x is not UTF-8 text", p[i]);
         if (p[i] == 0) return tr_place_fail(at, "a NUL byte: this is not a text file");
         bool c1 = p[i] == 0xc2 && p[i + 1] < 0xa0 && p[i + 1] != 0x85;

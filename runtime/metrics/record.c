@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/base/visible.h"
+
 #define VALUE_MAX 1024 /* bytes of a text that are kept */
 
 static void put(tr_record *r, const char *fmt, ...) TR_PRINTF(2, 3);
@@ -22,14 +24,18 @@ static void put(tr_record *r, const char *fmt, ...)
 static void put_text(tr_record *r, const char *text)
 {
     const unsigned char *p = (const unsigned char *)text;
+    const size_t size = strlen(text);
     put(r, "\"");
-    for (size_t i = 0; p[i] && (i < VALUE_MAX || (p[i] & 0xc0) == 0x80); i++) {
-        if (p[i] == '"' || p[i] == '\\')
+    for (size_t i = 0, n; i < size && i < VALUE_MAX; i += n ? n : 1) {
+        n = tr_utf8_length(p + i, size - i);
+        if (n == 0)
+            put(r, "\\ufffd");
+        else if (p[i] == '"' || p[i] == '\\')
             put(r, "\\%c", p[i]);
-        else if (p[i] < 0x20)
+        else if (p[i] < 0x20 || p[i] == 0x7f)
             put(r, "\\u%04x", p[i]);
         else
-            put(r, "%c", p[i]);
+            put(r, "%.*s", (int)n, text + i);
     }
     put(r, "\"");
 }

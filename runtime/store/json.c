@@ -4,27 +4,14 @@
 #include <math.h>
 #include <string.h>
 
-/* Length of the well-formed UTF-8 sequence at p (RFC 3629), 0 when there is none. */
-static size_t utf8(const unsigned char *p)
-{
-    size_t n = p[0] < 0x80   ? 1
-               : p[0] < 0xc2 ? 0
-               : p[0] < 0xe0 ? 2
-               : p[0] < 0xf0 ? 3
-               : p[0] < 0xf5 ? 4
-                             : 0;
-    for (size_t i = 1; i < n; i++)
-        if ((p[i] & 0xc0) != 0x80) return 0; /* a NUL ends it here too */
-    if (n == 3 && ((p[0] == 0xe0 && p[1] < 0xa0) || (p[0] == 0xed && p[1] > 0x9f))) return 0;
-    if (n == 4 && ((p[0] == 0xf0 && p[1] < 0x90) || (p[0] == 0xf4 && p[1] > 0x8f))) return 0;
-    return n;
-}
+#include "runtime/base/visible.h"
 
 void tr_json_text(const char *s, FILE *to)
 {
     fputc('"', to);
-    for (const unsigned char *p = (const unsigned char *)s; *p;) {
-        size_t n = utf8(p);
+    const unsigned char *p = (const unsigned char *)s, *end = p + strlen(s);
+    while (p < end) {
+        const size_t n = tr_utf8_length(p, (size_t)(end - p));
         if (n == 0) {
             fputs("\\ufffd", to);
             p++;
@@ -36,6 +23,8 @@ void tr_json_text(const char *s, FILE *to)
             fputs("\\n", to);
         else if (*p < 0x20 || *p == 0x7f)
             fprintf(to, "\\u%04x", *p);
+        else if (n == 2 && p[0] == 0xc2 && p[1] < 0xa0) /* C1 controls */
+            fprintf(to, "\\u%04x", p[1]);
         else
             fwrite(p, 1, n, to);
         p += n;
@@ -53,14 +42,9 @@ void tr_json_real(double v, FILE *to)
 
 void tr_plain_text(const char *s, int max, FILE *to)
 {
-    for (const unsigned char *p = (const unsigned char *)s; *p && max > 0; max--) {
-        size_t n = utf8(p);
-        /* C1 controls (U+0080 to U+009F) move a terminal as well */
-        bool bad = n == 0 || *p < 0x20 || *p == 0x7f || (n == 2 && p[0] == 0xc2 && p[1] < 0xa0);
-        if (bad)
-            fputc('?', to);
-        else
-            fwrite(p, 1, n, to);
-        p += n ? n : 1;
+    const char *end = s + strlen(s);
+    for (char shown[TR_VISIBLE]; s < end && max > 0; max--) {
+        s += tr_visible_next(s, (size_t)(end - s), shown);
+        fputs(shown, to);
     }
 }

@@ -7,9 +7,10 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/base.h"
+#include "runtime/base/visible.h"
 
 static void philox_known_answers(void **state)
 {
@@ -182,6 +183,43 @@ static void *fail_elsewhere(void *arg)
     return NULL;
 }
 
+/* Controls and bytes that are no UTF-8 are shown, the rest is kept; in one piece and as a stream that is
+ * written in any. */
+static void text_is_visible(void **state)
+{
+    (void)state;
+    static const char from[] =
+        "na\xc3\xafve \xe2\x82\xac \xf0\x9f\x98\x80 \x1b]0;x\x07 \x7f \xc2\x9b"
+        "1m \xff \xc3( \xe2\x82 \xed\xa0\x80 \xf4\x90\x80\x80 \r\t\b end \xf0\x9f";
+    static const char want[] =
+        "na\xc3\xafve \xe2\x82\xac \xf0\x9f\x98\x80 \\x1b]0;x\\x07 \\x7f \\x9b1m \\xff \\xc3( "
+        "\\xe2\\x82 \\xed\\xa0\\x80 \\xf4\\x90\\x80\\x80 \\x0d\\x09\\x08 end \\xf0\\x9f";
+    char shown[256];
+    assert_int_equal(tr_visible(from, sizeof from - 1, shown, sizeof shown), sizeof want - 1);
+    assert_string_equal(shown, want);
+    assert_int_equal(tr_visible("a\x1b", 2, shown, 5), 1); /* no half of one */
+    assert_int_equal(tr_visible("\xe2\x82\xac", 3, shown, 3), 0);
+    assert_int_equal(tr_visible("a\nb", 3, shown, sizeof shown), 6);
+    for (size_t piece = 1; piece < sizeof from; piece++) {
+        char *text = NULL;
+        size_t n;
+        FILE *to = open_memstream(&text, &n), *stream = tr_visible_stream(to);
+        assert_non_null(stream);
+        setvbuf(stream, NULL, _IONBF, 0);
+        for (size_t at = 0; at < sizeof from - 1; at += piece) {
+            const size_t left = sizeof from - 1 - at;
+            assert_int_equal(fwrite(from + at, 1, left < piece ? left : piece, stream),
+                             left < piece ? left : piece);
+        }
+        fputc('\n', stream);
+        assert_int_equal(fclose(stream), 0);
+        fclose(to);
+        assert_int_equal(n, sizeof want);
+        assert_memory_equal(text, want, sizeof want - 1);
+        free(text);
+    }
+}
+
 static void error_records_are_a_threads_own(void **state)
 {
     (void)state;
@@ -218,6 +256,7 @@ int main(void)
         cmocka_unit_test(bf16_rounds_to_even),
         cmocka_unit_test(f16_rounds_to_even),
         cmocka_unit_test(texts),
+        cmocka_unit_test(text_is_visible),
         cmocka_unit_test(error_records_are_a_threads_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
