@@ -128,8 +128,8 @@ FILE *tr_visible_stream(FILE *to)
     filter *f = TR_NEW(TR_MEM_OTHER, filter);
     if (!f) return NULL;
     f->to = to;
-    FILE *stream = fopencookie(f, "w", (cookie_io_functions_t){.write = write_through,
-                                                               .close = close_filter});
+    FILE *stream =
+        fopencookie(f, "w", (cookie_io_functions_t){.write = write_through, .close = close_filter});
     if (stream) return stream;
     tr_free(f);
     (void)TR_FAIL(TR_MEMORY, "no memory for an output stream");

@@ -118,13 +118,6 @@ static tr_status check_path(walk *w, size_t nbytes, int *depth)
     return TR_OK;
 }
 
-/* Errors in the bytes themselves must not print those bytes. */
-static void make_printable(char *text)
-{
-    for (; *text; text++)
-        if ((unsigned char)*text < 0x20 || (unsigned char)*text >= 0x7f) *text = '?';
-}
-
 tr_status tr_document_override(tr_document *doc, const char *assignment)
 {
     tr_status st = TR_OK;
@@ -138,10 +131,7 @@ tr_status tr_document_override(tr_document *doc, const char *assignment)
         return TR_FAIL(TR_USAGE, "command line: expected key.path=value, found %s", show);
     show[strlen(show) - 1] = 0; /* without the quotes */
     snprintf(source, sizeof source, TR_COMMAND_LINE "%s", show + 1);
-    if (tr_text_check(source, assignment, strlen(assignment)) != TR_OK) {
-        make_printable(source);
-        return tr_text_check(source, assignment, strlen(assignment));
-    }
+    TR_TRY(tr_text_check(source, assignment, strlen(assignment)));
     w.source = tr_arena_text(w.arena, source, strlen(source));
     if (!w.source) return tr_last_status();
 

@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "runtime/base/visible.h"
+
 typedef struct chunk {
     struct chunk *next;
     size_t used, size;
@@ -185,17 +187,19 @@ tr_status tr_node_fail(const tr_node *at, const char *fmt, ...)
 
 const char *tr_text_show(const char *text, char buf[TR_SHOW])
 {
-    size_t o = 0;
+    size_t o = 0, left = strlen(text);
+    char shown[TR_VISIBLE];
     buf[o++] = '"';
-    for (const unsigned char *p = (const unsigned char *)text; *p && o < TR_SHOW - 5; p++) {
-        if (o > TR_SHOW - 12 && (*p & 0xc0) != 0x80) { /* between characters, never inside one */
+    for (size_t n; left; text += n, left -= n) {
+        n = tr_visible_next(text, left, shown);
+        const size_t length = strlen(shown);
+        if (o + length > TR_SHOW - 11) { /* room for the dots, the quote and the NUL */
             memcpy(buf + o, "...", 3);
             o += 3;
             break;
         }
-        bool control = *p < 0x20 || *p == 0x7f || (*p == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0);
-        if (*p == 0xc2 && control) p++;
-        buf[o++] = control ? '?' : (char)*p;
+        memcpy(buf + o, shown, length);
+        o += length;
     }
     buf[o++] = '"';
     buf[o] = 0;

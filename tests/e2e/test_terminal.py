@@ -53,6 +53,29 @@ class Terminal(Case):
         self.assertNotIn("step", out)
         self.assertEqual(len(self.losses()), 10)
 
+    def test_controls_are_shown(self):
+        """Names and paths from outside cannot drive the terminal: what they hold is shown."""
+        evil, shown = "n\u00efce\x1b]0;owned\x07\u009b2J", "n\u00efce\\x1b]0;owned\\x07\\x9b2J"
+        config = self.config("run", steps=2)
+        moved = self.dir / f"{evil}.yaml"
+        moved.write_text(config.read_text())
+        named = self.dir / "named.yaml"
+        named.write_text(config.read_text().replace("name: head", f"name: {json.dumps('head' + evil)}"))
+        outs = [self.run_trainer(moved, f"output={json.dumps('run' + evil)}", ranks=2), self.tool("inspect", self.dir / f"run{evil}/model.h5"),
+                self.tool("check", self.dir / f"no{evil}", status=2),
+                self.tool("inspect", self.dir / f"no{evil}", status=1),
+                self.tool("plan", moved, f"data.train.path={json.dumps(evil + '.h5')}"),
+                self.run_trainer(moved, f"data.train.path={json.dumps(evil + '.h5')}", ranks=2, status=1),
+                self.run_trainer(moved, f"train.{evil}=1", ranks=2, status=2),
+                self.tool("check", named, status=2),
+                self.tool("check", moved, f"output={json.dumps(evil)}"),
+                self.tool("inspect", "--json", self.dir / f"run{evil}/model.h5")]
+        for k, out in enumerate(outs):
+            self.assertIsNone(re.search("[\x00-\x08\x0b-\x1f\x7f-\x9f]", out), f"{k}: {out!r}")
+            if k < 8:  # YAML and JSON have escapes of their own
+                self.assertIn(shown, out)
+        json.loads(outs[-1])
+
     def test_nobody_listens(self):
         """Standard output and error closed under it: training goes on to its end."""
         for ranks in (0, 2):

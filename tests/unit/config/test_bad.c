@@ -272,7 +272,8 @@ static void test_terminal_safe(void **state)
 {
     (void)state;
     char *text = with(GOOD, "device: cpu", "device: \"\\e[31m\\x9b\\n\"");
-    refuse(text, NULL, "c.yaml:4:9: device: found \"?[31m??\", expected one of auto, cpu, cuda");
+    refuse(text, NULL,
+           "c.yaml:4:9: device: found \"\\x1b[31m\\x9b\\x0a\", expected one of auto, cpu, cuda");
     tr_free(text);
     char longer[400];
     memset(longer, 'x', sizeof longer);
