@@ -24,7 +24,8 @@ int tr_cmd_check(int argc, char **argv)
     TR_TRY(tr_arguments_config(&a, NULL, &config));
     TR_TRY(tr_device_check(config));
     TR_TRY(tr_train_model(config, 0, &model)); /* the layers' attributes and shapes */
-    if (!(shown = tr_visible_stream(stdout))) TR_TRY(tr_last_error()->status);
+    shown = tr_visible_stream(stdout);
+    TR_HAVE(shown);
     TR_TRY(tr_config_write(config, shown));
 out:
     if (shown) fclose(shown); /* what did not reach stdout is told at the end */

@@ -47,7 +47,8 @@ int tr_cmd_inspect(int argc, char **argv)
     FILE *shown = NULL;
     tr_status st = TR_OK;
     TR_TRY(parse(argc, argv, files, &json));
-    if (!(shown = tr_visible_stream(stdout))) TR_TRY(tr_last_error()->status);
+    shown = tr_visible_stream(stdout);
+    TR_HAVE(shown);
     if (files[1])
         TR_TRY(tr_store_diff(files[0], files[1], json, shown, &same));
     else

@@ -389,7 +389,8 @@ int tr_cmd_plan(int argc, char **argv)
     TR_TRY(tr_arguments_config(&a, NULL, &config));
     TR_TRY(tr_device_check(config));
     TR_TRY(tr_train_model(config, (size_t)(config->run.bucket_mb * 1e6), &model));
-    if (!(shown = tr_visible_stream(stdout))) TR_TRY(tr_last_error()->status);
+    shown = tr_visible_stream(stdout);
+    TR_HAVE(shown);
     TR_TRY(tr_plan_report(config, model, a.ranks > 0 ? (int)a.ranks : 1, shown));
 out:
     if (shown) fclose(shown); /* what did not reach stdout is told at the end */
