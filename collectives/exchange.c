@@ -14,8 +14,8 @@
 
 #include <string.h>
 
-#define TAGS                                                                                       \
-    8192 /* pieces told apart: far more than can be under way; 2 * TAGS < MPI's least upper bound  \ */
+/* Pieces told apart: far more than can be under way; 2 * TAGS < MPI's least upper bound. */
+#define TAGS  8192
 #define BLOCK 1024
 
 enum { IDLE, SCATTER, GATHER };

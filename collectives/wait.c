@@ -18,8 +18,8 @@
 #define CHECK_EVERY  0.5
 #define CLOCK_EVERY  16  /* turns between looks at the clock while spinning */
 #define TURN_MAX     1.0 /* seconds: a turn that took longer was no waiting, we were stopped */
-#define UNSEEN_TIMES                                                                               \
-    10.0 /* the timeout: so long one is taken to be busy whose death nobody would see */
+/* Times the timeout: so long one is taken to be busy whose death nobody would see. */
+#define UNSEEN_TIMES 10.0
 
 static inline void relax(void)
 {

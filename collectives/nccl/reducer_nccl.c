@@ -8,14 +8,15 @@
  * All ranks must give NCCL the same operations in the same order, in the same groups, or it hangs.
  * So
  *  - each bucket is an operation of its own, whichever became ready together; the last one goes
- * with the tally in one group, which NCCL makes one kernel of. What divides and what tells an
- * overflow is thereby there with the gradients: sums that are not finite make the sum of squares
- * so;
- *  - there is one stream for buckets and for SyncBN's gathers, and one communicator, or where only a
- * node's ranks gather one more of theirs. Their order is one too, also on ranks of nodes that do not
- * gather with each other, as all have as many gathers: an empty share has its buckets ready before it gathers, others in the midst of it. In
- * the first step every bucket waits for finish, where the ranks compare after how many gathers each
- * had it ready; from then on bucket b follows gather after[b], the last of those, on all of them.
+ *    with the tally in one group, which NCCL makes one kernel of. What divides and what tells an
+ *    overflow is thereby there with the gradients: sums that are not finite make the sum of squares
+ *    so;
+ *  - there is one stream for buckets and for SyncBN's gathers, and one communicator, or where only
+ *    a node's ranks gather one more of theirs. Their order is one too, also on ranks of nodes that
+ *    do not gather with each other, as all have as many gathers: an empty share has its buckets
+ *    ready before it gathers, others in the midst of it. In the first step every bucket waits for
+ *    finish, where the ranks compare after how many gathers each had it ready; from then on bucket b
+ *    follows gather after[b], the last of those, on all of them.
  *
  * Sharded: ncclReduceScatter takes the all-reduce's place; the sum of squares needs one more small
  * all-reduce, which takes the tally along; publish gathers the weights:

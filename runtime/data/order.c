@@ -1,7 +1,10 @@
 /* How an epoch is cut into steps, micro-batches and rank shares: pure arithmetic that every rank
- * does for itself. Ten samples, batch 7, two micro-batches, three ranks: step 0   places 0..6 group
- * 0: 0 1 2 3   ranks: 0 1 | 2 | 3 group 1: 4 5 6            4 | 5 | 6 step 1   places 7..9   group
- * 0: 7 8              7 | 8 | - group 1: 9                9 | - | - */
+ * does for itself. Ten samples, batch 7, two micro-batches, three ranks:
+ *
+ *     step 0   micro-batch 0: 0 1 2 3   ranks: 0 1 | 2 | 3
+ *              micro-batch 1: 4 5 6            4 | 5 | 6
+ *     step 1   micro-batch 0: 7 8              7 | 8 | -
+ *              micro-batch 1: 9                9 | - | - */
 #include "runtime/data/data.h"
 
 uint64_t tr_steps_per_epoch(uint64_t samples, int64_t batch, bool drop_last)

@@ -18,8 +18,7 @@ static tr_status input_names(const tr_opening *o, const char *out[TR_MAX_IN])
     return tr_source_inputs(o->s, o->block, names, o->m->ninputs, out);
 }
 
-/* ---- IDX and NPY: a file an array
- * ---------------------------------------------------------------- */
+/* ---- IDX and NPY: a file an array ----------------------------------------------------------- */
 
 static tr_status open_file(const tr_opening *o, const char *key, const char *name, uint64_t *budget,
                            tr_array **out)
@@ -67,8 +66,7 @@ out:
     return st;
 }
 
-/* ---- HDF5: a dataset an array
- * --------------------------------------------------------------------- */
+/* ---- HDF5: a dataset an array --------------------------------------------------------------- */
 
 static tr_status open_hdf5(const tr_opening *o, tr_array **inputs, tr_array **targets)
 {
@@ -93,8 +91,7 @@ out:
     return st;
 }
 
-/* ---- CIFAR: files that hold both
- * ------------------------------------------------------------------- */
+/* ---- CIFAR: files that hold both ------------------------------------------------------------ */
 
 #define CIFAR_FILES 64
 
@@ -139,8 +136,7 @@ out:
     return st;
 }
 
-/* ---- Synthetic
- * -------------------------------------------------------------------------------------- */
+/* ---- Synthetic ------------------------------------------------------------------------------ */
 
 static tr_status open_synthetic(const tr_opening *o, tr_array **inputs, tr_array **targets)
 {

@@ -40,8 +40,7 @@ tr_status tr_h5_fail_at(const char *file, int line, tr_status st, const char *fm
     } while (0)
 hid_t tr_h5_type(tr_dtype t); /* the file's type: little-endian; -1 when arrays cannot have it */
 
-/* ---- Attribute sets (attrs.c)
- * -------------------------------------------------------------------- */
+/* ---- Attribute sets (attrs.c) --------------------------------------------------------------- */
 
 typedef enum {
     TR_ATTR_COUNT,
@@ -75,8 +74,7 @@ tr_status tr_attrs_read(tr_attrs *a, const tr_header *h, const char *where, char
 tr_status tr_train_to_attrs(const tr_train_state *t, tr_attrs *a);
 tr_status tr_train_from_attrs(const char *path, const tr_attrs *a, tr_train_state *t);
 
-/* ---- Writing (image.c)
- * ------------------------------------------------------------------ */
+/* ---- Writing (image.c) ---------------------------------------------------------------------- */
 
 typedef struct tr_image tr_image;
 tr_status tr_image_open(const char *path, tr_image **out);
@@ -88,8 +86,7 @@ tr_status tr_image_attrs(tr_image *im, const char *where, const tr_attrs *a);
 tr_status tr_image_commit(tr_image *im, size_t *nbytes);
 void tr_image_close(tr_image *im);
 
-/* ---- Reading (index.c, entry.c)
- * ------------------------------------------------------------------- */
+/* ---- Reading (index.c, entry.c) ------------------------------------------------------------- */
 
 /* One dataset, or one thing that should have been one (fault says why it is not). */
 typedef struct {

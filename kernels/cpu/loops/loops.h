@@ -10,11 +10,13 @@
  *  bn_stats       mean[C] and M2[C] (sum of squared deviations) of the rows
  *  bn_apply       y = act(x * scale[c] + shift[c] + residual), residual NULL = none
  *  bn_grad_stats  d = dy + dy2 where y > 0, else 0 (dy2, y NULL = not there); writes d to dz unless
- *                 it is dy itself (no dy2, no y); sum_d[C] = sum d, sum_dx[C] = sum d * (x -
- * mean[c]) bn_grad_input  dx = a[c] * dz + b[c] * x + c0[c] ln_apply       layernorm of rows of D;
- * stats[2 * rows] = mean, 1/sqrt(var + eps), or NULL ln_grad_input  dx of rows of D ln_grad_param
- * dw[D] += sum dy * xhat, db[D] += sum dy; float64 column_sums    sums[C] (+)= sum over rows of x,
- * rows `stride` elements apart
+ *                 it is dy itself (no dy2, no y); sum_d[C] = sum d,
+ *                 sum_dx[C] = sum d * (x - mean[c])
+ *  bn_grad_input  dx = a[c] * dz + b[c] * x + c0[c]
+ *  ln_apply       layernorm of rows of D; stats[2 * rows] = mean, 1/sqrt(var + eps), or NULL
+ *  ln_grad_input  dx of rows of D
+ *  ln_grad_param  dw[D] += sum dy * xhat, db[D] += sum dy; float64
+ *  column_sums    sums[C] (+)= sum over rows of x, rows `stride` elements apart
  *
  * Elementwise, over n elements:
  *  act, act_grad  of tr_act; `saved` is y for relu, sigmoid and tanh and x for gelu and silu
@@ -42,6 +44,7 @@
  *
  * Parameters: update is one optimizer step of elements [begin, end) in one pass over memory. */
 #ifndef TR_CPU_LOOPS_H
+/* return type, name, arguments. One line a loop. */
 #define TR_CPU_LOOPS_H
 
 #include "kernels/cpu/cpu.h"
@@ -66,7 +69,6 @@ typedef struct tr_cpu_pool {
     bool wide;
 } tr_cpu_pool;
 
-/* return type, name, arguments. One line a loop. */
 /* One segment of an optimizer's update, with the step's values: see tr_update and tr_control. */
 typedef struct tr_sweep {
     int kind;

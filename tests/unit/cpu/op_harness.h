@@ -26,9 +26,9 @@
 #include "kernels/cpu/internal.h"
 #include "tests/unit/activate.h"
 
+/* A tr_cpu_isa_level: the whole test runs at most there; 0: the best there is. */
 #ifndef TEST_ISA
-#define TEST_ISA                                                                                   \
-    0 /* a tr_cpu_isa_level: the whole test runs at most there; 0: the best there is               \ */
+#define TEST_ISA 0
 #endif
 
 #define H_TENSORS (TR_MAX_IN + TR_MAX_OUT)
