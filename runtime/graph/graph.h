@@ -103,6 +103,14 @@ static inline int tr_innermost(const tr_tensor *t)
 {
     return t->layout == TR_LAYOUT_CHANNELS_LAST ? 1 : t->ndim - 1;
 }
+/* Elements of all dimensions stored behind dimension `axis`: so many lie between two places of it. */
+static inline size_t tr_stored_behind(const tr_tensor *t, int axis)
+{
+    const bool last = t->layout == TR_LAYOUT_CHANNELS_LAST;
+    size_t n = last && axis != 1 ? (size_t)t->dims[1] : 1;
+    for (int i = axis + 1; i < t->ndim && !(last && axis == 1); i++) n *= (size_t)t->dims[i];
+    return n;
+}
 /* The type of the op's activations: of its first operand, in then out, that is one and of a type for
  * values; else float32. */
 tr_dtype tr_op_dtype(const tr_graph *g, const tr_op *op);

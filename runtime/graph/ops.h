@@ -58,7 +58,7 @@
  *                                                                   factor for each channel of a channels-last a
  *                                                                   (may share a's bytes)
  *  mul.grad_scale         dy a                                      db(N,C,1,1): sums of dy * a over each channel
- *  concat                 a b [...]                                 y along dimension 1
+ *  concat                 a b [...]                                 y along dimension `axis`
  *  concat.grad            dy                                        da db [...]
  *  cross_entropy          logits(N,C) labels(N) int32               [dlogits] in training
  *  mse, bce               y target (same shape) float32             [dy] in training; bce takes logits. The
@@ -112,8 +112,9 @@ typedef struct {
     int64_t num, dim; /* V, D */
 } tr_embedding_attrs;
 
-/* Of concat and concat.grad: dims[1] of each piece, whether its gradient is wanted or not. */
+/* Of concat and concat.grad: dims[axis] of each piece, whether its gradient is wanted or not. */
 typedef struct {
+    int64_t axis; /* from 1: 0 counts samples */
     int64_t width[TR_MAX_IN];
 } tr_concat_attrs;
 

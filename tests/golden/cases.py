@@ -163,6 +163,20 @@ def evaluation():
     yield "eval_maxpool2d", IMAGE, image(("maxpool2d", {"kernel": 2})), MSE
 
 
+def axes():
+    yield "concat_rows_features", [4, 11], [
+        ("linear", {"out": 6, "name": "a"}), ("linear", {"out": 3, "from": "a", "name": "b"}),
+        ("concat", {"from": ["a", "b"], "axis": -1}), ("gelu", {}), *HEAD], MSE
+    yield "concat_rows", [4, 11], [
+        ("linear", {"out": 6, "name": "a"}), ("linear", {"out": 6, "from": "a", "name": "b"}),
+        ("concat", {"from": ["b", "a"], "axis": 1}), ("tanh", {}), *HEAD], CE
+    yield "concat_height", IMAGE, image(
+        ("conv2d", {"out": 4, "kernel": [3, 1], "name": "a"}), ("concat", {"from": ["a", "pre", "a"], "axis": 2}),
+        ("silu", {})), MSE
+    yield "concat_width", IMAGE, image(
+        ("conv2d", {"out": 4, "kernel": [1, 2], "name": "a"}), ("concat", {"from": ["pre", "a"], "axis": -1})), MSE
+
+
 def products():
     yield "leaky_relu_features", [11], features(("layernorm", {"name": "ln"}), ("leaky_relu", {})), MSE
     yield "leaky_relu_image", IMAGE, image(("avgpool2d", {"kernel": 2}), ("leaky_relu", {"negative_slope": 0.3})), MSE
@@ -177,5 +191,5 @@ def products():
 
 def training_too():
     """Later than evaluation(): a case's numbers come from its place among all."""
-    for group in (embeddings, products):
+    for group in (embeddings, products, axes):
         yield from group()

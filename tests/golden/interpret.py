@@ -116,8 +116,8 @@ class Interpreter:
     def leaky_relu(self, x, name, negative_slope=0.01):
         return F.leaky_relu(x, negative_slope)
 
-    def concat(self, x, name):
-        return torch.cat(x, dim=1)
+    def concat(self, x, name, axis=1):
+        return torch.cat(x, dim=axis)
 
     def residual(self, x, name, body, shortcut=None):
         return self.run(body, x) + (self.run(shortcut, x) if shortcut else x)

@@ -1,5 +1,5 @@
-/* Concatenation along dimension 1 and its gradient: copies of row pieces. Rows are pixels of what
- * is stored channels-last, else samples. */
+/* Concatenation along a dimension and its gradient: copies of row pieces. A row is what is stored
+ * from one place of the dimensions before it to the next. */
 #include "kernels/cpu/ops/loop_kernel.h"
 
 #include <string.h>
@@ -44,12 +44,6 @@ static tr_status run_concat(tr_kernel *base, const tr_run *run)
     return TR_OK;
 }
 
-static size_t rows_of(const tr_tensor *t)
-{
-    return t->layout == TR_LAYOUT_CHANNELS_LAST ? t->count / (size_t)t->dims[1]
-                                                : (size_t)t->dims[0];
-}
-
 /* `whole` side by side from pieces, `count` of them. */
 static tr_status open_concat(tr_cpu *cpu, const tr_tensor *whole, const tr_op *op, bool split,
                              int count, tr_kernel **out)
@@ -58,12 +52,13 @@ static tr_status open_concat(tr_cpu *cpu, const tr_tensor *whole, const tr_op *o
     const tr_concat_attrs *a = op->attrs;
     tr_status st = tr_loop_kernel_open(cpu, whole, "own: copies", run_concat, sizeof *k, &k);
     if (st != TR_OK) return st;
-    k->rows = rows_of(whole);
-    k->width = whole->nbytes / (k->rows ? k->rows : 1);
+    const int axis = (int)a->axis;
+    const size_t inner = tr_stored_behind(whole, axis), along = (size_t)whole->dims[axis];
+    k->rows = whole->count / (inner * along);
+    k->width = inner * along * tr_dtype_size(whole->dtype);
     k->count = count;
     k->split = split;
-    for (int i = 0; i < count; i++)
-        k->part[i] = k->width / (size_t)whole->dims[1] * (size_t)a->width[i];
+    for (int i = 0; i < count; i++) k->part[i] = k->width / along * (size_t)a->width[i];
     *out = &k->k.base;
     return TR_OK;
 }

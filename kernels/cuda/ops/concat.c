@@ -1,5 +1,5 @@
-/* Concatenation along dimension 1 and its gradient: copies of row pieces. Rows are pixels of what
- * is stored channels-last, else samples. */
+/* Concatenation along a dimension and its gradient: copies of row pieces. A row is what is stored
+ * from one place of the dimensions before it to the next. */
 #include "kernels/cuda/loops/arrange.h"
 
 typedef struct {
@@ -33,16 +33,12 @@ static tr_status open_concat(tr_cuda *cuda, const tr_tensor *whole, const tr_op 
     kernel *k = NULL;
     tr_status st = tr_cuda_kernel_open(cuda, whole, "own: copies", run, sizeof *k, &k);
     if (st != TR_OK) return st;
-    k->rows = (size_t)whole->dims[0];
+    const int axis = (int)a->axis;
+    const size_t inner = tr_stored_behind(whole, axis);
+    k->rows = whole->count / (inner * (size_t)whole->dims[axis]);
     k->count = count;
-    size_t inner = tr_dtype_size(whole->dtype); /* bytes behind one place of dimension 1 */
-    for (int i = 2; i < whole->ndim; i++) {
-        if (whole->layout == TR_LAYOUT_CHANNELS_LAST)
-            k->rows *= (size_t)whole->dims[i];
-        else
-            inner *= (size_t)whole->dims[i];
-    }
-    for (int i = 0; i < count; i++) k->part[i] = inner * (size_t)a->width[i];
+    for (int i = 0; i < count; i++)
+        k->part[i] = inner * (size_t)a->width[i] * tr_dtype_size(whole->dtype);
     *out = &k->k.base;
     return TR_OK;
 }

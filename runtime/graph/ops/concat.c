@@ -1,25 +1,53 @@
-/* Inputs side by side along the first dimension of a sample: channels, or features. */
+/* Inputs side by side along one dimension, counted as PyTorch's torch.cat does: 0 would be the samples,
+ * negative ones count from the last. */
 #include "runtime/graph/ops/registry.h"
+
+static const tr_field fields[] = {
+    TR_INT("axis", offsetof(tr_concat_attrs, axis), "1", 1 - TR_MAX_DIMS, TR_MAX_DIMS - 1, NULL,
+           "the dimension that grows, where 0 counts samples: 1 is the channels of an image, the "
+           "features of (features), the rows of (rows, features); -1 is the last"),
+    {0},
+};
+
+/* Counted from the front. */
+static tr_status resolve(const tr_layer *l, tr_concat_attrs *a)
+{
+    const int ndim = l->inputs[0].ndim;
+    const int64_t axis = a->axis < 0 ? a->axis + 1 + ndim : a->axis;
+    char text[TR_SHAPE_TEXT];
+    if (axis < 1 || axis > ndim)
+        return tr_layer_fail(l, TR_SHAPE,
+                             "axis %lld: expected 1 to %d or -%d to -1 for samples of %s",
+                             (long long)a->axis, ndim, ndim, tr_shape_text(&l->inputs[0], text));
+    a->axis = axis;
+    return TR_OK;
+}
 
 static tr_status infer(tr_maker *mk, tr_layer *l)
 {
     (void)mk;
     tr_concat_attrs *attrs = l->attrs;
+    tr_status st;
+    TR_TRY(resolve(l, attrs));
+    const int along = (int)attrs->axis - 1; /* of a sample */
     l->output = l->inputs[0];
-    attrs->width[0] = l->output.dims[0];
+    attrs->width[0] = l->output.dims[along];
     for (int i = 1; i < l->nin; i++) {
         const tr_shape *s = &l->inputs[i];
         bool fits = s->ndim == l->output.ndim && s->layout == l->output.layout;
-        for (int d = 1; fits && d < s->ndim; d++) fits = s->dims[d] == l->output.dims[d];
-        if (!fits || s->dims[0] > INT64_MAX - l->output.dims[0]) {
+        for (int d = 0; fits && d < s->ndim; d++)
+            fits = d == along || s->dims[d] == l->output.dims[d];
+        if (!fits || s->dims[along] > INT64_MAX - l->output.dims[along]) {
             char a[TR_SHAPE_TEXT], b[TR_SHAPE_TEXT];
-            return tr_layer_fail(l, TR_SHAPE,
-                                 "cannot concatenate %s and %s along the first dimension",
-                                 tr_shape_text(&l->inputs[0], a), tr_shape_text(s, b));
+            st = tr_layer_fail(l, TR_SHAPE, "cannot concatenate %s and %s along axis %lld",
+                               tr_shape_text(&l->inputs[0], a), tr_shape_text(s, b),
+                               (long long)attrs->axis);
+            goto out;
         }
-        l->output.dims[0] += attrs->width[i] = s->dims[0];
+        l->output.dims[along] += attrs->width[i] = s->dims[along];
     }
-    return TR_OK;
+out:
+    return st;
 }
 
 static void gradient(tr_builder *b, const tr_op *op)
@@ -34,7 +62,9 @@ static void gradient(tr_builder *b, const tr_op *op)
 
 const tr_op_def tr_def_concat = {
     .name = "concat",
-    .doc = "The layers named in `from`, side by side along channels (images) or features.",
+    .doc = "The layers named in `from`, one behind the other along `axis`; their other dimensions "
+           "must be equal.",
+    .fields = fields,
     .attrs_size = sizeof(tr_concat_attrs),
     .min_in = 2,
     .max_in = TR_MAX_IN,

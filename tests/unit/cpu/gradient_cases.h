@@ -140,6 +140,20 @@ static const model_case cases[] = {
            "    - linear: {out: 3, name: a}\n    - linear: {out: 2, from: a, name: b}\n"
            "    - concat: {from: [a, b]}\n    - tanh\n" HEAD,
            "mse"),
+    SMOOTH("concat, features of rows", "input: [3, 4]",
+           "    - linear: {out: 3, name: a}\n    - linear: {out: 2, from: a, name: b}\n"
+           "    - concat: {from: [a, b, a], axis: -1}\n    - tanh\n" FLAT,
+           "mse"),
+    SMOOTH("concat, height", IMAGE,
+           "    - conv2d: {out: 2, kernel: 1, name: a}\n"
+           "    - conv2d: {out: 2, kernel: [2, 1], from: a, name: b}\n"
+           "    - concat: {from: [b, a], axis: 2}\n    - tanh\n" FLAT,
+           "mse"),
+    SMOOTH("concat, width", IMAGE,
+           "    - conv2d: {out: 2, kernel: 1, name: a}\n"
+           "    - conv2d: {out: 2, kernel: [1, 2], from: a, name: b}\n"
+           "    - concat: {from: [a, b, a], axis: 3}\n" FLAT,
+           "mse"),
     SMOOTH("residual, identity", IMAGE,
            CONV "    - residual: {body: [{conv2d: {out: 3, kernel: 3, padding: 1, bias: false}}, "
                 "batchnorm]}\n    - silu\n" FLAT,

@@ -1,38 +1,40 @@
-/* Concatenation along dimension 1 of images, rows and sequences, and its gradient with parts that
- * nobody wants. Both only move values, so the comparison is exact. */
+/* Concatenation of images, rows and sequences along any of their dimensions, and its gradient with
+ * parts that nobody wants. Both only move values, so the comparison is exact. */
 #include "tests/unit/cpu/loop_levels.h"
 
-/* Dims of part i of a concatenation: dims[1] differs. */
+/* Dims of part i of a concatenation: dims[axis] differs. */
 typedef struct {
-    int ndim;
+    int ndim, axis;
     int64_t dims[4], widths[3];
 } shape;
 
-static const shape shapes[] = {{4, {2, 0, 3, 5}, {4, 1, 3}},
-                               {4, {1, 0, 1, 1}, {1, 1, 1}},
-                               {4, {5, 0, 8, 4}, {16, 7, 40}},
-                               {2, {150, 0}, {3, 20, 1}},
-                               {3, {3, 0, 6}, {2, 5, 1}}};
+static const shape shapes[] = {
+    {4, 1, {2, 0, 3, 5}, {4, 1, 3}},   {4, 1, {1, 0, 1, 1}, {1, 1, 1}},
+    {4, 1, {5, 0, 8, 4}, {16, 7, 40}}, {4, 2, {2, 3, 0, 5}, {4, 1, 3}},
+    {4, 3, {2, 3, 4, 0}, {1, 5, 2}},   {2, 1, {150, 0}, {3, 20, 1}},
+    {3, 1, {3, 0, 6}, {2, 5, 1}},      {3, 2, {3, 50, 0}, {2, 5, 1}},
+};
 
 static void dims_of(const shape *s, int64_t width, int64_t d[4])
 {
     memcpy(d, s->dims, 4 * sizeof *d);
-    d[1] = width;
+    d[s->axis] = width;
 }
 
-/* Logical place in the whole of element e of the part that starts at column `from`. */
+/* Logical place in the whole of element e of the part that starts at place `from` of the axis. */
 static size_t place(const shape *s, int64_t width, int64_t from, size_t e)
 {
     const int64_t whole = s->widths[0] + s->widths[1] + s->widths[2];
     int64_t inner = 1;
-    for (int i = 2; i < s->ndim; i++) inner *= s->dims[i];
+    for (int i = s->axis + 1; i < s->ndim; i++) inner *= s->dims[i];
     const int64_t row = (int64_t)e / (width * inner), in_row = (int64_t)e % (width * inner);
     return (size_t)(row * whole * inner + from * inner + in_row);
 }
 
 static void check(const shape *s, tr_precision p, unsigned absent)
 {
-    const tr_concat_attrs attrs = {.width = {s->widths[0], s->widths[1], s->widths[2]}};
+    const tr_concat_attrs attrs = {.axis = s->axis,
+                                   .width = {s->widths[0], s->widths[1], s->widths[2]}};
     int64_t d[4], total = s->widths[0] + s->widths[1] + s->widths[2], from = 0;
     harness f = open_level("concat", p, TR_ISA_BASE, 2), b = open_level("concat.grad", p, 1, 2);
     const tr_dtype t = h_activation(&f);

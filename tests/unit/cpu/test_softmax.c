@@ -96,7 +96,7 @@ static void four_plain_dimensions(void **state)
         h_close_to(sum, want, NULL, n, tolerance(p) * 2, "add");
         double *act = plain_op("relu", p, isa, NULL, d, 1, &sum, 4, d);
         for (size_t i = 0; i < n; i++) assert_true(act[i] == fmax(sum[i], 0));
-        const tr_concat_attrs width = {.width = {3, 3}};
+        const tr_concat_attrs width = {.axis = 1, .width = {3, 3}};
         double *const halves[2] = {act, x};
         double *joined = plain_op("concat", p, isa, &width, d, 2, halves, 4, twice);
         for (size_t i = 0; i < 2 * n; i++) {

@@ -309,9 +309,19 @@ static void test_errors(void **state)
                "maxpool2d1]}\n"),
          "m.yaml:8:7: layer \"add1\": cannot add (3, 8, 8) and (3, 4, 4)", TR_SHAPE},
         {MODEL("    - maxpool2d: {kernel: 2}\n    - concat: {from: [input, maxpool2d1]}\n"),
-         "m.yaml:7:7: layer \"concat1\": cannot concatenate (3, 8, 8) and (3, 4, 4) along the "
-         "first "
-         "dimension",
+         "m.yaml:7:7: layer \"concat1\": cannot concatenate (3, 8, 8) and (3, 4, 4) along axis 1",
+         TR_SHAPE},
+        {MODEL("    - conv2d: {out: 3, kernel: 3}\n    - concat: {from: [input, conv2d1], axis: "
+               "-1}\n"),
+         "m.yaml:7:7: layer \"concat1\": cannot concatenate (3, 8, 8) and (3, 6, 6) along axis 3",
+         TR_SHAPE},
+        {MODEL("    - concat: {from: [input, input], axis: 4}\n"),
+         "m.yaml:6:7: layer \"concat1\": axis 4: expected 1 to 3 or -3 to -1 for samples of (3, 8, "
+         "8)",
+         TR_SHAPE},
+        {MODEL("    - concat: {from: [input, input], axis: 0}\n"),
+         "m.yaml:6:7: layer \"concat1\": axis 0: expected 1 to 3 or -3 to -1 for samples of (3, 8, "
+         "8)",
          TR_SHAPE},
         {MODEL("    - residual: {body: [{conv2d: {out: 4, kernel: 1}}]}\n"),
          "m.yaml:6:7: layer \"residual1\": its body gives (4, 8, 8), its shortcut (3, 8, 8)",
