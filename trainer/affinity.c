@@ -1,10 +1,11 @@
-/* Cores for ranks: whose mask counts, and binding to what tr_cores_deal makes of all. */
+/* Cores for ranks: whose mask counts, and binding to what tr_cores_deal makes of all; priority. */
 #include "trainer/affinity.h"
 
 #include <errno.h>
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 /* Is this process' parent Open MPI's launcher (its daemon on other nodes), and did it start this
@@ -112,6 +113,18 @@ out:
     tr_free(all);
     tr_free(local);
     return st;
+}
+
+tr_status tr_priority_set(const tr_config *c, tr_comm *comm)
+{
+    tr_status st = TR_OK;
+    if (c->run.nice != 0 && setpriority(PRIO_PROCESS, 0, (int)c->run.nice) != 0)
+        st = TR_FAIL(
+            TR_CONFIG,
+            "run.nice: the system refuses %lld: %s (less than what a process has needs root, "
+            "or a limit on it: ulimit -e)",
+            (long long)c->run.nice, strerror(errno));
+    return tr_agree(comm, st, NULL);
 }
 
 void tr_affinity_undo(const tr_affinity *a)

@@ -1,4 +1,4 @@
-/* Which cores a rank may use, and binding to them. */
+/* Which cores a rank may use, binding to them, and its priority there. */
 #ifndef TR_AFFINITY_H
 #define TR_AFFINITY_H
 
@@ -30,6 +30,9 @@ typedef struct {
  * are counted by the masks as they are. */
 tr_status tr_affinity_open(const tr_config *c, tr_comm *comm, const char *xml, const char *gpu,
                            tr_affinity *out);
+/* *Collective.* run.nice for the calling thread, and so for all threads and processes made later.
+ * TR_CONFIG where the system refuses it, on some rank. */
+tr_status tr_priority_set(const tr_config *c, tr_comm *comm);
 /* *Local.* The calling thread's mask is again what it was before: to open it another time, for
  * another device. */
 void tr_affinity_undo(const tr_affinity *a);

@@ -1,6 +1,7 @@
 /* `trainer check`: validates a config and prints it as resolved; --help-config prints the
  * reference. */
 #include "runtime/base/visible.h"
+#include "runtime/data/data.h"
 #include "trainer/arguments.h"
 #include "trainer/commands.h"
 #include "trainer/stages.h"
@@ -24,6 +25,7 @@ int tr_cmd_check(int argc, char **argv)
     TR_TRY(tr_arguments_config(&a, NULL, &config));
     TR_TRY(tr_device_check(config));
     TR_TRY(tr_train_model(config, 0, &model)); /* the layers' attributes and shapes */
+    TR_TRY(tr_data_check(config, model));
     shown = tr_visible_stream(stdout);
     TR_HAVE(shown);
     TR_TRY(tr_config_write(config, shown));

@@ -70,7 +70,7 @@ void tr_predict_memory(const tr_memory_of *of, const tr_memory_plan *session, tr
     const tr_model *m = of->model;
     const char *names[TR_PARAM_SLOTS];
     const size_t states = m->state_count * sizeof(float);
-    const size_t confusion = c->data.eval.present ? tr_confusion_cells(m) * sizeof(int64_t) : 0;
+    const size_t confusion = tr_config_evaluates(c) ? tr_confusion_cells(m) * sizeof(int64_t) : 0;
     tr_reducer_cost cost;
     tr_predict_reducer(c, m, of->backend, of->topology, &cost);
     *out = (tr_memory_total){0};

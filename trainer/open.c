@@ -90,7 +90,7 @@ static tr_status open_data(tr_trainer *t)
     const tr_config *c = t->config;
     tr_status st;
     TR_TRY(tr_dataset_open(c, &c->data.train, t->model, &t->train_data));
-    if (c->data.eval.present) TR_TRY(tr_dataset_open(c, &c->data.eval, t->model, &t->eval_data));
+    if (tr_config_evaluates(c)) TR_TRY(tr_dataset_open(c, &c->data.eval, t->model, &t->eval_data));
     uint64_t n = tr_dataset_samples(t->train_data);
     TR_NEED(n > 0, TR_DATA, "data.train has no samples");
     t->steps_per_epoch = tr_steps_per_epoch(n, c->train.batch, c->data.drop_last);
@@ -209,22 +209,29 @@ static uint64_t fewest(const tr_trainer *t, uint64_t samples, int ranks)
 /* The fewest samples that some batchnorm will normalize over together. */
 static uint64_t smallest_group(const tr_trainer *t)
 {
-    const tr_config *c = t->config;
-    const uint64_t batch = (uint64_t)c->train.batch, micro_batches = (uint64_t)t->micro_batches;
-    const uint64_t tail = c->data.drop_last ? 0 : t->state.samples % batch;
-    const uint64_t full = fewest(t, batch / micro_batches, least_together(t));
-    const uint64_t short_one = fewest(t, tail / micro_batches, least_together(t));
-    return tail > 0 && short_one < full ? short_one : full;
+    int64_t sizes[8]; /* of whole micro-batches */
+    const int n = tr_share_sizes(t->state.samples, t->config->train.batch, t->micro_batches, 0, 1,
+                                 t->config->data.drop_last, sizes);
+    uint64_t least = UINT64_MAX;
+    for (int i = 0; i < n; i++) {
+        const uint64_t few = fewest(t, (uint64_t)sizes[i], least_together(t));
+        if (sizes[i] > 0 && few < least) least = few;
+    }
+    return least;
 }
 
 /* A batchnorm over a single value puts out its bias and learns nothing: worth a word before the
- * start. */
+ * start. (PyTorch raises an error, when it comes to that step.) So is one whose groups of samples
+ * depend on the number of ranks. */
 static void warn_of_batchnorm(const tr_trainer *t, const tr_plan_key *keys, size_t nkeys)
 {
-    if (t->topology->rank != 0 || smallest_group(t) > 1) return;
+    if (t->topology->rank != 0) return;
     for (size_t k = 0; k < nkeys; k++) {
         if (!keys[k].train || keys[k].batch == 0) continue;
         const tr_graph *g = tr_plan_graph(tr_session_plan(t->session, true, keys[k].batch));
+        if (tr_micro_batch_matters(t->config, g))
+            tr_log(TR_LOG_WARN, TR_MICRO_BATCH_ADVICE, t->micro_batches);
+        if (smallest_group(t) > 1) return;
         for (size_t i = 0; i < g->nops; i++) {
             const tr_tensor *x = &g->tensors[g->ops[i].in[0]];
             if (!tr_op_over_batch(&g->ops[i]) || x->count != (size_t)(x->dims[0] * x->dims[1]))
@@ -232,7 +239,8 @@ static void warn_of_batchnorm(const tr_trainer *t, const tr_plan_key *keys, size
             tr_log(
                 TR_LOG_WARN,
                 "%s will see a single value a channel in some steps (%llu samples, batch %lld, %d "
-                "micro-batches): change train.batch or train.micro_batch, or set data.drop_last",
+                "micro-batches), and put out its bias there: change train.batch or "
+                "train.accumulate, or set data.drop_last",
                 g->ops[i].layer, (unsigned long long)t->state.samples,
                 (long long)t->config->train.batch, t->micro_batches);
             return;
@@ -290,7 +298,8 @@ static tr_status warn_of_memory(const tr_trainer *t)
     char need[32], have[32];
     tr_log(TR_LOG_WARN,
            "activations may take up to %s a rank and %s is available %s; if the job ends for want "
-           "of memory, set train.micro_batch (now %lld) or train.recompute",
+           "of memory, set train.accumulate or train.micro_batch (now %lld samples), or "
+           "train.recompute",
            tr_format_bytes((double)nbytes, need, sizeof need),
            tr_format_bytes((double)available, have, sizeof have), where, (long long)at_once);
     return TR_OK;
@@ -368,6 +377,7 @@ tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out)
                               .poll = poll_hook};
     }
     TR_TRY(tr_agree(o->comm, t && t->gathered ? TR_OK : tr_last_status(), NULL));
+    TR_TRY(tr_priority_set(t->config, t->comm));
     TR_TRY(open_device(t));
     TR_TRY(tr_agree(t->comm, open_local(t), NULL));
     TR_TRY(compare_data(t));

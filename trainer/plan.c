@@ -66,7 +66,7 @@ static void count_data(report *r)
     const tr_config *c = r->c;
     tr_status st =
         count_source(r, &c->data.train, true, &r->train_samples, &r->train_held, &r->train_loader);
-    if (st == TR_OK && c->data.eval.present)
+    if (st == TR_OK && tr_config_evaluates(c))
         st =
             count_source(r, &c->data.eval, false, &r->eval_samples, &r->eval_held, &r->eval_loader);
     r->counted = st == TR_OK;
@@ -74,7 +74,7 @@ static void count_data(report *r)
     fprintf(r->to, "note: %s; full batches are assumed, and memory for data is left out\n\n",
             tr_last_error()->text);
     r->train_samples = (uint64_t)c->train.batch;
-    r->eval_samples = c->data.eval.present ? batch_of_eval(c) : 0;
+    r->eval_samples = tr_config_evaluates(c) ? batch_of_eval(c) : 0;
     r->train_held = r->eval_held = r->train_loader = r->eval_loader = 0;
 }
 
@@ -136,8 +136,9 @@ static void print_head(const report *r)
     fprintf(r->to, "  parameters     %s in %zu arrays, %zu bucket%s\n",
             tr_format_count((double)r->m->nparameters, count, sizeof count), r->m->nparams,
             r->m->nbuckets, r->m->nbuckets == 1 ? "" : "s");
-    fprintf(r->to, "  micro-batches  %d a step, up to %lld samples a rank\n", r->micro_batches,
-            (long long)r->train_batch);
+    const int64_t whole = (c->train.batch + r->micro_batches - 1) / r->micro_batches;
+    fprintf(r->to, "  micro-batches  %d a step, of up to %lld samples, %lld a rank\n",
+            r->micro_batches, (long long)whole, (long long)r->train_batch);
     if (r->counted)
         fprintf(r->to,
                 "  samples        %llu for training, %llu for evaluation; %llu steps an epoch\n",
@@ -365,6 +366,8 @@ tr_status tr_plan_report(const tr_config *c, const tr_model *m, int ranks, FILE 
     r.micro_batches = tr_micro_batches(c, ranks);
     count_data(&r);
     TR_TRY(open_sessions(&r));
+    if (tr_micro_batch_matters(c, tr_plan_graph(tr_session_plan(r.both, true, r.train_batch))))
+        fprintf(to, "note: " TR_MICRO_BATCH_ADVICE "\n\n", r.micro_batches);
     print_head(&r);
     TR_TRY(print_memory(&r));
     print_arithmetic(&r);
@@ -389,6 +392,7 @@ int tr_cmd_plan(int argc, char **argv)
     TR_TRY(tr_arguments_config(&a, NULL, &config));
     TR_TRY(tr_device_check(config));
     TR_TRY(tr_train_model(config, (size_t)(config->run.bucket_mb * 1e6), &model));
+    TR_TRY(tr_data_check(config, model));
     shown = tr_visible_stream(stdout);
     TR_HAVE(shown);
     TR_TRY(tr_plan_report(config, model, a.ranks > 0 ? (int)a.ranks : 1, shown));

@@ -3,14 +3,21 @@
 
 #include <math.h>
 
+/* In a line from the first step to the last of the warm-up. */
+static double warm(const tr_schedule_config *s, uint64_t step)
+{
+    if (s->warmup_start <= 0) return (double)(step + 1) / (double)s->warmup;
+    if (s->warmup == 1) return s->warmup_start;
+    return s->warmup_start + (1 - s->warmup_start) * (double)step / (double)(s->warmup - 1);
+}
+
 double tr_schedule_lr(const tr_config *c, const tr_train_state *state, uint64_t step,
                       uint64_t total, uint64_t steps_per_epoch)
 {
     const tr_schedule_config *s = &c->train.schedule.o;
     double lr = c->train.optimizer.o.lr * state->lr_factor;
     uint64_t warmup = (uint64_t)s->warmup;
-    if (step < warmup)
-        return lr * (s->warmup_start + (1 - s->warmup_start) * (double)(step + 1) / (double)warmup);
+    if (step < warmup) return lr * warm(s, step);
     double p = total > warmup ? (double)(step - warmup) / (double)(total - warmup) : 1;
     if (p > 1) p = 1;
     switch ((tr_schedule_kind)c->train.schedule.kind.which) {

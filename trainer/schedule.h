@@ -7,9 +7,11 @@
 #include "runtime/store/store.h"
 
 /* The learning rate of step `step` (from 0) of `total`, epochs of `steps_per_epoch`:
- * lr * warm-up * schedule * state->lr_factor. Warm-up: linear from warmup_start to 1 over `warmup`
- * steps, reached at step warmup-1. cosine: final + (1-final)/2 (1 + cos(pi p)), Loshchilov and
- * Hutter 2017; linear: 1 - (1-final) p; p runs from 0 to 1 over the steps after warm-up. */
+ * lr * warm-up * schedule * state->lr_factor. Warm-up: linear from warmup_start (0: 1/warmup) at step
+ * 0 to 1 at step warmup-1, PyTorch's LinearLR(start_factor, total_iters=warmup-1). cosine: final +
+ * (1-final)/2 (1 + cos(pi p)), Loshchilov and Hutter 2017; linear: 1 - (1-final) p; of n steps after
+ * the warm-up step i (from 0) has p = i/n, so that p = 1 lies behind the last, as with PyTorch's
+ * CosineAnnealingLR(T_max=n) and LinearLR(total_iters=n). */
 double tr_schedule_lr(const tr_config *c, const tr_train_state *state, uint64_t step,
                       uint64_t total, uint64_t steps_per_epoch);
 /* After an evaluation: plateau counts evaluations without relative improvement by `threshold`, and

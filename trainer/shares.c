@@ -43,8 +43,17 @@ tr_status tr_activation_bound(const tr_config *c, const tr_model *m, int64_t bat
     return TR_OK;
 }
 
+bool tr_micro_batch_matters(const tr_config *c, const tr_graph *g)
+{
+    if (c->train.micro_batch == 0) return false;
+    for (size_t i = 0; i < g->nops; i++)
+        if (tr_op_over_batch(&g->ops[i])) return true;
+    return false;
+}
+
 int tr_micro_batches(const tr_config *c, int size)
 {
+    if (c->train.accumulate > 0) return (int)c->train.accumulate;
     int64_t share = (c->train.batch + size - 1) / size, at_once = c->train.micro_batch;
     return at_once > 0 ? (int)((share + at_once - 1) / at_once) : 1;
 }

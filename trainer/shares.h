@@ -12,9 +12,16 @@
 size_t tr_plan_keys(const tr_config *c, uint64_t train_samples, uint64_t eval_samples,
                     int micro_batches, int rank, int size, tr_plan_key keys[TR_PLAN_KEYS]);
 
-/* Micro-batches a step: ceil(share / train.micro_batch); with `auto` one, whatever the machine: the
- * number decides what batchnorm normalizes over, so it must not depend on free memory. */
+/* Micro-batches a step: train.accumulate, or ceil(share / train.micro_batch), or one, whatever the
+ * machine: the number decides what batchnorm normalizes over, so it must not depend on free memory. */
 int tr_micro_batches(const tr_config *c, int size);
+
+/* Does the number of ranks decide, by train.micro_batch, what statistics are made over in a training
+ * graph? */
+bool tr_micro_batch_matters(const tr_config *c, const tr_graph *g);
+#define TR_MICRO_BATCH_ADVICE                                                                      \
+    "with train.micro_batch the number of ranks decides over how many samples batchnorm "          \
+    "normalizes: train.accumulate: %d gives these micro-batches with any"
 
 /* Bytes that training may take for activations at most (as if none shared memory in time). */
 tr_status tr_activation_bound(const tr_config *c, const tr_model *m, int64_t batch, size_t *nbytes);

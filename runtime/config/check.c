@@ -62,11 +62,9 @@ static const char *first_text(const tr_node *n)
 /* By the config's own names of the model's inputs. */
 static tr_status check_inputs(const tr_config *c, const tr_source_config *s, const char *block)
 {
-    static const char *const only[] = {"input"};
     const char *names[TR_YAML_KEYS], *found[TR_YAML_KEYS];
-    const tr_node *named = c->model.inputs;
-    for (size_t i = 0; named && i < named->count; i++) names[i] = named->keys[i]->text;
-    return tr_source_inputs(s, block, named ? names : only, named ? named->count : 1, found);
+    const size_t count = tr_input_names(c, names);
+    return tr_source_inputs(s, block, names, count, found);
 }
 
 static tr_status check_source(const tr_config *c, const tr_source_config *s, const char *path)
@@ -118,11 +116,9 @@ out:
 static tr_status check_data(tr_config *c)
 {
     tr_status st = TR_OK;
-    size_t mean = c->data.normalize.mean.count, std = c->data.normalize.std.count;
     TR_TRY(check_source(c, &c->data.train, "data.train"));
     if (c->data.eval.present) TR_TRY(check_source(c, &c->data.eval, "data.eval"));
-    REQUIRE(mean <= 1 || std <= 1 || mean == std, "data.normalize.std",
-            "%zu values, where mean has %zu", std, mean);
+    TR_TRY(tr_normalize_read(c));
 out:
     return st;
 }
@@ -206,6 +202,11 @@ static tr_status check_train(tr_config *c)
     REQUIRE(c->train.micro_batch <= c->train.batch, "train.micro_batch",
             "%lld is more than the global batch of %lld", (long long)c->train.micro_batch,
             (long long)c->train.batch);
+    REQUIRE(c->train.accumulate <= c->train.batch, "train.accumulate",
+            "%lld micro-batches of a global batch of %lld", (long long)c->train.accumulate,
+            (long long)c->train.batch);
+    REQUIRE(!c->train.accumulate || !c->train.micro_batch, "train.accumulate",
+            "train.micro_batch says already how the batch is cut: give one of them");
     if (c->train.loss_scale == -2)
         c->train.loss_scale = c->train.precision == TR_PRECISION_FP16 ? -1 : 0;
     if (c->train.optimizer.kind.which == TR_OPT_SGD && c->train.optimizer.o.nesterov)

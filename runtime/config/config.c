@@ -77,6 +77,7 @@ void tr_config_close(tr_config *c)
     if (!c) return;
     tr_config_table table;
     tr_fields_free(tr_config_fields(c->stages, &table), c);
+    tr_normalize_free(c);
     tr_free(c->stages);
     tr_free(c->file);
     tr_free(c->directory);

@@ -209,6 +209,12 @@ typedef struct {
     int64_t classes; /* synthetic: number of classes; 0 = the model's outputs, regression if mse */
 } tr_source_config;
 
+/* (x - mean) / std: one value each, or one a channel of an image or a feature of anything else. */
+typedef struct {
+    const char *input; /* in the config's tree; NULL, and then alone: of every input of values */
+    tr_reals mean, std;
+} tr_normalize_config;
+
 typedef struct {
     double lr, weight_decay, momentum, beta1, beta2, eps;
     bool nesterov;
@@ -216,13 +222,13 @@ typedef struct {
 } tr_optimizer_config;
 
 typedef struct {
-    int64_t warmup; /* steps of linear warm-up from warmup_start * lr */
-    double warmup_start;
-    double final;       /* cosine, linear: final learning rate as a fraction of lr */
-    tr_ints milestones; /* step: at these epochs ... */
-    double gamma;       /* step, plateau: ... times this */
-    int64_t patience;   /* plateau: evaluations without improvement */
-    double threshold;   /* plateau: relative improvement that counts */
+    int64_t warmup;      /* steps of linear warm-up */
+    double warmup_start; /* of the first step, as a fraction of lr; 0: auto */
+    double final;        /* cosine, linear: where the curve ends, as a fraction of lr */
+    tr_ints milestones;  /* step: at these epochs ... */
+    double gamma;        /* step, plateau: ... times this */
+    int64_t patience;    /* plateau: evaluations without improvement */
+    double threshold;    /* plateau: relative improvement that counts */
 } tr_schedule_config;
 
 typedef struct tr_config {
@@ -238,7 +244,9 @@ typedef struct tr_config {
         char *folder;
         tr_source_config train, eval;
         struct {
-            tr_reals mean, std; /* one value, or one a channel: (x - mean) / std */
+            const tr_node *written; /* {mean: ..., std: ...}, or a map of these by input */
+            size_t count;
+            tr_normalize_config *inputs; /* owned */
         } normalize;
         struct {
             int64_t crop; /* pixels of zero padding for a random crop; 0 = none */
@@ -263,7 +271,8 @@ typedef struct tr_config {
         int64_t epochs, steps; /* steps > 0 wins */
         double max_seconds;    /* 0 = no limit */
         int64_t batch;
-        int64_t micro_batch; /* 0 = auto */
+        int64_t accumulate;  /* micro-batches a step, over all ranks; 0 = auto: by micro_batch */
+        int64_t micro_batch; /* samples of a rank; 0 = auto */
         int64_t log_every;
         int precision;
         bool tf32;
@@ -289,7 +298,8 @@ typedef struct tr_config {
             bool best;
         } checkpoint;
         struct {
-            int64_t every_steps, every_epochs, batch; /* batch: 0 = train.batch */
+            int64_t every_steps, every_epochs; /* both 0: never, nor at the end */
+            int64_t batch;                     /* 0 = train.batch */
         } eval;
         struct {
             int64_t patience; /* evaluations without improvement; 0 = off */
@@ -302,6 +312,7 @@ typedef struct tr_config {
     } train;
     struct {
         int64_t threads; /* a rank; 0 = auto */
+        int64_t nice;    /* of every process; 0: as it was started */
         int affinity;    /* tr_affinity_kind */
         int collectives; /* tr_collectives_kind */
         int cuda_graph;  /* tr_cuda_graph */
@@ -339,6 +350,12 @@ int tr_source_format(const char *file);
  * name. `block`: "data.train" or "data.eval", for errors. */
 tr_status tr_source_inputs(const tr_source_config *s, const char *block, const char *const *names,
                            size_t count, const char **out);
+/* Does the run evaluate? */
+static inline bool tr_config_evaluates(const tr_config *c)
+{
+    return c->data.eval.present &&
+           (c->train.eval.every_steps > 0 || c->train.eval.every_epochs > 0);
+}
 /* A path from the config, relative to the config file's folder. Allocated. */
 char *tr_config_path(const tr_config *c, const char *path);
 /* Reads a whole file; TR_CONFIG error naming it when it cannot be read. *text is tr_alloc'ed. */

@@ -79,6 +79,14 @@ typedef struct {
     char first[64]; /* the default pipeline */
 } tr_config_table;
 const tr_field *tr_config_fields(const tr_variant_def *stages, tr_config_table *t);
+/* c->data.normalize.inputs from what is written there. */
+tr_status tr_normalize_read(tr_config *c);
+void tr_normalize_free(tr_config *c);
+/* Fails unless a map's key is one of the model's inputs, whose names these are. */
+tr_status tr_input_check(const tr_node *key, const char *path, const char *const *names,
+                         size_t count);
+/* The names that a config gives the model's inputs. Returns how many, at most TR_YAML_KEYS. */
+size_t tr_input_names(const tr_config *c, const char *names[TR_YAML_KEYS]);
 /* What one key's table cannot say: keys that belong together, and defaults that depend on others. */
 tr_status tr_config_check(tr_config *c);
 

@@ -18,6 +18,9 @@ static const char *const shards[] = {"auto", "on", "off", NULL};
 static const tr_field run[] = {
     TR_INT("threads", IN(run, threads), "auto", 1, 4096, "threads",
            "of a rank; auto: one for each of its cores (affinity)", ZERO("auto")),
+    TR_INT("nice", IN(run, nice), "0", -20, 19, NULL,
+           "priority of every process, from 19 (takes what others leave) to -20 (needs the right "
+           "to); 0: as it was started"),
     TR_CHOICE("affinity", IN(run, affinity), affinities, "auto",
               "auto: bind ranks and loader threads to cores; masks that no other rank's overlap "
               "are kept, what ranks of a node may use together is dealt out, near their GPUs; "

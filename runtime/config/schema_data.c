@@ -26,14 +26,6 @@ static const tr_field source[] = {
     TR_END,
 };
 
-static const tr_field normalize[] = {
-    TR_REALS("mean", IN(data.normalize, mean), "", -1e30, 1e30, NULL,
-             "subtracted from inputs: one for all, or one a channel"),
-    TR_REALS("std", IN(data.normalize, std), "", 1e-30, 1e30, NULL,
-             "inputs are divided by it after the mean is taken off: one for all, or one a channel"),
-    TR_END,
-};
-
 static const tr_field augment[] = {
     TR_INT("crop", IN(data.augment, crop), "none", 1, 1024, "pixels",
            "training images get so much zero padding, then a random crop of their own size",
@@ -49,7 +41,11 @@ const tr_field tr_data_fields[] = {
             "not given"),
     TR_BLOCK("train", IN(data, train), source, NULL, "the training set"),
     TR_BLOCK("eval", IN(data, eval), source, "", "the set to evaluate on"),
-    TR_MAP("normalize", IN(data, normalize), normalize, "", "(input - mean) / std"),
+    TR_NODE("normalize", IN(data, normalize.written), "",
+            "(input - mean) / std: {mean: 0.5, std: 0.25}, each one number, or a list with one for "
+            "each channel of an image, or each feature (the last dimension) of another input. "
+            "Where a model has images and other inputs, by their names: {photo: {mean: 127.5, std: "
+            "70}, age: {std: 100}}; those not named stay as they are"),
     TR_MAP("augment", IN(data, augment), augment, "", "random changes of training images"),
     TR_INT("workers", IN(data, workers), "1", 0, 256, "threads",
            "loader threads of a rank; 0 loads in the step loop"),

@@ -58,11 +58,18 @@ static const tr_variant_def optimizers[] = {
 #define WARMUP                                                                                     \
     TR_INT("warmup", SCHEDULE(warmup), "0", 0, 1e12, "steps",                                      \
            "the learning rate rises in a line over the first so many"),                            \
-        TR_REAL("warmup_start", SCHEDULE(warmup_start), "0", 0, 1, NULL,                           \
-                "where the warm-up starts, as a fraction of lr")
+        TR_REAL(                                                                                   \
+            "warmup_start", SCHEDULE(warmup_start), "auto", 0, 1, NULL,                            \
+            "learning rate of the first step, as a fraction of lr, which the last step of the "    \
+            "warm-up has; auto: 1 / warmup",                                                       \
+            ZERO("auto"))
 #define FINAL                                                                                      \
-    TR_REAL("final", SCHEDULE(final), "0", 0, 1, NULL,                                             \
-            "learning rate at the last step, as a fraction of lr")
+    TR_REAL(                                                                                       \
+        "final", SCHEDULE(final), "0", 0, 1, NULL,                                                 \
+        "where the curve ends, as a fraction of lr: with n steps after the warm-up, step i of "    \
+        "them (from 0) is at i/n of it, so that the end lies one step behind the last and no "     \
+        "step is spent at 0; as PyTorch's CosineAnnealingLR(T_max=n) and "                         \
+        "LinearLR(total_iters=n) when stepped after every update")
 #define GAMMA                                                                                      \
     TR_REAL("gamma", SCHEDULE(gamma), "0.1", 1e-9, 1, NULL, "factor of the learning rate each time")
 
@@ -151,7 +158,13 @@ const tr_field tr_train_fields[] = {
            "global batch of a step, over all ranks"),
     TR_INT("micro_batch", IN(train, micro_batch), "auto", 1, 2147483647, "samples",
            "what one rank pushes through at once; the rest of its share is accumulated. auto: the "
-           "whole share",
+           "whole share. A limit on memory: how many micro-batches it makes depends on the number "
+           "of ranks, and with it what batchnorm normalizes over; there use accumulate",
+           ZERO("auto")),
+    TR_INT("accumulate", IN(train, accumulate), "auto", 1, 2147483647, "micro-batches",
+           "the batch is cut into so many, each shared by all ranks, whose gradients are added up: "
+           "synchronized batchnorm sees batch / accumulate samples with any number of ranks. A "
+           "short last batch is cut into as few of that size as hold it. auto: as micro_batch asks",
            ZERO("auto")),
     TR_INT("log_every", IN(train, log_every), "10", 1, 1e9, "steps", "distance of step records"),
     TR_BOOL("tf32", IN(train, tf32), "false",
@@ -173,9 +186,11 @@ const tr_field tr_train_fields[] = {
         "running statistics of their own, and rank 0's are everybody's at an evaluation or a "
         "checkpoint",
         .choices = syncs, .words = sync_words),
-    TR_REAL("clip_norm", IN(train, clip_norm), "none", 1e-30, 1e30, NULL,
-            "longest gradient over the whole model (L2); longer ones are scaled down",
-            ZERO("none")),
+    TR_REAL(
+        "clip_norm", IN(train, clip_norm), "none", 1e-30, 1e30, NULL,
+        "longest gradient over the whole model (L2); longer ones are scaled down to exactly "
+        "this (PyTorch's clip_grad_norm_ divides by the norm plus 1e-6, and ends a little short)",
+        ZERO("none")),
     TR_VARIANT("optimizer", IN(train, optimizer.kind), optimizers, IN(train, optimizer.o), "adamw",
                "how gradients change weights"),
     TR_VARIANT("schedule", IN(train, schedule.kind), schedules, IN(train, schedule.o), "constant",
@@ -183,10 +198,16 @@ const tr_field tr_train_fields[] = {
     TR_VARIANT("recompute", IN(train, recompute.kind), recomputes, IN(train, recompute), "none",
                "trades time for memory in the backward pass"),
     TR_MAP("checkpoint", IN(train, checkpoint), checkpoint, "", "when to save what a resume needs"),
-    TR_MAP("eval", IN(train, eval), eval, "", "when to evaluate on data.eval"),
+    TR_MAP(
+        "eval", IN(train, eval), eval, "",
+        "when to evaluate on data.eval: as said here, and after the last step; with none for both "
+        "steps and epochs never"),
     TR_MAP("early_stop", IN(train, early_stop), early_stop, "", "when to end before time"),
     TR_REAL("ema", IN(train, ema), "none", 1e-6, 0.9999999, NULL,
-            "decay of a running average of the weights", ZERO("none")),
+            "decay of a running average of the weights: average = ema * average + (1 - ema) * "
+            "weights after every update, from the initial weights on (PyTorch's AveragedModel "
+            "starts with those after the first update instead)",
+            ZERO("none")),
     TR_CHOICE("on_nonfinite", IN(train, on_nonfinite), nonfinites, "skip",
               "gradient with NaN or infinity: skip the update, stop, or roll back to the last "
               "checkpoint"),

@@ -28,23 +28,37 @@ static bool is_name(const tr_node *n)
     return n->kind == TR_NODE_SCALAR && !tr_node_empty(n);
 }
 
+size_t tr_input_names(const tr_config *c, const char *names[TR_YAML_KEYS])
+{
+    const tr_node *named = c->model.inputs;
+    names[0] = "input";
+    for (size_t i = 0; named && i < named->count; i++) names[i] = named->keys[i]->text;
+    return named ? named->count : 1;
+}
+
+tr_status tr_input_check(const tr_node *key, const char *path, const char *const *names,
+                         size_t count)
+{
+    char show[TR_SHOW];
+    for (size_t k = 0; k < count; k++)
+        if (strcmp(names[k], key->text) == 0) return TR_OK;
+    const char *near = tr_nearest(key->text, names, count);
+    return tr_node_fail(key, "%s: the model has no input %s%s%s%s", path,
+                        tr_text_show(key->text, show), near ? "; did you mean \"" : "",
+                        near ? near : "", near ? "\"?" : "");
+}
+
 /* A map: every key is an input's name, every value a text. */
 static tr_status check_map(const tr_node *map, const char *path, const char *const *names,
                            size_t count)
 {
     char show[TR_SHOW];
     for (size_t i = 0; i < map->count; i++) {
-        const char *key = map->keys[i]->text;
-        size_t k = 0;
-        while (k < count && strcmp(names[k], key) != 0) k++;
-        const char *near = k < count ? NULL : tr_nearest(key, names, count);
-        if (k == count)
-            return tr_node_fail(map->keys[i], "%s: the model has no input %s%s%s%s", path,
-                                tr_text_show(key, show), near ? "; did you mean \"" : "",
-                                near ? near : "", near ? "\"?" : "");
+        const tr_status st = tr_input_check(map->keys[i], path, names, count);
+        if (st != TR_OK) return st;
         if (!is_name(map->values[i]))
-            return tr_node_fail(map->values[i], "%s.%s: found %s, expected a text", path, key,
-                                tr_node_show(map->values[i], show));
+            return tr_node_fail(map->values[i], "%s.%s: found %s, expected a text", path,
+                                map->keys[i]->text, tr_node_show(map->values[i], show));
     }
     return TR_OK;
 }

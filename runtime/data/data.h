@@ -37,7 +37,8 @@ size_t tr_dataset_held(const tr_dataset *d);
  * of the epoch's order (the last may be short, or is left out with drop_last). A step's places are
  * dealt to `micro_batches` groups, group `micro` to ranks: consecutive, sizes differing by at most one, larger
  * first. So one micro-batch of all ranks together is one consecutive run of samples, whatever the
- * number of ranks. */
+ * number of ranks. A short step is dealt to as few groups, of no more samples than a full one's, as
+ * hold it: the others are empty, on all ranks. */
 uint64_t tr_steps_per_epoch(uint64_t samples, int64_t batch, bool drop_last);
 tr_range tr_share(uint64_t samples, int64_t batch, uint64_t step_in_epoch, int micro_batches,
                   int micro, int rank, int size);
@@ -66,10 +67,14 @@ typedef struct {
     size_t ncpus;
 } tr_loader_options;
 
-/* Buffers and threads; nothing is allocated after it. Config and model are not kept. Normalization
- * and augmentation apply to image inputs (3-D samples); where the model has none, normalization
- * applies to all inputs; neither ever to ids. A list of means or stds has one value for each of
- * dims[0]. */
+/* Does what data.normalize and data.augment say apply to the model's inputs? TR_CONFIG where not. */
+tr_status tr_data_check(const tr_config *c, const tr_model *m);
+
+/* Buffers and threads; nothing is allocated after it. Config and model are not kept. Augmentation
+ * applies to image inputs (3-D samples), normalization to those that it names, or where it names
+ * none, to all, which then must be images or have none among them; neither ever to ids. A list of
+ * means or stds has one value for each of an image's channels, or for each of another input's
+ * features, its last dimension. */
 tr_status tr_loader_open(const tr_loader_options *o, tr_loader **out);
 void tr_loader_close(tr_loader *l); /* stops and joins the workers */
 /* Starts (again) at a global step: epoch = step / steps per epoch. Evaluation: step in [0, steps).

@@ -172,7 +172,7 @@ typedef struct {
         int64_t ids;   /* tr_input.ids */
         size_t size;   /* bytes of an element when it is ready */
         size_t count;  /* elements */
-        size_t nstats; /* mean and std: 1, or one a channel */
+        size_t nstats; /* mean and std: 0, 1, or one a channel of an image, else one a feature */
         float *mean, *std;
         int64_t c, h, w;
     } in[TR_MAX_IN];

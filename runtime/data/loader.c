@@ -168,9 +168,9 @@ static tr_status open_buffers(tr_loader *l)
 {
     const tr_dataset *d = l->dataset;
     tr_status st = TR_OK;
-    uint64_t step = l->samples < (uint64_t)l->batch ? l->samples : (uint64_t)l->batch;
-    uint64_t ways = (uint64_t)l->micro_batches, group = (step + ways - 1) / ways;
-    size_t most = (size_t)((group + (uint64_t)l->size - 1) / (uint64_t)l->size);
+    int64_t sizes[8] = {0};
+    (void)tr_share_sizes(l->samples, l->batch, l->micro_batches, 0, l->size, l->drop_last, sizes);
+    const size_t most = (size_t)sizes[0]; /* of rank 0, which has the largest shares */
     size_t raw = d->targets->held ? 1 : d->targets->nbytes, n;
     size_t scratch = 2 * l->prepare.scratch_count;
     if (scratch < d->target_count) scratch = d->target_count;

@@ -3,8 +3,8 @@
  *
  *     step 0   micro-batch 0: 0 1 2 3   ranks: 0 1 | 2 | 3
  *              micro-batch 1: 4 5 6            4 | 5 | 6
- *     step 1   micro-batch 0: 7 8              7 | 8 | -
- *              micro-batch 1: 9                9 | - | - */
+ *     step 1   micro-batch 0: 7 8 9            7 | 8 | 9
+ *              micro-batch 1: none */
 #include "runtime/data/data.h"
 
 uint64_t tr_steps_per_epoch(uint64_t samples, int64_t batch, bool drop_last)
@@ -21,6 +21,14 @@ static tr_range part(tr_range span, uint64_t n, uint64_t k)
     return (tr_range){begin, begin + q + (k < r)};
 }
 
+/* Groups that a step of `count` samples is dealt to: all, if it is not short. */
+static uint64_t groups(uint64_t count, int64_t batch, int micro_batches)
+{
+    const uint64_t b = (uint64_t)batch, n = (uint64_t)micro_batches, most = b / n + (b % n != 0);
+    if (count == b) return n;
+    return count > most ? count / most + (count % most != 0) : 1;
+}
+
 tr_range tr_share(uint64_t samples, int64_t batch, uint64_t step_in_epoch, int micro_batches,
                   int micro, int rank, int size)
 {
@@ -30,20 +38,23 @@ tr_range tr_share(uint64_t samples, int64_t batch, uint64_t step_in_epoch, int m
         step.begin = step_in_epoch * b;
         if (samples - step.begin > b) step.end = step.begin + b;
     }
-    return part(part(step, (uint64_t)micro_batches, (uint64_t)micro), (uint64_t)size,
-                (uint64_t)rank);
+    const uint64_t n = groups(step.end - step.begin, batch, micro_batches);
+    if ((uint64_t)micro >= n) return (tr_range){step.end, step.end};
+    return part(part(step, n, (uint64_t)micro), (uint64_t)size, (uint64_t)rank);
 }
 
 int tr_share_sizes(uint64_t samples, int64_t batch, int micro_batches, int rank, int size,
                    bool drop_last, int64_t sizes[8])
 {
-    /* all full steps are alike, and so are all groups but for one sample: the first and the last
-     * show every size */
-    uint64_t steps = tr_steps_per_epoch(samples, batch, drop_last);
+    /* all full steps are alike, and so are all groups of a step that are not empty, but for one
+     * sample: the first, the last of these and the very last show every size */
+    const uint64_t steps = tr_steps_per_epoch(samples, batch, drop_last), b = (uint64_t)batch;
     int n = 0;
-    for (int k = 0; k < 4 && steps > 0; k++) {
-        tr_range s = tr_share(samples, batch, k / 2 ? steps - 1 : 0, micro_batches,
-                              k % 2 ? micro_batches - 1 : 0, rank, size);
+    for (int k = 0; k < 6 && steps > 0; k++) {
+        const uint64_t step = k / 3 ? steps - 1 : 0, left = samples - step * b;
+        const int last = (int)groups(left < b ? left : b, batch, micro_batches) - 1;
+        const int micros[] = {0, last, micro_batches - 1};
+        tr_range s = tr_share(samples, batch, step, micro_batches, micros[k % 3], rank, size);
         int64_t count = (int64_t)(s.end - s.begin);
         int at = 0;
         while (at < n && sizes[at] > count) at++;

@@ -9,10 +9,55 @@
 #include <math.h>
 #include <string.h>
 
-static tr_status take_stats(const tr_config *c, const tr_input *in, tr_prepare *p, int k)
+static bool is_image(const tr_input *in)
 {
-    const tr_reals *mean = &c->data.normalize.mean, *std = &c->data.normalize.std;
+    return in->layout == TR_LAYOUT_CHANNELS_LAST;
+}
+
+/* What data.normalize says of an input; NULL: nothing. */
+static const tr_normalize_config *stats_of(const tr_config *c, const tr_input *in)
+{
+    for (size_t i = 0; i < c->data.normalize.count; i++) {
+        const tr_normalize_config *n = &c->data.normalize.inputs[i];
+        if (n->input ? strcmp(n->input, in->name) == 0 : in->ids == 0) return n;
+    }
+    return NULL;
+}
+
+/* Is it clear what data.normalize means? */
+static tr_status check_normalize(const tr_config *c, const tr_model *m)
+{
+    const tr_input *image = NULL, *other = NULL;
     const char *file = c->file ? c->file : "config";
+    tr_status st = TR_OK;
+    for (size_t k = 0; k < m->ninputs; k++) {
+        const tr_input *in = &m->inputs[k];
+        TR_NEED(in->ids == 0 || !stats_of(c, in), TR_CONFIG,
+                "%s: data.normalize: the input \"%s\" holds ids, which embeddings look up", file,
+                in->name);
+        if (in->ids > 0) continue;
+        if (is_image(in))
+            image = in;
+        else
+            other = in;
+    }
+    if (c->data.normalize.count == 0 || c->data.normalize.inputs[0].input) goto out;
+    TR_NEED(image || other, TR_CONFIG,
+            "%s: data.normalize: all inputs of the model are ids, which embeddings look up", file);
+    TR_NEED(!image || !other, TR_CONFIG,
+            "%s: data.normalize: \"%s\" is an image, \"%s\" is not: say which one is meant, "
+            "{%s: {mean: ..., std: ...}}, or both",
+            file, image->name, other->name, image->name);
+out:
+    return st;
+}
+
+static tr_status take_stats(const tr_config *c, const tr_normalize_config *n, const tr_input *in,
+                            tr_prepare *p, int k)
+{
+    const tr_reals *mean = &n->mean, *std = &n->std;
+    const char *file = c->file ? c->file : "config", *dot = n->input ? "." : "";
+    const int64_t places = is_image(in) ? in->dims[0] : in->ndim > 0 ? in->dims[in->ndim - 1] : 1;
     size_t most = mean->count > std->count ? mean->count : std->count;
     tr_status st = TR_OK;
     p->in[k].nstats = most > 1 ? most : 1;
@@ -21,10 +66,11 @@ static tr_status take_stats(const tr_config *c, const tr_input *in, tr_prepare *
     TR_HAVE(p->in[k].mean && p->in[k].std);
     for (int which = 0; which < 2; which++) {
         const tr_reals *r = which ? std : mean;
-        TR_NEED(r->count <= 1 || (in->ndim > 0 && r->count == (size_t)in->dims[0]), TR_CONFIG,
-                "%s: data.normalize.%s: %zu values, expected 1 or one for each of the %" PRId64
-                " channels of the model's input \"%s\"",
-                file, which ? "std" : "mean", r->count, in->ndim > 0 ? in->dims[0] : 1, in->name);
+        TR_NEED(r->count <= 1 || r->count == (size_t)places, TR_CONFIG,
+                "%s: data.normalize%s%s.%s: %zu values, expected 1 or one for each of the %" PRId64
+                " %s of the model's input \"%s\"",
+                file, dot, n->input ? n->input : "", which ? "std" : "mean", r->count, places,
+                is_image(in) ? "channels" : "features", in->name);
     }
     for (size_t i = 0; i < p->in[k].nstats; i++) {
         p->in[k].mean[i] = mean->count ? (float)mean->v[mean->count > 1 ? i : 0] : 0.0f;
@@ -38,30 +84,26 @@ out:
     return st;
 }
 
-static bool is_image(const tr_input *in)
+tr_status tr_data_check(const tr_config *c, const tr_model *m)
 {
-    return in->layout == TR_LAYOUT_CHANNELS_LAST;
+    tr_prepare p;
+    const tr_status st = tr_prepare_init(c, m, true, TR_F32, &p);
+    if (st == TR_OK) tr_prepare_fini(&p);
+    return st;
 }
 
 tr_status tr_prepare_init(const tr_config *c, const tr_model *m, bool train, tr_dtype dtype,
                           tr_prepare *p)
 {
     tr_status st = TR_OK;
-    bool images = false, values = false;
+    bool images = false;
     memset(p, 0, sizeof *p);
     TR_NEED(dtype == TR_F32 || dtype == TR_BF16 || dtype == TR_F16, TR_UNSUPPORTED,
             "the loader prepares float32, bfloat16 and float16, not %s", tr_dtype_name(dtype));
     p->ninputs = (int)m->ninputs;
     p->dtype = dtype;
     p->seed = (uint64_t)c->seed;
-    for (size_t k = 0; k < m->ninputs; k++) {
-        values = values || m->inputs[k].ids == 0;
-        images = images || (m->inputs[k].ids == 0 && is_image(&m->inputs[k]));
-    }
-    TR_NEED(values || (c->data.normalize.mean.count == 0 && c->data.normalize.std.count == 0),
-            TR_CONFIG,
-            "%s: data.normalize: all inputs of the model are ids, which embeddings look up",
-            c->file ? c->file : "config");
+    TR_TRY(check_normalize(c, m));
     for (int k = 0; k < p->ninputs; k++) {
         const tr_input *in = &m->inputs[k];
         p->in[k].count = 1;
@@ -76,7 +118,9 @@ tr_status tr_prepare_init(const tr_config *c, const tr_model *m, bool train, tr_
             p->in[k].h = in->dims[1];
             p->in[k].w = in->dims[2];
         }
-        if (is_image(in) || !images) TR_TRY(take_stats(c, in, p, k));
+        images = images || is_image(in);
+        const tr_normalize_config *stats = stats_of(c, in);
+        if (stats) TR_TRY(take_stats(c, stats, in, p, k));
     }
     if (train && (c->data.augment.crop > 0 || c->data.augment.flip)) {
         TR_NEED(images, TR_CONFIG,
@@ -113,6 +157,22 @@ static void normalize(const tr_prepare *p, tr_elem elem, const void *raw, size_t
     }
 }
 
+/* Features lie next to each other, each with a mean and std of its own. */
+static void normalize_rows(const tr_prepare *p, int k, tr_elem elem, const void *raw,
+                           float *scratch, void *out)
+{
+    const size_t count = p->in[k].count, n = p->in[k].nstats;
+    const float *mean = p->in[k].mean, *std = p->in[k].std;
+    float *v = p->dtype == TR_F32 ? out : scratch;
+    tr_elem_to_f32(elem, raw, count, v);
+    for (size_t row = 0; row < count; row += n)
+        for (size_t i = 0; i < n; i++) v[row + i] = (v[row + i] - mean[i]) / std[i];
+    if (p->dtype == TR_BF16)
+        tr_round_bf16(v, count, out);
+    else if (p->dtype == TR_F16)
+        tr_round_f16(v, count, out);
+}
+
 /* How a sample is cut: element (y, x) of the result is (y + dy, x + dx) of the file, mirrored in x. */
 typedef struct {
     int64_t dy, dx;
@@ -142,8 +202,8 @@ static void lay_out(const tr_prepare *p, int k, cut a, const float *in, float *o
         if (from > W) from = W;
         if (sy < 0 || sy >= H || to < from) to = from;
         for (int64_t c = 0; c < C; c++) {
-            float pad = (0.0f - p->in[k].mean[p->in[k].nstats > 1 ? c : 0]) /
-                        p->in[k].std[p->in[k].nstats > 1 ? c : 0];
+            const int64_t s = p->in[k].nstats > 1 ? c : 0;
+            float pad = p->in[k].nstats ? (0.0f - p->in[k].mean[s]) / p->in[k].std[s] : 0.0f;
             float *o = out + (y * W + (a.mirror ? W - 1 : 0)) * C + c;
             int64_t stride = a.mirror ? -C : C;
             for (int64_t x = 0; x < from; x++) o[x * stride] = pad;
@@ -159,11 +219,11 @@ static void lay_out(const tr_prepare *p, int k, cut a, const float *in, float *o
 void tr_prepare_sample(const tr_prepare *p, int k, tr_elem elem, const void *raw, uint64_t ordinal,
                        float *scratch, void *out)
 {
-    size_t count = p->in[k].count, n = p->in[k].nstats;
-    bool image = p->in[k].image;
+    const size_t count = p->in[k].count, n = p->in[k].nstats > 1 ? p->in[k].nstats : 1;
+    const bool image = p->in[k].image, stats = p->in[k].nstats > 0;
     cut a = image ? draw(p, ordinal) : (cut){0};
-    if (n == 0) { /* an input beside images, taken as it is */
-        normalize(p, elem, raw, count, 0.0f, 1.0f, scratch, out);
+    if (!image && n > 1) {
+        normalize_rows(p, k, elem, raw, scratch, out);
         return;
     }
     bool straight = !image || (p->in[k].c == 1 && a.dy == 0 && a.dx == 0 && !a.mirror);
@@ -171,7 +231,7 @@ void tr_prepare_sample(const tr_prepare *p, int k, tr_elem elem, const void *raw
     size_t run = count / n, esize = tr_elem_size(elem), osize = tr_dtype_size(p->dtype);
     for (size_t i = 0; i < n; i++) {
         const char *from = (const char *)raw + i * run * esize;
-        float mean = p->in[k].mean[i], std = p->in[k].std[i];
+        float mean = stats ? p->in[k].mean[i] : 0.0f, std = stats ? p->in[k].std[i] : 1.0f;
         if (straight)
             normalize(p, elem, from, run, mean, std, scratch, (char *)out + i * run * osize);
         else

@@ -1,4 +1,6 @@
 """N ranks, micro-batches and uneven or empty shares give what one rank gives on the whole batch."""
+import os
+
 import numpy as np
 
 from harness import Case, main
@@ -64,6 +66,31 @@ class Equality(Case):
         for n, micro in ((2, 4), (4, 2)):
             parts, _ = self.losses_at(n, f"n{n}", f"train.micro_batch={micro}", steps=14)
             np.testing.assert_allclose(parts, whole, **FP32)
+
+    def test_accumulate(self):
+        """train.accumulate names the micro-batches of all ranks: batchnorm sees the same samples at any rank count,
+        where neither the micro-batches nor the epoch divide evenly, ranks have none, or a run is resumed elsewhere."""
+        for accumulate, batch in ((3, 16), (5, 7)):
+            option = f"train.accumulate={accumulate}"
+            whole, _ = self.losses_at(1, "one", option, steps=20, batch=batch)
+            for n in (2, 3, 4):
+                parts, _ = self.losses_at(n, f"n{n}", option, "--force", steps=20, batch=batch)
+                np.testing.assert_allclose(parts, whole, err_msg=f"{n} ranks, {accumulate}", **FP32)
+            config = self.config("cut", steps=20, batch=batch)
+            self.run_trainer(config, option, "train.checkpoint.every_steps=9", "--force", ranks=3)
+            os.unlink(self.dir / "cut/checkpoints/step-00000020.h5")
+            self.run_trainer(config, option, "--resume", ranks=2)
+            np.testing.assert_allclose(self.losses("cut"), whole, err_msg="resumed", **FP32)
+            (self.dir / "one").rename(self.dir / f"done{accumulate}")
+
+    def test_warns_of_micro_batch(self):
+        """Where a statistic is made over the batch, and only there."""
+        advice = r"train.micro_batch the number of ranks decides.*train.accumulate: 4 gives"
+        self.assertRegex(self.run_trainer(self.config("a", steps=2), "train.micro_batch=2"), advice)
+        self.assertNotRegex(self.run_trainer(self.config("b", steps=2), "train.accumulate=4"), advice)
+        import harness
+        text = "\n".join(line for line in harness.CNN.splitlines() if "batchnorm" not in line)
+        self.assertNotRegex(self.run_trainer(self.config("c", steps=2, text=text), "train.micro_batch=2"), advice)
 
     def test_accumulation_without_batchnorm(self):
         """Without batchnorm any number of micro-batches is the whole batch."""

@@ -125,9 +125,10 @@ class Schedules(LineCase):
         t = np.arange(20)
         late = np.maximum(t - 4, 0) / 16  # after a warm-up of 4 steps, as a part of the rest
         warm = np.minimum((t + 1) / 4, 1)
+        from_start = np.minimum(t / 3, 1)
         cases = {
             "constant": np.full(20, 0.1),
-            "{constant: {warmup: 4, warmup_start: 0.2}}": 0.1 * (0.2 + 0.8 * warm),
+            "{constant: {warmup: 4, warmup_start: 0.2}}": 0.1 * (0.2 + 0.8 * from_start),
             "{step: {milestones: [1, 3], gamma: 0.5}}": 0.1 * 0.5 ** ((t >= 4) + (t >= 12).astype(int)),
             "{cosine: {warmup: 4, final: 0.1}}":
                 np.where(t < 4, 0.1 * warm, 0.1 * (0.1 + 0.9 * 0.5 * (1 + np.cos(np.pi * late)))),
@@ -181,7 +182,8 @@ class Files(LineCase):
         for arguments, evals, saves in (
                 (("train.epochs=4", "train.steps=none", "train.eval={every_epochs: 2}", "train.checkpoint={keep: all}"),
                  [8, 16], [4, 8, 12, 16]),
-                (("train.steps=6", "train.eval=", "train.checkpoint={every_epochs: none}"), [4, 6], [6])):
+                (("train.steps=6", "train.eval=", "train.checkpoint={every_epochs: none}"), [4, 6], [6]),
+                (("train.steps=6", "train.eval={every_epochs: none}", "train.checkpoint={every_epochs: none}"), [], [6])):
             self.line("--force", *arguments, ranks=0)
             self.assertEqual([e["step"] for e in self.records(event="eval")], evals)
             self.assertEqual(sorted(p.name for p in (self.dir / "run/checkpoints").glob("step-*")),

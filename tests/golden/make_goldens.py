@@ -3,7 +3,7 @@
 
     python3 make_goldens.py [--add] [FOLDER]
 
---add keeps the cases that ops.h5 has, bit for bit, and adds those it lacks (with the version of torch that made
+--add keeps the cases that the files have, bit for bit, and adds those they lack (with the version of torch that made
 them, which need not be the file's): another version of torch rounds some sums that cancel in another way.
 """
 import json
@@ -127,10 +127,9 @@ def main():
     folder = args[0] if args else os.path.dirname(os.path.abspath(__file__))
     torch.set_num_threads(1)
     make_ops(os.path.join(folder, "ops.h5"), "--add" in sys.argv)
-    if "--add" in sys.argv:
-        return
-    with h5py.File(os.path.join(folder, "runs.h5"), "w", libver=("v108", "v108")) as f:
-        f.attrs["torch"] = str(torch.__version__)
+    with h5py.File(os.path.join(folder, "runs.h5"), "r+" if "--add" in sys.argv else "w", libver=("v108", "v108")) as f:
+        if "--add" not in sys.argv:
+            f.attrs["torch"] = str(torch.__version__)
         runs.make(f)
 
 

@@ -54,6 +54,15 @@ def resnet20():
     return layers + [("global_avgpool", {}), ("flatten", {}), ("linear", {"out": 10, "name": "linear1"})]
 
 
+def small():
+    """Batchnorm, whose statistics are those of a micro-batch."""
+    return [("conv2d", {"out": 8, "kernel": 3, "bias": False, "name": "conv2d1"}),
+            ("batchnorm", {"name": "batchnorm1"}), ("relu", {}),
+            ("conv2d", {"out": 6, "kernel": 3, "stride": 2, "bias": False, "name": "conv2d2"}),
+            ("batchnorm", {"name": "batchnorm2"}), ("relu", {}),
+            ("flatten", {}), ("linear", {"out": 10, "name": "linear1"})]
+
+
 def initial(row, key, shape, fan_in, dtype):
     """Uniform within 1/sqrt(fan_in) in float32; norms start at weight 1, bias 0."""
     if fan_in == 0:
@@ -64,11 +73,18 @@ def initial(row, key, shape, fan_in, dtype):
     return t.to(dtype).requires_grad_(True)
 
 
-def batch(step, size, shape, dtype):
+def batch(step, size, count, shape, dtype):
+    """`count` samples of step `step`, whose full size is `size`."""
     n = int(np.prod(shape))
-    x = torch.tensor(formula.symmetric(DATA, size * n, step * size * n)).reshape(size, *shape)
-    labels = (formula.words(LABEL, size, step * size) % 10).astype(np.int64)
+    x = torch.tensor(formula.symmetric(DATA, count * n, step * size * n)).reshape(count, *shape)
+    labels = (formula.words(LABEL, count, step * size) % 10).astype(np.int64)
     return x.to(dtype), torch.tensor(labels)
+
+
+def pieces(count, size, accumulate):
+    """Micro-batches: `accumulate` of a full step, of a short one as few of at most their size as hold it."""
+    most = -(-size // accumulate)
+    return np.array_split(np.arange(count), accumulate if count == size else -(-count // most))
 
 
 def optimizer_of(kind, decay, rest, factors):
@@ -79,7 +95,7 @@ def optimizer_of(kind, decay, rest, factors):
     return torch.optim.SGD(decay + rest, lr=0.01, momentum=0.9)
 
 
-def train(layers, size, shape, kind, dtype):
+def train(layers, size, shape, kind, dtype, accumulate, last):
     net = Interpreter(True, lambda key, s, fan: initial(len(net.order), key, s, fan, dtype))
     probe = torch.zeros(2, *shape, dtype=dtype) + torch.arange(2.0).reshape(2, *([1] * len(shape)))
     with torch.no_grad():
@@ -93,21 +109,26 @@ def train(layers, size, shape, kind, dtype):
     optimizer = optimizer_of(kind, decay, rest, {p: facts[p][1:] for p in learned})
     losses, norms = [], []
     for step in range(STEPS):
-        x, labels = batch(step, size, shape, dtype)
+        count = last if step == STEPS - 1 else size
+        x, labels = batch(step, size, count, shape, dtype)
         optimizer.zero_grad()
-        loss = F.cross_entropy(net.run(layers, x), labels)
-        loss.backward()
+        total = 0.0
+        for piece in pieces(count, size, accumulate):
+            loss = F.cross_entropy(net.run(layers, x[piece]), labels[piece]) * (len(piece) / count)
+            loss.backward()
+            total += loss.item()
         norms.append(float(torch.nn.utils.clip_grad_norm_(decay + rest, 1.0)))
         optimizer.step()
-        losses.append(loss.item())
+        losses.append(total)
     return losses, norms
 
 
-def make_one(file, name, layers, size, shape, kind):
+def make_one(file, name, layers, size, shape, kind, accumulate=1, last=None):
     g = file.create_group(name)
     g.attrs["batch"] = size
+    g.attrs["torch"] = str(torch.__version__)
     for text, dtype in (("float64", torch.float64), ("float32", torch.float32)):
-        losses, norms = train(layers, size, shape, kind, dtype)
+        losses, norms = train(layers, size, shape, kind, dtype, accumulate, last or size)
         g.create_dataset(f"loss_{text}", data=np.array(losses, np.float64))
         g.create_dataset(f"grad_norm_{text}", data=np.array(norms, np.float64))
     away = np.abs(np.array(g["loss_float64"]) - np.array(g["loss_float32"]))
@@ -117,6 +138,8 @@ def make_one(file, name, layers, size, shape, kind):
 
 def make(file):
     table = (("mlp", mlp(), 128, (784,), "adamw"), ("resnet20", resnet20(), 32, (3, 32, 32), "adamw"),
-             ("resnet20_sgd", resnet20(), 32, (3, 32, 32), "sgd"), ("tied", tied(), 64, (96,), "adamw"))
+             ("resnet20_sgd", resnet20(), 32, (3, 32, 32), "sgd"), ("tied", tied(), 64, (96,), "adamw"),
+             ("accumulate", small(), 22, (3, 9, 9), "sgd", 4, 10))
     for row in table:
-        make_one(file, *row)
+        if row[0] not in file:
+            make_one(file, *row)

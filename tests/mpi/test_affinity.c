@@ -5,6 +5,7 @@
 
 #include <sched.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "tests/unit/trainer/machine.h"
@@ -209,9 +210,35 @@ static void test_memory(void **state)
     }
 }
 
+/* Down for whoever asks, up only with the right to. Last: there is no way back. */
+static void test_priority(void **state)
+{
+    (void)state;
+    tr_config config = {.run = {.nice = 0}};
+    tr_comm *c = open_mode(&modes[0], 30);
+    const int before = getpriority(PRIO_PROCESS, 0);
+    assert_int_equal(tr_priority_set(&config, c), TR_OK);
+    assert_int_equal(getpriority(PRIO_PROCESS, 0), before);
+    config.run.nice = 19;
+    assert_int_equal(tr_priority_set(&config, c), TR_OK);
+    assert_int_equal(getpriority(PRIO_PROCESS, 0), 19);
+    const uid_t own = geteuid();
+    struct rlimit limit = {0, 0};
+    assert_int_equal(setrlimit(RLIMIT_NICE, &limit), 0);
+    if (own == 0) assert_int_equal(seteuid(65534), 0); /* root may */
+    config.run.nice = -5;
+    const tr_status st = tr_priority_set(&config, c);
+    if (own == 0) assert_int_equal(seteuid(0), 0);
+    assert_int_equal(st, TR_CONFIG);
+    assert_non_null(strstr(tr_last_error()->text, "run.nice: the system refuses -5"));
+    assert_int_equal(getpriority(PRIO_PROCESS, 0), 19);
+    tr_comm_close(c);
+}
+
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_memory), cmocka_unit_test(test_none), cmocka_unit_test(test_chosen),
-    cmocka_unit_test(test_kept),   cmocka_unit_test(test_near), cmocka_unit_test(test_default),
+    cmocka_unit_test(test_memory),   cmocka_unit_test(test_none), cmocka_unit_test(test_chosen),
+    cmocka_unit_test(test_kept),     cmocka_unit_test(test_near), cmocka_unit_test(test_default),
+    cmocka_unit_test(test_priority),
 };
 
 RUN_MPI_TESTS(tests)

@@ -61,6 +61,11 @@ static float symmetric(uint32_t stream, uint32_t i)
     "    - linear: {out: 96, lr_factor: 0.5, decay_factor: 8}\n    - relu\n"                       \
     "    - linear: {out: 96, weight_of: linear2, bias: false}\n    - relu\n"                       \
     "    - linear: {out: 10}\n"
+#define SMALL                                                                                      \
+    "  input: [3, 9, 9]\n  layers:\n"                                                              \
+    "    - conv2d: {out: 8, kernel: 3, bias: false}\n    - batchnorm\n    - relu\n"                \
+    "    - conv2d: {out: 6, kernel: 3, stride: 2, bias: false}\n    - batchnorm\n    - relu\n"     \
+    "    - flatten\n    - linear: {out: 10}\n"
 #define ADAMW "adamw: {lr: 0.001, weight_decay: 0.01}"
 
 typedef struct {
@@ -69,6 +74,7 @@ typedef struct {
     int batch;
     size_t elements; /* of a sample */
     const char *dims;
+    int lacks; /* samples that the last step has less */
 } golden;
 
 static const golden mlp = {"mlp", MLP, ADAMW, 128, 784, "1280, 784"};
@@ -77,6 +83,9 @@ static const golden resnet20_sgd = {
     "resnet20_sgd", RESNET20, "sgd: {lr: 0.01, momentum: 0.9}", 32, 3072, "320, 3, 32, 32"};
 
 static const golden tied = {"tied", TIED, ADAMW, 64, 96, "640, 96"};
+
+static const golden accumulate = {"accumulate",   SMALL, "sgd: {lr: 0.01, momentum: 0.9}", 22, 243,
+                                  "208, 3, 9, 9", 12};
 
 typedef struct {
     double loss[STEPS], norm[STEPS];
@@ -114,7 +123,7 @@ static void read_golden(const golden *g, outcome *exact, outcome *rounded)
 static void write_data(const golden *g, const training_folder *f)
 {
     if (f->owner) {
-        size_t samples = STEPS * (size_t)g->batch, n = samples * g->elements;
+        size_t samples = STEPS * (size_t)g->batch - (size_t)g->lacks, n = samples * g->elements;
         float *x = calloc(n, sizeof *x);
         int32_t *labels = calloc(samples, sizeof *labels);
         char dims[32];
@@ -274,6 +283,22 @@ static void test_tied(void **state)
     training_folder_remove(&f);
 }
 
+/* PyTorch's gradient accumulation, where batchnorm sees a micro-batch of all ranks: of 6, 6, 5 and 5
+ * samples, the short last step's of 5 and 5. */
+static void test_accumulate(void **state)
+{
+    (void)state;
+    training_folder f = training_folder_make();
+    write_data(&accumulate, &f);
+    outcome plain = train(&accumulate, &f, ", accumulate: 4", "");
+    compare(&accumulate, &plain);
+    outcome again = train(&accumulate, &f, ", accumulate: 4, recompute: {every: 3}", "");
+    same("recompute every 3", &plain, &again);
+    again = train(&accumulate, &f, ", accumulate: 4", ", collectives: mpi");
+    compare(&accumulate, &again);
+    training_folder_remove(&f);
+}
+
 static void test_resnet(const golden *g, bool all)
 {
     training_folder f = training_folder_make();
@@ -304,9 +329,8 @@ static void test_resnet20_sgd(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_mlp),
-    cmocka_unit_test(test_tied),
-    cmocka_unit_test(test_resnet20),
+    cmocka_unit_test(test_mlp),          cmocka_unit_test(test_tied),
+    cmocka_unit_test(test_accumulate),   cmocka_unit_test(test_resnet20),
     cmocka_unit_test(test_resnet20_sgd),
 };
 

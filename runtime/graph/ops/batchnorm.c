@@ -91,7 +91,11 @@ static double flops(const tr_graph *g, const tr_op *op)
 const tr_op_def tr_def_batchnorm = {
     .name = "batchnorm",
     .doc = "Batch normalization over all but the channels. Parameters: weight, bias "
-           "(channels). State: running_mean, running_var.",
+           "(channels). State: running_mean, running_var. In training statistics are those of a "
+           "micro-batch, over all ranks (train.accumulate, train.sync_batchnorm). Over one value a "
+           "channel it puts out its bias, and running_var stays: such steps, which PyTorch refuses "
+           "when it comes to them, are warned of before the first, so that a last batch of one "
+           "sample does not end a run after an epoch.",
     .fields = fields,
     .attrs_size = sizeof(tr_batchnorm_attrs),
     .learned = true,

@@ -21,9 +21,11 @@ static void test_values(void **state)
     assert_string_equal(c->data.train.inputs->text, "x_train");
     assert_int_equal(c->data.train.samples, 0);
     assert_int_equal(c->data.eval.samples, 100);
-    assert_int_equal(c->data.normalize.mean.count, 1);
-    assert_int_equal(c->data.normalize.std.count, 3);
-    assert_true(c->data.normalize.std.v[2] == 4);
+    assert_int_equal(c->data.normalize.count, 1);
+    assert_null(c->data.normalize.inputs[0].input);
+    assert_int_equal(c->data.normalize.inputs[0].mean.count, 1);
+    assert_int_equal(c->data.normalize.inputs[0].std.count, 3);
+    assert_true(c->data.normalize.inputs[0].std.v[2] == 4);
     assert_int_equal(c->data.augment.crop, 2);
     assert_true(c->data.augment.flip && c->data.shuffle && c->data.drop_last);
     assert_int_equal(c->data.workers, 3);
@@ -78,7 +80,7 @@ static void test_defaults(void **state)
     assert_int_equal(c->data.prefetch, 2);
     assert_int_equal(c->data.cache_mb, 1024);
     assert_true(c->data.shuffle && !c->data.drop_last);
-    assert_int_equal(c->data.normalize.mean.count, 0);
+    assert_int_equal(c->data.normalize.count, 0);
     assert_int_equal(c->model.input.count, 1);
     assert_int_equal(c->model.init, 0);
     assert_int_equal(c->train.log_every, 10);

@@ -28,8 +28,19 @@ typedef struct {
     tr_node nodes[8];
     tr_node *keys[4], *values[4];
     double mean[8], std[8];
+    tr_normalize_config stats;
     char folder[64];
 } world;
+
+/* So many of w->mean and w->std, for the input of this name, or for all. */
+__attribute__((unused)) static void normalize_by(world *w, size_t means, size_t stds,
+                                                 const char *input)
+{
+    w->stats =
+        (tr_normalize_config){.input = input, .mean = {means, w->mean}, .std = {stds, w->std}};
+    w->c.data.normalize.inputs = &w->stats;
+    w->c.data.normalize.count = means + stds > 0;
+}
 
 __attribute__((unused)) static void world_open(world *w, int ndim, const int64_t *dims,
                                                int64_t classes)

@@ -117,14 +117,16 @@ static void left_alone(void **state)
     world_open(&w, 1, (int64_t[]){LENGTH}, 3);
     w.inputs[0].ids = IDS;
     w.mean[0] = 4;
-    w.c.data.normalize.mean = (tr_reals){1, w.mean};
+    normalize_by(&w, 1, 0, NULL);
     assert_int_equal(tr_prepare_init(&w.c, &w.m, true, TR_F32, &p), TR_CONFIG);
     assert_non_null(strstr(tr_last_error()->text, "test.yaml: data.normalize: all inputs"));
-    w.c.data.normalize.mean.count = 0;
     w.std[0] = 2;
-    w.c.data.normalize.std = (tr_reals){1, w.std};
+    normalize_by(&w, 0, 1, NULL);
     assert_int_equal(tr_prepare_init(&w.c, &w.m, true, TR_F32, &p), TR_CONFIG);
-    w.c.data.normalize.mean.count = 1;
+    normalize_by(&w, 1, 1, w.inputs[0].name); /* by its name neither */
+    assert_int_equal(tr_prepare_init(&w.c, &w.m, true, TR_F32, &p), TR_CONFIG);
+    assert_non_null(strstr(tr_last_error()->text, "holds ids"));
+    normalize_by(&w, 1, 1, NULL);
     w.m.ninputs = 2; /* beside values: these are normalized */
     w.inputs[1].ndim = 1;
     w.inputs[1].dims[0] = 2;
@@ -138,7 +140,7 @@ static void left_alone(void **state)
     assert_true(ids[0] == 4 && ids[2] == 6 && ids[4] == 1);
     tr_prepare_fini(&p);
     w.m.ninputs = 1;
-    w.c.data.normalize.mean.count = w.c.data.normalize.std.count = 0;
+    normalize_by(&w, 0, 0, NULL);
     w.c.data.augment.flip = true;
     assert_int_equal(tr_prepare_init(&w.c, &w.m, true, TR_F32, &p), TR_CONFIG);
     assert_non_null(strstr(tr_last_error()->text, "data.augment"));

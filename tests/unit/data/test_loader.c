@@ -378,13 +378,12 @@ static void refuses(void **state)
     o.dtype = TR_I32;
     assert_int_equal(tr_loader_open(&o, &l), TR_UNSUPPORTED);
     o.dtype = TR_F32;
-    w.c.data.normalize.mean = (tr_reals){3, w.mean};
+    normalize_by(&w, 3, 0, NULL);
     assert_int_equal(tr_loader_open(&o, &l), TR_CONFIG);
     assert_non_null(strstr(tr_last_error()->text, "data.normalize.mean: 3 values"));
-    w.c.data.normalize.mean.count = 0;
-    w.c.data.normalize.std = (tr_reals){1, w.std}; /* 0 */
+    normalize_by(&w, 0, 1, NULL); /* 0 */
     assert_int_equal(tr_loader_open(&o, &l), TR_CONFIG);
-    w.c.data.normalize.std.count = 0;
+    normalize_by(&w, 0, 0, NULL);
     w.c.data.augment.flip = true;
     w.inputs[0].ndim = 1;
     w.inputs[0].layout = TR_LAYOUT_PLAIN;

@@ -11,7 +11,7 @@ static void once(uint64_t samples, int64_t batch, int micro_batches, int size, b
         nsizes[r] = tr_share_sizes(samples, batch, micro_batches, r, size, drop_last, sizes[r]);
     for (uint64_t s = 0; s < steps; s++) {
         uint64_t first = next;
-        int64_t group_most = 0;
+        int64_t group_most = 0, empty = 0;
         for (int micro = 0; micro < micro_batches; micro++) {
             int64_t most = 0, group = 0;
             for (int r = 0; r < size; r++) {
@@ -28,8 +28,13 @@ static void once(uint64_t samples, int64_t batch, int micro_batches, int size, b
                 met[r][k] = true;
             }
             if (micro == 0) group_most = group;
-            assert_true(group <= group_most && group >= group_most - 1);
+            assert_true(group <= group_most && (group >= group_most - 1 || group == 0));
+            empty += group == 0;
         }
+        const int64_t k = micro_batches, full = (batch + k - 1) / k; /* samples of a micro-batch */
+        assert_true(group_most <= full);
+        if (next - first < (uint64_t)batch) /* short: no more micro-batches than hold it */
+            assert_int_equal(k - empty, ((int64_t)(next - first) + full - 1) / full);
         uint64_t want = samples - first < (uint64_t)batch ? samples - first : (uint64_t)batch;
         assert_int_equal(next - first, want);
     }
@@ -39,7 +44,7 @@ static void once(uint64_t samples, int64_t batch, int micro_batches, int size, b
             assert_true(met[r][k]); /* no size that is never met */
             assert_true(k == 0 || sizes[r][k] < sizes[r][k - 1]);
         }
-        assert_true(nsizes[r] <= 4 && (steps == 0 || nsizes[r] > 0));
+        assert_true(nsizes[r] <= 5 && (steps == 0 || nsizes[r] > 0));
     }
     tr_range past = tr_share(samples, batch, tr_steps_per_epoch(samples, batch, false),
                              micro_batches, 0, 0, size);
@@ -84,13 +89,13 @@ static void example(void **state)
     assert_true(s.begin == 0 && s.end == 2);
     s = tr_share(10, 7, 0, 2, 1, 2, 3);
     assert_true(s.begin == 6 && s.end == 7);
-    s = tr_share(10, 7, 1, 2, 1, 0, 3);
-    assert_true(s.begin == 9 && s.end == 10);
     s = tr_share(10, 7, 1, 2, 0, 2, 3);
-    assert_true(s.begin == s.end);
+    assert_true(s.begin == 9 && s.end == 10);
+    s = tr_share(10, 7, 1, 2, 1, 0, 3);
+    assert_true(s.begin == 10 && s.end == 10);
     int64_t sizes[8];
-    assert_int_equal(tr_share_sizes(10, 7, 2, 0, 3, false, sizes), 2);
-    assert_true(sizes[0] == 2 && sizes[1] == 1);
+    assert_int_equal(tr_share_sizes(10, 7, 2, 0, 3, false, sizes), 3);
+    assert_true(sizes[0] == 2 && sizes[1] == 1 && sizes[2] == 0);
     assert_int_equal(tr_share_sizes(10, 7, 2, 2, 3, false, sizes), 2);
     assert_true(sizes[0] == 1 && sizes[1] == 0);
 }

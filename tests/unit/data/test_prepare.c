@@ -10,15 +10,14 @@ static void normalization(void **state)
         int64_t dims[3];
         size_t nstats;
     } cases[] = {{1, {5}, 1},       {1, {5}, 5},        {2, {3, 4}, 1},
-                 {2, {3, 4}, 3},    {3, {1, 3, 5}, 1},  {3, {3, 3, 5}, 1},
+                 {2, {3, 4}, 4},    {3, {1, 3, 5}, 1},  {3, {3, 3, 5}, 1},
                  {3, {3, 3, 5}, 3}, {3, {4, 1, 33}, 4}, {1, {0}, 0}};
     for (size_t t = 0; cases[t].nstats; t++) {
         for (int e = 0; e < TR_ELEMS; e++) {
             world w;
             world_open(&w, cases[t].ndim, cases[t].dims, 3);
             for (int i = 0; i < 8; i++) w.mean[i] = 3.0 + i, w.std[i] = 0.7 * (i + 1);
-            w.c.data.normalize.mean = (tr_reals){cases[t].nstats, w.mean};
-            w.c.data.normalize.std = (tr_reals){1, w.std};
+            normalize_by(&w, cases[t].nstats, 1, NULL);
             size_t n = 1, c = (size_t)cases[t].dims[0];
             for (int d = 0; d < cases[t].ndim; d++) n *= (size_t)cases[t].dims[d];
             uint64_t raw[256];
@@ -55,6 +54,7 @@ static void normalization(void **state)
                                   type ? (void *)half : (void *)out);
                 for (size_t k = 0; k < n; k++) {
                     size_t channel = k / (n / c), in = k % (n / c);
+                    if (cases[t].ndim == 2) channel = k % (size_t)cases[t].dims[1];
                     float mean = (float)w.mean[cases[t].nstats > 1 ? channel : 0];
                     size_t at =
                         cases[t].ndim == 3 ? in * c + channel : k; /* stored channels-last */
@@ -107,8 +107,7 @@ static void augmentation(void **state)
                 world w;
                 world_open(&w, 3, (int64_t[]){c, 5, 7}, 3);
                 for (int i = 0; i < 8; i++) w.mean[i] = 10.0 * i + 1, w.std[i] = 2.0 + i;
-                w.c.data.normalize.mean = (tr_reals){(size_t)c, w.mean};
-                w.c.data.normalize.std = (tr_reals){(size_t)c, w.std};
+                normalize_by(&w, (size_t)c, (size_t)c, NULL);
                 w.c.data.augment.crop = crop;
                 w.c.data.augment.flip = flip;
                 tr_prepare p, eval;
@@ -179,7 +178,8 @@ static void bf16_rounding(void **state)
     for (size_t k = 0; k < TR_COUNT(edges); k++) assert_int_equal(got[k], want[k]);
 }
 
-/* An input beside images is taken as it is. */
+/* Of an image and a vector the one that is named is normalized, the other taken as it is; which one is
+ * meant must be said. */
 static void beside_images(void **state)
 {
     (void)state;
@@ -188,16 +188,42 @@ static void beside_images(void **state)
     w.m.ninputs = 2;
     w.inputs[1].ndim = 1;
     w.inputs[1].dims[0] = 3;
-    w.mean[0] = 4, w.mean[1] = 5;
-    w.c.data.normalize.mean = (tr_reals){2, w.mean};
+    snprintf(w.inputs[0].name, sizeof w.inputs[0].name, "photo");
+    snprintf(w.inputs[1].name, sizeof w.inputs[1].name, "facts");
+    w.mean[0] = 4, w.mean[1] = 5, w.mean[2] = 6;
     w.c.data.augment.flip = true;
     tr_prepare p;
     float scratch[16], out[8];
+    normalize_by(&w, 1, 0, NULL);
+    assert_int_equal(tr_prepare_init(&w.c, &w.m, true, TR_F32, &p), TR_CONFIG);
+    assert_non_null(strstr(tr_last_error()->text,
+                           "\"photo\" is an image, \"facts\" is not: say which one is meant, "
+                           "{photo: {mean: ..., std: ...}}, or both"));
+    assert_int_equal(tr_data_check(&w.c, &w.m), TR_CONFIG);
+    normalize_by(&w, 2, 0, "photo");
+    assert_int_equal(tr_data_check(&w.c, &w.m), TR_OK);
     assert_int_equal(tr_prepare_init(&w.c, &w.m, true, TR_F32, &p), TR_OK);
     tr_prepare_sample(&p, 1, TR_ELEM_I16, (int16_t[]){-1, 0, 7}, 3, scratch, out);
     assert_true(out[0] == -1 && out[1] == 0 && out[2] == 7);
     tr_prepare_sample(&p, 0, TR_ELEM_U8, (uint8_t[]){4, 4, 4, 4, 5, 5, 5, 5}, 3, scratch, out);
     for (int k = 0; k < 8; k++) assert_true(out[k] == 0);
+    tr_prepare_fini(&p);
+    normalize_by(&w, 2, 0, "facts");
+    assert_int_equal(tr_prepare_init(&w.c, &w.m, true, TR_F32, &p), TR_CONFIG);
+    assert_non_null(strstr(tr_last_error()->text,
+                           "data.normalize.facts.mean: 2 values, expected 1 or one for each of "
+                           "the 3 features of the model's input \"facts\""));
+    normalize_by(&w, 3, 0, "facts");
+    assert_int_equal(tr_prepare_init(&w.c, &w.m, true, TR_F32, &p), TR_OK);
+    tr_prepare_sample(&p, 1, TR_ELEM_I16, (int16_t[]){-1, 0, 7}, 3, scratch, out);
+    assert_true(out[0] == -5 && out[1] == -5 && out[2] == 1);
+    for (uint64_t i = 0; i < 8; i++) { /* flipped or not, each is there as it is */
+        const uint8_t raw[] = {1, 2, 3, 4, 5, 6, 7, 8};
+        float sum = 0;
+        tr_prepare_sample(&p, 0, TR_ELEM_U8, raw, i, scratch, out);
+        for (int k = 0; k < 8; k++) sum += out[k];
+        assert_true(sum == 36 && (out[0] == 1 || out[0] == 2));
+    }
     tr_prepare_fini(&p);
     world_close(&w);
 }

@@ -33,7 +33,8 @@ static void test_constant(void **state)
     tr_config_close(c);
 }
 
-/* From warmup_start at step -1 to 1 at the last step of the warm-up, in a line. */
+/* From warmup_start at the first step to 1 at the last of the warm-up, in a line: PyTorch's
+ * LinearLR(start_factor=warmup_start, total_iters=warmup-1). */
 static void test_warmup(void **state)
 {
     (void)state;
@@ -43,13 +44,19 @@ static void test_warmup(void **state)
     for (uint64_t i = 0; i < TR_COUNT(want); i++) expect(c, &s, i, 10, 5, want[i]);
     tr_config_close(c);
     c = scheduled("{cosine: {warmup: 5, warmup_start: 0.5, final: 0.1}}");
-    expect(c, &s, 0, 25, 5, 0.5 * 0.6);
-    expect(c, &s, 3, 25, 5, 0.5 * 0.9);
+    expect(c, &s, 0, 25, 5, 0.5 * 0.5);
+    expect(c, &s, 1, 25, 5, 0.5 * 0.625);
+    expect(c, &s, 3, 25, 5, 0.5 * 0.875);
     expect(c, &s, 4, 25, 5, 0.5);
     expect(c, &s, 5, 25, 5, 0.5);                    /* where the cosine starts */
     expect(c, &s, 15, 25, 5, 0.5 * (0.1 + 0.9 / 2)); /* half-way through the 20 steps left */
     s.lr_factor = 0.5;
-    expect(c, &s, 0, 25, 5, 0.25 * 0.6);
+    expect(c, &s, 0, 25, 5, 0.25 * 0.5);
+    tr_config_close(c);
+    c = scheduled("{constant: {warmup: 1, warmup_start: 0.25}}");
+    s = fresh;
+    expect(c, &s, 0, 25, 5, 0.125);
+    expect(c, &s, 1, 25, 5, 0.5);
     tr_config_close(c);
     c = scheduled("{linear: {warmup: 10}}"); /* nothing but warm-up */
     s = fresh;

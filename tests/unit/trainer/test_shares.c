@@ -24,6 +24,7 @@ static void test_micro(void **state)
         {"micro_batch: 8", 4, 1},  {"micro_batch: 1", 4, 8},  {"micro_batch: 30", 3, 1},
         {"micro_batch: 5", 1, 7},  {"micro_batch: 3", 40, 1}, /* more ranks than samples */
         {"log_every: 1", 1, 1},    {"log_every: 1", 4, 1},    /* auto: the whole share */
+        {"accumulate: 5", 1, 5},   {"accumulate: 5", 4, 5},   {"accumulate: 5", 40, 5},
     };
     for (size_t i = 0; i < TR_COUNT(table); i++)
         assert_int_equal(micro_of(table[i].train, table[i].size), table[i].want);
