@@ -43,7 +43,7 @@ tr_status tr_normalize_read(tr_config *c)
     const bool named = by_name(n);
     const size_t count = named ? n->count : 1, inputs = tr_input_names(c, names);
     c->data.normalize.inputs = tr_alloc(TR_MEM_OTHER, count, sizeof *c->data.normalize.inputs);
-    if (!c->data.normalize.inputs) return TR_MEMORY;
+    if (!c->data.normalize.inputs) return tr_last_status();
     for (size_t i = 0; i < count; i++) {
         tr_normalize_config *to = &c->data.normalize.inputs[c->data.normalize.count++];
         if (!named) return read_one(n, "data.normalize", to);

@@ -77,12 +77,12 @@ typedef struct {
     int lacks; /* samples that the last step has less */
 } golden;
 
-static const golden mlp = {"mlp", MLP, ADAMW, 128, 784, "1280, 784"};
-static const golden resnet20 = {"resnet20", RESNET20, ADAMW, 32, 3072, "320, 3, 32, 32"};
+static const golden mlp = {"mlp", MLP, ADAMW, 128, 784, "1280, 784", 0};
+static const golden resnet20 = {"resnet20", RESNET20, ADAMW, 32, 3072, "320, 3, 32, 32", 0};
 static const golden resnet20_sgd = {
-    "resnet20_sgd", RESNET20, "sgd: {lr: 0.01, momentum: 0.9}", 32, 3072, "320, 3, 32, 32"};
+    "resnet20_sgd", RESNET20, "sgd: {lr: 0.01, momentum: 0.9}", 32, 3072, "320, 3, 32, 32", 0};
 
-static const golden tied = {"tied", TIED, ADAMW, 64, 96, "640, 96"};
+static const golden tied = {"tied", TIED, ADAMW, 64, 96, "640, 96", 0};
 
 static const golden accumulate = {"accumulate",   SMALL, "sgd: {lr: 0.01, momentum: 0.9}", 22, 243,
                                   "208, 3, 9, 9", 12};
