@@ -1,4 +1,4 @@
-/* The checkpoints of a run folder: their names, the newest that is whole, tidying, and best.h5. */
+/* The checkpoints of a run folder: their names, tidying, and making best.h5. */
 #include "runtime/store/internal.h"
 
 #include <ctype.h>
@@ -7,19 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#define DAMAGED ".damaged" /* behind the name of a file that was set aside */
-
-typedef struct {
-    uint64_t step;
-    char *name;
-} step_file;
-
-typedef struct {
-    size_t count;
-    step_file *v;   /* newest first */
-    size_t damaged; /* set aside at earlier starts */
-} step_files;
 
 char *tr_store_checkpoint_path(const char *folder, uint64_t step)
 {
@@ -47,20 +34,18 @@ static bool is_temp(const char *name)
 
 static int newest_first(const void *a, const void *b)
 {
-    const step_file *x = a, *y = b;
+    const tr_step_file *x = a, *y = b;
     return x->step > y->step ? -1 : x->step < y->step;
 }
 
-static void free_list(step_files *l)
+void tr_step_files_free(tr_step_files *l)
 {
     for (size_t i = 0; i < l->count; i++) tr_free(l->v[i].name);
     tr_free(l->v);
-    *l = (step_files){0};
+    *l = (tr_step_files){0};
 }
 
-/* `clean`: removes the temporaries of writers that are gone on the way. A folder that is not there
- * has no files. */
-static tr_status list(const char *checkpoints, bool clean, step_files *l)
+tr_status tr_step_files_list(const char *checkpoints, bool clean, tr_step_files *l)
 {
     tr_status st = TR_OK;
     int fd;
@@ -72,9 +57,9 @@ static tr_status list(const char *checkpoints, bool clean, step_files *l)
     for (struct dirent *d; (d = readdir(dir));) {
         uint64_t step;
         if (clean && is_temp(d->d_name)) tr_commit_tidy(dirfd(dir), checkpoints, d->d_name);
-        if (parse_name(d->d_name, ".h5" DAMAGED, &step)) l->damaged++;
+        if (parse_name(d->d_name, ".h5" TR_DAMAGED, &step)) l->damaged++;
         if (!parse_name(d->d_name, ".h5", &step)) continue;
-        step_file *grown = tr_realloc(TR_MEM_OTHER, l->v, l->count + 1, sizeof *grown);
+        tr_step_file *grown = tr_realloc(TR_MEM_OTHER, l->v, l->count + 1, sizeof *grown);
         TR_HAVE(grown);
         l->v = grown;
         l->v[l->count].step = step;
@@ -88,80 +73,22 @@ out:
     return st;
 }
 
-/* Is the file whole, and of which step is it: as it says itself, which is what a resume will have. */
-static tr_status check(const char *path, uint64_t *step, bool *newer)
-{
-    tr_index ix;
-    tr_train_state train;
-    tr_status st = tr_index_open(path, &ix);
-    if (st == TR_OK) st = tr_index_verify(&ix, &train);
-    if (st == TR_OK) *step = train.step;
-    tr_index_close(&ix);
-    *newer = ix.newer;
-    return st;
-}
-
-/* Out of the way, but kept. */
-static void set_aside(const char *path)
-{
-    char why[TR_ERROR_TEXT];
-    snprintf(why, sizeof why, "%s", tr_last_error()->text);
-    char *aside = tr_sprintf("%s" DAMAGED, path);
-    if (aside && rename(path, aside) == 0)
-        tr_log(TR_LOG_WARN, "%s; renamed %s, trying the one before it", why, aside);
-    else
-        tr_log(TR_LOG_WARN, "%s; trying the one before it", why);
-    tr_free(aside);
-}
-
-tr_status tr_store_latest(const char *folder, char **path, uint64_t *step, size_t *rejected)
-{
-    tr_status st = TR_OK;
-    step_files l = {0};
-    char *checkpoints = tr_sprintf("%s/checkpoints", folder);
-    size_t bad = 0;
-    *path = NULL;
-    *step = 0;
-    if (!checkpoints) return tr_last_status();
-    TR_TRY(list(checkpoints, true, &l));
-    for (size_t i = 0; i < l.count; i++) {
-        bool newer = false;
-        tr_status found = check(l.v[i].name, step, &newer);
-        if (found == TR_MEMORY || newer) TR_TRY(found);
-        if (found == TR_OK) {
-            *path = l.v[i].name;
-            l.v[i].name = NULL;
-            break;
-        }
-        bad++;
-        if (found == TR_FILE)
-            set_aside(l.v[i].name);
-        else
-            tr_log(TR_LOG_WARN, "%s; trying the one before it", tr_last_error()->text);
-    }
-    if (rejected) *rejected = bad + l.damaged;
-out:
-    free_list(&l);
-    tr_free(checkpoints);
-    return st;
-}
-
 tr_status tr_store_prune(const char *folder, int64_t keep, uint64_t newest)
 {
     tr_status st = TR_OK;
-    step_files l = {0};
+    tr_step_files l = {0};
     int64_t kept = 0;
     if (keep <= 0) return TR_OK;
     char *checkpoints = tr_sprintf("%s/checkpoints", folder);
     if (!checkpoints) return tr_last_status();
-    TR_TRY(list(checkpoints, false, &l));
+    TR_TRY(tr_step_files_list(checkpoints, false, &l));
     for (size_t i = 0; i < l.count; i++) {
         if (l.v[i].step > newest || kept++ < keep) continue;
         TR_NEED(unlink(l.v[i].name) == 0 || errno == ENOENT, TR_IO, "%s: cannot remove: %s",
                 l.v[i].name, strerror(errno));
     }
 out:
-    free_list(&l);
+    tr_step_files_free(&l);
     tr_free(checkpoints);
     return st;
 }

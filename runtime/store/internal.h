@@ -127,6 +127,26 @@ void tr_entry_fault(tr_entry *e, const char *fmt, ...) TR_PRINTF(2, 3);
 typedef void tr_take(void *ctx, const void *bytes, size_t nbytes);
 tr_status tr_entry_read(const tr_index *ix, const tr_entry *e, void *to, tr_take *take, void *ctx);
 
+/* Whether the file is of this model, and has the slots of `s`: names and shapes alone. TR_FILE, with
+ * what is another, else; read.c. */
+tr_status tr_index_fits(const tr_index *ix, const tr_model *m, const tr_snapshot *s);
+
+/* A run folder's step files (folder.c). */
+#define TR_DAMAGED ".damaged" /* behind the name of a file that was set aside */
+typedef struct {
+    uint64_t step;
+    char *name;
+} tr_step_file;
+typedef struct {
+    size_t count;
+    tr_step_file *v; /* newest first */
+    size_t damaged;  /* set aside at earlier starts */
+} tr_step_files;
+/* `clean`: removes the temporaries of writers that are gone on the way. A folder that is not there
+ * has no files. */
+tr_status tr_step_files_list(const char *checkpoints, bool clean, tr_step_files *l);
+void tr_step_files_free(tr_step_files *l);
+
 /* /history (history.c) */
 #define TR_HISTORY_COLUMNS 10
 typedef struct {

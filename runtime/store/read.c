@@ -12,8 +12,9 @@ static tr_status check_attrs(const tr_index *ix)
     return TR_OK;
 }
 
-static tr_status array(const tr_index *ix, const char *group, const char *layer, const char *name,
-                       int ndim, const int64_t *dims, float *to)
+/* The entry of an array, if it is as the model has it. */
+static tr_status find(const tr_index *ix, const char *group, const char *layer, const char *name,
+                      int ndim, const int64_t *dims, const tr_entry **out)
 {
     tr_status st = TR_OK;
     char want[200], found[200];
@@ -27,9 +28,38 @@ static tr_status array(const tr_index *ix, const char *group, const char *layer,
                 memcmp(e->dims, dims, (size_t)ndim * sizeof *dims) == 0,
             TR_FILE, "%s: %s: expected %s, found %s", ix->path, where, want,
             tr_entry_shape(e->type, e->ndim, e->dims, found, sizeof found));
-    TR_TRY(tr_entry_read(ix, e, to, NULL, NULL));
+    *out = e;
 out:
     tr_free(where);
+    return st;
+}
+
+/* All parameters, or the arrays of a slot. `bytes`: checked, and put into `to` (may be NULL); else
+ * only whether they are there. */
+static tr_status param_arrays(const tr_index *ix, const tr_model *m, const char *group, float *to,
+                              bool bytes)
+{
+    tr_status st = TR_OK;
+    for (size_t i = 0; i < m->nparams; i++) {
+        const tr_param *p = &m->params[i];
+        const tr_entry *e;
+        TR_TRY(find(ix, group, p->layer, p->name, p->ndim, p->dims, &e));
+        if (bytes) TR_TRY(tr_entry_read(ix, e, to ? to + p->offset : NULL, NULL, NULL));
+    }
+out:
+    return st;
+}
+
+static tr_status state_arrays(const tr_index *ix, const tr_model *m, float *to, bool bytes)
+{
+    tr_status st = TR_OK;
+    for (size_t i = 0; i < m->nstates; i++) {
+        const tr_state *p = &m->states[i];
+        const tr_entry *e;
+        TR_TRY(find(ix, "/model/state", p->layer, p->name, p->ndim, p->dims, &e));
+        if (bytes) TR_TRY(tr_entry_read(ix, e, to ? to + p->offset : NULL, NULL, NULL));
+    }
+out:
     return st;
 }
 
@@ -58,25 +88,6 @@ static tr_status no_more(const tr_index *ix, const tr_model *m, const char *grou
                            where);
     }
     return TR_FAIL(TR_FILE, "%s: %s: the same array twice", ix->path, group);
-}
-
-static tr_status model_arrays(const tr_index *ix, const tr_model *m, float *params, float *states)
-{
-    tr_status st = TR_OK;
-    for (size_t i = 0; i < m->nparams; i++) {
-        const tr_param *p = &m->params[i];
-        TR_TRY(array(ix, "/model/params", p->layer, p->name, p->ndim, p->dims,
-                     params ? params + p->offset : NULL));
-    }
-    for (size_t i = 0; i < m->nstates; i++) {
-        const tr_state *p = &m->states[i];
-        TR_TRY(array(ix, "/model/state", p->layer, p->name, p->ndim, p->dims,
-                     states ? states + p->offset : NULL));
-    }
-    TR_TRY(no_more(ix, m, "/model/params/", false));
-    TR_TRY(no_more(ix, m, "/model/state/", true));
-out:
-    return st;
 }
 
 /* The slots there are: names after /optimizer/, one after another as entries are sorted, in `text`
@@ -112,37 +123,60 @@ static bool has_slot(const tr_index *ix, const char *name)
     return false;
 }
 
+static void list_wanted(const tr_snapshot *s, char *text, size_t size)
+{
+    size_t used = 0;
+    text[0] = 0;
+    for (int k = 0; k < s->nslots && used < size; k++)
+        used += (size_t)snprintf(text + used, size - used, "%s%s", k ? ", " : "", s->slot_names[k]);
+}
+
+static void warn_of_slots(const tr_index *ix, const tr_snapshot *s)
+{
+    char have[256], extra[256], wanted[256];
+    if (list_slots(ix, s, true, extra, sizeof extra) == 0) return;
+    list_slots(ix, s, false, have, sizeof have);
+    list_wanted(s, wanted, sizeof wanted);
+    tr_log(TR_LOG_WARN, "%s: was another optimizer's: it has %s, this run's keeps %s; not used: %s",
+           ix->path, have, s->nslots ? wanted : "nothing", extra);
+}
+
 /* The optimizer that wrote the file against the one that goes on from it, known by their slots. */
 static tr_status compare_slots(const tr_index *ix, const tr_model *m, const tr_snapshot *s)
 {
-    char have[256], extra[256], wanted[256] = "";
-    size_t used = 0;
+    char have[256], wanted[256];
     bool any = list_slots(ix, s, false, have, sizeof have) > 0;
-    for (int k = 0; k < s->nslots && used < sizeof wanted; k++)
-        used += (size_t)snprintf(wanted + used, sizeof wanted - used, "%s%s", k ? ", " : "",
-                                 s->slot_names[k]);
+    list_wanted(s, wanted, sizeof wanted);
     for (int k = 0; m->nparams > 0 && k < s->nslots; k++)
         if (!has_slot(ix, s->slot_names[k]))
             return TR_FAIL(TR_FILE,
                            "%s: /optimizer/%s: missing: this run's optimizer keeps %s, the file "
                            "has %s",
                            ix->path, s->slot_names[k], wanted, any ? have : "nothing");
-    if (s->checkpoint && list_slots(ix, s, true, extra, sizeof extra) > 0)
-        tr_log(TR_LOG_WARN,
-               "%s: was another optimizer's: it has %s, this run's keeps %s; not used: %s",
-               ix->path, have, s->nslots ? wanted : "nothing", extra);
     return TR_OK;
 }
 
-static tr_status slot(const tr_index *ix, const tr_model *m, const char *name, float *to)
+static tr_status arrays(const tr_index *ix, const tr_model *m, const tr_snapshot *s, bool bytes)
 {
     tr_status st = TR_OK;
     char group[TR_NAME + 16];
-    snprintf(group, sizeof group, "/optimizer/%s", name);
-    for (size_t i = 0; i < m->nparams; i++) {
-        const tr_param *p = &m->params[i];
-        TR_TRY(array(ix, group, p->layer, p->name, p->ndim, p->dims, to ? to + p->offset : NULL));
+    TR_TRY(param_arrays(ix, m, "/model/params", s->params, bytes));
+    TR_TRY(state_arrays(ix, m, s->states, bytes));
+    TR_TRY(compare_slots(ix, m, s));
+    for (int k = 0; k < s->nslots; k++) {
+        snprintf(group, sizeof group, "/optimizer/%s", s->slot_names[k]);
+        TR_TRY(param_arrays(ix, m, group, s->slots[k], bytes));
     }
+out:
+    return st;
+}
+
+tr_status tr_index_fits(const tr_index *ix, const tr_model *m, const tr_snapshot *s)
+{
+    tr_status st = TR_OK;
+    TR_TRY(arrays(ix, m, s, false));
+    TR_TRY(no_more(ix, m, "/model/params/", false));
+    TR_TRY(no_more(ix, m, "/model/state/", true));
 out:
     return st;
 }
@@ -155,9 +189,9 @@ tr_status tr_store_read(const char *path, const tr_model *m, tr_snapshot *s, tr_
     TR_TRY(tr_index_open(path, &ix));
     TR_TRY(check_attrs(&ix));
     TR_TRY(tr_train_from_attrs(path, &ix.train, &train));
-    TR_TRY(model_arrays(&ix, m, s->params, s->states));
-    TR_TRY(compare_slots(&ix, m, s));
-    for (int k = 0; k < s->nslots; k++) TR_TRY(slot(&ix, m, s->slot_names[k], s->slots[k]));
+    TR_TRY(tr_index_fits(&ix, m, s));
+    if (s->checkpoint) warn_of_slots(&ix, s);
+    TR_TRY(arrays(&ix, m, s, true));
     if (history) TR_TRY(tr_history_read(&ix, history));
 
     const tr_attr *kind = tr_attrs_get(&ix.root, "kind");

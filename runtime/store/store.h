@@ -87,13 +87,19 @@ void tr_history_free(tr_history *h);
 
 /* "FOLDER/checkpoints/step-00000200.h5". Allocated. */
 char *tr_store_checkpoint_path(const char *folder, uint64_t step);
-/* For going on from it: newest checkpoint that verifies, allocated path in *path and its step;
- * *path NULL when there is none. Files that are damaged or no run files are logged as warnings, by
- * name, and renamed NAME.damaged: kept to be looked at, never considered again. Those that cannot
- * be opened or read are skipped with a warning. *rejected (may be NULL): how many files of steps
- * are of no use, those renamed at earlier starts included. A file that only a newer program reads
- * is TR_FILE, and stays. Removes left-over temporary files of processes that are gone. */
-tr_status tr_store_latest(const char *folder, char **path, uint64_t *step, size_t *rejected);
+/* For going on from it: the newest checkpoint that verifies and is of model `m` with the slots of
+ * `s` (whose arrays are not touched; NULL, NULL: any model): allocated path in *path and its step;
+ * *path NULL when there is none. best.h5 is one of them where files of steps are of no use, or none
+ * is there.
+ * What is damaged or no run file is logged as a warning, by name, and renamed NAME.damaged: kept to
+ * be looked at, never considered again. What cannot be opened or read is skipped with a warning. A
+ * whole file of another model is passed over for an earlier one that fits, and renamed NAME.other,
+ * so that this run does not replace it; where none fits it is TR_FILE, and nothing is renamed for
+ * that. *rejected (may be NULL): how many files are of no use, those renamed at earlier starts
+ * included. A file that only a newer program reads is TR_FILE, and stays. Removes left-over
+ * temporary files of processes that are gone. */
+tr_status tr_store_latest(const char *folder, const tr_model *m, const tr_snapshot *s, char **path,
+                          uint64_t *step, size_t *rejected);
 /* Of the step files up to `newest`, the step just written, deletes all but the newest `keep` (0
  * keeps all); that of `newest` stays. Files of later steps (left by an earlier start, damaged or
  * given up by a rollback) neither count nor go. Never best.h5. */

@@ -13,7 +13,9 @@ import time
 import h5py
 import numpy as np
 
-from harness import Case, main
+from harness import CNN, Case, main
+
+NO_BEST = "train.checkpoint.best=false"
 
 
 class Resume(Case):
@@ -107,7 +109,7 @@ class Resume(Case):
 
     def test_damaged_checkpoint_is_skipped(self):
         config = self.config(steps=30)
-        self.run_trainer(config)
+        self.run_trainer(config, NO_BEST)
         newest = self.dir / "run/checkpoints/step-00000030.h5"
         with h5py.File(newest, "r") as f:
             d = f["model/params/head/weight"]
@@ -153,7 +155,7 @@ class Resume(Case):
 
     def test_truncated_and_foreign_checkpoints(self):
         config = self.config(steps=30)
-        self.run_trainer(config)
+        self.run_trainer(config, NO_BEST)
         folder = self.dir / "run/checkpoints"
         whole = (folder / "step-00000030.h5").read_bytes()
         (folder / "step-00000030.h5").write_bytes(whole[: len(whole) // 2])
@@ -164,7 +166,7 @@ class Resume(Case):
 
     def test_no_checkpoint_is_whole(self):
         config = self.config(steps=30)
-        self.run_trainer(config)
+        self.run_trainer(config, NO_BEST)
         folder = self.dir / "run/checkpoints"
         files = sorted(folder.glob("step-*.h5"))
         for f in files:
@@ -178,7 +180,7 @@ class Resume(Case):
 
     def test_newest_is_damaged_and_one_is_kept(self):
         config = self.config(steps=30)
-        self.run_trainer(config)
+        self.run_trainer(config, NO_BEST)
         folder = self.dir / "run/checkpoints"
         newest = folder / "step-00000030.h5"
         newest.write_bytes(newest.read_bytes()[:100])
@@ -188,10 +190,33 @@ class Resume(Case):
     def test_model_of_another_config(self):
         config = self.config(steps=10)
         self.run_trainer(config)
-        text = config.read_text().replace("out: 8", "out: 6")
-        config.write_text(text)
+        right = config.read_text()
+        config.write_text(right.replace("out: 8", "out: 6"))
+        before = self.contents("run/checkpoints")
         out = self.run_trainer(config, "--resume", status=1)
-        self.assertIn("expected", out)
+        self.assertIn("none of this config's model", out)
+        self.assertEqual(self.contents("run/checkpoints"), before)
+        config.write_text(right)
+        # one that came from another run, newer than all: not trained on, not lost
+        self.run_trainer(self.config("other", text=CNN.replace("out: 8", "out: 6"), steps=12), ranks=1)
+        shutil.copy(self.dir / "other/checkpoints/step-00000012.h5", self.dir / "run/checkpoints")
+        self.run_trainer(config, "--resume", "train.steps=14", "train.checkpoint.every_steps=2")
+        self.assertEqual([r["step"] for r in self.records()], list(range(1, 15)))
+        self.assertTrue((self.dir / "run/checkpoints/step-00000012.h5.other").exists())
+
+    def test_best_is_all_that_is_whole(self):
+        config = self.config(steps=30)
+        self.run_trainer(config)
+        folder = self.dir / "run/checkpoints"
+        shutil.copy(folder / "best.h5", self.dir)
+        (folder / "best.h5").unlink()
+        shutil.move(self.dir / "best.h5", folder)  # no link to a file of a step
+        for f in folder.glob("step-*.h5"):
+            f.write_bytes(f.read_bytes()[:100])
+        losses = self.losses()
+        out = self.run_trainer(config, "--resume")
+        self.assertIn("best.h5", out)
+        self.assertEqual(self.losses(), losses)
 
 
 class Folder(Case):

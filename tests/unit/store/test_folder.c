@@ -71,7 +71,7 @@ static void assert_latest(const fixture *f, uint64_t step)
 {
     char *path = NULL, *want = tr_store_checkpoint_path(f->folder, step);
     uint64_t got = 0;
-    assert_ok(tr_store_latest(f->folder, &path, &got, NULL));
+    assert_ok(tr_store_latest(f->folder, NULL, NULL, &path, &got, NULL));
     assert_non_null(path);
     assert_string_equal(path, want);
     assert_int_equal(got, step);
@@ -84,9 +84,9 @@ static void latest(void **state)
     fixture *f = *state;
     char *path = (char *)"unset", name[192];
     uint64_t step = 1;
-    assert_ok(tr_store_latest("store-nowhere", &path, &step, NULL));
+    assert_ok(tr_store_latest("store-nowhere", NULL, NULL, &path, &step, NULL));
     assert_null(path);
-    assert_ok(tr_store_latest(f->folder, &path, &step, NULL));
+    assert_ok(tr_store_latest(f->folder, NULL, NULL, &path, &step, NULL));
     assert_null(path);
     save(f, 9);
     save(f, 100);
@@ -144,12 +144,12 @@ static void damaged_ones(void **state)
     char *path = NULL, file[128];
     uint64_t step = 0;
     size_t rejected = 9;
-    assert_ok(tr_store_latest(f->folder, &path, &step, &rejected));
+    assert_ok(tr_store_latest(f->folder, NULL, NULL, &path, &step, &rejected));
     assert_int_equal(rejected, 0);
     for (uint64_t s = 1; s <= 3; s++) save(f, s * 100);
     damage(f, 300, 12);
     for (int start = 0; start < 2; start++) {
-        assert_ok(tr_store_latest(f->folder, &path, &step, &rejected));
+        assert_ok(tr_store_latest(f->folder, NULL, NULL, &path, &step, &rejected));
         assert_int_equal(step, 200);
         assert_int_equal(rejected, 1);
         tr_free(path);
@@ -159,21 +159,97 @@ static void damaged_ones(void **state)
     damage(f, 200, -1);
     damage(f, 100, 12);
     for (int start = 0; start < 2; start++) {
-        assert_ok(tr_store_latest(f->folder, &path, &step, &rejected));
+        assert_ok(tr_store_latest(f->folder, NULL, NULL, &path, &step, &rejected));
         assert_null(path);
         assert_int_equal(rejected, 3);
     }
     assert_true(there(f, "step-00000100.h5.damaged"));
     snprintf(file, sizeof file, "%s/checkpoints/step-00000400.h5", f->folder);
     assert_int_equal(symlink("nowhere", file), 0);
-    assert_ok(tr_store_latest(f->folder, &path, &step, &rejected));
+    assert_ok(tr_store_latest(f->folder, NULL, NULL, &path, &step, &rejected));
     assert_int_equal(rejected, 4);
     unlink(file);
     save(f, 400);
     write_version(file, 2);
-    assert_error(tr_store_latest(f->folder, &path, &step, &rejected), TR_FILE, "newer trainer");
+    assert_error(tr_store_latest(f->folder, NULL, NULL, &path, &step, &rejected), TR_FILE,
+                 "newer trainer");
     assert_null(path);
     assert_true(there(f, "step-00000400.h5"));
+}
+
+static void save_best(fixture *f, uint64_t step)
+{
+    char best[128];
+    snprintf(best, sizeof best, "%s/checkpoints/best.h5", f->folder);
+    fixture_values(f, step);
+    assert_ok(tr_store_write(best, &f->model, &f->snapshot, NULL));
+}
+
+static uint64_t latest_step(const fixture *f, const char *name)
+{
+    char *path = NULL;
+    uint64_t step = 0;
+    assert_ok(tr_store_latest(f->folder, NULL, NULL, &path, &step, NULL));
+    assert_non_null(path);
+    assert_string_equal(strrchr(path, '/') + 1, name);
+    tr_free(path);
+    return step;
+}
+
+/* best.h5 where files of steps are of no use: the newest that is left, whichever it is. */
+static void best_when_others_fail(void **state)
+{
+    fixture *f = *state;
+    char *path = NULL, best[128];
+    uint64_t step;
+    size_t rejected;
+    save_best(f, 350);
+    assert_int_equal(latest_step(f, "best.h5"), 350); /* nothing else is there */
+    for (uint64_t s = 1; s <= 3; s++) save(f, s * 100);
+    assert_int_equal(latest_step(f, "step-00000300.h5"), 300); /* all is well: as ever */
+    save_best(f, 250);
+    damage(f, 300, 12);
+    assert_int_equal(latest_step(f, "best.h5"), 250);
+    assert_int_equal(latest_step(f, "best.h5"), 250); /* at the next start, too */
+    save_best(f, 150);
+    assert_int_equal(latest_step(f, "step-00000200.h5"), 200);
+    damage(f, 200, 12);
+    damage(f, 100, 12);
+    assert_int_equal(latest_step(f, "best.h5"), 150);
+    snprintf(best, sizeof best, "%s/checkpoints/best.h5", f->folder);
+    assert_int_equal(truncate(best, 1000), 0);
+    assert_ok(tr_store_latest(f->folder, NULL, NULL, &path, &step, &rejected));
+    assert_null(path);
+    assert_int_equal(rejected, 4);
+    assert_true(there(f, "best.h5.damaged"));
+}
+
+/* A whole file of another model is passed over and moved aside where one fits; where none does,
+ * nothing is touched: the config may be what is wrong. */
+static void another_models(void **state)
+{
+    fixture *f = *state;
+    char *path = NULL;
+    uint64_t step = 0;
+    size_t rejected = 9;
+    save(f, 100);
+    save(f, 200);
+    f->model.nparams--;
+    save(f, 300);
+    assert_error(tr_store_latest(f->folder, &f->model,
+                                 &(tr_snapshot){.nslots = 1, .slot_names = {"other"}}, &path, &step,
+                                 &rejected),
+                 TR_FILE, "3 whole checkpoints");
+    assert_null(path);
+    assert_true(there(f, "step-00000300.h5"));
+    f->model.nparams++;
+    assert_ok(tr_store_latest(f->folder, &f->model, &f->snapshot, &path, &step, &rejected));
+    assert_int_equal(step, 200);
+    assert_int_equal(rejected, 0);
+    tr_free(path);
+    assert_false(there(f, "step-00000300.h5"));
+    assert_true(there(f, "step-00000300.h5.other"));
+    assert_true(there(f, "step-00000200.h5"));
 }
 
 /* A run that went on from an older checkpoint keeps what it writes, whatever lies past it. */
@@ -234,7 +310,7 @@ static void stale_temporaries(void **state)
                  i == 2 ? "-other" : "");
         snprintf(path, sizeof path, "%s/checkpoints/%s", f->folder, name);
         close(open(path, O_CREAT | O_WRONLY, 0600));
-        assert_ok(tr_store_latest(f->folder, &p, &step, NULL));
+        assert_ok(tr_store_latest(f->folder, NULL, NULL, &p, &step, NULL));
         assert_null(p);
         assert_int_equal(there(f, name), i != 0);
     }
@@ -244,11 +320,11 @@ static void stale_temporaries(void **state)
     close(open(path, O_CREAT | O_WRONLY, 0600));
     char *p = NULL;
     uint64_t step;
-    assert_ok(tr_store_latest(f->folder, &p, &step, NULL));
+    assert_ok(tr_store_latest(f->folder, NULL, NULL, &p, &step, NULL));
     assert_true(there(f, name));
     const struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
     assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
-    assert_ok(tr_store_latest(f->folder, &p, &step, NULL));
+    assert_ok(tr_store_latest(f->folder, NULL, NULL, &p, &step, NULL));
     assert_false(there(f, name));
 }
 
@@ -293,7 +369,7 @@ static void killed_while_saving(void **state)
         char *path = NULL;
         uint64_t step = 0;
         readback r;
-        assert_ok(tr_store_latest(f->folder, &path, &step, NULL));
+        assert_ok(tr_store_latest(f->folder, NULL, NULL, &path, &step, NULL));
         assert_non_null(path);
         assert_true(step >= (uint64_t)whole);
         fixture_values(f, step);
@@ -349,6 +425,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(latest, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(prune_and_best, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(damaged_ones, folder_open, fixture_close),
+        cmocka_unit_test_setup_teardown(best_when_others_fail, folder_open, fixture_close),
+        cmocka_unit_test_setup_teardown(another_models, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(prune_below_newer, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(link_becomes_copy, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(stale_temporaries, folder_open, fixture_close),

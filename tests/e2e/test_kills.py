@@ -1,0 +1,89 @@
+"""SIGKILL at any moment of a job, of any of its processes: started again with --resume, it ends bitwise as one that nobody
+touched. TRIREME_KILLS=N in the environment makes N kills (by hand: hundreds), TRIREME_SEED=N others."""
+import os
+import pathlib
+import random
+import re
+import signal
+import time
+
+from harness import Case, long, main
+
+KILLS = int(os.environ.get("TRIREME_KILLS", "12"))
+SEED = int(os.environ.get("TRIREME_SEED", "23"))
+STEPS = 150
+OVERRIDES = ("train.ema=0.9", "train.checkpoint.best=true", "run.timeout=20")
+
+
+class Kills(Case):
+    def reached(self, name):
+        """The last step in the metrics, which a kill may have cut in the middle of a line."""
+        path = self.dir / name / "metrics.jsonl"
+        steps = re.findall(r'"event":"step","step":(\d+),', path.read_text()) if path.exists() else []
+        return int(steps[-1]) if steps else 0
+
+    def wait_for(self, process, name, what, rng):
+        """Until the moment to kill at: in set-up, after some steps, or with a checkpoint half written."""
+        begin = self.reached(name)
+        if what == "start":
+            time.sleep(rng.random() * 1.5)
+            return
+        target = begin + rng.randrange(1, 20)
+        while process.poll() is None and self.reached(name) < target:
+            time.sleep(0.001)
+        folder = self.dir / name / "checkpoints"
+        while what == "write" and process.poll() is None:
+            if any(".tmp-" in p for p in os.listdir(folder)):
+                return
+        time.sleep(rng.random() * 0.02)
+
+    def kill(self, process, victim):
+        """SIGKILL to the launcher, to one rank, or to all; what then is left of the job ends by itself."""
+        ranks = self.rank_pids(process.pid)
+        pids = {"launcher": [process.pid], "all": [process.pid] + ranks}.get(victim, ranks[victim:victim + 1]
+                                                                          if isinstance(victim, int) else [])
+        for pid in pids:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        out, _ = process.communicate(timeout=600)
+        while any(pathlib.Path(f"/proc/{pid}").exists() for pid in ranks):
+            time.sleep(0.01)
+        return out
+
+    def one_run(self, name, kills, rng, ranks):
+        """Starts the job again and again until it is through; how often it was killed."""
+        config, killed = self.config(name, steps=STEPS, every=3), 0
+        while killed < kills:
+            process = self.start(config, "--resume", *OVERRIDES, ranks=ranks)
+            what = rng.choice(("start", "step", "step", "write", "write"))
+            self.wait_for(process, name, what, rng)
+            if process.poll() is not None:
+                out, _ = process.communicate()
+                self.assertEqual(process.returncode, 0, out)
+                return killed
+            out = self.kill(process, rng.choice([*range(ranks), "launcher", "all"]))
+            self.assertNotIn("damaged", out)
+            killed += 1
+        out = self.run_trainer(config, "--resume", *OVERRIDES, ranks=ranks, timeout=600)
+        self.assertNotIn("damaged", out)
+        return killed
+
+    @long
+    def test_kills(self):
+        rng, done, runs = random.Random(SEED), 0, 0
+        self.run_trainer(self.config("whole", steps=STEPS, every=3), *OVERRIDES, ranks=2, timeout=600)
+        whole = self.losses("whole")
+        while done < KILLS:
+            name = f"killed{runs}"
+            done += self.one_run(name, min(KILLS - done, 40), rng, 2)
+            runs += 1
+            self.assertEqual(self.losses(name), whole, f"after {done} kills")
+            self.assert_same_model(self.dir / name / "model.h5", self.dir / "whole/model.h5")
+            self.assertEqual([p for p in os.listdir(self.dir / name / "checkpoints") if ".tmp-" in p or ".damaged" in p], [])
+            print(f"{done} kills in {runs} runs: equal", flush=True)
+
+
+if __name__ == "__main__":
+    main()
