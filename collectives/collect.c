@@ -1,4 +1,4 @@
-/* A slot brought together on rank 0, for a checkpoint: its own part, what it can read in the node's
+/* A slot, or the weights, brought together on rank 0, for a checkpoint: its own part, what it can read in the node's
  * window, and from ranks that share no memory with it messages, in pieces. Rank 0 works out who
  * holds what; a piece says nothing but values.
  *
@@ -58,6 +58,22 @@ static tr_status fetch(const tr_params *p, const float *from, size_t n, float *t
     return TR_OK;
 }
 
+/* Of what this rank holds of the slot, elements [at, at + n). Negative: of the weights. */
+static tr_status fetch_held(const tr_params *p, int slot, size_t at, size_t n, float *to)
+{
+    tr_status st = TR_OK;
+    if (slot >= 0) return fetch(p, p->slots[slot] + at, n, to);
+    for (size_t i = 0; i < p->nowned; i++) {
+        const tr_range held = {p->slot_at[i], p->slot_at[i] + tr_range_count(p->owned[i])};
+        const tr_range part = tr_range_common(held, (tr_range){at, at + n});
+        if (tr_range_count(part) > 0)
+            TR_TRY(fetch(p, p->weights + p->owned[i].begin + (part.begin - held.begin),
+                         tr_range_count(part), to + (part.begin - at)));
+    }
+out:
+    return st;
+}
+
 static tr_status copy_own(const tr_params *p, const float *slot, float *to)
 {
     const tr_placement *l = tr_placement_of(p);
@@ -76,13 +92,13 @@ out:
     return st;
 }
 
-static tr_status send_own(const tr_params *p, const float *slot)
+static tr_status send_own(const tr_params *p, int slot)
 {
     const tr_placement *l = tr_placement_of(p);
     tr_status st = TR_OK;
     for (size_t at = 0; at < p->held; at += TR_PIECE) {
         const size_t n = p->held - at < TR_PIECE ? p->held - at : TR_PIECE;
-        TR_TRY(fetch(p, slot + at, n, l->buffer));
+        TR_TRY(fetch_held(p, slot, at, n, l->buffer));
         TR_TRY(tr_comm_send(l->c, l->buffer, n * sizeof(float), 0));
     }
 out:
@@ -99,18 +115,25 @@ static tr_topology seat_of(const tr_placement *l, int rank)
     return t;
 }
 
+/* What another rank owns, in l->theirs; returns how many ranges. */
+static size_t owned_by(const tr_params *p, int rank, size_t *held)
+{
+    const tr_placement *l = tr_placement_of(p);
+    const tr_topology t = seat_of(l, rank);
+    const tr_ownership w = tr_ownership_of(&t, &p->o, &l->r);
+    *held = tr_owned_count(&w, p->o.buckets, p->o.nbuckets);
+    return tr_owned(&w, p->o.buckets, p->o.nbuckets, l->theirs);
+}
+
 static tr_status collect(const tr_params *p, int slot, float *to)
 {
     const tr_placement *l = tr_placement_of(p);
     tr_status st = TR_OK;
-    size_t before = p->held; /* of the window's slot, behind our own part */
+    size_t held, before = p->held; /* of the window's slot, behind our own part */
     TR_TRY(copy_own(p, p->slots[slot], to));
     for (int rank = 1; rank < l->c->topology.size; rank++) {
         if (!contributes(l, rank)) continue;
-        const tr_topology t = seat_of(l, rank);
-        const tr_ownership w = tr_ownership_of(&t, &p->o, &l->r);
-        const size_t n = tr_owned(&w, p->o.buckets, p->o.nbuckets, l->theirs);
-        const size_t held = tr_owned_count(&w, p->o.buckets, p->o.nbuckets);
+        const size_t n = owned_by(p, rank, &held);
         if (sends(l, rank)) {
             TR_TRY(receive(l, rank, l->theirs, n, held, to));
         } else {
@@ -129,7 +152,26 @@ tr_status tr_comm_params_gather(const tr_params *p, int slot, float *to)
     TR_NEED(slot >= 0 && slot < p->o.nslots, TR_INTERNAL, "slot %d of %d", slot, p->o.nslots);
     TR_TRY(tr_comm_usable(l->c));
     if (l->c->topology.rank == 0) return collect(p, slot, to);
-    if (sends(l, l->c->topology.rank)) TR_TRY(send_own(p, p->slots[slot]));
+    if (sends(l, l->c->topology.rank)) TR_TRY(send_own(p, slot));
+out:
+    return st;
+}
+
+tr_status tr_comm_params_weights(const tr_params *p, float *to)
+{
+    const tr_placement *l = tr_placement_of(p);
+    const int rank = l->c->topology.rank;
+    const bool apart = l->own.parts > 1 && p->o.nrounded > 0; /* else all have all of them */
+    tr_status st = TR_OK;
+    size_t held;
+    TR_TRY(tr_comm_usable(l->c));
+    if (rank == 0) TR_TRY(fetch(p, p->weights, p->o.count, to));
+    for (int r = 1; apart && rank == 0 && r < l->c->topology.size; r++) {
+        if (!sends(l, r)) continue;
+        const size_t n = owned_by(p, r, &held);
+        TR_TRY(receive(l, r, l->theirs, n, held, to));
+    }
+    if (apart && rank != 0 && sends(l, rank)) TR_TRY(send_own(p, -1));
 out:
     return st;
 }

@@ -129,8 +129,9 @@ tr_status tr_gpu_choose(tr_comm *c, const tr_backend *gpu, int *device);
  *
  * Sharded (options.shard; ZeRO's stage 1, Rajbhandari et al., SC'20): gradients are not all-reduced but
  * reduce-scattered, so that each rank owns, and keeps slots of, its part of them alone, over all ranks; publish
- * then all-gathers weights, in float32, as masters are what is read and saved everywhere. shared: the parts are
- * those that the ranks of one node add up for the others. mpi: in pieces, added in rank order. nccl:
+ * then all-gathers weights: those that kernels read as 16-bit copies alone (tr_params_options.rounded) rounded
+ * to these, all else in float32. Masters that are exact lie with their owners; tr_comm_params_weights brings
+ * them together. shared: the parts are those that the ranks of one node add up for the others. mpi: in pieces, added in rank order. nccl:
  * ncclReduceScatter a bucket, ncclAllGather. As many bytes as before, and the same sums in the same order where
  * our own code adds.
  *
@@ -157,6 +158,8 @@ tr_status tr_comm_params_open(tr_comm *c, const tr_params_options *o, const tr_r
 /* *Collective*, between tr_reducer_publish and the next update. All of a slot, in the flat space's
  * order: `to` on rank 0, in the host's memory, [tr_params_learned]. Allocates nothing. */
 tr_status tr_comm_params_gather(const tr_params *p, int slot, float *to);
+/* *Collective*, as above. The weights as their owners have them: `to` on rank 0, [count]. */
+tr_status tr_comm_params_weights(const tr_params *p, float *to);
 void tr_comm_params_close(tr_params *p); /* *Collective*, after the reducer and before `c` */
 
 /* *Collective.* On a store of tr_comm_params_open with the same options. */

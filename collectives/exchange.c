@@ -9,7 +9,8 @@
  *
  * With bfloat16 on the wire the sums are made in float32 of the rounded parts (a node's own part is
  * not rounded), and rounded once more before the gather, also where they were made. A reduce-scatter
- * leaves them in float32, and the gather that follows it is of float32. */
+ * leaves them in float32. The gather that follows it is of weights: of float32, but for those that
+ * kernels read as 16-bit copies alone, which go rounded (wire.c). */
 #include "collectives/reducer.h"
 
 #include <string.h>
@@ -53,6 +54,7 @@ struct tr_exchange {
     tr_exchange_lane lanes[TR_LANES];
     size_t nranges, allowed, next, done, ranges_done; /* pieces, but for the ranges */
     uint64_t number;
+    uint64_t sent; /* bytes since open */
 };
 
 static tr_range part_of(const tr_exchange *x, const tr_exchange_piece *p, int node)
@@ -130,14 +132,16 @@ void tr_exchange_close(tr_exchange *x, bool broken)
     tr_free(x);
 }
 
+/* Sums on the wire are bfloat16. */
 static bool halved(const tr_exchange *x)
 {
     return x->o.bf16 && x->way != ALL_GATHER;
 }
 
-static MPI_Datatype wire_type(const tr_exchange *x)
+/* Some weights on the wire are rounded: they go through the lane's buffers. */
+static bool rounded(const tr_exchange *x)
 {
-    return halved(x) ? MPI_UINT16_T : MPI_FLOAT;
+    return x->way == ALL_GATHER && x->o.weights && x->o.weights->nrounded > 0;
 }
 
 static size_t wire_size(const tr_exchange *x)
@@ -145,18 +149,20 @@ static size_t wire_size(const tr_exchange *x)
     return halved(x) ? sizeof(tr_bf16) : sizeof(float);
 }
 
-static tr_status post(tr_exchange *x, tr_exchange_lane *l, bool send, void *buf, size_t n, int node)
+static tr_status post(tr_exchange *x, tr_exchange_lane *l, bool send, void *buf, size_t nbytes,
+                      int node)
 {
     tr_status st = TR_OK;
     int count, tag = (int)(l->number % TAGS) * 2 + (l->state == GATHER);
-    if (n == 0) return TR_OK; /* both sides know: nothing is sent */
-    TR_TRY(tr_mpi_int(n, &count));
+    if (nbytes == 0) return TR_OK; /* both sides know: nothing is sent */
+    TR_TRY(tr_mpi_int(nbytes, &count));
     MPI_Request *q = &l->requests[l->nrequests];
     if (send)
-        TR_MPI_TRY(MPI_Isend(buf, count, wire_type(x), node, tag, x->comm, q));
+        TR_MPI_TRY(MPI_Isend(buf, count, MPI_BYTE, node, tag, x->comm, q));
     else
-        TR_MPI_TRY(MPI_Irecv(buf, count, wire_type(x), node, tag, x->comm, q));
+        TR_MPI_TRY(MPI_Irecv(buf, count, MPI_BYTE, node, tag, x->comm, q));
     l->nrequests++;
+    if (send) x->sent += nbytes;
 out:
     return st;
 }
@@ -175,7 +181,8 @@ static tr_status start_scatter(tr_exchange *x, tr_exchange_lane *l)
     l->state = SCATTER;
     l->nrequests = 0;
     for (int k = 0; k < x->nodes; k++)
-        if (k != x->me) TR_TRY(post(x, l, false, slot(x, l, k), mine.end - mine.begin, k));
+        if (k != x->me)
+            TR_TRY(post(x, l, false, slot(x, l, k), tr_range_count(mine) * wire_size(x), k));
     for (int i = 1; i < x->nodes; i++) { /* each node starts with its neighbour */
         int k = (x->me + i) % x->nodes;
         tr_range theirs = part_of(x, p, k);
@@ -186,7 +193,7 @@ static tr_status start_scatter(tr_exchange *x, tr_exchange_lane *l)
             tr_sum_to_bf16(l->sent + theirs.begin, at, n);
             from = l->sent + theirs.begin;
         }
-        TR_TRY(post(x, l, true, from, n, k));
+        TR_TRY(post(x, l, true, from, n * wire_size(x), k));
     }
 out:
     return st;
@@ -235,35 +242,59 @@ static void sum_part(tr_exchange *x, tr_exchange_lane *l)
         halved(x) ? sum_bf16(x, l, own, l->sent + mine.begin, n) : sum_float32(x, l, own, n);
 }
 
+/* Part k of a piece, of the base. */
+static tr_range place_of(const tr_exchange *x, const tr_exchange_piece *p, int k)
+{
+    const tr_range part = part_of(x, p, k);
+    return (tr_range){p->at + part.begin, p->at + part.end};
+}
+
+static size_t gathered_bytes(const tr_exchange *x, tr_range part)
+{
+    return rounded(x) ? tr_wire_nbytes(x->o.weights, part) : tr_range_count(part) * wire_size(x);
+}
+
 static tr_status start_gather(tr_exchange *x, tr_exchange_lane *l)
 {
     tr_status st = TR_OK;
     const tr_exchange_piece *p = &x->pieces[l->piece];
-    tr_range mine = part_of(x, p, x->me);
-    size_t n = mine.end - mine.begin;
-    void *from = x->base + p->at + mine.begin;
-    if (halved(x)) from = l->sent + mine.begin;
+    const tr_range mine = place_of(x, p, x->me);
+    void *from = x->base + mine.begin;
+    if (halved(x)) from = l->sent + (mine.begin - p->at);
+    if (rounded(x)) {
+        from = slot(x, l, x->me);
+        tr_wire_pack(x->o.weights, x->base, mine, from);
+    }
     l->state = GATHER;
     l->nrequests = 0;
     for (int k = 0; k < x->nodes; k++) {
-        tr_range theirs = part_of(x, p, k);
-        void *to = halved(x) ? slot(x, l, k) : x->base + p->at + theirs.begin;
-        if (k != x->me) TR_TRY(post(x, l, false, to, theirs.end - theirs.begin, k));
+        const tr_range theirs = place_of(x, p, k);
+        void *to = halved(x) || rounded(x) ? slot(x, l, k) : x->base + theirs.begin;
+        if (k != x->me) TR_TRY(post(x, l, false, to, gathered_bytes(x, theirs), k));
     }
-    for (int i = 1; i < x->nodes; i++) TR_TRY(post(x, l, true, from, n, (x->me + i) % x->nodes));
+    for (int i = 1; i < x->nodes; i++)
+        TR_TRY(post(x, l, true, from, gathered_bytes(x, mine), (x->me + i) % x->nodes));
 out:
     return st;
 }
 
-static void complete(tr_exchange *x, tr_exchange_lane *l)
+/* What came of others, to its places. */
+static void unpack(tr_exchange *x, const tr_exchange_lane *l)
 {
     const tr_exchange_piece *p = &x->pieces[l->piece];
-    for (int k = 0; l->state == GATHER && halved(x) && k < x->nodes; k++) {
-        tr_range theirs = part_of(x, p, k);
-        if (k != x->me)
-            tr_sum_from_bf16(x->base + p->at + theirs.begin, slot(x, l, k),
-                             theirs.end - theirs.begin);
+    for (int k = 0; k < x->nodes; k++) {
+        const tr_range theirs = place_of(x, p, k);
+        if (k == x->me) continue;
+        if (rounded(x))
+            tr_wire_unpack(x->o.weights, x->base, theirs, slot(x, l, k));
+        else
+            tr_sum_from_bf16(x->base + theirs.begin, slot(x, l, k), tr_range_count(theirs));
     }
+}
+
+static void complete(tr_exchange *x, tr_exchange_lane *l)
+{
+    if (l->state == GATHER && (halved(x) || rounded(x))) unpack(x, l);
     l->state = IDLE;
     x->complete[l->piece] = true;
     while (x->done < x->npieces && x->complete[x->done]) x->done++;
@@ -320,6 +351,11 @@ size_t tr_exchange_done(const tr_exchange *x)
 bool tr_exchange_all(const tr_exchange *x)
 {
     return x->done == x->npieces;
+}
+
+uint64_t tr_exchange_sent(const tr_exchange *x)
+{
+    return x->sent;
 }
 
 double tr_exchange_squares(const tr_exchange *x)

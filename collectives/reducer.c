@@ -64,6 +64,12 @@ uint64_t tr_reducer_reductions(const tr_reducer *r)
     return r->reductions;
 }
 
+uint64_t tr_reducer_sent(const tr_reducer *r)
+{
+    const tr_exchange *x = r->ops->exchange ? r->ops->exchange(r) : NULL;
+    return x ? tr_exchange_sent(x) : 0;
+}
+
 /* Every later call fails with it. */
 static void store_failure(tr_reducer *r, tr_status st)
 {

@@ -10,6 +10,8 @@
 #define TR_PIECE      ((size_t)262144) /* elements between nodes in one go: 1 MB */
 #define TR_LANES      4                /* pieces under way at once */
 
+typedef struct tr_exchange tr_exchange;
+
 typedef struct {
     const char *name;
     tr_status (*ready)(tr_reducer *r, int bucket); /* buckets up to this one are ready here */
@@ -19,7 +21,8 @@ typedef struct {
     void (*rewind)(tr_reducer *r);          /* the step is over */
     tr_status (*publish)(tr_reducer *r);
     void (*close)(tr_reducer *r);
-    bool (*arrived)(const void *r, int local_rank); /* for tr_wait; NULL: not known */
+    bool (*arrived)(const void *r, int local_rank);      /* for tr_wait; NULL: not known */
+    const tr_exchange *(*exchange)(const tr_reducer *r); /* NULL: has none */
     /* Of devices; NULL on the host. finish takes the place of squares and rewind; poll and done may
      * be NULL: then finish puts all that is left into the stream. */
     tr_status (*finish)(tr_reducer *r, double *tally, size_t ntally, double *sum_squares);
@@ -41,8 +44,6 @@ struct tr_gpu_reducers {
     tr_status (*nccl)(tr_reducer *r);
     tr_status (*staged)(tr_reducer *r);
 };
-
-typedef struct tr_exchange tr_exchange;
 
 /* ---- params.c: where a store's arrays lie ---- */
 
@@ -107,6 +108,8 @@ struct tr_reducer {
 /* For tests. Buckets reduced since open: one reduction a bucket a step. Replayed steps are not
  * seen. */
 uint64_t tr_reducer_reductions(const tr_reducer *r);
+/* For tests. Bytes that this rank's exchange sent since open; 0 without one. */
+uint64_t tr_reducer_sent(const tr_reducer *r);
 
 /* Who gathers together. */
 static inline tr_comm *tr_reducer_gatherers(const tr_reducer *r)
@@ -143,6 +146,18 @@ size_t tr_part_floats(int nodes);
  * and sent, which is as much. */
 size_t tr_exchange_floats(int nodes);
 
+/* ---- wire.c: weights on their way to ranks that do not own them ---- */
+
+/* A range of the flat space (multiples of 16 elements, of the buckets): what is rounded takes two
+ * bytes an element, all else four. Pack rounds as kernels do when they make their copies; unpack
+ * widens, so that those copies have the same bits on every rank. */
+size_t tr_wire_nbytes(const tr_params_options *p, tr_range range);
+void tr_wire_pack(const tr_params_options *p, const float *weights, tr_range range, void *to);
+void tr_wire_unpack(const tr_params_options *p, float *weights, tr_range range, const void *from);
+/* Calls `f` with the runs of a range that go alike, ascending. */
+typedef void tr_wire_run(void *ctx, tr_range run, bool rounded);
+void tr_wire_runs(const tr_params_options *p, tr_range range, tr_wire_run *f, void *ctx);
+
 /* ---- sum.c ---- */
 
 /* dst[i] = ((src[0][i] + src[1][i]) + ...): dst may be one of the sources (and is src[0] when there
@@ -161,15 +176,17 @@ void tr_sum_from_bf16(float *dst, const tr_bf16 *src, size_t n);
 typedef struct {
     bool bf16;    /* on the wire */
     bool scatter; /* each rank ends with the sums of its own parts alone: reduce-scatter */
+    const tr_params_options *weights; /* how what is gathered goes; borrowed. NULL: as float32 */
 } tr_exchange_options;
 tr_status tr_exchange_open(MPI_Comm comm, float *base, const tr_range *ranges, size_t nranges,
                            tr_exchange_options o, tr_exchange **out);
 void tr_exchange_close(tr_exchange *x, bool broken);
 void tr_exchange_submit(tr_exchange *x, size_t ranges); /* the first `ranges` ranges may go */
 tr_status tr_exchange_poll(tr_exchange *x, bool *moved);
-size_t tr_exchange_done(const tr_exchange *x); /* ranges finished: all before are, too */
-bool tr_exchange_all(const tr_exchange *x);    /* every range */
-/* Between steps: every rank's parts of `array`, which is as `base` is, go to all, in float32. Done
+size_t tr_exchange_done(const tr_exchange *x);   /* ranges finished: all before are, too */
+bool tr_exchange_all(const tr_exchange *x);      /* every range */
+uint64_t tr_exchange_sent(const tr_exchange *x); /* bytes since open */
+/* Between steps: every rank's parts of `array`, which is as `base` is, go to all. Done
  * with all ranges when polls have brought tr_exchange_done there; then rewind. */
 void tr_exchange_gather(tr_exchange *x, float *array);
 /* Sum of squares over the parts that this rank summed (each element counts on one rank only). */

@@ -123,6 +123,11 @@ static void plain_close(tr_reducer *r)
     r->ops = NULL;
 }
 
+static const tr_exchange *plain_exchange(const tr_reducer *r)
+{
+    return ((const tr_plain *)r->state)->exchange;
+}
+
 static const tr_reducer_ops ops = {.name = "MPI",
                                    .ready = plain_ready,
                                    .poll = plain_poll,
@@ -130,6 +135,7 @@ static const tr_reducer_ops ops = {.name = "MPI",
                                    .squares = plain_squares,
                                    .rewind = plain_rewind,
                                    .publish = plain_publish,
+                                   .exchange = plain_exchange,
                                    .close = plain_close};
 
 static tr_status allocate(tr_reducer *r, bool pieces)
@@ -154,7 +160,8 @@ tr_status tr_reducer_mpi_init(tr_reducer *r)
 {
     tr_status st = TR_OK;
     const tr_topology *t = &r->c->topology;
-    const tr_exchange_options way = {.bf16 = r->o.wire_bf16 && t->nodes > 1, .scatter = r->o.shard};
+    const tr_exchange_options way = {
+        .bf16 = r->o.wire_bf16 && t->nodes > 1, .scatter = r->o.shard, .weights = &r->p->o};
     const bool exchange = t->size > 1 && (way.bf16 || way.scatter);
     tr_plain *s = r->state = TR_NEW(TR_MEM_OTHER, tr_plain);
     st = s ? allocate(r, t->size > 1 && !exchange) : tr_last_status();

@@ -135,6 +135,11 @@ static void shared_close(tr_reducer *r)
     r->ops = NULL;
 }
 
+static const tr_exchange *shared_exchange(const tr_reducer *r)
+{
+    return ((const tr_shared *)r->state)->exchange;
+}
+
 static const tr_reducer_ops ops = {.name = "shared memory",
                                    .ready = shared_ready,
                                    .poll = shared_poll,
@@ -142,6 +147,7 @@ static const tr_reducer_ops ops = {.name = "shared memory",
                                    .squares = shared_squares,
                                    .rewind = shared_rewind,
                                    .publish = shared_publish,
+                                   .exchange = shared_exchange,
                                    .close = shared_close,
                                    .arrived = shared_arrived};
 
@@ -156,7 +162,8 @@ static tr_status connect_nodes(tr_reducer *r)
     if (s->across) {
         r->comm = s->across->comm;
         st = tr_exchange_open(r->comm, r->p->grads, s->slices, r->p->o.nbuckets,
-                              (tr_exchange_options){r->o.wire_bf16, r->o.shard}, &s->exchange);
+                              (tr_exchange_options){r->o.wire_bf16, r->o.shard, &r->p->o},
+                              &s->exchange);
     }
     TR_TRY(tr_agree(r->c, st, NULL));
 out:

@@ -150,31 +150,56 @@ static size_t leaves(size_t bytes, size_t n)
     return bytes / n * (n - 1);
 }
 
-/* `bytes`: of what is learned. */
-static void cost_shared(const tr_topology *t, const tr_reducer_options *o, size_t bytes,
-                        tr_reducer_cost *out)
+typedef struct {
+    const tr_params_options *p;
+    size_t nbytes;
+} wire;
+
+static void add_wire(void *ctx, tr_range owned)
 {
-    const size_t ranks = (size_t)t->local_size, nodes = (size_t)t->nodes;
+    wire *w = ctx;
+    w->nbytes += tr_wire_nbytes(w->p, owned);
+}
+
+/* What the exchange of w->parts ranks sends, to the byte: what others sum, and what is ours to all of
+ * them: sums, or weights. */
+static size_t cost_exchange(const tr_params_options *p, const tr_ownership *w, bool half,
+                            bool shard, tr_reducer_cost *out)
+{
+    const size_t others = (size_t)w->parts - 1, element = half ? sizeof(tr_bf16) : sizeof(float);
+    const tr_ownership whole = {.slices = w->slices, .slice = w->slice, .parts = 1};
+    const size_t own = tr_owned_count(w, p->buckets, p->nbuckets);
+    const size_t all = tr_owned_count(&whole, p->buckets, p->nbuckets);
+    wire gathered = {.p = p};
+    visit_owned(w, p->buckets, p->nbuckets, add_wire, &gathered);
+    if (shard) out->wire_weights = gathered.nbytes * others;
+    return (all - own) * element + (shard ? out->wire_weights : own * element * others);
+}
+
+/* `bytes`: of what is learned. */
+static void cost_shared(const tr_topology *t, const tr_params_options *p,
+                        const tr_reducer_options *o, size_t bytes, tr_reducer_cost *out)
+{
+    const size_t ranks = (size_t)t->local_size;
     const size_t slices = (size_t)(t->slices > 0 ? t->slices : t->local_size);
     out->weights /= ranks;
     out->wire_node = bytes / slices * (slices - 1); /* its slices that others read */
     if (ranks > slices) out->wire_node = bytes;
-    if (nodes == 1 || t->local_rank >= (int)slices) return;
-    const size_t once = leaves(bytes / slices, nodes), half = once / (o->wire_bf16 ? 2 : 1);
-    out->wire_weights = o->shard ? once : 0;
-    out->wire_network = half + (o->shard ? once : half);
+    if (t->nodes == 1 || t->local_rank >= (int)slices) return;
+    const tr_ownership w = {
+        .slices = (int)slices, .slice = t->local_rank, .parts = t->nodes, .part = t->node};
+    out->wire_network = cost_exchange(p, &w, o->wire_bf16, o->shard, out);
     out->gradients += tr_exchange_floats(t->nodes) * sizeof(float);
 }
 
-static void cost_private(const tr_topology *t, bool device, const tr_reducer_options *o,
-                         size_t bytes, tr_reducer_cost *out)
+static void cost_private(const tr_topology *t, const tr_params_options *p,
+                         const tr_reducer_options *o, size_t bytes, tr_reducer_cost *out)
 {
+    const bool device = tr_on_device(p), half = o->wire_bf16 && t->nodes > 1 && !device;
     const size_t size = (size_t)t->size, ranks = (size_t)t->local_size;
-    const bool half = o->wire_bf16 && t->nodes > 1 && !device;
-    const size_t once = leaves(bytes, size), reduce = once / (half ? 2 : 1);
+    const tr_ownership w = {.slices = 1, .parts = t->size, .part = t->rank};
     /* what a bandwidth-optimal all-reduce sends, or a reduce-scatter and an all-gather */
-    const size_t all = reduce + (o->shard ? once : reduce);
-    out->wire_weights = o->shard ? once : 0;
+    size_t all = 2 * leaves(bytes, size);
     if (device && !o->nccl) {
         out->pinned = bytes;
         out->gradients += bytes;
@@ -183,6 +208,9 @@ static void cost_private(const tr_topology *t, bool device, const tr_reducer_opt
         const size_t buffers = tr_exchange_floats(t->size) * sizeof(float);
         out->gradients += buffers;
         if (device) out->pinned += buffers;
+        all = cost_exchange(p, &w, half, o->shard, out);
+    } else if (o->shard) {
+        out->wire_weights = leaves(bytes, size);
     }
     /* NCCL's rings leave a node once, each by another rank; MPI's may do so at every one. */
     if (device && o->nccl && t->nodes > 1)
@@ -202,7 +230,7 @@ void tr_reducer_cost_of(const tr_topology *t, const tr_params_options *p,
     out->slots = tr_owned_count(&own, p->buckets, p->nbuckets) * sizeof(float) * (size_t)p->nslots;
     if (t->size <= 1) return;
     if (t->shared && !tr_on_device(p))
-        cost_shared(t, o, bytes, out);
+        cost_shared(t, p, o, bytes, out);
     else
-        cost_private(t, tr_on_device(p), o, bytes, out);
+        cost_private(t, p, o, bytes, out);
 }

@@ -165,8 +165,8 @@ static tr_status take(tr_checkpointer *k, const tr_train_state *state, const tr_
     tr_status st = TR_OK;
     for (int i = 0; i < p->o.nslots; i++)
         TR_TRY(tr_comm_params_gather(p, i, k->root ? s->slots[i] : NULL));
+    TR_TRY(tr_comm_params_weights(p, s->params));
     if (!k->root) goto out;
-    TR_TRY(fetch(k, s->params, p->weights, p->o.count));
     TR_TRY(fetch(k, s->states, p->states, p->o.state_count));
     fill_frozen(s, p);
     s->train = *state;

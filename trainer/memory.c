@@ -20,6 +20,11 @@ tr_params_options tr_params_options_of(const tr_config *c, const tr_model *m, co
                            .state_count = m->state_count,
                            .backend = b};
     o.nslots = tr_optimizer_slots(c, o.slot_names);
+    o.type = tr_precision_dtype((tr_precision)c->train.precision);
+    if (o.type != TR_F32) {
+        o.rounded = m->rounded;
+        o.nrounded = m->nrounded;
+    }
     return o;
 }
 

@@ -270,11 +270,17 @@ static void staged_close(tr_reducer *r)
     r->ops = NULL;
 }
 
+static const tr_exchange *staged_exchange(const tr_reducer *r)
+{
+    return ((const tr_staged *)r->state)->exchange;
+}
+
 static const tr_reducer_ops ops = {.name = "MPI through host memory",
                                    .ready = staged_ready,
                                    .poll = staged_poll,
                                    .done = staged_done,
                                    .publish = staged_publish,
+                                   .exchange = staged_exchange,
                                    .close = staged_close,
                                    .finish = staged_finish,
                                    .gather = staged_gather};
@@ -317,7 +323,8 @@ tr_status tr_reducer_staged_init(tr_reducer *r)
         TR_TRY(tr_comm_duplicate(r->c, &r->comm));
     if (r->o.shard && r->comm != MPI_COMM_NULL) {
         st = tr_exchange_open(r->comm, s->host, r->p->o.buckets, r->p->o.nbuckets,
-                              (tr_exchange_options){.scatter = true}, &s->exchange);
+                              (tr_exchange_options){.scatter = true, .weights = &r->p->o},
+                              &s->exchange);
         TR_TRY(tr_agree(r->c, st, NULL));
     }
 out:

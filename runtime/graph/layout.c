@@ -61,6 +61,28 @@ static void cut(tr_model *m, const int *rows, size_t first, size_t rest)
     }
 }
 
+static void find_rounds(tr_model *m)
+{
+    for (size_t i = 0; i < m->nparams; i++) m->params[i].rounds = true;
+    for (size_t l = 0; l < m->nlayers; l++)
+        for (int i = 0; i < m->layers[l].nparams; i++)
+            if (!(m->layers[l].def->rounds >> i & 1))
+                m->params[m->layers[l].params[i]].rounds = false;
+}
+
+static void list_rounded(tr_model *m, const int *rows)
+{
+    for (size_t i = 0; i < m->nparams; i++) {
+        const tr_param *p = &m->params[rows[i]];
+        const size_t end = p->offset + tr_align_up(p->count, ALIGN);
+        if (!p->rounds || p->frozen) continue;
+        if (m->nrounded && m->rounded[m->nrounded - 1].end == p->offset)
+            m->rounded[m->nrounded - 1].end = end;
+        else
+            m->rounded[m->nrounded++] = (tr_range){p->offset, end};
+    }
+}
+
 tr_status tr_layout(tr_model *m, size_t bucket_bytes)
 {
     tr_status st = TR_OK;
@@ -68,7 +90,10 @@ tr_status tr_layout(tr_model *m, size_t bucket_bytes)
     TR_TRY(sort(m, &rows));
     TR_TRY(place_all(m, rows));
     m->buckets = tr_alloc(TR_MEM_OTHER, m->nparams, sizeof *m->buckets);
-    TR_HAVE(m->buckets);
+    m->rounded = tr_alloc(TR_MEM_OTHER, m->nparams, sizeof *m->rounded);
+    TR_HAVE(m->buckets && m->rounded);
+    find_rounds(m);
+    list_rounded(m, rows);
     /* A small first bucket: communication starts early. */
     cut(m, rows, bucket_bytes ? bucket_bytes : (size_t)1 << 20,
         bucket_bytes ? bucket_bytes : 4u << 20);

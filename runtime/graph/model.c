@@ -13,6 +13,7 @@ void tr_model_close(tr_model *m)
     tr_free(m->params);
     tr_free(m->states);
     tr_free(m->buckets);
+    tr_free(m->rounded);
     tr_free((void *)m->loss_attrs);
     tr_free(m);
 }

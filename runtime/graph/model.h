@@ -42,6 +42,9 @@ typedef struct {
     bool decay;                             /* weight decay applies: not for biases and norms */
     bool frozen;                            /* never updated: it has no gradient and no moments */
     double lr_factor, decay_factor;         /* times the optimizer's learning rate, weight decay */
+    /* In mixed precision kernels read nothing but copies of it in the type of activations: every
+     * layer that uses it says so (tr_op_def.rounds). Else they read the float32 master. */
+    bool rounds;
 } tr_param;
 
 /* One array that is carried along but not learned (batchnorm running statistics). */
@@ -114,6 +117,9 @@ typedef struct tr_model {
     /* Of the flat parameter space up to learned_count, multiples of 16 elements; each complete once
      * the backward op that computes its lowest-numbered layer's gradients has run. */
     tr_range *buckets;
+    size_t nrounded;
+    tr_range
+        *rounded; /* of the same space, ascending, apart: the rows that `rounds`, with padding */
 } tr_model;
 
 /* The config's model: infers shapes (errors name the layer, file:line:column and both shapes), lays

@@ -46,13 +46,16 @@ tr_status tr_params_open(const tr_params_options *o, const tr_range *owned, size
     p->o = *o;
     if (memory) p->memory = *memory;
     tr_range *buckets = tr_alloc(TR_MEM_OTHER, o->nbuckets, sizeof *buckets);
+    tr_range *rounded = tr_alloc(TR_MEM_OTHER, o->nrounded, sizeof *rounded);
     p->o.buckets = buckets;
+    p->o.rounded = rounded;
     p->owned = tr_alloc(TR_MEM_OTHER, nowned, sizeof *p->owned);
     p->slot_at = tr_alloc(TR_MEM_OTHER, nowned, sizeof *p->slot_at);
-    TR_HAVE(buckets && p->owned && p->slot_at);
+    TR_HAVE(buckets && rounded && p->owned && p->slot_at);
     TR_NEED(o->nslots >= 0 && o->nslots <= TR_PARAM_SLOTS, TR_INTERNAL, "%d optimizer slots",
             o->nslots);
-    memcpy(buckets, o->buckets, o->nbuckets * sizeof *buckets);
+    if (o->nbuckets) memcpy(buckets, o->buckets, o->nbuckets * sizeof *buckets);
+    if (o->nrounded) memcpy(rounded, o->rounded, o->nrounded * sizeof *rounded);
     for (size_t i = 0; i < nowned; i++) {
         p->owned[i] = owned[i];
         p->slot_at[i] = p->held;
@@ -81,6 +84,7 @@ void tr_params_close(tr_params *p)
     give_back(p, p->grads, m->grads);
     if (m->release) m->release(m->ctx);
     tr_free((void *)p->o.buckets);
+    tr_free((void *)p->o.rounded);
     tr_free(p->owned);
     tr_free(p->slot_at);
     tr_free(p);

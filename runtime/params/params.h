@@ -25,6 +25,11 @@ typedef struct {
      * gapless, from 0. */
     const tr_range *buckets;
     size_t nbuckets;
+    /* Of the buckets, ascending, apart, multiples of 16: weights that kernels read in `type` alone,
+     * bfloat16 or float16. Whoever does not own them may hold them rounded to it. */
+    const tr_range *rounded;
+    size_t nrounded;
+    tr_dtype type;
     size_t state_count;
     int nslots;
     const char *slot_names[TR_PARAM_SLOTS]; /* static texts */
@@ -41,7 +46,7 @@ typedef struct {
 } tr_params_memory;
 
 typedef struct tr_params {
-    tr_params_options o; /* buckets are the store's own copy */
+    tr_params_options o; /* buckets, rounded: the store's own copies */
     float *weights, *grads, *states, *slots[TR_PARAM_SLOTS];
     tr_range *owned; /* [nowned] ascending, not empty, multiples of 16 */
     size_t *slot_at; /* [nowned] where each lies in a slot */

@@ -53,6 +53,22 @@ out:
     return st;
 }
 
+/* What a row's `rounds` promises, on which its weights may reach this rank rounded. */
+static tr_status check_rounds(const tr_graph *g, const tr_op *op, const tr_kernel *k)
+{
+    if (tr_dtype_size(tr_op_dtype(g, op)) != 2) return TR_OK;
+    for (int j = 0; j < op->nin; j++) {
+        const tr_tensor *t = op->in[j] >= 0 ? &g->tensors[op->in[j]] : NULL;
+        bool packed = false;
+        if (!t || t->role != TR_ROLE_PARAM || !g->model->params[t->index].rounds) continue;
+        for (int i = 0; i < k->npacked; i++) packed |= k->packed[i].param == t->index;
+        if (!packed)
+            return TR_FAIL(TR_INTERNAL, "kernel %s reads \"%s\" itself, not a copy of it", k->impl,
+                           t->name);
+    }
+    return TR_OK;
+}
+
 /* The failing kernel's own text, with its place before it. */
 static tr_status prepare_failed(const tr_op *op, tr_status st)
 {
@@ -76,6 +92,7 @@ static tr_status prepare_kernels(tr_session *s, tr_plan *p)
         tr_status st = b->kernels->prepare(s->team, g, op, &p->kernels[i]);
         if (st != TR_OK) return prepare_failed(op, st);
         st = find_all_packed(s, p->kernels[i], p->packed[i]);
+        if (st == TR_OK) st = check_rounds(g, op, p->kernels[i]);
         if (st != TR_OK) return prepare_failed(op, st);
     }
     return TR_OK;

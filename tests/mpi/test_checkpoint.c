@@ -12,11 +12,12 @@
     "    - conv2d: {out: 8, kernel: 3, freeze: true}\n    - batchnorm\n    - relu\n    - "         \
     "flatten\n"                                                                                    \
     "    - dropout: {p: 0.3}\n    - linear: {out: 5}\n  loss: cross_entropy\n"
-#define TRAIN                                                                                      \
+#define TRAIN TRAIN_WITH("")
+#define TRAIN_WITH(more)                                                                           \
     "train: {steps: 40, batch: 12, micro_batch: 3, log_every: 2, clip_norm: 1, ema: 0.9, "         \
     "loss_scale: dynamic, loss_scale_init: 64, loss_scale_window: 4, "                             \
     "schedule: {plateau: {patience: 0, threshold: 1, gamma: 0.5, warmup: 3}}, "                    \
-    "checkpoint: {keep: 2}}\n"
+    "checkpoint: {keep: 2}" more "}\n"
 
 /* All that a step depends on, as one rank sees it. */
 typedef struct {
@@ -25,8 +26,8 @@ typedef struct {
     tr_train_state train;
 } copy;
 
-/* Slots are the owners' own, where ranks share the work: gathered into whole arrays, the same on
- * every rank. Frozen rows have none: zero, and an average that is the weight. */
+/* Slots are the owners' own, where ranks share the work, and so may exact weights be: gathered into
+ * whole arrays, the same on every rank. Frozen rows have none: zero, and an average that is the weight. */
 static copy copy_of(const training *t)
 {
     copy c = {.train = t->trainer->state};
@@ -34,7 +35,10 @@ static copy copy_of(const training *t)
     const size_t n = t->model->flat_count, learned = t->model->learned_count;
     assert_int_equal(p->o.nslots, 3); /* two moments and the average */
     assert_true(learned < n);
-    c.arrays[0] = training_weights_copy(t);
+    c.arrays[0] = tr_alloc(TR_MEM_OTHER, n, sizeof(float));
+    assert_non_null(c.arrays[0]);
+    TRAINING_TRY(tr_comm_params_weights(p, c.arrays[0]));
+    TRAINING_TRY(tr_comm_broadcast(t->comm, c.arrays[0], n * sizeof(float), 0));
     for (int k = 0; k < p->o.nslots; k++) {
         c.arrays[k + 1] = tr_alloc(TR_MEM_OTHER, n, sizeof(float));
         assert_non_null(c.arrays[k + 1]);
@@ -213,6 +217,52 @@ static void test_other_sharding(void **state)
         training_close(&t);
     }
     copy_free(&last);
+    training_folder_remove(&f);
+}
+
+/* In mixed precision a sharded job hands weights on as 16-bit copies: losses, files and what goes on
+ * from these have the same bits as those of a job that keeps all of them everywhere. */
+static void test_rounded(void **state)
+{
+    (void)state;
+    static const char *const runs[] = {", shard_optimizer: off, bucket_mb: 0.001",
+                                       ", shard_optimizer: on, bucket_mb: 0.001"};
+    enum { STEPS = 4 };
+    static const char text[] = DATA MODEL TRAIN_WITH(", precision: bf16");
+    double loss[2][STEPS];
+    copy last[2];
+    training_folder f = training_folder_make();
+    int size;
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    training_nodes(size);
+    for (int i = 0; i < 2; i++) {
+        training t = training_open(f.path, text, runs[i], TRAINING_FORCE);
+        const tr_params *p = t.trainer->params;
+        assert_true(p->o.nrounded > 0 && p->o.type == TR_BF16);
+        for (int s = 0; s < STEPS; s++) {
+            steps(&t, 1);
+            loss[i][s] = t.trainer->loss;
+        }
+        last[i] = copy_of(&t);
+        if (i == 1 && size > 1) { /* what others own is rounded here */
+            bool exact = true;
+            for (size_t e = p->o.rounded[0].begin; e < p->o.rounded[0].end; e++)
+                exact &= p->weights[e] == last[i].arrays[0][e];
+            assert_false(exact);
+        }
+        if (i == 1) same(&t, &last[0], &last[1]);
+        save(&t, false);
+        training_close(&t);
+    }
+    assert_memory_equal(loss[0], loss[1], sizeof loss[0]);
+    training_nodes(1);
+    training t = training_open(f.path, text, "", TRAINING_RESUME);
+    copy back = copy_of(&t);
+    same(&t, &last[0], &back);
+    training_close(&t);
+    copy_free(&back);
+    copy_free(&last[0]);
+    copy_free(&last[1]);
     training_folder_remove(&f);
 }
 
@@ -421,9 +471,9 @@ static void test_latest(void **state)
 
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_other_ranks),
-    cmocka_unit_test(test_other_sharding), cmocka_unit_test(test_busy),
-    cmocka_unit_test(test_failing),        cmocka_unit_test(test_average),
-    cmocka_unit_test(test_latest),
+    cmocka_unit_test(test_other_sharding), cmocka_unit_test(test_rounded),
+    cmocka_unit_test(test_busy),           cmocka_unit_test(test_failing),
+    cmocka_unit_test(test_average),        cmocka_unit_test(test_latest),
 };
 
 RUN_MPI_TESTS(tests)

@@ -38,7 +38,8 @@ typedef struct {
     tr_reducer_options o;
 } bench;
 
-static bench open_bench(const test_mode *m, const layout *l, int nslots)
+static bench open_rounded(const test_mode *m, const layout *l, int nslots, const tr_range *rounded,
+                          size_t nrounded, tr_dtype type)
 {
     bench b = {.mode = m, .l = l, .c = open_mode(m, 30)};
     b.t = tr_comm_topology(b.c);
@@ -46,14 +47,24 @@ static bench open_bench(const test_mode *m, const layout *l, int nslots)
         b.buckets[i] = (tr_range){b.count, b.count + l->lengths[i]};
         b.count += l->lengths[i];
     }
-    b.po = (tr_params_options){
-        .count = b.count + FROZEN, .buckets = b.buckets, .nbuckets = l->nbuckets, .nslots = nslots};
+    b.po = (tr_params_options){.count = b.count + FROZEN,
+                               .buckets = b.buckets,
+                               .nbuckets = l->nbuckets,
+                               .nslots = nslots,
+                               .rounded = rounded,
+                               .nrounded = nrounded,
+                               .type = type};
     b.o = (tr_reducer_options){.wire_bf16 = m->bf16, .shard = m->shard};
     assert_int_equal(tr_comm_params_open(b.c, &b.po, &b.o, &b.p), TR_OK);
     assert_int_equal(tr_reducer_open(b.c, b.p, &b.o, &b.r), TR_OK);
     assert_int_equal(strcmp(tr_reducer_name(b.r), "one rank") == 0,
                      tr_comm_topology(b.c)->size == 1);
     return b;
+}
+
+static bench open_bench(const test_mode *m, const layout *l, int nslots)
+{
+    return open_rounded(m, l, nslots, NULL, 0, TR_F32);
 }
 
 static void close_bench(bench *b)
@@ -295,6 +306,47 @@ static void test_frozen(void **state)
     }
 }
 
+/* Weights that kernels read as 16-bit copies reach ranks that do not own them rounded, as few bytes;
+ * their owners keep them, and all of them come together exactly. What is sent is what was planned. */
+static void test_rounded(void **state)
+{
+    (void)state;
+    static const tr_range ranges[] = {{16, 64}, {80, 30016}, {30032, 560000}, {640000, 640016}};
+    static const tr_dtype types[] = {TR_BF16, TR_F16};
+    for (size_t m = 0; m < TR_COUNT(modes); m++) {
+        if (modes[m].mpi_limit) continue;
+        bench b = open_rounded(&modes[m], &layouts[5], 0, ranges, TR_COUNT(ranges), types[m % 2]);
+        const uint64_t before = tr_reducer_sent(b.r);
+        tr_reducer_cost cost;
+        double squares;
+        fill(&b, 0);
+        reduce(&b, 0, NULL, 0, &squares);
+        take_weights(&b);
+        tr_reducer_cost_of(b.t, &b.p->o, &b.o, &cost);
+        const uint64_t sent = tr_reducer_sent(b.r) - before;
+        if (sent) assert_int_equal(sent, b.t->nodes > 1 ? cost.wire_network : cost.wire_node);
+        float *all = calloc(b.count + FROZEN, sizeof *all);
+        assert_int_equal(tr_comm_params_weights(b.p, b.t->rank ? NULL : all), TR_OK);
+        assert_int_equal(tr_comm_broadcast(b.c, all, (b.count + FROZEN) * sizeof *all, 0), TR_OK);
+        for (size_t i = 0, r = 0, k = 0; i < b.count; i++) {
+            float magnitude, w = b.p->weights[i], want = expected(&b, 0, i, &magnitude);
+            while (r < TR_COUNT(ranges) && ranges[r].end <= i) r++;
+            while (k < b.p->nowned && b.p->owned[k].end <= i) k++;
+            const bool own = k < b.p->nowned && i >= b.p->owned[k].begin;
+            const bool narrow = r < TR_COUNT(ranges) && i >= ranges[r].begin;
+            const float copy = types[m % 2] == TR_BF16 ? tr_bf16_to_f32(tr_f32_to_bf16(all[i]))
+                                                       : tr_f16_to_f32(tr_f32_to_f16(all[i]));
+            assert_true(fabsf(all[i] - want) <= tolerance(&b, magnitude));
+            if (own || !narrow || !b.mode->shard)
+                assert_true(w == all[i]);
+            else /* in a window its owner may be of this node */
+                assert_true(w == copy || (b.t->shared && w == all[i]));
+        }
+        free(all);
+        close_bench(&b);
+    }
+}
+
 /* Slots and weights start at zero, and are owned once a node (shared) or by everybody (MPI). */
 static void test_arrays(void **state)
 {
@@ -374,10 +426,11 @@ static void test_refuses(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_sums),   cmocka_unit_test(test_repeats),
-    cmocka_unit_test(test_races),  cmocka_unit_test(test_nonfinite),
-    cmocka_unit_test(test_arrays), cmocka_unit_test(test_refuses),
-    cmocka_unit_test(test_gather), cmocka_unit_test(test_frozen),
+    cmocka_unit_test(test_sums),    cmocka_unit_test(test_repeats),
+    cmocka_unit_test(test_races),   cmocka_unit_test(test_nonfinite),
+    cmocka_unit_test(test_arrays),  cmocka_unit_test(test_refuses),
+    cmocka_unit_test(test_gather),  cmocka_unit_test(test_frozen),
+    cmocka_unit_test(test_rounded),
 };
 
 RUN_MPI_TESTS(tests)

@@ -106,6 +106,7 @@ const tr_op_def tr_def_conv2d = {
     .attrs_size = sizeof(attrs),
     .learned = true,
     .tied = true,
+    .rounds = 1u << 0, /* the weight */
     .min_in = 1,
     .max_in = 1,
     .finish = finish,

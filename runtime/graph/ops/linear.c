@@ -79,6 +79,7 @@ const tr_op_def tr_def_linear = {
     .attrs_size = sizeof(attrs),
     .learned = true,
     .tied = true,
+    .rounds = 1u << 0, /* the weight */
     .min_in = 1,
     .max_in = 1,
     .finish = finish,
