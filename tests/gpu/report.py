@@ -20,6 +20,22 @@ class Report:
         self.part = ""
         self.rows = []  # (part, name, verdict, note)
         self.markdown = []
+        self.spare = 0  # seconds that earlier parts left of their shares
+        self.done = []  # parts that ran to their end
+        self.before = {}  # (part, name): note, of what passed in an earlier call, of parts that did not
+
+    def go_on(self, rows, done, markdown):
+        """With what an earlier call found: whole parts as they are, of others what passed."""
+        self.done, self.markdown = list(done), list(markdown)
+        self.rows = [tuple(r) for r in rows if r[0] in done]
+        self.before = {(r[0], r[1]): r[3] for r in rows if r[0] not in done and r[2] == "PASS"}
+
+    def passed_before(self, name):
+        """Says again that this item passed in an earlier call; False: it did not."""
+        if (self.part, name) not in self.before:
+            return False
+        self.say("PASS", name, self.before[self.part, name])
+        return True
 
     def left(self):
         return min(self.part_end, self.deadline) - time.monotonic()
@@ -44,8 +60,8 @@ class Report:
 
     def run_part(self, name, seconds, work):
         """Runs work(); whatever goes wrong in it is a FAIL of this part alone."""
-        self.part, self.part_end = name, time.monotonic() + seconds * self.patience
-        began = time.monotonic()
+        began, share = time.monotonic(), (seconds + self.spare) * self.patience
+        self.part, self.part_end = name, began + share
         if self.deadline - began < 5:
             self.skip("all", "no time left")
             return
@@ -60,14 +76,18 @@ class Report:
                 self.say("FAIL", "time", f"{' '.join(map(str, e.cmd[:8]))} ran longer than {e.timeout:.0f} s")
         except Exception as e:  # pylint: disable=broad-except
             self.say("FAIL", "this part", f"{type(e).__name__}: {e}")
-        print(f"        {name}: {time.monotonic() - began:.0f} s", flush=True)
+        took = time.monotonic() - began
+        self.spare = max(0, share - took) / self.patience
+        if not self.not_shown([name], passed=False):
+            self.done.append(name)
+        print(f"        {name}: {took:.0f} s of {share:.0f}", flush=True)
 
     def failed(self):
         return [r for r in self.rows if r[2] == "FAIL"]
 
-    def not_shown(self, parts):
-        """Of these parts, those in which nothing passed or for which time ran out."""
-        passed = {r[0] for r in self.rows if r[2] == "PASS"}
+    def not_shown(self, parts, passed=True):
+        """Of these parts, those in which nothing passed (where that is asked) or for which time ran out."""
+        passed = {r[0] for r in self.rows if r[2] == "PASS"} if passed else set(parts)
         short = {r[0] for r in self.rows if r[2] == "SKIPPED" and (r[1] in ("all", "the rest") or r[3] == "no time left")}
         return [part for part in parts if part not in passed or part in short]
 
