@@ -33,6 +33,22 @@ struct tr_checkpointer {
     unsigned told, heard;
 };
 
+/* Where the disk is full, older checkpoints make room, as long as a newer one is whole. */
+static tr_status write_file(const tr_checkpointer *k, const char *path, const tr_snapshot *s,
+                            size_t *nbytes)
+{
+    for (;;) {
+        bool removed;
+        const tr_status st = tr_store_write(path, k->o.params->o.model, s, nbytes);
+        const tr_error why = *tr_last_error();
+        if (st == TR_OK || why.status != st || why.hint != TR_HINT_DISK_FULL) return st;
+        if (tr_store_make_room(k->o.folder, s->train.step, &removed) != TR_OK || !removed) {
+            tr_set_error(&why);
+            return st;
+        }
+    }
+}
+
 static tr_status write_files(tr_checkpointer *k, size_t *nbytes)
 {
     tr_status st = TR_OK;
@@ -40,11 +56,11 @@ static tr_status write_files(tr_checkpointer *k, size_t *nbytes)
     char *step = tr_store_checkpoint_path(k->o.folder, k->snapshot.train.step);
     TR_HAVE(best && step);
     if (k->step_file) {
-        TR_TRY(tr_store_write(step, k->o.params->o.model, &k->snapshot, nbytes));
+        TR_TRY(write_file(k, step, &k->snapshot, nbytes));
         if (k->best) TR_TRY(tr_store_link(step, best));
         TR_TRY(tr_store_prune(k->o.folder, k->o.keep, k->snapshot.train.step));
     } else
-        TR_TRY(tr_store_write(best, k->o.params->o.model, &k->snapshot, nbytes));
+        TR_TRY(write_file(k, best, &k->snapshot, nbytes));
 out:
     tr_free(best);
     tr_free(step);
@@ -205,6 +221,14 @@ tr_status tr_checkpointer_save(tr_checkpointer *k, const tr_train_state *state, 
     return st;
 }
 
+void tr_checkpointer_move(tr_checkpointer *k, const char *folder)
+{
+    pthread_mutex_lock(&k->lock);
+    wait_idle(k);
+    k->o.folder = folder;
+    pthread_mutex_unlock(&k->lock);
+}
+
 bool tr_checkpointer_report(tr_checkpointer *k, tr_checkpoint_report *out)
 {
     if (!k->root) return false;
@@ -259,7 +283,7 @@ tr_status tr_checkpointer_write_model(tr_checkpointer *k, const char *path,
     const int ema = tr_params_slot(k->o.params, "ema");
     if (ema >= 0) model.params = k->snapshot.slots[ema]; /* trained with it: that is the model */
     tr_comm_busy(k->o.comm, true);
-    if (st == TR_OK) st = tr_store_write(path, k->o.params->o.model, &model, NULL);
+    if (st == TR_OK) st = write_file(k, path, &model, NULL);
     tr_comm_busy(k->o.comm, false);
     pthread_mutex_unlock(&k->lock);
     return st;

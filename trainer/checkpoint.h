@@ -34,6 +34,8 @@ tr_status tr_checkpointer_reserve(tr_checkpointer *k, const tr_history *h, size_
  * returned is a device that could not be read. */
 tr_status tr_checkpointer_save(tr_checkpointer *k, const tr_train_state *state, const tr_history *h,
                                bool step_file, bool best, double *stall);
+/* Local. The run folder is elsewhere: `folder` is borrowed as that of the options. */
+void tr_checkpointer_move(tr_checkpointer *k, const char *folder);
 /* Local. The next piece of the writer's news, for the log and the metrics; false when there is
  * none. */
 typedef struct {

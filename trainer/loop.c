@@ -43,6 +43,7 @@ static tr_status save(tr_trainer *t, bool step_file, bool best)
 {
     double stall;
     tr_status st = tr_trainer_share_states(t);
+    if (st == TR_OK) st = tr_report_follow(t);
     if (st != TR_OK) return st;
     t->state.seconds += tr_now() - t->started;
     t->started = tr_now();
@@ -239,10 +240,15 @@ static tr_status stopped(tr_trainer *t)
 
 static tr_status finished(tr_trainer *t, const char *why)
 {
-    char *path = tr_sprintf("%s/model.h5", t->config->output);
+    char *path = NULL;
     tr_status st;
     TR_TRY(tr_trainer_share_states(t));
-    st = path ? tr_report_begin(t) : tr_last_status(); /* there may have been nothing left to do */
+    st = tr_report_begin(t); /* there may have been nothing left to do */
+    if (st == TR_OK) st = tr_report_follow(t);
+    if (st == TR_OK && t->folder) {
+        path = tr_sprintf("%s/model.h5", tr_run_folder_path(t->folder));
+        if (!path) st = tr_last_status();
+    }
     TR_TRY(tr_agree(t->comm, st, NULL));
     st = tr_checkpointer_write_model(t->checkpointer, path, &t->state, &t->history);
     if (t->topology->rank == 0) st = close_books(t, why, st);

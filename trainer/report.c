@@ -29,7 +29,7 @@ void tr_report_start(tr_trainer *t)
 
 static tr_status open_metrics(tr_trainer *t)
 {
-    const tr_metrics_options o = {.folder = t->config->output,
+    const tr_metrics_options o = {.folder = tr_run_folder_path(t->folder),
                                   .resume = t->resume,
                                   .step = t->from,
                                   .quiet = t->quiet,
@@ -54,11 +54,23 @@ static tr_status record_start(tr_trainer *t)
         t->total_steps, t->from, sha, TR_VERSION);
 }
 
+tr_status tr_report_follow(tr_trainer *t)
+{
+    bool moved;
+    if (t->topology->rank != 0) return TR_OK;
+    const tr_status st = tr_run_folder_follow(t->folder, &moved);
+    if (st != TR_OK || !moved) return st;
+    tr_metrics_move(t->metrics, tr_run_folder_path(t->folder));
+    tr_checkpointer_move(t->checkpointer, tr_run_folder_path(t->folder));
+    return TR_OK;
+}
+
 tr_status tr_report_begin(tr_trainer *t)
 {
     tr_status st = TR_OK;
     if (t->topology->rank != 0 || t->metrics) return st;
     tr_comm_busy(t->comm, true);
+    TR_TRY(tr_report_follow(t));
     TR_TRY(tr_run_folder_begin(t->folder, t->config_text));
     TR_TRY(open_metrics(t));
     TR_TRY(record_start(t));
@@ -132,7 +144,8 @@ tr_status tr_report_step(tr_trainer *t)
                                      });
     add_times(&t->all, s);
     memset(s, 0, sizeof *s);
-    return tr_metrics_step(t->metrics, &r);
+    const tr_status st = tr_report_follow(t);
+    return st == TR_OK ? tr_metrics_step(t->metrics, &r) : st;
 }
 
 tr_status tr_report_eval(tr_trainer *t, const tr_eval_record *e)

@@ -1,25 +1,33 @@
 /* The run folder. A job that ends before its run began leaves none behind: what was made for it is
  * known, and removed again under the lock. Jobs that are started at the same time for one folder
  * may meet in that; who finds it vanishing starts over. Nothing that was found is touched until the
- * run begins, so that there is nothing to put back, whatever ends the job before. */
+ * run begins, so that there is nothing to put back, whatever ends the job before.
+ *
+ * .lock says whose the folder is: once a run began there, it bears MARK. In a folder so marked, files with the names
+ * of a run's (run_files.h) are a run's; in any other they are somebody's, and are neither written over nor removed.
+ * The mark is set where there were none of these names, and before there is one. */
 #include "trainer/run_folder.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+#include "runtime/base/file.h"
+#include "trainer/run_files.h"
+
 #define MOST_TRIES 1000 /* a millisecond apart */
+#define MARK       "trireme run folder\n"
 
 struct tr_run_folder {
     char *path, *checkpoints, *lock_path;
+    char *before;    /* the path before it was moved, which others may still hold */
     char *replacing; /* a file: the run in the folder is replaced, and no longer one */
-    int lock;
-    size_t made; /* length of the first part of the path that was missing; 0: none was */
+    int lock, dir;   /* dir: the folder, wherever it is moved to */
+    size_t made;     /* length of the first part of the path that was missing; 0: none was */
     bool made_checkpoints, made_lock, resume, force, begun;
+    bool marked; /* a run of ours began here */
 };
 
 /* TR_OK with *again: a job that came to nothing was removing the folder meanwhile. */
@@ -52,71 +60,12 @@ static tr_status make_folders(tr_run_folder *f, bool *again)
     return st;
 }
 
-/* The length of what in `name` is the name of something that a run leaves in its folder, or in its
- * checkpoints folder; 0: nothing. */
-static size_t known(const char *name, bool checkpoints)
-{
-    static const char *const names[] = {"config.yaml", "metrics.jsonl", "model.h5", "report.html",
-                                        "trace.json"};
-    if (checkpoints) {
-        const size_t digits = strncmp(name, "step-", 5) == 0 ? strspn(name + 5, "0123456789") : 0;
-        const size_t n = digits > 0 ? 5 + digits : strncmp(name, "best", 4) == 0 ? 4 : 0;
-        return n > 0 && strncmp(name + n, ".h5", 3) == 0 ? n + 3 : 0;
-    }
-    for (size_t i = 0; i < TR_COUNT(names); i++) {
-        const size_t n = strlen(names[i]);
-        if (strncmp(name, names[i], n) == 0) return n;
-    }
-    return 0;
-}
-
-/* That, or one that was not finished, or set aside as damaged. */
-static bool is_ours(const char *name, bool checkpoints)
-{
-    if (!checkpoints && strncmp(name, "events.out.tfevents.", 20) == 0) return true;
-    const size_t n = known(name, checkpoints);
-    const char *rest = name + n;
-    return n > 0 && (!*rest || strncmp(rest, ".tmp-", 5) == 0 ||
-                     (checkpoints && strcmp(rest, ".damaged") == 0));
-}
-
-typedef enum { COUNT, REMOVE, REMOVE_BUT_CONFIG } sweeping;
-
-/* Our files in a folder. */
-static tr_status sweep_one(const char *folder, bool checkpoints, sweeping how, int *count)
-{
-    DIR *d = opendir(folder);
-    if (!d) return errno == ENOENT ? TR_OK : TR_FAIL(TR_IO, "%s: %s", folder, strerror(errno));
-    tr_status st = TR_OK;
-    for (struct dirent *e; st == TR_OK && (e = readdir(d));) {
-        if (!is_ours(e->d_name, checkpoints)) continue;
-        (*count)++;
-        if (how == COUNT || (how == REMOVE_BUT_CONFIG && strcmp(e->d_name, "config.yaml") == 0))
-            continue;
-        if (unlinkat(dirfd(d), e->d_name, 0) != 0)
-            st = TR_FAIL(TR_IO, "%s/%s cannot be removed: %s", folder, e->d_name, strerror(errno));
-    }
-    closedir(d);
-    return st;
-}
-
-static tr_status sweep(const tr_run_folder *f, sweeping how, int *count)
-{
-    tr_status st = TR_OK;
-    *count = 0;
-    TR_TRY(sweep_one(f->checkpoints, true, how, count));
-    TR_TRY(sweep_one(f->path, false, how, count));
-out:
-    return st;
-}
-
 /* What is left of a run that is replaced. Until all of it is gone, f->replacing says that there is
  * none: a job that was killed here leaves no mixture of two runs. */
-static tr_status remove_replaced(const tr_run_folder *f, sweeping how)
+static tr_status remove_replaced(const tr_run_folder *f, bool but_config)
 {
     tr_status st = TR_OK;
-    int found;
-    TR_TRY(sweep(f, how, &found));
+    TR_TRY(tr_run_files_remove(f->path, but_config));
     TR_NEED(unlink(f->replacing) == 0, TR_IO, "%s cannot be removed: %s", f->replacing,
             strerror(errno));
 out:
@@ -127,11 +76,13 @@ out:
 static tr_status take_lock(tr_run_folder *f, bool *again)
 {
     struct stat status;
-    const int flags = O_RDWR | O_CLOEXEC;
-    f->lock = open(f->lock_path, flags | O_CREAT | O_EXCL, 0666);
-    const bool made = f->lock >= 0;
-    if (!made && errno == EEXIST) f->lock = open(f->lock_path, flags);
-    if (f->lock < 0) return failed(f->lock_path, again);
+    tr_status st = tr_file_open(f->lock_path, O_RDWR | O_CREAT | O_EXCL, TR_IO, &f->lock, NULL);
+    const bool made = st == TR_OK;
+    if (!made && errno == EEXIST) st = tr_file_open(f->lock_path, O_RDWR, TR_IO, &f->lock, NULL);
+    if (st != TR_OK) {
+        *again = errno == ENOENT; /* a job that came to nothing removed it meanwhile */
+        return *again ? TR_OK : st;
+    }
     if (flock(f->lock, LOCK_EX | LOCK_NB) != 0 &&
         errno == EWOULDBLOCK) /* no locks on this file system: go on */
         return TR_FAIL(TR_USAGE, "%s is in use by another running job", f->path);
@@ -148,33 +99,100 @@ static tr_status take_lock(tr_run_folder *f, bool *again)
 static tr_status write_config(const char *folder, const char *text)
 {
     tr_status st = TR_OK;
-    char *path = tr_sprintf("%s/config.yaml", folder),
-         *temporary = tr_sprintf("%s/config.yaml.tmp-%d", folder, (int)getpid());
-    FILE *f = path && temporary ? fopen(temporary, "w") : NULL;
-    bool good = f && fputs(text, f) >= 0 && fflush(f) == 0 && fsync(fileno(f)) == 0;
-    if (f && fclose(f) != 0) good = false;
-    if (good && rename(temporary, path) != 0) good = false;
-    if (!good) {
-        st = TR_FAIL(TR_IO, "%s/config.yaml cannot be written: %s", folder, strerror(errno));
-        if (temporary) unlink(temporary);
-    }
+    tr_commit c = {.fd = -1};
+    char *path = tr_sprintf("%s/config.yaml", folder);
+    if (!path) return tr_last_status();
+    TR_TRY(tr_commit_open(&c, path, strlen(text)));
+    TR_TRY(tr_commit_write(&c, 0, text, strlen(text)));
+    TR_TRY(tr_commit_finish(&c));
+out:
+    tr_commit_close(&c);
     tr_free(path);
-    tr_free(temporary);
     return st;
 }
 
-/* checkpoints/ comes after the lock: who removes it holds the lock. */
+/* checkpoints/ comes after the lock: who removes it holds the lock. It is no link: what lies behind one is another
+ * run's, or nobody's. */
+static tr_status make_checkpoints(tr_run_folder *f)
+{
+    int fd;
+    if (mkdir(f->checkpoints, 0777) == 0)
+        f->made_checkpoints = true;
+    else if (errno != EEXIST)
+        return TR_FAIL(TR_IO, "%s cannot be made: %s", f->checkpoints, strerror(errno));
+    const tr_status st = tr_folder_open(f->checkpoints, TR_USAGE, &fd);
+    if (st == TR_OK) close(fd);
+    return st;
+}
+
 static tr_status make(tr_run_folder *f, bool *again)
 {
     tr_status st = TR_OK;
     *again = false;
     TR_TRY(make_folders(f, again));
     if (!*again) TR_TRY(take_lock(f, again));
-    if (*again) return TR_OK;
-    if (mkdir(f->checkpoints, 0777) == 0)
-        f->made_checkpoints = true;
-    else if (errno != EEXIST)
-        st = TR_FAIL(TR_IO, "%s cannot be made: %s", f->checkpoints, strerror(errno));
+    if (!*again) TR_TRY(make_checkpoints(f));
+out:
+    return st;
+}
+
+/* With the lock: whose is the folder? */
+static tr_status read_mark(tr_run_folder *f)
+{
+    char text[sizeof MARK] = "";
+    const ssize_t n = pread(f->lock, text, sizeof text, 0);
+    f->marked = n == sizeof MARK - 1 && memcmp(text, MARK, sizeof MARK - 1) == 0;
+    if (f->marked || n <= 0) return TR_OK;
+    return TR_FAIL(TR_USAGE, "%s was made by no run: choose another folder (output=...)",
+                   f->lock_path);
+}
+
+static tr_status set_mark(tr_run_folder *f)
+{
+    if (f->marked) return TR_OK;
+    if (pwrite(f->lock, MARK, sizeof MARK - 1, 0) == sizeof MARK - 1 && fsync(f->lock) == 0) {
+        f->marked = true;
+        return TR_OK;
+    }
+    const int why = errno;
+    if (ftruncate(f->lock, 0) != 0) errno = why;
+    return TR_FAIL(TR_IO, "%s cannot be written: %s", f->lock_path, strerror(why));
+}
+
+/* A job was killed while it removed the run before. */
+static tr_status finish_replacing(const tr_run_folder *f)
+{
+    int fd;
+    const tr_status st = tr_file_open(f->replacing, O_RDONLY | O_NOFOLLOW, TR_IO, &fd, NULL);
+    if (st != TR_OK) return errno == ENOENT ? TR_OK : st;
+    close(fd);
+    return remove_replaced(f, false);
+}
+
+/* May the run begin with what is there? A run that is gone on with writes no checkpoint over another: those are its
+ * own, or found unfit. */
+static tr_status look(tr_run_folder *f)
+{
+    char name[300];
+    tr_status st = TR_OK;
+    TR_TRY(read_mark(f));
+    if (!f->marked && !tr_run_files_signed(f->path)) {
+        TR_TRY(tr_run_files_find(f->path, !f->resume, name, sizeof name));
+        TR_NEED(
+            !name[0], TR_USAGE,
+            "%s/%s is there, and no run of this program made it: it would be written over; move "
+            "it away, or choose another folder (output=...)",
+            f->path, name);
+        f->force = false; /* there is nothing to replace */
+        goto out;
+    }
+    TR_TRY(finish_replacing(f));
+    if (f->resume || f->force) goto out;
+    TR_TRY(tr_run_files_find(f->path, true, name, sizeof name));
+    TR_NEED(!name[0], TR_USAGE,
+            "%s already holds a run: go on with it (--resume), replace it (--force), or choose "
+            "another folder (output=...)",
+            f->path);
 out:
     return st;
 }
@@ -182,11 +200,10 @@ out:
 tr_status tr_run_folder_open(const char *folder, bool resume, bool force, tr_run_folder **out)
 {
     tr_status st = TR_OK;
-    int found = 0;
     bool again = true;
     tr_run_folder *f = TR_NEW(TR_MEM_OTHER, tr_run_folder);
     if (!f) return tr_last_status();
-    f->lock = -1;
+    f->lock = f->dir = -1;
     f->resume = resume;
     f->force = force && !resume;
     f->path = tr_strdup(folder);
@@ -199,14 +216,9 @@ tr_status tr_run_folder_open(const char *folder, bool resume, bool force, tr_run
         TR_TRY(make(f, &again));
     }
     TR_NEED(!again, TR_IO, "the run folder %s cannot be made: %s", folder, strerror(ENOENT));
-    if (access(f->replacing, F_OK) == 0) TR_TRY(remove_replaced(f, REMOVE));
-    if (!resume && !force) {
-        TR_TRY(sweep(f, COUNT, &found));
-        TR_NEED(found == 0, TR_USAGE,
-                "%s already holds a run: go on with it (--resume), replace it (--force), or choose "
-                "another folder (output=...)",
-                folder);
-    }
+    f->dir = open(f->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    TR_NEED(f->dir >= 0, TR_IO, "%s: %s", f->path, strerror(errno));
+    TR_TRY(look(f));
 out:
     if (st != TR_OK) {
         const tr_error why = *tr_last_error();
@@ -219,20 +231,23 @@ out:
 }
 
 /* The folder is this run's from now on. */
-static tr_status claim(const tr_run_folder *f)
+static tr_status claim(tr_run_folder *f)
 {
     tr_status st = TR_OK;
-    int found = 0;
-    if (f->force) {
-        const int mark = open(f->replacing, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
-        TR_NEED(mark >= 0, TR_IO, "%s cannot be made: %s", f->replacing, strerror(errno));
-        close(mark);
-        return TR_OK;
-    }
-    TR_TRY(sweep(f, COUNT, &found));
-    TR_NEED(found == 0, TR_USAGE,
+    char name[300];
+    int mark;
+    if (!f->force) {
+        TR_TRY(tr_run_files_find(f->path, true, name, sizeof name));
+        TR_NEED(
+            !name[0], TR_USAGE,
             "%s holds a run that another job began meanwhile: choose another folder (output=...)",
             f->path);
+    }
+    TR_TRY(set_mark(f));
+    if (f->force) {
+        TR_TRY(tr_file_open(f->replacing, O_WRONLY | O_CREAT, TR_IO, &mark, NULL));
+        close(mark);
+    }
 out:
     return st;
 }
@@ -240,13 +255,81 @@ out:
 tr_status tr_run_folder_begin(tr_run_folder *f, const char *config_text)
 {
     tr_status st = TR_OK;
+    const bool was_marked = f->marked;
     if (f->begun) return TR_OK;
-    if (!f->resume) TR_TRY(claim(f));
+    TR_TRY(f->resume ? set_mark(f) : claim(f));
     st = write_config(f->path, config_text);
-    if (st != TR_OK && f->force) unlink(f->replacing);
-    if (st != TR_OK) goto out;
+    if (st != TR_OK) {
+        if (f->force) unlink(f->replacing);
+        if (!was_marked && ftruncate(f->lock, 0) == 0) f->marked = false;
+        goto out;
+    }
     f->begun = true;
-    if (f->force) TR_TRY(remove_replaced(f, REMOVE_BUT_CONFIG));
+    if (f->force) TR_TRY(remove_replaced(f, true));
+    TR_TRY(tr_run_files_tidy(f->path));
+out:
+    return st;
+}
+
+const char *tr_run_folder_path(const tr_run_folder *f)
+{
+    return f->path;
+}
+
+/* The paths of the folder at its new place, which it takes. */
+static tr_status take_path(tr_run_folder *f, const char *path)
+{
+    tr_status st = TR_OK;
+    char *now = tr_strdup(path), *checkpoints = tr_sprintf("%s/checkpoints", path),
+         *lock = tr_sprintf("%s/.lock", path), *replacing = tr_sprintf("%s/.replacing", path);
+    TR_HAVE(now && checkpoints && lock && replacing);
+    tr_free(f->before);
+    tr_free(f->checkpoints);
+    tr_free(f->lock_path);
+    tr_free(f->replacing);
+    f->before = f->path;
+    f->path = now;
+    f->checkpoints = checkpoints;
+    f->lock_path = lock;
+    f->replacing = replacing;
+    return TR_OK;
+out:
+    tr_free(now);
+    tr_free(checkpoints);
+    tr_free(lock);
+    tr_free(replacing);
+    return st;
+}
+
+static bool same_folder(const struct stat *a, const char *path)
+{
+    struct stat b;
+    return stat(path, &b) == 0 && a->st_dev == b.st_dev && a->st_ino == b.st_ino;
+}
+
+tr_status tr_run_folder_follow(tr_run_folder *f, bool *moved)
+{
+    tr_status st = TR_OK;
+    char link[64], now[PATH_MAX];
+    struct stat s;
+    *moved = false;
+    TR_NEED(fstat(f->dir, &s) == 0, TR_IO, "the run folder %s: %s", f->path, strerror(errno));
+    if (same_folder(&s, f->path)) {
+        /* checkpoints alone may be gone: later ones can be written */
+        if (mkdir(f->checkpoints, 0777) == 0)
+            tr_log(TR_LOG_WARN, "%s was removed while the job runs: made again", f->checkpoints);
+        return TR_OK;
+    }
+    snprintf(link, sizeof link, "/proc/self/fd/%d", f->dir);
+    const ssize_t n = readlink(link, now, sizeof now - 1);
+    now[n > 0 ? n : 0] = 0;
+    TR_NEED(same_folder(&s, now), TR_IO,
+            "the run folder %s was removed while the job runs, with all that was saved there",
+            f->path);
+    TR_TRY(take_path(f, now));
+    tr_log(TR_LOG_WARN, "the run folder %s was moved while the job runs: it goes on in %s",
+           f->before, f->path);
+    *moved = true;
 out:
     return st;
 }
@@ -272,6 +355,8 @@ void tr_run_folder_close(tr_run_folder *f)
     if (!f) return;
     tr_run_folder_undo(f);
     if (f->lock >= 0) close(f->lock);
+    if (f->dir >= 0) close(f->dir);
+    tr_free(f->before);
     tr_free(f->path);
     tr_free(f->checkpoints);
     tr_free(f->lock_path);

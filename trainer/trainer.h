@@ -149,6 +149,9 @@ void tr_report_start(tr_trainer *t);
 /* *Local.* The run has something to show: its folder becomes its own, records begin. To be called
  * before anything is recorded or saved; does nothing the second time, nor on other ranks. */
 tr_status tr_report_begin(tr_trainer *t);
+/* *Local.* To be called before the run folder is written to: goes along where it was moved, fails where it was
+ * removed. */
+tr_status tr_report_follow(tr_trainer *t);
 tr_status tr_report_step(tr_trainer *t);
 tr_status tr_report_eval(tr_trainer *t, const tr_eval_record *e);
 tr_status tr_report_end(tr_trainer *t, const char *why);

@@ -18,9 +18,23 @@ tr_status tr_append_open(tr_append *a, bool fresh)
     return st;
 }
 
+/* What was removed would be written to in silence, and lost: it begins again. */
+static void reopen_removed(tr_append *a)
+{
+    struct stat s;
+    if (fstat(a->fd, &s) != 0 || s.st_nlink > 0) return;
+    close(a->fd);
+    if (tr_append_open(a, false) == TR_OK)
+        tr_log(TR_LOG_WARN,
+               "%s: was removed while the job runs, with the records in it: begun again", a->path);
+    else
+        tr_log(TR_LOG_WARN, "%s; nothing more is written to it", tr_last_error()->text);
+}
+
 void tr_append_write(tr_append *a, const void *bytes, size_t nbytes)
 {
     size_t done = 0;
+    if (a->fd >= 0) reopen_removed(a);
     if (a->fd < 0) return;
     while (done < nbytes) {
         ssize_t n = write(a->fd, (const char *)bytes + done, nbytes - done);

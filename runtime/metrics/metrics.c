@@ -84,6 +84,23 @@ void tr_metrics_close(tr_metrics *m)
     tr_free(m);
 }
 
+static void move(tr_append *a, const char *folder)
+{
+    const char *slash = strrchr(a->path, '/'), *name = slash ? slash + 1 : a->path;
+    const size_t n = strlen(folder), nbytes = strlen(name) + 1;
+    if (n + 1 + nbytes > sizeof a->path) return; /* messages name the place before */
+    memmove(a->path + n + 1, name, nbytes);
+    memcpy(a->path, folder, n);
+    a->path[n] = '/';
+}
+
+void tr_metrics_move(tr_metrics *m, const char *folder)
+{
+    if (!m) return;
+    move(&m->json, folder);
+    move(&m->board, folder);
+}
+
 /* ---- Records --------------------------------------------------------------------------------- */
 
 static tr_status finish(tr_metrics *m)

@@ -18,6 +18,9 @@ typedef struct {
 tr_status tr_metrics_open(const tr_metrics_options *o, tr_metrics **out);
 void tr_metrics_close(tr_metrics *m); /* flushes; NULL is fine */
 
+/* The run folder is elsewhere, and the files with it. */
+void tr_metrics_move(tr_metrics *m, const char *folder);
+
 typedef struct {
     uint64_t step, epoch;
     double loss, lr, grad_norm, loss_scale;

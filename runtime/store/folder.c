@@ -93,6 +93,28 @@ out:
     return st;
 }
 
+tr_status tr_store_make_room(const char *folder, uint64_t newest, bool *removed)
+{
+    tr_status st = TR_OK;
+    tr_step_files l = {0};
+    *removed = false;
+    char *checkpoints = tr_sprintf("%s/checkpoints", folder);
+    if (!checkpoints) return tr_last_status();
+    TR_TRY(tr_step_files_list(checkpoints, false, &l));
+    for (size_t i = 0; i + 1 < l.count; i++) {
+        const char *oldest = l.v[l.count - 1].name;
+        if (l.v[i].step > newest || tr_store_verify(l.v[i].name) != TR_OK) continue;
+        TR_NEED(unlink(oldest) == 0, TR_IO, "%s: cannot remove: %s", oldest, strerror(errno));
+        tr_log(TR_LOG_WARN, "%s: removed, for the disk is full", oldest);
+        *removed = true;
+        break;
+    }
+out:
+    tr_step_files_free(&l);
+    tr_free(checkpoints);
+    return st;
+}
+
 static tr_status copy(const char *path, const char *target)
 {
     tr_status st = TR_OK;

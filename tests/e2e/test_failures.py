@@ -1,6 +1,7 @@
 """Signals, dead ranks, full disks, wrong configs and data: one message, the right status, nobody hangs."""
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import time
@@ -161,26 +162,105 @@ class Failures(Case):
         self.addCleanup(subprocess.run, ["umount", "-l", str(small)], check=True)
         return small
 
-    def test_full_disk(self):
-        """Saving fails; training goes on, the last good file stays whole, and it is said."""
+    def filled(self, name, steps):
+        """A run that has a checkpoint every 4 steps, then a disk with no room for another one."""
         small = self.small()
-        config = self.config("small/run", steps=12, every=4)
+        config = self.config(f"small/{name}", steps=steps, every=4)
         self.run_trainer(config)
-        good = small / "run/checkpoints/step-00000012.h5"
         fill(small / "filler")
         room = 8 * 1024  # for a few metrics, not for a checkpoint
         os.truncate(small / "filler", max(0, (small / "filler").stat().st_size - room))
+        return small, config
+
+    def test_full_disk(self):
+        """Saving fails; training goes on, the last good file stays whole, and it is said."""
+        small, config = self.filled("run", steps=4)
+        good = small / "run/checkpoints/step-00000004.h5"
         out = self.run_trainer(config, "--resume", "train.steps=24", status=1)
         self.assertIn("could not be saved", out)
         self.assertIn("training goes on", out)
         self.assertIn("No space left", out)
-        self.assertIn("best.h5", "".join(p.name for p in good.parent.iterdir()))
         self.assertTrue(good.exists())
         self.tool("inspect", good)
         self.assertEqual(list((small / "run").rglob("*.tmp-*")), [])
         os.unlink(small / "filler")
         self.run_trainer(config, "--resume", "train.steps=24")
         self.tool("inspect", small / "run/model.h5")
+
+    def test_full_disk_with_older_checkpoints(self):
+        """The oldest makes room for the newest, one at a time, and it is said; best.h5 stays."""
+        small, config = self.filled("run", steps=12)
+        folder = small / "run/checkpoints"
+        (small / "run/model.h5").unlink()  # in whose room the first one goes
+        out = self.run_trainer(config, "--resume", "train.steps=24", "train.checkpoint.keep=9")
+        self.assertRegex(out, r"step-00000004.h5: removed, for the disk is full")
+        left = sorted(p.name for p in folder.iterdir())
+        self.assertIn("step-00000024.h5", left, out)
+        self.assertIn("best.h5", left)
+        self.assertNotIn("could not be saved", out)
+        for name in left:
+            self.tool("inspect", folder / name)
+
+    def test_moved_run_folder(self):
+        """Said at the next record; the run goes on where the folder is now."""
+        process = self.start(self.config(steps=10**6, every=100, out="here/run"))
+        self.wait_for_step("here/run", 15, process)
+        os.rename(self.dir / "here", self.dir / "there")
+        self.wait_for_step("there/run", self.records("there/run")[-1]["step"] + 15, process)
+        os.kill(self.rank_pids(process.pid)[1], signal.SIGTERM)
+        out, _ = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 75, out)
+        self.assertEqual(out.count("the run folder here/run was moved while the job runs"), 1, out)
+        step = self.records("there/run")[-1]["step"]
+        self.tool("inspect", self.dir / f"there/run/checkpoints/step-{step:08d}.h5")
+        self.assertFalse((self.dir / "here").exists())
+        self.run_trainer(self.dir / "run.yaml", "output=there/run", "--resume", f"train.steps={step + 2}")
+        self.assertEqual([r["step"] for r in self.records("there/run")], list(range(1, step + 3)))
+
+    def test_removed_run_folder(self):
+        """Ends at the next record, with one clear error."""
+        process = self.start(self.config(steps=10**6, every=10**6))
+        self.wait_for_step("run", 15, process)
+        os.rename(self.dir / "run", self.dir / "gone")
+        shutil.rmtree(self.dir / "gone", ignore_errors=True)
+        shutil.rmtree(self.dir / "gone", ignore_errors=True)  # what came in between
+        out, _ = process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 1, out)
+        errors = [line for line in out.splitlines() if line.startswith("trainer: error")]
+        self.assertEqual(len(errors), 1, out)
+        self.assertIn("was removed while the job runs", errors[0])
+
+    def test_files_of_others(self):
+        """A folder with files of the user's, among them the very config: nothing is written over, nothing goes."""
+        folder = self.dir / "mine"
+        folder.mkdir()
+        config = self.config(steps=2, data="data.h5", out=".")
+        (folder / "config.yaml").write_text(config.read_text().replace("data.h5", "../data.h5"))
+        for name in ("report.html", "trace.json", "events.out.tfevents.1.host.2.0"):
+            (folder / name).write_text("theirs")
+        before = self.contents("mine")
+        for flags in ((), ("--resume",), ("--force",)):
+            out = self.run_trainer(folder / "config.yaml", "output=mine", *flags, ranks=1, status=2)
+            self.assertIn("mine/config.yaml is there, and no run of this program made it", out)
+            self.assertEqual(self.contents("mine"), before)
+        (folder / "config.yaml").rename(folder / "digits.yaml")
+        self.run_trainer(folder / "digits.yaml", "output=mine", ranks=1)
+        self.run_trainer(folder / "config.yaml", "output=mine", "--force", ranks=1)  # the run's own
+        for name in ("report.html", "trace.json", "events.out.tfevents.1.host.2.0"):
+            self.assertEqual((folder / name).read_text(), "theirs")
+
+    def test_checkpoints_behind_a_link(self):
+        """Another run's, it may be: they are neither written to nor removed."""
+        config = self.config(steps=2)
+        self.run_trainer(config, "output=a", ranks=1)
+        self.run_trainer(config, "output=b", ranks=1)
+        shutil.rmtree(self.dir / "b/checkpoints")
+        (self.dir / "b/checkpoints").symlink_to("../a/checkpoints")
+        before = self.contents()
+        for flag in ("--force", "--resume"):
+            out = self.run_trainer(config, "output=b", flag, ranks=1, status=2)
+            self.assertIn("b/checkpoints: is a link, expected a folder", out)
+            self.assertEqual(self.contents(), before)
 
     def test_wrong_configs(self):
         config = self.config()
@@ -213,6 +293,8 @@ class Failures(Case):
             out = self.run_trainer(config, *arguments, ranks=2, status=2)
             self.assertIn(expected, out)
         self.assertIn("nowhere.yaml", self.run_trainer("nowhere.yaml", ranks=2, status=2))
+        os.mkfifo(self.dir / "pipe.yaml")
+        self.assertIn("pipe.yaml: is a pipe, expected a file", self.run_trainer("pipe.yaml", ranks=2, status=2))
 
     def test_wrong_data(self):
         config = self.config(steps=5)
@@ -332,7 +414,7 @@ class Failures(Case):
         fill(small / "filler")
         for more in (("output=small/run", "--force"), ("output=small/run", "--resume", "train.steps=8"),
                      ("output=small/new",)):
-            self.changes_nothing(self.words(), *more, said="config.yaml cannot be written: No space left")
+            self.changes_nothing(self.words(), *more, said="No space left on device")
 
     def test_killed_before_the_first_step(self):
         """Nothing can be put back by a process that is gone: there is nothing to be."""

@@ -252,6 +252,26 @@ static void another_models(void **state)
     assert_true(there(f, "step-00000200.h5"));
 }
 
+/* A full disk: the oldest goes, one at a time, and never the newest whole one. */
+static void make_room(void **state)
+{
+    fixture *f = *state;
+    bool removed = true;
+    assert_ok(tr_store_make_room(f->folder, 500, &removed));
+    assert_false(removed);
+    for (uint64_t s = 1; s <= 5; s++) save(f, s * 100);
+    damage(f, 400, 12);
+    static const char *const going[] = {"step-00000100.h5", "step-00000200.h5", NULL};
+    for (size_t i = 0; i < TR_COUNT(going); i++) { /* 500 was given up: a run goes on from 300 */
+        assert_ok(tr_store_make_room(f->folder, 400, &removed));
+        assert_int_equal(removed, going[i] != NULL);
+        if (removed) assert_false(there(f, going[i]));
+    }
+    assert_true(there(f, "step-00000300.h5"));
+    assert_true(there(f, "step-00000400.h5"));
+    assert_true(there(f, "step-00000500.h5"));
+}
+
 /* A run that went on from an older checkpoint keeps what it writes, whatever lies past it. */
 static void prune_below_newer(void **state)
 {
@@ -428,6 +448,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(best_when_others_fail, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(another_models, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(prune_below_newer, folder_open, fixture_close),
+        cmocka_unit_test_setup_teardown(make_room, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(link_becomes_copy, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(stale_temporaries, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(killed_while_saving, folder_open, fixture_close),

@@ -127,13 +127,18 @@ static void test_a_run_stays(void **state)
 static const char *const ours[] = {"config.yaml",
                                    "metrics.jsonl",
                                    "model.h5",
-                                   "events.out.tfevents.1.host.2.0",
-                                   "model.h5.tmp-7.host",
-                                   "checkpoints/step-00000006.h5.tmp-7.host",
+                                   "events.out.tfevents.1.host.2.0.trireme",
                                    "checkpoints/step-00000004.h5",
                                    "checkpoints/best.h5",
-                                   "checkpoints/step-00000002.h5.damaged"};
+                                   "checkpoints/step-00000002.h5.damaged",
+                                   "checkpoints/best.h5.damaged",
+                                   "checkpoints/step-00000003.h5.other"};
 static const char *const others[] = {"notes",
+                                     "report.html",
+                                     "trace.json",
+                                     "events.out.tfevents.1.host.2.0",
+                                     "model.h5.tmp-",
+                                     "checkpoints/best.h5.bak",
                                      "model.h5.bak",
                                      "notes.tmp-1",
                                      "checkpoints/notes",
@@ -142,10 +147,19 @@ static const char *const others[] = {"notes",
                                      "checkpoints/step-.h5",
                                      "checkpoints/bestest.h5"};
 
+static void put(const char *path, const char *text)
+{
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0 && fclose(f) == 0);
+}
+
+/* The files of a run, in a folder that says that a run began there. */
 static void put_run(void)
 {
     (void)mkdir("run", 0777);
     (void)mkdir("run/checkpoints", 0777);
+    put("run/.lock", "trireme run folder\n");
     for (size_t i = 0; i < TR_COUNT(ours) + TR_COUNT(others); i++) {
         char path[256];
         snprintf(path, sizeof path, "run/%s",
@@ -202,7 +216,7 @@ static void test_cannot_begin(void **state)
     assert_int_equal(mkdir("run/config.yaml", 0777), 0);
     tr_run_folder *f = opened("run", false, true);
     assert_int_equal(tr_run_folder_begin(f, "seed: 1\n"), TR_IO);
-    assert_non_null(strstr(tr_last_error()->text, "run/config.yaml cannot be written"));
+    assert_non_null(strstr(tr_last_error()->text, "run/config.yaml: rename: Is a directory"));
     tr_run_folder_close(f);
     assert_int_equal(there(ours, TR_COUNT(ours)), TR_COUNT(ours));
     assert_int_equal(there(others, TR_COUNT(others)), TR_COUNT(others));
@@ -252,8 +266,13 @@ static void test_refuses(void **state)
     (void)state;
     assert_int_equal(mkdir("run", 0777), 0);
     touch("run/model.h5");
+    for (int how = 0; how < 3; how++) {
+        refused("run", how == 1, how == 2, TR_USAGE, "run/model.h5 is there, and no run");
+        assert_false(exists("run/.lock") || exists("run/checkpoints"));
+    }
+    /* of a run from before folders were marked */
+    put("run/metrics.jsonl", "{\"event\":\"start\",\"ranks\":1}\n");
     refused("run", false, false, TR_USAGE, "already holds a run");
-    assert_false(exists("run/.lock") || exists("run/checkpoints"));
     tr_run_folder_close(opened("run", true, false));
     tr_run_folder_close(opened("run", false, true));
     assert_true(exists("run/model.h5"));
@@ -270,6 +289,125 @@ static void test_refuses(void **state)
     memset(longer + 4, 'x', 300);
     refused(longer, false, false, TR_IO, "cannot be made");
     assert_false(exists("new"));
+}
+
+/* Somebody's files with names of ours are neither written over nor removed, whatever the flags. */
+static void test_files_of_others(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"config.yaml", "metrics.jsonl", "checkpoints/best.h5"};
+    for (size_t i = 0; i < TR_COUNT(names); i++) {
+        char path[64];
+        assert_int_equal(system("rm -rf run; mkdir -p run/checkpoints"), 0);
+        snprintf(path, sizeof path, "run/%s", names[i]);
+        put(path, "theirs");
+        touch("run/.replacing");
+        for (int how = 0; how < 3; how++) {
+            if (how == 1 && i == 2) continue; /* checkpoints alone may be gone on with */
+            refused("run", how == 1, how == 2, TR_USAGE, path);
+        }
+        assert_true(exists(path) && exists("run/.replacing") && !exists("run/.lock"));
+    }
+    assert_int_equal(system("rm -rf run; mkdir -p run"), 0);
+    put("run/.lock", "of another program");
+    refused("run", false, true, TR_USAGE, "run/.lock was made by no run");
+    put("run/.lock", "");
+    touch("run/trace.json");
+    touch("run/events.out.tfevents.1.host.2.0");
+    tr_run_folder *f = opened("run", false, true);
+    begin(f);
+    tr_run_folder_close(f);
+    assert_true(exists("run/trace.json") && exists("run/events.out.tfevents.1.host.2.0"));
+}
+
+/* Links and pipes in the place of what a run makes: errors at once, and what a link leads to stays as it is. */
+static void test_links_and_pipes(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"checkpoints", ".lock", ".replacing"};
+    for (size_t i = 0; i < TR_COUNT(names); i++)
+        for (int pipe = 0; pipe < 2; pipe++) {
+            char path[64], why[128];
+            const char *to = i == 0 ? "../away/checkpoints" : "../new";
+            snprintf(path, sizeof path, "run/%s", names[i]);
+            assert_int_equal(system("rm -rf run away"), 0);
+            put_run();
+            assert_int_equal(rename("run", "away"), 0);
+            put_run();
+            snprintf(why, sizeof why, "rm -rf %s", path);
+            assert_int_equal(system(why), 0);
+            if (i == 1) put("run/metrics.jsonl", "{\"event\":\"start\",\"ranks\":1}\n");
+            assert_int_equal(pipe ? mkfifo(path, 0666) : symlink(to, path), 0);
+            snprintf(why, sizeof why, "%s: is a %s, expected a %s", path, pipe ? "pipe" : "link",
+                     i == 0 ? "folder" : "file");
+            refused("run", false, true, i == 0 ? TR_USAGE : TR_IO, why);
+            assert_false(exists("new"));
+            assert_true(exists("away/checkpoints/best.h5") && exists("run/config.yaml"));
+        }
+}
+
+/* What killed writers left goes when a run begins; what may still be written to stays, and what is not ours. */
+static void test_leftovers(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"run/model.h5.tmp-%s",
+                                        "run/config.yaml.tmp-%s",
+                                        "run/metrics.jsonl.tmp-%s",
+                                        "run/notes.tmp-%s",
+                                        "run/checkpoints/step-00000006.h5.tmp-%s",
+                                        "run/checkpoints/best.h5.tmp-%s"};
+    const pid_t gone = fork();
+    if (gone == 0) _exit(0);
+    assert_int_equal(waitpid(gone, NULL, 0), gone);
+    for (int resume = 0; resume < 2; resume++)
+        for (int kind = 0; kind < 4; kind++) {
+            char who[128], host[65] = "", path[200];
+            struct timespec old[2] = {{.tv_sec = 1000}, {.tv_sec = 1000}};
+            gethostname(host, 64);
+            /* its process gone, alive, another host's, another host's and long quiet */
+            snprintf(who, sizeof who, "%ld.%s%s", (long)(kind == 1 ? getppid() : gone), host,
+                     kind >= 2 ? "-other" : "");
+            put_run();
+            for (size_t i = 0; i < TR_COUNT(names); i++) {
+                snprintf(path, sizeof path, names[i], who);
+                touch(path);
+                if (kind == 3) assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+            }
+            tr_run_folder *f = opened("run", resume, !resume);
+            snprintf(path, sizeof path, names[0], who);
+            assert_true(exists(path)); /* no run began */
+            begin(f);
+            tr_run_folder_close(f);
+            for (size_t i = 0; i < TR_COUNT(names); i++) {
+                snprintf(path, sizeof path, names[i], who);
+                assert_int_equal(exists(path), i == 3 || kind == 1 || kind == 2);
+            }
+            assert_int_equal(system("rm -rf run"), 0);
+        }
+}
+
+static void test_moved_and_removed(void **state)
+{
+    (void)state;
+    bool moved = true;
+    tr_run_folder *f = opened("a/run", false, false);
+    begin(f);
+    assert_int_equal(tr_run_folder_follow(f, &moved), TR_OK);
+    assert_false(moved);
+    assert_int_equal(rename("a", "b"), 0);
+    assert_int_equal(mkdir("a", 0777), 0);
+    assert_int_equal(mkdir("a/run", 0777), 0); /* another one */
+    assert_int_equal(tr_run_folder_follow(f, &moved), TR_OK);
+    assert_true(moved);
+    assert_non_null(strstr(tr_run_folder_path(f), "/b/run"));
+    assert_int_equal(rmdir("b/run/checkpoints"), 0);
+    assert_int_equal(tr_run_folder_follow(f, &moved), TR_OK);
+    assert_true(!moved && exists("b/run/checkpoints"));
+    assert_int_equal(system("rm -r b"), 0);
+    assert_int_equal(tr_run_folder_follow(f, &moved), TR_IO);
+    assert_non_null(strstr(tr_last_error()->text, "was removed while the job runs"));
+    tr_run_folder_close(f);
+    assert_false(exists("b"));
 }
 
 /* Holds the folder alone, so many times, and while it does all of it is there. */
@@ -312,11 +450,13 @@ static void test_started_together(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(test_nothing_is_left),  IN_FOLDER(test_what_was_there_stays),
-        IN_FOLDER(test_a_run_stays),      IN_FOLDER(test_refuses),
-        IN_FOLDER(test_replaces),         IN_FOLDER(test_cannot_begin),
-        IN_FOLDER(test_started_together), IN_FOLDER(test_ends_in_the_midst),
-        IN_FOLDER(test_begun_meanwhile),
+        IN_FOLDER(test_nothing_is_left),   IN_FOLDER(test_what_was_there_stays),
+        IN_FOLDER(test_a_run_stays),       IN_FOLDER(test_refuses),
+        IN_FOLDER(test_replaces),          IN_FOLDER(test_cannot_begin),
+        IN_FOLDER(test_started_together),  IN_FOLDER(test_ends_in_the_midst),
+        IN_FOLDER(test_begun_meanwhile),   IN_FOLDER(test_files_of_others),
+        IN_FOLDER(test_links_and_pipes),   IN_FOLDER(test_leftovers),
+        IN_FOLDER(test_moved_and_removed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
