@@ -54,6 +54,7 @@ typedef struct {
     tr_topology topology;  /* of all ranks; but `shared` and `reason` */
     tr_peer *peers;        /* [local_size] */
     bool oversubscribed;   /* more ranks than cores on this node */
+    double shared_until;   /* tr_now() up to when somebody else is taken to run on our core */
     tr_notes *notes;       /* in the node's memory; NULL: no rank shares memory */
     tr_marks *marks;       /* who is who, and what they say of themselves; NULL: without MPI */
 } tr_job;
@@ -153,6 +154,11 @@ void tr_wait_restart(tr_wait *w); /* something came: the time counts from now */
 /* One turn of waiting. TR_PEER, and the communicator is broken, when a peer is dead or the time is
  * up. */
 tr_status tr_wait_turn(tr_wait *w);
+/* Pure but for the job's shared_until. How a wait goes on at `now`; and what it lost: `passed` seconds
+ * went by between two looks at the clock, the last at `now`. */
+typedef enum { TR_WAIT_SPIN, TR_WAIT_YIELD, TR_WAIT_SLEEP } tr_wait_way;
+tr_wait_way tr_wait_way_at(const tr_wait *w, double now);
+void tr_wait_lost(const tr_wait *w, double now, double passed);
 /* Why there is no point in waiting on: a peer of the node died, or gave up. TR_OK: none did. Breaks
  * nothing. */
 tr_status tr_wait_look(const tr_wait *w);

@@ -3,6 +3,11 @@
  * small bits once the wait is long anyway. Twice a second the peers' processes are looked at, and
  * what they say of themselves (marks.c).
  *
+ * Where somebody else runs on our core, spinning spends our share of it, which is then missing for
+ * work, and sched_yield gives away a whole slice. A spin that lost the core shows it: two looks at
+ * the clock lie far apart. For a while after that, the longer the more was lost, waits sleep in small
+ * bits from 50 us on, so that the scheduler lets us run as soon as there is work.
+ *
  * What counts towards the timeout is time in which this process ran and no missing peer was busy. */
 #include "collectives/internal.h"
 
@@ -14,6 +19,9 @@
 #define SPIN_ALONE   2e-3
 #define SLEEP_AFTER  50e-3
 #define SLEEP_MPI    1.0
+#define LOST_LEAST                                                                                 \
+    300e-6 /* between two looks at the clock: more than a spin or a bit of sleep takes */
+#define LOST_COUNTS  100.0  /* so many times what was lost, the core counts as shared */
 #define SLEEP_DEVICE 200e-6 /* it has the next step already: nobody waits for us to look */
 #define CHECK_EVERY  0.5
 #define CLOCK_EVERY  16  /* turns between looks at the clock while spinning */
@@ -202,6 +210,26 @@ static double check_every(const tr_job *j)
     return j->timeout / 16 < CHECK_EVERY ? j->timeout / 16 : CHECK_EVERY;
 }
 
+/* Only a wait that does nothing but look tells: MPI and the device's driver may take their time, and
+ * ranks that share a core lose it to each other. */
+void tr_wait_lost(const tr_wait *w, double now, double passed)
+{
+    tr_job *j = w->c->job;
+    if (passed < LOST_LEAST || w->mpi || w->device || j->oversubscribed) return;
+    const double until = now + LOST_COUNTS * passed;
+    if (until > j->shared_until) j->shared_until = until;
+}
+
+tr_wait_way tr_wait_way_at(const tr_wait *w, double now)
+{
+    const tr_job *j = w->c->job;
+    const bool shared = now < j->shared_until;
+    if (w->waited > sleep_after(w)) return TR_WAIT_SLEEP;
+    if (w->waited <= (j->oversubscribed || shared ? SPIN_CROWDED : SPIN_ALONE)) return TR_WAIT_SPIN;
+    return shared && !w->mpi ? TR_WAIT_SLEEP
+                             : TR_WAIT_YIELD; /* MPI moves only while it is called */
+}
+
 tr_status tr_wait_turn(tr_wait *w)
 {
     tr_comm *c = w->c;
@@ -214,6 +242,7 @@ tr_status tr_wait_turn(tr_wait *w)
     double passed = now - w->last;
     double longest = c->job->timeout / 4 < TURN_MAX ? c->job->timeout / 4 : TURN_MAX;
     if (passed > longest) passed = longest;
+    tr_wait_lost(w, now, passed);
     w->last = now;
     w->waited += passed;
     if (w->waited < SLEEP_AFTER || !excused(w)) w->counted += passed;
@@ -225,13 +254,13 @@ tr_status tr_wait_turn(tr_wait *w)
         tr_status st = look(w, up);
         if (st != TR_OK) return tr_comm_break(c, st);
     }
-    if (w->waited > sleep_after(w)) {
-        w->turns = 0; /* look at the clock every turn from now on */
+    const tr_wait_way way = tr_wait_way_at(w, now);
+    if (way == TR_WAIT_SPIN) return TR_OK;
+    w->turns = 0; /* look at the clock every turn from now on */
+    if (way == TR_WAIT_SLEEP)
         nanosleep(&(struct timespec){.tv_nsec = 50000}, NULL);
-    } else if (w->waited > (c->job->oversubscribed ? SPIN_CROWDED : SPIN_ALONE)) {
-        w->turns = 0;
+    else
         sched_yield();
-    }
     return TR_OK;
 }
 

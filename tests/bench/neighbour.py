@@ -39,12 +39,12 @@ class Neighbours:
             loop.wait()
 
 
-def run_trainer(program, model, ranks):
+def run_trainer(program, model, ranks, steps):
     folder = tempfile.mkdtemp(prefix="trireme-bench-")
     env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     try:
         subprocess.run(["mpirun", "--oversubscribe", "-np", str(ranks), program, str(TOP / f"configs/bench/{model}.yaml"),
-                        f"output={folder}/run", f"train.steps={STEPS[model]}", "train.log_every=10", "run.threads=1",
+                        f"output={folder}/run", f"train.steps={steps}", "train.log_every=10", "run.threads=1",
                         "--quiet"], env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         records = [json.loads(line) for line in open(f"{folder}/run/metrics.jsonl")]
     finally:
@@ -53,9 +53,9 @@ def run_trainer(program, model, ranks):
     return statistics.harmonic_mean(rates)
 
 
-def run_peer(python, model):
+def run_peer(python, model, steps):
     out = subprocess.run([python, str(HERE / "peer_ddp.py"), "--model", model, "--precision", "fp32",
-                          "--steps", str(max(30, STEPS[model] // 4))], check=True, stdout=subprocess.PIPE, text=True).stdout
+                          "--steps", str(max(30, steps // 4))], check=True, stdout=subprocess.PIPE, text=True).stdout
     return json.loads(out.strip().splitlines()[-1])["samples_per_s_of_all"]
 
 
@@ -65,13 +65,16 @@ def main():
     p.add_argument("--rounds", type=int, default=7)
     p.add_argument("--only", choices=STEPS)
     p.add_argument("--ranks", type=int, default=2)
+    p.add_argument("--steps", type=int, help="of a run; by model where not given")
+    p.add_argument("--neighbours", type=int, nargs="*", help="how many; 0 and one a rank where not given")
     p.add_argument("--python")
     a = p.parse_args()
     for model in [a.only] if a.only else STEPS:
-        runs = {program: (lambda program=program: run_trainer(program, model, a.ranks)) for program in a.programs}
+        steps = a.steps or STEPS[model]
+        runs = {program: (lambda program=program: run_trainer(program, model, a.ranks, steps)) for program in a.programs}
         if a.python:
-            runs["PyTorch"] = lambda: run_peer(a.python, model)
-        for busy in (0, a.ranks):
+            runs["PyTorch"] = lambda: run_peer(a.python, model, steps)
+        for busy in a.neighbours or (0, a.ranks):
             rates = {name: [] for name in runs}
             for i in range(a.rounds):
                 with Neighbours(busy):

@@ -1,0 +1,61 @@
+/* How a wait goes on: by how long it is, who shares the cores, and what it waits for. Times are made
+ * up. */
+#include "collectives/internal.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <string.h>
+/* after those it needs */
+#include <cmocka.h>
+
+static tr_wait_way way(tr_wait *w, double waited, double now)
+{
+    w->waited = waited;
+    return tr_wait_way_at(w, now);
+}
+
+static void alone_and_crowded(void **state)
+{
+    (void)state;
+    tr_job job = {.oversubscribed = false};
+    tr_comm comm = {.job = &job};
+    tr_wait w = {.c = &comm};
+    assert_int_equal(way(&w, 1e-3, 5), TR_WAIT_SPIN);
+    assert_int_equal(way(&w, 3e-3, 5), TR_WAIT_YIELD);
+    assert_int_equal(way(&w, 60e-3, 5), TR_WAIT_SLEEP);
+    job.oversubscribed = true;
+    assert_int_equal(way(&w, 20e-6, 5), TR_WAIT_SPIN);
+    assert_int_equal(way(&w, 1e-3, 5), TR_WAIT_YIELD);
+    tr_wait_lost(&w, 5, 4e-3); /* to another rank */
+    assert_int_equal(way(&w, 1e-3, 5), TR_WAIT_YIELD);
+}
+
+/* A spin that lost its core to somebody else makes the next waits sleep early, for a while. */
+static void beside_a_neighbour(void **state)
+{
+    (void)state;
+    tr_job job = {.oversubscribed = false};
+    tr_comm comm = {.job = &job};
+    tr_wait w = {.c = &comm}, mpi = {.c = &comm, .mpi = true},
+            device = {.c = &comm, .device = true};
+    tr_wait_lost(&w, 5, 100e-6); /* an interrupt */
+    tr_wait_lost(&mpi, 5, 1);
+    tr_wait_lost(&device, 5, 1);
+    assert_int_equal(way(&w, 1e-3, 5), TR_WAIT_SPIN);
+    tr_wait_lost(&w, 5, 4e-3);
+    assert_int_equal(way(&w, 20e-6, 5.001), TR_WAIT_SPIN);
+    assert_int_equal(way(&w, 1e-3, 5.001), TR_WAIT_SLEEP);
+    assert_int_equal(way(&mpi, 1e-3, 5.001), TR_WAIT_YIELD);
+    tr_wait_lost(&w, 5.1, 0.5e-3); /* less, later: what was known stays known */
+    assert_int_equal(way(&w, 1e-3, 5.39), TR_WAIT_SLEEP);
+    assert_int_equal(way(&w, 1e-3, 5.41), TR_WAIT_SPIN);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(alone_and_crowded),
+        cmocka_unit_test(beside_a_neighbour),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
