@@ -135,6 +135,9 @@ tr_ownership tr_ownership_of(const tr_topology *t, const tr_params_options *p,
 tr_range tr_even_share(tr_range bucket, int rank, int ranks);
 tr_range tr_even_rest(tr_range bucket, int ranks);
 int tr_even_rest_owner(size_t bucket, int ranks);
+/* Bytes of each rank's share of a bucket's weights on the wire: those of the largest, as all send
+ * alike. As much as in float32 where some share has nothing to round. */
+size_t tr_even_nbytes(const tr_params_options *p, tr_range bucket, int ranks);
 /* Ranges that it owns, ascending, neighbours merged; returns how many, at most tr_owned_most. */
 size_t tr_owned(const tr_ownership *w, const tr_range *buckets, size_t nbuckets, tr_range *out);
 size_t tr_owned_most(const tr_ownership *w, const tr_range *buckets, size_t nbuckets);

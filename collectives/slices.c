@@ -51,6 +51,16 @@ int tr_even_rest_owner(size_t bucket, int ranks)
     return (int)(bucket % (size_t)ranks);
 }
 
+size_t tr_even_nbytes(const tr_params_options *p, tr_range bucket, int ranks)
+{
+    size_t most = 0;
+    for (int r = 0; r < ranks; r++) {
+        const size_t nbytes = tr_wire_nbytes(p, tr_even_share(bucket, r, ranks));
+        if (nbytes > most) most = nbytes;
+    }
+    return most;
+}
+
 static size_t add(tr_range *ranges, size_t n, tr_range more)
 {
     if (more.begin == more.end) return n;
@@ -210,7 +220,11 @@ static void cost_private(const tr_topology *t, const tr_params_options *p,
         if (device) out->pinned += buffers;
         all = cost_exchange(p, &w, half, o->shard, out);
     } else if (o->shard) {
-        out->wire_weights = leaves(bytes, size);
+        for (size_t b = 0; b < p->nbuckets; b++)
+            out->wire_weights +=
+                tr_even_nbytes(p, p->buckets[b], t->size) * (size - 1) +
+                tr_range_count(tr_even_rest(p->buckets[b], t->size)) * sizeof(float);
+        all = leaves(bytes, size) + out->wire_weights;
     }
     /* NCCL's rings leave a node once, each by another rank; MPI's may do so at every one. */
     if (device && o->nccl && t->nodes > 1)

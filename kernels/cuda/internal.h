@@ -151,6 +151,12 @@ TR_CUDA_C void tr_cuda_monitor_close(tr_cuda *cuda);
 TR_CUDA_C tr_status tr_cuda_sums_open(tr_cuda *cuda);
 TR_CUDA_C void tr_cuda_sums_close(tr_cuda *cuda);
 TR_CUDA_C tr_status tr_cuda_sum_squares(void *ctx, const float *g, size_t count, double *out);
+/* wire.c: the backend's interface. */
+TR_CUDA_C tr_status tr_cuda_wire_open(void *ctx, const tr_wire_part *parts, size_t nparts,
+                                      void **out);
+TR_CUDA_C tr_status tr_cuda_wire_run(void *wire, bool unpack);
+TR_CUDA_C void tr_cuda_wire_close(void *wire);
+
 TR_CUDA_C tr_status tr_cuda_squares_open(void *ctx, const float *g, const tr_range *ranges,
                                          size_t nranges, void **out);
 TR_CUDA_C tr_status tr_cuda_squares_run(void *squares, double *out);

@@ -34,6 +34,14 @@ typedef struct tr_update {
     size_t nsegments;
 } tr_update;
 
+/* A part of the weights (a multiple of 16 elements), and where it stands in a message, as `type`. */
+typedef struct tr_wire_part {
+    float *weights;
+    void *wire;
+    size_t count;
+    tr_dtype type;
+} tr_wire_part;
+
 /* All in stream order. */
 typedef struct tr_device_training {
     /* What one run trains with; `threads`: of the host, where it updates. Before close, its
@@ -52,6 +60,11 @@ typedef struct tr_device_training {
                               void **out);
     tr_status (*squares_run)(void *squares, double *out);
     void (*squares_close)(void *squares);
+    /* Weights into messages, rounded to nearest even, and from there, widened. Parts are copied. NULL
+     * on the host. */
+    tr_status (*wire_open)(void *ctx, const tr_wire_part *parts, size_t nparts, void **out);
+    tr_status (*wire_run)(void *wire, bool unpack);
+    void (*wire_close)(void *wire);
     tr_status (*updater_open)(void *training, const tr_update *u, void **out);
     void (*updater_close)(void *updater);
     /* Looks for the first gradient that is not finite where the sums say there is one, and decides

@@ -25,7 +25,8 @@ typedef struct {
     const char *name;
     int mode; /* of modes.h */
     bool nccl, shard;
-    bool sort; /* the first of its way to reduce */
+    bool sort;        /* the first of its way to reduce */
+    tr_dtype rounded; /* to which some weights are; TR_F32: none */
 } kind;
 
 static const kind kinds[] = {{"nccl", 0, true, false, true},
@@ -36,7 +37,14 @@ static const kind kinds[] = {{"nccl", 0, true, false, true},
                              {"mpi, 2 nodes", 6, false, false, false},
                              {"nccl, sharded", 0, true, true, true},
                              {"nccl, 2 nodes, sharded", 3, true, true, false},
-                             {"mpi, sharded", 0, false, true, true}};
+                             {"mpi, sharded", 0, false, true, true},
+                             {"nccl, sharded, bf16", 0, true, true, false, TR_BF16},
+                             {"nccl, sharded, fp16", 3, true, true, false, TR_F16},
+                             {"mpi, sharded, fp16", 0, false, true, false, TR_F16}};
+
+/* Of whichever layout; some buckets have nothing else, some nothing of them. */
+static const tr_range rounded_ranges[] = {
+    {0, 16}, {48, 160}, {400, 30016}, {40016, 65000 / 16 * 16}};
 
 /* What the device's memory holds for the test. */
 typedef struct {
@@ -76,7 +84,12 @@ static inline tr_status try_open(bench *b, double timeout)
                             .buckets = b->buckets,
                             .nbuckets = b->l->nbuckets,
                             .nslots = 2,
+                            .type = b->k->rounded,
                             .backend = gpu};
+    while (po.type != TR_F32 && po.nrounded < TR_COUNT(rounded_ranges) &&
+           rounded_ranges[po.nrounded].begin < b->count)
+        po.nrounded++;
+    po.rounded = rounded_ranges;
     const tr_reducer_options o = {
         .shard = b->k->shard, .gpu = &tr_nccl_reducers, .nccl = b->k->nccl, .deterministic = true};
     TR_TRY(tr_gpu_choose(b->c, gpu, &bo.device));
@@ -218,11 +231,36 @@ static inline void same_everywhere(bench *b, const void *v, size_t nbytes)
     for (int r = 0; r < b->t->size; r++) assert_string_equal(all[r], mine);
 }
 
+static inline float rounded_to(tr_dtype type, float v)
+{
+    return type == TR_BF16 ? tr_bf16_to_f32(tr_f32_to_bf16(v)) : tr_f16_to_f32(tr_f32_to_f16(v));
+}
+
+/* Of others' weights this rank has what its kernels would read of them; b->host: as owners have them. */
+static inline void check_rounded(bench *b)
+{
+    float *mine = malloc(b->count * sizeof *mine);
+    check(b, gpu->memory->download(b->ctx, mine, b->p->weights, b->count * sizeof *mine));
+    for (size_t i = 0, k = 0, r = 0; i < b->count; i++) {
+        while (k < b->p->nowned && b->p->owned[k].end <= i) k++;
+        while (r < b->p->o.nrounded && b->p->o.rounded[r].end <= i) r++;
+        const bool own = k < b->p->nowned && b->p->owned[k].begin <= i;
+        const bool rounds = r < b->p->o.nrounded && b->p->o.rounded[r].begin <= i;
+        if (own || !rounds)
+            assert_true(mine[i] == b->host[i]);
+        else /* what is small against its bucket, or in a bucket not worth it, comes whole */
+            assert_true(mine[i] == rounded_to(b->k->rounded, b->host[i]) || mine[i] == b->host[i]);
+    }
+    free(mine);
+}
+
 static inline void check_gradients(bench *b, int step, double squares)
 {
     double want_squares = 0;
     size_t nbytes = b->count * sizeof(float);
-    check(b, gpu->memory->download(b->ctx, b->host, b->p->weights, nbytes));
+    check(b, tr_comm_params_weights(b->p, b->host));
+    check(b, tr_comm_broadcast(b->c, b->host, nbytes, 0));
+    check_rounded(b);
     for (size_t i = 0; i < b->count; i++) {
         float want = 0, magnitude = 0;
         for (int r = 0; r < b->t->size; r++) {
