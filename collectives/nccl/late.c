@@ -109,15 +109,27 @@ static size_t name_missing(const tr_wait *w, char *buf, size_t size)
     return used;
 }
 
+/* What the device is in, in its own words; NULL: kernels. */
+static const char *operation(const tr_watch *p)
+{
+    const bool sharded = p->r->o.shard;
+    if (p->seen.buckets % 2) return sharded ? "reduce-scatter" : "all-reduce";
+    const bool all = p->seen.buckets == 2 * p->r->p->o.nbuckets;
+    return sharded && all && p->seen.buckets ? "sum of the tally or all-gather of weights" : NULL;
+}
+
 static tr_status late(const tr_wait *w)
 {
     const tr_watch *p = w->ctx;
     const tr_topology *t = &w->c->topology;
     char who[640], where[192], place[128];
     place_text(p, p->seen.micro, p->seen.gathers, p->seen.buckets, place, sizeof(place));
+    const char *what = operation(p);
     if (p->seen.buckets % 2)
-        snprintf(where, sizeof where, "all-reduce of step %u, bucket %u", p->seen.step,
+        snprintf(where, sizeof where, "%s of step %u, bucket %u", what, p->seen.step,
                  (p->seen.buckets - 1) / 2);
+    else if (what)
+        snprintf(where, sizeof where, "%s of step %u", what, p->seen.step);
     else
         snprintf(where, sizeof where, "device in step %u, %s", p->seen.step, place);
     if (!name_missing(w, who, sizeof who) && !tr_wait_missing(w, who, sizeof who))
@@ -131,7 +143,7 @@ void tr_watch_device(tr_watch *p, tr_wait *w)
     const uint64_t before = p->mine;
     tr_watch_tell(p);
     if (p->mine != before) tr_wait_restart(w);
-    w->what = p->seen.buckets % 2 ? "all-reduce" : "device's work";
+    w->what = operation(p) ? operation(p) : "device's work";
     w->step = p->seen.step;
     w->bucket = p->seen.buckets % 2 ? (int64_t)(p->seen.buckets - 1) / 2 : -1;
     w->arrived = p->board ? arrived : NULL; /* without it only their marks are known */

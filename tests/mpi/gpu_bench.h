@@ -29,15 +29,15 @@ typedef struct {
     tr_dtype rounded; /* to which some weights are; TR_F32: none */
 } kind;
 
-static const kind kinds[] = {{"nccl", 0, true, false, true},
-                             {"nccl, no shared memory", 1, true, false, false},
-                             {"nccl, 2 nodes", 3, true, false, false},
-                             {"mpi", 0, false, false, true},
-                             {"mpi in pieces", 2, false, false, false},
-                             {"mpi, 2 nodes", 6, false, false, false},
-                             {"nccl, sharded", 0, true, true, true},
-                             {"nccl, 2 nodes, sharded", 3, true, true, false},
-                             {"mpi, sharded", 0, false, true, true},
+static const kind kinds[] = {{"nccl", 0, true, false, true, TR_F32},
+                             {"nccl, no shared memory", 1, true, false, false, TR_F32},
+                             {"nccl, 2 nodes", 3, true, false, false, TR_F32},
+                             {"mpi", 0, false, false, true, TR_F32},
+                             {"mpi in pieces", 2, false, false, false, TR_F32},
+                             {"mpi, 2 nodes", 6, false, false, false, TR_F32},
+                             {"nccl, sharded", 0, true, true, true, TR_F32},
+                             {"nccl, 2 nodes, sharded", 3, true, true, false, TR_F32},
+                             {"mpi, sharded", 0, false, true, true, TR_F32},
                              {"nccl, sharded, bf16", 0, true, true, false, TR_BF16},
                              {"nccl, sharded, fp16", 3, true, true, false, TR_F16},
                              {"mpi, sharded, fp16", 0, false, true, false, TR_F16}};
