@@ -76,6 +76,19 @@ tr_status tr_nccl_settle(tr_nccl *n, ncclResult_t rc, const char *call);
 /* What happened to the communicator since: TR_OK, or what went wrong. */
 tr_status tr_nccl_look(const tr_nccl *n);
 
+/* ---- weights.c: updated weights to all ranks, where the optimizer is sharded ---- */
+
+typedef struct tr_nccl_weights tr_nccl_weights;
+/* Local. The reducer's store must outlive it. */
+tr_status tr_nccl_weights_open(const tr_reducer *r, tr_nccl_weights **out);
+void tr_nccl_weights_close(tr_nccl_weights *w);
+/* In the order of the backend's stream: before all buckets are gathered, and after. */
+tr_status tr_nccl_weights_pack(const tr_nccl_weights *w);
+tr_status tr_nccl_weights_unpack(const tr_nccl_weights *w);
+/* *Collective.* Bucket b, into `stream`, within a group of NCCL's. */
+tr_status tr_nccl_weights_gather(const tr_nccl_weights *w, const tr_nccl *nccl, size_t b,
+                                 cudaStream_t stream);
+
 /* ---- The reducers ---- */
 
 tr_status tr_reducer_nccl_init(tr_reducer *r);

@@ -37,11 +37,10 @@
 
 typedef struct {
     tr_side side;
-    tr_nccl *nccl;       /* NULL: one rank */
-    tr_nccl *gatherers;  /* over options.gatherers, or `nccl`; NULL: one rank gathers alone */
-    void *squares;       /* of what is owned; NULL: the optimizer is not sharded */
-    size_t *messages;    /* [nbuckets] bytes of a rank's weights; 0: in place, in float32 */
-    void *pack, *unpack; /* own weights into messages, others' out of them; NULL: all in place */
+    tr_nccl *nccl;      /* NULL: one rank */
+    tr_nccl *gatherers; /* over options.gatherers, or `nccl`; NULL: one rank gathers alone */
+    void *squares;      /* of what is owned; NULL: the optimizer is not sharded */
+    tr_nccl_weights *weights;
     tr_watch *watch;
     int launched; /* buckets of this step */
     int gathers;  /* since the run began in which buckets become ready */
@@ -285,37 +284,6 @@ static void nccl_abort(tr_reducer *r)
     if (s->gatherers) tr_nccl_abort(s->gatherers);
 }
 
-/* Within a group. */
-static tr_status gather_bucket(tr_reducer *r, size_t b)
-{
-    tr_status st = TR_OK;
-    tr_gpu_state *s = r->state;
-    const tr_topology *t = &r->c->topology;
-    const tr_range bucket = r->p->o.buckets[b], rest = tr_even_rest(bucket, t->size);
-    const tr_range mine = tr_even_share(bucket, t->rank, t->size);
-    float *w = r->p->weights;
-    if (s->messages[b]) {
-        const size_t n = s->messages[b];
-        char *all = (char *)(r->p->grads + bucket.begin);
-        TR_TRY(tr_nccl_check(s->nccl,
-                             ncclAllGather(all + (size_t)t->rank * n, all, n, ncclUint8,
-                                           s->nccl->comm, s->side.stream),
-                             "ncclAllGather"));
-    } else if (tr_range_count(mine))
-        TR_TRY(tr_nccl_check(s->nccl,
-                             ncclAllGather(w + mine.begin, w + bucket.begin, tr_range_count(mine),
-                                           ncclFloat32, s->nccl->comm, s->side.stream),
-                             "ncclAllGather"));
-    if (tr_range_count(rest))
-        TR_TRY(tr_nccl_check(s->nccl,
-                             ncclBroadcast(w + rest.begin, w + rest.begin, tr_range_count(rest),
-                                           ncclFloat32, tr_even_rest_owner(b, t->size),
-                                           s->nccl->comm, s->side.stream),
-                             "ncclBroadcast"));
-out:
-    return st;
-}
-
 /* Weights are private. Where every rank owns everything they were updated alike everywhere; else all
  * buckets' go in a few operations, as nothing is left to overlap them with. */
 static tr_status nccl_publish(tr_reducer *r)
@@ -324,22 +292,22 @@ static tr_status nccl_publish(tr_reducer *r)
     tr_status st = TR_OK;
     tr_gpu_state *s = r->state;
     const size_t n = r->p->o.nbuckets;
-    const tr_device_training *training = r->p->o.backend->training;
     if (!s->squares) return TR_OK;
-    if (s->pack) TR_TRY(training->wire_run(s->pack, false));
+    TR_TRY(tr_nccl_weights_pack(s->weights));
     TR_TRY(tr_side_fork(&s->side));
     for (size_t b = 0; b < n;) {
         const size_t end = n - b < TOGETHER ? n : b + TOGETHER;
         tr_watch_issue(s->watch);
         TR_TRY(tr_watch_gather(s->watch, s->begun++, s->side.stream));
         TR_TRY(tr_nccl_check(s->nccl, ncclGroupStart(), "ncclGroupStart"));
-        for (; st == TR_OK && b < end; b++) st = gather_bucket(r, b);
+        for (; st == TR_OK && b < end; b++)
+            st = tr_nccl_weights_gather(s->weights, s->nccl, b, s->side.stream);
         ncclResult_t ended = ncclGroupEnd();
         if (st != TR_OK) return st;
         TR_TRY(tr_nccl_settle(s->nccl, ended, "ncclGroupEnd"));
     }
     TR_TRY(tr_side_join(&s->side));
-    if (s->unpack) TR_TRY(training->wire_run(s->unpack, true));
+    TR_TRY(tr_nccl_weights_unpack(s->weights));
 out:
     return st;
 }
@@ -358,9 +326,7 @@ static void nccl_close(tr_reducer *r)
         tr_side_close(&s->side); /* waits for copies into what the next line frees */
         tr_watch_close(s->watch);
         if (s->squares) b->training->squares_close(s->squares);
-        if (s->pack) b->training->wire_close(s->pack);
-        if (s->unpack) b->training->wire_close(s->unpack);
-        tr_free(s->messages);
+        tr_nccl_weights_close(s->weights);
         tr_free(s->after);
         tr_free(s->all);
     }
@@ -382,74 +348,6 @@ static const tr_reducer_ops ops = {.name = "NCCL",
                                    .reached = nccl_reached,
                                    .abort = nccl_abort};
 
-/* Parts of messages in the making: counted, then listed. */
-typedef struct {
-    const tr_params *p;
-    tr_wire_part *parts; /* NULL: they are counted */
-    size_t n;
-    char *wire; /* the next part's */
-} tr_message;
-
-static void add_part(void *ctx, tr_range run, bool rounded)
-{
-    tr_message *m = ctx;
-    const tr_dtype type = rounded ? m->p->o.type : TR_F32;
-    if (m->parts)
-        m->parts[m->n] =
-            (tr_wire_part){m->p->weights + run.begin, m->wire, tr_range_count(run), type};
-    m->n++;
-    m->wire += tr_range_count(run) * tr_dtype_size(type);
-}
-
-/* Those of our own shares, or of all others'. */
-static size_t list_parts(const tr_reducer *r, bool own, tr_wire_part *parts)
-{
-    const tr_gpu_state *s = r->state;
-    const tr_topology *t = &r->c->topology;
-    tr_message m = {.p = r->p, .parts = parts};
-    for (size_t b = 0; b < r->p->o.nbuckets; b++)
-        for (int k = 0; s->messages[b] && k < t->size; k++) {
-            const tr_range bucket = r->p->o.buckets[b];
-            if ((k == t->rank) != own) continue;
-            m.wire = (char *)(r->p->grads + bucket.begin) + (size_t)k * s->messages[b];
-            tr_wire_runs(&r->p->o, tr_even_share(bucket, k, t->size), add_part, &m);
-        }
-    return m.n;
-}
-
-static tr_status open_wire(tr_reducer *r, bool own, void **out)
-{
-    const size_t n = list_parts(r, own, NULL);
-    if (n == 0) return TR_OK;
-    tr_wire_part *parts = tr_alloc(TR_MEM_OTHER, n, sizeof *parts);
-    if (!parts) return tr_last_status();
-    list_parts(r, own, parts);
-    const tr_params_options *o = &r->p->o;
-    const tr_status st = o->backend->training->wire_open(o->backend_ctx, parts, n, out);
-    tr_free(parts);
-    return st;
-}
-
-/* Which buckets' weights go in messages: those that get smaller. */
-static tr_status open_messages(tr_reducer *r)
-{
-    tr_status st = TR_OK;
-    tr_gpu_state *s = r->state;
-    const tr_params_options *o = &r->p->o;
-    const int ranks = r->c->topology.size;
-    s->messages = tr_alloc(TR_MEM_OTHER, o->nbuckets, sizeof *s->messages);
-    if (!s->messages) return tr_last_status();
-    for (size_t b = 0; b < o->nbuckets; b++) {
-        const size_t nbytes = tr_even_nbytes(o, o->buckets[b], ranks);
-        const size_t whole = tr_range_count(tr_even_share(o->buckets[b], 0, ranks)) * sizeof(float);
-        if (nbytes < whole) s->messages[b] = nbytes;
-    }
-    TR_TRY(open_wire(r, true, &s->pack));
-    TR_TRY(open_wire(r, false, &s->unpack));
-out:
-    return st;
-}
-
 static tr_status allocate(tr_reducer *r)
 {
     tr_status st = TR_OK;
@@ -464,7 +362,7 @@ static tr_status allocate(tr_reducer *r)
     if (st == TR_OK && r->o.shard)
         st = p->o.backend->training->squares_open(p->o.backend_ctx, p->grads, p->owned, p->nowned,
                                                   &s->squares);
-    if (st == TR_OK && r->o.shard) st = open_messages(r);
+    if (st == TR_OK && r->o.shard) st = tr_nccl_weights_open(r, &s->weights);
 out:
     return st;
 }

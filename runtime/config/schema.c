@@ -45,7 +45,8 @@ static const tr_field run[] = {
               "type of gradients between nodes; bf16: CPUs only"),
     TR_CHOICE("shard_optimizer", IN(run, shard_optimizer), shards, "auto",
               "on: each rank keeps and updates its share of the optimizer's moments and the moving "
-              "average (ZeRO-1), with as many bytes on the wire; off: all nodes, and ranks that "
+              "average (ZeRO-1), with as many bytes on the wire, in mixed precision fewer; off: "
+              "all nodes, and ranks that "
               "share no memory, keep all of them; auto: on with several nodes of CPUs or several "
               "GPUs. Ranks that share a node's memory share them either way. Checkpoints are the "
               "same"),
