@@ -3,6 +3,7 @@
 # itself, and soon, with a failure. Once with mpirun's own clean-up (which may be faster than the ranks), and once with
 # that switched off (where mpirun itself then ends with 0), so that only the ranks can end it.
 set -u
+dir=$(mktemp -d) && cd "$dir" && trap 'rm -rf "$dir"' EXIT || exit 1
 mpiexec=$1 program=$2 modes=${3:-shared mpi busy group group-mpi} limit=${5:-12} bad=0
 for ranks in ${4:-2 3}; do
     for mode in $modes; do

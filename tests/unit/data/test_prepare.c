@@ -2,6 +2,32 @@
  * to bfloat16 against its definition. */
 #include "helpers.h"
 
+/* Three dimensions that are no image: stored as they are written, a mean for each feature of the last
+ * one, nothing to crop. */
+static void plain_tensor(void **state)
+{
+    (void)state;
+    static const int64_t dims[3] = {3, 2, 5};
+    world w;
+    tr_prepare p;
+    uint8_t raw[30];
+    float scratch[60], out[30];
+    world_open(&w, 3, dims, 3);
+    w.m.inputs[0].layout = TR_LAYOUT_PLAIN;
+    for (int i = 0; i < 8; i++) w.mean[i] = 3.0 + i, w.std[i] = 0.5;
+    normalize_by(&w, 5, 1, NULL);
+    for (int k = 0; k < 30; k++) raw[k] = (uint8_t)(7 * k % 31);
+    assert_int_equal(tr_prepare_init(&w.c, &w.m, true, TR_F32, &p), TR_OK);
+    assert_false(p.in[0].image);
+    tr_prepare_sample(&p, 0, TR_ELEM_U8, raw, 0, scratch, out);
+    for (int k = 0; k < 30; k++) assert_true(out[k] == ((float)raw[k] - (float)(3 + k % 5)) / 0.5f);
+    tr_prepare_fini(&p);
+    w.c.data.augment.crop = 1;
+    assert_int_equal(tr_prepare_init(&w.c, &w.m, true, TR_F32, &p), TR_CONFIG);
+    assert_non_null(strstr(tr_last_error()->text, "no input of 3 dimensions"));
+    world_close(&w);
+}
+
 static void normalization(void **state)
 {
     (void)state;
@@ -231,9 +257,8 @@ static void beside_images(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(normalization),
-        cmocka_unit_test(augmentation),
-        cmocka_unit_test(bf16_rounding),
+        cmocka_unit_test(plain_tensor),  cmocka_unit_test(normalization),
+        cmocka_unit_test(augmentation),  cmocka_unit_test(bf16_rounding),
         cmocka_unit_test(beside_images),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
