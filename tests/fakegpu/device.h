@@ -103,6 +103,7 @@ struct SharedHead {
     SharedHead *next;
     const char *name;
     unsigned char *guard[2];
+    void *touches; // races.cc
 };
 enum { SHARED_GUARD = 64 };
 void open_shared(SharedHead *head, unsigned char *bytes, size_t nbytes, const char *name);

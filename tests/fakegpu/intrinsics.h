@@ -14,7 +14,9 @@
 
 namespace fakegpu
 {
-template <typename T, typename F> T atomic(T *p, F f)
+// Not watched for races (races.cc).
+template <typename T, typename F>
+__attribute__((noinline, no_sanitize("thread"))) T atomic(T *p, F f)
 {
     const T old = *p;
     *p = f(old);

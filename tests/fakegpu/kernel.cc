@@ -17,6 +17,7 @@
 #include "tests/fakegpu/device.h"
 #include "tests/fakegpu/engine.h"
 #include "tests/fakegpu/fiber.h"
+#include "tests/fakegpu/races.h"
 
 namespace fakegpu
 {
@@ -127,6 +128,7 @@ void begin_block()
         unsigned char *p = dynamic_shared();
         memset(p, 0xff, (size_t)(dynamic_end - p));
     }
+    races_begin_block(dynamic_shared(), run.l->shared);
 }
 
 void end_block()
@@ -238,24 +240,25 @@ void suspend()
     place(self->thread);
 }
 
-void close_meet(Meet **at)
-{
-    Meet *m = *at;
-    *at = m->next;
-    m->left = __builtin_popcount(m->arrived);
-    const bool backwards = run.ready_first;
-    for (int i = 0; i < 32; i++) {
-        const int lane = backwards ? 31 - i : i;
-        if (m->waiting[lane] != nullptr) make_ready(m->waiting[lane]);
-    }
-}
-
 // Lanes of the warp that are there and have not ended. Those that have are excused, as on the
 // device.
 unsigned lanes_of(unsigned warp)
 {
     const unsigned first = warp * 32, n = run.nthreads - first;
     return (n >= 32 ? 0xffffffffu : (1u << n) - 1) & ~run.warps[warp].ended;
+}
+
+void close_meet(unsigned warp, Meet **at)
+{
+    Meet *m = *at;
+    *at = m->next;
+    if (m->kind == Meeting::sync && (lanes_of(warp) & ~m->arrived) == 0) races_pass_warp(warp);
+    m->left = __builtin_popcount(m->arrived);
+    const bool backwards = run.ready_first;
+    for (int i = 0; i < 32; i++) {
+        const int lane = backwards ? 31 - i : i;
+        if (m->waiting[lane] != nullptr) make_ready(m->waiting[lane]);
+    }
 }
 
 } // namespace
@@ -268,7 +271,7 @@ bool next_thread()
     r.warps[warp].ended |= 1u << thread % 32;
     for (Meet **m = &r.warps[warp].open; *m != nullptr;) {
         if (((*m)->mask & lanes_of(warp) & ~(*m)->arrived) == 0)
-            close_meet(m);
+            close_meet(warp, m);
         else
             m = &(*m)->next;
     }
@@ -302,6 +305,7 @@ int barrier(Reduce reduce, bool predicate)
                                                    : r.barrier_votes > 0;
         r.barrier_votes = 0;
         r.nbarrier = 0;
+        races_pass_barrier();
         if (n > 0) {
             const unsigned first = (unsigned)pick(n);
             for (unsigned i = 0; i < n; i++)
@@ -345,7 +349,7 @@ uint64_t meet(Meeting kind, unsigned mask, uint64_t bits, int from)
     m->arrived |= self;
     if (bits != 0) m->ballot |= self;
     if ((mask & lanes_of(warp) & ~m->arrived) == 0) {
-        close_meet(at);
+        close_meet(warp, at);
     } else {
         m->waiting[lane] = r.current;
         suspend();
@@ -383,6 +387,17 @@ void open_shared(SharedHead *head, unsigned char *bytes, size_t nbytes, const ch
     memset(head->guard[1], 0xfd, SHARED_GUARD);
     head->next = run.shared;
     run.shared = head;
+    races_see(head, bytes + SHARED_GUARD);
+}
+
+unsigned running_thread()
+{
+    return run.current->thread;
+}
+
+const char *running_kernel()
+{
+    return run.l != nullptr ? run.l->what : "no kernel";
 }
 
 unsigned char *dynamic_shared()
