@@ -10,7 +10,9 @@ enum {
     TR_BN_THREADS = 256,  /* most threads of a block */
     TR_BN_CHANNELS = 256, /* most channels of a block */
     TR_BN_RUN = 16,       /* rows that a thread sums in float32 before it goes on in float64 */
-    TR_BN_BLOCKS = 2048,  /* about so many blocks share a large array, each element on its own */
+    /* At most so many blocks share a large array, each element on its own: three at a time on each
+     * of an H100's 132 multiprocessors, four times. */
+    TR_BN_BLOCKS = 4 * 3 * 132,
     /* At most so many leave partial sums of a large array: two at a time on each of an H100's 132
      * multiprocessors, twice. More would only cost merging. */
     TR_BN_SUM_BLOCKS = 4 * 132,
@@ -56,7 +58,8 @@ static inline tr_bn_map tr_bn_map_of(size_t rows, size_t C, tr_dtype dtype, size
         const size_t step = by * run, blocks = (rows + step - 1) / step * m.tiles;
         m.chunk_rows = step;
         if (run < TR_BN_RUN && blocks > TR_BN_BLOCKS) {
-            m.chunk_rows = step * (blocks / TR_BN_BLOCKS);
+            const size_t chunks = m.tiles < TR_BN_BLOCKS ? TR_BN_BLOCKS / m.tiles : 1;
+            m.chunk_rows = by * ((rows + by * chunks - 1) / (by * chunks));
         } else if (run >= TR_BN_RUN && blocks > TR_BN_SUM_BLOCKS) {
             /* Whole rounds: a few blocks too many would take a round of their own. */
             const size_t chunks = m.tiles <= TR_BN_SUM_BLOCKS / 2 ? TR_BN_SUM_BLOCKS / m.tiles
