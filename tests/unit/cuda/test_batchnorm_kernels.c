@@ -64,12 +64,12 @@ static void check_stats(tr_cuda *cuda, tr_dtype t, shape s, double *x)
 static void grids_are_whole_rounds(void **state)
 {
     (void)state;
-    static const size_t shapes[][2] = {{3211264, 64}, {802816, 64},  {802816, 256},
+    static const size_t layers[][2] = {{3211264, 64}, {802816, 64},  {802816, 256},
                                        {200704, 128}, {200704, 512}, {50176, 256},
                                        {50176, 1024}, {12544, 512},  {12544, 2048}};
     const size_t round = 3 * 132;
-    for (size_t i = 0; i < TR_COUNT(shapes); i++) {
-        const tr_bn_map m = tr_bn_map_of(shapes[i][0], shapes[i][1], TR_BF16, 4);
+    for (size_t i = 0; i < TR_COUNT(layers); i++) {
+        const tr_bn_map m = tr_bn_map_of(layers[i][0], layers[i][1], TR_BF16, 4);
         const size_t blocks = m.chunks * m.tiles, rounds = (blocks + round - 1) / round;
         assert_true(blocks * 100 >= rounds * round * 95);
     }
