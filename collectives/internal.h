@@ -201,8 +201,10 @@ tr_status tr_window_open(tr_comm *c, size_t nbytes, tr_window *w, bool *got, cha
 /* *Collective* over the node, unless the job is broken. */
 void tr_window_close(tr_window *w, tr_job *j);
 /* Local. Zeroes a part, whose pages thereby lie near the calling thread. False where memory ran out
- * meanwhile (where the kernel can tell; a plain write would be a SIGBUS). */
+ * meanwhile (a plain write would be a SIGBUS). */
 bool tr_window_touch(void *p, size_t nbytes);
+/* Local. Names what killed jobs left in this folder of shared memory, and the command that removes it. */
+void tr_leftovers_warn(const char *dir);
 
 /* ---- notes.c: what the ranks of a node leave for each other ---- */
 

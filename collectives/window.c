@@ -10,6 +10,7 @@
 #include "collectives/internal.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -59,6 +60,7 @@ static tr_status agree_room(tr_comm *c, size_t nbytes, bool *ok, char *reason, s
     TR_MPI_TRY(MPI_Allreduce(&mine, &first, 1, MPI_INT, MPI_MIN, c->comm));
     *ok = first == c->topology.size;
     if (*ok) return TR_OK;
+    if (first == c->topology.rank) tr_leftovers_warn(room.dir);
     TR_MPI_TRY(MPI_Bcast(&room, sizeof room, MPI_BYTE, first, c->comm));
     snprintf(reason, size, "shared memory is short: %s needs %s, %s has %s free", room.host,
              tr_format_bytes(room.need, need, sizeof need), room.dir,
@@ -130,15 +132,32 @@ void tr_window_close(tr_window *w, tr_job *j)
     *w = (tr_window){.win = MPI_WIN_NULL};
 }
 
+/* The kernel writes zeros, and says where it cannot. */
+static bool fill(char *p, size_t nbytes)
+{
+    const int zero = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+    size_t done = 0;
+    while (zero >= 0 && done < nbytes) {
+        const ssize_t n = read(zero, p + done, nbytes - done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) break;
+        done += (size_t)n;
+    }
+    if (zero >= 0) close(zero);
+    return done == nbytes;
+}
+
 bool tr_window_touch(void *p, size_t nbytes)
 {
     if (!nbytes) return true;
 #ifdef MADV_POPULATE_WRITE
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t begin = (size_t)p / page * page, end = tr_align_up((size_t)p + nbytes, page);
-    if (madvise((void *)begin, end - begin, MADV_POPULATE_WRITE) != 0 && errno != EINVAL)
-        return false; /* EFAULT: the file system is full; EINVAL: a kernel without it */
+    if (madvise((void *)begin, end - begin, MADV_POPULATE_WRITE) == 0) {
+        memset(p, 0, nbytes);
+        return true;
+    }
+    if (errno != EINVAL) return false; /* EFAULT: the file system is full */
 #endif
-    memset(p, 0, nbytes);
-    return true;
+    return fill(p, nbytes); /* a kernel before 5.14 */
 }

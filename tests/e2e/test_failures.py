@@ -201,6 +201,24 @@ class Failures(Case):
         for name in left:
             self.tool("inspect", folder / name)
 
+    def test_shared_memory_left_by_killed_jobs(self):
+        """Named where it is short, with the command that removes it; what a job at work maps is not."""
+        left = pathlib.Path(f"/dev/shm/vader_segment.test.{os.getpid()}")
+        left.write_bytes(bytes(8192))
+        self.addCleanup(left.unlink)
+        out = self.run_trainer(self.config(steps=2), env={"TRIREME_SHM_AVAILABLE": "1000"})
+        self.assertRegex(out, r"/dev/shm: \d+ files? of killed jobs, which no process uses, hold .*; remove with: rm /dev/shm/")
+        self.assertIn("shared memory is short", out)
+
+    def test_bus_error(self):
+        """What a write to shared memory that is full ends in: it is said what that means."""
+        process = self.start(self.config(steps=10**6, every=10**6))
+        self.wait_for_step("run", 5, process)
+        os.kill(self.rank_pids(process.pid)[1], signal.SIGBUS)
+        out, _ = process.communicate(timeout=30)
+        self.assertNotEqual(process.returncode, 0, out)
+        self.assertIn("SIGBUS: shared memory has no room left (df /dev/shm)", out)
+
     def test_moved_run_folder(self):
         """Said at the next record; the run goes on where the folder is now."""
         process = self.start(self.config(steps=10**6, every=100, out="here/run"))
