@@ -15,6 +15,7 @@ typedef struct {
     tr_array base;
     tr_data_file file; /* to tell that it changed */
     hid_t h5, dset, space, type;
+    tr_hdf5_chunks *chunks; /* NULL: not chunked */
 } selected;
 
 /* Every use of HDF5 here stands between these two. */
@@ -66,12 +67,15 @@ static tr_status selected_read(tr_array *a, uint64_t first, uint64_t n, void *to
     tr_status st = TR_OK;
     char why[200];
     enter();
-    hid_t mem = H5Screate_simple(1, &total, NULL);
+    if (s->chunks) st = tr_hdf5_chunks_check(s->chunks, s->dset, a->name, start, count);
+    if (st != TR_OK) goto out;
+    const hid_t mem = H5Screate_simple(1, &total, NULL);
     if (mem < 0 || H5Sselect_hyperslab(s->space, H5S_SELECT_SET, start, NULL, count, NULL) < 0 ||
         H5Dread(s->dset, s->type, mem, s->space, H5P_DEFAULT, to) < 0)
         st = TR_FAIL(TR_DATA, "%s: samples %" PRIu64 " to %" PRIu64 ": %s", a->name, first,
                      first + n - 1, tr_hdf5_reason(why));
     if (mem >= 0) H5Sclose(mem);
+out:
     leave();
     return st == TR_OK ? tr_data_file_unchanged(&s->file) : st;
 }
@@ -87,7 +91,9 @@ static void selected_release(tr_array *a)
     tr_hdf5_close(&h);
     leave();
     s->h5 = s->dset = s->space = -1;
-    tr_mem_count(TR_MEM_DATA, -(int64_t)a->cache);
+    tr_mem_count(TR_MEM_DATA, -(int64_t)(a->cache - tr_hdf5_chunks_held(s->chunks)));
+    tr_hdf5_chunks_close(s->chunks);
+    s->chunks = NULL;
     a->cache = 0;
     tr_data_file_shut(&s->file);
 }
@@ -111,7 +117,9 @@ static tr_status open_selected(const char *name, const tr_hdf5_sight *sight, tr_
     TR_HAVE(s);
     TR_TRY(tr_hdf5_open(file, name, &h));
     if (sight->chunk_bytes > 0) {
-        cache = sight->chunk_bytes > CACHE ? sight->chunk_bytes : CACHE;
+        TR_TRY(tr_hdf5_chunks_open(&h, file, name, sight, &s->chunks));
+        const size_t held = tr_hdf5_chunks_held(s->chunks), rest = held < CACHE ? CACHE - held : 0;
+        cache = sight->chunk_bytes > rest ? sight->chunk_bytes : rest;
         TR_NEED(H5Pset_chunk_cache(h.dapl, 1009, cache, 1.0) >= 0, TR_DATA,
                 "%s: dataset %s: no cache for its chunks: %s", file->path, name,
                 tr_hdf5_reason(why));
@@ -120,7 +128,7 @@ static tr_status open_selected(const char *name, const tr_hdf5_sight *sight, tr_
         TR_NEED(h.dset >= 0, TR_DATA, "%s: dataset %s: %s", file->path, name, tr_hdf5_reason(why));
     }
     s->base.unit = sight->chunk_bytes;
-    s->base.cache = cache;
+    s->base.cache = cache + tr_hdf5_chunks_held(s->chunks);
     tr_mem_count(TR_MEM_DATA, (int64_t)cache);
     s->base.read = selected_read;
     s->base.release = selected_release;
@@ -135,6 +143,7 @@ static tr_status open_selected(const char *name, const tr_hdf5_sight *sight, tr_
 out:
     tr_hdf5_close(&h);
     if (st != TR_OK) {
+        if (s) tr_hdf5_chunks_close(s->chunks);
         tr_free(s);
         return st;
     }

@@ -31,6 +31,21 @@ typedef struct {
 /* A chunk is unpacked whole to read one sample of it. */
 #define TR_HDF5_MOST_CHUNK ((size_t)256 << 20)
 
+/* The filters of a dataset's chunks, in their order; TR_DATA for one that is not read. */
+#define TR_HDF5_MOST_FILTERS 8
+tr_status tr_hdf5_filters(hid_t dcpl, const char *path, const char *name,
+                          H5Z_filter_t ids[TR_HDF5_MOST_FILTERS], int *n);
+
+/* What was checked of a dataset's chunks (hdf5_chunk.c). Under the store's lock. */
+typedef struct tr_hdf5_chunks tr_hdf5_chunks;
+tr_status tr_hdf5_chunks_open(const tr_hdf5_handles *h, const tr_data_file *file, const char *name,
+                              const tr_hdf5_sight *s, tr_hdf5_chunks **out);
+void tr_hdf5_chunks_close(tr_hdf5_chunks *c);
+size_t tr_hdf5_chunks_held(const tr_hdf5_chunks *c); /* bytes of TR_MEM_DATA; NULL: 0 */
+/* Every chunk that a selection touches unpacks to its size: TR_DATA if not. */
+tr_status tr_hdf5_chunks_check(tr_hdf5_chunks *c, hid_t dset, const char *name,
+                               const hsize_t *start, const hsize_t *count);
+
 /* Looks at a dataset, in this process: for a file that can break HDF5, see tr_hdf5_look. What it
  * opened is left in *h, also on failure. */
 tr_status tr_hdf5_see(tr_hdf5_handles *h, const tr_data_file *file, const char *name,

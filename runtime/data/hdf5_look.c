@@ -165,6 +165,10 @@ static tr_status check_chunks(const tr_hdf5_handles *h, const tr_data_file *file
 {
     hsize_t chunk[H5S_MAX_RANK], have = 0;
     size_t nbytes = elem_size, expected = 1;
+    H5Z_filter_t filters[TR_HDF5_MOST_FILTERS];
+    int nfilters;
+    const tr_status st = tr_hdf5_filters(h->dcpl, file->path, name, filters, &nfilters);
+    if (st != TR_OK) return st;
     if (H5Pget_chunk(h->dcpl, H5S_MAX_RANK, chunk) != ndim)
         return TR_FAIL(TR_DATA, "%s: dataset %s: its chunks have other dimensions than itself",
                        file->path, name);
