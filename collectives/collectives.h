@@ -181,6 +181,8 @@ void tr_reducer_cost_of(const tr_topology *t, const tr_params_options *p,
 /* Local. A step's micro-batch begins: for what is said about ranks that come late; and all of the step is
  * in the stream. Around what may be recorded, not within. Nothing on the host. */
 tr_status tr_reducer_step(tr_reducer *r, uint64_t step, int micro);
+/* Local. What was issued since was only recorded, and thrown away: the micro-batch begins again. */
+void tr_reducer_again(tr_reducer *r);
 void tr_reducer_issued(tr_reducer *r);
 
 /* Local. Buckets 0..bucket of this rank are final: their reduction starts. Each bucket once a step. -1: a run

@@ -236,12 +236,22 @@ out:
 tr_status tr_reducer_step(tr_reducer *r, uint64_t step, int micro)
 {
     tr_status st = TR_OK;
+    r->before.steps = r->steps;
+    r->before.reductions = r->reductions;
     if (!r->ops->step) return TR_OK;
     TR_TRY(usable(r));
     st = r->ops->step(r, step, micro);
     if (st != TR_OK) return give_up(r, st);
 out:
     return st;
+}
+
+void tr_reducer_again(tr_reducer *r)
+{
+    r->steps = r->before.steps;
+    r->reductions = r->before.reductions;
+    r->ready = -1;
+    if (r->ops->again) r->ops->again(r);
 }
 
 void tr_reducer_issued(tr_reducer *r)

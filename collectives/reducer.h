@@ -29,6 +29,7 @@ typedef struct {
     tr_status (*gather)(tr_reducer *r, const void *send, void *recv, size_t nbytes);
     void (*begin)(tr_reducer *r); /* tr_reducer_ready(r, -1); may be NULL */
     tr_status (*step)(tr_reducer *r, uint64_t step, int micro); /* tr_reducer_step; may be NULL */
+    void (*again)(tr_reducer *r);                               /* tr_reducer_again; may be NULL */
     void (*issued)(tr_reducer *r);                              /* may be NULL */
     /* While the host waits for the device, whose time `w` counts: looks for what failed there, and
      * how far it has come. reached: what it waited for is there. */
@@ -101,6 +102,9 @@ struct tr_reducer {
     int current;    /* bucket being reduced: all before it are done */
     uint64_t steps; /* finished */
     uint64_t reductions;
+    struct {
+        uint64_t steps, reductions;
+    } before;         /* the micro-batch that is being issued */
     tr_status failed; /* of ready() or poll(), reported by every poll after */
     tr_error failure;
 };

@@ -116,12 +116,48 @@ out:
     return st;
 }
 
+/* *Collective* where the section was to be recorded: NCCL's operations are launched from recordings
+ * on all ranks or on none, and a device may refuse a recording on one. By then all ranks have given
+ * NCCL the same operations, so that it stays in step. *again: some rank's did refuse; none records any more, and what stands in the section, of which nothing has run, is to be issued as it comes. */
+static tr_status agree_recording(tr_trainer *t, tr_status st, bool *again)
+{
+    bool recorded;
+    *again = false;
+    st = tr_session_section_recorded(t->session, st, &recorded);
+    if (!recorded || (st != TR_OK && tr_last_error()->hint != TR_HINT_RECORDING)) return st;
+    st = tr_agree(t->comm, st, NULL);
+    if (st == TR_OK || tr_comm_broken(t->comm)) return st;
+    if (t->topology->rank == 0)
+        tr_log(TR_LOG_WARN, "run.cuda_graph: auto does without recorded steps: %s",
+               tr_last_error()->text);
+    tr_sections_disable(t->backend, t->backend_ctx);
+    *again = true;
+    return TR_OK;
+}
+
+/* The part of a micro-batch that is recorded, or replayed. */
+static tr_status run_section(tr_trainer *t, tr_plan *plan, int micro, const tr_control_input *in,
+                             bool *again)
+{
+    bool replay = false;
+    tr_status st;
+    *again = false;
+    TR_TRY(tr_reducer_step(t->reducer, t->issued, micro));
+    TR_TRY(tr_session_section_begin(t->session, tr_section_key(t, t->issued, micro), &replay));
+    if (replay && micro == 0) tr_session_replayed(t->session);
+    st = replay ? TR_OK : run_micro(t, plan, micro, in);
+    st = agree_recording(t, st, again);
+    if (!*again) st = tr_session_section_end(t->session, st);
+out:
+    return st;
+}
+
 static tr_status issue_micro(tr_trainer *t, int micro, double lr)
 {
     tr_status st;
     tr_batch batch;
     tr_plan *plan;
-    bool replay = false;
+    bool again;
     TR_TRY(tr_trainer_staged(t));
     TR_TRY(tr_loader_next(t->loader, &batch));
     TR_NEED(batch.step == t->issued && batch.micro == micro, TR_INTERNAL,
@@ -135,11 +171,12 @@ static tr_status issue_micro(tr_trainer *t, int micro, double lr)
                                  .stop = micro == 0 && asked_to_stop(t),
                                  .fresh = micro == 0 && t->issued == t->state.step};
     TR_TRY(t->backend->training->set_input(t->training, t->control, &in));
-    TR_TRY(tr_reducer_step(t->reducer, t->issued, micro));
-    TR_TRY(tr_session_section_begin(t->session, tr_section_key(t, t->issued, micro), &replay));
-    if (replay && micro == 0) tr_session_replayed(t->session);
-    st = replay ? TR_OK : run_micro(t, plan, micro, &in);
-    st = tr_session_section_end(t->session, st);
+    TR_TRY(run_section(t, plan, micro, &in, &again));
+    if (again) {
+        tr_reducer_again(t->reducer);
+        t->params_changed = true; /* what was recorded has packed nothing */
+        TR_TRY(run_section(t, plan, micro, &in, &again));
+    }
 out:
     return st;
 }

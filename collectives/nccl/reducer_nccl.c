@@ -256,6 +256,12 @@ static tr_status nccl_step(tr_reducer *r, uint64_t step, int micro)
     return s->nccl ? tr_watch_micro(s->watch, step, micro, s->side.compute) : TR_OK;
 }
 
+static void nccl_again(tr_reducer *r)
+{
+    tr_gpu_state *s = r->state;
+    s->launched = s->gathers = 0;
+}
+
 static void nccl_issued(tr_reducer *r)
 {
     tr_gpu_state *s = r->state;
@@ -343,6 +349,7 @@ static const tr_reducer_ops ops = {.name = "NCCL",
                                    .gather = nccl_gather,
                                    .begin = nccl_begin,
                                    .step = nccl_step,
+                                   .again = nccl_again,
                                    .issued = nccl_issued,
                                    .watch = nccl_watch,
                                    .reached = nccl_reached,

@@ -260,8 +260,10 @@ static const tr_device_stream stream = {
 static const tr_device_sections sections = {.open = tr_cuda_sections_open,
                                             .close = tr_cuda_sections_close,
                                             .begin = tr_cuda_section_begin,
+                                            .recorded = tr_cuda_section_recorded,
                                             .end = tr_cuda_section_end,
-                                            .drop = tr_cuda_sections_drop};
+                                            .drop = tr_cuda_sections_drop,
+                                            .disable = tr_cuda_sections_disable};
 
 static const tr_device_staging staging = {
     .open = tr_cuda_stage_open,

@@ -126,8 +126,10 @@ TR_CUDA_C int tr_cuda_stage_slot(const void *stage);
 TR_CUDA_C tr_status tr_cuda_sections_open(void *ctx, void **out);
 TR_CUDA_C void tr_cuda_sections_close(void *sections);
 TR_CUDA_C tr_status tr_cuda_section_begin(void *sections, uint64_t key, bool *replay);
+TR_CUDA_C tr_status tr_cuda_section_recorded(void *sections, tr_status st, bool *was);
 TR_CUDA_C tr_status tr_cuda_section_end(void *sections, tr_status st);
 TR_CUDA_C void tr_cuda_sections_drop(void *ctx);
+TR_CUDA_C void tr_cuda_sections_disable(void *ctx);
 /* marks.c */
 TR_CUDA_C tr_status tr_cuda_marks_open(void *ctx, size_t n, void **out);
 TR_CUDA_C void tr_cuda_marks_close(void *marks);

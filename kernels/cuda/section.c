@@ -5,7 +5,8 @@
  * First time as it comes (libraries load what they need, which must not happen while recording),
  * second time recorded and launched, then replayed. What happens depends on the sequence of calls
  * alone, not on time or memory, so that all ranks record, and replay, the same sections in the same
- * order, as NCCL asks for.
+ * order, as NCCL asks for. A device may refuse to record. Nothing has run by then, so that the
+ * caller can agree with its peers to do without recordings (tr_cuda_sections_disable).
  *
  * Each session has its own set of recordings, at most 64; further keys run as they come. There is
  * one stream: of all sets of a context one section at a time is open. Nodes keep the priority of
@@ -79,6 +80,12 @@ void tr_cuda_sections_drop(void *ctx)
     for (tr_cuda_sections *s = cuda->sections; s; s = s->next) forget(s);
 }
 
+void tr_cuda_sections_disable(void *ctx)
+{
+    tr_cuda_sections_drop(ctx);
+    ((tr_cuda *)ctx)->o.graphs = false;
+}
+
 void tr_cuda_sections_close(void *sections)
 {
     tr_cuda_sections *s = sections;
@@ -113,6 +120,14 @@ static section *find(tr_cuda_sections *s, uint64_t key)
     return &s->at[s->n++];
 }
 
+/* Recording failed with `st`, whose record gets the hint that tells this from other failures. */
+static tr_status refused(tr_status st)
+{
+    char text[TR_ERROR_TEXT];
+    memcpy(text, tr_last_error()->text, sizeof text);
+    return tr_fail_hint(TR_FAIL(st, "a step could not be recorded: %s", text), TR_HINT_RECORDING);
+}
+
 tr_status tr_cuda_section_begin(void *sections, uint64_t key, bool *replay)
 {
     tr_status st = TR_OK;
@@ -120,13 +135,18 @@ tr_status tr_cuda_section_begin(void *sections, uint64_t key, bool *replay)
     tr_cuda *cuda = s->cuda;
     TR_NEED(cuda->section == TR_SECTION_CLOSED, TR_INTERNAL, "a section is begun inside another");
     s->open = cuda->o.graphs ? find(s, key) : NULL;
-    if (s->open && s->open->ran && !s->open->exec)
-        TR_CUDA_TRY(cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeThreadLocal));
     cuda->section = !s->open || !s->open->ran ? TR_SECTION_PLAIN
                     : s->open->exec           ? TR_SECTION_REPLAYED
                                               : TR_SECTION_RECORDED;
     cuda->in = s;
     *replay = cuda->section == TR_SECTION_REPLAYED;
+    if (cuda->section != TR_SECTION_RECORDED) goto out;
+    st = tr_cuda_check(cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeThreadLocal),
+                       "cudaStreamBeginCapture");
+    if (st == TR_OK) goto out;
+    cuda->section = TR_SECTION_CLOSED;
+    cuda->in = NULL;
+    st = refused(st);
 out:
     return st;
 }
@@ -136,17 +156,29 @@ static tr_status keep_recording(tr_cuda *cuda, section *kept)
 {
     tr_status st = TR_OK;
     cudaGraph_t graph = NULL;
-    char text[TR_ERROR_TEXT];
     TR_CUDA_TRY(cudaStreamEndCapture(cuda->stream, &graph));
     /* Else all would run at the priority of cuda->stream, and collectives queue behind kernels. */
     TR_CUDA_TRY(cudaGraphInstantiate(&kept->exec, graph, cudaGraphInstantiateFlagUseNodePriority));
 out:
     if (graph) (void)cudaGraphDestroy(graph); /* what can be launched needs it no longer */
-    if (st != TR_OK) {
-        kept->exec = NULL;
-        memcpy(text, tr_last_error()->text, sizeof text);
-        st = tr_fail_hint(TR_FAIL(st, "a step could not be recorded: %s", text), TR_HINT_RECORDING);
+    if (st == TR_OK) return TR_OK;
+    kept->exec = NULL;
+    return refused(st);
+}
+
+tr_status tr_cuda_section_recorded(void *sections, tr_status st, bool *was)
+{
+    tr_cuda_sections *s = sections;
+    tr_cuda *cuda = s->cuda;
+    *was = cuda->in == s && cuda->section == TR_SECTION_RECORDED;
+    if (!*was) return st;
+    if (st != TR_OK) { /* the first error stays the thread's record */
+        leave(cuda);
+        return st;
     }
+    st = keep_recording(cuda, s->open);
+    cuda->section = st == TR_OK ? TR_SECTION_REPLAYED : TR_SECTION_CLOSED;
+    if (st != TR_OK) cuda->in = NULL;
     return st;
 }
 
@@ -154,10 +186,12 @@ tr_status tr_cuda_section_end(void *sections, tr_status st)
 {
     tr_cuda_sections *s = sections;
     tr_cuda *cuda = s->cuda;
-    const tr_cuda_section_state was = cuda->section;
     section *open = s->open;
-    if (was == TR_SECTION_CLOSED || cuda->in != s)
+    bool recorded;
+    if (cuda->section == TR_SECTION_CLOSED || cuda->in != s)
         return st != TR_OK ? st : TR_FAIL(TR_INTERNAL, "no section is open");
+    st = tr_cuda_section_recorded(sections, st, &recorded);
+    const tr_cuda_section_state was = cuda->section;
     if (st != TR_OK) { /* the first error stays the thread's record */
         leave(cuda);
         return st;
@@ -168,7 +202,6 @@ tr_status tr_cuda_section_end(void *sections, tr_status st)
         if (open) open->ran = true;
         return TR_OK;
     }
-    if (was == TR_SECTION_RECORDED) TR_TRY(keep_recording(cuda, open));
     TR_CUDA_TRY(cudaGraphLaunch(open->exec, cuda->stream));
 out:
     return st;

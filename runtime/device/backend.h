@@ -89,4 +89,9 @@ static inline void tr_sections_drop(const tr_backend *b, void *ctx)
     if (b->sections) b->sections->drop(ctx);
 }
 
+static inline void tr_sections_disable(const tr_backend *b, void *ctx)
+{
+    if (b->sections) b->sections->disable(ctx);
+}
+
 #endif

@@ -22,12 +22,18 @@ typedef struct tr_device_sections {
     void (*close)(void *sections); /* forgets what was recorded, when it has run; NULL is fine */
     /* *replay: leave out what stands between. */
     tr_status (*begin)(void *sections, uint64_t key, bool *replay);
-    /* st: how what stood between went; returned, or the launch's error. */
+    /* What stands between is over, and went as `st` says. *was: it was to be recorded, which depends
+     * on the calls so far alone. Then TR_OK: `end` launches it; TR_HINT_RECORDING: the device
+     * refuses what was recorded, nothing has run, and the section is closed, as after any other error. */
+    tr_status (*recorded)(void *sections, tr_status st, bool *was);
+    /* st: how what stood between went; returned, or the launch's error. Without `recorded` before it,
+     * that as well. */
     tr_status (*end)(void *sections, tr_status st);
     /* Forgets all that was recorded in the context, when it has run: each key's next time is a
      * first one. To be called before anything is closed whose work was recorded: NCCL waits for
      * such recordings to go. */
     void (*drop)(void *ctx);
+    void (*disable)(void *ctx); /* drop, and all sections run as they come from now on */
 } tr_device_sections;
 
 /* Batches on their way to the device, copied beside the kernels into the one of two slots that the

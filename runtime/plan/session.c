@@ -170,6 +170,12 @@ tr_status tr_session_section_begin(tr_session *s, uint64_t key, bool *replay)
     return s->o.backend->sections->begin(s->sections, 2 * key + slot, replay);
 }
 
+tr_status tr_session_section_recorded(tr_session *s, tr_status st, bool *was)
+{
+    *was = false;
+    return s->sections ? s->o.backend->sections->recorded(s->sections, st, was) : st;
+}
+
 tr_status tr_session_section_end(tr_session *s, tr_status st)
 {
     return s->sections ? s->o.backend->sections->end(s->sections, st) : st;

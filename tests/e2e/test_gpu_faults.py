@@ -44,6 +44,7 @@ run: {{timeout: 5}}
 TEXT = r"\b(cudaError[A-Z]\w+|CUBLAS_STATUS_\w+|CUDNN_STATUS_\w+|nccl\w+(Error|Usage|Argument))\b"
 LIMIT = 120  # seconds: a run that hangs. Not how soon one ends, which is the machine's affair
 OVER = "what it gives back is no longer needed, and nothing is read from the device any more"
+RECORDED = "steps then run as they come"
 SURVIVABLE = {
     "cublasLtDestroy": OVER,
     "cublasLtMatmulDescDestroy": OVER,
@@ -59,6 +60,8 @@ SURVIVABLE = {
     "cudnnDestroy": OVER,
     "ncclCommDestroy": OVER,
     "ncclCommFinalize": OVER,
+    "cudaGraphInstantiate": RECORDED,
+    "cudaStreamEndCapture": RECORDED,
     "cudaMemGetInfo": "memory in use is only reported",
     "cudaRuntimeGetVersion": "the version is only reported",
 }
@@ -156,6 +159,28 @@ class Faults(GpuCase):
             self.assertNotIn("fakegpu:", out)
             self.assertIn("remote process exited", out)
             self.assertEqual(len(errors(out)), 1, out)
+
+    def test_recording_refused(self):
+        """One rank's device refuses what was recorded, at the first section or a later one: all go on without, one says why, and the
+        losses are the same bits."""
+        self.tiny("clean", FAKEGPU_COUNT=self.dir / "count")
+        self.assertIn("cudaGraphLaunch", (self.dir / "count.0").read_text())
+        for arguments in ((), ("train.micro_batch=2", "train.sync_batchnorm=none")):
+            want = f"want{len(arguments)}"
+            self.assertEqual(self.tiny(want, *arguments)[0], 0)
+            for fault in ("cudaStreamEndCapture:2@0", "cudaGraphInstantiate:1@1", "cudaGraphInstantiate:1"):
+                name = fault.replace(":", "-") + want
+                code, out = self.tiny(name, *arguments, FAKEGPU_FAIL=fault, FAKEGPU_COUNT=self.dir / name)
+                self.assertEqual(code, 0, out)
+                self.assertNotIn("fakegpu:", out)
+                self.assertEqual(out.count("run.cuda_graph: auto does without recorded steps"), 1, out)
+                self.assertRegex(out, fault.split(":")[0])
+                self.assertEqual(self.losses(name), self.losses(want), fault)
+                launched = [int(line.split()[1]) for rank in (0, 1)
+                            for line in (self.dir / f"{name}.{rank}").read_text().splitlines()
+                            if line.startswith("cudaGraphLaunch ")]
+                self.assertEqual(len(launched), 2 if "End" in fault else 0, fault)
+                self.assertEqual(len(set(launched)), len(launched) // 2, "all ranks replay, or none")
 
     def test_fault_on_every_rank(self):
         for fault in ("cudaGraphLaunch:3", "cudaLaunchKernel:60", "cudaStreamCreateWithPriority:1", "ncclGroupEnd:5"):

@@ -451,6 +451,13 @@ static tr_status set_begin(void *set, uint64_t key, bool *replay)
     return TR_OK;
 }
 
+static tr_status set_recorded(void *set, tr_status st, bool *was)
+{
+    (void)set;
+    *was = false;
+    return st;
+}
+
 static tr_status set_end(void *set, tr_status st)
 {
     ((fake_set *)set)->device->open--;
@@ -463,8 +470,11 @@ static const tr_device_staging staging = {.open = stage_open,
                                           .part = stage_part,
                                           .poll = stage_poll,
                                           .slot = stage_slot};
-static const tr_device_sections sections = {
-    .open = set_open, .close = set_close, .begin = set_begin, .end = set_end};
+static const tr_device_sections sections = {.open = set_open,
+                                            .close = set_close,
+                                            .begin = set_begin,
+                                            .recorded = set_recorded,
+                                            .end = set_end};
 static const tr_device_kernels teams = {.open = team_open,
                                         .close = team_close,
                                         .unsupported = fake_unsupported,
