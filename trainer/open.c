@@ -274,6 +274,26 @@ static tr_status open_session(tr_trainer *t)
     return st;
 }
 
+/* What is allowed, but hardly meant. */
+static void warn_of_config(const tr_trainer *t)
+{
+    const tr_config *c = t->config;
+    const unsigned long long samples = tr_dataset_samples(t->train_data);
+    const long long warmup = c->train.schedule.o.warmup;
+    if (t->topology->rank != 0) return;
+    if (warmup > 0 && (uint64_t)warmup >= t->total_steps)
+        tr_log(TR_LOG_WARN,
+               "train.schedule: warmup: %lld steps, of a run of %llu: the learning rate does not "
+               "come to what it is set to before the end",
+               warmup, (unsigned long long)t->total_steps);
+    if ((unsigned long long)c->train.batch > samples)
+        tr_log(TR_LOG_WARN,
+               "train.batch: %lld samples, of which there are %llu: every step takes all of them",
+               (long long)c->train.batch, samples);
+    if (c->train.tf32 && t->backend->host)
+        tr_log(TR_LOG_WARN, "train.tf32 is for GPUs: CPUs compute in float32");
+}
+
 /* Of what the arrays of the kernels lie in, for each rank. A GPU belongs to one rank. */
 static size_t available_memory(const tr_trainer *t, const char **where)
 {
@@ -311,6 +331,7 @@ static tr_status open_local(tr_trainer *t)
     tr_status st;
     TR_TRY(open_data(t));
     t->micro_batches = tr_micro_batches(t->config, t->topology->size);
+    warn_of_config(t);
     TR_TRY(warn_of_memory(t));
     TR_TRY(tr_section_open(t));
     const tr_backend *b = t->backend;

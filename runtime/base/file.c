@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 static const char *kind(mode_t mode)
@@ -22,7 +23,13 @@ static tr_status failed(const char *path, int flags, tr_status blame, const char
     const int why = errno;
     struct stat s;
     const bool known = lstat(path, &s) == 0 && (!S_ISLNK(s.st_mode) || flags & O_NOFOLLOW);
-    if (known && strcmp(kind(s.st_mode), expected) != 0)
+    struct rlimit most;
+    if (why == EMFILE && getrlimit(RLIMIT_NOFILE, &most) == 0)
+        (void)TR_FAIL(blame,
+                      "%s: cannot be opened: this process has all of the %llu files open that it "
+                      "may have (ulimit -n)",
+                      path, (unsigned long long)most.rlim_cur);
+    else if (known && strcmp(kind(s.st_mode), expected) != 0)
         (void)TR_FAIL(blame, "%s: is a %s, expected a %s", path, kind(s.st_mode), expected);
     else
         (void)TR_FAIL(blame, "%s: cannot be opened%s: %s", path,

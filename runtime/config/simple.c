@@ -2,6 +2,7 @@
  * what stands there and what was expected. */
 #include "runtime/config/internal.h"
 
+#include <math.h>
 #include <string.h>
 
 /* ---- What was expected ----------------------------------------------------------------------- */
@@ -100,6 +101,24 @@ tr_status tr_field_unexpected(const tr_field *f, const tr_node *n, const char *p
 
 /* ---- Single values --------------------------------------------------------------------------- */
 
+/* A number, but none that is in range, where what is expected does not say the range: no limit is
+ * the field's own, but that of what holds it. */
+static tr_status out_of_range(const tr_field *f, const tr_node *n, const char *path, bool integer)
+{
+    char show[TR_SHOW], low[32];
+    const bool lowest = f->min == f->max;
+    if (!lowest && f->max < 9.2e18) return tr_field_unexpected(f, n, path);
+    if (integer) {
+        snprintf(low, sizeof low, "%.0f", f->min);
+        return tr_node_fail(n, "%s: found %s, out of range: expected an integer from %s to %lld",
+                            path, tr_node_show(n, show), lowest ? "-9223372036854775808" : low,
+                            (long long)INT64_MAX);
+    }
+    tr_format_real(f->min, low);
+    return tr_node_fail(n, "%s: found %s, out of range: expected a number from %s to 1.8e308", path,
+                        tr_node_show(n, show), lowest ? "-1.8e308" : low);
+}
+
 static bool find_word(const tr_field *f, const tr_node *n, double *out)
 {
     if (n->kind != TR_NODE_SCALAR) return false;
@@ -127,19 +146,22 @@ static tr_status read_int(const tr_field *f, const tr_node *n, const char *path,
         *out = (int64_t)word;
         return TR_OK;
     }
-    if (n->kind != TR_NODE_SCALAR || n->quoted || tr_parse_int(n->text, out) != TR_NUMBER_OK ||
-        !in_range(f, (double)*out))
-        return tr_field_unexpected(f, n, path);
-    return TR_OK;
+    if (n->kind != TR_NODE_SCALAR || n->quoted) return tr_field_unexpected(f, n, path);
+    double real = 0;
+    const tr_number is = tr_parse_int(n->text, out), as_real = tr_parse_real(n->text, &real);
+    if (is == TR_NUMBER_OK && in_range(f, (double)*out)) return TR_OK;
+    const bool large = is == TR_NUMBER_RANGE || as_real == TR_NUMBER_RANGE || fabs(real) >= 0x1p63;
+    return large ? out_of_range(f, n, path, true) : tr_field_unexpected(f, n, path);
 }
 
 static tr_status read_real(const tr_field *f, const tr_node *n, const char *path, double *out)
 {
     if (find_word(f, n, out)) return TR_OK;
-    if (n->kind != TR_NODE_SCALAR || n->quoted || tr_parse_real(n->text, out) != TR_NUMBER_OK ||
-        !in_range(f, *out))
-        return tr_field_unexpected(f, n, path);
-    return TR_OK;
+    if (n->kind != TR_NODE_SCALAR || n->quoted) return tr_field_unexpected(f, n, path);
+    const tr_number is = tr_parse_real(n->text, out);
+    if (is == TR_NUMBER_OK && in_range(f, *out)) return TR_OK;
+    return is == TR_NUMBER_MALFORMED ? tr_field_unexpected(f, n, path)
+                                     : out_of_range(f, n, path, false);
 }
 
 static tr_status read_bool(const tr_field *f, const tr_node *n, const char *path, bool *out)

@@ -126,6 +126,14 @@ tr_status tr_prepare_init(const tr_config *c, const tr_model *m, bool train, tr_
         TR_NEED(images, TR_CONFIG,
                 "%s: data.augment: the model has no input of 3 dimensions to crop or flip",
                 c->file ? c->file : "config");
+        for (size_t k = 0; k < m->ninputs; k++)
+            TR_NEED(!p->in[k].image ||
+                        (c->data.augment.crop < p->in[k].h && c->data.augment.crop < p->in[k].w),
+                    TR_CONFIG,
+                    "%s: data.augment.crop: %lld pixels of padding for an image of %lld x %lld: "
+                    "some crops would hold nothing of it",
+                    c->file ? c->file : "config", (long long)c->data.augment.crop,
+                    (long long)p->in[k].h, (long long)p->in[k].w);
         p->crop = c->data.augment.crop;
         p->flip = c->data.augment.flip;
     }

@@ -287,6 +287,29 @@ static void test_not_a_map(void **state)
            "c.yaml:1:1: found \"text\", expected a map of keys such as name, data, model");
 }
 
+/* Numbers too large for what holds them: the value and the range are said. */
+static void test_out_of_range(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *assignment, *text;
+    } cases[] = {
+        {"seed=9223372036854775808", "found \"9223372036854775808\", out of range: expected an "
+                                     "integer from 0 to 9223372036854775807"},
+        {"seed=1e300", "out of range: expected an integer from 0 to 9223372036854775807"},
+        {"run.timeout=1e400", "found \"1e400\", expected a number from 1 to 10000000"},
+        {"train.batch=1e300", "found \"1e300\", expected an integer from 1 to 2147483647"},
+    };
+    for (size_t i = 0; i < TR_COUNT(cases); i++) {
+        tr_config *c = NULL;
+        const char *overrides[] = {cases[i].assignment};
+        assert_int_equal(tr_config_open("c.yaml", GOOD, strlen(GOOD), overrides, 1, NULL, &c),
+                         TR_CONFIG);
+        assert_non_null(strstr(tr_last_error()->text, cases[i].text));
+        assert_null(c);
+    }
+}
+
 /* What a file says is never printed raw. */
 static void test_terminal_safe(void **state)
 {
@@ -310,9 +333,8 @@ static void test_terminal_safe(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_without_eval),
-        cmocka_unit_test(test_not_a_map),
+        cmocka_unit_test(test_table),         cmocka_unit_test(test_without_eval),
+        cmocka_unit_test(test_not_a_map),     cmocka_unit_test(test_out_of_range),
         cmocka_unit_test(test_terminal_safe),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
