@@ -3,7 +3,8 @@
  *
  * Weights that kernels read as 16-bit copies alone go rounded to these. Then a bucket's shares differ
  * in bytes, and NCCL takes equal ones: each is a message as long as the longest. Messages are packed
- * where the bucket's gradients lay, which nothing needs between the update and the next backward:
+ * where the bucket's gradients lay, which nothing needs between the update and the next backward; then
+ * zeroed, as padding between rows, which no op writes, counts in the sum of squares:
  *
  *     gradients of a bucket   [ rank 0's message | rank 1's | rank 2's | ............... ]
  *
@@ -112,7 +113,17 @@ tr_status tr_nccl_weights_pack(const tr_nccl_weights *w)
 
 tr_status tr_nccl_weights_unpack(const tr_nccl_weights *w)
 {
-    return w->unpack ? w->r->p->o.backend->training->wire_run(w->unpack, true) : TR_OK;
+    const tr_params *p = w->r->p;
+    const size_t ranks = (size_t)w->r->c->topology.size;
+    tr_status st = TR_OK;
+    if (!w->unpack) return TR_OK;
+    TR_TRY(p->o.backend->training->wire_run(w->unpack, true));
+    for (size_t b = 0; b < p->o.nbuckets; b++)
+        if (w->messages[b])
+            TR_TRY(p->o.backend->memory->zero(p->o.backend_ctx, messages_at(w, b),
+                                              ranks * w->messages[b]));
+out:
+    return st;
 }
 
 tr_status tr_nccl_weights_gather(const tr_nccl_weights *w, const tr_nccl *nccl, size_t b,

@@ -251,6 +251,16 @@ static inline void check_rounded(bench *b)
         else /* what is small against its bucket, or in a bucket not worth it, comes whole */
             assert_true(mine[i] == rounded_to(b->k->rounded, b->host[i]) || mine[i] == b->host[i]);
     }
+    check(b, gpu->memory->download(b->ctx, mine, b->p->grads, b->count * sizeof *mine));
+    for (size_t k = 0; b->k->nccl && b->k->shard && k < b->l->nbuckets; k++) {
+        /* messages are not left among the gradients, whose padding must be zero */
+        const size_t n = tr_even_nbytes(&b->p->o, b->buckets[k], b->t->size);
+        const size_t whole = tr_range_count(tr_even_share(b->buckets[k], 0, b->t->size));
+        for (size_t i = 0; n < whole * sizeof(float) && b->t->size > 1 &&
+                           i < n * (size_t)b->t->size / sizeof(float);
+             i++)
+            assert_true(mine[b->buckets[k].begin + i] == 0);
+    }
     free(mine);
 }
 
