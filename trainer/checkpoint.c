@@ -316,9 +316,10 @@ static tr_status keep(const tr_checkpointer *k, tr_spread_as as, float *to, tr_r
     return st;
 }
 
-/* *Collective.* Root's array of n elements to every rank, which keeps its part. */
+/* *Collective.* Root's array of n elements to every rank, which keeps its part; *kept is the first
+ * failure of that, which peers do not know of: the rank goes on taking part. */
 static tr_status spread(tr_checkpointer *k, tr_spread_as as, const float *from, float *to, size_t n,
-                        float *buffer)
+                        float *buffer, tr_status *kept)
 {
     tr_status st = TR_OK;
     for (size_t at = 0; at < n; at += CHUNK) {
@@ -326,7 +327,7 @@ static tr_status spread(tr_checkpointer *k, tr_spread_as as, const float *from, 
         const size_t nbytes = tr_range_count(piece) * sizeof(float);
         if (k->root) memcpy(buffer, from + at, nbytes);
         TR_TRY(tr_comm_broadcast(k->o.comm, buffer, nbytes, 0));
-        TR_TRY(keep(k, as, to, piece, buffer));
+        if (*kept == TR_OK) *kept = keep(k, as, to, piece, buffer);
     }
 out:
     return st;
@@ -363,6 +364,7 @@ tr_status tr_checkpointer_restore(tr_checkpointer *k, tr_train_state *state, tr_
     tr_comm *comm = k->o.comm;
     const tr_params *p = k->o.params;
     const tr_snapshot *s = &k->snapshot;
+    tr_status kept = TR_OK;
     float *buffer = tr_alloc(TR_MEM_OTHER, CHUNK, sizeof(float));
     tr_status st = buffer ? TR_OK : tr_last_status();
     if (st == TR_OK && k->root) {
@@ -378,10 +380,11 @@ tr_status tr_checkpointer_restore(tr_checkpointer *k, tr_train_state *state, tr_
     if (!*found) goto out;
     if (k->root) *state = k->snapshot.train;
     TR_TRY(tr_comm_broadcast(comm, state, sizeof *state, 0));
-    TR_TRY(spread(k, WEIGHTS, s->params, p->weights, p->o.count, buffer));
+    TR_TRY(spread(k, WEIGHTS, s->params, p->weights, p->o.count, buffer, &kept));
     for (int i = 0; i < p->o.nslots; i++)
-        TR_TRY(spread(k, SLOT, s->slots[i], p->slots[i], tr_params_learned(&p->o), buffer));
-    TR_TRY(spread(k, STATES, s->states, p->states, p->o.state_count, buffer));
+        TR_TRY(spread(k, SLOT, s->slots[i], p->slots[i], tr_params_learned(&p->o), buffer, &kept));
+    TR_TRY(spread(k, STATES, s->states, p->states, p->o.state_count, buffer, &kept));
+    TR_TRY(tr_agree(comm, kept, NULL));
     TR_TRY(tr_reducer_publish(k->o.reducer));
 out:
     tr_free(buffer);
