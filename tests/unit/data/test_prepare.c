@@ -122,13 +122,29 @@ static void reference(const world *w, uint64_t ordinal, const uint8_t *raw, int6
     }
 }
 
+/* Padding as large as an image's shorter side: some crops would hold nothing of it. */
+static void crop_beyond_the_image(void **state)
+{
+    (void)state;
+    world w;
+    tr_prepare p;
+    world_open(&w, 3, (int64_t[]){1, 5, 7}, 3);
+    w.c.data.augment.crop = 5;
+    assert_int_equal(tr_prepare_init(&w.c, &w.m, true, TR_F32, &p), TR_CONFIG);
+    assert_non_null(strstr(tr_last_error()->text, "5 pixels of padding for an image of 5 x 7"));
+    assert_int_equal(tr_prepare_init(&w.c, &w.m, false, TR_F32, &p),
+                     TR_OK); /* evaluations do not crop */
+    tr_prepare_fini(&p);
+    world_close(&w);
+}
+
 static void augmentation(void **state)
 {
     (void)state;
     uint8_t raw[3 * 5 * 7];
     for (size_t k = 0; k < sizeof raw; k++) raw[k] = (uint8_t)(k + 1);
     for (int64_t c = 1; c <= 3; c += 2) {
-        for (int64_t crop = 0; crop < 12; crop = crop * 2 + 1) { /* also more than the image */
+        for (int64_t crop = 0; crop < 5; crop += crop ? crop : 1) {
             for (int flip = 0; flip < 2; flip++) {
                 world w;
                 world_open(&w, 3, (int64_t[]){c, 5, 7}, 3);
@@ -257,9 +273,9 @@ static void beside_images(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plain_tensor),  cmocka_unit_test(normalization),
-        cmocka_unit_test(augmentation),  cmocka_unit_test(bf16_rounding),
-        cmocka_unit_test(beside_images),
+        cmocka_unit_test(plain_tensor),          cmocka_unit_test(normalization),
+        cmocka_unit_test(crop_beyond_the_image), cmocka_unit_test(augmentation),
+        cmocka_unit_test(bf16_rounding),         cmocka_unit_test(beside_images),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
