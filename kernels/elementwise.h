@@ -25,23 +25,27 @@ typedef enum {
 #undef X
 } tr_elementwise;
 
-/* What an op with the kernel `elementwise` computes; *operands 0: it is not declared above. */
-static inline tr_elementwise tr_elementwise_of(const tr_op *op, int *operands, float *a)
+/* What an op with the kernel `elementwise` computes; refused where it has other operands than are
+ * declared above, or is not. */
+static inline tr_status tr_elementwise_of(const tr_op *op, tr_elementwise *which, float *a)
 {
     const void *attrs = op->attrs;
+    int operands = 0;
     switch (tr_op_place(op->def)) {
 #define X(op_, operands_, value, number)                                                           \
     case TR_OP_##op_:                                                                              \
-        *operands = operands_;                                                                     \
+        operands = operands_;                                                                      \
         *a = (float)(number);                                                                      \
-        return TR_ELEMENTWISE_##op_;
+        *which = TR_ELEMENTWISE_##op_;                                                             \
+        break;
         TR_ELEMENTWISE(X)
 #undef X
     default:
-        *operands = 0;
-        *a = 0.0f;
-        return (tr_elementwise)0;
+        break;
     }
+    if (operands > 0 && operands == op->nin) return TR_OK;
+    return TR_FAIL(TR_INTERNAL, "layer %s: %d operands of an elementwise op that takes %d",
+                   op->layer, op->nin, operands);
 }
 
 #endif

@@ -58,6 +58,23 @@ static inline bool tr_run_adds(const tr_run *run, const tr_binding *b, int k)
     return run->accumulate || (b->adds >> k & 1);
 }
 
+/* *Collective.* What every rank has as the kernel's first operand, `count` float64 each, in rank order: in
+ * the workspace, which has room for `most` ranks; the operand itself where there is no one else. */
+static inline tr_status tr_run_gather(const tr_run *run, const tr_binding *b, size_t count,
+                                      size_t most, const double **all, size_t *ranks)
+{
+    const tr_hooks *hooks = run->hooks;
+    *all = (const double *)b->in[0];
+    *ranks = 1;
+    if (!hooks) return TR_OK;
+    if (hooks->size < 1 || (size_t)hooks->size > most)
+        return TR_FAIL(TR_INTERNAL, "a merge planned for %zu ranks runs with %d", most,
+                       hooks->size);
+    *all = (const double *)b->workspace;
+    *ranks = (size_t)hooks->size;
+    return hooks->gather(hooks->ctx, b->in[0], b->workspace, count * sizeof(double));
+}
+
 /* One prepared op. The backend's own struct starts with this one. */
 typedef struct tr_kernel tr_kernel;
 struct tr_kernel {

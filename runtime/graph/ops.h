@@ -112,6 +112,13 @@ typedef struct {
     int64_t num, dim; /* V, D */
 } tr_embedding_attrs;
 
+/* What flatten and its gradient do to a stored sample: rows x cols elements as read, transposed; where
+ * either is 1, a plain copy. */
+typedef struct {
+    size_t samples, rows, cols;
+} tr_transposition;
+tr_transposition tr_flatten_of(const tr_graph *g, const tr_op *op);
+
 /* Of concat and concat.grad: dims[axis] of each piece, whether its gradient is wanted or not. */
 typedef struct {
     int64_t axis; /* from 1: 0 counts samples */

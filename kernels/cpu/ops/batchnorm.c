@@ -85,21 +85,6 @@ typedef struct {
     size_t count, ranks; /* float64 values of a rank */
 } merge_kernel;
 
-/* Everybody's values in rank order; the own ones where there is no one else. */
-static tr_status gather(merge_kernel *k, const tr_run *run, const double **all, size_t *ranks)
-{
-    const tr_hooks *hooks = run->hooks;
-    *all = k->k.b.in[0];
-    *ranks = 1;
-    if (!hooks) return TR_OK;
-    if (hooks->size < 1 || (size_t)hooks->size > k->ranks)
-        return TR_FAIL(TR_INTERNAL, "a merge planned for %zu ranks runs with %d", k->ranks,
-                       hooks->size);
-    *all = k->k.b.workspace;
-    *ranks = (size_t)hooks->size;
-    return hooks->gather(hooks->ctx, k->k.b.in[0], k->k.b.workspace, k->count * sizeof(double));
-}
-
 static tr_status run_merge(tr_kernel *base, const tr_run *run)
 {
     merge_kernel *k = (merge_kernel *)base;
@@ -107,7 +92,7 @@ static tr_status run_merge(tr_kernel *base, const tr_run *run)
     double *out = k->k.b.out[0];
     const double *all;
     size_t ranks;
-    tr_status st = gather(k, run, &all, &ranks);
+    tr_status st = tr_run_gather(run, &k->k.b, k->count, k->ranks, &all, &ranks);
     if (st != TR_OK) return st;
     memcpy(out, all, k->count * sizeof *out);
     for (size_t r = 1; r < ranks; r++) {
@@ -123,7 +108,7 @@ static tr_status run_grad_merge(tr_kernel *base, const tr_run *run)
     double *out = k->k.b.out[0];
     const double *all;
     size_t ranks;
-    tr_status st = gather(k, run, &all, &ranks);
+    tr_status st = tr_run_gather(run, &k->k.b, k->count, k->ranks, &all, &ranks);
     if (st != TR_OK) return st;
     memcpy(out, all, k->count * sizeof *out);
     for (size_t r = 1; r < ranks; r++)

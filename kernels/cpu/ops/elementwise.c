@@ -25,18 +25,14 @@ static tr_status run_elementwise(tr_kernel *base, const tr_run *run)
 tr_status tr_cpu_elementwise(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
     const tr_tensor *t = tr_loop_out(g, op, 0);
-    int operands;
-    float a;
-    const tr_elementwise which = tr_elementwise_of(op, &operands, &a);
     kernel *k = NULL;
-    if (operands == 0 || operands != op->nin)
-        return TR_FAIL(TR_INTERNAL, "layer %s: %d operands of an elementwise op that takes %d",
-                       op->layer, op->nin, operands);
     tr_status st = tr_loop_kernel_open(cpu, t, "own", run_elementwise, sizeof *k, &k);
-    if (st != TR_OK) return st;
+    if (st == TR_OK) st = tr_elementwise_of(op, &k->which, &k->a);
+    if (st != TR_OK) {
+        tr_free(k);
+        return st;
+    }
     k->count = t->count;
-    k->which = which;
-    k->a = a;
     *out = &k->k.base;
     return TR_OK;
 }

@@ -5,35 +5,26 @@
 
 typedef struct {
     tr_cuda_kernel k;
-    size_t samples, rows, cols, size; /* a sample is rows x cols as read; bytes of an element */
+    tr_transposition t;
+    size_t size; /* bytes of an element */
 } kernel;
 
 static tr_status run_flatten(tr_kernel *base, const tr_run *run)
 {
     (void)run;
     const kernel *k = (const kernel *)base;
-    return tr_cuda_transpose_run(k->size, k->k.b.in[0], k->k.b.out[0], k->samples, k->rows, k->cols,
-                                 k->k.cuda->stream);
+    return tr_cuda_transpose_run(k->size, k->k.b.in[0], k->k.b.out[0], k->t.samples, k->t.rows,
+                                 k->t.cols, k->k.cuda->stream);
 }
 
 tr_status tr_cuda_flatten(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
-    const tr_tensor *x = tr_cuda_in(g, op, 0), *y = tr_cuda_out(g, op, 0);
-    const tr_tensor *image = x->layout == TR_LAYOUT_CHANNELS_LAST   ? x
-                             : y->layout == TR_LAYOUT_CHANNELS_LAST ? y
-                                                                    : NULL;
+    const tr_tensor *x = tr_cuda_in(g, op, 0);
     kernel *k = NULL;
     tr_status st = tr_cuda_kernel_open(cuda, x, "own", run_flatten, sizeof *k, &k);
     if (st != TR_OK) return st;
-    k->samples = (size_t)x->dims[0];
+    k->t = tr_flatten_of(g, op);
     k->size = tr_dtype_size(x->dtype);
-    k->rows = 1;
-    k->cols = x->count / (k->samples ? k->samples : 1);
-    if (image) {
-        const size_t channels = (size_t)image->dims[1], area = k->cols / channels;
-        k->rows = image == x ? area : channels;
-        k->cols = image == x ? channels : area;
-    }
     *out = &k->k.base;
     return TR_OK;
 }

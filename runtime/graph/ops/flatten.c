@@ -29,6 +29,22 @@ static bool view(const tr_graph *g, const tr_op *op)
     return t->layout != TR_LAYOUT_CHANNELS_LAST || t->dims[1] == 1 || places == 1;
 }
 
+/* (C, H, W) stored channels-last is (H * W) x C; flat, C x (H * W). */
+tr_transposition tr_flatten_of(const tr_graph *g, const tr_op *op)
+{
+    const tr_tensor *x = &g->tensors[op->in[0]], *y = &g->tensors[op->out[0]];
+    const bool from = x->layout == TR_LAYOUT_CHANNELS_LAST,
+               to = y->layout == TR_LAYOUT_CHANNELS_LAST;
+    tr_transposition t = {.samples = (size_t)x->dims[0], .rows = 1};
+    t.cols = x->count / (t.samples ? t.samples : 1);
+    if (from || to) {
+        const size_t channels = (size_t)(from ? x : y)->dims[1], area = t.cols / channels;
+        t.rows = from ? area : channels;
+        t.cols = from ? channels : area;
+    }
+    return t;
+}
+
 const tr_op_def tr_def_flatten = {
     .name = "flatten",
     .doc = "All of a sample as one row of features, in (channels, height, width) order.",

@@ -3,13 +3,8 @@
 #include "runtime/graph/ops/registry.h"
 
 static const tr_field fields[] = {
-    {.key = "negative_slope",
-     .kind = TR_FIELD_REAL,
-     .offset = offsetof(tr_leaky_relu_attrs, negative_slope),
-     .dflt = "0.01",
-     .min = -1e6,
-     .max = 1e6,
-     .doc = "factor below zero"},
+    TR_REAL("negative_slope", offsetof(tr_leaky_relu_attrs, negative_slope), "0.01", -1e6, 1e6,
+            NULL, "factor below zero"),
     {0},
 };
 

@@ -35,39 +35,9 @@ out:
     return st;
 }
 
-/* Two operations for each output and each weight of its row. */
-static double flops_of(const tr_graph *g, int y, int weight)
-{
-    const tr_tensor *w = &g->tensors[weight];
-    return 2.0 * (double)g->tensors[y].count * (double)w->dims[1];
-}
-
-static double flops(const tr_graph *g, const tr_op *op)
-{
-    return flops_of(g, op->out[0], op->in[1]);
-}
-
-static double flops_grad_input(const tr_graph *g, const tr_op *op)
-{
-    return flops_of(g, op->in[0], op->in[1]);
-}
-
-static double flops_grad_weight(const tr_graph *g, const tr_op *op)
-{
-    return flops_of(g, op->in[1], op->out[0]);
-}
-
 static void gradient(tr_builder *b, const tr_op *op)
 {
-    int dy = tr_grad_of(b, op->out[0]), x = op->in[0], weight = op->in[1];
-    /* The weight's gradient first: its bucket can leave earlier, and x may die here. */
-    if (tr_grad_learned(b, weight) || tr_grad_learned(b, op->in[2])) {
-        int dweight = tr_grad_param(b, weight), dbias = tr_grad_param(b, op->in[2]);
-        tr_build_backward(b, &tr_def_linear_grad_weight, op, TR_IDS(x, dy), TR_IDS(dweight, dbias));
-    }
-    if (tr_grad_wanted(b, x))
-        tr_build_backward(b, &tr_def_linear_grad_input, op, TR_IDS(dy, weight),
-                          TR_IDS(tr_grad_new(b, x)));
+    tr_grad_product(b, op, &tr_def_linear_grad_input, &tr_def_linear_grad_weight);
 }
 
 const tr_op_def tr_def_linear = {
@@ -88,9 +58,10 @@ const tr_op_def tr_def_linear = {
     .gradient = gradient,
     .acts_infer = TR_ACT_ANY,
     .acts_train = TR_ACT_IS(TR_ACT_RELU),
-    .flops = flops};
+    .flops = tr_flops_product};
 
-const tr_op_def tr_def_linear_grad_input = {.name = "linear.grad_input", .flops = flops_grad_input};
+const tr_op_def tr_def_linear_grad_input = {.name = "linear.grad_input",
+                                            .flops = tr_flops_product_grad_input};
 
 const tr_op_def tr_def_linear_grad_weight = {.name = "linear.grad_weight",
-                                             .flops = flops_grad_weight};
+                                             .flops = tr_flops_product_grad_weight};

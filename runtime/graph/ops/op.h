@@ -165,6 +165,12 @@ bool tr_grad_learned(const tr_builder *b, int param); /* not frozen; false for -
 
 /* One pass over the elements of the first output, or where there is none, of the first input. */
 double tr_flops_elements(const tr_graph *g, const tr_op *op);
+/* Of sums of inputs times weights (linear, conv2d) and their gradients: product.c. */
+double tr_flops_product(const tr_graph *g, const tr_op *op);
+double tr_flops_product_grad_input(const tr_graph *g, const tr_op *op);
+double tr_flops_product_grad_weight(const tr_graph *g, const tr_op *op);
+void tr_grad_product(tr_builder *b, const tr_op *op, const tr_op_def *grad_input,
+                     const tr_op_def *grad_weight);
 
 /* ---- The registry ---------------------------------------------------------------------------- */
 
