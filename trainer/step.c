@@ -301,9 +301,3 @@ tr_status tr_trainer_discard(tr_trainer *t)
 out:
     return st;
 }
-
-tr_status tr_trainer_step(tr_trainer *t)
-{
-    tr_status st = tr_trainer_issue(t);
-    return st == TR_OK ? tr_trainer_collect(t) : st;
-}

@@ -123,7 +123,6 @@ tr_status tr_trainer_collect(tr_trainer *t);
 tr_status tr_trainer_discard(tr_trainer *t);
 /* *Local.* What went by in the stream since the last lap counts as TR_LAP_... */
 tr_status tr_trainer_lap(tr_trainer *t, int lap);
-tr_status tr_trainer_step(tr_trainer *t); /* *Collective.* Issues one step and collects it */
 /* *Local.* The control starts from t->state. */
 tr_status tr_trainer_control(tr_trainer *t);
 /* *Local.* Finds which micro-batches are alike on all ranks; the key of the recorded section. */

@@ -23,16 +23,6 @@ out:
     return st;
 }
 
-const tr_tensor *tr_plan_input_tensor(const tr_plan *p, size_t input)
-{
-    return &p->graph->tensors[p->graph->inputs[input]];
-}
-
-const tr_tensor *tr_plan_target_tensor(const tr_plan *p)
-{
-    return p->graph->target < 0 ? NULL : &p->graph->tensors[p->graph->target];
-}
-
 tr_status tr_plan_set_input(tr_plan *p, size_t input, const void *data)
 {
     return set(p, &p->slots[input], data);
@@ -41,16 +31,6 @@ tr_status tr_plan_set_input(tr_plan *p, size_t input, const void *data)
 tr_status tr_plan_set_target(tr_plan *p, const void *data)
 {
     return set(p, &p->slots[TR_MAX_IN], data);
-}
-
-const void *tr_plan_logits(const tr_plan *p)
-{
-    return tr_plan_tensor(p, p->graph->logits);
-}
-
-const tr_tensor *tr_plan_logits_tensor(const tr_plan *p)
-{
-    return &p->graph->tensors[p->graph->logits];
 }
 
 void *tr_plan_tensor(const tr_plan *p, int tensor)

@@ -53,22 +53,15 @@ tr_plan *tr_session_plan(tr_session *s, bool train, int64_t batch);
  * packed copies that it reads anew. */
 void tr_session_replayed(tr_session *s);
 
-/* An input or the target: its type (activation type; int32 or float32 for targets), shape and
- * stored layout (tr_tensor.layout). tr_plan_target_tensor: NULL when the graph has none. */
-const tr_tensor *tr_plan_input_tensor(const tr_plan *p, size_t input);
-const tr_tensor *tr_plan_target_tensor(const tr_plan *p);
 /* What the next run reads; to be called before every run, after tr_session_stage. `data`:
- * as the tensor above says, 64-byte aligned, of the backend's host_alloc, in place until the run is
+ * as the graph's tensor says (activation type, ids int32; the target int32 or float32; its shape in its
+ * stored layout), 64-byte aligned, of the backend's host_alloc, in place until the run is
  * over (on a device, until tr_session_staged says so). The host reads it where it lies, a device in
  * the slot it is copied to; only where some kernel cannot be pointed elsewhere, or writes over it,
  * is it copied once more (the arena then has room for it). An error is the kernel's, and the plan
  * does not run until another call succeeds. Nothing is looked at for an empty share. */
 tr_status tr_plan_set_input(tr_plan *p, size_t input, const void *data);
 tr_status tr_plan_set_target(tr_plan *p, const void *data);
-/* The model's output after a run (until the next one), activation type, stored layout; in the
- * backend's memory. */
-const void *tr_plan_logits(const tr_plan *p);
-const tr_tensor *tr_plan_logits_tensor(const tr_plan *p);
 /* Direct access for tests: a tensor's bytes, only meaningful while it is live. */
 void *tr_plan_tensor(const tr_plan *p, int tensor);
 const tr_graph *tr_plan_graph(const tr_plan *p);

@@ -226,22 +226,6 @@ tr_status tr_store_verify(const char *path)
     return st;
 }
 
-tr_status tr_store_config(const char *path, char **text)
-{
-    tr_status st = TR_OK;
-    tr_index ix;
-    TR_TRY(tr_index_open(path, &ix));
-    TR_NEED(!ix.root_fault[0], TR_FILE, "%s: %s", path, ix.root_fault);
-    const tr_attr *config = tr_attrs_get(&ix.root, "config");
-    TR_NEED(config && config->kind == TR_ATTR_TEXT, TR_FILE, "%s: /@config: expected text", path);
-    char *copy = tr_strdup(config->text);
-    if (!copy) st = tr_last_status();
-    if (copy) *text = copy;
-out:
-    tr_index_close(&ix);
-    return st;
-}
-
 tr_status tr_store_sha256(const char *path, char hex[65])
 {
     tr_status st = TR_OK;

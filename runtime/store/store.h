@@ -77,8 +77,6 @@ tr_status tr_store_write(const char *path, const tr_model *m, const tr_snapshot 
 tr_status tr_store_read(const char *path, const tr_model *m, tr_snapshot *s, tr_history *history);
 /* Checks every dataset's checksum without a model. */
 tr_status tr_store_verify(const char *path);
-/* The config the file was written with: enough to build its model. Allocated. */
-tr_status tr_store_config(const char *path, char **text);
 /* SHA-256 of the file's bytes: parent_sha256 of whatever is made from it. */
 tr_status tr_store_sha256(const char *path, char hex[65]);
 void tr_history_free(tr_history *h);

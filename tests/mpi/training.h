@@ -140,9 +140,16 @@ static inline void training_close(training *t)
     *t = (training){0};
 }
 
+/* Issues one step and collects it. */
+static inline tr_status training_try_step(training *t)
+{
+    const tr_status st = tr_trainer_issue(t->trainer);
+    return st == TR_OK ? tr_trainer_collect(t->trainer) : st;
+}
+
 static inline void training_step(training *t)
 {
-    TRAINING_TRY(tr_trainer_step(t->trainer));
+    TRAINING_TRY(training_try_step(t));
 }
 
 /* Every rank holds the same bytes. */

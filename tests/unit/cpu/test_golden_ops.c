@@ -134,12 +134,12 @@ static void load(golden *g)
 static void fill_batch(golden *g)
 {
     for (size_t i = 0; i < g->h.m->ninputs; i++) {
-        const tr_tensor *t = tr_plan_input_tensor(g->h.plan, i);
+        const tr_tensor *t = mh_input_tensor(&g->h, i);
         double *v = read_array(g->group, t->count, "inputs/%s", g->h.m->inputs[i].name);
         mh_set_input(&g->h, i, v);
         free(v);
     }
-    const tr_tensor *t = tr_plan_target_tensor(g->h.plan);
+    const tr_tensor *t = mh_target_tensor(&g->h);
     double *v = read_array(g->group, t->count, "target");
     mh_set_target(&g->h, v);
     free(v);
@@ -180,10 +180,12 @@ static double layer_gradient(const golden *g, const char *layer)
 static void check(golden *g, double runs)
 {
     const tr_model *m = g->h.m;
-    const tr_tensor *t = tr_plan_logits_tensor(g->h.plan);
+    const tr_graph *graph = tr_plan_graph(g->h.plan);
+    const tr_tensor *t = &graph->tensors[graph->logits];
+    const void *y = tr_plan_tensor(g->h.plan, graph->logits);
     double *want = read_array(g->group, t->count, "output"), *got = calloc(t->count, sizeof *got);
     assert_non_null(got);
-    for (size_t i = 0; i < t->count; i++) got[i] = mh_get(tr_plan_logits(g->h.plan), t, i);
+    for (size_t i = 0; i < t->count; i++) got[i] = mh_get(y, t, i);
     compare(&g->s, "output", 0, t->count, got, want);
     free(want);
     free(got);

@@ -65,7 +65,7 @@ static void fill_batch(const model_case *k, model_harness *h)
 {
     const tr_model *m = h->m;
     double v[BATCH * 64];
-    const tr_tensor *x = tr_plan_input_tensor(h->plan, 0), *t = tr_plan_target_tensor(h->plan);
+    const tr_tensor *x = mh_input_tensor(h, 0), *t = mh_target_tensor(h);
     assert_true(x->count <= TR_COUNT(v) && t->count <= TR_COUNT(v));
     for (size_t i = 0; m->inputs[0].ids > 0 && i < x->count; i++) /* some twice, one never */
         v[i] = (double)(i * i % (size_t)(m->inputs[0].ids - 1));

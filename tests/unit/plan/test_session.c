@@ -99,7 +99,7 @@ static void trains_as_the_straight_computation(void **state)
     const double loss = run_train(&w, true);
     assert_float_equal(loss, reference(&w.m, want), 1e-3);
     check_gradients(&w);
-    const float *y = tr_plan_logits(p); /* still there after backward */
+    const float *y = tr_plan_tensor(p, tr_plan_graph(p)->logits); /* still there after backward */
     double again = 0;
     for (int i = 0; i < 4 * OUT; i++) again += (double)(y[i] - T[i]) * (double)(y[i] - T[i]);
     assert_float_equal(loss, again, 1e-3);
@@ -170,7 +170,7 @@ static void a_kernel_has_several_packed_copies(void **state)
         set_batch(p);
         assert_int_equal(tr_plan_run(p, &run), TR_OK);
         assert_int_equal(w.ctx.packs, k == 2 ? 6 : 3);
-        const float *logits = tr_plan_logits(p);
+        const float *logits = tr_plan_tensor(p, tr_plan_graph(p)->logits);
         for (int i = 0; k == 2 && i < OUT; i++)
             assert_float_equal(logits[i], y[0][i] + (float)(i + 1), 1e-5);
         memcpy(y[k % 2], logits, sizeof y[0]);

@@ -2,7 +2,7 @@
 #ifndef TR_TEST_STORE_FIXTURE_H
 #define TR_TEST_STORE_FIXTURE_H
 
-#include "runtime/store/store.h"
+#include "runtime/store/internal.h"
 
 #include <setjmp.h>
 #include <stdlib.h>
@@ -202,5 +202,17 @@ static inline bool same_snapshot(const fixture *f, const readback *r)
         if (!strstr(tr_last_error()->text, (word)))                                                \
             fail_msg("\"%s\" is not in \"%s\"", (word), tr_last_error()->text);                    \
     } while (0)
+
+/* The config that the file says it was made of. */
+static inline void check_config(const char *path, const char *want)
+{
+    tr_index ix;
+    assert_ok(tr_index_open(path, &ix));
+    const tr_attr *config = tr_attrs_get(&ix.root, "config");
+    assert_non_null(config);
+    assert_int_equal(config->kind, TR_ATTR_TEXT);
+    assert_string_equal(config->text, want);
+    tr_index_close(&ix);
+}
 
 #endif
