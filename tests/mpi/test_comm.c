@@ -443,34 +443,6 @@ static void test_alone(void **state)
     tr_comm_close(c);
 }
 
-/* Whichever allocation fails on one rank: every rank is told, nobody waits, and nothing is left. */
-static void test_memory(void **state)
-{
-    (void)state;
-    int rank, size;
-    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    MPI_Comm_size(MPI_COMM_WORLD, &size);
-    const size_t held = tr_mem_held(TR_MEM_OTHER);
-    for (size_t m = 0; m < 2; m++) {
-        bool opened = false;
-        uint64_t n = 0;
-        while (!opened) {
-            tr_comm *c = NULL;
-            if (rank == size - 1) tr_mem_fail_at(n + 1);
-            opened = try_mode(&modes[m], 30, &c) == TR_OK;
-            tr_mem_fail_at(0);
-            int all[2] = {opened, -opened}; /* alike on all ranks: min is max */
-            MPI_Allreduce(MPI_IN_PLACE, all, 2, MPI_INT, MPI_MIN, MPI_COMM_WORLD);
-            assert_int_equal(all[0], -all[1]);
-            if (!opened) assert_int_equal(tr_last_status(), TR_MEMORY);
-            tr_comm_close(c);
-            assert_int_equal(tr_mem_held(TR_MEM_OTHER), held);
-            n += !opened;
-        }
-        assert_true(n >= (size > 1 ? 6 : 2));
-    }
-}
-
 static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_alone),       cmocka_unit_test(test_topology),
     cmocka_unit_test(test_sum),         cmocka_unit_test(test_gather),
@@ -478,7 +450,6 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_mixed),       cmocka_unit_test(test_agree),
     cmocka_unit_test(test_agree_again), cmocka_unit_test(test_collectives),
     cmocka_unit_test(test_split),       cmocka_unit_test(test_close_order),
-    cmocka_unit_test(test_memory),
 };
 
 RUN_MPI_TESTS(tests)
