@@ -51,9 +51,15 @@ tr_status tr_marks_open(tr_job *j)
     tr_status st = TR_OK;
     const tr_topology *t = &j->topology;
     tr_marked mine = {.pid = getpid()};
-    tr_marks *m = j->marks = TR_NEW(TR_MEM_OTHER, tr_marks);
+    tr_marks *m = TR_NEW(TR_MEM_OTHER, tr_marks);
     if (m) m->of = tr_alloc(TR_MEM_OTHER, (size_t)t->size, sizeof *m->of);
-    TR_TRY(tr_mpi_have(j->world, m && m->of, "the list of ranks"));
+    st = tr_mpi_have(j->world, m && m->of, "the list of ranks");
+    if (st != TR_OK) { /* no rank has marks: to close them is collective */
+        if (m) tr_free(m->of);
+        tr_free(m);
+        return st;
+    }
+    j->marks = m;
     snprintf(mine.host, sizeof mine.host, "%s", t->host);
     TR_MPI_TRY(MPI_Allgather(&mine, sizeof mine, MPI_BYTE, m->of, sizeof mine, MPI_BYTE, j->world));
     for (int r = 0; r < t->size; r++) m->of[r].local_rank = -1;
