@@ -1,6 +1,8 @@
 /* The `trainer` program: picks the command. */
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "trainer/commands.h"
 
@@ -17,12 +19,23 @@ static const char usage[] =
     "exit status: 0 done, 1 failed, 2 wrong config or command line, 75 stopped on request with a\n"
     "checkpoint saved (start again with --resume)\n";
 
+/* Standard streams that are closed: no file of ours may get their numbers, and what is printed with it. */
+static void keep_standard_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 &&
+            open("/dev/null", fd == STDIN_FILENO ? O_RDONLY : O_WRONLY) != fd)
+            _exit(1);
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         int (*run)(int argc, char **argv);
     } commands[] = {{"check", tr_cmd_check}, {"plan", tr_cmd_plan}, {"inspect", tr_cmd_inspect}};
+
+    keep_standard_streams();
 
     if (argc < 2) {
         fputs(usage, stderr);

@@ -13,9 +13,10 @@
     "    - conv2d: {out: 8, kernel: 3, freeze: true}\n    - batchnorm\n    - relu\n    - "         \
     "flatten\n"                                                                                    \
     "    - dropout: {p: 0.3}\n    - linear: {out: 5}\n  loss: cross_entropy\n"
-#define TRAIN TRAIN_WITH("")
-#define TRAIN_WITH(more)                                                                           \
-    "train: {steps: 40, batch: 12, micro_batch: 3, log_every: 2, clip_norm: 1, ema: 0.9, "         \
+#define TRAIN            TRAIN_WITH("")
+#define TRAIN_WITH(more) TRAIN_OF(", clip_norm: 1" more)
+#define TRAIN_OF(more)                                                                             \
+    "train: {steps: 40, batch: 12, micro_batch: 3, log_every: 2, ema: 0.9, "                       \
     "loss_scale: dynamic, loss_scale_init: 64, loss_scale_window: 4, "                             \
     "schedule: {plateau: {patience: 0, threshold: 1, gamma: 0.5, warmup: 3}}, "                    \
     "checkpoint: {keep: 2}" more "}\n"
@@ -237,7 +238,8 @@ static void test_rounded(void **state)
     static const char *const runs[] = {", shard_optimizer: off, bucket_mb: 0.001",
                                        ", shard_optimizer: on, bucket_mb: 0.001"};
     enum { STEPS = 4 };
-    static const char text[] = DATA MODEL TRAIN_WITH(", precision: bf16");
+    /* not clipped: the norm's last bit depends on who sums which squares */
+    static const char text[] = DATA MODEL TRAIN_OF(", precision: bf16");
     double loss[2][STEPS];
     copy last[2];
     training_folder f = training_folder_make();
@@ -254,10 +256,12 @@ static void test_rounded(void **state)
         }
         last[i] = copy_of(&t);
         if (i == 1 && size > 1) { /* what others own is rounded here */
+            float *seen = training_weights_copy(&t);
             bool exact = true;
             for (size_t e = p->o.rounded[0].begin; e < p->o.rounded[0].end; e++)
-                exact &= p->weights[e] == last[i].arrays[0][e];
+                exact &= seen[e] == last[i].arrays[0][e];
             assert_false(exact);
+            tr_free(seen);
         }
         if (i == 1) same(&t, &last[0], &last[1]);
         save(&t, false);

@@ -15,6 +15,12 @@ static void count_line(void *lines)
     ++*(int *)lines;
 }
 
+/* By rank 0, that memory is short, and maybe which files of killed jobs there are. */
+static bool said_once(int rank, int lines)
+{
+    return rank == 0 ? lines == 1 || lines == 2 : lines == 0;
+}
+
 /* Too little room: plain MPI, said once, with how much was needed and how much there was. */
 static void test_short_memory(void **state)
 {
@@ -35,7 +41,7 @@ static void test_short_memory(void **state)
     assert_false(tr_comm_topology(c)->shared);
     assert_non_null(strstr(tr_comm_topology(c)->reason, "shared memory is short"));
     assert_non_null(strstr(tr_comm_topology(c)->reason, "has 1.00 MB free"));
-    assert_int_equal(lines, rank == 0);
+    assert_true(said_once(rank, lines));
     double one = 1;
     assert_int_equal(tr_comm_all_reduce(c, &one, 1, TR_F64), TR_OK);
     assert_true(one == size);
@@ -57,7 +63,7 @@ static void test_short_memory(void **state)
     assert_int_equal(tr_comm_params_open(c, &o, &ro, &p), TR_OK);
     assert_int_equal(tr_reducer_open(c, p, &ro, &r), TR_OK);
     assert_false(tr_comm_topology(c)->shared);
-    assert_int_equal(lines, rank == 0);
+    assert_true(said_once(rank, lines));
     p->grads[5] = 2;
     tr_reducer_ready(r, 0);
     double squares = 0;

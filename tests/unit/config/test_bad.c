@@ -57,7 +57,8 @@ static const bad table[] = {
      "2147483647"},
     {"seed: 7", "seed: -1", "c.yaml:2:7: seed: found \"-1\", expected an integer of at least 0"},
     {"seed: 7", "seed: 9223372036854775808",
-     "c.yaml:2:7: seed: found \"9223372036854775808\", expected an integer of at least 0"},
+     "c.yaml:2:7: seed: found \"9223372036854775808\", out of range: expected an integer from 0 to "
+     "9223372036854775807"},
     {"micro_batch: 16", "micro_batch: full",
      "c.yaml:26:16: train.micro_batch: found \"full\", expected an integer from 1 to 2147483647, "
      "or auto"},

@@ -112,7 +112,7 @@ static void test_refused(void **state)
            "']' (while parsing a flow sequence from line 1)");
     refuse(GOOD, "train.batch=*x",
            "command line: train.batch=*x: alias \"x\" refers to no anchor above it");
-    refuse(GOOD, "seed=\xff", "command line: seed=?: byte 0xff is not UTF-8 text");
+    refuse(GOOD, "seed=\xff", "command line: seed=\\xff: byte 0xff is not UTF-8 text");
 }
 
 static void test_too_deep(void **state)
