@@ -107,16 +107,18 @@ static tr_status out_of_range(const tr_field *f, const tr_node *n, const char *p
 {
     char show[TR_SHOW], low[32];
     const bool lowest = f->min == f->max;
+    const char * or = f->auto_text ? ", or " : "", *word = f->auto_text ? f->auto_text : "";
     if (!lowest && f->max < 9.2e18) return tr_field_unexpected(f, n, path);
     if (integer) {
         snprintf(low, sizeof low, "%.0f", f->min);
-        return tr_node_fail(n, "%s: found %s, out of range: expected an integer from %s to %lld",
+        return tr_node_fail(n,
+                            "%s: found %s, out of range: expected an integer from %s to %lld%s%s",
                             path, tr_node_show(n, show), lowest ? "-9223372036854775808" : low,
-                            (long long)INT64_MAX);
+                            (long long)INT64_MAX, or, word);
     }
     tr_format_real(f->min, low);
-    return tr_node_fail(n, "%s: found %s, out of range: expected a number from %s to 1.8e308", path,
-                        tr_node_show(n, show), lowest ? "-1.8e308" : low);
+    return tr_node_fail(n, "%s: found %s, out of range: expected a number from %s to 1.8e308%s%s",
+                        path, tr_node_show(n, show), lowest ? "-1.8e308" : low, or, word);
 }
 
 static bool find_word(const tr_field *f, const tr_node *n, double *out)
@@ -160,8 +162,8 @@ static tr_status read_real(const tr_field *f, const tr_node *n, const char *path
     if (n->kind != TR_NODE_SCALAR || n->quoted) return tr_field_unexpected(f, n, path);
     const tr_number is = tr_parse_real(n->text, out);
     if (is == TR_NUMBER_OK && in_range(f, *out)) return TR_OK;
-    return is == TR_NUMBER_MALFORMED ? tr_field_unexpected(f, n, path)
-                                     : out_of_range(f, n, path, false);
+    return is == TR_NUMBER_RANGE ? out_of_range(f, n, path, false)
+                                 : tr_field_unexpected(f, n, path);
 }
 
 static tr_status read_bool(const tr_field *f, const tr_node *n, const char *path, bool *out)

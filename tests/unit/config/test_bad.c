@@ -70,8 +70,8 @@ static const bad table[] = {
     {"clip_norm: 1.5", "clip_norm: .inf",
      "c.yaml:28:14: train.clip_norm: found \".inf\", expected a number of at least 1e-30, or none"},
     {"clip_norm: 1.5", "clip_norm: 1e999",
-     "c.yaml:28:14: train.clip_norm: found \"1e999\", expected a number of at least 1e-30, or "
-     "none"},
+     "c.yaml:28:14: train.clip_norm: found \"1e999\", out of range: expected a number "
+     "from 1e-30 to 1.8e308, or none"},
     {"clip_norm: 1.5", "clip_norm: 1.5x",
      "c.yaml:28:14: train.clip_norm: found \"1.5x\", expected a number of at least 1e-30, or none"},
     {"clip_norm: 1.5", "clip_norm: -1",

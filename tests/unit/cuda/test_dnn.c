@@ -146,7 +146,7 @@ static void test_benchmark(void **state)
 {
     (void)state;
     static const char *const may[] = {"cuDNN engine 0", "cuDNN engine 3", "cuDNN engine 1",
-                                      "cuDNN engine 2"};
+                                      "cuDNN engine 2", "cuDNN engine 57"};
     tr_dnn_problem p = problem(TR_DNN_FORWARD, TR_BF16, false);
     tr_cuda *cuda = open_options(32 << 20, false, true);
     const size_t before = tr_mem_held(TR_MEM_WORKSPACE);
