@@ -44,7 +44,7 @@ static tr_status add(tr_index *ix, const char *where, tr_entry **out)
 
 static tr_status add_fault(reader *r, const char *where, const char *fault)
 {
-    tr_entry *e;
+    tr_entry *e = NULL;
     tr_status st = add(r->ix, where[0] ? where : "/", &e);
     if (st == TR_OK) tr_entry_fault(e, "%s", fault);
     return st;
