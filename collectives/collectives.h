@@ -131,9 +131,9 @@ tr_status tr_gpu_choose(tr_comm *c, const tr_backend *gpu, int *device);
  * reduce-scattered, so that each rank owns, and keeps slots of, its part of them alone, over all ranks; publish
  * then all-gathers weights: those that kernels read as 16-bit copies alone (tr_params_options.rounded) rounded
  * to these, all else in float32. Masters that are exact lie with their owners; tr_comm_params_weights brings
- * them together. shared: the parts are those that the ranks of one node add up for the others. mpi: in pieces, added in rank order. nccl:
- * ncclReduceScatter a bucket, ncclAllGather. As many bytes as before, and the same sums in the same order where
- * our own code adds.
+ * them together. shared: the parts are those that the ranks of one node add up for the others. mpi: in pieces,
+ * added in rank order, where an all-reduce adds in MPI's. nccl: ncclReduceScatter a bucket, ncclAllGather. As many
+ * bytes as an all-reduce, fewer where weights go rounded; between nodes the same sums in the same order.
  *
  * Weights may be written between finish (or open) and publish, by the owner of a range; gradients from
  * finish (or open) until they are marked ready. A step that updates nothing needs no publish. */
