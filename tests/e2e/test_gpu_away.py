@@ -11,7 +11,7 @@ from harness import CNN, main
 TIMEOUT = 3
 ERROR = (r"trainer: error: rank {rank} \([^)]+\)(: rank \d+ \([^)]+\))? waited \d+ s for the "
          r"(device in step \d+, (at gather \d+, )?\d+ of \d+ buckets reduced|(all-reduce|reduce-scatter) of step \d+, bucket \d+|"
-         r"start of an NCCL operation of step \d+): not arrived: rank {victim} \(pid {pid}")
+         r"sum of the tally or all-gather of weights of step \d+|start of an NCCL operation of step \d+): not arrived: rank {victim} \(pid {pid}")
 
 
 class Away(GpuCase):
