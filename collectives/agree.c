@@ -1,7 +1,7 @@
 /* Agreement: every rank brings its status, every rank leaves knowing whether all went well, and if
  * not, what the lowest failing rank had to say. One gather of a word when all is well, one more of
  * nothing but that rank's text when it is not. */
-#include "collectives/internal.h"
+#include "collectives/waiting/waiting.h"
 
 #include <string.h>
 

@@ -5,7 +5,7 @@
  *     rank 0            [ A0 A1 .... ]   copied
  *     rank 1, node 0    [ B0 B1 .... ]   copied from the window
  *     rank 2, node 1    [ C0 ] -> [ C1 ] -> ...   sent; one piece under way */
-#include "collectives/reducer.h"
+#include "collectives/reducer/reducer.h"
 
 #include <string.h>
 

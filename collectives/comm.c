@@ -1,7 +1,7 @@
 /* Communicators: opening the job's first one, splitting it into groups, and choosing for each how
  * its ranks talk. Every collective passes here: none is begun once the job is broken, and one that
  * fails breaks it, as its ranks are no longer at the same place. */
-#include "collectives/internal.h"
+#include "collectives/waiting/waiting.h"
 
 #include <stdlib.h>
 #include <string.h>

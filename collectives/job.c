@@ -1,6 +1,6 @@
 /* The job: what all communicators share. MPI's world, nodes and processes, limits, and what broke.
  * The first communicator opens it, groups split from it join, the last that is closed ends it. */
-#include "collectives/internal.h"
+#include "collectives/waiting/waiting.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* Messages between two ranks of a group, in pieces that fit MPI's int; polled like everything else,
  * so that a partner that died or does not come is noticed and named. */
-#include "collectives/internal.h"
+#include "collectives/waiting/waiting.h"
 
 typedef struct {
     const tr_comm *c;

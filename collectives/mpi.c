@@ -3,7 +3,7 @@
  * int go in pieces. Sums are added in rank order: the same bits everywhere. Small ones are gathered
  * and added by every rank; of bigger ones each rank adds a part, then all gather the parts: about
  * 2 count elements sent a rank, in place of (p - 1) count. */
-#include "collectives/internal.h"
+#include "collectives/waiting/waiting.h"
 
 #include <limits.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  * every other.
  *
  *     flags | gradients of rank 0 | of rank 1 | weights | slot 0: rank 0's, rank 1's | slot 1: ... */
-#include "collectives/reducer.h"
+#include "collectives/reducer/reducer.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  *
  * Plain atomics instead of MPI_Win_sync: they order memory between the processes as they do between
  * threads, on every machine where MPI_Win_allocate_shared gives ordinary coherent memory. */
-#include "collectives/internal.h"
+#include "collectives/waiting/waiting.h"
 
 #include <string.h>
 

@@ -7,7 +7,7 @@
  * first write. So the room is looked at before, agreed by all ranks, and pages are populated by
  * madvise(), which returns an error where a write would kill. Job names are a 16-bit hash: a number
  * written by one rank and compared by all makes sure that this file is not another job's. */
-#include "collectives/internal.h"
+#include "collectives/waiting/waiting.h"
 
 #include <errno.h>
 #include <fcntl.h>

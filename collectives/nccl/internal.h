@@ -7,7 +7,7 @@
 #include <nccl.h>
 #include <pthread.h>
 
-#include "collectives/reducer.h"
+#include "collectives/reducer/reducer.h"
 
 /* ---- side.c ---- */
 

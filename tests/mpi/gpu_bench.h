@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "collectives/nccl/nccl.h"
-#include "collectives/reducer.h"
+#include "collectives/reducer/reducer.h"
 #include "kernels/cuda/cuda.h"
 
 enum { TALLY = 3, GATHERS = 3, PIECE = 40 };

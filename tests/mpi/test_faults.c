@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "collectives/reducer.h"
+#include "collectives/reducer/reducer.h"
 
 /* Seconds: the timeout where a rank is to be late, which must be more than a busy machine keeps the others
  * from running; and where nobody may wait for the timeout, so that a test which does never ends. Ranks meet

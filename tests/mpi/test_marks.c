@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "collectives/internal.h"
+#include "collectives/waiting/waiting.h"
 
 static const test_mode *const kinds[] = {&modes[1], &modes[3], &modes[6]};
 

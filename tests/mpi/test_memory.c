@@ -8,7 +8,7 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include "collectives/reducer.h"
+#include "collectives/reducer/reducer.h"
 
 static void count_line(void *lines)
 {

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "collectives/reducer.h"
+#include "collectives/reducer/reducer.h"
 
 static const layout layouts[] = {
     {"one unit", 1, {16}},

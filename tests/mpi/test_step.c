@@ -1,7 +1,7 @@
 /* ranks: 1 2 3 4 */
 /* One optimizer step as the trainer takes it: every bucket reduced once however many micro-batches
  * there are, the same update from any cut of the batch, and what one rank's overflow does on all. */
-#include "collectives/reducer.h"
+#include "collectives/reducer/reducer.h"
 #include "training.h"
 
 #include <math.h>

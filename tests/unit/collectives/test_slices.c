@@ -1,5 +1,5 @@
 /* Index arithmetic and summing loops of the reducer, without MPI. */
-#include "collectives/reducer.h"
+#include "collectives/reducer/reducer.h"
 
 #include <float.h>
 #include <math.h>

@@ -1,6 +1,6 @@
 /* How a wait goes on: by how long it is, who shares the cores, and what it waits for. Times are made
  * up. */
-#include "collectives/internal.h"
+#include "collectives/waiting/waiting.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -9,7 +9,7 @@
  * bits from 50 us on, so that the scheduler lets us run as soon as there is work.
  *
  * What counts towards the timeout is time in which this process ran and no missing peer was busy. */
-#include "collectives/internal.h"
+#include "collectives/waiting/waiting.h"
 
 #include <sched.h>
 #include <string.h>

@@ -6,7 +6,7 @@
  * pairs, reduce and broadcast) do it, and a test compares the ranks. With bfloat16 on the wire
  * between nodes the exchange takes the place of MPI_Iallreduce, whose sums would be made in
  * bfloat16; and so it does where the optimizer is sharded: each rank owns its parts of the pieces. */
-#include "collectives/reducer.h"
+#include "collectives/reducer/reducer.h"
 
 #include <stdlib.h>
 

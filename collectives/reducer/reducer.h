@@ -3,7 +3,7 @@
 #ifndef TR_COLLECTIVES_REDUCER_H
 #define TR_COLLECTIVES_REDUCER_H
 
-#include "collectives/internal.h"
+#include "collectives/waiting/waiting.h"
 
 #define TR_SLICE_UNIT 16u              /* elements: a cache line of float32 */
 #define TR_SUM_CHUNK  ((size_t)32768)  /* elements summed in one poll: 128 KB */

@@ -1,7 +1,7 @@
 /* The processes of this node's ranks: whether they live, and how many cores they have between them.
  * A pidfd names a process for good, so a number given to a new process, or one that died and was
  * not collected yet, cannot mislead; kernels without pidfds are asked with kill(pid, 0). */
-#include "collectives/internal.h"
+#include "collectives/waiting/waiting.h"
 
 #include <errno.h>
 #include <poll.h>

@@ -1,6 +1,6 @@
 /* The reducer's front: picks shared memory, MPI or what the device has, keeps
  * order between ready, poll, finish and publish, and adds the tallies. */
-#include "collectives/reducer.h"
+#include "collectives/reducer/reducer.h"
 
 #include <string.h>
 

@@ -17,7 +17,7 @@
  *     the timeout is over: rank 1 said nothing, rank 1 is late
  *
  * Cost: ranks - 1 messages of a byte for each mark; one probe a wait in jobs that need messages. */
-#include "collectives/internal.h"
+#include "collectives/waiting/waiting.h"
 
 #include <unistd.h>
 

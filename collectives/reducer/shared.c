@@ -15,7 +15,7 @@
  * publish lets them exchange the weights before it closes the node's barrier.
  * Nodes may have unequal numbers of ranks: slices are cut by the smallest, ranks beyond own
  * nothing. */
-#include "collectives/reducer.h"
+#include "collectives/reducer/reducer.h"
 
 #include <string.h>
 

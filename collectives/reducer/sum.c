@@ -2,7 +2,7 @@
  * the destination written once, squares summed in double on the way (in double neither overflows
  * nor underflows for any float, and costs nothing beside the memory traffic). Elements are added in
  * the order of the sources whatever the instruction set; compiled with -O3 -fopenmp-simd. */
-#include "collectives/reducer.h"
+#include "collectives/reducer/reducer.h"
 
 #if !defined(__x86_64__) || !defined(__GLIBC__)
 #define CLONES

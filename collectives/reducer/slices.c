@@ -1,5 +1,5 @@
 /* Index arithmetic of the reducer and what it costs: pure functions, tested without MPI. */
-#include "collectives/reducer.h"
+#include "collectives/reducer/reducer.h"
 
 tr_range tr_slice(tr_range whole, int i, int n)
 {

@@ -1,7 +1,7 @@
 /* What the ranks of a node leave for each other in its shared memory, whichever communicator they
  * wait in: that one is busy or waits itself (marks.c), that one gave up and over what, and which of
  * them says what went wrong, for all of the node. One window a job. */
-#include "collectives/internal.h"
+#include "collectives/waiting/waiting.h"
 
 #include <string.h>
 #include <time.h>

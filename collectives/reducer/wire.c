@@ -8,7 +8,7 @@
  * Rounding is to nearest even, as in the kernels. Values below 2^-126, which some processors take
  * for zero when they make a bfloat16, are the one place where two roundings could differ: by less
  * than that. */
-#include "collectives/reducer.h"
+#include "collectives/reducer/reducer.h"
 
 #include <string.h>
 

@@ -11,7 +11,7 @@
  * not rounded), and rounded once more before the gather, also where they were made. A reduce-scatter
  * leaves them in float32. The gather that follows it is of weights: of float32, but for those that
  * kernels read as 16-bit copies alone, which go rounded (wire.c). */
-#include "collectives/reducer.h"
+#include "collectives/reducer/reducer.h"
 
 #include <string.h>
 

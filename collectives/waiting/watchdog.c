@@ -4,7 +4,7 @@
  *
  * Seconds are those in which this process ran: one that was suspended with its job has not waited.
  * The last words are put together beforehand and written at once, as the log may be what hangs. */
-#include "collectives/internal.h"
+#include "collectives/waiting/waiting.h"
 
 #include <pthread.h>
 #include <signal.h>
