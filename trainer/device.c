@@ -69,12 +69,17 @@ bool tr_config_nccl(const tr_config *c)
     return c->run.collectives != TR_COLL_MPI;
 }
 
+bool tr_config_deterministic(const tr_config *c, bool host)
+{
+    return host || c->run.deterministic == TR_DETERMINISTIC_ON;
+}
+
 tr_backend_options tr_gpu_options(const tr_config *c, int device)
 {
     return (tr_backend_options){
         .device = device,
         .tf32 = c->train.tf32,
-        .deterministic = c->run.deterministic,
+        .deterministic = tr_config_deterministic(c, false),
         .benchmark = c->run.benchmark,
         .graphs = c->run.cuda_graph == TR_GRAPH_AUTO && tr_config_nccl(c),
         .workspace = (size_t)(c->run.workspace_mb * 1e6),

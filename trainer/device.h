@@ -26,6 +26,8 @@ tr_status tr_config_fits_gpu(const tr_config *c);
 /* Gradients of GPUs go through NCCL; else through the host's memory and MPI, which cannot be
  * recorded. */
 bool tr_config_nccl(const tr_config *c);
+/* Whether every run gives the same bits: on CPUs (`host`) always, on GPUs where the config asks for it. */
+bool tr_config_deterministic(const tr_config *c, bool host);
 /* How the backend of GPU `device` is opened. */
 tr_backend_options tr_gpu_options(const tr_config *c, int device);
 /* The backend's own text and, where kernels run on the host, on how many threads. */

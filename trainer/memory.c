@@ -44,7 +44,7 @@ tr_reducer_options tr_reducer_options_of(const tr_config *c, const tr_backend *b
     return (tr_reducer_options){.shard = shards(c, b, t),
                                 .wire_bf16 = c->run.wire == TR_WIRE_BF16,
                                 .nccl = tr_config_nccl(c),
-                                .deterministic = c->run.deterministic};
+                                .deterministic = tr_config_deterministic(c, b->host)};
 }
 
 void tr_predict_reducer(const tr_config *c, const tr_model *m, const tr_backend *b,

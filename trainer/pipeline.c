@@ -10,6 +10,7 @@
 #include "trainer/advice.h"
 #include "trainer/arguments.h"
 #include "trainer/commands.h"
+#include "trainer/keep.h"
 #include "trainer/run_folder.h"
 #include "trainer/same.h"
 #include "trainer/signals.h"
@@ -84,7 +85,7 @@ static tr_status run_stages(const tr_trainer_options *o, bool *agreed)
     return st;
 }
 
-static tr_status run(const tr_arguments *a, tr_comm *comm, const tr_config *c, bool *agreed)
+static tr_status run(const tr_arguments *a, tr_comm *comm, tr_config *c, bool *agreed)
 {
     tr_status st;
     tr_model *model = NULL;
@@ -94,6 +95,7 @@ static tr_status run(const tr_arguments *a, tr_comm *comm, const tr_config *c, b
     TR_TRY(tr_agree(comm, tr_device_check(c), NULL));
     TR_TRY(tr_agree(comm, tr_train_model(c, (size_t)(c->run.bucket_mb * 1e6), &model), NULL));
     TR_TRY(compare_config(comm, c));
+    if (a->resume) TR_TRY(tr_config_keep(c, comm));
     TR_TRY(tr_agree(comm, resolved_text(c, &text), NULL));
     st = tr_comm_topology(comm)->rank == 0
              ? tr_run_folder_open(c->output, a->resume, a->force, &folder)

@@ -4,6 +4,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "trainer/device.h"
 #include "trainer/history.h"
 #include "trainer/plan.h"
 
@@ -14,6 +15,13 @@ void tr_report_start(tr_trainer *t)
     tr_log(TR_LOG_INFO, "%s: %d rank%s on %d node%s, %s", t->config->name, t->topology->size,
            t->topology->size == 1 ? "" : "s", t->topology->nodes,
            t->topology->nodes == 1 ? "" : "s", backend);
+    if (!tr_config_deterministic(t->config, t->backend->host))
+        tr_log(
+            TR_LOG_INFO,
+            "run.deterministic: %s: the last bits may differ from run to run. on: the same bits, "
+            "at the price of NCCL's sums in switches (NVLS), timed algorithms (run.benchmark) and "
+            "those that add parts of a sum in any order",
+            t->config->run.deterministic == TR_DETERMINISTIC_AUTO ? "auto is off on GPUs" : "off");
     tr_log(TR_LOG_INFO, "collectives: %s; gradients: %s", t->topology->reason,
            tr_reducer_name(t->reducer));
     tr_log(TR_LOG_INFO,
@@ -46,12 +54,14 @@ static tr_status record_start(tr_trainer *t)
         t->metrics, "start",
         "ranks:u nodes:u device:s backend:s collectives:s reducer:s threads:u parameters:u "
         "samples:u batch:u "
-        "micro_batches:u steps_per_epoch:u total_steps:u step:u config_sha256:s version:s",
+        "micro_batches:u steps_per_epoch:u total_steps:u step:u deterministic:b config_sha256:s "
+        "version:s",
         (uint64_t)t->topology->size, (uint64_t)t->topology->nodes, t->backend->name, backend,
         t->topology->reason, tr_reducer_name(t->reducer), (uint64_t)t->affinity.threads,
         (uint64_t)t->model->nparameters, tr_dataset_samples(t->train_data),
         (uint64_t)t->config->train.batch, (uint64_t)t->micro_batches, t->steps_per_epoch,
-        t->total_steps, t->from, sha, TR_VERSION);
+        t->total_steps, t->from, (int)tr_config_deterministic(t->config, t->backend->host), sha,
+        TR_VERSION);
 }
 
 tr_status tr_report_follow(tr_trainer *t)

@@ -230,9 +230,9 @@ out:
 static tr_status check_run(tr_config *c)
 {
     tr_status st = TR_OK;
-    REQUIRE(!c->run.benchmark || !c->run.deterministic, "run.benchmark",
+    REQUIRE(!c->run.benchmark || c->run.deterministic != TR_DETERMINISTIC_ON, "run.benchmark",
             "which candidate is the fastest differs from run to run, and with it the last bits: "
-            "it needs run.deterministic: false");
+            "it needs run.deterministic: auto or off");
 out:
     return st;
 }

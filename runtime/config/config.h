@@ -185,6 +185,7 @@ typedef enum {
     TR_SYNC_NONE
 } tr_sync_kind; /* ranks that share statistics */
 typedef enum { TR_GRAPH_AUTO, TR_GRAPH_OFF } tr_cuda_graph;
+typedef enum { TR_DETERMINISTIC_AUTO, TR_DETERMINISTIC_ON, TR_DETERMINISTIC_OFF } tr_deterministic;
 typedef enum { TR_SHARD_AUTO, TR_SHARD_ON, TR_SHARD_OFF } tr_shard_kind;
 typedef enum { TR_LOSS_CROSS_ENTROPY, TR_LOSS_MSE, TR_LOSS_BCE } tr_loss_kind;
 typedef enum { TR_RECOMPUTE_NONE, TR_RECOMPUTE_BLOCKS, TR_RECOMPUTE_EVERY } tr_recompute_kind;
@@ -311,12 +312,13 @@ typedef struct tr_config {
         double rollback_lr; /* learning rate factor at each rollback */
     } train;
     struct {
-        int64_t threads; /* a rank; 0 = auto */
-        int64_t nice;    /* of every process; 0: as it was started */
-        int affinity;    /* tr_affinity_kind */
-        int collectives; /* tr_collectives_kind */
-        int cuda_graph;  /* tr_cuda_graph */
-        bool deterministic, benchmark;
+        int64_t threads;   /* a rank; 0 = auto */
+        int64_t nice;      /* of every process; 0: as it was started */
+        int affinity;      /* tr_affinity_kind */
+        int collectives;   /* tr_collectives_kind */
+        int cuda_graph;    /* tr_cuda_graph */
+        int deterministic; /* tr_deterministic */
+        bool benchmark;
         double workspace_mb;
         double bucket_mb;     /* 0 = auto */
         int wire;             /* tr_wire_kind: type of gradients between nodes */

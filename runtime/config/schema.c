@@ -13,7 +13,9 @@ static const char *const affinities[] = {"auto", "none", NULL};
 static const char *const collectives[] = {"auto", "shared", "mpi", "nccl", NULL};
 static const char *const graphs[] = {"auto", "off", NULL};
 static const char *const wires[] = {"fp32", "bf16", NULL};
-static const char *const shards[] = {"auto", "on", "off", NULL};
+static const char *const switches[] = {"auto", "on", "off", NULL};
+static const tr_field_word booleans[] = {
+    {"true", TR_DETERMINISTIC_ON}, {"false", TR_DETERMINISTIC_OFF}, {NULL, 0}};
 
 static const tr_field run[] = {
     TR_INT("threads", IN(run, threads), "auto", 1, 4096, "threads",
@@ -30,20 +32,25 @@ static const tr_field run[] = {
               "or MPI; GPUs: NCCL (nccl: or fail), or MPI through host memory"),
     TR_CHOICE("cuda_graph", IN(run, cuda_graph), graphs, "auto",
               "GPUs: record a training step once and replay it; auto: wherever it can be recorded"),
-    TR_BOOL("deterministic", IN(run, deterministic), "true",
-            "GPUs: only kernels that give the same bits every time, and NCCL without NVLS, the "
-            "sums that NVLink switches make"),
+    TR_ENTRY("deterministic", CHOICE, IN(run, deterministic), "auto",
+             "on: the same bits in every run with as many ranks. GPUs then take only algorithms "
+             "that promise it: no sums of split products but those added in a fixed order, no "
+             "timed choice (benchmark), NCCL without NVLS, the sums that NVLink switches make; "
+             "off: the fastest that the libraries name; auto: off on GPUs, on on CPUs, where it "
+             "costs nothing and off changes nothing; true is on, false off. A resumed run whose "
+             "config does not say keeps what it was started with",
+             .choices = switches, .words = booleans),
     TR_BOOL("benchmark", IN(run, benchmark), "false",
             "GPUs: time the candidates for each product and convolution at the start, instead of "
-            "taking the library's first; a resumed run may then choose otherwise, so it needs "
-            "deterministic: false"),
+            "taking the library's first; a resumed run may then choose otherwise, so it excludes "
+            "deterministic: on"),
     TR_REAL("workspace_mb", IN(run, workspace_mb), "256", 1, 65536, "MB",
             "GPUs: the most scratch memory that one product or convolution may use"),
     TR_REAL("bucket_mb", IN(run, bucket_mb), "auto", 0.001, 4096, "MB",
             "gradients that are reduced together", ZERO("auto")),
     TR_CHOICE("wire", IN(run, wire), wires, "fp32",
               "type of gradients between nodes; bf16: CPUs only"),
-    TR_CHOICE("shard_optimizer", IN(run, shard_optimizer), shards, "auto",
+    TR_CHOICE("shard_optimizer", IN(run, shard_optimizer), switches, "auto",
               "on: each rank keeps and updates its share of the optimizer's moments and the moving "
               "average (ZeRO-1), with as many bytes on the wire, in mixed precision fewer; off: "
               "all nodes, and ranks that "

@@ -11,10 +11,11 @@ LIBRARIES = os.environ.get("STANDIN_LIBRARIES", str(STANDIN.parent.parent / "fak
 
 
 class GpuCase(harness.Case):
-    """The way of harness.Case, with `device: cuda` on the stand-in where nothing else is said. A run never ends well
-    with a rule of the stand-in broken."""
+    """The way of harness.Case, with `device: cuda` on the stand-in and `run.deterministic: on`, as most tests compare
+    bits, where nothing else is said. A run never ends well with a rule of the stand-in broken."""
 
     program = STANDIN
+    same_bits = ("run.deterministic=on",)  # (): as the config has it
 
     def environment(self, **more):
         env = {k: v for k, v in harness.ENV.items() if not k.startswith(("FAKEGPU_", "FAKENCCL_", "CUDA_"))}
@@ -23,8 +24,9 @@ class GpuCase(harness.Case):
         return env
 
     def command(self, config, *arguments, **how):
-        device = [] if any(str(a).startswith("device=") for a in arguments) else ["device=cuda"]
-        return super().command(config, *device, *arguments, **how)
+        given = {str(a).split("=")[0] for a in arguments}
+        ours = [a for a in ("device=cuda", *self.same_bits) if a.split("=")[0] not in given]
+        return super().command(config, *ours, *arguments, **how)
 
     def launch(self, config, *arguments, ranks=2, env=None, timeout=120, program=None):
         """Runs to the end: status and everything said."""

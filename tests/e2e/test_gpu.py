@@ -136,14 +136,47 @@ class Gpu(GpuCase):
         graphs = [self.records(n, "start")[0]["backend"] for n in ("a", "off")]
         self.assertIn("graphs on", graphs[0])
         self.assertIn("graphs off", graphs[1])
-        for name, more in (("timed", ("run.benchmark=true", "run.deterministic=false")),
-                           ("free", ("run.deterministic=false",)), ("mpi", ("run.collectives=mpi",))):
+        for name, more in (("timed", ("run.benchmark=true", "run.deterministic=auto")),
+                           ("free", ("run.deterministic=off",)), ("mpi", ("run.collectives=mpi",))):
             losses = self.losses_of(name, *options, *more, values=dict(steps=16), ranks=3)
             np.testing.assert_allclose(losses, self.losses("a"), err_msg=name, **FP32)
         for order in ("eager", 1):
             losses = self.losses_of(f"mpi{order}", *options, "run.collectives=mpi", values=dict(steps=16), ranks=3,
                                     env=dict(FAKEGPU_ORDER=order))
             self.assertEqual(losses, self.losses("mpi"), order)
+
+    def test_deterministic(self):
+        """auto, the default, is off on GPUs and on on CPUs; it is said, and NCCL and the libraries are told. A run that
+        goes on keeps what it was started with, until the config says something."""
+        self.same_bits = ()
+        values, nvls, off = dict(steps=4), dict(NCCL_NVLS_ENABLE=1), "auto is off on GPUs"
+        for name, more, said in (("default", (), off), ("off", ("run.deterministic=off",), "run.deterministic: off"),
+                                 ("on", ("run.deterministic=on",), "")):
+            out = self.run_trainer(self.config(name, **values), *more, ranks=3, env=nvls)
+            self.assertEqual("run.deterministic: " in out, bool(said), out)
+            self.assertIn(said, out)
+            self.assertEqual("NCCL_NVLS_ENABLE=1: another run may end" in out, name == "on", out)
+            self.assertEqual(self.records(name, "start")[0]["deterministic"], name == "on")
+            self.assertEqual(self.losses(name) == self.losses("default"), name != "on", name)
+        self.run_trainer(self.config("cpu", **values), "device=cpu", ranks=1)
+        self.assertIs(self.records("cpu", "start")[0]["deterministic"], True)
+
+    def test_resumed_keeps_deterministic(self):
+        self.same_bits = ()
+        resolved, steps = self.dir / "kept/config.yaml", "train.schedule=constant"
+        config = self.config("kept", steps=6)
+        self.run_trainer(config, steps, "run.deterministic=on", "train.steps=3", ranks=3)
+        self.assertIn("deterministic: on", resolved.read_text())
+        resolved.write_text(resolved.read_text().replace("deterministic: on", "deterministic: true"))  # as once written
+        out = self.run_trainer(config, steps, "--resume", ranks=3)
+        self.assertIn("run.deterministic: on, as ", out)
+        self.assertIn("deterministic: on", resolved.read_text())
+        self.run_trainer(self.config("whole", steps=6), steps, "run.deterministic=on", ranks=3)
+        self.assertEqual(self.losses("kept"), self.losses("whole"))
+        resolved.write_text("run: [")
+        out = self.run_trainer(config, steps, "--resume", ranks=3)
+        self.assertIn("warning: run.deterministic: what it was is not known", out)
+        self.assertIn("auto is off on GPUs", out)
 
     # ---- What is not finite ----
 

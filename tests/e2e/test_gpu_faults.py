@@ -149,7 +149,7 @@ class Faults(GpuCase):
         self.sweep("run.collectives=mpi", only="^cuda(Memcpy|Event(Record|Query)|StreamWait)")
 
     def test_timed_candidates(self):
-        self.sweep("run.benchmark=true", "run.deterministic=false",
+        self.sweep("run.benchmark=true", "run.deterministic=off",
                    only="^cudaEvent(Elapsed|Synch)|^cublasLtMatmul$|^cudnnBackendExecute")
 
     def test_asynchronous_error_of_nccl(self):

@@ -24,7 +24,7 @@ CALM = "train.loss_scale_init=256"
 
 def command(programs, config, out, ranks, *overrides):
     return [*programs.launch(ranks), programs.trainer, programs.source / "configs" / config, f"output={out}",
-            "--quiet", "train.log_every=1", *overrides]
+            "--quiet", "train.log_every=1", "run.deterministic=on", *overrides]
 
 
 def events(out, kind):

@@ -136,10 +136,10 @@ static const bad table[] = {
     {"augment: {crop: 2, flip: true}", "augment: 2",
      "c.yaml:9:12: data.augment: found \"2\", expected a map of keys"},
     /* keys that belong together */
-    {"threads: 2, ", "benchmark: true, ",
+    {"threads: 2, ", "benchmark: true, deterministic: on, ",
      "c.yaml:35:18: run.benchmark: which candidate is the fastest differs from run to run, and "
      "with "
-     "it the last bits: it needs run.deterministic: false"},
+     "it the last bits: it needs run.deterministic: auto or off"},
     {"input: [3, 8, 8]", "inputs: {a: [3, 8, 8], b: 4}",
      "c.yaml:6:41: data.train.inputs: found \"x_train\", expected a map with a text for each of "
      "the "

@@ -291,23 +291,32 @@ static void test_pipeline(void **state)
 }
 
 /* true and false are read as what they meant, and written as what they are called now. */
-static void test_sync_batchnorm(void **state)
+static void test_former_booleans(void **state)
 {
     (void)state;
+    enum { SYNC, DETERMINISTIC };
     static const struct {
         const char *given, *written;
-        int kind;
-    } words[] = {{"train.sync_batchnorm=true", "sync_batchnorm: all", TR_SYNC_ALL},
-                 {"train.sync_batchnorm=all", "sync_batchnorm: all", TR_SYNC_ALL},
-                 {"train.sync_batchnorm=node", "sync_batchnorm: node", TR_SYNC_NODE},
-                 {"train.sync_batchnorm=none", "sync_batchnorm: none", TR_SYNC_NONE},
-                 {"train.sync_batchnorm=false", "sync_batchnorm: none", TR_SYNC_NONE}};
+        int key, kind;
+    } words[] = {
+        {"train.sync_batchnorm=true", "sync_batchnorm: all", SYNC, TR_SYNC_ALL},
+        {"train.sync_batchnorm=all", "sync_batchnorm: all", SYNC, TR_SYNC_ALL},
+        {"train.sync_batchnorm=node", "sync_batchnorm: node", SYNC, TR_SYNC_NODE},
+        {"train.sync_batchnorm=none", "sync_batchnorm: none", SYNC, TR_SYNC_NONE},
+        {"train.sync_batchnorm=false", "sync_batchnorm: none", SYNC, TR_SYNC_NONE},
+        {"run.timeout=300", "deterministic: auto", DETERMINISTIC, TR_DETERMINISTIC_AUTO},
+        {"run.deterministic=auto", "deterministic: auto", DETERMINISTIC, TR_DETERMINISTIC_AUTO},
+        {"run.deterministic=on", "deterministic: on", DETERMINISTIC, TR_DETERMINISTIC_ON},
+        {"run.deterministic=true", "deterministic: on", DETERMINISTIC, TR_DETERMINISTIC_ON},
+        {"run.deterministic=off", "deterministic: off", DETERMINISTIC, TR_DETERMINISTIC_OFF},
+        {"run.deterministic=false", "deterministic: off", DETERMINISTIC, TR_DETERMINISTIC_OFF}};
     tr_config *c = NULL;
     for (size_t i = 0; i < TR_COUNT(words); i++) {
         const char *given = words[i].given;
         assert_int_equal(tr_config_open("c.yaml", SMALL, strlen(SMALL), &given, 1, NULL, &c),
                          TR_OK);
-        assert_int_equal(c->train.sync_batchnorm, words[i].kind);
+        assert_int_equal(words[i].key == SYNC ? c->train.sync_batchnorm : c->run.deterministic,
+                         words[i].kind);
         char *text = NULL;
         size_t n;
         FILE *to = open_memstream(&text, &n);
@@ -436,7 +445,7 @@ int main(void)
         cmocka_unit_test(test_round_trip),  cmocka_unit_test(test_help),
         cmocka_unit_test(test_pipeline),    cmocka_unit_test(test_paths),
         cmocka_unit_test(test_read_text),   cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_write_fails), cmocka_unit_test(test_sync_batchnorm),
+        cmocka_unit_test(test_write_fails), cmocka_unit_test(test_former_booleans),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,8 @@
 
 #include "trainer/advice.h"
 #include "trainer/arguments.h"
+#include "trainer/device.h"
+#include "trainer/plan.h"
 #include "trainer/stages.h"
 
 #define FLAGS "--resume --force --quiet"
@@ -166,11 +168,42 @@ static void test_advice(void **state)
     }
 }
 
+/* What backends and reducers are told of run.deterministic and run.benchmark. */
+static void test_deterministic(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *word;
+        bool on, benchmark;
+    } table[] = {{"auto", false, false},  {"off", false, false}, {"on", true, false},
+                 {"false", false, false}, {"true", true, false}, {"auto", false, true},
+                 {"off", false, true}};
+    static const tr_backend cpu = {.host = true}, gpu = {.host = false};
+    const tr_topology two = {.size = 2, .nodes = 1};
+    for (size_t i = 0; i < TR_COUNT(table); i++) {
+        tr_config *c = NULL;
+        char *text =
+            tr_sprintf("run: {deterministic: %s, benchmark: %s}\n"
+                       "name: t\ndata: {train: {format: synthetic, samples: 8}}\n"
+                       "train: {batch: 4, steps: 1, optimizer: {sgd: {lr: 1}}}\nmodel:\n" GIVEN_MLP,
+                       table[i].word, table[i].benchmark ? "true" : "false");
+        assert_int_equal(tr_config_open("t.yaml", text, strlen(text), NULL, 0, NULL, &c), TR_OK);
+        const tr_backend_options o = tr_gpu_options(c, 0);
+        assert_int_equal(o.deterministic, table[i].on);
+        assert_int_equal(o.benchmark, table[i].benchmark);
+        assert_int_equal(tr_reducer_options_of(c, &gpu, &two).deterministic, table[i].on);
+        assert_true(tr_reducer_options_of(c, &cpu, &two).deterministic);
+        tr_config_close(c);
+        tr_free(text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),  cmocka_unit_test(test_ranks),  cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_config), cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_deterministic), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_ranks),         cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_config),        cmocka_unit_test(test_advice),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
