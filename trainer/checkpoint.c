@@ -5,8 +5,10 @@
  * finds the writer busy waits for it, and that wait is part of the stall it reports. */
 #include "trainer/checkpoint.h"
 
+#include <math.h>
 #include <pthread.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "trainer/history.h"
 
@@ -23,7 +25,9 @@ struct tr_checkpointer {
     pthread_mutex_t lock;
     pthread_cond_t changed;
     bool quit, busy; /* busy: a snapshot waits for or is in the writer's hands */
-    bool step_file, best;
+    tr_checkpoint_kind kind;
+    bool unsound; /* the step file written last, of step: */
+    uint64_t unsound_step;
     tr_status last;
     tr_error last_error;
     /* The loop asks after every step, and saves at most twice in one; what nobody asked for in time
@@ -49,16 +53,44 @@ static tr_status write_file(const tr_checkpointer *k, const char *path, const tr
     }
 }
 
+static bool are_finite(const float *v, size_t n)
+{
+    size_t bad = 0;
+    for (size_t i = 0; i < n; i++) bad += !isfinite(v[i]);
+    return bad == 0;
+}
+
+/* Of the step files, those go whose place the one just written takes. */
+static tr_status prune(tr_checkpointer *k)
+{
+    const tr_train_state *now = &k->snapshot.train;
+    tr_status st = TR_OK;
+    if (k->unsound && k->unsound_step != now->step) {
+        char *old = tr_store_checkpoint_path(k->o.folder, k->unsound_step);
+        TR_HAVE(old);
+        unlink(old); /* a rollback may have renamed it */
+        tr_free(old);
+    }
+    k->unsound = now->unsound;
+    k->unsound_step = now->step;
+    if (!now->unsound) TR_TRY(tr_store_prune(k->o.folder, k->o.keep, now->step));
+out:
+    return st;
+}
+
 static tr_status write_files(tr_checkpointer *k, size_t *nbytes)
 {
     tr_status st = TR_OK;
     char *best = tr_sprintf("%s/checkpoints/best.h5", k->o.folder);
     char *step = tr_store_checkpoint_path(k->o.folder, k->snapshot.train.step);
     TR_HAVE(best && step);
-    if (k->step_file) {
+    k->snapshot.train.unsound =
+        !(k->kind.sound && are_finite(k->snapshot.params, k->o.params->o.count) &&
+          are_finite(k->snapshot.states, k->o.params->o.state_count));
+    if (k->kind.step_file) {
         TR_TRY(write_file(k, step, &k->snapshot, nbytes));
-        if (k->best) TR_TRY(tr_store_link(step, best));
-        TR_TRY(tr_store_prune(k->o.folder, k->o.keep, k->snapshot.train.step));
+        if (k->kind.best) TR_TRY(tr_store_link(step, best));
+        TR_TRY(prune(k));
     } else
         TR_TRY(write_file(k, best, &k->snapshot, nbytes));
 out:
@@ -202,7 +234,7 @@ static void wait_idle(tr_checkpointer *k)
 }
 
 tr_status tr_checkpointer_save(tr_checkpointer *k, const tr_train_state *state, const tr_history *h,
-                               bool step_file, bool best, double *stall)
+                               tr_checkpoint_kind kind, double *stall)
 {
     double begin = tr_now();
     *stall = 0;
@@ -211,8 +243,7 @@ tr_status tr_checkpointer_save(tr_checkpointer *k, const tr_train_state *state, 
     wait_idle(k);
     tr_status st = take(k, state, h);
     if (st == TR_OK) {
-        k->step_file = step_file;
-        k->best = best;
+        k->kind = kind;
         k->busy = true;
         pthread_cond_broadcast(&k->changed);
     }

@@ -26,14 +26,19 @@ void tr_checkpointer_close(tr_checkpointer *k);
 /* *Local*. Takes the room that the history may come to need, so that saving allocates nothing; to
  * be called again when the history has more room. */
 tr_status tr_checkpointer_reserve(tr_checkpointer *k, const tr_history *h, size_t cells);
+typedef struct {
+    bool step_file; /* as checkpoints/step-N.h5; older ones go, but for `keep` sound ones */
+    bool best;      /* as checkpoints/best.h5 */
+    bool sound;     /* a run may go on from it, where its weights and states are finite too */
+} tr_checkpoint_kind;
 /* *Collective*, at a step boundary after tr_reducer_publish. Rank 0 copies (waiting for an unfinished
  * write first) and returns while the writer goes on; ranks whose slots it cannot read send them to
- * it, the others return at once. `step_file`: as
- * checkpoints/step-N.h5, pruned to `keep`; `best`: as checkpoints/best.h5. *stall: seconds this
- * call took. A failed write is logged by tr_checkpointer_report, never returned here; what is
+ * it, the others return at once. A step file that is not sound says so (tr_train_state.unsound),
+ * makes no older file go, and goes itself when the next one is written: so the last sound ones stay.
+ * *stall: seconds this call took. A failed write is logged by tr_checkpointer_report, never returned here; what is
  * returned is a device that could not be read. */
 tr_status tr_checkpointer_save(tr_checkpointer *k, const tr_train_state *state, const tr_history *h,
-                               bool step_file, bool best, double *stall);
+                               tr_checkpoint_kind kind, double *stall);
 /* Local. The run folder is elsewhere: `folder` is borrowed as that of the options. */
 void tr_checkpointer_move(tr_checkpointer *k, const char *folder);
 /* Local. The next piece of the writer's news, for the log and the metrics; false when there is

@@ -131,6 +131,7 @@ tr_status tr_trainer_evaluate(tr_trainer *t, bool *through)
     if (which != TR_LOSS_MSE) e.accuracy = tally[TR_TALLY_CORRECT] / tally[TR_TALLY_SAMPLES];
     if (which == TR_LOSS_CROSS_ENTROPY && t->model->outputs > 5)
         e.top5 = tally[TR_TALLY_TOP5] / tally[TR_TALLY_SAMPLES];
+    t->eval_failed = !isfinite(e.loss);
     observe(t, e.loss);
     TR_TRY(tr_report_begin(t));
     if (t->topology->rank == 0) TR_TRY(tr_report_eval(t, &e));

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "trainer/nonfinite.h"
 #include "trainer/schedule.h"
 #include "trainer/signals.h"
 
@@ -47,22 +48,16 @@ static tr_status save(tr_trainer *t, bool step_file, bool best)
     if (st != TR_OK) return st;
     t->state.seconds += tr_now() - t->started;
     t->started = tr_now();
-    st = tr_checkpointer_save(t->checkpointer, &t->state, &t->history, step_file, best, &stall);
+    const tr_checkpoint_kind kind = {
+        .step_file = step_file,
+        .best = best,
+        /* the run that was stopped goes on from where it was, whatever became of its last steps */
+        .sound = best || t->stop || (t->state.failed_row == 0 && !t->eval_failed)};
+    st = tr_checkpointer_save(t->checkpointer, &t->state, &t->history, kind, &stall);
     t->stall += stall;
     if (st == TR_OK && t->topology->rank == 0)
         st = tr_metrics_event(t->metrics, "checkpoint", "step:u best:b stall_ms:d", t->state.step,
                               (int)best, stall * 1e3);
-    return st;
-}
-
-/* *Collective.* Evaluates and acts on it; *through false when a stop cut it short: it is then owed
- * to the run that resumes. */
-static tr_status evaluate(tr_trainer *t, bool *through)
-{
-    tr_status st;
-    TR_TRY(tr_trainer_evaluate(t, through));
-    if (*through && t->improved && t->config->train.checkpoint.best) TR_TRY(save(t, false, true));
-out:
     return st;
 }
 
@@ -80,6 +75,7 @@ static tr_status roll_back(tr_trainer *t, const char *why)
     const uint64_t count = (rollbacks > t->state.rollbacks ? rollbacks : t->state.rollbacks) + 1;
     t->state.lr_factor *= pow(c->train.rollback_lr, (double)(count - t->state.rollbacks));
     t->state.rollbacks = count;
+    t->eval_failed = false;
     TR_TRY(save(t, true, false));
     (void)tr_checkpointer_wait(t->checkpointer); /* a failed write is told like any other */
     if (t->topology->rank == 0) {
@@ -99,19 +95,53 @@ static tr_status on_nonfinite(tr_trainer *t)
 {
     const tr_config *c = t->config;
     const tr_error why = *tr_last_error();
+    char limit[96];
     switch ((tr_on_nonfinite)c->train.on_nonfinite) {
     case TR_NONFINITE_SKIP:
-        if (t->topology->rank == 0) tr_log(TR_LOG_WARN, "%s; the update is skipped", why.text);
+        return tr_nonfinite_skipped(t, why.text);
+    case TR_NONFINITE_STOP:
+        return tr_nonfinite_end(t, why.text, "");
+    case TR_NONFINITE_ROLLBACK:
+        break;
+    }
+    if (t->state.rollbacks < (uint64_t)c->train.max_rollbacks) return roll_back(t, why.text);
+    snprintf(limit, sizeof limit, "; rolled back %lld times already (train.max_rollbacks)",
+             (long long)c->train.max_rollbacks);
+    return tr_nonfinite_end(t, why.text, limit);
+}
+
+/* *Collective.* After an evaluation that is not finite. TR_OK when training goes on: a later
+ * evaluation may be better, and tr_trainer_run looks at the last one. */
+static tr_status on_bad_evaluation(tr_trainer *t)
+{
+    const tr_config *c = t->config;
+    tr_status st = tr_nonfinite_evaluation(t);
+    if (st != TR_NONFINITE) return st;
+    const tr_error why = *tr_last_error();
+    switch ((tr_on_nonfinite)c->train.on_nonfinite) {
+    case TR_NONFINITE_SKIP:
+        if (t->topology->rank == 0) tr_log(TR_LOG_WARN, "%s", why.text);
         return TR_OK;
     case TR_NONFINITE_STOP:
         return TR_NONFINITE;
     case TR_NONFINITE_ROLLBACK:
         break;
     }
-    if (t->state.rollbacks >= (uint64_t)c->train.max_rollbacks)
-        return TR_FAIL(TR_NONFINITE, "%s; rolled back %lld times already (train.max_rollbacks)",
-                       why.text, (long long)c->train.max_rollbacks);
-    return roll_back(t, why.text);
+    if (t->state.rollbacks < (uint64_t)c->train.max_rollbacks) return roll_back(t, why.text);
+    return TR_FAIL(TR_NONFINITE, "%s; rolled back %lld times already (train.max_rollbacks)",
+                   why.text, (long long)c->train.max_rollbacks);
+}
+
+/* *Collective.* Evaluates and acts on it; *through false when a stop cut it short: it is then owed
+ * to the run that resumes. */
+static tr_status evaluate(tr_trainer *t, bool *through)
+{
+    tr_status st;
+    TR_TRY(tr_trainer_evaluate(t, through));
+    if (*through && t->eval_failed) TR_TRY(on_bad_evaluation(t));
+    if (*through && t->improved && t->config->train.checkpoint.best) TR_TRY(save(t, false, true));
+out:
+    return st;
 }
 
 /* Something is to be done between this many steps and the next: none may be under way then. */
@@ -142,12 +172,14 @@ out:
 static tr_status boundary(tr_trainer *t, bool *end)
 {
     const tr_config *c = t->config;
-    const bool last = t->state.step == t->total_steps;
+    const uint64_t step = t->state.step;
+    const bool last = step == t->total_steps;
     bool through = true;
     tr_status st = TR_OK;
     if (evaluation_due(t)) {
         through = !t->stop;
         if (through) TR_TRY(evaluate(t, &through));
+        if (t->state.step != step) goto out; /* rolled back */
     }
     t->stop = t->stop && !(last && through); /* a stop that comes with the end changes nothing */
     if (!through) t->stop = true;
@@ -202,10 +234,15 @@ out:
 static tr_status evaluate_what_is_owed(tr_trainer *t)
 {
     const tr_history *h = &t->history;
-    bool owed =
-        evaluation_due(t) && (h->nevals == 0 || h->evals[h->nevals - 1].step != t->state.step);
-    tr_status st = tr_comm_broadcast(t->comm, &owed, sizeof owed, 0);
+    const struct tr_history_eval *last = h->nevals > 0 ? &h->evals[h->nevals - 1] : NULL;
+    struct {
+        bool owed, failed;
+    } is = {evaluation_due(t) && (!last || last->step != t->state.step),
+            last && last->step == t->state.step && !isfinite(last->loss)};
+    tr_status st = tr_comm_broadcast(t->comm, &is, sizeof is, 0);
+    const bool owed = is.owed;
     bool through = true;
+    t->eval_failed = is.failed;
     if (st == TR_OK && owed) st = evaluate(t, &through);
     if (st == TR_OK && owed && through && t->state.step == t->total_steps)
         st = save(t, true, false);
@@ -273,10 +310,13 @@ tr_status tr_trainer_run(tr_trainer *t)
         if (drained) TR_TRY(boundary(t, &end));
     }
     if (t->stop) return stopped(t);
+    TR_TRY(tr_nonfinite_result(t));
     return finished(t, t->state.step < t->total_steps ? "early stop" : "done");
 out:
-    if (st == TR_NONFINITE && t->topology->rank == 0) (void)tr_report_step(t);
     if (st == TR_NONFINITE) {
+        const tr_error what = *tr_last_error();
+        if (t->topology->rank == 0 && t->since.steps > 0) (void)tr_report_step(t);
+        tr_set_error(&what);
         (void)close_books(t, "not finite", st);
         const tr_error why = *tr_last_error();
         st = tr_trainer_discard(t); /* nothing is under way when it is closed */

@@ -33,10 +33,10 @@ static bool known(const char *name, size_t n, bool checkpoints)
     return digits > 0 && 5 + digits <= n && is(name + 5 + digits, n - 5 - digits, ".h5");
 }
 
-/* That, or a checkpoint that was set aside: as damaged, or as another model's. */
+/* That, or a checkpoint that was set aside: as damaged, as another model's, as unsound. */
 static bool is_ours(const char *name, bool checkpoints)
 {
-    static const char *const aside[] = {".damaged", ".other"};
+    static const char *const aside[] = {".damaged", ".other", ".unsound"};
     const size_t n = strlen(name);
     bool ours = known(name, n, checkpoints);
     for (size_t i = 0; checkpoints && i < TR_COUNT(aside); i++) {

@@ -229,7 +229,7 @@ static tr_status skipped(tr_trainer *t, const tr_control *c)
         snprintf(t->skipped_text + n, sizeof t->skipped_text - (size_t)n,
                  " at loss scale %g, now %g", c->used_scale, c->loss_scale);
     t->skipped = t->skipped_text;
-    if (c->searched) return TR_OK;
+    if (c->searched && isfinite(t->loss)) return TR_OK; /* the loss itself is never scaled */
     return TR_FAIL(TR_NONFINITE, "step %llu: %s (first in backward order)",
                    (unsigned long long)t->state.step + 1, t->skipped_text);
 }
@@ -278,7 +278,11 @@ tr_status tr_trainer_collect(tr_trainer *t)
     t->state.loss_scale_good = c.scale_good;
     t->state.updates = c.updates;
     t->state.skipped = c.skipped;
-    if (!c.apply) st = skipped(t, &c);
+    if (c.apply)
+        t->state.failed_row = 0;
+    else
+        st = skipped(t, &c);
+    if (st == TR_NONFINITE) t->state.failed++, t->state.failed_row++;
     if (st != TR_OK && st != TR_NONFINITE) goto out;
     t->state.step++;
     t->state.epoch = t->state.step / t->steps_per_epoch;

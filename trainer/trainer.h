@@ -72,6 +72,7 @@ typedef struct tr_trainer {
     size_t rss_before; /* bytes resident before anything that is planned: program, libraries, MPI */
     double stall;      /* seconds that saving held up the loop */
     bool improved;     /* the last evaluation is the best so far */
+    bool eval_failed;  /* the last evaluation's loss is not finite */
 } tr_trainer;
 
 typedef struct {

@@ -308,6 +308,7 @@ typedef struct tr_config {
         } early_stop;
         double ema; /* decay; 0 = off */
         int on_nonfinite;
+        int64_t max_skips_in_a_row, max_skips; /* of updates; the latter 0: half of the steps */
         int64_t max_rollbacks;
         double rollback_lr; /* learning rate factor at each rollback */
     } train;

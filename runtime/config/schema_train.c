@@ -211,6 +211,13 @@ const tr_field tr_train_fields[] = {
     TR_CHOICE("on_nonfinite", IN(train, on_nonfinite), nonfinites, "skip",
               "gradient with NaN or infinity: skip the update, stop, or roll back to the last "
               "checkpoint"),
+    TR_INT("max_skips_in_a_row", IN(train, max_skips_in_a_row), "10", 1, 1e9, "steps",
+           "skip: training fails after so many skipped updates in a row. Those in which a dynamic "
+           "loss scale is halved while the loss is finite do not count: fp16 begins with some"),
+    TR_INT("max_skips", IN(train, max_skips), "auto", 1, 1e9, "steps",
+           "skip: training fails beyond so many skipped updates in all, counted alike. auto: half "
+           "of the run's steps",
+           ZERO("auto")),
     TR_INT("max_rollbacks", IN(train, max_rollbacks), "3", 1, 1e6, NULL,
            "rollback: training fails after so many"),
     TR_REAL("rollback_lr", IN(train, rollback_lr), "0.5", 1e-6, 1, NULL,

@@ -58,6 +58,7 @@ tr_status tr_step_files_list(const char *checkpoints, bool clean, tr_step_files 
         uint64_t step;
         if (clean && is_temp(d->d_name)) tr_commit_tidy(dirfd(dir), checkpoints, d->d_name);
         if (parse_name(d->d_name, ".h5" TR_DAMAGED, &step)) l->damaged++;
+        if (parse_name(d->d_name, ".h5" TR_UNSOUND, &step)) l->unsound++;
         if (!parse_name(d->d_name, ".h5", &step)) continue;
         tr_step_file *grown = tr_realloc(TR_MEM_OTHER, l->v, l->count + 1, sizeof *grown);
         TR_HAVE(grown);
@@ -93,22 +94,39 @@ out:
     return st;
 }
 
+/* Whether a run can go on from this file; *unsound: it is whole, and should not. */
+static bool is_sound(const char *path, bool *unsound)
+{
+    tr_index ix;
+    tr_train_state train;
+    tr_status st = tr_index_open(path, &ix);
+    if (st == TR_OK) st = tr_index_verify(&ix, &train);
+    tr_index_close(&ix);
+    *unsound = st == TR_OK && train.unsound;
+    return st == TR_OK && !train.unsound;
+}
+
 tr_status tr_store_make_room(const char *folder, uint64_t newest, bool *removed)
 {
     tr_status st = TR_OK;
     tr_step_files l = {0};
+    const char *goes = NULL;
     *removed = false;
     char *checkpoints = tr_sprintf("%s/checkpoints", folder);
     if (!checkpoints) return tr_last_status();
     TR_TRY(tr_step_files_list(checkpoints, false, &l));
-    for (size_t i = 0; i + 1 < l.count; i++) {
-        const char *oldest = l.v[l.count - 1].name;
-        if (l.v[i].step > newest || tr_store_verify(l.v[i].name) != TR_OK) continue;
-        TR_NEED(unlink(oldest) == 0, TR_IO, "%s: cannot remove: %s", oldest, strerror(errno));
-        tr_log(TR_LOG_WARN, "%s: removed, for the disk is full", oldest);
-        *removed = true;
-        break;
+    for (size_t i = 0; i < l.count && !goes; i++) {
+        bool unsound;
+        if (l.v[i].step > newest) continue;
+        const bool sound = is_sound(l.v[i].name, &unsound);
+        if (unsound) goes = l.v[i].name;
+        if (sound && i + 1 == l.count) break;
+        if (sound) goes = l.v[l.count - 1].name;
     }
+    if (!goes) goto out;
+    TR_NEED(unlink(goes) == 0, TR_IO, "%s: cannot remove: %s", goes, strerror(errno));
+    tr_log(TR_LOG_WARN, "%s: removed, for the disk is full", goes);
+    *removed = true;
 out:
     tr_step_files_free(&l);
     tr_free(checkpoints);

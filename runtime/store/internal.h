@@ -132,15 +132,17 @@ tr_status tr_entry_read(const tr_index *ix, const tr_entry *e, void *to, tr_take
 tr_status tr_index_fits(const tr_index *ix, const tr_model *m, const tr_snapshot *s);
 
 /* A run folder's step files (folder.c). */
-#define TR_DAMAGED ".damaged" /* behind the name of a file that was set aside */
+/* Behind the name of a file that was set aside. */
+#define TR_DAMAGED ".damaged"
+#define TR_UNSOUND ".unsound"
 typedef struct {
     uint64_t step;
     char *name;
 } tr_step_file;
 typedef struct {
     size_t count;
-    tr_step_file *v; /* newest first */
-    size_t damaged;  /* set aside at earlier starts */
+    tr_step_file *v;         /* newest first */
+    size_t damaged, unsound; /* set aside at earlier starts */
 } tr_step_files;
 /* `clean`: removes the temporaries of writers that are gone on the way. A folder that is not there
  * has no files. */

@@ -6,7 +6,7 @@
 #include <errno.h>
 #include <string.h>
 
-typedef enum { USABLE, DAMAGED, UNREADABLE, NEWER, OTHER } verdict;
+typedef enum { USABLE, DAMAGED, UNREADABLE, NEWER, OTHER, UNSOUND } verdict;
 
 typedef struct {
     const tr_model *m;
@@ -16,7 +16,7 @@ typedef struct {
     uint64_t best_step;
     tr_step_files others;    /* whole, but of another model */
     char why[TR_ERROR_TEXT]; /* the first of them is not */
-    size_t bad;
+    size_t bad, unsound;
 } choice;
 
 /* The step is as the file says itself, which is what a resume will have. */
@@ -31,6 +31,7 @@ static verdict judge(const choice *c, const char *path, uint64_t *step)
         v = ix.newer ? NEWER : st == TR_FILE ? DAMAGED : UNREADABLE;
     else if (c->m && (st = tr_index_fits(&ix, c->m, c->s)) != TR_OK)
         v = st == TR_FILE ? OTHER : UNREADABLE;
+    if (v == USABLE && train.unsound) v = UNSOUND;
     if (v == USABLE) *step = train.step;
     tr_index_close(&ix);
     return v;
@@ -75,6 +76,19 @@ static tr_status keep_other(choice *c, char **path)
     return TR_OK;
 }
 
+/* Whole, but what was trained last is what failed. */
+static tr_status keep_unsound(choice *c, const char *path)
+{
+    char *why = tr_sprintf("%s is not sound: the updates before it were skipped, or its weights or "
+                           "its evaluation are not finite",
+                           path);
+    if (!why) return tr_last_status();
+    set_aside(path, why, TR_UNSOUND);
+    tr_free(why);
+    c->unsound++;
+    return TR_OK;
+}
+
 /* Tries one; *path goes to *found when it is the one. */
 static tr_status try_one(choice *c, char **path, char **found, uint64_t *step)
 {
@@ -87,6 +101,8 @@ static tr_status try_one(choice *c, char **path, char **found, uint64_t *step)
         return tr_last_status();
     case OTHER:
         return keep_other(c, path);
+    case UNSOUND:
+        return keep_unsound(c, *path);
     case DAMAGED: {
         char why[TR_ERROR_TEXT];
         snprintf(why, sizeof why, "%s", tr_last_error()->text);
@@ -120,7 +136,8 @@ static tr_status choose(choice *c, const char *checkpoints, char **found, uint64
     bool looked = false;
     for (size_t i = 0; i <= c->files.count && !*found; i++) {
         const bool last = i == c->files.count;
-        const bool gaps = c->bad + c->files.damaged + c->others.count > 0;
+        const bool gaps =
+            c->bad + c->files.damaged + c->others.count > 0 || c->unsound + c->files.unsound > 0;
         if (!looked && (last || gaps)) {
             find_best(c, checkpoints);
             looked = true;

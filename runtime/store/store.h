@@ -29,6 +29,10 @@ typedef struct {
     double stop_best;  /* early stopping: the loss to be beaten by min_delta; NaN before */
     uint64_t stop_bad; /* evaluations since it was */
     uint64_t rollbacks, skipped;
+    uint64_t failed,
+        failed_row;   /* of those skipped, not in the search for a loss scale: all, and the
+                                    last ones in a row */
+    uint64_t unsound; /* 1: no run goes on from this file (tr_store_latest) */
     uint64_t samples; /* of the training set: an ordinal means the same only for the same set */
     uint64_t batch, micro_batches; /* global; a step, at the time */
     double seconds;                /* trained so far, all starts together */
@@ -93,7 +97,8 @@ char *tr_store_checkpoint_path(const char *folder, uint64_t step);
  * be looked at, never considered again. What cannot be opened or read is skipped with a warning. A
  * whole file of another model is passed over for an earlier one that fits, and renamed NAME.other,
  * so that this run does not replace it; where none fits it is TR_FILE, and nothing is renamed for
- * that. *rejected (may be NULL): how many files are of no use, those renamed at earlier starts
+ * that. A whole file that says it is unsound is renamed NAME.unsound: what was trained since the one
+ * before it is what failed. *rejected (may be NULL): how many files are of no use, those renamed at earlier starts
  * included. A file that only a newer program reads is TR_FILE, and stays. Removes left-over
  * temporary files of processes that are gone. */
 tr_status tr_store_latest(const char *folder, const tr_model *m, const tr_snapshot *s, char **path,
@@ -102,8 +107,9 @@ tr_status tr_store_latest(const char *folder, const tr_model *m, const tr_snapsh
  * keeps all); that of `newest` stays. Files of later steps (left by an earlier start, damaged or
  * given up by a rollback) neither count nor go. Never best.h5. */
 tr_status tr_store_prune(const char *folder, int64_t keep, uint64_t newest);
-/* The disk is full: of the step files up to `newest`, deletes the oldest, as long as a newer one of them is whole;
- * says so. *removed false where there is none to give up. Never best.h5, with which a file may share its room. */
+/* The disk is full: of the step files up to `newest`, deletes an unsound one, else the oldest, as long as a newer one
+ * of them is whole and sound; says so. *removed false where there is none to give up. Never best.h5, with which a
+ * file may share its room. */
 tr_status tr_store_make_room(const char *folder, uint64_t newest, bool *removed);
 /* Makes `link_name` in the checkpoints folder the same file as `path` (hard link, or copy),
  * atomically. */

@@ -8,24 +8,33 @@ typedef struct {
     const char *name;
     bool real;
     size_t offset;
+    bool later; /* files of earlier versions lack it: 0 */
 } field;
 
 #define COUNT(f)                                                                                   \
     {                                                                                              \
-#f, false, offsetof(tr_train_state, f)                                                     \
+#f, false, offsetof(tr_train_state, f), false                                              \
     }
 #define REAL(f)                                                                                    \
     {                                                                                              \
-#f, true, offsetof(tr_train_state, f)                                                      \
+#f, true, offsetof(tr_train_state, f), false                                               \
+    }
+#define LATER(f)                                                                                   \
+    {                                                                                              \
+#f, false, offsetof(tr_train_state, f), true                                               \
     }
 static const field fields[] = {
-    COUNT(step),     COUNT(epoch),       COUNT(updates),
-    COUNT(seed),     REAL(loss_scale),   COUNT(loss_scale_good),
-    REAL(lr_factor), REAL(plateau_best), COUNT(plateau_bad),
-    REAL(best),      COUNT(best_step),   REAL(stop_best),
-    COUNT(stop_bad), COUNT(rollbacks),   COUNT(skipped),
-    COUNT(samples),  COUNT(batch),       {"micro", false, offsetof(tr_train_state, micro_batches)},
-    REAL(seconds),
+    COUNT(step),        COUNT(epoch),
+    COUNT(updates),     COUNT(seed),
+    REAL(loss_scale),   COUNT(loss_scale_good),
+    REAL(lr_factor),    REAL(plateau_best),
+    COUNT(plateau_bad), REAL(best),
+    COUNT(best_step),   REAL(stop_best),
+    COUNT(stop_bad),    COUNT(rollbacks),
+    COUNT(skipped),     COUNT(samples),
+    COUNT(batch),       {"micro", false, offsetof(tr_train_state, micro_batches), false},
+    REAL(seconds),      LATER(failed),
+    LATER(failed_row),  LATER(unsound),
 };
 /* Every field is 8 bytes: one that the table forgets would be lost on resume. */
 _Static_assert(sizeof(tr_train_state) == TR_COUNT(fields) * 8, "a field is missing from the table");
@@ -53,6 +62,10 @@ tr_status tr_train_from_attrs(const char *path, const tr_attrs *a, tr_train_stat
     for (size_t i = 0; i < TR_COUNT(fields); i++) {
         const tr_attr *at = tr_attrs_get(a, fields[i].name);
         const char *kind = fields[i].real ? "float64" : "uint64";
+        if (!at && fields[i].later) {
+            memset((char *)t + fields[i].offset, 0, 8);
+            continue;
+        }
         if (!at) return TR_FAIL(TR_FILE, "%s: /train@%s: missing", path, fields[i].name);
         if (at->kind != (fields[i].real ? TR_ATTR_REAL : TR_ATTR_COUNT))
             return TR_FAIL(TR_FILE, "%s: /train@%s: expected %s, found another type", path,

@@ -91,8 +91,9 @@ static void same(const training *t, const copy *a, const copy *b)
 static void save(training *t, bool best)
 {
     double stall;
-    tr_checkpointer_save(t->trainer->checkpointer, &t->trainer->state, &t->trainer->history, true,
-                         best, &stall);
+    const tr_checkpoint_kind kind = {.step_file = true, .best = best, .sound = true};
+    tr_checkpointer_save(t->trainer->checkpointer, &t->trainer->state, &t->trainer->history, kind,
+                         &stall);
     TRAINING_TRY(tr_checkpointer_wait(t->trainer->checkpointer));
 }
 
@@ -332,8 +333,9 @@ static void test_busy(void **state)
         double stall = -1;
         steps(&t, 1);
         at[i] = copy_of(&t);
-        tr_checkpointer_save(t.trainer->checkpointer, &t.trainer->state, &t.trainer->history, true,
-                             i == 1, &stall);
+        const tr_checkpoint_kind kind = {.step_file = true, .best = i == 1, .sound = true};
+        tr_checkpointer_save(t.trainer->checkpointer, &t.trainer->state, &t.trainer->history, kind,
+                             &stall);
         assert_true(stall >= 0);
     }
     steps(&t, 2); /* the weights move on while the last one is written */
@@ -371,7 +373,8 @@ static void test_failing(void **state)
     save(&t, false);
     steps(&t, 1);
     if (t.rank == 0) assert_int_equal(rename(from, to), 0);
-    tr_checkpointer_save(k, &t.trainer->state, &t.trainer->history, true, false, &stall);
+    const tr_checkpoint_kind kind = {.step_file = true, .sound = true};
+    tr_checkpointer_save(k, &t.trainer->state, &t.trainer->history, kind, &stall);
     if (t.rank == 0) {
         assert_int_not_equal(tr_checkpointer_wait(k), TR_OK);
         assert_non_null(strstr(tr_last_error()->text, "step-00000003.h5"));
@@ -503,8 +506,9 @@ static int die(void)
     save(&t, false);
     steps(&t, 1);
     if (t.rank == t.size - 1) raise(SIGKILL);
+    const tr_checkpoint_kind kind = {.step_file = true, .sound = true};
     tr_status st = tr_checkpointer_save(t.trainer->checkpointer, &t.trainer->state,
-                                        &t.trainer->history, true, false, &stall);
+                                        &t.trainer->history, kind, &stall);
     const bool waited = t.rank != 0 || st == TR_PEER; /* for what the dead rank holds */
     st = tr_agree(t.comm, st, &said);
     check_saved(&t, "checkpoints/step-00000002.h5", &saved, 0);

@@ -18,12 +18,18 @@ static int folder_open(void **state)
     return mkdir(path, 0700);
 }
 
-static void save(fixture *f, uint64_t step)
+static void save_as(fixture *f, uint64_t step, bool unsound)
 {
     char *path = tr_store_checkpoint_path(f->folder, step);
     fixture_values(f, step);
+    f->snapshot.train.unsound = unsound;
     assert_ok(tr_store_write(path, &f->model, &f->snapshot, NULL));
     tr_free(path);
+}
+
+static void save(fixture *f, uint64_t step)
+{
+    save_as(f, step, false);
 }
 
 static bool there(const fixture *f, const char *name)
@@ -185,6 +191,13 @@ static void save_best(fixture *f, uint64_t step)
     assert_ok(tr_store_write(best, &f->model, &f->snapshot, NULL));
 }
 
+static void unlink_best(const fixture *f)
+{
+    char best[128];
+    snprintf(best, sizeof best, "%s/checkpoints/best.h5", f->folder);
+    assert_int_equal(unlink(best), 0);
+}
+
 static uint64_t latest_step(const fixture *f, const char *name)
 {
     char *path = NULL;
@@ -222,6 +235,53 @@ static void best_when_others_fail(void **state)
     assert_null(path);
     assert_int_equal(rejected, 4);
     assert_true(there(f, "best.h5.damaged"));
+}
+
+/* Whole, but no run should go on from it: passed over for the newest that is sound, best.h5 among
+ * them, and set aside. */
+static void unsound_ones(void **state)
+{
+    fixture *f = *state;
+    char *path = NULL;
+    uint64_t step;
+    size_t rejected;
+    save(f, 100);
+    save(f, 200);
+    save_as(f, 300, true);
+    save_as(f, 400, true);
+    save_best(f, 150);
+    assert_latest(f, 200);
+    assert_true(there(f, "step-00000300.h5.unsound") && there(f, "step-00000400.h5.unsound"));
+    save_best(f, 250);
+    assert_int_equal(latest_step(f, "best.h5"), 250); /* what was set aside before counts */
+    save(f, 300);
+    assert_latest(f, 300);
+    save_as(f, 100, true);
+    save_as(f, 200, true);
+    save_as(f, 300, true);
+    unlink_best(f);
+    assert_ok(tr_store_latest(f->folder, NULL, NULL, &path, &step, &rejected));
+    assert_null(path); /* from the start, then */
+    assert_int_equal(rejected, 0);
+}
+
+/* A full disk: unsound ones go first, and no sound one for the sake of an unsound one. */
+static void make_room_beside_unsound(void **state)
+{
+    fixture *f = *state;
+    bool removed;
+    save(f, 100);
+    save(f, 200);
+    save_as(f, 300, true);
+    save_as(f, 400, true);
+    static const char *const going[] = {"step-00000300.h5", "step-00000100.h5", NULL};
+    for (size_t i = 0; i < TR_COUNT(going); i++) {
+        assert_ok(tr_store_make_room(f->folder, 350, &removed));
+        assert_int_equal(removed, going[i] != NULL);
+        if (removed) assert_false(there(f, going[i]));
+    }
+    assert_true(there(f, "step-00000200.h5"));
+    assert_true(there(f, "step-00000400.h5")); /* of a later step */
 }
 
 /* A whole file of another model is passed over and moved aside where one fits; where none does,
@@ -446,6 +506,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(prune_and_best, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(damaged_ones, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(best_when_others_fail, folder_open, fixture_close),
+        cmocka_unit_test_setup_teardown(unsound_ones, folder_open, fixture_close),
+        cmocka_unit_test_setup_teardown(make_room_beside_unsound, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(another_models, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(prune_below_newer, folder_open, fixture_close),
         cmocka_unit_test_setup_teardown(make_room, folder_open, fixture_close),
