@@ -46,7 +46,8 @@ def facts(report, programs, state):
     else:
         report.skip("nvidia-smi", "not installed")
     program = programs.trainer if programs.standin else programs.trainer.with_name("libtrireme_cuda.so")
-    done = run(["ldd", program], env=programs.env, seconds=20)
+    loader = programs.env.get("TRIREME_LOADER")  # of a bundle: not always the one that the machine's ldd asks
+    done = run([loader, "--list", program] if loader else ["ldd", program], env=programs.env, seconds=20)
     found, missing = {}, []
     for line in done.text.splitlines():
         m = re.match(r"\s*(\S+) => (.+?)(?: \(0x\w+\))?$", line)
@@ -64,6 +65,7 @@ def facts(report, programs, state):
     start = (out / "metrics.jsonl").read_text().splitlines()[0] if (out / "metrics.jsonl").exists() else "{}"
     state.facts["backend"] = json.loads(start).get("backend", "")
     state.facts["libraries"] = ", ".join(found.values())
+    state.facts["loader"] = loader or ""
     state.facts["build"] = programs.version
 
 
