@@ -175,11 +175,27 @@ template <typename V> __device__ inline V tr_block_max(V v, V *part)
 
 /* ---- Grids ---- */
 
+/* A kernel goes over a large array in one of three ways:
+ *  - a block a piece (`most`: what a grid may have): blocks are short, and the device deals out the
+ *    next one whenever one ends, so that all multiprocessors end within one block's time;
+ *  - in whole rounds (tr_rounds): blocks stride over the array;
+ *  - sums: as many blocks as the shapes alone say, because their partial sums are added in turn. */
+
 /* Blocks of `per_block` items for n of them, at most `most` (loops stride over the rest). */
 static inline unsigned tr_blocks(size_t n, size_t per_block, size_t most)
 {
     const size_t blocks = (n + per_block - 1) / per_block;
     return (unsigned)(blocks < most ? blocks : most);
+}
+
+/* An H100's multiprocessors times 24: a whole number of rounds with 1, 2, 3, 4, 6 or 8 blocks at a
+ * time on each. Any other number would leave most of the device idle in the last round. */
+enum { TR_ROUND_BLOCKS = 24 * 132 };
+
+/* tr_blocks for blocks that stride. Not for sums: each item is on its own. */
+static inline unsigned tr_rounds(size_t n, size_t per_block)
+{
+    return tr_blocks(n, per_block, TR_ROUND_BLOCKS);
 }
 
 /* Gelu's gate for the tanh form: sigmoid(2u) = (1 + tanh(u)) / 2, and d(2u)/dx in *slope. */

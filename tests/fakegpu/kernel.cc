@@ -442,21 +442,35 @@ static void run_grid(const Launch &l)
     run.l = nullptr;
 }
 
-// FAKEGPU_KERNELS=PATH: each kernel's name goes there at its first launch. `what` is as the launch
-// has it: NAME, TR_KERNEL(NAME<...>).
-static void note_kernel(const char *what)
+static void note_line(const char *variable, const char *path, const std::string &line)
 {
-    static const char *const path = getenv("FAKEGPU_KERNELS");
-    static std::set<std::string> seen;
-    if (path == nullptr || *path == '\0') return;
-    const char *bracket = strchr(what, '(');
-    const char *name = bracket != nullptr ? bracket + 1 : what;
-    const size_t length = strcspn(name, "<>(), ");
-    if (!seen.emplace(name, length).second) return;
     FILE *out = fopen(path, "a");
-    if (out == nullptr) violation("FAKEGPU_KERNELS", "%s cannot be written", path);
-    fprintf(out, "%.*s\n", (int)length, name);
+    if (out == nullptr) violation(variable, "%s cannot be written", path);
+    fprintf(out, "%s\n", line.c_str());
     fclose(out);
+}
+
+// FAKEGPU_KERNELS=PATH: each kernel's name goes there at its first launch. FAKEGPU_LAUNCHES=PATH:
+// every launch, `NAME grid block dynamic-shared-bytes`, grid and block as XxYxZ.
+static void note_kernel(const Launch &l)
+{
+    static const char *const names = getenv("FAKEGPU_KERNELS");
+    static const char *const launches = getenv("FAKEGPU_LAUNCHES");
+    static std::set<std::string> seen;
+    const bool of_names = names != nullptr && *names != '\0';
+    const bool of_launches = launches != nullptr && *launches != '\0';
+    if (!of_names && !of_launches) return;
+    // `what` is as the launch has it: NAME, TR_KERNEL(NAME<...>)
+    const char *bracket = strchr(l.what, '(');
+    const char *name = bracket != nullptr ? bracket + 1 : l.what;
+    const std::string plain(name, strcspn(name, "<>(), "));
+    if (of_names && seen.insert(plain).second) note_line("FAKEGPU_KERNELS", names, plain);
+    if (!of_launches) return;
+    const auto text = [](const dim3 &d) {
+        return std::to_string(d.x) + "x" + std::to_string(d.y) + "x" + std::to_string(d.z);
+    };
+    note_line("FAKEGPU_LAUNCHES", launches,
+              plain + " " + text(l.grid) + " " + text(l.block) + " " + std::to_string(l.shared));
 }
 
 static cudaError_t check_launch(const Launch &l)
@@ -481,7 +495,7 @@ cudaError_t launch(Launch l, cudaStream_t stream)
         cudaError_t st = check_launch(l);
         if (st != cudaSuccess) return entry.done(st);
         const char *what = l.what;
-        note_kernel(what);
+        note_kernel(l);
         Task task{what, {}, [l = std::move(l)] { return run_grid(l), true; }, {}};
         return entry.done(enqueue(stream, std::move(task)));
     };

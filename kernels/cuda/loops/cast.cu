@@ -3,7 +3,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/loops/cast.h"
 
-enum { BLOCK = 256, MOST = 2048 };
+enum { BLOCK = 256 };
 
 // cost: read 1x write 1f min 1x+1f flops 1 shape 25557032
 template <typename T, int V> __global__ void to_f32_kernel(const T *from, float *to, size_t count)
@@ -22,8 +22,8 @@ template <typename T, int V> __global__ void to_f32_kernel(const T *from, float 
 template <typename T, int V>
 static tr_status to_f32(cudaStream_t stream, const void *from, float *to, size_t count)
 {
-    return TR_LAUNCH(TR_KERNEL(to_f32_kernel<T, V>), tr_blocks(count, BLOCK * V, MOST), BLOCK, 0,
-                     stream, static_cast<const T *>(from), to, count);
+    return TR_LAUNCH(TR_KERNEL(to_f32_kernel<T, V>), tr_rounds(count, BLOCK * V), BLOCK, 0, stream,
+                     static_cast<const T *>(from), to, count);
 }
 
 tr_status tr_cuda_cast_to_f32(cudaStream_t stream, tr_dtype dtype, const void *from, float *to,

@@ -3,7 +3,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/loops/epilogue.h"
 
-enum { BLOCK = 256, MOST = 4096 };
+enum { BLOCK = 256 };
 
 // cost: read 1x write 1x min 2x flops 2 shape 802816x64
 template <typename F, typename T, int V>
@@ -34,8 +34,8 @@ static tr_status epilogue(cudaStream_t stream, tr_act act, const void *z, const 
                           const void *residual, void *y, size_t rows, size_t channels)
 {
     const size_t packs = rows * channels / V;
-    return TR_LAUNCH(TR_KERNEL(epilogue_kernel<F, T, V>), tr_blocks(packs, BLOCK, MOST), BLOCK, 0,
-                     stream, act, static_cast<const F *>(z), bias, static_cast<const T *>(residual),
+    return TR_LAUNCH(TR_KERNEL(epilogue_kernel<F, T, V>), tr_rounds(packs, BLOCK), BLOCK, 0, stream,
+                     act, static_cast<const F *>(z), bias, static_cast<const T *>(residual),
                      static_cast<T *>(y), (unsigned)packs, (unsigned)(channels / V));
 }
 

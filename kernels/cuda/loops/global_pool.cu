@@ -6,7 +6,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/loops/pool.h"
 
-enum { BLOCK = 256, MOST = 8192, STRIP = 16, DEPTH = BLOCK / STRIP };
+enum { BLOCK = 256, STRIP = 16, DEPTH = BLOCK / STRIP };
 
 // cost: read 1x write 0.02x min 1.02x flops 1 shape 256x49x2048 per value of x
 template <typename T, int V>
@@ -67,10 +67,9 @@ static tr_status global_pool_grad(cudaStream_t stream, const void *dy, void *dx,
                                   size_t places, size_t channels)
 {
     const size_t packs = batch * places * channels / V;
-    return TR_LAUNCH(TR_KERNEL(global_grad_kernel<T, V>), tr_blocks(packs, BLOCK, MOST), BLOCK, 0,
-                     stream, static_cast<const tr_pack<T, V> *>(dy),
-                     static_cast<tr_pack<T, V> *>(dx), (unsigned)places, (unsigned)(channels / V),
-                     (unsigned)packs);
+    return TR_LAUNCH(TR_KERNEL(global_grad_kernel<T, V>), tr_rounds(packs, BLOCK), BLOCK, 0, stream,
+                     static_cast<const tr_pack<T, V> *>(dy), static_cast<tr_pack<T, V> *>(dx),
+                     (unsigned)places, (unsigned)(channels / V), (unsigned)packs);
 }
 
 tr_status tr_cuda_global_pool(cudaStream_t stream, tr_dtype dtype, const void *x, void *y,

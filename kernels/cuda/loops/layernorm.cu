@@ -130,7 +130,7 @@ tr_status launch(const T *x, const affine &a, double eps, T *y, float *stats, si
                  size_t keep, cudaStream_t stream)
 {
     const tr_rows_plan p = tr_rows_of<V>(D);
-    const unsigned grid = tr_blocks(rows, p.rows, INT32_MAX);
+    const unsigned grid = tr_rounds(rows, p.rows);
     const size_t room = p.kind == TR_ROWS_LONG ? tr_rows_keep<T>(D, 1, keep) : 0;
     switch (p.kind) {
     case TR_ROWS_WARP8:

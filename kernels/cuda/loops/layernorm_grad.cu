@@ -269,8 +269,7 @@ tr_status launch_long(const pointers<T> &p, unsigned blocks, size_t keep, cudaSt
     TR_TRY(TR_LAUNCH(TR_KERNEL(layernorm_grad_columns<T, V>), grid, TR_ROWS_THREADS, 0, stream, p));
     if (p.dx)
         TR_TRY(TR_LAUNCH(TR_KERNEL(layernorm_grad_long<T, V, tr_rows_packs<V>::FEW>),
-                         tr_blocks(p.rows, 1, INT32_MAX), TR_ROWS_BLOCK_THREADS, room, stream, p,
-                         room > 0));
+                         tr_rounds(p.rows, 1), TR_ROWS_BLOCK_THREADS, room, stream, p, room > 0));
 out:
     return st;
 }

@@ -4,7 +4,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/loops/linear.h"
 
-enum { BLOCK = 256, MOST_BLOCKS = 4096 };
+enum { BLOCK = 256 };
 
 /* ---- A copy in another type ---- */
 
@@ -28,7 +28,7 @@ template <typename T> static tr_status cast(cudaStream_t stream, const float *fr
 {
     const int V = 16 / sizeof(T);
     const size_t packs = tr_is_aligned(from, 4 * V) && tr_is_aligned(to, 16) ? n / V : 0;
-    const unsigned grid = tr_blocks(packs ? packs : n, BLOCK, MOST_BLOCKS);
+    const unsigned grid = tr_rounds(packs ? packs : n, BLOCK);
     return TR_LAUNCH(TR_KERNEL(cast_kernel<T, V>), grid, BLOCK, 0, stream, from, to, packs, n);
 }
 

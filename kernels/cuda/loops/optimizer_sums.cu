@@ -144,6 +144,6 @@ tr_status tr_decide_launch(cudaStream_t stream, const tr_update_plan *p, tr_cont
 {
     const tr_status st = TR_LAUNCH(decide, 1, 1, 0, stream, control);
     if (st != TR_OK || p->nchunks == 0) return st;
-    return TR_LAUNCH(find_nonfinite, tr_blocks(p->nchunks, 1, 1024), THREADS, 0, stream, p->u.g,
+    return TR_LAUNCH(find_nonfinite, tr_rounds(p->nchunks, 1), THREADS, 0, stream, p->u.g,
                      p->chunks, p->nchunks, control);
 }

@@ -9,7 +9,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/loops/pool.h"
 
-enum { BLOCK = 256, MOST = 8192 };
+enum { BLOCK = 256 };
 
 /* Part of an axis: [begin, end). */
 struct span {
@@ -199,9 +199,9 @@ static tr_status max_pool(cudaStream_t stream, const tr_cuda_pool *p, const void
 {
     const unsigned packs = count_packs(p, p->result, V);
     if (packs == 0) return TR_OK;
-    return TR_LAUNCH(TR_KERNEL(max_kernel<T, I, V>), tr_blocks(packs, BLOCK, MOST), BLOCK, 0,
-                     stream, *p, static_cast<const tr_pack<T, V> *>(x),
-                     static_cast<tr_pack<T, V> *>(y), static_cast<tr_pack<I, V> *>(indices), packs);
+    return TR_LAUNCH(TR_KERNEL(max_kernel<T, I, V>), tr_rounds(packs, BLOCK), BLOCK, 0, stream, *p,
+                     static_cast<const tr_pack<T, V> *>(x), static_cast<tr_pack<T, V> *>(y),
+                     static_cast<tr_pack<I, V> *>(indices), packs);
 }
 
 template <typename T, typename I, int V>
@@ -210,8 +210,8 @@ static tr_status max_pool_grad(cudaStream_t stream, const tr_cuda_pool *p, const
 {
     const unsigned packs = count_packs(p, p->size, V);
     if (packs == 0) return TR_OK;
-    return TR_LAUNCH(TR_KERNEL(max_grad_kernel<T, I, V>), tr_blocks(packs, BLOCK, MOST), BLOCK, 0,
-                     stream, *p, static_cast<const tr_pack<T, V> *>(dy),
+    return TR_LAUNCH(TR_KERNEL(max_grad_kernel<T, I, V>), tr_rounds(packs, BLOCK), BLOCK, 0, stream,
+                     *p, static_cast<const tr_pack<T, V> *>(dy),
                      static_cast<const tr_pack<I, V> *>(indices), static_cast<tr_pack<T, V> *>(dx),
                      packs);
 }
@@ -221,9 +221,8 @@ static tr_status avg_pool(cudaStream_t stream, const tr_cuda_pool *p, const void
 {
     const unsigned packs = count_packs(p, p->result, V);
     if (packs == 0) return TR_OK;
-    return TR_LAUNCH(TR_KERNEL(avg_kernel<T, V>), tr_blocks(packs, BLOCK, MOST), BLOCK, 0, stream,
-                     *p, static_cast<const tr_pack<T, V> *>(x), static_cast<tr_pack<T, V> *>(y),
-                     packs);
+    return TR_LAUNCH(TR_KERNEL(avg_kernel<T, V>), tr_rounds(packs, BLOCK), BLOCK, 0, stream, *p,
+                     static_cast<const tr_pack<T, V> *>(x), static_cast<tr_pack<T, V> *>(y), packs);
 }
 
 template <typename T, int V>
@@ -231,9 +230,9 @@ static tr_status avg_pool_grad(cudaStream_t stream, const tr_cuda_pool *p, const
 {
     const unsigned packs = count_packs(p, p->size, V);
     if (packs == 0) return TR_OK;
-    return TR_LAUNCH(TR_KERNEL(avg_grad_kernel<T, V>), tr_blocks(packs, BLOCK, MOST), BLOCK, 0,
-                     stream, *p, static_cast<const tr_pack<T, V> *>(dy),
-                     static_cast<tr_pack<T, V> *>(dx), packs);
+    return TR_LAUNCH(TR_KERNEL(avg_grad_kernel<T, V>), tr_rounds(packs, BLOCK), BLOCK, 0, stream,
+                     *p, static_cast<const tr_pack<T, V> *>(dy), static_cast<tr_pack<T, V> *>(dx),
+                     packs);
 }
 
 /* Runs `...` with T the type and V the channels that a thread owns. */

@@ -124,7 +124,7 @@ tr_status forward(const T *x, T *y, size_t rows, size_t D, size_t keep, cudaStre
 {
     using packs = tr_rows_packs<V>;
     const tr_rows_plan p = tr_rows_of<V>(D);
-    const unsigned grid = tr_blocks(rows, p.rows, INT32_MAX);
+    const unsigned grid = tr_rounds(rows, p.rows);
     const size_t room = p.kind == TR_ROWS_LONG ? tr_rows_keep<T>(D, 1, keep) : 0;
     switch (p.kind) {
     case TR_ROWS_WARP8:
@@ -148,7 +148,7 @@ tr_status backward(const T *dy, const T *y, T *dx, size_t rows, size_t D, size_t
 {
     using packs = tr_rows_packs<V>;
     const tr_rows_plan p = tr_rows_of<V>(D);
-    const unsigned grid = tr_blocks(rows, p.rows, INT32_MAX);
+    const unsigned grid = tr_rounds(rows, p.rows);
     const size_t room = p.kind == TR_ROWS_LONG ? tr_rows_keep<T>(D, 2, keep) : 0;
     switch (p.kind) {
     case TR_ROWS_WARP8:

@@ -3,7 +3,7 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/loops/wire.h"
 
-enum { THREADS = 256, WIDTH = 8, MOST = 2048 };
+enum { THREADS = 256, WIDTH = 8 };
 
 // cost: read 1f write 1x min 1f+1x flops 1 shape 25557032
 template <typename T>
@@ -53,7 +53,7 @@ static __global__ void __launch_bounds__(THREADS) unpack_parts(const tr_wire_par
 tr_status tr_wire_launch(cudaStream_t stream, tr_dtype type, const tr_wire_part *parts,
                          size_t nparts, bool unpack)
 {
-    const unsigned blocks = tr_blocks(nparts, 1, MOST);
+    const unsigned blocks = tr_rounds(nparts, 1);
     TR_BY_TYPE(type, T, {
         if (unpack) return TR_LAUNCH(unpack_parts<T>, blocks, THREADS, 0, stream, parts, nparts);
         return TR_LAUNCH(pack_parts<T>, blocks, THREADS, 0, stream, parts, nparts);
