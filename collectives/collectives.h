@@ -49,6 +49,10 @@ typedef struct {
 } tr_topology;
 const tr_topology *tr_comm_topology(const tr_comm *c);
 
+/* *Collective.* Says, once, which variables of the environment make this job find other nodes, memory or limits than
+ * there are: set for tests, they must not go unnoticed where they were left. */
+tr_status tr_comm_warn_of_hooks(tr_comm *c);
+
 /* *Collective* over `c`. Splits its ranks into groups, as MPI_Comm_split does: one of all ranks that give the
  * same color, ordered by key and, where keys are equal, as in `c`. A negative color: in no group, *out is
  * NULL. A group is a communicator like any other: the collectives below, and a topology of its own, whose

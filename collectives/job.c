@@ -96,3 +96,26 @@ void tr_job_leave(tr_job *j)
     tr_guard_end(j);
     tr_free(j);
 }
+
+tr_status tr_comm_warn_of_hooks(tr_comm *c)
+{
+    static const char *const names[] = {"TRIREME_FAKE_NODES", "TRIREME_MPI_LIMIT",
+                                        "TRIREME_SHM_AVAILABLE"};
+    int64_t ranks[TR_COUNT(names)];
+    char set[256] = "";
+    int n = 0;
+    for (size_t i = 0; i < TR_COUNT(names); i++) ranks[i] = getenv(names[i]) != NULL;
+    const tr_status st = tr_comm_all_reduce(c, ranks, TR_COUNT(names), TR_I64);
+    if (st != TR_OK || c->topology.rank != 0) return st;
+    for (size_t i = 0; i < TR_COUNT(names); i++)
+        if (ranks[i] > 0)
+            n += snprintf(set + n, sizeof set - (size_t)n, "%s%s (%lld of %d ranks)",
+                          n > 0 ? ", " : "", names[i], (long long)ranks[i], c->topology.size);
+    if (n > 0)
+        tr_log(
+            TR_LOG_WARN,
+            "the environment has %s: made for tests, it pretends other nodes, memory or messages "
+            "than there are",
+            set);
+    return TR_OK;
+}

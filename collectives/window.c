@@ -69,8 +69,28 @@ out:
     return st;
 }
 
+/* Why a window is not had; what any node meets counts for all, the last of these first. */
+typedef enum { HAD, REFUSED, FULL, FOREIGN } obstacle;
+
+static const char *const reasons[] = {
+    [REFUSED] = "MPI_Win_allocate_shared failed on some node",
+    [FULL] = "shared memory ran out on some node while a window was opened",
+    [FOREIGN] = "MPI_Win_allocate_shared gave ranks of some node different memory, as where two "
+                "jobs there have the same name",
+};
+
+static tr_status agree_obstacle(tr_comm *c, obstacle mine, obstacle *out)
+{
+    tr_status st = TR_OK;
+    int met = (int)mine, worst = (int)FOREIGN;
+    TR_MPI_TRY(MPI_Allreduce(&met, &worst, 1, MPI_INT, MPI_MAX, c->comm));
+out:
+    *out = (obstacle)worst;
+    return st;
+}
+
 /* Is the file behind the window ours alone? *Collective* over the node. */
-static tr_status same_file(tr_comm *c, char *base, bool *same)
+static tr_status try_file(tr_comm *c, char *base, obstacle *met)
 {
     tr_status st = TR_OK;
     uint64_t nonce = ((uint64_t)getpid() << 40) ^ (uint64_t)(tr_now() * 1e9);
@@ -81,7 +101,7 @@ static tr_status same_file(tr_comm *c, char *base, bool *same)
     TR_MPI_TRY(MPI_Bcast(&touched, 1, MPI_INT, 0, c->local));
     if (touched && leads) *(volatile uint64_t *)base = nonce;
     TR_MPI_TRY(MPI_Barrier(c->local));
-    *same = touched && *(volatile uint64_t *)base == nonce;
+    *met = !touched ? FULL : *(volatile uint64_t *)base == nonce ? HAD : FOREIGN;
     TR_MPI_TRY(MPI_Barrier(c->local));
 out:
     return st;
@@ -91,7 +111,8 @@ tr_status tr_window_open(tr_comm *c, size_t nbytes, tr_window *w, bool *got, cha
                          size_t reason_size)
 {
     tr_status st = TR_OK;
-    bool ok = false, same = false;
+    bool ok = false;
+    obstacle met = HAD;
     size_t total = 0;
     MPI_Aint size = 0;
     int unit = 1;
@@ -109,15 +130,15 @@ tr_status tr_window_open(tr_comm *c, size_t nbytes, tr_window *w, bool *got, cha
     int rc = MPI_Win_allocate_shared(c->topology.local_rank == 0 ? (MPI_Aint)total : 0, 1,
                                      MPI_INFO_NULL, c->local, &base, &w->win);
     if (rc == MPI_SUCCESS) rc = MPI_Win_shared_query(w->win, 0, &size, &unit, &base);
-    TR_TRY(tr_mpi_all(c->comm, rc == MPI_SUCCESS, &ok));
-    if (ok) {
+    TR_TRY(agree_obstacle(c, rc == MPI_SUCCESS ? HAD : REFUSED, &met));
+    if (met == HAD) {
         w->base = (char *)tr_align_up((size_t)base, TR_PAGE);
         w->nbytes = nbytes;
-        TR_TRY(same_file(c, w->base, &same));
-        TR_TRY(tr_mpi_all(c->comm, same, &ok));
+        TR_TRY(try_file(c, w->base, &met));
+        TR_TRY(agree_obstacle(c, met, &met));
     }
-    *got = ok;
-    if (!ok) snprintf(reason, reason_size, "MPI_Win_allocate_shared failed on some node");
+    *got = met == HAD;
+    if (!*got) snprintf(reason, reason_size, "%s", reasons[met]);
 out:
     if (st != TR_OK || !*got) tr_window_close(w, c->job);
     tr_guard_end(c->job);

@@ -8,8 +8,6 @@
 #include "trainer/advice.h"
 #include "trainer/stages.h"
 
-#define START_TIMEOUT 600 /* run.start_timeout's default */
-
 static bool takes(const char *flags, const char *flag)
 {
     const char *p = strstr(flags, flag);
@@ -132,7 +130,7 @@ out:
 double tr_arguments_start_timeout(const tr_arguments *a)
 {
     static const char key[] = "run.start_timeout=";
-    double seconds = START_TIMEOUT;
+    double seconds = strtod(TR_START_TIMEOUT, NULL);
     for (size_t i = 0; i < a->noverrides; i++) { /* one that is wrong is said with the config */
         char *end;
         if (strncmp(a->overrides[i], key, sizeof key - 1) != 0) continue;

@@ -331,6 +331,9 @@ typedef struct tr_config {
     tr_variant_def *stages;
 } tr_config;
 
+/* The default of run.start_timeout, which holds before there is a config. */
+#define TR_START_TIMEOUT "600"
+
 /* Parses and checks everything but model.layers' attributes (the graph reads those) from text that
  * is already in memory (rank 0 reads the file, all ranks parse the same bytes). On failure nothing
  * is left allocated. `overrides`: key.path=value strings. `stages`: what a pipeline may hold, ended

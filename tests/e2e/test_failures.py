@@ -222,6 +222,7 @@ class Failures(Case):
         out = self.run_trainer(self.config(steps=2), env={"TRIREME_SHM_AVAILABLE": "1000"})
         self.assertRegex(out, r"/dev/shm: \d+ files? of killed jobs, which no process uses, hold .*; remove with: rm /dev/shm/")
         self.assertIn("shared memory is short", out)
+        self.assertEqual(out.count("the environment has TRIREME_SHM_AVAILABLE (2 of 2 ranks): made for tests"), 1, out)
 
     def test_bus_error(self):
         """What a write to shared memory that is full ends in: it is said what that means."""

@@ -15,13 +15,35 @@ static void count_line(void *lines)
     ++*(int *)lines;
 }
 
-/* By rank 0, that memory is short, and maybe which files of killed jobs there are. */
-static bool said_once(int rank, int lines)
+#define BACKING "OMPI_MCA_osc_sm_backing_directory"
+
+/* From here on we look for what killed jobs left in a folder of our own, in which there is `left` or nothing. Open MPI
+ * has read the variable before. */
+static void look_for_leftovers_in(char *folder, const char *left)
 {
-    return rank == 0 ? lines == 1 || lines == 2 : lines == 0;
+    assert_non_null(mkdtemp(folder));
+    setenv(BACKING, folder, 1);
+    if (!left) return;
+    char *path = tr_sprintf("%s/%s", folder, left);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    for (int i = 0; i < 8192; i++) fputc(1, f);
+    assert_true(fflush(f) == 0 && fsync(fileno(f)) == 0); /* it has blocks now */
+    fclose(f);
+    tr_free(path);
 }
 
-/* Too little room: plain MPI, said once, with how much was needed and how much there was. */
+static void look_elsewhere(const char *folder, const char *left)
+{
+    char *path = tr_sprintf("%s/%s", folder, left ? left : "");
+    if (left) assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+    unsetenv(BACKING);
+    tr_free(path);
+}
+
+/* Too little room: plain MPI, said once, with how much was needed and how much there was; what killed
+ * jobs left is said where there is something. */
 static void test_short_memory(void **state)
 {
     (void)state;
@@ -36,12 +58,15 @@ static void test_short_memory(void **state)
     tr_log_init(rank, size, TR_LOG_WARN);
     tr_log_set_guard(count_line, NULL, &lines);
 
+    char folder[] = "/tmp/memory-XXXXXX", other[] = "/tmp/memory-XXXXXX";
+    look_for_leftovers_in(folder, NULL);
     setenv("TRIREME_SHM_AVAILABLE", "1000000", 1); /* not even for the small collectives */
     tr_comm *c = open_mode(&modes[0], 30);
     assert_false(tr_comm_topology(c)->shared);
     assert_non_null(strstr(tr_comm_topology(c)->reason, "shared memory is short"));
     assert_non_null(strstr(tr_comm_topology(c)->reason, "has 1.00 MB free"));
-    assert_true(said_once(rank, lines));
+    assert_int_equal(lines, rank == 0 ? 1 : 0);
+    look_elsewhere(folder, NULL);
     double one = 1;
     assert_int_equal(tr_comm_all_reduce(c, &one, 1, TR_F64), TR_OK);
     assert_true(one == size);
@@ -56,6 +81,7 @@ static void test_short_memory(void **state)
         goto out;
     }
     lines = 0;
+    look_for_leftovers_in(other, "osc_sm.test");
     setenv("TRIREME_SHM_AVAILABLE", "30000000", 1); /* for those, but not for the gradients */
     c = open_mode(&modes[0], 30);
     assert_true(tr_comm_topology(c)->shared);
@@ -63,7 +89,8 @@ static void test_short_memory(void **state)
     assert_int_equal(tr_comm_params_open(c, &o, &ro, &p), TR_OK);
     assert_int_equal(tr_reducer_open(c, p, &ro, &r), TR_OK);
     assert_false(tr_comm_topology(c)->shared);
-    assert_true(said_once(rank, lines));
+    assert_int_equal(lines, rank == 0 ? 2 : 0);
+    look_elsewhere(other, "osc_sm.test");
     p->grads[5] = 2;
     tr_reducer_ready(r, 0);
     double squares = 0;
@@ -125,7 +152,44 @@ static void test_allocations(void **state)
     }
 }
 
+/* What MPI says of a window, to be made another than it is. */
+static enum { AS_IT_IS, NOTHING, READ_ONLY, ANOTHER } window_is;
+static void *another;
+
+int MPI_Win_shared_query(MPI_Win win, int rank, MPI_Aint *size, int *unit, void *base)
+{
+    const int rc = PMPI_Win_shared_query(win, rank, size, unit, base);
+    int local;
+    if (rc != MPI_SUCCESS || window_is == AS_IT_IS) return rc;
+    if (window_is == NOTHING) return MPI_ERR_OTHER;
+    MPI_Comm_rank(MPI_COMM_WORLD, &local);
+    if (window_is == ANOTHER && local == 0) return rc;
+    const int how = window_is == READ_ONLY ? PROT_READ : PROT_READ | PROT_WRITE;
+    another = mmap(NULL, (size_t)*size + TR_PAGE, how, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    *(void **)base = another;
+    return another == MAP_FAILED ? MPI_ERR_OTHER : rc;
+}
+
+/* A window that is not had: the reason is what was met. */
+static void test_reasons(void **state)
+{
+    (void)state;
+    static const char *const why[] = {[NOTHING] = "MPI_Win_allocate_shared failed",
+                                      [READ_ONLY] = "shared memory ran out on some node",
+                                      [ANOTHER] = "gave ranks of some node different memory"};
+    for (int i = NOTHING; i <= ANOTHER; i++) {
+        window_is = i;
+        tr_comm *c = open_mode(&modes[0], 30);
+        window_is = AS_IT_IS;
+        assert_false(tr_comm_topology(c)->shared);
+        if (!strstr(tr_comm_topology(c)->reason, why[i]))
+            fail_msg("%s: expected %s", tr_comm_topology(c)->reason, why[i]);
+        tr_comm_close(c);
+    }
+}
+
 static const struct CMUnitTest tests[] = {
+    cmocka_unit_test(test_reasons),
     cmocka_unit_test(test_touch_survives),
     cmocka_unit_test(test_short_memory),
     cmocka_unit_test(test_allocations),

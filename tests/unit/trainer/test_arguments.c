@@ -139,6 +139,7 @@ static void test_config(void **state)
     assert_int_equal(PARSE(FLAGS, &a, path, "pipeline=[train]"), TR_OK);
     assert_int_equal(tr_arguments_config(&a, NULL, &c), TR_OK);
     assert_int_equal(c->pipeline.count, 1);
+    assert_true(tr_arguments_start_timeout(&a) == c->run.start_timeout); /* by default */
     tr_config_close(c);
     tr_arguments_free(&a);
     assert_int_equal(PARSE(FLAGS, &a, path, "pipeline=[train, train]"), TR_OK);
