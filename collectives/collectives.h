@@ -52,6 +52,9 @@ const tr_topology *tr_comm_topology(const tr_comm *c);
 /* *Collective.* Says, once, which variables of the environment make this job find other nodes, memory or limits than
  * there are: set for tests, they must not go unnoticed where they were left. */
 tr_status tr_comm_warn_of_hooks(tr_comm *c);
+/* Local. The first rank of each node names what killed launchers of this user left there, if anything, and the
+ * command that removes it: session folders, and then segments in shared memory too. */
+void tr_comm_warn_of_leftovers(const tr_comm *c);
 
 /* *Collective* over `c`. Splits its ranks into groups, as MPI_Comm_split does: one of all ranks that give the
  * same color, ordered by key and, where keys are equal, as in `c`. A negative color: in no group, *out is

@@ -145,6 +145,8 @@ void tr_window_close(tr_window *w, tr_job *j);
 /* Local. Zeroes a part, whose pages thereby lie near the calling thread. False where memory ran out
  * meanwhile (a plain write would be a SIGBUS). */
 bool tr_window_touch(void *p, size_t nbytes);
+/* Local. The folder in which Open MPI keeps the files behind windows. */
+const char *tr_backing_directory(void);
 /* Local. Names what killed jobs left in this folder of shared memory, and the command that removes it. */
 void tr_leftovers_warn(const char *dir);
 

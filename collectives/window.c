@@ -26,7 +26,7 @@
 /* Where Open MPI backs windows. Asking its MPI_T variable instead takes 0.2 s (it registers every
  * component there is); a user's own setting reaches ranks by this name. Wrong at worst about a
  * setting in a parameter file: then populating the pages is what finds out. */
-static const char *backing_directory(void)
+const char *tr_backing_directory(void)
 {
     const char *dir = getenv("OMPI_MCA_osc_sm_backing_directory");
     return dir && dir[0] == '/' ? dir : "/dev/shm";
@@ -42,7 +42,7 @@ static bool enough(const tr_comm *c, size_t nbytes, tr_room *room)
 {
     struct statvfs fs;
     snprintf(room->host, sizeof room->host, "%s", c->topology.host);
-    snprintf(room->dir, sizeof room->dir, "%s", backing_directory());
+    snprintf(room->dir, sizeof room->dir, "%s", tr_backing_directory());
     room->need = (double)nbytes * SPARE + (double)MARGIN * c->topology.local_size;
     if (statvfs(room->dir, &fs) == 0) room->room = (double)fs.f_bavail * (double)fs.f_frsize;
     size_t pretend = tr_env_size("TRIREME_SHM_AVAILABLE", SIZE_MAX); /* tests: bytes there */

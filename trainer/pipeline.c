@@ -93,6 +93,7 @@ static tr_status run(const tr_arguments *a, tr_comm *comm, tr_config *c, bool *a
     tr_run_folder *folder = NULL;
     *agreed = true;
     TR_TRY(tr_comm_warn_of_hooks(comm));
+    tr_comm_warn_of_leftovers(comm);
     TR_TRY(tr_agree(comm, tr_device_check(c), NULL));
     TR_TRY(tr_agree(comm, tr_train_model(c, (size_t)(c->run.bucket_mb * 1e6), &model), NULL));
     TR_TRY(compare_config(comm, c));

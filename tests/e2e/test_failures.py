@@ -1,6 +1,7 @@
 """Signals, dead ranks, full disks, wrong configs and data: one message, the right status, nobody hangs."""
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -214,8 +215,13 @@ class Failures(Case):
         for name in left:
             self.tool("inspect", folder / name)
 
+    def only_where_all_processes_are_seen(self):
+        if os.readlink("/proc/self/ns/pid") != "pid:[4026531836]":
+            self.skipTest("a process namespace of its own: who uses what cannot be known here, and nothing is said")
+
     def test_shared_memory_left_by_killed_jobs(self):
         """Named where it is short, with the command that removes it; what a job at work maps is not."""
+        self.only_where_all_processes_are_seen()
         left = pathlib.Path(f"/dev/shm/vader_segment.test.{os.getpid()}")
         left.write_bytes(bytes(8192))
         self.addCleanup(left.unlink)
@@ -223,6 +229,32 @@ class Failures(Case):
         self.assertRegex(out, r"/dev/shm: \d+ files? of killed jobs, which no process uses, hold .*; remove with: rm /dev/shm/")
         self.assertIn("shared memory is short", out)
         self.assertEqual(out.count("the environment has TRIREME_SHM_AVAILABLE (2 of 2 ranks): made for tests"), 1, out)
+
+    def test_sessions_left_by_killed_launchers(self):
+        """Named at the next start, with the command that removes them, where nobody uses them any more."""
+        self.only_where_all_processes_are_seen()
+        env = {"TMPDIR": str(self.dir / "tmp")}
+        (self.dir / "tmp").mkdir()
+        first = self.start(self.config("first", steps=10**6, every=10**6), env=env)
+        self.wait_for_step("first", 5, first)
+        ranks = self.rank_pids(first.pid)
+        for pid in ranks:
+            os.kill(pid, signal.SIGSTOP)
+        segments = set(re.findall(r"/dev/shm/vader_segment\S+$", pathlib.Path(f"/proc/{ranks[0]}/maps").read_text(), re.M))
+        os.kill(first.pid, signal.SIGKILL)  # its ranks stay
+        first.wait()
+        session = rf"{self.dir}/tmp/ompi\.\S+/pid\.{first.pid}"
+        self.assertNotRegex(self.run_trainer(self.config("second", steps=1), env=env), session)
+        for pid in ranks:
+            os.kill(pid, signal.SIGKILL)
+        first.communicate()
+        out = self.run_trainer(self.config("third", steps=1), env=env)
+        self.assertRegex(out, rf"1 session folder of killed jobs, which no process uses; remove with: rm -r {session}\n")
+        self.assertRegex(out, r"/dev/shm: \d+ files? of killed jobs, which no process uses, hold .*; remove with: rm /dev/shm/")
+        for path in segments:  # not all that is named: it is the machine's
+            os.unlink(path)
+        subprocess.run(re.search("remove with: (rm -r .*)", out)[1], shell=True, check=True)
+        self.assertNotIn("session folder", self.run_trainer(self.config("fourth", steps=1), env=env))
 
     def test_bus_error(self):
         """What a write to shared memory that is full ends in: it is said what that means."""

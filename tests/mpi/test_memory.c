@@ -33,6 +33,14 @@ static void look_for_leftovers_in(char *folder, const char *left)
     tr_free(path);
 }
 
+/* Else nobody can know what is left over. */
+static int all_processes_are_seen(void)
+{
+    char name[64] = "";
+    return readlink("/proc/self/ns/pid", name, sizeof name - 1) > 0 &&
+           strcmp(name, "pid:[4026531836]") == 0;
+}
+
 static void look_elsewhere(const char *folder, const char *left)
 {
     char *path = tr_sprintf("%s/%s", folder, left ? left : "");
@@ -89,7 +97,7 @@ static void test_short_memory(void **state)
     assert_int_equal(tr_comm_params_open(c, &o, &ro, &p), TR_OK);
     assert_int_equal(tr_reducer_open(c, p, &ro, &r), TR_OK);
     assert_false(tr_comm_topology(c)->shared);
-    assert_int_equal(lines, rank == 0 ? 2 : 0);
+    assert_int_equal(lines, rank == 0 ? 1 + all_processes_are_seen() : 0);
     look_elsewhere(other, "osc_sm.test");
     p->grads[5] = 2;
     tr_reducer_ready(r, 0);
