@@ -80,7 +80,8 @@ typedef struct tr_kernel tr_kernel;
 struct tr_kernel {
     const char
         *impl; /* which implementation was chosen, for `trainer plan`; static or kernel-owned */
-    size_t workspace; /* scratch bytes while it runs; shared by all kernels */
+    const char *choice; /* which of a library's algorithms, where it says; NULL; kernel-owned */
+    size_t workspace;   /* scratch bytes while it runs; shared by all kernels */
     int npacked;
     tr_packing packed[TR_MAX_PACKED];
     /* Called once with final addresses, before the first run. Addresses are of the backend's

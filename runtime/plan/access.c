@@ -68,6 +68,7 @@ tr_plan_row tr_plan_row_at(const tr_plan *p, size_t i)
     const tr_kernel *k = p->kernels[i];
     tr_plan_row row = {.layer = op->layer, .op = tr_op_name(op), .phase = op->phase};
     row.impl = k ? k->impl : "view";
+    row.choice = k && k->choice ? k->choice : "";
     if (!k) return row; /* moves nothing */
     row.flops = tr_op_flops(g, op);
     for (int j = 0; j < op->nin; j++)

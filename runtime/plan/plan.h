@@ -87,6 +87,7 @@ void tr_session_memory(const tr_session *s, tr_memory_plan *out);
 /* One row a layer and op, for `trainer plan`. */
 typedef struct {
     const char *layer, *op, *impl;
+    const char *choice;  /* which of a library's algorithms; "": it has none, or does not say */
     double flops, bytes; /* arithmetic, and operand bytes read and written */
     tr_phase phase;
 } tr_plan_row;

@@ -146,6 +146,9 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
     switch (attr) {
     case CUBLASLT_ALGO_CONFIG_ID:
         return get(&v, FIELD(Algo, id), buf, size, written);
+    case CUBLASLT_ALGO_CONFIG_TILE_ID:
+    case CUBLASLT_ALGO_CONFIG_STAGES_ID:
+        return get(&v, FIELD(Algo, undefined), buf, size, written);
     case CUBLASLT_ALGO_CONFIG_SPLITK_NUM:
         return get(&v, FIELD(Algo, split), buf, size, written);
     case CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME:

@@ -138,6 +138,23 @@ out:
     return st;
 }
 
+static tr_status name_choice(tr_cuda_product *p)
+{
+    static const cublasLtMatmulAlgoConfigAttributes_t what[] = {
+        CUBLASLT_ALGO_CONFIG_ID, CUBLASLT_ALGO_CONFIG_TILE_ID, CUBLASLT_ALGO_CONFIG_STAGES_ID,
+        CUBLASLT_ALGO_CONFIG_SPLITK_NUM};
+    int32_t is[TR_COUNT(what)] = {0};
+    tr_status st = TR_OK;
+    size_t n;
+    for (size_t i = 0; i < TR_COUNT(what); i++)
+        TR_BLAS_TRY(
+            cublasLtMatmulAlgoConfigGetAttribute(&p->algo, what[i], &is[i], sizeof is[i], &n));
+    snprintf(p->choice, sizeof p->choice, "algorithm %d, tile %d, stages %d, split %d", is[0],
+             is[1], is[2], is[3]);
+out:
+    return st;
+}
+
 tr_status tr_cuda_product_open(tr_cuda *cuda, const tr_cuda_problem *q, tr_cuda_product **out)
 {
     tr_status st = TR_OK;
@@ -157,6 +174,7 @@ tr_status tr_cuda_product_open(tr_cuda *cuda, const tr_cuda_problem *q, tr_cuda_
             "(compute capability %d.%d)",
             (long long)q->m, (long long)q->n, (long long)q->k, tr_dtype_name(q->type), cuda->major,
             cuda->minor);
+        if (found) TR_TRY(name_choice(p));
     }
 out:
     if (st != TR_OK || !found) {
@@ -185,6 +203,11 @@ size_t tr_cuda_product_workspace(const tr_cuda_product *p)
 const char *tr_cuda_product_impl(const tr_cuda_product *p)
 {
     return p->cuda->o.dry ? "cuBLASLt (chosen on the device)" : epilogues[p->problem.epilogue].impl;
+}
+
+const char *tr_cuda_product_choice(const tr_cuda_product *p)
+{
+    return p->choice[0] ? p->choice : NULL;
 }
 
 static cublasStatus_t set_vector(tr_cuda_product *p, const tr_cuda_product_args *a)

@@ -52,6 +52,9 @@ TR_CUDA_C void tr_cuda_product_close(tr_cuda_product *p); /* NULL is fine */
 TR_CUDA_C size_t tr_cuda_product_workspace(const tr_cuda_product *p);
 /* "cuBLASLt bias+gelu"; dry: "cuBLASLt (chosen on the device)". Static. */
 TR_CUDA_C const char *tr_cuda_product_impl(const tr_cuda_product *p);
+/* "algorithm 21, tile 20, stages 17, split 1": cuBLASLt's numbers of what was chosen; NULL in a dry
+ * context. The product's. */
+TR_CUDA_C const char *tr_cuda_product_choice(const tr_cuda_product *p);
 
 typedef struct {
     const void *a, *b;

@@ -33,6 +33,7 @@ struct tr_cuda_product {
     cublasLtMatrixLayout_t first, second, result;
     cublasLtMatmulAlgo_t algo;
     size_t workspace;
+    char choice[64]; /* the algorithm in words */
 };
 
 /* Local. Fills in algo and workspace from the table, or asks the library (and times) and remembers.

@@ -75,6 +75,7 @@ static void name(linear_kernel *k, const char *more)
 {
     snprintf(k->impl, sizeof k->impl, "%s%s", tr_cuda_product_impl(k->product), more);
     k->head.base.impl = k->impl;
+    k->head.base.choice = tr_cuda_product_choice(k->product);
 }
 
 /* Ours first, then the product's. */

@@ -177,6 +177,7 @@ static void test_epilogues(void **state)
                     continue;
                 }
                 assert_string_equal(tr_cuda_product_impl(p), impl[e]);
+                assert_non_null(strstr(tr_cuda_product_choice(p), "algorithm "));
                 tr_cuda_product_close(p);
                 check_product(cuda, &q, 1, 0, 0);
                 if (gradient) check_product(cuda, &q, 1, 1, 0);
@@ -337,6 +338,7 @@ static void test_dry(void **state)
         assert_ok(tr_cuda_product_open(cuda, &q, &p));
         assert_int_equal(tr_cuda_product_workspace(p), cases[i].workspace);
         assert_string_equal(tr_cuda_product_impl(p), "cuBLASLt (chosen on the device)");
+        assert_null(tr_cuda_product_choice(p));
         tr_cuda_product_close(p);
         b->close(cuda);
     }

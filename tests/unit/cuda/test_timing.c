@@ -144,7 +144,7 @@ static void test_by_op(void **state)
     close_world(&w);
 }
 
-/* Marks would be repeated with what was recorded. */
+/* Marks would be repeated with what was recorded. Without graphs no section is. */
 static void test_not_in_sections(void **state)
 {
     (void)state;
@@ -157,6 +157,16 @@ static void test_not_in_sections(void **state)
     assert_int_equal(st, TR_INTERNAL);
     assert_told(b->sections->end(sections_of(cuda), st), TR_INTERNAL, "mark inside a section");
     assert_told(b->marks->set(marks, 2), TR_INTERNAL, "no mark 2");
+    b->marks->close(marks);
+    close_with(cuda);
+    cuda = open_with(false);
+    double seconds;
+    assert_ok(b->marks->open(cuda, 2, &marks));
+    assert_ok(b->sections->begin(sections_of(cuda), 1, &replay));
+    assert_ok(b->marks->set(marks, 0));
+    assert_ok(b->marks->set(marks, 1));
+    assert_ok(b->sections->end(sections_of(cuda), TR_OK));
+    assert_ok(b->marks->read(marks, &seconds, 1));
     b->marks->close(marks);
     close_with(cuda);
 }
