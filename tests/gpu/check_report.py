@@ -1,14 +1,23 @@
 #!/usr/bin/env python3
 """The time and the memory of tests/gpu/run: a part gets its share and what those before it left; a part that time cut
-short is gone on with by the next call, a whole one is not run again."""
+short is gone on with by the next call, a whole one is not run again. And what it makes of numbers: planted ones here.
+
+    tests/gpu/check_report.py [CUDA_BENCH_GPU]      also the bytes of two layers of ResNet-50 beside a sum by hand
+"""
 import json
 import pathlib
+import subprocess
 import sys
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 sys.dont_write_bytecode = True
+import measure
 import report as reports
+import speed
+
+HERE = pathlib.Path(__file__).resolve().parent
+BENCH = sys.argv.pop(1) if len(sys.argv) > 1 and not sys.argv[1].startswith("-") else None
 
 
 class Parts(unittest.TestCase):
@@ -60,6 +69,92 @@ class Parts(unittest.TestCase):
         self.assertEqual(second.done, ["a", "b"])
         self.assertEqual(second.rows, [("a", "x", "PASS", "a x"), *(("b", i, "PASS", f"b {i}") for i in "xyz")])
         self.assertFalse(second.not_shown("ab"))
+
+
+def op(name, layer, us, kernel="own", nbytes=0, flops=0, shape="8x8", dtype="bfloat16", choice=""):
+    return {"op": name, "layer": layer, "kernel": kernel, "choice": choice, "shape": shape, "type": dtype, "flops": flops,
+            "bytes": nbytes, "us": us}
+
+
+class Numbers(unittest.TestCase):
+    rows = [op("conv2d", "a", 300.0, "cuDNN engine 7", 335e6, 989e6), op("conv2d", "b", 100.0, "cuDNN engine 7", 335e6, 989e6),
+            op("conv2d", "c", 50.0, "cuDNN engine 9", 0, 49450e6), op("linear", "d", 150.0, "cuBLASLt", 1, 1, "8x10",
+            "float32", "algorithm 21, tile 20, stages 17, split 2"), op("relu", "e", 400.0, nbytes=670e6, flops=1),
+            op("update", "", None, nbytes=1e9)]
+
+    def test_parse(self):
+        text = "warning: no\n" + json.dumps(self.rows[0]) + "\n{broken\n[1]\n7\n" + json.dumps(self.rows[5]) + "\n"
+        self.assertEqual(measure.parse(text), [self.rows[0], self.rows[5]])
+
+    def test_longest(self):
+        self.assertEqual(measure.longest(self.rows), [
+            ("conv2d: cuDNN engine 7", "8x8", 2, "400.0", "40.0 %", "200.0", "bytes", "0.50"),
+            ("relu: own", "8x8", 1, "400.0", "40.0 %", "200.0", "bytes", "0.50"),
+            ("linear: cuBLASLt (algorithm 21, tile 20, stages 17, split 2)", "8x10", 1, "150.0", "15.0 %", "0.0", "bytes",
+             "0.00"),
+            ("conv2d: cuDNN engine 9", "8x8", 1, "50.0", "5.0 %", "50.0", "flops", "1.00")])
+        many = [op(f"op{i}", "", float(i)) for i in range(100)]
+        found = measure.longest(many)
+        self.assertEqual([r[3] for r in found], [f"{i}.0" for i in range(99, 69, -1)])
+        self.assertEqual(measure.longest([]), [])
+
+    def test_choices(self):
+        self.assertEqual(measure.choices(self.rows), [
+            ("conv2d", "8x8", "cuDNN engine 7", 2, "a"), ("conv2d", "8x8", "cuDNN engine 9", 1, "c"),
+            ("linear", "8x10", "cuBLASLt, algorithm 21, tile 20, stages 17, split 2", 1, "d")])
+
+    def test_traffic(self):
+        found = measure.traffic(self.rows)
+        self.assertEqual(found[0], ("update", "own", 1, "1.00", "0.0", "0.30"))
+        self.assertEqual(found[1][:4], ("conv2d", "cuDNN engine 7", 2, "0.67"))
+        self.assertEqual(found[-1][:4], ("all", "", 6, "2.34"))
+
+    def test_busy(self):
+        found = speed.by_name({"kernel_share": 0.5, "window_s": 0.002, "longest": [
+            {"name": "_Z5first", "calls": 4, "us": 600.0}, {"name": "second", "calls": 1, "us": 50.0}]})
+        self.assertEqual([r[1:] for r in found], [(4, "150.0", "60.0 %"), (1, "50.0", "5.0 %")])
+        self.assertIn("first", found[0][0])
+
+
+@unittest.skipUnless(BENCH, "no bench given")
+class Bytes(unittest.TestCase):
+    """256 images in bfloat16. The plan's sums have batchnorm's few numbers a channel in them, too: up to 1 in 10^4."""
+
+    @classmethod
+    def setUpClass(cls):
+        done = subprocess.run([BENCH, "plan", HERE.parents[1] / "configs/bench/resnet50.yaml", "device=cuda"],
+                              stdout=subprocess.PIPE, text=True, check=True)
+        cls.rows = measure.parse(done.stdout)
+
+    def layer(self, name, what):
+        return {r["op"]: r[what] for r in self.rows if r["layer"] == name and r["phase"] != "update"}
+
+    def same(self, is_, wanted):
+        self.assertEqual(is_.keys(), wanted.keys())
+        for name, value in wanted.items():
+            self.assertAlmostEqual(is_[name] / value, 1, delta=1e-4, msg=name)
+
+    def test_first_convolution(self):
+        x, y, w = 256 * 3 * 224 * 224 * 2, 256 * 64 * 112 * 112 * 2, 64 * 3 * 7 * 7
+        self.same(self.layer("conv2d1", "bytes"), {"conv2d": x + 2 * w + y, "conv2d.grad_weight": x + y + 4 * w})
+        flops = 2 * 256 * 112 * 112 * w
+        self.same(self.layer("conv2d1", "flops"), {"conv2d": flops, "conv2d.grad_weight": flops})
+
+    def test_block(self):
+        y, w = 256 * 64 * 56 * 56 * 2, 64 * 64 * 3 * 3
+        self.same(self.layer("conv2d3", "bytes"), {
+            "conv2d": 2 * y + 2 * w, "conv2d.grad_input": 2 * y + 2 * w, "conv2d.grad_weight": 2 * y + 4 * w})
+        self.same(self.layer("batchnorm3", "bytes"), {
+            "batchnorm.stats": y,  # reads x
+            "batchnorm": 2 * y,  # x, y
+            "batchnorm.grad_stats": 4 * y,  # dy, x, y; writes dy where y > 0
+            "batchnorm.grad_input": 3 * y})
+
+    def test_all(self):
+        nbytes = sum(r["bytes"] for r in self.rows if r["op"].startswith("batchnorm"))
+        self.assertAlmostEqual(nbytes / 61e9, 1, delta=0.01)
+        weights = [r for r in self.rows if r["op"] == "update"]
+        self.assertEqual([r["bytes"] for r in weights], [25557040 * 20])  # g; w and the momentum, read and written
 
 
 if __name__ == "__main__":

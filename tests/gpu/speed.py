@@ -1,9 +1,12 @@
-"""The parts of tests/gpu/run that time ResNet-50: beside PyTorch, and how long the GPU is idle."""
+"""The parts of tests/gpu/run that time ResNet-50: beside PyTorch, how long the GPU is idle, what takes the time of a step;
+and the all-reduce of gradients between GPUs."""
 import json
+import shutil
 import statistics
 import subprocess
 import sys
 
+import measure
 from report import run
 from training import events, finite
 
@@ -101,7 +104,7 @@ def idle(report, programs, state):
         return
     path = programs.scratch / "busy.json"
     env = dict(programs.env, CUDA_INJECTION64_PATH=str(programs.busy), TRIREME_BUSY=str(path))
-    rows = []
+    rows, longest = [], []
     for name, overrides in (("recorded", ()), ("not recorded", ("run.cuda_graph=off",))):
         path.unlink(missing_ok=True)
         result = ours(report, programs, f"idle-{name.replace(' ', '-')}", *overrides, env=env, steps=40)
@@ -114,9 +117,99 @@ def idle(report, programs, state):
         rows.append((name, r["kernels"], f"{100 * (1 - r['kernel_share']):.2f} %",
                      f"{100 * (1 - r['device_share']):.2f} %", r["dropped"]))
         if name == "recorded":
+            longest = by_name(r)
             report.check(1 - r["kernel_share"] < GOAL_IDLE and r["dropped"] == 0 and r["kernels"] > 1000, "idle share",
                          f"{100 * (1 - r['kernel_share']):.2f} % of {r['window_s']:.2f} s without a kernel; "
                          f"goal under {100 * GOAL_IDLE:.0f} %")
     if rows:
         report.table("ResNet-50: how long the GPU is idle", ("steps", "kernels", "no kernel runs", "nothing runs",
                                                              "records lost"), rows)
+    if longest:
+        report.table(f"ResNet-50: the {measure.LONGEST} longest kernels, by CUPTI", ("kernel", "calls", "us each", "share"), longest)
+
+
+def plain(names):
+    """Mangled names as the source has them, without arguments; as they are where there is no c++filt."""
+    if names and shutil.which("c++filt"):
+        done = run(["c++filt", "-p", *names], seconds=20)
+        if done.rc == 0 and len(done.text.splitlines()) == len(names):
+            return [x.replace("(anonymous namespace)::", "")[:120] for x in done.text.splitlines()]
+    return names
+
+
+def by_name(busy):
+    """Table rows of what busy.c noted."""
+    found = busy.get("longest", [])[:measure.LONGEST]
+    total = busy["kernel_share"] * busy["window_s"] * 1e6 or 1
+    return [(name, r["calls"], f"{r['us'] / max(1, r['calls']):.1f}", f"{100 * r['us'] / total:.1f} %")
+            for name, r in zip(plain([r["name"] for r in found]), found)]
+
+
+def bench(report, programs, *arguments, ranks=0):
+    """What bench_gpu says, as rows; None with a FAIL."""
+    launch = [*programs.launch(ranks), "--bind-to", "none"] if ranks else []
+    done = run([*launch, programs.bench_gpu, *arguments], env=programs.env, cwd=programs.scratch,
+               seconds=min(120 * report.patience, report.left()))
+    rows = measure.parse(done.text)
+    if done.rc != 0 or not rows:
+        report.say("FAIL", f"bench_gpu {arguments[0]}", f"status {done.rc}: {done.end()}")
+        return None
+    return rows
+
+
+def step(report, programs, state):
+    """What a step of ResNet-50 moves and computes, the kernels that take its time, engines and algorithms that were chosen,
+    and how much of the wall clock the device had work."""
+    name, fast = "ResNet-20" if programs.standin else "ResNet-50", ["device=cuda", *FAST]
+    small = ["train.batch=2", "train.steps=2"] if programs.standin else []
+    config = programs.source / f"configs/bench/{name.lower().replace('-', '')}.yaml"
+    rows = bench(report, programs, "plan", config, *fast)
+    if rows:
+        table = measure.traffic(rows)
+        report.check(float(table[-1][3]) > 0, "bytes of a step", f"{table[-1][3]} GB, {table[-1][4]} GFLOP by the plan")
+        report.table(f"{name}: what a step moves at least", measure.TRAFFIC, table)
+        state.numbers["traffic"] = table
+    rows = bench(report, programs, "ops", config, *fast, "run.cuda_graph=off", *small)
+    if rows:
+        table = measure.longest(rows)
+        timed = sum(r["us"] or 0 for r in rows) / 1e3
+        report.check(len(table) >= min(20, measure.LONGEST) and timed > 0, "longest kernels",
+                     f"{timed:.2f} ms in {sum(r['us'] is not None for r in rows)} ops")
+        report.table(f"{name}: the {measure.LONGEST} longest, by events between ops, steps not recorded",
+                     ("kernel", "result", "calls", "us a step", "share", "bound us", "by", "bound/time"), table)
+        chosen = measure.choices(rows)
+        report.check(all("chosen on the device" not in r[2] for r in chosen), "engines and algorithms",
+                     f"{len({r[2] for r in chosen})} for {sum(r[3] for r in chosen)} convolutions and products")
+        report.table(f"{name}: engines and algorithms", ("op", "result", "what", "layers", "first"), chosen)
+        state.numbers["ops"] = rows
+    rows = bench(report, programs, "step", config, *fast, *small)
+    if rows:
+        r = rows[-1]
+        nvml = "says nothing" if r["nvml_utilization"] is None else f"saw kernels in {r['nvml_utilization']:.0f} % of its samples"
+        note = (f"{100 * r['idle_share']:.2f} % of {r['wall_ms']:.2f} ms a step: the wall clock less the time from a step's "
+                f"begin to its end by the device's clock; gaps between its kernels do not show. NVML {nvml}")
+        if programs.standin:
+            report.check(0 <= r["idle_share"] <= 1 and r["device_ms"] > 0, "idle share without CUPTI", note)
+        else:
+            report.check(r["idle_share"] < GOAL_IDLE, "idle share without CUPTI", f"{note}; goal under {100 * GOAL_IDLE:.0f} %")
+        state.numbers["step"] = r
+
+
+def allreduce(report, programs, state):
+    """Bus bandwidth of the reducer of gradients, by size."""
+    most = min(state.devices, 8)
+    if most < 2:
+        report.skip("all-reduce", "one GPU: there is nobody to add up with")
+        return
+    table = []
+    for ranks in sorted({2, most}):
+        rows = bench(report, programs, "allreduce", *(["0.1", "1"] if programs.standin else []), ranks=ranks)
+        for r in rows or []:
+            table.append((r["way"], r["ranks"], f"{r['bytes'] / 1e6:.1f}", f"{r['ms']:.3f}", f"{r['bus_gb_per_s']:.1f}"))
+        if rows:
+            best = max(r["bus_gb_per_s"] for r in rows)
+            report.check(best > 0, f"all-reduce, {ranks} GPUs", f"up to {best:.3g} GB/s on the bus, {rows[0]['reducer']}")
+    if table:
+        report.table("Gradients between GPUs: bus bandwidth, 2 (n - 1) / n * bytes / time",
+                     ("way", "GPUs", "MB", "ms", "GB/s"), table)
+    state.numbers["allreduce"] = table
