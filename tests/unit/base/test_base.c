@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runtime/base/visible.h"
 
@@ -101,6 +102,40 @@ static void memory_is_counted(void **state)
     assert_int_equal(tr_last_error()->status, TR_MEMORY);
     assert_null(tr_alloc(TR_MEM_IO, SIZE_MAX - 8, 1));
     assert_true(tr_mem_available() > 1 << 20); /* or this test would not run */
+}
+
+/* The flags that the kernel has for the mapping of an address: "rd wr ... hg"; false: it does not say. */
+static bool mapping_flags(const void *address, char *flags, size_t size)
+{
+    FILE *f = fopen("/proc/self/smaps", "r");
+    char line[512];
+    unsigned long begin, end, at = (unsigned long)(uintptr_t)address;
+    bool within = false, found = false;
+    while (f && !found && fgets(line, sizeof line, f)) {
+        if (sscanf(line, "%lx-%lx ", &begin, &end) == 2) within = begin <= at && at < end;
+        found = within && !strncmp(line, "VmFlags:", 8);
+    }
+    if (found) snprintf(flags, size, "%s", line);
+    if (f) fclose(f);
+    return found;
+}
+
+static void large_blocks_ask_for_huge_pages(void **state)
+{
+    (void)state;
+    const size_t page = 2 << 20;
+    char flags[512];
+    char *large = tr_alloc(TR_MEM_IO, 5 * page + 3, 1), *small = tr_alloc(TR_MEM_IO, page, 1);
+    assert_non_null(large);
+    assert_non_null(small);
+    assert_int_equal((uintptr_t)large % page, 64); /* behind the header */
+    assert_int_equal(large[5 * page + 2], 0);
+    if (access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK) == 0 &&
+        mapping_flags(large, flags, sizeof flags))
+        assert_non_null(strstr(flags, " hg"));
+    if (mapping_flags(small, flags, sizeof flags)) assert_null(strstr(flags, " hg"));
+    tr_free(large);
+    tr_free(small);
 }
 
 static void nth_allocation_fails(void **state)
@@ -252,6 +287,7 @@ int main(void)
         cmocka_unit_test(normals_have_the_moments),
         cmocka_unit_test(permutation_is_one),
         cmocka_unit_test(memory_is_counted),
+        cmocka_unit_test(large_blocks_ask_for_huge_pages),
         cmocka_unit_test(nth_allocation_fails),
         cmocka_unit_test(bf16_rounds_to_even),
         cmocka_unit_test(f16_rounds_to_even),

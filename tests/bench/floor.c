@@ -1,0 +1,488 @@
+/* How near a training step on CPUs comes to what its products and its memory traffic take.
+ *
+ *     mpirun -np 2 bench_floor CONFIG [SAMPLES [fp32|bf16 [ROUNDS [products]]]]
+ *
+ * Each process plans CONFIG's training step for SAMPLES samples on one thread and takes turns between
+ *
+ *     step    the plan's kernels on random data, each timed; then the optimizer (its kind in CONFIG)
+ *     floor   of a matrix product or convolution: the same problem alone, at the formats that oneDNN likes
+ *             best, on arrays of its own; of anything else: the bytes that it must read and write, at
+ *             the rate of memcpy over an arena as large as the plan's
+ *
+ * as all processes do at the same time, which share the memory's bandwidth. Medians over ROUNDS rounds of
+ * rank 0. Prints a table by op, then one line of JSON. Ratio: time over floor. */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cpu/onednn/onednn.h"
+#include "runtime/config/config.h"
+#include "runtime/plan/plan.h"
+
+enum { CHUNK = 4 << 20, COPIES = 16, ARGS = 5 };
+
+/* A product or convolution by itself. */
+typedef struct {
+    dnnl_primitive_desc_t pd;
+    dnnl_primitive_t primitive;
+    dnnl_exec_arg_t args[ARGS];
+    void *data[ARGS];
+    int nargs;
+} product;
+
+typedef struct {
+    const char *name;
+    double bytes; /* that must be moved; 0 where `p` says what it takes */
+    product p;
+    double *seconds, *alone; /* [rounds] */
+    int calls;
+} work;
+
+typedef struct {
+    tr_config *config;
+    tr_model *model;
+    void *ctx;
+    tr_cpu *team;
+    tr_params *params;
+    tr_session *session;
+    tr_plan *plan;
+    void *training, *updater;
+    tr_segment all;
+    tr_control control;
+    work *works; /* an op each, then the optimizer */
+    size_t nworks, rounds;
+    double *seconds; /* of a run's ops */
+    double *copy;    /* [rounds] bytes a second, read and written */
+    char *arena;
+    size_t arena_size;
+    void *inputs[TR_MAX_IN], *target;
+} bench;
+
+/* Small numbers, the same for float32 and bfloat16. */
+static void *numbers(size_t nbytes)
+{
+    uint16_t *v = tr_alloc(TR_MEM_OTHER, nbytes, 1);
+    for (size_t i = 0; v && i < nbytes / 2; i++)
+        v[i] = (uint16_t)(0x3c00 + i * 2654435761u % 0x180 + (i / 7 % 2 ? 0x8000 : 0));
+    return v;
+}
+
+/* ---- Products alone -------------------------------------------------------------------------- */
+
+static tr_status add_argument(const bench *b, product *p, int arg)
+{
+    tr_status st = TR_OK;
+    dnnl_memory_t m;
+    const size_t size = tr_dnnl_arg_size(p->pd, arg);
+    if (!size) return TR_OK;
+    TR_NEED(p->nargs < ARGS, TR_INTERNAL, "more than %d arguments", ARGS);
+    TR_HAVE(p->data[p->nargs] = numbers(size));
+    TR_DNNL(dnnl_memory_create(&m, dnnl_primitive_desc_query_md(p->pd, dnnl_query_exec_arg_md, arg),
+                               b->team->engine, p->data[p->nargs]),
+            "describe an argument");
+    p->args[p->nargs++] = (dnnl_exec_arg_t){.arg = arg, .memory = m};
+out:
+    return st;
+}
+
+static tr_status finish(const bench *b, product *p, int first, int second, int result)
+{
+    tr_status st = TR_OK;
+    TR_DNNL(dnnl_primitive_create(&p->primitive, p->pd), "generate code for a primitive");
+    TR_TRY(add_argument(b, p, first));
+    TR_TRY(add_argument(b, p, second));
+    TR_TRY(add_argument(b, p, result));
+    TR_TRY(add_argument(b, p, DNNL_ARG_SCRATCHPAD));
+out:
+    return st;
+}
+
+static void close_product(product *p)
+{
+    for (int i = 0; i < p->nargs; i++) {
+        dnnl_memory_destroy(p->args[i].memory);
+        tr_free(p->data[i]);
+    }
+    if (p->primitive) dnnl_primitive_destroy(p->primitive);
+    if (p->pd) dnnl_primitive_desc_destroy(p->pd);
+}
+
+static tr_dnnl_array any_matrix(int64_t rows, int64_t cols, tr_dtype type)
+{
+    return tr_dnnl_any(tr_dnnl_matrix(rows, cols, cols, 1, type), type);
+}
+
+/* c (m x n) = a (m x k) b (k x n), c of type `to`. */
+static tr_status open_matmul(const bench *b, int64_t m, int64_t k, int64_t n, tr_dtype type,
+                             tr_dtype to, product *p)
+{
+    tr_status st;
+    const tr_dnnl_array x = any_matrix(m, k, type), w = any_matrix(k, n, type),
+                        y = any_matrix(m, n, to);
+    TR_TRY(tr_dnnl_matmul(b->team, &x, &w, NULL, &y, &(tr_dnnl_post){0}, &p->pd));
+    TR_TRY(finish(b, p, DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST));
+out:
+    return st;
+}
+
+static tr_status open_linear(const bench *b, const tr_graph *g, const tr_op *op, product *p)
+{
+    const tr_tensor *in = &g->tensors[op->in[0]], *other = &g->tensors[op->in[1]];
+    const int64_t cols = in->dims[in->ndim - 1], rows = (int64_t)in->count / cols;
+    if (!strcmp(tr_op_name(op), "linear.grad_weight")) {
+        const tr_tensor *dw = &g->tensors[op->out[0]];
+        return open_matmul(b, dw->dims[0], rows, dw->dims[1], in->dtype, TR_F32, p);
+    }
+    const bool back = !strcmp(tr_op_name(op), "linear.grad_input");
+    return open_matmul(b, rows, cols, other->dims[back ? 1 : 0], in->dtype, in->dtype, p);
+}
+
+static tr_status open_conv(const bench *b, const tr_graph *g, const tr_op *op, product *p)
+{
+    tr_status st;
+    const char *name = tr_op_name(op);
+    const tr_conv2d_attrs *a = op->attrs;
+    const bool input = !strcmp(name, "conv2d.grad_input"),
+               weight = !strcmp(name, "conv2d.grad_weight");
+    const tr_tensor *x = &g->tensors[input ? op->out[0] : op->in[0]],
+                    *y = &g->tensors[input    ? op->in[0]
+                                     : weight ? op->in[1]
+                                              : op->out[0]];
+    const int64_t dims[] = {a->groups, a->out / a->groups, x->dims[1] / a->groups, a->kernel[0],
+                            a->kernel[1]};
+    const tr_dnnl_array plain =
+        a->groups > 1 ? tr_dnnl_dense(5, dims, TR_F32) : tr_dnnl_dense(4, dims + 1, TR_F32);
+    tr_dnnl_conv c = {.src = tr_dnnl_any(tr_dnnl_channels_last(x->dims, x->dtype), x->dtype),
+                      .dst = tr_dnnl_any(tr_dnnl_channels_last(y->dims, y->dtype), y->dtype),
+                      .weights = tr_dnnl_any(plain, x->dtype)};
+    for (int i = 0; i < 2; i++) {
+        c.stride[i] = a->stride[i];
+        c.dilation[i] = a->dilation[i] - 1;
+        c.padding[i] = a->padding[i];
+    }
+    TR_TRY(tr_dnnl_convolution(b->team,
+                               input    ? TR_CONV_GRAD_INPUT
+                               : weight ? TR_CONV_GRAD_WEIGHT
+                                        : TR_CONV_TRAIN,
+                               &c, NULL, NULL, &p->pd));
+    TR_TRY(finish(b, p, input ? DNNL_ARG_DIFF_DST : DNNL_ARG_SRC,
+                  weight ? DNNL_ARG_DIFF_DST : DNNL_ARG_WEIGHTS,
+                  input    ? DNNL_ARG_DIFF_SRC
+                  : weight ? DNNL_ARG_DIFF_WEIGHTS
+                           : DNNL_ARG_DST));
+out:
+    return st;
+}
+
+/* ---- The step -------------------------------------------------------------------------------- */
+
+static tr_status open_config(const char *file, tr_config **out)
+{
+    tr_status st;
+    char *text = NULL;
+    size_t n = 0, got;
+    FILE *to = open_memstream(&text, &n), *from = fopen(file, "r");
+    char piece[4096];
+    TR_NEED(to && from, TR_CONFIG, "%s cannot be read", file);
+    while ((got = fread(piece, 1, sizeof piece, from)) > 0) fwrite(piece, 1, got, to);
+    fflush(to);
+    TR_TRY(tr_config_open(file, text, n, NULL, 0, NULL, out));
+out:
+    if (from) fclose(from);
+    if (to) fclose(to);
+    free(text);
+    return st;
+}
+
+static tr_status open_plan(bench *b, int64_t samples, tr_precision precision, const char *file)
+{
+    tr_status st;
+    const tr_plan_key key = {.train = true, .batch = samples};
+    TR_TRY(open_config(file, &b->config));
+    TR_TRY(tr_model_open(b->config, 0, &b->model));
+    TR_TRY(tr_cpu_backend.open(&(tr_backend_options){0}, &b->ctx));
+    const tr_params_options po = {.model = b->model,
+                                  .count = b->model->flat_count,
+                                  .buckets = b->model->buckets,
+                                  .nbuckets = b->model->nbuckets,
+                                  .state_count = b->model->state_count,
+                                  .nslots = 2,
+                                  .slot_names = {"exp_avg", "exp_avg_sq"}};
+    const tr_range owned = {0, b->model->learned_count};
+    TR_TRY(tr_params_open(&po, &owned, 1, NULL, &b->params));
+    tr_model_init_params(b->model, 1, b->params->weights, 0, b->model->flat_count);
+    tr_model_init_states(b->model, b->params->states);
+    const tr_session_options so = {.model = b->model,
+                                   .backend = &tr_cpu_backend,
+                                   .backend_ctx = b->ctx,
+                                   .params = b->params,
+                                   .threads = 1,
+                                   .precision = precision,
+                                   .ranks = 1,
+                                   .keys = &key,
+                                   .nkeys = 1};
+    TR_TRY(tr_session_open(&so, &b->session));
+    b->plan = tr_session_plan(b->session, true, samples);
+    TR_TRY(tr_plan_time_ops(b->plan, true));
+out:
+    return st;
+}
+
+static tr_status open_optimizer(bench *b)
+{
+    tr_status st;
+    const tr_device_training *t = tr_cpu_backend.training;
+    b->all = (tr_segment){.range = {0, b->model->learned_count}, .decay = 0.01, .lr_factor = 1};
+    b->control = (tr_control){.loss_scale = 1, .beta1 = 0.9, .beta2 = 0.999};
+    const tr_update u = {.kind = TR_UPDATE_ADAMW,
+                         .beta1 = 0.9,
+                         .beta2 = 0.999,
+                         .eps = 1e-8,
+                         .w = b->params->weights,
+                         .g = b->params->grads,
+                         .m = b->params->slots[0],
+                         .v = b->params->slots[1],
+                         .segments = &b->all,
+                         .nsegments = 1};
+    TR_TRY(t->open(b->ctx, 1, &b->training));
+    TR_TRY(t->updater_open(b->training, &u, &b->updater));
+out:
+    return st;
+}
+
+static tr_status open_data(bench *b)
+{
+    tr_status st = TR_OK;
+    const tr_graph *g = tr_plan_graph(b->plan);
+    for (size_t i = 0; i < b->model->ninputs; i++)
+        TR_HAVE(b->inputs[i] = numbers(g->tensors[g->inputs[i]].nbytes));
+    TR_HAVE(b->target = tr_alloc(TR_MEM_OTHER, g->tensors[g->target].nbytes, 1)); /* class 0 */
+out:
+    return st;
+}
+
+static tr_status open_works(bench *b)
+{
+    tr_status st = TR_OK;
+    const tr_graph *g = tr_plan_graph(b->plan);
+    b->nworks = g->nops + 1;
+    TR_HAVE(b->works = tr_alloc(TR_MEM_OTHER, b->nworks, sizeof *b->works));
+    TR_HAVE(b->seconds = tr_alloc(TR_MEM_OTHER, g->nops, sizeof *b->seconds));
+    TR_HAVE(b->copy = tr_alloc(TR_MEM_OTHER, b->rounds, sizeof *b->copy));
+    for (size_t i = 0; i < b->nworks; i++) {
+        work *w = &b->works[i];
+        TR_HAVE(w->seconds = tr_alloc(TR_MEM_OTHER, b->rounds, sizeof *w->seconds));
+        TR_HAVE(w->alone = tr_alloc(TR_MEM_OTHER, b->rounds, sizeof *w->alone));
+        if (i == g->nops) {
+            w->name = "adamw";
+            w->bytes = 28.0 * (double)b->model->learned_count; /* w g m v, and w m v back */
+            continue;
+        }
+        w->name = tr_op_name(&g->ops[i]);
+        if (!strncmp(w->name, "linear", 6))
+            TR_TRY(open_linear(b, g, &g->ops[i], &w->p));
+        else if (!strncmp(w->name, "conv2d", 6))
+            TR_TRY(open_conv(b, g, &g->ops[i], &w->p));
+        else
+            w->bytes = tr_op_is_view(g, &g->ops[i]) ? 0 : tr_plan_row_at(b->plan, i).bytes;
+    }
+    tr_memory_plan m;
+    tr_session_memory(b->session, &m);
+    b->arena_size = tr_align_up(m.arena, 2 * CHUNK) + 2 * CHUNK;
+    TR_HAVE(b->arena = numbers(b->arena_size));
+out:
+    return st;
+}
+
+/* ---- Rounds ---------------------------------------------------------------------------------- */
+
+static tr_status run_step(bench *b, size_t round)
+{
+    tr_status st;
+    double tally[TR_TALLY] = {0};
+    const size_t nops = b->nworks - 1;
+    const tr_run run = {.seed = 1,
+                        .loss_scale = 1,
+                        .last = true,
+                        .params_changed = true,
+                        .tally = tally,
+                        .control = &b->control};
+    TR_TRY(tr_session_stage(b->session));
+    for (size_t i = 0; i < b->model->ninputs; i++)
+        TR_TRY(tr_plan_set_input(b->plan, i, b->inputs[i]));
+    TR_TRY(tr_plan_set_target(b->plan, b->target));
+    MPI_Barrier(MPI_COMM_WORLD);
+    TR_TRY(tr_plan_run(b->plan, &run));
+    const double begin = tr_now();
+    b->control.sum_squares = 1;
+    b->control.sums[TR_TALLY_WEIGHT] = b->control.sums[TR_TALLY_SAMPLES] = 1;
+    TR_TRY(tr_cpu_backend.training->updater_decide(b->updater, &b->control));
+    TR_TRY(tr_cpu_backend.training->updater_run(b->updater, &b->control));
+    b->works[nops].seconds[round] = tr_now() - begin;
+    memset(b->seconds, 0, nops * sizeof *b->seconds);
+    TR_TRY(tr_plan_op_seconds(b->plan, b->seconds));
+    for (size_t i = 0; i < nops; i++) b->works[i].seconds[round] = b->seconds[i];
+out:
+    return st;
+}
+
+static tr_status run_products(bench *b, size_t round)
+{
+    tr_status st = TR_OK;
+    tr_dnnl_use(b->team);
+    MPI_Barrier(MPI_COMM_WORLD);
+    for (size_t i = 0; i < b->nworks; i++) {
+        work *w = &b->works[i];
+        if (!w->p.pd) continue;
+        const double begin = tr_now();
+        TR_DNNL(dnnl_primitive_execute(w->p.primitive, b->team->stream, w->p.nargs, w->p.args),
+                "run a primitive");
+        w->alone[round] = tr_now() - begin;
+    }
+out:
+    return st;
+}
+
+/* From one chunk to the next, over the whole arena: none is found in a cache smaller than it. */
+static void run_copies(bench *b, size_t round)
+{
+    MPI_Barrier(MPI_COMM_WORLD);
+    const double begin = tr_now();
+    size_t copied = 0;
+    for (size_t at = 0; at + 2 * CHUNK <= b->arena_size && copied < (size_t)COPIES * CHUNK;
+         at += 2 * CHUNK) {
+        memcpy(b->arena + at + CHUNK, b->arena + at, CHUNK);
+        copied += CHUNK;
+    }
+    b->copy[round] = 2.0 * (double)copied / (tr_now() - begin);
+}
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double *v, size_t n)
+{
+    qsort(v, n, sizeof *v, ascending);
+    return n % 2 ? v[n / 2] : (v[n / 2 - 1] + v[n / 2]) / 2;
+}
+
+/* ---- The report ------------------------------------------------------------------------------ */
+
+/* Products one by one: which layers and implementations are away from their floor. */
+static void print_products(const bench *b)
+{
+    printf("%-26s %-26s %-24s %-24s %9s %9s %6s\n", "layer", "op", "implementation", "alone", "ms",
+           "floor ms", "ratio");
+    for (size_t i = 0; i + 1 < b->nworks; i++) {
+        const work *w = &b->works[i];
+        if (!w->p.pd) continue;
+        const tr_plan_row row = tr_plan_row_at(b->plan, i);
+        const double ms = 1e3 * median(w->seconds, b->rounds),
+                     floor = 1e3 * median(w->alone, b->rounds);
+        printf("%-26s %-26s %-24s %-24s %9.3f %9.3f %6.2f\n", row.layer, row.op, row.impl,
+               tr_dnnl_impl(w->p.pd), ms, floor, ms / floor);
+    }
+}
+
+static void print_table(bench *b)
+{
+    const double copy = median(b->copy, b->rounds);
+    double total[2] = {0, 0}, products[2] = {0, 0};
+    printf("%-26s %5s %9s %9s %6s %8s\n", "op", "calls", "ms", "floor ms", "ratio", "GB/s");
+    for (size_t i = 0; i < b->nworks; i++) { /* each name at its first op */
+        double ms = 0, floor = 0, bytes = 0;
+        int calls = 0;
+        bool seen = false;
+        for (size_t j = 0; j < b->nworks; j++) {
+            work *w = &b->works[j];
+            if (strcmp(w->name, b->works[i].name)) continue;
+            seen |= j < i;
+            if (seen) break;
+            ms += 1e3 * median(w->seconds, b->rounds);
+            floor += 1e3 * (w->p.pd ? median(w->alone, b->rounds) : w->bytes / copy);
+            bytes += w->bytes;
+            calls++;
+            if (w->p.pd) products[0] += 1e3 * median(w->seconds, b->rounds);
+            if (w->p.pd) products[1] += 1e3 * median(w->alone, b->rounds);
+        }
+        if (seen || ms == 0) continue;
+        total[0] += ms;
+        total[1] += floor;
+        printf("%-26s %5d %9.3f %9.3f %6.2f %8.2f\n", b->works[i].name, calls, ms, floor,
+               ms / floor, bytes / ms * 1e-6);
+    }
+    printf("%-26s %5s %9.3f %9.3f %6.2f\n", "all", "", total[0], total[1], total[0] / total[1]);
+    printf("{\"step_ms\": %.4f, \"floor_ms\": %.4f, \"products_ms\": %.4f, "
+           "\"products_floor_ms\": %.4f, \"copy_gb_per_s\": %.3f}\n",
+           total[0], total[1], products[0], products[1], copy * 1e-9);
+}
+
+static void close_bench(bench *b)
+{
+    for (size_t i = 0; b->works && i < b->nworks; i++) {
+        close_product(&b->works[i].p);
+        tr_free(b->works[i].seconds);
+        tr_free(b->works[i].alone);
+    }
+    for (size_t i = 0; i < TR_MAX_IN; i++) tr_free(b->inputs[i]);
+    tr_free(b->target);
+    tr_free(b->works);
+    tr_free(b->seconds);
+    tr_free(b->copy);
+    tr_free(b->arena);
+    if (b->training) {
+        tr_cpu_backend.training->updater_close(b->updater);
+        tr_cpu_backend.training->close(b->training);
+    }
+    tr_session_close(b->session);
+    if (b->team) tr_team_close(&tr_cpu_backend, b->team);
+    tr_params_close(b->params);
+    if (b->ctx) tr_cpu_backend.close(b->ctx);
+    tr_model_close(b->model);
+    tr_config_close(b->config);
+}
+
+static tr_status run(bench *b, int argc, char **argv)
+{
+    tr_status st;
+    const int64_t samples = argc > 2 ? strtoll(argv[2], NULL, 10) : 64;
+    const bool bf16 = argc > 3 && !strcmp(argv[3], "bf16");
+    b->rounds = argc > 4 ? strtoull(argv[4], NULL, 10) : 21;
+    TR_NEED(argc > 1 && samples > 0 && b->rounds > 0, TR_CONFIG,
+            "bench_floor CONFIG [SAMPLES [fp32|bf16 [ROUNDS [products]]]]");
+    TR_TRY(open_plan(b, samples, bf16 ? TR_PRECISION_BF16 : TR_PRECISION_FP32, argv[1]));
+    TR_TRY(tr_team_open(&tr_cpu_backend, b->ctx, 1, (void **)&b->team));
+    TR_TRY(open_optimizer(b));
+    TR_TRY(open_data(b));
+    TR_TRY(open_works(b));
+    for (size_t i = 0; i < 3 + b->rounds; i++) { /* the first three warm up */
+        const size_t round = i < 3 ? 0 : i - 3;
+        TR_TRY(run_step(b, round));
+        TR_TRY(run_products(b, round));
+        run_copies(b, round);
+    }
+out:
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    int rank;
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    bench b = {0};
+    const tr_status st = run(&b, argc, argv);
+    if (st != TR_OK) {
+        fprintf(stderr, "bench_floor: %s\n", tr_last_error()->text);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    if (rank == 0 && argc > 5) print_products(&b);
+    if (rank == 0) print_table(&b);
+    close_bench(&b);
+    MPI_Finalize();
+    return 0;
+}
