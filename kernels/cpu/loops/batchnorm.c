@@ -1,76 +1,64 @@
-/* Batch normalization over rows of C contiguous channels (channels last).
- *
- * Rows narrower than a few vectors are taken several at a time: `fold` rows become one wide row
- * whose width is a multiple of 16 floats, with the coefficients repeated. Rows wider than WIDTH are
- * cut into tiles. Sums run in float32 over blocks of at most BLOCK wide rows and are merged in
- * float64 (Chan, Golub, LeVeque 1979). Each block's sums are taken about the mean so far, which
+/* Batch normalization forward. Sums run in float32 over blocks of at most TR_BN_BLOCK wide rows and are
+ * merged in float64 (Chan, Golub, LeVeque 1979). Each block's sums are taken about the mean so far, which
  * costs one pass; a block where that cancels more than 8 bits is summed again about its own mean
  * while in cache. */
-#include "kernels/cpu/loops/vmath.h"
-
-enum { WIDTH = 512, BLOCK = 64, TOGETHER = 4 };
-
-typedef struct {
-    size_t fold, width, stride, rows, rest; /* wide rows; channels rows that are left over */
-} shape;
-
-/* How rows of C channels are walked, from channel `from` on. */
-static shape shape_of(size_t rows, size_t C, size_t from)
-{
-    shape s = {.fold = 1, .width = tr_least(C - from, WIDTH), .stride = C, .rows = rows};
-    size_t odd = 16; /* rows until the width is a multiple of 16 */
-    while (odd > 1 && (odd / 2 * C) % 16 == 0) odd /= 2;
-    if (C * odd <= WIDTH && C < 128) {
-        while (s.fold * C < 128 && (s.fold + odd) * C <= WIDTH)
-            s.fold += s.fold < odd ? odd - 1 : odd;
-        s.width = s.stride = s.fold * C;
-        s.rows = rows / s.fold;
-        s.rest = rows % s.fold;
-    }
-    return s;
-}
-
-/* Coefficients of the tile, repeated over the folded rows. */
-static void repeat(const shape *s, const float *c, size_t from, float wide[WIDTH])
-{
-    size_t C = s->width / s->fold;
-    for (size_t f = 0; f < s->fold; f++) memcpy(wide + f * C, c + from, C * sizeof *c);
-}
+#include "kernels/cpu/loops/batchnorm.h"
 
 /* ---- Statistics ------------------------------------------------------------------------------ */
 
 typedef struct {
-    float sum[WIDTH], squares[WIDTH], shift[WIDTH];
+    float sum[TR_BN_WIDTH], squares[TR_BN_WIDTH], shift[TR_BN_WIDTH];
 } sums;
 
-TR_INLINE void sum_rows(tr_dtype t, const void *x, size_t width, size_t stride, size_t rows,
-                        sums *a)
+TR_INLINE void take(float x, float shift, float *sum, float *squares)
 {
-    memset(a->sum, 0, width * sizeof(float));
-    memset(a->squares, 0, width * sizeof(float));
-    size_t r = 0;
-    for (; r + TOGETHER <= rows; r += TOGETHER) {
-        TR_SIMD for (size_t c = 0; c < width; c++)
-        {
-            float sum = a->sum[c], squares = a->squares[c], shift = a->shift[c];
+    const float d = x - shift;
+    *sum += d;
+    *squares += d * d;
+}
+
+/* `rows` rows at once, so that the sums are loaded and stored once for all of them. */
+TR_INLINE void sum_rows(tr_dtype t, const void *x, const tr_bn_shape *s, size_t rows, sums *a)
+{
+    const size_t second = tr_bn_second(s), paired = tr_paired(t, s->width);
+    TR_SIMD for (size_t i = 0; i < paired / 2; i++)
+    {
+        const size_t j = second + i;
+        const float shift = a->shift[i], shift2 = a->shift[j];
+        float sum = a->sum[i], squares = a->squares[i], sum2 = a->sum[j], squares2 = a->squares[j];
 #pragma GCC unroll 4
-            for (size_t k = 0; k < TOGETHER; k++) {
-                float d = tr_load(t, x, (r + k) * stride + c) - shift;
-                sum += d;
-                squares += d * d;
-            }
-            a->sum[c] = sum;
-            a->squares[c] = squares;
+        for (size_t k = 0; k < rows; k++) {
+            const void *row = tr_from(t, x, k * s->stride);
+            take(tr_load_first(row, i), shift, &sum, &squares);
+            take(tr_load_second(row, i), shift2, &sum2, &squares2);
         }
+        a->sum[i] = sum;
+        a->squares[i] = squares;
+        a->sum[j] = sum2;
+        a->squares[j] = squares2;
     }
-    for (; r < rows; r++) {
-        TR_SIMD for (size_t c = 0; c < width; c++)
-        {
-            float d = tr_load(t, x, r * stride + c) - a->shift[c];
-            a->sum[c] += d;
-            a->squares[c] += d * d;
-        }
+    TR_SIMD for (size_t e = paired; e < s->width; e++)
+    {
+        const size_t c = tr_bn_single(t, e);
+        float sum = a->sum[c], squares = a->squares[c];
+#pragma GCC unroll 4
+        for (size_t k = 0; k < rows; k++)
+            take(tr_load(t, x, k * s->stride + e), a->shift[c], &sum, &squares);
+        a->sum[c] = sum;
+        a->squares[c] = squares;
     }
+}
+
+TR_INLINE void sum_block(tr_dtype t, const void *x, const tr_bn_shape *s, size_t rows, sums *a)
+{
+    size_t r = 0;
+    memset(a->sum, 0, s->width * sizeof(float));
+    memset(a->squares, 0, s->width * sizeof(float));
+    for (; r + TR_BN_TOGETHER <= rows; r += TR_BN_TOGETHER) {
+        tr_bn_fetch(t, tr_from(t, x, r * s->stride), s, TR_BN_TOGETHER);
+        sum_rows(t, tr_from(t, x, r * s->stride), s, TR_BN_TOGETHER, a);
+    }
+    for (; r < rows; r++) sum_rows(t, tr_from(t, x, r * s->stride), s, 1, a);
 }
 
 /* Merges a block of n rows into mean and M2 of the `seen` rows before; false where it cancelled. */
@@ -98,20 +86,22 @@ static bool merge_block(const sums *a, size_t width, size_t n, size_t seen, bool
     return true;
 }
 
-TR_INLINE void stats_tile(tr_dtype t, const void *x, const shape *s, double *mean, double *m2)
+/* mean and m2 by place in pairs. */
+TR_INLINE void stats_tile(tr_dtype t, const void *x, const tr_bn_shape *s, double *mean, double *m2)
 {
     sums a;
-    for (size_t c = 0; c < s->width; c++) {
+    for (size_t e = 0; e < s->width; e++) {
+        const size_t c = tr_pair_place(t, s->width, e);
         mean[c] = m2[c] = 0.0;
-        a.shift[c] = s->rows ? tr_load(t, x, c) : 0.0f;
+        a.shift[c] = s->rows ? tr_load(t, x, e) : 0.0f;
     }
-    for (size_t r = 0; r < s->rows; r += BLOCK) {
-        size_t n = tr_least(BLOCK, s->rows - r);
+    for (size_t r = 0; r < s->rows; r += TR_BN_BLOCK) {
+        size_t n = tr_least(TR_BN_BLOCK, s->rows - r);
         const void *block = tr_from(t, x, r * s->stride);
-        sum_rows(t, block, s->width, s->stride, n, &a);
+        sum_block(t, block, s, n, &a);
         if (!merge_block(&a, s->width, n, r, false, mean, m2)) {
             for (size_t c = 0; c < s->width; c++) a.shift[c] += a.sum[c] / (float)n;
-            sum_rows(t, block, s->width, s->stride, n, &a);
+            sum_block(t, block, s, n, &a);
             merge_block(&a, s->width, n, r, true, mean, m2);
         }
         TR_SIMD for (size_t c = 0; c < s->width; c++) a.shift[c] = (float)mean[c];
@@ -130,53 +120,64 @@ static void merge_one(double *n, double *mean, double *m2, double k, double othe
 
 void TR_LOOP(bn_stats)(tr_dtype t, const void *x, size_t rows, size_t C, double *mean, double *m2)
 {
-    double wide_mean[WIDTH], wide_m2[WIDTH];
+    double wide_mean[TR_BN_WIDTH], wide_m2[TR_BN_WIDTH];
     for (size_t from = 0; from < C;) {
-        shape s = shape_of(rows, C, from);
-        if (s.fold == 1) {
-            TR_BY_TYPE(t, stats_tile(T, tr_from(T, x, from), &s, mean + from, m2 + from));
-            from += s.width;
-            continue;
-        }
-        TR_BY_TYPE(t, stats_tile(T, x, &s, wide_mean, wide_m2));
-        for (size_t c = 0; c < C; c++) {
-            double n = 0.0;
-            mean[c] = m2[c] = 0.0;
-            for (size_t f = 0; f < s.fold; f++)
-                merge_one(&n, mean + c, m2 + c, (double)s.rows, wide_mean[f * C + c],
-                          wide_m2[f * C + c]);
+        const tr_bn_shape s = tr_bn_shape_of(rows, C, from);
+        const size_t width = s.width / s.fold;
+        TR_BY_TYPE(t, stats_tile(T, tr_from(T, x, from), &s, wide_mean, wide_m2));
+        for (size_t c = 0; c < width; c++) {
+            double n = 0.0, *at = mean + from + c, *at2 = m2 + from + c;
+            *at = *at2 = 0.0;
+            for (size_t f = 0; f < s.fold; f++) {
+                const size_t place = tr_pair_place(t, s.width, f * width + c);
+                merge_one(&n, at, at2, (double)s.rows, wide_mean[place], wide_m2[place]);
+            }
             for (size_t r = rows - s.rest; r < rows; r++)
-                merge_one(&n, mean + c, m2 + c, 1.0, (double)tr_load(t, x, r * C + c), 0.0);
+                merge_one(&n, at, at2, 1.0, (double)tr_load(t, x, r * C + c), 0.0);
         }
-        break;
+        from += width;
     }
 }
 
-/* ---- Forward --------------------------------------------------------------------------------- */
+/* ---- Normalization --------------------------------------------------------------------------- */
 
 TR_INLINE void apply_row(tr_dtype t, tr_act act, const void *x, const void *residual, bool has,
-                         const float *scale, const float *shift, void *y, size_t n)
+                         const float *scale, const float *shift, void *y, size_t n, size_t second)
 {
-    TR_SIMD for (size_t c = 0; c < n; c++)
+    const size_t paired = tr_paired(t, n);
+    TR_SIMD for (size_t i = 0; i < paired / 2; i++)
     {
-        float v = tr_load(t, x, c) * scale[c] + shift[c];
-        if (has) v += tr_load(t, residual, c);
-        tr_store(t, y, c, tr_vact(act, v));
+        float v = tr_load_first(x, i) * scale[i] + shift[i];
+        float v2 = tr_load_second(x, i) * scale[second + i] + shift[second + i];
+        if (has) {
+            v += tr_load_first(residual, i);
+            v2 += tr_load_second(residual, i);
+        }
+        tr_store_pair(y, i, tr_vact(act, v), tr_vact(act, v2));
+    }
+    TR_SIMD for (size_t e = paired; e < n; e++)
+    {
+        const size_t c = tr_bn_single(t, e);
+        float v = tr_load(t, x, e) * scale[c] + shift[c];
+        if (has) v += tr_load(t, residual, e);
+        tr_store(t, y, e, tr_vact(act, v));
     }
 }
 
 TR_INLINE void apply_rows(tr_dtype t, tr_act act, const void *x, const void *residual, bool has,
-                          const float *scale, const float *shift, void *y, const shape *s)
+                          const float *scale, const float *shift, void *y, const tr_bn_shape *s)
 {
     for (size_t r = 0; r <= s->rows; r++) {
-        size_t at = r * s->stride, n = r < s->rows ? s->width : s->rest * (s->width / s->fold);
+        const size_t at = r * s->stride;
+        tr_bn_fetch(t, tr_from(t, x, at), s, 1);
+        if (has) tr_bn_fetch(t, tr_from(t, residual, at), s, 1);
         apply_row(t, act, tr_from(t, x, at), has ? tr_from(t, residual, at) : NULL, has, scale,
-                  shift, tr_into(t, y, at), n);
+                  shift, tr_into(t, y, at), tr_bn_count(s, r), tr_bn_second(s));
     }
 }
 
 TR_INLINE void apply_body(tr_dtype t, tr_act act, const void *x, const void *residual,
-                          const float *scale, const float *shift, void *y, const shape *s)
+                          const float *scale, const float *shift, void *y, const tr_bn_shape *s)
 {
     if (residual)
         apply_rows(t, act, x, residual, true, scale, shift, y, s);
@@ -187,140 +188,15 @@ TR_INLINE void apply_body(tr_dtype t, tr_act act, const void *x, const void *res
 void TR_LOOP(bn_apply)(tr_dtype t, tr_act act, const void *x, const void *residual,
                        const float *scale, const float *shift, void *y, size_t rows, size_t C)
 {
-    float wide_scale[WIDTH], wide_shift[WIDTH];
+    float wide_scale[TR_BN_WIDTH], wide_shift[TR_BN_WIDTH];
     for (size_t from = 0; from < C;) {
-        shape s = shape_of(rows, C, from);
-        repeat(&s, scale, from, wide_scale);
-        repeat(&s, shift, from, wide_shift);
+        const tr_bn_shape s = tr_bn_shape_of(rows, C, from);
+        tr_bn_repeat(t, &s, scale, from, wide_scale);
+        tr_bn_repeat(t, &s, shift, from, wide_shift);
         TR_BY_TYPE_ACT(t, act,
                        apply_body(T, ACT, tr_from(T, x, from),
                                   residual ? tr_from(T, residual, from) : NULL, wide_scale,
                                   wide_shift, tr_into(T, y, from), &s));
-        from += s.width / s.fold;
-    }
-}
-
-/* ---- Backward -------------------------------------------------------------------------------- */
-
-typedef struct {
-    float d[WIDTH], dx[WIDTH], mean[WIDTH];
-} grads;
-
-/* `take` rows at once, so that the sums are loaded and stored once for all of them. */
-TR_INLINE void grad_rows(tr_dtype t, size_t take, const void *dy, const void *dy2, const void *y,
-                         const void *x, void *dz, size_t width, size_t stride, grads *a)
-{
-    TR_SIMD for (size_t c = 0; c < width; c++)
-    {
-        float sum_d = a->d[c], sum_dx = a->dx[c], mean = a->mean[c];
-#pragma GCC unroll 4
-        for (size_t k = 0; k < take; k++) {
-            size_t i = k * stride + c;
-            float d = tr_load(t, dy, i);
-            if (dy2) d += tr_load(t, dy2, i);
-            if (y) d = tr_load(t, y, i) > 0.0f ? d : 0.0f;
-            if (dz) tr_store(t, dz, i, d);
-            sum_d += d;
-            sum_dx += d * (tr_load(t, x, i) - mean);
-        }
-        a->d[c] = sum_d;
-        a->dx[c] = sum_dx;
-    }
-}
-
-TR_INLINE void grad_tile(tr_dtype t, const void *dy, const void *dy2, const void *y, const void *x,
-                         void *dz, const shape *s, grads *a, double *sum_d, double *sum_dx)
-{
-    for (size_t c = 0; c < s->width; c++) sum_d[c] = sum_dx[c] = 0.0;
-    size_t tail = s->rest ? 1 : 0; /* the left-over rows, as one narrower row */
-    for (size_t r = 0; r < s->rows + tail;) {
-        size_t end = r < s->rows ? tr_least(r + BLOCK, s->rows) : r + 1;
-        size_t width = r < s->rows ? s->width : s->rest * (s->width / s->fold);
-        memset(a->d, 0, width * sizeof(float));
-        memset(a->dx, 0, width * sizeof(float));
-        while (r < end) {
-            size_t at = r * s->stride;
-            const void *dyr = tr_from(t, dy, at), *xr = tr_from(t, x, at);
-            const void *dy2r = dy2 ? tr_from(t, dy2, at) : NULL, *yr = y ? tr_from(t, y, at) : NULL;
-            void *dzr = dz ? tr_into(t, dz, at) : NULL;
-            if (r + TOGETHER <= end) {
-                grad_rows(t, TOGETHER, dyr, dy2r, yr, xr, dzr, width, s->stride, a);
-                r += TOGETHER;
-            } else {
-                grad_rows(t, 1, dyr, dy2r, yr, xr, dzr, width, s->stride, a);
-                r++;
-            }
-        }
-        TR_SIMD for (size_t c = 0; c < width; c++)
-        {
-            sum_d[c] += (double)a->d[c];
-            sum_dx[c] += (double)a->dx[c];
-        }
-    }
-}
-
-/* One plain loop for each set of operands. */
-TR_INLINE void grad_body(tr_dtype t, const void *dy, const void *dy2, const void *y, const void *x,
-                         void *dz, const shape *s, grads *a, double *sum_d, double *sum_dx)
-{
-    if (dy2 && y)
-        grad_tile(t, dy, dy2, y, x, dz, s, a, sum_d, sum_dx);
-    else if (dy2)
-        grad_tile(t, dy, dy2, NULL, x, dz, s, a, sum_d, sum_dx);
-    else if (y)
-        grad_tile(t, dy, NULL, y, x, dz, s, a, sum_d, sum_dx);
-    else
-        grad_tile(t, dy, NULL, NULL, x, NULL, s, a, sum_d, sum_dx);
-}
-
-void TR_LOOP(bn_grad_stats)(tr_dtype t, const void *dy, const void *dy2, const void *y,
-                            const void *x, const float *mean, void *dz, size_t rows, size_t C,
-                            double *sum_d, double *sum_dx)
-{
-    grads a;
-    double wide_d[WIDTH], wide_dx[WIDTH];
-    for (size_t from = 0; from < C;) {
-        shape s = shape_of(rows, C, from);
-        repeat(&s, mean, from, a.mean);
-        TR_BY_TYPE(t, grad_body(T, tr_from(T, dy, from), dy2 ? tr_from(T, dy2, from) : NULL,
-                                y ? tr_from(T, y, from) : NULL, tr_from(T, x, from),
-                                dz ? tr_into(T, dz, from) : NULL, &s, &a, wide_d, wide_dx));
-        size_t width = s.width / s.fold;
-        for (size_t c = 0; c < width; c++) {
-            sum_d[from + c] = sum_dx[from + c] = 0.0;
-            for (size_t f = 0; f < s.fold; f++) {
-                sum_d[from + c] += wide_d[f * width + c];
-                sum_dx[from + c] += wide_dx[f * width + c];
-            }
-        }
-        from += width;
-    }
-}
-
-TR_INLINE void grad_input_rows(tr_dtype t, const void *dz, const void *x, const float *a,
-                               const float *b, const float *c0, void *dx, const shape *s)
-{
-    for (size_t r = 0; r <= s->rows; r++) {
-        size_t at = r * s->stride, n = r < s->rows ? s->width : s->rest * (s->width / s->fold);
-        TR_SIMD for (size_t c = 0; c < n; c++)
-        {
-            float v = b[c] * tr_load(t, x, at + c) + c0[c];
-            tr_store(t, dx, at + c, a[c] * tr_load(t, dz, at + c) + v);
-        }
-    }
-}
-
-void TR_LOOP(bn_grad_input)(tr_dtype t, const void *dz, const void *x, const float *a,
-                            const float *b, const float *c0, void *dx, size_t rows, size_t C)
-{
-    float wide_a[WIDTH], wide_b[WIDTH], wide_c0[WIDTH];
-    for (size_t from = 0; from < C;) {
-        shape s = shape_of(rows, C, from);
-        repeat(&s, a, from, wide_a);
-        repeat(&s, b, from, wide_b);
-        repeat(&s, c0, from, wide_c0);
-        TR_BY_TYPE(t, grad_input_rows(T, tr_from(T, dz, from), tr_from(T, x, from), wide_a, wide_b,
-                                      wide_c0, tr_into(T, dx, from), &s));
         from += s.width / s.fold;
     }
 }

@@ -91,6 +91,44 @@ TR_INLINE void tr_store(tr_dtype t, void *p, size_t i, float f)
         ((float *)p)[i] = f;
 }
 
+/* Two elements of bfloat16 at once, 2i and 2i + 1, which lie in one word: shifts and masks take them
+ * apart without moving lanes. Coefficients and sums of a row of n then stand all first ones before all second
+ * ones, (n + 1) / 2 behind: element e's at tr_pair_place. Float32 goes one by one, in its own order.
+ * (Little endian, as all that this runs on.) */
+typedef uint32_t __attribute__((aligned(2), may_alias)) tr_word;
+
+TR_INLINE size_t tr_pair_place(tr_dtype t, size_t n, size_t e)
+{
+    return t != TR_BF16 ? e : e % 2 ? (n + 1) / 2 + e / 2 : e / 2;
+}
+
+/* Elements of a row of n that go in pairs. */
+TR_INLINE size_t tr_paired(tr_dtype t, size_t n)
+{
+    return t == TR_BF16 ? n / 2 * 2 : 0;
+}
+
+TR_INLINE float tr_load_first(const void *p, size_t i)
+{
+    return tr_float(((const tr_word *)p)[i] << 16);
+}
+
+TR_INLINE float tr_load_second(const void *p, size_t i)
+{
+    return tr_float(((const tr_word *)p)[i] & 0xffff0000u);
+}
+
+TR_INLINE uint32_t tr_rounded_bits(float f) /* as tr_round_bf16, in the upper half */
+{
+    const uint32_t u = tr_bits(f);
+    return f != f ? u | 0x400000u : u + 0x7fffu + ((u >> 16) & 1u);
+}
+
+TR_INLINE void tr_store_pair(void *p, size_t i, float first, float second)
+{
+    ((tr_word *)p)[i] = tr_rounded_bits(first) >> 16 | (tr_rounded_bits(second) & 0xffff0000u);
+}
+
 /* Element i on. */
 TR_INLINE const void *tr_from(tr_dtype t, const void *p, size_t i)
 {

@@ -1,0 +1,70 @@
+/* How batch normalization's loops walk rows of C contiguous channels (channels last).
+ *
+ * Rows narrower than a few vectors are taken several at a time: `fold` rows become one wide row
+ * whose width is a multiple of 16 floats, with the coefficients repeated. Rows wider than TR_BN_WIDTH are
+ * cut into tiles. Within a wide row of bfloat16 elements go in pairs (tr_pair_place), and so do coefficients and sums. */
+#ifndef TR_CPU_LOOPS_BATCHNORM_H
+#define TR_CPU_LOOPS_BATCHNORM_H
+
+#include "kernels/cpu/loops/vmath.h"
+
+enum { TR_BN_WIDTH = 512, TR_BN_BLOCK = 64, TR_BN_TOGETHER = 4, TR_BN_AHEAD = 4096 };
+
+typedef struct {
+    size_t fold, width, stride, rows, rest; /* wide rows; channels rows that are left over */
+} tr_bn_shape;
+
+/* How rows of C channels are walked, from channel `from` on. */
+static inline tr_bn_shape tr_bn_shape_of(size_t rows, size_t C, size_t from)
+{
+    tr_bn_shape s = {
+        .fold = 1, .width = tr_least(C - from, TR_BN_WIDTH), .stride = C, .rows = rows};
+    size_t odd = 16; /* rows until the width is a multiple of 16 */
+    while (odd > 1 && (odd / 2 * C) % 16 == 0) odd /= 2;
+    if (C * odd <= TR_BN_WIDTH && C < 128) {
+        while (s.fold * C < 128 && (s.fold + odd) * C <= TR_BN_WIDTH)
+            s.fold += s.fold < odd ? odd - 1 : odd;
+        s.width = s.stride = s.fold * C;
+        s.rows = rows / s.fold;
+        s.rest = rows % s.fold;
+    }
+    return s;
+}
+
+/* Coefficients of the tile, repeated over the folded rows. */
+static inline void tr_bn_repeat(tr_dtype t, const tr_bn_shape *s, const float *c, size_t from,
+                                float wide[TR_BN_WIDTH])
+{
+    const size_t C = s->width / s->fold;
+    for (size_t e = 0; e < s->width; e++) wide[tr_pair_place(t, s->width, e)] = c[from + e % C];
+}
+
+/* Elements of wide row r, of which there is one more than `rows`: what is left over. */
+static inline size_t tr_bn_count(const tr_bn_shape *s, size_t r)
+{
+    return r < s->rows ? s->width : s->rest * (s->width / s->fold);
+}
+
+/* Has the rows fetched that come TR_BN_AHEAD bytes behind these: further than the hardware looks by itself,
+ * which alone reads from memory at 60 to 70 % of the rate. What is asked for beyond an array's end is ignored. */
+TR_INLINE void tr_bn_fetch(tr_dtype t, const void *p, const tr_bn_shape *s, size_t rows)
+{
+    const size_t nbytes = rows * s->stride * (t == TR_BF16 ? 2 : 4);
+    if (s->stride != s->width) return; /* cut into tiles */
+    for (size_t b = 0; b < nbytes; b += 64)
+        __builtin_prefetch((const char *)p + TR_BN_AHEAD + b, 0, 3);
+}
+
+/* Where the coefficients of the second elements of pairs begin. */
+static inline size_t tr_bn_second(const tr_bn_shape *s)
+{
+    return (s->width + 1) / 2;
+}
+
+/* And that of element e of those that have no partner: for float32 all, else the last of an odd row. */
+TR_INLINE size_t tr_bn_single(tr_dtype t, size_t e)
+{
+    return t == TR_BF16 ? e / 2 : e;
+}
+
+#endif
