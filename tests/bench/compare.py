@@ -3,6 +3,10 @@
 
     tests/bench/compare.py [--rounds 3] [--trainer build/release/bin/trainer] [--python PYTHON] [--only mlp-bf16]
 
+Beside each step stands its floor, measured in turns with the others by bench_floor (beside the trainer's build): the
+model's products and convolutions alone at their best formats, and the bytes of all else at the rate of memcpy, on as
+many processes at once. It leaves out what ranks exchange.
+
 PYTHON is one that has torch (the peer's script is peer_ddp.py beside this file); without it only Trireme's
 own figures are printed. 2 ranks x 1 thread each. Prints a table, then one JSON object.
 """
@@ -51,6 +55,14 @@ def run_trireme(trainer, model, precision, steps):
     }
 
 
+def run_floor(program, model, precision, steps):
+    share = {"mlp": 64, "resnet20": 64}[model]  # half of the config's batch
+    env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
+    out = subprocess.run(["mpirun", "-np", "2", program, str(TOP / f"configs/bench/{model}.yaml"), str(share), precision,
+                          str(max(9, steps // 8))], env=env, check=True, stdout=subprocess.PIPE, text=True).stdout
+    return json.loads(out.strip().splitlines()[-1])
+
+
 def run_peer(python, model, precision, steps):
     out = subprocess.run([python, str(HERE / "peer_ddp.py"), "--model", model, "--precision", precision,
                           "--steps", str(max(30, steps // 3))], check=True, stdout=subprocess.PIPE, text=True).stdout
@@ -65,18 +77,21 @@ def main():
     p.add_argument("--only", choices=CASES)
     p.add_argument("--no-peer", action="store_true")
     a = p.parse_args()
+    floor_program = pathlib.Path(a.trainer).resolve().parents[1] / "tests/bench/bench_floor"
     has_peer = not a.no_peer and subprocess.run([a.python, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode == 0
     if not has_peer:
         print("no torch: Trireme's figures alone")
     result = {}
     print(f"{'case':15} {'ours/s':>9} {'peer/s':>9} {'ratio':>6} {'goal':>5} {'step ms':>8} {'comm ms':>8} "
-          f"{'comm %':>7} {'first s':>8} {'peer':>6} {'MB':>6} {'peer':>6}")
+          f"{'comm %':>7} {'floor ms':>8} {'of it':>6} {'first s':>8} {'peer':>6} {'MB':>6} {'peer':>6}")
     for name, (model, precision, steps) in CASES.items():
         if a.only and name != a.only:
             continue
-        ours, peers = [], []
+        ours, peers, floors = [], [], []
         for _ in range(a.rounds):
             ours.append(run_trireme(a.trainer, model, precision, steps))
+            if floor_program.exists():
+                floors.append(run_floor(floor_program, model, precision, steps)["floor_ms"])
             if has_peer:
                 peers.append(run_peer(a.python, model, precision, steps))
         mid = lambda rows, key: statistics.median(r[key] for r in rows) if rows else float("nan")
@@ -85,10 +100,13 @@ def main():
         row["ratios"] = [o["samples_per_s"] / q["samples_per_s"] for o, q in zip(ours, peers)]
         row["ratio"] = statistics.median(row["ratios"]) if peers else float("nan")
         row["goal"] = TARGETS[name]
+        row["floor_ms"] = statistics.median(floors) if floors else float("nan")
+        row["of_floor"] = (statistics.median(o["step_ms"] / f for o, f in zip(ours, floors)) if floors else float("nan"))
         result[name] = row
         print(f"{name:15} {row['samples_per_s']:9.0f} {row['peer']['samples_per_s']:9.0f} {row['ratio']:6.2f} "
               f"{row['goal']:5.2f} {row['step_ms']:8.2f} {row['comm_wait_ms']:8.2f} "
-              f"{100 * row['comm_wait_ms'] / row['step_ms']:7.1f} {row['first_step_s']:8.2f} "
+              f"{100 * row['comm_wait_ms'] / row['step_ms']:7.1f} {row['floor_ms']:8.2f} {row['of_floor']:6.2f} "
+              f"{row['first_step_s']:8.2f} "
               f"{row['peer']['first_step_s']:6.1f} {row['peak_rss_mb']:6.0f} {row['peer']['peak_rss_mb']:6.0f}",
               flush=True)
     print(json.dumps(result))

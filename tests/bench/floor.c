@@ -9,6 +9,8 @@
  *             best, on arrays of its own; of anything else: the bytes that it must read and write, at
  *             the rate of memcpy over an arena as large as the plan's
  *
+ *             (copies of weights that products read, packed in their time, are bytes, too)
+ *
  * as all processes do at the same time, which share the memory's bandwidth. Medians over ROUNDS rounds of
  * rank 0. Prints a table by op, then one line of JSON. Ratio: time over floor. */
 #include <mpi.h>
@@ -18,7 +20,7 @@
 
 #include "kernels/cpu/onednn/onednn.h"
 #include "runtime/config/config.h"
-#include "runtime/plan/plan.h"
+#include "runtime/plan/internal.h"
 
 enum { CHUNK = 4 << 20, COPIES = 16, ARGS = 5 };
 
@@ -50,7 +52,7 @@ typedef struct {
     void *training, *updater;
     tr_segment all;
     tr_control control;
-    work *works; /* an op each, then the optimizer */
+    work *works; /* an op each, then the optimizer, then packing */
     size_t nworks, rounds;
     double *seconds; /* of a run's ops */
     double *copy;    /* [rounds] bytes a second, read and written */
@@ -266,7 +268,7 @@ static tr_status open_works(bench *b)
 {
     tr_status st = TR_OK;
     const tr_graph *g = tr_plan_graph(b->plan);
-    b->nworks = g->nops + 1;
+    b->nworks = g->nops + 2;
     TR_HAVE(b->works = tr_alloc(TR_MEM_OTHER, b->nworks, sizeof *b->works));
     TR_HAVE(b->seconds = tr_alloc(TR_MEM_OTHER, g->nops, sizeof *b->seconds));
     TR_HAVE(b->copy = tr_alloc(TR_MEM_OTHER, b->rounds, sizeof *b->copy));
@@ -277,6 +279,15 @@ static tr_status open_works(bench *b)
         if (i == g->nops) {
             w->name = "adamw";
             w->bytes = 28.0 * (double)b->model->learned_count; /* w g m v, and w m v back */
+            continue;
+        }
+        if (i > g->nops) {
+            w->name = "packing";
+            for (size_t k = 0; k < b->session->npacked; k++) {
+                const tr_packing *what = &b->session->packed[k].what;
+                w->bytes +=
+                    4.0 * (double)b->model->params[what->param].count + (double)what->nbytes;
+            }
             continue;
         }
         w->name = tr_op_name(&g->ops[i]);
@@ -301,7 +312,7 @@ static tr_status run_step(bench *b, size_t round)
 {
     tr_status st;
     double tally[TR_TALLY] = {0};
-    const size_t nops = b->nworks - 1;
+    const size_t nops = tr_plan_graph(b->plan)->nops;
     const tr_run run = {.seed = 1,
                         .loss_scale = 1,
                         .last = true,
@@ -377,7 +388,7 @@ static void print_products(const bench *b)
 {
     printf("%-26s %-26s %-24s %-24s %9s %9s %6s\n", "layer", "op", "implementation", "alone", "ms",
            "floor ms", "ratio");
-    for (size_t i = 0; i + 1 < b->nworks; i++) {
+    for (size_t i = 0; i < b->nworks; i++) {
         const work *w = &b->works[i];
         if (!w->p.pd) continue;
         const tr_plan_row row = tr_plan_row_at(b->plan, i);
@@ -409,7 +420,7 @@ static void print_table(bench *b)
             if (w->p.pd) products[0] += 1e3 * median(w->seconds, b->rounds);
             if (w->p.pd) products[1] += 1e3 * median(w->alone, b->rounds);
         }
-        if (seen || ms == 0) continue;
+        if (seen || floor == 0) continue;
         total[0] += ms;
         total[1] += floor;
         printf("%-26s %5d %9.3f %9.3f %6.2f %8.2f\n", b->works[i].name, calls, ms, floor,

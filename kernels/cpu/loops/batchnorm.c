@@ -169,8 +169,6 @@ TR_INLINE void apply_rows(tr_dtype t, tr_act act, const void *x, const void *res
 {
     for (size_t r = 0; r <= s->rows; r++) {
         const size_t at = r * s->stride;
-        tr_bn_fetch(t, tr_from(t, x, at), s, 1);
-        if (has) tr_bn_fetch(t, tr_from(t, residual, at), s, 1);
         apply_row(t, act, tr_from(t, x, at), has ? tr_from(t, residual, at) : NULL, has, scale,
                   shift, tr_into(t, y, at), tr_bn_count(s, r), tr_bn_second(s));
     }

@@ -162,8 +162,6 @@ TR_INLINE void grad_input_rows(tr_dtype t, const void *dz, const void *x, const 
         const size_t at = r * s->stride, n = tr_bn_count(s, r), paired = tr_paired(t, n);
         const void *dzr = tr_from(t, dz, at), *xr = tr_from(t, x, at);
         void *dxr = tr_into(t, dx, at);
-        tr_bn_fetch(t, dzr, s, 1);
-        tr_bn_fetch(t, xr, s, 1);
         TR_SIMD for (size_t i = 0; i < paired / 2; i++)
         {
             const size_t j = second + i;
