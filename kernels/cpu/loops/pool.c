@@ -37,11 +37,26 @@ TR_INLINE span covering(const tr_cpu_pool *p, int axis, int64_t i, int64_t windo
     return (span){from > 0 ? ((uint32_t)from + s - 1) / s : 0, at_most(windows, (int64_t)last + 1)};
 }
 
+/* The same for the place behind `i - 1`, whose windows `s` holds: without a division. */
+TR_INLINE span covering_next(const tr_cpu_pool *p, int axis, span s, int64_t i, int64_t windows)
+{
+    const int64_t at = i + p->padding[axis];
+    if (s.end < windows && s.end * p->stride[axis] <= at) s.end++;
+    if (s.begin * p->stride[axis] + p->kernel[axis] <= at) s.begin++;
+    return s;
+}
+
 TR_INLINE float divisor(const tr_cpu_pool *p, int64_t oh, int64_t ow)
 {
     if (p->include_pad) return (float)(p->kernel[0] * p->kernel[1]);
     span h = inside(p, 0, oh, p->H), w = inside(p, 1, ow, p->W);
     return (float)((h.end - h.begin) * (w.end - w.begin));
+}
+
+/* All windows average over as many places. */
+TR_INLINE bool even(const tr_cpu_pool *p)
+{
+    return p->include_pad || (p->padding[0] == 0 && p->padding[1] == 0);
 }
 
 TR_INLINE void max_block(tr_dtype t, const tr_cpu_pool *p, const void *image, int64_t oh,
@@ -76,12 +91,12 @@ TR_INLINE void max_block(tr_dtype t, const tr_cpu_pool *p, const void *image, in
         TR_SIMD for (size_t i = 0; i < n; i++)((uint8_t *)indices)[to + i] = (uint8_t)place[i];
 }
 
+/* h, w: the windows that cover (ih, iw). */
 TR_INLINE void max_grad_block(tr_dtype t, const tr_cpu_pool *p, const void *dy, const void *indices,
-                              size_t image, int64_t ih, int64_t iw, size_t c, size_t n, void *dx,
-                              size_t to)
+                              size_t image, int64_t ih, int64_t iw, span h, span w, size_t c,
+                              size_t n, void *dx, size_t to)
 {
     float sum[BLOCK] = {0};
-    span h = covering(p, 0, ih, p->OH), w = covering(p, 1, iw, p->OW);
     for (int64_t oh = h.begin; oh < h.end; oh++)
         for (int64_t ow = w.begin; ow < w.end; ow++) {
             int64_t kh = ih + p->padding[0] - oh * p->stride[0];
@@ -116,42 +131,114 @@ TR_INLINE void avg_block(tr_dtype t, const tr_cpu_pool *p, const void *image, in
     TR_SIMD for (size_t i = 0; i < n; i++) tr_store(t, y, to + i, sum[i] * scale);
 }
 
+/* share: 1 over the places of a window, where all have as many; else 0. */
 TR_INLINE void avg_grad_block(tr_dtype t, const tr_cpu_pool *p, const void *dy, size_t image,
-                              int64_t ih, int64_t iw, size_t c, size_t n, void *dx, size_t to)
+                              span h, span w, float share, size_t c, size_t n, void *dx, size_t to)
 {
     float sum[BLOCK] = {0};
-    span h = covering(p, 0, ih, p->OH), w = covering(p, 1, iw, p->OW);
     for (int64_t oh = h.begin; oh < h.end; oh++)
         for (int64_t ow = w.begin; ow < w.end; ow++) {
             size_t from = image + (size_t)(oh * p->OW + ow) * p->C + c;
-            float scale = 1 / divisor(p, oh, ow);
+            const float scale = share > 0 ? share : 1 / divisor(p, oh, ow);
             TR_SIMD for (size_t i = 0; i < n; i++) sum[i] += scale * tr_load(t, dy, from + i);
         }
     TR_SIMD for (size_t i = 0; i < n; i++) tr_store(t, dx, to + i, sum[i]);
 }
 
-/* Runs `call` for every block of channels of every place of rows [begin, end) of `height` x `width`
- * images, with: row (in the image), col, c, n, and `to`, the block's offset. Constant block sizes
- * let the compiler keep whole blocks in registers. */
+/* Runs `call` for every block of channels of one place, with: c, n, and `to`, the block's offset, which is
+ * the place's at first. Constant block sizes let the compiler keep whole blocks in registers. */
+#define EACH_CHANNEL(call)                                                                         \
+    do {                                                                                           \
+        size_t c = 0;                                                                              \
+        for (; c + BLOCK <= p->C; c += BLOCK, to += BLOCK) {                                       \
+            enum { n = BLOCK };                                                                    \
+            call;                                                                                  \
+        }                                                                                          \
+        for (; c + SMALL <= p->C; c += SMALL, to += SMALL) {                                       \
+            enum { n = SMALL };                                                                    \
+            call;                                                                                  \
+        }                                                                                          \
+        if (c < p->C) {                                                                            \
+            const size_t n = p->C - c;                                                             \
+            call;                                                                                  \
+        }                                                                                          \
+    } while (0)
+
+/* For every place of rows [begin, end) of `height` x `width` images: row (in the image), col. */
 #define EACH_BLOCK(height, width, call)                                                            \
     for (size_t r = begin; r < end; r++) {                                                         \
-        size_t sample = r / (size_t)(height), c;                                                   \
-        int64_t row = (int64_t)(r % (size_t)(height));                                             \
+        const size_t sample = r / (size_t)(height);                                                \
+        const int64_t row = (int64_t)(r % (size_t)(height));                                       \
         for (int64_t col = 0; col < (width); col++) {                                              \
             size_t to = (r * (size_t)(width) + (size_t)col) * p->C;                                \
-            for (c = 0; c + BLOCK <= p->C; c += BLOCK, to += BLOCK) {                              \
-                enum { n = BLOCK };                                                                \
-                call;                                                                              \
-            }                                                                                      \
-            for (; c + SMALL <= p->C; c += SMALL, to += SMALL) {                                   \
-                enum { n = SMALL };                                                                \
-                call;                                                                              \
-            }                                                                                      \
-            if (c < p->C) {                                                                        \
-                size_t n = p->C - c;                                                               \
-                call;                                                                              \
-            }                                                                                      \
+            EACH_CHANNEL(call);                                                                    \
         }                                                                                          \
+    }
+
+/* The same for a gradient's: also h and w, the windows that cover the place. */
+#define EACH_GRAD_BLOCK(call)                                                                      \
+    for (size_t r = begin; r < end; r++) {                                                         \
+        const size_t sample = r / (size_t)p->H;                                                    \
+        const int64_t row = (int64_t)(r % (size_t)p->H);                                           \
+        const span h = covering(p, 0, row, p->OH);                                                 \
+        span w = covering(p, 1, 0, p->OW);                                                         \
+        for (int64_t col = 0; col < p->W; col++) {                                                 \
+            size_t to = (r * (size_t)p->W + (size_t)col) * p->C;                                   \
+            if (col > 0) w = covering_next(p, 1, w, col, p->OW);                                   \
+            EACH_CHANNEL(call);                                                                    \
+        }                                                                                          \
+    }
+
+/* ---- Windows side by side: no place lies in two, so that a gradient goes from each window to its places - */
+
+static bool side_by_side(const tr_cpu_pool *p)
+{
+    return p->stride[0] == p->kernel[0] && p->stride[1] == p->kernel[1] && p->padding[0] == 0 &&
+           p->padding[1] == 0;
+}
+
+TR_INLINE void max_grad_place(tr_dtype t, bool is_wide, const void *dy, const void *indices,
+                              size_t from, int32_t here, size_t n, void *dx, size_t to)
+{
+    const int32_t *wide = (const int32_t *)indices + from;
+    const uint8_t *narrow = (const uint8_t *)indices + from;
+    TR_SIMD for (size_t i = 0; i < n; i++)
+    {
+        const uint32_t keep = (is_wide ? wide[i] == here : narrow[i] == (uint8_t)here) ? ~0u : 0;
+        if (t == TR_BF16) /* bit by bit: no branch, and no load that depends on one */
+            ((tr_bf16 *)dx)[to + i] = ((const tr_bf16 *)dy)[from + i] & (tr_bf16)keep;
+        else
+            ((float *)dx)[to + i] = tr_float(tr_bits(((const float *)dy)[from + i]) & keep);
+    }
+}
+
+TR_INLINE void avg_grad_place(tr_dtype t, const void *dy, size_t from, float share, size_t n,
+                              void *dx, size_t to)
+{
+    TR_SIMD for (size_t i = 0; i < n; i++)
+        tr_store(t, dx, to + i, share * tr_load(t, dy, from + i));
+}
+
+/* For every place of rows [begin, end) of dx: from (where its window's gradients are), here (its place in
+ * the window). What no window reaches is zero. */
+#define EACH_OWN_BLOCK(t, call)                                                                    \
+    for (size_t r = begin; r < end; r++) {                                                         \
+        const size_t sample = r / (size_t)p->H, row = r % (size_t)p->H;                            \
+        const size_t kh = (size_t)p->kernel[0], kw = (size_t)p->kernel[1], oh = row / kh;          \
+        const size_t reached = oh < (size_t)p->OH ? (size_t)p->OW * kw : 0;                        \
+        const size_t window = (sample * (size_t)p->OH + oh) * (size_t)p->OW * p->C;                \
+        for (size_t col = 0, place = 0, ow = 0; col < reached; col++) {                            \
+            const int32_t here = (int32_t)(row % kh * kw + place);                                 \
+            size_t to = (r * (size_t)p->W + col) * p->C, from = window + ow * p->C;                \
+            (void)here;                                                                            \
+            EACH_CHANNEL({                                                                         \
+                call;                                                                              \
+                from += n;                                                                         \
+            });                                                                                    \
+            if (++place == kw) place = 0, ow++;                                                    \
+        }                                                                                          \
+        memset(tr_into(t, dx, (r * (size_t)p->W + reached) * p->C), 0,                             \
+               ((size_t)p->W - reached) * p->C * (t == TR_BF16 ? 2 : 4));                          \
     }
 
 void TR_LOOP(max_pool)(const tr_cpu_pool *p, const void *x, void *y, void *indices, size_t begin,
@@ -167,9 +254,15 @@ void TR_LOOP(max_pool_grad)(const tr_cpu_pool *p, const void *dy, const void *in
                             size_t begin, size_t end)
 {
     const size_t image = (size_t)(p->OH * p->OW) * p->C;
-    TR_BY_TYPE(p->type, EACH_BLOCK(p->H, p->W,
-                                   max_grad_block(T, p, dy, indices, sample * image, row, col, c, n,
-                                                  dx, to)));
+    if (!side_by_side(p))
+        TR_BY_TYPE(p->type, EACH_GRAD_BLOCK(max_grad_block(T, p, dy, indices, sample * image, row,
+                                                           col, h, w, c, n, dx, to)));
+    else if (p->wide)
+        TR_BY_TYPE(p->type,
+                   EACH_OWN_BLOCK(T, max_grad_place(T, true, dy, indices, from, here, n, dx, to)));
+    else
+        TR_BY_TYPE(p->type,
+                   EACH_OWN_BLOCK(T, max_grad_place(T, false, dy, indices, from, here, n, dx, to)));
 }
 
 void TR_LOOP(avg_pool)(const tr_cpu_pool *p, const void *x, void *y, size_t begin, size_t end)
@@ -184,7 +277,12 @@ void TR_LOOP(avg_pool_grad)(const tr_cpu_pool *p, const void *dy, void *dx, size
                             size_t end)
 {
     const size_t image = (size_t)(p->OH * p->OW) * p->C;
-    TR_BY_TYPE(
-        p->type,
-        EACH_BLOCK(p->H, p->W, avg_grad_block(T, p, dy, sample * image, row, col, c, n, dx, to)));
+    const float share = even(p) ? 1 / divisor(p, 0, 0) : 0;
+    if (side_by_side(p))
+        TR_BY_TYPE(p->type, EACH_OWN_BLOCK(T, avg_grad_place(T, dy, from, share, n, dx, to)));
+    else
+        TR_BY_TYPE(p->type, EACH_GRAD_BLOCK({
+                       (void)row;
+                       avg_grad_block(T, p, dy, sample * image, h, w, share, c, n, dx, to);
+                   }));
 }
