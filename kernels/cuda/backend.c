@@ -12,6 +12,7 @@
 #include "kernels/cuda/core.h"
 #include "kernels/cuda/dnn/dnn.h"
 #include "kernels/cuda/loops/probe.h"
+#include "kernels/cuda/trial.h"
 
 static tr_cuda_prepare_fn *const table[] = {
 #define X(op, kernel) tr_cuda_##kernel,
@@ -102,6 +103,7 @@ static void cuda_close(void *ctx)
         if (cuda->stream) (void)cudaStreamDestroy(cuda->stream);
         (void)cudaGetLastError();
     }
+    tr_cuda_forget(cuda);
     tr_free(cuda);
 }
 

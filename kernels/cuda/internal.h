@@ -23,6 +23,7 @@ typedef struct tr_cuda_stage tr_cuda_stage;   /* stage.c: the two slots of a ses
 typedef struct tr_cuda_sections tr_cuda_sections; /* section.c: a session's recorded graphs */
 typedef struct tr_cuda_pace tr_cuda_pace;         /* pace.c: how far the host runs ahead */
 typedef struct tr_cuda_monitor tr_cuda_monitor;   /* monitor.c: NVML */
+typedef struct tr_cuda_memo tr_cuda_memo;         /* trial.c: what was found */
 
 /* What is put into the stream now. */
 typedef enum {
@@ -51,6 +52,7 @@ typedef struct tr_cuda {
     tr_cuda_sections *in; /* whose section is open */
     tr_cuda_pace *pace;
     tr_cuda_monitor *monitor;
+    tr_cuda_memo *memos;
     double *sums; /* ops/optimizer.c: partial sums of sum_squares, on the device */
 } tr_cuda;
 

@@ -1,8 +1,9 @@
 // cuBLASLt's stand-in, third part: which algorithms there are for a product, and the call, which
 // checks, then leaves the arithmetic (cublaslt_matmul.cc) to a task.
 //
-// FAKEGPU_CUBLASLT_WITHOUT: words out of "bias gelu bgrad"; no algorithm is found for those
-// epilogues, as on devices and for types that lack them.
+// FAKEGPU_CUBLASLT_WITHOUT: words out of "bias gelu bgrad split"; no algorithm is found for those
+// epilogues, as on devices and for types that lack them, none takes a cut of the sum that it was not
+// offered with. FAKEGPU_BROKEN: "cublaslt:21", by the number of the algorithm.
 #include "tests/fakegpu/cublaslt.h"
 
 #include <cstdlib>
@@ -71,16 +72,16 @@ bool vectors(const Layout &l, uint32_t align)
 struct Way {
     uint32_t id, split, scheme;
     bool vectors;
-    uint64_t fixed, per_element; // workspace: bytes, and bytes for each element of D and split
+    uint64_t fixed; // bytes of workspace, beside what partial results take
 };
 const Way ways[] = {
-    {21, 3, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, true, 0, 4},
-    {6, 1, CUBLASLT_REDUCTION_SCHEME_NONE, true, 4096, 0},
-    {5, 2, CUBLASLT_REDUCTION_SCHEME_INPLACE, false, 1024, 0},
-    {7, 2, CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE, false, 0, 4},
-    {11, 2, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, false, 0, 4},
-    {2, 1, CUBLASLT_REDUCTION_SCHEME_NONE, false, 512, 0},
-    {1, 1, CUBLASLT_REDUCTION_SCHEME_NONE, false, 0, 0},
+    {21, 3, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, true, 0},
+    {6, 1, CUBLASLT_REDUCTION_SCHEME_NONE, true, 4096},
+    {5, 2, CUBLASLT_REDUCTION_SCHEME_INPLACE, false, 1024},
+    {7, 2, CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE, false, 0},
+    {11, 2, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, false, 0},
+    {2, 1, CUBLASLT_REDUCTION_SCHEME_NONE, false, 512},
+    {1, 1, CUBLASLT_REDUCTION_SCHEME_NONE, false, 0},
 };
 
 bool fits(const Way &way, const Product &p, const Preference &pref, uint64_t workspace)
@@ -90,6 +91,15 @@ bool fits(const Way &way, const Product &p, const Preference &pref, uint64_t wor
            (way.scheme & ~pref.schemes) == 0 &&
            (!way.vectors || (vectors(p.a, pref.align[0]) && vectors(p.b, pref.align[1]) &&
                              vectors(p.c, pref.align[2]) && vectors(p.d, pref.align[3])));
+}
+
+uint64_t workspace_of(const Algo &algo, const Product &p)
+{
+    const bool partial = algo.split > 1 && algo.scheme != CUBLASLT_REDUCTION_SCHEME_INPLACE;
+    const uint64_t parts = partial ? 4 * algo.split * p.m * p.n : 0;
+    for (const Way &way : ways)
+        if (way.id == algo.id) return way.fixed + parts;
+    return parts;
 }
 
 } // namespace
@@ -114,21 +124,20 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     if (left_out(p.desc.epilogue)) return CUBLAS_STATUS_NOT_SUPPORTED;
     for (const Way &way : ways) {
-        const uint64_t workspace = way.fixed + way.per_element * way.split * p.m * p.n;
-        if (*returned == requested || !fits(way, p, pref, workspace)) continue;
         Algo algo{};
         algo.problem = digest(p);
-        algo.workspace = workspace;
         algo.magic = algo_magic;
         algo.id = way.id;
         algo.split = way.split;
         algo.scheme = way.scheme;
+        algo.workspace = workspace_of(algo, p);
+        if (*returned == requested || !fits(way, p, pref, algo.workspace)) continue;
         for (int i = 0; i < 4; i++) algo.align[i] = (uint16_t)pref.align[i];
         algo.bias_align = alignment_of(p.desc.bias);
         cublasLtMatmulHeuristicResult_t *r = &results[(*returned)++];
         memset(r, 0, sizeof *r);
         memcpy(&r->algo, &algo, sizeof algo);
-        r->workspaceSize = workspace;
+        r->workspaceSize = algo.workspace;
         r->state = CUBLAS_STATUS_SUCCESS;
         r->wavesCount = 1;
     }
@@ -158,6 +167,56 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
     }
 }
 
+// Of what an algorithm may be given, the parts of the sum and how they are added.
+cublasStatus_t cublasLtMatmulAlgoConfigSetAttribute(cublasLtMatmulAlgo_t *algo,
+                                                    cublasLtMatmulAlgoConfigAttributes_t attr,
+                                                    const void *buf, size_t size)
+{
+    const char *call = "cublasLtMatmulAlgoConfigSetAttribute";
+    if (fails(call) || !algo || !buf || size != sizeof(uint32_t))
+        return CUBLAS_STATUS_INVALID_VALUE;
+    Algo v = read_from<Algo>(algo);
+    if (v.magic != algo_magic) return CUBLAS_STATUS_INVALID_VALUE;
+    switch (attr) {
+    case CUBLASLT_ALGO_CONFIG_SPLITK_NUM:
+        v.split = read_from<uint32_t>(buf);
+        break;
+    case CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME:
+        v.scheme = read_from<uint32_t>(buf);
+        break;
+    default:
+        violation(call, "attribute %d is not modelled by the stand-in", (int)attr);
+    }
+    memcpy(algo, &v, sizeof v);
+    return CUBLAS_STATUS_SUCCESS;
+}
+
+// Fills in all but the algorithm, as the real one. FAKEGPU_CUBLASLT_WITHOUT "split": none takes other parts than those
+// that it was offered with.
+cublasStatus_t cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
+                                       cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                       cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                       const cublasLtMatmulAlgo_t *algo,
+                                       cublasLtMatmulHeuristicResult_t *result)
+{
+    const char *call = "cublasLtMatmulAlgoCheck", *without = getenv("FAKEGPU_CUBLASLT_WITHOUT");
+    if (fails(call)) return CUBLAS_STATUS_INTERNAL_ERROR;
+    if (!alive(call, handle, Kind::handle)) return CUBLAS_STATUS_NOT_INITIALIZED;
+    if (!all_alive(call, desc, a, b, c, d) || !algo || !result) return CUBLAS_STATUS_INVALID_VALUE;
+    Product p = product_of(desc, a, b, c, d);
+    const cublasStatus_t status = understand(&p);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    const Algo v = read_from<Algo>(algo);
+    if (v.magic != algo_magic || v.problem != digest(p)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (v.split < 1 || v.split > p.k || (v.split == 1) != (v.scheme == 0) ||
+        (v.split > 1 && is_bias_gradient(p.desc.epilogue)) || (without && strstr(without, "split")))
+        return CUBLAS_STATUS_NOT_SUPPORTED;
+    result->workspaceSize = workspace_of(v, p);
+    result->state = CUBLAS_STATUS_SUCCESS;
+    result->wavesCount = 1;
+    return CUBLAS_STATUS_SUCCESS;
+}
+
 // ---- The call ----
 
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc, const void *alpha,
@@ -177,7 +236,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     Product p = product_of(desc, a_layout, b_layout, c_layout, d_layout);
     const cublasStatus_t status = understand(&p);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
-    const Algo chosen = read_from<Algo>(algo);
+    Algo chosen = read_from<Algo>(algo);
+    chosen.workspace = workspace_of(chosen, p);
     if (chosen.magic != algo_magic || chosen.problem != digest(p))
         return CUBLAS_STATUS_INVALID_VALUE;
     if (workspace_size < chosen.workspace || (chosen.workspace && !workspace))
@@ -187,11 +247,16 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
     if ((is_bias(p.desc.epilogue) || is_bias_gradient(p.desc.epilogue)) && !p.desc.bias)
         return CUBLAS_STATUS_INVALID_VALUE;
     check(call, p, chosen, o, workspace_size);
+    const Broken how = broken("cublaslt", chosen.id);
+    if (how == Broken::call) return CUBLAS_STATUS_EXECUTION_FAILED;
     Task task{};
     task.what = call;
     task.step = [=]() {
         check("cublasLtMatmul, running", p, chosen, o, chosen.workspace);
-        compute(p, chosen, o);
+        if (how == Broken::context)
+            spoil(cudaErrorIllegalAddress);
+        else
+            compute(p, chosen, o);
         return true;
     };
     return enqueue(stream, task) == cudaSuccess ? CUBLAS_STATUS_SUCCESS

@@ -130,6 +130,14 @@ extern "C" cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendD
         return wrong(CUDNN_STATUS_BAD_PARAM_NULL_POINTER, "the plan needs a workspace");
     check(*work);
     check_overlap(*work);
-    return of_cuda(fakegpu::enqueue(handle->stream, {call, {}, [work] { return run(*work); }, {}}),
-                   call);
+    const fakegpu::Broken how = fakegpu::broken("cudnn", work->plan.engine.index);
+    if (how == fakegpu::Broken::call)
+        return wrong(CUDNN_STATUS_EXECUTION_FAILED, "engine %lld is broken (FAKEGPU_BROKEN)",
+                     (long long)work->plan.engine.index);
+    const auto step = [work, how] {
+        if (how != fakegpu::Broken::context) return run(*work);
+        fakegpu::spoil(cudaErrorIllegalAddress);
+        return true;
+    };
+    return of_cuda(fakegpu::enqueue(handle->stream, {call, {}, step, {}}), call);
 }

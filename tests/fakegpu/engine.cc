@@ -213,6 +213,22 @@ bool fails(const char *call)
     return f.name.empty() ? all == f.at : f.name == call && n == f.at;
 }
 
+Broken broken(const char *library, int64_t algorithm)
+{
+    const std::string all = "," + std::string(setting("FAKEGPU_BROKEN", "")) + ",";
+    for (const std::string &what : {std::to_string(algorithm), std::string("*")}) {
+        const std::string name = "," + std::string(library) + ":" + what;
+        if (all.find(name + ",") != std::string::npos) return Broken::call;
+        if (all.find(name + "!,") != std::string::npos) return Broken::context;
+    }
+    return Broken::no;
+}
+
+void spoil(cudaError_t e)
+{
+    engine().sticky = e;
+}
+
 // ---- Entries ----
 
 Entry::Entry(const char *call) : call_(call)
@@ -241,6 +257,7 @@ Entry::~Entry()
 
 cudaError_t Entry::done(cudaError_t e) const
 {
+    if (e == cudaSuccess) e = engine().sticky; // what ran meanwhile may have spoiled the context
     if (e != cudaSuccess) last_error() = e;
     return e;
 }

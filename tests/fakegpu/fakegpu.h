@@ -60,4 +60,12 @@ void need_aligned(const char *call, const char *operand, const void *p, size_t t
 // them.
 bool fails(const char *call);
 
+// What FAKEGPU_BROKEN says of a library's algorithm: a list, comma-separated, of "LIBRARY:NUMBER" (or "LIBRARY:*"),
+// each of which fails whenever it is called; with a "!" behind, the call goes well, and the work spoils the context.
+// Read at each call.
+enum class Broken { no, call, context };
+Broken broken(const char *library, int64_t algorithm);
+// A task's work went wrong on the device: from now on every call gives this error.
+void spoil(cudaError_t e);
+
 } // namespace fakegpu

@@ -165,15 +165,17 @@ tr_status tr_cuda_product_open(tr_cuda *cuda, const tr_cuda_problem *q, tr_cuda_
     TR_TRY(copy_problem(&p->problem, q));
     if (cuda->o.dry) {
         p->workspace = cuda->o.workspace < DRY_WORKSPACE ? cuda->o.workspace : DRY_WORKSPACE;
+        p->fills = true;
     } else {
         TR_TRY(describe(p));
         TR_TRY(tr_blas_choose(cuda->blas, p, &found));
         TR_NEED(
-            found || q->epilogue != TR_EPILOGUE_NONE, TR_UNSUPPORTED,
+            found || q->epilogue != TR_EPILOGUE_NONE,
+            cuda->blas->broken ? TR_KERNEL : TR_UNSUPPORTED,
             "cuBLASLt has no algorithm for a product of %lld x %lld x %lld in %s on this device "
-            "(compute capability %d.%d)",
+            "(compute capability %d.%d): %s",
             (long long)q->m, (long long)q->n, (long long)q->k, tr_dtype_name(q->type), cuda->major,
-            cuda->minor);
+            cuda->minor, cuda->blas->refusal);
         if (found) TR_TRY(name_choice(p));
     }
 out:
@@ -198,6 +200,11 @@ void tr_cuda_product_close(tr_cuda_product *p)
 size_t tr_cuda_product_workspace(const tr_cuda_product *p)
 {
     return p->workspace;
+}
+
+bool tr_cuda_product_fills(const tr_cuda_product *p)
+{
+    return p->fills;
 }
 
 const char *tr_cuda_product_impl(const tr_cuda_product *p)

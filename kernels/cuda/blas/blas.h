@@ -6,7 +6,7 @@
  * with B first and no copy of anything.
  *
  * The algorithm is chosen once for each distinct problem (heuristic; timed where the backend's
- * options say benchmark) and remembered by the context.
+ * options say benchmark), run once on scratch memory, and remembered by the context.
  *
  * ReLU is not among the epilogues: CUBLASLT_EPILOGUE_RELU is max(x, 0) and gives 0 for NaN (NVIDIA
  * developer forum, topic 329783), which would hide from the overflow check what it looks for. */
@@ -42,14 +42,16 @@ typedef struct {
 
 typedef struct tr_cuda_product tr_cuda_product;
 
-/* *out is NULL where the library has no algorithm for the problem with its epilogue; without one
- * that is an error (TR_UNSUPPORTED). In a dry context all is taken to be there. */
+/* *out is NULL where the library has no algorithm that runs for the problem with its epilogue; without one
+ * that is an error (TR_UNSUPPORTED; TR_KERNEL where those that there are fail). In a dry context all is taken to be there. */
 TR_CUDA_C tr_status tr_cuda_product_open(tr_cuda *cuda, const tr_cuda_problem *q,
                                          tr_cuda_product **out);
 TR_CUDA_C void tr_cuda_product_close(tr_cuda_product *p); /* NULL is fine */
 /* Bytes of scratch that the chosen algorithm asks for (dry: the most it may); to be 256-byte
  * aligned. */
 TR_CUDA_C size_t tr_cuda_product_workspace(const tr_cuda_product *p);
+/* Whether the product keeps the device busy, as far as shapes tell (choose.c). In a dry context all do. */
+TR_CUDA_C bool tr_cuda_product_fills(const tr_cuda_product *p);
 /* "cuBLASLt bias+gelu"; dry: "cuBLASLt (chosen on the device)". Static. */
 TR_CUDA_C const char *tr_cuda_product_impl(const tr_cuda_product *p);
 /* "algorithm 21, tile 20, stages 17, split 1": cuBLASLt's numbers of what was chosen; NULL in a dry

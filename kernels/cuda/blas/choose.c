@@ -1,6 +1,14 @@
 /* Which algorithm: once for each distinct problem of a context. cublasLtMatmulAlgoGetHeuristic
- * orders candidates by the time that it expects; with `benchmark` the first eight are timed
- * (timing.h) and the fastest is taken.
+ * orders candidates by the time that it expects. In that order they are run once (trial.h), and the
+ * first that runs is taken; with `benchmark` all are timed and the fastest is.
+ *
+ * Split-K. Where the result is small and the sums are long, as in the gradients of weights, a block of threads
+ * for each 128 x 128 of the result leaves most of the device idle: 2 tiles, 2 of 132 multiprocessors, for
+ * the whole of the sum. So the sum is to be cut into `parts`, as many as fill the device, of 512 elements or
+ * more each (fewer cost less to add than partial results cost to write and read). Candidates with
+ * at least a quarter of these parts come first; a quarter, because the library's tiles may be half as
+ * large either way. Where the library names too few, its first is offered cut into parts, half and
+ * a quarter of them, if it says that it takes them.
  *
  * Same bits every time: for one algorithm on one kind of device cuBLAS promises that ("Results
  * Reproducibility"); two runs that time could choose differently, so `deterministic` and
@@ -8,14 +16,25 @@
  * output, one block after the other (INPLACE), or in the workspace in the output's type: both would
  * round 16-bit results more than once, and the former orders blocks by a counter at run time. So
  * 16-bit outputs, and all in deterministic mode, allow only partial sums in float32 in the
- * workspace, added in a step of their own. */
+ * workspace, added in a step of their own; so do the parts that are ours. */
 #include "kernels/cuda/blas/private.h"
 
 #include <string.h>
 
-#include "kernels/cuda/timing.h"
+#include "kernels/cuda/trial.h"
 
-enum { CANDIDATES = 8 };
+enum { NAMED = 8, CUT = 3, TILE = 128, PART = 512 };
+
+typedef struct {
+    cublasLtMatmulAlgo_t algo;
+    size_t workspace;
+    int32_t split; /* parts that it cuts the sum into */
+} candidate;
+
+typedef struct {
+    candidate c[NAMED + CUT];
+    int n;
+} candidates;
 
 static tr_status prefer(cublasLtMatmulPreference_t pref, const tr_cuda *cuda,
                         const tr_cuda_problem *q)
@@ -43,15 +62,33 @@ out:
     return st;
 }
 
+/* What an algorithm does not say is taken for `unknown`. */
+static int32_t ask_algo(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t what,
+                        int32_t unknown)
+{
+    int32_t v = unknown;
+    size_t written;
+    if (cublasLtMatmulAlgoConfigGetAttribute(algo, what, &v, sizeof v, &written)) return unknown;
+    return v;
+}
+
+static void add(candidates *to, const tr_cuda_blas *blas, const cublasLtMatmulHeuristicResult_t *r)
+{
+    if (r->state != CUBLAS_STATUS_SUCCESS || r->workspaceSize > blas->cuda->o.workspace) return;
+    to->c[to->n++] = (candidate){.algo = r->algo,
+                                 .workspace = r->workspaceSize,
+                                 .split = ask_algo(&r->algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 1)};
+}
+
 /* Candidates that the library says will run, best first. */
-static tr_status ask(tr_cuda_blas *blas, tr_cuda_product *p,
-                     cublasLtMatmulHeuristicResult_t found[CANDIDATES], int *n)
+static tr_status ask(tr_cuda_blas *blas, tr_cuda_product *p, candidates *to)
 {
     tr_status st = TR_OK;
     const tr_cuda_problem *q = &p->problem;
+    cublasLtMatmulHeuristicResult_t named[NAMED];
     cublasLtMatmulPreference_t pref = NULL;
     int returned = 0;
-    *n = 0;
+    memset(named, 0, sizeof named);
     TR_BLAS_TRY(cublasLtMatmulPreferenceCreate(&pref));
     TR_TRY(prefer(pref, blas->cuda, q));
     if (q->epilogue != TR_EPILOGUE_NONE && q->epilogue != TR_EPILOGUE_GELU) {
@@ -62,66 +99,125 @@ static tr_status ask(tr_cuda_blas *blas, tr_cuda_product *p,
     }
     const cublasStatus_t s =
         cublasLtMatmulAlgoGetHeuristic(blas->handle, p->desc, p->first, p->second, p->result,
-                                       p->result, pref, CANDIDATES, found, &returned);
+                                       p->result, pref, NAMED, named, &returned);
     /* Some epilogues that the device or the version lacks are called invalid instead. */
     const bool none = s == CUBLAS_STATUS_NOT_SUPPORTED || s == CUBLAS_STATUS_ARCH_MISMATCH ||
                       (s == CUBLAS_STATUS_INVALID_VALUE && q->epilogue != TR_EPILOGUE_NONE);
     if (none) goto out;
     TR_TRY(tr_cuda_blas_check(s, "cublasLtMatmulAlgoGetHeuristic"));
-    for (int i = 0; i < returned; i++)
-        if (found[i].state == CUBLAS_STATUS_SUCCESS &&
-            found[i].workspaceSize <= blas->cuda->o.workspace)
-            found[(*n)++] = found[i];
+    for (int i = 0; i < returned; i++) add(to, blas, &named[i]);
 out:
     if (pref) cublasLtMatmulPreferenceDestroy(pref);
     return st;
 }
 
-/* ---- Timing ---- */
+/* ---- Split-K ---- */
+
+static int32_t parts_of(const tr_cuda *cuda, const tr_cuda_problem *q)
+{
+    const int64_t tiles = ((q->m + TILE - 1) / TILE) * ((q->n + TILE - 1) / TILE);
+    const int64_t fill = cuda->sms / tiles, most = q->k / PART, n = fill < most ? fill : most;
+    return n > 1 ? (int32_t)n : 1;
+}
+
+static bool enough(int32_t split, int32_t parts)
+{
+    return split >= parts / 4;
+}
+
+/* The same algorithm with the sum in `split` parts, where the library takes that. */
+static void add_cut(tr_cuda_blas *blas, const tr_cuda_product *p, const candidate *from,
+                    int32_t split, candidates *to)
+{
+    const uint32_t scheme = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+    cublasLtMatmulHeuristicResult_t r;
+    cublasLtMatmulAlgo_t algo = from->algo;
+    memset(&r, 0, sizeof r);
+    if (cublasLtMatmulAlgoConfigSetAttribute(&algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &split,
+                                             sizeof split) ||
+        cublasLtMatmulAlgoConfigSetAttribute(&algo, CUBLASLT_ALGO_CONFIG_REDUCTION_SCHEME, &scheme,
+                                             sizeof scheme) ||
+        cublasLtMatmulAlgoCheck(blas->handle, p->desc, p->first, p->second, p->result, p->result,
+                                &algo, &r))
+        return;
+    r.algo = algo;
+    add(to, blas, &r);
+}
+
+/* Those with enough parts to the front, each group in the order that it has. */
+static void put_first(candidates *of, int32_t parts)
+{
+    candidates to = {.n = 0};
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < of->n; i++)
+            if (enough(of->c[i].split, parts) == (pass == 0)) to.c[to.n++] = of->c[i];
+    *of = to;
+}
+
+static void cut(tr_cuda_blas *blas, const tr_cuda_product *p, int32_t parts, candidates *of)
+{
+    const candidate first = of->c[0];
+    bool some = false;
+    for (int i = 0; i < of->n; i++) some |= enough(of->c[i].split, parts);
+    for (int k = 0; k < CUT && (!some || blas->cuda->o.benchmark); k++)
+        if (parts >> k > first.split) add_cut(blas, p, &first, parts >> k, of);
+    put_first(of, parts);
+}
+
+/* ---- Trying ---- */
 
 typedef struct {
     tr_cuda_product *p;
-    const cublasLtMatmulHeuristicResult_t *found;
-    tr_cuda_product_args args;
-} trial;
+    const candidate *c;
+} attempt;
 
-static tr_status put(void *arg, int candidate, bool *runs)
+static tr_status put(void *arg, const tr_cuda_trial *t)
 {
-    const trial *t = arg;
-    const cublasLtMatmulHeuristicResult_t *c = &t->found[candidate];
-    const cublasStatus_t s = tr_blas_call(t->p, &c->algo, c->workspaceSize, &t->args);
-    *runs = s != CUBLAS_STATUS_NOT_SUPPORTED && s != CUBLAS_STATUS_ARCH_MISMATCH;
-    return *runs ? tr_cuda_blas_check(s, "cublasLtMatmul, timed") : TR_OK;
+    const attempt *a = arg;
+    const tr_cuda_product_args args = {.a = t->block[0],
+                                       .b = t->block[1],
+                                       .d = t->block[2],
+                                       .vector = t->block[3],
+                                       .alpha = 1,
+                                       .workspace = t->workspace};
+    return tr_cuda_blas_check(tr_blas_call(a->p, &a->c->algo, a->c->workspace, &args),
+                              "cublasLtMatmul");
 }
 
-static tr_status fastest(tr_cuda_product *p, const cublasLtMatmulHeuristicResult_t *found, int n,
-                         int *best)
+static tr_status open_trial(const tr_cuda_product *p, tr_cuda_trial *t)
 {
-    tr_status st = TR_OK;
     const tr_cuda_problem *q = &p->problem;
     const size_t esize = tr_dtype_size(q->type), dsize = tr_dtype_size(q->out);
     const bool vector = q->epilogue != TR_EPILOGUE_NONE && q->epilogue != TR_EPILOGUE_GELU;
     const size_t length = (size_t)(q->epilogue == TR_EPILOGUE_BIAS_GRADIENT ? q->m : q->n);
-    size_t sizes[TR_CUDA_TRIAL_BLOCKS] = {(size_t)(q->ta ? q->k : q->m) * (size_t)q->lda * esize,
-                                          (size_t)(q->tb ? q->n : q->k) * (size_t)q->ldb * esize,
-                                          (size_t)q->m * (size_t)q->ldd * dsize,
-                                          vector ? length * dsize : 0};
+    const size_t sizes[TR_CUDA_TRIAL_BLOCKS] = {
+        (size_t)(q->ta ? q->k : q->m) * (size_t)q->lda * esize,
+        (size_t)(q->tb ? q->n : q->k) * (size_t)q->ldb * esize,
+        (size_t)q->m * (size_t)q->ldd * dsize, vector ? length * dsize : 0};
+    return tr_cuda_trial_open(t, p->cuda, "matrix products", sizes);
+}
+
+static tr_status try_all(tr_cuda_product *p, const candidates *of, tr_blas_choice *choice)
+{
+    tr_status st = TR_OK;
     tr_cuda_trial t;
-    bool room;
-    for (int i = 0; i < n; i++)
-        if (found[i].workspaceSize > sizes[4]) sizes[4] = found[i].workspaceSize;
-    TR_TRY(tr_cuda_trial_open(&t, p->cuda, "matrix products", sizes, &room));
-    if (room) {
-        trial what = {p,
-                      found,
-                      {.a = t.block[0],
-                       .b = t.block[1],
-                       .d = t.block[2],
-                       .vector = t.block[3],
-                       .alpha = 1,
-                       .workspace = t.block[4]}};
-        TR_TRY(tr_cuda_trial_best(&t, n, put, &what, best));
+    TR_TRY(open_trial(p, &t));
+    for (int i = 0; i < of->n && tr_cuda_trial_goes_on(&t); i++) {
+        const candidate *c = &of->c[i];
+        attempt a = {p, c};
+        char name[64];
+        bool best;
+        snprintf(name, sizeof name, "cuBLASLt algorithm %d",
+                 (int)ask_algo(&c->algo, CUBLASLT_ALGO_CONFIG_ID, -1));
+        TR_TRY(tr_cuda_trial_run(&t, &(tr_cuda_candidate){name, c->workspace, put, &a}, &best));
+        if (!best) continue;
+        choice->found = true;
+        choice->algo = c->algo;
+        choice->workspace = c->workspace;
+        choice->fills = enough(c->split, parts_of(p->cuda, &p->problem));
     }
+    p->cuda->blas->broken = !choice->found;
+    if (!choice->found) memcpy(p->cuda->blas->refusal, t.why, sizeof t.why);
 out:
     tr_cuda_trial_close(&t);
     return st;
@@ -157,21 +253,20 @@ tr_status tr_blas_choose(tr_cuda_blas *blas, tr_cuda_product *p, bool *found)
     if (known) {
         choice = *known;
     } else {
-        cublasLtMatmulHeuristicResult_t candidates[CANDIDATES];
-        int n = 0, best = 0;
-        memset(candidates, 0, sizeof candidates);
-        TR_TRY(ask(blas, p, candidates, &n));
-        if (n > 1 && blas->cuda->o.benchmark) TR_TRY(fastest(p, candidates, n, &best));
-        choice.found = n > 0;
-        if (choice.found) {
-            choice.algo = candidates[best].algo;
-            choice.workspace = candidates[best].workspaceSize;
+        candidates named = {.n = 0};
+        snprintf(blas->refusal, sizeof blas->refusal, "none is offered");
+        blas->broken = false;
+        TR_TRY(ask(blas, p, &named));
+        if (named.n > 0) {
+            cut(blas, p, parts_of(blas->cuda, &p->problem), &named);
+            TR_TRY(try_all(p, &named, &choice));
         }
         memcpy(&choice.problem, &p->problem, sizeof p->problem); /* with its padding */
         TR_TRY(remember(blas, &choice));
     }
     p->algo = choice.algo;
     p->workspace = choice.workspace;
+    p->fills = choice.fills;
     *found = choice.found;
 out:
     return st;

@@ -13,7 +13,7 @@ tr_status tr_cuda_blas_check(cublasStatus_t s, const char *call);
 /* What was chosen for a problem. */
 typedef struct {
     tr_cuda_problem problem;
-    bool found;
+    bool found, fills;
     cublasLtMatmulAlgo_t algo;
     size_t workspace;
 } tr_blas_choice;
@@ -23,6 +23,8 @@ struct tr_cuda_blas {
     cublasLtHandle_t handle;
     size_t nchoices, cap_choices;
     tr_blas_choice *choices;
+    char refusal[TR_ERROR_TEXT]; /* why the problem chosen for last has no algorithm that runs */
+    bool broken;                 /* because those that there are failed */
 };
 
 struct tr_cuda_product {
@@ -33,11 +35,12 @@ struct tr_cuda_product {
     cublasLtMatrixLayout_t first, second, result;
     cublasLtMatmulAlgo_t algo;
     size_t workspace;
+    bool fills;
     char choice[64]; /* the algorithm in words */
 };
 
-/* Local. Fills in algo and workspace from the table, or asks the library (and times) and remembers.
- * *found is false where there is none. */
+/* Local. Fills in algo, workspace and fills from the table, or asks the library, tries (and times) and
+ * remembers. *found is false where there is none that runs. */
 tr_status tr_blas_choose(tr_cuda_blas *blas, tr_cuda_product *p, bool *found);
 /* Local. One call of the library with `algo`, whose own status comes back: not every failure of a
  * candidate is the program's. */

@@ -1,6 +1,6 @@
 /* Which engine runs an operation graph. The heuristics name configurations, best first: mode A,
- * then B, then the fallback list; the first that may be taken and finalizes is it. With the option
- * `benchmark`, which excludes `deterministic`, the first eight are timed (timing.h) and the fastest
+ * then B, then the fallback list; the first that may be taken, finalizes and runs (trial.h) is it. With the
+ * option `benchmark`, which excludes `deterministic`, the first eight are timed and the fastest
  * is it: which one that is may differ from run to run, and so may the last bits. The fallback list
  * is for convolutions alone: what it names for fused graphs is slower than a convolution and our
  * own epilogue.
@@ -17,19 +17,20 @@
 
 #include <string.h>
 
-#include "kernels/cuda/timing.h"
+#include "kernels/cuda/trial.h"
 
-enum { CONFIGS = 128, TIMED = 8 };
+/* TRIED: of one problem at most, where it keeps failing. */
+enum { CONFIGS = 128, TIMED = 8, TRIED = 16 };
 
+/* One problem's search: the best so far is in `plan`. */
 typedef struct {
-    cudnnBackendDescriptor_t plan;
-    int64_t workspace, engine;
-} candidate;
-
-typedef struct {
-    candidate c[TIMED];
-    int n, wanted;
-} candidates;
+    tr_cuda_dnn *dnn;
+    tr_dnn_plan *plan;
+    tr_cuda_trial trial;
+    cudnnBackendDescriptor_t pack; /* where the operands lie, with the workspace `packed` */
+    void *packed;
+    int tried;
+} search;
 
 static bool has(const cudnnBackendNumericalNote_t *notes, int64_t n,
                 cudnnBackendNumericalNote_t note)
@@ -83,14 +84,16 @@ out:
     return st;
 }
 
-/* Adds the finished plan of a configuration, unless it is refused or asks for too much memory. */
+/* *out: the finished plan of a configuration; NULL where it is refused or asks for too much memory. */
 static tr_status finish(tr_cuda_dnn *dnn, cudnnBackendDescriptor_t config, int64_t engine,
-                        candidates *to)
+                        cudnnBackendDescriptor_t *out, int64_t *workspace)
 {
     tr_status st = TR_OK;
     cudnnBackendDescriptor_t d = NULL;
-    int64_t n = 0, workspace = 0;
+    int64_t n = 0;
     cudnnStatus_t s;
+    *out = NULL;
+    *workspace = 0;
     TR_DNN_TRY(cudnnBackendCreateDescriptor(CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR, &d));
     TR_TRY(tr_dnn_set(d, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &dnn->handle));
     TR_TRY(tr_dnn_set(d, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1,
@@ -99,25 +102,102 @@ static tr_status finish(tr_cuda_dnn *dnn, cudnnBackendDescriptor_t config, int64
     if (s != CUDNN_STATUS_SUCCESS && tr_dnn_refused(dnn, s, "cudnnBackendFinalize(plan)")) goto out;
     TR_TRY(tr_dnn_check(s, "cudnnBackendFinalize(plan)"));
     TR_DNN_TRY(cudnnBackendGetAttribute(d, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE,
-                                        CUDNN_TYPE_INT64, 1, &n, &workspace));
-    if (workspace > 0 && (uint64_t)workspace > dnn->cuda->o.workspace) {
+                                        CUDNN_TYPE_INT64, 1, &n, workspace));
+    if (*workspace < 0) *workspace = 0;
+    if ((uint64_t)*workspace > dnn->cuda->o.workspace) {
         snprintf(dnn->refusal, sizeof dnn->refusal,
                  "engine %lld wants %lld bytes of workspace, of %zu allowed", (long long)engine,
-                 (long long)workspace, dnn->cuda->o.workspace);
+                 (long long)*workspace, dnn->cuda->o.workspace);
         goto out;
     }
-    to->c[to->n++] = (candidate){d, workspace > 0 ? workspace : 0, engine};
+    *out = d;
     d = NULL;
 out:
     if (d) cudnnBackendDestroyDescriptor(d);
     return st;
 }
 
-/* The configurations of one heuristic mode, as long as more are wanted. */
-static tr_status gather(tr_cuda_dnn *dnn, const tr_dnn_problem *p, const tr_dnn_graph *g,
-                        cudnnBackendHeurMode_t mode, candidates *to)
+/* ---- Trying ---- */
+
+typedef struct {
+    search *s;
+    cudnnBackendDescriptor_t plan;
+} attempt;
+
+static tr_status put(void *arg, const tr_cuda_trial *t)
 {
     tr_status st = TR_OK;
+    const attempt *a = arg;
+    search *s = a->s;
+    const tr_dnn_operands at = {.x = t->block[0],
+                                .w = t->block[1],
+                                .y = t->block[2],
+                                .bias = t->block[3],
+                                .residual = t->block[4],
+                                .workspace = t->workspace};
+    if (!s->pack || s->packed != t->workspace) {
+        if (s->pack) cudnnBackendDestroyDescriptor(s->pack);
+        s->pack = NULL;
+        TR_TRY(tr_dnn_pack_open(&at, &s->pack));
+        s->packed = t->workspace;
+    }
+    TR_TRY(
+        tr_dnn_check(cudnnBackendExecute(s->dnn->handle, a->plan, s->pack), "cudnnBackendExecute"));
+out:
+    return st;
+}
+
+/* At the first candidate: where there is none, no memory is needed. */
+static tr_status open_trial(search *s)
+{
+    const tr_dnn_problem *p = &s->plan->problem;
+    const size_t x = (size_t)(p->batch * p->in * p->size[0] * p->size[1]);
+    const size_t w = (size_t)(p->out * (p->in / p->groups) * p->kernel[0] * p->kernel[1]);
+    const size_t y = (size_t)(p->batch * p->out * p->result[0] * p->result[1]);
+    const size_t sizes[TR_CUDA_TRIAL_BLOCKS] = {
+        x * tr_dtype_size((tr_dtype)p->type), w * tr_dtype_size((tr_dtype)p->weight_type),
+        y * tr_dtype_size((tr_dtype)p->result_type), p->bias ? (size_t)p->out * sizeof(float) : 0,
+        p->residual ? y * tr_dtype_size((tr_dtype)p->type) : 0};
+    if (s->tried > 0) return TR_OK;
+    return tr_cuda_trial_open(&s->trial, s->dnn->cuda, "convolutions", sizes);
+}
+
+static bool goes_on(const search *s)
+{
+    if (s->tried == 0) return true;
+    return s->tried < (s->plan->graph ? TIMED : TRIED) && tr_cuda_trial_goes_on(&s->trial);
+}
+
+/* Runs a configuration that may be taken, and takes it where it is the best so far. */
+static tr_status try_config(search *s, cudnnBackendDescriptor_t config, int64_t engine)
+{
+    tr_status st = TR_OK;
+    attempt a = {.s = s};
+    int64_t workspace;
+    char name[sizeof s->plan->name];
+    bool best = false;
+    TR_TRY(finish(s->dnn, config, engine, &a.plan, &workspace));
+    if (!a.plan) goto out;
+    TR_TRY(open_trial(s));
+    s->tried++;
+    snprintf(name, sizeof name, "cuDNN engine %lld", (long long)engine);
+    TR_TRY(tr_cuda_trial_run(&s->trial, &(tr_cuda_candidate){name, (size_t)workspace, put, &a},
+                             &best));
+    if (!best) goto out;
+    if (s->plan->graph) cudnnBackendDestroyDescriptor(s->plan->graph);
+    s->plan->graph = a.plan;
+    s->plan->workspace = (size_t)workspace;
+    memcpy(s->plan->name, name, sizeof name);
+out:
+    if (a.plan && !best) cudnnBackendDestroyDescriptor(a.plan);
+    return st;
+}
+
+/* The configurations of one heuristic mode, as long as another could be taken. */
+static tr_status try_mode(search *of, const tr_dnn_graph *g, cudnnBackendHeurMode_t mode)
+{
+    tr_status st = TR_OK;
+    tr_cuda_dnn *dnn = of->dnn;
     cudnnBackendDescriptor_t heuristic = NULL, configs[CONFIGS] = {NULL};
     int64_t n = 0, engine;
     cudnnStatus_t s;
@@ -136,63 +216,14 @@ static tr_status gather(tr_cuda_dnn *dnn, const tr_dnn_problem *p, const tr_dnn_
     if (s != CUDNN_STATUS_SUCCESS && tr_dnn_refused(dnn, s, "cudnnBackendGetAttribute(heuristics)"))
         goto out;
     TR_TRY(tr_dnn_check(s, "cudnnBackendGetAttribute(heuristics)"));
-    for (int i = 0; i < n && i < CONFIGS && to->n < to->wanted; i++) {
-        TR_TRY(admit(dnn, p, configs[i], &engine));
-        if (engine >= 0) TR_TRY(finish(dnn, configs[i], engine, to));
+    for (int i = 0; i < n && i < CONFIGS && goes_on(of); i++) {
+        TR_TRY(admit(dnn, &of->plan->problem, configs[i], &engine));
+        if (engine >= 0) TR_TRY(try_config(of, configs[i], engine));
     }
 out:
     for (int i = 0; i < CONFIGS; i++)
         if (configs[i]) cudnnBackendDestroyDescriptor(configs[i]);
     if (heuristic) cudnnBackendDestroyDescriptor(heuristic);
-    return st;
-}
-
-/* ---- Timing ---- */
-
-typedef struct {
-    tr_cuda_dnn *dnn;
-    const candidates *from;
-    cudnnBackendDescriptor_t pack; /* where the operands lie: the same for all */
-} trial;
-
-static tr_status put(void *arg, int i, bool *runs)
-{
-    const trial *t = arg;
-    const cudnnStatus_t s = cudnnBackendExecute(t->dnn->handle, t->from->c[i].plan, t->pack);
-    *runs = s == CUDNN_STATUS_SUCCESS || !tr_dnn_unsupported(t->dnn, s, "cudnnBackendExecute");
-    return *runs ? tr_dnn_check(s, "cudnnBackendExecute") : TR_OK;
-}
-
-static tr_status fastest(tr_cuda_dnn *dnn, const tr_dnn_problem *p, const candidates *from,
-                         int *best)
-{
-    tr_status st = TR_OK;
-    const size_t x = (size_t)(p->batch * p->in * p->size[0] * p->size[1]);
-    const size_t w = (size_t)(p->out * (p->in / p->groups) * p->kernel[0] * p->kernel[1]);
-    const size_t y = (size_t)(p->batch * p->out * p->result[0] * p->result[1]);
-    size_t sizes[TR_CUDA_TRIAL_BLOCKS] = {
-        x * tr_dtype_size((tr_dtype)p->type), w * tr_dtype_size((tr_dtype)p->weight_type),
-        y * tr_dtype_size((tr_dtype)p->result_type), p->bias ? (size_t)p->out * sizeof(float) : 0,
-        p->residual ? y * tr_dtype_size((tr_dtype)p->type) : 0};
-    tr_cuda_trial t;
-    trial what = {dnn, from, NULL};
-    bool room;
-    for (int i = 0; i < from->n; i++)
-        if ((size_t)from->c[i].workspace > sizes[5]) sizes[5] = (size_t)from->c[i].workspace;
-    TR_TRY(tr_cuda_trial_open(&t, dnn->cuda, "convolutions", sizes, &room));
-    if (room) {
-        const tr_dnn_operands at = {.x = t.block[0],
-                                    .w = t.block[1],
-                                    .y = t.block[2],
-                                    .bias = t.block[3],
-                                    .residual = t.block[4],
-                                    .workspace = t.block[5]};
-        TR_TRY(tr_dnn_pack_open(&at, &what.pack));
-        TR_TRY(tr_cuda_trial_best(&t, from->n, put, &what, best));
-    }
-out:
-    if (what.pack) cudnnBackendDestroyDescriptor(what.pack);
-    tr_cuda_trial_close(&t);
     return st;
 }
 
@@ -203,23 +234,17 @@ tr_status tr_dnn_choose(tr_cuda_dnn *dnn, tr_dnn_plan *plan)
                                                    CUDNN_HEUR_MODE_FALLBACK};
     const tr_dnn_problem *p = &plan->problem;
     const bool fused = p->bias || p->residual || p->act;
-    candidates found = {.wanted = dnn->cuda->o.benchmark ? TIMED : 1};
+    search s = {.dnn = dnn, .plan = plan};
     tr_dnn_graph g = {.n = 0};
     bool refused = false;
-    int best = 0;
     TR_TRY(tr_dnn_graph_build(dnn, p, &g, &refused));
-    if (refused) goto out;
-    for (size_t i = 0; i < TR_COUNT(modes) - fused && found.n == 0; i++)
-        TR_TRY(gather(dnn, p, &g, modes[i], &found));
-    if (found.n > 1) TR_TRY(fastest(dnn, p, &found, &best));
-    if (found.n == 0) goto out;
-    plan->graph = found.c[best].plan;
-    plan->workspace = (size_t)found.c[best].workspace;
-    snprintf(plan->name, sizeof plan->name, "cuDNN engine %lld", (long long)found.c[best].engine);
-    found.c[best].plan = NULL;
+    for (size_t i = 0; !refused && i < TR_COUNT(modes) - fused && !plan->graph; i++)
+        TR_TRY(try_mode(&s, &g, modes[i]));
+    dnn->broken = !plan->graph && s.tried > 0;
+    if (dnn->broken) memcpy(dnn->refusal, s.trial.why, sizeof dnn->refusal);
 out:
-    for (int i = 0; i < found.n; i++)
-        if (found.c[i].plan) cudnnBackendDestroyDescriptor(found.c[i].plan);
+    if (s.pack) cudnnBackendDestroyDescriptor(s.pack);
+    tr_cuda_trial_close(&s.trial);
     tr_dnn_graph_close(&g);
     return st;
 }

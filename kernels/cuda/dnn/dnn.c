@@ -94,6 +94,7 @@ tr_status tr_dnn_plan_get(tr_cuda_dnn *dnn, const tr_dnn_problem *p, const tr_dn
     if (!plan) return tr_last_status();
     plan->problem = *p;
     snprintf(dnn->refusal, sizeof dnn->refusal, "none is offered");
+    dnn->broken = false;
     dnn->counts.searches++;
     TR_TRY(tr_dnn_choose(dnn, plan));
 out:
@@ -121,6 +122,11 @@ const char *tr_dnn_plan_name(const tr_dnn_plan *plan)
 const char *tr_dnn_refusal(const tr_cuda_dnn *dnn)
 {
     return dnn->refusal;
+}
+
+bool tr_dnn_broken(const tr_cuda_dnn *dnn)
+{
+    return dnn->broken;
 }
 
 tr_dnn_counts tr_dnn_count(const tr_cuda_dnn *dnn)

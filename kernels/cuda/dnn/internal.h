@@ -22,6 +22,7 @@ struct tr_cuda_dnn {
     tr_dnn_plan *plans;
     tr_dnn_counts counts;
     char refusal[TR_ERROR_TEXT];
+    bool broken; /* there were engines for the problem asked for last, and none of them runs */
 };
 
 /* TR_OK, or TR_KERNEL with the call's name, cuDNN's name for the status and its last message. */

@@ -82,22 +82,27 @@ template <int V> __device__ inline void put_floats(float *to, const float (&v)[V
     tr_put(to, pack);
 }
 
-/* A thread's sums over rows to its block's row of partial sums. */
-template <typename T, int V, int K, bool BLOCK>
-__device__ void leave(float (&dw)[K][V], float (&db)[K][V], const pointers<T> &p, int lanes)
+/* A thread's sums over rows to its block's row of partial sums: where a row is a block's, as they
+ * are. */
+template <typename T, int V, int K>
+__device__ void leave_block(float (&dw)[K][V], float (&db)[K][V], const pointers<T> &p, int lanes)
+{
+    float *to = p.partial + (size_t)blockIdx.x * 2 * p.D;
+    TR_UNROLL
+    for (int k = 0; k < K; k++) {
+        const int at = ((int)threadIdx.x + k * lanes) * V;
+        if (at >= p.D) continue;
+        put_floats(to + at, dw[k]);
+        put_floats(to + p.D + at, db[k]);
+    }
+}
+
+/* Where the block has several rows at a time: added over them, in a fixed order. */
+template <typename T, int V, int K>
+__device__ void leave_lanes(float (&dw)[K][V], float (&db)[K][V], const pointers<T> &p, int lanes)
 {
     float *to = p.partial + (size_t)blockIdx.x * 2 * p.D;
     const int lane = threadIdx.x % lanes, warp = threadIdx.x / TR_WARP;
-    if constexpr (BLOCK) {
-        TR_UNROLL
-        for (int k = 0; k < K; k++) {
-            const int at = (lane + k * lanes) * V;
-            if (at >= p.D) continue;
-            put_floats(to + at, dw[k]);
-            put_floats(to + p.D + at, db[k]);
-        }
-        return;
-    }
     TR_SHARED(float, gather, 2 * 8 * TR_WARP * TR_ROWS_THREADS / TR_WARP);
     for (int k = 0; k < K; k++)
         for (int j = 0; j < V; j++) {
@@ -170,7 +175,10 @@ __global__ void __launch_bounds__(BLOCK ? TR_ROWS_BLOCK_THREADS : TR_ROWS_THREAD
         input_gradient(dy, x, l);
         dy.write(p.dx + row * p.D);
     }
-    leave<T, V, K, BLOCK>(dw, db, p, lanes);
+    if constexpr (BLOCK)
+        leave_block<T, V, K>(dw, db, p, lanes);
+    else
+        leave_lanes<T, V, K>(dw, db, p, lanes);
 }
 
 // cost: read 2x write 0x min 2x flops 6 shape 1024x32768

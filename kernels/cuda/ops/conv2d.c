@@ -135,15 +135,16 @@ tr_status tr_cuda_conv_none(const tr_cuda_conv *k)
 {
     const tr_backend_options *o = &k->head.cuda->o;
     const tr_dnn_problem *p = &k->problem;
-    (void)TR_FAIL(
-        TR_UNSUPPORTED,
+    const bool broken = tr_dnn_broken(k->head.cuda->dnn);
+    const tr_status st = TR_FAIL(
+        broken ? TR_KERNEL : TR_UNSUPPORTED,
         "layer %s: cuDNN has nothing for %s: %lld to %lld channels, %lldx%lld, %lld groups, "
         "%s%s%s, at most %zu bytes of workspace: %s",
         k->op->layer, tr_op_name(k->op), (long long)p->in, (long long)p->out,
         (long long)p->kernel[0], (long long)p->kernel[1], (long long)p->groups,
         tr_dtype_name((tr_dtype)p->type), p->exact ? " without TF32" : "",
         o->deterministic ? ", deterministic" : "", o->workspace, tr_dnn_refusal(k->head.cuda->dnn));
-    return tr_fail_hint(TR_UNSUPPORTED, TR_HINT_WORKSPACE);
+    return broken ? st : tr_fail_hint(st, TR_HINT_WORKSPACE);
 }
 
 void tr_cuda_conv_name(tr_cuda_conv *k, const char *more)

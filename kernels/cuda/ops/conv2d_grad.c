@@ -1,8 +1,15 @@
 /* The weight and bias gradient of a convolution. cuDNN writes the weight's gradient to the
  * workspace as (out, kh, kw, in/groups), in the type of the operands; our own kernel brings it into
  * the stored order, float32, and overwrites or adds. The bias' gradient is a sum over rows in a
- * fixed order (loops/linear.h). Of windows of one place that do not skip any, the gradient is the
- * matrix product of a linear layer, and is left to cuBLASLt, which splits long sums.
+ * fixed order (loops/linear.h).
+ *
+ * Of windows of one place that do not skip any, the gradient is the matrix product of a linear
+ * layer: in, out channels by batch * height * width, so one to some ten tiles of 128 x 128 and sums of up to
+ * millions. Either library may do that better, and with the option `benchmark` both ways are
+ * timed, each as the whole kernel that it is. Without it, cuBLASLt's is taken where its algorithm
+ * cuts the sum into enough parts to fill the device (blas/choose.c): it ends in float32 without a
+ * kernel of our own behind it, and may add up the bias' gradient on the way. Else cuDNN's, whose
+ * engines of weight gradients are made for such shapes and split the sum themselves.
  *
  * Of 16-bit operands the sums are float32 and rounded to 16 bits once a micro-batch, as PyTorch's
  * are; micro-batches and ranks are added in float32. float32 from end to end would cost more than
@@ -13,8 +20,14 @@
 #include "kernels/cuda/ops/conv2d.h"
 #include "kernels/cuda/loops/filter.h"
 #include "kernels/cuda/loops/linear.h"
+#include "kernels/cuda/ops/linear.h"
+#include "kernels/cuda/trial.h"
+
+#include <string.h>
 
 enum { ALIGN = 256 };
+
+/* ---- By a plan of cuDNN's ---- */
 
 typedef struct {
     tr_cuda_conv conv;
@@ -59,24 +72,11 @@ static void lay_out(grad_kernel *d)
     k->head.base.workspace = d->at_scratch + (sums > plan ? sums : plan);
 }
 
-static bool is_product(const tr_conv2d_attrs *a)
-{
-    for (int i = 0; i < 2; i++)
-        if (a->kernel[i] != 1 || a->stride[i] != 1 || a->padding[i] != 0) return false;
-    return a->groups == 1;
-}
-
-tr_status tr_cuda_conv2d_grad_weight(tr_cuda *cuda, const tr_graph *g, const tr_op *op,
-                                     tr_kernel **out)
+static tr_status open_plan(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
     tr_status st = TR_OK;
     grad_kernel *d = NULL;
     tr_dnn_problem p;
-    if (is_product(op->attrs)) {
-        tr_op linear = *op;
-        linear.attrs = NULL;
-        return tr_cuda_linear_grad_weight(cuda, g, &linear, out);
-    }
     TR_TRY(tr_cuda_conv_open(cuda, g, op, TR_DNN_GRAD_WEIGHT, op->in[0], op->in[1], run, operands,
                              sizeof *d, &d));
     d->bias = tr_cuda_out(g, op, 1) != NULL;
@@ -88,5 +88,117 @@ tr_status tr_cuda_conv2d_grad_weight(tr_cuda *cuda, const tr_graph *g, const tr_
     *out = &d->conv.head.base;
 out:
     if (st != TR_OK && d) d->conv.head.base.close(&d->conv.head.base);
+    return st;
+}
+
+/* ---- By a product of cuBLASLt's, or a plan ---- */
+
+enum { PRODUCT, PLAN, WAYS };
+
+static bool is_product(const tr_conv2d_attrs *a)
+{
+    for (int i = 0; i < 2; i++)
+        if (a->kernel[i] != 1 || a->stride[i] != 1 || a->padding[i] != 0) return false;
+    return a->groups == 1;
+}
+
+static tr_status open_product(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    tr_op linear = *op;
+    linear.attrs = NULL;
+    return tr_cuda_linear_grad_weight(cuda, g, &linear, out);
+}
+
+static tr_status put(void *way, const tr_cuda_trial *t)
+{
+    tr_kernel *k = way;
+    const tr_binding b = {.in = {t->block[0], t->block[1]},
+                          .out = {t->block[2], t->block[3]},
+                          .workspace = t->workspace};
+    tr_status st = k->bind(k, &b);
+    return st == TR_OK ? k->run(k, &(tr_run){0}) : st;
+}
+
+/* *best stays where neither runs. */
+static tr_status time_ways(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel *const *way,
+                           int *best)
+{
+    tr_status st = TR_OK;
+    const tr_tensor *dbias = tr_cuda_out(g, op, 1);
+    const size_t sizes[TR_CUDA_TRIAL_BLOCKS] = {
+        g->tensors[op->in[0]].nbytes, g->tensors[op->in[1]].nbytes, g->tensors[op->out[0]].nbytes,
+        dbias ? dbias->nbytes : 0};
+    tr_cuda_trial t;
+    TR_TRY(tr_cuda_trial_open(&t, cuda, "weight gradients", sizes));
+    for (int i = 0; i < WAYS; i++) {
+        const tr_cuda_candidate c = {way[i]->impl, way[i]->workspace, put, way[i]};
+        bool faster;
+        TR_TRY(tr_cuda_trial_run(&t, &c, &faster));
+        if (faster) *best = i;
+    }
+out:
+    tr_cuda_trial_close(&t);
+    return st;
+}
+
+/* One contest for all layers of a shape. */
+static tr_status fastest(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel *const *way,
+                         int *best)
+{
+    tr_status st = TR_OK;
+    const grad_kernel *d = (const grad_kernel *)way[PLAN];
+    struct {
+        tr_dnn_problem problem;
+        int64_t bias;
+    } key = {d->conv.problem, d->bias};
+    const int *known = tr_cuda_recall(cuda, &key, sizeof key);
+    if (known) {
+        *best = *known;
+        return TR_OK;
+    }
+    TR_TRY(time_ways(cuda, g, op, way, best));
+    TR_TRY(tr_cuda_remember(cuda, &key, sizeof key, *best));
+out:
+    return st;
+}
+
+/* No algorithm, or none that runs. */
+static bool is_missing(const tr_cuda *cuda, tr_status st)
+{
+    return st == TR_UNSUPPORTED || (st == TR_KERNEL && tr_cuda_survives(cuda));
+}
+
+/* What is missing stays NULL as long as there is another way. */
+static tr_status open_ways(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **way)
+{
+    tr_status st = open_product(cuda, g, op, &way[PRODUCT]);
+    if (st != TR_OK && !is_missing(cuda, st)) return st;
+    if (st == TR_OK && !cuda->o.benchmark && !cuda->o.dry && tr_cuda_linear_fills(way[PRODUCT]))
+        return TR_OK;
+    st = open_plan(cuda, g, op, &way[PLAN]);
+    return st != TR_OK && way[PRODUCT] && is_missing(cuda, st) ? TR_OK : st;
+}
+
+tr_status tr_cuda_conv2d_grad_weight(tr_cuda *cuda, const tr_graph *g, const tr_op *op,
+                                     tr_kernel **out)
+{
+    tr_status st = TR_OK;
+    tr_kernel *way[WAYS] = {NULL};
+    if (!is_product(op->attrs)) return open_plan(cuda, g, op, out);
+    TR_TRY(open_ways(cuda, g, op, way));
+    int best = way[PLAN] ? PLAN : PRODUCT;
+    const bool both = way[PLAN] && way[PRODUCT];
+    if (both && cuda->o.dry) { /* either may be taken */
+        best = PRODUCT;
+        if (way[PRODUCT]->workspace < way[PLAN]->workspace)
+            way[PRODUCT]->workspace = way[PLAN]->workspace;
+    } else if (both && cuda->o.benchmark) {
+        TR_TRY(fastest(cuda, g, op, way, &best));
+    }
+    *out = way[best];
+    way[best] = NULL;
+out:
+    for (int i = 0; i < WAYS; i++)
+        if (way[i]) way[i]->close(way[i]);
     return st;
 }

@@ -10,6 +10,8 @@
  * result twice, from a float32 product in the workspace. The bias gradient rides on the weight's
  * product where the library has that for the types and the mode is not deterministic (its order of
  * summation is not documented); else it is a column sum of our own. */
+#include "kernels/cuda/ops/linear.h"
+
 #include "kernels/cuda/blas/blas.h"
 #include "kernels/cuda/loops/epilogue.h"
 #include "kernels/cuda/loops/linear.h"
@@ -76,6 +78,11 @@ static void name(linear_kernel *k, const char *more)
     snprintf(k->impl, sizeof k->impl, "%s%s", tr_cuda_product_impl(k->product), more);
     k->head.base.impl = k->impl;
     k->head.base.choice = tr_cuda_product_choice(k->product);
+}
+
+bool tr_cuda_linear_fills(const tr_kernel *k)
+{
+    return tr_cuda_product_fills(((const linear_kernel *)k)->product);
 }
 
 /* Ours first, then the product's. */

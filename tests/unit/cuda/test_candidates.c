@@ -1,10 +1,10 @@
-/* Which of a library's candidates is taken where they are timed: the fastest that runs, the first
- * where there is no memory to time in, none but the first in deterministic mode. */
+/* Which of a library's candidates is taken: the first that runs, the fastest where they are timed, the first as it is
+ * where there is no memory to try it in; and that one that fails is passed over. */
 #include "tests/unit/cuda/core_harness.h"
 
 #include "kernels/cuda/blas/blas.h"
 #include "kernels/cuda/dnn/dnn.h"
-#include "kernels/cuda/timing.h"
+#include "kernels/cuda/trial.h"
 
 enum { MEMORY = 24 << 20, FILL = 8 << 20 };
 
@@ -17,44 +17,72 @@ static tr_cuda *open_timing(bool benchmark)
 }
 
 typedef struct {
-    tr_cuda *cuda;
-    void *block;
-    int rounds[4]; /* by candidate: how much it does; 0: it does not run */
-    int puts[4];
+    int rounds; /* how much it does; 0: it fails */
+    int puts;
 } work;
 
-static tr_status put(void *arg, int candidate, bool *runs)
+static tr_status put(void *arg, const tr_cuda_trial *t)
 {
     tr_status st = TR_OK;
     work *w = arg;
-    w->puts[candidate]++;
-    *runs = w->rounds[candidate] > 0;
-    for (int i = 0; i < w->rounds[candidate]; i++) TR_TRY(b->memory->zero(w->cuda, w->block, FILL));
+    w->puts++;
+    TR_NEED(w->rounds > 0, TR_KERNEL, "it does not run");
+    for (int i = 0; i < w->rounds; i++) TR_TRY(b->memory->zero(t->cuda, t->block[0], FILL));
 out:
     return st;
+}
+
+/* Which of four is taken. */
+static int take(tr_cuda_trial *t, work *w)
+{
+    int taken = -1;
+    for (int i = 0; i < 4 && tr_cuda_trial_goes_on(t); i++) {
+        const tr_cuda_candidate c = {
+            .name = "nothing", .workspace = 100u * (unsigned)i, .put = put, .arg = &w[i]};
+        bool best;
+        assert_ok(tr_cuda_trial_run(t, &c, &best));
+        assert_int_equal(t->workspace != NULL, i > 0);
+        if (best) taken = i;
+    }
+    return taken;
 }
 
 static void test_best(void **state)
 {
     (void)state;
     const size_t sizes[TR_CUDA_TRIAL_BLOCKS] = {FILL, 0, 16};
-    tr_cuda_trial t;
-    bool room = false;
-    int best = -1;
-    work w = {.cuda = open_timing(true), .rounds = {0, 40, 1, 20}};
-    const size_t before = held();
-    assert_ok(tr_cuda_trial_open(&t, w.cuda, "nothing", sizes, &room));
-    assert_true(room && t.block[0] && !t.block[1] && t.block[2]);
-    w.block = t.block[0];
-    assert_ok(tr_cuda_trial_best(&t, 4, put, &w, &best));
-    assert_int_equal(best, 2);
-    assert_int_equal(w.puts[0], 1); /* asked once, then left alone */
-    assert_true(w.puts[1] > 1 && w.puts[1] == w.puts[2]);
-    assert_ok(tr_cuda_trial_best(&t, 1, put, &w, &best));
-    assert_int_equal(best, 0);
-    tr_cuda_trial_close(&t);
-    assert_int_equal(held(), before);
-    b->close(w.cuda);
+    for (int timed = 0; timed < 2; timed++) {
+        tr_cuda_trial t;
+        tr_cuda *cuda = open_timing(timed);
+        work w[4] = {{0, 0}, {40, 0}, {1, 0}, {20, 0}}, none[4] = {{0, 0}};
+        const size_t before = tr_mem_held(TR_MEM_WORKSPACE);
+        assert_ok(tr_cuda_trial_open(&t, cuda, "nothing", sizes));
+        assert_true(t.block[0] && !t.block[1] && t.block[2]);
+        assert_int_equal(take(&t, w), timed ? 2 : 1);
+        assert_string_equal(t.why, "it does not run");
+        assert_int_equal(w[0].puts, 1); /* asked once, then left alone */
+        assert_true(timed ? w[1].puts > 1 && w[1].puts == w[2].puts && w[3].puts == w[1].puts
+                          : w[1].puts == 1 && w[2].puts == 0 && w[3].puts == 0);
+        tr_cuda_trial_close(&t);
+        assert_ok(tr_cuda_trial_open(&t, cuda, "nothing", sizes));
+        assert_int_equal(take(&t, none), -1);
+        tr_cuda_trial_close(&t);
+        assert_int_equal(tr_mem_held(TR_MEM_WORKSPACE), before);
+        b->close(cuda);
+    }
+}
+
+static void test_memos(void **state)
+{
+    (void)state;
+    tr_cuda *cuda = open_timing(false);
+    assert_null(tr_cuda_recall(cuda, "abc", 3));
+    assert_ok(tr_cuda_remember(cuda, "abc", 3, 5));
+    assert_ok(tr_cuda_remember(cuda, "ab", 2, 6));
+    assert_int_equal(*tr_cuda_recall(cuda, "abc", 3), 5);
+    assert_int_equal(*tr_cuda_recall(cuda, "ab", 2), 6);
+    assert_null(tr_cuda_recall(cuda, "abd", 3));
+    b->close(cuda);
 }
 
 static void test_excluded(void **state)
@@ -133,6 +161,7 @@ int main(void)
     setenv("FAKEGPU_MEMORY", memory, 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_best),
+        cmocka_unit_test(test_memos),
         cmocka_unit_test(test_excluded),
 #ifndef TR_REAL_GPU
         cmocka_unit_test(test_no_room),

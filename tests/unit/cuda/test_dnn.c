@@ -166,6 +166,31 @@ static void test_benchmark(void **state)
 }
 
 #ifndef TR_REAL_GPU
+/* An engine that fails when it is run is passed over, timed or not; where all do there is none, and the library's text
+ * says why. */
+static void test_broken(void **state)
+{
+    (void)state;
+    const tr_dnn_problem p = problem(TR_DNN_FORWARD, TR_BF16, false);
+    setenv("FAKEGPU_BROKEN", "cudnn:57,cudnn:0", 1);
+    for (int deterministic = 0; deterministic < 2; deterministic++) {
+        tr_cuda *cuda = open_options(32 << 20, deterministic, false);
+        expect(cuda, &p, "cuDNN engine 3");
+        b->close(cuda);
+    }
+    setenv("FAKEGPU_BROKEN", "cudnn:57,cudnn:0,cudnn:1,cudnn:2", 1);
+    tr_cuda *timed = open_options(32 << 20, false, true);
+    expect(timed, &p, "cuDNN engine 3");
+    b->close(timed);
+    setenv("FAKEGPU_BROKEN", "cudnn:*", 1);
+    tr_cuda *none = open_options(32 << 20, true, false);
+    assert_null(plan_of(none, &p));
+    assert_non_null(strstr(tr_dnn_refusal(none->dnn), "CUDNN_STATUS_EXECUTION_FAILED"));
+    unsetenv("FAKEGPU_BROKEN");
+    assert_null(plan_of(none, &p)); /* remembered */
+    b->close(none);
+}
+
 /* Nothing where there is no engine, and that is remembered. */
 static void test_none(void **state)
 {
@@ -201,7 +226,7 @@ int main(void)
         cmocka_unit_test(test_workspace), cmocka_unit_test(test_tf32),
         cmocka_unit_test(test_benchmark), cmocka_unit_test(test_wrong_geometry),
 #ifndef TR_REAL_GPU
-        cmocka_unit_test(test_none),
+        cmocka_unit_test(test_broken),    cmocka_unit_test(test_none),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

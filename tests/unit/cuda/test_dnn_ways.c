@@ -132,6 +132,54 @@ static void test_wide(void **state)
     assert_seen(" to float32; own epilogue|");
 }
 
+#ifndef TR_REAL_GPU
+/* The way of a weight gradient, alone. */
+static void expect_way(const shape *s, bool benchmark, const char *environment, const char *value,
+                       const char *way)
+{
+    const dims d = dims_of(s);
+    set_up("", (size_t)64 << 20);
+    wanted.benchmark = benchmark;
+    wanted.deterministic = !benchmark;
+    setenv(environment, value, 1);
+    harness h = h_open("conv2d.grad_weight", TR_PRECISION_BF16, true);
+    h_in(&h, TR_BF16, 4, d.x);
+    h_in(&h, TR_BF16, 4, d.y);
+    h_grad(&h, 4, d.w);
+    h_grad(&h, 1, d.bias);
+    h_prepare(&h, &d.attrs, TR_ACT_NONE);
+    h_close(&h);
+    unsetenv(environment);
+    if (!strstr(seen, way)) fail_msg("%s=%s: %s instead of %s", environment, value, seen, way);
+}
+
+/* Windows of one place: a product where its sums are short or are cut, a plan where they are not, either where the other
+ * does not run, the faster one where they are timed. */
+static void test_one_place(void **state)
+{
+    (void)state;
+    static const shape many = {8, 3, 5, 72, 72, 1, {1, 1}, {1, 1}, {0, 0}, {1, 1}};
+    static const shape few = {2, 3, 5, 7, 7, 1, {1, 1}, {1, 1}, {0, 0}, {1, 1}};
+    static const char *const without = "FAKEGPU_CUBLASLT_WITHOUT", *const broken = "FAKEGPU_BROKEN";
+    expect_way(&many, false, without, "", "|cuBLASLt, own column sum|");
+    expect_way(&many, false, without, "split", "|cuDNN engine 0|");
+    expect_way(&few, false, without, "split", "|cuBLASLt, own column sum|");
+    expect_way(&few, false, broken, "cublaslt:*", "|cuDNN engine 0|");
+    for (int timed = 0; timed < 2; timed++) {
+        expect_way(&many, timed, broken, "cublaslt:*", "|cuDNN engine ");
+        expect_way(&many, timed, broken, "cudnn:*", "|cuBLASLt");
+    }
+    set_up("", (size_t)64 << 20);
+    check_backward(&many, TR_PRECISION_FP32, true, 1);
+    wanted = (tr_backend_options){.benchmark = true, .workspace = 64 << 20};
+    check_backward(&few, TR_PRECISION_BF16, true, 1);
+    setenv(without, "split", 1);
+    set_up("", (size_t)64 << 20);
+    check_backward(&many, TR_PRECISION_FP32, true, 1);
+    unsetenv(without);
+}
+#endif
+
 /* A dry context says what may be asked for, and needs no device. */
 static void test_dry(void **state)
 {
@@ -225,7 +273,7 @@ int main(void)
         cmocka_unit_test(test_pieces),    cmocka_unit_test(test_wide),
         cmocka_unit_test(test_dry),       cmocka_unit_test(test_too_large),
 #ifndef TR_REAL_GPU
-        cmocka_unit_test(test_no_engine),
+        cmocka_unit_test(test_no_engine), cmocka_unit_test(test_one_place),
 #endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
