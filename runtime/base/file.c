@@ -17,8 +17,7 @@ static const char *kind(mode_t mode)
                             : "device";
 }
 
-/* Of what does not open, what it is says more than errno: "No such device or address" is a pipe. */
-static tr_status failed(const char *path, int flags, tr_status blame, const char *expected)
+tr_status tr_file_open_failed(const char *path, int flags, tr_status blame, const char *expected)
 {
     const int why = errno;
     struct stat s;
@@ -43,7 +42,7 @@ tr_status tr_file_open(const char *path, int flags, tr_status blame, int *fd, st
     struct stat own, *s = info ? info : &own;
     if ((flags & O_ACCMODE) != O_RDONLY) flags |= O_NOFOLLOW;
     *fd = open(path, (flags & ~O_TRUNC) | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0666);
-    if (*fd < 0) return failed(path, flags, blame, "file");
+    if (*fd < 0) return tr_file_open_failed(path, flags, blame, "file");
     if (fstat(*fd, s) == 0 && S_ISREG(s->st_mode)) {
         if (!(flags & O_TRUNC) || ftruncate(*fd, 0) == 0) return TR_OK;
         (void)TR_FAIL(blame, "%s: cannot be emptied: %s", path, strerror(errno));
@@ -62,5 +61,5 @@ tr_status tr_folder_open(const char *path, tr_status blame, int *fd)
 {
     const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC;
     *fd = open(path, flags);
-    return *fd >= 0 ? TR_OK : failed(path, flags, blame, "folder");
+    return *fd >= 0 ? TR_OK : tr_file_open_failed(path, flags, blame, "folder");
 }

@@ -13,6 +13,9 @@
  * written to. O_NOFOLLOW: reading follows none either. `blame`: the status of a failure, after which errno says
  * why. *info may be NULL. */
 tr_status tr_file_open(const char *path, int flags, tr_status blame, int *fd, struct stat *info);
+/* The failure of who opens files otherwise: errno says why. What the path leads to says more ("No such device or
+ * address" is a pipe), where that is not `expected` ("file"). Returns `blame`, and leaves errno. */
+tr_status tr_file_open_failed(const char *path, int flags, tr_status blame, const char *expected);
 /* Opens a folder: itself, not where a link of its name leads. */
 tr_status tr_folder_open(const char *path, tr_status blame, int *fd);
 

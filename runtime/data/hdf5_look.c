@@ -4,9 +4,14 @@
  * meets. */
 #include "runtime/data/hdf5.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+
+#include "runtime/base/file.h"
 
 #define LINK_TEXT 300 /* of where an external link leads */
 
@@ -115,6 +120,26 @@ static herr_t refuse_link(const char *parent_file, const char *parent_group, con
     return -1;
 }
 
+static herr_t find_errno(unsigned n, const H5E_error2_t *e, void *ctx)
+{
+    const char *at = e->desc ? strstr(e->desc, "errno = ") : NULL;
+    (void)n;
+    if (at) *(int *)ctx = atoi(at + strlen("errno = "));
+    return 0;
+}
+
+/* HDF5 could not open the file: why the system did not let it is in one of its messages. */
+static tr_status not_opened(const char *path)
+{
+    char why[200];
+    int number = 0;
+    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, find_errno, &number);
+    if (number == 0)
+        return TR_FAIL(TR_DATA, "%s: cannot be opened as HDF5: %s", path, tr_hdf5_reason(why));
+    errno = number;
+    return tr_file_open_failed(path, O_RDONLY, TR_DATA, "file");
+}
+
 /* `link`: where the external link leads that stood in the way; else as it was. */
 static tr_status open_dataset(const tr_data_file *file, const char *name, tr_hdf5_handles *h,
                               char link[LINK_TEXT])
@@ -128,7 +153,8 @@ static tr_status open_dataset(const tr_data_file *file, const char *name, tr_hdf
                 H5Pset_elink_cb(h->dapl, refuse_link, link) >= 0,
             TR_DATA, "%s: property lists: %s", path, tr_hdf5_reason(why));
     h->h5 = H5Fopen(path, H5F_ACC_RDONLY, access);
-    TR_NEED(h->h5 >= 0, TR_DATA, "%s: cannot be opened as HDF5: %s", path, tr_hdf5_reason(why));
+    if (h->h5 < 0) st = not_opened(path);
+    if (st != TR_OK) goto out;
     TR_NEED(same_file(h->h5, file), TR_DATA, "%s: was replaced by another file while it was opened",
             path);
     h->dset = H5Dopen2(h->h5, name, h->dapl);
@@ -148,7 +174,9 @@ tr_status tr_hdf5_open(const tr_data_file *file, const char *name, tr_hdf5_handl
 {
     tr_status st = TR_OK;
     char why[200], link[LINK_TEXT] = "";
-    TR_NEED(H5Fis_hdf5(file->path) > 0, TR_DATA, "%s: is not an HDF5 file", file->path);
+    const htri_t is = H5Fis_hdf5(file->path);
+    if (is < 0) return not_opened(file->path);
+    TR_NEED(is > 0, TR_DATA, "%s: is not an HDF5 file", file->path);
     TR_TRY(open_dataset(file, name, h, link));
     h->space = H5Dget_space(h->dset);
     h->type = H5Dget_type(h->dset);

@@ -22,6 +22,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "runtime/base/file.h"
+
 #define TR_LOOK     "--look-at-hdf5"
 #define CPU_SECONDS 60 /* a file that makes HDF5 loop ends here */
 #define WHICH       "%" SCNu64 ":%" SCNu64 ":%" SCNu64
@@ -186,7 +188,7 @@ tr_status tr_hdf5_look(const tr_data_file *file, const char *name, double second
     if (!environment) return tr_last_status();
     if (pipe2(ends, O_CLOEXEC) != 0) {
         tr_free(environment);
-        return TR_FAIL(TR_IO, "a pipe: %s", strerror(errno));
+        return tr_file_open_failed(file->path, O_RDONLY, TR_IO, "file");
     }
     const int why = start(argv, environment, ends[1], &pid);
     tr_free(environment);

@@ -1,4 +1,5 @@
 """What the end-to-end tests share: starting the trainer, reading what it leaves, tiny data and configs."""
+import atexit
 import json
 import os
 import pathlib
@@ -24,6 +25,10 @@ ENV = dict(
     OMP_NUM_THREADS="1",
     CUDA_VISIBLE_DEVICES="",  # what these tests expect is the CPU's; gpu.py has the others
 )
+
+# Launchers that tests kill leave their session folders here, not where others' jobs look for such.
+ENV["TMPDIR"] = tempfile.mkdtemp(prefix="trireme-sessions-")
+atexit.register(shutil.rmtree, ENV["TMPDIR"], ignore_errors=True)
 
 RANKS = dict(rtol=2e-5, atol=1e-5)  # other rank count: another order of sums
 

@@ -70,19 +70,25 @@ class Kills(Case):
         self.assertNotIn("damaged", out)
         return killed
 
-    @long
-    def test_kills(self):
-        rng, done, runs = random.Random(SEED), 0, 0
+    def kills(self, wanted, seed):
+        rng, done, runs = random.Random(seed), 0, 0
         self.run_trainer(self.config("whole", steps=STEPS, every=3), *OVERRIDES, ranks=2, timeout=600)
         whole = self.losses("whole")
-        while done < KILLS:
+        while done < wanted:
             name = f"killed{runs}"
-            done += self.one_run(name, min(KILLS - done, 40), rng, 2)
+            done += self.one_run(name, min(wanted - done, 40), rng, 2)
             runs += 1
             self.assertEqual(self.losses(name), whole, f"after {done} kills")
             self.assert_same_model(self.dir / name / "model.h5", self.dir / "whole/model.h5")
             self.assertEqual([p for p in os.listdir(self.dir / name / "checkpoints") if ".tmp-" in p or ".damaged" in p], [])
             print(f"{done} kills in {runs} runs: equal", flush=True)
+
+    def test_a_few_kills(self):
+        self.kills(3, 5)
+
+    @long
+    def test_kills(self):
+        self.kills(KILLS, SEED)
 
 
 if __name__ == "__main__":

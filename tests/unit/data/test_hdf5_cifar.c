@@ -1,26 +1,6 @@
-/* HDF5 datasets of every layout and type, CIFAR batches, files that change under a reader, named
+/* Values: HDF5 datasets of every layout and type, CIFAR batches, files that change under a reader, named
  * inputs, and memory that runs out at any moment. */
-#include "helpers.h"
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include "runtime/data/hdf5.h"
-
-static const hsize_t x_dims[] = {10, 2, 3}, y_dims[] = {10};
-
-static void use(world *w, const char *path, const char *inputs, const char *labels)
-{
-    w->c.data.train.path = (char *)path;
-    w->c.data.train.inputs = inputs ? scalar(w, 0, inputs) : NULL;
-    w->c.data.train.labels = (char *)labels;
-}
-
-static void fill(float *x, int32_t *y)
-{
-    for (int v = 0; v < 60; v++) x[v] = (float)v;
-    for (int i = 0; i < 10; i++) y[i] = i % 3;
-}
+#include "hdf5_files.h"
 
 static void hdf5_layouts(void **state)
 {
@@ -173,57 +153,6 @@ static void hdf5_chunks(void **state)
     world_close(&w);
 }
 
-/* A look that blocks is given up: a FIFO that nobody writes stands for a dead file system. */
-static void hdf5_blocked(void **state)
-{
-    (void)state;
-    world w;
-    tr_hdf5_sight sight;
-    world_open(&w, 1, (int64_t[]){1}, 3);
-    assert_int_equal(mkfifo(in_folder(&w, "a.h5"), 0600), 0);
-    const tr_data_file file = {.path = (char *)in_folder(&w, "a.h5"), .fd = -1};
-    assert_int_equal(tr_hdf5_look(&file, "x", 0.25, &sight), TR_DATA);
-    assert_non_null(strstr(tr_last_error()->text, "a.h5: dataset x"));
-    assert_non_null(strstr(tr_last_error()->text, "within 0.25 seconds"));
-    assert_true(waitpid(-1, NULL, WNOHANG) < 0); /* no child is left */
-    world_close(&w);
-}
-
-/* The process that looks holds none of our files; where none can be started that is an error. */
-static void hdf5_apart(void **state)
-{
-    (void)state;
-    world w;
-    float x[60];
-    int32_t y[10];
-    char held[64];
-    tr_hdf5_sight sight;
-    fill(x, y);
-    world_open(&w, 2, (int64_t[]){2, 3}, 3);
-    write_h5(&w, "a.h5", "x", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 3, x_dims, 0, 0, x);
-    const int fd = open(in_folder(&w, "a.h5"), O_RDONLY); /* no O_CLOEXEC */
-    assert_true(fd > 2);
-    snprintf(held, sizeof held, "/proc/self/fd/%d", fd);
-    struct stat info;
-    assert_int_equal(fstat(fd, &info), 0);
-    tr_data_file file = {
-        .path = held, .fd = -1, .device = info.st_dev, .inode = info.st_ino, .size = 1 << 20};
-    assert_int_equal(tr_hdf5_look(&file, "x", 60, &sight), TR_DATA);
-    assert_non_null(strstr(tr_last_error()->text, "is not an HDF5 file"));
-    file.path = (char *)in_folder(&w, "a.h5");
-    assert_int_equal(tr_hdf5_look(&file, "x", 60, &sight), TR_OK);
-    assert_true(sight.flat && sight.ndim == 3 && sight.dims[0] == 10 && sight.dims[2] == 3);
-    close(fd);
-    /* no process: an error, not a look in this one */
-    struct rlimit before, none;
-    assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
-    none = (struct rlimit){0, before.rlim_max};
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
-    assert_int_equal(tr_hdf5_look(&file, "x", 60, &sight), TR_IO);
-    assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
-    world_close(&w);
-}
-
 /* A chunk that unpacks to less than a chunk, behind the one that the look tries: HDF5 1.10 would
  * read on past its end. */
 static void hdf5_short_chunk(void **state)
@@ -254,129 +183,6 @@ static void hdf5_short_chunk(void **state)
     assert_int_equal(tr_array_at(a, 4, got, &raw), TR_DATA);
     assert_non_null(strstr(tr_last_error()->text, "the chunk of sample 4 is damaged"));
     tr_array_close(a);
-    world_close(&w);
-}
-
-/* In the process that looks, which is this program: what its environment is, into a file. Runs
- * before the look. */
-__attribute__((constructor(101))) static void tell_environment(int argc, char **argv)
-{
-    const char *to = getenv("TEST_ENVIRONMENT_TO");
-    if (argc < 2 || strcmp(argv[1], "--look-at-hdf5") != 0 || !to) return;
-    FILE *file = fopen(to, "w");
-    for (char **e = environ; file && *e; e++) fprintf(file, "%s\n", *e);
-    if (file) fclose(file);
-}
-
-/* A process that a launcher's variables made a rank could wait for that launcher, or end the job. */
-static void hdf5_is_no_rank(void **state)
-{
-    (void)state;
-    static const char *const names[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK",
-                                        "PRTE_LAUNCHED", "MPI_LOCALRANKID"};
-    world w;
-    float x[60];
-    int32_t y[10];
-    char text[1 << 16];
-    tr_hdf5_sight sight;
-    fill(x, y);
-    world_open(&w, 2, (int64_t[]){2, 3}, 3);
-    write_h5(&w, "a.h5", "x", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 3, x_dims, 0, 0, x);
-    for (size_t i = 0; i < TR_COUNT(names); i++) setenv(names[i], "3", 1);
-    setenv("PMIXED", "stays", 1);
-    setenv("TEST_ENVIRONMENT_TO", in_folder(&w, "environment"), 1);
-    tr_data_file file;
-    assert_int_equal(tr_data_file_open(in_folder(&w, "a.h5"), &file), TR_OK);
-    assert_int_equal(tr_hdf5_look(&file, "x", 60, &sight), TR_OK);
-    tr_data_file_close(&file);
-    FILE *told = fopen(in_folder(&w, "environment"), "r");
-    assert_non_null(told);
-    text[fread(text, 1, sizeof text - 1, told)] = 0;
-    fclose(told);
-    assert_non_null(strstr(text, "PMIXED=stays"));
-    for (size_t i = 0; i < TR_COUNT(names); i++) {
-        assert_null(strstr(text, names[i]));
-        assert_string_equal(getenv(names[i]), "3"); /* here they stay */
-        unsetenv(names[i]);
-    }
-    unsetenv("PMIXED");
-    unsetenv("TEST_ENVIRONMENT_TO");
-    world_close(&w);
-}
-
-/* What a link leads to in the same file is read, hard or soft; in another file it is refused, also on the way
- * through groups and soft links, and whether that file is there or not. */
-static void hdf5_links(void **state)
-{
-    (void)state;
-    world w;
-    float x[60];
-    int32_t y[10], other[10];
-    fill(x, y);
-    for (int i = 0; i < 10; i++) other[i] = 2 - y[i];
-    world_open(&w, 2, (int64_t[]){2, 3}, 3);
-    write_h5(&w, "a.h5", "x", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 3, x_dims, 0, 0, x);
-    write_h5(&w, "a.h5", "y", H5T_STD_I32LE, H5T_NATIVE_INT32, 1, y_dims, 0, 0, y);
-    write_h5(&w, "b.h5", "y", H5T_STD_I32LE, H5T_NATIVE_INT32, 1, y_dims, 0, 0, other);
-    write_h5(&w, "b.h5", "packed", H5T_STD_I32LE, H5T_NATIVE_INT32, 1, y_dims, 4, 1, other);
-    hid_t f = H5Fopen(in_folder(&w, "a.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
-    assert_true(H5Lcreate_soft("/y", f, "soft", H5P_DEFAULT, H5P_DEFAULT) >= 0);
-    assert_true(H5Lcreate_hard(f, "y", f, "hard", H5P_DEFAULT, H5P_DEFAULT) >= 0);
-    assert_true(H5Lcreate_external("b.h5", "/y", f, "outside", H5P_DEFAULT, H5P_DEFAULT) >= 0);
-    assert_true(H5Lcreate_external("b.h5", "/packed", f, "packed", H5P_DEFAULT, H5P_DEFAULT) >= 0);
-    assert_true(H5Lcreate_external("c.h5", "/y", f, "absent", H5P_DEFAULT, H5P_DEFAULT) >= 0);
-    assert_true(H5Lcreate_external("b.h5", "/", f, "group", H5P_DEFAULT, H5P_DEFAULT) >= 0);
-    assert_true(H5Lcreate_soft("/group/y", f, "around", H5P_DEFAULT, H5P_DEFAULT) >= 0);
-    H5Fclose(f);
-    static const char *const within[] = {"soft", "hard"};
-    static const char *const outside[] = {"outside", "packed", "absent", "group/y", "around"};
-    for (size_t k = 0; k < TR_COUNT(within); k++) {
-        use(&w, "a.h5", "x", within[k]);
-        tr_dataset *d = opens(&w);
-        for (uint64_t i = 0; i < 10; i++) assert_true(target_at(d, i, 0) == (double)y[i]);
-        tr_dataset_close(d);
-    }
-    for (size_t k = 0; k < TR_COUNT(outside); k++) {
-        use(&w, "a.h5", "x", outside[k]);
-        fails(&w, TR_DATA, outside[k], "is an external link, which is not followed",
-              k == 2 ? "/y in c.h5" : "in b.h5", NULL);
-    }
-    /* the path leads to another file than the one that is open */
-    tr_data_file file;
-    tr_hdf5_sight sight;
-    assert_int_equal(tr_data_file_open(in_folder(&w, "a.h5"), &file), TR_OK);
-    char moved[128];
-    snprintf(moved, sizeof moved, "%s", in_folder(&w, "b.h5"));
-    assert_int_equal(rename(moved, in_folder(&w, "a.h5")), 0);
-    assert_int_equal(tr_hdf5_look(&file, "y", 60, &sight), TR_DATA);
-    assert_non_null(strstr(tr_last_error()->text, "was replaced by another file"));
-    tr_data_file_close(&file);
-    world_close(&w);
-}
-
-/* Raw bytes in another file, and virtual datasets: HDF5 would fill in what is missing there. */
-static void hdf5_elsewhere(void **state)
-{
-    (void)state;
-    world w;
-    int32_t y[10] = {0};
-    world_open(&w, 2, (int64_t[]){2, 3}, 3);
-    write_h5(&w, "a.h5", "y", H5T_STD_I32LE, H5T_NATIVE_INT32, 1, y_dims, 0, 0, y);
-    hid_t f = H5Fopen(in_folder(&w, "a.h5"), H5F_ACC_RDWR, H5P_DEFAULT);
-    hid_t space = H5Screate_simple(3, x_dims, NULL), p = H5Pcreate(H5P_DATASET_CREATE);
-    assert_true(H5Pset_external(p, "absent.raw", 0, 240) >= 0);
-    H5Dclose(H5Dcreate2(f, "outside", H5T_IEEE_F32LE, space, H5P_DEFAULT, p, H5P_DEFAULT));
-    H5Pclose(p);
-    p = H5Pcreate(H5P_DATASET_CREATE);
-    assert_true(H5Pset_virtual(p, space, "absent.h5", "x", space) >= 0);
-    H5Dclose(H5Dcreate2(f, "virtual", H5T_IEEE_F32LE, space, H5P_DEFAULT, p, H5P_DEFAULT));
-    H5Pclose(p);
-    H5Sclose(space);
-    H5Fclose(f);
-    use(&w, "a.h5", "outside", "y");
-    fails(&w, TR_DATA, "dataset outside", "other files", NULL);
-    use(&w, "a.h5", "virtual", "y");
-    fails(&w, TR_DATA, "dataset virtual", "other files", NULL);
     world_close(&w);
 }
 
@@ -547,19 +353,10 @@ static void out_of_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hdf5_layouts),
-        cmocka_unit_test(hdf5_bad),
-        cmocka_unit_test(hdf5_elsewhere),
-        cmocka_unit_test(hdf5_links),
-        cmocka_unit_test(changes),
-        cmocka_unit_test(cifar),
-        cmocka_unit_test(named),
-        cmocka_unit_test(out_of_memory),
-        cmocka_unit_test(hdf5_chunks),
-        cmocka_unit_test(hdf5_blocked),
-        cmocka_unit_test(hdf5_apart),
-        cmocka_unit_test(hdf5_is_no_rank),
-        cmocka_unit_test(hdf5_short_chunk),
+        cmocka_unit_test(hdf5_layouts), cmocka_unit_test(hdf5_bad),
+        cmocka_unit_test(changes),      cmocka_unit_test(cifar),
+        cmocka_unit_test(named),        cmocka_unit_test(out_of_memory),
+        cmocka_unit_test(hdf5_chunks),  cmocka_unit_test(hdf5_short_chunk),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
