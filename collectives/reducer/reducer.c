@@ -59,11 +59,6 @@ const char *tr_reducer_name(const tr_reducer *r)
     return r->name[0] ? r->name : r->ops->name;
 }
 
-uint64_t tr_reducer_reductions(const tr_reducer *r)
-{
-    return r->reductions;
-}
-
 uint64_t tr_reducer_sent(const tr_reducer *r)
 {
     const tr_exchange *x = r->ops->exchange ? r->ops->exchange(r) : NULL;

@@ -98,10 +98,10 @@ struct tr_reducer {
     MPI_Comm comm; /* ranks that exchange with each other; MPI_COMM_NULL: none */
     tr_params *p;  /* borrowed */
     tr_reducer_options o;
-    int ready;      /* last bucket marked, -1: none */
-    int current;    /* bucket being reduced: all before it are done */
-    uint64_t steps; /* finished */
-    uint64_t reductions;
+    int ready;           /* last bucket marked, -1: none */
+    int current;         /* bucket being reduced: all before it are done */
+    uint64_t steps;      /* finished */
+    uint64_t reductions; /* buckets since open: one a bucket a step; replayed steps are not seen */
     struct {
         uint64_t steps, reductions;
     } before;         /* the micro-batch that is being issued */
@@ -109,9 +109,6 @@ struct tr_reducer {
     tr_error failure;
 };
 
-/* For tests. Buckets reduced since open: one reduction a bucket a step. Replayed steps are not
- * seen. */
-uint64_t tr_reducer_reductions(const tr_reducer *r);
 /* For tests. Bytes that this rank's exchange sent since open; 0 without one. */
 uint64_t tr_reducer_sent(const tr_reducer *r);
 

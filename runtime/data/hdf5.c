@@ -1,11 +1,10 @@
 /* HDF5 datasets as arrays. A contiguous, unfiltered one is looked up once (hdf5_look.c): type,
  * shape and where its bytes lie in the file; from then on it is a flat array read by pread, without
- * HDF5 or its lock. Chunked and compressed ones are read by selections under the lock of the store,
+ * HDF5 or its lock. Chunked and compressed ones are read by selections under the lock around HDF5,
  * one sample a call; each call unpacks the chunks it touches, which the chunk cache softens for
  * reads in file order. What HDF5 would fill in for bytes that were never written is refused: it
  * would read as if complete. */
 #include "runtime/data/hdf5.h"
-#include "runtime/store/store.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -17,19 +16,6 @@ typedef struct {
     hid_t h5, dset, space, type;
     tr_hdf5_chunks *chunks; /* NULL: not chunked */
 } selected;
-
-/* Every use of HDF5 here stands between these two. */
-static void enter(void)
-{
-    tr_hdf5_lock();
-    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-    H5Eclear2(H5E_DEFAULT);
-}
-
-static void leave(void)
-{
-    tr_hdf5_unlock();
-}
 
 static hid_t native_type(tr_elem e)
 {
@@ -65,18 +51,18 @@ static tr_status selected_read(tr_array *a, uint64_t first, uint64_t n, void *to
     hsize_t start[TR_MAX_DIMS] = {first}, count[TR_MAX_DIMS] = {n}, total = n * a->count;
     for (int d = 0; d < a->ndim; d++) count[d + 1] = (hsize_t)a->dims[d];
     tr_status st = TR_OK;
-    char why[200];
-    enter();
+    tr_h5_guard g;
+    tr_h5_enter(&g);
     if (s->chunks) st = tr_hdf5_chunks_check(s->chunks, s->dset, a->name, start, count);
     if (st != TR_OK) goto out;
     const hid_t mem = H5Screate_simple(1, &total, NULL);
     if (mem < 0 || H5Sselect_hyperslab(s->space, H5S_SELECT_SET, start, NULL, count, NULL) < 0 ||
         H5Dread(s->dset, s->type, mem, s->space, H5P_DEFAULT, to) < 0)
-        st = TR_FAIL(TR_DATA, "%s: samples %" PRIu64 " to %" PRIu64 ": %s", a->name, first,
-                     first + n - 1, tr_hdf5_reason(why));
+        st = TR_H5_FAIL(TR_DATA, "%s: samples %" PRIu64 " to %" PRIu64, a->name, first,
+                        first + n - 1);
     if (mem >= 0) H5Sclose(mem);
 out:
-    leave();
+    tr_h5_leave(&g);
     return st == TR_OK ? tr_data_file_unchanged(&s->file) : st;
 }
 
@@ -84,12 +70,13 @@ static void selected_release(tr_array *a)
 {
     selected *s = (selected *)a;
     tr_hdf5_handles h = tr_hdf5_none;
+    tr_h5_guard g;
     h.h5 = s->h5;
     h.dset = s->dset;
     h.space = s->space;
-    enter();
+    tr_h5_enter(&g);
     tr_hdf5_close(&h);
-    leave();
+    tr_h5_leave(&g);
     s->h5 = s->dset = s->space = -1;
     tr_mem_count(TR_MEM_DATA, -(int64_t)(a->cache - tr_hdf5_chunks_held(s->chunks)));
     tr_hdf5_chunks_close(s->chunks);
@@ -110,7 +97,6 @@ static tr_status open_selected(const char *name, const tr_hdf5_sight *sight, tr_
                                tr_array **out)
 {
     tr_status st = TR_OK;
-    char why[200];
     size_t cache = 0;
     tr_hdf5_handles h = tr_hdf5_none;
     selected *s = TR_NEW(TR_MEM_OTHER, selected);
@@ -120,12 +106,11 @@ static tr_status open_selected(const char *name, const tr_hdf5_sight *sight, tr_
         TR_TRY(tr_hdf5_chunks_open(&h, file, name, sight, &s->chunks));
         const size_t held = tr_hdf5_chunks_held(s->chunks), rest = held < CACHE ? CACHE - held : 0;
         cache = sight->chunk_bytes > rest ? sight->chunk_bytes : rest;
-        TR_NEED(H5Pset_chunk_cache(h.dapl, 1009, cache, 1.0) >= 0, TR_DATA,
-                "%s: dataset %s: no cache for its chunks: %s", file->path, name,
-                tr_hdf5_reason(why));
+        TR_H5_NEED(H5Pset_chunk_cache(h.dapl, 1009, cache, 1.0) >= 0, TR_DATA,
+                   "%s: dataset %s: no cache for its chunks", file->path, name);
         H5Dclose(h.dset);
         h.dset = H5Dopen2(h.h5, name, h.dapl);
-        TR_NEED(h.dset >= 0, TR_DATA, "%s: dataset %s: %s", file->path, name, tr_hdf5_reason(why));
+        TR_H5_NEED(h.dset >= 0, TR_DATA, "%s: dataset %s", file->path, name);
     }
     s->base.unit = sight->chunk_bytes;
     s->base.cache = cache + tr_hdf5_chunks_held(s->chunks);
@@ -175,9 +160,10 @@ tr_status tr_hdf5_array_open(const char *path, const char *dataset, tr_array **o
     TR_NEED(has_signature(&file), TR_DATA, "%s: is not an HDF5 file", path);
     TR_TRY(tr_hdf5_look(&file, dataset, TR_HDF5_LOOK_SECONDS, &sight));
     if (!sight.flat) {
-        enter();
+        tr_h5_guard g;
+        tr_h5_enter(&g);
         st = open_selected(dataset, &sight, &file, &a);
-        leave();
+        tr_h5_leave(&g);
         TR_TRY(st);
     }
     if (sight.flat) {

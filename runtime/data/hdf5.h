@@ -1,10 +1,9 @@
-/* Private to the data room: what the two HDF5 files share. All under the store's lock. */
+/* Private to the data room: what its HDF5 files share. All between tr_h5_enter and tr_h5_leave. */
 #ifndef TR_DATA_HDF5_H
 #define TR_DATA_HDF5_H
 
-#include <hdf5.h>
-
 #include "runtime/data/internal.h"
+#include "runtime/h5/h5.h"
 
 typedef struct {
     hid_t h5, dset, space, type, dcpl, dapl; /* -1: not open */
@@ -15,8 +14,6 @@ extern const tr_hdf5_handles tr_hdf5_none;
  * where the name leads, by an external link, to another file. h->dapl: how to open it again. */
 tr_status tr_hdf5_open(const tr_data_file *file, const char *name, tr_hdf5_handles *h);
 void tr_hdf5_close(tr_hdf5_handles *h);
-/* The innermost reason of the last HDF5 call that failed. */
-const char *tr_hdf5_reason(char buf[200]);
 
 typedef struct {
     tr_elem elem;
@@ -36,7 +33,7 @@ typedef struct {
 tr_status tr_hdf5_filters(hid_t dcpl, const char *path, const char *name,
                           H5Z_filter_t ids[TR_HDF5_MOST_FILTERS], int *n);
 
-/* What was checked of a dataset's chunks (hdf5_chunk.c). Under the store's lock. */
+/* What was checked of a dataset's chunks (hdf5_chunk.c). */
 typedef struct tr_hdf5_chunks tr_hdf5_chunks;
 tr_status tr_hdf5_chunks_open(const tr_hdf5_handles *h, const tr_data_file *file, const char *name,
                               const tr_hdf5_sight *s, tr_hdf5_chunks **out);

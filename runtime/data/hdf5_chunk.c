@@ -126,14 +126,13 @@ static bool is_whole(tr_hdf5_chunks *c, size_t n, uint32_t left_out)
 
 static tr_status check_one(tr_hdf5_chunks *c, hid_t dset, const char *name, const hsize_t *at)
 {
-    char why[200];
     hsize_t n = 0;
     uint32_t left_out = 0;
     if (H5Dget_chunk_storage_size(dset, at, &n) < 0 || n == 0 ||
         (c->room > 0 &&
          (n > c->room || H5Dread_chunk(dset, H5P_DEFAULT, at, &left_out, c->stored) < 0)))
-        return TR_FAIL(TR_DATA, "%s: the chunk of sample %llu: %llu bytes are stored: %s", name,
-                       (unsigned long long)at[0], (unsigned long long)n, tr_hdf5_reason(why));
+        return TR_H5_FAIL(TR_DATA, "%s: the chunk of sample %llu: %llu bytes are stored", name,
+                          (unsigned long long)at[0], (unsigned long long)n);
     for (int d = 0; c->plain_edges && d < c->ndim; d++)
         if (at[d] + c->chunk[d] > c->dims[d]) left_out = UINT32_MAX;
     if (!is_whole(c, (size_t)n, left_out))

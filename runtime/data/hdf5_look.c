@@ -28,19 +28,6 @@ void tr_hdf5_close(tr_hdf5_handles *h)
     *h = tr_hdf5_none;
 }
 
-static herr_t innermost(unsigned n, const H5E_error2_t *e, void *ctx)
-{
-    if (n == 0) snprintf(ctx, 200, "%s", e->desc ? e->desc : "");
-    return 0;
-}
-
-const char *tr_hdf5_reason(char buf[200])
-{
-    snprintf(buf, 200, "HDF5 gives no reason");
-    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, innermost, buf);
-    return buf;
-}
-
 /* The element type, and whether its bytes are in the other order; false when we do not read it. */
 static bool element_of(hid_t type, tr_elem *elem, bool *big)
 {
@@ -74,11 +61,11 @@ static bool element_of(hid_t type, tr_elem *elem, bool *big)
 static tr_status no_dataset(hid_t h5, const char *path, const char *name)
 {
     enum { MOST = 64 };
-    char names[MOST][64], why[200];
+    char names[MOST][64], why[TR_H5_REASON];
     const char *list[MOST];
     size_t count = 0;
     H5G_info_t info;
-    tr_hdf5_reason(why);
+    tr_h5_reason(why);
     if (H5Gget_info(h5, &info) >= 0) {
         for (hsize_t i = 0; i < info.nlinks && count < MOST; i++) {
             if (H5Lget_name_by_idx(h5, ".", H5_INDEX_NAME, H5_ITER_INC, i, names[count],
@@ -120,22 +107,11 @@ static herr_t refuse_link(const char *parent_file, const char *parent_group, con
     return -1;
 }
 
-static herr_t find_errno(unsigned n, const H5E_error2_t *e, void *ctx)
-{
-    const char *at = e->desc ? strstr(e->desc, "errno = ") : NULL;
-    (void)n;
-    if (at) *(int *)ctx = atoi(at + strlen("errno = "));
-    return 0;
-}
-
 /* HDF5 could not open the file: why the system did not let it is in one of its messages. */
 static tr_status not_opened(const char *path)
 {
-    char why[200];
-    int number = 0;
-    H5Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, find_errno, &number);
-    if (number == 0)
-        return TR_FAIL(TR_DATA, "%s: cannot be opened as HDF5: %s", path, tr_hdf5_reason(why));
+    const int number = tr_h5_errno();
+    if (number == 0) return TR_H5_FAIL(TR_DATA, "%s: cannot be opened as HDF5", path);
     errno = number;
     return tr_file_open_failed(path, O_RDONLY, TR_DATA, "file");
 }
@@ -146,12 +122,11 @@ static tr_status open_dataset(const tr_data_file *file, const char *name, tr_hdf
 {
     const char *path = file->path;
     tr_status st = TR_OK;
-    char why[200];
     hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     h->dapl = H5Pcreate(H5P_DATASET_ACCESS);
-    TR_NEED(access >= 0 && H5Pset_fapl_sec2(access) >= 0 && h->dapl >= 0 &&
-                H5Pset_elink_cb(h->dapl, refuse_link, link) >= 0,
-            TR_DATA, "%s: property lists: %s", path, tr_hdf5_reason(why));
+    TR_H5_NEED(access >= 0 && H5Pset_fapl_sec2(access) >= 0 && h->dapl >= 0 &&
+                   H5Pset_elink_cb(h->dapl, refuse_link, link) >= 0,
+               TR_DATA, "%s: property lists", path);
     h->h5 = H5Fopen(path, H5F_ACC_RDONLY, access);
     if (h->h5 < 0) st = not_opened(path);
     if (st != TR_OK) goto out;
@@ -173,7 +148,7 @@ out:
 tr_status tr_hdf5_open(const tr_data_file *file, const char *name, tr_hdf5_handles *h)
 {
     tr_status st = TR_OK;
-    char why[200], link[LINK_TEXT] = "";
+    char link[LINK_TEXT] = "";
     const htri_t is = H5Fis_hdf5(file->path);
     if (is < 0) return not_opened(file->path);
     TR_NEED(is > 0, TR_DATA, "%s: is not an HDF5 file", file->path);
@@ -181,8 +156,8 @@ tr_status tr_hdf5_open(const tr_data_file *file, const char *name, tr_hdf5_handl
     h->space = H5Dget_space(h->dset);
     h->type = H5Dget_type(h->dset);
     h->dcpl = H5Dget_create_plist(h->dset);
-    TR_NEED(h->space >= 0 && h->type >= 0 && h->dcpl >= 0, TR_DATA, "%s: dataset %s: %s",
-            file->path, name, tr_hdf5_reason(why));
+    TR_H5_NEED(h->space >= 0 && h->type >= 0 && h->dcpl >= 0, TR_DATA, "%s: dataset %s", file->path,
+               name);
 out:
     return st;
 }
@@ -236,7 +211,6 @@ tr_status tr_hdf5_see(tr_hdf5_handles *h, const tr_data_file *file, const char *
     const char *path = file->path;
     hsize_t hdims[H5S_MAX_RANK];
     size_t total;
-    char why[200];
     TR_TRY(tr_hdf5_open(file, name, h));
     TR_NEED(
         element_of(h->type, &s->elem, &s->big), TR_DATA,
@@ -247,8 +221,8 @@ tr_status tr_hdf5_see(tr_hdf5_handles *h, const tr_data_file *file, const char *
     TR_NEED(ndim >= 1 && ndim <= TR_MAX_DIMS, TR_DATA,
             "%s: dataset %s: has %d dimensions, expected 1 to %d, the first one counting samples",
             path, name, ndim, TR_MAX_DIMS);
-    TR_NEED(H5Sget_simple_extent_dims(h->space, hdims, NULL) == ndim, TR_DATA, "%s: dataset %s: %s",
-            path, name, tr_hdf5_reason(why));
+    TR_H5_NEED(H5Sget_simple_extent_dims(h->space, hdims, NULL) == ndim, TR_DATA, "%s: dataset %s",
+               path, name);
     total = tr_elem_size(s->elem);
     for (int d = 0; d < ndim; d++) {
         s->dims[d] = hdims[d];
@@ -284,7 +258,7 @@ tr_status tr_hdf5_see(tr_hdf5_handles *h, const tr_data_file *file, const char *
         if (mem < 0 ||
             H5Sselect_hyperslab(h->space, H5S_SELECT_SET, start, NULL, hdims, NULL) < 0 ||
             H5Dread(h->dset, h->type, mem, h->space, H5P_DEFAULT, to) < 0)
-            st = TR_FAIL(TR_DATA, "%s: dataset %s: sample 0: %s", path, name, tr_hdf5_reason(why));
+            st = TR_H5_FAIL(TR_DATA, "%s: dataset %s: sample 0", path, name);
         tr_free(to);
     }
 out:

@@ -61,8 +61,9 @@ typedef struct tr_control {
     uint64_t
         first_nonfinite; /* this rank's lowest element whose gradient is not finite; UINT64_MAX */
     /* What was decided. */
-    uint64_t apply;    /* 1: the optimizer updates */
-    uint64_t searched; /* 1: an overflow that lowered a dynamic loss scale */
+    uint64_t apply; /* 1: the optimizer updates */
+    uint64_t
+        searched; /* 1: an overflow that lowered a dynamic loss scale; no failure where the loss is finite */
     double used_scale; /* the loss scale of this step */
     double grad_norm;  /* after unscaling and dividing; NaN when not finite */
     double
@@ -113,7 +114,7 @@ static inline TR_HOST_DEVICE void tr_control_decide(tr_control *c)
     if (!isfinite(c->sum_squares) || !isfinite(c->sums[TR_TALLY_LOSS])) {
         c->skipped++;
         c->searched = (uint64_t)tr_control_overflow(c);
-        c->held = !c->searched && c->hold;
+        c->held = c->hold && (!c->searched || !isfinite(c->sums[TR_TALLY_LOSS]));
         return;
     }
     c->grad_scale = divide > 0 ? 1 / divide : 0;

@@ -97,11 +97,8 @@ out:
 /* Whether a run can go on from this file; *unsound: it is whole, and should not. */
 static bool is_sound(const char *path, bool *unsound)
 {
-    tr_index ix;
     tr_train_state train;
-    tr_status st = tr_index_open(path, &ix);
-    if (st == TR_OK) st = tr_index_verify(&ix, &train);
-    tr_index_close(&ix);
+    const tr_status st = tr_store_verify(path, &train);
     *unsound = st == TR_OK && train.unsound;
     return st == TR_OK && !train.unsound;
 }

@@ -41,6 +41,25 @@ struct tr_image {
     size_t nbytes; /* at least so many will be written */
 };
 
+/* The file's type: little-endian; -1 when arrays cannot have it. */
+static hid_t type_of(tr_dtype t)
+{
+    switch (t) {
+    case TR_F32:
+        return H5T_IEEE_F32LE;
+    case TR_F64:
+        return H5T_IEEE_F64LE;
+    case TR_I32:
+        return H5T_STD_I32LE;
+    case TR_I64:
+        return H5T_STD_I64LE;
+    case TR_U8:
+        return H5T_STD_U8LE;
+    default:
+        return -1;
+    }
+}
+
 /* With `ulimit -f` even the memfd is limited, and the kernel's answer is a signal: ask before. */
 static tr_status check_limit(tr_image *im, size_t more)
 {
@@ -184,7 +203,7 @@ tr_status tr_image_array(tr_image *im, const char *where, tr_dtype type, int ndi
 {
     tr_status st = TR_OK;
     extent e = {.nbytes = tr_dtype_size(type), .data = data};
-    TR_NEED(tr_h5_type(type) >= 0 && ndim >= 0 && ndim <= TR_STORE_DIMS, TR_INTERNAL,
+    TR_NEED(type_of(type) >= 0 && ndim >= 0 && ndim <= TR_STORE_DIMS, TR_INTERNAL,
             "%s: %s: an array of this type or rank has no place in a run file", im->path, where);
     for (int i = 0; i < ndim; i++)
         TR_NEED(dims[i] >= 0 && tr_mul_size(e.nbytes, (size_t)dims[i], &e.nbytes), TR_FILE,
@@ -197,7 +216,7 @@ tr_status tr_image_array(tr_image *im, const char *where, tr_dtype type, int ndi
     uint32_t crc = tr_crc32c(0, data, e.nbytes);
     tr_h5_guard g;
     tr_h5_enter(&g);
-    st = lay_out(im, where, tr_h5_type(type), ndim, dims, &e, crc);
+    st = lay_out(im, where, type_of(type), ndim, dims, &e, crc);
     tr_h5_leave(&g);
     if (st == TR_OK && e.nbytes > 0) im->extents[im->count++] = e;
 out:

@@ -1,12 +1,11 @@
-/* What the files of this room share: HDF5 helpers, attribute sets, the image that is written and
+/* What the files of this room share: attribute sets, the image that is written and
  * the index that is read. Nothing outside runtime/store includes it. All Local. */
 #ifndef TR_STORE_INTERNAL_H
 #define TR_STORE_INTERNAL_H
 
 #include "runtime/base/file.h"
+#include "runtime/h5/h5.h"
 #include "runtime/store/store.h"
-
-#include <hdf5.h>
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "raw array bytes go to and from the file as they are: little-endian hosts only"
@@ -16,29 +15,6 @@
 #define TR_FORMAT_VERSION 1
 #define TR_FAULT          320 /* what is wrong with a part of a file, in words */
 #define TR_STORE_DIMS     8   /* most dims an array in a file may have */
-
-/* ---- HDF5 (h5.c) ----------------------------------------------------------------------------- */
-
-/* Takes the lock and keeps HDF5 from printing; leave() puts back what was. */
-typedef struct {
-    H5E_auto2_t print;
-    void *data;
-} tr_h5_guard;
-void tr_h5_enter(tr_h5_guard *g);
-void tr_h5_leave(tr_h5_guard *g);
-/* TR_FAIL with HDF5's own reason (outermost and innermost) behind the text. Before anything is
- * closed. */
-tr_status tr_h5_fail_at(const char *file, int line, tr_status st, const char *fmt, ...)
-    TR_PRINTF(4, 5);
-#define TR_H5_FAIL(st, ...) tr_h5_fail_at(__FILE__, __LINE__, (st), __VA_ARGS__)
-#define TR_H5_NEED(cond, status, ...)                                                              \
-    do {                                                                                           \
-        if (!(cond)) {                                                                             \
-            st = TR_H5_FAIL((status), __VA_ARGS__);                                                \
-            goto out;                                                                              \
-        }                                                                                          \
-    } while (0)
-hid_t tr_h5_type(tr_dtype t); /* the file's type: little-endian; -1 when arrays cannot have it */
 
 /* ---- Attribute sets (attrs.c) --------------------------------------------------------------- */
 

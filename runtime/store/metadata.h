@@ -120,7 +120,7 @@ typedef enum {
 } tr_stored;
 typedef struct {
     tr_stored kind;
-    tr_dtype dtype; /* ARRAY: as tr_h5_type says; a float64 attribute is one, too */
+    tr_dtype dtype; /* ARRAY: one of those that runs write; a float64 attribute is one, too */
     size_t size;
 } tr_type;
 bool tr_msg_type(tr_cursor c, tr_type *out);

@@ -216,12 +216,12 @@ out:
     return st;
 }
 
-tr_status tr_store_verify(const char *path)
+tr_status tr_store_verify(const char *path, tr_train_state *train)
 {
     tr_index ix;
-    tr_train_state train;
+    tr_train_state own;
     tr_status st = tr_index_open(path, &ix);
-    if (st == TR_OK) st = tr_index_verify(&ix, &train);
+    if (st == TR_OK) st = tr_index_verify(&ix, train ? train : &own);
     tr_index_close(&ix);
     return st;
 }

@@ -9,10 +9,6 @@
 
 #include "runtime/graph/graph.h"
 
-/* HDF5 is not taken to be thread-safe: whoever calls it holds this lock (data readers too). */
-void tr_hdf5_lock(void);
-void tr_hdf5_unlock(void);
-
 /* Everything a bitwise resume needs besides arrays: attributes of /train. */
 typedef struct {
     uint64_t step,
@@ -79,8 +75,8 @@ tr_status tr_store_write(const char *path, const tr_model *m, const tr_snapshot 
  * A slot asked for that the file lacks is an error; s->checkpoint on entry: the run goes on from
  * it, so that slots nobody asked for are warned of, by name. */
 tr_status tr_store_read(const char *path, const tr_model *m, tr_snapshot *s, tr_history *history);
-/* Checks every dataset's checksum without a model. */
-tr_status tr_store_verify(const char *path);
+/* Checks every attribute and dataset without a model; *train (may be NULL): what the file holds of it. */
+tr_status tr_store_verify(const char *path, tr_train_state *train);
 /* SHA-256 of the file's bytes: parent_sha256 of whatever is made from it. */
 tr_status tr_store_sha256(const char *path, char hex[65]);
 void tr_history_free(tr_history *h);

@@ -74,7 +74,7 @@ static void check(const char *path, const good *g, bool must_match)
     memset(r.p, 0, sizeof r.p);
     memset(r.m, 0, sizeof r.m);
     r.snapshot.train = (tr_train_state){0};
-    tr_status whole = tr_store_verify(path);
+    tr_status whole = tr_store_verify(path, NULL);
     tr_status st = tr_store_read(path, &r.model, &r.snapshot, &h);
     need(st == TR_OK || st == TR_FILE || st == TR_MEMORY, "reading");
     need(whole != TR_OK || st == TR_OK || tr_last_error()->text[0], "an error without a text");

@@ -189,7 +189,7 @@ static void test_sums(void **state)
                 for (int r = 1; r < b.t->size; r++) want += r + 0.1;
                 assert_true(tally[0] == want);
                 assert_true(tally[1] == (double)step * b.t->size && tally[2] == b.t->size);
-                assert_int_equal(tr_reducer_reductions(b.r), (uint64_t)(step + 1) * b.l->nbuckets);
+                assert_int_equal(b.r->reductions, (uint64_t)(step + 1) * b.l->nbuckets);
             }
             close_bench(&b);
         }

@@ -23,8 +23,9 @@ ROOMS = {
     "device": {"base", "config", "graph"},
     "params": {"base", "config", "graph", "device"},
     "plan": {"base", "config", "graph", "device", "params"},
-    "store": {"base", "config", "graph"},
-    "data": {"base", "config", "graph", "store", "device"},
+    "h5": {"base"},
+    "store": {"base", "config", "graph", "h5"},
+    "data": {"base", "config", "graph", "h5", "device"},
 }
 # Whose headers only these folders may include: the rest of the program builds without CUDA.
 CUDA = re.compile(r'^\s*#\s*include\s+<((?:cuda|cublas|cudnn|nccl|nvml|cupti)[^>]*)>', re.M)

@@ -60,6 +60,12 @@ static void holds(void **state)
     c.sum_squares = 1;
     tr_control_decide(&c);
     assert_true(c.apply == 0 && c.updates == 0 && c.skipped == 3);
+    c = step(8, NAN); /* the loss has no scale */
+    c.hold = 1;
+    c.scale_window = 10;
+    c.sums[TR_TALLY_LOSS] = INFINITY;
+    tr_control_decide(&c);
+    assert_true(c.loss_scale == 2 && c.searched == 1 && c.held == 1);
 }
 
 /* Halves at once, down to 1, where an overflow is an error; doubles after `window` good steps in a

@@ -53,7 +53,7 @@ static void long_every_flipped_byte(void **state)
         tr_history_free(&r.history);
         poke(f->path, (off_t)i, bytes[i]);
     }
-    assert_ok(tr_store_verify(f->path));
+    assert_ok(tr_store_verify(f->path, NULL));
     assert_int_equal(refused + unharmed, n);
     assert_true(refused > 6000); /* arrays alone are more than that */
     free(bytes);
@@ -67,13 +67,13 @@ static void every_length(void **state)
     unsigned char *bytes = slurp(f->path, &n);
     for (size_t cut = 0; cut < n; cut += cut < 256 ? 1 : 61) {
         spill(f->path, bytes, cut);
-        assert_int_equal(tr_store_verify(f->path), TR_FILE);
+        assert_int_equal(tr_store_verify(f->path, NULL), TR_FILE);
         assert_non_null(strstr(tr_last_error()->text, f->path));
     }
     spill(f->path, bytes, n - 1);
-    assert_int_equal(tr_store_verify(f->path), TR_FILE);
+    assert_int_equal(tr_store_verify(f->path, NULL), TR_FILE);
     spill(f->path, bytes, n);
-    assert_ok(tr_store_verify(f->path));
+    assert_ok(tr_store_verify(f->path, NULL));
     free(bytes);
 }
 
@@ -92,10 +92,10 @@ static void names_the_array(void **state)
         assert_int_equal(pread(ix.fd, &byte, 1, at), 1);
         poke(f->path, at, byte ^ 0x10);
         snprintf(want, sizeof want, "a.h5: %s: damaged: checksum", ix.entries[i].where);
-        assert_error(tr_store_verify(f->path), TR_FILE, want);
+        assert_error(tr_store_verify(f->path, NULL), TR_FILE, want);
         poke(f->path, at, byte);
     }
-    assert_ok(tr_store_verify(f->path));
+    assert_ok(tr_store_verify(f->path, NULL));
     tr_index_close(&ix);
 }
 
@@ -103,16 +103,16 @@ static void not_a_run_file(void **state)
 {
     fixture *f = *state;
     char path[128];
-    assert_error(tr_store_verify(f->path), TR_IO, "No such file");
-    assert_error(tr_store_verify(f->folder), TR_IO, "is a folder, expected a file");
-    assert_error(tr_store_verify("/dev/zero"), TR_IO, "is a device, expected a file");
+    assert_error(tr_store_verify(f->path, NULL), TR_IO, "No such file");
+    assert_error(tr_store_verify(f->folder, NULL), TR_IO, "is a folder, expected a file");
+    assert_error(tr_store_verify("/dev/zero", NULL), TR_IO, "is a device, expected a file");
     snprintf(path, sizeof path, "%s/pipe", f->folder);
     assert_int_equal(mkfifo(path, 0600), 0);
-    assert_error(tr_store_verify(path), TR_IO, "is a pipe, expected a file");
+    assert_error(tr_store_verify(path, NULL), TR_IO, "is a pipe, expected a file");
     spill(f->path, (const unsigned char *)"", 0);
-    assert_error(tr_store_verify(f->path), TR_FILE, "empty");
+    assert_error(tr_store_verify(f->path, NULL), TR_FILE, "empty");
     spill(f->path, (const unsigned char *)"name: digits\n", 13);
-    assert_error(tr_store_verify(f->path), TR_FILE, "not an HDF5 file");
+    assert_error(tr_store_verify(f->path, NULL), TR_FILE, "not an HDF5 file");
 }
 
 static hid_t make(const char *path, bool old)
@@ -130,14 +130,14 @@ static void foreign_hdf5(void **state)
     fixture *f = *state;
     tr_attrs a = {0};
     H5Fclose(make(f->path, true));
-    assert_error(tr_store_verify(f->path), TR_FILE, "superblock version 0, expected 2 or 3");
+    assert_error(tr_store_verify(f->path, NULL), TR_FILE, "superblock version 0, expected 2 or 3");
     H5Fclose(make(f->path, false));
-    assert_error(tr_store_verify(f->path), TR_FILE, "no checksum");
+    assert_error(tr_store_verify(f->path, NULL), TR_FILE, "no checksum");
     hid_t file = make(f->path, false);
     assert_ok(tr_attrs_add_text(&a, "format", "other"));
     assert_ok(tr_attrs_write(&a, file, f->path, "/"));
     H5Fclose(file);
-    assert_error(tr_store_verify(f->path), TR_FILE, "not a run file");
+    assert_error(tr_store_verify(f->path, NULL), TR_FILE, "not a run file");
     tr_attrs_free(&a);
 
     file = make(f->path, false);
@@ -145,7 +145,7 @@ static void foreign_hdf5(void **state)
     assert_ok(tr_attrs_add_count(&a, "format_version", 2));
     assert_ok(tr_attrs_write(&a, file, f->path, "/"));
     H5Fclose(file);
-    assert_error(tr_store_verify(f->path), TR_FILE, "format_version 2 is newer");
+    assert_error(tr_store_verify(f->path, NULL), TR_FILE, "format_version 2 is newer");
     tr_attrs_free(&a);
 }
 
@@ -249,7 +249,7 @@ static void wrong_links(void **state)
     H5Lcreate_hard(file, "/model", file, "/model/a", H5P_DEFAULT, H5P_DEFAULT);
     H5Lcreate_hard(file, "/model", file, "/model/b", H5P_DEFAULT, H5P_DEFAULT);
     H5Fclose(file);
-    assert_error(tr_store_verify(f->path), TR_FILE, "it contains itself");
+    assert_error(tr_store_verify(f->path, NULL), TR_FILE, "it contains itself");
 
     file = reopen(f);
     H5Ldelete(file, head, H5P_DEFAULT);
@@ -289,7 +289,7 @@ static void changed_attributes(void **state)
     assert_true(H5Adelete(set, "crc32c") >= 0);
     H5Dclose(set);
     H5Fclose(file);
-    assert_error(tr_store_verify(f->path), TR_FILE, "/history/loss: it has no checksum");
+    assert_error(tr_store_verify(f->path, NULL), TR_FILE, "/history/loss: it has no checksum");
 }
 
 int main(void)

@@ -223,7 +223,7 @@ static void full_disk(void **state)
     tr_error e = *tr_last_error();
     int files = count_files(disk);
     snprintf(path, sizeof path, "%s/first.h5", disk);
-    tr_status verified = tr_store_verify(path);
+    tr_status verified = tr_store_verify(path, NULL);
     umount(disk);
     assert_int_equal(first, TR_OK);
     assert_int_equal(st, TR_IO);

@@ -132,14 +132,14 @@ static void prune_and_best(void **state)
     assert_false(there(f, "step-00000300.h5"));
     assert_true(there(f, "step-00000400.h5"));
     assert_true(there(f, "step-00000500.h5"));
-    assert_ok(tr_store_verify(best));
+    assert_ok(tr_store_verify(best, NULL));
     path = tr_store_checkpoint_path(f->folder, 500);
     assert_ok(tr_store_link(path, best)); /* over an older one */
     assert_int_equal(stat(best, &b), 0);
     assert_int_equal(b.st_nlink, 2);
     tr_free(path);
     assert_error(tr_store_link("store-nowhere.h5", best), TR_IO, "No such file");
-    assert_ok(tr_store_verify(best));
+    assert_ok(tr_store_verify(best, NULL));
 }
 
 /* What fails is set aside once and stays counted; what cannot be opened, or only a newer program
@@ -496,7 +496,7 @@ static void two_writers(void **state)
         }
     }
     assert_true(access(f->path, F_OK) == 0);
-    assert_ok(tr_store_verify(f->path));
+    assert_ok(tr_store_verify(f->path, NULL));
 }
 
 int main(void)
