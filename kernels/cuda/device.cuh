@@ -189,7 +189,8 @@ static inline unsigned tr_blocks(size_t n, size_t per_block, size_t most)
 }
 
 /* An H100's multiprocessors times 24: a whole number of rounds with 1, 2, 3, 4, 6 or 8 blocks at a
- * time on each. Any other number would leave most of the device idle in the last round. */
+ * time on each, which is what registers leave of blocks of 256 threads (or 5: then 24 of 25 places
+ * are taken). Any other number would leave most of the device idle in the last round. */
 enum { TR_ROUND_BLOCKS = 24 * 132 };
 
 /* tr_blocks for blocks that stride. Not for sums: each item is on its own. */
