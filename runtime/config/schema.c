@@ -42,7 +42,8 @@ static const tr_field run[] = {
              .choices = switches, .words = booleans),
     TR_BOOL("benchmark", IN(run, benchmark), "false",
             "GPUs: time the candidates for each product and convolution at the start, instead of "
-            "taking the library's first; a resumed run may then choose otherwise, so it excludes "
+            "taking the library's first that runs; a resumed run may then choose otherwise, so it "
+            "excludes "
             "deterministic: on"),
     TR_REAL("workspace_mb", IN(run, workspace_mb), "256", 1, 65536, "MB",
             "GPUs: the most scratch memory that one product or convolution may use"),

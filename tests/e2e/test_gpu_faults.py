@@ -167,7 +167,7 @@ class Faults(GpuCase):
         for broken, op, said in (
                 ("cudnn:*", "conv2d", "cuDNN has nothing for .*CUDNN_STATUS_EXECUTION_FAILED"),
                 ("cublaslt:*", "linear", "cuBLASLt has no algorithm .*CUBLAS_STATUS_EXECUTION_FAILED"),
-                ("cudnn:1!", "conv2d", "cuDNN engine 1, tried: .*cudaErrorIllegalAddress"),
+                ("cudnn:1!@1", "conv2d", "cuDNN engine 1, tried: .*cudaErrorIllegalAddress"),
                 ("cublaslt:11!,cublaslt:21!,cublaslt:6!", "linear", "cuBLASLt algorithm .*cudaErrorIllegalAddress")):
             code, out = self.tiny("none", FAKEGPU_BROKEN=broken)
             self.assertEqual(code, 1, out)

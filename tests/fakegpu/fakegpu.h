@@ -62,7 +62,7 @@ bool fails(const char *call);
 
 // What FAKEGPU_BROKEN says of a library's algorithm: a list, comma-separated, of "LIBRARY:NUMBER" (or "LIBRARY:*"),
 // each of which fails whenever it is called; with a "!" behind, the call goes well, and the work spoils the context.
-// Read at each call.
+// "@RANK" behind all: as with FAKEGPU_FAIL. Read at each call.
 enum class Broken { no, call, context };
 Broken broken(const char *library, int64_t algorithm);
 // A task's work went wrong on the device: from now on every call gives this error.
