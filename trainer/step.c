@@ -116,15 +116,12 @@ out:
     return st;
 }
 
-/* *Collective* where the section was to be recorded: NCCL's operations are launched from recordings
- * on all ranks or on none, and a device may refuse a recording on one. By then all ranks have given
- * NCCL the same operations, so that it stays in step. *again: some rank's did refuse; none records any more, and what stands in the section, of which nothing has run, is to be issued as it comes. */
+/* *Collective.* A device may refuse to record, and NCCL's operations are launched from recordings on all
+ * ranks or on none. *again: some rank's did refuse; none records any more, and what stands in the section, of
+ * which nothing has run, is to be issued as it comes. */
 static tr_status agree_recording(tr_trainer *t, tr_status st, bool *again)
 {
-    bool recorded;
-    *again = false;
-    st = tr_session_section_recorded(t->session, st, &recorded);
-    if (!recorded || (st != TR_OK && tr_last_error()->hint != TR_HINT_RECORDING)) return st;
+    if (st != TR_OK && tr_last_error()->hint != TR_HINT_RECORDING) return st;
     st = tr_agree(t->comm, st, NULL);
     if (st == TR_OK || tr_comm_broken(t->comm)) return st;
     if (t->topology->rank == 0)
@@ -135,6 +132,22 @@ static tr_status agree_recording(tr_trainer *t, tr_status st, bool *again)
     return TR_OK;
 }
 
+/* Agreed on before NCCL is given operations to record: it must be given the same ones on all ranks. */
+static tr_status begin_section(tr_trainer *t, int micro, bool *replay, bool *again)
+{
+    const tr_status st =
+        tr_session_section_begin(t->session, tr_section_key(t, t->issued, micro), replay);
+    return tr_session_section_recording(t->session) ? agree_recording(t, st, again) : st;
+}
+
+static tr_status end_section(tr_trainer *t, tr_status st, bool *again)
+{
+    bool recorded;
+    st = tr_session_section_recorded(t->session, st, &recorded);
+    if (recorded) st = agree_recording(t, st, again);
+    return *again ? TR_OK : tr_session_section_end(t->session, st);
+}
+
 /* The part of a micro-batch that is recorded, or replayed. */
 static tr_status run_section(tr_trainer *t, tr_plan *plan, int micro, const tr_control_input *in,
                              bool *again)
@@ -143,11 +156,11 @@ static tr_status run_section(tr_trainer *t, tr_plan *plan, int micro, const tr_c
     tr_status st;
     *again = false;
     TR_TRY(tr_reducer_step(t->reducer, t->issued, micro));
-    TR_TRY(tr_session_section_begin(t->session, tr_section_key(t, t->issued, micro), &replay));
+    TR_TRY(begin_section(t, micro, &replay, again));
+    if (*again) goto out;
     if (replay && micro == 0) tr_session_replayed(t->session);
     st = replay ? TR_OK : run_micro(t, plan, micro, in);
-    st = agree_recording(t, st, again);
-    if (!*again) st = tr_session_section_end(t->session, st);
+    st = end_section(t, st, again);
 out:
     return st;
 }

@@ -245,6 +245,7 @@ static tr_status cuda_prepare(void *ctx, const tr_graph *g, const tr_op *op, tr_
 
 static const tr_device_memory memory = {
     .alloc = tr_cuda_alloc,
+    .borrow = tr_cuda_borrow,
     .free = tr_cuda_free,
     .host_alloc = tr_cuda_host_alloc,
     .host_free = tr_cuda_host_free,
@@ -262,6 +263,7 @@ static const tr_device_stream stream = {
 static const tr_device_sections sections = {.open = tr_cuda_sections_open,
                                             .close = tr_cuda_sections_close,
                                             .begin = tr_cuda_section_begin,
+                                            .recording = tr_cuda_section_recording,
                                             .recorded = tr_cuda_section_recorded,
                                             .end = tr_cuda_section_end,
                                             .drop = tr_cuda_sections_drop,

@@ -109,6 +109,8 @@ TR_OPS(X)
 
 /* memory.c */
 TR_CUDA_C void *tr_cuda_alloc(void *ctx, tr_mem_kind kind, size_t nbytes);
+TR_CUDA_C void *tr_cuda_borrow(void *ctx, tr_mem_kind kind, size_t nbytes,
+                               const tr_device_lender *from);
 TR_CUDA_C void tr_cuda_free(void *ctx, void *p);
 TR_CUDA_C void *tr_cuda_host_alloc(void *ctx, tr_mem_kind kind, size_t nbytes);
 TR_CUDA_C void tr_cuda_host_free(void *ctx, void *p);
@@ -128,6 +130,7 @@ TR_CUDA_C int tr_cuda_stage_slot(const void *stage);
 TR_CUDA_C tr_status tr_cuda_sections_open(void *ctx, void **out);
 TR_CUDA_C void tr_cuda_sections_close(void *sections);
 TR_CUDA_C tr_status tr_cuda_section_begin(void *sections, uint64_t key, bool *replay);
+TR_CUDA_C bool tr_cuda_section_recording(const void *sections);
 TR_CUDA_C tr_status tr_cuda_section_recorded(void *sections, tr_status st, bool *was);
 TR_CUDA_C tr_status tr_cuda_section_end(void *sections, tr_status st);
 TR_CUDA_C void tr_cuda_sections_drop(void *ctx);

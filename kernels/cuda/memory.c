@@ -17,6 +17,7 @@ typedef struct block {
     size_t nbytes;
     tr_mem_kind kind;
     bool device;
+    const tr_device_lender *from; /* NULL: the CUDA runtime */
 } block;
 
 struct tr_cuda_memory {
@@ -28,19 +29,20 @@ static size_t chain_of(const void *p)
     return (size_t)(((uintptr_t)p >> 8) * 0x9e3779b97f4a7c15ull >> 32) % CHAINS;
 }
 
-static tr_status remember(tr_cuda_memory *m, void *p, tr_mem_kind kind, size_t nbytes, bool device)
+static tr_status remember(tr_cuda_memory *m, block what)
 {
     block *b = TR_NEW(TR_MEM_OTHER, block);
     if (!b) return tr_last_status();
-    const size_t chain = chain_of(p);
-    *b = (block){m->chains[chain], p, nbytes, kind, device};
+    const size_t chain = chain_of(what.p);
+    *b = what;
+    b->next = m->chains[chain];
     m->chains[chain] = b;
-    tr_mem_count(kind, (int64_t)nbytes);
+    tr_mem_count(b->kind, (int64_t)b->nbytes);
     return TR_OK;
 }
 
 /* False when `p` is not a block of this context. */
-static bool forget(tr_cuda_memory *m, const void *p)
+static bool forget(tr_cuda_memory *m, const void *p, block *was)
 {
     block **at = &m->chains[chain_of(p)];
     while (*at && (*at)->p != p) at = &(*at)->next;
@@ -48,6 +50,7 @@ static bool forget(tr_cuda_memory *m, const void *p)
     if (b) *at = b->next;
     if (!b) return false;
     tr_mem_count(b->kind, -(int64_t)b->nbytes);
+    *was = *b;
     tr_free(b);
     return true;
 }
@@ -95,45 +98,65 @@ static tr_status device_full(cudaError_t e, tr_mem_kind kind, size_t nbytes)
                         nbytes + GRAIN <= available ? TR_HINT_NONE : TR_HINT_DEVICE_MEMORY);
 }
 
-void *tr_cuda_alloc(void *ctx, tr_mem_kind kind, size_t nbytes)
+/* Sizes are what was asked for: what a granularity adds to it is nobody's. */
+static tr_status take(block *b)
+{
+    const size_t nbytes = b->nbytes > 0 ? b->nbytes : 1;
+    if (b->from) {
+        b->p = b->from->alloc(b->from->ctx, nbytes);
+        return b->p ? TR_OK : tr_last_status();
+    }
+    const cudaError_t e = cudaMalloc(&b->p, nbytes); /* aligned to 256 bytes */
+    if (e == cudaSuccess) return TR_OK;
+    b->p = NULL;
+    return device_full(e, b->kind, b->nbytes);
+}
+
+static void give_back(tr_cuda *cuda, const block *b)
+{
+    quiet(cuda);
+    if (b->from)
+        b->from->free(b->from->ctx, b->p);
+    else
+        (void)cudaFree(b->p);
+    (void)cudaGetLastError();
+}
+
+static void *allocate(tr_cuda *cuda, block b)
 {
     tr_status st = TR_OK;
-    tr_cuda *cuda = ctx;
-    void *p = NULL;
     TR_TRY(on_device(cuda));
-    /* cudaMalloc aligns to 256 bytes. */
-    const cudaError_t e = cudaMalloc(&p, nbytes > 0 ? nbytes : 1);
-    if (e != cudaSuccess) {
-        p = NULL;
-        TR_TRY(device_full(e, kind, nbytes));
-    }
+    TR_TRY(take(&b));
     /* Waited for: other streams may be the first to touch it. */
-    TR_CUDA_TRY(cudaMemsetAsync(p, 0, nbytes > 0 ? nbytes : 1, cuda->stream));
+    TR_CUDA_TRY(cudaMemsetAsync(b.p, 0, b.nbytes > 0 ? b.nbytes : 1, cuda->stream));
     TR_CUDA_TRY(cudaStreamSynchronize(cuda->stream));
-    TR_TRY(remember(cuda->memory, p, kind, nbytes, true));
+    TR_TRY(remember(cuda->memory, b));
 out:
-    if (st != TR_OK) {
-        if (p) {
-            quiet(cuda);
-            (void)cudaFree(p);
-            (void)cudaGetLastError();
-        }
-        return NULL;
-    }
-    return p;
+    if (st == TR_OK) return b.p;
+    if (b.p) give_back(cuda, &b);
+    return NULL;
+}
+
+void *tr_cuda_alloc(void *ctx, tr_mem_kind kind, size_t nbytes)
+{
+    return allocate(ctx, (block){.nbytes = nbytes, .kind = kind, .device = true});
+}
+
+void *tr_cuda_borrow(void *ctx, tr_mem_kind kind, size_t nbytes, const tr_device_lender *from)
+{
+    return allocate(ctx, (block){.nbytes = nbytes, .kind = kind, .device = true, .from = from});
 }
 
 void tr_cuda_free(void *ctx, void *p)
 {
     tr_cuda *cuda = ctx;
+    block b;
     if (!p) return;
-    if (!forget(cuda->memory, p)) {
+    if (!forget(cuda->memory, p, &b)) {
         tr_log(TR_LOG_ERROR, "%p is freed, which is no device memory of this context", p);
         return;
     }
-    quiet(cuda);
-    (void)cudaFree(p);
-    (void)cudaGetLastError();
+    give_back(cuda, &b);
 }
 
 static tr_status host_full(cudaError_t e, tr_mem_kind kind, size_t nbytes)
@@ -165,7 +188,7 @@ void *tr_cuda_host_alloc(void *ctx, tr_mem_kind kind, size_t nbytes)
         TR_TRY(host_full(e, kind, nbytes));
     }
     memset(p, 0, nbytes > 0 ? nbytes : 1);
-    TR_TRY(remember(cuda->memory, p, kind, nbytes, false));
+    TR_TRY(remember(cuda->memory, (block){.p = p, .nbytes = nbytes, .kind = kind}));
 out:
     if (st != TR_OK) {
         if (p) (void)cudaFreeHost(p);
@@ -177,8 +200,9 @@ out:
 void tr_cuda_host_free(void *ctx, void *p)
 {
     tr_cuda *cuda = ctx;
+    block b;
     if (!p) return;
-    if (!forget(cuda->memory, p)) {
+    if (!forget(cuda->memory, p, &b)) {
         tr_log(TR_LOG_ERROR, "%p is freed, which is no pinned memory of this context", p);
         return;
     }

@@ -5,8 +5,9 @@
  * First time as it comes (libraries load what they need, which must not happen while recording),
  * second time recorded and launched, then replayed. What happens depends on the sequence of calls
  * alone, not on time or memory, so that all ranks record, and replay, the same sections in the same
- * order, as NCCL asks for. A device may refuse to record. Nothing has run by then, so that the
- * caller can agree with its peers to do without recordings (tr_cuda_sections_disable).
+ * order, as NCCL asks for. A device may refuse to begin to record, or what was recorded. Nothing has
+ * run by then, so that the caller can agree with its peers to do without recordings
+ * (tr_cuda_sections_disable).
  *
  * Each session has its own set of recordings, at most 64; further keys run as they come. There is
  * one stream: of all sets of a context one section at a time is open. Nodes keep the priority of
@@ -30,6 +31,7 @@ struct tr_cuda_sections {
     section at[SECTIONS];
     size_t n;
     section *open; /* NULL: not one that is kept */
+    bool recorded; /* the section begun last was to be recorded */
 };
 
 tr_status tr_cuda_sections_open(void *ctx, void **out)
@@ -140,7 +142,8 @@ tr_status tr_cuda_section_begin(void *sections, uint64_t key, bool *replay)
                                               : TR_SECTION_RECORDED;
     cuda->in = s;
     *replay = cuda->section == TR_SECTION_REPLAYED;
-    if (cuda->section != TR_SECTION_RECORDED) goto out;
+    s->recorded = cuda->section == TR_SECTION_RECORDED;
+    if (!s->recorded) goto out;
     st = tr_cuda_check(cudaStreamBeginCapture(cuda->stream, cudaStreamCaptureModeThreadLocal),
                        "cudaStreamBeginCapture");
     if (st == TR_OK) goto out;
@@ -149,6 +152,11 @@ tr_status tr_cuda_section_begin(void *sections, uint64_t key, bool *replay)
     st = refused(st);
 out:
     return st;
+}
+
+bool tr_cuda_section_recording(const void *sections)
+{
+    return ((const tr_cuda_sections *)sections)->recorded;
 }
 
 /* The recording becomes something that can be launched. */

@@ -20,8 +20,11 @@ typedef struct tr_device_stream {
 typedef struct tr_device_sections {
     tr_status (*open)(void *ctx, void **sections);
     void (*close)(void *sections); /* forgets what was recorded, when it has run; NULL is fine */
-    /* *replay: leave out what stands between. */
+    /* *replay: leave out what stands between. TR_HINT_RECORDING: the device refuses to record; the section
+     * is closed. */
     tr_status (*begin)(void *sections, uint64_t key, bool *replay);
+    /* Whether the section begun last was to be recorded, which depends on the calls so far alone. */
+    bool (*recording)(const void *sections);
     /* What stands between is over, and went as `st` says. *was: it was to be recorded, which depends
      * on the calls so far alone. Then TR_OK: `end` launches it; TR_HINT_RECORDING: the device
      * refuses what was recorded, nothing has run, and the section is closed, as after any other error. */

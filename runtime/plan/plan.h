@@ -45,6 +45,7 @@ tr_status tr_session_staged(const tr_session *s, bool *done);
 /* What runs between begin and end is the same every time for one key and slot: recorded, then
  * replayed (tr_device_sections). *replay: leave out what stands between. */
 tr_status tr_session_section_begin(tr_session *s, uint64_t key, bool *replay);
+bool tr_session_section_recording(const tr_session *s);
 tr_status tr_session_section_recorded(tr_session *s, tr_status st, bool *was);
 tr_status tr_session_section_end(tr_session *s, tr_status st);
 /* NULL when it was not asked for at open. */

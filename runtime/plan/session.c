@@ -170,6 +170,11 @@ tr_status tr_session_section_begin(tr_session *s, uint64_t key, bool *replay)
     return s->o.backend->sections->begin(s->sections, 2 * key + slot, replay);
 }
 
+bool tr_session_section_recording(const tr_session *s)
+{
+    return s->sections && s->o.backend->sections->recording(s->sections);
+}
+
 tr_status tr_session_section_recorded(tr_session *s, tr_status st, bool *was)
 {
     *was = false;
