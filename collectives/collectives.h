@@ -111,11 +111,40 @@ void tr_comm_abort(tr_comm *c, int exit_code);
  * excuses it for ten times the timeout at most. */
 void tr_comm_busy(tr_comm *c, bool busy);
 
-/* *Collective.* The GPU that this rank shall use: an index among those that `gpu` sees in this process, no
- * two ranks of a node the same GPU, whichever of the node's GPUs each of them sees. TR_KERNEL where a rank
- * sees none (saying why), TR_USAGE where the ranks of a node cannot all have one of their own (too few are
- * visible, or some ranks see the same few); the same on every rank. */
-tr_status tr_gpu_choose(tr_comm *c, const tr_backend *gpu, int *device);
+typedef struct {
+    int device; /* an index among those that the backend sees in this process */
+    bool
+        instances; /* somewhere two ranks of a node have instances of one GPU: other names, one place */
+} tr_gpu_choice;
+
+/* *Collective.* The GPU that this rank shall use: no two ranks of a node the same, whichever of the node's
+ * GPUs each of them sees. `without`: bit i is set where the i-th that this process sees is not to be used,
+ * by any rank. TR_KERNEL where a rank sees none (saying why), TR_USAGE where the ranks of a node cannot all
+ * have one of their own (too few are visible, or some ranks see the same few); the same on every rank. */
+tr_status tr_gpu_choose(tr_comm *c, const tr_backend *gpu, uint64_t without, tr_gpu_choice *out);
+
+/* ---- GPUs among each other --------------------------------------------------------------------- */
+
+/* How GPUs reduce (collectives/nccl/nccl.h). */
+typedef struct tr_gpu_reducers tr_gpu_reducers;
+/* What connects a rank's GPU with those of the others: NCCL's communicators. */
+typedef struct tr_gpu_link tr_gpu_link;
+
+typedef struct {
+    bool deterministic; /* the same bits in every run */
+    bool recorded;      /* operations will be recorded */
+    bool gathers;       /* tr_reducer_gather will be called */
+    /* who gathers together, as in tr_reducer_options */
+    tr_comm *gatherers;
+} tr_gpu_link_options;
+
+/* *Collective.* Connects the GPU that this thread has made current: where that fails on one rank it fails
+ * on all, and may be tried again, with other GPUs. `c` and the gatherers are borrowed until close. *out is
+ * NULL with one rank. */
+tr_status tr_gpu_link_open(const tr_gpu_reducers *gpu, tr_comm *c, const tr_gpu_link_options *o,
+                           tr_gpu_link **out);
+/* *Collective* unless the job is broken; after the reducer. */
+void tr_gpu_link_close(tr_gpu_link *l);
 
 /* ---- The reducer ------------------------------------------------------------------------------ */
 
@@ -145,14 +174,13 @@ tr_status tr_gpu_choose(tr_comm *c, const tr_backend *gpu, int *device);
  * Weights may be written between finish (or open) and publish, by the owner of a range; gradients from
  * finish (or open) until they are marked ready. A step that updates nothing needs no publish. */
 typedef struct tr_reducer tr_reducer;
-typedef struct tr_gpu_reducers tr_gpu_reducers;
 
 typedef struct {
     bool shard;                 /* the optimizer over all ranks, see above */
     bool wire_bf16;             /* gradients between nodes; not on devices */
     const tr_gpu_reducers *gpu; /* devices: how to reduce there (collectives/nccl/nccl.h) */
     bool nccl;                  /* devices: NCCL; else MPI */
-    bool deterministic;         /* NCCL: the same bits in every run */
+    tr_gpu_link *link;          /* NCCL: borrowed until close; NULL: one rank */
     /* who gathers together: the ranks of this node (tr_comm_split_node), borrowed until close.
      * NULL: all ranks */
     tr_comm *gatherers;

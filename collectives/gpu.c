@@ -1,24 +1,28 @@
 /* Which GPU is whose: no two ranks of a node may end at one GPU, which NCCL refuses and which would
  * train at half the speed. A launcher may show all GPUs to every rank, one to each, or some to each
- * (Slurm's --gpu-bind=closest: those of the rank's socket), so GPUs are told apart by where they
- * sit on the PCI bus, not by number, and dealt out by a maximum matching of ranks and the GPUs they
+ * (Slurm's --gpu-bind=closest: those of the rank's socket), so GPUs are told apart by the names that
+ * backends give them for all processes (where they sit on the PCI bus, and UUIDs, as instances of one
+ * GPU sit at one place), not by number, and dealt out by a maximum matching of ranks and the GPUs they
  * see: ranks in local order, each the first of its own that is free, and where none is, others make
  * room along an augmenting path (Kuhn, "The Hungarian method for the assignment problem", 1955). So
  * where all see all, rank i gets GPU i.
  *
  * Every rank gathers what all see and matches every node, hence comes to the same answer: two
- * gathers, 64 bytes a rank and GPU, and at worst ranks^2 * GPUs steps a node.
+ * gathers, 72 bytes a rank and GPU, and at worst ranks^2 * GPUs steps a node.
  *
  *     rank 0 sees A B     takes A, then moves to B
  *     rank 1 sees A       finds A taken; rank 0 has another way: takes A
  *     rank 2 sees C       takes C */
-#include "collectives/internal.h"
+#include "collectives/reducer/reducer.h"
 
 #include <string.h>
 
 typedef struct {
-    char text[64];
+    char text[TR_GPU_ID];
+    int64_t without; /* not to be used */
 } tr_gpu_id;
+
+enum { NOBODY = -1, NOT_USED = -2 }; /* owners */
 
 typedef struct {
     int32_t node, local_rank, count;
@@ -34,7 +38,8 @@ typedef struct {
     int *rank, *sees; /* its rank in the job; [size * most] its GPUs, by number within the node */
     bool *asked;      /* on the way that is being looked for */
     int ranks, gpus;
-    int *owner; /* [size * most] local rank that has this GPU; -1: none */
+    int *owner; /* [size * most] local rank that has this GPU; NOBODY, NOT_USED */
+    bool instances;
 } tr_gpu_view;
 
 static void forget(tr_gpu_view *v)
@@ -70,10 +75,11 @@ static tr_status all_have(tr_gpu_view *v)
     return TR_OK;
 }
 
-static tr_status name(const tr_backend *gpu, int count, tr_gpu_id *mine)
+static tr_status name(const tr_backend *gpu, int count, uint64_t without, tr_gpu_id *mine)
 {
     tr_status st = TR_OK;
     for (int k = 0; k < count && st == TR_OK; k++) {
+        mine[k].without = k < 64 && (without >> k & 1);
         if (gpu->device_id)
             st = gpu->device_id(k, mine[k].text, sizeof mine[k].text);
         else
@@ -100,7 +106,11 @@ static void number(tr_gpu_view *v, int node)
             v->sees[i * v->most + k] = g;
         }
     }
-    for (int g = 0; g < v->gpus; g++) v->owner[g] = -1;
+    for (int g = 0; g < v->gpus; g++) v->owner[g] = NOBODY;
+    for (int i = 0; i < v->ranks; i++)
+        for (int k = 0; k < v->cards[v->rank[i]].count; k++)
+            if (v->ids[v->rank[i] * v->most + k].without)
+                v->owner[v->sees[i * v->most + k]] = NOT_USED;
 }
 
 /* Finds local rank i a GPU; those that have one already keep one. */
@@ -109,13 +119,13 @@ static bool place(tr_gpu_view *v, int i)
     const int count = v->cards[v->rank[i]].count, *sees = &v->sees[i * v->most];
     v->asked[i] = true;
     for (int k = 0; k < count; k++)
-        if (v->owner[sees[k]] < 0) {
+        if (v->owner[sees[k]] == NOBODY) {
             v->owner[sees[k]] = i;
             return true;
         }
     for (int k = 0; k < count; k++) {
         const int other = v->owner[sees[k]];
-        if (v->asked[other] || !place(v, other)) continue;
+        if (other < 0 || v->asked[other] || !place(v, other)) continue;
         v->owner[sees[k]] = i;
         return true;
     }
@@ -148,6 +158,33 @@ static tr_status refuse(const tr_gpu_view *v, int i)
                    v->ranks, v->gpus);
 }
 
+/* The index, among those that it sees, of the GPU that a local rank of the node in hand has. */
+static int device_of(const tr_gpu_view *v, int i)
+{
+    int k = 0;
+    while (v->owner[v->sees[i * v->most + k]] != i) k++;
+    return k;
+}
+
+/* Its place, without what tells instances apart. */
+static size_t place_of(const tr_gpu_view *v, int i, const char **text)
+{
+    *text = v->ids[v->rank[i] * v->most + device_of(v, i)].text;
+    return strcspn(*text, TR_GPU_ID_APART);
+}
+
+/* In the node in hand, among those that are somebody's. */
+static bool instances_of_one(const tr_gpu_view *v)
+{
+    for (int i = 0; i < v->ranks; i++)
+        for (int k = 0; k < i; k++) {
+            const char *a, *b;
+            const size_t n = place_of(v, i, &a);
+            if (place_of(v, k, &b) == n && strncmp(a, b, n) == 0) return true;
+        }
+    return false;
+}
+
 static tr_status match(tr_gpu_view *v, const tr_topology *t, int *device)
 {
     for (int node = 0; node < t->nodes; node++) {
@@ -156,15 +193,13 @@ static tr_status match(tr_gpu_view *v, const tr_topology *t, int *device)
             memset(v->asked, 0, (size_t)v->ranks * sizeof *v->asked);
             if (!place(v, i)) return refuse(v, i);
         }
-        if (node != t->node) continue;
-        const int *sees = &v->sees[t->local_rank * v->most];
-        *device = 0;
-        while (v->owner[sees[*device]] != t->local_rank) ++*device;
+        v->instances = v->instances || instances_of_one(v);
+        if (node == t->node) *device = device_of(v, t->local_rank);
     }
     return TR_OK;
 }
 
-tr_status tr_gpu_choose(tr_comm *c, const tr_backend *gpu, int *device)
+tr_status tr_gpu_choose(tr_comm *c, const tr_backend *gpu, uint64_t without, tr_gpu_choice *out)
 {
     tr_status st = TR_OK;
     const tr_topology *t = &c->topology;
@@ -186,14 +221,27 @@ tr_status tr_gpu_choose(tr_comm *c, const tr_backend *gpu, int *device)
     v.sees = tr_alloc(TR_MEM_OTHER, size, most * sizeof *v.sees);
     v.asked = tr_alloc(TR_MEM_OTHER, size, sizeof *v.asked);
     v.owner = tr_alloc(TR_MEM_OTHER, size, most * sizeof *v.owner);
-    st = mine && v.ids && v.rank && v.sees && v.asked && v.owner ? name(gpu, card.count, mine)
-                                                                 : tr_last_status();
+    st = mine && v.ids && v.rank && v.sees && v.asked && v.owner
+             ? name(gpu, card.count, without, mine)
+             : tr_last_status();
     TR_TRY(tr_agree(c, st, NULL));
     TR_TRY(tr_comm_all_gather(c, mine, v.ids, most * sizeof *mine));
     TR_TRY(match(&v, t, &found));
-    *device = found;
+    *out = (tr_gpu_choice){found, v.instances};
 out:
     tr_free(mine);
     forget(&v);
     return st;
+}
+
+tr_status tr_gpu_link_open(const tr_gpu_reducers *gpu, tr_comm *c, const tr_gpu_link_options *o,
+                           tr_gpu_link **out)
+{
+    *out = NULL;
+    return c->topology.size > 1 ? gpu->connect(c, o, out) : TR_OK;
+}
+
+void tr_gpu_link_close(tr_gpu_link *l)
+{
+    if (l) l->by->disconnect(l);
 }

@@ -43,6 +43,7 @@ typedef struct {
     int users; /* communicators */
     bool mpi, shared_allowed, shared_required, broken;
     tr_error failure; /* what broke it: later calls fail with the same */
+    bool lingers;     /* NCCL could not be made to let go of the memory it was given */
     bool speaks;      /* chosen to say why, see tr_notes_first */
     int heard;        /* the rank beyond our memory that says why it broke; -1: none */
     void *farewell;   /* our own, while MPI may read it */
@@ -56,6 +57,7 @@ typedef struct {
     bool oversubscribed;   /* more ranks than cores on this node */
     double shared_until;   /* tr_now() up to when somebody else is taken to run on our core */
     tr_notes *notes;       /* in the node's memory; NULL: no rank shares memory */
+    int attempts;          /* to set up NCCL, of groups that this rank leads */
     tr_marks *marks;       /* who is who, and what they say of themselves; NULL: without MPI */
 } tr_job;
 
@@ -91,7 +93,7 @@ tr_status tr_job_open(const tr_comm_options *o, tr_job **out);
 void tr_job_leave(tr_job *j);
 
 /* Messages: on a job's communicator, and NCCL's set-up and send/receive on a group's own. */
-enum { TR_TAG_FAILED = 7, TR_TAG_FAREWELL, TR_TAG_MESSAGE, TR_TAG_MARK };
+enum { TR_TAG_FAREWELL = 7, TR_TAG_MESSAGE, TR_TAG_MARK, TR_TAG_CONNECT = 16 };
 
 /* ---- MPI ---- */
 

@@ -152,10 +152,46 @@ out:
     return st;
 }
 
+static void give_back(tr_placement *l)
+{
+    for (size_t i = 0; i < TR_COUNT(l->lent); i++) {
+        if (l->lent[i]) l->backend->memory->free(l->backend_ctx, l->lent[i]);
+        l->lent[i] = NULL;
+    }
+}
+
+/* *Collective.* Gradients, and weights that are gathered, in memory that the link reaches without copies: on all
+ * ranks or on none. */
+static tr_status borrow(tr_placement *l, const tr_params_options *o, tr_params_memory *m)
+{
+    tr_status st = TR_OK;
+    const tr_device_memory *memory = o->backend->memory;
+    const size_t grads = tr_params_learned(o) * sizeof(float), weights = o->count * sizeof(float);
+    if (!l->r.nccl || !l->r.link || !memory->borrow) return TR_OK;
+    l->backend = o->backend;
+    l->backend_ctx = o->backend_ctx;
+    l->lender = (tr_device_lender){l->c->job, l->r.gpu->alloc, l->r.gpu->free};
+    l->lent[0] = memory->borrow(o->backend_ctx, TR_MEM_GRADIENTS, grads, &l->lender);
+    if (l->lent[0] && l->r.shard)
+        l->lent[1] = memory->borrow(o->backend_ctx, TR_MEM_WEIGHTS, weights, &l->lender);
+    if (!l->lent[0] || (l->r.shard && !l->lent[1])) st = tr_last_status();
+    st = tr_agree(l->c, st, NULL);
+    if (st != TR_OK) give_back(l);
+    if (st != TR_OK && !tr_comm_broken(l->c)) {
+        if (l->c->topology.rank == 0)
+            tr_log(TR_LOG_INFO, "gradients lie in plain device memory: %s", tr_last_error()->text);
+        st = TR_OK;
+    }
+    m->grads = l->lent[0];
+    m->weights = l->lent[1];
+    return st;
+}
+
 static void release(void *ctx)
 {
     tr_placement *l = ctx;
     count_memory(l, -1);
+    give_back(l);
     tr_window_close(&l->window, l->c->job);
     tr_collect_close(l);
     tr_free(l->bases);
@@ -181,7 +217,8 @@ static tr_status place(tr_placement *l, const tr_params_options *o, tr_params_me
     tr_comm *c = l->c;
     bool got = false;
     TR_TRY(find_owned(l, o));
-    if (!c->topology.shared || tr_on_device(o)) return TR_OK;
+    if (tr_on_device(o)) return borrow(l, o, m);
+    if (!c->topology.shared) return TR_OK;
     TR_TRY(open_window(l, o, m, &got));
     if (got) return TR_OK;
     tr_free(l->bases); /* private arrays from here on */

@@ -132,7 +132,7 @@ tr_status tr_assume(const tr_config *c, int ranks, tr_assumed *out)
     out->backend = gpu ? gpu->backend : &tr_cpu_backend;
     out->threads = threads_of(c, ranks);
     if (gpu) {
-        out->options = tr_gpu_options(c, 0);
+        out->options = tr_gpu_options(c, 0, tr_config_nccl(c));
         out->options.dry = true;
     }
     out->topology.size = ranks;

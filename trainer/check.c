@@ -24,7 +24,7 @@ int tr_cmd_check(int argc, char **argv)
     }
     TR_TRY(tr_arguments_config(&a, NULL, &config));
     TR_TRY(tr_device_check(config));
-    TR_TRY(tr_train_model(config, 0, &model)); /* the layers' attributes and shapes */
+    TR_TRY(tr_train_model(config, &model)); /* the layers' attributes and shapes */
     TR_TRY(tr_data_check(config, model));
     shown = tr_visible_stream(stdout);
     TR_HAVE(shown);

@@ -74,14 +74,14 @@ bool tr_config_deterministic(const tr_config *c, bool host)
     return host || c->run.deterministic == TR_DETERMINISTIC_ON;
 }
 
-tr_backend_options tr_gpu_options(const tr_config *c, int device)
+tr_backend_options tr_gpu_options(const tr_config *c, int device, bool nccl)
 {
     return (tr_backend_options){
         .device = device,
         .tf32 = c->train.tf32,
         .deterministic = tr_config_deterministic(c, false),
         .benchmark = c->run.benchmark,
-        .graphs = c->run.cuda_graph == TR_GRAPH_AUTO && tr_config_nccl(c),
+        .graphs = c->run.cuda_graph == TR_GRAPH_AUTO && nccl,
         .workspace = (size_t)(c->run.workspace_mb * 1e6),
     };
 }
@@ -131,19 +131,33 @@ out:
     return st;
 }
 
-/* *Collective.* TR_OK with the device where every rank has a GPU of its own, and for device: auto
- * one that knows the precision. */
+/* Two ranks have instances of one GPU (MIG), which NCCL refuses, up to 2.30 as "Duplicate GPU". */
+static bool goes_over_nccl(const tr_config *c, const tr_comm *comm, const tr_gpu_choice *choice)
+{
+    if (!tr_config_nccl(c)) return false;
+    if (!choice->instances || c->run.collectives == TR_COLL_NCCL) return true;
+    if (tr_comm_topology(comm)->rank == 0)
+        tr_log(TR_LOG_INFO,
+               "ranks have instances (MIG) of one GPU, which NCCL does not connect: gradients go "
+               "through MPI and host memory (run.collectives: nccl tries it)");
+    return false;
+}
+
+/* *Collective.* TR_OK with the device where every rank has a GPU of its own, none of out->without, and for
+ * device: auto one that knows the precision. */
 static tr_status choose_gpu(const tr_config *c, tr_comm *comm, tr_chosen_device *out)
 {
     const bool automatic = c->device == TR_DEVICE_AUTO;
     const tr_precision precision = (tr_precision)c->train.precision;
     const tr_gpu *gpu;
     tr_status st;
-    int number = 0;
+    tr_gpu_choice choice;
     TR_TRY(tr_agree(comm, tr_gpu_load(automatic, &gpu), NULL));
-    TR_TRY(tr_gpu_choose(comm, gpu->backend, &number));
-    if (automatic) TR_TRY(tr_agree(comm, gpu->backend->computes(number, precision), NULL));
-    *out = (tr_chosen_device){gpu->backend, gpu->reducers, tr_gpu_options(c, number)};
+    TR_TRY(tr_gpu_choose(comm, gpu->backend, out->without, &choice));
+    if (automatic) TR_TRY(tr_agree(comm, gpu->backend->computes(choice.device, precision), NULL));
+    const bool nccl = goes_over_nccl(c, comm, &choice);
+    *out = (tr_chosen_device){gpu->backend, gpu->reducers, tr_gpu_options(c, choice.device, nccl),
+                              nccl, out->without};
 out:
     return st;
 }
@@ -151,6 +165,7 @@ out:
 tr_status tr_device_choose(const tr_config *c, tr_comm *comm, tr_chosen_device *out)
 {
     tr_status st = TR_OK;
+    *out = (tr_chosen_device){0};
     if (c->device == TR_DEVICE_CPU) return choose_cpu(c, comm, TR_LOG_INFO, NULL, out);
     st = choose_gpu(c, comm, out);
     if (st != TR_OK && c->device == TR_DEVICE_AUTO && !tr_comm_broken(comm)) {
@@ -167,11 +182,51 @@ out:
     return st;
 }
 
-tr_status tr_device_fall_back(const tr_config *c, tr_comm *comm, tr_status st,
-                              tr_chosen_device *out)
+/* What ranks tell each other when some could not use their GPU. */
+enum { FINE, FAILED, HOPELESS };
+
+/* *Collective.* How many failed, in *failed; -1: there is no point in another try. */
+static tr_status count_failed(tr_comm *comm, char mine, int *failed)
 {
+    const int size = tr_comm_topology(comm)->size;
+    char *all = tr_alloc(TR_MEM_OTHER, (size_t)size, 1);
+    tr_status st = tr_agree(comm, all ? TR_OK : tr_last_status(), NULL);
+    if (st == TR_OK) st = tr_comm_all_gather(comm, &mine, all, 1);
+    *failed = 0;
+    for (int r = 0; st == TR_OK && r < size; r++) {
+        if (all[r] == HOPELESS || *failed < 0)
+            *failed = -1;
+        else
+            *failed += all[r] == FAILED;
+    }
+    tr_free(all);
+    return st;
+}
+
+/* What fails on every rank while they connect, or on none that says so, is no GPU's fault. */
+static bool worth_another(const tr_comm *comm, int failed, bool connecting)
+{
+    return failed > 0 && !(connecting && failed == tr_comm_topology(comm)->size);
+}
+
+tr_status tr_device_next(const tr_config *c, tr_comm *comm, tr_status st, tr_device_failure how,
+                         tr_chosen_device *d)
+{
+    enum { BITS = 64 };
     const tr_error why = *tr_last_error();
-    if (st == TR_OK || c->device != TR_DEVICE_AUTO || out->backend->host || tr_comm_broken(comm))
+    const bool marked = d->options.device < BITS;
+    int failed;
+    if (st == TR_OK || c->device != TR_DEVICE_AUTO || d->backend->host || tr_comm_broken(comm))
         return st;
-    return choose_cpu(c, comm, TR_LOG_WARN, why.text, out); /* something is broken */
+    if (how.here && marked) d->without |= (uint64_t)1 << d->options.device;
+    TR_TRY(count_failed(comm, how.here ? marked ? FAILED : HOPELESS : FINE, &failed));
+    if (worth_another(comm, failed, how.connecting)) {
+        st = choose_gpu(c, comm, d);
+        if (st == TR_OK && tr_comm_topology(comm)->rank == 0)
+            tr_log(TR_LOG_WARN, "device: auto takes another GPU: %s", why.text);
+        if (st == TR_OK || tr_comm_broken(comm)) return st;
+    }
+    return choose_cpu(c, comm, TR_LOG_WARN, why.text, d); /* something is broken */
+out:
+    return st;
 }

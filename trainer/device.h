@@ -11,6 +11,9 @@ typedef struct {
     const tr_backend *backend;
     const tr_gpu_reducers *reducers; /* NULL on CPUs */
     tr_backend_options options;
+    bool nccl; /* GPUs: the reducer */
+    uint64_t
+        without; /* GPUs that this job does without, of those that this process sees: bit i is the i-th */
 } tr_chosen_device;
 
 /* How device: auto came to CPUs, for the message about a config that only fits GPUs. */
@@ -29,7 +32,7 @@ bool tr_config_nccl(const tr_config *c);
 /* Whether every run gives the same bits: on CPUs (`host`) always, on GPUs where the config asks for it. */
 bool tr_config_deterministic(const tr_config *c, bool host);
 /* How the backend of GPU `device` is opened. */
-tr_backend_options tr_gpu_options(const tr_config *c, int device);
+tr_backend_options tr_gpu_options(const tr_config *c, int device, bool nccl);
 /* The backend's own text and, where kernels run on the host, on how many threads. */
 void tr_device_describe(const tr_backend *b, void *ctx, int threads, char *buf, size_t size);
 

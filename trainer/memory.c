@@ -11,6 +11,19 @@ size_t tr_confusion_cells(const tr_model *m)
     return m->labels && m->outputs <= MOST ? (size_t)(m->outputs * m->outputs) : 0;
 }
 
+void tr_describe_buckets(const tr_model *m, char *buf, size_t size)
+{
+    size_t most = 0;
+    char text[32];
+    for (size_t b = 0; b < m->nbuckets; b++) {
+        const size_t n = tr_range_count(m->buckets[b]) * sizeof(float);
+        if (n > most) most = n;
+    }
+    tr_format_bytes((double)most, text, sizeof text);
+    snprintf(buf, size, "%zu bucket%s of %s%s", m->nbuckets, m->nbuckets == 1 ? "" : "s",
+             m->nbuckets == 1 ? "" : "up to ", text);
+}
+
 tr_params_options tr_params_options_of(const tr_config *c, const tr_model *m, const tr_backend *b)
 {
     tr_params_options o = {.model = m,
@@ -39,20 +52,18 @@ static bool shards(const tr_config *c, const tr_backend *b, const tr_topology *t
 }
 
 tr_reducer_options tr_reducer_options_of(const tr_config *c, const tr_backend *b,
-                                         const tr_topology *t)
+                                         const tr_topology *t, bool nccl)
 {
-    return (tr_reducer_options){.shard = shards(c, b, t),
-                                .wire_bf16 = c->run.wire == TR_WIRE_BF16,
-                                .nccl = tr_config_nccl(c),
-                                .deterministic = tr_config_deterministic(c, b->host)};
+    return (tr_reducer_options){
+        .shard = shards(c, b, t), .wire_bf16 = c->run.wire == TR_WIRE_BF16, .nccl = nccl};
 }
 
-void tr_predict_reducer(const tr_config *c, const tr_model *m, const tr_backend *b,
-                        const tr_topology *t, tr_reducer_cost *out)
+void tr_predict_reducer(const tr_memory_of *of, tr_reducer_cost *out)
 {
-    const tr_params_options p = tr_params_options_of(c, m, b);
-    const tr_reducer_options r = tr_reducer_options_of(c, b, t);
-    tr_reducer_cost_of(t, &p, &r, out);
+    const tr_params_options p = tr_params_options_of(of->config, of->model, of->backend);
+    const tr_reducer_options r =
+        tr_reducer_options_of(of->config, of->backend, of->topology, of->nccl);
+    tr_reducer_cost_of(of->topology, &p, &r, out);
 }
 
 tr_space tr_space_of(const tr_backend *b)
@@ -77,7 +88,7 @@ void tr_predict_memory(const tr_memory_of *of, const tr_memory_plan *session, tr
     const size_t states = m->state_count * sizeof(float);
     const size_t confusion = tr_config_evaluates(c) ? tr_confusion_cells(m) * sizeof(int64_t) : 0;
     tr_reducer_cost cost;
-    tr_predict_reducer(c, m, of->backend, of->topology, &cost);
+    tr_predict_reducer(of, &cost);
     *out = (tr_memory_total){0};
     size_t *host = out->bytes[TR_SPACE_HOST], *there = out->bytes[tr_space_of(of->backend)];
     for (int k = 0; k < TR_MEM_KINDS; k++) there[k] = session->bytes[k];
@@ -116,6 +127,7 @@ void tr_predicted_memory(const tr_trainer *t, tr_memory_total *out)
                        .model = t->model,
                        .backend = t->backend,
                        .topology = t->topology,
+                       .nccl = t->nccl,
                        .datasets = tr_dataset_held(t->train_data),
                        .loaders = tr_loader_held(t->loader)};
     if (t->eval_data) of.datasets += tr_dataset_held(t->eval_data);

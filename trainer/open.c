@@ -41,50 +41,6 @@ static tr_status poll_hook(void *ctx)
                               : tr_reducer_poll(t->reducer);
 }
 
-/* *Collective.* Before the backend makes threads and pins memory, both of which shall lie near the
- * device. */
-static tr_status open_affinity(tr_trainer *t, tr_backend_options *o)
-{
-    char id[64];
-    const tr_backend *b = t->backend;
-    const bool known = b->device_id && b->device_id(o->device, id, sizeof id) == TR_OK;
-    return tr_affinity_open(t->config, t->comm, NULL, known ? id : NULL, &t->affinity);
-}
-
-/* *Collective.* On all ranks or on none. */
-static tr_status open_backend(tr_trainer *t, const tr_backend_options *o)
-{
-    const tr_status st = tr_agree(t->comm, t->backend->open(o, &t->backend_ctx), NULL);
-    if (st == TR_OK || !t->backend_ctx) return st;
-    const tr_error why = *tr_last_error();
-    t->backend->close(t->backend_ctx);
-    t->backend_ctx = NULL;
-    tr_set_error(&why);
-    return st;
-}
-
-/* *Collective.* */
-static tr_status open_device(tr_trainer *t)
-{
-    tr_chosen_device d;
-    tr_status st;
-    TR_TRY(tr_device_choose(t->config, t->comm, &d));
-    t->backend = d.backend;
-    TR_TRY(open_affinity(t, &d.options));
-    st = open_backend(t, &d.options);
-    if (st != TR_OK) {
-        TR_TRY(tr_device_fall_back(t->config, t->comm, st, &d));
-        t->backend = d.backend;
-        tr_affinity_undo(&t->affinity);
-        TR_TRY(open_affinity(t, &d.options));
-        TR_TRY(open_backend(t, &d.options));
-    }
-    t->gpu_reducers = d.reducers;
-    t->lag = t->backend->host ? 0 : 1;
-out:
-    return st;
-}
-
 static tr_status open_data(tr_trainer *t)
 {
     const tr_config *c = t->config;
@@ -164,25 +120,14 @@ out:
     return st;
 }
 
-/* *Collective.* The ranks that share batchnorm's statistics, where they are not all. */
-static tr_status open_gatherers(tr_trainer *t)
-{
-    tr_status st = TR_OK;
-    if (t->config->train.sync_batchnorm != TR_SYNC_NODE || t->topology->nodes == 1) return TR_OK;
-    TR_TRY(tr_comm_split_node(t->comm, &t->gatherers));
-    t->hooks.rank = tr_comm_topology(t->gatherers)->rank;
-    t->hooks.size = tr_comm_topology(t->gatherers)->size;
-out:
-    return st;
-}
-
 static tr_status open_reducer(tr_trainer *t)
 {
     tr_params_options p = tr_params_options_of(t->config, t->model, t->backend);
-    tr_reducer_options r = tr_reducer_options_of(t->config, t->backend, t->topology);
+    tr_reducer_options r = tr_reducer_options_of(t->config, t->backend, t->topology, t->nccl);
     tr_status st;
     p.backend_ctx = t->backend_ctx;
     r.gpu = t->gpu_reducers;
+    r.link = t->link;
     r.gatherers = t->gatherers;
     TR_TRY(tr_comm_params_open(t->comm, &p, &r, &t->params));
     TR_TRY(tr_reducer_open(t->comm, t->params, &r, &t->reducer));
@@ -399,10 +344,10 @@ tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out)
     }
     TR_TRY(tr_agree(o->comm, t && t->gathered ? TR_OK : tr_last_status(), NULL));
     TR_TRY(tr_priority_set(t->config, t->comm));
-    TR_TRY(open_device(t));
+    TR_TRY(tr_trainer_open_device(t));
+    TR_TRY(tr_agree(t->comm, tr_train_buckets(t->config, t->backend, t->model), NULL));
     TR_TRY(tr_agree(t->comm, open_local(t), NULL));
     TR_TRY(compare_data(t));
-    TR_TRY(open_gatherers(t));
     TR_TRY(open_reducer(t));
     TR_TRY(tr_agree(t->comm, open_session(t), NULL));
     TR_TRY(tr_agree(t->comm, open_loaders(t), NULL));
@@ -439,6 +384,7 @@ void tr_trainer_close(tr_trainer *t)
     tr_optimizer_close(t->optimizer);
     tr_session_close(t->session);
     tr_reducer_close(t->reducer);
+    tr_gpu_link_close(t->link);
     tr_comm_close(t->gatherers);
     tr_comm_params_close(t->params);
     tr_dataset_close(t->train_data);

@@ -95,7 +95,7 @@ static tr_status run(const tr_arguments *a, tr_comm *comm, tr_config *c, bool *a
     TR_TRY(tr_comm_warn_of_hooks(comm));
     tr_comm_warn_of_leftovers(comm);
     TR_TRY(tr_agree(comm, tr_device_check(c), NULL));
-    TR_TRY(tr_agree(comm, tr_train_model(c, (size_t)(c->run.bucket_mb * 1e6), &model), NULL));
+    TR_TRY(tr_agree(comm, tr_train_model(c, &model), NULL));
     TR_TRY(compare_config(comm, c));
     if (a->resume) TR_TRY(tr_config_keep(c, comm));
     TR_TRY(tr_agree(comm, resolved_text(c, &text), NULL));

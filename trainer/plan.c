@@ -133,9 +133,9 @@ static void print_head(const report *r)
     fprintf(r->to, "%s: %d rank%s, batch %lld, %s\n", c->name, r->on.topology.size,
             r->on.topology.size == 1 ? "" : "s", (long long)c->train.batch, precision_name(c));
     fprintf(r->to, "  backend        %s: %s\n", r->on.backend->name, text);
-    fprintf(r->to, "  parameters     %s in %zu arrays, %zu bucket%s\n",
-            tr_format_count((double)r->m->nparameters, count, sizeof count), r->m->nparams,
-            r->m->nbuckets, r->m->nbuckets == 1 ? "" : "s");
+    tr_describe_buckets(r->m, text, sizeof text);
+    fprintf(r->to, "  parameters     %s in %zu arrays, %s\n",
+            tr_format_count((double)r->m->nparameters, count, sizeof count), r->m->nparams, text);
     const int64_t whole = (c->train.batch + r->micro_batches - 1) / r->micro_batches;
     fprintf(r->to, "  micro-batches  %d a step, of up to %lld samples, %lld a rank\n",
             r->micro_batches, (long long)whole, (long long)r->train_batch);
@@ -181,6 +181,7 @@ static tr_status print_memory(const report *r)
                        .model = r->m,
                        .backend = r->on.backend,
                        .topology = &r->on.topology,
+                       .nccl = tr_config_nccl(r->c),
                        .datasets = r->train_held + r->eval_held,
                        .loaders = r->train_loader + r->eval_loader};
     tr_session_memory(r->both, &both);
@@ -255,7 +256,12 @@ static tr_status print_wire(const report *r, const tr_topology *t)
 {
     tr_reducer_cost cost;
     char node[32], net[32], grads[32];
-    tr_predict_reducer(r->c, r->m, r->on.backend, t, &cost);
+    const tr_memory_of of = {.config = r->c,
+                             .model = r->m,
+                             .backend = r->on.backend,
+                             .topology = t,
+                             .nccl = tr_config_nccl(r->c)};
+    tr_predict_reducer(&of, &cost);
     fprintf(r->to, "  %s\n", t->reason);
     fprintf(r->to,
             "    a rank sends %s within the node and %s between nodes for %zu bucket%s, %s\n",
@@ -356,11 +362,12 @@ static void print_table(const report *r, const char *what, const tr_plan *p)
     }
 }
 
-tr_status tr_plan_report(const tr_config *c, const tr_model *m, int ranks, FILE *to)
+tr_status tr_plan_report(const tr_config *c, tr_model *m, int ranks, FILE *to)
 {
     tr_status st = TR_OK;
     report r = {.c = c, .m = m, .to = to, .rss_before = tr_mem_rss()};
     TR_TRY(tr_assume(c, ranks, &r.on));
+    TR_TRY(tr_train_buckets(c, r.on.backend, m));
     TR_TRY(r.on.backend->open(&r.on.options, &r.backend_ctx));
     if (r.on.note[0]) fprintf(to, "note: %s\n\n", r.on.note);
     r.micro_batches = tr_micro_batches(c, ranks);
@@ -391,7 +398,7 @@ int tr_cmd_plan(int argc, char **argv)
     if (st != TR_OK) return tr_command_end(st);
     TR_TRY(tr_arguments_config(&a, NULL, &config));
     TR_TRY(tr_device_check(config));
-    TR_TRY(tr_train_model(config, (size_t)(config->run.bucket_mb * 1e6), &model));
+    TR_TRY(tr_train_model(config, &model));
     TR_TRY(tr_data_check(config, model));
     shown = tr_visible_stream(stdout);
     TR_HAVE(shown);

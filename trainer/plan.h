@@ -24,6 +24,7 @@ typedef struct {
     const tr_model *model;
     const tr_backend *backend;
     const tr_topology *topology;
+    bool nccl;                /* as in tr_reducer_options */
     size_t datasets, loaders; /* bytes kept in memory, of loader buffers */
 } tr_memory_of;
 
@@ -42,19 +43,21 @@ void tr_predicted_memory(const struct tr_trainer *t, tr_memory_total *out);
 /* *Local.* What this process holds now of the kinds that are predicted, wherever it lies. */
 size_t tr_held_memory(const struct tr_trainer *t);
 
+/* *Local.* "7 buckets of up to 26.4 MB", in which gradients are reduced. */
+void tr_describe_buckets(const tr_model *m, char *buf, size_t size);
+
 /* *Local.* What a run's parameter store and reducer are opened with; who has them adds the backend's
  * context and the program's reducers for GPUs. */
 tr_params_options tr_params_options_of(const tr_config *c, const tr_model *m, const tr_backend *b);
 tr_reducer_options tr_reducer_options_of(const tr_config *c, const tr_backend *b,
-                                         const tr_topology *t);
-/* What the reducer of a run with `t` costs. *Local.* */
-void tr_predict_reducer(const tr_config *c, const tr_model *m, const tr_backend *b,
-                        const tr_topology *t, tr_reducer_cost *out);
+                                         const tr_topology *t, bool nccl);
+/* What the reducer of a run costs. *Local.* */
+void tr_predict_reducer(const tr_memory_of *of, tr_reducer_cost *out);
 
 /* *Local.* `trainer plan`: parameters, memory by kind, arithmetic, communication and a row for
  * every op, for training and evaluation, of rank 0 of `ranks`. Runs nothing, and plans for GPUs
  * without one (trainer/assume.h). Data files are opened to count samples; where that fails the
  * report says so and assumes full batches. */
-tr_status tr_plan_report(const tr_config *c, const tr_model *m, int ranks, FILE *to);
+tr_status tr_plan_report(const tr_config *c, tr_model *m, int ranks, FILE *to);
 
 #endif

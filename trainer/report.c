@@ -10,7 +10,7 @@
 
 void tr_report_start(tr_trainer *t)
 {
-    char backend[128], parameters[32];
+    char backend[128], parameters[32], buckets[64];
     tr_device_describe(t->backend, t->backend_ctx, t->affinity.threads, backend, sizeof backend);
     tr_log(TR_LOG_INFO, "%s: %d rank%s on %d node%s, %s", t->config->name, t->topology->size,
            t->topology->size == 1 ? "" : "s", t->topology->nodes,
@@ -22,17 +22,18 @@ void tr_report_start(tr_trainer *t)
             "at the price of NCCL's sums in switches (NVLS), timed algorithms (run.benchmark) and "
             "those that add parts of a sum in any order",
             t->config->run.deterministic == TR_DETERMINISTIC_AUTO ? "auto is off on GPUs" : "off");
+    tr_describe_buckets(t->model, buckets, sizeof buckets);
     tr_log(TR_LOG_INFO, "collectives: %s; gradients: %s", t->topology->reason,
            tr_reducer_name(t->reducer));
-    tr_log(TR_LOG_INFO,
-           "%s parameters; %llu training samples, batch %lld in %d micro-batch%s, %llu steps an "
-           "epoch, "
-           "%llu steps; run folder %s",
-           tr_format_count((double)t->model->nparameters, parameters, sizeof parameters),
-           (unsigned long long)tr_dataset_samples(t->train_data), (long long)t->config->train.batch,
-           t->micro_batches, t->micro_batches == 1 ? "" : "es",
-           (unsigned long long)t->steps_per_epoch, (unsigned long long)t->total_steps,
-           t->config->output);
+    tr_log(
+        TR_LOG_INFO,
+        "%s parameters in %s; %llu training samples, batch %lld in %d micro-batch%s, %llu steps an "
+        "epoch, "
+        "%llu steps; run folder %s",
+        tr_format_count((double)t->model->nparameters, parameters, sizeof parameters), buckets,
+        (unsigned long long)tr_dataset_samples(t->train_data), (long long)t->config->train.batch,
+        t->micro_batches, t->micro_batches == 1 ? "" : "es", (unsigned long long)t->steps_per_epoch,
+        (unsigned long long)t->total_steps, t->config->output);
 }
 
 static tr_status open_metrics(tr_trainer *t)

@@ -19,11 +19,11 @@ tr_status tr_train(void *options, bool *agreed)
 }
 
 /* PyTorch's optimizers refuse an empty list of parameters, its losses a graph without any. */
-tr_status tr_train_model(const tr_config *c, size_t bucket_bytes, tr_model **out)
+tr_status tr_train_model(const tr_config *c, tr_model **out)
 {
     tr_model *m = NULL;
     tr_status st;
-    TR_TRY(tr_model_open(c, bucket_bytes, &m));
+    TR_TRY(tr_model_open(c, 0, &m));
     TR_NEED(m->nparams > 0, TR_CONFIG, "model: no layer has parameters: there is nothing to train");
     TR_NEED(m->learned_count > 0, TR_CONFIG,
             "model: every parameter is frozen: there is nothing to train; leave `freeze: true` out "
@@ -32,6 +32,15 @@ tr_status tr_train_model(const tr_config *c, size_t bucket_bytes, tr_model **out
 out:
     if (st != TR_OK) tr_model_close(m);
     return st;
+}
+
+/* A small first bucket: communication starts early. GPUs: what NCCL needs to come near the bandwidth of
+ * its links; PyTorch's sizes, too. */
+tr_status tr_train_buckets(const tr_config *c, const tr_backend *b, tr_model *m)
+{
+    const size_t mib = (size_t)1 << 20, chosen = (size_t)(c->run.bucket_mb * 1e6);
+    if (chosen > 0) return tr_model_cut(m, chosen, chosen);
+    return tr_model_cut(m, mib, b->host ? 4 * mib : 25 * mib);
 }
 
 /* The run folder holds one training: one place for its checkpoints, one model.h5. */

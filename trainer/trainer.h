@@ -27,11 +27,13 @@ typedef struct tr_trainer {
     tr_comm *gatherers; /* sync_batchnorm: node, several nodes: this one's ranks; else NULL */
     const tr_topology *topology;
     tr_affinity affinity;
-    const tr_model *model;
+    tr_model *model;
     const tr_backend *backend;
     const tr_gpu_reducers *gpu_reducers; /* NULL on CPUs */
     void *backend_ctx;
-    void *training; /* what the backend trains with */
+    bool nccl;         /* GPUs reduce over it; else through the host's memory */
+    tr_gpu_link *link; /* NULL: one rank, or without NCCL */
+    void *training;    /* what the backend trains with */
     tr_params *params;
     tr_reducer *reducer;
     tr_session *session;
@@ -79,7 +81,7 @@ typedef struct {
     tr_comm *comm;
     const tr_config *config;
     const char *config_text;
-    const tr_model *model; /* not owned */
+    tr_model *model;       /* not owned; its buckets are cut for the device */
     tr_run_folder *folder; /* of rank 0; not owned */
     bool resume, quiet;
 } tr_trainer_options;
@@ -90,16 +92,28 @@ size_t tr_confusion_cells(const tr_model *m);
 
 /* *Local.* Fails where the config asks for a device or a precision that this program lacks. */
 tr_status tr_device_check(const tr_config *c);
-/* *Local.* The config's model, in buckets of bucket_bytes. Fails where nothing of it can be trained. */
-tr_status tr_train_model(const tr_config *c, size_t bucket_bytes, tr_model **out);
+/* *Local.* The config's model. Fails where nothing of it can be trained. */
+tr_status tr_train_model(const tr_config *c, tr_model **out);
+/* *Local.* Cuts its buckets as run.bucket_mb says, or for what computes. */
+tr_status tr_train_buckets(const tr_config *c, const tr_backend *b, tr_model *m);
 /* *Collective.* What the config's device asks for and every rank can have, with its options, but
  * for the threads; device: auto takes GPUs where all ranks have one, else says once why not. */
 tr_status tr_device_choose(const tr_config *c, tr_comm *comm, tr_chosen_device *out);
 
-/* *Collective.* After *out could not be opened on some rank, with the agreed `st` and its record:
- * for device: auto CPUs instead of GPUs, saying once why; else `st`. */
-tr_status tr_device_fall_back(const tr_config *c, tr_comm *comm, tr_status st,
-                              tr_chosen_device *out);
+/* How a rank's GPU could not be used. */
+typedef struct {
+    bool here;       /* it was this rank's */
+    bool connecting; /* it was open, and was to be connected with the others */
+} tr_device_failure;
+
+/* *Collective.* After *d could not be used on some rank, with the agreed `st` and its record: for device: auto
+ * other GPUs of the nodes, without those that failed, or where there are none, CPUs, saying once why; else
+ * `st`. */
+tr_status tr_device_next(const tr_config *c, tr_comm *comm, tr_status st, tr_device_failure how,
+                         tr_chosen_device *d);
+
+/* *Collective.* Cores, backend and, of GPUs, the link between them. */
+tr_status tr_trainer_open_device(tr_trainer *t);
 
 /* *Collective.* Everything up to step 1: data, model, plans, kernels, memory; restores a checkpoint
  * where asked. Ends in agreement. */

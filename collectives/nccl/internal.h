@@ -56,14 +56,15 @@ void tr_watch_start(tr_watch *p, tr_wait *w);
 typedef struct {
     tr_comm *c;
     ncclComm_t comm;   /* NULL once it is aborted */
+    int tag;           /* of messages in its set-up */
     tr_watch *watch;   /* borrowed; NULL while it is set up */
     pthread_t aborter; /* while `aborting`: the thread that frees it */
     bool aborting;
-    char version[32];
 } tr_nccl;
 
-/* *Collective.* For the device that is current. A rank that dies or fails here ends it on all. */
-tr_status tr_nccl_open(tr_comm *c, bool deterministic, tr_nccl **out);
+/* *Collective.* For the device that is current. A rank that dies or fails here ends it on all. `blocks`: the most
+ * that one of its kernels may have, 0: as many as NCCL likes. */
+tr_status tr_nccl_open(tr_comm *c, int blocks, tr_nccl **out);
 /* *Collective* unless the communicator is broken. No recording that holds its work may be left. */
 void tr_nccl_close(tr_nccl *n);
 /* Local. Ends what waits for peers on the device; returns without waiting for it. */
@@ -75,6 +76,29 @@ tr_status tr_nccl_check(const tr_nccl *n, ncclResult_t rc, const char *call);
 tr_status tr_nccl_settle(tr_nccl *n, ncclResult_t rc, const char *call);
 /* What happened to the communicator since: TR_OK, or what went wrong. */
 tr_status tr_nccl_look(const tr_nccl *n);
+
+/* ---- link.c: the communicators of a job ---- */
+
+typedef struct {
+    tr_gpu_link base;
+    tr_nccl *reduce;
+    /* Over whom gathers go: `reduce`, or one of their own; NULL: this rank gathers alone. */
+    tr_nccl *gather;
+    bool beside; /* gathers may go into a stream of their own */
+    char version[32];
+} tr_nccl_link;
+
+tr_status tr_nccl_connect(tr_comm *c, const tr_gpu_link_options *o, tr_gpu_link **out);
+void tr_nccl_disconnect(tr_gpu_link *l);
+
+/* ---- memory.c ---- */
+
+/* Local. tr_gpu_reducers.alloc and .free; job: a tr_job. */
+void *tr_nccl_alloc(void *job, size_t nbytes);
+void tr_nccl_free(void *job, void *p);
+/* Local. Of memory from above; *handle may be NULL: NCCL was told not to. */
+tr_status tr_nccl_register(const tr_nccl *n, void *p, size_t nbytes, void **handle);
+void tr_nccl_deregister(const tr_nccl *n, void *handle);
 
 /* ---- weights.c: updated weights to all ranks, where the optimizer is sharded ---- */
 

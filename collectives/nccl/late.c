@@ -1,7 +1,7 @@
 /* Who is late: what a rank that waits for the device, or for an operation of NCCL's to start, says
  * of the others on its node, and when it stops waiting for them.
  *
- * A rank is late that is behind where this one waits; or has come as far, but has been silent ever
+ * A rank is late that has not begun what this one has; or has come as far, but has been silent ever
  * since: a host that is stopped or stuck, whose device may have been seen last before that very
  * place. One that gave up because it waited itself is not: several lose patience in the same
  * moment. Of ranks of other nodes it is known what they say of themselves (marks.c), as it is of all
@@ -13,11 +13,26 @@ static double silence(const tr_watch_line *a)
     return tr_now() - atomic_load_explicit(&a->beat, memory_order_relaxed);
 }
 
+/* Buckets begun, of what a device tells. */
+static uint32_t begun(uint32_t buckets)
+{
+    return (buckets + 1) / 2;
+}
+
+/* Buckets and gathers may be in streams of their own, which do not wait for each other: a rank is behind
+ * that is so in one of them. */
 static bool behind(const tr_watch *p, int local_rank)
 {
     const tr_watch_line *a = &p->board[local_rank];
-    uint64_t at = atomic_load_explicit(&a->at, memory_order_acquire);
-    return at < p->mine || (at == p->mine && silence(a) >= p->patience);
+    const uint64_t at = atomic_load_explicit(&a->at, memory_order_acquire);
+    const uint64_t micro = at >> TR_WATCH_WITHIN, mine = p->mine >> TR_WATCH_WITHIN;
+    const uint32_t gathers = atomic_load_explicit(&a->gathers, memory_order_relaxed);
+    const uint32_t buckets = atomic_load_explicit(&a->buckets, memory_order_relaxed);
+    atomic_thread_fence(memory_order_acquire);
+    if (atomic_load_explicit(&a->at, memory_order_relaxed) != at) return false; /* it moves */
+    if (micro != mine) return micro < mine;
+    return gathers < p->seen.gathers || begun(buckets) < begun(p->seen.buckets) ||
+           (at <= p->mine && silence(a) >= p->patience);
 }
 
 /* Gone, or gave up over something of its own. */

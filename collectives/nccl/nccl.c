@@ -1,4 +1,4 @@
-/* The NCCL communicator, one a run: set up over the ranks' own communicator, never blocking.
+/* An NCCL communicator: set up over the ranks' own communicator, never blocking.
  *
  * With config.blocking = 0 every call returns at once, as a rule with ncclInProgress, and goes on
  * in a thread of NCCL's. Until ncclCommGetAsyncError stops saying ncclInProgress, neither may NCCL
@@ -10,13 +10,14 @@
  *
  * Set-up can fail on one rank alone (two ranks on a GPU, no memory) while the others wait in it to
  * be connected. The one that fails tells all others by a message of no bytes, which they look for
- * while they wait; then all meet in an agreement and hear why. */
+ * while they wait; then all meet in an agreement and hear why. One that nobody looked for any more is
+ * not taken for the next attempt's: that has a number of its own, in the tag. */
 #include "collectives/nccl/internal.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+enum { ATTEMPTS = 4096 };   /* tags of attempts before they begin again: MPI has 32,767 at least */
 enum { ABORT_SECONDS = 5 }; /* closing waits so long for an abort to come through */
 
 static const char *const names[] = {
@@ -44,9 +45,9 @@ static tr_status heard(tr_nccl *n, bool *is)
     int flag = 0;
     *is = false;
     if (n->c->topology.size == 1) return TR_OK;
-    TR_MPI_TRY(MPI_Iprobe(MPI_ANY_SOURCE, TR_TAG_FAILED, n->c->comm, &flag, &from));
+    TR_MPI_TRY(MPI_Iprobe(MPI_ANY_SOURCE, n->tag, n->c->comm, &flag, &from));
     if (!flag) goto out;
-    TR_MPI_TRY(MPI_Recv(NULL, 0, MPI_BYTE, from.MPI_SOURCE, TR_TAG_FAILED, n->c->comm, &from));
+    TR_MPI_TRY(MPI_Recv(NULL, 0, MPI_BYTE, from.MPI_SOURCE, n->tag, n->c->comm, &from));
     *is = true;
 out:
     return st;
@@ -94,24 +95,32 @@ static void tell_failure(tr_nccl *n)
     for (int r = 0; r < t->size; r++) {
         MPI_Request q;
         if (r == t->rank) continue;
-        if (MPI_Isend(NULL, 0, MPI_BYTE, r, TR_TAG_FAILED, n->c->comm, &q) == MPI_SUCCESS)
+        if (MPI_Isend(NULL, 0, MPI_BYTE, r, n->tag, n->c->comm, &q) == MPI_SUCCESS)
             MPI_Request_free(&q);
     }
 }
 
-static tr_status connect(tr_nccl *n)
+static tr_status connect(tr_nccl *n, int blocks)
 {
     tr_status st = TR_OK;
     const tr_topology *t = &n->c->topology;
-    ncclUniqueId id;
+    struct {
+        ncclUniqueId id;
+        int attempt;
+    } with;
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     bool told = false;
-    memset(&id, 0, sizeof id);
-    if (t->rank == 0) st = tr_nccl_check(n, ncclGetUniqueId(&id), "ncclGetUniqueId");
+    memset(&with, 0, sizeof with);
+    with.attempt = n->c->job->attempts++ % ATTEMPTS;
+    if (t->rank == 0) st = tr_nccl_check(n, ncclGetUniqueId(&with.id), "ncclGetUniqueId");
     TR_TRY(tr_agree(n->c, st, NULL));
-    TR_TRY(tr_comm_broadcast(n->c, &id, sizeof id, 0));
+    TR_TRY(tr_comm_broadcast(n->c, &with, sizeof with, 0));
+    n->tag = TR_TAG_CONNECT + with.attempt;
     config.blocking = 0;
-    ncclResult_t rc = ncclCommInitRankConfig(&n->comm, t->size, id, t->rank, &config);
+#if NCCL_VERSION_CODE >= NCCL_VERSION(2, 17, 0)
+    if (blocks > 0) config.maxCTAs = blocks;
+#endif
+    ncclResult_t rc = ncclCommInitRankConfig(&n->comm, t->size, with.id, t->rank, &config);
     st = settle(n, rc, "ncclCommInitRankConfig", true, &told);
     if (st != TR_OK && !tr_comm_broken(n->c)) tell_failure(n);
     if (st != TR_OK || told) tr_nccl_abort(n);
@@ -121,34 +130,13 @@ out:
     return st;
 }
 
-/* Sums that the switch makes (NVLS, of H100 on) differ from call to call, or with what was
- * allocated before (NVIDIA/nccl, issues 1497 and 2360). All ranks have the setting of their job. */
-static void keep_order(const tr_comm *c)
-{
-    const char *nvls = getenv("NCCL_NVLS_ENABLE");
-    if (!nvls)
-        setenv("NCCL_NVLS_ENABLE", "0", 0);
-    else if (strcmp(nvls, "0") != 0 && c->topology.rank == 0)
-        tr_log(
-            TR_LOG_WARN,
-            "NCCL_NVLS_ENABLE=%s: another run may end with other bits, although the job asks for "
-            "the same ones every time; unset it, or do without",
-            nvls);
-}
-
-tr_status tr_nccl_open(tr_comm *c, bool deterministic, tr_nccl **out)
+tr_status tr_nccl_open(tr_comm *c, int blocks, tr_nccl **out)
 {
     tr_status st = TR_OK;
-    int version = 0;
-    if (deterministic) keep_order(c);
     tr_nccl *n = TR_NEW(TR_MEM_OTHER, tr_nccl);
     if (n) n->c = c;
-    st = n ? tr_nccl_check(n, ncclGetVersion(&version), "ncclGetVersion") : tr_last_status();
-    TR_TRY(tr_agree(c, st, NULL));
-    /* major * 10000 + minor * 100 + patch since 2.9 */
-    snprintf(n->version, sizeof n->version, "%d.%d.%d", version / 10000, version / 100 % 100,
-             version % 100);
-    TR_TRY(connect(n));
+    TR_TRY(tr_agree(c, n ? TR_OK : tr_last_status(), NULL));
+    TR_TRY(connect(n, blocks));
 out:
     if (st != TR_OK) {
         if (n) tr_nccl_abort(n);
@@ -172,7 +160,8 @@ void tr_nccl_abort(tr_nccl *n)
 {
     if (!n->comm) return;
     n->aborting = pthread_create(&n->aborter, NULL, abort_comm, n->comm) == 0;
-    n->comm = NULL; /* where there is no thread it is left to the end of the process */
+    if (!n->aborting) n->c->job->lingers = true; /* left to the end of the process */
+    n->comm = NULL;
 }
 
 static void end_abort(tr_nccl *n)
@@ -181,7 +170,10 @@ static void end_abort(tr_nccl *n)
     if (!n->aborting) return;
     clock_gettime(CLOCK_REALTIME, &until);
     until.tv_sec += ABORT_SECONDS;
-    if (pthread_timedjoin_np(n->aborter, NULL, &until) != 0) pthread_detach(n->aborter);
+    if (pthread_timedjoin_np(n->aborter, NULL, &until) != 0) {
+        pthread_detach(n->aborter);
+        n->c->job->lingers = true;
+    }
     n->aborting = false;
 }
 

@@ -11,12 +11,12 @@
  *    with the tally in one group, which NCCL makes one kernel of. What divides and what tells an
  *    overflow is thereby there with the gradients: sums that are not finite make the sum of squares
  *    so;
- *  - there is one stream for buckets and for SyncBN's gathers, and one communicator, or where only
- *    a node's ranks gather one more of theirs. Their order is one too, also on ranks of nodes that
- *    do not gather with each other, as all have as many gathers: an empty share has its buckets
- *    ready before it gathers, others in the midst of it. In the first step every bucket waits for
- *    finish, where the ranks compare after how many gathers each had it ready; from then on bucket b
- *    follows gather after[b], the last of those, on all of them.
+ *  - buckets and SyncBN's gathers are issued in one order, whichever communicators and streams
+ *    they have (link.c), also on ranks of nodes that do not gather with each other, as all have as
+ *    many gathers: an empty share has its buckets ready before it gathers, others in the midst of
+ *    it. In the first step every bucket waits for finish, where the ranks compare after how many
+ *    gathers each had it ready; from then on bucket b follows gather after[b], the last of those, on
+ *    all of them.
  *
  * Sharded: ncclReduceScatter takes the all-reduce's place; the sum of squares needs one more small
  * all-reduce, which takes the tally along; publish gathers the weights, those that kernels read as
@@ -26,7 +26,7 @@
  *                     \                  /      \        /     \
  *   comm               bucket 2: scatter        tally +       all-gather of weights
  *
- * NCCL leaves the same bits on every rank; and, where tr_nccl_open keeps it from NVLS, the same
+ * NCCL leaves the same bits on every rank; and, where link.c keeps it from NVLS, the same
  * ones in every run on the same machines: its choice of algorithm depends on sizes and topology,
  * not on time. Bytes a rank sends: 2 (p-1)/p of the gradients in a ring, or its two halves. One rank has no
  * communicator: the gradients are the sums. */
@@ -37,14 +37,18 @@
 
 typedef struct {
     tr_side side;
+    tr_side beside; /* of gathers that need not queue behind buckets; else not open */
+    tr_side *gathering;
+    /* The link's. */
     tr_nccl *nccl;      /* NULL: one rank */
-    tr_nccl *gatherers; /* over options.gatherers, or `nccl`; NULL: one rank gathers alone */
+    tr_nccl *gatherers; /* may be `nccl`; NULL: one rank gathers alone */
     void *squares;      /* of what is owned; NULL: the optimizer is not sharded */
     tr_nccl_weights *weights;
     tr_watch *watch;
-    int launched; /* buckets of this step */
-    int gathers;  /* since the run began in which buckets become ready */
-    int begun;    /* gathers of this micro-batch */
+    void *registered[2]; /* the store's arrays, with `nccl` */
+    int launched;        /* buckets of this step */
+    int gathers;         /* since the run began in which buckets become ready */
+    int begun;           /* gathers of this micro-batch */
     bool agreed;
     int32_t *after; /* [nbuckets] gathers; of this rank until they are agreed */
     int32_t *all;   /* [ranks][nbuckets] */
@@ -212,15 +216,15 @@ static tr_status nccl_gather(tr_reducer *r, const void *send, void *recv, size_t
     if (!s->gatherers)
         TR_TRY(r->p->o.backend->memory->copy(r->p->o.backend_ctx, recv, send, nbytes));
     if (!s->nccl) return TR_OK;
-    TR_TRY(tr_side_fork(&s->side));
+    TR_TRY(tr_side_fork(s->gathering));
     tr_watch_issue(s->watch);
-    TR_TRY(tr_watch_gather(s->watch, s->begun++, s->side.stream));
+    TR_TRY(tr_watch_gather(s->watch, s->begun++, s->gathering->stream));
     if (s->gatherers)
         TR_TRY(tr_nccl_settle(
             s->gatherers,
-            ncclAllGather(send, recv, nbytes, ncclUint8, s->gatherers->comm, s->side.stream),
+            ncclAllGather(send, recv, nbytes, ncclUint8, s->gatherers->comm, s->gathering->stream),
             "ncclAllGather"));
-    TR_TRY(tr_side_join(&s->side));
+    TR_TRY(tr_side_join(s->gathering));
     s->gathers++;
     TR_TRY(advance(r, r->ready));
 out:
@@ -318,6 +322,21 @@ out:
     return st;
 }
 
+static void forget_watch(tr_gpu_state *s)
+{
+    if (s->nccl) s->nccl->watch = NULL;
+    if (s->gatherers) s->gatherers->watch = NULL;
+    tr_watch_close(s->watch);
+}
+
+static void deregister(tr_gpu_state *s)
+{
+    for (size_t i = 0; i < TR_COUNT(s->registered); i++) {
+        if (s->nccl) tr_nccl_deregister(s->nccl, s->registered[i]);
+        s->registered[i] = NULL;
+    }
+}
+
 static void nccl_close(tr_reducer *r)
 {
     tr_gpu_state *s = r->state;
@@ -325,12 +344,12 @@ static void nccl_close(tr_reducer *r)
     if (s && s->nccl) {
         if (tr_comm_broken(r->c)) nccl_abort(r); /* or the next call would wait for the device */
         tr_sections_drop(b, r->p->o.backend_ctx);
-        if (s->gatherers != s->nccl) tr_nccl_close(s->gatherers);
-        tr_nccl_close(s->nccl);
     }
     if (s) {
-        tr_side_close(&s->side); /* waits for copies into what the next line frees */
-        tr_watch_close(s->watch);
+        tr_side_close(&s->side); /* waits for copies into what the next lines free */
+        tr_side_close(&s->beside);
+        deregister(s); /* what is aborted has done so itself */
+        forget_watch(s);
         if (s->squares) b->training->squares_close(s->squares);
         tr_nccl_weights_close(s->weights);
         tr_free(s->after);
@@ -374,39 +393,52 @@ out:
     return st;
 }
 
-/* Groups connect side by side; a failure in one is everybody's. A node's ranks have the same local
- * ranks in the group as in the job, so that s->watch knows them. */
-static tr_status open_gatherers(tr_reducer *r)
+/* *Collective.* On all ranks or on none: NCCL allows no mixture. */
+static tr_status register_arrays(tr_reducer *r)
 {
     tr_status st = TR_OK;
     tr_gpu_state *s = r->state;
-    if (!r->o.gatherers) {
-        s->gatherers = s->nccl;
-        return TR_OK;
-    }
-    if (r->o.gatherers->topology.size > 1)
-        st = tr_nccl_open(r->o.gatherers, r->o.deterministic, &s->gatherers);
-    TR_TRY(tr_agree(r->c, st, NULL));
+    const tr_params *p = r->p;
+    float *const *lent = tr_placement_of(p)->lent;
+    const size_t counts[] = {tr_params_learned(&p->o), p->o.count};
+    for (size_t i = 0; st == TR_OK && i < TR_COUNT(counts); i++)
+        if (lent[i])
+            st = tr_nccl_register(s->nccl, lent[i], counts[i] * sizeof(float), &s->registered[i]);
+    st = tr_agree(r->c, st, NULL);
+    if (st == TR_OK || tr_comm_broken(r->c)) return st;
+    deregister(s);
+    if (r->c->topology.rank == 0)
+        tr_log(TR_LOG_INFO, "gradients are not registered with NCCL: %s", tr_last_error()->text);
+    return TR_OK;
+}
+
+/* A node's ranks have the same local ranks in their group as in the job, so that s->watch knows them. */
+static tr_status use_link(tr_reducer *r, tr_nccl_link *l)
+{
+    tr_gpu_state *s = r->state;
+    s->nccl = l->reduce;
+    s->gatherers = l->gather;
+    s->nccl->watch = s->watch;
     if (s->gatherers) s->gatherers->watch = s->watch;
-out:
-    return st;
+    s->gathering = l->beside ? &s->beside : &s->side;
+    snprintf(r->name, sizeof r->name, "NCCL %s", l->version);
+    return l->beside ? tr_side_open(r, &s->beside) : TR_OK;
 }
 
 tr_status tr_reducer_nccl_init(tr_reducer *r)
 {
     tr_status st = TR_OK;
     tr_gpu_state *s = r->state = TR_NEW(TR_MEM_OTHER, tr_gpu_state);
+    tr_nccl_link *link = (tr_nccl_link *)r->o.link;
     r->ops = &ops;
     st = s ? allocate(r) : tr_last_status();
     TR_TRY(tr_agree(r->c, st, NULL));
     snprintf(r->name, sizeof r->name, "one rank");
-    if (r->c->topology.size > 1) {
-        TR_TRY(tr_watch_open(r, &s->watch));
-        TR_TRY(tr_nccl_open(r->c, r->o.deterministic, &s->nccl));
-        s->nccl->watch = s->watch;
-        TR_TRY(open_gatherers(r));
-        snprintf(r->name, sizeof r->name, "NCCL %s", s->nccl->version);
-    }
+    if (r->c->topology.size == 1) goto out;
+    TR_NEED(link, TR_INTERNAL, "the GPUs are not connected");
+    TR_TRY(tr_watch_open(r, &s->watch));
+    TR_TRY(tr_agree(r->c, use_link(r, link), NULL));
+    TR_TRY(register_arrays(r));
 out:
     return st; /* tr_reducer_close frees what there is */
 }

@@ -10,7 +10,11 @@
 #include "collectives/nccl/nccl.h"
 
 const tr_gpu_reducers tr_nccl_reducers = {.nccl = tr_reducer_nccl_init,
-                                          .staged = tr_reducer_staged_init};
+                                          .staged = tr_reducer_staged_init,
+                                          .alloc = tr_nccl_alloc,
+                                          .free = tr_nccl_free,
+                                          .connect = tr_nccl_connect,
+                                          .disconnect = tr_nccl_disconnect};
 
 tr_status tr_side_check(cudaError_t e, const char *call)
 {

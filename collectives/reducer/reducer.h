@@ -39,11 +39,22 @@ typedef struct {
         tr_reducer *r); /* makes work that waits for peers on the device end; may be NULL */
 } tr_reducer_ops;
 
-/* How the reducers of devices are had without linking them into every program (tr_gpu_reducers).
- * Both *Collective*, as tr_reducer_mpi_init; arrays by the backend's alloc. */
+/* How the reducers of devices are had without linking them into every program. All *Collective*, but
+ * for the memory's; the reducers as tr_reducer_mpi_init. */
 struct tr_gpu_reducers {
     tr_status (*nccl)(tr_reducer *r);
     tr_status (*staged)(tr_reducer *r);
+    /* Memory that `nccl` works in best: tr_device_lender's, with the tr_job as its context. */
+    void *(*alloc)(void *job, size_t nbytes);
+    void (*free)(void *job, void *p);
+    tr_status (*connect)(tr_comm *c, const tr_gpu_link_options *o, tr_gpu_link **out);
+    void (*disconnect)(tr_gpu_link *l);
+};
+
+/* The head of what connect gives. */
+struct tr_gpu_link {
+    const tr_gpu_reducers *by;
+    tr_comm *c;
 };
 
 /* ---- params.c: where a store's arrays lie ---- */
@@ -75,6 +86,11 @@ typedef struct {
     tr_ready_flag *flags;         /* [local_size] */
     const float **bases;          /* [local_size] gradients of the node's ranks */
     float *slots[TR_PARAM_SLOTS]; /* of the node's first rank, the others' behind it */
+    /* Arrays in memory of the link's library: gradients, weights; NULL: the backend's own. */
+    tr_device_lender lender;
+    const tr_backend *backend;
+    void *backend_ctx;
+    float *lent[2];
     size_t counted[TR_MEM_KINDS]; /* bytes told to the memory report */
     /* For collect.c. */
     tr_seat *seats;   /* [ranks] */

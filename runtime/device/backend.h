@@ -36,6 +36,9 @@ typedef struct tr_device_load {
         utilization; /* percent of the last sample period in which a kernel ran; NaN: not known */
 } tr_device_load;
 
+#define TR_GPU_ID       64
+#define TR_GPU_ID_APART "/"
+
 typedef struct tr_backend {
     const char *name; /* "cpu", "cuda" */
     bool host;        /* kernels work on the host's memory, and are done when they return */
@@ -44,8 +47,9 @@ typedef struct tr_backend {
     /* How many devices this process could use; 0 with the reason in `why`. Touches none. NULL on
      * the host. */
     int (*devices)(char *why, size_t size);
-    /* A text that names the device for all processes of the machine (its place on the PCI bus);
-     * NULL on the host. Touches no device. */
+    /* A text that names the device for all processes of the machine: its place on the PCI bus and,
+     * behind TR_GPU_ID_APART, what tells instances of one GPU (MIG) apart, at most TR_GPU_ID bytes; NULL
+     * on the host. Touches no device. */
     tr_status (*device_id)(int device, char *buf, size_t size);
     /* TR_UNSUPPORTED with the reason where this device lacks the precision; NULL on the host.
      * Touches no device. */

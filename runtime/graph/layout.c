@@ -51,6 +51,7 @@ out:
 static void cut(tr_model *m, const int *rows, size_t first, size_t rest)
 {
     size_t begin = 0, size = first;
+    m->nbuckets = 0;
     for (size_t i = 0; begin < m->learned_count; i++) {
         const tr_param *p = &m->params[rows[i]];
         size_t end = p->offset + tr_align_up(p->count, ALIGN);
@@ -59,6 +60,15 @@ static void cut(tr_model *m, const int *rows, size_t first, size_t rest)
         begin = end;
         size = rest;
     }
+}
+
+tr_status tr_model_cut(tr_model *m, size_t first, size_t rest)
+{
+    int *rows;
+    const tr_status st = sort(m, &rows);
+    if (st == TR_OK) cut(m, rows, first, rest);
+    tr_free(rows);
+    return st;
 }
 
 static void find_rounds(tr_model *m)

@@ -127,6 +127,9 @@ typedef struct tr_model {
  * first, then 4 MiB). */
 tr_status tr_model_open(const tr_config *config, size_t bucket_bytes, tr_model **out);
 void tr_model_close(tr_model *m);
+/* Cuts the buckets anew, of about so many bytes: the first of a step, all others. Before graphs are made
+ * of the model. */
+tr_status tr_model_cut(tr_model *m, size_t first, size_t rest);
 /* Initial values of elements [begin, end) of the flat space that starts at `flat`, padding zero; by
  * Philox keyed with the seed, the parameter's row and the element: same everywhere.
  * kaiming: PyTorch's default for linear and conv2d, weight and bias uniform within 1/sqrt(fan_in);

@@ -117,10 +117,10 @@ namespace fakegpu
 struct Block {
     char *at; // what the program got
     size_t nbytes;
-    char *pages; // that belong to it, and how many bytes of them
-    size_t span;
-    int device;      // -1: pinned
-    uint64_t serial; // order of allocation
+    char *pages;        // that belong to it, and how many bytes of them
+    size_t span, taken; // taken: of the device's memory
+    int device;         // -1: pinned
+    uint64_t serial;    // order of allocation
     const char *call;
 };
 
@@ -234,6 +234,10 @@ void need_block(const char *call, const char *operand, const void *p, size_t n);
 void install_fault_handler();
 std::string name_of(const void *p); // "24 bytes into 100 bytes of device memory from cudaMalloc"
 void release_all();                 // cudaDeviceReset
+// ncclMemAlloc's: of a device's granularity, 2 MiB, and only ncclMemFree's to free.
+cudaError_t lend(size_t n, void **out);
+cudaError_t take_back(void *p);
+bool is_lent(const Block &b);
 
 // ---- graph.cc ----
 // Unsafe while a capture forbids it: breaks the capture and gives the error, else cudaSuccess.

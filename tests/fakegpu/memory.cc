@@ -21,6 +21,7 @@ namespace fakegpu
 namespace
 {
 
+const char *const lent = "ncclMemAlloc";
 constexpr size_t page = 4096, huge = 2 << 20, align = 256;
 constexpr unsigned char guard_byte = 0xfd;
 constexpr size_t quarantine = 100000; // freed allocations that are remembered by name
@@ -134,7 +135,7 @@ void own_signal_stack()
     sigaltstack(&s, nullptr);
 }
 
-cudaError_t allocate(const char *call, Range &r, int device, size_t n, void **out)
+cudaError_t allocate(const char *call, Range &r, int device, size_t n, size_t grain, void **out)
 {
     Engine &e = engine();
     if (out == nullptr) return cudaErrorInvalidValue;
@@ -142,13 +143,14 @@ cudaError_t allocate(const char *call, Range &r, int device, size_t n, void **ou
     if (n == 0) return cudaSuccess;
     if (n > (size_t)1 << 48) return cudaErrorMemoryAllocation;
     const size_t span = round_up(n, page);
-    if (device >= 0 && e.used[device] + span > e.memory) return cudaErrorMemoryAllocation;
+    const size_t taken = round_up(span, grain);
+    if (device >= 0 && e.used[device] + taken > e.memory) return cudaErrorMemoryAllocation;
     char *pages =
         span >= huge ? reinterpret_cast<char *>(round_up(reinterpret_cast<uintptr_t>(r.next), huge))
                      : r.next;
     if (pages + span + page > r.end)
         violation(call, "the addresses of %s memory are used up", r.what);
-    Block b{pages + span - round_up(n, align), n, pages, span, device, ++e.serial, call};
+    Block b{pages + span - round_up(n, align), n, pages, span, taken, device, ++e.serial, call};
     r.next = pages + span + page;
     // Large pages: few entries to change where the host's access is taken and given.
     if (span >= huge) madvise(pages, span, MADV_HUGEPAGE);
@@ -157,7 +159,7 @@ cudaError_t allocate(const char *call, Range &r, int device, size_t n, void **ou
     memset(b.at, 0xff, n);
     memset(b.at + n, guard_byte, (size_t)(b.pages + span - (b.at + n)));
     if (device >= 0) {
-        e.used[device] += span;
+        e.used[device] += taken;
         if (e.guard && !e.open) protect(b, false);
     }
     e.blocks.emplace(reinterpret_cast<uintptr_t>(b.at), b);
@@ -195,7 +197,7 @@ cudaError_t release(std::map<uintptr_t, Block>::iterator it)
     if (mmap(b.pages, b.span, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED,
              -1, 0) == MAP_FAILED)
         violation("cudaFree", "mmap failed");
-    if (b.device >= 0) e.used[b.device] -= b.span;
+    if (b.device >= 0) e.used[b.device] -= b.taken;
     e.blocks.erase(it);
     if (e.freed.size() >= quarantine) e.freed.erase(e.freed.begin());
     e.freed.emplace(reinterpret_cast<uintptr_t>(b.at), b);
@@ -208,10 +210,32 @@ cudaError_t free_one(void *p, bool device)
     if (p == nullptr) return cudaSuccess;
     const auto it = e.blocks.find(reinterpret_cast<uintptr_t>(p));
     if (it == e.blocks.end() || (it->second.device >= 0) != device) return cudaErrorInvalidValue;
+    if (is_lent(it->second))
+        violation("cudaFree", "%s is ncclMemFree's to free", name_of(p).c_str());
     return release(it);
 }
 
 } // namespace
+
+cudaError_t lend(size_t n, void **out)
+{
+    const cudaError_t st = forbid_in_capture();
+    return st != cudaSuccess ? st : allocate(lent, device_range, current_device(), n, huge, out);
+}
+
+cudaError_t take_back(void *p)
+{
+    const auto it = engine().blocks.find(reinterpret_cast<uintptr_t>(p));
+    if (it == engine().blocks.end() || !is_lent(it->second))
+        violation("ncclMemFree", "%p is not what ncclMemAlloc gave", p);
+    const cudaError_t st = forbid_in_capture();
+    return st != cudaSuccess ? st : release(it);
+}
+
+bool is_lent(const Block &b)
+{
+    return strcmp(b.call, lent) == 0;
+}
 
 void open_device()
 {
@@ -321,7 +345,7 @@ cudaError_t cudaMalloc(void **p, size_t n)
 {
     FAKEGPU_ENTER("cudaMalloc");
     cudaError_t st = forbid_in_capture();
-    if (st == cudaSuccess) st = allocate("cudaMalloc", device_range, current_device(), n, p);
+    if (st == cudaSuccess) st = allocate("cudaMalloc", device_range, current_device(), n, page, p);
     return entry.done(st);
 }
 
@@ -339,7 +363,7 @@ static cudaError_t host_alloc(const char *call, void **p, size_t n)
 {
     FAKEGPU_ENTER(call);
     cudaError_t st = forbid_in_capture();
-    if (st == cudaSuccess) st = allocate(call, pinned_range, -1, n, p);
+    if (st == cudaSuccess) st = allocate(call, pinned_range, -1, n, page, p);
     return entry.done(st);
 }
 

@@ -7,7 +7,9 @@
 // work come too late. Refused as there: two ranks on one GPU, use while in progress. Violations:
 // use after destroy or abort, recordings that outlive the communicator, what is left at the end.
 //
-// FAKENCCL_ASYNC_ERROR=N@RANK: the N-th group that RANK runs fails asynchronously.
+// FAKENCCL_ASYNC_ERROR=N@RANK: the N-th group that RANK runs fails asynchronously. FAKENCCL_HOLD=N: the
+// N-th group of the first communicator ends only when one of another communicator that started later has
+// ended. FAKENCCL_VERSION=N: what ncclGetVersion says; up to 21899 there is no ncclMemAlloc.
 // Ranks on pretended nodes (TRIREME_FAKE_NODES) have GPUs of their own.
 #include "tests/fakegpu/nccl.h"
 
@@ -143,6 +145,25 @@ void watch_exit()
     (void)once;
 }
 
+int version()
+{
+    return setting("FAKENCCL_VERSION", NCCL_VERSION_CODE);
+}
+
+// Operands lie in it as a whole, or not at all.
+bool can_register(const void *p, size_t n)
+{
+    const fakegpu::Block *b = fakegpu::find_block(p);
+    if (b == nullptr || !fakegpu::is_lent(*b)) return false;
+    return static_cast<const char *>(p) + n <= b->at + b->nbytes;
+}
+
+void need_deregistered(const char *name, const State &s)
+{
+    if (!s.registered.empty())
+        violation(name, "%zu arrays are still registered", s.registered.size());
+}
+
 ncclResult_t init_rank(const Call &call, ncclComm_t *out, int nranks, const ncclUniqueId &id,
                        int rank, bool blocking)
 {
@@ -158,6 +179,10 @@ ncclResult_t init_rank(const Call &call, ncclComm_t *out, int nranks, const nccl
     const char *fail = getenv("FAKENCCL_ASYNC_ERROR"),
                *at = fail != nullptr ? strchr(fail, '@') : nullptr;
     if (at != nullptr && atoi(at + 1) == rank) s->fail_at = strtoull(fail, nullptr, 10);
+    issued()[nranks] = 0;
+    static bool first = true;
+    if (first) s->hold_at = (uint64_t)setting("FAKENCCL_HOLD", 0);
+    first = false;
     if (!map_file(*s)) return call.fail(ncclSystemError, "cannot map " + s->path);
     attach(*s);
     watch_exit();
@@ -205,10 +230,10 @@ fakenccl::State::~State()
 
 extern "C" {
 
-ncclResult_t ncclGetVersion(int *version)
+ncclResult_t ncclGetVersion(int *number)
 {
     NCCL_ENTER("ncclGetVersion");
-    *version = NCCL_VERSION_CODE;
+    *number = version();
     return ncclSuccess;
 }
 
@@ -269,6 +294,7 @@ ncclResult_t ncclCommFinalize(ncclComm_t comm)
     if (recorded(s))
         violation("ncclCommFinalize",
                   "a graph still holds its operations: NCCL would wait for ever");
+    need_deregistered("ncclCommFinalize", s);
     s.finalized = true;
     if (!s.blocking) return ncclInProgress;
     spin([&] { return s.done >= s.launched; });
@@ -288,9 +314,57 @@ ncclResult_t ncclCommDestroy(ncclComm_t comm)
     if (!s.blocking && s.done < s.launched)
         violation("ncclCommDestroy", "operations are under way: finalize, and wait");
     spin([&] { return s.done >= s.launched; });
+    need_deregistered("ncclCommDestroy", s);
     s.destroyed = true;
     forget(comm);
     return ncclSuccess;
+}
+
+// ---- Memory ----
+
+ncclResult_t ncclMemAlloc(void **ptr, size_t size)
+{
+    NCCL_ENTER("ncclMemAlloc");
+    if (version() < 21900)
+        return call.fail(ncclInvalidUsage, "ncclMemAlloc is not in this version");
+    return fakegpu::lend(size, ptr) == cudaSuccess
+               ? ncclSuccess
+               : call.fail(ncclUnhandledCudaError, "Cuda failure 2 'out of memory'");
+}
+
+ncclResult_t ncclMemFree(void *ptr)
+{
+    Call call("ncclMemFree");
+    for (const ncclComm_t comm : live())
+        for (const auto &r : comm->state->registered)
+            if (fakegpu::find_block(ptr) != nullptr &&
+                fakegpu::find_block(ptr) == fakegpu::find_block(r.first))
+                violation("ncclMemFree", "a communicator still has it registered");
+    const cudaError_t e = fakegpu::take_back(ptr);
+    if (call.injected()) return call.injection();
+    return e == cudaSuccess ? ncclSuccess : call.fail(ncclUnhandledCudaError, "Cuda failure");
+}
+
+ncclResult_t ncclCommRegister(const ncclComm_t comm, void *buff, size_t size, void **handle)
+{
+    NCCL_ENTER("ncclCommRegister");
+    State &s = call.state(comm);
+    const ncclResult_t rc = need_ready(call, s);
+    if (rc != ncclSuccess) return rc;
+    if (!can_register(buff, size))
+        violation("ncclCommRegister", "%s: not one of ncclMemAlloc's, or not so large",
+                  fakegpu::name_of(buff).c_str());
+    if (!s.registered.emplace(buff, size).second) violation("ncclCommRegister", "registered twice");
+    *handle = buff;
+    return ncclSuccess;
+}
+
+ncclResult_t ncclCommDeregister(const ncclComm_t comm, void *handle)
+{
+    Call call("ncclCommDeregister");
+    if (call.state(comm).registered.erase(handle) == 0)
+        return call.fail(ncclInvalidUsage, "Deregister: Could not find handle");
+    return call.injected() ? call.injection() : ncclSuccess;
 }
 
 ncclResult_t ncclCommAbort(ncclComm_t comm)
@@ -300,6 +374,7 @@ ncclResult_t ncclCommAbort(ncclComm_t comm)
     State &s = call.state(comm);
     s.aborted = s.destroyed = true; // also where the call fails: what it stops, it stops first
     s.pending.clear();
+    s.registered.clear();
     spin([&] { return !recorded(s); }); // so does the real one, blocking or not
     forget(comm);
     return call.injected() ? call.injection() : ncclSuccess;

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <set>
 #include <string>
@@ -27,7 +28,10 @@ enum class Kind : int32_t { all_reduce, all_gather, reduce_scatter, broadcast };
 struct Words {
     Kind kind;
     int32_t type, op, root, captured, place, places; // place: within its group
+    int32_t registered;                              // of its operands, bit by bit
     uint64_t count, number, chunk;                   // number: of the operation on its communicator
+    uint64_t
+        order; // of the group among those of all communicators with as many ranks; 0: no matter
     bool operator==(const Words &o) const;
 };
 
@@ -65,9 +69,13 @@ struct Launch {
     cudaStream_t stream = nullptr;
     bool captured = false;
     std::vector<Op> ops;
+    std::weak_ptr<Launch> before; // must have started first; expired: nothing
+    uint64_t started_ever = 0;
     // Of the run that goes on:
     size_t op = 0, offset = 0;
-    bool given = false;
+    bool given = false, started = false;
+    uint64_t others = 0; // groups of other communicators that had ended when it started
+    ~Launch();
 };
 
 // A communicator, as its operations see it.
@@ -85,6 +93,8 @@ struct State {
     cudaStream_t stream = nullptr;                 // of its first operation
     uint64_t number = 0, seq = 0, launched = 0, done = 0, begun = 0;
     uint64_t fail_at = 0; // FAKENCCL_ASYNC_ERROR: the launch that fails
+    uint64_t hold_at = 0; // FAKENCCL_HOLD: the launch that ends after one of another communicator
+    std::map<const void *, size_t> registered; // ncclCommRegister: where, bytes
     Launch *current = nullptr;
     ~State();
     Slot &slot(int r, uint64_t n) const
@@ -95,6 +105,7 @@ struct State {
 };
 
 size_t size_of(ncclDataType_t type); // 0: none
+bool ordered();                      // NCCL_LAUNCH_ORDER_IMPLICIT
 // On the device: false while peers are missing.
 bool run(Launch &l);
 void begin(Launch &l);
@@ -162,6 +173,7 @@ ncclResult_t need_ready(const Call &call, State &s);
 
 // ---- nccl_group.cc ----
 bool in_group();                    // of this thread
+std::map<int, uint64_t> &issued();  // groups, by the number of ranks; since one more communicator
 ncclResult_t put_pending(State &s); // into the stream: the groups that wait for it
 
 } // namespace fakenccl

@@ -21,9 +21,32 @@ thread_local Group group;
 
 // ---- Launching ----
 
+// Launch order: what NCCL adds to streams and graphs, so that a group starts after the one that was
+// issued before it, whichever communicator that was on.
+void order_behind(const State &s, const std::shared_ptr<Launch> &l)
+{
+    static std::map<unsigned long long, std::weak_ptr<Launch>> last; // by capture; 0: none
+    if (!ordered()) return;
+    std::weak_ptr<Launch> &before = last[l->captured ? l->stream->capture->id : 0];
+    l->before = before;
+    before = l;
+    const uint64_t order = ++issued()[s.nranks];
+    for (Op &o : l->ops) o.words.order = order;
+}
+
+int32_t registered(const State &s, const void *p, size_t n)
+{
+    for (const auto &r : s.registered)
+        if (p >= r.first &&
+            static_cast<const char *>(p) + n <= static_cast<const char *>(r.first) + r.second)
+            return 1;
+    return 0;
+}
+
 ncclResult_t put(State &s, const std::shared_ptr<Launch> &l)
 {
     if (l->captured) s.recordings.push_back(l);
+    order_behind(s, l);
     s.launched += l->captured ? 0 : 1;
     fakegpu::Task task;
     task.what = l->ops[0].call;
@@ -140,12 +163,19 @@ ncclResult_t operate(const char *name, Kind kind, const void *send, void *recv, 
     group.depth++;
     Launch &l = launch_for(name, comm, stream);
     o.words.captured = l.captured;
+    o.words.registered = registered(s, send, o.send_bytes) | registered(s, recv, o.recv_bytes) << 1;
     l.ops.push_back(o);
     rc = end_group(call);
     return group.depth > 0 ? ncclSuccess : rc;
 }
 
 } // namespace
+
+std::map<int, uint64_t> &fakenccl::issued()
+{
+    static auto *groups = new std::map<int, uint64_t>;
+    return *groups;
+}
 
 bool fakenccl::in_group()
 {

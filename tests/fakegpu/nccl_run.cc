@@ -8,7 +8,9 @@
 // there.
 #include "tests/fakegpu/nccl.h"
 
+#include <cstdlib>
 #include <cstring>
+#include <set>
 
 using fakegpu::violation;
 
@@ -19,7 +21,7 @@ bool Words::operator==(const Words &o) const
 {
     return kind == o.kind && type == o.type && op == o.op && root == o.root &&
            captured == o.captured && place == o.place && places == o.places && count == o.count &&
-           number == o.number && chunk == o.chunk;
+           number == o.number && chunk == o.chunk && registered == o.registered && order == o.order;
 }
 
 size_t size_of(ncclDataType_t type)
@@ -51,10 +53,13 @@ std::string say(const Words &w)
 {
     static const char *const kinds[] = {"all-reduce", "all-gather", "reduce-scatter", "broadcast"};
     char text[256];
-    snprintf(text, sizeof text,
-             "%s of %llu of type %d (op %d, root %d)%s, number %llu, %d of a group of %d",
-             kinds[(int)w.kind], (unsigned long long)w.count, w.type, w.op, w.root,
-             w.captured ? ", recorded" : "", (unsigned long long)w.number, w.place + 1, w.places);
+    snprintf(
+        text, sizeof text,
+        "%s of %llu of type %d (op %d, root %d)%s, number %llu, %d of a group of %d, registered "
+        "%d, group %llu of all communicators",
+        kinds[(int)w.kind], (unsigned long long)w.count, w.type, w.op, w.root,
+        w.captured ? ", recorded" : "", (unsigned long long)w.number, w.place + 1, w.places,
+        w.registered, (unsigned long long)w.order);
     return text;
 }
 
@@ -203,13 +208,61 @@ bool move(Launch &l)
     return true;
 }
 
+// Of this process, and so of its device.
+std::set<const Launch *> running;
+std::map<const State *, uint64_t> ended;
+
+uint64_t ended_by_others(const State &s)
+{
+    uint64_t sum = 0;
+    for (const auto &e : ended)
+        if (e.first != &s) sum += e.second;
+    return sum;
+}
+
+// Kernels of two communicators that wait for each other's ranks crosswise hang: NCCL must be told to
+// keep their order, or streams must do it.
+bool start(Launch &l)
+{
+    const State &s = *l.state;
+    const auto before = l.before.lock();
+    if (before != nullptr && before->started_ever <= l.started_ever) return false;
+    for (const Launch *other : running)
+        if (other->state != l.state && !ordered())
+            violation(l.ops[0].call,
+                      "operations of two communicators run at once: nothing orders them");
+    l.others = ended_by_others(s);
+    l.started = true;
+    l.started_ever++;
+    running.insert(&l);
+    return true;
+}
+
+// FAKENCCL_HOLD
+bool held(const Launch &l)
+{
+    return l.state->hold_at != 0 && l.state->begun == l.state->hold_at &&
+           ended_by_others(*l.state) == l.others;
+}
+
 } // namespace
+
+bool ordered()
+{
+    static const char *order = getenv("NCCL_LAUNCH_ORDER_IMPLICIT"); // read once, as there
+    return order != nullptr && strcmp(order, "1") == 0;
+}
+
+Launch::~Launch()
+{
+    running.erase(this);
+}
 
 void begin(Launch &l)
 {
     State &s = *l.state;
     l.op = l.offset = 0;
-    l.given = false;
+    l.given = l.started = false;
     if (s.destroyed && !s.aborted)
         violation(l.ops[0].call, "runs, but its communicator was destroyed before");
     if (++s.begun == s.fail_at) s.failed = ncclRemoteError;
@@ -222,10 +275,14 @@ bool run(Launch &l)
         violation(l.ops[0].call,
                   "two operations of one communicator run at once: nothing orders them");
     s.current = &l;
+    if (!l.started && !s.aborted && !start(l)) return false;
     while (!s.aborted && l.op < l.ops.size())
         if (s.failed != ncclSuccess || !move(l)) return false;
+    if (!s.aborted && held(l)) return false;
     if (s.aborted) leave(l);
     s.current = nullptr;
+    running.erase(&l);
+    ended[&s]++;
     s.done += l.captured ? 0 : 1;
     return true;
 }

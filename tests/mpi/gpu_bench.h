@@ -59,6 +59,7 @@ typedef struct {
     const tr_topology *t;
     void *ctx, *sections;
     tr_params *p;
+    tr_gpu_link *link;
     tr_reducer *r;
     tr_range buckets[MAX_BUCKETS];
     size_t count;
@@ -90,15 +91,19 @@ static inline tr_status try_open(bench *b, double timeout)
            rounded_ranges[po.nrounded].begin < b->count)
         po.nrounded++;
     po.rounded = rounded_ranges;
-    const tr_reducer_options o = {
-        .shard = b->k->shard, .gpu = &tr_nccl_reducers, .nccl = b->k->nccl, .deterministic = true};
-    TR_TRY(tr_gpu_choose(b->c, gpu, &bo.device));
+    tr_reducer_options o = {.shard = b->k->shard, .gpu = &tr_nccl_reducers, .nccl = b->k->nccl};
+    const tr_gpu_link_options lo = {.deterministic = true, .recorded = true, .gathers = true};
+    tr_gpu_choice choice;
+    TR_TRY(tr_gpu_choose(b->c, gpu, 0, &choice));
+    bo.device = choice.device;
     /* the ranks of pretended nodes are all on one machine: no two may meet on one of its GPUs */
     if (modes[b->k->mode].nodes > 1) bo.device = b->t->rank % gpu->devices(why, sizeof why);
     st = gpu->open(&bo, &b->ctx);
     TR_TRY(tr_agree(b->c, st, NULL));
     po.backend_ctx = b->ctx;
     TR_TRY(gpu->sections->open(b->ctx, &b->sections));
+    if (o.nccl) TR_TRY(tr_gpu_link_open(o.gpu, b->c, &lo, &b->link));
+    o.link = b->link;
     TR_TRY(tr_comm_params_open(b->c, &po, &o, &b->p));
     TR_TRY(tr_reducer_open(b->c, b->p, &o, &b->r));
     b->fresh = gpu->memory->alloc(b->ctx, TR_MEM_OTHER, b->count * sizeof(float));
@@ -121,6 +126,7 @@ static inline bench open_bench(const kind *k, const layout *l, double timeout)
 static inline void close_bench(bench *b)
 {
     tr_reducer_close(b->r);
+    tr_gpu_link_close(b->link);
     tr_comm_params_close(b->p);
     if (b->ctx) {
         gpu->sections->close(b->sections);

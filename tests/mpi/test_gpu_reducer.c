@@ -177,20 +177,20 @@ static void test_choose(void **state)
     const tr_backend b = {.name = "x", .devices = pretend_devices, .device_id = pretend_id};
     tr_comm *c = open_mode(&modes[0], 30);
     const tr_topology *t = tr_comm_topology(c);
-    int device = -1;
+    tr_gpu_choice got = {-1, false};
     char want[200];
 
     pretend.count = 8, pretend.first = 0; /* all see all */
-    assert_int_equal(tr_gpu_choose(c, &b, &device), TR_OK);
-    assert_int_equal(device, t->local_rank);
+    assert_int_equal(tr_gpu_choose(c, &b, 0, &got), TR_OK);
+    assert_int_equal(got.device, t->local_rank);
 
     pretend.count = 1, pretend.first = t->rank; /* each sees its own */
-    assert_int_equal(tr_gpu_choose(c, &b, &device), TR_OK);
-    assert_int_equal(device, 0);
+    assert_int_equal(tr_gpu_choose(c, &b, 0, &got), TR_OK);
+    assert_int_equal(got.device, 0);
 
     if (t->size > 1) { /* all see the same ones, too few */
         pretend.count = t->size - 1, pretend.first = 0;
-        assert_int_equal(tr_gpu_choose(c, &b, &device), TR_USAGE);
+        assert_int_equal(tr_gpu_choose(c, &b, 0, &got), TR_USAGE);
         snprintf(
             want, sizeof want,
             "node %s has %d visible GPU%s for %d ranks: start %d rank%s on it (mpirun --map-by "
@@ -200,7 +200,7 @@ static void test_choose(void **state)
         assert_string_equal(tr_last_error()->text, want);
     }
     pretend.count = t->rank == t->size - 1 ? 0 : 8; /* one has none */
-    assert_int_equal(tr_gpu_choose(c, &b, &device), TR_KERNEL);
+    assert_int_equal(tr_gpu_choose(c, &b, 0, &got), TR_KERNEL);
     if (t->size == 1)
         snprintf(want, sizeof want, "no GPU: the driver is asleep");
     else
@@ -212,8 +212,8 @@ static void test_choose(void **state)
 
     c = open_mode(&modes[3], 30); /* two pretended nodes: as many GPUs as there are ranks on one */
     pretend.count = 2, pretend.first = 0;
-    assert_int_equal(tr_gpu_choose(c, &b, &device), TR_OK);
-    assert_int_equal(device, tr_comm_topology(c)->local_rank);
+    assert_int_equal(tr_gpu_choose(c, &b, 0, &got), TR_OK);
+    assert_int_equal(got.device, tr_comm_topology(c)->local_rank);
     tr_comm_close(c);
 }
 
@@ -225,35 +225,35 @@ static void test_choose_sets(void **state)
     tr_comm *c = open_mode(&modes[0], 30);
     const tr_topology *t = tr_comm_topology(c);
     const int r = t->rank, last = t->size - 1;
-    int device = -1;
+    tr_gpu_choice got = {-1, false};
     char want[300];
 
     pretend.count = 4, pretend.first = r % 2 * 4; /* those of its socket, ranks dealt round */
-    assert_int_equal(tr_gpu_choose(c, &b, &device), TR_OK);
-    assert_int_equal(device, r / 2);
+    assert_int_equal(tr_gpu_choose(c, &b, 0, &got), TR_OK);
+    assert_int_equal(got.device, r / 2);
 
     pretend.count = 4, pretend.first = r / 2 * 4; /* ranks dealt in blocks */
-    assert_int_equal(tr_gpu_choose(c, &b, &device), TR_OK);
-    assert_int_equal(device, r % 2);
+    assert_int_equal(tr_gpu_choose(c, &b, 0, &got), TR_OK);
+    assert_int_equal(got.device, r % 2);
 
     /* all must make room for the last one */
     const int chain[] = {r < last ? r : 0, r + 1};
     pretend.count = r < last ? 2 : 1, pretend.places = chain;
-    assert_int_equal(tr_gpu_choose(c, &b, &device), TR_OK);
-    assert_int_equal(device, r < last ? 1 : 0);
+    assert_int_equal(tr_gpu_choose(c, &b, 0, &got), TR_OK);
+    assert_int_equal(got.device, r < last ? 1 : 0);
 
     /* each the first that is free, in its own order */
     const int back[] = {9, r, 8};
     pretend.count = 3, pretend.places = back;
-    assert_int_equal(tr_gpu_choose(c, &b, &device), TR_OK);
-    assert_int_equal(device, r ? 1 : 0);
+    assert_int_equal(tr_gpu_choose(c, &b, 0, &got), TR_OK);
+    assert_int_equal(got.device, r ? 1 : 0);
 
     if (t->size > 2) { /* enough, but two see only the same one */
-        device = -1;
+        got.device = -1;
         const int spare[] = {2, 3, 4, 5, 6};
         pretend.count = r < 2 ? 1 : 5, pretend.places = r < 2 ? (const int[]){1} : spare;
-        assert_int_equal(tr_gpu_choose(c, &b, &device), TR_USAGE);
-        assert_int_equal(device, -1);
+        assert_int_equal(tr_gpu_choose(c, &b, 0, &got), TR_USAGE);
+        assert_int_equal(got.device, -1);
         snprintf(want, sizeof want,
                  "on node %s ranks 0, 1 see only 1 GPU between them, though its %d ranks see 6 "
                  "together: show all of the node's GPUs to every rank (srun --gpu-bind=none, "
@@ -263,7 +263,7 @@ static void test_choose_sets(void **state)
 
         /* too few, however they are shown: each is counted once */
         pretend.count = r < 2 ? 1 : 2, pretend.places = r < 2 ? (const int[]){1} : (int[]){0, 1};
-        assert_int_equal(tr_gpu_choose(c, &b, &device), TR_USAGE);
+        assert_int_equal(tr_gpu_choose(c, &b, 0, &got), TR_USAGE);
         snprintf(want, sizeof want, "node %s has 2 visible GPUs for %d ranks: start 2 ranks on it",
                  t->host, t->size);
         assert_memory_equal(tr_last_error()->text, want, strlen(want));
@@ -274,10 +274,10 @@ static void test_choose_sets(void **state)
                   30); /* two pretended nodes: only the second has too few, all hear it */
     t = tr_comm_topology(c);
     pretend.count = t->node ? 1 : 8, pretend.first = 0, pretend.places = NULL;
-    device = -1;
+    got.device = -1;
     const bool crowded = t->size > 3; /* of 3 ranks one is on the second */
-    assert_int_equal(tr_gpu_choose(c, &b, &device), crowded ? TR_USAGE : TR_OK);
-    assert_int_equal(device, crowded ? -1 : t->local_rank);
+    assert_int_equal(tr_gpu_choose(c, &b, 0, &got), crowded ? TR_USAGE : TR_OK);
+    assert_int_equal(got.device, crowded ? -1 : t->local_rank);
     if (crowded) assert_non_null(strstr(tr_last_error()->text, " has 1 visible GPU for 2 ranks: "));
     tr_comm_close(c);
 }
@@ -291,17 +291,17 @@ static void test_choose_memory(void **state)
     const tr_topology *t = tr_comm_topology(c);
     const bool fails = t->rank == t->size - 1;
     const size_t held = tr_mem_held(TR_MEM_OTHER);
-    int device = -1;
+    tr_gpu_choice got = {-1, false};
     pretend.count = 8, pretend.first = 0, pretend.places = NULL;
     for (int n = 1; n <= 7; n++) {
         if (fails) tr_mem_fail_at((uint64_t)n);
-        tr_status st = tr_gpu_choose(c, &b, &device);
+        tr_status st = tr_gpu_choose(c, &b, 0, &got);
         tr_mem_fail_at(0);
         assert_int_equal(st, fails ? TR_MEMORY : TR_PEER);
-        assert_int_equal(device, -1);
+        assert_int_equal(got.device, -1);
         assert_int_equal(tr_mem_held(TR_MEM_OTHER), held);
     }
-    assert_int_equal(tr_gpu_choose(c, &b, &device), TR_OK);
+    assert_int_equal(tr_gpu_choose(c, &b, 0, &got), TR_OK);
     tr_comm_close(c);
 }
 

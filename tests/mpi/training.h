@@ -112,7 +112,7 @@ static inline training training_open(const char *folder, const char *text, const
     TRAINING_TRY(tr_comm_open(&co, &t.comm));
     t.rank = tr_comm_topology(t.comm)->rank;
     t.size = tr_comm_topology(t.comm)->size;
-    TRAINING_TRY(tr_train_model(t.config, (size_t)(t.config->run.bucket_mb * 1e6), &t.model));
+    TRAINING_TRY(tr_train_model(t.config, &t.model));
     tr_status st = t.rank == 0 ? tr_run_folder_open(t.config->output, flags & TRAINING_RESUME,
                                                     flags & TRAINING_FORCE, &t.folder)
                                : TR_OK;

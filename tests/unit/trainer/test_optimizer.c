@@ -211,7 +211,7 @@ static void test_nothing_to_train(void **state)
         tr_model *m = NULL;
         snprintf(text, sizeof text, "  input: [4]\n  layers: %s\n  loss: mse\n", cases[i].layers);
         tr_config *c = given(text, "optimizer: adamw");
-        assert_int_equal(tr_train_model(c, 0, &m), TR_CONFIG);
+        assert_int_equal(tr_train_model(c, &m), TR_CONFIG);
         assert_string_equal(tr_last_error()->text, cases[i].says);
         tr_config_close(c);
     }
