@@ -74,6 +74,15 @@ static int share_of_all(const tr_topology *t)
     return cpus > t->local_size ? (int)(cpus / t->local_size) : 1;
 }
 
+/* Instances of one GPU lie where it does. */
+static void near(hwloc_topology_t machine, const char *gpu, cpu_set_t *out)
+{
+    char place[TR_GPU_ID] = "";
+    const size_t n = strcspn(gpu, TR_GPU_ID_APART);
+    memcpy(place, gpu, n < sizeof place ? n : sizeof place - 1);
+    tr_cores_near(machine, place, out);
+}
+
 tr_status tr_affinity_open(const tr_config *c, tr_comm *comm, const char *xml, const char *gpu,
                            tr_affinity *out)
 {
@@ -91,7 +100,7 @@ tr_status tr_affinity_open(const tr_config *c, tr_comm *comm, const char *xml, c
     widened = automatic && launcher_mask(&own, &mine.cores.may);
     if (!widened) mine.cores.may = own;
     if (gpu || t->local_size > 1) machine = tr_cores_machine(xml, gpu != NULL);
-    if (gpu) tr_cores_near(machine, gpu, &mine.cores.near);
+    if (gpu) near(machine, gpu, &mine.cores.near);
     TR_TRY(tr_comm_all_gather(comm, &mine, all, sizeof mine));
 
     memset(out, 0, sizeof *out);

@@ -17,7 +17,7 @@ typedef struct {
 hwloc_topology_t tr_cores_machine(const char *xml, bool devices);
 void tr_cores_machine_close(hwloc_topology_t t); /* NULL is fine */
 
-/* *Local.* The CPUs near a device of the PCI bus. `id`: as tr_backend.device_id gives it. Empty where
+/* *Local.* The CPUs near a device of the PCI bus. `id`: its place, "0000:10:00.0". Empty where
  * that is not known. */
 void tr_cores_near(hwloc_topology_t t, const char *id, cpu_set_t *out);
 

@@ -82,6 +82,7 @@ tr_status tr_trainer_open_device(tr_trainer *t)
     }
     t->gpu_reducers = d.reducers;
     t->nccl = d.nccl;
+    t->recorded = d.options.graphs;
     t->lag = t->backend->host ? 0 : 1;
 out:
     return st;

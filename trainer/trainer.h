@@ -31,6 +31,7 @@ typedef struct tr_trainer {
     const tr_backend *backend;
     const tr_gpu_reducers *gpu_reducers; /* NULL on CPUs */
     void *backend_ctx;
+    bool recorded;     /* steps are, where the device does not refuse: gathers are not timed */
     bool nccl;         /* GPUs reduce over it; else through the host's memory */
     tr_gpu_link *link; /* NULL: one rank, or without NCCL */
     void *training;    /* what the backend trains with */

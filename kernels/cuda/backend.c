@@ -4,6 +4,7 @@
 #include "kernels/cuda/cuda.h"
 
 #include <cublasLt.h>
+#include <cuda.h>
 #include <cudnn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,9 +63,51 @@ static int cuda_devices(char *why, size_t size)
     return n;
 }
 
+/* A function of the driver's as CUDA 11.4 has it, by which instances of a GPU (MIG) have UUIDs of their own; NULL:
+ * the driver is older. */
+static tr_status find_function(const char *name, void **out)
+{
+    enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+    const cudaError_t e =
+        cudaGetDriverEntryPointByVersion(name, out, 11040, cudaEnableDefault, &found);
+#else
+    const cudaError_t e = cudaGetDriverEntryPoint(name, out, cudaEnableDefault, &found);
+#endif
+    if (e == cudaErrorSymbolNotFound) (void)cudaGetLastError();
+    if (e == cudaErrorSymbolNotFound || found != cudaDriverEntryPointSuccess) *out = NULL;
+    return e == cudaErrorSymbolNotFound ? TR_OK : tr_cuda_check(e, "cudaGetDriverEntryPoint");
+}
+
+/* *known false where the driver does not tell: on all ranks of a machine or on none. */
+static tr_status find_uuid(int device, CUuuid *uuid, bool *known)
+{
+    tr_status st = TR_OK;
+    CUdevice handle;
+    void *get, *get_uuid;
+    TR_TRY(find_function("cuDeviceGet", &get));
+    TR_TRY(find_function("cuDeviceGetUuid", &get_uuid));
+    *known = get && get_uuid && ((__typeof__(&cuDeviceGet))get)(&handle, device) == CUDA_SUCCESS &&
+             ((__typeof__(&cuDeviceGetUuid_v2))get_uuid)(uuid, handle) == CUDA_SUCCESS;
+out:
+    return st;
+}
+
+/* "0000:10:00.0/5f0c...": instances of one GPU differ in the UUID alone. */
 static tr_status cuda_device_id(int device, char *buf, size_t size)
 {
-    return tr_cuda_check(cudaDeviceGetPCIBusId(buf, (int)size, device), "cudaDeviceGetPCIBusId");
+    tr_status st = TR_OK;
+    CUuuid uuid;
+    bool known;
+    TR_CUDA_TRY(cudaDeviceGetPCIBusId(buf, (int)size, device));
+    TR_TRY(find_uuid(device, &uuid, &known));
+    if (!known) goto out;
+    size_t n = strlen(buf);
+    n += (size_t)snprintf(buf + n, size - n, TR_GPU_ID_APART);
+    for (size_t i = 0; i < sizeof uuid.bytes && n < size; i++)
+        n += (size_t)snprintf(buf + n, size - n, "%02x", (unsigned char)uuid.bytes[i]);
+out:
+    return st;
 }
 
 /* cuDNN's convolutions and tensor cores know it from Ampere on. */

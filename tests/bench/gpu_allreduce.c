@@ -22,6 +22,7 @@ typedef struct {
     tr_comm *comm;
     void *ctx;
     tr_params *p;
+    tr_gpu_link *link;
     tr_reducer *r;
     double *squares; /* on the device */
     cudaEvent_t from, to;
@@ -80,7 +81,7 @@ static tr_status measure(bench *b, size_t nbytes, bool shard)
                                   .backend = gpu,
                                   .backend_ctx = b->ctx};
     const tr_reducer_options o = {
-        .gpu = &tr_nccl_reducers, .nccl = true, .shard = shard, .deterministic = true};
+        .gpu = &tr_nccl_reducers, .nccl = true, .shard = shard, .link = b->link};
     double ms[RUNS];
     TR_TRY(tr_comm_params_open(b->comm, &po, &o, &b->p));
     TR_TRY(tr_reducer_open(b->comm, b->p, &o, &b->r));
@@ -115,12 +116,16 @@ tr_status bench_allreduce(int argc, char **argv)
     const int sizes = argc > 1 ? argc - 1 : (int)TR_COUNT(common);
     const tr_comm_options co = {.mpi = true, .shared_allowed = true, .timeout = 60};
     tr_backend_options bo = {.workspace = 1 << 20};
+    const tr_gpu_link_options lo = {.deterministic = true};
+    tr_gpu_choice choice;
     bench b = {.comm = NULL};
     TR_TRY(tr_comm_open(&co, &b.comm));
     tr_log_init(tr_comm_topology(b.comm)->rank, tr_comm_topology(b.comm)->size, TR_LOG_WARN);
-    TR_TRY(tr_gpu_choose(b.comm, gpu, &bo.device));
+    TR_TRY(tr_gpu_choose(b.comm, gpu, 0, &choice));
+    bo.device = choice.device;
     st = gpu->open(&bo, &b.ctx);
     TR_TRY(tr_agree(b.comm, st, NULL));
+    TR_TRY(tr_gpu_link_open(&tr_nccl_reducers, b.comm, &lo, &b.link));
     CUDA(cudaEventCreate(&b.from));
     CUDA(cudaEventCreate(&b.to));
     b.squares = gpu->memory->alloc(b.ctx, TR_MEM_OTHER, sizeof *b.squares);
@@ -132,6 +137,7 @@ tr_status bench_allreduce(int argc, char **argv)
         TR_TRY(measure(&b, (size_t)(mb * 1e6), true));
     }
 out:
+    tr_gpu_link_close(b.link);
     if (b.ctx) {
         gpu->memory->free(b.ctx, b.squares);
         if (b.from) (void)cudaEventDestroy(b.from);

@@ -102,7 +102,7 @@ static tr_status plan(bench *b)
 {
     tr_status st = TR_OK;
     const tr_plan_key key = {true, b->batch};
-    tr_backend_options o = tr_gpu_options(b->config, 0);
+    tr_backend_options o = tr_gpu_options(b->config, 0, true);
     o.dry = true;
     TR_TRY(tr_cuda_backend.open(&o, &b->ctx));
     const tr_session_options so = {.model = b->model,
@@ -235,7 +235,7 @@ tr_status bench_config(const char *verb, int argc, char **argv)
     if (st != TR_OK) return st;
     tr_log_init(0, 1, TR_LOG_WARN);
     TR_TRY(tr_arguments_config(&a, NULL, &b.config));
-    TR_TRY(tr_train_model(b.config, (size_t)(b.config->run.bucket_mb * 1e6), &b.model));
+    TR_TRY(tr_train_model(b.config, &b.model));
     b.micro_batches = tr_micro_batches(b.config, 1);
     const int64_t steps = b.config->train.steps > 0 ? b.config->train.steps : MOST;
     b.runs = steps < MOST ? (int)steps : MOST;

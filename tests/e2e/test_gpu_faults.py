@@ -44,6 +44,7 @@ run: {{timeout: 5}}
 TEXT = r"\b(cudaError[A-Z]\w+|CUBLAS_STATUS_\w+|CUDNN_STATUS_\w+|nccl\w+(Error|Usage|Argument))\b"
 LIMIT = 120  # seconds: a run that hangs. Not how soon one ends, which is the machine's affair
 OVER = "what it gives back is no longer needed, and nothing is read from the device any more"
+PLAIN = "all ranks do without registered memory"
 RECORDED = "steps then run as they come"
 SURVIVABLE = {
     "cublasLtDestroy": OVER,
@@ -61,7 +62,13 @@ SURVIVABLE = {
     "ncclCommDestroy": OVER,
     "ncclCommFinalize": OVER,
     "cudaGraphInstantiate": RECORDED,
+    "cudaStreamBeginCapture": RECORDED,
     "cudaStreamEndCapture": RECORDED,
+    "cudaDriverGetVersion": "what is not known to keep two communicators in order has one",
+    "ncclCommDeregister": OVER,
+    "ncclCommRegister": PLAIN,
+    "ncclMemAlloc": PLAIN,
+    "ncclMemFree": OVER,
     "cudaMemGetInfo": "memory in use is only reported",
     "cudaRuntimeGetVersion": "the version is only reported",
 }
@@ -184,14 +191,15 @@ class Faults(GpuCase):
             self.assertEqual(len(errors(out)), 1, out)
 
     def test_recording_refused(self):
-        """One rank's device refuses what was recorded, at the first section or a later one: all go on without, one says why, and the
-        losses are the same bits."""
+        """One rank's device refuses to begin a recording, or what was recorded, at the first section or a later one: all go on
+        without, one says why, and the losses are the same bits."""
         self.tiny("clean", FAKEGPU_COUNT=self.dir / "count")
         self.assertIn("cudaGraphLaunch", (self.dir / "count.0").read_text())
         for arguments in ((), ("train.micro_batch=2", "train.sync_batchnorm=none")):
             want = f"want{len(arguments)}"
             self.assertEqual(self.tiny(want, *arguments)[0], 0)
-            for fault in ("cudaStreamEndCapture:2@0", "cudaGraphInstantiate:1@1", "cudaGraphInstantiate:1"):
+            for fault in ("cudaStreamEndCapture:2@0", "cudaGraphInstantiate:1@1", "cudaGraphInstantiate:1",
+                          "cudaStreamBeginCapture:1@1", "cudaStreamBeginCapture:2@0", "cudaStreamBeginCapture:1"):
                 name = fault.replace(":", "-") + want
                 code, out = self.tiny(name, *arguments, FAKEGPU_FAIL=fault, FAKEGPU_COUNT=self.dir / name)
                 self.assertEqual(code, 0, out)
@@ -202,7 +210,7 @@ class Faults(GpuCase):
                 launched = [int(line.split()[1]) for rank in (0, 1)
                             for line in (self.dir / f"{name}.{rank}").read_text().splitlines()
                             if line.startswith("cudaGraphLaunch ")]
-                self.assertEqual(len(launched), 2 if "End" in fault else 0, fault)
+                self.assertEqual(len(launched), 2 if ":2" in fault else 0, fault)
                 self.assertEqual(len(set(launched)), len(launched) // 2, "all ranks replay, or none")
 
     def test_fault_on_every_rank(self):

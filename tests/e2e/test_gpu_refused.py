@@ -2,6 +2,7 @@
 nothing is left of them. What plans and records say where devices are few."""
 import os
 import pathlib
+import re
 import subprocess
 
 from gpu import STANDIN, GpuCase
@@ -132,9 +133,9 @@ class Auto(Ends):
             for fault, said in broken:
                 fault = fault.format(ranks - 1)
                 with self.subTest(fault=fault, ranks=ranks):
-                    start = self.takes("cpu", said=said, ranks=ranks, env=dict(FAKEGPU_FAIL=fault))
+                    start = self.takes("cpu", said=said, ranks=ranks, env=dict(FAKEGPU_FAIL=fault, FAKEGPU_DEVICES=ranks))
                     self.assertNotIn("H100", start["backend"])
-        self.takes("cpu", said="cudaError", env=dict(FAKEGPU_FAIL="cudaLaunchKernel:1"))  # on both
+        self.takes("cpu", said="cudaError", env=dict(FAKEGPU_FAIL="cudaLaunchKernel:1", FAKEGPU_DEVICES=2))  # on both
         self.assertEqual(self.takes("cuda", ranks=2)["device"], "cuda")
         out = self.ends(self.config(steps=2), "device=cuda", "--force", status=1,
                         env=dict(FAKEGPU_FAIL="cudaLaunchKernel:1@1"))
@@ -145,10 +146,37 @@ class Auto(Ends):
         config = self.config(steps=3)
         self.ends(config, "device=cpu", "--force")
         losses, start = self.losses(), self.records(event="start")[0]
-        found = self.takes("cpu", "train.steps=3", said="cudaError", env=dict(FAKEGPU_FAIL="cudaLaunchKernel:1@1"))
+        found = self.takes("cpu", "train.steps=3", said="cudaError",
+                           env=dict(FAKEGPU_FAIL="cudaLaunchKernel:1@1", FAKEGPU_DEVICES=2))
         self.assertEqual(self.losses(), losses)
         for key in ("threads", "backend", "collectives", "reducer"):
             self.assertEqual(found[key], start[key])
+
+    def test_takes_the_next(self):
+        """A GPU that one rank cannot open, or that NCCL cannot connect, is left out, and another one of the node taken, by all
+        ranks: said once, with the same losses. Where there is none, or NCCL fails on all, CPUs; with device: cuda an error."""
+        config = self.config(steps=2)
+        self.ends(config, "device=cuda", "--force")
+        losses = self.losses()
+        for fault, said in (("cudaLaunchKernel:1@1", r"launch of \w+.*cudaError"), ("cudaSetDevice:1@0", "cudaSetDevice.*cudaError"),
+                            ("ncclCommInitRankConfig:1@1", r"ncclCommInitRankConfig.*\(nccl\w+\)"),
+                            ("ncclCommInitRankConfig:2@0", "ncclCommInitRankConfig")):
+            with self.subTest(fault=fault):
+                fails = dict(FAKEGPU_FAIL=fault)
+                out = self.ends(config, "device=auto", "--force", env=dict(fails, FAKEGPU_DEVICES=3))
+                self.assertEqual(len(re.findall(rf"device: auto takes another GPU: .*{said}", out)), 1, out)
+                self.assertNotIn("takes the CPU", out)
+                self.assertEqual(self.records(event="start")[0]["device"], "cuda")
+                self.assertEqual(self.losses(), losses)
+                if fault != "ncclCommInitRankConfig:1@1":
+                    continue
+                self.takes("cpu", said=said, env=dict(fails, FAKEGPU_DEVICES=2))
+                out = self.ends(config, "device=cuda", "--force", status=1, env=dict(fails, FAKEGPU_DEVICES=3))
+                self.assertEqual(len(re.findall(rf"error: .*{said}", out)), 1, out)
+                self.assertNotIn("takes", out)
+        self.takes("cpu", said="ncclCommInitRankConfig", env=dict(FAKEGPU_FAIL="ncclCommInitRankConfig:1"))
+        out = self.ends(config, "device=auto", "--force", env=dict(FAKEGPU_FAIL="cudaLaunchKernel:1", FAKEGPU_DEVICES=4))
+        self.assertEqual(self.losses(), losses)  # both ranks took another
 
     def test_precision(self):
         bf16, no_bf16 = "train.precision=bf16", r"Stand-in for an H100 \(sm_75\) has no bf16"
@@ -165,7 +193,7 @@ class Auto(Ends):
     def test_no_way_back(self):
         """What only GPUs have: the error says why there is none."""
         out = self.ends(self.config(steps=2), "device=auto", "train.precision=fp16", status=2,
-                        env=dict(FAKEGPU_FAIL="cudaLaunchKernel:1@1"))
+                        env=dict(FAKEGPU_FAIL="cudaLaunchKernel:1@1", FAKEGPU_DEVICES=2))
         self.assertEqual(len([line for line in out.splitlines() if "error: " in line]), 1, out)
         self.assertRegex(out, f"fp16 has no CPU kernels. {LOOKED}.*launch of .*cudaError")
 

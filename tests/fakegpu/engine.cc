@@ -147,6 +147,7 @@ void open_engine()
         e->random = strtoull(order, nullptr, 10) + 1;
     }
     e->memory = strtoull(setting("FAKEGPU_MEMORY", "2147483648"), nullptr, 10);
+    e->instances = std::max(1, atoi(setting("FAKEGPU_MIG", "1")));
     e->guard = strcmp(setting("FAKEGPU_GUARD", "1"), "0") != 0;
     e->pump_ms = atoi(setting("FAKEGPU_PUMP", "10"));
     std::string capability = setting("FAKEGPU_CAPABILITY", "");

@@ -133,6 +133,7 @@ struct Engine {
     uint64_t random = 1; // state of the generator
     int devices = 8;
     std::vector<int> visible; // ordinals of the machine by those of the process
+    int instances = 1;        // that each GPU is cut into (MIG): devices are these
     size_t memory = 0;        // bytes a device has
     int major = 9, minor = 0; // compute capability
     bool guard = true;
@@ -167,6 +168,7 @@ uint64_t pick(uint64_t n); // [0, n), seeded
 int64_t now_ns();
 cudaError_t &last_error(); // of the thread
 int &current_device();     // of the thread
+int gpu_of(int device);    // of the machine's; some are cut into instances
 // A code that `call` may really return.
 cudaError_t plausible(const char *call);
 

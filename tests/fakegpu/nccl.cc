@@ -8,8 +8,8 @@
 // use after destroy or abort, recordings that outlive the communicator, what is left at the end.
 //
 // FAKENCCL_ASYNC_ERROR=N@RANK: the N-th group that RANK runs fails asynchronously. FAKENCCL_HOLD=N: the
-// N-th group of the first communicator ends only when one of another communicator that started later has
-// ended. FAKENCCL_VERSION=N: what ncclGetVersion says; up to 21899 there is no ncclMemAlloc.
+// N-th group of a communicator that adds something up ends only when one of another communicator has ended that
+// started later. FAKENCCL_VERSION=N: what ncclGetVersion says; up to 21899 there is no ncclMemAlloc.
 // Ranks on pretended nodes (TRIREME_FAKE_NODES) have GPUs of their own.
 #include "tests/fakegpu/nccl.h"
 
@@ -59,7 +59,7 @@ void attach(State &s)
 {
     Member &m = s.file->members[s.rank];
     const int fakes = setting("TRIREME_FAKE_NODES", 1);
-    m.device = engine().visible[(size_t)fakegpu::current_device()];
+    m.device = fakegpu::gpu_of(fakegpu::current_device()); // instances of one are the same to it
     m.host = fakes > 1 ? s.rank * fakes / s.nranks : 0;
     if (m.here.exchange(1) != 0) violation("ncclCommInitRank", "rank %d is there already", s.rank);
     if (s.file->attached.fetch_add(1) + 1 == s.nranks) unlink(s.path.c_str());
@@ -180,9 +180,7 @@ ncclResult_t init_rank(const Call &call, ncclComm_t *out, int nranks, const nccl
                *at = fail != nullptr ? strchr(fail, '@') : nullptr;
     if (at != nullptr && atoi(at + 1) == rank) s->fail_at = strtoull(fail, nullptr, 10);
     issued()[nranks] = 0;
-    static bool first = true;
-    if (first) s->hold_at = (uint64_t)setting("FAKENCCL_HOLD", 0);
-    first = false;
+    s->hold_at = (uint64_t)setting("FAKENCCL_HOLD", 0);
     if (!map_file(*s)) return call.fail(ncclSystemError, "cannot map " + s->path);
     attach(*s);
     watch_exit();

@@ -73,7 +73,7 @@ struct Launch {
     uint64_t started_ever = 0;
     // Of the run that goes on:
     size_t op = 0, offset = 0;
-    bool given = false, started = false;
+    bool given = false, started = false, held = false;
     uint64_t others = 0; // groups of other communicators that had ended when it started
     ~Launch();
 };
@@ -93,7 +93,9 @@ struct State {
     cudaStream_t stream = nullptr;                 // of its first operation
     uint64_t number = 0, seq = 0, launched = 0, done = 0, begun = 0;
     uint64_t fail_at = 0; // FAKENCCL_ASYNC_ERROR: the launch that fails
-    uint64_t hold_at = 0; // FAKENCCL_HOLD: the launch that ends after one of another communicator
+    uint64_t hold_at =
+        0;             // FAKENCCL_HOLD: the sum that ends after something of another communicator
+    uint64_t sums = 0; // groups with sums that started
     std::map<const void *, size_t> registered; // ncclCommRegister: where, bytes
     Launch *current = nullptr;
     ~State();

@@ -231,18 +231,14 @@ bool start(Launch &l)
         if (other->state != l.state && !ordered())
             violation(l.ops[0].call,
                       "operations of two communicators run at once: nothing orders them");
+    const Kind kind = l.ops[0].words.kind;
+    if (kind == Kind::all_reduce || kind == Kind::reduce_scatter)
+        l.held = ++l.state->sums == s.hold_at;
     l.others = ended_by_others(s);
     l.started = true;
     l.started_ever++;
     running.insert(&l);
     return true;
-}
-
-// FAKENCCL_HOLD
-bool held(const Launch &l)
-{
-    return l.state->hold_at != 0 && l.state->begun == l.state->hold_at &&
-           ended_by_others(*l.state) == l.others;
 }
 
 } // namespace
@@ -262,7 +258,7 @@ void begin(Launch &l)
 {
     State &s = *l.state;
     l.op = l.offset = 0;
-    l.given = l.started = false;
+    l.given = l.started = l.held = false;
     if (s.destroyed && !s.aborted)
         violation(l.ops[0].call, "runs, but its communicator was destroyed before");
     if (++s.begun == s.fail_at) s.failed = ncclRemoteError;
@@ -278,7 +274,7 @@ bool run(Launch &l)
     if (!l.started && !s.aborted && !start(l)) return false;
     while (!s.aborted && l.op < l.ops.size())
         if (s.failed != ncclSuccess || !move(l)) return false;
-    if (!s.aborted && held(l)) return false;
+    if (!s.aborted && l.held && ended_by_others(s) == l.others) return false;
     if (s.aborted) leave(l);
     s.current = nullptr;
     running.erase(&l);

@@ -4,6 +4,8 @@
 #include <cstdio>
 #include <cstring>
 
+#include <cuda.h>
+
 #include "tests/fakegpu/engine.h"
 
 namespace fakegpu
@@ -97,12 +99,44 @@ bool good_device(int d)
     return d >= 0 && d < engine().devices;
 }
 
+int bus_of(int device)
+{
+    return 0x10 + gpu_of(device);
+}
+
 void bus_id(int device, char *buf, int size)
 {
-    snprintf(buf, (size_t)size, "0000:%02X:00.0", 0x10 + engine().visible[(size_t)device]);
+    snprintf(buf, (size_t)size, "0000:%02X:00.0", bus_of(device));
+}
+
+void fill_uuid(int device, char bytes[16])
+{
+    memset(bytes, 0, 16);
+    bytes[0] = (char)0xa0;
+    bytes[15] = (char)engine().visible[(size_t)device];
+}
+
+// The driver's, as far as they are asked for by name.
+CUresult get_device(CUdevice *device, int ordinal)
+{
+    if (!good_device(ordinal)) return CUDA_ERROR_INVALID_DEVICE;
+    *device = ordinal;
+    return CUDA_SUCCESS;
+}
+
+CUresult get_uuid(CUuuid *uuid, CUdevice device)
+{
+    if (!good_device(device)) return CUDA_ERROR_INVALID_DEVICE;
+    fill_uuid(device, uuid->bytes);
+    return CUDA_SUCCESS;
 }
 
 } // namespace
+
+int gpu_of(int device)
+{
+    return engine().visible[(size_t)device] / engine().instances;
+}
 
 cudaError_t &last_error()
 {
@@ -216,7 +250,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     if (!good_device(device)) return entry.done(cudaErrorInvalidDevice);
     memset(static_cast<void *>(p), 0, sizeof *p);
     snprintf(p->name, sizeof p->name, "Stand-in for an H100");
-    p->uuid.bytes[0] = (char)engine().visible[(size_t)device];
+    fill_uuid(device, p->uuid.bytes);
     p->totalGlobalMem = engine().memory;
     p->sharedMemPerBlock = shared_block;
     p->sharedMemPerBlockOptin = shared_optin;
@@ -239,7 +273,7 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp *p, int device)
     p->asyncEngineCount = 3;
     p->concurrentKernels = p->canMapHostMemory = p->unifiedAddressing = 1;
     p->streamPrioritiesSupported = 1;
-    p->pciBusID = 0x10 + engine().visible[(size_t)device];
+    p->pciBusID = bus_of(device);
     return cudaSuccess;
 }
 
@@ -280,7 +314,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int dev
         {cudaDevAttrComputeMode, cudaComputeModeDefault},
     };
     if (attribute == cudaDevAttrPciBusId) {
-        *value = 0x10 + engine().visible[(size_t)device];
+        *value = bus_of(device);
         return cudaSuccess;
     }
     const auto found = table.find(attribute);
@@ -298,6 +332,22 @@ cudaError_t cudaDeviceGetPCIBusId(char *buf, int size, int device)
     if (!good_device(device)) return entry.done(cudaErrorInvalidDevice);
     bus_id(device, buf, size);
     return cudaSuccess;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **function, unsigned version,
+                                             unsigned long long,
+                                             cudaDriverEntryPointQueryResult *found)
+{
+    FAKEGPU_ENTER("cudaGetDriverEntryPointByVersion");
+    if (symbol == nullptr || function == nullptr) return entry.done(cudaErrorInvalidValue);
+    *function = strcmp(symbol, "cuDeviceGet") == 0 ? reinterpret_cast<void *>(get_device)
+                : strcmp(symbol, "cuDeviceGetUuid") == 0 && version >= 11040
+                    ? reinterpret_cast<void *>(get_uuid)
+                    : nullptr;
+    if (found != nullptr)
+        *found =
+            *function != nullptr ? cudaDriverEntryPointSuccess : cudaDriverEntryPointSymbolNotFound;
+    return entry.done(*function != nullptr ? cudaSuccess : cudaErrorSymbolNotFound);
 }
 
 cudaError_t cudaDriverGetVersion(int *version)

@@ -7,7 +7,10 @@
 #include "gpu_bench.h"
 
 #include <signal.h>
+#include <stdlib.h>
 #include <unistd.h>
+
+#include "collectives/nccl/internal.h"
 
 static void test_sums(void **state)
 {
@@ -53,6 +56,61 @@ static void test_recorded(void **state)
         close_bench(&b);
     }
 }
+
+#ifndef TR_REAL_GPU /* whose NCCL cannot be told to take its time, or to be another */
+
+/* What is gathered does not wait for a bucket that takes its time: here the first one of the second step, plain
+ * or recorded, ends only after a gather that was issued behind it. */
+static void test_beside(void **state)
+{
+    (void)state;
+    for (int recorded = 0; recorded < 2; recorded++) {
+        setenv("FAKENCCL_HOLD", "4", 1); /* a step has three sums */
+        bench b = open_bench(&kinds[0], &layouts[2], 5);
+        unsetenv("FAKENCCL_HOLD");
+        for (int step = 0; step < 4; step++) {
+            bool replay = false;
+            check(&b, feed(&b, step));
+            if (recorded) check(&b, gpu->sections->begin(b.sections, 7, &replay));
+            tr_status st = replay ? TR_OK : run(&b, 3);
+            if (recorded) st = gpu->sections->end(b.sections, st);
+            check(&b, st);
+            check_step(&b, step);
+        }
+        close_bench(&b);
+    }
+}
+
+/* Where NCCL, by its version, its settings or the driver's, does not keep the order of two communicators, there
+ * is one, with the same sums. */
+static void test_in_one_stream(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *value;
+        bool beside;
+    } settings[] = {{"FAKENCCL_VERSION", "22500", false},
+                    {"FAKENCCL_VERSION", "22600", false}, /* not for what is recorded */
+                    {"FAKENCCL_VERSION", "22700", true},
+                    {"NCCL_LAUNCH_ORDER_IMPLICIT", "0", false}};
+    for (size_t i = 0; i < TR_COUNT(settings); i++) {
+        setenv(settings[i].name, settings[i].value, 1);
+        bench b = open_bench(&kinds[0], &layouts[1], 30);
+        setenv("NCCL_LAUNCH_ORDER_IMPLICIT", "1", 1); /* as it was */
+        unsetenv("FAKENCCL_VERSION");
+        const tr_nccl_link *l = (const tr_nccl_link *)b.link;
+        assert_true(b.t->size == 1 || l->beside == settings[i].beside);
+        assert_true(b.t->size == 1 || (l->gather != l->reduce) == settings[i].beside);
+        for (int step = 0; step < 3; step++) {
+            check(&b, feed(&b, step));
+            check(&b, run(&b, b.t->rank % 4));
+            check_step(&b, step);
+        }
+        close_bench(&b);
+    }
+}
+
+#endif
 
 /* The same gradients give the same bits, whatever was reduced before. */
 static void test_repeated(void **state)
@@ -282,6 +340,35 @@ static void test_choose_sets(void **state)
     tr_comm_close(c);
 }
 
+/* Instances of one GPU are told apart, and told; what a rank cannot use, no rank of its node gets. */
+static tr_status pretend_instance(int device, char *buf, size_t size)
+{
+    snprintf(buf, size, "0000:%02x:00.0/%032x", device / 4, device);
+    return TR_OK;
+}
+
+static void test_choose_instances(void **state)
+{
+    (void)state;
+    tr_backend b = {.name = "x", .devices = pretend_devices, .device_id = pretend_instance};
+    tr_comm *c = open_mode(&modes[0], 30);
+    const tr_topology *t = tr_comm_topology(c);
+    tr_gpu_choice got;
+    pretend.count = 8, pretend.first = 0, pretend.places = NULL;
+    assert_int_equal(tr_gpu_choose(c, &b, 0, &got), TR_OK);
+    assert_int_equal(got.device, t->local_rank);
+    assert_int_equal(got.instances, t->size > 1);
+    b.device_id = pretend_id;
+    assert_int_equal(tr_gpu_choose(c, &b, 0, &got), TR_OK);
+    assert_false(got.instances);
+
+    const uint64_t mine = t->rank == t->size - 1 ? 5 : 0; /* the last rank cannot use 0 and 2 */
+    assert_int_equal(tr_gpu_choose(c, &b, mine, &got), TR_OK);
+    assert_int_equal(got.device, t->local_rank == 0 ? 1 : t->local_rank + 2);
+    assert_int_equal(tr_gpu_choose(c, &b, mine ? 255 : 0, &got), TR_USAGE);
+    tr_comm_close(c);
+}
+
 /* A rank that runs out of memory says so, wherever it does, and nobody waits for it. */
 static void test_choose_memory(void **state)
 {
@@ -310,7 +397,10 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_choose),      cmocka_unit_test(test_refuses),
     cmocka_unit_test(test_sums),        cmocka_unit_test(test_recorded),
     cmocka_unit_test(test_repeated),    cmocka_unit_test(test_nonfinite),
-    cmocka_unit_test(test_arrays),
+    cmocka_unit_test(test_arrays),      cmocka_unit_test(test_choose_instances),
+#ifndef TR_REAL_GPU
+    cmocka_unit_test(test_beside),      cmocka_unit_test(test_in_one_stream),
+#endif
 };
 
 /* Steps until something is wrong, recorded from the third on. `victim`: the rank that kills itself. */

@@ -11,7 +11,10 @@ static void test_devices(void **state)
     if (n < 1) fail_msg("%s", why);
     assert_ok(b->device_id(0, id, sizeof id));
     unsigned at[4];
-    assert_int_equal(sscanf(id, "%x:%x:%x.%x", &at[0], &at[1], &at[2], &at[3]), 4);
+    char uuid[40] = "";
+    assert_int_equal(sscanf(id, "%x:%x:%x.%x/%39[0-9a-f]", &at[0], &at[1], &at[2], &at[3], uuid),
+                     5);
+    assert_int_equal(strlen(uuid), 32);
     assert_told(b->device_id(n, id, sizeof id), TR_KERNEL, "cudaErrorInvalidDevice");
 
     void *ctx = NULL;

@@ -169,7 +169,7 @@ static void test_advice(void **state)
     }
 }
 
-/* What backends and reducers are told of run.deterministic and run.benchmark. */
+/* What GPUs are told of run.deterministic and run.benchmark. */
 static void test_deterministic(void **state)
 {
     (void)state;
@@ -179,8 +179,6 @@ static void test_deterministic(void **state)
     } table[] = {{"auto", false, false},  {"off", false, false}, {"on", true, false},
                  {"false", false, false}, {"true", true, false}, {"auto", false, true},
                  {"off", false, true}};
-    static const tr_backend cpu = {.host = true}, gpu = {.host = false};
-    const tr_topology two = {.size = 2, .nodes = 1};
     for (size_t i = 0; i < TR_COUNT(table); i++) {
         tr_config *c = NULL;
         char *text =
@@ -189,11 +187,11 @@ static void test_deterministic(void **state)
                        "train: {batch: 4, steps: 1, optimizer: {sgd: {lr: 1}}}\nmodel:\n" GIVEN_MLP,
                        table[i].word, table[i].benchmark ? "true" : "false");
         assert_int_equal(tr_config_open("t.yaml", text, strlen(text), NULL, 0, NULL, &c), TR_OK);
-        const tr_backend_options o = tr_gpu_options(c, 0);
+        const tr_backend_options o = tr_gpu_options(c, 0, true);
         assert_int_equal(o.deterministic, table[i].on);
         assert_int_equal(o.benchmark, table[i].benchmark);
-        assert_int_equal(tr_reducer_options_of(c, &gpu, &two).deterministic, table[i].on);
-        assert_true(tr_reducer_options_of(c, &cpu, &two).deterministic);
+        assert_int_equal(tr_config_deterministic(c, false), table[i].on);
+        assert_true(tr_config_deterministic(c, true));
         tr_config_close(c);
         tr_free(text);
     }
