@@ -134,7 +134,7 @@ static void find_sessions(const char *dir, const char *own, things *t)
 
 static void say(const char *where, const things *t, const char *what, const char *command)
 {
-    char names[800] = "", size[32], hold[48] = "";
+    char names[800] = "", size[32], hold[48] = "", part[32] = "";
     size_t used = 0;
     double nbytes = 0;
     int count = 0, named = 0;
@@ -150,9 +150,11 @@ static void say(const char *where, const things *t, const char *what, const char
     if (count == 0) return;
     if (nbytes > 0)
         snprintf(hold, sizeof hold, ", hold %s", tr_format_bytes(nbytes, size, sizeof size));
-    tr_log(TR_LOG_WARN, "%s: %d %s%s of killed jobs, which no process uses%s; remove with: %s%s%s",
-           where, count, what, count == 1 ? "" : "s", hold, command, names,
-           count > named ? " (then there are more)" : "");
+    if (count > named) snprintf(part, sizeof part, " (%d of them)", named);
+    tr_log(TR_LOG_WARN,
+           "%s: %s%d %s%s of killed jobs, which no process uses%s; remove with%s: %s%s", where,
+           t->count == MOST ? "at least " : "", count, what, count == 1 ? "" : "s", hold, part,
+           command, names);
 }
 
 void tr_leftovers_warn(const char *dir)

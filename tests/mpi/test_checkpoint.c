@@ -456,9 +456,8 @@ static void test_average(void **state)
 }
 
 /* Resuming with nothing there starts at step 0; a damaged newest file is passed over. */
-static void test_latest(void **state)
+static void second_is_of_no_use(bool unsound)
 {
-    (void)state;
     training_folder f = training_folder_make();
     training t = training_open(f.path, DATA MODEL TRAIN, "", TRAINING_RESUME);
     assert_int_equal(t.trainer->state.step, 0);
@@ -466,9 +465,12 @@ static void test_latest(void **state)
     save(&t, false);
     copy first = copy_of(&t);
     steps(&t, 1);
+    const float nan = NAN;
+    if (unsound) training_put(&t, t.trainer->params->states, &nan, sizeof nan);
     save(&t, false);
+    if (t.rank == 0) assert_true(exists(&t, "checkpoints/step-00000002.h5"));
     training_close(&t);
-    if (f.owner) {
+    if (f.owner && !unsound) {
         char path[128];
         struct stat s;
         snprintf(path, sizeof path, "%s/run/checkpoints/step-00000002.h5", f.path);
@@ -479,10 +481,18 @@ static void test_latest(void **state)
     t = training_open(f.path, DATA MODEL TRAIN, "", TRAINING_RESUME);
     copy back = copy_of(&t);
     same(&t, &first, &back);
+    assert_int_equal(exists(&t, "checkpoints/step-00000002.h5.unsound"), unsound);
     training_close(&t);
     copy_free(&first);
     copy_free(&back);
     training_folder_remove(&f);
+}
+
+static void test_latest(void **state)
+{
+    (void)state;
+    second_is_of_no_use(false); /* cut */
+    second_is_of_no_use(true);  /* whole, but with a state that is not finite */
 }
 
 static const struct CMUnitTest tests[] = {
