@@ -93,23 +93,6 @@ class Continuity(Case):
         self.assertEqual(len(losses), stop)
         self.assertGreater(len(losses), 4)
 
-    def test_nan_evaluations_never_improve(self):
-        config = self.config(steps=30, every=1)
-        with h5py.File(self.dir / "data.h5", "r+") as f:
-            f["xe"][3] = np.nan
-        more = ("train.eval.every_steps=2", "train.early_stop={patience: 3}")
-        out = self.run_trainer(config, *more, "train.on_nonfinite=stop", "output=stop", status=1)
-        self.assertEqual(self.records("stop", "end")[-1]["steps"], 2, out)
-        out = self.run_trainer(config, *more, status=1)
-        self.assertNotIn("best so far", out)
-        self.assertEqual([r["loss"] for r in self.records(event="eval")], [None] * 3)
-        self.assertIn("the evaluation loss is not finite; sample 3 of data.eval is not finite itself", out)
-        self.assertFalse((self.dir / "run/model.h5").exists())
-        self.assertFalse((self.dir / "run/checkpoints/best.h5").exists())
-        out = self.run_trainer(self.config(steps=4, every=1), "--resume", *more)  # of data that is mended
-        self.assertIn("step-00000006.h5 is not sound", out)
-        self.assertIn("step-00000001.h5 (step 1)", out)
-
     def test_rollback_recovers(self):
         """A diverging run overflows, goes back with a lower rate, and gets through; nothing is lost of its curve."""
         config = self.config(text=DIVERGING, steps=80)

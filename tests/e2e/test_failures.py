@@ -27,19 +27,6 @@ model:
   loss: cross_entropy
 train: {steps: 4, batch: 12, log_every: 1, checkpoint: {every_steps: 2}}
 """
-STEEP = """
-name: steep
-device: cpu
-output: {out}
-data: {{train: {{path: {data}, inputs: x, labels: y}}, workers: {workers}, shuffle: {shuffle}}}
-model:
-  input: [2, 6, 6]
-  layers:
-    - flatten
-    - linear: {{out: 4}}
-  loss: cross_entropy
-train: {{steps: {steps}, batch: {batch}, log_every: 1, checkpoint: {{every_steps: {every}}}}}
-"""
 SLOW = """
 name: slow
 device: cpu
@@ -495,68 +482,6 @@ class Failures(Case):
         self.assertEqual(self.contents("old"), before)
         self.run_trainer(self.words(), "output=old", "--resume", "train.steps=6")
         self.assertEqual([r["step"] for r in self.records("old")], [1, 2, 3, 4, 5, 6])
-
-    def test_not_finite(self):
-        config = self.config(poison=20, shuffle="false", steps=12)
-        out = self.run_trainer(config, "train.on_nonfinite=stop", status=1)
-        self.assertIn("step 2", out)
-        self.assertRegex(out, r"gradient of \w+\.\w+ is not finite")
-        out = self.run_trainer(config, "--force", "train.on_nonfinite=skip")
-        self.assertIn("the update is skipped", out)
-        out = self.run_trainer(config, "--force", "train.on_nonfinite=rollback", "train.max_rollbacks=2",
-                               "train.checkpoint.every_steps=1", status=1)
-        rollbacks = self.records(event="rollback")
-        self.assertEqual([(r["step"], r["to"]) for r in rollbacks], [(2, 1), (2, 1)])
-
-    def learn_nothing(self, name, *more, ranks=1):
-        """A run that fails after step 3; what it leaves, and that one goes on from its last sound checkpoint."""
-        config = self.config(name, steps=40, every=1, shuffle="false")
-        with h5py.File(self.dir / "data.h5", "r+") as f:
-            f["x"][50:] = np.nan
-        out = self.run_trainer(config, "train.eval.every_steps=100", *more, ranks=ranks, status=1)
-        self.assertRegex(out, r"gradient of \w+\.\w+ is not finite")
-        self.assertRegex(out, r"sample \d\d of data.train is not finite itself; the learning rate was 0.0")
-        self.assertFalse((self.dir / name / "model.h5").exists())
-        kept = sorted(p.name for p in (self.dir / name / "checkpoints").glob("step-*.h5"))
-        self.assertEqual(kept[:3], [f"step-0000000{n}.h5" for n in (1, 2, 3)], "the last ones that updated")
-        self.assertEqual(self.records(name, "end")[-1]["reason"], "not finite")
-        said = self.run_trainer(self.config(name, every=1), "--resume", "train.steps=5", ranks=ranks)
-        self.assertIn("step-00000003.h5 (step 3)", said)
-        self.assertEqual([r["step"] for r in self.records(name)], [1, 2, 3, 4, 5])
-        return out, kept, said
-
-    def test_skips_in_a_row(self):
-        out, kept, said = self.learn_nothing("row", "train.max_skips_in_a_row=3", ranks=2)
-        self.assertIn("; 3 updates in a row were skipped (train.max_skips_in_a_row)", out)
-        self.assertEqual(kept[3:], ["step-00000005.h5"], "the one before the end")
-        self.assertIn("step-00000005.h5 is not sound", said)
-
-    def test_skips_in_all(self):
-        out, _, _ = self.learn_nothing("all", "train.max_skips=1")
-        self.assertIn("; 2 of 5 updates were skipped (train.max_skips)", out)
-
-    def test_learns_nothing(self):
-        """Few steps, all of them skipped: by default no run that made no update is done; nor is a search for a scale."""
-        config = self.config(steps=4, every=1)
-        with h5py.File(self.dir / "data.h5", "r+") as f:
-            f["x"][...] = np.nan
-        out = self.run_trainer(config, status=1)
-        self.assertIn("(train.max_skips)", out)
-        out = self.run_trainer(config, "--force", "train.loss_scale=dynamic", status=1)
-        self.assertIn("(train.max_skips)", out)  # the loss is not finite, whatever its scale
-
-    def test_search_for_a_loss_scale(self):
-        """The skips with which a dynamic scale begins fail no run, however tight the limits, but one without an update."""
-        config = self.config(text=STEEP, steps=40)
-        with h5py.File(self.dir / "data.h5", "r+") as f:
-            f["x"][...] *= np.float32(1e27)
-        tight = ("train.loss_scale=dynamic", "train.loss_scale_init=1e12", "train.max_skips=1", "train.max_skips_in_a_row=1")
-        out = self.run_trainer(config, *tight)
-        skipped = [r["step"] for r in self.records() if r.get("skipped")]
-        self.assertEqual(skipped[:3], [1, 2, 3], out)
-        out = self.run_trainer(config, "--force", *tight, "train.steps=2", status=1)
-        self.assertIn("all 2 updates were skipped", out)
-        self.assertFalse((self.dir / "run/model.h5").exists())
 
     def test_two_jobs_in_one_folder(self):
         first = self.start(self.config(steps=10**6, every=10**6), ranks=1)
