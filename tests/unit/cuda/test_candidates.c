@@ -53,6 +53,7 @@ static void test_best(void **state)
     const size_t sizes[TR_CUDA_TRIAL_BLOCKS] = {FILL, 0, 16};
     for (int timed = 0; timed < 2; timed++) {
         tr_cuda_trial t;
+        const size_t closed = held();
         tr_cuda *cuda = open_timing(timed);
         work w[4] = {{0, 0}, {40, 0}, {1, 0}, {20, 0}}, none[4] = {{0, 0}};
         const size_t before = tr_mem_held(TR_MEM_WORKSPACE);
@@ -69,6 +70,7 @@ static void test_best(void **state)
         tr_cuda_trial_close(&t);
         assert_int_equal(tr_mem_held(TR_MEM_WORKSPACE), before);
         b->close(cuda);
+        assert_int_equal(held(), closed); /* what was remembered is gone, too */
     }
 }
 
