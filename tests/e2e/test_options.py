@@ -197,10 +197,12 @@ class Files(LineCase):
         """Allowed, but warned of, once; not where it is meant."""
         said = ("train.schedule: warmup: 50 steps, of a run of 2", "train.batch: 100 samples, of which there are 28",
                 "train.tf32 is for GPUs")
-        out = self.line("train.batch=100", "train.schedule={linear: {warmup: 50}}", "train.tf32=true", steps=2, ranks=2)
+        out = self.line("device=cpu", "train.batch=100", "train.schedule={linear: {warmup: 50}}", "train.tf32=true",
+                        steps=2, ranks=2)
         for warning in said:
             self.assertEqual(out.count("warning: " + warning), 1, out)
-        out = self.line("--force", "train.batch=28", "train.schedule={linear: {warmup: 1}}", "train.tf32=false", steps=2)
+        out = self.line("device=cpu", "--force", "train.batch=28", "train.schedule={linear: {warmup: 1}}",
+                        "train.tf32=false", steps=2)
         for warning in said:
             self.assertNotIn(warning[:11], out)
 
