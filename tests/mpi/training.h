@@ -96,7 +96,8 @@ static inline training training_open(const char *folder, const char *text, const
     size_t n;
     char *file = tr_sprintf("%s/config.yaml", folder);
     char *whole = tr_sprintf("name: test\nseed: 5\noutput: %s/run\ndevice: " TRAINING_DEVICE
-                             "\nrun: {threads: 1, affinity: none, timeout: 60%s}\n%s",
+                             "\nrun: {threads: 1, affinity: none, timeout: 60, "
+                             "deterministic: on%s}\n%s", /* most tests compare bits */
                              folder, run, text);
     assert_true(file && whole);
     TRAINING_TRY(tr_config_open(file, whole, strlen(whole), NULL, 0, NULL, &t.config));
