@@ -215,7 +215,7 @@ class Failures(Case):
         left.write_bytes(bytes(8192))
         self.addCleanup(left.unlink)
         out = self.run_trainer(self.config(steps=2), env={"TRIREME_SHM_AVAILABLE": "1000"})
-        self.assertRegex(out, r"/dev/shm: \d+ files? of killed jobs, which no process uses, hold .*; remove with: rm /dev/shm/")
+        self.assertRegex(out, r"/dev/shm: \d+ files? of killed jobs, which no process uses, hold .*; remove with.*: rm /dev/shm/")
         self.assertIn("shared memory is short", out)
         self.assertEqual(out.count("the environment has TRIREME_SHM_AVAILABLE (2 of 2 ranks): made for tests"), 1, out)
 
@@ -229,6 +229,8 @@ class Failures(Case):
         ranks = self.rank_pids(first.pid)
         segments = set(re.findall(r"/dev/shm/(?:vader|sm)_segment\S+$", pathlib.Path(f"/proc/{ranks[0]}/maps").read_text(), re.M))
         first.kill()
+        for path in segments:  # not all that will be named: it is the machine's
+            self.addCleanup(pathlib.Path(path).unlink, missing_ok=True)
         for pid in ranks:
             with contextlib.suppress(ProcessLookupError):  # it missed its launcher
                 os.kill(pid, signal.SIGKILL)
@@ -239,9 +241,7 @@ class Failures(Case):
             self.assertNotIn(str(session), self.run_trainer(self.config("second", steps=1), env=env))
         out = self.run_trainer(self.config("third", steps=1), env=env)
         self.assertIn(f"1 session folder of killed jobs, which no process uses; remove with: rm -r {session}\n", out)
-        self.assertRegex(out, r"/dev/shm: \d+ files? of killed jobs, which no process uses, hold .*; remove with: rm /dev/shm/")
-        for path in segments:  # not all that is named: it is the machine's
-            os.unlink(path)
+        self.assertRegex(out, r"/dev/shm: \d+ files? of killed jobs, which no process uses, hold .*; remove with.*: rm /dev/shm/")
         subprocess.run(re.search("remove with: (rm -r .*)", out)[1], shell=True, check=True)
         self.assertNotIn("session folder", self.run_trainer(self.config("fourth", steps=1), env=env))
 
