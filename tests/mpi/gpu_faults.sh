@@ -25,7 +25,7 @@ for call in ncclAllReduce:1@1 ncclAllReduce:9@0 ncclAllGather:2@2 ncclGroupStart
     ncclGroupEnd:10@2 ncclCommGetAsyncError:20@1 cudaEventRecord:7@0 cudaStreamWaitEvent:9@1; do
     try "${call%:*}" nccl "FAKEGPU_FAIL=$call"
 done
-for n in 1 7 25 40; do
+for n in 1 7 15 30; do
     try "remote process exited" nccl "FAKENCCL_ASYNC_ERROR=$n@1"
 done
 for call in cudaEventQuery:2@1 cudaEventRecord:5@0 cudaStreamWaitEvent:1@2; do
