@@ -124,8 +124,7 @@ static void find_sessions(const char *dir, const char *own, things *t)
     DIR *d = opendir(dir);
     for (struct dirent *e; d && (e = readdir(d));) {
         const long id = id_in(e->d_name, own, parent + 1);
-        if (id > 0 && (pid_t)id == id && kill((pid_t)id, 0) != 0 && errno == ESRCH)
-            add(t, dir, e->d_name, S_IFDIR);
+        if (id > 0 && (pid_t)id == id && tr_process_gone((long)id)) add(t, dir, e->d_name, S_IFDIR);
     }
     if (d) closedir(d);
 }

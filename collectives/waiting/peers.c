@@ -1,6 +1,6 @@
 /* The processes of this node's ranks: whether they live, and how many cores they have between them.
  * A pidfd names a process for good, so a number given to a new process, or one that died and was
- * not collected yet, cannot mislead; kernels without pidfds are asked with kill(pid, 0). */
+ * not collected yet, cannot mislead; kernels without pidfds are asked by number. */
 #include "collectives/waiting/waiting.h"
 
 #include <errno.h>
@@ -83,7 +83,7 @@ static bool gone(const tr_peer *p)
         struct pollfd f = {.fd = p->fd, .events = POLLIN};
         return poll(&f, 1, 0) == 1 && (f.revents & POLLIN);
     }
-    return kill(p->pid, 0) != 0 && errno == ESRCH;
+    return tr_process_gone(p->pid);
 }
 
 bool tr_peers_gone(const tr_peer *p)

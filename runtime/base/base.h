@@ -155,6 +155,9 @@ size_t tr_mem_peak_rss(void); /* bytes, getrusage */
 size_t tr_mem_rss(void);      /* bytes, /proc/self/statm */
 /* Bytes this process could still get from the host and its control group; SIZE_MAX if unknown. */
 size_t tr_mem_available(void);
+/* Local. No process of this machine has the number, or it has ended and nobody has asked how yet (a zombie, as
+ * the ranks of a killed launcher may stay for long). False where it cannot be known. */
+bool tr_process_gone(long pid);
 /* Test hook: the n-th allocation from now fails (1 = next); 0 switches off. */
 void tr_mem_fail_at(uint64_t n);
 

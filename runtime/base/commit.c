@@ -161,7 +161,7 @@ bool tr_commit_is_stale(const char *folder, const char *name)
     if (!temp_tag(name, &pid, &host)) return false;
     host_name(own);
     const bool here = strcmp(host, own) == 0;
-    if (here && pid != (long)getpid() && kill((pid_t)pid, 0) != 0 && errno == ESRCH) return true;
+    if (here && pid != (long)getpid() && tr_process_gone(pid)) return true;
     /* our own number: in a container it may be that of the run before */
     const bool ours = here && pid == (long)getpid();
     return age(folder, name) > (ours ? tr_since_launch() + 2.0 : QUIET);

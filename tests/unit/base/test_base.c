@@ -7,8 +7,10 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "runtime/base/visible.h"
@@ -136,6 +138,21 @@ static void large_blocks_ask_for_huge_pages(void **state)
     if (mapping_flags(small, flags, sizeof flags)) assert_null(strstr(flags, " hg"));
     tr_free(large);
     tr_free(small);
+}
+
+static void ended_processes_are_gone(void **state)
+{
+    (void)state;
+    assert_false(tr_process_gone((long)getpid()));
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    assert_true(child > 0);
+    siginfo_t info;
+    assert_int_equal(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT),
+                     0); /* a zombie it stays */
+    assert_true(tr_process_gone(child));
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    assert_true(tr_process_gone(child));
 }
 
 static void nth_allocation_fails(void **state)
@@ -288,6 +305,7 @@ int main(void)
         cmocka_unit_test(permutation_is_one),
         cmocka_unit_test(memory_is_counted),
         cmocka_unit_test(large_blocks_ask_for_huge_pages),
+        cmocka_unit_test(ended_processes_are_gone),
         cmocka_unit_test(nth_allocation_fails),
         cmocka_unit_test(bf16_rounds_to_even),
         cmocka_unit_test(f16_rounds_to_even),
