@@ -53,12 +53,16 @@ static tr_status find_version(tr_nccl_link *l, int *version)
     return st;
 }
 
+/* A link of this process was opened without the order: NCCL reads the variable once, with the first
+ * operation, and later links find it as it was. */
+static bool disordered;
+
 /* Kernels of two communicators run beside each other, and cannot wait for each other crosswise. */
 static bool orders_itself(int version, bool recorded)
 {
     const char *order = getenv(ORDER);
     int driver = 0, runtime = 0;
-    if (order && strcmp(order, "0") == 0) return false;
+    if (disordered || (order && strcmp(order, "0") == 0)) return false;
     if (cudaDriverGetVersion(&driver) != cudaSuccess ||
         cudaRuntimeGetVersion(&runtime) != cudaSuccess) {
         (void)cudaGetLastError();
@@ -82,7 +86,11 @@ static tr_status open_all(tr_nccl_link *l, const tr_gpu_link_options *o, int ver
     tr_status st = TR_OK;
     tr_comm *c = l->base.c;
     TR_TRY(tr_comm_all(c, o->gathers && orders_itself(version, o->recorded), &l->beside));
-    if (l->beside) setenv(ORDER, "1", 1); /* read with the first operation */
+    const char *order = getenv(ORDER);
+    if (l->beside)
+        setenv(ORDER, "1", 1);
+    else if (!order || strcmp(order, "1") != 0)
+        disordered = true;
     TR_TRY(tr_nccl_open(c, 0, &l->reduce));
     if (o->gatherers || l->beside)
         TR_TRY(open_gather(l, o->gatherers ? o->gatherers : c));
