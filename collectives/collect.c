@@ -151,10 +151,12 @@ tr_status tr_comm_params_gather(const tr_params *p, int slot, float *to)
     tr_status st = TR_OK;
     TR_NEED(slot >= 0 && slot < p->o.nslots, TR_INTERNAL, "slot %d of %d", slot, p->o.nslots);
     TR_TRY(tr_comm_usable(l->c));
-    if (l->c->topology.rank == 0) return collect(p, slot, to);
-    if (sends(l, l->c->topology.rank)) TR_TRY(send_own(p, slot));
+    if (l->c->topology.rank == 0)
+        st = collect(p, slot, to);
+    else if (sends(l, l->c->topology.rank))
+        st = send_own(p, slot);
 out:
-    return st;
+    return tr_comm_done(l->c, st); /* others wait for what is not sent */
 }
 
 tr_status tr_comm_params_weights(const tr_params *p, float *to)
@@ -173,7 +175,7 @@ tr_status tr_comm_params_weights(const tr_params *p, float *to)
     }
     if (apart && rank != 0 && sends(l, rank)) TR_TRY(send_own(p, -1));
 out:
-    return st;
+    return tr_comm_done(l->c, st);
 }
 
 tr_status tr_collect_open(tr_placement *l, const tr_params_options *o)

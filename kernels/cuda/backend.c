@@ -69,14 +69,16 @@ static tr_status find_function(const char *name, void **out)
 {
     enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050
+    const char *call = "cudaGetDriverEntryPointByVersion";
     const cudaError_t e =
         cudaGetDriverEntryPointByVersion(name, out, 11040, cudaEnableDefault, &found);
 #else
+    const char *call = "cudaGetDriverEntryPoint";
     const cudaError_t e = cudaGetDriverEntryPoint(name, out, cudaEnableDefault, &found);
 #endif
     if (e == cudaErrorSymbolNotFound) (void)cudaGetLastError();
     if (e == cudaErrorSymbolNotFound || found != cudaDriverEntryPointSuccess) *out = NULL;
-    return e == cudaErrorSymbolNotFound ? TR_OK : tr_cuda_check(e, "cudaGetDriverEntryPoint");
+    return e == cudaErrorSymbolNotFound ? TR_OK : tr_cuda_check(e, call);
 }
 
 /* *known false where the driver does not tell: on all ranks of a machine or on none. */

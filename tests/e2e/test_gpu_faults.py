@@ -75,6 +75,7 @@ SURVIVABLE = {
 }
 # Of these only the last; earlier ones must not fail unseen.
 SURVIVABLE_LAST = {"cudaSetDevice": OVER, "cudaStreamSynchronize": OVER,
+                   "cudaGetDriverEntryPointByVersion": "by then it looks for the cores near the card",
                    "cudaDeviceGetPCIBusId": "by then it looks for the card's counters, which are only reported"}
 # What is said where a call failed while algorithms were tried.
 TRIED = re.compile(r"another one is taken: .*\w|no device memory to try \w+")
@@ -110,7 +111,8 @@ class Faults(GpuCase):
         return found
 
     def plan(self, calls):
-        """(call, which, rank): the first, the middle and the last of each."""
+        """(call, which, rank): the first, the middle and the last of each, where ranks make as many; each once."""
+        seen = set()
         for number, (name, counts) in enumerate(sorted(calls.items())):
             most = max(counts)
             which = WHICH.get(name) or sorted({1, (most + 1) // 2}) + ([None] if most > 2 else [])
@@ -118,7 +120,10 @@ class Faults(GpuCase):
                 rank = (number + k) % 2
                 if counts[rank] < (n or 1):
                     rank = 1 - rank
-                yield name, n or counts[rank], rank, n is None or n == most
+                n = n or counts[rank]
+                if (name, n, rank) not in seen:
+                    yield name, n, rank, n == counts[rank]
+                seen.add((name, n, rank))
 
     def judge(self, fault, losses, *arguments):
         """What is wrong with how this ended, or None."""
