@@ -40,7 +40,7 @@ class Plan(GpuCase):
 
     def test_is_what_runs(self):
         """What a run predicts it holds to the byte, on the GPU and in all; the plan said the same, but for workspace."""
-        for ranks, precision, *more in ((1, "fp32"), (1, "bf16"), (2, "fp32"), (2, "bf16"), (2, "fp16"),
+        for ranks, precision, *more in ((1, "fp32"), (1, "bf16"), (2, "fp32"), (2, "bf16"), (2, "fp16", "train.loss_scale_init=128"),
                                         (2, "fp32", "run.collectives=mpi"), (1, "bf16", "run.collectives=mpi"),
                                         (2, "bf16", "train.batch=256", "train.micro_batch=64", "train.ema=0.9")):
             with self.subTest(ranks=ranks, precision=precision, more=more):
