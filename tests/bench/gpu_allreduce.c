@@ -22,7 +22,6 @@ typedef struct {
     tr_comm *comm;
     void *ctx;
     tr_params *p;
-    tr_gpu_link *link;
     tr_reducer *r;
     double *squares; /* on the device */
     cudaEvent_t from, to;
@@ -68,9 +67,12 @@ static int by_value(const void *x, const void *y)
     return (a > b) - (a < b);
 }
 
+/* With a communicator of its own: one's operations all go into one stream, which is a reducer's. */
 static tr_status measure(bench *b, size_t nbytes, bool shard)
 {
     tr_status st = TR_OK;
+    const tr_gpu_link_options lo = {.deterministic = false}; /* as training has it */
+    tr_gpu_link *link = NULL;
     const tr_topology *t = tr_comm_topology(b->comm);
     const tr_range bucket = {0, nbytes / sizeof(float) / 16 * 16};
     const tr_params_options po = {.count = bucket.end,
@@ -80,9 +82,10 @@ static tr_status measure(bench *b, size_t nbytes, bool shard)
                                   .type = TR_F32,
                                   .backend = gpu,
                                   .backend_ctx = b->ctx};
-    const tr_reducer_options o = {
-        .gpu = &tr_nccl_reducers, .nccl = true, .shard = shard, .link = b->link};
+    tr_reducer_options o = {.gpu = &tr_nccl_reducers, .nccl = true, .shard = shard};
     double ms[RUNS];
+    TR_TRY(tr_gpu_link_open(&tr_nccl_reducers, b->comm, &lo, &link));
+    o.link = link;
     TR_TRY(tr_comm_params_open(b->comm, &po, &o, &b->p));
     TR_TRY(tr_reducer_open(b->comm, b->p, &o, &b->r));
     for (int i = -WARM; i < RUNS; i++) {
@@ -103,6 +106,7 @@ static tr_status measure(bench *b, size_t nbytes, bool shard)
     }
 out:
     tr_reducer_close(b->r);
+    tr_gpu_link_close(link);
     tr_comm_params_close(b->p);
     b->r = NULL;
     b->p = NULL;
@@ -116,7 +120,6 @@ tr_status bench_allreduce(int argc, char **argv)
     const int sizes = argc > 1 ? argc - 1 : (int)TR_COUNT(common);
     const tr_comm_options co = {.mpi = true, .shared_allowed = true, .timeout = 60};
     tr_backend_options bo = {.workspace = 1 << 20};
-    const tr_gpu_link_options lo = {.deterministic = true};
     tr_gpu_choice choice;
     bench b = {.comm = NULL};
     TR_TRY(tr_comm_open(&co, &b.comm));
@@ -125,7 +128,6 @@ tr_status bench_allreduce(int argc, char **argv)
     bo.device = choice.device;
     st = gpu->open(&bo, &b.ctx);
     TR_TRY(tr_agree(b.comm, st, NULL));
-    TR_TRY(tr_gpu_link_open(&tr_nccl_reducers, b.comm, &lo, &b.link));
     CUDA(cudaEventCreate(&b.from));
     CUDA(cudaEventCreate(&b.to));
     b.squares = gpu->memory->alloc(b.ctx, TR_MEM_OTHER, sizeof *b.squares);
@@ -137,7 +139,6 @@ tr_status bench_allreduce(int argc, char **argv)
         TR_TRY(measure(&b, (size_t)(mb * 1e6), true));
     }
 out:
-    tr_gpu_link_close(b.link);
     if (b.ctx) {
         gpu->memory->free(b.ctx, b.squares);
         if (b.from) (void)cudaEventDestroy(b.from);
