@@ -1,6 +1,7 @@
 /* The one place that calls malloc: overflow-checked, zeroed, 64-byte aligned, counted by purpose.
- * Large blocks ask for huge pages (where the system gives these to who asks): arenas are walked from end
- * to end in every step, and small pages cost address translations and stop the hardware's prefetching.
+ * Large blocks ask for huge pages, which counts where transparent huge pages are set to madvise:
+ * arenas are walked from end to end in every step, and small pages cost address translations and
+ * stop the hardware's prefetching.
  *
  * Each block carries a 64-byte header with its size and kind, so that a free needs neither.
  * Counters are atomic: loader threads and the checkpoint writer allocate too. */
@@ -58,6 +59,7 @@ static bool must_fail(void)
 static void *take(size_t total)
 {
     if (total < LARGE) return aligned_alloc(ALIGN, total);
+    if (total > SIZE_MAX - HUGE_PAGE) return NULL;
     void *block = aligned_alloc(HUGE_PAGE, tr_align_up(total, HUGE_PAGE));
 #ifdef MADV_HUGEPAGE
     if (block) madvise(block, total / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE); /* a wish */

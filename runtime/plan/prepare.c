@@ -195,10 +195,10 @@ static void scratch_lives(tr_plan *p)
     }
 }
 
-/* Tensors are often of whole small pages, and would all begin at the same place of one: a kernel that walks
- * several at once then takes a load for one that waits for the store before it (4 KB aliasing, Intel's
- * optimization manual), and finds its lines in the same few sets of a cache. Large ones take a little more,
- * so that those behind them begin elsewhere. */
+/* Tensors are often of whole small pages, and would all begin at the same place of one: a kernel
+ * that walks several at once then takes a load for one that waits for the store before it (4 KB
+ * aliasing, Intel's optimization manual), and finds its lines in the same few sets of a cache.
+ * Large ones take a little more, so that those behind them begin elsewhere. */
 static void stagger(tr_plan *p)
 {
     enum { SPAN = 4096, SHIFT = 5 * TR_ARENA_ALIGN, LARGE = 128 << 10 };

@@ -2,17 +2,18 @@
  *
  *     mpirun -np 2 bench_floor CONFIG [SAMPLES [fp32|bf16 [ROUNDS [products]]]]
  *
- * Each process plans CONFIG's training step for SAMPLES samples on one thread and takes turns between
+ * Each process plans CONFIG's training step for SAMPLES samples on one thread, and takes turns
+ * between
  *
- *     step    the plan's kernels on random data, each timed; then the optimizer (its kind in CONFIG)
- *     floor   of a matrix product or convolution: the same problem alone, at the formats that oneDNN likes
- *             best, on arrays of its own; of anything else: the bytes that it must read and write, at
- *             the rate of memcpy over an arena as large as the plan's
+ *     step    the plan's kernels on random data, each timed; then an update of AdamW, whatever
+ *             CONFIG has
+ *     floor   of a matrix product or convolution: the same problem alone, at the formats that
+ *             oneDNN likes best, on arrays of its own; of anything else: the bytes that it must
+ *             read and write, at the rate of memcpy from chunk to chunk of an arena as large as the
+ *             plan's (copies of weights that products read, packed in their time, are bytes, too)
  *
- *             (copies of weights that products read, packed in their time, are bytes, too)
- *
- * as all processes do at the same time, which share the memory's bandwidth. Medians over ROUNDS rounds of
- * rank 0. Prints a table by op, then one line of JSON. Ratio: time over floor. */
+ * as all processes do at the same time, which share the memory's bandwidth. Medians over ROUNDS
+ * rounds of rank 0. Prints a table by op, then one line of JSON. Ratio: time over floor. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +39,6 @@ typedef struct {
     double bytes; /* that must be moved; 0 where `p` says what it takes */
     product p;
     double *seconds, *alone; /* [rounds] */
-    int calls;
 } work;
 
 typedef struct {
@@ -355,7 +355,8 @@ out:
     return st;
 }
 
-/* From one chunk to the next, over the whole arena: none is found in a cache smaller than it. */
+/* From one chunk to the next, over the arena or its first 128 MB: none is found in a smaller cache.
+ * */
 static void run_copies(bench *b, size_t round)
 {
     MPI_Barrier(MPI_COMM_WORLD);
@@ -463,8 +464,9 @@ static tr_status run(bench *b, int argc, char **argv)
     const int64_t samples = argc > 2 ? strtoll(argv[2], NULL, 10) : 64;
     const bool bf16 = argc > 3 && !strcmp(argv[3], "bf16");
     b->rounds = argc > 4 ? strtoull(argv[4], NULL, 10) : 21;
-    TR_NEED(argc > 1 && samples > 0 && b->rounds > 0, TR_CONFIG,
-            "bench_floor CONFIG [SAMPLES [fp32|bf16 [ROUNDS [products]]]]");
+    TR_NEED(argc > 1 && samples > 0 && b->rounds > 0 &&
+                (bf16 || argc < 4 || !strcmp(argv[3], "fp32")),
+            TR_CONFIG, "bench_floor CONFIG [SAMPLES [fp32|bf16 [ROUNDS [products]]]]");
     TR_TRY(open_plan(b, samples, bf16 ? TR_PRECISION_BF16 : TR_PRECISION_FP32, argv[1]));
     TR_TRY(tr_team_open(&tr_cpu_backend, b->ctx, 1, (void **)&b->team));
     TR_TRY(open_optimizer(b));

@@ -48,7 +48,7 @@ class Kills(Case):
                 return
         time.sleep(rng.random() * 0.02)
 
-    def kill(self, process, victim):
+    def kill(self, process, victim, starting):
         """SIGKILL to the launcher, to one rank, or to all; what then is left of the job ends by itself."""
         ranks = self.rank_pids(process.pid)
         pids = {"launcher": [process.pid], "all": [process.pid] + ranks}.get(victim, ranks[victim:victim + 1]
@@ -58,12 +58,12 @@ class Kills(Case):
                 os.kill(pid, signal.SIGKILL)
             except ProcessLookupError:
                 pass
-        out = self.outcome(process, ranks)
+        out = self.outcome(process, ranks, starting)
         while any(alive(pid) for pid in ranks):
             time.sleep(0.01)
         return out
 
-    def outcome(self, process, ranks):
+    def outcome(self, process, ranks, starting):
         """What the job printed. A launcher that outlives its ranks for half a minute is stuck in its own end, which
         PMIx 4.2 does where a rank died in MPI_Init (PMIx_server_finalize waits for a lock of its own): it is ended."""
         gone, begin = None, time.monotonic()
@@ -75,6 +75,7 @@ class Kills(Case):
                 self.assertLess(now - begin, 1200, "ranks that do not end")
                 gone = None if any(map(alive, ranks + self.rank_pids(process.pid))) else gone or now
                 if gone and now - gone > 30:
+                    self.assertTrue(starting, f"a launcher that outlives ranks killed in training: pid {process.pid}")
                     self.stuck += 1
                     process.kill()
 
@@ -89,7 +90,7 @@ class Kills(Case):
                 out, _ = process.communicate()
                 self.assertEqual(process.returncode, 0, out)
                 return killed
-            out = self.kill(process, rng.choice([*range(ranks), "launcher", "all"]))
+            out = self.kill(process, rng.choice([*range(ranks), "launcher", "all"]), what == "start")
             self.assertNotIn("damaged", out)
             killed += 1
         out = self.run_trainer(config, "--resume", *OVERRIDES, ranks=ranks, timeout=600)

@@ -1,7 +1,7 @@
-/* Batch normalization forward. Sums run in float32 over blocks of at most TR_BN_BLOCK wide rows and are
- * merged in float64 (Chan, Golub, LeVeque 1979). Each block's sums are taken about the mean so far, which
- * costs one pass; a block where that cancels more than 8 bits is summed again about its own mean
- * while in cache. */
+/* Batch normalization forward. Sums run in float32 over blocks of at most TR_BN_BLOCK wide rows and
+ * are merged in float64 (Chan, Golub, LeVeque 1979). Each block's sums are taken about the mean so
+ * far, which costs one pass; a block where that cancels more than 8 bits is summed again about its
+ * own mean while in cache. */
 #include "kernels/cpu/loops/batchnorm.h"
 
 /* ---- Statistics ------------------------------------------------------------------------------ */

@@ -1,8 +1,9 @@
 /* How batch normalization's loops walk rows of C contiguous channels (channels last).
  *
  * Rows narrower than a few vectors are taken several at a time: `fold` rows become one wide row
- * whose width is a multiple of 16 floats, with the coefficients repeated. Rows wider than TR_BN_WIDTH are
- * cut into tiles. Within a wide row of bfloat16 elements go in pairs (tr_pair_place), and so do coefficients and sums. */
+ * whose width is a multiple of 16 floats, with the coefficients repeated. Rows wider than
+ * TR_BN_WIDTH are cut into tiles. Within a wide row of bfloat16 elements go in pairs
+ * (tr_pair_place), and so do coefficients and sums. */
 #ifndef TR_CPU_LOOPS_BATCHNORM_H
 #define TR_CPU_LOOPS_BATCHNORM_H
 
@@ -11,7 +12,8 @@
 enum { TR_BN_WIDTH = 512, TR_BN_BLOCK = 64, TR_BN_TOGETHER = 4, TR_BN_AHEAD = 4096 };
 
 typedef struct {
-    size_t fold, width, stride, rows, rest; /* wide rows; channels rows that are left over */
+    size_t fold, width, stride, rows,
+        rest; /* rows: wide ones; rest: rows of C channels that are left over */
 } tr_bn_shape;
 
 /* How rows of C channels are walked, from channel `from` on. */
@@ -45,8 +47,9 @@ static inline size_t tr_bn_count(const tr_bn_shape *s, size_t r)
     return r < s->rows ? s->width : s->rest * (s->width / s->fold);
 }
 
-/* Has the rows fetched that come TR_BN_AHEAD bytes behind these: further than the hardware looks by itself,
- * which alone reads from memory at 60 to 70 % of the rate. What is asked for beyond an array's end is ignored. */
+/* Has the rows fetched that come TR_BN_AHEAD bytes behind these: further than the hardware looks by
+ * itself, which alone reads from memory at 60 to 70 % of the rate. What is asked for beyond an
+ * array's end is ignored. */
 TR_INLINE void tr_bn_fetch(tr_dtype t, const void *p, const tr_bn_shape *s, size_t rows)
 {
     const size_t nbytes = rows * s->stride * (t == TR_BF16 ? 2 : 4);
@@ -61,7 +64,8 @@ static inline size_t tr_bn_second(const tr_bn_shape *s)
     return (s->width + 1) / 2;
 }
 
-/* And that of element e of those that have no partner: for float32 all, else the last of an odd row. */
+/* And that of element e of those that have no partner: for float32 all, else the last of an odd
+ * row. */
 TR_INLINE size_t tr_bn_single(tr_dtype t, size_t e)
 {
     return t == TR_BF16 ? e / 2 : e;

@@ -145,8 +145,9 @@ TR_INLINE void avg_grad_block(tr_dtype t, const tr_cpu_pool *p, const void *dy, 
     TR_SIMD for (size_t i = 0; i < n; i++) tr_store(t, dx, to + i, sum[i]);
 }
 
-/* Runs `call` for every block of channels of one place, with: c, n, and `to`, the block's offset, which is
- * the place's at first. Constant block sizes let the compiler keep whole blocks in registers. */
+/* Runs `call` for every block of channels of one place, with: c, n, and `to`, the block's offset,
+ * which is the place's at first. Constant block sizes let the compiler keep whole blocks in
+ * registers. */
 #define EACH_CHANNEL(call)                                                                         \
     do {                                                                                           \
         size_t c = 0;                                                                              \
@@ -189,7 +190,8 @@ TR_INLINE void avg_grad_block(tr_dtype t, const tr_cpu_pool *p, const void *dy, 
         }                                                                                          \
     }
 
-/* ---- Windows side by side: no place lies in two, so that a gradient goes from each window to its places - */
+/* ---- Windows side by side: no place lies in two, so that a gradient goes from each window to its
+ * places - */
 
 static bool side_by_side(const tr_cpu_pool *p)
 {
@@ -219,8 +221,8 @@ TR_INLINE void avg_grad_place(tr_dtype t, const void *dy, size_t from, float sha
         tr_store(t, dx, to + i, share * tr_load(t, dy, from + i));
 }
 
-/* For every place of rows [begin, end) of dx: from (where its window's gradients are), here (its place in
- * the window). What no window reaches is zero. */
+/* For every place of rows [begin, end) of dx: from (where its window's gradients are), here (its
+ * place in the window). What no window reaches is zero. */
 #define EACH_OWN_BLOCK(t, call)                                                                    \
     for (size_t r = begin; r < end; r++) {                                                         \
         const size_t sample = r / (size_t)p->H, row = r % (size_t)p->H;                            \

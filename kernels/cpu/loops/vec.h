@@ -91,10 +91,10 @@ TR_INLINE void tr_store(tr_dtype t, void *p, size_t i, float f)
         ((float *)p)[i] = f;
 }
 
-/* Two elements of bfloat16 at once, 2i and 2i + 1, which lie in one word: shifts and masks take them
- * apart without moving lanes. Coefficients and sums of a row of n then stand all first ones before all second
- * ones, (n + 1) / 2 behind: element e's at tr_pair_place. Float32 goes one by one, in its own order.
- * (Little endian, as all that this runs on.) */
+/* Two elements of bfloat16 at once, 2i and 2i + 1, which lie in one word: shifts and masks take
+ * them apart without moving lanes. Coefficients and sums of a row of n then stand all first ones
+ * before all second ones, (n + 1) / 2 behind: element e's at tr_pair_place. Float32 goes one by
+ * one, in its own order. (Little endian, as all that this runs on.) */
 typedef uint32_t __attribute__((aligned(2), may_alias)) tr_word;
 
 TR_INLINE size_t tr_pair_place(tr_dtype t, size_t n, size_t e)
