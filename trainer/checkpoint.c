@@ -28,6 +28,7 @@ struct tr_checkpointer {
     tr_checkpoint_kind kind;
     bool unsound; /* the step file written last, of step: */
     uint64_t unsound_step;
+    bool resumable; /* there is a sound file */
     tr_status last;
     tr_error last_error;
     /* The loop asks after every step, and saves at most twice in one; what nobody asked for in time
@@ -37,7 +38,8 @@ struct tr_checkpointer {
     unsigned told, heard;
 };
 
-/* Where the disk is full, older checkpoints make room, as long as a newer one is whole. */
+/* Where the disk is full, older checkpoints make room, as long as a newer one is whole; a sound one never for one that
+ * is not. */
 static tr_status write_file(const tr_checkpointer *k, const char *path, const tr_snapshot *s,
                             size_t *nbytes)
 {
@@ -46,7 +48,8 @@ static tr_status write_file(const tr_checkpointer *k, const char *path, const tr
         const tr_status st = tr_store_write(path, k->o.params->o.model, s, nbytes);
         const tr_error why = *tr_last_error();
         if (st == TR_OK || why.status != st || why.hint != TR_HINT_DISK_FULL) return st;
-        if (tr_store_make_room(k->o.folder, s->train.step, &removed) != TR_OK || !removed) {
+        if (tr_store_make_room(k->o.folder, s->train.step, !s->train.unsound, &removed) != TR_OK ||
+            !removed) {
             tr_set_error(&why);
             return st;
         }
@@ -93,6 +96,7 @@ static tr_status write_files(tr_checkpointer *k, size_t *nbytes)
         TR_TRY(prune(k));
     } else
         TR_TRY(write_file(k, best, &k->snapshot, nbytes));
+    k->resumable |= !k->snapshot.train.unsound;
 out:
     tr_free(best);
     tr_free(step);
@@ -301,6 +305,13 @@ tr_status tr_checkpointer_wait(tr_checkpointer *k)
     return st;
 }
 
+tr_status tr_checkpointer_resumable(tr_checkpointer *k, bool *is)
+{
+    (void)tr_checkpointer_wait(k); /* a failed write is told like any other */
+    *is = k->resumable;
+    return tr_comm_broadcast(k->o.comm, is, sizeof *is, 0);
+}
+
 tr_status tr_checkpointer_write_model(tr_checkpointer *k, const char *path,
                                       const tr_train_state *state, const tr_history *h)
 {
@@ -403,6 +414,7 @@ tr_status tr_checkpointer_restore(tr_checkpointer *k, tr_train_state *state, tr_
         wait_idle(k);
         tr_comm_busy(comm, true);
         st = read_latest(k, h, found);
+        k->resumable = *found;
         tr_comm_busy(comm, false);
         pthread_mutex_unlock(&k->lock);
     }

@@ -52,6 +52,9 @@ typedef struct {
 bool tr_checkpointer_report(tr_checkpointer *k, tr_checkpoint_report *out);
 /* Local. Waits until nothing is being written; the last write's status with its error record. */
 tr_status tr_checkpointer_wait(tr_checkpointer *k);
+/* *Collective.* Waits for the writer. Whether there is a checkpoint that --resume goes on from: the one that this start
+ * went on from, or a sound one that it wrote. */
+tr_status tr_checkpointer_resumable(tr_checkpointer *k, bool *is);
 /* *Collective*, as tr_checkpointer_save. Rank 0 writes the model (parameters and states, no
  * optimizer) as `path`, now; what went wrong there only rank 0 knows. */
 tr_status tr_checkpointer_write_model(tr_checkpointer *k, const char *path,

@@ -11,9 +11,8 @@ typedef struct {
     const tr_backend *backend;
     const tr_gpu_reducers *reducers; /* NULL on CPUs */
     tr_backend_options options;
-    bool nccl; /* GPUs: the reducer */
-    uint64_t
-        without; /* GPUs that this job does without, of those that this process sees: bit i is the i-th */
+    bool nccl;        /* GPUs: the reducer */
+    uint64_t without; /* bit i: the job does not use the i-th GPU that this process sees */
 } tr_chosen_device;
 
 /* How device: auto came to CPUs, for the message about a config that only fits GPUs. */

@@ -72,6 +72,8 @@ static tr_status roll_back(tr_trainer *t, const char *why)
     TR_TRY(tr_trainer_discard(t));
     TR_TRY(tr_trainer_restore(t, &found));
     if (!found) TR_TRY(tr_trainer_initialize(t));
+    TR_NEED(t->state.step < failed, TR_NONFINITE,
+            "%s; there is no checkpoint of an earlier step to roll back to", why);
     const uint64_t count = (rollbacks > t->state.rollbacks ? rollbacks : t->state.rollbacks) + 1;
     t->state.lr_factor *= pow(c->train.rollback_lr, (double)(count - t->state.rollbacks));
     t->state.rollbacks = count;
@@ -133,11 +135,13 @@ static tr_status on_bad_evaluation(tr_trainer *t)
 }
 
 /* *Collective.* Evaluates and acts on it; *through false when a stop cut it short: it is then owed
- * to the run that resumes. */
-static tr_status evaluate(tr_trainer *t, bool *through)
+ * to the run that resumes. `saved`: there is a checkpoint of this step, made before its evaluation; where that fails,
+ * the checkpoint is no longer sound. */
+static tr_status evaluate(tr_trainer *t, bool saved, bool *through)
 {
     tr_status st;
     TR_TRY(tr_trainer_evaluate(t, through));
+    if (*through && t->eval_failed && saved) TR_TRY(save(t, true, false));
     if (*through && t->eval_failed) TR_TRY(on_bad_evaluation(t));
     if (*through && t->improved && t->config->train.checkpoint.best) TR_TRY(save(t, false, true));
 out:
@@ -178,7 +182,7 @@ static tr_status boundary(tr_trainer *t, bool *end)
     tr_status st = TR_OK;
     if (evaluation_due(t)) {
         through = !t->stop;
-        if (through) TR_TRY(evaluate(t, &through));
+        if (through) TR_TRY(evaluate(t, false, &through));
         if (t->state.step != step) goto out; /* rolled back */
     }
     t->stop = t->stop && !(last && through); /* a stop that comes with the end changes nothing */
@@ -243,7 +247,7 @@ static tr_status evaluate_what_is_owed(tr_trainer *t)
     const bool owed = is.owed;
     bool through = true;
     t->eval_failed = is.failed;
-    if (st == TR_OK && owed) st = evaluate(t, &through);
+    if (st == TR_OK && owed) st = evaluate(t, true, &through);
     if (st == TR_OK && owed && through && t->state.step == t->total_steps)
         st = save(t, true, false);
     t->stop = !through;

@@ -4,51 +4,64 @@
 
 #include <math.h>
 
-static bool is_finite(tr_dtype type, const void *v, size_t i)
+typedef enum { FINITE, OVERFLOWS, NOT_FINITE } kind; /* OVERFLOWS: infinite in fp16 */
+
+static kind kind_of(tr_dtype type, const void *v, size_t i)
 {
+    float f16;
     switch (type) {
     case TR_F32:
-        return isfinite(((const float *)v)[i]);
+        return isfinite(((const float *)v)[i]) ? FINITE : NOT_FINITE;
     case TR_BF16:
-        return isfinite(tr_bf16_to_f32(((const tr_bf16 *)v)[i]));
+        return isfinite(tr_bf16_to_f32(((const tr_bf16 *)v)[i])) ? FINITE : NOT_FINITE;
     case TR_F16:
-        return isfinite(tr_f16_to_f32(((const tr_f16 *)v)[i]));
+        f16 = tr_f16_to_f32(((const tr_f16 *)v)[i]);
+        return isfinite(f16) ? FINITE : isinf(f16) ? OVERFLOWS : NOT_FINITE;
     default:
-        return true;
+        return FINITE;
     }
 }
 
-static bool all_finite(tr_dtype type, const void *v, int64_t sample, int ndim, const int64_t *dims)
+/* Of the first value that is not finite. */
+static kind kind_of_all(tr_dtype type, const void *v, int64_t sample, int ndim, const int64_t *dims)
 {
     size_t count = 1;
+    kind k = FINITE;
     for (int i = 0; i < ndim; i++) count *= (size_t)dims[i];
-    for (size_t i = 0; i < count; i++)
-        if (!is_finite(type, v, (size_t)sample * count + i)) return false;
-    return true;
+    for (size_t i = 0; i < count && k == FINITE; i++)
+        k = kind_of(type, v, (size_t)sample * count + i);
+    return k;
 }
 
-static bool sample_is_finite(const tr_trainer *t, const tr_batch *b, int64_t sample)
+static kind kind_of_sample(const tr_trainer *t, const tr_batch *b, int64_t sample)
 {
     const tr_model *m = t->model;
     const tr_dtype type = tr_precision_dtype((tr_precision)t->config->train.precision);
-    for (size_t k = 0; k < m->ninputs; k++) {
-        const tr_input *in = &m->inputs[k];
-        if (in->ids == 0 && !all_finite(type, b->inputs[k], sample, in->ndim, in->dims))
-            return false;
+    kind k = FINITE;
+    for (size_t i = 0; i < m->ninputs && k == FINITE; i++) {
+        const tr_input *in = &m->inputs[i];
+        if (in->ids == 0) k = kind_of_all(type, b->inputs[i], sample, in->ndim, in->dims);
     }
-    return m->labels || all_finite(TR_F32, b->targets, sample, m->ndim_target, m->target_dims);
+    if (k == FINITE && !m->labels)
+        k = kind_of_all(TR_F32, b->targets, sample, m->ndim_target, m->target_dims);
+    return k;
 }
 
-/* Local. This rank's part of steps [begin, end), read once more: the ordinal of the first sample that
- * is not finite itself; UINT64_MAX: none, or it could not be read. */
+/* A sample that is not finite: twice its ordinal, and 1 more where it OVERFLOWS. NONE: there is none, or the data
+ * could not be read. */
+#define NONE UINT64_MAX
+
+/* Local. This rank's part of steps [begin, end), read once more: the first such sample. */
 static uint64_t own_bad_sample(const tr_trainer *t, tr_loader *l, uint64_t begin, uint64_t end)
 {
     tr_batch b;
-    if (tr_loader_seek(l, begin) != TR_OK) return UINT64_MAX;
+    if (tr_loader_seek(l, begin) != TR_OK) return NONE;
     while (tr_loader_next(l, &b) == TR_OK && b.step < end)
-        for (int64_t i = 0; i < b.count; i++)
-            if (!sample_is_finite(t, &b, i)) return b.ordinal + (uint64_t)i;
-    return UINT64_MAX;
+        for (int64_t i = 0; i < b.count; i++) {
+            const kind k = kind_of_sample(t, &b, i);
+            if (k != FINITE) return 2 * (b.ordinal + (uint64_t)i) + (k == OVERFLOWS);
+        }
+    return NONE;
 }
 
 /* *Collective.* The same, over all ranks' parts. */
@@ -57,10 +70,16 @@ static tr_status bad_sample(tr_trainer *t, tr_loader *l, uint64_t begin, uint64_
 {
     const uint64_t mine = own_bad_sample(t, l, begin, end);
     tr_status st = tr_comm_all_gather(t->comm, &mine, t->gathered, sizeof mine);
-    *out = UINT64_MAX;
+    *out = NONE;
     for (int r = 0; st == TR_OK && r < t->topology->size; r++)
         if (t->gathered[r] < *out) *out = t->gathered[r];
     return st;
+}
+
+static const char *says(uint64_t bad)
+{
+    return bad % 2 == 1 ? "is not finite in fp16, after data.normalize (more than 65504)"
+                        : "is not finite itself";
 }
 
 /* data.train's index of an ordinal. */
@@ -99,20 +118,22 @@ tr_status tr_nonfinite_end(tr_trainer *t, const char *what, const char *limit)
     const uint64_t step = t->state.step - 1;
     char where[320], list[200];
     uint64_t bad;
+    bool resumable;
     tr_status st;
     TR_TRY(tr_trainer_discard(t)); /* the loader's batches are read no more */
     TR_TRY(bad_sample(t, t->loader, step, step + 1, &bad));
+    TR_TRY(tr_checkpointer_resumable(t->checkpointer, &resumable));
     list_samples(t, step, list, sizeof list);
-    if (bad != UINT64_MAX)
-        snprintf(where, sizeof where, "sample %llu of data.train is not finite itself",
-                 (unsigned long long)index_of(t, bad));
+    if (bad != NONE)
+        snprintf(where, sizeof where, "sample %llu of data.train %s",
+                 (unsigned long long)index_of(t, bad / 2), says(bad));
     else
         snprintf(where, sizeof where, "the values of its samples (of data.train: %s) are finite",
                  list);
-    return TR_FAIL(TR_NONFINITE,
-                   "%.400s%s; %s; the learning rate was %g; --resume goes on from the "
-                   "last sound checkpoint",
-                   what, limit, where, t->lr);
+    return TR_FAIL(TR_NONFINITE, "%.400s%s; %s; the learning rate was %g; --resume %s", what, limit,
+                   where, t->lr,
+                   resumable ? "goes on from the last sound checkpoint"
+                             : "starts over: there is no sound checkpoint");
 out:
     return st;
 }
@@ -139,12 +160,13 @@ tr_status tr_nonfinite_skipped(tr_trainer *t, const char *what)
 tr_status tr_nonfinite_evaluation(tr_trainer *t)
 {
     char where[128] = "the values of data.eval are finite: look at the weights (trainer inspect)";
-    uint64_t bad;
+    const uint64_t steps = tr_loader_steps_per_epoch(t->eval_loader);
     tr_status st;
-    TR_TRY(bad_sample(t, t->eval_loader, 0, tr_loader_steps_per_epoch(t->eval_loader), &bad));
-    if (bad != UINT64_MAX)
-        snprintf(where, sizeof where, "sample %llu of data.eval is not finite itself",
-                 (unsigned long long)bad);
+    if (!t->eval_searched) TR_TRY(bad_sample(t, t->eval_loader, 0, steps, &t->eval_bad));
+    t->eval_searched = true; /* data.eval stays as it is */
+    if (t->eval_bad != NONE)
+        snprintf(where, sizeof where, "sample %llu of data.eval %s",
+                 (unsigned long long)t->eval_bad / 2, says(t->eval_bad));
     return TR_FAIL(TR_NONFINITE, "step %llu: the evaluation loss is not finite; %s",
                    (unsigned long long)t->state.step, where);
 out:
@@ -155,8 +177,14 @@ tr_status tr_nonfinite_result(tr_trainer *t)
 {
     if (t->eval_failed) return tr_nonfinite_evaluation(t);
     if (t->state.updates > 0) return TR_OK;
+    if (t->state.failed > 0)
+        return TR_FAIL(TR_NONFINITE,
+                       "all %llu updates were skipped, %llu of them for losses or gradients that "
+                       "are not finite at any loss scale: see the warnings",
+                       (unsigned long long)t->state.step, (unsigned long long)t->state.failed);
     return TR_FAIL(TR_NONFINITE,
                    "all %llu updates were skipped, the last at loss scale %g, which was still "
-                   "sought: train for more steps, or begin lower (train.loss_scale_init)",
+                   "sought: train for more steps (--resume goes on seeking), or begin lower "
+                   "(train.loss_scale_init, with --force)",
                    (unsigned long long)t->state.step, t->state.loss_scale);
 }

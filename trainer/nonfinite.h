@@ -4,20 +4,19 @@
 
 #include "trainer/trainer.h"
 
-/* *Collective.* After a step whose update was skipped, and not in the search for a loss scale; `what`
- * went wrong. Says so; TR_NONFINITE with what to look at once there were too many
- * (train.max_skips_in_a_row, train.max_skips). */
+/* *Collective.* After a step whose update was skipped for another reason than the search for a loss scale. Logs `what`,
+ * the reason. TR_NONFINITE where too many updates were skipped (train.max_skips_in_a_row, train.max_skips), with the
+ * record of tr_nonfinite_end. */
 tr_status tr_nonfinite_skipped(tr_trainer *t, const char *what);
-/* *Collective.* Training ends with the step just collected: TR_NONFINITE, with what went wrong, the
- * limit that is reached (or ""), and what may be the cause: a sample that is not finite itself, else
- * which samples there were, and the learning rate. Reads the step's samples again: t->loader is then
- * somewhere else. */
+/* *Collective.* Ends training after the step just collected. TR_NONFINITE; its text has the reason `what`, the limit
+ * that was reached (or ""), the step's first sample that is not finite, or all of its samples, the learning rate, and
+ * what --resume will do. Reads the step's samples again and leaves t->loader at another place. */
 tr_status tr_nonfinite_end(tr_trainer *t, const char *what, const char *limit);
-/* *Collective.* The record for an evaluation whose loss is not finite: TR_NONFINITE, with the first
- * sample that is not finite itself, if there is one. Reads data.eval again. */
+/* *Collective.* After an evaluation whose loss is not finite: TR_NONFINITE; its text has the first sample of data.eval
+ * that is not finite, if there is one. The first call reads data.eval again. */
 tr_status tr_nonfinite_evaluation(tr_trainer *t);
-/* *Collective.* At the end of training: TR_OK, or TR_NONFINITE where the last evaluation was not
- * finite, or no update was ever made: such a model is no result. */
+/* *Collective.* At the end of training: TR_NONFINITE where the last evaluation is not finite or no update was made,
+ * else TR_OK. */
 tr_status tr_nonfinite_result(tr_trainer *t);
 
 #endif

@@ -76,6 +76,8 @@ typedef struct tr_trainer {
     double stall;      /* seconds that saving held up the loop */
     bool improved;     /* the last evaluation is the best so far */
     bool eval_failed;  /* the last evaluation's loss is not finite */
+    bool eval_searched; /* for a sample of data.eval that is not finite; what was found: */
+    uint64_t eval_bad;
 } tr_trainer;
 
 typedef struct {

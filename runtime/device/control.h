@@ -62,8 +62,9 @@ typedef struct tr_control {
         first_nonfinite; /* this rank's lowest element whose gradient is not finite; UINT64_MAX */
     /* What was decided. */
     uint64_t apply; /* 1: the optimizer updates */
-    uint64_t
-        searched; /* 1: an overflow that lowered a dynamic loss scale; no failure where the loss is finite */
+    /* 1: the gradient overflowed and the dynamic loss scale was lowered. The step counts as failed only where its loss
+     * is not finite either. */
+    uint64_t searched;
     double used_scale; /* the loss scale of this step */
     double grad_norm;  /* after unscaling and dividing; NaN when not finite */
     double

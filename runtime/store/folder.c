@@ -42,6 +42,7 @@ void tr_step_files_free(tr_step_files *l)
 {
     for (size_t i = 0; i < l->count; i++) tr_free(l->v[i].name);
     tr_free(l->v);
+    tr_free(l->aside);
     *l = (tr_step_files){0};
 }
 
@@ -58,7 +59,11 @@ tr_status tr_step_files_list(const char *checkpoints, bool clean, tr_step_files 
         uint64_t step;
         if (clean && is_temp(d->d_name)) tr_commit_tidy(dirfd(dir), checkpoints, d->d_name);
         if (parse_name(d->d_name, ".h5" TR_DAMAGED, &step)) l->damaged++;
-        if (parse_name(d->d_name, ".h5" TR_UNSOUND, &step)) l->unsound++;
+        if (parse_name(d->d_name, ".h5" TR_UNSOUND, &step)) {
+            if (l->unsound++ > 0) continue;
+            l->aside = tr_sprintf("%s/%s", checkpoints, d->d_name);
+            TR_HAVE(l->aside);
+        }
         if (!parse_name(d->d_name, ".h5", &step)) continue;
         tr_step_file *grown = tr_realloc(TR_MEM_OTHER, l->v, l->count + 1, sizeof *grown);
         TR_HAVE(grown);
@@ -103,22 +108,24 @@ static bool is_sound(const char *path, bool *unsound)
     return st == TR_OK && !train.unsound;
 }
 
-tr_status tr_store_make_room(const char *folder, uint64_t newest, bool *removed)
+tr_status tr_store_make_room(const char *folder, uint64_t newest, bool sound, bool *removed)
 {
     tr_status st = TR_OK;
     tr_step_files l = {0};
-    const char *goes = NULL;
+    const char *goes;
     *removed = false;
     char *checkpoints = tr_sprintf("%s/checkpoints", folder);
     if (!checkpoints) return tr_last_status();
     TR_TRY(tr_step_files_list(checkpoints, false, &l));
+    goes = l.aside;
     for (size_t i = 0; i < l.count && !goes; i++) {
         bool unsound;
         if (l.v[i].step > newest) continue;
-        const bool sound = is_sound(l.v[i].name, &unsound);
+        const bool usable = is_sound(l.v[i].name, &unsound);
         if (unsound) goes = l.v[i].name;
-        if (sound && i + 1 == l.count) break;
-        if (sound) goes = l.v[l.count - 1].name;
+        if (!usable) continue;
+        if (sound && i + 1 < l.count) goes = l.v[l.count - 1].name;
+        break;
     }
     if (!goes) goto out;
     TR_NEED(unlink(goes) == 0, TR_IO, "%s: cannot remove: %s", goes, strerror(errno));

@@ -119,6 +119,7 @@ typedef struct {
     size_t count;
     tr_step_file *v;         /* newest first */
     size_t damaged, unsound; /* set aside at earlier starts */
+    char *aside;             /* one of the unsound ones; NULL: there is none */
 } tr_step_files;
 /* `clean`: removes the temporaries of writers that are gone on the way. A folder that is not there
  * has no files. */

@@ -103,10 +103,11 @@ tr_status tr_store_latest(const char *folder, const tr_model *m, const tr_snapsh
  * keeps all); that of `newest` stays. Files of later steps (left by an earlier start, damaged or
  * given up by a rollback) neither count nor go. Never best.h5. */
 tr_status tr_store_prune(const char *folder, int64_t keep, uint64_t newest);
-/* The disk is full: of the step files up to `newest`, deletes an unsound one, else the oldest, as long as a newer one
- * of them is whole and sound; says so. *removed false where there is none to give up. Never best.h5, with which a
- * file may share its room. */
-tr_status tr_store_make_room(const char *folder, uint64_t newest, bool *removed);
+/* The disk is full: deletes a step file, and says so. First those that were set aside as unsound, then an unsound one
+ * of the step files up to `newest`. Then, where room is needed for a sound one (`sound`), the oldest, as long as a newer
+ * one up to `newest` is whole and sound. *removed false where there is none to give up. Never best.h5, with which a file
+ * may share its room. */
+tr_status tr_store_make_room(const char *folder, uint64_t newest, bool sound, bool *removed);
 /* Makes `link_name` in the checkpoints folder the same file as `path` (hard link, or copy),
  * atomically. */
 tr_status tr_store_link(const char *path, const char *target);

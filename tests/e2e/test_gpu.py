@@ -173,12 +173,21 @@ class Gpu(GpuCase):
         self.assertIn("deterministic: on", resolved.read_text())
         self.run_trainer(self.config("whole", steps=6), steps, "run.deterministic=on", ranks=3)
         self.assertEqual(self.losses("kept"), self.losses("whole"))
+        out = self.run_trainer(config, steps, "--resume", "run.benchmark=true", ranks=1, status=2)
+        self.assertIn("was started with run.deterministic: on", out)
         resolved.write_text("run: [")
         out = self.run_trainer(config, steps, "--resume", ranks=3)
         self.assertIn("warning: run.deterministic: what it was is not known", out)
         self.assertIn("auto is off on GPUs", out)
 
     # ---- What is not finite ----
+
+    def test_sample_too_large_for_fp16(self):
+        config = self.config(steps=8, every=1, shuffle="false")
+        with h5py.File(self.dir / "data.h5", "r+") as f:
+            f["x"][20] = 1e6
+        out = self.run_trainer(config, "train.precision=fp16", "train.on_nonfinite=stop", status=1)
+        self.assertIn("sample 20 of data.train is not finite in fp16, after data.normalize", out)
 
     def test_overflow_on_one_rank(self):
         """One sample overflows: whichever rank has it, all skip that step, and agree."""

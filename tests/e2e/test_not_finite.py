@@ -57,6 +57,7 @@ class NotFinite(Case):
 
     def test_skips_in_all(self):
         out, _, _ = self.learn_nothing("all", "train.max_skips=1")
+        self.assertIn("--resume goes on from the last sound checkpoint", out)
         self.assertIn("; 2 of 5 updates were skipped (train.max_skips)", out)
 
     def test_learns_nothing(self):
@@ -68,6 +69,9 @@ class NotFinite(Case):
         self.assertIn("(train.max_skips)", out)
         out = self.run_trainer(config, "--force", "train.loss_scale=dynamic", status=1)
         self.assertIn("(train.max_skips)", out)  # the loss is not finite, whatever its scale
+        self.assertIn("--resume starts over", out)
+        out = self.run_trainer(config, "--force", "train.max_skips=9", status=1)
+        self.assertIn("all 4 updates were skipped, 4 of them for losses or gradients", out)
 
     def test_search_for_a_loss_scale(self):
         """The skips with which a dynamic scale begins fail no run, however tight the limits, but one without an update."""
@@ -79,8 +83,25 @@ class NotFinite(Case):
         skipped = [r["step"] for r in self.records() if r.get("skipped")]
         self.assertEqual(skipped[:3], [1, 2, 3], out)
         out = self.run_trainer(config, "--force", *tight, "train.steps=2", status=1)
-        self.assertIn("all 2 updates were skipped", out)
+        self.assertRegex(out, "all 2 updates were skipped.*, which was still sought")
         self.assertFalse((self.dir / "run/model.h5").exists())
+        out = self.run_trainer(config, "--resume", *tight)  # more steps
+        self.assertIn("step-00000002.h5 (step 2)", out)
+        self.assertTrue((self.dir / "run/model.h5").exists())
+
+    def test_rollback_of_an_evaluation_that_was_owed(self):
+        """A checkpoint made before its step's evaluation, which then fails: the run goes back to an earlier one."""
+        config = self.config(steps=5, every=1)
+        self.run_trainer(config)
+        (self.dir / "run/checkpoints/step-00000005.h5").unlink()
+        (self.dir / "run/checkpoints/best.h5").unlink(missing_ok=True)
+        with h5py.File(self.dir / "data.h5", "r+") as f:
+            f["xe"][3] = np.nan
+        out = self.run_trainer(config, "--resume", "train.steps=4", "train.on_nonfinite=rollback", "train.max_rollbacks=2",
+                               status=1)
+        self.assertEqual([(r["step"], r["to"]) for r in self.records(event="rollback")], [(4, 3), (4, 3)], out)
+        self.assertNotEqual(self.records(event="end")[-1]["reason"], "done")
+        self.assertTrue((self.dir / "run/checkpoints/step-00000004.h5.unsound").exists())
 
     def test_nan_evaluations_never_improve(self):
         config = self.config(steps=30, every=1)

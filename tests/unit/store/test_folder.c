@@ -272,13 +272,23 @@ static void make_room_beside_unsound(void **state)
     bool removed;
     save(f, 100);
     save(f, 200);
+    save_as(f, 500, true);
+    assert_latest(f, 200); /* sets 500 aside */
     save_as(f, 300, true);
     save_as(f, 400, true);
-    static const char *const going[] = {"step-00000300.h5", "step-00000100.h5", NULL};
+    static const struct {
+        bool sound; /* what the room is for */
+        const char *goes;
+    } going[] = {{false, "step-00000500.h5.unsound"},
+                 {false, "step-00000300.h5"},
+                 {false, NULL},
+                 {true, "step-00000100.h5"},
+                 {true, NULL}};
     for (size_t i = 0; i < TR_COUNT(going); i++) {
-        assert_ok(tr_store_make_room(f->folder, 350, &removed));
-        assert_int_equal(removed, going[i] != NULL);
-        if (removed) assert_false(there(f, going[i]));
+        if (going[i].goes) assert_true(there(f, going[i].goes));
+        assert_ok(tr_store_make_room(f->folder, 350, going[i].sound, &removed));
+        assert_int_equal(removed, going[i].goes != NULL);
+        if (removed) assert_false(there(f, going[i].goes));
     }
     assert_true(there(f, "step-00000200.h5"));
     assert_true(there(f, "step-00000400.h5")); /* of a later step */
@@ -317,13 +327,13 @@ static void make_room(void **state)
 {
     fixture *f = *state;
     bool removed = true;
-    assert_ok(tr_store_make_room(f->folder, 500, &removed));
+    assert_ok(tr_store_make_room(f->folder, 500, true, &removed));
     assert_false(removed);
     for (uint64_t s = 1; s <= 5; s++) save(f, s * 100);
     damage(f, 400, 12);
     static const char *const going[] = {"step-00000100.h5", "step-00000200.h5", NULL};
     for (size_t i = 0; i < TR_COUNT(going); i++) { /* 500 was given up: a run goes on from 300 */
-        assert_ok(tr_store_make_room(f->folder, 400, &removed));
+        assert_ok(tr_store_make_room(f->folder, 400, true, &removed));
         assert_int_equal(removed, going[i] != NULL);
         if (removed) assert_false(there(f, going[i]));
     }
