@@ -1,12 +1,13 @@
-/* A candidate runs once, which loads its kernels and shows that it does run here: libraries name some that a
- * device, a driver or a short memory then refuses. With `benchmark` it goes on in rounds of some launches in a
- * row, so that the host's calls hide behind the kernels; its time is that of its fastest round, as
- * disturbances can only lengthen one. Blocks are as large as the problem's operands: with other sizes or
- * addresses shared between operands the caches would hide what the candidates differ in.
+/* A candidate runs once, which loads its kernels and shows that it does run here: libraries name
+ * some that a device, a driver or a short memory then refuses. With `benchmark` it goes on in
+ * rounds of some launches in a row, so that the host's calls hide behind the kernels; its time is
+ * that of its fastest round, as disturbances can only lengthen one. Blocks are as large as the
+ * problem's operands: with other sizes or addresses shared between operands the caches would hide
+ * what the candidates differ in.
  *
- * A call that failed is the candidate's own affair as long as the stream can be waited for afterwards. CUDA's
- * errors of the other kind (an illegal address, a fault of the hardware) stay with the context: all
- * later calls give them, so nothing else can be tried. */
+ * A call that failed is the candidate's own affair as long as the stream can be waited for
+ * afterwards. CUDA's errors of the other kind (an illegal address, a fault of the hardware) stay
+ * with the context: all later calls give them, so nothing else can be tried. */
 #include "kernels/cuda/trial.h"
 
 #include <string.h>
@@ -46,8 +47,8 @@ static tr_status no_room(tr_cuda_trial *t, tr_status st)
     if (st != TR_MEMORY) return st;
     tr_cuda_free(t->cuda, t->memory);
     t->memory = NULL;
-    tr_log(TR_LOG_WARN, "no device memory to try %s in: the library's first choice is taken",
-           t->what);
+    tr_log(TR_LOG_WARN, "no device memory to try %s in: %s is taken", t->what,
+           t->taken ? "what was best so far" : "the library's first choice");
     return TR_OK;
 }
 
@@ -125,6 +126,7 @@ tr_status tr_cuda_trial_run(tr_cuda_trial *t, const tr_cuda_candidate *c, bool *
     float ms = 0;
     *best = false;
     if (t->memory) TR_TRY(no_room(t, reserve(t, c->workspace)));
+    if (!t->memory && t->taken) goto out; /* one that did not run cannot be the fastest */
     if (t->memory && run(t, c, &ms) != TR_OK) return pass_over(t, c->name);
     if (t->taken && ms >= t->least) goto out;
     *best = t->taken = true;

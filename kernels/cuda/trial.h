@@ -1,6 +1,6 @@
-/* Candidates for one problem, each run on scratch memory before one of them is taken: one way for products,
- * convolutions and whole kernels. Without the option `benchmark` the first that runs is taken, with it
- * the fastest. What was found is remembered by the context. */
+/* Candidates for one problem, each run on scratch memory before one of them is taken: one way for
+ * products, convolutions and whole kernels. Without the option `benchmark` the first that runs is
+ * taken, with it the fastest. What was found is remembered by the context. */
 #ifndef TR_CUDA_TRIAL_H
 #define TR_CUDA_TRIAL_H
 
@@ -30,14 +30,15 @@ typedef struct {
     void *arg;
 } tr_cuda_candidate;
 
-/* Local. Blocks of these sizes. Where the device has no memory for them it warns, naming `what`: the first
- * candidate is then taken as it is. To be closed whatever comes back. */
+/* Local. Blocks of these sizes. Where the device has no memory for them it warns, naming `what`:
+ * the first candidate is then taken as it is. To be closed whatever comes back. */
 tr_status tr_cuda_trial_open(tr_cuda_trial *t, tr_cuda *cuda, const char *what,
                              const size_t nbytes[TR_CUDA_TRIAL_BLOCKS]);
 void tr_cuda_trial_close(tr_cuda_trial *t);
 
-/* Local. Waits. *best: it ran, and nothing before it was taken, or (benchmark) was as fast. One that fails is passed
- * over, with a warning the first time for its name; TR_KERNEL where that has spoiled the context. */
+/* Local. Waits. *best: it ran, and nothing before it was taken, or (benchmark) was as fast. One
+ * that fails is passed over, with a warning the first time for its name; TR_KERNEL where that has
+ * spoiled the context. */
 tr_status tr_cuda_trial_run(tr_cuda_trial *t, const tr_cuda_candidate *c, bool *best);
 /* Local. The context is not lost: CUDA's calls can still succeed. Waits. */
 bool tr_cuda_survives(const tr_cuda *cuda);

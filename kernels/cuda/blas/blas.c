@@ -48,6 +48,7 @@ void tr_cuda_blas_close(tr_cuda_blas *blas)
 {
     if (!blas) return;
     if (blas->handle) cublasLtDestroy(blas->handle);
+    for (size_t i = 0; i < blas->nchoices; i++) tr_free(blas->choices[i].refusal);
     tr_free(blas->choices);
     tr_free(blas);
 }
@@ -138,27 +139,22 @@ out:
     return st;
 }
 
-static tr_status name_choice(tr_cuda_product *p)
+/* -1 is what the library does not say. */
+static void name_choice(tr_cuda_product *p)
 {
     static const cublasLtMatmulAlgoConfigAttributes_t what[] = {
         CUBLASLT_ALGO_CONFIG_ID, CUBLASLT_ALGO_CONFIG_TILE_ID, CUBLASLT_ALGO_CONFIG_STAGES_ID,
         CUBLASLT_ALGO_CONFIG_SPLITK_NUM};
-    int32_t is[TR_COUNT(what)] = {0};
-    tr_status st = TR_OK;
-    size_t n;
-    for (size_t i = 0; i < TR_COUNT(what); i++)
-        TR_BLAS_TRY(
-            cublasLtMatmulAlgoConfigGetAttribute(&p->algo, what[i], &is[i], sizeof is[i], &n));
+    int32_t is[TR_COUNT(what)];
+    for (size_t i = 0; i < TR_COUNT(what); i++) is[i] = tr_blas_ask(&p->algo, what[i], -1);
     snprintf(p->choice, sizeof p->choice, "algorithm %d, tile %d, stages %d, split %d", is[0],
              is[1], is[2], is[3]);
-out:
-    return st;
 }
 
 tr_status tr_cuda_product_open(tr_cuda *cuda, const tr_cuda_problem *q, tr_cuda_product **out)
 {
     tr_status st = TR_OK;
-    bool found = true;
+    const tr_blas_choice *choice = NULL;
     tr_cuda_product *p = TR_NEW(TR_MEM_OTHER, tr_cuda_product);
     if (!p) return tr_last_status();
     p->cuda = cuda;
@@ -168,18 +164,18 @@ tr_status tr_cuda_product_open(tr_cuda *cuda, const tr_cuda_problem *q, tr_cuda_
         p->fills = true;
     } else {
         TR_TRY(describe(p));
-        TR_TRY(tr_blas_choose(cuda->blas, p, &found));
+        TR_TRY(tr_blas_choose(cuda->blas, p, &choice));
         TR_NEED(
-            found || q->epilogue != TR_EPILOGUE_NONE,
-            cuda->blas->broken ? TR_KERNEL : TR_UNSUPPORTED,
+            choice->found || q->epilogue != TR_EPILOGUE_NONE,
+            choice->broken ? TR_KERNEL : TR_UNSUPPORTED,
             "cuBLASLt has no algorithm for a product of %lld x %lld x %lld in %s on this device "
             "(compute capability %d.%d): %s",
             (long long)q->m, (long long)q->n, (long long)q->k, tr_dtype_name(q->type), cuda->major,
-            cuda->minor, cuda->blas->refusal);
-        if (found) TR_TRY(name_choice(p));
+            cuda->minor, choice->refusal);
+        if (choice->found) name_choice(p);
     }
 out:
-    if (st != TR_OK || !found) {
+    if (st != TR_OK || (choice && !choice->found)) {
         tr_cuda_product_close(p);
         p = NULL;
     }

@@ -2,13 +2,13 @@
  * orders candidates by the time that it expects. In that order they are run once (trial.h), and the
  * first that runs is taken; with `benchmark` all are timed and the fastest is.
  *
- * Split-K. Where the result is small and the sums are long, as in the gradients of weights, a block of threads
- * for each 128 x 128 of the result leaves most of the device idle: 2 tiles, 2 of 132 multiprocessors, for
- * the whole of the sum. So the sum is to be cut into `parts`, as many as fill the device, of 512 elements or
- * more each (fewer cost less to add than partial results cost to write and read). Candidates with
- * at least a quarter of these parts come first; a quarter, because the library's tiles may be half as
- * large either way. Where the library names too few, its first is offered cut into parts, half and
- * a quarter of them, if it says that it takes them.
+ * Split-K. Where the result is small and the sums are long, as in the gradients of weights, a block
+ * of threads for each 128 x 128 of the result leaves most of the device idle: 2 tiles, 2 of 132
+ * multiprocessors, for the whole of the sum. So the sum is to be cut into `parts`, as many as fill
+ * the device, of 512 elements or more each (fewer cost less to add than partial results cost to
+ * write and read). Candidates with at least a quarter of these parts come first; a quarter, because
+ * the library's tiles may be half as large either way. Where the library names too few, its first
+ * is offered cut into parts, half and a quarter of them, if it says that it takes them.
  *
  * Same bits every time: for one algorithm on one kind of device cuBLAS promises that ("Results
  * Reproducibility"); two runs that time could choose differently, so `deterministic` and
@@ -62,9 +62,8 @@ out:
     return st;
 }
 
-/* What an algorithm does not say is taken for `unknown`. */
-static int32_t ask_algo(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t what,
-                        int32_t unknown)
+int32_t tr_blas_ask(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t what,
+                    int32_t unknown)
 {
     int32_t v = unknown;
     size_t written;
@@ -75,9 +74,10 @@ static int32_t ask_algo(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConf
 static void add(candidates *to, const tr_cuda_blas *blas, const cublasLtMatmulHeuristicResult_t *r)
 {
     if (r->state != CUBLAS_STATUS_SUCCESS || r->workspaceSize > blas->cuda->o.workspace) return;
-    to->c[to->n++] = (candidate){.algo = r->algo,
-                                 .workspace = r->workspaceSize,
-                                 .split = ask_algo(&r->algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 1)};
+    to->c[to->n++] =
+        (candidate){.algo = r->algo,
+                    .workspace = r->workspaceSize,
+                    .split = tr_blas_ask(&r->algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 1)};
 }
 
 /* Candidates that the library says will run, best first. */
@@ -197,6 +197,12 @@ static tr_status open_trial(const tr_cuda_product *p, tr_cuda_trial *t)
     return tr_cuda_trial_open(t, p->cuda, "matrix products", sizes);
 }
 
+static tr_status refuse(tr_blas_choice *choice, const char *why)
+{
+    choice->refusal = tr_strdup(why);
+    return choice->refusal ? TR_OK : tr_last_status();
+}
+
 static tr_status try_all(tr_cuda_product *p, const candidates *of, tr_blas_choice *choice)
 {
     tr_status st = TR_OK;
@@ -208,7 +214,7 @@ static tr_status try_all(tr_cuda_product *p, const candidates *of, tr_blas_choic
         char name[64];
         bool best;
         snprintf(name, sizeof name, "cuBLASLt algorithm %d",
-                 (int)ask_algo(&c->algo, CUBLASLT_ALGO_CONFIG_ID, -1));
+                 (int)tr_blas_ask(&c->algo, CUBLASLT_ALGO_CONFIG_ID, -1));
         TR_TRY(tr_cuda_trial_run(&t, &(tr_cuda_candidate){name, c->workspace, put, &a}, &best));
         if (!best) continue;
         choice->found = true;
@@ -216,8 +222,8 @@ static tr_status try_all(tr_cuda_product *p, const candidates *of, tr_blas_choic
         choice->workspace = c->workspace;
         choice->fills = enough(c->split, parts_of(p->cuda, &p->problem));
     }
-    p->cuda->blas->broken = !choice->found;
-    if (!choice->found) memcpy(p->cuda->blas->refusal, t.why, sizeof t.why);
+    choice->broken = !choice->found;
+    if (choice->broken) TR_TRY(refuse(choice, t.why));
 out:
     tr_cuda_trial_close(&t);
     return st;
@@ -232,7 +238,8 @@ static const tr_blas_choice *remembered(const tr_cuda_blas *blas, const tr_cuda_
     return NULL;
 }
 
-static tr_status remember(tr_cuda_blas *blas, const tr_blas_choice *choice)
+static tr_status remember(tr_cuda_blas *blas, const tr_blas_choice *choice,
+                          const tr_blas_choice **out)
 {
     if (blas->nchoices == blas->cap_choices) {
         const size_t cap = blas->cap_choices ? 2 * blas->cap_choices : 16;
@@ -241,33 +248,39 @@ static tr_status remember(tr_cuda_blas *blas, const tr_blas_choice *choice)
         blas->choices = grown;
         blas->cap_choices = cap;
     }
+    *out = &blas->choices[blas->nchoices];
     blas->choices[blas->nchoices++] = *choice;
     return TR_OK;
 }
 
-tr_status tr_blas_choose(tr_cuda_blas *blas, tr_cuda_product *p, bool *found)
+static tr_status search(tr_cuda_blas *blas, tr_cuda_product *p, const tr_blas_choice **out)
 {
     tr_status st = TR_OK;
-    const tr_blas_choice *known = remembered(blas, &p->problem);
-    tr_blas_choice choice = {.problem = p->problem};
-    if (known) {
-        choice = *known;
+    tr_blas_choice choice = {.found = false};
+    candidates named = {.n = 0};
+    memcpy(&choice.problem, &p->problem, sizeof p->problem); /* with its padding */
+    TR_TRY(ask(blas, p, &named));
+    if (named.n > 0) {
+        cut(blas, p, parts_of(blas->cuda, &p->problem), &named);
+        TR_TRY(try_all(p, &named, &choice));
     } else {
-        candidates named = {.n = 0};
-        snprintf(blas->refusal, sizeof blas->refusal, "none is offered");
-        blas->broken = false;
-        TR_TRY(ask(blas, p, &named));
-        if (named.n > 0) {
-            cut(blas, p, parts_of(blas->cuda, &p->problem), &named);
-            TR_TRY(try_all(p, &named, &choice));
-        }
-        memcpy(&choice.problem, &p->problem, sizeof p->problem); /* with its padding */
-        TR_TRY(remember(blas, &choice));
+        TR_TRY(refuse(&choice, "none is offered"));
     }
-    p->algo = choice.algo;
-    p->workspace = choice.workspace;
-    p->fills = choice.fills;
-    *found = choice.found;
+    TR_TRY(remember(blas, &choice, out));
+out:
+    if (st != TR_OK) tr_free(choice.refusal);
+    return st;
+}
+
+tr_status tr_blas_choose(tr_cuda_blas *blas, tr_cuda_product *p, const tr_blas_choice **out)
+{
+    tr_status st = TR_OK;
+    const tr_blas_choice *choice = remembered(blas, &p->problem);
+    if (!choice) TR_TRY(search(blas, p, &choice));
+    p->algo = choice->algo;
+    p->workspace = choice->workspace;
+    p->fills = choice->fills;
+    *out = choice;
 out:
     return st;
 }

@@ -14,6 +14,8 @@ tr_status tr_cuda_blas_check(cublasStatus_t s, const char *call);
 typedef struct {
     tr_cuda_problem problem;
     bool found, fills;
+    bool broken;   /* not found, and there were algorithms, which failed */
+    char *refusal; /* why none was found; NULL: one was */
     cublasLtMatmulAlgo_t algo;
     size_t workspace;
 } tr_blas_choice;
@@ -23,8 +25,6 @@ struct tr_cuda_blas {
     cublasLtHandle_t handle;
     size_t nchoices, cap_choices;
     tr_blas_choice *choices;
-    char refusal[TR_ERROR_TEXT]; /* why the problem chosen for last has no algorithm that runs */
-    bool broken;                 /* because those that there are failed */
 };
 
 struct tr_cuda_product {
@@ -39,9 +39,13 @@ struct tr_cuda_product {
     char choice[64]; /* the algorithm in words */
 };
 
-/* Local. Fills in algo, workspace and fills from the table, or asks the library, tries (and times) and
- * remembers. *found is false where there is none that runs. */
-tr_status tr_blas_choose(tr_cuda_blas *blas, tr_cuda_product *p, bool *found);
+/* Local. Fills in algo, workspace and fills from the table, or asks the library, tries (and times)
+ * and remembers. *out: the table's, until the next call; not `found` where there is none that
+ * runs. */
+tr_status tr_blas_choose(tr_cuda_blas *blas, tr_cuda_product *p, const tr_blas_choice **out);
+/* Local. An algorithm's attribute; `unknown` where the library does not say. */
+int32_t tr_blas_ask(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t what,
+                    int32_t unknown);
 /* Local. One call of the library with `algo`, whose own status comes back: not every failure of a
  * candidate is the program's. */
 cublasStatus_t tr_blas_call(tr_cuda_product *p, const cublasLtMatmulAlgo_t *algo, size_t workspace,

@@ -240,8 +240,8 @@ tr_status tr_dnn_choose(tr_cuda_dnn *dnn, tr_dnn_plan *plan)
     TR_TRY(tr_dnn_graph_build(dnn, p, &g, &refused));
     for (size_t i = 0; !refused && i < TR_COUNT(modes) - fused && !plan->graph; i++)
         TR_TRY(try_mode(&s, &g, modes[i]));
-    dnn->broken = !plan->graph && s.tried > 0;
-    if (dnn->broken) memcpy(dnn->refusal, s.trial.why, sizeof dnn->refusal);
+    plan->broken = !plan->graph && s.tried > 0;
+    if (plan->broken) memcpy(dnn->refusal, s.trial.why, sizeof dnn->refusal);
 out:
     if (s.pack) cudnnBackendDestroyDescriptor(s.pack);
     tr_cuda_trial_close(&s.trial);

@@ -66,6 +66,7 @@ out:
 static void plan_close(tr_dnn_plan *plan)
 {
     if (plan->graph) cudnnBackendDestroyDescriptor(plan->graph);
+    tr_free(plan->refusal);
     tr_free(plan);
 }
 
@@ -86,6 +87,7 @@ tr_status tr_dnn_plan_get(tr_cuda_dnn *dnn, const tr_dnn_problem *p, const tr_dn
     tr_status st = TR_OK;
     tr_dnn_plan *plan = dnn->plans;
     while (plan && memcmp(&plan->problem, p, sizeof *p) != 0) plan = plan->next;
+    dnn->last = plan;
     if (plan) {
         *out = plan->graph ? plan : NULL;
         return TR_OK;
@@ -94,16 +96,16 @@ tr_status tr_dnn_plan_get(tr_cuda_dnn *dnn, const tr_dnn_problem *p, const tr_dn
     if (!plan) return tr_last_status();
     plan->problem = *p;
     snprintf(dnn->refusal, sizeof dnn->refusal, "none is offered");
-    dnn->broken = false;
     dnn->counts.searches++;
     TR_TRY(tr_dnn_choose(dnn, plan));
+    if (!plan->graph && !(plan->refusal = tr_strdup(dnn->refusal))) st = tr_last_status();
 out:
     if (st != TR_OK) {
         plan_close(plan);
         return st;
     }
     plan->next = dnn->plans;
-    dnn->plans = plan;
+    dnn->last = dnn->plans = plan;
     dnn->counts.plans++;
     *out = plan->graph ? plan : NULL;
     return TR_OK;
@@ -121,12 +123,12 @@ const char *tr_dnn_plan_name(const tr_dnn_plan *plan)
 
 const char *tr_dnn_refusal(const tr_cuda_dnn *dnn)
 {
-    return dnn->refusal;
+    return dnn->last && dnn->last->refusal ? dnn->last->refusal : "";
 }
 
 bool tr_dnn_broken(const tr_cuda_dnn *dnn)
 {
-    return dnn->broken;
+    return dnn->last && dnn->last->broken;
 }
 
 tr_dnn_counts tr_dnn_count(const tr_cuda_dnn *dnn)

@@ -39,7 +39,7 @@ tr_status tr_dnn_plan_get(tr_cuda_dnn *dnn, const tr_dnn_problem *p, const tr_dn
 size_t tr_dnn_plan_workspace(const tr_dnn_plan *plan);
 const char *
 tr_dnn_plan_name(const tr_dnn_plan *plan); /* "cuDNN engine 38"; lives as long as the plan */
-/* Why the problem asked for last has no plan: the last refusal's text. */
+/* Why the problem asked for last has no plan: the last refusal's text; "": it has one. */
 const char *tr_dnn_refusal(const tr_cuda_dnn *dnn);
 /* Whether that is because the engines that there are failed when they were run. */
 bool tr_dnn_broken(const tr_cuda_dnn *dnn);

@@ -14,6 +14,8 @@ struct tr_dnn_plan {
     cudnnBackendDescriptor_t graph; /* execution plan */
     size_t workspace;
     char name[64];
+    bool broken;   /* no graph, and there were engines, none of which runs */
+    char *refusal; /* why there is no graph; NULL: there is one */
 };
 
 struct tr_cuda_dnn {
@@ -21,8 +23,8 @@ struct tr_cuda_dnn {
     cudnnHandle_t handle;
     tr_dnn_plan *plans;
     tr_dnn_counts counts;
-    char refusal[TR_ERROR_TEXT];
-    bool broken; /* there were engines for the problem asked for last, and none of them runs */
+    char refusal[TR_ERROR_TEXT]; /* the last one in the search that goes on */
+    const tr_dnn_plan *last;     /* the one asked for last */
 };
 
 /* TR_OK, or TR_KERNEL with the call's name, cuDNN's name for the status and its last message. */
@@ -50,7 +52,7 @@ tr_status tr_dnn_set(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t nam
                      cudnnBackendAttributeType_t type, int64_t n, const void *values);
 tr_status tr_dnn_pack_open(const tr_dnn_operands *at, cudnnBackendDescriptor_t *out);
 
-/* choose.c: fills plan->graph, workspace and name; leaves them where no engine may be taken. */
+/* choose.c: fills plan->graph, workspace and name; or broken, where no engine may be taken. */
 tr_status tr_dnn_choose(tr_cuda_dnn *dnn, tr_dnn_plan *plan);
 
 #endif

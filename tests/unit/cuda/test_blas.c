@@ -358,6 +358,13 @@ static void test_broken(void **state)
         setenv("FAKEGPU_BROKEN", "cublaslt:*", 1);
         assert_told(tr_cuda_product_open(cuda, &q, &p), TR_KERNEL,
                     "CUBLAS_STATUS_EXECUTION_FAILED");
+        const tr_cuda_problem other =
+            problem_of(8, 16, 32, false, true, 0, TR_F32, TR_F32, TR_EPILOGUE_BIAS);
+        setenv("FAKEGPU_CUBLASLT_WITHOUT", "bias", 1);
+        assert_ok(tr_cuda_product_open(cuda, &other, &p));
+        unsetenv("FAKEGPU_CUBLASLT_WITHOUT");
+        assert_told(tr_cuda_product_open(cuda, &q, &p), TR_KERNEL, /* not the other one's reason */
+                    "CUBLAS_STATUS_EXECUTION_FAILED");
         b->close(cuda);
     }
     unsetenv("FAKEGPU_BROKEN");

@@ -1,5 +1,6 @@
-/* Which of a library's candidates is taken: the first that runs, the fastest where they are timed, the first as it is
- * where there is no memory to try it in; and that one that fails is passed over. */
+/* Which of a library's candidates is taken: the first that runs, the fastest where they are timed,
+ * the first as it is where there is no memory to try it in; and that one that fails is passed
+ * over. */
 #include "tests/unit/cuda/core_harness.h"
 
 #include "kernels/cuda/blas/blas.h"
@@ -72,6 +73,34 @@ static void test_best(void **state)
         b->close(cuda);
         assert_int_equal(held(), closed); /* what was remembered is gone, too */
     }
+}
+
+/* A candidate whose workspace has no room is never run: the first is taken as it is, a later one
+ * loses to what was taken before it, and no other one is tried. */
+static void test_no_workspace(void **state)
+{
+    (void)state;
+    const size_t sizes[TR_CUDA_TRIAL_BLOCKS] = {FILL};
+    tr_cuda *cuda = open_timing(true);
+    for (int large = 0; large < 3; large++) {
+        tr_cuda_trial t;
+        work w[4] = {{2, 0}, {1, 0}, {1, 0}, {1, 0}};
+        int taken = -1;
+        assert_ok(tr_cuda_trial_open(&t, cuda, "nothing", sizes));
+        for (int i = 0; i < 4 && tr_cuda_trial_goes_on(&t); i++) {
+            const tr_cuda_candidate c = {.name = "nothing",
+                                         .workspace = i == large ? (size_t)1 << 50 : 100,
+                                         .put = put,
+                                         .arg = &w[i]};
+            bool best;
+            assert_ok(tr_cuda_trial_run(&t, &c, &best));
+            if (best) taken = i;
+        }
+        assert_int_equal(taken, large == 2 ? 1 : 0);
+        for (int i = 0; i < 4; i++) assert_int_equal(w[i].puts > 0, i < large);
+        tr_cuda_trial_close(&t);
+    }
+    b->close(cuda);
 }
 
 static void test_memos(void **state)
@@ -162,9 +191,8 @@ int main(void)
     snprintf(memory, sizeof memory, "%d", MEMORY);
     setenv("FAKEGPU_MEMORY", memory, 1);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_best),
-        cmocka_unit_test(test_memos),
-        cmocka_unit_test(test_excluded),
+        cmocka_unit_test(test_best),    cmocka_unit_test(test_no_workspace),
+        cmocka_unit_test(test_memos),   cmocka_unit_test(test_excluded),
 #ifndef TR_REAL_GPU
         cmocka_unit_test(test_no_room),
 #endif

@@ -187,7 +187,14 @@ static void test_broken(void **state)
     assert_null(plan_of(none, &p));
     assert_non_null(strstr(tr_dnn_refusal(none->dnn), "CUDNN_STATUS_EXECUTION_FAILED"));
     unsetenv("FAKEGPU_BROKEN");
-    assert_null(plan_of(none, &p)); /* remembered */
+    const tr_dnn_problem other = problem(TR_DNN_GRAD_WEIGHT, TR_F32, true);
+    setenv("FAKEGPU_CUDNN_NO_GRAPH", "all", 1);
+    assert_null(plan_of(none, &other));
+    unsetenv("FAKEGPU_CUDNN_NO_GRAPH");
+    assert_false(tr_dnn_broken(none->dnn));
+    assert_null(plan_of(none, &p)); /* remembered, and why */
+    assert_true(tr_dnn_broken(none->dnn));
+    assert_non_null(strstr(tr_dnn_refusal(none->dnn), "CUDNN_STATUS_EXECUTION_FAILED"));
     b->close(none);
 }
 
