@@ -1,11 +1,11 @@
 /* Which GPU is whose: no two ranks of a node may end at one GPU, which NCCL refuses and which would
  * train at half the speed. A launcher may show all GPUs to every rank, one to each, or some to each
- * (Slurm's --gpu-bind=closest: those of the rank's socket), so GPUs are told apart by the names that
- * backends give them for all processes (where they sit on the PCI bus, and UUIDs, as instances of one
- * GPU sit at one place), not by number, and dealt out by a maximum matching of ranks and the GPUs they
- * see: ranks in local order, each the first of its own that is free, and where none is, others make
- * room along an augmenting path (Kuhn, "The Hungarian method for the assignment problem", 1955). So
- * where all see all, rank i gets GPU i.
+ * (Slurm's --gpu-bind=closest: those of the rank's socket), so GPUs are told apart by the names
+ * that backends give them for all processes (where they sit on the PCI bus, and UUIDs, as instances
+ * of one GPU sit at one place), not by number, and dealt out by a maximum matching of ranks and the
+ * GPUs they see: ranks in local order, each the first of its own that is free, and where none is,
+ * others make room along an augmenting path (Kuhn, "The Hungarian method for the assignment
+ * problem", 1955). So where all see all, rank i gets GPU i.
  *
  * Every rank gathers what all see and matches every node, hence comes to the same answer: two
  * gathers, 72 bytes a rank and GPU, and at worst ranks^2 * GPUs steps a node.
@@ -86,6 +86,25 @@ static tr_status name(const tr_backend *gpu, int count, uint64_t without, tr_gpu
             snprintf(mine[k].text, sizeof mine[k].text, "device %d", k);
     }
     return st;
+}
+
+/* The i-th of all ids is one that a rank of this node gave. */
+static bool is_of(const tr_gpu_view *v, int i, int node)
+{
+    const tr_gpu_card *card = &v->cards[i / v->most];
+    return card->node == node && i % v->most < card->count;
+}
+
+/* What tells instances apart counts where it is known of all that the ranks of the node see: else
+ * one GPU would have two names. */
+static void make_comparable(tr_gpu_view *v, int node)
+{
+    const int nids = v->size * v->most;
+    bool known = true;
+    for (int i = 0; i < nids; i++)
+        if (is_of(v, i, node)) known = known && strstr(v->ids[i].text, TR_GPU_ID_APART);
+    for (int i = 0; i < nids && !known; i++)
+        if (is_of(v, i, node)) v->ids[i].text[strcspn(v->ids[i].text, TR_GPU_ID_APART)] = 0;
 }
 
 /* Numbers the GPUs of a node, each once however many ranks see it. The id of number g is where it
@@ -188,6 +207,7 @@ static bool instances_of_one(const tr_gpu_view *v)
 static tr_status match(tr_gpu_view *v, const tr_topology *t, int *device)
 {
     for (int node = 0; node < t->nodes; node++) {
+        make_comparable(v, node);
         number(v, node);
         for (int i = 0; i < v->ranks; i++) {
             memset(v->asked, 0, (size_t)v->ranks * sizeof *v->asked);

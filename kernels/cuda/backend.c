@@ -63,47 +63,42 @@ static int cuda_devices(char *why, size_t size)
     return n;
 }
 
-/* A function of the driver's as CUDA 11.4 has it, by which instances of a GPU (MIG) have UUIDs of their own; NULL:
- * the driver is older. */
-static tr_status find_function(const char *name, void **out)
+/* A function of the driver's as CUDA 11.4 has it, by which instances of a GPU (MIG) have UUIDs of
+ * their own. NULL where the driver is older, or, with a warning, does not give it. */
+static void *find_function(const char *name)
 {
+    void *f = NULL;
     enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050
     const char *call = "cudaGetDriverEntryPointByVersion";
     const cudaError_t e =
-        cudaGetDriverEntryPointByVersion(name, out, 11040, cudaEnableDefault, &found);
+        cudaGetDriverEntryPointByVersion(name, &f, 11040, cudaEnableDefault, &found);
 #else
     const char *call = "cudaGetDriverEntryPoint";
-    const cudaError_t e = cudaGetDriverEntryPoint(name, out, cudaEnableDefault, &found);
+    const cudaError_t e = cudaGetDriverEntryPoint(name, &f, cudaEnableDefault, &found);
 #endif
-    if (e == cudaErrorSymbolNotFound) (void)cudaGetLastError();
-    if (e == cudaErrorSymbolNotFound || found != cudaDriverEntryPointSuccess) *out = NULL;
-    return e == cudaErrorSymbolNotFound ? TR_OK : tr_cuda_check(e, call);
+    if (e != cudaSuccess) (void)cudaGetLastError();
+    if (e != cudaSuccess && e != cudaErrorSymbolNotFound)
+        tr_log(TR_LOG_WARN, "instances of one GPU (MIG) cannot be told apart: %s(%s): %s (%s)",
+               call, name, cudaGetErrorString(e), cudaGetErrorName(e));
+    return e == cudaSuccess && found == cudaDriverEntryPointSuccess ? f : NULL;
 }
 
-/* *known false where the driver does not tell: on all ranks of a machine or on none. */
-static tr_status find_uuid(int device, CUuuid *uuid, bool *known)
+static bool find_uuid(int device, CUuuid *uuid)
 {
-    tr_status st = TR_OK;
     CUdevice handle;
-    void *get, *get_uuid;
-    TR_TRY(find_function("cuDeviceGet", &get));
-    TR_TRY(find_function("cuDeviceGetUuid", &get_uuid));
-    *known = get && get_uuid && ((__typeof__(&cuDeviceGet))get)(&handle, device) == CUDA_SUCCESS &&
-             ((__typeof__(&cuDeviceGetUuid_v2))get_uuid)(uuid, handle) == CUDA_SUCCESS;
-out:
-    return st;
+    void *get = find_function("cuDeviceGet"), *get_uuid = find_function("cuDeviceGetUuid");
+    return get && get_uuid && ((__typeof__(&cuDeviceGet))get)(&handle, device) == CUDA_SUCCESS &&
+           ((__typeof__(&cuDeviceGetUuid_v2))get_uuid)(uuid, handle) == CUDA_SUCCESS;
 }
 
-/* "0000:10:00.0/5f0c...": instances of one GPU differ in the UUID alone. */
+/* "0000:10:00.0/5f0c...": instances of one GPU differ in the UUID alone, which only they need. */
 static tr_status cuda_device_id(int device, char *buf, size_t size)
 {
     tr_status st = TR_OK;
     CUuuid uuid;
-    bool known;
     TR_CUDA_TRY(cudaDeviceGetPCIBusId(buf, (int)size, device));
-    TR_TRY(find_uuid(device, &uuid, &known));
-    if (!known) goto out;
+    if (!find_uuid(device, &uuid)) goto out;
     size_t n = strlen(buf);
     n += (size_t)snprintf(buf + n, size - n, TR_GPU_ID_APART);
     for (size_t i = 0; i < sizeof uuid.bytes && n < size; i++)

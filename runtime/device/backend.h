@@ -48,8 +48,8 @@ typedef struct tr_backend {
      * the host. */
     int (*devices)(char *why, size_t size);
     /* A text that names the device for all processes of the machine: its place on the PCI bus and,
-     * behind TR_GPU_ID_APART, what tells instances of one GPU (MIG) apart, at most TR_GPU_ID bytes; NULL
-     * on the host. Touches no device. */
+     * behind TR_GPU_ID_APART, what tells instances of one GPU (MIG) apart, left out where that
+     * cannot be found out; at most TR_GPU_ID bytes. NULL on the host. Touches no device. */
     tr_status (*device_id)(int device, char *buf, size_t size);
     /* TR_UNSUPPORTED with the reason where this device lacks the precision; NULL on the host.
      * Touches no device. */

@@ -46,6 +46,7 @@ LIMIT = 120  # seconds: a run that hangs. Not how soon one ends, which is the ma
 OVER = "what it gives back is no longer needed, and nothing is read from the device any more"
 PLAIN = "all ranks do without registered memory"
 RECORDED = "steps then run as they come"
+ORDER = "what is not known to keep two communicators in order has one"
 SURVIVABLE = {
     "cublasLtDestroy": OVER,
     "cublasLtMatmulAlgoConfigGetAttribute": "into how many parts an algorithm cuts a sum is taken for not known",
@@ -65,17 +66,17 @@ SURVIVABLE = {
     "cudaGraphInstantiate": RECORDED,
     "cudaStreamBeginCapture": RECORDED,
     "cudaStreamEndCapture": RECORDED,
-    "cudaDriverGetVersion": "what is not known to keep two communicators in order has one",
+    "cudaDriverGetVersion": ORDER,
+    "cudaGetDriverEntryPointByVersion": "GPUs are told apart by their places; only instances of one need more",
     "ncclCommDeregister": OVER,
     "ncclCommRegister": PLAIN,
     "ncclMemAlloc": PLAIN,
     "ncclMemFree": OVER,
     "cudaMemGetInfo": "memory in use is only reported",
-    "cudaRuntimeGetVersion": "the version is only reported",
+    "cudaRuntimeGetVersion": ORDER,
 }
 # Of these only the last; earlier ones must not fail unseen.
 SURVIVABLE_LAST = {"cudaSetDevice": OVER, "cudaStreamSynchronize": OVER,
-                   "cudaGetDriverEntryPointByVersion": "by then it looks for the cores near the card",
                    "cudaDeviceGetPCIBusId": "by then it looks for the card's counters, which are only reported"}
 # What is said where a call failed while algorithms were tried.
 TRIED = re.compile(r"another one is taken: .*\w|no device memory to try \w+")
@@ -238,6 +239,16 @@ class Faults(GpuCase):
             said = "launch of" if name == "cudaLaunchKernel" else name
             self.assertRegex(errors(out)[0], said)
             self.assertEqual(len(errors(out)), 1, out)
+
+    def test_only_told(self):
+        """What only names an algorithm, or an instance of a GPU, costs no run where it fails."""
+        counts, losses = self.calls(), self.losses("clean")
+        name = "cublasLtMatmulAlgoConfigGetAttribute"
+        for call, n in ((name, counts[name][1]), ("cudaGetDriverEntryPointByVersion", 1)):
+            code, out = self.tiny(call, FAKEGPU_FAIL=f"{call}:{n}@1")
+            self.assertEqual(code, 0, out)
+            self.assertEqual(self.losses(call), losses)
+            self.assertEqual("cannot be told apart: cudaGetDriver" in out, call != name, out)
 
     def test_nothing_to_count_with(self):
         """Without NVML, or where one of its calls fails, training is the same."""

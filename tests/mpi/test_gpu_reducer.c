@@ -347,6 +347,12 @@ static tr_status pretend_instance(int device, char *buf, size_t size)
     return TR_OK;
 }
 
+static tr_status pretend_whole(int device, char *buf, size_t size)
+{
+    snprintf(buf, size, "0000:%02x:00.0/%032x", device, device);
+    return TR_OK;
+}
+
 static void test_choose_instances(void **state)
 {
     (void)state;
@@ -361,6 +367,13 @@ static void test_choose_instances(void **state)
     b.device_id = pretend_id;
     assert_int_equal(tr_gpu_choose(c, &b, 0, &got), TR_OK);
     assert_false(got.instances);
+
+    /* the last rank does not find out what would tell them apart: the same GPUs all the same */
+    b.device_id = t->rank == t->size - 1 ? pretend_id : pretend_whole;
+    assert_int_equal(tr_gpu_choose(c, &b, 0, &got), TR_OK);
+    assert_int_equal(got.device, t->local_rank);
+    assert_false(got.instances);
+    b.device_id = pretend_id;
 
     const uint64_t mine = t->rank == t->size - 1 ? 5 : 0; /* the last rank cannot use 0 and 2 */
     assert_int_equal(tr_gpu_choose(c, &b, mine, &got), TR_OK);
