@@ -1,13 +1,14 @@
-/* What jobs that were killed left on this node, and the command that removes it. Open MPI's segments in
- * /dev/shm are files, and so is what its launcher keeps in a folder of its session; nobody removes them when
- * both are killed. Ours are those of this user that no process maps. The launcher's folder has its process
- * id in its name, and ranks are the launcher's children: the folders beside ours that are named alike are
- * others', and are left over where no process has that id any more.
+/* What jobs that were killed left on this node, and the command that removes it. Open MPI's
+ * segments in /dev/shm are files, and so is what its launcher keeps in a folder of its session;
+ * nobody removes them when both are killed. Ours are those of this user that no process maps. The
+ * launcher's folder has its process id in its name, and ranks are the launcher's children: the
+ * folders beside ours that are named alike are others', and are left over where no process has that
+ * id any more.
  *
  * Open MPI 4:  /tmp/ompi.HOST.UID/pid.PID    5:  /tmp/prterun.HOST.PID.UID
  *
- * All this is judged by the processes that one can see: nothing is said in a process namespace that is not
- * the machine's first, as in most containers. */
+ * All this is judged by the processes that one can see: nothing is said in a process namespace that
+ * is not the machine's first, as in most containers. */
 #include "collectives/internal.h"
 
 #include <ctype.h>
@@ -101,7 +102,8 @@ static void find_segments(const char *dir, things *t)
     if (d) closedir(d);
 }
 
-/* The process id in a name that is like `own` but for it, where `own` has `parent`; 0: it is not. */
+/* The process id in a name that is like `own` but for it, where `own` has `parent`; 0: it is
+ * not. */
 static long id_in(const char *name, const char *own, const char *parent)
 {
     const size_t before = (size_t)(parent - own), digits = strspn(parent, "0123456789");

@@ -4,10 +4,10 @@
  * Two communicators on one device hang where a kernel of each waits, on different ranks, for room
  * that the other one's has. NCCL's rules (user guide, "Using multiple NCCL communicators
  * concurrently"): up to 2.25 all operations must be put in one order by the streams. From 2.26 on
- * NCCL_LAUNCH_ORDER_IMPLICIT has NCCL do it, by the order of the calls on the host, which must be the
- * same on all ranks: reducer_nccl.c sees to that. With CUDA 12.3, or 12.9 for what is recorded (and
- * NCCL 2.27), a kernel then waits only for the start of the one before it, with older ones for its
- * end, which gains nothing.
+ * NCCL_LAUNCH_ORDER_IMPLICIT has NCCL do it, by the order of the calls on the host, which must be
+ * the same on all ranks: reducer_nccl.c sees to that. With CUDA 12.3, or 12.9 for what is recorded
+ * (and NCCL 2.27), a kernel then waits only for the start of the one before it, with older ones for
+ * its end, which gains nothing.
  *
  *     2.25   bucket 0 ------------| gather 0 |           one stream
  *     2.26   bucket 0 ------------|                      started, then
@@ -22,9 +22,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum {
-    GATHER_BLOCKS = 2
-}; /* what is gathered is a few kilobytes, and kernels of backward run beside it */
+/* What is gathered is a few kilobytes, and kernels of backward run beside it. */
+enum { GATHER_BLOCKS = 2 };
 
 #define ORDER "NCCL_LAUNCH_ORDER_IMPLICIT"
 
@@ -53,8 +52,9 @@ static tr_status find_version(tr_nccl_link *l, int *version)
     return st;
 }
 
-/* A link of this process was opened without the order: NCCL reads the variable once, with the first
- * operation, and later links find it as it was. */
+/* This process has a communicator that was opened without the order: NCCL reads the variable once,
+ * with the first operation, and later links find it as it was. Global, as what it stands for is:
+ * NCCL keeps the setting by process, not by communicator. */
 static bool disordered;
 
 /* Kernels of two communicators run beside each other, and cannot wait for each other crosswise. */
@@ -77,8 +77,8 @@ static tr_status open_gather(tr_nccl_link *l, tr_comm *gatherers)
 {
     tr_status st = TR_OK;
     if (gatherers->topology.size > 1) st = tr_nccl_open(gatherers, GATHER_BLOCKS, &l->gather);
-    return tr_agree(l->base.c, st,
-                    NULL); /* groups connect side by side; a failure is everybody's */
+    /* Groups connect side by side; a failure is everybody's. */
+    return tr_agree(l->base.c, st, NULL);
 }
 
 static tr_status open_all(tr_nccl_link *l, const tr_gpu_link_options *o, int version)
@@ -86,12 +86,10 @@ static tr_status open_all(tr_nccl_link *l, const tr_gpu_link_options *o, int ver
     tr_status st = TR_OK;
     tr_comm *c = l->base.c;
     TR_TRY(tr_comm_all(c, o->gathers && orders_itself(version, o->recorded), &l->beside));
-    const char *order = getenv(ORDER);
-    if (l->beside)
-        setenv(ORDER, "1", 1);
-    else if (!order || strcmp(order, "1") != 0)
-        disordered = true;
+    if (l->beside) setenv(ORDER, "1", 1);
     TR_TRY(tr_nccl_open(c, 0, &l->reduce));
+    const char *order = getenv(ORDER);
+    if (!order || strcmp(order, "1") != 0) disordered = true;
     if (o->gatherers || l->beside)
         TR_TRY(open_gather(l, o->gatherers ? o->gatherers : c));
     else

@@ -8,12 +8,12 @@
  *   host                 MPI_Iallreduce 0, 1       /
  *   up                               copy 0, copy 1
  *
- * Sharded: the exchange takes MPI_Iallreduce's place, only a rank's own sums go up again, and publish
- * takes the weights the same way.
+ * Sharded: the exchange takes MPI_Iallreduce's place, only a rank's own sums go up again, and
+ * publish takes the weights the same way.
  *
  * The host moves all of it on, in polls between kernels, and waits in finish: so nothing here can
  * be recorded. Twice the gradients cross the bus a step, and host memory holds them once. That all
- * ranks end with the same bits rests on MPI, see reducer_mpi.c. */
+ * ranks end with the same bits rests on MPI, see reducer/mpi.c. */
 #include "collectives/nccl/internal.h"
 
 #include <string.h>
@@ -226,8 +226,8 @@ out:
     return st;
 }
 
-/* Weights are private. Where every rank owns everything they were updated alike everywhere; else they
- * pass through the gradients' host memory, which nothing needs until the next backward. */
+/* Weights are private. Where every rank owns everything they were updated alike everywhere; else
+ * they pass through the gradients' host memory, which nothing needs until the next backward. */
 static tr_status staged_publish(tr_reducer *r)
 {
     tr_status st = TR_OK;

@@ -87,8 +87,9 @@ class Link(GpuCase):
             return sum(line.startswith("lap_kernel ") for line in path.read_text().splitlines())
         recorded, plain = readings("recorded"), readings("plain", "run.cuda_graph=off")
         self.assertEqual(plain - 6 * 4 * 2, 6 * 2 * 2 * self.gathers("plain"))
-        self.assertEqual(recorded % (2 * 4), 0)
-        self.assertLess(recorded, plain)
+        self.assertGreater(self.gathers("plain"), 0)
+        # Replays launch nothing: each of the two slots' steps is issued as it comes, then to be recorded.
+        self.assertEqual(recorded, 2 * 2 * 4 * 2)
 
     def gathers(self, name):
         """Of a micro-batch."""
