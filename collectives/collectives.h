@@ -11,26 +11,27 @@ typedef struct tr_comm tr_comm;
 typedef struct tr_watchdog tr_watchdog;
 tr_status tr_watchdog_open(tr_watchdog **out); /* Local */
 void tr_watchdog_close(tr_watchdog *w);        /* Local */
-/* Local. Unless tr_watchdog_rest is called within `seconds`, in which this process was not suspended,
- * it writes the text, one line, to stderr and ends by _exit(exit_code). One thing at a time: a second
- * call takes the place of the first. NULL: does nothing. */
+/* Local. Unless tr_watchdog_rest is called within `seconds`, in which this process was not
+ * suspended, it writes the text, one line, to stderr and ends by _exit(exit_code). One thing at a
+ * time: a second call takes the place of the first. NULL: does nothing. */
 void tr_watchdog_watch(tr_watchdog *w, double seconds, int exit_code, const char *fmt, ...)
     TR_PRINTF(4, 5);
 void tr_watchdog_rest(tr_watchdog *w);
 
-/* *Collective.* Over MPI_COMM_WORLD (MPI must be initialized, MPI_THREAD_FUNNELED or more), or one rank
- * without MPI. `timeout`: seconds to wait for a peer before failing with who was missing (neither time in
- * which this process was suspended counts, nor in which a peer was busy, see tr_comm_busy). Small
- * collectives go through shared memory when all ranks are on one node, else MPI. `shared_allowed` false
- * forces plain MPI everywhere. Falls back, and says so once on rank 0, when shared memory is short. */
+/* *Collective.* Over MPI_COMM_WORLD (MPI must be initialized, MPI_THREAD_FUNNELED or more), or one
+ * rank without MPI. `timeout`: seconds to wait for a peer before failing with who was missing
+ * (neither time in which this process was suspended counts, nor in which a peer was busy, see
+ * tr_comm_busy). Small collectives go through shared memory when all ranks are on one node, else
+ * MPI. `shared_allowed` false forces plain MPI everywhere. Falls back, and says so once on rank 0,
+ * when shared memory is short. */
 typedef struct {
     bool mpi;             /* false: the one-rank communicator */
     bool shared_allowed;  /* run.collectives is not mpi */
     bool shared_required; /* run.collectives is shared: failing to get it is an error */
     double timeout;
     double start_timeout; /* seconds for calls of MPI's that begin or end something; 0: timeout */
-    /* borrowed until the last communicator is closed: limits those calls, and the time that this process
-     * takes to end once the job is broken. NULL: nothing does */
+    /* borrowed until the last communicator is closed: limits those calls, and the time that this
+     * process takes to end once the job is broken. NULL: nothing does */
     tr_watchdog *watchdog;
 } tr_comm_options;
 tr_status tr_comm_open(const tr_comm_options *o, tr_comm **out);
@@ -49,33 +50,36 @@ typedef struct {
 } tr_topology;
 const tr_topology *tr_comm_topology(const tr_comm *c);
 
-/* *Collective.* Says, once, which variables of the environment make this job find other nodes, memory or limits than
- * there are: set for tests, they must not go unnoticed where they were left. */
+/* *Collective.* Says, once, which variables of the environment make this job find other nodes,
+ * memory or limits than there are: set for tests, they must not go unnoticed where they were
+ * left. */
 tr_status tr_comm_warn_of_hooks(tr_comm *c);
-/* Local. The first rank of each node names what killed launchers of this user left there, if anything, and the
- * command that removes it: session folders, and then segments in shared memory too. */
+/* Local. The first rank of each node names what killed launchers of this user left there, if
+ * anything, and the command that removes it: session folders, and then segments in shared memory
+ * too. */
 void tr_comm_warn_of_leftovers(const tr_comm *c);
 
-/* *Collective* over `c`. Splits its ranks into groups, as MPI_Comm_split does: one of all ranks that give the
- * same color, ordered by key and, where keys are equal, as in `c`. A negative color: in no group, *out is
- * NULL. A group is a communicator like any other: the collectives below, and a topology of its own, whose
- * ranks and nodes are the group's. Within a node its collectives go through shared memory where `c`'s may.
- * Timeout, busy marks, the watch over peers and what breaks are the job's: a failure in one communicator
- * breaks all, and every rank that waits in any of them hears of it. May be closed before or after `c`, by
- * all of the group's ranks. */
+/* *Collective* over `c`. Splits its ranks into groups, as MPI_Comm_split does: one of all ranks
+ * that give the same color, ordered by key and, where keys are equal, as in `c`. A negative color:
+ * in no group, *out is NULL. A group is a communicator like any other: the collectives below, and a
+ * topology of its own, whose ranks and nodes are the group's. Within a node its collectives go
+ * through shared memory where `c`'s may. Timeout, busy marks, the watch over peers and what breaks
+ * are the job's: a failure in one communicator breaks all, and every rank that waits in any of them
+ * hears of it. May be closed before or after `c`, by all of the group's ranks. */
 tr_status tr_comm_split(tr_comm *c, int color, int key, tr_comm **out);
 /* *Collective* over `c`. The ranks of this node, in local order. */
 tr_status tr_comm_split_node(tr_comm *c, tr_comm **out);
-/* *Collective* over `c`. One rank of each node, all with this one's local rank, in the order of nodes; NULL for
- * local ranks that some node lacks (of topology.slices on). */
+/* *Collective* over `c`. One rank of each node, all with this one's local rank, in the order of
+ * nodes; NULL for local ranks that some node lacks (of topology.slices on). */
 tr_status tr_comm_split_across(tr_comm *c, tr_comm **out);
 
-/* Elements of sums: TR_F32, TR_F64 or TR_I64. Floats are added in rank order, each by one rank or by all
- * alike: the same bits on every rank. Integers wrap. */
+/* Elements of sums: TR_F32, TR_F64 or TR_I64. Floats are added in rank order, each by one rank or
+ * by all alike: the same bits on every rank. Integers wrap. */
 
 /* *Collective.* v[i] = the sum over all ranks. */
 tr_status tr_comm_all_reduce(tr_comm *c, void *v, size_t count, tr_dtype type);
-/* *Collective.* send: size * count elements; recv: elements [rank * count, (rank + 1) * count) of the sums. */
+/* *Collective.* send: size * count elements; recv: elements [rank * count, (rank + 1) * count) of
+ * the sums. */
 tr_status tr_comm_reduce_scatter(tr_comm *c, const void *send, void *recv, size_t count,
                                  tr_dtype type);
 /* *Collective.* recv: size * nbytes, in rank order. */
@@ -83,47 +87,53 @@ tr_status tr_comm_all_gather(tr_comm *c, const void *send, void *recv, size_t nb
 /* *Collective.* Any nbytes (chunked beyond MPI's int). */
 tr_status tr_comm_broadcast(tr_comm *c, void *buf, size_t nbytes, int root);
 tr_status tr_comm_barrier(tr_comm *c); /* *Collective.* */
-/* *Collective* between two ranks, each of which names the other, with the same nbytes: of messages between
- * two ranks the first that is sent is the first that is received. Returns when `buf` may be used again. */
+/* *Collective* between two ranks, each of which names the other, with the same nbytes: of messages
+ * between two ranks the first that is sent is the first that is received. Returns when `buf` may be
+ * used again. */
 tr_status tr_comm_send(tr_comm *c, const void *buf, size_t nbytes, int to);
 tr_status tr_comm_receive(tr_comm *c, void *buf, size_t nbytes, int from);
-/* *Collective.* Every rank gives its status; TR_OK when all did. Where not, a rank that failed keeps its
- * own status and record; the others get TR_PEER (or TR_CONFIG/USAGE/STOPPED when the failing rank's
- * exit code is not 1: all ranks must exit alike) and the text "a peer failed: rank 3 (host): ...".
- * *said tells whether this rank is the one (the lowest failing) that should print. May be NULL. */
+/* *Collective.* Every rank gives its status; TR_OK when all did. Where not, a rank that failed
+ * keeps its own status and record; the others get TR_PEER (or TR_CONFIG/USAGE/STOPPED when the
+ * failing rank's exit code is not 1: all ranks must exit alike) and the text "a peer failed: rank 3
+ * (host): ...". *said tells whether this rank is the one (the lowest failing) that should print.
+ * May be NULL. */
 tr_status tr_agree(tr_comm *c, tr_status st, bool *said);
-/* Local. True once a collective failed (a peer died or did not come in time): every later collective
- * fails at once, tr_agree returns its argument, tr_comm_close frees nothing that needs the peers.
- * What is left to do is to print where *said is set, and tr_comm_abort. */
+/* Local. True once a collective failed (a peer died or did not come in time): every later
+ * collective fails at once, tr_agree returns its argument, tr_comm_close frees nothing that needs
+ * the peers. What is left to do is to print where *said is set, and tr_comm_abort. */
 bool tr_comm_broken(const tr_comm *c);
-/* Local. This rank gives up, over something that its peers cannot know of, and takes part in nothing more;
- * the last error is why. Peers that wait for it, on `c` and its reducers, hear it before they see that this
- * process ended, so that one message says what went wrong. Does nothing to one that is broken already.
- * Returns `st`. */
+/* Local. This rank gives up, over something that its peers cannot know of, and takes part in
+ * nothing more; the last error is why. Peers that wait for it, on `c` and its reducers, hear it
+ * before they see that this process ended, so that one message says what went wrong. Does nothing
+ * to one that is broken already. Returns `st`. */
 tr_status tr_comm_break(tr_comm *c, tr_status st);
-/* Local. Prints nothing, ends the whole job at once with `exit_code`: for failures where agreement is
- * no longer possible. Does not return; where MPI cannot end the job, this process ends after 5 s. */
+/* Local. Prints nothing, ends the whole job at once with `exit_code`: for failures where agreement
+ * is no longer possible. Does not return; where MPI cannot end the job, this process ends after 5
+ * s. */
 void tr_comm_abort(tr_comm *c, int exit_code);
 
-/* Local. This rank goes off to do something that takes as long as it takes (a file on a slow disk), or
- * is back: while a peer is busy, waiting for it does not run out the timeout, in waits on `c`, its groups
- * and its reducers; that it died is still noticed. On another node, where that cannot be seen, busy
- * excuses it for ten times the timeout at most. */
+/* Local. This rank goes off to do something that takes as long as it takes (a file on a slow disk),
+ * or is back: while a peer is busy, waiting for it does not run out the timeout, in waits on `c`,
+ * its groups and its reducers; that it died is still noticed. On another node, where that cannot be
+ * seen, busy excuses it for ten times the timeout at most. */
 void tr_comm_busy(tr_comm *c, bool busy);
 
 typedef struct {
-    int device; /* an index among those that the backend sees in this process */
-    bool
-        instances; /* somewhere two ranks of a node have instances of one GPU: other names, one place */
+    /* an index among those that the backend sees in this process */
+    int device;
+    /* somewhere two ranks of a node have instances of one GPU: other names, one place */
+    bool instances;
 } tr_gpu_choice;
 
-/* *Collective.* The GPU that this rank shall use: no two ranks of a node the same, whichever of the node's
- * GPUs each of them sees. `without`: bit i is set where the i-th that this process sees is not to be used,
- * by any rank. TR_KERNEL where a rank sees none (saying why), TR_USAGE where the ranks of a node cannot all
- * have one of their own (too few are visible, or some ranks see the same few); the same on every rank. */
+/* *Collective.* The GPU that this rank shall use: no two ranks of a node the same, whichever of the
+ * node's GPUs each of them sees. `without`: bit i is set where the i-th that this process sees is
+ * not to be used, by any rank. TR_KERNEL where a rank sees none (saying why), TR_USAGE where the
+ * ranks of a node cannot all have one of their own (too few are visible, or some ranks see the same
+ * few); the same on every rank. */
 tr_status tr_gpu_choose(tr_comm *c, const tr_backend *gpu, uint64_t without, tr_gpu_choice *out);
 
-/* ---- GPUs among each other --------------------------------------------------------------------- */
+/* ---- GPUs among each other
+ * -------------------------------------------------------------------- */
 
 /* How GPUs reduce (collectives/nccl/nccl.h). */
 typedef struct tr_gpu_reducers tr_gpu_reducers;
@@ -138,41 +148,45 @@ typedef struct {
     tr_comm *gatherers;
 } tr_gpu_link_options;
 
-/* *Collective.* Connects the GPU that this thread has made current: where that fails on one rank it fails
- * on all, and may be tried again, with other GPUs. `c` and the gatherers are borrowed until close. *out is
- * NULL with one rank. */
+/* *Collective.* Connects the GPU that this thread has made current: where that fails on one rank it
+ * fails on all, and may be tried again, with other GPUs. `c` and the gatherers are borrowed until
+ * close. *out is NULL with one rank. */
 tr_status tr_gpu_link_open(const tr_gpu_reducers *gpu, tr_comm *c, const tr_gpu_link_options *o,
                            tr_gpu_link **out);
 /* *Collective* unless the job is broken; after the reducer. */
 void tr_gpu_link_close(tr_gpu_link *l);
 
-/* ---- The reducer ------------------------------------------------------------------------------ */
+/* ---- The reducer
+ * ------------------------------------------------------------------------------ */
 
-/* Reduces the gradients of a parameter store bucket by bucket while backward runs, and hands updated
- * weights on. The store's arrays lie where the ranks can share the work:
+/* Reduces the gradients of a parameter store bucket by bucket while backward runs, and hands
+ * updated weights on. The store's arrays lie where the ranks can share the work:
  *
- * shared: gradients of all ranks of a node lie in one window; rank r sums slice r of everybody's bucket,
- * in rank order, into its own buffer's slice (ready flags are the only messages); weights and slots lie
- * once a node in the window, each rank updating its slices. Between nodes each local rank all-reduces its
- * slice with its counterparts, in pieces, added in node order in float32 (also with bf16 on the wire).
- * mpi: MPI_Iallreduce a bucket, in place; every rank owns everything, weights and slots are private.
+ * shared: gradients of all ranks of a node lie in one window; rank r sums slice r of everybody's
+ * bucket, in rank order, into its own buffer's slice (ready flags are the only messages); weights
+ * and slots lie once a node in the window, each rank updating its slices. Between nodes each local
+ * rank all-reduces its slice with its counterparts, in pieces, added in node order in float32 (also
+ * with bf16 on the wire). mpi: MPI_Iallreduce a bucket, in place; every rank owns everything,
+ * weights and slots are private.
  *
  * On a device (the store's backend is not the host's) all arrays lie in its memory, every rank owns
- * everything, and ready, finish, gather and publish only put work into the backend's stream and one beside
- * it, ordered by events: nccl: ncclAllReduce a bucket, in place, as soon as backward has made it, the tally
- * with the last one. mpi: buckets go through pinned host memory and MPI_Iallreduce; then finish and gather
- * wait.
+ * everything, and ready, finish, gather and publish only put work into the backend's stream and one
+ * beside it, ordered by events: nccl: ncclAllReduce a bucket, in place, as soon as backward has
+ * made it, the tally with the last one. mpi: buckets go through pinned host memory and
+ * MPI_Iallreduce; then finish and gather wait.
  *
- * Sharded (options.shard; ZeRO's stage 1, Rajbhandari et al., SC'20): gradients are not all-reduced but
- * reduce-scattered, so that each rank owns, and keeps slots of, its part of them alone, over all ranks; publish
- * then all-gathers weights: those that kernels read as 16-bit copies alone (tr_params_options.rounded) rounded
- * to these, all else in float32. Masters that are exact lie with their owners; tr_comm_params_weights brings
- * them together. shared: the parts are those that the ranks of one node add up for the others. mpi: in pieces,
- * added in rank order, where an all-reduce adds in MPI's. nccl: ncclReduceScatter a bucket, ncclAllGather. As many
- * bytes as an all-reduce, fewer where weights go rounded; between nodes the same sums in the same order.
+ * Sharded (options.shard; ZeRO's stage 1, Rajbhandari et al., SC'20): gradients are not all-reduced
+ * but reduce-scattered, so that each rank owns, and keeps slots of, its part of them alone, over
+ * all ranks; publish then all-gathers weights: those that kernels read as 16-bit copies alone
+ * (tr_params_options.rounded) rounded to these, all else in float32. Masters that are exact lie
+ * with their owners; tr_comm_params_weights brings them together. shared: the parts are those that
+ * the ranks of one node add up for the others. mpi: in pieces, added in rank order, where an
+ * all-reduce adds in MPI's. nccl: ncclReduceScatter a bucket, ncclAllGather. As many bytes as an
+ * all-reduce, fewer where weights go rounded; between nodes the same sums in the same order.
  *
- * Weights may be written between finish (or open) and publish, by the owner of a range; gradients from
- * finish (or open) until they are marked ready. A step that updates nothing needs no publish. */
+ * Weights may be written between finish (or open) and publish, by the owner of a range; gradients
+ * from finish (or open) until they are marked ready. A step that updates nothing needs no
+ * publish. */
 typedef struct tr_reducer tr_reducer;
 
 typedef struct {
@@ -200,8 +214,9 @@ void tr_comm_params_close(tr_params *p); /* *Collective*, after the reducer and 
 /* *Collective.* On a store of tr_comm_params_open with the same options. */
 tr_status tr_reducer_open(tr_comm *c, tr_params *p, const tr_reducer_options *o, tr_reducer **out);
 void tr_reducer_close(tr_reducer *r); /* *Collective* */
-/* Bytes by kind that this rank's process holds (its share of windows: window bytes / local ranks, of
- * slots what it owns), and bytes a rank sends through shared memory and over the network in one step. */
+/* Bytes by kind that this rank's process holds (its share of windows: window bytes / local ranks,
+ * of slots what it owns), and bytes a rank sends through shared memory and over the network in one
+ * step. */
 typedef struct {
     size_t weights, gradients, slots, wire_node, wire_network;
     /* of the bytes on the wire, those of weights that are handed on: an all-gather */
@@ -213,33 +228,34 @@ typedef struct {
 void tr_reducer_cost_of(const tr_topology *t, const tr_params_options *p,
                         const tr_reducer_options *o, tr_reducer_cost *out);
 
-/* Local. A step's micro-batch begins: for what is said about ranks that come late; and all of the step is
- * in the stream. Around what may be recorded, not within. Nothing on the host. */
+/* Local. A step's micro-batch begins: for what is said about ranks that come late; and all of the
+ * step is in the stream. Around what may be recorded, not within. Nothing on the host. */
 tr_status tr_reducer_step(tr_reducer *r, uint64_t step, int micro);
 /* Local. What was issued since was only recorded, and thrown away: the micro-batch begins again. */
 void tr_reducer_again(tr_reducer *r);
 void tr_reducer_issued(tr_reducer *r);
 
-/* Local. Buckets 0..bucket of this rank are final: their reduction starts. Each bucket once a step. -1: a run
- * begins in which buckets become ready (the step's last micro-batch); devices want to know, as the order of
- * gathers and reductions must be one on all ranks. */
+/* Local. Buckets 0..bucket of this rank are final: their reduction starts. Each bucket once a step.
+ * -1: a run begins in which buckets become ready (the step's last micro-batch); devices want to
+ * know, as the order of gathers and reductions must be one on all ranks. */
 void tr_reducer_ready(tr_reducer *r, int bucket);
 /* Local. Moves what can be moved without waiting. Cheap enough to be called between kernels. */
 tr_status tr_reducer_poll(tr_reducer *r);
 /* *Collective.* Waits until every bucket is reduced; the owned ranges of grads then hold the sums.
- * Sums `tally` over all ranks (rank order). *sum_squares: of all reduced gradients over the whole model,
- * the same on every rank, not finite iff some reduced gradient is not; computed while summing. Both lie in
- * the backend's memory, and on a device are there in stream order. */
+ * Sums `tally` over all ranks (rank order). *sum_squares: of all reduced gradients over the whole
+ * model, the same on every rank, not finite iff some reduced gradient is not; computed while
+ * summing. Both lie in the backend's memory, and on a device are there in stream order. */
 tr_status tr_reducer_finish(tr_reducer *r, double *tally, size_t ntally, double *sum_squares);
-/* *Collective.* After the owned ranges of weights were updated: makes them visible to every rank. */
+/* *Collective.* After the owned ranges of weights were updated: makes them visible to every
+ * rank. */
 tr_status tr_reducer_publish(tr_reducer *r);
-/* *Collective* over options.gatherers. tr_hooks.gather: `nbytes` of each of them, in rank order; both in the backend's memory, in
- * stream order. */
+/* *Collective* over options.gatherers. tr_hooks.gather: `nbytes` of each of them, in rank order;
+ * both in the backend's memory, in stream order. */
 tr_status tr_reducer_gather(tr_reducer *r, const void *send, void *recv, size_t nbytes);
-/* *Collective in time.* For waits on the device (`done` is polled): notices that a peer or NCCL failed or
- * that run.timeout passed, names who had not arrived, and then has broken the communicator, and ended what
- * waits on the device. What `done` fails with is returned, and breaks it too. `step`: what is waited for,
- * for the message. */
+/* *Collective in time.* For waits on the device (`done` is polled): notices that a peer or NCCL
+ * failed or that run.timeout passed, names who had not arrived, and then has broken the
+ * communicator, and ended what waits on the device. What `done` fails with is returned, and breaks
+ * it too. `step`: what is waited for, for the message. */
 tr_status tr_reducer_wait(tr_reducer *r, uint64_t step, tr_status (*done)(void *ctx, bool *is),
                           void *ctx);
 /* "one rank", "shared memory", "MPI", "NCCL 2.28.3" */

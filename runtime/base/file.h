@@ -1,5 +1,5 @@
-/* Files as all of the program opens them: regular ones only, never waited for; and files that appear whole or
- * not at all. All Local. */
+/* Files as all of the program opens them: regular ones only, never waited for; and files that
+ * appear whole or not at all. All Local. */
 #ifndef TR_FILE_H
 #define TR_FILE_H
 
@@ -8,19 +8,20 @@
 
 #include "runtime/base/base.h"
 
-/* Opens a regular file with these flags of open(2). A folder, pipe, socket or device is refused at once. Reading
- * follows links, as people lay out data by them; writing follows none, so that nothing outside a folder of ours is
- * written to. O_NOFOLLOW: reading follows none either. `blame`: the status of a failure, after which errno says
- * why. *info may be NULL. */
+/* Opens a regular file with these flags of open(2). A folder, pipe, socket or device is refused at
+ * once. Reading follows links, as people lay out data by them; writing follows none, so that
+ * nothing outside a folder of ours is written to. O_NOFOLLOW: reading follows none either. `blame`:
+ * the status of a failure, after which errno says why. *info may be NULL. */
 tr_status tr_file_open(const char *path, int flags, tr_status blame, int *fd, struct stat *info);
-/* The failure of who opens files otherwise: errno says why. What the path leads to says more ("No such device or
- * address" is a pipe), where that is not `expected` ("file"). Returns `blame`, and leaves errno. */
+/* The failure of who opens files otherwise: errno says why. What the path leads to says more ("No
+ * such device or address" is a pipe), where that is not `expected` ("file"). Returns `blame`, and
+ * leaves errno. */
 tr_status tr_file_open_failed(const char *path, int flags, tr_status blame, const char *expected);
 /* Opens a folder: itself, not where a link of its name leads. */
 tr_status tr_folder_open(const char *path, tr_status blame, int *fd);
 
-/* A file that appears at `path` whole or not at all. Failures are TR_IO; where the file system is full, or the
- * user's share of it, they carry TR_HINT_DISK_FULL. */
+/* A file that appears at `path` whole or not at all. Failures are TR_IO; where the file system is
+ * full, or the user's share of it, they carry TR_HINT_DISK_FULL. */
 typedef struct {
     const char *path; /* not owned */
     char *temp;
@@ -31,7 +32,8 @@ tr_status tr_commit_write(tr_commit *c, uint64_t offset, const void *bytes, size
 tr_status tr_commit_finish(tr_commit *c); /* fsync, rename, fsync of the folder */
 void tr_commit_close(tr_commit *c);       /* removes what was not finished */
 char *tr_commit_temp_name(const char *path);
-/* The length of the name in `name` that is written under this temporary name; 0: it is none of this scheme. */
+/* The length of the name in `name` that is written under this temporary name; 0: it is none of this
+ * scheme. */
 size_t tr_commit_is_temp(const char *name);
 /* Whether `name` is a temporary of this scheme whose writer is gone. */
 bool tr_commit_is_stale(const char *folder, const char *name);

@@ -4,7 +4,8 @@
  * itself, and the host reads later what came out.
  *
  * A step: `in` is set and the sums are zeroed; loss ops add to `sums`; the reducer adds them over
- * all ranks and fills sum_squares; tr_control_decide says whether to update and with what factor. */
+ * all ranks and fills sum_squares; tr_control_decide says whether to update and with what
+ * factor. */
 #ifndef TR_CONTROL_H
 #define TR_CONTROL_H
 
@@ -58,17 +59,16 @@ typedef struct tr_control {
     tr_control_input in;
     double sums[TR_SUMS];
     double sum_squares; /* of all reduced gradients; not finite iff one of them is not */
-    uint64_t
-        first_nonfinite; /* this rank's lowest element whose gradient is not finite; UINT64_MAX */
+    /* this rank's lowest element whose gradient is not finite; UINT64_MAX: all are */
+    uint64_t first_nonfinite;
     /* What was decided. */
     uint64_t apply; /* 1: the optimizer updates */
-    /* 1: the gradient overflowed and the dynamic loss scale was lowered. The step counts as failed only where its loss
-     * is not finite either. */
+    /* 1: the gradient overflowed and the dynamic loss scale was lowered. The step counts as failed
+     * only where its loss is not finite either. */
     uint64_t searched;
     double used_scale; /* the loss scale of this step */
     double grad_norm;  /* after unscaling and dividing; NaN when not finite */
-    double
-        grad_scale; /* multiplies every gradient: 1 / (loss scale * total weight) * clip factor */
+    double grad_scale; /* of every gradient: 1 / (loss scale * total weight) * clip factor */
     double correct1, correct2; /* 1 - beta^t: bias corrections of this update */
     /* Nanoseconds. */
     uint64_t clock;         /* at the last lap */

@@ -1,5 +1,5 @@
-/* The thin layer between us and HDF5, for whoever writes files with it or reads them: one lock, silence, and
- * errors that carry HDF5's own reason. All Local. */
+/* The thin layer between us and HDF5, for whoever writes files with it or reads them: one lock,
+ * silence, and errors that carry HDF5's own reason. All Local. */
 #ifndef TR_H5_H
 #define TR_H5_H
 
@@ -7,9 +7,9 @@
 
 #include <hdf5.h>
 
-/* HDF5 is not taken to be thread-safe: Debian's build is not, and a loader's thread may read data while the
- * writer saves a checkpoint. Every use stands between these two. Takes the lock, forgets old messages, and keeps
- * HDF5 from printing; leave() puts back what was. */
+/* HDF5 is not taken to be thread-safe: Debian's build is not, and a loader's thread may read data
+ * while the writer saves a checkpoint. Every use stands between these two. Takes the lock, forgets
+ * old messages, and keeps HDF5 from printing; leave() puts back what was. */
 typedef struct {
     H5E_auto2_t print;
     void *data;
@@ -17,8 +17,8 @@ typedef struct {
 void tr_h5_enter(tr_h5_guard *g);
 void tr_h5_leave(tr_h5_guard *g);
 
-/* What the last call that failed says: what was tried, and what went wrong. To be asked for before another call
- * is made, which forgets it. Returns buf. */
+/* What the last call that failed says: what was tried, and what went wrong. To be asked for before
+ * another call is made, which forgets it. Returns buf. */
 #define TR_H5_REASON 400
 const char *tr_h5_reason(char buf[TR_H5_REASON]);
 /* The errno among those messages; 0: there is none. */
