@@ -167,17 +167,22 @@ void tr_leftovers_warn(const char *dir)
     say(dir, &t, "file", "rm");
 }
 
-void tr_comm_warn_of_leftovers(const tr_comm *c)
+static void warn_of_sessions(void)
 {
     const char *own = getenv("PMIX_SERVER_TMPDIR"), *slash = own ? strrchr(own, '/') : NULL;
     char dir[256];
     things t = {0};
-    if (c->topology.local_rank != 0 || !slash || !every_process_is_seen() ||
+    if (!slash || !every_process_is_seen() ||
         snprintf(dir, sizeof dir, "%.*s", (int)(slash - own), own) >= (int)sizeof dir)
         return;
     find_sessions(dir, slash + 1, &t);
-    if (t.count == 0) return;
-    mark_used(&t);
+    if (t.count > 0) mark_used(&t);
     say(dir, &t, "session folder", "rm -r");
+}
+
+void tr_comm_warn_of_leftovers(const tr_comm *c)
+{
+    if (c->topology.local_rank != 0) return;
+    warn_of_sessions();
     tr_leftovers_warn(tr_backing_directory());
 }

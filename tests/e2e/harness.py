@@ -29,6 +29,10 @@ ENV = dict(
 # Launchers that tests kill leave their session folders here, not where others' jobs look for such.
 ENV["TMPDIR"] = tempfile.mkdtemp(prefix="trireme-sessions-")
 atexit.register(shutil.rmtree, ENV["TMPDIR"], ignore_errors=True)
+# Nor are segments that other jobs left in /dev/shm named in every test's output.
+SHM = "OMPI_MCA_osc_sm_backing_directory"
+ENV[SHM] = tempfile.mkdtemp(prefix="trireme-", dir="/dev/shm")
+atexit.register(shutil.rmtree, ENV[SHM], ignore_errors=True)
 
 RANKS = dict(rtol=2e-5, atol=1e-5)  # other rank count: another order of sums
 

@@ -12,6 +12,7 @@ import time
 import h5py
 import numpy as np
 
+import harness
 from harness import Case, main
 
 WORDS = """
@@ -209,20 +210,22 @@ class Failures(Case):
             self.skipTest("a process namespace of its own: who uses what cannot be known here, and nothing is said")
 
     def test_shared_memory_left_by_killed_jobs(self):
-        """Named where it is short, with the command that removes it; what a job at work maps is not."""
+        """Named at the start and where it is short, with the command that removes it; what a job at work maps is not."""
         self.only_where_all_processes_are_seen()
-        left = pathlib.Path(f"/dev/shm/vader_segment.test.{os.getpid()}")
+        left = pathlib.Path(harness.ENV[harness.SHM], "vader_segment.test")
         left.write_bytes(bytes(8192))
         self.addCleanup(left.unlink)
+        named = f"{left.parent}: 1 file of killed jobs, which no process uses, hold 8.19 kB; remove with: rm {left}\n"
+        self.assertEqual(self.run_trainer(self.config("enough", steps=1)).count(named), 1)
         out = self.run_trainer(self.config(steps=2), env={"TRIREME_SHM_AVAILABLE": "1000"})
-        self.assertRegex(out, r"/dev/shm: \d+ files? of killed jobs, which no process uses, hold .*; remove with.*: rm /dev/shm/")
+        self.assertIn(named, out)
         self.assertIn("shared memory is short", out)
         self.assertEqual(out.count("the environment has TRIREME_SHM_AVAILABLE (2 of 2 ranks): made for tests"), 1, out)
 
     def test_sessions_left_by_killed_launchers(self):
         """Named at the next start, with the command that removes them, where nobody uses them any more."""
         self.only_where_all_processes_are_seen()
-        env = {"TMPDIR": str(self.dir / "tmp")}
+        env = {"TMPDIR": str(self.dir / "tmp"), harness.SHM: "/dev/shm"}
         (self.dir / "tmp").mkdir()
         first = self.start(self.config("first", steps=10**6, every=10**6), env=env)
         self.wait_for_step("first", 5, first)
