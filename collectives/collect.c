@@ -149,7 +149,8 @@ tr_status tr_comm_params_gather(const tr_params *p, int slot, float *to)
 {
     const tr_placement *l = tr_placement_of(p);
     tr_status st = TR_OK;
-    TR_NEED(slot >= 0 && slot < p->o.nslots, TR_INTERNAL, "slot %d of %d", slot, p->o.nslots);
+    if (slot < 0 || slot >= p->o.nslots)
+        return TR_FAIL(TR_INTERNAL, "slot %d of %d", slot, p->o.nslots);
     TR_TRY(tr_comm_usable(l->c));
     if (l->c->topology.rank == 0)
         st = collect(p, slot, to);

@@ -10,6 +10,8 @@ import signal
 import subprocess
 import sys
 
+import harness
+
 MARK = "TRIREME_PRETEND_HOSTS"
 NAMESPACES = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
 TRIAL = """ip link add try0 type bridge && ip link add try1 type veth peer name try2 &&
@@ -60,7 +62,7 @@ class Hosts:
 
     def open(self, name, address, table):
         """The process that holds a host's namespaces, and the host's cable."""
-        setup = (f"hostname {name} && mount -t tmpfs tmpfs /dev/shm && mount --bind {table} /etc/hosts && echo up && "
+        setup = (f"hostname {name} && mount -t tmpfs tmpfs /dev/shm && mkdir -p {harness.ENV[harness.SHM]} && mount --bind {table} /etc/hosts && echo up && "
                  "read closed")
         holder = subprocess.Popen(["unshare", "--net", "--uts", "--mount", "sh", "-c", setup], text=True,
                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE)
