@@ -19,25 +19,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/cpu/onednn/onednn.h"
+#include "tests/bench/floor.h"
 #include "runtime/config/config.h"
 #include "runtime/plan/internal.h"
 
-enum { CHUNK = 4 << 20, COPIES = 16, ARGS = 5 };
-
-/* A product or convolution by itself. */
-typedef struct {
-    dnnl_primitive_desc_t pd;
-    dnnl_primitive_t primitive;
-    dnnl_exec_arg_t args[ARGS];
-    void *data[ARGS];
-    int nargs;
-} product;
+enum { CHUNK = 4 << 20, COPIES = 16 };
 
 typedef struct {
     const char *name;
     double bytes; /* that must be moved; 0 where `p` says what it takes */
-    product p;
+    bench_product p;
     double *seconds, *alone; /* [rounds] */
 } work;
 
@@ -60,122 +51,6 @@ typedef struct {
     size_t arena_size;
     void *inputs[TR_MAX_IN], *target;
 } bench;
-
-/* Small numbers, the same for float32 and bfloat16. */
-static void *numbers(size_t nbytes)
-{
-    uint16_t *v = tr_alloc(TR_MEM_OTHER, nbytes, 1);
-    for (size_t i = 0; v && i < nbytes / 2; i++)
-        v[i] = (uint16_t)(0x3c00 + i * 2654435761u % 0x180 + (i / 7 % 2 ? 0x8000 : 0));
-    return v;
-}
-
-/* ---- Products alone -------------------------------------------------------------------------- */
-
-static tr_status add_argument(const bench *b, product *p, int arg)
-{
-    tr_status st = TR_OK;
-    dnnl_memory_t m;
-    const size_t size = tr_dnnl_arg_size(p->pd, arg);
-    if (!size) return TR_OK;
-    TR_NEED(p->nargs < ARGS, TR_INTERNAL, "more than %d arguments", ARGS);
-    TR_HAVE(p->data[p->nargs] = numbers(size));
-    TR_DNNL(dnnl_memory_create(&m, dnnl_primitive_desc_query_md(p->pd, dnnl_query_exec_arg_md, arg),
-                               b->team->engine, p->data[p->nargs]),
-            "describe an argument");
-    p->args[p->nargs++] = (dnnl_exec_arg_t){.arg = arg, .memory = m};
-out:
-    return st;
-}
-
-static tr_status finish(const bench *b, product *p, int first, int second, int result)
-{
-    tr_status st = TR_OK;
-    TR_DNNL(dnnl_primitive_create(&p->primitive, p->pd), "generate code for a primitive");
-    TR_TRY(add_argument(b, p, first));
-    TR_TRY(add_argument(b, p, second));
-    TR_TRY(add_argument(b, p, result));
-    TR_TRY(add_argument(b, p, DNNL_ARG_SCRATCHPAD));
-out:
-    return st;
-}
-
-static void close_product(product *p)
-{
-    for (int i = 0; i < p->nargs; i++) {
-        dnnl_memory_destroy(p->args[i].memory);
-        tr_free(p->data[i]);
-    }
-    if (p->primitive) dnnl_primitive_destroy(p->primitive);
-    if (p->pd) dnnl_primitive_desc_destroy(p->pd);
-}
-
-static tr_dnnl_array any_matrix(int64_t rows, int64_t cols, tr_dtype type)
-{
-    return tr_dnnl_any(tr_dnnl_matrix(rows, cols, cols, 1, type), type);
-}
-
-/* c (m x n) = a (m x k) b (k x n), c of type `to`. */
-static tr_status open_matmul(const bench *b, int64_t m, int64_t k, int64_t n, tr_dtype type,
-                             tr_dtype to, product *p)
-{
-    tr_status st;
-    const tr_dnnl_array x = any_matrix(m, k, type), w = any_matrix(k, n, type),
-                        y = any_matrix(m, n, to);
-    TR_TRY(tr_dnnl_matmul(b->team, &x, &w, NULL, &y, &(tr_dnnl_post){0}, &p->pd));
-    TR_TRY(finish(b, p, DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST));
-out:
-    return st;
-}
-
-static tr_status open_linear(const bench *b, const tr_graph *g, const tr_op *op, product *p)
-{
-    const tr_tensor *in = &g->tensors[op->in[0]], *other = &g->tensors[op->in[1]];
-    const int64_t cols = in->dims[in->ndim - 1], rows = (int64_t)in->count / cols;
-    if (!strcmp(tr_op_name(op), "linear.grad_weight")) {
-        const tr_tensor *dw = &g->tensors[op->out[0]];
-        return open_matmul(b, dw->dims[0], rows, dw->dims[1], in->dtype, TR_F32, p);
-    }
-    const bool back = !strcmp(tr_op_name(op), "linear.grad_input");
-    return open_matmul(b, rows, cols, other->dims[back ? 1 : 0], in->dtype, in->dtype, p);
-}
-
-static tr_status open_conv(const bench *b, const tr_graph *g, const tr_op *op, product *p)
-{
-    tr_status st;
-    const char *name = tr_op_name(op);
-    const tr_conv2d_attrs *a = op->attrs;
-    const bool input = !strcmp(name, "conv2d.grad_input"),
-               weight = !strcmp(name, "conv2d.grad_weight");
-    const tr_tensor *x = &g->tensors[input ? op->out[0] : op->in[0]],
-                    *y = &g->tensors[input    ? op->in[0]
-                                     : weight ? op->in[1]
-                                              : op->out[0]];
-    const int64_t dims[] = {a->groups, a->out / a->groups, x->dims[1] / a->groups, a->kernel[0],
-                            a->kernel[1]};
-    const tr_dnnl_array plain =
-        a->groups > 1 ? tr_dnnl_dense(5, dims, TR_F32) : tr_dnnl_dense(4, dims + 1, TR_F32);
-    tr_dnnl_conv c = {.src = tr_dnnl_any(tr_dnnl_channels_last(x->dims, x->dtype), x->dtype),
-                      .dst = tr_dnnl_any(tr_dnnl_channels_last(y->dims, y->dtype), y->dtype),
-                      .weights = tr_dnnl_any(plain, x->dtype)};
-    for (int i = 0; i < 2; i++) {
-        c.stride[i] = a->stride[i];
-        c.dilation[i] = a->dilation[i] - 1;
-        c.padding[i] = a->padding[i];
-    }
-    TR_TRY(tr_dnnl_convolution(b->team,
-                               input    ? TR_CONV_GRAD_INPUT
-                               : weight ? TR_CONV_GRAD_WEIGHT
-                                        : TR_CONV_TRAIN,
-                               &c, NULL, NULL, &p->pd));
-    TR_TRY(finish(b, p, input ? DNNL_ARG_DIFF_DST : DNNL_ARG_SRC,
-                  weight ? DNNL_ARG_DIFF_DST : DNNL_ARG_WEIGHTS,
-                  input    ? DNNL_ARG_DIFF_SRC
-                  : weight ? DNNL_ARG_DIFF_WEIGHTS
-                           : DNNL_ARG_DST));
-out:
-    return st;
-}
 
 /* ---- The step -------------------------------------------------------------------------------- */
 
@@ -258,7 +133,7 @@ static tr_status open_data(bench *b)
     tr_status st = TR_OK;
     const tr_graph *g = tr_plan_graph(b->plan);
     for (size_t i = 0; i < b->model->ninputs; i++)
-        TR_HAVE(b->inputs[i] = numbers(g->tensors[g->inputs[i]].nbytes));
+        TR_HAVE(b->inputs[i] = bench_numbers(g->tensors[g->inputs[i]].nbytes));
     TR_HAVE(b->target = tr_alloc(TR_MEM_OTHER, g->tensors[g->target].nbytes, 1)); /* class 0 */
 out:
     return st;
@@ -291,17 +166,15 @@ static tr_status open_works(bench *b)
             continue;
         }
         w->name = tr_op_name(&g->ops[i]);
-        if (!strncmp(w->name, "linear", 6))
-            TR_TRY(open_linear(b, g, &g->ops[i], &w->p));
-        else if (!strncmp(w->name, "conv2d", 6))
-            TR_TRY(open_conv(b, g, &g->ops[i], &w->p));
+        if (bench_is_product(&g->ops[i]))
+            TR_TRY(bench_product_open(b->team, g, &g->ops[i], &w->p));
         else
             w->bytes = tr_op_is_view(g, &g->ops[i]) ? 0 : tr_plan_row_at(b->plan, i).bytes;
     }
     tr_memory_plan m;
     tr_session_memory(b->session, &m);
     b->arena_size = tr_align_up(m.arena, 2 * CHUNK) + 2 * CHUNK;
-    TR_HAVE(b->arena = numbers(b->arena_size));
+    TR_HAVE(b->arena = bench_numbers(b->arena_size));
 out:
     return st;
 }
@@ -355,8 +228,7 @@ out:
     return st;
 }
 
-/* From one chunk to the next, over the arena or its first 128 MB: none is found in a smaller cache.
- * */
+/* From chunk to chunk, over the arena or its first 128 MB: none is found in a smaller cache. */
 static void run_copies(bench *b, size_t round)
 {
     MPI_Barrier(MPI_COMM_WORLD);
@@ -436,7 +308,7 @@ static void print_table(bench *b)
 static void close_bench(bench *b)
 {
     for (size_t i = 0; b->works && i < b->nworks; i++) {
-        close_product(&b->works[i].p);
+        bench_product_close(&b->works[i].p);
         tr_free(b->works[i].seconds);
         tr_free(b->works[i].alone);
     }

@@ -12,8 +12,8 @@
 enum { TR_BN_WIDTH = 512, TR_BN_BLOCK = 64, TR_BN_TOGETHER = 4, TR_BN_AHEAD = 4096 };
 
 typedef struct {
-    size_t fold, width, stride, rows,
-        rest; /* rows: wide ones; rest: rows of C channels that are left over */
+    size_t fold, width, stride, rows; /* rows: wide ones */
+    size_t rest;                      /* rows of C channels that are left over */
 } tr_bn_shape;
 
 /* How rows of C channels are walked, from channel `from` on. */
@@ -48,7 +48,7 @@ static inline size_t tr_bn_count(const tr_bn_shape *s, size_t r)
 }
 
 /* Has the rows fetched that come TR_BN_AHEAD bytes behind these: further than the hardware looks by
- * itself, which alone reads from memory at 60 to 70 % of the rate. What is asked for beyond an
+ * itself, which alone reads from memory at 50 to 70 % of a copy's rate. What is asked for beyond an
  * array's end is ignored. */
 TR_INLINE void tr_bn_fetch(tr_dtype t, const void *p, const tr_bn_shape *s, size_t rows)
 {
@@ -64,8 +64,7 @@ static inline size_t tr_bn_second(const tr_bn_shape *s)
     return (s->width + 1) / 2;
 }
 
-/* And that of element e of those that have no partner: for float32 all, else the last of an odd
- * row. */
+/* And those of element e that has no partner: any of float32, else the last of an odd row. */
 TR_INLINE size_t tr_bn_single(tr_dtype t, size_t e)
 {
     return t == TR_BF16 ? e / 2 : e;

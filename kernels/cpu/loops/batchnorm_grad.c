@@ -28,8 +28,7 @@ TR_INLINE void fetch(tr_dtype t, const operands *o, const tr_bn_shape *s)
     if (o->y) tr_bn_fetch(t, o->y, s, TR_BN_TOGETHER);
 }
 
-/* `take` rows of n elements at once, so that the sums are loaded and stored once for all of them.
- * */
+/* `take` rows of n elements at once, so that sums are loaded and stored once for all of them. */
 TR_INLINE void grad_rows(tr_dtype t, size_t take, operands o, const tr_bn_shape *s, size_t n,
                          grads *a)
 {

@@ -70,12 +70,16 @@ TR_INLINE float tr_float(uint32_t u)
     return f;
 }
 
-TR_INLINE tr_bf16 tr_round_bf16(float f) /* as tr_f32_to_bf16, without a branch */
+/* Rounded to bfloat16 in the upper half, as tr_f32_to_bf16, without a branch. */
+TR_INLINE uint32_t tr_rounded_bits(float f)
 {
-    uint32_t u = tr_bits(f);
-    uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-    uint32_t quiet = (u >> 16) | 0x40u;
-    return (tr_bf16)((u & 0x7fffffffu) > 0x7f800000u ? quiet : rounded);
+    const uint32_t u = tr_bits(f);
+    return f != f ? u | 0x400000u : u + 0x7fffu + ((u >> 16) & 1u);
+}
+
+TR_INLINE tr_bf16 tr_round_bf16(float f)
+{
+    return (tr_bf16)(tr_rounded_bits(f) >> 16);
 }
 
 TR_INLINE float tr_load(tr_dtype t, const void *p, size_t i)
@@ -116,12 +120,6 @@ TR_INLINE float tr_load_first(const void *p, size_t i)
 TR_INLINE float tr_load_second(const void *p, size_t i)
 {
     return tr_float(((const tr_word *)p)[i] & 0xffff0000u);
-}
-
-TR_INLINE uint32_t tr_rounded_bits(float f) /* as tr_round_bf16, in the upper half */
-{
-    const uint32_t u = tr_bits(f);
-    return f != f ? u | 0x400000u : u + 0x7fffu + ((u >> 16) & 1u);
 }
 
 TR_INLINE void tr_store_pair(void *p, size_t i, float first, float second)
