@@ -226,6 +226,21 @@ tr_status tr_store_verify(const char *path, tr_train_state *train)
     return st;
 }
 
+tr_status tr_store_config(const char *path, char **text)
+{
+    tr_index ix;
+    tr_status st;
+    TR_TRY(tr_index_open(path, &ix));
+    TR_TRY(check_attrs(&ix));
+    const tr_attr *a = tr_attrs_get(&ix.root, "config");
+    TR_NEED(a && a->kind == TR_ATTR_TEXT, TR_FILE, "%s: /@config: missing", path);
+    *text = tr_strdup(a->text);
+    TR_HAVE(*text);
+out:
+    tr_index_close(&ix);
+    return st;
+}
+
 tr_status tr_store_sha256(const char *path, char hex[65])
 {
     tr_status st = TR_OK;

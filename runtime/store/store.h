@@ -77,6 +77,8 @@ tr_status tr_store_write(const char *path, const tr_model *m, const tr_snapshot 
 tr_status tr_store_read(const char *path, const tr_model *m, tr_snapshot *s, tr_history *history);
 /* Checks every attribute and dataset without a model; *train (may be NULL): what the file holds of it. */
 tr_status tr_store_verify(const char *path, tr_train_state *train);
+/* The config in a run file: resolved, as YAML. Allocated; TR_FILE where it is none or its attributes are damaged. */
+tr_status tr_store_config(const char *path, char **text);
 /* SHA-256 of the file's bytes: parent_sha256 of whatever is made from it. */
 tr_status tr_store_sha256(const char *path, char hex[65]);
 void tr_history_free(tr_history *h);

@@ -1,0 +1,126 @@
+/* Networks from models, run files and other networks. */
+#include "optimize/network/network.h"
+
+#include <string.h>
+
+#include "runtime/store/store.h"
+
+tr_status tr_network_open(tr_model *model, tr_network **out)
+{
+    tr_status st = TR_OK;
+    tr_network *n = TR_NEW(TR_MEM_OTHER, tr_network);
+    if (!n) {
+        tr_model_close(model);
+        return tr_last_status();
+    }
+    n->model = model;
+    n->params = tr_alloc(TR_MEM_WEIGHTS, model->flat_count, sizeof *n->params);
+    n->states = tr_alloc(TR_MEM_WEIGHTS, model->state_count, sizeof *n->states);
+    TR_HAVE(n->params && n->states);
+    *out = n;
+out:
+    if (st != TR_OK) tr_network_close(n);
+    return st;
+}
+
+void tr_network_close(tr_network *n)
+{
+    if (!n) return;
+    tr_free(n->params);
+    tr_free(n->states);
+    tr_model_close(n->model);
+    tr_free(n);
+}
+
+tr_status tr_network_read(const char *path, const char *const *overrides, size_t noverrides,
+                          const tr_variant_def *stages, tr_network **out, tr_config **config)
+{
+    tr_status st = TR_OK;
+    char *text = NULL;
+    tr_config *c = NULL;
+    tr_model *m = NULL;
+    tr_network *n = NULL;
+    tr_snapshot s = {.checkpoint = false};
+    TR_TRY(tr_store_config(path, &text));
+    TR_TRY(tr_config_open(path, text, strlen(text), overrides, noverrides, stages, &c));
+    TR_TRY(tr_model_open(c, 0, &m));
+    TR_TRY(tr_network_open(m, &n));
+    s.params = n->params;
+    s.states = n->states;
+    TR_TRY(tr_store_read(path, n->model, &s, NULL));
+    *out = n;
+    if (config) {
+        *config = c;
+        c = NULL;
+    }
+out:
+    if (st != TR_OK) tr_network_close(n);
+    tr_config_close(c);
+    tr_free(text);
+    return st;
+}
+
+static bool same_dims(int a, const int64_t *da, int b, const int64_t *db)
+{
+    return a == b && memcmp(da, db, (size_t)a * sizeof *da) == 0;
+}
+
+static void take_values(const tr_network *from, tr_network *to)
+{
+    for (size_t i = 0; i < to->model->nparams; i++) {
+        const tr_param *p = &to->model->params[i], *q = tr_network_row(from, p->layer, p->name);
+        if (q && same_dims(p->ndim, p->dims, q->ndim, q->dims))
+            memcpy(to->params + p->offset, from->params + q->offset, p->count * sizeof(float));
+    }
+    for (size_t i = 0; i < to->model->nstates; i++) {
+        const tr_state *p = &to->model->states[i];
+        const tr_state *q = tr_network_state_row(from, p->layer, p->name);
+        if (q && same_dims(p->ndim, p->dims, q->ndim, q->dims))
+            memcpy(to->states + p->offset, from->states + q->offset, p->count * sizeof(float));
+    }
+}
+
+tr_status tr_network_edit(const tr_network *n, tr_model_edit edit, void *ctx, tr_network **out)
+{
+    tr_status st = TR_OK;
+    tr_model *m = NULL;
+    tr_network *made = NULL;
+    TR_TRY(tr_model_copy(n->model, edit, ctx, 0, &m));
+    TR_TRY(tr_network_open(m, &made));
+    tr_model_init_params(m, 0, made->params, 0, m->flat_count);
+    tr_model_init_states(m, made->states);
+    take_values(n, made);
+    *out = made;
+out:
+    return st;
+}
+
+const tr_param *tr_network_row(const tr_network *n, const char *layer, const char *name)
+{
+    for (size_t i = 0; i < n->model->nparams; i++) {
+        const tr_param *p = &n->model->params[i];
+        if (strcmp(p->layer, layer) == 0 && strcmp(p->name, name) == 0) return p;
+    }
+    return NULL;
+}
+
+const tr_state *tr_network_state_row(const tr_network *n, const char *layer, const char *name)
+{
+    for (size_t i = 0; i < n->model->nstates; i++) {
+        const tr_state *s = &n->model->states[i];
+        if (strcmp(s->layer, layer) == 0 && strcmp(s->name, name) == 0) return s;
+    }
+    return NULL;
+}
+
+float *tr_network_param(const tr_network *n, const char *layer, const char *name)
+{
+    const tr_param *p = tr_network_row(n, layer, name);
+    return p ? n->params + p->offset : NULL;
+}
+
+float *tr_network_state(const tr_network *n, const char *layer, const char *name)
+{
+    const tr_state *s = tr_network_state_row(n, layer, name);
+    return s ? n->states + s->offset : NULL;
+}

@@ -1,0 +1,36 @@
+/* A network: a model with its values. What stages read, change and write; what an inference engine
+ * is opened on. All Local; with the same file every rank gets the same bytes. */
+#ifndef TR_NETWORK_H
+#define TR_NETWORK_H
+
+#include "runtime/config/config.h"
+#include "runtime/graph/model.h"
+
+typedef struct {
+    tr_model *model;        /* owned */
+    float *params, *states; /* owned; [model->flat_count], [model->state_count], by its offsets */
+} tr_network;
+
+/* Takes the model, also when it fails. All values are zero. */
+tr_status tr_network_open(tr_model *model, tr_network **out);
+void tr_network_close(tr_network *n);
+
+/* The network of a run file (a model or a checkpoint) and the config in it, which is checked as
+ * one from a config file is; `overrides`: key.path=value, below no `model`. TR_FILE where the file
+ * is damaged or none of ours. `config` may be NULL. `stages`: as tr_config_open takes them. */
+tr_status tr_network_read(const char *path, const char *const *overrides, size_t noverrides,
+                          const tr_variant_def *stages, tr_network **out, tr_config **config);
+
+/* A network made from `n` as tr_model_copy makes a model; edit NULL: the same. Rows whose layer,
+ * name and shape are there in both have their values of `n`; the others are initialized as for
+ * training with seed 0, and are the caller's to set. */
+tr_status tr_network_edit(const tr_network *n, tr_model_edit edit, void *ctx, tr_network **out);
+
+/* The row of a layer's parameter or state; NULL where there is none. */
+const tr_param *tr_network_row(const tr_network *n, const char *layer, const char *name);
+const tr_state *tr_network_state_row(const tr_network *n, const char *layer, const char *name);
+/* Its values; NULL where there is no such row. */
+float *tr_network_param(const tr_network *n, const char *layer, const char *name);
+float *tr_network_state(const tr_network *n, const char *layer, const char *name);
+
+#endif
