@@ -174,8 +174,9 @@ static void warn_of_batchnorm(const tr_trainer *t, const tr_plan_key *keys, size
 {
     if (t->topology->rank != 0) return;
     for (size_t k = 0; k < nkeys; k++) {
-        if (!keys[k].train || keys[k].batch == 0) continue;
-        const tr_graph *g = tr_plan_graph(tr_session_plan(t->session, true, keys[k].batch));
+        if (keys[k].mode != TR_MODE_TRAIN || keys[k].batch == 0) continue;
+        const tr_graph *g =
+            tr_plan_graph(tr_session_plan(t->session, TR_MODE_TRAIN, keys[k].batch));
         if (tr_micro_batch_matters(t->config, g))
             tr_log(TR_LOG_WARN, TR_MICRO_BATCH_ADVICE, t->micro_batches);
         if (smallest_group(t) > 1) return;

@@ -103,16 +103,16 @@ static tr_status open_sessions(report *r)
                                   r->on.topology.size, keys);
     size_t nevals = 0;
     for (size_t i = 0; i < n; i++) {
-        int64_t *largest = keys[i].train ? &r->train_batch : &r->eval_batch;
+        int64_t *largest = keys[i].mode == TR_MODE_TRAIN ? &r->train_batch : &r->eval_batch;
         if (keys[i].batch > *largest) *largest = keys[i].batch;
-        if (!keys[i].train) evals[nevals++] = keys[i];
+        if (keys[i].mode == TR_MODE_EVALUATE) evals[nevals++] = keys[i];
     }
     if (nevals == 0) { /* the run does not evaluate: what it would take to use the model */
         int64_t sizes[8];
         const int m = tr_share_sizes(batch_of_eval(r->c), (int64_t)batch_of_eval(r->c), 1, 0,
                                      r->on.topology.size, false, sizes);
         for (int i = 0; i < m; i++)
-            if (sizes[i] > 0) evals[nevals++] = (tr_plan_key){false, sizes[i]};
+            if (sizes[i] > 0) evals[nevals++] = (tr_plan_key){TR_MODE_EVALUATE, sizes[i]};
         r->eval_batch = sizes[0];
     }
     const tr_status st = open_session(r, keys, n, &r->both);
@@ -219,14 +219,14 @@ static double sum_flops(const tr_plan *p, bool backward)
 
 static void print_arithmetic(const report *r)
 {
-    tr_plan *p = tr_session_plan(r->both, true, r->train_batch);
+    tr_plan *p = tr_session_plan(r->both, TR_MODE_TRAIN, r->train_batch);
     char f[32], b[32], t[32];
     const double forward = sum_flops(p, false), backward = sum_flops(p, true);
     fprintf(r->to, "\narithmetic a sample\n");
     fprintf(r->to, "  training       %sFLOP forward, %sFLOP backward, %sFLOP in all\n",
             tr_format_count(forward, f, sizeof f), tr_format_count(backward, b, sizeof b),
             tr_format_count(forward + backward, t, sizeof t));
-    p = tr_session_plan(r->eval, false, r->eval_batch);
+    p = tr_session_plan(r->eval, TR_MODE_EVALUATE, r->eval_batch);
     fprintf(r->to, "  evaluation     %sFLOP\n", tr_format_count(sum_flops(p, false), f, sizeof f));
 }
 
@@ -280,7 +280,7 @@ static tr_status print_wire(const report *r, const tr_topology *t)
 
 static tr_status print_communication(const report *r)
 {
-    const tr_plan *p = tr_session_plan(r->both, true, r->train_batch);
+    const tr_plan *p = tr_session_plan(r->both, TR_MODE_TRAIN, r->train_batch);
     const tr_graph *g = tr_plan_graph(p);
     size_t gathers = 0;
     double nbytes = 0;
@@ -373,14 +373,15 @@ tr_status tr_plan_report(const tr_config *c, tr_model *m, int ranks, FILE *to)
     r.micro_batches = tr_micro_batches(c, ranks);
     count_data(&r);
     TR_TRY(open_sessions(&r));
-    if (tr_micro_batch_matters(c, tr_plan_graph(tr_session_plan(r.both, true, r.train_batch))))
+    if (tr_micro_batch_matters(
+            c, tr_plan_graph(tr_session_plan(r.both, TR_MODE_TRAIN, r.train_batch))))
         fprintf(to, "note: " TR_MICRO_BATCH_ADVICE "\n\n", r.micro_batches);
     print_head(&r);
     TR_TRY(print_memory(&r));
     print_arithmetic(&r);
     TR_TRY(print_communication(&r));
-    print_table(&r, "training", tr_session_plan(r.both, true, r.train_batch));
-    print_table(&r, "evaluation", tr_session_plan(r.eval, false, r.eval_batch));
+    print_table(&r, "training", tr_session_plan(r.both, TR_MODE_TRAIN, r.train_batch));
+    print_table(&r, "evaluation", tr_session_plan(r.eval, TR_MODE_EVALUATE, r.eval_batch));
 out:
     tr_session_close(r.eval);
     tr_session_close(r.both);

@@ -12,12 +12,12 @@ size_t tr_plan_keys(const tr_config *c, uint64_t train_samples, uint64_t eval_sa
     size_t n = 0;
     int count = tr_share_sizes(train_samples, c->train.batch, micro_batches, rank, size,
                                c->data.drop_last, sizes);
-    for (int i = 0; i < count; i++) keys[n++] = (tr_plan_key){true, sizes[i]};
+    for (int i = 0; i < count; i++) keys[n++] = (tr_plan_key){TR_MODE_TRAIN, sizes[i]};
     if (eval_samples == 0) return n;
     int64_t batch = c->train.eval.batch > 0 ? c->train.eval.batch : c->train.batch;
     count = tr_share_sizes(eval_samples, batch, 1, rank, size, false, sizes);
     for (int i = 0; i < count; i++)
-        if (sizes[i] > 0) keys[n++] = (tr_plan_key){false, sizes[i]};
+        if (sizes[i] > 0) keys[n++] = (tr_plan_key){TR_MODE_EVALUATE, sizes[i]};
     return n;
 }
 
@@ -25,7 +25,7 @@ tr_status tr_activation_bound(const tr_config *c, const tr_model *m, int64_t bat
 {
     tr_graph *g;
     tr_graph_options o = {.batch = batch,
-                          .train = true,
+                          .mode = TR_MODE_TRAIN,
                           .precision = (tr_precision)c->train.precision,
                           .ranks = 1,
                           .recompute = c->train.recompute.kind.which,

@@ -26,7 +26,8 @@ tr_status tr_trainer_staged(tr_trainer *t)
 tr_status tr_trainer_stage(tr_trainer *t, bool train, const tr_batch *batch, tr_plan **out)
 {
     tr_status st = TR_OK;
-    tr_plan *plan = tr_session_plan(t->session, train, batch->count);
+    tr_plan *plan =
+        tr_session_plan(t->session, train ? TR_MODE_TRAIN : TR_MODE_EVALUATE, batch->count);
     TR_NEED(plan, TR_INTERNAL, "no %s plan for a share of %lld samples",
             train ? "training" : "evaluation", (long long)batch->count);
     TR_TRY(tr_session_stage(t->session));

@@ -69,7 +69,7 @@ static int new_batched(tr_builder *b, const char *name, tr_role role, int index,
 
 bool tr_build_train(const tr_builder *b)
 {
-    return b->g->train;
+    return b->g->mode == TR_MODE_TRAIN;
 }
 
 bool tr_build_sync(const tr_builder *b)
@@ -177,11 +177,13 @@ static tr_status build_given(tr_builder *b)
                         in->ids > 0 ? TR_I32 : tr_precision_dtype(b->o->precision), in->ndim,
                         in->dims, in->layout);
     }
-    g->target = new_batched(b, "target", TR_ROLE_TARGET, -1, m->labels ? TR_I32 : TR_F32,
-                            m->ndim_target, m->target_dims, m->target_layout);
+    g->target = -1;
+    if (g->mode != TR_MODE_INFER)
+        g->target = new_batched(b, "target", TR_ROLE_TARGET, -1, m->labels ? TR_I32 : TR_F32,
+                                m->ndim_target, m->target_dims, m->target_layout);
     b->first_param = (int)g->ntensors;
     b->first_grad = b->first_param + (int)m->nparams;
-    for (int grad = 0; grad < (g->train ? 2 : 1); grad++)
+    for (int grad = 0; grad < (g->mode == TR_MODE_TRAIN ? 2 : 1); grad++)
         for (size_t i = 0; i < m->nparams; i++) {
             const tr_param *p = &m->params[i];
             snprintf(name, sizeof name, "%s%.63s.%.60s", grad ? "d." : "", p->layer, p->name);
@@ -200,6 +202,29 @@ out:
     return st;
 }
 
+/* The tensors of an infer graph's outputs. */
+static tr_status find_outputs(tr_builder *b)
+{
+    const tr_model *m = b->g->model;
+    const tr_graph_options *o = b->o;
+    tr_graph *g = b->g;
+    bool logits = o->noutputs == 0;
+    g->noutputs = logits ? 1 : o->noutputs;
+    g->outputs = tr_alloc(TR_MEM_OTHER, g->noutputs, sizeof *g->outputs);
+    if (!g->outputs) return tr_last_status();
+    g->outputs[0] = g->logits;
+    for (size_t k = 0; k < o->noutputs; k++) {
+        size_t i = 0;
+        while (i < m->nlayers && strcmp(m->layers[i].name, o->outputs[k]) != 0) i++;
+        if (i == m->nlayers)
+            return TR_FAIL(TR_CONFIG, "the model has no layer \"%s\"", o->outputs[k]);
+        g->outputs[k] = b->value[m->ninputs + i];
+        logits |= g->outputs[k] == g->logits;
+    }
+    if (!logits) g->logits = -1;
+    return b->st;
+}
+
 tr_status tr_build_all_forward(tr_builder *b)
 {
     const tr_model *m = b->g->model;
@@ -213,6 +238,7 @@ tr_status tr_build_all_forward(tr_builder *b)
         b->value[m->ninputs + i] = l->def->forward ? l->def->forward(b, l) : forward_plain(b, l);
     }
     b->g->logits = b->value[m->ninputs + m->nlayers - 1];
+    if (b->g->mode == TR_MODE_INFER) return find_outputs(b);
     TR_TRY(tr_build_reserve(b, 1, 1));
     tr_build_op(b, m->loss, "loss", (int)m->nlayers, m->loss_attrs, TR_PHASE_LOSS,
                 TR_IDS(b->g->logits, b->g->target), TR_IDS(-1));
@@ -234,24 +260,25 @@ static void free_builder(tr_builder *b)
 tr_status tr_graph_open(const tr_model *m, const tr_graph_options *o, tr_graph **out)
 {
     tr_status st = TR_OK;
-    tr_builder b = {.o = o, .sync = o->train && o->sync_batchnorm && o->ranks > 1};
+    tr_builder b = {.o = o, .sync = o->mode == TR_MODE_TRAIN && o->sync_batchnorm && o->ranks > 1};
     tr_graph *g = b.g = TR_NEW(TR_MEM_OTHER, tr_graph);
     if (!g) return tr_last_status();
     g->model = m;
     g->batch = o->batch;
-    g->train = o->train;
+    g->mode = o->mode;
     g->precision = o->precision;
     g->ranks = o->ranks;
     memset(g->inputs, -1, sizeof g->inputs);
     TR_TRY(tr_build_all_forward(&b));
-    if (g->train) TR_TRY(tr_differentiate(&b));
+    if (g->mode == TR_MODE_INFER) TR_TRY(tr_pass_unread(&b));
+    if (g->mode == TR_MODE_TRAIN) TR_TRY(tr_differentiate(&b));
     if (o->fuse) TR_TRY(tr_pass_fuse(&b));
-    if (g->train) TR_TRY(tr_pass_recompute(&b));
+    if (g->mode == TR_MODE_TRAIN) TR_TRY(tr_pass_recompute(&b));
     if (o->fuse) TR_TRY(tr_pass_in_place(&b));
-    if (g->train) TR_TRY(tr_pass_buckets(&b));
+    if (g->mode == TR_MODE_TRAIN) TR_TRY(tr_pass_buckets(&b));
     TR_TRY(tr_pass_roles(&b));
     if (g->batch == 0) tr_pass_empty_share(&b);
-    if (g->train) TR_TRY(tr_pass_adds(&b)); /* of the ops that are left */
+    if (g->mode == TR_MODE_TRAIN) TR_TRY(tr_pass_adds(&b)); /* of the ops that are left */
     st = b.st;
 out:
     free_builder(&b);
@@ -266,6 +293,7 @@ out:
 void tr_graph_close(tr_graph *g)
 {
     if (!g) return;
+    tr_free(g->outputs);
     tr_free(g->tensors);
     tr_free(g->ops);
     tr_free(g);

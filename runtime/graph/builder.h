@@ -36,6 +36,7 @@ tr_status tr_build_all_forward(tr_builder *b);
 tr_status tr_differentiate(tr_builder *b);
 
 /* passes/: each in a file of its own. */
+tr_status tr_pass_unread(tr_builder *b);
 tr_status tr_pass_fuse(tr_builder *b);
 tr_status tr_pass_recompute(tr_builder *b);
 tr_status tr_pass_in_place(tr_builder *b);

@@ -67,30 +67,43 @@ typedef struct {
     int bucket_ready;
 } tr_op;
 
+/* What a graph is for. Of an infer graph the loss is left out, with it the target, and every op that
+ * no output needs. */
+typedef enum {
+    TR_MODE_EVALUATE, /* the loss, no gradients */
+    TR_MODE_TRAIN,    /* the loss, backward ops */
+    TR_MODE_INFER     /* outputs alone */
+} tr_mode;
+
 typedef struct tr_graph {
     const tr_model *model;
     int64_t batch; /* samples; 0: an empty share: the batchnorm ops that take part in collectives,
                       with tensors of 0 elements, in the order of any other share; else no ops */
-    bool train;
+    tr_mode mode;
     int ranks; /* that take part in its collective ops; of the options */
     tr_precision precision;
     size_t ntensors, nops;
     tr_tensor *tensors;
     tr_op *ops; /* in execution order */
-    int logits; /* tensor of the model's output */
-    int target;
+    int logits; /* tensor of the model's output; -1: an infer graph that is not asked for it */
+    int target; /* -1 in an infer graph */
+    size_t noutputs;
+    int *outputs; /* of an infer graph: tensors, in the order they were asked for */
     int inputs[TR_MAX_IN];
 } tr_graph;
 
 typedef struct {
     int64_t batch;
-    bool train; /* with backward ops */
+    tr_mode mode;
     tr_precision precision;
     bool sync_batchnorm; /* with the collective points */
     int ranks;           /* with 1, no collective points are made */
     int recompute;       /* tr_recompute_kind */
     int64_t recompute_every;
     bool fuse; /* passes; off only for tests and for comparing */
+    /* Of an infer graph: layers whose outputs are wanted; none: the last one's. Not kept. */
+    const char *const *outputs;
+    size_t noutputs;
 } tr_graph_options;
 
 /* The type of activations: float32, bfloat16, float16. */

@@ -66,7 +66,7 @@ tr_status tr_plan_run(tr_plan *p, const tr_run *run)
     tr_status st = TR_OK;
     if (s->o.dry) return TR_FAIL(TR_INTERNAL, "a dry session cannot run");
     TR_TRY(check_inputs(p));
-    const bool marks = run->last && p->graph->train;
+    const bool marks = run->last && p->graph->mode == TR_MODE_TRAIN;
     const int last_bucket = (int)s->o.model->nbuckets - 1;
     int ready = -1;
     if (run->params_changed) s->version++;

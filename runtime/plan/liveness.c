@@ -1,6 +1,6 @@
 /* From which op to which a tensor's bytes must stay: one pass over the op list. A group of aliases
  * (views and tensors computed in place) lives as one, under its root, from the first definition to
- * the last use of any member. Inputs and the target are there before the run; the logits stay
+ * the last use of any member. Inputs and the target are there before the run; outputs stay
  * readable after it. Parameters, states and gradients have memory of their own; tensors of an empty
  * share have none. O(ops + tensors). */
 #include "runtime/plan/internal.h"
@@ -58,10 +58,8 @@ tr_status tr_liveness(const tr_graph *g, tr_live *live)
             l->last = (int)i;
         }
     }
-    if (g->logits >= 0) {
-        tr_live *l = &live[tr_root(g, g->logits)];
-        l->last = (int)g->nops;
-    }
+    if (g->logits >= 0) live[tr_root(g, g->logits)].last = (int)g->nops;
+    for (size_t k = 0; k < g->noutputs; k++) live[tr_root(g, g->outputs[k])].last = (int)g->nops;
     for (size_t t = 0; t < g->ntensors; t++)
         if (live[t].first < -1) live[t].arena = false; /* never written */
     return TR_OK;

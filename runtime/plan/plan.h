@@ -10,7 +10,7 @@ typedef struct tr_plan tr_plan;
 typedef struct tr_session tr_session;
 
 typedef struct {
-    bool train;
+    tr_mode mode;
     int64_t batch; /* 0: the empty share */
 } tr_plan_key;
 
@@ -27,6 +27,9 @@ typedef struct {
     int64_t recompute_every;
     const tr_plan_key *keys; /* which plans the run needs */
     size_t nkeys;
+    /* Of infer plans: layers whose outputs are wanted; none: the last one's. Not kept. */
+    const char *const *outputs;
+    size_t noutputs;
     bool dry; /* only plan: nothing is allocated that grows with the model, nothing can be run */
 } tr_session_options;
 
@@ -49,7 +52,7 @@ bool tr_session_section_recording(const tr_session *s);
 tr_status tr_session_section_recorded(tr_session *s, tr_status st, bool *was);
 tr_status tr_session_section_end(tr_session *s, tr_status st);
 /* NULL when it was not asked for at open. */
-tr_plan *tr_session_plan(tr_session *s, bool train, int64_t batch);
+tr_plan *tr_session_plan(tr_session *s, tr_mode mode, int64_t batch);
 /* A run with params_changed was replayed by the backend, unseen by the plan: what runs next makes the
  * packed copies that it reads anew. */
 void tr_session_replayed(tr_session *s);

@@ -227,7 +227,7 @@ tr_status tr_plan_prepare(tr_session *s, tr_plan *p, tr_graph *g)
     if (s->o.backend->host) stagger(p);
     TR_TRY(tr_arena_pack(p->live, entries, &p->arena_bytes, &p->floor));
     TR_TRY(tr_arena_covered(p->live, g->ntensors, &p->tensors_bytes));
-    if (g->train) TR_TRY(find_unwritten(p));
+    if (g->mode == TR_MODE_TRAIN) TR_TRY(find_unwritten(p));
 out:
     return st;
 }

@@ -77,7 +77,8 @@ tr_status tr_session_open_graphs(const tr_session_options *o, tr_graph *const *g
     }
     s->o = *o;
     s->o.keys = NULL;
-    s->o.nkeys = 0;
+    s->o.outputs = NULL;
+    s->o.nkeys = s->o.noutputs = 0;
     s->owns_graphs = owns;
     s->version = 1;
     s->nplans = n;
@@ -102,7 +103,7 @@ out:
 static bool seen_before(const tr_plan_key *keys, size_t i)
 {
     for (size_t j = 0; j < i; j++)
-        if (keys[j].train == keys[i].train && keys[j].batch == keys[i].batch) return true;
+        if (keys[j].mode == keys[i].mode && keys[j].batch == keys[i].batch) return true;
     return false;
 }
 
@@ -115,13 +116,15 @@ tr_status tr_session_open(const tr_session_options *o, tr_session **out)
     for (size_t i = 0; i < o->nkeys; i++) {
         if (seen_before(o->keys, i)) continue;
         const tr_graph_options go = {.batch = o->keys[i].batch,
-                                     .train = o->keys[i].train,
+                                     .mode = o->keys[i].mode,
                                      .precision = o->precision,
                                      .sync_batchnorm = o->sync_batchnorm,
                                      .ranks = o->ranks,
                                      .recompute = o->recompute,
                                      .recompute_every = o->recompute_every,
-                                     .fuse = true};
+                                     .fuse = true,
+                                     .outputs = o->outputs,
+                                     .noutputs = o->noutputs};
         TR_TRY(tr_graph_open(o->model, &go, &graphs[n]));
         n++;
     }
@@ -191,10 +194,10 @@ void tr_session_replayed(tr_session *s)
     s->version++;
 }
 
-tr_plan *tr_session_plan(tr_session *s, bool train, int64_t batch)
+tr_plan *tr_session_plan(tr_session *s, tr_mode mode, int64_t batch)
 {
     for (size_t i = 0; i < s->nplans; i++)
-        if (s->plans[i].graph->train == train && s->plans[i].graph->batch == batch)
+        if (s->plans[i].graph->mode == mode && s->plans[i].graph->batch == batch)
             return &s->plans[i];
     return NULL;
 }

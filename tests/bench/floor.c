@@ -75,7 +75,7 @@ out:
 static tr_status open_plan(bench *b, int64_t samples, tr_precision precision, const char *file)
 {
     tr_status st;
-    const tr_plan_key key = {.train = true, .batch = samples};
+    const tr_plan_key key = {.mode = TR_MODE_TRAIN, .batch = samples};
     TR_TRY(open_config(file, &b->config));
     TR_TRY(tr_model_open(b->config, 0, &b->model));
     TR_TRY(tr_cpu_backend.open(&(tr_backend_options){0}, &b->ctx));
@@ -100,7 +100,7 @@ static tr_status open_plan(bench *b, int64_t samples, tr_precision precision, co
                                    .keys = &key,
                                    .nkeys = 1};
     TR_TRY(tr_session_open(&so, &b->session));
-    b->plan = tr_session_plan(b->session, true, samples);
+    b->plan = tr_session_plan(b->session, TR_MODE_TRAIN, samples);
     TR_TRY(tr_plan_time_ops(b->plan, true));
 out:
     return st;

@@ -119,7 +119,7 @@ static tr_status plan(bench *b)
                                    .nkeys = 1,
                                    .dry = true};
     TR_TRY(tr_session_open(&so, &b->dry));
-    print_rows(b, b->dry, tr_session_plan(b->dry, true, b->batch));
+    print_rows(b, b->dry, tr_session_plan(b->dry, TR_MODE_TRAIN, b->batch));
 out:
     return st;
 }
@@ -160,7 +160,7 @@ static tr_status ops(bench *b)
     TR_TRY(open_trainer(b));
     TR_NEED(b->config->run.cuda_graph == TR_GRAPH_OFF, TR_CONFIG,
             "ops cannot be timed within recorded steps: add run.cuda_graph=off");
-    tr_plan *p = tr_session_plan(b->t->session, true, b->batch);
+    tr_plan *p = tr_session_plan(b->t->session, TR_MODE_TRAIN, b->batch);
     TR_NEED(p, TR_INTERNAL, "there is no plan for %lld samples", (long long)b->batch);
     for (int i = 0; i < b->warm; i++) TR_TRY(step(b, false));
     b->seconds = tr_alloc(TR_MEM_OTHER, tr_plan_graph(p)->nops, sizeof *b->seconds);

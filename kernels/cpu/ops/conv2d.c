@@ -55,7 +55,7 @@ static tr_status choose_forward(tr_cpu *cpu, const tr_graph *g, const tr_dnnl_co
                                 const tr_op *op, tr_dnnl_post *post, dnnl_primitive_desc_t *out)
 {
     tr_status st = TR_OK;
-    const tr_conv_kind kind = g->train ? TR_CONV_TRAIN : TR_CONV_INFER;
+    const tr_conv_kind kind = g->mode == TR_MODE_TRAIN ? TR_CONV_TRAIN : TR_CONV_INFER;
     TR_TRY(choose(cpu, kind, c, post, op, out));
     if (post->add && strstr(tr_dnnl_impl(*out), "gemm")) {
         dnnl_primitive_desc_destroy(*out);

@@ -22,6 +22,7 @@ tr_status tr_uses_open(const tr_graph *g, tr_uses *u)
         for (int k = 0; k < op->nout; k++)
             if (op->out[k] >= 0) u->producer[op->out[k]] = (int)i;
     }
+    for (size_t k = 0; k < g->noutputs; k++) u->readers[g->outputs[k]]++;
     return TR_OK;
 }
 
@@ -51,7 +52,7 @@ tr_status tr_pass_fuse(tr_builder *b)
     tr_status st = TR_OK;
     TR_TRY(tr_pass_fuse_residual(b->g));
     TR_TRY(tr_pass_fuse_activation(b->g));
-    if (b->g->train) TR_TRY(tr_pass_fuse_gradient(b->g));
+    if (b->g->mode == TR_MODE_TRAIN) TR_TRY(tr_pass_fuse_gradient(b->g));
 out:
     return st;
 }

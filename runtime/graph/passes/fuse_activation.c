@@ -6,7 +6,7 @@
 static bool takes(const tr_graph *g, const tr_op *op, tr_act act)
 {
     if (!op->def || op->act != TR_ACT_NONE || op->phase != TR_PHASE_FORWARD) return false;
-    return (g->train ? op->def->acts_train : op->def->acts_infer) & TR_ACT_IS(act);
+    return (g->mode == TR_MODE_TRAIN ? op->def->acts_train : op->def->acts_infer) & TR_ACT_IS(act);
 }
 
 tr_status tr_pass_fuse_activation(tr_graph *g)

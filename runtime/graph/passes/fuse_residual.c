@@ -6,7 +6,8 @@
 /* The operand place of a residual, 0 where the op takes none. */
 static int residual_place(const tr_graph *g, const tr_op *op)
 {
-    return op->def && !(g->train && op->def->residual_infer) ? op->def->residual : 0;
+    return op->def && !(g->mode == TR_MODE_TRAIN && op->def->residual_infer) ? op->def->residual
+                                                                             : 0;
 }
 
 /* Which of the two operands can be taken over by its producer: the later one, -1 for none. */

@@ -1,7 +1,7 @@
 /* Ops write over an operand where they may (tr_op_def.share) and nobody reads it afterwards; views
  * cost nothing. Tensors that share bytes form a group under one root; a group's bytes are free to
  * be overwritten at the last op that reads any of its members. Never overwritten: what was given
- * from outside, and the model's output. */
+ * from outside, and the graph's outputs. */
 #include "runtime/graph/passes/passes.h"
 
 #include <limits.h>
@@ -80,7 +80,8 @@ tr_status tr_pass_in_place(tr_builder *b)
     for (size_t i = 0; i < g->nops; i++)
         for (int k = 0; k < g->ops[i].nin; k++)
             if (g->ops[i].in[k] >= 0) s.last[tr_root(g, g->ops[i].in[k])] = (int)i;
-    s.last[tr_root(g, g->logits)] = INT_MAX;
+    if (g->logits >= 0) s.last[tr_root(g, g->logits)] = INT_MAX;
+    for (size_t k = 0; k < g->noutputs; k++) s.last[tr_root(g, g->outputs[k])] = INT_MAX;
     for (size_t i = 0; i < g->nops; i++) share(&s, &g->ops[i], (int)i);
 out:
     tr_free(s.last);

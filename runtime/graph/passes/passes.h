@@ -6,7 +6,7 @@
 
 typedef struct {
     int *producer; /* op that writes it first, -1: given */
-    int *readers;  /* operands that read it, all ops counted */
+    int *readers;  /* operands that read it, all ops counted, and the graph's outputs */
     int *first;    /* first op that reads it; -1: none */
 } tr_uses;
 

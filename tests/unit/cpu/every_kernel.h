@@ -48,7 +48,7 @@ static inline void prepare_every_op(const tr_backend *b, void *ctx, tr_precision
         assert_int_equal(tr_model_open(c, 0, &m), TR_OK);
         for (int mode = 0; mode < 3; mode++) {
             const tr_graph_options o = {.batch = 3,
-                                        .train = mode < 2,
+                                        .mode = mode < 2 ? TR_MODE_TRAIN : TR_MODE_EVALUATE,
                                         .precision = precision,
                                         .sync_batchnorm = true,
                                         .ranks = 2,

@@ -1,6 +1,6 @@
 /* A model of a config on the CPU backend, for tests: arrays of its own, one graph, one plan.
  *
- *     tr_graph_options o = {.batch = 3, .train = true, .ranks = 1, .fuse = true};
+ *     tr_graph_options o = {.batch = 3, .mode = TR_MODE_TRAIN, .ranks = 1, .fuse = true};
  *     model_harness h;
  *     mh_open(&h, name, config, backend_ctx, &o);
  *     ... fill h.weights, h.states; mh_set_input(&h, 0, values); mh_set_target(&h, values) ...
@@ -62,7 +62,7 @@ static inline void mh_open_threads(model_harness *h, const char *name, const tr_
                                    .ranks = o->ranks};
     if (tr_session_open_graphs(&so, &graph, 1, true, &h->session) != TR_OK)
         fail_msg("%s: %s", name, tr_last_error()->text);
-    h->plan = tr_session_plan(h->session, o->train, o->batch);
+    h->plan = tr_session_plan(h->session, o->mode, o->batch);
 }
 
 static inline void mh_open(model_harness *h, const char *name, const tr_config *c, void *ctx,

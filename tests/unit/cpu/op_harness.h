@@ -59,7 +59,7 @@ static inline harness h_open_with(const char *op, tr_precision precision, bool t
     tr_backend_options o = {.isa = TEST_ISA};
     assert_int_equal(tr_cpu_backend.open(&o, &h.ctx), TR_OK);
     assert_int_equal(tr_team_open(&tr_cpu_backend, h.ctx, threads, &h.team), TR_OK);
-    h.graph.train = train;
+    h.graph.mode = train ? TR_MODE_TRAIN : TR_MODE_EVALUATE;
     h.graph.precision = precision;
     h.op.def = h_def(op);
     snprintf(h.op.layer, sizeof h.op.layer, "layer1");

@@ -93,7 +93,8 @@ static tr_status prepare_conv(void *ctx)
     };
     tr_op op = {.def = h_def("conv2d"), .nin = 4, .in = {0, 1, 2, -1}, .nout = 1, .out = {3}};
     op.attrs = &attrs;
-    tr_graph g = {.batch = 2, .train = true, .tensors = t, .ntensors = 4, .ops = &op, .nops = 1};
+    tr_graph g = {
+        .batch = 2, .mode = TR_MODE_TRAIN, .tensors = t, .ntensors = 4, .ops = &op, .nops = 1};
     tr_kernel *k = NULL;
     tr_status st = tr_cpu_backend.kernels->open(ctx, 2, &team);
     if (st == TR_OK) st = tr_cpu_backend.kernels->prepare(team, &g, &op, &k);
@@ -142,7 +143,7 @@ static double value(uint64_t seed, size_t i)
 
 static void open_side(side *s, const tr_config *c, void *ctx)
 {
-    const tr_graph_options o = {.batch = s->batch, .train = true, .ranks = 1, .fuse = true};
+    const tr_graph_options o = {.batch = s->batch, .mode = TR_MODE_TRAIN, .ranks = 1, .fuse = true};
     double v[8 * 3 * 9 * 9], labels[8];
     mh_open_threads(&s->h, "side", c, ctx, &o, s->threads);
     for (size_t i = 0; i < s->h.m->flat_count; i++) s->h.weights[i] = (float)value(1, i) / 4;

@@ -113,7 +113,7 @@ static void compare_floats(const scale *s, hid_t at, const char *kind, const cha
 
 typedef struct {
     hid_t group;
-    bool train;
+    tr_mode mode;
     model_harness h;
     scale s;
 } golden;
@@ -189,7 +189,7 @@ static void check(golden *g, double runs)
     compare(&g->s, "output", 0, t->count, got, want);
     free(want);
     free(got);
-    if (!g->train) return;
+    if (g->mode != TR_MODE_TRAIN) return;
     for (size_t i = 0; i < m->nparams; i++) {
         const tr_param *p = &m->params[i];
         compare_floats(&g->s, g->group, "grads", p->layer, p->name, g->h.grads + p->offset,
@@ -213,13 +213,13 @@ static void run_case(hid_t group, const tr_config *c, const char *name, void *ct
                      bool fuse)
 {
     golden g = {.group = group,
-                .train = read_number(group, "train") != 0,
+                .mode = read_number(group, "train") != 0 ? TR_MODE_TRAIN : TR_MODE_EVALUATE,
                 .s = {.name = name,
                       .bf16 = bf16,
                       .fuse = fuse,
                       .tolerance = bf16 ? BF16_TOLERANCE : FP32_TOLERANCE}};
     const tr_graph_options o = {.batch = c->train.batch,
-                                .train = g.train,
+                                .mode = g.mode,
                                 .precision = bf16 ? TR_PRECISION_BF16 : TR_PRECISION_FP32,
                                 .ranks = 1,
                                 .fuse = fuse};
@@ -227,7 +227,7 @@ static void run_case(hid_t group, const tr_config *c, const char *name, void *ct
     load(&g);
     run(&g, false);
     check(&g, 1);
-    if (g.train) {
+    if (g.mode == TR_MODE_TRAIN) {
         run(&g, true);
         check(&g, 2);
     }

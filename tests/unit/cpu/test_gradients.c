@@ -188,7 +188,7 @@ static void test_model(void **state)
         fail_msg("%s\n%s", tr_last_error()->text, text);
     for (int fuse = 0; fuse < 2; fuse++) {
         const tr_graph_options o = {.batch = BATCH,
-                                    .train = true,
+                                    .mode = TR_MODE_TRAIN,
                                     .sync_batchnorm = k->ranks > 1,
                                     .ranks = k->ranks,
                                     .fuse = fuse == 1};

@@ -38,8 +38,12 @@ static double *merge(tr_cuda *cuda, const char *name, double *parts, int size, i
     tensors[1] = tensors[0];
     tensors[1].id = 1;
     tr_op op = {.def = def_of(name), .layer = "bn", .nin = 1, .in = {0}, .nout = 1, .out = {1}};
-    tr_graph graph = {
-        .train = true, .ranks = planned, .ntensors = 2, .nops = 1, .tensors = tensors, .ops = &op};
+    tr_graph graph = {.mode = TR_MODE_TRAIN,
+                      .ranks = planned,
+                      .ntensors = 2,
+                      .nops = 1,
+                      .tensors = tensors,
+                      .ops = &op};
     tr_kernel *k = NULL;
     assert_ok(b->kernels->prepare(cuda, &graph, &op, &k));
     fake f = {cuda, device(cuda, TR_F64, count * (size_t)size, parts), size, 0};

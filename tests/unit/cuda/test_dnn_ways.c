@@ -206,7 +206,7 @@ static void test_dry(void **state)
         h.op.out[0] = out[i];
         h.op.attrs = &d.attrs;
         h.graph.tensors = h.tensors;
-        h.graph.train = true;
+        h.graph.mode = TR_MODE_TRAIN;
         tr_kernel *k = NULL;
         assert_int_equal(tr_cuda_backend.kernels->prepare(ctx, &h.graph, &h.op, &k), TR_OK);
         assert_string_equal(k->impl, "cuDNN (engine chosen on the device)");

@@ -64,7 +64,7 @@ static void open_world(world *w)
                                   .keys = &key,
                                   .nkeys = 1};
     assert_ok(tr_session_open(&o, &w->session));
-    w->plan = tr_session_plan(w->session, true, BATCH);
+    w->plan = tr_session_plan(w->session, TR_MODE_TRAIN, BATCH);
 }
 
 static void close_world(world *w)
@@ -214,7 +214,7 @@ static void test_two_sessions(void **state)
     tr_plan *p[2] = {w.plan};
     assert_true(grads && alone[0] && alone[1] && now);
     assert_ok(tr_session_open(&o, &s[1]));
-    p[1] = tr_session_plan(s[1], true, FEW);
+    p[1] = tr_session_plan(s[1], TR_MODE_TRAIN, FEW);
     for (int i = 0; i < 2; i++) {
         put_batch(&w, s[i], p[i]);
         assert_ok(b->memory->download(w.cuda, alone[i], on_device[i], nbytes));

@@ -37,8 +37,11 @@ static inline void same_layer(const tr_layer *a, const tr_layer *b)
 
 static inline void same_graph(const tr_model *a, const tr_model *b, bool train, int recompute)
 {
-    const tr_graph_options o = {
-        .batch = 3, .train = train, .fuse = true, .ranks = 2, .recompute = recompute};
+    const tr_graph_options o = {.batch = 3,
+                                .mode = train ? TR_MODE_TRAIN : TR_MODE_EVALUATE,
+                                .fuse = true,
+                                .ranks = 2,
+                                .recompute = recompute};
     tr_graph *ga = test_graph(a, &o), *gb = test_graph(b, &o);
     char *ta = test_graph_text(ga), *tb = test_graph_text(gb);
     assert_string_equal(ta, tb);

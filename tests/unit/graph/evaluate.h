@@ -165,7 +165,7 @@ static inline void test_same(const tr_graph *a, const tr_graph *b)
 {
     test_run ra = test_evaluate(a), rb = test_evaluate(b);
     assert_true(fabs(test_get(&ra, a->logits) - test_get(&rb, b->logits)) < 1e-9);
-    for (size_t i = 0; a->train && i < a->model->nparams; i++) {
+    for (size_t i = 0; a->mode == TR_MODE_TRAIN && i < a->model->nparams; i++) {
         int ta = test_tensor(a, TR_ROLE_GRAD, (int)i), tb = test_tensor(b, TR_ROLE_GRAD, (int)i);
         double va = test_get(&ra, ta), vb = test_get(&rb, tb);
         if (fabs(va - vb) > 1e-9) print_message("%s: %g, %g\n", a->tensors[ta].name, va, vb);
@@ -174,7 +174,8 @@ static inline void test_same(const tr_graph *a, const tr_graph *b)
         assert_int_equal(rb.writes[tb], 1);
     }
     for (size_t i = 0; i < a->model->nstates; i++)
-        assert_int_equal(rb.writes[test_tensor(b, TR_ROLE_STATE, (int)i)], b->train);
+        assert_int_equal(rb.writes[test_tensor(b, TR_ROLE_STATE, (int)i)],
+                         b->mode == TR_MODE_TRAIN);
     test_run_close(&ra);
     test_run_close(&rb);
 }

@@ -70,8 +70,11 @@ static void graphs(void **state)
     for (size_t p = 0; p < TR_COUNT(all); p++)
         for (int train = 0; train < 2; train++)
             for (int batch = 0; batch < 6; batch += 5) {
-                const tr_graph_options o = {
-                    .batch = batch, .train = train, .precision = all[p], .ranks = 1, .fuse = true};
+                const tr_graph_options o = {.batch = batch,
+                                            .mode = train ? TR_MODE_TRAIN : TR_MODE_EVALUATE,
+                                            .precision = all[p],
+                                            .ranks = 1,
+                                            .fuse = true};
                 tr_graph *g = test_graph(t.model, &o);
                 const tr_tensor *x = &g->tensors[g->inputs[0]];
                 assert_int_equal(x->dtype, TR_I32);

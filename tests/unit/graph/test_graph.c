@@ -17,7 +17,7 @@ static void test_mlp_plain(void **state)
 {
     (void)state;
     test_graph_is(
-        MLP, &(tr_graph_options){.batch = 2, .train = true},
+        MLP, &(tr_graph_options){.batch = 2, .mode = TR_MODE_TRAIN},
         "linear input linear1.weight linear1.bias -> linear1(2,5)\n"
         "relu linear1 -> relu1(2,5)!\n"
         "linear relu1 linear2.weight linear2.bias -> linear2(2,5)\n"
@@ -38,7 +38,7 @@ static void test_mlp_fused(void **state)
 {
     (void)state;
     test_graph_is(
-        MLP, &(tr_graph_options){.batch = 2, .train = true, .fuse = true},
+        MLP, &(tr_graph_options){.batch = 2, .mode = TR_MODE_TRAIN, .fuse = true},
         "linear+relu input linear1.weight linear1.bias -> relu1(2,5)!\n"
         "linear relu1 linear2.weight linear2.bias -> linear2(2,5)!\n"
         "tanh linear2 -> tanh1(2,5)!@linear2\n"
@@ -70,7 +70,7 @@ static void test_mlp_recompute_every(void **state)
     test_graph_is(
         MLP,
         &(tr_graph_options){.batch = 2,
-                            .train = true,
+                            .mode = TR_MODE_TRAIN,
                             .fuse = true,
                             .recompute = TR_RECOMPUTE_EVERY,
                             .recompute_every = 4},
@@ -94,7 +94,7 @@ static void test_block_plain(void **state)
 {
     (void)state;
     test_graph_is(
-        BLOCK, &(tr_graph_options){.batch = 2, .train = true},
+        BLOCK, &(tr_graph_options){.batch = 2, .mode = TR_MODE_TRAIN},
         "conv2d input conv2d1.weight - - -> conv2d1(2,2,4,4)!\n"
         "batchnorm.stats conv2d1 -> batchnorm1.stats(5)!\n"
         "batchnorm conv2d1 batchnorm1.weight batchnorm1.bias batchnorm1.stats "
@@ -136,7 +136,7 @@ static void test_block_fused(void **state)
 {
     (void)state;
     test_graph_is(
-        BLOCK, &(tr_graph_options){.batch = 2, .train = true, .fuse = true},
+        BLOCK, &(tr_graph_options){.batch = 2, .mode = TR_MODE_TRAIN, .fuse = true},
         "conv2d input conv2d1.weight - - -> conv2d1(2,2,4,4)!\n"
         "batchnorm.stats conv2d1 -> batchnorm1.stats(5)!\n"
         "batchnorm+relu conv2d1 batchnorm1.weight batchnorm1.bias batchnorm1.stats "
@@ -174,7 +174,7 @@ static void test_block_recompute(void **state)
     test_graph_is(
         BLOCK,
         &(tr_graph_options){
-            .batch = 2, .train = true, .fuse = true, .recompute = TR_RECOMPUTE_BLOCKS},
+            .batch = 2, .mode = TR_MODE_TRAIN, .fuse = true, .recompute = TR_RECOMPUTE_BLOCKS},
         "conv2d input conv2d1.weight - - -> conv2d1(2,2,4,4)!\n"
         "batchnorm.stats conv2d1 -> batchnorm1.stats(5)!\n"
         "batchnorm+relu conv2d1 batchnorm1.weight batchnorm1.bias batchnorm1.stats "
@@ -223,28 +223,71 @@ static void test_block_eval(void **state)
                   "cross_entropy linear1 target -> -\n");
 }
 
+static void test_infer(void **state)
+{
+    (void)state;
+    test_graph_is(MLP, &(tr_graph_options){.batch = 2, .mode = TR_MODE_INFER, .fuse = true},
+                  "linear+relu input linear1.weight linear1.bias -> relu1(2,5)\n"
+                  "linear+tanh relu1 linear2.weight linear2.bias -> tanh1(2,5)\n"
+                  "linear tanh1 linear3.weight linear3.bias -> linear3(2,3)\n");
+    /* A wanted tensor is neither fused away nor written over; what no output needs is not there. */
+    test_graph_is(MLP,
+                  &(tr_graph_options){.batch = 2,
+                                      .mode = TR_MODE_INFER,
+                                      .fuse = true,
+                                      .outputs = (const char *const[]){"tanh1", "linear1"},
+                                      .noutputs = 2},
+                  "linear input linear1.weight linear1.bias -> linear1(2,5)\n"
+                  "relu linear1 -> relu1(2,5)\n"
+                  "linear+tanh relu1 linear2.weight linear2.bias -> tanh1(2,5)\n");
+}
+
+static void test_infer_outputs(void **state)
+{
+    (void)state;
+    test_model t = test_model_open(MLP);
+    const char *names[] = {"relu1", "linear3"};
+    tr_graph_options o = {.batch = 2, .mode = TR_MODE_INFER, .outputs = names, .noutputs = 2};
+    tr_graph *g = test_graph(t.model, &o);
+    assert_int_equal(g->target, -1);
+    assert_int_equal(g->noutputs, 2);
+    assert_string_equal(g->tensors[g->outputs[0]].name, "relu1");
+    assert_int_equal(g->outputs[1], g->logits);
+    tr_graph_close(g);
+    o.noutputs = 1;
+    g = test_graph(t.model, &o);
+    assert_int_equal(g->logits, -1);
+    assert_int_equal(g->nops, 2);
+    tr_graph_close(g);
+    names[0] = "relu7";
+    assert_int_equal(tr_graph_open(t.model, &o, &g), TR_CONFIG);
+    assert_string_equal(tr_last_error()->text, "the model has no layer \"relu7\"");
+    test_model_close(&t);
+}
+
 static void test_block_empty(void **state)
 {
     (void)state;
-    test_graph_is(BLOCK,
-                  &(tr_graph_options){
-                      .batch = 0, .train = true, .fuse = true, .sync_batchnorm = true, .ranks = 2},
-                  "batchnorm.stats conv2d1 -> batchnorm1.stats(5)\n"
-                  "batchnorm.merge batchnorm1.stats -> batchnorm1.merged(5)!\n"
-                  "batchnorm+relu conv2d1 batchnorm1.weight batchnorm1.bias batchnorm1.merged "
-                  "batchnorm1.running_mean batchnorm1.running_var - -> relu1(0,2,4,4)!\n"
-                  "batchnorm.stats conv2d2 -> batchnorm2.stats(5)\n"
-                  "batchnorm.merge batchnorm2.stats -> batchnorm2.merged(5)!\n"
-                  "batchnorm+relu conv2d2 batchnorm2.weight batchnorm2.bias batchnorm2.merged "
-                  "batchnorm2.running_mean batchnorm2.running_var relu1 -> relu2(0,2,4,4)!\n"
-                  "batchnorm.grad_stats d.relu2.1 conv2d2 batchnorm2.merged batchnorm2.weight "
-                  "relu2 - -> batchnorm2.dz(0,2,4,4)@d.relu2.1 batchnorm2.sums(4) "
-                  "d.batchnorm2.weight(2) d.batchnorm2.bias(2)\n"
-                  "batchnorm.grad_merge batchnorm2.sums -> batchnorm2.merged_sums(4)\n"
-                  "batchnorm.grad_stats batchnorm2.dz conv2d1 batchnorm1.merged batchnorm1.weight "
-                  "relu1 d.relu1.2 -> batchnorm1.dz(0,2,4,4)@d.relu2.1 batchnorm1.sums(4) "
-                  "d.batchnorm1.weight(2) d.batchnorm1.bias(2)\n"
-                  "batchnorm.grad_merge batchnorm1.sums -> batchnorm1.merged_sums(4)\n");
+    test_graph_is(
+        BLOCK,
+        &(tr_graph_options){
+            .batch = 0, .mode = TR_MODE_TRAIN, .fuse = true, .sync_batchnorm = true, .ranks = 2},
+        "batchnorm.stats conv2d1 -> batchnorm1.stats(5)\n"
+        "batchnorm.merge batchnorm1.stats -> batchnorm1.merged(5)!\n"
+        "batchnorm+relu conv2d1 batchnorm1.weight batchnorm1.bias batchnorm1.merged "
+        "batchnorm1.running_mean batchnorm1.running_var - -> relu1(0,2,4,4)!\n"
+        "batchnorm.stats conv2d2 -> batchnorm2.stats(5)\n"
+        "batchnorm.merge batchnorm2.stats -> batchnorm2.merged(5)!\n"
+        "batchnorm+relu conv2d2 batchnorm2.weight batchnorm2.bias batchnorm2.merged "
+        "batchnorm2.running_mean batchnorm2.running_var relu1 -> relu2(0,2,4,4)!\n"
+        "batchnorm.grad_stats d.relu2.1 conv2d2 batchnorm2.merged batchnorm2.weight "
+        "relu2 - -> batchnorm2.dz(0,2,4,4)@d.relu2.1 batchnorm2.sums(4) "
+        "d.batchnorm2.weight(2) d.batchnorm2.bias(2)\n"
+        "batchnorm.grad_merge batchnorm2.sums -> batchnorm2.merged_sums(4)\n"
+        "batchnorm.grad_stats batchnorm2.dz conv2d1 batchnorm1.merged batchnorm1.weight "
+        "relu1 d.relu1.2 -> batchnorm1.dz(0,2,4,4)@d.relu2.1 batchnorm1.sums(4) "
+        "d.batchnorm1.weight(2) d.batchnorm1.bias(2)\n"
+        "batchnorm.grad_merge batchnorm1.sums -> batchnorm1.merged_sums(4)\n");
 }
 
 int main(void)
@@ -254,7 +297,8 @@ int main(void)
         cmocka_unit_test(test_mlp_eval),        cmocka_unit_test(test_mlp_recompute_every),
         cmocka_unit_test(test_block_plain),     cmocka_unit_test(test_block_fused),
         cmocka_unit_test(test_block_recompute), cmocka_unit_test(test_block_eval),
-        cmocka_unit_test(test_block_empty),
+        cmocka_unit_test(test_block_empty),     cmocka_unit_test(test_infer),
+        cmocka_unit_test(test_infer_outputs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -169,7 +169,7 @@ static size_t count_again(const tr_graph *g)
 
 static void check_model(const tr_model *m, size_t *again, size_t *aliases)
 {
-    tr_graph_options o = {.batch = 2, .train = true, .sync_batchnorm = true, .ranks = 2};
+    tr_graph_options o = {.batch = 2, .mode = TR_MODE_TRAIN, .sync_batchnorm = true, .ranks = 2};
     tr_graph *plain = test_graph(m, &o);
     check_marks(plain);
     for (int recompute = 0; recompute < 6; recompute++)
@@ -244,7 +244,7 @@ static void test_empty_share(void **state)
         test_model t = test_model_open(text);
         for (int recompute = 0; recompute < 2; recompute++) {
             tr_graph_options o = {.batch = 3,
-                                  .train = true,
+                                  .mode = TR_MODE_TRAIN,
                                   .sync_batchnorm = true,
                                   .ranks = 4,
                                   .fuse = true,
@@ -279,8 +279,11 @@ static void test_memory(void **state)
 {
     (void)state;
     test_model t = test_model_open(TEST_RESNET20);
-    tr_graph_options o = {
-        .batch = 2, .train = true, .fuse = true, .recompute = TR_RECOMPUTE_BLOCKS, .ranks = 1};
+    tr_graph_options o = {.batch = 2,
+                          .mode = TR_MODE_TRAIN,
+                          .fuse = true,
+                          .recompute = TR_RECOMPUTE_BLOCKS,
+                          .ranks = 1};
     size_t before = tr_mem_held(TR_MEM_OTHER);
     int failed = 0;
     for (uint64_t n = 1;; n++) {

@@ -267,7 +267,7 @@ static inline void fake_start(fake_graph *f, const tr_model *m, int64_t batch, b
     memset(f, 0, sizeof *f);
     f->g = (tr_graph){.model = m,
                       .batch = batch,
-                      .train = train,
+                      .mode = train ? TR_MODE_TRAIN : TR_MODE_EVALUATE,
                       .tensors = f->tensors,
                       .ops = f->ops,
                       .logits = -1,

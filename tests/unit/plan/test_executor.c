@@ -46,7 +46,7 @@ static void open_world(world *w)
     const tr_session_options o = fake_options(&w->m, &w->ctx);
     tr_graph *graphs[] = {&w->f.g};
     assert_int_equal(tr_session_open_graphs(&o, graphs, 1, false, &w->s), TR_OK);
-    w->p = tr_session_plan(w->s, w->f.g.train, w->f.g.batch);
+    w->p = tr_session_plan(w->s, w->f.g.mode, w->f.g.batch);
 }
 
 static void run(world *w, bool accumulate, bool last)

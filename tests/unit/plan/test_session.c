@@ -72,7 +72,7 @@ static double run_train(world *w, bool changed)
 {
     double tally[TR_TALLY] = {0};
     const tr_run run = {.tally = tally, .params_changed = changed, .last = true, .loss_scale = 1};
-    assert_int_equal(tr_plan_run(tr_session_plan(w->s, true, 4), &run), TR_OK);
+    assert_int_equal(tr_plan_run(tr_session_plan(w->s, TR_MODE_TRAIN, 4), &run), TR_OK);
     return tally[TR_TALLY_LOSS];
 }
 
@@ -93,7 +93,7 @@ static void trains_as_the_straight_computation(void **state)
     static world w;
     make(&w);
     assert_int_equal(open_session(&w, false), TR_OK);
-    tr_plan *p = tr_session_plan(w.s, true, 4);
+    tr_plan *p = tr_session_plan(w.s, TR_MODE_TRAIN, 4);
     set_batch(p);
     float want[112];
     const double loss = run_train(&w, true);
@@ -103,8 +103,8 @@ static void trains_as_the_straight_computation(void **state)
     double again = 0;
     for (int i = 0; i < 4 * OUT; i++) again += (double)(y[i] - T[i]) * (double)(y[i] - T[i]);
     assert_float_equal(loss, again, 1e-3);
-    assert_null(tr_session_plan(w.s, true, 3));
-    assert_int_equal(tr_plan_batch(tr_session_plan(w.s, true, 1)), 1);
+    assert_null(tr_session_plan(w.s, TR_MODE_TRAIN, 3));
+    assert_int_equal(tr_plan_batch(tr_session_plan(w.s, TR_MODE_TRAIN, 1)), 1);
     tr_session_close(w.s);
     assert_int_equal(w.ctx.closes, w.ctx.prepares);
 }
@@ -118,7 +118,8 @@ static void packed_copies_are_shared_and_made_when_needed(void **state)
     tr_memory_plan mem;
     tr_session_memory(w.s, &mem); /* seven kernels ask for copies of two parameters */
     assert_int_equal(mem.bytes[TR_MEM_PACKED], (HIDDEN * IN + OUT * HIDDEN) * sizeof(float));
-    tr_plan *p = tr_session_plan(w.s, true, 4), *e = tr_session_plan(w.s, false, 4);
+    tr_plan *p = tr_session_plan(w.s, TR_MODE_TRAIN, 4),
+            *e = tr_session_plan(w.s, TR_MODE_EVALUATE, 4);
     for (int i = 0; i < 2; i++) {
         set_batch(i ? e : p);
         double tally[TR_TALLY] = {0};
@@ -160,7 +161,8 @@ static void a_kernel_has_several_packed_copies(void **state)
     tr_memory_plan mem;
     tr_session_memory(w.s, &mem);
     assert_int_equal(mem.bytes[TR_MEM_PACKED], (HIDDEN * IN + OUT * HIDDEN + OUT) * sizeof(float));
-    tr_plan *plans[] = {tr_session_plan(w.s, false, 4), tr_session_plan(w.s, false, 1)};
+    tr_plan *plans[] = {tr_session_plan(w.s, TR_MODE_EVALUATE, 4),
+                        tr_session_plan(w.s, TR_MODE_EVALUATE, 1)};
     float y[2][OUT];
     for (int k = 0; k < 3; k++) { /* the third run: after an update of the bias */
         double tally[TR_TALLY] = {0};
@@ -187,7 +189,7 @@ static void a_failed_pack_fails_the_run_and_is_made_again(void **state)
     static world w;
     make(&w);
     assert_int_equal(open_session(&w, false), TR_OK);
-    tr_plan *p = tr_session_plan(w.s, true, 4);
+    tr_plan *p = tr_session_plan(w.s, TR_MODE_TRAIN, 4);
     set_batch(p);
     double tally[TR_TALLY] = {0};
     const tr_run run = {.tally = tally, .params_changed = true};
@@ -211,9 +213,9 @@ static void memory_is_as_predicted(void **state)
     tr_session_memory(w.s, &dry);
     const tr_mem_kind kinds[] = {TR_MEM_PACKED, TR_MEM_ACTIVATIONS, TR_MEM_WORKSPACE, TR_MEM_IO};
     for (size_t i = 0; i < TR_COUNT(kinds); i++) assert_int_equal(tr_mem_held(kinds[i]), 0);
-    assert_int_equal(tr_plan_set_input(tr_session_plan(w.s, true, 4), 0, X), TR_INTERNAL);
+    assert_int_equal(tr_plan_set_input(tr_session_plan(w.s, TR_MODE_TRAIN, 4), 0, X), TR_INTERNAL);
     double tally[TR_TALLY];
-    assert_int_equal(tr_plan_run(tr_session_plan(w.s, true, 4), &(tr_run){.tally = tally}),
+    assert_int_equal(tr_plan_run(tr_session_plan(w.s, TR_MODE_TRAIN, 4), &(tr_run){.tally = tally}),
                      TR_INTERNAL);
     tr_session_close(w.s);
 
@@ -260,7 +262,7 @@ static void a_failing_kernel_is_named(void **state)
     w.ctx.fail_run = "relu.grad";
     double tally[TR_TALLY] = {0};
     const tr_run run = {.tally = tally};
-    assert_int_equal(tr_plan_run(tr_session_plan(w.s, true, 4), &run), TR_KERNEL);
+    assert_int_equal(tr_plan_run(tr_session_plan(w.s, TR_MODE_TRAIN, 4), &run), TR_KERNEL);
     assert_string_equal(tr_last_error()->text, "layer layer8: op relu.grad: it broke");
     tr_session_close(w.s);
 }
@@ -292,7 +294,7 @@ static void rows_tell_every_op(void **state)
     static world w;
     make(&w);
     assert_int_equal(open_session(&w, true), TR_OK);
-    const tr_plan *p = tr_session_plan(w.s, true, 4);
+    const tr_plan *p = tr_session_plan(w.s, TR_MODE_TRAIN, 4);
     assert_int_equal(tr_plan_rows(p), 9);
     assert_string_equal(tr_plan_row_at(p, 0).op, "flatten");
     assert_string_equal(tr_plan_row_at(p, 0).impl, "view");
@@ -305,7 +307,7 @@ static void rows_tell_every_op(void **state)
 
     w.ctx.fat_copies = true; /* a packed copy may be larger than what it is made from */
     assert_int_equal(open_session(&w, true), TR_OK);
-    p = tr_session_plan(w.s, true, 4);
+    p = tr_session_plan(w.s, TR_MODE_TRAIN, 4);
     assert_true(tr_plan_row_at(p, 1).bytes == 4.0 * (4 * IN + 2 * HIDDEN * IN + 4 * HIDDEN));
     tr_session_close(w.s);
 }
@@ -331,7 +333,7 @@ static void what_is_not_written_is_not_counted(void **state)
         const tr_session_options o = fake_options(&w.m, &w.ctx);
         assert_int_equal(tr_session_open_graphs(&o, graphs, 1, false, &w.s), TR_OK);
         const double each = 4 * 8 * sizeof(float);
-        assert_true(tr_plan_row_at(tr_session_plan(w.s, false, 4), 0).bytes ==
+        assert_true(tr_plan_row_at(tr_session_plan(w.s, TR_MODE_EVALUATE, 4), 0).bytes ==
                     (masked ? 4 : 2) * each);
         tr_session_close(w.s);
     }

@@ -169,7 +169,7 @@ static bool staged_step(tr_session *s, int64_t batch, double *loss)
     float x[4 * IN], t[4 * OUT];
     double tally[TR_TALLY] = {0};
     const tr_run run = {.tally = tally, .params_changed = true, .last = true, .loss_scale = 1};
-    tr_plan *p = tr_session_plan(s, true, batch);
+    tr_plan *p = tr_session_plan(s, TR_MODE_TRAIN, batch);
     bool replay = true, done;
     for (size_t i = 0; i < TR_COUNT(x); i++) x[i] = (float)(i % 5) - 1.5f;
     for (size_t i = 0; i < TR_COUNT(t); i++) t[i] = (float)(i % 3) - 1;
@@ -214,8 +214,8 @@ static void test_two_sessions(void **state)
     assert_int_equal(d.teams, 3);
     assert_int_equal(d.sets, 2);
     for (int i = 0; i < 2; i++)
-        assert_int_equal(tr_plan_time_ops(tr_session_plan(s[i], true, i == 0 ? 4 : FEW), true),
-                         TR_OK);
+        assert_int_equal(
+            tr_plan_time_ops(tr_session_plan(s[i], TR_MODE_TRAIN, i == 0 ? 4 : FEW), true), TR_OK);
     int replays[2] = {0};
     for (int turn = 0; turn < TURNS; turn++)
         for (int i = 0; i < 2; i++) {
@@ -228,7 +228,8 @@ static void test_two_sessions(void **state)
             assert_memory_equal(m[i].grads, grads[i], OUT * HIDDEN * sizeof(float));
             assert_memory_equal(m[i].grads + 48, grads[i] + 48, HIDDEN * IN * sizeof(float));
             assert_int_equal(
-                tr_plan_op_seconds(tr_session_plan(s[i], true, i == 0 ? 4 : FEW), seconds), TR_OK);
+                tr_plan_op_seconds(tr_session_plan(s[i], TR_MODE_TRAIN, i == 0 ? 4 : FEW), seconds),
+                TR_OK);
         }
     assert_int_equal(d.teams, 1);
     assert_int_equal(d.sets, 1);

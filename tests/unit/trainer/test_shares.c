@@ -55,7 +55,7 @@ static void test_activation_bound(void **state)
 static bool has(const tr_plan_key *keys, size_t n, bool train, int64_t batch)
 {
     for (size_t i = 0; i < n; i++)
-        if (keys[i].train == train && keys[i].batch == batch) return true;
+        if ((keys[i].mode == TR_MODE_TRAIN) == train && keys[i].batch == batch) return true;
     return false;
 }
 
@@ -81,11 +81,11 @@ static void test_keys(void **state)
                         assert_true(has(keys, n, false, (int64_t)(p.end - p.begin)));
                 }
                 for (size_t i = 0; i < n; i++) {
-                    assert_true(keys[i].train || keys[i].batch > 0);
-                    assert_false(has(keys, i, keys[i].train, keys[i].batch));
+                    assert_true(keys[i].mode == TR_MODE_TRAIN || keys[i].batch > 0);
+                    assert_false(has(keys, i, keys[i].mode == TR_MODE_TRAIN, keys[i].batch));
                 }
                 n = tr_plan_keys(c, 100, 0, micro, rank, size, keys);
-                for (size_t i = 0; i < n; i++) assert_true(keys[i].train);
+                for (size_t i = 0; i < n; i++) assert_int_equal(keys[i].mode, TR_MODE_TRAIN);
             }
     tr_config_close(c);
 }
