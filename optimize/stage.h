@@ -1,34 +1,99 @@
 /* A stage of the pipeline: what `trainer` runs one after another under `pipeline:`. Each is a const
- * tr_stage in a file of its own; the one list of them is trainer/stages.c. */
+ * tr_stage in a file of its own; the one list of them is trainer/stages.c. A stage is given a network
+ * and makes another, or finds something out. All else is the frame's (trainer/stage_run.c): files, resuming,
+ * evaluation before and after, what the stage promised. */
 #ifndef TR_STAGE_H
 #define TR_STAGE_H
 
 #include "collectives/collectives.h"
+#include "optimize/evaluation/evaluation.h"
+#include "optimize/network/network.h"
 #include "runtime/config/config.h"
+#include "runtime/store/store.h"
+
+/* ---- What every stage may be asked for ------------------------------------------------------- */
+
+/* Bounds on what comes out, against what went in. Negative: not asked for. */
+typedef struct {
+    double accuracy_drop; /* of the fraction that is right, at most */
+    double loss_rise;     /* at most */
+    double size;          /* of the file, as a fraction of its parent's, at most */
+    double latency_ms;    /* of one sample, median, at most */
+    double speedup;       /* parent's latency over its own, at least */
+} tr_budget;
+
+typedef enum { TR_MISS_FAIL, TR_MISS_KEEP_PARENT, TR_MISS_RETRY } tr_on_miss;
+
+typedef struct {
+    tr_budget budget;
+    int on_miss; /* tr_on_miss */
+} tr_stage_common;
+
+extern const tr_field tr_budget_fields[];
+extern const char *const tr_on_miss_names[];
+/* The struct of a stage's options begins with a tr_stage_common `common`, its table of fields with
+ * these. */
+#define TR_STAGE_COMMON(type)                                                                      \
+    TR_MAP("budget", offsetof(type, common.budget), tr_budget_fields, "",                          \
+           "what the stage's result must keep to"),                                                \
+        TR_CHOICE("on_miss", offsetof(type, common.on_miss), tr_on_miss_names, "fail",             \
+                  "where it does not: fail: end with status 1; keep_parent: hand on the model that " \
+                  "the stage was given; retry: again with milder options, as far as the stage has "  \
+                  "any, then fail")
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
+/* A training within a stage. */
+typedef struct {
+    const tr_network *start;      /* its model is trained, from its values on */
+    const char *const *overrides; /* of the config: "train.epochs=3" */
+    size_t noverrides;
+    const char *name; /* of its folder, below the stage's path: what a stage trains again and again has
+                       * a name each time */
+} tr_training;
 
 /* What a stage gets to run with. Nothing in it is the stage's to release. */
-typedef struct {
-    const tr_config *config;
-    size_t place;        /* in config->pipeline */
-    const void *options; /* the struct that `fields` filled; NULL without fields */
+typedef struct tr_stage_job tr_stage_job;
+struct tr_stage_job {
+    const tr_config *config; /* its model is the one that the pipeline began with */
+    size_t place;            /* in config->pipeline */
+    const void *options;     /* the struct that `fields` filled; NULL without fields */
     tr_comm *comm;
-    /* *Collective.* The training loop as the config describes it, in the run folder: from its last
-     * checkpoint to the end, a stop (TR_STOPPED) or a failure. As tr_stage.run otherwise. */
-    tr_status (*train)(void *trainer, bool *agreed);
+    const tr_network *parent;    /* NULL: the pipeline has made none yet */
+    const tr_evaluation *before; /* of the parent on data.eval; NULL: the config has none */
+    tr_evaluator *evaluator;
+    /* Of files beside the stage's own, to which an extension is added: "runs/digits/stages/05-export".
+     * Rank 0 writes them, whole or not at all. */
+    const char *path;
+    tr_findings *findings; /* to be filled alike on all ranks */
+    /* *Collective.* Trains in a run folder of its own, from its last checkpoint where it has one, to
+     * the end, a stop (TR_STOPPED) or a failure. *out: the caller's, on every rank the same. */
+    tr_status (*train)(const tr_stage_job *job, const tr_training *t, tr_network **out,
+                       bool *agreed);
     void *trainer;
-} tr_stage_job;
+};
+
+typedef struct {
+    tr_network *network; /* what the stage made; NULL: it hands on the parent's */
+    /* An override that the config of the network needs ("data.normalize={mean: 0, std: 1}"), of tr_alloc; NULL:
+     * none. */
+    char *override;
+} tr_stage_result;
 
 typedef struct {
     const char *name;
     const char *doc;        /* one sentence, for the reference page */
-    const tr_field *fields; /* of its options; NULL: none */
+    const tr_field *fields; /* of its options; NULL: none, nor a budget */
     size_t options_size;    /* of the struct they fill */
     /* *Local.* What the table of fields cannot say, before anything is opened: TR_CONFIG with the
      * position. `place`: of this stage in c->pipeline. May be NULL. */
     tr_status (*check)(const tr_config *c, size_t place);
+    /* *Local.* For on_miss: retry: makes the options milder (values alone: what they point to stays);
+     * false: there is nothing milder. NULL: never is. */
+    bool (*milder)(void *options);
     /* *Collective.* *agreed false: this rank failed where the others do not know of it, and the job
-     * must be ended; else all ranks return the same status. */
-    tr_status (*run)(const tr_stage_job *job, bool *agreed);
+     * must be ended; else all ranks return the same status. *out starts empty. */
+    tr_status (*run)(const tr_stage_job *job, tr_stage_result *out, bool *agreed);
 } tr_stage;
 
 #endif

@@ -69,6 +69,13 @@ out:
     return st;
 }
 
+static tr_status train(const tr_stage_job *job, const tr_training *t, tr_network **out,
+                       bool *agreed)
+{
+    (void)t, (void)out;
+    return tr_train(job->trainer, agreed);
+}
+
 static tr_status run_stages(const tr_trainer_options *o, bool *agreed)
 {
     const tr_list *stages = &o->config->pipeline;
@@ -78,9 +85,10 @@ static tr_status run_stages(const tr_trainer_options *o, bool *agreed)
                                   .place = i,
                                   .options = stages->items[i].options,
                                   .comm = o->comm,
-                                  .train = tr_train,
+                                  .train = train,
                                   .trainer = (void *)o};
-        st = tr_stages[stages->items[i].which]->run(&job, agreed);
+        tr_stage_result made = {0};
+        st = tr_stages[stages->items[i].which]->run(&job, &made, agreed);
     }
     return st;
 }

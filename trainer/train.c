@@ -55,9 +55,9 @@ static tr_status check(const tr_config *c, size_t place)
     return TR_OK;
 }
 
-static tr_status run(const tr_stage_job *job, bool *agreed)
+static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed)
 {
-    return job->train(job->trainer, agreed);
+    return job->train(job, NULL, &out->network, agreed);
 }
 
 const tr_stage tr_stage_train = {

@@ -12,6 +12,13 @@
 
 static tr_status grow(tr_attrs *a, const char *name, tr_attr **out)
 {
+    for (size_t i = 0; i < a->count; i++)
+        if (strcmp(a->v[i].name, name) == 0) {
+            tr_free(a->v[i].text);
+            a->v[i].text = NULL;
+            *out = &a->v[i];
+            return TR_OK;
+        }
     tr_attr *v = tr_realloc(TR_MEM_OTHER, a->v, a->count + 1, sizeof *v);
     if (!v) return tr_last_status();
     a->v = v;

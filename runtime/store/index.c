@@ -16,6 +16,7 @@
 
 #define DEPTH_MAX   6
 #define ENTRIES_MAX 200000
+#define STAGES      "/stages/"
 
 /* The file whose index is made. */
 typedef struct {
@@ -50,6 +51,18 @@ static tr_status add_fault(reader *r, const char *where, const char *fault)
     return st;
 }
 
+static tr_status add_set(tr_index *ix, const tr_header *h, const char *where)
+{
+    tr_attr_set *grown = tr_realloc(TR_MEM_OTHER, ix->sets, ix->nsets + 1, sizeof *grown);
+    if (!grown) return tr_last_status();
+    ix->sets = grown;
+    tr_attr_set *set = &grown[ix->nsets];
+    *set = (tr_attr_set){.where = tr_strdup(where)};
+    if (!set->where) return tr_last_status();
+    ix->nsets++;
+    return tr_attrs_read(&set->attrs, h, set->where, set->fault);
+}
+
 static tr_status walk_group(reader *r, const tr_header *h, const char *where, int depth);
 
 static bool is_group(const tr_header *h)
@@ -70,6 +83,7 @@ static tr_status visit_object(reader *r, uint64_t at, const char *where, int dep
         snprintf(why, sizeof why, "cannot be opened: %.280s", r->fault);
         TR_TRY(add_fault(r, where, why));
     } else if (is_group(&h)) {
+        if (strncmp(where, STAGES, strlen(STAGES)) == 0) TR_TRY(add_set(r->ix, &h, where));
         if (depth < DEPTH_MAX) {
             TR_TRY(walk_group(r, &h, where, depth + 1));
         } else {
@@ -192,6 +206,11 @@ out:
     return st;
 }
 
+static int by_set(const void *a, const void *b)
+{
+    return strcmp(((const tr_attr_set *)a)->where, ((const tr_attr_set *)b)->where);
+}
+
 static int by_where(const void *a, const void *b)
 {
     return strcmp(((const tr_entry *)a)->where, ((const tr_entry *)b)->where);
@@ -224,6 +243,7 @@ tr_status tr_index_open(const char *path, tr_index *ix)
     TR_TRY(walk_group(&r, &root, "", 0));
     TR_NEED(!r.m.error, TR_IO, "%s: cannot be read: %s", path, strerror(r.m.error));
     if (ix->count > 0) qsort(ix->entries, ix->count, sizeof(tr_entry), by_where);
+    if (ix->nsets > 0) qsort(ix->sets, ix->nsets, sizeof(tr_attr_set), by_set);
 out:
     tr_header_free(&root);
     if (st != TR_OK) tr_index_close(ix);
@@ -235,6 +255,11 @@ void tr_index_close(tr_index *ix)
     if (ix->fd >= 0) close(ix->fd);
     for (size_t i = 0; i < ix->count; i++) tr_free(ix->entries[i].where);
     tr_free(ix->entries);
+    for (size_t i = 0; i < ix->nsets; i++) {
+        tr_free(ix->sets[i].where);
+        tr_attrs_free(&ix->sets[i].attrs);
+    }
+    tr_free(ix->sets);
     tr_attrs_free(&ix->root);
     tr_attrs_free(&ix->train);
     tr_free(ix->path);

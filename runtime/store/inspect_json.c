@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-static void attrs(const tr_attrs *a, FILE *to)
+void tr_json_attrs(const tr_attrs *a, FILE *to)
 {
     fputc('{', to);
     for (size_t i = 0; i < a->count; i++) {
@@ -104,21 +104,24 @@ void tr_inspect_json(const tr_summary *s, FILE *to)
     fault(s->ix.train_fault, &first, to);
     for (size_t i = 0; i < s->ix.count; i++) fault(s->faults[i], &first, to);
     fault(s->history_fault, &first, to);
+    fault(s->lineage_fault, &first, to);
     fputs("],\n \"name\": ", to);
     if (s->name)
         tr_json_text(s->name, to);
     else
         fputs("null", to);
     fputs(",\n \"attributes\": ", to);
-    attrs(&s->ix.root, to);
+    tr_json_attrs(&s->ix.root, to);
     fputs(",\n \"train\": ", to);
-    attrs(&s->ix.train, to);
+    tr_json_attrs(&s->ix.train, to);
     fputs(",\n \"arrays\": [", to);
     for (size_t i = 0; i < s->ix.count; i++) {
         fputs(i ? ",\n  " : "\n  ", to);
         array(s, i, to);
     }
-    fputs("],\n \"history\": ", to);
+    fputs("],\n \"stages\": ", to);
+    tr_inspect_stages_json(s, to);
+    fputs(",\n \"history\": ", to);
     history(&s->history, to);
     fputs("}\n", to);
 }

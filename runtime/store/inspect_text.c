@@ -275,6 +275,11 @@ static void faults(const tr_summary *s, FILE *to)
         tr_plain_text(s->history_fault, 400, to);
         fputc('\n', to);
     }
+    if (s->lineage_fault) {
+        fputs("  the stages are not shown: ", to);
+        tr_plain_text(s->lineage_fault, 400, to);
+        fputc('\n', to);
+    }
 }
 
 void tr_inspect_text(const tr_summary *s, int width, FILE *to)
@@ -284,7 +289,7 @@ void tr_inspect_text(const tr_summary *s, int width, FILE *to)
     table(s, "Parameters", "/model/params/", to);
     table(s, "State", "/model/state/", to);
     slots(s, to);
-    table(s, "Stages", "/stages/", to);
+    tr_inspect_stages_text(s, to);
     loss_curve(&s->history, width, to);
     evaluations(&s->history, to);
     confusion(&s->history, to);

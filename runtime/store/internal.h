@@ -18,27 +18,6 @@
 
 /* ---- Attribute sets (attrs.c) --------------------------------------------------------------- */
 
-typedef enum {
-    TR_ATTR_COUNT,
-    TR_ATTR_REAL,
-    TR_ATTR_TEXT
-} tr_attr_kind; /* uint64, float64, UTF-8 */
-typedef struct {
-    char name[TR_NAME];
-    tr_attr_kind kind;
-    uint64_t u;
-    double f;
-    char *text; /* owned */
-} tr_attr;
-typedef struct {
-    size_t count;
-    tr_attr *v;
-} tr_attrs;
-tr_status tr_attrs_add_count(tr_attrs *a, const char *name, uint64_t u);
-tr_status tr_attrs_add_real(tr_attrs *a, const char *name, double f);
-tr_status tr_attrs_add_text(tr_attrs *a, const char *name, const char *text);
-const tr_attr *tr_attrs_get(const tr_attrs *a, const char *name); /* NULL when absent */
-void tr_attrs_free(tr_attrs *a);
 /* Writes them on an open object, with "crc32c" over all of them. Under the HDF5 lock. */
 tr_status tr_attrs_write(const tr_attrs *a, hid_t object, const char *path, const char *where);
 uint32_t tr_attrs_checksum(const tr_attrs *a); /* what "crc32c" must be */
@@ -76,6 +55,13 @@ typedef struct {
     char fault[TR_FAULT]; /* "": well */
 } tr_entry;
 
+/* The attributes of a group. */
+typedef struct {
+    char *where; /* "/stages/03-prune" */
+    tr_attrs attrs;
+    char fault[TR_FAULT]; /* "": well */
+} tr_attr_set;
+
 /* Everything there is to know of a run file but the arrays' bytes. */
 typedef struct {
     char *path;
@@ -86,6 +72,8 @@ typedef struct {
     char root_fault[TR_FAULT], train_fault[TR_FAULT]; /* "": well */
     size_t count;
     tr_entry *entries; /* sorted by where */
+    size_t nsets;
+    tr_attr_set *sets; /* of the groups below /stages, in the order of their names */
 } tr_index;
 /* TR_FILE when it is no run file of a version this program reads; lesser damage becomes faults. */
 tr_status tr_index_open(const char *path, tr_index *ix);
@@ -138,6 +126,11 @@ extern const tr_column tr_history_columns[TR_HISTORY_COLUMNS];
 void *tr_history_column(const tr_history *h, const tr_column *c);
 tr_status tr_history_read(const tr_index *ix, tr_history *h);
 
+/* /stages (lineage.c). The lineage must stay until the image is committed. */
+tr_status tr_lineage_write(tr_image *im, const tr_lineage *l);
+/* TR_FILE, "path: what, where", at the first thing that is not as it is written. */
+tr_status tr_lineage_of(const tr_index *ix, tr_lineage *l);
+
 /* ---- Saying (json.c, summary.c, plot.c, report*.c)
  * ------------------------------------------------- */
 
@@ -156,6 +149,8 @@ typedef struct {
     size_t nfaults;  /* of all: attributes too */
     tr_history history;
     char *history_fault;
+    tr_lineage lineage;
+    char *lineage_fault;
     tr_train_state train;
     bool has_train;
     char *name; /* of the config; may be NULL */
@@ -163,6 +158,9 @@ typedef struct {
 tr_status tr_summary_open(const char *path, tr_summary *s);
 void tr_summary_close(tr_summary *s);
 const char *tr_summary_text(const tr_summary *s, const char *attr); /* of /; "" when absent */
+void tr_json_attrs(const tr_attrs *a, FILE *to);
+void tr_inspect_stages_json(const tr_summary *s, FILE *to);
+void tr_inspect_stages_text(const tr_summary *s, FILE *to);
 void tr_inspect_json(const tr_summary *s, FILE *to);
 void tr_inspect_text(const tr_summary *s, int width, FILE *to);
 /* y over x as dots with axis labels, `width` columns wide in all. unicode: braille, else ASCII. */

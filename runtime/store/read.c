@@ -210,6 +210,8 @@ tr_status tr_index_verify(const tr_index *ix, tr_train_state *train)
     tr_status st = TR_OK;
     TR_TRY(check_attrs(ix));
     TR_TRY(tr_train_from_attrs(ix->path, &ix->train, train));
+    for (size_t i = 0; i < ix->nsets; i++)
+        TR_NEED(!ix->sets[i].fault[0], TR_FILE, "%s: %s", ix->path, ix->sets[i].fault);
     for (size_t i = 0; i < ix->count; i++)
         TR_TRY(tr_entry_read(ix, &ix->entries[i], NULL, NULL, NULL));
 out:

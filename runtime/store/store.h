@@ -50,6 +50,70 @@ typedef struct {
     int64_t *confusion;
 } tr_history;
 
+/* ---- What stages found ----------------------------------------------------------------------- */
+
+typedef enum {
+    TR_ATTR_COUNT,
+    TR_ATTR_REAL,
+    TR_ATTR_TEXT
+} tr_attr_kind; /* uint64, float64, UTF-8 */
+typedef struct {
+    char name[TR_NAME];
+    tr_attr_kind kind;
+    uint64_t u;
+    double f;
+    char *text; /* owned */
+} tr_attr;
+/* Named values, in the order they were added. */
+typedef struct {
+    size_t count;
+    tr_attr *v;
+} tr_attrs;
+/* One of a name that is there takes its place. */
+tr_status tr_attrs_add_count(tr_attrs *a, const char *name, uint64_t u);
+tr_status tr_attrs_add_real(tr_attrs *a, const char *name, double f);
+tr_status tr_attrs_add_text(tr_attrs *a, const char *name, const char *text);
+const tr_attr *tr_attrs_get(const tr_attrs *a, const char *name); /* NULL when absent */
+void tr_attrs_free(tr_attrs *a);
+
+/* A table of numbers: rows have names, so have columns. */
+typedef struct {
+    char name[TR_NAME]; /* "layers" */
+    size_t nrows, ncolumns;
+    char *rows; /* their names, with a newline behind each */
+    struct tr_table_column {
+        char name[TR_NAME];
+        double *v; /* [nrows] */
+    } * columns;
+} tr_table;
+
+/* What a stage found: /stages/NN-NAME in a run file, its values as attributes, each table a group
+ * with its rows' names as an attribute and a dataset a column. */
+typedef struct {
+    char stage[TR_NAME]; /* "03-prune" */
+    tr_attrs values;
+    size_t ntables;
+    tr_table *tables;
+} tr_findings;
+/* A table without columns; names of rows must have no newline. `rows`: [nrows] texts. */
+tr_status tr_findings_table(tr_findings *f, const char *name, size_t nrows,
+                            const char *const *rows);
+/* A column of the table that was added last. `v`: [nrows], copied. */
+tr_status tr_findings_column(tr_findings *f, const char *name, const double *v);
+const tr_table *tr_findings_get(const tr_findings *f, const char *table); /* NULL when absent */
+void tr_findings_free(tr_findings *f);
+
+/* The stages that made a file, the first one first. */
+typedef struct {
+    size_t count;
+    tr_findings *v;
+} tr_lineage;
+/* Adds a stage without findings; *out: where to put them, until the next one is added. */
+tr_status tr_lineage_add(tr_lineage *l, const char *stage, tr_findings **out);
+/* Every value and table of a run file's stages; none for a file that no stage made. */
+tr_status tr_lineage_read(const char *path, tr_lineage *out);
+void tr_lineage_free(tr_lineage *l);
+
 /* What to write or what was read. Arrays are flat, laid out by the model's offsets. Slots: name and
  * array, e.g. "exp_avg", "exp_avg_sq", "momentum_buffer", "ema". */
 #define TR_STORE_SLOTS 4
@@ -63,6 +127,7 @@ typedef struct {
     float *slots[TR_STORE_SLOTS];
     tr_train_state train;
     const tr_history *history;
+    const tr_lineage *lineage; /* written; NULL: none. Not read: tr_lineage_read */
 } tr_snapshot;
 
 /* Writes `s` as `path`, atomically. A full disk or any failure leaves no trace but the error and

@@ -87,6 +87,16 @@ static void config_name(tr_summary *s)
     tr_document_close(&doc);
 }
 
+/* Of a part made of arrays: a damaged one was counted already. */
+static tr_status note_part(tr_summary *s, char **fault, tr_status bad)
+{
+    const size_t before = s->nfaults;
+    const tr_status st = note_error(s, fault, bad);
+    for (size_t i = 0; st == TR_OK && i < s->ix.count; i++)
+        if (s->faults[i] && strcmp(s->faults[i], *fault) == 0) s->nfaults = before;
+    return st;
+}
+
 tr_status tr_summary_open(const char *path, tr_summary *s)
 {
     tr_status st = TR_OK, bad;
@@ -100,13 +110,9 @@ tr_status tr_summary_open(const char *path, tr_summary *s)
         s->nfaults++;
     }
     bad = tr_history_read(&s->ix, &s->history);
-    if (bad != TR_OK) {
-        size_t before = s->nfaults;
-        TR_TRY(note_error(s, &s->history_fault, bad));
-        /* a damaged column was counted as an array already */
-        for (size_t i = 0; i < s->ix.count; i++)
-            if (s->faults[i] && strcmp(s->faults[i], s->history_fault) == 0) s->nfaults = before;
-    }
+    if (bad != TR_OK) TR_TRY(note_part(s, &s->history_fault, bad));
+    bad = tr_lineage_of(&s->ix, &s->lineage);
+    if (bad != TR_OK) TR_TRY(note_part(s, &s->lineage_fault, bad));
     config_name(s);
 out:
     if (st != TR_OK) tr_summary_close(s);
@@ -119,6 +125,8 @@ void tr_summary_close(tr_summary *s)
     tr_free(s->faults);
     tr_free(s->stats);
     tr_free(s->history_fault);
+    tr_free(s->lineage_fault);
+    tr_lineage_free(&s->lineage);
     tr_free(s->name);
     tr_history_free(&s->history);
     tr_index_close(&s->ix);

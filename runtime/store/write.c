@@ -101,6 +101,7 @@ tr_status tr_store_write(const char *path, const tr_model *m, const tr_snapshot 
     TR_TRY(tr_image_attrs(im, "/train", &train));
     TR_TRY(arrays(im, m, s));
     TR_TRY(history(im, s->history, columns));
+    if (s->lineage) TR_TRY(tr_lineage_write(im, s->lineage));
     TR_TRY(tr_image_commit(im, nbytes));
 out:
     tr_image_close(im);

@@ -1,0 +1,54 @@
+/* Networks over data: whole batches are dealt to all threads of all ranks, and what each gives is
+ * gathered in the order of the batches. So results are the same for any number of ranks and threads,
+ * bit for bit. */
+#ifndef TR_EVALUATION_H
+#define TR_EVALUATION_H
+
+#include "collectives/collectives.h"
+#include "optimize/network/network.h"
+#include "runtime/data/data.h"
+#include "runtime/plan/plan.h"
+
+typedef struct {
+    uint64_t samples;
+    double loss;           /* mean over samples, weighted as in training */
+    double accuracy, top5; /* fractions; NaN where the loss has none */
+} tr_evaluation;
+
+/* Opens networks on a device and feeds them. Datasets are opened once, when they are first asked
+ * for. */
+typedef struct tr_evaluator tr_evaluator;
+
+typedef struct {
+    tr_comm *comm;             /* borrowed */
+    const tr_config *config;   /* borrowed: where data lies, the size of batches, precision */
+    const tr_backend *backend; /* whose context is borrowed */
+    void *backend_ctx;
+    int threads; /* of this rank */
+} tr_evaluator_options;
+
+tr_status tr_evaluator_open(const tr_evaluator_options *o, tr_evaluator **out);
+void tr_evaluator_close(tr_evaluator *e);
+
+/* The mean over data.eval. *Collective.* `config`: of the network, for what is done to inputs
+ * (data.normalize); NULL: the evaluator's. */
+tr_status tr_evaluate(tr_evaluator *e, const tr_network *n, const tr_config *config,
+                      tr_evaluation *out);
+
+/* What is done with each batch once a network has run on it. */
+typedef struct {
+    bool train_data;     /* samples of data.train, in the file's order and not augmented; else data.eval */
+    uint64_t samples;    /* the first so many, whole batches of them; 0: all */
+    size_t nbytes;       /* of a batch's result: a multiple of 8 */
+    /* *Local*, in any thread: `p` has run on the batch. `result` starts as zeros. */
+    tr_status (*take)(void *ctx, const tr_plan *p, const tr_batch *b, const double tally[TR_TALLY],
+                      void *result);
+    void *ctx;
+} tr_over_data;
+
+/* *Collective.* Runs `n` over the data. *results: of all batches, in their order, [*batches *
+ * nbytes], the same on every rank; to be freed by tr_free. */
+tr_status tr_run_over(tr_evaluator *e, const tr_network *n, const tr_config *config,
+                      const tr_over_data *what, void **results, uint64_t *batches);
+
+#endif
