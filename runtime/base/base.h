@@ -234,7 +234,7 @@ static inline tr_range tr_range_common(tr_range a, tr_range b)
 
 /* ---- Numbers ------------------------------------------------------------------------------ */
 
-typedef enum { TR_F32, TR_BF16, TR_F16, TR_I32, TR_I64, TR_U8, TR_F64, TR_DTYPES } tr_dtype;
+typedef enum { TR_F32, TR_BF16, TR_F16, TR_I32, TR_I64, TR_U8, TR_I8, TR_F64, TR_DTYPES } tr_dtype;
 size_t tr_dtype_size(tr_dtype t);
 const char *tr_dtype_name(tr_dtype t); /* "float32", "bfloat16", ... */
 

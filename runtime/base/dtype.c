@@ -10,8 +10,9 @@
 
 size_t tr_dtype_size(tr_dtype t)
 {
-    static const size_t sizes[TR_DTYPES] = {[TR_F32] = 4, [TR_BF16] = 2, [TR_F16] = 2, [TR_I32] = 4,
-                                            [TR_I64] = 8, [TR_U8] = 1,   [TR_F64] = 8};
+    static const size_t sizes[TR_DTYPES] = {
+        [TR_F32] = 4, [TR_BF16] = 2, [TR_F16] = 2, [TR_I32] = 4,
+        [TR_I64] = 8, [TR_U8] = 1,   [TR_I8] = 1,  [TR_F64] = 8};
     return (unsigned)t < TR_DTYPES ? sizes[t] : 0;
 }
 
@@ -19,7 +20,7 @@ const char *tr_dtype_name(tr_dtype t)
 {
     static const char *const names[TR_DTYPES] = {
         [TR_F32] = "float32", [TR_BF16] = "bfloat16", [TR_F16] = "float16", [TR_I32] = "int32",
-        [TR_I64] = "int64",   [TR_U8] = "uint8",      [TR_F64] = "float64"};
+        [TR_I64] = "int64",   [TR_U8] = "uint8",      [TR_I8] = "int8",     [TR_F64] = "float64"};
     return (unsigned)t < TR_DTYPES ? names[t] : "unknown";
 }
 

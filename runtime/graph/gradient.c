@@ -125,10 +125,26 @@ static tr_status open_lists(tr_builder *b)
     return b->part ? TR_OK : tr_last_status();
 }
 
+/* Updated values would not be ones that the stored type holds. */
+static tr_status check_stored(const tr_model *m)
+{
+    for (size_t i = 0; i < m->nparams; i++) {
+        const tr_param *p = &m->params[i];
+        if (p->stored != TR_F32 && !p->frozen)
+            return TR_FAIL(
+                TR_CONFIG,
+                "layer \"%s\": its %s is stored as %s, and cannot be trained: freeze it, "
+                "or set stored: float32",
+                p->layer, p->name, tr_dtype_name(p->stored));
+    }
+    return TR_OK;
+}
+
 tr_status tr_differentiate(tr_builder *b)
 {
     tr_graph *g = b->g;
     tr_status st = TR_OK;
+    TR_TRY(check_stored(g->model));
     TR_TRY(open_lists(b));
     size_t loss = g->nops - 1;
     TR_TRY(tr_build_reserve(b, 1, 0));

@@ -116,6 +116,9 @@ static tr_status tie(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
     const char *name = ((const tr_common *)l->storage)->weight_of;
     const int value = tr_name_find(mk, name);
     if (value < 0) return tr_name_unknown(mk, NULL, l, name);
+    if (((const tr_common *)l->storage)->stored)
+        return tr_layer_fail(l, TR_CONFIG, "stored: its weight is that of \"%s\", which says it",
+                             name);
     const tr_layer *of =
         (size_t)value < mk->m->ninputs ? NULL : &mk->m->layers[(size_t)value - mk->m->ninputs];
     for (int i = 0; of && i < of->nparams; i++) {
@@ -152,6 +155,31 @@ tr_status tr_layer_tied(tr_maker *mk, tr_layer *l)
     return TR_OK;
 }
 
+static tr_status add_state(tr_maker *mk, const tr_layer *l, const char *name, int64_t count,
+                           float initial)
+{
+    tr_model *m = mk->m;
+    tr_status st = tr_grow(&m->states, &mk->cap_states, m->nstates + 1, sizeof *m->states);
+    if (st != TR_OK) return st;
+    tr_state *s = &m->states[m->nstates++];
+    *s = (tr_state){.ndim = 1, .dims = {count}, .count = (size_t)count, .initial = initial};
+    snprintf(s->layer, sizeof s->layer, "%s", l->name);
+    snprintf(s->name, sizeof s->name, "%s", name);
+    return TR_OK;
+}
+
+/* The scales are a state of the layer, but no operand of its op. */
+static tr_status store_as(tr_maker *mk, const tr_layer *l, tr_param *p)
+{
+    p->scale = -1;
+    p->stored = TR_F32;
+    if (strcmp(p->name, "weight") != 0) return TR_OK;
+    p->stored = tr_stored_types[((const tr_common *)l->storage)->stored];
+    if (p->stored != TR_I8) return TR_OK;
+    p->scale = (int)mk->m->nstates;
+    return add_state(mk, l, TR_SCALE_STATE, p->dims[0], 1);
+}
+
 tr_status tr_layer_param(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
 {
     tr_status st = TR_OK;
@@ -184,6 +212,7 @@ tr_status tr_layer_param(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
             goto out;
         }
     }
+    TR_TRY(store_as(mk, l, p));
     l->params[l->nparams++] = (int)m->nparams++;
 out:
     return st;
@@ -215,15 +244,7 @@ out:
 
 tr_status tr_layer_state(tr_maker *mk, tr_layer *l, const char *name, int64_t count, float initial)
 {
-    tr_status st = TR_OK;
-    tr_model *m = mk->m;
-    TR_TRY(tr_grow(&m->states, &mk->cap_states, m->nstates + 1, sizeof *m->states));
-    tr_state *s = &m->states[m->nstates];
-    *s = (tr_state){.ndim = 1, .dims = {count}, .count = (size_t)count, .initial = initial};
-    snprintf(s->layer, sizeof s->layer, "%s", l->name);
-    snprintf(s->name, sizeof s->name, "%s", name);
-    if (l->nstates++ == 0) l->first_state = (int)m->nstates;
-    m->nstates++;
-out:
+    tr_status st = add_state(mk, l, name, count, initial);
+    if (st == TR_OK && l->nstates++ == 0) l->first_state = (int)mk->m->nstates - 1;
     return st;
 }

@@ -12,7 +12,9 @@ typedef struct {
     char *weight_of; /* the layer whose weight it uses; NULL: its own */
     double lr_factor, decay_factor;
     bool freeze;
+    int stored; /* of its weight: place in tr_stored_types */
 } tr_common;
+extern const tr_dtype tr_stored_types[];
 #define TR_COMMON_SIZE  48
 #define TR_LAYER_FIELDS 24
 /* Layer names leave room in TR_NAME for what tensor names add. */

@@ -45,7 +45,14 @@ typedef struct {
     /* In mixed precision kernels read nothing but copies of it in the type of activations: every
      * layer that uses it says so (tr_op_def.rounds). Else they read the float32 master. */
     bool rounds;
+    /* How a model's file keeps it: float32, bfloat16, float16 or int8. In memory it is float32, of
+     * values that the type holds exactly. int8: q * s, q in [-127, 127], s the element of its first
+     * dimension's place in the state `scale` (TR_SCALE_STATE of its layer). */
+    tr_dtype stored;
+    int scale; /* row of the state; -1: not int8 */
 } tr_param;
+/* Of an int8 row's layer: float32 (dims[0]), positive. */
+#define TR_SCALE_STATE "weight_scale"
 
 /* One array that is carried along but not learned (batchnorm running statistics). */
 typedef struct {

@@ -71,11 +71,17 @@ static const tr_field learned_fields[] = {
             "times the weight decay, for those of its own parameters that decay"),
 };
 
+static const char *const stored_choices[] = {"float32", "bfloat16", "float16", "int8", NULL};
+const tr_dtype tr_stored_types[] = {TR_F32, TR_BF16, TR_F16, TR_I8};
+
 static const tr_field tied_fields[] = {
     TR_TEXT(
         "weight_of", offsetof(tr_common, weight_of), "",
         "name of an earlier layer whose weight, of the same shape, is this layer's, too; a bias "
         "stays its own"),
+    TR_CHOICE("stored", offsetof(tr_common, stored), stored_choices, "float32",
+              "type of the weight in a model's file: of values that it holds exactly, so float32 "
+              "while it is trained"),
 };
 _Static_assert(sizeof(tr_common) <= TR_COMMON_SIZE, "storage layout");
 

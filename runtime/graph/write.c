@@ -12,6 +12,8 @@ static bool says_nothing(const tr_common *c, size_t offset)
     switch (offset) {
     case offsetof(tr_common, weight_of):
         return !c->weight_of;
+    case offsetof(tr_common, stored):
+        return c->stored == 0;
     case offsetof(tr_common, freeze):
         return !c->freeze;
     case offsetof(tr_common, lr_factor):

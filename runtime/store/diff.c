@@ -130,8 +130,10 @@ static double element(tr_dtype type, const void *p, size_t i)
         return ((const int32_t *)p)[i];
     case TR_I64:
         return (double)((const int64_t *)p)[i];
-    default:
+    case TR_U8:
         return ((const uint8_t *)p)[i];
+    default:
+        return tr_stored_value(type, p, i);
     }
 }
 

@@ -35,9 +35,9 @@ static bool describe_type(tr_entry *e, const tr_header *h)
         e->type = type.dtype;
         return true;
     }
-    tr_entry_fault(e,
-                   "expected a little-endian float32, float64, int32, int64 or uint8 array, found "
-                   "another type");
+    tr_entry_fault(
+        e, "expected a little-endian float32, float64, bfloat16, float16, int32, int64, int8 or "
+           "uint8 array, found another type");
     return false;
 }
 

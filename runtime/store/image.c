@@ -30,6 +30,7 @@ typedef struct {
     uint64_t offset;
     size_t nbytes;
     const void *data;
+    void *owned; /* the same, or NULL: the caller's */
 } extent;
 
 struct tr_image {
@@ -41,23 +42,42 @@ struct tr_image {
     size_t nbytes; /* at least so many will be written */
 };
 
-/* The file's type: little-endian; -1 when arrays cannot have it. */
+/* A float of 16 bits, as IEEE's are laid out; HDF5 knows none before 1.14.4. */
+static hid_t half_type(size_t exponent_bits, size_t bias)
+{
+    const size_t mantissa = 15 - exponent_bits;
+    hid_t t = H5Tcopy(H5T_IEEE_F32LE);
+    if (t >= 0 && H5Tset_fields(t, 15, mantissa, exponent_bits, 0, mantissa) >= 0 &&
+        H5Tset_size(t, 2) >= 0 && H5Tset_ebias(t, bias) >= 0)
+        return t;
+    if (t >= 0) H5Tclose(t);
+    return -1;
+}
+
+/* The file's type: little-endian, to be closed; -1 when arrays cannot have it. */
 static hid_t type_of(tr_dtype t)
 {
     switch (t) {
     case TR_F32:
-        return H5T_IEEE_F32LE;
+        return H5Tcopy(H5T_IEEE_F32LE);
     case TR_F64:
-        return H5T_IEEE_F64LE;
+        return H5Tcopy(H5T_IEEE_F64LE);
+    case TR_BF16:
+        return half_type(8, 127);
+    case TR_F16:
+        return half_type(5, 15);
     case TR_I32:
-        return H5T_STD_I32LE;
+        return H5Tcopy(H5T_STD_I32LE);
     case TR_I64:
-        return H5T_STD_I64LE;
+        return H5Tcopy(H5T_STD_I64LE);
     case TR_U8:
-        return H5T_STD_U8LE;
-    default:
-        return -1;
+        return H5Tcopy(H5T_STD_U8LE);
+    case TR_I8:
+        return H5Tcopy(H5T_STD_I8LE);
+    case TR_DTYPES:
+        break;
     }
+    return -1;
 }
 
 /* With `ulimit -f` even the memfd is limited, and the kernel's answer is a signal: ask before. */
@@ -169,12 +189,14 @@ tr_status tr_image_group(tr_image *im, const char *where)
     return st;
 }
 
-static tr_status lay_out(tr_image *im, const char *where, hid_t type, int ndim, const int64_t *dims,
-                         extent *e, uint32_t crc)
+static tr_status lay_out(tr_image *im, const char *where, tr_dtype dtype, int ndim,
+                         const int64_t *dims, extent *e, uint32_t crc)
 {
     tr_status st = TR_OK;
+    const hid_t type = type_of(dtype);
     hid_t space = -1, set = -1, attr = -1, scalar = -1;
     hsize_t n[TR_STORE_DIMS];
+    TR_H5_NEED(type >= 0, TR_FILE, "%s: %s: cannot make its type", im->path, where);
     TR_TRY(make_groups(im, where, false));
     for (int i = 0; i < ndim; i++) n[i] = (hsize_t)dims[i];
     space = ndim == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(ndim, n, NULL);
@@ -195,32 +217,49 @@ out:
     if (scalar >= 0) H5Sclose(scalar);
     if (set >= 0) H5Dclose(set);
     if (space >= 0) H5Sclose(space);
+    if (type >= 0) H5Tclose(type);
     return st;
 }
 
-tr_status tr_image_array(tr_image *im, const char *where, tr_dtype type, int ndim,
-                         const int64_t *dims, const void *data)
+static tr_status add(tr_image *im, const char *where, tr_dtype type, int ndim, const int64_t *dims,
+                     extent e)
 {
     tr_status st = TR_OK;
-    extent e = {.nbytes = tr_dtype_size(type), .data = data};
-    TR_NEED(type_of(type) >= 0 && ndim >= 0 && ndim <= TR_STORE_DIMS, TR_INTERNAL,
+    e.nbytes = tr_dtype_size(type);
+    TR_NEED(type < TR_DTYPES && ndim >= 0 && ndim <= TR_STORE_DIMS, TR_INTERNAL,
             "%s: %s: an array of this type or rank has no place in a run file", im->path, where);
     for (int i = 0; i < ndim; i++)
         TR_NEED(dims[i] >= 0 && tr_mul_size(e.nbytes, (size_t)dims[i], &e.nbytes), TR_FILE,
                 "%s: %s: too large", im->path, where);
     TR_TRY(check_limit(im, e.nbytes));
     extent *grown = tr_realloc(TR_MEM_OTHER, im->extents, im->count + 1, sizeof e);
-    if (!grown) return tr_last_status();
+    TR_HAVE(grown);
     im->extents = grown;
 
-    uint32_t crc = tr_crc32c(0, data, e.nbytes);
+    uint32_t crc = tr_crc32c(0, e.data, e.nbytes);
     tr_h5_guard g;
     tr_h5_enter(&g);
-    st = lay_out(im, where, type_of(type), ndim, dims, &e, crc);
+    st = lay_out(im, where, type, ndim, dims, &e, crc);
     tr_h5_leave(&g);
-    if (st == TR_OK && e.nbytes > 0) im->extents[im->count++] = e;
+    if (st == TR_OK && e.nbytes > 0) {
+        im->extents[im->count++] = e;
+        return TR_OK;
+    }
 out:
+    tr_free(e.owned);
     return st;
+}
+
+tr_status tr_image_array(tr_image *im, const char *where, tr_dtype type, int ndim,
+                         const int64_t *dims, const void *data)
+{
+    return add(im, where, type, ndim, dims, (extent){.data = data});
+}
+
+tr_status tr_image_take(tr_image *im, const char *where, tr_dtype type, int ndim,
+                        const int64_t *dims, void *data)
+{
+    return add(im, where, type, ndim, dims, (extent){.data = data, .owned = data});
 }
 
 tr_status tr_image_attrs(tr_image *im, const char *where, const tr_attrs *a)
@@ -305,6 +344,7 @@ void tr_image_close(tr_image *im)
     if (im->file >= 0) H5Fclose(im->file);
     tr_h5_leave(&g);
     if (im->fd >= 0) close(im->fd);
+    for (size_t i = 0; i < im->count; i++) tr_free(im->extents[i].owned);
     tr_free(im->extents);
     tr_free(im->path);
     tr_free(im);

@@ -39,7 +39,7 @@ static void array(const tr_summary *s, size_t i, FILE *to)
     if (s->faults[i]) {
         fputs(", \"fault\": ", to);
         tr_json_text(s->faults[i], to);
-    } else if (e->type == TR_F32) {
+    } else if (tr_entry_measured(e)) {
         real("mean", t->mean, to);
         real("std", t->std, to);
         real("min", t->min, to);

@@ -94,7 +94,7 @@ static void array_line(const tr_summary *s, size_t i, const char *name, int widt
         return;
     }
     fprintf(to, "%-22s", tr_entry_shape(e->type, e->ndim, e->dims, shape, sizeof shape));
-    if (e->type == TR_F32)
+    if (tr_entry_measured(e))
         fprintf(to, " %11.4g %11.4g %6.1f%% %11.4g", t->mean, t->std,
                 t->count ? 100.0 * (double)t->zeros / (double)t->count : 0.0, t->norm);
     if (t->nonfinite) fprintf(to, "  %zu NOT FINITE", t->nonfinite);

@@ -37,6 +37,9 @@ tr_status tr_image_group(tr_image *im, const char *where); /* and the ones above
 /* `data` is read at commit: it must stay until then. */
 tr_status tr_image_array(tr_image *im, const char *where, tr_dtype type, int ndim,
                          const int64_t *dims, const void *data);
+/* The same of memory of tr_alloc, which is the image's, also when it fails. */
+tr_status tr_image_take(tr_image *im, const char *where, tr_dtype type, int ndim,
+                        const int64_t *dims, void *data);
 tr_status tr_image_attrs(tr_image *im, const char *where, const tr_attrs *a);
 tr_status tr_image_commit(tr_image *im, size_t *nbytes);
 void tr_image_close(tr_image *im);
@@ -86,6 +89,18 @@ char *tr_entry_shape(tr_dtype type, int ndim, const int64_t *dims, char *buf, si
 /* Describes the dataset of this header into *e. */
 void tr_entry_describe(tr_entry *e, const tr_header *h, uint64_t file_nbytes);
 void tr_entry_fault(tr_entry *e, const char *fmt, ...) TR_PRINTF(2, 3);
+/* ---- Stored types (stored.c) ----------------------------------------------------------------- */
+
+/* One value that bfloat16, float16 or int8 holds: that of element i of `bytes`; int8: without its
+ * scale. */
+float tr_stored_value(tr_dtype type, const void *bytes, size_t i);
+/* The values of a row as its stored type has them, allocated; `scale`: of an int8 row, [dims[0]].
+ * TR_FILE where one is not what the type holds. */
+tr_status tr_stored_pack(const char *path, const tr_param *p, const float *values,
+                         const float *scale, void **bytes);
+/* And back. */
+void tr_stored_unpack(const tr_param *p, const void *bytes, const float *scale, float *values);
+
 /* Passes the bytes through `take` (may be NULL) in pieces, or into `to` (may be NULL), and compares
  * the checksum. TR_FILE naming the dataset. */
 typedef void tr_take(void *ctx, const void *bytes, size_t nbytes);
@@ -144,7 +159,7 @@ typedef struct {
 } tr_stats;
 typedef struct {
     tr_index ix;
-    tr_stats *stats; /* one an entry; float32 arrays only */
+    tr_stats *stats; /* one an entry; those of tr_entry_measured only */
     char **faults;   /* one an entry: structure or checksum; NULL when well */
     size_t nfaults;  /* of all: attributes too */
     tr_history history;
@@ -155,6 +170,7 @@ typedef struct {
     bool has_train;
     char *name; /* of the config; may be NULL */
 } tr_summary;
+bool tr_entry_measured(const tr_entry *e);
 tr_status tr_summary_open(const char *path, tr_summary *s);
 void tr_summary_close(tr_summary *s);
 const char *tr_summary_text(const tr_summary *s, const char *attr); /* of /; "" when absent */

@@ -51,10 +51,13 @@ static const struct {
     const char *code;
 } types[] = {
     {TR_STORED_ARRAY, TR_F32, 20, "\x01\x20\x1f\0\4\0\0\0\0\0\x20\0\x17\x08\0\x17\x7f\0\0\0"},
+    {TR_STORED_ARRAY, TR_BF16, 20, "\x01\x20\x0f\0\2\0\0\0\0\0\x10\0\7\x08\0\7\x7f\0\0\0"},
+    {TR_STORED_ARRAY, TR_F16, 20, "\x01\x20\x0f\0\2\0\0\0\0\0\x10\0\x0a\5\0\x0a\x0f\0\0\0"},
     {TR_STORED_ARRAY, TR_F64, 20, "\x01\x20\x3f\0\x08\0\0\0\0\0\x40\0\x34\x0b\0\x34\xff\3\0\0"},
     {TR_STORED_ARRAY, TR_I32, 12, "\0\x08\0\0\4\0\0\0\0\0\x20\0"},
     {TR_STORED_ARRAY, TR_I64, 12, "\0\x08\0\0\x08\0\0\0\0\0\x40\0"},
     {TR_STORED_ARRAY, TR_U8, 12, "\0\0\0\0\1\0\0\0\0\0\x08\0"},
+    {TR_STORED_ARRAY, TR_I8, 12, "\0\x08\0\0\1\0\0\0\0\0\x08\0"},
     {TR_STORED_U32, TR_DTYPES, 12, "\0\0\0\0\4\0\0\0\0\0\x20\0"},
     {TR_STORED_U64, TR_DTYPES, 12, "\0\0\0\0\x08\0\0\0\0\0\x40\0"},
 };

@@ -12,19 +12,19 @@ static tr_status check_attrs(const tr_index *ix)
     return TR_OK;
 }
 
-/* The entry of an array, if it is as the model has it. */
+/* The entry of an array, if it is as the model has it: float32, or of the other type `stored`. */
 static tr_status find(const tr_index *ix, const char *group, const char *layer, const char *name,
-                      int ndim, const int64_t *dims, const tr_entry **out)
+                      tr_dtype stored, int ndim, const int64_t *dims, const tr_entry **out)
 {
     tr_status st = TR_OK;
     char want[200], found[200];
     char *where = tr_sprintf("%s/%s/%s", group, layer, name);
     if (!where) return tr_last_status();
     const tr_entry *e = tr_index_find(ix, where);
-    tr_entry_shape(TR_F32, ndim, dims, want, sizeof want);
+    tr_entry_shape(stored, ndim, dims, want, sizeof want);
     TR_NEED(e, TR_FILE, "%s: %s: expected %s, found nothing", ix->path, where, want);
     TR_NEED(!e->fault[0], TR_FILE, "%s: %s: %s", ix->path, where, e->fault);
-    TR_NEED(e->type == TR_F32 && e->ndim == ndim &&
+    TR_NEED((e->type == TR_F32 || e->type == stored) && e->ndim == ndim &&
                 memcmp(e->dims, dims, (size_t)ndim * sizeof *dims) == 0,
             TR_FILE, "%s: %s: expected %s, found %s", ix->path, where, want,
             tr_entry_shape(e->type, e->ndim, e->dims, found, sizeof found));
@@ -34,17 +34,43 @@ out:
     return st;
 }
 
+/* A row of another type than float32, with the scales that it has. */
+static tr_status read_stored(const tr_index *ix, const tr_model *m, const tr_param *p,
+                             const tr_entry *e, float *to)
+{
+    tr_status st = TR_OK;
+    float *scale = NULL;
+    void *bytes = tr_alloc(TR_MEM_OTHER, p->count, tr_dtype_size(p->stored));
+    TR_HAVE(bytes);
+    TR_TRY(tr_entry_read(ix, e, bytes, NULL, NULL));
+    if (p->stored == TR_I8) {
+        const tr_state *s = &m->states[p->scale];
+        const tr_entry *its;
+        TR_TRY(find(ix, "/model/state", s->layer, s->name, TR_F32, s->ndim, s->dims, &its));
+        TR_HAVE(scale = tr_alloc(TR_MEM_OTHER, s->count, sizeof *scale));
+        TR_TRY(tr_entry_read(ix, its, scale, NULL, NULL));
+    }
+    if (to) tr_stored_unpack(p, bytes, scale, to);
+out:
+    tr_free(scale);
+    tr_free(bytes);
+    return st;
+}
+
 /* All parameters, or the arrays of a slot. `bytes`: checked, and put into `to` (may be NULL); else
  * only whether they are there. */
-static tr_status param_arrays(const tr_index *ix, const tr_model *m, const char *group, float *to,
-                              bool bytes)
+static tr_status param_arrays(const tr_index *ix, const tr_model *m, const char *group, bool slot,
+                              float *to, bool bytes)
 {
     tr_status st = TR_OK;
     for (size_t i = 0; i < m->nparams; i++) {
         const tr_param *p = &m->params[i];
         const tr_entry *e;
-        TR_TRY(find(ix, group, p->layer, p->name, p->ndim, p->dims, &e));
-        if (bytes) TR_TRY(tr_entry_read(ix, e, to ? to + p->offset : NULL, NULL, NULL));
+        float *at = to ? to + p->offset : NULL;
+        TR_TRY(find(ix, group, p->layer, p->name, slot ? TR_F32 : p->stored, p->ndim, p->dims, &e));
+        if (!bytes) continue;
+        TR_TRY(e->type == TR_F32 ? tr_entry_read(ix, e, at, NULL, NULL)
+                                 : read_stored(ix, m, p, e, at));
     }
 out:
     return st;
@@ -56,7 +82,7 @@ static tr_status state_arrays(const tr_index *ix, const tr_model *m, float *to, 
     for (size_t i = 0; i < m->nstates; i++) {
         const tr_state *p = &m->states[i];
         const tr_entry *e;
-        TR_TRY(find(ix, "/model/state", p->layer, p->name, p->ndim, p->dims, &e));
+        TR_TRY(find(ix, "/model/state", p->layer, p->name, TR_F32, p->ndim, p->dims, &e));
         if (bytes) TR_TRY(tr_entry_read(ix, e, to ? to + p->offset : NULL, NULL, NULL));
     }
 out:
@@ -160,12 +186,12 @@ static tr_status arrays(const tr_index *ix, const tr_model *m, const tr_snapshot
 {
     tr_status st = TR_OK;
     char group[TR_NAME + 16];
-    TR_TRY(param_arrays(ix, m, "/model/params", s->params, bytes));
+    TR_TRY(param_arrays(ix, m, "/model/params", false, s->params, bytes));
     TR_TRY(state_arrays(ix, m, s->states, bytes));
     TR_TRY(compare_slots(ix, m, s));
     for (int k = 0; k < s->nslots; k++) {
         snprintf(group, sizeof group, "/optimizer/%s", s->slot_names[k]);
-        TR_TRY(param_arrays(ix, m, group, s->slots[k], bytes));
+        TR_TRY(param_arrays(ix, m, group, true, s->slots[k], bytes));
     }
 out:
     return st;

@@ -7,6 +7,9 @@
 
 typedef struct {
     tr_stats *s;
+    tr_dtype type;
+    const float *scale; /* of int8 values, one for each `span` of them; NULL: 1 */
+    size_t span, at;
     double shift, sum, squares, plain; /* of v - shift, for the variance; of v * v, for the norm */
     size_t finite;
 } gather;
@@ -14,9 +17,11 @@ typedef struct {
 static void take(void *ctx, const void *bytes, size_t nbytes)
 {
     gather *g = ctx;
-    const float *v = bytes;
-    for (size_t i = 0; i < nbytes / sizeof *v; i++) {
-        double x = v[i];
+    const size_t n = nbytes / tr_dtype_size(g->type);
+    for (size_t i = 0; i < n; i++, g->at++) {
+        double x =
+            g->type == TR_F32 ? ((const float *)bytes)[i] : tr_stored_value(g->type, bytes, i);
+        if (g->scale) x *= (double)g->scale[g->at / g->span];
         if (!isfinite(x)) {
             g->s->nonfinite++;
             continue;
@@ -58,6 +63,38 @@ static tr_status note_error(tr_summary *s, char **fault, tr_status st)
     return note(s, fault, strlen(text) > skip ? text + skip : text);
 }
 
+bool tr_entry_measured(const tr_entry *e)
+{
+    return e->type == TR_F32 || e->type == TR_BF16 || e->type == TR_F16 || e->type == TR_I8;
+}
+
+/* The scales of an int8 weight, allocated; NULL where they are not there: then its values count as
+ * they are. */
+static tr_status find_scales(const tr_summary *s, const tr_entry *e, gather *g, float **scale)
+{
+    static const char params[] = "/model/params/", weight[] = "/weight";
+    const size_t n = strlen(e->where), skip = sizeof params - 1, tail = sizeof weight - 1;
+    *scale = NULL;
+    if (e->type != TR_I8 || e->ndim < 1 || e->count == 0 || n < skip + tail ||
+        strncmp(e->where, params, skip) != 0 || strcmp(e->where + n - tail, weight) != 0)
+        return TR_OK;
+    char *where =
+        tr_sprintf("/model/state/%.*s/%s", (int)(n - skip - tail), e->where + skip, TR_SCALE_STATE);
+    if (!where) return tr_last_status();
+    const tr_entry *its = tr_index_find(&s->ix, where);
+    tr_free(where);
+    if (!its || its->fault[0] || its->type != TR_F32 || its->ndim != 1 ||
+        its->dims[0] != e->dims[0])
+        return TR_OK;
+    *scale = tr_alloc(TR_MEM_OTHER, its->count, sizeof **scale);
+    if (!*scale) return tr_last_status();
+    if (tr_entry_read(&s->ix, its, *scale, NULL, NULL) != TR_OK)
+        return TR_OK; /* told at its line */
+    g->scale = *scale;
+    g->span = e->count / its->count;
+    return TR_OK;
+}
+
 static tr_status read_arrays(tr_summary *s)
 {
     tr_status st = TR_OK;
@@ -66,9 +103,12 @@ static tr_status read_arrays(tr_summary *s)
     if (!s->stats || !s->faults) return tr_last_status();
     for (size_t i = 0; i < s->ix.count; i++) {
         const tr_entry *e = &s->ix.entries[i];
-        gather g = {.s = &s->stats[i]};
+        gather g = {.s = &s->stats[i], .type = e->type};
+        float *scale;
+        TR_TRY(find_scales(s, e, &g, &scale));
         tr_status bad =
-            tr_entry_read(&s->ix, e, NULL, e->type == TR_F32 && !e->fault[0] ? take : NULL, &g);
+            tr_entry_read(&s->ix, e, NULL, tr_entry_measured(e) && !e->fault[0] ? take : NULL, &g);
+        tr_free(scale);
         s->stats[i].count = e->count;
         finish(&g);
         if (bad != TR_OK) TR_TRY(note_error(s, &s->faults[i], bad));

@@ -36,16 +36,32 @@ static tr_status array(tr_image *im, const char *group, const char *layer, const
     return st;
 }
 
-static tr_status arrays(tr_image *im, const tr_model *m, const tr_snapshot *s)
+/* A model's row as the row says; a checkpoint goes on from float32. */
+static tr_status param(tr_image *im, const char *path, const tr_model *m, const tr_param *p,
+                       const tr_snapshot *s)
+{
+    const float *values = s->params + p->offset;
+    if (s->checkpoint || p->stored == TR_F32)
+        return array(im, "/model/params", p->layer, p->name, p->ndim, p->dims, values);
+    tr_status st = TR_OK;
+    void *bytes = NULL;
+    char *where = tr_sprintf("/model/params/%s/%s", p->layer, p->name);
+    TR_HAVE(where);
+    TR_TRY(tr_stored_pack(path, p, values,
+                          p->stored == TR_I8 ? s->states + m->states[p->scale].offset : NULL,
+                          &bytes));
+    st = tr_image_take(im, where, p->stored, p->ndim, p->dims, bytes);
+out:
+    tr_free(where);
+    return st;
+}
+
+static tr_status arrays(tr_image *im, const char *path, const tr_model *m, const tr_snapshot *s)
 {
     tr_status st = TR_OK;
     TR_TRY(tr_image_group(im, "/model/params"));
     TR_TRY(tr_image_group(im, "/model/state"));
-    for (size_t i = 0; i < m->nparams; i++) {
-        const tr_param *p = &m->params[i];
-        TR_TRY(
-            array(im, "/model/params", p->layer, p->name, p->ndim, p->dims, s->params + p->offset));
-    }
+    for (size_t i = 0; i < m->nparams; i++) TR_TRY(param(im, path, m, &m->params[i], s));
     for (size_t i = 0; i < m->nstates; i++) {
         const tr_state *p = &m->states[i];
         TR_TRY(
@@ -99,7 +115,7 @@ tr_status tr_store_write(const char *path, const tr_model *m, const tr_snapshot 
     TR_TRY(tr_image_attrs(im, "/", &root));
     TR_TRY(tr_image_group(im, "/train"));
     TR_TRY(tr_image_attrs(im, "/train", &train));
-    TR_TRY(arrays(im, m, s));
+    TR_TRY(arrays(im, path, m, s));
     TR_TRY(history(im, s->history, columns));
     if (s->lineage) TR_TRY(tr_lineage_write(im, s->lineage));
     TR_TRY(tr_image_commit(im, nbytes));

@@ -87,7 +87,9 @@ static void add_image(world *w, int v)
 /* Its weight is its own, or another layer's that has the same shape. */
 static void add_linear(world *w, int v)
 {
-    char text[160], more[64] = "";
+    static const char *const freeze[] = {"false", "true, stored: float16", "false",
+                                         "true, stored: int8"};
+    char text[160], more[96] = "";
     const int ndim = w->values[v].ndim;
     const int64_t in = w->values[v].channels, out = any(w, 2) ? in : 1 + any(w, 3);
     for (int i = 0; i < w->nlinears; i++)
@@ -95,7 +97,7 @@ static void add_linear(world *w, int v)
             snprintf(more, sizeof more, ", weight_of: %s", w->linears[i].name);
     if (!*more && any(w, 2))
         snprintf(more, sizeof more, ", freeze: %s, lr_factor: 0.1, decay_factor: 3",
-                 any(w, 2) ? "true" : "false");
+                 freeze[any(w, 4)]);
     snprintf(text, sizeof text, "{out: %lld, bias: %s%s}", (long long)out,
              any(w, 2) ? "true" : "false", more);
     add(w, "linear", 1, &v, ndim, out, w->values[v].size, text);

@@ -86,6 +86,13 @@ static void test_frozen(void **state)
               "layernorm1.dx(2,4) d.layernorm1.weight(4) d.layernorm1.bias(4) bucket 0\n");
     tr_graph_close(g);
     test_model_close(&t);
+    t = test_model_open("  input: [4]\n  layers: [{linear: {out: 4, stored: bfloat16, name: a}}]\n"
+                        "  loss: mse\n");
+    tr_graph *none;
+    assert_int_equal(tr_graph_open(t.model, &o, &none), TR_CONFIG);
+    assert_non_null(strstr(tr_last_error()->text,
+                           "layer \"a\": its weight is stored as bfloat16, and cannot be trained"));
+    test_model_close(&t);
     static const struct {
         const char *model, *text;
         tr_status st;
@@ -101,6 +108,10 @@ static void test_frozen(void **state)
          TR_CONFIG},
         {"  input: [4]\n  layers: [{relu: {freeze: true}}]\n  loss: mse\n",
          "m.yaml:5:20: layer \"relu1\": unknown key \"freeze\"; there are: name, from", TR_CONFIG},
+        {"  input: [4]\n  layers: [{linear: {out: 4, name: a}}, {linear: {out: 4, weight_of: a, "
+         "stored: int8}}]\n  loss: mse\n",
+         "m.yaml:5:42: layer \"linear2\": stored: its weight is that of \"a\", which says it",
+         TR_CONFIG},
     };
     for (size_t i = 0; i < TR_COUNT(cases); i++)
         test_model_fails(cases[i].model, cases[i].st, cases[i].text);

@@ -118,6 +118,33 @@ static void known_values(fixture *f)
     assert_ok(tr_store_write(f->path, &f->model, &f->snapshot, NULL));
 }
 
+/* int8 is shown with its scales. */
+static void says_stored_types(void **state)
+{
+    fixture *f = *state;
+    known_values(f);
+    f->snapshot.checkpoint = false;
+    f->params[0].stored = TR_I8;
+    f->params[0].scale = 0;
+    f->params[2].stored = TR_F16;
+    snprintf(f->states[0].layer, sizeof f->states[0].layer, "conv2d1");
+    snprintf(f->states[0].name, sizeof f->states[0].name, TR_SCALE_STATE);
+    for (int i = 0; i < 4; i++) f->s[i] = 2.0f / 127;
+    for (size_t i = 0; i < f->params[0].count; i++)
+        f->p[f->params[0].offset + i] = i % 2 ? 127 * f->s[0] : 0;
+    for (size_t i = 0; i < f->params[2].count; i++) f->p[f->params[2].offset + i] = 0.5f;
+    assert_ok(tr_store_write(f->path, &f->model, &f->snapshot, NULL));
+    char *text = inspect(f->path, false, TR_OK);
+    assert_has(text, "  conv2d1/weight     int8[4,3,3,3]                    1           1   50.0%"
+                     "        14.7\n");
+    assert_has(text, "  head/weight        float16[10,28]                 0.5           0    0.0%"
+                     "       8.367\n");
+    free(text);
+    text = inspect(f->path, true, TR_OK);
+    assert_has(text, "\"dtype\": \"int8\", \"shape\": [4, 3, 3, 3]");
+    free(text);
+}
+
 static void says_the_numbers(void **state)
 {
     fixture *f = *state;
@@ -326,6 +353,7 @@ static void plots(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(says_stored_types, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(says_the_numbers, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(json_parses, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(terminal_is_safe, fixture_open, fixture_close),

@@ -50,7 +50,7 @@ static void empty_history_and_long_config(void **state)
 static void types(void **state)
 {
     fixture *f = *state;
-    const tr_dtype all[] = {TR_F32, TR_F64, TR_I32, TR_I64, TR_U8};
+    const tr_dtype all[] = {TR_F32, TR_BF16, TR_F16, TR_F64, TR_I32, TR_I64, TR_U8, TR_I8};
     const int64_t dims[2] = {2, 3};
     const double data[6] = {1, 2, 3, 4, 5, 6};
     tr_attrs root = {0};
@@ -77,6 +77,97 @@ static void types(void **state)
         assert_ok(tr_entry_read(&ix, e, NULL, NULL, NULL));
     }
     tr_index_close(&ix);
+}
+
+/* The fixture with rows of other types, its values on what those hold. */
+static void set_stored(fixture *f)
+{
+    tr_param *conv = &f->params[0], *head = &f->params[2];
+    tr_state *scale = &f->states[0];
+    snprintf(scale->layer, sizeof scale->layer, "conv2d1");
+    snprintf(scale->name, sizeof scale->name, TR_SCALE_STATE);
+    f->snapshot.checkpoint = false;
+    conv->stored = TR_I8;
+    conv->scale = 0;
+    head->stored = TR_F16;
+    f->params[3].scale = head->scale = -1;
+    for (int c = 0; c < 4; c++) f->s[c] = 0.0173f * (float)(c + 1);
+    for (size_t i = 0; i < conv->count; i++)
+        f->p[conv->offset + i] = (float)((int)(i * 37 % 255) - 127) * f->s[i / 27];
+    for (size_t i = 0; i < head->count; i++)
+        f->p[head->offset + i] = tr_f16_to_f32(tr_f32_to_f16(0.37f * (float)i - 20));
+}
+
+static void stored_types(void **state)
+{
+    fixture *f = *state;
+    readback r;
+    tr_index ix;
+    set_stored(f);
+    tr_snapshot only = {.params = r.p, .states = r.s};
+    for (int kind = 0; kind < 3; kind++) {
+        if (kind == 1) { /* the other 16 bits */
+            f->params[2].stored = TR_BF16;
+            for (size_t i = 0; i < f->params[2].count; i++)
+                f->p[f->params[2].offset + i] =
+                    tr_bf16_to_f32(tr_f32_to_bf16(0.37f * (float)i - 20));
+        }
+        f->snapshot.checkpoint = kind == 2; /* which goes on from float32 */
+        memset(&r, 0, sizeof r);
+        assert_ok(tr_store_write(f->path, &f->model, &f->snapshot, NULL));
+        assert_ok(tr_index_open(f->path, &ix));
+        const tr_entry *e = tr_index_find(&ix, "/model/params/conv2d1/weight");
+        const tr_entry *h = tr_index_find(&ix, "/model/params/head/weight");
+        assert_int_equal(e->type, kind == 2 ? TR_F32 : TR_I8);
+        assert_int_equal(e->nbytes, kind == 2 ? 108 * 4 : 108);
+        assert_int_equal(h->type, kind == 2 ? TR_F32 : f->params[2].stored);
+        tr_index_close(&ix);
+        assert_ok(tr_store_read(f->path, &f->model, &only, NULL));
+        assert_true(same_params(f, f->p, r.p));
+        assert_memory_equal(f->s, r.s, 16);
+    }
+}
+
+static void values_that_a_type_does_not_hold(void **state)
+{
+    fixture *f = *state;
+    set_stored(f);
+    float *conv = f->p + f->params[0].offset, *head = f->p + f->params[2].offset;
+    const float one = conv[40], other = head[7];
+    const float bad[] = {nextafterf(one, 10), NAN, -0.0f, 129 * f->s[1], INFINITY};
+    for (size_t i = 0; i < TR_COUNT(bad); i++) {
+        conv[40] = bad[i];
+        assert_error(tr_store_write(f->path, &f->model, &f->snapshot, NULL), TR_FILE,
+                     "conv2d1/weight: element 40");
+        assert_int_equal(access(f->path, F_OK), -1);
+    }
+    conv[40] = one;
+    head[7] = 0.1f;
+    assert_error(tr_store_write(f->path, &f->model, &f->snapshot, NULL), TR_FILE,
+                 "which float16 does not hold");
+    head[7] = other;
+    const float scales[] = {0, -1, NAN, INFINITY};
+    for (size_t i = 0; i < TR_COUNT(scales); i++) {
+        f->s[0] = scales[i];
+        assert_error(tr_store_write(f->path, &f->model, &f->snapshot, NULL), TR_FILE,
+                     "is no scale");
+    }
+}
+
+/* A file of one type is no file of another, but for float32. */
+static void another_stored_type(void **state)
+{
+    fixture *f = *state;
+    readback r;
+    tr_snapshot only = {.params = r.p};
+    set_stored(f);
+    assert_ok(tr_store_write(f->path, &f->model, &f->snapshot, NULL));
+    f->params[2].stored = TR_BF16;
+    assert_error(tr_store_read(f->path, &f->model, &only, NULL), TR_FILE,
+                 "expected bfloat16[10,28], found float16[10,28]");
+    f->params[2].stored = TR_F32;
+    assert_error(tr_store_read(f->path, &f->model, &only, NULL), TR_FILE,
+                 "expected float32[10,28], found float16[10,28]");
 }
 
 static void a_model_has_no_slots(void **state)
@@ -197,6 +288,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(comes_back, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(empty_history_and_long_config, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(types, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(stored_types, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(values_that_a_type_does_not_hold, fixture_open,
+                                        fixture_close),
+        cmocka_unit_test_setup_teardown(another_stored_type, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(a_model_has_no_slots, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(another_model, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(another_optimizer, fixture_open, fixture_close),
