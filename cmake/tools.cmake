@@ -1,7 +1,7 @@
 # Targets for who changes the sources, where the tools are: `format` rewrites them by .clang-format,
 # `format-check` only complains, `tidy` runs clang-tidy over what compile_commands.json lists.
 file(GLOB_RECURSE formatted CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
-  runtime/*.[ch] kernels/*.[ch] collectives/*.[ch] trainer/*.[ch] tests/*.[ch]
+  runtime/*.[ch] kernels/*.[ch] collectives/*.[ch] optimize/*.[ch] trainer/*.[ch] tests/*.[ch]
   kernels/*.cu kernels/*.cuh tests/*.cc)
 
 find_program(CLANG_FORMAT NAMES clang-format-14) # other versions differ in form
@@ -16,6 +16,6 @@ find_program(RUN_CLANG_TIDY NAMES run-clang-tidy-14 run-clang-tidy)
 if(RUN_CLANG_TIDY)
   add_custom_target(tidy COMMAND ${RUN_CLANG_TIDY} -quiet -p ${PROJECT_BINARY_DIR}
     "-checks=-*,bugprone-*,-bugprone-easily-swappable-parameters,-bugprone-reserved-identifier,clang-analyzer-*,-clang-analyzer-security.insecureAPI.*"
-    "^${PROJECT_SOURCE_DIR}/(runtime|kernels|collectives|trainer)/.*\\.c$"
+    "^${PROJECT_SOURCE_DIR}/(runtime|kernels|collectives|optimize|trainer)/.*\\.c$"
     WORKING_DIRECTORY ${PROJECT_SOURCE_DIR} COMMENT "clang-tidy" VERBATIM)
 endif()

@@ -30,12 +30,14 @@ ROOMS = {
 # Whose headers only these folders may include: the rest of the program builds without CUDA.
 CUDA = re.compile(r'^\s*#\s*include\s+<((?:cuda|cublas|cudnn|nccl|nvml|cupti)[^>]*)>', re.M)
 CUDA_FOLDERS = ("kernels/cuda/", "collectives/nccl/")
+# The messages of ONNX stay in their room.
+MESSAGES = re.compile(r"\bonnx\.pb-c\.h\b|\bOnnx__")
 # Kernels say what happened in their own terms; which key of the config changes it, the trainer knows.
 KEY = re.compile(r'"[^"\n]*\b(?:run|train|data)\.[a-z_]+[^"\n]*"')
 SOURCES = {".c", ".h", ".cu", ".cuh"}
 # Whoever says what an op is or computes it; all others ask for facts (runtime/graph/ops/op.h).
 OP_LIST = "runtime/graph/ops/list.h"
-OP_FOLDERS = re.compile(r"^(runtime/graph/ops|kernels/\w+/(ops|loops))/|^kernels/elementwise\.h$")
+OP_FOLDERS = re.compile(r"^(runtime/graph/ops|kernels/\w+/(ops|loops)|optimize/onnx/ops)/|^kernels/elementwise\.h$")
 # Words that are more than an op's name.
 OTHER_NAMES = {
     ("runtime/config/schema_data.c", "cross_entropy"): "a choice of model.loss",
@@ -90,6 +92,8 @@ def main():
             where, text = path.relative_to(ROOT), path.read_text()
             if not str(where).startswith(CUDA_FOLDERS):
                 wrong += [f"{where}: only {' and '.join(CUDA_FOLDERS)} may use <{h}>" for h in CUDA.findall(text)]
+            if not str(where).startswith("optimize/onnx/") and MESSAGES.search(text):
+                wrong.append(f"{where}: only optimize/onnx/ knows the messages of ONNX")
             if str(where).startswith(("kernels/", "collectives/nccl/")):
                 wrong += [f"{where}: a key of the config in {k}" for k in KEY.findall(INCLUDE.sub("", text))]
             for target in INCLUDE.findall(text):

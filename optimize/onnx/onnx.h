@@ -1,0 +1,31 @@
+/* Networks as ONNX files, and ONNX files as networks. All Local. */
+#ifndef TR_ONNX_H
+#define TR_ONNX_H
+
+#include "optimize/network/network.h"
+
+#define TR_ONNX_OPSET_MIN 13
+#define TR_ONNX_OPSET     17
+#define TR_ONNX_OPSET_MAX 21
+
+typedef struct {
+    int64_t opset;    /* 13 to 21; 0: 17 */
+    tr_dtype weights; /* TR_F32, or TR_F16: stored as float16, cast to float32 in the graph */
+    /* Whose resolved text the file carries; its data.normalize where `normalize`. NULL: neither. */
+    const tr_config *config;
+    bool normalize;            /* the graph takes values as they are in the data files */
+    const char *source_sha256; /* of the run file that the values are of; NULL: not said */
+    /* From so many bytes of values on they are in a file of their own, PATH.data; 0: where the format
+     * demands it, from 2 GB on. */
+    uint64_t external_over;
+} tr_onnx_options;
+
+/* Writes the network in evaluate mode, as `path`, whole or not at all: inputs (batch, ...) of the
+ * model's, one output, the last layer's, without the loss. Names: inputs and outputs of layers as in
+ * the model, values as in run files (conv2d1.weight). TR_UNSUPPORTED names the layer that ONNX has no
+ * word for. */
+tr_status tr_onnx_write(const char *path, const tr_network *n, const tr_onnx_options *o);
+/* Why a layer type cannot be exported; NULL: it can. */
+const char *tr_onnx_missing(const char *type);
+
+#endif

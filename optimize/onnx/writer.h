@@ -1,0 +1,53 @@
+/* A graph in the making: what the layers' mappings (ops/) are written with. A failure is kept in the
+ * pool, so that these need no checks. Private. */
+#ifndef TR_ONNX_WRITER_H
+#define TR_ONNX_WRITER_H
+
+#include "optimize/onnx/onnx.h"
+#include "optimize/onnx/pool.h"
+
+typedef struct {
+    const tr_network *n;
+    const tr_onnx_options *o;
+    int64_t opset;
+    tr_pool pool;
+    Onnx__ModelProto *model;
+    Onnx__GraphProto *graph;
+    char **values;         /* [inputs + layers] their names in the graph */
+    char **rows;           /* [params] names, once they are there */
+    const tr_layer *layer; /* that is being written */
+} tr_onnx_writer;
+
+typedef Onnx__NodeProto tr_onnx_node;
+
+/* A node with one output: *out, or where that is NULL, "LAYER/what". Returns the node, for its
+ * attributes; *made (may be NULL): its output's name. */
+tr_onnx_node *tr_onnx_add(tr_onnx_writer *w, const char *type, const char *what, int nin,
+                          const char *const *in, const char *out, const char **made);
+#define TR_NAMES(...)                                                                              \
+    (int)TR_COUNT(((const char *[]){__VA_ARGS__})), (const char *const[])                          \
+    {                                                                                              \
+        __VA_ARGS__                                                                                \
+    }
+/* The same with NAME = output, for chains. */
+const char *tr_onnx_chain(tr_onnx_writer *w, const char *type, const char *what, const char *a,
+                          const char *b);
+void tr_onnx_int(tr_onnx_writer *w, tr_onnx_node *n, const char *name, int64_t v);
+void tr_onnx_real(tr_onnx_writer *w, tr_onnx_node *n, const char *name, double v);
+void tr_onnx_ints(tr_onnx_writer *w, tr_onnx_node *n, const char *name, size_t count,
+                  const int64_t *v);
+void tr_onnx_word(tr_onnx_writer *w, tr_onnx_node *n, const char *name, const char *v);
+/* The layer's i-th parameter, state: float32 in the graph. */
+const char *tr_onnx_param(tr_onnx_writer *w, int i);
+const char *tr_onnx_state(tr_onnx_writer *w, int i);
+/* A constant "LAYER/what" of float32 or int64 values, which are copied. ndim 0: a scalar. */
+const char *tr_onnx_floats(tr_onnx_writer *w, const char *what, int ndim, const int64_t *dims,
+                           const float *v);
+const char *tr_onnx_scalar(tr_onnx_writer *w, const char *what, double v);
+const char *tr_onnx_int64s(tr_onnx_writer *w, const char *what, size_t count, const int64_t *v);
+
+/* ---- file.c */
+tr_status tr_onnx_save(const char *path, const Onnx__ModelProto *model, uint64_t external_over,
+                       tr_pool *pool);
+
+#endif

@@ -1,0 +1,181 @@
+/* A model for each layer, with the options that change what it computes; and what runs a network. */
+#ifndef TR_TESTS_ONNX_CASES_H
+#define TR_TESTS_ONNX_CASES_H
+
+#include "kernels/cpu/cpu.h"
+#include "optimize/network/network.h"
+#include "runtime/plan/plan.h"
+#include "tests/unit/graph/random.h"
+
+typedef struct {
+    const char *name, *model;
+} onnx_case;
+
+#define IMAGE(layers)    "  input: [4, 9, 7]\n  layers:\n" layers "  loss: mse\n"
+#define FEATURES(layers) "  input: [6]\n  layers:\n" layers "  loss: mse\n"
+#define WORDS(layers)                                                                              \
+    "  input: [5]\n  layers:\n    - embedding: {num: 11, dim: 6}\n" layers "  loss: mse\n"
+
+static const onnx_case onnx_cases[] = {
+    {"linear", FEATURES("    - linear: {out: 5}\n    - linear: {out: 3, bias: false}\n")},
+    {"linear-rows", WORDS("    - linear: {out: 4}\n    - linear: {out: 3, bias: false}\n")},
+    {"embedding-tied",
+     WORDS(
+         "    - linear: {out: 6}\n    - linear: {out: 11, weight_of: embedding1, bias: false}\n")},
+    {"conv2d", IMAGE("    - conv2d: {out: 6, kernel: 3, padding: 1, stride: [2, 1]}\n"
+                     "    - conv2d: {out: 4, kernel: [1, 3], groups: 2, bias: false}\n"
+                     "    - conv2d: {out: 4, kernel: [2, 1], dilation: [2, 1], groups: 4}\n")},
+    {"batchnorm", IMAGE("    - batchnorm: {eps: 1e-3}\n")},
+    {"batchnorm-features", FEATURES("    - batchnorm: {momentum: 0.3}\n")},
+    {"layernorm", FEATURES("    - layernorm: {eps: 1e-3}\n")},
+    {"layernorm-rows", WORDS("    - layernorm\n")},
+    {"relu", IMAGE("    - relu\n")},
+    {"gelu", IMAGE("    - gelu\n")},
+    {"gelu-tanh", FEATURES("    - gelu: {approximate: tanh}\n")},
+    {"silu", IMAGE("    - silu\n")},
+    {"sigmoid", FEATURES("    - sigmoid\n")},
+    {"tanh", FEATURES("    - tanh\n")},
+    {"leaky_relu", IMAGE("    - leaky_relu: {negative_slope: 0.2}\n")},
+    {"softmax", IMAGE("    - softmax\n")},
+    {"softmax-rows", WORDS("    - softmax\n")},
+    {"maxpool2d", IMAGE("    - maxpool2d: {kernel: 3, stride: 2, padding: 1}\n"
+                        "    - maxpool2d: {kernel: [2, 1]}\n")},
+    {"avgpool2d", IMAGE("    - avgpool2d: {kernel: 3, stride: 2, padding: 1}\n")},
+    {"avgpool2d-inside",
+     IMAGE("    - avgpool2d: {kernel: 3, stride: 2, padding: 1, count_include_pad: false}\n")},
+    {"global_avgpool", IMAGE("    - global_avgpool\n")},
+    {"flatten", IMAGE("    - flatten\n    - linear: {out: 3}\n")},
+    {"flatten-features", FEATURES("    - flatten\n    - tanh\n    - flatten\n")},
+    {"flatten-rows", WORDS("    - flatten\n")},
+    {"dropout", FEATURES("    - dropout: {p: 0.4}\n    - linear: {out: 3}\n    - dropout\n")},
+    {"add", IMAGE("    - relu\n    - tanh\n    - sigmoid\n    - add: {from: [relu1, tanh1, "
+                  "sigmoid1, relu1]}\n")},
+    {"mul", IMAGE("    - global_avgpool\n    - mul: {from: [input, global_avgpool1]}\n    - tanh\n"
+                  "    - mul: {from: [mul1, tanh1]}\n")},
+    {"concat", IMAGE("    - tanh\n    - concat: {from: [input, tanh1, input]}\n"
+                     "    - concat: {from: [concat1, concat1], axis: -1}\n")},
+    {"normal", IMAGE("    - conv2d: {out: 6, kernel: 3, padding: 1, bias: false}\n"
+                     "    - batchnorm\n    - relu\n    - residual:\n        body:\n"
+                     "          - conv2d: {out: 6, kernel: 3, padding: 1, bias: false}\n"
+                     "          - batchnorm\n    - relu\n    - global_avgpool\n    - flatten\n"
+                     "    - linear: {out: 10, name: head}\n")},
+};
+
+/* ---- Networks ---------------------------------------------------------------------------------- */
+
+static inline double net_any(uint64_t seed, uint32_t stream, size_t i) /* in [-1, 1) */
+{
+    return 2.0 * (double)tr_uniform(tr_philox_at(seed, TR_RNG_TEST, 900 + stream, i, 0).v[0]) - 1.0;
+}
+
+/* With values that make every row matter. Takes the model. */
+static inline tr_network *net_random(tr_model *m, uint64_t seed)
+{
+    tr_network *n = NULL;
+    ok(tr_network_open(m, &n));
+    for (size_t r = 0; r < m->nparams; r++) {
+        const tr_param *p = &m->params[r];
+        const double size = p->fan_in > 0 ? 1.5 / sqrt(p->fan_in) : 0.5;
+        const bool scale = p->fan_in == 0 && strcmp(p->name, "weight") == 0 && p->ndim == 1;
+        for (size_t i = 0; i < p->count; i++)
+            n->params[p->offset + i] =
+                (float)((scale ? 1.0 : 0.0) + size * net_any(seed, (uint32_t)r, i));
+    }
+    for (size_t r = 0; r < m->nstates; r++)
+        for (size_t i = 0; i < m->states[r].count; i++)
+            n->states[m->states[r].offset + i] =
+                m->states[r].initial + 0.5f * (float)net_any(seed, 500 + (uint32_t)r, i);
+    return n;
+}
+
+static inline tr_network *net_of(const onnx_case *c, uint64_t seed)
+{
+    test_model t = test_model_open(c->model);
+    tr_model *m = t.model;
+    t.model = NULL;
+    test_model_close(&t);
+    return net_random(m, seed);
+}
+
+static inline size_t net_count(int ndim, const int64_t *dims)
+{
+    size_t n = 1;
+    for (int i = 0; i < ndim; i++) n *= (size_t)dims[i];
+    return n;
+}
+
+/* Elements of all inputs of a sample; values for a batch of them, one input behind the other. */
+static inline size_t net_input_count(const tr_model *m)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < m->ninputs; i++) n += net_count(m->inputs[i].ndim, m->inputs[i].dims);
+    return n;
+}
+
+static inline float *net_inputs(const tr_model *m, int64_t batch, uint64_t seed)
+{
+    float *v = tr_alloc(TR_MEM_OTHER, (size_t)batch * net_input_count(m), sizeof *v);
+    size_t at = 0;
+    assert_non_null(v);
+    for (size_t k = 0; k < m->ninputs; k++) {
+        const tr_input *in = &m->inputs[k];
+        for (size_t i = 0; i < (size_t)batch * net_count(in->ndim, in->dims); i++, at++) {
+            const double u = net_any(seed, 1000 + (uint32_t)k, i);
+            v[at] = in->ids ? (float)(int64_t)((u + 1) / 2 * (double)in->ids) : (float)(2 * u);
+        }
+    }
+    return v;
+}
+
+/* Where a logical index lies. */
+static inline size_t net_stored(const tr_tensor *t, size_t i)
+{
+    if (t->layout == TR_LAYOUT_PLAIN) return i;
+    const size_t c = (size_t)t->dims[1], h = (size_t)t->dims[2], w = (size_t)t->dims[3];
+    return ((i / w / h / c * h + i / w % h) * w + i % w) * c + i / w / h % c;
+}
+
+/* The output of a batch, (batch, ...) channels first; to be freed. */
+static inline float *net_run(const tr_network *n, int64_t batch, const float *in)
+{
+    const tr_backend_options bo = {.dry = false};
+    const tr_plan_key key = {.mode = TR_MODE_INFER, .batch = batch};
+    void *ctx = NULL, *data[TR_MAX_IN] = {NULL};
+    tr_session *s = NULL;
+    ok(tr_cpu_backend.open(&bo, &ctx));
+    const tr_params params = {.o.model = n->model, .weights = n->params, .states = n->states};
+    const tr_session_options so = {.model = n->model,
+                                   .backend = &tr_cpu_backend,
+                                   .backend_ctx = ctx,
+                                   .params = &params,
+                                   .threads = 1,
+                                   .ranks = 1,
+                                   .keys = &key,
+                                   .nkeys = 1};
+    ok(tr_session_open(&so, &s));
+    tr_plan *p = tr_session_plan(s, TR_MODE_INFER, batch);
+    const tr_graph *g = tr_plan_graph(p);
+    for (size_t k = 0; k < n->model->ninputs; k++) {
+        const tr_tensor *t = &g->tensors[g->inputs[k]];
+        data[k] = tr_alloc(TR_MEM_OTHER, t->nbytes, 1);
+        for (size_t i = 0; i < t->count; i++)
+            if (t->dtype == TR_I32)
+                ((int32_t *)data[k])[net_stored(t, i)] = (int32_t)in[i];
+            else
+                ((float *)data[k])[net_stored(t, i)] = in[i];
+        in += t->count;
+        ok(tr_plan_set_input(p, k, data[k]));
+    }
+    const tr_run run = {.loss_scale = 1, .params_changed = true};
+    ok(tr_plan_run(p, &run));
+    const tr_tensor *t = &g->tensors[g->logits];
+    float *y = tr_alloc(TR_MEM_OTHER, t->count, sizeof *y);
+    const float *from = tr_plan_tensor(p, g->logits);
+    for (size_t i = 0; i < t->count; i++) y[i] = from[net_stored(t, i)];
+    tr_session_close(s);
+    for (size_t i = 0; i < TR_COUNT(data); i++) tr_free(data[i]);
+    tr_cpu_backend.close(ctx);
+    return y;
+}
+
+#endif
