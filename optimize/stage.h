@@ -36,10 +36,11 @@ extern const char *const tr_on_miss_names[];
 #define TR_STAGE_COMMON(type)                                                                      \
     TR_MAP("budget", offsetof(type, common.budget), tr_budget_fields, "",                          \
            "what the stage's result must keep to"),                                                \
-        TR_CHOICE("on_miss", offsetof(type, common.on_miss), tr_on_miss_names, "fail",             \
-                  "where it does not: fail: end with status 1; keep_parent: hand on the model that " \
-                  "the stage was given; retry: again with milder options, as far as the stage has "  \
-                  "any, then fail")
+        TR_CHOICE(                                                                                 \
+            "on_miss", offsetof(type, common.on_miss), tr_on_miss_names, "fail",                   \
+            "where it does not: fail: end with status 1; keep_parent: hand on the model that "     \
+            "the stage was given; retry: again with milder options, as far as the stage has "      \
+            "any, then fail")
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
@@ -48,7 +49,8 @@ typedef struct {
     const tr_network *start;      /* its model is trained, from its values on */
     const char *const *overrides; /* of the config: "train.epochs=3" */
     size_t noverrides;
-    const char *name; /* of its folder, below the stage's path: what a stage trains again and again has
+    const char
+        *name; /* of its folder, below the stage's path: what a stage trains again and again has
                        * a name each time */
 } tr_training;
 

@@ -24,9 +24,9 @@ tr_status tr_evaluator_data(tr_evaluator *e, const tr_network *n, bool train, tr
     tr_status st = TR_OK;
     const tr_config *c = e->o.config;
     tr_dataset **data = &e->data[train];
-    TR_NEED(train || c->data.eval.present, TR_CONFIG, "data.eval is missing: nothing to evaluate on");
-    if (!*data)
-        TR_TRY(tr_dataset_open(c, train ? &c->data.train : &c->data.eval, n->model, data));
+    TR_NEED(train || c->data.eval.present, TR_CONFIG,
+            "data.eval is missing: nothing to evaluate on");
+    if (!*data) TR_TRY(tr_dataset_open(c, train ? &c->data.train : &c->data.eval, n->model, data));
     *out = *data;
 out:
     return st;
@@ -56,9 +56,8 @@ tr_status tr_evaluate(tr_evaluator *e, const tr_network *n, const tr_config *con
     *out = (tr_evaluation){.samples = (uint64_t)samples,
                            .loss = sum[TR_TALLY_LOSS] / sum[TR_TALLY_WEIGHT],
                            .accuracy = right ? sum[TR_TALLY_CORRECT] / samples : NAN,
-                           .top5 = classes && n->model->outputs > 5
-                                       ? sum[TR_TALLY_TOP5] / samples
-                                       : NAN};
+                           .top5 = classes && n->model->outputs > 5 ? sum[TR_TALLY_TOP5] / samples
+                                                                    : NAN};
 out:
     tr_free(tallies);
     return st;

@@ -37,9 +37,10 @@ tr_status tr_evaluate(tr_evaluator *e, const tr_network *n, const tr_config *con
 
 /* What is done with each batch once a network has run on it. */
 typedef struct {
-    bool train_data;     /* samples of data.train, in the file's order and not augmented; else data.eval */
-    uint64_t samples;    /* the first so many, whole batches of them; 0: all */
-    size_t nbytes;       /* of a batch's result: a multiple of 8 */
+    bool
+        train_data; /* samples of data.train, in the file's order and not augmented; else data.eval */
+    uint64_t samples; /* the first so many, whole batches of them; 0: all */
+    size_t nbytes;    /* of a batch's result: a multiple of 8 */
     /* *Local*, in any thread: `p` has run on the batch. `result` starts as zeros. */
     tr_status (*take)(void *ctx, const tr_plan *p, const tr_batch *b, const double tally[TR_TALLY],
                       void *result);

@@ -27,8 +27,8 @@ static inline uint32_t any(world *w, uint32_t n)
     return tr_philox_at(w->seed, TR_RNG_TEST, 0, w->at++, 0).v[0] % n;
 }
 
-static inline int add(world *w, const char *type, int nin, const int *in, int ndim, int64_t channels,
-               int64_t size, const char *options)
+static inline int add(world *w, const char *type, int nin, const int *in, int ndim,
+                      int64_t channels, int64_t size, const char *options)
 {
     int value;
     snprintf(w->name, sizeof w->name, "%s-%u", type, any(w, 5) + 5 * (unsigned)w->nvalues);
