@@ -3,6 +3,7 @@
 #include "runtime/graph/ops/registry.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 void tr_model_close(tr_model *m)
 {
@@ -26,21 +27,39 @@ const char *tr_model_user(const tr_model *m, size_t row, int i)
     return NULL;
 }
 
-/* By way of the text, so that a copy is checked as what anybody writes. */
-static tr_status copy_layer(tr_maker *mk, const tr_layer *l, const int *in, int *value)
+static tr_status options_text(const tr_layer *l, char **text)
 {
-    char *options = NULL;
     size_t n;
-    FILE *f = open_memstream(&options, &n);
+    FILE *f = open_memstream(text, &n);
     if (!f) return TR_FAIL(TR_MEMORY, "out of memory for the options of layer \"%s\"", l->name);
     tr_status st = tr_layer_write_options(l, 0, f);
+    if (ftell(f) == 0) fputs("{}", f);
     if (fclose(f) != 0 && st == TR_OK)
         st = TR_FAIL(TR_MEMORY, "out of memory for the options of layer \"%s\"", l->name);
-    const tr_layer_given given = {.type = l->def->name, .name = l->name, .nin = l->nin, .in = in};
-    if (st == TR_OK)
-        st =
-            n ? tr_maker_layer_text(mk, &given, options, value) : tr_maker_layer(mk, &given, value);
-    free(options);
+    return st;
+}
+
+/* By way of the text, so that a copy is checked as what anybody writes. */
+tr_status tr_maker_copy(tr_maker *mk, const tr_layer *l, const tr_layer_changes *changes, int nin,
+                        const int *in, int *value)
+{
+    char *text = NULL;
+    tr_document doc = {NULL, NULL};
+    tr_layer_given given = {.type = l->def->name, .name = l->name, .nin = nin, .in = in};
+    tr_status st = TR_OK;
+    if (changes && changes->type)
+        given.type = changes->type;
+    else {
+        TR_TRY(options_text(l, &text));
+        TR_TRY(tr_document_parse(l->name, text, strlen(text), &doc));
+        for (size_t i = 0; changes && i < changes->noptions; i++)
+            TR_TRY(tr_document_override(&doc, changes->options[i]));
+        given.options = doc.root;
+    }
+    st = tr_maker_layer(mk, &given, value);
+out:
+    tr_document_close(&doc);
+    free(text);
     return st;
 }
 
@@ -60,7 +79,7 @@ static tr_status copy_layers(tr_maker *mk, const tr_model *m, tr_model_edit edit
         for (int k = 0; k < l->nin; k++) in[k] = values[l->in[k]];
         *value = -1;
         if (edit) TR_TRY(edit(ctx, mk, l, in, value));
-        if (*value < 0) TR_TRY(copy_layer(mk, l, in, value));
+        if (*value < 0) TR_TRY(tr_maker_copy(mk, l, NULL, l->nin, in, value));
     }
 out:
     return st;

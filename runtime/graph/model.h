@@ -191,6 +191,16 @@ tr_status tr_maker_finish(tr_maker *mk, size_t bucket_bytes, tr_model **out);
  * keeps its name, so others must not take it. */
 typedef tr_status (*tr_model_edit)(void *ctx, tr_maker *mk, const tr_layer *l, const int *in,
                                    int *value);
+/* What is different in a copy of a layer: its options ("out=8", "bias=true"), or its type, which then
+ * has no options. */
+typedef struct {
+    const char *type;
+    const char *const *options;
+    size_t noptions;
+} tr_layer_changes;
+/* Appends a copy of `l`, which may be of another model, with its name; `changes` NULL: none. */
+tr_status tr_maker_copy(tr_maker *mk, const tr_layer *l, const tr_layer_changes *changes, int nin,
+                        const int *in, int *value);
 /* A model with the inputs, layers, blocks and loss of `m`; edit NULL: just the same. */
 tr_status tr_model_copy(const tr_model *m, tr_model_edit edit, void *ctx, size_t bucket_bytes,
                         tr_model **out);

@@ -47,6 +47,7 @@ static void gradient_by_input(tr_builder *b, const tr_op *op)
                                    .act = op_act,                                                  \
                                    .backward = &tr_def_##op##_grad,                                \
                                    .share = TR_SHARE_FIRST,                                        \
+                                   .channels = TR_CHANNELS_EACH,                                   \
                                    __VA_ARGS__};                                                   \
     const tr_op_def tr_def_##op##_grad = {.name = #op ".grad",                                     \
                                           .flops = tr_flops_elements,                              \
@@ -54,12 +55,14 @@ static void gradient_by_input(tr_builder *b, const tr_op *op)
                                           .masks = op_masks,                                       \
                                           .share = TR_SHARE_FIRST}
 
-ACTIVATION(relu, TR_ACT_RELU, true, "`max(x, 0)`.", .gradient = gradient_by_output);
+ACTIVATION(relu, TR_ACT_RELU, true, "`max(x, 0)`.", .gradient = gradient_by_output,
+           .nonnegative = true, .commutes = TR_COMMUTES_POSITIVE);
 ACTIVATION(gelu, TR_ACT_GELU, false, "`x * Phi(x)` with the normal distribution's Phi.",
            .gradient = gradient_by_input, .fields = gelu_fields, .attrs_size = sizeof(gelu_attrs),
            .finish = finish_gelu);
 ACTIVATION(silu, TR_ACT_SILU, false, "`x * sigmoid(x)`.", .gradient = gradient_by_input);
-ACTIVATION(sigmoid, TR_ACT_SIGMOID, false, "`1 / (1 + exp(-x))`.", .gradient = gradient_by_output);
+ACTIVATION(sigmoid, TR_ACT_SIGMOID, false, "`1 / (1 + exp(-x))`.", .gradient = gradient_by_output,
+           .nonnegative = true);
 ACTIVATION(tanh, TR_ACT_TANH, false, "Hyperbolic tangent.", .gradient = gradient_by_output);
 
 tr_act tr_op_activation(const tr_op *op)

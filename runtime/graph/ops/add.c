@@ -36,5 +36,6 @@ const tr_op_def tr_def_add = {
     .flops = flops,
     .share = TR_SHARE_ANY,
     .sums = true,
+    .channels = TR_CHANNELS_EACH,
     .acts_infer = TR_ACT_IS(TR_ACT_RELU),
     .acts_train = TR_ACT_IS(TR_ACT_RELU)};

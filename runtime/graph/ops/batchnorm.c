@@ -3,6 +3,8 @@
  * mode normalizes by the running statistics. */
 #include "runtime/graph/ops/registry.h"
 
+#include <math.h>
+
 static const tr_field fields[] = {
     TR_REAL("eps", offsetof(tr_batchnorm_attrs, eps), "1e-5", 1e-12, 1, NULL,
             "added to the variance"),
@@ -88,6 +90,14 @@ static double flops(const tr_graph *g, const tr_op *op)
     return 4.0 * (double)g->tensors[op->in[0]].count;
 }
 
+static void affine(const tr_layer *l, const float *const *states, int64_t c, double *scale,
+                   double *shift)
+{
+    const tr_batchnorm_attrs *a = l->attrs;
+    *scale = 1 / sqrt((double)states[1][c] + a->eps);
+    *shift = -*scale * (double)states[0][c];
+}
+
 const tr_op_def tr_def_batchnorm = {
     .name = "batchnorm",
     .doc = "Batch normalization over all but the channels. Parameters: weight, bias "
@@ -106,6 +116,8 @@ const tr_op_def tr_def_batchnorm = {
     .gradient = gradient,
     .flops = flops,
     .collective = true,
+    .channels = TR_CHANNELS_EACH,
+    .affine = affine,
     .residual = RESIDUAL,
     .acts_train = TR_ACT_IS(TR_ACT_RELU)};
 

@@ -60,6 +60,13 @@ static void gradient(tr_builder *b, const tr_op *op)
                           dx);
 }
 
+static tr_channels channels(const tr_layer *l)
+{
+    const tr_concat_attrs *a = l->attrs;
+    const int axis = l->output.layout == TR_LAYOUT_CHANNELS_LAST ? 1 : l->output.ndim;
+    return a->axis == axis ? TR_CHANNELS_JOINED : TR_CHANNELS_EACH;
+}
+
 const tr_op_def tr_def_concat = {
     .name = "concat",
     .doc = "The layers named in `from`, one behind the other along `axis`; their other dimensions "
@@ -69,6 +76,8 @@ const tr_op_def tr_def_concat = {
     .min_in = 2,
     .max_in = TR_MAX_IN,
     .infer = infer,
-    .gradient = gradient};
+    .gradient = gradient,
+    .channels_of = channels,
+    .commutes = TR_COMMUTES_ALL};
 
 const tr_op_def tr_def_concat_grad = {.name = "concat.grad"};

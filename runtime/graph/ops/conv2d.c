@@ -70,6 +70,17 @@ static void gradient(tr_builder *b, const tr_op *op)
     tr_grad_product(b, op, &tr_def_conv2d_grad_input, &tr_def_conv2d_grad_weight);
 }
 
+static void product(const tr_layer *l, tr_product *out)
+{
+    const tr_conv2d_attrs *a = l->attrs;
+    out->groups = a->groups;
+    for (int i = 0; i < 2; i++) {
+        out->stride[i] = a->stride[i];
+        out->padding[i] = a->padding[i];
+        out->dilation[i] = a->dilation[i];
+    }
+}
+
 const tr_op_def tr_def_conv2d = {
     .name = "conv2d",
     .doc = "2-D convolution. Parameters: weight (out, in / groups, height, width), bias (out).",
@@ -88,6 +99,8 @@ const tr_op_def tr_def_conv2d = {
     .acts_train = TR_ACT_IS(TR_ACT_RELU),
     .residual = RESIDUAL,
     .residual_infer = true,
+    .channels = TR_CHANNELS_PRODUCT,
+    .product = product,
     .flops = tr_flops_product};
 
 const tr_op_def tr_def_conv2d_grad_input = {.name = "conv2d.grad_input",

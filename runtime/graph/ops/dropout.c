@@ -32,6 +32,12 @@ static void gradient(tr_builder *b, const tr_op *op)
                       TR_IDS(tr_grad_new(b, op->in[0])));
 }
 
+static bool same(const tr_layer *l)
+{
+    (void)l;
+    return true;
+}
+
 const tr_op_def tr_def_dropout = {
     .name = "dropout",
     .doc = "In training each element is dropped with probability p, the others scaled by 1/(1-p).",
@@ -42,6 +48,9 @@ const tr_op_def tr_def_dropout = {
     .finish = finish,
     .forward = forward,
     .gradient = gradient,
+    .channels = TR_CHANNELS_EACH,
+    .commutes = TR_COMMUTES_ALL,
+    .same = same,
     .flops = tr_flops_elements};
 
 const tr_op_def tr_def_dropout_grad = {.name = "dropout.grad", .flops = tr_flops_elements};

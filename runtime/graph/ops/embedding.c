@@ -49,6 +49,7 @@ const tr_op_def tr_def_embedding = {
     .infer = infer,
     .operands = 2,
     .gradient = gradient,
+    .channels = TR_CHANNELS_ROWS,
     .ids = true};
 
 const tr_op_def tr_def_embedding_grad = {.name = "embedding.grad", .flops = tr_flops_elements};

@@ -45,6 +45,11 @@ tr_transposition tr_flatten_of(const tr_graph *g, const tr_op *op)
     return t;
 }
 
+static bool same(const tr_layer *l)
+{
+    return l->inputs[0].ndim == 1;
+}
+
 const tr_op_def tr_def_flatten = {
     .name = "flatten",
     .doc = "All of a sample as one row of features, in (channels, height, width) order.",
@@ -54,6 +59,9 @@ const tr_op_def tr_def_flatten = {
     .operands = 1,
     .gradient = gradient,
     .share = TR_SHARE_VIEW,
+    .channels = TR_CHANNELS_SPREAD,
+    .commutes = TR_COMMUTES_ALL,
+    .same = same,
     .view = view};
 
 const tr_op_def tr_def_flatten_grad = {

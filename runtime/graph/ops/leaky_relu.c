@@ -26,6 +26,8 @@ const tr_op_def tr_def_leaky_relu = {
     .gradient = gradient,
     .flops = tr_flops_elements,
     .share = TR_SHARE_FIRST,
+    .channels = TR_CHANNELS_EACH,
+    .commutes = TR_COMMUTES_POSITIVE,
 };
 
 const tr_op_def tr_def_leaky_relu_grad = {

@@ -41,6 +41,7 @@ const tr_op_def tr_def_mul = {
     .gradient = gradient,
     .flops = tr_flops_elements,
     .share = TR_SHARE_FIRST,
+    .channels = TR_CHANNELS_EACH,
 };
 
 const tr_op_def tr_def_mul_grad_scale = {.name = "mul.grad_scale", .flops = tr_flops_elements};

@@ -3,6 +3,7 @@
 #ifndef TR_GRAPH_OP_H
 #define TR_GRAPH_OP_H
 
+#include "runtime/graph/facts.h"
 #include "runtime/graph/graph.h"
 #include "runtime/graph/ops.h"
 
@@ -74,6 +75,17 @@ struct tr_op_def {
     int residual; /* operand place of a tensor that it adds to out[0], before `act`; 0: none */
     bool residual_infer; /* only in a graph without a backward pass */
     tr_absorbs absorbs;
+    /* Of a layer, for those who change models (facts.h); each function goes before the value. */
+    tr_channels channels;
+    tr_channels (*channels_of)(const tr_layer *l);
+    void (*product)(const tr_layer *l, tr_product *out); /* NULL: there is no window */
+    void (*affine)(const tr_layer *l, const float *const *states, int64_t c, double *scale,
+                   double *shift);
+    unsigned commutes;
+    unsigned (*commutes_of)(const tr_layer *l);
+    bool (*same)(const tr_layer *l);
+    bool nonnegative;
+    const tr_op_def *(*plain)(const tr_layer *l);
     /* Of a loss: */
     const tr_op_def
         *applies; /* the layer that it applies to the model's output itself; NULL: none */

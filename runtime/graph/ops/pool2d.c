@@ -106,21 +106,54 @@ static double flops_global(const tr_graph *g, const tr_op *op)
     return (double)(in > out ? in : out);
 }
 
+/* A window of one place. */
+static bool same(const tr_layer *l)
+{
+    const tr_pool2d_attrs *a = l->attrs;
+    bool one = true;
+    for (int i = 0; i < 2; i++) one = one && a->kernel[i] == 1 && a->stride[i] == 1;
+    return one;
+}
+
+static bool same_global(const tr_layer *l)
+{
+    return tr_shape_places(&l->inputs[0]) == 1;
+}
+
+/* Zeros that count in an average are not shifted with it. */
+static unsigned commutes_average(const tr_layer *l)
+{
+    const tr_pool2d_attrs *a = l->attrs;
+    const bool zeros = a->count_include_pad && (a->padding[0] > 0 || a->padding[1] > 0);
+    return zeros ? TR_COMMUTES_POSITIVE | TR_COMMUTES_SCALE : TR_COMMUTES_ALL;
+}
+
+/* One window that is the whole image. */
+static const tr_op_def *plain_average(const tr_layer *l)
+{
+    const tr_pool2d_attrs *a = l->attrs;
+    bool whole = true;
+    for (int i = 0; i < 2; i++)
+        whole = whole && a->padding[i] == 0 && a->kernel[i] == l->inputs[0].dims[1 + i];
+    return whole ? &tr_def_global_avgpool : NULL;
+}
+
 #define WINDOW(op_name, text, ...)                                                                 \
     {                                                                                              \
         .name = op_name, .doc = text, .attrs_size = sizeof(attrs), .min_in = 1, .max_in = 1,       \
-        .finish = finish, .infer = infer, .operands = 1, .flops = flops_window, __VA_ARGS__        \
+        .finish = finish, .infer = infer, .operands = 1, .flops = flops_window,                    \
+        .channels = TR_CHANNELS_EACH, .same = same, __VA_ARGS__                                    \
     }
 
 const tr_op_def tr_def_maxpool2d =
     WINDOW("maxpool2d", "Maximum of each window.", .fields = max_fields, .forward = forward_max,
-           .gradient = gradient_max);
+           .gradient = gradient_max, .commutes = TR_COMMUTES_POSITIVE | TR_COMMUTES_SHIFT);
 
 const tr_op_def tr_def_maxpool2d_grad = {.name = "maxpool2d.grad", .flops = flops_window};
 
-const tr_op_def tr_def_avgpool2d =
-    WINDOW("avgpool2d", "Average of each window.", .fields = avg_fields, .gradient = gradient,
-           .backward = &tr_def_avgpool2d_grad);
+const tr_op_def tr_def_avgpool2d = WINDOW(
+    "avgpool2d", "Average of each window.", .fields = avg_fields, .gradient = gradient,
+    .backward = &tr_def_avgpool2d_grad, .commutes_of = commutes_average, .plain = plain_average);
 
 const tr_op_def tr_def_avgpool2d_grad = {.name = "avgpool2d.grad", .flops = flops_window};
 
@@ -133,6 +166,9 @@ const tr_op_def tr_def_global_avgpool = {
     .operands = 1,
     .gradient = gradient,
     .backward = &tr_def_global_avgpool_grad,
+    .channels = TR_CHANNELS_EACH,
+    .commutes = TR_COMMUTES_ALL,
+    .same = same_global,
     .flops = flops_global};
 
 const tr_op_def tr_def_global_avgpool_grad = {.name = "global_avgpool.grad", .flops = flops_global};

@@ -21,6 +21,7 @@ const tr_op_def tr_def_softmax = {
     .max_in = 1,
     .operands = 1,
     .gradient = gradient,
+    .nonnegative = true,
     .flops = flops};
 
 const tr_op_def tr_def_softmax_grad = {.name = "softmax.grad", .flops = flops};

@@ -1,0 +1,145 @@
+/* Answers from what each op says of itself (ops/op.h). */
+#include "runtime/graph/facts.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/graph/maker.h"
+
+static int channel_axis(const tr_shape *s)
+{
+    return s->layout == TR_LAYOUT_CHANNELS_LAST ? 0 : s->ndim - 1;
+}
+
+int64_t tr_shape_channels(const tr_shape *s)
+{
+    return s->dims[channel_axis(s)];
+}
+
+int64_t tr_shape_places(const tr_shape *s)
+{
+    int64_t n = 1;
+    for (int i = 0; i < s->ndim; i++)
+        if (i != channel_axis(s)) n *= s->dims[i];
+    return n;
+}
+
+tr_channels tr_layer_channels(const tr_layer *l)
+{
+    return l->def->channels_of ? l->def->channels_of(l) : l->def->channels;
+}
+
+int64_t tr_layer_source_channel(const tr_layer *l, int64_t c)
+{
+    const tr_shape *x = &l->inputs[0];
+    return channel_axis(x) == 0 ? c / tr_shape_places(x) : c % tr_shape_channels(x);
+}
+
+bool tr_layer_product(const tr_layer *l, tr_product *out)
+{
+    if (l->def->channels != TR_CHANNELS_PRODUCT) return false;
+    if (!out) return true;
+    *out = (tr_product){1, {1, 1}, {0, 0}, {1, 1}};
+    if (l->def->product) l->def->product(l, out);
+    return true;
+}
+
+bool tr_layer_is_affine(const tr_layer *l)
+{
+    return l->def->affine != NULL;
+}
+
+void tr_layer_affine(const tr_layer *l, const float *const *states, int64_t c, double *scale,
+                     double *shift)
+{
+    l->def->affine(l, states, c, scale, shift);
+}
+
+unsigned tr_layer_commutes(const tr_layer *l)
+{
+    return l->def->commutes_of ? l->def->commutes_of(l) : l->def->commutes;
+}
+
+bool tr_layer_same(const tr_layer *l)
+{
+    return l->def->same && l->def->same(l);
+}
+
+bool tr_layer_sums(const tr_layer *l)
+{
+    return l->def->sums;
+}
+
+bool tr_layer_nonnegative(const tr_layer *l)
+{
+    return l->def->nonnegative;
+}
+
+bool tr_layer_rectifies(const tr_layer *l)
+{
+    return l->def->act == TR_ACT_RELU;
+}
+
+bool tr_layer_activation(const tr_layer *l, double x, double *y)
+{
+    const tr_op op = {.def = l->def, .attrs = l->attrs};
+    switch (tr_op_activation(&op)) {
+    case TR_ACT_NONE:
+        return false;
+    case TR_ACT_RELU:
+        *y = x > 0 ? x : 0;
+        break;
+    case TR_ACT_GELU:
+        *y = 0.5 * x * (1 + erf(x / sqrt(2.0)));
+        break;
+    case TR_ACT_GELU_TANH:
+        *y = 0.5 * x * (1 + tanh(sqrt(2 / acos(-1.0)) * (x + 0.044715 * x * x * x)));
+        break;
+    case TR_ACT_SILU:
+        *y = x / (1 + exp(-x));
+        break;
+    case TR_ACT_SIGMOID:
+        *y = 1 / (1 + exp(-x));
+        break;
+    case TR_ACT_TANH:
+        *y = tanh(x);
+        break;
+    }
+    return true;
+}
+
+const char *tr_layer_plain(const tr_layer *l)
+{
+    const tr_op_def *def = l->def->plain ? l->def->plain(l) : NULL;
+    return def ? def->name : NULL;
+}
+
+static char *attributes(const tr_layer *l)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    if (!f) return NULL;
+    const tr_status st = l->def->fields ? tr_fields_write(l->def->fields, l->attrs, 0, f) : TR_OK;
+    if (fclose(f) == 0 && st == TR_OK) return text;
+    free(text);
+    return NULL;
+}
+
+bool tr_layer_equal(const tr_layer *a, const tr_layer *b)
+{
+    if (a->def != b->def) return false;
+    char *ta = attributes(a), *tb = attributes(b);
+    const bool equal = ta && tb && strcmp(ta, tb) == 0;
+    free(ta);
+    free(tb);
+    return equal;
+}
+
+double tr_layer_multiply_adds(const tr_model *m, const tr_layer *l)
+{
+    if (!tr_layer_product(l, NULL)) return 0;
+    const tr_param *w = &m->params[l->params[0]];
+    return (double)w->count * (double)tr_shape_places(&l->output);
+}

@@ -1,0 +1,64 @@
+/* What a layer computes when nothing is learned, for those who make one model of another without
+ * knowing an op by its name: passes that fold and merge, pruning. All Local.
+ *
+ * A value's channels are the first dimension of an image and the last of anything else. */
+#ifndef TR_GRAPH_FACTS_H
+#define TR_GRAPH_FACTS_H
+
+#include "runtime/graph/model.h"
+
+typedef enum {
+    TR_CHANNELS_MIXED, /* what a channel becomes depends on the others, or on how many there are */
+    TR_CHANNELS_EACH,  /* channel c is made of channel c of every input, and of the c-th element of
+                            each of its parameters and states */
+    TR_CHANNELS_PRODUCT, /* tr_layer_product */
+    TR_CHANNELS_JOINED,  /* those of the first input, then those of the second, ... */
+    TR_CHANNELS_SPREAD,  /* a channel becomes several: tr_layer_source_channel */
+    TR_CHANNELS_ROWS     /* of its own: the last dimension of its weight */
+} tr_channels;
+tr_channels tr_layer_channels(const tr_layer *l);
+int64_t tr_shape_channels(const tr_shape *s);
+int64_t tr_shape_places(const tr_shape *s); /* elements of one channel */
+/* TR_CHANNELS_SPREAD: the channel of its input that channel `c` of its output is. */
+int64_t tr_layer_source_channel(const tr_layer *l, int64_t c);
+
+/* A sum of inputs times weights: weight (out, in / groups, window...) and, with the option `bias`,
+ * bias (out). Its options `out`, `bias` and `groups` (where it has them) make another one. */
+typedef struct {
+    int64_t groups, stride[2], padding[2], dilation[2]; /* 1, 1, 0, 1 of one without a window */
+} tr_product;
+/* False: it is none. `out` may be NULL. */
+bool tr_layer_product(const tr_layer *l, tr_product *out);
+
+/* y[c] = weight[c] * (scale * x[c] + shift) + bias[c], weight and bias being its two parameters and
+ * scale and shift made of its states; `states`: their values. */
+bool tr_layer_is_affine(const tr_layer *l);
+void tr_layer_affine(const tr_layer *l, const float *const *states, int64_t c, double *scale,
+                     double *shift);
+
+/* What may be taken out of it, the same for a channel's every place. */
+enum {
+    TR_COMMUTES_POSITIVE = 1, /* f(s x) = s f(x) for s > 0 */
+    TR_COMMUTES_SCALE = 2,    /* for any s */
+    TR_COMMUTES_SHIFT = 4,    /* f(x + t) = f(x) + t */
+    TR_COMMUTES_ALL = 7
+};
+unsigned tr_layer_commutes(const tr_layer *l);
+
+/* Its output is its only input, but for the shape's name: in evaluation it does nothing. */
+bool tr_layer_same(const tr_layer *l);
+/* Its output is the elementwise sum of its inputs, two or more. */
+bool tr_layer_sums(const tr_layer *l);
+/* Its output is never below 0; it leaves alone what is not. */
+bool tr_layer_nonnegative(const tr_layer *l);
+bool tr_layer_rectifies(const tr_layer *l);
+/* Activation of one number, in double; false: it is none. */
+bool tr_layer_activation(const tr_layer *l, double x, double *y);
+/* The type without options that computes the same on this input; NULL: none. */
+const char *tr_layer_plain(const tr_layer *l);
+/* Of one type with the same attributes; names, inputs and common options apart. */
+bool tr_layer_equal(const tr_layer *a, const tr_layer *b);
+/* Multiply-adds of one sample; 0 of what is no product. */
+double tr_layer_multiply_adds(const tr_model *m, const tr_layer *l);
+
+#endif
