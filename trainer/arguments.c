@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/store/store.h"
 #include "trainer/advice.h"
 #include "trainer/stages.h"
 
@@ -34,6 +35,12 @@ static tr_status parse_flag(const char *flags, char **argv, int argc, int *i, tr
             return TR_FAIL(TR_USAGE, "--ranks %s: expected a number of ranks from 1 to 1000000",
                            value);
         out->ranks = ranks;
+        return TR_OK;
+    }
+    if (strcmp(name, "--from") == 0 || strcmp(name, "--until") == 0) {
+        const char *value = arg[n] == '=' ? arg + n + 1 : *i + 1 < argc ? argv[++*i] : "";
+        if (!*value) return TR_FAIL(TR_USAGE, "%s: expected a stage of the pipeline", name);
+        *(name[2] == 'f' ? &out->from : &out->until) = value;
         return TR_OK;
     }
     if (arg[n] == '=') return TR_FAIL(TR_USAGE, "%s takes no value", name);
@@ -68,8 +75,49 @@ out:
     return st;
 }
 
+/* Whether the first name of key=value is one of the stage's options. */
+static bool is_option(const tr_stage *s, const char *assignment)
+{
+    const size_t n = strcspn(assignment, ".=");
+    for (const tr_field *f = s->fields; f && f->key; f++)
+        if (strlen(f->key) == n && memcmp(f->key, assignment, n) == 0) return true;
+    return false;
+}
+
+tr_status tr_arguments_parse_stage(int argc, char **argv, tr_arguments *out)
+{
+    tr_status st = TR_OK;
+    const tr_stage *s = NULL;
+    TR_TRY(tr_arguments_parse(argc, argv, "--force --quiet", out));
+    for (size_t i = 0; i < TR_STAGES; i++)
+        if (strcmp(tr_stages[i]->name, argv[0]) == 0) s = tr_stages[i];
+    out->stage = argv[0];
+    const char **all = tr_alloc(TR_MEM_OTHER, out->noverrides + 1, sizeof *all);
+    TR_HAVE(all);
+    memcpy(all + 1, out->overrides, out->noverrides * sizeof *all);
+    tr_free(out->overrides);
+    out->overrides = all;
+    out->noverrides++;
+    out->owned = tr_alloc(TR_MEM_OTHER, out->noverrides + 1, sizeof *out->owned);
+    TR_HAVE(out->owned);
+    size_t n = 0;
+    for (size_t i = 0; i < out->noverrides; i++) {
+        if (i > 0 && !is_option(s, all[i])) continue;
+        char *own = i == 0 ? tr_sprintf("pipeline=[%s]", s->name)
+                           : tr_sprintf("pipeline.0.%s.%s", s->name, all[i]);
+        TR_HAVE(own);
+        all[i] = out->owned[n++] = own;
+    }
+out:
+    if (st != TR_OK) tr_arguments_free(out);
+    return st;
+}
+
 void tr_arguments_free(tr_arguments *a)
 {
+    for (size_t i = 0; a->owned && a->owned[i]; i++) tr_free(a->owned[i]);
+    tr_free(a->owned);
+    a->owned = NULL;
     tr_free(a->overrides);
     a->overrides = NULL;
 }
@@ -78,7 +126,7 @@ void tr_arguments_free(tr_arguments *a)
 static tr_status agree_arguments(const tr_arguments *a, tr_comm *comm)
 {
     char mine[65], first[65];
-    size_t nbytes = 4;
+    size_t nbytes = 8 + (a->from ? strlen(a->from) : 0) + (a->until ? strlen(a->until) : 0);
     for (size_t i = 0; i < a->noverrides; i++) nbytes += strlen(a->overrides[i]) + 1;
     char *all = tr_alloc(TR_MEM_OTHER, nbytes, 1);
     tr_status st = tr_agree(comm, all ? TR_OK : tr_last_status(), NULL);
@@ -86,6 +134,8 @@ static tr_status agree_arguments(const tr_arguments *a, tr_comm *comm)
     char *p = all;
     *p++ = a->resume ? 'r' : '-';
     *p++ = a->force ? 'f' : '-';
+    p = stpcpy(p, a->from ? a->from : "") + 1;
+    p = stpcpy(p, a->until ? a->until : "") + 1;
     for (size_t i = 0; i < a->noverrides; i++) p = stpcpy(p, a->overrides[i]) + 1;
     tr_sha256_hex(all, nbytes, mine);
     memcpy(first, mine, sizeof first);
@@ -99,12 +149,23 @@ out:
     return st;
 }
 
+static tr_status read_config(const tr_arguments *a, char **text, size_t *nbytes)
+{
+    tr_status st = TR_OK;
+    if (!a->stage) return tr_read_text(a->config, text, nbytes);
+    TR_TRY(tr_store_config(a->config, text));
+    *nbytes = strlen(*text);
+out:
+    return st;
+}
+
 tr_status tr_arguments_config(const tr_arguments *a, tr_comm *comm, tr_config **out)
 {
     char *text = NULL;
+    tr_config *c = NULL;
     size_t nbytes = 0;
     bool root = !comm || tr_comm_topology(comm)->rank == 0;
-    tr_status st = root ? tr_read_text(a->config, &text, &nbytes) : TR_OK;
+    tr_status st = root ? read_config(a, &text, &nbytes) : TR_OK;
     if (comm) {
         TR_TRY(tr_agree(comm, st, NULL));
         TR_TRY(agree_arguments(a, comm));
@@ -116,11 +177,13 @@ tr_status tr_arguments_config(const tr_arguments *a, tr_comm *comm, tr_config **
     tr_variant_def stages[TR_STAGES + 1];
     tr_stages_known(stages);
     if (st == TR_OK)
-        st = tr_config_open(a->config, text, nbytes, a->overrides, a->noverrides, stages, out);
-    if (st == TR_OK && (st = tr_stages_check(*out)) != TR_OK) {
-        tr_config_close(*out);
-        *out = NULL;
-    }
+        st = tr_config_open(a->config, text, nbytes, a->overrides, a->noverrides, stages, &c);
+    if (st == TR_OK && !a->stage) st = tr_stages_check_first(c);
+    if (st == TR_OK) st = tr_stages_check(c);
+    if (st == TR_OK)
+        *out = c;
+    else
+        tr_config_close(c);
     if (comm) st = tr_agree(comm, st, NULL);
 out:
     tr_free(text);

@@ -9,6 +9,9 @@ typedef struct {
     const char *config;
     const char **overrides; /* allocated; the texts are argv's */
     size_t noverrides;
+    const char *stage;        /* by hand, on the run file `config`; NULL: a config's pipeline */
+    const char *from, *until; /* stages; NULL: not given */
+    char **owned;             /* of the overrides, those that are not argv's; NULL at the end */
     bool resume, force, quiet, help_config;
     int64_t ranks; /* 0: not given */
 } tr_arguments;
@@ -16,9 +19,13 @@ typedef struct {
 /* Flags and overrides may stand in any order. `flags`: which of them the command takes, e.g.
  * "--resume --force". TR_USAGE names the argument and what was expected. */
 tr_status tr_arguments_parse(int argc, char **argv, const char *flags, tr_arguments *out);
+/* Of `trainer STAGE FILE ...`, argv[0] being the stage: keys that the stage has are its options, all
+ * others the config's. */
+tr_status tr_arguments_parse_stage(int argc, char **argv, tr_arguments *out);
 void tr_arguments_free(tr_arguments *a);
 
-/* *Collective* (Local with comm NULL). Rank 0 reads the file, all ranks parse the same bytes. */
+/* *Collective* (Local with comm NULL). Rank 0 reads the file, of a stage by hand the config in it; all
+ * ranks parse the same bytes. */
 tr_status tr_arguments_config(const tr_arguments *a, tr_comm *comm, tr_config **out);
 
 /* Local. What overrides say of run.start_timeout, before there is a config; else its default. */

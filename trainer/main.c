@@ -5,12 +5,17 @@
 #include <unistd.h>
 
 #include "trainer/commands.h"
+#include "trainer/stages.h"
 
 static const char usage[] =
     "usage:\n"
     "  mpirun -np N trainer CONFIG [key=value ...] [--resume] [--force] [--quiet]\n"
     "                                          run the config's pipeline: train, when it gives\n"
     "                                          none; --quiet: say only what went wrong\n"
+    "      [--until STAGE] [--from STAGE]      stop behind a stage; run again from one on\n"
+    "  mpirun -np N trainer STAGE FILE [key=value ...] [--force] [--quiet]\n"
+    "                                          one stage of the pipeline on a run file; keys are\n"
+    "                                          the stage's options, or the config's in the file\n"
     "  trainer check CONFIG [key=value ...]    validate; print the config as resolved\n"
     "  trainer check --help-config             every key: type, default, unit, meaning\n"
     "  trainer plan CONFIG [key=value ...] [--ranks N]\n"
@@ -51,5 +56,8 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
+    for (size_t i = 0; i < TR_STAGES; i++) /* `train` is what a config is for */
+        if (tr_stages[i] != &tr_stage_train && strcmp(argv[1], tr_stages[i]->name) == 0)
+            return tr_cmd_stage(argc - 1, argv + 1);
     return tr_cmd_run(argc, argv);
 }

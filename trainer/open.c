@@ -331,6 +331,7 @@ tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out)
         t->config_text = o->config_text;
         t->model = o->model;
         t->folder = o->folder;
+        t->start = o->start;
         t->resume = o->resume;
         t->quiet = o->quiet;
         t->comm = o->comm;

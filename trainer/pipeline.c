@@ -1,71 +1,177 @@
-/* `trainer CONFIG`: MPI up, config agreed, run folder taken, the pipeline's stages run in their
- * order, one exit status for all. */
-#include "trainer/trainer.h"
+#include "trainer/pipeline.h"
 
-#include <mpi.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "trainer/advice.h"
-#include "trainer/arguments.h"
-#include "trainer/commands.h"
-#include "trainer/keep.h"
-#include "trainer/run_folder.h"
-#include "trainer/same.h"
 #include "trainer/signals.h"
-#include "trainer/stages.h"
+#include "trainer/stage_files.h"
+#include "trainer/stage_run.h"
 
-/* Started by something that speaks to MPI? A plain start is one rank, and needs no MPI. */
-static bool launched(void)
+typedef struct {
+    tr_frame frame;
+    const tr_trainer_options *o;
+    const char *folder; /* rank 0's, as it was when the run began */
+    size_t from, until; /* stages that run in any case, and the last one */
+    bool again;         /* a stage ran: those behind it do */
+} pipeline;
+
+static const tr_stage *stage_at(const tr_config *c, size_t place)
 {
-    static const char *const names[] = {
-        "OMPI_COMM_WORLD_SIZE", "PMIX_RANK",    "PMI_RANK", "PMI_SIZE",
-        "MPI_LOCALRANKID",      "SLURM_STEP_ID"};
-    for (size_t i = 0; i < TR_COUNT(names); i++)
-        if (getenv(names[i])) return true;
-    return false;
+    return tr_stages[c->pipeline.items[place].which];
 }
 
-/* Without a config: what it takes to agree on one. */
-static tr_status open_comm(bool mpi, const tr_config *c, double start_timeout,
-                           tr_watchdog *watchdog, tr_comm **out)
+static char *name_of(const tr_config *c, size_t place)
 {
-    tr_comm_options o = {
-        .mpi = mpi, .timeout = 60, .start_timeout = start_timeout, .watchdog = watchdog};
-    if (c) {
-        o.shared_allowed = c->run.collectives != TR_COLL_MPI;
-        o.shared_required = c->run.collectives == TR_COLL_SHARED;
-        o.timeout = c->run.timeout;
-        o.start_timeout = c->run.start_timeout;
+    return tr_sprintf("%02zu-%s", place, stage_at(c, place)->name);
+}
+
+/* The first stage of the pipeline that is called so. */
+static tr_status find(const tr_config *c, const char *flag, const char *name, size_t *place)
+{
+    char *full;
+    for (*place = 0; *place < c->pipeline.count; ++*place) {
+        if (!(full = name_of(c, *place))) return tr_last_status();
+        const bool same = strcmp(name, full) == 0 || strcmp(name, stage_at(c, *place)->name) == 0;
+        tr_free(full);
+        if (same) return TR_OK;
     }
-    return tr_comm_open(&o, out);
+    return TR_FAIL(TR_USAGE, "%s %s: the pipeline has no such stage", flag, name);
 }
 
-static tr_status resolved_text(const tr_config *c, char **out)
+static bool is_root(const pipeline *p)
 {
-    size_t n;
-    FILE *f = open_memstream(out, &n);
-    if (!f) return TR_FAIL(TR_MEMORY, "the resolved config could not be written");
-    tr_status st = tr_config_write(c, f);
-    if (fclose(f) != 0 && st == TR_OK)
-        st = TR_FAIL(TR_MEMORY, "the resolved config could not be written");
+    return tr_comm_topology(p->o->comm)->rank == 0;
+}
+
+/* ---- Is a stage done? ------------------------------------------------------------------------ */
+
+/* The first line that two texts do not share, as "KEY: A, was B". */
+static void first_change(const char *was, const char *is, char *out, size_t size)
+{
+    while (*was && *is) {
+        const size_t n = strcspn(was, "\n"), m = strcspn(is, "\n");
+        if (n != m || memcmp(was, is, n) != 0) break;
+        was += n + (was[n] != 0);
+        is += m + (is[m] != 0);
+    }
+    was += strspn(was, " ");
+    is += strspn(is, " ");
+    snprintf(out, size, "\"%.*s\", was \"%.*s\"", (int)strcspn(is, "\n"), is,
+             (int)strcspn(was, "\n"), was);
+}
+
+static const char *text_of(const tr_findings *f, const char *name)
+{
+    const tr_attr *a = tr_attrs_get(&f->values, name);
+    return a && a->kind == TR_ATTR_TEXT ? a->text : "";
+}
+
+/* Rank 0. Whether the stage's file is what the stage would make again; if not, why. */
+static tr_status look_at_stage(pipeline *p, size_t place, const char *file, bool *done, char *why,
+                               size_t size)
+{
+    tr_status st = TR_OK;
+    tr_lineage l = {0};
+    char *inputs = NULL, change[300];
+    *done = false;
+    snprintf(why, size, "it is not finished");
+    if (access(file, F_OK) != 0) return TR_OK;
+    TR_TRY(tr_stage_inputs(&p->frame, place, &inputs));
+    if (tr_store_verify(file, NULL) != TR_OK || tr_lineage_read(file, &l) != TR_OK ||
+        l.count == 0) {
+        snprintf(why, size, "its file is of no use: %.400s", tr_last_error()->text);
+        goto out;
+    }
+    const tr_findings *f = &l.v[l.count - 1];
+    if (strcmp(text_of(f, "parent_sha256"), p->frame.chain.sha256) != 0)
+        snprintf(why, size, "the stage before it made another model");
+    else if (strcmp(text_of(f, "inputs"), inputs) != 0) {
+        first_change(text_of(f, "inputs"), inputs, change, sizeof change);
+        snprintf(why, size, "what it was asked for changed: %s", change);
+    } else
+        *done = true;
+out:
+    tr_lineage_free(&l);
+    tr_free(inputs);
     return st;
 }
 
-/* *Collective.* The text is rank 0's, but each rank's program resolved it. Where data lies may differ: what it holds
- * is compared when it is open. */
-static tr_status compare_config(tr_comm *comm, const tr_config *c)
+/* Rank 0. model.h5 is there once training is done. */
+static tr_status look_at_training(const pipeline *p, const char *file, bool *done, char *why,
+                                  size_t size)
 {
-    tr_config other = *c;
-    char *text = NULL;
-    tr_status st;
-    other.directory = (char *)"/";
-    TR_TRY(tr_same_text(comm, TR_USAGE, "the program", "version " TR_VERSION));
-    TR_TRY(tr_agree(comm, resolved_text(&other, &text), NULL));
-    TR_TRY(tr_same_text(comm, TR_USAGE, "the resolved config", text));
+    tr_status st = TR_OK;
+    tr_network *n = NULL;
+    tr_config *c = NULL;
+    char *was = NULL, *is = NULL, change[300];
+    tr_variant_def stages[TR_STAGES + 1];
+    *done = false;
+    snprintf(why, size, "it is not finished");
+    if (access(file, F_OK) != 0) return TR_OK;
+    tr_stages_known(stages);
+    if (tr_network_read(file, NULL, 0, stages, &n, &c) != TR_OK) {
+        snprintf(why, size, "its file is of no use: %.400s", tr_last_error()->text);
+        goto out;
+    }
+    TR_TRY(tr_config_essence(c, &was));
+    TR_TRY(tr_config_essence(p->o->config, &is));
+    *done = strcmp(was, is) == 0;
+    if (!*done) {
+        first_change(was, is, change, sizeof change);
+        snprintf(why, size, "its config changed: %s", change);
+    }
 out:
-    free(text);
+    tr_network_close(n);
+    tr_config_close(c);
+    tr_free(was);
+    tr_free(is);
+    return st;
+}
+
+/* *Collective.* What rank 0 finds. A pipeline of training alone is resumed by the training itself. */
+static tr_status is_done(pipeline *p, size_t place, const char *file, bool *done)
+{
+    tr_status st = TR_OK;
+    char why[800] = "";
+    const bool training = stage_at(p->o->config, place) == &tr_stage_train;
+    *done = false;
+    if (!p->o->resume || place >= p->from || p->again) return TR_OK;
+    if (training && p->o->config->pipeline.count == 1) return TR_OK;
+    if (is_root(p))
+        st = training ? look_at_training(p, file, done, why, sizeof why)
+                      : look_at_stage(p, place, file, done, why, sizeof why);
+    TR_TRY(tr_agree(p->o->comm, st, NULL));
+    TR_TRY(tr_comm_broadcast(p->o->comm, done, sizeof *done, 0));
+    if (!is_root(p)) goto out;
+    char *name = name_of(p->o->config, place);
+    if (*done)
+        tr_log(TR_LOG_INFO, "stage %s is done", name ? name : "");
+    else
+        tr_log(TR_LOG_INFO, "stage %s runs: %s", name ? name : "", why);
+    tr_free(name);
+out:
+    return st;
+}
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
+/* *Collective.* Between stages nothing is half done. */
+static tr_status look_for_stop(pipeline *p, const char *next)
+{
+    double stop = tr_signals_pending() != 0;
+    tr_status st = tr_comm_all_reduce(p->o->comm, &stop, 1, TR_F64);
+    if (st == TR_OK && stop > 0)
+        st = TR_FAIL(TR_STOPPED, "stopped before stage %s; go on with --resume", next);
+    return st;
+}
+
+/* Rank 0. What comes from this stage on is of before. */
+static tr_status clear_behind(const pipeline *p, size_t place)
+{
+    const char *name = stage_at(p->o->config, place)->name;
+    tr_status st = tr_run_folder_begin(p->o->folder, p->o->config_text);
+    if (st == TR_OK) st = tr_stage_files_make(p->folder);
+    if (st == TR_OK) st = tr_stage_files_remove(p->folder, place, name, true);
     return st;
 }
 
@@ -76,141 +182,130 @@ static tr_status train(const tr_stage_job *job, const tr_training *t, tr_network
     return tr_train(job->trainer, agreed);
 }
 
-static tr_status run_stages(const tr_trainer_options *o, bool *agreed)
+/* *Collective.* The stage that trains in the run folder itself. */
+static tr_status run_training(pipeline *p, size_t place, bool *agreed)
 {
-    const tr_list *stages = &o->config->pipeline;
-    tr_status st = TR_OK;
-    for (size_t i = 0; st == TR_OK && i < stages->count; i++) {
-        const tr_stage_job job = {.config = o->config,
-                                  .place = i,
-                                  .options = stages->items[i].options,
-                                  .comm = o->comm,
-                                  .train = train,
-                                  .trainer = (void *)o};
-        tr_stage_result made = {0};
-        st = tr_stages[stages->items[i].which]->run(&job, &made, agreed);
-    }
-    return st;
+    tr_stage_result made = {0};
+    const tr_stage_job job = {.config = p->o->config,
+                              .place = place,
+                              .comm = p->o->comm,
+                              .train = train,
+                              .trainer = (void *)p->o};
+    return tr_stage_train.run(&job, &made, agreed);
 }
 
-static tr_status run(const tr_arguments *a, tr_comm *comm, tr_config *c, bool *agreed)
+static tr_status run_stage(pipeline *p, size_t place, bool *agreed)
 {
     tr_status st;
-    tr_model *model = NULL;
-    char *text = NULL;
-    tr_run_folder *folder = NULL;
-    *agreed = true;
-    TR_TRY(tr_comm_warn_of_hooks(comm));
-    tr_comm_warn_of_leftovers(comm);
-    TR_TRY(tr_agree(comm, tr_device_check(c), NULL));
-    TR_TRY(tr_agree(comm, tr_train_model(c, &model), NULL));
-    TR_TRY(compare_config(comm, c));
-    if (a->resume) TR_TRY(tr_config_keep(c, comm));
-    TR_TRY(tr_agree(comm, resolved_text(c, &text), NULL));
-    st = tr_comm_topology(comm)->rank == 0
-             ? tr_run_folder_open(c->output, a->resume, a->force, &folder)
-             : TR_OK;
-    TR_TRY(tr_agree(comm, st, NULL));
-    const tr_trainer_options o = {.comm = comm,
-                                  .config = c,
-                                  .config_text = text,
-                                  .model = model,
-                                  .folder = folder,
-                                  .resume = a->resume,
-                                  .quiet = a->quiet};
-    st = run_stages(&o, agreed);
+    bool done;
+    tr_comm *comm = p->o->comm;
+    const bool training = stage_at(p->o->config, place) == &tr_stage_train;
+    const bool last = place + 1 == p->o->config->pipeline.count;
+    char *name = name_of(p->o->config, place), *file = NULL,
+         *path = tr_stage_path(p->folder, place, stage_at(p->o->config, place)->name);
+    if (name && path)
+        file = training ? tr_sprintf("%s/model.h5", p->folder) : tr_sprintf("%s.h5", path);
+    TR_TRY(tr_agree(comm, file ? TR_OK : tr_last_status(), NULL));
+    TR_TRY(is_done(p, place, file, &done));
+    if (!done && p->again) TR_TRY(look_for_stop(p, name));
+    if (!done && training) TR_TRY(run_training(p, place, agreed));
+    if (!done && !training) {
+        TR_TRY(tr_agree(comm, is_root(p) ? clear_behind(p, place) : TR_OK, NULL));
+        TR_TRY(tr_stage_run(&p->frame, place, name, path, agreed));
+    }
+    if ((done || training) && !last) TR_TRY(tr_chain_load(comm, file, NULL, 0, &p->frame.chain));
+    p->again = p->again || !done;
 out:
-    if (*agreed) { /* else the job is about to be ended: nothing collective is left to do */
-        tr_error why = *tr_last_error();
-        tr_model_close(model);
-        tr_set_error(&why);
-        free(text);
-        tr_run_folder_close(folder);
-    } else
-        tr_run_folder_undo(folder); /* still locked: the writer may be at work */
+    tr_free(name);
+    tr_free(file);
+    tr_free(path);
     return st;
 }
 
-/* *Collective.* One rank says it; all end alike. Where ranks can no longer agree, the job is ended. */
-static int end(tr_comm *control, tr_comm *comm, tr_status st, bool agreed)
+tr_status tr_pipeline_run(const tr_trainer_options *o, const char *from, const char *until,
+                          bool *agreed)
 {
-    if (!agreed && comm) (void)tr_comm_break(comm, st); /* peers may wait for us */
-    const bool broken = tr_comm_broken(control) || (comm && tr_comm_broken(comm));
-    bool said = !agreed;
-    tr_comm *last = broken && comm ? comm : control;
-    if (agreed || broken)
-        st = tr_agree(last, st, &said); /* Local once broken: one rank a node speaks */
-    if (st != TR_OK && said) tr_log_failure(st == TR_STOPPED ? TR_LOG_INFO : TR_LOG_ERROR);
-    if (!agreed || broken || tr_comm_broken(control))
-        tr_comm_abort(last, st == TR_OK ? 1 : tr_status_exit_code(st));
-    return tr_status_exit_code(st);
-}
-
-/* MPI_Init and MPI_Finalize, in which peers cannot be looked at. */
-static void watch_mpi(tr_watchdog *w, double seconds, const char *call)
-{
-    char host[64] = "";
-    const int rank = tr_launched_rank();
-    gethostname(host, sizeof host - 1);
-    tr_watchdog_watch(w, seconds + 0.2 * (rank < 20 ? rank : 20), 1,
-                      "trainer: error: rank %d (%s): %s took longer than %.0f s "
-                      "(run.start_timeout): some rank %s, was stopped, or cannot be reached",
-                      rank, host, call, seconds,
-                      strcmp(call, "MPI_Init") == 0 ? "did not start" : "did not end");
-}
-
-static int run_under_mpi(const tr_arguments *a, bool mpi, tr_watchdog *watchdog)
-{
-    tr_config *config = NULL;
-    tr_comm *control = NULL, *comm = NULL;
-    int status = 1;
-    bool agreed = true;
-    double limit = tr_arguments_start_timeout(a);
     tr_status st = TR_OK;
-    int provided = MPI_THREAD_FUNNELED;
-    if (mpi) {
-        watch_mpi(watchdog, limit, "MPI_Init");
-        if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) return 1;
-        tr_watchdog_rest(watchdog);
-    }
-    tr_signals_install(); /* after MPI_Init, which may set handlers of its own */
-    st = provided >= MPI_THREAD_FUNNELED
-             ? open_comm(mpi, NULL, limit, watchdog, &control)
-             : TR_FAIL(TR_IO, "this MPI allows no threads beside the one that calls it "
-                              "(MPI_THREAD_FUNNELED), which the data loader needs");
-    if (st != TR_OK) {
-        tr_log(TR_LOG_ERROR, "%s", tr_last_error()->text);
-        goto out;
-    }
-    tr_log_init(tr_comm_topology(control)->rank, tr_comm_topology(control)->size,
-                a->quiet ? TR_LOG_WARN : TR_LOG_INFO);
-    st = tr_arguments_config(a, control, &config);
-    if (st == TR_OK) limit = config->run.start_timeout;
-    if (st == TR_OK) st = open_comm(mpi, config, limit, watchdog, &comm);
-    if (st == TR_OK) st = run(a, comm, config, &agreed);
-    status = end(control, comm, st, agreed);
+    const size_t count = o->config->pipeline.count;
+    pipeline p = {.frame = {.comm = o->comm, .config = o->config, .quiet = o->quiet},
+                  .o = o,
+                  .folder = o->config->output,
+                  .from = count,
+                  .until = count - 1};
+    *agreed = true;
+    if (from) TR_TRY(find(o->config, "--from", from, &p.from));
+    if (until) TR_TRY(find(o->config, "--until", until, &p.until));
+    TR_NEED(!from || o->resume, TR_USAGE,
+            "--from %s runs again from there on: it goes with --resume", from);
+    TR_NEED(!from || p.from <= p.until, TR_USAGE, "--from %s stands behind --until %s", from,
+            until);
+    for (size_t i = 0; i <= p.until; i++) TR_TRY(run_stage(&p, i, agreed));
 out:
-    tr_comm_close(comm);
-    tr_comm_close(control);
-    tr_config_close(config);
-    if (mpi) {
-        watch_mpi(watchdog, limit, "MPI_Finalize");
-        MPI_Finalize();
-        tr_watchdog_rest(watchdog);
+    if (*agreed) {
+        const tr_error why = *tr_last_error();
+        tr_frame_close(&p.frame);
+        tr_set_error(&why);
     }
-    return status;
+    return st;
 }
 
-int tr_cmd_run(int argc, char **argv)
+/* ---- By hand --------------------------------------------------------------------------------- */
+
+/* Beside the file: its name without the extension, and the stage's. */
+static char *path_beside(const char *file, const char *stage)
 {
-    tr_arguments a;
-    tr_watchdog *watchdog = NULL;
-    tr_status st = tr_arguments_parse(argc, argv, "--resume --force --quiet", &a);
-    if (st != TR_OK) return tr_command_end(st);
-    const bool mpi = launched();
-    if (mpi) st = tr_watchdog_open(&watchdog);
-    const int status = st == TR_OK ? run_under_mpi(&a, mpi, watchdog) : tr_command_end(st);
-    tr_watchdog_close(watchdog);
-    tr_arguments_free(&a);
-    return status;
+    const char *slash = strrchr(file, '/'), *name = slash ? slash + 1 : file;
+    const char *dot = strrchr(name, '.');
+    const size_t n = dot && dot > name ? (size_t)(dot - file) : strlen(file);
+    return tr_sprintf("%.*s-%s", (int)n, file, stage);
+}
+
+/* Rank 0. */
+static tr_status look_beside(const char *path, bool force)
+{
+    tr_status st = TR_OK;
+    char *file = tr_sprintf("%s.h5", path);
+    TR_HAVE(file);
+    TR_NEED(force || access(file, F_OK) != 0, TR_USAGE,
+            "%s is there: move it away, or replace it (--force)", file);
+out:
+    tr_free(file);
+    return st;
+}
+
+/* One more than the last stage's that made the file. */
+static size_t number_after(const tr_lineage *l)
+{
+    const char *last = l->count ? l->v[l->count - 1].stage : "00";
+    size_t n = 0;
+    for (; *last >= '0' && *last <= '9' && n < 1000; last++) n = 10 * n + (size_t)(*last - '0');
+    return n + 1;
+}
+
+tr_status tr_stage_by_hand(const tr_arguments *a, tr_comm *comm, const tr_config *c, bool *agreed)
+{
+    tr_status st;
+    size_t number = 0;
+    char *name = NULL, *path = path_beside(a->config, a->stage);
+    tr_frame f = {.comm = comm, .config = c, .quiet = a->quiet, .by_hand = true};
+    *agreed = true;
+    st = !path                               ? tr_last_status()
+         : tr_comm_topology(comm)->rank == 0 ? look_beside(path, a->force)
+                                             : TR_OK;
+    TR_TRY(tr_agree(comm, st, NULL));
+    TR_TRY(tr_chain_load(comm, a->config, a->overrides, a->noverrides, &f.chain));
+    number = number_after(&f.chain.lineage); /* rank 0's lineage */
+    TR_TRY(tr_comm_broadcast(comm, &number, sizeof number, 0));
+    name = tr_sprintf("%02zu-%s", number, a->stage);
+    TR_TRY(tr_agree(comm, name ? TR_OK : tr_last_status(), NULL));
+    TR_TRY(tr_stage_run(&f, 0, name, path, agreed));
+out:
+    if (*agreed) {
+        const tr_error why = *tr_last_error();
+        tr_frame_close(&f);
+        tr_free(name);
+        tr_free(path);
+        tr_set_error(&why);
+    }
+    return st;
 }

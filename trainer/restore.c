@@ -35,7 +35,10 @@ static tr_status initial_weights(tr_trainer *t, tr_range part, float *average, f
     for (size_t at = part.begin, end; at < part.end; at = end) {
         end = part.end - at < most ? part.end : at + most;
         const size_t nbytes = (end - at) * sizeof(float);
-        tr_model_init_params(t->model, (uint64_t)t->config->seed, piece - at, at, end);
+        if (t->start)
+            memcpy(piece, t->start->params + at, nbytes);
+        else
+            tr_model_init_params(t->model, (uint64_t)t->config->seed, piece - at, at, end);
         TR_TRY(memory->upload(t->backend_ctx, t->params->weights + at, piece, nbytes));
         if (average)
             TR_TRY(memory->upload(t->backend_ctx, average + (at - part.begin), piece, nbytes));
@@ -57,7 +60,10 @@ static tr_status initial_values(tr_trainer *t, float *piece, size_t most)
         TR_TRY(initial_weights(t, p->owned[i], ema < 0 ? NULL : p->slots[ema] + p->slot_at[i],
                                piece, most));
     TR_TRY(initial_weights(t, p->frozen, NULL, piece, most));
-    tr_model_init_states(m, t->states_copy);
+    if (t->start)
+        memcpy(t->states_copy, t->start->states, m->state_count * sizeof(float));
+    else
+        tr_model_init_states(m, t->states_copy);
     TR_TRY(t->backend->memory->upload(t->backend_ctx, p->states, t->states_copy,
                                       m->state_count * sizeof(float)));
 out:

@@ -16,6 +16,7 @@
 
 #include "runtime/base/file.h"
 #include "trainer/run_files.h"
+#include "trainer/stage_files.h"
 
 #define MOST_TRIES 1000 /* a millisecond apart */
 #define MARK       "trireme run folder\n"
@@ -65,6 +66,7 @@ static tr_status make_folders(tr_run_folder *f, bool *again)
 static tr_status remove_replaced(const tr_run_folder *f, bool but_config)
 {
     tr_status st = TR_OK;
+    TR_TRY(tr_stage_files_remove(f->path, 0, NULL, false));
     TR_TRY(tr_run_files_remove(f->path, but_config));
     TR_NEED(unlink(f->replacing) == 0, TR_IO, "%s cannot be removed: %s", f->replacing,
             strerror(errno));

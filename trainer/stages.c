@@ -1,7 +1,7 @@
 /* The one list of stages. */
 #include "trainer/stages.h"
 
-const tr_stage *const tr_stages[TR_STAGES] = {&tr_stage_train};
+const tr_stage *const tr_stages[TR_STAGES] = {&tr_stage_train, &tr_stage_finetune};
 
 void tr_stages_known(tr_variant_def out[TR_STAGES + 1])
 {
@@ -21,4 +21,13 @@ tr_status tr_stages_check(const tr_config *c)
         if (st != TR_OK) return st;
     }
     return TR_OK;
+}
+
+tr_status tr_stages_check_first(const tr_config *c)
+{
+    const tr_list_item *first = c->pipeline.items;
+    if (c->pipeline.count > 0 && tr_stages[first->which] == &tr_stage_train) return TR_OK;
+    return tr_node_fail(first ? first->at : c->document.root,
+                        "pipeline: the first stage is train, which makes the model that the others "
+                        "work on; on a model that is there: trainer STAGE FILE");
 }

@@ -2,11 +2,11 @@
 #ifndef TR_STAGES_H
 #define TR_STAGES_H
 
-#include "optimize/stage.h"
+#include "optimize/stages/stages.h"
 
 extern const tr_stage tr_stage_train; /* train.c */
 
-enum { TR_STAGES = 1 };
+enum { TR_STAGES = 2 };
 /* In the order of the reference page; the first one alone is the pipeline where a config gives none.
  * An item's `which` in tr_config.pipeline is its index here. */
 extern const tr_stage *const tr_stages[TR_STAGES];
@@ -15,5 +15,7 @@ extern const tr_stage *const tr_stages[TR_STAGES];
 void tr_stages_known(tr_variant_def out[TR_STAGES + 1]);
 /* What each stage of the config's pipeline has to say about it; the first error. */
 tr_status tr_stages_check(const tr_config *c);
+/* A pipeline begins with what makes its model. */
+tr_status tr_stages_check_first(const tr_config *c);
 
 #endif

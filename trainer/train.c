@@ -2,10 +2,10 @@
 #include "trainer/stages.h"
 #include "trainer/trainer.h"
 
-tr_status tr_train(void *options, bool *agreed)
+tr_status tr_train(const tr_trainer_options *o, bool *agreed)
 {
     tr_trainer *t = NULL;
-    tr_status st = tr_trainer_open(options, &t);
+    tr_status st = tr_trainer_open(o, &t);
     *agreed = true;
     if (st != TR_OK) return st;
     st = tr_trainer_run(t);

@@ -3,6 +3,7 @@
 #define TR_TRAINER_H
 
 #include "collectives/collectives.h"
+#include "optimize/network/network.h"
 #include "runtime/data/data.h"
 #include "runtime/metrics/metrics.h"
 #include "runtime/plan/plan.h"
@@ -28,6 +29,7 @@ typedef struct tr_trainer {
     const tr_topology *topology;
     tr_affinity affinity;
     tr_model *model;
+    const tr_network *start; /* NULL: training starts from initial values */
     const tr_backend *backend;
     const tr_gpu_reducers *gpu_reducers; /* NULL on CPUs */
     void *backend_ctx;
@@ -86,6 +88,8 @@ typedef struct {
     const char *config_text;
     tr_model *model;       /* not owned; its buckets are cut for the device */
     tr_run_folder *folder; /* of rank 0; not owned */
+    /* whose values are there at step 0; NULL: initial ones. Not owned */
+    const tr_network *start;
     bool resume, quiet;
 } tr_trainer_options;
 
@@ -122,9 +126,9 @@ tr_status tr_trainer_open_device(tr_trainer *t);
  * where asked. Ends in agreement. */
 tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out);
 void tr_trainer_close(tr_trainer *t); /* *Collective* */
-/* *Collective.* A whole training, as tr_stage_job.train: `options` is a tr_trainer_options. Where it
- * ends with *agreed false, what it held stays open: other ranks may be in the middle of a step. */
-tr_status tr_train(void *options, bool *agreed);
+/* *Collective.* A whole training. Where it ends with *agreed false, what it held stays open: other ranks
+ * may be in the middle of a step. */
+tr_status tr_train(const tr_trainer_options *o, bool *agreed);
 
 /* *Collective.* Trains until the end, a stop (TR_STOPPED, with a checkpoint saved) or a failure;
  * then writes model.h5. */

@@ -12,6 +12,13 @@ tr_status tr_evaluator_open(const tr_evaluator_options *o, tr_evaluator **out)
     return TR_OK;
 }
 
+void tr_evaluator_move(tr_evaluator *e, const tr_backend *backend, void *ctx, int threads)
+{
+    e->backend = backend;
+    e->backend_ctx = ctx;
+    e->threads = threads;
+}
+
 void tr_evaluator_close(tr_evaluator *e)
 {
     if (!e) return;

@@ -22,13 +22,12 @@ typedef struct tr_evaluator tr_evaluator;
 typedef struct {
     tr_comm *comm;             /* borrowed */
     const tr_config *config;   /* borrowed: where data lies, the size of batches, precision */
-    const tr_backend *backend; /* whose context is borrowed */
-    void *backend_ctx;
-    int threads; /* of this rank */
 } tr_evaluator_options;
 
 tr_status tr_evaluator_open(const tr_evaluator_options *o, tr_evaluator **out);
 void tr_evaluator_close(tr_evaluator *e);
+/* From now on it runs there; NULL: nowhere, until it is told again. */
+void tr_evaluator_move(tr_evaluator *e, const tr_backend *backend, void *ctx, int threads);
 
 /* The mean over data.eval. *Collective.* `config`: of the network, for what is done to inputs
  * (data.normalize); NULL: the evaluator's. */

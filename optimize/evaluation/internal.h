@@ -6,6 +6,9 @@
 
 struct tr_evaluator {
     tr_evaluator_options o;
+    const tr_backend *backend; /* whose context is borrowed */
+    void *backend_ctx;
+    int threads;         /* of this rank */
     tr_dataset *data[2]; /* data.eval, data.train; NULL until asked for */
 };
 

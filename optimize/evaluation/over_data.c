@@ -39,18 +39,18 @@ static tr_status open_params(work *w)
 {
     tr_status st = TR_OK;
     const tr_model *m = w->n->model;
-    const tr_evaluator_options *o = &w->e->o;
+    const tr_evaluator *e = w->e;
     const tr_params_options p = {.model = m,
                                  .count = m->flat_count,
                                  .state_count = m->state_count,
-                                 .backend = o->backend,
-                                 .backend_ctx = o->backend_ctx};
+                                 .backend = e->backend,
+                                 .backend_ctx = e->backend_ctx};
     const tr_params_memory memory = {.weights = w->n->params};
-    TR_TRY(tr_params_open(&p, NULL, 0, o->backend->host ? &memory : NULL, &w->params));
-    if (!o->backend->host)
-        TR_TRY(o->backend->memory->upload(o->backend_ctx, w->params->weights, w->n->params,
+    TR_TRY(tr_params_open(&p, NULL, 0, e->backend->host ? &memory : NULL, &w->params));
+    if (!e->backend->host)
+        TR_TRY(e->backend->memory->upload(e->backend_ctx, w->params->weights, w->n->params,
                                           m->flat_count * sizeof(float)));
-    TR_TRY(o->backend->memory->upload(o->backend_ctx, w->params->states, w->n->states,
+    TR_TRY(e->backend->memory->upload(e->backend_ctx, w->params->states, w->n->states,
                                       m->state_count * sizeof(float)));
 out:
     return st;
@@ -59,15 +59,16 @@ out:
 static tr_status open_session(worker *k)
 {
     const work *w = k->w;
-    const tr_evaluator_options *o = &w->e->o;
+    const tr_evaluator *e = w->e;
     const uint64_t rest = tr_dataset_samples(w->data) % (uint64_t)w->batch;
-    const tr_plan_key keys[] = {{.batch = w->batch}, {.batch = (int64_t)rest}};
+    const tr_plan_key keys[] = {{.mode = TR_MODE_EVALUATE, .batch = w->batch},
+                                {.mode = TR_MODE_EVALUATE, .batch = (int64_t)rest}};
     const tr_session_options s = {.model = w->n->model,
-                                  .backend = o->backend,
-                                  .backend_ctx = o->backend_ctx,
+                                  .backend = e->backend,
+                                  .backend_ctx = e->backend_ctx,
                                   .params = w->params,
                                   .threads = 1,
-                                  .precision = (tr_precision)o->config->train.precision,
+                                  .precision = (tr_precision)e->o.config->train.precision,
                                   .ranks = 1,
                                   .keys = keys,
                                   .nkeys = rest ? 2 : 1};
@@ -77,7 +78,7 @@ static tr_status open_session(worker *k)
 static tr_status open_loader(worker *k)
 {
     const work *w = k->w;
-    const tr_evaluator_options *o = &w->e->o;
+    const tr_evaluator *e = w->e;
     const tr_loader_options l = {
         .config = w->config,
         .model = w->n->model,
@@ -85,9 +86,9 @@ static tr_status open_loader(worker *k)
         .batch = w->batch,
         .micro_batches = 1,
         .size = 1,
-        .dtype = tr_precision_dtype((tr_precision)o->config->train.precision),
-        .backend = o->backend,
-        .backend_ctx = o->backend_ctx,
+        .dtype = tr_precision_dtype((tr_precision)e->o.config->train.precision),
+        .backend = e->backend,
+        .backend_ctx = e->backend_ctx,
     };
     return tr_loader_open(&l, &k->loader);
 }
@@ -96,13 +97,13 @@ static tr_status run_batch(worker *k, uint64_t at, bool first)
 {
     tr_status st = TR_OK;
     const work *w = k->w;
-    const tr_backend *b = w->e->o.backend;
-    void *ctx = w->e->o.backend_ctx;
+    const tr_backend *b = w->e->backend;
+    void *ctx = w->e->backend_ctx;
     double tally[TR_TALLY];
     tr_batch batch;
     TR_TRY(tr_loader_seek(k->loader, at));
     TR_TRY(tr_loader_next(k->loader, &batch));
-    tr_plan *p = tr_session_plan(k->session, false, batch.count);
+    tr_plan *p = tr_session_plan(k->session, TR_MODE_EVALUATE, batch.count);
     TR_NEED(p, TR_INTERNAL, "no plan for a batch of %lld", (long long)batch.count);
     TR_TRY(tr_session_stage(k->session));
     for (size_t i = 0; i < w->n->model->ninputs; i++)
@@ -121,9 +122,9 @@ static tr_status run_worker(worker *k)
 {
     tr_status st = TR_OK;
     const work *w = k->w;
-    const tr_evaluator_options *o = &w->e->o;
+    const tr_evaluator *e = w->e;
     if (k->first >= w->batches) return TR_OK;
-    k->tally = o->backend->memory->alloc(o->backend_ctx, TR_MEM_OTHER, TR_TALLY * sizeof(double));
+    k->tally = e->backend->memory->alloc(e->backend_ctx, TR_MEM_OTHER, TR_TALLY * sizeof(double));
     TR_HAVE(k->tally);
     TR_TRY(open_session(k));
     TR_TRY(open_loader(k));
@@ -147,10 +148,10 @@ static void *thread_main(void *arg)
 
 static void close_worker(worker *k)
 {
-    const tr_evaluator_options *o = &k->w->e->o;
+    const tr_evaluator *e = k->w->e;
     tr_loader_close(k->loader);
     tr_session_close(k->session);
-    o->backend->memory->free(o->backend_ctx, k->tally);
+    e->backend->memory->free(e->backend_ctx, k->tally);
 }
 
 /* *Local.* The first thread is this one. */
@@ -184,17 +185,17 @@ static tr_status run_threads(work *w, int nthreads)
 static tr_status run_local(work *w)
 {
     tr_status st = TR_OK;
-    const tr_evaluator_options *o = &w->e->o;
-    const int64_t batch = o->config->train.eval.batch;
-    const int threads = o->backend->host ? o->threads : 1;
+    const tr_evaluator *e = w->e;
+    const int64_t batch = e->o.config->train.eval.batch;
+    const int threads = e->backend->host ? e->threads : 1;
     TR_TRY(tr_evaluator_data(w->e, w->n, w->what->train_data, &w->data));
     uint64_t samples = tr_dataset_samples(w->data);
     if (w->what->samples > 0 && w->what->samples < samples) samples = w->what->samples;
     TR_NEED(samples > 0, TR_DATA, "%s has no samples",
             w->what->train_data ? "data.train" : "data.eval");
-    w->batch = batch > 0 ? batch : o->config->train.batch;
+    w->batch = batch > 0 ? batch : e->o.config->train.batch;
     w->batches = (samples + (uint64_t)w->batch - 1) / (uint64_t)w->batch;
-    w->stride = (uint64_t)(threads * tr_comm_topology(o->comm)->size);
+    w->stride = (uint64_t)(threads * tr_comm_topology(e->o.comm)->size);
     w->results = tr_alloc(TR_MEM_OTHER, w->batches * w->words, sizeof *w->results);
     TR_HAVE(w->results);
     TR_TRY(open_params(w));

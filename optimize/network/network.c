@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "runtime/graph/graph.h"
 #include "runtime/store/store.h"
 
 tr_status tr_network_open(tr_model *model, tr_network **out)
@@ -123,4 +124,16 @@ float *tr_network_state(const tr_network *n, const char *layer, const char *name
 {
     const tr_state *s = tr_network_state_row(n, layer, name);
     return s ? n->states + s->offset : NULL;
+}
+
+tr_status tr_model_multiply_adds(const tr_model *m, double *out)
+{
+    const tr_graph_options o = {.mode = TR_MODE_INFER, .batch = 1, .ranks = 1};
+    tr_graph *g = NULL;
+    const tr_status st = tr_graph_open(m, &o, &g);
+    if (st != TR_OK) return st;
+    *out = 0;
+    for (size_t i = 0; i < g->nops; i++) *out += tr_op_multiply_adds(g, &g->ops[i]);
+    tr_graph_close(g);
+    return TR_OK;
 }

@@ -33,4 +33,7 @@ const tr_state *tr_network_state_row(const tr_network *n, const char *layer, con
 float *tr_network_param(const tr_network *n, const char *layer, const char *name);
 float *tr_network_state(const tr_network *n, const char *layer, const char *name);
 
+/* Multiply-adds of one sample's way through the model's products and convolutions. */
+tr_status tr_model_multiply_adds(const tr_model *m, double *out);
+
 #endif

@@ -115,6 +115,20 @@ tr_status tr_config_write_with(const tr_config *c, const tr_node *model, FILE *t
     return st;
 }
 
+tr_status tr_config_derive(const tr_config *c, const char *const *overrides, size_t noverrides,
+                           tr_config **out)
+{
+    size_t n;
+    char *text = NULL;
+    FILE *to = open_memstream(&text, &n);
+    if (!to) return TR_FAIL(TR_MEMORY, "out of memory for a config");
+    tr_status st = tr_config_write(c, to);
+    if (fclose(to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "out of memory for a config");
+    if (st == TR_OK) st = tr_config_open(c->file, text, n, overrides, noverrides, c->stages, out);
+    free(text);
+    return st;
+}
+
 void tr_config_help(const tr_variant_def *stages, FILE *to)
 {
     tr_config_table table;

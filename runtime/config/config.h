@@ -43,6 +43,8 @@ const tr_node *tr_node_get(const tr_node *map, const char *key); /* NULL when ab
 tr_status tr_node_fail(const tr_node *at, const char *fmt, ...) TR_PRINTF(2, 3);
 /* Writes the tree as YAML that parses back to the same tree; block style, short lists on one line. */
 tr_status tr_node_write(const tr_node *n, FILE *to);
+/* The same in one line, as it can stand behind the = of an override. Allocated. */
+tr_status tr_node_line(const tr_node *n, char **out);
 
 /* The shortest decimal that reads back as the same number. Returns buf. */
 const char *tr_format_real(double v, char buf[32]);
@@ -343,6 +345,9 @@ tr_status tr_config_open(const char *file, const char *text, size_t nbytes,
                          const char *const *overrides, size_t noverrides,
                          const tr_variant_def *stages, tr_config **out);
 void tr_config_close(tr_config *c);
+/* The config that `c` writes out, with overrides. */
+tr_status tr_config_derive(const tr_config *c, const char *const *overrides, size_t noverrides,
+                           tr_config **out);
 /* The resolved config as YAML: every key with its value in force; parses back to the same config. */
 tr_status tr_config_write(const tr_config *c, FILE *to);
 /* The same with another map below `model`. */

@@ -3,6 +3,7 @@
  * says. */
 #include "runtime/config/internal.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <yaml.h>
 
@@ -41,7 +42,7 @@ static bool is_short(const tr_node *list)
 }
 
 /* Returns false when memory or the output failed. An event that was made belongs to the emitter. */
-static bool emit_node(yaml_emitter_t *e, const tr_node *n)
+static bool emit_node(yaml_emitter_t *e, const tr_node *n, bool flow)
 {
     yaml_event_t event;
     if (n->kind == TR_NODE_SCALAR) {
@@ -53,21 +54,22 @@ static bool emit_node(yaml_emitter_t *e, const tr_node *n)
     }
     bool map = n->kind == TR_NODE_MAP;
     int made =
-        map ? yaml_mapping_start_event_initialize(&event, NULL, NULL, 1, YAML_BLOCK_MAPPING_STYLE)
+        map ? yaml_mapping_start_event_initialize(
+                  &event, NULL, NULL, 1, flow ? YAML_FLOW_MAPPING_STYLE : YAML_BLOCK_MAPPING_STYLE)
             : yaml_sequence_start_event_initialize(&event, NULL, NULL, 1,
-                                                   is_short(n) ? YAML_FLOW_SEQUENCE_STYLE
-                                                               : YAML_BLOCK_SEQUENCE_STYLE);
+                                                   flow || is_short(n) ? YAML_FLOW_SEQUENCE_STYLE
+                                                                       : YAML_BLOCK_SEQUENCE_STYLE);
     if (!made || !yaml_emitter_emit(e, &event)) return false;
     for (size_t i = 0; i < n->count; i++) {
-        if (map && !emit_node(e, n->keys[i])) return false;
-        if (!emit_node(e, n->values[i])) return false;
+        if (map && !emit_node(e, n->keys[i], flow)) return false;
+        if (!emit_node(e, n->values[i], flow)) return false;
     }
     made = map ? yaml_mapping_end_event_initialize(&event)
                : yaml_sequence_end_event_initialize(&event);
     return made && yaml_emitter_emit(e, &event);
 }
 
-tr_status tr_emit(const tr_node *n, int indent, FILE *to)
+static tr_status emit(const tr_node *n, int indent, bool flow, FILE *to)
 {
     tr_status st = TR_OK;
     writer w = {.to = to, .indent = indent};
@@ -81,7 +83,7 @@ tr_status tr_emit(const tr_node *n, int indent, FILE *to)
     bool ok = yaml_stream_start_event_initialize(&event, YAML_UTF8_ENCODING) &&
               yaml_emitter_emit(&e, &event) &&
               yaml_document_start_event_initialize(&event, NULL, NULL, NULL, 1) &&
-              yaml_emitter_emit(&e, &event) && emit_node(&e, n) &&
+              yaml_emitter_emit(&e, &event) && emit_node(&e, n, flow) &&
               yaml_document_end_event_initialize(&event, 1) && yaml_emitter_emit(&e, &event) &&
               yaml_stream_end_event_initialize(&event) && yaml_emitter_emit(&e, &event);
     TR_NEED(ok || e.error != YAML_MEMORY_ERROR, TR_MEMORY, "out of memory while writing YAML");
@@ -92,7 +94,29 @@ out:
     return st;
 }
 
+tr_status tr_emit(const tr_node *n, int indent, FILE *to)
+{
+    return emit(n, indent, false, to);
+}
+
 tr_status tr_node_write(const tr_node *n, FILE *to)
 {
-    return tr_emit(n, 0, to);
+    return emit(n, 0, false, to);
+}
+
+tr_status tr_node_line(const tr_node *n, char **out)
+{
+    size_t size;
+    char *text = NULL;
+    FILE *to = open_memstream(&text, &size);
+    if (!to) return TR_FAIL(TR_MEMORY, "out of memory while writing YAML");
+    tr_status st = emit(n, 0, true, to);
+    if (fclose(to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "out of memory while writing YAML");
+    TR_TRY(st);
+    text[strcspn(text, "\n")] = 0;
+    *out = tr_strdup(text);
+    TR_HAVE(*out);
+out:
+    free(text);
+    return st;
 }

@@ -348,6 +348,11 @@ double tr_op_flops(const tr_graph *g, const tr_op *op)
     return op->def->flops ? op->def->flops(g, op) : 0;
 }
 
+double tr_op_multiply_adds(const tr_graph *g, const tr_op *op)
+{
+    return op->def->tied ? tr_op_flops(g, op) / 2 : 0;
+}
+
 double tr_flops_elements(const tr_graph *g, const tr_op *op)
 {
     return (double)g->tensors[op->in[0]].count;

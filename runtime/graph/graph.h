@@ -138,6 +138,8 @@ bool tr_op_is_view(const tr_graph *g, const tr_op *op);
 bool tr_op_writes(const tr_graph *g, const tr_op *op, int k);
 /* Forward arithmetic of one op over the graph's batch: 2 a multiply-add; 0 for copies. */
 double tr_op_flops(const tr_graph *g, const tr_op *op);
+/* Of these, multiply-adds of an input with a weight: of products and convolutions alone. */
+double tr_op_multiply_adds(const tr_graph *g, const tr_op *op);
 /* The activation that the op is, or is the gradient of; TR_ACT_NONE: none. Not tr_op.act. */
 tr_act tr_op_activation(const tr_op *op);
 /* Its statistics are of a channel's values in all samples: more than one value, or they say nothing. */

@@ -1,0 +1,212 @@
+/* `trainer CONFIG` and `trainer STAGE FILE`: MPI up, config agreed, the work done, one exit status for
+ * all. */
+#include "trainer/trainer.h"
+
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "trainer/advice.h"
+#include "trainer/arguments.h"
+#include "trainer/commands.h"
+#include "trainer/keep.h"
+#include "trainer/run_folder.h"
+#include "trainer/same.h"
+#include "trainer/signals.h"
+#include "trainer/pipeline.h"
+
+/* Started by something that speaks to MPI? A plain start is one rank, and needs no MPI. */
+static bool launched(void)
+{
+    static const char *const names[] = {
+        "OMPI_COMM_WORLD_SIZE", "PMIX_RANK",    "PMI_RANK", "PMI_SIZE",
+        "MPI_LOCALRANKID",      "SLURM_STEP_ID"};
+    for (size_t i = 0; i < TR_COUNT(names); i++)
+        if (getenv(names[i])) return true;
+    return false;
+}
+
+/* Without a config: what it takes to agree on one. */
+static tr_status open_comm(bool mpi, const tr_config *c, double start_timeout,
+                           tr_watchdog *watchdog, tr_comm **out)
+{
+    tr_comm_options o = {
+        .mpi = mpi, .timeout = 60, .start_timeout = start_timeout, .watchdog = watchdog};
+    if (c) {
+        o.shared_allowed = c->run.collectives != TR_COLL_MPI;
+        o.shared_required = c->run.collectives == TR_COLL_SHARED;
+        o.timeout = c->run.timeout;
+        o.start_timeout = c->run.start_timeout;
+    }
+    return tr_comm_open(&o, out);
+}
+
+static tr_status resolved_text(const tr_config *c, char **out)
+{
+    size_t n;
+    FILE *f = open_memstream(out, &n);
+    if (!f) return TR_FAIL(TR_MEMORY, "the resolved config could not be written");
+    tr_status st = tr_config_write(c, f);
+    if (fclose(f) != 0 && st == TR_OK)
+        st = TR_FAIL(TR_MEMORY, "the resolved config could not be written");
+    return st;
+}
+
+/* *Collective.* The text is rank 0's, but each rank's program resolved it. Where data lies may differ: what it holds
+ * is compared when it is open. */
+static tr_status compare_config(tr_comm *comm, const tr_config *c)
+{
+    tr_config other = *c;
+    char *text = NULL;
+    tr_status st;
+    other.directory = (char *)"/";
+    TR_TRY(tr_same_text(comm, TR_USAGE, "the program", "version " TR_VERSION));
+    TR_TRY(tr_agree(comm, resolved_text(&other, &text), NULL));
+    TR_TRY(tr_same_text(comm, TR_USAGE, "the resolved config", text));
+out:
+    free(text);
+    return st;
+}
+
+/* *Collective.* The config's pipeline, in its run folder. */
+static tr_status run(const tr_arguments *a, tr_comm *comm, tr_config *c, bool *agreed)
+{
+    tr_status st;
+    tr_model *model = NULL;
+    char *text = NULL;
+    tr_run_folder *folder = NULL;
+    TR_TRY(tr_agree(comm, tr_train_model(c, &model), NULL));
+    TR_TRY(compare_config(comm, c));
+    if (a->resume) TR_TRY(tr_config_keep(c, comm));
+    TR_TRY(tr_agree(comm, resolved_text(c, &text), NULL));
+    st = tr_comm_topology(comm)->rank == 0
+             ? tr_run_folder_open(c->output, a->resume, a->force, &folder)
+             : TR_OK;
+    TR_TRY(tr_agree(comm, st, NULL));
+    const tr_trainer_options o = {.comm = comm,
+                                  .config = c,
+                                  .config_text = text,
+                                  .model = model,
+                                  .folder = folder,
+                                  .resume = a->resume,
+                                  .quiet = a->quiet};
+    st = tr_pipeline_run(&o, a->from, a->until, agreed);
+out:
+    if (*agreed) { /* else the job is about to be ended: nothing collective is left to do */
+        tr_error why = *tr_last_error();
+        tr_model_close(model);
+        tr_set_error(&why);
+        free(text);
+        tr_run_folder_close(folder);
+    } else
+        tr_run_folder_undo(folder); /* still locked: the writer may be at work */
+    return st;
+}
+
+/* *Collective.* */
+static tr_status work(const tr_arguments *a, tr_comm *comm, tr_config *c, bool *agreed)
+{
+    tr_status st;
+    *agreed = true;
+    TR_TRY(tr_comm_warn_of_hooks(comm));
+    tr_comm_warn_of_leftovers(comm);
+    TR_TRY(tr_agree(comm, tr_device_check(c), NULL));
+    st = a->stage ? tr_stage_by_hand(a, comm, c, agreed) : run(a, comm, c, agreed);
+out:
+    return st;
+}
+
+/* *Collective.* One rank says it; all end alike. Where ranks can no longer agree, the job is ended. */
+static int end(tr_comm *control, tr_comm *comm, tr_status st, bool agreed)
+{
+    if (!agreed && comm) (void)tr_comm_break(comm, st); /* peers may wait for us */
+    const bool broken = tr_comm_broken(control) || (comm && tr_comm_broken(comm));
+    bool said = !agreed;
+    tr_comm *last = broken && comm ? comm : control;
+    if (agreed || broken)
+        st = tr_agree(last, st, &said); /* Local once broken: one rank a node speaks */
+    if (st != TR_OK && said) tr_log_failure(st == TR_STOPPED ? TR_LOG_INFO : TR_LOG_ERROR);
+    if (!agreed || broken || tr_comm_broken(control))
+        tr_comm_abort(last, st == TR_OK ? 1 : tr_status_exit_code(st));
+    return tr_status_exit_code(st);
+}
+
+/* MPI_Init and MPI_Finalize, in which peers cannot be looked at. */
+static void watch_mpi(tr_watchdog *w, double seconds, const char *call)
+{
+    char host[64] = "";
+    const int rank = tr_launched_rank();
+    gethostname(host, sizeof host - 1);
+    tr_watchdog_watch(w, seconds + 0.2 * (rank < 20 ? rank : 20), 1,
+                      "trainer: error: rank %d (%s): %s took longer than %.0f s "
+                      "(run.start_timeout): some rank %s, was stopped, or cannot be reached",
+                      rank, host, call, seconds,
+                      strcmp(call, "MPI_Init") == 0 ? "did not start" : "did not end");
+}
+
+static int run_under_mpi(const tr_arguments *a, bool mpi, tr_watchdog *watchdog)
+{
+    tr_config *config = NULL;
+    tr_comm *control = NULL, *comm = NULL;
+    int status = 1;
+    bool agreed = true;
+    double limit = tr_arguments_start_timeout(a);
+    tr_status st = TR_OK;
+    int provided = MPI_THREAD_FUNNELED;
+    if (mpi) {
+        watch_mpi(watchdog, limit, "MPI_Init");
+        if (MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided) != MPI_SUCCESS) return 1;
+        tr_watchdog_rest(watchdog);
+    }
+    tr_signals_install(); /* after MPI_Init, which may set handlers of its own */
+    st = provided >= MPI_THREAD_FUNNELED
+             ? open_comm(mpi, NULL, limit, watchdog, &control)
+             : TR_FAIL(TR_IO, "this MPI allows no threads beside the one that calls it "
+                              "(MPI_THREAD_FUNNELED), which the data loader needs");
+    if (st != TR_OK) {
+        tr_log(TR_LOG_ERROR, "%s", tr_last_error()->text);
+        goto out;
+    }
+    tr_log_init(tr_comm_topology(control)->rank, tr_comm_topology(control)->size,
+                a->quiet ? TR_LOG_WARN : TR_LOG_INFO);
+    st = tr_arguments_config(a, control, &config);
+    if (st == TR_OK) limit = config->run.start_timeout;
+    if (st == TR_OK) st = open_comm(mpi, config, limit, watchdog, &comm);
+    if (st == TR_OK) st = work(a, comm, config, &agreed);
+    status = end(control, comm, st, agreed);
+out:
+    tr_comm_close(comm);
+    tr_comm_close(control);
+    tr_config_close(config);
+    if (mpi) {
+        watch_mpi(watchdog, limit, "MPI_Finalize");
+        MPI_Finalize();
+        tr_watchdog_rest(watchdog);
+    }
+    return status;
+}
+
+static int start(tr_arguments *a, tr_status st)
+{
+    tr_watchdog *watchdog = NULL;
+    if (st != TR_OK) return tr_command_end(st);
+    const bool mpi = launched();
+    if (mpi) st = tr_watchdog_open(&watchdog);
+    const int status = st == TR_OK ? run_under_mpi(a, mpi, watchdog) : tr_command_end(st);
+    tr_watchdog_close(watchdog);
+    tr_arguments_free(a);
+    return status;
+}
+
+int tr_cmd_run(int argc, char **argv)
+{
+    tr_arguments a;
+    return start(&a, tr_arguments_parse(argc, argv, "--resume --force --quiet --from --until", &a));
+}
+
+int tr_cmd_stage(int argc, char **argv)
+{
+    tr_arguments a;
+    return start(&a, tr_arguments_parse_stage(argc, argv, &a));
+}
