@@ -112,6 +112,15 @@ void tr_free(void *p)
     free(h);
 }
 
+size_t tr_mem_drop(void *p, size_t nbytes)
+{
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    const uintptr_t begin = ((uintptr_t)p + page - 1) / page * page;
+    const uintptr_t end = ((uintptr_t)p + nbytes) / page * page;
+    if (end <= begin || madvise((void *)begin, end - begin, MADV_DONTNEED) != 0) return 0;
+    return end - begin;
+}
+
 char *tr_strdup(const char *s)
 {
     size_t n = strlen(s) + 1;

@@ -89,6 +89,9 @@ struct tr_kernel {
     tr_status (*bind)(tr_kernel *k, const tr_binding *b);
     /* Fills the i-th packed copy from the bound master parameter; NULL where npacked is 0. */
     tr_status (*pack)(tr_kernel *k, int i);
+    /* Optional. The way back: writes the bound master parameter from the i-th packed copy, so that packing it
+     * anew gives the same copy. NULL: the master stays in memory. */
+    tr_status (*unpack)(tr_kernel *k, int i);
     tr_status (*run)(tr_kernel *k, const tr_run *run);
     void (*close)(tr_kernel *k);
     /* Optional (NULL: not supported). Local. From the next run on, input operand `operand` is read

@@ -42,19 +42,26 @@ static tr_status check_inputs(const tr_plan *p)
     return TR_OK;
 }
 
-/* A kernel, with the packed copies that it reads made anew where these are out of date. */
+tr_status tr_step_pack(tr_session *s, const tr_step *step)
+{
+    for (int i = 0; i < step->npacked; i++) {
+        tr_packed *copy = &s->packed[step->packed[i]];
+        if (copy->version == s->version) continue;
+        const tr_status st = step->kernel->pack(step->kernel, i);
+        if (st != TR_OK) return st;
+        copy->version = s->version;
+    }
+    return TR_OK;
+}
+
+/* A kernel, behind the packed copies that it reads. */
 static tr_status run_step(tr_plan *p, const tr_step *step, const tr_run *run)
 {
     tr_session *s = p->session;
     tr_status st = TR_OK;
     if (p->timed) TR_TRY(s->o.backend->marks->set(p->marks, (size_t)(step - p->steps)));
     if (!step->kernel) goto out;
-    for (int i = 0; i < step->npacked; i++) {
-        tr_packed *copy = &s->packed[step->packed[i]];
-        if (copy->version == s->version) continue;
-        TR_TRY(step->kernel->pack(step->kernel, i));
-        copy->version = s->version;
-    }
+    TR_TRY(tr_step_pack(s, step));
     TR_TRY(step->kernel->run(step->kernel, run));
 out:
     return st == TR_OK ? TR_OK : run_failed(&p->graph->ops[step->op], st);

@@ -85,7 +85,7 @@ struct tr_session {
     tr_session_options o; /* keys are not kept */
     bool owns_graphs;
     size_t nplans;
-    tr_plan *plans;
+    tr_plan **plans; /* where they are they stay */
     size_t npacked, cap_packed;
     tr_packed *packed;
     uint64_t version; /* of the parameters: counts updates */
@@ -94,6 +94,7 @@ struct tr_session {
     void *stage;    /* its batches' way to the device; NULL where there is none */
     void *sections; /* its recordings, of the backend; NULL where nothing is recorded */
     tr_memory_plan memory;
+    bool *released; /* [rows] weights whose memory went back; NULL: none */
 };
 
 /* Opens a session on graphs that are already there. `owns`: they are closed with the session, and
@@ -101,11 +102,27 @@ struct tr_session {
 tr_status tr_session_open_graphs(const tr_session_options *o, tr_graph *const *graphs, size_t n,
                                  bool owns, tr_session **out);
 
+/* Bytes of one batch on its way to a device: each part aligned. */
+size_t tr_session_stage_bytes(const tr_session *s);
+/* Fills s->memory, of all plans. */
+void tr_session_sum_memory(tr_session *s);
+/* Counts the arena's bytes, allocated as activations, by kind; sign -1 undoes it. */
+void tr_session_count_arena(const tr_session *s, int64_t sign);
+/* The packed copies from the first-th on get their memory. */
+tr_status tr_session_allocate_packed(tr_session *s, size_t first);
+tr_status tr_session_graph(const tr_session_options *o, tr_plan_key key, tr_graph **out);
+
+/* ---- executor.c ------------------------------------------------------------------------------ */
+
+/* The packed copies that the step reads are made anew where they are out of date. */
+tr_status tr_step_pack(tr_session *s, const tr_step *step);
+
 /* ---- prepare.c ------------------------------------------------------------------------------- */
 
 /* Liveness, kernels, packed copies and offsets of one plan: everything that needs no memory yet. */
 tr_status tr_plan_prepare(tr_session *s, tr_plan *p, tr_graph *g);
-/* Addresses: binds every kernel and lays out the flat list of steps. */
+/* Addresses: binds every kernel and lays out the flat list of steps. Also once more, when the arena is
+ * another one. */
 tr_status tr_plan_bind(tr_session *s, tr_plan *p);
 void tr_plan_close(tr_plan *p, bool close_graph);
 /* A tensor's address: arena, flat parameter, gradient or state space, or where an input was set to.

@@ -27,7 +27,7 @@ typedef struct {
     int64_t recompute_every;
     const tr_plan_key *keys; /* which plans the run needs */
     size_t nkeys;
-    /* Of infer plans: layers whose outputs are wanted; none: the last one's. Not kept. */
+    /* Of infer plans: layers whose outputs are wanted; none: the last one's. Borrowed. */
     const char *const *outputs;
     size_t noutputs;
     bool dry; /* only plan: nothing is allocated that grows with the model, nothing can be run */
@@ -37,6 +37,15 @@ typedef struct {
  * collective when run). All memory is allocated here: running a plan allocates nothing. */
 tr_status tr_session_open(const tr_session_options *o, tr_session **out);
 void tr_session_close(tr_session *s);
+/* One more plan, as if the session had been opened with it; TR_OK where it has it. Whatever else fails, the
+ * session is as before. Plans got before stay where they are; what they have read and computed is gone. */
+tr_status tr_session_add(tr_session *s, tr_plan_key key);
+/* On the host, for a session whose weights no longer change, and which alone reads them: makes all packed copies,
+ * then gives the pages of weights that no kernel reads itself back to the system; they read as zeros. A
+ * plan added later makes its copies from those of others (tr_kernel.unpack). Nothing on a device. */
+tr_status tr_session_release(tr_session *s);
+/* Bytes of weights and states that lie in memory. */
+size_t tr_session_weights(const tr_session *s);
 /* ---- Batches and recordings: each session has its own, so that any number of them can be open on
  * a context, opened and closed in any order. On the host they do nothing. ---- */
 /* The next batch is on its way: once a micro-batch, before its first tr_plan_set_input, also where

@@ -256,6 +256,7 @@ void *tr_plan_address(const tr_plan *p, int tensor)
 tr_status tr_plan_bind(tr_session *s, tr_plan *p)
 {
     const tr_graph *g = p->graph;
+    p->nsteps = 0;
     for (size_t i = 0; i < TR_COUNT(p->slots); i++)
         if (p->slots[i].root >= 0 && !p->slots[i].movable)
             p->slots[i].current = s->arena + p->live[p->slots[i].root].offset;
@@ -297,4 +298,5 @@ void tr_plan_close(tr_plan *p, bool close_graph)
     if (p->marks) p->session->o.backend->marks->close(p->marks);
     tr_free(p->step_seconds);
     if (close_graph) tr_graph_close(p->graph);
+    tr_free(p);
 }

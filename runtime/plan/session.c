@@ -5,14 +5,13 @@
 
 #include <string.h>
 
-/* Of one batch on its way to a device: each part aligned. */
-static size_t stage_bytes(const tr_session *s)
+size_t tr_session_stage_bytes(const tr_session *s)
 {
     size_t most = 0;
     for (size_t i = 0; i < s->nplans; i++) {
         size_t nbytes = 0;
-        for (size_t k = 0; k < TR_COUNT(s->plans[i].slots); k++)
-            nbytes += tr_align_up(s->plans[i].slots[k].nbytes, TR_STAGE_ALIGN);
+        for (size_t k = 0; k < TR_COUNT(s->plans[i]->slots); k++)
+            nbytes += tr_align_up(s->plans[i]->slots[k].nbytes, TR_STAGE_ALIGN);
         if (nbytes > most) most = nbytes;
     }
     return most;
@@ -21,11 +20,12 @@ static size_t stage_bytes(const tr_session *s)
 /* Sizes over all plans. Kinds add up to what is allocated. Of the plan that fixes the arena's size,
  * bytes of inputs and target count as I/O, those that ever belong to another tensor as activations,
  * and those that only scratch uses as workspace. */
-static void sum_memory(tr_session *s)
+void tr_session_sum_memory(tr_session *s)
 {
     tr_memory_plan *m = &s->memory;
+    *m = (tr_memory_plan){0};
     for (size_t i = 0; i < s->nplans; i++) {
-        const tr_plan *p = &s->plans[i];
+        const tr_plan *p = s->plans[i];
         if (p->floor > m->arena_floor) m->arena_floor = p->floor;
         if (p->arena_bytes <= m->arena) continue;
         m->arena = p->arena_bytes;
@@ -34,14 +34,13 @@ static void sum_memory(tr_session *s)
         m->bytes[TR_MEM_WORKSPACE] = p->arena_bytes - p->tensors_bytes;
     }
     for (size_t i = 0; i < s->npacked; i++) m->bytes[TR_MEM_PACKED] += s->packed[i].what.nbytes;
-    if (!s->o.backend->host) m->bytes[TR_MEM_IO] += 2 * stage_bytes(s);
+    if (!s->o.backend->host) m->bytes[TR_MEM_IO] += 2 * tr_session_stage_bytes(s);
 }
 
-/* Counts the arena's bytes, allocated as activations, by kind; sign -1 undoes it. */
-static void count_arena(const tr_session *s, int64_t sign)
+void tr_session_count_arena(const tr_session *s, int64_t sign)
 {
     const size_t staged =
-        s->o.backend->staging ? 2 * stage_bytes(s) : 0; /* counted by the backend */
+        s->o.backend->staging ? 2 * tr_session_stage_bytes(s) : 0; /* counted by the backend */
     const size_t others[][2] = {{TR_MEM_IO, s->memory.bytes[TR_MEM_IO] - staged},
                                 {TR_MEM_WORKSPACE, s->memory.bytes[TR_MEM_WORKSPACE]}};
     for (size_t i = 0; i < TR_COUNT(others); i++) {
@@ -51,18 +50,42 @@ static void count_arena(const tr_session *s, int64_t sign)
     }
 }
 
+tr_status tr_session_allocate_packed(tr_session *s, size_t first)
+{
+    const tr_backend *b = s->o.backend;
+    for (size_t i = first; i < s->npacked; i++) {
+        s->packed[i].data =
+            b->memory->alloc(s->o.backend_ctx, TR_MEM_PACKED, s->packed[i].what.nbytes);
+        if (!s->packed[i].data) return tr_last_status();
+    }
+    return TR_OK;
+}
+
 static tr_status allocate(tr_session *s)
 {
+    tr_status st = TR_OK;
     const tr_backend *b = s->o.backend;
     void *ctx = s->o.backend_ctx;
     s->arena = b->memory->alloc(ctx, TR_MEM_ACTIVATIONS, s->memory.arena);
     if (!s->arena) return tr_last_status();
-    count_arena(s, 1);
-    for (size_t i = 0; i < s->npacked; i++) {
-        s->packed[i].data = b->memory->alloc(ctx, TR_MEM_PACKED, s->packed[i].what.nbytes);
-        if (!s->packed[i].data) return tr_last_status();
+    tr_session_count_arena(s, 1);
+    TR_TRY(tr_session_allocate_packed(s, 0));
+    if (b->staging) TR_TRY(b->staging->open(ctx, tr_session_stage_bytes(s), &s->stage));
+out:
+    return st;
+}
+
+/* Empty plans that own their graphs, or will not. */
+static tr_status make_plans(tr_session *s, tr_graph *const *graphs, size_t n)
+{
+    s->plans = tr_alloc(TR_MEM_OTHER, n, sizeof *s->plans);
+    if (!s->plans) return tr_last_status();
+    for (; s->nplans < n; s->nplans++) {
+        tr_plan *p = s->plans[s->nplans] = TR_NEW(TR_MEM_OTHER, tr_plan);
+        if (!p) return tr_last_status();
+        p->graph = graphs[s->nplans];
     }
-    return b->staging ? b->staging->open(ctx, stage_bytes(s), &s->stage) : TR_OK;
+    return TR_OK;
 }
 
 tr_status tr_session_open_graphs(const tr_session_options *o, tr_graph *const *graphs, size_t n,
@@ -70,29 +93,27 @@ tr_status tr_session_open_graphs(const tr_session_options *o, tr_graph *const *g
 {
     tr_status st = TR_OK;
     tr_session *s = TR_NEW(TR_MEM_OTHER, tr_session);
-    if (!s || !(s->plans = tr_alloc(TR_MEM_OTHER, n, sizeof *s->plans))) {
-        tr_free(s);
+    if (!s) {
         for (size_t i = 0; owns && i < n; i++) tr_graph_close(graphs[i]);
         return tr_last_status();
     }
     s->o = *o;
     s->o.keys = NULL;
-    s->o.outputs = NULL;
-    s->o.nkeys = s->o.noutputs = 0;
+    s->o.nkeys = 0;
     s->owns_graphs = owns;
     s->version = 1;
-    s->nplans = n;
-    for (size_t i = 0; i < n; i++) s->plans[i].graph = graphs[i];
+    TR_TRY(make_plans(s, graphs, n));
     TR_TRY(tr_team_open(o->backend, o->backend_ctx, o->threads, &s->team));
-    for (size_t i = 0; i < n; i++) TR_TRY(tr_plan_prepare(s, &s->plans[i], graphs[i]));
-    sum_memory(s);
+    for (size_t i = 0; i < n; i++) TR_TRY(tr_plan_prepare(s, s->plans[i], graphs[i]));
+    tr_session_sum_memory(s);
     if (!o->dry) {
         TR_TRY(allocate(s));
         if (o->backend->sections) TR_TRY(o->backend->sections->open(o->backend_ctx, &s->sections));
-        for (size_t i = 0; i < n; i++) TR_TRY(tr_plan_bind(s, &s->plans[i]));
+        for (size_t i = 0; i < n; i++) TR_TRY(tr_plan_bind(s, s->plans[i]));
     }
 out:
     if (st != TR_OK) {
+        for (size_t i = s->nplans; owns && i < n; i++) tr_graph_close(graphs[i]);
         tr_session_close(s);
         return st;
     }
@@ -107,6 +128,21 @@ static bool seen_before(const tr_plan_key *keys, size_t i)
     return false;
 }
 
+tr_status tr_session_graph(const tr_session_options *o, tr_plan_key key, tr_graph **out)
+{
+    const tr_graph_options go = {.batch = key.batch,
+                                 .mode = key.mode,
+                                 .precision = o->precision,
+                                 .sync_batchnorm = o->sync_batchnorm,
+                                 .ranks = o->ranks,
+                                 .recompute = o->recompute,
+                                 .recompute_every = o->recompute_every,
+                                 .fuse = true,
+                                 .outputs = o->outputs,
+                                 .noutputs = o->noutputs};
+    return tr_graph_open(o->model, &go, out);
+}
+
 tr_status tr_session_open(const tr_session_options *o, tr_session **out)
 {
     tr_status st = TR_OK;
@@ -115,17 +151,7 @@ tr_status tr_session_open(const tr_session_options *o, tr_session **out)
     if (!graphs) return tr_last_status();
     for (size_t i = 0; i < o->nkeys; i++) {
         if (seen_before(o->keys, i)) continue;
-        const tr_graph_options go = {.batch = o->keys[i].batch,
-                                     .mode = o->keys[i].mode,
-                                     .precision = o->precision,
-                                     .sync_batchnorm = o->sync_batchnorm,
-                                     .ranks = o->ranks,
-                                     .recompute = o->recompute,
-                                     .recompute_every = o->recompute_every,
-                                     .fuse = true,
-                                     .outputs = o->outputs,
-                                     .noutputs = o->noutputs};
-        TR_TRY(tr_graph_open(o->model, &go, &graphs[n]));
+        TR_TRY(tr_session_graph(o, o->keys[i], &graphs[n]));
         n++;
     }
     const size_t opened = n;
@@ -142,12 +168,13 @@ void tr_session_close(tr_session *s)
     if (!s) return;
     const tr_backend *b = s->o.backend;
     if (s->sections) b->sections->close(s->sections); /* recorded kernels are still there */
-    for (size_t i = 0; i < s->nplans; i++) tr_plan_close(&s->plans[i], s->owns_graphs);
+    for (size_t i = 0; i < s->nplans; i++) tr_plan_close(s->plans[i], s->owns_graphs);
     tr_team_close(b, s->team);
     if (s->stage) b->staging->close(s->stage);
     for (size_t i = 0; i < s->npacked; i++) b->memory->free(s->o.backend_ctx, s->packed[i].data);
-    if (s->arena) count_arena(s, -1);
+    if (s->arena) tr_session_count_arena(s, -1);
     b->memory->free(s->o.backend_ctx, s->arena);
+    tr_free(s->released);
     tr_free(s->packed);
     tr_free(s->plans);
     tr_free(s);
@@ -197,8 +224,8 @@ void tr_session_replayed(tr_session *s)
 tr_plan *tr_session_plan(tr_session *s, tr_mode mode, int64_t batch)
 {
     for (size_t i = 0; i < s->nplans; i++)
-        if (s->plans[i].graph->mode == mode && s->plans[i].graph->batch == batch)
-            return &s->plans[i];
+        if (s->plans[i]->graph->mode == mode && s->plans[i]->graph->batch == batch)
+            return s->plans[i];
     return NULL;
 }
 

@@ -306,6 +306,16 @@ out:
     return st;
 }
 
+tr_status tr_dnnl_reorder_back(tr_cpu *cpu, dnnl_primitive_desc_t pd, dnnl_primitive_desc_t *out)
+{
+    tr_status st = TR_OK;
+    TR_DNNL(dnnl_reorder_primitive_desc_create(out, arg_md(pd, DNNL_ARG_TO), cpu->engine,
+                                               arg_md(pd, DNNL_ARG_FROM), cpu->engine, NULL),
+            "reorder weights back");
+out:
+    return st;
+}
+
 /* ---- Questions ------------------------------------------------------------------------------- */
 
 size_t tr_dnnl_arg_size(dnnl_primitive_desc_t pd, int arg)

@@ -278,6 +278,37 @@ static tr_status pack(tr_kernel *kernel, int which)
     return st;
 }
 
+/* Made when it is needed: few kernels ever are asked. */
+static tr_status unpack_call(tr_dnnl_kernel *k, const tr_dnnl_call *c)
+{
+    tr_status st = TR_OK;
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_primitive_t back = NULL;
+    dnnl_exec_arg_t args[] = {{.arg = DNNL_ARG_TO}, {.arg = DNNL_ARG_FROM}};
+    for (int a = 0; a < c->nargs; a++) {
+        if (c->args[a].arg == DNNL_ARG_FROM) args[0].memory = c->args[a].memory;
+        if (c->args[a].arg == DNNL_ARG_TO) args[1].memory = c->args[a].memory;
+    }
+    tr_dnnl_use(k->cpu);
+    TR_TRY(tr_dnnl_reorder_back(k->cpu, c->pd, &pd));
+    TR_DNNL(dnnl_primitive_create(&back, pd), "generate code for a primitive");
+    TR_DNNL(dnnl_primitive_execute(back, k->cpu->stream, 2, args), "reorder weights back");
+out:
+    if (back) dnnl_primitive_destroy(back);
+    if (pd) dnnl_primitive_desc_destroy(pd);
+    return st;
+}
+
+static tr_status unpack(tr_kernel *kernel, int which)
+{
+    tr_dnnl_kernel *k = (tr_dnnl_kernel *)kernel;
+    tr_status st = TR_OK;
+    for (int i = 0; i < k->ncalls && st == TR_OK; i++)
+        if (k->calls[i].when == TR_CALL_PACK && k->calls[i].packed == which)
+            st = unpack_call(k, &k->calls[i]);
+    return st;
+}
+
 static tr_status run_calls(tr_kernel *kernel, const tr_run *run)
 {
     tr_dnnl_kernel *k = (tr_dnnl_kernel *)kernel;
@@ -299,6 +330,7 @@ void tr_dnnl_finish(tr_dnnl_kernel *k, const char *impl)
     k->base.workspace = k->reserved + k->scratch;
     k->base.bind = bind;
     k->base.pack = k->base.npacked ? pack : NULL;
+    k->base.unpack = k->base.npacked ? unpack : NULL;
     k->base.rebind = rebind;
     k->base.run = run_calls;
     k->base.close = close_kernel;

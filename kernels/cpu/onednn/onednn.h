@@ -81,6 +81,9 @@ tr_status tr_dnnl_convolution(tr_cpu *cpu, tr_conv_kind kind, const tr_dnnl_conv
 tr_status tr_dnnl_reorder(tr_cpu *cpu, const tr_dnnl_array *plain, dnnl_primitive_desc_t pd,
                           int arg, bool to_plain, bool sum, dnnl_primitive_desc_t *out);
 
+/* The copy back of what the reorder `pd` copies. It takes its scratchpad itself. */
+tr_status tr_dnnl_reorder_back(tr_cpu *cpu, dnnl_primitive_desc_t pd, dnnl_primitive_desc_t *out);
+
 size_t tr_dnnl_arg_size(dnnl_primitive_desc_t pd, int arg);
 bool tr_dnnl_arg_is(dnnl_primitive_desc_t pd, int arg, const tr_dnnl_array *plain);
 const char *tr_dnnl_impl(dnnl_primitive_desc_t pd); /* "brgconv:avx512_core"; lives as long as pd */

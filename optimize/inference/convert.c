@@ -1,0 +1,93 @@
+/* Transposes in blocks: rows of a block lie in the first-level cache on both sides. One loop for each
+ * type, so that compilers see what they convert. */
+#include "optimize/inference/convert.h"
+
+#include <string.h>
+
+enum { BLOCK = 16 };
+
+/* A tensor as samples of `outer` rows of `inner`: the caller's order; stored the other way round
+ * where it is channels-last. */
+typedef struct {
+    size_t samples, outer, inner;
+} shape;
+
+static shape shape_of(const tr_tensor *t)
+{
+    shape s = {.samples = 1, .outer = 1, .inner = t->count};
+    if (t->layout != TR_LAYOUT_CHANNELS_LAST) return s;
+    s.samples = (size_t)t->dims[0];
+    s.outer = (size_t)t->dims[1];
+    s.inner = s.samples && s.outer ? t->count / s.samples / s.outer : 0;
+    if (s.outer == 1 || s.inner == 1) s = (shape){.samples = 1, .outer = 1, .inner = t->count};
+    return s;
+}
+
+bool tr_convert_none(const tr_tensor *t)
+{
+    return (t->dtype == TR_F32 || t->dtype == TR_I32) && shape_of(t).outer == 1;
+}
+
+static inline float as_is(float v)
+{
+    return v;
+}
+
+/* to[c * outer + r] = from[r * inner + c], by blocks; few rows go as one. */
+#define TRANSPOSE(name, from_type, to_type, convert)                                               \
+    static void name(const from_type *restrict from, to_type *restrict to, size_t outer,           \
+                     size_t inner)                                                                 \
+    {                                                                                              \
+        if (outer == 1 || inner == 1) {                                                            \
+            for (size_t i = 0; i < outer * inner; i++) to[i] = convert(from[i]);                   \
+            return;                                                                                \
+        }                                                                                          \
+        for (size_t c0 = 0; c0 < inner; c0 += BLOCK) {                                             \
+            const size_t c1 = c0 + BLOCK < inner ? c0 + BLOCK : inner;                             \
+            for (size_t r0 = 0; r0 < outer; r0 += BLOCK) {                                         \
+                const size_t r1 = r0 + BLOCK < outer ? r0 + BLOCK : outer;                         \
+                for (size_t c = c0; c < c1; c++)                                                   \
+                    for (size_t r = r0; r < r1; r++)                                               \
+                        to[c * outer + r] = convert(from[r * inner + c]);                          \
+            }                                                                                      \
+        }                                                                                          \
+    }
+TRANSPOSE(from_f32, float, float, as_is)
+TRANSPOSE(from_bf16, tr_bf16, float, tr_bf16_to_f32)
+TRANSPOSE(from_f16, tr_f16, float, tr_f16_to_f32)
+TRANSPOSE(to_bf16, float, tr_bf16, tr_f32_to_bf16)
+TRANSPOSE(to_f16, float, tr_f16, tr_f32_to_f16)
+
+void tr_convert_in(const tr_tensor *t, const void *from, void *to)
+{
+    const shape s = shape_of(t);
+    const size_t each = s.outer * s.inner;
+    if (tr_convert_none(t)) {
+        memcpy(to, from, t->nbytes);
+        return;
+    }
+    for (size_t i = 0; i < s.samples; i++) {
+        const float *x = (const float *)from + i * each;
+        if (t->dtype == TR_BF16)
+            to_bf16(x, (tr_bf16 *)to + i * each, s.outer, s.inner);
+        else if (t->dtype == TR_F16)
+            to_f16(x, (tr_f16 *)to + i * each, s.outer, s.inner);
+        else
+            from_f32(x, (float *)to + i * each, s.outer, s.inner);
+    }
+}
+
+void tr_convert_out(const tr_tensor *t, const void *from, float *to)
+{
+    const shape s = shape_of(t);
+    const size_t each = s.outer * s.inner;
+    for (size_t i = 0; i < s.samples; i++) {
+        float *y = to + i * each;
+        if (t->dtype == TR_BF16)
+            from_bf16((const tr_bf16 *)from + i * each, y, s.inner, s.outer);
+        else if (t->dtype == TR_F16)
+            from_f16((const tr_f16 *)from + i * each, y, s.inner, s.outer);
+        else
+            from_f32((const float *)from + i * each, y, s.inner, s.outer);
+    }
+}
