@@ -13,10 +13,11 @@ struct tr_inference {
     tr_model *model;
     tr_params *params;
     tr_session *session;
-    size_t nmet; /* sizes with a plan of their own, those of parts apart */
+    size_t nmet;   /* sizes with a plan of their own, those of parts apart */
     int64_t ready; /* most samples that `staged` has room for */
-    void *staged[TR_MAX_IN]; /* an input as the plan reads it, in memory that copies can start from */
-    void **fetched; /* [outputs] on a device: an output on its way to the caller */
+    void *
+        staged[TR_MAX_IN]; /* an input as the plan reads it, in memory that copies can start from */
+    void **fetched;        /* [outputs] on a device: an output on its way to the caller */
     size_t nouts;
     tr_inference_value *outs;
 };
@@ -152,8 +153,8 @@ tr_status tr_inference_open(const tr_network *n, const tr_inference_options *o, 
     TR_TRY(copy_values(inf, n));
     TR_TRY(open_session(inf, sizes, nsizes));
     inf->o.sizes = NULL;
-    TR_TRY(describe_outputs(
-        inf, tr_plan_graph(tr_session_plan(inf->session, TR_MODE_INFER, sizes[0]))));
+    TR_TRY(describe_outputs(inf,
+                            tr_plan_graph(tr_session_plan(inf->session, TR_MODE_INFER, sizes[0]))));
     for (size_t i = 0; i < nsizes; i++) TR_TRY(make_room(inf, sizes[i]));
     *out = inf;
 out:

@@ -79,7 +79,7 @@ static inline tr_status tr_device_finish(const tr_backend *b, void *ctx)
 
 static inline tr_status tr_team_open(const tr_backend *b, void *ctx, int threads, void **team)
 {
-    *team = ctx;
+    *team = b->kernels->open ? NULL : ctx; /* where that fails there is none to close */
     return b->kernels->open ? b->kernels->open(ctx, threads, team) : TR_OK;
 }
 

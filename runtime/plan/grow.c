@@ -168,8 +168,7 @@ static void undo(tr_session *s, before *b, tr_plan *p)
         backend->memory->free(ctx, s->arena);
         s->arena = b->arena;
     }
-    for (size_t i = b->npacked; i < s->npacked; i++)
-        backend->memory->free(ctx, s->packed[i].data);
+    for (size_t i = b->npacked; i < s->npacked; i++) backend->memory->free(ctx, s->packed[i].data);
     s->npacked = b->npacked;
     s->memory = b->memory;
     s->nplans--;
