@@ -1,0 +1,183 @@
+/* Answers of one network, timed: what tests/bench/infer.py runs beside other engines.
+ *
+ *     bench_infer NETWORK BATCH PRECISION THREADS [ONNX]
+ *
+ * NETWORK: a run file, or a config, whose network gets values by its seed and is written to ONNX for
+ * the others. Prints what opening and the first answer took and the answer's first values; then, for
+ * every line "SECONDS" of the input, the median of a call over so many seconds in microseconds. "ops"
+ * prints the time of each op. Inputs are the same numbers for whoever asks: value i is
+ * ((i * 7919) % 2000) / 1000 - 1. */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/cpu/cpu.h"
+#include "optimize/inference/inference.h"
+#include "optimize/onnx/onnx.h"
+
+enum { MOST = 1 << 20 };
+
+typedef struct {
+    void *cpu;
+    tr_network *network;
+    tr_inference *inf;
+    float *x, *y;
+    int64_t batch;
+    double *times;
+} bench;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static tr_status from_config(const char *file, tr_network **out)
+{
+    tr_status st = TR_OK;
+    tr_config *c = NULL;
+    tr_model *m = NULL;
+    static char text[1 << 16];
+    FILE *f = fopen(file, "r");
+    TR_NEED(f, TR_CONFIG, "%s cannot be read", file);
+    const size_t n = fread(text, 1, sizeof text, f);
+    fclose(f);
+    TR_TRY(tr_config_open(file, text, n, NULL, 0, NULL, &c));
+    TR_TRY(tr_model_open(c, 0, &m));
+    TR_TRY(tr_network_open(m, out));
+    m = (*out)->model;
+    tr_model_init_params(m, 1, (*out)->params, 0, m->flat_count);
+    tr_model_init_states(m, (*out)->states);
+out:
+    tr_config_close(c);
+    return st;
+}
+
+static tr_status open_network(bench *b, const char *file)
+{
+    const size_t n = strlen(file);
+    if (n > 3 && strcmp(file + n - 3, ".h5") == 0)
+        return tr_network_read(file, NULL, 0, NULL, &b->network, NULL);
+    return from_config(file, &b->network);
+}
+
+static tr_status answer(bench *b)
+{
+    return tr_inference_run(b->inf, (const void *const[]){b->x}, b->batch, &b->y);
+}
+
+static tr_status open_engine(bench *b, const char *file, tr_precision precision, int threads)
+{
+    tr_status st = TR_OK;
+    const double start = now();
+    TR_TRY(open_network(b, file));
+    const double read = now();
+    TR_TRY(tr_cpu_backend.open(&(tr_backend_options){0}, &b->cpu));
+    const tr_inference_options o = {.backend = &tr_cpu_backend,
+                                    .backend_ctx = b->cpu,
+                                    .threads = threads,
+                                    .max_batch = b->batch,
+                                    .precision = precision};
+    TR_TRY(tr_inference_open(b->network, &o, &b->inf));
+    const size_t count = (size_t)b->batch * tr_inference_input(b->inf, 0).count;
+    b->x = tr_alloc(TR_MEM_OTHER, count, sizeof *b->x);
+    b->y = tr_alloc(TR_MEM_OTHER, (size_t)b->batch * tr_inference_output(b->inf, 0).count,
+                    sizeof *b->y);
+    b->times = tr_alloc(TR_MEM_OTHER, MOST, sizeof *b->times);
+    TR_HAVE(b->x && b->y && b->times);
+    for (size_t i = 0; i < count; i++) b->x[i] = (float)(i * 7919 % 2000) / 1000.0f - 1;
+    const double opened = now();
+    TR_TRY(answer(b));
+    printf("read_ms %.2f open_ms %.2f first_ms %.2f rss_mb %.1f y", (read - start) * 1e3,
+           (opened - read) * 1e3, (now() - opened) * 1e3, (double)tr_mem_rss() / 1048576);
+    for (int i = 0; i < 10; i++) printf(" %.6g", (double)b->y[i]);
+    printf("\n");
+    fflush(stdout);
+out:
+    return st;
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+static tr_status measure(bench *b, double seconds)
+{
+    tr_status st = TR_OK;
+    size_t n = 0;
+    const double start = now();
+    for (double last = start; n < 3 || (n < MOST && last - start < seconds); n++) {
+        TR_TRY(answer(b));
+        const double t = now();
+        b->times[n] = t - last;
+        last = t;
+    }
+    qsort(b->times, n, sizeof *b->times, by_value);
+    printf("%.3f\n", b->times[n / 2] * 1e6);
+    fflush(stdout);
+out:
+    return st;
+}
+
+static tr_status print_ops(bench *b)
+{
+    tr_status st = TR_OK;
+    enum { RUNS = 200 };
+    tr_plan *p = tr_inference_plan(b->inf, b->batch);
+    const size_t n = tr_plan_rows(p);
+    double *seconds = tr_alloc(TR_MEM_OTHER, n, sizeof *seconds), sum = 0;
+    TR_HAVE(seconds);
+    TR_TRY(tr_plan_time_ops(p, true));
+    for (int i = 0; i < RUNS; i++) {
+        TR_TRY(answer(b));
+        TR_TRY(tr_plan_op_seconds(p, seconds));
+    }
+    TR_TRY(tr_plan_time_ops(p, false));
+    for (size_t i = 0; i < n; i++) {
+        const tr_plan_row r = tr_plan_row_at(p, i);
+        const double us = seconds[i] / RUNS * 1e6;
+        sum += us;
+        printf("%-16s %-18s %9.2f us %8.2f GFLOP/s %6.2f GB/s  %s\n", r.layer, r.op, us,
+               r.flops / us * 1e-3, r.bytes / us * 1e-3, r.impl);
+    }
+    printf("all ops %.2f us\n", sum);
+    fflush(stdout);
+out:
+    tr_free(seconds);
+    return st;
+}
+
+int main(int argc, char **argv)
+{
+    tr_status st = TR_OK;
+    bench b = {0};
+    char line[64];
+    if (argc < 5) {
+        fprintf(stderr, "usage: bench_infer NETWORK BATCH fp32|bf16|fp16 THREADS [ONNX]\n");
+        return 2;
+    }
+    const tr_precision precision = strcmp(argv[3], "bf16") == 0   ? TR_PRECISION_BF16
+                                   : strcmp(argv[3], "fp16") == 0 ? TR_PRECISION_FP16
+                                                                  : TR_PRECISION_FP32;
+    b.batch = atoll(argv[2]);
+    TR_TRY(open_engine(&b, argv[1], precision, atoi(argv[4])));
+    if (argc > 5) TR_TRY(tr_onnx_write(argv[5], b.network, &(tr_onnx_options){0}));
+    while (fgets(line, sizeof line, stdin)) {
+        if (strncmp(line, "ops", 3) == 0)
+            TR_TRY(print_ops(&b));
+        else
+            TR_TRY(measure(&b, atof(line)));
+    }
+out:
+    if (st != TR_OK) fprintf(stderr, "%s\n", tr_last_error()->text);
+    tr_inference_close(b.inf);
+    tr_network_close(b.network);
+    if (b.cpu) tr_cpu_backend.close(b.cpu);
+    tr_free(b.x);
+    tr_free(b.y);
+    tr_free(b.times);
+    return st == TR_OK ? 0 : 1;
+}
