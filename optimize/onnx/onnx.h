@@ -28,4 +28,26 @@ tr_status tr_onnx_write(const char *path, const tr_network *n, const tr_onnx_opt
 /* Why a layer type cannot be exported; NULL: it can. */
 const char *tr_onnx_missing(const char *type);
 
+typedef struct {
+    /* What the network is to be trained towards, which the file does not say; auto: cross_entropy for
+     * an output of two or more features, else mse. */
+    enum { TR_ONNX_LOSS_AUTO, TR_ONNX_LOSS_CROSS_ENTROPY, TR_ONNX_LOSS_MSE, TR_ONNX_LOSS_BCE } loss;
+    const char *output; /* of several, the one that counts; NULL: there must be one */
+} tr_onnx_import;
+
+/* What a file says beside its network. */
+typedef struct {
+    char *normalize; /* data.normalize that stands for the graph's first nodes, as YAML; or NULL */
+    char *config;    /* that the file carries, if we wrote it; or NULL */
+} tr_onnx_found;
+void tr_onnx_found_free(tr_onnx_found *f);
+
+/* The network of an ONNX file whose nodes are layers that we have, in what an exporter writes them
+ * with: constants are folded, what does nothing is left out, layers that were taken apart
+ * (GELU, layernorm, a bias after MatMul) are put together again. TR_UNSUPPORTED names every node that
+ * is none; TR_DATA: the file is damaged. Files with values beside it are only taken below its
+ * folder. Layers are named as in the file where that is possible. *found: to be freed; may be NULL. */
+tr_status tr_onnx_read(const char *path, const tr_onnx_import *o, tr_network **out,
+                       tr_onnx_found *found);
+
 #endif

@@ -1,7 +1,9 @@
-/* Memory that is released at once: a list of allocations. */
+/* Memory that is released at once: large pieces each by itself, small ones out of blocks. */
 #include "optimize/onnx/pool.h"
 
 #include <string.h>
+
+enum { BLOCK = 1 << 16, SMALL = 1 << 12, ALIGN = 16 };
 
 typedef struct block {
     struct block *next;
@@ -18,12 +20,10 @@ void tr_pool_close(tr_pool *p)
     *p = (tr_pool){0};
 }
 
-void *tr_pool_get(tr_pool *p, size_t count, size_t size)
+static void *piece(tr_pool *p, size_t n)
 {
-    size_t n;
-    if (p->st != TR_OK) return NULL;
-    if (!tr_mul_size(count, size, &n) || !tr_add_size(n, sizeof(block), &n)) n = SIZE_MAX;
-    block *b = tr_alloc(TR_MEM_OTHER, n, 1);
+    block *b = n <= SIZE_MAX - sizeof *b ? tr_alloc(TR_MEM_OTHER, sizeof *b + n, 1)
+                                         : tr_alloc(TR_MEM_OTHER, SIZE_MAX, 2);
     if (!b) {
         p->st = tr_last_status();
         return NULL;
@@ -31,6 +31,29 @@ void *tr_pool_get(tr_pool *p, size_t count, size_t size)
     b->next = p->blocks;
     p->blocks = b;
     return b->bytes;
+}
+
+void *tr_pool_get(tr_pool *p, size_t count, size_t size)
+{
+    size_t n;
+    if (p->st != TR_OK) return NULL;
+    if (!tr_mul_size(count, size, &n)) n = SIZE_MAX;
+    if (p->most && (n > p->most || p->held > p->most - n)) {
+        p->st =
+            TR_FAIL(TR_MEMORY, "more than %zu bytes of memory for what the file holds", p->most);
+        return NULL;
+    }
+    p->held += n;
+    if (n > SMALL) return piece(p, n);
+    n = tr_align_up(n, ALIGN);
+    if (n > p->left) {
+        if (!(p->at = piece(p, BLOCK))) return NULL;
+        p->left = BLOCK;
+    }
+    void *made = p->at;
+    p->at += n;
+    p->left -= n;
+    return made;
 }
 
 char *tr_pool_text(tr_pool *p, const char *fmt, ...)

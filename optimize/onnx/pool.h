@@ -7,8 +7,11 @@
 #include "runtime/base/base.h"
 
 typedef struct {
-    void *blocks; /* a list */
-    tr_status st; /* of the first failure; afterwards nothing is allocated */
+    void *blocks;      /* a list */
+    unsigned char *at; /* what is left of the last block for small pieces */
+    size_t left;
+    size_t held, most; /* bytes; most 0: any number */
+    tr_status st;      /* of the first failure; afterwards nothing is allocated */
 } tr_pool;
 
 void tr_pool_close(tr_pool *p);

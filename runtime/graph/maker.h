@@ -102,7 +102,6 @@ tr_status tr_make_begin(tr_maker *mk, tr_layer *l, const tr_op_def *def, const t
                         const char *name, const tr_node *options);
 tr_status tr_make_inputs(tr_maker *mk, tr_layer *l, int nin, const int *in, int before);
 tr_status tr_make_append(tr_maker *mk, tr_layer *l, int *value);
-tr_shape tr_value_shape(const tr_maker *mk, int value);
 const char *tr_value_name(const tr_maker *mk, int value);
 
 /* ---- layer.c: the layer's weight_of, once its weight is found, is that of the row's first layer. */

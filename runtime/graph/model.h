@@ -172,6 +172,8 @@ tr_status tr_maker_layer(tr_maker *mk, const tr_layer_given *l, int *value);
 /* The same with the options as YAML: "{out: 6, kernel: 3}". */
 tr_status tr_maker_layer_text(tr_maker *mk, const tr_layer_given *l, const char *options,
                               int *value);
+/* Of a value: an input, a layer's output. */
+tr_shape tr_value_shape(const tr_maker *mk, int value);
 /* What comes until the block is closed is one block. Returns whether it was opened: not within
  * another one; only then it is to be closed. */
 bool tr_maker_open_block(tr_maker *mk);

@@ -2,6 +2,7 @@
 #ifndef TR_ONNX_OPS_H
 #define TR_ONNX_OPS_H
 
+#include "optimize/onnx/reader.h"
 #include "optimize/onnx/writer.h"
 #include "runtime/graph/ops.h"
 
@@ -13,7 +14,23 @@ typedef struct {
 } tr_onnx_layer;
 
 typedef struct {
+    const char *type; /* NULL ends a list */
+    /* Gives the step's first output, or refuses the step. */
+    void (*read)(tr_onnx_reader *r, const tr_onnx_step *s);
+} tr_onnx_operator;
+
+/* A layer that a file says with several nodes, of which this is the last. */
+struct tr_onnx_pattern {
+    const char *last;
+    /* Whether it ends here; then `operands` are all values that `read` needs. */
+    bool (*match)(const tr_onnx_reader *r, const tr_onnx_step *s, int operands[], int *n);
+    void (*read)(tr_onnx_reader *r, const tr_onnx_step *s);
+};
+
+typedef struct {
     const tr_onnx_layer *layers;
+    const tr_onnx_operator *operators;
+    const tr_onnx_pattern *patterns; /* may be NULL */
 } tr_onnx_family;
 
 #define TR_ONNX_FAMILIES(X) X(products) X(norms) X(activations) X(pools) X(shapes) X(arithmetic)
@@ -23,5 +40,16 @@ TR_ONNX_FAMILIES(X)
 
 /* NULL: nobody has heard of it. */
 const tr_onnx_layer *tr_onnx_layer_of(const char *type);
+const tr_onnx_operator *tr_onnx_operator_of(const char *type);
+/* The pattern that ends at the step, which gets its operands; NULL: none. */
+const tr_onnx_pattern *tr_onnx_pattern_of(const tr_onnx_reader *r, tr_onnx_step *s);
+/* Windows of Conv and pools: kernel, stride and padding of both axes from the attributes and from what
+ * is still to be padded; false: refused. */
+typedef struct {
+    int64_t kernel[2], stride[2], padding[2], dilation[2];
+    bool ceil; /* the last window may go beyond the padding */
+} tr_onnx_window;
+bool tr_onnx_window_of(tr_onnx_reader *r, const tr_onnx_step *s, const tr_shape *x,
+                       const int64_t padded[4], tr_onnx_window *out);
 
 #endif

@@ -1,6 +1,8 @@
 /* Pooling: MaxPool, AveragePool, GlobalAveragePool. */
 #include "optimize/onnx/ops/ops.h"
 
+#include <string.h>
+
 static tr_onnx_node *write_window(tr_onnx_writer *w, const char *type, const tr_pool2d_attrs *a,
                                   const char *in, const char *out)
 {
@@ -37,4 +39,196 @@ static const tr_onnx_layer layers[] = {{.layer = "maxpool2d", .write = write_max
                                        {.layer = "global_avgpool", .write = write_global},
                                        {0}};
 
-const tr_onnx_family tr_onnx_pools = {.layers = layers};
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+enum { WIDEST = INT16_MAX };
+
+/* A pair; absent: `otherwise` for both. */
+static bool pair(const tr_onnx_step *s, const char *name, int64_t otherwise, int64_t least,
+                 int64_t out[2])
+{
+    const int n = tr_onnx_get_ints(s, name, 2, out);
+    if (n < 0) out[0] = out[1] = otherwise;
+    for (int i = 0; i < 2; i++)
+        if (out[i] < least || out[i] > WIDEST) return false;
+    return n < 0 || n == 2;
+}
+
+/* top, left, bottom, right */
+static bool pads_of(const tr_onnx_step *s, const tr_shape *x, const tr_onnx_window *w,
+                    int64_t pads[4])
+{
+    const bool upper = tr_onnx_is(s, "auto_pad", "SAME_UPPER", false);
+    if (!upper && !tr_onnx_is(s, "auto_pad", "SAME_LOWER", false)) {
+        const int n = tr_onnx_get_ints(s, "pads", 4, pads);
+        if (n < 0) memset(pads, 0, 4 * sizeof *pads);
+        return n < 0 || n == 4;
+    }
+    for (int i = 0; i < 2; i++) {
+        const int64_t span = w->dilation[i] * (w->kernel[i] - 1) + 1, size = x->dims[1 + i];
+        const int64_t last = size > 0 ? (size - 1) / w->stride[i] * w->stride[i] : 0;
+        const int64_t all = last + span > size ? last + span - size : 0;
+        pads[i] = upper ? all / 2 : all - all / 2;
+        pads[2 + i] = all - pads[i];
+    }
+    return true;
+}
+
+/* Whether windows that are counted up are more than those that fit. */
+static bool is_more(const tr_onnx_window *w, const tr_shape *x, int i)
+{
+    const int64_t size = x->dims[1 + i], room = size + 2 * w->padding[i] - w->kernel[i];
+    /* the last one must begin before the padding at the end */
+    return room % w->stride[i] != 0 &&
+           (room / w->stride[i] + 1) * w->stride[i] < size + w->padding[i];
+}
+
+bool tr_onnx_window_of(tr_onnx_reader *r, const tr_onnx_step *s, const tr_shape *x,
+                       const int64_t padded[4], tr_onnx_window *w)
+{
+    int64_t pads[4];
+    bool good = x->layout == TR_LAYOUT_CHANNELS_LAST &&
+                pair(s, "kernel_shape", 0, w->kernel[0] ? 0 : 1, pads) &&
+                pair(s, "strides", 1, 1, w->stride) && pair(s, "dilations", 1, 1, w->dilation);
+    for (int i = 0; i < 2 && good; i++) {
+        if (w->kernel[i] == 0) w->kernel[i] = pads[i];
+        good = w->kernel[i] >= 1 && w->kernel[i] <= WIDEST;
+    }
+    good = good && pads_of(s, x, w, pads);
+    for (int i = 0; i < 4 && good; i++) {
+        good = pads[i] >= 0 && pads[i] <= WIDEST && padded[i] >= 0 && padded[i] <= WIDEST;
+        pads[i] += good ? padded[i] : 0;
+    }
+    if (!good) {
+        tr_onnx_refuse(r, s, "windows other than over the two dimensions of an image");
+        return false;
+    }
+    for (int i = 0; i < 2; i++) {
+        if (pads[i] != pads[2 + i]) {
+            tr_onnx_refuse(r, s, "pads (%lld, %lld, %lld, %lld) differ at the two ends",
+                           (long long)pads[0], (long long)pads[1], (long long)pads[2],
+                           (long long)pads[3]);
+            return false;
+        }
+        w->padding[i] = pads[i];
+    }
+    if (tr_onnx_get_int(s, "ceil_mode", 0) != 0) w->ceil = is_more(w, x, 0) || is_more(w, x, 1);
+    return true;
+}
+
+static const char *make_window(tr_onnx_reader *r, const tr_onnx_step *s, const char *type, int x,
+                               const tr_onnx_window *w, const char *more, int *value)
+{
+    return tr_onnx_make(r, s, type, -1, 1, &x, value,
+                        "{kernel: [%lld, %lld], stride: [%lld, %lld], padding: [%lld, %lld]%s}",
+                        (long long)w->kernel[0], (long long)w->kernel[1], (long long)w->stride[0],
+                        (long long)w->stride[1], (long long)w->padding[0], (long long)w->padding[1],
+                        more);
+}
+
+static bool is_dense(tr_onnx_reader *r, const tr_onnx_step *s, const tr_onnx_window *w)
+{
+    if (w->dilation[0] == 1 && w->dilation[1] == 1 && 2 * w->padding[0] <= w->kernel[0] &&
+        2 * w->padding[1] <= w->kernel[1])
+        return true;
+    tr_onnx_refuse(r, s, "windows with gaps, or padding over half of the kernel");
+    return false;
+}
+
+static void read_max(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    static const int64_t none[4] = {0};
+    tr_onnx_window w = {.ceil = false};
+    int x, value;
+    if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
+    const tr_shape of = tr_onnx_shape(r, x);
+    if (!tr_onnx_window_of(r, s, &of, none, &w) || !is_dense(r, s, &w)) return;
+    if (make_window(r, s, "maxpool2d", x, &w, w.ceil ? ", ceil: true" : "", &value))
+        tr_onnx_give(r, s, value);
+}
+
+/* Windows of one pixel are none. */
+static bool does_nothing(const tr_onnx_window *w)
+{
+    for (int i = 0; i < 2; i++)
+        if (w->kernel[i] != 1 || w->stride[i] != 1 || w->padding[i] != 0) return false;
+    return true;
+}
+
+static void read_average(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    tr_onnx_window own = {.ceil = false}, w = {.ceil = false};
+    static const int64_t none[4] = {0};
+    int64_t padding[4];
+    int x, value;
+    if (!tr_onnx_operand(r, s, 0, &x, padding)) return;
+    const tr_shape of = tr_onnx_shape(r, x);
+    if (!tr_onnx_window_of(r, s, &of, none, &own) || !tr_onnx_window_of(r, s, &of, padding, &w) ||
+        !is_dense(r, s, &w))
+        return;
+    const bool counts = tr_onnx_get_int(s, "count_include_pad", 0) != 0,
+               pads = own.padding[0] > 0 || own.padding[1] > 0,
+               before = padding[0] > 0 || padding[1] > 0;
+    if (w.ceil || (pads && before && !counts)) {
+        tr_onnx_refuse(r, s, "averages over windows that are counted in two ways");
+        return;
+    }
+    if (does_nothing(&w))
+        tr_onnx_pass(r, s, 0);
+    else if (make_window(r, s, "avgpool2d", x, &w,
+                         pads && !counts ? ", count_include_pad: false" : "", &value))
+        tr_onnx_give(r, s, value);
+}
+
+/* One window over all of an image; with `flat` the features that are left. */
+static void make_global(tr_onnx_reader *r, const tr_onnx_step *s, bool flat)
+{
+    int x, value;
+    if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
+    if (tr_onnx_shape(r, x).layout != TR_LAYOUT_CHANNELS_LAST) {
+        tr_onnx_refuse(r, s, "an average of what is no image");
+        return;
+    }
+    if (!tr_onnx_make(r, s, "global_avgpool", -1, 1, &x, &value, NULL)) return;
+    x = value;
+    if (flat && !tr_onnx_make(r, s, "flatten", -1, 1, &x, &value, NULL)) return;
+    tr_onnx_give(r, s, value);
+}
+
+static void read_global(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    make_global(r, s, false);
+}
+
+static void read_global_max(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    int x, value;
+    if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
+    const tr_shape of = tr_onnx_shape(r, x);
+    const tr_onnx_window w = {.kernel = {of.dims[1], of.dims[2]}, .stride = {1, 1}};
+    if (of.layout != TR_LAYOUT_CHANNELS_LAST || w.kernel[0] > WIDEST || w.kernel[1] > WIDEST)
+        tr_onnx_refuse(r, s, "a maximum of what is no image");
+    else if (make_window(r, s, "maxpool2d", x, &w, "", &value))
+        tr_onnx_give(r, s, value);
+}
+
+/* The mean over height and width. */
+static void read_mean(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    int64_t axes[2];
+    const int n = tr_onnx_numbers(r, s, 1, "axes", 2, axes);
+    for (int i = 0; i < 2 && n == 2; i++) axes[i] += axes[i] < 0 ? 4 : 0;
+    if (n == 2 && axes[0] + axes[1] == 5 && (axes[0] == 2 || axes[0] == 3))
+        make_global(r, s, tr_onnx_get_int(s, "keepdims", 1) == 0);
+    else
+        tr_onnx_refuse(r, s, "only the mean over an image's height and width is a layer");
+}
+
+static const tr_onnx_operator operators[] = {{"MaxPool", read_max},
+                                             {"AveragePool", read_average},
+                                             {"GlobalAveragePool", read_global},
+                                             {"GlobalMaxPool", read_global_max},
+                                             {"ReduceMean", read_mean},
+                                             {NULL, NULL}};
+
+const tr_onnx_family tr_onnx_pools = {.layers = layers, .operators = operators};

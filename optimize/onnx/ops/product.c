@@ -38,4 +38,184 @@ static void write_conv2d(tr_onnx_writer *w, const tr_layer *l, const char *const
 static const tr_onnx_layer layers[] = {
     {.layer = "linear", .write = write_linear}, {.layer = "conv2d", .write = write_conv2d}, {0}};
 
-const tr_onnx_family tr_onnx_products = {.layers = layers};
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+/* Times a factor: the constant as it is, where that is 1. */
+static const float *times(tr_onnx_reader *r, const tr_onnx_const *c, double factor)
+{
+    if (factor == 1) return c->f;
+    float *v = tr_pool_get(&r->pool, c->count, sizeof *v);
+    for (size_t i = 0; v && i < c->count; i++) v[i] = (float)((double)c->f[i] * factor);
+    return v;
+}
+
+/* One value an output, or one for all. */
+static void fill_bias(tr_onnx_reader *r, const char *layer, const tr_onnx_const *c, int64_t out,
+                      double factor)
+{
+    float *v = tr_pool_get(&r->pool, (size_t)out, sizeof *v);
+    for (size_t i = 0; v && i < (size_t)out; i++)
+        v[i] = (float)((double)c->f[c->count == 1 ? 0 : i] * factor);
+    if (layer) tr_onnx_fill_values(r, layer, "bias", v, (size_t)out);
+}
+
+typedef struct {
+    int x, named; /* values: the input; whose name says the layer's */
+    const tr_onnx_const *weight, *bias;
+    bool turned; /* weight is (in, out) */
+    double weight_factor, bias_factor;
+} product;
+
+static void make_linear(tr_onnx_reader *r, const tr_onnx_step *s, product *p)
+{
+    int x, value = -1;
+    char tied[96] = "";
+    if (!tr_onnx_operand_at(r, s, p->x, &x, NULL)) return;
+    const tr_shape of = tr_onnx_shape(r, x);
+    if (p->turned && p->weight->turned_of) { /* as it was written in the first place */
+        p->weight = p->weight->turned_of;
+        p->turned = false;
+    }
+    const int64_t in = p->weight->dims[p->turned ? 0 : 1], out = p->weight->dims[p->turned ? 1 : 0];
+    if (of.layout == TR_LAYOUT_CHANNELS_LAST || of.ndim > 2 || of.dims[of.ndim - 1] != in ||
+        out < 1) {
+        tr_onnx_refuse(r, s, "a matrix of %lld features for %lld", (long long)in,
+                       (long long)of.dims[of.ndim - 1]);
+        return;
+    }
+    if (p->bias && (!p->bias->f || (p->bias->count != 1 && p->bias->count != (size_t)out) ||
+                    (p->bias->count > 1 && p->bias->dims[p->bias->ndim - 1] != out))) {
+        tr_onnx_refuse(r, s, "its bias has %zu values for %lld outputs", p->bias->count,
+                       (long long)out);
+        return;
+    }
+    const char *of_layer = p->weight_factor == 1 ? tr_onnx_filled(r, p->weight, p->turned) : NULL;
+    if (of_layer) snprintf(tied, sizeof tied, ", weight_of: \"%s\"", of_layer);
+    const char *name =
+        tr_onnx_make(r, s, "linear", p->named, 1, &x, &value, "{out: %lld, bias: %s%s}",
+                     (long long)out, p->bias ? "true" : "false", tied);
+    if (!name) return;
+    if (!of_layer && p->weight_factor == 1) {
+        tr_onnx_fill_const(r, name, "weight", p->weight, p->turned);
+    } else if (!of_layer) {
+        tr_onnx_const *scaled = tr_pool_get(&r->pool, 1, sizeof *scaled);
+        if (!scaled) return;
+        *scaled = *p->weight;
+        scaled->f = times(r, p->weight, p->weight_factor);
+        tr_onnx_fill_const(r, name, "weight", scaled, p->turned);
+    }
+    if (p->bias) fill_bias(r, name, p->bias, out, p->bias_factor);
+    tr_onnx_give(r, s, value);
+}
+
+static void read_gemm(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    product p = {.x = s->in[0],
+                 .named = s->nin > 1 ? s->in[1] : -1,
+                 .weight = tr_onnx_const_in(r, s, 1),
+                 .bias = tr_onnx_const_in(r, s, 2),
+                 .turned = tr_onnx_get_int(s, "transB", 0) == 0,
+                 .weight_factor = tr_onnx_get_real(s, "alpha", 1),
+                 .bias_factor = tr_onnx_get_real(s, "beta", 1)};
+    int x;
+    if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
+    if (!p.weight || !p.weight->f || p.weight->ndim != 2 || tr_onnx_get_int(s, "transA", 0) != 0 ||
+        (s->nin > 2 && s->in[2] >= 0 && !p.bias) || tr_onnx_shape(r, x).ndim != 1) {
+        tr_onnx_refuse(r, s, "only rows times a constant matrix plus a constant are a layer");
+        return;
+    }
+    make_linear(r, s, &p);
+}
+
+static void read_matmul_of(tr_onnx_reader *r, const tr_onnx_step *s, int x, int weight, int bias)
+{
+    product p = {.x = x,
+                 .named = weight,
+                 .weight = tr_onnx_const_at(r, weight),
+                 .bias = tr_onnx_const_at(r, bias),
+                 .turned = true,
+                 .weight_factor = 1,
+                 .bias_factor = 1};
+    if (!p.weight || !p.weight->f || p.weight->ndim != 2)
+        tr_onnx_refuse(r, s, "only a product with a constant matrix is a layer");
+    else
+        make_linear(r, s, &p);
+}
+
+static void read_matmul(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    if (s->nin == 2)
+        read_matmul_of(r, s, s->in[0], s->in[1], -1);
+    else
+        tr_onnx_refuse(r, s, "it has %d operands", s->nin);
+}
+
+/* MatMul by a constant matrix, and Add of a constant row. */
+static bool match_linear(const tr_onnx_reader *r, const tr_onnx_step *s, int operands[], int *n)
+{
+    for (int i = 0; i < 2 && s->nin == 2; i++) {
+        const tr_onnx_const *bias = tr_onnx_const_in(r, s, i);
+        const tr_onnx_step *of = tr_onnx_made_by(r, s->in[1 - i], "MatMul");
+        const tr_onnx_const *weight = of ? tr_onnx_const_in(r, of, 1) : NULL;
+        if (!bias || !weight || !bias->f || weight->ndim != 2 ||
+            (bias->count != 1 && bias->count != (size_t)weight->dims[1]))
+            continue;
+        operands[0] = of->in[0];
+        operands[1] = of->in[1];
+        operands[2] = s->in[i];
+        *n = 3;
+        return true;
+    }
+    return false;
+}
+
+static void read_linear(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    read_matmul_of(r, s, s->operands[0], s->operands[1], s->operands[2]);
+}
+
+static void read_conv(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    const tr_onnx_const *weight = tr_onnx_const_in(r, s, 1), *bias = tr_onnx_const_in(r, s, 2);
+    const int64_t groups = tr_onnx_get_int(s, "group", 1);
+    tr_onnx_window w = {.ceil = false};
+    int64_t padding[4];
+    int x, value;
+    char tied[96] = "";
+    if (!tr_onnx_operand(r, s, 0, &x, padding)) return;
+    const tr_shape of = tr_onnx_shape(r, x);
+    if (!weight || !weight->f || weight->ndim != 4 || (s->nin > 2 && s->in[2] >= 0 && !bias) ||
+        of.layout != TR_LAYOUT_CHANNELS_LAST || groups < 1 || groups > weight->dims[0] ||
+        weight->dims[1] != of.dims[0] / groups || of.dims[0] % groups != 0 ||
+        (bias && (!bias->f || bias->count != (size_t)weight->dims[0]))) {
+        tr_onnx_refuse(r, s,
+                       "only an image with constant weights (out, in / group, height, width) "
+                       "is a layer");
+        return;
+    }
+    w.kernel[0] = weight->dims[2];
+    w.kernel[1] = weight->dims[3];
+    if (!tr_onnx_window_of(r, s, &of, padding, &w)) return;
+    const char *of_layer = tr_onnx_filled(r, weight, false);
+    if (of_layer) snprintf(tied, sizeof tied, ", weight_of: \"%s\"", of_layer);
+    const char *name = tr_onnx_make(
+        r, s, "conv2d", s->in[1], 1, &x, &value,
+        "{out: %lld, kernel: [%lld, %lld], stride: [%lld, %lld], padding: [%lld, %lld], dilation: "
+        "[%lld, %lld], groups: %lld, bias: %s%s}",
+        (long long)weight->dims[0], (long long)w.kernel[0], (long long)w.kernel[1],
+        (long long)w.stride[0], (long long)w.stride[1], (long long)w.padding[0],
+        (long long)w.padding[1], (long long)w.dilation[0], (long long)w.dilation[1],
+        (long long)groups, bias ? "true" : "false", tied);
+    if (!name) return;
+    if (!of_layer) tr_onnx_fill_const(r, name, "weight", weight, false);
+    if (bias) tr_onnx_fill_const(r, name, "bias", bias, false);
+    tr_onnx_give(r, s, value);
+}
+
+static const tr_onnx_operator operators[] = {
+    {"Gemm", read_gemm}, {"MatMul", read_matmul}, {"Conv", read_conv}, {NULL, NULL}};
+
+static const tr_onnx_pattern patterns[] = {{"Add", match_linear, read_linear}, {NULL, NULL, NULL}};
+
+const tr_onnx_family tr_onnx_products = {
+    .layers = layers, .operators = operators, .patterns = patterns};

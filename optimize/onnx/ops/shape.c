@@ -38,4 +38,197 @@ static const tr_onnx_layer layers[] = {{.layer = "flatten", .write = write_flatt
                                        {.layer = "dropout", .write = write_dropout},
                                        {0}};
 
-const tr_onnx_family tr_onnx_shapes = {.layers = layers};
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+static void read_same(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    if (s->nin < 1 || s->in[0] < 0)
+        tr_onnx_refuse(r, s, "an operand is missing");
+    else
+        tr_onnx_pass(r, s, 0);
+}
+
+static void read_dropout(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    double training = 0;
+    if (s->nin > 2 && s->in[2] >= 0 &&
+        (!tr_onnx_scalar_of(r, s->in[2], &training) || training != 0))
+        tr_onnx_refuse(r, s, "it drops out when the model is evaluated");
+    else
+        read_same(r, s);
+}
+
+/* Between types of values; ids are whole numbers in any type. */
+static void read_cast(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    switch (tr_onnx_get_int(s, "to", 0)) {
+    case ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT:
+    case ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT16:
+    case ONNX__TENSOR_PROTO__DATA_TYPE__BFLOAT16:
+    case ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE:
+        read_same(r, s);
+        return;
+    case ONNX__TENSOR_PROTO__DATA_TYPE__INT32:
+    case ONNX__TENSOR_PROTO__DATA_TYPE__INT64:
+        if (s->nin > 0 && s->in[0] >= 0 && r->values[s->in[0]].input >= 0) {
+            read_same(r, s);
+            return;
+        }
+        break;
+    default:
+        break;
+    }
+    tr_onnx_refuse(r, s, "a cast to whole numbers");
+}
+
+static void make_flat(tr_onnx_reader *r, const tr_onnx_step *s, int x)
+{
+    int value;
+    if (tr_onnx_shape(r, x).ndim == 1)
+        tr_onnx_give(r, s, x);
+    else if (tr_onnx_make(r, s, "flatten", -1, 1, &x, &value, NULL))
+        tr_onnx_give(r, s, value);
+}
+
+static void read_flatten(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    const int64_t axis = tr_onnx_get_int(s, "axis", 1);
+    int x;
+    if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
+    if (axis == 1 || axis == -tr_onnx_shape(r, x).ndim)
+        make_flat(r, s, x);
+    else
+        tr_onnx_refuse(r, s, "axis %lld: only a sample as one row is a layer", (long long)axis);
+}
+
+/* To the same shape, or to one row. -1 is what is left, 0 what was there; the first is the batch. */
+static void read_reshape(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    int64_t to[TR_ONNX_RANK], count = 1;
+    const int n = tr_onnx_numbers(r, s, 1, "shape", TR_ONNX_RANK, to);
+    int x;
+    if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
+    const tr_shape of = tr_onnx_shape(r, x);
+    bool same = n == of.ndim + 1;
+    for (int d = 0; d < of.ndim; d++) count *= of.dims[d];
+    for (int d = 1; d < n && d <= of.ndim && n <= TR_ONNX_RANK; d++)
+        same = same && (to[d] == -1 || to[d] == 0 || to[d] == of.dims[d - 1]);
+    if (same)
+        tr_onnx_give(r, s, x);
+    else if (n == 2 && (to[1] == -1 || to[1] == count))
+        make_flat(r, s, x);
+    else
+        tr_onnx_refuse(r, s, "only to one row of features a sample");
+}
+
+/* (channels, 1, 1) to features. */
+static void read_squeeze(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    int64_t axes[2];
+    const int n = tr_onnx_numbers(r, s, 1, "axes", 2, axes);
+    int x;
+    if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
+    const tr_shape of = tr_onnx_shape(r, x);
+    for (int i = 0; i < 2 && n == 2; i++) axes[i] += axes[i] < 0 ? 4 : 0;
+    const bool both = n < 0 || (n == 2 && axes[0] + axes[1] == 5 && (axes[0] == 2 || axes[0] == 3));
+    if (both && of.ndim == 3 && of.dims[1] == 1 && of.dims[2] == 1)
+        make_flat(r, s, x);
+    else
+        tr_onnx_refuse(r, s, "only (channels, 1, 1) to features");
+}
+
+static void read_transpose(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    int64_t perm[TR_ONNX_RANK];
+    const int n = tr_onnx_get_ints(s, "perm", TR_ONNX_RANK, perm);
+    int at = 0, x;
+    if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
+    while (at < n && n <= TR_ONNX_RANK && perm[at] == at) at++;
+    if (at == n)
+        tr_onnx_pass(r, s, 0);
+    else
+        tr_onnx_refuse(r, s, "dimensions in another order");
+}
+
+/* More pieces than a layer takes go by pieces of pieces. */
+static void read_concat(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    int64_t axis = tr_onnx_get_int(s, "axis", 1);
+    int in[TR_MAX_IN], n = 0, x;
+    for (int i = 0; i < s->nin; i++) {
+        if (!tr_onnx_operand(r, s, i, &x, NULL)) return;
+        const tr_shape a = tr_onnx_shape(r, x), b = n ? tr_onnx_shape(r, in[0]) : a;
+        if (i == 0 && axis < 0) axis += a.ndim + 1;
+        bool fits = a.ndim == b.ndim && a.layout == b.layout && axis >= 1 && axis <= a.ndim;
+        for (int d = 0; fits && d < a.ndim; d++) fits = d == axis - 1 || a.dims[d] == b.dims[d];
+        if (!fits) {
+            tr_onnx_refuse(r, s, "along axis %lld its operands do not fit", (long long)axis);
+            return;
+        }
+        in[n++] = x;
+        if (n < TR_MAX_IN && i + 1 < s->nin) continue;
+        if (n > 1 &&
+            !tr_onnx_make(r, s, "concat", -1, n, in, &in[0], "{axis: %lld}", (long long)axis))
+            return;
+        n = 1;
+    }
+    if (n) tr_onnx_give(r, s, in[0]);
+}
+
+/* Rows of a constant table by an input of whole numbers. */
+static void read_gather(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    const tr_onnx_const *table = tr_onnx_const_in(r, s, 0);
+    const char *of_layer = table ? tr_onnx_filled(r, table, false) : NULL;
+    char tied[96] = "";
+    int x, value;
+    if (!tr_onnx_operand(r, s, 1, &x, NULL)) return;
+    if (!table || !table->f || table->ndim != 2 || table->dims[0] < 1 || table->dims[1] < 1 ||
+        tr_onnx_get_int(s, "axis", 0) != 0 || tr_onnx_shape(r, x).ndim != 1 ||
+        r->values[s->in[1]].maker >= 0) {
+        tr_onnx_refuse(r, s, "only rows of a constant table by an input of ids are a layer");
+        return;
+    }
+    if (of_layer) snprintf(tied, sizeof tied, ", weight_of: \"%s\"", of_layer);
+    const char *name =
+        tr_onnx_make(r, s, "embedding", s->in[0], 1, &x, &value, "{num: %lld, dim: %lld%s}",
+                     (long long)table->dims[0], (long long)table->dims[1], tied);
+    if (name && !of_layer) tr_onnx_fill_const(r, name, "weight", table, false);
+    if (name) tr_onnx_give(r, s, value);
+}
+
+/* Zeros around an image, which the convolution or average behind it puts there. */
+static void read_pad(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    int64_t pads[TR_ONNX_RANK], before[4];
+    double number = tr_onnx_get_real(s, "value", 0);
+    const int n = tr_onnx_numbers(r, s, 1, "pads", TR_ONNX_RANK, pads);
+    int x;
+    if (!tr_onnx_operand(r, s, 0, &x, before)) return;
+    if (s->nin > 2 && s->in[2] >= 0 && !tr_onnx_scalar_of(r, s->in[2], &number)) number = 1;
+    bool good = n == 8 && number == 0 && tr_onnx_is(s, "mode", "constant", true) &&
+                (s->nin < 4 || s->in[3] < 0) && pads[0] == 0 && pads[1] == 0 && pads[4] == 0 &&
+                pads[5] == 0 && tr_onnx_shape(r, x).layout == TR_LAYOUT_CHANNELS_LAST;
+    for (int i = 0; i < 8 && good; i++) good = pads[i] >= 0 && pads[i] <= INT16_MAX;
+    if (!good || s->nout != 1 || s->out[0] < 0) {
+        tr_onnx_refuse(r, s, "only zeros around an image");
+        return;
+    }
+    tr_onnx_pass(r, s, 0);
+    const int64_t more[4] = {pads[2], pads[3], pads[6], pads[7]};
+    for (int i = 0; i < 4; i++) r->values[s->out[0]].padding[i] = before[i] + more[i];
+}
+
+static const tr_onnx_operator operators[] = {{"Identity", read_same},
+                                             {"Dropout", read_dropout},
+                                             {"Cast", read_cast},
+                                             {"Flatten", read_flatten},
+                                             {"Reshape", read_reshape},
+                                             {"Squeeze", read_squeeze},
+                                             {"Concat", read_concat},
+                                             {"Transpose", read_transpose},
+                                             {"Gather", read_gather},
+                                             {"Pad", read_pad},
+                                             {NULL, NULL}};
+
+const tr_onnx_family tr_onnx_shapes = {.layers = layers, .operators = operators};

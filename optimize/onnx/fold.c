@@ -1,0 +1,349 @@
+/* Steps on constants, done when the file is read: what exporters compute of shapes and weights. */
+#include <math.h>
+#include <string.h>
+
+#include "optimize/onnx/reader.h"
+
+/* Elements that may be made of constants; transposed weights are as large as the file. */
+enum { SOME = 1 << 22 };
+
+static tr_onnx_const *result(tr_onnx_reader *r, int ndim, const int64_t *dims, bool floats,
+                             float **f, int64_t **i)
+{
+    size_t n = 1;
+    for (int d = 0; d < ndim; d++)
+        if (dims[d] < 0 || !tr_mul_size(n, (size_t)dims[d], &n)) return NULL;
+    if (n > SOME + 2 * r->file_bytes - r->folded) return NULL;
+    r->folded += n;
+    r->pool.most += r->pool.most ? n * sizeof(int64_t) : 0;
+    return tr_onnx_const_new(r, ndim, dims, floats ? f : NULL, floats ? NULL : i);
+}
+
+/* The same elements, seen otherwise. */
+static tr_onnx_const *reshaped(tr_onnx_reader *r, const tr_onnx_const *c, int ndim,
+                               const int64_t *dims)
+{
+    tr_onnx_const *n = tr_pool_get(&r->pool, 1, sizeof *n);
+    if (!n) return NULL;
+    *n = *c;
+    n->turned_of = NULL;
+    n->ndim = ndim;
+    if (ndim) memcpy(n->dims, dims, (size_t)ndim * sizeof *dims);
+    return n;
+}
+
+/* ---- Constants of the graph ------------------------------------------------------------------ */
+
+static const tr_onnx_const *constant(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    const Onnx__AttributeProto *a;
+    float *f = NULL;
+    int64_t *i = NULL;
+    if ((a = tr_onnx_get(s, "value")) && a->t) return tr_onnx_tensor(r, a->t);
+    if ((a = tr_onnx_get(s, "value_float")) && a->has_f) {
+        tr_onnx_const *c = result(r, 0, NULL, true, &f, &i);
+        if (c) *f = a->f;
+        return c;
+    }
+    if ((a = tr_onnx_get(s, "value_int")) && a->has_i) {
+        tr_onnx_const *c = result(r, 0, NULL, false, &f, &i);
+        if (c) *i = a->i;
+        return c;
+    }
+    if ((a = tr_onnx_get(s, "value_ints"))) {
+        tr_onnx_const *c = result(r, 1, (int64_t[]){(int64_t)a->n_ints}, false, &f, &i);
+        if (c && a->n_ints) memcpy(i, a->ints, a->n_ints * sizeof *i);
+        return c;
+    }
+    if ((a = tr_onnx_get(s, "value_floats"))) {
+        tr_onnx_const *c = result(r, 1, (int64_t[]){(int64_t)a->n_floats}, true, &f, &i);
+        if (c && a->n_floats) memcpy(f, a->floats, a->n_floats * sizeof *f);
+        return c;
+    }
+    return NULL;
+}
+
+/* The dimensions of a value of the model, the batch among them. */
+static const tr_onnx_const *shape(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    int64_t *i = NULL;
+    float *f = NULL;
+    const tr_onnx_value *v = s->nin == 1 && s->in[0] >= 0 ? &r->values[s->in[0]] : NULL;
+    if (!v || v->kind != TR_ONNX_VALUE || tr_onnx_get(s, "start") || tr_onnx_get(s, "end"))
+        return NULL;
+    const tr_shape of = tr_onnx_shape(r, v->value);
+    tr_onnx_const *c = result(r, 1, (int64_t[]){of.ndim + 1}, false, &f, &i);
+    if (!c) return NULL;
+    i[0] = TR_ONNX_BATCH;
+    for (int d = 0; d < of.ndim; d++) i[1 + d] = of.dims[d];
+    return c;
+}
+
+/* ---- Other shapes ---------------------------------------------------------------------------- */
+
+static const tr_onnx_const *cast(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    const tr_onnx_const *c = tr_onnx_const_in(r, s, 0);
+    const int64_t to = tr_onnx_get_int(s, "to", 0);
+    const bool floats =
+        to == ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT || to == ONNX__TENSOR_PROTO__DATA_TYPE__DOUBLE;
+    const bool whole =
+        to == ONNX__TENSOR_PROTO__DATA_TYPE__INT64 || to == ONNX__TENSOR_PROTO__DATA_TYPE__INT32;
+    float *f = NULL;
+    int64_t *i = NULL;
+    if (c->f ? floats : whole) return c;
+    if (!floats || c->f) return NULL;
+    tr_onnx_const *n = result(r, c->ndim, c->dims, true, &f, &i);
+    for (size_t k = 0; n && k < c->count; k++) f[k] = (float)c->i[k];
+    return n;
+}
+
+static const tr_onnx_const *reshape(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    const tr_onnx_const *c = tr_onnx_const_in(r, s, 0);
+    int64_t dims[TR_ONNX_RANK];
+    const int n = tr_onnx_numbers(r, s, 1, "shape", TR_ONNX_RANK, dims);
+    size_t known = 1;
+    int open = -1;
+    if (n < 0 || n > TR_ONNX_RANK) return NULL;
+    for (int d = 0; d < n; d++) {
+        if (dims[d] == 0 && d < c->ndim) dims[d] = c->dims[d];
+        if (dims[d] == -1 && open < 0)
+            open = d;
+        else if (dims[d] < 0 || !tr_mul_size(known, (size_t)dims[d], &known))
+            return NULL;
+    }
+    if (open >= 0 && known) dims[open] = (int64_t)(c->count / known);
+    if (open >= 0 && (!known || known * (size_t)dims[open] != c->count)) return NULL;
+    return open >= 0 || known == c->count ? reshaped(r, c, n, dims) : NULL;
+}
+
+/* Dimensions of 1 put in or taken out. */
+static const tr_onnx_const *squeeze(tr_onnx_reader *r, const tr_onnx_step *s, bool in)
+{
+    const tr_onnx_const *c = tr_onnx_const_in(r, s, 0);
+    int64_t axes[TR_ONNX_RANK], dims[TR_ONNX_RANK];
+    const int n = tr_onnx_numbers(r, s, 1, "axes", TR_ONNX_RANK, axes);
+    unsigned at = 0;
+    if (n > TR_ONNX_RANK || (in && (n < 0 || c->ndim + n > TR_ONNX_RANK))) return NULL;
+    const int rank = in ? c->ndim + n : c->ndim;
+    for (int k = 0; k < n; k++) {
+        const int64_t axis = axes[k] < 0 ? axes[k] + rank : axes[k];
+        if (axis < 0 || axis >= rank) return NULL;
+        at |= 1u << axis;
+    }
+    int made = 0, from = 0;
+    for (int d = 0; d < rank; d++) {
+        const bool named = at >> d & 1;
+        if (in) {
+            if (!named && from == c->ndim) return NULL;
+            dims[made++] = named ? 1 : c->dims[from++];
+        } else if (n < 0 ? c->dims[d] != 1 : !named) {
+            dims[made++] = c->dims[d];
+        } else if (c->dims[d] != 1) {
+            return NULL;
+        }
+    }
+    return reshaped(r, c, made, dims);
+}
+
+/* Elements in the order of other dimensions. */
+static const tr_onnx_const *transpose(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    const tr_onnx_const *c = tr_onnx_const_in(r, s, 0);
+    int64_t perm[TR_ONNX_RANK], dims[TR_ONNX_RANK], behind[TR_ONNX_RANK];
+    int n = tr_onnx_get_ints(s, "perm", TR_ONNX_RANK, perm);
+    unsigned seen = 0;
+    float *f = NULL;
+    int64_t *w = NULL, step = 1;
+    for (int d = 0; n < 0 && d < c->ndim; d++) perm[d] = c->ndim - 1 - d;
+    if (n < 0) n = c->ndim;
+    if (n != c->ndim) return NULL;
+    for (int d = 0; d < n; d++) {
+        if (perm[d] < 0 || perm[d] >= n || (seen >> perm[d] & 1)) return NULL;
+        seen |= 1u << perm[d];
+        dims[d] = c->dims[perm[d]];
+    }
+    for (int d = n - 1; d >= 0; d--) {
+        behind[d] = step;
+        step *= c->dims[d];
+    }
+    tr_onnx_const *made = result(r, n, dims, c->f != NULL, &f, &w);
+    int64_t at[TR_ONNX_RANK] = {0}, from = 0;
+    for (size_t i = 0; made && i < c->count; i++) {
+        if (f)
+            f[i] = c->f[from];
+        else
+            w[i] = c->i[from];
+        for (int d = n - 1; d >= 0; d--) {
+            from += behind[perm[d]];
+            if (++at[d] < dims[d]) break;
+            from -= at[d] * behind[perm[d]];
+            at[d] = 0;
+        }
+    }
+    if (made) made->name = c->name;
+    if (made && n == 2 && perm[0] == 1) made->turned_of = c;
+    return made;
+}
+
+/* ---- Lists of whole numbers ------------------------------------------------------------------ */
+
+static const tr_onnx_const *concat(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    size_t n = 0;
+    for (int k = 0; k < s->nin; k++) {
+        const tr_onnx_const *c = tr_onnx_const_in(r, s, k);
+        if (!c || c->ndim != 1 || !c->i || !tr_add_size(n, c->count, &n)) return NULL;
+    }
+    int64_t *i = NULL;
+    float *f = NULL;
+    tr_onnx_const *made = result(r, 1, (int64_t[]){(int64_t)n}, false, &f, &i);
+    for (int k = 0; made && k < s->nin; k++) {
+        const tr_onnx_const *c = tr_onnx_const_in(r, s, k);
+        if (c->count) memcpy(i, c->i, c->count * sizeof *i);
+        i += c->count;
+    }
+    return made;
+}
+
+static const tr_onnx_const *gather(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    const tr_onnx_const *c = tr_onnx_const_in(r, s, 0), *at = tr_onnx_const_in(r, s, 1);
+    int64_t *i = NULL;
+    float *f = NULL;
+    if (!at || c->ndim != 1 || !c->i || !at->i || tr_onnx_get_int(s, "axis", 0) != 0) return NULL;
+    tr_onnx_const *made = result(r, at->ndim, at->dims, false, &f, &i);
+    for (size_t k = 0; made && k < at->count; k++) {
+        const int64_t p = at->i[k] < 0 ? at->i[k] + (int64_t)c->count : at->i[k];
+        if (p < 0 || (size_t)p >= c->count) return NULL;
+        i[k] = c->i[p];
+    }
+    return made;
+}
+
+static int64_t within(int64_t v, int64_t n)
+{
+    v = v < 0 ? v + n : v;
+    return v < 0 ? 0 : v > n ? n : v;
+}
+
+/* Of a list, forwards, without gaps. */
+static const tr_onnx_const *slice(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    const tr_onnx_const *c = tr_onnx_const_in(r, s, 0);
+    int64_t begin, end, step = 1, *i = NULL;
+    float *f = NULL;
+    if (c->ndim != 1 || !c->i || tr_onnx_numbers(r, s, 1, "starts", 1, &begin) != 1 ||
+        tr_onnx_numbers(r, s, 2, "ends", 1, &end) != 1 ||
+        tr_onnx_numbers(r, s, 4, "steps", 1, &step) > 1 || step != 1)
+        return NULL;
+    begin = within(begin, (int64_t)c->count);
+    end = within(end, (int64_t)c->count);
+    if (end < begin) end = begin;
+    tr_onnx_const *made = result(r, 1, (int64_t[]){end - begin}, false, &f, &i);
+    if (made && end > begin) memcpy(i, c->i + begin, (size_t)(end - begin) * sizeof *i);
+    return made;
+}
+
+/* ---- Arithmetic ------------------------------------------------------------------------------ */
+
+static bool arithmetic(char op, double a, double b, double *out)
+{
+    switch (op) {
+    case 'A':
+        *out = a + b;
+        return true;
+    case 'S':
+        *out = a - b;
+        return true;
+    case 'M':
+        *out = a * b;
+        return true;
+    case 'D':
+        *out = a / b;
+        return true;
+    default:
+        *out = pow(a, b);
+        return op == 'P';
+    }
+}
+
+/* Equal shapes, or a single number. */
+static const tr_onnx_const *of_two(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    const tr_onnx_const *a = tr_onnx_const_in(r, s, 0), *b = tr_onnx_const_in(r, s, 1);
+    float *f = NULL;
+    int64_t *i = NULL;
+    if (!b || !a->f || !b->f || (a->count != 1 && b->count != 1 && a->count != b->count))
+        return NULL;
+    const tr_onnx_const *of = b->count == 1 ? a : b;
+    if (a->count == b->count &&
+        (a->ndim != b->ndim || memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof *a->dims) != 0))
+        return NULL;
+    tr_onnx_const *made = result(r, of->ndim, of->dims, true, &f, &i);
+    for (size_t k = 0; made && k < of->count; k++) {
+        double v;
+        if (!arithmetic(*s->type, (double)a->f[a->count == 1 ? 0 : k],
+                        (double)b->f[b->count == 1 ? 0 : k], &v))
+            return NULL;
+        f[k] = (float)v;
+    }
+    return made;
+}
+
+static const tr_onnx_const *of_one(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    const tr_onnx_const *a = tr_onnx_const_in(r, s, 0);
+    float *f = NULL;
+    int64_t *i = NULL;
+    if (!a->f) return NULL;
+    tr_onnx_const *made = result(r, a->ndim, a->dims, true, &f, &i);
+    for (size_t k = 0; made && k < a->count; k++)
+        f[k] = *s->type == 'S' ? sqrtf(a->f[k]) : *s->type == 'R' ? 1 / a->f[k] : -a->f[k];
+    return made;
+}
+
+/* ---- All of them ----------------------------------------------------------------------------- */
+
+static const tr_onnx_const *unsqueezed(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    return squeeze(r, s, true);
+}
+
+static const tr_onnx_const *squeezed(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    return squeeze(r, s, false);
+}
+
+static const tr_onnx_const *same(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    return tr_onnx_const_in(r, s, 0);
+}
+
+static const struct {
+    const char *type;
+    bool none; /* of its operands must be a constant */
+    const tr_onnx_const *(*fold)(tr_onnx_reader *r, const tr_onnx_step *s);
+} folds[] = {
+    {"Constant", true, constant}, {"Shape", true, shape},          {"Cast", false, cast},
+    {"Identity", false, same},    {"Reshape", false, reshape},     {"Unsqueeze", false, unsqueezed},
+    {"Squeeze", false, squeezed}, {"Transpose", false, transpose}, {"Concat", false, concat},
+    {"Gather", false, gather},    {"Slice", false, slice},         {"Add", false, of_two},
+    {"Sub", false, of_two},       {"Mul", false, of_two},          {"Div", false, of_two},
+    {"Pow", false, of_two},       {"Sqrt", false, of_one},         {"Reciprocal", false, of_one},
+    {"Neg", false, of_one}};
+
+bool tr_onnx_fold(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    for (size_t i = 0; i < TR_COUNT(folds); i++) {
+        if (strcmp(folds[i].type, s->type) != 0) continue;
+        bool all = s->nin > 0 || folds[i].none;
+        for (int k = 0; k < s->nin && !folds[i].none; k++)
+            all = all && (s->in[k] < 0 ? k > 0 : tr_onnx_const_in(r, s, k) != NULL);
+        const tr_onnx_const *c = all ? folds[i].fold(r, s) : NULL;
+        if (c) tr_onnx_give_const(r, s, c);
+        return c != NULL;
+    }
+    return false;
+}
