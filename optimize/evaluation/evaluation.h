@@ -20,8 +20,8 @@ typedef struct {
 typedef struct tr_evaluator tr_evaluator;
 
 typedef struct {
-    tr_comm *comm;             /* borrowed */
-    const tr_config *config;   /* borrowed: where data lies, the size of batches, precision */
+    tr_comm *comm;           /* borrowed */
+    const tr_config *config; /* borrowed: where data lies, the size of batches, precision */
 } tr_evaluator_options;
 
 tr_status tr_evaluator_open(const tr_evaluator_options *o, tr_evaluator **out);

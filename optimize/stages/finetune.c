@@ -74,9 +74,8 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     size_t n = 0;
     tr_status st = overrides_of(o->train, &overrides, &n);
     TR_TRY(tr_agree(job->comm, st, NULL));
-    const tr_training t = {.start = job->parent,
-                           .overrides = (const char *const *)overrides,
-                           .noverrides = n};
+    const tr_training t = {
+        .start = job->parent, .overrides = (const char *const *)overrides, .noverrides = n};
     TR_TRY(job->train(job, &t, &out->network, agreed));
 out:
     free_overrides(overrides);
@@ -85,7 +84,8 @@ out:
 
 const tr_stage tr_stage_finetune = {
     .name = "finetune",
-    .doc = "Trains the model that it is given, from its weights on. What it needs to go on after a stop is in "
+    .doc = "Trains the model that it is given, from its weights on. What it needs to go on after a "
+           "stop is in "
            "`stages/NN-finetune/`",
     .fields = fields,
     .options_size = sizeof(finetune_options),

@@ -174,6 +174,13 @@ static bool ended(pid_t pid, double deadline, int *status)
     }
 }
 
+/* Signals that code brings upon itself. */
+static bool broke_down(int signal)
+{
+    return signal == SIGSEGV || signal == SIGBUS || signal == SIGABRT || signal == SIGFPE ||
+           signal == SIGILL || signal == SIGTRAP || signal == SIGSYS || signal == SIGXCPU;
+}
+
 tr_status tr_hdf5_look(const tr_data_file *file, const char *name, double seconds,
                        tr_hdf5_sight *out)
 {
@@ -209,6 +216,11 @@ tr_status tr_hdf5_look(const tr_data_file *file, const char *name, double second
                        "%s: dataset %s: could not be looked at within %g seconds: the file system "
                        "does not answer, or the file is damaged",
                        file->path, name, seconds);
+    if (WIFSIGNALED(status) && !broke_down(WTERMSIG(status)))
+        return TR_FAIL(TR_IO,
+                       "%s: dataset %s: the process that looked at it was ended from outside (%s): "
+                       "by somebody, or for want of memory",
+                       file->path, name, strsignal(WTERMSIG(status)));
     return TR_FAIL(TR_DATA, "%s: dataset %s: the file is damaged: HDF5 breaks down on it (%s)",
                    file->path, name,
                    WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "no answer");

@@ -1,5 +1,6 @@
 /* How HDF5 files are met: links and what lies in other files, and the process that looks at a file first. */
 #include "hdf5_files.h"
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
@@ -163,6 +164,45 @@ static void few_files(void **state)
     world_close(&w);
 }
 
+/* In the process that looks: ended as the test wants it. */
+__attribute__((constructor(102))) static void end_early(int argc, char **argv)
+{
+    const char *by = getenv("TEST_END_BY");
+    if (argc < 2 || strcmp(argv[1], "--look-at-hdf5") != 0 || !by) return;
+    raise(atoi(by));
+}
+
+/* Who kills the process says nothing of the file. */
+static void hdf5_look_killed(void **state)
+{
+    (void)state;
+    static const struct {
+        int signal;
+        tr_status st;
+        const char *text;
+    } cases[] = {{SIGKILL, TR_IO, "was ended from outside"},
+                 {SIGSEGV, TR_DATA, "the file is damaged"}};
+    world w;
+    float x[60];
+    int32_t y[10];
+    char by[16];
+    tr_hdf5_sight sight;
+    tr_data_file file;
+    fill(x, y);
+    world_open(&w, 2, (int64_t[]){2, 3}, 3);
+    write_h5(&w, "a.h5", "x", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT, 3, x_dims, 0, 0, x);
+    assert_int_equal(tr_data_file_open(in_folder(&w, "a.h5"), &file), TR_OK);
+    for (size_t i = 0; i < TR_COUNT(cases); i++) {
+        snprintf(by, sizeof by, "%d", cases[i].signal);
+        setenv("TEST_END_BY", by, 1);
+        assert_int_equal(tr_hdf5_look(&file, "x", 60, &sight), cases[i].st);
+        assert_non_null(strstr(tr_last_error()->text, cases[i].text));
+    }
+    unsetenv("TEST_END_BY");
+    tr_data_file_close(&file);
+    world_close(&w);
+}
+
 /* In the process that looks, which is this program: what its environment is, into a file. Runs
  * before the look. */
 __attribute__((constructor(101))) static void tell_environment(int argc, char **argv)
@@ -213,9 +253,10 @@ static void hdf5_is_no_rank(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hdf5_links),   cmocka_unit_test(hdf5_elsewhere),
-        cmocka_unit_test(hdf5_blocked), cmocka_unit_test(hdf5_apart),
-        cmocka_unit_test(few_files),    cmocka_unit_test(hdf5_is_no_rank),
+        cmocka_unit_test(hdf5_links),       cmocka_unit_test(hdf5_elsewhere),
+        cmocka_unit_test(hdf5_blocked),     cmocka_unit_test(hdf5_apart),
+        cmocka_unit_test(few_files),        cmocka_unit_test(hdf5_is_no_rank),
+        cmocka_unit_test(hdf5_look_killed),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
