@@ -142,11 +142,23 @@ out:
     return st;
 }
 
+/* What cannot be read may have been a stage. */
+static tr_status nothing_lost(const tr_index *ix)
+{
+    for (size_t i = 0; i < ix->count; i++) {
+        const tr_entry *e = &ix->entries[i];
+        if (e->fault[0] && (strcmp(e->where, "/") == 0 || strncmp(e->where, "/stages", 7) == 0))
+            return TR_FAIL(TR_FILE, "%s: %s: %s", ix->path, e->where, e->fault);
+    }
+    return TR_OK;
+}
+
 tr_status tr_lineage_of(const tr_index *ix, tr_lineage *l)
 {
     tr_status st = TR_OK;
     tr_findings *f = NULL;
     *l = (tr_lineage){0};
+    TR_TRY(nothing_lost(ix));
     /* sorted: a stage stands before its tables */
     for (size_t i = 0; i < ix->nsets; i++) {
         const tr_attr_set *set = &ix->sets[i];

@@ -1,0 +1,189 @@
+"""Pipelines of stages: what each leaves, resuming at the unfinished one, changed options, budgets, stages by hand."""
+import hashlib
+import os
+import random
+import signal
+import time
+
+import h5py
+
+from harness import Case, long, main
+
+FINETUNE = "{finetune: {train: {steps: 12, checkpoint: {every_steps: 4}, optimizer: {sgd: {lr: 0.01}}}}}"
+TWICE = f"pipeline=[train, {FINETUNE}, finetune]"
+
+
+class Pipeline(Case):
+    def attributes(self, path, stage):
+        with h5py.File(path, "r") as f:
+            return {k: v.decode() if isinstance(v, bytes) else v for k, v in f[f"stages/{stage}"].attrs.items()}
+
+    def stage(self, file, name="run"):
+        return self.dir / name / "stages" / file
+
+    def sha(self, path):
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+
+    def test_stages(self):
+        """Each stage's file holds its parent's hash, what it was asked for and what came of it, and rebuilds its model."""
+        config = self.config(every=50)
+        self.run_trainer(config, TWICE)
+        first, second = self.stage("01-finetune.h5"), self.stage("02-finetune.h5")
+        a, b = self.attributes(first, "01-finetune"), self.attributes(second, "02-finetune")
+        self.assertEqual(a["parent_sha256"], self.sha(self.dir / "run/model.h5"))
+        self.assertEqual(b["parent_sha256"], self.sha(first))
+        self.assertEqual(b["parent_bytes"], first.stat().st_size)
+        self.assertIn("steps: 12", a["options"])
+        self.assertEqual(b["loss_before"], a["loss"])
+        self.assertEqual(self.attributes(second, "01-finetune"), a)
+        last = self.records(event="eval")[-1]
+        self.assertAlmostEqual(a["loss_before"], last["loss"], 5)
+        shown = self.tool("inspect", second)
+        for word in ("00-train", "01-finetune", "02-finetune", "mult-adds"):
+            self.assertIn(word, shown)
+        self.assertIn('"stage": "02-finetune"', self.tool("inspect", second, "--json"))
+        self.assertFalse(list(self.stage("").glob("*candidate*")))
+
+    def test_resume(self):
+        """What is done is not done again; what changed runs again, with all behind it, and says why."""
+        config = self.config(every=50)
+        self.run_trainer(config, TWICE, "--until", "finetune")
+        self.assertFalse(self.stage("02-finetune.h5").exists())
+        before = self.sha(self.stage("01-finetune.h5"))
+        out = self.run_trainer(config, TWICE, "--resume")
+        self.assertIn("stage 01-finetune is done", out)
+        self.assertEqual(self.sha(self.stage("01-finetune.h5")), before)
+        second = self.sha(self.stage("02-finetune.h5"))
+        out = self.run_trainer(config, TWICE.replace("0.01", "0.02"), "--resume", ranks=1)
+        self.assertRegex(out, r"stage 00-train is done")
+        self.assertRegex(out, r"01-finetune runs: what it was asked for changed: .*lr: 0.02.* was .*lr: 0.01")
+        self.assertIn("of before and goes", out)
+        self.assertNotEqual(self.sha(self.stage("01-finetune.h5")), before)
+        self.assertNotEqual(self.sha(self.stage("02-finetune.h5")), second)
+        first = self.sha(self.stage("01-finetune.h5"))
+        out = self.run_trainer(config, TWICE.replace("0.01", "0.02"), "--resume", "--from", "02-finetune")
+        self.assertEqual(self.sha(self.stage("01-finetune.h5")), first)
+        self.assertIn("stage 02-finetune\n", out)
+        out = self.run_trainer(config, TWICE.replace("0.01", "0.02"), "--resume", "train.optimizer.adamw.lr=0.004")
+        self.assertRegex(out, "00-train runs: its config changed")
+        self.run_trainer(config, "--force")
+        self.assertFalse(list(self.stage("").glob("*")))
+
+    def test_damaged_stage(self):
+        """A stage's file that is damaged is no stage that is done."""
+        config = self.config(every=50)
+        self.run_trainer(config, TWICE)
+        path = self.stage("01-finetune.h5")
+        whole = self.arrays(self.stage("02-finetune.h5"))
+        bytes_ = bytearray(path.read_bytes())
+        with h5py.File(path, "r") as f:
+            bytes_[f["model/params/head/weight"].id.get_offset() + 5] ^= 16
+        path.write_bytes(bytes_)
+        out = self.run_trainer(config, TWICE, "--resume")
+        self.assertIn("01-finetune runs: its file is of no use", out)
+        self.assert_same_model(path, self.stage("01-finetune.h5"))
+        again = self.arrays(self.stage("02-finetune.h5"))
+        for name, value in whole.items():
+            if name.startswith("model/"):
+                self.assertEqual(value.tobytes(), again[name].tobytes(), name)
+
+    def test_budget(self):
+        """A stage that misses its budget fails with the numbers, or hands on the parent's model."""
+        config = self.config(every=50)
+        stage = "{finetune: {train: {steps: 6, optimizer: {sgd: {lr: 30}}}, budget: {loss_rise: 0.01}, on_miss: %s}}"
+        out = self.run_trainer(config, f"pipeline=[train, {stage % 'fail'}, finetune]", status=1)
+        self.assertRegex(out, r"stage 01-finetune: budget.loss_rise: [\d.e+]+, at most 0.01 was asked for \(loss ")
+        self.assertTrue(self.stage("01-finetune.rejected.h5").exists())
+        self.assertFalse(self.stage("01-finetune.h5").exists())
+        self.assertFalse(self.stage("02-finetune.h5").exists())
+        out = self.run_trainer(config, f"pipeline=[train, {stage % 'keep_parent'}, finetune]", "--resume")
+        self.assertIn("the model goes on as it was", out)
+        self.assert_same_model(self.dir / "run/model.h5", self.stage("01-finetune.h5"))
+        self.assertIn("loss_rise", self.attributes(self.stage("01-finetune.h5"), "01-finetune")["missed"])
+        out = self.run_trainer(config, "pipeline=[train, {finetune: {budget: {size: 0.5}}}]", "--resume", status=1)
+        self.assertRegex(out, r"budget.size: 1\.\d+, at most 0.5 was asked for \(\d+ bytes of \d+\)")
+
+    def test_by_hand(self):
+        config = self.config(every=50)
+        self.run_trainer(config)
+        model, made = self.dir / "run/model.h5", self.dir / "run/model-finetune.h5"
+        keys = ("train.steps=5", "budget.loss_rise=1", "run.threads=1")
+        self.run_trainer("finetune", model, *keys)
+        self.assertIn("steps: 5", self.attributes(made, "01-finetune")["inputs"])
+        self.assertIn("is there", self.run_trainer("finetune", model, status=2))
+        self.run_trainer("finetune", model, *keys, "--force", ranks=3)
+        self.run_trainer("finetune", made, *keys)
+        self.assertIn("02-finetune", self.tool("inspect", self.dir / "run/model-finetune-finetune.h5"))
+        for arguments, said in ((("bugdet.size=1",), 'unknown key "bugdet"'), (("budget.sise=1",), 'did you mean "size"'),
+                                (("train.stps=1",), "stps")):
+            self.assertIn(said, self.run_trainer("finetune", model, *arguments, "--force", status=2))
+        self.assertIn("nowhere.h5", self.run_trainer("finetune", self.dir / "nowhere.h5", status=1))
+        # where the data is not, a model can be worked on all the same, unless it is to be measured
+        out = self.run_trainer("finetune", model, "data.eval.path=/nowhere.h5", *keys, "--force", status=1)
+        self.assertIn("/nowhere.h5", out)
+
+    def test_wrong(self):
+        config = self.config()
+        for pipeline, said in (("[finetune]", "the first stage is train"), ("[train, train]", "stands twice"),
+                               ("[train, {finetune: {train: {epcs: 1}}}]", 'did you mean "epochs"'),
+                               ("[train, {finetune: {on_miss: never}}]", "fail, keep_parent, retry")):
+            out = self.run_trainer(config, f"pipeline={pipeline}", status=2)
+            self.assertIn(said, out)
+            self.assertFalse((self.dir / "run").exists())
+        self.assertIn("no such stage", self.run_trainer(config, "--until", "prune", status=2))
+        self.assertIn("--resume", self.run_trainer(config, "--from", "train", status=2))
+
+    def test_stop(self):
+        """Asked to stop in a stage's training, it goes on there."""
+        config = self.config(every=50)
+        stage = TWICE.replace("steps: 12", "steps: 400").replace("every_steps: 4", "every_steps: 50")
+        process = self.start(config, stage)
+        self.wait_for_step("run/stages/01-finetune/train", 20, process)
+        os.kill(self.rank_pids(process.pid)[1], signal.SIGTERM)
+        out, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 75, out)
+        process = self.start(config, stage, "--resume")
+        out, _ = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 0, out)
+        self.assertIn("stage 00-train is done", out)
+        steps = [r["step"] for r in self.records("run/stages/01-finetune/train")]
+        self.assertEqual(steps, list(range(1, 401)))
+
+    def killed(self, kills, seed, behind=""):
+        rng = random.Random(seed)
+        self.run_trainer(self.config("whole" + behind, every=5), TWICE)
+        config, done = self.config("killed" + behind, every=5), 0
+        while True:
+            process = self.start(config, TWICE, "--resume")
+            end = time.monotonic() + rng.uniform(0.3, 3.0)
+            while done < kills and process.poll() is None and time.monotonic() < end:
+                time.sleep(0.005)
+            if done < kills and process.poll() is None:
+                process.kill()
+                done += 1
+                process.communicate(timeout=60)
+                continue
+            out, _ = process.communicate(timeout=120)
+            self.assertEqual(process.returncode, 0, out)
+            if done >= kills or self.stage("02-finetune.h5", "killed" + behind).exists():
+                break
+        for file in ("01-finetune.h5", "02-finetune.h5"):
+            a, b = self.stage(file, "whole" + behind), self.stage(file, "killed" + behind)
+            self.assert_same_model(a, b)
+            stage = file[:-3]
+            x, y = self.attributes(a, stage), self.attributes(b, stage)
+            for name in ("loss", "accuracy", "options", "parameters"):
+                self.assertEqual(x[name], y[name], name)
+
+    def test_killed(self):
+        self.killed(3, 5)
+
+    @long
+    def test_killed_often(self):
+        for seed in range(6):
+            with self.subTest(seed=seed):
+                self.killed(6, seed, f"-{seed}")
+
+
+if __name__ == "__main__":
+    main()
