@@ -33,6 +33,9 @@
  *  gelu.grad silu.grad                  dy x                        dx (may share dy's bytes)
  *  leaky_relu             x                                         y = x where x > 0, else slope * x
  *  leaky_relu.grad        dy x                                      dx (may share dy's bytes)
+ *  fake_quantize          x                                         y = scale * (q - zero_point)
+ *                           q = clamp(r + zero_point), r = x * (1 / scale) in float32, to the nearest, even at halves
+ *  fake_quantize.grad     dy x                                      dx = dy where q was not clamped (may share dy's bytes)
  *  softmax                x                                         y, over the innermost stored dimension
  *                                                                   (channels of a channels-last x, else the last)
  *  softmax.grad           dy y                                      dx
@@ -98,6 +101,12 @@ typedef struct {
 typedef struct {
     double negative_slope;
 } tr_leaky_relu_attrs;
+
+typedef struct {
+    double scale; /* a float32 */
+    int64_t zero_point;
+    bool is_signed; /* -128 to 127, else 0 to 255 */
+} tr_fake_quantize_attrs;
 
 typedef struct {
     int64_t kernel[2], stride[2], padding[2];

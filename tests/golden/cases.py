@@ -189,7 +189,14 @@ def products():
     yield "mul_features", [11], features(("tanh", {"name": "a"}), ("mul", {"from": ["pre", "a"]})), CE
 
 
+def rounded():
+    """Behind a table, so that what is rounded is the same in every precision: a step is no rounding error."""
+    for name, options in (("signed", {"scale": 0.007}), ("unsigned", {"scale": 0.01, "zero_point": 96, "signed": False})):
+        yield f"fake_quantize_{name}", [6], [
+            ("embedding", {"num": 9, "dim": 8, "name": "op"}), ("fake_quantize", options), ("flatten", {}), *HEAD], MSE
+
+
 def training_too():
     """Later than evaluation(): a case's numbers come from its place among all."""
-    for group in (embeddings, products, axes):
+    for group in (embeddings, products, axes, rounded):
         yield from group()

@@ -116,6 +116,10 @@ class Interpreter:
     def leaky_relu(self, x, name, negative_slope=0.01):
         return F.leaky_relu(x, negative_slope)
 
+    def fake_quantize(self, x, name, scale, zero_point=0, signed=True):
+        least = -128 if signed else 0
+        return torch.fake_quantize_per_tensor_affine(x, scale, zero_point, least, least + 255)
+
     def concat(self, x, name, axis=1):
         return torch.cat(x, dim=axis)
 

@@ -67,28 +67,28 @@ void TR_LOOP(add)(tr_dtype t, tr_act act, int count, const void *const *in, void
 }
 
 /* The ops of kernels/elementwise.h: a body and a loop each. */
-#define X(op, operands, value, number)                                                             \
-    TR_INLINE float op##_value(float x, float y, float a)                                          \
+#define X(op, operands, value, numbers)                                                            \
+    TR_INLINE float op##_value(float x, float y, tr_numbers n)                                     \
     {                                                                                              \
         (void)y;                                                                                   \
         return value;                                                                              \
     }                                                                                              \
-    TR_INLINE void op##_body(tr_dtype t, float a, const void *x, const void *y, void *out,         \
-                             size_t n)                                                             \
+    TR_INLINE void op##_body(tr_dtype t, tr_numbers n, const void *x, const void *y, void *out,    \
+                             size_t count)                                                         \
     {                                                                                              \
-        TR_SIMD for (size_t i = 0; i < n; i++) tr_store(                                           \
-            t, out, i, op##_value(tr_load(t, x, i), (operands) > 1 ? tr_load(t, y, i) : 0.0f, a)); \
+        TR_SIMD for (size_t i = 0; i < count; i++) tr_store(                                       \
+            t, out, i, op##_value(tr_load(t, x, i), (operands) > 1 ? tr_load(t, y, i) : 0.0f, n)); \
     }
 TR_ELEMENTWISE(X)
 #undef X
 
-void TR_LOOP(elementwise)(tr_dtype t, tr_elementwise which, float a, const void *x, const void *y,
-                          void *out, size_t n)
+void TR_LOOP(elementwise)(tr_dtype t, tr_elementwise which, tr_numbers numbers, const void *x,
+                          const void *y, void *out, size_t count)
 {
     switch (which) {
-#define X(op, operands, value, number)                                                             \
+#define X(op, operands, value, of)                                                                 \
     case TR_ELEMENTWISE_##op:                                                                      \
-        TR_BY_TYPE(t, op##_body(T, a, x, y, out, n));                                              \
+        TR_BY_TYPE(t, op##_body(T, numbers, x, y, out, count));                                    \
         break;
         TR_ELEMENTWISE(X)
 #undef X

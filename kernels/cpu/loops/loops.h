@@ -21,7 +21,7 @@
  * Elementwise, over n elements:
  *  act, act_grad  of tr_act; `saved` is y for relu, sigmoid and tanh and x for gelu and silu
  *  add            y = act(in[0] + ... + in[count - 1])
- *  elementwise    the op of kernels/elementwise.h, with its number a; y NULL with one operand
+ *  elementwise    the op of kernels/elementwise.h, with its numbers; y NULL with one operand
  *  mul            y = x * factor, of rows of C with one row of factors (stride 0) or as many (C)
  *  dropout        one sample's elements, of which x[0] is element `first` (a multiple of 4)
  *  cast_bf16, cast_f32
@@ -109,8 +109,8 @@ typedef struct tr_sweep {
       (tr_dtype t, tr_act act, const void *dy, const void *saved, void *dx, size_t n))             \
     X(void, add, (tr_dtype t, tr_act act, int count, const void *const *in, void *y, size_t n))    \
     X(void, elementwise,                                                                           \
-      (tr_dtype t, tr_elementwise which, float a, const void *x, const void *y, void *out,         \
-       size_t n))                                                                                  \
+      (tr_dtype t, tr_elementwise which, tr_numbers numbers, const void *x, const void *y,         \
+       void *out, size_t count))                                                                   \
     X(void, mul,                                                                                   \
       (tr_dtype t, const void *x, const void *factor, size_t stride, void *y, size_t rows,         \
        size_t C))                                                                                  \

@@ -16,9 +16,9 @@ TR_CUDA_C tr_status tr_cuda_act_grad_run(tr_dtype t, tr_act act, const void *dy,
 TR_CUDA_C tr_status tr_cuda_add_run(tr_dtype t, tr_act act, int count, void *const *in, void *y,
                                     size_t n, cudaStream_t stream);
 
-/* The op of kernels/elementwise.h with its number a; y NULL with one operand. */
-TR_CUDA_C tr_status tr_cuda_elementwise_run(tr_dtype t, tr_elementwise which, float a,
-                                            const void *x, const void *y, void *out, size_t n,
+/* The op of kernels/elementwise.h with its numbers; y NULL with one operand. */
+TR_CUDA_C tr_status tr_cuda_elementwise_run(tr_dtype t, tr_elementwise which, tr_numbers numbers,
+                                            const void *x, const void *y, void *out, size_t count,
                                             cudaStream_t stream);
 
 /* y = x * factor, of equal shapes (samples and places 1), or of `samples` images of `places` rows

@@ -34,6 +34,8 @@
     X(tanh_grad, activation_grad)                                                                  \
     X(leaky_relu, elementwise)                                                                     \
     X(leaky_relu_grad, elementwise)                                                                \
+    X(fake_quantize, elementwise)                                                                  \
+    X(fake_quantize_grad, elementwise)                                                             \
     X(softmax, softmax)                                                                            \
     X(softmax_grad, softmax_grad)                                                                  \
     X(maxpool2d, maxpool2d)                                                                        \

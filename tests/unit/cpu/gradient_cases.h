@@ -77,6 +77,9 @@ static const model_case cases[] = {
     KINKED("leaky_relu, default", FEATURES, LINEAR "    - leaky_relu\n" HEAD, "mse"),
     KINKED("leaky_relu, negative", FEATURES,
            LINEAR "    - leaky_relu: {negative_slope: -0.5}\n" HEAD, "mse"),
+    /* Steps have no derivative but where all is clipped: it is 0. */
+    KINKED("fake_quantize, clipped", FEATURES, LINEAR "    - fake_quantize: {scale: 1e-4}\n" HEAD,
+           "mse"),
     KINKED("relu after linear", FEATURES, LINEAR "    - relu\n" HEAD, "mse"),
     KINKED("relu after conv2d", IMAGE, CONV "    - relu\n" FLAT, "mse"),
     POOLED("relu by itself", CONV "    - avgpool2d: {kernel: 1}\n    - relu\n" FLAT),

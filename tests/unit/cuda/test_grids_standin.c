@@ -124,7 +124,8 @@ static void launch_elementwise(cudaStream_t s, tr_dtype t, size_t rows, size_t w
     assert_ok(tr_cuda_act_run(t, TR_ACT_GELU, at, at, n, s));
     assert_ok(tr_cuda_act_grad_run(t, TR_ACT_RELU, at, at, at, n, s));
     assert_ok(tr_cuda_add_run(t, TR_ACT_RELU, 2, in, at, n, s));
-    assert_ok(tr_cuda_elementwise_run(t, (tr_elementwise)0, 0.1f, at, NULL, at, n, s));
+    assert_ok(
+        tr_cuda_elementwise_run(t, (tr_elementwise)0, (tr_numbers){.a = 0.1f}, at, NULL, at, n, s));
     assert_ok(tr_cuda_mul_run(t, at, at, at, rows, 1, width, s));
     assert_ok(tr_cuda_mul_sums_run(t, at, at, at, (rows + 48) / 49, 49, width, s));
     assert_ok(tr_cuda_dropout_run(t, &drop, s));
