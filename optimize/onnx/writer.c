@@ -145,6 +145,15 @@ const char *tr_onnx_scalar(tr_onnx_writer *w, const char *what, double v)
     return tr_onnx_floats(w, what, 0, NULL, &f);
 }
 
+const char *tr_onnx_byte(tr_onnx_writer *w, const char *what, bool is_signed, int v)
+{
+    const uint8_t byte = (uint8_t)v;
+    return constant(w, what,
+                    is_signed ? ONNX__TENSOR_PROTO__DATA_TYPE__INT8
+                              : ONNX__TENSOR_PROTO__DATA_TYPE__UINT8,
+                    0, NULL, &byte, sizeof byte);
+}
+
 const char *tr_onnx_int64s(tr_onnx_writer *w, const char *what, size_t count, const int64_t *v)
 {
     const int64_t dim = (int64_t)count;

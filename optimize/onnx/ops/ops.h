@@ -33,8 +33,9 @@ typedef struct {
     const tr_onnx_pattern *patterns; /* may be NULL */
 } tr_onnx_family;
 
-#define TR_ONNX_FAMILIES(X) X(products) X(norms) X(activations) X(pools) X(shapes) X(arithmetic)
-#define X(name)             extern const tr_onnx_family tr_onnx_##name;
+#define TR_ONNX_FAMILIES(X)                                                                        \
+    X(products) X(norms) X(activations) X(pools) X(shapes) X(arithmetic) X(quantizers)
+#define X(name) extern const tr_onnx_family tr_onnx_##name;
 TR_ONNX_FAMILIES(X)
 #undef X
 

@@ -36,6 +36,9 @@ static const onnx_case onnx_cases[] = {
     {"sigmoid", FEATURES("    - sigmoid\n")},
     {"tanh", FEATURES("    - tanh\n")},
     {"leaky_relu", IMAGE("    - leaky_relu: {negative_slope: 0.2}\n")},
+    {"fake_quantize", IMAGE("    - fake_quantize: {scale: 0.0317}\n")},
+    {"fake_quantize-unsigned",
+     FEATURES("    - fake_quantize: {scale: 0.03, zero_point: 99, signed: false}\n")},
     {"softmax", IMAGE("    - softmax\n")},
     {"softmax-rows", WORDS("    - softmax\n")},
     {"maxpool2d", IMAGE("    - maxpool2d: {kernel: 3, stride: 2, padding: 1}\n"
