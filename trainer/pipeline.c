@@ -213,7 +213,10 @@ static tr_status run_stage(pipeline *p, size_t place, bool *agreed)
         TR_TRY(tr_agree(comm, is_root(p) ? clear_behind(p, place) : TR_OK, NULL));
         TR_TRY(tr_stage_run(&p->frame, place, name, path, agreed));
     }
-    if ((done || training) && !last) TR_TRY(tr_chain_load(comm, file, NULL, 0, &p->frame.chain));
+    if ((done || training) && !last) {
+        TR_TRY(tr_chain_load(comm, file, NULL, 0, &p->frame.chain));
+        p->frame.latency_ms = 0;
+    }
     p->again = p->again || !done;
 out:
     tr_free(name);

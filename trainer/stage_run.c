@@ -9,6 +9,7 @@
 
 #include "runtime/base/file.h"
 #include "trainer/budget.h"
+#include "trainer/latency.h"
 
 /* ---- What it runs on ------------------------------------------------------------------------- */
 
@@ -24,11 +25,12 @@ tr_status tr_frame_enter_device(tr_frame *f)
     st = d.backend->open(&d.options, &f->backend_ctx);
     TR_TRY(tr_agree(f->comm, st, NULL));
     f->backend = d.backend;
+    f->threads = affinity.threads;
     if (!f->evaluator) {
         const tr_evaluator_options o = {.comm = f->comm, .config = f->config};
         TR_TRY(tr_agree(f->comm, tr_evaluator_open(&o, &f->evaluator), NULL));
     }
-    tr_evaluator_move(f->evaluator, f->backend, f->backend_ctx, affinity.threads);
+    tr_evaluator_move(f->evaluator, f->backend, f->backend_ctx, f->threads);
 out:
     return st;
 }
@@ -65,8 +67,8 @@ typedef struct {
     tr_attrs missed;   /* by attempts that went before */
     tr_config *config; /* of what it made */
     char *text;
-    char *candidate; /* the file until it is found good */
-    double seconds;
+    char *candidate;    /* the file until it is found good */
+    double seconds, ms; /* what the stage took; of one sample through what it made */
 } run;
 
 static tr_status options_text(const tr_stage *s, const void *options, char **out)
@@ -114,6 +116,17 @@ static tr_status evaluate(run *r, const tr_network *n, const tr_config *c, tr_ev
     return st;
 }
 
+/* *Collective.* */
+static tr_status measure(const run *r, const tr_network *n, double *ms)
+{
+    const tr_frame *f = r->f;
+    const tr_latency_options o = {.backend = f->backend,
+                                  .backend_ctx = f->backend_ctx,
+                                  .threads = f->threads,
+                                  .precision = (tr_precision)f->config->train.precision};
+    return tr_latency(f->comm, n, &o, ms);
+}
+
 static tr_status add_evaluation(tr_attrs *a, const tr_evaluation *e, const char *behind)
 {
     tr_status st;
@@ -151,6 +164,7 @@ static tr_status begin_lineage(run *r)
         TR_TRY(tr_lineage_add(&r->lineage, "00-train", &first));
         TR_TRY(add_size(&first->values, c->network->model));
         if (r->evaluated) TR_TRY(add_evaluation(&first->values, &r->before, ""));
+        TR_TRY(tr_attrs_add_real(&first->values, "latency_ms", r->f->latency_ms));
     }
     TR_TRY(tr_lineage_add(&r->lineage, r->name, &r->findings));
 out:
@@ -176,6 +190,8 @@ static tr_status describe(run *r, const tr_network *made)
     for (size_t i = 0; i < r->missed.count; i++)
         TR_TRY(tr_attrs_add_text(a, r->missed.v[i].name, r->missed.v[i].text));
     TR_TRY(add_size(a, made->model));
+    TR_TRY(tr_attrs_add_real(a, "latency_ms_before", r->f->latency_ms));
+    TR_TRY(tr_attrs_add_real(a, "latency_ms", r->ms));
     if (r->evaluated) {
         TR_TRY(tr_attrs_add_count(a, "samples", r->after.samples));
         TR_TRY(add_evaluation(a, &r->before, "_before"));
@@ -279,7 +295,9 @@ static tr_status write_and_judge(run *r, const tr_network *n, tr_miss *miss)
                            .before = r->before,
                            .after = r->after,
                            .parent_bytes = r->f->chain.nbytes,
-                           .bytes = nbytes};
+                           .bytes = nbytes,
+                           .parent_ms = r->f->latency_ms,
+                           .ms = r->ms};
     if (r->common) tr_budget_judge(&r->common->budget, &m, miss);
 out:
     return st;
@@ -311,6 +329,8 @@ static tr_status attempt(run *r, tr_stage_result *made, tr_miss *miss, bool *agr
         bool done;
         TR_TRY(evaluate(r, n, r->config, &r->after, &done));
     }
+    r->ms = f->latency_ms;
+    if (made->network) TR_TRY(measure(r, n, &r->ms));
     TR_TRY(tr_agree(f->comm, describe(r, n), NULL));
     TR_TRY(write_and_judge(r, n, miss));
 out:
@@ -354,6 +374,7 @@ static tr_status missed(run *r, const tr_miss *miss, tr_stage_result *made)
     TR_TRY(begin_again(r, made));
     TR_TRY(tr_attrs_add_text(&r->findings->values, "missed", miss->text));
     r->after = r->before;
+    r->ms = r->f->latency_ms;
     TR_TRY(tr_agree(comm, resolve(r, made), NULL));
     TR_TRY(tr_agree(comm, describe(r, r->f->chain.network), NULL));
     TR_TRY(write_and_judge(r, r->f->chain.network, &none));
@@ -405,6 +426,7 @@ static tr_status accept(run *r)
     if (tr_comm_topology(r->f->comm)->rank == 0) st = move_candidate(r, ".h5", &moved);
     TR_TRY(tr_agree(r->f->comm, st, NULL));
     TR_TRY(tr_chain_load(r->f->comm, file, NULL, 0, &r->f->chain));
+    r->f->latency_ms = r->ms;
 out:
     tr_free(file);
     tr_free(moved);
@@ -413,15 +435,15 @@ out:
 
 static void say_done(const run *r)
 {
-    char time[32], loss[96] = "";
+    char time[32], loss[128] = "";
     if (tr_comm_topology(r->f->comm)->rank != 0) return;
     if (r->evaluated && !isnan(r->after.accuracy))
-        snprintf(loss, sizeof loss, ": accuracy %.4f (before %.4f), loss %.6g (%.6g)",
+        snprintf(loss, sizeof loss, ", accuracy %.4f (before %.4f), loss %.6g (%.6g)",
                  r->after.accuracy, r->before.accuracy, r->after.loss, r->before.loss);
     else if (r->evaluated)
-        snprintf(loss, sizeof loss, ": loss %.6g (before %.6g)", r->after.loss, r->before.loss);
-    tr_log(TR_LOG_INFO, "stage %s done in %s%s", r->name,
-           tr_format_seconds(r->seconds, time, sizeof time), loss);
+        snprintf(loss, sizeof loss, ", loss %.6g (before %.6g)", r->after.loss, r->before.loss);
+    tr_log(TR_LOG_INFO, "stage %s done in %s: %.4g ms a sample%s", r->name,
+           tr_format_seconds(r->seconds, time, sizeof time), r->ms, loss);
 }
 
 tr_status tr_stage_run(tr_frame *f, size_t place, const char *name, const char *path, bool *agreed)
@@ -441,6 +463,7 @@ tr_status tr_stage_run(tr_frame *f, size_t place, const char *name, const char *
     TR_TRY(tr_agree(f->comm, tr_stage_inputs(f, place, &r.inputs), NULL));
     TR_TRY(tr_frame_enter_device(f));
     TR_TRY(evaluate(&r, f->chain.network, f->chain.config, &r.before, &r.evaluated));
+    if (f->latency_ms == 0) TR_TRY(measure(&r, f->chain.network, &f->latency_ms));
     TR_TRY(tr_agree(f->comm, begin_lineage(&r), NULL));
     TR_TRY(attempts(&r, &made, agreed));
     TR_TRY(accept(&r));

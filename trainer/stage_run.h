@@ -16,8 +16,10 @@ typedef struct {
     tr_chain chain;
     const tr_backend *backend; /* where it evaluates; held while no training runs */
     void *backend_ctx;
+    int threads;
     tr_evaluator *evaluator;
-    int attempt; /* of the stage, from 0 */
+    double latency_ms; /* of the chain's network; 0: not measured */
+    int attempt;       /* of the stage, from 0 */
 } tr_frame;
 
 /* *Collective.* Runs the stage at `place` of the config's pipeline on f->chain, which must hold a network, and

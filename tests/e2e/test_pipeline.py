@@ -100,6 +100,11 @@ class Pipeline(Case):
         self.assertIn("the model goes on as it was", out)
         self.assert_same_model(self.dir / "run/model.h5", self.stage("01-finetune.h5"))
         self.assertIn("loss_rise", self.attributes(self.stage("01-finetune.h5"), "01-finetune")["missed"])
+        for key, said in (("latency_ms", "at most 1e-06"), ("speedup", "at least 100000")):
+            bound = "1e-6" if key == "latency_ms" else "1e5"
+            out = self.run_trainer(config, f"pipeline=[train, {{finetune: {{budget: {{{key}: {bound}}}}}}}]", "--resume",
+                                   status=1)
+            self.assertRegex(out, rf"budget.{key}: [\d.e-]+, {said}.* was asked for \([\d.e-]+ ms, before [\d.e-]+ ms\)")
         out = self.run_trainer(config, "pipeline=[train, {finetune: {budget: {size: 0.5}}}]", "--resume", status=1)
         self.assertRegex(out, r"budget.size: 1\.\d+, at most 0.5 was asked for \(\d+ bytes of \d+\)")
 
