@@ -61,7 +61,9 @@ static void dataset(hid_t file, const char *where, unsigned a, unsigned b)
         ndim ? H5Screate_simple(ndim, dims, NULL) : H5Screate(b & 64 ? H5S_NULL : H5S_SCALAR);
     hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
     if (b % 7 == 0) H5Pset_external(plist, "/etc/hostname", 0, H5F_UNLIMITED);
-    if (b % 11 == 0) H5Pset_layout(plist, H5D_COMPACT);
+    bool small = true; /* HDF5 1.10 writes past its memory where compact data do not fit a header */
+    for (int i = 0; i < ndim; i++) small = small && dims[i] < 6 && ndim < 5;
+    if (b % 11 == 0 && small) H5Pset_layout(plist, H5D_COMPACT);
     if (b % 3 == 0) H5Pset_alloc_time(plist, H5D_ALLOC_TIME_LATE);
     H5Pset_fill_time(plist, H5D_FILL_TIME_NEVER);
     hid_t set = H5Dcreate2(file, where, types[a % 8], space, H5P_DEFAULT, plist, H5P_DEFAULT);
