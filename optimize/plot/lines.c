@@ -1,0 +1,124 @@
+/* Lines and points over two axes. */
+#include "optimize/plot/internal.h"
+
+#include <math.h>
+#include <string.h>
+
+#define HEIGHT 320
+#define LEFT   64
+#define RIGHT  20
+#define TOP    36
+#define BOTTOM 48
+
+static bool shown(const tr_plot_lines *p, const tr_plot_series *s, size_t i)
+{
+    return isfinite(s->x[i]) && isfinite(s->y[i]) && (!p->log_x || s->x[i] > 0) &&
+           (!p->log_y || s->y[i] > 0);
+}
+
+typedef struct {
+    double low[2], high[2]; /* x, y */
+} box;
+
+static box bounds(const tr_plot_lines *p)
+{
+    box b = {{INFINITY, INFINITY}, {-INFINITY, -INFINITY}};
+    for (size_t k = 0; k < p->nseries; k++)
+        for (size_t i = 0; i < p->series[k].n; i++) {
+            const double v[2] = {p->series[k].x[i], p->series[k].y[i]};
+            for (int d = 0; d < 2 && shown(p, &p->series[k], i); d++) {
+                b.low[d] = fmin(b.low[d], v[d]);
+                b.high[d] = fmax(b.high[d], v[d]);
+            }
+        }
+    if (p->from_zero && !p->log_y && b.low[1] > 0) b.low[1] = 0;
+    return b;
+}
+
+static void axes(const tr_plot_lines *p, const tr_axis *x, const tr_axis *y, FILE *to)
+{
+    char label[32];
+    for (int i = 0; i < y->nticks; i++) {
+        const double at = tr_axis_at(y, y->ticks[i]);
+        fprintf(to,
+                "<path class=\"g\" d=\"M%d %.1fH%d\"/><text x=\"%d\" y=\"%.1f\" "
+                "text-anchor=\"end\">%s</text>\n",
+                LEFT, at, TR_PLOT_WIDTH - RIGHT, LEFT - 6, at + 4,
+                tr_axis_label(y->ticks[i], label));
+    }
+    for (int i = 0; i < x->nticks; i++) {
+        const double at = tr_axis_at(x, x->ticks[i]);
+        fprintf(to,
+                "<path class=\"g\" d=\"M%.1f %dV%d\"/><text x=\"%.1f\" y=\"%d\" "
+                "text-anchor=\"middle\">%s</text>\n",
+                at, TOP, HEIGHT - BOTTOM, at, HEIGHT - BOTTOM + 16,
+                tr_axis_label(x->ticks[i], label));
+    }
+    fprintf(to, "<path class=\"a\" d=\"M%d %dV%dH%d\"/>\n", LEFT, TOP, HEIGHT - BOTTOM,
+            TR_PLOT_WIDTH - RIGHT);
+    fprintf(to, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">",
+            (LEFT + TR_PLOT_WIDTH - RIGHT) / 2, HEIGHT - 10);
+    tr_xml_text(p->x_label, to);
+    fprintf(to, "</text>\n<text transform=\"translate(14 %d) rotate(-90)\" text-anchor=\"middle\">",
+            (TOP + HEIGHT - BOTTOM) / 2);
+    tr_xml_text(p->y_label, to);
+    fputs("</text>\n", to);
+}
+
+/* Where more points fall on a pixel than two, its lowest and highest are drawn. */
+static void line(const tr_plot_lines *p, size_t which, const tr_axis *x, const tr_axis *y, FILE *to)
+{
+    const tr_plot_series *s = &p->series[which];
+    const bool thin = s->n > 4000;
+    double column = -1, low = 0, high = 0;
+    bool begun = false;
+    fprintf(to, "<path class=\"l s%zu\" d=\"", which % 8);
+    for (size_t i = 0; i < s->n; i++) {
+        if (!shown(p, s, i)) {
+            begun = false;
+            continue;
+        }
+        const double px = tr_axis_at(x, s->x[i]), py = tr_axis_at(y, s->y[i]);
+        if (thin && begun && floor(px) == column && py >= low && py <= high) continue;
+        if (floor(px) != column) low = high = py;
+        low = fmin(low, py);
+        high = fmax(high, py);
+        column = floor(px);
+        fprintf(to, "%c%.1f %.1f", begun ? 'L' : 'M', px, py);
+        begun = true;
+    }
+    fputs("\"/>\n", to);
+}
+
+static void points(const tr_plot_lines *p, size_t which, const tr_axis *x, const tr_axis *y,
+                   FILE *to)
+{
+    const tr_plot_series *s = &p->series[which];
+    for (size_t i = 0; i < s->n; i++)
+        if (shown(p, s, i))
+            fprintf(to, "<circle class=\"l s%zu\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>\n", which % 8,
+                    tr_axis_at(x, s->x[i]), tr_axis_at(y, s->y[i]));
+}
+
+static void legend(const tr_plot_lines *p, FILE *to)
+{
+    for (size_t k = 0; k < p->nseries && p->nseries > 1; k++) {
+        const int y = TOP + 12 + 16 * (int)k, x = TR_PLOT_WIDTH - RIGHT - 150;
+        fprintf(to, "<path class=\"l s%zu\" d=\"M%d %dh20\"/><text x=\"%d\" y=\"%d\">", k % 8, x, y,
+                x + 26, y + 4);
+        tr_xml_text(p->series[k].name, to);
+        fputs("</text>\n", to);
+    }
+}
+
+tr_status tr_svg_lines(const tr_plot_lines *p, FILE *to)
+{
+    const box b = bounds(p);
+    const tr_axis x = tr_axis_of(b.low[0], b.high[0], p->log_x, LEFT, TR_PLOT_WIDTH - RIGHT);
+    const tr_axis y = tr_axis_of(b.low[1], b.high[1], p->log_y, HEIGHT - BOTTOM, TOP);
+    tr_svg_begin(p->title, TR_PLOT_WIDTH, HEIGHT, to);
+    axes(p, &x, &y, to);
+    for (size_t k = 0; k < p->nseries; k++) (p->series[k].points ? points : line)(p, k, &x, &y, to);
+    legend(p, to);
+    return tr_svg_end(to);
+}
