@@ -1,6 +1,7 @@
 /* Linear layers as matrix products: y = act(x W^T + b), dx = dy W, dW = dy^T x. Every operand stays
  * in its stored layout (transposes are strides), so float32 reads the master weights themselves;
- * bfloat16 reads one plain bfloat16 copy of them, shared by the forward and the backward product.
+ * bfloat16 reads one plain bfloat16 copy of them, shared by the forward and the backward product. Where
+ * weights stay as they are (infer), the product chooses their layout, and they are packed once.
  * The bias rides on the product; weight gradients go straight to their slot. */
 #include "kernels/cpu/onednn/onednn.h"
 
@@ -23,8 +24,9 @@ tr_status tr_cpu_linear(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kern
     const bool with_bias = op->nin > 2 && op->in[2] >= 0;
     const shape s = shape_of(g, op->in[0], weight->dims[0], weight->dims[1], weight->dims[1]);
     const tr_dnnl_array x = tr_dnnl_matrix(s.rows, s.in, s.in, 1, s.type);
-    const tr_dnnl_array w = tr_dnnl_matrix(s.in, s.out, 1, s.in, s.type);
     const tr_dnnl_array master = tr_dnnl_matrix(s.in, s.out, 1, s.in, TR_F32);
+    const tr_dnnl_array stored = tr_dnnl_matrix(s.in, s.out, 1, s.in, s.type);
+    const tr_dnnl_array w = g->mode == TR_MODE_INFER ? tr_dnnl_any(stored, s.type) : stored;
     const tr_dnnl_array b = tr_dnnl_matrix(1, s.out, s.out, 1, TR_F32);
     const tr_dnnl_array y = tr_dnnl_matrix(s.rows, s.out, s.out, 1, s.type);
     const tr_dnnl_post post = {.act = tr_dnnl_post_act(op->act, s.type)};
