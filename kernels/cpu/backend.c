@@ -127,8 +127,11 @@ static void cpu_describe(void *ctx, char *buf, size_t size)
              v->minor, v->patch);
 }
 
-static const tr_device_kernels kernels = {
-    .open = team_open, .close = team_close, .unsupported = cpu_unsupported, .prepare = cpu_prepare};
+static const tr_device_kernels kernels = {.open = team_open,
+                                          .close = team_close,
+                                          .unsupported = cpu_unsupported,
+                                          .residual_in_place = true,
+                                          .prepare = cpu_prepare};
 
 static const tr_device_training training = {
     .open = tr_cpu_training_open,

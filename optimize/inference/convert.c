@@ -9,7 +9,8 @@ enum { BLOCK = 16 };
 
 #if defined __x86_64__ && defined __gnu_linux__ && defined __GNUC__ && !defined __clang__ &&       \
     !defined __SANITIZE_ADDRESS__ && !defined __SANITIZE_THREAD__
-#define LEVELS __attribute__((optimize("O3"), target_clones("default", "avx2", "arch=skylake-avx512")))
+#define LEVELS                                                                                     \
+    __attribute__((optimize("O3"), target_clones("default", "avx2", "arch=skylake-avx512")))
 #else
 #define LEVELS
 #endif
@@ -49,11 +50,19 @@ static inline tr_bf16 to_bfloat(float v)
 
 /* to[c * outer + r] = from[r * inner + c], by blocks; few rows go as one. */
 #define TRANSPOSE(name, from_type, to_type, convert)                                               \
-    LEVELS static void name(const from_type *restrict from, to_type *restrict to, size_t outer,           \
-                     size_t inner)                                                                 \
+    LEVELS static void name(const from_type *restrict from, to_type *restrict to, size_t outer,    \
+                            size_t inner)                                                          \
     {                                                                                              \
         if (outer == 1 || inner == 1) {                                                            \
             for (size_t i = 0; i < outer * inner; i++) to[i] = convert(from[i]);                   \
+            return;                                                                                \
+        }                                                                                          \
+        if (outer == 3) { /* colors */                                                             \
+            for (size_t c = 0; c < inner; c++) {                                                   \
+                to[3 * c] = convert(from[c]);                                                      \
+                to[3 * c + 1] = convert(from[inner + c]);                                          \
+                to[3 * c + 2] = convert(from[2 * inner + c]);                                      \
+            }                                                                                      \
             return;                                                                                \
         }                                                                                          \
         for (size_t c0 = 0; c0 < inner; c0 += BLOCK) {                                             \

@@ -109,6 +109,8 @@ typedef struct tr_device_kernels {
     /* NULL when the op is there for activations of this type (tr_op_dtype), else why
      * not. */
     const char *(*unsupported)(void *ctx, const tr_op_def *def, tr_dtype type);
+    /* A product that adds a residual may find that in its output's place (tr_graph_options). */
+    bool residual_in_place;
     /* Prepares op `op` of `g` (g->batch > 0, or an op that takes part in collectives). Allocates
      * nothing that grows with the model. */
     tr_status (*prepare)(void *team, const tr_graph *g, const tr_op *op, tr_kernel **out);

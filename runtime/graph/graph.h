@@ -101,6 +101,8 @@ typedef struct {
     int recompute;       /* tr_recompute_kind */
     int64_t recompute_every;
     bool fuse; /* passes; off only for tests and for comparing */
+    /* Of an infer graph: an op that adds a residual may write over it, whatever its `share` says. */
+    bool residual_in_place;
     /* Of an infer graph: layers whose outputs are wanted; none: the last one's. Not kept. */
     const char *const *outputs;
     size_t noutputs;

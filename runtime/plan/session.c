@@ -138,6 +138,7 @@ tr_status tr_session_graph(const tr_session_options *o, tr_plan_key key, tr_grap
                                  .recompute = o->recompute,
                                  .recompute_every = o->recompute_every,
                                  .fuse = true,
+                                 .residual_in_place = o->backend->kernels->residual_in_place,
                                  .outputs = o->outputs,
                                  .noutputs = o->noutputs};
     return tr_graph_open(o->model, &go, out);

@@ -96,6 +96,8 @@ static tr_status open_engine(bench *b, const char *file, tr_precision precision,
     b->times = tr_alloc(TR_MEM_OTHER, MOST, sizeof *b->times);
     TR_HAVE(b->x && b->y && b->times);
     for (size_t i = 0; i < count; i++) b->x[i] = (float)(i * 7919 % 2000) / 1000.0f - 1;
+    tr_network_close(b->network);
+    b->network = NULL;
     const double opened = now();
     TR_TRY(answer(b));
     printf("read_ms %.2f open_ms %.2f first_ms %.2f rss_mb %.1f y", (read - start) * 1e3,

@@ -94,6 +94,7 @@ static dnnl_status_t append_act(dnnl_post_ops_t ops, tr_act act)
         dnnl_alg_kind_t kind;
         float alpha;
     } table[] = {
+        [TR_ACT_RELU] = {dnnl_eltwise_relu, 0},
         [TR_ACT_GELU] = {dnnl_eltwise_gelu_erf, 0},
         [TR_ACT_GELU_TANH] = {dnnl_eltwise_gelu_tanh, 0},
         [TR_ACT_SILU] = {dnnl_eltwise_swish, 1},
@@ -101,7 +102,7 @@ static dnnl_status_t append_act(dnnl_post_ops_t ops, tr_act act)
         [TR_ACT_TANH] = {dnnl_eltwise_tanh, 0},
     };
     if (act == TR_ACT_NONE) return dnnl_success;
-    if ((size_t)act >= TR_COUNT(table) || act == TR_ACT_RELU) return dnnl_invalid_arguments;
+    if ((size_t)act >= TR_COUNT(table)) return dnnl_invalid_arguments;
 #if V3
     return dnnl_post_ops_append_eltwise(ops, table[act].kind, table[act].alpha, 0);
 #else

@@ -195,15 +195,17 @@ static void activate(tr_dnnl_kernel *k, const tr_run *run)
     }
 }
 
-tr_act tr_dnnl_post_act(tr_act act, tr_dtype type)
+tr_act tr_dnnl_post_act(const tr_graph *g, const tr_op *op)
 {
-    return type == TR_F32 || act == TR_ACT_RELU ? TR_ACT_NONE : act;
+    if (op->act == TR_ACT_RELU) return g->mode == TR_MODE_INFER ? op->act : TR_ACT_NONE;
+    return g->tensors[op->out[0]].dtype == TR_F32 ? TR_ACT_NONE : op->act;
 }
 
-void tr_dnnl_activate(tr_dnnl_kernel *k, tr_act act, const tr_tensor *y)
+void tr_dnnl_activate(tr_dnnl_kernel *k, const tr_graph *g, const tr_op *op)
 {
-    if (tr_dnnl_post_act(act, y->dtype) == act) return;
-    k->act = act;
+    const tr_tensor *y = &g->tensors[op->out[0]];
+    if (tr_dnnl_post_act(g, op) == op->act) return;
+    k->act = op->act;
     k->count = y->count;
     k->type = y->dtype;
     k->after = activate;

@@ -156,13 +156,14 @@ tr_status tr_dnnl_gradient(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg,
                            const tr_dnnl_array *plain, int operand);
 /* out[1] = column sums of in[1] (rows x cols) after each run: the bias gradient. */
 void tr_dnnl_bias_gradient(tr_dnnl_kernel *k, int64_t rows, int64_t cols, tr_dtype type);
-/* What of an activation of type `type` a post-op may do: all or none. oneDNN's post-ops lose NaN,
+/* What of the activation of `op` a post-op may do: all or none. oneDNN's post-ops lose NaN,
  * which would hide a run that went wrong: relu turns it into 0 everywhere, and so does the float32
  * sigmoid of its matrix-product convolutions, whose gelu spreads it with AVX. So tr_dnnl_activate
- * does all in float32, where a second pass rounds nothing, and relu in bfloat16 too. */
-tr_act tr_dnnl_post_act(tr_act act, tr_dtype type);
-/* out[0] = act(out[0]), of the type and size of `y`, after each run, unless a post-op does it. */
-void tr_dnnl_activate(tr_dnnl_kernel *k, tr_act act, const tr_tensor *y);
+ * does all in float32, where a second pass rounds nothing, and relu in bfloat16 too. But in an infer
+ * graph a post-op does relu: there is no run to go wrong, and the pass takes up to a tenth of the time. */
+tr_act tr_dnnl_post_act(const tr_graph *g, const tr_op *op);
+/* out[0] = act(out[0]) after each run, unless a post-op does it. */
+void tr_dnnl_activate(tr_dnnl_kernel *k, const tr_graph *g, const tr_op *op);
 /* Fills in the backend's interface; `impl` lives as long as the kernel. */
 void tr_dnnl_finish(tr_dnnl_kernel *k, const char *impl);
 /* Last: the kernel to its caller when `st` is TR_OK, else closed (NULL is fine). Returns st. */

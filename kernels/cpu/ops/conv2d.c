@@ -50,7 +50,8 @@ out:
 }
 
 /* The forward pass. The residual is a second operand of the last step, but oneDNN's matrix-product
- * convolutions read that one at wrong places: there it is copied to the output first and summed. */
+ * convolutions read that one at wrong places: there it is copied to the output first and summed. One that lies in
+ * the output's place already is summed, for which there are faster kernels. */
 static tr_status choose_forward(tr_cpu *cpu, const tr_graph *g, const tr_dnnl_conv *c,
                                 const tr_op *op, tr_dnnl_post *post, dnnl_primitive_desc_t *out)
 {
@@ -78,8 +79,10 @@ tr_status tr_cpu_conv2d(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kern
     TR_TRY(describe(g, op->attrs, op->in[0], op->out[0], &c, &plain));
     const tr_tensor *weight = &g->tensors[op->in[1]];
     if (with_bias) c.bias = tr_dnnl_dense(1, &c.dst.dims[1], TR_F32);
-    tr_dnnl_post post = {.add = with_residual ? &c.dst : NULL,
-                         .act = tr_dnnl_post_act(op->act, g->tensors[op->out[0]].dtype)};
+    const bool in_place = with_residual && tr_root(g, op->in[3]) == tr_root(g, op->out[0]);
+    tr_dnnl_post post = {.add = with_residual && !in_place ? &c.dst : NULL,
+                         .sum = in_place,
+                         .act = tr_dnnl_post_act(g, op)};
     tr_dnnl_call *call;
     dnnl_primitive_desc_t pd = NULL;
 
@@ -92,7 +95,7 @@ tr_status tr_cpu_conv2d(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kern
     if (post.add) TR_TRY(tr_dnnl_arg(k, call, TR_DNNL_ARG_ADD, TR_AT_IN, 3));
     if (post.sum) k->preload = g->tensors[op->out[0]].nbytes;
     TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DST, TR_AT_OUT, 0));
-    tr_dnnl_activate(k, op->act, &g->tensors[op->out[0]]);
+    tr_dnnl_activate(k, g, op);
     tr_dnnl_finish(k, tr_dnnl_impl(pd));
 out:
     return tr_dnnl_hand_over(k, st, out);

@@ -29,7 +29,7 @@ tr_status tr_cpu_linear(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kern
     const tr_dnnl_array w = g->mode == TR_MODE_INFER ? tr_dnnl_any(stored, s.type) : stored;
     const tr_dnnl_array b = tr_dnnl_matrix(1, s.out, s.out, 1, TR_F32);
     const tr_dnnl_array y = tr_dnnl_matrix(s.rows, s.out, s.out, 1, s.type);
-    const tr_dnnl_post post = {.act = tr_dnnl_post_act(op->act, s.type)};
+    const tr_dnnl_post post = {.act = tr_dnnl_post_act(g, op)};
     tr_dnnl_kernel *k = NULL;
     tr_dnnl_call *call;
     dnnl_primitive_desc_t pd = NULL;
@@ -41,7 +41,7 @@ tr_status tr_cpu_linear(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kern
     TR_TRY(tr_dnnl_weights(k, call, DNNL_ARG_WEIGHTS, &master, 1, weight->index));
     if (with_bias) TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_BIAS, TR_AT_IN, 2));
     TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DST, TR_AT_OUT, 0));
-    tr_dnnl_activate(k, op->act, &g->tensors[op->out[0]]);
+    tr_dnnl_activate(k, g, op);
     tr_dnnl_finish(k, tr_dnnl_impl(pd));
 out:
     return tr_dnnl_hand_over(k, st, out);

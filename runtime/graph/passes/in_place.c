@@ -8,9 +8,10 @@
 
 typedef struct {
     tr_graph *g;
-    int *last; /* by root: last op that reads any member */
-    int *next; /* by tensor: the next one of its group, itself at the end */
-    int *end;  /* by root: the last one of its group */
+    bool residual; /* ops may write over the residual they add */
+    int *last;     /* by root: last op that reads any member */
+    int *next;     /* by tensor: the next one of its group, itself at the end */
+    int *end;      /* by root: the last one of its group */
 } sharing;
 
 /* `id`, the root of a group or alone, and all that shares its bytes go over to `root`. */
@@ -54,7 +55,13 @@ static bool may_overwrite(const sharing *s, const tr_op *op, int place, int at)
 
 static void share(sharing *s, tr_op *op, int at)
 {
-    if (op->def->share == TR_SHARE_NO || s->g->tensors[op->out[0]].alias >= 0) return;
+    if (op->out[0] < 0 || s->g->tensors[op->out[0]].alias >= 0) return;
+    if (op->def->share == TR_SHARE_NO) {
+        const int place = s->residual ? op->def->residual : 0;
+        if (place > 0 && may_overwrite(s, op, place, at))
+            join(s, op->out[0], tr_root(s->g, op->in[place]));
+        return;
+    }
     if (op->def->share == TR_SHARE_VIEW) {
         if (op->def->view(s->g, op)) join(s, op->out[0], tr_root(s->g, op->in[0]));
         return;
@@ -72,6 +79,7 @@ tr_status tr_pass_in_place(tr_builder *b)
     tr_graph *g = b->g;
     tr_status st = TR_OK;
     sharing s = {.g = g,
+                 .residual = b->o->residual_in_place && g->mode == TR_MODE_INFER,
                  .last = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *s.last),
                  .next = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *s.next),
                  .end = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *s.end)};
