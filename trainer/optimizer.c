@@ -65,9 +65,10 @@ static size_t cut(const tr_params *p, const tr_optimizer_config *c, tr_segment *
                             .slot = p->slot_at[r] + (at - own.begin),
                             .decay =
                                 a->decay || c->decay_all ? c->weight_decay * a->decay_factor : 0,
-                            .lr_factor = a->lr_factor};
+                            .lr_factor = a->lr_factor,
+                            .masked = a->masked};
             if (last.range.end == at && tr_range_count(last.range) > 0 && last.decay == s.decay &&
-                last.lr_factor == s.lr_factor) {
+                last.lr_factor == s.lr_factor && last.masked == s.masked) {
                 s.range.begin = last.range.begin;
                 s.slot = last.slot;
             } else

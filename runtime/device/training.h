@@ -15,6 +15,7 @@ typedef struct tr_segment {
     /* where it begins in the moments and the average, which hold less than the space */
     size_t slot;
     double decay, lr_factor;
+    bool masked; /* weights that are 0 stay so; their moments move on */
 } tr_segment;
 
 /* What an update computes: SGD, AdamW (Loshchilov and Hutter, 2019), Lion (Chen et al., 2023). */

@@ -116,9 +116,9 @@ static tr_status tie(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
     const char *name = ((const tr_common *)l->storage)->weight_of;
     const int value = tr_name_find(mk, name);
     if (value < 0) return tr_name_unknown(mk, NULL, l, name);
-    if (((const tr_common *)l->storage)->stored)
-        return tr_layer_fail(l, TR_CONFIG, "stored: its weight is that of \"%s\", which says it",
-                             name);
+    if (((const tr_common *)l->storage)->stored || ((const tr_common *)l->storage)->masked)
+        return tr_layer_fail(l, TR_CONFIG, "%s: its weight is that of \"%s\", which says it",
+                             ((const tr_common *)l->storage)->stored ? "stored" : "masked", name);
     const tr_layer *of =
         (size_t)value < mk->m->ninputs ? NULL : &mk->m->layers[(size_t)value - mk->m->ninputs];
     for (int i = 0; of && i < of->nparams; i++) {
@@ -201,6 +201,7 @@ tr_status tr_layer_param(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
                     .frozen = common->freeze,
                     .lr_factor = common->lr_factor,
                     .decay_factor = common->decay_factor,
+                    .masked = common->masked && strcmp(decl->name, "weight") == 0,
                     .count = 1};
     snprintf(p->layer, sizeof p->layer, "%s", l->name);
     snprintf(p->name, sizeof p->name, "%s", decl->name);

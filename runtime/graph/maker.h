@@ -11,7 +11,7 @@ typedef struct {
     /* Of types that have parameters: */
     char *weight_of; /* the layer whose weight it uses; NULL: its own */
     double lr_factor, decay_factor;
-    bool freeze;
+    bool freeze, masked;
     int stored; /* of its weight: place in tr_stored_types */
 } tr_common;
 extern const tr_dtype tr_stored_types[];

@@ -41,6 +41,7 @@ typedef struct {
     double fan_in, fan_out, gain, init_std; /* init_std: TR_INIT_NORMAL */
     bool decay;                             /* weight decay applies: not for biases and norms */
     bool frozen;                            /* never updated: it has no gradient and no moments */
+    bool masked;                            /* its elements that are 0 stay so */
     double lr_factor, decay_factor;         /* times the optimizer's learning rate, weight decay */
     /* In mixed precision kernels read nothing but copies of it in the type of activations: every
      * layer that uses it says so (tr_op_def.rounds). Else they read the float32 master. */

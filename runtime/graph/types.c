@@ -82,6 +82,8 @@ static const tr_field tied_fields[] = {
     TR_CHOICE("stored", offsetof(tr_common, stored), stored_choices, "float32",
               "type of the weight in a model's file: of values that it holds exactly, so float32 "
               "while it is trained"),
+    TR_BOOL("masked", offsetof(tr_common, masked), "false",
+            "elements of the weight that are 0 stay 0 while it is trained: what pruning leaves"),
 };
 _Static_assert(sizeof(tr_common) <= TR_COMMON_SIZE, "storage layout");
 

@@ -14,6 +14,8 @@ static bool says_nothing(const tr_common *c, size_t offset)
         return !c->weight_of;
     case offsetof(tr_common, stored):
         return c->stored == 0;
+    case offsetof(tr_common, masked):
+        return !c->masked;
     case offsetof(tr_common, freeze):
         return !c->freeze;
     case offsetof(tr_common, lr_factor):

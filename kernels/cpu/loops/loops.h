@@ -73,7 +73,7 @@ typedef struct tr_cpu_pool {
 typedef struct tr_sweep {
     int kind;
     double lr, beta1, beta2, eps, momentum, decay, grad_scale, correct1, correct2, ema_decay;
-    bool nesterov;
+    bool nesterov, masked;
     float *w;
     const float *g;
     float *m, *v, *ema;

@@ -5,7 +5,8 @@
  *  sgd    PyTorch's: g += decay w; m = momentum m + g; g = nesterov ? g + momentum m : m; w -= lr g
  *  lion   Chen et al. 2023: w *= 1 - lr decay; w -= lr sign(b1 m + (1-b1) g); m = b2 m + (1-b2) g
  *
- * The fused average follows: ema = d ema + (1-d) w. */
+ * The fused average follows: ema = d ema + (1-d) w. Where a segment is masked, a weight that is 0 stays
+ * so. */
 #include "kernels/cpu/loops/vec.h"
 
 typedef struct {
@@ -32,12 +33,18 @@ static coefficients prepare(const tr_sweep *u)
     };
 }
 
+TR_INLINE float kept(bool masked, float was, float next)
+{
+    return masked && was == 0.0f ? 0.0f : next;
+}
+
 TR_INLINE void average(bool on, const coefficients *k, float *ema, size_t i, float w)
 {
     if (on) ema[i] = k->ema_keep * ema[i] + k->ema_take * w;
 }
 
-TR_INLINE void adamw(const tr_sweep *u, const coefficients k, bool ema, size_t begin, size_t end)
+TR_INLINE void adamw(const tr_sweep *u, const coefficients k, bool masked, bool ema, size_t begin,
+                     size_t end)
 {
     float *restrict w = u->w, *restrict m = u->m, *restrict v = u->v;
     const float *restrict g = u->g;
@@ -47,6 +54,7 @@ TR_INLINE void adamw(const tr_sweep *u, const coefficients k, bool ema, size_t b
         float mean = m[i] + k.c1 * (d - m[i]);
         float square = k.b2 * v[i] + k.c2 * (d * d);
         float next = w[i] * k.keep - k.step * (mean / (sqrtf(square) * k.root + k.eps));
+        next = kept(masked, w[i], next);
         m[i] = mean;
         v[i] = square;
         w[i] = next;
@@ -54,8 +62,8 @@ TR_INLINE void adamw(const tr_sweep *u, const coefficients k, bool ema, size_t b
     }
 }
 
-TR_INLINE void sgd(const tr_sweep *u, const coefficients k, bool moment, bool nesterov, bool ema,
-                   size_t begin, size_t end)
+TR_INLINE void sgd(const tr_sweep *u, const coefficients k, bool moment, bool nesterov, bool masked,
+                   bool ema, size_t begin, size_t end)
 {
     float *restrict w = u->w, *restrict m = u->m;
     const float *restrict g = u->g;
@@ -67,13 +75,14 @@ TR_INLINE void sgd(const tr_sweep *u, const coefficients k, bool moment, bool ne
             m[i] = run;
             d = nesterov ? d + k.momentum * run : run;
         }
-        float next = w[i] - k.lr * d;
+        float next = kept(masked, w[i], w[i] - k.lr * d);
         w[i] = next;
         average(ema, &k, u->ema, i, next);
     }
 }
 
-TR_INLINE void lion(const tr_sweep *u, const coefficients k, bool ema, size_t begin, size_t end)
+TR_INLINE void lion(const tr_sweep *u, const coefficients k, bool masked, bool ema, size_t begin,
+                    size_t end)
 {
     float *restrict w = u->w, *restrict m = u->m;
     const float *restrict g = u->g;
@@ -82,32 +91,40 @@ TR_INLINE void lion(const tr_sweep *u, const coefficients k, bool ema, size_t be
         float d = g[i] * k.scale;
         float c = k.b1 * m[i] + k.c1 * d;
         float sign = c > 0.0f ? 1.0f : c < 0.0f ? -1.0f : c; /* 0 and NaN stay */
-        float next = w[i] * k.keep - k.lr * sign;
+        float next = kept(masked, w[i], w[i] * k.keep - k.lr * sign);
         m[i] = k.b2 * m[i] + k.c2 * d;
         w[i] = next;
         average(ema, &k, u->ema, i, next);
     }
 }
 
-TR_INLINE void by_kind(const tr_sweep *u, bool ema, size_t begin, size_t end)
+TR_INLINE void by_kind(const tr_sweep *u, bool masked, bool ema, size_t begin, size_t end)
 {
     coefficients k = prepare(u);
     if (u->kind == TR_UPDATE_ADAMW)
-        adamw(u, k, ema, begin, end);
+        adamw(u, k, masked, ema, begin, end);
     else if (u->kind == TR_UPDATE_LION)
-        lion(u, k, ema, begin, end);
+        lion(u, k, masked, ema, begin, end);
     else if (!u->m)
-        sgd(u, k, false, false, ema, begin, end);
+        sgd(u, k, false, false, masked, ema, begin, end);
     else if (u->nesterov)
-        sgd(u, k, true, true, ema, begin, end);
+        sgd(u, k, true, true, masked, ema, begin, end);
     else
-        sgd(u, k, true, false, ema, begin, end);
+        sgd(u, k, true, false, masked, ema, begin, end);
+}
+
+TR_INLINE void by_mask(const tr_sweep *u, bool ema, size_t begin, size_t end)
+{
+    if (u->masked)
+        by_kind(u, true, ema, begin, end);
+    else
+        by_kind(u, false, ema, begin, end);
 }
 
 void TR_LOOP(update)(const tr_sweep *u, size_t begin, size_t end)
 {
     if (u->ema)
-        by_kind(u, true, begin, end);
+        by_mask(u, true, begin, end);
     else
-        by_kind(u, false, begin, end);
+        by_mask(u, false, begin, end);
 }

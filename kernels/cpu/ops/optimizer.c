@@ -66,6 +66,7 @@ tr_status tr_cpu_updater_run(void *opened, const tr_control *c)
     for (size_t i = 0; c->apply && i < u->nsegments; i++) {
         const tr_segment *g = &u->segments[i];
         s.decay = g->decay;
+        s.masked = g->masked;
         s.lr = c->in.lr * g->lr_factor;
         s.w = u->w + g->range.begin;
         s.g = u->g + g->range.begin;

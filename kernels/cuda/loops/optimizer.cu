@@ -8,7 +8,7 @@
  * The fused average follows: ema = d ema + (1-d) w. A table says which part of which segment a
  * block works on; what changes by step (lr, gradient scale with unscaling and clipping, bias
  * corrections, whether to update at all) is read from the control, so that a recorded launch stays
- * right.
+ * right. In masked chunks a weight that is 0 stays so.
  *
  * Bytes a parameter, each the minimum: adamw 16 read + 12 written; sgd 8 + 4, with momentum 12 + 8;
  * lion 12 + 8; the average 4 + 4 more. A launch that does not apply moves nothing. */
@@ -100,7 +100,8 @@ static __global__ void __launch_bounds__(THREADS)
         if constexpr (EMA) e = *reinterpret_cast<const quad *>(es + i);
         TR_UNROLL
         for (int j = 0; j < WIDTH; j++) {
-            w.v[j] = next_weight<R>(k, w.v[j], g.v[j], m.v[j], v.v[j]);
+            const float next = next_weight<R>(k, w.v[j], g.v[j], m.v[j], v.v[j]);
+            w.v[j] = chunk.masked && w.v[j] == 0.0f ? 0.0f : next;
             e.v[j] = k.ema_keep * e.v[j] + k.ema_take * w.v[j];
         }
         tr_put(ws + i, w);

@@ -16,6 +16,7 @@ typedef struct {
     size_t begin, slot; /* in w and g; in the moments and the average */
     unsigned count;     /* a multiple of 16 */
     double decay, lr_factor;
+    bool masked;
 } tr_update_chunk;
 
 /* All that stays the same from update to update; `chunks` in device memory, nchunks > 0. */

@@ -58,7 +58,8 @@ static tr_status open_chunks(tr_cuda *cuda, const tr_segment *segments, size_t n
                                              .count = left < TR_UPDATE_CHUNK ? (unsigned)left
                                                                              : TR_UPDATE_CHUNK,
                                              .decay = s->decay,
-                                             .lr_factor = s->lr_factor};
+                                             .lr_factor = s->lr_factor,
+                                             .masked = s->masked};
         }
     }
     *out = tr_cuda_alloc(cuda, TR_MEM_OTHER, n * sizeof *chunks);

@@ -46,6 +46,7 @@ const tr_op_def tr_def_fake_quantize = {
     .gradient = gradient,
     .flops = tr_flops_elements,
     .share = TR_SHARE_FIRST,
+    .channels = TR_CHANNELS_EACH,
 };
 
 const tr_op_def tr_def_fake_quantize_grad = {

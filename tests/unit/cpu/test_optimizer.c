@@ -11,7 +11,7 @@ typedef struct {
 } exact_state;
 
 /* One step of one element as the papers and PyTorch have it. */
-static void reference(const tr_update *u, int t, exact_state *s, size_t i, double g)
+static void reference(const tr_update *u, int t, exact_state *s, size_t i, double g, bool masked)
 {
     const double decay = u->segments[0].decay;
     g *= GRAD_SCALE;
@@ -34,6 +34,7 @@ static void reference(const tr_update *u, int t, exact_state *s, size_t i, doubl
         }
         w -= LR * g;
     }
+    if (masked && s->w[i] == 0) w = 0;
     s->w[i] = w;
     if (u->ema) s->ema[i] = u->ema_decay * s->ema[i] + (1 - u->ema_decay) * w;
 }
@@ -76,8 +77,8 @@ static float *floats(size_t n)
 
 enum { SLOT = 32 }; /* where the segment begins in moments and average */
 
-/* Five steps of n elements; returns the weights, to be freed. */
-static float *run_steps(const variant *k, int isa, int threads, size_t n)
+/* Five steps of n elements, of which some are 0; returns the weights, to be freed. */
+static float *run_steps(const variant *k, int isa, int threads, size_t n, bool masked)
 {
     void *ctx;
     const tr_backend_options o = {.isa = isa};
@@ -86,14 +87,14 @@ static float *run_steps(const variant *k, int isa, int threads, size_t n)
           *ema = floats(SLOT + n);
     exact_state s = {doubles(n), doubles(n), doubles(n), doubles(n)};
     for (size_t i = 0; i < n; i++)
-        s.w[i] = s.ema[i] = w[i] = ema[SLOT + i] = (float)uniform(1, i, -1, 1);
+        s.w[i] = s.ema[i] = w[i] = ema[SLOT + i] = i % 3 == 1 ? 0 : (float)uniform(1, i, -1, 1);
     tr_update u = k->u;
     u.w = w;
     u.g = g;
     u.m = k->m ? m : NULL;
     u.v = k->v ? v : NULL;
     u.ema = k->ema ? ema : NULL;
-    const tr_segment all = {{0, n}, SLOT, k->decay, 0.5};
+    const tr_segment all = {{0, n}, SLOT, k->decay, 0.5, masked};
     u.segments = &all;
     u.nsegments = 1;
     void *training, *updater;
@@ -104,7 +105,7 @@ static float *run_steps(const variant *k, int isa, int threads, size_t n)
         for (size_t i = 0; i < n; i++) {
             g[i] = (float)uniform((uint32_t)t, i, -8, 8);
             if (i % 50 == 49) g[i] = 0;
-            reference(&u, t, &s, i, (double)g[i]);
+            reference(&u, t, &s, i, (double)g[i], masked);
         }
         c.correct1 = 1 - pow(u.beta1, t);
         c.correct2 = 1 - pow(u.beta2, t);
@@ -117,6 +118,7 @@ static float *run_steps(const variant *k, int isa, int threads, size_t n)
     tr_cpu_backend.training->updater_close(updater);
     tr_cpu_backend.training->close(training);
     for (size_t i = 0; i < n; i++) {
+        if (masked && i % 3 == 1) assert_true(w[i] == 0);
         const bool good =
             fabs(w[i] - s.w[i]) <= 2e-6 * (1 + fabs(s.w[i])) &&
             (!k->m || fabs(m[SLOT + i] - s.m[i]) <= 2e-6 * (1 + fabs(s.m[i]))) &&
@@ -144,7 +146,8 @@ static void steps_match(void **state)
     static const size_t sizes[] = {1, 7, 16, 1000};
     for (size_t k = 0; k < TR_COUNT(variants); k++)
         for (size_t s = 0; s < TR_COUNT(sizes); s++) FOR_LEVELS(isa)
-    tr_free(run_steps(&variants[k], isa, 1, sizes[s]));
+    for (int masked = 0; masked < 2; masked++)
+        tr_free(run_steps(&variants[k], isa, 1, sizes[s], masked));
 }
 
 static void levels_and_threads_agree(void **state)
@@ -152,8 +155,9 @@ static void levels_and_threads_agree(void **state)
     (void)state;
     enum { N = 150000 }; /* several chunks */
     for (size_t k = 0; k < TR_COUNT(variants); k += 4) {
-        float *one = run_steps(&variants[k], 0, 1, N), *three = run_steps(&variants[k], 0, 3, N);
-        float *base = run_steps(&variants[k], TR_ISA_BASE, 1, N);
+        float *one = run_steps(&variants[k], 0, 1, N, false);
+        float *three = run_steps(&variants[k], 0, 3, N, false);
+        float *base = run_steps(&variants[k], TR_ISA_BASE, 1, N, false);
         assert_memory_equal(one, three, N * sizeof *one);
         for (size_t i = 0; i < N; i++)
             assert_true(fabsf(one[i] - base[i]) <= 5e-7f * (1 + fabsf(base[i])));

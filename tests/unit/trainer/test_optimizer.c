@@ -176,21 +176,25 @@ static void test_factors(void **state)
     world_open_part(&w,
                     "  input: [16]\n  layers:\n    - linear: {out: 16, freeze: true}\n"
                     "    - linear: {out: 16, lr_factor: 0.5, decay_factor: 3}\n"
-                    "    - linear: {out: 16, bias: false}\n  loss: mse\n",
+                    "    - linear: {out: 16, bias: false}\n"
+                    "    - linear: {out: 16, bias: false, masked: true}\n  loss: mse\n",
                     "optimizer: {adamw: {lr: 0.1, weight_decay: 0.25}}", NULL);
     const tr_update *u = &w.record.update;
-    const tr_segment want[] = {
-        {{0, 256}, 0, 0.25, 1}, {{256, 512}, 256, 0.75, 0.5}, {{512, 528}, 512, 0, 0.5}};
+    const tr_segment want[] = {{{0, 256}, 0, 0.25, 1, true},
+                               {{256, 512}, 256, 0.25, 1, false},
+                               {{512, 768}, 512, 0.75, 0.5, false},
+                               {{768, 784}, 768, 0, 0.5, false}};
     assert_int_equal(u->nsegments, TR_COUNT(want));
     for (size_t i = 0; i < TR_COUNT(want); i++) {
         assert_memory_equal(&u->segments[i].range, &want[i].range, sizeof(tr_range));
         assert_int_equal(u->segments[i].slot, want[i].slot);
         assert_true(u->segments[i].decay == want[i].decay);
         assert_true(u->segments[i].lr_factor == want[i].lr_factor);
+        assert_int_equal(u->segments[i].masked, want[i].masked);
     }
-    assert_int_equal(w.m->flat_count, 528 + 272);
-    assert_int_equal(w.p->held, 528); /* frozen rows have no moments */
-    assert_memory_equal(&w.p->frozen, (&(tr_range){528, 800}), sizeof(tr_range));
+    assert_int_equal(w.m->flat_count, 784 + 272);
+    assert_int_equal(w.p->held, 784); /* frozen rows have no moments */
+    assert_memory_equal(&w.p->frozen, (&(tr_range){784, 1056}), sizeof(tr_range));
     world_close(&w);
 }
 

@@ -1,0 +1,74 @@
+/* How much each group matters: a part of it alone is removed, and the network is evaluated. */
+#include "optimize/prune/prune.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+typedef struct {
+    double score;
+    size_t unit;
+} ranked;
+
+static int by_score(const void *a, const void *b)
+{
+    const ranked *x = a, *y = b;
+    if (x->score != y->score) return x->score < y->score ? -1 : 1;
+    return x->unit < y->unit ? -1 : x->unit > y->unit;
+}
+
+/* The least units of one group, so many that one at least stays. */
+static void mark(const tr_groups *g, const ranked *order, size_t group, double amount, bool *marked)
+{
+    size_t rest = (size_t)floor(amount * (double)g->size[group]);
+    if (rest >= g->size[group]) rest = g->size[group] - 1;
+    for (size_t i = 0; i < g->nunits; i++) {
+        const size_t u = order[i].unit;
+        marked[u] = (size_t)g->group[u] == group && rest > 0;
+        rest -= marked[u];
+    }
+}
+
+tr_status tr_prune_sensitivity(const tr_network *n, const tr_groups *g,
+                               const tr_structured_options *o, const double *amounts,
+                               size_t namounts,
+                               tr_status (*evaluate)(void *ctx, const tr_network *n, double *loss),
+                               void *ctx, tr_sensitivity *out)
+{
+    tr_status st = TR_OK;
+    double *scores = tr_alloc(TR_MEM_OTHER, g->nunits, sizeof *scores);
+    ranked *order = tr_alloc(TR_MEM_OTHER, g->nunits, sizeof *order);
+    bool *marked = tr_alloc(TR_MEM_OTHER, g->nunits, sizeof *marked);
+    TR_HAVE(scores && order && marked);
+    TR_TRY(tr_groups_score(n, g, o->by, o->seed, o->gradients, scores));
+    for (size_t u = 0; u < g->nunits; u++) order[u] = (ranked){scores[u], u};
+    qsort(order, g->nunits, sizeof *order, by_score);
+    for (size_t k = 0; k < g->ngroups; k++)
+        for (size_t a = 0; a < namounts; a++) {
+            tr_network *made = NULL;
+            tr_sensitivity *s = &out[k * namounts + a];
+            s->amount = amounts[a];
+            mark(g, order, k, amounts[a], marked);
+            TR_TRY(tr_groups_remove(n, g, marked, &made));
+            st = evaluate(ctx, made, &s->loss);
+            tr_network_close(made);
+            if (st != TR_OK) goto out;
+        }
+out:
+    tr_free(scores);
+    tr_free(order);
+    tr_free(marked);
+    return st;
+}
+
+void tr_prune_shares(const tr_sensitivity *s, size_t ngroups, size_t namounts, double loss,
+                     double rise, double *shares)
+{
+    double most = 0;
+    for (size_t k = 0; k < ngroups; k++) {
+        shares[k] = 0;
+        for (size_t a = 0; a < namounts && s[k * namounts + a].loss <= loss + rise; a++)
+            shares[k] = s[k * namounts + a].amount;
+        most = fmax(most, shares[k]);
+    }
+    for (size_t k = 0; k < ngroups; k++) shares[k] = most > 0 ? shares[k] / most : 1;
+}

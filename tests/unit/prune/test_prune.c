@@ -1,0 +1,310 @@
+/* links: trireme_cpu trireme_plan */
+/* Masks: how many weights become 0 and which; channels: targets, widths, what is left alone. */
+#include "optimize/prune/prune.h"
+#include "runtime/graph/facts.h"
+#include "tests/unit/networks.h"
+
+#define ROW(layers) "  input: [12]\n  layers: [" layers "]\n  loss: mse\n"
+#define MLP         ROW("{linear: {out: 32}}, relu, {linear: {out: 32}}, relu, {linear: {out: 4}}")
+#define CNN                                                                                        \
+    "  input: [4, 6, 6]\n  layers:\n"                                                              \
+    "    - conv2d: {out: 16, kernel: 3, padding: 1, bias: false}\n    - batchnorm\n    - relu\n"   \
+    "    - residual:\n        body:\n          - conv2d: {out: 32, kernel: 3, padding: 1}\n"       \
+    "          - batchnorm\n          - relu\n          - conv2d: {out: 16, kernel: 3, padding: "  \
+    "1}\n"                                                                                         \
+    "    - conv2d: {out: 32, kernel: 3, padding: 1, groups: 16}\n    - flatten\n"                  \
+    "    - linear: {out: 24}\n    - relu\n    - linear: {out: 4}\n  loss: mse\n"
+
+static size_t zeros(const tr_network *n, const char *layer)
+{
+    const tr_param *p = tr_network_row(n, layer, "weight");
+    size_t count = 0;
+    for (size_t i = 0; i < p->count; i++) count += n->params[p->offset + i] == 0;
+    return count;
+}
+
+/* The largest that is gone is no larger than the least that stays. */
+static void check_least(const tr_network *before, const tr_network *after, const float *g)
+{
+    float gone = 0, stays = INFINITY;
+    for (size_t r = 0; r < before->model->nparams; r++) {
+        const tr_param *p = &before->model->params[r];
+        for (size_t i = p->offset; p->ndim > 1 && i < p->offset + p->count; i++) {
+            const float score = fabsf(before->params[i] * (g ? g[i] : 1));
+            if (after->params[i] == 0)
+                gone = fmaxf(gone, score);
+            else
+                stays = fminf(stays, score);
+        }
+    }
+    assert_true(gone <= stays);
+}
+
+static void test_masks(void **state)
+{
+    (void)state;
+    tr_network *n = network_of(MLP, 3), *a, *b;
+    tr_mask_options o = {.amount = 0.5};
+    ok(tr_mask(n, &o, &a));
+    assert_int_equal(zeros(a, "linear1") + zeros(a, "linear2") + zeros(a, "linear3"),
+                     (12 * 32 + 32 * 32 + 32 * 4) / 2);
+    check_least(n, a, NULL);
+    for (size_t r = 0; r < a->model->nparams; r++)
+        assert_int_equal(a->model->params[r].masked, a->model->params[r].ndim > 1);
+    assert_memory_equal(tr_network_param(a, "linear1", "bias"),
+                        tr_network_param(n, "linear1", "bias"), 32 * sizeof(float));
+    /* more of it: what is gone stays so */
+    o.amount = 0.75;
+    ok(tr_mask(a, &o, &b));
+    for (size_t i = 0; i < n->model->flat_count; i++)
+        if (a->params[i] == 0) assert_true(b->params[i] == 0);
+    tr_network *again = rebuilt(b); /* the option is written */
+    for (size_t r = 0; r < b->model->nparams; r++)
+        assert_int_equal(again->model->params[r].masked, b->model->params[r].masked);
+    tr_network_close(again);
+    tr_network_close(a);
+    tr_network_close(b);
+    o = (tr_mask_options){
+        .amount = 0.25, .per_layer = true, .keep = (const char *[]){"linear3"}, .nkeep = 1};
+    ok(tr_mask(n, &o, &a));
+    assert_int_equal(zeros(a, "linear1"), 12 * 32 / 4);
+    assert_int_equal(zeros(a, "linear2"), 32 * 32 / 4);
+    assert_int_equal(zeros(a, "linear3"), 0);
+    assert_false(tr_network_row(a, "linear3", "weight")->masked);
+    tr_network_close(a);
+    o.keep = (const char *[]){"linear9"};
+    assert_int_equal(tr_mask(n, &o, &a), TR_CONFIG);
+    tr_network_close(n);
+}
+
+static void test_random_and_taylor(void **state)
+{
+    (void)state;
+    tr_network *n = network_of(MLP, 3), *a, *b, *c;
+    ok(tr_mask(n, &(tr_mask_options){.by = TR_PRUNE_RANDOM, .amount = 0.5, .seed = 1}, &a));
+    ok(tr_mask(n, &(tr_mask_options){.by = TR_PRUNE_RANDOM, .amount = 0.5, .seed = 1}, &b));
+    ok(tr_mask(n, &(tr_mask_options){.by = TR_PRUNE_RANDOM, .amount = 0.5, .seed = 2}, &c));
+    assert_memory_equal(a->params, b->params, n->model->flat_count * sizeof(float));
+    assert_true(memcmp(a->params, c->params, n->model->flat_count * sizeof(float)) != 0);
+    tr_network_close(a);
+    tr_network_close(b);
+    tr_network_close(c);
+    float *g = malloc(n->model->flat_count * sizeof *g);
+    for (size_t i = 0; i < n->model->flat_count; i++) g[i] = between(9, 9, i, -1, 1);
+    tr_mask_options o = {.by = TR_PRUNE_TAYLOR, .amount = 0.3, .gradients = g};
+    ok(tr_mask(n, &o, &a));
+    check_least(n, a, g);
+    o.gradients = NULL;
+    assert_int_equal(tr_mask(n, &o, &b), TR_CONFIG);
+    free(g);
+    tr_network_close(a);
+    tr_network_close(n);
+}
+
+/* 2 of 4 along the inputs, for each output and place of the window; of a rest of 2, both stay. */
+static void test_pattern(void **state)
+{
+    (void)state;
+    tr_network *n = network_of(
+                   "  input: [6, 4, 4]\n  layers: [{conv2d: {out: 3, kernel: 2}}, flatten, "
+                   "{linear: {out: 2}}]\n  loss: mse\n",
+                   3),
+               *a;
+    ok(tr_mask(n, &(tr_mask_options){.n = 2, .m = 4}, &a));
+    const float *w = tr_network_param(a, "conv2d1", "weight"),
+                *was = tr_network_param(n, "conv2d1", "weight");
+    for (int o = 0; o < 3; o++)
+        for (int k = 0; k < 4; k++) {
+            float gone = 0, stays = INFINITY;
+            int count = 0;
+            for (int i = 0; i < 4; i++) {
+                const int e = (o * 6 + i) * 4 + k;
+                count += w[e] == 0;
+                if (w[e] == 0)
+                    gone = fmaxf(gone, fabsf(was[e]));
+                else
+                    stays = fminf(stays, fabsf(was[e]));
+            }
+            assert_int_equal(count, 2);
+            assert_true(gone <= stays);
+            for (int i = 4; i < 6; i++) assert_true(w[(o * 6 + i) * 4 + k] != 0);
+        }
+    assert_int_equal(zeros(a, "linear1"), 2 * (27 / 4 * 2 + 1));
+    tr_network_close(a);
+    assert_int_equal(tr_mask(n, &(tr_mask_options){.n = 5, .m = 4}, &a), TR_CONFIG);
+    tr_network_close(n);
+}
+
+static int64_t width(const tr_network *n, const char *layer)
+{
+    return tr_network_row(n, layer, "weight")->dims[0];
+}
+
+static tr_status first_width(void *ctx, const tr_network *n, double *cost)
+{
+    ++*(int *)ctx;
+    *cost = (double)width(n, "conv2d1");
+    return TR_OK;
+}
+
+static tr_status failing(void *ctx, const tr_network *n, double *cost)
+{
+    (void)ctx, (void)n, (void)cost;
+    return TR_FAIL(TR_KERNEL, "no clock");
+}
+
+static void test_targets(void **state)
+{
+    (void)state;
+    tr_network *n = network_of(CNN, 3), *a;
+    double reached;
+    static const tr_prune_by by[] = {TR_PRUNE_L1, TR_PRUNE_L2, TR_PRUNE_RANDOM, TR_PRUNE_BATCHNORM};
+    for (size_t i = 0; i < 16; i++) {
+        tr_structured_options o = {.by = by[i % 4],
+                                   .target = 0.5,
+                                   .most = 1,
+                                   .multiple = 1,
+                                   .global = i / 4 % 2,
+                                   .measure = (tr_prune_measure)(i / 8)};
+        ok(tr_prune_channels(n, &o, &a, &reached));
+        const double part = i / 8 ? tr_network_multiply_adds(a) / tr_network_multiply_adds(n)
+                                  : (double)a->model->nparameters / (double)n->model->nparameters;
+        assert_true(part == reached && reached <= 0.5 && reached > 0.4);
+        assert_int_equal(width(a, "linear2"), 4);
+        assert_int_equal(a->model->inputs[0].dims[0], 4);
+        assert_true(networks_apart(a, a, 1) == 0); /* it runs */
+        tr_network_close(a);
+    }
+    /* widths: of 16, 32 and 24 channels; the sum and the convolution of groups go together */
+    tr_structured_options o = {.target = 0.5, .most = 1, .multiple = 8};
+    ok(tr_prune_channels(n, &o, &a, &reached));
+    assert_int_equal(width(a, "conv2d1") % 8, 0);
+    assert_int_equal(width(a, "conv2d2") % 8, 0);
+    assert_int_equal(width(a, "linear1") % 8, 0);
+    assert_int_equal(width(a, "conv2d4"), 2 * width(a, "conv2d1"));
+    assert_int_equal(width(a, "conv2d3"), width(a, "conv2d1"));
+    assert_true(reached <= 0.5);
+    tr_network_close(a);
+    /* what must stay does, then the target is missed */
+    o = (tr_structured_options){.target = 0.01,
+                                .most = 0.5,
+                                .multiple = 1,
+                                .nkeep = 1,
+                                .keep = (const char *[]){"conv2d3"}};
+    ok(tr_prune_channels(n, &o, &a, &reached));
+    assert_int_equal(width(a, "conv2d1"), 16);
+    assert_int_equal(width(a, "conv2d2"), 16);
+    assert_int_equal(width(a, "linear1"), 12);
+    assert_true(reached > 0.01);
+    tr_network_close(a);
+    int calls = 0;
+    o = (tr_structured_options){.target = 0.7,
+                                .most = 1,
+                                .multiple = 1,
+                                .measure = TR_PRUNE_MEASURED,
+                                .cost = first_width,
+                                .ctx = &calls};
+    ok(tr_prune_channels(n, &o, &a, &reached));
+    assert_int_equal(width(a, "conv2d1"), 11);
+    assert_true(calls > 3 && calls < 20);
+    tr_network_close(a);
+    o.cost = failing;
+    assert_int_equal(tr_prune_channels(n, &o, &a, &reached), TR_KERNEL);
+    tr_network_close(n);
+}
+
+/* What the first layer does not need goes first. */
+static void test_least_channels(void **state)
+{
+    (void)state;
+    tr_network *n = network_of(MLP, 3), *a;
+    float *w = tr_network_param(n, "linear1", "weight");
+    for (int o = 0; o < 32; o += 2)
+        for (int i = 0; i < 12; i++) w[o * 12 + i] *= 0.01f;
+    double reached;
+    const tr_structured_options o = {.target = 0.99,
+                                     .most = 0.5,
+                                     .multiple = 1,
+                                     .nkeep = 1,
+                                     .keep = (const char *[]){"linear2"},
+                                     .global = true};
+    ok(tr_prune_channels(n, &o, &a, &reached));
+    const int64_t left = width(a, "linear1");
+    assert_true(left < 32);
+    for (int64_t k = 0; k < 12 * left; k++) /* every odd row is there still */
+        assert_true(left >= 16);
+    float *rest = tr_network_param(a, "linear1", "weight");
+    size_t large = 0;
+    for (int64_t r = 0; r < left; r++) {
+        double sum = 0;
+        for (int i = 0; i < 12; i++) sum += fabs((double)rest[r * 12 + i]);
+        large += sum > 0.5;
+    }
+    assert_int_equal(large, 16);
+    tr_network_close(a);
+    tr_network_close(n);
+}
+
+static tr_status loss_of(void *ctx, const tr_network *n, double *loss)
+{
+    (void)ctx; /* the first group is the one that hurts */
+    *loss = 32 - (double)width(n, "linear1");
+    return TR_OK;
+}
+
+static void test_sensitivity(void **state)
+{
+    (void)state;
+    tr_network *n = network_of(MLP, 3), *a;
+    tr_groups g;
+    ok(tr_groups_open(n->model, &g));
+    assert_int_equal(g.ngroups, 2);
+    const double amounts[] = {0.25, 0.5, 0.75};
+    tr_sensitivity s[6];
+    double shares[2], reached;
+    tr_structured_options o = {.target = 0.6, .most = 1, .multiple = 1};
+    ok(tr_prune_sensitivity(n, &g, &o, amounts, 3, loss_of, NULL, s));
+    assert_true(s[0].loss == 8 && s[1].loss == 16 && s[2].loss == 24 && s[4].loss == 0);
+    tr_prune_shares(s, 2, 3, 0, 10, shares);
+    assert_true(shares[0] == 1.0 / 3 && shares[1] == 1);
+    o.shares = shares;
+    ok(tr_prune_channels(n, &o, &a, &reached));
+    assert_true(reached <= 0.6);
+    assert_true(width(a, "linear1") > width(a, "linear2") + 5);
+    tr_groups_close(&g);
+    tr_network_close(a);
+    tr_network_close(n);
+    assert_true(tr_prune_schedule(0.2, 4, 4, false) == 0.2);
+    assert_true(fabs(tr_prune_schedule(0.2, 1, 4, false) - 0.8) < 1e-12);
+    assert_true(fabs(tr_prune_schedule(0.2, 1, 2, true) - 0.3) < 1e-12);
+}
+
+static void test_report(void **state)
+{
+    (void)state;
+    tr_network *n = network_of(MLP, 3), *a;
+    tr_prune_row *rows;
+    size_t count;
+    ok(tr_mask(n, &(tr_mask_options){.amount = 0.5, .per_layer = true}, &a));
+    ok(tr_prune_report(n, a, &rows, &count));
+    assert_int_equal(count, 3);
+    assert_string_equal(rows[1].layer, "linear2");
+    assert_int_equal(rows[1].parameters[0], 32 * 33);
+    assert_int_equal(rows[1].zeros[0], 0);
+    assert_int_equal(rows[1].zeros[1], 512);
+    assert_true(rows[1].multiply_adds[1] == 1024);
+    tr_free(rows);
+    tr_network_close(a);
+    tr_network_close(n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_masks),          cmocka_unit_test(test_random_and_taylor),
+        cmocka_unit_test(test_pattern),        cmocka_unit_test(test_targets),
+        cmocka_unit_test(test_least_channels), cmocka_unit_test(test_sensitivity),
+        cmocka_unit_test(test_report),
+    };
+    return cmocka_run_group_tests(tests, cpu_open, cpu_close);
+}
