@@ -273,6 +273,7 @@ tr_status tr_graph_open(const tr_model *m, const tr_graph_options *o, tr_graph *
     if (g->mode == TR_MODE_INFER) TR_TRY(tr_pass_unread(&b));
     if (g->mode == TR_MODE_TRAIN) TR_TRY(tr_differentiate(&b));
     if (o->fuse) TR_TRY(tr_pass_fuse(&b));
+    if (o->fuse && o->int8 && g->mode == TR_MODE_INFER) TR_TRY(tr_pass_int8(&b));
     if (g->mode == TR_MODE_TRAIN) TR_TRY(tr_pass_recompute(&b));
     if (o->fuse) TR_TRY(tr_pass_in_place(&b));
     if (g->mode == TR_MODE_TRAIN) TR_TRY(tr_pass_buckets(&b));

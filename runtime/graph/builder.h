@@ -39,6 +39,7 @@ tr_status tr_differentiate(tr_builder *b);
 tr_status tr_pass_unread(tr_builder *b);
 tr_status tr_pass_fuse(tr_builder *b);
 tr_status tr_pass_recompute(tr_builder *b);
+tr_status tr_pass_int8(tr_builder *b); /* of an infer graph, after fusion */
 tr_status tr_pass_in_place(tr_builder *b);
 tr_status tr_pass_buckets(tr_builder *b);
 tr_status tr_pass_adds(tr_builder *b);

@@ -33,7 +33,8 @@ typedef struct {
     int64_t dims[TR_MAX_DIMS];
     tr_tensor_layout layout;
     size_t count, nbytes;
-    int alias; /* id of the tensor whose bytes it shares (in place, view), else -1. Resolved: the
+    float scale; /* of quantized values, int8 or uint8: value = scale * element; else 0 */
+    int alias;   /* id of the tensor whose bytes it shares (in place, view), else -1. Resolved: the
                   root's alias is -1 */
 } tr_tensor;
 
@@ -103,11 +104,16 @@ typedef struct {
     bool fuse; /* passes; off only for tests and for comparing */
     /* Of an infer graph: an op that adds a residual may write over it, whatever its `share` says. */
     bool residual_in_place;
+    /* Of an infer graph with `fuse`: products between fake_quantize layers in 8 bits, where the
+     * backend has kernels for that (tr_graph_int8). */
+    bool int8;
     /* Of an infer graph: layers whose outputs are wanted; none: the last one's. Not kept. */
     const char *const *outputs;
     size_t noutputs;
 } tr_graph_options;
 
+/* The op by which a backend is asked whether it has products of 8 bits (tr_device_kernels.unsupported). */
+const tr_op_def *tr_graph_int8(void);
 /* The type of activations: float32, bfloat16, float16. */
 tr_dtype tr_precision_dtype(tr_precision p);
 /* forward + differentiate + passes (fuse, in place, recompute, bucket marks). */

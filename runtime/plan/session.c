@@ -130,17 +130,19 @@ static bool seen_before(const tr_plan_key *keys, size_t i)
 
 tr_status tr_session_graph(const tr_session_options *o, tr_plan_key key, tr_graph **out)
 {
-    const tr_graph_options go = {.batch = key.batch,
-                                 .mode = key.mode,
-                                 .precision = o->precision,
-                                 .sync_batchnorm = o->sync_batchnorm,
-                                 .ranks = o->ranks,
-                                 .recompute = o->recompute,
-                                 .recompute_every = o->recompute_every,
-                                 .fuse = true,
-                                 .residual_in_place = o->backend->kernels->residual_in_place,
-                                 .outputs = o->outputs,
-                                 .noutputs = o->noutputs};
+    const tr_graph_options go = {
+        .batch = key.batch,
+        .mode = key.mode,
+        .precision = o->precision,
+        .sync_batchnorm = o->sync_batchnorm,
+        .ranks = o->ranks,
+        .recompute = o->recompute,
+        .recompute_every = o->recompute_every,
+        .fuse = true,
+        .residual_in_place = o->backend->kernels->residual_in_place,
+        .int8 = !o->backend->kernels->unsupported(o->backend_ctx, tr_graph_int8(), TR_F32),
+        .outputs = o->outputs,
+        .noutputs = o->noutputs};
     return tr_graph_open(o->model, &go, out);
 }
 

@@ -22,6 +22,8 @@
  *  act, act_grad  of tr_act; `saved` is y for relu, sigmoid and tanh and x for gelu and silu
  *  add            y = act(in[0] + ... + in[count - 1])
  *  elementwise    the op of kernels/elementwise.h, with its numbers; y NULL with one operand
+ *  quantize       y = x * inverse, clamped to [least, most] and rounded, int8 or uint8 (`is_signed`)
+ *  dequantize     y = x * scale, x int8 or uint8
  *  mul            y = x * factor, of rows of C with one row of factors (stride 0) or as many (C)
  *  dropout        one sample's elements, of which x[0] is element `first` (a multiple of 4)
  *  cast_bf16, cast_f32
@@ -111,6 +113,10 @@ typedef struct tr_sweep {
     X(void, elementwise,                                                                           \
       (tr_dtype t, tr_elementwise which, tr_numbers numbers, const void *x, const void *y,         \
        void *out, size_t count))                                                                   \
+    X(void, quantize,                                                                              \
+      (tr_dtype t, bool is_signed, float inverse, const void *x, void *y, size_t n))               \
+    X(void, dequantize,                                                                            \
+      (tr_dtype t, bool is_signed, float scale, const void *x, void *y, size_t n))                 \
     X(void, mul,                                                                                   \
       (tr_dtype t, const void *x, const void *factor, size_t stride, void *y, size_t rows,         \
        size_t C))                                                                                  \

@@ -98,6 +98,7 @@ const tr_op_def tr_def_conv2d = {
     .acts_infer = TR_ACT_ANY,
     .acts_train = TR_ACT_IS(TR_ACT_RELU),
     .residual = RESIDUAL,
+    .int8 = &tr_def_conv2d_int8,
     .residual_infer = true,
     .channels = TR_CHANNELS_PRODUCT,
     .product = product,

@@ -42,6 +42,7 @@ const tr_op_def tr_def_fake_quantize = {
     .min_in = 1,
     .max_in = 1,
     .operands = 1,
+    .quantizes = true,
     .finish = finish,
     .gradient = gradient,
     .flops = tr_flops_elements,

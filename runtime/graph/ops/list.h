@@ -36,6 +36,10 @@
     X(leaky_relu_grad, elementwise)                                                                \
     X(fake_quantize, elementwise)                                                                  \
     X(fake_quantize_grad, elementwise)                                                             \
+    X(quantize, quantize)                                                                          \
+    X(dequantize, dequantize)                                                                      \
+    X(conv2d_int8, product_int8)                                                                   \
+    X(linear_int8, product_int8)                                                                   \
     X(softmax, softmax)                                                                            \
     X(softmax_grad, softmax_grad)                                                                  \
     X(maxpool2d, maxpool2d)                                                                        \

@@ -67,8 +67,10 @@ struct tr_op_def {
     bool over_batch; /* its statistics are of a channel's values in all samples */
     tr_share share;
     /* What passes may do with it: */
-    bool sums;  /* out[0] is the elementwise sum of all operands; any number from two */
-    bool masks; /* out[0] is the first operand where the second is above 0, else 0 */
+    bool quantizes;        /* its attributes are tr_fake_quantize_attrs, which it rounds in[0] by */
+    const tr_op_def *int8; /* the same of 8-bit operands: x, weight, its scales, bias, residual */
+    bool sums;             /* out[0] is the elementwise sum of all operands; any number from two */
+    bool masks;            /* out[0] is the first operand where the second is above 0, else 0 */
     /* Sets of activations that it can apply to out[0] (tr_op.act), in a graph without a backward
      * pass and in one with. */
     unsigned acts_infer, acts_train;

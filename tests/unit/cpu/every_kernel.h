@@ -46,9 +46,13 @@ static inline void prepare_every_op(const tr_backend *b, void *ctx, tr_precision
         assert_int_equal(tr_config_open(cases[i].name, text, strlen(text), NULL, 0, NULL, &c),
                          TR_OK);
         assert_int_equal(tr_model_open(c, 0, &m), TR_OK);
-        for (int mode = 0; mode < 3; mode++) {
+        for (int mode = 0; mode < 4; mode++) {
             const tr_graph_options o = {.batch = 3,
-                                        .mode = mode < 2 ? TR_MODE_TRAIN : TR_MODE_EVALUATE,
+                                        .mode = mode < 2    ? TR_MODE_TRAIN
+                                                : mode == 2 ? TR_MODE_EVALUATE
+                                                            : TR_MODE_INFER,
+                                        .int8 =
+                                            !b->kernels->unsupported(ctx, tr_graph_int8(), TR_F32),
                                         .precision = precision,
                                         .sync_batchnorm = true,
                                         .ranks = 2,
@@ -62,8 +66,13 @@ static inline void prepare_every_op(const tr_backend *b, void *ctx, tr_precision
         tr_config_close(c);
         tr_free(text);
     }
-    for (size_t i = 0; i < tr_op_count(); i++)
-        if (!seen[i]) fail_msg("no gradient case has the op %s", tr_op_def_name(tr_op_at(i)));
+    for (size_t i = 0; i < tr_op_count(); i++) {
+        if (seen[i]) continue;
+        const char *name = tr_op_def_name(tr_op_at(i));
+        const char *why = b->kernels->unsupported(ctx, tr_op_at(i), TR_F32);
+        if (!why) fail_msg("no gradient case has the op %s", name);
+        print_message("%s: %s\n", name, why);
+    }
     free(seen);
     tr_team_close(b, team);
 }

@@ -80,6 +80,16 @@ static const model_case cases[] = {
     /* Steps have no derivative but where all is clipped: it is 0. */
     KINKED("fake_quantize, clipped", FEATURES, LINEAR "    - fake_quantize: {scale: 1e-4}\n" HEAD,
            "mse"),
+    /* Nothing that is learned stands before a step. */
+    SMOOTH("8 bits", IMAGE,
+           "    - fake_quantize: {scale: 0.01}\n"
+           "    - conv2d: {out: 3, kernel: 3, padding: 1, stored: int8, freeze: true, name: c}\n"
+           "    - relu: {name: r}\n    - fake_quantize: {scale: 0.01, signed: false, name: q}\n"
+           "    - conv2d: {out: 3, kernel: 1, stored: int8, freeze: true, name: d}\n"
+           "    - add: {from: [d, q]}\n    - mul: {from: [add1, q]}\n"
+           "    - flatten\n    - fake_quantize: {scale: 0.01}\n"
+           "    - linear: {out: 4, stored: int8, freeze: true}\n" HEAD,
+           "mse"),
     KINKED("relu after linear", FEATURES, LINEAR "    - relu\n" HEAD, "mse"),
     KINKED("relu after conv2d", IMAGE, CONV "    - relu\n" FLAT, "mse"),
     POOLED("relu by itself", CONV "    - avgpool2d: {kernel: 1}\n    - relu\n" FLAT),

@@ -1,0 +1,40 @@
+/* To 8 bits and back, at the rate of memory. The rounding is that of fake_quantize. */
+#include "kernels/cpu/loops/vec.h"
+
+TR_INLINE void quantize_body(tr_dtype t, bool is_signed, float inverse, const void *x, void *y,
+                             size_t n)
+{
+    const float least = is_signed ? -128.0f : 0.0f, most = least + 255;
+    TR_SIMD for (size_t i = 0; i < n; i++)
+    {
+        float v = tr_load(t, x, i) * inverse;
+        v = v > least ? v : least; /* NaN too */
+        v = v < most ? v : most;
+        ((uint8_t *)y)[i] = (uint8_t)(int32_t)TR_NEAREST(v);
+    }
+}
+
+void TR_LOOP(quantize)(tr_dtype t, bool is_signed, float inverse, const void *x, void *y, size_t n)
+{
+    if (is_signed)
+        TR_BY_TYPE(t, quantize_body(T, true, inverse, x, y, n));
+    else
+        TR_BY_TYPE(t, quantize_body(T, false, inverse, x, y, n));
+}
+
+TR_INLINE void dequantize_body(tr_dtype t, bool is_signed, float scale, const void *x, void *y,
+                               size_t n)
+{
+    TR_SIMD for (size_t i = 0; i < n; i++) tr_store(
+        t, y, i,
+        (float)(is_signed ? (int32_t)((const int8_t *)x)[i] : (int32_t)((const uint8_t *)x)[i]) *
+            scale);
+}
+
+void TR_LOOP(dequantize)(tr_dtype t, bool is_signed, float scale, const void *x, void *y, size_t n)
+{
+    if (is_signed)
+        TR_BY_TYPE(t, dequantize_body(T, true, scale, x, y, n));
+    else
+        TR_BY_TYPE(t, dequantize_body(T, false, scale, x, y, n));
+}

@@ -1,0 +1,222 @@
+/* Products of 8 bits: every level that this CPU has, bitwise against plain C on random shapes; and
+ * infer graphs with them against the same model in float32. */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "kernels/cpu/int8/int8.h"
+
+static uint32_t words;
+
+static uint32_t any(uint32_t below)
+{
+    return tr_philox_at(3, TR_RNG_TEST, 8, words++, 0).v[0] % below;
+}
+
+static void *bytes(size_t n)
+{
+    void *p = aligned_alloc(64, tr_align_up(n + 64, 64));
+    assert_non_null(p);
+    memset(p, 0x55, n + 64);
+    return p;
+}
+
+typedef struct {
+    tr_int8_shape s;
+    bool x_signed, residual_signed;
+    uint8_t *x, *residual;
+    int8_t *q;
+    float *weight, *scale, *bias, x_scale, y_scale;
+    size_t ny;
+} problem;
+
+static size_t window(const tr_int8_shape *s)
+{
+    return (size_t)(s->C * s->kernel[0] * s->kernel[1]);
+}
+
+static void make(problem *t)
+{
+    const tr_int8_shape *s = &t->s;
+    const size_t nx = (size_t)(s->images * s->H * s->W * s->C), nw = window(s) * (size_t)s->O;
+    t->ny = (size_t)(s->images * s->OH * s->OW * s->O);
+    t->x = bytes(nx);
+    t->residual = bytes(t->ny);
+    t->q = bytes(nw);
+    t->weight = bytes(nw * 4);
+    t->scale = bytes((size_t)s->O * 4);
+    t->bias = bytes((size_t)s->O * 4);
+    for (size_t i = 0; i < nx; i++) t->x[i] = (uint8_t)any(256);
+    for (size_t i = 0; i < t->ny; i++) t->residual[i] = (uint8_t)any(256);
+    for (int64_t o = 0; o < s->O; o++) {
+        t->scale[o] = 0.001f + 0.00001f * (float)any(100);
+        t->bias[o] = 0.01f * (float)any(200) - 1;
+    }
+    for (size_t i = 0; i < nw; i++) {
+        t->q[i] = (int8_t)((int)any(255) - 127);
+        t->weight[i] = (float)t->q[i] * t->scale[i / window(s)];
+    }
+}
+
+static void drop(problem *t)
+{
+    void *all[] = {t->x, t->residual, t->q, t->weight, t->scale, t->bias};
+    for (size_t i = 0; i < TR_COUNT(all); i++) free(all[i]);
+}
+
+static int32_t sum_of(const problem *t, int64_t n, int64_t oh, int64_t ow, int64_t o)
+{
+    const tr_int8_shape *s = &t->s;
+    int32_t sum = 0;
+    for (int64_t c = 0; c < s->C; c++)
+        for (int64_t ky = 0; ky < s->kernel[0]; ky++)
+            for (int64_t kx = 0; kx < s->kernel[1]; kx++) {
+                const int64_t h = oh * s->stride[0] + ky * s->dilation[0] - s->padding[0];
+                const int64_t w = ow * s->stride[1] + kx * s->dilation[1] - s->padding[1];
+                if (h < 0 || h >= s->H || w < 0 || w >= s->W) continue;
+                const uint8_t v = t->x[((n * s->H + h) * s->W + w) * s->C + c];
+                sum += (t->x_signed ? (int32_t)(int8_t)v : (int32_t)v) *
+                       t->q[((o * s->C + c) * s->kernel[0] + ky) * s->kernel[1] + kx];
+            }
+    return sum;
+}
+
+/* What int8.h states, of one element. */
+static void expect_one(const problem *t, const tr_int8_run *r, int32_t sum, int64_t o, size_t at,
+                       void *y)
+{
+    const float factor = t->x_scale * t->scale[o] / t->y_scale;
+    float v = fmaf((float)sum, factor, t->bias[o] / t->y_scale);
+    if (r->residual)
+        v = fmaf(t->residual_signed ? (float)(int8_t)t->residual[at] : (float)t->residual[at],
+                 r->residual_scale, v);
+    if (r->relu && !(v > 0)) v = 0;
+    if (r->type == TR_F32)
+        ((float *)y)[at] = v;
+    else if (r->type == TR_BF16)
+        ((tr_bf16 *)y)[at] = tr_f32_to_bf16(v);
+    else
+        ((uint8_t *)y)[at] = (uint8_t)(int)nearbyintf(fminf(fmaxf(v, r->least), r->most));
+}
+
+static void check(problem *t, int level_count, uint32_t threads)
+{
+    static const tr_dtype types[] = {TR_U8, TR_I8, TR_F32, TR_BF16};
+    const tr_int8_shape *s = &t->s;
+    tr_int8_plan p;
+    make(t);
+    const tr_dtype type = types[any(4)];
+    const bool small = tr_dtype_size(type) == 1;
+    t->x_scale = 0.02f;
+    t->y_scale = small ? 0.13f : 1;
+    assert_true(tr_int8_plan_of(s, t->x_signed, &p));
+    void *packed = bytes(p.packed_bytes), *want = bytes(t->ny * 4), *y = bytes(t->ny * 4);
+    tr_int8_pack(&p, t->weight, t->scale, t->bias, t->x_scale, t->y_scale, packed);
+    const tr_int8_run r = {.x = t->x,
+                           .w = tr_int8_parts(&p, packed),
+                           .residual = any(2) ? t->residual : NULL,
+                           .residual_signed = t->residual_signed,
+                           .residual_scale = 0.37f,
+                           .relu = any(2),
+                           .type = type,
+                           .least = type == TR_U8 ? 0 : -128,
+                           .most = type == TR_U8 ? 255 : 127,
+                           .y = y,
+                           .workspace = bytes(threads * p.image_bytes),
+                           .threads = (int)threads};
+    size_t at = 0;
+    for (int64_t n = 0; n < s->images; n++)
+        for (int64_t oh = 0; oh < s->OH; oh++)
+            for (int64_t ow = 0; ow < s->OW; ow++)
+                for (int64_t o = 0; o < s->O; o++, at++)
+                    expect_one(t, &r, sum_of(t, n, oh, ow, o), o, at, want);
+    for (int level = 0; level < level_count; level++) {
+        memset(y, 0x55, t->ny * 4);
+        tr_int8_product((tr_int8_level)level, &p, &r);
+        if (memcmp(want, y, t->ny * 4 + 64) != 0)
+            fail_msg("%s: %lld x (%lld, %lld, %lld) -> %lld, kernel %lldx%lld, stride %lld",
+                     tr_int8_level_name((tr_int8_level)level), (long long)s->images,
+                     (long long)s->C, (long long)s->H, (long long)s->W, (long long)s->O,
+                     (long long)s->kernel[0], (long long)s->kernel[1], (long long)s->stride[0]);
+    }
+    free(r.workspace);
+    free(packed);
+    free(want);
+    free(y);
+    drop(t);
+}
+
+static tr_int8_shape linear(int64_t rows, int64_t in, int64_t out)
+{
+    return (tr_int8_shape){.images = 1,
+                           .C = in,
+                           .H = 1,
+                           .W = rows,
+                           .O = out,
+                           .OH = 1,
+                           .OW = rows,
+                           .kernel = {1, 1},
+                           .stride = {1, 1},
+                           .dilation = {1, 1}};
+}
+
+/* Rows that fill blocks and such that do not, odd channels, a stride, padding, dilation. */
+static tr_int8_shape convolution(void)
+{
+    tr_int8_shape s;
+    do {
+        s = (tr_int8_shape){.images = 1 + any(3),
+                            .C = 1 + any(any(4) ? 20 : 90),
+                            .H = 1 + any(12),
+                            .W = 1 + any(36),
+                            .O = 1 + any(40),
+                            .kernel = {1 + any(3), 1 + any(3)},
+                            .stride = {1 + any(2), 1 + any(2)},
+                            .padding = {any(2), any(2)},
+                            .dilation = {1 + any(2), 1 + any(2)}};
+        for (int i = 0; i < 2; i++) {
+            const int64_t size = i ? s.W : s.H;
+            const int64_t room = size + 2 * s.padding[i] - s.dilation[i] * (s.kernel[i] - 1) - 1;
+            *(i ? &s.OW : &s.OH) = room < 0 ? 0 : room / s.stride[i] + 1;
+        }
+    } while (s.OH < 1 || s.OW < 1);
+    return s;
+}
+
+static void test_products(void **state)
+{
+    (void)state;
+    const tr_cpu cpu = {.isa = tr_cpu_isa()};
+    const int levels = (int)tr_int8_level_of(&cpu) + 1;
+    print_message("the best level here: %s\n", tr_int8_level_name((tr_int8_level)(levels - 1)));
+    for (int i = 0; i < 240; i++) {
+        problem t = {.s = i % 4 ? convolution() : linear(1 + any(40), 1 + any(200), 1 + any(70)),
+                     .x_signed = any(2),
+                     .residual_signed = any(2)};
+        check(&t, levels, 1 + any(3));
+    }
+}
+
+/* A sum that would not fit is refused. */
+static void test_too_long(void **state)
+{
+    (void)state;
+    tr_int8_plan p;
+    const tr_int8_shape fits = linear(1, 66000, 1), not = linear(1, 67000, 1);
+    assert_true(tr_int8_plan_of(&fits, false, &p));
+    assert_false(tr_int8_plan_of(&not, false, &p));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_too_long),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
