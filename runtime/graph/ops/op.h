@@ -67,7 +67,9 @@ struct tr_op_def {
     bool over_batch; /* its statistics are of a channel's values in all samples */
     tr_share share;
     /* What passes may do with it: */
-    bool quantizes;        /* its attributes are tr_fake_quantize_attrs, which it rounds in[0] by */
+    /* Its attributes are tr_fake_quantize_attrs, which it rounds in[0] by: the op that makes 8 bits of
+     * it, and the one that makes values of these. */
+    const tr_op_def *quantize, *dequantize;
     const tr_op_def *int8; /* the same of 8-bit operands: x, weight, its scales, bias, residual */
     bool sums;             /* out[0] is the elementwise sum of all operands; any number from two */
     bool masks;            /* out[0] is the first operand where the second is above 0, else 0 */

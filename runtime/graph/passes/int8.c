@@ -7,7 +7,6 @@
  * A product whose only reader is such a layer writes its steps itself; what else is made is
  * quantized, and what else reads them gets them dequantized. Zero points are 0, or nothing is
  * replaced; so are groups of one. */
-#include "runtime/graph/ops/registry.h"
 #include "runtime/graph/passes/passes.h"
 
 #include <string.h>
@@ -25,7 +24,7 @@ typedef struct {
 static const tr_fake_quantize_attrs *rounded(const lowering *w, int id)
 {
     const int p = id >= 0 ? w->u.producer[id] : -1;
-    if (p < 0 || !w->ops[p].def->quantizes) return NULL;
+    if (p < 0 || !w->ops[p].def->quantize) return NULL;
     const tr_fake_quantize_attrs *a = w->ops[p].attrs;
     return a->zero_point == 0 ? a : NULL;
 }
@@ -53,7 +52,7 @@ static const tr_op *rounder(const lowering *w, const tr_op *op)
     const int y = op->out[0];
     if (w->u.readers[y] != 1 || w->u.first[y] < 0) return NULL;
     const tr_op *next = &w->ops[w->u.first[y]];
-    return next->def->quantizes && w->steps[next->out[0]] >= 0 ? next : NULL;
+    return next->def->quantize && w->steps[next->out[0]] >= 0 ? next : NULL;
 }
 
 static void make_steps(lowering *w, int id)
@@ -96,8 +95,9 @@ static bool made_by_product(const lowering *w, int id)
 static void append_rounding(lowering *w, const tr_op *op)
 {
     const int y = op->out[0];
-    if (!made_by_product(w, op->in[0])) append(w, &tr_def_quantize, op, 1, &op->in[0], w->steps[y]);
-    if (w->left[y] > 0) append(w, &tr_def_dequantize, op, 1, &w->steps[y], y);
+    if (!made_by_product(w, op->in[0]))
+        append(w, op->def->quantize, op, 1, &op->in[0], w->steps[y]);
+    if (w->left[y] > 0) append(w, op->def->dequantize, op, 1, &w->steps[y], y);
 }
 
 static tr_status open_lowering(lowering *w)
@@ -136,7 +136,7 @@ tr_status tr_pass_int8(tr_builder *b)
         const tr_op *op = &w.ops[i];
         if (replaced(&w, op))
             append_product(&w, op);
-        else if (op->def->quantizes && w.steps[op->out[0]] >= 0)
+        else if (op->def->quantize && w.steps[op->out[0]] >= 0)
             append_rounding(&w, op);
         else
             g->ops[g->nops++] = *op;
