@@ -67,7 +67,11 @@ struct tr_stage_job {
     /* Of files beside the stage's own, to which an extension is added: "runs/digits/stages/05-export".
      * Rank 0 writes them, whole or not at all. */
     const char *path;
-    tr_findings *findings; /* to be filled alike on all ranks */
+    const char *folder;        /* of the run; by hand: of the file */
+    bool by_hand;              /* on a file that need not be in a run's folder */
+    const char *file;          /* that the parent is in */
+    const tr_lineage *lineage; /* of the parent, before this stage; rank 0's */
+    tr_findings *findings;     /* to be filled alike on all ranks */
     /* *Collective.* Trains in a run folder of its own, from its last checkpoint where it has one, to
      * the end, a stop (TR_STOPPED) or a failure. *out: the caller's, on every rank the same. */
     tr_status (*train)(const tr_stage_job *job, const tr_training *t, tr_network **out,

@@ -230,7 +230,10 @@ tr_status tr_pipeline_run(const tr_trainer_options *o, const char *from, const c
 {
     tr_status st = TR_OK;
     const size_t count = o->config->pipeline.count;
-    pipeline p = {.frame = {.comm = o->comm, .config = o->config, .quiet = o->quiet},
+    pipeline p = {.frame = {.comm = o->comm,
+                            .config = o->config,
+                            .quiet = o->quiet,
+                            .folder = o->config->output},
                   .o = o,
                   .folder = o->config->output,
                   .from = count,
@@ -263,6 +266,16 @@ static char *path_beside(const char *file, const char *stage)
     return tr_sprintf("%.*s-%s", (int)n, file, stage);
 }
 
+/* Of the run that the file is in: that of model.h5, or above stages/. */
+static char *folder_of(const char *file)
+{
+    const char *slash = strrchr(file, '/');
+    if (!slash) return tr_strdup(".");
+    size_t n = (size_t)(slash - file);
+    if (n >= 7 && memcmp(slash - 7, "/stages", 7) == 0) n -= 7;
+    return n ? tr_sprintf("%.*s", (int)n, file) : tr_strdup("/");
+}
+
 /* Rank 0. */
 static tr_status look_beside(const char *path, bool force)
 {
@@ -292,7 +305,9 @@ tr_status tr_stage_by_hand(const tr_arguments *a, tr_comm *comm, const tr_config
     char *name = NULL, *path = path_beside(a->config, a->stage);
     tr_frame f = {.comm = comm, .config = c, .quiet = a->quiet, .by_hand = true};
     *agreed = true;
-    st = !path                               ? tr_last_status()
+    char *folder = folder_of(a->config);
+    f.folder = folder;
+    st = !path || !folder                    ? tr_last_status()
          : tr_comm_topology(comm)->rank == 0 ? look_beside(path, a->force)
                                              : TR_OK;
     TR_TRY(tr_agree(comm, st, NULL));
@@ -308,6 +323,7 @@ out:
         tr_frame_close(&f);
         tr_free(name);
         tr_free(path);
+        tr_free(folder);
         tr_set_error(&why);
     }
     return st;

@@ -309,6 +309,7 @@ static tr_status attempt(run *r, tr_stage_result *made, tr_miss *miss, bool *agr
     tr_status st;
     tr_frame *f = r->f;
     const double begin = tr_now();
+    const tr_lineage so_far = {.count = r->lineage.count - 1, .v = r->lineage.v};
     const tr_stage_job job = {.config = f->config,
                               .place = r->place,
                               .options = r->options,
@@ -317,6 +318,10 @@ static tr_status attempt(run *r, tr_stage_result *made, tr_miss *miss, bool *agr
                               .before = r->evaluated ? &r->before : NULL,
                               .evaluator = f->evaluator,
                               .path = r->path,
+                              .folder = f->folder,
+                              .file = f->chain.file,
+                              .lineage = &so_far,
+                              .by_hand = f->by_hand,
                               .findings = r->findings,
                               .train = tr_stage_train_within,
                               .trainer = f};

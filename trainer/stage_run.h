@@ -12,7 +12,8 @@ typedef struct {
     tr_comm *comm;
     const tr_config *config; /* of the pipeline; by hand: of the file */
     bool quiet;
-    bool by_hand; /* one stage, on a file: data.eval may be out of reach */
+    bool by_hand;       /* one stage, on a file: data.eval may be out of reach */
+    const char *folder; /* of the run; by hand: of the file */
     tr_chain chain;
     const tr_backend *backend; /* where it evaluates; held while no training runs */
     void *backend_ctx;

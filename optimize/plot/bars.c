@@ -33,12 +33,12 @@ tr_status tr_svg_bars(const tr_plot_bars *p, FILE *to)
 /* Shades by the share of the row: classes may be of very different sizes. */
 tr_status tr_svg_confusion(const char *title, size_t n, const int64_t *counts, FILE *to)
 {
-    const int cell = n <= 12 ? 34 : n <= 30 ? 18 : 8, left = 40, top = 50;
+    const int cell = n <= 12 ? 34 : n <= 30 ? 18 : 8, left = 40, top = 54;
     tr_svg_begin(title, left + cell * (int)n + 20, top + cell * (int)n + 20, to);
     fprintf(to,
             "<text x=\"%d\" y=\"%d\">predicted</text><text transform=\"translate(12 %d) "
             "rotate(-90)\" text-anchor=\"middle\">true</text>\n",
-            left, top - 16, top + cell * (int)n / 2);
+            left, top - 18, top + cell * (int)n / 2);
     for (size_t i = 0; i < n; i++) {
         double sum = 0;
         for (size_t k = 0; k < n; k++) sum += (double)counts[i * n + k];

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define HEIGHT 320
-#define LEFT   64
+#define LEFT   80
 #define RIGHT  20
 #define TOP    36
 #define BOTTOM 48

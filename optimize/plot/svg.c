@@ -80,6 +80,15 @@ static void log_ticks(tr_axis *a)
             const double v = parts[i] * pow(10, d), at = log10(v);
             if (at >= a->low - 1e-9 && at <= a->high + 1e-9) a->ticks[a->nticks++] = v;
         }
+    if (a->nticks >= 2) return;
+    /* less than an octave: as on a linear axis */
+    tr_axis plain = {.low = pow(10, a->low), .high = pow(10, a->high)};
+    linear_ticks(&plain);
+    a->nticks = 0;
+    for (int i = 0; i < plain.nticks; i++)
+        if (plain.ticks[i] > 0 && log10(plain.ticks[i]) >= a->low &&
+            log10(plain.ticks[i]) <= a->high)
+            a->ticks[a->nticks++] = plain.ticks[i];
 }
 
 tr_axis tr_axis_of(double low, double high, bool log, double from, double to)

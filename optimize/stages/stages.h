@@ -5,5 +5,6 @@
 #include "optimize/stage.h"
 
 extern const tr_stage tr_stage_finetune;
+extern const tr_stage tr_stage_report;
 
 #endif

@@ -269,6 +269,15 @@ out:
     return st;
 }
 
+tr_status tr_store_history(const char *path, tr_history *history)
+{
+    tr_index ix;
+    tr_status st = tr_index_open(path, &ix);
+    if (st == TR_OK) st = tr_history_read(&ix, history);
+    tr_index_close(&ix);
+    return st;
+}
+
 tr_status tr_store_sha256(const char *path, char hex[65])
 {
     tr_status st = TR_OK;

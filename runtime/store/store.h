@@ -144,6 +144,8 @@ tr_status tr_store_read(const char *path, const tr_model *m, tr_snapshot *s, tr_
 tr_status tr_store_verify(const char *path, tr_train_state *train);
 /* The config in a run file: resolved, as YAML. Allocated; TR_FILE where it is none or its attributes are damaged. */
 tr_status tr_store_config(const char *path, char **text);
+/* The history in a run file; *history is grown, and the caller's. */
+tr_status tr_store_history(const char *path, tr_history *history);
 /* SHA-256 of the file's bytes: parent_sha256 of whatever is made from it. */
 tr_status tr_store_sha256(const char *path, char hex[65]);
 void tr_history_free(tr_history *h);

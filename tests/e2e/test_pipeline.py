@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import time
+import xml.etree.ElementTree
 
 import h5py
 
@@ -126,6 +127,26 @@ class Pipeline(Case):
         # where the data is not, a model can be worked on all the same, unless it is to be measured
         out = self.run_trainer("finetune", model, "data.eval.path=/nowhere.h5", *keys, "--force", status=1)
         self.assertIn("/nowhere.h5", out)
+
+    def test_report(self):
+        """One page that is XML but for its first line, holds every stage, and names no other file."""
+        config = self.config(every=50)
+        self.run_trainer(config, f"pipeline=[train, {FINETUNE}, report]")
+        page = (self.dir / "run/report.html").read_text()
+        root = xml.etree.ElementTree.fromstring(page.split("\n", 1)[1].replace('<meta charset="utf-8">', "").replace(
+            '<meta name="viewport" content="width=device-width,initial-scale=1">', ""))
+        words = " ".join(root.itertext())
+        for word in ("e2e", "01-finetune", "Confusion matrix", "Learning rate", "steps: 12", "loss_before"):
+            self.assertIn(word, words)
+        self.assertGreaterEqual(page.count("<svg"), 5)
+        self.assertNotRegex(page, r'(?:src|href)=|url\(|@import')
+        markdown = (self.dir / "run/report.md").read_text()
+        loss = self.attributes(self.stage("01-finetune.h5"), "01-finetune")["loss"]
+        self.assertIn("| 01-finetune | 19", markdown)
+        self.assertIn(f"| loss | {loss:.6g} |", markdown)
+        self.run_trainer("report", self.stage("01-finetune.h5"), "markdown=false", ranks=1)
+        self.assertTrue(self.stage("01-finetune-report.html").exists())
+        self.assertFalse(self.stage("01-finetune-report.md").exists())
 
     def test_wrong(self):
         config = self.config()

@@ -34,6 +34,8 @@ static void ticks(void **state)
     a = tr_axis_of(1, 1000, true, 0, 300);
     assert_int_equal(a.nticks, 10); /* 1, 2, 5, ..., 1000 */
     assert_true(fabs(tr_axis_at(&a, 10) - 100) < 1e-9);
+    a = tr_axis_of(0.6, 1.7, true, 0, 1); /* few of 1, 2, 5 */
+    assert_true(a.nticks >= 3);
     a = tr_axis_of(5, 5, false, 0, 1); /* one value */
     assert_true(a.low < 5 && a.high > 5);
     a = tr_axis_of(INFINITY, -INFINITY, false, 0, 1); /* none */

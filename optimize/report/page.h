@@ -1,0 +1,38 @@
+/* A page in the making, in HTML or Markdown. */
+#ifndef TR_REPORT_INTERNAL_H
+#define TR_REPORT_INTERNAL_H
+
+#include "optimize/report/report.h"
+
+typedef struct {
+    FILE *to;
+    bool html;
+} tr_page;
+
+void tr_page_begin(const tr_page *p, const char *title);
+void tr_page_end(const tr_page *p);
+void tr_page_heading(const tr_page *p, int level, const char *text);
+void tr_page_text(const tr_page *p, const char *text);
+void tr_page_verbatim(const tr_page *p, const char *summary, const char *text);
+/* Cells row by row; the first of a row is text, the others are set right. */
+void tr_page_table_begin(const tr_page *p, size_t n, const char *const *columns);
+void tr_page_row(const tr_page *p, size_t n, const char *const *cells);
+void tr_page_table_end(const tr_page *p);
+/* Where a plot may stand: HTML alone has them inside. */
+static inline bool tr_page_plots(const tr_page *p)
+{
+    return p->html;
+}
+
+/* One column of metrics.jsonl's records of an event: NaN where a record lacks it. */
+typedef struct {
+    size_t count, cap;
+    tr_document *records; /* owned */
+} tr_records;
+/* Records of this event, in the file's order; a line that is none is passed over. No file: none. */
+tr_status tr_records_read(const char *path, const char *event, tr_records *out);
+void tr_records_free(tr_records *r);
+double tr_records_real(const tr_document *record, const char *key);
+const char *tr_records_text(const tr_document *record, const char *key); /* "" where absent */
+
+#endif

@@ -1,0 +1,401 @@
+/* What a report says, section by section, of what it finds: the run, its curves, its stages. */
+#include "optimize/report/report.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "optimize/plot/plot.h"
+#include "optimize/report/page.h"
+#include "runtime/base/file.h"
+
+typedef struct {
+    const tr_report_options *o;
+    tr_page page;
+    tr_history history;
+    tr_records start, steps, ends; /* of metrics.jsonl */
+    char *config_text;
+} report;
+
+static double value(const tr_findings *f, const char *name)
+{
+    const tr_attr *a = tr_attrs_get(&f->values, name);
+    if (!a || a->kind == TR_ATTR_TEXT) return NAN;
+    return a->kind == TR_ATTR_REAL ? a->f : (double)a->u;
+}
+
+static const char *number(double v, char buf[32])
+{
+    snprintf(buf, 32, isfinite(v) ? "%.6g" : "-", v);
+    return buf;
+}
+
+/* ---- The run --------------------------------------------------------------------------------- */
+
+static void pair(const tr_page *p, const char *name, const char *v)
+{
+    if (v[0]) tr_page_row(p, 2, (const char *[]){name, v});
+}
+
+static void pair_number(const tr_page *p, const char *name, double v)
+{
+    char text[32];
+    if (isfinite(v)) pair(p, name, number(v, text));
+}
+
+static void run_section(const report *r)
+{
+    const tr_page *p = &r->page;
+    static const char *const texts[][2] = {{"device", "device"}, {"host", "host"}};
+    static const char *const starts[][2] = {{"ranks", "ranks"}, {"parameters", "parameters"}};
+    static const char *const ends[][2] = {{"steps", "steps"},
+                                          {"seconds", "seconds"},
+                                          {"samples a second", "samples_per_s"},
+                                          {"first step after, seconds", "first_step_s"},
+                                          {"memory at its peak, MB", "peak_rss_mb"},
+                                          {"last loss", "final_loss"}};
+    tr_page_heading(p, 2, "Run");
+    tr_page_table_begin(p, 2, (const char *[]){"", ""});
+    pair(p, "program", "trireme " TR_VERSION);
+    const tr_document *s = r->start.count ? &r->start.records[r->start.count - 1] : NULL;
+    const tr_document *e = r->ends.count ? &r->ends.records[r->ends.count - 1] : NULL;
+    for (size_t i = 0; s && i < TR_COUNT(texts); i++)
+        pair(p, texts[i][0], tr_records_text(s, texts[i][1]));
+    for (size_t i = 0; s && i < TR_COUNT(starts); i++)
+        pair_number(p, starts[i][0], tr_records_real(s, starts[i][1]));
+    for (size_t i = 0; e && i < TR_COUNT(ends); i++)
+        pair_number(p, ends[i][0], tr_records_real(e, ends[i][1]));
+    tr_page_table_end(p);
+}
+
+/* ---- Curves ---------------------------------------------------------------------------------- */
+
+/* Columns of the history's rows as arrays: [0] x, the others as they are asked for. */
+typedef double pick(const tr_history *h, size_t i);
+static double step_at(const tr_history *h, size_t i)
+{
+    return (double)h->steps[i].step;
+}
+static double loss_at(const tr_history *h, size_t i)
+{
+    return h->steps[i].loss;
+}
+static double lr_at(const tr_history *h, size_t i)
+{
+    return h->steps[i].lr;
+}
+static double norm_at(const tr_history *h, size_t i)
+{
+    return h->steps[i].grad_norm;
+}
+static double eval_step_at(const tr_history *h, size_t i)
+{
+    return (double)h->evals[i].step;
+}
+static double eval_loss_at(const tr_history *h, size_t i)
+{
+    return h->evals[i].loss;
+}
+static double accuracy_at(const tr_history *h, size_t i)
+{
+    return 100 * h->evals[i].accuracy;
+}
+
+static double *column(const tr_history *h, size_t n, pick *at)
+{
+    double *v = tr_alloc(TR_MEM_OTHER, n, sizeof *v);
+    for (size_t i = 0; v && i < n; i++) v[i] = at(h, i);
+    return v;
+}
+
+static tr_status curve(const report *r, const char *title, const char *y_label, bool log_y,
+                       bool evals, pick *y_at, pick *second)
+{
+    tr_status st = TR_OK;
+    const tr_history *h = &r->history;
+    const size_t n = evals ? h->nevals : h->nsteps;
+    double *x = NULL, *y = NULL, *x2 = NULL, *y2 = NULL;
+    if (n < 2) return TR_OK;
+    x = column(h, n, evals ? eval_step_at : step_at);
+    y = column(h, n, y_at);
+    TR_HAVE(x && y);
+    tr_plot_series s[2] = {{.name = evals ? "evaluation" : "training", .n = n, .x = x, .y = y}};
+    if (second && h->nevals > 0) {
+        x2 = column(h, h->nevals, eval_step_at);
+        y2 = column(h, h->nevals, second);
+        TR_HAVE(x2 && y2);
+        s[1] = (tr_plot_series){.name = "evaluation", .n = h->nevals, .x = x2, .y = y2};
+    }
+    TR_TRY(tr_svg_lines(&(tr_plot_lines){.title = title,
+                                         .x_label = "step",
+                                         .y_label = y_label,
+                                         .log_y = log_y,
+                                         .nseries = x2 ? 2 : 1,
+                                         .series = s},
+                        r->page.to));
+out:
+    tr_free(x);
+    tr_free(y);
+    tr_free(x2);
+    tr_free(y2);
+    return st;
+}
+
+/* What only metrics.jsonl has. */
+static tr_status throughput(const report *r)
+{
+    tr_status st = TR_OK;
+    const size_t n = r->steps.count;
+    double *v = NULL;
+    if (n < 2) return TR_OK;
+    v = tr_alloc(TR_MEM_OTHER, 2 * n, sizeof *v);
+    TR_HAVE(v);
+    for (size_t i = 0; i < n; i++) {
+        v[i] = tr_records_real(&r->steps.records[i], "step");
+        v[n + i] = tr_records_real(&r->steps.records[i], "samples_per_s");
+    }
+    const tr_plot_series s = {.name = "", .n = n, .x = v, .y = v + n};
+    TR_TRY(tr_svg_lines(&(tr_plot_lines){.title = "Throughput",
+                                         .x_label = "step",
+                                         .y_label = "samples a second",
+                                         .from_zero = true,
+                                         .nseries = 1,
+                                         .series = &s},
+                        r->page.to));
+out:
+    tr_free(v);
+    return st;
+}
+
+static tr_status curves_section(const report *r)
+{
+    tr_status st = TR_OK;
+    char text[160];
+    const tr_history *h = &r->history;
+    const tr_page *p = &r->page;
+    if (h->nsteps == 0) return TR_OK;
+    tr_page_heading(p, 2, "Training");
+    if (h->nevals > 0) {
+        const struct tr_history_eval *last = &h->evals[h->nevals - 1];
+        snprintf(text, sizeof text, "Last evaluation, at step %llu: loss %.6g, accuracy %.2f %%.",
+                 (unsigned long long)last->step, last->loss, 100 * last->accuracy);
+        tr_page_text(p, text);
+    }
+    if (!tr_page_plots(p)) return TR_OK;
+    TR_TRY(curve(r, "Loss", "loss", true, false, loss_at, eval_loss_at));
+    TR_TRY(curve(r, "Accuracy", "percent", false, true, accuracy_at, NULL));
+    TR_TRY(curve(r, "Learning rate", "learning rate", false, false, lr_at, NULL));
+    TR_TRY(curve(r, "Norm of the gradient", "norm", true, false, norm_at, NULL));
+    TR_TRY(throughput(r));
+    if (h->classes > 0)
+        TR_TRY(tr_svg_confusion("Confusion matrix of the last evaluation", (size_t)h->classes,
+                                h->confusion, p->to));
+out:
+    return st;
+}
+
+/* ---- Stages ---------------------------------------------------------------------------------- */
+
+static void stage_row(const report *r, size_t i)
+{
+    const tr_lineage *l = r->o->lineage;
+    const tr_findings *f = &l->v[i];
+    char parameters[32], size[32], adds[32], latency[32], loss[32], accuracy[32];
+    struct stat info;
+    double bytes = NAN;
+    if (i + 1 < l->count)
+        bytes = value(&l->v[i + 1], "parent_bytes");
+    else if (stat(r->o->last, &info) == 0)
+        bytes = (double)info.st_size;
+    number(value(f, "parameters"), parameters);
+    snprintf(size, sizeof size, "-");
+    if (isfinite(bytes)) tr_format_bytes(bytes, size, sizeof size);
+    number(value(f, "multiply_adds"), adds);
+    number(value(f, "latency_ms"), latency);
+    number(value(f, "loss"), loss);
+    number(100 * value(f, "accuracy"), accuracy);
+    tr_page_row(&r->page, 7,
+                (const char *[]){f->stage, parameters, size, adds, latency, loss, accuracy});
+}
+
+static tr_status findings_table(const report *r, const tr_table *t)
+{
+    tr_status st = TR_OK;
+    const size_t n = t->ncolumns + 1;
+    const char **cells = tr_alloc(TR_MEM_OTHER, n, sizeof *cells);
+    char *rows = tr_strdup(t->rows), (*numbers)[32] = tr_alloc(TR_MEM_OTHER, n, sizeof *numbers);
+    TR_HAVE(cells && rows && numbers);
+    tr_page_heading(&r->page, 3, t->name);
+    cells[0] = "";
+    for (size_t k = 0; k < t->ncolumns; k++) cells[k + 1] = t->columns[k].name;
+    tr_page_table_begin(&r->page, n, cells);
+    char *row = rows;
+    for (size_t i = 0; i < t->nrows; i++) {
+        char *end = strchr(row, '\n');
+        *end = 0;
+        cells[0] = row;
+        for (size_t k = 0; k < t->ncolumns; k++)
+            cells[k + 1] = number(t->columns[k].v[i], numbers[k]);
+        tr_page_row(&r->page, n, cells);
+        row = end + 1;
+    }
+    tr_page_table_end(&r->page);
+out:
+    tr_free(cells);
+    tr_free(rows);
+    tr_free(numbers);
+    return st;
+}
+
+/* Plots that the stage left beside its file. */
+static tr_status companions(const report *r, const char *stage)
+{
+    tr_status st = TR_OK;
+    struct dirent **found = NULL;
+    char *folder = tr_sprintf("%s/stages", r->o->folder);
+    TR_HAVE(folder);
+    const int n = scandir(folder, &found, NULL, alphasort);
+    for (int i = 0; i < n; i++) {
+        const char *name = found[i]->d_name;
+        const size_t length = strlen(stage), all = strlen(name);
+        const bool svg = all > length + 4 && strncmp(name, stage, length) == 0 &&
+                         name[length] == '.' && strcmp(name + all - 4, ".svg") == 0;
+        if (svg && st == TR_OK && r->page.html) {
+            size_t nbytes;
+            char *text = NULL, *path = tr_sprintf("%s/%s", folder, name);
+            st = path ? tr_read_text(path, &text, &nbytes) : tr_last_status();
+            const char *root = text ? strstr(text, "<svg") : NULL;
+            if (root) fputs(root, r->page.to);
+            tr_free(text);
+            tr_free(path);
+        } else if (svg) {
+            fprintf(r->page.to, "![%s](stages/%s)\n\n", name, name);
+        }
+        free(found[i]);
+    }
+    free(found);
+out:
+    tr_free(folder);
+    return st;
+}
+
+static tr_status stage_section(const report *r, const tr_findings *f)
+{
+    tr_status st = TR_OK;
+    char text[32];
+    tr_page_heading(&r->page, 2, f->stage);
+    tr_page_table_begin(&r->page, 2, (const char *[]){"", ""});
+    for (size_t i = 0; i < f->values.count; i++) {
+        const tr_attr *a = &f->values.v[i];
+        if (a->kind == TR_ATTR_TEXT && strchr(a->text, '\n')) continue;
+        if (a->kind == TR_ATTR_COUNT) snprintf(text, sizeof text, "%llu", (unsigned long long)a->u);
+        pair(&r->page, a->name,
+             a->kind == TR_ATTR_TEXT   ? a->text
+             : a->kind == TR_ATTR_REAL ? number(a->f, text)
+                                       : text);
+    }
+    tr_page_table_end(&r->page);
+    for (size_t i = 0; i < f->ntables; i++) TR_TRY(findings_table(r, &f->tables[i]));
+    TR_TRY(companions(r, f->stage));
+    const tr_attr *options = tr_attrs_get(&f->values, "options");
+    if (options && options->kind == TR_ATTR_TEXT)
+        tr_page_verbatim(&r->page, "Options", options->text);
+out:
+    return st;
+}
+
+static tr_status stages_section(const report *r)
+{
+    tr_status st = TR_OK;
+    const tr_lineage *l = r->o->lineage;
+    static const char *const columns[] = {
+        "stage", "parameters", "file", "multiply-adds", "ms a sample", "loss", "accuracy, %"};
+    if (l->count == 0) return TR_OK;
+    tr_page_heading(&r->page, 2, "Stages");
+    tr_page_table_begin(&r->page, TR_COUNT(columns), columns);
+    for (size_t i = 0; i < l->count; i++) stage_row(r, i);
+    tr_page_table_end(&r->page);
+    if (tr_page_plots(&r->page)) {
+        const char **names = tr_alloc(TR_MEM_OTHER, l->count, sizeof *names);
+        double *ms = tr_alloc(TR_MEM_OTHER, l->count, sizeof *ms);
+        if (names && ms) {
+            for (size_t i = 0; i < l->count; i++) {
+                names[i] = l->v[i].stage;
+                ms[i] = value(&l->v[i], "latency_ms");
+            }
+            st = tr_svg_bars(&(tr_plot_bars){.title = "One sample, median",
+                                             .unit = "ms",
+                                             .n = l->count,
+                                             .names = names,
+                                             .values = ms},
+                             r->page.to);
+        } else
+            st = tr_last_status();
+        tr_free(names);
+        tr_free(ms);
+    }
+    for (size_t i = 1; i < l->count && st == TR_OK; i++) st = stage_section(r, &l->v[i]);
+    return st;
+}
+
+/* ---- The page -------------------------------------------------------------------------------- */
+
+static tr_status write_page(report *r, const char *path, bool html)
+{
+    tr_status st;
+    tr_commit c = {.fd = -1};
+    char *text = NULL;
+    size_t n = 0;
+    r->page = (tr_page){.to = open_memstream(&text, &n), .html = html};
+    if (!r->page.to) return TR_FAIL(TR_MEMORY, "no memory for a report");
+    tr_page_begin(&r->page, r->o->config->name);
+    run_section(r);
+    st = curves_section(r);
+    if (st == TR_OK) st = stages_section(r);
+    tr_page_heading(&r->page, 2, "Config");
+    tr_page_verbatim(&r->page, "As resolved", r->config_text);
+    tr_page_end(&r->page);
+    if (fclose(r->page.to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "no memory for a report");
+    TR_TRY(st);
+    TR_TRY(tr_commit_open(&c, path, n));
+    TR_TRY(tr_commit_write(&c, 0, text, n));
+    TR_TRY(tr_commit_finish(&c));
+out:
+    tr_commit_close(&c);
+    free(text);
+    return st;
+}
+
+static tr_status gather(report *r)
+{
+    tr_status st = TR_OK;
+    size_t n;
+    char *metrics = tr_sprintf("%s/metrics.jsonl", r->o->folder);
+    TR_HAVE(metrics);
+    TR_TRY(tr_records_read(metrics, "start", &r->start));
+    TR_TRY(tr_records_read(metrics, "step", &r->steps));
+    TR_TRY(tr_records_read(metrics, "end", &r->ends));
+    TR_TRY(tr_store_history(r->o->model, &r->history));
+    FILE *to = open_memstream(&r->config_text, &n);
+    TR_NEED(to, TR_MEMORY, "no memory for a config");
+    st = tr_config_write(r->o->config, to);
+    if (fclose(to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "no memory for a config");
+out:
+    tr_free(metrics);
+    return st;
+}
+
+tr_status tr_report_write(const tr_report_options *o)
+{
+    report r = {.o = o};
+    tr_status st = gather(&r);
+    if (st == TR_OK && o->html) st = write_page(&r, o->html, true);
+    if (st == TR_OK && o->markdown) st = write_page(&r, o->markdown, false);
+    tr_history_free(&r.history);
+    tr_records_free(&r.start);
+    tr_records_free(&r.steps);
+    tr_records_free(&r.ends);
+    free(r.config_text);
+    return st;
+}
