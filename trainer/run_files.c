@@ -25,7 +25,8 @@ static bool known(const char *name, size_t n, bool checkpoints)
     const size_t events = strlen(EVENTS), ours = strlen(OURS);
     if (!checkpoints)
         return is(name, n, "config.yaml") || is(name, n, "metrics.jsonl") ||
-               is(name, n, "model.h5") ||
+               is(name, n, "model.h5") || is(name, n, "machine.json") ||
+               is(name, n, "trace.json") ||
                (n > events + ours && memcmp(name, EVENTS, events) == 0 &&
                 memcmp(name + n - ours, OURS, ours) == 0);
     if (is(name, n, "best.h5")) return true;

@@ -19,6 +19,13 @@ void tr_evaluator_move(tr_evaluator *e, const tr_backend *backend, void *ctx, in
     e->threads = threads;
 }
 
+void tr_evaluator_place(const tr_evaluator *e, const tr_backend **backend, void **ctx, int *threads)
+{
+    *backend = e->backend;
+    *ctx = e->backend_ctx;
+    *threads = e->threads;
+}
+
 void tr_evaluator_close(tr_evaluator *e)
 {
     if (!e) return;

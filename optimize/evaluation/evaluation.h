@@ -28,6 +28,9 @@ tr_status tr_evaluator_open(const tr_evaluator_options *o, tr_evaluator **out);
 void tr_evaluator_close(tr_evaluator *e);
 /* From now on it runs there; NULL: nowhere, until it is told again. */
 void tr_evaluator_move(tr_evaluator *e, const tr_backend *backend, void *ctx, int threads);
+/* Where that is. */
+void tr_evaluator_place(const tr_evaluator *e, const tr_backend **backend, void **ctx,
+                        int *threads);
 
 /* The mean over data.eval. *Collective.* `config`: of the network, for what is done to inputs
  * (data.normalize); NULL: the evaluator's. */

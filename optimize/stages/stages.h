@@ -5,6 +5,7 @@
 #include "optimize/stage.h"
 
 extern const tr_stage tr_stage_finetune;
+extern const tr_stage tr_stage_profile;
 extern const tr_stage tr_stage_report;
 
 #endif

@@ -77,3 +77,17 @@ tr_plan_row tr_plan_row_at(const tr_plan *p, size_t i)
         if (tr_op_writes(g, op, j)) row.bytes += (double)g->tensors[op->out[j]].nbytes;
     return row;
 }
+
+size_t tr_plan_lives(const tr_plan *p)
+{
+    return p->graph->ntensors + p->graph->nops;
+}
+
+tr_plan_life tr_plan_life_at(const tr_plan *p, size_t i)
+{
+    const tr_live *l = &p->live[i];
+    return (tr_plan_life){.tensor = i < p->graph->ntensors ? (int)i : -1,
+                          .first = l->first,
+                          .last = l->last,
+                          .nbytes = l->arena ? l->nbytes : 0};
+}

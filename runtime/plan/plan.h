@@ -107,4 +107,14 @@ typedef struct {
 size_t tr_plan_rows(const tr_plan *p);
 tr_plan_row tr_plan_row_at(const tr_plan *p, size_t i);
 
+/* Bytes of the arena, and for which ops they are kept, first and last included; -1: from before the
+ * run, ops of the graph: after it. */
+typedef struct {
+    int tensor; /* the root of its group; -1: scratch of op `first` */
+    int first, last;
+    size_t nbytes; /* 0: it has none in the arena */
+} tr_plan_life;
+size_t tr_plan_lives(const tr_plan *p);
+tr_plan_life tr_plan_life_at(const tr_plan *p, size_t i);
+
 #endif

@@ -44,6 +44,7 @@ OTHER_NAMES = {
     ("runtime/config/schema_data.c", "mse"): "a choice of model.loss",
     ("runtime/config/schema_data.c", "bce"): "a choice of model.loss",
     ("optimize/passes/batchnorm.c", "batchnorm"): "the name of a pass",
+    ("optimize/profile/machine.c", "linear"): "a layer of the model that peaks are measured with",
     ("runtime/config/schema_train.c", "linear"): "a choice of train.schedule",
 }
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)

@@ -1,0 +1,81 @@
+/* What was measured of a machine, as JSON, which is read as the YAML that it is. */
+#include "optimize/profile/profile.h"
+
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/file.h"
+
+typedef struct {
+    char *device;
+    tr_machine m;
+} contents;
+
+#define RATE(key, member) TR_REAL(key, offsetof(contents, m.member), NULL, 0, 1e30, NULL, "")
+static const tr_field fields[] = {
+    TR_TEXT("device", offsetof(contents, device), NULL, ""),
+    TR_INT("threads", offsetof(contents, m.threads), NULL, 1, 1 << 20, NULL, ""),
+    RATE("fp32", peak[TR_PEAK_FP32]),
+    RATE("bf16", peak[TR_PEAK_BF16]),
+    RATE("fp16", peak[TR_PEAK_FP16]),
+    RATE("int8", peak[TR_PEAK_INT8]),
+    RATE("cache", cache),
+    RATE("memory", memory),
+    RATE("cache_bytes", cache_bytes),
+    TR_END,
+};
+
+void tr_machine_write(const tr_machine *m, FILE *to)
+{
+    char number[32];
+    fputs("{\n\"device\": \"", to);
+    for (const char *p = m->device; *p; p++)
+        if ((unsigned char)*p >= ' ' && *p != '"' && *p != '\\') fputc(*p, to);
+    fprintf(to, "\",\n\"threads\": %lld", (long long)m->threads);
+    for (int i = 0; i < TR_PEAKS; i++)
+        fprintf(to, ",\n\"%s\": %s", tr_peak_names[i], tr_format_real(m->peak[i], number));
+    fprintf(to, ",\n\"cache\": %s", tr_format_real(m->cache, number));
+    fprintf(to, ",\n\"memory\": %s", tr_format_real(m->memory, number));
+    fprintf(to, ",\n\"cache_bytes\": %s\n}\n", tr_format_real(m->cache_bytes, number));
+}
+
+void tr_machine_read(const char *text, const tr_machine *wanted, tr_machine *out, bool *same)
+{
+    tr_document d = {0};
+    contents c = {0};
+    *same = tr_document_parse("machine.json", text, strlen(text), &d) == TR_OK &&
+            tr_fields_read(d.root, fields, "", &c) == TR_OK &&
+            strcmp(c.device, wanted->device) == 0 && c.m.threads == wanted->threads &&
+            c.m.peak[TR_PEAK_FP32] > 0 && c.m.cache > 0 && c.m.memory > 0;
+    if (*same) {
+        *out = c.m;
+        snprintf(out->device, sizeof out->device, "%s", wanted->device);
+    }
+    tr_fields_free(fields, &c);
+    tr_document_close(&d);
+}
+
+static void print(const void *ctx, FILE *to)
+{
+    tr_machine_write(ctx, to);
+}
+
+tr_status tr_machine_get(const char *file, const tr_backend *b, void *ctx, int threads,
+                         tr_machine *out)
+{
+    tr_status st = TR_OK;
+    char *text = NULL;
+    size_t n;
+    bool same = false;
+    tr_machine wanted;
+    tr_machine_name(b, ctx, threads, &wanted);
+    if (file && access(file, F_OK) == 0 && tr_read_text(file, &text, &n) == TR_OK)
+        tr_machine_read(text, &wanted, out, &same);
+    if (same) goto out;
+    TR_TRY(tr_machine_measure(b, ctx, threads, out));
+    if (file && tr_profile_file(file, print, out) != TR_OK)
+        tr_log(TR_LOG_WARN, "what this machine can do is not kept: %s", tr_last_error()->text);
+out:
+    tr_free(text);
+    return st;
+}

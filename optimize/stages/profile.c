@@ -1,0 +1,262 @@
+/* The stage `profile`: where the time of the model goes, on rank 0 while the others wait. */
+#include "optimize/stages/stages.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "optimize/profile/profile.h"
+#include "optimize/profile/trace.h"
+
+enum { BOTH, INFERENCE, TRAIN };
+static const char *const modes[] = {"both", "inference", "train", NULL};
+
+typedef struct {
+    tr_stage_common common;
+    int mode;
+    tr_ints batches;
+    int64_t train_batch, runs, rows;
+    bool counters;
+} profile_options;
+
+static const tr_field fields[] = {
+    TR_STAGE_COMMON(profile_options),
+    TR_CHOICE(
+        "mode", offsetof(profile_options, mode), modes, "both",
+        "what is profiled: inference; train: a training step of one rank, without what ranks send "
+        "each other (run.profile has that); or both"),
+    TR_INTS("batches", offsetof(profile_options, batches), "[1, 32]", 1, 1 << 20, "samples",
+            "sizes of the batches of inference"),
+    TR_INT("train_batch", offsetof(profile_options, train_batch), "auto", 1, 1 << 20, "samples",
+           "of the training step; auto: a rank's share of train.batch", .auto_text = "auto",
+           .auto_value = 0),
+    TR_INT("runs", offsetof(profile_options, runs), "20", 1, 100000, NULL,
+           "how often each is run; times are medians"),
+    TR_INT("rows", offsetof(profile_options, rows), "15", 1, 10000, NULL,
+           "of the printed table: ops that take longest; files and findings have all"),
+    TR_BOOL(
+        "counters", offsetof(profile_options, counters), "true",
+        "read hardware counters (cycles, instructions, cache misses), where the system allows it"),
+    TR_END,
+};
+
+/* Of one run of the stage. */
+typedef struct {
+    const tr_stage_job *job;
+    const profile_options *o;
+    tr_machine machine;
+    size_t n;
+    tr_profile profiles[TR_LIST_MAX + 1];
+} job_state;
+
+static tr_update update_of(const tr_config *c)
+{
+    static const tr_update_kind kinds[] = {[TR_OPT_SGD] = TR_UPDATE_SGD,
+                                           [TR_OPT_ADAMW] = TR_UPDATE_ADAMW,
+                                           [TR_OPT_LION] = TR_UPDATE_LION};
+    const tr_optimizer_config *o = &c->train.optimizer.o;
+    return (tr_update){.kind = kinds[c->train.optimizer.kind.which],
+                       .beta1 = o->beta1,
+                       .beta2 = o->beta2,
+                       .eps = o->eps,
+                       .momentum = o->momentum,
+                       .nesterov = o->nesterov};
+}
+
+/* Rank 0. */
+static tr_status measure(job_state *s, tr_mode mode, int64_t batch)
+{
+    const tr_config *c = s->job->config;
+    const tr_update update = update_of(c);
+    tr_profile_options o = {.network = s->job->parent,
+                            .precision = (tr_precision)c->train.precision,
+                            .mode = mode,
+                            .batch = batch,
+                            .runs = (int)s->o->runs,
+                            .counters = s->o->counters,
+                            .update = mode == TR_MODE_TRAIN ? &update : NULL,
+                            .recompute = c->train.recompute.kind.which,
+                            .recompute_every = c->train.recompute.every};
+    tr_evaluator_place(s->job->evaluator, &o.backend, &o.backend_ctx, &o.threads);
+    return tr_profile_measure(&o, &s->machine, &s->profiles[s->n++]);
+}
+
+static tr_status measure_all(job_state *s)
+{
+    tr_status st = TR_OK;
+    const tr_config *c = s->job->config;
+    const tr_backend *backend;
+    void *ctx;
+    int threads;
+    const int size = tr_comm_topology(s->job->comm)->size;
+    const int64_t share = (c->train.batch + size - 1) / size;
+    char *file = access(c->output, W_OK) == 0 ? tr_sprintf("%s/machine.json", c->output) : NULL;
+    tr_evaluator_place(s->job->evaluator, &backend, &ctx, &threads);
+    TR_TRY(tr_machine_get(file, backend, ctx, threads, &s->machine));
+    for (size_t i = 0; s->o->mode != TRAIN && i < s->o->batches.count; i++)
+        TR_TRY(measure(s, TR_MODE_INFER, s->o->batches.v[i]));
+    if (s->o->mode != INFERENCE && s->job->parent->model->learned_count > 0)
+        TR_TRY(measure(s, TR_MODE_TRAIN, s->o->train_batch > 0 ? s->o->train_batch : share));
+out:
+    tr_free(file);
+    return st;
+}
+
+/* ---- What comes of it ------------------------------------------------------------------------ */
+
+static void write_folded(const void *ctx, FILE *to)
+{
+    const job_state *s = ctx;
+    tr_profile_folded(s->profiles, s->n, to);
+}
+
+static void write_flame(const void *ctx, FILE *to)
+{
+    const job_state *s = ctx;
+    tr_profile_flame(s->profiles, s->n, to);
+}
+
+static void write_roofline(const void *ctx, FILE *to)
+{
+    const job_state *s = ctx;
+    tr_profile_roofline(s->profiles, s->n, &s->machine, to);
+}
+
+static void write_table(const void *ctx, FILE *to)
+{
+    const job_state *s = ctx;
+    for (size_t i = 0; i < s->n; i++) tr_profile_table(&s->profiles[i], &s->machine, SIZE_MAX, to);
+}
+
+/* Ops one after the other, each as long as its median. */
+static void write_trace(const void *ctx, FILE *to)
+{
+    const job_state *s = ctx;
+    char title[64];
+    size_t most = 0;
+    double now = 0;
+    tr_trace t;
+    for (size_t i = 0; i < s->n; i++) most += s->profiles[i].nrows + 1;
+    if (tr_trace_open(&t, most) != TR_OK) return;
+    for (size_t i = 0; i < s->n; i++) {
+        const tr_profile *p = &s->profiles[i];
+        tr_trace_event *whole =
+            tr_trace_add(&t, TR_TRACK_STEP, tr_profile_title(p, title, sizeof title), now, 0);
+        for (size_t k = 0; k < p->nrows; k++) {
+            const tr_profile_row *r = &p->rows[k];
+            tr_trace_event *e = tr_trace_add(&t, TR_TRACK_OPS, r->op, now, r->seconds);
+            snprintf(e->detail, sizeof e->detail, "%s", r->layer);
+            e->step = i;
+            e->flops = r->flops;
+            e->bytes = r->bytes;
+            now += r->seconds;
+        }
+        whole->step = i;
+        whole->seconds = now - whole->begin;
+    }
+    tr_trace_print(&t, 1, to);
+    tr_trace_free(&t);
+}
+
+/* Rank 0. */
+static tr_status write_files(const job_state *s)
+{
+    static const struct {
+        const char *extension;
+        void (*write)(const void *ctx, FILE *to);
+    } files[] = {{".txt", write_table},
+                 {".folded", write_folded},
+                 {".flame.svg", write_flame},
+                 {".roofline.svg", write_roofline},
+                 {".trace.json", write_trace}};
+    tr_status st = TR_OK;
+    for (size_t i = 0; st == TR_OK && i < TR_COUNT(files); i++) {
+        char *path = tr_sprintf("%s%s", s->job->path, files[i].extension);
+        st = path ? tr_profile_file(path, files[i].write, s) : tr_last_status();
+        tr_free(path);
+    }
+    return st;
+}
+
+/* Rank 0. */
+static void say(const job_state *s)
+{
+    const tr_machine *m = &s->machine;
+    tr_log(TR_LOG_INFO, "%s, %lld thread%s", m->device, (long long)m->threads,
+           m->threads == 1 ? "" : "s");
+    for (int k = 0; k < TR_PEAKS; k++)
+        if (m->peak[k] > 0)
+            tr_log(TR_LOG_INFO, "peak %-5s %10.1f GFLOP/s", tr_peak_names[k], m->peak[k] * 1e-9);
+    tr_log(TR_LOG_INFO, "copies: %.1f GB/s in the cache, %.1f GB/s in memory", m->cache * 1e-9,
+           m->memory * 1e-9);
+    for (size_t i = 0; i < s->n; i++) {
+        char *text = NULL;
+        size_t n = 0;
+        FILE *to = open_memstream(&text, &n);
+        if (!to) return;
+        tr_profile_table(&s->profiles[i], m, (size_t)s->o->rows, to);
+        if (fclose(to) == 0 && n > 0) tr_log(TR_LOG_INFO, "%.*s", (int)n - 1, text);
+        free(text);
+    }
+}
+
+static tr_status add_findings(const job_state *s)
+{
+    tr_status st = TR_OK;
+    const tr_machine *m = &s->machine;
+    tr_attrs *a = &s->job->findings->values;
+    char name[TR_NAME];
+    TR_TRY(tr_attrs_add_text(a, "device", m->device));
+    TR_TRY(tr_attrs_add_count(a, "threads", (uint64_t)m->threads));
+    for (int k = 0; k < TR_PEAKS; k++) {
+        snprintf(name, sizeof name, "peak_%s_gflops", tr_peak_names[k]);
+        if (m->peak[k] > 0) TR_TRY(tr_attrs_add_real(a, name, m->peak[k] * 1e-9));
+    }
+    TR_TRY(tr_attrs_add_real(a, "cache_gbytes_per_s", m->cache * 1e-9));
+    TR_TRY(tr_attrs_add_real(a, "memory_gbytes_per_s", m->memory * 1e-9));
+    for (size_t i = 0; i < s->n; i++) {
+        const tr_profile *p = &s->profiles[i];
+        snprintf(name, sizeof name, "%s_%lld", p->mode == TR_MODE_TRAIN ? "train" : "inference",
+                 (long long)p->batch);
+        TR_TRY(tr_profile_findings(p, name, s->job->findings));
+        snprintf(name, sizeof name, "%s_%lld_ms", p->mode == TR_MODE_TRAIN ? "train" : "inference",
+                 (long long)p->batch);
+        TR_TRY(tr_attrs_add_real(a, name, p->seconds * 1e3));
+        if (!p->counted) TR_TRY(tr_attrs_add_text(a, "no_counters", p->not_counted));
+    }
+out:
+    return st;
+}
+
+static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed)
+{
+    tr_status st = TR_OK;
+    job_state s = {.job = job, .o = job->options};
+    const bool root = tr_comm_topology(job->comm)->rank == 0;
+    (void)out, (void)agreed;
+    tr_comm_busy(job->comm, root);
+    if (root) st = measure_all(&s);
+    if (root && st == TR_OK) st = write_files(&s);
+    tr_comm_busy(job->comm, false);
+    TR_TRY(tr_agree(job->comm, st, NULL));
+    if (root) say(&s);
+    TR_TRY(tr_machine_share(&s.machine, job->comm));
+    TR_TRY(tr_comm_broadcast(job->comm, &s.n, sizeof s.n, 0));
+    for (size_t i = 0; i < s.n; i++) TR_TRY(tr_profile_share(&s.profiles[i], job->comm));
+    TR_TRY(tr_agree(job->comm, add_findings(&s), NULL));
+out:
+    for (size_t i = 0; i < TR_COUNT(s.profiles); i++) tr_profile_free(&s.profiles[i]);
+    return st;
+}
+
+const tr_stage tr_stage_profile = {
+    .name = "profile",
+    .doc = "Times each op of inference and of a training step, against what this machine can do, "
+           "and says what "
+           "binds those that take most; the model stays as it is. Beside its file: `.txt`, "
+           "`.trace.json` "
+           "(Perfetto), `.folded`, `.flame.svg`, `.roofline.svg`",
+    .fields = fields,
+    .options_size = sizeof(profile_options),
+    .run = run,
+};

@@ -1,0 +1,76 @@
+"""Profiles: the stage, with what it leaves beside its file, and run.profile in a training job of several ranks."""
+import json
+import xml.dom.minidom
+
+import h5py
+import numpy as np
+
+from harness import Case, main
+
+
+def check_trace(case, path, ranks):
+    """What Perfetto asks of a Chrome trace; returns its events that have a time."""
+    trace = json.loads(path.read_text())
+    events = trace["traceEvents"]
+    named = {e["pid"] for e in events if e["ph"] == "M" and e["name"] == "process_name"}
+    case.assertEqual(named, set(range(ranks)))
+    timed, open_ids, ends = [], {}, {}
+    for e in events:
+        case.assertIn(e["ph"], "MXbe")
+        case.assertIsInstance(e["name"], str)
+        if e["ph"] == "M":
+            continue
+        case.assertGreaterEqual(e["ts"], 0)
+        timed.append(e)
+        if e["ph"] == "X":  # on one track they follow each other, or lie within
+            case.assertGreaterEqual(e["dur"], 0)
+            stack = ends.setdefault((e["pid"], e["tid"]), [])
+            while stack and stack[-1] <= e["ts"] + 1e-2:
+                stack.pop()
+            case.assertTrue(not stack or e["ts"] + e["dur"] <= stack[-1] + 1e-2, e)
+            stack.append(e["ts"] + e["dur"])
+        elif e["ph"] == "b":
+            open_ids[e["id"]] = e["ts"]
+        else:
+            case.assertLessEqual(open_ids.pop(e["id"]), e["ts"])
+    case.assertEqual(open_ids, {})
+    return timed
+
+
+class Stage(Case):
+    def test_stage(self):
+        stages = "pipeline=[train, {profile: {batches: [1, 3], runs: 3}}]"
+        said = self.run_trainer(self.config(steps=4, every=4), stages, "run.threads=1", ranks=2)
+        self.assertIn("training step, batch 8", said)
+        at = self.dir / "run" / "stages"
+        with h5py.File(at / "01-profile.h5") as f:
+            found = f["stages/01-profile"]
+            self.assertIn("peak_fp32_gflops", found.attrs)
+            for table in ("inference_1", "inference_3", "train_8"):
+                share = found[table]["share"][()]
+                self.assertAlmostEqual(share.sum(), 1, places=9)
+                np.testing.assert_array_equal(found[table]["bottleneck"][()] == 1, share > 0.2)
+                self.assertGreater(found[table + "_memory_peak"]["bytes"][()].sum(), 0)
+            flops = [found[f"inference_{b}"]["flops"][()].sum() for b in (1, 3)]
+            self.assertAlmostEqual(flops[1], 3 * flops[0])
+        self.assertEqual({e["pid"] for e in check_trace(self, at / "01-profile.trace.json", 1)}, {0})
+        for picture in ("flame", "roofline"):
+            xml.dom.minidom.parse(str(at / f"01-profile.{picture}.svg"))
+        for line in (at / "01-profile.folded").read_text().splitlines():
+            frames, count = line.rsplit(" ", 1)
+            self.assertEqual(len(frames.split(";")), 4)
+            self.assertGreaterEqual(int(count), 0)
+        machine = json.loads((self.dir / "run" / "machine.json").read_text())
+        self.assertGreater(machine["fp32"], 0)
+        self.assert_same_model(self.dir / "run" / "model.h5", at / "01-profile.h5")
+
+        # what is known of the machine is not measured again
+        (self.dir / "run" / "machine.json").write_text(json.dumps({**machine, "fp32": 12345e9}))
+        self.tool("profile", "run/model.h5", "mode=inference", "runs=1")
+        with h5py.File(self.dir / "run" / "model-profile.h5") as f:
+            self.assertEqual(f["stages/01-profile"].attrs["peak_fp32_gflops"], 12345)
+            self.assertNotIn("train_16", f["stages/01-profile"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,279 @@
+/* links: trireme_cpu trireme_plan */
+/* Profiles of small networks: that their numbers are the plan's, and that what is written of them can be
+ * read. No case depends on how long anything takes. */
+#include "optimize/profile/profile.h"
+#include "optimize/profile/trace.h"
+#include "tests/unit/networks.h"
+
+#include <unistd.h>
+
+#define CNN                                                                                        \
+    "  input: [3, 8, 8]\n  layers:\n    - conv2d: {out: 8, kernel: 3, padding: 1, bias: false}\n"  \
+    "    - batchnorm\n    - relu\n    - flatten\n    - linear: {out: 5}\n  loss: cross_entropy\n"
+
+static const tr_machine machine = {.device = "a machine",
+                                   .threads = 1,
+                                   .peak = {1e11, 0, 0, 4e11},
+                                   .cache = 1e11,
+                                   .memory = 1e10,
+                                   .cache_bytes = 1e6};
+
+static tr_profile measured(const tr_network *n, tr_mode mode, const tr_update *u)
+{
+    tr_profile p;
+    ok(tr_profile_measure(&(tr_profile_options){.network = n,
+                                                .backend = &tr_cpu_backend,
+                                                .backend_ctx = cpu,
+                                                .threads = 1,
+                                                .mode = mode,
+                                                .batch = 4,
+                                                .runs = 3,
+                                                .counters = true,
+                                                .update = u},
+                          &machine, &p));
+    return p;
+}
+
+/* Shares add up to 1, and what an op computes is what the graph says. */
+static void check_rows(const tr_profile *p, const tr_model *m)
+{
+    tr_graph *g;
+    double shares = 0;
+    size_t row = 0;
+    ok(tr_graph_open(m, &(tr_graph_options){.batch = 4, .mode = p->mode, .ranks = 1, .fuse = true},
+                     &g));
+    for (size_t i = 0; i < g->nops; i++) {
+        if (tr_op_is_view(g, &g->ops[i])) continue;
+        const tr_profile_row *r = &p->rows[row++];
+        assert_string_equal(r->op, tr_op_name(&g->ops[i]));
+        assert_string_equal(r->layer, g->ops[i].layer);
+        assert_true(r->flops == tr_op_flops(g, &g->ops[i]));
+        assert_true(r->bytes > 0 && r->seconds >= 0);
+        assert_int_equal(r->part, (int)g->ops[i].phase);
+    }
+    for (size_t i = 0; i < p->nrows; i++) shares += p->rows[i].share;
+    assert_true(fabs(shares - 1) < 1e-9);
+    assert_true(row == p->nrows || (row + 1 == p->nrows && p->rows[row].part == TR_PART_UPDATE));
+    tr_graph_close(g);
+}
+
+/* What lives when most does adds up to the peak, and no row has more. */
+static void check_memory(const tr_profile *p)
+{
+    double sum = 0;
+    for (size_t i = 0; i < p->ntensors; i++) {
+        sum += p->tensors[i].nbytes;
+        assert_true(i == 0 || p->tensors[i].nbytes <= p->tensors[i - 1].nbytes);
+    }
+    assert_true(p->ntensors > 0 && sum == p->peak && p->peak <= p->arena);
+    for (size_t i = 0; i < p->nrows; i++) assert_true(p->rows[i].live <= p->peak);
+    assert_true(p->rows[p->peak_row].live == p->peak);
+}
+
+static void test_measured(void **state)
+{
+    (void)state;
+    tr_network *n = network_of(CNN, 3);
+    const tr_model *m = n->model;
+    float *before = malloc(m->flat_count * sizeof *before);
+    const tr_update u = {.kind = TR_UPDATE_ADAMW, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8};
+    memcpy(before, n->params, m->flat_count * sizeof *before);
+    tr_profile infer = measured(n, TR_MODE_INFER, NULL), train = measured(n, TR_MODE_TRAIN, &u);
+    check_rows(&infer, m);
+    check_rows(&train, m);
+    check_memory(&infer);
+    check_memory(&train);
+    const tr_profile_row *last = &train.rows[train.nrows - 1];
+    assert_int_equal(last->part, TR_PART_UPDATE);
+    assert_string_equal(last->op, "adamw");
+    assert_true(last->bytes == 28.0 * (double)m->learned_count);
+    assert_true(infer.counted || infer.not_counted[0]);
+    assert_memory_equal(before, n->params, m->flat_count * sizeof *before);
+    free(before);
+    tr_profile_free(&infer);
+    tr_profile_free(&train);
+    tr_network_close(n);
+}
+
+static tr_profile made_up(tr_profile_row *rows)
+{
+    rows[0] = (tr_profile_row){
+        .layer = "a;<&\"", .op = "product", .seconds = 6e-4, .flops = 6e7, .bytes = 5e5};
+    rows[1] =
+        (tr_profile_row){.layer = "b", .op = "copy", .seconds = 3e-4, .flops = 1e3, .bytes = 2e6};
+    rows[2] = (tr_profile_row){.layer = "c",
+                               .op = "tiny",
+                               .seconds = 1e-4,
+                               .flops = 1e3,
+                               .bytes = 1e3,
+                               .part = TR_PART_LOSS};
+    tr_profile p = {
+        .batch = 2, .runs = 1, .seconds = 1e-3, .mode = TR_MODE_INFER, .nrows = 3, .rows = rows};
+    tr_profile_judge(&p, &machine);
+    return p;
+}
+
+static void test_judged(void **state)
+{
+    (void)state;
+    tr_profile_row rows[3];
+    made_up(rows);
+    assert_int_equal(rows[0].bound, TR_BOUND_COMPUTE); /* 6e7 at 1e11: all of 6e-4 */
+    assert_true(fabs(rows[0].roof - 1) < 1e-9 && rows[0].bottleneck);
+    assert_int_equal(rows[1].bound, TR_BOUND_MEMORY); /* beyond the cache: 2e6 at 1e10 of 3e-4 */
+    assert_true(fabs(rows[1].roof - 2.0 / 3) < 1e-9 && rows[1].bottleneck);
+    assert_int_equal(rows[2].bound, TR_BOUND_OVERHEAD);
+    assert_false(rows[2].bottleneck);
+}
+
+static char *written(void (*write)(const tr_profile *p, size_t n, FILE *to), const tr_profile *p)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    write(p, 1, f);
+    fclose(f);
+    return text;
+}
+
+static void roofline(const tr_profile *p, size_t n, FILE *to)
+{
+    tr_profile_roofline(p, n, &machine, to);
+}
+
+static void table(const tr_profile *p, size_t n, FILE *to)
+{
+    (void)n;
+    tr_profile_table(p, &machine, 2, to);
+}
+
+static void test_written(void **state)
+{
+    (void)state;
+    tr_profile_row rows[3];
+    const tr_profile p = made_up(rows);
+    char *text = written(tr_profile_folded, &p);
+    assert_string_equal(text, "inference, batch 2;forward;a_<&\";product 600000\n"
+                              "inference, batch 2;forward;b;copy 300000\n"
+                              "inference, batch 2;loss;c;tiny 100000\n");
+    free(text);
+    text = written(tr_profile_flame, &p);
+    assert_non_null(strstr(text, "a;&lt;&amp;&quot;: 0.6000 ms, 60.0 %"));
+    assert_null(strstr(text, "<&"));
+    assert_non_null(strstr(text, "</svg>\n"));
+    free(text);
+    text = written(roofline, &p);
+    assert_non_null(strstr(text, "int8 400 GFLOP/s"));
+    assert_non_null(strstr(text, "bound by memory"));
+    assert_null(strstr(text, "nan"));
+    free(text);
+    text = written(table, &p);
+    assert_non_null(strstr(text, "compute  <- bottleneck"));
+    assert_non_null(strstr(text, "and 1 more"));
+    free(text);
+}
+
+static void test_findings(void **state)
+{
+    (void)state;
+    tr_profile_row rows[3];
+    tr_profile_tensor tensors[] = {{.name = "x", .nbytes = 512, .first = -1, .last = 2}};
+    tr_profile p = made_up(rows);
+    tr_findings f = {0};
+    p.tensors = tensors;
+    p.ntensors = 1;
+    ok(tr_profile_findings(&p, "inference_2", &f));
+    const tr_table *t = tr_findings_get(&f, "inference_2");
+    assert_int_equal(t->nrows, 3);
+    assert_string_equal(t->columns[0].name, "ms");
+    assert_true(fabs(t->columns[0].v[1] - 0.3) < 1e-12);
+    t = tr_findings_get(&f, "inference_2_memory_peak");
+    assert_true(t && t->nrows == 1 && t->columns[0].v[0] == 512 && t->columns[1].v[0] == -1);
+    tr_findings_free(&f);
+}
+
+static void test_machine(void **state)
+{
+    (void)state;
+    char *text = NULL;
+    size_t n;
+    bool same;
+    tr_machine got, other = machine;
+    FILE *f = open_memstream(&text, &n);
+    tr_machine_write(&machine, f);
+    fclose(f);
+    tr_machine_read(text, &machine, &got, &same);
+    assert_true(same);
+    assert_true(got.peak[TR_PEAK_INT8] == 4e11 && got.memory == 1e10 && got.cache_bytes == 1e6);
+    other.threads = 2;
+    tr_machine_read(text, &other, &got, &same);
+    assert_false(same);
+    snprintf(other.device, sizeof other.device, "another");
+    other.threads = 1;
+    tr_machine_read(text, &other, &got, &same);
+    assert_false(same);
+    text[n / 2] = 0;
+    tr_machine_read(text, &machine, &got, &same);
+    assert_false(same);
+    free(text);
+}
+
+/* Where the file is of this machine nothing is measured: what stands in it comes back. */
+static void test_kept(void **state)
+{
+    (void)state;
+    char path[] = "/tmp/machine-XXXXXX";
+    tr_machine known, got;
+    close(mkstemp(path));
+    tr_machine_name(&tr_cpu_backend, cpu, 1, &known);
+    assert_true(known.device[0]);
+    known.peak[TR_PEAK_FP32] = 12345;
+    known.cache = known.memory = 2;
+    FILE *f = fopen(path, "w");
+    tr_machine_write(&known, f);
+    fclose(f);
+    ok(tr_machine_get(path, &tr_cpu_backend, cpu, 1, &got));
+    assert_true(got.peak[TR_PEAK_FP32] == 12345);
+    unlink(path);
+}
+
+static void test_trace(void **state)
+{
+    (void)state;
+    tr_trace t[2];
+    char *text = NULL;
+    size_t n;
+    ok(tr_trace_open(&t[0], 2));
+    ok(tr_trace_open(&t[1], 1));
+    assert_non_null(tr_trace_add(&t[0], TR_TRACK_OPS, "conv \"1\"", 10, 1e-3));
+    tr_trace_event *e = tr_trace_add(&t[0], TR_TRACK_BUCKETS, "bucket 1", 10.001, 2e-3);
+    e->id = 1;
+    e->step = 7;
+    assert_null(tr_trace_add(&t[0], TR_TRACK_OPS, "too many", 0, 0));
+    assert_int_equal(t[0].dropped, 1);
+    assert_non_null(tr_trace_add(&t[1], TR_TRACK_STEP, "step", 9.5, 1));
+    FILE *f = open_memstream(&text, &n);
+    tr_trace_print(t, 2, f);
+    fclose(f);
+    assert_non_null(strstr(text, "\"name\": \"conv \\\"1\\\"\""));
+    assert_non_null(strstr(
+        text, "\"ph\": \"X\", \"pid\": 0, \"tid\": 1, \"ts\": 500000.000, \"dur\": 1000.000"));
+    assert_non_null(strstr(
+        text, "\"ph\": \"b\", \"pid\": 0, \"tid\": 2, \"ts\": 501000.000, \"id\": \"0.7.1\""));
+    assert_non_null(strstr(text, "\"ph\": \"e\", \"pid\": 0, \"tid\": 2, \"ts\": 503000.000"));
+    assert_non_null(strstr(text, "\"pid\": 1, \"tid\": 0, \"ts\": 0.000, \"dur\": 1000000.000"));
+    free(text);
+    tr_trace_free(&t[0]);
+    tr_trace_free(&t[1]);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_measured), cmocka_unit_test(test_judged),
+        cmocka_unit_test(test_written),  cmocka_unit_test(test_findings),
+        cmocka_unit_test(test_machine),  cmocka_unit_test(test_kept),
+        cmocka_unit_test(test_trace),
+    };
+    return cmocka_run_group_tests(tests, cpu_open, cpu_close);
+}
