@@ -1,0 +1,341 @@
+/* What was measured, as JSON, Markdown, a table for terminals, and plots. Times in milliseconds. */
+#include "optimize/benchmark/benchmark.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "optimize/plot/plot.h"
+
+static const char *precision_name(int p)
+{
+    return p == TR_PRECISION_BF16 ? "bf16" : p == TR_PRECISION_FP16 ? "fp16" : "fp32";
+}
+
+static double ms(double seconds)
+{
+    return seconds * 1e3;
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+static void json_text(const char *text, FILE *to)
+{
+    fputc('"', to);
+    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
+        if (*c == '"' || *c == '\\')
+            fprintf(to, "\\%c", *c);
+        else if (*c < 32)
+            fprintf(to, "\\u%04x", *c);
+        else
+            fputc(*c, to);
+    }
+    fputc('"', to);
+}
+
+static void json_number(const char *name, double v, FILE *to)
+{
+    fprintf(to, ", \"%s\": ", name);
+    if (isfinite(v))
+        fprintf(to, "%.9g", v);
+    else
+        fprintf(to, "null");
+}
+
+static void json_spread(const tr_spread *s, FILE *to)
+{
+    json_number("runs", (double)s->runs, to);
+    json_number("mean_ms", ms(s->mean), to);
+    json_number("deviation_ms", ms(s->deviation), to);
+    json_number("min_ms", ms(s->percent[0]), to);
+    json_number("median_ms", ms(s->percent[50]), to);
+    json_number("p90_ms", ms(s->percent[90]), to);
+    json_number("p95_ms", ms(s->percent[95]), to);
+    json_number("p99_ms", ms(s->percent[99]), to);
+    json_number("max_ms", ms(s->percent[100]), to);
+    json_number("median_low_ms", ms(s->low), to);
+    json_number("median_high_ms", ms(s->high), to);
+}
+
+static void json_head(const char *name, int precision, FILE *to)
+{
+    fprintf(to, "    {\"model\": ");
+    json_text(name, to);
+    fprintf(to, ", \"precision\": \"%s\"", precision_name(precision));
+}
+
+static void json_row(const tr_bench_row *r, FILE *to)
+{
+    json_head(r->name, r->precision, to);
+    json_number("batch", (double)r->batch, to);
+    json_spread(&r->timing.spread, to);
+    json_number("samples_per_s", r->samples_per_s, to);
+    json_number("batches_per_s", r->batches_per_s, to);
+    json_number("speedup", r->speedup, to);
+    json_number("first_ms", ms(r->timing.first), to);
+    json_number("load_ms", ms(r->load), to);
+    json_number("warmup_runs", (double)r->timing.warmup, to);
+    fprintf(to, ", \"stable\": %s", r->timing.stable ? "true" : "false");
+    json_number("processors", r->timing.busy, to);
+    json_number("memory_bytes", r->memory, to);
+    json_number("rss_peak_bytes", r->rss_peak, to);
+    json_number("rss_mean_bytes", r->rss_mean, to);
+    json_number("file_bytes", r->size > 0 ? r->size : NAN, to);
+    json_number("accuracy", r->accuracy, to);
+    fputc('}', to);
+}
+
+void tr_benchmark_json(const tr_benchmark *b, FILE *to)
+{
+    fprintf(to, "{\n  \"calls\": [\n");
+    for (size_t i = 0; i < b->nrows; i++) {
+        json_row(&b->rows[i], to);
+        fprintf(to, i + 1 < b->nrows ? ",\n" : "\n");
+    }
+    fprintf(to, "  ],\n  \"load\": [\n");
+    for (size_t i = 0; i < b->nloads; i++) {
+        const tr_bench_load_row *r = &b->loads[i];
+        json_head(r->name, r->precision, to);
+        json_number("rate", r->load.rate, to);
+        json_number("achieved", r->load.achieved, to);
+        json_number("waited", r->load.waited, to);
+        json_spread(&r->load.spread, to);
+        fprintf(to, i + 1 < b->nloads ? "},\n" : "}\n");
+    }
+    fprintf(to, "  ],\n  \"best\": [\n");
+    for (size_t i = 0; i < b->nbest; i++) {
+        json_head(b->best[i].name, b->best[i].precision, to);
+        json_number("target_ms", ms(b->target), to);
+        json_number("batch", b->best[i].batch ? (double)b->best[i].batch : NAN, to);
+        fprintf(to, i + 1 < b->nbest ? "},\n" : "}\n");
+    }
+    fprintf(to, "  ]\n}\n");
+}
+
+/* ---- Tables ---------------------------------------------------------------------------------- */
+
+/* One cell of a row: the same for both forms. */
+typedef struct {
+    FILE *to;
+    bool markdown;
+} table;
+
+static void cell(const table *t, int width, const char *text)
+{
+    if (!t->markdown) {
+        fprintf(t->to, "%*s", width, text);
+        return;
+    }
+    fputs("| ", t->to);
+    for (const char *c = text; *c; c++) {
+        if (*c == '|') fputc('\\', t->to);
+        fputc(*c, t->to);
+    }
+    fputc(' ', t->to);
+}
+
+static void number(const table *t, int width, const char *form, double v)
+{
+    char text[64] = "-";
+    if (isfinite(v)) snprintf(text, sizeof text, form, v);
+    cell(t, width, text);
+}
+
+static void end(const table *t)
+{
+    fputs(t->markdown ? "|\n" : "\n", t->to);
+}
+
+static void head(const table *t, const char *const *names, const int *widths, size_t n)
+{
+    for (size_t i = 0; i < n; i++) cell(t, widths[i], names[i]);
+    end(t);
+    for (size_t i = 0; t->markdown && i < n; i++) fputs(i ? "| ---: " : "| --- ", t->to);
+    if (t->markdown) end(t);
+}
+
+static int name_width(const tr_benchmark *b)
+{
+    size_t most = 5;
+    for (size_t i = 0; i < b->nrows; i++)
+        if (strlen(b->rows[i].name) > most) most = strlen(b->rows[i].name);
+    return -(int)most;
+}
+
+static void calls(const tr_benchmark *b, const table *t)
+{
+    const char *const names[] = {"model",     "type",    "batch",   "median ms", "95 % of it",
+                                 "p90",       "p99",     "max",     "mean",      "deviation",
+                                 "samples/s", "speedup", "load ms", "first ms",  "memory",
+                                 "file",      "accuracy"};
+    const int w[] = {name_width(b), 6, 7, 11, 20, 10, 10, 10, 10, 11, 12, 9, 9, 10, 11, 11, 10};
+    head(t, names, w, TR_COUNT(names));
+    for (size_t i = 0; i < b->nrows; i++) {
+        const tr_bench_row *r = &b->rows[i];
+        const tr_spread *s = &r->timing.spread;
+        char text[64];
+        cell(t, w[0], r->name);
+        cell(t, w[1], precision_name(r->precision));
+        number(t, w[2], "%.0f", (double)r->batch);
+        number(t, w[3], "%.4f", ms(s->percent[50]));
+        snprintf(text, sizeof text, "%.4f-%.4f", ms(s->low), ms(s->high));
+        cell(t, w[4], text);
+        number(t, w[5], "%.4f", ms(s->percent[90]));
+        number(t, w[6], "%.4f", ms(s->percent[99]));
+        number(t, w[7], "%.4f", ms(s->percent[100]));
+        number(t, w[8], "%.4f", ms(s->mean));
+        number(t, w[9], "%.4f", ms(s->deviation));
+        number(t, w[10], "%.1f", r->samples_per_s);
+        number(t, w[11], "%.2f", r->speedup);
+        number(t, w[12], "%.1f", ms(r->load));
+        number(t, w[13], "%.2f", ms(r->timing.first));
+        cell(t, w[14], tr_format_bytes(r->memory, text, sizeof text));
+        cell(t, w[15], r->size > 0 ? tr_format_bytes(r->size, text, sizeof text) : "-");
+        number(t, w[16], "%.4f", r->accuracy);
+        end(t);
+    }
+}
+
+static void loads(const tr_benchmark *b, const table *t)
+{
+    const char *const names[] = {"model",     "type", "due/s", "done/s", "waited",
+                                 "median ms", "p90",  "p99",   "max"};
+    const int w[] = {name_width(b), 6, 10, 10, 8, 11, 10, 10, 10};
+    if (b->nloads == 0) return;
+    end(&(table){t->to, false});
+    head(t, names, w, TR_COUNT(names));
+    for (size_t i = 0; i < b->nloads; i++) {
+        const tr_load *l = &b->loads[i].load;
+        cell(t, w[0], b->loads[i].name);
+        cell(t, w[1], precision_name(b->loads[i].precision));
+        number(t, w[2], "%.1f", l->rate);
+        number(t, w[3], "%.1f", l->achieved);
+        number(t, w[4], "%.3f", l->waited);
+        number(t, w[5], "%.4f", ms(l->spread.percent[50]));
+        number(t, w[6], "%.4f", ms(l->spread.percent[90]));
+        number(t, w[7], "%.4f", ms(l->spread.percent[99]));
+        number(t, w[8], "%.4f", ms(l->spread.percent[100]));
+        end(t);
+    }
+}
+
+static void whole(const tr_benchmark *b, const table *t)
+{
+    calls(b, t);
+    loads(b, t);
+    if (b->nbest) end(&(table){t->to, false});
+    for (size_t i = 0; i < b->nbest; i++) {
+        const tr_bench_best *best = &b->best[i];
+        fprintf(t->to, "%s%s in %s: ", t->markdown ? "- " : "", best->name,
+                precision_name(best->precision));
+        if (best->batch)
+            fprintf(t->to, "a batch of %lld gives most samples within %g ms\n",
+                    (long long)best->batch, ms(b->target));
+        else
+            fprintf(t->to, "no batch is within %g ms\n", ms(b->target));
+    }
+}
+
+void tr_benchmark_markdown(const tr_benchmark *b, FILE *to)
+{
+    whole(b, &(table){to, true});
+}
+
+void tr_benchmark_table(const tr_benchmark *b, FILE *to)
+{
+    whole(b, &(table){to, false});
+}
+
+/* ---- Plots ----------------------------------------------------------------------------------- */
+
+/* Rows of one model stand together. */
+static size_t rows_of(const tr_benchmark *b, size_t first)
+{
+    size_t n = 1;
+    while (first + n < b->nrows && b->rows[first + n].batch != b->rows[first].batch &&
+           strcmp(b->rows[first + n].name, b->rows[first].name) == 0)
+        n++;
+    return n;
+}
+
+typedef struct {
+    tr_plot_series *series;
+    char (*names)[2 * TR_NAME];
+    double *x, *y;
+} drawing;
+
+static tr_status drawing_open(size_t nseries, size_t npoints, drawing *d)
+{
+    *d = (drawing){.series = tr_alloc(TR_MEM_OTHER, nseries, sizeof *d->series),
+                   .names = tr_alloc(TR_MEM_OTHER, nseries, sizeof *d->names),
+                   .x = tr_alloc(TR_MEM_OTHER, npoints, sizeof(double)),
+                   .y = tr_alloc(TR_MEM_OTHER, npoints, sizeof(double))};
+    return d->series && d->names && d->x && d->y ? TR_OK : tr_last_status();
+}
+
+static void drawing_close(drawing *d)
+{
+    tr_free(d->series);
+    tr_free(d->names);
+    tr_free(d->x);
+    tr_free(d->y);
+}
+
+tr_status tr_benchmark_svg_batches(const tr_benchmark *b, FILE *to)
+{
+    tr_status st = TR_OK;
+    drawing d;
+    size_t n = 0, at = 0;
+    TR_TRY(drawing_open(2 * b->nrows, 2 * b->nrows, &d));
+    for (size_t first = 0; first < b->nrows; first += rows_of(b, first))
+        for (int p99 = 0; p99 < 2; p99++, n++) {
+            const size_t count = rows_of(b, first);
+            d.series[n] = (tr_plot_series){
+                .name = d.names[n], .n = count, .x = d.x + at, .y = d.y + at, .points = p99};
+            snprintf(d.names[n], sizeof d.names[n], "%s %s%s", b->rows[first].name,
+                     precision_name(b->rows[first].precision), p99 ? ", p99" : "");
+            for (size_t i = 0; i < count; i++, at++) {
+                d.x[at] = (double)b->rows[first + i].batch;
+                d.y[at] = ms(b->rows[first + i].timing.spread.percent[p99 ? 99 : 50]);
+            }
+        }
+    TR_TRY(tr_svg_lines(&(tr_plot_lines){.title = "Latency over batch",
+                                         .x_label = "samples a call",
+                                         .y_label = "ms a call",
+                                         .log_x = true,
+                                         .log_y = true,
+                                         .nseries = n,
+                                         .series = d.series},
+                        to));
+out:
+    drawing_close(&d);
+    return st;
+}
+
+tr_status tr_benchmark_svg_percentiles(const tr_benchmark *b, FILE *to)
+{
+    tr_status st = TR_OK;
+    drawing d;
+    size_t n = 0;
+    TR_TRY(drawing_open(b->nrows, b->nrows * TR_PERCENTS, &d));
+    for (size_t first = 0; first < b->nrows; first += rows_of(b, first), n++) {
+        const tr_bench_row *r = &b->rows[first];
+        double *x = d.x + n * TR_PERCENTS, *y = d.y + n * TR_PERCENTS;
+        d.series[n] = (tr_plot_series){.name = d.names[n], .n = TR_PERCENTS, .x = x, .y = y};
+        snprintf(d.names[n], sizeof d.names[n], "%s %s, batch %lld", r->name,
+                 precision_name(r->precision), (long long)r->batch);
+        for (int p = 0; p < TR_PERCENTS; p++) {
+            x[p] = p;
+            y[p] = ms(r->timing.spread.percent[p]);
+        }
+    }
+    TR_TRY(tr_svg_lines(&(tr_plot_lines){.title = "Latency by percentile",
+                                         .x_label = "percent of calls within",
+                                         .y_label = "ms a call",
+                                         .log_y = true,
+                                         .nseries = n,
+                                         .series = d.series},
+                        to));
+out:
+    drawing_close(&d);
+    return st;
+}

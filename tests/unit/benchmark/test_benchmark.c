@@ -1,0 +1,242 @@
+/* links: trireme_cpu
+ * Times by a clock that the test moves: percentiles, intervals, warm-up, load without coordinated
+ * omission; then a small network, of which only what does not depend on time is looked at. */
+#include <math.h>
+
+#include "kernels/cpu/cpu.h"
+#include "optimize/benchmark/benchmark.h"
+#include "tests/unit/graph/models.h"
+
+static void ok(tr_status st)
+{
+    if (st != TR_OK) fail_msg("%s", tr_last_error()->text);
+}
+
+/* ---- Spread ---------------------------------------------------------------------------------- */
+
+static void percentiles(void **state)
+{
+    (void)state;
+    double v[] = {4, 1, 3, 2, 5};
+    tr_spread s, again;
+    ok(tr_spread_of(v, 5, 1, &s));
+    assert_true(s.runs == 5 && s.mean == 3 && s.percent[0] == 1 && s.percent[100] == 5);
+    assert_true(s.percent[50] == 3 && fabs(s.percent[90] - 4.6) < 1e-12);
+    assert_true(fabs(s.deviation - sqrt(2.5)) < 1e-12);
+    assert_true(s.low >= 1 && s.low <= 3 && s.high >= 3 && s.high <= 5);
+    ok(tr_spread_of(v, 5, 1, &again));
+    assert_memory_equal(&s, &again, sizeof s);
+    ok(tr_spread_of(v, 1, 1, &s));
+    assert_true(s.low == 1 && s.high == 1 && s.percent[50] == 1 && s.deviation == 0);
+    assert_int_not_equal(tr_spread_of(v, 0, 1, &s), TR_OK);
+}
+
+/* Of normal numbers, the interval of the median holds 0 about 95 times of 100, and narrows as 1.253 *
+ * 1.96 / sqrt(n). */
+static void interval_of_the_median(void **state)
+{
+    (void)state;
+    enum { N = 400, TIMES = 100 };
+    int holds = 0;
+    double width = 0;
+    for (uint64_t k = 0; k < TIMES; k++) {
+        double v[N];
+        tr_spread s;
+        for (uint64_t i = 0; i < N; i += 2) {
+            float pair[2];
+            const tr_philox r = tr_philox_at(k, TR_RNG_TEST, 0, i, 0);
+            tr_normal2(r.v[0], r.v[1], pair);
+            v[i] = pair[0];
+            v[i + 1] = pair[1];
+        }
+        ok(tr_spread_of(v, N, 7, &s));
+        holds += s.low <= 0 && s.high >= 0;
+        width += (s.high - s.low) / TIMES;
+    }
+    assert_in_range(holds, 88, 100);
+    assert_true(fabs(width / (2 * 1.253 * 1.96 / sqrt(N)) - 1) < 0.15);
+}
+
+/* ---- Calls ----------------------------------------------------------------------------------- */
+
+typedef struct {
+    double time, cpu;
+    size_t calls, samples, fail_at;
+    const double *takes; /* of the first calls, then the last of them again and again */
+    size_t ntakes;
+} world;
+
+static double now(void *ctx)
+{
+    return ((world *)ctx)->time;
+}
+
+static double cpu_time(void *ctx)
+{
+    return ((world *)ctx)->cpu;
+}
+
+static void wait_until(void *ctx, double when)
+{
+    ((world *)ctx)->time = when;
+}
+
+static tr_status call(void *ctx)
+{
+    world *w = ctx;
+    const double t = w->takes[w->calls < w->ntakes ? w->calls : w->ntakes - 1];
+    w->time += t;
+    w->cpu += t / 2;
+    return ++w->calls == w->fail_at ? TR_FAIL(TR_KERNEL, "call %zu", w->calls) : TR_OK;
+}
+
+static void sample(void *ctx)
+{
+    world *w = ctx;
+    w->samples++;
+    w->time += 5; /* looking takes long, and is in no call's time */
+}
+
+static tr_bench_options options(world *w)
+{
+    return (tr_bench_options){
+        .seconds = 1, .runs = 20, .seed = 3, .clock = {now, cpu_time, wait_until, w}};
+}
+
+static void calls_after_warming_up(void **state)
+{
+    (void)state;
+    static double takes[40];
+    for (int i = 0; i < 40; i++) takes[i] = i < 16 ? 1.0 / (i + 1) : 0.0625;
+    world w = {.takes = takes, .ntakes = 40};
+    tr_bench_options o = options(&w);
+    o.sample = sample;
+    o.sample_ctx = &w;
+    tr_timing t;
+    ok(tr_bench_calls(&o, call, &w, &t));
+    assert_true(t.first == 1 && t.stable && t.warmup > 16);
+    assert_true(t.spread.runs == 20 && t.spread.percent[100] < 0.0626); /* 16 would be a second */
+    assert_true(w.samples > 5);
+    o.sample = NULL;
+    o.runs = 1;
+    ok(tr_bench_calls(&o, call, &w, &t));
+    assert_true(t.spread.runs >= 16 && t.spread.runs <= 17 && fabs(t.busy - 0.5) < 1e-9);
+    w.fail_at = w.calls + 30;
+    assert_int_equal(tr_bench_calls(&o, call, &w, &t), TR_KERNEL);
+}
+
+static void never_stable(void **state)
+{
+    (void)state;
+    static double takes[5000];
+    for (int i = 0; i < 5000; i++) takes[i] = 1e-3 * (1 + i * 0.1);
+    world w = {.takes = takes, .ntakes = 5000};
+    tr_bench_options o = options(&w);
+    tr_timing t;
+    ok(tr_bench_calls(&o, call, &w, &t));
+    assert_true(t.warmup <= 40 * 21 + 1);
+}
+
+/* A call of a second among calls of a millisecond, 100 due a second: the hundred that became due in
+ * that second waited for half of it in the mean. Counted from the call they would take a millisecond. */
+static void load_counts_from_when_it_was_due(void **state)
+{
+    (void)state;
+    static double takes[300];
+    for (int i = 0; i < 300; i++) takes[i] = i == 100 ? 1 : 1e-3;
+    world w = {.takes = takes, .ntakes = 300};
+    tr_bench_options o = options(&w);
+    o.runs = 300;
+    tr_load l;
+    ok(tr_bench_load(&o, 100, call, &w, &l));
+    assert_int_equal(l.spread.runs, 300);
+    assert_true(l.spread.percent[50] < 0.3 && l.spread.percent[80] > 0.2);
+    assert_true(l.spread.percent[100] > 1 && l.spread.percent[10] < 2e-3);
+    assert_true(l.waited > 0.25 && l.waited < 0.7 && fabs(l.achieved / 100 - 1) < 0.25);
+
+    const double slow = 0.02; /* 50 a second are done of 100 due: the line grows */
+    w = (world){.takes = &slow, .ntakes = 1};
+    ok(tr_bench_load(&o, 100, call, &w, &l));
+    assert_true(fabs(l.achieved - 50) < 2 && l.spread.percent[100] > 2);
+}
+
+/* ---- Networks -------------------------------------------------------------------------------- */
+
+static char *text_of(const tr_benchmark *b, void (*write)(const tr_benchmark *, FILE *))
+{
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    write(b, f);
+    fclose(f);
+    return text;
+}
+
+static void has(char *text, const char *const *all)
+{
+    for (; *all; all++)
+        if (!strstr(text, *all)) fail_msg("no \"%s\" in:\n%s", *all, text);
+    free(text);
+}
+
+static void networks(void **state)
+{
+    (void)state;
+    test_model t = test_model_open("  input: [4]\n  layers:\n    - linear: {out: 8}\n    - relu\n"
+                                   "    - linear: {out: 3}\n  loss: cross_entropy\n");
+    tr_network *n;
+    void *cpu = NULL;
+    tr_benchmark *b;
+    ok(tr_network_open(t.model, &n));
+    t.model = NULL;
+    ok(tr_cpu_backend.open(&(tr_backend_options){0}, &cpu));
+    const tr_bench_model models[] = {{"big \"one\"", n, TR_PRECISION_FP32, 4096, 0.75},
+                                     {"small|one", n, TR_PRECISION_FP32, 0, NAN}};
+    const tr_benchmark_options o = {.backend = &tr_cpu_backend,
+                                    .backend_ctx = cpu,
+                                    .threads = 1,
+                                    .models = models,
+                                    .nmodels = 2,
+                                    .batches = (const int64_t[]){1, 4},
+                                    .nbatches = 2,
+                                    .rates = (const double[]){10000},
+                                    .nrates = 1,
+                                    .target = 1000,
+                                    .runs = 5};
+    ok(tr_benchmark_open(&o, &b));
+    ok(tr_benchmark_run(&o, b));
+    assert_true(b->nrows == 4 && b->nloads == 2 && b->nbest == 2);
+    assert_true(b->rows[1].batch == 4 && b->rows[0].speedup == 1 && b->rows[2].speedup > 0);
+    assert_true(b->rows[3].timing.spread.runs == 5 && b->rows[3].memory > 0);
+    assert_true(b->best[0].batch == 1 || b->best[0].batch == 4);
+    has(text_of(b, tr_benchmark_json),
+        (const char *const[]){"\"model\": \"big \\\"one\\\"\"", "\"batch\": 4",
+                              "\"accuracy\": 0.75", "\"accuracy\": null", "\"rate\": 10000",
+                              "\"p99_ms\"", NULL});
+    has(text_of(b, tr_benchmark_markdown),
+        (const char *const[]){"| model | type | batch |", "| small\\|one | fp32 | 4 |", "- big",
+                              NULL});
+    has(text_of(b, tr_benchmark_table), (const char *const[]){"samples/s", "small|one", NULL});
+    FILE *f = tmpfile();
+    ok(tr_benchmark_svg_batches(b, f));
+    ok(tr_benchmark_svg_percentiles(b, f));
+    assert_true(ftell(f) > 1000);
+    fclose(f);
+    tr_benchmark_close(b);
+    tr_cpu_backend.close(cpu);
+    tr_network_close(n);
+    test_model_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(percentiles),
+        cmocka_unit_test(interval_of_the_median),
+        cmocka_unit_test(calls_after_warming_up),
+        cmocka_unit_test(never_stable),
+        cmocka_unit_test(load_counts_from_when_it_was_due),
+        cmocka_unit_test(networks),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
