@@ -17,6 +17,13 @@ typedef struct {
     float a, b, c, d;
 } tr_numbers;
 
+#define TR_NO_NUMBERS tr_no_numbers()
+static inline tr_numbers tr_no_numbers(void)
+{
+    tr_numbers n = {0, 0, 0, 0};
+    return n;
+}
+
 #define TR_LEAKY_NUMBERS tr_leaky_numbers((const tr_leaky_relu_attrs *)attrs)
 static inline tr_numbers tr_leaky_numbers(const tr_leaky_relu_attrs *attrs)
 {
@@ -45,7 +52,9 @@ static inline tr_numbers tr_quant_numbers(const tr_fake_quantize_attrs *attrs)
     X(leaky_relu_grad, 2, y > 0.0f ? x : n.a * x, TR_LEAKY_NUMBERS)                                \
     X(fake_quantize, 1, TR_NEAREST(TR_CLAMP(x *n.a, n.b, n.c)) * n.d, TR_QUANT_NUMBERS)            \
     X(fake_quantize_grad, 2, TR_STEP(y, n) < n.b || TR_STEP(y, n) > n.c ? 0.0f : x,                \
-      TR_QUANT_NUMBERS)
+      TR_QUANT_NUMBERS)                                                                            \
+    X(relu6, 1, x <= 0.0f ? 0.0f : x >= 6.0f ? 6.0f : x, TR_NO_NUMBERS)                            \
+    X(relu6_grad, 2, y <= 0.0f || y >= 6.0f ? 0.0f : x, TR_NO_NUMBERS)
 
 typedef enum {
 #define X(op, operands, value, numbers) TR_ELEMENTWISE_##op,

@@ -167,9 +167,10 @@ const tr_onnx_const *tr_onnx_tensor(tr_onnx_reader *r, const Onnx__TensorProto *
     }
     float *f = NULL;
     int64_t *w = NULL;
-    const tr_onnx_const *c = tr_onnx_const_new(
-        r, (int)t->n_dims, t->dims, is_float(type) ? &f : NULL, is_float(type) ? NULL : &w);
+    tr_onnx_const *c = tr_onnx_const_new(r, (int)t->n_dims, t->dims, is_float(type) ? &f : NULL,
+                                         is_float(type) ? NULL : &w);
     if (!c) return damaged(r, t, "it is too large");
+    c->type = type;
     if (raw)
         take_bytes(type, bytes, n, f, w);
     else if (!take_fields(t, n, f, w))

@@ -304,6 +304,31 @@ static const tr_onnx_const *of_one(tr_onnx_reader *r, const tr_onnx_step *s)
     return made;
 }
 
+/* (q - zero point) * scale, for all or along an axis. */
+static const tr_onnx_const *dequantize(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    const tr_onnx_const *q = tr_onnx_const_in(r, s, 0), *scale = tr_onnx_const_in(r, s, 1),
+                        *zero = tr_onnx_const_in(r, s, 2);
+    int64_t axis = tr_onnx_get_int(s, "axis", 1), *i = NULL;
+    size_t behind = 1;
+    float *f = NULL;
+    if (axis < 0) axis += q->ndim;
+    if (!q->i || !scale || !scale->f || scale->count == 0 ||
+        tr_onnx_get_int(s, "block_size", 0) != 0 ||
+        (scale->count > 1 &&
+         (axis < 0 || axis >= q->ndim || scale->count != (size_t)q->dims[axis])) ||
+        (zero && (!zero->i || zero->count != scale->count)))
+        return NULL;
+    for (int64_t d = axis + 1; scale->count > 1 && d < q->ndim; d++) behind *= (size_t)q->dims[d];
+    tr_onnx_const *made = result(r, q->ndim, q->dims, true, &f, &i);
+    for (size_t k = 0; made && k < q->count; k++) {
+        const size_t c = scale->count > 1 ? k / behind % scale->count : 0;
+        f[k] = (float)(q->i[k] - (zero ? zero->i[c] : 0)) * scale->f[c];
+    }
+    if (made) made->name = q->name;
+    return made;
+}
+
 /* ---- All of them ----------------------------------------------------------------------------- */
 
 static const tr_onnx_const *unsqueezed(tr_onnx_reader *r, const tr_onnx_step *s)
@@ -325,14 +350,16 @@ static const struct {
     const char *type;
     bool none; /* of its operands must be a constant */
     const tr_onnx_const *(*fold)(tr_onnx_reader *r, const tr_onnx_step *s);
-} folds[] = {
-    {"Constant", true, constant}, {"Shape", true, shape},          {"Cast", false, cast},
-    {"Identity", false, same},    {"Reshape", false, reshape},     {"Unsqueeze", false, unsqueezed},
-    {"Squeeze", false, squeezed}, {"Transpose", false, transpose}, {"Concat", false, concat},
-    {"Gather", false, gather},    {"Slice", false, slice},         {"Add", false, of_two},
-    {"Sub", false, of_two},       {"Mul", false, of_two},          {"Div", false, of_two},
-    {"Pow", false, of_two},       {"Sqrt", false, of_one},         {"Reciprocal", false, of_one},
-    {"Neg", false, of_one}};
+} folds[] = {{"Constant", true, constant}, {"Shape", true, shape},
+             {"Cast", false, cast},        {"Identity", false, same},
+             {"Reshape", false, reshape},  {"Unsqueeze", false, unsqueezed},
+             {"Squeeze", false, squeezed}, {"Transpose", false, transpose},
+             {"Concat", false, concat},    {"Gather", false, gather},
+             {"Slice", false, slice},      {"Add", false, of_two},
+             {"Sub", false, of_two},       {"Mul", false, of_two},
+             {"Div", false, of_two},       {"Pow", false, of_two},
+             {"Sqrt", false, of_one},      {"Reciprocal", false, of_one},
+             {"Neg", false, of_one},       {"DequantizeLinear", false, dequantize}};
 
 bool tr_onnx_fold(tr_onnx_reader *r, const tr_onnx_step *s)
 {

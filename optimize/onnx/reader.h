@@ -13,6 +13,7 @@
 typedef struct tr_onnx_const {
     const char *name;                      /* of the initializer that it is, or is made of; NULL */
     const struct tr_onnx_const *turned_of; /* it is the transposed of this matrix; NULL */
+    int type; /* of the tensor that it is, of ONNX; 0: it was computed */
     int ndim;
     int64_t dims[TR_ONNX_RANK];
     size_t count;

@@ -42,6 +42,8 @@
  *  conv2d.int8, linear.int8   x weight scale(O) [bias] [residual]   y = act(x * weight + bias + residual), act relu or none
  *                           x, residual of 8 bits; y too, or of the type of activations; weight / scale whole,
  *                           in [-127, 127]; sums are exact, what follows is kernels/cpu/int8/int8.h's
+ *  relu6                  x                                         y = x within [0, 6]
+ *  relu6.grad             dy y                                      dx (may share dy's bytes)
  *  softmax                x                                         y, over the innermost stored dimension
  *                                                                   (channels of a channels-last x, else the last)
  *  softmax.grad           dy y                                      dx
@@ -117,6 +119,7 @@ typedef struct {
 typedef struct {
     int64_t kernel[2], stride[2], padding[2];
     bool count_include_pad; /* average */
+    bool ceil;              /* maximum */
 } tr_pool2d_attrs;
 
 typedef struct {

@@ -180,6 +180,11 @@ def axes():
 def products():
     yield "leaky_relu_features", [11], features(("layernorm", {"name": "ln"}), ("leaky_relu", {})), MSE
     yield "leaky_relu_image", IMAGE, image(("avgpool2d", {"kernel": 2}), ("leaky_relu", {"negative_slope": 0.3})), MSE
+    yield "relu6_image", IMAGE, image(conv(out=4, kernel=3, padding=1), ("relu6", {})), MSE
+    yield "relu6_features", [11], features(("relu6", {})), MSE
+    yield "maxpool2d_ceil", IMAGE, image(("maxpool2d", {"kernel": 2, "stride": 3, "ceil": True})), MSE
+    yield "maxpool2d_ceil_padded", IMAGE, image(
+        ("maxpool2d", {"kernel": 3, "stride": 2, "padding": 1, "ceil": True})), MSE
     yield "conv2d_then_leaky_relu", IMAGE, image(conv(out=6, kernel=3, padding=1), ("leaky_relu", {})), MSE
     gate = [("global_avgpool", {}), ("conv2d", {"out": 2, "kernel": 1, "name": "down"}), ("relu", {}),
             ("conv2d", {"out": 4, "kernel": 1, "name": "up"}), ("sigmoid", {"name": "gate"})]

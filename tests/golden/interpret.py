@@ -90,8 +90,8 @@ class Interpreter:
     def softmax(self, x, name):
         return F.softmax(x, dim=1 if x.dim() == 4 else -1)
 
-    def maxpool2d(self, x, name, kernel, stride=None, padding=0):
-        return F.max_pool2d(x, pair(kernel), pair(stride or kernel), pair(padding))
+    def maxpool2d(self, x, name, kernel, stride=None, padding=0, ceil=False):
+        return F.max_pool2d(x, pair(kernel), pair(stride or kernel), pair(padding), 1, ceil)
 
     def avgpool2d(self, x, name, kernel, stride=None, padding=0, count_include_pad=True):
         return F.avg_pool2d(x, pair(kernel), pair(stride or kernel), pair(padding), False,
@@ -119,6 +119,9 @@ class Interpreter:
     def fake_quantize(self, x, name, scale, zero_point=0, signed=True):
         least = -128 if signed else 0
         return torch.fake_quantize_per_tensor_affine(x, scale, zero_point, least, least + 255)
+
+    def relu6(self, x, name):
+        return F.relu6(x)
 
     def concat(self, x, name, axis=1):
         return torch.cat(x, dim=axis)

@@ -95,10 +95,111 @@ def exports():
     print(f"exports: {runs} runs, largest difference {worst:.3g}")
 
 
+def random_values(model):
+    """Weights and statistics that every layer shows in, and that no output drowns in."""
+    import torch
+    g = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for m in model.modules():
+            if isinstance(m, torch.nn.modules.batchnorm._BatchNorm):
+                m.running_mean.normal_(0, 0.1, generator=g)
+                m.running_var.uniform_(0.5, 1.5, generator=g)
+                m.weight.uniform_(0.5, 1.5, generator=g)
+                m.bias.normal_(0, 0.1, generator=g)
+    return model.eval()
+
+
+def small_models():
+    """What people build beside torchvision: dense nets by module and by hand, transposes, GELU and norms, scaled inputs."""
+    import torch
+    from torch import nn
+
+    class Rows(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table, self.norm = nn.Embedding(11, 8), nn.LayerNorm(8, eps=1e-6)
+            self.up, self.down, self.head = nn.Linear(8, 16), nn.Linear(16, 8, bias=False), nn.Linear(5 * 8, 3)
+
+        def forward(self, x):
+            y = self.norm(self.table(x))
+            y = y + self.down(nn.functional.gelu(self.up(y)))
+            return self.head(y.reshape(x.shape[0], -1))
+
+    class Scaled(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = nn.Sequential(nn.Conv2d(3, 6, 3, padding=1), nn.Hardtanh(0, 6), nn.SiLU(), nn.MaxPool2d(2, ceil_mode=True),
+                                     nn.ZeroPad2d(1), nn.Conv2d(6, 4, 3, groups=2), nn.AdaptiveAvgPool2d(1))
+            self.register_buffer("mean", torch.tensor([0.4, 0.5, 0.6]).view(3, 1, 1))
+            self.register_buffer("std", torch.tensor([0.2, 0.3, 0.4]).view(3, 1, 1))
+
+        def forward(self, x):
+            y = self.net((x - self.mean) / self.std)
+            return torch.flatten(y * torch.sigmoid(y), 1)
+
+    yield "mlp", nn.Sequential(nn.Linear(20, 30), nn.ReLU(), nn.Linear(30, 12), nn.GELU(approximate="tanh"), nn.Linear(12, 4),
+                               nn.Softmax(1)), torch.randn(7, 20)
+    yield "rows", Rows(), torch.randint(0, 11, (7, 5))
+    yield "scaled", Scaled(), torch.rand(7, 3, 11, 11)
+
+
+def torch_models():
+    import torch
+    import torchvision.models as models
+    torch.manual_seed(0)
+    yield from small_models()
+    for name, size in (("resnet18", 96), ("mobilenet_v2", 96), ("vgg11", 64), ("squeezenet1_0", 97), ("densenet121", 64)):
+        yield name, getattr(models, name)(weights=None), torch.randn(2, 3, size, size)
+
+
+def one_import(name, model, x, dynamo, folder):
+    import torch
+    path = os.path.join(folder, "model.onnx")
+    batch = torch.export.Dim("batch") if dynamo else None
+    with torch.no_grad():
+        expected = model(x).numpy()
+        kind = {"dynamo": True, "dynamic_shapes": ({0: batch},)} if dynamo else \
+            {"dynamo": False, "dynamic_axes": {"x": {0: "batch"}}, "input_names": ["x"]}
+        torch.onnx.export(model, (x,), path, opset_version=18 if dynamo else 17, verbose=False, **kind)
+    found = tool("run", path, len(x), *raw_files(x, folder))
+    ours = np.fromfile(os.path.join(folder, "out.bin"), np.float32)
+    if "normalize" in found:  # taken out of the graph: what it says goes in front
+        mean, std = (np.array(v, np.float32).reshape(-1, 1, 1) for v in ([0.4, 0.5, 0.6], [0.2, 0.3, 0.4]))
+        tool("run", path, len(x), *raw_files((x.numpy() - mean) / std, folder))
+        ours = np.fromfile(os.path.join(folder, "out.bin"), np.float32)
+    elif name == "scaled":
+        wrong.append(f"{name}: no normalize: {found}")
+    worst = compare(f"{name} dynamo={dynamo}", ours, expected, 1e-4)
+    print(f"  {name:14} {'dynamo' if dynamo else 'legacy'}: {found}, differs by {worst:.2g}")
+    return worst
+
+
+def raw_files(x, folder):
+    np.asarray(x, np.float32).tofile(os.path.join(folder, "in.bin"))
+    return os.path.join(folder, "in.bin"), os.path.join(folder, "out.bin")
+
+
+def imports():
+    import logging
+    import warnings
+    warnings.filterwarnings("ignore")
+    logging.disable(logging.WARNING)
+    for name, model, x in torch_models():
+        model = random_values(model)
+        for dynamo in (False, True):
+            with tempfile.TemporaryDirectory() as folder:
+                try:
+                    one_import(name, model, x, dynamo, folder)
+                except Exception as e:  # noqa: BLE001
+                    wrong.append(f"{name} dynamo={dynamo}: {type(e).__name__}: {e}")
+
+
 if __name__ == "__main__":
-    which = sys.argv[2:] or ["exports"]
+    which = sys.argv[2:] or ["exports", "imports"]
     if "exports" in which:
         exports()
+    if "imports" in which:
+        imports()
     for line in wrong:
         print("wrong:", line)
     print(f"{len(wrong)} wrong")

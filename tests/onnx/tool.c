@@ -42,9 +42,38 @@ static int export_case(char **argv)
     return 0;
 }
 
+static float *get(const char *path, size_t n)
+{
+    float *v = tr_alloc(TR_MEM_OTHER, n, sizeof *v);
+    FILE *f = fopen(path, "rb");
+    if (!v || !f || fread(v, sizeof *v, n, f) != n) abort();
+    fclose(f);
+    return v;
+}
+
+static int run_file(char **argv)
+{
+    const tr_onnx_import o = {.loss = TR_ONNX_LOSS_AUTO};
+    const int64_t batch = atoi(argv[3]);
+    tr_network *n = NULL;
+    tr_onnx_found found = {0};
+    if (tr_onnx_read(argv[2], &o, &n, &found) != TR_OK) {
+        fprintf(stderr, "%s\n", tr_last_error()->text);
+        return 1;
+    }
+    const tr_model *m = n->model;
+    const tr_shape *last = &m->layers[m->nlayers - 1].output;
+    float *x = get(argv[4], (size_t)batch * net_input_count(m)), *y = net_run(n, batch, x);
+    put("", argv[5], y, (size_t)batch * net_count(last->ndim, last->dims) * sizeof *y);
+    printf("%zu layers, %zu parameters%s%s\n", m->nlayers, m->nparameters,
+           found.normalize ? ", normalize " : "", found.normalize ? found.normalize : "");
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 2) printf("%zu\n", TR_COUNT(onnx_cases));
     if (argc == 7) return export_case(argv);
+    if (argc == 6) return run_file(argv);
     return argc == 2 ? 0 : 2;
 }

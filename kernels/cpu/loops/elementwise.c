@@ -70,7 +70,7 @@ void TR_LOOP(add)(tr_dtype t, tr_act act, int count, const void *const *in, void
 #define X(op, operands, value, numbers)                                                            \
     TR_INLINE float op##_value(float x, float y, tr_numbers n)                                     \
     {                                                                                              \
-        (void)y;                                                                                   \
+        (void)y, (void)n;                                                                          \
         return value;                                                                              \
     }                                                                                              \
     TR_INLINE void op##_body(tr_dtype t, tr_numbers n, const void *x, const void *y, void *out,    \

@@ -22,6 +22,15 @@ static void write_tanh(tr_onnx_writer *w, const tr_layer *l, const char *const *
     tr_onnx_add(w, "Tanh", NULL, TR_NAMES(in[0]), out, NULL);
 }
 
+static void write_relu6(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
+                        const char *out)
+{
+    (void)l;
+    tr_onnx_add(w, "Clip", NULL,
+                TR_NAMES(in[0], tr_onnx_scalar(w, "min", 0), tr_onnx_scalar(w, "max", 6)), out,
+                NULL);
+}
+
 static void write_silu(tr_onnx_writer *w, const tr_layer *l, const char *const *in, const char *out)
 {
     (void)l;
@@ -80,6 +89,7 @@ static const tr_onnx_layer layers[] = {{.layer = "relu", .write = write_relu},
                                        {.layer = "sigmoid", .write = write_sigmoid},
                                        {.layer = "tanh", .write = write_tanh},
                                        {.layer = "leaky_relu", .write = write_leaky_relu},
+                                       {.layer = "relu6", .write = write_relu6},
                                        {.layer = "softmax", .write = write_softmax},
                                        {0}};
 
@@ -113,6 +123,22 @@ static void read_sigmoid(tr_onnx_reader *r, const tr_onnx_step *s)
 static void read_tanh(tr_onnx_reader *r, const tr_onnx_step *s)
 {
     make(r, s, first(s), "tanh", NULL);
+}
+
+/* From 0 on, up to 6 or to anything; bounds are operands from opset 11 on. */
+static void read_clip(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    double low = tr_onnx_get_real(s, "min", -INFINITY), high = tr_onnx_get_real(s, "max", INFINITY);
+    double *const bounds[] = {&low, &high};
+    for (int i = 0; i < 2; i++)
+        if (s->nin > 1 + i && s->in[1 + i] >= 0 && !tr_onnx_scalar_of(r, s->in[1 + i], bounds[i]))
+            *bounds[i] = NAN;
+    if (low == 0 && high == 6)
+        make(r, s, first(s), "relu6", NULL);
+    else if (low == 0 && high > 1e38)
+        make(r, s, first(s), "relu", NULL);
+    else
+        tr_onnx_refuse(r, s, "between %g and %g: only 0 and 6 are a layer", low, high);
 }
 
 static void read_gelu(tr_onnx_reader *r, const tr_onnx_step *s)
@@ -266,9 +292,10 @@ static void read_parts_tanh(tr_onnx_reader *r, const tr_onnx_step *s)
 }
 
 static const tr_onnx_operator operators[] = {
-    {"Relu", read_relu}, {"Sigmoid", read_sigmoid},      {"Tanh", read_tanh},
-    {"Gelu", read_gelu}, {"LeakyRelu", read_leaky_relu}, {"Softmax", read_softmax},
-    {NULL, NULL}};
+    {"Relu", read_relu},       {"Sigmoid", read_sigmoid},
+    {"Tanh", read_tanh},       {"Gelu", read_gelu},
+    {"Clip", read_clip},       {"LeakyRelu", read_leaky_relu},
+    {"Softmax", read_softmax}, {NULL, NULL}};
 
 static const tr_onnx_pattern patterns[] = {{"Mul", match_silu, read_silu},
                                            {"Mul", match_gelu, read_parts},

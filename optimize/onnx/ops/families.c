@@ -20,7 +20,7 @@ const tr_onnx_layer *tr_onnx_layer_of(const char *type)
 const tr_onnx_operator *tr_onnx_operator_of(const char *type)
 {
     for (size_t f = 0; f < TR_COUNT(families); f++)
-        for (const tr_onnx_operator *o = families[f]->operators; o->type; o++)
+        for (const tr_onnx_operator *o = families[f]->operators; o && o->type; o++)
             if (strcmp(o->type, type) == 0) return o;
     return NULL;
 }

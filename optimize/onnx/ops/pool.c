@@ -16,7 +16,9 @@ static tr_onnx_node *write_window(tr_onnx_writer *w, const char *type, const tr_
 
 static void write_max(tr_onnx_writer *w, const tr_layer *l, const char *const *in, const char *out)
 {
-    write_window(w, "MaxPool", l->attrs, in[0], out);
+    const tr_pool2d_attrs *a = l->attrs;
+    tr_onnx_node *n = write_window(w, "MaxPool", a, in[0], out);
+    if (a->ceil) tr_onnx_int(w, n, "ceil_mode", 1);
 }
 
 static void write_average(tr_onnx_writer *w, const tr_layer *l, const char *const *in,

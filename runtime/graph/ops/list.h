@@ -40,6 +40,8 @@
     X(dequantize, dequantize)                                                                      \
     X(conv2d_int8, product_int8)                                                                   \
     X(linear_int8, product_int8)                                                                   \
+    X(relu6, elementwise)                                                                          \
+    X(relu6_grad, elementwise)                                                                     \
     X(softmax, softmax)                                                                            \
     X(softmax_grad, softmax_grad)                                                                  \
     X(maxpool2d, maxpool2d)                                                                        \

@@ -14,7 +14,13 @@ typedef struct {
         TR_INTS("padding", offsetof(attrs, padding), "0", 0, INT16_MAX, "pixels",                  \
                 "added on both sides, at most half the kernel")
 
-static const tr_field max_fields[] = {WINDOW_FIELDS, {0}};
+static const tr_field max_fields[] = {
+    WINDOW_FIELDS,
+    TR_BOOL("ceil", offsetof(attrs, a.ceil), "false",
+            "a last window that begins in the input or its padding counts, though it does not end "
+            "there"),
+    {0},
+};
 static const tr_field avg_fields[] = {
     WINDOW_FIELDS,
     TR_BOOL("count_include_pad", offsetof(attrs, a.count_include_pad), "true",
@@ -49,8 +55,14 @@ static tr_status infer(tr_maker *mk, tr_layer *l)
     tr_status st = TR_OK;
     TR_TRY(tr_layer_image(l));
     l->output = l->inputs[0];
-    for (int axis = 0; axis < 2; axis++)
+    for (int axis = 0; axis < 2; axis++) {
         TR_TRY(tr_layer_window(l, axis, a->a.kernel, a->a.stride, a->a.padding, dense));
+        if (!a->a.ceil) continue;
+        const int64_t size = l->inputs[0].dims[1 + axis], next = l->output.dims[1 + axis];
+        const int64_t begin = next * a->a.stride[axis] - a->a.padding[axis];
+        const int64_t room = size + 2 * a->a.padding[axis] - a->a.kernel[axis];
+        l->output.dims[1 + axis] += room % a->a.stride[axis] != 0 && begin < size;
+    }
 out:
     return st;
 }

@@ -90,6 +90,8 @@ static const model_case cases[] = {
            "    - flatten\n    - fake_quantize: {scale: 0.01}\n"
            "    - linear: {out: 4, stored: int8, freeze: true}\n" HEAD,
            "mse"),
+    KINKED("relu6", FEATURES, LINEAR "    - relu6\n" HEAD, "mse"),
+    KINKED("relu6, image", IMAGE, CONV "    - relu6\n" FLAT, "mse"),
     KINKED("relu after linear", FEATURES, LINEAR "    - relu\n" HEAD, "mse"),
     KINKED("relu after conv2d", IMAGE, CONV "    - relu\n" FLAT, "mse"),
     POOLED("relu by itself", CONV "    - avgpool2d: {kernel: 1}\n    - relu\n" FLAT),
@@ -108,6 +110,8 @@ static const model_case cases[] = {
     POOLED("maxpool2d", CONV "    - maxpool2d: {kernel: 2}\n" FLAT),
     POOLED("maxpool2d, overlapping",
            CONV "    - maxpool2d: {kernel: 3, stride: 2, padding: 1}\n" FLAT),
+    POOLED("maxpool2d, last windows cut",
+           CONV "    - maxpool2d: {kernel: 2, stride: 3, ceil: true}\n" FLAT),
     SMOOTH("avgpool2d", IMAGE, CONV "    - avgpool2d: {kernel: 2}\n" FLAT, "mse"),
     SMOOTH("avgpool2d, overlapping", IMAGE,
            CONV "    - avgpool2d: {kernel: 3, stride: 2, padding: 1}\n" FLAT, "mse"),

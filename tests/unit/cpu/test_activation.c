@@ -124,6 +124,45 @@ static void check_leaky(double slope, tr_precision p, int isa, int64_t n, bool i
     h_close(&h);
 }
 
+/* Exact: values are kept, or are 0 or 6; NaN stays. */
+static void check_relu6(tr_precision p, int isa, int64_t n)
+{
+    const int64_t d[2] = {n, 2};
+    harness h = open_level("relu6", p, isa, 2);
+    const int x = h_in(&h, h_activation(&h), 2, d), y = h_out(&h, h_activation(&h), 2, d);
+    h_fill_range(&h, x, 1, -9, 9);
+    h_put(&h, x, 0, NAN);
+    double *want = h_values(&h, x);
+    for (size_t i = 0; i < h.tensors[x].count; i++)
+        want[i] = want[i] <= 0 ? 0 : want[i] >= 6 ? 6 : want[i];
+    h_prepare(&h, NULL, TR_ACT_NONE);
+    h_run(&h, false);
+    assert_true(isnan(h_get(&h, y, 0)));
+    for (size_t i = 1; i < h.tensors[y].count; i++) assert_true(h_get(&h, y, i) == want[i]);
+    tr_free(want);
+    h_close(&h);
+
+    h = open_level("relu6.grad", p, isa, 2);
+    const int dy = h_in(&h, h_activation(&h), 2, d), saved = h_in(&h, h_activation(&h), 2, d);
+    const int dx = h_out(&h, h_activation(&h), 2, d);
+    h_fill(&h, dy, 1);
+    h_fill_range(&h, saved, 2, 0.5, 5.5);
+    h_put(&h, saved, 0, 0);
+    h_put(&h, saved, 1, 6);
+    h_prepare(&h, NULL, TR_ACT_NONE);
+    h_run(&h, false);
+    for (size_t i = 0; i < h.tensors[dx].count; i++)
+        assert_true(h_get(&h, dx, i) == (i < 2 ? 0 : h_get(&h, dy, i)));
+    h_close(&h);
+}
+
+static void relu6_matches(void **state)
+{
+    (void)state;
+    FOR_LEVELS(isa)
+    for (size_t s = 0; s < TR_COUNT(sizes); s++) FOR_PRECISIONS(p) check_relu6(p, isa, sizes[s]);
+}
+
 static void leaky_relu_matches(void **state)
 {
     (void)state;
@@ -307,9 +346,13 @@ static void input_can_be_rebound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(leaky_relu_matches),     cmocka_unit_test(fake_quantize_matches),
-        cmocka_unit_test(functions_are_accurate), cmocka_unit_test(ops_match),
-        cmocka_unit_test(special_values),         cmocka_unit_test(input_can_be_rebound),
+        cmocka_unit_test(leaky_relu_matches),
+        cmocka_unit_test(fake_quantize_matches),
+        cmocka_unit_test(relu6_matches),
+        cmocka_unit_test(functions_are_accurate),
+        cmocka_unit_test(ops_match),
+        cmocka_unit_test(special_values),
+        cmocka_unit_test(input_can_be_rebound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

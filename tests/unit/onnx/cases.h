@@ -39,6 +39,9 @@ static const onnx_case onnx_cases[] = {
     {"fake_quantize", IMAGE("    - fake_quantize: {scale: 0.0317}\n")},
     {"fake_quantize-unsigned",
      FEATURES("    - fake_quantize: {scale: 0.03, zero_point: 99, signed: false}\n")},
+    {"relu6", IMAGE("    - relu6\n")},
+    {"maxpool2d-ceil", IMAGE("    - maxpool2d: {kernel: 2, stride: 2, ceil: true}\n"
+                             "    - maxpool2d: {kernel: 3, stride: 2, padding: 1, ceil: true}\n")},
     {"softmax", IMAGE("    - softmax\n")},
     {"softmax-rows", WORDS("    - softmax\n")},
     {"maxpool2d", IMAGE("    - maxpool2d: {kernel: 3, stride: 2, padding: 1}\n"
