@@ -19,7 +19,9 @@ tr_status tr_frame_enter_device(tr_frame *f)
     tr_chosen_device d;
     tr_affinity affinity;
     if (f->backend_ctx) return TR_OK;
-    TR_TRY(tr_device_choose(f->config, f->comm, &d));
+    tr_config c = *f->config; /* who once took CPUs stays there, and has said why */
+    if (f->backend && f->backend->host) c.device = TR_DEVICE_CPU;
+    TR_TRY(tr_device_choose(&c, f->comm, &d));
     TR_TRY(tr_affinity_open(f->config, f->comm, NULL, NULL, &affinity));
     tr_affinity_undo(&affinity);
     st = d.backend->open(&d.options, &f->backend_ctx);

@@ -32,14 +32,17 @@ static tr_status resolve(within *w, const tr_training *t)
     st = tr_model_write_config(t->start->model, w->f->chain.config, to);
     if (fclose(to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "no memory for a config");
     TR_TRY(st);
-    overrides = tr_alloc(TR_MEM_OTHER, t->noverrides + 2, sizeof *overrides);
+    const bool host = w->f->backend && w->f->backend->host; /* then this trains there, too */
+    const size_t own = host ? 3 : 2;
+    overrides = tr_alloc(TR_MEM_OTHER, t->noverrides + own, sizeof *overrides);
     output = tr_sprintf("output=\"%s\"", w->folder);
     TR_HAVE(overrides && output);
     overrides[0] = output;
     overrides[1] = "pipeline=[train]";
-    for (size_t i = 0; i < t->noverrides; i++) overrides[2 + i] = t->overrides[i];
+    if (host) overrides[2] = "device=cpu";
+    for (size_t i = 0; i < t->noverrides; i++) overrides[own + i] = t->overrides[i];
     tr_stages_known(stages);
-    TR_TRY(tr_config_open(w->f->chain.file, text, n, overrides, t->noverrides + 2, stages,
+    TR_TRY(tr_config_open(w->f->chain.file, text, n, overrides, t->noverrides + own, stages,
                           &w->config));
     TR_TRY(tr_train_model(w->config, &w->made));
     to = open_memstream(&w->text, &n);
