@@ -61,7 +61,9 @@ struct tr_stage_job {
     size_t place;            /* in config->pipeline */
     const void *options;     /* the struct that `fields` filled; NULL without fields */
     tr_comm *comm;
-    const tr_network *parent;    /* NULL: the pipeline has made none yet */
+    const tr_network *parent; /* NULL: the pipeline has made none yet */
+    /* The one that the parent's file carries: what is done to inputs may be other than in `config`. */
+    const tr_config *parent_config;
     const tr_evaluation *before; /* of the parent on data.eval; NULL: the config has none */
     tr_evaluator *evaluator;
     /* Of files beside the stage's own, to which an extension is added: "runs/digits/stages/05-export".

@@ -317,6 +317,7 @@ static tr_status attempt(run *r, tr_stage_result *made, tr_miss *miss, bool *agr
                               .options = r->options,
                               .comm = f->comm,
                               .parent = f->chain.network,
+                              .parent_config = f->chain.config,
                               .before = r->evaluated ? &r->before : NULL,
                               .evaluator = f->evaluator,
                               .path = r->path,

@@ -54,4 +54,16 @@ typedef struct {
 tr_status tr_run_over(tr_evaluator *e, const tr_network *n, const tr_config *config,
                       const tr_over_data *what, void **results, uint64_t *batches);
 
+/* *Collective.* What `n` puts out for the first so many samples (0: all), whole batches of them, as
+ * float32; a short batch is filled up with zeros. Two networks of one shape of output compare element
+ * by element. *out: [*count], the same on every rank, to be freed by tr_free. */
+tr_status tr_outputs_over(tr_evaluator *e, const tr_network *n, const tr_config *config,
+                          bool train_data, uint64_t samples, float **out, size_t *count);
+
+/* *Collective.* The gradient of the sum of losses over the first so many samples of data.train (whole
+ * batches of train.batch, one at least), in float32, as training computes it. out: [flat_count], 0 of
+ * frozen rows. */
+tr_status tr_gradients_over(tr_evaluator *e, const tr_network *n, const tr_config *config,
+                            uint64_t samples, float *out);
+
 #endif

@@ -5,7 +5,20 @@
 #include "optimize/stage.h"
 
 extern const tr_stage tr_stage_finetune;
+extern const tr_stage tr_stage_fold;
+extern const tr_stage tr_stage_prune;
 extern const tr_stage tr_stage_profile;
 extern const tr_stage tr_stage_report;
+
+/* ---- training_keys.c: what a stage's option `train`, a map of keys of `train` (or NULL), is to a
+ * training within it. Local. */
+
+/* "train.KEY=VALUE" for each. *out: NULL-ended; to be closed by tr_training_keys_free, also when it
+ * fails. */
+tr_status tr_training_keys(const tr_node *train, char ***out, size_t *count);
+void tr_training_keys_free(char **all);
+/* What a training would be started with must be a config. `at`: of the stage at `place`. */
+tr_status tr_training_keys_check(const tr_config *c, const tr_node *at, const tr_node *train,
+                                 size_t place);
 
 #endif

@@ -45,6 +45,8 @@ OTHER_NAMES = {
     ("runtime/config/schema_data.c", "bce"): "a choice of model.loss",
     ("optimize/passes/batchnorm.c", "batchnorm"): "the name of a pass",
     ("optimize/profile/machine.c", "linear"): "a layer of the model that peaks are measured with",
+    ("optimize/stages/prune.c", "batchnorm"): "a choice of prune.by",
+    ("optimize/stages/prune.c", "linear"): "a choice of prune.schedule",
     ("runtime/config/schema_train.c", "linear"): "a choice of train.schedule",
 }
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)

@@ -1,0 +1,188 @@
+/* The stage `fold`: all passes from model to model (optimize/passes), proven on data. */
+#include "optimize/stages/stages.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "optimize/passes/passes.h"
+
+typedef struct {
+    tr_stage_common common;
+    const tr_node *skip;
+    double bound;
+    int64_t samples;
+    bool normalize;
+} fold_options;
+
+static const tr_field fields[] = {
+    TR_STAGE_COMMON(fold_options),
+    TR_NODE("skip", offsetof(fold_options, skip), "",
+            "list of passes to leave out (docs/passes.md)"),
+    TR_NUMBER(
+        "bound", REAL, offsetof(fold_options, bound), "auto", 0, 1, NULL,
+        "most that outputs may differ by, over the largest output or 1; a pass that makes more is "
+        "undone. auto: 1e-4 in fp32, 0.05 in bf16 and fp16",
+        .auto_text = "auto", .auto_value = -1),
+    TR_INT("samples", offsetof(fold_options, samples), "256", 1, 1e9, "samples",
+           "that outputs are compared on: the first of data.eval, else of data.train"),
+    TR_BOOL(
+        "normalize", offsetof(fold_options, normalize), "true",
+        "data.normalize goes into the first layers where that is exact; the config that the model "
+        "carries then has none"),
+    TR_END,
+};
+
+/* ---- Options --------------------------------------------------------------------------------- */
+
+/* names: [count] of tr_alloc, which point into the config. */
+static tr_status skipped(const tr_node *skip, const char ***names, size_t *count)
+{
+    const bool list = skip && skip->kind == TR_NODE_LIST,
+               one = skip && skip->kind == TR_NODE_SCALAR;
+    *count = list ? skip->count : one && skip->text[0] ? 1 : 0;
+    *names = tr_alloc(TR_MEM_OTHER, *count, sizeof **names);
+    if (!*names) return tr_last_status();
+    for (size_t i = 0; i < *count; i++) (*names)[i] = list ? skip->values[i]->text : skip->text;
+    return TR_OK;
+}
+
+static tr_status check_name(const tr_node *at)
+{
+    const char *names[64], *near;
+    size_t n = tr_pass_count() < TR_COUNT(names) ? tr_pass_count() : TR_COUNT(names), i = 0;
+    for (size_t k = 0; k < n; k++) names[k] = tr_pass_at(k)->name;
+    if (at->kind != TR_NODE_SCALAR) return tr_node_fail(at, "skip: expected names of passes");
+    while (i < n && strcmp(names[i], at->text) != 0) i++;
+    if (i < n) return TR_OK;
+    near = tr_nearest(at->text, names, n);
+    return tr_node_fail(at, "skip: there is no pass \"%s\"%s%s%s", at->text,
+                        near ? ": did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+}
+
+static tr_status check(const tr_config *c, size_t place)
+{
+    const tr_node *skip = ((const fold_options *)c->pipeline.items[place].options)->skip;
+    tr_status st = TR_OK;
+    if (skip && skip->kind == TR_NODE_MAP) return tr_node_fail(skip, "skip: expected a list");
+    if (skip && skip->kind == TR_NODE_SCALAR && skip->text[0]) return check_name(skip);
+    for (size_t i = 0; skip && skip->kind == TR_NODE_LIST && i < skip->count; i++)
+        TR_TRY(check_name(skip->values[i]));
+out:
+    return st;
+}
+
+/* ---- Proof ----------------------------------------------------------------------------------- */
+
+typedef struct {
+    const tr_stage_job *job;
+    tr_config raw; /* the parent's, with no data.normalize; shallow */
+    bool agreed;   /* a failure was one of the evaluation's, which all ranks have */
+} proof;
+
+static tr_status outputs(proof *p, const tr_pass_subject *s, float **out, size_t *count)
+{
+    const fold_options *o = p->job->options;
+    const tr_status st =
+        tr_outputs_over(p->job->evaluator, s->network, s->raw ? &p->raw : p->job->parent_config,
+                        !p->job->config->data.eval.present, (uint64_t)o->samples, out, count);
+    p->agreed = p->agreed || st != TR_OK;
+    return st;
+}
+
+static tr_status differ(void *ctx, const tr_pass_subject *before, const tr_pass_subject *after,
+                        double *difference)
+{
+    tr_status st = TR_OK;
+    float *a = NULL, *b = NULL;
+    size_t na, nb;
+    double most = 1, d = 0;
+    TR_TRY(outputs(ctx, before, &a, &na));
+    TR_TRY(outputs(ctx, after, &b, &nb));
+    TR_NEED(na == nb, TR_INTERNAL, "%zu and %zu outputs", na, nb);
+    for (size_t i = 0; i < na; i++) {
+        const double apart = fabs((double)a[i] - (double)b[i]);
+        most = fmax(most, fabs((double)a[i]));
+        if (!(apart <= d)) d = apart; /* NaN, too */
+        if (isnan(d)) break;
+    }
+    *difference = d / most;
+out:
+    tr_free(a);
+    tr_free(b);
+    return st;
+}
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
+static tr_status say(tr_findings *f, const tr_pass_report *r)
+{
+    tr_status st = TR_OK;
+    const size_t n = tr_pass_count();
+    const char **names = tr_alloc(TR_MEM_OTHER, n, sizeof *names);
+    double *v = tr_alloc(TR_MEM_OTHER, n, sizeof *v);
+    TR_HAVE(names && v);
+    for (size_t i = 0; i < n; i++) names[i] = tr_pass_at(i)->name;
+    TR_TRY(tr_findings_table(f, "passes", n, names));
+    for (size_t i = 0; i < n; i++) v[i] = (double)r[i].count;
+    TR_TRY(tr_findings_column(f, "count", v));
+    for (size_t i = 0; i < n; i++) v[i] = r[i].difference;
+    TR_TRY(tr_findings_column(f, "difference", v));
+    for (size_t i = 0; i < n; i++) v[i] = r[i].undone;
+    TR_TRY(tr_findings_column(f, "undone", v));
+    for (size_t i = 0; i < n; i++) {
+        char name[TR_NAME];
+        snprintf(name, sizeof name, "note_%s", names[i]);
+        if (r[i].note[0]) TR_TRY(tr_attrs_add_text(&f->values, name, r[i].note));
+    }
+out:
+    tr_free(names);
+    tr_free(v);
+    return st;
+}
+
+static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed)
+{
+    tr_status st = TR_OK;
+    const fold_options *o = job->options;
+    const tr_config *c = job->parent_config;
+    proof p = {.job = job, .raw = *c};
+    tr_pass_report reports[64];
+    const char **skip = NULL;
+    bool raw = false;
+    *agreed = true;
+    p.raw.data.normalize.written = NULL;
+    p.raw.data.normalize.inputs = NULL;
+    p.raw.data.normalize.count = 0;
+    tr_passes_options po = {.normalize = c->data.normalize.inputs,
+                            .nnormalize = o->normalize ? c->data.normalize.count : 0,
+                            .bound = o->bound >= 0                             ? o->bound
+                                     : c->train.precision == TR_PRECISION_FP32 ? 1e-4
+                                                                               : 0.05,
+                            .differ = differ,
+                            .ctx = &p};
+    st = skipped(o->skip, &skip, &po.nskip);
+    po.skip = skip;
+    if (st == TR_OK && tr_pass_count() > TR_COUNT(reports))
+        st = TR_FAIL(TR_INTERNAL, "more passes than reports");
+    TR_TRY(tr_agree(job->comm, st, NULL));
+    st = tr_passes_run(job->parent, &po, &out->network, &raw, reports);
+    *agreed = st == TR_OK || p.agreed;
+    TR_TRY(st);
+    if (raw) out->override = tr_strdup(TR_PASSES_RAW);
+    st = raw && !out->override ? tr_last_status() : say(job->findings, reports);
+    TR_TRY(tr_agree(job->comm, st, NULL));
+out:
+    tr_free(skip);
+    return st;
+}
+
+const tr_stage tr_stage_fold = {
+    .name = "fold",
+    .doc =
+        "Makes a model of fewer layers that computes the same in evaluation: batchnorm goes into "
+        "convolutions, and more (docs/passes.md). Each pass is proven on data",
+    .fields = fields,
+    .options_size = sizeof(fold_options),
+    .check = check,
+    .run = run,
+};

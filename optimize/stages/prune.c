@@ -1,0 +1,319 @@
+/* The stage `prune`: weights masked, or channels removed (optimize/prune), in rounds with training
+ * between. */
+#include "optimize/stages/stages.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "optimize/prune/prune.h"
+
+enum { CHANNELS, WEIGHTS, PATTERN };
+static const char *const kinds[] = {"channels", "weights", "pattern", NULL};
+static const char *const criteria[] = {"l1", "l2", "random", "batchnorm", "taylor", NULL};
+static const char *const measures[] = {"parameters", "multiply_adds", NULL};
+static const char *const schedules[] = {"linear", "cubic", NULL};
+
+typedef struct {
+    tr_stage_common common;
+    int kind, by, measure, schedule;
+    double amount, most, sensitivity;
+    bool global;
+    tr_ints pattern;
+    int64_t multiple, samples, rounds;
+    const tr_node *keep, *train;
+} prune_options;
+
+#define AT(field) offsetof(prune_options, field)
+static const tr_field fields[] = {
+    TR_STAGE_COMMON(prune_options),
+    TR_CHOICE(
+        "kind", AT(kind), kinds, "channels",
+        "channels: removed for good; weights: set to 0 and kept there; pattern: so many of as many "
+        "weights along the inputs stay"),
+    TR_REAL("amount", AT(amount), "0.5", 0, 1, NULL,
+            "channels: part of `measure` that goes; weights: part of them that is 0"),
+    TR_CHOICE(
+        "by", AT(by), criteria, "l1",
+        "what says how little a channel or weight counts: sums of |w| or w^2, chance, factors of "
+        "the batchnorm behind it, |w * gradient|"),
+    TR_CHOICE("measure", AT(measure), measures, "multiply_adds", "of channels: what is to be less"),
+    TR_BOOL("global", AT(global), "true",
+            "all layers compete; else each loses the same part of its own"),
+    TR_INTS("pattern", AT(pattern), "[2, 4]", 1, 64, NULL, "[n, m]: of m weights n stay"),
+    TR_INT("multiple", AT(multiple), "1", 1, 4096, "channels",
+           "widths that are a multiple of this stay one: 8 or 16 suit kernels"),
+    TR_REAL("most", AT(most), "0.9", 0.01, 1, NULL,
+            "of a layer's channels, at most this part goes"),
+    TR_REAL("sensitivity", AT(sensitivity), "0", 0, 1e6, NULL,
+            "channels: each group first loses parts alone, and then goes by how much it may lose "
+            "before "
+            "the loss on data.eval rises by this; 0: all alike"),
+    TR_NODE("keep", AT(keep), "", "list of layers that are left alone"),
+    TR_INT("rounds", AT(rounds), "1", 1, 1000, NULL, "so many times, with training after each"),
+    TR_CHOICE("schedule", AT(schedule), schedules, "cubic",
+              "how the amount grows over the rounds; cubic: most at the beginning"),
+    TR_NODE(
+        "train", AT(train), "",
+        "keys of `train` for the training after each round; absent, and one round: no training"),
+    TR_INT("samples", AT(samples), "1024", 1, 1e9, "samples", "of data.train, for by: taylor"),
+    TR_END,
+};
+
+/* ---- Options --------------------------------------------------------------------------------- */
+
+static tr_status check(const tr_config *c, size_t place)
+{
+    const tr_list_item *item = &c->pipeline.items[place];
+    const prune_options *o = item->options;
+    tr_status st = TR_OK;
+    if (o->by == TR_PRUNE_BATCHNORM && o->kind != CHANNELS)
+        return tr_node_fail(item->at, "pipeline.%zu.by: batchnorm says nothing of single weights",
+                            place);
+    if (o->kind == PATTERN && (o->pattern.count != 2 || o->pattern.v[0] >= o->pattern.v[1]))
+        return tr_node_fail(item->at, "pipeline.%zu.pattern: expected [n, m] with n below m",
+                            place);
+    if (o->sensitivity > 0 && !c->data.eval.present)
+        return tr_node_fail(item->at, "pipeline.%zu.sensitivity: there is no data.eval", place);
+    if (o->keep && o->keep->kind == TR_NODE_MAP)
+        return tr_node_fail(o->keep, "pipeline.%zu.keep: expected a list of layers", place);
+    TR_TRY(tr_training_keys_check(c, item->at, o->train, place));
+out:
+    return st;
+}
+
+static bool milder(void *options)
+{
+    prune_options *o = options;
+    if (o->kind == PATTERN || o->amount < 0.02) return false;
+    o->amount *= 0.75;
+    return true;
+}
+
+/* ---- One round ------------------------------------------------------------------------------- */
+
+typedef struct {
+    const tr_stage_job *job;
+    const prune_options *o;
+    const char **keep;
+    size_t nkeep;
+    float *gradients; /* of the network as it stands; NULL: not asked for */
+    double *shares;   /* of its groups; NULL: all alike */
+    double before;    /* what the measure was at first */
+} work;
+
+static tr_status loss_of(void *ctx, const tr_network *n, double *loss)
+{
+    const tr_stage_job *job = ctx;
+    tr_evaluation e;
+    const tr_status st = tr_evaluate(job->evaluator, n, job->parent_config, &e);
+    *loss = e.loss;
+    return st;
+}
+
+static double measure_of(const work *w, const tr_network *n)
+{
+    return w->o->measure == TR_PRUNE_PARAMETERS ? (double)n->model->nparameters
+                                                : tr_network_multiply_adds(n);
+}
+
+/* How much of each group may go; found out once, on the network that came in. */
+static tr_status find_shares(work *w, const tr_network *n, const tr_structured_options *so)
+{
+    static const double amounts[] = {0.125, 0.25, 0.5, 0.75};
+    tr_status st = TR_OK;
+    tr_groups g = {0};
+    tr_sensitivity *s = NULL;
+    const char **names = NULL;
+    double loss, *column = NULL;
+    TR_TRY(tr_groups_open(n->model, &g));
+    s = tr_alloc(TR_MEM_OTHER, g.ngroups * TR_COUNT(amounts), sizeof *s);
+    names = tr_alloc(TR_MEM_OTHER, g.ngroups, sizeof *names);
+    column = tr_alloc(TR_MEM_OTHER, g.ngroups, sizeof *column);
+    w->shares = tr_alloc(TR_MEM_OTHER, g.ngroups, sizeof *w->shares);
+    TR_HAVE(s && names && column && w->shares);
+    TR_TRY(loss_of((void *)w->job, n, &loss));
+    TR_TRY(tr_prune_sensitivity(n, &g, so, amounts, TR_COUNT(amounts), loss_of, (void *)w->job, s));
+    tr_prune_shares(s, g.ngroups, TR_COUNT(amounts), loss, w->o->sensitivity, w->shares);
+    for (size_t k = 0; k < g.ngroups; k++) names[k] = g.name[k];
+    TR_TRY(tr_findings_table(w->job->findings, "sensitivity", g.ngroups, names));
+    for (size_t a = 0; a < TR_COUNT(amounts); a++) {
+        char name[TR_NAME];
+        snprintf(name, sizeof name, "loss_%g", amounts[a]);
+        for (size_t k = 0; k < g.ngroups; k++) column[k] = s[k * TR_COUNT(amounts) + a].loss;
+        TR_TRY(tr_findings_column(w->job->findings, name, column));
+    }
+    TR_TRY(tr_findings_column(w->job->findings, "share", w->shares));
+out:
+    tr_free(s);
+    tr_free(names);
+    tr_free(column);
+    tr_groups_close(&g);
+    return st;
+}
+
+static tr_status remove_channels(work *w, const tr_network *n, double left, tr_network **out)
+{
+    tr_status st = TR_OK;
+    double reached;
+    const double target = left * w->before / measure_of(w, n);
+    tr_structured_options so = {.by = (tr_prune_by)w->o->by,
+                                .measure = (tr_prune_measure)w->o->measure,
+                                .target = target < 1 ? target : 1,
+                                .global = w->o->global,
+                                .multiple = w->o->multiple,
+                                .most = w->o->most,
+                                .seed = (uint64_t)w->job->config->seed,
+                                .gradients = w->gradients,
+                                .keep = w->keep,
+                                .nkeep = w->nkeep};
+    if (w->o->sensitivity > 0 && !w->shares) TR_TRY(find_shares(w, n, &so));
+    so.shares = w->shares;
+    TR_TRY(tr_prune_channels(n, &so, out, &reached));
+    const double now = measure_of(w, *out) / w->before;
+    TR_TRY(tr_attrs_add_real(&w->job->findings->values, "reached", now));
+    if (now > left + 1e-9 && tr_comm_topology(w->job->comm)->rank == 0)
+        tr_log(TR_LOG_WARN,
+               "prune: %.3g of the %s is left, not %.3g: widths, `most` or `keep` allow no less",
+               now, measures[w->o->measure], left);
+out:
+    return st;
+}
+
+static tr_status mask_weights(work *w, const tr_network *n, double left, tr_network **out)
+{
+    const bool pattern = w->o->kind == PATTERN;
+    return tr_mask(n,
+                   &(tr_mask_options){.by = (tr_prune_by)w->o->by,
+                                      .amount = 1 - left,
+                                      .per_layer = !w->o->global,
+                                      .n = pattern ? w->o->pattern.v[0] : 0,
+                                      .m = pattern ? w->o->pattern.v[1] : 0,
+                                      .seed = (uint64_t)w->job->config->seed,
+                                      .gradients = w->gradients,
+                                      .keep = w->keep,
+                                      .nkeep = w->nkeep},
+                   out);
+}
+
+static tr_status prune_once(work *w, const tr_network *n, double left, tr_network **out)
+{
+    tr_status st = TR_OK;
+    if (w->o->by == TR_PRUNE_TAYLOR) {
+        tr_free(w->gradients);
+        w->gradients = tr_alloc(TR_MEM_OTHER, n->model->flat_count, sizeof *w->gradients);
+        TR_TRY(tr_agree(w->job->comm, w->gradients ? TR_OK : tr_last_status(), NULL));
+        TR_TRY(tr_gradients_over(w->job->evaluator, n, w->job->parent_config,
+                                 (uint64_t)w->o->samples, w->gradients));
+    }
+    st = w->o->kind == CHANNELS ? remove_channels(w, n, left, out) : mask_weights(w, n, left, out);
+out:
+    return st;
+}
+
+/* ---- All of it ------------------------------------------------------------------------------- */
+
+static tr_status say(tr_findings *f, const tr_network *before, const tr_network *after)
+{
+    tr_status st = TR_OK;
+    tr_prune_row *rows = NULL;
+    size_t n = 0;
+    TR_TRY(tr_prune_report(before, after, &rows, &n));
+    const char **names = tr_alloc(TR_MEM_OTHER, n, sizeof *names);
+    double *v = tr_alloc(TR_MEM_OTHER, n, sizeof *v);
+    st = names && v ? TR_OK : tr_last_status();
+    for (size_t i = 0; st == TR_OK && i < n; i++) names[i] = rows[i].layer;
+    if (st == TR_OK) st = tr_findings_table(f, "layers", n, names);
+    for (int which = 0; st == TR_OK && which < 2; which++) {
+        for (size_t i = 0; i < n; i++) v[i] = (double)rows[i].parameters[which];
+        st = tr_findings_column(f, which ? "parameters" : "parameters_before", v);
+        for (size_t i = 0; i < n; i++) v[i] = rows[i].multiply_adds[which];
+        if (st == TR_OK)
+            st = tr_findings_column(f, which ? "multiply_adds" : "multiply_adds_before", v);
+        for (size_t i = 0; i < n; i++)
+            v[i] = (double)rows[i].zeros[which] / fmax(1, (double)rows[i].parameters[which]);
+        if (st == TR_OK) st = tr_findings_column(f, which ? "sparsity" : "sparsity_before", v);
+    }
+    tr_free(names);
+    tr_free(v);
+out:
+    tr_free(rows);
+    return st;
+}
+
+/* *Collective.* */
+static tr_status train(const work *w, int round, tr_network **network, bool *agreed)
+{
+    tr_status st;
+    tr_network *trained = NULL;
+    char **overrides = NULL, name[32];
+    size_t n = 0;
+    snprintf(name, sizeof name, "round-%d", round);
+    st = tr_training_keys(w->o->train, &overrides, &n);
+    TR_TRY(tr_agree(w->job->comm, st, NULL));
+    const tr_training t = {.start = *network,
+                           .overrides = (const char *const *)overrides,
+                           .noverrides = n,
+                           .name = name};
+    TR_TRY(w->job->train(w->job, &t, &trained, agreed));
+    tr_network_close(*network);
+    *network = trained;
+out:
+    tr_training_keys_free(overrides);
+    return st;
+}
+
+static tr_status list_kept(work *w)
+{
+    const tr_node *keep = w->o->keep;
+    const bool list = keep && keep->kind == TR_NODE_LIST;
+    w->nkeep = list ? keep->count : keep && keep->text[0] ? 1 : 0;
+    w->keep = tr_alloc(TR_MEM_OTHER, w->nkeep, sizeof *w->keep);
+    for (size_t i = 0; w->keep && i < w->nkeep; i++)
+        w->keep[i] = list ? keep->values[i]->text : keep->text;
+    return w->keep ? TR_OK : tr_last_status();
+}
+
+static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed)
+{
+    tr_status st = TR_OK;
+    const prune_options *o = job->options;
+    work w = {.job = job, .o = o};
+    tr_network *network = NULL;
+    *agreed = true;
+    TR_TRY(tr_agree(job->comm, list_kept(&w), NULL));
+    w.before = measure_of(&w, job->parent);
+    for (int round = 1; round <= o->rounds; round++) {
+        const double left =
+            tr_prune_schedule(1 - o->amount, round, (int)o->rounds, o->schedule == 1);
+        tr_network *made = NULL;
+        /* what is collective within has agreed, and what is local comes out alike on all ranks but for
+         * memory, which nobody else would know of */
+        st = prune_once(&w, network ? network : job->parent, left, &made);
+        *agreed = st != TR_MEMORY;
+        TR_TRY(st);
+        tr_network_close(network);
+        network = made;
+        if (o->rounds > 1 || o->train) TR_TRY(train(&w, round, &network, agreed));
+    }
+    TR_TRY(tr_agree(job->comm, say(job->findings, job->parent, network), NULL));
+    out->network = network;
+    network = NULL;
+out:
+    tr_network_close(network);
+    tr_free(w.keep);
+    tr_free(w.gradients);
+    tr_free(w.shares);
+    return st;
+}
+
+const tr_stage tr_stage_prune = {
+    .name = "prune",
+    .doc =
+        "Removes channels, or sets weights to 0 and keeps them there, where they count least; in "
+        "rounds, with training between them in `stages/NN-prune/`",
+    .fields = fields,
+    .options_size = sizeof(prune_options),
+    .check = check,
+    .milder = milder,
+    .run = run,
+};
