@@ -21,6 +21,9 @@ static const char usage[] =
     "  trainer plan CONFIG [key=value ...] [--ranks N]\n"
     "                                          memory, arithmetic and traffic; runs nothing\n"
     "  trainer inspect FILE [FILE2] [--json]   what is in a run file; with two, how they differ\n"
+    "  trainer import FILE.onnx OUT.h5 [key=value ...]\n"
+    "                                          a run file of an ONNX file's model; keys are the "
+    "config's\n"
     "exit status: 0 done, 1 failed, 2 wrong config or command line, 75 stopped on request with a\n"
     "checkpoint saved (start again with --resume)\n";
 
@@ -38,7 +41,10 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         int (*run)(int argc, char **argv);
-    } commands[] = {{"check", tr_cmd_check}, {"plan", tr_cmd_plan}, {"inspect", tr_cmd_inspect}};
+    } commands[] = {{"check", tr_cmd_check},
+                    {"plan", tr_cmd_plan},
+                    {"inspect", tr_cmd_inspect},
+                    {"import", tr_cmd_import}};
 
     keep_standard_streams();
 

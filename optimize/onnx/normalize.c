@@ -59,7 +59,7 @@ static void write_numbers(FILE *to, const char *key, const float *v, size_t n)
     char number[32];
     fprintf(to, "%s: [", key);
     for (size_t i = 0; i < n; i++)
-        fprintf(to, "%s%s", i ? ", " : "", tr_format_real((double)v[i], number));
+        fprintf(to, "%s%s", i ? ", " : "", tr_format_real(tr_onnx_short((double)v[i]), number));
     fputs("]", to);
 }
 

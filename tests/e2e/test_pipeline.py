@@ -5,6 +5,7 @@ import random
 import signal
 import time
 import xml.etree.ElementTree
+import zipfile
 
 import h5py
 
@@ -89,6 +90,26 @@ class Pipeline(Case):
                                  ("prune", "train={batches: 3}", "batches")):
             out = self.run_trainer(stage, model, key, *(["kind=pattern"] if "pattern" in key else []), "--force", status=2)
             self.assertIn(said, out)
+
+    def test_export(self):
+        """An export is read back and answers as the model does, at any rank count; imported, it is the same model."""
+        config = self.config(every=50)
+        self.run_trainer(config, "pipeline=[train, {export: {normalize: true}}, {export: {format: npz}}]")
+        found = self.attributes(self.stage("01-export.h5"), "01-export")
+        self.assertLess(found["max_abs_difference"], 1e-4)
+        self.assertGreater(found["max_abs_output"], 0)
+        onnx = self.stage("01-export.onnx")
+        self.assertEqual(found["bytes"], onnx.stat().st_size)
+        back = self.dir / "back.h5"
+        self.tool("import", onnx, back)
+        with h5py.File(self.dir / "run/model.h5", "r") as a, h5py.File(back, "r") as b, \
+                zipfile.ZipFile(self.stage("02-export.npz")) as z:
+            self.assertIsNone(z.testzip())
+            for layer, rows in a["model/params"].items():
+                for name, row in rows.items():
+                    self.assertTrue((row[()] == b[f"model/params/{layer}/{name}"][()]).all())
+                    self.assertIn(f"{layer}.{name}.npy", z.namelist())
+        self.assertIn("head/weight", self.tool("inspect", back))
 
     def test_resume(self):
         """What is done is not done again; what changed runs again, with all behind it, and says why."""

@@ -109,9 +109,201 @@ static void test_random(void **state)
     }
 }
 
+/* ---- What is not ours, or damaged -------------------------------------------------------------- */
+
+static unsigned char *whole(size_t *n)
+{
+    FILE *f = fopen(path, "rb");
+    unsigned char *v = calloc(1, 1 << 18);
+    assert_non_null(f);
+    *n = fread(v, 1, 1 << 18, f);
+    fclose(f);
+    return v;
+}
+
+static void put(const void *v, size_t n)
+{
+    FILE *f = fopen(path, "wb");
+    assert_true(f && fwrite(v, 1, n, f) == n && fclose(f) == 0);
+}
+
+static tr_status try_read(void)
+{
+    const tr_onnx_import in = {.loss = TR_ONNX_LOSS_AUTO};
+    tr_network *n = NULL;
+    const tr_status st = tr_onnx_read(path, &in, &n, NULL);
+    tr_network_close(n);
+    return st;
+}
+
+static void fails(tr_status st, const char *text)
+{
+    const tr_status got = try_read();
+    if (got != st || !strstr(tr_last_error()->text, text))
+        print_message("%d: %s\n", (int)got, tr_last_error()->text);
+    assert_int_equal(got, st);
+    assert_non_null(strstr(tr_last_error()->text, text));
+}
+
+/* The same number of other bytes, everywhere. */
+static void replace(unsigned char *v, size_t n, const char *from, const char *to)
+{
+    const size_t m = strlen(from);
+    int found = 0;
+    assert_int_equal(m, strlen(to));
+    for (size_t i = 0; i + m <= n; i++)
+        if (memcmp(v + i, from, m) == 0) memcpy(v + i, to, m), found++;
+    assert_true(found > 0);
+}
+
+static void write_case(const char *model, const tr_onnx_options *o)
+{
+    const onnx_case c = {"", model};
+    tr_network *n = net_of(&c, 1);
+    ok(tr_onnx_write(path, n, o));
+    tr_network_close(n);
+}
+
+/* All that is not supported, at once, by node and operator. */
+static void test_unsupported(void **state)
+{
+    (void)state;
+    size_t n;
+    write_case(FEATURES("    - tanh: {name: here}\n    - relu\n    - sigmoid: {name: there}\n"),
+               &(tr_onnx_options){.opset = 17});
+    unsigned char *v = whole(&n);
+    replace(v, n, "Tanh", "Tanx");
+    replace(v, n, "Sigmoid", "Sigmoix");
+    put(v, n);
+    fails(TR_UNSUPPORTED, "2 of its nodes cannot be layers here: node \"here\" (Tanx): there is no "
+                          "layer for it; node \"there\" (Sigmoix): there is no layer for it");
+    free(v);
+}
+
+/* Values in a second file: beside the first, whole, and nowhere else. */
+static void test_external(void **state)
+{
+    (void)state;
+    static const char model[] = FEATURES("    - linear: {out: 99}\n    - linear: {out: 3}\n");
+    const onnx_case c = {"", model};
+    const tr_onnx_options o = {.external_over = 1};
+    size_t n;
+    tr_network *net = net_of(&c, 1), *back = read_back(&o, net, NULL);
+    same_rows(net, back);
+    tr_network_close(net);
+    tr_network_close(back);
+    unsigned char *v = whole(&n);
+    static const char *const places[] = {"../m.onnx.d", "/etc/passwd", "./../m.onnx",
+                                         "dir/m.onnx."};
+    for (size_t i = 0; i < 4; i++) {
+        unsigned char *other = malloc(n);
+        memcpy(other, v, n);
+        replace(other, n, "m.onnx.data", places[i]);
+        put(other, n);
+        fails(TR_DATA, "which is no file below its folder");
+        free(other);
+    }
+    put(v, n);
+    ok(try_read());
+    char *data = tr_sprintf("%s.data", path);
+    assert_int_equal(truncate(data, 100), 0);
+    fails(TR_DATA, "ends before the values of");
+    unlink(data);
+    assert_int_equal(symlink("/etc/passwd", data), 0);
+    fails(TR_DATA, "which is no file below its folder");
+    unlink(data);
+    tr_free(data);
+    free(v);
+}
+
+/* A graph in an attribute of a node of a graph, and so on: protobuf-c follows by recursion. */
+static void test_deep(void **state)
+{
+    (void)state;
+    enum { MOST = 1 << 17 };
+    unsigned char *v = calloc(1, MOST);
+    size_t at = MOST;
+    static const unsigned char fields[] = {1, 5, 6}; /* node, attribute, g */
+    for (int i = 0; i <= 9000; i++) {                /* the outermost one is a graph */
+        size_t n = MOST - at;
+        unsigned char length[5];
+        int k = 0;
+        do {
+            length[k++] = (unsigned char)((n & 0x7f) | (n > 0x7f ? 0x80 : 0));
+            n >>= 7;
+        } while (n);
+        at -= (size_t)k;
+        memcpy(v + at, length, (size_t)k);
+        v[--at] = (unsigned char)(fields[2 - i % 3] << 3 | 2);
+    }
+    v[at] = 7 << 3 | 2; /* the model's graph */
+    put(v + at, MOST - at);
+    fails(TR_DATA, "no ONNX file, or a damaged one");
+    free(v);
+}
+
+/* Bytes changed, left out and put in at random: a network or an error with a text, and nothing is left. */
+static void test_damaged(void **state)
+{
+    (void)state;
+    const size_t before = tr_mem_held(TR_MEM_OTHER) + tr_mem_held(TR_MEM_WEIGHTS);
+    int good = 0, bad = 0;
+    for (size_t i = 0; i < TR_COUNT(onnx_cases); i += 2) {
+        size_t n;
+        write_case(onnx_cases[i].model, &(tr_onnx_options){.opset = 13 + (int64_t)(i % 9)});
+        unsigned char *v = whole(&n), *w = malloc(n);
+        for (uint32_t k = 0; k < 60; k++) {
+            const tr_philox any = tr_philox_at(i, TR_RNG_TEST, 7, k, 0);
+            memcpy(w, v, n);
+            for (uint32_t j = 0; j <= any.v[3] % 4; j++) {
+                const tr_philox at = tr_philox_at(i, TR_RNG_TEST, 8, k, j);
+                w[at.v[0] % n] = (unsigned char)(at.v[1] % 3 ? at.v[2] : 0xff);
+            }
+            put(w, k % 5 == 0 ? any.v[0] % n : n);
+            if (try_read() == TR_OK)
+                good++;
+            else
+                assert_true(++bad && *tr_last_error()->text);
+        }
+        free(v);
+        free(w);
+    }
+    assert_true(good > 10 && bad > 100);
+    assert_int_equal(tr_mem_held(TR_MEM_OTHER) + tr_mem_held(TR_MEM_WEIGHTS), before);
+}
+
+/* float16 weights come back as what they were rounded to; metadata and normalization are kept. */
+static void test_options(void **state)
+{
+    (void)state;
+    test_model t = test_model_open(IMAGE("    - conv2d: {out: 3, kernel: 3}\n    - flatten\n"));
+    tr_config *c = NULL;
+    static const char *const over[] = {"data.normalize={mean: [1, 2, 3, 4], std: 0.5}"};
+    ok(tr_config_derive(t.config, over, 1, &c));
+    tr_model *m = t.model;
+    t.model = NULL;
+    tr_network *n = net_random(m, 4);
+    for (size_t i = 0; i < m->flat_count; i++)
+        n->params[i] = tr_f16_to_f32(tr_f32_to_f16(n->params[i]));
+    tr_onnx_found found;
+    const tr_onnx_options o = {.weights = TR_F16, .config = c, .normalize = true};
+    tr_network *back = read_back(&o, n, &found);
+    same_rows(n, back);
+    assert_string_equal(found.normalize, "{input: {mean: [1, 2, 3, 4], std: [0.5]}}");
+    assert_non_null(strstr(found.config, "conv2d:"));
+    tr_onnx_found_free(&found);
+    tr_network_close(back);
+    tr_network_close(n);
+    tr_config_close(c);
+    test_model_close(&t);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layers),
-                                       cmocka_unit_test(test_random)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layers),   cmocka_unit_test(test_random),
+        cmocka_unit_test(test_options),  cmocka_unit_test(test_unsupported),
+        cmocka_unit_test(test_external), cmocka_unit_test(test_deep),
+        cmocka_unit_test(test_damaged)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

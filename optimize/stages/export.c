@@ -1,0 +1,168 @@
+/* The stage `export`: the network as a file that others read. What was written as ONNX is read back and run
+ * on data: what it answers is compared with what the network answers. */
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "optimize/onnx/onnx.h"
+#include "optimize/stages/stages.h"
+#include "optimize/tensors/tensors.h"
+
+enum { ONNX, SAFETENSORS, NPZ };
+static const char *const formats[] = {"onnx", "safetensors", "npz", NULL};
+static const char *const types[] = {"float32", "float16", "bfloat16", NULL};
+static const tr_dtype dtypes[] = {TR_F32, TR_F16, TR_BF16};
+
+typedef struct {
+    tr_stage_common common;
+    int format, weights;
+    int64_t opset, samples;
+    double external_mb;
+    bool normalize;
+} export_options;
+
+static const tr_field fields[] = {
+    TR_STAGE_COMMON(export_options),
+    TR_CHOICE("format", offsetof(export_options, format), formats, "onnx",
+              "of the file beside the stage's own: .onnx; or the values alone: .safetensors, .npz"),
+    TR_INT("opset", offsetof(export_options, opset), "17", TR_ONNX_OPSET_MIN, TR_ONNX_OPSET_MAX,
+           NULL, "of ONNX's operators"),
+    TR_CHOICE("weights", offsetof(export_options, weights), types, "float32",
+              "type of stored weights: onnx has float32 and float16, safetensors bfloat16 too"),
+    TR_BOOL("normalize", offsetof(export_options, normalize), "false",
+            "the ONNX graph begins with data.normalize, and takes values as data files have them"),
+    TR_REAL("external_mb", offsetof(export_options, external_mb), "0", 0, 2000, "MB",
+            "from so much on, an ONNX graph's values are in a file of their own, FILE.data; 0: "
+            "where the "
+            "format demands it, from 2 GB on"),
+    TR_INT("samples", offsetof(export_options, samples), "1024", 1, INT32_MAX, "samples",
+           "of data.eval on which an ONNX file that was read back is compared with the model"),
+    TR_END,
+};
+
+static tr_status check(const tr_config *c, size_t place)
+{
+    const tr_list_item *item = &c->pipeline.items[place];
+    const export_options *o = item->options;
+    if ((o->format == ONNX && dtypes[o->weights] == TR_BF16) ||
+        (o->format == NPZ && dtypes[o->weights] != TR_F32))
+        return tr_node_fail(item->at, "pipeline.%zu.weights: %s does not store %s", place,
+                            formats[o->format], types[o->weights]);
+    return TR_OK;
+}
+
+/* ---- The file -------------------------------------------------------------------------------- */
+
+static tr_status write_file(const tr_stage_job *job, const char *path)
+{
+    const export_options *o = job->options;
+    const tr_onnx_options onnx = {.opset = o->opset,
+                                  .weights = dtypes[o->weights],
+                                  .config = job->config,
+                                  .normalize = o->normalize,
+                                  .external_over = (uint64_t)(o->external_mb * 1e6)};
+    switch (o->format) {
+    case SAFETENSORS:
+        return tr_safetensors_write(path, job->parent, dtypes[o->weights], NULL);
+    case NPZ:
+        return tr_npz_write(path, job->parent);
+    default:
+        return tr_onnx_write(path, job->parent, &onnx);
+    }
+}
+
+/* ---- Reading it back ------------------------------------------------------------------------- */
+
+/* The config with what the file's first nodes do to inputs; the job's own where they do nothing. */
+static tr_status config_of(const tr_stage_job *job, const tr_onnx_found *found, tr_config **out)
+{
+    tr_status st = TR_OK;
+    char *over = NULL;
+    if (!found->normalize) return TR_OK;
+    over = tr_sprintf("data.normalize=%s", found->normalize);
+    TR_HAVE(over);
+    st = tr_config_derive(job->config, (const char *const *)&over, 1, out);
+out:
+    tr_free(over);
+    return st;
+}
+
+/* *Collective.* */
+static tr_status compare(const tr_stage_job *job, const tr_network *back, const tr_config *c)
+{
+    const export_options *o = job->options;
+    tr_status st = TR_OK;
+    const uint64_t samples = (uint64_t)o->samples;
+    float *ours = NULL, *theirs = NULL;
+    size_t n = 0, m = 0;
+    double worst = 0, most = 1;
+    TR_TRY(tr_outputs_over(job->evaluator, job->parent, NULL, false, samples, &ours, &n));
+    TR_TRY(tr_outputs_over(job->evaluator, back, c, false, samples, &theirs, &m));
+    TR_NEED(n == m, TR_DATA, "%s.onnx: other outputs than the model's", job->path);
+    for (size_t i = 0; i < n; i++) {
+        const double d = fabs((double)ours[i] - (double)theirs[i]);
+        if (!(d <= worst)) worst = d;
+        most = fmax(most, fabs((double)ours[i]));
+    }
+    TR_TRY(tr_attrs_add_real(&job->findings->values, "max_abs_difference", worst));
+    TR_TRY(tr_attrs_add_real(&job->findings->values, "max_abs_output", most));
+    TR_NEED(dtypes[o->weights] != TR_F32 || worst <= 1e-3 * most, TR_DATA,
+            "%s.onnx: read back, it answers by up to %g other than the model", job->path, worst);
+out:
+    tr_free(ours);
+    tr_free(theirs);
+    return st;
+}
+
+/* *Collective.* */
+static tr_status verify(const tr_stage_job *job, const char *path)
+{
+    /* what the data's targets are for */
+    const tr_onnx_import in = {.loss =
+                                   TR_ONNX_LOSS_CROSS_ENTROPY + job->config->model.loss.kind.which};
+    tr_network *back = NULL;
+    tr_onnx_found found = {0};
+    tr_config *c = NULL;
+    tr_status st = tr_onnx_read(path, &in, &back, &found);
+    if (st == TR_OK) st = config_of(job, &found, &c);
+    TR_TRY(tr_agree(job->comm, st, NULL));
+    if (job->config->data.eval.present) TR_TRY(compare(job, back, c));
+out:
+    tr_config_close(c);
+    tr_onnx_found_free(&found);
+    tr_network_close(back);
+    return st;
+}
+
+static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed)
+{
+    const export_options *o = job->options;
+    struct stat info = {0};
+    tr_status st = TR_OK;
+    char *path = tr_sprintf("%s.%s", job->path, formats[o->format]);
+    (void)out, (void)agreed;
+    if (!path)
+        st = tr_last_status();
+    else if (tr_comm_topology(job->comm)->rank == 0)
+        st = write_file(job, path);
+    TR_TRY(tr_agree(job->comm, st, NULL));
+    st = stat(path, &info) == 0 ? TR_OK : TR_FAIL(TR_IO, "%s: not there once it was written", path);
+    TR_TRY(tr_agree(job->comm, st, NULL));
+    TR_TRY(tr_attrs_add_text(&job->findings->values, "format", formats[o->format]));
+    TR_TRY(tr_attrs_add_count(&job->findings->values, "bytes", (uint64_t)info.st_size));
+    if (o->format == ONNX) TR_TRY(verify(job, path));
+out:
+    tr_free(path);
+    return st;
+}
+
+const tr_stage tr_stage_export = {
+    .name = "export",
+    .doc = "Writes the model as `stages/NN-export.onnx` (or its values as .safetensors or .npz), "
+           "reads an "
+           "ONNX file back and compares its answers with the model's",
+    .fields = fields,
+    .options_size = sizeof(export_options),
+    .check = check,
+    .run = run,
+};

@@ -1,0 +1,80 @@
+/* safetensors: the length of a header, the header as JSON (name, type, shape, place), then all arrays
+ * without gaps. Names of layers need no quoting. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "optimize/tensors/rows.h"
+#include "runtime/base/file.h"
+
+enum { ALIGN = 8, PIECE = 1 << 14 };
+
+static const char *type_name(tr_dtype t)
+{
+    return t == TR_F16 ? "F16" : t == TR_BF16 ? "BF16" : "F32";
+}
+
+static tr_status write_header(const tr_network *n, tr_dtype type, const char *sha256, char **text,
+                              size_t *size, uint64_t *nbytes)
+{
+    uint64_t at = 0;
+    FILE *f = open_memstream(text, size);
+    if (!f) return TR_FAIL(TR_MEMORY, "out of memory for a header");
+    fprintf(f, "{\"__metadata__\":{\"format\":\"pt\",\"trireme_version\":\"%s\"%s%s%s}", TR_VERSION,
+            sha256 ? ",\"source_sha256\":\"" : "", sha256 ? sha256 : "", sha256 ? "\"" : "");
+    for (size_t i = 0; i < tr_row_count(n); i++) {
+        const tr_row r = tr_row_at(n, i);
+        const tr_dtype t = r.state ? TR_F32 : type;
+        const uint64_t end = at + r.count * tr_dtype_size(t);
+        fprintf(f, ",\"%s\":{\"dtype\":\"%s\",\"shape\":[", r.name, type_name(t));
+        for (int d = 0; d < r.ndim; d++) fprintf(f, "%s%lld", d ? "," : "", (long long)r.dims[d]);
+        fprintf(f, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)at,
+                (unsigned long long)end);
+        at = end;
+    }
+    fputc('}', f);
+    for (long written = ftell(f); written % ALIGN != 0; written++) fputc(' ', f);
+    *nbytes = at;
+    return fclose(f) == 0 ? TR_OK : TR_FAIL(TR_MEMORY, "out of memory for a header");
+}
+
+static tr_status write_row(tr_commit *file, uint64_t at, const tr_row *r, tr_dtype type)
+{
+    uint16_t half[PIECE];
+    tr_status st = TR_OK;
+    if (type == TR_F32) return tr_commit_write(file, at, r->v, r->count * sizeof(float));
+    for (size_t i = 0; i < r->count; i += PIECE) {
+        const size_t some = r->count - i < PIECE ? r->count - i : PIECE;
+        for (size_t k = 0; k < some; k++)
+            half[k] = type == TR_F16 ? tr_f32_to_f16(r->v[i + k]) : tr_f32_to_bf16(r->v[i + k]);
+        TR_TRY(tr_commit_write(file, at + i * sizeof *half, half, some * sizeof *half));
+    }
+out:
+    return st;
+}
+
+tr_status tr_safetensors_write(const char *path, const tr_network *n, tr_dtype type,
+                               const char *sha256)
+{
+    tr_status st = TR_OK;
+    tr_commit file = {.fd = -1};
+    char *header = NULL;
+    size_t size = 0;
+    uint64_t nbytes = 0;
+    TR_TRY(write_header(n, type, sha256, &header, &size, &nbytes));
+    const uint64_t length = size;
+    TR_TRY(tr_commit_open(&file, path, sizeof length + size + nbytes));
+    TR_TRY(tr_commit_write(&file, 0, &length, sizeof length));
+    TR_TRY(tr_commit_write(&file, sizeof length, header, size));
+    uint64_t at = sizeof length + size;
+    for (size_t i = 0; i < tr_row_count(n); i++) {
+        const tr_row r = tr_row_at(n, i);
+        const tr_dtype t = r.state ? TR_F32 : type;
+        TR_TRY(write_row(&file, at, &r, t));
+        at += r.count * tr_dtype_size(t);
+    }
+    st = tr_commit_finish(&file);
+out:
+    tr_commit_close(&file);
+    free(header);
+    return st;
+}

@@ -1,0 +1,16 @@
+/* A network's values as files of arrays by name, which other programs load: conv2d1.weight,
+ * batchnorm1.running_mean, shapes as PyTorch has them. Written whole or not at all. Local. */
+#ifndef TR_TENSORS_H
+#define TR_TENSORS_H
+
+#include "optimize/network/network.h"
+
+/* `type`: TR_F32, TR_F16 or TR_BF16, of parameters; states are float32. `sha256`: of the run file that
+ * the values are of; may be NULL. https://github.com/huggingface/safetensors#format */
+tr_status tr_safetensors_write(const char *path, const tr_network *n, tr_dtype type,
+                               const char *sha256);
+/* NumPy's archive of NPY files, not compressed; float32. TR_UNSUPPORTED from 4 GB on, which its
+ * directory cannot say. https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html */
+tr_status tr_npz_write(const char *path, const tr_network *n);
+
+#endif

@@ -1,0 +1,121 @@
+/* `trainer import FILE.onnx OUT.h5 [key=value ...]`: a run file of an ONNX file's model, so that every
+ * command and stage takes it. Keys are the config's: data that it is to be evaluated or trained on. Needs
+ * no MPI. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "optimize/onnx/onnx.h"
+#include "runtime/store/store.h"
+#include "trainer/arguments.h"
+#include "trainer/commands.h"
+#include "trainer/stages.h"
+
+#define USAGE "usage: trainer import FILE.onnx OUT.h5 [key=value ...]"
+
+/* Of a file that brings no config. */
+static const char DATA[] = "data: {train: {format: synthetic, samples: 1}}\n"
+                           "train: {batch: 32, epochs: 1}\n";
+
+static tr_status parse(int argc, char **argv, const char *files[2])
+{
+    int n = 0;
+    while (n < 2 && n + 1 < argc && argv[n + 1][0] != '-') {
+        files[n] = argv[n + 1];
+        n++;
+    }
+    for (int i = 1 + n; i < argc; i++)
+        if (argv[i][0] == '-' || !strchr(argv[i], '='))
+            return TR_FAIL(TR_USAGE, "%s: expected key=value; " USAGE, argv[i]);
+    if (n < 2) return TR_FAIL(TR_USAGE, "which files? " USAGE);
+    return TR_OK;
+}
+
+/* A config of this model, with synthetic data until the overrides name other. */
+static tr_status base_text(const tr_network *n, char **text)
+{
+    size_t size;
+    FILE *f = open_memstream(text, &size);
+    if (!f) return TR_FAIL(TR_MEMORY, "out of memory for a config");
+    fputs("name: imported\nmodel:\n", f);
+    tr_status st = tr_model_write(n->model, 2, f);
+    fputs(DATA, f);
+    if (fclose(f) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "out of memory for a config");
+    return st;
+}
+
+/* What the graph does to its inputs first comes before what the user says. */
+static tr_status open_config(const char *file, const char *text, const tr_onnx_found *found,
+                             size_t noverrides, char **overrides, tr_config **out)
+{
+    tr_status st = TR_OK;
+    tr_variant_def stages[TR_STAGES + 1];
+    char *normalize = NULL;
+    const char **all = tr_alloc(TR_MEM_OTHER, noverrides + 1, sizeof *all);
+    size_t n = 0;
+    TR_HAVE(all);
+    tr_stages_known(stages);
+    if (found->normalize) {
+        normalize = tr_sprintf("data.normalize=%s", found->normalize);
+        TR_HAVE(normalize);
+        all[n++] = normalize;
+    }
+    for (size_t i = 0; i < noverrides; i++) all[n++] = overrides[i];
+    st = tr_config_open(file, text, strlen(text), all, n, stages, out);
+out:
+    tr_free(normalize);
+    tr_free((void *)all);
+    return st;
+}
+
+static tr_status write_run_file(const char *path, const tr_network *n, const tr_config *c)
+{
+    tr_status st = TR_OK;
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    TR_NEED(f, TR_MEMORY, "out of memory for a config");
+    st = tr_model_write_config(n->model, c, f);
+    if (fclose(f) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "out of memory for a config");
+    if (st == TR_OK) {
+        const tr_snapshot s = {.config_text = text,
+                               .params = n->params,
+                               .states = n->states,
+                               /* as before the first step */
+                               .train = {.loss_scale = 1,
+                                         .lr_factor = 1,
+                                         .best = NAN,
+                                         .stop_best = NAN,
+                                         .plateau_best = NAN}};
+        st = tr_store_write(path, n->model, &s, NULL);
+    }
+out:
+    free(text);
+    return st;
+}
+
+int tr_cmd_import(int argc, char **argv)
+{
+    const char *files[2] = {NULL, NULL};
+    const tr_onnx_import o = {.loss = TR_ONNX_LOSS_AUTO};
+    tr_onnx_found found = {0};
+    tr_network *n = NULL;
+    tr_config *c = NULL;
+    char *text = NULL;
+    tr_status st = TR_OK;
+    TR_TRY(parse(argc, argv, files));
+    TR_TRY(tr_onnx_read(files[0], &o, &n, &found));
+    if (!found.config) TR_TRY(base_text(n, &text));
+    TR_TRY(open_config(files[0], found.config ? found.config : text, &found, (size_t)argc - 3,
+                       argv + 3, &c));
+    TR_TRY(write_run_file(files[1], n, c));
+    tr_log(TR_LOG_INFO, "%s: %zu layers, %zu parameters%s%s", files[1], n->model->nlayers,
+           n->model->nparameters, found.normalize ? "; data.normalize: " : "",
+           found.normalize ? found.normalize : "");
+out:
+    tr_config_close(c);
+    tr_network_close(n);
+    tr_onnx_found_free(&found);
+    free(text);
+    return tr_command_end(st);
+}
