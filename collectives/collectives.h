@@ -239,6 +239,9 @@ void tr_reducer_issued(tr_reducer *r);
  * -1: a run begins in which buckets become ready (the step's last micro-batch); devices want to
  * know, as the order of gathers and reductions must be one on all ranks. */
 void tr_reducer_ready(tr_reducer *r, int bucket);
+/* Local. `reduced` (NULL: nobody) is told of each bucket whose sums are there, in order, within poll and finish. Not
+ * where devices reduce in their stream. */
+void tr_reducer_tell(tr_reducer *r, void (*reduced)(void *ctx, int bucket), void *ctx);
 /* Local. Moves what can be moved without waiting. Cheap enough to be called between kernels. */
 tr_status tr_reducer_poll(tr_reducer *r);
 /* *Collective.* Waits until every bucket is reduced; the owned ranges of grads then hold the sums.

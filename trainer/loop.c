@@ -152,7 +152,7 @@ out:
 static bool milestone(const tr_trainer *t, uint64_t step)
 {
     const tr_config *c = t->config;
-    return step == t->total_steps ||
+    return step == t->total_steps || tr_step_profile_alone(t->profile) ||
            due(t, step, c->train.checkpoint.every_steps, c->train.checkpoint.every_epochs) ||
            (t->eval_loader && due(t, step, c->train.eval.every_steps, c->train.eval.every_epochs));
 }
@@ -188,6 +188,7 @@ static tr_status boundary(tr_trainer *t, bool *end)
     t->stop = t->stop && !(last && through); /* a stop that comes with the end changes nothing */
     if (!through) t->stop = true;
     *end = last || t->stop || patience_is_out(t);
+    TR_TRY(tr_step_profile_write(t, *end));
     if (*end ||
         due(t, t->state.step, c->train.checkpoint.every_steps, c->train.checkpoint.every_epochs))
         TR_TRY(save(t, true, false));

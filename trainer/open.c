@@ -26,7 +26,9 @@ out:
 
 static void ready_hook(void *ctx, int bucket)
 {
-    tr_reducer_ready(((tr_trainer *)ctx)->reducer, bucket);
+    tr_trainer *t = ctx;
+    tr_step_profile_ready(t->profile, bucket);
+    tr_reducer_ready(t->reducer, bucket);
 }
 
 static tr_status paced(void *ctx, bool *done)
@@ -218,8 +220,9 @@ static tr_status open_session(tr_trainer *t)
         .nkeys = nkeys,
     };
     tr_status st = tr_session_open(&o, &t->session);
-    if (st == TR_OK) warn_of_batchnorm(t, keys, nkeys);
-    return st;
+    if (st != TR_OK) return st;
+    warn_of_batchnorm(t, keys, nkeys);
+    return tr_step_profile_open(t, keys, nkeys);
 }
 
 /* What is allowed, but hardly meant. */
@@ -386,6 +389,7 @@ void tr_trainer_close(tr_trainer *t)
     tr_loader_close(t->loader);
     tr_loader_close(t->eval_loader);
     tr_optimizer_close(t->optimizer);
+    tr_step_profile_close(t->profile);
     tr_session_close(t->session);
     tr_reducer_close(t->reducer);
     tr_gpu_link_close(t->link);

@@ -81,11 +81,15 @@ static tr_status complete(tr_trainer *t)
 {
     tr_status st;
     tr_control *c = t->control;
+    tr_step_profile_part(t->profile, TR_STEP_REDUCE);
     TR_TRY(tr_reducer_finish(t->reducer, c->sums, TR_SUMS, &c->sum_squares));
     TR_TRY(tr_trainer_lap(t, TR_LAP_COMM));
+    tr_step_profile_part(t->profile, TR_STEP_UPDATE);
     TR_TRY(tr_optimizer_step(t->optimizer, c));
     TR_TRY(tr_trainer_lap(t, TR_LAP_COMPUTE));
+    tr_step_profile_part(t->profile, TR_STEP_PUBLISH);
     TR_TRY(tr_reducer_publish(t->reducer));
+    tr_step_profile_parted(t->profile);
     if (t->backend->host)
         TR_TRY(tr_trainer_lap(t, TR_LAP_COMM)); /* a device has nothing to wait for */
 out:
@@ -109,9 +113,11 @@ static tr_status run_micro(tr_trainer *t, tr_plan *plan, int micro, const tr_con
     tr_status st;
     TR_TRY(tr_trainer_lap(t, TR_LAP_IDLE));
     if (last) tr_reducer_ready(t->reducer, -1);
+    const double begin = tr_step_profile_now(t->profile);
     TR_TRY(tr_plan_run(plan, &run));
     t->params_changed = false;
     TR_TRY(tr_trainer_lap(t, TR_LAP_COMPUTE));
+    TR_TRY(tr_step_profile_ran(t->profile, plan, begin));
     if (last) TR_TRY(complete(t));
 out:
     return st;
@@ -178,6 +184,7 @@ static tr_status issue_micro(tr_trainer *t, int micro, double lr)
             "the loader is at step %llu.%d, the loop at %llu.%d", (unsigned long long)batch.step,
             batch.micro, (unsigned long long)t->issued, micro);
     t->since.data_wait += batch.waited;
+    tr_step_profile_data(t->profile, batch.waited);
     TR_TRY(tr_trainer_stage(t, true, &batch, &plan));
     const tr_control_input in = {.ordinal = batch.ordinal,
                                  .lr = lr,
@@ -201,10 +208,12 @@ tr_status tr_trainer_issue(tr_trainer *t)
     const double lr =
         tr_schedule_lr(t->config, &t->state, t->issued, t->total_steps, t->steps_per_epoch);
     if (t->issued == t->state.step) t->mark = tr_now(); /* nothing was under way */
+    TR_TRY(tr_step_profile_begin(t));
     for (int micro = 0; micro < t->micro_batches; micro++) TR_TRY(issue_micro(t, micro, lr));
     tr_reducer_issued(t->reducer);
     TR_TRY(t->backend->training->report_begin(t->training, t->control, (int)(t->issued % 2)));
     t->params_changed = true;
+    tr_step_profile_end(t);
     t->issued++;
 out:
     return st;
@@ -278,13 +287,16 @@ static double took(tr_trainer *t, const tr_control *c, int lap)
 tr_status tr_trainer_collect(tr_trainer *t)
 {
     tr_control c;
+    double laps[TR_LAPS];
     tr_status st;
     t->skipped = NULL;
     TR_TRY(await(t, t->state.step, &c));
     t->stop = c.sums[TR_SUM_STOP] > 0;
-    t->since.compute += took(t, &c, TR_LAP_COMPUTE);
-    t->since.comm_wait += took(t, &c, TR_LAP_COMM);
-    t->since.idle += took(t, &c, TR_LAP_IDLE);
+    for (int i = 0; i < TR_LAPS; i++) laps[i] = took(t, &c, i);
+    t->since.compute += laps[TR_LAP_COMPUTE];
+    t->since.comm_wait += laps[TR_LAP_COMM];
+    t->since.idle += laps[TR_LAP_IDLE];
+    TR_TRY(tr_step_profile_collected(t, t->mark, laps));
     t->loss = c.sums[TR_TALLY_LOSS] / c.sums[TR_TALLY_WEIGHT];
     t->lr = c.in.lr;
     t->grad_norm = c.grad_norm;

@@ -11,6 +11,7 @@
 #include "trainer/checkpoint.h"
 #include "trainer/device.h"
 #include "trainer/optimizer.h"
+#include "trainer/profile.h"
 #include "trainer/run_folder.h"
 
 /* Seconds since the last record, by what they went to. */
@@ -42,8 +43,9 @@ typedef struct tr_trainer {
     tr_session *session;
     tr_optimizer *optimizer;
     tr_checkpointer *checkpointer;
-    tr_run_folder *folder; /* rank 0's; not owned */
-    tr_metrics *metrics;   /* rank 0's, once the run began (tr_report_begin) */
+    tr_step_profile *profile; /* NULL: none was asked for */
+    tr_run_folder *folder;    /* rank 0's; not owned */
+    tr_metrics *metrics;      /* rank 0's, once the run began (tr_report_begin) */
     bool resume, quiet;
     uint64_t from; /* the step that this start goes on from */
     tr_dataset *train_data, *eval_data;

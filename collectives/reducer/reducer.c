@@ -114,7 +114,14 @@ static tr_status poll(tr_reducer *r, bool *moved)
     st = r->ops->poll(r, moved);
     if (st != TR_OK) return give_up(r, st);
     r->reductions += (uint64_t)(r->current - before);
+    for (; r->reduced && before < r->current; before++) r->reduced(r->reduced_ctx, before);
     return TR_OK;
+}
+
+void tr_reducer_tell(tr_reducer *r, void (*reduced)(void *ctx, int bucket), void *ctx)
+{
+    r->reduced = reduced;
+    r->reduced_ctx = ctx;
 }
 
 tr_status tr_reducer_poll(tr_reducer *r)

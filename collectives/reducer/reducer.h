@@ -120,7 +120,9 @@ struct tr_reducer {
     uint64_t reductions; /* buckets since open: one a bucket a step; replayed steps are not seen */
     struct {
         uint64_t steps, reductions;
-    } before;         /* the micro-batch that is being issued */
+    } before;                               /* the micro-batch that is being issued */
+    void (*reduced)(void *ctx, int bucket); /* tr_reducer_tell */
+    void *reduced_ctx;
     tr_status failed; /* of ready() or poll(), reported by every poll after */
     tr_error failure;
 };

@@ -328,6 +328,9 @@ typedef struct tr_config {
         int shard_optimizer;  /* tr_shard_kind */
         double timeout;       /* seconds a rank waits for its peers before it gives up */
         double start_timeout; /* seconds for calls of MPI's in which peers cannot be looked at */
+        struct {
+            int64_t wait, warmup, active; /* steps; active 0: no profile */
+        } profile;
     } run;
     tr_list pipeline; /* of `stages` */
     tr_variant_def *stages;

@@ -17,6 +17,16 @@ static const char *const switches[] = {"auto", "on", "off", NULL};
 static const tr_field_word booleans[] = {
     {"true", TR_DETERMINISTIC_ON}, {"false", TR_DETERMINISTIC_OFF}, {NULL, 0}};
 
+static const tr_field profile[] = {
+    TR_INT("wait", IN(run.profile, wait), "0", 0, 1000000000, "steps",
+           "at the start, that are left alone"),
+    TR_INT("warmup", IN(run.profile, warmup), "3", 0, 1000000, "steps",
+           "then, that are timed and forgotten"),
+    TR_INT("active", IN(run.profile, active), "0", 0, 10000, "steps",
+           "then, of which every op, reduction, wait and update is recorded; 0: no profile"),
+    TR_END,
+};
+
 static const tr_field run[] = {
     TR_INT("threads", IN(run, threads), "auto", 1, 4096, "threads",
            "of a rank; auto: one for each of its cores (affinity)", ZERO("auto")),
@@ -68,6 +78,10 @@ static const tr_field run[] = {
             "how long MPI may take to start, to make communicators and to end. It starts before "
             "the config is read: what is given on the command line counts from the beginning, "
             "what stands in the file from when it is known"),
+    TR_MAP("profile", IN(run, profile), profile, "",
+           "steps of the training that are written to trace.json in the run folder, those of all "
+           "ranks on one clock "
+           "(Perfetto opens it), and as a table to the log; the losses stay the same"),
     TR_END,
 };
 

@@ -15,7 +15,7 @@ def check_trace(case, path, ranks):
     named = {e["pid"] for e in events if e["ph"] == "M" and e["name"] == "process_name"}
     case.assertEqual(named, set(range(ranks)))
     timed, open_ids, ends = [], {}, {}
-    for e in events:
+    for e in sorted(events, key=lambda e: (e.get("ts", 0), -e.get("dur", 0))):
         case.assertIn(e["ph"], "MXbe")
         case.assertIsInstance(e["name"], str)
         if e["ph"] == "M":
@@ -70,6 +70,52 @@ class Stage(Case):
         with h5py.File(self.dir / "run" / "model-profile.h5") as f:
             self.assertEqual(f["stages/01-profile"].attrs["peak_fp32_gflops"], 12345)
             self.assertNotIn("train_16", f["stages/01-profile"])
+
+class Training(Case):
+    def test_job(self):
+        config = self.config(steps=12, every=6)
+        said = self.run_trainer(config, f"output={self.dir}/profiled", "run.profile={wait: 2, warmup: 1, active: 4}",
+                                "train.accumulate=2", ranks=2)
+        self.assertIn("run.profile: steps 4 to 7 of all ranks", said)
+        self.assertIn("conv2d.grad_weight", said)
+        events = check_trace(self, self.dir / "profiled" / "trace.json", 2)
+        for rank in (0, 1):
+            mine = [e for e in events if e["pid"] == rank]
+            steps = [e for e in mine if e["name"] == "step"]
+            self.assertEqual([e["args"]["step"] for e in steps], [4, 5, 6, 7])
+            for part, times in {"wait for data": 2, "forward and backward": 2, "wait for gradients": 1, "update": 1,
+                                "hand on weights": 1}.items():
+                self.assertEqual(sum(e["name"] == part for e in mine), 4 * times, part)
+            ops = [e for e in mine if e["cat"] == "ops"]
+            self.assertEqual(sum(e["name"] == "cross_entropy" for e in ops), 4 * 2)
+            self.assertTrue(any(e["args"].get("flops", 0) > 0 and e["args"]["detail"] == "head" for e in ops))
+            reduced = [e for e in mine if e["ph"] == "b"]
+            self.assertEqual({e["args"]["step"] for e in reduced}, {4, 5, 6, 7})
+            for e in mine:  # what belongs to a step lies in it
+                whole = next(s for s in steps if s["args"]["step"] == e["args"]["step"])
+                self.assertGreaterEqual(e["ts"], whole["ts"] - 1)
+                self.assertLessEqual(e["ts"] + e.get("dur", 0), whole["ts"] + whole["dur"] + 1)
+        # the ranks of a step meet: on one clock their steps overlap
+        for step in (4, 5, 6, 7):
+            a, b = (next(e for e in events if e["pid"] == r and e["name"] == "step" and e["args"]["step"] == step)
+                    for r in (0, 1))
+            self.assertLess(max(a["ts"], b["ts"]), min(a["ts"] + a["dur"], b["ts"] + b["dur"]))
+
+    def test_nothing_changes(self):
+        config = self.config(steps=12, every=6)
+        self.run_trainer(config, ranks=2)
+        self.run_trainer(config, f"output={self.dir}/profiled", "run.profile.active=5", ranks=2)
+        self.assertEqual(self.losses(), self.losses("profiled"))
+        self.assert_same_model(self.dir / "run" / "model.h5", self.dir / "profiled" / "model.h5")
+
+    def test_short(self):
+        """A run that ends before enough steps were seen writes those there are; one that saw none, nothing."""
+        config = self.config(steps=5, every=5)
+        self.assertIn("steps 4 to 5", self.run_trainer(config, "run.profile.active=50", ranks=1))
+        self.assertEqual(len([e for e in check_trace(self, self.dir / "run" / "trace.json", 1)
+                              if e["name"] == "step"]), 2)
+        self.run_trainer(config, f"output={self.dir}/none", "run.profile={active: 5, wait: 100}", ranks=1)
+        self.assertFalse((self.dir / "none" / "trace.json").exists())
 
 
 if __name__ == "__main__":
