@@ -1,9 +1,9 @@
 /* The one list of stages. */
 #include "trainer/stages.h"
 
-const tr_stage *const tr_stages[TR_STAGES] = {&tr_stage_train, &tr_stage_finetune, &tr_stage_fold,
-                                              &tr_stage_prune, &tr_stage_profile,  &tr_stage_report,
-                                              &tr_stage_export};
+const tr_stage *const tr_stages[TR_STAGES] = {
+    &tr_stage_train,    &tr_stage_finetune, &tr_stage_fold,   &tr_stage_prune,
+    &tr_stage_quantize, &tr_stage_profile,  &tr_stage_report, &tr_stage_export};
 
 void tr_stages_known(tr_variant_def out[TR_STAGES + 1])
 {

@@ -270,8 +270,8 @@ static const char *cuda_unsupported(void *ctx, const tr_op_def *def, tr_dtype ty
     if (type == TR_BF16 && cuda->major < BF16_SINCE)
         return "this GPU " NO_BF16 ": use precision fp16 or fp32";
     switch (tr_op_place(def)) {
-    case TR_OP_quantize:
-    case TR_OP_dequantize:
+    case TR_OP_int8_quantize:
+    case TR_OP_int8_dequantize:
     case TR_OP_conv2d_int8:
     case TR_OP_linear_int8:
         return "products of 8 bits run on CPUs alone";

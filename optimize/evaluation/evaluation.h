@@ -43,6 +43,11 @@ typedef struct {
         train_data; /* samples of data.train, in the file's order and not augmented; else data.eval */
     uint64_t samples; /* the first so many, whole batches of them; 0: all */
     size_t nbytes;    /* of a batch's result: a multiple of 8 */
+    /* In mode infer, with these layers' outputs (tr_graph.outputs; none: the last one's). Else
+     * evaluate. */
+    bool infer;
+    const char *const *outputs;
+    size_t noutputs;
     /* *Local*, in any thread: `p` has run on the batch. `result` starts as zeros. */
     tr_status (*take)(void *ctx, const tr_plan *p, const tr_batch *b, const double tally[TR_TALLY],
                       void *result);

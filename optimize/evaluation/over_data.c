@@ -56,13 +56,19 @@ out:
     return st;
 }
 
+static tr_mode mode_of(const work *w)
+{
+    return w->what->infer ? TR_MODE_INFER : TR_MODE_EVALUATE;
+}
+
 static tr_status open_session(worker *k)
 {
     const work *w = k->w;
     const tr_evaluator *e = w->e;
     const uint64_t rest = tr_dataset_samples(w->data) % (uint64_t)w->batch;
-    const tr_plan_key keys[] = {{.mode = TR_MODE_EVALUATE, .batch = w->batch},
-                                {.mode = TR_MODE_EVALUATE, .batch = (int64_t)rest}};
+    const tr_mode mode = mode_of(w);
+    const tr_plan_key keys[] = {{.mode = mode, .batch = w->batch},
+                                {.mode = mode, .batch = (int64_t)rest}};
     const tr_session_options s = {.model = w->n->model,
                                   .backend = e->backend,
                                   .backend_ctx = e->backend_ctx,
@@ -71,7 +77,9 @@ static tr_status open_session(worker *k)
                                   .precision = (tr_precision)e->o.config->train.precision,
                                   .ranks = 1,
                                   .keys = keys,
-                                  .nkeys = rest ? 2 : 1};
+                                  .nkeys = rest ? 2 : 1,
+                                  .outputs = w->what->outputs,
+                                  .noutputs = w->what->noutputs};
     return tr_session_open(&s, &k->session);
 }
 
@@ -103,12 +111,12 @@ static tr_status run_batch(worker *k, uint64_t at, bool first)
     tr_batch batch;
     TR_TRY(tr_loader_seek(k->loader, at));
     TR_TRY(tr_loader_next(k->loader, &batch));
-    tr_plan *p = tr_session_plan(k->session, TR_MODE_EVALUATE, batch.count);
+    tr_plan *p = tr_session_plan(k->session, mode_of(w), batch.count);
     TR_NEED(p, TR_INTERNAL, "no plan for a batch of %lld", (long long)batch.count);
     TR_TRY(tr_session_stage(k->session));
     for (size_t i = 0; i < w->n->model->ninputs; i++)
         TR_TRY(tr_plan_set_input(p, i, batch.inputs[i]));
-    TR_TRY(tr_plan_set_target(p, batch.targets));
+    if (!w->what->infer) TR_TRY(tr_plan_set_target(p, batch.targets));
     TR_TRY(b->memory->zero(ctx, k->tally, sizeof tally));
     const tr_run run = {.loss_scale = 1, .last = true, .params_changed = first, .tally = k->tally};
     TR_TRY(tr_plan_run(p, &run));

@@ -56,6 +56,8 @@ bool tr_layer_rectifies(const tr_layer *l);
 bool tr_layer_activation(const tr_layer *l, double x, double *y);
 /* The type without options that computes the same on this input; NULL: none. */
 const char *tr_layer_plain(const tr_layer *l);
+/* The type of layers that round to 8 bits and back: options scale, signed (tr_fake_quantize_attrs). */
+const char *tr_layer_rounder(void);
 /* Of one type with the same attributes; names, inputs and common options apart. */
 bool tr_layer_equal(const tr_layer *a, const tr_layer *b);
 /* Multiply-adds of one sample; 0 of what is no product. */

@@ -36,9 +36,9 @@
  *  fake_quantize          x                                         y = scale * (q - zero_point)
  *                           q = clamp(r + zero_point), r = x * (1 / scale) in float32, to the nearest, even at halves
  *  fake_quantize.grad     dy x                                      dx = dy where q was not clamped (may share dy's bytes)
- *  quantize               x                                         y of 8 bits, with its scale (tr_tensor.scale):
+ *  int8.quantize          x                                         y of 8 bits, with its scale (tr_tensor.scale):
  *                           clamp(r) of type y, r as of fake_quantize; NaN becomes the least
- *  dequantize             x of 8 bits                               y = scale * x
+ *  int8.dequantize        x of 8 bits                               y = scale * x
  *  conv2d.int8, linear.int8   x weight scale(O) [bias] [residual]   y = act(x * weight + bias + residual), act relu or none
  *                           x, residual of 8 bits; y too, or of the type of activations; weight / scale whole,
  *                           in [-127, 127]; sums are exact, what follows is kernels/cpu/int8/int8.h's

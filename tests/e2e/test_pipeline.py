@@ -214,6 +214,32 @@ class Pipeline(Case):
         self.assertTrue(self.stage("01-finetune-report.html").exists())
         self.assertFalse(self.stage("01-finetune-report.md").exists())
 
+    def test_quantize(self):
+        """8 bits: the same file but for its times at any number of ranks; every command takes it."""
+        self.run_trainer(self.config(every=50))
+        model, made = self.dir / "run/model.h5", self.dir / "run/model-quantize.h5"
+        for calibrate in ("minmax", "percentile", "entropy", "mse"):
+            found = []
+            for ranks in (1, 3):
+                self.run_trainer("quantize", model, f"calibrate={calibrate}", "samples=70", "--force", ranks=ranks)
+                with h5py.File(made, "r") as f:
+                    arrays = {}
+                    f["model"].visititems(lambda name, o: arrays.update({name: o[()].tobytes()})
+                                          if isinstance(o, h5py.Dataset) else None)
+                    found.append((f.attrs["config"], arrays))
+                    self.assertEqual(f["model/params/head/weight"].dtype, "int8")
+                    self.assertEqual(f["model/state/head/weight_scale"].shape, f["model/params/head/weight"].shape[:1])
+                    self.assertIn(b"fake_quantize", f.attrs["config"])
+                    self.assertTrue((f["stages/01-quantize/layers/weight_sqnr_db"][()] > 30).all())
+            self.assertEqual(found[0], found[1])
+        self.assertIn("int8", self.tool("inspect", made))
+        a = self.attributes(made, "01-quantize")
+        self.assertLess(abs(a["loss"] - a["loss_before"]), 0.05)
+        for kind in ("float16", "bfloat16"):
+            self.run_trainer("quantize", model, f"kind={kind}", "budget.loss_rise=0.05", "--force")
+            self.assertIn(kind, self.tool("inspect", made))
+        self.assertIn("no layer \"hed\"", self.run_trainer("quantize", model, "skip=[hed]", "--force", status=2))
+
     def test_wrong(self):
         config = self.config()
         for pipeline, said in (("[finetune]", "the first stage is train"), ("[train, train]", "stands twice"),

@@ -47,6 +47,7 @@ OTHER_NAMES = {
     ("optimize/profile/machine.c", "linear"): "a layer of the model that peaks are measured with",
     ("optimize/stages/prune.c", "batchnorm"): "a choice of prune.by",
     ("optimize/stages/prune.c", "linear"): "a choice of prune.schedule",
+    ("optimize/stages/quantize.c", "mse"): "a choice of calibrate",
     ("runtime/config/schema_train.c", "linear"): "a choice of train.schedule",
 }
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)

@@ -36,8 +36,8 @@
     X(leaky_relu_grad, elementwise)                                                                \
     X(fake_quantize, elementwise)                                                                  \
     X(fake_quantize_grad, elementwise)                                                             \
-    X(quantize, quantize)                                                                          \
-    X(dequantize, dequantize)                                                                      \
+    X(int8_quantize, quantize)                                                                     \
+    X(int8_dequantize, dequantize)                                                                 \
     X(conv2d_int8, product_int8)                                                                   \
     X(linear_int8, product_int8)                                                                   \
     X(relu6, elementwise)                                                                          \

@@ -194,7 +194,7 @@ static void test_products(void **state)
     const tr_cpu cpu = {.isa = tr_cpu_isa()};
     const int levels = (int)tr_int8_level_of(&cpu) + 1;
     print_message("the best level here: %s\n", tr_int8_level_name((tr_int8_level)(levels - 1)));
-    for (int i = 0; i < 240; i++) {
+    for (int i = 0; i < 120; i++) {
         problem t = {.s = i % 4 ? convolution() : linear(1 + any(40), 1 + any(200), 1 + any(70)),
                      .x_signed = any(2),
                      .residual_signed = any(2)};

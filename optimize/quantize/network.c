@@ -1,0 +1,198 @@
+/* Networks with fewer bits: which values are rounded, and the weights. */
+#include "optimize/quantize/quantize.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "runtime/graph/facts.h"
+
+/* A layer's weight, where nobody shares it and it is float32. */
+static const tr_param *weight_of(const tr_model *m, const tr_layer *l)
+{
+    const tr_param *p = l->nparams > 0 ? &m->params[l->params[0]] : NULL;
+    return p && p->uses == 1 && p->stored == TR_F32 ? p : NULL;
+}
+
+bool tr_quantizable(const tr_model *m, const tr_layer *l)
+{
+    tr_product p;
+    return tr_layer_product(l, &p) && p.groups == 1 && weight_of(m, l);
+}
+
+/* ---- Weights alone --------------------------------------------------------------------------- */
+
+typedef struct {
+    const tr_model *m;
+    const char *option; /* "stored=float16" */
+} rounding;
+
+static bool rounded(const tr_model *m, const tr_layer *l)
+{
+    const tr_channels c = tr_layer_channels(l);
+    return (c == TR_CHANNELS_PRODUCT || c == TR_CHANNELS_ROWS) && weight_of(m, l);
+}
+
+static tr_status round_layer(void *ctx, tr_maker *mk, const tr_layer *l, const int *in, int *value)
+{
+    const rounding *r = ctx;
+    const tr_layer_changes changes = {.options = &r->option, .noptions = 1};
+    return rounded(r->m, l) ? tr_maker_copy(mk, l, &changes, l->nin, in, value) : TR_OK;
+}
+
+tr_status tr_quantize_weights(const tr_network *n, tr_dtype stored, tr_network **out)
+{
+    tr_status st = TR_OK;
+    const bool half = stored == TR_F16;
+    rounding r = {.m = n->model, .option = half ? "stored=float16" : "stored=bfloat16"};
+    tr_network *made = NULL;
+    TR_TRY(tr_network_edit(n, round_layer, &r, &made));
+    for (size_t i = 0; i < made->model->nparams; i++) {
+        const tr_param *p = &made->model->params[i];
+        float *v = made->params + p->offset;
+        for (size_t k = 0; p->stored == stored && k < p->count; k++) {
+            const float was = v[k];
+            v[k] = half ? tr_f16_to_f32(tr_f32_to_f16(was)) : tr_bf16_to_f32(tr_f32_to_bf16(was));
+            TR_NEED(isfinite(v[k]) || !isfinite(was), TR_CONFIG,
+                    "layer \"%s\": a weight of %g does not fit %s", p->layer, (double)was,
+                    tr_dtype_name(stored));
+        }
+    }
+    *out = made;
+    made = NULL;
+out:
+    tr_network_close(made);
+    return st;
+}
+
+/* ---- 8 bits ---------------------------------------------------------------------------------- */
+
+/* A sum of two goes into the product that makes one of them, the later one; the operand that the other
+ * one is, -1: it does not. As the graph's pass does it. */
+static int added(const tr_model *m, const bool *chosen, const tr_layer *l)
+{
+    int best = -1;
+    if (!tr_layer_sums(l) || l->nin != 2) return -1;
+    for (int k = 0; k < 2; k++) {
+        const int mine = l->in[k] - (int)m->ninputs, other = l->in[1 - k] - (int)m->ninputs;
+        if (mine < 0 || !chosen[mine] || mine <= other) continue;
+        size_t readers = 0;
+        for (size_t i = 0; i < m->nlayers; i++)
+            for (int j = 0; j < m->layers[i].nin; j++) readers += m->layers[i].in[j] == l->in[k];
+        if (readers == 1) best = 1 - k;
+    }
+    return best;
+}
+
+void tr_quantize_places(const tr_network *n, const bool *chosen, bool *wanted)
+{
+    const tr_model *m = n->model;
+    memset(wanted, 0, (m->ninputs + m->nlayers) * sizeof *wanted);
+    for (size_t i = 0; i < m->nlayers; i++) {
+        const tr_layer *l = &m->layers[i];
+        const int other = added(m, chosen, l);
+        if (chosen[i]) wanted[l->in[0]] = true;
+        if (other >= 0) wanted[l->in[other]] = true;
+    }
+}
+
+typedef struct {
+    const tr_model *m;
+    const bool *chosen;
+    bool *wanted; /* [values] tr_quantize_places */
+    const tr_value_range *ranges;
+    int *steps; /* [values] the value of the layer that rounds it */
+} making;
+
+/* `now`: the value's number in the new model. */
+static tr_status round_value(making *k, tr_maker *mk, int value, int now)
+{
+    const tr_model *m = k->m;
+    const tr_value_range *r = &k->ranges[value];
+    char name[TR_NAME], options[96];
+    const char *of = (size_t)value < m->ninputs ? m->inputs[value].name
+                                                : m->layers[(size_t)value - m->ninputs].name;
+    snprintf(name, sizeof name, "%.40s.steps", of);
+    snprintf(options, sizeof options, "{scale: %.9g, signed: %s}", r->scale,
+             r->is_signed ? "true" : "false");
+    const tr_layer_given given = {.type = tr_layer_rounder(), .name = name, .nin = 1, .in = &now};
+    return tr_maker_layer_text(mk, &given, options, &k->steps[value]);
+}
+
+/* A value is rounded where it is made, so that it is there before whatever reads it. */
+static tr_status make_layer(void *ctx, tr_maker *mk, const tr_layer *l, const int *in, int *value)
+{
+    making *k = ctx;
+    tr_status st = TR_OK;
+    static const char *const stored[] = {"stored=int8"};
+    const bool chosen = k->chosen[l->index];
+    const int which = chosen ? 0 : added(k->m, k->chosen, l), inputs = (int)k->m->ninputs;
+    int now[TR_MAX_IN];
+    for (int v = 0; l->index == 0 && v < inputs; v++)
+        if (k->wanted[v]) TR_TRY(round_value(k, mk, v, v));
+    for (int i = 0; i < l->nin; i++) now[i] = i == which ? k->steps[l->in[i]] : in[i];
+    const tr_layer_changes changes = {.options = stored, .noptions = chosen};
+    TR_TRY(tr_maker_copy(mk, l, &changes, l->nin, now, value));
+    if (k->wanted[inputs + l->index]) st = round_value(k, mk, inputs + l->index, *value);
+out:
+    return st;
+}
+
+/* An output's weights to whole multiples of its scale. Returns the squared error. */
+static double round_output(float *w, size_t count, float *scale)
+{
+    double error = 0;
+    float most = 0;
+    for (size_t i = 0; i < count; i++) most = fmaxf(most, fabsf(w[i]));
+    *scale = most > 1e-30f ? most / 127 : 1;
+    for (size_t i = 0; i < count; i++) {
+        const float q = fminf(fmaxf(rintf(w[i] / *scale), -127), 127);
+        const float v = (float)(int)q * *scale;
+        error += ((double)w[i] - (double)v) * ((double)w[i] - (double)v);
+        w[i] = v;
+    }
+    return error;
+}
+
+static tr_status round_weight(const tr_network *made, const char *layer, double *sqnr)
+{
+    tr_status st = TR_OK;
+    const tr_param *p = tr_network_row(made, layer, "weight");
+    float *w = made->params + p->offset,
+          *scale = made->states + made->model->states[p->scale].offset;
+    const size_t each = p->count / (size_t)p->dims[0];
+    double energy = 0, error = 0;
+    for (size_t i = 0; i < p->count; i++) {
+        TR_NEED(isfinite(w[i]), TR_DATA, "layer \"%s\": a weight is not finite", layer);
+        energy += (double)w[i] * (double)w[i];
+    }
+    for (int64_t o = 0; o < p->dims[0]; o++)
+        error += round_output(w + (size_t)o * each, each, &scale[o]);
+    *sqnr = error > 0 ? 10 * log10(energy / error) : INFINITY;
+out:
+    return st;
+}
+
+tr_status tr_quantize_static(const tr_network *n, const bool *chosen, const tr_value_range *ranges,
+                             double *sqnr, tr_network **out)
+{
+    tr_status st = TR_OK;
+    const tr_model *m = n->model;
+    const size_t values = m->ninputs + m->nlayers;
+    making k = {.m = m, .chosen = chosen, .ranges = ranges};
+    tr_network *made = NULL;
+    TR_HAVE(k.steps = tr_alloc(TR_MEM_OTHER, values, sizeof *k.steps));
+    TR_HAVE(k.wanted = tr_alloc(TR_MEM_OTHER, values, sizeof *k.wanted));
+    tr_quantize_places(n, chosen, k.wanted);
+    TR_TRY(tr_network_edit(n, make_layer, &k, &made));
+    for (size_t i = 0; i < m->nlayers; i++) {
+        double ignored;
+        if (chosen[i]) TR_TRY(round_weight(made, m->layers[i].name, sqnr ? &sqnr[i] : &ignored));
+    }
+    *out = made;
+    made = NULL;
+out:
+    tr_network_close(made);
+    tr_free(k.steps);
+    tr_free(k.wanted);
+    return st;
+}

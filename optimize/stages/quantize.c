@@ -1,0 +1,155 @@
+/* The stage `quantize`: weights, or weights and activations, of fewer bits. */
+#include <string.h>
+
+#include "optimize/quantize/quantize.h"
+#include "optimize/stages/stages.h"
+#include "runtime/graph/facts.h"
+
+enum { KIND_INT8, KIND_FLOAT16, KIND_BFLOAT16 };
+static const char *const kinds[] = {"int8", "float16", "bfloat16", NULL};
+static const char *const calibrations[] = {"minmax", "percentile", "entropy", "mse", NULL};
+
+typedef struct {
+    tr_stage_common common;
+    int kind, calibrate;
+    double percentile;
+    int64_t samples;
+    const tr_node *skip;
+} quantize_options;
+
+static const tr_field fields[] = {
+    TR_STAGE_COMMON(quantize_options),
+    TR_CHOICE(
+        "kind", offsetof(quantize_options, kind), kinds, "int8",
+        "int8: weights and what convolutions and linear layers read; float16, bfloat16: weights in "
+        "the file alone"),
+    TR_CHOICE(
+        "calibrate", offsetof(quantize_options, calibrate), calibrations, "mse",
+        "int8: what the range of a value covers: all that was seen, a share of it, or as much as "
+        "gives the least divergence or squared error"),
+    TR_REAL("percentile", offsetof(quantize_options, percentile), "99.99", 50, 100, NULL,
+            "of calibrate: percentile"),
+    TR_INT("samples", offsetof(quantize_options, samples), "512", 1, INT64_MAX, NULL,
+           "of data.train, the first so many, for calibration"),
+    TR_NODE("skip", offsetof(quantize_options, skip), "", "list of layers that keep float32"),
+    TR_END,
+};
+
+static tr_status check(const tr_config *c, size_t place)
+{
+    const tr_list_item *item = &c->pipeline.items[place];
+    const quantize_options *o = item->options;
+    bool names = !o->skip || o->skip->kind == TR_NODE_LIST;
+    for (size_t i = 0; names && o->skip && i < o->skip->count; i++)
+        names = o->skip->values[i]->kind == TR_NODE_SCALAR;
+    return names ? TR_OK
+                 : tr_node_fail(o->skip, "pipeline.%zu.skip: expected a list of layers", place);
+}
+
+static bool milder(void *options)
+{
+    quantize_options *o = options;
+    if (o->kind == KIND_FLOAT16) return false;
+    o->kind = KIND_FLOAT16;
+    return true;
+}
+
+/* Which layers; TR_CONFIG: `skip` names one that is not there, or nothing is left. */
+static tr_status choose(const tr_model *m, const quantize_options *o, bool *chosen)
+{
+    tr_status st = TR_OK;
+    bool any = false;
+    for (size_t i = 0; i < m->nlayers; i++) chosen[i] = tr_quantizable(m, &m->layers[i]);
+    for (size_t k = 0; o->skip && k < o->skip->count; k++) {
+        size_t i = 0;
+        while (i < m->nlayers && strcmp(m->layers[i].name, o->skip->values[k]->text) != 0) i++;
+        TR_NEED(i < m->nlayers, TR_CONFIG, "quantize: skip: the model has no layer \"%s\"",
+                o->skip->values[k]->text);
+        chosen[i] = false;
+    }
+    for (size_t i = 0; i < m->nlayers; i++) any |= chosen[i];
+    TR_NEED(any, TR_CONFIG, "quantize: no layer can be computed in 8 bits");
+out:
+    return st;
+}
+
+/* The table of layers. */
+static tr_status report(const tr_stage_job *job, const bool *chosen, const tr_value_range *ranges,
+                        const double *sqnr)
+{
+    tr_status st = TR_OK;
+    const tr_model *m = job->parent->model;
+    enum { COLUMNS = 5 };
+    static const char *const names[COLUMNS] = {"int8", "weight_sqnr_db", "input_scale",
+                                               "input_signed", "mult_adds"};
+    const char **rows = tr_alloc(TR_MEM_OTHER, m->nlayers, sizeof *rows);
+    double *v = tr_alloc(TR_MEM_OTHER, COLUMNS * m->nlayers, sizeof *v);
+    TR_HAVE(rows && v);
+    size_t n = 0;
+    for (size_t i = 0; i < m->nlayers; i++) {
+        const tr_layer *l = &m->layers[i];
+        if (!tr_layer_product(l, NULL)) continue;
+        const tr_value_range *r = &ranges[l->in[0]];
+        const double row[COLUMNS] = {chosen[i], sqnr[i], chosen[i] ? r->scale : 0,
+                                     chosen[i] && r->is_signed, tr_layer_multiply_adds(m, l)};
+        for (size_t c = 0; c < COLUMNS; c++) v[c * m->nlayers + n] = row[c];
+        rows[n++] = l->name;
+    }
+    TR_TRY(tr_findings_table(job->findings, "layers", n, rows));
+    for (size_t c = 0; c < COLUMNS; c++)
+        TR_TRY(tr_findings_column(job->findings, names[c], v + c * m->nlayers));
+out:
+    tr_free(rows);
+    tr_free(v);
+    return st;
+}
+
+static tr_status run_int8(const tr_stage_job *job, tr_network **out)
+{
+    const quantize_options *o = job->options;
+    const tr_model *m = job->parent->model;
+    const size_t values = m->ninputs + m->nlayers;
+    const tr_calibration c = {.kind = (tr_calibration_kind)o->calibrate,
+                              .percentile = o->percentile,
+                              .samples = (uint64_t)o->samples};
+    bool *chosen = tr_alloc(TR_MEM_OTHER, m->nlayers, sizeof *chosen);
+    bool *wanted = tr_alloc(TR_MEM_OTHER, values, sizeof *wanted);
+    tr_value_range *ranges = tr_alloc(TR_MEM_OTHER, values, sizeof *ranges);
+    double *sqnr = tr_alloc(TR_MEM_OTHER, m->nlayers, sizeof *sqnr);
+    tr_status st = chosen && wanted && ranges && sqnr ? choose(m, o, chosen) : tr_last_status();
+    TR_TRY(tr_agree(job->comm, st, NULL));
+    tr_quantize_places(job->parent, chosen, wanted);
+    TR_TRY(tr_calibrate(job->evaluator, job->parent, job->config, &c, wanted, ranges));
+    st = tr_quantize_static(job->parent, chosen, ranges, sqnr, out);
+    if (st == TR_OK) st = report(job, chosen, ranges, sqnr);
+    st = tr_agree(job->comm, st, NULL);
+out:
+    tr_free(chosen);
+    tr_free(wanted);
+    tr_free(ranges);
+    tr_free(sqnr);
+    return st;
+}
+
+static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed)
+{
+    const quantize_options *o = job->options;
+    (void)agreed;
+    if (o->kind == KIND_INT8) return run_int8(job, &out->network);
+    return tr_agree(
+        job->comm,
+        tr_quantize_weights(job->parent, o->kind == KIND_FLOAT16 ? TR_F16 : TR_BF16, &out->network),
+        NULL);
+}
+
+const tr_stage tr_stage_quantize = {
+    .name = "quantize",
+    .doc = "Weights and activations of 8 bits, with ranges found on samples of data.train, or "
+           "weights of "
+           "16 bits. Batchnorm is to be folded before. `milder`: float16",
+    .fields = fields,
+    .options_size = sizeof(quantize_options),
+    .check = check,
+    .milder = milder,
+    .run = run,
+};

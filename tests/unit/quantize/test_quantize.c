@@ -1,0 +1,162 @@
+/* links: trireme_quantize trireme_inference trireme_cpu trireme_runtime */
+/* Histograms, and networks of 8 bits run in 8 bits against the same ones in float32. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cpu/cpu.h"
+#include "optimize/inference/inference.h"
+#include "optimize/quantize/quantize.h"
+#include "tests/unit/graph/models.h"
+
+static void ok(tr_status st)
+{
+    if (st != TR_OK) fail_msg("%s", tr_last_error()->text);
+}
+
+/* A range that covers what is there, and leaves a few far values out where that pays. */
+static void test_histograms(void **state)
+{
+    (void)state;
+    static int64_t even[TR_CALIBRATION_BINS], far[TR_CALIBRATION_BINS], tail[TR_CALIBRATION_BINS];
+    for (size_t i = 0; i < TR_CALIBRATION_BINS; i++) even[i] = 1000;
+    for (size_t i = 0; i < 200; i++) far[i] = 100000;
+    for (size_t i = 0; i < TR_CALIBRATION_BINS; i++)
+        tail[i] = (int64_t)(1e6 * exp(-(double)i / 40)) + (i % 500 == 0);
+    far[TR_CALIBRATION_BINS - 1] = 3;
+    for (int kind = TR_CALIBRATE_MINMAX; kind <= TR_CALIBRATE_MSE; kind++)
+        for (int s = 0; s < 2; s++) {
+            const tr_calibration c = {.kind = (tr_calibration_kind)kind, .percentile = 99.9};
+            const double of_even = tr_calibration_most(&c, s, 4, even),
+                         of_far = tr_calibration_most(&c, s, 4, far);
+            assert_true(of_even > 3.9 && of_even <= 4);
+            assert_true(kind == TR_CALIBRATE_MINMAX       ? of_far == 4
+                        : kind == TR_CALIBRATE_PERCENTILE ? of_far > 0.3 && of_far < 0.5
+                                                          : of_far > 0.3 && of_far <= 4);
+            if (kind != TR_CALIBRATE_MINMAX) assert_true(tr_calibration_most(&c, s, 4, tail) < 2);
+        }
+}
+
+static const char net[] =
+    "  input: [3, 9, 11]\n  layers:\n"
+    "    - conv2d: {out: 16, kernel: 3, padding: 1, name: a}\n    - relu: {name: ar}\n"
+    "    - conv2d: {out: 16, kernel: 3, padding: 1, name: b}\n    - relu\n"
+    "    - conv2d: {out: 16, kernel: 3, padding: 1, name: c}\n"
+    "    - add: {from: [c, ar]}\n    - relu: {name: r}\n"
+    "    - conv2d: {out: 24, kernel: 1, stride: 2, from: r, name: s}\n"
+    "    - conv2d: {out: 24, kernel: 3, stride: 2, padding: 1, from: r, name: d}\n"
+    "    - add: {from: [d, s]}\n    - relu\n    - global_avgpool\n    - flatten\n"
+    "    - linear: {out: 10, name: head}\n  loss: cross_entropy\n";
+
+static float *answers(const tr_network *n, void *ctx, const float *x, const char *has,
+                      const char *lacks)
+{
+    tr_inference *inf = NULL;
+    char *text = NULL;
+    size_t size;
+    float *y = malloc(7 * 10 * sizeof *y);
+    const tr_inference_options o = {.backend = &tr_cpu_backend, .backend_ctx = ctx, .max_batch = 7};
+    ok(tr_inference_open(n, &o, &inf));
+    ok(tr_inference_run(inf, (const void *const[]){x}, 7, &y));
+    FILE *f = open_memstream(&text, &size);
+    tr_graph_print(tr_plan_graph(tr_inference_plan(inf, 7)), f);
+    fclose(f);
+    if (has && !strstr(text, has)) fail_msg("\"%s\" is not in\n%s", has, text);
+    if (lacks && strstr(text, lacks)) fail_msg("\"%s\" is in\n%s", lacks, text);
+    free(text);
+    tr_inference_close(inf);
+    return y;
+}
+
+/* The same values, kept as float32: nothing is replaced. */
+static tr_status keep(void *ctx, tr_maker *mk, const tr_layer *l, const int *in, int *value)
+{
+    (void)ctx;
+    static const char *const stored[] = {"stored=float32"};
+    const tr_layer_changes changes = {.options = stored, .noptions = 1};
+    return l->nparams > 0 ? tr_maker_copy(mk, l, &changes, l->nin, in, value) : TR_OK;
+}
+
+static void test_inference(void **state)
+{
+    (void)state;
+    const tr_backend_options bo = {0};
+    void *ctx = NULL;
+    test_model t;
+    tr_network *n = NULL, *q = NULL, *same = NULL;
+    bool chosen[32], wanted[32];
+    tr_value_range ranges[32];
+    double sqnr[32];
+    static float x[7 * 3 * 9 * 11];
+    ok(tr_cpu_backend.open(&bo, &ctx));
+    ok(test_model_try(&t, net, 0));
+    ok(tr_network_open(t.model, &n));
+    t.model = NULL;
+    tr_model_init_params(n->model, 3, n->params, 0, n->model->flat_count);
+    for (size_t i = 0; i < TR_COUNT(x); i++) x[i] = 0.003f * (float)(i * 7919 % 701) - 1;
+    size_t places = 0;
+    for (size_t i = 0; i < n->model->nlayers; i++)
+        chosen[i] = tr_quantizable(n->model, &n->model->layers[i]);
+    tr_quantize_places(n, chosen, wanted);
+    for (size_t v = 0; v < n->model->ninputs + n->model->nlayers; v++) {
+        places += wanted[v];
+        ranges[v] = (tr_value_range){.is_signed = true, .scale = 0.02};
+        if (v > 0 && tr_op_activation(&(tr_op){.def = n->model->layers[v - 1].def}) == TR_ACT_RELU)
+            ranges[v] = (tr_value_range){.scale = 0.01};
+    }
+    assert_int_equal(places, 6); /* input, ar, relu, r, s, what flatten makes */
+    ok(tr_quantize_static(n, chosen, ranges, sqnr, &q));
+    for (size_t i = 0; i < n->model->nlayers; i++)
+        if (chosen[i]) assert_true(sqnr[i] > 35);
+    ok(tr_network_edit(q, keep, NULL, &same));
+    float *y = answers(n, ctx, x, NULL, "int8"), *a = answers(q, ctx, x, "linear.int8", "fake"),
+          *b = answers(same, ctx, x, "fake_quantize", "int8");
+    double error = 0, energy = 0, steps = 0;
+    for (size_t i = 0; i < 70; i++) {
+        error += (a[i] - b[i]) * (a[i] - b[i]);
+        steps += (a[i] - y[i]) * (a[i] - y[i]);
+        energy += y[i] * y[i];
+    }
+    /* rounding that falls on the other side now and then; and all that is lost */
+    if (!(error < 1e-5 * energy && steps < 1e-2 * energy && steps > 0))
+        fail_msg("%g and %g of %g", error, steps, energy);
+    free(y);
+    free(a);
+    free(b);
+    tr_network_close(same);
+    tr_network_close(q);
+    tr_network_close(n);
+    test_model_close(&t);
+    tr_cpu_backend.close(ctx);
+}
+
+static void test_weights(void **state)
+{
+    (void)state;
+    test_model t;
+    tr_network *n = NULL, *h = NULL;
+    ok(test_model_try(&t, net, 0));
+    ok(tr_network_open(t.model, &n));
+    t.model = NULL;
+    tr_model_init_params(n->model, 3, n->params, 0, n->model->flat_count);
+    ok(tr_quantize_weights(n, TR_F16, &h));
+    const float *was = tr_network_param(n, "b", "weight"), *is = tr_network_param(h, "b", "weight");
+    assert_int_equal(tr_network_row(h, "b", "weight")->stored, TR_F16);
+    assert_int_equal(tr_network_row(h, "b", "bias")->stored, TR_F32);
+    for (int i = 0; i < 100; i++) assert_true(is[i] == tr_f16_to_f32(tr_f32_to_f16(was[i])));
+    tr_network_close(h);
+    tr_network_param(n, "b", "weight")[3] = 1e5f;
+    assert_int_equal(tr_quantize_weights(n, TR_F16, &h), TR_CONFIG);
+    tr_network_close(n);
+    test_model_close(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_histograms),
+        cmocka_unit_test(test_inference),
+        cmocka_unit_test(test_weights),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
