@@ -74,15 +74,15 @@ class Stage(Case):
 class Training(Case):
     def test_job(self):
         config = self.config(steps=12, every=6)
-        said = self.run_trainer(config, f"output={self.dir}/profiled", "run.profile={wait: 2, warmup: 1, active: 4}",
+        said = self.run_trainer(config, f"output={self.dir}/profiled", "run.profile={wait: 1, warmup: 1, active: 4}",
                                 "train.accumulate=2", ranks=2)
-        self.assertIn("run.profile: steps 4 to 7 of all ranks", said)
+        self.assertIn("run.profile: steps 3 to 6 of all ranks", said)
         self.assertIn("conv2d.grad_weight", said)
         events = check_trace(self, self.dir / "profiled" / "trace.json", 2)
         for rank in (0, 1):
             mine = [e for e in events if e["pid"] == rank]
             steps = [e for e in mine if e["name"] == "step"]
-            self.assertEqual([e["args"]["step"] for e in steps], [4, 5, 6, 7])
+            self.assertEqual([e["args"]["step"] for e in steps], [3, 4, 5, 6])
             for part, times in {"wait for data": 2, "forward and backward": 2, "wait for gradients": 1, "update": 1,
                                 "hand on weights": 1}.items():
                 self.assertEqual(sum(e["name"] == part for e in mine), 4 * times, part)
@@ -90,13 +90,13 @@ class Training(Case):
             self.assertEqual(sum(e["name"] == "cross_entropy" for e in ops), 4 * 2)
             self.assertTrue(any(e["args"].get("flops", 0) > 0 and e["args"]["detail"] == "head" for e in ops))
             reduced = [e for e in mine if e["ph"] == "b"]
-            self.assertEqual({e["args"]["step"] for e in reduced}, {4, 5, 6, 7})
+            self.assertEqual({e["args"]["step"] for e in reduced}, {3, 4, 5, 6})
             for e in mine:  # what belongs to a step lies in it
                 whole = next(s for s in steps if s["args"]["step"] == e["args"]["step"])
                 self.assertGreaterEqual(e["ts"], whole["ts"] - 1)
                 self.assertLessEqual(e["ts"] + e.get("dur", 0), whole["ts"] + whole["dur"] + 1)
         # the ranks of a step meet: on one clock their steps overlap
-        for step in (4, 5, 6, 7):
+        for step in (3, 4, 5, 6):
             a, b = (next(e for e in events if e["pid"] == r and e["name"] == "step" and e["args"]["step"] == step)
                     for r in (0, 1))
             self.assertLess(max(a["ts"], b["ts"]), min(a["ts"] + a["dur"], b["ts"] + b["dur"]))
