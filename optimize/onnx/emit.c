@@ -111,6 +111,19 @@ void tr_onnx_fill_const(tr_onnx_reader *r, const char *layer, const char *row,
     f->turned = turned;
 }
 
+const char *tr_onnx_stored(const tr_onnx_const *weight)
+{
+    return weight->scale ? ", stored: int8, freeze: true" : "";
+}
+
+void tr_onnx_fill_weight(tr_onnx_reader *r, const char *layer, const tr_onnx_const *weight,
+                         bool turned)
+{
+    tr_onnx_fill_const(r, layer, "weight", weight, turned);
+    if (weight->scale && !turned)
+        tr_onnx_fill_const(r, layer, TR_SCALE_STATE, weight->scale, false);
+}
+
 const char *tr_onnx_filled(const tr_onnx_reader *r, const tr_onnx_const *c, bool turned)
 {
     for (const tr_onnx_fill *f = r->fills; f; f = f->next)

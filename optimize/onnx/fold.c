@@ -304,6 +304,19 @@ static const tr_onnx_const *of_one(tr_onnx_reader *r, const tr_onnx_step *s)
     return made;
 }
 
+/* As a layer keeps its weight: int8 without a zero point, a positive scale a row. */
+static bool is_by_row(const tr_onnx_const *q, const tr_onnx_const *scale, const tr_onnx_const *zero,
+                      size_t behind)
+{
+    const size_t rows = q->ndim > 1 ? (size_t)q->dims[0] : 0;
+    if (!rows || scale->count != rows || (rows > 1 && behind != q->count / rows)) return false;
+    for (size_t i = 0; i < rows; i++)
+        if (!(scale->f[i] > 0 && scale->f[i] < 1e30f) || (zero && zero->i[i] != 0)) return false;
+    for (size_t i = 0; i < q->count; i++)
+        if (q->i[i] < -127 || q->i[i] > 127) return false;
+    return true;
+}
+
 /* (q - zero point) * scale, for all or along an axis. */
 static const tr_onnx_const *dequantize(tr_onnx_reader *r, const tr_onnx_step *s)
 {
@@ -326,6 +339,7 @@ static const tr_onnx_const *dequantize(tr_onnx_reader *r, const tr_onnx_step *s)
         f[k] = (float)(q->i[k] - (zero ? zero->i[c] : 0)) * scale->f[c];
     }
     if (made) made->name = q->name;
+    if (made && is_by_row(q, scale, zero, behind)) made->scale = scale;
     return made;
 }
 

@@ -11,7 +11,8 @@
 
 /* A constant: floats or whole numbers. */
 typedef struct tr_onnx_const {
-    const char *name;                      /* of the initializer that it is, or is made of; NULL */
+    const char *name;                  /* of the initializer that it is, or is made of; NULL */
+    const struct tr_onnx_const *scale; /* it is whole numbers of 8 bits times these, by row; NULL */
     const struct tr_onnx_const *turned_of; /* it is the transposed of this matrix; NULL */
     int type; /* of the tensor that it is, of ONNX; 0: it was computed */
     int ndim;
@@ -134,6 +135,10 @@ void tr_onnx_fill_const(tr_onnx_reader *r, const char *layer, const char *row,
                         const tr_onnx_const *c, bool turned);
 void tr_onnx_fill_values(tr_onnx_reader *r, const char *layer, const char *row, const float *v,
                          size_t count);
+/* The layer's weight, and what its options say of how it is kept (", stored: int8, freeze: true"). */
+const char *tr_onnx_stored(const tr_onnx_const *weight);
+void tr_onnx_fill_weight(tr_onnx_reader *r, const char *layer, const tr_onnx_const *weight,
+                         bool turned);
 /* The layer that has this constant for its weight, NULL: none has. */
 const char *tr_onnx_filled(const tr_onnx_reader *r, const tr_onnx_const *c, bool turned);
 tr_shape tr_onnx_shape(const tr_onnx_reader *r, int value);

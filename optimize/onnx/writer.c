@@ -1,6 +1,7 @@
 /* Nodes, attributes and initializers of a graph in the making. */
 #include "optimize/onnx/writer.h"
 
+#include <math.h>
 #include <string.h>
 
 enum { FLOAT = ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT };
@@ -186,6 +187,30 @@ static const char *halved(tr_onnx_writer *w, char *name, int ndim, const int64_t
     return made;
 }
 
+/* As int8 with a scale for each of the first dimension, and the node that makes float32 of it again: q * s,
+ * which is what the values are. */
+static const char *quantized(tr_onnx_writer *w, char *name, const tr_param *p, const float *v)
+{
+    const char *made = NULL;
+    const tr_state *s = &w->n->model->states[p->scale];
+    const float *scales = w->n->states + s->offset;
+    const size_t rows = (size_t)p->dims[0], each = p->count / rows;
+    int8_t *q = tr_pool_get(&w->pool, p->count, 1), *zero = tr_pool_get(&w->pool, rows, 1);
+    for (size_t i = 0; q && i < p->count; i++) q[i] = (int8_t)lrintf(v[i] / scales[i / each]);
+    const char *operands[] = {
+        initializer(w, name, ONNX__TENSOR_PROTO__DATA_TYPE__INT8, p->ndim, p->dims, q, p->count),
+        initializer(w, tr_pool_text(&w->pool, "%s_scale", name), FLOAT, 1, p->dims, scales,
+                    rows * sizeof *scales),
+        initializer(w, tr_pool_text(&w->pool, "%s_zero_point", name),
+                    ONNX__TENSOR_PROTO__DATA_TYPE__INT8, 1, p->dims, zero, rows)};
+    tr_onnx_node *n = tr_onnx_add(w, "DequantizeLinear", "dequantize", 3, operands,
+                                  tr_pool_text(&w->pool, "%s/float32", name), &made);
+    if (!n) return NULL;
+    n->name = (char *)made;
+    tr_onnx_int(w, n, "axis", 0);
+    return made;
+}
+
 const char *tr_onnx_param(tr_onnx_writer *w, int i)
 {
     const int at = w->layer->params[i];
@@ -193,7 +218,8 @@ const char *tr_onnx_param(tr_onnx_writer *w, int i)
     const float *v = w->n->params + p->offset;
     if (w->rows[at]) return w->rows[at];
     char *name = row_name(w, p->layer, p->name);
-    const char *made = w->o->weights == TR_F16
+    const char *made = p->stored == TR_I8 ? quantized(w, name, p, v)
+                       : w->o->weights == TR_F16 || p->stored == TR_F16
                            ? halved(w, name, p->ndim, p->dims, v, p->count)
                            : initializer(w, name, FLOAT, p->ndim, p->dims, v, p->count * sizeof *v);
     return w->rows[at] = (char *)made;

@@ -91,12 +91,14 @@ static void make_linear(tr_onnx_reader *r, const tr_onnx_step *s, product *p)
     }
     const char *of_layer = p->weight_factor == 1 ? tr_onnx_filled(r, p->weight, p->turned) : NULL;
     if (of_layer) snprintf(tied, sizeof tied, ", weight_of: \"%s\"", of_layer);
+    if (!of_layer && p->weight_factor == 1 && !p->turned)
+        snprintf(tied, sizeof tied, "%s", tr_onnx_stored(p->weight));
     const char *name =
         tr_onnx_make(r, s, "linear", p->named, 1, &x, &value, "{out: %lld, bias: %s%s}",
                      (long long)out, p->bias ? "true" : "false", tied);
     if (!name) return;
     if (!of_layer && p->weight_factor == 1) {
-        tr_onnx_fill_const(r, name, "weight", p->weight, p->turned);
+        tr_onnx_fill_weight(r, name, p->weight, p->turned);
     } else if (!of_layer) {
         tr_onnx_const *scaled = tr_pool_get(&r->pool, 1, sizeof *scaled);
         if (!scaled) return;
@@ -197,7 +199,10 @@ static void read_conv(tr_onnx_reader *r, const tr_onnx_step *s)
     w.kernel[1] = weight->dims[3];
     if (!tr_onnx_window_of(r, s, &of, padding, &w)) return;
     const char *of_layer = tr_onnx_filled(r, weight, false);
-    if (of_layer) snprintf(tied, sizeof tied, ", weight_of: \"%s\"", of_layer);
+    if (of_layer)
+        snprintf(tied, sizeof tied, ", weight_of: \"%s\"", of_layer);
+    else
+        snprintf(tied, sizeof tied, "%s", tr_onnx_stored(weight));
     const char *name = tr_onnx_make(
         r, s, "conv2d", s->in[1], 1, &x, &value,
         "{out: %lld, kernel: [%lld, %lld], stride: [%lld, %lld], padding: [%lld, %lld], dilation: "
@@ -207,7 +212,7 @@ static void read_conv(tr_onnx_reader *r, const tr_onnx_step *s)
         (long long)w.padding[1], (long long)w.dilation[0], (long long)w.dilation[1],
         (long long)groups, bias ? "true" : "false", tied);
     if (!name) return;
-    if (!of_layer) tr_onnx_fill_const(r, name, "weight", weight, false);
+    if (!of_layer) tr_onnx_fill_weight(r, name, weight, false);
     if (bias) tr_onnx_fill_const(r, name, "bias", bias, false);
     tr_onnx_give(r, s, value);
 }

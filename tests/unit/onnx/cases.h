@@ -39,6 +39,10 @@ static const onnx_case onnx_cases[] = {
     {"fake_quantize", IMAGE("    - fake_quantize: {scale: 0.0317}\n")},
     {"fake_quantize-unsigned",
      FEATURES("    - fake_quantize: {scale: 0.03, zero_point: 99, signed: false}\n")},
+    {"int8", IMAGE("    - conv2d: {out: 6, kernel: 3, stored: int8, freeze: true}\n    - flatten\n"
+                   "    - linear: {out: 5, stored: int8, freeze: true, bias: false}\n"
+                   "    - linear: {out: 3, stored: float16, freeze: true}\n")},
+    {"int8-rows", WORDS("    - linear: {out: 4, stored: int8, freeze: true}\n")},
     {"relu6", IMAGE("    - relu6\n")},
     {"maxpool2d-ceil", IMAGE("    - maxpool2d: {kernel: 2, stride: 2, ceil: true}\n"
                              "    - maxpool2d: {kernel: 3, stride: 2, padding: 1, ceil: true}\n")},
@@ -89,8 +93,23 @@ static inline tr_network *net_random(tr_model *m, uint64_t seed)
     }
     for (size_t r = 0; r < m->nstates; r++)
         for (size_t i = 0; i < m->states[r].count; i++)
-            n->states[m->states[r].offset + i] =
-                m->states[r].initial + 0.5f * (float)net_any(seed, 500 + (uint32_t)r, i);
+            if (strcmp(m->states[r].name, TR_SCALE_STATE) == 0)
+                n->states[m->states[r].offset + i] =
+                    0.01f + 0.005f * (float)net_any(seed, 500 + (uint32_t)r, i);
+            else
+                n->states[m->states[r].offset + i] =
+                    m->states[r].initial + 0.5f * (float)net_any(seed, 500 + (uint32_t)r, i);
+    for (size_t r = 0; r < m->nparams; r++) { /* values that the stored type holds */
+        const tr_param *p = &m->params[r];
+        float *v = n->params + p->offset;
+        for (size_t i = 0; i < p->count && p->stored == TR_F16; i++)
+            v[i] = tr_f16_to_f32(tr_f32_to_f16(v[i]));
+        for (size_t i = 0; i < p->count && p->stored == TR_I8; i++) {
+            const float s =
+                n->states[m->states[p->scale].offset + i / (p->count / (size_t)p->dims[0])];
+            v[i] = fmaxf(-127, fminf(127, rintf(v[i] / s))) * s + 0.0f;
+        }
+    }
     return n;
 }
 
