@@ -222,27 +222,53 @@ static const tr_onnx_const *gather(tr_onnx_reader *r, const tr_onnx_step *s)
     return made;
 }
 
-static int64_t within(int64_t v, int64_t n)
+static int64_t within(int64_t v, int64_t n, int64_t least)
 {
     v = v < 0 ? v + n : v;
-    return v < 0 ? 0 : v > n ? n : v;
+    return v < least ? least : v > n ? n : v;
 }
 
-/* Of a list, forwards, without gaps. */
+/* Of whole numbers along the first axis, forwards or backwards, without gaps. */
 static const tr_onnx_const *slice(tr_onnx_reader *r, const tr_onnx_step *s)
 {
     const tr_onnx_const *c = tr_onnx_const_in(r, s, 0);
-    int64_t begin, end, step = 1, *i = NULL;
+    int64_t begin, end, axis = 0, step = 1, dims[TR_ONNX_RANK], *i = NULL;
     float *f = NULL;
-    if (c->ndim != 1 || !c->i || tr_onnx_numbers(r, s, 1, "starts", 1, &begin) != 1 ||
+    if (c->ndim < 1 || !c->i || tr_onnx_numbers(r, s, 1, "starts", 1, &begin) != 1 ||
         tr_onnx_numbers(r, s, 2, "ends", 1, &end) != 1 ||
-        tr_onnx_numbers(r, s, 4, "steps", 1, &step) > 1 || step != 1)
+        tr_onnx_numbers(r, s, 3, "axes", 1, &axis) > 1 ||
+        tr_onnx_numbers(r, s, 4, "steps", 1, &step) > 1 || (step != 1 && step != -1) ||
+        (axis != 0 && axis != -c->ndim))
         return NULL;
-    begin = within(begin, (int64_t)c->count);
-    end = within(end, (int64_t)c->count);
-    if (end < begin) end = begin;
-    tr_onnx_const *made = result(r, 1, (int64_t[]){end - begin}, false, &f, &i);
-    if (made && end > begin) memcpy(i, c->i + begin, (size_t)(end - begin) * sizeof *i);
+    const int64_t n = c->dims[0];
+    begin = step > 0 ? within(begin, n, 0) : within(begin, n, -1);
+    if (step < 0 && begin == n) begin = n - 1;
+    end = within(end, n, step > 0 ? 0 : -1);
+    const int64_t count = (end - begin) * step > 0 ? (end - begin) * step : 0;
+    const size_t row = n > 0 ? c->count / (size_t)n : 0;
+    memcpy(dims, c->dims, sizeof dims);
+    dims[0] = count;
+    tr_onnx_const *made = result(r, c->ndim, dims, false, &f, &i);
+    for (int64_t k = 0; made && k < count && row; k++)
+        memcpy(i + (size_t)k * row, c->i + (size_t)(begin + k * step) * row, row * sizeof *i);
+    return made;
+}
+
+/* One number everywhere. */
+static const tr_onnx_const *filled(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    const tr_onnx_const *shape = tr_onnx_const_in(r, s, 0);
+    const Onnx__AttributeProto *a = tr_onnx_get(s, "value");
+    const tr_onnx_const *v = a && a->t ? tr_onnx_tensor(r, a->t) : NULL;
+    int64_t *i = NULL;
+    float *f = NULL;
+    if (!shape->i || shape->count > TR_ONNX_RANK || (a && (!v || v->count != 1))) return NULL;
+    tr_onnx_const *made = result(r, (int)shape->count, shape->i, !v || v->f, &f, &i);
+    for (size_t k = 0; made && v && k < made->count; k++)
+        if (f)
+            f[k] = v->f[0];
+        else
+            i[k] = v->i[0];
     return made;
 }
 
@@ -364,16 +390,27 @@ static const struct {
     const char *type;
     bool none; /* of its operands must be a constant */
     const tr_onnx_const *(*fold)(tr_onnx_reader *r, const tr_onnx_step *s);
-} folds[] = {{"Constant", true, constant}, {"Shape", true, shape},
-             {"Cast", false, cast},        {"Identity", false, same},
-             {"Reshape", false, reshape},  {"Unsqueeze", false, unsqueezed},
-             {"Squeeze", false, squeezed}, {"Transpose", false, transpose},
-             {"Concat", false, concat},    {"Gather", false, gather},
-             {"Slice", false, slice},      {"Add", false, of_two},
-             {"Sub", false, of_two},       {"Mul", false, of_two},
-             {"Div", false, of_two},       {"Pow", false, of_two},
-             {"Sqrt", false, of_one},      {"Reciprocal", false, of_one},
-             {"Neg", false, of_one},       {"DequantizeLinear", false, dequantize}};
+} folds[] = {{"Constant", true, constant},
+             {"Shape", true, shape},
+             {"Cast", false, cast},
+             {"Identity", false, same},
+             {"Reshape", false, reshape},
+             {"Unsqueeze", false, unsqueezed},
+             {"Squeeze", false, squeezed},
+             {"Transpose", false, transpose},
+             {"Concat", false, concat},
+             {"Gather", false, gather},
+             {"Slice", false, slice},
+             {"Add", false, of_two},
+             {"Sub", false, of_two},
+             {"Mul", false, of_two},
+             {"Div", false, of_two},
+             {"Pow", false, of_two},
+             {"Sqrt", false, of_one},
+             {"Reciprocal", false, of_one},
+             {"Neg", false, of_one},
+             {"DequantizeLinear", false, dequantize},
+             {"ConstantOfShape", false, filled}};
 
 bool tr_onnx_fold(tr_onnx_reader *r, const tr_onnx_step *s)
 {

@@ -148,7 +148,7 @@ def torch_models():
     import torchvision.models as models
     torch.manual_seed(0)
     yield from small_models()
-    for name, size in (("resnet18", 96), ("mobilenet_v2", 96), ("vgg11", 64), ("squeezenet1_0", 97), ("densenet121", 64)):
+    for name, size in (("resnet18", 96), ("mobilenet_v2", 96), ("vgg11", 224), ("squeezenet1_0", 97), ("densenet121", 64)):
         yield name, getattr(models, name)(weights=None), torch.randn(2, 3, size, size)
 
 
