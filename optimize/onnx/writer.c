@@ -97,7 +97,7 @@ static const char *initializer(tr_onnx_writer *w, char *name, int type, int ndim
     Onnx__TensorProto *t = TR_MESSAGE(p, Onnx__TensorProto, ONNX__TENSOR_PROTO__INIT);
     int64_t *d = tr_pool_get(p, (size_t)ndim, sizeof *d);
     if (p->st != TR_OK) return NULL;
-    memcpy(d, dims, (size_t)ndim * sizeof *d);
+    if (ndim) memcpy(d, dims, (size_t)ndim * sizeof *d);
     t->name = name;
     t->n_dims = (size_t)ndim;
     t->dims = d;
