@@ -75,7 +75,10 @@ static tr_status run_pass(state *s, const tr_pass *pass, tr_pass_report *r, bool
     if (count > 0) TR_TRY(tr_rewrite_apply(rw, &made));
     if (!r->undone) snprintf(r->note, sizeof r->note, "%s", rw->note);
     if (!made) goto out;
-    TR_TRY(prove(s, made, rw->raw, count, r));
+    const bool raw = rw->raw;
+    tr_rewrite_close(rw); /* before the network that it is about, which `made` replaces */
+    rw = NULL;
+    TR_TRY(prove(s, made, raw, count, r));
     *changed = !r->undone;
 out:
     tr_rewrite_close(rw);
