@@ -6,7 +6,7 @@
 
 extern const tr_stage tr_stage_train; /* train.c */
 
-enum { TR_STAGES = 8 };
+enum { TR_STAGES = 9 };
 /* In the order of the reference page; the first one alone is the pipeline where a config gives none.
  * An item's `which` in tr_config.pipeline is its index here. */
 extern const tr_stage *const tr_stages[TR_STAGES];

@@ -5,6 +5,7 @@
 #include "optimize/stage.h"
 
 extern const tr_stage tr_stage_quantize;
+extern const tr_stage tr_stage_benchmark;
 extern const tr_stage tr_stage_finetune;
 extern const tr_stage tr_stage_fold;
 extern const tr_stage tr_stage_prune;

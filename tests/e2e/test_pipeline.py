@@ -1,5 +1,6 @@
 """Pipelines of stages: what each leaves, resuming at the unfinished one, changed options, budgets, stages by hand."""
 import hashlib
+import json
 import os
 import random
 import signal
@@ -110,6 +111,28 @@ class Pipeline(Case):
                     self.assertTrue((row[()] == b[f"model/params/{layer}/{name}"][()]).all())
                     self.assertIn(f"{layer}.{name}.npy", z.namelist())
         self.assertIn("head/weight", self.tool("inspect", back))
+
+    def test_benchmark(self):
+        """Rows for each model and batch, in the file, as JSON, as Markdown and as plots, alike for any ranks."""
+        config = self.config(every=50)
+        asked = "{batches: [1, 3], seconds: 0, runs: 5, rates: [2000], target_ms: 1e6, models: [model.h5]}"
+        self.run_trainer(config, f"pipeline=[train, {{benchmark: {asked}}}]")
+        with h5py.File(self.stage("01-benchmark.h5"), "r") as f:
+            calls = f["stages/01-benchmark/calls"]
+            self.assertEqual(list(calls["batch"]), [1, 3, 1, 3])
+            self.assertTrue(all(calls["runs"][:] >= 5) and all(calls["median_ms"][:] > 0))
+            self.assertTrue(all(calls["p99_ms"][:] >= calls["median_ms"][:]))
+            self.assertEqual(list(f["stages/01-benchmark/load/rate"]), [2000, 2000])
+            self.assertIn(f["stages/01-benchmark"].attrs["best_batch"], (1, 3))
+        found = json.loads(self.stage("01-benchmark.json").read_text())
+        self.assertEqual([(r["model"], r["batch"]) for r in found["calls"]],
+                         [("model.h5", 1), ("model.h5", 3), ("this", 1), ("this", 3)])
+        self.assertEqual(found["calls"][0]["accuracy"], found["calls"][2]["accuracy"])
+        self.assertIn("| this | fp32 | 3 |", self.stage("01-benchmark.md").read_text())
+        for plot in ("batches", "percentiles"):
+            xml.etree.ElementTree.parse(self.stage(f"01-benchmark-{plot}.svg"))
+        out = self.run_trainer(config, "pipeline=[train, {benchmark: {models: [{}]}}]", "--resume", status=2, ranks=1)
+        self.assertIn("pipeline.1.models: expected the path of a file", out)
 
     def test_resume(self):
         """What is done is not done again; what changed runs again, with all behind it, and says why."""

@@ -1,0 +1,346 @@
+/* The stage `benchmark`: what answers of this network cost, beside other run files. */
+#include "optimize/benchmark/benchmark.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "optimize/stages/stages.h"
+#include "runtime/base/file.h"
+
+typedef struct {
+    tr_stage_common common;
+    tr_ints batches;
+    double seconds;
+    int64_t runs;
+    int precision; /* 0: as trained */
+    tr_reals rates;
+    double target_ms;
+    const tr_node *models;
+} benchmark_options;
+
+static const char *const precisions[] = {"fp32", "bf16", "fp16", "auto", NULL};
+enum { AUTO = 3, MODELS_MAX = 16 };
+
+static const tr_field fields[] = {
+    TR_STAGE_COMMON(benchmark_options),
+    TR_INTS("batches", offsetof(benchmark_options, batches), "[1, 8, 32]", 1, 1 << 20, "samples",
+            "samples a call; each is measured"),
+    TR_REAL("seconds", offsetof(benchmark_options, seconds), "1", 0, 1e6, "s",
+            "a measurement takes at least so long, behind its warm-up"),
+    TR_INT("runs", offsetof(benchmark_options, runs), "50", 1, 200000, "calls",
+           "and at least so many calls"),
+    TR_CHOICE("precision", offsetof(benchmark_options, precision), precisions, "auto",
+              "what is computed in; auto: train.precision, on CPUs fp32 for fp16"),
+    TR_REALS("rates", offsetof(benchmark_options, rates), "", 1e-3, 1e7, "calls/s",
+             "open-loop load of single samples: calls are due at these rates (Poisson), and their "
+             "time counts from when they are due"),
+    TR_REAL("target_ms", offsetof(benchmark_options, target_ms), "0", 0, 1e9, "ms",
+            "also finds the batch with most samples a second whose median call is within this; 0: "
+            "not asked for"),
+    TR_NODE("models", offsetof(benchmark_options, models), "",
+            "run files to measure beside this model, the first being what the others are compared "
+            "with: [model.h5]; paths are from where the job was started, or from the run's folder"),
+    TR_END,
+};
+
+/* ---- The models ------------------------------------------------------------------------------ */
+
+/* The parent is the last; the others are read, and owned. */
+typedef struct {
+    size_t n;
+    tr_bench_model m[MODELS_MAX];
+    tr_network *read[MODELS_MAX];
+    tr_config *configs[MODELS_MAX];
+    char *names[MODELS_MAX];
+} models;
+
+static double size_of(const char *file)
+{
+    struct stat s;
+    return file && stat(file, &s) == 0 ? (double)s.st_size : 0;
+}
+
+static tr_status check(const tr_config *c, size_t place)
+{
+    const benchmark_options *o = c->pipeline.items[place].options;
+    const tr_node *m = o->models;
+    if (o->batches.count == 0)
+        return tr_node_fail(c->pipeline.items[place].at, "pipeline.%zu.batches: none to measure",
+                            place);
+    if (!m) return TR_OK;
+    if (m->kind != TR_NODE_LIST || m->count >= MODELS_MAX)
+        return tr_node_fail(m, "pipeline.%zu.models: expected a list of at most %d run files",
+                            place, MODELS_MAX - 1);
+    for (size_t i = 0; i < m->count; i++)
+        if (m->values[i]->kind != TR_NODE_SCALAR)
+            return tr_node_fail(m->values[i], "pipeline.%zu.models: expected the path of a file",
+                                place);
+    return TR_OK;
+}
+
+static tr_status read_model(const tr_stage_job *job, const char *path, tr_precision precision,
+                            models *all)
+{
+    tr_status st = TR_OK;
+    const size_t i = all->n;
+    char *there =
+        access(path, F_OK) == 0 ? tr_strdup(path) : tr_sprintf("%s/%s", job->folder, path);
+    TR_HAVE(there);
+    TR_HAVE(all->names[i] = tr_strdup(path));
+    all->n++;
+    TR_TRY(tr_network_read(there, NULL, 0, job->config->stages, &all->read[i], &all->configs[i]));
+    all->m[i] = (tr_bench_model){.name = all->names[i],
+                                 .network = all->read[i],
+                                 .precision = precision,
+                                 .size = size_of(there),
+                                 .accuracy = NAN};
+out:
+    tr_free(there);
+    return st;
+}
+
+static void models_close(models *all)
+{
+    for (size_t i = 0; i < MODELS_MAX; i++) {
+        tr_network_close(all->read[i]);
+        tr_config_close(all->configs[i]);
+        tr_free(all->names[i]);
+    }
+}
+
+/* *Collective.* Accuracy of the others, where the config evaluates at all. */
+static tr_status evaluate(const tr_stage_job *job, models *all)
+{
+    tr_status st = TR_OK;
+    for (size_t i = 0; job->before && i < all->n; i++) {
+        tr_evaluation e = *job->before;
+        if (all->read[i]) TR_TRY(tr_evaluate(job->evaluator, all->read[i], all->configs[i], &e));
+        all->m[i].accuracy = e.accuracy;
+    }
+out:
+    return st;
+}
+
+static tr_status open_models(const tr_stage_job *job, tr_precision precision, models *all)
+{
+    const benchmark_options *o = job->options;
+    tr_status st = TR_OK;
+    for (size_t i = 0; o->models && i < o->models->count; i++)
+        TR_TRY(read_model(job, o->models->values[i]->text, precision, all));
+    all->m[all->n++] = (tr_bench_model){.name = "this",
+                                        .network = job->parent,
+                                        .precision = precision,
+                                        .size = size_of(job->file),
+                                        .accuracy = NAN};
+out:
+    return st;
+}
+
+/* ---- What is written ------------------------------------------------------------------------- */
+
+static tr_status write_text(const tr_benchmark *b, FILE *to, int form)
+{
+    switch (form) {
+    case 0:
+        tr_benchmark_json(b, to);
+        return TR_OK;
+    case 1:
+        tr_benchmark_markdown(b, to);
+        return TR_OK;
+    case 2:
+        return tr_benchmark_svg_batches(b, to);
+    default:
+        return tr_benchmark_svg_percentiles(b, to);
+    }
+}
+
+static tr_status write_files(const tr_stage_job *job, const tr_benchmark *b)
+{
+    static const char *const ends[] = {".json", ".md", "-batches.svg", "-percentiles.svg"};
+    tr_status st = TR_OK;
+    for (int i = 0; st == TR_OK && i < (int)TR_COUNT(ends); i++) {
+        char *path = tr_sprintf("%s%s", job->path, ends[i]), *text = NULL;
+        size_t n = 0;
+        tr_commit c = {.fd = -1};
+        FILE *to = open_memstream(&text, &n);
+        st = !path ? tr_last_status() : !to ? TR_FAIL(TR_MEMORY, "no memory for %s", path) : TR_OK;
+        if (st == TR_OK) st = write_text(b, to, i);
+        if (to) fclose(to);
+        if (st == TR_OK) st = tr_commit_open(&c, path, n);
+        if (st == TR_OK) st = tr_commit_write(&c, 0, text, n);
+        if (st == TR_OK) st = tr_commit_finish(&c);
+        tr_commit_close(&c);
+        free(text);
+        tr_free(path);
+    }
+    return st;
+}
+
+typedef struct {
+    const char *name;
+    double (*of)(const tr_bench_row *r);
+} column;
+
+#define COLUMN(name, expr)                                                                         \
+    static double of_##name(const tr_bench_row *r)                                                 \
+    {                                                                                              \
+        return expr;                                                                               \
+    }
+COLUMN(batch, (double)r->batch)
+COLUMN(runs, (double)r->timing.spread.runs)
+COLUMN(median_ms, 1e3 * r->timing.spread.percent[50])
+COLUMN(low_ms, 1e3 * r->timing.spread.low)
+COLUMN(high_ms, 1e3 * r->timing.spread.high)
+COLUMN(p90_ms, 1e3 * r->timing.spread.percent[90])
+COLUMN(p95_ms, 1e3 * r->timing.spread.percent[95])
+COLUMN(p99_ms, 1e3 * r->timing.spread.percent[99])
+COLUMN(min_ms, 1e3 * r->timing.spread.percent[0])
+COLUMN(max_ms, 1e3 * r->timing.spread.percent[100])
+COLUMN(mean_ms, 1e3 * r->timing.spread.mean)
+COLUMN(deviation_ms, 1e3 * r->timing.spread.deviation)
+COLUMN(samples_per_s, r->samples_per_s)
+COLUMN(speedup, r->speedup)
+COLUMN(first_ms, 1e3 * r->timing.first)
+COLUMN(load_ms, 1e3 * r->load)
+COLUMN(processors, r->timing.busy)
+COLUMN(memory_bytes, r->memory)
+COLUMN(rss_peak_bytes, r->rss_peak)
+COLUMN(rss_mean_bytes, r->rss_mean)
+
+static const column columns[] = {
+#define C(name)                                                                                    \
+    {                                                                                              \
+#name, of_##name                                                                           \
+    }
+    C(batch),   C(runs),         C(median_ms),     C(low_ms),         C(high_ms),
+    C(p90_ms),  C(p95_ms),       C(p99_ms),        C(min_ms),         C(max_ms),
+    C(mean_ms), C(deviation_ms), C(samples_per_s), C(speedup),        C(first_ms),
+    C(load_ms), C(processors),   C(memory_bytes),  C(rss_peak_bytes), C(rss_mean_bytes),
+#undef C
+};
+
+/* A table of calls, a row a model and batch; of load; and the best batches. */
+static tr_status find(tr_findings *f, const tr_benchmark *b)
+{
+    tr_status st = TR_OK;
+    double *v = tr_alloc(TR_MEM_OTHER, b->nrows + b->nloads, sizeof *v);
+    char(*names)[2 * TR_NAME] = tr_alloc(TR_MEM_OTHER, b->nrows + b->nloads, sizeof *names);
+    const char **rows = tr_alloc(TR_MEM_OTHER, b->nrows + b->nloads, sizeof *rows);
+    TR_HAVE(v && names && rows);
+    for (size_t i = 0; i < b->nrows + b->nloads; i++) {
+        rows[i] = names[i];
+        if (i < b->nrows)
+            snprintf(names[i], sizeof names[i], "%s, %lld", b->rows[i].name,
+                     (long long)b->rows[i].batch);
+        else
+            snprintf(names[i], sizeof names[i], "%s", b->loads[i - b->nrows].name);
+    }
+    TR_TRY(tr_findings_table(f, "calls", b->nrows, rows));
+    for (size_t k = 0; k < TR_COUNT(columns); k++) {
+        for (size_t i = 0; i < b->nrows; i++) v[i] = columns[k].of(&b->rows[i]);
+        TR_TRY(tr_findings_column(f, columns[k].name, v));
+    }
+    if (b->nloads) TR_TRY(tr_findings_table(f, "load", b->nloads, rows + b->nrows));
+    static const char *const load[] = {"rate", "achieved", "waited", "median_ms", "p99_ms"};
+    for (size_t k = 0; b->nloads && k < TR_COUNT(load); k++) {
+        for (size_t i = 0; i < b->nloads; i++) {
+            const tr_load *l = &b->loads[i].load;
+            const double all[] = {l->rate, l->achieved, l->waited, 1e3 * l->spread.percent[50],
+                                  1e3 * l->spread.percent[99]};
+            v[i] = all[k];
+        }
+        TR_TRY(tr_findings_column(f, load[k], v));
+    }
+    if (b->nbest)
+        TR_TRY(tr_attrs_add_count(&f->values, "best_batch", (uint64_t)b->best[b->nbest - 1].batch));
+out:
+    tr_free(v);
+    tr_free(names);
+    tr_free((void *)rows);
+    return st;
+}
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
+static tr_status measure(const tr_stage_job *job, const tr_benchmark_options *o, tr_benchmark *b)
+{
+    tr_status st = TR_OK;
+    TR_TRY(tr_benchmark_run(o, b));
+    TR_TRY(write_files(job, b));
+    char *text = NULL;
+    size_t n = 0;
+    FILE *to = open_memstream(&text, &n);
+    if (to) {
+        tr_benchmark_table(b, to);
+        fclose(to);
+        for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+            tr_log(TR_LOG_INFO, "%s", line);
+        free(text);
+    }
+out:
+    return st;
+}
+
+/* *Collective.* What rank 0 measured, to all; the others slept. */
+static tr_status share(tr_comm *comm, tr_benchmark *b)
+{
+    tr_status st = TR_OK;
+    TR_TRY(tr_comm_broadcast(comm, b->rows, b->nrows * sizeof *b->rows, 0));
+    if (b->nloads) TR_TRY(tr_comm_broadcast(comm, b->loads, b->nloads * sizeof *b->loads, 0));
+    if (b->nbest) TR_TRY(tr_comm_broadcast(comm, b->best, b->nbest * sizeof *b->best, 0));
+out:
+    return st;
+}
+
+static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed)
+{
+    const benchmark_options *o = job->options;
+    const bool root = tr_comm_topology(job->comm)->rank == 0;
+    tr_status st = TR_OK;
+    models all = {0};
+    tr_benchmark *b = NULL;
+    tr_benchmark_options bo = {.target = o->target_ms / 1e3,
+                               .seconds = o->seconds,
+                               .runs = (size_t)o->runs,
+                               .seed = (uint64_t)job->config->seed,
+                               .batches = o->batches.v,
+                               .nbatches = o->batches.count,
+                               .rates = o->rates.v,
+                               .nrates = o->rates.count};
+    (void)out;
+    *agreed = true;
+    tr_evaluator_place(job->evaluator, &bo.backend, &bo.backend_ctx, &bo.threads);
+    tr_precision precision = (tr_precision)o->precision;
+    if (o->precision == AUTO) precision = (tr_precision)job->config->train.precision;
+    if (o->precision == AUTO && bo.backend->host && precision == TR_PRECISION_FP16)
+        precision = TR_PRECISION_FP32;
+    TR_TRY(tr_agree(job->comm, open_models(job, precision, &all), NULL));
+    TR_TRY(evaluate(job, &all));
+    bo.models = all.m;
+    bo.nmodels = all.n;
+    TR_TRY(tr_agree(job->comm, tr_benchmark_open(&bo, &b), NULL));
+    tr_comm_busy(job->comm, root);
+    st = root ? measure(job, &bo, b) : TR_OK;
+    tr_comm_busy(job->comm, false);
+    TR_TRY(tr_agree(job->comm, st, NULL));
+    TR_TRY(share(job->comm, b));
+    TR_TRY(tr_agree(job->comm, find(job->findings, b), NULL));
+out:
+    tr_benchmark_close(b);
+    models_close(&all);
+    return st;
+}
+
+const tr_stage tr_stage_benchmark = {
+    .name = "benchmark",
+    .doc = "Measures what answers cost: latency by batch with percentiles and an interval, "
+           "throughput, load time, memory, on one rank while the others sleep; written as "
+           "`NN-benchmark.json`, `.md`, and plots",
+    .fields = fields,
+    .options_size = sizeof(benchmark_options),
+    .check = check,
+    .run = run,
+};
