@@ -51,7 +51,7 @@ typedef struct {
 } tr_timing;
 
 /* One call after the other. Warm-up: rounds of calls until the medians of two rounds differ by less
- * than 3 %, at most 40 rounds. */
+ * than 3 %, at most 40 rounds, or 3 s. */
 tr_status tr_bench_calls(const tr_bench_options *o, tr_bench_call call, void *ctx, tr_timing *out);
 
 /* Open-loop load: calls are due at times of their own (Poisson, by Philox), whether those before are done

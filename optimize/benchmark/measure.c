@@ -7,9 +7,10 @@
 #include <time.h>
 
 enum { MOST = 200000, ROUND = 8, ROUNDS = 40 };
-#define SETTLED       0.03 /* by which two rounds may differ */
-#define ROUND_SECONDS 0.02
-#define SAMPLE_EVERY  0.02
+#define SETTLED         0.03 /* by which two rounds may differ */
+#define ROUND_SECONDS   0.02
+#define WARM_UP_SECONDS 3 /* at most, where times do not settle */
+#define SAMPLE_EVERY    0.02
 
 /* ---- Clocks ---------------------------------------------------------------------------------- */
 
@@ -89,9 +90,11 @@ static tr_status warm_up(const loop *l, tr_timing *out)
 {
     tr_status st = TR_OK;
     double before = 0, median = 0;
+    const double begin = l->clock.now(l->clock.ctx);
     TR_TRY(timed(l, &out->first));
     out->warmup = 1;
     for (int round = 0; round < ROUNDS && !out->stable; round++) {
+        if (round > 1 && l->clock.now(l->clock.ctx) - begin > WARM_UP_SECONDS) break;
         TR_TRY(warm_up_round(l, out, &median));
         out->stable = round > 0 && fabs(median - before) <= SETTLED * before;
         before = median;
