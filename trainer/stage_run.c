@@ -110,12 +110,16 @@ static tr_status evaluate(run *r, const tr_network *n, const tr_config *c, tr_ev
     *done = st == TR_OK;
     const bool wanted =
         r->common && (r->common->budget.accuracy_drop >= 0 || r->common->budget.loss_rise >= 0);
-    if (f->by_hand && !wanted && (st == TR_DATA || st == TR_IO || st == TR_PEER)) {
-        if (tr_comm_topology(f->comm)->rank == 0)
-            tr_log(TR_LOG_WARN, "%s: not evaluated: %s", r->name, tr_last_error()->text);
-        st = tr_comm_broken(f->comm) ? st : TR_OK;
-    }
-    return st;
+    if (st == TR_OK || !f->by_hand || wanted || tr_comm_broken(f->comm)) return st;
+    /* a rank that failed for another reason ends it for all */
+    double other = st != TR_DATA && st != TR_IO && st != TR_PEER;
+    const tr_error why = *tr_last_error();
+    if (tr_comm_all_reduce(f->comm, &other, 1, TR_F64) != TR_OK) return tr_last_status();
+    tr_set_error(&why);
+    if (other > 0) return st;
+    if (tr_comm_topology(f->comm)->rank == 0)
+        tr_log(TR_LOG_WARN, "%s: not evaluated: %s", r->name, why.text);
+    return TR_OK;
 }
 
 /* *Collective.* */
