@@ -407,8 +407,10 @@ static tr_status attempts(run *r, tr_stage_result *made, bool *agreed)
         if (!again) return missed(r, &miss, made);
         char *options = NULL;
         TR_TRY(tr_agree(r->f->comm, options_text(r->stage, r->options, &options), NULL));
-        if (tr_comm_topology(r->f->comm)->rank == 0)
-            tr_log(TR_LOG_WARN, "stage %s: %s: again with\n%s", r->name, miss.text, options);
+        if (tr_comm_topology(r->f->comm)->rank == 0) {
+            tr_log(TR_LOG_WARN, "stage %s: %s: again with", r->name, miss.text);
+            tr_log_lines(TR_LOG_WARN, options);
+        }
         free(options);
         TR_TRY(begin_again(r, made));
         TR_TRY(tr_miss_note(&miss, r->f->attempt, &r->missed));

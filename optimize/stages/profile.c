@@ -195,7 +195,7 @@ static void say(const job_state *s)
         FILE *to = open_memstream(&text, &n);
         if (!to) return;
         tr_profile_table(&s->profiles[i], m, (size_t)s->o->rows, to);
-        if (fclose(to) == 0 && n > 0) tr_log(TR_LOG_INFO, "%.*s", (int)n - 1, text);
+        if (fclose(to) == 0 && n > 0) tr_log_lines(TR_LOG_INFO, text);
         free(text);
     }
 }

@@ -63,3 +63,12 @@ void tr_log(tr_log_level level, const char *fmt, ...)
     if (state.after) state.after(state.guard);
     pthread_mutex_unlock(&state.lock);
 }
+
+void tr_log_lines(tr_log_level level, const char *text)
+{
+    for (const char *line = text; *line;) {
+        const size_t n = strcspn(line, "\n");
+        tr_log(level, "%.*s", (int)n, line);
+        line += n + (line[n] == '\n');
+    }
+}
