@@ -119,7 +119,7 @@ static tr_status run_int8(const tr_stage_job *job, tr_network **out)
     tr_status st = chosen && wanted && ranges && sqnr ? choose(m, o, chosen) : tr_last_status();
     TR_TRY(tr_agree(job->comm, st, NULL));
     tr_quantize_places(job->parent, chosen, wanted);
-    TR_TRY(tr_calibrate(job->evaluator, job->parent, job->config, &c, wanted, ranges));
+    TR_TRY(tr_calibrate(job->evaluator, job->parent, job->parent_config, &c, wanted, ranges));
     st = tr_quantize_static(job->parent, chosen, ranges, sqnr, out);
     if (st == TR_OK) st = report(job, chosen, ranges, sqnr);
     st = tr_agree(job->comm, st, NULL);

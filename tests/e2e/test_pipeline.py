@@ -262,6 +262,11 @@ class Pipeline(Case):
             self.run_trainer("quantize", model, f"kind={kind}", "budget.loss_rise=0.05", "--force")
             self.assertIn(kind, self.tool("inspect", made))
         self.assertIn("no layer \"hed\"", self.run_trainer("quantize", model, "skip=[hed]", "--force", status=2))
+        # what is done to inputs is the parent's, which fold has changed
+        self.run_trainer(self.config("scaled", every=50), "data.normalize={mean: 0, std: 4}",
+                         "pipeline=[train, fold, {quantize: {budget: {loss_rise: 0.05}}}]")
+        with h5py.File(self.stage("02-quantize.h5", "scaled"), "r") as f:
+            self.assertNotIn(b"std: 4", f.attrs["config"])
 
     def test_wrong(self):
         config = self.config()
