@@ -26,7 +26,8 @@ static bool known(const char *name, size_t n, bool checkpoints)
     if (!checkpoints)
         return is(name, n, "config.yaml") || is(name, n, "metrics.jsonl") ||
                is(name, n, "model.h5") || is(name, n, "machine.json") ||
-               is(name, n, "trace.json") ||
+               is(name, n, "trace.json") || is(name, n, "report.html") ||
+               is(name, n, "report.md") ||
                (n > events + ours && memcmp(name, EVENTS, events) == 0 &&
                 memcmp(name + n - ours, OURS, ours) == 0);
     if (is(name, n, "best.h5")) return true;

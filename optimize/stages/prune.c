@@ -32,10 +32,10 @@ static const tr_field fields[] = {
         "weights along the inputs stay"),
     TR_REAL("amount", AT(amount), "0.5", 0, 1, NULL,
             "channels: part of `measure` that goes; weights: part of them that is 0"),
-    TR_CHOICE(
-        "by", AT(by), criteria, "l1",
-        "what says how little a channel or weight counts: sums of |w| or w^2, chance, factors of "
-        "the batchnorm behind it, |w * gradient|"),
+    TR_CHOICE("by", AT(by), criteria, "l1",
+              "what says how little a channel or weight counts: sums of absolute values or of "
+              "squares, chance, factors of "
+              "the batchnorm behind it, of weight times gradient"),
     TR_CHOICE("measure", AT(measure), measures, "multiply_adds", "of channels: what is to be less"),
     TR_BOOL("global", AT(global), "true",
             "all layers compete; else each loses the same part of its own"),
