@@ -1,5 +1,6 @@
 #include "trainer/pipeline.h"
 
+#include <glob.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -243,6 +244,8 @@ tr_status tr_pipeline_run(const tr_trainer_options *o, const char *from, const c
     if (until) TR_TRY(find(o->config, "--until", until, &p.until));
     TR_NEED(!from || o->resume, TR_USAGE,
             "--from %s runs again from there on: it goes with --resume", from);
+    TR_NEED(!from || stage_at(o->config, p.from) != &tr_stage_train, TR_USAGE,
+            "--from %s: a finished training is not done again; replace the run (--force)", from);
     TR_NEED(!from || p.from <= p.until, TR_USAGE, "--from %s stands behind --until %s", from,
             until);
     for (size_t i = 0; i <= p.until; i++) TR_TRY(run_stage(&p, i, agreed));
@@ -276,16 +279,20 @@ static char *folder_of(const char *file)
     return n ? tr_sprintf("%.*s", (int)n, file) : tr_strdup("/");
 }
 
-/* Rank 0. */
+/* Rank 0. Nothing that the stage may write is there: PATH.EXTENSION of whatever kind. A folder of its training may be
+ * one to go on in. */
 static tr_status look_beside(const char *path, bool force)
 {
     tr_status st = TR_OK;
-    char *file = tr_sprintf("%s.h5", path);
-    TR_HAVE(file);
-    TR_NEED(force || access(file, F_OK) != 0, TR_USAGE,
-            "%s is there: move it away, or replace it (--force)", file);
+    glob_t found = {0};
+    char *pattern = tr_sprintf("%s.*", path);
+    TR_HAVE(pattern);
+    const bool any = !force && glob(pattern, 0, NULL, &found) == 0 && found.gl_pathc > 0;
+    TR_NEED(!any, TR_USAGE, "%s is there: move it away, or replace it (--force)",
+            found.gl_pathv[0]);
 out:
-    tr_free(file);
+    globfree(&found);
+    tr_free(pattern);
     return st;
 }
 
@@ -314,6 +321,8 @@ tr_status tr_stage_by_hand(const tr_arguments *a, tr_comm *comm, const tr_config
     TR_TRY(tr_chain_load(comm, a->config, a->overrides, a->noverrides, &f.chain));
     number = number_after(&f.chain.lineage); /* rank 0's lineage */
     TR_TRY(tr_comm_broadcast(comm, &number, sizeof number, 0));
+    TR_NEED(number < 100, TR_USAGE, "%s: 99 stages have made it: more are not kept apart",
+            a->config);
     name = tr_sprintf("%02zu-%s", number, a->stage);
     TR_TRY(tr_agree(comm, name ? TR_OK : tr_last_status(), NULL));
     TR_TRY(tr_stage_run(&f, 0, name, path, agreed));

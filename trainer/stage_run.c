@@ -24,9 +24,14 @@ tr_status tr_frame_enter_device(tr_frame *f)
     TR_TRY(tr_device_choose(&c, f->comm, &d));
     TR_TRY(tr_affinity_open(f->config, f->comm, NULL, NULL, &affinity));
     tr_affinity_undo(&affinity);
-    st = d.backend->open(&d.options, &f->backend_ctx);
-    TR_TRY(tr_agree(f->comm, st, NULL));
     f->backend = d.backend;
+    st = tr_agree(f->comm, d.backend->open(&d.options, &f->backend_ctx), NULL);
+    if (st != TR_OK) {
+        const tr_error why = *tr_last_error();
+        tr_frame_leave_device(f); /* where it was opened */
+        tr_set_error(&why);
+        goto out;
+    }
     f->threads = affinity.threads;
     if (!f->evaluator) {
         const tr_evaluator_options o = {.comm = f->comm, .config = f->config};

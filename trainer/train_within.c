@@ -94,6 +94,10 @@ static tr_status look(within *w)
     if (there) TR_TRY(tr_read_text(w->key_path, &text, &n));
     w->resume = there && strcmp(text, w->key) == 0;
     w->done = w->resume && access(w->model, F_OK) == 0;
+    if (w->done && tr_store_verify(w->model, NULL) != TR_OK) {
+        tr_log(TR_LOG_WARN, "%s; trained on from its last checkpoint", tr_last_error()->text);
+        w->done = false;
+    }
     if (w->done) goto out;
     TR_TRY(tr_run_folder_open(w->folder, w->resume, !w->resume, &w->run));
     TR_TRY(tr_run_folder_begin(w->run,

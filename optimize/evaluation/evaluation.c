@@ -12,6 +12,11 @@ tr_status tr_evaluator_open(const tr_evaluator_options *o, tr_evaluator **out)
     return TR_OK;
 }
 
+tr_comm *tr_evaluator_comm(const tr_evaluator *e)
+{
+    return e->o.comm;
+}
+
 void tr_evaluator_move(tr_evaluator *e, const tr_backend *backend, void *ctx, int threads)
 {
     e->backend = backend;

@@ -26,6 +26,7 @@ typedef struct {
 
 tr_status tr_evaluator_open(const tr_evaluator_options *o, tr_evaluator **out);
 void tr_evaluator_close(tr_evaluator *e);
+tr_comm *tr_evaluator_comm(const tr_evaluator *e);
 /* From now on it runs there; NULL: nowhere, until it is told again. */
 void tr_evaluator_move(tr_evaluator *e, const tr_backend *backend, void *ctx, int threads);
 /* Where that is. */

@@ -135,8 +135,12 @@ tr_status tr_gradients_over(tr_evaluator *e, const tr_network *n, const tr_confi
 {
     work w = {.e = e, .n = n, .config = config ? config : e->o.config};
     tr_comm_busy(e->o.comm, true);
-    const tr_status st = run(&w, samples, out);
+    tr_status st = run(&w, samples, out);
     close_work(&w);
     tr_comm_busy(e->o.comm, false);
-    return tr_agree(e->o.comm, st, NULL);
+    TR_TRY(tr_agree(e->o.comm, st, NULL));
+    /* computed alike everywhere, but for devices whose sums vary and CPUs that differ: one rank's count */
+    TR_TRY(tr_comm_broadcast(e->o.comm, out, n->model->flat_count * sizeof *out, 0));
+out:
+    return st;
 }

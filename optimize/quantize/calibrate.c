@@ -136,7 +136,8 @@ static tr_status find_scales(tr_evaluator *e, const tr_network *n, const tr_conf
     tr_status st = TR_OK;
     int64_t *found = NULL;
     uint64_t batches;
-    TR_HAVE(k->most = tr_alloc(TR_MEM_OTHER, k->count, sizeof *k->most));
+    k->most = tr_alloc(TR_MEM_OTHER, k->count, sizeof *k->most);
+    TR_TRY(tr_agree(tr_evaluator_comm(e), k->most ? TR_OK : tr_last_status(), NULL));
     for (size_t i = 0; i < k->count; i++) k->most[i] = magnitude(&ranges[k->values[i]]);
     what->nbytes = k->count * BINS * sizeof *found;
     TR_TRY(tr_run_over(e, n, config, what, (void **)&found, &batches));
@@ -157,7 +158,7 @@ tr_status tr_calibrate(tr_evaluator *e, const tr_network *n, const tr_config *co
 {
     tr_status st = TR_OK;
     looking k;
-    TR_TRY(open_looking(n, wanted, &k));
+    TR_TRY(tr_agree(tr_evaluator_comm(e), open_looking(n, wanted, &k), NULL));
     if (k.count == 0) goto out;
     tr_over_data what = {.train_data = true,
                          .samples = o->samples,

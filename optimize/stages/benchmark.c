@@ -159,7 +159,7 @@ static tr_status write_text(const tr_benchmark *b, FILE *to, int form)
 
 static tr_status write_files(const tr_stage_job *job, const tr_benchmark *b)
 {
-    static const char *const ends[] = {".json", ".md", "-batches.svg", "-percentiles.svg"};
+    static const char *const ends[] = {".json", ".md", ".batches.svg", ".percentiles.svg"};
     tr_status st = TR_OK;
     for (int i = 0; st == TR_OK && i < (int)TR_COUNT(ends); i++) {
         char *path = tr_sprintf("%s%s", job->path, ends[i]), *text = NULL;

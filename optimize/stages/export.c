@@ -58,7 +58,7 @@ static tr_status write_file(const tr_stage_job *job, const char *path)
     const export_options *o = job->options;
     const tr_onnx_options onnx = {.opset = o->opset,
                                   .weights = dtypes[o->weights],
-                                  .config = job->config,
+                                  .config = job->parent_config,
                                   .normalize = o->normalize,
                                   .external_over = (uint64_t)(o->external_mb * 1e6)};
     switch (o->format) {
@@ -81,7 +81,7 @@ static tr_status config_of(const tr_stage_job *job, const tr_onnx_found *found, 
     if (!found->normalize) return TR_OK;
     over = tr_sprintf("data.normalize=%s", found->normalize);
     TR_HAVE(over);
-    st = tr_config_derive(job->config, (const char *const *)&over, 1, out);
+    st = tr_config_derive(job->parent_config, (const char *const *)&over, 1, out);
 out:
     tr_free(over);
     return st;
@@ -96,8 +96,10 @@ static tr_status compare(const tr_stage_job *job, const tr_network *back, const 
     float *ours = NULL, *theirs = NULL;
     size_t n = 0, m = 0;
     double worst = 0, most = 1;
-    TR_TRY(tr_outputs_over(job->evaluator, job->parent, NULL, false, samples, &ours, &n));
-    TR_TRY(tr_outputs_over(job->evaluator, back, c, false, samples, &theirs, &m));
+    TR_TRY(tr_outputs_over(job->evaluator, job->parent, job->parent_config, false, samples, &ours,
+                           &n));
+    TR_TRY(tr_outputs_over(job->evaluator, back, c ? c : job->parent_config, false, samples,
+                           &theirs, &m));
     TR_NEED(n == m, TR_DATA, "%s.onnx: other outputs than the model's", job->path);
     for (size_t i = 0; i < n; i++) {
         const double d = fabs((double)ours[i] - (double)theirs[i]);

@@ -76,6 +76,12 @@ static tr_status check(const tr_config *c, size_t place)
         return tr_node_fail(item->at, "pipeline.%zu.sensitivity: there is no data.eval", place);
     if (o->keep && o->keep->kind == TR_NODE_MAP)
         return tr_node_fail(o->keep, "pipeline.%zu.keep: expected a list of layers", place);
+    for (size_t i = 0; o->keep && o->keep->kind == TR_NODE_LIST && i < o->keep->count; i++)
+        if (o->keep->values[i]->kind != TR_NODE_SCALAR)
+            return tr_node_fail(o->keep->values[i], "pipeline.%zu.keep: expected a layer's name",
+                                place);
+    if (o->kind == CHANNELS && o->amount >= 1)
+        return tr_node_fail(item->at, "pipeline.%zu.amount: 1 would leave no channel", place);
     TR_TRY(tr_training_keys_check(c, item->at, o->train, place));
 out:
     return st;

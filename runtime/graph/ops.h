@@ -82,6 +82,9 @@
 
 #include "runtime/graph/graph.h"
 
+/* Of products of 8 bits: so many of at most 255 * 127 sum up to an int32. */
+#define TR_INT8_SUMMANDS (INT32_MAX / (255 * 127))
+
 typedef struct {
     int64_t out;
     bool bias;

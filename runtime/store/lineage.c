@@ -171,6 +171,8 @@ tr_status tr_lineage_of(const tr_index *ix, tr_lineage *l)
             TR_TRY(copy_values(&set->attrs, &f->values));
         } else {
             const size_t length = (size_t)(slash - name);
+            TR_NEED(!strchr(slash + 1, '/'), TR_FILE, "%s: %s: a group within a table", ix->path,
+                    set->where);
             TR_NEED(f && strlen(f->stage) == length && memcmp(f->stage, name, length) == 0, TR_FILE,
                     "%s: %s: a table of no stage", ix->path, set->where);
             TR_TRY(read_table(ix, set, slash + 1, f));

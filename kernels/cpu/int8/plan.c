@@ -31,8 +31,7 @@ bool tr_int8_plan_of(const tr_int8_shape *s, bool x_signed, tr_int8_plan *p)
 {
     *p = (tr_int8_plan){.s = *s, .x_signed = x_signed};
     const bool together = s->dilation[1] == 1;
-    /* sums of so many products of at most 255 * 127 fit int32 */
-    if (s->images < 1 || s->C * s->kernel[0] * s->kernel[1] > INT32_MAX / (255 * 127)) return false;
+    if (s->images < 1 || s->C * s->kernel[0] * s->kernel[1] > TR_INT8_SUMMANDS) return false;
     p->segments = s->kernel[0] * (together ? 1 : s->kernel[1]);
     p->segment_bytes = s->C * (together ? s->kernel[1] : 1);
     p->full = p->segment_bytes / TR_INT8_CHUNK;

@@ -41,7 +41,8 @@ static bool replaced(const lowering *w, const tr_op *op)
     if (!op->def->int8 || (op->act != TR_ACT_NONE && op->act != TR_ACT_RELU)) return false;
     const tr_tensor *x = &g->tensors[op->in[0]], *weight = &g->tensors[op->in[1]];
     if (weight->role != TR_ROLE_PARAM || g->model->params[weight->index].stored != TR_I8 ||
-        x->dims[tr_innermost(x)] != weight->dims[1])
+        x->dims[tr_innermost(x)] != weight->dims[1] ||
+        weight->count / (size_t)weight->dims[0] > TR_INT8_SUMMANDS)
         return false;
     return rounded(w, op->in[0]) && (residual_of(op) < 0 || rounded(w, residual_of(op)));
 }

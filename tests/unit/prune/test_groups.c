@@ -26,7 +26,7 @@ static probe open_probe(const tr_model *m, const tr_layer *l)
     int in[TR_MAX_IN], value;
     ok(tr_maker_open(TR_INIT_KAIMING, &mk));
     for (int k = 0; k < l->nin; k++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "x%d", k);
         ok(tr_maker_input(mk, name, l->inputs[k].ndim, l->inputs[k].dims, &in[k]));
     }

@@ -127,6 +127,8 @@ static void test_a_run_stays(void **state)
 static const char *const ours[] = {"config.yaml",
                                    "metrics.jsonl",
                                    "model.h5",
+                                   "report.html",
+                                   "trace.json",
                                    "events.out.tfevents.1.host.2.0.trireme",
                                    "checkpoints/step-00000004.h5",
                                    "checkpoints/best.h5",
@@ -134,8 +136,7 @@ static const char *const ours[] = {"config.yaml",
                                    "checkpoints/best.h5.damaged",
                                    "checkpoints/step-00000003.h5.other"};
 static const char *const others[] = {"notes",
-                                     "report.html",
-                                     "trace.json",
+                                     "results.html",
                                      "events.out.tfevents.1.host.2.0",
                                      "model.h5.tmp-",
                                      "checkpoints/best.h5.bak",
@@ -295,7 +296,8 @@ static void test_refuses(void **state)
 static void test_files_of_others(void **state)
 {
     (void)state;
-    static const char *const names[] = {"config.yaml", "metrics.jsonl", "checkpoints/best.h5"};
+    static const char *const names[] = {"config.yaml", "metrics.jsonl", "checkpoints/best.h5",
+                                        "report.html", "trace.json"};
     for (size_t i = 0; i < TR_COUNT(names); i++) {
         char path[64];
         assert_int_equal(system("rm -rf run; mkdir -p run/checkpoints"), 0);
@@ -312,12 +314,12 @@ static void test_files_of_others(void **state)
     put("run/.lock", "of another program");
     refused("run", false, true, TR_USAGE, "run/.lock was made by no run");
     put("run/.lock", "");
-    touch("run/trace.json");
+    touch("run/results.json");
     touch("run/events.out.tfevents.1.host.2.0");
     tr_run_folder *f = opened("run", false, true);
     begin(f);
     tr_run_folder_close(f);
-    assert_true(exists("run/trace.json") && exists("run/events.out.tfevents.1.host.2.0"));
+    assert_true(exists("run/results.json") && exists("run/events.out.tfevents.1.host.2.0"));
 }
 
 /* Links and pipes in the place of what a run makes: errors at once, and what a link leads to stays as it is. */
