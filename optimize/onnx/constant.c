@@ -167,6 +167,8 @@ const tr_onnx_const *tr_onnx_tensor(tr_onnx_reader *r, const Onnx__TensorProto *
     }
     float *f = NULL;
     int64_t *w = NULL;
+    /* its values are in a file, so what they are converted to is bounded by that: up to 8 bytes for one */
+    if (r->pool.most) r->pool.most += n * (is_float(type) ? sizeof *f : sizeof *w);
     tr_onnx_const *c = tr_onnx_const_new(r, (int)t->n_dims, t->dims, is_float(type) ? &f : NULL,
                                          is_float(type) ? NULL : &w);
     if (!c) return damaged(r, t, "it is too large");

@@ -47,52 +47,95 @@ static int open_below(int folder, const char *path)
     }
 }
 
-static tr_status read_values(const tr_onnx_reader *r, const Onnx__TensorProto *t, const char *name,
-                             uint64_t offset, void *to, size_t nbytes)
+/* An open file of values. */
+typedef struct {
+    const char *name;
+    int fd;
+} source;
+
+/* What may be read of a file, several tensors of one place counted each: twice its size and this. */
+#define SHARED (UINT64_C(16) << 20)
+
+/* Counts what is read of a file, which several names may lead to. */
+static tr_status count_read(tr_onnx_reader *r, const struct stat *info, const char *name,
+                            uint64_t nbytes)
+{
+    tr_status st = TR_OK;
+    tr_onnx_values_file *f = r->values_files;
+    while (f && (f->device != info->st_dev || f->inode != info->st_ino)) f = f->next;
+    if (!f) {
+        f = tr_pool_get(&r->pool, 1, sizeof *f);
+        TR_TRY(r->pool.st);
+        *f = (tr_onnx_values_file){
+            .next = r->values_files, .device = info->st_dev, .inode = info->st_ino};
+        r->values_files = f;
+    }
+    f->nbytes += nbytes;
+    TR_NEED(f->nbytes <= 2 * (uint64_t)info->st_size + SHARED, TR_DATA,
+            "%s: its tensors share the values in \"%s\" too often", r->path, name);
+out:
+    return st;
+}
+
+/* Opens the file and looks whether the values can be in it. */
+static tr_status open_values(tr_onnx_reader *r, const char *tensor, uint64_t offset, size_t nbytes,
+                             source *s)
 {
     tr_status st = TR_OK;
     struct stat info;
-    size_t at = 0;
-    const char *slash = strrchr(r->path, '/'), *tensor = t->name ? t->name : "";
+    const char *slash = strrchr(r->path, '/');
     char *folder = slash ? tr_sprintf("%.*s/", (int)(slash - r->path), r->path) : tr_strdup(".");
-    int dir = -1, fd = -1;
+    int dir = -1;
     TR_HAVE(folder);
     TR_TRY(tr_folder_open(folder, TR_DATA, &dir));
-    fd = strlen(name) < 1024 ? open_below(dir, name) : -1;
-    TR_NEED(fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode), TR_DATA,
+    s->fd = strlen(s->name) < 1024 ? open_below(dir, s->name) : -1;
+    TR_NEED(s->fd >= 0 && fstat(s->fd, &info) == 0 && S_ISREG(info.st_mode), TR_DATA,
             "%s: values of \"%s\" are to be in \"%s\", which is no file below its folder", r->path,
-            tensor, name);
+            tensor, s->name);
     TR_NEED(offset <= (uint64_t)info.st_size && nbytes <= (uint64_t)info.st_size - offset, TR_DATA,
-            "%s: \"%s\" ends before the values of \"%s\"", r->path, name, tensor);
-    while (at < nbytes) {
-        const ssize_t got = pread(fd, (char *)to + at, nbytes - at, (off_t)(offset + at));
-        TR_NEED(got > 0, TR_DATA, "%s: reading \"%s\" failed", r->path, name);
-        at += (size_t)got;
-    }
+            "%s: \"%s\" ends before the values of \"%s\"", r->path, s->name, tensor);
+    st = count_read(r, &info, s->name, nbytes);
 out:
     if (dir >= 0) close(dir);
-    if (fd >= 0) close(fd);
     tr_free(folder);
     return st;
 }
 
-/* The room it may take grows with the file: no more is read from one than it has. */
+static tr_status read_values(const char *path, const source *s, uint64_t offset, void *to,
+                             size_t nbytes)
+{
+    tr_status st = TR_OK;
+    for (size_t at = 0; at < nbytes;) {
+        const ssize_t got = pread(s->fd, (char *)to + at, nbytes - at, (off_t)(offset + at));
+        TR_NEED(got > 0, TR_DATA, "%s: reading \"%s\" failed", path, s->name);
+        at += (size_t)got;
+    }
+out:
+    return st;
+}
+
+/* The room it may take grows with the file, once the values are known to be in it. */
 const void *tr_onnx_external(tr_onnx_reader *r, const Onnx__TensorProto *t, size_t nbytes)
 {
-    const char *name = said(t, "location"), *tensor = t->name ? t->name : "";
+    source s = {.name = said(t, "location"), .fd = -1};
+    const char *tensor = t->name ? t->name : "";
     uint64_t offset, length;
+    void *v = NULL;
     if (r->pool.st != TR_OK) return NULL;
-    if (!name || !number(said(t, "offset"), &offset) || !number(said(t, "length"), &length) ||
+    if (!s.name || !number(said(t, "offset"), &offset) || !number(said(t, "length"), &length) ||
         (length && length != nbytes)) {
         r->pool.st = TR_FAIL(TR_DATA, "%s: where the values of \"%s\" are is not said well",
                              r->path, tensor);
         return NULL;
     }
-    const size_t most = r->pool.most;
-    r->pool.most = 0; /* bounded by the file, once it is read */
-    void *v = tr_pool_get(&r->pool, nbytes, 1);
-    if (v) r->pool.st = read_values(r, t, name, offset, v, nbytes);
-    r->pool.most = most ? most + nbytes + nbytes : 0;
+    const tr_status st = open_values(r, tensor, offset, nbytes, &s);
+    if (r->pool.st == TR_OK) r->pool.st = st;
+    if (r->pool.st == TR_OK) {
+        r->pool.most += r->pool.most ? 2 * nbytes : 0;
+        v = tr_pool_get(&r->pool, nbytes, 1);
+    }
+    if (v) r->pool.st = read_values(r->path, &s, offset, v, nbytes);
+    if (s.fd >= 0) close(s.fd);
     r->file_bytes += nbytes;
     return r->pool.st == TR_OK ? v : NULL;
 }

@@ -358,11 +358,12 @@ static const tr_onnx_const *dequantize(tr_onnx_reader *r, const tr_onnx_step *s)
          (axis < 0 || axis >= q->ndim || scale->count != (size_t)q->dims[axis])) ||
         (zero && (!zero->i || zero->count != scale->count)))
         return NULL;
-    for (int64_t d = axis + 1; scale->count > 1 && d < q->ndim; d++) behind *= (size_t)q->dims[d];
+    for (int64_t d = q->ndim - 1; scale->count > 1 && d > axis; d--) behind *= (size_t)q->dims[d];
     tr_onnx_const *made = result(r, q->ndim, q->dims, true, &f, &i);
     for (size_t k = 0; made && k < q->count; k++) {
         const size_t c = scale->count > 1 ? k / behind % scale->count : 0;
-        f[k] = (float)(q->i[k] - (zero ? zero->i[c] : 0)) * scale->f[c];
+        /* a difference of int64 may overflow */
+        f[k] = (float)((double)q->i[k] - (zero ? (double)zero->i[c] : 0)) * scale->f[c];
     }
     if (made) made->name = q->name;
     if (made && is_by_row(q, scale, zero, behind)) made->scale = scale;

@@ -35,6 +35,7 @@ bool tr_onnx_normalizes(tr_onnx_reader *r, const tr_onnx_step *s)
     const tr_onnx_value *x = &r->values[s->in[at]];
     const tr_onnx_const *c = tr_onnx_const_in(r, s, 1 - at);
     if (x->kind != TR_ONNX_VALUE || x->input < 0 || s->out[0] < 0) return false;
+    if (x->uses != 1) return false; /* data.normalize changes the value for all that read it */
     const int input = x->input;
     const tr_shape shape = tr_onnx_shape(r, x->value);
     const bool scales = *s->type == 'D' || *s->type == 'M';

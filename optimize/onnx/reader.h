@@ -66,12 +66,19 @@ typedef struct tr_onnx_fill {
     bool turned;
 } tr_onnx_fill;
 
+/* A file of values beside the graph's, and how many bytes of it were read. */
+typedef struct tr_onnx_values_file {
+    struct tr_onnx_values_file *next;
+    uint64_t device, inode, nbytes;
+} tr_onnx_values_file;
+
 typedef struct {
     const char *path;
     tr_pool pool;
     Onnx__ModelProto *model;
     int64_t opset;
-    size_t file_bytes;   /* with those of other files */
+    size_t file_bytes; /* with those of other files */
+    tr_onnx_values_file *values_files;
     size_t folded;       /* elements of constants made of others */
     tr_onnx_names names; /* of values */
     tr_onnx_value *values;
@@ -166,7 +173,7 @@ const tr_onnx_const *tr_onnx_tensor(tr_onnx_reader *r, const Onnx__TensorProto *
 /* A constant of this shape with room for floats or whole numbers: *f or *i, the other NULL. */
 tr_onnx_const *tr_onnx_const_new(tr_onnx_reader *r, int ndim, const int64_t *dims, float **f,
                                  int64_t **i);
-/* ---- external.c: `count` bytes at `offset` of a file beside the graph's; into the pool. */
+/* ---- external.c: the tensor's `nbytes` bytes of a file beside the graph's; into the pool. */
 const void *tr_onnx_external(tr_onnx_reader *r, const Onnx__TensorProto *t, size_t nbytes);
 /* ---- message.c: the file as messages. */
 tr_status tr_onnx_load(tr_onnx_reader *r);

@@ -177,7 +177,12 @@ static const char *halved(tr_onnx_writer *w, char *name, int ndim, const int64_t
 {
     const char *made = NULL;
     tr_f16 *h = tr_pool_get(&w->pool, count, sizeof *h);
-    for (size_t i = 0; h && i < count; i++) h[i] = tr_f32_to_f16(v[i]);
+    for (size_t i = 0; h && i < count; i++) {
+        h[i] = tr_f32_to_f16(v[i]);
+        if (isfinite(v[i]) && !isfinite(tr_f16_to_f32(h[i])) && w->pool.st == TR_OK)
+            w->pool.st =
+                TR_FAIL(TR_DATA, "%s: a value of %g does not fit float16", name, (double)v[i]);
+    }
     initializer(w, name, ONNX__TENSOR_PROTO__DATA_TYPE__FLOAT16, ndim, dims, h, count * sizeof *h);
     tr_onnx_node *n = tr_onnx_add(w, "Cast", "cast", TR_NAMES(name),
                                   tr_pool_text(&w->pool, "%s/float32", name), &made);

@@ -1,5 +1,6 @@
 /* safetensors: the length of a header, the header as JSON (name, type, shape, place), then all arrays
  * without gaps. Names of layers need no quoting. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -44,8 +45,13 @@ static tr_status write_row(tr_commit *file, uint64_t at, const tr_row *r, tr_dty
     if (type == TR_F32) return tr_commit_write(file, at, r->v, r->count * sizeof(float));
     for (size_t i = 0; i < r->count; i += PIECE) {
         const size_t some = r->count - i < PIECE ? r->count - i : PIECE;
-        for (size_t k = 0; k < some; k++)
-            half[k] = type == TR_F16 ? tr_f32_to_f16(r->v[i + k]) : tr_f32_to_bf16(r->v[i + k]);
+        for (size_t k = 0; k < some; k++) {
+            const float v = r->v[i + k];
+            half[k] = type == TR_F16 ? tr_f32_to_f16(v) : tr_f32_to_bf16(v);
+            const float is = type == TR_F16 ? tr_f16_to_f32(half[k]) : tr_bf16_to_f32(half[k]);
+            TR_NEED(isfinite(is) || !isfinite(v), TR_DATA, "%s: a value of %g does not fit %s",
+                    r->name, (double)v, tr_dtype_name(type));
+        }
         TR_TRY(tr_commit_write(file, at + i * sizeof *half, half, some * sizeof *half));
     }
 out:

@@ -52,5 +52,7 @@ typedef struct {
 } tr_onnx_window;
 bool tr_onnx_window_of(tr_onnx_reader *r, const tr_onnx_step *s, const tr_shape *x,
                        const int64_t padded[4], tr_onnx_window *out);
+/* Whether two axes are the height and width of a batch of images, in either order. */
+bool tr_onnx_are_sides(const int64_t axes[2]);
 
 #endif

@@ -214,13 +214,19 @@ static void read_global_max(tr_onnx_reader *r, const tr_onnx_step *s)
         tr_onnx_give(r, s, value);
 }
 
+bool tr_onnx_are_sides(const int64_t axes[2])
+{
+    const bool height[2] = {axes[0] == 2 || axes[0] == -2, axes[1] == 2 || axes[1] == -2},
+               width[2] = {axes[0] == 3 || axes[0] == -1, axes[1] == 3 || axes[1] == -1};
+    return (height[0] && width[1]) || (width[0] && height[1]);
+}
+
 /* The mean over height and width. */
 static void read_mean(tr_onnx_reader *r, const tr_onnx_step *s)
 {
     int64_t axes[2];
     const int n = tr_onnx_numbers(r, s, 1, "axes", 2, axes);
-    for (int i = 0; i < 2 && n == 2; i++) axes[i] += axes[i] < 0 ? 4 : 0;
-    if (n == 2 && axes[0] + axes[1] == 5 && (axes[0] == 2 || axes[0] == 3))
+    if (n == 2 && tr_onnx_are_sides(axes))
         make_global(r, s, tr_onnx_get_int(s, "keepdims", 1) == 0);
     else
         tr_onnx_refuse(r, s, "only the mean over an image's height and width is a layer");

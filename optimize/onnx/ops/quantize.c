@@ -47,7 +47,8 @@ static void read_pair(tr_onnx_reader *r, const tr_onnx_step *s)
     tr_onnx_scalar_of(r, s->operands[2], &point);
     const bool is_signed = zero && zero->type == ONNX__TENSOR_PROTO__DATA_TYPE__INT8;
     if ((zero && !is_signed && zero->type != ONNX__TENSOR_PROTO__DATA_TYPE__UINT8) ||
-        !(scale > 1e-30 && scale < 1e30)) {
+        !(scale > 1e-30 && scale < 1e30) || point < (is_signed ? INT8_MIN : 0) ||
+        point > (is_signed ? INT8_MAX : UINT8_MAX)) {
         tr_onnx_refuse(r, s, "only steps of 8 bits with one positive scale are a layer");
         return;
     }

@@ -129,8 +129,7 @@ static void read_squeeze(tr_onnx_reader *r, const tr_onnx_step *s)
     int x;
     if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
     const tr_shape of = tr_onnx_shape(r, x);
-    for (int i = 0; i < 2 && n == 2; i++) axes[i] += axes[i] < 0 ? 4 : 0;
-    const bool both = n < 0 || (n == 2 && axes[0] + axes[1] == 5 && (axes[0] == 2 || axes[0] == 3));
+    const bool both = n < 0 || (n == 2 && tr_onnx_are_sides(axes));
     if (both && of.ndim == 3 && of.dims[1] == 1 && of.dims[2] == 1)
         make_flat(r, s, x);
     else

@@ -3,6 +3,7 @@
  * write that is damaged or no model of ours is told. */
 #include "optimize/onnx/onnx.h"
 #include "tests/unit/onnx/cases.h"
+#include "tests/unit/onnx/crafted.h"
 
 #include <unistd.h>
 
@@ -297,12 +298,149 @@ static void test_options(void **state)
     test_model_close(&t);
 }
 
+/* ---- Files that nobody exports ----------------------------------------------------------------- */
+
+static const int64_t image[] = {4, 5, 5}, channels[] = {4, 1, 1};
+
+/* y of x, by the nodes that are already there. */
+static void write_graph(message *g, const int64_t *out, int ndim)
+{
+    graph_value(g, GRAPH_INPUT, "x", 3, image);
+    graph_value(g, GRAPH_OUTPUT, "y", ndim, out);
+    graph_write(path, g);
+}
+
+/* What several read is not changed for all of them: data.normalize is for what one node reads. */
+static void test_readers(void **state)
+{
+    (void)state;
+    static const float mean[] = {1, 2, 3, 4}, std[] = {2, 4, 8, 16};
+    static const struct {
+        const char *pass; /* x becomes v */
+        bool early;       /* what is read twice is v, else v - mean */
+        const char *normalize;
+    } cases[] = {{"Identity", true, NULL},
+                 {"Dropout", true, NULL},
+                 {"Identity", false, "{x: {mean: [1, 2, 3, 4]}}"}};
+    for (size_t i = 0; i < TR_COUNT(cases); i++) {
+        message g = {0};
+        graph_tensor(&g, "mean", ONNX_FLOAT, 3, channels, mean, sizeof mean);
+        graph_tensor(&g, "std", ONNX_FLOAT, 3, channels, std, sizeof std);
+        graph_node(&g, cases[i].pass, "v", IN("x"));
+        graph_node(&g, "Sub", "a", IN("v", "mean"));
+        if (cases[i].early) {
+            graph_node(&g, "Add", "y", IN("a", "v"));
+        } else {
+            graph_node(&g, "Div", "b", IN("a", "std"));
+            graph_node(&g, "Add", "y", IN("b", "a"));
+        }
+        write_graph(&g, image, 3);
+        const tr_onnx_import in = {.loss = TR_ONNX_LOSS_MSE};
+        tr_network *n = NULL;
+        tr_onnx_found found;
+        ok(tr_onnx_read(path, &in, &n, &found));
+        if (cases[i].normalize)
+            assert_string_equal(found.normalize, cases[i].normalize);
+        else
+            assert_null(found.normalize);
+        tr_onnx_found_free(&found);
+        tr_network_close(n);
+    }
+}
+
+/* Weights of 8 bits take eight times their bytes while they are read, in files of any size. */
+static void test_bytes(void **state)
+{
+    (void)state;
+    static const int64_t count = 1 << 24;
+    message g = {0};
+    void *v = calloc(1, (size_t)count);
+    graph_tensor(&g, "w", ONNX_INT8, 1, &count, v, (size_t)count);
+    graph_node(&g, "Relu", "y", IN("x"));
+    write_graph(&g, image, 3);
+    free(v);
+    ok(try_read());
+}
+
+/* Nothing is allocated for values that a second file does not have; nor for the same ones, without end. */
+static void test_external_size(void **state)
+{
+    (void)state;
+    enum { MIB = 1 << 20 };
+    char *data = tr_sprintf("%s.data", path);
+    FILE *f = fopen(data, "wb");
+    assert_true(f && fclose(f) == 0 && truncate(data, MIB) == 0);
+    for (int shared = 0; shared < 2; shared++) {
+        message g = {0};
+        for (int i = 0; i < (shared ? 20 : 1); i++) {
+            char name[16];
+            snprintf(name, sizeof name, "w%d", i);
+            graph_external(&g, name, shared ? MIB / 4 : INT64_C(1) << 48, "m.onnx.data");
+        }
+        graph_node(&g, "Relu", "y", IN("x"));
+        write_graph(&g, image, 3);
+        fails(TR_DATA, shared ? "share the values in \"m.onnx.data\" too often"
+                              : "ends before the values of");
+    }
+    unlink(data);
+    tr_free(data);
+}
+
+/* Numbers at the ends of their range. */
+static void test_extremes(void **state)
+{
+    (void)state;
+    static const int64_t two = 2, axes[2] = {INT64_MAX, INT64_MAX}, least[4] = {INT64_MIN},
+                         most[4] = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX};
+    static const float scale = 0.5f;
+    static const char *const types[] = {"Squeeze", "ReduceMean"};
+    for (int i = 0; i < 2; i++) {
+        message g = {0};
+        graph_tensor(&g, "axes", ONNX_INT64, 1, &two, axes, sizeof axes);
+        graph_node(&g, types[i], "y", IN("x", "axes"));
+        write_graph(&g, image, 1);
+        fails(TR_UNSUPPORTED, i ? "only the mean over" : "only (channels, 1, 1)");
+    }
+    message g = {0};
+    graph_tensor(&g, "q", ONNX_INT64, 3, channels, most, sizeof most);
+    graph_tensor(&g, "scale", ONNX_FLOAT, 0, NULL, &scale, sizeof scale);
+    graph_tensor(&g, "zero", ONNX_INT64, 0, NULL, least, sizeof *least);
+    graph_node(&g, "DequantizeLinear", "w", IN("q", "scale", "zero"));
+    graph_node(&g, "Relu", "r", IN("x"));
+    graph_node(&g, "Add", "y", IN("r", "w"));
+    write_graph(&g, image, 3);
+    ok(try_read());
+    message zero = tensor_begin("zero", ONNX_UINT8, 0, NULL);
+    msg_int(&zero, 5, 300);
+    msg_message(&g, GRAPH_INITIALIZER, &zero);
+    graph_tensor(&g, "scale", ONNX_FLOAT, 0, NULL, &scale, sizeof scale);
+    graph_node(&g, "QuantizeLinear", "q", IN("x", "scale", "zero"));
+    graph_node(&g, "DequantizeLinear", "y", IN("q", "scale", "zero"));
+    write_graph(&g, image, 3);
+    fails(TR_UNSUPPORTED, "only steps of 8 bits");
+}
+
+/* No infinity takes the place of a weight. */
+static void test_float16(void **state)
+{
+    (void)state;
+    const onnx_case c = {"", FEATURES("    - linear: {out: 3}\n")};
+    tr_network *n = net_of(&c, 1);
+    tr_network_param(n, "linear1", "weight")[2] = 70000;
+    assert_int_equal(tr_onnx_write(path, n, &(tr_onnx_options){.weights = TR_F16}), TR_DATA);
+    assert_non_null(
+        strstr(tr_last_error()->text, "linear1.weight: a value of 70000 does not fit float16"));
+    tr_network_close(n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layers),   cmocka_unit_test(test_random),
         cmocka_unit_test(test_options),  cmocka_unit_test(test_unsupported),
         cmocka_unit_test(test_external), cmocka_unit_test(test_deep),
-        cmocka_unit_test(test_damaged)};
+        cmocka_unit_test(test_damaged),  cmocka_unit_test(test_readers),
+        cmocka_unit_test(test_bytes),    cmocka_unit_test(test_external_size),
+        cmocka_unit_test(test_extremes), cmocka_unit_test(test_float16)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

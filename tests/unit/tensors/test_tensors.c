@@ -71,6 +71,21 @@ static void test_safetensors(void **state)
     tr_network_close(n);
 }
 
+/* No infinity takes the place of a value. */
+static void test_range(void **state)
+{
+    (void)state;
+    tr_network *n = net_of(&model, 3);
+    tr_network_param(n, "head", "weight")[1] = 70000;
+    ok(tr_safetensors_write(path, n, TR_BF16, NULL));
+    unlink(path);
+    assert_int_equal(tr_safetensors_write(path, n, TR_F16, NULL), TR_DATA);
+    assert_non_null(
+        strstr(tr_last_error()->text, "head.weight: a value of 70000 does not fit float16"));
+    assert_int_equal(access(path, F_OK), -1);
+    tr_network_close(n);
+}
+
 static void test_npz(void **state)
 {
     (void)state;
@@ -104,6 +119,6 @@ static void test_npz(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_safetensors),
-                                       cmocka_unit_test(test_npz)};
+                                       cmocka_unit_test(test_range), cmocka_unit_test(test_npz)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
