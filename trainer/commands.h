@@ -11,6 +11,6 @@ int tr_cmd_stage(int argc, char **argv);   /* FILE [key=value ...]; argv[0]: the
 int tr_cmd_check(int argc, char **argv);   /* CONFIG [key=value ...] | --help-config */
 int tr_cmd_plan(int argc, char **argv);    /* CONFIG [key=value ...] [--ranks N] */
 int tr_cmd_inspect(int argc, char **argv); /* FILE [FILE2] [--json] */
-int tr_cmd_import(int argc, char **argv);  /* FILE.onnx OUT.h5 [key=value ...] */
+int tr_cmd_import(int argc, char **argv);  /* FILE.onnx OUT.h5 [key=value ...] [--force] */
 
 #endif

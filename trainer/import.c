@@ -1,9 +1,10 @@
-/* `trainer import FILE.onnx OUT.h5 [key=value ...]`: a run file of an ONNX file's model, so that every
+/* `trainer import FILE.onnx OUT.h5 [key=value ...] [--force]`: a run file of an ONNX file's model, so that every
  * command and stage takes it. Keys are the config's: data that it is to be evaluated or trained on. Needs
  * no MPI. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "optimize/onnx/onnx.h"
 #include "runtime/store/store.h"
@@ -11,24 +12,45 @@
 #include "trainer/commands.h"
 #include "trainer/stages.h"
 
-#define USAGE "usage: trainer import FILE.onnx OUT.h5 [key=value ...]"
+#define USAGE "usage: trainer import FILE.onnx OUT.h5 [key=value ...] [--force]"
 
 /* Of a file that brings no config. */
 static const char DATA[] = "data: {train: {format: synthetic, samples: 1}}\n"
                            "train: {batch: 32, epochs: 1}\n";
 
-static tr_status parse(int argc, char **argv, const char *files[2])
+typedef struct {
+    const char *files[2]; /* the graph, the run file */
+    const char **overrides;
+    size_t noverrides;
+    bool force;
+} arguments;
+
+/* What stands where OUT.h5 is expected and assigns a key means that OUT.h5 was forgotten. */
+static tr_status parse(int argc, char **argv, arguments *a)
 {
+    tr_status st = TR_OK;
     int n = 0;
-    while (n < 2 && n + 1 < argc && argv[n + 1][0] != '-') {
-        files[n] = argv[n + 1];
-        n++;
+    a->overrides = tr_alloc(TR_MEM_OTHER, (size_t)argc, sizeof *a->overrides);
+    TR_HAVE(a->overrides);
+    for (int i = 1; i < argc; i++) {
+        const bool assigns = strchr(argv[i], '=') != NULL;
+        if (strcmp(argv[i], "--force") == 0) {
+            a->force = true;
+        } else if (n < 2) {
+            TR_NEED(argv[i][0] != '-' && !(n == 1 && assigns), TR_USAGE,
+                    "%s: expected a file; " USAGE, argv[i]);
+            a->files[n++] = argv[i];
+        } else {
+            TR_NEED(argv[i][0] != '-' && assigns, TR_USAGE, "%s: expected key=value; " USAGE,
+                    argv[i]);
+            a->overrides[a->noverrides++] = argv[i];
+        }
     }
-    for (int i = 1 + n; i < argc; i++)
-        if (argv[i][0] == '-' || !strchr(argv[i], '='))
-            return TR_FAIL(TR_USAGE, "%s: expected key=value; " USAGE, argv[i]);
-    if (n < 2) return TR_FAIL(TR_USAGE, "which files? " USAGE);
-    return TR_OK;
+    TR_NEED(n == 2, TR_USAGE, "which files? " USAGE);
+    TR_NEED(a->force || access(a->files[1], F_OK) != 0, TR_USAGE,
+            "%s is there: move it away, or replace it (--force)", a->files[1]);
+out:
+    return st;
 }
 
 /* A config of this model, with synthetic data until the overrides name other. */
@@ -46,12 +68,12 @@ static tr_status base_text(const tr_network *n, char **text)
 
 /* What the graph does to its inputs first comes before what the user says. */
 static tr_status open_config(const char *file, const char *text, const tr_onnx_found *found,
-                             size_t noverrides, char **overrides, tr_config **out)
+                             const arguments *a, tr_config **out)
 {
     tr_status st = TR_OK;
     tr_variant_def stages[TR_STAGES + 1];
     char *normalize = NULL;
-    const char **all = tr_alloc(TR_MEM_OTHER, noverrides + 1, sizeof *all);
+    const char **all = tr_alloc(TR_MEM_OTHER, a->noverrides + 1, sizeof *all);
     size_t n = 0;
     TR_HAVE(all);
     tr_stages_known(stages);
@@ -60,7 +82,7 @@ static tr_status open_config(const char *file, const char *text, const tr_onnx_f
         TR_HAVE(normalize);
         all[n++] = normalize;
     }
-    for (size_t i = 0; i < noverrides; i++) all[n++] = overrides[i];
+    for (size_t i = 0; i < a->noverrides; i++) all[n++] = a->overrides[i];
     st = tr_config_open(file, text, strlen(text), all, n, stages, out);
 out:
     tr_free(normalize);
@@ -96,20 +118,19 @@ out:
 
 int tr_cmd_import(int argc, char **argv)
 {
-    const char *files[2] = {NULL, NULL};
+    arguments a = {.force = false};
     const tr_onnx_import o = {.loss = TR_ONNX_LOSS_AUTO};
     tr_onnx_found found = {0};
     tr_network *n = NULL;
     tr_config *c = NULL;
     char *text = NULL;
     tr_status st = TR_OK;
-    TR_TRY(parse(argc, argv, files));
-    TR_TRY(tr_onnx_read(files[0], &o, &n, &found));
+    TR_TRY(parse(argc, argv, &a));
+    TR_TRY(tr_onnx_read(a.files[0], &o, &n, &found));
     if (!found.config) TR_TRY(base_text(n, &text));
-    TR_TRY(open_config(files[0], found.config ? found.config : text, &found, (size_t)argc - 3,
-                       argv + 3, &c));
-    TR_TRY(write_run_file(files[1], n, c));
-    tr_log(TR_LOG_INFO, "%s: %zu layers, %zu parameters%s%s", files[1], n->model->nlayers,
+    TR_TRY(open_config(a.files[0], found.config ? found.config : text, &found, &a, &c));
+    TR_TRY(write_run_file(a.files[1], n, c));
+    tr_log(TR_LOG_INFO, "%s: %zu layers, %zu parameters%s%s", a.files[1], n->model->nlayers,
            n->model->nparameters, found.normalize ? "; data.normalize: " : "",
            found.normalize ? found.normalize : "");
 out:
@@ -117,5 +138,6 @@ out:
     tr_network_close(n);
     tr_onnx_found_free(&found);
     free(text);
+    tr_free((void *)a.overrides);
     return tr_command_end(st);
 }

@@ -103,6 +103,9 @@ class Pipeline(Case):
         self.assertEqual(found["bytes"], onnx.stat().st_size)
         back = self.dir / "back.h5"
         self.tool("import", onnx, back)
+        self.assertIn("is there: move it away", self.tool("import", onnx, back, status=2))
+        self.assertIn("a=b.h5: expected a file", self.tool("import", onnx, "a=b.h5", status=2))
+        self.tool("import", onnx, back, "--force")
         with h5py.File(self.dir / "run/model.h5", "r") as a, h5py.File(back, "r") as b, \
                 zipfile.ZipFile(self.stage("02-export.npz")) as z:
             self.assertIsNone(z.testzip())
