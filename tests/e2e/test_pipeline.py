@@ -133,7 +133,7 @@ class Pipeline(Case):
         self.assertEqual(found["calls"][0]["accuracy"], found["calls"][2]["accuracy"])
         self.assertIn("| this | fp32 | 3 |", self.stage("01-benchmark.md").read_text())
         for plot in ("batches", "percentiles"):
-            xml.etree.ElementTree.parse(self.stage(f"01-benchmark-{plot}.svg"))
+            xml.etree.ElementTree.parse(self.stage(f"01-benchmark.{plot}.svg"))
         out = self.run_trainer(config, "pipeline=[train, {benchmark: {models: [{}]}}]", "--resume", status=2, ranks=1)
         self.assertIn("pipeline.1.models: expected the path of a file", out)
 
@@ -223,14 +223,18 @@ class Pipeline(Case):
     def test_report(self):
         """One page that is XML but for its first line, holds every stage, and names no other file."""
         config = self.config(every=50)
-        self.run_trainer(config, f"pipeline=[train, {FINETUNE}, report]")
+        self.run_trainer(config, f"pipeline=[train, {FINETUNE}, {{benchmark: {{seconds: 0, runs: 5}}}}, report]")
         page = (self.dir / "run/report.html").read_text()
         root = xml.etree.ElementTree.fromstring(page.split("\n", 1)[1].replace('<meta charset="utf-8">', "").replace(
             '<meta name="viewport" content="width=device-width,initial-scale=1">', ""))
         words = " ".join(root.itertext())
         for word in ("e2e", "01-finetune", "Confusion matrix", "Learning rate", "steps: 12", "loss_before"):
             self.assertIn(word, words)
-        self.assertGreaterEqual(page.count("<svg"), 5)
+        plots = sorted(self.stage("").glob("02-benchmark.*.svg"))
+        self.assertEqual(len(plots), 2)
+        for plot in plots:
+            self.assertIn(xml.etree.ElementTree.parse(plot).getroot()[1].text, words)
+        self.assertGreaterEqual(page.count("<svg"), 7)
         self.assertNotRegex(page, r'(?:src|href)=|url\(|@import')
         markdown = (self.dir / "run/report.md").read_text()
         loss = self.attributes(self.stage("01-finetune.h5"), "01-finetune")["loss"]
