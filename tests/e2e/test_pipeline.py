@@ -3,6 +3,7 @@ import hashlib
 import json
 import os
 import random
+import re
 import signal
 import time
 import xml.etree.ElementTree
@@ -200,6 +201,22 @@ class Pipeline(Case):
             self.assertRegex(out, rf"budget.{key}: [\d.e-]+, {said}.* was asked for \([\d.e-]+ ms, before [\d.e-]+ ms\)")
         out = self.run_trainer(config, "pipeline=[train, {finetune: {budget: {size: 0.5}}}]", "--resume", status=1)
         self.assertRegex(out, r"budget.size: 1\.\d+, at most 0.5 was asked for \(\d+ bytes of \d+\)")
+
+    def test_retry(self):
+        """Milder and milder until the budget is kept to; each attempt that missed is listed."""
+        config = self.config(every=50)
+        stage = "{prune: {amount: 0.9, budget: {loss_rise: 0.05}, on_miss: retry}}"
+        out = self.run_trainer(config, f"pipeline=[train, {stage}]")
+        a = self.attributes(self.stage("01-prune.h5"), "01-prune")
+        self.assertIn("again with", out)
+        self.assertRegex(a["attempt_1"], r"budget.loss_rise: [\d.e+]+, at most 0.05")
+        amount = float(re.search(r"amount: ([\d.]+)", a["options"])[1])
+        tries = sum(name.startswith("attempt_") for name in a)
+        self.assertAlmostEqual(amount, 0.9 * 0.75 ** tries, 6)
+        self.assertLessEqual(a["loss"] - a["loss_before"], 0.05)
+        self.assertIn("stage 01-prune is done", self.run_trainer(config, f"pipeline=[train, {stage}]", "--resume"))
+        stage = "{finetune: {train: {steps: 2, optimizer: {sgd: {lr: 30}}}, budget: {loss_rise: 0}, on_miss: retry}}"
+        self.assertIn("budget.loss_rise", self.run_trainer(config, f"pipeline=[train, {stage}]", "--resume", status=1))
 
     def test_by_hand(self):
         config = self.config(every=50)
