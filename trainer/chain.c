@@ -107,17 +107,12 @@ static bool aside(const char *line)
 tr_status tr_config_essence(const tr_config *c, char **text)
 {
     tr_status st;
-    size_t n;
     bool skip = false;
     char *whole = NULL, *to;
     tr_config other = *c;
-    FILE *f = open_memstream(&whole, &n);
-    if (!f) return TR_FAIL(TR_MEMORY, "no memory for a config's text");
     other.directory = (char *)"/";
-    st = tr_config_write(&other, f);
-    if (fclose(f) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "no memory for a config's text");
-    TR_TRY(st);
-    *text = to = tr_alloc(TR_MEM_OTHER, n + 1, 1);
+    TR_TRY(tr_config_text(&other, &whole));
+    *text = to = tr_alloc(TR_MEM_OTHER, strlen(whole) + 1, 1);
     TR_HAVE(*text);
     for (const char *line = whole, *next; *line; line = next) {
         const char *end = strchr(line, '\n');

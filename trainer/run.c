@@ -42,17 +42,6 @@ static tr_status open_comm(bool mpi, const tr_config *c, double start_timeout,
     return tr_comm_open(&o, out);
 }
 
-static tr_status resolved_text(const tr_config *c, char **out)
-{
-    size_t n;
-    FILE *f = open_memstream(out, &n);
-    if (!f) return TR_FAIL(TR_MEMORY, "the resolved config could not be written");
-    tr_status st = tr_config_write(c, f);
-    if (fclose(f) != 0 && st == TR_OK)
-        st = TR_FAIL(TR_MEMORY, "the resolved config could not be written");
-    return st;
-}
-
 /* *Collective.* The text is rank 0's, but each rank's program resolved it. Where data lies may differ: what it holds
  * is compared when it is open. */
 static tr_status compare_config(tr_comm *comm, const tr_config *c)
@@ -62,7 +51,7 @@ static tr_status compare_config(tr_comm *comm, const tr_config *c)
     tr_status st;
     other.directory = (char *)"/";
     TR_TRY(tr_same_text(comm, TR_USAGE, "the program", "version " TR_VERSION));
-    TR_TRY(tr_agree(comm, resolved_text(&other, &text), NULL));
+    TR_TRY(tr_agree(comm, tr_config_text(&other, &text), NULL));
     TR_TRY(tr_same_text(comm, TR_USAGE, "the resolved config", text));
 out:
     free(text);
@@ -79,7 +68,7 @@ static tr_status run(const tr_arguments *a, tr_comm *comm, tr_config *c, bool *a
     TR_TRY(tr_agree(comm, tr_train_model(c, &model), NULL));
     TR_TRY(compare_config(comm, c));
     if (a->resume) TR_TRY(tr_config_keep(c, comm));
-    TR_TRY(tr_agree(comm, resolved_text(c, &text), NULL));
+    TR_TRY(tr_agree(comm, tr_config_text(c, &text), NULL));
     st = tr_comm_topology(comm)->rank == 0
              ? tr_run_folder_open(c->output, a->resume, a->force, &folder)
              : TR_OK;

@@ -217,29 +217,16 @@ out:
 static tr_status resolve(run *r, const tr_stage_result *made)
 {
     tr_status st;
-    size_t n;
-    char *text = NULL;
-    tr_variant_def stages[TR_STAGES + 1];
+    const tr_chain *c = &r->f->chain;
     const char *const overrides[] = {made->override};
-    const tr_network *network = made->network ? made->network : r->f->chain.network;
-    FILE *to = open_memstream(&text, &n);
+    const tr_model *m = made->network ? made->network->model : c->network->model;
     tr_config_close(r->config);
     free(r->text);
     r->config = NULL;
     r->text = NULL;
-    if (!to) return TR_FAIL(TR_MEMORY, "no memory for a config");
-    st = tr_model_write_config(network->model, r->f->chain.config, to);
-    if (fclose(to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "no memory for a config");
-    TR_TRY(st);
-    tr_stages_known(stages);
-    TR_TRY(tr_config_open(r->f->chain.file, text, n, overrides, made->override ? 1 : 0, stages,
-                          &r->config));
-    to = open_memstream(&r->text, &n);
-    TR_NEED(to, TR_MEMORY, "no memory for a config");
-    st = tr_config_write(r->config, to);
-    if (fclose(to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "no memory for a config");
+    TR_TRY(tr_model_config(m, c->config, overrides, made->override ? 1 : 0, &r->config));
+    TR_TRY(tr_config_text(r->config, &r->text));
 out:
-    free(text);
     return st;
 }
 

@@ -22,35 +22,21 @@ typedef struct {
 /* The config of the training: the network's model, the stage's overrides, a folder of its own. */
 static tr_status resolve(within *w, const tr_training *t)
 {
-    tr_status st;
-    size_t n;
-    char *text = NULL, *output = NULL;
-    const char **overrides = NULL;
-    tr_variant_def stages[TR_STAGES + 1];
-    FILE *to = open_memstream(&text, &n);
-    if (!to) return TR_FAIL(TR_MEMORY, "no memory for a config");
-    st = tr_model_write_config(t->start->model, w->f->chain.config, to);
-    if (fclose(to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "no memory for a config");
-    TR_TRY(st);
+    tr_status st = TR_OK;
     const bool host = w->f->backend && w->f->backend->host; /* then this trains there, too */
     const size_t own = host ? 3 : 2;
-    overrides = tr_alloc(TR_MEM_OTHER, t->noverrides + own, sizeof *overrides);
-    output = tr_sprintf("output=\"%s\"", w->folder);
+    char *output = tr_sprintf("output=\"%s\"", w->folder);
+    const char **overrides = tr_alloc(TR_MEM_OTHER, t->noverrides + own, sizeof *overrides);
     TR_HAVE(overrides && output);
     overrides[0] = output;
     overrides[1] = "pipeline=[train]";
     if (host) overrides[2] = "device=cpu";
     for (size_t i = 0; i < t->noverrides; i++) overrides[own + i] = t->overrides[i];
-    tr_stages_known(stages);
-    TR_TRY(tr_config_open(w->f->chain.file, text, n, overrides, t->noverrides + own, stages,
-                          &w->config));
+    TR_TRY(tr_model_config(t->start->model, w->f->chain.config, overrides, t->noverrides + own,
+                           &w->config));
     TR_TRY(tr_train_model(w->config, &w->made));
-    to = open_memstream(&w->text, &n);
-    TR_NEED(to, TR_MEMORY, "no memory for a config");
-    st = tr_config_write(w->config, to);
-    if (fclose(to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "no memory for a config");
+    TR_TRY(tr_config_text(w->config, &w->text));
 out:
-    free(text);
     tr_free(output);
     tr_free(overrides);
     return st;

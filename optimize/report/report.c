@@ -370,17 +370,13 @@ out:
 static tr_status gather(report *r)
 {
     tr_status st = TR_OK;
-    size_t n;
     char *metrics = tr_sprintf("%s/metrics.jsonl", r->o->folder);
     TR_HAVE(metrics);
     TR_TRY(tr_records_read(metrics, "start", &r->start));
     TR_TRY(tr_records_read(metrics, "step", &r->steps));
     TR_TRY(tr_records_read(metrics, "end", &r->ends));
     TR_TRY(tr_store_history(r->o->model, &r->history));
-    FILE *to = open_memstream(&r->config_text, &n);
-    TR_NEED(to, TR_MEMORY, "no memory for a config");
-    st = tr_config_write(r->o->config, to);
-    if (fclose(to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "no memory for a config");
+    TR_TRY(tr_config_text(r->o->config, &r->config_text));
 out:
     tr_free(metrics);
     return st;

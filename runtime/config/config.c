@@ -115,16 +115,28 @@ tr_status tr_config_write_with(const tr_config *c, const tr_node *model, FILE *t
     return st;
 }
 
-tr_status tr_config_derive(const tr_config *c, const char *const *overrides, size_t noverrides,
-                           tr_config **out)
+tr_status tr_config_text(const tr_config *c, char **text)
 {
     size_t n;
-    char *text = NULL;
-    FILE *to = open_memstream(&text, &n);
+    char *made = NULL;
+    FILE *to = open_memstream(&made, &n);
     if (!to) return TR_FAIL(TR_MEMORY, "out of memory for a config");
     tr_status st = tr_config_write(c, to);
     if (fclose(to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "out of memory for a config");
-    if (st == TR_OK) st = tr_config_open(c->file, text, n, overrides, noverrides, c->stages, out);
+    if (st == TR_OK)
+        *text = made;
+    else
+        free(made);
+    return st;
+}
+
+tr_status tr_config_derive(const tr_config *c, const char *const *overrides, size_t noverrides,
+                           tr_config **out)
+{
+    char *text = NULL;
+    tr_status st = tr_config_text(c, &text);
+    if (st == TR_OK)
+        st = tr_config_open(c->file, text, strlen(text), overrides, noverrides, c->stages, out);
     free(text);
     return st;
 }

@@ -348,6 +348,8 @@ tr_status tr_config_open(const char *file, const char *text, size_t nbytes,
                          const char *const *overrides, size_t noverrides,
                          const tr_variant_def *stages, tr_config **out);
 void tr_config_close(tr_config *c);
+/* What tr_config_write writes, as a text; to be freed by free(), set only on success. */
+tr_status tr_config_text(const tr_config *c, char **text);
 /* The config that `c` writes out, with overrides. */
 tr_status tr_config_derive(const tr_config *c, const char *const *overrides, size_t noverrides,
                            tr_config **out);

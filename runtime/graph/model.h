@@ -212,6 +212,9 @@ tr_status tr_model_copy(const tr_model *m, tr_model_edit edit, void *ctx, size_t
 tr_status tr_model_write(const tr_model *m, int indent, FILE *to);
 /* The resolved config with this model in place of its own. */
 tr_status tr_model_write_config(const tr_model *m, const tr_config *c, FILE *to);
+/* That config, read, with overrides; the files and stages it knows are those of `c`. */
+tr_status tr_model_config(const tr_model *m, const tr_config *c, const char *const *overrides,
+                          size_t noverrides, tr_config **out);
 /* The reference page (Markdown) of every layer and its attributes. */
 void tr_layers_help(FILE *to);
 

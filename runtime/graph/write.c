@@ -153,6 +153,20 @@ out:
     return st;
 }
 
+tr_status tr_model_config(const tr_model *m, const tr_config *c, const char *const *overrides,
+                          size_t noverrides, tr_config **out)
+{
+    size_t n;
+    char *text = NULL;
+    FILE *to = open_memstream(&text, &n);
+    if (!to) return TR_FAIL(TR_MEMORY, "out of memory for a config");
+    tr_status st = tr_model_write_config(m, c, to);
+    if (fclose(to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "out of memory for a config");
+    if (st == TR_OK) st = tr_config_open(c->file, text, n, overrides, noverrides, c->stages, out);
+    free(text);
+    return st;
+}
+
 void tr_layers_help(FILE *to)
 {
     fputs(

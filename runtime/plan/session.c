@@ -171,7 +171,7 @@ void tr_session_close(tr_session *s)
     if (!s) return;
     const tr_backend *b = s->o.backend;
     if (s->sections) b->sections->close(s->sections); /* recorded kernels are still there */
-    if (s->arena) tr_session_count_arena(s, -1); /* by the plans' inputs */
+    if (s->arena) tr_session_count_arena(s, -1);      /* by the plans' inputs */
     for (size_t i = 0; i < s->nplans; i++) tr_plan_close(s->plans[i], s->owns_graphs);
     tr_team_close(b, s->team);
     if (s->stage) b->staging->close(s->stage);
