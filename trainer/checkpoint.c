@@ -324,6 +324,7 @@ tr_status tr_checkpointer_write_model(tr_checkpointer *k, const char *path,
     model.nslots = 0;
     const int ema = tr_params_slot(k->o.params, "ema");
     if (ema >= 0) model.params = k->snapshot.slots[ema]; /* trained with it: that is the model */
+    tr_model_quantize(k->o.params->o.model, model.params, model.states);
     tr_comm_busy(k->o.comm, true);
     if (st == TR_OK) st = write_file(k, path, &model, NULL);
     tr_comm_busy(k->o.comm, false);

@@ -206,6 +206,7 @@ static tr_status open_session(tr_trainer *t)
                                 t->eval_data ? tr_dataset_samples(t->eval_data) : 0,
                                 t->micro_batches, t->topology->rank, t->topology->size, keys);
     tr_session_options o = {
+        .trained = true,
         .model = t->model,
         .backend = t->backend,
         .backend_ctx = t->backend_ctx,

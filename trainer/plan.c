@@ -82,6 +82,7 @@ static tr_status open_session(const report *r, const tr_plan_key *keys, size_t n
                               tr_session **out)
 {
     const tr_session_options o = {.model = r->m,
+                                  .trained = true,
                                   .backend = r->on.backend,
                                   .backend_ctx = r->backend_ctx,
                                   .threads = r->on.threads,

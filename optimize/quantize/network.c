@@ -100,7 +100,8 @@ typedef struct {
     const bool *chosen;
     bool *wanted; /* [values] tr_quantize_places */
     const tr_value_range *ranges;
-    int *steps; /* [values] the value of the layer that rounds it */
+    bool per_tensor; /* weights */
+    int *steps;      /* [values] the value of the layer that rounds it */
 } making;
 
 /* `now`: the value's number in the new model. */
@@ -123,62 +124,48 @@ static tr_status make_layer(void *ctx, tr_maker *mk, const tr_layer *l, const in
 {
     making *k = ctx;
     tr_status st = TR_OK;
-    static const char *const stored[] = {"stored=int8"};
+    static const char *const stored[] = {"stored=int8", "stored=int8_tensor"};
     const bool chosen = k->chosen[l->index];
     const int which = chosen ? 0 : added(k->m, k->chosen, l), inputs = (int)k->m->ninputs;
     int now[TR_MAX_IN];
     for (int v = 0; l->index == 0 && v < inputs; v++)
         if (k->wanted[v]) TR_TRY(round_value(k, mk, v, v));
     for (int i = 0; i < l->nin; i++) now[i] = i == which ? k->steps[l->in[i]] : in[i];
-    const tr_layer_changes changes = {.options = stored, .noptions = chosen};
+    const tr_layer_changes changes = {.options = &stored[k->per_tensor], .noptions = chosen};
     TR_TRY(tr_maker_copy(mk, l, &changes, l->nin, now, value));
     if (k->wanted[inputs + l->index]) st = round_value(k, mk, inputs + l->index, *value);
 out:
     return st;
 }
 
-/* An output's weights to whole multiples of its scale. Returns the squared error. */
-static double round_output(float *w, size_t count, float *scale)
-{
-    double error = 0;
-    float most = 0;
-    for (size_t i = 0; i < count; i++) most = fmaxf(most, fabsf(w[i]));
-    *scale = most > 1e-30f ? most / 127 : 1;
-    for (size_t i = 0; i < count; i++) {
-        const float q = fminf(fmaxf(rintf(w[i] / *scale), -127), 127);
-        const float v = (float)(int)q * *scale;
-        error += ((double)w[i] - (double)v) * ((double)w[i] - (double)v);
-        w[i] = v;
-    }
-    return error;
-}
-
 static tr_status round_weight(const tr_network *made, const char *layer, double *sqnr)
 {
     tr_status st = TR_OK;
     const tr_param *p = tr_network_row(made, layer, "weight");
-    float *w = made->params + p->offset,
-          *scale = made->states + made->model->states[p->scale].offset;
-    const size_t each = p->count / (size_t)p->dims[0];
+    float *w = made->params + p->offset, *was = NULL;
     double energy = 0, error = 0;
     for (size_t i = 0; i < p->count; i++) {
         TR_NEED(isfinite(w[i]), TR_DATA, "layer \"%s\": a weight is not finite", layer);
         energy += (double)w[i] * (double)w[i];
     }
-    for (int64_t o = 0; o < p->dims[0]; o++)
-        error += round_output(w + (size_t)o * each, each, &scale[o]);
+    TR_HAVE(was = tr_alloc(TR_MEM_OTHER, p->count, sizeof *was));
+    memcpy(was, w, p->count * sizeof *was);
+    tr_param_quantize(p, w, made->states + made->model->states[p->scale].offset);
+    for (size_t i = 0; i < p->count; i++)
+        error += ((double)was[i] - (double)w[i]) * ((double)was[i] - (double)w[i]);
     *sqnr = error > 0 ? 10 * log10(energy / error) : INFINITY;
 out:
+    tr_free(was);
     return st;
 }
 
 tr_status tr_quantize_static(const tr_network *n, const bool *chosen, const tr_value_range *ranges,
-                             double *sqnr, tr_network **out)
+                             bool per_tensor, double *sqnr, tr_network **out)
 {
     tr_status st = TR_OK;
     const tr_model *m = n->model;
     const size_t values = m->ninputs + m->nlayers;
-    making k = {.m = m, .chosen = chosen, .ranges = ranges};
+    making k = {.m = m, .chosen = chosen, .ranges = ranges, .per_tensor = per_tensor};
     tr_network *made = NULL;
     TR_HAVE(k.steps = tr_alloc(TR_MEM_OTHER, values, sizeof *k.steps));
     TR_HAVE(k.wanted = tr_alloc(TR_MEM_OTHER, values, sizeof *k.wanted));

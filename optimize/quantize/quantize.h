@@ -47,9 +47,9 @@ tr_status tr_quantize_weights(const tr_network *n, tr_dtype stored, tr_network *
 /* wanted[v]: where layers `fake_quantize` go when the layers chosen[l] are computed in 8 bits: what they
  * read, and what is added to what they make. */
 void tr_quantize_places(const tr_network *n, const bool *chosen, bool *wanted);
-/* The network with them and with int8 weights: symmetric, a scale for each output, the largest weight's 127th
- * part. sqnr: [layers] of a chosen layer's weight, in dB; may be NULL. */
+/* The network with them and with int8 weights: symmetric, a scale for each output or one for all, the largest
+ * weight's 127th part. sqnr: [layers] of a chosen layer's weight, in dB; may be NULL. */
 tr_status tr_quantize_static(const tr_network *n, const bool *chosen, const tr_value_range *ranges,
-                             double *sqnr, tr_network **out);
+                             bool per_tensor, double *sqnr, tr_network **out);
 
 #endif

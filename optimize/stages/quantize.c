@@ -7,11 +7,12 @@
 
 enum { KIND_INT8, KIND_FLOAT16, KIND_BFLOAT16 };
 static const char *const kinds[] = {"int8", "float16", "bfloat16", NULL};
+static const char *const scales[] = {"per_channel", "per_tensor", NULL};
 static const char *const calibrations[] = {"minmax", "percentile", "entropy", "mse", NULL};
 
 typedef struct {
     tr_stage_common common;
-    int kind, calibrate;
+    int kind, calibrate, weights;
     double percentile;
     int64_t samples;
     const tr_node *skip;
@@ -29,6 +30,8 @@ static const tr_field fields[] = {
         "gives the least divergence or squared error"),
     TR_REAL("percentile", offsetof(quantize_options, percentile), "99.99", 50, 100, NULL,
             "of calibrate: percentile"),
+    TR_CHOICE("weights", offsetof(quantize_options, weights), scales, "per_channel",
+              "int8: a scale for each output of a layer, or one for all"),
     TR_INT("samples", offsetof(quantize_options, samples), "512", 1, INT64_MAX, NULL,
            "of data.train, the first so many, for calibration"),
     TR_NODE("skip", offsetof(quantize_options, skip), "", "list of layers that keep float32"),
@@ -120,7 +123,7 @@ static tr_status run_int8(const tr_stage_job *job, tr_network **out)
     TR_TRY(tr_agree(job->comm, st, NULL));
     tr_quantize_places(job->parent, chosen, wanted);
     TR_TRY(tr_calibrate(job->evaluator, job->parent, job->parent_config, &c, wanted, ranges));
-    st = tr_quantize_static(job->parent, chosen, ranges, sqnr, out);
+    st = tr_quantize_static(job->parent, chosen, ranges, o->weights == 1, sqnr, out);
     if (st == TR_OK) st = report(job, chosen, ranges, sqnr);
     st = tr_agree(job->comm, st, NULL);
 out:

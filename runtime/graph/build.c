@@ -89,7 +89,8 @@ int tr_build_input(const tr_builder *b, const tr_layer *l, int i)
 
 int tr_build_param(const tr_builder *b, const tr_layer *l, int i)
 {
-    return b->first_param + l->params[i];
+    const int row = l->params[i];
+    return b->rounded[row] >= 0 ? b->rounded[row] : b->first_param + row;
 }
 
 int tr_build_state(const tr_builder *b, const tr_layer *l, int i)
@@ -147,6 +148,24 @@ tr_op *tr_build_forward(tr_builder *b, const tr_op_def *def, const tr_layer *l, 
                         const int *in, int nout, const int *out)
 {
     return tr_build_op(b, def, l->name, l->index, l->attrs, TR_PHASE_FORWARD, nin, in, nout, out);
+}
+
+/* Rows of the layer that are trained and stored as int8: rounded once, before their first reader. */
+static void round_rows(tr_builder *b, const tr_layer *l)
+{
+    const tr_graph *g = b->g;
+    if (g->mode != TR_MODE_TRAIN && !(g->mode == TR_MODE_EVALUATE && b->o->trained)) return;
+    for (int i = 0; i < l->nparams; i++) {
+        const int row = l->params[i], id = b->first_param + row;
+        const tr_param *p = &g->model->params[row];
+        if (p->stored != TR_I8 || p->frozen || b->rounded[row] >= 0) continue;
+        const int made = tr_build_like(b, g->tensors[id].name, "rounded", TR_F32, id);
+        g->tensors[made].role = TR_ROLE_ROUNDED;
+        g->tensors[made].index = row;
+        tr_build_op(b, tr_op_rounds_weight(), l->name, l->index, tr_quantize_weight_of(p),
+                    TR_PHASE_FORWARD, 1, &id, 1, &made);
+        b->rounded[row] = made;
+    }
 }
 
 /* Inputs, parameters, states, then absent operands. */
@@ -230,11 +249,14 @@ tr_status tr_build_all_forward(tr_builder *b)
     const tr_model *m = b->g->model;
     tr_status st = TR_OK;
     b->value = tr_alloc(TR_MEM_OTHER, m->ninputs + m->nlayers, sizeof *b->value);
-    if (!b->value) return tr_last_status();
+    b->rounded = tr_alloc(TR_MEM_OTHER, m->nparams, sizeof *b->rounded);
+    if (!b->value || !b->rounded) return tr_last_status();
+    for (size_t i = 0; i < m->nparams; i++) b->rounded[i] = -1;
     TR_TRY(build_given(b));
     for (size_t i = 0; i < m->nlayers; i++) {
         const tr_layer *l = &m->layers[i];
         TR_TRY(tr_build_reserve(b, TR_BUILD_ROOM, TR_BUILD_ROOM));
+        round_rows(b, l);
         b->value[m->ninputs + i] = l->def->forward ? l->def->forward(b, l) : forward_plain(b, l);
     }
     b->g->logits = b->value[m->ninputs + m->nlayers - 1];
@@ -250,6 +272,7 @@ out:
 static void free_builder(tr_builder *b)
 {
     tr_free(b->value);
+    tr_free(b->rounded);
     tr_free(b->wanted);
     tr_free(b->parts);
     tr_free(b->nparts);
@@ -327,7 +350,8 @@ tr_dtype tr_op_dtype(const tr_graph *g, const tr_op *op)
         if (id < 0) continue;
         const tr_tensor *t = &g->tensors[id];
         const bool given = t->role == TR_ROLE_PARAM || t->role == TR_ROLE_STATE ||
-                           t->role == TR_ROLE_GRAD || t->role == TR_ROLE_TARGET;
+                           t->role == TR_ROLE_GRAD || t->role == TR_ROLE_TARGET ||
+                           t->role == TR_ROLE_ROUNDED;
         if (!given && (t->dtype == TR_F32 || t->dtype == TR_BF16 || t->dtype == TR_F16))
             return t->dtype;
     }

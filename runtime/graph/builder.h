@@ -20,6 +20,7 @@ struct tr_builder {
     size_t cap_tensors, cap_ops;
     int *value;                               /* [inputs + layers] tensor of each value */
     int first_param, first_grad, first_state; /* tensors of row 0 */
+    int *rounded; /* [rows] tensor of what layers read in a row's place; -1: the row itself */
     /* Backward: */
     size_t nforward; /* tensors of the forward pass */
     bool *wanted;    /* [nforward] its gradient is needed */

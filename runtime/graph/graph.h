@@ -19,7 +19,10 @@ typedef enum {
     TR_ROLE_STATE,      /* index: row */
     TR_ROLE_GRAD,       /* index: row of the parameter; lies in the gradient buffer; float32 */
     TR_ROLE_ACTIVATION, /* in the arena while live */
-    TR_ROLE_SAVED       /* an activation the backward pass needs: in the arena, reported apart */
+    TR_ROLE_SAVED,      /* an activation the backward pass needs: in the arena, reported apart */
+    /* index: row; its values rounded to the type that the file keeps, float32, in the arena. Kernels
+     * read and pack it as if it were the row. */
+    TR_ROLE_ROUNDED
 } tr_role;
 
 typedef struct {
@@ -104,6 +107,9 @@ typedef struct {
     bool fuse; /* passes; off only for tests and for comparing */
     /* Of an infer graph: an op that adds a residual may write over it, whatever its `share` says. */
     bool residual_in_place;
+    /* Of an evaluate graph: the rows are being trained, so that those stored as int8 are rounded before
+     * they are read, as in a train graph. */
+    bool trained;
     /* Of an infer graph with `fuse`: products between fake_quantize layers in 8 bits, where the
      * backend has kernels for that (tr_graph_int8). */
     bool int8;

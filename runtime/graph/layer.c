@@ -176,6 +176,7 @@ static tr_status store_as(tr_maker *mk, const tr_layer *l, tr_param *p)
     if (strcmp(p->name, "weight") != 0) return TR_OK;
     p->stored = tr_stored_types[((const tr_common *)l->storage)->stored];
     if (p->stored != TR_I8) return TR_OK;
+    p->per_tensor = ((const tr_common *)l->storage)->stored == TR_STORED_INT8_TENSOR;
     p->scale = (int)mk->m->nstates;
     return add_state(mk, l, TR_SCALE_STATE, p->dims[0], 1);
 }

@@ -73,7 +73,8 @@ tr_status tr_model_cut(tr_model *m, size_t first, size_t rest)
 
 static void find_rounds(tr_model *m)
 {
-    for (size_t i = 0; i < m->nparams; i++) m->params[i].rounds = true;
+    /* scales of int8 values are those of the float32 master on every rank */
+    for (size_t i = 0; i < m->nparams; i++) m->params[i].rounds = m->params[i].stored != TR_I8;
     for (size_t l = 0; l < m->nlayers; l++)
         for (int i = 0; i < m->layers[l].nparams; i++)
             if (!(m->layers[l].def->rounds >> i & 1))

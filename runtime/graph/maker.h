@@ -14,6 +14,7 @@ typedef struct {
     bool freeze, masked;
     int stored; /* of its weight: place in tr_stored_types */
 } tr_common;
+enum { TR_STORED_INT8_TENSOR = 4 };
 extern const tr_dtype tr_stored_types[];
 #define TR_COMMON_SIZE  48
 #define TR_LAYER_FIELDS 24

@@ -50,7 +50,8 @@ typedef struct {
      * values that the type holds exactly. int8: q * s, q in [-127, 127], s the element of its first
      * dimension's place in the state `scale` (TR_SCALE_STATE of its layer). */
     tr_dtype stored;
-    int scale; /* row of the state; -1: not int8 */
+    int scale;       /* row of the state; -1: not int8 */
+    bool per_tensor; /* int8: one scale for all, as often as the state has elements */
 } tr_param;
 /* Of an int8 row's layer: float32 (dims[0]), positive. */
 #define TR_SCALE_STATE "weight_scale"
@@ -144,6 +145,12 @@ tr_status tr_model_cut(tr_model *m, size_t first, size_t rest);
  * xavier: uniform (Glorot), biases zero; normal: deviation 0.02, biases zero; zeros. */
 void tr_model_init_params(const tr_model *m, uint64_t seed, float *flat, size_t begin, size_t end);
 void tr_model_init_states(const tr_model *m, float *states);
+
+/* Values of an int8 row to multiples of their scales, which become the 127th part of the largest magnitude:
+ * what the op quantize_weight makes of them. */
+void tr_param_quantize(const tr_param *p, float *values, float *scale);
+/* All int8 rows that are trained, for the file. `params`, `states`: flat, as offsets say. */
+void tr_model_quantize(const tr_model *m, float *params, float *states);
 
 /* Name of the layer that is the i-th to use a row; NULL: there are not so many. */
 const char *tr_model_user(const tr_model *m, size_t row, int i);

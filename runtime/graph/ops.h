@@ -36,6 +36,9 @@
  *  fake_quantize          x                                         y = scale * (q - zero_point)
  *                           q = clamp(r + zero_point), r = x * (1 / scale) in float32, to the nearest, even at halves
  *  fake_quantize.grad     dy x                                      dx = dy where q was not clamped (may share dy's bytes)
+ *  quantize_weight        weight(O,..)                              y(O,..) = scale[o] * round(weight / scale[o]),
+ *                           scale[o] the 127th part of the largest magnitude of output o (all outputs: per_tensor);
+ *                           1 where that is 0. The gradient passes: it is the weight's own
  *  int8.quantize          x                                         y of 8 bits, with its scale (tr_tensor.scale):
  *                           clamp(r) of type y, r as of fake_quantize; NaN becomes the least
  *  int8.dequantize        x of 8 bits                               y = scale * x
@@ -118,6 +121,10 @@ typedef struct {
     int64_t zero_point;
     bool is_signed; /* -128 to 127, else 0 to 255 */
 } tr_fake_quantize_attrs;
+
+typedef struct {
+    bool per_tensor; /* one scale for all outputs */
+} tr_quantize_weight_attrs;
 
 typedef struct {
     int64_t kernel[2], stride[2], padding[2];

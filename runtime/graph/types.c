@@ -71,17 +71,20 @@ static const tr_field learned_fields[] = {
             "times the weight decay, for those of its own parameters that decay"),
 };
 
-static const char *const stored_choices[] = {"float32", "bfloat16", "float16", "int8", NULL};
-const tr_dtype tr_stored_types[] = {TR_F32, TR_BF16, TR_F16, TR_I8};
+static const char *const stored_choices[] = {"float32", "bfloat16",    "float16",
+                                             "int8",    "int8_tensor", NULL};
+const tr_dtype tr_stored_types[] = {TR_F32, TR_BF16, TR_F16, TR_I8, TR_I8};
 
 static const tr_field tied_fields[] = {
     TR_TEXT(
         "weight_of", offsetof(tr_common, weight_of), "",
         "name of an earlier layer whose weight, of the same shape, is this layer's, too; a bias "
         "stays its own"),
-    TR_CHOICE("stored", offsetof(tr_common, stored), stored_choices, "float32",
-              "type of the weight in a model's file: of values that it holds exactly, so float32 "
-              "while it is trained"),
+    TR_CHOICE(
+        "stored", offsetof(tr_common, stored), stored_choices, "float32",
+        "type of the weight in a model's file, of values that it holds exactly; int8 with a scale "
+        "for each output, int8_tensor with one for all. In training int8 rounds what the layer "
+        "reads, and the gradient passes straight through; 16 bits cannot be trained"),
     TR_BOOL("masked", offsetof(tr_common, masked), "false",
             "elements of the weight that are 0 stay 0 while it is trained: what pruning leaves"),
 };

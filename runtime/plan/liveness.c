@@ -10,7 +10,7 @@
 static bool in_arena(tr_role role)
 {
     return role == TR_ROLE_INPUT || role == TR_ROLE_TARGET || role == TR_ROLE_ACTIVATION ||
-           role == TR_ROLE_SAVED;
+           role == TR_ROLE_SAVED || role == TR_ROLE_ROUNDED;
 }
 
 static bool filled_before_run(const tr_graph *g, int root)

@@ -22,6 +22,7 @@ typedef struct {
     int threads; /* how many of the host's threads its kernels may use; each session has its own */
     tr_precision precision;
     bool sync_batchnorm;
+    bool trained; /* between its runs weights are trained (tr_graph_options) */
     int ranks;
     int recompute;
     int64_t recompute_every;

@@ -288,6 +288,9 @@ class Pipeline(Case):
                     self.assertIn(b"fake_quantize", f.attrs["config"])
                     self.assertTrue((f["stages/01-quantize/layers/weight_sqnr_db"][()] > 30).all())
             self.assertEqual(found[0], found[1])
+        self.run_trainer("quantize", model, "weights=per_tensor", "samples=70", "--force")
+        with h5py.File(made, "r") as f:
+            self.assertEqual(len(set(f["model/state/head/weight_scale"][()])), 1)
         self.assertIn("int8", self.tool("inspect", made))
         a = self.attributes(made, "01-quantize")
         self.assertLess(abs(a["loss"] - a["loss_before"]), 0.05)
@@ -297,9 +300,20 @@ class Pipeline(Case):
         self.assertIn("no layer \"hed\"", self.run_trainer("quantize", model, "skip=[hed]", "--force", status=2))
         # what is done to inputs is the parent's, which fold has changed
         self.run_trainer(self.config("scaled", every=50), "data.normalize={mean: 0, std: 4}",
-                         "pipeline=[train, fold, {quantize: {budget: {loss_rise: 0.05}}}]")
+                         "pipeline=[train, fold, {quantize: {budget: {loss_rise: 0.05}}}, "
+                         "{finetune: {train: {steps: 8, eval: {every_steps: 8}, optimizer: {sgd: {lr: 0.01}}}}}]")
         with h5py.File(self.stage("02-quantize.h5", "scaled"), "r") as f:
             self.assertNotIn(b"std: 4", f.attrs["config"])
+            before = f["model/params/head/weight"][()]
+        # quantization-aware training: its evaluation is the file's, whose largest weights are whole
+        last = self.stage("03-finetune.h5", "scaled")
+        with h5py.File(last, "r") as f:
+            after = f["model/params/head/weight"][()]
+            self.assertEqual(after.dtype, "int8")
+            self.assertTrue((abs(after.astype(int)).max(axis=1) == 127).all())
+            self.assertTrue((after != before).any())
+        evals = [r for r in self.records("scaled/stages/03-finetune/train", "eval")]
+        self.assertAlmostEqual(evals[-1]["loss"], self.attributes(last, "03-finetune")["loss"], places=5)
 
     def test_wrong(self):
         config = self.config()

@@ -201,7 +201,15 @@ def rounded():
             ("embedding", {"num": 9, "dim": 8, "name": "op"}), ("fake_quantize", options), ("flatten", {}), *HEAD], MSE
 
 
+def quantized():
+    """Weights that are rounded where they are read, whose gradient is that of what was read."""
+    for stored in ("int8", "int8_tensor"):
+        yield f"conv2d_{stored}", IMAGE, image(conv(out=6, kernel=3, padding=1, stored=stored)), MSE
+        yield f"linear_{stored}", [11], features(("linear", {"out": 17, "stored": stored, "name": "op"}), ("gelu", {})), CE
+    yield "conv2d_groups_int8", IMAGE, image(conv(out=6, kernel=3, padding=1, groups=2, stored="int8"), ("relu", {})), MSE
+
+
 def training_too():
     """Later than evaluation(): a case's numbers come from its place among all."""
-    for group in (embeddings, products, axes, rounded):
+    for group in (embeddings, products, axes, rounded, quantized):
         yield from group()

@@ -45,16 +45,31 @@ class Interpreter:
                 self.values[name] = x
         return x
 
-    def linear(self, x, name, out, bias=True, weight_of=None, freeze=False, lr_factor=1.0, decay_factor=1.0):
+    def stored(self, w, how, name):
+        """What a layer reads of a weight that its file keeps as `how`: quantization-aware training, with a
+        straight-through gradient. By float32 division: torch.fake_quantize_per_channel_affine multiplies by one over the
+        scale, and rounds what lies halfway between steps either way."""
+        if how == "float32":
+            return w
+        self.states.setdefault(f"{name}/weight_scale", torch.ones(len(w), dtype=w.dtype))  # for a file
+        each = w.detach().float().abs().flatten(1).amax(1)
+        scale = (each if how == "int8" else each.max().expand(len(each))) / 127
+        scale = scale.reshape(-1, *[1] * (w.dim() - 1))
+        steps = torch.round(w.detach().float() / scale).clamp(-127, 127)
+        return w + ((steps * scale).to(w.dtype) - w).detach()
+
+    def linear(self, x, name, out, bias=True, weight_of=None, freeze=False, lr_factor=1.0, decay_factor=1.0,
+               stored="float32"):
         fan = x.shape[-1]
         self.facts[name] = (freeze, lr_factor, decay_factor)
-        w = self.param(weight_of or name, "weight", (out, fan), fan)
+        w = self.stored(self.param(weight_of or name, "weight", (out, fan), fan), stored, name)
         return F.linear(x, w, self.param(name, "bias", (out,), fan) if bias else None)
 
-    def conv2d(self, x, name, out, kernel, stride=1, padding=0, dilation=1, groups=1, bias=True):
+    def conv2d(self, x, name, out, kernel, stride=1, padding=0, dilation=1, groups=1, bias=True,
+               stored="float32"):
         kh, kw = pair(kernel)
         fan = x.shape[1] // groups * kh * kw
-        w = self.param(name, "weight", (out, x.shape[1] // groups, kh, kw), fan)
+        w = self.stored(self.param(name, "weight", (out, x.shape[1] // groups, kh, kw), fan), stored, name)
         b = self.param(name, "bias", (out,), fan) if bias else None
         return F.conv2d(x, w, b, pair(stride), pair(padding), pair(dilation), groups)
 

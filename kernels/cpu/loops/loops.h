@@ -24,6 +24,7 @@
  *  elementwise    the op of kernels/elementwise.h, with its numbers; y NULL with one operand
  *  quantize       y = x * inverse, clamped to [least, most] and rounded, int8 or uint8 (`is_signed`)
  *  dequantize     y = x * scale, x int8 or uint8
+ *  quantize_rows  rows of D float32: to multiples of the largest magnitude's 127th part (1 where it is 0)
  *  mul            y = x * factor, of rows of C with one row of factors (stride 0) or as many (C)
  *  dropout        one sample's elements, of which x[0] is element `first` (a multiple of 4)
  *  cast_bf16, cast_f32
@@ -117,6 +118,7 @@ typedef struct tr_sweep {
       (tr_dtype t, bool is_signed, float inverse, const void *x, void *y, size_t n))               \
     X(void, dequantize,                                                                            \
       (tr_dtype t, bool is_signed, float scale, const void *x, void *y, size_t n))                 \
+    X(void, quantize_rows, (const float *x, float *y, size_t rows, size_t D))                      \
     X(void, mul,                                                                                   \
       (tr_dtype t, const void *x, const void *factor, size_t stride, void *y, size_t rows,         \
        size_t C))                                                                                  \

@@ -38,3 +38,21 @@ void TR_LOOP(dequantize)(tr_dtype t, bool is_signed, float scale, const void *x,
     else
         TR_BY_TYPE(t, dequantize_body(T, false, scale, x, y, n));
 }
+
+void TR_LOOP(quantize_rows)(const float *x, float *y, size_t rows, size_t D)
+{
+    for (size_t r = 0; r < rows; r++, x += D, y += D) {
+        float most = 0;
+        _Pragma("omp simd reduction(max : most)") for (size_t i = 0; i < D; i++)
+        {
+            const float v = fabsf(x[i]);
+            most = v > most ? v : most;
+        }
+        const float scale = most > 1e-30f ? most / 127 : 1;
+        TR_SIMD for (size_t i = 0; i < D; i++)
+        {
+            const float q = x[i] / scale;
+            y[i] = TR_NEAREST(TR_CLAMP(q, -127.0f, 127.0f)) * scale; /* NaN stays */
+        }
+    }
+}

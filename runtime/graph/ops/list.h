@@ -36,6 +36,7 @@
     X(leaky_relu_grad, elementwise)                                                                \
     X(fake_quantize, elementwise)                                                                  \
     X(fake_quantize_grad, elementwise)                                                             \
+    X(quantize_weight, quantize_weight)                                                            \
     X(int8_quantize, quantize)                                                                     \
     X(int8_dequantize, dequantize)                                                                 \
     X(conv2d_int8, product_int8)                                                                   \

@@ -188,6 +188,10 @@ double tr_flops_product_grad_weight(const tr_graph *g, const tr_op *op);
 void tr_grad_product(tr_builder *b, const tr_op *op, const tr_op_def *grad_input,
                      const tr_op_def *grad_weight);
 
+/* The op that rounds an int8 row while it is trained, and its attributes. */
+const tr_op_def *tr_op_rounds_weight(void);
+const tr_quantize_weight_attrs *tr_quantize_weight_of(const tr_param *p);
+
 /* ---- The registry ---------------------------------------------------------------------------- */
 
 const tr_op_def *tr_op_sum(void); /* the op that `sums` */

@@ -14,6 +14,7 @@ tr_status tr_pass_roles(tr_builder *b)
         for (int k = 0; k < op->nin && op->phase == TR_PHASE_BACKWARD; k++) {
             if (op->in[k] < 0 || !forward[op->in[k]]) continue;
             tr_tensor *root = &g->tensors[tr_root(g, op->in[k])];
+            if (root->role == TR_ROLE_ROUNDED) continue;
             g->tensors[op->in[k]].role = TR_ROLE_SAVED;
             if (root->role == TR_ROLE_ACTIVATION) root->role = TR_ROLE_SAVED;
         }

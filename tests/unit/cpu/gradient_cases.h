@@ -9,6 +9,7 @@ typedef struct {
     const char *name, *input, *layers, *loss;
     bool kinks, pooled; /* pooled: a maximum over scaled inputs */
     int ranks;          /* 2: batchnorm merged with a rank that has the same share */
+    bool steps;         /* the loss is a step of the parameters: only prepared and run */
 } model_case;
 
 #define IMAGE    "input: [2, 5, 6]"
@@ -90,6 +91,13 @@ static const model_case cases[] = {
            "    - flatten\n    - fake_quantize: {scale: 0.01}\n"
            "    - linear: {out: 4, stored: int8, freeze: true}\n" HEAD,
            "mse"),
+    {.name = "weights of 8 bits",
+     .input = IMAGE,
+     .layers = "    - conv2d: {out: 3, kernel: 3, padding: 1, stored: int8}\n    - flatten\n"
+               "    - linear: {out: 4, stored: int8_tensor}\n" HEAD,
+     .loss = "mse",
+     .ranks = 1,
+     .steps = true},
     KINKED("relu6", FEATURES, LINEAR "    - relu6\n" HEAD, "mse"),
     KINKED("relu6, image", IMAGE, CONV "    - relu6\n" FLAT, "mse"),
     KINKED("relu after linear", FEATURES, LINEAR "    - relu\n" HEAD, "mse"),

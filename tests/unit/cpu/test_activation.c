@@ -184,6 +184,43 @@ static void leaky_relu_matches(void **state)
     h_close(&h);
 }
 
+/* The bits that the file of such a weight would hold. */
+static void quantize_weight_matches(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][3] = {{5, 3, 9}, {3, 1, 1}, {17, 64, 65}, {1, 7, 1}, {600, 2, 4}};
+    FOR_LEVELS(isa)
+    for (size_t s = 0; s < TR_COUNT(shapes); s++)
+        for (int one = 0; one < 2; one++) {
+            harness h = open_level("quantize_weight", TR_PRECISION_FP32, isa, 2);
+            const tr_quantize_weight_attrs a = {one};
+            const int w = h_param(&h, 3, shapes[s]),
+                      y = h_out_role(&h, TR_ROLE_ROUNDED, TR_F32, 3, shapes[s]);
+            const size_t n = h.tensors[w].count;
+            h_fill_range(&h, w, 1, -3, 3);
+            for (size_t i = 0; i < n / (size_t)shapes[s][0]; i++) h_put(&h, w, i, 0);
+            const tr_param p = {.dims = {shapes[s][0]}, .count = n, .per_tensor = one};
+            float *want = tr_alloc(TR_MEM_OTHER, n, sizeof *want),
+                  *scale = tr_alloc(TR_MEM_OTHER, (size_t)shapes[s][0], sizeof *scale);
+            for (size_t i = 0; i < n; i++) want[i] = (float)h_get(&h, w, i);
+            tr_param_quantize(&p, want, scale);
+            h_prepare(&h, &a, TR_ACT_NONE);
+            h_run(&h, false);
+            for (size_t i = 0; i < n; i++) {
+                if (h_get(&h, y, i) != (double)want[i])
+                    fail_msg("%zu: %.9g, expected %.9g", i, h_get(&h, y, i), (double)want[i]);
+                assert_true(fabs(rint(want[i] / scale[i / (n / (size_t)shapes[s][0])])) <= 127);
+            }
+            assert_true(shapes[s][0] == 1 || (one ? scale[0] == scale[1] : scale[0] == 1));
+            h_put(&h, w, 0, NAN);
+            h_run(&h, false);
+            assert_true(isnan(h_get(&h, y, 0)));
+            tr_free(want);
+            tr_free(scale);
+            h_close(&h);
+        }
+}
+
 /* As torch.fake_quantize_per_tensor_affine, but for NaN, which stays NaN; halves of steps too. */
 static void check_fake_quantize(const tr_fake_quantize_attrs *a, tr_precision p, int isa, int64_t n)
 {
@@ -346,13 +383,10 @@ static void input_can_be_rebound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(leaky_relu_matches),
-        cmocka_unit_test(fake_quantize_matches),
-        cmocka_unit_test(relu6_matches),
-        cmocka_unit_test(functions_are_accurate),
-        cmocka_unit_test(ops_match),
-        cmocka_unit_test(special_values),
-        cmocka_unit_test(input_can_be_rebound),
+        cmocka_unit_test(leaky_relu_matches),     cmocka_unit_test(quantize_weight_matches),
+        cmocka_unit_test(fake_quantize_matches),  cmocka_unit_test(relu6_matches),
+        cmocka_unit_test(functions_are_accurate), cmocka_unit_test(ops_match),
+        cmocka_unit_test(special_values),         cmocka_unit_test(input_can_be_rebound),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,6 +22,7 @@
 #include "kernels/cuda/loops/optimizer.h"
 #include "kernels/cuda/loops/pool.h"
 #include "kernels/cuda/loops/probe.h"
+#include "kernels/cuda/loops/quantize.h"
 #include "kernels/cuda/loops/softmax.h"
 #include "kernels/cuda/loops/sort.h"
 #include "kernels/cuda/loops/wire.h"
@@ -88,6 +89,7 @@ static const struct {
     {"nothing", FEW, 0},
     {"pack_kernel", PIECE, 0},
     {"pack_parts", ROUND, 0},
+    {"quantize_rows", PIECE, 0},
     {"softmax_grad_held", ROUND, 0},
     {"softmax_grad_long", ROUND, 0},
     {"softmax_held", ROUND, 0},
@@ -135,6 +137,7 @@ static void launch_elementwise(cudaStream_t s, tr_dtype t, size_t rows, size_t w
     assert_ok(tr_cuda_epilogue(s, TR_ACT_RELU, t, t, at, at, at, at, rows, width));
     assert_ok(tr_cuda_cast_to_f32(s, t, at, at, n));
     assert_ok(tr_cuda_cast(s, t, at, at, n));
+    assert_ok(tr_cuda_quantize_rows(s, at, at, rows, width));
     assert_ok(tr_cuda_add_to(s, at, at, width));
     assert_ok(tr_cuda_column_sum(s, t, at, rows, width, at, at, true));
 }

@@ -105,7 +105,7 @@ static void test_inference(void **state)
             ranges[v] = (tr_value_range){.scale = 0.01};
     }
     assert_int_equal(places, 6); /* input, ar, relu, r, s, what flatten makes */
-    ok(tr_quantize_static(n, chosen, ranges, sqnr, &q));
+    ok(tr_quantize_static(n, chosen, ranges, false, sqnr, &q));
     for (size_t i = 0; i < n->model->nlayers; i++)
         if (chosen[i]) assert_true(sqnr[i] > 35);
     ok(tr_network_edit(q, keep, NULL, &same));
