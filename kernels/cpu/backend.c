@@ -131,6 +131,7 @@ static const tr_device_kernels kernels = {.open = team_open,
                                           .close = team_close,
                                           .unsupported = cpu_unsupported,
                                           .residual_in_place = true,
+                                          .parts = true,
                                           .prepare = cpu_prepare};
 
 static const tr_device_training training = {

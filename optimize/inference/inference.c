@@ -125,6 +125,7 @@ static tr_status open_session(tr_inference *inf, const int64_t *sizes, size_t n)
                                   .threads = inf->o.threads,
                                   .precision = inf->o.precision,
                                   .ranks = 1,
+                                  .skip_passes = inf->o.skip_passes,
                                   .keys = keys,
                                   .nkeys = n,
                                   .outputs = inf->o.outputs,

@@ -19,6 +19,7 @@ typedef struct {
     int threads;       /* of the host, for its kernels; 0: 1 */
     int64_t max_batch; /* samples a call; 0: 1 */
     tr_precision precision;
+    unsigned skip_passes;       /* of the graphs: a set of TR_PASS_IS */
     const char *const *outputs; /* layers whose outputs are wanted; none: the last one's */
     size_t noutputs;
     /* Numbers of samples that are got ready for at once; none: max_batch. Others are when they come

@@ -111,6 +111,8 @@ typedef struct tr_device_kernels {
     const char *(*unsupported)(void *ctx, const tr_op_def *def, tr_dtype type);
     /* A product that adds a residual may find that in its output's place (tr_graph_options). */
     bool residual_in_place;
+    /* Operands may be part of wider rows, where the op's `pitched` says so (tr_graph_options). */
+    bool parts;
     /* Prepares op `op` of `g` (g->batch > 0, or an op that takes part in collectives). Allocates
      * nothing that grows with the model. */
     tr_status (*prepare)(void *team, const tr_graph *g, const tr_op *op, tr_kernel **out);

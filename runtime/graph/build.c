@@ -293,12 +293,8 @@ tr_status tr_graph_open(const tr_model *m, const tr_graph_options *o, tr_graph *
     g->ranks = o->ranks;
     memset(g->inputs, -1, sizeof g->inputs);
     TR_TRY(tr_build_all_forward(&b));
-    if (g->mode == TR_MODE_INFER) TR_TRY(tr_pass_unread(&b));
     if (g->mode == TR_MODE_TRAIN) TR_TRY(tr_differentiate(&b));
-    if (o->fuse) TR_TRY(tr_pass_fuse(&b));
-    if (o->fuse && o->int8 && g->mode == TR_MODE_INFER) TR_TRY(tr_pass_int8(&b));
-    if (g->mode == TR_MODE_TRAIN) TR_TRY(tr_pass_recompute(&b));
-    if (o->fuse) TR_TRY(tr_pass_in_place(&b));
+    TR_TRY(tr_passes_over_graph(&b));
     if (g->mode == TR_MODE_TRAIN) TR_TRY(tr_pass_buckets(&b));
     TR_TRY(tr_pass_roles(&b));
     if (g->batch == 0) tr_pass_empty_share(&b);
@@ -335,7 +331,8 @@ static bool passes_on(const tr_graph *g, const tr_op *op)
 
 bool tr_op_is_view(const tr_graph *g, const tr_op *op)
 {
-    return op->def->share == TR_SHARE_VIEW && passes_on(g, op);
+    return (op->def->share == TR_SHARE_VIEW || op->def->share == TR_SHARE_PARTS) &&
+           passes_on(g, op);
 }
 
 bool tr_op_writes(const tr_graph *g, const tr_op *op, int k)

@@ -36,12 +36,9 @@ tr_status tr_build_all_forward(tr_builder *b);
 /* gradient.c: appends the loss's gradient and all backward ops. */
 tr_status tr_differentiate(tr_builder *b);
 
-/* passes/: each in a file of its own. */
-tr_status tr_pass_unread(tr_builder *b);
-tr_status tr_pass_fuse(tr_builder *b);
-tr_status tr_pass_recompute(tr_builder *b);
-tr_status tr_pass_int8(tr_builder *b); /* of an infer graph, after fusion */
-tr_status tr_pass_in_place(tr_builder *b);
+/* passes/passes.c: those of b->o->passes. */
+tr_status tr_passes_over_graph(tr_builder *b);
+/* What every graph needs at its end. */
 tr_status tr_pass_buckets(tr_builder *b);
 tr_status tr_pass_adds(tr_builder *b);
 tr_status tr_pass_roles(tr_builder *b);

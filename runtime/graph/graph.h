@@ -36,6 +36,10 @@ typedef struct {
     int64_t dims[TR_MAX_DIMS];
     tr_tensor_layout layout;
     size_t count, nbytes;
+    /* Of a part of its root's bytes (TR_PASS_CONCAT_IN_PLACE): where it begins, in bytes, and, where its rows,
+     * its innermost dimension, stand apart, the elements from one to the next; else 0. */
+    size_t at;
+    int64_t pitch;
     float scale; /* of quantized values, int8 or uint8: value = scale * element; else 0 */
     int alias;   /* id of the tensor whose bytes it shares (in place, view), else -1. Resolved: the
                   root's alias is -1 */
@@ -79,6 +83,25 @@ typedef enum {
     TR_MODE_INFER     /* outputs alone */
 } tr_mode;
 
+/* Passes over a graph, in the order in which they run (docs/passes.md). */
+typedef enum {
+    TR_PASS_UNREAD,
+    TR_PASS_COMMON,
+    TR_PASS_RESIDUAL,
+    TR_PASS_ACTIVATION,
+    TR_PASS_GRADIENT,
+    TR_PASS_INT8,
+    TR_PASS_RECOMPUTE,
+    TR_PASS_VIEWS,
+    TR_PASS_IN_PLACE,
+    TR_PASS_RESIDUAL_IN_PLACE,
+    TR_PASS_CONCAT_IN_PLACE,
+    TR_GRAPH_PASSES
+} tr_graph_pass_id;
+/* Sets of them. */
+#define TR_PASS_IS(pass) (1u << (pass))
+#define TR_PASSES_ALL    (TR_PASS_IS(TR_GRAPH_PASSES) - 1)
+
 typedef struct tr_graph {
     const tr_model *model;
     int64_t batch; /* samples; 0: an empty share: the batchnorm ops that take part in collectives,
@@ -94,6 +117,7 @@ typedef struct tr_graph {
     size_t noutputs;
     int *outputs; /* of an infer graph: tensors, in the order they were asked for */
     int inputs[TR_MAX_IN];
+    size_t found[TR_GRAPH_PASSES]; /* what each pass has changed, counted */
 } tr_graph;
 
 typedef struct {
@@ -104,19 +128,26 @@ typedef struct {
     int ranks;           /* with 1, no collective points are made */
     int recompute;       /* tr_recompute_kind */
     int64_t recompute_every;
-    bool fuse; /* passes; off only for tests and for comparing */
-    /* Of an infer graph: an op that adds a residual may write over it, whatever its `share` says. */
-    bool residual_in_place;
+    unsigned passes; /* those that run, where there is something for them */
+    /* What the backend's kernels can do, for TR_PASS_RESIDUAL_IN_PLACE: an op that adds a residual may
+     * write over it, whatever its `share` says; TR_PASS_INT8: products of 8 bits (tr_graph_int8);
+     * TR_PASS_CONCAT_IN_PLACE: operands that are part of wider rows (tr_tensor.pitch). */
+    bool residual_in_place, int8, parts;
     /* Of an evaluate graph: the rows are being trained, so that those stored as int8 are rounded before
      * they are read, as in a train graph. */
     bool trained;
-    /* Of an infer graph with `fuse`: products between fake_quantize layers in 8 bits, where the
-     * backend has kernels for that (tr_graph_int8). */
-    bool int8;
     /* Of an infer graph: layers whose outputs are wanted; none: the last one's. Not kept. */
     const char *const *outputs;
     size_t noutputs;
 } tr_graph_options;
+
+typedef struct {
+    const char *name, *what;
+    unsigned modes; /* bit m: it can find something in a graph of tr_mode m */
+} tr_graph_pass;
+const tr_graph_pass *tr_graph_pass_at(tr_graph_pass_id pass);
+/* TR_GRAPH_PASSES: there is none of that name. */
+tr_graph_pass_id tr_graph_pass_named(const char *name);
 
 /* The op by which a backend is asked whether it has products of 8 bits (tr_device_kernels.unsupported). */
 const tr_op_def *tr_graph_int8(void);
@@ -146,7 +177,8 @@ static inline int tr_root(const tr_graph *g, int id)
 {
     return g->tensors[id].alias >= 0 ? g->tensors[id].alias : id;
 }
-/* The op's only output is its first operand, seen otherwise: the same bytes, nothing to run. */
+/* The op's only output has its operands' bytes, as they are seen otherwise or were made there: nothing
+ * to run. */
 bool tr_op_is_view(const tr_graph *g, const tr_op *op);
 /* Output `k` is there and written; else it is absent, or an operand's bytes passed on as they are. */
 bool tr_op_writes(const tr_graph *g, const tr_op *op, int k);

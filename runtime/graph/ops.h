@@ -153,6 +153,17 @@ typedef struct {
     int64_t width[TR_MAX_IN];
 } tr_concat_attrs;
 
+/* Where a concat's result has operand k: rows of it, one behind the other or side by side with those of
+ * the other operands. */
+typedef struct {
+    size_t rows, at; /* of the result, and the first byte of the operand in its first one */
+    int64_t pitch;   /* elements from one row of the result to the next */
+    bool innermost;  /* a row is the result's innermost dimension */
+} tr_concat_place;
+tr_concat_place tr_concat_place_of(const tr_graph *g, const tr_op *op, int k);
+/* It lies there (TR_PASS_CONCAT_IN_PLACE), and is not to be copied. */
+bool tr_concat_in_place(const tr_graph *g, const tr_op *op, int k);
+
 /* Of cross_entropy: loss(i) = w[label] * -log p[label], smoothed as PyTorch's:
  * (1-s) * w[label] * -log p[label] + s/C * sum_c w[c] * -log p[c]. */
 typedef struct {

@@ -26,6 +26,7 @@ typedef struct {
     int ranks;
     int recompute;
     int64_t recompute_every;
+    unsigned skip_passes;    /* of the graphs: a set of TR_PASS_IS */
     const tr_plan_key *keys; /* which plans the run needs */
     size_t nkeys;
     /* Of infer plans: layers whose outputs are wanted; none: the last one's. Borrowed. */

@@ -249,7 +249,7 @@ void *tr_plan_address(const tr_plan *p, int tensor)
     case TR_ROLE_TARGET:
         return p->slots[TR_MAX_IN].current;
     default:
-        return p->session->arena + p->live[t->id].offset;
+        return p->session->arena + p->live[t->id].offset + p->graph->tensors[tensor].at;
     }
 }
 

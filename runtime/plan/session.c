@@ -138,9 +138,10 @@ tr_status tr_session_graph(const tr_session_options *o, tr_plan_key key, tr_grap
         .ranks = o->ranks,
         .recompute = o->recompute,
         .recompute_every = o->recompute_every,
-        .fuse = true,
+        .passes = TR_PASSES_ALL & ~o->skip_passes,
         .residual_in_place = o->backend->kernels->residual_in_place,
         .trained = o->trained,
+        .parts = o->backend->kernels->parts,
         .int8 = !o->backend->kernels->unsupported(o->backend_ctx, tr_graph_int8(), TR_F32),
         .outputs = o->outputs,
         .noutputs = o->noutputs};

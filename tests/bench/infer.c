@@ -1,8 +1,8 @@
 /* Answers of one network, timed: what tests/bench/infer.py runs beside other engines.
  *
- *     bench_infer NETWORK BATCH PRECISION THREADS [ONNX]
+ *     bench_infer NETWORK BATCH PRECISION THREADS [ONNX|-] [PASS...]
  *
- * NETWORK: a run file, or a config, whose network gets values by its seed and is written to ONNX for
+ * PASS: a pass over the graph that is left out (docs/passes.md), or "all". NETWORK: a run file, or a config, whose network gets values by its seed and is written to ONNX for
  * the others. Prints what opening and the first answer took and the answer's first values; then, for
  * every line "SECONDS" of the input, the median of a call over so many seconds in microseconds;
  * "SECONDS cpu": of the processor's time, where the machine is busy with other work. "ops" prints the
@@ -74,7 +74,7 @@ static tr_status answer(bench *b)
 }
 
 static tr_status open_engine(bench *b, const char *file, tr_precision precision, int threads,
-                             const char *onnx)
+                             const char *onnx, unsigned skip)
 {
     tr_status st = TR_OK;
     const double start = now();
@@ -87,6 +87,7 @@ static tr_status open_engine(bench *b, const char *file, tr_precision precision,
                                     .backend_ctx = b->cpu,
                                     .threads = threads,
                                     .max_batch = b->batch,
+                                    .skip_passes = skip,
                                     .precision = precision};
     TR_TRY(tr_inference_open(b->network, &o, &b->inf));
     const size_t count = (size_t)b->batch * tr_inference_input(b->inf, 0).count;
@@ -169,15 +170,24 @@ int main(int argc, char **argv)
     tr_status st = TR_OK;
     bench b = {0};
     char line[64];
+    unsigned skip = 0;
     if (argc < 5) {
-        fprintf(stderr, "usage: bench_infer NETWORK BATCH fp32|bf16|fp16 THREADS [ONNX]\n");
+        fprintf(stderr,
+                "usage: bench_infer NETWORK BATCH fp32|bf16|fp16 THREADS [ONNX|-] [PASS...]\n");
         return 2;
+    }
+    for (int i = 6; i < argc; i++) {
+        const tr_graph_pass_id pass = tr_graph_pass_named(argv[i]);
+        const bool all = strcmp(argv[i], "all") == 0;
+        TR_NEED(all || pass < TR_GRAPH_PASSES, TR_CONFIG, "there is no pass \"%s\"", argv[i]);
+        skip |= all ? TR_PASSES_ALL : TR_PASS_IS(pass);
     }
     const tr_precision precision = strcmp(argv[3], "bf16") == 0   ? TR_PRECISION_BF16
                                    : strcmp(argv[3], "fp16") == 0 ? TR_PRECISION_FP16
                                                                   : TR_PRECISION_FP32;
     b.batch = atoll(argv[2]);
-    TR_TRY(open_engine(&b, argv[1], precision, atoi(argv[4]), argc > 5 ? argv[5] : NULL));
+    TR_TRY(open_engine(&b, argv[1], precision, atoi(argv[4]),
+                       argc > 5 && strcmp(argv[5], "-") != 0 ? argv[5] : NULL, skip));
     while (fgets(line, sizeof line, stdin)) {
         if (strncmp(line, "ops", 3) == 0)
             TR_TRY(print_ops(&b));

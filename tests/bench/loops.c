@@ -48,7 +48,8 @@ static void stats(bench *b, char *const v[ARRAYS])
 
 static void apply(bench *b, char *const v[ARRAYS])
 {
-    b->loops->bn_apply(b->type, TR_ACT_RELU, v[0], NULL, b->scale, b->shift, v[1], b->rows, b->C);
+    b->loops->bn_apply(b->type, TR_ACT_RELU, v[0], b->C, NULL, b->scale, b->shift, v[1], b->rows,
+                       b->C);
 }
 
 static void grad_stats(bench *b, char *const v[ARRAYS])

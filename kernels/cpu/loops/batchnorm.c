@@ -164,35 +164,38 @@ TR_INLINE void apply_row(tr_dtype t, tr_act act, const void *x, const void *resi
     }
 }
 
-TR_INLINE void apply_rows(tr_dtype t, tr_act act, const void *x, const void *residual, bool has,
-                          const float *scale, const float *shift, void *y, const tr_bn_shape *s)
+TR_INLINE void apply_rows(tr_dtype t, tr_act act, const void *x, size_t pitch, const void *residual,
+                          bool has, const float *scale, const float *shift, void *y,
+                          const tr_bn_shape *s)
 {
     for (size_t r = 0; r <= s->rows; r++) {
         const size_t at = r * s->stride;
-        apply_row(t, act, tr_from(t, x, at), has ? tr_from(t, residual, at) : NULL, has, scale,
-                  shift, tr_into(t, y, at), tr_bn_count(s, r), tr_bn_second(s));
+        apply_row(t, act, tr_from(t, x, r * pitch), has ? tr_from(t, residual, at) : NULL, has,
+                  scale, shift, tr_into(t, y, at), tr_bn_count(s, r), tr_bn_second(s));
     }
 }
 
-TR_INLINE void apply_body(tr_dtype t, tr_act act, const void *x, const void *residual,
+TR_INLINE void apply_body(tr_dtype t, tr_act act, const void *x, size_t pitch, const void *residual,
                           const float *scale, const float *shift, void *y, const tr_bn_shape *s)
 {
     if (residual)
-        apply_rows(t, act, x, residual, true, scale, shift, y, s);
+        apply_rows(t, act, x, pitch, residual, true, scale, shift, y, s);
     else
-        apply_rows(t, act, x, NULL, false, scale, shift, y, s);
+        apply_rows(t, act, x, pitch, NULL, false, scale, shift, y, s);
 }
 
-void TR_LOOP(bn_apply)(tr_dtype t, tr_act act, const void *x, const void *residual,
+void TR_LOOP(bn_apply)(tr_dtype t, tr_act act, const void *x, size_t pitch, const void *residual,
                        const float *scale, const float *shift, void *y, size_t rows, size_t C)
 {
     float wide_scale[TR_BN_WIDTH], wide_shift[TR_BN_WIDTH];
     for (size_t from = 0; from < C;) {
-        const tr_bn_shape s = tr_bn_shape_of(rows, C, from);
+        /* rows that stand apart are taken one by one */
+        const tr_bn_shape s =
+            pitch == C ? tr_bn_shape_of(rows, C, from) : tr_bn_shape_apart(rows, C, from);
         tr_bn_repeat(t, &s, scale, from, wide_scale);
         tr_bn_repeat(t, &s, shift, from, wide_shift);
         TR_BY_TYPE_ACT(t, act,
-                       apply_body(T, ACT, tr_from(T, x, from),
+                       apply_body(T, ACT, tr_from(T, x, from), pitch == C ? s.stride : pitch,
                                   residual ? tr_from(T, residual, from) : NULL, wide_scale,
                                   wide_shift, tr_into(T, y, from), &s));
         from += s.width / s.fold;

@@ -16,11 +16,16 @@ typedef struct {
     size_t rest;                      /* rows of C channels that are left over */
 } tr_bn_shape;
 
-/* How rows of C channels are walked, from channel `from` on. */
+/* How rows of C channels are walked, from channel `from` on; one by one. */
+static inline tr_bn_shape tr_bn_shape_apart(size_t rows, size_t C, size_t from)
+{
+    return (tr_bn_shape){
+        .fold = 1, .width = tr_least(C - from, TR_BN_WIDTH), .stride = C, .rows = rows};
+}
+
 static inline tr_bn_shape tr_bn_shape_of(size_t rows, size_t C, size_t from)
 {
-    tr_bn_shape s = {
-        .fold = 1, .width = tr_least(C - from, TR_BN_WIDTH), .stride = C, .rows = rows};
+    tr_bn_shape s = tr_bn_shape_apart(rows, C, from);
     size_t odd = 16; /* rows until the width is a multiple of 16 */
     while (odd > 1 && (odd / 2 * C) % 16 == 0) odd /= 2;
     if (C * odd <= TR_BN_WIDTH && C < 128) {

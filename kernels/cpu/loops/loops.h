@@ -87,8 +87,8 @@ typedef struct tr_sweep {
     X(void, bn_stats,                                                                              \
       (tr_dtype t, const void *x, size_t rows, size_t C, double *mean, double *m2))                \
     X(void, bn_apply,                                                                              \
-      (tr_dtype t, tr_act act, const void *x, const void *residual, const float *scale,            \
-       const float *shift, void *y, size_t rows, size_t C))                                        \
+      (tr_dtype t, tr_act act, const void *x, size_t pitch, const void *residual,                  \
+       const float *scale, const float *shift, void *y, size_t rows, size_t C))                    \
     X(void, bn_grad_stats,                                                                         \
       (tr_dtype t, const void *dy, const void *dy2, const void *y, const void *x,                  \
        const float *mean, void *dz, size_t rows, size_t C, double *sum_d, double *sum_dx))         \

@@ -23,6 +23,7 @@ tr_status tr_batchnorm_open(tr_cpu *cpu, const tr_graph *g, const tr_op *op, int
     if (st != TR_OK) return st;
     const tr_batchnorm_attrs *a = op->attrs;
     k->C = (size_t)t->dims[1];
+    k->pitch = t->pitch > 0 ? (size_t)t->pitch : k->C;
     k->rows = t->count / k->C;
     k->chunk_rows = tr_chunk_rows(k->C);
     k->chunks = tr_chunks(k->rows, k->chunk_rows);
@@ -151,10 +152,10 @@ static void normalize(tr_batchnorm_kernel *k, const void *residual)
     TR_PARALLEL(o->threads, k->chunks)
     for (size_t i = 0; i < k->chunks; i++) {
         const size_t at = i * k->chunk_rows * k->C;
-        o->loops->bn_apply(o->dtype, k->act, tr_loop_at(o->dtype, o->b.in[0], at),
-                           tr_loop_at(o->dtype, residual, at), scale, shift,
-                           tr_loop_to(o->dtype, o->b.out[0], at),
-                           tr_chunk_size(k->rows, k->chunk_rows, i), k->C);
+        o->loops->bn_apply(
+            o->dtype, k->act, tr_loop_at(o->dtype, o->b.in[0], i * k->chunk_rows * k->pitch),
+            k->pitch, tr_loop_at(o->dtype, residual, at), scale, shift,
+            tr_loop_to(o->dtype, o->b.out[0], at), tr_chunk_size(k->rows, k->chunk_rows, i), k->C);
     }
 }
 

@@ -7,6 +7,7 @@
 typedef struct {
     tr_loop_kernel k;
     size_t rows, C, chunk_rows, chunks;
+    size_t pitch; /* elements from one row of x to the next */
     size_t ranks;
     double eps, momentum;
     tr_act act;

@@ -6,8 +6,10 @@
 
 typedef struct {
     tr_loop_kernel k;
-    size_t rows, width;     /* bytes of a whole row */
+    size_t rows, width;     /* bytes from one row of the whole to the next */
     size_t part[TR_MAX_IN]; /* bytes of each piece of it */
+    size_t from[TR_MAX_IN]; /* bytes from one row of the piece to the next */
+    bool there[TR_MAX_IN];  /* it lies in the whole already */
     int count;
     bool split;
 } kernel;
@@ -19,16 +21,20 @@ static void copy_rows(const kernel *k, size_t begin, size_t end)
     const tr_binding *b = &k->k.b;
     size_t at = 0;
     for (int i = 0; i < k->count; i++) {
-        const size_t n = k->part[i];
+        const size_t n = k->part[i], step = k->from[i];
+        if (k->there[i]) {
+            at += n;
+            continue;
+        }
         if (k->split) {
             char *part = b->out[i];
             const char *whole = (const char *)b->in[0] + at;
             for (size_t r = begin; part && r < end; r++)
-                memcpy(part + r * n, whole + r * k->width, n);
+                memcpy(part + r * step, whole + r * k->width, n);
         } else {
             const char *part = b->in[i];
             char *whole = (char *)b->out[0] + at;
-            for (size_t r = begin; r < end; r++) memcpy(whole + r * k->width, part + r * n, n);
+            for (size_t r = begin; r < end; r++) memcpy(whole + r * k->width, part + r * step, n);
         }
         at += n;
     }
@@ -58,14 +64,26 @@ static tr_status open_concat(tr_cpu *cpu, const tr_tensor *whole, const tr_op *o
     k->width = inner * along * tr_dtype_size(whole->dtype);
     k->count = count;
     k->split = split;
-    for (int i = 0; i < count; i++) k->part[i] = k->width / along * (size_t)a->width[i];
+    for (int i = 0; i < count; i++)
+        k->from[i] = k->part[i] = k->width / along * (size_t)a->width[i];
     *out = &k->k.base;
     return TR_OK;
 }
 
 tr_status tr_cpu_concat(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
-    return open_concat(cpu, tr_loop_out(g, op, 0), op, false, op->nin, out);
+    const tr_tensor *y = tr_loop_out(g, op, 0);
+    tr_status st = open_concat(cpu, y, op, false, op->nin, out);
+    if (st != TR_OK) return st;
+    kernel *k = (kernel *)*out;
+    const size_t size = tr_dtype_size(y->dtype);
+    if (y->pitch > 0) k->width = (size_t)y->pitch * size;
+    for (int i = 0; i < op->nin; i++) {
+        const tr_tensor *x = tr_loop_in(g, op, i);
+        if (x->pitch > 0) k->from[i] = (size_t)x->pitch * size;
+        k->there[i] = tr_concat_in_place(g, op, i);
+    }
+    return TR_OK;
 }
 
 tr_status tr_cpu_concat_grad(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)

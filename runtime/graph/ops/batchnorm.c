@@ -133,6 +133,7 @@ const tr_op_def tr_def_batchnorm_merge = {
 const tr_op_def tr_def_batchnorm_infer = {.name = "batchnorm.infer",
                                           .flops = flops,
                                           .residual = INFER_RESIDUAL,
+                                          .pitched = {.in = 1u << 0},
                                           .acts_infer = TR_ACT_IS(TR_ACT_RELU)};
 
 const tr_op_def tr_def_batchnorm_grad_stats = {.name = "batchnorm.grad_stats",

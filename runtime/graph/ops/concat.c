@@ -60,6 +60,32 @@ static void gradient(tr_builder *b, const tr_op *op)
                           dx);
 }
 
+tr_concat_place tr_concat_place_of(const tr_graph *g, const tr_op *op, int k)
+{
+    const tr_concat_attrs *a = op->attrs;
+    const tr_tensor *y = &g->tensors[op->out[0]];
+    const size_t inner = tr_stored_behind(y, (int)a->axis), row = inner * (size_t)y->dims[a->axis];
+    tr_concat_place p = {
+        .rows = y->count / row, .pitch = (int64_t)row, .innermost = tr_innermost(y) == a->axis};
+    for (int i = 0; i < k; i++) p.at += inner * (size_t)a->width[i] * tr_dtype_size(y->dtype);
+    return p;
+}
+
+bool tr_concat_in_place(const tr_graph *g, const tr_op *op, int k)
+{
+    const tr_tensor *y = &g->tensors[op->out[0]], *x = &g->tensors[op->in[k]];
+    const tr_concat_place p = tr_concat_place_of(g, op, k);
+    return tr_root(g, op->in[k]) == tr_root(g, op->out[0]) && x->at == y->at + p.at &&
+           (p.rows == 1 || x->pitch == (y->pitch > 0 ? y->pitch : p.pitch));
+}
+
+static bool nothing_to_copy(const tr_graph *g, const tr_op *op)
+{
+    bool all = true;
+    for (int k = 0; k < op->nin && all; k++) all = tr_concat_in_place(g, op, k);
+    return all;
+}
+
 static tr_channels channels(const tr_layer *l)
 {
     const tr_concat_attrs *a = l->attrs;
@@ -77,6 +103,9 @@ const tr_op_def tr_def_concat = {
     .max_in = TR_MAX_IN,
     .infer = infer,
     .gradient = gradient,
+    .share = TR_SHARE_PARTS,
+    .view = nothing_to_copy,
+    .pitched = {.in = ~0u, .out = true},
     .channels_of = channels,
     .commutes = TR_COMMUTES_ALL};
 

@@ -20,7 +20,8 @@ typedef enum {
     TR_SHARE_NO,
     TR_SHARE_FIRST, /* element by element over in[0] */
     TR_SHARE_ANY,   /* over any input; operands keep their order, so that sums stay the same */
-    TR_SHARE_VIEW   /* the same bytes, where tr_op_def.view says so */
+    TR_SHARE_VIEW,  /* the same bytes, where tr_op_def.view says so */
+    TR_SHARE_PARTS  /* the other way round: operands may lie in the output (tr_concat_place_of) */
 } tr_share;
 
 /* A set of activations. */
@@ -79,6 +80,11 @@ struct tr_op_def {
     int residual; /* operand place of a tensor that it adds to out[0], before `act`; 0: none */
     bool residual_infer; /* only in a graph without a backward pass */
     tr_absorbs absorbs;
+    /* It takes tensors whose rows stand apart (tr_tensor.pitch): bit k: as operand k; as its output. */
+    struct {
+        unsigned in;
+        bool out;
+    } pitched;
     /* Of a layer, for those who change models (facts.h); each function goes before the value. */
     tr_channels channels;
     tr_channels (*channels_of)(const tr_layer *l);

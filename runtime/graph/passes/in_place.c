@@ -1,5 +1,5 @@
 /* Ops write over an operand where they may (tr_op_def.share) and nobody reads it afterwards; views
- * cost nothing. Tensors that share bytes form a group under one root; a group's bytes are free to
+ * cost nothing. Each is a pass of its own: all views first, then what is written over. Tensors that share bytes form a group under one root; a group's bytes are free to
  * be overwritten at the last op that reads any of its members. Never overwritten: what was given
  * from outside, and the graph's outputs. */
 #include "runtime/graph/passes/passes.h"
@@ -8,10 +8,9 @@
 
 typedef struct {
     tr_graph *g;
-    bool residual; /* ops may write over the residual they add */
-    int *last;     /* by root: last op that reads any member */
-    int *next;     /* by tensor: the next one of its group, itself at the end */
-    int *end;      /* by root: the last one of its group */
+    int *last; /* by root: last op that reads any member */
+    int *next; /* by tensor: the next one of its group, itself at the end */
+    int *end;  /* by root: the last one of its group */
 } sharing;
 
 /* `id`, the root of a group or alone, and all that shares its bytes go over to `root`. */
@@ -53,33 +52,39 @@ static bool may_overwrite(const sharing *s, const tr_op *op, int place, int at)
     return true;
 }
 
-static void share(sharing *s, tr_op *op, int at)
+static bool view(sharing *s, const tr_op *op, int at)
 {
-    if (op->out[0] < 0 || s->g->tensors[op->out[0]].alias >= 0) return;
-    if (op->def->share == TR_SHARE_NO) {
-        const int place = s->residual ? op->def->residual : 0;
-        if (place > 0 && may_overwrite(s, op, place, at))
-            join(s, op->out[0], tr_root(s->g, op->in[place]));
-        return;
-    }
-    if (op->def->share == TR_SHARE_VIEW) {
-        if (op->def->view(s->g, op)) join(s, op->out[0], tr_root(s->g, op->in[0]));
-        return;
-    }
-    int places = op->def->share == TR_SHARE_ANY ? op->nin : 1;
+    (void)at;
+    if (op->def->share != TR_SHARE_VIEW || !op->def->view(s->g, op)) return false;
+    join(s, op->out[0], tr_root(s->g, op->in[0]));
+    return true;
+}
+
+static bool over_operand(sharing *s, const tr_op *op, int at)
+{
+    const int places = op->def->share == TR_SHARE_ANY     ? op->nin
+                       : op->def->share == TR_SHARE_FIRST ? 1
+                                                          : 0;
     for (int k = 0; k < places; k++) {
         if (!may_overwrite(s, op, k, at)) continue;
         join(s, op->out[0], tr_root(s->g, op->in[k]));
-        return;
+        return true;
     }
+    return false;
 }
 
-tr_status tr_pass_in_place(tr_builder *b)
+static bool over_residual(sharing *s, const tr_op *op, int at)
 {
-    tr_graph *g = b->g;
+    const int place = op->def->share == TR_SHARE_NO ? op->def->residual : 0;
+    if (place == 0 || !may_overwrite(s, op, place, at)) return false;
+    join(s, op->out[0], tr_root(s->g, op->in[place]));
+    return true;
+}
+
+static tr_status run(tr_graph *g, bool (*share)(sharing *s, const tr_op *op, int at), size_t *found)
+{
     tr_status st = TR_OK;
     sharing s = {.g = g,
-                 .residual = b->o->residual_in_place && g->mode == TR_MODE_INFER,
                  .last = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *s.last),
                  .next = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *s.next),
                  .end = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *s.end)};
@@ -90,10 +95,28 @@ tr_status tr_pass_in_place(tr_builder *b)
             if (g->ops[i].in[k] >= 0) s.last[tr_root(g, g->ops[i].in[k])] = (int)i;
     if (g->logits >= 0) s.last[tr_root(g, g->logits)] = INT_MAX;
     for (size_t k = 0; k < g->noutputs; k++) s.last[tr_root(g, g->outputs[k])] = INT_MAX;
-    for (size_t i = 0; i < g->nops; i++) share(&s, &g->ops[i], (int)i);
+    for (size_t i = 0; i < g->nops; i++) {
+        const tr_op *op = &g->ops[i];
+        if (op->out[0] >= 0 && g->tensors[op->out[0]].alias < 0) *found += share(&s, op, (int)i);
+    }
 out:
     tr_free(s.last);
     tr_free(s.next);
     tr_free(s.end);
     return st;
+}
+
+tr_status tr_graph_pass_views(tr_builder *b, size_t *found)
+{
+    return run(b->g, view, found);
+}
+
+tr_status tr_graph_pass_in_place(tr_builder *b, size_t *found)
+{
+    return run(b->g, over_operand, found);
+}
+
+tr_status tr_graph_pass_residual_in_place(tr_builder *b, size_t *found)
+{
+    return b->o->residual_in_place ? run(b->g, over_residual, found) : TR_OK;
 }

@@ -121,14 +121,16 @@ out:
     return st;
 }
 
-tr_status tr_pass_int8(tr_builder *b)
+tr_status tr_graph_pass_int8(tr_builder *b, size_t *found)
 {
     tr_graph *g = b->g;
     lowering w = {.b = b};
     tr_status st = TR_OK;
+    if (!b->o->int8) return TR_OK;
     TR_TRY(open_lowering(&w));
     for (size_t i = 0; i < w.nops; i++) {
         if (!replaced(&w, &w.ops[i])) continue;
+        ++*found;
         make_steps(&w, w.ops[i].in[0]);
         if (residual_of(&w.ops[i]) >= 0) make_steps(&w, residual_of(&w.ops[i]));
     }

@@ -1,4 +1,4 @@
-/* What passes share: who makes and who reads each tensor. */
+/* Passes over a graph, and what they share: who makes and who reads each tensor. */
 #ifndef TR_GRAPH_PASSES_H
 #define TR_GRAPH_PASSES_H
 
@@ -17,8 +17,11 @@ void tr_ops_compact(tr_graph *g);
 /* A forward or backward sum of two that is there (not taken out). */
 bool tr_is_sum_of_two(const tr_op *op, tr_phase phase);
 
-tr_status tr_pass_fuse_residual(tr_graph *g);
-tr_status tr_pass_fuse_activation(tr_graph *g);
-tr_status tr_pass_fuse_gradient(tr_graph *g);
+/* Each adds to *found how often it did what it is for. */
+typedef tr_status tr_pass_fn(tr_builder *b, size_t *found);
+tr_pass_fn tr_graph_pass_unread, tr_graph_pass_common, tr_graph_pass_residual,
+    tr_graph_pass_activation, tr_graph_pass_gradient, tr_graph_pass_int8, tr_graph_pass_recompute,
+    tr_graph_pass_views, tr_graph_pass_in_place, tr_graph_pass_residual_in_place,
+    tr_graph_pass_concat_in_place;
 
 #endif

@@ -140,7 +140,7 @@ out:
     return st;
 }
 
-tr_status tr_pass_recompute(tr_builder *b)
+tr_status tr_graph_pass_recompute(tr_builder *b, size_t *found)
 {
     tr_graph *g = b->g;
     if (b->o->recompute == TR_RECOMPUTE_NONE) return TR_OK;
@@ -157,6 +157,7 @@ tr_status tr_pass_recompute(tr_builder *b)
     find_kept(&p);
     size_t extra = find_needed(&p);
     if (extra) TR_TRY(rebuild(&p, extra));
+    *found += extra;
 out:
     tr_free(p.block);
     tr_free(p.owner);

@@ -1,8 +1,9 @@
 /* Ops whose result nobody reads are left out, as are those that only these read: layers behind the
- * outputs that an infer graph is asked for. Backwards through the list, once. */
+ * outputs that an infer graph is asked for, branches that lead nowhere. Backwards through the list, once.
+ * Not in training, where such a layer may still have states that follow its input. */
 #include "runtime/graph/passes/passes.h"
 
-tr_status tr_pass_unread(tr_builder *b)
+tr_status tr_graph_pass_unread(tr_builder *b, size_t *found)
 {
     tr_graph *g = b->g;
     bool *read = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *read);
@@ -10,9 +11,10 @@ tr_status tr_pass_unread(tr_builder *b)
     for (size_t k = 0; k < g->noutputs; k++) read[g->outputs[k]] = true;
     for (size_t i = g->nops; i-- > 0;) {
         tr_op *op = &g->ops[i];
-        bool wanted = false;
+        bool wanted = op->phase == TR_PHASE_LOSS;
         for (int k = 0; k < op->nout; k++) wanted |= op->out[k] >= 0 && read[op->out[k]];
         if (!wanted) op->def = NULL;
+        *found += !wanted;
         for (int k = 0; wanted && k < op->nin; k++)
             if (op->in[k] >= 0) read[op->in[k]] = true;
     }

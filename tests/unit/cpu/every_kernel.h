@@ -56,7 +56,7 @@ static inline void prepare_every_op(const tr_backend *b, void *ctx, tr_precision
                                         .precision = precision,
                                         .sync_batchnorm = true,
                                         .ranks = 2,
-                                        .fuse = mode != 1};
+                                        .passes = mode != 1 ? TR_PASSES_ALL : 0};
             tr_graph *g = NULL;
             assert_int_equal(tr_graph_open(m, &o, &g), TR_OK);
             prepare_graph(b, ctx, team, g, seen);

@@ -143,7 +143,8 @@ static double value(uint64_t seed, size_t i)
 
 static void open_side(side *s, const tr_config *c, void *ctx)
 {
-    const tr_graph_options o = {.batch = s->batch, .mode = TR_MODE_TRAIN, .ranks = 1, .fuse = true};
+    const tr_graph_options o = {
+        .batch = s->batch, .mode = TR_MODE_TRAIN, .ranks = 1, .passes = TR_PASSES_ALL};
     double v[8 * 3 * 9 * 9], labels[8];
     mh_open_threads(&s->h, "side", c, ctx, &o, s->threads);
     for (size_t i = 0; i < s->h.m->flat_count; i++) s->h.weights[i] = (float)value(1, i) / 4;

@@ -222,7 +222,7 @@ static void run_case(hid_t group, const tr_config *c, const char *name, void *ct
                                 .mode = g.mode,
                                 .precision = bf16 ? TR_PRECISION_BF16 : TR_PRECISION_FP32,
                                 .ranks = 1,
-                                .fuse = fuse};
+                                .passes = fuse ? TR_PASSES_ALL : 0};
     mh_open(&g.h, name, c, ctx, &o);
     load(&g);
     run(&g, false);

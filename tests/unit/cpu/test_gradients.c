@@ -192,7 +192,7 @@ static void test_model(void **state)
                                     .mode = TR_MODE_TRAIN,
                                     .sync_batchnorm = k->ranks > 1,
                                     .ranks = k->ranks,
-                                    .fuse = fuse == 1};
+                                    .passes = fuse == 1 ? TR_PASSES_ALL : 0};
         model_harness h;
         mh_open(&h, k->name, c, ctx, &o);
         fill_model(k, &h);

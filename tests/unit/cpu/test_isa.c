@@ -129,7 +129,7 @@ static void run_all(const tr_cpu_loops *l, const float *x, const float *g, float
         scale[c] = (float)(1 / sqrt(m2[c] / ROWS));
         shift[c] = (float)-mean[c] * scale[c];
     }
-    l->bn_apply(TR_F32, TR_ACT_RELU, x, g, scale, shift, y[0], ROWS, C);
+    l->bn_apply(TR_F32, TR_ACT_RELU, x, C, g, scale, shift, y[0], ROWS, C);
     l->bn_grad_input(TR_F32, g, x, scale, shift, scale, y[1], ROWS, C);
     l->act(TR_F32, TR_ACT_GELU, x, y[2], N);
     l->act_grad(TR_F32, TR_ACT_SILU, g, x, y[3], N);

@@ -39,7 +39,7 @@ static inline void same_graph(const tr_model *a, const tr_model *b, bool train, 
 {
     const tr_graph_options o = {.batch = 3,
                                 .mode = train ? TR_MODE_TRAIN : TR_MODE_EVALUATE,
-                                .fuse = true,
+                                .passes = TR_PASSES_ALL,
                                 .ranks = 2,
                                 .recompute = recompute};
     tr_graph *ga = test_graph(a, &o), *gb = test_graph(b, &o);

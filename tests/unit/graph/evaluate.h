@@ -1,20 +1,21 @@
 /* Runs a graph with one number in place of each tensor, in memory that is shared exactly as the
  * graph says. relu, sums, masks and views are computed as they are; any other op is some smooth
- * function of its operands, fixed by its name and layer. Two graphs of one model must give the same
+ * function of its operands, fixed by its name and what the layer's attributes say. Two graphs of one model must give the same
  * numbers whatever passes were applied; a pass that drops, doubles, misplaces or overwrites
  * anything changes them. */
 #ifndef TEST_EVALUATE_H
 #define TEST_EVALUATE_H
 
 #include "tests/unit/graph/models.h"
+#include "runtime/graph/facts.h"
 #include "runtime/graph/ops.h"
 
 #include <math.h>
 
 typedef struct {
     const tr_graph *g;
-    double *memory; /* by root */
-    bool *written;  /* by root */
+    double *memory; /* by place: a root, or a part of one (test_place) */
+    bool *written;  /* by place */
     int *writes;    /* gradients: how often; states: updates */
 } test_run;
 
@@ -35,21 +36,33 @@ static inline int test_root(const tr_graph *g, int id)
     return alias;
 }
 
+/* A part of a root's bytes stands for itself: the first tensor of the same part. */
+static inline int test_place(const tr_graph *g, int id)
+{
+    const tr_tensor *t = &g->tensors[id];
+    const int root = test_root(g, id);
+    if (t->count == g->tensors[root].count) return root;
+    for (int p = 0;; p++)
+        if (g->tensors[p].alias == root && g->tensors[p].at == t->at &&
+            g->tensors[p].count == t->count)
+            return p;
+}
+
 static inline double test_get(const test_run *r, int id)
 {
-    int root = test_root(r->g, id);
-    assert_true(r->written[root]);
-    return r->memory[root];
+    const int place = test_place(r->g, id);
+    assert_true(r->written[place]);
+    return r->memory[place];
 }
 
 static inline void test_put(test_run *r, int id, double v)
 {
-    int root = test_root(r->g, id);
-    tr_role role = r->g->tensors[root].role;
+    const int place = test_place(r->g, id);
+    tr_role role = r->g->tensors[test_root(r->g, id)].role;
     /* What was given from outside is never written, but for views, which come with its own value. */
-    if (r->written[root] && role <= TR_ROLE_STATE) assert_true(r->memory[root] == v);
-    r->memory[root] = v;
-    r->written[root] = true;
+    if (r->written[place] && role <= TR_ROLE_STATE) assert_true(r->memory[place] == v);
+    r->memory[place] = v;
+    r->written[place] = true;
     r->writes[id]++;
 }
 
@@ -70,13 +83,24 @@ static inline tr_act test_act_of(const tr_op *op)
     return TR_ACT_NONE;
 }
 
+/* What makes an op's function its own: the first layer that is as its own; backward, the layer. */
+static inline const char *test_salt(const tr_graph *g, const tr_op *op)
+{
+    const tr_model *m = g->model;
+    if (g->mode == TR_MODE_TRAIN || (size_t)op->layer_index >= m->nlayers) return op->layer;
+    size_t l = 0;
+    while (!tr_layer_equal(&m->layers[l], &m->layers[op->layer_index])) l++;
+    return m->layers[l].name;
+}
+
 /* Some smooth function of the operands `in` that `skip` does not name. */
 static inline double test_some(const test_run *r, const tr_op *op, int k, int upto)
 {
-    double sum = test_constant(tr_op_name(op), op->layer, 100 + k);
+    const char *salt = test_salt(r->g, op);
+    double sum = test_constant(tr_op_name(op), salt, 100 + k);
     for (int i = 0; i < op->nin && i < upto; i++)
         if (op->in[i] >= 0)
-            sum += test_constant(tr_op_name(op), op->layer, i + 10 * k) * test_get(r, op->in[i]);
+            sum += test_constant(tr_op_name(op), salt, i + 10 * k) * test_get(r, op->in[i]);
     return sin(3 * sum);
 }
 

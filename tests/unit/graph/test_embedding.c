@@ -74,7 +74,7 @@ static void graphs(void **state)
                                             .mode = train ? TR_MODE_TRAIN : TR_MODE_EVALUATE,
                                             .precision = all[p],
                                             .ranks = 1,
-                                            .fuse = true};
+                                            .passes = TR_PASSES_ALL};
                 tr_graph *g = test_graph(t.model, &o);
                 const tr_tensor *x = &g->tensors[g->inputs[0]];
                 assert_int_equal(x->dtype, TR_I32);

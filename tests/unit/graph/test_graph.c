@@ -38,7 +38,7 @@ static void test_mlp_fused(void **state)
 {
     (void)state;
     test_graph_is(
-        MLP, &(tr_graph_options){.batch = 2, .mode = TR_MODE_TRAIN, .fuse = true},
+        MLP, &(tr_graph_options){.batch = 2, .mode = TR_MODE_TRAIN, .passes = TR_PASSES_ALL},
         "linear+relu input linear1.weight linear1.bias -> relu1(2,5)!\n"
         "linear relu1 linear2.weight linear2.bias -> linear2(2,5)!\n"
         "tanh linear2 -> tanh1(2,5)!@linear2\n"
@@ -57,7 +57,7 @@ static void test_mlp_fused(void **state)
 static void test_mlp_eval(void **state)
 {
     (void)state;
-    test_graph_is(MLP, &(tr_graph_options){.batch = 2, .fuse = true},
+    test_graph_is(MLP, &(tr_graph_options){.batch = 2, .passes = TR_PASSES_ALL},
                   "linear+relu input linear1.weight linear1.bias -> relu1(2,5)\n"
                   "linear+tanh relu1 linear2.weight linear2.bias -> tanh1(2,5)\n"
                   "linear tanh1 linear3.weight linear3.bias -> linear3(2,3)\n"
@@ -71,7 +71,7 @@ static void test_mlp_recompute_every(void **state)
         MLP,
         &(tr_graph_options){.batch = 2,
                             .mode = TR_MODE_TRAIN,
-                            .fuse = true,
+                            .passes = TR_PASSES_ALL,
                             .recompute = TR_RECOMPUTE_EVERY,
                             .recompute_every = 4},
         "linear+relu input linear1.weight linear1.bias -> relu1(2,5)\n"
@@ -136,7 +136,7 @@ static void test_block_fused(void **state)
 {
     (void)state;
     test_graph_is(
-        BLOCK, &(tr_graph_options){.batch = 2, .mode = TR_MODE_TRAIN, .fuse = true},
+        BLOCK, &(tr_graph_options){.batch = 2, .mode = TR_MODE_TRAIN, .passes = TR_PASSES_ALL},
         "conv2d input conv2d1.weight - - -> conv2d1(2,2,4,4)!\n"
         "batchnorm.stats conv2d1 -> batchnorm1.stats(5)!\n"
         "batchnorm+relu conv2d1 batchnorm1.weight batchnorm1.bias batchnorm1.stats "
@@ -173,8 +173,10 @@ static void test_block_recompute(void **state)
     (void)state;
     test_graph_is(
         BLOCK,
-        &(tr_graph_options){
-            .batch = 2, .mode = TR_MODE_TRAIN, .fuse = true, .recompute = TR_RECOMPUTE_BLOCKS},
+        &(tr_graph_options){.batch = 2,
+                            .mode = TR_MODE_TRAIN,
+                            .passes = TR_PASSES_ALL,
+                            .recompute = TR_RECOMPUTE_BLOCKS},
         "conv2d input conv2d1.weight - - -> conv2d1(2,2,4,4)!\n"
         "batchnorm.stats conv2d1 -> batchnorm1.stats(5)!\n"
         "batchnorm+relu conv2d1 batchnorm1.weight batchnorm1.bias batchnorm1.stats "
@@ -210,7 +212,7 @@ static void test_block_recompute(void **state)
 static void test_block_eval(void **state)
 {
     (void)state;
-    test_graph_is(BLOCK, &(tr_graph_options){.batch = 2, .fuse = true},
+    test_graph_is(BLOCK, &(tr_graph_options){.batch = 2, .passes = TR_PASSES_ALL},
                   "conv2d input conv2d1.weight - - -> conv2d1(2,2,4,4)\n"
                   "batchnorm.infer+relu conv2d1 batchnorm1.weight batchnorm1.bias "
                   "batchnorm1.running_mean batchnorm1.running_var - -> relu1(2,2,4,4)\n"
@@ -226,7 +228,8 @@ static void test_block_eval(void **state)
 static void test_infer(void **state)
 {
     (void)state;
-    test_graph_is(MLP, &(tr_graph_options){.batch = 2, .mode = TR_MODE_INFER, .fuse = true},
+    test_graph_is(MLP,
+                  &(tr_graph_options){.batch = 2, .mode = TR_MODE_INFER, .passes = TR_PASSES_ALL},
                   "linear+relu input linear1.weight linear1.bias -> relu1(2,5)\n"
                   "linear+tanh relu1 linear2.weight linear2.bias -> tanh1(2,5)\n"
                   "linear tanh1 linear3.weight linear3.bias -> linear3(2,3)\n");
@@ -234,7 +237,7 @@ static void test_infer(void **state)
     test_graph_is(MLP,
                   &(tr_graph_options){.batch = 2,
                                       .mode = TR_MODE_INFER,
-                                      .fuse = true,
+                                      .passes = TR_PASSES_ALL,
                                       .outputs = (const char *const[]){"tanh1", "linear1"},
                                       .noutputs = 2},
                   "linear input linear1.weight linear1.bias -> linear1(2,5)\n"
@@ -255,8 +258,10 @@ static void test_infer_outputs(void **state)
     assert_int_equal(g->outputs[1], g->logits);
     tr_graph_close(g);
     o.noutputs = 1;
+    o.passes = TR_PASS_IS(TR_PASS_UNREAD);
     g = test_graph(t.model, &o);
     assert_int_equal(g->logits, -1);
+    assert_int_equal(g->found[TR_PASS_UNREAD], 3);
     assert_int_equal(g->nops, 2);
     tr_graph_close(g);
     names[0] = "relu7";
@@ -268,26 +273,28 @@ static void test_infer_outputs(void **state)
 static void test_block_empty(void **state)
 {
     (void)state;
-    test_graph_is(
-        BLOCK,
-        &(tr_graph_options){
-            .batch = 0, .mode = TR_MODE_TRAIN, .fuse = true, .sync_batchnorm = true, .ranks = 2},
-        "batchnorm.stats conv2d1 -> batchnorm1.stats(5)\n"
-        "batchnorm.merge batchnorm1.stats -> batchnorm1.merged(5)!\n"
-        "batchnorm+relu conv2d1 batchnorm1.weight batchnorm1.bias batchnorm1.merged "
-        "batchnorm1.running_mean batchnorm1.running_var - -> relu1(0,2,4,4)!\n"
-        "batchnorm.stats conv2d2 -> batchnorm2.stats(5)\n"
-        "batchnorm.merge batchnorm2.stats -> batchnorm2.merged(5)!\n"
-        "batchnorm+relu conv2d2 batchnorm2.weight batchnorm2.bias batchnorm2.merged "
-        "batchnorm2.running_mean batchnorm2.running_var relu1 -> relu2(0,2,4,4)!\n"
-        "batchnorm.grad_stats d.relu2.1 conv2d2 batchnorm2.merged batchnorm2.weight "
-        "relu2 - -> batchnorm2.dz(0,2,4,4)@d.relu2.1 batchnorm2.sums(4) "
-        "d.batchnorm2.weight(2) d.batchnorm2.bias(2)\n"
-        "batchnorm.grad_merge batchnorm2.sums -> batchnorm2.merged_sums(4)\n"
-        "batchnorm.grad_stats batchnorm2.dz conv2d1 batchnorm1.merged batchnorm1.weight "
-        "relu1 d.relu1.2 -> batchnorm1.dz(0,2,4,4)@d.relu2.1 batchnorm1.sums(4) "
-        "d.batchnorm1.weight(2) d.batchnorm1.bias(2)\n"
-        "batchnorm.grad_merge batchnorm1.sums -> batchnorm1.merged_sums(4)\n");
+    test_graph_is(BLOCK,
+                  &(tr_graph_options){.batch = 0,
+                                      .mode = TR_MODE_TRAIN,
+                                      .passes = TR_PASSES_ALL,
+                                      .sync_batchnorm = true,
+                                      .ranks = 2},
+                  "batchnorm.stats conv2d1 -> batchnorm1.stats(5)\n"
+                  "batchnorm.merge batchnorm1.stats -> batchnorm1.merged(5)!\n"
+                  "batchnorm+relu conv2d1 batchnorm1.weight batchnorm1.bias batchnorm1.merged "
+                  "batchnorm1.running_mean batchnorm1.running_var - -> relu1(0,2,4,4)!\n"
+                  "batchnorm.stats conv2d2 -> batchnorm2.stats(5)\n"
+                  "batchnorm.merge batchnorm2.stats -> batchnorm2.merged(5)!\n"
+                  "batchnorm+relu conv2d2 batchnorm2.weight batchnorm2.bias batchnorm2.merged "
+                  "batchnorm2.running_mean batchnorm2.running_var relu1 -> relu2(0,2,4,4)!\n"
+                  "batchnorm.grad_stats d.relu2.1 conv2d2 batchnorm2.merged batchnorm2.weight "
+                  "relu2 - -> batchnorm2.dz(0,2,4,4)@d.relu2.1 batchnorm2.sums(4) "
+                  "d.batchnorm2.weight(2) d.batchnorm2.bias(2)\n"
+                  "batchnorm.grad_merge batchnorm2.sums -> batchnorm2.merged_sums(4)\n"
+                  "batchnorm.grad_stats batchnorm2.dz conv2d1 batchnorm1.merged batchnorm1.weight "
+                  "relu1 d.relu1.2 -> batchnorm1.dz(0,2,4,4)@d.relu2.1 batchnorm1.sums(4) "
+                  "d.batchnorm1.weight(2) d.batchnorm1.bias(2)\n"
+                  "batchnorm.grad_merge batchnorm1.sums -> batchnorm1.merged_sums(4)\n");
 }
 
 int main(void)

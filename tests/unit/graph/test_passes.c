@@ -174,7 +174,7 @@ static void check_model(const tr_model *m, size_t *again, size_t *aliases)
     check_marks(plain);
     for (int recompute = 0; recompute < 6; recompute++)
         for (int fuse = 0; fuse < 2; fuse++) {
-            o.fuse = fuse;
+            o.passes = fuse ? TR_PASSES_ALL : 0;
             o.recompute = recompute < 2 ? recompute : TR_RECOMPUTE_EVERY;
             o.recompute_every = recompute - 1;
             tr_graph *g = test_graph(m, &o);
@@ -187,7 +187,7 @@ static void check_model(const tr_model *m, size_t *again, size_t *aliases)
     tr_graph_close(plain);
     tr_graph_options e = {.batch = 2};
     plain = test_graph(m, &e);
-    e.fuse = true;
+    e.passes = TR_PASSES_ALL;
     tr_graph *g = test_graph(m, &e);
     test_same(plain, g);
     tr_graph_close(plain);
@@ -247,7 +247,7 @@ static void test_empty_share(void **state)
                                   .mode = TR_MODE_TRAIN,
                                   .sync_batchnorm = true,
                                   .ranks = 4,
-                                  .fuse = true,
+                                  .passes = TR_PASSES_ALL,
                                   .recompute = recompute};
             tr_graph *full = test_graph(t.model, &o);
             o.batch = 0;
@@ -281,7 +281,7 @@ static void test_memory(void **state)
     test_model t = test_model_open(TEST_RESNET20);
     tr_graph_options o = {.batch = 2,
                           .mode = TR_MODE_TRAIN,
-                          .fuse = true,
+                          .passes = TR_PASSES_ALL,
                           .recompute = TR_RECOMPUTE_BLOCKS,
                           .ranks = 1};
     size_t before = tr_mem_held(TR_MEM_OTHER);

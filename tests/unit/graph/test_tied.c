@@ -30,7 +30,8 @@ static void test_tied(void **state)
     assert_string_equal(tr_model_user(m, 0, 2), "linear2.2");
     assert_null(tr_model_user(m, 0, 3));
     assert_int_equal(m->nparameters, 16 + 3 * 4 + 15);
-    const tr_graph_options o = {.batch = 2, .mode = TR_MODE_TRAIN, .fuse = true, .ranks = 1};
+    const tr_graph_options o = {
+        .batch = 2, .mode = TR_MODE_TRAIN, .passes = TR_PASSES_ALL, .ranks = 1};
     tr_graph *g = test_graph(m, &o);
     ends_with(
         g,
@@ -72,7 +73,8 @@ static void test_frozen(void **state)
         assert_int_equal(p->frozen, p->offset >= m->learned_count);
         assert_true(p->lr_factor == (strcmp(p->layer, "layernorm1") ? 1 : 2));
     }
-    const tr_graph_options o = {.batch = 2, .mode = TR_MODE_TRAIN, .fuse = true, .ranks = 1};
+    const tr_graph_options o = {
+        .batch = 2, .mode = TR_MODE_TRAIN, .passes = TR_PASSES_ALL, .ranks = 1};
     tr_graph *g = test_graph(m, &o);
     ends_with(g,
               "mse linear4 target -> d.linear4.1(2,2)\n"

@@ -40,8 +40,9 @@ static void check_rows(const tr_profile *p, const tr_model *m)
     tr_graph *g;
     double shares = 0;
     size_t row = 0;
-    ok(tr_graph_open(m, &(tr_graph_options){.batch = 4, .mode = p->mode, .ranks = 1, .fuse = true},
-                     &g));
+    ok(tr_graph_open(
+        m, &(tr_graph_options){.batch = 4, .mode = p->mode, .ranks = 1, .passes = TR_PASSES_ALL},
+        &g));
     for (size_t i = 0; i < g->nops; i++) {
         if (tr_op_is_view(g, &g->ops[i])) continue;
         const tr_profile_row *r = &p->rows[row++];

@@ -25,8 +25,9 @@ static int choose(const tr_graph *g, const tr_uses *u, const tr_op *sum)
     return best;
 }
 
-tr_status tr_pass_fuse_residual(tr_graph *g)
+tr_status tr_graph_pass_residual(tr_builder *b, size_t *found)
 {
+    tr_graph *g = b->g;
     tr_uses u;
     tr_status st = TR_OK;
     TR_TRY(tr_uses_open(g, &u));
@@ -41,6 +42,7 @@ tr_status tr_pass_fuse_residual(tr_graph *g)
         maker->out[0] = sum->out[0];
         u.producer[sum->out[0]] = p;
         sum->def = NULL;
+        ++*found;
     }
     tr_ops_compact(g);
     tr_uses_close(&u);

@@ -70,14 +70,16 @@ static tr_op *maker_of(tr_graph *g, const tr_uses *u, int tensor)
     return u->producer[tensor] < 0 ? NULL : &g->ops[u->producer[tensor]];
 }
 
-static void fold(tr_graph *g, const lists *l, size_t at)
+/* How many ops it takes on. */
+static size_t fold(tr_graph *g, const lists *l, size_t at)
 {
     const tr_uses *u = &l->u;
     tr_op *op = &g->ops[at];
     const tr_absorbs *can = &op->def->absorbs;
     int dy = op->in[0], dz = op->out[0];
     tr_op *maker = maker_of(g, u, dy);
-    if (!maker || u->first[dy] != (int)at) return;
+    size_t taken = 0;
+    if (!maker || u->first[dy] != (int)at) return 0;
     if (can->mask && maker->def && maker->def->masks) {
         int src = maker->in[0];
         op->in[0] = src;
@@ -87,25 +89,28 @@ static void fold(tr_graph *g, const lists *l, size_t at)
         maker = maker_of(g, u, src);
         if (!can->second || !maker || !tr_is_sum_of_two(maker, TR_PHASE_BACKWARD) ||
             u->readers[src] != 1)
-            return;
+            return 1;
+        taken = 1;
     } else if (can->second && tr_is_sum_of_two(maker, TR_PHASE_BACKWARD)) {
         replace(g, l, at, dy, dz);
     } else {
-        return;
+        return 0;
     }
     op->in[0] = maker->in[0];
     op->in[can->second] = maker->in[1];
     maker->def = NULL;
+    return taken + 1;
 }
 
-tr_status tr_pass_fuse_gradient(tr_graph *g)
+tr_status tr_graph_pass_gradient(tr_builder *b, size_t *found)
 {
+    tr_graph *g = b->g;
     lists l = {0};
     tr_status st = TR_OK;
     TR_TRY(open_lists(g, &l));
     for (size_t i = 0; i < g->nops; i++)
         if (g->ops[i].def && (g->ops[i].def->absorbs.mask || g->ops[i].def->absorbs.second))
-            fold(g, &l, i);
+            *found += fold(g, &l, i);
     tr_ops_compact(g);
 out:
     close_lists(&l);

@@ -1,4 +1,4 @@
-/* Fusion in order: sums first, so that an activation after a sum finds its way into the same op. */
+/* Who makes and who reads each tensor, and other things that passes ask for. */
 #include "runtime/graph/passes/passes.h"
 
 tr_status tr_uses_open(const tr_graph *g, tr_uses *u)
@@ -45,14 +45,4 @@ void tr_ops_compact(tr_graph *g)
 bool tr_is_sum_of_two(const tr_op *op, tr_phase phase)
 {
     return op->def && op->def->sums && op->phase == phase && op->nin == 2;
-}
-
-tr_status tr_pass_fuse(tr_builder *b)
-{
-    tr_status st = TR_OK;
-    TR_TRY(tr_pass_fuse_residual(b->g));
-    TR_TRY(tr_pass_fuse_activation(b->g));
-    if (b->g->mode == TR_MODE_TRAIN) TR_TRY(tr_pass_fuse_gradient(b->g));
-out:
-    return st;
 }

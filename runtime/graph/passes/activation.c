@@ -9,8 +9,9 @@ static bool takes(const tr_graph *g, const tr_op *op, tr_act act)
     return (g->mode == TR_MODE_TRAIN ? op->def->acts_train : op->def->acts_infer) & TR_ACT_IS(act);
 }
 
-tr_status tr_pass_fuse_activation(tr_graph *g)
+tr_status tr_graph_pass_activation(tr_builder *b, size_t *found)
 {
+    tr_graph *g = b->g;
     tr_uses u;
     tr_status st = TR_OK;
     TR_TRY(tr_uses_open(g, &u));
@@ -25,6 +26,7 @@ tr_status tr_pass_fuse_activation(tr_graph *g)
         g->ops[p].out[0] = op->out[0];
         u.producer[op->out[0]] = p;
         op->def = NULL;
+        ++*found;
     }
     tr_ops_compact(g);
     tr_uses_close(&u);
