@@ -31,31 +31,26 @@ static tr_variant_def *copy_stages(const tr_variant_def *stages)
     return copy;
 }
 
-tr_status tr_config_open(const char *file, const char *text, size_t nbytes,
-                         const char *const *overrides, size_t noverrides,
-                         const tr_variant_def *stages, tr_config **out)
+tr_status tr_config_resolve(const char *file, tr_document *doc, const tr_variant_def *stages,
+                            tr_config **out)
 {
     tr_status st = TR_OK;
-    tr_document doc = {NULL, NULL};
-    tr_config *c = TR_NEW(TR_MEM_OTHER, tr_config);
-    if (!c) return tr_last_status();
     char show[TR_SHOW];
     tr_config_table table;
+    tr_config *c = TR_NEW(TR_MEM_OTHER, tr_config);
+    if (!c) return tr_last_status();
     c->stages = copy_stages(stages);
     if (!c->stages) {
         tr_free(c);
         return tr_last_status();
     }
-    TR_TRY(tr_document_parse(file, text, nbytes, &doc));
-    for (size_t i = 0; i < noverrides; i++) TR_TRY(tr_document_override(&doc, overrides[i]));
-    if (doc.root->kind != TR_NODE_MAP) {
-        st = tr_node_fail(doc.root, "found %s, expected a map of keys such as name, data, model",
-                          tr_node_show(doc.root, show));
+    if (doc->root->kind != TR_NODE_MAP) {
+        st = tr_node_fail(doc->root, "found %s, expected a map of keys such as name, data, model",
+                          tr_node_show(doc->root, show));
         goto out;
     }
-    TR_TRY(tr_fields_read(doc.root, tr_config_fields(c->stages, &table), "", c));
-    c->document = doc;
-    doc = (tr_document){NULL, NULL};
+    TR_TRY(tr_fields_read(doc->root, tr_config_fields(c->stages, &table), "", c));
+    c->document = *doc;
     c->file = tr_strdup(file);
     char *folder = folder_of(file);
     c->directory = folder && c->data.folder ? join(folder, c->data.folder) : folder;
@@ -63,13 +58,28 @@ tr_status tr_config_open(const char *file, const char *text, size_t nbytes,
     TR_HAVE(c->file && c->directory);
     TR_TRY(tr_config_check(c));
 out:
-    tr_document_close(&doc);
     if (st != TR_OK) {
+        c->document = (tr_document){NULL, NULL}; /* the caller's */
         tr_config_close(c);
         return st;
     }
+    *doc = (tr_document){NULL, NULL};
     *out = c;
     return TR_OK;
+}
+
+tr_status tr_config_open(const char *file, const char *text, size_t nbytes,
+                         const char *const *overrides, size_t noverrides,
+                         const tr_variant_def *stages, tr_config **out)
+{
+    tr_status st = TR_OK;
+    tr_document doc = {NULL, NULL};
+    TR_TRY(tr_document_parse(file, text, nbytes, &doc));
+    for (size_t i = 0; i < noverrides; i++) TR_TRY(tr_document_override(&doc, overrides[i]));
+    TR_TRY(tr_config_resolve(file, &doc, stages, out));
+out:
+    tr_document_close(&doc);
+    return st;
 }
 
 void tr_config_close(tr_config *c)

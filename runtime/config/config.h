@@ -17,6 +17,7 @@ struct tr_node {
     int line, column;   /* from 1; an aliased node shows where its anchor's text stands */
     char *text;         /* scalar: its text; "" for an empty one */
     bool quoted;        /* scalar: quoted or block style, hence a string whatever it looks like */
+    bool override;      /* a map's key: an override put it there */
     size_t count;       /* children of a map or list */
     tr_node **keys;     /* map: scalar nodes, in file order; list: NULL */
     tr_node **values;
@@ -34,8 +35,12 @@ typedef struct tr_document {
 
 tr_status tr_document_parse(const char *source, const char *text, size_t nbytes, tr_document *out);
 /* `key.path=value`, value in YAML flow syntax: replaces or adds the node at that path (list
- * elements by index: model.layers.0.conv2d.out=8). Errors name the override as typed. */
+ * elements by index: model.layers.0.conv2d.out=8; or by name, where only one goes by it:
+ * pipeline.quantize.samples=64 is pipeline.3.quantize.samples=64). Errors name the override as typed. */
 tr_status tr_document_override(tr_document *doc, const char *assignment);
+/* The same with a path and a value that stand in another document, which errors then point into: it must stay open as
+ * long as `doc`. */
+tr_status tr_document_set(tr_document *doc, const tr_node *key, const tr_node *value);
 void tr_document_close(tr_document *doc);
 
 const tr_node *tr_node_get(const tr_node *map, const char *key); /* NULL when absent or not a map */
@@ -347,6 +352,9 @@ typedef struct tr_config {
 tr_status tr_config_open(const char *file, const char *text, size_t nbytes,
                          const char *const *overrides, size_t noverrides,
                          const tr_variant_def *stages, tr_config **out);
+/* The same from a document, parsed and with its overrides; taken on success. */
+tr_status tr_config_resolve(const char *file, tr_document *doc, const tr_variant_def *stages,
+                            tr_config **out);
 void tr_config_close(tr_config *c);
 /* What tr_config_write writes, as a text; to be freed by free(), set only on success. */
 tr_status tr_config_text(const tr_config *c, char **text);

@@ -273,7 +273,7 @@ static tr_status read_table(const view *v, const tr_field *fields, const char *p
         const tr_node *n = a == SIZE_MAX ? NULL : own->values[a];
         if (b != SIZE_MAX && b != v->skip) {
             const tr_node *key = v->beside->keys[b];
-            if (n && !tr_node_from_command_line(key)) {
+            if (n && !key->override) {
                 st = tr_node_fail(key, "%s: key \"%s\" stands twice; it is already at %d:%d", path,
                                   f->key, own->keys[a]->line, own->keys[a]->column);
                 goto out;

@@ -34,7 +34,6 @@ tr_status tr_node_copy(tr_arena *a, const tr_node *from, tr_place at, size_t *bu
                        tr_node **out);
 /* Index of the key in a map, or SIZE_MAX. */
 size_t tr_node_index(const tr_node *map, const char *key);
-bool tr_node_from_command_line(const tr_node *n);
 /* Nothing written: an empty plain scalar, ~ or null. NULL counts too. */
 bool tr_node_empty(const tr_node *n);
 tr_status tr_place_fail(tr_place at, const char *fmt, ...) TR_PRINTF(2, 3);

@@ -1,5 +1,5 @@
-/* key.path=value: an override is a piece of YAML put into the tree before anything reads it, so it
- * passes the same checks as the file. The value is parsed first and the path walked to its end
+/* Overrides: pieces of YAML, from the command line or from another document, put into the tree before anything reads
+ * it, so that they pass the same checks as the file. The value is parsed first and the path walked to its end
  * before anything is added: one that fails changes nothing (unless memory is out). */
 #include "runtime/config/internal.h"
 
@@ -8,14 +8,14 @@
 
 typedef struct {
     tr_arena *arena;
-    const char *source; /* "command line: " and the override as typed */
-    const char *typed;
+    tr_place at;       /* of `typed` */
+    const char *typed; /* the path, and what may stand behind its end */
     size_t begin, end; /* of the current element in `typed` */
 } walk;
 
 static tr_place here(const walk *w)
 {
-    return (tr_place){w->source, 1, (int)w->begin + 1};
+    return (tr_place){w->at.source, w->at.line, w->at.column + (int)w->begin};
 }
 
 /* What stands before the current element, for errors. */
@@ -58,15 +58,41 @@ out:
     return st;
 }
 
+/* Whether an element of a list goes by this name: it is a word, or a map that begins with it. */
+static bool is_named(const tr_node *n, const char *word)
+{
+    if (n->kind == TR_NODE_SCALAR) return is_word(n) && strcmp(n->text, word) == 0;
+    return n->kind == TR_NODE_MAP && n->count > 0 && strcmp(n->keys[0]->text, word) == 0;
+}
+
+/* To what stands behind the name of the one element of the list that goes by it. */
+static tr_status named_slot(const walk *w, tr_node *list, const char *word, tr_node ***slot)
+{
+    tr_status st = TR_OK;
+    char show[TR_SHOW], path[TR_SHOW];
+    size_t found[2], count = 0;
+    for (size_t i = 0; i < list->count && count < 2; i++)
+        if (is_named(list->values[i], word)) found[count++] = i;
+    if (count == 0)
+        return tr_place_fail(here(w), "%s is a list: expected an index, found %s", parent(w, path),
+                             tr_text_show(word, show));
+    if (count > 1)
+        return tr_place_fail(here(w), "%s has several elements %s: expected the index of one: %zu",
+                             parent(w, path), tr_text_show(word, show), found[0]);
+    tr_node **element = &list->values[found[0]];
+    if ((*element)->kind == TR_NODE_SCALAR) TR_TRY(make_map(w, element));
+    *slot = &(*element)->values[0];
+out:
+    return st;
+}
+
 static tr_status list_slot(const walk *w, tr_node *list, const char *word, tr_node *fresh,
                            tr_node ***slot)
 {
     tr_status st = TR_OK;
-    char show[TR_SHOW], path[TR_SHOW];
+    char path[TR_SHOW];
     int64_t i;
-    if (tr_parse_int(word, &i) != TR_NUMBER_OK || i < 0)
-        return tr_place_fail(here(w), "%s is a list: expected an index, found %s", parent(w, path),
-                             tr_text_show(word, show));
+    if (tr_parse_int(word, &i) != TR_NUMBER_OK || i < 0) return named_slot(w, list, word, slot);
     if ((uint64_t)i > list->count)
         return tr_place_fail(here(w), "index %lld is past the end of %s, which has %zu elements",
                              (long long)i, parent(w, path), list->count);
@@ -88,6 +114,7 @@ static tr_status descend(const walk *w, tr_node ***slot)
     tr_node *fresh = tr_node_scalar(w->arena, here(w), "", 0, false);
     tr_node *key = tr_node_scalar(w->arena, here(w), word, length, false);
     if (!fresh || !key) return tr_last_status();
+    key->override = true;
     if ((**slot)->kind == TR_NODE_SCALAR) TR_TRY(make_map(w, *slot));
     tr_node *n = **slot;
     if (n->kind == TR_NODE_LIST) return list_slot(w, n, word, fresh, slot);
@@ -118,11 +145,26 @@ static tr_status check_path(walk *w, size_t nbytes, int *depth)
     return TR_OK;
 }
 
+/* Puts the value where the path of `nbytes` leads. */
+static tr_status put(tr_document *doc, walk *w, size_t nbytes, tr_node *value)
+{
+    tr_status st = TR_OK;
+    tr_node **slot = &doc->root;
+    while (w->begin < nbytes) {
+        w->end = w->begin + strcspn(w->typed + w->begin, ".=");
+        TR_TRY(descend(w, &slot));
+        w->begin = w->end + 1;
+    }
+    *slot = value;
+out:
+    return st;
+}
+
 tr_status tr_document_override(tr_document *doc, const char *assignment)
 {
     tr_status st = TR_OK;
     char source[TR_SHOW + 64], show[TR_SHOW];
-    tr_node *value = NULL, **slot = &doc->root;
+    tr_node *value = NULL;
     walk w = {.arena = doc->storage, .typed = assignment};
     const char *equals = strchr(assignment, '=');
     int depth = 0;
@@ -132,17 +174,41 @@ tr_status tr_document_override(tr_document *doc, const char *assignment)
     show[strlen(show) - 1] = 0; /* without the quotes */
     snprintf(source, sizeof source, TR_COMMAND_LINE "%s", show + 1);
     TR_TRY(tr_text_check(source, assignment, strlen(assignment)));
-    w.source = tr_arena_text(w.arena, source, strlen(source));
-    if (!w.source) return tr_last_status();
+    w.at = (tr_place){tr_arena_text(w.arena, source, strlen(source)), 1, 1};
+    if (!w.at.source) return tr_last_status();
 
     TR_TRY(check_path(&w, (size_t)(equals - assignment), &depth));
-    TR_TRY(tr_yaml_read(w.arena, w.source, equals + 1, strlen(equals + 1), depth, &value));
-    while (w.begin < (size_t)(equals - assignment)) {
-        w.end = w.begin + strcspn(assignment + w.begin, ".=");
-        TR_TRY(descend(&w, &slot));
-        w.begin = w.end + 1;
+    TR_TRY(tr_yaml_read(w.arena, w.at.source, equals + 1, strlen(equals + 1), depth, &value));
+    TR_TRY(put(doc, &w, (size_t)(equals - assignment), value));
+out:
+    return st;
+}
+
+static int height(const tr_node *n)
+{
+    int most = 0;
+    for (size_t i = 0; i < n->count; i++) {
+        const int h = height(n->values[i]);
+        most = h > most ? h : most;
     }
-    *slot = value;
+    return most + 1;
+}
+
+tr_status tr_document_set(tr_document *doc, const tr_node *key, const tr_node *value)
+{
+    tr_status st = TR_OK;
+    tr_node *copy = NULL;
+    size_t budget = TR_YAML_EXPANDED;
+    walk w = {
+        .arena = doc->storage, .typed = key->text, .at = {key->source, key->line, key->column}};
+    int depth = 0;
+    if (strchr(key->text, '='))
+        return tr_place_fail(w.at, "expected a key's path, without a \"=\"");
+    TR_TRY(check_path(&w, strlen(key->text), &depth));
+    if (depth + height(value) > TR_YAML_DEPTH)
+        return tr_place_fail(w.at, "nested more than %d deep", TR_YAML_DEPTH);
+    TR_TRY(tr_node_copy(w.arena, value, w.at, &budget, &copy));
+    TR_TRY(put(doc, &w, strlen(key->text), copy));
 out:
     return st;
 }

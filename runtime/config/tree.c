@@ -143,11 +143,6 @@ const tr_node *tr_node_get(const tr_node *map, const char *key)
     return i == SIZE_MAX ? NULL : map->values[i];
 }
 
-bool tr_node_from_command_line(const tr_node *n)
-{
-    return strncmp(n->source, TR_COMMAND_LINE, strlen(TR_COMMAND_LINE)) == 0;
-}
-
 bool tr_node_empty(const tr_node *n)
 {
     if (!n) return true;

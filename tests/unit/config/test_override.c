@@ -49,6 +49,54 @@ static void test_lists(void **state)
     tr_config_close(c);
 }
 
+static void test_names(void **state)
+{
+    (void)state;
+    tr_config *c = open_good("model.layers.conv2d.out=8"); /* the only one of that name */
+    const tr_node *conv = tr_node_get(c->model.layers->values[0], "conv2d");
+    assert_string_equal(tr_node_get(conv, "out")->text, "8");
+    assert_string_equal(tr_node_get(conv, "kernel")->text, "3");
+    tr_config_close(c);
+    c = open_good("model.layers.batchnorm.eps=0.1");
+    const tr_node *eps = tr_node_get(tr_node_get(c->model.layers->values[1], "batchnorm"), "eps");
+    assert_string_equal(eps->text, "0.1");
+    tr_config_close(c);
+    const char *twice[] = {"model.layers.4=relu", "model.layers.5=relu", "model.layers.relu={}"};
+    assert_int_equal(open_with(GOOD, twice, 3, &c), TR_CONFIG);
+    assert_non_null(strstr(tr_last_error()->text,
+                           "has several elements \"relu\": expected the index of one: 4"));
+}
+
+/* A value that stands in another file: what is wrong is told with its place there. */
+static void test_set(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"\ntrain.batch: 32", ""},
+        {"\ntrain.optimizer.lr: 0.5", ""}, /* beside the name of the variant, which has one */
+        {"\n\n  train.batch: few", "s.yaml:3:16: train.batch: found \"few\""},
+        {"\n train.bacth: 3", "s.yaml:2:8: train: unknown key \"bacth\""},
+        {"train.batch.x: 3", "s.yaml:1:13: \"train.batch\" is \"64\", not a map"},
+        {"train=batch: 3", "s.yaml:1:1: expected a key's path"}};
+    for (size_t i = 0; i < TR_COUNT(cases); i++) {
+        tr_document doc, other;
+        tr_config *c = NULL;
+        assert_int_equal(tr_document_parse("c.yaml", GOOD, strlen(GOOD), &doc), TR_OK);
+        assert_int_equal(tr_document_parse("s.yaml", cases[i][0], strlen(cases[i][0]), &other),
+                         TR_OK);
+        tr_status st = tr_document_set(&doc, other.root->keys[0], other.root->values[0]);
+        if (st == TR_OK) st = tr_config_resolve("c.yaml", &doc, STAGES, &c);
+        assert_int_equal(st, *cases[i][1] ? TR_CONFIG : TR_OK);
+        if (st != TR_OK)
+            assert_ptr_equal(strstr(tr_last_error()->text, cases[i][1]), tr_last_error()->text);
+        if (i == 0) assert_int_equal(c->train.batch, 32);
+        if (i == 1) assert_true(c->train.optimizer.o.lr == 0.5);
+        tr_config_close(c);
+        tr_document_close(&doc);
+        tr_document_close(&other);
+    }
+}
+
 static void test_order(void **state)
 {
     (void)state;
@@ -131,6 +179,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_replace_and_add), cmocka_unit_test(test_lists),
+        cmocka_unit_test(test_names),           cmocka_unit_test(test_set),
         cmocka_unit_test(test_order),           cmocka_unit_test(test_alias_is_a_copy),
         cmocka_unit_test(test_refused),         cmocka_unit_test(test_too_deep),
     };
