@@ -65,14 +65,19 @@ static void axes(const tr_plot_lines *p, const tr_axis *x, const tr_axis *y, FIL
     fputs("</text>\n", to);
 }
 
+static size_t color(const tr_plot_lines *p, size_t which)
+{
+    return (p->series[which].color > 0 ? (size_t)p->series[which].color - 1 : which) % 8;
+}
+
 /* Where more points fall on a pixel than two, its lowest and highest are drawn. */
 static void line(const tr_plot_lines *p, size_t which, const tr_axis *x, const tr_axis *y, FILE *to)
 {
     const tr_plot_series *s = &p->series[which];
-    const bool thin = s->n > 4000;
+    const bool thin = s->n > 4000 && !s->steps;
     double column = -1, low = 0, high = 0;
     bool begun = false;
-    fprintf(to, "<path class=\"l s%zu\" d=\"", which % 8);
+    fprintf(to, "<path class=\"l s%zu\" d=\"", color(p, which));
     for (size_t i = 0; i < s->n; i++) {
         if (!shown(p, s, i)) {
             begun = false;
@@ -84,29 +89,57 @@ static void line(const tr_plot_lines *p, size_t which, const tr_axis *x, const t
         low = fmin(low, py);
         high = fmax(high, py);
         column = floor(px);
+        if (begun && s->steps) fprintf(to, "H%.1f", px);
         fprintf(to, "%c%.1f %.1f", begun ? 'L' : 'M', px, py);
         begun = true;
     }
     fputs("\"/>\n", to);
 }
 
+enum { RADIUS = 3, RADIUS_MOST = 12 };
+
+static double radius(const tr_plot_lines *p, const tr_plot_series *s, size_t i)
+{
+    double most = 0;
+    if (!s->sizes) return RADIUS;
+    for (size_t k = 0; k < p->nseries; k++)
+        for (size_t j = 0; p->series[k].sizes && j < p->series[k].n; j++)
+            if (shown(p, &p->series[k], j)) most = fmax(most, p->series[k].sizes[j]);
+    return fmax(RADIUS_MOST * sqrt(s->sizes[i] / most), 1);
+}
+
 static void points(const tr_plot_lines *p, size_t which, const tr_axis *x, const tr_axis *y,
                    FILE *to)
 {
     const tr_plot_series *s = &p->series[which];
-    for (size_t i = 0; i < s->n; i++)
-        if (shown(p, s, i))
-            fprintf(to, "<circle class=\"l s%zu\" cx=\"%.1f\" cy=\"%.1f\" r=\"3\"/>\n", which % 8,
-                    tr_axis_at(x, s->x[i]), tr_axis_at(y, s->y[i]));
+    for (size_t i = 0; i < s->n; i++) {
+        if (!shown(p, s, i)) continue;
+        fprintf(to, "<circle class=\"l s%zu%s\" cx=\"%.1f\" cy=\"%.1f\" r=\"%.4g\"",
+                color(p, which), s->filled ? " p" : "", tr_axis_at(x, s->x[i]),
+                tr_axis_at(y, s->y[i]), radius(p, s, i));
+        if (s->notes) {
+            fputs("><title>", to);
+            tr_xml_text(s->notes[i], to);
+            fputs("</title></circle>\n", to);
+        } else {
+            fputs("/>\n", to);
+        }
+    }
 }
 
 static void legend(const tr_plot_lines *p, FILE *to)
 {
+    const int top = p->legend_below ? HEIGHT - BOTTOM - 4 - 16 * (int)p->nseries : TOP + 12;
     for (size_t k = 0; k < p->nseries && p->nseries > 1; k++) {
-        const int y = TOP + 12 + 16 * (int)k, x = TR_PLOT_WIDTH - RIGHT - 150;
-        fprintf(to, "<path class=\"l s%zu\" d=\"M%d %dh20\"/><text x=\"%d\" y=\"%d\">", k % 8, x, y,
-                x + 26, y + 4);
-        tr_xml_text(p->series[k].name, to);
+        const tr_plot_series *s = &p->series[k];
+        const int y = top + 16 * (int)k, x = TR_PLOT_WIDTH - RIGHT - 150;
+        if (s->points)
+            fprintf(to, "<circle class=\"l s%zu%s\" cx=\"%d\" cy=\"%d\" r=\"4\"/>", color(p, k),
+                    s->filled ? " p" : "", x + 10, y);
+        else
+            fprintf(to, "<path class=\"l s%zu\" d=\"M%d %dh20\"/>", color(p, k), x, y);
+        fprintf(to, "<text x=\"%d\" y=\"%d\">", x + 26, y + 4);
+        tr_xml_text(s->name, to);
         fputs("</text>\n", to);
     }
 }

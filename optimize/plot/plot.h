@@ -11,13 +11,20 @@ typedef struct {
     size_t n;
     const double *x, *y; /* [n] */
     bool points;         /* not joined */
+    bool filled;         /* points */
+    bool steps;          /* a line that goes along the axes: x first */
+    /* [n]; NULL: points are of one size. Else the largest has the largest area, and others as much less */
+    const double *sizes;
+    const char *const *notes; /* [n], of points, shown under the pointer; NULL: none */
+    int color;                /* 0: by the place in the list; else number color - 1 */
 } tr_plot_series;
 
 typedef struct {
     const char *title, *x_label, *y_label;
     bool log_x, log_y;
-    bool from_zero; /* the y axis begins at 0 */
-    size_t nseries; /* up to 8 have colors of their own */
+    bool from_zero;    /* the y axis begins at 0 */
+    bool legend_below; /* at the lower right; else at the upper right */
+    size_t nseries;    /* up to 8 have colors of their own */
     const tr_plot_series *series;
 } tr_plot_lines;
 tr_status tr_svg_lines(const tr_plot_lines *p, FILE *to);

@@ -13,6 +13,9 @@ static const char style[] =
     ".tr .l{fill:none;stroke-width:1.8;stroke-linejoin:round}"
     ".tr .s0{stroke:#0072b2}.tr .s1{stroke:#d55e00}.tr .s2{stroke:#009e73}.tr .s3{stroke:#cc79a7}"
     ".tr .s4{stroke:#e69f00}.tr .s5{stroke:#56b4e9}.tr .s6{stroke:#999999}.tr .s7{stroke:#b59f00}"
+    ".tr .p{fill-opacity:.6}.tr .p.s0{fill:#0072b2}.tr .p.s1{fill:#d55e00}.tr .p.s2{fill:#009e73}"
+    ".tr .p.s3{fill:#cc79a7}.tr .p.s4{fill:#e69f00}.tr .p.s5{fill:#56b4e9}.tr .p.s6{fill:#999999}"
+    ".tr .p.s7{fill:#b59f00}"
     ".tr .b{fill:#0072b2;fill-opacity:.75}.tr .c{fill:#0072b2}"
     "@media(prefers-color-scheme:dark){.tr{color:#e8e8e8}}"
     "@media print{.tr{color:#000}}";

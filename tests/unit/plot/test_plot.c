@@ -59,9 +59,48 @@ static void lines(void **state)
     fclose(to);
     assert_int_equal(count("<svg"), 1);
     assert_int_equal(count("</svg>"), 1);
-    assert_int_equal(count("<circle"), 2); /* of four, two can be shown */
+    assert_int_equal(count("<circle"), 3); /* of four, two can be shown; the legend */
     assert_int_equal(count("a&lt;b"), 1);
     assert_int_equal(count("T &amp; &quot;t&quot;"), 2);
+    free(text);
+}
+
+/* Marks by size, with notes; a line in steps goes along the axes. */
+static void marks(void **state)
+{
+    (void)state;
+    const double x[] = {1, 2, 3}, y[] = {1, 2, 3}, sizes[] = {1, 4, 16};
+    const char *const notes[] = {"a", "b<c", "d"};
+    const tr_plot_series s[] = {
+        {.name = "front",
+         .n = 2,
+         .x = x,
+         .y = y,
+         .points = true,
+         .filled = true,
+         .sizes = sizes,
+         .notes = notes,
+         .color = 3},
+        {.name = "others", .n = 1, .x = x + 2, .y = y + 2, .points = true, .sizes = sizes + 2},
+        {.name = "steps", .n = 3, .x = x, .y = y, .steps = true}};
+    FILE *to = begin();
+    assert_int_equal(tr_svg_lines(&(tr_plot_lines){.title = "",
+                                                   .x_label = "",
+                                                   .y_label = "",
+                                                   .legend_below = true,
+                                                   .nseries = 3,
+                                                   .series = s},
+                                  to),
+                     TR_OK);
+    fclose(to);
+    assert_int_equal(count("r=\"12\""), 1);
+    assert_int_equal(count("r=\"6\""), 1);
+    assert_int_equal(count("r=\"3\""), 1);
+    assert_int_equal(count("class=\"l s2 p\""), 3); /* two, and the legend */
+    assert_int_equal(count("<title>b&lt;c</title>"), 1);
+    const char *path = strstr(text, "class=\"l s2\" d=\"M");
+    assert_non_null(path);
+    assert_int_equal(strspn(path + 17, "0123456789. "), strcspn(path + 17, "H"));
     free(text);
 }
 
@@ -114,7 +153,7 @@ static void bars_and_matrix(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(ticks), cmocka_unit_test(lines),
-                                       cmocka_unit_test(long_series),
+                                       cmocka_unit_test(marks), cmocka_unit_test(long_series),
                                        cmocka_unit_test(bars_and_matrix)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
