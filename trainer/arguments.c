@@ -122,8 +122,7 @@ void tr_arguments_free(tr_arguments *a)
     a->overrides = NULL;
 }
 
-/* *Collective.* Overrides and flags are each rank's own: they must be the same. */
-static tr_status agree_arguments(const tr_arguments *a, tr_comm *comm)
+tr_status tr_arguments_agree(const tr_arguments *a, tr_comm *comm)
 {
     char mine[65], first[65];
     size_t nbytes = 8 + (a->from ? strlen(a->from) : 0) + (a->until ? strlen(a->until) : 0);
@@ -149,13 +148,33 @@ out:
     return st;
 }
 
-static tr_status read_config(const tr_arguments *a, char **text, size_t *nbytes)
+static tr_status read_config(const char *file, bool run_file, char **text, size_t *nbytes)
 {
     tr_status st = TR_OK;
-    if (!a->stage) return tr_read_text(a->config, text, nbytes);
-    TR_TRY(tr_store_config(a->config, text));
+    if (!run_file) return tr_read_text(file, text, nbytes);
+    TR_TRY(tr_store_config(file, text));
     *nbytes = strlen(*text);
 out:
+    return st;
+}
+
+tr_status tr_read_shared(const char *file, bool run_file, tr_comm *comm, char **text,
+                         size_t *nbytes)
+{
+    const bool root = tr_comm_topology(comm)->rank == 0;
+    char *got = NULL;
+    size_t n = 0;
+    tr_status st = root ? read_config(file, run_file, &got, &n) : TR_OK;
+    TR_TRY(tr_agree(comm, st, NULL));
+    TR_TRY(tr_comm_broadcast(comm, &n, sizeof n, 0));
+    if (!root) got = tr_alloc(TR_MEM_OTHER, n + 1, 1);
+    TR_TRY(tr_agree(comm, got ? TR_OK : tr_last_status(), NULL));
+    TR_TRY(tr_comm_broadcast(comm, got, n, 0));
+    *text = got;
+    *nbytes = n;
+    got = NULL;
+out:
+    tr_free(got);
     return st;
 }
 
@@ -164,16 +183,12 @@ tr_status tr_arguments_config(const tr_arguments *a, tr_comm *comm, tr_config **
     char *text = NULL;
     tr_config *c = NULL;
     size_t nbytes = 0;
-    bool root = !comm || tr_comm_topology(comm)->rank == 0;
-    tr_status st = root ? read_config(a, &text, &nbytes) : TR_OK;
+    tr_status st = TR_OK;
     if (comm) {
-        TR_TRY(tr_agree(comm, st, NULL));
-        TR_TRY(agree_arguments(a, comm));
-        TR_TRY(tr_comm_broadcast(comm, &nbytes, sizeof nbytes, 0));
-        if (!root) text = tr_alloc(TR_MEM_OTHER, nbytes + 1, 1);
-        TR_TRY(tr_agree(comm, text ? TR_OK : tr_last_status(), NULL));
-        TR_TRY(tr_comm_broadcast(comm, text, nbytes, 0));
-    }
+        TR_TRY(tr_arguments_agree(a, comm));
+        TR_TRY(tr_read_shared(a->config, a->stage, comm, &text, &nbytes));
+    } else
+        st = read_config(a->config, a->stage, &text, &nbytes);
     tr_variant_def stages[TR_STAGES + 1];
     tr_stages_known(stages);
     if (st == TR_OK)

@@ -9,6 +9,7 @@ typedef struct {
     const char *config;
     const char **overrides; /* allocated; the texts are argv's */
     size_t noverrides;
+    bool sweep;               /* `config` is a sweep's file */
     const char *stage;        /* by hand, on the run file `config`; NULL: a config's pipeline */
     const char *from, *until; /* stages; NULL: not given */
     char **owned;             /* of the overrides, those that are not argv's; NULL at the end */
@@ -24,6 +25,11 @@ tr_status tr_arguments_parse(int argc, char **argv, const char *flags, tr_argume
 tr_status tr_arguments_parse_stage(int argc, char **argv, tr_arguments *out);
 void tr_arguments_free(tr_arguments *a);
 
+/* *Collective.* Overrides and flags are each rank's own: they must be the same. */
+tr_status tr_arguments_agree(const tr_arguments *a, tr_comm *comm);
+/* *Collective.* Rank 0 reads the file, of a run file the config in it; *text, the caller's, is the same on all ranks. */
+tr_status tr_read_shared(const char *file, bool run_file, tr_comm *comm, char **text,
+                         size_t *nbytes);
 /* *Collective* (Local with comm NULL). Rank 0 reads the file, of a stage by hand the config in it; all
  * ranks parse the same bytes. */
 tr_status tr_arguments_config(const tr_arguments *a, tr_comm *comm, tr_config **out);

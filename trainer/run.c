@@ -10,9 +10,7 @@
 #include "trainer/advice.h"
 #include "trainer/arguments.h"
 #include "trainer/commands.h"
-#include "trainer/keep.h"
-#include "trainer/run_folder.h"
-#include "trainer/same.h"
+#include "trainer/job.h"
 #include "trainer/signals.h"
 #include "trainer/pipeline.h"
 
@@ -42,57 +40,6 @@ static tr_status open_comm(bool mpi, const tr_config *c, double start_timeout,
     return tr_comm_open(&o, out);
 }
 
-/* *Collective.* The text is rank 0's, but each rank's program resolved it. Where data lies may differ: what it holds
- * is compared when it is open. */
-static tr_status compare_config(tr_comm *comm, const tr_config *c)
-{
-    tr_config other = *c;
-    char *text = NULL;
-    tr_status st;
-    other.directory = (char *)"/";
-    TR_TRY(tr_same_text(comm, TR_USAGE, "the program", "version " TR_VERSION));
-    TR_TRY(tr_agree(comm, tr_config_text(&other, &text), NULL));
-    TR_TRY(tr_same_text(comm, TR_USAGE, "the resolved config", text));
-out:
-    free(text);
-    return st;
-}
-
-/* *Collective.* The config's pipeline, in its run folder. */
-static tr_status run(const tr_arguments *a, tr_comm *comm, tr_config *c, bool *agreed)
-{
-    tr_status st;
-    tr_model *model = NULL;
-    char *text = NULL;
-    tr_run_folder *folder = NULL;
-    TR_TRY(tr_agree(comm, tr_train_model(c, &model), NULL));
-    TR_TRY(compare_config(comm, c));
-    if (a->resume) TR_TRY(tr_config_keep(c, comm));
-    TR_TRY(tr_agree(comm, tr_config_text(c, &text), NULL));
-    st = tr_comm_topology(comm)->rank == 0
-             ? tr_run_folder_open(c->output, a->resume, a->force, &folder)
-             : TR_OK;
-    TR_TRY(tr_agree(comm, st, NULL));
-    const tr_trainer_options o = {.comm = comm,
-                                  .config = c,
-                                  .config_text = text,
-                                  .model = model,
-                                  .folder = folder,
-                                  .resume = a->resume,
-                                  .quiet = a->quiet};
-    st = tr_pipeline_run(&o, a->from, a->until, agreed);
-out:
-    if (*agreed) { /* else the job is about to be ended: nothing collective is left to do */
-        tr_error why = *tr_last_error();
-        tr_model_close(model);
-        tr_set_error(&why);
-        free(text);
-        tr_run_folder_close(folder);
-    } else
-        tr_run_folder_undo(folder); /* still locked: the writer may be at work */
-    return st;
-}
-
 /* *Collective.* */
 static tr_status work(const tr_arguments *a, tr_comm *comm, tr_config *c, bool *agreed)
 {
@@ -101,7 +48,14 @@ static tr_status work(const tr_arguments *a, tr_comm *comm, tr_config *c, bool *
     TR_TRY(tr_comm_warn_of_hooks(comm));
     tr_comm_warn_of_leftovers(comm);
     TR_TRY(tr_agree(comm, tr_device_check(c), NULL));
-    st = a->stage ? tr_stage_by_hand(a, comm, c, agreed) : run(a, comm, c, agreed);
+    const tr_job job = {.comm = comm,
+                        .config = c,
+                        .resume = a->resume,
+                        .force = a->force,
+                        .quiet = a->quiet,
+                        .from = a->from,
+                        .until = a->until};
+    st = a->stage ? tr_stage_by_hand(a, comm, c, agreed) : tr_job_run(&job, agreed);
 out:
     return st;
 }
