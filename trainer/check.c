@@ -5,6 +5,7 @@
 #include "trainer/arguments.h"
 #include "trainer/commands.h"
 #include "trainer/stages.h"
+#include "trainer/sweep/sweep.h"
 #include "trainer/trainer.h"
 
 int tr_cmd_check(int argc, char **argv)
@@ -20,6 +21,7 @@ int tr_cmd_check(int argc, char **argv)
         tr_stages_known(stages);
         tr_config_help(stages, stdout);
         tr_layers_help(stdout);
+        tr_sweep_help(stdout);
         goto out;
     }
     TR_TRY(tr_arguments_config(&a, NULL, &config));

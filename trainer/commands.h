@@ -8,6 +8,7 @@ int tr_cmd_run(
     char **
         argv); /* CONFIG [key=value ...] [--resume] [--force] [--quiet] [--from STAGE] [--until STAGE] */
 int tr_cmd_stage(int argc, char **argv);   /* FILE [key=value ...]; argv[0]: the stage's name */
+int tr_cmd_sweep(int argc, char **argv);   /* FILE [key=value ...] [--resume] [--force] [--quiet] */
 int tr_cmd_check(int argc, char **argv);   /* CONFIG [key=value ...] | --help-config */
 int tr_cmd_plan(int argc, char **argv);    /* CONFIG [key=value ...] [--ranks N] */
 int tr_cmd_inspect(int argc, char **argv); /* FILE [FILE2] [--json] */

@@ -16,6 +16,9 @@ static const char usage[] =
     "  mpirun -np N trainer STAGE FILE [key=value ...] [--force] [--quiet]\n"
     "                                          one stage of the pipeline on a run file; keys are\n"
     "                                          the stage's options, or the config's in the file\n"
+    "  mpirun -np N trainer sweep FILE [key=value ...] [--resume] [--force] [--quiet]\n"
+    "                                          a config with other settings each time: grids,\n"
+    "                                          lists, searches; sweep --help: what FILE takes\n"
     "  trainer check CONFIG [key=value ...]    validate; print the config as resolved\n"
     "  trainer check --help-config             every key: type, default, unit, meaning\n"
     "  trainer plan CONFIG [key=value ...] [--ranks N]\n"
@@ -43,6 +46,7 @@ int main(int argc, char **argv)
         int (*run)(int argc, char **argv);
     } commands[] = {{"check", tr_cmd_check},
                     {"plan", tr_cmd_plan},
+                    {"sweep", tr_cmd_sweep},
                     {"inspect", tr_cmd_inspect},
                     {"import", tr_cmd_import}};
 

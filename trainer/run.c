@@ -1,4 +1,4 @@
-/* `trainer CONFIG` and `trainer STAGE FILE`: MPI up, config agreed, the work done, one exit status for
+/* `trainer CONFIG`, `trainer STAGE FILE` and `trainer sweep FILE`: MPI up, config agreed, the work done, one exit status for
  * all. */
 #include "trainer/trainer.h"
 
@@ -13,6 +13,7 @@
 #include "trainer/job.h"
 #include "trainer/signals.h"
 #include "trainer/pipeline.h"
+#include "trainer/sweep/sweep.h"
 
 /* Started by something that speaks to MPI? A plain start is one rank, and needs no MPI. */
 static bool launched(void)
@@ -41,12 +42,14 @@ static tr_status open_comm(bool mpi, const tr_config *c, double start_timeout,
 }
 
 /* *Collective.* */
-static tr_status work(const tr_arguments *a, tr_comm *comm, tr_config *c, bool *agreed)
+static tr_status work(const tr_arguments *a, tr_comm *comm, tr_config *c, tr_sweep *sweep,
+                      bool *agreed)
 {
     tr_status st;
     *agreed = true;
     TR_TRY(tr_comm_warn_of_hooks(comm));
     tr_comm_warn_of_leftovers(comm);
+    if (sweep) return tr_sweep_run(sweep, comm, agreed);
     TR_TRY(tr_agree(comm, tr_device_check(c), NULL));
     const tr_job job = {.comm = comm,
                         .config = c,
@@ -90,7 +93,9 @@ static void watch_mpi(tr_watchdog *w, double seconds, const char *call)
 
 static int run_under_mpi(const tr_arguments *a, bool mpi, tr_watchdog *watchdog)
 {
-    tr_config *config = NULL;
+    tr_config *own = NULL;
+    const tr_config *config = NULL;
+    tr_sweep *sweep = NULL;
     tr_comm *control = NULL, *comm = NULL;
     int status = 1;
     bool agreed = true;
@@ -113,15 +118,17 @@ static int run_under_mpi(const tr_arguments *a, bool mpi, tr_watchdog *watchdog)
     }
     tr_log_init(tr_comm_topology(control)->rank, tr_comm_topology(control)->size,
                 a->quiet ? TR_LOG_WARN : TR_LOG_INFO);
-    st = tr_arguments_config(a, control, &config);
+    st = a->sweep ? tr_sweep_open(a, control, &sweep) : tr_arguments_config(a, control, &own);
+    if (st == TR_OK) config = sweep ? tr_sweep_base(sweep) : own;
     if (st == TR_OK) limit = config->run.start_timeout;
     if (st == TR_OK) st = open_comm(mpi, config, limit, watchdog, &comm);
-    if (st == TR_OK) st = work(a, comm, config, &agreed);
+    if (st == TR_OK) st = work(a, comm, own, sweep, &agreed);
     status = end(control, comm, st, agreed);
 out:
     tr_comm_close(comm);
     tr_comm_close(control);
-    tr_config_close(config);
+    tr_sweep_close(sweep);
+    tr_config_close(own);
     if (mpi) {
         watch_mpi(watchdog, limit, "MPI_Finalize");
         MPI_Finalize();
@@ -152,4 +159,19 @@ int tr_cmd_stage(int argc, char **argv)
 {
     tr_arguments a;
     return start(&a, tr_arguments_parse_stage(argc, argv, &a));
+}
+
+int tr_cmd_sweep(int argc, char **argv)
+{
+    tr_arguments a;
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            puts("usage: mpirun -np N trainer sweep FILE [key=value ...] [--resume] [--force] "
+                 "[--quiet]");
+            tr_sweep_help(stdout);
+            return tr_command_end(TR_OK);
+        }
+    const tr_status st = tr_arguments_parse(argc, argv, "--resume --force --quiet", &a);
+    if (st == TR_OK) a.sweep = true;
+    return start(&a, st);
 }

@@ -1,0 +1,225 @@
+/* What a trial's models came to: from what its stages found, or measured here; and its record, trial.yaml, by which a
+ * sweep that goes on knows it without running it. */
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base/file.h"
+#include "trainer/latency.h"
+#include "trainer/stage_files.h"
+#include "trainer/stage_run.h"
+#include "trainer/sweep/internal.h"
+
+/* ---- Measuring ------------------------------------------------------------------------------- */
+
+static double number_of(const tr_findings *f, const char *name)
+{
+    const tr_attr *a = tr_attrs_get(&f->values, name);
+    if (!a || a->kind == TR_ATTR_TEXT) return NAN;
+    return a->kind == TR_ATTR_REAL ? a->f : (double)a->u;
+}
+
+static tr_status file_size(const char *file, int64_t *nbytes)
+{
+    struct stat info;
+    if (stat(file, &info) != 0) return TR_FAIL(TR_IO, "%s cannot be looked at", file);
+    *nbytes = (int64_t)info.st_size;
+    return TR_OK;
+}
+
+static void take_findings(const tr_findings *f, tr_trial_model *m)
+{
+    m->parameters = (int64_t)number_of(f, "parameters");
+    m->multiply_adds = number_of(f, "multiply_adds");
+    m->ms = number_of(f, "latency_ms");
+    m->loss = number_of(f, "loss");
+    m->accuracy = number_of(f, "accuracy");
+    m->evaluated = !isnan(m->loss);
+}
+
+/* Rank 0. */
+static tr_status take_files(const tr_trial *t, const char *last, tr_trial_result *r)
+{
+    tr_status st;
+    tr_lineage l = {0};
+    char *model = tr_sprintf("%s/model.h5", t->folder);
+    TR_HAVE(model);
+    TR_TRY(tr_lineage_read(last, &l));
+    TR_NEED(l.count > 0, TR_FILE, "%s says of no stage that made it", last);
+    take_findings(&l.v[0], &r->trained);
+    take_findings(&l.v[l.count - 1], &r->last);
+    TR_TRY(file_size(model, &r->trained.bytes));
+    TR_TRY(file_size(last, &r->last.bytes));
+out:
+    tr_lineage_free(&l);
+    tr_free(model);
+    return st;
+}
+
+/* *Collective.* What training made: no stage has looked at it. */
+static tr_status measure_model(const char *file, const tr_config *c, bool quiet, tr_comm *comm,
+                               tr_trial_model *m)
+{
+    tr_status st;
+    tr_frame f = {.comm = comm, .config = c, .quiet = quiet, .folder = c->output};
+    tr_evaluation e;
+    double multiply_adds;
+    TR_TRY(tr_chain_load(comm, file, NULL, 0, &f.chain));
+    TR_TRY(tr_frame_enter_device(&f));
+    const tr_network *n = f.chain.network;
+    m->evaluated = c->data.eval.present;
+    if (m->evaluated) {
+        TR_TRY(tr_evaluate(f.evaluator, n, f.chain.config, &e));
+        m->loss = e.loss;
+        m->accuracy = e.accuracy;
+    }
+    const tr_latency_options o = {.backend = f.backend,
+                                  .backend_ctx = f.backend_ctx,
+                                  .threads = f.threads,
+                                  .precision = (tr_precision)c->train.precision};
+    TR_TRY(tr_latency(comm, n, &o, &m->ms));
+    TR_TRY(tr_agree(comm, tr_model_multiply_adds(n->model, &multiply_adds), NULL));
+    m->multiply_adds = multiply_adds;
+    m->parameters = (int64_t)n->model->nparameters;
+    m->bytes = (int64_t)f.chain.nbytes;
+out:;
+    const tr_error why = *tr_last_error();
+    tr_frame_close(&f);
+    tr_set_error(&why);
+    return st;
+}
+
+tr_status tr_trial_measure(const tr_trial *t, const tr_config *c, bool quiet, tr_comm *comm,
+                           tr_trial_result *r)
+{
+    tr_status st;
+    const size_t place = c->pipeline.count - 1;
+    const char *name = tr_stages[c->pipeline.items[place].which]->name;
+    char *path = place ? tr_stage_path(t->folder, place, name) : NULL;
+    char *file = path     ? tr_sprintf("%s.h5", path)
+                 : !place ? tr_sprintf("%s/model.h5", t->folder)
+                          : NULL;
+    TR_TRY(tr_agree(comm, file ? TR_OK : tr_last_status(), NULL));
+    if (place == 0) {
+        TR_TRY(measure_model(file, c, quiet, comm, &r->trained));
+        r->last = r->trained;
+    } else {
+        st = tr_comm_topology(comm)->rank == 0 ? take_files(t, file, r) : TR_OK;
+        TR_TRY(tr_agree(comm, st, NULL));
+        TR_TRY(tr_comm_broadcast(comm, r, sizeof *r, 0));
+    }
+out:
+    tr_free(path);
+    tr_free(file);
+    return st;
+}
+
+/* ---- The record ------------------------------------------------------------------------------ */
+
+/* NaN has no place in YAML: what is not there is `none`. */
+typedef struct {
+    char *settings; /* tr_trial.key */
+    int state;
+    char *reason;
+    bool training_failed;
+    tr_trial_model trained, last;
+} record;
+
+#define NONE .auto_text = "none", .auto_value = -DBL_MAX
+
+static const tr_field model_fields[] = {
+    TR_INT("parameters", offsetof(tr_trial_model, parameters), "0", 0, 0, NULL, ""),
+    TR_INT("bytes", offsetof(tr_trial_model, bytes), "0", 0, 0, "bytes", ""),
+    TR_REAL("multiply_adds", offsetof(tr_trial_model, multiply_adds), "0", 0, 0, NULL, ""),
+    TR_REAL("latency_ms", offsetof(tr_trial_model, ms), "0", 0, 0, "ms", ""),
+    TR_BOOL("evaluated", offsetof(tr_trial_model, evaluated), "false", ""),
+    TR_REAL("loss", offsetof(tr_trial_model, loss), "none", 0, 0, NULL, "", NONE),
+    TR_REAL("accuracy", offsetof(tr_trial_model, accuracy), "none", 0, 0, NULL, "", NONE),
+    TR_END,
+};
+static const char *const states[] = {"open", "done", "failed", NULL};
+static const tr_field record_fields[] = {
+    TR_TEXT("settings", offsetof(record, settings), NULL, ""),
+    TR_CHOICE("state", offsetof(record, state), states, NULL, ""),
+    TR_TEXT("reason", offsetof(record, reason), "", ""),
+    TR_BOOL("training_failed", offsetof(record, training_failed), "false", ""),
+    TR_MAP("trained", offsetof(record, trained), model_fields, "", ""),
+    TR_MAP("last", offsetof(record, last), model_fields, "", ""),
+    TR_END,
+};
+
+static tr_trial_model with_none(tr_trial_model m)
+{
+    if (!isfinite(m.loss)) m.loss = -DBL_MAX;
+    if (!isfinite(m.accuracy)) m.accuracy = -DBL_MAX;
+    return m;
+}
+
+static tr_trial_model without_none(tr_trial_model m)
+{
+    if (m.loss == -DBL_MAX) m.loss = NAN;
+    if (m.accuracy == -DBL_MAX) m.accuracy = NAN;
+    return m;
+}
+
+tr_status tr_record_read(const tr_trial *t, tr_trial_result *r, bool *found)
+{
+    tr_status st = TR_OK;
+    tr_document doc = {NULL, NULL};
+    record rec = {0};
+    char *text = NULL, *path = tr_sprintf("%s/trial.yaml", t->folder);
+    size_t n;
+    *found = false;
+    TR_HAVE(path);
+    if (access(path, F_OK) != 0) goto out;
+    if (tr_read_text(path, &text, &n) != TR_OK || tr_document_parse(path, text, n, &doc) != TR_OK ||
+        tr_fields_read(doc.root, record_fields, "", &rec) != TR_OK) {
+        tr_log(TR_LOG_WARN, "%s; the trial runs again", tr_last_error()->text);
+        goto out;
+    }
+    *found = strcmp(rec.settings, t->key) == 0 && rec.state != TR_TRIAL_OPEN;
+    if (!*found) goto out;
+    *r = (tr_trial_result){.state = rec.state,
+                           .training_failed = rec.training_failed,
+                           .trained = without_none(rec.trained),
+                           .last = without_none(rec.last)};
+    snprintf(r->reason, sizeof r->reason, "%s", rec.reason ? rec.reason : "");
+out:
+    tr_fields_free(record_fields, &rec);
+    tr_document_close(&doc);
+    tr_free(text);
+    tr_free(path);
+    return st;
+}
+
+tr_status tr_record_write(const tr_trial *t)
+{
+    tr_status st = TR_OK;
+    tr_commit c = {.fd = -1};
+    const tr_trial_result *r = &t->result;
+    const record rec = {.settings = (char *)t->key,
+                        .state = r->state,
+                        .reason = r->reason[0] ? (char *)r->reason : NULL,
+                        .training_failed = r->training_failed,
+                        .trained = with_none(r->trained),
+                        .last = with_none(r->last)};
+    char *text = NULL, *path = tr_sprintf("%s/trial.yaml", t->folder);
+    size_t n;
+    FILE *to = path ? open_memstream(&text, &n) : NULL;
+    TR_NEED(to, TR_MEMORY, "out of memory for a trial's record");
+    st = tr_fields_write(record_fields, &rec, 0, to);
+    if (fclose(to) != 0 && st == TR_OK)
+        st = TR_FAIL(TR_MEMORY, "out of memory for a trial's record");
+    TR_TRY(st);
+    TR_TRY(tr_commit_open(&c, path, n));
+    TR_TRY(tr_commit_write(&c, 0, text, n));
+    TR_TRY(tr_commit_finish(&c));
+out:
+    tr_commit_close(&c);
+    free(text);
+    tr_free(path);
+    return st;
+}

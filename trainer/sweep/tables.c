@@ -1,0 +1,440 @@
+/* What came of a sweep: sweep.csv for programs, sweep.md and the terminal for people, sweep.svg: accuracy over latency,
+ * with sizes. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "optimize/plot/plot.h"
+#include "runtime/base/file.h"
+#include "trainer/sweep/internal.h"
+
+typedef struct {
+    const tr_sweep *s;
+    bool *front; /* [ntrials] */
+    size_t best;
+    const char **names; /* [ncolumns]: the end of each key that tells it from the others */
+} tables;
+
+/* ---- Names and cells ------------------------------------------------------------------------- */
+
+static size_t parts(const char *key)
+{
+    size_t n = 1;
+    for (; *key; key++) n += *key == '.';
+    return n;
+}
+
+static const char *last_parts(const char *key, size_t n)
+{
+    for (size_t skip = parts(key) > n ? parts(key) - n : 0; skip > 0; skip--)
+        key = strchr(key, '.') + 1;
+    return key;
+}
+
+static const char *short_name(const tr_sweep *s, size_t column)
+{
+    const char *key = s->columns[column]->text;
+    for (size_t n = 1; n < parts(key); n++) {
+        size_t same = 0;
+        for (size_t k = 0; k < s->ncolumns; k++)
+            same += strcmp(last_parts(s->columns[k]->text, n), last_parts(key, n)) == 0;
+        if (same == 1) return last_parts(key, n);
+    }
+    return key;
+}
+
+static tr_status value_text(const tr_trial *t, size_t column, char **out)
+{
+    if (t->settings[column].key) return tr_node_line(&t->settings[column].value.node, out);
+    *out = tr_strdup("");
+    return *out ? TR_OK : tr_last_status();
+}
+
+static bool is_done(const tr_trial *t)
+{
+    return t->result.state == TR_TRIAL_DONE;
+}
+
+/* ---- CSV (RFC 4180) -------------------------------------------------------------------------- */
+
+static void csv_text(const char *text, FILE *to)
+{
+    if (!text[strcspn(text, ",\"\r\n")]) {
+        fputs(text, to);
+        return;
+    }
+    fputc('"', to);
+    for (; *text; text++) {
+        if (*text == '"') fputc('"', to);
+        fputc(*text, to);
+    }
+    fputc('"', to);
+}
+
+/* The shortest that reads back as the same number; nothing for what is not known. */
+static void csv_real(double v, FILE *to)
+{
+    char text[32];
+    fprintf(to, ",%s", isfinite(v) ? tr_format_real(v, text) : "");
+}
+
+static void csv_model(const tr_trial_model *m, FILE *to)
+{
+    fprintf(to, ",%lld,%lld", (long long)m->parameters, (long long)m->bytes);
+    csv_real(m->multiply_adds, to);
+    csv_real(m->ms, to);
+    csv_real(m->evaluated ? m->loss : NAN, to);
+    csv_real(m->evaluated ? m->accuracy : NAN, to);
+}
+
+static tr_status csv_row(const tables *x, const tr_trial *t, FILE *to)
+{
+    const tr_trial_result *r = &t->result;
+    fprintf(to, "%zu,%s", t->number, is_done(t) ? "done" : "failed");
+    for (size_t k = 0; k < x->s->ncolumns; k++) {
+        char *value;
+        const tr_status st = value_text(t, k, &value);
+        if (st != TR_OK) return st;
+        fputc(',', to);
+        csv_text(value, to);
+        tr_free(value);
+    }
+    if (is_done(t)) {
+        csv_model(&r->last, to);
+        csv_real(r->trained.ms, to);
+        csv_real(r->trained.evaluated ? r->trained.accuracy : NAN, to);
+        fprintf(to, ",%zu,%d,%d,", t->source, tr_sweep_violation(x->s, &r->last) == 0,
+                x->front[t->number]);
+    } else
+        fprintf(to, ",,,,,,,,,%zu,,,", t->source);
+    csv_text(r->reason, to);
+    fputs("\r\n", to);
+    return TR_OK;
+}
+
+static tr_status write_csv(const tables *x, FILE *to)
+{
+    tr_status st = TR_OK;
+    fputs("trial,state", to);
+    for (size_t k = 0; k < x->s->ncolumns; k++) {
+        fputc(',', to);
+        csv_text(x->s->columns[k]->text, to);
+    }
+    fputs(",parameters,bytes,multiply_adds,latency_ms,loss,accuracy,trained_latency_ms,"
+          "trained_accuracy,trained_by,within,front,reason\r\n",
+          to);
+    for (size_t i = 0; i < x->s->ntrials; i++)
+        if (x->s->trials[i].result.state != TR_TRIAL_OPEN) TR_TRY(csv_row(x, &x->s->trials[i], to));
+out:
+    return st;
+}
+
+/* ---- The table for people -------------------------------------------------------------------- */
+
+enum { CELL = 48, FIXED = 6 }; /* columns besides the settings */
+
+static void number_cells(const tables *x, const tr_trial *t, char cells[][CELL])
+{
+    const tr_trial_model *m = &t->result.last;
+    if (!is_done(t)) {
+        for (int i = 0; i < FIXED - 1; i++) snprintf(cells[i], CELL, "-");
+        snprintf(cells[FIXED - 1], CELL, "failed");
+        return;
+    }
+    snprintf(cells[0], CELL, "%.4g", m->ms);
+    tr_format_bytes((double)m->bytes, cells[1], CELL);
+    tr_format_count(m->multiply_adds, cells[2], CELL);
+    snprintf(cells[3], CELL, m->evaluated ? "%.6g" : "-", m->loss);
+    snprintf(cells[4], CELL, m->evaluated && m->accuracy >= 0 ? "%.2f%%" : "-", 100 * m->accuracy);
+    snprintf(cells[5], CELL, "%s",
+             t->number == x->best && x->s->spec.search.present ? "best"
+             : x->front[t->number]                             ? "front"
+             : tr_sweep_violation(x->s, &t->result.last) > 0   ? "outside"
+                                                               : "");
+}
+
+/* Trial, settings, numbers; row 0: what they are. */
+static tr_status fill(const tables *x, char (*cells)[CELL], size_t columns, size_t *nrows)
+{
+    static const char *const names[FIXED] = {"latency, ms", "size",     "mult-adds",
+                                             "loss",        "accuracy", ""};
+    const tr_sweep *s = x->s;
+    snprintf(cells[0], CELL, "trial");
+    for (size_t k = 0; k < s->ncolumns; k++) snprintf(cells[1 + k], CELL, "%s", x->names[k]);
+    for (size_t k = 0; k < FIXED; k++) snprintf(cells[1 + s->ncolumns + k], CELL, "%s", names[k]);
+    *nrows = 1;
+    for (size_t i = 0; i < s->ntrials; i++) {
+        const tr_trial *t = &s->trials[i];
+        char(*row)[CELL] = cells + *nrows * columns;
+        if (t->result.state == TR_TRIAL_OPEN) continue;
+        snprintf(row[0], CELL, "%zu", t->number);
+        for (size_t k = 0; k < s->ncolumns; k++) {
+            char *value;
+            const tr_status st = value_text(t, k, &value);
+            if (st != TR_OK) return st;
+            snprintf(row[1 + k], CELL, "%s", value);
+            tr_free(value);
+        }
+        number_cells(x, t, row + 1 + s->ncolumns);
+        ++*nrows;
+    }
+    return TR_OK;
+}
+
+static void write_row(char (*row)[CELL], const size_t *width, size_t n, bool markdown, FILE *to)
+{
+    for (size_t k = 0; k < n; k++)
+        fprintf(to, "%s%*s", markdown ? k ? " | " : "| " : k ? "  " : "", (int)width[k], row[k]);
+    fputs(markdown ? " |\n" : "\n", to);
+}
+
+static tr_status write_table(const tables *x, bool markdown, FILE *to)
+{
+    tr_status st;
+    size_t nrows = 0;
+    const size_t n = 1 + x->s->ncolumns + FIXED;
+    char(*cells)[CELL] = tr_alloc(TR_MEM_OTHER, (x->s->ntrials + 1) * n, sizeof *cells);
+    size_t *width = tr_alloc(TR_MEM_OTHER, n, sizeof *width);
+    TR_HAVE(cells && width);
+    TR_TRY(fill(x, cells, n, &nrows));
+    for (size_t i = 0; i < nrows * n; i++) {
+        const size_t length = strlen(cells[i]);
+        if (length > width[i % n]) width[i % n] = length;
+    }
+    for (size_t i = 0; i < nrows; i++) {
+        write_row(cells + i * n, width, n, markdown, to);
+        for (size_t k = 0; k < n && i == 0 && markdown; k++) fputs(k ? " ---: |" : "| ---: |", to);
+        if (i == 0 && markdown) fputs("\n", to);
+    }
+out:
+    tr_free(cells);
+    tr_free(width);
+    return st;
+}
+
+static tr_status write_markdown(const tables *x, FILE *to)
+{
+    tr_status st;
+    const tr_sweep *s = x->s;
+    char *text = NULL;
+    fprintf(to, "# Sweep over %s\n\n", s->file);
+    TR_TRY(write_table(x, true, to));
+    fputs("\n`front`: no other trial is as fast, as small and as accurate, and better in one of "
+          "these.\n",
+          to);
+    if (x->best != SIZE_MAX && s->spec.search.present) {
+        text = tr_trial_text(s, &s->trials[x->best]);
+        TR_HAVE(text);
+        fprintf(to, "`best`: of these the one with the least %s: %s.\n",
+                tr_minimize_names[s->spec.search.minimize], text);
+    }
+    for (size_t i = 0; i < s->ntrials; i++)
+        if (s->trials[i].result.state == TR_TRIAL_FAILED)
+            fprintf(to, "\nTrial %zu failed: %s\n", i, s->trials[i].result.reason);
+    fputs("\n![accuracy over latency](sweep.svg)\n", to);
+out:
+    tr_free(text);
+    return st;
+}
+
+/* ---- The plot -------------------------------------------------------------------------------- */
+
+typedef struct {
+    double *x, *y, *sizes;
+    char **notes;
+    size_t n;
+} marks;
+
+static tr_status open_marks(size_t n, marks *m)
+{
+    tr_status st = TR_OK;
+    m->x = tr_alloc(TR_MEM_OTHER, n, sizeof *m->x);
+    m->y = tr_alloc(TR_MEM_OTHER, n, sizeof *m->y);
+    m->sizes = tr_alloc(TR_MEM_OTHER, n, sizeof *m->sizes);
+    m->notes = tr_alloc(TR_MEM_OTHER, n, sizeof *m->notes);
+    TR_HAVE(m->x && m->y && m->sizes && m->notes);
+out:
+    return st;
+}
+
+static void close_marks(marks *m)
+{
+    for (size_t i = 0; m->notes && i < m->n; i++) tr_free(m->notes[i]);
+    tr_free(m->x);
+    tr_free(m->y);
+    tr_free(m->sizes);
+    tr_free(m->notes);
+}
+
+static tr_status add_mark(const tables *x, const tr_trial *t, marks *m)
+{
+    tr_status st = TR_OK;
+    const tr_trial_model *model = &t->result.last;
+    char size[32], *text = tr_trial_text(x->s, t);
+    TR_HAVE(text);
+    m->x[m->n] = model->ms;
+    m->y[m->n] = !model->evaluated ? 0 : model->accuracy >= 0 ? 100 * model->accuracy : model->loss;
+    m->sizes[m->n] = (double)model->bytes;
+    tr_format_bytes((double)model->bytes, size, sizeof size);
+    m->notes[m->n] = tr_sprintf("trial %zu: %s; %.4g ms, %s, %.6g", t->number, text, model->ms,
+                                size, m->y[m->n]);
+    TR_HAVE(m->notes[m->n]);
+    m->n++;
+out:
+    tr_free(text);
+    return st;
+}
+
+/* The line along the front, as far as it can be seen: latency against what is up. */
+static tr_status front_line(const marks *front, bool loss, marks *line)
+{
+    tr_status st;
+    bool *seen = NULL;
+    double *v = tr_alloc(TR_MEM_OTHER, 2 * front->n, sizeof *v);
+    TR_TRY(open_marks(front->n, line));
+    seen = tr_alloc(TR_MEM_OTHER, front->n, sizeof *seen);
+    TR_HAVE(v && seen);
+    for (size_t i = 0; i < front->n; i++) {
+        v[2 * i] = front->x[i];
+        v[2 * i + 1] = loss ? front->y[i] : -front->y[i];
+    }
+    TR_TRY(tr_pareto_front(front->n, 2, v, NULL, seen));
+    for (size_t i = 0; i < front->n; i++) { /* by latency */
+        if (!seen[i]) continue;
+        size_t k = line->n++;
+        for (; k > 0 && line->x[k - 1] > front->x[i]; k--) {
+            line->x[k] = line->x[k - 1];
+            line->y[k] = line->y[k - 1];
+        }
+        line->x[k] = front->x[i];
+        line->y[k] = front->y[i];
+    }
+out:
+    tr_free(v);
+    tr_free(seen);
+    return st;
+}
+
+enum { FRONT, OTHERS, OUTSIDE, KINDS };
+
+static tr_status draw(const tables *x, const marks m[KINDS], const marks *line, bool loss, FILE *to)
+{
+    static const char *const names[KINDS] = {"front", "dominated", "outside the bounds"};
+    static const int colors[KINDS] = {2, 1, 7};
+    tr_plot_series series[KINDS + 1] = {{.name = "front, as seen",
+                                         .n = line->n,
+                                         .x = line->x,
+                                         .y = line->y,
+                                         .steps = true,
+                                         .color = 2}};
+    size_t n = 1;
+    double least = INFINITY, most = 0;
+    char low[32], high[32], label[160];
+    for (int k = KINDS - 1; k >= 0; k--) {
+        for (size_t i = 0; i < m[k].n; i++) {
+            least = fmin(least, m[k].sizes[i]);
+            most = fmax(most, m[k].sizes[i]);
+        }
+        if (m[k].n == 0) continue;
+        series[n++] = (tr_plot_series){.name = names[k],
+                                       .n = m[k].n,
+                                       .x = m[k].x,
+                                       .y = m[k].y,
+                                       .sizes = m[k].sizes,
+                                       .notes = (const char *const *)m[k].notes,
+                                       .points = true,
+                                       .filled = k == FRONT,
+                                       .color = colors[k]};
+    }
+    snprintf(label, sizeof label, "one sample, median, ms (area of a mark: file, %s to %s)",
+             most > 0 ? tr_format_bytes(least, low, sizeof low) : "",
+             most > 0 ? tr_format_bytes(most, high, sizeof high) : "");
+    return tr_svg_lines(&(tr_plot_lines){.title = x->s->base->name,
+                                         .x_label = label,
+                                         .y_label = loss ? "loss" : "accuracy, %",
+                                         .legend_below = !loss,
+                                         .nseries = n,
+                                         .series = series},
+                        to);
+}
+
+static tr_status write_svg(const tables *x, FILE *to)
+{
+    tr_status st = TR_OK;
+    const tr_sweep *s = x->s;
+    marks m[KINDS] = {{0}}, line = {0};
+    const tr_trial_model *first = tr_sweep_reference(s);
+    const bool loss = first && first->evaluated && !(first->accuracy >= 0);
+    for (int k = 0; k < KINDS; k++) TR_TRY(open_marks(s->ntrials, &m[k]));
+    for (size_t i = 0; i < s->ntrials; i++) {
+        const tr_trial *t = &s->trials[i];
+        if (!is_done(t)) continue;
+        const bool outside = tr_sweep_violation(s, &t->result.last) > 0;
+        TR_TRY(add_mark(x, t, &m[outside ? OUTSIDE : x->front[i] ? FRONT : OTHERS]));
+    }
+    TR_TRY(front_line(&m[FRONT], loss, &line));
+    TR_TRY(draw(x, m, &line, loss, to));
+out:
+    for (int k = 0; k < KINDS; k++) close_marks(&m[k]);
+    line.n = 0; /* it has no notes */
+    close_marks(&line);
+    return st;
+}
+
+/* ---- Files ----------------------------------------------------------------------------------- */
+
+static tr_status write_file(const tables *x, const char *name,
+                            tr_status (*write)(const tables *, FILE *))
+{
+    tr_status st;
+    tr_commit c = {.fd = -1};
+    char *text = NULL, *path = tr_sprintf("%s/%s", x->s->spec.output, name);
+    size_t n;
+    FILE *to = path ? open_memstream(&text, &n) : NULL;
+    TR_NEED(to, TR_MEMORY, "out of memory for the sweep's tables");
+    st = write(x, to);
+    if (fclose(to) != 0 && st == TR_OK)
+        st = TR_FAIL(TR_MEMORY, "out of memory for the sweep's tables");
+    TR_TRY(st);
+    TR_TRY(tr_commit_open(&c, path, n));
+    TR_TRY(tr_commit_write(&c, 0, text, n));
+    TR_TRY(tr_commit_finish(&c));
+out:
+    tr_commit_close(&c);
+    free(text);
+    tr_free(path);
+    return st;
+}
+
+static tr_status log_table(const tables *x)
+{
+    char *text = NULL;
+    size_t n;
+    FILE *to = open_memstream(&text, &n);
+    if (!to) return TR_FAIL(TR_MEMORY, "out of memory for the sweep's table");
+    tr_status st = write_table(x, false, to);
+    if (fclose(to) != 0 && st == TR_OK)
+        st = TR_FAIL(TR_MEMORY, "out of memory for the sweep's table");
+    if (st == TR_OK) tr_log_lines(TR_LOG_INFO, text);
+    free(text);
+    return st;
+}
+
+tr_status tr_sweep_write(const tr_sweep *s, bool table)
+{
+    tr_status st = TR_OK;
+    tables x = {.s = s};
+    x.front = tr_alloc(TR_MEM_OTHER, s->ntrials, sizeof *x.front);
+    x.names = tr_alloc(TR_MEM_OTHER, s->ncolumns, sizeof *x.names);
+    TR_HAVE(x.front && x.names);
+    for (size_t k = 0; k < s->ncolumns; k++) x.names[k] = short_name(s, k);
+    TR_TRY(tr_sweep_front(s, x.front, &x.best));
+    TR_TRY(write_file(&x, "sweep.csv", write_csv));
+    TR_TRY(write_file(&x, "sweep.md", write_markdown));
+    TR_TRY(write_file(&x, "sweep.svg", write_svg));
+    if (table) TR_TRY(log_table(&x));
+out:
+    tr_free(x.front);
+    tr_free((void *)x.names);
+    return st;
+}

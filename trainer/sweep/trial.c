@@ -1,0 +1,253 @@
+/* One trial: its training taken over from another where it is the same, then the pipeline as a job of its own. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base/file.h"
+#include "trainer/job.h"
+#include "trainer/run_folder.h"
+#include "trainer/stages.h"
+#include "trainer/sweep/internal.h"
+
+/* ---- The folder ------------------------------------------------------------------------------ */
+
+/* Rank 0. Whether the run that the folder holds, if any, trained the same; *any: it holds one. */
+static tr_status look(const tr_trial *t, bool *any, bool *same)
+{
+    tr_status st = TR_OK;
+    tr_config *c = NULL;
+    tr_variant_def stages[TR_STAGES + 1];
+    char *text = NULL, key[65] = "", *path = tr_sprintf("%s/config.yaml", t->folder);
+    size_t n;
+    *same = false;
+    TR_HAVE(path);
+    *any = access(path, F_OK) == 0;
+    if (!*any) goto out;
+    tr_stages_known(stages);
+    if (tr_read_text(path, &text, &n) == TR_OK &&
+        tr_config_open(path, text, n, NULL, 0, stages, &c) == TR_OK)
+        TR_TRY(tr_training_key(c, key));
+    *same = strcmp(key, t->training) == 0;
+out:
+    tr_config_close(c);
+    tr_free(text);
+    tr_free(path);
+    return st;
+}
+
+/* The bytes, where file systems have no links between these two. */
+static tr_status copy_file(const char *from, const char *to)
+{
+    enum { BLOCK = 1 << 20 };
+    tr_status st;
+    struct stat info;
+    int fd = -1;
+    tr_commit c = {.fd = -1};
+    char *block = tr_alloc(TR_MEM_IO, BLOCK, 1);
+    TR_HAVE(block);
+    TR_TRY(tr_file_open(from, O_RDONLY, TR_IO, &fd, &info));
+    TR_TRY(tr_commit_open(&c, to, (uint64_t)info.st_size));
+    for (off_t at = 0; at < info.st_size;) {
+        const ssize_t n = pread(fd, block, BLOCK, at);
+        TR_NEED(n > 0, TR_IO, "%s cannot be read: %s", from, strerror(errno));
+        TR_TRY(tr_commit_write(&c, (uint64_t)at, block, (size_t)n));
+        at += n;
+    }
+    TR_TRY(tr_commit_finish(&c));
+out:
+    tr_commit_close(&c);
+    if (fd >= 0) close(fd);
+    tr_free(block);
+    return st;
+}
+
+/* Rank 0. The model at `to` is the one at `from`: a link where that can be made. */
+static tr_status take_model(const char *from, const char *to)
+{
+    tr_status st;
+    char theirs[65], own[65] = "";
+    TR_TRY(tr_store_sha256(from, theirs));
+    if (access(to, F_OK) == 0 && tr_store_sha256(to, own) == TR_OK && strcmp(own, theirs) == 0)
+        return TR_OK;
+    TR_NEED(unlink(to) == 0 || errno == ENOENT, TR_IO, "%s cannot be removed: %s", to,
+            strerror(errno));
+    if (link(from, to) == 0) return tr_commit_sync_folder(to);
+    TR_TRY(copy_file(from, to));
+out:
+    return st;
+}
+
+/* Rank 0. The folder becomes a run's whose training is done. */
+static tr_status share_training(const tr_sweep *s, const tr_trial *t, const tr_config *c,
+                                bool resume, bool force)
+{
+    tr_status st;
+    tr_run_folder *f = NULL;
+    char *text = NULL, *from = tr_sprintf("%s/model.h5", s->trials[t->source].folder),
+         *to = tr_sprintf("%s/model.h5", t->folder);
+    TR_HAVE(from && to);
+    TR_TRY(tr_config_text(c, &text));
+    TR_TRY(tr_run_folder_open(t->folder, resume, force, &f));
+    TR_TRY(tr_run_folder_begin(f, text));
+    TR_TRY(take_model(from, to));
+out:;
+    const tr_error why = *tr_last_error();
+    tr_run_folder_close(f);
+    tr_set_error(&why);
+    free(text);
+    tr_free(from);
+    tr_free(to);
+    return st;
+}
+
+/* Rank 0. What is recorded no longer holds; a run of another training is replaced. */
+static tr_status prepare(const tr_sweep *s, const tr_trial *t, const tr_config *c, tr_job *job)
+{
+    tr_status st;
+    bool any, same;
+    char *record = tr_sprintf("%s/trial.yaml", t->folder);
+    TR_HAVE(record);
+    TR_NEED(unlink(record) == 0 || errno == ENOENT || errno == ENOTDIR, TR_IO,
+            "%s cannot be removed: %s", record, strerror(errno));
+    TR_TRY(look(t, &any, &same));
+    job->resume = any && same && !s->arguments->force;
+    job->force = any && !job->resume;
+    if (t->source == t->number) goto out;
+    TR_TRY(share_training(s, t, c, job->resume, job->force));
+    job->resume = true;
+    job->force = false;
+out:
+    tr_free(record);
+    return st;
+}
+
+/* ---- Failures -------------------------------------------------------------------------------- */
+
+/* What comes of a trial's settings, and would come of them again. */
+static bool is_own(tr_status st)
+{
+    return st == TR_BUDGET || st == TR_NONFINITE || st == TR_CONFIG || st == TR_SHAPE ||
+           st == TR_UNSUPPORTED || st == TR_DATA || st == TR_MEMORY || st == TR_KERNEL;
+}
+
+/* *Collective.* The failure of the first rank that has one of its own, on all. */
+static tr_status share_failure(tr_comm *comm, tr_status st)
+{
+    const tr_topology *top = tr_comm_topology(comm);
+    struct {
+        tr_status status;
+        char text[TR_ERROR_TEXT];
+    } told = {.status = st};
+    int root = 0;
+    const tr_error why = *tr_last_error();
+    tr_status *all = tr_alloc(TR_MEM_OTHER, (size_t)top->size, sizeof *all);
+    TR_HAVE(all);
+    snprintf(told.text, sizeof told.text, "%s", why.text);
+    TR_TRY(tr_comm_all_gather(comm, &told.status, all, sizeof *all));
+    while (root < top->size - 1 && (all[root] == TR_PEER || all[root] == TR_OK)) root++;
+    TR_TRY(tr_comm_broadcast(comm, &told, sizeof told, root));
+    tr_set_error(&why);
+    if (top->rank != root) (void)TR_FAIL(told.status, "%s", told.text);
+    st = top->rank != root ? tr_fail_hearsay(told.status) : told.status;
+out:
+    tr_free(all);
+    return st;
+}
+
+/* *Collective.* */
+static tr_status fail(const tr_sweep *s, tr_trial *t, tr_comm *comm, tr_status st)
+{
+    tr_trial_result *r = &t->result;
+    if (tr_comm_broken(comm)) return st;
+    st = share_failure(comm, st);
+    if (tr_comm_broken(comm) || !is_own(st)) return st;
+    r->state = TR_TRIAL_FAILED;
+    snprintf(r->reason, sizeof r->reason, "%s", tr_last_error()->text);
+    return s->spec.on_failure ? st : TR_OK;
+}
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
+/* Whether a training that is the same has failed. */
+static bool fails_likewise(const tr_sweep *s, tr_trial *t)
+{
+    const tr_trial *from = &s->trials[t->source];
+    if (t->source == t->number || !from->result.training_failed) return false;
+    t->result = (tr_trial_result){.state = TR_TRIAL_FAILED, .training_failed = true};
+    snprintf(t->result.reason, sizeof t->result.reason, "the training is that of trial %zu: %.900s",
+             from->number, from->result.reason);
+    return true;
+}
+
+/* *Collective.* */
+static tr_status run_pipeline(tr_sweep *s, tr_trial *t, tr_config *c, tr_comm *comm, bool *agreed)
+{
+    const bool root = tr_comm_topology(comm)->rank == 0;
+    tr_job job = {.comm = comm, .config = c, .quiet = s->arguments->quiet};
+    tr_status st = root ? prepare(s, t, c, &job) : TR_OK;
+    TR_TRY(tr_agree(comm, st, NULL));
+    TR_TRY(tr_comm_broadcast(comm, &job.resume, sizeof job.resume, 0));
+    TR_TRY(tr_comm_broadcast(comm, &job.force, sizeof job.force, 0));
+    /* a pipeline of training alone has nothing left to do with another's model */
+    if (t->source == t->number || c->pipeline.count > 1) TR_TRY(tr_job_run(&job, agreed));
+    TR_TRY(tr_trial_measure(t, c, s->arguments->quiet, comm, &t->result));
+    t->result.state = TR_TRIAL_DONE;
+out:
+    return st;
+}
+
+/* Rank 0. Failed before there is a model. */
+static bool has_model(const tr_trial *t)
+{
+    char *model = tr_sprintf("%s/model.h5", t->folder);
+    const bool there = model && access(model, F_OK) == 0;
+    tr_free(model);
+    return there;
+}
+
+/* Rank 0. */
+static tr_status make_record(tr_trial *t)
+{
+    if (mkdir(t->folder, 0777) != 0 && errno != EEXIST)
+        return TR_FAIL(TR_IO, "%s cannot be made: %s", t->folder, strerror(errno));
+    return tr_record_write(t);
+}
+
+/* *Collective.* Runs it, whatever is recorded. */
+static tr_status run_anew(tr_sweep *s, tr_trial *t, tr_comm *comm, bool *agreed)
+{
+    tr_config *c = NULL;
+    const bool root = tr_comm_topology(comm)->rank == 0;
+    tr_status st = tr_agree(comm, tr_trial_config(s, t, &c), NULL);
+    if (st == TR_OK) st = tr_agree(comm, tr_device_check(c), NULL);
+    if (st == TR_OK && !fails_likewise(s, t)) st = run_pipeline(s, t, c, comm, agreed);
+    if (!*agreed) return st; /* what it held stays open */
+    if (st != TR_OK) {
+        st = fail(s, t, comm, st);
+        t->result.training_failed = root && t->result.state == TR_TRIAL_FAILED && !has_model(t);
+    }
+    const tr_error why = *tr_last_error();
+    tr_config_close(c);
+    tr_set_error(&why);
+    return st;
+}
+
+tr_status tr_trial_run(tr_sweep *s, tr_trial *t, tr_comm *comm, bool *agreed)
+{
+    tr_status st = TR_OK;
+    const bool root = tr_comm_topology(comm)->rank == 0;
+    bool found = false;
+    *agreed = true;
+    if (root && s->arguments->resume && !s->arguments->force)
+        st = tr_record_read(t, &t->result, &found);
+    TR_TRY(tr_agree(comm, st, NULL));
+    TR_TRY(tr_comm_broadcast(comm, &found, sizeof found, 0));
+    if (!found) TR_TRY(run_anew(s, t, comm, agreed));
+    TR_TRY(tr_comm_broadcast(comm, &t->result, sizeof t->result, 0));
+    if (!found && root) st = make_record(t);
+    TR_TRY(tr_agree(comm, st, NULL));
+out:
+    return st;
+}
