@@ -96,7 +96,7 @@ static void line(const tr_plot_lines *p, size_t which, const tr_axis *x, const t
     fputs("\"/>\n", to);
 }
 
-enum { RADIUS = 3, RADIUS_MOST = 12 };
+enum { RADIUS = 3, RADIUS_MOST = 9 };
 
 static double radius(const tr_plot_lines *p, const tr_plot_series *s, size_t i)
 {

@@ -109,20 +109,6 @@ static tr_status check_connection(const tr_sweep *s, const tr_trial *t, const tr
                             "all trials: ranks are connected once; give them in `set`");
 }
 
-/* Where the error does not point into the sweep's file, the trial is said. */
-static tr_status blame(const tr_sweep *s, const tr_trial *t, tr_status st)
-{
-    tr_error e = *tr_last_error();
-    const char *file = s->arguments->config;
-    if (strncmp(e.text, file, strlen(file)) == 0 || s->ncolumns == 0) return st;
-    char *text = tr_trial_text(s, t);
-    const size_t n = strlen(e.text);
-    if (text) snprintf(e.text + n, sizeof e.text - n, " (with %s)", text);
-    tr_free(text);
-    tr_set_error(&e);
-    return st;
-}
-
 tr_status tr_trial_config(const tr_sweep *s, const tr_trial *t, tr_config **out)
 {
     tr_status st;
@@ -134,7 +120,6 @@ tr_status tr_trial_config(const tr_sweep *s, const tr_trial *t, tr_config **out)
     *out = c;
 out:
     if (st != TR_OK) {
-        st = blame(s, t, st);
         const tr_error why = *tr_last_error();
         tr_config_close(c);
         tr_set_error(&why);

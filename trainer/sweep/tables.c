@@ -321,7 +321,7 @@ static tr_status draw(const tables *x, const marks m[KINDS], const marks *line, 
 {
     static const char *const names[KINDS] = {"front", "dominated", "outside the bounds"};
     static const int colors[KINDS] = {2, 1, 7};
-    tr_plot_series series[KINDS + 1] = {{.name = "front, as seen",
+    tr_plot_series series[KINDS + 1] = {{.name = "best at its latency",
                                          .n = line->n,
                                          .x = line->x,
                                          .y = line->y,

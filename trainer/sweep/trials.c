@@ -159,6 +159,18 @@ char *tr_trial_text(const tr_sweep *s, const tr_trial *t)
 
 /* ---- Checks ---------------------------------------------------------------------------------- */
 
+/* Where the error does not point into the sweep's file, the trial is said. */
+static tr_error blame(const tr_sweep *s, const tr_trial *t, tr_error e)
+{
+    const char *file = s->arguments->config;
+    if (strncmp(e.text, file, strlen(file)) == 0 || s->ncolumns == 0) return e;
+    char *text = tr_trial_text(s, t);
+    const size_t n = strlen(e.text);
+    if (text) snprintf(e.text + n, sizeof e.text - n, " (with %s)", text);
+    tr_free(text);
+    return e;
+}
+
 /* A model is looked at once for all trials that train it. */
 static tr_status check_trial(tr_sweep *s, tr_trial *t)
 {
@@ -172,7 +184,7 @@ static tr_status check_trial(tr_sweep *s, tr_trial *t)
     TR_TRY(tr_train_model(c, &m));
     TR_TRY(tr_data_check(c, m));
 out:;
-    const tr_error why = *tr_last_error();
+    const tr_error why = st == TR_OK ? *tr_last_error() : blame(s, t, *tr_last_error());
     tr_model_close(m);
     tr_config_close(c);
     tr_set_error(&why);

@@ -93,9 +93,9 @@ static void marks(void **state)
                                   to),
                      TR_OK);
     fclose(to);
-    assert_int_equal(count("r=\"12\""), 1);
-    assert_int_equal(count("r=\"6\""), 1);
-    assert_int_equal(count("r=\"3\""), 1);
+    assert_int_equal(count("r=\"9\""), 1);
+    assert_int_equal(count("r=\"4.5\""), 1);
+    assert_int_equal(count("r=\"2.25\""), 1);
     assert_int_equal(count("class=\"l s2 p\""), 3); /* two, and the legend */
     assert_int_equal(count("<title>b&lt;c</title>"), 1);
     const char *path = strstr(text, "class=\"l s2\" d=\"M");
