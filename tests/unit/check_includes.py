@@ -48,6 +48,7 @@ OTHER_NAMES = {
     ("optimize/stages/prune.c", "batchnorm"): "a choice of prune.by",
     ("optimize/stages/prune.c", "linear"): "a choice of prune.schedule",
     ("optimize/stages/quantize.c", "mse"): "a choice of calibrate",
+    ("optimize/sweep/space.c", "linear"): "a scale of a sweep's ranges",
     ("runtime/config/schema_train.c", "linear"): "a choice of train.schedule",
 }
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
