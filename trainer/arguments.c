@@ -190,11 +190,13 @@ tr_status tr_arguments_config(const tr_arguments *a, tr_comm *comm, tr_config **
     } else
         st = read_config(a->config, a->stage, &text, &nbytes);
     tr_variant_def stages[TR_STAGES + 1];
+    unsigned skip;
     tr_stages_known(stages);
     if (st == TR_OK)
         st = tr_config_open(a->config, text, nbytes, a->overrides, a->noverrides, stages, &c);
     if (st == TR_OK && !a->stage) st = tr_stages_check_first(c);
     if (st == TR_OK) st = tr_stages_check(c);
+    if (st == TR_OK) st = tr_graph_passes_skipped(c, &skip);
     if (st == TR_OK)
         *out = c;
     else

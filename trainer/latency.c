@@ -63,7 +63,8 @@ static tr_status measure(const tr_network *n, const tr_latency_options *o, doubl
                                     .backend_ctx = o->backend_ctx,
                                     .threads = o->threads,
                                     .max_batch = 1,
-                                    .precision = o->precision};
+                                    .precision = o->precision,
+                                    .skip_passes = o->skip_passes};
     TR_TRY(tr_inference_open(n, &i, &t.engine));
     for (size_t k = 0; k < tr_inference_inputs(t.engine); k++) {
         const tr_inference_value v = tr_inference_input(t.engine, k);

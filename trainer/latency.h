@@ -11,6 +11,7 @@ typedef struct {
     void *backend_ctx;
     int threads;
     tr_precision precision;
+    unsigned skip_passes; /* of the graph: a set of TR_PASS_IS */
 } tr_latency_options;
 
 /* *Collective.* Rank 0 measures, the others sleep: the median over calls with one sample, after as many

@@ -217,6 +217,7 @@ static tr_status open_session(tr_trainer *t)
         .ranks = c->train.sync_batchnorm == TR_SYNC_NODE ? t->topology->most : t->topology->size,
         .recompute = c->train.recompute.kind.which,
         .recompute_every = c->train.recompute.every,
+        .skip_passes = tr_graph_skip(c),
         .keys = keys,
         .nkeys = nkeys,
     };

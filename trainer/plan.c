@@ -78,22 +78,28 @@ static void count_data(report *r)
     r->train_held = r->eval_held = r->train_loader = r->eval_loader = 0;
 }
 
+static tr_session_options session_options(const report *r)
+{
+    return (tr_session_options){.model = r->m,
+                                .trained = true,
+                                .backend = r->on.backend,
+                                .backend_ctx = r->backend_ctx,
+                                .threads = r->on.threads,
+                                .precision = (tr_precision)r->c->train.precision,
+                                .sync_batchnorm = r->c->train.sync_batchnorm != TR_SYNC_NONE,
+                                .ranks = r->on.topology.size,
+                                .recompute = r->c->train.recompute.kind.which,
+                                .recompute_every = r->c->train.recompute.every,
+                                .skip_passes = tr_graph_skip(r->c),
+                                .dry = true};
+}
+
 static tr_status open_session(const report *r, const tr_plan_key *keys, size_t nkeys,
                               tr_session **out)
 {
-    const tr_session_options o = {.model = r->m,
-                                  .trained = true,
-                                  .backend = r->on.backend,
-                                  .backend_ctx = r->backend_ctx,
-                                  .threads = r->on.threads,
-                                  .precision = (tr_precision)r->c->train.precision,
-                                  .sync_batchnorm = r->c->train.sync_batchnorm != TR_SYNC_NONE,
-                                  .ranks = r->on.topology.size,
-                                  .recompute = r->c->train.recompute.kind.which,
-                                  .recompute_every = r->c->train.recompute.every,
-                                  .keys = keys,
-                                  .nkeys = nkeys,
-                                  .dry = true};
+    tr_session_options o = session_options(r);
+    o.keys = keys;
+    o.nkeys = nkeys;
     return tr_session_open(&o, out);
 }
 
@@ -319,6 +325,39 @@ static void shape_text(const tr_graph *g, const tr_op *op, char *buf, size_t roo
         n += (size_t)snprintf(buf + n, room - n, "%s%lld", d ? "x" : "", (long long)t->dims[d]);
 }
 
+/* What the passes found in the graph of each kind. */
+static tr_status print_passes(const report *r)
+{
+    tr_status st = TR_OK;
+    static const char *const titles[] = {"training", "evaluation", "inference"};
+    static const tr_mode modes[] = {TR_MODE_TRAIN, TR_MODE_EVALUATE, TR_MODE_INFER};
+    size_t found[TR_COUNT(modes)][TR_GRAPH_PASSES];
+    const tr_session_options o = session_options(r);
+    for (size_t m = 0; m < TR_COUNT(modes); m++)
+        TR_TRY(tr_session_passes(&o,
+                                 (tr_plan_key){modes[m], m == 0   ? r->train_batch
+                                                         : m == 1 ? r->eval_batch
+                                                                  : 1},
+                                 found[m]));
+    fprintf(r->to, "\n%-24s", "passes over the graph");
+    for (size_t m = 0; m < TR_COUNT(modes); m++) fprintf(r->to, "%12s", titles[m]);
+    fputc('\n', r->to);
+    for (int i = 0; i < TR_GRAPH_PASSES; i++) {
+        const tr_graph_pass *pass = tr_graph_pass_at((tr_graph_pass_id)i);
+        fprintf(r->to, "  %-22s", pass->name);
+        for (size_t m = 0; m < TR_COUNT(modes); m++)
+            if (o.skip_passes & TR_PASS_IS(i))
+                fprintf(r->to, "%12s", "skipped");
+            else if (pass->modes & 1u << modes[m])
+                fprintf(r->to, "%12zu", found[m][i]);
+            else
+                fprintf(r->to, "%12s", "-");
+        fputc('\n', r->to);
+    }
+out:
+    return st;
+}
+
 /* Parameters and forward ops stand in the same order: *next moves along. */
 static size_t layer_parameters(const tr_model *m, const char *layer, size_t *next)
 {
@@ -381,6 +420,7 @@ tr_status tr_plan_report(const tr_config *c, tr_model *m, int ranks, FILE *to)
     TR_TRY(print_memory(&r));
     print_arithmetic(&r);
     TR_TRY(print_communication(&r));
+    TR_TRY(print_passes(&r));
     print_table(&r, "training", tr_session_plan(r.both, TR_MODE_TRAIN, r.train_batch));
     print_table(&r, "evaluation", tr_session_plan(r.eval, TR_MODE_EVALUATE, r.eval_batch));
 out:

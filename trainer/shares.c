@@ -30,7 +30,7 @@ tr_status tr_activation_bound(const tr_config *c, const tr_model *m, int64_t bat
                           .ranks = 1,
                           .recompute = c->train.recompute.kind.which,
                           .recompute_every = c->train.recompute.every,
-                          .passes = TR_PASSES_ALL};
+                          .passes = TR_PASSES_ALL & ~tr_graph_skip(c)};
     tr_status st = tr_graph_open(m, &o, &g);
     if (st != TR_OK) return st;
     *nbytes = 0;

@@ -134,7 +134,8 @@ static tr_status measure(const run *r, const tr_network *n, double *ms)
     const tr_latency_options o = {.backend = f->backend,
                                   .backend_ctx = f->backend_ctx,
                                   .threads = f->threads,
-                                  .precision = (tr_precision)f->config->train.precision};
+                                  .precision = (tr_precision)f->config->train.precision,
+                                  .skip_passes = tr_graph_skip(f->config)};
     return tr_latency(f->comm, n, &o, ms);
 }
 

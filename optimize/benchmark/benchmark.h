@@ -79,6 +79,7 @@ typedef struct {
     const tr_backend *backend;
     void *backend_ctx;
     int threads;
+    unsigned skip_passes;         /* of the graphs: a set of TR_PASS_IS */
     const tr_bench_model *models; /* the first is what the others are compared with */
     size_t nmodels;
     const int64_t *batches;

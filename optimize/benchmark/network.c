@@ -64,7 +64,8 @@ static tr_status subject_open(const tr_benchmark_options *o, const tr_bench_mode
                                     .backend_ctx = o->backend_ctx,
                                     .threads = o->threads,
                                     .max_batch = batch,
-                                    .precision = m->precision};
+                                    .precision = m->precision,
+                                    .skip_passes = o->skip_passes};
     *s = (subject){.batch = batch};
     const double begin = tr_now();
     TR_TRY(tr_inference_open(m->network, &e, &s->engine));

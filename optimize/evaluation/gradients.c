@@ -58,6 +58,7 @@ static tr_status open_work(work *w)
                                                  .params = w->params,
                                                  .threads = 1,
                                                  .ranks = 1,
+                                                 .skip_passes = tr_graph_skip(e->o.config),
                                                  .keys = &key,
                                                  .nkeys = 1},
                            &w->session));

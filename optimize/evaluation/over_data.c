@@ -76,6 +76,7 @@ static tr_status open_session(worker *k)
                                   .threads = 1,
                                   .precision = (tr_precision)e->o.config->train.precision,
                                   .ranks = 1,
+                                  .skip_passes = tr_graph_skip(e->o.config),
                                   .keys = keys,
                                   .nkeys = rest ? 2 : 1,
                                   .outputs = w->what->outputs,

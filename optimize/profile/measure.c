@@ -73,6 +73,7 @@ static tr_status open_session(bench *b)
                                   .ranks = 1,
                                   .recompute = o->recompute,
                                   .recompute_every = o->recompute_every,
+                                  .skip_passes = o->skip_passes,
                                   .keys = &key,
                                   .nkeys = 1};
     TR_TRY(tr_session_open(&s, &b->session));

@@ -303,6 +303,7 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     models all = {0};
     tr_benchmark *b = NULL;
     tr_benchmark_options bo = {.target = o->target_ms / 1e3,
+                               .skip_passes = tr_graph_skip(job->config),
                                .seconds = o->seconds,
                                .runs = (size_t)o->runs,
                                .seed = (uint64_t)job->config->seed,

@@ -34,41 +34,28 @@ static const tr_field fields[] = {
 
 /* ---- Options --------------------------------------------------------------------------------- */
 
-/* names: [count] of tr_alloc, which point into the config. */
-static tr_status skipped(const tr_node *skip, const char ***names, size_t *count)
-{
-    const bool list = skip && skip->kind == TR_NODE_LIST,
-               one = skip && skip->kind == TR_NODE_SCALAR;
-    *count = list ? skip->count : one && skip->text[0] ? 1 : 0;
-    *names = tr_alloc(TR_MEM_OTHER, *count, sizeof **names);
-    if (!*names) return tr_last_status();
-    for (size_t i = 0; i < *count; i++) (*names)[i] = list ? skip->values[i]->text : skip->text;
-    return TR_OK;
-}
+enum { MOST = 64 }; /* passes */
 
-static tr_status check_name(const tr_node *at)
+/* names: [MOST], those to skip. */
+static tr_status skipped(const tr_node *skip, const char **names, size_t *count)
 {
-    const char *names[64], *near;
-    size_t n = tr_pass_count() < TR_COUNT(names) ? tr_pass_count() : TR_COUNT(names), i = 0;
-    for (size_t k = 0; k < n; k++) names[k] = tr_pass_at(k)->name;
-    if (at->kind != TR_NODE_SCALAR) return tr_node_fail(at, "skip: expected names of passes");
-    while (i < n && strcmp(names[i], at->text) != 0) i++;
-    if (i < n) return TR_OK;
-    near = tr_nearest(at->text, names, n);
-    return tr_node_fail(at, "skip: there is no pass \"%s\"%s%s%s", at->text,
-                        near ? ": did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    const char *all[MOST];
+    bool found[MOST];
+    const size_t n = tr_pass_count();
+    if (n > MOST) return TR_FAIL(TR_INTERNAL, "more than %d passes", MOST);
+    for (size_t i = 0; i < n; i++) all[i] = tr_pass_at(i)->name;
+    *count = 0;
+    const tr_status st = tr_node_names(skip, "skip", "pass", all, n, found);
+    for (size_t i = 0; i < n; i++)
+        if (found[i]) names[(*count)++] = all[i];
+    return st;
 }
 
 static tr_status check(const tr_config *c, size_t place)
 {
-    const tr_node *skip = ((const fold_options *)c->pipeline.items[place].options)->skip;
-    tr_status st = TR_OK;
-    if (skip && skip->kind == TR_NODE_MAP) return tr_node_fail(skip, "skip: expected a list");
-    if (skip && skip->kind == TR_NODE_SCALAR && skip->text[0]) return check_name(skip);
-    for (size_t i = 0; skip && skip->kind == TR_NODE_LIST && i < skip->count; i++)
-        TR_TRY(check_name(skip->values[i]));
-out:
-    return st;
+    const char *names[MOST];
+    size_t n;
+    return skipped(((const fold_options *)c->pipeline.items[place].options)->skip, names, &n);
 }
 
 /* ---- Proof ----------------------------------------------------------------------------------- */
@@ -140,14 +127,42 @@ out:
     return st;
 }
 
+/* What the passes over the graph then find in it, as it answers on this device. */
+static tr_status say_graph(const tr_stage_job *job, const tr_network *made)
+{
+    tr_status st = TR_OK;
+    const char *names[TR_GRAPH_PASSES];
+    double v[TR_GRAPH_PASSES];
+    size_t found[TR_GRAPH_PASSES];
+    const tr_backend *backend;
+    void *ctx;
+    int threads;
+    tr_evaluator_place(job->evaluator, &backend, &ctx, &threads);
+    const tr_session_options o = {.model = made->model,
+                                  .backend = backend,
+                                  .backend_ctx = ctx,
+                                  .precision = (tr_precision)job->parent_config->train.precision,
+                                  .ranks = 1,
+                                  .skip_passes = tr_graph_skip(job->config)};
+    TR_TRY(tr_session_passes(&o, (tr_plan_key){TR_MODE_INFER, 1}, found));
+    for (int i = 0; i < TR_GRAPH_PASSES; i++) {
+        names[i] = tr_graph_pass_at((tr_graph_pass_id)i)->name;
+        v[i] = (double)found[i];
+    }
+    TR_TRY(tr_findings_table(job->findings, "graph_passes", TR_GRAPH_PASSES, names));
+    TR_TRY(tr_findings_column(job->findings, "count", v));
+out:
+    return st;
+}
+
 static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed)
 {
     tr_status st = TR_OK;
     const fold_options *o = job->options;
     const tr_config *c = job->parent_config;
     proof p = {.job = job, .raw = *c};
-    tr_pass_report reports[64];
-    const char **skip = NULL;
+    tr_pass_report reports[MOST];
+    const char *skip[MOST];
     bool raw = false;
     *agreed = true;
     p.raw.data.normalize.written = NULL;
@@ -160,19 +175,16 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
                                                                                : 0.05,
                             .differ = differ,
                             .ctx = &p};
-    st = skipped(o->skip, &skip, &po.nskip);
     po.skip = skip;
-    if (st == TR_OK && tr_pass_count() > TR_COUNT(reports))
-        st = TR_FAIL(TR_INTERNAL, "more passes than reports");
-    TR_TRY(tr_agree(job->comm, st, NULL));
+    TR_TRY(tr_agree(job->comm, skipped(o->skip, skip, &po.nskip), NULL));
     st = tr_passes_run(job->parent, &po, &out->network, &raw, reports);
     *agreed = st == TR_OK || p.agreed;
     TR_TRY(st);
     if (raw) out->override = tr_strdup(TR_PASSES_RAW);
     st = raw && !out->override ? tr_last_status() : say(job->findings, reports);
+    if (st == TR_OK) st = say_graph(job, out->network);
     TR_TRY(tr_agree(job->comm, st, NULL));
 out:
-    tr_free(skip);
     return st;
 }
 

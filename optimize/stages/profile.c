@@ -76,7 +76,8 @@ static tr_status measure(job_state *s, tr_mode mode, int64_t batch)
                             .counters = s->o->counters,
                             .update = mode == TR_MODE_TRAIN ? &update : NULL,
                             .recompute = c->train.recompute.kind.which,
-                            .recompute_every = c->train.recompute.every};
+                            .recompute_every = c->train.recompute.every,
+                            .skip_passes = tr_graph_skip(c)};
     tr_evaluator_place(s->job->evaluator, &o.backend, &o.backend_ctx, &o.threads);
     return tr_profile_measure(&o, &s->machine, &s->profiles[s->n++]);
 }

@@ -48,6 +48,10 @@ const tr_node *tr_node_get(const tr_node *map, const char *key); /* NULL when ab
 tr_status tr_node_fail(const tr_node *at, const char *fmt, ...) TR_PRINTF(2, 3);
 /* Writes the tree as YAML that parses back to the same tree; block style, short lists on one line. */
 tr_status tr_node_write(const tr_node *n, FILE *to);
+/* `n`: one name, a list of names, "" or NULL; each stands in `names`, or TR_CONFIG at its place with the
+ * nearest: "KEY: there is no WHAT ...". found: [count]: those that are named. */
+tr_status tr_node_names(const tr_node *n, const char *key, const char *what,
+                        const char *const *names, size_t count, bool *found);
 /* The same in one line, as it can stand behind the = of an override. Allocated. */
 tr_status tr_node_line(const tr_node *n, char **out);
 
@@ -328,10 +332,11 @@ typedef struct tr_config {
         int deterministic; /* tr_deterministic */
         bool benchmark;
         double workspace_mb;
-        double bucket_mb;     /* 0 = auto */
-        int wire;             /* tr_wire_kind: type of gradients between nodes */
-        int shard_optimizer;  /* tr_shard_kind */
-        double timeout;       /* seconds a rank waits for its peers before it gives up */
+        double bucket_mb;           /* 0 = auto */
+        int wire;                   /* tr_wire_kind: type of gradients between nodes */
+        int shard_optimizer;        /* tr_shard_kind */
+        const tr_node *skip_passes; /* tr_graph_passes_skipped */
+        double timeout;             /* seconds a rank waits for its peers before it gives up */
         double start_timeout; /* seconds for calls of MPI's in which peers cannot be looked at */
         struct {
             int64_t wait, warmup, active; /* steps; active 0: no profile */

@@ -149,6 +149,11 @@ const tr_graph_pass *tr_graph_pass_at(tr_graph_pass_id pass);
 /* TR_GRAPH_PASSES: there is none of that name. */
 tr_graph_pass_id tr_graph_pass_named(const char *name);
 
+/* Those that run.skip_passes names, a set of TR_PASS_IS; TR_CONFIG: there is none of a name. */
+tr_status tr_graph_passes_skipped(const tr_config *c, unsigned *out);
+/* The same of a config that was checked. */
+unsigned tr_graph_skip(const tr_config *c);
+
 /* The op by which a backend is asked whether it has products of 8 bits (tr_device_kernels.unsupported). */
 const tr_op_def *tr_graph_int8(void);
 /* The type of activations: float32, bfloat16, float16. */

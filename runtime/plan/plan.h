@@ -39,6 +39,10 @@ typedef struct {
  * collective when run). All memory is allocated here: running a plan allocates nothing. */
 tr_status tr_session_open(const tr_session_options *o, tr_session **out);
 void tr_session_close(tr_session *s);
+/* What the passes find in the graph that a session of these options would have for the key (tr_graph.found);
+ * o->keys is ignored. */
+tr_status tr_session_passes(const tr_session_options *o, tr_plan_key key,
+                            size_t found[TR_GRAPH_PASSES]);
 /* One more plan, as if the session had been opened with it; TR_OK where it has it. Whatever else fails, the
  * session is as before. Plans got before stay where they are; what they have read and computed is gone. */
 tr_status tr_session_add(tr_session *s, tr_plan_key key);

@@ -148,6 +148,16 @@ tr_status tr_session_graph(const tr_session_options *o, tr_plan_key key, tr_grap
     return tr_graph_open(o->model, &go, out);
 }
 
+tr_status tr_session_passes(const tr_session_options *o, tr_plan_key key,
+                            size_t found[TR_GRAPH_PASSES])
+{
+    tr_graph *g = NULL;
+    const tr_status st = tr_session_graph(o, key, &g);
+    if (st == TR_OK) memcpy(found, g->found, sizeof g->found);
+    tr_graph_close(g);
+    return st;
+}
+
 tr_status tr_session_open(const tr_session_options *o, tr_session **out)
 {
     tr_status st = TR_OK;

@@ -75,6 +75,24 @@ tr_graph_pass_id tr_graph_pass_named(const char *name)
     return (tr_graph_pass_id)i;
 }
 
+tr_status tr_graph_passes_skipped(const tr_config *c, unsigned *out)
+{
+    const char *names[TR_GRAPH_PASSES];
+    bool skip[TR_GRAPH_PASSES];
+    for (int i = 0; i < TR_GRAPH_PASSES; i++) names[i] = table[i].pass.name;
+    const tr_status st = tr_node_names(c->run.skip_passes, "run.skip_passes", "pass over a graph",
+                                       names, TR_GRAPH_PASSES, skip);
+    *out = 0;
+    for (int i = 0; i < TR_GRAPH_PASSES; i++) *out |= skip[i] ? TR_PASS_IS(i) : 0;
+    return st;
+}
+
+unsigned tr_graph_skip(const tr_config *c)
+{
+    unsigned skip;
+    return tr_graph_passes_skipped(c, &skip) == TR_OK ? skip : 0;
+}
+
 tr_status tr_passes_over_graph(tr_builder *b)
 {
     tr_status st = TR_OK;
