@@ -15,7 +15,7 @@ typedef struct {
 } entry;
 
 static const entry table[TR_GRAPH_PASSES] = {
-    [TR_PASS_UNREAD] = {{"unread", "Ops that no output needs are left out.", EVALUATE | INFER},
+    [TR_PASS_UNREAD] = {{"unread", "Ops that no wanted output needs are left out.", INFER},
                         tr_graph_pass_unread},
     [TR_PASS_COMMON] = {{"common", "Of equal ops on the same tensors one is computed.",
                          EVALUATE | INFER},

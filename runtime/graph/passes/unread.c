@@ -1,6 +1,5 @@
 /* Ops whose result nobody reads are left out, as are those that only these read: layers behind the
- * outputs that an infer graph is asked for, branches that lead nowhere. Backwards through the list, once.
- * Not in training, where such a layer may still have states that follow its input. */
+ * outputs that an infer graph is asked for. Backwards through the list, once. */
 #include "runtime/graph/passes/passes.h"
 
 tr_status tr_graph_pass_unread(tr_builder *b, size_t *found)
@@ -11,7 +10,7 @@ tr_status tr_graph_pass_unread(tr_builder *b, size_t *found)
     for (size_t k = 0; k < g->noutputs; k++) read[g->outputs[k]] = true;
     for (size_t i = g->nops; i-- > 0;) {
         tr_op *op = &g->ops[i];
-        bool wanted = op->phase == TR_PHASE_LOSS;
+        bool wanted = false;
         for (int k = 0; k < op->nout; k++) wanted |= op->out[k] >= 0 && read[op->out[k]];
         if (!wanted) op->def = NULL;
         *found += !wanted;
