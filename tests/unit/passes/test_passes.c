@@ -372,7 +372,7 @@ static void test_generated(void **state)
     assert_true(found[4] > 600 && found[7] > 100 && layers[1] < layers[0] * 9 / 10 && alone > 40);
 }
 
-/* The page has a row for each, in their order. */
+/* The page has a row for each, in their order; then one for each pass over the graph. */
 static void test_documented(void **state)
 {
     (void)state;
@@ -380,8 +380,12 @@ static void test_documented(void **state)
     size_t n;
     ok(tr_read_text(TR_SOURCE_DIR "/docs/passes.md", &text, &n));
     const char *at = text;
-    for (size_t i = 0; i < tr_pass_count(); i++) {
-        char *row = tr_sprintf("\n| `%s` | %s |", tr_pass_at(i)->name, tr_pass_at(i)->doc);
+    for (size_t i = 0; i < tr_pass_count() + TR_GRAPH_PASSES; i++) {
+        const size_t graph = i - tr_pass_count();
+        const bool over = i >= tr_pass_count();
+        const tr_graph_pass *g = over ? tr_graph_pass_at((tr_graph_pass_id)graph) : NULL;
+        char *row = tr_sprintf("\n| `%s` | %s |", over ? g->name : tr_pass_at(i)->name,
+                               over ? g->what : tr_pass_at(i)->doc);
         const char *found = strstr(at, row);
         if (!found) fail_msg("docs/passes.md lacks, in its place:%s", row);
         at = found + 1;
