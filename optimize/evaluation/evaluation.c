@@ -62,21 +62,30 @@ static tr_status take_tally(void *ctx, const tr_plan *p, const tr_batch *b, cons
 tr_status tr_evaluate(tr_evaluator *e, const tr_network *n, const tr_config *config,
                       tr_evaluation *out)
 {
+    return tr_evaluate_on(e, n, config, false, 0, out);
+}
+
+tr_status tr_evaluate_on(tr_evaluator *e, const tr_network *n, const tr_config *config,
+                         bool train_data, uint64_t samples, tr_evaluation *out)
+{
     tr_status st = TR_OK;
-    const tr_over_data what = {.nbytes = TR_TALLY * sizeof(double), .take = take_tally};
+    const tr_over_data what = {.train_data = train_data,
+                               .samples = samples,
+                               .nbytes = TR_TALLY * sizeof(double),
+                               .take = take_tally};
     double *tallies = NULL, sum[TR_TALLY] = {0};
     uint64_t batches;
     TR_TRY(tr_run_over(e, n, config, &what, (void **)&tallies, &batches));
     for (uint64_t b = 0; b < batches; b++)
         for (int i = 0; i < TR_TALLY; i++) sum[i] += tallies[b * TR_TALLY + (uint64_t)i];
-    const double samples = sum[TR_TALLY_SAMPLES];
+    const double count = sum[TR_TALLY_SAMPLES];
     const int loss = e->o.config->model.loss.kind.which;
     const bool classes = loss == TR_LOSS_CROSS_ENTROPY, right = classes || loss == TR_LOSS_BCE;
-    *out = (tr_evaluation){.samples = (uint64_t)samples,
+    *out = (tr_evaluation){.samples = (uint64_t)count,
                            .loss = sum[TR_TALLY_LOSS] / sum[TR_TALLY_WEIGHT],
-                           .accuracy = right ? sum[TR_TALLY_CORRECT] / samples : NAN,
-                           .top5 = classes && n->model->outputs > 5 ? sum[TR_TALLY_TOP5] / samples
-                                                                    : NAN};
+                           .accuracy = right ? sum[TR_TALLY_CORRECT] / count : NAN,
+                           .top5 =
+                               classes && n->model->outputs > 5 ? sum[TR_TALLY_TOP5] / count : NAN};
 out:
     tr_free(tallies);
     return st;

@@ -38,6 +38,10 @@ void tr_evaluator_place(const tr_evaluator *e, const tr_backend **backend, void 
 tr_status tr_evaluate(tr_evaluator *e, const tr_network *n, const tr_config *config,
                       tr_evaluation *out);
 
+/* The same over the first so many samples (0: all), whole batches of them, of data.eval or data.train. */
+tr_status tr_evaluate_on(tr_evaluator *e, const tr_network *n, const tr_config *config,
+                         bool train_data, uint64_t samples, tr_evaluation *out);
+
 /* What is done with each batch once a network has run on it. */
 typedef struct {
     bool

@@ -1,5 +1,5 @@
 /* Ranges of values over data: once for the extremes, then histograms of what lies between. */
-#include "optimize/quantize/quantize.h"
+#include "optimize/quantize/internal.h"
 
 #include <math.h>
 #include <string.h>
@@ -8,6 +8,7 @@ enum { BINS = TR_CALIBRATION_BINS };
 
 /* What a pass over the data looks at. */
 typedef struct {
+    const tr_evaluator *e;
     const tr_model *m;
     size_t count, nlayers; /* values; those of layers, which come first */
     int *values;
@@ -19,17 +20,10 @@ typedef struct {
     double least, most, bad;
 } extremes;
 
-static double element(tr_dtype t, const void *p, size_t i)
-{
-    return t == TR_BF16  ? (double)tr_bf16_to_f32(((const tr_bf16 *)p)[i])
-           : t == TR_F16 ? (double)tr_f16_to_f32(((const tr_f16 *)p)[i])
-                         : (double)((const float *)p)[i];
-}
-
 static void look_extremes(tr_dtype t, const void *p, size_t n, extremes *x)
 {
     for (size_t i = 0; i < n; i++) {
-        const double v = element(t, p, i);
+        const double v = tr_value_at(t, p, i);
         if (!isfinite(v)) x->bad = 1;
         if (v < x->least) x->least = v;
         if (v > x->most) x->most = v;
@@ -40,7 +34,7 @@ static void look_histogram(tr_dtype t, const void *p, size_t n, double most, int
 {
     const double each = most > 0 ? BINS / most : 0;
     for (size_t i = 0; i < n; i++) {
-        const double at = fabs(element(t, p, i)) * each;
+        const double at = fabs(tr_value_at(t, p, i)) * each;
         bins[at < BINS ? (size_t)at : BINS - 1]++;
     }
 }
@@ -50,17 +44,22 @@ static tr_status take(void *ctx, const tr_plan *p, const tr_batch *b, const doub
 {
     const looking *k = ctx;
     const tr_graph *g = tr_plan_graph(p);
+    tr_status st = TR_OK;
+    tr_host_values v = {0};
     (void)tally;
     for (size_t i = 0; i < k->count; i++) {
         const int id = i < k->nlayers ? g->outputs[i] : g->inputs[k->values[i]];
         const tr_tensor *t = &g->tensors[id];
-        const void *at = i < k->nlayers ? tr_plan_tensor(p, id) : b->inputs[k->values[i]];
+        const void *at = i < k->nlayers ? NULL : b->inputs[k->values[i]];
+        if (i < k->nlayers) TR_TRY(tr_host_values_of(k->e, p, id, &v, &at));
         if (k->most)
             look_histogram(t->dtype, at, t->count, k->most[i], (int64_t *)result + i * BINS);
         else
             look_extremes(t->dtype, at, t->count, (extremes *)result + i);
     }
-    return TR_OK;
+out:
+    tr_free(v.buffer);
+    return st;
 }
 
 static void close_looking(looking *k)
@@ -70,12 +69,13 @@ static void close_looking(looking *k)
     tr_free(k->most);
 }
 
-static tr_status open_looking(const tr_network *n, const bool *wanted, looking *k)
+static tr_status open_looking(const tr_evaluator *e, const tr_network *n, const bool *wanted,
+                              looking *k)
 {
     tr_status st = TR_OK;
     const tr_model *m = n->model;
     const size_t all = m->ninputs + m->nlayers;
-    *k = (looking){.m = m};
+    *k = (looking){.e = e, .m = m};
     TR_HAVE(k->values = tr_alloc(TR_MEM_OTHER, all, sizeof *k->values));
     TR_HAVE(k->names = tr_alloc(TR_MEM_OTHER, all, sizeof *k->names));
     for (size_t v = m->ninputs; v < all; v++)
@@ -158,7 +158,7 @@ tr_status tr_calibrate(tr_evaluator *e, const tr_network *n, const tr_config *co
 {
     tr_status st = TR_OK;
     looking k;
-    TR_TRY(tr_agree(tr_evaluator_comm(e), open_looking(n, wanted, &k), NULL));
+    TR_TRY(tr_agree(tr_evaluator_comm(e), open_looking(e, n, wanted, &k), NULL));
     if (k.count == 0) goto out;
     tr_over_data what = {.train_data = true,
                          .samples = o->samples,

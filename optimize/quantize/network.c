@@ -1,13 +1,10 @@
 /* Networks with fewer bits: which values are rounded, and the weights. */
-#include "optimize/quantize/quantize.h"
+#include "optimize/quantize/internal.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "runtime/graph/facts.h"
-
-/* A layer's weight, where nobody shares it and it is float32. */
-static const tr_param *weight_of(const tr_model *m, const tr_layer *l)
+const tr_param *tr_own_weight(const tr_model *m, const tr_layer *l)
 {
     const tr_param *p = l->nparams > 0 ? &m->params[l->params[0]] : NULL;
     return p && p->uses == 1 && p->stored == TR_F32 ? p : NULL;
@@ -16,7 +13,7 @@ static const tr_param *weight_of(const tr_model *m, const tr_layer *l)
 bool tr_quantizable(const tr_model *m, const tr_layer *l)
 {
     tr_product p;
-    return tr_layer_product(l, &p) && p.groups == 1 && weight_of(m, l);
+    return tr_layer_product(l, &p) && p.groups == 1 && tr_own_weight(m, l);
 }
 
 /* ---- Weights alone --------------------------------------------------------------------------- */
@@ -29,7 +26,7 @@ typedef struct {
 static bool rounded(const tr_model *m, const tr_layer *l)
 {
     const tr_channels c = tr_layer_channels(l);
-    return (c == TR_CHANNELS_PRODUCT || c == TR_CHANNELS_ROWS) && weight_of(m, l);
+    return (c == TR_CHANNELS_PRODUCT || c == TR_CHANNELS_ROWS) && tr_own_weight(m, l);
 }
 
 static tr_status round_layer(void *ctx, tr_maker *mk, const tr_layer *l, const int *in, int *value)
@@ -104,17 +101,26 @@ typedef struct {
     int *steps;      /* [values] the value of the layer that rounds it */
 } making;
 
+void tr_steps_name(const tr_model *m, int value, char name[TR_NAME])
+{
+    const char *of = (size_t)value < m->ninputs ? m->inputs[value].name
+                                                : m->layers[(size_t)value - m->ninputs].name;
+    snprintf(name, TR_NAME, "%.40s.steps", of);
+}
+
+void tr_steps_options(const tr_value_range *r, char *text, size_t size)
+{
+    snprintf(text, size, "{scale: %.9g, signed: %s}", r->scale, r->is_signed ? "true" : "false");
+}
+
 /* `now`: the value's number in the new model. */
 static tr_status round_value(making *k, tr_maker *mk, int value, int now)
 {
     const tr_model *m = k->m;
     const tr_value_range *r = &k->ranges[value];
     char name[TR_NAME], options[96];
-    const char *of = (size_t)value < m->ninputs ? m->inputs[value].name
-                                                : m->layers[(size_t)value - m->ninputs].name;
-    snprintf(name, sizeof name, "%.40s.steps", of);
-    snprintf(options, sizeof options, "{scale: %.9g, signed: %s}", r->scale,
-             r->is_signed ? "true" : "false");
+    tr_steps_name(m, value, name);
+    tr_steps_options(r, options, sizeof options);
     const tr_layer_given given = {.type = tr_layer_rounder(), .name = name, .nin = 1, .in = &now};
     return tr_maker_layer_text(mk, &given, options, &k->steps[value]);
 }

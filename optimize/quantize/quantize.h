@@ -52,4 +52,62 @@ void tr_quantize_places(const tr_network *n, const bool *chosen, bool *wanted);
 tr_status tr_quantize_static(const tr_network *n, const bool *chosen, const tr_value_range *ranges,
                              bool per_tensor, double *sqnr, tr_network **out);
 
+/* Cross-layer equalization (equalize.c): *out computes the same as `n`, but for rounding; *count: pairs of layers. */
+tr_status tr_quantize_equalize(const tr_network *n, size_t *count, tr_network **out);
+/* A copy in which the chosen layers have a bias, of zeros where they had none. */
+tr_status tr_quantize_with_biases(const tr_network *n, const bool *chosen, tr_network **out);
+
+/* ---- What rounding does to outputs ----------------------------------------------------------- */
+
+/* Of one product's, by its own weight and input alone: sums of squares of what it makes of values as they are, and
+ * of the error. */
+typedef struct {
+    double signal, noise;
+    double places; /* that each channel was seen at */
+    double *mean;  /* [outputs] of the error */
+} tr_output_error;
+void tr_output_errors_free(tr_output_error *errors, size_t count);
+
+/* *Collective.* Of the chosen layers, over `samples` of data.train; `q`: of tr_quantize_static, from `n`. errors:
+ * [layers], zeros before. The same bits on any number of ranks. */
+tr_status tr_quantize_errors(tr_evaluator *e, const tr_network *n, const tr_network *q,
+                             const tr_config *config, uint64_t samples, const bool *chosen,
+                             const tr_value_range *ranges, tr_output_error *errors);
+/* *Local.* Bias correction (Nagel et al. 2019): takes the mean error off the bias of q's layer, and out of e->noise. */
+void tr_quantize_correct(tr_network *q, const tr_layer *l, tr_output_error *e);
+/* *Collective.* AdaRound (adaround.c) of the chosen layers' weights in q, of windows up to TR_ADAROUND_WINDOW values;
+ * others stay as they are. The same bits on any number of ranks. */
+tr_status tr_quantize_adaround(tr_evaluator *e, const tr_network *n, const tr_config *config,
+                               uint64_t samples, const bool *chosen, const tr_value_range *ranges,
+                               tr_network *q);
+#define TR_ADAROUND_WINDOW 1152
+
+/* ---- All of it (int8.c) ---------------------------------------------------------------------- */
+
+typedef struct {
+    tr_calibration calibration;
+    bool per_tensor, equalize, bias_correction, adaround;
+    /* Which of the layers that can are worth it: as long as the loss over the samples of calibration rises by no
+     * more than loss_rise and accuracy falls by no more than accuracy_drop (negative: not asked for). */
+    bool choose;
+    double accuracy_drop, loss_rise;
+} tr_int8_options;
+
+/* Of a product. NaN: not measured. */
+typedef struct {
+    bool is_int8;
+    tr_value_range input;
+    double weight_sqnr, output_sqnr; /* dB */
+    /* The same with rounding to nearest alone. */
+    double weight_sqnr_nearest, output_sqnr_nearest;
+    double float_us, int8_us; /* of one sample, on rank 0 */
+} tr_int8_layer;
+
+/* *Collective.* chosen: [layers] that are to be computed in 8 bits, tr_quantizable; with o->choose those that stay. *out
+ * NULL: none stayed. layers: [layers]. *pairs: that were equalized. Weights and scales are the same on any number of
+ * ranks, but for what times decide. */
+tr_status tr_quantize_int8(tr_evaluator *e, const tr_network *n, const tr_config *config,
+                           const tr_int8_options *o, bool *chosen, tr_int8_layer *layers,
+                           size_t *pairs, tr_network **out);
+
 #endif

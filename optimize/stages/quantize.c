@@ -8,11 +8,14 @@
 enum { KIND_INT8, KIND_FLOAT16, KIND_BFLOAT16 };
 static const char *const kinds[] = {"int8", "float16", "bfloat16", NULL};
 static const char *const scales[] = {"per_channel", "per_tensor", NULL};
+static const char *const roundings[] = {"nearest", "adaround", NULL};
+static const char *const layers[] = {"all", "auto", NULL};
 static const char *const calibrations[] = {"minmax", "percentile", "entropy", "mse", NULL};
 
 typedef struct {
     tr_stage_common common;
-    int kind, calibrate, weights;
+    int kind, calibrate, weights, rounding, layers;
+    bool equalize, bias_correction;
     double percentile;
     int64_t samples;
     const tr_node *skip;
@@ -32,6 +35,18 @@ static const tr_field fields[] = {
             "of calibrate: percentile"),
     TR_CHOICE("weights", offsetof(quantize_options, weights), scales, "per_channel",
               "int8: a scale for each output of a layer, or one for all"),
+    TR_CHOICE("rounding", offsetof(quantize_options, rounding), roundings, "nearest",
+              "int8: of weights; adaround: learned for each, so that outputs change least"),
+    TR_BOOL("equalize", offsetof(quantize_options, equalize), "false",
+            "int8: channels between two layers get the same range in both, where what lies between "
+            "allows it"),
+    TR_BOOL("bias_correction", offsetof(quantize_options, bias_correction), "false",
+            "int8: the mean error of each output, on the samples, is taken off its bias"),
+    TR_CHOICE(
+        "layers", offsetof(quantize_options, layers), layers, "all",
+        "int8: all: that can; auto: that are measured to be faster so, the worst left out while "
+        "the loss on the samples rises by more than the budget allows (without one: accuracy "
+        "falls by more than 0.005)"),
     TR_INT("samples", offsetof(quantize_options, samples), "512", 1, INT64_MAX, NULL,
            "of data.train, the first so many, for calibration"),
     TR_NODE("skip", offsetof(quantize_options, skip), "", "list of layers that keep float32"),
@@ -77,30 +92,50 @@ out:
 }
 
 /* The table of layers. */
-static tr_status report(const tr_stage_job *job, const bool *chosen, const tr_value_range *ranges,
-                        const double *sqnr)
+static tr_status report(const tr_stage_job *job, const tr_int8_layer *found)
 {
     tr_status st = TR_OK;
     const tr_model *m = job->parent->model;
-    enum { COLUMNS = 5 };
-    static const char *const names[COLUMNS] = {"int8", "weight_sqnr_db", "input_scale",
-                                               "input_signed", "mult_adds"};
+    static const char *const names[] = {"int8",
+                                        "weight_sqnr_db",
+                                        "output_sqnr_db",
+                                        "weight_sqnr_nearest_db",
+                                        "output_sqnr_nearest_db",
+                                        "float_us",
+                                        "int8_us",
+                                        "input_scale",
+                                        "input_signed",
+                                        "mult_adds"};
+    enum { COLUMNS = TR_COUNT(names) };
+    const quantize_options *o = job->options;
+    const bool refined = o->equalize || o->bias_correction || o->rounding == 1,
+               timed = o->layers == 1;
+    const bool wanted[COLUMNS] = {true,  true,  true, refined, refined,
+                                  timed, timed, true, true,    true};
     const char **rows = tr_alloc(TR_MEM_OTHER, m->nlayers, sizeof *rows);
     double *v = tr_alloc(TR_MEM_OTHER, COLUMNS * m->nlayers, sizeof *v);
     TR_HAVE(rows && v);
     size_t n = 0;
     for (size_t i = 0; i < m->nlayers; i++) {
         const tr_layer *l = &m->layers[i];
+        const tr_int8_layer *k = &found[i];
         if (!tr_layer_product(l, NULL)) continue;
-        const tr_value_range *r = &ranges[l->in[0]];
-        const double row[COLUMNS] = {chosen[i], sqnr[i], chosen[i] ? r->scale : 0,
-                                     chosen[i] && r->is_signed, tr_layer_multiply_adds(m, l)};
+        const double row[COLUMNS] = {k->is_int8,
+                                     k->weight_sqnr,
+                                     k->output_sqnr,
+                                     k->weight_sqnr_nearest,
+                                     k->output_sqnr_nearest,
+                                     k->float_us,
+                                     k->int8_us,
+                                     k->input.scale,
+                                     k->input.is_signed,
+                                     tr_layer_multiply_adds(m, l)};
         for (size_t c = 0; c < COLUMNS; c++) v[c * m->nlayers + n] = row[c];
         rows[n++] = l->name;
     }
     TR_TRY(tr_findings_table(job->findings, "layers", n, rows));
     for (size_t c = 0; c < COLUMNS; c++)
-        TR_TRY(tr_findings_column(job->findings, names[c], v + c * m->nlayers));
+        if (wanted[c]) TR_TRY(tr_findings_column(job->findings, names[c], v + c * m->nlayers));
 out:
     tr_free(rows);
     tr_free(v);
@@ -111,26 +146,33 @@ static tr_status run_int8(const tr_stage_job *job, tr_network **out)
 {
     const quantize_options *o = job->options;
     const tr_model *m = job->parent->model;
-    const size_t values = m->ninputs + m->nlayers;
-    const tr_calibration c = {.kind = (tr_calibration_kind)o->calibrate,
-                              .percentile = o->percentile,
-                              .samples = (uint64_t)o->samples};
+    const tr_budget *b = &o->common.budget;
+    const bool bound = b->accuracy_drop >= 0 || b->loss_rise >= 0;
+    const tr_int8_options q = {.calibration = {.kind = (tr_calibration_kind)o->calibrate,
+                                               .percentile = o->percentile,
+                                               .samples = (uint64_t)o->samples},
+                               .per_tensor = o->weights == 1,
+                               .equalize = o->equalize,
+                               .bias_correction = o->bias_correction,
+                               .adaround = o->rounding == 1,
+                               .choose = o->layers == 1,
+                               .accuracy_drop = bound ? b->accuracy_drop : 0.005,
+                               .loss_rise = b->loss_rise};
+    size_t pairs;
     bool *chosen = tr_alloc(TR_MEM_OTHER, m->nlayers, sizeof *chosen);
-    bool *wanted = tr_alloc(TR_MEM_OTHER, values, sizeof *wanted);
-    tr_value_range *ranges = tr_alloc(TR_MEM_OTHER, values, sizeof *ranges);
-    double *sqnr = tr_alloc(TR_MEM_OTHER, m->nlayers, sizeof *sqnr);
-    tr_status st = chosen && wanted && ranges && sqnr ? choose(m, o, chosen) : tr_last_status();
+    tr_int8_layer *found = tr_alloc(TR_MEM_OTHER, m->nlayers, sizeof *found);
+    tr_status st = chosen && found ? choose(m, o, chosen) : tr_last_status();
     TR_TRY(tr_agree(job->comm, st, NULL));
-    tr_quantize_places(job->parent, chosen, wanted);
-    TR_TRY(tr_calibrate(job->evaluator, job->parent, job->parent_config, &c, wanted, ranges));
-    st = tr_quantize_static(job->parent, chosen, ranges, o->weights == 1, sqnr, out);
-    if (st == TR_OK) st = report(job, chosen, ranges, sqnr);
+    TR_TRY(tr_quantize_int8(job->evaluator, job->parent, job->parent_config, &q, chosen, found,
+                            &pairs, out));
+    st = report(job, found);
+    if (st == TR_OK && o->equalize)
+        st = tr_attrs_add_count(&job->findings->values, "equalized_pairs", pairs);
+    if (!*out) tr_log(TR_LOG_INFO, "no layer is worth 8 bits here: the model stays as it is");
     st = tr_agree(job->comm, st, NULL);
 out:
     tr_free(chosen);
-    tr_free(wanted);
-    tr_free(ranges);
-    tr_free(sqnr);
+    tr_free(found);
     return st;
 }
 

@@ -273,6 +273,11 @@ static tr_status check_ids(const tr_maker *mk)
     return TR_OK;
 }
 
+void tr_maker_loose(tr_maker *mk)
+{
+    mk->loose = true;
+}
+
 tr_status tr_maker_finish(tr_maker *mk, size_t bucket_bytes, tr_model **out)
 {
     tr_model *m = mk->m;
@@ -280,7 +285,7 @@ tr_status tr_maker_finish(tr_maker *mk, size_t bucket_bytes, tr_model **out)
     TR_NEED(m->nlayers, TR_CONFIG, "a model without layers");
     TR_NEED(m->loss, TR_CONFIG, "a model without a loss");
     TR_TRY(check_ids(mk));
-    TR_TRY(check_used(mk));
+    if (!mk->loose) TR_TRY(check_used(mk));
     TR_TRY(tr_layout(m, bucket_bytes));
     for (size_t i = 0; i < m->nlayers; i++) {
         tr_free(m->layers[i].where);

@@ -41,6 +41,7 @@ struct tr_maker {
     tr_model *m;
     tr_init_kind init;
     int last;                           /* value of the last layer, else 0 */
+    bool loose;                         /* tr_maker_loose */
     const tr_node *input_at[TR_MAX_IN]; /* where inputs stand in a file, or NULL */
     size_t cap_inputs, cap_layers, cap_params, cap_states;
     tr_named *names;

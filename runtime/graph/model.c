@@ -47,6 +47,7 @@ tr_status tr_maker_copy(tr_maker *mk, const tr_layer *l, const tr_layer_changes 
     tr_document doc = {NULL, NULL};
     tr_layer_given given = {.type = l->def->name, .name = l->name, .nin = nin, .in = in};
     tr_status st = TR_OK;
+    if (changes && changes->name) given.name = changes->name;
     if (changes && changes->type)
         given.type = changes->type;
     else {

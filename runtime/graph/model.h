@@ -189,6 +189,8 @@ void tr_maker_close_block(tr_maker *mk);
 /* label_smoothing, class_weights (one a class, or none): of cross_entropy. */
 tr_status tr_maker_loss(tr_maker *mk, tr_loss_kind kind, double label_smoothing,
                         const double *class_weights, size_t nclass_weights);
+/* Values may lead nowhere: for models that are only asked for layers by name. */
+void tr_maker_loose(tr_maker *mk);
 /* Checks that every value leads to the last layer's output; layout and buckets as tr_model_open.
  * The model is the caller's, whatever becomes of the maker, which only can be closed then. */
 tr_status tr_maker_finish(tr_maker *mk, size_t bucket_bytes, tr_model **out);
@@ -202,9 +204,10 @@ tr_status tr_maker_finish(tr_maker *mk, size_t bucket_bytes, tr_model **out);
 typedef tr_status (*tr_model_edit)(void *ctx, tr_maker *mk, const tr_layer *l, const int *in,
                                    int *value);
 /* What is different in a copy of a layer: its options ("out=8", "bias=true"), or its type, which then
- * has no options. */
+ * has no options; its name. */
 typedef struct {
     const char *type;
+    const char *name; /* NULL: as it was */
     const char *const *options;
     size_t noptions;
 } tr_layer_changes;

@@ -274,10 +274,11 @@ class Pipeline(Case):
         """8 bits: the same file but for its times at any number of ranks; every command takes it."""
         self.run_trainer(self.config(every=50))
         model, made = self.dir / "run/model.h5", self.dir / "run/model-quantize.h5"
-        for calibrate in ("minmax", "percentile", "entropy", "mse"):
+        refined = ["equalize=true", "bias_correction=true", "rounding=adaround"]
+        for options in (["calibrate=minmax"], ["calibrate=percentile"], ["calibrate=entropy"], refined):
             found = []
             for ranks in (1, 3):
-                self.run_trainer("quantize", model, f"calibrate={calibrate}", "samples=70", "--force", ranks=ranks)
+                self.run_trainer("quantize", model, *options, "samples=70", "--force", ranks=ranks)
                 with h5py.File(made, "r") as f:
                     arrays = {}
                     f["model"].visititems(lambda name, o: arrays.update({name: o[()].tobytes()})
@@ -286,8 +287,19 @@ class Pipeline(Case):
                     self.assertEqual(f["model/params/head/weight"].dtype, "int8")
                     self.assertEqual(f["model/state/head/weight_scale"].shape, f["model/params/head/weight"].shape[:1])
                     self.assertIn(b"fake_quantize", f.attrs["config"])
-                    self.assertTrue((f["stages/01-quantize/layers/weight_sqnr_db"][()] > 30).all())
+                    table = {k: v[()] for k, v in f["stages/01-quantize/layers"].items()}
+                    self.assertTrue((table["weight_sqnr_db"] > 30).all())
+                    if options is refined:  # what rounding by data is for
+                        gain = table["output_sqnr_db"] - table["output_sqnr_nearest_db"]
+                        self.assertTrue((gain > -0.1).all() and gain.mean() > 0.5, gain)
             self.assertEqual(found[0], found[1])
+        self.run_trainer("quantize", model, "layers=auto", "samples=70", "--force")
+        with h5py.File(made, "r") as f:  # on another day others are faster: what is said is what was done
+            table = f["stages/01-quantize/layers"]
+            names = table.attrs["rows"].decode().split()
+            self.assertTrue((table["float_us"][()] > 0).all() and (table["int8_us"][()] > 0).all())
+            for name, int8 in zip(names, table["int8"][()]):
+                self.assertEqual(f[f"model/params/{name}/weight"].dtype == "int8", int8 == 1)
         self.run_trainer("quantize", model, "weights=per_tensor", "samples=70", "--force")
         with h5py.File(made, "r") as f:
             self.assertEqual(len(set(f["model/state/head/weight_scale"][()])), 1)

@@ -130,6 +130,59 @@ static void test_inference(void **state)
     tr_cpu_backend.close(ctx);
 }
 
+static float largest(const tr_network *n, const char *layer, size_t channel)
+{
+    const tr_param *p = tr_network_row(n, layer, "weight");
+    const size_t each = p->count / (size_t)p->dims[0];
+    float most = 0;
+    for (size_t i = 0; i < each; i++)
+        most = fmaxf(most, fabsf(n->params[p->offset + channel * each + i]));
+    return most;
+}
+
+/* Channels of very different sizes, through relu, a depthwise convolution, pooling and flatten: the same outputs. */
+static void test_equalize(void **state)
+{
+    (void)state;
+    static const char uneven[] =
+        "  input: [3, 9, 11]\n  layers:\n"
+        "    - conv2d: {out: 8, kernel: 3, name: a}\n    - relu\n"
+        "    - conv2d: {out: 8, kernel: 3, groups: 8, padding: 1, name: b}\n    - relu\n"
+        "    - conv2d: {out: 6, kernel: 1, bias: false, name: c}\n    - leaky_relu\n"
+        "    - maxpool2d: {kernel: 2}\n    - flatten\n    - linear: {out: 12, name: d}\n"
+        "    - sigmoid\n    - linear: {out: 10, name: head}\n  loss: cross_entropy\n";
+    const tr_backend_options bo = {0};
+    void *ctx = NULL;
+    test_model t;
+    tr_network *n = NULL, *e = NULL;
+    size_t pairs;
+    static float x[7 * 3 * 9 * 11];
+    ok(tr_cpu_backend.open(&bo, &ctx));
+    ok(test_model_try(&t, uneven, 0));
+    ok(tr_network_open(t.model, &n));
+    t.model = NULL;
+    tr_model_init_params(n->model, 3, n->params, 0, n->model->flat_count);
+    for (size_t i = 0; i < TR_COUNT(x); i++) x[i] = 0.003f * (float)(i * 7919 % 701) - 1;
+    float *w = tr_network_param(n, "a", "weight");
+    for (size_t i = 0; i < 8 * 27; i++) w[i] *= i / 27 % 2 ? 100 : 0.1f;
+    ok(tr_quantize_equalize(n, &pairs, &e));
+    assert_int_equal(pairs, 3); /* a b, b c, c d; not through sigmoid */
+    float *y = answers(n, ctx, x, NULL, "int8"), *z = answers(e, ctx, x, NULL, "int8");
+    for (size_t i = 0; i < 70; i++) assert_true(fabsf(y[i] - z[i]) <= 1e-4f * (1 + fabsf(y[i])));
+    for (size_t c = 0; c < 8; c++) {
+        const float before = largest(e, "a", c), behind = largest(e, "b", c);
+        if (!(fabsf(before - behind) <= 0.01f * behind))
+            fail_msg("channel %zu: %g and %g", c, (double)before, (double)behind);
+    }
+    assert_true(largest(n, "a", 1) > 300 * largest(n, "a", 0));
+    free(y);
+    free(z);
+    tr_network_close(e);
+    tr_network_close(n);
+    test_model_close(&t);
+    tr_cpu_backend.close(ctx);
+}
+
 static void test_weights(void **state)
 {
     (void)state;
@@ -156,6 +209,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_histograms),
         cmocka_unit_test(test_inference),
+        cmocka_unit_test(test_equalize),
         cmocka_unit_test(test_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
