@@ -221,6 +221,10 @@ static tr_status check_train(tr_config *c)
         REQUIRE(c->train.checkpoint.every_steps || c->train.checkpoint.every_epochs,
                 "train.on_nonfinite", "rollback needs train.checkpoint");
     TR_TRY(check_eval(c));
+    if (c->train.distill.present)
+        TR_TRY(tr_distill_check(&c->train.distill,
+                                c->model.loss.kind.which == TR_LOSS_CROSS_ENTROPY,
+                                nearest(c, "train.distill", &(bool){false}), "train.distill"));
 out:
     return st;
 }

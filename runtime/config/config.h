@@ -243,6 +243,35 @@ typedef struct {
     double threshold;    /* plateau: relative improvement that counts */
 } tr_schedule_config;
 
+/* What a model learns from another one. */
+typedef struct {
+    bool present;            /* the block stands in the config */
+    char *teacher;           /* run file; NULL or "": none, and nothing of this counts */
+    double temperature;      /* of the soft loss */
+    double hard, soft;       /* weights of the two losses */
+    const tr_node *features; /* tr_config_features */
+} tr_distill_config;
+/* Entries of a table for it at `at` in its struct. */
+#define TR_DISTILL_FIELDS(at)                                                                      \
+    TR_TEXT("teacher", (at) + offsetof(tr_distill_config, teacher), "",                            \
+            "run file of a model with the same inputs and classes, which is learned from; absent " \
+            "or \"\": none"),                                                                      \
+        TR_REAL("temperature", (at) + offsetof(tr_distill_config, temperature), "4", 0.01, 1000,   \
+                NULL, "T: what logits are divided by before the soft loss compares them"),         \
+        TR_REAL("hard", (at) + offsetof(tr_distill_config, hard), "0.5", 0, 1e6, NULL,             \
+                "weight of the model's own loss"),                                                 \
+        TR_REAL("soft", (at) + offsetof(tr_distill_config, soft), "0.5", 0, 1e6, NULL,             \
+                "weight of T^2 * KL(softmax(teacher / T) || softmax(logits / T))"),                \
+        TR_NODE("features", (at) + offsetof(tr_distill_config, features), "",                      \
+                "list of {student: LAYER, teacher: LAYER, weight: 1}: the mean squared distance "  \
+                "of the two layers' outputs, which must have one shape, times the weight")
+
+typedef struct {
+    char *student, *teacher; /* layers */
+    double weight;
+} tr_feature_config;
+#define TR_FEATURES_MAX 7
+
 typedef struct tr_config {
     tr_document document; /* the tree the nodes below point into */
     char *file;           /* as given on the command line */
@@ -317,6 +346,7 @@ typedef struct tr_config {
             int64_t patience; /* evaluations without improvement; 0 = off */
             double min_delta;
         } early_stop;
+        tr_distill_config distill;
         double ema; /* decay; 0 = off */
         int on_nonfinite;
         int64_t max_skips_in_a_row, max_skips; /* of updates; the latter 0: half of the steps */
@@ -385,6 +415,19 @@ static inline bool tr_config_evaluates(const tr_config *c)
     return c->data.eval.present &&
            (c->train.eval.every_steps > 0 || c->train.eval.every_epochs > 0);
 }
+/* Does it train towards a teacher? */
+static inline bool tr_config_distills(const tr_config *c)
+{
+    return c->train.distill.present && c->train.distill.teacher && *c->train.distill.teacher;
+}
+/* The features of d, at most TR_FEATURES_MAX, to be released by
+ * tr_features_free, also after a failure: *count says how many. `path`: of the block, for errors. */
+tr_status tr_config_features(const tr_distill_config *d, const char *path,
+                             tr_feature_config out[TR_FEATURES_MAX], size_t *count);
+void tr_features_free(tr_feature_config *f, size_t count);
+/* What its table cannot say; `classes`: the model's loss is cross_entropy; `at`: for errors. */
+tr_status tr_distill_check(const tr_distill_config *d, bool classes, const tr_node *at,
+                           const char *path);
 /* A path from the config, relative to the config file's folder. Allocated. */
 char *tr_config_path(const tr_config *c, const char *path);
 /* Reads a whole file; TR_CONFIG error naming it when it cannot be read. *text is tr_alloc'ed. */

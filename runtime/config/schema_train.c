@@ -147,6 +147,11 @@ static const tr_field early_stop[] = {
     TR_END,
 };
 
+static const tr_field distill[] = {
+    TR_DISTILL_FIELDS(0),
+    TR_END,
+};
+
 const tr_field tr_train_fields[] = {
     TR_INT("epochs", IN(train, epochs), "none", 1, 1e9, "epochs",
            "how long to train; this or steps", ZERO("none")),
@@ -203,6 +208,10 @@ const tr_field tr_train_fields[] = {
         "when to evaluate on data.eval: as said here, and after the last step; with none for both "
         "steps and epochs never"),
     TR_MAP("early_stop", IN(train, early_stop), early_stop, "", "when to end before time"),
+    TR_BLOCK(
+        "distill", IN(train, distill), distill, "",
+        "distillation: what is learned from another model, for cross_entropy; a sample counts as "
+        "its class does. The teacher runs on each batch as it was augmented"),
     TR_REAL("ema", IN(train, ema), "none", 1e-6, 0.9999999, NULL,
             "decay of a running average of the weights: average = ema * average + (1 - ema) * "
             "weights after every update, from the initial weights on (PyTorch's AveragedModel "

@@ -121,6 +121,16 @@ int tr_build_like(tr_builder *b, const char *layer, const char *what, tr_dtype d
     return made;
 }
 
+int tr_build_given(tr_builder *b, const char *name, int like)
+{
+    tr_graph *g = b->g;
+    const tr_tensor t = g->tensors[like];
+    const int id = new_tensor(b, name, TR_ROLE_GIVEN, (int)g->ngiven, t.dtype, t.ndim, t.dims);
+    g->tensors[id].layout = t.layout;
+    g->given[g->ngiven++] = id;
+    return id;
+}
+
 void tr_build_share(tr_builder *b, int id, int of)
 {
     b->g->tensors[id].alias = tr_root(b->g, of);
@@ -264,6 +274,7 @@ tr_status tr_build_all_forward(tr_builder *b)
     TR_TRY(tr_build_reserve(b, 1, 1));
     tr_build_op(b, m->loss, "loss", (int)m->nlayers, m->loss_attrs, TR_PHASE_LOSS,
                 TR_IDS(b->g->logits, b->g->target), TR_IDS(-1));
+    if (b->g->mode == TR_MODE_TRAIN && b->o->distill) TR_TRY(tr_build_distill(b));
     st = b->st;
 out:
     return st;
@@ -314,6 +325,7 @@ void tr_graph_close(tr_graph *g)
 {
     if (!g) return;
     tr_free(g->outputs);
+    tr_free(g->distill);
     tr_free(g->tensors);
     tr_free(g->ops);
     tr_free(g);

@@ -33,6 +33,10 @@ struct tr_builder {
 
 tr_status tr_build_reserve(tr_builder *b, size_t tensors, size_t ops);
 tr_status tr_build_all_forward(tr_builder *b);
+/* What a teacher gives: a tensor of the type, dims and layout of `like`. */
+int tr_build_given(tr_builder *b, const char *name, int like);
+/* distill.c: what the teacher gives and the losses that compare with it, behind the model's own. */
+tr_status tr_build_distill(tr_builder *b);
 /* gradient.c: appends the loss's gradient and all backward ops. */
 tr_status tr_differentiate(tr_builder *b);
 

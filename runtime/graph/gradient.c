@@ -146,9 +146,10 @@ tr_status tr_differentiate(tr_builder *b)
     tr_status st = TR_OK;
     TR_TRY(check_stored(g->model));
     TR_TRY(open_lists(b));
-    size_t loss = g->nops - 1;
-    TR_TRY(tr_build_reserve(b, 1, 0));
-    g->ops[loss].out[0] = tr_grad_new(b, g->logits);
+    size_t loss = g->nops;
+    TR_TRY(tr_build_reserve(b, TR_BUILD_ROOM, 0));
+    while (loss > 0 && g->ops[loss - 1].phase == TR_PHASE_LOSS) loss--;
+    for (size_t i = loss; i < g->nops; i++) g->ops[i].out[0] = tr_grad_new(b, g->ops[i].in[0]);
     for (size_t i = loss; i-- > 0;) {
         int y = g->ops[i].out[0];
         if (!g->ops[i].def->gradient || b->parts[y] < 0) continue;

@@ -15,6 +15,7 @@
 typedef enum {
     TR_ROLE_INPUT,      /* index: which input; filled by the loader */
     TR_ROLE_TARGET,     /* labels or values; filled by the loader */
+    TR_ROLE_GIVEN,      /* index: which; what a teacher's graph made of the same samples */
     TR_ROLE_PARAM,      /* index: row; float32 master values */
     TR_ROLE_STATE,      /* index: row */
     TR_ROLE_GRAD,       /* index: row of the parameter; lies in the gradient buffer; float32 */
@@ -118,7 +119,27 @@ typedef struct tr_graph {
     int *outputs; /* of an infer graph: tensors, in the order they were asked for */
     int inputs[TR_MAX_IN];
     size_t found[TR_GRAPH_PASSES]; /* what each pass has changed, counted */
+    /* With distillation: what is given by the teacher, the logits first where `soft` is above 0, then features. */
+    size_t ngiven;
+    int given[TR_MAX_IN];
+    void *distill; /* attributes of its losses */
 } tr_graph;
+
+/* Distillation (Hinton, Vinyals and Dean 2015): a train graph of a model with cross entropy also learns what
+ * another model, the teacher, makes of the same samples. Its loss of a sample:
+ *     hard * cross entropy + soft * T^2 * KL(softmax(teacher / T) || softmax(logits / T))
+ *     + sum over features of weight * mean of (feature - teacher's feature)^2
+ * times the weight of its class, where the model has class weights. */
+typedef struct {
+    const char *layer; /* of the model */
+    double weight;
+} tr_distill_feature;
+#define TR_MAX_FEATURES (TR_MAX_IN - 1)
+typedef struct {
+    double temperature, hard, soft;
+    size_t nfeatures; /* at most TR_MAX_FEATURES */
+    const tr_distill_feature *features;
+} tr_distill;
 
 typedef struct {
     int64_t batch;
@@ -139,6 +160,7 @@ typedef struct {
     /* Of an infer graph: layers whose outputs are wanted; none: the last one's. Not kept. */
     const char *const *outputs;
     size_t noutputs;
+    const tr_distill *distill; /* of a train graph; NULL: none. Not kept */
 } tr_graph_options;
 
 typedef struct {

@@ -25,7 +25,8 @@ static tr_status cross_entropy(tr_model *m, const tr_layer *last, double label_s
     for (size_t i = 0; i < n; i++) weights[i] = class_weights[i];
     *a = (tr_cross_entropy_attrs){.label_smoothing = label_smoothing,
                                   .classes = (size_t)last->output.dims[0],
-                                  .class_weights = n ? weights : NULL};
+                                  .class_weights = n ? weights : NULL,
+                                  .factor = 1};
     m->loss_attrs = a;
     m->labels = true;
     return TR_OK;

@@ -78,7 +78,11 @@
  *  mse, bce               y target (same shape) float32             [dy] in training; bce takes logits. The
  *                           target is stored like y
  *                           losses add to tr_run.tally; gradients are of the *sum* of weighted per-sample
- *                           losses times tr_run.loss_scale */
+ *                           losses times tr_run.loss_scale
+ *  soft_loss              logits(N,C) teacher(N,C) [labels(N)]      [dlogits]; labels where classes have weights
+ *                           adds factor * KL(softmax(teacher / T) || softmax(logits / T)) to the tally's loss alone
+ *  feature_loss           x teacher (same shape) [labels(N)]        [dx]
+ *                           adds factor * sum of (x - teacher)^2 of each sample, likewise */
 /* clang-format on */
 #ifndef TR_OPS_H
 #define TR_OPS_H
@@ -170,6 +174,14 @@ typedef struct {
     double label_smoothing;
     size_t classes;
     const double *class_weights; /* NULL: all 1 */
+    double factor;               /* of loss and gradient: 1, but where a model is distilled */
 } tr_cross_entropy_attrs;
+
+/* Of soft_loss and feature_loss. A sample's loss is multiplied by the weight of its class. */
+typedef struct {
+    double factor, temperature;  /* T: of soft_loss */
+    size_t classes;              /* of the labels */
+    const double *class_weights; /* NULL: all 1 */
+} tr_distill_attrs;
 
 #endif

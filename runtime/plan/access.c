@@ -1,15 +1,11 @@
 /* What callers see of a plan: inputs, target, output, single tensors, and a row an op for reports. */
 #include "runtime/plan/internal.h"
 
-static tr_status set(const tr_plan *p, tr_slot *slot, const void *data)
+/* `where`: in the memory that kernels read. */
+static tr_status point(const tr_plan *p, tr_slot *slot, void *where)
 {
     tr_status st = TR_OK;
     const tr_session_options *o = &p->session->o;
-    void *where = (void *)data;
-    if (slot->root < 0 || slot->nbytes == 0) return TR_OK;
-    if (o->dry) return TR_FAIL(TR_INTERNAL, "a dry session reads nothing");
-    if (p->session->stage)
-        TR_TRY(o->backend->staging->part(p->session->stage, data, slot->nbytes, &where));
     if (!slot->movable)
         return o->backend->memory->copy(o->backend_ctx, slot->current, where, slot->nbytes);
     if (slot->current == where) return TR_OK;
@@ -23,6 +19,20 @@ out:
     return st;
 }
 
+static tr_status set(const tr_plan *p, tr_slot *slot, const void *data)
+{
+    tr_status st = TR_OK;
+    const tr_session_options *o = &p->session->o;
+    void *where = (void *)data;
+    if (slot->root < 0 || slot->nbytes == 0) return TR_OK;
+    if (o->dry) return TR_FAIL(TR_INTERNAL, "a dry session reads nothing");
+    if (p->session->stage)
+        TR_TRY(o->backend->staging->part(p->session->stage, data, slot->nbytes, &where));
+    st = point(p, slot, where);
+out:
+    return st;
+}
+
 tr_status tr_plan_set_input(tr_plan *p, size_t input, const void *data)
 {
     return set(p, &p->slots[input], data);
@@ -30,7 +40,14 @@ tr_status tr_plan_set_input(tr_plan *p, size_t input, const void *data)
 
 tr_status tr_plan_set_target(tr_plan *p, const void *data)
 {
-    return set(p, &p->slots[TR_MAX_IN], data);
+    return set(p, &p->slots[TR_SLOT_TARGET], data);
+}
+
+tr_status tr_plan_set_given(tr_plan *p, size_t k, void *data)
+{
+    tr_slot *slot = &p->slots[TR_SLOT_GIVEN + k];
+    if (slot->root < 0 || slot->nbytes == 0) return TR_OK;
+    return point(p, slot, data);
 }
 
 void *tr_plan_tensor(const tr_plan *p, int tensor)

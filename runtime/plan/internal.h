@@ -52,7 +52,7 @@ typedef struct {
     int operand;
 } tr_reader;
 
-/* An input or the target: where it lies, and who reads it, also by its views. */
+/* An input, the target or what a teacher gives: where it lies, and who reads it, also by its views. */
 typedef struct {
     int root;      /* tensor, or -1 when the graph has none */
     bool movable;  /* every reader can be pointed elsewhere, and none writes it: not in the arena */
@@ -60,6 +60,9 @@ typedef struct {
     size_t nbytes, nreaders;
     tr_reader *readers;
 } tr_slot;
+
+/* Places of slots: inputs, the target, what a teacher gives, which lies where the kernels are already. */
+enum { TR_SLOT_TARGET = TR_MAX_IN, TR_SLOT_GIVEN, TR_SLOTS = TR_SLOT_GIVEN + TR_MAX_IN };
 
 struct tr_plan {
     tr_session *session;
@@ -72,13 +75,13 @@ struct tr_plan {
     size_t nzero;
     tr_range *zero; /* gradients that no op of a training plan writes */
     bool writes_grads;
-    size_t arena_bytes, floor;    /* as packed; what is live at once */
-    size_t tensors_bytes;         /* of the arena, those that ever belong to a tensor */
-    size_t io_bytes;              /* of these, those of inputs and target */
-    tr_slot slots[TR_MAX_IN + 1]; /* the target is the last */
-    bool timed;                   /* ops are timed */
-    void *marks;                  /* for that, of the backend; NULL until asked for */
-    double *step_seconds;         /* [nsteps], scratch */
+    size_t arena_bytes, floor; /* as packed; what is live at once */
+    size_t tensors_bytes;      /* of the arena, those that ever belong to a tensor */
+    size_t io_bytes;           /* of these, those of inputs and target */
+    tr_slot slots[TR_SLOTS];
+    bool timed;           /* ops are timed */
+    void *marks;          /* for that, of the backend; NULL until asked for */
+    double *step_seconds; /* [nsteps], scratch */
 };
 
 struct tr_session {

@@ -9,13 +9,14 @@
 
 static bool in_arena(tr_role role)
 {
-    return role == TR_ROLE_INPUT || role == TR_ROLE_TARGET || role == TR_ROLE_ACTIVATION ||
-           role == TR_ROLE_SAVED || role == TR_ROLE_ROUNDED;
+    return role == TR_ROLE_INPUT || role == TR_ROLE_TARGET || role == TR_ROLE_GIVEN ||
+           role == TR_ROLE_ACTIVATION || role == TR_ROLE_SAVED || role == TR_ROLE_ROUNDED;
 }
 
 static bool filled_before_run(const tr_graph *g, int root)
 {
-    return g->tensors[root].role == TR_ROLE_INPUT || g->tensors[root].role == TR_ROLE_TARGET;
+    const tr_role role = g->tensors[root].role;
+    return role == TR_ROLE_INPUT || role == TR_ROLE_TARGET || role == TR_ROLE_GIVEN;
 }
 
 static tr_status mark_inputs(const tr_graph *g, int i, tr_live *live)

@@ -32,6 +32,7 @@ typedef struct {
     /* Of infer plans: layers whose outputs are wanted; none: the last one's. Borrowed. */
     const char *const *outputs;
     size_t noutputs;
+    const tr_distill *distill; /* of train plans; NULL: none. Borrowed */
     bool dry; /* only plan: nothing is allocated that grows with the model, nothing can be run */
 } tr_session_options;
 
@@ -81,6 +82,9 @@ void tr_session_replayed(tr_session *s);
  * does not run until another call succeeds. Nothing is looked at for an empty share. */
 tr_status tr_plan_set_input(tr_plan *p, size_t input, const void *data);
 tr_status tr_plan_set_target(tr_plan *p, const void *data);
+/* What a teacher gives (tr_graph.given), where another plan of the same backend left it: nothing is staged. To
+ * be called before every run, once that plan has run; within a recorded section with the same place every time. */
+tr_status tr_plan_set_given(tr_plan *p, size_t k, void *data);
 /* Direct access for tests: a tensor's bytes, only meaningful while it is live. */
 void *tr_plan_tensor(const tr_plan *p, int tensor);
 const tr_graph *tr_plan_graph(const tr_plan *p);

@@ -177,7 +177,9 @@ static tr_status find_slots(tr_plan *p)
     tr_status st = TR_OK;
     for (size_t i = 0; i < p->session->o.model->ninputs; i++)
         TR_TRY(find_readers(p, &p->slots[i], p->graph->inputs[i]));
-    TR_TRY(find_readers(p, &p->slots[TR_MAX_IN], p->graph->target));
+    TR_TRY(find_readers(p, &p->slots[TR_SLOT_TARGET], p->graph->target));
+    for (size_t i = 0; i < p->graph->ngiven; i++)
+        TR_TRY(find_readers(p, &p->slots[TR_SLOT_GIVEN + i], p->graph->given[i]));
 out:
     return st;
 }
@@ -247,7 +249,9 @@ void *tr_plan_address(const tr_plan *p, int tensor)
     case TR_ROLE_INPUT:
         return p->slots[t->index].current;
     case TR_ROLE_TARGET:
-        return p->slots[TR_MAX_IN].current;
+        return p->slots[TR_SLOT_TARGET].current;
+    case TR_ROLE_GIVEN:
+        return p->slots[TR_SLOT_GIVEN + t->index].current;
     default:
         return p->session->arena + p->live[t->id].offset + p->graph->tensors[tensor].at;
     }

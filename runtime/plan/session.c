@@ -10,7 +10,7 @@ size_t tr_session_stage_bytes(const tr_session *s)
     size_t most = 0;
     for (size_t i = 0; i < s->nplans; i++) {
         size_t nbytes = 0;
-        for (size_t k = 0; k < TR_COUNT(s->plans[i]->slots); k++)
+        for (size_t k = 0; k <= TR_SLOT_TARGET; k++)
             nbytes += tr_align_up(s->plans[i]->slots[k].nbytes, TR_STAGE_ALIGN);
         if (nbytes > most) most = nbytes;
     }
@@ -144,7 +144,8 @@ tr_status tr_session_graph(const tr_session_options *o, tr_plan_key key, tr_grap
         .parts = o->backend->kernels->parts,
         .int8 = !o->backend->kernels->unsupported(o->backend_ctx, tr_graph_int8(), TR_F32),
         .outputs = o->outputs,
-        .noutputs = o->noutputs};
+        .noutputs = o->noutputs,
+        .distill = o->distill};
     return tr_graph_open(o->model, &go, out);
 }
 

@@ -209,7 +209,20 @@ def quantized():
     yield "conv2d_groups_int8", IMAGE, image(conv(out=6, kernel=3, padding=1, groups=2, stored="int8"), ("relu", {})), MSE
 
 
+def distilled():
+    """A third member of the loss: train.distill."""
+    body = features(("tanh", {"name": "t"}))
+    weights = {"class_weights": [0.5, 2.0, 1.0, 0.25, 1.5]}
+    yield "distilled", [11], body, ("cross_entropy", {}, {"temperature": 4, "hard": 0.3, "soft": 0.7})
+    yield "distilled_soft_alone", [11], body, ("cross_entropy", {}, {"temperature": 1.5, "hard": 0, "soft": 1})
+    yield "distilled_weights", [11], body, ("cross_entropy", weights, {"temperature": 2, "hard": 0.5, "soft": 0.5})
+    yield "distilled_features", IMAGE, image(("tanh", {"name": "t"})), (
+        "cross_entropy", {"label_smoothing": 0.1},
+        {"temperature": 3, "hard": 0.5, "soft": 2, "features": [{"student": "t", "teacher": "t", "weight": 1.5},
+                                                                {"student": "pre", "teacher": "pre", "weight": 0.5}]})
+
+
 def training_too():
     """Later than evaluation(): a case's numbers come from its place among all."""
-    for group in (embeddings, products, axes, rounded, quantized):
+    for group in (embeddings, products, axes, rounded, quantized, distilled):
         yield from group()

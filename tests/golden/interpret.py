@@ -156,3 +156,19 @@ def loss_sum(kind, options, y, target):
     total = F.cross_entropy(y, target, weight=w, reduction="sum",
                             label_smoothing=options.get("label_smoothing", 0.0))
     return total, float(w[target].sum()) if w is not None else float(len(target))
+
+
+def distilled_sum(options, distill, hard, target, learned, given):
+    """The sum over samples of what a model learns beside a teacher: learned[0] and given[0] are logits, then features."""
+    T = distill["temperature"]
+    w = options.get("class_weights")
+    if w is None:  # as the formula is mostly written, times the samples that batchmean divides by
+        soft = F.kl_div(F.log_softmax(learned[0] / T, 1), F.softmax(given[0] / T, 1), reduction="batchmean")
+        soft = soft * T * T * len(target)
+    else:
+        rows = F.kl_div(F.log_softmax(learned[0] / T, 1), F.softmax(given[0] / T, 1), reduction="none").sum(1)
+        soft = (rows * torch.tensor(w, dtype=rows.dtype)[target]).sum() * T * T
+    total = distill["hard"] * hard + distill["soft"] * soft
+    for f, x, t in zip(distill.get("features", []), learned[1:], given[1:]):
+        total = total + f["weight"] * ((x - t) ** 2).flatten(1).mean(1).sum()
+    return total

@@ -16,7 +16,7 @@ import torch
 
 import cases
 import runs
-from interpret import Interpreter, loss_sum
+from interpret import Interpreter, distilled_sum, loss_sum
 
 BATCH = 3
 
@@ -33,10 +33,11 @@ def to_yaml(layers):
 
 def config(name, inputs, layers, loss):
     where = "inputs" if isinstance(inputs, dict) else "input"
+    distill = f", distill: {json.dumps({'teacher': 'given', **loss[2]})}" if loss[2:] else ""
     return (f"name: {name}\ndata:\n  train: {{format: synthetic, samples: {BATCH}}}\n"
             f"model:\n  {where}: {json.dumps(inputs)}\n  layers:\n{to_yaml(layers)}"
             f"  loss: {json.dumps({loss[0]: loss[1]})}\n"
-            f"train: {{batch: {BATCH}, steps: 1}}\n")
+            f"train: {{batch: {BATCH}, steps: 1{distill}}}\n")
 
 
 def bf16_exact(rng, shape, scale=1.0):
@@ -81,6 +82,11 @@ def make_case(file, number, case, train):
     before = {k: s.clone() for k, s in net.states.items()}
     y = net.run(layers, next(iter(x.values())))
     total, weight = loss_sum(loss[0], loss[1], y, target)
+    given = []
+    if loss[2:]:
+        learned = [y] + [net.values[f["student"]] for f in loss[2].get("features", [])]
+        given = [bf16_exact(rng, tuple(v.shape), 2.0) for v in learned]
+        total = distilled_sum(loss[1], loss[2], total, target, learned, given)
     if train:
         total.backward()
 
@@ -97,6 +103,8 @@ def make_case(file, number, case, train):
         put(f"inputs/{k}", t, np.int32 if k in ids else np.float32)
     put("target", target, np.int32 if loss[0] == "cross_entropy" else np.float32)
     put("output", y)
+    for k, t in enumerate(given):
+        put(f"given/{k}", t)
     for k in net.order:
         put(f"params/{k}", net.params[k])
         if train:

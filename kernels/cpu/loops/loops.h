@@ -43,7 +43,9 @@
  * window, NULL = not wanted, int32 if p->wide else uint8.
  *
  * Losses: mse and bce return the sum over n elements and write dy = scale * gradient unless dy is
- * NULL; xent does one row.
+ * NULL; xent does one row. Of a row beside a teacher's: soft returns KL(softmax(teacher * inverse) ||
+ * softmax(z * inverse)), dz = gain * (second softmax - first); distance the sum of (x - teacher)^2, dx = gain * (x -
+ * teacher).
  *
  * Parameters: update is one optimizer step of elements [begin, end) in one pass over memory. */
 #ifndef TR_CPU_LOOPS_H
@@ -155,6 +157,11 @@ typedef struct tr_sweep {
     X(tr_xent, xent,                                                                               \
       (tr_dtype t, const void *logits, size_t classes, size_t label, double smoothing,             \
        const double *weights, void *dlogits, float scale))                                         \
+    X(double, soft,                                                                                \
+      (tr_dtype t, const void *z, const void *teacher, size_t n, float inverse, void *dz,          \
+       float gain))                                                                                \
+    X(double, distance,                                                                            \
+      (tr_dtype t, const void *x, const void *teacher, size_t n, void *dx, float gain))            \
     X(void, update, (const tr_sweep *u, size_t begin, size_t end))
 
 typedef struct tr_cpu_loops {

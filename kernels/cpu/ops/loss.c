@@ -11,7 +11,7 @@
 typedef struct {
     tr_loop_kernel k;
     size_t rows, classes;
-    double smoothing;
+    double smoothing, factor;
     const double *weights; /* the attributes': they live as long as the graph */
 } xent_kernel;
 
@@ -38,13 +38,13 @@ static tr_status run_xent(tr_kernel *base, const tr_run *run)
     TR_PARALLEL(o->threads, tr_chunks(k->rows, ROWS))
     for (size_t i = 0; i < tr_chunks(k->rows, ROWS); i++)
         for (size_t r = i * ROWS; r < i * ROWS + tr_chunk_size(k->rows, ROWS, i); r++)
-            rows[r] =
-                o->loops->xent(o->dtype, tr_loop_at(o->dtype, o->b.in[0], r * k->classes),
-                               k->classes, (size_t)labels[r], k->smoothing, k->weights,
-                               tr_loop_to(o->dtype, o->b.out[0], r * k->classes), run->loss_scale);
+            rows[r] = o->loops->xent(o->dtype, tr_loop_at(o->dtype, o->b.in[0], r * k->classes),
+                                     k->classes, (size_t)labels[r], k->smoothing, k->weights,
+                                     tr_loop_to(o->dtype, o->b.out[0], r * k->classes),
+                                     run->loss_scale * (float)k->factor);
     for (size_t r = 0; r < k->rows; r++) {
         const bool right = rows[r].finite;
-        run->tally[TR_TALLY_LOSS] += rows[r].loss;
+        run->tally[TR_TALLY_LOSS] += k->factor * rows[r].loss;
         run->tally[TR_TALLY_WEIGHT] += k->weights ? k->weights[labels[r]] : 1.0;
         run->tally[TR_TALLY_CORRECT] += right && rows[r].rank == 0;
         if (!o->b.out[0]) run->tally[TR_TALLY_TOP5] += right && rows[r].rank < TOP;
@@ -69,6 +69,7 @@ tr_status tr_cpu_cross_entropy(tr_cpu *cpu, const tr_graph *g, const tr_op *op, 
     k->rows = rows;
     k->classes = classes;
     k->smoothing = a ? a->label_smoothing : 0.0;
+    k->factor = a ? a->factor : 1.0;
     k->weights = a ? a->class_weights : NULL;
     k->k.base.workspace = rows * sizeof(tr_xent);
     *out = &k->k.base;

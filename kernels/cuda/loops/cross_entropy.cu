@@ -85,7 +85,7 @@ __device__ inline factors finish(tr_loss_sums &sums, const target &t, const coun
         const bool right = t.valid && isfinite(lse);
         double loss = straight * (lse - (double)t.mine);
         if (a.smoothing > 0.0) loss += spread * (a.weight_sum * (lse - (double)t.near) + c.far);
-        sums.loss += t.valid ? loss : (double)NAN;
+        sums.loss += t.valid ? a.factor * loss : (double)NAN;
         sums.weight += weight;
         sums.correct += right && c.ahead == 0;
         if (!a.dlogits) sums.top5 += right && c.ahead < TOP;
@@ -94,7 +94,7 @@ __device__ inline factors finish(tr_loss_sums &sums, const target &t, const coun
                           (size_t)t.label * a.classes + (first < (int)a.classes ? first : 0),
                       1ull);
     }
-    const double scale = a.dlogits ? (double)tr_loss_scale(a.control, a.scale) : 0.0;
+    const double scale = a.dlogits ? (double)tr_loss_scale(a.control, a.scale) * a.factor : 0.0;
     const float gain = (float)(scale * (straight + spread * a.weight_sum)) / (float)total;
     return factors{t.valid ? gain : NAN, (float)(scale * straight), (float)(scale * spread)};
 }

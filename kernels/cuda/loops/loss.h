@@ -22,6 +22,7 @@ typedef struct {
     double smoothing;
     const double *weights;     /* [classes] on the device; NULL: all 1 */
     double weight_sum;         /* of all classes */
+    double factor;             /* of loss and gradient */
     const tr_control *control; /* on the device; its loss_scale; NULL: `scale` */
     float scale;
     int64_t *confusion; /* NULL: not wanted */
@@ -36,6 +37,26 @@ TR_CUDA_C tr_status tr_cuda_cross_entropy_run(tr_dtype t, const tr_cuda_cross_en
 /* Lets wide rows be kept in up to `keep` bytes of shared memory. Once, before the first run;
  * touches the device. */
 TR_CUDA_C tr_status tr_cuda_cross_entropy_ready(tr_dtype t, size_t keep);
+
+/* Rows beside a teacher's. */
+typedef struct {
+    const void *x, *teacher; /* rows x width */
+    const int32_t *labels;   /* read where there are weights */
+    void *dx;                /* NULL: no gradient is wanted */
+    size_t rows, width, classes;
+    const double *weights; /* [classes] on the device; NULL: all 1 */
+    double factor;
+    double inverse;            /* 1 / temperature */
+    const tr_control *control; /* as above */
+    float scale;
+    double *tally;
+    double *partial; /* TR_LOSS_WORKSPACE bytes */
+} tr_cuda_distill_args;
+
+TR_CUDA_C tr_status tr_cuda_soft_loss_run(tr_dtype t, const tr_cuda_distill_args *a,
+                                          cudaStream_t stream);
+TR_CUDA_C tr_status tr_cuda_feature_loss_run(tr_dtype t, const tr_cuda_distill_args *a,
+                                             cudaStream_t stream);
 
 typedef struct {
     const void *y;

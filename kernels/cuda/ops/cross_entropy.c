@@ -7,7 +7,7 @@
 typedef struct {
     tr_cuda_kernel k;
     size_t rows, classes, keep; /* shared bytes that wide rows may be kept in */
-    double smoothing, weight_sum;
+    double smoothing, weight_sum, factor;
     double *weights; /* on the device; NULL: all 1 */
 } kernel;
 
@@ -22,6 +22,7 @@ static tr_status run_xent(tr_kernel *base, const tr_run *run)
                                           .smoothing = k->smoothing,
                                           .weights = k->weights,
                                           .weight_sum = k->weight_sum,
+                                          .factor = k->factor,
                                           .control = run->control,
                                           .scale = run->loss_scale,
                                           .confusion = run->confusion,
@@ -38,16 +39,13 @@ static void close_xent(tr_kernel *base)
     tr_free(k);
 }
 
-static tr_status take_weights(kernel *k, const double *weights)
+tr_status tr_cuda_class_weights(tr_cuda *cuda, const double *weights, size_t classes, double **out)
 {
-    const size_t nbytes = k->classes * sizeof *weights;
     tr_status st = TR_OK;
-    k->weight_sum = 0.0;
-    for (size_t i = 0; i < k->classes; i++) k->weight_sum += weights[i];
-    if (k->k.cuda->o.dry) return TR_OK;
-    k->weights = tr_cuda_alloc(k->k.cuda, TR_MEM_OTHER, nbytes);
-    TR_HAVE(k->weights);
-    TR_TRY(tr_cuda_upload(k->k.cuda, k->weights, weights, nbytes));
+    if (!weights || cuda->o.dry) return TR_OK;
+    *out = tr_cuda_alloc(cuda, TR_MEM_OTHER, classes * sizeof **out);
+    TR_HAVE(*out);
+    TR_TRY(tr_cuda_upload(cuda, *out, weights, classes * sizeof **out));
 out:
     return st;
 }
@@ -70,9 +68,11 @@ tr_status tr_cuda_cross_entropy(tr_cuda *cuda, const tr_graph *g, const tr_op *o
     k->rows = rows;
     k->classes = classes;
     k->smoothing = a ? a->label_smoothing : 0.0;
-    k->weight_sum = (double)classes;
+    k->factor = a ? a->factor : 1.0;
     k->keep = tr_cuda_row_room(cuda);
-    if (a && a->class_weights) TR_TRY(take_weights(k, a->class_weights));
+    for (size_t i = 0; i < classes; i++)
+        k->weight_sum += a && a->class_weights ? a->class_weights[i] : 1.0;
+    if (a) TR_TRY(tr_cuda_class_weights(cuda, a->class_weights, classes, &k->weights));
     if (!cuda->o.dry) TR_TRY(tr_cuda_cross_entropy_ready(k->k.dtype, k->keep));
 out:
     if (st != TR_OK) {

@@ -64,7 +64,9 @@
     X(concat_grad, concat_grad)                                                                    \
     X(cross_entropy, cross_entropy)                                                                \
     X(mse, mse)                                                                                    \
-    X(bce, bce)
+    X(bce, bce)                                                                                    \
+    X(soft_loss, soft_loss)                                                                        \
+    X(feature_loss, feature_loss)
 
 /* Places in the list. */
 typedef enum {

@@ -7,6 +7,12 @@ static double flops(const tr_graph *g, const tr_op *op)
     return 6.0 * (double)g->tensors[op->in[0]].count;
 }
 
+/* Two softmaxes. */
+static double soft_flops(const tr_graph *g, const tr_op *op)
+{
+    return 2 * flops(g, op);
+}
+
 const tr_op_def tr_def_cross_entropy = {
     .name = "cross_entropy", .flops = flops, .applies = &tr_def_softmax};
 
@@ -14,6 +20,14 @@ const tr_op_def tr_def_mse = {.name = "mse", .flops = flops};
 
 const tr_op_def tr_def_bce = {.name = "bce", .flops = flops, .applies = &tr_def_sigmoid};
 
+/* Beside cross entropy, where a model is distilled (runtime/graph/distill.c). */
+const tr_op_def tr_def_soft_loss = {.name = "soft_loss", .flops = soft_flops};
+
+const tr_op_def tr_def_feature_loss = {.name = "feature_loss", .flops = flops};
+
 const tr_op_def *const tr_losses[] = {[TR_LOSS_CROSS_ENTROPY] = &tr_def_cross_entropy,
                                       [TR_LOSS_MSE] = &tr_def_mse,
                                       [TR_LOSS_BCE] = &tr_def_bce};
+
+const tr_op_def *const tr_taught_losses[] = {
+    [TR_TAUGHT_LOGITS] = &tr_def_soft_loss, [TR_TAUGHT_FEATURE] = &tr_def_feature_loss};

@@ -5,6 +5,7 @@
 #define TR_TEST_EVERY_KERNEL_H
 
 #include "gradient_cases.h"
+#include "model_harness.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -46,6 +47,8 @@ static inline void prepare_every_op(const tr_backend *b, void *ctx, tr_precision
         assert_int_equal(tr_config_open(cases[i].name, text, strlen(text), NULL, 0, NULL, &c),
                          TR_OK);
         assert_int_equal(tr_model_open(c, 0, &m), TR_OK);
+        mh_distillation distillation;
+        const tr_distill *distill = mh_distill(c, &distillation);
         for (int mode = 0; mode < 4; mode++) {
             const tr_graph_options o = {.batch = 3,
                                         .mode = mode < 2    ? TR_MODE_TRAIN
@@ -56,12 +59,14 @@ static inline void prepare_every_op(const tr_backend *b, void *ctx, tr_precision
                                         .precision = precision,
                                         .sync_batchnorm = true,
                                         .ranks = 2,
+                                        .distill = distill,
                                         .passes = mode != 1 ? TR_PASSES_ALL : 0};
             tr_graph *g = NULL;
             assert_int_equal(tr_graph_open(m, &o, &g), TR_OK);
             prepare_graph(b, ctx, team, g, seen);
             tr_graph_close(g);
         }
+        tr_features_free(distillation.read, distillation.count);
         tr_model_close(m);
         tr_config_close(c);
         tr_free(text);

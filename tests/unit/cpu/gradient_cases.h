@@ -7,9 +7,10 @@
 
 typedef struct {
     const char *name, *input, *layers, *loss;
-    bool kinks, pooled; /* pooled: a maximum over scaled inputs */
-    int ranks;          /* 2: batchnorm merged with a rank that has the same share */
-    bool steps;         /* the loss is a step of the parameters: only prepared and run */
+    bool kinks, pooled;  /* pooled: a maximum over scaled inputs */
+    int ranks;           /* 2: batchnorm merged with a rank that has the same share */
+    bool steps;          /* the loss is a step of the parameters: only prepared and run */
+    const char *distill; /* train.distill; NULL: none */
 } model_case;
 
 #define IMAGE    "input: [2, 5, 6]"
@@ -200,6 +201,19 @@ static const model_case cases[] = {
     SMOOTH("cross_entropy, smoothing and weights", FEATURES, LINEAR "    - tanh\n" HEAD,
            "{cross_entropy: {label_smoothing: 0.2, class_weights: [0.5, 2.0, 1.25]}}"),
     SMOOTH("bce", FEATURES, LINEAR "    - tanh\n" HEAD, "bce"),
+    {.name = "distilled",
+     .input = FEATURES,
+     .layers = LINEAR "    - tanh: {name: t}\n" HEAD,
+     .loss = "cross_entropy",
+     .ranks = 1,
+     .distill = "{teacher: t, temperature: 2, hard: 0.25, soft: 0.75}"},
+    {.name = "distilled, with features and weights",
+     .input = IMAGE,
+     .layers = "    - conv2d: {out: 3, kernel: 1, name: c}\n    - tanh: {name: t}\n" FLAT,
+     .loss = "{cross_entropy: {class_weights: [0.5, 2.0, 1.25]}}",
+     .ranks = 1,
+     .distill = "{teacher: t, temperature: 3, features: [{student: t, teacher: t, weight: 2}, "
+                "{student: c, teacher: c}]}"},
 };
 
 /* The case as a config; the caller frees it. */
@@ -208,8 +222,9 @@ static inline char *case_text(const model_case *k)
     return tr_sprintf("name: gradients\n"
                       "data: {train: {format: synthetic, samples: 3}}\n"
                       "model:\n  %s\n  layers:\n%s  loss: %s\n"
-                      "train: {batch: 3, steps: 1}\n",
-                      k->input, k->layers, k->loss);
+                      "train: {batch: 3, steps: 1%s%s}\n",
+                      k->input, k->layers, k->loss, k->distill ? ", distill: " : "",
+                      k->distill ? k->distill : "");
 }
 
 #endif

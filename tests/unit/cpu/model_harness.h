@@ -26,7 +26,7 @@ typedef struct {
     tr_model *m;
     float *weights, *grads, *states;
     tr_params params;
-    void *batch[TR_MAX_IN + 1]; /* inputs, and last the target */
+    void *batch[TR_SLOTS]; /* as tr_plan.slots */
     tr_session *session;
     tr_plan *plan;
 } model_harness;
@@ -123,6 +123,29 @@ static inline void *mh_batch(model_harness *h, size_t i, const tr_tensor *t, con
     return h->batch[i];
 }
 
+/* What the config's train.distill asks of a graph; NULL: nothing. */
+typedef struct {
+    tr_feature_config read[TR_FEATURES_MAX];
+    size_t count;
+    tr_distill_feature features[TR_FEATURES_MAX];
+    tr_distill distill;
+} mh_distillation;
+
+static inline const tr_distill *mh_distill(const tr_config *c, mh_distillation *to)
+{
+    const tr_distill_config *d = &c->train.distill;
+    *to = (mh_distillation){.distill = {.temperature = d->temperature,
+                                        .hard = d->hard,
+                                        .soft = d->soft,
+                                        .features = to->features}};
+    if (!tr_config_distills(c)) return NULL;
+    assert_int_equal(tr_config_features(d, "train.distill", to->read, &to->count), TR_OK);
+    for (size_t i = 0; i < to->count; i++)
+        to->features[i] = (tr_distill_feature){to->read[i].student, to->read[i].weight};
+    to->distill.nfeatures = to->count;
+    return &to->distill;
+}
+
 static inline const tr_tensor *mh_input_tensor(const model_harness *h, size_t input)
 {
     const tr_graph *g = tr_plan_graph(h->plan);
@@ -147,6 +170,19 @@ static inline void mh_set_target(model_harness *h, const double *v)
 {
     void *data = mh_batch(h, TR_MAX_IN, mh_target_tensor(h), v);
     assert_int_equal(tr_plan_set_target(h->plan, data), TR_OK);
+}
+
+static inline const tr_tensor *mh_given_tensor(const model_harness *h, size_t k)
+{
+    const tr_graph *g = tr_plan_graph(h->plan);
+    return &g->tensors[g->given[k]];
+}
+
+static inline void mh_set_given(model_harness *h, size_t k, const double *v)
+{
+    void *data = mh_batch(h, TR_SLOT_GIVEN + k, mh_given_tensor(h, k), v);
+    assert_int_equal(tr_plan_set_given(h->plan, k, data), TR_OK);
+    assert_ptr_equal(tr_plan_tensor(h->plan, tr_plan_graph(h->plan)->given[k]), data);
 }
 
 static inline double mh_get(const void *from, const tr_tensor *t, size_t logical)

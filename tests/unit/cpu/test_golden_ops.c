@@ -143,6 +143,11 @@ static void fill_batch(golden *g)
     double *v = read_array(g->group, t->count, "target");
     mh_set_target(&g->h, v);
     free(v);
+    for (size_t k = 0; k < tr_plan_graph(g->h.plan)->ngiven; k++) {
+        v = read_array(g->group, mh_given_tensor(&g->h, k)->count, "given/%zu", k);
+        mh_set_given(&g->h, k, v);
+        free(v);
+    }
 }
 
 static void run(golden *g, bool accumulate)
@@ -218,7 +223,9 @@ static void run_case(hid_t group, const tr_config *c, const char *name, void *ct
                       .bf16 = bf16,
                       .fuse = fuse,
                       .tolerance = bf16 ? BF16_TOLERANCE : FP32_TOLERANCE}};
+    mh_distillation distillation;
     const tr_graph_options o = {.batch = c->train.batch,
+                                .distill = mh_distill(c, &distillation),
                                 .mode = g.mode,
                                 .precision = bf16 ? TR_PRECISION_BF16 : TR_PRECISION_FP32,
                                 .ranks = 1,
@@ -233,6 +240,7 @@ static void run_case(hid_t group, const tr_config *c, const char *name, void *ct
     }
     look(tr_plan_graph(g.h.plan));
     mh_close(&g.h);
+    tr_features_free(distillation.read, distillation.count);
 }
 
 static void golden_case(void **state)

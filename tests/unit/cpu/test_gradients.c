@@ -79,6 +79,14 @@ static void fill_batch(const model_case *k, model_harness *h)
                : strcmp(k->loss, "bce") == 0 ? 0.5 + 0.5 * uniform(2, i)
                                              : uniform(2, i);
     mh_set_target(h, v);
+    for (size_t g = 0; g < tr_plan_graph(h->plan)->ngiven; g++) {
+        const size_t n = mh_given_tensor(h, g)->count;
+        double *given = calloc(n, sizeof *given);
+        assert_non_null(given);
+        for (size_t i = 0; i < n; i++) given[i] = 3 * uniform(3 + (uint32_t)g, i);
+        mh_set_given(h, g, given);
+        free(given);
+    }
 }
 
 /* ---- Running --------------------------------------------------------------------------------- */
@@ -187,8 +195,11 @@ static void test_model(void **state)
     assert_int_equal(tr_cpu_backend.open(&bo, &ctx), TR_OK);
     if (tr_config_open(k->name, text, strlen(text), NULL, 0, NULL, &c) != TR_OK)
         fail_msg("%s\n%s", tr_last_error()->text, text);
+    mh_distillation distillation;
+    const tr_distill *distill = mh_distill(c, &distillation);
     for (int fuse = 0; fuse < 2; fuse++) {
         const tr_graph_options o = {.batch = BATCH,
+                                    .distill = distill,
                                     .mode = TR_MODE_TRAIN,
                                     .sync_batchnorm = k->ranks > 1,
                                     .ranks = k->ranks,
@@ -204,6 +215,7 @@ static void test_model(void **state)
         }
         mh_close(&h);
     }
+    tr_features_free(distillation.read, distillation.count);
     tr_config_close(c);
     tr_free(text);
     tr_cpu_backend.close(ctx);

@@ -1,5 +1,5 @@
 /* Losses: values, gradients and tallies against float64 at every level, gradients by central
- * differences, what NaN does, labels out of range, independence of the thread count. */
+ * differences, what NaN does, labels out of range, independence of the thread count; losses beside a teacher. */
 #include "tests/unit/cpu/loop_levels.h"
 
 /* Straight from the definition in ops.h. */
@@ -45,8 +45,10 @@ static void check_xent(size_t rows, size_t C, tr_precision p, int isa, double sm
     double expected[TR_TALLY] = {0};
     int64_t *confusion = tr_alloc(TR_MEM_OTHER, C * C, sizeof *confusion);
     for (size_t c = 0; c < C; c++) w[c] = uniform(7, c, 0.2, 3);
-    const tr_cross_entropy_attrs a = {
-        .label_smoothing = smoothing, .classes = C, .class_weights = weighted ? w : NULL};
+    const tr_cross_entropy_attrs a = {.label_smoothing = smoothing,
+                                      .classes = C,
+                                      .class_weights = weighted ? w : NULL,
+                                      .factor = 1};
     harness h = open_level("cross_entropy", p, isa, 2);
     const int logits = h_in(&h, h_activation(&h), 2, d);
     const int labels = h_in_role(&h, TR_ROLE_TARGET, TR_I32, 1, d);
@@ -115,7 +117,7 @@ static tr_status run_loss(const char *op, int isa, int64_t n, int64_t width, con
 {
     const int64_t d[2] = {n, width};
     const bool classes = strcmp(op, "cross_entropy") == 0;
-    const tr_cross_entropy_attrs a = {.classes = (size_t)width};
+    const tr_cross_entropy_attrs a = {.classes = (size_t)width, .factor = 1};
     harness h = open_level(op, TR_PRECISION_FP32, isa, 1);
     const int in = h_in(&h, TR_F32, 2, d);
     const int t = classes ? h_in_role(&h, TR_ROLE_TARGET, TR_I32, 1, d)
@@ -254,6 +256,100 @@ static void extreme_outputs(void **state)
     }
 }
 
+/* ---- Beside a teacher ------------------------------------------------------------------------ */
+
+/* KL(softmax(t / T) || softmax(z / T)); dz: of that. */
+static double soft(size_t C, const double *z, const double *t, double T, double *dz)
+{
+    double top_z = -INFINITY, top_t = -INFINITY, sum_z = 0, sum_t = 0, kl = 0;
+    for (size_t c = 0; c < C; c++) top_z = fmax(top_z, z[c] / T), top_t = fmax(top_t, t[c] / T);
+    for (size_t c = 0; c < C; c++) sum_z += exp(z[c] / T - top_z), sum_t += exp(t[c] / T - top_t);
+    for (size_t c = 0; c < C; c++) {
+        const double q = exp(z[c] / T - top_z) / sum_z, p = exp(t[c] / T - top_t) / sum_t;
+        if (p > 0) kl += p * (log(p) - (z[c] / T - top_z - log(sum_z)));
+        dz[c] = (q - p) / T;
+    }
+    return kl;
+}
+
+static double squares(size_t C, const double *z, const double *t, double *dz)
+{
+    double sum = 0;
+    for (size_t c = 0; c < C; c++) {
+        sum += (z[c] - t[c]) * (z[c] - t[c]);
+        dz[c] = 2 * (z[c] - t[c]);
+    }
+    return sum;
+}
+
+static void check_taught(bool features, size_t rows, size_t C, tr_precision p, int isa, double T,
+                         bool weighted, bool gradient)
+{
+    const int64_t d[2] = {(int64_t)rows, (int64_t)C};
+    double weights[7], tally[TR_TALLY] = {0}, loss = 0, largest = 0;
+    double *z = doubles(C), *t = doubles(C), *want = doubles(rows * C);
+    for (size_t i = 0; i < 7; i++) weights[i] = uniform(7, i, 0.2, 3);
+    const tr_distill_attrs a = {
+        .factor = 1.75, .temperature = T, .classes = 7, .class_weights = weighted ? weights : NULL};
+    harness h = open_level(features ? "feature_loss" : "soft_loss", p, isa, 2);
+    const int x = h_in(&h, h_activation(&h), 2, d), teacher = h_in(&h, h_activation(&h), 2, d);
+    int labels = -1, grad = -1;
+    if (weighted)
+        labels = h_in_role(&h, TR_ROLE_TARGET, TR_I32, 1, d);
+    else
+        h_absent_in(&h);
+    if (gradient)
+        grad = h_out(&h, h_activation(&h), 2, d);
+    else
+        h_absent_out(&h);
+    h_fill_range(&h, x, 1, -6, 6);
+    h_fill_range(&h, teacher, 2, -9, 9);
+    for (size_t r = 0; r < rows; r++) {
+        const double counts = 1.75 * (weighted ? weights[r % 7] : 1);
+        if (weighted) h_put(&h, labels, r, (double)(r % 7));
+        if (!features && r % 3 == 1 && C > 1) h_put(&h, teacher, r * C + r % C, -INFINITY);
+        for (size_t c = 0; c < C; c++)
+            z[c] = h_get(&h, x, r * C + c), t[c] = h_get(&h, teacher, r * C + c);
+        loss +=
+            counts * (features ? squares(C, z, t, want + r * C) : soft(C, z, t, T, want + r * C));
+        for (size_t c = 0; c < C; c++) {
+            want[r * C + c] *= 8 * counts;
+            largest = fmax(largest, fabs(want[r * C + c]));
+        }
+    }
+    h.run.tally = tally;
+    h.run.loss_scale = 8;
+    h_prepare(&h, &a, TR_ACT_NONE);
+    h_run(&h, false);
+    if (!(fabs(tally[TR_TALLY_LOSS] - loss) <= 2e-6 * (double)rows + 2e-6 * fabs(loss)))
+        fail_msg("%zu rows of %zu: the loss is %.9g, expected %.9g", rows, C, tally[TR_TALLY_LOSS],
+                 loss);
+    for (size_t i = 0; i < TR_TALLY; i++) assert_true(i == TR_TALLY_LOSS || tally[i] == 0);
+    if (gradient)
+        expect(&h, grad, want, tolerance(p) * (4 + largest), "dx");
+    else
+        tr_free(want);
+    tr_free(z);
+    tr_free(t);
+    h_close(&h);
+}
+
+static void teachers_match(void **state)
+{
+    (void)state;
+    static const size_t shapes[][2] = {{1, 1}, {3, 2}, {64, 10}, {17, 33}, {40, 256}, {5, 3000}};
+    FOR_LEVELS(isa) for (size_t s = 0; s < TR_COUNT(shapes); s++) FOR_PRECISIONS(p)
+    {
+        const size_t rows = shapes[s][0], C = shapes[s][1];
+        check_taught(false, rows, C, p, isa, 1, false, true);
+        check_taught(false, rows, C, p, isa, 4, true, true);
+        check_taught(true, rows, C, p, isa, 0, false, true);
+        check_taught(true, rows, C, p, isa, 0, true, true);
+        if (C <= 33) check_taught(false, rows, C, p, isa, 2, false, false);
+        if (C <= 33) check_taught(true, rows, C, p, isa, 0, true, false);
+    }
+}
+
 static void threads_change_nothing(void **state)
 {
     (void)state;
@@ -283,6 +379,7 @@ int main(void)
         cmocka_unit_test(labels_out_of_range_are_bad_data),
         cmocka_unit_test(elementwise_losses_match),
         cmocka_unit_test(extreme_outputs),
+        cmocka_unit_test(teachers_match),
         cmocka_unit_test(threads_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

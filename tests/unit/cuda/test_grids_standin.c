@@ -72,6 +72,7 @@ static const struct {
     {"embedding_merge", SUMS, 32 * 4096},
     {"embedding_rows", PIECE, 0},
     {"epilogue_kernel", ROUND, 0},
+    {"feature_loss", SUMS, TR_LOSS_BLOCKS},
     {"find_nonfinite", ROUND, 0},
     {"global_grad_kernel", ROUND, 0},
     {"global_kernel", PIECE, 0},
@@ -90,6 +91,7 @@ static const struct {
     {"pack_kernel", PIECE, 0},
     {"pack_parts", ROUND, 0},
     {"quantize_rows", PIECE, 0},
+    {"soft_loss", SUMS, TR_LOSS_BLOCKS},
     {"softmax_grad_held", ROUND, 0},
     {"softmax_grad_long", ROUND, 0},
     {"softmax_held", ROUND, 0},
@@ -163,6 +165,7 @@ static void launch_rows(cudaStream_t s, tr_dtype t, size_t rows, size_t width)
                                                  .rows = rows,
                                                  .classes = D,
                                                  .weight_sum = (double)D,
+                                                 .factor = 1,
                                                  .scale = 1,
                                                  .tally = at,
                                                  .partial = at};
@@ -171,6 +174,18 @@ static void launch_rows(cudaStream_t s, tr_dtype t, size_t rows, size_t width)
         assert_ok(tr_cuda_layernorm_run(t, at, at, at, 1e-5, at, at, rows, D, 0, s));
         assert_ok(tr_cuda_layernorm_grad_run(t, &grad, s));
         assert_ok(tr_cuda_cross_entropy_run(t, &loss, s));
+        const tr_cuda_distill_args teacher = {.x = at,
+                                              .teacher = at,
+                                              .dx = at,
+                                              .rows = rows,
+                                              .width = D,
+                                              .factor = 1,
+                                              .inverse = 1,
+                                              .scale = 1,
+                                              .tally = at,
+                                              .partial = at};
+        assert_ok(tr_cuda_soft_loss_run(t, &teacher, s));
+        assert_ok(tr_cuda_feature_loss_run(t, &teacher, s));
     }
     const tr_cuda_elementwise_loss_args mse = {.y = at,
                                                .target = at,

@@ -93,6 +93,7 @@ static void xent_case(tr_cuda *cuda, tr_dtype type, size_t rows, size_t C, size_
                                           .smoothing = s,
                                           .weights = weighted ? w.at : NULL,
                                           .weight_sum = weighted ? all : (double)C,
+                                          .factor = 1,
                                           .control = device,
                                           .scale = 1,
                                           .confusion = confusion,
