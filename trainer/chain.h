@@ -7,13 +7,14 @@
 #include "runtime/store/store.h"
 
 typedef struct {
-    char *file;           /* where it is; NULL: the pipeline has made none yet */
-    char sha256[65];      /* of the file */
-    uint64_t nbytes;      /* of the file */
-    tr_network *network;  /* in it */
-    tr_config *config;    /* in it */
-    tr_lineage lineage;   /* in it; rank 0's */
-    tr_train_state train; /* in it; rank 0's */
+    char *file;              /* where it is; NULL: the pipeline has made none yet */
+    char sha256[65];         /* of the file */
+    char teacher_sha256[65]; /* in it; rank 0's */
+    uint64_t nbytes;         /* of the file */
+    tr_network *network;     /* in it */
+    tr_config *config;       /* in it */
+    tr_lineage lineage;      /* in it; rank 0's */
+    tr_train_state train;    /* in it; rank 0's */
 } tr_chain;
 
 /* *Collective.* Rank 0 reads the file, the others get all from it. `overrides` of its config. What

@@ -223,6 +223,7 @@ static tr_status take(tr_checkpointer *k, const tr_train_state *state, const tr_
     fill_frozen(s, p);
     s->train = *state;
     memcpy(s->parent_sha256, k->parent_sha256, sizeof s->parent_sha256);
+    snprintf(s->teacher_sha256, sizeof s->teacher_sha256, "%s", k->o.teacher_sha256);
     tr_history_copy(&k->history, h);
 out:
     return st;
@@ -396,6 +397,12 @@ static tr_status read_latest(tr_checkpointer *k, tr_history *h, bool *found)
     k->snapshot.checkpoint = true;
     TR_TRY(tr_store_sha256(path, k->parent_sha256));
     tr_log(TR_LOG_INFO, "resuming from %s (step %llu)", path, (unsigned long long)step);
+    if (strcmp(k->snapshot.teacher_sha256, k->o.teacher_sha256) != 0)
+        tr_log(TR_LOG_WARN,
+               "the checkpoint was made with another teacher (SHA-256 %.12s), now %.12s: steps are "
+               "counted on",
+               k->snapshot.teacher_sha256[0] ? k->snapshot.teacher_sha256 : "none",
+               k->o.teacher_sha256[0] ? k->o.teacher_sha256 : "none");
 out:
     tr_free(path);
     return st;

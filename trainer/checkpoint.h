@@ -15,6 +15,7 @@ typedef struct {
     const char *folder;      /* the run folder */
     const char *config_text; /* resolved */
     int64_t keep;
+    const char *teacher_sha256; /* of the file that training learns from; "": none. Borrowed */
 } tr_checkpointer_options;
 
 /* Local. On rank 0 allocates the snapshot's buffers and starts the writer; elsewhere next to

@@ -53,7 +53,7 @@ static tr_status sweep(tr_trainer *t, bool *through)
             t->params_changed = false;
         } else {
             /* Slots are counted alike on all ranks: which recording is replayed depends on them. */
-            TR_TRY(tr_session_stage(t->session));
+            TR_TRY(tr_trainer_next_slot(t));
         }
         if (s % LOOK == LOOK - 1) {
             double stop = tr_signals_pending() != 0;

@@ -134,6 +134,8 @@ void tr_predicted_memory(const tr_trainer *t, tr_memory_total *out)
     if (t->eval_loader) of.loaders += tr_loader_held(t->eval_loader);
     tr_session_memory(t->session, &session);
     tr_predict_memory(&of, &session, out);
+    if (t->teacher) tr_teacher_memory(t->teacher, out);
+    add_up(out);
 }
 
 size_t tr_held_memory(const tr_trainer *t)

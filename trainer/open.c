@@ -91,11 +91,10 @@ out:
     return st;
 }
 
-static tr_status open_loaders(tr_trainer *t)
+static tr_loader_options train_loader_of(const tr_trainer *t)
 {
     const tr_config *c = t->config;
-    tr_status st;
-    tr_loader_options o = {
+    return (tr_loader_options){
         .config = c,
         .model = t->model,
         .dataset = t->train_data,
@@ -112,6 +111,13 @@ static tr_status open_loaders(tr_trainer *t)
         .cpus = t->affinity.bound ? t->affinity.cpus : NULL,
         .ncpus = t->affinity.bound ? t->affinity.ncpus : 0,
     };
+}
+
+static tr_status open_loaders(tr_trainer *t)
+{
+    const tr_config *c = t->config;
+    tr_status st;
+    tr_loader_options o = train_loader_of(t);
     TR_TRY(tr_loader_open(&o, &t->loader));
     if (t->eval_data) {
         o.dataset = t->eval_data;
@@ -220,8 +226,13 @@ static tr_status open_session(tr_trainer *t)
         .skip_passes = tr_graph_skip(c),
         .keys = keys,
         .nkeys = nkeys,
+        .distill = tr_teacher_distill(t->teacher),
     };
     tr_status st = tr_session_open(&o, &t->session);
+    if (st == TR_OK && t->teacher) {
+        const tr_loader_options l = train_loader_of(t);
+        st = tr_teacher_ready(t->teacher, &o, &l);
+    }
     if (st != TR_OK) return st;
     warn_of_batchnorm(t, keys, nkeys);
     return tr_step_profile_open(t, keys, nkeys);
@@ -315,6 +326,7 @@ static tr_status open_output(tr_trainer *t, const tr_trainer_options *o)
         .folder = t->config->output,
         .config_text = o->config_text,
         .keep = t->config->train.checkpoint.keep,
+        .teacher_sha256 = tr_teacher_sha256(t->teacher),
     };
     TR_TRY(tr_agree(t->comm, tr_checkpointer_open(&k, &t->checkpointer), NULL));
     bool found = false;
@@ -324,6 +336,18 @@ static tr_status open_output(tr_trainer *t, const tr_trainer_options *o)
         tr_log(TR_LOG_INFO, "nothing to resume from in %s: starting at step 0", t->config->output);
     t->from = t->state.step;
 out:
+    return st;
+}
+
+/* *Collective.* */
+static tr_status open_teacher(tr_trainer *t)
+{
+    const tr_teacher_options o = {.comm = t->comm, .config = t->config, .model = t->model};
+    if (!tr_config_distills(t->config)) return TR_OK;
+    const tr_status st = tr_teacher_open(&o, &t->teacher);
+    if (st == TR_OK && t->topology->rank == 0)
+        tr_log(TR_LOG_INFO, "learning from %s (SHA-256 %.12s...)", t->config->train.distill.teacher,
+               tr_teacher_sha256(t->teacher));
     return st;
 }
 
@@ -355,6 +379,7 @@ tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out)
     TR_TRY(tr_priority_set(t->config, t->comm));
     TR_TRY(tr_trainer_open_device(t));
     TR_TRY(tr_agree(t->comm, tr_train_buckets(t->config, t->backend, t->model), NULL));
+    TR_TRY(open_teacher(t));
     TR_TRY(tr_agree(t->comm, open_local(t), NULL));
     TR_TRY(compare_data(t));
     TR_TRY(open_reducer(t));
@@ -393,6 +418,7 @@ void tr_trainer_close(tr_trainer *t)
     tr_optimizer_close(t->optimizer);
     tr_step_profile_close(t->profile);
     tr_session_close(t->session);
+    tr_teacher_close(t->teacher);
     tr_reducer_close(t->reducer);
     tr_gpu_link_close(t->link);
     tr_comm_close(t->gatherers);

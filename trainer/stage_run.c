@@ -177,6 +177,8 @@ static tr_status begin_lineage(run *r)
         TR_TRY(add_size(&first->values, c->network->model));
         if (r->evaluated) TR_TRY(add_evaluation(&first->values, &r->before, ""));
         TR_TRY(tr_attrs_add_real(&first->values, "latency_ms", r->f->latency_ms));
+        if (c->teacher_sha256[0])
+            TR_TRY(tr_attrs_add_text(&first->values, "teacher_sha256", c->teacher_sha256));
     }
     TR_TRY(tr_lineage_add(&r->lineage, r->name, &r->findings));
 out:

@@ -15,12 +15,19 @@
 static tr_status staged(void *ctx, bool *done)
 {
     const tr_trainer *t = ctx;
-    return tr_session_staged(t->session, done);
+    const tr_status st = tr_session_staged(t->session, done);
+    return st == TR_OK && *done ? tr_teacher_staged(t->teacher, done) : st;
 }
 
 tr_status tr_trainer_staged(tr_trainer *t)
 {
     return tr_reducer_wait(t->reducer, t->state.step, staged, t);
+}
+
+tr_status tr_trainer_next_slot(tr_trainer *t)
+{
+    const tr_status st = tr_session_stage(t->session);
+    return st == TR_OK ? tr_teacher_stage(t->teacher) : st;
 }
 
 tr_status tr_trainer_stage(tr_trainer *t, bool train, const tr_batch *batch, tr_plan **out)
@@ -30,12 +37,13 @@ tr_status tr_trainer_stage(tr_trainer *t, bool train, const tr_batch *batch, tr_
         tr_session_plan(t->session, train ? TR_MODE_TRAIN : TR_MODE_EVALUATE, batch->count);
     TR_NEED(plan, TR_INTERNAL, "no %s plan for a share of %lld samples",
             train ? "training" : "evaluation", (long long)batch->count);
-    TR_TRY(tr_session_stage(t->session));
+    TR_TRY(tr_trainer_next_slot(t));
     if (batch->count > 0) {
         for (size_t i = 0; i < t->model->ninputs; i++)
             TR_TRY(tr_plan_set_input(plan, i, batch->inputs[i]));
         TR_TRY(tr_plan_set_target(plan, batch->targets));
     }
+    if (train && t->teacher) TR_TRY(tr_teacher_set(t->teacher, batch));
     *out = plan;
 out:
     return st;
@@ -114,6 +122,7 @@ static tr_status run_micro(tr_trainer *t, tr_plan *plan, int micro, const tr_con
     TR_TRY(tr_trainer_lap(t, TR_LAP_IDLE));
     if (last) tr_reducer_ready(t->reducer, -1);
     const double begin = tr_step_profile_now(t->profile);
+    if (t->teacher) TR_TRY(tr_teacher_run(t->teacher, plan, &run));
     TR_TRY(tr_plan_run(plan, &run));
     t->params_changed = false;
     TR_TRY(tr_trainer_lap(t, TR_LAP_COMPUTE));

@@ -58,6 +58,22 @@ out:
     return st;
 }
 
+/* Rank 0. Who teaches is who that file is now. */
+static tr_status add_teacher(within *w)
+{
+    tr_status st = TR_OK;
+    char *path = NULL, *key = NULL, sha256[65];
+    if (!tr_config_distills(w->config)) return TR_OK;
+    TR_HAVE(path = tr_config_path(w->config, w->config->train.distill.teacher));
+    TR_TRY(tr_store_sha256(path, sha256));
+    TR_HAVE(key = tr_sprintf("%steacher %s\n", w->key, sha256));
+    tr_free(w->key);
+    w->key = key;
+out:
+    tr_free(path);
+    return st;
+}
+
 static tr_status write_key(const within *w)
 {
     tr_status st = TR_OK;
@@ -76,6 +92,7 @@ static tr_status look(within *w)
     tr_status st = TR_OK;
     char *text = NULL;
     size_t n;
+    TR_TRY(add_teacher(w));
     const bool there = access(w->key_path, F_OK) == 0;
     if (there) TR_TRY(tr_read_text(w->key_path, &text, &n));
     w->resume = there && strcmp(text, w->key) == 0;

@@ -13,6 +13,7 @@
 #include "trainer/optimizer.h"
 #include "trainer/profile.h"
 #include "trainer/run_folder.h"
+#include "trainer/teacher.h"
 
 /* Seconds since the last record, by what they went to. */
 typedef struct {
@@ -31,6 +32,7 @@ typedef struct tr_trainer {
     tr_affinity affinity;
     tr_model *model;
     const tr_network *start; /* NULL: training starts from initial values */
+    tr_teacher *teacher;     /* NULL: none */
     const tr_backend *backend;
     const tr_gpu_reducers *gpu_reducers; /* NULL on CPUs */
     void *backend_ctx;
@@ -164,6 +166,8 @@ tr_status tr_trainer_restore(tr_trainer *t, bool *found);
 tr_status tr_trainer_share_states(tr_trainer *t);
 /* *Local.* Waits until the loader's batches may be overwritten, with an eye on the other ranks. */
 tr_status tr_trainer_staged(tr_trainer *t);
+/* *Local.* As tr_session_stage, of all sessions that count batches. */
+tr_status tr_trainer_next_slot(tr_trainer *t);
 /* *Local.* Inputs and targets on their way to the plan for the batch's size. */
 tr_status tr_trainer_stage(tr_trainer *t, bool train, const tr_batch *batch, tr_plan **plan);
 

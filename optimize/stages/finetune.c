@@ -1,13 +1,20 @@
-/* The stage `finetune`: the training loop on this model, with keys of `train` of its own. */
+/* The stage `finetune`: the training loop on this model, with keys of `train` of its own; with a teacher it is
+ * distilled (train.distill). */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
 #include "optimize/stages/stages.h"
 
 typedef struct {
     tr_stage_common common;
+    tr_distill_config distill;
     const tr_node *train;
 } finetune_options;
 
 static const tr_field fields[] = {
     TR_STAGE_COMMON(finetune_options),
+    TR_DISTILL_FIELDS(offsetof(finetune_options, distill)),
     TR_NODE("train", offsetof(finetune_options, train), "",
             "keys of `train` that are other than the config's: {epochs: 2, optimizer: {sgd: {lr: "
             "0.001}}}"),
@@ -17,30 +24,114 @@ static const tr_field fields[] = {
 static tr_status check(const tr_config *c, size_t place)
 {
     const tr_list_item *item = &c->pipeline.items[place];
-    return tr_training_keys_check(c, item->at, ((const finetune_options *)item->options)->train,
-                                  place);
+    const finetune_options *o = item->options;
+    char path[32];
+    tr_status st;
+    snprintf(path, sizeof path, "pipeline.%zu", place);
+    TR_TRY(tr_distill_check(&o->distill, c->model.loss.kind.which == TR_LOSS_CROSS_ENTROPY,
+                            item->at, path));
+    TR_TRY(tr_training_keys_check(c, item->at, o->train, place));
+out:
+    return st;
+}
+
+/* Rank 0. Where the teacher is: from where the job was started, or in the run's folder; *path is absolute. */
+static tr_status find_teacher(const tr_stage_job *job, const char *given, char **path, char *sha256)
+{
+    tr_status st = TR_OK;
+    char *there =
+        access(given, F_OK) == 0 ? tr_strdup(given) : tr_sprintf("%s/%s", job->folder, given);
+    char *real = NULL;
+    TR_HAVE(there);
+    real = realpath(there, NULL);
+    TR_NEED(real, TR_IO, "teacher %s: no such file, neither here nor in %s", given, job->folder);
+    TR_HAVE(*path = tr_strdup(real));
+    TR_TRY(tr_store_sha256(real, sha256));
+out:
+    free(real);
+    tr_free(there);
+    return st;
+}
+
+/* *Collective.* The same path and hash on every rank. */
+static tr_status share_teacher(const tr_stage_job *job, const char *given, char **path,
+                               char sha256[65])
+{
+    const bool root = tr_comm_topology(job->comm)->rank == 0;
+    size_t n = 0;
+    tr_status st;
+    TR_TRY(tr_agree(job->comm, root ? find_teacher(job, given, path, sha256) : TR_OK, NULL));
+    if (root) n = strlen(*path) + 1;
+    TR_TRY(tr_comm_broadcast(job->comm, &n, sizeof n, 0));
+    if (!root) *path = tr_alloc(TR_MEM_OTHER, n, 1);
+    TR_TRY(tr_agree(job->comm, *path ? TR_OK : tr_last_status(), NULL));
+    TR_TRY(tr_comm_broadcast(job->comm, *path, n, 0));
+    TR_TRY(tr_comm_broadcast(job->comm, sha256, 65, 0));
+out:
+    return st;
+}
+
+/* As a key of `train`. */
+static tr_status distill_key(const tr_distill_config *d, const char *path, char **out)
+{
+    char *features = NULL;
+    tr_status st = TR_OK;
+    if (d->features) TR_TRY(tr_node_line(d->features, &features));
+    *out = tr_sprintf("train.distill={teacher: \"%s\", temperature: %.17g, hard: %.17g, soft: "
+                      "%.17g, features: %s}",
+                      path, d->temperature, d->hard, d->soft, features ? features : "null");
+    TR_HAVE(*out);
+out:
+    tr_free(features);
+    return st;
+}
+
+/* *Collective.* *key: that has this stage's training learn from the teacher; who it is becomes a finding. */
+static tr_status take_teacher(const tr_stage_job *job, const tr_distill_config *d, char **key)
+{
+    tr_status st;
+    char *path = NULL, sha256[65] = "";
+    TR_TRY(share_teacher(job, d->teacher, &path, sha256));
+    st = distill_key(d, path, key);
+    if (st == TR_OK) st = tr_attrs_add_text(&job->findings->values, "teacher", path);
+    if (st == TR_OK) st = tr_attrs_add_text(&job->findings->values, "teacher_sha256", sha256);
+    TR_TRY(tr_agree(job->comm, st, NULL));
+out:
+    tr_free(path);
+    return st;
 }
 
 static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed)
 {
     const finetune_options *o = job->options;
-    char **overrides = NULL;
+    const bool taught = o->distill.teacher && *o->distill.teacher;
+    char **keys = NULL, *key = NULL;
+    const char **overrides = NULL;
     size_t n = 0;
-    tr_status st = tr_training_keys(o->train, &overrides, &n);
+    tr_status st = tr_training_keys(o->train, &keys, &n);
+    if (st == TR_OK) {
+        overrides = tr_alloc(TR_MEM_OTHER, n + 1, sizeof *overrides);
+        if (!overrides) st = tr_last_status();
+    }
     TR_TRY(tr_agree(job->comm, st, NULL));
-    const tr_training t = {
-        .start = job->parent, .overrides = (const char *const *)overrides, .noverrides = n};
+    for (size_t i = 0; i < n; i++) overrides[i] = keys[i];
+    if (taught) {
+        TR_TRY(take_teacher(job, &o->distill, &key));
+        overrides[n++] = key;
+    }
+    const tr_training t = {.start = job->parent, .overrides = overrides, .noverrides = n};
     TR_TRY(job->train(job, &t, &out->network, agreed));
 out:
-    tr_training_keys_free(overrides);
+    tr_training_keys_free(keys);
+    tr_free((void *)overrides);
+    tr_free(key);
     return st;
 }
 
 const tr_stage tr_stage_finetune = {
     .name = "finetune",
-    .doc = "Trains the model that it is given, from its weights on. What it needs to go on after a "
-           "stop is in "
-           "`stages/NN-finetune/`",
+    .doc = "Trains the model that it is given, from its weights on; with `teacher` it is distilled "
+           "(`train.distill`). What it needs to go on after a stop is in `stages/NN-finetune/`",
     .fields = fields,
     .options_size = sizeof(finetune_options),
     .check = check,

@@ -37,6 +37,11 @@ static void header(const tr_summary *s, FILE *to)
         tr_plain_text(tr_summary_text(s, "parent_sha256"), 64, to);
         fputc('\n', to);
     }
+    if (tr_summary_text(s, "teacher_sha256")[0]) {
+        fputs("  distilled from the file with sha256 ", to);
+        tr_plain_text(tr_summary_text(s, "teacher_sha256"), 64, to);
+        fputc('\n', to);
+    }
 }
 
 static void progress(const tr_summary *s, FILE *to)

@@ -225,6 +225,9 @@ tr_status tr_store_read(const char *path, const tr_model *m, tr_snapshot *s, tr_
     s->checkpoint = kind && kind->kind == TR_ATTR_TEXT && strcmp(kind->text, "checkpoint") == 0;
     snprintf(s->parent_sha256, sizeof s->parent_sha256, "%s",
              parent && parent->kind == TR_ATTR_TEXT ? parent->text : "");
+    const tr_attr *teacher = tr_attrs_get(&ix.root, "teacher_sha256");
+    snprintf(s->teacher_sha256, sizeof s->teacher_sha256, "%s",
+             teacher && teacher->kind == TR_ATTR_TEXT ? teacher->text : "");
     s->train = train;
 out:
     tr_index_close(&ix);

@@ -120,7 +120,8 @@ void tr_lineage_free(tr_lineage *l);
 typedef struct {
     bool checkpoint; /* kind: checkpoint, else model (no /optimizer) */
     const char *config_text;
-    char parent_sha256[65]; /* of the file this run was resumed from, or "" */
+    char parent_sha256[65];  /* of the file this run was resumed from, or "" */
+    char teacher_sha256[65]; /* of the file that it was distilled from, or "" */
     float *params, *states;
     int nslots;
     const char *slot_names[TR_STORE_SLOTS];

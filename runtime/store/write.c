@@ -22,6 +22,7 @@ static tr_status root_attrs(const tr_snapshot *s, tr_attrs *a)
     TR_TRY(tr_attrs_add_count(a, "epoch", s->train.epoch));
     TR_TRY(tr_attrs_add_text(a, "config", s->config_text));
     TR_TRY(tr_attrs_add_text(a, "parent_sha256", s->parent_sha256));
+    if (s->teacher_sha256[0]) TR_TRY(tr_attrs_add_text(a, "teacher_sha256", s->teacher_sha256));
 out:
     return st;
 }

@@ -52,6 +52,24 @@ class Gpu(GpuCase):
         self.assertEqual(a.sum(), self.records("gpu", "eval")[-1]["samples"])
         self.assertLessEqual(np.abs(a - b).sum(), 4)
 
+    def test_distilled(self):
+        """A teacher on the GPU: the CPU's losses, with recorded steps and without, in every precision; the same bits after a
+        stop."""
+        text = PLAIN.replace("  eval: {{every", "  distill: {{teacher: TEACHER, temperature: 2, features: "
+                             "[{{student: relu1, teacher: relu1, weight: 0.1}}]}}\n  eval: {{every")
+        self.run_trainer(self.config("teacher", text=PLAIN, steps=20, every=50), "device=cpu", program=TRAINER)
+        text = text.replace("TEACHER", str(self.dir / "teacher/model.h5"))
+        cpu = self.losses_of("cpu", "device=cpu", text=text, values=dict(steps=14), program=TRAINER)
+        gpu = self.losses_of("gpu", text=text, values=dict(steps=14, every=4))
+        np.testing.assert_allclose(gpu, cpu, **FP32)
+        self.assertEqual(self.losses_of("plain", "run.cuda_graph=off", text=text, values=dict(steps=14)), gpu)
+        half = self.losses_of("half", "train.precision=fp16", "train.loss_scale=1024", text=text, values=dict(steps=14))
+        np.testing.assert_allclose(half, gpu, **FP16)
+        config = self.config("parts", text=text, steps=14, every=4)
+        self.stop("parts", 4, config, ranks=2)
+        self.run_trainer(config, "--resume")
+        self.assertEqual(self.losses("parts"), gpu)
+
     def check_ranks(self, tolerance, *arguments, ranks, **values):
         steps, text = values.setdefault("steps", 14), values.pop("text", harness.CNN)
         whole = self.losses_of("one", *arguments, text=text, values=values, ranks=1)
