@@ -2,7 +2,9 @@
 import csv
 import os
 import re
+import shutil
 import signal
+import tempfile
 import time
 import xml.etree.ElementTree
 
@@ -22,7 +24,7 @@ MEASURED = ("latency_ms", "trained_latency_ms", "front")
 class Sweep(Case):
     def setUp(self):
         super().setUp()
-        self.config(steps=12, every=6)
+        self.config(steps=8, every=4)
 
     def sweep(self, text, *arguments, **run):
         (self.dir / "sweep.yaml").write_text(text)
@@ -58,12 +60,20 @@ class Sweep(Case):
         self.assertIn("| 0.005 |", (self.dir / "sweep/sweep.md").read_text())
         self.assertRegex(out, r"trial +lr +amount +latency, ms")
         before = self.contents("sweep")
+        (self.dir / "sweep/sweep.yaml").rename(self.dir / "aside")  # then these are somebody's files
+        self.assertIn("sweep.csv is there, and no sweep made it", self.run_trainer("sweep", "sweep.yaml", status=2, ranks=0))
+        for name in ("csv", "md", "svg"):
+            (self.dir / f"sweep/sweep.{name}").rename(self.dir / f"aside.{name}")
+        self.assertIn("trial-000 is there, and no sweep made it", self.run_trainer("sweep", "sweep.yaml", "--resume", status=2, ranks=0))
+        for name in ("csv", "md", "svg"):
+            (self.dir / f"aside.{name}").rename(self.dir / f"sweep/sweep.{name}")
+        (self.dir / "aside").rename(self.dir / "sweep/sweep.yaml")
         self.assertIn("already holds a sweep", self.run_trainer("sweep", "sweep.yaml", status=2))
-        out = self.run_trainer("sweep", "sweep.yaml", "--resume", ranks=1)
+        out = self.run_trainer("sweep", "sweep.yaml", "--resume", ranks=0)
         self.assertNotIn("stage", out)
         self.assertEqual(self.contents("sweep"), before)
         # another amount: its stages run again, no training does
-        out = self.sweep(GRID.format(second=0.01).replace("0.5]", "0.4]"), "--resume")
+        out = self.sweep(GRID.format(second=0.01).replace("0.5]", "0.4]"), "--resume", ranks=0)
         self.assertNotIn("throughput", out)
         self.assertEqual(self.rows()[0], rows[0])
         self.assertEqual(self.rows()[3]["pipeline.prune.amount"], "0.4")
@@ -72,7 +82,7 @@ class Sweep(Case):
         self.assertEqual(out.count("throughput"), 1)
         self.assertEqual([r["trained_by"] for r in self.rows()], ["0", "0", "2", "2"])
         self.assertEqual(os.stat(self.model(3)).st_ino, os.stat(self.model(2)).st_ino)
-        self.assertIn("throughput", self.run_trainer("sweep", "sweep.yaml", "--force", "list=[{}]", "grid=~", ranks=1))
+        self.assertIn("throughput", self.run_trainer("sweep", "sweep.yaml", "--force", "list=[{}]", "grid=~", ranks=0))
         self.assertEqual(len(self.rows()), 1)
 
     def kill_at(self, file, *arguments):
@@ -144,21 +154,30 @@ class Sweep(Case):
         self.assertRegex(rows[2]["reason"], "budget.size: .*at most 0.01")
         self.assertEqual(rows[3]["trained_by"], "2")
         self.assertIn("Trial 2 failed: stage 01-prune", (self.dir / "sweep/sweep.md").read_text())
-        out = self.run_trainer("sweep", "sweep.yaml", "--resume", ranks=1)
+        out = self.run_trainer("sweep", "sweep.yaml", "--resume", ranks=0)
         self.assertEqual(self.rows(), rows)
         self.assertNotIn("stage 0", re.sub("failed: .*", "", out))
+        # where no link leads to, a training is copied
+        shm = tempfile.mkdtemp(prefix="trireme-e2e-", dir="/dev/shm")
+        self.addCleanup(shutil.rmtree, shm)
+        shutil.rmtree(self.dir / "sweep/trial-003")
+        (self.dir / "sweep/trial-003").symlink_to(shm)
+        self.run_trainer("sweep", "sweep.yaml", "--resume", ranks=0)
+        self.assertEqual(self.model(3).read_bytes(), self.model(2).read_bytes())
+        self.assertNotEqual(os.stat(self.model(3)).st_dev, os.stat(self.model(2)).st_dev)
+        self.assertEqual(self.rows(MEASURED)[3]["loss"], rows[3]["loss"])
         out = self.run_trainer("sweep", "sweep.yaml", "--resume", "list=[{pipeline.prune.budget.size: 0.01}, {}]",
-                               "on_failure=stop", status=1)
+                               "on_failure=stop", status=1, ranks=0)
         self.assertIn("budget.size", out)
         self.assertEqual(len(self.rows()), 1)
-        self.sweep(text.split("  - {pipeline")[0], "--force", status=1, ranks=1)
+        self.sweep(text.split("  - {pipeline")[0], "--force", status=1, ranks=0)
 
     def test_search(self):
         """A search ends with a front; it is the same when resumed in the middle, at another number of ranks."""
         text = ("config: run.yaml\noutput: sweep\nset: {pipeline: [train, {prune: {by: l1}}]}\nsearch:\n  minimize: multiply_adds\n"
                 "  subject_to: {accuracy_drop: 0.3}\n  trials: 10\n  seed: 5\n  over:\n"
                 "    pipeline.prune.amount: {from: 0.1, to: 0.9}\n    pipeline.prune.by: [l1, random]\n")
-        self.sweep(text, ranks=1)
+        self.sweep(text, ranks=0)
         rows = self.rows()
         self.assertEqual(len(rows), 10)
         self.assertEqual({r["trained_by"] for r in rows}, {"0"})

@@ -32,6 +32,8 @@ typedef struct {
 
 extern const tr_field tr_sweep_fields[];
 
+#define TR_TRIAL_OUTPUT "each trial has a folder of its own in the sweep's"
+
 /* ---- Trials ---------------------------------------------------------------------------------- */
 
 /* What a model came to. */
@@ -65,6 +67,7 @@ typedef struct {
     char key[65];      /* SHA-256 of all that the trial depends on */
     char training[65]; /* of what its training depends on; "": there is no such config */
     size_t source;     /* number of the trial whose training it takes; its own */
+    bool recorded;     /* the result was there, and it did not run */
     tr_trial_result result;
 } tr_trial;
 
@@ -84,6 +87,7 @@ struct tr_sweep {
     tr_trial
         *trials; /* [ntrials]; grids and lists: all planned; searches: as far as they are known */
     double *points; /* searches: [planned][space.count] */
+    int lock;       /* rank 0: on the sweep's folder, as long as the sweep runs; -1: none */
 };
 
 /* ---- open.c, trials.c ------------------------------------------------------------------------- */

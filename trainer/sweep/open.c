@@ -1,6 +1,7 @@
 /* From files and the command line to trials that are all known to be right. */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "trainer/chain.h"
 #include "trainer/stages.h"
@@ -58,6 +59,9 @@ static tr_status read_spec(tr_sweep *s, const char *text, size_t nbytes)
                             "list");
     if (p->set && p->set->kind != TR_NODE_MAP)
         return tr_node_fail(p->set, "set: expected a map of keys to values");
+    for (size_t i = 0; p->set && i < p->set->count; i++)
+        if (strcmp(p->set->keys[i]->text, "output") == 0)
+            return tr_node_fail(p->set->keys[i], "set.output: " TR_TRIAL_OUTPUT);
     s->file = beside(s->arguments->config, p->config);
     TR_HAVE(s->file);
 out:
@@ -207,6 +211,7 @@ tr_status tr_sweep_open(const tr_arguments *a, tr_comm *comm, tr_sweep **out)
     tr_sweep *s = TR_NEW(TR_MEM_OTHER, tr_sweep);
     TR_TRY(tr_agree(comm, s ? TR_OK : tr_last_status(), NULL));
     s->arguments = a;
+    s->lock = -1;
     TR_TRY(tr_arguments_agree(a, comm));
     TR_TRY(tr_read_shared(a->config, false, comm, &text, &nbytes));
     TR_TRY(tr_agree(comm, read_spec(s, text, nbytes), NULL));
@@ -226,6 +231,7 @@ out:
 void tr_sweep_close(tr_sweep *s)
 {
     if (!s) return;
+    if (s->lock >= 0) close(s->lock);
     for (size_t i = 0; i < s->ntrials; i++) {
         tr_free(s->trials[i].settings);
         tr_free(s->trials[i].folder);

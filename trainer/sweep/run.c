@@ -4,6 +4,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -32,31 +33,34 @@ out:
     return st;
 }
 
-/* A sweep that is there is gone on with, or replaced, when that is asked for; files that no sweep made never. */
+/* A sweep that is there is gone on with, or replaced, when that is asked for; what no sweep made never. */
 static tr_status look(const tr_sweep *s)
 {
-    static const char *const names[] = {"sweep.csv", "sweep.md", "sweep.svg"};
+    static const char *const names[] = {"sweep.csv", "sweep.md", "sweep.svg", "trial-*"};
     tr_status st = TR_OK;
     const tr_arguments *a = s->arguments;
-    char *own = tr_sprintf("%s/sweep.yaml", s->spec.output), *other = NULL;
-    TR_HAVE(own);
-    const bool there = access(own, F_OK) == 0;
+    glob_t found = {0};
+    char *path = tr_sprintf("%s/sweep.yaml", s->spec.output);
+    TR_HAVE(path);
+    const bool there = access(path, F_OK) == 0;
     TR_NEED(!there || a->resume || a->force, TR_USAGE,
             "%s already holds a sweep: go on with it (--resume), replace it (--force), or choose "
             "another folder (output=...)",
             s->spec.output);
     for (size_t i = 0; i < TR_COUNT(names) && !there; i++) {
-        tr_free(other);
-        other = tr_sprintf("%s/%s", s->spec.output, names[i]);
-        TR_HAVE(other);
-        TR_NEED(access(other, F_OK) != 0, TR_USAGE,
+        tr_free(path);
+        path = tr_sprintf("%s/%s", s->spec.output, names[i]);
+        TR_HAVE(path);
+        const bool any = glob(path, GLOB_NOESCAPE, NULL, &found) == 0 && found.gl_pathc > 0;
+        TR_NEED(!any, TR_USAGE,
                 "%s is there, and no sweep made it: move it away, or choose another folder "
                 "(output=...)",
-                other);
+                found.gl_pathv[0]);
+        globfree(&found);
     }
 out:
-    tr_free(own);
-    tr_free(other);
+    if (st != TR_OK) globfree(&found);
+    tr_free(path);
     return st;
 }
 
@@ -105,11 +109,23 @@ out:
     return st;
 }
 
-static tr_status begin(const tr_sweep *s)
+/* Two jobs never write to one sweep; where the file system has no locks, a trial's folder is still one job's. */
+static tr_status lock_folder(tr_sweep *s)
+{
+    s->lock = open(s->spec.output, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (s->lock < 0)
+        return TR_FAIL(TR_IO, "the sweep's folder %s: %s", s->spec.output, strerror(errno));
+    if (flock(s->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+        return TR_FAIL(TR_USAGE, "%s is in use by another running job", s->spec.output);
+    return TR_OK;
+}
+
+static tr_status begin(tr_sweep *s)
 {
     tr_status st;
     TR_TRY(look(s));
     TR_TRY(make_folder(s->spec.output));
+    TR_TRY(lock_folder(s));
     if (s->arguments->force) TR_TRY(forget_records(s));
     TR_TRY(write_spec(s));
 out:
@@ -189,7 +205,8 @@ static void say(const tr_sweep *s, const tr_trial *t, bool before)
             snprintf(quality, sizeof quality, ", accuracy %.4f", r->last.accuracy);
         else if (r->last.evaluated)
             snprintf(quality, sizeof quality, ", loss %.6g", r->last.loss);
-        tr_log(TR_LOG_INFO, "trial %zu done: %.4g ms a sample, %s%s", t->number, r->last.ms,
+        tr_log(TR_LOG_INFO, "trial %zu done%s: %.4g ms a sample, %s%s", t->number,
+               t->recorded ? ", as recorded" : "", r->last.ms,
                tr_format_bytes((double)r->last.bytes, size, sizeof size), quality);
     }
     tr_free(text);
@@ -212,7 +229,7 @@ static tr_status run_trials(tr_sweep *s, tr_comm *comm, bool *agreed)
         if (root && s->trials[i].result.state != TR_TRIAL_OPEN) {
             const tr_error why = *tr_last_error();
             say(s, &s->trials[i], false);
-            const tr_status written = tr_sweep_write(s, false);
+            const tr_status written = s->trials[i].recorded ? TR_OK : tr_sweep_write(s, false);
             if (st != TR_OK) tr_set_error(&why);
             if (st == TR_OK) st = written;
         }

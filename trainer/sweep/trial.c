@@ -244,6 +244,7 @@ tr_status tr_trial_run(tr_sweep *s, tr_trial *t, tr_comm *comm, bool *agreed)
         st = tr_record_read(t, &t->result, &found);
     TR_TRY(tr_agree(comm, st, NULL));
     TR_TRY(tr_comm_broadcast(comm, &found, sizeof found, 0));
+    t->recorded = found;
     if (!found) TR_TRY(run_anew(s, t, comm, agreed));
     TR_TRY(tr_comm_broadcast(comm, &t->result, sizeof t->result, 0));
     if (!found && root) st = make_record(t);

@@ -14,8 +14,7 @@
 static tr_status check_key(const tr_sweep *s, const tr_node *key)
 {
     const size_t n = strlen(key->text);
-    if (strcmp(key->text, "output") == 0)
-        return tr_node_fail(key, "output: each trial has a folder of its own in the sweep's");
+    if (strcmp(key->text, "output") == 0) return tr_node_fail(key, "output: " TR_TRIAL_OUTPUT);
     for (size_t i = 0; i < s->noverrides; i++)
         if (strncmp(s->overrides[i], key->text, n) == 0 && s->overrides[i][n] == '=')
             return tr_node_fail(key, "%s is given on the command line, too: %s", key->text,
