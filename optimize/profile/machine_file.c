@@ -55,9 +55,12 @@ void tr_machine_read(const char *text, const tr_machine *wanted, tr_machine *out
     tr_document_close(&d);
 }
 
-static void print(const void *ctx, FILE *to)
+static tr_status keep(const char *file, const tr_machine *m)
 {
-    tr_machine_write(ctx, to);
+    tr_text_file f;
+    const tr_status st = tr_text_file_open(&f, file);
+    if (st == TR_OK) tr_machine_write(m, f.to);
+    return tr_text_file_close(&f, st);
 }
 
 tr_status tr_machine_get(const char *file, const tr_backend *b, void *ctx, int threads,
@@ -73,7 +76,7 @@ tr_status tr_machine_get(const char *file, const tr_backend *b, void *ctx, int t
         tr_machine_read(text, &wanted, out, &same);
     if (same) goto out;
     TR_TRY(tr_machine_measure(b, ctx, threads, out));
-    if (file && tr_profile_file(file, print, out) != TR_OK)
+    if (file && keep(file, out) != TR_OK)
         tr_log(TR_LOG_WARN, "what this machine can do is not kept: %s", tr_last_error()->text);
 out:
     tr_free(text);

@@ -151,8 +151,4 @@ void tr_profile_flame(const tr_profile *p, size_t n, FILE *to);
 void tr_profile_roofline(const tr_profile *p, size_t n, const tr_machine *m, FILE *to);
 /* A table named `name` with a row an op. */
 tr_status tr_profile_findings(const tr_profile *p, const char *name, tr_findings *f);
-/* A file that is whole or absent, of what `write` writes. */
-tr_status tr_profile_file(const char *path, void (*write)(const void *ctx, FILE *to),
-                          const void *ctx);
-
 #endif

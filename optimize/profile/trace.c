@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "optimize/profile/profile.h"
+#include "runtime/base/file.h"
 
 tr_status tr_trace_open(tr_trace *t, size_t most)
 {
@@ -167,17 +168,6 @@ void tr_trace_print(const tr_trace *t, int ranks, FILE *to)
 
 /* ---- All ranks ------------------------------------------------------------------------------- */
 
-typedef struct {
-    tr_trace *all;
-    int ranks;
-} merged;
-
-static void print(const void *ctx, FILE *to)
-{
-    const merged *m = ctx;
-    tr_trace_print(m->all, m->ranks, to);
-}
-
 /* *Collective.* all: [ranks] on rank 0, the others' events on its clock. */
 static tr_status gather(const tr_trace *t, tr_comm *c, tr_trace *all)
 {
@@ -216,11 +206,14 @@ tr_status tr_trace_write(const tr_trace *t, tr_comm *c, const char *path)
     tr_status st = TR_OK;
     const tr_topology *topology = tr_comm_topology(c);
     const bool root = topology->rank == 0;
+    tr_text_file f;
     tr_trace *all = root ? tr_alloc(TR_MEM_OTHER, (size_t)topology->size, sizeof *all) : NULL;
     TR_TRY(tr_agree(c, !root || all ? TR_OK : tr_last_status(), NULL));
     TR_TRY(gather(t, c, all));
     tr_comm_busy(c, root);
-    if (root) st = tr_profile_file(path, print, &(merged){all, topology->size});
+    if (root) st = tr_text_file_open(&f, path);
+    if (root && st == TR_OK) tr_trace_print(all, topology->size, f.to);
+    if (root) st = tr_text_file_close(&f, st);
     tr_comm_busy(c, false);
     TR_TRY(tr_agree(c, st, NULL));
 out:

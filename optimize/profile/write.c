@@ -7,27 +7,6 @@
 
 #include "runtime/base/file.h"
 
-tr_status tr_profile_file(const char *path, void (*write)(const void *ctx, FILE *to),
-                          const void *ctx)
-{
-    tr_status st = TR_OK;
-    char *text = NULL;
-    size_t n = 0;
-    tr_commit c = {.fd = -1};
-    FILE *to = open_memstream(&text, &n);
-    if (!to) return TR_FAIL(TR_MEMORY, "no memory for %s", path);
-    write(ctx, to);
-    const bool failed = ferror(to) != 0;
-    TR_NEED(fclose(to) == 0 && !failed, TR_MEMORY, "no memory for %s", path);
-    TR_TRY(tr_commit_open(&c, path, n));
-    TR_TRY(tr_commit_write(&c, 0, text, n));
-    TR_TRY(tr_commit_finish(&c));
-out:
-    tr_commit_close(&c);
-    free(text);
-    return st;
-}
-
 /* ---- The table ------------------------------------------------------------------------------- */
 
 static int by_seconds(const void *a, const void *b)

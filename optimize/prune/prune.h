@@ -105,6 +105,12 @@ tr_status tr_prune_sensitivity(const tr_network *n, const tr_groups *g,
 void tr_prune_shares(const tr_sensitivity *s, size_t ngroups, size_t namounts, double loss,
                      double rise, double *shares);
 
+/* The same shares for the groups of another model, pruned from the one that they were found on, where groups may
+ * have merged: of those that a group's products were in, by their layers' names, the least; 1 where
+ * none has a share. out: [to->ngroups]. */
+void tr_prune_shares_for(const tr_model *found_on, const tr_groups *from, const double *shares,
+                         const tr_model *m, const tr_groups *to, double *out);
+
 /* ---- What became of it ----------------------------------------------------------------------- */
 
 typedef struct {

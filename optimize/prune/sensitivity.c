@@ -3,6 +3,9 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
+
+#include "runtime/graph/facts.h"
 
 typedef struct {
     double score;
@@ -71,4 +74,39 @@ void tr_prune_shares(const tr_sensitivity *s, size_t ngroups, size_t namounts, d
         most = fmax(most, shares[k]);
     }
     for (size_t k = 0; k < ngroups; k++) shares[k] = most > 0 ? shares[k] / most : 1;
+}
+
+/* The least share of the groups that a layer's channels are in; INFINITY: they are in none. */
+static double share_of(const tr_model *m, const tr_groups *g, const double *shares, size_t layer)
+{
+    double least = INFINITY;
+    for (size_t c = g->first[m->ninputs + layer]; c < g->first[m->ninputs + layer + 1]; c++)
+        if (g->unit[c] >= 0) least = fmin(least, shares[g->group[g->unit[c]]]);
+    return least;
+}
+
+static const tr_layer *layer_named(const tr_model *m, const char *name)
+{
+    for (size_t i = 0; i < m->nlayers; i++)
+        if (strcmp(m->layers[i].name, name) == 0) return &m->layers[i];
+    return NULL;
+}
+
+void tr_prune_shares_for(const tr_model *found_on, const tr_groups *from, const double *shares,
+                         const tr_model *m, const tr_groups *to, double *out)
+{
+    for (size_t k = 0; k < to->ngroups; k++) out[k] = INFINITY;
+    for (size_t i = 0; i < m->nlayers; i++) {
+        const tr_layer *before =
+            tr_layer_product(&m->layers[i], NULL) ? layer_named(found_on, m->layers[i].name) : NULL;
+        if (!before) continue;
+        const double share = share_of(found_on, from, shares, (size_t)before->index);
+        for (size_t c = to->first[m->ninputs + i]; c < to->first[m->ninputs + i + 1]; c++)
+            if (to->unit[c] >= 0) {
+                double *at = &out[to->group[to->unit[c]]];
+                *at = fmin(*at, share);
+            }
+    }
+    for (size_t k = 0; k < to->ngroups; k++)
+        if (isinf(out[k])) out[k] = 1;
 }

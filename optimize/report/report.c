@@ -343,12 +343,10 @@ static tr_status stages_section(const report *r)
 
 static tr_status write_page(report *r, const char *path, bool html)
 {
-    tr_status st;
-    tr_commit c = {.fd = -1};
-    char *text = NULL;
-    size_t n = 0;
-    r->page = (tr_page){.to = open_memstream(&text, &n), .html = html};
-    if (!r->page.to) return TR_FAIL(TR_MEMORY, "no memory for a report");
+    tr_text_file f;
+    tr_status st = tr_text_file_open(&f, path);
+    if (st != TR_OK) return st;
+    r->page = (tr_page){.to = f.to, .html = html};
     tr_page_begin(&r->page, r->o->config->name);
     run_section(r);
     st = curves_section(r);
@@ -356,15 +354,7 @@ static tr_status write_page(report *r, const char *path, bool html)
     tr_page_heading(&r->page, 2, "Config");
     tr_page_verbatim(&r->page, "As resolved", r->config_text);
     tr_page_end(&r->page);
-    if (fclose(r->page.to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "no memory for a report");
-    TR_TRY(st);
-    TR_TRY(tr_commit_open(&c, path, n));
-    TR_TRY(tr_commit_write(&c, 0, text, n));
-    TR_TRY(tr_commit_finish(&c));
-out:
-    tr_commit_close(&c);
-    free(text);
-    return st;
+    return tr_text_file_close(&f, st);
 }
 
 static tr_status gather(report *r)

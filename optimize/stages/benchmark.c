@@ -162,18 +162,11 @@ static tr_status write_files(const tr_stage_job *job, const tr_benchmark *b)
     static const char *const ends[] = {".json", ".md", ".batches.svg", ".percentiles.svg"};
     tr_status st = TR_OK;
     for (int i = 0; st == TR_OK && i < (int)TR_COUNT(ends); i++) {
-        char *path = tr_sprintf("%s%s", job->path, ends[i]), *text = NULL;
-        size_t n = 0;
-        tr_commit c = {.fd = -1};
-        FILE *to = open_memstream(&text, &n);
-        st = !path ? tr_last_status() : !to ? TR_FAIL(TR_MEMORY, "no memory for %s", path) : TR_OK;
-        if (st == TR_OK) st = write_text(b, to, i);
-        if (to) fclose(to);
-        if (st == TR_OK) st = tr_commit_open(&c, path, n);
-        if (st == TR_OK) st = tr_commit_write(&c, 0, text, n);
-        if (st == TR_OK) st = tr_commit_finish(&c);
-        tr_commit_close(&c);
-        free(text);
+        char *path = tr_sprintf("%s%s", job->path, ends[i]);
+        tr_text_file f;
+        st = tr_text_file_open(&f, path);
+        if (st == TR_OK) st = write_text(b, f.to, i);
+        st = tr_text_file_close(&f, st);
         tr_free(path);
     }
     return st;

@@ -7,6 +7,7 @@
 
 #include "optimize/profile/profile.h"
 #include "optimize/profile/trace.h"
+#include "runtime/base/file.h"
 
 enum { BOTH, INFERENCE, TRAIN };
 static const char *const modes[] = {"both", "inference", "train", NULL};
@@ -173,7 +174,10 @@ static tr_status write_files(const job_state *s)
     tr_status st = TR_OK;
     for (size_t i = 0; st == TR_OK && i < TR_COUNT(files); i++) {
         char *path = tr_sprintf("%s%s", s->job->path, files[i].extension);
-        st = path ? tr_profile_file(path, files[i].write, s) : tr_last_status();
+        tr_text_file f;
+        st = tr_text_file_open(&f, path);
+        if (st == TR_OK) files[i].write(s, f.to);
+        st = tr_text_file_close(&f, st);
         tr_free(path);
     }
     return st;

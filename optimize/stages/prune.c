@@ -103,7 +103,8 @@ typedef struct {
     const char **keep;
     size_t nkeep;
     float *gradients; /* of the network as it stands; NULL: not asked for */
-    double *shares;   /* of its groups; NULL: all alike */
+    tr_groups first;  /* of the network that came in */
+    double *shares;   /* of these; NULL: all alike */
     double before;    /* what the measure was at first */
 } work;
 
@@ -123,29 +124,30 @@ static double measure_of(const work *w, const tr_network *n)
 }
 
 /* How much of each group may go; found out once, on the network that came in. */
-static tr_status find_shares(work *w, const tr_network *n, const tr_structured_options *so)
+static tr_status find_shares(work *w, const tr_structured_options *so)
 {
     static const double amounts[] = {0.125, 0.25, 0.5, 0.75};
+    const tr_network *n = w->job->parent;
+    const tr_groups *g = &w->first;
     tr_status st = TR_OK;
-    tr_groups g = {0};
     tr_sensitivity *s = NULL;
     const char **names = NULL;
     double loss, *column = NULL;
-    TR_TRY(tr_groups_open(n->model, &g));
-    s = tr_alloc(TR_MEM_OTHER, g.ngroups * TR_COUNT(amounts), sizeof *s);
-    names = tr_alloc(TR_MEM_OTHER, g.ngroups, sizeof *names);
-    column = tr_alloc(TR_MEM_OTHER, g.ngroups, sizeof *column);
-    w->shares = tr_alloc(TR_MEM_OTHER, g.ngroups, sizeof *w->shares);
+    TR_TRY(tr_groups_open(n->model, &w->first));
+    s = tr_alloc(TR_MEM_OTHER, g->ngroups * TR_COUNT(amounts), sizeof *s);
+    names = tr_alloc(TR_MEM_OTHER, g->ngroups, sizeof *names);
+    column = tr_alloc(TR_MEM_OTHER, g->ngroups, sizeof *column);
+    w->shares = tr_alloc(TR_MEM_OTHER, g->ngroups, sizeof *w->shares);
     TR_HAVE(s && names && column && w->shares);
     TR_TRY(loss_of((void *)w->job, n, &loss));
-    TR_TRY(tr_prune_sensitivity(n, &g, so, amounts, TR_COUNT(amounts), loss_of, (void *)w->job, s));
-    tr_prune_shares(s, g.ngroups, TR_COUNT(amounts), loss, w->o->sensitivity, w->shares);
-    for (size_t k = 0; k < g.ngroups; k++) names[k] = g.name[k];
-    TR_TRY(tr_findings_table(w->job->findings, "sensitivity", g.ngroups, names));
+    TR_TRY(tr_prune_sensitivity(n, g, so, amounts, TR_COUNT(amounts), loss_of, (void *)w->job, s));
+    tr_prune_shares(s, g->ngroups, TR_COUNT(amounts), loss, w->o->sensitivity, w->shares);
+    for (size_t k = 0; k < g->ngroups; k++) names[k] = g->name[k];
+    TR_TRY(tr_findings_table(w->job->findings, "sensitivity", g->ngroups, names));
     for (size_t a = 0; a < TR_COUNT(amounts); a++) {
         char name[TR_NAME];
         snprintf(name, sizeof name, "loss_%g", amounts[a]);
-        for (size_t k = 0; k < g.ngroups; k++) column[k] = s[k * TR_COUNT(amounts) + a].loss;
+        for (size_t k = 0; k < g->ngroups; k++) column[k] = s[k * TR_COUNT(amounts) + a].loss;
         TR_TRY(tr_findings_column(w->job->findings, name, column));
     }
     TR_TRY(tr_findings_column(w->job->findings, "share", w->shares));
@@ -153,6 +155,20 @@ out:
     tr_free(s);
     tr_free(names);
     tr_free(column);
+    return st;
+}
+
+/* The same for the groups that the network has by now; of tr_alloc. */
+static tr_status shares_now(work *w, const tr_network *n, const tr_structured_options *so,
+                            double **out)
+{
+    tr_status st = TR_OK;
+    tr_groups g = {0};
+    if (!w->shares) TR_TRY(find_shares(w, so));
+    TR_TRY(tr_groups_open(n->model, &g));
+    TR_HAVE(*out = tr_alloc(TR_MEM_OTHER, g.ngroups, sizeof **out));
+    tr_prune_shares_for(w->job->parent->model, &w->first, w->shares, n->model, &g, *out);
+out:
     tr_groups_close(&g);
     return st;
 }
@@ -160,7 +176,7 @@ out:
 static tr_status remove_channels(work *w, const tr_network *n, double left, tr_network **out)
 {
     tr_status st = TR_OK;
-    double reached;
+    double reached, *shares = NULL;
     const double target = left * w->before / measure_of(w, n);
     tr_structured_options so = {.by = (tr_prune_by)w->o->by,
                                 .measure = (tr_prune_measure)w->o->measure,
@@ -172,8 +188,8 @@ static tr_status remove_channels(work *w, const tr_network *n, double left, tr_n
                                 .gradients = w->gradients,
                                 .keep = w->keep,
                                 .nkeep = w->nkeep};
-    if (w->o->sensitivity > 0 && !w->shares) TR_TRY(find_shares(w, n, &so));
-    so.shares = w->shares;
+    if (w->o->sensitivity > 0) TR_TRY(shares_now(w, n, &so, &shares));
+    so.shares = shares;
     TR_TRY(tr_prune_channels(n, &so, out, &reached));
     const double now = measure_of(w, *out) / w->before;
     TR_TRY(tr_attrs_add_real(&w->job->findings->values, "reached", now));
@@ -182,6 +198,7 @@ static tr_status remove_channels(work *w, const tr_network *n, double left, tr_n
                "prune: %.3g of the %s is left, not %.3g: widths, `most` or `keep` allow no less",
                now, measures[w->o->measure], left);
 out:
+    tr_free(shares);
     return st;
 }
 
@@ -309,6 +326,7 @@ out:
     tr_free(w.keep);
     tr_free(w.gradients);
     tr_free(w.shares);
+    tr_groups_close(&w.first);
     return st;
 }
 

@@ -31,6 +31,17 @@ tr_status tr_commit_open(tr_commit *c, const char *path, uint64_t nbytes);
 tr_status tr_commit_write(tr_commit *c, uint64_t offset, const void *bytes, size_t nbytes);
 tr_status tr_commit_finish(tr_commit *c); /* fsync, rename, fsync of the folder */
 void tr_commit_close(tr_commit *c);       /* removes what was not finished */
+/* A text for such a file: opened, written to `to`, closed, which makes the file. `path` stays the caller's;
+ * NULL: TR_MEMORY. Closing with the failure of who wrote makes none, and returns it; one that did not open is
+ * fine. */
+typedef struct {
+    FILE *to;
+    const char *path;
+    char *text;
+    size_t nbytes;
+} tr_text_file;
+tr_status tr_text_file_open(tr_text_file *f, const char *path);
+tr_status tr_text_file_close(tr_text_file *f, tr_status st);
 char *tr_commit_temp_name(const char *path);
 /* The length of the name in `name` that is written under this temporary name; 0: it is none of this
  * scheme. */

@@ -54,6 +54,17 @@ class Refused(Ends):
                 self.refused(config, *values, ranks=ranks, status=status, env=env)
         self.assertFalse((self.dir / "new").exists())
 
+    def test_stage_without_a_device_of_one_rank(self):
+        """A stage whose device opens on some ranks only ends on all of them, says whose it was, and leaves nothing."""
+        self.ends(self.config(steps=2, every=1))
+        model, there = self.dir / "run/model.h5", ("device=cuda", "run.deterministic=on")
+        for rank in (0, 1):
+            with self.subTest(rank=rank):
+                fault = dict(FAKEGPU_FAIL=f"cudaStreamCreateWithFlags:1@{rank}")
+                out = self.refused("fold", model, *there, status=1, env=fault)
+                self.assertIn("cudaStreamCreateWithFlags", out)
+        self.ends("fold", model, *there)
+
     def test_what_was_there_stays(self):
         config = self.config(steps=2, every=1)
         wrong = ("device=auto", "run.wire=bf16")

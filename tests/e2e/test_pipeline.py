@@ -126,6 +126,21 @@ class Pipeline(Case):
                     self.assertIn(f"{layer}.{name}.npy", z.namelist())
         self.assertIn("head/weight", self.tool("inspect", back))
 
+    def test_export_not_finite(self):
+        """A model whose weights are no numbers is not exported as if it answered."""
+        config = self.config(every=50)
+        self.run_trainer(config, "pipeline=[train, export]")
+        onnx = self.stage("01-export.onnx")
+        with h5py.File(self.dir / "run/model.h5") as f:
+            weight = f["model/params/head/weight"][()].tobytes()
+        text = onnx.read_bytes()
+        self.assertEqual(text.count(weight), 1)
+        (self.dir / "nan.onnx").write_bytes(text.replace(weight, b"\0\0\xc0\x7f" + weight[4:]))
+        self.tool("import", self.dir / "nan.onnx", self.dir / "nan.h5", f"data.eval.path={self.dir}/data.h5")
+        out = self.run_trainer("export", self.dir / "nan.h5", status=1)
+        self.assertIn("read back, it answers by up to nan other than the model", out)
+        self.assertFalse((self.dir / "nan-export.h5").exists())
+
     def test_benchmark(self):
         """Rows for each model and batch, in the file, as JSON, as Markdown and as plots, alike for any ranks."""
         config = self.config(every=50)
@@ -422,6 +437,26 @@ class Pipeline(Case):
         self.assertIn("stage 00-train is done", out)
         steps = [r["step"] for r in self.records("run/stages/01-finetune/train")]
         self.assertEqual(steps, list(range(1, 401)))
+
+    def test_pruning_killed_between_rounds(self):
+        """Killed behind a round of pruning, it goes on there, and ends in the same bytes."""
+        stages = "pipeline=[train, {prune: {amount: 0.6, rounds: 3, sensitivity: 0.5, train: {steps: STEPS, " \
+                 "checkpoint: {every_steps: 20}}}}]".replace("STEPS", "60")
+        self.run_trainer(self.config("whole", every=50), stages)
+        config = self.config("killed", every=50)
+        process = self.start(config, stages)
+        self.wait_for_step("killed/stages/01-prune/round-2", 1, process)
+        ranks = self.rank_pids(process.pid)
+        process.kill()
+        process.communicate(timeout=60)
+        while any(alive(pid) for pid in ranks):
+            time.sleep(0.01)
+        self.assertFalse(self.stage("01-prune.h5", "killed").exists())
+        first = (self.stage("01-prune", "killed") / "round-1/metrics.jsonl").read_bytes()
+        out = self.run_trainer(config, stages, "--resume")
+        self.assertIn("stage 00-train is done", out)
+        self.assertEqual((self.stage("01-prune", "killed") / "round-1/metrics.jsonl").read_bytes(), first)
+        self.assert_same_model(self.stage("01-prune.h5", "whole"), self.stage("01-prune.h5", "killed"))
 
     @long
     def test_compress(self):

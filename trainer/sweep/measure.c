@@ -197,8 +197,6 @@ out:
 
 tr_status tr_record_write(const tr_trial *t)
 {
-    tr_status st = TR_OK;
-    tr_commit c = {.fd = -1};
     const tr_trial_result *r = &t->result;
     const record rec = {.settings = (char *)t->key,
                         .state = r->state,
@@ -206,20 +204,11 @@ tr_status tr_record_write(const tr_trial *t)
                         .training_failed = r->training_failed,
                         .trained = with_none(r->trained),
                         .last = with_none(r->last)};
-    char *text = NULL, *path = tr_sprintf("%s/trial.yaml", t->folder);
-    size_t n;
-    FILE *to = path ? open_memstream(&text, &n) : NULL;
-    TR_NEED(to, TR_MEMORY, "out of memory for a trial's record");
-    st = tr_fields_write(record_fields, &rec, 0, to);
-    if (fclose(to) != 0 && st == TR_OK)
-        st = TR_FAIL(TR_MEMORY, "out of memory for a trial's record");
-    TR_TRY(st);
-    TR_TRY(tr_commit_open(&c, path, n));
-    TR_TRY(tr_commit_write(&c, 0, text, n));
-    TR_TRY(tr_commit_finish(&c));
-out:
-    tr_commit_close(&c);
-    free(text);
+    char *path = tr_sprintf("%s/trial.yaml", t->folder);
+    tr_text_file f;
+    tr_status st = tr_text_file_open(&f, path);
+    if (st == TR_OK) st = tr_fields_write(record_fields, &rec, 0, f.to);
+    st = tr_text_file_close(&f, st);
     tr_free(path);
     return st;
 }

@@ -84,27 +84,17 @@ out:
 /* The sweep as it was asked for, so that it can be run again from where the job started. */
 static tr_status write_spec(const tr_sweep *s)
 {
-    tr_status st = TR_OK;
-    tr_commit c = {.fd = -1};
-    char real[PATH_MAX], *text = NULL, *path = tr_sprintf("%s/sweep.yaml", s->spec.output);
-    size_t n;
+    char real[PATH_MAX], *path = tr_sprintf("%s/sweep.yaml", s->spec.output);
     tr_sweep_spec spec = s->spec;
-    if (realpath(s->file, real)) spec.config = real;
-    FILE *to = path ? open_memstream(&text, &n) : NULL;
-    TR_NEED(to, TR_MEMORY, "out of memory for the sweep's file");
-    if (s->noverrides > 0) fputs("# on the command line:", to);
-    for (size_t i = 0; i < s->noverrides; i++) fprintf(to, " '%s'", s->overrides[i]);
-    if (s->noverrides > 0) fputs("\n", to);
-    st = tr_fields_write(tr_sweep_fields, &spec, 0, to);
-    if (fclose(to) != 0 && st == TR_OK)
-        st = TR_FAIL(TR_MEMORY, "out of memory for the sweep's file");
+    tr_text_file f;
+    tr_status st = tr_text_file_open(&f, path);
     TR_TRY(st);
-    TR_TRY(tr_commit_open(&c, path, n));
-    TR_TRY(tr_commit_write(&c, 0, text, n));
-    TR_TRY(tr_commit_finish(&c));
+    if (realpath(s->file, real)) spec.config = real;
+    if (s->noverrides > 0) fputs("# on the command line:", f.to);
+    for (size_t i = 0; i < s->noverrides; i++) fprintf(f.to, " '%s'", s->overrides[i]);
+    if (s->noverrides > 0) fputs("\n", f.to);
+    st = tr_text_file_close(&f, tr_fields_write(tr_sweep_fields, &spec, 0, f.to));
 out:
-    tr_commit_close(&c);
-    free(text);
     tr_free(path);
     return st;
 }

@@ -386,22 +386,11 @@ out:
 static tr_status write_file(const tables *x, const char *name,
                             tr_status (*write)(const tables *, FILE *))
 {
-    tr_status st;
-    tr_commit c = {.fd = -1};
-    char *text = NULL, *path = tr_sprintf("%s/%s", x->s->spec.output, name);
-    size_t n;
-    FILE *to = path ? open_memstream(&text, &n) : NULL;
-    TR_NEED(to, TR_MEMORY, "out of memory for the sweep's tables");
-    st = write(x, to);
-    if (fclose(to) != 0 && st == TR_OK)
-        st = TR_FAIL(TR_MEMORY, "out of memory for the sweep's tables");
-    TR_TRY(st);
-    TR_TRY(tr_commit_open(&c, path, n));
-    TR_TRY(tr_commit_write(&c, 0, text, n));
-    TR_TRY(tr_commit_finish(&c));
-out:
-    tr_commit_close(&c);
-    free(text);
+    char *path = tr_sprintf("%s/%s", x->s->spec.output, name);
+    tr_text_file f;
+    tr_status st = tr_text_file_open(&f, path);
+    if (st == TR_OK) st = write(x, f.to);
+    st = tr_text_file_close(&f, st);
     tr_free(path);
     return st;
 }

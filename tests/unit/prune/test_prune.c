@@ -279,6 +279,42 @@ static void test_sensitivity(void **state)
     assert_true(fabs(tr_prune_schedule(0.2, 1, 2, true) - 0.3) < 1e-12);
 }
 
+/* Groups that were two and are one by now have the lesser share of both, by their layers' names. */
+static void test_merged_shares(void **state)
+{
+    (void)state;
+    tr_network *two = network_of(ROW("{linear: {out: 8, name: a}}, {relu: {name: ra}}, {linear: "
+                                     "{out: 8, name: b}}, relu, {linear: {out: 8, name: c}}, relu, "
+                                     "{linear: {out: 3}}"),
+                                 1);
+    tr_network *one = network_of(ROW("{linear: {out: 6, name: c}}, {relu: {name: rc}}, {linear: "
+                                     "{out: 7, name: a}}, {relu: {name: ra}}, {linear: {out: 7, "
+                                     "name: b}}, {add: {from: [ra, b]}}, {linear: {out: 4, name: "
+                                     "new}}, relu, {linear: {out: 3}}"),
+                                 1);
+    tr_groups from, to;
+    ok(tr_groups_open(two->model, &from));
+    ok(tr_groups_open(one->model, &to));
+    assert_int_equal(from.ngroups, 3);
+    assert_int_equal(to.ngroups, 3);
+    double shares[3], out[3];
+    for (size_t k = 0; k < 3; k++)
+        shares[k] = strcmp(from.name[k], "a") == 0   ? 0.75
+                    : strcmp(from.name[k], "b") == 0 ? 0.25
+                                                     : 0.5;
+    tr_prune_shares_for(two->model, &from, shares, two->model, &from, out);
+    assert_memory_equal(out, shares, sizeof shares);
+    tr_prune_shares_for(two->model, &from, shares, one->model, &to, out);
+    for (size_t k = 0; k < 3; k++) {
+        const char *name = to.name[k];
+        assert_true(out[k] == (strcmp(name, "c") == 0 ? 0.5 : strcmp(name, "new") == 0 ? 1 : 0.25));
+    }
+    tr_groups_close(&from);
+    tr_groups_close(&to);
+    tr_network_close(two);
+    tr_network_close(one);
+}
+
 static void test_report(void **state)
 {
     (void)state;
@@ -304,7 +340,7 @@ int main(void)
         cmocka_unit_test(test_masks),          cmocka_unit_test(test_random_and_taylor),
         cmocka_unit_test(test_pattern),        cmocka_unit_test(test_targets),
         cmocka_unit_test(test_least_channels), cmocka_unit_test(test_sensitivity),
-        cmocka_unit_test(test_report),
+        cmocka_unit_test(test_merged_shares),  cmocka_unit_test(test_report),
     };
     return cmocka_run_group_tests(tests, cpu_open, cpu_close);
 }
