@@ -36,8 +36,9 @@
  *
  * Rows of C: mul_sums  sums[begin..end) = sums of dy * x over the rows, rounded to the type
  *
- * Rows of D: softmax, softmax_grad; transpose of a rows x cols matrix of 2- or 4-byte elements.
+ * Rows of D: softmax, softmax_grad; transpose of a rows x cols matrix of 1-, 2- or 4-byte elements.
  *
+ *  max_pool_steps  of int8 or uint8, without indices
  * Pooling, channels-last: rows [begin, end) of the N*OH output rows, or N*H input rows for
  * gradients; a gradient gathers, so that every element is written once. indices: place in the
  * window, NULL = not wanted, int32 if p->wide else uint8.
@@ -142,6 +143,8 @@ typedef struct tr_sweep {
       (tr_dtype t, const void *dy, const void *y, void *dx, size_t rows, size_t D))                \
     X(void, max_pool,                                                                              \
       (const tr_cpu_pool *p, const void *x, void *y, void *indices, size_t begin, size_t end))     \
+    X(void, max_pool_steps,                                                                        \
+      (const tr_cpu_pool *p, const void *x, void *y, size_t begin, size_t end))                    \
     X(void, max_pool_grad,                                                                         \
       (const tr_cpu_pool *p, const void *dy, const void *indices, void *dx, size_t begin,          \
        size_t end))                                                                                \

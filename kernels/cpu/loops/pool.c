@@ -252,6 +252,46 @@ void TR_LOOP(max_pool)(const tr_cpu_pool *p, const void *x, void *y, void *indic
                                              indices, to)));
 }
 
+/* y = max(y, x), of C elements. */
+TR_INLINE void raise_steps(tr_dtype t, void *y, const void *x, size_t n)
+{
+    if (t == TR_I8) {
+        int8_t *to = y;
+        TR_SIMD for (size_t i = 0; i < n; i++)
+        {
+            const int8_t v = ((const int8_t *)x)[i];
+            to[i] = v > to[i] ? v : to[i];
+        }
+    } else {
+        uint8_t *to = y;
+        TR_SIMD for (size_t i = 0; i < n; i++)
+        {
+            const uint8_t v = ((const uint8_t *)x)[i];
+            to[i] = v > to[i] ? v : to[i];
+        }
+    }
+}
+
+void TR_LOOP(max_pool_steps)(const tr_cpu_pool *p, const void *x, void *y, size_t begin, size_t end)
+{
+    for (size_t r = begin; r < end; r++) {
+        const int64_t oh = (int64_t)(r % (size_t)p->OH);
+        const char *image = (const char *)x + r / (size_t)p->OH * (size_t)(p->H * p->W) * p->C;
+        const span h = inside(p, 0, oh, p->H);
+        const int64_t top = oh * p->stride[0] - p->padding[0];
+        char *to = (char *)y + r * (size_t)p->OW * p->C;
+        for (int64_t ow = 0; ow < p->OW; ow++, to += p->C) {
+            const span w = inside(p, 1, ow, p->W);
+            const int64_t left = ow * p->stride[1] - p->padding[1];
+            memset(to, p->type == TR_I8 ? -128 : 0, p->C);
+            for (int64_t kh = h.begin; kh < h.end; kh++)
+                for (int64_t kw = w.begin; kw < w.end; kw++)
+                    raise_steps(p->type, to, image + (size_t)((top + kh) * p->W + left + kw) * p->C,
+                                p->C);
+        }
+    }
+}
+
 void TR_LOOP(max_pool_grad)(const tr_cpu_pool *p, const void *dy, const void *indices, void *dx,
                             size_t begin, size_t end)
 {

@@ -153,7 +153,9 @@ enum { SIDE = 16 };
 
 void TR_LOOP(transpose)(size_t size, const void *x, void *y, size_t rows, size_t cols)
 {
-    if (size == 2) {
+    if (size == 1) {
+        TRANSPOSE(uint8_t)
+    } else if (size == 2) {
         TRANSPOSE(uint16_t)
     } else {
         TRANSPOSE(uint32_t)

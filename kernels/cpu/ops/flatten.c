@@ -32,7 +32,7 @@ tr_status tr_cpu_flatten(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_ker
 {
     const tr_tensor *x = tr_loop_in(g, op, 0);
     kernel *k = NULL;
-    tr_status st = tr_loop_kernel_open(cpu, x, "own", run_flatten, sizeof *k, &k);
+    tr_status st = tr_loop_kernel_open_steps(cpu, x, "own", run_flatten, sizeof *k, &k);
     if (st != TR_OK) return st;
     k->t = tr_flatten_of(g, op);
     k->size = tr_dtype_size(x->dtype);

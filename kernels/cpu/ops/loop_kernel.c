@@ -20,8 +20,9 @@ static void close_kernel(tr_kernel *base)
     tr_free(base);
 }
 
-tr_status tr_loop_kernel_open(tr_cpu *cpu, const tr_tensor *like, const char *impl,
-                              tr_status (*run)(tr_kernel *, const tr_run *), size_t size, void *out)
+tr_status tr_loop_kernel_open_steps(tr_cpu *cpu, const tr_tensor *like, const char *impl,
+                                    tr_status (*run)(tr_kernel *, const tr_run *), size_t size,
+                                    void *out)
 {
     tr_loop_kernel *k = tr_alloc(TR_MEM_OTHER, 1, size);
     if (!k) return tr_last_status();
@@ -30,10 +31,14 @@ tr_status tr_loop_kernel_open(tr_cpu *cpu, const tr_tensor *like, const char *im
     k->loops = cpu->loops;
     k->threads = cpu->threads;
     k->dtype = like->dtype;
-    if (like->dtype != TR_F32 && like->dtype != TR_BF16) {
-        tr_free(k);
-        return TR_FAIL(TR_UNSUPPORTED, "%s of %s", impl, tr_dtype_name(like->dtype));
-    }
     *(void **)out = k;
     return TR_OK;
+}
+
+tr_status tr_loop_kernel_open(tr_cpu *cpu, const tr_tensor *like, const char *impl,
+                              tr_status (*run)(tr_kernel *, const tr_run *), size_t size, void *out)
+{
+    if (like->dtype != TR_F32 && like->dtype != TR_BF16)
+        return TR_FAIL(TR_UNSUPPORTED, "%s of %s", impl, tr_dtype_name(like->dtype));
+    return tr_loop_kernel_open_steps(cpu, like, impl, run, size, out);
 }

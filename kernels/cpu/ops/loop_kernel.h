@@ -35,6 +35,11 @@ tr_status tr_loop_kernel_open(tr_cpu *cpu, const tr_tensor *like, const char *im
                               tr_status (*run)(tr_kernel *, const tr_run *), size_t size,
                               void *out);
 
+/* The same of values of 8 bits, too. */
+tr_status tr_loop_kernel_open_steps(tr_cpu *cpu, const tr_tensor *like, const char *impl,
+                                    tr_status (*run)(tr_kernel *, const tr_run *), size_t size,
+                                    void *out);
+
 /* Operand i; NULL when absent. */
 static inline const tr_tensor *tr_loop_in(const tr_graph *g, const tr_op *op, int i)
 {

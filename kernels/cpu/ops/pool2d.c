@@ -18,6 +18,12 @@ static void max_piece(const tr_cpu_pool *p, const tr_cpu_loops *l, const tr_bind
     l->max_pool(p, b->in[0], b->out[0], b->out[1], begin, end);
 }
 
+static void max_steps_piece(const tr_cpu_pool *p, const tr_cpu_loops *l, const tr_binding *b,
+                            size_t begin, size_t end)
+{
+    l->max_pool_steps(p, b->in[0], b->out[0], begin, end);
+}
+
 static void max_grad_piece(const tr_cpu_pool *p, const tr_cpu_loops *l, const tr_binding *b,
                            size_t begin, size_t end)
 {
@@ -58,7 +64,7 @@ static tr_status prepare(tr_cpu *cpu, const tr_graph *g, const tr_pool2d_attrs *
     pool_kernel *k = NULL;
     if (tx->layout != TR_LAYOUT_CHANNELS_LAST || ty->layout != TR_LAYOUT_CHANNELS_LAST)
         return TR_FAIL(TR_UNSUPPORTED, "pooling of what is not stored channels-last");
-    tr_status st = tr_loop_kernel_open(cpu, tx, "own: by windows", run_pool, sizeof *k, &k);
+    tr_status st = tr_loop_kernel_open_steps(cpu, tx, "own: by windows", run_pool, sizeof *k, &k);
     if (st != TR_OK) return st;
     tr_cpu_pool *p = &k->pool;
     *p = (tr_cpu_pool){.type = tx->dtype,
@@ -97,7 +103,7 @@ tr_status tr_cpu_maxpool2d(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_k
     tr_status st = TR_OK;
     pool_kernel *k = NULL;
     TR_TRY(prepare(cpu, g, op->attrs, op->in[0], op->out[0], op->out[0], &k));
-    k->piece = max_piece;
+    k->piece = k->k.dtype == TR_U8 || k->k.dtype == TR_I8 ? max_steps_piece : max_piece;
     TR_TRY(indices_type(g, op, op->nout > 1 ? op->out[1] : -1, k));
     *out = &k->k.base;
 out:

@@ -59,6 +59,7 @@ const tr_op_def tr_def_flatten = {
     .operands = 1,
     .gradient = gradient,
     .share = TR_SHARE_VIEW,
+    .moves = true,
     .channels = TR_CHANNELS_SPREAD,
     .commutes = TR_COMMUTES_ALL,
     .same = same,

@@ -72,8 +72,11 @@ struct tr_op_def {
      * it, and the one that makes values of these. */
     const tr_op_def *quantize, *dequantize;
     const tr_op_def *int8; /* the same of 8-bit operands: x, weight, its scales, bias, residual */
-    bool sums;             /* out[0] is the elementwise sum of all operands; any number from two */
-    bool masks;            /* out[0] is the first operand where the second is above 0, else 0 */
+    bool
+        moves; /* elements of out[0], the only one outside training, are elements of in[0], the same places or the
+                   same comparisons' winners: so too of anything that keeps their order */
+    bool sums;  /* out[0] is the elementwise sum of all operands; any number from two */
+    bool masks; /* out[0] is the first operand where the second is above 0, else 0 */
     /* Sets of activations that it can apply to out[0] (tr_op.act), in a graph without a backward
      * pass and in one with. */
     unsigned acts_infer, acts_train;

@@ -157,9 +157,9 @@ static const tr_op_def *plain_average(const tr_layer *l)
         .channels = TR_CHANNELS_EACH, .same = same, __VA_ARGS__                                    \
     }
 
-const tr_op_def tr_def_maxpool2d =
-    WINDOW("maxpool2d", "Maximum of each window.", .fields = max_fields, .forward = forward_max,
-           .gradient = gradient_max, .commutes = TR_COMMUTES_POSITIVE | TR_COMMUTES_SHIFT);
+const tr_op_def tr_def_maxpool2d = WINDOW(
+    "maxpool2d", "Maximum of each window.", .fields = max_fields, .forward = forward_max,
+    .gradient = gradient_max, .moves = true, .commutes = TR_COMMUTES_POSITIVE | TR_COMMUTES_SHIFT);
 
 const tr_op_def tr_def_maxpool2d_grad = {.name = "maxpool2d.grad", .flops = flops_window};
 

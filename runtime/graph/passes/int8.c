@@ -5,7 +5,8 @@
  *     quantize      -> conv2d.int8 ------------------> linear.int8
  *
  * A product whose only reader is such a layer writes its steps itself; what else is made is
- * quantized, and what else reads them gets them dequantized. Zero points are 0, or nothing is
+ * quantized, and what else reads them gets them dequantized. What only moves elements (maxpool2d, flatten) moves steps
+ * as well: rounding keeps their order, so a fake_quantize behind it goes before it first. Zero points are 0, or nothing is
  * replaced; so are groups of one. */
 #include "runtime/graph/passes/passes.h"
 
@@ -20,13 +21,23 @@ typedef struct {
     int *left;  /* [tensors] readers that want it as it is, the graph's outputs too */
 } lowering;
 
-/* The attributes of the layer that makes `id`, where it is one that rounds without a zero point. */
+static bool rounds(const tr_op *op)
+{
+    return op->def->quantize && ((const tr_fake_quantize_attrs *)op->attrs)->zero_point == 0;
+}
+
+/* The layer that rounds `id`, without a zero point, or what `id` was moved from; NULL: there is none. */
+static const tr_op *rounder_of(const lowering *w, int id)
+{
+    int p = id >= 0 ? w->u.producer[id] : -1;
+    while (p >= 0 && w->ops[p].def->moves) p = w->u.producer[w->ops[p].in[0]];
+    return p >= 0 && rounds(&w->ops[p]) ? &w->ops[p] : NULL;
+}
+
 static const tr_fake_quantize_attrs *rounded(const lowering *w, int id)
 {
-    const int p = id >= 0 ? w->u.producer[id] : -1;
-    if (p < 0 || !w->ops[p].def->quantize) return NULL;
-    const tr_fake_quantize_attrs *a = w->ops[p].attrs;
-    return a->zero_point == 0 ? a : NULL;
+    const tr_op *op = rounder_of(w, id);
+    return op ? op->attrs : NULL;
 }
 
 static int residual_of(const tr_op *op)
@@ -66,6 +77,8 @@ static void make_steps(lowering *w, int id)
     snprintf(layer, sizeof layer, "%s", w->ops[w->u.producer[id]].layer);
     w->steps[id] = tr_build_like(w->b, layer, "steps", a->is_signed ? TR_I8 : TR_U8, id);
     g->tensors[w->steps[id]].scale = (float)a->scale;
+    const tr_op *by = &w->ops[w->u.producer[id]];
+    if (by->def->moves) make_steps(w, by->in[0]);
 }
 
 static tr_op *append(lowering *w, const tr_op_def *def, const tr_op *of, int nin, const int *in,
@@ -101,6 +114,14 @@ static void append_rounding(lowering *w, const tr_op *op)
     if (w->left[y] > 0) append(w, op->def->dequantize, op, 1, &w->steps[y], y);
 }
 
+static void append_move(lowering *w, const tr_op *op)
+{
+    const tr_op *by = rounder_of(w, op->out[0]);
+    const int y = op->out[0];
+    append(w, op->def, op, 1, &w->steps[op->in[0]], w->steps[y]);
+    if (w->left[y] > 0) append(w, by->def->dequantize, by, 1, &w->steps[y], y);
+}
+
 static tr_status open_lowering(lowering *w)
 {
     tr_status st = TR_OK;
@@ -121,12 +142,58 @@ out:
     return st;
 }
 
+/* Whether `id`, which one op reads, is made by a product with int8 weights, or moved from what is. */
+static bool leads_to_product(const tr_graph *g, const tr_uses *u, size_t known, int id)
+{
+    while ((size_t)id < known) {
+        const tr_op *op =
+            u->readers[id] == 1 && u->producer[id] >= 0 ? &g->ops[u->producer[id]] : NULL;
+        if (!op || (!op->def->moves && !op->def->int8)) return false;
+        if (!op->def->moves)
+            return g->tensors[op->in[1]].role == TR_ROLE_PARAM &&
+                   g->model->params[g->tensors[op->in[1]].index].stored == TR_I8;
+        id = op->in[0];
+    }
+    return false; /* one that was rounded here before */
+}
+
+/* product -> move -> round becomes product -> round -> move, each in the other's place. */
+static tr_status round_first(tr_builder *b)
+{
+    tr_graph *g = b->g;
+    tr_uses u;
+    tr_status st = TR_OK;
+    const size_t known = g->ntensors;
+    TR_TRY(tr_uses_open(g, &u));
+    TR_TRY(tr_build_reserve(b, g->nops, 0));
+    for (size_t i = 0; i < g->nops; i++) {
+        if (!rounds(&g->ops[i]) || !leads_to_product(g, &u, known, g->ops[i].in[0])) continue;
+        for (size_t at = i; g->ops[u.producer[g->ops[at].in[0]]].def->moves;) {
+            const size_t before = (size_t)u.producer[g->ops[at].in[0]];
+            const tr_op round = g->ops[at], move = g->ops[before];
+            const int made =
+                tr_build_like(b, round.layer, "moved", g->tensors[move.in[0]].dtype, move.in[0]);
+            g->ops[before] = round;
+            g->ops[before].in[0] = move.in[0];
+            g->ops[before].out[0] = made;
+            g->ops[at] = move;
+            g->ops[at].in[0] = made;
+            g->ops[at].out[0] = round.out[0];
+            at = before;
+        }
+    }
+out:
+    tr_uses_close(&u);
+    return st;
+}
+
 tr_status tr_graph_pass_int8(tr_builder *b, size_t *found)
 {
     tr_graph *g = b->g;
     lowering w = {.b = b};
     tr_status st = TR_OK;
     if (!b->o->int8) return TR_OK;
+    TR_TRY(round_first(b));
     TR_TRY(open_lowering(&w));
     for (size_t i = 0; i < w.nops; i++) {
         if (!replaced(&w, &w.ops[i])) continue;
@@ -141,6 +208,8 @@ tr_status tr_graph_pass_int8(tr_builder *b, size_t *found)
             append_product(&w, op);
         else if (op->def->quantize && w.steps[op->out[0]] >= 0)
             append_rounding(&w, op);
+        else if (op->def->moves && w.steps[op->out[0]] >= 0)
+            append_move(&w, op);
         else
             g->ops[g->nops++] = *op;
     }

@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "kernels/cpu/int8/int8.h"
+#include "kernels/cpu/loops/loops.h"
 
 static uint32_t words;
 
@@ -202,6 +203,52 @@ static void test_products(void **state)
     }
 }
 
+/* Steps that are moved: the largest of a window, and transposed. */
+static void test_moved(void **state)
+{
+    (void)state;
+    enum { MOST = 3 * 14 * 14 * 90 };
+    uint8_t *x = bytes(MOST), *y = bytes(MOST);
+    for (int i = 0; i < 60; i++) {
+        const bool is_signed = any(2);
+        tr_cpu_pool p = {.type = is_signed ? TR_I8 : TR_U8,
+                         .C = 1 + any(90),
+                         .H = 3 + any(10),
+                         .W = 3 + any(10)};
+        for (int k = 0; k < 2; k++) {
+            p.kernel[k] = 1 + any(3);
+            p.stride[k] = 1 + any(3);
+            p.padding[k] = p.kernel[k] > 1 ? any(2) : 0;
+            *(k ? &p.OW : &p.OH) =
+                ((k ? p.W : p.H) + 2 * p.padding[k] - p.kernel[k]) / p.stride[k] + 1;
+        }
+        for (size_t e = 0; e < (size_t)(2 * p.H * p.W) * p.C; e++) x[e] = (uint8_t)any(256);
+        for (int isa = TR_ISA_BASE; isa <= tr_cpu_isa(); isa++) {
+            tr_cpu_loops_at(isa)->max_pool_steps(&p, x, y, 0, (size_t)(2 * p.OH));
+            for (int64_t r = 0; r < 2 * p.OH * p.OW; r++)
+                for (size_t c = 0; c < p.C; c++) {
+                    int best = -129;
+                    for (int64_t k = 0; k < p.kernel[0] * p.kernel[1]; k++) {
+                        const int64_t h =
+                            r / p.OW % p.OH * p.stride[0] - p.padding[0] + k / p.kernel[1];
+                        const int64_t w = r % p.OW * p.stride[1] - p.padding[1] + k % p.kernel[1];
+                        if (h < 0 || h >= p.H || w < 0 || w >= p.W) continue;
+                        const int64_t image = r / (p.OW * p.OH);
+                        const uint8_t v = x[(size_t)((image * p.H + h) * p.W + w) * p.C + c];
+                        const int step = is_signed ? (int8_t)v : v;
+                        best = step > best ? step : best;
+                    }
+                    assert_int_equal((uint8_t)best, y[(size_t)r * p.C + c]);
+                }
+            tr_cpu_loops_at(isa)->transpose(1, x, y, (size_t)p.H, p.C);
+            for (size_t e = 0; e < (size_t)p.H * p.C; e++)
+                assert_int_equal(x[e], y[e % p.C * (size_t)p.H + e / p.C]);
+        }
+    }
+    free(x);
+    free(y);
+}
+
 /* A sum that would not fit is refused. */
 static void test_too_long(void **state)
 {
@@ -216,6 +263,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products),
+        cmocka_unit_test(test_moved),
         cmocka_unit_test(test_too_long),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -130,6 +130,53 @@ static void test_inference(void **state)
     tr_cpu_backend.close(ctx);
 }
 
+/* Pooling and flatten between products stay in 8 bits: of all values only the input is quantized, none is turned back. */
+static void test_moves(void **state)
+{
+    (void)state;
+    static const char pooled[] =
+        "  input: [3, 9, 11]\n  layers:\n"
+        "    - conv2d: {out: 20, kernel: 3, padding: 1, name: a}\n    - relu\n"
+        "    - maxpool2d: {kernel: 3, stride: 2, padding: 1}\n"
+        "    - conv2d: {out: 16, kernel: 3, padding: 1, name: b}\n"
+        "    - maxpool2d: {kernel: 2}\n    - maxpool2d: {kernel: 2, stride: 1}\n    - flatten\n"
+        "    - linear: {out: 10, name: head}\n  loss: cross_entropy\n";
+    const tr_backend_options bo = {0};
+    void *ctx = NULL;
+    test_model t;
+    tr_network *n = NULL, *q = NULL, *same = NULL;
+    bool chosen[32];
+    tr_value_range ranges[32];
+    static float x[7 * 3 * 9 * 11];
+    ok(tr_cpu_backend.open(&bo, &ctx));
+    ok(test_model_try(&t, pooled, 0));
+    ok(tr_network_open(t.model, &n));
+    t.model = NULL;
+    tr_model_init_params(n->model, 3, n->params, 0, n->model->flat_count);
+    for (size_t i = 0; i < TR_COUNT(x); i++) x[i] = 0.003f * (float)(i * 7919 % 701) - 1;
+    for (size_t i = 0; i < n->model->nlayers; i++)
+        chosen[i] = tr_quantizable(n->model, &n->model->layers[i]);
+    for (size_t v = 0; v < n->model->ninputs + n->model->nlayers; v++)
+        ranges[v] = (tr_value_range){.is_signed = v != 3, .scale = 0.01};
+    ok(tr_quantize_static(n, chosen, ranges, false, NULL, &q));
+    ok(tr_network_edit(q, keep, NULL, &same));
+    float *a = answers(q, ctx, x, "maxpool2d maxpool2d1.steps.steps", "int8.dequantize"),
+          *b = answers(same, ctx, x, "fake_quantize", "int8");
+    double error = 0, energy = 0;
+    for (size_t i = 0; i < 70; i++) {
+        error += (a[i] - b[i]) * (a[i] - b[i]);
+        energy += b[i] * b[i];
+    }
+    if (!(error < 1e-4 * energy)) fail_msg("%g of %g", error, energy);
+    free(a);
+    free(b);
+    tr_network_close(same);
+    tr_network_close(q);
+    tr_network_close(n);
+    test_model_close(&t);
+    tr_cpu_backend.close(ctx);
+}
+
 static float largest(const tr_network *n, const char *layer, size_t channel)
 {
     const tr_param *p = tr_network_row(n, layer, "weight");
@@ -207,9 +254,8 @@ static void test_weights(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_histograms),
-        cmocka_unit_test(test_inference),
-        cmocka_unit_test(test_equalize),
+        cmocka_unit_test(test_histograms), cmocka_unit_test(test_inference),
+        cmocka_unit_test(test_moves),      cmocka_unit_test(test_equalize),
         cmocka_unit_test(test_weights),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
