@@ -13,13 +13,18 @@
 
 /* ---- What every stage may be asked for ------------------------------------------------------- */
 
-/* Bounds on what comes out, against what went in. Negative: not asked for. */
+/* Bounds on what comes out; those above the gap against what went in. Negative: not asked for. */
 typedef struct {
+    bool present;         /* of the stage that has no model before it, whose budget is a block */
     double accuracy_drop; /* of the fraction that is right, at most */
     double loss_rise;     /* at most */
     double size;          /* of the file, as a fraction of its parent's, at most */
-    double latency_ms;    /* of one sample, median, at most */
     double speedup;       /* parent's latency over its own, at least */
+
+    double accuracy;   /* the fraction that is right, at least */
+    double loss;       /* at most */
+    double size_mb;    /* of the file, at most */
+    double latency_ms; /* of one sample, median, at most */
 } tr_budget;
 
 typedef enum { TR_MISS_FAIL, TR_MISS_KEEP_PARENT, TR_MISS_RETRY } tr_on_miss;
@@ -30,6 +35,8 @@ typedef struct {
 } tr_stage_common;
 
 extern const tr_field tr_budget_fields[];
+/* The bounds that need a model before. */
+bool tr_budget_compares(const tr_budget *b);
 extern const char *const tr_on_miss_names[];
 /* The struct of a stage's options begins with a tr_stage_common `common`, its table of fields with
  * these. */

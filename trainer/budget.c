@@ -34,6 +34,11 @@ void tr_budget_judge(const tr_budget *b, const tr_measured *m, tr_miss *out)
     snprintf(detail, sizeof detail, "%.6g ms, before %.6g ms", m->ms, m->parent_ms);
     at_most(out, "latency_ms", m->ms > 0 ? m->ms : NAN, b->latency_ms, detail);
     at_least(out, "speedup", m->ms > 0 ? m->parent_ms / m->ms : NAN, b->speedup, detail);
+    snprintf(detail, sizeof detail, "of data.eval");
+    at_least(out, "accuracy", after.accuracy, b->accuracy, detail);
+    at_most(out, "loss", after.loss, b->loss, detail);
+    snprintf(detail, sizeof detail, "%llu bytes", (unsigned long long)m->bytes);
+    at_most(out, "size_mb", (double)m->bytes / 1e6, b->size_mb, detail);
 }
 
 tr_status tr_miss_note(const tr_miss *m, int attempt, tr_attrs *findings)

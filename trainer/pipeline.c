@@ -214,10 +214,13 @@ static tr_status run_stage(pipeline *p, size_t place, bool *agreed)
         TR_TRY(tr_agree(comm, is_root(p) ? clear_behind(p, place) : TR_OK, NULL));
         TR_TRY(tr_stage_run(&p->frame, place, name, path, agreed));
     }
-    if ((done || training) && !last) {
+    const tr_budget *budget = training ? tr_train_budget(p->o->config, place) : NULL;
+    if (((done || training) && !last) || budget) {
         TR_TRY(tr_chain_load(comm, file, NULL, 0, &p->frame.chain));
         p->frame.latency_ms = 0;
     }
+    if (budget)
+        TR_TRY(tr_frame_judge(&p->frame, name, budget)); /* also of a training that is done */
     p->again = p->again || !done;
 out:
     tr_free(name);

@@ -57,6 +57,37 @@ void tr_frame_close(tr_frame *f)
     tr_chain_free(&f->chain);
 }
 
+/* *Collective.* */
+static tr_status measure(const tr_frame *f, const tr_network *n, double *ms)
+{
+    const tr_latency_options o = {.backend = f->backend,
+                                  .backend_ctx = f->backend_ctx,
+                                  .threads = f->threads,
+                                  .precision = (tr_precision)f->config->train.precision,
+                                  .skip_passes = tr_graph_skip(f->config)};
+    return tr_latency(f->comm, n, &o, ms);
+}
+
+/* *Collective.* A model that no stage made, against bounds that need no model before it. */
+tr_status tr_frame_judge(tr_frame *f, const char *name, const tr_budget *b)
+{
+    tr_status st;
+    const tr_chain *c = &f->chain;
+    tr_measured m = {.bytes = c->nbytes};
+    tr_miss miss;
+    TR_TRY(tr_frame_enter_device(f));
+    if (b->accuracy >= 0 || b->loss >= 0) {
+        TR_TRY(tr_evaluate(f->evaluator, c->network, c->config, &m.after));
+        m.evaluated = true;
+    }
+    if (b->latency_ms >= 0) TR_TRY(measure(f, c->network, &f->latency_ms));
+    m.ms = f->latency_ms;
+    tr_budget_judge(b, &m, &miss);
+    if (miss.text[0]) st = TR_FAIL(TR_BUDGET, "stage %s: %s", name, miss.text);
+out:
+    return st;
+}
+
 /* ---- One run of a stage ---------------------------------------------------------------------- */
 
 typedef struct {
@@ -114,7 +145,8 @@ static tr_status evaluate(run *r, const tr_network *n, const tr_config *c, tr_ev
     tr_status st = tr_evaluate(f->evaluator, n, c, out);
     *done = st == TR_OK;
     const bool wanted =
-        r->common && (r->common->budget.accuracy_drop >= 0 || r->common->budget.loss_rise >= 0);
+        r->common && (r->common->budget.accuracy_drop >= 0 || r->common->budget.loss_rise >= 0 ||
+                      r->common->budget.accuracy >= 0 || r->common->budget.loss >= 0);
     if (st == TR_OK || !f->by_hand || wanted || tr_comm_broken(f->comm)) return st;
     /* a rank that failed for another reason ends it for all */
     double other = st != TR_DATA && st != TR_IO && st != TR_PEER;
@@ -125,18 +157,6 @@ static tr_status evaluate(run *r, const tr_network *n, const tr_config *c, tr_ev
     if (tr_comm_topology(f->comm)->rank == 0)
         tr_log(TR_LOG_WARN, "%s: not evaluated: %s", r->name, why.text);
     return TR_OK;
-}
-
-/* *Collective.* */
-static tr_status measure(const run *r, const tr_network *n, double *ms)
-{
-    const tr_frame *f = r->f;
-    const tr_latency_options o = {.backend = f->backend,
-                                  .backend_ctx = f->backend_ctx,
-                                  .threads = f->threads,
-                                  .precision = (tr_precision)f->config->train.precision,
-                                  .skip_passes = tr_graph_skip(f->config)};
-    return tr_latency(f->comm, n, &o, ms);
 }
 
 static tr_status add_evaluation(tr_attrs *a, const tr_evaluation *e, const char *behind)
@@ -337,7 +357,7 @@ static tr_status attempt(run *r, tr_stage_result *made, tr_miss *miss, bool *agr
         TR_TRY(evaluate(r, n, r->config, &r->after, &done));
     }
     r->ms = f->latency_ms;
-    if (made->network) TR_TRY(measure(r, n, &r->ms));
+    if (made->network) TR_TRY(measure(f, n, &r->ms));
     TR_TRY(tr_agree(f->comm, describe(r, n), NULL));
     TR_TRY(write_and_judge(r, n, miss));
 out:
@@ -472,7 +492,7 @@ tr_status tr_stage_run(tr_frame *f, size_t place, const char *name, const char *
     TR_TRY(tr_agree(f->comm, tr_stage_inputs(f, place, &r.inputs), NULL));
     TR_TRY(tr_frame_enter_device(f));
     TR_TRY(evaluate(&r, f->chain.network, f->chain.config, &r.before, &r.evaluated));
-    if (f->latency_ms == 0) TR_TRY(measure(&r, f->chain.network, &f->latency_ms));
+    if (f->latency_ms == 0) TR_TRY(measure(f, f->chain.network, &f->latency_ms));
     TR_TRY(tr_agree(f->comm, begin_lineage(&r), NULL));
     TR_TRY(attempts(&r, &made, agreed));
     TR_TRY(accept(&r));

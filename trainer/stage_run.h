@@ -38,6 +38,9 @@ tr_status tr_stage_train_within(const tr_stage_job *job, const tr_training *t, t
 tr_status tr_frame_enter_device(tr_frame *f);
 /* *Local.* Nothing of the device is held until it is entered again: a training takes its own. */
 void tr_frame_leave_device(tr_frame *f);
+/* *Collective.* TR_BUDGET where the chain's network misses a bound that needs no model before it. `name`: of the
+ * stage that made it, for the error. */
+tr_status tr_frame_judge(tr_frame *f, const char *name, const tr_budget *b);
 void tr_frame_close(tr_frame *f);
 
 #endif

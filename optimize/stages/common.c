@@ -18,7 +18,18 @@ const tr_field tr_budget_fields[] = {
         "least that one sample must be faster than with the model before: 1.5 is half as much "
         "again",
         NONE),
+    TR_NUMBER("accuracy", REAL, offsetof(tr_budget, accuracy), "none", 0, 1, NULL,
+              "least that accuracy on data.eval must be, as a fraction", NONE),
+    TR_NUMBER("loss", REAL, offsetof(tr_budget, loss), "none", 0, 1e6, NULL,
+              "most that the loss on data.eval may be", NONE),
+    TR_NUMBER("size_mb", REAL, offsetof(tr_budget, size_mb), "none", 0, 1e9, "MB",
+              "most that the file may be", NONE),
     TR_END,
 };
+
+bool tr_budget_compares(const tr_budget *b)
+{
+    return b->accuracy_drop >= 0 || b->loss_rise >= 0 || b->size >= 0 || b->speedup >= 0;
+}
 
 const char *const tr_on_miss_names[] = {"fail", "keep_parent", "retry", NULL};

@@ -82,7 +82,7 @@ static tr_status build_named(tr_arena *a, const tr_variant_def *def, const void 
         *out = name;
         return TR_OK;
     }
-    bool bare = tr_fields_count(def->fields) == 1;
+    bool bare = tr_fields_count(def->fields) == 1 && options->values[0]->kind != TR_NODE_MAP;
     TR_TRY(tr_node_add(a, map, name, bare ? options->values[0] : options));
     *out = map;
 out:
