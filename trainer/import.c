@@ -1,5 +1,6 @@
 /* `trainer import FILE.onnx OUT.h5 [key=value ...] [--force]`: a run file of an ONNX file's model, so that every
- * command and stage takes it. Keys are the config's: data that it is to be evaluated or trained on. Needs
+ * command and stage takes it. Keys are the config's: data that it is to be evaluated or trained on.
+ * `trainer import FILE.safetensors OUT.h5 --config CONFIG ...`: of the config's model, with the file's values. Needs
  * no MPI. */
 #include <math.h>
 #include <stdlib.h>
@@ -7,23 +8,33 @@
 #include <unistd.h>
 
 #include "optimize/onnx/onnx.h"
+#include "optimize/tensors/tensors.h"
 #include "runtime/store/store.h"
 #include "trainer/arguments.h"
 #include "trainer/commands.h"
 #include "trainer/stages.h"
 
-#define USAGE "usage: trainer import FILE.onnx OUT.h5 [key=value ...] [--force]"
+#define USAGE                                                                                      \
+    "usage: trainer import FILE.onnx OUT.h5 [key=value ...] [--force], or "                        \
+    "trainer import FILE.safetensors OUT.h5 --config CONFIG ..."
 
 /* Of a file that brings no config. */
 static const char DATA[] = "data: {train: {format: synthetic, samples: 1}}\n"
                            "train: {batch: 32, epochs: 1}\n";
 
 typedef struct {
-    const char *files[2]; /* the graph, the run file */
+    const char *files[2]; /* the graph or values, the run file */
+    const char *config;   /* NULL: not given */
     const char **overrides;
     size_t noverrides;
     bool force;
 } arguments;
+
+static bool is_values(const char *file)
+{
+    const char *dot = strrchr(file, '.');
+    return dot && strcmp(dot, ".safetensors") == 0;
+}
 
 /* What stands where OUT.h5 is expected and assigns a key means that OUT.h5 was forgotten. */
 static tr_status parse(int argc, char **argv, arguments *a)
@@ -36,6 +47,9 @@ static tr_status parse(int argc, char **argv, arguments *a)
         const bool assigns = strchr(argv[i], '=') != NULL;
         if (strcmp(argv[i], "--force") == 0) {
             a->force = true;
+        } else if (strcmp(argv[i], "--config") == 0) {
+            TR_NEED(i + 1 < argc, TR_USAGE, "--config: expected a file; " USAGE);
+            a->config = argv[++i];
         } else if (n < 2) {
             TR_NEED(argv[i][0] != '-' && !(n == 1 && assigns), TR_USAGE,
                     "%s: expected a file; " USAGE, argv[i]);
@@ -47,6 +61,9 @@ static tr_status parse(int argc, char **argv, arguments *a)
         }
     }
     TR_NEED(n == 2, TR_USAGE, "which files? " USAGE);
+    TR_NEED(is_values(a->files[0]) == (a->config != NULL), TR_USAGE, "%s: %s; " USAGE, a->files[0],
+            a->config ? "--config goes with safetensors, which hold no model"
+                      : "safetensors hold no model: which config has it (--config)?");
     TR_NEED(a->force || access(a->files[1], F_OK) != 0, TR_USAGE,
             "%s is there: move it away, or replace it (--force)", a->files[1]);
 out:
@@ -116,19 +133,48 @@ out:
     return st;
 }
 
+/* An ONNX file: its graph is the model. */
+static tr_status read_graph(const arguments *a, tr_onnx_found *found, tr_network **n, tr_config **c)
+{
+    const tr_onnx_import o = {.loss = TR_ONNX_LOSS_AUTO};
+    tr_status st;
+    char *text = NULL;
+    TR_TRY(tr_onnx_read(a->files[0], &o, n, found));
+    if (!found->config) TR_TRY(base_text(*n, &text));
+    TR_TRY(open_config(a->files[0], found->config ? found->config : text, found, a, c));
+out:
+    free(text);
+    return st;
+}
+
+/* Values alone: the model is the config's. */
+static tr_status read_values(const arguments *a, const tr_onnx_found *found, tr_network **n,
+                             tr_config **c)
+{
+    tr_status st;
+    char *text = NULL;
+    size_t nbytes;
+    tr_model *m = NULL;
+    TR_TRY(tr_read_text(a->config, &text, &nbytes));
+    TR_TRY(open_config(a->config, text, found, a, c));
+    TR_TRY(tr_model_open(*c, 0, &m));
+    TR_TRY(tr_network_open(m, n));
+    TR_TRY(tr_safetensors_read(a->files[0], *n));
+out:
+    tr_free(text);
+    return st;
+}
+
 int tr_cmd_import(int argc, char **argv)
 {
     arguments a = {.force = false};
-    const tr_onnx_import o = {.loss = TR_ONNX_LOSS_AUTO};
     tr_onnx_found found = {0};
     tr_network *n = NULL;
     tr_config *c = NULL;
-    char *text = NULL;
     tr_status st = TR_OK;
     TR_TRY(parse(argc, argv, &a));
-    TR_TRY(tr_onnx_read(a.files[0], &o, &n, &found));
-    if (!found.config) TR_TRY(base_text(n, &text));
-    TR_TRY(open_config(a.files[0], found.config ? found.config : text, &found, &a, &c));
+    st = a.config ? read_values(&a, &found, &n, &c) : read_graph(&a, &found, &n, &c);
+    TR_TRY(st);
     TR_TRY(write_run_file(a.files[1], n, c));
     tr_log(TR_LOG_INFO, "%s: %zu layers, %zu parameters%s%s", a.files[1], n->model->nlayers,
            n->model->nparameters, found.normalize ? "; data.normalize: " : "",
@@ -137,7 +183,6 @@ out:
     tr_config_close(c);
     tr_network_close(n);
     tr_onnx_found_free(&found);
-    free(text);
     tr_free((void *)a.overrides);
     return tr_command_end(st);
 }

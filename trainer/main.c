@@ -25,6 +25,7 @@ static const char usage[] =
     "                                          memory, arithmetic and traffic; runs nothing\n"
     "  trainer inspect FILE [FILE2] [--json]   what is in a run file; with two, how they differ\n"
     "  trainer import FILE.onnx OUT.h5 [key=value ...] [--force]\n"
+    "  trainer import FILE.safetensors OUT.h5 --config CONFIG [key=value ...] [--force]\n"
     "                                          a run file of an ONNX file's model; keys are the "
     "config's\n"
     "exit status: 0 done, 1 failed, 2 wrong config or command line, 75 stopped on request with a\n"

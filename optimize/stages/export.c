@@ -8,8 +8,8 @@
 #include "optimize/stages/stages.h"
 #include "optimize/tensors/tensors.h"
 
-enum { ONNX, SAFETENSORS, NPZ };
-static const char *const formats[] = {"onnx", "safetensors", "npz", NULL};
+enum { ONNX, SAFETENSORS, NPZ, HDF5 };
+static const char *const formats[] = {"onnx", "safetensors", "npz", "hdf5", NULL};
 static const char *const types[] = {"float32", "float16", "bfloat16", NULL};
 static const tr_dtype dtypes[] = {TR_F32, TR_F16, TR_BF16};
 
@@ -24,7 +24,9 @@ typedef struct {
 static const tr_field fields[] = {
     TR_STAGE_COMMON(export_options),
     TR_CHOICE("format", offsetof(export_options, format), formats, "onnx",
-              "of the file beside the stage's own: .onnx; or the values alone: .safetensors, .npz"),
+              "of the file beside the stage's own: .onnx; or the values alone: .safetensors, .npz, "
+              ".hdf5, "
+              "with a .load_model.py whose load() returns them by name"),
     TR_INT("opset", offsetof(export_options, opset), "17", TR_ONNX_OPSET_MIN, TR_ONNX_OPSET_MAX,
            NULL, "of ONNX's operators"),
     TR_CHOICE("weights", offsetof(export_options, weights), types, "float32",
@@ -45,7 +47,7 @@ static tr_status check(const tr_config *c, size_t place)
     const tr_list_item *item = &c->pipeline.items[place];
     const export_options *o = item->options;
     if ((o->format == ONNX && dtypes[o->weights] == TR_BF16) ||
-        (o->format == NPZ && dtypes[o->weights] != TR_F32))
+        ((o->format == NPZ || o->format == HDF5) && dtypes[o->weights] != TR_F32))
         return tr_node_fail(item->at, "pipeline.%zu.weights: %s does not store %s", place,
                             formats[o->format], types[o->weights]);
     return TR_OK;
@@ -66,9 +68,24 @@ static tr_status write_file(const tr_stage_job *job, const char *path)
         return tr_safetensors_write(path, job->parent, dtypes[o->weights], NULL);
     case NPZ:
         return tr_npz_write(path, job->parent);
+    case HDF5:
+        return tr_hdf5_write(path, job->parent);
     default:
         return tr_onnx_write(path, job->parent, &onnx);
     }
+}
+
+/* Beside files of values alone. */
+static tr_status write_loader(const tr_stage_job *job, const char *path)
+{
+    const export_options *o = job->options;
+    if (o->format == ONNX) return TR_OK;
+    char *loader = tr_sprintf("%s.load_model.py", job->path);
+    if (!loader) return tr_last_status();
+    const tr_status st = tr_tensors_loader(
+        loader, (tr_tensors_format)(o->format - SAFETENSORS + TR_TENSORS_SAFETENSORS), path);
+    tr_free(loader);
+    return st;
 }
 
 /* ---- Reading it back ------------------------------------------------------------------------- */
@@ -145,8 +162,10 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     (void)out, (void)agreed;
     if (!path)
         st = tr_last_status();
-    else if (tr_comm_topology(job->comm)->rank == 0)
+    else if (tr_comm_topology(job->comm)->rank == 0) {
         st = write_file(job, path);
+        if (st == TR_OK) st = write_loader(job, path);
+    }
     TR_TRY(tr_agree(job->comm, st, NULL));
     st = stat(path, &info) == 0 ? TR_OK : TR_FAIL(TR_IO, "%s: not there once it was written", path);
     TR_TRY(tr_agree(job->comm, st, NULL));
@@ -160,7 +179,8 @@ out:
 
 const tr_stage tr_stage_export = {
     .name = "export",
-    .doc = "Writes the model as `stages/NN-export.onnx` (or its values as .safetensors or .npz), "
+    .doc = "Writes the model as `stages/NN-export.onnx` (or its values as .safetensors, .npz or "
+           ".hdf5), "
            "reads an "
            "ONNX file back and compares its answers with the model's",
     .fields = fields,

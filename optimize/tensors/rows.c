@@ -27,3 +27,9 @@ tr_row tr_row_at(const tr_network *n, size_t i)
     }
     return r;
 }
+
+size_t tr_row_offset(const tr_network *n, size_t i)
+{
+    const tr_model *m = n->model;
+    return i < m->nparams ? m->params[i].offset : m->states[i - m->nparams].offset;
+}

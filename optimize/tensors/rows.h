@@ -15,5 +15,7 @@ typedef struct {
 
 size_t tr_row_count(const tr_network *n);
 tr_row tr_row_at(const tr_network *n, size_t i);
+/* Where its values begin, in n->states or n->params. */
+size_t tr_row_offset(const tr_network *n, size_t i);
 
 #endif

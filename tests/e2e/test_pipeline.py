@@ -5,6 +5,7 @@ import os
 import pathlib
 import random
 import re
+import runpy
 import signal
 import time
 import xml.etree.ElementTree
@@ -140,6 +141,36 @@ class Pipeline(Case):
         out = self.run_trainer("export", self.dir / "nan.h5", status=1)
         self.assertIn("read back, it answers by up to nan other than the model", out)
         self.assertFalse((self.dir / "nan-export.h5").exists())
+
+    def test_values(self):
+        """Files of values alone load by the Python beside them; safetensors become the same model again, with a config."""
+        config = self.config(every=50)
+        self.run_trainer(config, "pipeline=[train, {export: {format: npz}}, {export: {format: hdf5}}, "
+                         "{export: {format: safetensors}}]")
+        model = self.arrays(self.dir / "run/model.h5")
+        wanted = {n.split("/", 2)[2].replace("/", "."): v for n, v in model.items() if n.startswith("model/")}
+        for kind in ("01-export", "02-export"):
+            found = runpy.run_path(str(self.stage(f"{kind}.load_model.py")))["load"]()
+            self.assertEqual(set(found), set(wanted))
+            for name, value in found.items():
+                np.testing.assert_array_equal(np.asarray(value), wanted[name], err_msg=name)
+        values, back = self.stage("03-export.safetensors"), self.dir / "back.h5"
+        compile(self.stage("03-export.load_model.py").read_text(), "load_model.py", "exec")
+        self.tool("import", values, back, "--config", config)
+        self.assert_same_model(self.dir / "run/model.h5", back)
+        self.run_trainer("finetune", back, "train.steps=2")
+        for arguments, said, status in (
+                ((values, self.dir / "x.h5"), "which config has it (--config)?", 2),
+                ((self.stage("01-export.npz"), self.dir / "x.h5", "--config", config), "--config goes with safetensors", 2),
+                ((values, back, "--config", config), "is there: move it away", 2),
+                ((values, self.dir / "x.h5", "--config", config, "model.layers.7.linear.out=5"),
+                 "does not fit the model: head.weight is (4, 288), the model's (5, 288); head.bias is (4), the model's (5)", 1)):
+            self.assertIn(said, self.tool("import", *arguments, status=status))
+        self.assertFalse((self.dir / "x.h5").exists())
+        cut = self.dir / "cut.safetensors"
+        cut.write_bytes(values.read_bytes()[:-5])
+        self.assertIn("which its shape and type F32 do not fit", self.tool("import", cut, self.dir / "x.h5", "--config", config,
+                                                                       status=1))
 
     def test_benchmark(self):
         """Rows for each model and batch, in the file, as JSON, as Markdown and as plots, alike for any ranks."""
@@ -294,6 +325,26 @@ class Pipeline(Case):
             self.assertRegex(out, rf"budget.{key}: [\d.e-]+, {said}.* was asked for \([\d.e-]+ ms, before [\d.e-]+ ms\)")
         out = self.run_trainer(config, "pipeline=[train, {finetune: {budget: {size: 0.5}}}]", "--resume", status=1)
         self.assertRegex(out, r"budget.size: 1\.\d+, at most 0.5 was asked for \(\d+ bytes of \d+\)")
+
+    def test_train_budget(self):
+        """What training made keeps to bounds of its own before anything runs on it, also once it is done."""
+        config = self.config(every=50)
+        pipeline = "pipeline=[{train: {budget: {%s}}}, {finetune: {train: {steps: 2}}}]"
+        out = self.run_trainer(config, pipeline % "loss: 1e-9", status=1)
+        self.assertRegex(out, r"stage 00-train: budget.loss: [\d.e-]+, at most 1e-09 was asked for")
+        out = self.run_trainer(config, pipeline % "accuracy: 1, size_mb: 1e-3", "--resume", status=1)
+        self.assertIn("stage 00-train is done", out)
+        self.assertRegex(out, r"budget\.(accuracy: 0\.\d+, at least 1|size_mb: 0\.0\d+, at most 0\.001) was asked for")
+        self.assertIn("budget.latency_ms", self.run_trainer(config, pipeline % "latency_ms: 1e-6", "--resume", status=1))
+        self.assertFalse(self.stage("01-finetune.h5").exists())
+        out = self.run_trainer(config, pipeline % "loss: 100, accuracy: 0.01, size_mb: 10, latency_ms: 1e6", "--resume")
+        self.assertTrue(self.stage("01-finetune.h5").exists(), out)
+        self.assertIn("budget:", (self.dir / "run/config.yaml").read_text())
+        other = self.config("other", every=50)
+        out = self.run_trainer(other, "pipeline=[{train: {budget: {loss_rise: 1}}}]", status=2)
+        self.assertIn("there is no model before train to compare with", out)
+        self.assertIn("budget.loss: ", self.run_trainer(
+            config, "pipeline=[train, {finetune: {train: {steps: 1}, budget: {loss: 1e-9}}}]", "--resume", status=1))
 
     def test_retry(self):
         """Milder and milder until the budget is kept to; each attempt that missed is listed."""

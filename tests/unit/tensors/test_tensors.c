@@ -4,6 +4,7 @@
 #include "optimize/tensors/tensors.h"
 #include "tests/unit/onnx/cases.h"
 
+#include <hdf5.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -116,9 +117,159 @@ static void test_npz(void **state)
     tr_network_close(n);
 }
 
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+static const onnx_case small = {"s", FEATURES("    - linear: {out: 2, name: a}\n")};
+
+/* A file of this header, said to have `length` bytes (0: as many as it has), and `nbytes` zeros. */
+static void write_file(const char *header, uint64_t length, size_t nbytes)
+{
+    unsigned char bytes[8];
+    FILE *f = fopen(path, "wb");
+    const size_t n = strlen(header);
+    if (length == 0) length = n;
+    for (int i = 0; i < 8; i++) bytes[i] = (unsigned char)(length >> 8 * i);
+    fwrite(bytes, 1, 8, f);
+    fwrite(header, 1, n, f);
+    for (size_t i = 0; i < nbytes; i++) fputc(0, f);
+    assert_int_equal(fclose(f), 0);
+}
+
+static void test_read(void **state)
+{
+    (void)state;
+    tr_network *n = net_of(&model, 3), *got = net_of(&model, 4);
+    static const tr_dtype written[] = {TR_F32, TR_BF16, TR_F16};
+    for (size_t t = 0; t < TR_COUNT(written); t++) {
+        ok(tr_safetensors_write(path, n, written[t], NULL));
+        ok(tr_safetensors_read(path, got));
+        for (size_t i = 0; i < n->model->flat_count; i++) {
+            const float v = n->params[i];
+            assert_true(got->params[i] == (t == 0   ? v
+                                           : t == 1 ? tr_bf16_to_f32(tr_f32_to_bf16(v))
+                                                    : tr_f16_to_f32(tr_f32_to_f16(v))));
+        }
+        assert_memory_equal(got->states, n->states, n->model->state_count * sizeof(float));
+    }
+    tr_network_close(got);
+    tr_network_close(n);
+    n = net_of(&small, 3); /* float64, an escaped name, a counter of PyTorch's, no order */
+    write_file("{ \"a.b\\u0069as\" : {\"shape\":[2],\"data_offsets\":[8,24],\"dtype\":\"F64\"},\n"
+               "\"b.num_batches_tracked\":{\"dtype\":\"I64\",\"shape\":[],\"data_offsets\":[0,8]},"
+               "\"a.weight\":{\"dtype\":\"F32\",\"shape\":[2,6],\"data_offsets\":[24,72]},"
+               "\"__metadata__\":{\"x\":\"y\"}}  ",
+               0, 72);
+    ok(tr_safetensors_read(path, n));
+    for (size_t i = 0; i < 2; i++) assert_true(tr_network_param(n, "a", "bias")[i] == 0);
+    tr_network_close(n);
+}
+
+#define W(type, shape, places)                                                                     \
+    "\"a.weight\":{\"dtype\":\"" type "\",\"shape\":" shape ",\"data_offsets\":" places "}"
+#define B(places) "\"a.bias\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":" places "}"
+#define GOOD      W("F32", "[2,6]", "[0,48]")
+
+static void test_bad(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *header;
+        uint64_t length;
+        size_t nbytes;
+        const char *said;
+    } bad[] = {
+        {"", 1, 0, "header is said to have 1 bytes"},
+        {"{}", UINT64_MAX, 0, "header is said to have 18446744073709551615 bytes"},
+        {"{}", 1u << 30, 0, "header is said to have 1073741824 bytes"},
+        {"{}", 3, 0, "header is said to have 3 bytes"},
+        {"[]", 0, 0, "byte 0: expected '{'"},
+        {"{} x", 0, 0, "byte 3: more behind"},
+        {"{\"a\"", 0, 0, "expected ':', it ends"},
+        {"{\"a", 0, 0, "it ends within a string"},
+        {"{\"a\\", 0, 0, "it ends within a string"},
+        {"{\"\\ud800\":{}}", 0, 0, "a character that no name has"},
+        {"{\"\\u00\":{}}", 0, 0, "four hexadecimal digits"},
+        {"{\"\\n\":{}}", 0, 0, "an escape that no name has"},
+        {"{\"\xff\":{}}", 0, 0, "not UTF-8"},
+        {"{\"\x01\":{}}", 0, 0, "a control character"},
+        {"{\"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+         "aaaa"
+         "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\":{}}",
+         0, 0, "too long"},
+        {"{\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\"}}", 0, 0, "each once"},
+        {"{\"a\":{\"more\":1}}", 0, 0, "each once"},
+        {"{\"a\":{\"dtype\":\"F32\"}}", 0, 0, "expected ','"},
+        {"{\"a\":{\"shape\":[-1]}}", 0, 0, "expected a whole number"},
+        {"{\"a\":{\"shape\":[1.5]}}", 0, 0, "expected ','"},
+        {"{\"a\":{\"shape\":[9223372036854775808]}}", 0, 0, "a number beyond 63 bits"},
+        {"{\"a\":{\"shape\":[1,1,1,1,1,1,1,1,1]}}", 0, 0, "more than 8 dimensions"},
+        {"{\"a\":{\"shape\":[[[[1]]]]}}", 0, 0, "expected a whole number"},
+        {"{\"__metadata__\":{\"a\":1}}", 0, 0, "expected '\"'"},
+        {"{" W("F8", "[2,6]", "[0,12]") "," B("[12,20]") "}", 0, 20, "of an unknown type, F8"},
+        {"{" W("F32", "[4294967296,4294967296]", "[0,48]") "}", 0, 48,
+         "its shape and type F32 do not fit"},
+        {"{" W("F32", "[2,6]", "[0,44]") "," B("[44,52]") "}", 0, 52, "do not fit"},
+        {"{" W("F32", "[2,6]", "[48,0]") "," B("[0,8]") "}", 0, 56, "do not fit"},
+        {"{" W("F32", "[2,6]", "[9223372036854775760,9223372036854775807]") "}", 0, 8,
+         "do not fit"},
+        {"{" GOOD "," B("[48,56]") "}", 0, 52, "a.bias has bytes 48 to 56 of 52"},
+        {"{" GOOD "," B("[40,48]") "}", 0, 48,
+         "a.bias begins at byte 40, expected 48: it overlaps"},
+        {"{" GOOD "," B("[52,60]") "}", 0, 60,
+         "a.bias begins at byte 52, expected 48: bytes of no array"},
+        {"{" GOOD "," B("[48,56]") "}", 0, 57, "1 bytes behind the last array"},
+        {"{" GOOD "," W("F32", "[2,6]", "[48,96]") "}", 0, 96, "a.weight stands twice"},
+        {"{}", 0, 0, "does not fit the model: a.weight is missing; a.bias is missing"},
+        {"{" W("F32", "[6,2]", "[0,48]") "," B("[48,56]") "}", 0, 56,
+         "a.weight is (6, 2), the model's (2, 6)"},
+        {"{" W("I32", "[2,6]", "[0,48]") "," B("[48,56]") "}", 0, 56,
+         "a.weight is of type I32, expected"},
+        {"{" GOOD
+         "," B("[48,56]") ",\"c\":{\"dtype\":\"U8\",\"shape\":[0],\"data_offsets\":[56,56]}}",
+         0, 56, "the model has no c"},
+    };
+    const size_t held = tr_mem_held(TR_MEM_OTHER);
+    tr_network *n = net_of(&small, 3);
+    for (size_t i = 0; i < TR_COUNT(bad); i++) {
+        write_file(bad[i].header, bad[i].length, bad[i].nbytes);
+        const tr_status st = tr_safetensors_read(path, n);
+        if ((st != TR_FILE && st != TR_DATA) || !strstr(tr_last_error()->text, bad[i].said))
+            fail_msg("file %zu: status %d, %s, expected %s", i, (int)st, tr_last_error()->text,
+                     bad[i].said);
+    }
+    write_file("{" GOOD "," B("[48,56]") "}", 0, 56);
+    ok(tr_safetensors_read(path, n));
+    size_t size;
+    free(whole(&size));
+    while (size-- > 0) { /* wherever it is cut short, it is told */
+        assert_int_equal(truncate(path, (off_t)size), 0);
+        assert_true(tr_safetensors_read(path, n) != TR_OK);
+    }
+    assert_int_equal(tr_safetensors_read(folder, n), TR_IO);
+    tr_network_close(n);
+    assert_int_equal(tr_mem_held(TR_MEM_OTHER), held);
+}
+
+static void test_hdf5(void **state)
+{
+    (void)state;
+    tr_network *n = net_of(&model, 3);
+    float bias[3];
+    ok(tr_hdf5_write(path, n));
+    const hid_t f = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT),
+                d = H5Dopen2(f, "head.bias", H5P_DEFAULT);
+    assert_true(d >= 0 && H5Dread(d, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, bias) >= 0);
+    assert_memory_equal(bias, tr_network_param(n, "head", "bias"), sizeof bias);
+    H5Dclose(d);
+    H5Fclose(f);
+    tr_network_close(n);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_safetensors),
-                                       cmocka_unit_test(test_range), cmocka_unit_test(test_npz)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_safetensors), cmocka_unit_test(test_range),
+        cmocka_unit_test(test_npz),         cmocka_unit_test(test_read),
+        cmocka_unit_test(test_bad),         cmocka_unit_test(test_hdf5)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }

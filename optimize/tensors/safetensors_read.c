@@ -1,0 +1,383 @@
+/* Reading safetensors: the header whole and checked, so that each array has a place of its own and all of them fill
+ * what is behind the header; then each array by its name into the network's row.
+ * https://github.com/huggingface/safetensors#format */
+#include <fcntl.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "optimize/tensors/json.h"
+#include "optimize/tensors/rows.h"
+#include "runtime/base/file.h"
+
+enum { HEADER_MAX = 100 << 20, PIECE = 1 << 14, DIMS = 8, DTYPE = 16 };
+
+typedef struct {
+    const char *name;
+    size_t size;
+} element_type;
+
+static const element_type types[] = {{"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F64", 8}, {"I64", 8},
+                                     {"I32", 4}, {"I16", 2}, {"I8", 1},   {"U8", 1},  {"BOOL", 1}};
+enum { F32, F16, BF16, F64, VALUES };
+
+typedef struct {
+    char name[2 * TR_NAME];
+    char dtype[DTYPE];
+    int type; /* in types */
+    int ndim;
+    int64_t dims[DIMS];
+    uint64_t begin, end; /* behind the header */
+    bool used;
+} entry;
+
+typedef struct {
+    const char *path;
+    int fd;
+    uint64_t data, nbytes; /* where arrays begin; bytes of all */
+    char *header;
+    size_t count, cap;
+    entry *entries;
+} file;
+
+/* ---- The header ------------------------------------------------------------------------------ */
+
+static tr_status read_at(const file *f, uint64_t at, void *to, size_t n)
+{
+    for (size_t done = 0; done < n;) {
+        const ssize_t got = pread(f->fd, (char *)to + done, n - done, (off_t)(at + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0)
+            return TR_FAIL(got < 0 ? TR_IO : TR_FILE, "%s: byte %llu: %s", f->path,
+                           (unsigned long long)(at + done), got < 0 ? strerror(errno) : "it ends");
+        done += (size_t)got;
+    }
+    return TR_OK;
+}
+
+static tr_status open_file(file *f, size_t *header)
+{
+    tr_status st = TR_OK;
+    struct stat info;
+    unsigned char length[8];
+    uint64_t n = 0;
+    TR_TRY(tr_file_open(f->path, O_RDONLY, TR_IO, &f->fd, &info));
+    const uint64_t whole = (uint64_t)info.st_size;
+    TR_NEED(whole >= 8, TR_FILE, "%s: %llu bytes are no safetensors file", f->path,
+            (unsigned long long)whole);
+    TR_TRY(read_at(f, 0, length, sizeof length));
+    for (int i = 0; i < 8; i++) n |= (uint64_t)length[i] << 8 * i;
+    TR_NEED(n >= 2 && n <= HEADER_MAX && n <= whole - 8, TR_FILE,
+            "%s: no safetensors file: its header is said to have %llu bytes, the file has %llu",
+            f->path, (unsigned long long)n, (unsigned long long)whole);
+    f->header = tr_alloc(TR_MEM_OTHER, n, 1);
+    TR_HAVE(f->header);
+    TR_TRY(read_at(f, 8, f->header, n));
+    f->data = 8 + n;
+    f->nbytes = whole - f->data;
+    *header = n;
+out:
+    return st;
+}
+
+static tr_status read_shape(tr_json *j, entry *e)
+{
+    tr_status st;
+    TR_TRY(tr_json_take(j, '['));
+    while (!tr_json_next(j, ']')) {
+        uint64_t n;
+        if (e->ndim > 0) TR_TRY(tr_json_take(j, ','));
+        TR_TRY(tr_json_count(j, &n));
+        if (e->ndim == DIMS) return tr_json_fail(j, "more than 8 dimensions");
+        e->dims[e->ndim++] = (int64_t)n;
+    }
+out:
+    return st;
+}
+
+static tr_status read_offsets(tr_json *j, entry *e)
+{
+    tr_status st;
+    TR_TRY(tr_json_take(j, '['));
+    TR_TRY(tr_json_count(j, &e->begin));
+    TR_TRY(tr_json_take(j, ','));
+    TR_TRY(tr_json_count(j, &e->end));
+    TR_TRY(tr_json_take(j, ']'));
+out:
+    return st;
+}
+
+/* {"dtype": ..., "shape": [...], "data_offsets": [...]}, in any order, each once. */
+static tr_status read_entry(tr_json *j, entry *e)
+{
+    static const char *const keys[] = {"dtype", "shape", "data_offsets"};
+    tr_status st;
+    unsigned seen = 0;
+    char key[16];
+    TR_TRY(tr_json_take(j, '{'));
+    for (int i = 0; i < 3; i++) {
+        int k = 0;
+        if (i > 0) TR_TRY(tr_json_take(j, ','));
+        TR_TRY(tr_json_string(j, key, sizeof key));
+        while (k < 3 && strcmp(keys[k], key) != 0) k++;
+        if (k == 3 || seen & 1u << k)
+            return tr_json_fail(j, "expected dtype, shape and data_offsets, each once");
+        seen |= 1u << k;
+        TR_TRY(tr_json_take(j, ':'));
+        st = k == 0   ? tr_json_string(j, e->dtype, sizeof e->dtype)
+             : k == 1 ? read_shape(j, e)
+                      : read_offsets(j, e);
+        if (st != TR_OK) goto out;
+    }
+    TR_TRY(tr_json_take(j, '}'));
+out:
+    return st;
+}
+
+static tr_status skip_metadata(tr_json *j)
+{
+    tr_status st;
+    TR_TRY(tr_json_take(j, '{'));
+    for (bool first = true; !tr_json_next(j, '}'); first = false) {
+        if (!first) TR_TRY(tr_json_take(j, ','));
+        TR_TRY(tr_json_skip_string(j));
+        TR_TRY(tr_json_take(j, ':'));
+        TR_TRY(tr_json_skip_string(j));
+    }
+out:
+    return st;
+}
+
+static tr_status new_entry(file *f, const char *name, entry **out)
+{
+    if (f->count == f->cap) {
+        const size_t cap = f->cap ? 2 * f->cap : 64;
+        entry *grown = tr_realloc(TR_MEM_OTHER, f->entries, cap, sizeof *grown);
+        if (!grown) return tr_last_status();
+        f->entries = grown;
+        f->cap = cap;
+    }
+    *out = &f->entries[f->count++];
+    memset(*out, 0, sizeof **out);
+    snprintf((*out)->name, sizeof(*out)->name, "%s", name);
+    return TR_OK;
+}
+
+static tr_status read_header(file *f, size_t nbytes)
+{
+    tr_json j = {.file = f->path, .text = f->header, .end = nbytes};
+    tr_status st;
+    char name[2 * TR_NAME];
+    entry *e;
+    TR_TRY(tr_json_take(&j, '{'));
+    for (bool first = true; !tr_json_next(&j, '}'); first = false) {
+        if (!first) TR_TRY(tr_json_take(&j, ','));
+        TR_TRY(tr_json_string(&j, name, sizeof name));
+        TR_TRY(tr_json_take(&j, ':'));
+        if (strcmp(name, "__metadata__") == 0) {
+            TR_TRY(skip_metadata(&j));
+            continue;
+        }
+        TR_TRY(new_entry(f, name, &e));
+        TR_TRY(read_entry(&j, e));
+    }
+    while (j.at < j.end && j.text[j.at] == ' ') j.at++;
+    if (j.at < j.end) st = tr_json_fail(&j, "more behind the header's end");
+out:
+    return st;
+}
+
+/* ---- Do places fit? -------------------------------------------------------------------------- */
+
+static tr_status check_entry(const file *f, entry *e)
+{
+    tr_status st = TR_OK;
+    size_t n = 1;
+    bool fits = true;
+    while (e->type < (int)TR_COUNT(types) && strcmp(types[e->type].name, e->dtype) != 0) e->type++;
+    TR_NEED(e->type < (int)TR_COUNT(types), TR_FILE, "%s: %s is of an unknown type, %s", f->path,
+            e->name, e->dtype);
+    for (int d = 0; d < e->ndim; d++) fits = fits && tr_mul_size(n, (size_t)e->dims[d], &n);
+    fits = fits && tr_mul_size(n, types[e->type].size, &n);
+    TR_NEED(fits && e->begin <= e->end && e->end <= f->nbytes && e->end - e->begin == n, TR_FILE,
+            "%s: %s has bytes %llu to %llu of %llu, which its shape and type %s do not fit",
+            f->path, e->name, (unsigned long long)e->begin, (unsigned long long)e->end,
+            (unsigned long long)f->nbytes, e->dtype);
+out:
+    return st;
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const entry *x = a, *y = b;
+    if (x->begin != y->begin) return x->begin < y->begin ? -1 : 1;
+    return x->end < y->end ? -1 : x->end > y->end;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const entry *)a)->name, ((const entry *)b)->name);
+}
+
+/* One behind the other, to the end. Afterwards entries are in the order of their names. */
+static tr_status check_places(file *f)
+{
+    tr_status st = TR_OK;
+    uint64_t at = 0;
+    for (size_t i = 0; i < f->count; i++) TR_TRY(check_entry(f, &f->entries[i]));
+    if (f->count) qsort(f->entries, f->count, sizeof *f->entries, by_place);
+    for (size_t i = 0; i < f->count; i++) {
+        TR_NEED(f->entries[i].begin == at, TR_FILE, "%s: %s begins at byte %llu, expected %llu: %s",
+                f->path, f->entries[i].name, (unsigned long long)f->entries[i].begin,
+                (unsigned long long)at,
+                f->entries[i].begin < at ? "it overlaps another array" : "bytes of no array");
+        at = f->entries[i].end;
+    }
+    TR_NEED(at == f->nbytes, TR_FILE, "%s: %llu bytes behind the last array", f->path,
+            (unsigned long long)(f->nbytes - at));
+    if (f->count) qsort(f->entries, f->count, sizeof *f->entries, by_name);
+    for (size_t i = 1; i < f->count; i++)
+        TR_NEED(strcmp(f->entries[i - 1].name, f->entries[i].name) != 0, TR_FILE,
+                "%s: %s stands twice", f->path, f->entries[i].name);
+out:
+    return st;
+}
+
+/* ---- Does it fit the network? ---------------------------------------------------------------- */
+
+typedef struct {
+    char text[TR_ERROR_TEXT / 2];
+    size_t count, told;
+} differences;
+
+static void differ(differences *d, const char *fmt, ...) TR_PRINTF(2, 3);
+static void differ(differences *d, const char *fmt, ...)
+{
+    enum { ROOM = 300 };
+    const size_t have = strlen(d->text);
+    va_list args;
+    d->count++;
+    if (have + ROOM > sizeof d->text) return;
+    d->told++;
+    snprintf(d->text + have, sizeof d->text - have, "%s", have ? "; " : "");
+    va_start(args, fmt);
+    vsnprintf(d->text + strlen(d->text), ROOM - 4, fmt, args);
+    va_end(args);
+}
+
+static const char *shape_text(int ndim, const int64_t *dims, char buf[96])
+{
+    size_t n = (size_t)snprintf(buf, 96, "(");
+    for (int i = 0; i < ndim && n < 90; i++)
+        n += (size_t)snprintf(buf + n, 96 - n, "%s%lld", i ? ", " : "", (long long)dims[i]);
+    if (n < 95) snprintf(buf + n, 96 - n, ")");
+    return buf;
+}
+
+static entry *find(const file *f, const char *name)
+{
+    entry key;
+    snprintf(key.name, sizeof key.name, "%s", name);
+    return f->count ? bsearch(&key, f->entries, f->count, sizeof key, by_name) : NULL;
+}
+
+static void look_at_row(const file *f, const tr_row *r, differences *d)
+{
+    char is[96], wants[96];
+    entry *e = find(f, r->name);
+    if (!e) {
+        differ(d, "%s is missing", r->name);
+        return;
+    }
+    e->used = true;
+    if (e->ndim != r->ndim || memcmp(e->dims, r->dims, (size_t)r->ndim * sizeof *r->dims) != 0)
+        differ(d, "%s is %s, the model's %s", r->name, shape_text(e->ndim, e->dims, is),
+               shape_text(r->ndim, r->dims, wants));
+    else if (e->type >= VALUES)
+        differ(d, "%s is of type %s, expected F32, F16, BF16 or F64", r->name, e->dtype);
+}
+
+/* What PyTorch's batch normalization counts, and nothing computes with. */
+static bool is_counter(const char *name)
+{
+    static const char end[] = ".num_batches_tracked";
+    const size_t n = strlen(name);
+    return n >= sizeof end && strcmp(name + n - (sizeof end - 1), end) == 0;
+}
+
+static tr_status check_names(const file *f, const tr_network *n)
+{
+    differences d = {.text = ""};
+    char more[48] = "";
+    for (size_t i = 0; i < tr_row_count(n); i++) {
+        const tr_row r = tr_row_at(n, i);
+        look_at_row(f, &r, &d);
+    }
+    for (size_t i = 0; i < f->count; i++)
+        if (!f->entries[i].used && !is_counter(f->entries[i].name))
+            differ(&d, "the model has no %s", f->entries[i].name);
+    if (d.count == 0) return TR_OK;
+    if (d.count > d.told) snprintf(more, sizeof more, "; and %zu more", d.count - d.told);
+    return TR_FAIL(TR_DATA, "%s does not fit the model: %s%s", f->path, d.text, more);
+}
+
+/* ---- Values ---------------------------------------------------------------------------------- */
+
+static float value(int type, const unsigned char *at)
+{
+    uint16_t h;
+    float v;
+    double d;
+    switch (type) {
+    case F32:
+        memcpy(&v, at, sizeof v);
+        return v;
+    case F64:
+        memcpy(&d, at, sizeof d);
+        return (float)d;
+    default:
+        memcpy(&h, at, sizeof h);
+        return type == F16 ? tr_f16_to_f32(h) : tr_bf16_to_f32(h);
+    }
+}
+
+static tr_status read_row(const file *f, const tr_row *r, float *to)
+{
+    const entry *e = find(f, r->name);
+    const size_t size = types[e->type].size, room = PIECE / size;
+    unsigned char piece[PIECE];
+    tr_status st = TR_OK;
+    for (size_t i = 0; i < r->count; i += room) {
+        const size_t some = r->count - i < room ? r->count - i : room;
+        TR_TRY(read_at(f, f->data + e->begin + i * size, piece, some * size));
+        for (size_t k = 0; k < some; k++) {
+            to[i + k] = value(e->type, piece + k * size);
+            TR_NEED(isfinite(to[i + k]), TR_DATA, "%s: %s, element %zu: not a finite float32",
+                    f->path, r->name, i + k);
+        }
+    }
+out:
+    return st;
+}
+
+tr_status tr_safetensors_read(const char *path, tr_network *n)
+{
+    tr_status st;
+    size_t header = 0;
+    file f = {.path = path, .fd = -1};
+    TR_TRY(open_file(&f, &header));
+    TR_TRY(read_header(&f, header));
+    TR_TRY(check_places(&f));
+    TR_TRY(check_names(&f, n));
+    for (size_t i = 0; i < tr_row_count(n); i++) {
+        const tr_row r = tr_row_at(n, i);
+        TR_TRY(read_row(&f, &r, (r.state ? n->states : n->params) + tr_row_offset(n, i)));
+    }
+out:
+    if (f.fd >= 0) close(f.fd);
+    tr_free(f.header);
+    tr_free(f.entries);
+    return st;
+}
