@@ -31,11 +31,16 @@ static const char *last_parts(const char *key, size_t n)
     return key;
 }
 
+enum { FIXED = 6 }; /* columns besides the trial and its settings */
+static const char *const fixed[FIXED] = {"latency, ms", "size",     "mult-adds",
+                                         "loss",        "accuracy", ""};
+
 static const char *short_name(const tr_sweep *s, size_t column)
 {
     const char *key = s->columns[column]->text;
     for (size_t n = 1; n < parts(key); n++) {
         size_t same = 0;
+        for (size_t k = 0; k < FIXED; k++) same += strcmp(fixed[k], last_parts(key, n)) == 0;
         for (size_t k = 0; k < s->ncolumns; k++)
             same += strcmp(last_parts(s->columns[k]->text, n), last_parts(key, n)) == 0;
         if (same == 1) return last_parts(key, n);
@@ -131,7 +136,7 @@ out:
 
 /* ---- The table for people -------------------------------------------------------------------- */
 
-enum { CELL = 48, FIXED = 6 }; /* columns besides the settings */
+enum { CELL = 48 };
 
 static void number_cells(const tables *x, const tr_trial *t, char cells[][CELL])
 {
@@ -156,12 +161,10 @@ static void number_cells(const tables *x, const tr_trial *t, char cells[][CELL])
 /* Trial, settings, numbers; row 0: what they are. */
 static tr_status fill(const tables *x, char (*cells)[CELL], size_t columns, size_t *nrows)
 {
-    static const char *const names[FIXED] = {"latency, ms", "size",     "mult-adds",
-                                             "loss",        "accuracy", ""};
     const tr_sweep *s = x->s;
     snprintf(cells[0], CELL, "trial");
     for (size_t k = 0; k < s->ncolumns; k++) snprintf(cells[1 + k], CELL, "%s", x->names[k]);
-    for (size_t k = 0; k < FIXED; k++) snprintf(cells[1 + s->ncolumns + k], CELL, "%s", names[k]);
+    for (size_t k = 0; k < FIXED; k++) snprintf(cells[1 + s->ncolumns + k], CELL, "%s", fixed[k]);
     *nrows = 1;
     for (size_t i = 0; i < s->ntrials; i++) {
         const tr_trial *t = &s->trials[i];
