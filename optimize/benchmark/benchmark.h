@@ -35,9 +35,6 @@ typedef struct {
     size_t runs;    /* and so many calls */
     uint64_t seed;
     tr_bench_clock clock;
-    void (*sample)(
-        void *ctx); /* may be NULL; between calls, about every 20 ms, in no call's time */
-    void *sample_ctx;
 } tr_bench_options;
 
 typedef tr_status (*tr_bench_call)(void *ctx);
@@ -50,9 +47,17 @@ typedef struct {
     double busy; /* processor time over wall time: 1 is one processor */
 } tr_timing;
 
+typedef struct {
+    tr_bench_call call;
+    void (*sample)(
+        void *ctx); /* may be NULL; between calls, about every 20 ms, in no call's time */
+    void *ctx;
+    tr_timing *timing; /* out */
+} tr_bench_subject;
 /* One call after the other. Warm-up: rounds of calls until the medians of two rounds differ by less
- * than 3 %, at most 40 rounds, or 3 s. */
-tr_status tr_bench_calls(const tr_bench_options *o, tr_bench_call call, void *ctx, tr_timing *out);
+ * than 3 %, at most 40 rounds, or 3 s. Several subjects are all warmed up, then take turns of some 50 ms, so that
+ * what drifts on the machine meets all alike; a turn's first call, which finds others' caches, does not count. */
+tr_status tr_bench_calls(const tr_bench_options *o, const tr_bench_subject *subjects, size_t count);
 
 /* Open-loop load: calls are due at times of their own (Poisson, by Philox), whether those before are done
  * or not, and a call's time counts from when it was due: what waits in line is not left out (coordinated
@@ -103,7 +108,7 @@ typedef struct {
     double samples_per_s, batches_per_s; /* by the median */
     double speedup;                      /* over the first model at this batch */
     double memory;                       /* bytes of the engine, planned */
-    double rss_peak, rss_mean;           /* bytes of the process while it ran */
+    double rss_peak, rss_mean;           /* bytes of the process, with all models, while it ran */
     double size, accuracy;
 } tr_bench_row;
 

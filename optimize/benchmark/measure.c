@@ -11,6 +11,7 @@ enum { MOST = 200000, ROUND = 8, ROUNDS = 40 };
 #define ROUND_SECONDS   0.02
 #define WARM_UP_SECONDS 3 /* at most, where times do not settle */
 #define SAMPLE_EVERY    0.02
+#define TURN_SECONDS    0.05 /* of calls, where several take turns */
 
 /* ---- Clocks ---------------------------------------------------------------------------------- */
 
@@ -103,29 +104,81 @@ out:
     return st;
 }
 
-tr_status tr_bench_calls(const tr_bench_options *o, tr_bench_call call, void *ctx, tr_timing *out)
+/* One of several that take turns. */
+typedef struct {
+    loop l;
+    const tr_bench_subject *subject;
+    size_t n;
+    double sum, sampled, wall, cpu; /* seconds of calls; of calls at the next sample; of turns */
+} turns;
+
+static bool enough(const tr_bench_options *o, const turns *t)
+{
+    return t->n >= MOST || (t->n > 0 && t->n >= o->runs && t->sum >= o->seconds);
+}
+
+/* A turn of one among several begins with a call that does not count: caches are the others'. */
+static tr_status take_turn(const tr_bench_options *o, turns *t, bool alone)
+{
+    const tr_bench_clock *c = &t->l.clock;
+    tr_status st = TR_OK;
+    double end = alone ? INFINITY : t->sum + TURN_SECONDS, cold;
+    const size_t least = t->n + ROUND;
+    if (!alone) TR_TRY(timed(&t->l, &cold));
+    const double begin = c->now(c->ctx), cpu = c->cpu(c->ctx);
+    while (!enough(o, t) && (t->n < least || t->sum < end)) {
+        TR_TRY(timed(&t->l, &t->l.times[t->n]));
+        t->sum += t->l.times[t->n++];
+        if (!t->subject->sample || t->sum < t->sampled) continue;
+        t->subject->sample(t->subject->ctx);
+        t->sampled = t->sum + SAMPLE_EVERY;
+    }
+    t->wall += c->now(c->ctx) - begin;
+    t->cpu += c->cpu(c->ctx) - cpu;
+out:
+    return st;
+}
+
+static tr_status measure_all(const tr_bench_options *o, turns *t, size_t count)
 {
     tr_status st = TR_OK;
-    loop l = {.clock = clock_of(o), .call = call, .ctx = ctx};
-    size_t n = 0;
-    double sum = 0, sampled = 0;
-    *out = (tr_timing){.stable = false};
-    l.times = tr_alloc(TR_MEM_OTHER, MOST, sizeof *l.times);
-    TR_HAVE(l.times);
-    TR_TRY(warm_up(&l, out));
-    const double begin = l.clock.now(l.clock.ctx), cpu = l.clock.cpu(l.clock.ctx);
-    for (; n < MOST && (n < o->runs || n == 0 || sum < o->seconds); n++) {
-        TR_TRY(timed(&l, &l.times[n]));
-        sum += l.times[n];
-        if (!o->sample || sum < sampled) continue;
-        o->sample(o->sample_ctx);
-        sampled = sum + SAMPLE_EVERY;
+    bool more = true;
+    for (size_t i = 0; i < count; i++) TR_TRY(warm_up(&t[i].l, t[i].subject->timing));
+    while (more) {
+        more = false;
+        for (size_t i = 0; i < count; i++) {
+            if (enough(o, &t[i])) continue;
+            TR_TRY(take_turn(o, &t[i], count == 1));
+            more = more || !enough(o, &t[i]);
+        }
     }
-    const double wall = l.clock.now(l.clock.ctx) - begin;
-    out->busy = wall > 0 ? (l.clock.cpu(l.clock.ctx) - cpu) / wall : 0;
-    TR_TRY(tr_spread_of(l.times, n, o->seed, &out->spread));
+    for (size_t i = 0; i < count; i++) {
+        tr_timing *out = t[i].subject->timing;
+        out->busy = t[i].wall > 0 ? t[i].cpu / t[i].wall : 0;
+        TR_TRY(tr_spread_of(t[i].l.times, t[i].n, o->seed, &out->spread));
+    }
 out:
-    tr_free(l.times);
+    return st;
+}
+
+tr_status tr_bench_calls(const tr_bench_options *o, const tr_bench_subject *subjects, size_t count)
+{
+    tr_status st = TR_OK;
+    turns *t = tr_alloc(TR_MEM_OTHER, count, sizeof *t);
+    TR_HAVE(t);
+    for (size_t i = 0; i < count; i++) {
+        *subjects[i].timing = (tr_timing){.stable = false};
+        t[i] = (turns){.subject = &subjects[i],
+                       .l = {.clock = clock_of(o),
+                             .call = subjects[i].call,
+                             .ctx = subjects[i].ctx,
+                             .times = tr_alloc(TR_MEM_OTHER, MOST, sizeof(double))}};
+        TR_HAVE(t[i].l.times);
+    }
+    st = measure_all(o, t, count);
+out:
+    for (size_t i = 0; t && i < count; i++) tr_free(t[i].l.times);
+    tr_free(t);
     return st;
 }
 

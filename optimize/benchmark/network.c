@@ -79,24 +79,37 @@ out:
     return st;
 }
 
-static tr_status measure(const tr_benchmark_options *o, const tr_bench_model *m, int64_t batch,
-                         tr_bench_row *row)
+static void fill_row(const subject *s, tr_bench_row *row)
+{
+    tr_memory_plan memory;
+    tr_inference_memory(s->engine, &memory);
+    for (size_t k = 0; k < TR_MEM_KINDS; k++) row->memory += (double)memory.bytes[k];
+    row->rss_peak = s->rss_peak;
+    row->rss_mean = s->samples ? s->rss_sum / (double)s->samples : 0;
+    row->batches_per_s = 1 / row->timing.spread.percent[50];
+    row->samples_per_s = row->batches_per_s * (double)s->batch;
+}
+
+/* All models at one batch, in turns. */
+static tr_status measure(const tr_benchmark_options *o, size_t which, tr_benchmark *b)
 {
     tr_status st = TR_OK;
-    subject s;
-    tr_memory_plan memory;
-    TR_TRY(subject_open(o, m, batch, &s, &row->load));
-    const tr_bench_options b = {
-        .seconds = o->seconds, .runs = o->runs, .seed = o->seed, .sample = look, .sample_ctx = &s};
-    TR_TRY(tr_bench_calls(&b, answer, &s, &row->timing));
-    tr_inference_memory(s.engine, &memory);
-    for (size_t k = 0; k < TR_MEM_KINDS; k++) row->memory += (double)memory.bytes[k];
-    row->rss_peak = s.rss_peak;
-    row->rss_mean = s.samples ? s.rss_sum / (double)s.samples : 0;
-    row->batches_per_s = 1 / row->timing.spread.percent[50];
-    row->samples_per_s = row->batches_per_s * (double)batch;
+    subject *s = tr_alloc(TR_MEM_OTHER, o->nmodels, sizeof *s);
+    tr_bench_subject *subjects = tr_alloc(TR_MEM_OTHER, o->nmodels, sizeof *subjects);
+    const tr_bench_options bo = {.seconds = o->seconds, .runs = o->runs, .seed = o->seed};
+    TR_HAVE(s && subjects);
+    for (size_t k = 0; k < o->nmodels; k++) {
+        tr_bench_row *row = &b->rows[k * o->nbatches + which];
+        subjects[k] = (tr_bench_subject){
+            .call = answer, .sample = look, .ctx = &s[k], .timing = &row->timing};
+        TR_TRY(subject_open(o, &o->models[k], o->batches[which], &s[k], &row->load));
+    }
+    TR_TRY(tr_bench_calls(&bo, subjects, o->nmodels));
+    for (size_t k = 0; k < o->nmodels; k++) fill_row(&s[k], &b->rows[k * o->nbatches + which]);
 out:
-    subject_close(&s);
+    for (size_t k = 0; s && k < o->nmodels; k++) subject_close(&s[k]);
+    tr_free(s);
+    tr_free(subjects);
     return st;
 }
 
@@ -110,7 +123,8 @@ static tr_status load(const tr_benchmark_options *o, const tr_bench_model *m, do
     const tr_bench_options b = {.seconds = o->seconds, .runs = o->runs, .seed = o->seed};
     const tr_bench_options none = {.seed = o->seed};
     TR_TRY(subject_open(o, m, 1, &s, &seconds));
-    TR_TRY(tr_bench_calls(&none, answer, &s, &warm));
+    const tr_bench_subject one = {.call = answer, .ctx = &s, .timing = &warm};
+    TR_TRY(tr_bench_calls(&none, &one, 1));
     TR_TRY(tr_bench_load(&b, rate, answer, &s, out));
 out:
     subject_close(&s);
@@ -160,21 +174,29 @@ static void find_best(const tr_benchmark_options *o, tr_benchmark *b, size_t mod
     }
 }
 
+static void name_row(const tr_bench_model *m, int64_t batch, tr_bench_row *row)
+{
+    snprintf(row->name, sizeof row->name, "%s", m->name);
+    row->precision = m->precision;
+    row->batch = batch;
+    row->size = m->size;
+    row->accuracy = m->accuracy;
+}
+
 tr_status tr_benchmark_run(const tr_benchmark_options *o, tr_benchmark *b)
 {
     tr_status st = TR_OK;
-    for (size_t k = 0; k < o->nmodels; k++) {
-        const tr_bench_model *m = &o->models[k];
-        for (size_t i = 0; i < o->nbatches; i++) {
+    for (size_t i = 0; i < o->nbatches; i++) {
+        for (size_t k = 0; k < o->nmodels; k++)
+            name_row(&o->models[k], o->batches[i], &b->rows[k * o->nbatches + i]);
+        TR_TRY(measure(o, i, b));
+        for (size_t k = 0; k < o->nmodels; k++) {
             tr_bench_row *row = &b->rows[k * o->nbatches + i];
-            snprintf(row->name, sizeof row->name, "%s", m->name);
-            row->precision = m->precision;
-            row->batch = o->batches[i];
-            row->size = m->size;
-            row->accuracy = m->accuracy;
-            TR_TRY(measure(o, m, o->batches[i], row));
             row->speedup = row->samples_per_s / b->rows[i].samples_per_s;
         }
+    }
+    for (size_t k = 0; k < o->nmodels; k++) {
+        const tr_bench_model *m = &o->models[k];
         for (size_t i = 0; i < o->nrates; i++) {
             tr_bench_load_row *row = &b->loads[k * o->nrates + i];
             snprintf(row->name, sizeof row->name, "%s", m->name);

@@ -110,20 +110,19 @@ static void calls_after_warming_up(void **state)
     for (int i = 0; i < 40; i++) takes[i] = (i < 16 ? 1.0 / (i + 1) : 0.0625) / 16;
     world w = {.takes = takes, .ntakes = 40};
     tr_bench_options o = options(&w);
-    o.sample = sample;
-    o.sample_ctx = &w;
     tr_timing t;
-    ok(tr_bench_calls(&o, call, &w, &t));
+    tr_bench_subject s = {.call = call, .sample = sample, .ctx = &w, .timing = &t};
+    ok(tr_bench_calls(&o, &s, 1));
     assert_true(t.first == 0.0625 && t.stable && t.warmup > 16);
     assert_true(t.spread.runs >= 20 && t.spread.percent[100] < 0.004);
     assert_true(w.samples > 2);
-    o.sample = NULL;
+    s.sample = NULL;
     o.runs = 1;
     o.seconds = 0.0625;
-    ok(tr_bench_calls(&o, call, &w, &t));
+    ok(tr_bench_calls(&o, &s, 1));
     assert_true(t.spread.runs >= 16 && t.spread.runs <= 17 && fabs(t.busy - 0.5) < 1e-9);
     w.fail_at = w.calls + 30;
-    assert_int_equal(tr_bench_calls(&o, call, &w, &t), TR_KERNEL);
+    assert_int_equal(tr_bench_calls(&o, &s, 1), TR_KERNEL);
 }
 
 static void never_stable(void **state)
@@ -134,8 +133,55 @@ static void never_stable(void **state)
     world w = {.takes = takes, .ntakes = 5000};
     tr_bench_options o = options(&w);
     tr_timing t;
-    ok(tr_bench_calls(&o, call, &w, &t));
+    const tr_bench_subject s = {.call = call, .ctx = &w, .timing = &t};
+    ok(tr_bench_calls(&o, &s, 1));
     assert_true(t.warmup <= 40 * 21 + 1);
+}
+
+/* Two that share a clock: calls of 1 and of 2 ms, twice that for a turn's first one, and half as much again for both
+ * from a moment on, as where the machine is given other work. */
+typedef struct {
+    world *w;
+    double takes;
+    size_t calls, turns;
+} runner;
+
+static runner *last_called;
+
+static tr_status call_runner(void *ctx)
+{
+    runner *r = ctx;
+    const bool cold = last_called != r;
+    const double takes = r->takes * (cold ? 2 : 1) * (r->w->time > 1.2 ? 1.5 : 1);
+    last_called = r;
+    r->calls++;
+    r->turns += cold;
+    r->w->time += takes;
+    r->w->cpu += takes;
+    return r->w->fail_at && r->calls == r->w->fail_at ? TR_FAIL(TR_KERNEL, "failed") : TR_OK;
+}
+
+static void several_take_turns(void **state)
+{
+    (void)state;
+    world w = {.fail_at = 0};
+    runner a = {.w = &w, .takes = 1e-3}, b = {.w = &w, .takes = 2e-3};
+    tr_timing ta, tb;
+    tr_bench_options o = options(&w);
+    const tr_bench_subject s[] = {{.call = call_runner, .ctx = &a, .timing = &ta},
+                                  {.call = call_runner, .ctx = &b, .timing = &tb}};
+    ok(tr_bench_calls(&o, s, 2));
+    assert_true(a.turns > 10 && b.turns > 10);
+    assert_true(fabs(ta.spread.percent[50] - 1e-3) < 1e-9);
+    assert_true(fabs(ta.spread.percent[90] - 1.5e-3) < 1e-9);
+    for (int p = 5; p < 100;
+         p += 5) /* one after the other, only the second would have met the drift */
+        assert_true(fabs(tb.spread.percent[p] / ta.spread.percent[p] - 2) < 1e-6 ||
+                    (p > 50 && p < 80));
+    assert_true(ta.spread.percent[100] < 1.6e-3 && tb.spread.percent[100] < 3.1e-3);
+    assert_true(fabs(ta.busy - 1) < 1e-9);
+    w.fail_at = b.calls + 20;
+    assert_int_equal(tr_bench_calls(&o, s, 2), TR_KERNEL);
 }
 
 /* A call of a second among calls of a millisecond, 100 due a second: the hundred that became due in
@@ -236,6 +282,7 @@ int main(void)
         cmocka_unit_test(interval_of_the_median),
         cmocka_unit_test(calls_after_warming_up),
         cmocka_unit_test(never_stable),
+        cmocka_unit_test(several_take_turns),
         cmocka_unit_test(load_counts_from_when_it_was_due),
         cmocka_unit_test(networks),
     };
