@@ -159,6 +159,12 @@ static tr_status evaluate(run *r, const tr_network *n, const tr_config *c, tr_ev
     return TR_OK;
 }
 
+/* tr_stage_job.latency */
+static tr_status latency(const tr_stage_job *job, const tr_network *n, double *ms)
+{
+    return measure(job->trainer, n, ms);
+}
+
 static tr_status add_evaluation(tr_attrs *a, const tr_evaluation *e, const char *behind)
 {
     tr_status st;
@@ -346,6 +352,7 @@ static tr_status attempt(run *r, tr_stage_result *made, tr_miss *miss, bool *agr
                               .by_hand = f->by_hand,
                               .findings = r->findings,
                               .train = tr_stage_train_within,
+                              .latency = latency,
                               .trainer = f};
     TR_TRY(r->stage->run(&job, made, agreed));
     const tr_network *n = made->network ? made->network : f->chain.network;

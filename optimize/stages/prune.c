@@ -10,7 +10,7 @@
 enum { CHANNELS, WEIGHTS, PATTERN };
 static const char *const kinds[] = {"channels", "weights", "pattern", NULL};
 static const char *const criteria[] = {"l1", "l2", "random", "batchnorm", "taylor", NULL};
-static const char *const measures[] = {"parameters", "multiply_adds", NULL};
+static const char *const measures[] = {"parameters", "multiply_adds", "latency", NULL};
 static const char *const schedules[] = {"linear", "cubic", NULL};
 
 typedef struct {
@@ -36,7 +36,10 @@ static const tr_field fields[] = {
               "what says how little a channel or weight counts: sums of absolute values or of "
               "squares, chance, factors of "
               "the batchnorm behind it, of weight times gradient"),
-    TR_CHOICE("measure", AT(measure), measures, "multiply_adds", "of channels: what is to be less"),
+    TR_CHOICE(
+        "measure", AT(measure), measures, "multiply_adds",
+        "of channels: what is to be less; latency: what one sample takes, measured by one rank "
+        "at each step of the search, so that runs differ"),
     TR_BOOL("global", AT(global), "true",
             "all layers compete; else each loses the same part of its own"),
     TR_INTS("pattern", AT(pattern), "[2, 4]", 1, 64, NULL, "[n, m]: of m weights n stay"),
@@ -117,10 +120,19 @@ static tr_status loss_of(void *ctx, const tr_network *n, double *loss)
     return st;
 }
 
-static double measure_of(const work *w, const tr_network *n)
+static tr_status latency_of(void *ctx, const tr_network *n, double *ms)
 {
-    return w->o->measure == TR_PRUNE_PARAMETERS ? (double)n->model->nparameters
+    const tr_stage_job *job = ctx;
+    return job->latency(job, n, ms);
+}
+
+/* *Collective.* */
+static tr_status measure_of(const work *w, const tr_network *n, double *out)
+{
+    if (w->o->measure == TR_PRUNE_MEASURED) return latency_of((void *)w->job, n, out);
+    *out = w->o->measure == TR_PRUNE_PARAMETERS ? (double)n->model->nparameters
                                                 : tr_network_multiply_adds(n);
+    return TR_OK;
 }
 
 /* How much of each group may go; found out once, on the network that came in. */
@@ -176,9 +188,12 @@ out:
 static tr_status remove_channels(work *w, const tr_network *n, double left, tr_network **out)
 {
     tr_status st = TR_OK;
-    double reached, *shares = NULL;
-    const double target = left * w->before / measure_of(w, n);
-    tr_structured_options so = {.by = (tr_prune_by)w->o->by,
+    double reached, now, *shares = NULL;
+    TR_TRY(measure_of(w, n, &now));
+    const double target = left * w->before / now;
+    tr_structured_options so = {.cost = latency_of,
+                                .ctx = (void *)w->job,
+                                .by = (tr_prune_by)w->o->by,
                                 .measure = (tr_prune_measure)w->o->measure,
                                 .target = target < 1 ? target : 1,
                                 .global = w->o->global,
@@ -191,9 +206,11 @@ static tr_status remove_channels(work *w, const tr_network *n, double left, tr_n
     if (w->o->sensitivity > 0) TR_TRY(shares_now(w, n, &so, &shares));
     so.shares = shares;
     TR_TRY(tr_prune_channels(n, &so, out, &reached));
-    const double now = measure_of(w, *out) / w->before;
+    TR_TRY(measure_of(w, *out, &now));
+    now /= w->before;
     TR_TRY(tr_attrs_add_real(&w->job->findings->values, "reached", now));
-    if (now > left + 1e-9 && tr_comm_topology(w->job->comm)->rank == 0)
+    const double noise = w->o->measure == TR_PRUNE_MEASURED ? 0.05 : 1e-9;
+    if (now > left + noise && tr_comm_topology(w->job->comm)->rank == 0)
         tr_log(TR_LOG_WARN,
                "prune: %.3g of the %s is left, not %.3g: widths, `most` or `keep` allow no less",
                now, measures[w->o->measure], left);
@@ -304,7 +321,7 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
     tr_network *network = NULL;
     *agreed = true;
     TR_TRY(tr_agree(job->comm, list_kept(&w), NULL));
-    w.before = measure_of(&w, job->parent);
+    if (o->kind == CHANNELS) TR_TRY(measure_of(&w, job->parent, &w.before));
     for (int round = 1; round <= o->rounds; round++) {
         const double left =
             tr_prune_schedule(1 - o->amount, round, (int)o->rounds, o->schedule == 1);

@@ -104,6 +104,16 @@ class Pipeline(Case):
             out = self.run_trainer(stage, model, key, *(["kind=pattern"] if "pattern" in key else []), "--force", status=2)
             self.assertIn(said, out)
 
+    def test_prune_by_latency(self):
+        """What is measured decides how much goes: the same for all ranks, which end with one model."""
+        config = self.config(every=50)
+        self.run_trainer(config, "pipeline=[train, fold, {prune: {measure: latency, amount: 0.1, rounds: 2, train: {steps: 2}}}]",
+                         "run.threads=1", ranks=3)
+        a = self.attributes(self.stage("02-prune.h5"), "02-prune")
+        self.assertGreater(a["reached"], 0)
+        self.assertIn("measure: latency", a["options"])
+        self.assertLessEqual(a["parameters"], self.attributes(self.stage("01-fold.h5"), "01-fold")["parameters"])
+
     def test_export(self):
         """An export is read back and answers as the model does, at any rank count; imported, it is the same model."""
         config = self.config(every=50)
