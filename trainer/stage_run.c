@@ -198,6 +198,9 @@ static tr_status begin_lineage(run *r)
     tr_findings *first;
     const bool root = tr_comm_topology(r->f->comm)->rank == 0; /* who writes it */
     if (root) TR_TRY(tr_lineage_read(c->file, &r->lineage));
+    /* long, and only asked of a stage's own file */
+    for (size_t i = 0; i < r->lineage.count; i++)
+        tr_attrs_remove(&r->lineage.v[i].values, "inputs");
     if (root && r->lineage.count == 0) {
         TR_TRY(tr_lineage_add(&r->lineage, "00-train", &first));
         TR_TRY(add_size(&first->values, c->network->model));

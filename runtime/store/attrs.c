@@ -69,6 +69,15 @@ const tr_attr *tr_attrs_get(const tr_attrs *a, const char *name)
     return NULL;
 }
 
+void tr_attrs_remove(tr_attrs *a, const char *name)
+{
+    size_t i = 0;
+    while (i < a->count && strcmp(a->v[i].name, name) != 0) i++;
+    if (i == a->count) return;
+    tr_free(a->v[i].text);
+    memmove(&a->v[i], &a->v[i + 1], (--a->count - i) * sizeof *a->v);
+}
+
 void tr_attrs_free(tr_attrs *a)
 {
     for (size_t i = 0; i < a->count; i++) tr_free(a->v[i].text);

@@ -25,6 +25,8 @@
 
 #define METADATA_ALLOWANCE (64u << 10)
 #define COMPACT_MAX        65535 /* links a group may have in its header */
+#define LINKS              2     /* a layer's group mostly has: "weight", "bias" */
+#define LINK_NAME          6
 
 typedef struct {
     uint64_t offset;
@@ -93,6 +95,16 @@ static tr_status check_limit(tr_image *im, size_t more)
     return TR_OK;
 }
 
+/* A dataset has one attribute: without the hint its header is 256 bytes at least. */
+static bool no_spare_room(hid_t layout)
+{
+#if H5_VERSION_GE(1, 10, 5)
+    return H5Pset_dset_no_attrs_hint(layout, true) >= 0;
+#else
+    return layout >= 0;
+#endif
+}
+
 static tr_status create(tr_image *im)
 {
     tr_status st = TR_OK;
@@ -117,10 +129,12 @@ static tr_status create(tr_image *im)
                    H5Pset_link_phase_change(creation, COMPACT_MAX, COMPACT_MAX) >= 0 &&
                    H5Pset_link_phase_change(im->groups, COMPACT_MAX, COMPACT_MAX) >= 0 &&
                    H5Pset_attr_phase_change(im->groups, 64, 32) >= 0 &&
+                   H5Pset_est_link_info(im->groups, LINKS, LINK_NAME) >= 0 &&
+                   H5Pset_obj_track_times(im->groups, 0) >= 0 &&
                    H5Pset_layout(im->layout, H5D_CONTIGUOUS) >= 0 &&
                    H5Pset_alloc_time(im->layout, H5D_ALLOC_TIME_EARLY) >= 0 &&
                    H5Pset_fill_time(im->layout, H5D_FILL_TIME_NEVER) >= 0 &&
-                   H5Pset_obj_track_times(im->layout, 0) >= 0,
+                   no_spare_room(im->layout) && H5Pset_obj_track_times(im->layout, 0) >= 0,
                TR_FILE, "%s: property lists", im->path);
     im->file = H5Fcreate(name, H5F_ACC_TRUNC, creation, access);
     TR_H5_NEED(im->file >= 0, TR_FILE, "%s: cannot lay out the file in memory", im->path);

@@ -245,9 +245,10 @@ static void wrong_links(void **state)
     H5Fclose(file);
     assert_error(read_back(f, f->path, &r), TR_FILE, "/train: ");
 
-    file = reopen(f); /* a group inside itself, twice */
-    H5Lcreate_hard(file, "/model", file, "/model/a", H5P_DEFAULT, H5P_DEFAULT);
-    H5Lcreate_hard(file, "/model", file, "/model/b", H5P_DEFAULT, H5P_DEFAULT);
+    file = reopen(f); /* a group inside itself, four times */
+    static const char *const inside[] = {"/model/a", "/model/b", "/model/c", "/model/d"};
+    for (size_t i = 0; i < TR_COUNT(inside); i++)
+        H5Lcreate_hard(file, "/model", file, inside[i], H5P_DEFAULT, H5P_DEFAULT);
     H5Fclose(file);
     assert_error(tr_store_verify(f->path, NULL), TR_FILE, "it contains itself");
 
