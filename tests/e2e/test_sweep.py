@@ -75,7 +75,7 @@ class Sweep(Case):
         # another amount: its stages run again, no training does
         out = self.sweep(GRID.format(second=0.01).replace("0.5]", "0.4]"), "--resume", ranks=0)
         self.assertNotIn("throughput", out)
-        self.assertEqual(self.rows()[0], rows[0])
+        self.assertEqual(self.rows(["front"])[0], {k: v for k, v in rows[0].items() if k != "front"})
         self.assertEqual(self.rows()[3]["pipeline.prune.amount"], "0.4")
         # another training in its place: nothing of the one before is left
         out = self.sweep(GRID.format(second=0.02), "--resume")
