@@ -109,6 +109,9 @@ typedef struct {
     double speedup;                      /* over the first model at this batch */
     double memory;                       /* bytes of the engine, planned */
     double rss_peak, rss_mean;           /* bytes of the process, with all models, while it ran */
+    /* By the device's counters, of all processes: percent of the time in which a kernel ran, mean; bytes of its
+     * memory, peak. NaN: not measured. */
+    double gpu_percent, gpu_memory;
     double size, accuracy;
 } tr_bench_row;
 

@@ -12,6 +12,10 @@ typedef struct {
     float *output;
     double rss_sum, rss_peak;
     size_t samples;
+    const tr_backend *backend; /* whose counters are looked at */
+    void *backend_ctx;
+    double gpu_sum, gpu_peak;
+    size_t gpu_samples, gpu_looks; /* in which its use was known; of its memory */
 } subject;
 
 /* Normal values; ids in their range. */
@@ -40,9 +44,21 @@ static tr_status answer(void *ctx)
     return tr_inference_run(s->engine, (const void *const *)s->inputs, s->batch, &s->output);
 }
 
+static void look_at_device(subject *s)
+{
+    tr_device_load l;
+    if (!s->backend->load || !s->backend->load(s->backend_ctx, &l)) return;
+    s->gpu_looks++;
+    if ((double)l.used > s->gpu_peak) s->gpu_peak = (double)l.used;
+    if (isnan(l.utilization)) return;
+    s->gpu_samples++;
+    s->gpu_sum += l.utilization;
+}
+
 static void look(void *ctx)
 {
     subject *s = ctx;
+    look_at_device(s);
     const double rss = (double)tr_mem_rss();
     s->rss_sum += rss;
     s->samples++;
@@ -66,7 +82,7 @@ static tr_status subject_open(const tr_benchmark_options *o, const tr_bench_mode
                                     .max_batch = batch,
                                     .precision = m->precision,
                                     .skip_passes = o->skip_passes};
-    *s = (subject){.batch = batch};
+    *s = (subject){.batch = batch, .backend = o->backend, .backend_ctx = o->backend_ctx};
     const double begin = tr_now();
     TR_TRY(tr_inference_open(m->network, &e, &s->engine));
     *seconds = tr_now() - begin;
@@ -86,6 +102,8 @@ static void fill_row(const subject *s, tr_bench_row *row)
     for (size_t k = 0; k < TR_MEM_KINDS; k++) row->memory += (double)memory.bytes[k];
     row->rss_peak = s->rss_peak;
     row->rss_mean = s->samples ? s->rss_sum / (double)s->samples : 0;
+    row->gpu_percent = s->gpu_samples ? s->gpu_sum / (double)s->gpu_samples : NAN;
+    row->gpu_memory = s->gpu_looks ? s->gpu_peak : NAN;
     row->batches_per_s = 1 / row->timing.spread.percent[50];
     row->samples_per_s = row->batches_per_s * (double)s->batch;
 }

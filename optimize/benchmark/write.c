@@ -79,6 +79,8 @@ static void json_row(const tr_bench_row *r, FILE *to)
     json_number("memory_bytes", r->memory, to);
     json_number("rss_peak_bytes", r->rss_peak, to);
     json_number("rss_mean_bytes", r->rss_mean, to);
+    json_number("gpu_percent", r->gpu_percent, to);
+    json_number("gpu_memory_bytes", r->gpu_memory, to);
     json_number("file_bytes", r->size > 0 ? r->size : NAN, to);
     json_number("accuracy", r->accuracy, to);
     fputc('}', to);
@@ -163,11 +165,12 @@ static int name_width(const tr_benchmark *b)
 
 static void calls(const tr_benchmark *b, const table *t)
 {
-    const char *const names[] = {"model",     "type",    "batch",   "median ms", "95 % of it",
-                                 "p90",       "p99",     "max",     "mean",      "deviation",
-                                 "samples/s", "speedup", "load ms", "first ms",  "memory",
-                                 "file",      "accuracy"};
-    const int w[] = {name_width(b), 6, 7, 11, 20, 10, 10, 10, 10, 11, 12, 9, 9, 10, 11, 11, 10};
+    const char *const names[] = {"model",     "type",     "batch",   "median ms", "95 % of it",
+                                 "p90",       "p99",      "max",     "mean",      "deviation",
+                                 "samples/s", "speedup",  "load ms", "first ms",  "memory",
+                                 "file",      "accuracy", "GPU",     "GPU memory"};
+    const int w[] = {
+        name_width(b), 6, 7, 11, 20, 10, 10, 10, 10, 11, 12, 9, 9, 10, 11, 11, 10, 14, 14};
     head(t, names, w, TR_COUNT(names));
     for (size_t i = 0; i < b->nrows; i++) {
         const tr_bench_row *r = &b->rows[i];
@@ -191,6 +194,11 @@ static void calls(const tr_benchmark *b, const table *t)
         cell(t, w[14], tr_format_bytes(r->memory, text, sizeof text));
         cell(t, w[15], r->size > 0 ? tr_format_bytes(r->size, text, sizeof text) : "-");
         number(t, w[16], "%.4f", r->accuracy);
+        snprintf(text, sizeof text, "%.0f %%", r->gpu_percent);
+        cell(t, w[17], isnan(r->gpu_percent) ? "not measured" : text);
+        cell(t, w[18],
+             isnan(r->gpu_memory) ? "not measured"
+                                  : tr_format_bytes(r->gpu_memory, text, sizeof text));
         end(t);
     }
 }
