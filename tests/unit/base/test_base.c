@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "runtime/base/file.h"
 #include "runtime/base/visible.h"
 
 static void philox_known_answers(void **state)
@@ -297,6 +298,37 @@ static void error_records_are_a_threads_own(void **state)
     assert_int_equal(tr_status_exit_code(TR_CONFIG), 2);
 }
 
+/* A text's file appears when it is closed, and not at all where who wrote it failed. */
+static void texts_are_whole_or_absent(void **state)
+{
+    (void)state;
+    char folder[] = "/tmp/trireme-base-XXXXXX", text[16];
+    tr_text_file f;
+    assert_non_null(mkdtemp(folder));
+    char *path = tr_sprintf("%s/text", folder), *away = tr_sprintf("%s/no/text", folder);
+    assert_int_equal(tr_text_file_open(&f, path), TR_OK);
+    fputs("half", f.to);
+    assert_int_equal(tr_text_file_close(&f, TR_DATA), TR_DATA);
+    assert_int_not_equal(access(path, F_OK), 0);
+    assert_int_equal(tr_text_file_open(&f, path), TR_OK);
+    fputs("whole", f.to);
+    assert_int_not_equal(access(path, F_OK), 0);
+    assert_int_equal(tr_text_file_close(&f, TR_OK), TR_OK);
+    FILE *made = fopen(path, "r");
+    assert_non_null(made);
+    assert_non_null(fgets(text, sizeof text, made));
+    fclose(made);
+    assert_string_equal(text, "whole");
+    assert_int_equal(tr_text_file_open(&f, away), TR_OK);
+    assert_int_equal(tr_text_file_close(&f, TR_OK), TR_IO);
+    assert_int_equal(tr_text_file_open(&f, NULL), TR_MEMORY);
+    assert_int_equal(tr_text_file_close(&f, TR_MEMORY), TR_MEMORY);
+    unlink(path);
+    rmdir(folder);
+    tr_free(path);
+    tr_free(away);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -312,6 +344,7 @@ int main(void)
         cmocka_unit_test(f16_rounds_to_even),
         cmocka_unit_test(texts),
         cmocka_unit_test(text_is_visible),
+        cmocka_unit_test(texts_are_whole_or_absent),
         cmocka_unit_test(error_records_are_a_threads_own),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
