@@ -6,7 +6,7 @@
  * the others. Prints what opening and the first answer took and the answer's first values; then, for
  * every line "SECONDS" of the input, the median of a call over so many seconds in microseconds;
  * "SECONDS cpu": of the processor's time, where the machine is busy with other work. "ops" prints the
- * least time of each op. Inputs are the same numbers for whoever asks: value i is
+ * least time of each op in 200 runs; "ops N": in N. Inputs are the same numbers for whoever asks: value i is
  * ((i * 7919) % 2000) / 1000 - 1. */
 #include <stdlib.h>
 #include <string.h>
@@ -134,16 +134,15 @@ out:
     return st;
 }
 
-static tr_status print_ops(bench *b)
+static tr_status print_ops(bench *b, int runs)
 {
     tr_status st = TR_OK;
-    enum { RUNS = 200 };
     tr_plan *p = tr_inference_plan(b->inf, b->batch);
     const size_t n = tr_plan_rows(p);
     double *seconds = tr_alloc(TR_MEM_OTHER, 2 * n, sizeof *seconds), *least = seconds + n, sum = 0;
     TR_HAVE(seconds);
     TR_TRY(tr_plan_time_ops(p, true));
-    for (int i = 0; i < RUNS; i++) {
+    for (int i = 0; i < runs; i++) {
         memset(seconds, 0, n * sizeof *seconds);
         TR_TRY(answer(b));
         TR_TRY(tr_plan_op_seconds(p, seconds));
@@ -190,7 +189,7 @@ int main(int argc, char **argv)
                        argc > 5 && strcmp(argv[5], "-") != 0 ? argv[5] : NULL, skip));
     while (fgets(line, sizeof line, stdin)) {
         if (strncmp(line, "ops", 3) == 0)
-            TR_TRY(print_ops(&b));
+            TR_TRY(print_ops(&b, atoi(line + 3) > 0 ? atoi(line + 3) : 200));
         else
             TR_TRY(measure(&b, atof(line),
                            strstr(line, "cpu") ? CLOCK_THREAD_CPUTIME_ID : CLOCK_MONOTONIC));
