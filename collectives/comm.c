@@ -71,6 +71,17 @@ out:
     return st;
 }
 
+/* Of a job without MPI: its one rank is itself. */
+static tr_status alone(tr_comm *c)
+{
+    tr_status st = TR_OK;
+    c->ranks = tr_alloc(TR_MEM_OTHER, 1, sizeof *c->ranks);
+    TR_HAVE(c->ranks);
+    TR_TRY(choose(c));
+out:
+    return st;
+}
+
 static tr_comm *new_comm(tr_job *j)
 {
     tr_comm *c = TR_NEW(TR_MEM_OTHER, tr_comm);
@@ -96,7 +107,7 @@ tr_status tr_comm_open(const tr_comm_options *o, tr_comm **out)
     c->comm = j->world;
     c->local = j->local;
     tr_guard_begin(j, "opening its communicator");
-    st = j->mpi ? connect(c) : choose(c);
+    st = j->mpi ? connect(c) : alone(c);
     tr_guard_end(j);
     if (st != TR_OK) {
         tr_comm_close(c);

@@ -150,10 +150,9 @@ static tr_status late(const tr_wait *w)
                        "rank %d (%s) waited %.0f s for the %s, whose ranks wait as well; not heard "
                        "of: %s",
                        t->rank, t->host, w->counted, where, who);
-    return TR_FAIL(TR_PEER,
-                   "rank %d (%s) waited %.0f s for the %s: all other ranks wait as well, for this "
-                   "or for something else",
-                   t->rank, t->host, w->counted, where);
+    return TR_FAIL(
+        TR_PEER, "rank %d (%s) waited %.0f s for the %s%s", t->rank, t->host, w->counted, where,
+        t->size == 1 ? "" : ": all other ranks wait as well, for this or for something else");
 }
 
 /* A peer that gave up comes no more; what it gave up over is what went wrong, not that it left. So it

@@ -51,11 +51,31 @@ static void beside_a_neighbour(void **state)
     assert_int_equal(way(&w, 1e-3, 5.41), TR_WAIT_SPIN);
 }
 
+/* In a job of one rank without MPI it is the device that is waited for: the time limit holds, and names
+ * nobody. */
+static void one_rank_alone(void **state)
+{
+    (void)state;
+    const tr_comm_options o = {.timeout = 0.2};
+    tr_comm *c = NULL;
+    tr_wait w;
+    tr_status st = TR_OK;
+    assert_int_equal(tr_comm_open(&o, &c), TR_OK);
+    assert_int_equal(c->topology.size, 1);
+    tr_wait_init(&w, c, "device");
+    while (st == TR_OK) st = tr_wait_turn(&w);
+    assert_int_equal(st, TR_PEER);
+    assert_non_null(strstr(tr_last_error()->text, "s for the device"));
+    assert_null(strstr(tr_last_error()->text, "other ranks"));
+    tr_comm_close(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(alone_and_crowded),
         cmocka_unit_test(beside_a_neighbour),
+        cmocka_unit_test(one_rank_alone),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
