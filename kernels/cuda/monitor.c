@@ -1,7 +1,7 @@
 /* What the device's own counters say, by NVML, which the driver brings: loaded at run time, because
  * a program that links it does not start without a driver. Without it memory comes from the CUDA
- * runtime, and utilization is not known (NaN). No synchronization; what a look costs is not
- * measured.
+ * runtime, and utilization is not known (NaN). No synchronization. Opened at the first look:
+ * nvmlInit took some 0.2 s on an H200's host, which programs that never look need not wait for.
  *
  * On a GPU cut into instances (MIG) NVML refuses utilization and may give the whole GPU's memory. */
 #include "kernels/cuda/core.h"
@@ -19,7 +19,7 @@ struct tr_cuda_monitor {
     __typeof__(&nvmlDeviceGetMemoryInfo) memory;
     __typeof__(&nvmlDeviceGetUtilizationRates) utilization;
     __typeof__(&nvmlErrorString) text;
-    bool initialized;
+    bool looked, initialized;
 };
 
 static bool load_functions(tr_cuda_monitor *m)
@@ -45,7 +45,7 @@ static bool load_functions(tr_cuda_monitor *m)
 }
 
 /* The CUDA runtime and NVML number devices differently: the place on the bus tells which is which. */
-static void find_device(tr_cuda *cuda)
+static void find_device(const tr_cuda *cuda)
 {
     tr_cuda_monitor *m = cuda->monitor;
     char bus[32];
@@ -65,7 +65,6 @@ static void find_device(tr_cuda *cuda)
 void tr_cuda_monitor_open(tr_cuda *cuda)
 {
     cuda->monitor = TR_NEW(TR_MEM_OTHER, tr_cuda_monitor);
-    if (cuda->monitor && load_functions(cuda->monitor)) find_device(cuda);
 }
 
 void tr_cuda_monitor_close(tr_cuda *cuda)
@@ -81,11 +80,15 @@ void tr_cuda_monitor_close(tr_cuda *cuda)
 bool tr_cuda_load(void *ctx, tr_device_load *out)
 {
     const tr_cuda *cuda = ctx;
-    const tr_cuda_monitor *m = cuda->monitor;
+    tr_cuda_monitor *m = cuda->monitor;
     nvmlMemory_t memory;
     nvmlUtilization_t now;
     size_t available, total;
     if (cuda->o.dry) return false;
+    if (m && !m->looked) {
+        m->looked = true;
+        if (load_functions(m)) find_device(cuda);
+    }
     const bool there = m && m->device;
     out->held = tr_cuda_memory_held(cuda);
     out->utilization =
