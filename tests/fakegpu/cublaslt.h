@@ -41,7 +41,8 @@ struct Algo {
     uint32_t magic, id, split, scheme;
     uint16_t align[4]; // that the caller promised
     uint32_t bias_align;
-    uint32_t undefined; // 0: has neither tiles nor stages
+    uint32_t tile;      // 0: has none, and applies the epilogue in a kernel of its own
+    uint32_t undefined; // 0: has no stages
 };
 constexpr uint32_t algo_magic = 0x6c746d6d;
 

@@ -70,18 +70,19 @@ bool vectors(const Layout &l, uint32_t align)
 // What the stand-in can choose from, the expected fastest first. They differ in workspace, in the
 // order of summation (so in the last bits), and in what they demand.
 struct Way {
-    uint32_t id, split, scheme;
+    uint32_t id, split, scheme, tile;
     bool vectors;
     uint64_t fixed; // bytes of workspace, beside what partial results take
 };
 const Way ways[] = {
-    {21, 3, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, true, 0},
-    {6, 1, CUBLASLT_REDUCTION_SCHEME_NONE, true, 4096},
-    {5, 2, CUBLASLT_REDUCTION_SCHEME_INPLACE, false, 1024},
-    {7, 2, CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE, false, 0},
-    {11, 2, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, false, 0},
-    {2, 1, CUBLASLT_REDUCTION_SCHEME_NONE, false, 512},
-    {1, 1, CUBLASLT_REDUCTION_SCHEME_NONE, false, 0},
+    {21, 3, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 15, true, 0},
+    {6, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 15, true, 4096},
+    {5, 2, CUBLASLT_REDUCTION_SCHEME_INPLACE, 15, false, 1024},
+    {7, 2, CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE, 15, false, 0},
+    {11, 2, CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE, 15, false, 0},
+    {2, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 15, false, 512},
+    {16, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 0, false, 0},
+    {1, 1, CUBLASLT_REDUCTION_SCHEME_NONE, 15, false, 0},
 };
 
 bool fits(const Way &way, const Product &p, const Preference &pref, uint64_t workspace)
@@ -130,6 +131,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
         algo.id = way.id;
         algo.split = way.split;
         algo.scheme = way.scheme;
+        algo.tile = way.tile;
         algo.workspace = workspace_of(algo, p);
         if (*returned == requested || !fits(way, p, pref, algo.workspace)) continue;
         for (int i = 0; i < 4; i++) algo.align[i] = (uint16_t)pref.align[i];
@@ -156,6 +158,7 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
     case CUBLASLT_ALGO_CONFIG_ID:
         return get(&v, FIELD(Algo, id), buf, size, written);
     case CUBLASLT_ALGO_CONFIG_TILE_ID:
+        return get(&v, FIELD(Algo, tile), buf, size, written);
     case CUBLASLT_ALGO_CONFIG_STAGES_ID:
         return get(&v, FIELD(Algo, undefined), buf, size, written);
     case CUBLASLT_ALGO_CONFIG_SPLITK_NUM:

@@ -289,6 +289,10 @@ void compute(const Product &p, const Algo &algo, const Operands &o)
     const std::vector<float> b = plain(p.b, p.desc.trans_b != CUBLAS_OP_N, o.b, tf32);
     const uint32_t e = p.desc.epilogue;
     const bool bias = (e & CUBLASLT_EPILOGUE_BIAS) != 0;
+    // As cuBLASLt 13.1 does on an H200: sums in parts and algorithms without tiles are rounded to D's type
+    // before a bias or GELU, and products before they are added to D.
+    const bool after = bias || (e & CUBLASLT_EPILOGUE_GELU);
+    const bool rounds = (after && (algo.split > 1 || algo.tile == 0)) || o.beta != 0;
     // Whatever lies there is lost, as the library may use all that it asked for.
     if (algo.workspace) memset(o.workspace, 0xa5, algo.workspace);
     std::vector<float> sums(p.m);
@@ -296,6 +300,7 @@ void compute(const Product &p, const Algo &algo, const Operands &o)
         column(p, algo, o, a, &b[j * p.k], j, sums);
         for (uint64_t i = 0; i < p.m; i++) {
             float v = o.alpha * sums[i];
+            if (rounds) v = rounded(p.d.type, v);
             if (o.beta != 0) v += o.beta * load(p.c.type, o.c, place(p.c, i, j));
             if (bias) v += load(p.d.type, p.desc.bias, i);
             if (e & CUBLASLT_EPILOGUE_RELU) v = v > 0 ? v : 0;

@@ -66,7 +66,8 @@ typedef struct {
     void *workspace;
 } tr_cuda_product_args;
 
-/* Into the context's stream. D must not overlap A, B or the vector. beta 0: D is not read. */
+/* Into the context's stream. D must not overlap A, B or the vector. beta 0: D is not read; else, where D is of
+ * 16 bits, the library may round the product once before it adds (cuBLASLt 13.1's kernels for Hopper do). */
 TR_CUDA_C tr_status tr_cuda_product_run(tr_cuda_product *p, const tr_cuda_product_args *a);
 
 #endif

@@ -16,7 +16,10 @@
  * output, one block after the other (INPLACE), or in the workspace in the output's type: both would
  * round 16-bit results more than once, and the former orders blocks by a counter at run time. So
  * 16-bit outputs, and all in deterministic mode, allow only partial sums in float32 in the
- * workspace, added in a step of their own; so do the parts that are ours. */
+ * workspace, added in a step of their own; so do the parts that are ours. Also of these the library
+ * rounds the whole sum to the output's type before a bias or GELU (seen with cuBLASLt 13.1 on an H200:
+ * every third element of bf16 results off by more than one rounding), and so do its algorithms without
+ * tiles, which run the epilogue as a kernel of its own: with such an epilogue 16-bit outputs allow neither. */
 #include "kernels/cuda/blas/private.h"
 
 #include <string.h>
@@ -71,13 +74,21 @@ int32_t tr_blas_ask(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAt
     return v;
 }
 
-static void add(candidates *to, const tr_cuda_blas *blas, const cublasLtMatmulHeuristicResult_t *r)
+/* Whether a sum that is made in several steps would be rounded before the epilogue. */
+static bool rounds_between(const tr_cuda_problem *q)
+{
+    return q->out != TR_F32 && q->epilogue != TR_EPILOGUE_NONE &&
+           q->epilogue != TR_EPILOGUE_BIAS_GRADIENT;
+}
+
+static void add(candidates *to, const tr_cuda_blas *blas, const tr_cuda_problem *q,
+                const cublasLtMatmulHeuristicResult_t *r)
 {
     if (r->state != CUBLAS_STATUS_SUCCESS || r->workspaceSize > blas->cuda->o.workspace) return;
-    to->c[to->n++] =
-        (candidate){.algo = r->algo,
-                    .workspace = r->workspaceSize,
-                    .split = tr_blas_ask(&r->algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 1)};
+    const int32_t split = tr_blas_ask(&r->algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, 1);
+    const int32_t tile = tr_blas_ask(&r->algo, CUBLASLT_ALGO_CONFIG_TILE_ID, 0);
+    if (rounds_between(q) && (split > 1 || tile == CUBLASLT_MATMUL_TILE_UNDEFINED)) return;
+    to->c[to->n++] = (candidate){.algo = r->algo, .workspace = r->workspaceSize, .split = split};
 }
 
 /* Candidates that the library says will run, best first. */
@@ -105,7 +116,7 @@ static tr_status ask(tr_cuda_blas *blas, tr_cuda_product *p, candidates *to)
                       (s == CUBLAS_STATUS_INVALID_VALUE && q->epilogue != TR_EPILOGUE_NONE);
     if (none) goto out;
     TR_TRY(tr_cuda_blas_check(s, "cublasLtMatmulAlgoGetHeuristic"));
-    for (int i = 0; i < returned; i++) add(to, blas, &named[i]);
+    for (int i = 0; i < returned; i++) add(to, blas, q, &named[i]);
 out:
     if (pref) cublasLtMatmulPreferenceDestroy(pref);
     return st;
@@ -141,7 +152,7 @@ static void add_cut(tr_cuda_blas *blas, const tr_cuda_product *p, const candidat
                                 &algo, &r))
         return;
     r.algo = algo;
-    add(to, blas, &r);
+    add(to, blas, &p->problem, &r);
 }
 
 /* Those with enough parts to the front, each group in the order that it has. */

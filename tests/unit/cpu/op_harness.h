@@ -325,8 +325,9 @@ static inline void h_check_sums(const harness *h, int id, const double *want, co
         double got = h_get(h, id, i);
         double bound = (terms + 2) * 0x1p-24 * size[i] * 1.2 + unit * fabs(want[i]) + slack;
         if (!(fabs(got - want[i]) <= bound * (1 + unit)))
-            fail_msg("%s: element %zu is %.9g, expected %.9g within %.3g", what, i, got, want[i],
-                     bound);
+            fail_msg("%s of %s%s%s: element %zu is %.9g, expected %.9g within %.3g", what,
+                     h->kernel->impl, h->kernel->choice ? ", " : "",
+                     h->kernel->choice ? h->kernel->choice : "", i, got, want[i], bound);
     }
 }
 

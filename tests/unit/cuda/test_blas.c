@@ -67,16 +67,22 @@ static void check_result(const tr_cuda_problem *q, const array *x, const array *
     const bool gelu = q->epilogue == TR_EPILOGUE_GELU || q->epilogue == TR_EPILOGUE_GELU_BIAS;
     for (int64_t i = 0; i < q->m; i++)
         for (int64_t j = 0; j < q->n; j++) {
-            double size, want = (double)a->alpha * sum_at(q, x, y, i, j, &size);
+            double size, product = (double)a->alpha * sum_at(q, x, y, i, j, &size), want = product;
             const int64_t at = i * q->ldd + j;
             if (a->beta != 0) want += (double)a->beta * before->value[at];
             if (bias) want += v->value[j];
             if (gelu) want = activate(TR_ACT_GELU_TANH, want);
-            /* Sums in float32, operands perhaps rounded, one rounding at the end; the slope of GELU
-             * is below 1.2, and its tanh may be an approximation. */
-            const double bound = 1.2 * (size + 3) * ((double)(q->k + 4) * 0x1p-24 + operand) +
-                                 unit_of(q->out) * fabs(want) + (gelu ? 0x1p-10 : 0);
-            check_near(d->value[at], want, bound, "D", i, j);
+            /* Sums in float32, operands perhaps rounded, one rounding at the end, and one of the
+             * product before it is added; the slope of GELU is below 1.2, and its tanh may be an
+             * approximation. */
+            const double bound =
+                1.2 * (size + 3) * ((double)(q->k + 4) * 0x1p-24 + operand) +
+                unit_of(q->out) * (fabs(want) + (a->beta != 0 ? fabs(product) : 0)) +
+                (gelu ? 0x1p-10 : 0);
+            char what[96];
+            snprintf(what, sizeof what, "%lld x %lld x %lld, beta %g, D", (long long)q->m,
+                     (long long)q->n, (long long)q->k, (double)a->beta);
+            check_near(d->value[at], want, bound, what, i, j);
         }
     for (int64_t i = 0; i < q->m - 1; i++) /* between rows nothing is written */
         for (int64_t j = q->n; j < q->ldd; j++)

@@ -149,8 +149,12 @@ static void check_forward(const layer *l, tr_act act)
             const double slack = act == TR_ACT_NONE || act == TR_ACT_RELU ? 0
                                  : act == TR_ACT_GELU_TANH ? 0x1p-11 * (1 + fabs(sum))
                                                            : 4e-7 * (1 + fabs(sum));
+            char what[160];
+            snprintf(what, sizeof what, "%lld x %lld x %lld by %s, %s", (long long)l->s.rows,
+                     (long long)l->s.out, (long long)l->s.in, l->kernel->impl,
+                     l->kernel->choice ? l->kernel->choice : "?");
             check(&l->data[Y], (size_t)(r * l->s.out + j), activate(act, sum), (double)l->s.in,
-                  size, slack, l->kernel->impl);
+                  size, slack, what);
         }
 }
 
