@@ -10,7 +10,8 @@ import time
 from report import run
 
 LIBRARIES = ("libcublasLt", "libcudnn", "libnccl")
-AT_ONCE = 4  # tests that run beside each other; each has a context of its own on the GPU
+# Tests that run beside each other; each has a context of its own on the GPU, and waits for it most of its time.
+AT_ONCE = max(4, min(12, (os.cpu_count() or 4) * 3 // 4))
 # Under racecheck and synccheck: tests that launch every kernel whose threads share memory (check_sharing.py sees to it).
 SHARING = ("test_rows", "test_losses", "test_loops", "test_batchnorm_kernels", "test_batchnorm_grad_kernels",
            "test_batchnorm_ranks_kernels", "test_optimizer", "test_squares", "test_op_pool2d", "test_op_conv2d",
