@@ -9,7 +9,8 @@
  *  - no floating-point atomics: partial results go to the workspace and are summed in a fixed
  * order;
  *  - no warp-synchronous code without a mask: __shfl_*_sync, __ballot_sync, __syncthreads;
- *  - no textures, cooperative groups, fast-math intrinsics, inline assembly (but lap.cu's clock);
+ *  - no textures, cooperative groups, fast-math intrinsics, inline assembly (but tr_exp_below here
+ *    and lap.cu's clock);
  *  - a grid is never empty: launchers return TR_OK for zero elements. */
 #ifndef TR_CUDA_DEVICE_CUH
 #define TR_CUDA_DEVICE_CUH
@@ -37,8 +38,11 @@
 /* Before a loop with a constant number of rounds over an array that should stay in registers. */
 #ifdef __CUDACC__
 #define TR_UNROLL _Pragma("unroll")
+#define TR_NO_UNROLL                                                                               \
+    _Pragma("unroll 1") /* where several rounds at a time would need too many registers */
 #else
 #define TR_UNROLL
+#define TR_NO_UNROLL
 #endif
 
 enum { TR_WARP = 32 };
@@ -78,7 +82,7 @@ template <typename T, int N> struct alignas(sizeof(T) * N) tr_pack {
     T v[N];
 };
 
-/* Writes a pack to global memory by stores of 16 bytes, or one of 8 where it has no more. An
+/* Writes a pack to global memory by stores of 16 bytes, or one of 8 or 4 where it has no more. An
  * assignment is taken apart where the compiler sees what the elements are made of: nvcc 13 then
  * writes each by itself, and memory moves a sector of 32 bytes for 2. It cannot look into this
  * store. */
@@ -95,8 +99,12 @@ template <typename T, int N> __device__ inline void tr_put(T *to, const tr_pack<
         uint2 words;
         memcpy(&words, &pack, nbytes);
         __stwb(reinterpret_cast<uint2 *>(to), words);
+    } else if constexpr (nbytes == sizeof(unsigned) && N > 1) {
+        unsigned word;
+        memcpy(&word, &pack, nbytes);
+        __stwb(reinterpret_cast<unsigned *>(to), word);
     } else {
-        static_assert(N == 1, "a pack of 8 bytes or whole 16");
+        static_assert(N == 1, "a pack of 4 or 8 bytes, or whole 16");
         *to = pack.v[0];
     }
 }
@@ -199,6 +207,26 @@ enum { TR_ROUND_BLOCKS = 24 * 132 };
 static inline unsigned tr_rounds(size_t n, size_t per_block)
 {
     return tr_blocks(n, per_block, TR_ROUND_BLOCKS);
+}
+
+/* e^x for x <= 0, of rows of T below their largest value. For 16-bit types two instructions and the
+ * hardware's 2^x (good to 2^-22.5 of itself; PTX ISA, "ex2") where expf takes nine: with those a row's
+ * arithmetic took longer than its bytes on an H200. The product's rounding adds |x| 2^-24 of a term that is
+ * the smaller the larger |x| is. Below 2^-126: 0. NaN stays. */
+template <typename T> __device__ inline float tr_exp_below(float x)
+{
+    constexpr float log2_e = 1.4426950408889634f;
+#ifdef __CUDA_ARCH__
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * log2_e));
+    return y;
+#else
+    return exp2f(x * log2_e);
+#endif
+}
+template <> __device__ inline float tr_exp_below<float>(float x)
+{
+    return expf(x);
 }
 
 /* Gelu's gate for the tanh form: sigmoid(2u) = (1 + tanh(u)) / 2, and d(2u)/dx in *slope. */

@@ -39,27 +39,40 @@ static __device__ inline void take_run(int n, size_t seen, const float *shift, c
     }
 }
 
-/* n rows, `stride` elements apart. */
+/* N rows from row k on, of n; those past the end and the first row itself are `first`, which adds nothing. */
+template <typename T, int P, int N>
+static __device__ inline void fetch_rows(const T *x, size_t stride, int k, int n,
+                                         const bn_raw_t<T, P> &first, bn_raw_t<T, P> (&v)[N])
+{
+    TR_UNROLL
+    for (int u = 0; u < N; u++) {
+        v[u] = first;
+        if (k + u > 0 && k + u < n) v[u] = bn_read<T, P>(x + (size_t)(k + u) * stride);
+    }
+}
+
+/* n rows, `stride` elements apart. Each few are fetched before those before them are summed, so that a
+ * thread always waits for some: else an H200's memory idled for a quarter of the time. */
 template <typename T, int P>
 static __device__ inline void sum_run(const T *x, size_t stride, int n, float *shift, float *sum,
                                       float *squares)
 {
-    constexpr int together = P == 1 ? 8 : 4; /* loads under way at a time */
+    constexpr int together = P == 1 ? 8 : 4, rounds = TR_BN_RUN / together;
     const bn_raw_t<T, P> first = bn_read<T, P>(x);
+    bn_raw_t<T, P> v[2][together];
+    fetch_rows<T, P>(x, stride, 0, n, first, v[0]);
     bn_unpack<T, P>(first, shift);
     TR_UNROLL
     for (int j = 0; j < P; j++) sum[j] = squares[j] = 0.0f;
-    for (int k = 0; k < n; k += together) {
-        bn_raw_t<T, P> v[together];
-        TR_UNROLL
-        for (int u = 0; u < together; u++) {
-            v[u] = first; /* adds nothing: the first row itself, and rows past the end */
-            if (k + u > 0 && k + u < n) v[u] = bn_read<T, P>(x + (size_t)(k + u) * stride);
-        }
+    TR_UNROLL
+    for (int r = 0; r < rounds; r++) {
+        if (r + 1 < rounds)
+            fetch_rows<T, P>(x, stride, (r + 1) * together, n, first, v[(r + 1) % 2]);
+        if (r * together >= n) continue;
         TR_UNROLL
         for (int u = 0; u < together; u++) {
             float f[P];
-            bn_unpack<T, P>(v[u], f);
+            bn_unpack<T, P>(v[r % 2][u], f);
             TR_UNROLL
             for (int j = 0; j < P; j++) {
                 const float d = f[j] - shift[j];

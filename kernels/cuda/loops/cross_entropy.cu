@@ -3,6 +3,7 @@
  *
  * Bytes: logits once, gradient once (evaluating: logits once): the minimum. Rows beyond 8192
  * classes (4096 where they are read one by one) that do not fit into shared memory are read twice.
+ * Arithmetic is kept to some 15 instructions a logit: with 40, an H200's memory was busy for a third of the time.
  * Meaning and corner cases are those of kernels/cpu/loops/softmax.c: equal logits rank by index; a
  * row with a NaN or +inf has a loss that is not finite and is wrong. Confusion counts are integers,
  * so that their order does not matter. */
@@ -38,25 +39,33 @@ template <typename T> __device__ target target_of(const pointers<T> &p, size_t r
     return t;
 }
 
-/* What a thread counts before the exponentials. */
-struct counts {
-    int ahead;  /* logits that rank before the true class's */
-    double far; /* sum of w * (near - z) */
-};
-
+/* Logits of the thread that rank before the true class's. Whether there is one at all is what training
+ * asks: that is so where another is larger, and is looked for only where none is. */
 template <typename T, int V, int K>
-__device__ void count(counts &c, tr_piece<T, V, K> &z, const target &t,
-                      const tr_cuda_cross_entropy_args &a)
+__device__ int count_ahead(tr_piece<T, V, K> &z, const target &t, float top, bool all)
 {
-    z.each([&](float &v, int i) { c.ahead += v > t.mine || (v == t.mine && i < t.label); });
-    if (!(a.smoothing > 0.0)) return;
-    if (a.weights) {
-        z.each([&](float &v, int i) { c.far += a.weights[i] * ((double)t.near - (double)v); });
-    } else {
-        float some = 0.0f;
+    int ahead = 0;
+    if (all)
+        z.each([&](float &v, int i) { ahead += v > t.mine || (v == t.mine && i < t.label); });
+    else if (t.mine == top)
+        z.each([&](float &v, int i) { ahead += v == top && i < t.label; });
+    else
+        ahead = t.mine < top;
+    return ahead;
+}
+
+/* Smoothing: the thread's sum of w * (near - z). */
+template <typename T, int V, int K>
+__device__ double distance(tr_piece<T, V, K> &z, const target &t,
+                           const tr_cuda_cross_entropy_args &a)
+{
+    double far = 0.0;
+    float some = 0.0f;
+    if (a.weights)
+        z.each([&](float &v, int i) { far += a.weights[i] * ((double)t.near - (double)v); });
+    else
         z.each([&](float &v, int) { some += t.near - v; });
-        c.far += (double)some;
-    }
+    return far + (double)some;
 }
 
 /* First of the largest among a thread's; D: none. */
@@ -66,136 +75,209 @@ __device__ void find(int &first, tr_piece<T, V, K> &z, float top)
     z.each([&](float &v, int i) { first = v == top && i < first ? i : first; });
 }
 
-/* The gradient's factors. */
+/* The gradient's factors: v = exp(z - top) * gain / sum - each, and less `hit` at the true class. */
 struct factors {
     float gain, hit, each;
 };
 
-/* What is known when all sums are there: `total` = sum of exp(z - top). One thread of the team adds
- * it. */
-__device__ inline factors finish(tr_loss_sums &sums, const target &t, const counts &c, float top,
-                                 double total, int first, bool one,
-                                 const tr_cuda_cross_entropy_args &a)
+/* Where the true class has this weight. */
+__device__ inline factors factors_of(const tr_cuda_cross_entropy_args &a, double weight)
 {
     const double spread = a.smoothing / (double)a.classes;
-    const double weight = a.weights ? (t.valid ? a.weights[t.label] : 0.0) : 1.0;
     const double straight = (1.0 - a.smoothing) * weight;
-    if (one && t.live) {
-        const double lse = log(total) + (double)top;
-        const bool right = t.valid && isfinite(lse);
-        double loss = straight * (lse - (double)t.mine);
-        if (a.smoothing > 0.0) loss += spread * (a.weight_sum * (lse - (double)t.near) + c.far);
-        sums.loss += t.valid ? a.factor * loss : (double)NAN;
-        sums.weight += weight;
-        sums.correct += right && c.ahead == 0;
-        if (!a.dlogits) sums.top5 += right && c.ahead < TOP;
-        if (a.confusion && t.valid)
-            atomicAdd(reinterpret_cast<unsigned long long *>(a.confusion) +
-                          (size_t)t.label * a.classes + (first < (int)a.classes ? first : 0),
-                      1ull);
-    }
     const double scale = a.dlogits ? (double)tr_loss_scale(a.control, a.scale) * a.factor : 0.0;
-    const float gain = (float)(scale * (straight + spread * a.weight_sum)) / (float)total;
-    return factors{t.valid ? gain : NAN, (float)(scale * straight), (float)(scale * spread)};
+    return {(float)(scale * (straight + spread * a.weight_sum)), (float)(scale * straight),
+            (float)(scale * spread)};
 }
 
-/* From exp(z - top) to the gradient. */
+/* log of a sum of exponentials whose largest is 1, to 2^-24; NaN stays. */
+__device__ inline double log_of(double total)
+{
+    int e;
+    float m = frexpf((float)total, &e);
+    if (m < 0.70710678f) {
+        m *= 2.0f;
+        e--;
+    }
+    return (double)logf(m) + (double)e * 0.69314718055994530942;
+}
+
+/* What one thread of the team adds when all sums are there: `total` = sum of exp(z - top), `far` of
+ * distance(). */
+__device__ inline void add_row(tr_loss_sums &sums, const target &t, double weight, int ahead,
+                               double far, float top, double total, int first,
+                               const tr_cuda_cross_entropy_args &a)
+{
+    const double lse = log_of(total) + (double)top;
+    const bool right = t.valid && isfinite(lse);
+    double loss = (1.0 - a.smoothing) * weight * (lse - (double)t.mine);
+    if (a.smoothing > 0.0)
+        loss += a.smoothing / (double)a.classes * (a.weight_sum * (lse - (double)t.near) + far);
+    sums.loss += t.valid ? a.factor * loss : (double)NAN;
+    sums.weight += weight;
+    sums.correct += right && ahead == 0;
+    if (!a.dlogits) sums.top5 += right && ahead < TOP;
+    if (a.confusion && t.valid)
+        atomicAdd(reinterpret_cast<unsigned long long *>(a.confusion) +
+                      (size_t)t.label * a.classes + (first < (int)a.classes ? first : 0),
+                  1ull);
+}
+
+/* The true class's weight in the loss. */
+__device__ inline double weight_of(const target &t, const tr_cuda_cross_entropy_args &a)
+{
+    return a.weights ? (t.valid ? a.weights[t.label] : 0.0) : 1.0;
+}
+
+/* From exp(z - top), which add up to `total`, to the gradient. */
 template <typename T, int V, int K>
-__device__ void gradient(tr_piece<T, V, K> &e, const target &t, const factors &f,
+__device__ void gradient(tr_piece<T, V, K> &e, const target &t, const factors &f, float total,
                          const tr_cuda_cross_entropy_args &a)
 {
+    const float gain = t.valid ? f.gain / total : NAN;
     const bool weighted = a.weights && a.smoothing > 0.0;
-    e.each([&](float &v, int i) {
-        const float off = weighted ? f.each * (float)a.weights[i] : f.each;
-        v = v * f.gain - (i == t.label ? f.hit + off : off);
+    e.packs([&](float(&v)[V], int at) {
+        if (weighted || (unsigned)(t.label - at) < (unsigned)V) {
+            for (int j = 0; j < V; j++) {
+                const float off = weighted ? f.each * (float)a.weights[at + j] : f.each;
+                v[j] = v[j] * gain - (at + j == t.label ? f.hit + off : off);
+            }
+        } else {
+            TR_UNROLL
+            for (int j = 0; j < V; j++) v[j] = v[j] * gain - f.each;
+        }
     });
+}
+
+template <int V, int K, bool BLOCK> __host__ __device__ constexpr int threads_of()
+{
+    return !BLOCK && V > 1 ? 128 : tr_rows_threads<V, BLOCK>();
 }
 
 // cost: read 1x write 1x min 2x flops 18 shape 8192x1000
 template <typename T, int V, int K, bool BLOCK>
-__global__ void __launch_bounds__(BLOCK ? TR_ROWS_BLOCK_THREADS : TR_ROWS_THREADS)
+__global__ void __launch_bounds__(threads_of<V, K, BLOCK>(), V == 1  ? 1
+                                                             : BLOCK ? 2
+                                                                     : 4)
     cross_entropy_held(pointers<T> p, int some)
 {
     TR_SHARED(double, part, TR_WARP);
     const int lanes = tr_rows_lanes<V, K, BLOCK>(some), D = (int)p.a.classes;
     const tr_team<BLOCK> team(lanes, part);
-    const size_t per_block = BLOCK ? 1 : blockDim.x / lanes;
-    /* A block's one thread that adds keeps its sums where they take no registers from the others. */
-    TR_SHARED(tr_loss_sums, apart, 1);
-    tr_loss_sums own = {0.0, 0.0, 0.0, 0.0}, &sums = BLOCK ? apart[0] : own;
-    if (BLOCK && threadIdx.x == 0) apart[0] = own;
-    for (size_t base = blockIdx.x * per_block; base < p.a.rows; base += gridDim.x * per_block) {
-        const size_t row = base + (BLOCK ? 0 : threadIdx.x / lanes);
+    const size_t per_block = BLOCK ? 1 : blockDim.x / lanes, step = gridDim.x * per_block;
+    const size_t mine = BLOCK ? 0 : threadIdx.x / lanes, first_row = blockIdx.x * per_block + mine;
+    /* Sums of the threads that add, where they take no registers from the others. */
+    constexpr int adders = BLOCK ? 1 : threads_of<V, K, false>();
+    TR_SHARED(tr_loss_sums, apart, adders);
+    tr_loss_sums &sums = apart[BLOCK ? 0 : threadIdx.x];
+    if (!BLOCK || threadIdx.x == 0) sums = tr_loss_sums{0.0, 0.0, 0.0, 0.0};
+    factors f = factors_of(p.a, 1.0);
+    constexpr bool ahead = !BLOCK && V > 1;
+    tr_raw<T, V, K> raw = {}; /* on its way while the row before it is reduced and written */
+    if (ahead)
+        tr_piece<T, V, K>(first_row < p.a.rows ? D : 0, 0, team.lane, lanes)
+            .fetch(p.logits + first_row * D, raw);
+    for (size_t base = blockIdx.x * per_block; base < p.a.rows; base += step) {
+        const size_t row = base + mine, later = row + step;
+        tr_piece<T, V, K> z(row < p.a.rows ? D : 0, 0, team.lane, lanes);
+        if (!ahead) z.fetch(p.logits + row * D, raw); /* before what waits for the label */
         const target t = target_of(p, row);
-        tr_piece<T, V, K> z(t.live ? D : 0, 0, team.lane, lanes);
-        counts c = {0, 0.0};
+        const double weight = weight_of(t, p.a);
         float top = -INFINITY, sum = 0.0f;
+        double far = 0.0;
         int first = D;
-        z.read(p.logits + row * D);
+        z.take(raw);
+        if (ahead)
+            tr_piece<T, V, K>(later < p.a.rows ? D : 0, 0, team.lane, lanes)
+                .fetch(p.logits + later * D, raw);
         z.each([&](float &v, int) { top = v > top ? v : top; });
         top = team.most(top);
-        count(c, z, t, p.a);
-        c.ahead = (int)team.sum(c.ahead);
-        if (p.a.smoothing > 0.0) c.far = team.sum(c.far);
+        const int before = (int)team.sum(count_ahead(z, t, top, !p.dlogits));
+        if (p.a.smoothing > 0.0) far = team.sum(distance(z, t, p.a));
         if (p.a.confusion) {
             find(first, z, top);
             first = -team.most(-first);
         }
         z.each([&](float &v, int) {
-            v = expf(v - top);
+            v = tr_exp_below<T>(v - top);
             sum += v;
         });
-        const factors f = finish(sums, t, c, top, team.sum(sum), first, team.lane == 0, p.a);
+        const double total = team.sum(sum);
+        if (team.lane == 0 && t.live) add_row(sums, t, weight, before, far, top, total, first, p.a);
         if (!p.dlogits) continue;
-        gradient(z, t, f, p.a);
+        if (p.a.weights) f = factors_of(p.a, weight);
+        gradient(z, t, f, (float)total, p.a);
         z.write(p.dlogits + row * D);
     }
-    if (BLOCK && threadIdx.x == 0) own = apart[0];
+    tr_loss_sums own = {0.0, 0.0, 0.0, 0.0};
+    if (!BLOCK || threadIdx.x == 0) own = sums;
     tr_loss_leave(own, p.a.partial, part);
 }
 
 // cost: read 1x write 1x min 2x flops 30 shape 4096x50304
 template <typename T, int V, int K>
-__global__ void __launch_bounds__(TR_ROWS_BLOCK_THREADS)
+__global__ void __launch_bounds__(TR_ROWS_LONG_THREADS, 2)
     cross_entropy_long(pointers<T> p, bool kept)
 {
     TR_SHARED(double, part, TR_WARP);
+    TR_SHARED(tr_loss_sums, apart, 1); /* of thread 0, as above */
     TR_SHARED_BYTES(room);
     T *keep = kept ? reinterpret_cast<T *>(room) : nullptr;
-    const int size = (int)blockDim.x, D = (int)p.a.classes;
+    const int size = (int)blockDim.x, D = (int)p.a.classes, chunk = K * V * size;
     const tr_team<true> team(size, part);
-    tr_loss_sums sums = {0.0, 0.0, 0.0, 0.0};
+    if (threadIdx.x == 0) apart[0] = tr_loss_sums{0.0, 0.0, 0.0, 0.0};
     for (size_t row = blockIdx.x; row < p.a.rows; row += gridDim.x) {
         const T *from_row = p.logits + row * D;
         const target t = target_of(p, row);
-        counts c = {0, 0.0};
         tr_online o = tr_online_start();
-        int first = D;
-        for (int from = 0; from < D; from += K * V * size) {
+        double far = 0.0;
+        int first = D, ahead = 0;
+        tr_raw<T, V, K> next = {};
+        tr_piece<T, V, K>(D, 0, team.lane, size).fetch(from_row, next);
+        TR_NO_UNROLL
+        for (int from = 0; from < D; from += chunk) {
             tr_piece<T, V, K> z(D, from, team.lane, size);
-            z.read(from_row, keep);
+            const tr_raw<T, V, K> raw = next;
+            tr_piece<T, V, K>(D, from + chunk, team.lane, size).fetch(from_row, next);
+            if (keep) z.hold(raw, keep);
+            z.take(raw);
             tr_online_add(o, z);
-            count(c, z, t, p.a);
+            if (!p.dlogits) ahead += count_ahead(z, t, 0.0f, true);
+            if (p.a.smoothing > 0.0) far += distance(z, t, p.a);
         }
-        o = tr_online_merge(o, team);
-        c.ahead = (int)team.sum(c.ahead);
-        if (p.a.smoothing > 0.0) c.far = team.sum(c.far);
-        for (int from = 0; p.a.confusion && from < D; from += K * V * size) {
+        o = tr_online_merge<T>(o, team);
+        /* Only rows whose true class is as large as any are looked through once more. */
+        if (p.dlogits && t.mine < o.top) ahead = 1;
+        TR_NO_UNROLL
+        for (int from = 0; p.dlogits && t.mine == o.top && from < t.label; from += chunk) {
+            tr_piece<T, V, K> z(D, from, team.lane, size);
+            z.read(keep ? keep : from_row);
+            ahead += count_ahead(z, t, o.top, false);
+        }
+        ahead = (int)team.sum(ahead);
+        if (p.a.smoothing > 0.0) far = team.sum(far);
+        TR_NO_UNROLL
+        for (int from = 0; p.a.confusion && from < D; from += chunk) {
             tr_piece<T, V, K> z(D, from, team.lane, size);
             z.read(keep ? keep : from_row);
             find(first, z, o.top);
         }
         if (p.a.confusion) first = -team.most(-first);
-        const factors f = finish(sums, t, c, o.top, o.sum, first, team.lane == 0, p.a);
-        for (int from = 0; p.dlogits && from < D; from += K * V * size) {
+        const double weight = weight_of(t, p.a);
+        if (team.lane == 0) add_row(apart[0], t, weight, ahead, far, o.top, o.sum, first, p.a);
+        const factors f = factors_of(p.a, weight);
+        TR_NO_UNROLL
+        for (int from = 0; p.dlogits && from < D; from += chunk) {
             tr_piece<T, V, K> z(D, from, team.lane, size);
             z.read(keep ? keep : from_row);
-            z.each([&](float &v, int) { v = expf(v - o.top); });
-            gradient(z, t, f, p.a);
+            z.each([&](float &v, int) { v = tr_exp_below<T>(v - o.top); });
+            gradient(z, t, f, (float)o.sum, p.a);
             z.write(p.dlogits + row * D);
         }
     }
-    tr_loss_leave(sums, p.a.partial, part);
+    tr_loss_sums own = {0.0, 0.0, 0.0, 0.0};
+    if (threadIdx.x == 0) own = apart[0];
+    tr_loss_leave(own, p.a.partial, part);
 }
 
 template <typename T, int V>
@@ -203,9 +285,14 @@ tr_status launch(const tr_cuda_cross_entropy_args *a, unsigned *grid, cudaStream
 {
     using packs = tr_rows_packs<V>;
     const pointers<T> p = {static_cast<const T *>(a->logits), static_cast<T *>(a->dlogits), *a};
-    const tr_rows_plan plan = tr_rows_of<V>(a->classes);
+    tr_rows_plan plan = tr_rows_of<V>(a->classes);
+    if (plan.kind == TR_ROWS_WARP8 || plan.kind == TR_ROWS_WARP32) {
+        plan.block = threads_of<V, packs::WARP, false>();
+        plan.rows = plan.block / (unsigned)plan.lanes;
+    }
     const size_t room = plan.kind == TR_ROWS_LONG ? tr_rows_keep<T>(a->classes, 1, a->keep) : 0;
-    *grid = tr_blocks(a->rows, plan.rows, TR_LOSS_BLOCKS);
+    *grid = tr_blocks(a->rows, plan.rows,
+                      plan.kind == TR_ROWS_WARP32 && V > 1 ? 4 * 132 : TR_LOSS_BLOCKS);
     switch (plan.kind) {
     case TR_ROWS_WARP8:
         return TR_LAUNCH(TR_KERNEL(cross_entropy_held<T, V, packs::FEW, false>), *grid, plan.block,
@@ -217,14 +304,14 @@ tr_status launch(const tr_cuda_cross_entropy_args *a, unsigned *grid, cudaStream
         return TR_LAUNCH(TR_KERNEL(cross_entropy_held<T, V, packs::BLOCK, true>), *grid, plan.block,
                          0, stream, p, plan.lanes);
     default:
-        return TR_LAUNCH(TR_KERNEL(cross_entropy_long<T, V, packs::BLOCK>), *grid, plan.block, room,
+        return TR_LAUNCH(TR_KERNEL(cross_entropy_long<T, V, packs::LONG>), *grid, plan.block, room,
                          stream, p, room > 0);
     }
 }
 
 template <typename T, int V> struct long_kernels {
     const void *at[1] = {
-        reinterpret_cast<const void *>(&cross_entropy_long<T, V, tr_rows_packs<V>::BLOCK>)};
+        reinterpret_cast<const void *>(&cross_entropy_long<T, V, tr_rows_packs<V>::LONG>)};
 };
 
 } // namespace

@@ -17,47 +17,76 @@ struct affine {
     const float *weight, *bias;
 };
 
-/* v -> (v - mean) * rstd * weight + bias, for all of a thread's piece. */
-template <typename T, int V, int K>
-__device__ void normalize(tr_piece<T, V, K> &piece, float mean, float rstd, const affine &a)
+/* v -> (v - mean) * rstd * weight + bias, for a pack at `at`. */
+template <int V>
+__device__ inline void normalize(float (&v)[V], int at, float mean, float rstd, const affine &a)
 {
-    piece.packs([&](float(&v)[V], int at) {
-        const tr_pack<float, V> w = *reinterpret_cast<const tr_pack<float, V> *>(a.weight + at);
-        const tr_pack<float, V> b = *reinterpret_cast<const tr_pack<float, V> *>(a.bias + at);
-        TR_UNROLL
-        for (int j = 0; j < V; j++) v[j] = (v[j] - mean) * rstd * w.v[j] + b.v[j];
-    });
+    const tr_pack<float, V> w = *reinterpret_cast<const tr_pack<float, V> *>(a.weight + at);
+    const tr_pack<float, V> b = *reinterpret_cast<const tr_pack<float, V> *>(a.bias + at);
+    TR_UNROLL
+    for (int j = 0; j < V; j++) v[j] = (v[j] - mean) * rstd * w.v[j] + b.v[j];
+}
+
+/* Rows of more than 1024 values (512 of float32) have WIDE packs a thread, and so twice as many loads under
+ * way at a time and half as many warps at a block's barriers; they need not fetch the next row ahead. */
+enum { WIDE = 8 };
+
+template <int V, int K, bool BLOCK> __host__ __device__ constexpr int threads_of()
+{
+    return K == (int)WIDE && V == 8 ? 128 : tr_rows_threads<V, BLOCK>();
+}
+template <int V, int K> __host__ __device__ constexpr int blocks_of()
+{
+    return V == 1 ? 1 : K == (int)WIDE && V == 8 ? 5 : 3;
 }
 
 // cost: read 1x write 1x min 2x flops 9 shape 8192x1024
 template <typename T, int V, int K, bool BLOCK>
-__global__ void __launch_bounds__(BLOCK ? TR_ROWS_BLOCK_THREADS : TR_ROWS_THREADS)
+__global__ void __launch_bounds__(threads_of<V, K, BLOCK>(), blocks_of<V, K>())
     layernorm_held(const T *x, affine a, double eps, T *y, float *stats, size_t rows, int D,
                    double each, int some)
 {
     const int lanes = tr_rows_lanes<V, K, BLOCK>(some);
     TR_SHARED(double, part, TR_WARP);
     const tr_team<BLOCK> team(lanes, part);
-    const size_t per_block = BLOCK ? 1 : blockDim.x / lanes;
-    for (size_t base = blockIdx.x * per_block; base < rows; base += gridDim.x * per_block) {
-        const size_t row = base + (BLOCK ? 0 : threadIdx.x / lanes);
+    const size_t per_block = BLOCK ? 1 : blockDim.x / lanes, step = gridDim.x * per_block;
+    const size_t first_row = blockIdx.x * per_block, mine = BLOCK ? 0 : threadIdx.x / lanes;
+    constexpr bool ahead = !BLOCK && V * K <= 32; /* a thread's piece is small */
+    tr_raw<T, V, K> next = {}; /* on its way while the row before it is reduced and written */
+    if (ahead)
+        tr_piece<T, V, K>(first_row + mine < rows ? D : 0, 0, team.lane, lanes)
+            .fetch(x + (first_row + mine) * D, next);
+    for (size_t base = first_row; base < rows; base += step) {
+        const size_t row = base + mine, later = row + step;
         const bool live = row < rows;
-        tr_piece<T, V, K> piece(live ? D : 0, 0, team.lane, lanes);
+        const tr_piece<T, V, K> at(live ? D : 0, 0, team.lane, lanes);
+        tr_raw<T, V, K> held = next;
         float sum = 0.0f, off = 0.0f, squares = 0.0f;
-        piece.read(x + row * D);
-        piece.each([&](float &v, int) { sum += v; });
+        if (ahead)
+            tr_piece<T, V, K>(later < rows ? D : 0, 0, team.lane, lanes).fetch(x + later * D, next);
+        else
+            at.fetch(x + row * D, held);
+        at.packs_of(held, [&](float(&v)[V], int) {
+            TR_UNROLL
+            for (int j = 0; j < V; j++) sum += v[j];
+        });
         const float first = (float)(team.sum(sum) * each);
-        piece.each([&](float &v, int) {
-            const float d = v - first;
-            off += d;
-            squares += d * d;
+        at.packs_of(held, [&](float(&v)[V], int) {
+            TR_UNROLL
+            for (int j = 0; j < V; j++) {
+                const float d = v[j] - first;
+                off += d;
+                squares += d * d;
+            }
         });
         const double shift = team.sum(off) * each;
         const double variance = team.sum(squares) * each - shift * shift;
         const float mean = (float)(first + shift);
         const float rstd = 1.0f / sqrtf((float)((variance < 0.0 ? 0.0 : variance) + eps));
-        normalize(piece, mean, rstd, a);
-        piece.write(y + row * D);
+        at.packs_of(held, [&](float(&v)[V], int i) {
+            normalize<V>(v, i, mean, rstd, a);
+            tr_put_as(y + row * D + i, v);
+        });
         if (!live || team.lane != 0 || !stats) continue;
         stats[2 * row] = mean;
         stats[2 * row + 1] = rstd;
@@ -93,7 +122,7 @@ template <typename T, int V, int K> __device__ void merge(moments &m, tr_piece<T
 
 // cost: read 1x write 1x min 2x flops 12 shape 1024x32768
 template <typename T, int V, int K>
-__global__ void __launch_bounds__(TR_ROWS_BLOCK_THREADS)
+__global__ void __launch_bounds__(TR_ROWS_LONG_THREADS, 2)
     layernorm_long(const T *x, affine a, double eps, T *y, float *stats, size_t rows, int D,
                    bool kept)
 {
@@ -116,7 +145,7 @@ __global__ void __launch_bounds__(TR_ROWS_BLOCK_THREADS)
         for (int from = 0; from < D; from += K * V * size) {
             tr_piece<T, V, K> piece(D, from, team.lane, size);
             piece.read(keep ? keep : xr);
-            normalize(piece, (float)mean, rstd, a);
+            piece.packs([&](float(&v)[V], int at) { normalize<V>(v, at, (float)mean, rstd, a); });
             piece.write(y + row * D);
         }
         if (team.lane != 0 || !stats) continue;
@@ -132,6 +161,9 @@ tr_status launch(const T *x, const affine &a, double eps, T *y, float *stats, si
     const tr_rows_plan p = tr_rows_of<V>(D);
     const unsigned grid = tr_rounds(rows, p.rows);
     const size_t room = p.kind == TR_ROWS_LONG ? tr_rows_keep<T>(D, 1, keep) : 0;
+    constexpr int many = V == 1 ? (int)tr_rows_packs<V>::BLOCK : (int)WIDE;
+    const size_t warp = TR_WARP * V * many; /* values of a warp of a block */
+    const unsigned block = (unsigned)((D + warp - 1) / warp * TR_WARP);
     switch (p.kind) {
     case TR_ROWS_WARP8:
         return TR_LAUNCH(TR_KERNEL(layernorm_held<T, V, tr_rows_packs<V>::FEW, false>), grid,
@@ -142,18 +174,17 @@ tr_status launch(const T *x, const affine &a, double eps, T *y, float *stats, si
                          p.block, 0, stream, x, a, eps, y, stats, rows, (int)D, 1.0 / (int)D,
                          p.lanes);
     case TR_ROWS_BLOCK:
-        return TR_LAUNCH(TR_KERNEL(layernorm_held<T, V, tr_rows_packs<V>::BLOCK, true>), grid,
-                         p.block, 0, stream, x, a, eps, y, stats, rows, (int)D, 1.0 / (int)D,
-                         p.lanes);
+        return TR_LAUNCH(TR_KERNEL(layernorm_held<T, V, many, true>), grid, block, 0, stream, x, a,
+                         eps, y, stats, rows, (int)D, 1.0 / (int)D, (int)block);
     default:
-        return TR_LAUNCH(TR_KERNEL(layernorm_long<T, V, tr_rows_packs<V>::BLOCK>), grid, p.block,
+        return TR_LAUNCH(TR_KERNEL(layernorm_long<T, V, tr_rows_packs<V>::LONG>), grid, p.block,
                          room, stream, x, a, eps, y, stats, rows, (int)D, room > 0);
     }
 }
 
 template <typename T, int V> struct long_kernels {
     const void *at[1] = {
-        reinterpret_cast<const void *>(&layernorm_long<T, V, tr_rows_packs<V>::BLOCK>)};
+        reinterpret_cast<const void *>(&layernorm_long<T, V, tr_rows_packs<V>::LONG>)};
 };
 
 } // namespace

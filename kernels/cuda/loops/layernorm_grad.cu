@@ -3,8 +3,10 @@
  *
  * Rows of up to 8192 values (4096 one by one): one kernel reads dy and x once and writes dx once
  * (the minimum); a thread stays with its columns over all rows that its block takes, sums dweight
- * and dbias in registers, and fetches the next row before it reduces over the present one. Each
- * block leaves one row of partial sums; a second kernel adds them in order. They are kept to some 8
+ * and dbias in registers, and keeps its pieces of both rows as they were read. With 32 values a
+ * thread a row of 1024 is a warp's, and what a row costs beside its values (two sums over its threads,
+ * its statistics) is shared by many: with 8 values, that was half of all instructions. Each
+ * block leaves one row of partial sums; a second kernel adds them in order. They are kept to some 17
  * MB by the number of blocks, and do not leave the second-level cache. Wider rows: one kernel for
  * the sums, one for dx, 5 instead of 3. Sums over columns are in float32 over a block's rows, then
  * in float64. */
@@ -14,30 +16,41 @@
 namespace
 {
 
-/* All threads of a launch together: what fills an H100, and a bound on the partial sums. */
-enum { THREADS = 131072, COLUMNS = 32, DEPTH = 16 };
+/* All threads of a launch together, which bounds the partial sums: what an H100 holds of threads with
+ * few values and of those with 32, which have 168 registers. COLUMNS, DEPTH: of layernorm_grad_sum. */
+enum { THREADS = 131072, HEAVY_THREADS = 384 * 132, COLUMNS = 32, DEPTH = 32 };
+
+/* Threads of a block at most, of the kernel for rows that fit: with K packs of V a thread. */
+template <int V, int K, bool BLOCK> __host__ __device__ constexpr int threads_of()
+{
+    return V * K == 32 ? (BLOCK ? 256 : 128) : BLOCK ? (int)TR_ROWS_BLOCK_THREADS : (int)TR_ROWS_THREADS;
+}
 
 struct grad_plan {
     tr_rows_plan rows;
     unsigned blocks; /* rows of partial sums, 2 D each */
-    bool wide;       /* 16 values a thread */
+    bool heavy;      /* 32 values a thread, else 8 */
 };
 
 template <int V> grad_plan plan_of(size_t rows, size_t D)
 {
-    grad_plan p = {{TR_ROWS_LONG, TR_ROWS_BLOCK_THREADS, TR_ROWS_BLOCK_THREADS, 1}, 0, V > 1};
+    grad_plan p = {{TR_ROWS_LONG, TR_ROWS_BLOCK_THREADS, TR_ROWS_BLOCK_THREADS, 1}, 0, false};
     if (D <= TR_WARP * 8) {
         p.rows = tr_rows_of<V>(D);
-        p.wide = false;
-    } else if (D <= (V > 1 ? 8192 : 4096)) {
-        p.wide = V > 1 && D > 4096;
+    } else if (V > 1 && D <= 8192) {
+        p.heavy = true;
+        p.rows.kind = D <= 1024 ? TR_ROWS_WARP32 : TR_ROWS_BLOCK;
+        p.rows.lanes = (int)((D + 1023) / 1024 * TR_WARP);
+        p.rows.rows = D <= 1024 ? 4 : 1;
+        p.rows.block = (unsigned)p.rows.rows * (unsigned)p.rows.lanes;
+    } else if (V == 1 && D <= 4096) {
         p.rows.kind = TR_ROWS_BLOCK;
-        p.rows.block = (unsigned)((D + (p.wide ? 511 : 255)) / (p.wide ? 512 : 256) * TR_WARP);
+        p.rows.block = (unsigned)((D + 255) / 256 * TR_WARP);
         p.rows.lanes = (int)p.rows.block;
     }
     /* wide rows: a thread takes V columns */
     const size_t threads = p.rows.kind == TR_ROWS_LONG ? (D + V - 1) / V : p.rows.block;
-    const size_t most = THREADS / threads;
+    const size_t most = (p.heavy ? HEAVY_THREADS : THREADS) / threads;
     p.blocks = tr_blocks(rows, p.rows.kind == TR_ROWS_LONG ? 16 : p.rows.rows, most > 0 ? most : 1);
     return p;
 }
@@ -103,8 +116,11 @@ __device__ void leave_lanes(float (&dw)[K][V], float (&db)[K][V], const pointers
 {
     float *to = p.partial + (size_t)blockIdx.x * 2 * p.D;
     const int lane = threadIdx.x % lanes, warp = threadIdx.x / TR_WARP;
-    TR_SHARED(float, gather, 2 * 8 * TR_WARP * TR_ROWS_THREADS / TR_WARP);
-    for (int k = 0; k < K; k++)
+    constexpr int room = 2 * K * V * threads_of<V, K, false>();
+    TR_SHARED(float, gather, room);
+    TR_UNROLL
+    for (int k = 0; k < K; k++) {
+        TR_UNROLL
         for (int j = 0; j < V; j++) {
             const int at = (lane + k * lanes) * V + j;
             for (int offset = TR_WARP / 2; offset >= lanes; offset /= 2) {
@@ -116,6 +132,7 @@ __device__ void leave_lanes(float (&dw)[K][V], float (&db)[K][V], const pointers
             mine[at] = dw[k][j];
             mine[p.D + at] = db[k][j];
         }
+    }
     __syncthreads();
     for (int i = threadIdx.x; i < 2 * p.D; i += blockDim.x) {
         float sum = 0.0f;
@@ -124,56 +141,115 @@ __device__ void leave_lanes(float (&dw)[K][V], float (&db)[K][V], const pointers
     }
 }
 
+/* V values of a row as they were read. */
+template <typename T, int V> __device__ inline void unpack(const tr_pack<T, V> &pack, float (&v)[V])
+{
+    TR_UNROLL
+    for (int j = 0; j < V; j++) v[j] = tr_load<T>(pack.v[j]);
+}
+
+/* Where a block keeps the weights, so that a warp reads 16 bytes a lane side by side: first halves of packs,
+ * then second ones. From global memory a pack of 8 floats a lane would take twice as many accesses. */
+template <int V> __device__ inline float *slot(float *held, int D, int at)
+{
+    constexpr int half = V == 8 ? 4 : V;
+    return held + (at % V / half) * (D / 2) + at / V * half + at % half;
+}
+
+/* BLOCK: `held` is the weights as they are: reads of shared memory would have to wait for a block's barriers,
+ * and lost more than they gained. */
+template <int V, bool BLOCK>
+__device__ inline void read_weights(const float *held, int D, int at, float (&w)[V])
+{
+    if (BLOCK) {
+        const tr_pack<float, V> pack = *reinterpret_cast<const tr_pack<float, V> *>(held + at);
+        TR_UNROLL
+        for (int j = 0; j < V; j++) w[j] = pack.v[j];
+        return;
+    }
+    constexpr int half = V == 8 ? 4 : V;
+    TR_UNROLL
+    for (int h = 0; h < V; h += half) {
+        const tr_pack<float, half> pack = *reinterpret_cast<const tr_pack<float, half> *>(
+            slot<V>(const_cast<float *>(held), D, at + h));
+        TR_UNROLL
+        for (int j = 0; j < half; j++) w[h + j] = pack.v[j];
+    }
+}
+
+/* The sums over a row that dx needs, of g = dy * weight. */
+template <typename T, int V, int K, bool BLOCK>
+__device__ void row_sums(line &l, const tr_piece<T, V, K> &at, const tr_raw<T, V, K> &raw_dy,
+                         const tr_raw<T, V, K> &raw_x, const float *held, double each,
+                         const tr_team<BLOCK> &team)
+{
+    float sum = 0.0f, sum_x = 0.0f;
+    TR_UNROLL
+    for (int k = 0; k < K; k++) {
+        float dy[V], x[V], w[V];
+        if (at.first + k * at.step >= at.D) continue;
+        read_weights<V, BLOCK>(held, at.D, at.first + k * at.step, w);
+        unpack(raw_dy.p[k], dy);
+        unpack(raw_x.p[k], x);
+        TR_UNROLL
+        for (int j = 0; j < V; j++) {
+            const float g = dy[j] * w[j];
+            sum += g;
+            sum_x += g * (x[j] - l.mean);
+        }
+    }
+    l.mean_g = (float)(team.sum(sum) * each);
+    l.slope = (float)(team.sum(sum_x) * each) * l.rstd * l.rstd;
+}
+
 // cost: read 2x write 1x min 3x flops 18 shape 8192x1024
 template <typename T, int V, int K, bool BLOCK>
-__global__ void __launch_bounds__(BLOCK ? TR_ROWS_BLOCK_THREADS : TR_ROWS_THREADS)
+__global__ void __launch_bounds__(threads_of<V, K, BLOCK>(), V *K == 32 && !BLOCK ? 3 : 1)
     layernorm_grad_held(pointers<T> p, int lanes)
 {
     TR_SHARED(double, part, TR_WARP);
+    TR_SHARED_BYTES(room); /* D floats where rows are warps' and there is a dx */
+    const float *held = BLOCK ? p.weight : reinterpret_cast<float *>(room);
     const tr_team<BLOCK> team(lanes, part);
     const size_t per_block = BLOCK ? 1 : blockDim.x / lanes, step = gridDim.x * per_block;
     float dw[K][V], db[K][V];
-    tr_raw<T, V, K> next_dy, next_x;
+    for (int i = (int)threadIdx.x; !BLOCK && p.dx && i < p.D; i += (int)blockDim.x)
+        *slot<V>(reinterpret_cast<float *>(room), p.D, i) = p.weight[i];
+    if (!BLOCK) __syncthreads();
     TR_UNROLL
     for (int k = 0; k < K; k++) TR_UNROLL
     for (int j = 0; j < V; j++) dw[k][j] = db[k][j] = 0.0f;
-    const size_t first = blockIdx.x * per_block, mine = BLOCK ? 0 : threadIdx.x / lanes;
-    {
-        const tr_piece<T, V, K> piece(first + mine < p.rows ? p.D : 0, 0, team.lane, lanes);
-        piece.fetch(p.dy + (first + mine) * p.D, next_dy);
-        piece.fetch(p.x + (first + mine) * p.D, next_x);
-    }
-    for (size_t base = first; base < p.rows; base += step) {
-        const size_t row = base + mine, later = row + step;
+    for (size_t base = blockIdx.x * per_block; base < p.rows; base += step) {
+        const size_t row = base + (BLOCK ? 0 : threadIdx.x / lanes);
         const bool live = row < p.rows;
-        tr_piece<T, V, K> dy(live ? p.D : 0, 0, team.lane, lanes), x(dy);
-        const tr_piece<T, V, K> ahead(later < p.rows ? p.D : 0, 0, team.lane, lanes);
+        const tr_piece<T, V, K> at(live ? p.D : 0, 0, team.lane, lanes);
+        tr_raw<T, V, K> raw_dy = {}, raw_x = {};
         line l = {live ? p.stats[2 * row] : 0.0f, live ? p.stats[2 * row + 1] : 0.0f, 0.0f, 0.0f};
-        dy.take(next_dy);
-        x.take(next_x);
+        at.fetch(p.dy + row * p.D, raw_dy);
+        at.fetch(p.x + row * p.D, raw_x);
+        if (p.dx) row_sums(l, at, raw_dy, raw_x, held, p.each, team);
         TR_UNROLL
         for (int k = 0; k < K; k++) {
-            if (dy.first + k * dy.step >= dy.D) continue;
+            float dy[V], x[V];
+            const int first = at.first + k * at.step;
+            if (first >= at.D) continue;
+            unpack(raw_dy.p[k], dy);
+            unpack(raw_x.p[k], x);
             TR_UNROLL
             for (int j = 0; j < V; j++) {
-                dw[k][j] += dy.v[k][j] * ((x.v[k][j] - l.mean) * l.rstd);
-                db[k][j] += dy.v[k][j];
+                x[j] -= l.mean;
+                dw[k][j] += dy[j] * (x[j] * l.rstd);
+                db[k][j] += dy[j];
             }
+            if (!p.dx) continue;
+            float w[V];
+            tr_pack<T, V> out;
+            read_weights<V, BLOCK>(held, at.D, first, w);
+            TR_UNROLL
+            for (int j = 0; j < V; j++)
+                out.v[j] = tr_store<T>(l.rstd * (dy[j] * w[j] - l.mean_g - x[j] * l.slope));
+            tr_put(p.dx + row * p.D + first, out);
         }
-        /* the next row's loads come behind the weights, which would else need registers beside them */
-        if (p.dx) times_weight(dy, p.weight);
-        ahead.fetch(p.dy + later * p.D, next_dy);
-        ahead.fetch(p.x + later * p.D, next_x);
-        if (!p.dx) continue;
-        float sum = 0.0f, sum_x = 0.0f;
-        dy.each(x, [&](float &g, float &v, int) {
-            sum += g;
-            sum_x += g * (v - l.mean);
-        });
-        l.mean_g = (float)(team.sum(sum) * p.each);
-        l.slope = (float)(team.sum(sum_x) * p.each) * l.rstd * l.rstd;
-        input_gradient(dy, x, l);
-        dy.write(p.dx + row * p.D);
     }
     if constexpr (BLOCK)
         leave_block<T, V, K>(dw, db, p, lanes);
@@ -297,17 +373,19 @@ tr_status launch(const tr_cuda_layernorm_grad_args *a, cudaStream_t stream)
                            1.0 / (int)a->D};
     const unsigned block = plan.rows.block;
     tr_status st = TR_OK;
+    const size_t room = p.dx ? a->D * sizeof(float) : 0;
+    constexpr int FEW = 8 / V, MANY = V == 1 ? 8 : 32 / V;
     if (plan.rows.kind == TR_ROWS_LONG)
         st = launch_long<T, V>(p, plan.blocks, a->keep, stream);
-    else if (plan.rows.kind != TR_ROWS_BLOCK)
-        st = TR_LAUNCH(TR_KERNEL(layernorm_grad_held<T, V, 8 / V, false>), plan.blocks, block, 0,
+    else if (plan.rows.kind == TR_ROWS_WARP8)
+        st = TR_LAUNCH(TR_KERNEL(layernorm_grad_held<T, V, FEW, false>), plan.blocks, block, room,
                        stream, p, plan.rows.lanes);
-    else if (!plan.wide)
-        st = TR_LAUNCH(TR_KERNEL(layernorm_grad_held<T, V, 8 / V, true>), plan.blocks, block, 0,
+    else if (plan.rows.kind == TR_ROWS_WARP32) /* of packs only */
+        st = TR_LAUNCH(TR_KERNEL(layernorm_grad_held<T, V, MANY, false>), plan.blocks, block, room,
                        stream, p, plan.rows.lanes);
-    else /* only of packs */
-        st = TR_LAUNCH(TR_KERNEL(layernorm_grad_held<T, V, tr_rows_packs<V>::BLOCK, true>),
-                       plan.blocks, block, 0, stream, p, plan.rows.lanes);
+    else
+        st = TR_LAUNCH(TR_KERNEL(layernorm_grad_held<T, V, MANY, true>), plan.blocks, block, 0,
+                       stream, p, plan.rows.lanes);
     if (st != TR_OK || !(a->dweight || a->dbias)) return st;
     return TR_LAUNCH(layernorm_grad_sum, (unsigned)((2 * a->D + COLUMNS - 1) / COLUMNS),
                      COLUMNS * DEPTH, 0, stream, a->partial, plan.blocks, (int)a->D, a->dweight,

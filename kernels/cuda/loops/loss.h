@@ -6,8 +6,9 @@
 
 #include "kernels/cuda/internal.h"
 
-/* What a block leaves: sums of loss, weight, correct and top-5. */
-enum { TR_LOSS_PARTS = 4, TR_LOSS_BLOCKS = 1024 };
+/* What a block leaves: sums of loss, weight, correct and top-5. Blocks: whole rounds of an H100's 132
+ * multiprocessors with 1, 2, 3 or 6 at a time on each. */
+enum { TR_LOSS_PARTS = 4, TR_LOSS_BLOCKS = 6 * 132 };
 #define TR_LOSS_WORKSPACE (TR_LOSS_BLOCKS * TR_LOSS_PARTS * sizeof(double))
 
 /* tally += the sums of `blocks` blocks; correct comes times `times` / `by`. */

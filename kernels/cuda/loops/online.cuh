@@ -25,18 +25,19 @@ __device__ void tr_online_add(tr_online &o, tr_piece<T, V, K> &z)
     z.each([&](float &v, int) { top = v > top ? v : top; });
     /* with nothing but -inf so far, only a NaN counts */
     const float shift = top == -INFINITY ? 0.0f : top;
-    z.each([&](float &v, int) { some += expf(v - shift); });
-    if (top != o.top) o.sum *= (double)expf(o.top - top);
+    z.each([&](float &v, int) { some += tr_exp_below<T>(v - shift); });
+    if (top != o.top) o.sum *= (double)tr_exp_below<T>(o.top - top);
     o.sum += (double)some;
     o.top = top;
 }
 
 /* Of all threads of a team. */
-template <bool BLOCK>
+template <typename T, bool BLOCK>
 __device__ tr_online tr_online_merge(const tr_online &o, const tr_team<BLOCK> &team)
 {
     const float top = team.most(o.top);
-    const double sum = team.sum(o.top == top ? o.sum : o.sum * (double)expf(o.top - top));
+    const double sum =
+        team.sum(o.top == top ? o.sum : o.sum * (double)tr_exp_below<T>(o.top - top));
     return tr_online{top, top == -INFINITY ? (double)NAN : sum};
 }
 

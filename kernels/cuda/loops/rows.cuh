@@ -3,13 +3,14 @@
  *
  *   WARP8, WARP32   up to 256 and 1024 values: 1 to 32 lanes a row, at most 8 or 32 values a lane;
  *                   narrow rows share a warp, so that no more than half of the lanes idle
- *   BLOCK           up to 8192: a block a row, at most 16 values a thread
- *   LONG            beyond: a block of 512 goes over the row in chunks, and keeps it in shared
+ *   BLOCK           up to 8192: a block a row, at most 32 values a thread: what a block's sums and
+ *                   barriers cost is shared by many values
+ *   LONG            beyond: a block of 256 goes over the row in chunks, and keeps it in shared
  * memory where that has room; else reads it again (rows in flight stay in the second-level cache of
  * an H100 up to some 150 KB)
  *
  * The first three read a row once, with all of a thread's loads in flight at a time. Loads are 16
- * bytes where D and the pointers allow, else single elements (half as many a thread, as each has an
+ * bytes where D and the pointers allow, else single elements (fewer a thread, as each has an
  * address of its own in registers: WARP32 up to 512, BLOCK up to 4096). The layout, and with it the
  * order of sums, depends on the shape (and on alignment, which a plan fixes) alone. */
 #ifndef TR_CUDA_ROWS_CUH
@@ -19,12 +20,30 @@
 
 enum tr_rows_kind { TR_ROWS_WARP8, TR_ROWS_WARP32, TR_ROWS_BLOCK, TR_ROWS_LONG };
 
-enum { TR_ROWS_THREADS = 256, TR_ROWS_BLOCK_THREADS = 512 };
+enum { TR_ROWS_THREADS = 256, TR_ROWS_BLOCK_THREADS = 512, TR_ROWS_LONG_THREADS = 256 };
 
-/* Packs of V that a thread holds. */
+/* Packs of V that a thread holds, of LONG rows in a chunk; threads of a block at most. */
 template <int V> struct tr_rows_packs {
-    enum { FEW = 8 / V, WARP = V == 1 ? 16 : 32 / V, BLOCK = V == 1 ? 8 : 16 / V };
+    enum {
+        FEW = 8 / V,
+        WARP = V == 1 ? 16 : 32 / V,
+        BLOCK = V == 1 ? 8 : 32 / V,
+        LONG = V == 1 ? 8 : 16 / V,
+        BLOCK_THREADS = V == 1 ? 512 : 256
+    };
 };
+
+/* Of a kernel that holds rows, for __launch_bounds__: threads, and blocks that a multiprocessor shall have room
+ * for, which bounds registers to 64: with 24 warps instead of 32, an H200's memory idled for a third of
+ * the time. */
+template <int V, bool BLOCK> __host__ __device__ constexpr int tr_rows_threads()
+{
+    return BLOCK ? (int)tr_rows_packs<V>::BLOCK_THREADS : (int)TR_ROWS_THREADS;
+}
+template <int V> __host__ __device__ constexpr int tr_rows_blocks()
+{
+    return V == 1 ? 1 : 4;
+}
 
 struct tr_rows_plan {
     tr_rows_kind kind;
@@ -36,14 +55,14 @@ struct tr_rows_plan {
 /* Of rows of D values, read V at a time. */
 template <int V> static inline tr_rows_plan tr_rows_of(size_t D)
 {
-    tr_rows_plan p = {TR_ROWS_LONG, TR_ROWS_BLOCK_THREADS, TR_ROWS_BLOCK_THREADS, 1};
+    tr_rows_plan p = {TR_ROWS_LONG, TR_ROWS_LONG_THREADS, TR_ROWS_LONG_THREADS, 1};
     const size_t warp = TR_WARP * V * tr_rows_packs<V>::BLOCK; /* values of a warp of a block */
     if (D <= TR_WARP * V * tr_rows_packs<V>::WARP) {
         p.kind = D <= TR_WARP * V * tr_rows_packs<V>::FEW ? TR_ROWS_WARP8 : TR_ROWS_WARP32;
         for (p.lanes = 1; p.lanes < TR_WARP && (size_t)p.lanes * V < D;) p.lanes *= 2;
         p.block = TR_ROWS_THREADS;
         p.rows = p.block / (unsigned)p.lanes;
-    } else if (D <= TR_ROWS_BLOCK_THREADS / TR_WARP * warp) {
+    } else if (D <= tr_rows_packs<V>::BLOCK_THREADS / TR_WARP * warp) {
         p.kind = TR_ROWS_BLOCK;
         p.block = (unsigned)((D + warp - 1) / warp * TR_WARP);
         p.lanes = (int)p.block;
@@ -102,6 +121,27 @@ template <bool BLOCK> struct tr_team {
     }
 };
 
+/* tr_put for shared memory. */
+template <typename T, int N> __device__ inline void tr_hold(T *to, const tr_pack<T, N> &pack)
+{
+    if constexpr (sizeof pack == sizeof(uint4)) {
+        uint4 word;
+        memcpy(&word, &pack, sizeof word);
+        *reinterpret_cast<uint4 *>(to) = word;
+    } else {
+        *reinterpret_cast<tr_pack<T, N> *>(to) = pack;
+    }
+}
+
+/* V values, rounded to T. */
+template <typename T, int V> __device__ inline void tr_put_as(T *to, const float (&v)[V])
+{
+    tr_pack<T, V> p;
+    TR_UNROLL
+    for (int j = 0; j < V; j++) p.v[j] = tr_store<T>(v[j]);
+    tr_put(to, p);
+}
+
 /* As read: what a piece is made of, to be fetched ahead of its use. */
 template <typename T, int V, int K> struct tr_raw {
     tr_pack<T, V> p[K];
@@ -142,10 +182,16 @@ template <typename T, int V, int K> struct tr_piece {
     {
         tr_raw<T, V, K> raw = {};
         fetch(row, raw);
-        TR_UNROLL
-        for (int k = 0; keep && k < K; k++)
-            if (first + k * step < D) *reinterpret_cast<pack *>(keep + first + k * step) = raw.p[k];
+        if (keep) hold(raw, keep);
         take(raw);
+    }
+
+    /* As it was read, to shared memory. */
+    __device__ void hold(const tr_raw<T, V, K> &raw, T *keep) const
+    {
+        TR_UNROLL
+        for (int k = 0; k < K; k++)
+            if (first + k * step < D) tr_hold(keep + first + k * step, raw.p[k]);
     }
 
     /* f(value, index in the row); the value may be changed. */
@@ -170,6 +216,20 @@ template <typename T, int V, int K> struct tr_piece {
         }
     }
 
+    /* f(values, index of the first) of what was fetched, V of them at a time: where the values as float32 would
+     * need twice the registers. */
+    template <typename F> __device__ void packs_of(const tr_raw<T, V, K> &raw, F f) const
+    {
+        TR_UNROLL
+        for (int k = 0; k < K; k++) {
+            float some[V];
+            if (first + k * step >= D) continue;
+            TR_UNROLL
+            for (int j = 0; j < V; j++) some[j] = tr_load<T>(raw.p[k].v[j]);
+            f(some, first + k * step);
+        }
+    }
+
     /* f(values, index of the first): V of them at a time. */
     template <typename F> __device__ void packs(F f)
     {
@@ -181,13 +241,8 @@ template <typename T, int V, int K> struct tr_piece {
     __device__ void write(T *row) const
     {
         TR_UNROLL
-        for (int k = 0; k < K; k++) {
-            if (first + k * step >= D) continue;
-            pack p;
-            TR_UNROLL
-            for (int j = 0; j < V; j++) p.v[j] = tr_store<T>(v[k][j]);
-            tr_put(row + first + k * step, p);
-        }
+        for (int k = 0; k < K; k++)
+            if (first + k * step < D) tr_put_as(row + first + k * step, v[k]);
     }
 };
 

@@ -11,7 +11,7 @@ namespace
 
 // cost: read 1x write 1x min 2x flops 14 shape 8192x1024
 template <typename T, int V, int K, bool BLOCK>
-__global__ void __launch_bounds__(BLOCK ? TR_ROWS_BLOCK_THREADS : TR_ROWS_THREADS)
+__global__ void __launch_bounds__(tr_rows_threads<V, BLOCK>(), tr_rows_blocks<V>())
     softmax_held(const T *x, T *y, size_t rows, int D, int some)
 {
     TR_SHARED(double, part, TR_WARP);
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(BLOCK ? TR_ROWS_BLOCK_THREADS : TR_ROWS_THREAD
         z.each([&](float &v, int) { top = v > top ? v : top; });
         top = team.most(top);
         z.each([&](float &v, int) {
-            v = expf(v - top);
+            v = tr_exp_below<T>(v - top);
             sum += v;
         });
         const float scale = 1.0f / (float)team.sum(sum);
@@ -37,7 +37,7 @@ __global__ void __launch_bounds__(BLOCK ? TR_ROWS_BLOCK_THREADS : TR_ROWS_THREAD
 
 // cost: read 1x write 1x min 2x flops 24 shape 1024x32768
 template <typename T, int V, int K>
-__global__ void __launch_bounds__(TR_ROWS_BLOCK_THREADS)
+__global__ void __launch_bounds__(TR_ROWS_LONG_THREADS, 2)
     softmax_long(const T *x, T *y, size_t rows, int D, bool kept)
 {
     TR_SHARED(double, part, TR_WARP);
@@ -52,12 +52,12 @@ __global__ void __launch_bounds__(TR_ROWS_BLOCK_THREADS)
             z.read(x + row * D, keep);
             tr_online_add(o, z);
         }
-        o = tr_online_merge(o, team);
+        o = tr_online_merge<T>(o, team);
         const float scale = (float)(1.0 / o.sum);
         for (int from = 0; from < D; from += K * V * size) {
             tr_piece<T, V, K> z(D, from, team.lane, size);
             z.read(keep ? keep : x + row * D);
-            z.each([&](float &v, int) { v = expf(v - o.top) * scale; });
+            z.each([&](float &v, int) { v = tr_exp_below<T>(v - o.top) * scale; });
             z.write(y + row * D);
         }
     }
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(TR_ROWS_BLOCK_THREADS)
 
 // cost: read 2x write 1x min 3x flops 6 shape 8192x1024
 template <typename T, int V, int K, bool BLOCK>
-__global__ void __launch_bounds__(BLOCK ? TR_ROWS_BLOCK_THREADS : TR_ROWS_THREADS)
+__global__ void __launch_bounds__(tr_rows_threads<V, BLOCK>())
     softmax_grad_held(const T *dy, const T *y, T *dx, size_t rows, int D, int some)
 {
     TR_SHARED(double, part, TR_WARP);
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(BLOCK ? TR_ROWS_BLOCK_THREADS : TR_ROWS_THREAD
 
 // cost: read 2x write 1x min 3x flops 6 shape 1024x32768
 template <typename T, int V, int K>
-__global__ void __launch_bounds__(TR_ROWS_BLOCK_THREADS)
+__global__ void __launch_bounds__(TR_ROWS_LONG_THREADS, 2)
     softmax_grad_long(const T *dy, const T *y, T *dx, size_t rows, int D, bool kept)
 {
     TR_SHARED(double, part, TR_WARP);
@@ -137,8 +137,8 @@ tr_status forward(const T *x, T *y, size_t rows, size_t D, size_t keep, cudaStre
         return TR_LAUNCH(TR_KERNEL(softmax_held<T, V, packs::BLOCK, true>), grid, p.block, 0,
                          stream, x, y, rows, (int)D, p.lanes);
     default:
-        return TR_LAUNCH(TR_KERNEL(softmax_long<T, V, packs::BLOCK>), grid, p.block, room, stream,
-                         x, y, rows, (int)D, room > 0);
+        return TR_LAUNCH(TR_KERNEL(softmax_long<T, V, packs::LONG>), grid, p.block, room, stream, x,
+                         y, rows, (int)D, room > 0);
     }
 }
 
@@ -168,7 +168,7 @@ tr_status backward(const T *dy, const T *y, T *dx, size_t rows, size_t D, size_t
 
 template <typename T, int V> struct long_kernels {
     using packs = tr_rows_packs<V>;
-    const void *at[2] = {reinterpret_cast<const void *>(&softmax_long<T, V, packs::BLOCK>),
+    const void *at[2] = {reinterpret_cast<const void *>(&softmax_long<T, V, packs::LONG>),
                          reinterpret_cast<const void *>(&softmax_grad_long<T, V, packs::FEW>)};
 };
 
