@@ -257,6 +257,7 @@ static tr_status run_cross_entropy(bench *k)
                                           .rows = k->rows,
                                           .classes = k->width,
                                           .weight_sum = (double)k->width,
+                                          .factor = 1,
                                           .scale = 1,
                                           .tally = k->array[3],
                                           .partial = k->array[4],
