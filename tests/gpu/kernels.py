@@ -17,9 +17,9 @@ SHARING = ("test_rows", "test_losses", "test_loops", "test_batchnorm_kernels", "
            "test_batchnorm_ranks_kernels", "test_optimizer", "test_squares", "test_op_pool2d", "test_op_conv2d",
            "test_op_linear", "test_op_embedding", "test_op_add", "test_op_activation", "test_op_loss")
 # Kernels of CUDA's libraries, which make their own arrangements: racecheck and synccheck look at ours.
-OTHERS = ("cudnn", "cublas", "cutlass", "xmma", "gemm", "gemv", "splitK", "sm80_", "sm90_", "cub")
-# Not under memcheck: they make calls fail on purpose, or have no kernels of ours.
-NO_MEMCHECK = ("test_faults", "test_monitor", "test_nccl")
+OTHERS = ("cudnn", "cublas", "nvjet", "cutlass", "xmma", "gemm", "gemv", "splitK", "sm80_", "sm90_", "cub")
+# Not under memcheck: they make calls fail on purpose, or have no kernels of ours, or make no calls.
+NO_MEMCHECK = ("test_faults", "test_registry", "test_monitor", "test_nccl")
 
 
 def devices(programs):
@@ -87,7 +87,7 @@ def test_one(programs, path, seconds, prefix=(), ranks=1):
     return "FAIL", f"status {done.rc}: " + (" / ".join(failed[:3]) or done.end())[:300], done.text
 
 
-def run_tests(report, programs, state, names, prefix=(), ranks=1, at_once=AT_ONCE, seconds=90):
+def run_tests(report, programs, state, names, prefix=(), ranks=1, at_once=AT_ONCE, seconds=150):
     """Test programs, {path: name}, beside each other, each with so many seconds at most."""
     if not names:
         report.check(False, "test programs", "none found")

@@ -149,47 +149,31 @@ __device__ void gradient(tr_piece<T, V, K> &e, const target &t, const factors &f
     });
 }
 
-template <int V, int K, bool BLOCK> __host__ __device__ constexpr int threads_of()
-{
-    return !BLOCK && V > 1 ? 128 : tr_rows_threads<V, BLOCK>();
-}
-
 // cost: read 1x write 1x min 2x flops 18 shape 8192x1000
 template <typename T, int V, int K, bool BLOCK>
-__global__ void __launch_bounds__(threads_of<V, K, BLOCK>(), V == 1  ? 1
-                                                             : BLOCK ? 2
-                                                                     : 4)
+__global__ void __launch_bounds__(tr_rows_threads<V, BLOCK>(), V == 1 ? 1 : 3)
     cross_entropy_held(pointers<T> p, int some)
 {
     TR_SHARED(double, part, TR_WARP);
     const int lanes = tr_rows_lanes<V, K, BLOCK>(some), D = (int)p.a.classes;
     const tr_team<BLOCK> team(lanes, part);
-    const size_t per_block = BLOCK ? 1 : blockDim.x / lanes, step = gridDim.x * per_block;
-    const size_t mine = BLOCK ? 0 : threadIdx.x / lanes, first_row = blockIdx.x * per_block + mine;
+    const size_t per_block = BLOCK ? 1 : blockDim.x / lanes;
     /* Sums of the threads that add, where they take no registers from the others. */
-    constexpr int adders = BLOCK ? 1 : threads_of<V, K, false>();
-    TR_SHARED(tr_loss_sums, apart, adders);
+    TR_SHARED(tr_loss_sums, apart, BLOCK ? 1 : TR_ROWS_THREADS);
     tr_loss_sums &sums = apart[BLOCK ? 0 : threadIdx.x];
     if (!BLOCK || threadIdx.x == 0) sums = tr_loss_sums{0.0, 0.0, 0.0, 0.0};
     factors f = factors_of(p.a, 1.0);
-    constexpr bool ahead = !BLOCK && V > 1;
-    tr_raw<T, V, K> raw = {}; /* on its way while the row before it is reduced and written */
-    if (ahead)
-        tr_piece<T, V, K>(first_row < p.a.rows ? D : 0, 0, team.lane, lanes)
-            .fetch(p.logits + first_row * D, raw);
-    for (size_t base = blockIdx.x * per_block; base < p.a.rows; base += step) {
-        const size_t row = base + mine, later = row + step;
+    for (size_t base = blockIdx.x * per_block; base < p.a.rows; base += gridDim.x * per_block) {
+        const size_t row = base + (BLOCK ? 0 : threadIdx.x / lanes);
         tr_piece<T, V, K> z(row < p.a.rows ? D : 0, 0, team.lane, lanes);
-        if (!ahead) z.fetch(p.logits + row * D, raw); /* before what waits for the label */
+        tr_raw<T, V, K> raw = {};
+        z.fetch(p.logits + row * D, raw); /* on its way before what waits for the label */
         const target t = target_of(p, row);
         const double weight = weight_of(t, p.a);
         float top = -INFINITY, sum = 0.0f;
         double far = 0.0;
         int first = D;
         z.take(raw);
-        if (ahead)
-            tr_piece<T, V, K>(later < p.a.rows ? D : 0, 0, team.lane, lanes)
-                .fetch(p.logits + later * D, raw);
         z.each([&](float &v, int) { top = v > top ? v : top; });
         top = team.most(top);
         const int before = (int)team.sum(count_ahead(z, t, top, !p.dlogits));
@@ -285,14 +269,9 @@ tr_status launch(const tr_cuda_cross_entropy_args *a, unsigned *grid, cudaStream
 {
     using packs = tr_rows_packs<V>;
     const pointers<T> p = {static_cast<const T *>(a->logits), static_cast<T *>(a->dlogits), *a};
-    tr_rows_plan plan = tr_rows_of<V>(a->classes);
-    if (plan.kind == TR_ROWS_WARP8 || plan.kind == TR_ROWS_WARP32) {
-        plan.block = threads_of<V, packs::WARP, false>();
-        plan.rows = plan.block / (unsigned)plan.lanes;
-    }
+    const tr_rows_plan plan = tr_rows_of<V>(a->classes);
     const size_t room = plan.kind == TR_ROWS_LONG ? tr_rows_keep<T>(a->classes, 1, a->keep) : 0;
-    *grid = tr_blocks(a->rows, plan.rows,
-                      plan.kind == TR_ROWS_WARP32 && V > 1 ? 4 * 132 : TR_LOSS_BLOCKS);
+    *grid = tr_blocks(a->rows, plan.rows, TR_LOSS_BLOCKS);
     switch (plan.kind) {
     case TR_ROWS_WARP8:
         return TR_LAUNCH(TR_KERNEL(cross_entropy_held<T, V, packs::FEW, false>), *grid, plan.block,

@@ -38,7 +38,7 @@ __device__ tr_online soften(const T *row, int D, float inverse, const tr_team<BL
         z.each([&](float &v, int) { v *= inverse; });
         tr_online_add(o, z);
     }
-    return tr_online_merge(o, team);
+    return tr_online_merge<T>(o, team);
 }
 
 // cost: read 4x write 1x min 3x flops 40 shape 8192x1000

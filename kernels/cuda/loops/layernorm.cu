@@ -37,7 +37,7 @@ template <int V, int K, bool BLOCK> __host__ __device__ constexpr int threads_of
 }
 template <int V, int K> __host__ __device__ constexpr int blocks_of()
 {
-    return V == 1 ? 1 : K == (int)WIDE && V == 8 ? 5 : 3;
+    return V == 1 ? 1 : K < (int)WIDE ? 3 : V == 8 ? 4 : 2;
 }
 
 // cost: read 1x write 1x min 2x flops 9 shape 8192x1024

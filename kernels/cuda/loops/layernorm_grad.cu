@@ -23,7 +23,9 @@ enum { THREADS = 131072, HEAVY_THREADS = 384 * 132, COLUMNS = 32, DEPTH = 32 };
 /* Threads of a block at most, of the kernel for rows that fit: with K packs of V a thread. */
 template <int V, int K, bool BLOCK> __host__ __device__ constexpr int threads_of()
 {
-    return V * K == 32 ? (BLOCK ? 256 : 128) : BLOCK ? (int)TR_ROWS_BLOCK_THREADS : (int)TR_ROWS_THREADS;
+    return V * K == 32 ? (BLOCK ? 256 : 128)
+           : BLOCK     ? (int)TR_ROWS_BLOCK_THREADS
+                       : (int)TR_ROWS_THREADS;
 }
 
 struct grad_plan {
@@ -150,56 +152,58 @@ template <typename T, int V> __device__ inline void unpack(const tr_pack<T, V> &
 
 /* Where a block keeps the weights, so that a warp reads 16 bytes a lane side by side: first halves of packs,
  * then second ones. From global memory a pack of 8 floats a lane would take twice as many accesses. */
-template <int V> __device__ inline float *slot(float *held, int D, int at)
+template <int V> __device__ inline int place(int D, int at)
 {
     constexpr int half = V == 8 ? 4 : V;
-    return held + (at % V / half) * (D / 2) + at / V * half + at % half;
+    return (at % V / half) * (D / 2) + at / V * half + at % half;
 }
 
-/* BLOCK: `held` is the weights as they are: reads of shared memory would have to wait for a block's barriers,
- * and lost more than they gained. */
+/* V weights from `at` on: of rows that are warps', from shared memory; of blocks', as they are (shared memory
+ * would have to wait for the block's barriers). */
 template <int V, bool BLOCK>
-__device__ inline void read_weights(const float *held, int D, int at, float (&w)[V])
+__device__ inline tr_pack<float, V> weights_at(const float *weight, const float *held, int D,
+                                               int at)
 {
-    if (BLOCK) {
-        const tr_pack<float, V> pack = *reinterpret_cast<const tr_pack<float, V> *>(held + at);
-        TR_UNROLL
-        for (int j = 0; j < V; j++) w[j] = pack.v[j];
-        return;
-    }
     constexpr int half = V == 8 ? 4 : V;
-    TR_UNROLL
-    for (int h = 0; h < V; h += half) {
-        const tr_pack<float, half> pack = *reinterpret_cast<const tr_pack<float, half> *>(
-            slot<V>(const_cast<float *>(held), D, at + h));
+    tr_pack<float, V> w;
+    if constexpr (BLOCK) {
+        w = *reinterpret_cast<const tr_pack<float, V> *>(weight + at);
+    } else {
         TR_UNROLL
-        for (int j = 0; j < half; j++) w[h + j] = pack.v[j];
+        for (int h = 0; h < V; h += half) {
+            const tr_pack<float, half> pack =
+                *reinterpret_cast<const tr_pack<float, half> *>(held + place<V>(D, at + h));
+            TR_UNROLL
+            for (int j = 0; j < half; j++) w.v[h + j] = pack.v[j];
+        }
     }
+    return w;
 }
 
 /* The sums over a row that dx needs, of g = dy * weight. */
 template <typename T, int V, int K, bool BLOCK>
 __device__ void row_sums(line &l, const tr_piece<T, V, K> &at, const tr_raw<T, V, K> &raw_dy,
-                         const tr_raw<T, V, K> &raw_x, const float *held, double each,
+                         const tr_raw<T, V, K> &raw_x, const float *held, const pointers<T> &p,
                          const tr_team<BLOCK> &team)
 {
     float sum = 0.0f, sum_x = 0.0f;
     TR_UNROLL
     for (int k = 0; k < K; k++) {
-        float dy[V], x[V], w[V];
+        float dy[V], x[V];
         if (at.first + k * at.step >= at.D) continue;
-        read_weights<V, BLOCK>(held, at.D, at.first + k * at.step, w);
+        const tr_pack<float, V> w =
+            weights_at<V, BLOCK>(p.weight, held, p.D, at.first + k * at.step);
         unpack(raw_dy.p[k], dy);
         unpack(raw_x.p[k], x);
         TR_UNROLL
         for (int j = 0; j < V; j++) {
-            const float g = dy[j] * w[j];
+            const float g = dy[j] * w.v[j];
             sum += g;
             sum_x += g * (x[j] - l.mean);
         }
     }
-    l.mean_g = (float)(team.sum(sum) * each);
-    l.slope = (float)(team.sum(sum_x) * each) * l.rstd * l.rstd;
+    l.mean_g = (float)(team.sum(sum) * p.each);
+    l.slope = (float)(team.sum(sum_x) * p.each) * l.rstd * l.rstd;
 }
 
 // cost: read 2x write 1x min 3x flops 18 shape 8192x1024
@@ -209,12 +213,12 @@ __global__ void __launch_bounds__(threads_of<V, K, BLOCK>(), V *K == 32 && !BLOC
 {
     TR_SHARED(double, part, TR_WARP);
     TR_SHARED_BYTES(room); /* D floats where rows are warps' and there is a dx */
-    const float *held = BLOCK ? p.weight : reinterpret_cast<float *>(room);
+    float *held = reinterpret_cast<float *>(room);
     const tr_team<BLOCK> team(lanes, part);
     const size_t per_block = BLOCK ? 1 : blockDim.x / lanes, step = gridDim.x * per_block;
     float dw[K][V], db[K][V];
     for (int i = (int)threadIdx.x; !BLOCK && p.dx && i < p.D; i += (int)blockDim.x)
-        *slot<V>(reinterpret_cast<float *>(room), p.D, i) = p.weight[i];
+        held[place<V>(p.D, i)] = p.weight[i];
     if (!BLOCK) __syncthreads();
     TR_UNROLL
     for (int k = 0; k < K; k++) TR_UNROLL
@@ -227,7 +231,7 @@ __global__ void __launch_bounds__(threads_of<V, K, BLOCK>(), V *K == 32 && !BLOC
         line l = {live ? p.stats[2 * row] : 0.0f, live ? p.stats[2 * row + 1] : 0.0f, 0.0f, 0.0f};
         at.fetch(p.dy + row * p.D, raw_dy);
         at.fetch(p.x + row * p.D, raw_x);
-        if (p.dx) row_sums(l, at, raw_dy, raw_x, held, p.each, team);
+        if (p.dx) row_sums(l, at, raw_dy, raw_x, held, p, team);
         TR_UNROLL
         for (int k = 0; k < K; k++) {
             float dy[V], x[V];
@@ -242,12 +246,11 @@ __global__ void __launch_bounds__(threads_of<V, K, BLOCK>(), V *K == 32 && !BLOC
                 db[k][j] += dy[j];
             }
             if (!p.dx) continue;
-            float w[V];
+            const tr_pack<float, V> w = weights_at<V, BLOCK>(p.weight, held, p.D, first);
             tr_pack<T, V> out;
-            read_weights<V, BLOCK>(held, at.D, first, w);
             TR_UNROLL
             for (int j = 0; j < V; j++)
-                out.v[j] = tr_store<T>(l.rstd * (dy[j] * w[j] - l.mean_g - x[j] * l.slope));
+                out.v[j] = tr_store<T>(l.rstd * (dy[j] * w.v[j] - l.mean_g - x[j] * l.slope));
             tr_put(p.dx + row * p.D + first, out);
         }
     }
