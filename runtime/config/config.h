@@ -260,8 +260,9 @@ typedef struct {
                 NULL, "T: what logits are divided by before the soft loss compares them"),         \
         TR_REAL("hard", (at) + offsetof(tr_distill_config, hard), "0.5", 0, 1e6, NULL,             \
                 "weight of the model's own loss"),                                                 \
-        TR_REAL("soft", (at) + offsetof(tr_distill_config, soft), "0.5", 0, 1e6, NULL,             \
-                "weight of T^2 * KL(softmax(teacher / T) || softmax(logits / T))"),                \
+        TR_REAL(                                                                                   \
+            "soft", (at) + offsetof(tr_distill_config, soft), "0.5", 0, 1e6, NULL,                 \
+            "weight of T^2 * the KL divergence of softmax(logits / T) from softmax(teacher / T)"), \
         TR_NODE("features", (at) + offsetof(tr_distill_config, features), "",                      \
                 "list of {student: LAYER, teacher: LAYER, weight: 1}: the mean squared distance "  \
                 "of the two layers' outputs, which must have one shape, times the weight")

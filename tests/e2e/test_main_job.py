@@ -268,8 +268,11 @@ class Digits(Case):
 
     def test_reference(self):
         text = self.tool("check", "--help-config")
-        keys = re.findall(r"(?m)^\| `([^`]+)` \|", text)
-        self.assertEqual(len(keys), len(set(keys)))
+        config, sweep = text.split("\n# The sweep's file\n")
+        for part in (config, sweep):
+            keys = re.findall(r"(?m)^\| `([^`]+)` \|", part)
+            self.assertEqual(len(keys), len(set(keys)))
+        keys = re.findall(r"(?m)^\| `([^`]+)` \|", config)
         for key in ("train.batch", "train.optimizer.adamw.lr", "data.cache_mb", "run.collectives", "conv2d.dilation"):
             self.assertIn(key, keys)
         for line in text.splitlines():
