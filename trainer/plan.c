@@ -417,6 +417,9 @@ tr_status tr_plan_report(const tr_config *c, tr_model *m, int ranks, FILE *to)
             c, tr_plan_graph(tr_session_plan(r.both, TR_MODE_TRAIN, r.train_batch))))
         fprintf(to, "note: " TR_MICRO_BATCH_ADVICE "\n\n", r.micro_batches);
     print_head(&r);
+    if (tr_config_distills(r.c))
+        fprintf(to, "note: the teacher %s is not counted: its weights, memory and forward pass\n\n",
+                r.c->train.distill.teacher);
     TR_TRY(print_memory(&r));
     print_arithmetic(&r);
     TR_TRY(print_communication(&r));

@@ -48,8 +48,10 @@ static tr_status check_inputs(const tr_teacher *t)
         const tr_input *a = &m->inputs[i], *b = &k->inputs[i];
         dims_text(a->ndim, a->dims, is, sizeof is);
         dims_text(b->ndim, b->dims, wants, sizeof wants);
-        TR_NEED(same_dims(a->ndim, a->dims, b->ndim, b->dims) && (a->ids > 0) == (b->ids > 0) &&
-                    a->ids <= b->ids,
+        TR_NEED(!a->ids || !b->ids || a->ids <= b->ids, TR_CONFIG,
+                "train.distill.teacher: %s knows %lld ids of \"%s\", the model has %lld",
+                t->chain.file, (long long)b->ids, b->name, (long long)a->ids);
+        TR_NEED(same_dims(a->ndim, a->dims, b->ndim, b->dims) && (a->ids > 0) == (b->ids > 0),
                 TR_CONFIG, "train.distill.teacher: %s takes %s%s as \"%s\", the model %s%s",
                 t->chain.file, b->ids ? "ids " : "", wants, b->name, a->ids ? "ids " : "", is);
     }
@@ -195,6 +197,7 @@ static tr_status open_session(tr_teacher *t, const tr_session_options *of)
                                   .params = t->params,
                                   .threads = of->threads,
                                   .precision = of->precision,
+                                  .skip_passes = of->skip_passes,
                                   .ranks = 1,
                                   .keys = keys,
                                   .nkeys = n,

@@ -11,6 +11,7 @@
 #include <math.h>
 #include <string.h>
 
+enum { MOMENTS = 256 << 20 };
 enum { STEPS = 127, WARM = 100, ITERATIONS = 500, POSITIONS = 16 /* of a sample */ };
 static const double RATE = 0.02, STRENGTH = 1.0, WIDE = 1.2, LOW = -0.1;
 
@@ -93,12 +94,15 @@ static tr_status find_moments(tr_evaluator *e, const tr_network *both, const tr_
                               uint64_t samples, window *v, const char *steps, float **H)
 {
     tr_status st = TR_OK;
-    const size_t K = (size_t)v->K;
+    const size_t K = (size_t)v->K, each = (K * K + 1) * sizeof(double);
     double *sum = NULL;
     uint64_t batches;
+    /* every rank holds every batch's sums: of the samples, as many as keep them within MOMENTS bytes */
+    const int64_t set = config->train.eval.batch;
+    const uint64_t most = MOMENTS / each * (uint64_t)(set > 0 ? set : config->train.batch);
     const tr_over_data what = {.train_data = true,
-                               .samples = samples,
-                               .nbytes = (K * K + 1) * sizeof *sum,
+                               .samples = samples > 0 && samples < most ? samples : most,
+                               .nbytes = each,
                                .take = take,
                                .ctx = v,
                                .infer = true,

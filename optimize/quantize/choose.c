@@ -46,10 +46,13 @@ static tr_status measure(choosing *k, const tr_network *q, double times[2])
     tr_comm *comm = tr_evaluator_comm(k->e);
     tr_profile before = {0}, after = {0};
     tr_status st = TR_OK;
-    if (tr_comm_topology(comm)->rank == 0) {
+    const bool root = tr_comm_topology(comm)->rank == 0;
+    tr_comm_busy(comm, root); /* the others wait as long as it takes */
+    if (root) {
         st = time_rows(k, k->n, &before);
         if (st == TR_OK) st = time_rows(k, q, &after);
     }
+    tr_comm_busy(comm, false);
     TR_TRY(tr_agree(comm, st, NULL));
     times[0] = before.seconds, times[1] = after.seconds;
     for (size_t i = 0; i < m->nlayers; i++) {

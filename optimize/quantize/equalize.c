@@ -87,6 +87,8 @@ static double balance(const tr_network *n, const pair *p, double *behind, double
     for (size_t i = 0; i < channels; i++) {
         double before = 0;
         for (size_t k = 0; k < each; k++) most(&v[i * each + k], &before);
+        /* a bias that the weights do not reach would grow with them beyond all other channels */
+        if (bias) before = fmax(before, fabs((double)bias[i]) / 16);
         factor[i] = before > 0 && behind[i] > 0 ? sqrt(before / behind[i]) : 1;
         far = fmax(far, fabs(log(factor[i])));
         for (size_t k = 0; k < each; k++) v[i * each + k] /= (float)factor[i];

@@ -29,7 +29,7 @@ static tr_status make_layer(void *ctx, tr_maker *mk, const tr_layer *l, const in
         const tr_layer_given given = {.type = tr_layer_rounder(), .name = name, .nin = 1, .in = in};
         TR_TRY(tr_maker_layer_text(mk, &given, options, steps));
     }
-    snprintf(name, sizeof name, TR_ROUNDED_NAME, l->name);
+    snprintf(name, sizeof name, TR_ROUNDED_NAME, l->name, l->index);
     TR_TRY(tr_maker_copy(mk, l, &(tr_layer_changes){.name = name}, 1, steps, &other));
     st = tr_maker_copy(mk, l, NULL, 1, in, value);
 out:
@@ -58,7 +58,7 @@ tr_status tr_quantize_beside(const tr_network *n, const tr_network *q, const boo
     TR_TRY(tr_network_edit(n, make_layer, &k, out));
     for (size_t i = 0; i < m->nlayers; i++) {
         if (!chosen[i]) continue;
-        snprintf(name, sizeof name, TR_ROUNDED_NAME, m->layers[i].name);
+        snprintf(name, sizeof name, TR_ROUNDED_NAME, m->layers[i].name, (int)i);
         take_rows(q, m->layers[i].name, *out, name);
     }
 out:
@@ -130,7 +130,7 @@ static tr_status open_looking(const tr_model *m, const bool *chosen, looking *k,
     TR_HAVE(k->at = tr_alloc(TR_MEM_OTHER, m->nlayers, sizeof *k->at));
     for (size_t i = 0; i < m->nlayers; i++) {
         if (!chosen[i]) continue;
-        snprintf(k->text[k->count], TR_NAME, TR_ROUNDED_NAME, m->layers[i].name);
+        snprintf(k->text[k->count], TR_NAME, TR_ROUNDED_NAME, m->layers[i].name, (int)i);
         k->names[2 * k->count] = m->layers[i].name;
         k->names[2 * k->count + 1] = k->text[k->count];
         k->at[k->count++] = *words;

@@ -34,10 +34,10 @@ void tr_steps_name(const tr_model *m, int value, char name[TR_NAME]);
 /* Its options. */
 void tr_steps_options(const tr_value_range *r, char *text, size_t size);
 
-/* A network that computes chosen layers twice: as they are in `n`, and, as "NAME.rounded", of rounded inputs and
+/* A network that computes chosen layers twice: as they are in `n`, and, as "NAME.INDEX.rounded", of rounded inputs and
  * with the rows of `q`. For mode infer alone. */
 tr_status tr_quantize_beside(const tr_network *n, const tr_network *q, const bool *chosen,
                              const tr_value_range *ranges, tr_network **out);
-#define TR_ROUNDED_NAME "%.40s.rounded"
+#define TR_ROUNDED_NAME "%.32s.%d.rounded" /* name, index */
 
 #endif

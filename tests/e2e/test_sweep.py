@@ -131,6 +131,7 @@ class Sweep(Case):
                 (search.replace("[16, 32]", "[16, x]"), 'sweep.yaml:2:46: train.batch: found "x"'),
                 (search.replace("[16, 32]", "{from: 9, to: 2}"), "sweep.yaml:2:41: search.over.train.batch: `from`"),
                 (search.replace("trials", "minimize: speed, trials"), 'search.minimize: found "speed"'),
+                (grid.replace("pipeline.prune.amount: [0.2, 0.5]", "run.skip_passes: [[nonsense]]"), "nonsense"),
                 ("config: run.yaml\n", "what shall trials try?"), ("config: away.yaml\nlist: [{}]", "away.yaml")):
             out = self.sweep(text, status=2, ranks=0)
             self.assertIn(said, out)
@@ -171,6 +172,10 @@ class Sweep(Case):
         self.assertIn("budget.size", out)
         self.assertEqual(len(self.rows()), 1)
         self.sweep(text.split("  - {pipeline")[0], "--force", status=1, ranks=0)
+        # who takes over a training is held to its own budget for it
+        self.sweep("config: run.yaml\noutput: sweep\nlist:\n  - {pipeline: [train]}\n"
+                   "  - {pipeline: [{train: {budget: {size_mb: 0.000001}}}]}\n", "--force", ranks=0)
+        self.assertEqual([r["state"] for r in self.rows()], ["done", "failed"])
 
     def test_search(self):
         """A search ends with a front; it is the same when resumed in the middle, at another number of ranks."""
@@ -187,11 +192,13 @@ class Sweep(Case):
         self.assertTrue(any(r["front"] == "1" for r in within))
         best = re.search(r"^\| +(\d+) .*best \|$", (self.dir / "sweep/sweep.md").read_text(), re.M)
         self.assertEqual(float(rows[int(best[1])]["multiply_adds"]), min(float(r["multiply_adds"]) for r in within))
-        # the last trials once more: what is recorded decides which they are
-        for k in (7, 8, 9):
-            (self.dir / f"sweep/trial-{k:03}/trial.yaml").unlink()
+        # the last trial once more: what is recorded, latencies too, decides which it is
+        (self.dir / "sweep/trial-009/trial.yaml").unlink()
         self.run_trainer("sweep", "sweep.yaml", "--resume", ranks=2)
         self.assertEqual(self.rows(MEASURED), [{k: v for k, v in r.items() if k not in MEASURED} for r in rows])
+        for bound in ("accuracy: 1", "size_mb: 0", "loss: 0"):  # no trial keeps to these
+            self.sweep(text.replace("accuracy_drop: 0.3", bound).replace("trials: 10", "trials: 2"), "--force", ranks=0)
+            self.assertEqual({r["within"] for r in self.rows()}, {"0"})
 
 
 if __name__ == "__main__":

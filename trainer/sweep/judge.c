@@ -28,6 +28,10 @@ double tr_sweep_violation(const tr_sweep *s, const tr_trial_model *m)
     sum += above(both ? m->loss - r->loss : NAN, b->loss_rise);
     sum += above((double)m->bytes / (double)r->bytes, b->size);
     sum += above(m->ms, b->latency_ms);
+    if (b->accuracy >= 0 && !(m->evaluated && m->accuracy >= b->accuracy))
+        sum += m->evaluated ? above(1 - m->accuracy, fmax(0, 1 - b->accuracy - 1e-15)) : 1e9;
+    sum += above(m->evaluated ? m->loss : NAN, b->loss);
+    sum += above((double)m->bytes / 1e6, b->size_mb);
     if (b->speedup > 0) sum += above(m->ms / r->ms, 1 / b->speedup);
     return sum;
 }

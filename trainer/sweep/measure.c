@@ -8,9 +8,12 @@
 #include <unistd.h>
 
 #include "runtime/base/file.h"
+#include "runtime/graph/graph.h"
+#include "trainer/budget.h"
 #include "trainer/latency.h"
 #include "trainer/stage_files.h"
 #include "trainer/stage_run.h"
+#include "trainer/stages.h"
 #include "trainer/sweep/internal.h"
 
 /* ---- Measuring ------------------------------------------------------------------------------- */
@@ -60,8 +63,20 @@ out:
 }
 
 /* *Collective.* What training made: no stage has looked at it. */
-static tr_status measure_model(const char *file, const tr_config *c, bool quiet, tr_comm *comm,
-                               tr_trial_model *m)
+/* A budget of `train`: where a trial trained itself its run has judged it. */
+static tr_status judge_training(const tr_config *c, const tr_evaluation *e, const tr_trial_model *m)
+{
+    const tr_budget *b = tr_train_budget(c, 0);
+    tr_measured x = {.evaluated = m->evaluated, .bytes = (uint64_t)m->bytes, .ms = m->ms};
+    tr_miss miss = {.text = ""};
+    if (!b) return TR_OK;
+    if (m->evaluated) x.after = *e;
+    tr_budget_judge(b, &x, &miss);
+    return miss.text[0] ? TR_FAIL(TR_BUDGET, "stage 00-train: %s", miss.text) : TR_OK;
+}
+
+static tr_status measure_model(const char *file, const tr_config *c, bool quiet, bool judge,
+                               tr_comm *comm, tr_trial_model *m)
 {
     tr_status st;
     tr_frame f = {.comm = comm, .config = c, .quiet = quiet, .folder = c->output};
@@ -79,12 +94,14 @@ static tr_status measure_model(const char *file, const tr_config *c, bool quiet,
     const tr_latency_options o = {.backend = f.backend,
                                   .backend_ctx = f.backend_ctx,
                                   .threads = f.threads,
-                                  .precision = (tr_precision)c->train.precision};
+                                  .precision = (tr_precision)c->train.precision,
+                                  .skip_passes = tr_graph_skip(c)};
     TR_TRY(tr_latency(comm, n, &o, &m->ms));
     TR_TRY(tr_agree(comm, tr_model_multiply_adds(n->model, &multiply_adds), NULL));
     m->multiply_adds = multiply_adds;
     m->parameters = (int64_t)n->model->nparameters;
     m->bytes = (int64_t)f.chain.nbytes;
+    if (judge) st = judge_training(c, &e, m);
 out:;
     const tr_error why = *tr_last_error();
     tr_frame_close(&f);
@@ -104,7 +121,7 @@ tr_status tr_trial_measure(const tr_trial *t, const tr_config *c, bool quiet, tr
                           : NULL;
     TR_TRY(tr_agree(comm, file ? TR_OK : tr_last_status(), NULL));
     if (place == 0) {
-        TR_TRY(measure_model(file, c, quiet, comm, &r->trained));
+        TR_TRY(measure_model(file, c, quiet, t->source != t->number, comm, &r->trained));
         r->last = r->trained;
     } else {
         st = tr_comm_topology(comm)->rank == 0 ? take_files(t, file, r) : TR_OK;

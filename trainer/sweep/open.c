@@ -3,6 +3,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/graph/graph.h"
 #include "trainer/chain.h"
 #include "trainer/stages.h"
 #include "trainer/sweep/internal.h"
@@ -117,10 +118,12 @@ tr_status tr_trial_config(const tr_sweep *s, const tr_trial *t, tr_config **out)
 {
     tr_status st;
     tr_config *c = NULL;
+    unsigned skip;
     TR_TRY(make_config(s, t, &c));
     TR_TRY(check_connection(s, t, c));
     TR_TRY(tr_stages_check_first(c));
     TR_TRY(tr_stages_check(c));
+    TR_TRY(tr_graph_passes_skipped(c, &skip));
     *out = c;
 out:
     if (st != TR_OK) {
@@ -138,8 +141,9 @@ tr_status tr_training_key(const tr_config *c, char out[65])
     tr_status st;
     char *essence = NULL, *all = NULL;
     TR_TRY(tr_config_essence(c, &essence));
-    /* gradients rounded between nodes, and another device's kernels, are other results */
-    all = tr_sprintf("%s# device %d wire %d\n", essence, c->device, c->run.wire);
+    /* gradients rounded between nodes, another device's kernels, and ops that are not fused are other results */
+    all = tr_sprintf("%s# device %d wire %d skip %x\n", essence, c->device, c->run.wire,
+                     tr_graph_skip(c));
     TR_HAVE(all);
     tr_sha256_hex(all, strlen(all), out);
 out:
@@ -177,8 +181,9 @@ static tr_status check_search(const tr_sweep *s)
     if (!p->search.present) return TR_OK;
     const bool data = s->base->data.eval.present;
     const bool classes = s->base->model.loss.kind.which != TR_LOSS_MSE;
-    const bool loss = p->search.minimize == TR_MINIMIZE_LOSS || b->loss_rise >= 0;
-    const bool accuracy = p->search.minimize == TR_MINIMIZE_ERROR || b->accuracy_drop >= 0;
+    const bool loss = p->search.minimize == TR_MINIMIZE_LOSS || b->loss_rise >= 0 || b->loss >= 0;
+    const bool accuracy =
+        p->search.minimize == TR_MINIMIZE_ERROR || b->accuracy_drop >= 0 || b->accuracy >= 0;
     if ((loss || accuracy) && !data)
         return tr_node_fail(at,
                             "search: accuracy and loss are those on data.eval, which the config "

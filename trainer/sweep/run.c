@@ -211,7 +211,9 @@ static tr_status run_trials(tr_sweep *s, tr_comm *comm, bool *agreed)
         bool found = true;
         TR_TRY(look_for_stop(comm, i));
         if (search) TR_TRY(tr_agree(comm, search_next(s, &found), NULL));
-        if (!found && root) tr_log(TR_LOG_INFO, "all %zu settings were tried: the search ends", i);
+        if (!found && root)
+            tr_log(TR_LOG_INFO,
+                   "no setting was found beyond the %zu that were tried: the search ends", i);
         if (!found) break;
         if (root) say(s, &s->trials[i], true);
         st = tr_trial_run(s, &s->trials[i], comm, agreed);

@@ -143,7 +143,7 @@ static tr_status share_failure(tr_comm *comm, tr_status st)
     int root = 0;
     const tr_error why = *tr_last_error();
     tr_status *all = tr_alloc(TR_MEM_OTHER, (size_t)top->size, sizeof *all);
-    TR_HAVE(all);
+    TR_TRY(tr_agree(comm, all ? TR_OK : tr_last_status(), NULL));
     snprintf(told.text, sizeof told.text, "%s", why.text);
     TR_TRY(tr_comm_all_gather(comm, &told.status, all, sizeof *all));
     while (root < top->size - 1 && (all[root] == TR_PEER || all[root] == TR_OK)) root++;

@@ -23,6 +23,7 @@ typedef struct {
     bool *fixed; /* by root: some member is an output of the graph */
     int *last;   /* by root: last op that reads any member */
     int *over;   /* by root: first op that writes over what a member was; INT_MAX: none */
+    int *until;  /* by root: the last such op; -1: none */
     int *next;   /* by tensor: the next one of its group, -1 */
     int *end;    /* by root: the last one of its group */
     /* by tensor: some op makes or reads it that needs its rows one behind the other */
@@ -39,9 +40,11 @@ static tr_status open_placing(placing *p)
     p->next = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *p->next);
     p->end = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *p->end);
     p->dense = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *p->dense);
-    TR_HAVE(p->fixed && p->last && p->over && p->next && p->end && p->dense);
+    p->until = tr_alloc(TR_MEM_OTHER, g->ntensors, sizeof *p->until);
+    TR_HAVE(p->fixed && p->last && p->over && p->until && p->next && p->end && p->dense);
     for (size_t t = 0; t < g->ntensors; t++) {
         p->over[t] = INT_MAX;
+        p->until[t] = -1;
         p->next[t] = -1;
         p->end[t] = (int)t;
     }
@@ -63,9 +66,9 @@ static tr_status open_placing(placing *p)
         }
         for (int k = 0; k < op->nout; k++)
             if (op->out[k] >= 0 && !op->def->pitched.out) p->dense[op->out[k]] = true;
-        if (y >= 0 && tr_root(g, y) != y && !tr_op_is_view(g, op) &&
-            p->over[tr_root(g, y)] == INT_MAX)
-            p->over[tr_root(g, y)] = (int)i;
+        if (y < 0 || tr_root(g, y) == y || tr_op_is_view(g, op)) continue;
+        if (p->over[tr_root(g, y)] == INT_MAX) p->over[tr_root(g, y)] = (int)i;
+        p->until[tr_root(g, y)] = (int)i;
     }
 out:
     return st;
@@ -76,6 +79,7 @@ static void close_placing(placing *p)
     tr_free(p->fixed);
     tr_free(p->last);
     tr_free(p->over);
+    tr_free(p->until);
     tr_free(p->next);
     tr_free(p->end);
     tr_free(p->dense);
@@ -109,14 +113,16 @@ static void move(placing *p, int part, int whole, size_t at, int64_t pitch)
     if (p->last[part] > p->last[whole]) p->last[whole] = p->last[part];
 }
 
-static bool place(placing *p, const tr_op *op, int k)
+/* Operand k of the concat at place `at` among the ops: not where anything is written over it later. */
+static bool place(placing *p, const tr_op *op, int at, int k)
 {
     const tr_graph *g = p->g;
     const int y = op->out[0], part = tr_root(g, op->in[k]);
     const tr_tensor *own = &g->tensors[op->in[k]];
     const tr_concat_place to = tr_concat_place_of(g, op, k);
     if (g->tensors[part].role != TR_ROLE_ACTIVATION || p->fixed[part] || part == y || own->at > 0 ||
-        own->pitch > 0 || own->count != g->tensors[part].count || p->last[part] >= p->over[y])
+        own->pitch > 0 || own->count != g->tensors[part].count || p->last[part] >= p->over[y] ||
+        p->until[part] > at)
         return false;
     if (to.rows == 1) {
         if (to.at % ALIGNED != 0) return false;
@@ -137,7 +143,7 @@ tr_status tr_graph_pass_concat_in_place(tr_builder *b, size_t *found)
     for (size_t i = 0; i < b->g->nops; i++) {
         const tr_op *op = &b->g->ops[i];
         if (op->def->share != TR_SHARE_PARTS || b->g->tensors[op->out[0]].alias >= 0) continue;
-        for (int k = 0; k < op->nin; k++) *found += place(&p, op, k);
+        for (int k = 0; k < op->nin; k++) *found += place(&p, op, (int)i, k);
     }
 out:
     close_placing(&p);

@@ -61,6 +61,10 @@ static void find_kept(plan *p)
             if (t < 0 || p->owner[t] < 0) continue;
             if (i == p->loss || p->block[i] != p->block[p->owner[t]]) p->kept[t] = true;
         }
+    /* further losses stand behind the first: what they read stays as well */
+    for (size_t i = (size_t)p->loss + 1; i < g->nops && g->ops[i].phase == TR_PHASE_LOSS; i++)
+        for (int k = 0; k < g->ops[i].nin; k++)
+            if (g->ops[i].in[k] >= 0) p->kept[g->ops[i].in[k]] = true;
 }
 
 /* What backward ops read, and what it takes to make that. */

@@ -244,8 +244,33 @@ static void test_each_left_out(void **state)
         }
 }
 
+/* An operand of a concat that is written over behind it, of one row: it may not lie in the concat. */
+static void test_operand_written_later(void **state)
+{
+    (void)state;
+    static const char text[] = "  input: [16]\n  layers:\n"
+                               "    - linear: {out: 16, name: a}\n"
+                               "    - linear: {out: 16, from: input, name: b}\n"
+                               "    - concat: {from: [a, b], name: k}\n"
+                               "    - relu: {from: a, name: ra}\n"
+                               "    - linear: {out: 16, from: k, name: c}\n"
+                               "    - linear: {out: 16, from: ra, name: d}\n"
+                               "    - add: {from: [c, d], name: s}\n"
+                               "    - linear: {out: 3, name: z}\n  loss: mse\n";
+    tr_network *n = network_of(text, 3);
+    answer all = run(n, TR_MODE_INFER, 3, TR_PASSES_ALL);
+    answer without = run(n, TR_MODE_INFER, 3, TR_PASSES_ALL & ~TR_PASS_IS(TR_PASS_CONCAT_IN_PLACE));
+    assert_int_equal(all.found[TR_PASS_CONCAT_IN_PLACE], 1); /* b; a is written over */
+    assert_int_equal(all.count, without.count);
+    assert_memory_equal(all.v, without.v, all.count * sizeof *all.v);
+    free(all.v);
+    free(without.v);
+    tr_network_close(n);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_left_out)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_each_left_out),
+                                       cmocka_unit_test(test_operand_written_later)};
     return cmocka_run_group_tests(tests, cpu_open, cpu_close);
 }
