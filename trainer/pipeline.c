@@ -67,6 +67,14 @@ static const char *text_of(const tr_findings *f, const char *name)
     return a && a->kind == TR_ATTR_TEXT ? a->text : "";
 }
 
+/* A file that is gone, or none at all, is no other one. */
+static bool is_other_file(const char *path, const char *sha256)
+{
+    char is[65];
+    return *path && access(path, F_OK) == 0 && tr_store_sha256(path, is) == TR_OK &&
+           strcmp(is, sha256) != 0;
+}
+
 /* Rank 0. Whether the stage's file is what the stage would make again; if not, why. */
 static tr_status look_at_stage(pipeline *p, size_t place, const char *file, bool *done, char *why,
                                size_t size)
@@ -89,7 +97,9 @@ static tr_status look_at_stage(pipeline *p, size_t place, const char *file, bool
     else if (strcmp(text_of(f, "inputs"), inputs) != 0) {
         first_change(text_of(f, "inputs"), inputs, change, sizeof change);
         snprintf(why, size, "what it was asked for changed: %s", change);
-    } else
+    } else if (is_other_file(text_of(f, "teacher"), text_of(f, "teacher_sha256")))
+        snprintf(why, size, "its teacher %.300s is another file now", text_of(f, "teacher"));
+    else
         *done = true;
 out:
     tr_lineage_free(&l);

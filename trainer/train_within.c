@@ -25,7 +25,8 @@ static tr_status resolve(within *w, const tr_training *t)
     tr_status st = TR_OK;
     const bool host = w->f->backend && w->f->backend->host; /* then this trains there, too */
     const size_t own = host ? 3 : 2;
-    char *output = tr_sprintf("output=\"%s\"", w->folder);
+    char *folder = tr_yaml_quoted(w->folder);
+    char *output = folder ? tr_sprintf("output=%s", folder) : NULL;
     const char **overrides = tr_alloc(TR_MEM_OTHER, t->noverrides + own, sizeof *overrides);
     TR_HAVE(overrides && output);
     overrides[0] = output;
@@ -37,6 +38,7 @@ static tr_status resolve(within *w, const tr_training *t)
     TR_TRY(tr_train_model(w->config, &w->made));
     TR_TRY(tr_config_text(w->config, &w->text));
 out:
+    tr_free(folder);
     tr_free(output);
     tr_free(overrides);
     return st;

@@ -74,14 +74,16 @@ out:
 /* As a key of `train`. */
 static tr_status distill_key(const tr_distill_config *d, const char *path, char **out)
 {
-    char *features = NULL;
+    char *features = NULL, *name = tr_yaml_quoted(path);
     tr_status st = TR_OK;
+    TR_HAVE(name);
     if (d->features) TR_TRY(tr_node_line(d->features, &features));
-    *out = tr_sprintf("train.distill={teacher: \"%s\", temperature: %.17g, hard: %.17g, soft: "
+    *out = tr_sprintf("train.distill={teacher: %s, temperature: %.17g, hard: %.17g, soft: "
                       "%.17g, features: %s}",
-                      path, d->temperature, d->hard, d->soft, features ? features : "null");
+                      name, d->temperature, d->hard, d->soft, features ? features : "null");
     TR_HAVE(*out);
 out:
+    tr_free(name);
     tr_free(features);
     return st;
 }

@@ -120,3 +120,13 @@ out:
     free(text);
     return st;
 }
+
+char *tr_yaml_quoted(const char *text)
+{
+    char *out = tr_alloc(TR_MEM_OTHER, 2 * strlen(text) + 3, 1), *to = out;
+    if (!out) return NULL;
+    for (*to++ = '\''; *text; *to++ = *text++)
+        if (*text == '\'') *to++ = '\'';
+    *to = '\'';
+    return out;
+}

@@ -33,6 +33,15 @@ out:
     return st;
 }
 
+/* A path as glob(3) takes it literally. */
+static char *literal(const char *path)
+{
+    char *out = tr_alloc(TR_MEM_OTHER, 2 * strlen(path) + 1, 1), *to = out;
+    for (; out && *path; *to++ = *path++)
+        if (strchr("*?[\\", *path)) *to++ = '\\';
+    return out;
+}
+
 /* A sweep that is there is gone on with, or replaced, when that is asked for; what no sweep made never. */
 static tr_status look(const tr_sweep *s)
 {
@@ -40,8 +49,8 @@ static tr_status look(const tr_sweep *s)
     tr_status st = TR_OK;
     const tr_arguments *a = s->arguments;
     glob_t found = {0};
-    char *path = tr_sprintf("%s/sweep.yaml", s->spec.output);
-    TR_HAVE(path);
+    char *path = tr_sprintf("%s/sweep.yaml", s->spec.output), *folder = literal(s->spec.output);
+    TR_HAVE(path && folder);
     const bool there = access(path, F_OK) == 0;
     TR_NEED(!there || a->resume || a->force, TR_USAGE,
             "%s already holds a sweep: go on with it (--resume), replace it (--force), or choose "
@@ -49,9 +58,9 @@ static tr_status look(const tr_sweep *s)
             s->spec.output);
     for (size_t i = 0; i < TR_COUNT(names) && !there; i++) {
         tr_free(path);
-        path = tr_sprintf("%s/%s", s->spec.output, names[i]);
+        path = tr_sprintf("%s/%s", folder, names[i]);
         TR_HAVE(path);
-        const bool any = glob(path, GLOB_NOESCAPE, NULL, &found) == 0 && found.gl_pathc > 0;
+        const bool any = glob(path, 0, NULL, &found) == 0 && found.gl_pathc > 0;
         TR_NEED(!any, TR_USAGE,
                 "%s is there, and no sweep made it: move it away, or choose another folder "
                 "(output=...)",
@@ -61,6 +70,7 @@ static tr_status look(const tr_sweep *s)
 out:
     if (st != TR_OK) globfree(&found);
     tr_free(path);
+    tr_free(folder);
     return st;
 }
 
@@ -69,7 +79,8 @@ static tr_status forget_records(const tr_sweep *s)
 {
     tr_status st = TR_OK;
     glob_t found = {0};
-    char *pattern = tr_sprintf("%s/trial-*/trial.yaml", s->spec.output);
+    char *folder = literal(s->spec.output);
+    char *pattern = folder ? tr_sprintf("%s/trial-*/trial.yaml", folder) : NULL;
     TR_HAVE(pattern);
     if (glob(pattern, 0, NULL, &found) != 0) goto out;
     for (size_t i = 0; i < found.gl_pathc; i++)
@@ -78,6 +89,7 @@ static tr_status forget_records(const tr_sweep *s)
 out:
     globfree(&found);
     tr_free(pattern);
+    tr_free(folder);
     return st;
 }
 
