@@ -321,7 +321,8 @@ static void check_taught(bool features, size_t rows, size_t C, tr_precision p, i
     h.run.loss_scale = 8;
     h_prepare(&h, &a, TR_ACT_NONE);
     h_run(&h, false);
-    if (!(fabs(tally[TR_TALLY_LOSS] - loss) <= 2e-6 * (double)rows + 2e-6 * fabs(loss)))
+    /* sums of blocks in float32, in turn where the compiler does not make vectors of them */
+    if (!(fabs(tally[TR_TALLY_LOSS] - loss) <= 2e-6 * (double)rows + 1e-5 * fabs(loss)))
         fail_msg("%zu rows of %zu: the loss is %.9g, expected %.9g", rows, C, tally[TR_TALLY_LOSS],
                  loss);
     for (size_t i = 0; i < TR_TALLY; i++) assert_true(i == TR_TALLY_LOSS || tally[i] == 0);

@@ -354,7 +354,8 @@ static void test_broken(void **state)
     for (int benchmark = 0; benchmark < 2; benchmark++) {
         tr_cuda *cuda = open_as((tr_backend_options){.workspace = 4 << 20, .benchmark = benchmark});
         tr_cuda_product *p = NULL;
-        setenv("FAKEGPU_BROKEN", "cublaslt:21,cublaslt:5,cublaslt:7,cublaslt:11,cublaslt:2", 1);
+        setenv("FAKEGPU_BROKEN",
+               "cublaslt:21,cublaslt:5,cublaslt:7,cublaslt:11,cublaslt:16,cublaslt:2", 1);
         assert_ok(tr_cuda_product_open(cuda, &q, &p));
         const int32_t id = config_of(p, CUBLASLT_ALGO_CONFIG_ID);
         assert_true(id == 6 || (benchmark && id == 1));
