@@ -9,84 +9,6 @@
 
 #include "runtime/base/file.h"
 #include "trainer/budget.h"
-#include "trainer/latency.h"
-
-/* ---- What it runs on ------------------------------------------------------------------------- */
-
-tr_status tr_frame_enter_device(tr_frame *f)
-{
-    tr_status st;
-    tr_chosen_device d;
-    tr_affinity affinity;
-    if (f->backend_ctx) return TR_OK;
-    tr_config c = *f->config; /* who once took CPUs stays there, and has said why */
-    if (f->backend && f->backend->host) c.device = TR_DEVICE_CPU;
-    TR_TRY(tr_device_choose(&c, f->comm, &d));
-    TR_TRY(tr_affinity_open(f->config, f->comm, NULL, NULL, &affinity));
-    tr_affinity_undo(&affinity);
-    f->backend = d.backend;
-    st = tr_agree(f->comm, d.backend->open(&d.options, &f->backend_ctx), NULL);
-    if (st != TR_OK) {
-        const tr_error why = *tr_last_error();
-        tr_frame_leave_device(f); /* where it was opened */
-        tr_set_error(&why);
-        goto out;
-    }
-    f->threads = affinity.threads;
-    if (!f->evaluator) {
-        const tr_evaluator_options o = {.comm = f->comm, .config = f->config};
-        TR_TRY(tr_agree(f->comm, tr_evaluator_open(&o, &f->evaluator), NULL));
-    }
-    tr_evaluator_move(f->evaluator, f->backend, f->backend_ctx, f->threads);
-out:
-    return st;
-}
-
-void tr_frame_leave_device(tr_frame *f)
-{
-    if (f->backend_ctx) f->backend->close(f->backend_ctx);
-    f->backend_ctx = NULL;
-    if (f->evaluator) tr_evaluator_move(f->evaluator, NULL, NULL, 0);
-}
-
-void tr_frame_close(tr_frame *f)
-{
-    tr_evaluator_close(f->evaluator);
-    f->evaluator = NULL;
-    tr_frame_leave_device(f);
-    tr_chain_free(&f->chain);
-}
-
-/* *Collective.* */
-static tr_status measure(const tr_frame *f, const tr_network *n, double *ms)
-{
-    const tr_latency_options o = {.backend = f->backend,
-                                  .backend_ctx = f->backend_ctx,
-                                  .threads = f->threads,
-                                  .precision = (tr_precision)f->config->train.precision,
-                                  .skip_passes = tr_graph_skip(f->config)};
-    return tr_latency(f->comm, n, &o, ms);
-}
-
-/* *Collective.* A model that no stage made, against bounds that need no model before it. */
-tr_status tr_frame_judge(tr_frame *f, const char *name, const tr_budget *b)
-{
-    tr_status st;
-    const tr_chain *c = &f->chain;
-    tr_measured m = {.bytes = c->nbytes};
-    tr_miss miss;
-    TR_TRY(tr_frame_enter_device(f));
-    if (b->accuracy >= 0 || b->loss >= 0) {
-        TR_TRY(tr_evaluate(f->evaluator, c->network, c->config, &m.after));
-        m.evaluated = true;
-    }
-    if (b->latency_ms >= 0) TR_TRY(measure(f, c->network, &f->latency_ms));
-    m.ms = f->latency_ms;
-    tr_budget_judge(b, &m, &miss);
-    if (miss.text[0]) st = TR_FAIL(TR_BUDGET, "stage %s: %s", name, miss.text);
-out:
-    return st;
-}
 
 /* ---- One run of a stage ---------------------------------------------------------------------- */
 
@@ -162,7 +84,7 @@ static tr_status evaluate(run *r, const tr_network *n, const tr_config *c, tr_ev
 /* tr_stage_job.latency */
 static tr_status latency(const tr_stage_job *job, const tr_network *n, double *ms)
 {
-    return measure(job->trainer, n, ms);
+    return tr_frame_latency(job->trainer, n, ms);
 }
 
 static tr_status add_evaluation(tr_attrs *a, const tr_evaluation *e, const char *behind)
@@ -367,7 +289,7 @@ static tr_status attempt(run *r, tr_stage_result *made, tr_miss *miss, bool *agr
         TR_TRY(evaluate(r, n, r->config, &r->after, &done));
     }
     r->ms = f->latency_ms;
-    if (made->network) TR_TRY(measure(f, n, &r->ms));
+    if (made->network) TR_TRY(tr_frame_latency(f, n, &r->ms));
     TR_TRY(tr_agree(f->comm, describe(r, n), NULL));
     TR_TRY(write_and_judge(r, n, miss));
 out:
@@ -502,7 +424,7 @@ tr_status tr_stage_run(tr_frame *f, size_t place, const char *name, const char *
     TR_TRY(tr_agree(f->comm, tr_stage_inputs(f, place, &r.inputs), NULL));
     TR_TRY(tr_frame_enter_device(f));
     TR_TRY(evaluate(&r, f->chain.network, f->chain.config, &r.before, &r.evaluated));
-    if (f->latency_ms == 0) TR_TRY(measure(f, f->chain.network, &f->latency_ms));
+    if (f->latency_ms == 0) TR_TRY(tr_frame_latency(f, f->chain.network, &f->latency_ms));
     TR_TRY(tr_agree(f->comm, begin_lineage(&r), NULL));
     TR_TRY(attempts(&r, &made, agreed));
     TR_TRY(accept(&r));

@@ -18,7 +18,8 @@ static tr_status time_rows(const choosing *k, const tr_network *n, tr_profile *o
                             .precision = (tr_precision)k->config->train.precision,
                             .mode = TR_MODE_INFER,
                             .batch = 1,
-                            .runs = RUNS};
+                            .runs = RUNS,
+                            .skip_passes = tr_graph_skip(k->config)};
     tr_evaluator_place(k->e, &o.backend, &o.backend_ctx, &o.threads);
     return tr_profile_measure(&o, NULL, out);
 }

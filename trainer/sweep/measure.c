@@ -8,11 +8,8 @@
 #include <unistd.h>
 
 #include "runtime/base/file.h"
-#include "runtime/graph/graph.h"
-#include "trainer/budget.h"
-#include "trainer/latency.h"
+#include "trainer/frame.h"
 #include "trainer/stage_files.h"
-#include "trainer/stage_run.h"
 #include "trainer/stages.h"
 #include "trainer/sweep/internal.h"
 
@@ -62,19 +59,7 @@ out:
     return st;
 }
 
-/* *Collective.* What training made: no stage has looked at it. */
-/* A budget of `train`: where a trial trained itself its run has judged it. */
-static tr_status judge_training(const tr_config *c, const tr_evaluation *e, const tr_trial_model *m)
-{
-    const tr_budget *b = tr_train_budget(c, 0);
-    tr_measured x = {.evaluated = m->evaluated, .bytes = (uint64_t)m->bytes, .ms = m->ms};
-    tr_miss miss = {.text = ""};
-    if (!b) return TR_OK;
-    if (m->evaluated) x.after = *e;
-    tr_budget_judge(b, &x, &miss);
-    return miss.text[0] ? TR_FAIL(TR_BUDGET, "stage 00-train: %s", miss.text) : TR_OK;
-}
-
+/* *Collective.* What training made: no stage has looked at it. `judge`: nor has a run, at the budget of `train`. */
 static tr_status measure_model(const char *file, const tr_config *c, bool quiet, bool judge,
                                tr_comm *comm, tr_trial_model *m)
 {
@@ -82,6 +67,7 @@ static tr_status measure_model(const char *file, const tr_config *c, bool quiet,
     tr_frame f = {.comm = comm, .config = c, .quiet = quiet, .folder = c->output};
     tr_evaluation e;
     double multiply_adds;
+    const tr_budget *budget = judge ? tr_train_budget(c, 0) : NULL;
     TR_TRY(tr_chain_load(comm, file, NULL, 0, &f.chain));
     TR_TRY(tr_frame_enter_device(&f));
     const tr_network *n = f.chain.network;
@@ -91,17 +77,13 @@ static tr_status measure_model(const char *file, const tr_config *c, bool quiet,
         m->loss = e.loss;
         m->accuracy = e.accuracy;
     }
-    const tr_latency_options o = {.backend = f.backend,
-                                  .backend_ctx = f.backend_ctx,
-                                  .threads = f.threads,
-                                  .precision = (tr_precision)c->train.precision,
-                                  .skip_passes = tr_graph_skip(c)};
-    TR_TRY(tr_latency(comm, n, &o, &m->ms));
+    TR_TRY(tr_frame_latency(&f, n, &f.latency_ms));
+    m->ms = f.latency_ms;
     TR_TRY(tr_agree(comm, tr_model_multiply_adds(n->model, &multiply_adds), NULL));
     m->multiply_adds = multiply_adds;
     m->parameters = (int64_t)n->model->nparameters;
     m->bytes = (int64_t)f.chain.nbytes;
-    if (judge) st = judge_training(c, &e, m);
+    if (budget) TR_TRY(tr_frame_judge(&f, "00-train", budget));
 out:;
     const tr_error why = *tr_last_error();
     tr_frame_close(&f);

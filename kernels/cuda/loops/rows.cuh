@@ -33,16 +33,10 @@ template <int V> struct tr_rows_packs {
     };
 };
 
-/* Of a kernel that holds rows, for __launch_bounds__: threads, and blocks that a multiprocessor shall have room
- * for, which bounds registers to 64: with 24 warps instead of 32, an H200's memory idled for a third of
- * the time. */
+/* Threads of a kernel that holds rows, for __launch_bounds__. */
 template <int V, bool BLOCK> __host__ __device__ constexpr int tr_rows_threads()
 {
     return BLOCK ? (int)tr_rows_packs<V>::BLOCK_THREADS : (int)TR_ROWS_THREADS;
-}
-template <int V> __host__ __device__ constexpr int tr_rows_blocks()
-{
-    return V == 1 ? 1 : 4;
 }
 
 struct tr_rows_plan {

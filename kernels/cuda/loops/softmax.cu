@@ -11,7 +11,7 @@ namespace
 
 // cost: read 1x write 1x min 2x flops 14 shape 8192x1024
 template <typename T, int V, int K, bool BLOCK>
-__global__ void __launch_bounds__(tr_rows_threads<V, BLOCK>(), tr_rows_blocks<V>())
+__global__ void __launch_bounds__(tr_rows_threads<V, BLOCK>())
     softmax_held(const T *x, T *y, size_t rows, int D, int some)
 {
     TR_SHARED(double, part, TR_WARP);

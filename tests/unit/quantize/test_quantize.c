@@ -68,6 +68,22 @@ static float *answers(const tr_network *n, void *ctx, const float *x, const char
     return y;
 }
 
+/* Of the model, which is the network's from now on; with weights by chance. */
+static tr_network *open_network(test_model *t, const char *layers)
+{
+    tr_network *n = NULL;
+    ok(test_model_try(t, layers, 0));
+    ok(tr_network_open(t->model, &n));
+    t->model = NULL;
+    tr_model_init_params(n->model, 3, n->params, 0, n->model->flat_count);
+    return n;
+}
+
+static void fill(float *x, size_t count)
+{
+    for (size_t i = 0; i < count; i++) x[i] = 0.003f * (float)(i * 7919 % 701) - 1;
+}
+
 /* The same values, kept as float32: nothing is replaced. */
 static tr_status keep(void *ctx, tr_maker *mk, const tr_layer *l, const int *in, int *value)
 {
@@ -89,11 +105,8 @@ static void test_inference(void **state)
     double sqnr[32];
     static float x[7 * 3 * 9 * 11];
     ok(tr_cpu_backend.open(&bo, &ctx));
-    ok(test_model_try(&t, net, 0));
-    ok(tr_network_open(t.model, &n));
-    t.model = NULL;
-    tr_model_init_params(n->model, 3, n->params, 0, n->model->flat_count);
-    for (size_t i = 0; i < TR_COUNT(x); i++) x[i] = 0.003f * (float)(i * 7919 % 701) - 1;
+    n = open_network(&t, net);
+    fill(x, TR_COUNT(x));
     size_t places = 0;
     for (size_t i = 0; i < n->model->nlayers; i++)
         chosen[i] = tr_quantizable(n->model, &n->model->layers[i]);
@@ -149,11 +162,8 @@ static void test_moves(void **state)
     tr_value_range ranges[32];
     static float x[7 * 3 * 9 * 11];
     ok(tr_cpu_backend.open(&bo, &ctx));
-    ok(test_model_try(&t, pooled, 0));
-    ok(tr_network_open(t.model, &n));
-    t.model = NULL;
-    tr_model_init_params(n->model, 3, n->params, 0, n->model->flat_count);
-    for (size_t i = 0; i < TR_COUNT(x); i++) x[i] = 0.003f * (float)(i * 7919 % 701) - 1;
+    n = open_network(&t, pooled);
+    fill(x, TR_COUNT(x));
     for (size_t i = 0; i < n->model->nlayers; i++)
         chosen[i] = tr_quantizable(n->model, &n->model->layers[i]);
     for (size_t v = 0; v < n->model->ninputs + n->model->nlayers; v++)
@@ -205,11 +215,8 @@ static void test_equalize(void **state)
     size_t pairs;
     static float x[7 * 3 * 9 * 11];
     ok(tr_cpu_backend.open(&bo, &ctx));
-    ok(test_model_try(&t, uneven, 0));
-    ok(tr_network_open(t.model, &n));
-    t.model = NULL;
-    tr_model_init_params(n->model, 3, n->params, 0, n->model->flat_count);
-    for (size_t i = 0; i < TR_COUNT(x); i++) x[i] = 0.003f * (float)(i * 7919 % 701) - 1;
+    n = open_network(&t, uneven);
+    fill(x, TR_COUNT(x));
     float *w = tr_network_param(n, "a", "weight");
     for (size_t i = 0; i < 8 * 27; i++) w[i] *= i / 27 % 2 ? 100 : 0.1f;
     ok(tr_quantize_equalize(n, &pairs, &e));
@@ -235,10 +242,7 @@ static void test_weights(void **state)
     (void)state;
     test_model t;
     tr_network *n = NULL, *h = NULL;
-    ok(test_model_try(&t, net, 0));
-    ok(tr_network_open(t.model, &n));
-    t.model = NULL;
-    tr_model_init_params(n->model, 3, n->params, 0, n->model->flat_count);
+    n = open_network(&t, net);
     ok(tr_quantize_weights(n, TR_F16, &h));
     const float *was = tr_network_param(n, "b", "weight"), *is = tr_network_param(h, "b", "weight");
     assert_int_equal(tr_network_row(h, "b", "weight")->stored, TR_F16);

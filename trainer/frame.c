@@ -1,0 +1,80 @@
+/* What stages are evaluated and timed on: a device while it is held, and the model that goes from one to the
+ * next. */
+#include "trainer/frame.h"
+
+#include "trainer/budget.h"
+#include "trainer/latency.h"
+
+tr_status tr_frame_enter_device(tr_frame *f)
+{
+    tr_status st;
+    tr_chosen_device d;
+    tr_affinity affinity;
+    if (f->backend_ctx) return TR_OK;
+    tr_config c = *f->config; /* who once took CPUs stays there, and has said why */
+    if (f->backend && f->backend->host) c.device = TR_DEVICE_CPU;
+    TR_TRY(tr_device_choose(&c, f->comm, &d));
+    TR_TRY(tr_affinity_open(f->config, f->comm, NULL, NULL, &affinity));
+    tr_affinity_undo(&affinity);
+    f->backend = d.backend;
+    st = tr_agree(f->comm, d.backend->open(&d.options, &f->backend_ctx), NULL);
+    if (st != TR_OK) {
+        const tr_error why = *tr_last_error();
+        tr_frame_leave_device(f); /* where it was opened */
+        tr_set_error(&why);
+        goto out;
+    }
+    f->threads = affinity.threads;
+    if (!f->evaluator) {
+        const tr_evaluator_options o = {.comm = f->comm, .config = f->config};
+        TR_TRY(tr_agree(f->comm, tr_evaluator_open(&o, &f->evaluator), NULL));
+    }
+    tr_evaluator_move(f->evaluator, f->backend, f->backend_ctx, f->threads);
+out:
+    return st;
+}
+
+void tr_frame_leave_device(tr_frame *f)
+{
+    if (f->backend_ctx) f->backend->close(f->backend_ctx);
+    f->backend_ctx = NULL;
+    if (f->evaluator) tr_evaluator_move(f->evaluator, NULL, NULL, 0);
+}
+
+void tr_frame_close(tr_frame *f)
+{
+    tr_evaluator_close(f->evaluator);
+    f->evaluator = NULL;
+    tr_frame_leave_device(f);
+    tr_chain_free(&f->chain);
+}
+
+tr_status tr_frame_latency(const tr_frame *f, const tr_network *n, double *ms)
+{
+    const tr_latency_options o = {.backend = f->backend,
+                                  .backend_ctx = f->backend_ctx,
+                                  .threads = f->threads,
+                                  .precision = (tr_precision)f->config->train.precision,
+                                  .skip_passes = tr_graph_skip(f->config)};
+    return tr_latency(f->comm, n, &o, ms);
+}
+
+tr_status tr_frame_judge(tr_frame *f, const char *name, const tr_budget *b)
+{
+    tr_status st;
+    const tr_chain *c = &f->chain;
+    tr_measured m = {.bytes = c->nbytes};
+    tr_miss miss;
+    TR_TRY(tr_frame_enter_device(f));
+    if (b->accuracy >= 0 || b->loss >= 0) {
+        TR_TRY(tr_evaluate(f->evaluator, c->network, c->config, &m.after));
+        m.evaluated = true;
+    }
+    if (b->latency_ms >= 0 && f->latency_ms == 0)
+        TR_TRY(tr_frame_latency(f, c->network, &f->latency_ms));
+    m.ms = f->latency_ms;
+    tr_budget_judge(b, &m, &miss);
+    if (miss.text[0]) st = TR_FAIL(TR_BUDGET, "stage %s: %s", name, miss.text);
+out:
+    return st;
+}
