@@ -44,6 +44,7 @@ typedef struct {
     /* smallest and largest local_size of any node: buckets are cut into so many slices */
     int slices, most;
     bool shared; /* ranks of a node share memory */
+    bool part;   /* a group of the job's ranks, which does not have all of them */
     char host[64];
     /* why this algorithm: for the log and `trainer plan`, e.g. "one node, 2 ranks share memory" */
     const char *reason;
@@ -67,6 +68,9 @@ void tr_comm_warn_of_leftovers(const tr_comm *c);
  * are the job's: a failure in one communicator breaks all, and every rank that waits in any of them
  * hears of it. May be closed before or after `c`, by all of the group's ranks. */
 tr_status tr_comm_split(tr_comm *c, int color, int key, tr_comm **out);
+/* Local. While it is set, waits on `c` have no limit: for ranks that meet whenever each of their groups is done with
+ * something of its own. A peer of this node that dies, and a rank that gives up, is noticed as ever. */
+void tr_comm_patient(tr_comm *c, bool patient);
 /* *Collective* over `c`. The ranks of this node, in local order. */
 tr_status tr_comm_split_node(tr_comm *c, tr_comm **out);
 /* *Collective* over `c`. One rank of each node, all with this one's local rank, in the order of
@@ -118,6 +122,12 @@ void tr_comm_abort(tr_comm *c, int exit_code);
  * seen, busy excuses it for ten times the timeout at most. */
 void tr_comm_busy(tr_comm *c, bool busy);
 
+/* Local. This rank was asked to stop (a signal): all of the job's ranks shall know, whichever group they are in. The first call
+ * counts. */
+void tr_comm_ask_stop(tr_comm *c);
+/* Local. Whether a rank of the job's was. Ranks find that at different times: groups agree on it by what they reduce. */
+bool tr_comm_stop_asked(tr_comm *c);
+
 typedef struct {
     /* an index among those that the backend sees in this process */
     int device;
@@ -131,6 +141,10 @@ typedef struct {
  * ranks of a node cannot all have one of their own (too few are visible, or some ranks see the same
  * few); the same on every rank. */
 tr_status tr_gpu_choose(tr_comm *c, const tr_backend *gpu, uint64_t without, tr_gpu_choice *out);
+
+/* *Collective* over a group, of ranks each of which got this GPU when all the job's chose: tr_gpu_choose on the group takes
+ * no others from now on, so that groups beside each other never share one. `gpu` NULL: it takes none. */
+tr_status tr_gpu_part(tr_comm *group, const tr_backend *gpu, int device);
 
 /* ---- GPUs among each other
  * -------------------------------------------------------------------- */
@@ -252,6 +266,9 @@ tr_status tr_reducer_finish(tr_reducer *r, double *tally, size_t ntally, double 
 /* *Collective.* After the owned ranges of weights were updated: makes them visible to every
  * rank. */
 tr_status tr_reducer_publish(tr_reducer *r);
+/* *Collective.* After finish: sums numbers that each rank has of the ranges it owns; where several own the same, the
+ * lowest one's count. In the backend's memory, in stream order. */
+tr_status tr_reducer_sum_owned(tr_reducer *r, double *values, size_t count);
 /* *Collective* over options.gatherers. tr_hooks.gather: `nbytes` of each of them, in rank order;
  * both in the backend's memory, in stream order. */
 tr_status tr_reducer_gather(tr_reducer *r, const void *send, void *recv, size_t nbytes);

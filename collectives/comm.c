@@ -147,6 +147,7 @@ static tr_status open_group(tr_comm *c)
     tr_topology *t = &c->topology;
     TR_MPI_TRY(MPI_Comm_set_errhandler(c->comm, MPI_ERRORS_RETURN));
     TR_TRY(tr_topology_find(c->comm, c->job->topology.node, t, &c->local));
+    t->part = t->size < c->job->topology.size;
     TR_TRY(connect(c));
 out:
     return st;
@@ -216,6 +217,11 @@ void tr_comm_close(tr_comm *c)
 const tr_topology *tr_comm_topology(const tr_comm *c)
 {
     return &c->topology;
+}
+
+void tr_comm_patient(tr_comm *c, bool patient)
+{
+    c->patient = patient;
 }
 
 bool tr_comm_broken(const tr_comm *c)

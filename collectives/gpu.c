@@ -75,15 +75,19 @@ static tr_status all_have(tr_gpu_view *v)
     return TR_OK;
 }
 
+static tr_status id_of(const tr_backend *gpu, int device, tr_gpu_id *out)
+{
+    if (gpu->device_id) return gpu->device_id(device, out->text, sizeof out->text);
+    snprintf(out->text, sizeof out->text, "device %d", device);
+    return TR_OK;
+}
+
 static tr_status name(const tr_backend *gpu, int count, uint64_t without, tr_gpu_id *mine)
 {
     tr_status st = TR_OK;
     for (int k = 0; k < count && st == TR_OK; k++) {
         mine[k].without = k < 64 && (without >> k & 1);
-        if (gpu->device_id)
-            st = gpu->device_id(k, mine[k].text, sizeof mine[k].text);
-        else
-            snprintf(mine[k].text, sizeof mine[k].text, "device %d", k);
+        st = id_of(gpu, k, &mine[k]);
     }
     return st;
 }
@@ -242,7 +246,7 @@ tr_status tr_gpu_choose(tr_comm *c, const tr_backend *gpu, uint64_t without, tr_
     v.asked = tr_alloc(TR_MEM_OTHER, size, sizeof *v.asked);
     v.owner = tr_alloc(TR_MEM_OTHER, size, most * sizeof *v.owner);
     st = mine && v.ids && v.rank && v.sees && v.asked && v.owner
-             ? name(gpu, card.count, without, mine)
+             ? name(gpu, card.count, without | c->gpus_without, mine)
              : tr_last_status();
     TR_TRY(tr_agree(c, st, NULL));
     TR_TRY(tr_comm_all_gather(c, mine, v.ids, most * sizeof *mine));
@@ -251,6 +255,30 @@ tr_status tr_gpu_choose(tr_comm *c, const tr_backend *gpu, uint64_t without, tr_
 out:
     tr_free(mine);
     forget(&v);
+    return st;
+}
+
+tr_status tr_gpu_part(tr_comm *group, const tr_backend *gpu, int device)
+{
+    tr_status st = TR_OK;
+    const size_t size = (size_t)group->topology.size;
+    char why[256];
+    tr_gpu_id mine = {{0}, 0}, seen, *theirs = tr_alloc(TR_MEM_OTHER, size, sizeof *theirs);
+    group->gpus_without = UINT64_MAX;
+    st = theirs ? TR_OK : tr_last_status();
+    if (st == TR_OK && gpu) st = id_of(gpu, device, &mine);
+    TR_TRY(tr_agree(group, st, NULL));
+    if (!gpu) goto out;
+    TR_TRY(tr_comm_all_gather(group, &mine, theirs, sizeof mine));
+    const int count = gpu->devices(why, sizeof why);
+    for (int k = 0; k < count && k < 64 && st == TR_OK; k++) {
+        st = id_of(gpu, k, &seen);
+        for (size_t i = 0; i < size; i++)
+            if (strcmp(theirs[i].text, seen.text) == 0) group->gpus_without &= ~((uint64_t)1 << k);
+    }
+    TR_TRY(tr_agree(group, st, NULL));
+out:
+    tr_free(theirs);
     return st;
 }
 

@@ -72,6 +72,8 @@ struct tr_comm {
     tr_mailbox *mailbox;  /* all ranks on one node, which share memory; NULL otherwise */
     void *scratch;        /* sums over MPI: scratch_count elements of 8 bytes a rank */
     size_t scratch_count;
+    bool patient;          /* waits have no limit */
+    uint64_t gpus_without; /* those that this rank sees and the group is not to use (tr_gpu_part) */
 };
 
 /* TR_OK, or what broke the job, with its record. */

@@ -61,6 +61,13 @@ typedef struct {
                        * a name each time */
 } tr_training;
 
+/* A device that a stage asked for. */
+typedef struct {
+    const tr_backend *backend;
+    void *ctx; /* to be closed by backend->close */
+    int threads;
+} tr_stage_device;
+
 /* What a stage gets to run with. Nothing in it is the stage's to release. */
 typedef struct tr_stage_job tr_stage_job;
 struct tr_stage_job {
@@ -88,6 +95,10 @@ struct tr_stage_job {
     /* *Collective.* What one sample takes through the network, as budgets and the lineage have it: measured by rank 0
      * while the others sleep, the same on every rank, other from call to call. */
     tr_status (*latency)(const tr_stage_job *job, const tr_network *n, double *ms);
+    /* *Collective.* Opens a device beside the evaluator's. Where this machine, a rank or this program has none, or not in
+     * this precision, the error says why, the same status on every rank; the stage may go on without. */
+    tr_status (*open_device)(const tr_stage_job *job, tr_device device, tr_precision precision,
+                             tr_stage_device *out);
     void *trainer;
 };
 
@@ -106,6 +117,9 @@ typedef struct {
     /* *Local.* What the table of fields cannot say, before anything is opened: TR_CONFIG with the
      * position. `place`: of this stage in c->pipeline. May be NULL. */
     tr_status (*check)(const tr_config *c, size_t place);
+    /* *Local.* What of the stage goes by the clock ("measure: latency"), so that what runs beside it on the same cores
+     * changes what comes out; NULL: nothing does. The function NULL: never. */
+    const char *(*timed)(const void *options);
     /* *Local.* For on_miss: retry: makes the options milder (values alone: what they point to stays);
      * false: there is nothing milder. NULL: never is. */
     bool (*milder)(void *options);

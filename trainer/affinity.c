@@ -97,7 +97,7 @@ tr_status tr_affinity_open(const tr_config *c, tr_comm *comm, const char *xml, c
     tr_cores *local = tr_alloc(TR_MEM_OTHER, (size_t)t->local_size, sizeof *local);
     tr_status st = all && local ? TR_OK : tr_last_status();
     TR_TRY(tr_agree(comm, st, NULL));
-    widened = automatic && launcher_mask(&own, &mine.cores.may);
+    widened = automatic && !t->part && launcher_mask(&own, &mine.cores.may);
     if (!widened) mine.cores.may = own;
     if (gpu || t->local_size > 1) machine = tr_cores_machine(xml, gpu != NULL);
     if (gpu) near(machine, gpu, &mine.cores.near);

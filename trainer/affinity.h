@@ -26,7 +26,8 @@ typedef struct {
  *
  * Open MPI binds each rank to one core unless it is told otherwise; where the user gave no binding
  * policy and Open MPI started this program itself (no taskset or script in between), the launcher's
- * own mask counts instead of that default. With run.affinity: none no mask is touched, and threads
+ * own mask counts instead of that default, but for groups of a job's ranks (topology.part), to whose ranks
+ * cores were dealt out before. With run.affinity: none no mask is touched, and threads
  * are counted by the masks as they are. */
 tr_status tr_affinity_open(const tr_config *c, tr_comm *comm, const char *xml, const char *gpu,
                            tr_affinity *out);

@@ -5,17 +5,27 @@
 #include "collectives/collectives.h"
 #include "runtime/graph/graph.h"
 
-typedef struct {
+typedef struct tr_arguments tr_arguments;
+struct tr_arguments {
     const char *config;
     const char **overrides; /* allocated; the texts are argv's */
     size_t noverrides;
-    bool sweep;               /* `config` is a sweep's file */
-    const char *stage;        /* by hand, on the run file `config`; NULL: a config's pipeline */
+    bool sweep; /* `config` is a sweep's file */
+    /* `config` is a run file, whose own config counts. *Collective.* What is done with it, as tr_stage.run; NULL:
+     * a config's pipeline. */
+    tr_status (*on_run_file)(const tr_arguments *a, tr_comm *comm, const tr_config *c,
+                             bool *agreed);
+    const char *stage;        /* by hand, on a run file */
     const char *from, *until; /* stages; NULL: not given */
     char **owned;             /* of the overrides, those that are not argv's; NULL at the end */
-    bool resume, force, quiet, help_config;
-    int64_t ranks; /* 0: not given */
-} tr_arguments;
+    const char *output;       /* file; NULL: not given */
+    const char *data;         /* predict: which block; NULL: not given */
+    int64_t top;              /* predict: classes a sample; 0: not given */
+    bool resume, force, quiet, help_config, check_data, schema, json, raw;
+    bool accept_unverified; /* tr_store_accept_unverified */
+    int64_t ranks;          /* 0: not given */
+    size_t memory;          /* bytes; 0: not given */
+};
 
 /* Flags and overrides may stand in any order. `flags`: which of them the command takes, e.g.
  * "--resume --force". TR_USAGE names the argument and what was expected. */
@@ -23,6 +33,8 @@ tr_status tr_arguments_parse(int argc, char **argv, const char *flags, tr_argume
 /* Of `trainer STAGE FILE ...`, argv[0] being the stage: keys that the stage has are its options, all
  * others the config's. */
 tr_status tr_arguments_parse_stage(int argc, char **argv, tr_arguments *out);
+/* Of `trainer COMMAND FILE ...`, which works on a run file: flags as above, all keys are the config's. */
+tr_status tr_arguments_parse_run_file(int argc, char **argv, const char *flags, tr_arguments *out);
 void tr_arguments_free(tr_arguments *a);
 
 /* *Collective.* Overrides and flags are each rank's own: they must be the same. */

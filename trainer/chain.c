@@ -56,6 +56,7 @@ static tr_status read_file(const char *file, tr_chain *c)
     TR_TRY(tr_store_read(file, c->network->model, &s, NULL));
     c->train = s.train;
     memcpy(c->teacher_sha256, s.teacher_sha256, sizeof c->teacher_sha256);
+    c->origin = s.origin;
     TR_TRY(tr_store_sha256(file, c->sha256));
     TR_TRY(tr_lineage_read(file, &c->lineage));
 out:

@@ -10,6 +10,7 @@ typedef struct {
     char *file;              /* where it is; NULL: the pipeline has made none yet */
     char sha256[65];         /* of the file */
     char teacher_sha256[65]; /* in it; rank 0's */
+    tr_origin origin;        /* likewise */
     uint64_t nbytes;         /* of the file */
     tr_network *network;     /* in it */
     tr_config *config;       /* in it */

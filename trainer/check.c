@@ -1,12 +1,41 @@
 /* `trainer check`: validates a config and prints it as resolved; --help-config prints the
- * reference. */
+ * reference, --schema the same for editors. */
 #include "runtime/base/visible.h"
 #include "runtime/data/data.h"
 #include "trainer/arguments.h"
 #include "trainer/commands.h"
+#include "trainer/resolve.h"
+#include "trainer/reference/reference.h"
 #include "trainer/stages.h"
-#include "trainer/sweep/sweep.h"
 #include "trainer/trainer.h"
+
+static tr_status check_source(const tr_config *c, const tr_source_config *s, const tr_model *m,
+                              FILE *to)
+{
+    tr_dataset *d = NULL;
+    tr_status st = tr_dataset_open(c, s, m, &d);
+    if (st == TR_OK) st = tr_dataset_check(d, c, m, to);
+    tr_dataset_close(d);
+    return st;
+}
+
+static tr_status check_samples(const tr_config *c, const tr_model *m, FILE *to)
+{
+    tr_status st;
+    const tr_comm_options alone = {.mpi = false};
+    tr_comm *comm = NULL;
+    tr_config *resolved = NULL;
+    TR_TRY(tr_comm_open(&alone, &comm));
+    TR_TRY(tr_data_resolve(comm, c, m, false, &resolved));
+    if (resolved) c = resolved;
+    TR_TRY(check_source(c, &c->data.train, m, to));
+    if (tr_config_has_eval(c)) TR_TRY(check_source(c, &c->data.eval, m, to));
+    if (c->data.predict.present) TR_TRY(check_source(c, &c->data.predict, m, to));
+out:
+    tr_config_close(resolved);
+    tr_comm_close(comm);
+    return st;
+}
 
 int tr_cmd_check(int argc, char **argv)
 {
@@ -14,14 +43,18 @@ int tr_cmd_check(int argc, char **argv)
     tr_config *config = NULL;
     tr_model *model = NULL;
     FILE *shown = NULL;
-    tr_status st = tr_arguments_parse(argc, argv, "--help-config", &a);
+    tr_status st = tr_arguments_parse(argc, argv, "--help-config --schema --data", &a);
     if (st != TR_OK) return tr_command_end(st);
-    if (a.help_config) {
+    if (a.schema) {
         tr_variant_def stages[TR_STAGES + 1];
         tr_stages_known(stages);
-        tr_config_help(stages, stdout);
-        tr_layers_help(stdout);
-        tr_sweep_help(stdout);
+        tr_config_schema(stages, stdout);
+        tr_layers_schema(stdout);
+        fputs("}\n", stdout);
+        goto out;
+    }
+    if (a.help_config) {
+        tr_reference_write(stdout);
         goto out;
     }
     TR_TRY(tr_arguments_config(&a, NULL, &config));
@@ -30,6 +63,7 @@ int tr_cmd_check(int argc, char **argv)
     TR_TRY(tr_data_check(config, model));
     shown = tr_visible_stream(stdout);
     TR_HAVE(shown);
+    if (a.check_data) TR_TRY(check_samples(config, model, shown));
     TR_TRY(tr_config_write(config, shown));
 out:
     if (shown) fclose(shown); /* what did not reach stdout is told at the end */

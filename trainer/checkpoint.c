@@ -17,8 +17,9 @@ enum { CHUNK = 1 << 20, NEWS = 4 }; /* elements of a broadcast while restoring; 
 struct tr_checkpointer {
     tr_checkpointer_options o;
     bool root;
-    tr_snapshot snapshot; /* arrays owned */
-    tr_history history;   /* the writer's copy */
+    tr_snapshot snapshot;    /* arrays owned */
+    tr_history history;      /* the writer's copy */
+    tr_past_configs configs; /* up to the one in force */
     char parent_sha256[65];
     pthread_t thread;
     bool started;
@@ -149,6 +150,7 @@ tr_status tr_checkpointer_open(const tr_checkpointer_options *o, tr_checkpointer
     tr_snapshot *s = &k->snapshot;
     s->checkpoint = true;
     s->config_text = o->config_text;
+    s->configs = &k->configs;
     s->params = tr_alloc(TR_MEM_SNAPSHOT, p->count, sizeof(float));
     s->states = tr_alloc(TR_MEM_SNAPSHOT, p->state_count, sizeof(float));
     TR_HAVE(s->params && s->states);
@@ -187,6 +189,7 @@ void tr_checkpointer_close(tr_checkpointer *k)
     tr_free(k->snapshot.states);
     for (int i = 0; i < k->snapshot.nslots; i++) tr_free(k->snapshot.slots[i]);
     tr_history_free(&k->history);
+    tr_past_configs_free(&k->configs);
     tr_free(k);
 }
 
@@ -224,6 +227,7 @@ static tr_status take(tr_checkpointer *k, const tr_train_state *state, const tr_
     s->train = *state;
     memcpy(s->parent_sha256, k->parent_sha256, sizeof s->parent_sha256);
     snprintf(s->teacher_sha256, sizeof s->teacher_sha256, "%s", k->o.teacher_sha256);
+    s->origin = *k->o.origin;
     tr_history_copy(&k->history, h);
 out:
     return st;
@@ -313,7 +317,33 @@ tr_status tr_checkpointer_resumable(tr_checkpointer *k, bool *is)
     return tr_comm_broadcast(k->o.comm, is, sizeof *is, 0);
 }
 
-tr_status tr_checkpointer_write_model(tr_checkpointer *k, const char *path,
+/* Rank 0. The arrays of best.h5, over those of the snapshot; and its step. */
+static tr_status read_best(const tr_checkpointer *k, tr_snapshot *model)
+{
+    tr_status st = TR_OK;
+    const int ema = tr_params_slot(k->o.params, "ema");
+    tr_snapshot best = {.params = model->params, .states = model->states};
+    char *path = tr_sprintf("%s/checkpoints/best.h5", k->o.folder);
+    TR_HAVE(path);
+    if (ema >= 0) {
+        best.nslots = 1;
+        best.slot_names[0] = "ema";
+        best.slots[0] = model->slots[ema];
+    }
+    st = tr_store_read(path, k->o.params->o.model, &best, NULL);
+    if (st != TR_OK)
+        st = TR_FAIL(st,
+                     "train.result: best: %.600s; --resume with train.result=last writes "
+                     "model.h5 from the last step",
+                     tr_last_error()->text);
+    else
+        model->train = best.train;
+out:
+    tr_free(path);
+    return st;
+}
+
+tr_status tr_checkpointer_write_model(tr_checkpointer *k, const char *path, tr_model_choice choice,
                                       const tr_train_state *state, const tr_history *h)
 {
     if (!k->root) return take(k, state, h);
@@ -321,13 +351,18 @@ tr_status tr_checkpointer_write_model(tr_checkpointer *k, const char *path,
     wait_idle(k);
     tr_status st = take(k, state, h);
     tr_snapshot model = k->snapshot;
+    const int ema = tr_params_slot(k->o.params, "ema");
+    const bool best = choice.weights == TR_RESULT_BEST;
+    tr_comm_busy(k->o.comm, true);
+    if (st == TR_OK && best) st = read_best(k, &model);
+    if (choice.weights == TR_RESULT_EMA || (best && choice.average))
+        model.params = k->snapshot.slots[ema];
     model.checkpoint = false;
     model.nslots = 0;
-    const int ema = tr_params_slot(k->o.params, "ema");
-    if (ema >= 0) model.params = k->snapshot.slots[ema]; /* trained with it: that is the model */
-    tr_model_quantize(k->o.params->o.model, model.params, model.states);
-    tr_comm_busy(k->o.comm, true);
-    if (st == TR_OK) st = write_file(k, path, &model, NULL);
+    if (st == TR_OK) {
+        tr_model_quantize(k->o.params->o.model, model.params, model.states);
+        st = write_file(k, path, &model, NULL);
+    }
     tr_comm_busy(k->o.comm, false);
     pthread_mutex_unlock(&k->lock);
     return st;
@@ -395,7 +430,10 @@ static tr_status read_latest(tr_checkpointer *k, tr_history *h, bool *found)
     k->snapshot.history = &k->history; /* reading may have pointed it elsewhere */
     k->snapshot.config_text = k->o.config_text;
     k->snapshot.checkpoint = true;
+    tr_past_configs_free(&k->configs);
+    TR_TRY(tr_past_configs_read(path, &k->configs));
     TR_TRY(tr_store_sha256(path, k->parent_sha256));
+    *k->o.origin = k->snapshot.origin;
     tr_log(TR_LOG_INFO, "resuming from %s (step %llu)", path, (unsigned long long)step);
     if (strcmp(k->snapshot.teacher_sha256, k->o.teacher_sha256) != 0)
         tr_log(TR_LOG_WARN,
@@ -406,6 +444,16 @@ static tr_status read_latest(tr_checkpointer *k, tr_history *h, bool *found)
 out:
     tr_free(path);
     return st;
+}
+
+const char *tr_checkpointer_config(const tr_checkpointer *k)
+{
+    return k->configs.v[k->configs.count - 1].text;
+}
+
+tr_status tr_checkpointer_config_begins(tr_checkpointer *k, uint64_t step)
+{
+    return tr_past_configs_add(&k->configs, step, k->o.config_text);
 }
 
 tr_status tr_checkpointer_restore(tr_checkpointer *k, tr_train_state *state, tr_history *h,

@@ -16,6 +16,7 @@ typedef struct {
     const char *config_text; /* resolved */
     int64_t keep;
     const char *teacher_sha256; /* of the file that training learns from; "": none. Borrowed */
+    tr_origin *origin;          /* of what it began from; restoring sets it on rank 0. Borrowed */
 } tr_checkpointer_options;
 
 /* Local. On rank 0 allocates the snapshot's buffers and starts the writer; elsewhere next to
@@ -56,10 +57,20 @@ tr_status tr_checkpointer_wait(tr_checkpointer *k);
 /* *Collective.* Waits for the writer. Whether there is a checkpoint that --resume goes on from: the one that this start
  * went on from, or a sound one that it wrote. */
 tr_status tr_checkpointer_resumable(tr_checkpointer *k, bool *is);
+/* Whose values a model file gets; none is TR_RESULT_AUTO. */
+typedef struct {
+    tr_result weights;
+    bool average; /* TR_RESULT_BEST: evaluations are of the running average */
+} tr_model_choice;
 /* *Collective*, as tr_checkpointer_save. Rank 0 writes the model (parameters and states, no
- * optimizer) as `path`, now; what went wrong there only rank 0 knows. */
-tr_status tr_checkpointer_write_model(tr_checkpointer *k, const char *path,
+ * optimizer) as `path`, now; what went wrong there only rank 0 knows. The best is read from best.h5, which has to be
+ * whole. */
+tr_status tr_checkpointer_write_model(tr_checkpointer *k, const char *path, tr_model_choice choice,
                                       const tr_train_state *state, const tr_history *h);
+/* Local, rank 0, after a restore: the config that the file was made with. */
+const char *tr_checkpointer_config(const tr_checkpointer *k);
+/* Local, rank 0: the options' config is another one, and in force from `step` on; files say so. */
+tr_status tr_checkpointer_config_begins(tr_checkpointer *k, uint64_t step);
 /* *Collective.* Finds the newest checkpoint that verifies and restores weights, slots, states and
  * *state on every rank, *h on rank 0. *found false when there is none (nothing is changed). */
 tr_status tr_checkpointer_restore(tr_checkpointer *k, tr_train_state *state, tr_history *h,

@@ -1,140 +1,71 @@
-/* Evaluation: each sample of data.eval once, over all ranks; sums first, one division at the end. */
-#include "trainer/trainer.h"
+/* `trainer evaluate MODEL [key=value ...] [--json] [-o FILE.json] [--force]`: the model of a run file on data.eval
+ * of its config, or on what is given in its place, in full. */
+#include "trainer/by_hand.h"
 
+#include <errno.h>
 #include <math.h>
+#include <string.h>
+#include <unistd.h>
 
-#include "trainer/schedule.h"
-#include "trainer/signals.h"
+#include "optimize/evaluation/metrics.h"
+#include "runtime/base/file.h"
+#include "trainer/frame.h"
 
-tr_status tr_trainer_share_states(tr_trainer *t)
+tr_status tr_output_is_free(const tr_arguments *a)
 {
-    const bool alike = t->config->train.sync_batchnorm == TR_SYNC_ALL || t->topology->size == 1 ||
-                       (t->config->train.sync_batchnorm == TR_SYNC_NODE && t->topology->nodes == 1);
-    if (alike || t->model->state_count == 0) return TR_OK;
-    const size_t nbytes = t->model->state_count * sizeof(float);
-    tr_status st;
-    TR_TRY(t->backend->memory->download(t->backend_ctx, t->states_copy, t->params->states, nbytes));
-    TR_TRY(tr_comm_broadcast(t->comm, t->states_copy, nbytes, 0));
-    TR_TRY(t->backend->memory->upload(t->backend_ctx, t->params->states, t->states_copy, nbytes));
-out:
-    return st;
+    if (!a->output || a->force || access(a->output, F_OK) != 0) return TR_OK;
+    return TR_FAIL(TR_USAGE, "%s is there: move it away, or replace it (--force)", a->output);
 }
 
-/* *Collective.* All samples, unless some rank is asked to stop: looked at every few batches. The
- * sums stay in the backend's memory. */
-static tr_status sweep(tr_trainer *t, bool *through)
+static tr_status write_file(const char *path, const tr_full_evaluation *e)
 {
-    enum { LOOK = 32 };
+    tr_text_file f;
+    tr_status st = tr_text_file_open(&f, path);
+    if (st == TR_OK) st = tr_full_write_json(e, f.to);
+    return tr_text_file_close(&f, st);
+}
+
+/* Rank 0. */
+static tr_status say(const tr_arguments *a, const tr_full_evaluation *e)
+{
     tr_status st = TR_OK;
-    const tr_backend *b = t->backend;
-    const uint64_t steps = tr_loader_steps_per_epoch(t->eval_loader);
-    TR_TRY(b->memory->zero(t->backend_ctx, t->eval_tally, TR_TALLY * sizeof(double)));
-    if (t->confusion)
-        TR_TRY(b->memory->zero(t->backend_ctx, t->eval_confusion,
-                               tr_confusion_cells(t->model) * sizeof(int64_t)));
-    TR_TRY(tr_loader_seek(t->eval_loader, 0));
-    for (uint64_t s = 0; s < steps && *through; s++) {
-        tr_batch batch;
-        tr_plan *plan;
-        TR_TRY(tr_trainer_staged(t));
-        TR_TRY(tr_loader_next(t->eval_loader, &batch));
-        if (batch.count > 0) {
-            const tr_run run = {.seed = (uint64_t)t->config->seed,
-                                .ordinal = batch.ordinal,
-                                .loss_scale = 1,
-                                .control = t->control,
-                                .last = true,
-                                .params_changed = t->params_changed,
-                                .tally = t->eval_tally,
-                                .confusion = t->eval_confusion,
-                                .hooks = &t->hooks};
-            TR_TRY(tr_trainer_stage(t, false, &batch, &plan));
-            TR_TRY(tr_plan_run(plan, &run));
-            t->params_changed = false;
-        } else {
-            /* Slots are counted alike on all ranks: which recording is replayed depends on them. */
-            TR_TRY(tr_trainer_next_slot(t));
-        }
-        if (s % LOOK == LOOK - 1) {
-            double stop = tr_signals_pending() != 0;
-            TR_TRY(tr_comm_all_reduce(t->comm, &stop, 1, TR_F64));
-            *through = stop == 0;
-        }
-    }
-    TR_TRY(tr_trainer_staged(t));
+    if (a->output) TR_TRY(write_file(a->output, e));
+    if (a->json)
+        TR_TRY(tr_full_write_json(e, stdout));
+    else if (!a->quiet)
+        TR_TRY(tr_full_write_text(e, stdout));
+    TR_NEED(fflush(stdout) == 0, TR_IO, "standard output could not be written: %s",
+            strerror(errno));
 out:
     return st;
 }
 
-/* *Collective.* The sums of all ranks, on the host. */
-static tr_status gather_sums(tr_trainer *t, double tally[TR_TALLY])
+tr_status tr_evaluate_by_hand(const tr_arguments *a, tr_comm *comm, const tr_config *c,
+                              bool *agreed)
 {
-    const size_t cells = t->confusion ? tr_confusion_cells(t->model) : 0;
     tr_status st;
-    TR_TRY(t->backend->memory->download(t->backend_ctx, tally, t->eval_tally,
-                                        TR_TALLY * sizeof *tally));
-    TR_TRY(tr_comm_all_reduce(t->comm, tally, TR_TALLY, TR_F64));
-    if (cells == 0) goto out;
-    TR_TRY(t->backend->memory->download(t->backend_ctx, t->confusion, t->eval_confusion,
-                                        cells * sizeof *t->confusion));
-    TR_TRY(tr_comm_all_reduce(t->comm, t->confusion, cells, TR_I64));
+    const bool root = tr_comm_topology(comm)->rank == 0;
+    tr_frame f = {.comm = comm, .config = c, .quiet = a->quiet, .by_hand = true};
+    tr_full_evaluation e = {0};
+    *agreed = true;
+    TR_NEED(tr_config_has_eval(c), TR_CONFIG,
+            "%s: its config has no data.eval: give the data (data.eval.path=..., "
+            "data.eval.inputs=..., data.eval.labels=...)",
+            a->config);
+    TR_TRY(tr_agree(comm, root ? tr_output_is_free(a) : TR_OK, NULL));
+    TR_TRY(tr_chain_load(comm, a->config, a->overrides, a->noverrides, &f.chain));
+    TR_TRY(tr_frame_enter_device(&f));
+    TR_TRY(tr_evaluate_full(f.evaluator, f.chain.network, f.chain.config, TR_OVER_EVAL, &e));
+    if (root && !isfinite(e.mean.loss))
+        tr_log(TR_LOG_WARN,
+               "the loss is not finite: look at the data, and at the weights (trainer inspect)");
+    st = tr_agree(comm, root ? say(a, &e) : TR_OK, NULL);
 out:
-    return st;
-}
-
-static void observe(tr_trainer *t, double loss)
-{
-    tr_train_state *s = &t->state;
-    t->improved = tr_improves(loss, s->best, 0);
-    if (t->improved) {
-        s->best = loss;
-        s->best_step = s->step;
+    tr_full_free(&e);
+    if (*agreed) {
+        const tr_error why = *tr_last_error();
+        tr_frame_close(&f);
+        tr_set_error(&why);
     }
-    if (tr_improves(loss, s->stop_best, t->config->train.early_stop.min_delta)) {
-        s->stop_best = loss;
-        s->stop_bad = 0;
-    } else
-        s->stop_bad++;
-    tr_schedule_observe(t->config, s, loss);
-}
-
-/* *Collective.* The weights of every rank's ranges change places with their average. */
-static tr_status swap_average(tr_trainer *t)
-{
-    if (t->config->train.ema <= 0) return TR_OK;
-    t->params_changed = true;
-    const tr_status st = tr_optimizer_swap_ema(t->optimizer);
-    return st == TR_OK ? tr_reducer_publish(t->reducer) : st;
-}
-
-tr_status tr_trainer_evaluate(tr_trainer *t, bool *through)
-{
-    double tally[TR_TALLY] = {0}, begin = tr_now();
-    tr_status st;
-    *through = true;
-    t->improved = false;
-    TR_TRY(tr_trainer_share_states(t));
-    TR_TRY(swap_average(t));
-    TR_TRY(sweep(t, through));
-    TR_TRY(gather_sums(t, tally)); /* after this nobody reads the average any more */
-    TR_TRY(swap_average(t));
-    if (!*through) goto out;
-    tr_eval_record e = {
-        .step = t->state.step,
-        .samples = (uint64_t)tally[TR_TALLY_SAMPLES],
-        .loss = tally[TR_TALLY_LOSS] / tally[TR_TALLY_WEIGHT],
-        .accuracy = NAN,
-        .top5 = NAN,
-        .seconds = tr_now() - begin,
-    };
-    int which = t->config->model.loss.kind.which;
-    if (which != TR_LOSS_MSE) e.accuracy = tally[TR_TALLY_CORRECT] / tally[TR_TALLY_SAMPLES];
-    if (which == TR_LOSS_CROSS_ENTROPY && t->model->outputs > 5)
-        e.top5 = tally[TR_TALLY_TOP5] / tally[TR_TALLY_SAMPLES];
-    t->eval_failed = !isfinite(e.loss);
-    observe(t, e.loss);
-    TR_TRY(tr_report_begin(t));
-    if (t->topology->rank == 0) TR_TRY(tr_report_eval(t, &e));
-out:
     return st;
 }

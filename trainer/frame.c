@@ -5,26 +5,60 @@
 #include "trainer/budget.h"
 #include "trainer/latency.h"
 
-tr_status tr_frame_enter_device(tr_frame *f)
+static void close_device(tr_stage_device *d)
+{
+    const tr_error why = *tr_last_error();
+    if (d->ctx) d->backend->close(d->ctx);
+    d->ctx = NULL;
+    tr_set_error(&why);
+}
+
+/* *Collective.* On every rank or on none. */
+static tr_status open_device(const tr_config *c, tr_comm *comm, tr_stage_device *out)
 {
     tr_status st;
     tr_chosen_device d;
     tr_affinity affinity;
+    *out = (tr_stage_device){0};
+    TR_TRY(tr_device_choose(c, comm, &d));
+    if (c->device == TR_DEVICE_CUDA)
+        TR_TRY(tr_agree(
+            comm, d.backend->computes(d.options.device, (tr_precision)c->train.precision), NULL));
+    TR_TRY(tr_affinity_open(c, comm, NULL, NULL, &affinity));
+    tr_affinity_undo(&affinity);
+    out->backend = d.backend;
+    out->threads = affinity.threads;
+    TR_TRY(tr_agree(comm, d.backend->open(&d.options, &out->ctx), NULL));
+out:
+    if (st != TR_OK) close_device(out);
+    return st;
+}
+
+tr_status tr_frame_open_device(tr_frame *f, tr_device device, tr_precision precision,
+                               tr_stage_device *out)
+{
+    tr_config c = *f->config;
+    if (device == TR_DEVICE_CPU && precision == TR_PRECISION_FP16)
+        return TR_FAIL(TR_UNSUPPORTED,
+                       "CPUs have no kernels for fp16: bf16 is the one to use there");
+    c.device = (int)device;
+    c.train.precision = (int)precision;
+    c.run.collectives = TR_COLL_AUTO; /* nothing is reduced */
+    c.run.wire = TR_WIRE_FP32;
+    return open_device(&c, f->comm, out);
+}
+
+tr_status tr_frame_enter_device(tr_frame *f)
+{
+    tr_status st;
+    tr_stage_device d;
     if (f->backend_ctx) return TR_OK;
     tr_config c = *f->config; /* who once took CPUs stays there, and has said why */
     if (f->backend && f->backend->host) c.device = TR_DEVICE_CPU;
-    TR_TRY(tr_device_choose(&c, f->comm, &d));
-    TR_TRY(tr_affinity_open(f->config, f->comm, NULL, NULL, &affinity));
-    tr_affinity_undo(&affinity);
+    TR_TRY(open_device(&c, f->comm, &d));
     f->backend = d.backend;
-    st = tr_agree(f->comm, d.backend->open(&d.options, &f->backend_ctx), NULL);
-    if (st != TR_OK) {
-        const tr_error why = *tr_last_error();
-        tr_frame_leave_device(f); /* where it was opened */
-        tr_set_error(&why);
-        goto out;
-    }
-    f->threads = affinity.threads;
+    f->backend_ctx = d.ctx;
+    f->threads = d.threads;
     if (!f->evaluator) {
         const tr_evaluator_options o = {.comm = f->comm, .config = f->config};
         TR_TRY(tr_agree(f->comm, tr_evaluator_open(&o, &f->evaluator), NULL));

@@ -26,6 +26,9 @@ typedef struct {
 /* *Collective.* The evaluator has something to run on: as many threads as a training would get; no core
  * is bound, as stages come and go. */
 tr_status tr_frame_enter_device(tr_frame *f);
+/* *Collective.* Another device beside that one: tr_stage_job.open_device. */
+tr_status tr_frame_open_device(tr_frame *f, tr_device device, tr_precision precision,
+                               tr_stage_device *out);
 /* *Local.* Nothing of the device is held until it is entered again: a training takes its own. */
 void tr_frame_leave_device(tr_frame *f);
 /* *Collective.* Of one sample, as the frame's config has it run. */

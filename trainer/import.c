@@ -1,22 +1,22 @@
 /* `trainer import FILE.onnx OUT.h5 [key=value ...] [--force]`: a run file of an ONNX file's model, so that every
  * command and stage takes it. Keys are the config's: data that it is to be evaluated or trained on.
- * `trainer import FILE.safetensors OUT.h5 --config CONFIG ...`: of the config's model, with the file's values. Needs
- * no MPI. */
+ * `trainer import FILE.safetensors|FILE.npz OUT.h5 --config CONFIG ...`: of the config's model, with the file's
+ * values, by the rules of its model.init_from. Needs no MPI. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "optimize/onnx/onnx.h"
-#include "optimize/tensors/tensors.h"
 #include "runtime/store/store.h"
 #include "trainer/arguments.h"
 #include "trainer/commands.h"
+#include "trainer/init_from.h"
 #include "trainer/stages.h"
 
 #define USAGE                                                                                      \
     "usage: trainer import FILE.onnx OUT.h5 [key=value ...] [--force], or "                        \
-    "trainer import FILE.safetensors OUT.h5 --config CONFIG ..."
+    "trainer import FILE.safetensors|FILE.npz OUT.h5 --config CONFIG ..."
 
 /* Of a file that brings no config. */
 static const char DATA[] = "data: {train: {format: synthetic, samples: 1}}\n"
@@ -33,7 +33,7 @@ typedef struct {
 static bool is_values(const char *file)
 {
     const char *dot = strrchr(file, '.');
-    return dot && strcmp(dot, ".safetensors") == 0;
+    return dot && (strcmp(dot, ".safetensors") == 0 || strcmp(dot, ".npz") == 0);
 }
 
 /* What stands where OUT.h5 is expected and assigns a key means that OUT.h5 was forgotten. */
@@ -62,8 +62,8 @@ static tr_status parse(int argc, char **argv, arguments *a)
     }
     TR_NEED(n == 2, TR_USAGE, "which files? " USAGE);
     TR_NEED(is_values(a->files[0]) == (a->config != NULL), TR_USAGE, "%s: %s; " USAGE, a->files[0],
-            a->config ? "--config goes with safetensors, which hold no model"
-                      : "safetensors hold no model: which config has it (--config)?");
+            a->config ? "--config goes with safetensors and NPZ, which hold no model"
+                      : "such a file holds no model: which config has it (--config)?");
     TR_NEED(a->force || access(a->files[1], F_OK) != 0, TR_USAGE,
             "%s is there: move it away, or replace it (--force)", a->files[1]);
 out:
@@ -107,7 +107,8 @@ out:
     return st;
 }
 
-static tr_status write_run_file(const char *path, const tr_network *n, const tr_config *c)
+static tr_status write_run_file(const char *path, const tr_network *n, const tr_config *c,
+                                const tr_origin *origin)
 {
     tr_status st = TR_OK;
     char *text = NULL;
@@ -120,6 +121,7 @@ static tr_status write_run_file(const char *path, const tr_network *n, const tr_
         const tr_snapshot s = {.config_text = text,
                                .params = n->params,
                                .states = n->states,
+                               .origin = *origin,
                                /* as before the first step */
                                .train = {.loss_scale = 1,
                                          .lr_factor = 1,
@@ -149,7 +151,7 @@ out:
 
 /* Values alone: the model is the config's. */
 static tr_status read_values(const arguments *a, const tr_onnx_found *found, tr_network **n,
-                             tr_config **c)
+                             tr_config **c, tr_origin *origin)
 {
     tr_status st;
     char *text = NULL;
@@ -159,7 +161,10 @@ static tr_status read_values(const arguments *a, const tr_onnx_found *found, tr_
     TR_TRY(open_config(a->config, text, found, a, c));
     TR_TRY(tr_model_open(*c, 0, &m));
     TR_TRY(tr_network_open(m, n));
-    TR_TRY(tr_safetensors_read(a->files[0], *n));
+    tr_model_init_params(m, (uint64_t)(*c)->seed, (*n)->params, 0, m->flat_count);
+    tr_model_init_states(m, (*n)->states);
+    TR_TRY(tr_init_from_read(*c, a->files[0], *n, origin));
+    tr_log(TR_LOG_INFO, "%s", origin->text);
 out:
     tr_free(text);
     return st;
@@ -169,13 +174,15 @@ int tr_cmd_import(int argc, char **argv)
 {
     arguments a = {.force = false};
     tr_onnx_found found = {0};
+    tr_origin origin = {.text = ""};
     tr_network *n = NULL;
     tr_config *c = NULL;
     tr_status st = TR_OK;
     TR_TRY(parse(argc, argv, &a));
-    st = a.config ? read_values(&a, &found, &n, &c) : read_graph(&a, &found, &n, &c);
+    st = a.config ? read_values(&a, &found, &n, &c, &origin) : read_graph(&a, &found, &n, &c);
     TR_TRY(st);
-    TR_TRY(write_run_file(a.files[1], n, c));
+    TR_TRY(tr_config_settled(c));
+    TR_TRY(write_run_file(a.files[1], n, c, &origin));
     tr_log(TR_LOG_INFO, "%s: %zu layers, %zu parameters%s%s", a.files[1], n->model->nlayers,
            n->model->nparameters, found.normalize ? "; data.normalize: " : "",
            found.normalize ? found.normalize : "");

@@ -4,6 +4,7 @@
 
 #include "trainer/keep.h"
 #include "trainer/pipeline.h"
+#include "trainer/resolve.h"
 #include "trainer/run_folder.h"
 #include "trainer/same.h"
 
@@ -29,17 +30,25 @@ tr_status tr_job_run(const tr_job *j, bool *agreed)
     tr_model *model = NULL;
     char *text = NULL;
     tr_run_folder *folder = NULL;
+    tr_config *c = j->config, *resolved = NULL;
     *agreed = true;
-    TR_TRY(tr_agree(j->comm, tr_train_model(j->config, &model), NULL));
-    TR_TRY(compare_config(j->comm, j->config));
-    if (j->resume) TR_TRY(tr_config_keep(j->config, j->comm));
-    TR_TRY(tr_agree(j->comm, tr_config_text(j->config, &text), NULL));
+    TR_TRY(tr_agree(j->comm, tr_train_model(c, &model), NULL));
+    TR_TRY(compare_config(j->comm, c));
+    if (j->resume) TR_TRY(tr_config_keep(c, j->comm));
+    TR_TRY(tr_data_resolve(j->comm, c, model, j->resume, &resolved));
+    if (resolved) {
+        c = resolved;
+        tr_model_close(model);
+        model = NULL;
+        TR_TRY(tr_agree(j->comm, tr_train_model(c, &model), NULL));
+    }
+    TR_TRY(tr_agree(j->comm, tr_config_text(c, &text), NULL));
     st = tr_comm_topology(j->comm)->rank == 0
-             ? tr_run_folder_open(j->config->output, j->resume, j->force, &folder)
+             ? tr_run_folder_open(c->output, j->resume, j->force, &folder)
              : TR_OK;
     TR_TRY(tr_agree(j->comm, st, NULL));
     const tr_trainer_options o = {.comm = j->comm,
-                                  .config = j->config,
+                                  .config = c,
                                   .config_text = text,
                                   .model = model,
                                   .folder = folder,
@@ -50,6 +59,7 @@ out:
     if (*agreed) { /* else the job is about to be ended: nothing collective is left to do */
         tr_error why = *tr_last_error();
         tr_model_close(model);
+        tr_config_close(resolved);
         tr_set_error(&why);
         free(text);
         tr_run_folder_close(folder);

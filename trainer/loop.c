@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "trainer/nonfinite.h"
+#include "trainer/resume.h"
 #include "trainer/schedule.h"
 #include "trainer/signals.h"
 
@@ -71,7 +72,7 @@ static tr_status roll_back(tr_trainer *t, const char *why)
     tr_status st;
     TR_TRY(tr_trainer_discard(t));
     TR_TRY(tr_trainer_restore(t, &found));
-    if (!found) TR_TRY(tr_trainer_initialize(t));
+    if (!found) TR_TRY(tr_trainer_initialize(t, true));
     TR_NEED(t->state.step < failed, TR_NONFINITE,
             "%s; there is no checkpoint of an earlier step to roll back to", why);
     const uint64_t count = (rollbacks > t->state.rollbacks ? rollbacks : t->state.rollbacks) + 1;
@@ -165,9 +166,16 @@ static tr_status record(tr_trainer *t)
     if (t->state.step % (uint64_t)t->config->train.log_every == 0 ||
         t->state.step == t->total_steps || t->stop)
         TR_TRY(tr_report_step(t));
-    tr_metrics_progress(
-        t->metrics, t->state.step, (t->state.step - 1) / t->steps_per_epoch, t->loss,
-        (double)(t->all.samples + t->since.samples) / (t->all.total + t->since.total));
+    if (t->state.step % t->steps_per_epoch == 0) TR_TRY(tr_report_epoch(t));
+    const bool counts = tr_loss_counts(t->config->model.loss.kind.which);
+    const tr_progress_record now = {
+        .step = t->state.step,
+        .epoch = (t->state.step - 1) / t->steps_per_epoch,
+        .loss = t->loss,
+        .accuracy = counts ? t->state.epoch_correct / (double)t->state.epoch_samples : NAN,
+        .samples_per_s =
+            (double)(t->all.samples + t->since.samples) / (t->all.total + t->since.total)};
+    tr_metrics_progress(t->metrics, &now);
 out:
     return st;
 }
@@ -256,7 +264,7 @@ static tr_status evaluate_what_is_owed(tr_trainer *t)
 }
 
 /* Rank 0's last words, whatever the end; the first failure counts. */
-static tr_status close_books(tr_trainer *t, const char *why, tr_status st)
+static tr_status close_books(tr_trainer *t, tr_ending how, const char *why, tr_status st)
 {
     if (t->topology->rank != 0) return st;
     tr_error kept = *tr_last_error();
@@ -266,18 +274,35 @@ static tr_status close_books(tr_trainer *t, const char *why, tr_status st)
         kept = *tr_last_error();
     }
     (void)report_writer(t);
-    (void)tr_report_end(t, why);
+    (void)tr_report_end(t, st == TR_OK ? how : TR_ENDING_FAILED, why);
     if (st != TR_OK) tr_set_error(&kept);
     return st;
 }
 
 static tr_status stopped(tr_trainer *t)
 {
-    tr_status st = tr_agree(t->comm, close_books(t, "stopped", TR_OK), NULL);
+    tr_status st = tr_agree(t->comm, close_books(t, TR_ENDING_STOPPED, "stopped", TR_OK), NULL);
     if (st != TR_OK) return st;
     return TR_FAIL(TR_STOPPED,
                    "stopped on request at step %llu with a checkpoint saved; go on with --resume",
                    (unsigned long long)t->state.step);
+}
+
+/* Training ended in the middle of one. */
+static tr_status report_part_of_epoch(tr_trainer *t)
+{
+    const bool trained = t->all.steps + t->since.steps > 0;
+    return trained && t->state.step % t->steps_per_epoch > 0 ? tr_report_epoch(t) : TR_OK;
+}
+
+tr_model_choice tr_trainer_choice(const tr_trainer *t)
+{
+    const bool average = t->config->train.ema > 0;
+    const tr_result r = (tr_result)t->config->train.result;
+    return (tr_model_choice){r != TR_RESULT_AUTO ? r
+                             : average           ? TR_RESULT_EMA
+                                                 : TR_RESULT_LAST,
+                             average};
 }
 
 static tr_status finished(tr_trainer *t, const char *why)
@@ -292,8 +317,10 @@ static tr_status finished(tr_trainer *t, const char *why)
         if (!path) st = tr_last_status();
     }
     TR_TRY(tr_agree(t->comm, st, NULL));
-    st = tr_checkpointer_write_model(t->checkpointer, path, &t->state, &t->history);
-    if (t->topology->rank == 0) st = close_books(t, why, st);
+    st = tr_checkpointer_write_model(t->checkpointer, path, tr_trainer_choice(t), &t->state,
+                                     &t->history);
+    if (t->topology->rank == 0 && st == TR_OK) st = report_part_of_epoch(t);
+    if (t->topology->rank == 0) st = close_books(t, TR_ENDING_DONE, why, st);
     st = tr_agree(t->comm, st, NULL);
 out:
     tr_free(path);
@@ -303,8 +330,9 @@ out:
 tr_status tr_trainer_run(tr_trainer *t)
 {
     tr_status st = TR_OK;
-    bool end = false;
+    bool end = false, complete;
     t->started = tr_now();
+    t->loop_began = true;
     if (t->topology->rank == 0) tr_report_start(t);
     TR_TRY(evaluate_what_is_owed(t));
     TR_TRY(tr_loader_seek(t->loader, t->state.step));
@@ -315,6 +343,15 @@ tr_status tr_trainer_run(tr_trainer *t)
         if (drained) TR_TRY(boundary(t, &end));
     }
     if (t->stop) return stopped(t);
+    TR_TRY(tr_resume_complete(t, &complete));
+    if (complete) {
+        if (t->topology->rank == 0)
+            tr_log(TR_LOG_INFO,
+                   "nothing is left to do: the run is at step %llu of %llu, model.h5 is whole; all "
+                   "files stay as they are",
+                   (unsigned long long)t->state.step, (unsigned long long)t->total_steps);
+        return TR_OK;
+    }
     TR_TRY(tr_nonfinite_result(t));
     return finished(t, t->state.step < t->total_steps ? "early stop" : "done");
 out:
@@ -322,7 +359,7 @@ out:
         const tr_error what = *tr_last_error();
         if (t->topology->rank == 0 && t->since.steps > 0) (void)tr_report_step(t);
         tr_set_error(&what);
-        (void)close_books(t, "not finite", st);
+        (void)close_books(t, TR_ENDING_FAILED, "not finite", st);
         const tr_error why = *tr_last_error();
         st = tr_trainer_discard(t); /* nothing is under way when it is closed */
         if (st == TR_OK) {

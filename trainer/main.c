@@ -4,32 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "trainer/arguments.h"
 #include "trainer/commands.h"
-#include "trainer/stages.h"
-
-static const char usage[] =
-    "usage:\n"
-    "  mpirun -np N trainer CONFIG [key=value ...] [--resume] [--force] [--quiet]\n"
-    "                                          run the config's pipeline: train, when it gives\n"
-    "                                          none; --quiet: say only what went wrong\n"
-    "      [--until STAGE] [--from STAGE]      stop behind a stage; run again from one on\n"
-    "  mpirun -np N trainer STAGE FILE [key=value ...] [--force] [--quiet]\n"
-    "                                          one stage of the pipeline on a run file; keys are\n"
-    "                                          the stage's options, or the config's in the file\n"
-    "  mpirun -np N trainer sweep FILE [key=value ...] [--resume] [--force] [--quiet]\n"
-    "                                          a config with other settings each time: grids,\n"
-    "                                          lists, searches; sweep --help: what FILE takes\n"
-    "  trainer check CONFIG [key=value ...]    validate; print the config as resolved\n"
-    "  trainer check --help-config             every key: type, default, unit, meaning\n"
-    "  trainer plan CONFIG [key=value ...] [--ranks N]\n"
-    "                                          memory, arithmetic and traffic; runs nothing\n"
-    "  trainer inspect FILE [FILE2] [--json]   what is in a run file; with two, how they differ\n"
-    "  trainer import FILE.onnx OUT.h5 [key=value ...] [--force]\n"
-    "  trainer import FILE.safetensors OUT.h5 --config CONFIG [key=value ...] [--force]\n"
-    "                                          a run file of an ONNX file's model; keys are the "
-    "config's\n"
-    "exit status: 0 done, 1 failed, 2 wrong config or command line, 75 stopped on request with a\n"
-    "checkpoint saved (start again with --resume)\n";
 
 /* Standard streams that are closed: no file of ours may get their numbers, and what is printed with it. */
 static void keep_standard_streams(void)
@@ -40,35 +16,40 @@ static void keep_standard_streams(void)
             _exit(1);
 }
 
+/* How an option in the place of a command is called. */
+static const char *command_of(const char *word)
+{
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return "help";
+    if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0) return "version";
+    return word;
+}
+
+/* Whether help with the command is asked for, among its arguments. */
+static bool asks_for_help(int argc, char **argv)
+{
+    for (int i = 2; i < argc; i++)
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) return true;
+    return false;
+}
+
 int main(int argc, char **argv)
 {
-    static const struct {
-        const char *name;
-        int (*run)(int argc, char **argv);
-    } commands[] = {{"check", tr_cmd_check},
-                    {"plan", tr_cmd_plan},
-                    {"sweep", tr_cmd_sweep},
-                    {"inspect", tr_cmd_inspect},
-                    {"import", tr_cmd_import}};
-
     keep_standard_streams();
-
     if (argc < 2) {
-        fputs(usage, stderr);
+        tr_commands_help(stderr);
         return 2;
     }
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-        fputs(usage, stdout);
-        return 0;
+    const char *name = command_of(argv[1]);
+    const tr_command *command = tr_command_find(name);
+    const bool stage = tr_command_is_stage(name);
+    if (asks_for_help(argc, argv)) {
+        tr_status st = TR_OK;
+        if (command || stage)
+            st = tr_command_help(name, stdout);
+        else
+            tr_commands_help(stdout);
+        return tr_command_end(st);
     }
-    if (strcmp(argv[1], "--version") == 0) {
-        puts("trainer " TR_VERSION);
-        return 0;
-    }
-    for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
-    for (size_t i = 0; i < TR_STAGES; i++) /* `train` is what a config is for */
-        if (tr_stages[i] != &tr_stage_train && strcmp(argv[1], tr_stages[i]->name) == 0)
-            return tr_cmd_stage(argc - 1, argv + 1);
-    return tr_cmd_run(argc, argv);
+    if (command) return command->run(argc - 1, argv + 1);
+    return stage ? tr_cmd_stage(argc - 1, argv + 1) : tr_cmd_run(argc, argv);
 }

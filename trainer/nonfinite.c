@@ -116,7 +116,7 @@ static void list_samples(const tr_trainer *t, uint64_t step, char *buf, size_t s
 tr_status tr_nonfinite_end(tr_trainer *t, const char *what, const char *limit)
 {
     const uint64_t step = t->state.step - 1;
-    char where[320], list[200];
+    char where[400], list[200], file[512];
     uint64_t bad;
     bool resumable;
     tr_status st;
@@ -124,10 +124,11 @@ tr_status tr_nonfinite_end(tr_trainer *t, const char *what, const char *limit)
     TR_TRY(bad_sample(t, t->loader, step, step + 1, &bad));
     TR_TRY(tr_checkpointer_resumable(t->checkpointer, &resumable));
     list_samples(t, step, list, sizeof list);
-    if (bad != NONE)
-        snprintf(where, sizeof where, "sample %llu of data.train %s",
-                 (unsigned long long)index_of(t, bad / 2), says(bad));
-    else
+    if (bad != NONE) {
+        tr_dataset_where(t->train_data, index_of(t, bad / 2), file, sizeof file);
+        snprintf(where, sizeof where, "sample %llu of data.train %s (%.200s)",
+                 (unsigned long long)index_of(t, bad / 2), says(bad), file);
+    } else
         snprintf(where, sizeof where, "the values of its samples (of data.train: %s) are finite",
                  list);
     return TR_FAIL(TR_NONFINITE, "%.400s%s; %s; the learning rate was %g; --resume %s", what, limit,
@@ -159,14 +160,18 @@ tr_status tr_nonfinite_skipped(tr_trainer *t, const char *what)
 
 tr_status tr_nonfinite_evaluation(tr_trainer *t)
 {
-    char where[128] = "the values of data.eval are finite: look at the weights (trainer inspect)";
+    char where[700], file[512];
+    snprintf(where, sizeof where,
+             "the values of data.eval are finite: look at the weights (trainer inspect)");
     const uint64_t steps = tr_loader_steps_per_epoch(t->eval_loader);
     tr_status st;
     if (!t->eval_searched) TR_TRY(bad_sample(t, t->eval_loader, 0, steps, &t->eval_bad));
     t->eval_searched = true; /* data.eval stays as it is */
-    if (t->eval_bad != NONE)
-        snprintf(where, sizeof where, "sample %llu of data.eval %s",
-                 (unsigned long long)t->eval_bad / 2, says(t->eval_bad));
+    if (t->eval_bad != NONE) {
+        tr_dataset_where(t->eval_data, t->eval_bad / 2, file, sizeof file);
+        snprintf(where, sizeof where, "sample %llu of data.eval %s (%.400s)",
+                 (unsigned long long)t->eval_bad / 2, says(t->eval_bad), file);
+    }
     return TR_FAIL(TR_NONFINITE, "step %llu: the evaluation loss is not finite; %s",
                    (unsigned long long)t->state.step, where);
 out:

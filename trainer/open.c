@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "trainer/plan.h"
+#include "trainer/resolve.h"
 #include "trainer/same.h"
 #include "trainer/schedule.h"
 #include "trainer/shares.h"
@@ -49,6 +50,7 @@ static tr_status open_data(tr_trainer *t)
 {
     const tr_config *c = t->config;
     tr_status st;
+    TR_TRY(tr_config_settled(c));
     TR_TRY(tr_dataset_open(c, &c->data.train, t->model, &t->train_data));
     if (tr_config_evaluates(c)) TR_TRY(tr_dataset_open(c, &c->data.eval, t->model, &t->eval_data));
     uint64_t n = tr_dataset_samples(t->train_data);
@@ -60,6 +62,8 @@ static tr_status open_data(tr_trainer *t)
     t->total_steps = c->train.steps > 0 ? (uint64_t)c->train.steps
                                         : (uint64_t)c->train.epochs * t->steps_per_epoch;
     t->state.samples = n;
+    if (t->topology->rank == 0)
+        tr_data_warn(c, n, t->eval_data ? tr_dataset_samples(t->eval_data) : 0, t->topology->size);
 out:
     return st;
 }
@@ -243,13 +247,14 @@ static void warn_of_config(const tr_trainer *t)
 {
     const tr_config *c = t->config;
     const unsigned long long samples = tr_dataset_samples(t->train_data);
-    const long long warmup = c->train.schedule.o.warmup;
+    const uint64_t warmup =
+        tr_span_steps(c->train.schedule.o.warmup, t->total_steps, t->steps_per_epoch);
     if (t->topology->rank != 0) return;
-    if (warmup > 0 && (uint64_t)warmup >= t->total_steps)
+    if (warmup > 0 && warmup >= t->total_steps)
         tr_log(TR_LOG_WARN,
-               "train.schedule: warmup: %lld steps, of a run of %llu: the learning rate does not "
+               "train.schedule: warmup: %llu steps, of a run of %llu: the learning rate does not "
                "come to what it is set to before the end",
-               warmup, (unsigned long long)t->total_steps);
+               (unsigned long long)warmup, (unsigned long long)t->total_steps);
     if ((unsigned long long)c->train.batch > samples)
         tr_log(TR_LOG_WARN,
                "train.batch: %lld samples, of which there are %llu: every step takes all of them",
@@ -327,13 +332,16 @@ static tr_status open_output(tr_trainer *t, const tr_trainer_options *o)
         .config_text = o->config_text,
         .keep = t->config->train.checkpoint.keep,
         .teacher_sha256 = tr_teacher_sha256(t->teacher),
+        .origin = &t->origin,
     };
     TR_TRY(tr_agree(t->comm, tr_checkpointer_open(&k, &t->checkpointer), NULL));
     bool found = false;
-    TR_TRY(tr_trainer_initialize(t));
+    TR_TRY(tr_trainer_initialize(t, !o->resume));
     if (o->resume) TR_TRY(tr_trainer_restore(t, &found));
-    if (o->resume && !found)
+    if (o->resume && !found) {
         tr_log(TR_LOG_INFO, "nothing to resume from in %s: starting at step 0", t->config->output);
+        TR_TRY(tr_trainer_initialize(t, true));
+    }
     t->from = t->state.step;
 out:
     return st;

@@ -107,6 +107,25 @@ out:
     return st;
 }
 
+/* Rank 0. A training that is done stays as it is: who would have it learn from another teacher is told. */
+static tr_status look_at_teacher(const pipeline *p, const char *file, const tr_network *n)
+{
+    tr_status st = TR_OK;
+    char *path = NULL;
+    tr_snapshot s = {.params = n->params, .states = n->states};
+    if (!tr_config_distills(p->o->config)) return TR_OK;
+    TR_HAVE(path = tr_config_path(p->o->config, p->o->config->train.distill.teacher));
+    TR_TRY(tr_store_read(file, n->model, &s, NULL));
+    if (is_other_file(path, s.teacher_sha256))
+        tr_log(TR_LOG_WARN,
+               "%s was trained with another teacher (SHA-256 %.12s) than %s is now; it stays: "
+               "--force trains again",
+               file, s.teacher_sha256[0] ? s.teacher_sha256 : "none", path);
+out:
+    tr_free(path);
+    return st;
+}
+
 /* Rank 0. model.h5 is there once training is done. */
 static tr_status look_at_training(const pipeline *p, const char *file, bool *done, char *why,
                                   size_t size)
@@ -130,7 +149,8 @@ static tr_status look_at_training(const pipeline *p, const char *file, bool *don
     if (!*done) {
         first_change(was, is, change, sizeof change);
         snprintf(why, size, "its config changed: %s", change);
-    }
+    } else
+        TR_TRY(look_at_teacher(p, file, n));
 out:
     tr_network_close(n);
     tr_config_close(c);
@@ -148,10 +168,13 @@ static tr_status is_done(pipeline *p, size_t place, const char *file, bool *done
     *done = false;
     if (!p->o->resume || place >= p->from || p->again) return TR_OK;
     if (training && p->o->config->pipeline.count == 1) return TR_OK;
+    tr_comm_busy(p->o->comm, is_root(p));
     if (is_root(p))
         st = training ? look_at_training(p, file, done, why, sizeof why)
                       : look_at_stage(p, place, file, done, why, sizeof why);
-    TR_TRY(tr_agree(p->o->comm, st, NULL));
+    st = tr_agree(p->o->comm, st, NULL);
+    tr_comm_busy(p->o->comm, false);
+    TR_TRY(st);
     TR_TRY(tr_comm_broadcast(p->o->comm, done, sizeof *done, 0));
     if (!is_root(p)) goto out;
     char *name = name_of(p->o->config, place);
@@ -169,7 +192,7 @@ out:
 /* *Collective.* Between stages nothing is half done. */
 static tr_status look_for_stop(pipeline *p, const char *next)
 {
-    double stop = tr_signals_pending() != 0;
+    double stop = tr_signals_ask_stop(p->o->comm);
     tr_status st = tr_comm_all_reduce(p->o->comm, &stop, 1, TR_F64);
     if (st == TR_OK && stop > 0)
         st = TR_FAIL(TR_STOPPED, "stopped before stage %s; go on with --resume", next);

@@ -8,123 +8,13 @@
 #include "runtime/base/visible.h"
 #include "runtime/data/data.h"
 #include "trainer/arguments.h"
-#include "trainer/assume.h"
 #include "trainer/commands.h"
+#include "trainer/groups.h"
+#include "trainer/planned.h"
 #include "trainer/shares.h"
 #include "trainer/trainer.h"
 
-typedef struct {
-    const tr_config *c;
-    const tr_model *m;
-    FILE *to;
-    tr_assumed on;
-    void *backend_ctx;
-    int micro_batches;
-    size_t rss_before; /* resident before anything is planned */
-    bool counted;      /* the data was there to be counted */
-    uint64_t train_samples, eval_samples;
-    size_t train_held, eval_held, train_loader, eval_loader;
-    tr_session *both, *eval;         /* what training holds; evaluation alone */
-    int64_t train_batch, eval_batch; /* the largest shares */
-} report;
-
-static uint64_t batch_of_eval(const tr_config *c)
-{
-    return (uint64_t)(c->train.eval.batch > 0 ? c->train.eval.batch : c->train.batch);
-}
-
-/* Opens one source; a loader on it says what its buffers take. */
-static tr_status count_source(report *r, const tr_source_config *source, bool train,
-                              uint64_t *samples, size_t *held, size_t *loader)
-{
-    tr_dataset *d = NULL;
-    tr_loader *l = NULL;
-    tr_status st;
-    TR_TRY(tr_dataset_open(r->c, source, r->m, &d));
-    const tr_loader_options o = {.config = r->c,
-                                 .model = r->m,
-                                 .dataset = d,
-                                 .train = train,
-                                 .batch = train ? r->c->train.batch : (int64_t)batch_of_eval(r->c),
-                                 .micro_batches = train ? r->micro_batches : 1,
-                                 .size = r->on.topology.size,
-                                 .dtype = tr_precision_dtype((tr_precision)r->c->train.precision),
-                                 .workers = (int)r->c->data.workers,
-                                 .prefetch = (int)r->c->data.prefetch};
-    TR_TRY(tr_loader_open(&o, &l));
-    *samples = tr_dataset_samples(d);
-    *held = tr_dataset_held(d);
-    *loader = tr_loader_held(l);
-out:
-    tr_loader_close(l);
-    tr_dataset_close(d);
-    return st;
-}
-
-static void count_data(report *r)
-{
-    const tr_config *c = r->c;
-    tr_status st =
-        count_source(r, &c->data.train, true, &r->train_samples, &r->train_held, &r->train_loader);
-    if (st == TR_OK && tr_config_evaluates(c))
-        st =
-            count_source(r, &c->data.eval, false, &r->eval_samples, &r->eval_held, &r->eval_loader);
-    r->counted = st == TR_OK;
-    if (st == TR_OK) return;
-    fprintf(r->to, "note: %s; full batches are assumed, and memory for data is left out\n\n",
-            tr_last_error()->text);
-    r->train_samples = (uint64_t)c->train.batch;
-    r->eval_samples = tr_config_evaluates(c) ? batch_of_eval(c) : 0;
-    r->train_held = r->eval_held = r->train_loader = r->eval_loader = 0;
-}
-
-static tr_session_options session_options(const report *r)
-{
-    return (tr_session_options){.model = r->m,
-                                .trained = true,
-                                .backend = r->on.backend,
-                                .backend_ctx = r->backend_ctx,
-                                .threads = r->on.threads,
-                                .precision = (tr_precision)r->c->train.precision,
-                                .sync_batchnorm = r->c->train.sync_batchnorm != TR_SYNC_NONE,
-                                .ranks = r->on.topology.size,
-                                .recompute = r->c->train.recompute.kind.which,
-                                .recompute_every = r->c->train.recompute.every,
-                                .skip_passes = tr_graph_skip(r->c),
-                                .dry = true};
-}
-
-static tr_status open_session(const report *r, const tr_plan_key *keys, size_t nkeys,
-                              tr_session **out)
-{
-    tr_session_options o = session_options(r);
-    o.keys = keys;
-    o.nkeys = nkeys;
-    return tr_session_open(&o, out);
-}
-
-static tr_status open_sessions(report *r)
-{
-    tr_plan_key keys[TR_PLAN_KEYS], evals[TR_PLAN_KEYS];
-    const size_t n = tr_plan_keys(r->c, r->train_samples, r->eval_samples, r->micro_batches, 0,
-                                  r->on.topology.size, keys);
-    size_t nevals = 0;
-    for (size_t i = 0; i < n; i++) {
-        int64_t *largest = keys[i].mode == TR_MODE_TRAIN ? &r->train_batch : &r->eval_batch;
-        if (keys[i].batch > *largest) *largest = keys[i].batch;
-        if (keys[i].mode == TR_MODE_EVALUATE) evals[nevals++] = keys[i];
-    }
-    if (nevals == 0) { /* the run does not evaluate: what it would take to use the model */
-        int64_t sizes[8];
-        const int m = tr_share_sizes(batch_of_eval(r->c), (int64_t)batch_of_eval(r->c), 1, 0,
-                                     r->on.topology.size, false, sizes);
-        for (int i = 0; i < m; i++)
-            if (sizes[i] > 0) evals[nevals++] = (tr_plan_key){TR_MODE_EVALUATE, sizes[i]};
-        r->eval_batch = sizes[0];
-    }
-    const tr_status st = open_session(r, keys, n, &r->both);
-    return st == TR_OK ? open_session(r, evals, nevals, &r->eval) : st;
-}
+typedef tr_planned report;
 
 static const char *precision_name(const tr_config *c)
 {
@@ -132,8 +22,9 @@ static const char *precision_name(const tr_config *c)
     return names[c->train.precision];
 }
 
-static void print_head(const report *r)
+static tr_status print_head(const report *r)
 {
+    tr_status st = TR_OK;
     char text[160], count[32];
     const tr_config *c = r->c;
     tr_device_describe(r->on.backend, r->backend_ctx, r->on.threads, text, sizeof text);
@@ -143,6 +34,11 @@ static void print_head(const report *r)
     tr_describe_buckets(r->m, text, sizeof text);
     fprintf(r->to, "  parameters     %s in %zu arrays, %s\n",
             tr_format_count((double)r->m->nparameters, count, sizeof count), r->m->nparams, text);
+    if (r->teacher)
+        fprintf(r->to, "  teacher        %s: %s parameters\n", c->train.distill.teacher,
+                tr_format_count((double)tr_teacher_model(r->teacher)->nparameters, count,
+                                sizeof count));
+    TR_TRY(tr_groups_describe(c, r->m, r->to));
     const int64_t whole = (c->train.batch + r->micro_batches - 1) / r->micro_batches;
     fprintf(r->to, "  micro-batches  %d a step, of up to %lld samples, %lld a rank\n",
             r->micro_batches, (long long)whole, (long long)r->train_batch);
@@ -152,6 +48,8 @@ static void print_head(const report *r)
                 (unsigned long long)r->train_samples, (unsigned long long)r->eval_samples,
                 (unsigned long long)tr_steps_per_epoch(r->train_samples, c->train.batch,
                                                        c->data.drop_last));
+out:
+    return st;
 }
 
 static void print_arena(const report *r, const char *what, const tr_memory_plan *m)
@@ -184,19 +82,9 @@ static tr_status print_memory(const report *r)
     tr_memory_plan both, eval;
     tr_memory_total train, alone;
     char a[32];
-    tr_memory_of of = {.config = r->c,
-                       .model = r->m,
-                       .backend = r->on.backend,
-                       .topology = &r->on.topology,
-                       .nccl = tr_config_nccl(r->c),
-                       .datasets = r->train_held + r->eval_held,
-                       .loaders = r->train_loader + r->eval_loader};
     tr_session_memory(r->both, &both);
     tr_session_memory(r->eval, &eval);
-    tr_predict_memory(&of, &both, &train);
-    of.datasets = r->eval_held;
-    of.loaders = r->eval_loader;
-    tr_predict_evaluation(&of, &eval, &alone);
+    tr_planned_memory(r, &train, &alone);
     const char *titles[TR_SPACES] = {"GPU memory of rank 0", "memory of rank 0"};
     if (!r->on.backend->host) titles[TR_SPACE_HOST] = "host memory of rank 0";
     for (int s = (int)tr_space_of(r->on.backend); s < TR_SPACES; s++) {
@@ -233,6 +121,13 @@ static void print_arithmetic(const report *r)
     fprintf(r->to, "  training       %sFLOP forward, %sFLOP backward, %sFLOP in all\n",
             tr_format_count(forward, f, sizeof f), tr_format_count(backward, b, sizeof b),
             tr_format_count(forward + backward, t, sizeof t));
+    if (r->teacher) {
+        const double teacher = tr_teacher_flops(r->teacher, r->train_batch);
+        const double step = (forward + backward + teacher) * (double)r->c->train.batch;
+        fprintf(r->to,
+                "  teacher        %sFLOP forward; with it a step of all ranks takes %sFLOP\n",
+                tr_format_count(teacher, f, sizeof f), tr_format_count(step, t, sizeof t));
+    }
     p = tr_session_plan(r->eval, TR_MODE_EVALUATE, r->eval_batch);
     fprintf(r->to, "  evaluation     %sFLOP\n", tr_format_count(sum_flops(p, false), f, sizeof f));
 }
@@ -332,7 +227,7 @@ static tr_status print_passes(const report *r)
     static const char *const titles[] = {"training", "evaluation", "inference"};
     static const tr_mode modes[] = {TR_MODE_TRAIN, TR_MODE_EVALUATE, TR_MODE_INFER};
     size_t found[TR_COUNT(modes)][TR_GRAPH_PASSES];
-    const tr_session_options o = session_options(r);
+    const tr_session_options o = tr_planned_options(r);
     for (size_t m = 0; m < TR_COUNT(modes); m++)
         TR_TRY(tr_session_passes(&o,
                                  (tr_plan_key){modes[m], m == 0   ? r->train_batch
@@ -402,7 +297,7 @@ static void print_table(const report *r, const char *what, const tr_plan *p)
     }
 }
 
-tr_status tr_plan_report(const tr_config *c, tr_model *m, int ranks, FILE *to)
+tr_status tr_plan_report(const tr_config *c, tr_model *m, int ranks, size_t memory, FILE *to)
 {
     tr_status st = TR_OK;
     report r = {.c = c, .m = m, .to = to, .rss_before = tr_mem_rss()};
@@ -411,24 +306,24 @@ tr_status tr_plan_report(const tr_config *c, tr_model *m, int ranks, FILE *to)
     TR_TRY(r.on.backend->open(&r.on.options, &r.backend_ctx));
     if (r.on.note[0]) fprintf(to, "note: %s\n\n", r.on.note);
     r.micro_batches = tr_micro_batches(c, ranks);
-    count_data(&r);
-    TR_TRY(open_sessions(&r));
+    tr_planned_count(&r);
+    TR_TRY(tr_planned_teacher(&r));
+    TR_TRY(tr_planned_sessions(&r));
     if (tr_micro_batch_matters(
             c, tr_plan_graph(tr_session_plan(r.both, TR_MODE_TRAIN, r.train_batch))))
         fprintf(to, "note: " TR_MICRO_BATCH_ADVICE "\n\n", r.micro_batches);
-    print_head(&r);
-    if (tr_config_distills(r.c))
-        fprintf(to, "note: the teacher %s is not counted: its weights, memory and forward pass\n\n",
-                r.c->train.distill.teacher);
+    TR_TRY(print_head(&r));
     TR_TRY(print_memory(&r));
+    TR_TRY(tr_plan_fit(&r, memory));
     print_arithmetic(&r);
     TR_TRY(print_communication(&r));
     TR_TRY(print_passes(&r));
     print_table(&r, "training", tr_session_plan(r.both, TR_MODE_TRAIN, r.train_batch));
     print_table(&r, "evaluation", tr_session_plan(r.eval, TR_MODE_EVALUATE, r.eval_batch));
 out:
-    tr_session_close(r.eval);
-    tr_session_close(r.both);
+    tr_planned_close_sessions(&r);
+    tr_teacher_close(r.teacher);
+    tr_comm_close(r.comm);
     if (r.backend_ctx) r.on.backend->close(r.backend_ctx);
     return st;
 }
@@ -439,7 +334,7 @@ int tr_cmd_plan(int argc, char **argv)
     tr_config *config = NULL;
     tr_model *model = NULL;
     FILE *shown = NULL;
-    tr_status st = tr_arguments_parse(argc, argv, "--ranks", &a);
+    tr_status st = tr_arguments_parse(argc, argv, "--ranks --memory", &a);
     if (st != TR_OK) return tr_command_end(st);
     TR_TRY(tr_arguments_config(&a, NULL, &config));
     TR_TRY(tr_device_check(config));
@@ -447,7 +342,7 @@ int tr_cmd_plan(int argc, char **argv)
     TR_TRY(tr_data_check(config, model));
     shown = tr_visible_stream(stdout);
     TR_HAVE(shown);
-    TR_TRY(tr_plan_report(config, model, a.ranks > 0 ? (int)a.ranks : 1, shown));
+    TR_TRY(tr_plan_report(config, model, a.ranks > 0 ? (int)a.ranks : 1, a.memory, shown));
 out:
     if (shown) fclose(shown); /* what did not reach stdout is told at the end */
     tr_model_close(model);

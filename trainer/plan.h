@@ -57,7 +57,7 @@ void tr_predict_reducer(const tr_memory_of *of, tr_reducer_cost *out);
 /* *Local.* `trainer plan`: parameters, memory by kind, arithmetic, communication and a row for
  * every op, for training and evaluation, of rank 0 of `ranks`. Runs nothing, and plans for GPUs
  * without one (trainer/assume.h). Data files are opened to count samples; where that fails the
- * report says so and assumes full batches. */
-tr_status tr_plan_report(const tr_config *c, tr_model *m, int ranks, FILE *to);
+ * report says so and assumes full batches. `memory`: of a node, or of a GPU, which the job is judged by; 0: this machine's. */
+tr_status tr_plan_report(const tr_config *c, tr_model *m, int ranks, size_t memory, FILE *to);
 
 #endif

@@ -42,7 +42,9 @@ static tr_status open_metrics(tr_trainer *t)
                                   .resume = t->resume,
                                   .step = t->from,
                                   .quiet = t->quiet,
-                                  .total_steps = t->total_steps};
+                                  .total_steps = t->total_steps,
+                                  .total_epochs = (t->total_steps + t->steps_per_epoch - 1) /
+                                                  t->steps_per_epoch};
     return tr_metrics_open(&o, &t->metrics);
 }
 
@@ -159,22 +161,64 @@ tr_status tr_report_step(tr_trainer *t)
     return st == TR_OK ? tr_metrics_step(t->metrics, &r) : st;
 }
 
+/* ", accuracy 97.50 %" and whatever else was measured. */
+static void say_measured(const struct tr_history_eval *e, char *text, size_t size)
+{
+    const struct {
+        const char *name;
+        double value;
+        bool percent;
+    } of[] = {{"accuracy", e->accuracy, true}, {"top-5", e->top5, true}, {"F1", e->f1, false},
+              {"AUC", e->auc, false},          {"MAE", e->mae, false},   {"R2", e->r2, false}};
+    size_t n = 0;
+    text[0] = 0;
+    for (size_t i = 0; i < TR_COUNT(of); i++)
+        if (!isnan(of[i].value) && n < size)
+            n += (size_t)snprintf(text + n, size - n, of[i].percent ? ", %s %.2f %%" : ", %s %.5g",
+                                  of[i].name, of[i].percent ? of[i].value * 100 : of[i].value);
+}
+
 tr_status tr_report_eval(tr_trainer *t, const tr_eval_record *e)
 {
     tr_history *h = &t->history;
-    tr_history_add_eval(h, &(struct tr_history_eval){e->step, e->loss, e->accuracy, e->top5});
+    tr_history_add_eval(h, &(struct tr_history_eval){e->step, e->loss, e->accuracy, e->top5, e->f1,
+                                                     e->auc, e->mae, e->r2});
     if (t->confusion && h->confusion) {
         h->classes = t->model->outputs;
         memcpy(h->confusion, t->confusion, tr_confusion_cells(t->model) * sizeof *h->confusion);
     }
-    char accuracy[64] = "", top5[64] = "";
-    if (!isnan(e->accuracy))
-        snprintf(accuracy, sizeof accuracy, ", accuracy %.2f %%", e->accuracy * 100);
-    if (!isnan(e->top5)) snprintf(top5, sizeof top5, ", top-5 %.2f %%", e->top5 * 100);
-    tr_log(TR_LOG_INFO, "step %llu: evaluation loss %.5f%s%s%s (%llu samples, %.2f s)",
-           (unsigned long long)e->step, e->loss, accuracy, top5, t->improved ? ", best so far" : "",
+    char measured[200];
+    say_measured(&h->evals[h->nevals - 1], measured, sizeof measured);
+    tr_log(TR_LOG_INFO, "step %llu: evaluation loss %.5f%s%s (%llu samples, %.2f s)",
+           (unsigned long long)e->step, e->loss, measured, t->improved ? ", best so far" : "",
            (unsigned long long)e->samples, e->seconds);
     return tr_metrics_eval(t->metrics, e);
+}
+
+tr_status tr_report_epoch(tr_trainer *t)
+{
+    const tr_train_state *s = &t->state;
+    const uint64_t steps = t->steps_per_epoch, last = s->step - 1;
+    const bool classes = tr_loss_counts(t->config->model.loss.kind.which);
+    const tr_epoch_record r = {
+        .step = s->step,
+        .epoch = last / steps,
+        .samples = s->epoch_samples,
+        .loss = s->epoch_loss / s->epoch_weight,
+        .accuracy = classes ? s->epoch_correct / (double)s->epoch_samples : NAN,
+        .seconds = t->all.total + t->since.total - t->epoch_mark,
+    };
+    char accuracy[64] = "", part[64] = "";
+    if (!isnan(r.accuracy))
+        snprintf(accuracy, sizeof accuracy, ", accuracy %.2f %%", r.accuracy * 100);
+    if (s->step % steps > 0)
+        snprintf(part, sizeof part, " (up to step %llu of %llu)",
+                 (unsigned long long)(s->step % steps), (unsigned long long)steps);
+    tr_log(TR_LOG_INFO, "epoch %llu/%llu%s: training loss %.5f%s (%llu samples, %.2f s)",
+           (unsigned long long)r.epoch + 1,
+           (unsigned long long)((t->total_steps + steps - 1) / steps), part, r.loss, accuracy,
+           (unsigned long long)r.samples, r.seconds);
+    return tr_metrics_epoch(t->metrics, &r);
 }
 
 static void say_times(const tr_trainer *t, const tr_times *a)
@@ -206,7 +250,41 @@ static void say_memory(const tr_trainer *t, const tr_memory_total *predicted, si
            tr_format_bytes(device_used * 1e6, rss, sizeof rss));
 }
 
-tr_status tr_report_end(tr_trainer *t, const char *why)
+/* The best evaluation, and the file that holds what it was of. */
+static void say_best(const tr_trainer *t)
+{
+    const tr_train_state *s = &t->state;
+    const tr_history *h = &t->history;
+    char measured[200] = "";
+    if (isnan(s->best)) return;
+    for (size_t i = 0; i < h->nevals; i++)
+        if (h->evals[i].step == s->best_step) say_measured(&h->evals[i], measured, sizeof measured);
+    tr_log(TR_LOG_INFO, "best evaluation  step %llu: loss %.5f%s%s",
+           (unsigned long long)s->best_step, s->best, measured,
+           t->config->train.checkpoint.best ? " (checkpoints/best.h5)" : "");
+}
+
+/* Which file holds what. */
+static void say_files(const tr_trainer *t, tr_ending how)
+{
+    static const char *const of[] = {[TR_RESULT_LAST] = "the weights after step",
+                                     [TR_RESULT_BEST] = "the weights of the best evaluation, step",
+                                     [TR_RESULT_EMA] = "the running average after step"};
+    const tr_result r = tr_trainer_choice(t).weights;
+    const unsigned long long step = t->state.step;
+    say_best(t);
+    if (how == TR_ENDING_STOPPED)
+        tr_log(
+            TR_LOG_INFO,
+            "files            checkpoints/step-%08llu.h5 holds step %llu, to go on from; model.h5 "
+            "is written at the end of the training",
+            step, step);
+    if (how == TR_ENDING_DONE)
+        tr_log(TR_LOG_INFO, "model.h5         %s %llu", of[r],
+               r == TR_RESULT_BEST ? (unsigned long long)t->state.best_step : step);
+}
+
+tr_status tr_report_end(tr_trainer *t, tr_ending how, const char *why)
 {
     tr_metrics_progress_end(t->metrics);
     double device_used, utilization, device_held;
@@ -235,18 +313,19 @@ tr_status tr_report_end(tr_trainer *t, const char *why)
            tr_format_seconds(t->stall, seconds, sizeof seconds));
     if (t->state.skipped > 0)
         tr_log(TR_LOG_INFO, "skipped updates  %llu", (unsigned long long)t->state.skipped);
+    say_files(t, how);
     return tr_metrics_event(
         t->metrics, "end",
         "reason:s steps:u seconds:d samples_per_s:d step_ms:d compute_ms:d "
         "comm_wait_ms:d data_wait_ms:d "
         "peak_rss_mb:d program_rss_mb:d predicted_mb:d held_mb:d first_step_s:d final_loss:d "
-        "skipped:u checkpoint_stall_s:d "
+        "skipped:u checkpoint_stall_s:d best_step:u best_loss:o "
         "idle_ms:o predicted_device_mb:o held_device_mb:o gpu_memory_mb:o gpu_utilization:o",
         why, t->state.step, t->state.seconds + tr_now() - t->started, rate, a->total * per_step,
         a->compute * per_step, a->comm_wait * per_step, a->data_wait * per_step,
         (double)tr_mem_peak_rss() / 1e6, (double)t->rss_before / 1e6,
         (double)(predicted.total[TR_SPACE_HOST] + predicted.total[TR_SPACE_DEVICE]) / 1e6,
         (double)held / 1e6, t->first_step_s > 0 ? t->first_step_s : NAN, loss, t->state.skipped,
-        t->stall, idle_of(t, a) * per_step, on_device / 1e6, device_held, device_used,
-        a->looks > 0 ? a->utilization / (double)a->looks : NAN);
+        t->stall, t->state.best_step, t->state.best, idle_of(t, a) * per_step, on_device / 1e6,
+        device_held, device_used, a->looks > 0 ? a->utilization / (double)a->looks : NAN);
 }

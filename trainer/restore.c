@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "trainer/history.h"
+#include "trainer/init_from.h"
+#include "trainer/resume.h"
 #include "trainer/schedule.h"
 
 /* Rows that may come, from the step where training goes on. */
@@ -27,16 +29,16 @@ static tr_status reserve_history(tr_trainer *t)
 
 /* Initial weights of `part`: made on the host in pieces, which every backend takes. `average`: where
  * they go too; NULL: nowhere else. */
-static tr_status initial_weights(tr_trainer *t, tr_range part, float *average, float *piece,
-                                 size_t most)
+static tr_status initial_weights(tr_trainer *t, const tr_network *start, tr_range part,
+                                 float *average, float *piece, size_t most)
 {
     const tr_device_memory *memory = t->backend->memory;
     tr_status st = TR_OK;
     for (size_t at = part.begin, end; at < part.end; at = end) {
         end = part.end - at < most ? part.end : at + most;
         const size_t nbytes = (end - at) * sizeof(float);
-        if (t->start)
-            memcpy(piece, t->start->params + at, nbytes);
+        if (start)
+            tr_network_values(start, t->model, at, end, piece);
         else
             tr_model_init_params(t->model, (uint64_t)t->config->seed, piece - at, at, end);
         TR_TRY(memory->upload(t->backend_ctx, t->params->weights + at, piece, nbytes));
@@ -47,8 +49,8 @@ out:
     return st;
 }
 
-/* Of what this rank owns, and of frozen rows. */
-static tr_status initial_values(tr_trainer *t, float *piece, size_t most)
+/* Of what this rank owns, and of frozen rows. `start` NULL: as the model's layers say. */
+static tr_status initial_values(tr_trainer *t, const tr_network *start, float *piece, size_t most)
 {
     const tr_model *m = t->model;
     const tr_params *p = t->params;
@@ -57,11 +59,11 @@ static tr_status initial_values(tr_trainer *t, float *piece, size_t most)
     for (int s = 0; s < p->o.nslots; s++)
         TR_TRY(t->backend->memory->zero(t->backend_ctx, p->slots[s], p->held * sizeof(float)));
     for (size_t i = 0; i < p->nowned; i++)
-        TR_TRY(initial_weights(t, p->owned[i], ema < 0 ? NULL : p->slots[ema] + p->slot_at[i],
-                               piece, most));
-    TR_TRY(initial_weights(t, p->frozen, NULL, piece, most));
-    if (t->start)
-        memcpy(t->states_copy, t->start->states, m->state_count * sizeof(float));
+        TR_TRY(initial_weights(t, start, p->owned[i],
+                               ema < 0 ? NULL : p->slots[ema] + p->slot_at[i], piece, most));
+    TR_TRY(initial_weights(t, start, p->frozen, NULL, piece, most));
+    if (start)
+        memcpy(t->states_copy, start->states, m->state_count * sizeof(float));
     else
         tr_model_init_states(m, t->states_copy);
     TR_TRY(t->backend->memory->upload(t->backend_ctx, p->states, t->states_copy,
@@ -70,13 +72,25 @@ out:
     return st;
 }
 
-tr_status tr_trainer_initialize(tr_trainer *t)
+/* *Collective.* Whoever gave the values is not kept: what comes back to step 0 reads the file again. */
+static tr_status set_values(tr_trainer *t, bool init_from)
 {
     enum { PIECE = 1 << 18 };
-    const uint64_t samples = t->state.samples;
+    tr_status st = TR_OK;
+    tr_network *own = NULL;
+    if (init_from && !t->start) TR_TRY(tr_init_from_open(t->config, t->comm, &t->origin, &own));
     float *piece = tr_alloc(TR_MEM_OTHER, PIECE, sizeof *piece);
-    tr_status st = piece ? initial_values(t, piece, PIECE) : tr_last_status();
+    st = piece ? initial_values(t, own ? own : t->start, piece, PIECE) : tr_last_status();
     tr_free(piece);
+out:
+    tr_network_close(own);
+    return st;
+}
+
+tr_status tr_trainer_initialize(tr_trainer *t, bool init_from)
+{
+    const uint64_t samples = t->state.samples;
+    tr_status st = set_values(t, init_from);
     t->state = (tr_train_state){
         .seed = (uint64_t)t->config->seed,
         .loss_scale = tr_loss_scale_start(t->config),
@@ -119,6 +133,20 @@ static void compare_state(const tr_trainer *t, uint64_t samples)
                (unsigned long long)t->state.seed, (long long)t->config->seed);
 }
 
+/* *Collective.* From now on this start's config is in force. What is told is told once: a rollback changes nothing. */
+static tr_status compare_config(tr_trainer *t)
+{
+    tr_status st = TR_OK;
+    bool changed = false;
+    if (t->topology->rank == 0) {
+        const char *was = tr_checkpointer_config(t->checkpointer);
+        st = tr_resume_compare(t, &t->state, was, !t->loop_began, &changed);
+        if (st == TR_OK && changed)
+            st = tr_checkpointer_config_begins(t->checkpointer, t->state.step);
+    }
+    return tr_agree(t->comm, st, NULL);
+}
+
 tr_status tr_trainer_restore(tr_trainer *t, bool *found)
 {
     tr_status st;
@@ -126,7 +154,10 @@ tr_status tr_trainer_restore(tr_trainer *t, bool *found)
     *found = false;
     TR_TRY(tr_checkpointer_restore(t->checkpointer, &t->state, &t->history, found));
     if (!*found) goto out;
+    TR_TRY(compare_config(t));
     compare_state(t, samples);
+    if (t->state.samples != samples || t->state.batch != (uint64_t)t->config->train.batch)
+        tr_trainer_new_epoch(t); /* what the sums are of is no longer the beginning of an epoch */
     t->state.samples = samples;
     t->state.batch = (uint64_t)t->config->train.batch;
     t->state.micro_batches = (uint64_t)t->micro_batches;

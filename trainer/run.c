@@ -1,4 +1,4 @@
-/* `trainer CONFIG`, `trainer STAGE FILE` and `trainer sweep FILE`: MPI up, config agreed, the work done, one exit status for
+/* `trainer CONFIG`, `trainer sweep FILE` and commands on a run file (STAGE, evaluate): MPI up, config agreed, the work done, one exit status for
  * all. */
 #include "trainer/trainer.h"
 
@@ -7,8 +7,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "runtime/store/store.h"
 #include "trainer/advice.h"
 #include "trainer/arguments.h"
+#include "trainer/by_hand.h"
 #include "trainer/commands.h"
 #include "trainer/job.h"
 #include "trainer/signals.h"
@@ -58,7 +60,7 @@ static tr_status work(const tr_arguments *a, tr_comm *comm, tr_config *c, tr_swe
                         .quiet = a->quiet,
                         .from = a->from,
                         .until = a->until};
-    st = a->stage ? tr_stage_by_hand(a, comm, c, agreed) : tr_job_run(&job, agreed);
+    st = a->on_run_file ? a->on_run_file(a, comm, c, agreed) : tr_job_run(&job, agreed);
 out:
     return st;
 }
@@ -141,6 +143,7 @@ static int start(tr_arguments *a, tr_status st)
 {
     tr_watchdog *watchdog = NULL;
     if (st != TR_OK) return tr_command_end(st);
+    tr_store_accept_unverified(a->accept_unverified);
     const bool mpi = launched();
     if (mpi) st = tr_watchdog_open(&watchdog);
     const int status = st == TR_OK ? run_under_mpi(a, mpi, watchdog) : tr_command_end(st);
@@ -152,7 +155,13 @@ static int start(tr_arguments *a, tr_status st)
 int tr_cmd_run(int argc, char **argv)
 {
     tr_arguments a;
-    return start(&a, tr_arguments_parse(argc, argv, "--resume --force --quiet --from --until", &a));
+    tr_status st = tr_arguments_parse(
+        argc, argv, "--resume --force --quiet --from --until --accept-unverified", &a);
+    if (st == TR_USAGE && argv[1][0] != '-') { /* arguments of a command that is mistyped */
+        const tr_status word = tr_command_check_file(argv[1]);
+        if (word != TR_OK) st = word;
+    }
+    return start(&a, st);
 }
 
 int tr_cmd_stage(int argc, char **argv)
@@ -161,17 +170,34 @@ int tr_cmd_stage(int argc, char **argv)
     return start(&a, tr_arguments_parse_stage(argc, argv, &a));
 }
 
+int tr_cmd_evaluate(int argc, char **argv)
+{
+    tr_arguments a;
+    const tr_status st = tr_arguments_parse_run_file(
+        argc, argv, "--json -o --force --quiet --accept-unverified", &a);
+    if (st == TR_OK) a.on_run_file = tr_evaluate_by_hand;
+    return start(&a, st);
+}
+
+int tr_cmd_predict(int argc, char **argv)
+{
+    tr_arguments a;
+    const tr_status st = tr_arguments_parse_run_file(
+        argc, argv, "-o --data --top --raw --force --quiet --accept-unverified", &a);
+    if (st == TR_OK) a.on_run_file = tr_predict_by_hand;
+    return start(&a, st);
+}
+
 int tr_cmd_sweep(int argc, char **argv)
 {
     tr_arguments a;
-    for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            puts("usage: mpirun -np N trainer sweep FILE [key=value ...] [--resume] [--force] "
-                 "[--quiet]");
-            tr_sweep_help(stdout);
-            return tr_command_end(TR_OK);
-        }
-    const tr_status st = tr_arguments_parse(argc, argv, "--resume --force --quiet", &a);
+    const tr_status st =
+        tr_arguments_parse(argc, argv, "--resume --force --quiet --accept-unverified --schema", &a);
+    if (st == TR_OK && a.schema) {
+        tr_sweep_schema(stdout);
+        tr_arguments_free(&a);
+        return tr_command_end(TR_OK);
+    }
     if (st == TR_OK) a.sweep = true;
     return start(&a, st);
 }

@@ -42,7 +42,8 @@ void tr_signals_install(void)
     signal(SIGXFSZ, SIG_IGN); /* likewise a file size limit */
 }
 
-int tr_signals_pending(void)
+bool tr_signals_ask_stop(tr_comm *comm)
 {
-    return pending;
+    if (pending) tr_comm_ask_stop(comm);
+    return pending || tr_comm_stop_asked(comm);
 }

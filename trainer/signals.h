@@ -3,10 +3,10 @@
 #ifndef TR_SIGNALS_H
 #define TR_SIGNALS_H
 
-#include "runtime/base/base.h"
+#include "collectives/collectives.h"
 
 void tr_signals_install(void);
-/* The signal that asked for a stop, 0 if none did. */
-int tr_signals_pending(void);
+/* *Local.* Whether a signal asked this rank to stop, or, as far as it has heard, any other rank of the job, in whatever group. */
+bool tr_signals_ask_stop(tr_comm *comm);
 
 #endif

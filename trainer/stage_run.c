@@ -63,7 +63,7 @@ static tr_status evaluate(run *r, const tr_network *n, const tr_config *c, tr_ev
 {
     tr_frame *f = r->f;
     *done = false;
-    if (!f->config->data.eval.present) return TR_OK;
+    if (!tr_config_has_eval(f->config)) return TR_OK;
     tr_status st = tr_evaluate(f->evaluator, n, c, out);
     *done = st == TR_OK;
     const bool wanted =
@@ -81,9 +81,45 @@ static tr_status evaluate(run *r, const tr_network *n, const tr_config *c, tr_ev
     return TR_OK;
 }
 
+/* The config as its run file has it: a layer a line, as stages write layers out one by one. */
+static tr_status packed_text(const tr_config *c, char **text)
+{
+    tr_status st;
+    size_t n;
+    char *whole = NULL, *made = NULL;
+    tr_document doc = {NULL, NULL};
+    FILE *to = NULL;
+    TR_TRY(tr_config_text(c, &whole));
+    TR_TRY(tr_document_parse("resolved", whole, strlen(whole), &doc));
+    to = open_memstream(&made, &n);
+    TR_NEED(to, TR_MEMORY, "out of memory for a config");
+    st = tr_node_write(doc.root, to);
+    if (fclose(to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "out of memory for a config");
+    TR_TRY(st);
+    *text = made;
+    made = NULL;
+out:
+    tr_document_close(&doc);
+    free(whole);
+    free(made);
+    return st;
+}
+
+/* tr_stage_job.open_device */
+static tr_status open_device(const tr_stage_job *job, tr_device device, tr_precision precision,
+                             tr_stage_device *out)
+{
+    return tr_frame_open_device(job->trainer, device, precision, out);
+}
+
 /* tr_stage_job.latency */
 static tr_status latency(const tr_stage_job *job, const tr_network *n, double *ms)
 {
+    if (tr_comm_topology(job->comm)->part)
+        return TR_FAIL(
+            TR_CONFIG,
+            "it goes by what its models take, which ranks beside it change: run it on all "
+            "of the job's ranks");
     return tr_frame_latency(job->trainer, n, ms);
 }
 
@@ -130,6 +166,10 @@ static tr_status begin_lineage(run *r)
         TR_TRY(tr_attrs_add_real(&first->values, "latency_ms", r->f->latency_ms));
         if (c->teacher_sha256[0])
             TR_TRY(tr_attrs_add_text(&first->values, "teacher_sha256", c->teacher_sha256));
+        if (c->origin.sha256[0]) {
+            TR_TRY(tr_attrs_add_text(&first->values, "init_sha256", c->origin.sha256));
+            TR_TRY(tr_attrs_add_text(&first->values, "init_from", c->origin.text));
+        }
     }
     TR_TRY(tr_lineage_add(&r->lineage, r->name, &r->findings));
 out:
@@ -179,7 +219,7 @@ static tr_status resolve(run *r, const tr_stage_result *made)
     r->config = NULL;
     r->text = NULL;
     TR_TRY(tr_model_config(m, c->config, overrides, made->override ? 1 : 0, &r->config));
-    TR_TRY(tr_config_text(r->config, &r->text));
+    TR_TRY(packed_text(r->config, &r->text));
 out:
     return st;
 }
@@ -278,6 +318,7 @@ static tr_status attempt(run *r, tr_stage_result *made, tr_miss *miss, bool *agr
                               .findings = r->findings,
                               .train = tr_stage_train_within,
                               .latency = latency,
+                              .open_device = open_device,
                               .trainer = f};
     TR_TRY(r->stage->run(&job, made, agreed));
     const tr_network *n = made->network ? made->network : f->chain.network;

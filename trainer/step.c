@@ -52,7 +52,7 @@ out:
 tr_status tr_trainer_control(tr_trainer *t)
 {
     const tr_config *c = t->config;
-    const bool adam = c->train.optimizer.kind.which == TR_OPT_ADAMW;
+    const bool adam = tr_optimizer_corrects(c);
     const tr_control now = {
         .clip_norm = c->train.clip_norm,
         .beta1 = adam ? c->train.optimizer.o.beta1 : 0,
@@ -79,7 +79,7 @@ tr_status tr_trainer_lap(tr_trainer *t, int lap)
 
 static bool asked_to_stop(const tr_trainer *t)
 {
-    return tr_signals_pending() != 0 ||
+    return tr_signals_ask_stop(t->comm) ||
            (t->config->train.max_seconds > 0 && t->topology->rank == 0 &&
             tr_since_launch() >= t->config->train.max_seconds);
 }
@@ -93,7 +93,7 @@ static tr_status complete(tr_trainer *t)
     TR_TRY(tr_reducer_finish(t->reducer, c->sums, TR_SUMS, &c->sum_squares));
     TR_TRY(tr_trainer_lap(t, TR_LAP_COMM));
     tr_step_profile_part(t->profile, TR_STEP_UPDATE);
-    TR_TRY(tr_optimizer_step(t->optimizer, c));
+    TR_TRY(tr_optimizer_step(t->optimizer, c, t->reducer));
     TR_TRY(tr_trainer_lap(t, TR_LAP_COMPUTE));
     tr_step_profile_part(t->profile, TR_STEP_PUBLISH);
     TR_TRY(tr_reducer_publish(t->reducer));
@@ -293,6 +293,25 @@ static double took(tr_trainer *t, const tr_control *c, int lap)
     return (double)(c->laps[lap] - before) * 1e-9;
 }
 
+/* A step's sums, to those of its epoch; before it is counted. What is not finite is left out. */
+static void add_to_epoch(tr_trainer *t, const double *sums)
+{
+    tr_train_state *s = &t->state;
+    if (s->step % t->steps_per_epoch == 0) tr_trainer_new_epoch(t);
+    if (!isfinite(sums[TR_TALLY_LOSS])) return;
+    s->epoch_loss += sums[TR_TALLY_LOSS];
+    s->epoch_weight += sums[TR_TALLY_WEIGHT];
+    s->epoch_correct += sums[TR_TALLY_CORRECT];
+    s->epoch_samples += (uint64_t)sums[TR_TALLY_SAMPLES];
+}
+
+void tr_trainer_new_epoch(tr_trainer *t)
+{
+    t->state.epoch_loss = t->state.epoch_weight = t->state.epoch_correct = 0;
+    t->state.epoch_samples = 0;
+    t->epoch_mark = t->all.total + t->since.total;
+}
+
 tr_status tr_trainer_collect(tr_trainer *t)
 {
     tr_control c;
@@ -319,6 +338,7 @@ tr_status tr_trainer_collect(tr_trainer *t)
         st = skipped(t, &c);
     if (st == TR_NONFINITE) t->state.failed++, t->state.failed_row++;
     if (st != TR_OK && st != TR_NONFINITE) goto out;
+    add_to_epoch(t, c.sums);
     t->state.step++;
     t->state.epoch = t->state.step / t->steps_per_epoch;
     const double now = tr_now();

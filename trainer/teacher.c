@@ -202,7 +202,8 @@ static tr_status open_session(tr_teacher *t, const tr_session_options *of)
                                   .keys = keys,
                                   .nkeys = n,
                                   .outputs = t->outputs,
-                                  .noutputs = t->noutputs};
+                                  .noutputs = t->noutputs,
+                                  .dry = of->dry};
     TR_TRY(tr_session_open(&o, &t->session));
 out:
     tr_free(keys);
@@ -233,6 +234,7 @@ tr_status tr_teacher_ready(tr_teacher *t, const tr_session_options *session,
     tr_status st;
     t->backend = session->backend;
     t->backend_ctx = session->backend_ctx;
+    TR_TRY(tr_config_settled(t->chain.config));
     TR_TRY(open_params(t));
     TR_TRY(open_session(t, session));
     if (same_inputs(loader->config, t->chain.config)) goto out;
@@ -244,6 +246,26 @@ tr_status tr_teacher_ready(tr_teacher *t, const tr_session_options *session,
     TR_TRY(tr_loader_open(&o, &t->loader));
 out:
     return st;
+}
+
+tr_status tr_teacher_plan(tr_teacher *t, const tr_session_options *session)
+{
+    t->backend = session->backend;
+    t->backend_ctx = session->backend_ctx;
+    return open_session(t, session);
+}
+
+const tr_model *tr_teacher_model(const tr_teacher *t)
+{
+    return t->chain.network->model;
+}
+
+double tr_teacher_flops(const tr_teacher *t, int64_t batch)
+{
+    const tr_plan *p = tr_session_plan(t->session, TR_MODE_INFER, batch);
+    double sum = 0;
+    for (size_t i = 0; i < tr_plan_rows(p); i++) sum += tr_plan_row_at(p, i).flops;
+    return sum / (double)batch;
 }
 
 tr_status tr_teacher_stage(tr_teacher *t)

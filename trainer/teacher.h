@@ -27,6 +27,11 @@ const char *tr_teacher_sha256(const tr_teacher *t);
  * has the teacher's too, unless its file says that they are normalized otherwise: then it has a loader of its own. */
 tr_status tr_teacher_ready(tr_teacher *t, const tr_session_options *session,
                            const tr_loader_options *loader);
+/* *Local.* Instead: dry sessions, as `session` says, for what it would take. No loader of its own is counted then. */
+tr_status tr_teacher_plan(tr_teacher *t, const tr_session_options *session);
+const tr_model *tr_teacher_model(const tr_teacher *t);
+/* *Local.* Of a sample, in batches of a train plan. */
+double tr_teacher_flops(const tr_teacher *t, int64_t batch);
 /* *Local.* As tr_session_stage, before each batch of any kind: both sessions count alike. */
 tr_status tr_teacher_stage(tr_teacher *t);
 tr_status tr_teacher_staged(const tr_teacher *t, bool *done);

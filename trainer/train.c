@@ -1,4 +1,5 @@
 /* The stage `train`, and the training loop as a function for stages that train. */
+#include "trainer/groups.h"
 #include "trainer/stages.h"
 #include "trainer/trainer.h"
 
@@ -23,13 +24,18 @@ tr_status tr_train_model(const tr_config *c, tr_model **out)
 {
     tr_model *m = NULL;
     tr_status st;
+    tr_row_rule *rules = NULL;
     TR_TRY(tr_model_open(c, 0, &m));
+    TR_TRY(tr_groups_freeze(c, &m));
     TR_NEED(m->nparams > 0, TR_CONFIG, "model: no layer has parameters: there is nothing to train");
     TR_NEED(m->learned_count > 0, TR_CONFIG,
             "model: every parameter is frozen: there is nothing to train; leave `freeze: true` out "
-            "where a layer shall learn");
+            "where a layer shall learn%s",
+            c->train.freeze ? ", and patterns out of train.freeze" : "");
+    TR_TRY(tr_groups_rules(c, m, &rules));
     *out = m;
 out:
+    tr_free(rules);
     if (st != TR_OK) tr_model_close(m);
     return st;
 }
@@ -77,7 +83,7 @@ static tr_status check(const tr_config *c, size_t place)
                             "pipeline.%zu.budget: there is no model before train to compare with: "
                             "give accuracy, loss, size_mb or latency_ms",
                             place);
-    if (b && (b->accuracy >= 0 || b->loss >= 0) && !c->data.eval.present)
+    if (b && (b->accuracy >= 0 || b->loss >= 0) && !tr_config_has_eval(c))
         return tr_node_fail(items[place].at,
                             "pipeline.%zu.budget: there is no data.eval to measure on", place);
     return TR_OK;

@@ -151,7 +151,10 @@ tr_status tr_stage_train_within(const tr_stage_job *job, const tr_training *t, t
     const bool root = tr_comm_topology(comm)->rank == 0;
     *agreed = true;
     TR_TRY(tr_agree(comm, prepare(&w, job, t), NULL));
-    TR_TRY(tr_agree(comm, root ? look(&w) : TR_OK, NULL));
+    tr_comm_busy(comm, root);
+    st = tr_agree(comm, root ? look(&w) : TR_OK, NULL);
+    tr_comm_busy(comm, false);
+    TR_TRY(st);
     TR_TRY(tr_comm_broadcast(comm, &w.resume, sizeof w.resume, 0));
     TR_TRY(tr_comm_broadcast(comm, &w.done, sizeof w.done, 0));
     if (!w.done) {

@@ -31,7 +31,8 @@ typedef struct tr_trainer {
     const tr_topology *topology;
     tr_affinity affinity;
     tr_model *model;
-    const tr_network *start; /* NULL: training starts from initial values */
+    const tr_network *start; /* NULL: training starts from initial values, or model.init_from */
+    tr_origin origin;        /* of model.init_from; rank 0's once restored */
     tr_teacher *teacher;     /* NULL: none */
     const tr_backend *backend;
     const tr_gpu_reducers *gpu_reducers; /* NULL on CPUs */
@@ -76,8 +77,10 @@ typedef struct tr_trainer {
     char skipped_text[160];
     bool stop; /* some rank was asked to stop */
     tr_times since, all;
+    double epoch_mark; /* seconds of steps of this start before the epoch */
     double first_step_s;
-    double started;    /* tr_now() when the loop began */
+    double started; /* tr_now() when the loop began */
+    bool loop_began;
     size_t rss_before; /* bytes resident before anything that is planned: program, libraries, MPI */
     double stall;      /* seconds that saving held up the loop */
     bool improved;     /* the last evaluation is the best so far */
@@ -138,6 +141,9 @@ tr_status tr_train(const tr_trainer_options *o, bool *agreed);
  * then writes model.h5. */
 tr_status tr_trainer_run(tr_trainer *t);
 
+/* *Local.* What model.h5 is. */
+tr_model_choice tr_trainer_choice(const tr_trainer *t);
+
 /* The parts of the loop. */
 /* *Collective.* Puts the next optimizer step into the stream, with everything it takes to decide on
  * it. At most t->lag steps may be under way. */
@@ -145,6 +151,8 @@ tr_status tr_trainer_issue(tr_trainer *t);
 /* *Collective.* Waits for the oldest step under way and takes in what came out of it: state, loss,
  * stop. TR_NONFINITE: it was skipped, and not in the search for a loss scale. */
 tr_status tr_trainer_collect(tr_trainer *t);
+/* *Local.* The sums of an epoch (tr_train_state) begin anew. */
+void tr_trainer_new_epoch(tr_trainer *t);
 /* *Local.* Steps under way are awaited and forgotten: after a failure they changed nothing. */
 tr_status tr_trainer_discard(tr_trainer *t);
 /* *Local.* What went by in the stream since the last lap counts as TR_LAP_... */
@@ -157,7 +165,9 @@ uint64_t tr_section_key(const tr_trainer *t, uint64_t step, int micro);
 /* *Collective.* One pass over data.eval; *through false when some rank was asked to stop meanwhile:
  * then nothing is recorded. */
 tr_status tr_trainer_evaluate(tr_trainer *t, bool *through);
-tr_status tr_trainer_initialize(tr_trainer *t); /* *Collective.* Weights and states as at step 0 */
+/* *Collective.* Weights and states as at step 0; `init_from`: those of the file that the config names. Without, what
+ * a checkpoint is to be restored over. */
+tr_status tr_trainer_initialize(tr_trainer *t, bool init_from);
 /* *Collective.* Weights, optimizer, states and state of the newest good checkpoint, with what the
  * config decides in force; *found false, and nothing changed, when there is none. */
 tr_status tr_trainer_restore(tr_trainer *t, bool *found);
@@ -181,6 +191,9 @@ tr_status tr_report_begin(tr_trainer *t);
 tr_status tr_report_follow(tr_trainer *t);
 tr_status tr_report_step(tr_trainer *t);
 tr_status tr_report_eval(tr_trainer *t, const tr_eval_record *e);
-tr_status tr_report_end(tr_trainer *t, const char *why);
+/* *Local.* The means of the epoch that the last step was in. */
+tr_status tr_report_epoch(tr_trainer *t);
+typedef enum { TR_ENDING_DONE, TR_ENDING_STOPPED, TR_ENDING_FAILED } tr_ending;
+tr_status tr_report_end(tr_trainer *t, tr_ending how, const char *why);
 
 #endif

@@ -208,6 +208,22 @@ out:
     return st;
 }
 
+static tr_status nccl_sum(tr_reducer *r, double *values, size_t count)
+{
+    tr_status st = TR_OK;
+    tr_gpu_state *s = r->state;
+    TR_TRY(tr_side_fork(&s->side));
+    tr_watch_issue(s->watch);
+    TR_TRY(tr_watch_gather(s->watch, s->begun++, s->side.stream));
+    TR_TRY(tr_nccl_settle(
+        s->nccl,
+        ncclAllReduce(values, values, count, ncclFloat64, ncclSum, s->nccl->comm, s->side.stream),
+        "ncclAllReduce"));
+    TR_TRY(tr_side_join(&s->side));
+out:
+    return st;
+}
+
 static tr_status nccl_gather(tr_reducer *r, const void *send, void *recv, size_t nbytes)
 {
     tr_status st = TR_OK;
@@ -365,6 +381,7 @@ static const tr_reducer_ops ops = {.name = "NCCL",
                                    .publish = nccl_publish,
                                    .close = nccl_close,
                                    .finish = nccl_finish,
+                                   .sum = nccl_sum,
                                    .gather = nccl_gather,
                                    .begin = nccl_begin,
                                    .step = nccl_step,

@@ -205,6 +205,21 @@ out:
     return st;
 }
 
+static tr_status staged_sum(tr_reducer *r, double *values, size_t count)
+{
+    tr_status st = TR_OK;
+    tr_staged *s = r->state;
+    const tr_backend *b = r->p->o.backend;
+    void *ctx = r->p->o.backend_ctx, *room = s->piece;
+    TR_TRY(reserve(&room, &s->piece_size, count * sizeof *values));
+    s->piece = room;
+    TR_TRY(b->memory->download(ctx, room, values, count * sizeof *values));
+    TR_TRY(tr_comm_all_reduce(r->c, room, count, TR_F64));
+    TR_TRY(b->memory->upload(ctx, values, room, count * sizeof *values));
+out:
+    return st;
+}
+
 static tr_status staged_gather(tr_reducer *r, const void *send, void *recv, size_t nbytes)
 {
     tr_status st = TR_OK;
@@ -283,6 +298,7 @@ static const tr_reducer_ops ops = {.name = "MPI through host memory",
                                    .exchange = staged_exchange,
                                    .close = staged_close,
                                    .finish = staged_finish,
+                                   .sum = staged_sum,
                                    .gather = staged_gather};
 
 static tr_status allocate(tr_reducer *r)

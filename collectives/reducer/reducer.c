@@ -224,6 +224,28 @@ out:
     return st;
 }
 
+tr_status tr_reducer_sum_owned(tr_reducer *r, double *values, size_t count)
+{
+    const tr_ownership *own = &tr_placement_of(r->p)->own;
+    const tr_topology *t = &r->c->topology;
+    const bool copies = own->parts == 1, alone = copies && own->slices == 1;
+    tr_status st = TR_OK;
+    TR_TRY(usable(r));
+    if (t->size == 1 || alone || !count) goto out;
+    if (copies && t->node > 0) {
+        if (tr_on_device(&r->p->o))
+            TR_TRY(
+                r->p->o.backend->memory->zero(r->p->o.backend_ctx, values, count * sizeof *values));
+        else
+            memset(values, 0, count * sizeof *values);
+    }
+    st = r->ops->sum ? r->ops->sum(r, values, count)
+                     : tr_comm_all_reduce(r->c, values, count, TR_F64);
+    if (st != TR_OK) return give_up(r, st);
+out:
+    return st;
+}
+
 tr_status tr_reducer_gather(tr_reducer *r, const void *send, void *recv, size_t nbytes)
 {
     tr_status st = TR_OK;

@@ -26,6 +26,7 @@ typedef struct {
     /* Of devices; NULL on the host. finish takes the place of squares and rewind; poll and done may
      * be NULL: then finish puts all that is left into the stream. */
     tr_status (*finish)(tr_reducer *r, double *tally, size_t ntally, double *sum_squares);
+    tr_status (*sum)(tr_reducer *r, double *values, size_t count); /* over all ranks */
     tr_status (*gather)(tr_reducer *r, const void *send, void *recv, size_t nbytes);
     void (*begin)(tr_reducer *r); /* tr_reducer_ready(r, -1); may be NULL */
     tr_status (*step)(tr_reducer *r, uint64_t step, int micro); /* tr_reducer_step; may be NULL */

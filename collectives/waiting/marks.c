@@ -4,7 +4,7 @@
  * is stopped, or cannot be reached.
  *
  * Ranks that share memory read each other's marks there (notes.c), the others get them by message:
- * one byte a rank, handed on by MPI at once. Busy is said when it begins and when it ends. Waiting
+ * one byte a rank, handed on by MPI at once. Busy is said when it begins and when it ends, that a rank was asked to stop once. Waiting
  * is said only in waits that last long, and again every eighth of the timeout, since it holds for
  * half of one: so nothing is to be taken back, and a link that is cut silences all behind it. Who
  * waits and hears that another does answers with its own mark, so that one who came late is not
@@ -24,10 +24,10 @@
 #define FRESH  0.5   /* of the timeout: so long a rank that said it waits is taken to */
 #define REPEAT 0.125 /* of the timeout */
 
-enum { AT_WORK, BUSY, WAITING, MARKS };
+enum { AT_WORK, BUSY, WAITING, STOP, MARKS };
 
 /* What is sent; MPI may read it as long as it likes. */
-static const char said[MARKS] = {AT_WORK, BUSY, WAITING};
+static const char said[MARKS] = {AT_WORK, BUSY, WAITING, STOP};
 
 /* A rank of the job. */
 typedef struct {
@@ -43,6 +43,7 @@ struct tr_marks {
     tr_marked *of;    /* [size] */
     double announced; /* when this rank said last that it waits */
     bool asked;       /* somebody said so since */
+    bool stop;        /* this rank was asked to stop, or one that shares no memory with it */
     uint64_t sent;    /* messages to each that shares no memory */
 };
 
@@ -105,7 +106,9 @@ static bool take(tr_job *j, int rank)
     if (mark == WAITING) {
         m->waiting = tr_now();
         j->marks->asked = true;
-    } else
+    } else if (mark == STOP)
+        j->marks->stop = true;
+    else
         m->busy = mark == BUSY;
     return true;
 }
@@ -159,6 +162,22 @@ void tr_comm_busy(tr_comm *c, bool busy)
 {
     tr_notes_work(c->job, busy);
     send_mark(c->job, busy ? BUSY : AT_WORK);
+}
+
+void tr_comm_ask_stop(tr_comm *c)
+{
+    tr_job *j = c->job;
+    if (!j->marks || j->marks->stop) return;
+    j->marks->stop = true;
+    tr_notes_stop(j);
+    send_mark(j, STOP);
+}
+
+bool tr_comm_stop_asked(tr_comm *c)
+{
+    if (!c->job->marks) return false;
+    tr_marks_hear(c->job);
+    return c->job->marks->stop || tr_notes_stops(c->job);
 }
 
 bool tr_marks_busy(const tr_job *j, int rank)

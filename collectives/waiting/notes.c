@@ -20,9 +20,15 @@ typedef struct {
     _Atomic bool done;
 } tr_speaker;
 
+/* The window's first page. */
+typedef struct {
+    tr_speaker speaker;
+    _Atomic bool stop; /* a rank of this node was asked to stop */
+} tr_board;
+
 struct tr_notes {
     tr_window window;
-    tr_speaker *speaker;
+    tr_board *board;
     tr_note *of; /* [local_size] */
 };
 
@@ -40,7 +46,7 @@ tr_status tr_notes_open(tr_comm *c, bool *got)
     TR_TRY(tr_mpi_have(c->comm, n != NULL, "a node's notes"));
     TR_TRY(tr_window_open(c, nbytes, &n->window, got, c->reason, sizeof c->reason));
     if (!*got) goto out;
-    n->speaker = (tr_speaker *)(void *)n->window.base;
+    n->board = (tr_board *)(void *)n->window.base;
     n->of = (tr_note *)(void *)(n->window.base + TR_PAGE);
     bool touched = j->topology.local_rank != 0 || tr_window_touch(n->window.base, nbytes);
     TR_TRY(tr_mpi_all(c->comm, touched, got)); /* nobody writes one before all are zeroed */
@@ -67,7 +73,7 @@ void tr_notes_close(tr_job *j)
 bool tr_notes_first(tr_job *j)
 {
     int nobody = 0, me = j->topology.local_rank + 1;
-    tr_speaker *s = j->notes ? j->notes->speaker : NULL;
+    tr_speaker *s = j->notes ? &j->notes->board->speaker : NULL;
     j->speaks = !s || atomic_compare_exchange_strong(&s->chosen, &nobody, me) || nobody == me;
     if (j->heard < 0) return j->speaks;
     if (s && j->speaks) atomic_store(&s->done, true);
@@ -77,7 +83,7 @@ bool tr_notes_first(tr_job *j)
 void tr_notes_spoken(tr_job *j)
 {
     if (!j->notes) return;
-    tr_speaker *s = j->notes->speaker;
+    tr_speaker *s = &j->notes->board->speaker;
     if (j->speaks) atomic_store(&s->done, true);
     int chosen = atomic_load(&s->chosen);
     for (int i = 0; i < 2000 && chosen && !atomic_load(&s->done); i++) {
@@ -118,4 +124,14 @@ bool tr_notes_busy(const tr_job *j, int local_rank)
 double tr_notes_waits(const tr_job *j, int local_rank)
 {
     return atomic_load_explicit(&j->notes->of[local_rank].waits, memory_order_relaxed);
+}
+
+void tr_notes_stop(tr_job *j)
+{
+    if (j->notes) atomic_store_explicit(&j->notes->board->stop, true, memory_order_relaxed);
+}
+
+bool tr_notes_stops(const tr_job *j)
+{
+    return j->notes && atomic_load_explicit(&j->notes->board->stop, memory_order_relaxed);
 }

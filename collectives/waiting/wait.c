@@ -179,7 +179,7 @@ static tr_status look(const tr_wait *w, bool up)
 {
     const tr_comm *c = w->c;
     tr_marks_hear(c->job);
-    tr_marks_waiting(c->job, w->counted);
+    tr_marks_waiting(c->job, c->patient ? w->waited : w->counted);
     if (told(w) != TR_OK) return TR_PEER;
     int dead = tr_peers_dead(c, w);
     if (dead >= 0) {
@@ -244,7 +244,7 @@ tr_status tr_wait_turn(tr_wait *w)
     tr_wait_lost(w, now, passed);
     w->last = now;
     w->waited += passed;
-    if (w->waited < SLEEP_AFTER || !excused(w)) w->counted += passed;
+    if (!c->patient && (w->waited < SLEEP_AFTER || !excused(w))) w->counted += passed;
     bool up = w->counted > c->job->timeout;
     if (up) tr_marks_hear(c->job);
     if (up && excused(w)) w->counted = 0, up = false; /* its mark came only now */

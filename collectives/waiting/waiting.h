@@ -63,6 +63,9 @@ void tr_notes_close(tr_job *j); /* *Collective* over the node */
 /* Local. This rank's marks in the node's memory; nothing where there is none. */
 void tr_notes_work(tr_job *j, bool busy);
 void tr_notes_wait(tr_job *j, double now);
+/* Local. Some rank of the node was asked to stop. */
+void tr_notes_stop(tr_job *j);
+bool tr_notes_stops(const tr_job *j);
 /* Local. Those of the job's local rank, where there is shared memory: busy by its own word; tr_now()
  * when it said last that it waits, 0 before. */
 bool tr_notes_busy(const tr_job *j, int local_rank);

@@ -142,6 +142,7 @@ static const tr_device_training training = {
     .updater_open = tr_cpu_updater_open,
     .updater_close = tr_cpu_updater_close,
     .updater_decide = tr_cpu_updater_decide,
+    .updater_measure = tr_cpu_updater_measure,
     .updater_run = tr_cpu_updater_run,
     .updater_swap_ema = tr_cpu_updater_swap_ema,
     .report_begin = tr_host_report_begin,

@@ -38,6 +38,7 @@ void tr_cpu_training_close(void *training);
 tr_status tr_cpu_updater_open(void *training, const tr_update *u, void **out);
 void tr_cpu_updater_close(void *updater);
 tr_status tr_cpu_updater_decide(void *updater, tr_control *c);
+tr_status tr_cpu_updater_measure(void *updater, const tr_control *c);
 tr_status tr_cpu_updater_run(void *updater, const tr_control *c);
 tr_status tr_cpu_updater_swap_ema(void *updater);
 

@@ -269,15 +269,9 @@ static const char *cuda_unsupported(void *ctx, const tr_op_def *def, tr_dtype ty
     const tr_cuda *cuda = ctx;
     if (type == TR_BF16 && cuda->major < BF16_SINCE)
         return "this GPU " NO_BF16 ": use precision fp16 or fp32";
-    switch (tr_op_place(def)) {
-    case TR_OP_int8_quantize:
-    case TR_OP_int8_dequantize:
-    case TR_OP_conv2d_int8:
-    case TR_OP_linear_int8:
-        return "products of 8 bits run on CPUs alone";
-    default:
-        return find(def) ? NULL : "no CUDA kernel of this name";
-    }
+    if (tr_op_place(def) == TR_OP_conv2d_int8_groups)
+        return "groups of 8-bit convolutions run on CPUs alone";
+    return find(def) ? NULL : "no CUDA kernel of this name";
 }
 
 static tr_status cuda_prepare(void *ctx, const tr_graph *g, const tr_op *op, tr_kernel **out)
@@ -346,6 +340,7 @@ static const tr_device_training training = {
     .updater_open = tr_cuda_updater_open,
     .updater_close = tr_cuda_updater_close,
     .updater_decide = tr_cuda_updater_decide,
+    .updater_measure = tr_cuda_updater_measure,
     .updater_run = tr_cuda_updater_run,
     .updater_swap_ema = tr_cuda_updater_swap_ema,
     .report_begin = tr_cuda_report_begin,

@@ -80,6 +80,12 @@ TR_CUDA_C tr_status tr_cuda_kernel_open(tr_cuda *cuda, const tr_tensor *like, co
                                         tr_status (*run)(tr_kernel *, const tr_run *), size_t size,
                                         void *out);
 
+/* The same for kernels that take values of 8 bits, too. */
+TR_CUDA_C tr_status tr_cuda_kernel_open_steps(tr_cuda *cuda, const tr_tensor *like,
+                                              const char *impl,
+                                              tr_status (*run)(tr_kernel *, const tr_run *),
+                                              size_t size, void *out);
+
 /* TR_UNSUPPORTED where a tensor of the op has more elements than kernels that count in 32 bits reach.
  * `what` it is: "that is pooled". */
 TR_CUDA_C tr_status tr_cuda_check_count(const tr_op *op, size_t count, const char *what);
@@ -171,6 +177,7 @@ TR_CUDA_C void tr_cuda_squares_close(void *squares);
 TR_CUDA_C tr_status tr_cuda_updater_open(void *training, const tr_update *u, void **out);
 TR_CUDA_C void tr_cuda_updater_close(void *updater);
 TR_CUDA_C tr_status tr_cuda_updater_decide(void *updater, tr_control *c);
+TR_CUDA_C tr_status tr_cuda_updater_measure(void *updater, const tr_control *c);
 TR_CUDA_C tr_status tr_cuda_updater_run(void *updater, const tr_control *c);
 TR_CUDA_C tr_status tr_cuda_updater_swap_ema(void *updater);
 

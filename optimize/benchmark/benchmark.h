@@ -1,5 +1,5 @@
-/* Measuring what answers cost: the times of calls, open-loop load, and networks over batch sizes and
- * precisions side by side. All Local. Arithmetic is deterministic; clocks can be given, for tests. */
+/* Measuring what answers cost: the times of calls, open-loop load, and networks over batch sizes,
+ * devices and precisions side by side. All Local. Arithmetic is deterministic; clocks can be given, for tests. */
 #ifndef TR_BENCHMARK_H
 #define TR_BENCHMARK_H
 
@@ -72,18 +72,24 @@ tr_status tr_bench_load(const tr_bench_options *o, double rate, tr_bench_call ca
 
 /* ---- Networks -------------------------------------------------------------------------------- */
 
+/* Where a model is run, and in what. */
+typedef struct {
+    const char *name; /* "cpu", "cuda-fp16" */
+    const tr_backend *backend;
+    void *ctx;
+    int threads;
+    tr_precision precision;
+} tr_bench_place;
+
 typedef struct {
     const char *name; /* of the row */
     const tr_network *network;
-    tr_precision precision;
+    const tr_bench_place *place;
     double size;     /* bytes of its file; 0: not known */
     double accuracy; /* NaN: not known */
 } tr_bench_model;
 
 typedef struct {
-    const tr_backend *backend;
-    void *backend_ctx;
-    int threads;
     unsigned skip_passes;         /* of the graphs: a set of TR_PASS_IS */
     const tr_bench_model *models; /* the first is what the others are compared with */
     size_t nmodels;
@@ -91,6 +97,8 @@ typedef struct {
     size_t nbatches;
     const double *rates; /* of single samples, calls a second */
     size_t nrates;
+    const struct tr_bench_missing *missing; /* handed on to what is written */
+    size_t nmissing;
     double
         target; /* seconds: the best batch is the one of most samples a second within it; 0: none */
     double seconds;
@@ -100,7 +108,7 @@ typedef struct {
 
 /* One network at one batch; no pointers, so that ranks can send it. */
 typedef struct {
-    char name[TR_NAME];
+    char name[TR_NAME], place[TR_NAME];
     int precision; /* tr_precision */
     int64_t batch;
     double load; /* seconds to open the engine, packing included */
@@ -116,22 +124,30 @@ typedef struct {
 } tr_bench_row;
 
 typedef struct {
-    char name[TR_NAME];
+    char name[TR_NAME], place[TR_NAME];
     int precision;
     tr_load load;
 } tr_bench_load_row;
 
 typedef struct {
-    char name[TR_NAME];
+    char name[TR_NAME], place[TR_NAME];
     int precision;
     int64_t batch; /* 0: none keeps to the target */
 } tr_bench_best;
+
+/* A place that was asked for, and cannot be had. */
+typedef struct tr_bench_missing {
+    char place[TR_NAME];
+    char why[TR_ERROR_TEXT];
+} tr_bench_missing;
 
 typedef struct {
     size_t nrows, nloads, nbest;
     tr_bench_row *rows; /* models in their order, batches in theirs */
     tr_bench_load_row *loads;
-    tr_bench_best *best; /* [models] with a target */
+    tr_bench_best *best;             /* [models] with a target */
+    const tr_bench_missing *missing; /* borrowed */
+    size_t nmissing;
     double target;
 } tr_benchmark;
 
@@ -149,5 +165,9 @@ void tr_benchmark_table(const tr_benchmark *b, FILE *to); /* for terminals */
  * percentile, a line a model at its first batch. */
 tr_status tr_benchmark_svg_batches(const tr_benchmark *b, FILE *to);
 tr_status tr_benchmark_svg_percentiles(const tr_benchmark *b, FILE *to);
+/* Accuracy over latency at the first batch, a mark a model and place, its area the file's size; where some accuracy is
+ * known. */
+tr_status tr_benchmark_svg_accuracy(const tr_benchmark *b, FILE *to);
+bool tr_benchmark_has_accuracy(const tr_benchmark *b); /* of some row */
 
 #endif

@@ -76,13 +76,14 @@ static tr_status subject_open(const tr_benchmark_options *o, const tr_bench_mode
                               subject *s, double *seconds)
 {
     tr_status st = TR_OK;
-    const tr_inference_options e = {.backend = o->backend,
-                                    .backend_ctx = o->backend_ctx,
-                                    .threads = o->threads,
+    const tr_bench_place *p = m->place;
+    const tr_inference_options e = {.backend = p->backend,
+                                    .backend_ctx = p->ctx,
+                                    .threads = p->threads,
                                     .max_batch = batch,
-                                    .precision = m->precision,
+                                    .precision = p->precision,
                                     .skip_passes = o->skip_passes};
-    *s = (subject){.batch = batch, .backend = o->backend, .backend_ctx = o->backend_ctx};
+    *s = (subject){.batch = batch, .backend = p->backend, .backend_ctx = p->ctx};
     const double begin = tr_now();
     TR_TRY(tr_inference_open(m->network, &e, &s->engine));
     *seconds = tr_now() - begin;
@@ -158,6 +159,8 @@ tr_status tr_benchmark_open(const tr_benchmark_options *o, tr_benchmark **out)
     b->nloads = o->nmodels * o->nrates;
     b->nbest = o->target > 0 ? o->nmodels : 0;
     b->target = o->target;
+    b->missing = o->missing;
+    b->nmissing = o->nmissing;
     b->rows = tr_alloc(TR_MEM_OTHER, b->nrows, sizeof *b->rows);
     b->loads = tr_alloc(TR_MEM_OTHER, b->nloads, sizeof *b->loads);
     b->best = tr_alloc(TR_MEM_OTHER, b->nbest, sizeof *b->best);
@@ -183,7 +186,8 @@ static void find_best(const tr_benchmark_options *o, tr_benchmark *b, size_t mod
     const tr_bench_row *rows = &b->rows[model * o->nbatches];
     double most = 0;
     snprintf(best->name, sizeof best->name, "%s", o->models[model].name);
-    best->precision = o->models[model].precision;
+    snprintf(best->place, sizeof best->place, "%s", o->models[model].place->name);
+    best->precision = o->models[model].place->precision;
     for (size_t i = 0; i < o->nbatches; i++) {
         if (rows[i].timing.spread.percent[50] > o->target || rows[i].samples_per_s <= most)
             continue;
@@ -195,7 +199,8 @@ static void find_best(const tr_benchmark_options *o, tr_benchmark *b, size_t mod
 static void name_row(const tr_bench_model *m, int64_t batch, tr_bench_row *row)
 {
     snprintf(row->name, sizeof row->name, "%s", m->name);
-    row->precision = m->precision;
+    snprintf(row->place, sizeof row->place, "%s", m->place->name);
+    row->precision = m->place->precision;
     row->batch = batch;
     row->size = m->size;
     row->accuracy = m->accuracy;
@@ -218,7 +223,8 @@ tr_status tr_benchmark_run(const tr_benchmark_options *o, tr_benchmark *b)
         for (size_t i = 0; i < o->nrates; i++) {
             tr_bench_load_row *row = &b->loads[k * o->nrates + i];
             snprintf(row->name, sizeof row->name, "%s", m->name);
-            row->precision = m->precision;
+            snprintf(row->place, sizeof row->place, "%s", m->place->name);
+            row->precision = m->place->precision;
             TR_TRY(load(o, m, o->rates[i], &row->load));
         }
         if (o->target > 0) find_best(o, b, k);

@@ -1,19 +1,12 @@
-/* What was measured, as JSON, Markdown, a table for terminals, and plots. Times in milliseconds. */
-#include "optimize/benchmark/benchmark.h"
+/* What was measured, as JSON, Markdown, and a table for terminals. Times in milliseconds. */
+#include "optimize/benchmark/internal.h"
 
 #include <math.h>
 #include <string.h>
 
-#include "optimize/plot/plot.h"
-
-static const char *precision_name(int p)
+const char *tr_bench_precision(int p)
 {
     return p == TR_PRECISION_BF16 ? "bf16" : p == TR_PRECISION_FP16 ? "fp16" : "fp32";
-}
-
-static double ms(double seconds)
-{
-    return seconds * 1e3;
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
@@ -56,16 +49,18 @@ static void json_spread(const tr_spread *s, FILE *to)
     json_number("median_high_ms", ms(s->high), to);
 }
 
-static void json_head(const char *name, int precision, FILE *to)
+static void json_head(const char *name, const char *place, int precision, FILE *to)
 {
     fprintf(to, "    {\"model\": ");
     json_text(name, to);
-    fprintf(to, ", \"precision\": \"%s\"", precision_name(precision));
+    fprintf(to, ", \"backend\": ");
+    json_text(place, to);
+    fprintf(to, ", \"precision\": \"%s\"", tr_bench_precision(precision));
 }
 
 static void json_row(const tr_bench_row *r, FILE *to)
 {
-    json_head(r->name, r->precision, to);
+    json_head(r->name, r->place, r->precision, to);
     json_number("batch", (double)r->batch, to);
     json_spread(&r->timing.spread, to);
     json_number("samples_per_s", r->samples_per_s, to);
@@ -96,7 +91,7 @@ void tr_benchmark_json(const tr_benchmark *b, FILE *to)
     fprintf(to, "  ],\n  \"load\": [\n");
     for (size_t i = 0; i < b->nloads; i++) {
         const tr_bench_load_row *r = &b->loads[i];
-        json_head(r->name, r->precision, to);
+        json_head(r->name, r->place, r->precision, to);
         json_number("rate", r->load.rate, to);
         json_number("achieved", r->load.achieved, to);
         json_number("waited", r->load.waited, to);
@@ -105,10 +100,18 @@ void tr_benchmark_json(const tr_benchmark *b, FILE *to)
     }
     fprintf(to, "  ],\n  \"best\": [\n");
     for (size_t i = 0; i < b->nbest; i++) {
-        json_head(b->best[i].name, b->best[i].precision, to);
+        json_head(b->best[i].name, b->best[i].place, b->best[i].precision, to);
         json_number("target_ms", ms(b->target), to);
         json_number("batch", b->best[i].batch ? (double)b->best[i].batch : NAN, to);
         fprintf(to, i + 1 < b->nbest ? "},\n" : "}\n");
+    }
+    fprintf(to, "  ],\n  \"unavailable\": [\n");
+    for (size_t i = 0; i < b->nmissing; i++) {
+        fprintf(to, "    {\"backend\": ");
+        json_text(b->missing[i].place, to);
+        fprintf(to, ", \"reason\": ");
+        json_text(b->missing[i].why, to);
+        fprintf(to, i + 1 < b->nmissing ? "},\n" : "}\n");
     }
     fprintf(to, "  ]\n}\n");
 }
@@ -165,38 +168,39 @@ static int name_width(const tr_benchmark *b)
 
 static void calls(const tr_benchmark *b, const table *t)
 {
-    const char *const names[] = {"model",     "type",     "batch",   "median ms", "95 % of it",
-                                 "p90",       "p99",      "max",     "mean",      "deviation",
-                                 "samples/s", "speedup",  "load ms", "first ms",  "memory",
-                                 "file",      "accuracy", "GPU",     "GPU memory"};
+    const char *const names[] = {"model",      "backend",   "type",     "batch",   "median ms",
+                                 "95 % of it", "p90",       "p99",      "max",     "mean",
+                                 "deviation",  "samples/s", "speedup",  "load ms", "first ms",
+                                 "memory",     "file",      "accuracy", "GPU",     "GPU memory"};
     const int w[] = {
-        name_width(b), 6, 7, 11, 20, 10, 10, 10, 10, 11, 12, 9, 9, 10, 11, 11, 10, 14, 14};
+        name_width(b), 11, 6, 7, 11, 20, 10, 10, 10, 10, 11, 12, 9, 9, 10, 11, 11, 10, 14, 14};
     head(t, names, w, TR_COUNT(names));
     for (size_t i = 0; i < b->nrows; i++) {
         const tr_bench_row *r = &b->rows[i];
         const tr_spread *s = &r->timing.spread;
         char text[64];
         cell(t, w[0], r->name);
-        cell(t, w[1], precision_name(r->precision));
-        number(t, w[2], "%.0f", (double)r->batch);
-        number(t, w[3], "%.4f", ms(s->percent[50]));
+        cell(t, w[1], r->place);
+        cell(t, w[2], tr_bench_precision(r->precision));
+        number(t, w[3], "%.0f", (double)r->batch);
+        number(t, w[4], "%.4f", ms(s->percent[50]));
         snprintf(text, sizeof text, "%.4f-%.4f", ms(s->low), ms(s->high));
-        cell(t, w[4], text);
-        number(t, w[5], "%.4f", ms(s->percent[90]));
-        number(t, w[6], "%.4f", ms(s->percent[99]));
-        number(t, w[7], "%.4f", ms(s->percent[100]));
-        number(t, w[8], "%.4f", ms(s->mean));
-        number(t, w[9], "%.4f", ms(s->deviation));
-        number(t, w[10], "%.1f", r->samples_per_s);
-        number(t, w[11], "%.2f", r->speedup);
-        number(t, w[12], "%.1f", ms(r->load));
-        number(t, w[13], "%.2f", ms(r->timing.first));
-        cell(t, w[14], tr_format_bytes(r->memory, text, sizeof text));
-        cell(t, w[15], r->size > 0 ? tr_format_bytes(r->size, text, sizeof text) : "-");
-        number(t, w[16], "%.4f", r->accuracy);
+        cell(t, w[5], text);
+        number(t, w[6], "%.4f", ms(s->percent[90]));
+        number(t, w[7], "%.4f", ms(s->percent[99]));
+        number(t, w[8], "%.4f", ms(s->percent[100]));
+        number(t, w[9], "%.4f", ms(s->mean));
+        number(t, w[10], "%.4f", ms(s->deviation));
+        number(t, w[11], "%.1f", r->samples_per_s);
+        number(t, w[12], "%.2f", r->speedup);
+        number(t, w[13], "%.1f", ms(r->load));
+        number(t, w[14], "%.2f", ms(r->timing.first));
+        cell(t, w[15], tr_format_bytes(r->memory, text, sizeof text));
+        cell(t, w[16], r->size > 0 ? tr_format_bytes(r->size, text, sizeof text) : "-");
+        number(t, w[17], "%.4f", r->accuracy);
         snprintf(text, sizeof text, "%.0f %%", r->gpu_percent);
-        cell(t, w[17], isnan(r->gpu_percent) ? "not measured" : text);
-        cell(t, w[18],
+        cell(t, w[18], isnan(r->gpu_percent) ? "not measured" : text);
+        cell(t, w[19],
              isnan(r->gpu_memory) ? "not measured"
                                   : tr_format_bytes(r->gpu_memory, text, sizeof text));
         end(t);
@@ -205,23 +209,24 @@ static void calls(const tr_benchmark *b, const table *t)
 
 static void loads(const tr_benchmark *b, const table *t)
 {
-    const char *const names[] = {"model",     "type", "due/s", "done/s", "waited",
-                                 "median ms", "p90",  "p99",   "max"};
-    const int w[] = {name_width(b), 6, 10, 10, 8, 11, 10, 10, 10};
+    const char *const names[] = {"model",  "backend",   "type", "due/s", "done/s",
+                                 "waited", "median ms", "p90",  "p99",   "max"};
+    const int w[] = {name_width(b), 11, 6, 10, 10, 8, 11, 10, 10, 10};
     if (b->nloads == 0) return;
     end(&(table){t->to, false});
     head(t, names, w, TR_COUNT(names));
     for (size_t i = 0; i < b->nloads; i++) {
         const tr_load *l = &b->loads[i].load;
         cell(t, w[0], b->loads[i].name);
-        cell(t, w[1], precision_name(b->loads[i].precision));
-        number(t, w[2], "%.1f", l->rate);
-        number(t, w[3], "%.1f", l->achieved);
-        number(t, w[4], "%.3f", l->waited);
-        number(t, w[5], "%.4f", ms(l->spread.percent[50]));
-        number(t, w[6], "%.4f", ms(l->spread.percent[90]));
-        number(t, w[7], "%.4f", ms(l->spread.percent[99]));
-        number(t, w[8], "%.4f", ms(l->spread.percent[100]));
+        cell(t, w[1], b->loads[i].place);
+        cell(t, w[2], tr_bench_precision(b->loads[i].precision));
+        number(t, w[3], "%.1f", l->rate);
+        number(t, w[4], "%.1f", l->achieved);
+        number(t, w[5], "%.3f", l->waited);
+        number(t, w[6], "%.4f", ms(l->spread.percent[50]));
+        number(t, w[7], "%.4f", ms(l->spread.percent[90]));
+        number(t, w[8], "%.4f", ms(l->spread.percent[99]));
+        number(t, w[9], "%.4f", ms(l->spread.percent[100]));
         end(t);
     }
 }
@@ -233,14 +238,18 @@ static void whole(const tr_benchmark *b, const table *t)
     if (b->nbest) end(&(table){t->to, false});
     for (size_t i = 0; i < b->nbest; i++) {
         const tr_bench_best *best = &b->best[i];
-        fprintf(t->to, "%s%s in %s: ", t->markdown ? "- " : "", best->name,
-                precision_name(best->precision));
+        fprintf(t->to, "%s%s on %s in %s: ", t->markdown ? "- " : "", best->name, best->place,
+                tr_bench_precision(best->precision));
         if (best->batch)
             fprintf(t->to, "a batch of %lld gives most samples within %g ms\n",
                     (long long)best->batch, ms(b->target));
         else
             fprintf(t->to, "no batch is within %g ms\n", ms(b->target));
     }
+    if (b->nmissing) end(&(table){t->to, false});
+    for (size_t i = 0; i < b->nmissing; i++)
+        fprintf(t->to, "%s%s cannot run here: %s\n", t->markdown ? "- " : "", b->missing[i].place,
+                b->missing[i].why);
 }
 
 void tr_benchmark_markdown(const tr_benchmark *b, FILE *to)
@@ -251,99 +260,4 @@ void tr_benchmark_markdown(const tr_benchmark *b, FILE *to)
 void tr_benchmark_table(const tr_benchmark *b, FILE *to)
 {
     whole(b, &(table){to, false});
-}
-
-/* ---- Plots ----------------------------------------------------------------------------------- */
-
-/* Rows of one model stand together. */
-static size_t rows_of(const tr_benchmark *b, size_t first)
-{
-    size_t n = 1;
-    while (first + n < b->nrows && b->rows[first + n].batch != b->rows[first].batch &&
-           strcmp(b->rows[first + n].name, b->rows[first].name) == 0)
-        n++;
-    return n;
-}
-
-typedef struct {
-    tr_plot_series *series;
-    char (*names)[2 * TR_NAME];
-    double *x, *y;
-} drawing;
-
-static tr_status drawing_open(size_t nseries, size_t npoints, drawing *d)
-{
-    *d = (drawing){.series = tr_alloc(TR_MEM_OTHER, nseries, sizeof *d->series),
-                   .names = tr_alloc(TR_MEM_OTHER, nseries, sizeof *d->names),
-                   .x = tr_alloc(TR_MEM_OTHER, npoints, sizeof(double)),
-                   .y = tr_alloc(TR_MEM_OTHER, npoints, sizeof(double))};
-    return d->series && d->names && d->x && d->y ? TR_OK : tr_last_status();
-}
-
-static void drawing_close(drawing *d)
-{
-    tr_free(d->series);
-    tr_free(d->names);
-    tr_free(d->x);
-    tr_free(d->y);
-}
-
-tr_status tr_benchmark_svg_batches(const tr_benchmark *b, FILE *to)
-{
-    tr_status st = TR_OK;
-    drawing d;
-    size_t n = 0, at = 0;
-    TR_TRY(drawing_open(2 * b->nrows, 2 * b->nrows, &d));
-    for (size_t first = 0; first < b->nrows; first += rows_of(b, first))
-        for (int p99 = 0; p99 < 2; p99++, n++) {
-            const size_t count = rows_of(b, first);
-            d.series[n] = (tr_plot_series){
-                .name = d.names[n], .n = count, .x = d.x + at, .y = d.y + at, .points = p99};
-            snprintf(d.names[n], sizeof d.names[n], "%s %s%s", b->rows[first].name,
-                     precision_name(b->rows[first].precision), p99 ? ", p99" : "");
-            for (size_t i = 0; i < count; i++, at++) {
-                d.x[at] = (double)b->rows[first + i].batch;
-                d.y[at] = ms(b->rows[first + i].timing.spread.percent[p99 ? 99 : 50]);
-            }
-        }
-    TR_TRY(tr_svg_lines(&(tr_plot_lines){.title = "Latency over batch",
-                                         .x_label = "samples a call",
-                                         .y_label = "ms a call",
-                                         .log_x = true,
-                                         .log_y = true,
-                                         .nseries = n,
-                                         .series = d.series},
-                        to));
-out:
-    drawing_close(&d);
-    return st;
-}
-
-tr_status tr_benchmark_svg_percentiles(const tr_benchmark *b, FILE *to)
-{
-    tr_status st = TR_OK;
-    drawing d;
-    size_t n = 0;
-    TR_TRY(drawing_open(b->nrows, b->nrows * TR_PERCENTS, &d));
-    for (size_t first = 0; first < b->nrows; first += rows_of(b, first), n++) {
-        const tr_bench_row *r = &b->rows[first];
-        double *x = d.x + n * TR_PERCENTS, *y = d.y + n * TR_PERCENTS;
-        d.series[n] = (tr_plot_series){.name = d.names[n], .n = TR_PERCENTS, .x = x, .y = y};
-        snprintf(d.names[n], sizeof d.names[n], "%s %s, batch %lld", r->name,
-                 precision_name(r->precision), (long long)r->batch);
-        for (int p = 0; p < TR_PERCENTS; p++) {
-            x[p] = p;
-            y[p] = ms(r->timing.spread.percent[p]);
-        }
-    }
-    TR_TRY(tr_svg_lines(&(tr_plot_lines){.title = "Latency by percentile",
-                                         .x_label = "percent of calls within",
-                                         .y_label = "ms a call",
-                                         .log_y = true,
-                                         .nseries = n,
-                                         .series = d.series},
-                        to));
-out:
-    drawing_close(&d);
-    return st;
 }

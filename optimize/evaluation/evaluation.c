@@ -8,6 +8,7 @@ tr_status tr_evaluator_open(const tr_evaluator_options *o, tr_evaluator **out)
     tr_evaluator *e = TR_NEW(TR_MEM_OTHER, tr_evaluator);
     if (!e) return tr_last_status();
     e->o = *o;
+    e->precision = (tr_precision)o->config->train.precision;
     *out = e;
     return TR_OK;
 }
@@ -24,6 +25,13 @@ void tr_evaluator_move(tr_evaluator *e, const tr_backend *backend, void *ctx, in
     e->threads = threads;
 }
 
+tr_precision tr_evaluator_compute(tr_evaluator *e, tr_precision precision)
+{
+    const tr_precision before = e->precision;
+    e->precision = precision;
+    return before;
+}
+
 void tr_evaluator_place(const tr_evaluator *e, const tr_backend **backend, void **ctx, int *threads)
 {
     *backend = e->backend;
@@ -38,14 +46,24 @@ void tr_evaluator_close(tr_evaluator *e)
     tr_free(e);
 }
 
-tr_status tr_evaluator_data(tr_evaluator *e, const tr_network *n, bool train, tr_dataset **out)
+const char *tr_over_source_name(tr_over_source s)
+{
+    static const char *const names[] = {"data.eval", "data.train", "data.predict"};
+    return names[s];
+}
+
+tr_status tr_evaluator_data(tr_evaluator *e, const tr_network *n, tr_over_source source,
+                            tr_dataset **out)
 {
     tr_status st = TR_OK;
     const tr_config *c = e->o.config;
-    tr_dataset **data = &e->data[train];
-    TR_NEED(train || c->data.eval.present, TR_CONFIG,
-            "data.eval is missing: nothing to evaluate on");
-    if (!*data) TR_TRY(tr_dataset_open(c, train ? &c->data.train : &c->data.eval, n->model, data));
+    const tr_source_config *const sources[] = {&c->data.eval, &c->data.train, &c->data.predict};
+    tr_dataset **data = &e->data[source];
+    TR_NEED(source == TR_OVER_EVAL ? tr_config_has_eval(c) : sources[source]->present, TR_CONFIG,
+            "%s is missing: nothing to %s", tr_over_source_name(source),
+            source == TR_OVER_EVAL ? "evaluate on" : "run on");
+    TR_TRY(tr_config_settled(c));
+    if (!*data) TR_TRY(tr_dataset_open(c, sources[source], n->model, data));
     *out = *data;
 out:
     return st;
@@ -65,27 +83,33 @@ tr_status tr_evaluate(tr_evaluator *e, const tr_network *n, const tr_config *con
     return tr_evaluate_on(e, n, config, false, 0, out);
 }
 
+void tr_evaluation_sum(int loss, size_t outputs, const double *tallies, uint64_t batches,
+                       tr_evaluation *out)
+{
+    double sum[TR_TALLY] = {0};
+    for (uint64_t b = 0; b < batches; b++)
+        for (int i = 0; i < TR_TALLY; i++) sum[i] += tallies[b * TR_TALLY + (uint64_t)i];
+    const double count = sum[TR_TALLY_SAMPLES];
+    const bool classes = loss == TR_LOSS_CROSS_ENTROPY, right = tr_loss_counts(loss);
+    *out = (tr_evaluation){.samples = (uint64_t)count,
+                           .loss = sum[TR_TALLY_LOSS] / sum[TR_TALLY_WEIGHT],
+                           .accuracy = right ? sum[TR_TALLY_CORRECT] / count : NAN,
+                           .top5 = classes && outputs > 5 ? sum[TR_TALLY_TOP5] / count : NAN};
+}
+
 tr_status tr_evaluate_on(tr_evaluator *e, const tr_network *n, const tr_config *config,
                          bool train_data, uint64_t samples, tr_evaluation *out)
 {
     tr_status st = TR_OK;
-    const tr_over_data what = {.train_data = train_data,
+    const tr_over_data what = {.source = train_data ? TR_OVER_TRAIN : TR_OVER_EVAL,
                                .samples = samples,
                                .nbytes = TR_TALLY * sizeof(double),
                                .take = take_tally};
-    double *tallies = NULL, sum[TR_TALLY] = {0};
+    double *tallies = NULL;
     uint64_t batches;
     TR_TRY(tr_run_over(e, n, config, &what, (void **)&tallies, &batches));
-    for (uint64_t b = 0; b < batches; b++)
-        for (int i = 0; i < TR_TALLY; i++) sum[i] += tallies[b * TR_TALLY + (uint64_t)i];
-    const double count = sum[TR_TALLY_SAMPLES];
-    const int loss = e->o.config->model.loss.kind.which;
-    const bool classes = loss == TR_LOSS_CROSS_ENTROPY, right = classes || loss == TR_LOSS_BCE;
-    *out = (tr_evaluation){.samples = (uint64_t)count,
-                           .loss = sum[TR_TALLY_LOSS] / sum[TR_TALLY_WEIGHT],
-                           .accuracy = right ? sum[TR_TALLY_CORRECT] / count : NAN,
-                           .top5 =
-                               classes && n->model->outputs > 5 ? sum[TR_TALLY_TOP5] / count : NAN};
+    tr_evaluation_sum(e->o.config->model.loss.kind.which, (size_t)n->model->outputs, tallies,
+                      batches, out);
 out:
     tr_free(tallies);
     return st;

@@ -29,6 +29,8 @@ void tr_evaluator_close(tr_evaluator *e);
 tr_comm *tr_evaluator_comm(const tr_evaluator *e);
 /* From now on it runs there; NULL: nowhere, until it is told again. */
 void tr_evaluator_move(tr_evaluator *e, const tr_backend *backend, void *ctx, int threads);
+/* From now on it computes in this, no longer in the config's train.precision; returns what it did until now. */
+tr_precision tr_evaluator_compute(tr_evaluator *e, tr_precision precision);
 /* Where that is. */
 void tr_evaluator_place(const tr_evaluator *e, const tr_backend **backend, void **ctx,
                         int *threads);
@@ -42,13 +44,16 @@ tr_status tr_evaluate(tr_evaluator *e, const tr_network *n, const tr_config *con
 tr_status tr_evaluate_on(tr_evaluator *e, const tr_network *n, const tr_config *config,
                          bool train_data, uint64_t samples, tr_evaluation *out);
 
+/* Which block of the config the samples are of. */
+typedef enum { TR_OVER_EVAL, TR_OVER_TRAIN, TR_OVER_PREDICT, TR_OVER_SOURCES } tr_over_source;
+const char *tr_over_source_name(tr_over_source s); /* "data.eval" */
+
 /* What is done with each batch once a network has run on it. */
 typedef struct {
-    bool
-        train_data; /* samples of data.train, in the file's order and not augmented; else data.eval */
-    uint64_t samples; /* the first so many, whole batches of them; 0: all */
-    size_t nbytes;    /* of a batch's result: a multiple of 8 */
-    /* In mode infer, with these layers' outputs (tr_graph.outputs; none: the last one's). Else
+    tr_over_source source; /* in the file's order and not augmented */
+    uint64_t samples;      /* the first so many, whole batches of them; 0: all */
+    size_t nbytes;         /* of a batch's result: a multiple of 8 */
+    /* In mode infer (the only one of data.predict, which has no targets), with these layers' outputs (tr_graph.outputs; none: the last one's). Else
      * evaluate. */
     bool infer;
     const char *const *outputs;
@@ -63,6 +68,29 @@ typedef struct {
  * nbytes], the same on every rank; to be freed by tr_free. */
 tr_status tr_run_over(tr_evaluator *e, const tr_network *n, const tr_config *config,
                       const tr_over_data *what, void **results, uint64_t *batches);
+
+/* The same a part at a time: sessions stay open between parts. `e`, `n` and `config` are borrowed until close. */
+typedef struct tr_over tr_over;
+/* *Collective.* */
+tr_status tr_over_open(tr_evaluator *e, const tr_network *n, const tr_config *config,
+                       const tr_over_data *what, tr_over **out);
+void tr_over_close(tr_over *o); /* *Local.* NULL is fine */
+uint64_t tr_over_batches(const tr_over *o);
+int64_t tr_over_batch(const tr_over *o);    /* samples of a whole batch */
+uint64_t tr_over_samples(const tr_over *o); /* of all batches */
+/* *Local.* tr_dataset_describe of its data. */
+tr_status tr_over_describe(tr_over *o, FILE *to);
+/* *Collective.* Batches [first, first + count); *results of these, else as tr_run_over. */
+tr_status tr_over_run(tr_over *o, uint64_t first, uint64_t count, void **results);
+
+/* *Local*, once `p` has run: the last layer's output as float32, channels first. out: room for a whole batch. */
+tr_status tr_plan_output(const tr_backend *backend, void *ctx, const tr_plan *p, float *out);
+/* *Local*, in tr_over_data.take: the last layer's output as float32, channels first. out: room for a
+ * whole batch. */
+tr_status tr_over_output(const tr_evaluator *e, const tr_plan *p, float *out);
+
+/* *Local.* Outputs or targets as data.normalize_targets has them, back in the file's units. */
+void tr_over_denormalize(const tr_config *c, size_t outputs, size_t samples, float *v);
 
 /* *Collective.* What `n` puts out for the first so many samples (0: all), whole batches of them, as
  * float32; a short batch is filled up with zeros. Two networks of one shape of output compare element

@@ -116,7 +116,8 @@ static tr_status run(work *w, uint64_t samples, float *out)
     tr_status st = TR_OK;
     const tr_model *m = w->n->model;
     TR_NEED(w->e->backend->training, TR_UNSUPPORTED, "this device computes no gradients");
-    TR_TRY(tr_evaluator_data(w->e, w->n, true, &w->data));
+    TR_TRY(tr_config_settled(w->config));
+    TR_TRY(tr_evaluator_data(w->e, w->n, TR_OVER_TRAIN, &w->data));
     const uint64_t all = tr_dataset_samples(w->data);
     w->batch = w->config->train.batch < (int64_t)all ? w->config->train.batch : (int64_t)all;
     TR_NEED(w->batch > 0, TR_DATA, "data.train has no samples");

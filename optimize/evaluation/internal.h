@@ -8,11 +8,17 @@ struct tr_evaluator {
     tr_evaluator_options o;
     const tr_backend *backend; /* whose context is borrowed */
     void *backend_ctx;
-    int threads;         /* of this rank */
-    tr_dataset *data[2]; /* data.eval, data.train; NULL until asked for */
+    int threads; /* of this rank */
+    tr_precision precision;
+    tr_dataset *data[TR_OVER_SOURCES]; /* NULL until asked for */
 };
 
 /* Opened once, against the model of the first network that asks: all have the same inputs. */
-tr_status tr_evaluator_data(tr_evaluator *e, const tr_network *n, bool train, tr_dataset **out);
+tr_status tr_evaluator_data(tr_evaluator *e, const tr_network *n, tr_over_source source,
+                            tr_dataset **out);
+
+/* From the tallies of batches, in their order. `loss`: tr_loss_kind. */
+void tr_evaluation_sum(int loss, size_t outputs, const double *tallies, uint64_t batches,
+                       tr_evaluation *out);
 
 #endif

@@ -1,35 +1,46 @@
 /* What a network puts out for each sample. */
 #include "optimize/evaluation/internal.h"
 
-#include <string.h>
+#include "optimize/inference/convert.h"
 
-typedef struct {
-    const tr_evaluator *e;
-    size_t batch; /* elements of a whole one */
-} taking;
+tr_status tr_plan_output(const tr_backend *backend, void *ctx, const tr_plan *p, float *out)
+{
+    const tr_tensor *y = &tr_plan_graph(p)->tensors[tr_plan_graph(p)->logits];
+    const void *from = tr_plan_tensor(p, y->id);
+    void *fetched = NULL;
+    tr_status st = TR_OK;
+    if (!backend->host) {
+        TR_HAVE(fetched = tr_alloc(TR_MEM_IO, y->nbytes, 1));
+        TR_TRY(backend->memory->download(ctx, fetched, from, y->nbytes));
+        from = fetched;
+    }
+    tr_convert_out(y, from, out);
+out:
+    tr_free(fetched);
+    return st;
+}
 
-/* As float32; of a last batch that is short the rest stays 0. */
+tr_status tr_over_output(const tr_evaluator *e, const tr_plan *p, float *out)
+{
+    return tr_plan_output(e->backend, e->backend_ctx, p, out);
+}
+
+void tr_over_denormalize(const tr_config *c, size_t outputs, size_t samples, float *v)
+{
+    const tr_reals *mean = &c->data.normalize_targets.stats.mean;
+    const tr_reals *std = &c->data.normalize_targets.stats.std;
+    for (size_t i = 0; i < samples * outputs && mean->count + std->count > 0; i++) {
+        const double by = std->count ? std->v[i % std->count] : 1;
+        v[i] = (float)(v[i] * by + (mean->count ? mean->v[i % mean->count] : 0));
+    }
+}
+
+/* Of a last batch that is short the rest stays 0. */
 static tr_status take(void *ctx, const tr_plan *p, const tr_batch *b, const double *tally,
                       void *result)
 {
     (void)b, (void)tally;
-    const taking *k = ctx;
-    const tr_tensor *y = &tr_plan_graph(p)->tensors[tr_plan_graph(p)->logits];
-    tr_status st = TR_OK;
-    float *out = result;
-    TR_NEED(y->count <= k->batch, TR_INTERNAL, "an output of %zu elements, expected %zu", y->count,
-            k->batch);
-    st = k->e->backend->memory->download(k->e->backend_ctx, out, tr_plan_tensor(p, y->id),
-                                         y->nbytes);
-    if (st != TR_OK || y->dtype == TR_F32) goto out;
-    /* widened from the end on, so that nothing is overwritten before it is read */
-    for (size_t i = y->count; i-- > 0;) {
-        uint16_t half;
-        memcpy(&half, (const char *)result + i * sizeof half, sizeof half);
-        out[i] = y->dtype == TR_BF16 ? tr_bf16_to_f32(half) : tr_f16_to_f32(half);
-    }
-out:
-    return st;
+    return tr_over_output(ctx, p, result);
 }
 
 tr_status tr_outputs_over(tr_evaluator *e, const tr_network *n, const tr_config *config,
@@ -37,12 +48,12 @@ tr_status tr_outputs_over(tr_evaluator *e, const tr_network *n, const tr_config 
 {
     const tr_config *c = e->o.config;
     const int64_t batch = c->train.eval.batch > 0 ? c->train.eval.batch : c->train.batch;
-    taking k = {e, (size_t)batch * (size_t)n->model->outputs};
-    const tr_over_data what = {.train_data = train_data,
+    const size_t whole = (size_t)batch * (size_t)n->model->outputs * sizeof(float);
+    const tr_over_data what = {.source = train_data ? TR_OVER_TRAIN : TR_OVER_EVAL,
                                .samples = samples,
-                               .nbytes = tr_align_up(k.batch * sizeof(float), sizeof(int64_t)),
+                               .nbytes = tr_align_up(whole, sizeof(int64_t)),
                                .take = take,
-                               .ctx = &k};
+                               .ctx = e};
     uint64_t batches;
     const tr_status st = tr_run_over(e, n, config, &what, (void **)out, &batches);
     if (st == TR_OK) *count = batches * (what.nbytes / sizeof(float));

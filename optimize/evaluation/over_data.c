@@ -8,20 +8,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* What the threads of a rank share. */
-typedef struct {
-    tr_evaluator *e;
-    const tr_network *n;
-    const tr_config *config;
-    const tr_over_data *what;
-    tr_dataset *data;
-    tr_params *params;
-    int64_t batch;
-    uint64_t batches, stride; /* of all; from one of a thread's batches to the next */
-    size_t words;             /* of a batch's result, 8 bytes each */
-    int64_t *results;         /* [batches * words] */
-    atomic_bool failed;
-} work;
+typedef struct tr_over work;
 
 typedef struct {
     work *w;
@@ -30,10 +17,28 @@ typedef struct {
     bool started;
     tr_status st;
     tr_error why;
-    tr_session *session;
+    tr_session *session; /* NULL until its first batch */
     tr_loader *loader;
     double *tally; /* [TR_TALLY] in the backend's memory */
 } worker;
+
+/* What the threads of a rank share. */
+struct tr_over {
+    tr_evaluator *e;
+    const tr_network *n;
+    const tr_config *config;
+    tr_over_data what;
+    tr_dataset *data;
+    tr_params *params;
+    int nthreads;
+    worker *workers; /* [nthreads] */
+    int64_t batch;
+    uint64_t batches;            /* of all */
+    uint64_t begin, end, stride; /* of this run; from one of a thread's batches to the next */
+    size_t words;                /* of a batch's result, 8 bytes each */
+    int64_t *results;            /* [(end - begin) * words] */
+    atomic_bool failed;
+};
 
 static tr_status open_params(work *w)
 {
@@ -58,7 +63,7 @@ out:
 
 static tr_mode mode_of(const work *w)
 {
-    return w->what->infer ? TR_MODE_INFER : TR_MODE_EVALUATE;
+    return w->what.infer ? TR_MODE_INFER : TR_MODE_EVALUATE;
 }
 
 static tr_status open_session(worker *k)
@@ -74,13 +79,13 @@ static tr_status open_session(worker *k)
                                   .backend_ctx = e->backend_ctx,
                                   .params = w->params,
                                   .threads = 1,
-                                  .precision = (tr_precision)e->o.config->train.precision,
+                                  .precision = e->precision,
                                   .ranks = 1,
                                   .skip_passes = tr_graph_skip(e->o.config),
                                   .keys = keys,
                                   .nkeys = rest ? 2 : 1,
-                                  .outputs = w->what->outputs,
-                                  .noutputs = w->what->noutputs};
+                                  .outputs = w->what.outputs,
+                                  .noutputs = w->what.noutputs};
     return tr_session_open(&s, &k->session);
 }
 
@@ -95,7 +100,7 @@ static tr_status open_loader(worker *k)
         .batch = w->batch,
         .micro_batches = 1,
         .size = 1,
-        .dtype = tr_precision_dtype((tr_precision)e->o.config->train.precision),
+        .dtype = tr_precision_dtype(e->precision),
         .backend = e->backend,
         .backend_ctx = e->backend_ctx,
     };
@@ -117,12 +122,25 @@ static tr_status run_batch(worker *k, uint64_t at, bool first)
     TR_TRY(tr_session_stage(k->session));
     for (size_t i = 0; i < w->n->model->ninputs; i++)
         TR_TRY(tr_plan_set_input(p, i, batch.inputs[i]));
-    if (!w->what->infer) TR_TRY(tr_plan_set_target(p, batch.targets));
+    if (!w->what.infer) TR_TRY(tr_plan_set_target(p, batch.targets));
     TR_TRY(b->memory->zero(ctx, k->tally, sizeof tally));
     const tr_run run = {.loss_scale = 1, .last = true, .params_changed = first, .tally = k->tally};
     TR_TRY(tr_plan_run(p, &run));
     TR_TRY(b->memory->download(ctx, tally, k->tally, sizeof tally)); /* waits for the run */
-    st = w->what->take(w->what->ctx, p, &batch, tally, w->results + at * w->words);
+    st = w->what.take(w->what.ctx, p, &batch, tally, w->results + (at - w->begin) * w->words);
+out:
+    return st;
+}
+
+/* Before a thread's first batch. */
+static tr_status open_worker(worker *k)
+{
+    tr_status st = TR_OK;
+    const tr_evaluator *e = k->w->e;
+    k->tally = e->backend->memory->alloc(e->backend_ctx, TR_MEM_OTHER, TR_TALLY * sizeof(double));
+    TR_HAVE(k->tally);
+    TR_TRY(open_session(k));
+    TR_TRY(open_loader(k));
 out:
     return st;
 }
@@ -131,15 +149,12 @@ static tr_status run_worker(worker *k)
 {
     tr_status st = TR_OK;
     const work *w = k->w;
-    const tr_evaluator *e = w->e;
-    if (k->first >= w->batches) return TR_OK;
-    k->tally = e->backend->memory->alloc(e->backend_ctx, TR_MEM_OTHER, TR_TALLY * sizeof(double));
-    TR_HAVE(k->tally);
-    TR_TRY(open_session(k));
-    TR_TRY(open_loader(k));
-    for (uint64_t b = k->first; b < w->batches; b += w->stride) {
+    const bool first = k->loader == NULL;
+    if (k->first >= w->end) return TR_OK;
+    if (first) TR_TRY(open_worker(k));
+    for (uint64_t b = k->first; b < w->end; b += w->stride) {
         if (atomic_load(&w->failed)) break;
-        TR_TRY(run_batch(k, b, b == k->first));
+        TR_TRY(run_batch(k, b, first && b == k->first));
     }
 out:
     return st;
@@ -155,86 +170,144 @@ static void *thread_main(void *arg)
     return NULL;
 }
 
-static void close_worker(worker *k)
-{
-    const tr_evaluator *e = k->w->e;
-    tr_loader_close(k->loader);
-    tr_session_close(k->session);
-    e->backend->memory->free(e->backend_ctx, k->tally);
-}
-
 /* *Local.* The first thread is this one. */
-static tr_status run_threads(work *w, int nthreads)
+static tr_status run_threads(work *w)
 {
     tr_status st = TR_OK;
     const tr_topology *t = tr_comm_topology(w->e->o.comm);
-    worker *k = tr_alloc(TR_MEM_OTHER, (size_t)nthreads, sizeof *k);
-    if (!k) return tr_last_status();
-    for (int i = 0; i < nthreads; i++)
-        k[i] = (worker){.w = w, .first = (uint64_t)(i * t->size + t->rank)};
-    for (int i = 1; i < nthreads; i++)
+    worker *k = w->workers;
+    w->results = tr_alloc(TR_MEM_OTHER, (w->end - w->begin) * w->words, sizeof *w->results);
+    if (!w->results) return tr_last_status();
+    for (int i = 0; i < w->nthreads; i++) k[i].first = w->begin + (uint64_t)(i * t->size + t->rank);
+    for (int i = 1; i < w->nthreads; i++)
         k[i].started = pthread_create(&k[i].thread, NULL, thread_main, &k[i]) == 0;
     thread_main(&k[0]);
-    for (int i = 1; i < nthreads; i++) {
+    for (int i = 1; i < w->nthreads; i++) {
         if (k[i].started)
             pthread_join(k[i].thread, NULL);
         else
             thread_main(&k[i]); /* no more threads: one after the other */
     }
-    for (int i = nthreads - 1; i >= 0; i--) {
-        close_worker(&k[i]);
+    for (int i = w->nthreads - 1; i >= 0; i--) {
         if (k[i].st == TR_OK) continue;
         st = k[i].st;
         tr_set_error(&k[i].why);
     }
-    tr_free(k);
     return st;
 }
 
-static tr_status run_local(work *w)
+static tr_status open_local(work *w)
 {
     tr_status st = TR_OK;
     const tr_evaluator *e = w->e;
     const int64_t batch = e->o.config->train.eval.batch;
-    const int threads = e->backend->host ? e->threads : 1;
-    TR_TRY(tr_evaluator_data(w->e, w->n, w->what->train_data, &w->data));
+    TR_NEED(w->what.nbytes % sizeof(int64_t) == 0, TR_INTERNAL,
+            "results of %zu bytes: expected a multiple of 8", w->what.nbytes);
+    w->words = w->what.nbytes / sizeof(int64_t);
+    w->nthreads = e->backend->host && e->threads > 1 ? e->threads : 1;
+    TR_TRY(tr_config_settled(w->config));
+    TR_TRY(tr_evaluator_data(w->e, w->n, w->what.source, &w->data));
     uint64_t samples = tr_dataset_samples(w->data);
-    if (w->what->samples > 0 && w->what->samples < samples) samples = w->what->samples;
-    TR_NEED(samples > 0, TR_DATA, "%s has no samples",
-            w->what->train_data ? "data.train" : "data.eval");
+    if (w->what.samples > 0 && w->what.samples < samples) samples = w->what.samples;
+    TR_NEED(samples > 0, TR_DATA, "%s has no samples", tr_over_source_name(w->what.source));
     w->batch = batch > 0 ? batch : e->o.config->train.batch;
     w->batches = (samples + (uint64_t)w->batch - 1) / (uint64_t)w->batch;
-    w->stride = (uint64_t)(threads * tr_comm_topology(e->o.comm)->size);
-    w->results = tr_alloc(TR_MEM_OTHER, w->batches * w->words, sizeof *w->results);
-    TR_HAVE(w->results);
-    TR_TRY(open_params(w));
-    st = run_threads(w, threads);
+    w->stride = (uint64_t)(w->nthreads * tr_comm_topology(e->o.comm)->size);
+    w->workers = tr_alloc(TR_MEM_OTHER, (size_t)w->nthreads, sizeof *w->workers);
+    TR_HAVE(w->workers);
+    for (int i = 0; i < w->nthreads; i++) w->workers[i].w = w;
+    st = open_params(w);
 out:
+    return st;
+}
+
+tr_status tr_over_open(tr_evaluator *e, const tr_network *n, const tr_config *config,
+                       const tr_over_data *what, tr_over **out)
+{
+    tr_comm_busy(e->o.comm, true);
+    work *w = TR_NEW(TR_MEM_OTHER, work);
+    tr_status st = w ? TR_OK : tr_last_status();
+    if (w) {
+        w->e = e;
+        w->n = n;
+        w->config = config ? config : e->o.config;
+        w->what = *what;
+        st = open_local(w);
+    }
+    tr_comm_busy(e->o.comm, false);
+    st = tr_agree(e->o.comm, st, NULL);
+    if (st == TR_OK)
+        *out = w;
+    else
+        tr_over_close(w);
+    return st;
+}
+
+void tr_over_close(tr_over *w)
+{
+    if (!w) return;
+    const tr_evaluator *e = w->e;
+    for (int i = 0; w->workers && i < w->nthreads; i++) {
+        worker *k = &w->workers[i];
+        tr_loader_close(k->loader);
+        tr_session_close(k->session);
+        e->backend->memory->free(e->backend_ctx, k->tally);
+    }
+    tr_free(w->workers);
     tr_params_close(w->params);
+    tr_free(w);
+}
+
+uint64_t tr_over_batches(const tr_over *w)
+{
+    return w->batches;
+}
+
+int64_t tr_over_batch(const tr_over *w)
+{
+    return w->batch;
+}
+
+uint64_t tr_over_samples(const tr_over *w)
+{
+    const uint64_t whole = w->batches * (uint64_t)w->batch, all = tr_dataset_samples(w->data);
+    return whole < all ? whole : all;
+}
+
+tr_status tr_over_describe(tr_over *w, FILE *to)
+{
+    return tr_dataset_describe(w->data, tr_over_source_name(w->what.source),
+                               (uint64_t)w->e->o.config->seed, to);
+}
+
+tr_status tr_over_run(tr_over *w, uint64_t first, uint64_t count, void **results)
+{
+    tr_status st;
+    tr_comm *comm = w->e->o.comm;
+    w->begin = first;
+    w->end = first + count;
+    tr_comm_busy(comm, true);
+    st = run_threads(w);
+    tr_comm_busy(comm, false);
+    TR_TRY(tr_agree(comm, st, NULL));
+    /* each batch's words are zero on all ranks but one: sums are its bits */
+    TR_TRY(tr_comm_all_reduce(comm, w->results, count * w->words, TR_I64));
+    *results = w->results;
+    w->results = NULL;
+out:
+    tr_free(w->results);
+    w->results = NULL;
     return st;
 }
 
 tr_status tr_run_over(tr_evaluator *e, const tr_network *n, const tr_config *config,
                       const tr_over_data *what, void **results, uint64_t *batches)
 {
-    tr_status st;
-    work w = {.e = e,
-              .n = n,
-              .config = config ? config : e->o.config,
-              .what = what,
-              .words = (what->nbytes + sizeof(int64_t) - 1) / sizeof(int64_t)};
-    TR_NEED(what->nbytes % sizeof(int64_t) == 0, TR_INTERNAL,
-            "results of %zu bytes: expected a multiple of 8", what->nbytes);
-    tr_comm_busy(e->o.comm, true);
-    st = run_local(&w);
-    tr_comm_busy(e->o.comm, false);
-    TR_TRY(tr_agree(e->o.comm, st, NULL));
-    /* each batch's words are zero on all ranks but one: sums are its bits */
-    TR_TRY(tr_comm_all_reduce(e->o.comm, w.results, w.batches * w.words, TR_I64));
-    *results = w.results;
-    *batches = w.batches;
-    w.results = NULL;
-out:
-    tr_free(w.results);
+    tr_over *w = NULL;
+    tr_status st = tr_over_open(e, n, config, what, &w);
+    if (st != TR_OK) return st;
+    *batches = w->batches;
+    st = tr_over_run(w, 0, w->batches, results);
+    tr_over_close(w);
     return st;
 }

@@ -42,8 +42,13 @@ tr_status tr_network_read(const char *path, const char *const *overrides, size_t
     tr_model *m = NULL;
     tr_network *n = NULL;
     tr_snapshot s = {.checkpoint = false};
+    tr_document doc = {0};
     TR_TRY(tr_store_config(path, &text));
-    TR_TRY(tr_config_open(path, text, strlen(text), overrides, noverrides, stages, &c));
+    TR_TRY(tr_document_parse(path, text, strlen(text), &doc));
+    for (size_t i = 0; i < noverrides; i++) TR_TRY(tr_document_override(&doc, overrides[i]));
+    if (!stages) tr_document_drop(&doc, "pipeline");
+    TR_TRY(tr_config_resolve(path, &doc, stages, &c));
+    doc = (tr_document){0};
     TR_TRY(tr_model_open(c, 0, &m));
     TR_TRY(tr_network_open(m, &n));
     s.params = n->params;
@@ -57,6 +62,7 @@ tr_status tr_network_read(const char *path, const char *const *overrides, size_t
 out:
     if (st != TR_OK) tr_network_close(n);
     tr_config_close(c);
+    tr_document_close(&doc);
     tr_free(text);
     return st;
 }
@@ -94,6 +100,20 @@ tr_status tr_network_edit(const tr_network *n, tr_model_edit edit, void *ctx, tr
     *out = made;
 out:
     return st;
+}
+
+void tr_network_values(const tr_network *n, const tr_model *m, size_t begin, size_t end, float *to)
+{
+    memset(to, 0, (end - begin) * sizeof *to);
+    for (size_t i = 0; i < m->nparams; i++) {
+        const tr_param *p = &m->params[i];
+        const tr_range part =
+            tr_range_common((tr_range){p->offset, p->offset + p->count}, (tr_range){begin, end});
+        if (tr_range_count(part) == 0) continue;
+        memcpy(to + (part.begin - begin),
+               n->params + n->model->params[i].offset + (part.begin - p->offset),
+               tr_range_count(part) * sizeof *to);
+    }
 }
 
 const tr_param *tr_network_row(const tr_network *n, const char *layer, const char *name)

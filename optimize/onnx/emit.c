@@ -40,7 +40,8 @@ static char *name_of(tr_onnx_reader *r, const tr_onnx_step *s, const char *type,
     if (n >= sizeof end && strcmp(c->name + n - sizeof end + 1, end) == 0)
         name = tr_pool_text(&r->pool, "%.*s", (int)(n - sizeof end + 1), c->name);
     if (name && is_name(name) && tr_onnx_find(&r->taken, name) < 0) return name;
-    if (s->proto->name && is_name(s->proto->name) && tr_onnx_find(&r->taken, s->proto->name) < 0)
+    if (named != TR_ONNX_BESIDE && s->proto->name && is_name(s->proto->name) &&
+        tr_onnx_find(&r->taken, s->proto->name) < 0)
         return tr_pool_copy(&r->pool, s->proto->name);
     for (size_t i = 1; r->pool.st == TR_OK; i++) {
         char text[NAME_MAX_LENGTH + 1];

@@ -269,7 +269,7 @@ static tr_status make_loss(tr_onnx_reader *r, int output, const tr_onnx_import *
     const tr_loss_kind kind = o->loss != TR_ONNX_LOSS_AUTO ? (tr_loss_kind)((int)o->loss - 1)
                               : classes                    ? TR_LOSS_CROSS_ENTROPY
                                                            : TR_LOSS_MSE;
-    st = tr_maker_loss(r->maker, kind, 0, NULL, 0);
+    st = tr_maker_loss(r->maker, &(tr_loss_config){.kind = {kind}, .ignore_index = TR_NO_LABEL});
 out:
     return st;
 }

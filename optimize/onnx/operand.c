@@ -17,10 +17,20 @@ const tr_onnx_const *tr_onnx_const_in(const tr_onnx_reader *r, const tr_onnx_ste
     return i < s->nin ? tr_onnx_const_at(r, s->in[i]) : NULL;
 }
 
+/* Zeros that are still to be put around: a layer, for all that read it. */
+static bool put_zeros(tr_onnx_reader *r, const tr_onnx_step *s, tr_onnx_value *v)
+{
+    int made;
+    if (!tr_onnx_make_pad(r, s, v->padding, v->value, &made)) return false;
+    v->value = made;
+    memset(v->padding, 0, sizeof v->padding);
+    return true;
+}
+
 bool tr_onnx_operand_at(tr_onnx_reader *r, const tr_onnx_step *s, int at, int *value,
                         int64_t padding[4])
 {
-    const tr_onnx_value *v = at >= 0 ? &r->values[at] : NULL;
+    tr_onnx_value *v = at >= 0 ? &r->values[at] : NULL;
     const int64_t none[4] = {0};
     if (!v || v->kind == TR_ONNX_CONST || v->kind == TR_ONNX_NOTHING) {
         tr_onnx_refuse(r, s,
@@ -30,10 +40,7 @@ bool tr_onnx_operand_at(tr_onnx_reader *r, const tr_onnx_step *s, int at, int *v
         return false;
     }
     if (v->kind == TR_ONNX_REFUSED) return false;
-    if (!padding && memcmp(v->padding, none, sizeof none) != 0) {
-        tr_onnx_refuse(r, s, "it reads what was padded: only Conv and AveragePool can");
-        return false;
-    }
+    if (!padding && memcmp(v->padding, none, sizeof none) != 0 && !put_zeros(r, s, v)) return false;
     if (padding) memcpy(padding, v->padding, sizeof none);
     *value = v->value;
     return true;

@@ -108,8 +108,11 @@ int tr_onnx_name(tr_pool *p, tr_onnx_names *t, const char *name);
 /* NULL: there is none, or it is no constant. */
 const tr_onnx_const *tr_onnx_const_at(const tr_onnx_reader *r, int value);
 const tr_onnx_const *tr_onnx_const_in(const tr_onnx_reader *r, const tr_onnx_step *s, int i);
+/* A layer that puts zeros around: top, left, bottom, right. Its name; NULL on failure. */
+const char *tr_onnx_make_pad(tr_onnx_reader *r, const tr_onnx_step *s, const int64_t pads[4], int x,
+                             int *value);
 /* The model's value that is operand i; false: it is none (then it is refused, or has been). With
- * `padding` NULL, zeros that are to be put around it are refused. */
+ * `padding` NULL, zeros that are to be put around it are a layer. */
 bool tr_onnx_operand(tr_onnx_reader *r, const tr_onnx_step *s, int i, int *value,
                      int64_t padding[4]);
 bool tr_onnx_operand_at(tr_onnx_reader *r, const tr_onnx_step *s, int at, int *value,
@@ -132,6 +135,8 @@ bool tr_onnx_scalar_of(const tr_onnx_reader *r, int value, double *out);
 /* ---- What becomes of it ---------------------------------------------------------------------- */
 
 void tr_onnx_refuse(tr_onnx_reader *r, const tr_onnx_step *s, const char *fmt, ...) TR_PRINTF(3, 4);
+/* For `named`: it is not what the node stands for, whose name is another layer's. */
+#define TR_ONNX_BESIDE (-2)
 /* A layer; options as YAML. Named as the constant `named` without its ".weight", as the node, or by
  * type and number. Returns its name, NULL on failure. */
 const char *tr_onnx_make(tr_onnx_reader *r, const tr_onnx_step *s, const char *type, int named,

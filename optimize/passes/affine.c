@@ -31,12 +31,13 @@ void tr_affine_close(tr_affine *a)
 tr_status tr_affine_of(tr_rewrite *rw, const tr_layer *l, tr_affine *out)
 {
     tr_status st = TR_OK;
+    const double *w = NULL, *b = NULL;
     *out = (tr_affine){0};
-    const double *w = tr_rewrite_row(rw, l, 0), *b = tr_rewrite_row(rw, l, 1);
-    TR_HAVE(w && b);
+    if (l->nparams > 0) TR_HAVE((w = tr_rewrite_row(rw, l, 0)) && (b = tr_rewrite_row(rw, l, 1)));
     TR_TRY(tr_affine_open(tr_shape_channels(&l->output), out));
     for (int64_t c = 0; c < out->count; c++) {
         tr_rewrite_affine(rw, l, c, &out->scale[c], &out->shift[c]);
+        if (!w) continue;
         out->scale[c] *= w[c];
         out->shift[c] = out->shift[c] * w[c] + b[c];
     }
@@ -78,6 +79,12 @@ static tr_status into_product(tr_rewrite *rw, const tr_layer *l, const tr_affine
     }
 out:
     return st;
+}
+
+/* It has parameters that can take it. */
+static bool can_take(const tr_rewrite *rw, const tr_layer *l)
+{
+    return l->nparams > 0 && tr_rewrite_owns(rw, l);
 }
 
 static tr_status into_affine(tr_rewrite *rw, const tr_layer *l, const tr_affine *a)
@@ -145,7 +152,7 @@ static tr_status into_makers(tr_rewrite *rw, int value, const tr_affine *a, bool
     *can = false;
     if (!l || tr_rewrite_edit(rw, l)->uses > 1) return TR_OK;
     if (tr_layer_product(l, NULL) || tr_layer_is_affine(l)) {
-        *can = tr_rewrite_owns(rw, l);
+        *can = can_take(rw, l);
         if (!*can || !change) return TR_OK;
         return tr_layer_is_affine(l) ? into_affine(rw, l, a) : into_product(rw, l, a);
     }
@@ -165,7 +172,7 @@ tr_status tr_affine_into_makers(tr_rewrite *rw, int value, const tr_affine *a, b
 static bool pads(const tr_layer *l)
 {
     tr_product p;
-    return tr_layer_product(l, &p) && (p.padding[0] > 0 || p.padding[1] > 0);
+    return tr_layer_product(l, &p) && tr_product_pads(&p);
 }
 
 /* W' = W scale, b' = b + W shift. */
@@ -241,9 +248,9 @@ static tr_status into_reader(tr_rewrite *rw, const tr_layer *l, int value, const
                              bool change, bool *can)
 {
     if (tr_layer_product(l, NULL) || tr_layer_is_affine(l)) {
-        *can =
-            tr_rewrite_owns(rw, l) ||
-            tr_rewrite_note(rw, "\"%s\" shares its weights, or stores them in fewer bits", l->name);
+        *can = can_take(rw, l) ||
+               tr_rewrite_note(rw, "\"%s\" has no weights of its own, or stores them in fewer bits",
+                               l->name);
         if (*can && pads(l) && shifts(a))
             *can = tr_rewrite_note(rw, "\"%s\" pads with zeros, which a mean would move", l->name);
         if (!*can || !change) return TR_OK;

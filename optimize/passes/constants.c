@@ -25,10 +25,11 @@ static bool of_product(const constants *k, const tr_layer *l, double *out)
                   window = (int64_t)p->count / channels / in;
     tr_product how;
     bool zero = true;
-    if (l->nparams > 1) bias = k->rw->n->params + k->rw->m->params[l->params[1]].offset;
+    if (tr_product_biased(k->rw->m, l))
+        bias = k->rw->n->params + k->rw->m->params[l->params[1]].offset;
     for (size_t i = 0; i < p->count; i++) zero = zero && w[i] == 0;
     tr_layer_product(l, &how);
-    if (!zero && (!x || how.padding[0] > 0 || how.padding[1] > 0)) return false;
+    if (!zero && (!x || tr_product_pads(&how))) return false;
     for (int64_t o = 0; o < channels; o++) {
         const int64_t first = o / (channels / how.groups) * in;
         out[o] = bias ? (double)bias[o] : 0;
@@ -67,10 +68,12 @@ static bool of_one(const constants *k, const tr_layer *l, double *out)
         if (tr_layer_channels(l) == TR_CHANNELS_SPREAD)
             out[c] = x[tr_layer_source_channel(l, c)];
         else if (tr_layer_is_affine(l)) {
+            tr_rewrite_affine(k->rw, l, c, &s, &t);
+            out[c] = s * x[c] + t;
+            if (l->nparams == 0) continue;
             const tr_param *p = &k->rw->m->params[l->params[0]];
             const tr_param *q = &k->rw->m->params[l->params[1]];
-            tr_rewrite_affine(k->rw, l, c, &s, &t);
-            out[c] = (double)k->rw->n->params[p->offset + (size_t)c] * (s * x[c] + t) +
+            out[c] = (double)k->rw->n->params[p->offset + (size_t)c] * out[c] +
                      (double)k->rw->n->params[q->offset + (size_t)c];
         } else if (tr_layer_commutes(l) & TR_COMMUTES_SHIFT)
             out[c] = x[c];

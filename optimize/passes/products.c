@@ -14,8 +14,7 @@ typedef struct {
 
 static bool pointwise(const tr_product *p, int64_t window)
 {
-    return window == 1 && p->stride[0] == 1 && p->stride[1] == 1 && p->padding[0] == 0 &&
-           p->padding[1] == 0;
+    return window == 1 && p->stride[0] == 1 && p->stride[1] == 1 && !tr_product_pads(p);
 }
 
 static bool find(const tr_rewrite *rw, const tr_layer *b, pair *out)
@@ -31,8 +30,7 @@ static bool find(const tr_rewrite *rw, const tr_layer *b, pair *out)
     out->ka = (int64_t)wa->count / out->in / out->mid;
     out->kb = (int64_t)wb->count / out->mid / out->out;
     out->second = pointwise(&pb, out->kb);
-    if (!out->second &&
-        (!pointwise(&pa, out->ka) || ((pb.padding[0] > 0 || pb.padding[1] > 0) && a->nparams > 1)))
+    if (!out->second && (!pointwise(&pa, out->ka) || (tr_product_pads(&pb) && a->nparams > 1)))
         return false;
     const double before = tr_layer_multiply_adds(rw->m, a) + tr_layer_multiply_adds(rw->m, b);
     const double after = (double)tr_shape_places(&b->output) * (double)out->out * (double)out->in *

@@ -135,13 +135,13 @@ int64_t tr_rewrite_out(const tr_rewrite *rw, const tr_layer *l)
 bool tr_rewrite_has_bias(const tr_rewrite *rw, const tr_layer *l)
 {
     const int bias = tr_rewrite_edit(rw, l)->bias;
-    return bias > 0 || (l->nparams > 1 && bias == 0);
+    return bias > 0 || (tr_product_biased(rw->m, l) && bias == 0);
 }
 
 double *tr_rewrite_bias(tr_rewrite *rw, const tr_layer *l)
 {
     tr_edit *e = tr_rewrite_edit(rw, l);
-    if (l->nparams > 1 && e->bias == 0) return tr_rewrite_row(rw, l, 1);
+    if (tr_product_biased(rw->m, l) && e->bias == 0) return tr_rewrite_row(rw, l, 1);
     if (e->row[TR_MAX_PARAMS]) return e->row[TR_MAX_PARAMS];
     const size_t out = (size_t)tr_rewrite_out(rw, l);
     e->row[TR_MAX_PARAMS] = tr_alloc(TR_MEM_OTHER, out, sizeof(double));

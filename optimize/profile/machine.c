@@ -26,7 +26,7 @@ static tr_status product_network(int64_t n, tr_network **out)
     TR_TRY(tr_maker_open(TR_INIT_KAIMING, &mk));
     TR_TRY(tr_maker_input(mk, "input", 1, &n, &value));
     TR_TRY(tr_maker_layer_text(mk, &(tr_layer_given){.type = "linear"}, options, &value));
-    TR_TRY(tr_maker_loss(mk, TR_LOSS_MSE, 0, NULL, 0));
+    TR_TRY(tr_maker_loss(mk, &(tr_loss_config){.kind = {TR_LOSS_MSE}}));
     TR_TRY(tr_maker_finish(mk, 0, &m));
     TR_TRY(tr_network_open(m, out));
     tr_model_init_params((*out)->model, 1, (*out)->params, 0, (*out)->model->flat_count);

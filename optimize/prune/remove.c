@@ -92,7 +92,9 @@ static size_t slice_row(const removal *r, const tr_layer *l, const float *from, 
                         const int64_t *dims, size_t count, float *to)
 {
     const tr_channels how = tr_layer_channels(l);
-    if (how != TR_CHANNELS_PRODUCT && how != TR_CHANNELS_EACH) {
+    const bool of_all = /* one value for all channels */
+        how == TR_CHANNELS_EACH && count != (size_t)tr_shape_channels(&l->output);
+    if ((how != TR_CHANNELS_PRODUCT && how != TR_CHANNELS_EACH) || of_all) {
         memcpy(to, from, count * sizeof *to);
         return count;
     }

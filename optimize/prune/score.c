@@ -44,7 +44,8 @@ static void add_layers(const scoring *s, bool affine)
     const tr_model *m = s->n->model;
     for (size_t i = 0; i < m->nlayers; i++) {
         const tr_layer *l = &m->layers[i];
-        if (affine ? tr_layer_is_affine(l) : tr_layer_product(l, NULL)) add_row(s, l, 0);
+        if (affine ? tr_layer_is_affine(l) && l->nparams > 0 : tr_layer_product(l, NULL))
+            add_row(s, l, 0);
     }
 }
 

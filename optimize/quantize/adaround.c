@@ -100,7 +100,7 @@ static tr_status find_moments(tr_evaluator *e, const tr_network *both, const tr_
     /* every rank holds every batch's sums: of the samples, as many as keep them within MOMENTS bytes */
     const int64_t set = config->train.eval.batch;
     const uint64_t most = MOMENTS / each * (uint64_t)(set > 0 ? set : config->train.batch);
-    const tr_over_data what = {.train_data = true,
+    const tr_over_data what = {.source = TR_OVER_TRAIN,
                                .samples = samples > 0 && samples < most ? samples : most,
                                .nbytes = each,
                                .take = take,
@@ -246,7 +246,7 @@ tr_status tr_quantize_adaround(tr_evaluator *e, const tr_network *n, const tr_co
         char steps[TR_NAME];
         if (!chosen[i]) continue;
         window v = window_of(e, n, l);
-        if (v.K > TR_ADAROUND_WINDOW) continue;
+        if (v.K > TR_ADAROUND_WINDOW || v.product.groups > 1) continue;
         tr_steps_name(n->model, l->in[0], steps);
         tr_free(H);
         H = NULL;

@@ -160,7 +160,7 @@ tr_status tr_calibrate(tr_evaluator *e, const tr_network *n, const tr_config *co
     looking k;
     TR_TRY(tr_agree(tr_evaluator_comm(e), open_looking(e, n, wanted, &k), NULL));
     if (k.count == 0) goto out;
-    tr_over_data what = {.train_data = true,
+    tr_over_data what = {.source = TR_OVER_TRAIN,
                          .samples = o->samples,
                          .take = take,
                          .ctx = &k,

@@ -40,8 +40,7 @@ static size_t readers(const tr_model *m, const bool *chosen, int value)
     return n;
 }
 
-/* *Collective.* times: [2]: of the whole, as it is and in 8 bits. */
-static tr_status measure(choosing *k, const tr_network *q, double times[2])
+tr_status tr_quantize_measure(choosing *k, const tr_network *q, double times[2])
 {
     const tr_model *m = k->n->model;
     tr_comm *comm = tr_evaluator_comm(k->e);
@@ -99,7 +98,7 @@ static tr_status choose_by_time(choosing *k)
         tr_network_close(q);
         q = NULL;
         TR_TRY(made(k, &q));
-        TR_TRY(measure(k, q, times));
+        TR_TRY(k->measure(k, q, times));
         for (size_t i = 0; i < k->n->model->nlayers; i++)
             if (k->chosen[i] && k->layers[i].int8_us >= k->layers[i].float_us)
                 k->chosen[i] = false, dropped = true;

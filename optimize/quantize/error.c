@@ -25,8 +25,11 @@ static tr_status make_layer(void *ctx, tr_maker *mk, const tr_layer *l, const in
     int *steps = &k->steps[l->in[0]];
     if (*steps == 0) {
         tr_steps_name(k->m, l->in[0], name);
-        tr_steps_options(&k->ranges[l->in[0]], options, sizeof options);
-        const tr_layer_given given = {.type = tr_layer_rounder(), .name = name, .nin = 1, .in = in};
+        const tr_layer_given given = {
+            .type = tr_steps_type(&k->ranges[l->in[0]], options, sizeof options),
+            .name = name,
+            .nin = 1,
+            .in = in};
         TR_TRY(tr_maker_layer_text(mk, &given, options, steps));
     }
     snprintf(name, sizeof name, TR_ROUNDED_NAME, l->name, l->index);
@@ -172,7 +175,7 @@ tr_status tr_quantize_errors(tr_evaluator *e, const tr_network *n, const tr_netw
     tr_status st = open_looking(n->model, chosen, &k, &words);
     if (st == TR_OK) st = tr_quantize_beside(n, q, chosen, ranges, &both);
     TR_TRY(tr_agree(tr_evaluator_comm(e), st, NULL));
-    const tr_over_data what = {.train_data = true,
+    const tr_over_data what = {.source = TR_OVER_TRAIN,
                                .samples = samples,
                                .nbytes = words * sizeof *sums,
                                .take = take,

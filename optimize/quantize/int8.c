@@ -55,19 +55,33 @@ static void go_on_with(work *w, tr_network *made)
 
 static tr_status calibrate(work *w)
 {
+    if (w->o->dynamic) {
+        tr_quantize_dynamic(w->n, w->ranges);
+        return TR_OK;
+    }
     tr_quantize_places(w->n, w->chosen, w->wanted);
-    return tr_calibrate(w->e, w->n, w->config, &w->o->calibration, w->wanted, w->ranges);
+    const tr_status st =
+        tr_calibrate(w->e, w->n, w->config, &w->o->calibration, w->wanted, w->ranges);
+    if (st == TR_OK) tr_quantize_share_ranges(w->n, w->wanted, w->ranges);
+    return st;
 }
 
-/* Of q: what its outputs lose. */
+/* Of q: what its outputs lose. With dynamic ranges only where something is decided by it: data need not be there. */
 static tr_status measure(work *w, const tr_network *q)
 {
+    const tr_int8_options *o = w->o;
+    if (o->dynamic && !o->bias_correction && !o->adaround && !o->choose) return TR_OK;
     for (size_t i = 0; i < w->nlayers; i++) {
         tr_free(w->errors[i].mean);
         w->errors[i] = (tr_output_error){0};
     }
     return tr_quantize_errors(w->e, w->n, q, w->config, w->o->calibration.samples, w->chosen,
                               w->ranges, w->errors);
+}
+
+static double output_sqnr(const work *w, size_t i)
+{
+    return w->errors[i].mean ? tr_decibels(w->errors[i].signal, w->errors[i].noise) : NAN;
 }
 
 /* *Collective.* Rounding to nearest and no more, as the others are compared with. */
@@ -79,8 +93,7 @@ static tr_status nearest(work *w, tr_network **q)
     for (size_t i = 0; i < w->nlayers; i++) {
         if (!w->chosen[i]) continue;
         w->layers[i].weight_sqnr_nearest = w->layers[i].weight_sqnr = w->sqnr[i];
-        w->layers[i].output_sqnr_nearest = w->layers[i].output_sqnr =
-            tr_decibels(w->errors[i].signal, w->errors[i].noise);
+        w->layers[i].output_sqnr_nearest = w->layers[i].output_sqnr = output_sqnr(w, i);
     }
 out:
     return st;
@@ -127,7 +140,7 @@ static tr_status refine(work *w, tr_network *q)
         const tr_layer *l = &w->n->model->layers[i];
         if (w->o->bias_correction) tr_quantize_correct(q, l, &w->errors[i]);
         w->layers[i].weight_sqnr = weight_sqnr(w, q, l);
-        w->layers[i].output_sqnr = tr_decibels(w->errors[i].signal, w->errors[i].noise);
+        w->layers[i].output_sqnr = output_sqnr(w, i);
     }
 out:
     return st;
@@ -182,7 +195,8 @@ tr_status tr_quantize_int8(tr_evaluator *e, const tr_network *n, const tr_config
     TR_TRY(calibrate(&w));
     TR_TRY(nearest(&w, &q));
     if (o->choose) {
-        TR_TRY(tr_quantize_choose(&(choosing){e, w.n, config, o, w.ranges, chosen, layers}));
+        TR_TRY(tr_quantize_choose(
+            &(choosing){e, w.n, config, o, w.ranges, chosen, layers, tr_quantize_measure}));
         tr_network_close(q);
         q = NULL;
         if (any(&w)) {

@@ -31,8 +31,8 @@ const tr_param *tr_own_weight(const tr_model *m, const tr_layer *l);
 /* Of the layer that rounds a value, "conv2d1.steps"; of the product that reads it beside the one that
  * does not, in a network of both. */
 void tr_steps_name(const tr_model *m, int value, char name[TR_NAME]);
-/* Its options. */
-void tr_steps_options(const tr_value_range *r, char *text, size_t size);
+/* Its type, and its options. */
+const char *tr_steps_type(const tr_value_range *r, char *text, size_t size);
 
 /* A network that computes chosen layers twice: as they are in `n`, and, as "NAME.INDEX.rounded", of rounded inputs and
  * with the rows of `q`. For mode infer alone. */

@@ -13,7 +13,7 @@ const tr_param *tr_own_weight(const tr_model *m, const tr_layer *l)
 bool tr_quantizable(const tr_model *m, const tr_layer *l)
 {
     tr_product p;
-    return tr_layer_product(l, &p) && p.groups == 1 && tr_own_weight(m, l);
+    return tr_layer_product(l, &p) && tr_own_weight(m, l);
 }
 
 /* ---- Weights alone --------------------------------------------------------------------------- */
@@ -80,6 +80,83 @@ static int added(const tr_model *m, const bool *chosen, const tr_layer *l)
     return best;
 }
 
+/* The only layer that reads the value; NULL: none, or several do. */
+static const tr_layer *reader_of(const tr_model *m, int value)
+{
+    const tr_layer *reader = NULL;
+    for (size_t i = 0; i < m->nlayers; i++)
+        for (int j = 0; j < m->layers[i].nin; j++) {
+            if (m->layers[i].in[j] != value) continue;
+            if (reader && reader != &m->layers[i]) return NULL;
+            reader = &m->layers[i];
+        }
+    return reader;
+}
+
+static const tr_layer *maker_of(const tr_model *m, int value)
+{
+    return (size_t)value < m->ninputs ? NULL : &m->layers[(size_t)value - m->ninputs];
+}
+
+/* It is rounded, itself or behind what moves it. */
+static bool is_rounded(const tr_model *m, const bool *wanted, int value)
+{
+    const tr_layer *l;
+    while (!wanted[value] && (l = reader_of(m, value)) && tr_layer_moves(l))
+        value = (int)m->ninputs + l->index;
+    return wanted[value];
+}
+
+/* A product in 8 bits makes it, with what goes into that; it is rounded anyway; or it is carried on from such values. */
+static bool can_be_steps(const tr_model *m, const bool *chosen, const bool *wanted, int value,
+                         int depth)
+{
+    const tr_layer *l = maker_of(m, value);
+    bool any = wanted[value];
+    if (any || !l || depth == 0) return any;
+    if (chosen[l->index] || added(m, chosen, l) >= 0) return true;
+    if (!tr_layer_nonnegative(l) && !tr_layer_moves(l) && !tr_layer_carries_steps(l)) return false;
+    for (int k = 0; k < l->nin && !any; k++)
+        any = can_be_steps(m, chosen, wanted, l->in[k], depth - 1);
+    return any;
+}
+
+/* It is computed in 8 bits: all that it reads is rounded, and what it makes. */
+static bool carries(const tr_model *m, const bool *wanted, const tr_layer *l)
+{
+    bool all = tr_layer_carries_steps(l) && is_rounded(m, wanted, (int)m->ninputs + l->index);
+    for (int k = 0; k < l->nin && all; k++) all = wanted[l->in[k]];
+    return all;
+}
+
+enum { DEEP = 8 };
+
+/* Layers between products that can carry steps on get rounded inputs. */
+static void add_carriers(const tr_model *m, const bool *chosen, bool *wanted)
+{
+    for (size_t i = m->nlayers; i-- > 0;) {
+        const tr_layer *l = &m->layers[i];
+        bool any = false;
+        if (!tr_layer_carries_steps(l) || !is_rounded(m, wanted, (int)m->ninputs + l->index))
+            continue;
+        for (int k = 0; k < l->nin; k++) any |= can_be_steps(m, chosen, wanted, l->in[k], DEEP);
+        for (int k = 0; k < l->nin && any; k++) wanted[l->in[k]] = true;
+    }
+}
+
+void tr_quantize_share_ranges(const tr_network *n, const bool *wanted, tr_value_range *ranges)
+{
+    const tr_model *m = n->model;
+    for (size_t i = m->nlayers; i-- > 0;) {
+        const tr_layer *l = &m->layers[i];
+        const int y = (int)m->ninputs + (int)i;
+        if (tr_layer_channels(l) != TR_CHANNELS_JOINED || !wanted[y] || !carries(m, wanted, l))
+            continue;
+        for (int k = 0; k < l->nin; k++)
+            if (reader_of(m, l->in[k]) == l) ranges[l->in[k]] = ranges[y];
+    }
+}
+
 void tr_quantize_places(const tr_network *n, const bool *chosen, bool *wanted)
 {
     const tr_model *m = n->model;
@@ -90,12 +167,13 @@ void tr_quantize_places(const tr_network *n, const bool *chosen, bool *wanted)
         if (chosen[i]) wanted[l->in[0]] = true;
         if (other >= 0) wanted[l->in[other]] = true;
     }
+    add_carriers(m, chosen, wanted);
 }
 
 typedef struct {
     const tr_model *m;
     const bool *chosen;
-    bool *wanted; /* [values] tr_quantize_places */
+    bool *wanted; /* [values] what is rounded */
     const tr_value_range *ranges;
     bool per_tensor; /* weights */
     int *steps;      /* [values] the value of the layer that rounds it */
@@ -105,12 +183,42 @@ void tr_steps_name(const tr_model *m, int value, char name[TR_NAME])
 {
     const char *of = (size_t)value < m->ninputs ? m->inputs[value].name
                                                 : m->layers[(size_t)value - m->ninputs].name;
-    snprintf(name, TR_NAME, "%.40s.steps", of);
+    enum { WHOLE = 40, CUT = 31 };
+    char hash[65];
+    if (strlen(of) <= WHOLE) {
+        snprintf(name, TR_NAME, "%.*s.steps", WHOLE, of);
+        return;
+    }
+    tr_sha256_hex(of, strlen(of), hash); /* two that differ behind the cut stay two */
+    snprintf(name, TR_NAME, "%.*s-%.8s.steps", CUT, of, hash);
 }
 
-void tr_steps_options(const tr_value_range *r, char *text, size_t size)
+const char *tr_steps_type(const tr_value_range *r, char *text, size_t size)
 {
-    snprintf(text, size, "{scale: %.9g, signed: %s}", r->scale, r->is_signed ? "true" : "false");
+    const char *is_signed = r->is_signed ? "true" : "false";
+    if (r->dynamic)
+        snprintf(text, size, "{signed: %s}", is_signed);
+    else
+        snprintf(text, size, "{scale: %.9g, signed: %s}", r->scale, is_signed);
+    return r->dynamic ? tr_layer_dynamic_rounder() : tr_layer_rounder();
+}
+
+/* It is a choice or an average of what is not negative, or a sum. */
+static bool keeps_signs(const tr_layer *l)
+{
+    return tr_layer_sums(l) || tr_layer_commutes(l) & (TR_COMMUTES_SHIFT | TR_COMMUTES_SCALE);
+}
+
+void tr_quantize_dynamic(const tr_network *n, tr_value_range *ranges)
+{
+    const tr_model *m = n->model;
+    for (size_t v = 0; v < m->ninputs + m->nlayers; v++) {
+        const tr_layer *l = v < m->ninputs ? NULL : &m->layers[v - m->ninputs];
+        bool is_signed = !l || (!tr_layer_nonnegative(l) && !keeps_signs(l));
+        for (int i = 0; l && !tr_layer_nonnegative(l) && i < l->nin; i++)
+            is_signed |= ranges[l->in[i]].is_signed;
+        ranges[v] = (tr_value_range){.dynamic = true, .is_signed = is_signed};
+    }
 }
 
 /* `now`: the value's number in the new model. */
@@ -120,8 +228,8 @@ static tr_status round_value(making *k, tr_maker *mk, int value, int now)
     const tr_value_range *r = &k->ranges[value];
     char name[TR_NAME], options[96];
     tr_steps_name(m, value, name);
-    tr_steps_options(r, options, sizeof options);
-    const tr_layer_given given = {.type = tr_layer_rounder(), .name = name, .nin = 1, .in = &now};
+    const tr_layer_given given = {
+        .type = tr_steps_type(r, options, sizeof options), .name = name, .nin = 1, .in = &now};
     return tr_maker_layer_text(mk, &given, options, &k->steps[value]);
 }
 
@@ -133,10 +241,14 @@ static tr_status make_layer(void *ctx, tr_maker *mk, const tr_layer *l, const in
     static const char *const stored[] = {"stored=int8", "stored=int8_tensor"};
     const bool chosen = k->chosen[l->index];
     const int which = chosen ? 0 : added(k->m, k->chosen, l), inputs = (int)k->m->ninputs;
+    const bool rounded = chosen || (which >= 0 && !k->ranges[l->in[which]].dynamic);
     int now[TR_MAX_IN];
     for (int v = 0; l->index == 0 && v < inputs; v++)
         if (k->wanted[v]) TR_TRY(round_value(k, mk, v, v));
-    for (int i = 0; i < l->nin; i++) now[i] = i == which ? k->steps[l->in[i]] : in[i];
+    const bool all =
+        !chosen && l->nin > 0 && !k->ranges[l->in[0]].dynamic && carries(k->m, k->wanted, l);
+    for (int i = 0; i < l->nin; i++)
+        now[i] = all || (i == which && rounded) ? k->steps[l->in[i]] : in[i];
     const tr_layer_changes changes = {.options = &stored[k->per_tensor], .noptions = chosen};
     TR_TRY(tr_maker_copy(mk, l, &changes, l->nin, now, value));
     if (k->wanted[inputs + l->index]) st = round_value(k, mk, inputs + l->index, *value);
@@ -156,7 +268,7 @@ static tr_status round_weight(const tr_network *made, const char *layer, double 
     }
     TR_HAVE(was = tr_alloc(TR_MEM_OTHER, p->count, sizeof *was));
     memcpy(was, w, p->count * sizeof *was);
-    tr_param_quantize(p, w, made->states + made->model->states[p->scale].offset);
+    tr_param_quantize(p, w, made->states + made->model->states[p->scale].offset, NULL);
     for (size_t i = 0; i < p->count; i++)
         error += ((double)was[i] - (double)w[i]) * ((double)was[i] - (double)w[i]);
     *sqnr = error > 0 ? 10 * log10(energy / error) : INFINITY;
@@ -176,6 +288,10 @@ tr_status tr_quantize_static(const tr_network *n, const bool *chosen, const tr_v
     TR_HAVE(k.steps = tr_alloc(TR_MEM_OTHER, values, sizeof *k.steps));
     TR_HAVE(k.wanted = tr_alloc(TR_MEM_OTHER, values, sizeof *k.wanted));
     tr_quantize_places(n, chosen, k.wanted);
+    for (size_t v = 0; v < values; v++)
+        if (ranges[v].dynamic) k.wanted[v] = false;
+    for (size_t i = 0; i < m->nlayers; i++)
+        if (chosen[i]) k.wanted[m->layers[i].in[0]] = true;
     TR_TRY(tr_network_edit(n, make_layer, &k, &made));
     for (size_t i = 0; i < m->nlayers; i++) {
         double ignored;

@@ -27,6 +27,7 @@ typedef struct {
     double least, most; /* seen; 0 counts as seen */
     bool is_signed;     /* some are below 0: steps from -127 to 127, else from 0 to 255 */
     double scale;       /* of a step; a float32 */
+    bool dynamic; /* none is known: each row's is found when it is computed (dynamic_quantize) */
 } tr_value_range;
 
 /* *Collective.* The ranges of the values wanted[v], [inputs + layers]; ids cannot be. The same bits on any
@@ -40,15 +41,21 @@ enum { TR_CALIBRATION_BINS = 2048 };
 
 /* ---- Networks. All Local. -------------------------------------------------------------------- */
 
-/* Whether a layer can be computed in 8 bits: a product of one group with a weight of its own, float32. */
+/* Whether a layer can be computed in 8 bits: a product with a weight of its own, float32. */
 bool tr_quantizable(const tr_model *m, const tr_layer *l);
 /* The weights of products and tables rounded to float16 or bfloat16. TR_CONFIG: one does not fit. */
 tr_status tr_quantize_weights(const tr_network *n, tr_dtype stored, tr_network **out);
+/* Ranges for rounding by the data of each call: is_signed where nothing rules out values below 0. ranges: [inputs +
+ * layers]. */
+void tr_quantize_dynamic(const tr_network *n, tr_value_range *ranges);
 /* wanted[v]: where layers `fake_quantize` go when the layers chosen[l] are computed in 8 bits: what they
- * read, and what is added to what they make. */
+ * read, what is added to what they make, and what pooling and concats between them read. */
 void tr_quantize_places(const tr_network *n, const bool *chosen, bool *wanted);
+/* What a concat alone reads gets the range of what it makes, so that their steps are the same. */
+void tr_quantize_share_ranges(const tr_network *n, const bool *wanted, tr_value_range *ranges);
 /* The network with them and with int8 weights: symmetric, a scale for each output or one for all, the largest
- * weight's 127th part. sqnr: [layers] of a chosen layer's weight, in dB; may be NULL. */
+ * weight's 127th part. Where ranges are dynamic, layers `dynamic_quantize` stand before the chosen ones, and what is added
+ * is not rounded. sqnr: [layers] of a chosen layer's weight, in dB; may be NULL. */
 tr_status tr_quantize_static(const tr_network *n, const bool *chosen, const tr_value_range *ranges,
                              bool per_tensor, double *sqnr, tr_network **out);
 
@@ -56,6 +63,11 @@ tr_status tr_quantize_static(const tr_network *n, const bool *chosen, const tr_v
 tr_status tr_quantize_equalize(const tr_network *n, size_t *count, tr_network **out);
 /* A copy in which the chosen layers have a bias, of zeros where they had none. */
 tr_status tr_quantize_with_biases(const tr_network *n, const bool *chosen, tr_network **out);
+
+/* Learned scales (learn.c). A network of 8 bits whose scales are parameters, at first as they were; *count: layers.
+ * TR_CONFIG: it has none. Back: weights are as the file of a training keeps them, multiples of the learned scales. */
+tr_status tr_quantize_learn(const tr_network *n, size_t *count, tr_network **out);
+tr_status tr_quantize_settle(const tr_network *n, tr_network **out);
 
 /* ---- What rounding does to outputs ----------------------------------------------------------- */
 
@@ -75,7 +87,8 @@ tr_status tr_quantize_errors(tr_evaluator *e, const tr_network *n, const tr_netw
                              const tr_value_range *ranges, tr_output_error *errors);
 /* *Local.* Bias correction (Nagel et al. 2019): takes the mean error off the bias of q's layer, and out of e->noise. */
 void tr_quantize_correct(tr_network *q, const tr_layer *l, tr_output_error *e);
-/* *Collective.* AdaRound (adaround.c) of the chosen layers' weights in q, of windows up to TR_ADAROUND_WINDOW values;
+/* *Collective.* AdaRound (adaround.c) of the chosen layers' weights in q, of one group and windows up to
+ * TR_ADAROUND_WINDOW values;
  * others stay as they are. The same bits on any number of ranks. */
 tr_status tr_quantize_adaround(tr_evaluator *e, const tr_network *n, const tr_config *config,
                                uint64_t samples, const bool *chosen, const tr_value_range *ranges,
@@ -86,6 +99,8 @@ tr_status tr_quantize_adaround(tr_evaluator *e, const tr_network *n, const tr_co
 
 typedef struct {
     tr_calibration calibration;
+    bool
+        dynamic; /* activations are rounded by the data of each call: data is read only for what is below */
     bool per_tensor, equalize, bias_correction, adaround;
     /* Which of the layers that can are worth it: as long as the loss over the samples of calibration rises by no
      * more than loss_rise and accuracy falls by no more than accuracy_drop (negative: not asked for). */

@@ -4,9 +4,8 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
+#include "optimize/stages/benchmark_models.h"
 #include "optimize/stages/stages.h"
 #include "runtime/base/file.h"
 
@@ -15,14 +14,13 @@ typedef struct {
     tr_ints batches;
     double seconds;
     int64_t runs;
-    int precision; /* 0: as trained */
+    int precision;
     tr_reals rates;
     double target_ms;
-    const tr_node *models;
+    const tr_node *models, *backends;
 } benchmark_options;
 
 static const char *const precisions[] = {"fp32", "bf16", "fp16", "auto", NULL};
-enum { AUTO = 3, MODELS_MAX = 16 };
 
 static const tr_field fields[] = {
     TR_STAGE_COMMON(benchmark_options),
@@ -40,103 +38,24 @@ static const tr_field fields[] = {
     TR_REAL("target_ms", offsetof(benchmark_options, target_ms), "0", 0, 1e9, "ms",
             "also finds the batch with most samples a second whose median call is within this; 0: "
             "not asked for"),
+    TR_SHAPED("backends", offsetof(benchmark_options, backends), "",
+              "devices to measure every model on, side by side: [cpu, cpu-bf16, cuda, cuda-fp16]; "
+              "without a precision that of `precision`. One that cannot run here is named with the "
+              "reason. Not given: the job's own device",
+              TR_SCHEMA_LIST),
     TR_NODE("models", offsetof(benchmark_options, models), "",
             "run files to measure beside this model, the first being what the others are compared "
             "with: [model.h5]; paths are from where the job was started, or from the run's folder"),
     TR_END,
 };
 
-/* ---- The models ------------------------------------------------------------------------------ */
-
-/* The parent is the last; the others are read, and owned. */
-typedef struct {
-    size_t n;
-    tr_bench_model m[MODELS_MAX];
-    tr_network *read[MODELS_MAX];
-    tr_config *configs[MODELS_MAX];
-    char *names[MODELS_MAX];
-} models;
-
-static double size_of(const char *file)
-{
-    struct stat s;
-    return file && stat(file, &s) == 0 ? (double)s.st_size : 0;
-}
-
 static tr_status check(const tr_config *c, size_t place)
 {
     const benchmark_options *o = c->pipeline.items[place].options;
-    const tr_node *m = o->models;
     if (o->batches.count == 0)
         return tr_node_fail(c->pipeline.items[place].at, "pipeline.%zu.batches: none to measure",
                             place);
-    if (!m) return TR_OK;
-    if (m->kind != TR_NODE_LIST || m->count >= MODELS_MAX)
-        return tr_node_fail(m, "pipeline.%zu.models: expected a list of at most %d run files",
-                            place, MODELS_MAX - 1);
-    for (size_t i = 0; i < m->count; i++)
-        if (m->values[i]->kind != TR_NODE_SCALAR)
-            return tr_node_fail(m->values[i], "pipeline.%zu.models: expected the path of a file",
-                                place);
-    return TR_OK;
-}
-
-static tr_status read_model(const tr_stage_job *job, const char *path, tr_precision precision,
-                            models *all)
-{
-    tr_status st = TR_OK;
-    const size_t i = all->n;
-    char *there =
-        access(path, F_OK) == 0 ? tr_strdup(path) : tr_sprintf("%s/%s", job->folder, path);
-    TR_HAVE(there);
-    TR_HAVE(all->names[i] = tr_strdup(path));
-    all->n++;
-    TR_TRY(tr_network_read(there, NULL, 0, job->config->stages, &all->read[i], &all->configs[i]));
-    all->m[i] = (tr_bench_model){.name = all->names[i],
-                                 .network = all->read[i],
-                                 .precision = precision,
-                                 .size = size_of(there),
-                                 .accuracy = NAN};
-out:
-    tr_free(there);
-    return st;
-}
-
-static void models_close(models *all)
-{
-    for (size_t i = 0; i < MODELS_MAX; i++) {
-        tr_network_close(all->read[i]);
-        tr_config_close(all->configs[i]);
-        tr_free(all->names[i]);
-    }
-}
-
-/* *Collective.* Accuracy of the others, where the config evaluates at all. */
-static tr_status evaluate(const tr_stage_job *job, models *all)
-{
-    tr_status st = TR_OK;
-    for (size_t i = 0; job->before && i < all->n; i++) {
-        tr_evaluation e = *job->before;
-        if (all->read[i]) TR_TRY(tr_evaluate(job->evaluator, all->read[i], all->configs[i], &e));
-        all->m[i].accuracy = e.accuracy;
-    }
-out:
-    return st;
-}
-
-static tr_status open_models(const tr_stage_job *job, tr_precision precision, models *all)
-{
-    const benchmark_options *o = job->options;
-    tr_status st = TR_OK;
-    for (size_t i = 0; o->models && i < o->models->count; i++)
-        TR_TRY(read_model(job, o->models->values[i]->text, precision, all));
-    all->m[all->n++] = (tr_bench_model){.name = "this",
-                                        .network = job->parent,
-                                        .precision = precision,
-                                        .size = size_of(job->file),
-                                        .accuracy = NAN};
-out:
-    return st;
+    return tr_benchmark_models_check(o->models, o->backends, place);
 }
 
 /* ---- What is written ------------------------------------------------------------------------- */
@@ -152,6 +71,8 @@ static tr_status write_text(const tr_benchmark *b, FILE *to, int form)
         return TR_OK;
     case 2:
         return tr_benchmark_svg_batches(b, to);
+    case 3:
+        return tr_benchmark_svg_accuracy(b, to);
     default:
         return tr_benchmark_svg_percentiles(b, to);
     }
@@ -159,9 +80,11 @@ static tr_status write_text(const tr_benchmark *b, FILE *to, int form)
 
 static tr_status write_files(const tr_stage_job *job, const tr_benchmark *b)
 {
-    static const char *const ends[] = {".json", ".md", ".batches.svg", ".percentiles.svg"};
+    static const char *const ends[] = {".json", ".md", ".batches.svg", ".accuracy.svg",
+                                       ".percentiles.svg"};
     tr_status st = TR_OK;
     for (int i = 0; st == TR_OK && i < (int)TR_COUNT(ends); i++) {
+        if (i == 3 && !tr_benchmark_has_accuracy(b)) continue;
         char *path = tr_sprintf("%s%s", job->path, ends[i]);
         tr_text_file f;
         st = tr_text_file_open(&f, path);
@@ -215,21 +138,43 @@ static const column columns[] = {
 #undef C
 };
 
-/* A table of calls, a row a model and batch; of load; and the best batches. */
-static tr_status find(tr_findings *f, const tr_benchmark *b)
+enum { ROW_NAME = 3 * TR_NAME };
+
+/* "this, cuda, 32"; `place` NULL: there is one; batch 0: none. */
+static void name_row(const char *model, const char *place, int64_t batch, char out[ROW_NAME])
+{
+    size_t n =
+        (size_t)snprintf(out, ROW_NAME, "%s%s%s", model, place ? ", " : "", place ? place : "");
+    if (batch) snprintf(out + n, ROW_NAME - n, ", %lld", (long long)batch);
+}
+
+static tr_status find_missing(tr_findings *f, const tr_benchmark *b)
+{
+    tr_status st = TR_OK;
+    char name[TR_NAME + 32];
+    for (size_t i = 0; i < b->nmissing; i++) {
+        snprintf(name, sizeof name, "%s_cannot_run", b->missing[i].place);
+        TR_TRY(tr_attrs_add_text(&f->values, name, b->missing[i].why));
+    }
+out:
+    return st;
+}
+
+/* A table of calls, a row a model, place and batch; of load; the best batches; and what cannot be measured here. */
+static tr_status find(tr_findings *f, const tr_benchmark *b, bool places)
 {
     tr_status st = TR_OK;
     double *v = tr_alloc(TR_MEM_OTHER, b->nrows + b->nloads, sizeof *v);
-    char(*names)[2 * TR_NAME] = tr_alloc(TR_MEM_OTHER, b->nrows + b->nloads, sizeof *names);
+    char(*names)[ROW_NAME] = tr_alloc(TR_MEM_OTHER, b->nrows + b->nloads, sizeof *names);
     const char **rows = tr_alloc(TR_MEM_OTHER, b->nrows + b->nloads, sizeof *rows);
     TR_HAVE(v && names && rows);
     for (size_t i = 0; i < b->nrows + b->nloads; i++) {
         rows[i] = names[i];
         if (i < b->nrows)
-            snprintf(names[i], sizeof names[i], "%s, %lld", b->rows[i].name,
-                     (long long)b->rows[i].batch);
+            name_row(b->rows[i].name, places ? b->rows[i].place : NULL, b->rows[i].batch, names[i]);
         else
-            snprintf(names[i], sizeof names[i], "%s", b->loads[i - b->nrows].name);
+            name_row(b->loads[i - b->nrows].name, places ? b->loads[i - b->nrows].place : NULL, 0,
+                     names[i]);
     }
     TR_TRY(tr_findings_table(f, "calls", b->nrows, rows));
     for (size_t k = 0; k < TR_COUNT(columns); k++) {
@@ -249,6 +194,7 @@ static tr_status find(tr_findings *f, const tr_benchmark *b)
     }
     if (b->nbest)
         TR_TRY(tr_attrs_add_count(&f->values, "best_batch", (uint64_t)b->best[b->nbest - 1].batch));
+    TR_TRY(find_missing(f, b));
 out:
     tr_free(v);
     tr_free(names);
@@ -292,40 +238,42 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
 {
     const benchmark_options *o = job->options;
     const bool root = tr_comm_topology(job->comm)->rank == 0;
-    tr_status st = TR_OK;
-    models all = {0};
+    tr_status st;
+    tr_benchmark_models all;
     tr_benchmark *b = NULL;
-    tr_benchmark_options bo = {.target = o->target_ms / 1e3,
-                               .skip_passes = tr_graph_skip(job->config),
-                               .seconds = o->seconds,
-                               .runs = (size_t)o->runs,
-                               .seed = (uint64_t)job->config->seed,
-                               .batches = o->batches.v,
-                               .nbatches = o->batches.count,
-                               .rates = o->rates.v,
-                               .nrates = o->rates.count};
     (void)out;
     *agreed = true;
-    tr_evaluator_place(job->evaluator, &bo.backend, &bo.backend_ctx, &bo.threads);
-    tr_precision precision = (tr_precision)o->precision;
-    if (o->precision == AUTO) precision = (tr_precision)job->config->train.precision;
-    if (o->precision == AUTO && bo.backend->host && precision == TR_PRECISION_FP16)
-        precision = TR_PRECISION_FP32;
-    TR_TRY(tr_agree(job->comm, open_models(job, precision, &all), NULL));
-    TR_TRY(evaluate(job, &all));
-    bo.models = all.m;
-    bo.nmodels = all.n;
+    TR_TRY(tr_benchmark_models_open(job, o->models, o->backends, o->precision, &all));
+    const tr_benchmark_options bo = {.target = o->target_ms / 1e3,
+                                     .skip_passes = tr_graph_skip(job->config),
+                                     .seconds = o->seconds,
+                                     .runs = (size_t)o->runs,
+                                     .seed = (uint64_t)job->config->seed,
+                                     .batches = o->batches.v,
+                                     .nbatches = o->batches.count,
+                                     .rates = o->rates.v,
+                                     .nrates = o->rates.count,
+                                     .missing = all.missing,
+                                     .nmissing = all.nmissing,
+                                     .models = all.v,
+                                     .nmodels = all.count};
     TR_TRY(tr_agree(job->comm, tr_benchmark_open(&bo, &b), NULL));
     tr_comm_busy(job->comm, root);
     st = root ? measure(job, &bo, b) : TR_OK;
     tr_comm_busy(job->comm, false);
     TR_TRY(tr_agree(job->comm, st, NULL));
     TR_TRY(share(job->comm, b));
-    TR_TRY(tr_agree(job->comm, find(job->findings, b), NULL));
+    TR_TRY(tr_agree(job->comm, find(job->findings, b, o->backends), NULL));
 out:
     tr_benchmark_close(b);
-    models_close(&all);
+    tr_benchmark_models_close(&all);
     return st;
+}
+
+static const char *timed(const void *options)
+{
+    (void)options;
+    return "all that it finds";
 }
 
 const tr_stage tr_stage_benchmark = {
@@ -336,5 +284,6 @@ const tr_stage tr_stage_benchmark = {
     .fields = fields,
     .options_size = sizeof(benchmark_options),
     .check = check,
+    .timed = timed,
     .run = run,
 };

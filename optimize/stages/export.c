@@ -145,7 +145,7 @@ static tr_status verify(const tr_stage_job *job, const char *path)
     tr_status st = tr_onnx_read(path, &in, &back, &found);
     if (st == TR_OK) st = config_of(job, &found, &c);
     TR_TRY(tr_agree(job->comm, st, NULL));
-    if (job->config->data.eval.present) TR_TRY(compare(job, back, c));
+    if (tr_config_has_eval(job->config)) TR_TRY(compare(job, back, c));
 out:
     tr_config_close(c);
     tr_onnx_found_free(&found);

@@ -4,13 +4,18 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "optimize/quantize/quantize.h"
 #include "optimize/stages/stages.h"
 
 typedef struct {
     tr_stage_common common;
     tr_distill_config distill;
     const tr_node *train;
+    int scales;
 } finetune_options;
+
+enum { SCALES_FIXED, SCALES_LEARNED };
+static const char *const scales[] = {"fixed", "learned", NULL};
 
 static const tr_field fields[] = {
     TR_STAGE_COMMON(finetune_options),
@@ -18,6 +23,11 @@ static const tr_field fields[] = {
     TR_NODE("train", offsetof(finetune_options, train), "",
             "keys of `train` that are other than the config's: {epochs: 2, optimizer: {sgd: {lr: "
             "0.001}}}"),
+    TR_CHOICE(
+        "scales", offsetof(finetune_options, scales), scales, "fixed",
+        "behind quantize: learned: the scales of int8 weights and of what layers read are "
+        "trained, too (LSQ; Esser et al. 2020); fixed: those of values stay, those of weights "
+        "follow the largest one"),
     TR_END,
 };
 
@@ -103,6 +113,29 @@ out:
     return st;
 }
 
+static tr_status train(const tr_stage_job *job, const tr_network *start,
+                       const char *const *overrides, size_t n, tr_network **out, bool *agreed)
+{
+    const tr_training t = {.start = start, .overrides = overrides, .noverrides = n};
+    return job->train(job, &t, out, agreed);
+}
+
+static tr_status train_scales(const tr_stage_job *job, const char *const *overrides, size_t n,
+                              tr_network **out, bool *agreed)
+{
+    tr_network *start = NULL, *trained = NULL;
+    size_t count = 0;
+    tr_status st = tr_quantize_learn(job->parent, &count, &start);
+    if (st == TR_OK) st = tr_attrs_add_count(&job->findings->values, "learned_scales", count);
+    TR_TRY(tr_agree(job->comm, st, NULL));
+    TR_TRY(train(job, start, overrides, n, &trained, agreed));
+    TR_TRY(tr_agree(job->comm, tr_quantize_settle(trained, out), NULL));
+out:
+    tr_network_close(trained);
+    tr_network_close(start);
+    return st;
+}
+
 static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed)
 {
     const finetune_options *o = job->options;
@@ -121,8 +154,10 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
         TR_TRY(take_teacher(job, &o->distill, &key));
         overrides[n++] = key;
     }
-    const tr_training t = {.start = job->parent, .overrides = overrides, .noverrides = n};
-    TR_TRY(job->train(job, &t, &out->network, agreed));
+    if (o->scales == SCALES_LEARNED)
+        TR_TRY(train_scales(job, overrides, n, &out->network, agreed));
+    else
+        TR_TRY(train(job, job->parent, overrides, n, &out->network, agreed));
 out:
     tr_training_keys_free(keys);
     tr_free((void *)overrides);

@@ -71,7 +71,7 @@ static tr_status outputs(proof *p, const tr_pass_subject *s, float **out, size_t
     const fold_options *o = p->job->options;
     const tr_status st =
         tr_outputs_over(p->job->evaluator, s->network, s->raw ? &p->raw : p->job->parent_config,
-                        !p->job->config->data.eval.present, (uint64_t)o->samples, out, count);
+                        !tr_config_has_eval(p->job->config), (uint64_t)o->samples, out, count);
     p->agreed = p->agreed || st != TR_OK;
     return st;
 }

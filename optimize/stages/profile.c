@@ -254,6 +254,12 @@ out:
     return st;
 }
 
+static const char *timed(const void *options)
+{
+    (void)options;
+    return "all that it finds";
+}
+
 const tr_stage tr_stage_profile = {
     .name = "profile",
     .doc = "Times each op of inference and of a training step, against what this machine can do, "
@@ -263,5 +269,6 @@ const tr_stage tr_stage_profile = {
            "(Perfetto), `.folded`, `.flame.svg`, `.roofline.svg`",
     .fields = fields,
     .options_size = sizeof(profile_options),
+    .timed = timed,
     .run = run,
 };

@@ -75,7 +75,7 @@ static tr_status check(const tr_config *c, size_t place)
     if (o->kind == PATTERN && (o->pattern.count != 2 || o->pattern.v[0] >= o->pattern.v[1]))
         return tr_node_fail(item->at, "pipeline.%zu.pattern: expected [n, m] with n below m",
                             place);
-    if (o->sensitivity > 0 && !c->data.eval.present)
+    if (o->sensitivity > 0 && !tr_config_has_eval(c))
         return tr_node_fail(item->at, "pipeline.%zu.sensitivity: there is no data.eval", place);
     if (o->keep && o->keep->kind == TR_NODE_MAP)
         return tr_node_fail(o->keep, "pipeline.%zu.keep: expected a list of layers", place);
@@ -347,6 +347,12 @@ out:
     return st;
 }
 
+static const char *timed(const void *options)
+{
+    return ((const prune_options *)options)->measure == TR_PRUNE_MEASURED ? "measure: latency"
+                                                                          : NULL;
+}
+
 const tr_stage tr_stage_prune = {
     .name = "prune",
     .doc =
@@ -355,6 +361,7 @@ const tr_stage tr_stage_prune = {
     .fields = fields,
     .options_size = sizeof(prune_options),
     .check = check,
+    .timed = timed,
     .milder = milder,
     .run = run,
 };

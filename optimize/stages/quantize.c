@@ -6,7 +6,9 @@
 #include "runtime/graph/facts.h"
 
 enum { KIND_INT8, KIND_FLOAT16, KIND_BFLOAT16 };
+enum { STATIC, DYNAMIC };
 static const char *const kinds[] = {"int8", "float16", "bfloat16", NULL};
+static const char *const ranges[] = {"static", "dynamic", NULL};
 static const char *const scales[] = {"per_channel", "per_tensor", NULL};
 static const char *const roundings[] = {"nearest", "adaround", NULL};
 static const char *const layers[] = {"all", "auto", NULL};
@@ -14,7 +16,7 @@ static const char *const calibrations[] = {"minmax", "percentile", "entropy", "m
 
 typedef struct {
     tr_stage_common common;
-    int kind, calibrate, weights, rounding, layers;
+    int kind, activations, calibrate, weights, rounding, layers;
     bool equalize, bias_correction;
     double percentile;
     int64_t samples;
@@ -28,9 +30,14 @@ static const tr_field fields[] = {
         "int8: weights and what convolutions and linear layers read; float16, bfloat16: weights in "
         "the file alone"),
     TR_CHOICE(
-        "calibrate", offsetof(quantize_options, calibrate), calibrations, "mse",
-        "int8: what the range of a value covers: all that was seen, a share of it, or as much as "
-        "gives the least divergence or squared error"),
+        "activations", offsetof(quantize_options, activations), ranges, "static",
+        "int8: how what layers read is rounded: static: by scales found on `samples`; dynamic: "
+        "by the range of the data of each call, of each sample of images, else of each row, so "
+        "that no data is needed beforehand and answers do not depend on the batch"),
+    TR_CHOICE("calibrate", offsetof(quantize_options, calibrate), calibrations, "mse",
+              "int8, static: what the range of a value covers: all that was seen, a share of it, "
+              "or as much as "
+              "gives the least divergence or squared error"),
     TR_REAL("percentile", offsetof(quantize_options, percentile), "99.99", 50, 100, NULL,
             "of calibrate: percentile"),
     TR_CHOICE("weights", offsetof(quantize_options, weights), scales, "per_channel",
@@ -48,7 +55,7 @@ static const tr_field fields[] = {
         "the loss on the samples rises by more than the budget allows (without one: accuracy "
         "falls by more than 0.005)"),
     TR_INT("samples", offsetof(quantize_options, samples), "512", 1, INT64_MAX, NULL,
-           "of data.train, the first so many, for calibration"),
+           "of data.train, the first so many, for calibration and what else goes by data"),
     TR_NODE("skip", offsetof(quantize_options, skip), "", "list of layers that keep float32"),
     TR_END,
 };
@@ -57,6 +64,11 @@ static tr_status check(const tr_config *c, size_t place)
 {
     const tr_list_item *item = &c->pipeline.items[place];
     const quantize_options *o = item->options;
+    if (o->kind == KIND_INT8 && o->activations == DYNAMIC && o->calibrate != TR_CALIBRATE_MSE)
+        return tr_node_fail(item->at,
+                            "pipeline.%zu.calibrate: with activations: dynamic nothing is "
+                            "calibrated: leave one of them out",
+                            place);
     bool names = !o->skip || o->skip->kind == TR_NODE_LIST;
     for (size_t i = 0; names && o->skip && i < o->skip->count; i++)
         names = o->skip->values[i]->kind == TR_NODE_SCALAR;
@@ -110,8 +122,10 @@ static tr_status report(const tr_stage_job *job, const tr_int8_layer *found)
     const quantize_options *o = job->options;
     const bool refined = o->equalize || o->bias_correction || o->rounding == 1,
                timed = o->layers == 1;
-    const bool wanted[COLUMNS] = {true,  true,  true, refined, refined,
-                                  timed, timed, true, true,    true};
+    const bool dynamic = o->activations == DYNAMIC;
+    const bool outputs = !dynamic || o->bias_correction || o->rounding == 1 || timed;
+    const bool wanted[COLUMNS] = {true,  true,  outputs,  refined, refined && outputs,
+                                  timed, timed, !dynamic, true,    true};
     const char **rows = tr_alloc(TR_MEM_OTHER, m->nlayers, sizeof *rows);
     double *v = tr_alloc(TR_MEM_OTHER, COLUMNS * m->nlayers, sizeof *v);
     TR_HAVE(rows && v);
@@ -151,6 +165,7 @@ static tr_status run_int8(const tr_stage_job *job, tr_network **out)
     const tr_int8_options q = {.calibration = {.kind = (tr_calibration_kind)o->calibrate,
                                                .percentile = o->percentile,
                                                .samples = (uint64_t)o->samples},
+                               .dynamic = o->activations == DYNAMIC,
                                .per_tensor = o->weights == 1,
                                .equalize = o->equalize,
                                .bias_correction = o->bias_correction,
@@ -187,14 +202,21 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
         NULL);
 }
 
+static const char *timed(const void *options)
+{
+    return ((const quantize_options *)options)->layers ? "layers: auto" : NULL;
+}
+
 const tr_stage tr_stage_quantize = {
     .name = "quantize",
-    .doc = "Weights and activations of 8 bits, with ranges found on samples of data.train, or "
-           "weights of "
-           "16 bits. Batchnorm is to be folded before. `milder`: float16",
+    .doc =
+        "Weights and activations of 8 bits, with ranges found on samples of data.train or from the "
+        "data of each call, or weights of 16 bits. Batchnorm is to be folded before. `milder`: "
+        "float16",
     .fields = fields,
     .options_size = sizeof(quantize_options),
     .check = check,
+    .timed = timed,
     .milder = milder,
     .run = run,
 };

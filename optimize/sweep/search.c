@@ -6,6 +6,9 @@
 #include <string.h>
 
 enum { LOCAL = 100, ANYWHERE = 100, LISTED = 1000000 }; /* attempts; points that are counted out */
+enum { SAMPLE_EVERY = 4 };
+#define APART                                                                                      \
+    ((uint64_t)1 << 20) /* a sample that was tried gives way to the one so much further on */
 
 /* ---- Chance ---------------------------------------------------------------------------------- */
 
@@ -81,10 +84,13 @@ static double move(const tr_sweep_axis *a, double v, dice *d)
 
 /* ---- Samples --------------------------------------------------------------------------------- */
 
-size_t tr_search_samples(const tr_sweep_space *s, const tr_search_options *o)
+/* Whether point n is one of the whole space; *index: which of those, from 0. How many points there will be does not
+ * count, so that a search can be gone on with. */
+static bool is_sample(const tr_sweep_space *s, size_t n, uint64_t *index)
 {
-    const size_t least = 2 * s->count + 2, third = o->trials / 3;
-    return least > third ? least : third;
+    const size_t first = 2 * s->count + 2, behind = n < first ? 0 : n - first + 1;
+    *index = n < first ? n : first + behind / SAMPLE_EVERY - 1;
+    return n < first || behind % SAMPLE_EVERY == 0;
 }
 
 static double radical_inverse(uint64_t n, uint64_t base)
@@ -212,26 +218,26 @@ static bool first_new(const tr_sweep_space *s, size_t n, const double *points, d
     return false;
 }
 
-tr_status tr_search_next(const tr_sweep_space *s, const tr_search_options *o, size_t n,
-                         const double *points, const tr_search_result *results, double *next,
-                         bool *found)
+tr_status tr_search_next(const tr_sweep_space *s, uint64_t seed, size_t n, const double *points,
+                         const tr_search_result *results, double *next, bool *found)
 {
     tr_status st = TR_OK;
     size_t count = 0;
     bool *parents = NULL;
-    const size_t samples = tr_search_samples(s, o);
+    uint64_t index;
+    const bool samples = is_sample(s, n, &index);
     *found = true;
-    for (uint64_t k = 0; n < samples && k < ANYWHERE; k++) {
-        sample(s, o->seed, n + 1 + k * samples, next);
+    for (uint64_t k = 0; samples && k < ANYWHERE; k++) {
+        sample(s, seed, 1 + index + k * APART, next);
         if (is_new(s, n, points, next)) goto out;
     }
-    if (n >= samples) {
+    if (!samples) {
         parents = tr_alloc(TR_MEM_OTHER, n, sizeof *parents);
         TR_HAVE(parents);
         TR_TRY(find_parents(n, results, parents, &count));
     }
     for (uint64_t k = 0; k < LOCAL + ANYWHERE; k++) {
-        dice d = {.seed = o->seed, .trial = (uint32_t)n, .attempt = k};
+        dice d = {.seed = seed, .trial = (uint32_t)n, .attempt = k};
         if (count > 0 && k < LOCAL)
             move_from(s, points + choose_parent(n, results, parents, count, &d) * s->count, &d,
                       next);

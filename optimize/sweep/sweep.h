@@ -64,21 +64,14 @@ typedef struct {
     bool failed;      /* nothing else is known */
 } tr_search_result;
 
-typedef struct {
-    uint64_t seed;
-    size_t trials; /* that there will be */
-} tr_search_options;
-
-/* How many trials come from the whole space, before results are looked at. */
-size_t tr_search_samples(const tr_sweep_space *s, const tr_search_options *o);
-/* The point to try after these n (points[i * axes + k]), none of which it is. *found false: there is no other. First a
- * low-discrepancy sample: Halton (Numerische Mathematik 2, 1960), shifted at random (Cranley and Patterson, SIAM J. Numer.
- * Anal. 13, 1976). Then local moves from points that none dominates, as PAES does (Knowles and Corne, Evolutionary
- * Computation 8, 2000): every other time from the one with the least `minimize`, else from the less crowded of two
- * (NSGA-II: Deb et al., IEEE Trans. Evol. Comput. 6, 2002, whose rule for bounds is taken, too: what keeps to them comes before
- * what does not, and that by its violation). Random numbers: Philox of the seed, n and the attempt. */
-tr_status tr_search_next(const tr_sweep_space *s, const tr_search_options *o, size_t n,
-                         const double *points, const tr_search_result *results, double *next,
-                         bool *found);
+/* The point to try after these n (points[i * axes + k]), none of which it is. *found false: there is no other. The first
+ * 2 axes + 2 and then one in four are a low-discrepancy sample of the whole space: Halton (Numerische Mathematik 2, 1960),
+ * shifted at random (Cranley and Patterson, SIAM J. Numer. Anal. 13, 1976). The others are local moves from points that
+ * none dominates, as PAES does (Knowles and Corne, Evolutionary Computation 8, 2000): every other time from the one with
+ * the least `minimize`, else from the less crowded of two (NSGA-II: Deb et al., IEEE Trans. Evol. Comput. 6, 2002, whose
+ * rule for bounds is taken, too: what keeps to them comes before what does not, and that by its violation). Random
+ * numbers: Philox of the seed, n and the attempt. Nothing depends on how many points there will be. */
+tr_status tr_search_next(const tr_sweep_space *s, uint64_t seed, size_t n, const double *points,
+                         const tr_search_result *results, double *next, bool *found);
 
 #endif

@@ -1,36 +1,35 @@
 /* Reading safetensors: the header whole and checked, so that each array has a place of its own and all of them fill
- * what is behind the header; then each array by its name into the network's row.
+ * what is behind the header.
  * https://github.com/huggingface/safetensors#format */
 #include <fcntl.h>
-#include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "optimize/tensors/json.h"
-#include "optimize/tensors/rows.h"
+#include "optimize/tensors/provider.h"
 #include "runtime/base/file.h"
 
-enum { HEADER_MAX = 100 << 20, PIECE = 1 << 14, DIMS = 8, DTYPE = 16 };
+enum { HEADER_MAX = 100 << 20, PIECE = 1 << 14, DTYPE = 16 };
 
 typedef struct {
     const char *name;
     size_t size;
 } element_type;
 
-static const element_type types[] = {{"F32", 4}, {"F16", 2}, {"BF16", 2}, {"F64", 8}, {"I64", 8},
-                                     {"I32", 4}, {"I16", 2}, {"I8", 1},   {"U8", 1},  {"BOOL", 1}};
+static const element_type types[] = {{"F32", 4}, {"F16", 2},  {"BF16", 2},    {"F64", 8},
+                                     {"I64", 8}, {"I32", 4},  {"I16", 2},     {"I8", 1},
+                                     {"U8", 1},  {"BOOL", 1}, {"U16", 2},     {"U32", 4},
+                                     {"U64", 8}, {"C64", 8},  {"F8_E4M3", 1}, {"F8_E5M2", 1}};
 enum { F32, F16, BF16, F64, VALUES };
 
 typedef struct {
-    char name[2 * TR_NAME];
+    char name[TR_ARRAY_NAME];
     char dtype[DTYPE];
     int type; /* in types */
     int ndim;
-    int64_t dims[DIMS];
+    int64_t dims[TR_ARRAY_DIMS];
     uint64_t begin, end; /* behind the header */
-    bool used;
 } entry;
 
 typedef struct {
@@ -44,19 +43,6 @@ typedef struct {
 
 /* ---- The header ------------------------------------------------------------------------------ */
 
-static tr_status read_at(const file *f, uint64_t at, void *to, size_t n)
-{
-    for (size_t done = 0; done < n;) {
-        const ssize_t got = pread(f->fd, (char *)to + done, n - done, (off_t)(at + done));
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0)
-            return TR_FAIL(got < 0 ? TR_IO : TR_FILE, "%s: byte %llu: %s", f->path,
-                           (unsigned long long)(at + done), got < 0 ? strerror(errno) : "it ends");
-        done += (size_t)got;
-    }
-    return TR_OK;
-}
-
 static tr_status open_file(file *f, size_t *header)
 {
     tr_status st = TR_OK;
@@ -67,14 +53,14 @@ static tr_status open_file(file *f, size_t *header)
     const uint64_t whole = (uint64_t)info.st_size;
     TR_NEED(whole >= 8, TR_FILE, "%s: %llu bytes are no safetensors file", f->path,
             (unsigned long long)whole);
-    TR_TRY(read_at(f, 0, length, sizeof length));
+    TR_TRY(tr_arrays_read_at(f->fd, f->path, 0, length, sizeof length));
     for (int i = 0; i < 8; i++) n |= (uint64_t)length[i] << 8 * i;
     TR_NEED(n >= 2 && n <= HEADER_MAX && n <= whole - 8, TR_FILE,
             "%s: no safetensors file: its header is said to have %llu bytes, the file has %llu",
             f->path, (unsigned long long)n, (unsigned long long)whole);
     f->header = tr_alloc(TR_MEM_OTHER, n, 1);
     TR_HAVE(f->header);
-    TR_TRY(read_at(f, 8, f->header, n));
+    TR_TRY(tr_arrays_read_at(f->fd, f->path, 8, f->header, n));
     f->data = 8 + n;
     f->nbytes = whole - f->data;
     *header = n;
@@ -90,7 +76,7 @@ static tr_status read_shape(tr_json *j, entry *e)
         uint64_t n;
         if (e->ndim > 0) TR_TRY(tr_json_take(j, ','));
         TR_TRY(tr_json_count(j, &n));
-        if (e->ndim == DIMS) return tr_json_fail(j, "more than 8 dimensions");
+        if (e->ndim == TR_ARRAY_DIMS) return tr_json_fail(j, "more than 8 dimensions");
         e->dims[e->ndim++] = (int64_t)n;
     }
 out:
@@ -169,7 +155,7 @@ static tr_status read_header(file *f, size_t nbytes)
 {
     tr_json j = {.file = f->path, .text = f->header, .end = nbytes};
     tr_status st;
-    char name[2 * TR_NAME];
+    char name[TR_ARRAY_NAME];
     entry *e;
     TR_TRY(tr_json_take(&j, '{'));
     for (bool first = true; !tr_json_next(&j, '}'); first = false) {
@@ -216,12 +202,7 @@ static int by_place(const void *a, const void *b)
     return x->end < y->end ? -1 : x->end > y->end;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(((const entry *)a)->name, ((const entry *)b)->name);
-}
-
-/* One behind the other, to the end. Afterwards entries are in the order of their names. */
+/* One behind the other, to the end. */
 static tr_status check_places(file *f)
 {
     tr_status st = TR_OK;
@@ -237,93 +218,46 @@ static tr_status check_places(file *f)
     }
     TR_NEED(at == f->nbytes, TR_FILE, "%s: %llu bytes behind the last array", f->path,
             (unsigned long long)(f->nbytes - at));
-    if (f->count) qsort(f->entries, f->count, sizeof *f->entries, by_name);
-    for (size_t i = 1; i < f->count; i++)
-        TR_NEED(strcmp(f->entries[i - 1].name, f->entries[i].name) != 0, TR_FILE,
-                "%s: %s stands twice", f->path, f->entries[i].name);
 out:
     return st;
 }
 
-/* ---- Does it fit the network? ---------------------------------------------------------------- */
+/* ---- Arrays ---------------------------------------------------------------------------------- */
 
-typedef struct {
-    char text[TR_ERROR_TEXT / 2];
-    size_t count, told;
-} differences;
-
-static void differ(differences *d, const char *fmt, ...) TR_PRINTF(2, 3);
-static void differ(differences *d, const char *fmt, ...)
+static void close_file(void *own)
 {
-    enum { ROOM = 300 };
-    const size_t have = strlen(d->text);
-    va_list args;
-    d->count++;
-    if (have + ROOM > sizeof d->text) return;
-    d->told++;
-    snprintf(d->text + have, sizeof d->text - have, "%s", have ? "; " : "");
-    va_start(args, fmt);
-    vsnprintf(d->text + strlen(d->text), ROOM - 4, fmt, args);
-    va_end(args);
+    file *f = own;
+    if (f->fd >= 0) close(f->fd);
+    tr_free(f->header);
+    tr_free(f->entries);
+    tr_free(f);
 }
 
-static const char *shape_text(int ndim, const int64_t *dims, char buf[96])
+static tr_status open_arrays(tr_arrays *a)
 {
-    size_t n = (size_t)snprintf(buf, 96, "(");
-    for (int i = 0; i < ndim && n < 90; i++)
-        n += (size_t)snprintf(buf + n, 96 - n, "%s%lld", i ? ", " : "", (long long)dims[i]);
-    if (n < 95) snprintf(buf + n, 96 - n, ")");
-    return buf;
-}
-
-static entry *find(const file *f, const char *name)
-{
-    entry key;
-    snprintf(key.name, sizeof key.name, "%s", name);
-    return f->count ? bsearch(&key, f->entries, f->count, sizeof key, by_name) : NULL;
-}
-
-static void look_at_row(const file *f, const tr_row *r, differences *d)
-{
-    char is[96], wants[96];
-    entry *e = find(f, r->name);
-    if (!e) {
-        differ(d, "%s is missing", r->name);
-        return;
+    tr_status st = TR_OK;
+    size_t header = 0;
+    file *f = a->own = TR_NEW(TR_MEM_OTHER, file);
+    TR_HAVE(f);
+    f->path = a->path;
+    f->fd = -1;
+    TR_TRY(open_file(f, &header));
+    TR_TRY(read_header(f, header));
+    TR_TRY(check_places(f));
+    for (size_t i = 0; i < f->count; i++) {
+        const entry *e = &f->entries[i];
+        tr_named_array info = {.ndim = e->ndim};
+        snprintf(info.name, sizeof info.name, "%s", e->name);
+        snprintf(info.type, sizeof info.type, "%s", e->dtype);
+        memcpy(info.dims, e->dims, sizeof info.dims);
+        if (e->type >= VALUES)
+            snprintf(info.fault, sizeof info.fault, "of type %s, expected F32, F16, BF16 or F64",
+                     e->dtype);
+        TR_TRY(tr_arrays_add(a, &info, NULL));
     }
-    e->used = true;
-    if (e->ndim != r->ndim || memcmp(e->dims, r->dims, (size_t)r->ndim * sizeof *r->dims) != 0)
-        differ(d, "%s is %s, the model's %s", r->name, shape_text(e->ndim, e->dims, is),
-               shape_text(r->ndim, r->dims, wants));
-    else if (e->type >= VALUES)
-        differ(d, "%s is of type %s, expected F32, F16, BF16 or F64", r->name, e->dtype);
+out:
+    return st;
 }
-
-/* What PyTorch's batch normalization counts, and nothing computes with. */
-static bool is_counter(const char *name)
-{
-    static const char end[] = ".num_batches_tracked";
-    const size_t n = strlen(name);
-    return n >= sizeof end && strcmp(name + n - (sizeof end - 1), end) == 0;
-}
-
-static tr_status check_names(const file *f, const tr_network *n)
-{
-    differences d = {.text = ""};
-    char more[48] = "";
-    for (size_t i = 0; i < tr_row_count(n); i++) {
-        const tr_row r = tr_row_at(n, i);
-        look_at_row(f, &r, &d);
-    }
-    for (size_t i = 0; i < f->count; i++)
-        if (!f->entries[i].used && !is_counter(f->entries[i].name))
-            differ(&d, "the model has no %s", f->entries[i].name);
-    if (d.count == 0) return TR_OK;
-    if (d.count > d.told) snprintf(more, sizeof more, "; and %zu more", d.count - d.told);
-    return TR_FAIL(TR_DATA, "%s does not fit the model: %s%s", f->path, d.text, more);
-}
-
-/* ---- Values ---------------------------------------------------------------------------------- */
 
 static float value(int type, const unsigned char *at)
 {
@@ -343,41 +277,22 @@ static float value(int type, const unsigned char *at)
     }
 }
 
-static tr_status read_row(const file *f, const tr_row *r, float *to)
+static tr_status read_array(tr_arrays *a, size_t id, const tr_named_array *info, float *to)
 {
-    const entry *e = find(f, r->name);
+    const file *f = a->own;
+    const entry *e = &f->entries[id];
     const size_t size = types[e->type].size, room = PIECE / size;
     unsigned char piece[PIECE];
     tr_status st = TR_OK;
-    for (size_t i = 0; i < r->count; i += room) {
-        const size_t some = r->count - i < room ? r->count - i : room;
-        TR_TRY(read_at(f, f->data + e->begin + i * size, piece, some * size));
-        for (size_t k = 0; k < some; k++) {
-            to[i + k] = value(e->type, piece + k * size);
-            TR_NEED(isfinite(to[i + k]), TR_DATA, "%s: %s, element %zu: not a finite float32",
-                    f->path, r->name, i + k);
-        }
+    for (size_t i = 0; i < info->count; i += room) {
+        const size_t some = info->count - i < room ? info->count - i : room;
+        TR_TRY(
+            tr_arrays_read_at(f->fd, f->path, f->data + e->begin + i * size, piece, some * size));
+        for (size_t k = 0; k < some; k++) to[i + k] = value(e->type, piece + k * size);
     }
 out:
     return st;
 }
 
-tr_status tr_safetensors_read(const char *path, tr_network *n)
-{
-    tr_status st;
-    size_t header = 0;
-    file f = {.path = path, .fd = -1};
-    TR_TRY(open_file(&f, &header));
-    TR_TRY(read_header(&f, header));
-    TR_TRY(check_places(&f));
-    TR_TRY(check_names(&f, n));
-    for (size_t i = 0; i < tr_row_count(n); i++) {
-        const tr_row r = tr_row_at(n, i);
-        TR_TRY(read_row(&f, &r, (r.state ? n->states : n->params) + tr_row_offset(n, i)));
-    }
-out:
-    if (f.fd >= 0) close(f.fd);
-    tr_free(f.header);
-    tr_free(f.entries);
-    return st;
-}
+const tr_arrays_provider tr_arrays_safetensors = {
+    .open = open_arrays, .read = read_array, .close = close_file};

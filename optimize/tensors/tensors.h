@@ -9,10 +9,6 @@
  * the values are of; may be NULL. https://github.com/huggingface/safetensors#format */
 tr_status tr_safetensors_write(const char *path, const tr_network *n, tr_dtype type,
                                const char *sha256);
-/* Every array of the network, by its exact name and shape, of type F32, F16, BF16 or F64; what PyTorch's batch
- * normalization counts (num_batches_tracked) is passed over. TR_FILE: damaged, with the byte or the array; TR_DATA: what
- * does not fit is listed, or a value is not finite. Values are undefined after a failure. */
-tr_status tr_safetensors_read(const char *path, tr_network *n);
 /* Plain HDF5, a dataset for each array, float32. */
 tr_status tr_hdf5_write(const char *path, const tr_network *n);
 /* NumPy's archive of NPY files, not compressed; float32. TR_UNSUPPORTED from 4 GB on, which its

@@ -218,7 +218,7 @@ void tr_normal2(uint32_t a, uint32_t b, float out[2]);
 
 /* Local. Where index i of [0, n) goes under the keyed permutation number `round` (the epoch): a
  * balanced Feistel network over the next even power of two with cycle walking. O(1) memory,
- * seekable. */
+ * seekable. round < 2^62. */
 uint64_t tr_permute(uint64_t seed, uint64_t round, uint64_t n, uint64_t i);
 
 /* ---- Ranges ------------------------------------------------------------------------------- */

@@ -17,6 +17,8 @@ tr_status tr_file_open(const char *path, int flags, tr_status blame, int *fd, st
  * such device or address" is a pipe), where that is not `expected` ("file"). Returns `blame`, and
  * leaves errno. */
 tr_status tr_file_open_failed(const char *path, int flags, tr_status blame, const char *expected);
+/* SHA-256 of a file's bytes. TR_IO. */
+tr_status tr_file_sha256(const char *path, char hex[65]);
 /* Opens a folder: itself, not where a link of its name leads. */
 tr_status tr_folder_open(const char *path, tr_status blame, int *fd);
 

@@ -1,7 +1,11 @@
 /* SHA-256, FIPS 180-4, section 6.2. */
 #include "runtime/base/base.h"
 
+#include <errno.h>
 #include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/file.h"
 
 static const uint32_t K[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
@@ -42,20 +46,65 @@ static void block(uint32_t h[8], const uint8_t *p)
     for (int i = 0; i < 8; i++) h[i] += s[i];
 }
 
-void tr_sha256_hex(const void *bytes, size_t nbytes, char out[65])
+typedef struct {
+    uint32_t h[8];
+    uint64_t nbytes;
+    uint8_t rest[64]; /* behind the last whole block */
+} hash;
+
+static const hash start = {.h = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f,
+                                 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
+
+/* All but the last call: a multiple of 64 bytes. */
+static void add(hash *s, const void *bytes, size_t nbytes)
 {
-    uint32_t h[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
-                     0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
     const uint8_t *p = bytes;
     size_t left = nbytes;
-    for (; left >= 64; left -= 64, p += 64) block(h, p);
+    for (; left >= 64; left -= 64, p += 64) block(s->h, p);
+    if (left) memcpy(s->rest, p, left);
+    s->nbytes += nbytes;
+}
+
+static void finish(hash *s, char out[65])
+{
     uint8_t tail[128] = {0};
-    if (left) memcpy(tail, p, left);
+    const size_t left = s->nbytes % 64, size = left < 56 ? 64 : 128;
+    const uint64_t bits = s->nbytes * 8;
+    memcpy(tail, s->rest, left);
     tail[left] = 0x80;
-    size_t size = left < 56 ? 64 : 128;
-    uint64_t bits = (uint64_t)nbytes * 8;
     for (int i = 0; i < 8; i++) tail[size - 1 - (size_t)i] = (uint8_t)(bits >> (8 * i));
-    block(h, tail);
-    if (size == 128) block(h, tail + 64);
-    for (int i = 0; i < 8; i++) snprintf(out + 8 * i, 9, "%08x", h[i]);
+    block(s->h, tail);
+    if (size == 128) block(s->h, tail + 64);
+    for (int i = 0; i < 8; i++) snprintf(out + 8 * i, 9, "%08x", s->h[i]);
+}
+
+void tr_sha256_hex(const void *bytes, size_t nbytes, char out[65])
+{
+    hash s = start;
+    add(&s, bytes, nbytes);
+    finish(&s, out);
+}
+
+tr_status tr_file_sha256(const char *path, char out[65])
+{
+    enum { PIECE = 1 << 16 };
+    tr_status st = TR_OK;
+    hash s = start;
+    int fd = -1;
+    uint8_t *piece = tr_alloc(TR_MEM_OTHER, PIECE, 1);
+    TR_HAVE(piece);
+    TR_TRY(tr_file_open(path, O_RDONLY, TR_IO, &fd, NULL));
+    for (size_t n = PIECE; n == PIECE;) { /* whole pieces up to the end */
+        ssize_t got = 1;
+        for (n = 0; n < PIECE && got > 0; n += got > 0 ? (size_t)got : 0) do
+                got = read(fd, piece + n, PIECE - n);
+            while (got < 0 && errno == EINTR);
+        TR_NEED(got >= 0, TR_IO, "%s: %s", path, strerror(errno));
+        add(&s, piece, n);
+    }
+    finish(&s, out);
+out:
+    if (fd >= 0) close(fd);
+    tr_free(piece);
+    return st;
 }

@@ -67,10 +67,64 @@ static tr_status check_inputs(const tr_config *c, const tr_source_config *s, con
     return tr_source_inputs(s, block, names, count, found);
 }
 
-static tr_status check_source(const tr_config *c, const tr_source_config *s, const char *path)
+/* A column's name, a list of names, or a map of these by input. */
+static tr_status check_columns(const tr_config *c, const tr_source_config *s, const char *block)
 {
-    static const char *const names[] = {"auto",    "hdf5",     "idx",      "npy",
-                                        "cifar10", "cifar100", "synthetic"};
+    const char *names[TR_YAML_KEYS];
+    char path[TR_PATH], show[TR_SHOW];
+    tr_status st = TR_OK;
+    const size_t count = tr_input_names(c, names);
+    const tr_node *n = s->inputs;
+    const bool map = n && n->kind == TR_NODE_MAP;
+    tr_path_join(block, "inputs", path);
+    REQUIRE(map || count == 1, path, "expected a map with columns for each of the model's inputs");
+    for (size_t i = 0; n && i < (map ? n->count : 1); i++) {
+        const tr_node *v = map ? n->values[i] : n;
+        if (map) TR_TRY(tr_input_check(n->keys[i], path, names, count));
+        for (size_t k = 0; v->kind == TR_NODE_LIST && k < v->count; k++)
+            REQUIRE(v->values[k]->kind == TR_NODE_SCALAR, path,
+                    "found %s, expected a column's name", tr_node_show(v->values[k], show));
+        REQUIRE(v->kind != TR_NODE_MAP, path, "found %s, expected names of columns",
+                tr_node_show(v, show));
+    }
+    for (size_t k = 0; map && k < count; k++)
+        REQUIRE(tr_node_get(n, names[k]), path, "the model's input %s is missing",
+                tr_text_show(names[k], show));
+out:
+    return st;
+}
+
+static tr_status check_table(tr_config *c)
+{
+    tr_status st = TR_OK;
+    char path[TR_PATH], show[TR_SHOW];
+    if (tr_node_empty(c->data.table.categories)) c->data.table.categories = NULL;
+    const tr_node *n = c->data.table.categories;
+    REQUIRE(strlen(c->data.table.delimiter) == 1 && !strchr("\"\r\n", *c->data.table.delimiter),
+            "data.table.delimiter",
+            "expected one character that is neither a quote nor a line's end");
+    REQUIRE(!n || n->kind == TR_NODE_MAP, "data.table.categories",
+            "found %s, expected a map of lists by column", tr_node_show(n, show));
+    for (size_t i = 0; n && i < n->count; i++) {
+        const tr_node *v = n->values[i];
+        tr_path_join("data.table.categories", n->keys[i]->text, path);
+        if (v->kind == TR_NODE_SCALAR && strcmp(v->text, "auto") == 0) continue;
+        REQUIRE(v->kind == TR_NODE_LIST && v->count > 0, path,
+                "found %s, expected a list of texts, or auto", tr_node_show(v, show));
+        for (size_t k = 0; k < v->count; k++)
+            REQUIRE(v->values[k]->kind == TR_NODE_SCALAR, path, "found %s, expected a text",
+                    tr_node_show(v->values[k], show));
+    }
+out:
+    return st;
+}
+
+/* `labeled`: it must have labels. */
+static tr_status check_source(const tr_config *c, const tr_source_config *s, const char *path,
+                              bool labeled)
+{
+    static const char *const names[] = {"auto",    "hdf5",     "idx",       "npy",
+                                        "cifar10", "cifar100", "synthetic", "csv"};
     tr_status st = TR_OK;
     char at[4][TR_PATH], show[TR_SHOW];
     tr_path_join(path, "path", at[0]);
@@ -84,15 +138,17 @@ static tr_status check_source(const tr_config *c, const tr_source_config *s, con
         REQUIRE(file, at[0], "no file is given, nor format: synthetic");
         format = tr_source_format(file);
         REQUIRE(format != TR_FORMAT_AUTO, s->path ? at[0] : at[1],
-                "%s does not tell its format: add format: hdf5, idx, npy, cifar10 or cifar100",
+                "%s does not tell its format: add format: hdf5, csv, idx, npy, cifar10 or cifar100",
                 tr_text_show(file, show));
     }
     const char *name = names[format];
     bool two_files = format == TR_FORMAT_IDX || format == TR_FORMAT_NPY;
-    bool one_file = format == TR_FORMAT_CIFAR10 || format == TR_FORMAT_CIFAR100;
+    const bool table = format == TR_FORMAT_CSV;
+    bool one_file = table || format == TR_FORMAT_CIFAR10 || format == TR_FORMAT_CIFAR100;
     if (format == TR_FORMAT_SYNTHETIC) {
         REQUIRE(!s->path, at[0], "format synthetic reads no file");
         REQUIRE(s->samples > 0, path, "format synthetic needs samples");
+        REQUIRE(!s->offset, path, "offset: format synthetic has none");
     } else {
         REQUIRE(!s->classes, at[3], "only format synthetic takes it");
     }
@@ -102,9 +158,12 @@ static tr_status check_source(const tr_config *c, const tr_source_config *s, con
     if (format == TR_FORMAT_HDF5 || two_files) {
         REQUIRE(s->inputs, at[1], "format %s needs the %s of the inputs", name,
                 two_files ? "file" : "dataset");
-        REQUIRE(s->labels, at[2], "format %s needs the %s of the labels", name,
+        REQUIRE(s->labels || !labeled, at[2], "format %s needs the %s of the labels", name,
                 two_files ? "file" : "dataset");
         TR_TRY(check_inputs(c, s, path));
+    } else if (table) {
+        REQUIRE(s->labels || !labeled, at[2], "format csv needs the column of the labels");
+        TR_TRY(check_columns(c, s, path));
     } else {
         REQUIRE(!s->inputs, at[1], "format %s takes no names", name);
         REQUIRE(!s->labels, at[2], "format %s takes no names", name);
@@ -113,12 +172,38 @@ out:
     return st;
 }
 
+static tr_status check_class_names(tr_config *c)
+{
+    tr_status st = TR_OK;
+    char show[TR_SHOW];
+    if (tr_node_empty(c->data.class_names)) c->data.class_names = NULL;
+    const tr_node *n = c->data.class_names;
+    REQUIRE(!n || n->kind == TR_NODE_LIST, "data.class_names", "found %s, expected a list of texts",
+            tr_node_show(n, show));
+    for (size_t i = 0; n && i < n->count; i++)
+        REQUIRE(n->values[i]->kind == TR_NODE_SCALAR, "data.class_names",
+                "found %s, expected the name of class %zu", tr_node_show(n->values[i], show), i);
+out:
+    return st;
+}
+
 static tr_status check_data(tr_config *c)
 {
     tr_status st = TR_OK;
-    TR_TRY(check_source(c, &c->data.train, "data.train"));
-    if (c->data.eval.present) TR_TRY(check_source(c, &c->data.eval, "data.eval"));
+    TR_TRY(check_source(c, &c->data.train, "data.train", true));
+    if (c->data.eval.present) TR_TRY(check_source(c, &c->data.eval, "data.eval", true));
+    if (c->data.predict.present) TR_TRY(check_source(c, &c->data.predict, "data.predict", false));
+    TR_TRY(check_class_names(c));
+    TR_TRY(check_table(c));
     TR_TRY(tr_normalize_read(c));
+    TR_TRY(tr_normalize_targets_read(c));
+    REQUIRE(!c->data.normalize_targets.present ||
+                (c->model.loss.kind.which != TR_LOSS_CROSS_ENTROPY &&
+                 !tr_loss_binary(c->model.loss.kind.which)),
+            "data.normalize_targets", "the loss takes no values: expected mse");
+    REQUIRE(!c->data.split.present || !c->data.split.stratify ||
+                c->model.loss.kind.which == TR_LOSS_CROSS_ENTROPY,
+            "data.split.stratify", "the loss takes no classes: expected loss: cross_entropy");
 out:
     return st;
 }
@@ -147,11 +232,14 @@ static tr_status check_model(tr_config *c)
     }
     REQUIRE(layers->kind == TR_NODE_LIST && layers->count, "model.layers",
             "found %s, expected a list of layers", tr_node_show(layers, show));
+    tr_init_from from;
+    TR_TRY(tr_config_init_from(c, &from));
+    tr_init_from_free(&from);
     if (c->model.loss.class_weights.count) {
         double sum = 0;
         for (size_t i = 0; i < c->model.loss.class_weights.count; i++)
             sum += c->model.loss.class_weights.v[i];
-        REQUIRE(sum > 0, "model.loss", "class_weights are all 0");
+        REQUIRE(sum > 0 || tr_config_balances(c), "model.loss", "class_weights are all 0");
     }
 out:
     return st;
@@ -169,7 +257,7 @@ static tr_status check_eval(tr_config *c)
 {
     tr_status st = TR_OK;
     bool wanted = c->train.eval.every_steps > 0 || c->train.eval.every_epochs > 0;
-    if (!c->data.eval.present) {
+    if (!tr_config_has_eval(c)) {
         REQUIRE(!wanted, "train.eval", "there is no data.eval to evaluate on");
         REQUIRE(!given(c, "train.eval.batch") || !c->train.eval.batch, "train.eval.batch",
                 "there is no data.eval to evaluate on");
@@ -193,10 +281,78 @@ out:
     return st;
 }
 
+/* Names that do not exist are the model's to find. */
+static tr_status check_groups(tr_config *c)
+{
+    tr_status st;
+    tr_group_config *groups;
+    size_t count;
+    if (tr_node_empty(c->train.freeze)) c->train.freeze = NULL;
+    TR_TRY(tr_config_groups(c, &groups, &count));
+    tr_free(groups);
+    TR_TRY(tr_patterns_check(c->train.freeze, "train.freeze"));
+    REQUIRE(!c->train.freeze_statistics || c->train.freeze, "train.freeze_statistics",
+            "there is no train.freeze to name layers");
+out:
+    return st;
+}
+
+bool tr_config_measures(const tr_config *c, tr_metric metric, int64_t outputs)
+{
+    const int loss = c->model.loss.kind.which;
+    const tr_list *asked = &c->train.metrics;
+    if (asked->count == 0)
+        return (metric == TR_METRIC_ACCURACY && tr_loss_counts(loss)) ||
+               (metric == TR_METRIC_TOP5 && loss == TR_LOSS_CROSS_ENTROPY && outputs > 5);
+    for (size_t i = 0; i < asked->count; i++)
+        if (asked->items[i].which == (int)metric) return true;
+    return false;
+}
+
+static tr_status check_metrics(tr_config *c)
+{
+    tr_status st = TR_OK;
+    const int loss = c->model.loss.kind.which;
+    const tr_list *asked = &c->train.metrics;
+    for (size_t i = 0; i < asked->count; i++) {
+        const tr_metric m = (tr_metric)asked->items[i].which;
+        const bool values = m == TR_METRIC_MAE || m == TR_METRIC_R2;
+        char path[64];
+        snprintf(path, sizeof path, "train.metrics.%zu", i);
+        if (values == tr_loss_counts(loss) ||
+            (m == TR_METRIC_TOP5 && loss != TR_LOSS_CROSS_ENTROPY)) {
+            st = tr_node_fail(asked->items[i].at,
+                              "%s: %s is not measured of a model with this loss: there are %s",
+                              path, tr_metric_name(m),
+                              !tr_loss_counts(loss)           ? "mae, r2"
+                              : loss == TR_LOSS_CROSS_ENTROPY ? "accuracy, top5, f1, auc"
+                                                              : "accuracy, f1, auc");
+            goto out;
+        }
+    }
+    REQUIRE(asked->count == 0 || tr_config_evaluates(c), "train.metrics",
+            "without evaluations (data.eval, train.eval) nothing is measured");
+out:
+    return st;
+}
+
+static tr_status check_result(tr_config *c)
+{
+    tr_status st = TR_OK;
+    REQUIRE(c->train.result != TR_RESULT_EMA || c->train.ema > 0, "train.result",
+            "there is no average of the weights: set train.ema");
+    REQUIRE(c->train.result != TR_RESULT_BEST || c->train.checkpoint.best, "train.result",
+            "there is no best: it needs evaluations (data.eval, train.eval) and "
+            "train.checkpoint.best");
+out:
+    return st;
+}
+
 static tr_status check_train(tr_config *c)
 {
     tr_status st = TR_OK;
-    const tr_ints *milestones = &c->train.schedule.o.milestones;
+    const tr_spans *milestones = &c->train.schedule.o.milestones;
+    const tr_spans *restart = &c->train.schedule.o.restart;
     REQUIRE(c->train.epochs || c->train.steps, "train",
             "required key \"epochs\" is missing: how long to train (or steps)");
     REQUIRE(c->train.micro_batch <= c->train.batch, "train.micro_batch",
@@ -213,14 +369,23 @@ static tr_status check_train(tr_config *c)
         REQUIRE(c->train.optimizer.o.momentum > 0, "train.optimizer", "nesterov needs momentum");
     if (c->train.schedule.kind.which == TR_SCHEDULE_STEP)
         for (size_t i = 1; i < milestones->count; i++)
-            REQUIRE(milestones->v[i] > milestones->v[i - 1], "train.schedule",
-                    "milestones must ascend, found %lld after %lld", (long long)milestones->v[i],
-                    (long long)milestones->v[i - 1]);
+            REQUIRE(milestones->v[i].unit != milestones->v[i - 1].unit ||
+                        milestones->v[i].value > milestones->v[i - 1].value,
+                    "train.schedule", "milestones must ascend, found %g after %g",
+                    milestones->v[i].value, milestones->v[i - 1].value);
+    TR_TRY(check_groups(c));
+    for (size_t i = 1; i < restart->count; i++)
+        REQUIRE(restart->v[i].unit != restart->v[i - 1].unit ||
+                    restart->v[i].value > restart->v[i - 1].value,
+                "train.schedule", "restart must ascend, found %g after %g", restart->v[i].value,
+                restart->v[i - 1].value);
     resolve_every(c->train.checkpoint.every_steps, &c->train.checkpoint.every_epochs);
     if (c->train.on_nonfinite == TR_NONFINITE_ROLLBACK)
         REQUIRE(c->train.checkpoint.every_steps || c->train.checkpoint.every_epochs,
                 "train.on_nonfinite", "rollback needs train.checkpoint");
     TR_TRY(check_eval(c));
+    TR_TRY(check_metrics(c));
+    TR_TRY(check_result(c));
     if (c->train.distill.present)
         TR_TRY(tr_distill_check(&c->train.distill,
                                 c->model.loss.kind.which == TR_LOSS_CROSS_ENTROPY,

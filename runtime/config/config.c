@@ -155,7 +155,10 @@ void tr_config_help(const tr_variant_def *stages, FILE *to)
 {
     tr_config_table table;
     fputs("# The config\n\nEvery key; what goes into `model.layers` follows at the end. "
-          "Overrides on the command line use the same paths: `train.batch=128`.\n",
+          "Overrides on the command line use the same paths: `train.batch=128`. YAML's anchors "
+          "(`&name`, `*name`) and merge "
+          "keys (`<<: *name`) work; keys that begin with `x-` are left alone, and hold what "
+          "anchors name.\n",
           to);
     tr_fields_help(tr_config_fields(stages, &table), "", to);
 }

@@ -41,10 +41,28 @@ static bool is_short(const tr_node *list)
     return true;
 }
 
+/* BLOCK: an entry a line. PACKED: what has no more lists or maps inside, but lists of plain values, on one line. FLOW: all on
+ * one line. */
+typedef enum { BLOCK, PACKED, FLOW } layout;
+
+static bool is_leaf(const tr_node *n)
+{
+    if (n->kind != TR_NODE_MAP || n->count == 0) return false;
+    for (size_t i = 0; i < n->count; i++) {
+        const tr_node *v = n->values[i];
+        for (size_t k = 0; v->kind == TR_NODE_LIST && k < v->count; k++)
+            if (v->values[k]->kind != TR_NODE_SCALAR) return false;
+        if (v->kind == TR_NODE_MAP) return false;
+    }
+    return true;
+}
+
 /* Returns false when memory or the output failed. An event that was made belongs to the emitter. */
-static bool emit_node(yaml_emitter_t *e, const tr_node *n, bool flow)
+static bool emit_node(yaml_emitter_t *e, const tr_node *n, layout how)
 {
     yaml_event_t event;
+    if (how == PACKED && is_leaf(n)) how = FLOW;
+    const bool flow = how == FLOW;
     if (n->kind == TR_NODE_SCALAR) {
         yaml_scalar_style_t style =
             n->quoted ? YAML_DOUBLE_QUOTED_SCALAR_STYLE : YAML_PLAIN_SCALAR_STYLE;
@@ -61,15 +79,15 @@ static bool emit_node(yaml_emitter_t *e, const tr_node *n, bool flow)
                                                                        : YAML_BLOCK_SEQUENCE_STYLE);
     if (!made || !yaml_emitter_emit(e, &event)) return false;
     for (size_t i = 0; i < n->count; i++) {
-        if (map && !emit_node(e, n->keys[i], flow)) return false;
-        if (!emit_node(e, n->values[i], flow)) return false;
+        if (map && !emit_node(e, n->keys[i], how)) return false;
+        if (!emit_node(e, n->values[i], how)) return false;
     }
     made = map ? yaml_mapping_end_event_initialize(&event)
                : yaml_sequence_end_event_initialize(&event);
     return made && yaml_emitter_emit(e, &event);
 }
 
-static tr_status emit(const tr_node *n, int indent, bool flow, FILE *to)
+static tr_status emit(const tr_node *n, int indent, layout how, FILE *to)
 {
     tr_status st = TR_OK;
     writer w = {.to = to, .indent = indent};
@@ -83,7 +101,7 @@ static tr_status emit(const tr_node *n, int indent, bool flow, FILE *to)
     bool ok = yaml_stream_start_event_initialize(&event, YAML_UTF8_ENCODING) &&
               yaml_emitter_emit(&e, &event) &&
               yaml_document_start_event_initialize(&event, NULL, NULL, NULL, 1) &&
-              yaml_emitter_emit(&e, &event) && emit_node(&e, n, flow) &&
+              yaml_emitter_emit(&e, &event) && emit_node(&e, n, how) &&
               yaml_document_end_event_initialize(&event, 1) && yaml_emitter_emit(&e, &event) &&
               yaml_stream_end_event_initialize(&event) && yaml_emitter_emit(&e, &event);
     TR_NEED(ok || e.error != YAML_MEMORY_ERROR, TR_MEMORY, "out of memory while writing YAML");
@@ -96,12 +114,12 @@ out:
 
 tr_status tr_emit(const tr_node *n, int indent, FILE *to)
 {
-    return emit(n, indent, false, to);
+    return emit(n, indent, BLOCK, to);
 }
 
 tr_status tr_node_write(const tr_node *n, FILE *to)
 {
-    return emit(n, 0, false, to);
+    return emit(n, 0, PACKED, to);
 }
 
 tr_status tr_node_line(const tr_node *n, char **out)
@@ -110,7 +128,7 @@ tr_status tr_node_line(const tr_node *n, char **out)
     char *text = NULL;
     FILE *to = open_memstream(&text, &size);
     if (!to) return TR_FAIL(TR_MEMORY, "out of memory while writing YAML");
-    tr_status st = emit(n, 0, true, to);
+    tr_status st = emit(n, 0, FLOW, to);
     if (fclose(to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "out of memory while writing YAML");
     TR_TRY(st);
     text[strcspn(text, "\n")] = 0;

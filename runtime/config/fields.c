@@ -245,13 +245,20 @@ static tr_status unknown_key(const tr_field *fields, const tr_node *key, const c
                         count ? "there are: " : "it has no options", known);
 }
 
+/* Where a field stands: by its name, or by the one that it had. */
+static size_t key_index(const tr_node *map, const tr_field *f)
+{
+    const size_t i = tr_node_index(map, f->key);
+    return i == SIZE_MAX && f->was ? tr_node_index(map, f->was) : i;
+}
+
 static tr_status check_keys(const tr_node *map, size_t skip, const tr_field *fields,
                             const char *path)
 {
     for (size_t i = 0; map && i < map->count; i++) {
-        bool known = i == skip;
-        for (const tr_field *f = fields; f && f->key && !known; f++)
-            known = strcmp(f->key, map->keys[i]->text) == 0;
+        /* x-...: the user's own, such as anchors for later */
+        bool known = i == skip || strncmp(map->keys[i]->text, "x-", 2) == 0;
+        for (const tr_field *f = fields; f && f->key && !known; f++) known = key_index(map, f) == i;
         if (!known) return unknown_key(fields, map->keys[i], path);
     }
     return TR_OK;
@@ -269,7 +276,7 @@ static tr_status read_table(const view *v, const tr_field *fields, const char *p
     TR_TRY(check_keys(own, SIZE_MAX, fields, path));
     TR_TRY(check_keys(v->beside, v->skip, fields, path));
     for (const tr_field *f = fields; f && f->key; f++) {
-        size_t a = tr_node_index(own, f->key), b = tr_node_index(v->beside, f->key);
+        const size_t a = key_index(own, f), b = key_index(v->beside, f);
         const tr_node *n = a == SIZE_MAX ? NULL : own->values[a];
         if (b != SIZE_MAX && b != v->skip) {
             const tr_node *key = v->beside->keys[b];
@@ -324,6 +331,12 @@ static void clear(const tr_field *fields, void *base, bool release)
             break;
         case TR_FIELD_INTS:
             *(tr_ints *)p = (tr_ints){0};
+            break;
+        case TR_FIELD_SPAN:
+            *(tr_span *)p = (tr_span){0};
+            break;
+        case TR_FIELD_SPANS:
+            *(tr_spans *)p = (tr_spans){0};
             break;
         case TR_FIELD_NODE:
             *(const tr_node **)p = NULL;

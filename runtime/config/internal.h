@@ -68,6 +68,8 @@ size_t tr_fields_count(const tr_field *fields);
 const char *tr_field_expected(const tr_field *f, char *buf, size_t size);
 /* "path: found X, expected Y", with the nearest name where names are expected. */
 tr_status tr_field_unexpected(const tr_field *f, const tr_node *n, const char *path);
+/* Of a plain number (tr_span_unit). */
+int tr_span_default(const tr_field *f);
 /* Reads every kind but MAP, BLOCK and VARIANT into *to. */
 tr_status tr_field_read_simple(const tr_field *f, const tr_node *n, const char *path, void *to);
 void tr_text_append(char *buf, size_t size, const char *fmt, ...) TR_PRINTF(3, 4);
@@ -80,6 +82,8 @@ typedef struct {
 const tr_field *tr_config_fields(const tr_variant_def *stages, tr_config_table *t);
 /* c->data.normalize.inputs from what is written there. */
 tr_status tr_normalize_read(tr_config *c);
+/* c->data.normalize_targets likewise. */
+tr_status tr_normalize_targets_read(tr_config *c);
 void tr_normalize_free(tr_config *c);
 /* Fails unless a map's key is one of the model's inputs, whose names these are. */
 tr_status tr_input_check(const tr_node *key, const char *path, const char *const *names,

@@ -1,8 +1,10 @@
-/* data.normalize: {mean: ..., std: ...}, or a map of these by the model's inputs. Which it is, the
+/* data.normalize: auto, {mean: ..., std: ...}, or a map of these by the model's inputs. Which it is, the
  * values tell: those of the second are maps. */
-#include "runtime/config/internal.h"
+#include "runtime/config/schema.h"
 
-static const tr_field stats[] = {
+#include <string.h>
+
+const tr_field tr_normalize_fields[] = {
     TR_REALS("mean", offsetof(tr_normalize_config, mean), "", -1e30, 1e30, NULL,
              "subtracted from the input"),
     TR_REALS("std", offsetof(tr_normalize_config, std), "", 1e-30, 1e30, NULL,
@@ -17,10 +19,15 @@ static bool by_name(const tr_node *n)
     return false;
 }
 
+static bool is_auto(const tr_node *n)
+{
+    return n->kind == TR_NODE_SCALAR && strcmp(n->text, "auto") == 0;
+}
+
 static tr_status read_one(const tr_node *n, const char *path, tr_normalize_config *to)
 {
     tr_status st;
-    TR_TRY(tr_fields_read(n, stats, path, to));
+    TR_TRY(tr_fields_read(n, tr_normalize_fields, path, to));
     if (to->mean.count > 1 && to->std.count > 1 && to->mean.count != to->std.count)
         st = tr_node_fail(tr_node_get(n, "std"), "%s.std: %zu values, where mean has %zu", path,
                           to->std.count, to->mean.count);
@@ -36,8 +43,10 @@ tr_status tr_normalize_read(tr_config *c)
     tr_status st = TR_OK;
     if (tr_node_empty(n)) n = c->data.normalize.written = NULL;
     if (!n) return TR_OK;
+    c->data.normalize.automatic = is_auto(n);
+    if (c->data.normalize.automatic) return TR_OK;
     if (n->kind != TR_NODE_MAP)
-        return tr_node_fail(n, "data.normalize: found %s, expected a map of mean and std",
+        return tr_node_fail(n, "data.normalize: found %s, expected a map of mean and std, or auto",
                             tr_node_show(n, show));
     if (n->count == 0) return TR_OK;
     const bool named = by_name(n);
@@ -56,9 +65,43 @@ out:
     return st;
 }
 
+tr_status tr_normalize_targets_read(tr_config *c)
+{
+    const tr_node *n = c->data.normalize_targets.written;
+    char show[TR_SHOW];
+    if (tr_node_empty(n)) n = c->data.normalize_targets.written = NULL;
+    if (!n) return TR_OK;
+    c->data.normalize_targets.present = true;
+    c->data.normalize_targets.automatic = is_auto(n);
+    if (c->data.normalize_targets.automatic) return TR_OK;
+    if (n->kind != TR_NODE_MAP)
+        return tr_node_fail(
+            n, "data.normalize_targets: found %s, expected a map of mean and std, or auto",
+            tr_node_show(n, show));
+    return read_one(n, "data.normalize_targets", &c->data.normalize_targets.stats);
+}
+
 void tr_normalize_free(tr_config *c)
 {
+    tr_fields_free(tr_normalize_fields, &c->data.normalize_targets.stats);
     for (size_t i = 0; i < c->data.normalize.count; i++)
-        tr_fields_free(stats, &c->data.normalize.inputs[i]);
+        tr_fields_free(tr_normalize_fields, &c->data.normalize.inputs[i]);
     tr_free(c->data.normalize.inputs);
+}
+
+tr_status tr_config_settled(const tr_config *c)
+{
+    const tr_node *n = c->data.table.categories;
+    bool categories = false;
+    for (size_t i = 0; n && i < n->count; i++) categories |= n->values[i]->kind == TR_NODE_SCALAR;
+    const char *key = c->data.normalize.automatic           ? "data.normalize: auto"
+                      : c->data.normalize_targets.automatic ? "data.normalize_targets: auto"
+                      : categories                          ? "data.table.categories: auto"
+                      : tr_config_balances(c) ? "model.loss.cross_entropy.class_weights: balanced"
+                                              : NULL;
+    if (!key) return TR_OK;
+    return TR_FAIL(TR_CONFIG,
+                   "%s: %s: training finds the values and keeps them in its run files; here they "
+                   "must be given (trainer check CONFIG --data says what they are)",
+                   c->file ? c->file : "config", key);
 }

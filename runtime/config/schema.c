@@ -71,8 +71,9 @@ static const tr_field run[] = {
               "share no memory, keep all of them; auto: on with several nodes of CPUs or several "
               "GPUs. Ranks that share a node's memory share them either way. Checkpoints are the "
               "same"),
-    TR_NODE("skip_passes", IN(run, skip_passes), "",
-            "list of passes over the graph that are left out, to compare (docs/passes.md)"),
+    TR_SHAPED("skip_passes", IN(run, skip_passes), "",
+              "list of passes over the graph that are left out, to compare (docs/passes.md)",
+              TR_SCHEMA_NAMES),
     TR_REAL("timeout", IN(run, timeout), "300", 1, 1e7, "s",
             "how long a rank waits for its peers before it gives up, and names those that did not "
             "come; while one of them reads or writes a file, nobody counts"),

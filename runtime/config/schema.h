@@ -9,8 +9,9 @@
 /* The word that stands for 0. */
 #define ZERO(text) .auto_text = (text), .auto_value = 0
 
-extern const tr_field tr_data_fields[];  /* offsets in tr_config.data */
-extern const tr_field tr_model_fields[]; /* in tr_config.model */
-extern const tr_field tr_train_fields[]; /* in tr_config.train */
+extern const tr_field tr_data_fields[];      /* offsets in tr_config.data */
+extern const tr_field tr_model_fields[];     /* in tr_config.model */
+extern const tr_field tr_train_fields[];     /* in tr_config.train */
+extern const tr_field tr_normalize_fields[]; /* in tr_normalize_config */
 
 #endif

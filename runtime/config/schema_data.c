@@ -3,26 +3,59 @@
 
 #define SOURCE(member) offsetof(tr_source_config, member)
 
-static const char *const formats[] = {"auto",    "hdf5",     "idx",       "npy",
-                                      "cifar10", "cifar100", "synthetic", NULL};
-static const char *const inits[] = {"kaiming", "xavier", "normal", "zeros", NULL};
+static const char *const formats[] = {"auto",     "hdf5",      "idx", "npy", "cifar10",
+                                      "cifar100", "synthetic", "csv", NULL};
+static const char *const inits[] = {"kaiming", "xavier", "normal", "zeros", "he", NULL};
 
 /* ---- data ---------------------------------------------------------------------------------- */
 
 static const tr_field source[] = {
-    TR_TEXT("path", SOURCE(path), "",
-            "the file with inputs and labels (hdf5, cifar; several CIFAR files: comma-separated)"),
+    TR_TEXT(
+        "path", SOURCE(path), "",
+        "the file with inputs and labels (hdf5, csv, cifar; several CIFAR files: comma-separated)"),
     TR_CHOICE("format", SOURCE(format), formats, "auto",
-              "auto goes by the extension: .h5, .hdf5; .idx, -ubyte, .gz; .npy; .bin"),
-    TR_NODE("inputs", SOURCE(inputs), "",
-            "hdf5: the dataset of the inputs; idx, npy: their file; a map of these by input name "
-            "for a model with named inputs"),
-    TR_TEXT("labels", SOURCE(labels), "",
-            "hdf5: the dataset of the labels or target values; idx, npy: their file"),
+              "auto goes by the extension: .h5, .hdf5; .idx, -ubyte, .gz; .npy; .bin; .csv"),
+    TR_SHAPED("inputs", SOURCE(inputs), "",
+              "hdf5: the dataset of the inputs; idx, npy: their file; csv: columns, a list (where "
+              "none are named, data.train's in its order, there all but labels'); a map of these "
+              "by input name for a model with named inputs",
+              TR_SCHEMA_SOURCES),
+    TR_TEXT(
+        "labels", SOURCE(labels), "",
+        "hdf5: the dataset of the labels or target values; idx, npy: their file; csv: the column"),
     TR_INT("samples", SOURCE(samples), "all", 1, 1e12, "samples",
-           "the first so many; synthetic: how many to make", ZERO("all")),
+           "so many, from offset on; synthetic: how many to make", ZERO("all")),
+    TR_INT("offset", SOURCE(offset), "0", 0, 1e12, "samples", "leave out so many at the beginning"),
     TR_INT("classes", SOURCE(classes), "auto", 1, 1e9, "classes",
            "synthetic: how many classes; auto: the model's outputs", ZERO("auto")),
+    TR_END,
+};
+
+#define SPLIT(member) offsetof(tr_split_config, member)
+static const tr_field split[] = {
+    TR_REAL("fraction", SPLIT(fraction), NULL, 0.000001, 0.999999, NULL,
+            "of data.train's samples, that are held out: at least one, and not all"),
+    TR_INT("seed", SPLIT(seed), "1", 0, 1e15, NULL,
+           "which ones; the model's seed has no part in it"),
+    TR_BOOL("stratify", SPLIT(stratify), "false", "hold out the same part of each class"),
+    TR_END,
+};
+
+static const char *const missing[] = {"error", "drop", "zero", NULL};
+static const tr_field table[] = {
+    TR_TEXT("delimiter", IN(data.table, delimiter), ",",
+            "between fields: one character; tab: \"\\t\""),
+    TR_CHOICE("missing", IN(data.table, missing), missing, "error",
+              "empty fields, NA, NaN and null in columns that are used: an error, their lines left "
+              "out (not of data.predict, where they are an error), or 0 (all 0 of a category; an "
+              "error for labels and ids)"),
+    TR_SHAPED(
+        "categories", IN(data.table, categories), "",
+        "columns of texts by name, {colour: [red, green]}: an input of values has a 1 at the "
+        "text's place and 0 at the others, one of ids (an embedding's) and labels its number; "
+        "auto: the texts of data.train, in order, kept in run files",
+        "{\"type\":\"object\",\"additionalProperties\":{\"anyOf\":[{\"const\":\"auto\"},{\"type\":"
+        "\"array\",\"minItems\":1,\"items\":{\"type\":[\"string\",\"number\",\"boolean\"]}}]}}"),
     TR_END,
 };
 
@@ -41,11 +74,31 @@ const tr_field tr_data_fields[] = {
             "not given"),
     TR_BLOCK("train", IN(data, train), source, NULL, "the training set"),
     TR_BLOCK("eval", IN(data, eval), source, "", "the set to evaluate on"),
-    TR_NODE("normalize", IN(data, normalize.written), "",
-            "(input - mean) / std: {mean: 0.5, std: 0.25}, each one number, or a list with one for "
-            "each channel of an image, or each feature (the last dimension) of another input. "
-            "Where a model has images and other inputs, by their names: {photo: {mean: 127.5, std: "
-            "70}, age: {std: 100}}; those not named stay as they are"),
+    TR_BLOCK("split", IN(data, split), split, "",
+             "holds samples of data.train out of training, the same ones in any run; they are what "
+             "is evaluated on where there is no data.eval"),
+    TR_BLOCK("predict", IN(data, predict), source, "",
+             "what `trainer predict` runs on: as the others, and labels may be missing"),
+    TR_SHAPED("class_names", IN(data, class_names), "", "names of the classes, in their order",
+              "{\"type\":\"array\",\"items\":{\"type\":[\"string\",\"number\"]}}"),
+    TR_SHAPED(
+        "normalize", IN(data, normalize.written), "",
+        "(input - mean) / std of the file's values (pixels of 8 bits are 0 to 255): auto, computed "
+        "over "
+        "data.train and kept in run files, or {mean: 0.5, std: 0.25}, each one number, or a list "
+        "with one for "
+        "each channel of an image, or each feature (the last dimension) of another input. "
+        "Where a model has images and other inputs, by their names: {photo: {mean: 127.5, std: "
+        "70}, age: {std: 100}}; those not named stay as they are",
+        TR_SCHEMA_NORMALIZE),
+    TR_SHAPED(
+        "normalize_targets", IN(data, normalize_targets.written), "",
+        "losses of values: the model learns (target - mean) / std, auto or {mean: , std: } as "
+        "above, "
+        "one or a list for the last dimension; losses are of these, while evaluate's MAE, RMSE "
+        "and R2 and predictions are in the file's units",
+        "{\"anyOf\":[{\"$ref\":\"#/$defs/normalize-one\"},{\"const\":\"auto\"}]}"),
+    TR_MAP("table", IN(data, table), table, "", "how CSV files are read"),
     TR_MAP("augment", IN(data, augment), augment, "", "random changes of training images"),
     TR_INT("workers", IN(data, workers), "1", 0, 256, "threads",
            "loader threads of a rank; 0 loads in the step loop"),
@@ -65,7 +118,10 @@ static const tr_field cross_entropy[] = {
     TR_REAL("label_smoothing", IN(model.loss, label_smoothing), "0", 0, 1, NULL,
             "share of the target spread evenly over all classes"),
     TR_REALS("class_weights", IN(model.loss, class_weights), "", 0, 1e9, NULL,
-             "weight of the loss of samples by class, one a class"),
+             "weight of the loss of samples by class, one a class; balanced: samples / (classes * "
+             "samples "
+             "of the class), of data.train",
+             .auto_text = "balanced", .auto_value = -1),
     TR_END,
 };
 
@@ -79,15 +135,49 @@ static const tr_variant_def losses[] = {
                          "Binary cross entropy of logits and targets from 0 to 1, an output each"},
     {.name = NULL}};
 
+const tr_field tr_loss_fields[] = {
+    TR_VARIANT("loss", offsetof(tr_loss_config, kind), losses, 0, NULL,
+               "what training makes small"),
+    TR_END,
+};
+
 const tr_field tr_model_fields[] = {
     TR_INTS("input", IN(model, input), "", 1, 1e9, NULL,
             "dimensions of one sample, channels first; this or inputs"),
-    TR_NODE("inputs", IN(model, inputs), "",
-            "several inputs by name: {image: [1, 8, 8], meta: [4]}"),
-    TR_NODE("layers", IN(model, layers), NULL, "the list of layers, in order"),
+    TR_SHAPED("inputs", IN(model, inputs), "",
+              "several inputs by name: {image: [1, 8, 8], meta: [4]}", TR_SCHEMA_INPUTS),
+    TR_SHAPED(
+        "params", IN(model, params), "",
+        "parameters of the whole list of layers, {width: 64}: $width stands for the value, "
+        "$width * 2 (+ - * / // %, brackets) for the number, ${width} for the text within another",
+        TR_SCHEMA_MAP),
+    TR_SHAPED(
+        "define", IN(model, define), "",
+        "blocks, {NAME: {params: {out: , stride: 1}, layers: [...]}}: NAME is then a layer with "
+        "these options, name and from; $out in its layers stands for what it is given. A "
+        "parameter without a default is required",
+        TR_SCHEMA_MAP),
+    TR_SHAPED("layers", IN(model, layers), NULL, "the list of layers, in order", TR_SCHEMA_LAYERS),
     TR_VARIANT("loss", IN(model, loss.kind), losses, IN(model, loss), NULL,
                "what training makes small"),
     TR_CHOICE("init", IN(model, init), inits, "kaiming",
-              "initial weights, where a layer does not say"),
+              "initial weights, where a layer does not say; kaiming: uniform within 1 / "
+              "sqrt(fan_in), biases, too, "
+              "as PyTorch's layers are by default; he: normal with deviation sqrt(2 / fan_in) (He "
+              "et al. 2015), for "
+              "ReLU; xavier: uniform within sqrt(6 / (fan_in + fan_out)) (Glorot and Bengio 2010); "
+              "normal: deviation "
+              "0.02; with these four biases are 0"),
+    TR_NODE(
+        "init_from", IN(model, init_from), "",
+        "values that training starts from: a run file, .safetensors, .npz or .h5 with arrays named "
+        "as PyTorch names them, `conv1.weight`, `layer1.0.bn1.running_mean`. Or {file: FILE, "
+        "strict: false, map: {\"backbone.*\": \"*\", \"fc.*\": \"\"}}: map changes names of the "
+        "file "
+        "to the model's, * stands for any text, the first pattern that matches counts, \"\" leaves "
+        "an array out; strict (true): every parameter and state of the model and every array of "
+        "the "
+        "file must find its other, false: what fits is taken, and the log says what was not. "
+        "A resumed run does not read it again"),
     TR_END,
 };

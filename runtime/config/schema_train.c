@@ -10,6 +10,7 @@ static const tr_field_word sync_words[] = {
     {"true", TR_SYNC_ALL}, {"false", TR_SYNC_NONE}, {NULL, 0}};
 static const tr_field_word scale_words[] = {{"none", 0}, {"dynamic", -1}, {NULL, 0}};
 
+static const char *const results[] = {"auto", "last", "best", "ema", NULL};
 static const char *const precisions[] = {"fp32", "bf16", "fp16", NULL};
 static const char *const nonfinites[] = {"skip", "stop", "rollback", NULL};
 
@@ -47,17 +48,78 @@ static const tr_field lion[] = {
     DECAY("0"),
     TR_END,
 };
+static const tr_field adam[] = {
+    RATE("0.001"),
+    BETA(beta1, "0.9", "decay of the mean gradient"),
+    BETA(beta2, "0.999", "decay of the mean squared gradient"),
+    TR_REAL("eps", OPT(eps), "1e-8", 1e-30, 1, NULL,
+            "added to the root of the mean squared gradient"),
+    DECAY("0"),
+    TR_END,
+};
+static const tr_field rmsprop[] = {
+    RATE("0.01"),
+    TR_REAL("alpha", OPT(beta2), "0.99", 0, 0.999999, NULL, "decay of the mean squared gradient"),
+    TR_REAL("eps", OPT(eps), "1e-8", 1e-30, 1, NULL,
+            "added to the root of the mean squared gradient"),
+    TR_REAL("momentum", OPT(momentum), "0", 0, 0.999999, NULL,
+            "decay of the running step; 0: none is kept"),
+    TR_BOOL("centered", OPT(centered), "false",
+            "divides by the deviation of the gradient, not by its root mean square"),
+    DECAY("0"),
+    TR_END,
+};
+#define ADAPT                                                                                      \
+    TR_BOOL("adapt_all", OPT(adapt_all), "false",                                                  \
+            "steps of biases and norms go by their norms, too, not only those of weights")
+static const tr_field lars[] = {
+    RATE(NULL),
+    TR_REAL("momentum", OPT(momentum), "0.9", 0, 0.999999, NULL,
+            "decay of the running gradient; 0: none is kept"),
+    TR_REAL("trust_coefficient", OPT(trust_coefficient), "0.001", 1e-9, 1e3, NULL,
+            "length of a step as a share of the weight's"),
+    TR_REAL("eps", OPT(eps), "1e-8", 1e-30, 1, NULL,
+            "added to what the weight's norm is divided by"),
+    DECAY("0"),
+    ADAPT,
+    TR_END,
+};
+static const tr_field lamb[] = {
+    RATE("0.001"),
+    BETA(beta1, "0.9", "decay of the mean gradient"),
+    BETA(beta2, "0.999", "decay of the mean squared gradient"),
+    TR_REAL("eps", OPT(eps), "1e-6", 1e-30, 1, NULL,
+            "added to the root of the mean squared gradient"),
+    DECAY("0.01"),
+    ADAPT,
+    TR_END,
+};
 static const tr_variant_def optimizers[] = {
     [TR_OPT_SGD] = {"sgd", sgd, "Stochastic gradient descent", 0},
     [TR_OPT_ADAMW] = {"adamw", adamw, "AdamW (Loshchilov and Hutter, 2019)", 0},
     [TR_OPT_LION] = {"lion", lion, "Lion (Chen et al., 2023)", 0},
+    [TR_OPT_ADAM] =
+        {"adam", adam,
+         "Adam (Kingma and Ba, 2015): weight decay is part of the gradient, unlike adamw's", 0},
+    [TR_OPT_RMSPROP] = {"rmsprop", rmsprop, "RMSprop (Tieleman and Hinton, 2012), as PyTorch's", 0},
+    [TR_OPT_LARS] =
+        {"lars", lars,
+         "LARS (You et al., 2017), for large batches: SGD with momentum, where g + "
+         "weight_decay w of each parameter is multiplied by trust_coefficient |w| / (|g| "
+         "+ weight_decay |w| + eps). Norms are of whole parameters with any number of "
+         "ranks, the same bits however they are sharded",
+         0},
+    [TR_OPT_LAMB] = {"lamb", lamb,
+                     "LAMB (You et al., 2019), for large batches: AdamW's step u, weight decay in "
+                     "it, of each parameter multiplied by |w| / |u|",
+                     0},
     {0}};
 
 /* ---- schedules ----------------------------------------------------------------------------- */
 
 #define WARMUP                                                                                     \
-    TR_INT("warmup", SCHEDULE(warmup), "0", 0, 1e12, "steps",                                      \
-           "the learning rate rises in a line over the first so many"),                            \
+    TR_SPAN("warmup", SCHEDULE(warmup), "0", 0, 1e12, "steps",                                     \
+            "the learning rate rises in a line over the first so many"),                           \
         TR_REAL(                                                                                   \
             "warmup_start", SCHEDULE(warmup_start), "auto", 0, 1, NULL,                            \
             "learning rate of the first step, as a fraction of lr, which the last step of the "    \
@@ -73,16 +135,61 @@ static const tr_variant_def optimizers[] = {
 #define GAMMA                                                                                      \
     TR_REAL("gamma", SCHEDULE(gamma), "0.1", 1e-9, 1, NULL, "factor of the learning rate each time")
 
+static const char *const anneals[] = {"cos", "linear", NULL};
+#define RESTART                                                                                    \
+    TR_SPANS("restart", SCHEDULE(restart), "", 1, 1e12, "steps",                                   \
+             "when the curve begins anew, warm-up and all, ascending: each part, up to "           \
+             "the next one or the end, is as a run of its length. So a run that is extended goes " \
+             "on from a full learning rate")
+
 static const tr_field constant[] = {WARMUP, TR_END};
 static const tr_field step[] = {
-    TR_INTS("milestones", SCHEDULE(milestones), NULL, 1, 1e9, "epochs",
-            "epochs at which the learning rate drops, ascending"),
+    TR_SPANS("milestones", SCHEDULE(milestones), NULL, 1, 1e9, "epochs",
+             "when the learning rate drops, ascending"),
     GAMMA,
     WARMUP,
     TR_END,
 };
-static const tr_field cosine[] = {WARMUP, FINAL, TR_END};
-static const tr_field linear[] = {WARMUP, FINAL, TR_END};
+static const tr_field cosine[] = {WARMUP, FINAL, RESTART, TR_END};
+static const tr_field linear[] = {WARMUP, FINAL, RESTART, TR_END};
+static const tr_field polynomial[] = {
+    TR_REAL("power", SCHEDULE(power), "1", 1e-3, 100, NULL,
+            "the learning rate falls as (1 - i/n)^power; as PyTorch's PolynomialLR(total_iters=n)"),
+    WARMUP,
+    FINAL,
+    RESTART,
+    TR_END,
+};
+static const tr_field exponential[] = {
+    TR_REAL("gamma", SCHEDULE(gamma), NULL, 1e-9, 1, NULL, "factor of the learning rate each time"),
+    TR_SPAN("period", SCHEDULE(period), "1", 1e-9, 1e9, "epochs",
+            "how often: all at once at the end of each; 1 step falls smoothly"),
+    WARMUP,
+    TR_END,
+};
+static const tr_field restarts[] = {
+    TR_SPAN("period", SCHEDULE(period), NULL, 1e-9, 1e9, "epochs", "length of the first cycle"),
+    TR_INT("mult", SCHEDULE(mult), "1", 1, 1000, NULL,
+           "each cycle is so many times as long as the one before"),
+    TR_REAL("final", SCHEDULE(final), "0", 0, 1, NULL,
+            "where each cycle ends, as a fraction of lr"),
+    WARMUP,
+    TR_END,
+};
+static const tr_field one_cycle[] = {
+    TR_REAL("pct_start", SCHEDULE(pct_start), "0.3", 1e-6, 1, NULL,
+            "share of the run in which the learning rate rises"),
+    TR_CHOICE("anneal_strategy", SCHEDULE(anneal), anneals, "cos",
+              "how it goes from one to the next: half a cosine, or a line"),
+    TR_REAL("div_factor", SCHEDULE(div_factor), "25", 1, 1e9, NULL,
+            "the run begins with lr / div_factor"),
+    TR_REAL("final_div_factor", SCHEDULE(final_div_factor), "10000", 1, 1e12, NULL,
+            "its last step has lr / div_factor / final_div_factor"),
+    TR_BOOL("three_phase", SCHEDULE(three_phase), "false",
+            "down to where it began in as long as it rose, and only then to the end"),
+    RESTART,
+    TR_END,
+};
 static const tr_field plateau[] = {
     TR_INT("patience", SCHEDULE(patience), "10", 0, 1e9, "evaluations",
            "without improvement before the learning rate drops"),
@@ -94,11 +201,27 @@ static const tr_field plateau[] = {
 };
 static const tr_variant_def schedules[] = {
     [TR_SCHEDULE_CONSTANT] = {"constant", constant, "The learning rate stays", 0},
-    [TR_SCHEDULE_STEP] = {"step", step, "Drops at given epochs", 0},
+    [TR_SCHEDULE_STEP] = {"step", step, "Drops at given times", 0},
     [TR_SCHEDULE_COSINE] = {"cosine", cosine, "Falls along half a cosine to the last step", 0},
     [TR_SCHEDULE_LINEAR] = {"linear", linear, "Falls in a line to the last step", 0},
     [TR_SCHEDULE_PLATEAU] = {"plateau", plateau, "Drops when the evaluation loss stops improving",
                              0},
+    [TR_SCHEDULE_ONE_CYCLE] =
+        {"one_cycle", one_cycle,
+         "Up to lr and down to next to nothing (Smith and Topin, 2018), as PyTorch's OneCycleLR "
+         "with cycle_momentum=False: the last step of the run has the end's",
+         0},
+    [TR_SCHEDULE_EXPONENTIAL] = {"exponential", exponential,
+                                 "Falls by the same factor again and again, as PyTorch's "
+                                 "ExponentialLR",
+                                 0},
+    [TR_SCHEDULE_POLYNOMIAL] = {"polynomial", polynomial,
+                                "Falls as a power of what is left of the run", 0},
+    [TR_SCHEDULE_RESTARTS] = {"restarts", restarts,
+                              "Half a cosine again and again (SGDR; Loshchilov and Hutter, 2017), "
+                              "as PyTorch's CosineAnnealingWarmRestarts when stepped after every "
+                              "update; counted from the end of the warm-up",
+                              0},
     {0}};
 
 /* ---- the rest ------------------------------------------------------------------------------ */
@@ -146,6 +269,31 @@ static const tr_field early_stop[] = {
             "the loss must fall by more than this to count as improvement"),
     TR_END,
 };
+
+static const tr_variant_def metrics[] = {
+    [TR_METRIC_ACCURACY] = {"accuracy", NULL,
+                            "The share of samples whose class was predicted (cross_entropy, bce)",
+                            0},
+    [TR_METRIC_TOP5] = {"top5", NULL,
+                        "The share of samples whose class is among the five most probable "
+                        "(cross_entropy, more than five classes)",
+                        0},
+    [TR_METRIC_F1] = {"f1", NULL,
+                      "The harmonic mean of precision and recall: of two classes that of class 1, "
+                      "else the mean over classes (cross_entropy, bce)",
+                      0},
+    [TR_METRIC_AUC] = {"auc", NULL,
+                       "The area under the ROC curve: of two classes that of class 1, else the "
+                       "mean over classes (cross_entropy, bce)",
+                       0},
+    [TR_METRIC_MAE] = {"mae", NULL, "The mean absolute error (mse)", 0},
+    [TR_METRIC_R2] = {"r2", NULL, "The coefficient of determination, a mean over outputs (mse)", 0},
+    {0}};
+
+const char *tr_metric_name(tr_metric metric)
+{
+    return metrics[metric].name;
+}
 
 static const tr_field distill[] = {
     TR_DISTILL_FIELDS(0),
@@ -198,6 +346,27 @@ const tr_field tr_train_fields[] = {
         ZERO("none")),
     TR_VARIANT("optimizer", IN(train, optimizer.kind), optimizers, IN(train, optimizer.o), "adamw",
                "how gradients change weights"),
+    TR_SHAPED(
+        "groups", IN(train, groups), "",
+        "parameters that are trained otherwise, as PyTorch's param_groups: [{match: \"head.*\", "
+        "lr: "
+        "0.01, weight_decay: 0}]. match: a pattern of names as `trainer inspect` lists them "
+        "(`head.weight`), or a list; each * stands for any text. The first group that matches "
+        "counts. lr: in the place of optimizer.lr, and follows the schedule alike; weight_decay, "
+        "decay_all: in the place of the optimizer's. What is left out is the optimizer's. A "
+        "layer's "
+        "lr_factor and decay_factor are multiplied in",
+        "{\"type\":\"array\",\"items\":{\"type\":\"object\",\"required\":[\"match\"]}}"),
+    TR_SHAPED(
+        "freeze", IN(train, freeze), "",
+        "parameters that stay as they are, a pattern or a list: [\"conv*\", \"layer1.*\"]; as "
+        "PyTorch's requires_grad = False. They have no gradients, no moments, no part in "
+        "clip_norm. "
+        "A layer of the model may say `freeze: true` of itself, too",
+        TR_SCHEMA_NAMES),
+    TR_BOOL("freeze_statistics", IN(train, freeze_statistics), "false",
+            "batchnorm layers whose `running_mean` a pattern of freeze matches normalize by their "
+            "running statistics, which stay as they are (PyTorch's .eval())"),
     TR_VARIANT("schedule", IN(train, schedule.kind), schedules, IN(train, schedule.o), "constant",
                "the learning rate over time"),
     TR_VARIANT("recompute", IN(train, recompute.kind), recomputes, IN(train, recompute), "none",
@@ -217,6 +386,15 @@ const tr_field tr_train_fields[] = {
             "weights after every update, from the initial weights on (PyTorch's AveragedModel "
             "starts with those after the first update instead)",
             ZERO("none")),
+    TR_CHOICE("result", IN(train, result), results, "auto",
+              "whose weights model.h5 holds: those after the last step, those of the evaluation "
+              "with the lowest loss (checkpoint.best), or their running average after the last "
+              "step (ema). auto: ema where it is set, else last"),
+    TR_ENTRY("metrics", LIST, IN(train, metrics), "",
+             "what evaluations measure beside the loss; where it is not given, accuracy and top5 "
+             "where the loss has them. f1, auc, mae and r2 keep a rank's "
+             "outputs and targets in memory while it evaluates",
+             .variants = metrics),
     TR_CHOICE("on_nonfinite", IN(train, on_nonfinite), nonfinites, "skip",
               "gradient with NaN or infinity: skip the update, stop, or roll back to the last "
               "checkpoint"),

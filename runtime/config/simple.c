@@ -49,6 +49,13 @@ const char *tr_field_expected(const tr_field *f, char *buf, size_t size)
     case TR_FIELD_REALS:
         tr_text_append(buf, size, "up to %d numbers", TR_REALS_MAX);
         break;
+    case TR_FIELD_SPAN:
+        tr_text_append(buf, size, "a number of %s, N steps, N epochs, or N%%", f->unit);
+        break;
+    case TR_FIELD_SPANS:
+        tr_text_append(buf, size, "up to %d of: a number of %s, N steps, N epochs, N%%",
+                       TR_LIST_MAX, f->unit);
+        break;
     case TR_FIELD_BOOL:
         tr_text_append(buf, size, "true or false");
         break;
@@ -97,6 +104,24 @@ tr_status tr_field_unexpected(const tr_field *f, const tr_node *n, const char *p
                         text ? "the quoted text " : "", tr_node_show(n, show),
                         tr_field_expected(f, want, sizeof want), near ? "; did you mean \"" : "",
                         near ? near : "", near ? "\"?" : "");
+}
+
+int tr_span_default(const tr_field *f)
+{
+    return strcmp(f->unit, "epochs") == 0 ? TR_SPAN_EPOCHS : TR_SPAN_STEPS;
+}
+
+uint64_t tr_span_steps(tr_span s, uint64_t total, uint64_t steps_per_epoch)
+{
+    switch ((tr_span_unit)s.unit) {
+    case TR_SPAN_EPOCHS:
+        return (uint64_t)llround(s.value * (double)steps_per_epoch);
+    case TR_SPAN_PERCENT:
+        return (uint64_t)llround(s.value * (double)total / 100);
+    case TR_SPAN_STEPS:
+        break;
+    }
+    return (uint64_t)s.value;
 }
 
 /* ---- Single values --------------------------------------------------------------------------- */
@@ -166,6 +191,35 @@ static tr_status read_real(const tr_field *f, const tr_node *n, const char *path
                                  : tr_field_unexpected(f, n, path);
 }
 
+/* A number with what it counts; plain: the field's unit. */
+static tr_status read_span(const tr_field *f, const tr_node *n, const char *path, tr_span *out)
+{
+    static const struct {
+        const char *text;
+        int unit;
+    } units[] = {{"%", TR_SPAN_PERCENT},  {" step", TR_SPAN_STEPS},   {" steps", TR_SPAN_STEPS},
+                 {" %", TR_SPAN_PERCENT}, {" epoch", TR_SPAN_EPOCHS}, {" epochs", TR_SPAN_EPOCHS}};
+    char number[32];
+    if (n->kind != TR_NODE_SCALAR) return tr_field_unexpected(f, n, path);
+    const size_t digits = strcspn(n->text, " %");
+    const char *rest = n->text + digits;
+    bool known = !*rest && !n->quoted;
+    out->unit = tr_span_default(f);
+    for (size_t i = 0; i < TR_COUNT(units) && *rest; i++)
+        if (strcmp(rest, units[i].text) == 0) {
+            out->unit = units[i].unit;
+            known = true;
+        }
+    snprintf(number, sizeof number, "%.*s", (int)digits, n->text);
+    if (!known || digits >= sizeof number || tr_parse_real(number, &out->value) != TR_NUMBER_OK)
+        return tr_field_unexpected(f, n, path);
+    const double most = out->unit == TR_SPAN_PERCENT ? 100 : 1e12;
+    const bool whole = out->unit != TR_SPAN_STEPS || out->value == floor(out->value);
+    const double least = *rest ? (f->min > 0 ? 1e-9 : 0) : f->min;
+    return whole && out->value >= least && out->value <= most ? TR_OK
+                                                              : tr_field_unexpected(f, n, path);
+}
+
 static tr_status read_bool(const tr_field *f, const tr_node *n, const char *path, bool *out)
 {
     bool yes = n->kind == TR_NODE_SCALAR && strcmp(n->text, "true") == 0;
@@ -205,9 +259,13 @@ static tr_status read_list(const tr_field *f, const tr_node *n, const char *path
     bool list = n->kind == TR_NODE_LIST, ints = f->kind == TR_FIELD_INTS;
     size_t count = list ? n->count : 1;
     tr_node **items = list ? n->values : &one;
-    if (count == 0 || count > (ints ? TR_LIST_MAX : TR_REALS_MAX))
+    if (count == 0 || count > (f->kind == TR_FIELD_REALS ? TR_REALS_MAX : TR_LIST_MAX))
         return tr_field_unexpected(f, n, path);
-    if (ints) {
+    if (f->kind == TR_FIELD_SPANS) {
+        tr_spans *to = out;
+        for (size_t i = 0; i < count; i++) TR_TRY(read_span(f, items[i], path, &to->v[i]));
+        to->count = count;
+    } else if (ints) {
         tr_ints *to = out;
         for (size_t i = 0; i < count; i++) TR_TRY(read_int(f, items[i], path, &to->v[i]));
         to->count = count;
@@ -235,8 +293,11 @@ tr_status tr_field_read_simple(const tr_field *f, const tr_node *n, const char *
         return read_string(f, n, path, to);
     case TR_FIELD_CHOICE:
         return read_choice(f, n, path, to);
+    case TR_FIELD_SPAN:
+        return read_span(f, n, path, to);
     case TR_FIELD_INTS:
     case TR_FIELD_REALS:
+    case TR_FIELD_SPANS:
         return read_list(f, n, path, to);
     case TR_FIELD_NODE:
         *(const tr_node **)to = n;

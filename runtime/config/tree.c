@@ -137,6 +137,19 @@ size_t tr_node_index(const tr_node *map, const char *key)
     return SIZE_MAX;
 }
 
+void tr_document_drop(tr_document *doc, const char *key)
+{
+    tr_node *map = doc->root;
+    size_t n = 0;
+    if (map->kind != TR_NODE_MAP) return;
+    for (size_t i = 0; i < map->count; i++) {
+        if (strcmp(map->keys[i]->text, key) == 0) continue;
+        map->keys[n] = map->keys[i];
+        map->values[n++] = map->values[i];
+    }
+    map->count = n;
+}
+
 const tr_node *tr_node_get(const tr_node *map, const char *key)
 {
     size_t i = tr_node_index(map, key);

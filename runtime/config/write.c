@@ -45,17 +45,38 @@ static tr_node *real_node(tr_arena *a, const tr_field *f, double v)
     return text_node(a, word ? word : tr_format_real(v, buf), false);
 }
 
+static tr_node *span_node(tr_arena *a, const tr_field *f, const tr_span *s)
+{
+    static const char *const units[] = {" steps", " epochs", "%"};
+    char buf[48], number[32];
+    const bool plain = s->unit == tr_span_default(f);
+    snprintf(buf, sizeof buf, "%s%s", tr_format_real(s->value, number),
+             plain ? "" : units[s->unit]);
+    return text_node(a, buf, !plain);
+}
+
+static size_t list_count(const tr_field *f, const void *at)
+{
+    return f->kind == TR_FIELD_INTS    ? ((const tr_ints *)at)->count
+           : f->kind == TR_FIELD_SPANS ? ((const tr_spans *)at)->count
+                                       : ((const tr_reals *)at)->count;
+}
+
 static tr_status build_list(tr_arena *a, const tr_field *f, const void *at, tr_node **out)
 {
     tr_status st = TR_OK;
-    bool ints = f->kind == TR_FIELD_INTS;
-    size_t count = ints ? ((const tr_ints *)at)->count : ((const tr_reals *)at)->count;
+    const size_t count = list_count(f, at);
     if (count == 0) return TR_OK;
+    if (f->kind == TR_FIELD_REALS && count == 1 && word_for(f, *((const tr_reals *)at)->v)) {
+        *out = real_node(a, f, *((const tr_reals *)at)->v); /* the word stands for the list */
+        return *out ? TR_OK : tr_last_status();
+    }
     tr_node *list = tr_node_new(a, TR_NODE_LIST, NOWHERE);
     if (!list) return tr_last_status();
     for (size_t i = 0; i < count; i++) {
-        tr_node *n = ints ? int_node(a, f, ((const tr_ints *)at)->v[i])
-                          : real_node(a, f, ((const tr_reals *)at)->v[i]);
+        tr_node *n = f->kind == TR_FIELD_INTS    ? int_node(a, f, ((const tr_ints *)at)->v[i])
+                     : f->kind == TR_FIELD_SPANS ? span_node(a, f, &((const tr_spans *)at)->v[i])
+                                                 : real_node(a, f, ((const tr_reals *)at)->v[i]);
         if (!n) return tr_last_status();
         TR_TRY(tr_node_add(a, list, NULL, n));
     }
@@ -139,8 +160,12 @@ static tr_status build_value(tr_arena *a, const tr_field *f, const void *base, t
     case TR_FIELD_NODE:
         *out = *(tr_node *const *)at;
         return TR_OK;
+    case TR_FIELD_SPAN:
+        *out = span_node(a, f, at);
+        break;
     case TR_FIELD_INTS:
     case TR_FIELD_REALS:
+    case TR_FIELD_SPANS:
         return build_list(a, f, at, out);
     case TR_FIELD_BLOCK:
         if (!*(const bool *)at) return TR_OK;

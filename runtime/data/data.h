@@ -18,17 +18,41 @@ typedef struct tr_dataset tr_dataset;
  * what the config names wrongly is TR_CONFIG. Keeps the targets, then the inputs, in memory as far
  * as data.cache_mb goes; the rest is read by pread, or by HDF5 selections through a cache of 4 MiB,
  * or of one chunk where that is more. Both are counted as TR_MEM_DATA.
- * Neither `c` nor `m` is kept. `s` is &c->data.train or &c->data.eval. */
+ * With data.split, data.train is what is not held out, and data.eval, where the config has none, what is.
+ * Neither `c` nor `m` is kept. `s` is &c->data.train, &c->data.eval, or &c->data.predict, which is
+ * opened without targets, whether it names any or not. */
 tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const tr_model *m,
                           tr_dataset **out);
 void tr_dataset_close(tr_dataset *d);
 uint64_t tr_dataset_samples(const tr_dataset *d);
+const char *tr_dataset_name(const tr_dataset *d); /* where they are, for messages */
 /* What the samples in use hold, a line an array: samples, element type, shape, and a checksum of the values (of
  * synthetic ones none), whatever files they lie in. Ranks that bring the same text hold the same data, as far as
  * was looked: an array of up to 32 MiB is read whole, of others 256 samples (4096 where it is held in memory;
  * fewer where a sample or its chunk is large, but 4) at places that depend on `seed`. `block`: begins each line. */
 tr_status tr_dataset_describe(tr_dataset *d, const char *block, uint64_t seed, FILE *to);
 /* Bytes held in memory, chunk caches included. */
+/* "FILE: sample 3 (byte 147)" of the first input. */
+void tr_dataset_where(const tr_dataset *d, uint64_t i, char *buf, size_t size);
+/* Reads all inputs: TR_DATA names the first value that is not finite, or no id. Writes what there is, a line "# ..."
+ * an input. Targets were looked at when it was opened. */
+tr_status tr_dataset_check(tr_dataset *d, const tr_config *c, const tr_model *m, FILE *to);
+/* The texts of a column of data.train's table, sorted, as a YAML list. */
+tr_status tr_table_categories(const tr_config *c, const char *column, FILE *to);
+/* Samples of each class: counts[classes]. */
+tr_status tr_dataset_class_counts(tr_dataset *d, uint64_t *counts);
+
+/* Mean, and sum of squared distances from it, of so many values; all 0: of none. */
+typedef struct {
+    double count, mean, m2;
+} tr_moments;
+void tr_moments_merge(tr_moments *to, const tr_moments *from);
+/* That an input or the targets have: a channel of an image each, else a feature, the last dimension. */
+size_t tr_dataset_places(const tr_model *m, size_t input);
+size_t tr_dataset_target_places(const tr_model *m);
+/* Of the file's values of samples [begin, end); input -1: the targets. out: [places]. TR_DATA as tr_dataset_check. */
+tr_status tr_dataset_moments(tr_dataset *d, const tr_model *m, int input, tr_range samples,
+                             tr_moments *out);
 size_t tr_dataset_held(const tr_dataset *d);
 
 /* ---- The order ------------------------------------------------------------------------------- */
@@ -90,7 +114,7 @@ typedef struct {
     const void *inputs[TR_MAX_IN]; /* stored layout, options.dtype or int32 ids; valid until the
                                       next call */
     /* int32 labels or float32 values; stored layout: of samples (C, H, W) channels-last, like the
-     * output it is compared with */
+     * output it is compared with; NULL: the dataset has none */
     const void *targets;
     double waited; /* seconds this call blocked */
 } tr_batch;

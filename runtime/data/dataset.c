@@ -47,11 +47,44 @@ static tr_status check_targets(const tr_array *a, const tr_model *m)
     return TR_OK;
 }
 
+/* The array whose name stands for the samples. */
+static const tr_array *first_array(const tr_dataset *d)
+{
+    return d->targets ? d->targets : d->inputs[0];
+}
+
+const char *tr_dataset_name(const tr_dataset *d)
+{
+    return first_array(d)->name;
+}
+
 static tr_status check_count(const tr_dataset *d, const tr_array *a)
 {
-    if (a->samples == d->targets->samples) return TR_OK;
+    const tr_array *first = first_array(d);
+    if (a->samples == first->samples) return TR_OK;
     return TR_FAIL(TR_DATA, "%s: has %" PRIu64 " samples, expected %" PRIu64 " as in %s", a->name,
-                   a->samples, d->targets->samples, d->targets->name);
+                   a->samples, first->samples, first->name);
+}
+
+/* Samples [offset, offset + samples) of all arrays. */
+static tr_status take_range(tr_dataset *d, const tr_source_config *s, const char *block)
+{
+    tr_status st = TR_OK;
+    const uint64_t offset = (uint64_t)s->offset, all = first_array(d)->samples;
+    TR_NEED(offset < all, TR_DATA,
+            "%s: has %" PRIu64 " samples, expected more than %" PRIu64 " (%s.offset)",
+            tr_dataset_name(d), all, offset, block);
+    TR_NEED(s->samples <= 0 || all - offset >= (uint64_t)s->samples, TR_DATA,
+            "%s: has %" PRIu64 " samples%s, expected at least %" PRId64 " (%s.samples)",
+            tr_dataset_name(d), all - offset, offset ? " from data's offset on" : "", s->samples,
+            block);
+    d->samples = s->samples > 0 ? (uint64_t)s->samples : all - offset;
+    if (offset == 0) goto out;
+    if (d->targets) TR_TRY(tr_array_select(&d->targets, NULL, offset, d->samples));
+    for (size_t k = 0; k < d->ninputs; k++)
+        TR_TRY(tr_array_select(&d->inputs[k], NULL, offset, d->samples));
+out:
+    return st;
 }
 
 /* Every target once, in blocks: bad ones are found before the first step. */
@@ -82,6 +115,8 @@ out:
 static tr_status hold(tr_dataset *d, tr_array *a, uint64_t *budget)
 {
     if (a->computed) return TR_OK;
+    /* unpacked arrays are held whole; of others only the samples in use will be */
+    if (!a->held) a->samples = d->samples;
     uint64_t nbytes = a->samples * a->nbytes;
     if (!a->held) {
         if (nbytes > *budget) {
@@ -96,40 +131,73 @@ static tr_status hold(tr_dataset *d, tr_array *a, uint64_t *budget)
     return TR_OK;
 }
 
+static tr_status take_stats(const tr_config *c, const tr_model *m, tr_dataset *d)
+{
+    tr_status st = TR_OK;
+    const tr_reals *mean = &c->data.normalize_targets.stats.mean;
+    const tr_reals *std = &c->data.normalize_targets.stats.std;
+    const size_t n = mean->count > std->count ? mean->count : std->count;
+    const size_t places = tr_dataset_target_places(m);
+    if (n == 0 || m->labels) return TR_OK;
+    for (int which = 0; which < 2; which++) {
+        const size_t have = (which ? std : mean)->count;
+        TR_NEED(have <= 1 || have == places, TR_CONFIG,
+                "%s: data.normalize_targets.%s: %zu values, expected 1 or one for each of the %zu "
+                "outputs",
+                c->file ? c->file : "config", which ? "std" : "mean", have, places);
+    }
+    d->mean = tr_alloc(TR_MEM_OTHER, n, sizeof *d->mean);
+    d->std = tr_alloc(TR_MEM_OTHER, n, sizeof *d->std);
+    TR_HAVE(d->mean && d->std);
+    for (size_t k = 0; k < n; k++) {
+        d->mean[k] = mean->count ? (float)mean->v[mean->count > 1 ? k : 0] : 0;
+        d->std[k] = std->count ? (float)std->v[std->count > 1 ? k : 0] : 1;
+    }
+    d->nstats = n;
+out:
+    return st;
+}
+
+static const char *block_of(const tr_config *c, const tr_source_config *s)
+{
+    return s == &c->data.predict ? "data.predict" : s == &c->data.eval ? "data.eval" : "data.train";
+}
+
 tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const tr_model *m,
                           tr_dataset **out)
 {
     tr_status st = TR_OK;
     uint64_t budget = c->data.cache_mb > 0 ? (uint64_t)c->data.cache_mb * 1000000 : 0;
-    tr_opening o = {
-        .c = c, .s = s, .m = m, .block = s == &c->data.eval ? "data.eval" : "data.train"};
+    /* without data.eval, what data.split holds out of data.train */
+    const bool held_out = s == &c->data.eval && !s->present && c->data.split.present;
+    if (held_out) s = &c->data.train;
+    tr_opening o = {.c = c, .s = s, .m = m, .block = block_of(c, s)};
+    o.unlabeled = s == &c->data.predict;
     tr_dataset *d = TR_NEW(TR_MEM_OTHER, tr_dataset);
     if (!d) return tr_last_status();
     d->ninputs = m->ninputs;
     d->labels = m->labels;
     d->classes = m->outputs;
-    d->unit = !m->labels && c->model.loss.kind.which == TR_LOSS_BCE;
+    d->unit = !m->labels && tr_loss_binary(c->model.loss.kind.which);
     TR_TRY(tr_source_open(&o, budget, d->inputs, &d->targets));
-    TR_TRY(check_targets(d->targets, m));
-    d->target_count = d->targets->count;
-    d->target_channels =
-        !m->labels && m->target_layout == TR_LAYOUT_CHANNELS_LAST ? (size_t)m->target_dims[0] : 1;
+    if (d->targets) {
+        TR_TRY(check_targets(d->targets, m));
+        d->target_count = d->targets->count;
+        d->target_channels = !m->labels && m->target_layout == TR_LAYOUT_CHANNELS_LAST
+                                 ? (size_t)m->target_dims[0]
+                                 : 1;
+    }
     for (size_t k = 0; k < d->ninputs; k++) {
         TR_TRY(check_input(d->inputs[k], &m->inputs[k]));
         TR_TRY(check_count(d, d->inputs[k]));
     }
-    TR_NEED(s->samples <= 0 || d->targets->samples >= (uint64_t)s->samples, TR_DATA,
-            "%s: has %" PRIu64 " samples, expected at least %" PRId64 " (%s.samples)",
-            d->targets->name, d->targets->samples, s->samples, o.block);
-    d->samples = s->samples > 0 ? (uint64_t)s->samples : d->targets->samples;
-    /* unpacked arrays are held whole; of others only the samples in use will be */
-    if (!d->targets->held) d->targets->samples = d->samples;
-    TR_TRY(hold(d, d->targets, &budget));
-    for (size_t k = 0; k < d->ninputs; k++) {
-        if (!d->inputs[k]->held) d->inputs[k]->samples = d->samples;
-        TR_TRY(hold(d, d->inputs[k], &budget));
-    }
-    if (!d->targets->computed) TR_TRY(scan_targets(d));
+    TR_TRY(take_range(d, s, o.block));
+    if (c->data.split.present && s == &c->data.train)
+        TR_TRY(tr_split_take(&c->data.split, d, held_out));
+    if (d->targets) TR_TRY(take_stats(c, m, d));
+    if (d->targets) TR_TRY(hold(d, d->targets, &budget));
+    for (size_t k = 0; k < d->ninputs; k++) TR_TRY(hold(d, d->inputs[k], &budget));
+    if (d->targets && !d->targets->computed) TR_TRY(scan_targets(d));
 
 out:
     if (st != TR_OK) {
@@ -145,6 +213,8 @@ void tr_dataset_close(tr_dataset *d)
     if (!d) return;
     for (size_t k = 0; k < d->ninputs; k++) tr_array_close(d->inputs[k]);
     tr_array_close(d->targets);
+    tr_free(d->mean);
+    tr_free(d->std);
     tr_free(d);
 }
 

@@ -78,7 +78,8 @@ tr_status tr_dataset_describe(tr_dataset *d, const char *block, uint64_t seed, F
         snprintf(what, sizeof what, d->ninputs > 1 ? "input %zu" : "inputs", k + 1);
         TR_TRY(describe(d, d->inputs[k], block, what, seed, to));
     }
-    TR_TRY(describe(d, d->targets, block, d->labels ? "labels" : "targets", seed, to));
+    if (d->targets)
+        TR_TRY(describe(d, d->targets, block, d->labels ? "labels" : "targets", seed, to));
 out:
     return st;
 }

@@ -15,10 +15,10 @@ static const struct {
     const char *name;
     size_t size;
 } elems[TR_ELEMS] = {
-    [TR_ELEM_U8] = {"uint8", 1},    [TR_ELEM_I8] = {"int8", 1},    [TR_ELEM_U16] = {"uint16", 2},
-    [TR_ELEM_I16] = {"int16", 2},   [TR_ELEM_U32] = {"uint32", 4}, [TR_ELEM_I32] = {"int32", 4},
-    [TR_ELEM_U64] = {"uint64", 8},  [TR_ELEM_I64] = {"int64", 8},  [TR_ELEM_F32] = {"float32", 4},
-    [TR_ELEM_F64] = {"float64", 8},
+    [TR_ELEM_U8] = {"uint8", 1},    [TR_ELEM_I8] = {"int8", 1},     [TR_ELEM_U16] = {"uint16", 2},
+    [TR_ELEM_I16] = {"int16", 2},   [TR_ELEM_U32] = {"uint32", 4},  [TR_ELEM_I32] = {"int32", 4},
+    [TR_ELEM_U64] = {"uint64", 8},  [TR_ELEM_I64] = {"int64", 8},   [TR_ELEM_F32] = {"float32", 4},
+    [TR_ELEM_F64] = {"float64", 8}, [TR_ELEM_F16] = {"float16", 2},
 };
 
 size_t tr_elem_size(tr_elem e)
@@ -31,7 +31,7 @@ const char *tr_elem_name(tr_elem e)
     return elems[e].name;
 }
 
-/* X(elem, type) over every element type */
+/* X(elem, type) over every element type that C has */
 #define ELEM_TYPES(X)                                                                              \
     X(TR_ELEM_U8, uint8_t)                                                                         \
     X(TR_ELEM_I8, int8_t)                                                                          \
@@ -52,6 +52,8 @@ double tr_elem_value(tr_elem e, const void *raw, size_t k)
         return (double)((const type *)raw)[k];
         ELEM_TYPES(X)
 #undef X
+    case TR_ELEM_F16:
+        return (double)tr_f16_to_f32(((const tr_f16 *)raw)[k]);
     default:
         return 0;
     }
@@ -77,6 +79,9 @@ TR_HOT void tr_elem_to_f32(tr_elem e, const void *raw, size_t count, float *out)
         X(TR_ELEM_I64, int64_t)
         X(TR_ELEM_F64, double)
 #undef X
+    case TR_ELEM_F16:
+        for (size_t k = 0; k < count; k++) out[k] = tr_f16_to_f32(((const tr_f16 *)raw)[k]);
+        break;
     default:
         break;
     }

@@ -139,52 +139,62 @@ out:
 /* ---- Opening --------------------------------------------------------------------------------- */
 
 /* The format's signature at 0, 512, 1024, 2048, ...: anything else needs no HDF5 to be refused. */
-static bool has_signature(const tr_data_file *file)
+tr_status tr_hdf5_signature(const tr_data_file *file)
 {
     static const char signature[8] = "\x89HDF\r\n\x1a\n";
     char found[sizeof signature];
     for (uint64_t at = 0; at + sizeof found <= file->size; at = at ? 2 * at : 512)
         if (pread(file->fd, found, sizeof found, (off_t)at) == sizeof found &&
             memcmp(found, signature, sizeof found) == 0)
-            return true;
-    return false;
+            return TR_OK;
+    return TR_FAIL(TR_DATA, "%s: is not an HDF5 file", file->path);
 }
 
-tr_status tr_hdf5_array_open(const char *path, const char *dataset, tr_array **out)
+tr_status tr_hdf5_seen_open(tr_data_file *file, const char *path, const char *dataset,
+                            const tr_hdf5_sight *sight, tr_array **out)
 {
     tr_status st = TR_OK;
     tr_array *a = NULL;
-    tr_data_file file = {.fd = -1};
-    tr_hdf5_sight sight;
-    TR_TRY(tr_data_file_open(path, &file));
-    TR_NEED(has_signature(&file), TR_DATA, "%s: is not an HDF5 file", path);
-    TR_TRY(tr_hdf5_look(&file, dataset, TR_HDF5_LOOK_SECONDS, &sight));
-    if (!sight.flat) {
+    if (!sight->flat) {
         tr_h5_guard g;
         tr_h5_enter(&g);
-        st = open_selected(dataset, &sight, &file, &a);
+        st = open_selected(dataset, sight, file, &a);
         tr_h5_leave(&g);
         TR_TRY(st);
     }
-    if (sight.flat) {
-        size_t nbytes = tr_elem_size(sight.elem);
-        for (int d = 1; d < sight.ndim; d++) nbytes *= (size_t)sight.dims[d];
+    if (sight->flat) {
+        size_t nbytes = tr_elem_size(sight->elem);
+        for (int d = 1; d < sight->ndim; d++) nbytes *= (size_t)sight->dims[d];
         tr_file_segment segment = {
-            .file = file, .offset = sight.offset, .stride = nbytes, .samples = sight.dims[0]};
-        file = (tr_data_file){.fd = -1};
+            .file = *file, .offset = sight->offset, .stride = nbytes, .samples = sight->dims[0]};
+        *file = (tr_data_file){.fd = -1};
         TR_TRY(
-            tr_flat_open(&segment, 1, sight.big != (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__), &a));
+            tr_flat_open(&segment, 1, sight->big != (__BYTE_ORDER__ == __ORDER_BIG_ENDIAN__), &a));
     }
     a->name = tr_sprintf("%s: dataset %s", path, dataset);
     TR_HAVE(a->name);
-    TR_TRY(tr_array_shape(a, sight.elem, sight.ndim, sight.dims));
+    TR_TRY(tr_array_shape(a, sight->elem, sight->ndim, sight->dims));
 
 out:
-    tr_data_file_close(&file);
+    tr_data_file_close(file);
     if (st != TR_OK) {
         tr_array_close(a);
         return st;
     }
     *out = a;
     return TR_OK;
+}
+
+tr_status tr_hdf5_array_open(const char *path, const char *dataset, tr_array **out)
+{
+    tr_status st = TR_OK;
+    tr_data_file file = {.fd = -1};
+    tr_hdf5_sight sight;
+    TR_TRY(tr_data_file_open(path, &file));
+    TR_TRY(tr_hdf5_signature(&file));
+    TR_TRY(tr_hdf5_look(&file, dataset, TR_HDF5_LOOK_SECONDS, &sight));
+    st = tr_hdf5_seen_open(&file, path, dataset, &sight, out);
+out:
+    tr_data_file_close(&file);
+    return st;
 }

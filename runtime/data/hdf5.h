@@ -14,16 +14,8 @@ extern const tr_hdf5_handles tr_hdf5_none;
  * where the name leads, by an external link, to another file. h->dapl: how to open it again. */
 tr_status tr_hdf5_open(const tr_data_file *file, const char *name, tr_hdf5_handles *h);
 void tr_hdf5_close(tr_hdf5_handles *h);
-
-typedef struct {
-    tr_elem elem;
-    bool big; /* byte order */
-    int ndim;
-    uint64_t dims[TR_MAX_DIMS];
-    bool flat; /* contiguous: all of its bytes lie at `offset` */
-    uint64_t offset;
-    size_t chunk_bytes; /* 0: not chunked */
-} tr_hdf5_sight;
+/* The very file that `file` is, without a dataset; TR_DATA where another one lies at its path by now. */
+tr_status tr_hdf5_file_open(const tr_data_file *file, hid_t *h5);
 
 /* A chunk is unpacked whole to read one sample of it. */
 #define TR_HDF5_MOST_CHUNK ((size_t)256 << 20)
@@ -53,5 +45,16 @@ tr_status tr_hdf5_see(tr_hdf5_handles *h, const tr_data_file *file, const char *
 #define TR_HDF5_LOOK_SECONDS 120.0
 tr_status tr_hdf5_look(const tr_data_file *file, const char *name, double seconds,
                        tr_hdf5_sight *out);
+
+/* All datasets at the root, in this process and in one of its own; *out is allocated. */
+tr_status tr_hdf5_see_all(const tr_data_file *file, tr_hdf5_listed **out, size_t *count);
+tr_status tr_hdf5_look_all(const tr_data_file *file, double seconds, tr_hdf5_listed **out,
+                           size_t *count);
+
+/* TR_DATA unless the format's signature is where it can be. */
+tr_status tr_hdf5_signature(const tr_data_file *file);
+/* The array of a dataset that was looked at. Takes the file, also on failure. */
+tr_status tr_hdf5_seen_open(tr_data_file *file, const char *path, const char *dataset,
+                            const tr_hdf5_sight *sight, tr_array **out);
 
 #endif

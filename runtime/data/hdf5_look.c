@@ -116,22 +116,32 @@ static tr_status not_opened(const char *path)
     return tr_file_open_failed(path, O_RDONLY, TR_DATA, "file");
 }
 
+tr_status tr_hdf5_file_open(const tr_data_file *file, hid_t *h5)
+{
+    tr_status st = TR_OK;
+    const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+    TR_H5_NEED(access >= 0 && H5Pset_fapl_sec2(access) >= 0, TR_DATA, "%s: property lists",
+               file->path);
+    *h5 = H5Fopen(file->path, H5F_ACC_RDONLY, access);
+    if (*h5 < 0) st = not_opened(file->path);
+    if (st != TR_OK) goto out;
+    TR_NEED(same_file(*h5, file), TR_DATA, "%s: was replaced by another file while it was opened",
+            file->path);
+out:
+    if (access >= 0) H5Pclose(access);
+    return st;
+}
+
 /* `link`: where the external link leads that stood in the way; else as it was. */
 static tr_status open_dataset(const tr_data_file *file, const char *name, tr_hdf5_handles *h,
                               char link[LINK_TEXT])
 {
     const char *path = file->path;
     tr_status st = TR_OK;
-    hid_t access = H5Pcreate(H5P_FILE_ACCESS);
     h->dapl = H5Pcreate(H5P_DATASET_ACCESS);
-    TR_H5_NEED(access >= 0 && H5Pset_fapl_sec2(access) >= 0 && h->dapl >= 0 &&
-                   H5Pset_elink_cb(h->dapl, refuse_link, link) >= 0,
-               TR_DATA, "%s: property lists", path);
-    h->h5 = H5Fopen(path, H5F_ACC_RDONLY, access);
-    if (h->h5 < 0) st = not_opened(path);
-    if (st != TR_OK) goto out;
-    TR_NEED(same_file(h->h5, file), TR_DATA, "%s: was replaced by another file while it was opened",
-            path);
+    TR_H5_NEED(h->dapl >= 0 && H5Pset_elink_cb(h->dapl, refuse_link, link) >= 0, TR_DATA,
+               "%s: property lists", path);
+    TR_TRY(tr_hdf5_file_open(file, &h->h5));
     h->dset = H5Dopen2(h->h5, name, h->dapl);
     TR_NEED(h->dset >= 0 || !link[0], TR_DATA,
             "%s: dataset %s: is an external link, which is not followed: it leads to %s; name that "
@@ -139,7 +149,6 @@ static tr_status open_dataset(const tr_data_file *file, const char *name, tr_hdf
             path, name, link);
     if (h->dset < 0) st = no_dataset(h->h5, path, name);
 out:
-    if (access >= 0) H5Pclose(access);
     /* `link` is gone when this returns */
     if (h->dapl >= 0) H5Pset_elink_cb(h->dapl, NULL, NULL);
     return st;

@@ -1,8 +1,9 @@
-/* A look at a dataset (hdf5_look.c) in a process of its own, so that a file that breaks HDF5 breaks
+/* A look at a dataset (hdf5_look.c), or at all of a file's (hdf5_list.c), in a process of its own, so that a file that breaks HDF5 breaks
  * only that.
  *
  * The process is this program again, started by posix_spawn with TR_LOOK as its first argument:
- *     argv: PROGRAM TR_LOOK PATH WHICH DATASET         stdout: one `letter`; stdin, stderr: /dev/null
+ *     argv: PROGRAM TR_LOOK PATH WHICH [DATASET]    stdout: one `letter`, and without DATASET what is listed;
+ *                                                   stdin, stderr: /dev/null
  * WHICH: device, inode and size of the file that shall lie at PATH.
  * Nothing is forked, so it does not matter what MPI, CUDA and their threads hold. It gets no other
  * file descriptor, none of the launcher's variables (it is no rank), and limits of processor time
@@ -33,16 +34,17 @@ typedef struct {
     tr_status st;
     char text[TR_ERROR_TEXT];
     tr_hdf5_sight sight;
+    size_t count; /* of tr_hdf5_listed behind it */
 } letter;
 
 /* ---- The process that looks ------------------------------------------------------------------ */
 
-static void write_letter(const letter *l)
+static void write_out(const void *bytes, size_t nbytes)
 {
-    const char *p = (const char *)l;
-    for (size_t left = sizeof *l; left > 0;) {
+    const char *p = bytes;
+    for (size_t left = nbytes; left > 0;) {
         const ssize_t n = write(STDOUT_FILENO, p, left);
-        if (n <= 0 && errno != EINTR) break;
+        if (n <= 0 && errno != EINTR) _exit(1);
         if (n > 0) p += n, left -= (size_t)n;
     }
 }
@@ -50,19 +52,22 @@ static void write_letter(const letter *l)
 /* glibc hands the arguments to functions that run before main. */
 __attribute__((constructor)) static void look_first(int argc, char **argv)
 {
-    if (argc != 5 || strcmp(argv[1], TR_LOOK) != 0) return;
+    if (argc < 4 || argc > 5 || strcmp(argv[1], TR_LOOK) != 0) return;
     setrlimit(RLIMIT_CORE, &(struct rlimit){0, 0});
     setrlimit(RLIMIT_CPU, &(struct rlimit){CPU_SECONDS, CPU_SECONDS});
     tr_data_file file = {.path = argv[2], .fd = -1};
     sscanf(argv[3], WHICH, &file.device, &file.inode, &file.size);
     letter l;
     tr_hdf5_handles h = tr_hdf5_none;
+    tr_hdf5_listed *all = NULL;
     memset(&l, 0, sizeof l);
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
-    l.st = tr_hdf5_see(&h, &file, argv[4], &l.sight);
+    l.st = argc == 5 ? tr_hdf5_see(&h, &file, argv[4], &l.sight)
+                     : tr_hdf5_see_all(&file, &all, &l.count);
     if (l.st != TR_OK) snprintf(l.text, sizeof l.text, "%s", tr_last_error()->text);
     tr_hdf5_close(&h);
-    write_letter(&l);
+    write_out(&l, sizeof l);
+    write_out(all, l.count * sizeof *all);
     _exit(0);
 }
 
@@ -121,12 +126,15 @@ files:
 }
 
 /* What came back is no better than the file: checked before it is used. */
-static tr_status believe(const tr_data_file *file, const char *name, letter *l, tr_hdf5_sight *out)
+static tr_status said(letter *l)
 {
     l->text[sizeof l->text - 1] = '\0';
-    if (l->st == TR_MEMORY) return TR_FAIL(TR_MEMORY, "%s", l->text);
-    if (l->st != TR_OK) return TR_FAIL(TR_DATA, "%s", l->text);
-    const tr_hdf5_sight *s = &l->sight;
+    if (l->st == TR_OK) return TR_OK;
+    return TR_FAIL(l->st == TR_MEMORY ? TR_MEMORY : TR_DATA, "%s", l->text);
+}
+
+static tr_status believe(const tr_data_file *file, const char *name, const tr_hdf5_sight *s)
+{
     size_t total = (unsigned)s->elem < TR_ELEMS ? tr_elem_size(s->elem) : 0;
     bool sane =
         total > 0 && s->ndim >= 1 && s->ndim <= TR_MAX_DIMS && s->chunk_bytes <= TR_HDF5_MOST_CHUNK;
@@ -140,21 +148,20 @@ static tr_status believe(const tr_data_file *file, const char *name, letter *l, 
                        "%s: dataset %s: ends at byte %" PRIu64
                        ", expected within the file's %" PRIu64 ": it is cut short",
                        file->path, name, s->offset + total, file->size);
-    *out = *s;
     return TR_OK;
 }
 
-/* Bytes of the letter that came until `deadline` (tr_now), the process's end, or all of them. */
-static size_t receive(int from, letter *l, double deadline)
+/* Bytes that came until `deadline` (tr_now), the process's end, or all of them. */
+static size_t receive(int from, void *to, size_t nbytes, double deadline)
 {
     size_t got = 0;
-    while (got < sizeof *l) {
+    while (got < nbytes) {
         struct pollfd ready = {.fd = from, .events = POLLIN};
         const double left = deadline - tr_now();
         const int n = left > 0 ? poll(&ready, 1, (int)(left * 1e3) + 1) : 0;
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) break;
-        const ssize_t some = read(from, (char *)l + got, sizeof *l - got);
+        const ssize_t some = read(from, (char *)to + got, nbytes - got);
         if (some < 0 && errno == EINTR) continue;
         if (some <= 0) break;
         got += (size_t)some;
@@ -181,16 +188,48 @@ static bool broke_down(int signal)
            signal == SIGILL || signal == SIGTRAP || signal == SIGSYS || signal == SIGXCPU;
 }
 
-tr_status tr_hdf5_look(const tr_data_file *file, const char *name, double seconds,
-                       tr_hdf5_sight *out)
+/* Of a list, all that the letter promises; *all false where it did not come. */
+static tr_status receive_list(int from, letter *l, double deadline, tr_hdf5_listed **out, bool *all)
+{
+    const size_t n = l->st == TR_OK && l->count <= TR_HDF5_LISTED_MOST ? l->count : 0;
+    tr_hdf5_listed *v = tr_alloc(TR_MEM_OTHER, n, sizeof *v);
+    if (!v) return tr_last_status();
+    *all = receive(from, v, n * sizeof *v, deadline) == n * sizeof *v;
+    l->count = n;
+    *out = v;
+    return TR_OK;
+}
+
+/* What became of a process that did not say everything. */
+static tr_status broken(const tr_data_file *file, const char *what, double seconds, bool done,
+                        int status)
+{
+    if (!done)
+        return TR_FAIL(TR_DATA,
+                       "%s: %s: could not be looked at within %g seconds: the file system "
+                       "does not answer, or the file is damaged",
+                       file->path, what, seconds);
+    if (WIFSIGNALED(status) && !broke_down(WTERMSIG(status)))
+        return TR_FAIL(TR_IO,
+                       "%s: %s: the process that looked at it was ended from outside (%s): "
+                       "by somebody, or for want of memory",
+                       file->path, what, strsignal(WTERMSIG(status)));
+    return TR_FAIL(TR_DATA, "%s: %s: the file is damaged: HDF5 breaks down on it (%s)", file->path,
+                   what, WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "no answer");
+}
+
+/* `name` NULL: all datasets, which *list gets. */
+static tr_status ask(const tr_data_file *file, const char *name, double seconds, letter *l,
+                     tr_hdf5_listed **list)
 {
     const double deadline = tr_now() + seconds;
+    tr_status st = TR_OK;
     int ends[2], status = 0;
-    char which[72];
+    char which[72], what[TR_HDF5_NAME + 16];
     char *argv[] = {program_invocation_name, TR_LOOK, file->path, which, (char *)name, NULL};
-    letter l;
     pid_t pid;
     snprintf(which, sizeof which, WHICH, file->device, file->inode, file->size);
+    snprintf(what, sizeof what, "%s%s", name ? "dataset " : "its datasets", name ? name : "");
     char **environment = plain_environment();
     if (!environment) return tr_last_status();
     if (pipe2(ends, O_CLOEXEC) != 0) {
@@ -200,28 +239,49 @@ tr_status tr_hdf5_look(const tr_data_file *file, const char *name, double second
     const int why = start(argv, environment, ends[1], &pid);
     tr_free(environment);
     close(ends[1]);
-    const size_t got = why ? 0 : receive(ends[0], &l, deadline);
+    bool all = !why && receive(ends[0], l, sizeof *l, deadline) == sizeof *l;
+    if (all && !name) st = receive_list(ends[0], l, deadline, list, &all);
     close(ends[0]);
     if (why)
         return TR_FAIL(TR_IO, "%s: a process to look at it cannot be started (/proc/self/exe): %s",
                        file->path, strerror(why));
-    const bool all = got == sizeof l, done = ended(pid, all ? tr_now() + 1 : deadline, &status);
+    const bool done = ended(pid, all ? tr_now() + 1 : deadline, &status);
     if (!done) {
         kill(pid, SIGKILL);
         ended(pid, tr_now() + 1, &(int){0});
     }
-    if (all) return believe(file, name, &l, out);
-    if (!done)
-        return TR_FAIL(TR_DATA,
-                       "%s: dataset %s: could not be looked at within %g seconds: the file system "
-                       "does not answer, or the file is damaged",
-                       file->path, name, seconds);
-    if (WIFSIGNALED(status) && !broke_down(WTERMSIG(status)))
-        return TR_FAIL(TR_IO,
-                       "%s: dataset %s: the process that looked at it was ended from outside (%s): "
-                       "by somebody, or for want of memory",
-                       file->path, name, strsignal(WTERMSIG(status)));
-    return TR_FAIL(TR_DATA, "%s: dataset %s: the file is damaged: HDF5 breaks down on it (%s)",
-                   file->path, name,
-                   WIFSIGNALED(status) ? strsignal(WTERMSIG(status)) : "no answer");
+    if (st != TR_OK) return st;
+    return all ? said(l) : broken(file, what, seconds, done, status);
+}
+
+tr_status tr_hdf5_look(const tr_data_file *file, const char *name, double seconds,
+                       tr_hdf5_sight *out)
+{
+    letter l;
+    tr_status st;
+    TR_TRY(ask(file, name, seconds, &l, NULL));
+    TR_TRY(believe(file, name, &l.sight));
+    *out = l.sight;
+out:
+    return st;
+}
+
+tr_status tr_hdf5_look_all(const tr_data_file *file, double seconds, tr_hdf5_listed **out,
+                           size_t *count)
+{
+    letter l;
+    tr_status st;
+    tr_hdf5_listed *v = NULL;
+    TR_TRY(ask(file, NULL, seconds, &l, &v));
+    for (size_t i = 0; i < l.count; i++) {
+        v[i].name[sizeof v[i].name - 1] = v[i].fault[sizeof v[i].fault - 1] = 0;
+        if (!v[i].fault[0] && believe(file, v[i].name, &v[i].sight) != TR_OK)
+            snprintf(v[i].fault, sizeof v[i].fault, "%.250s", tr_last_error()->text);
+    }
+    *out = v;
+    *count = l.count;
+    v = NULL;
+out:
+    tr_free(v);
+    return st;
 }

@@ -5,30 +5,10 @@
 
 #include <time.h>
 
+#include "runtime/data/arrays.h"
 #include "runtime/data/data.h"
 
-/* ---- Elements as they lie in files ----------------------------------------------------------- */
-
-typedef enum {
-    TR_ELEM_U8,
-    TR_ELEM_I8,
-    TR_ELEM_U16,
-    TR_ELEM_I16,
-    TR_ELEM_U32,
-    TR_ELEM_I32,
-    TR_ELEM_U64,
-    TR_ELEM_I64,
-    TR_ELEM_F32,
-    TR_ELEM_F64,
-    TR_ELEMS
-} tr_elem;
-
-size_t tr_elem_size(tr_elem e);
-const char *tr_elem_name(tr_elem e);
-double tr_elem_value(tr_elem e, const void *raw, size_t k);
-void tr_elem_to_f32(tr_elem e, const void *raw, size_t count, float *out);
-/* Reverses the bytes of each element in place. */
-void tr_elem_swap(tr_elem e, void *raw, size_t count);
+/* ---- Preparing -------------------------------------------------------------------------------- */
 
 /* out[k] = (raw[k] - mean) / std, rounded to nearest even for bf16. scratch: `count` floats, used
  * for element types other than u8 and f32. */
@@ -84,6 +64,9 @@ tr_status tr_array_shape(tr_array *a, tr_elem elem, int ndim, const uint64_t *di
 /* Reads all samples into memory and lets go of the file. */
 tr_status tr_array_hold(tr_array *a);
 void tr_array_close(tr_array *a);
+/* Puts in the place of *a, which it owns from then on, an array of n of its samples: of those in `rows`, copied, or,
+ * where that is NULL, of those from `first` on. On failure *a is as before. */
+tr_status tr_array_select(tr_array **a, const uint64_t *rows, uint64_t first, uint64_t n);
 /* One sample: a pointer into the held bytes, or `scratch` (a->nbytes) filled. */
 tr_status tr_array_at(tr_array *a, uint64_t i, void *scratch, const void **raw);
 /* "PATH: sample 3 (byte 147)" */
@@ -123,19 +106,9 @@ tr_status tr_synthetic_target(const tr_synthetic *s, const tr_model *m, tr_array
 /* Headers as bytes, for the readers above and for the fuzzers. `nbytes` may be less than the file:
  * at least TR_IDX_HEADER, or all of it. */
 #define TR_IDX_HEADER 1024
-typedef struct {
-    tr_elem elem;
-    bool big; /* byte order */
-    int ndim;
-    uint64_t dims[TR_MAX_DIMS];
-    uint64_t offset; /* of the first element */
-} tr_header;
 tr_status tr_idx_parse(const char *path, const uint8_t *bytes, size_t nbytes, tr_header *h);
-#define TR_NPY_HEADER 65536
-tr_status tr_npy_parse(const char *path, const uint8_t *bytes, size_t nbytes, tr_header *h);
 /* The array's bytes that follow; TR_DATA unless they end exactly at `size`. */
 tr_status tr_header_check(const char *path, const tr_header *h, uint64_t size, uint64_t *nbytes);
-bool tr_header_swapped(const tr_header *h);
 /* The array of a plain file; takes the descriptor out of `file`. */
 tr_status tr_header_open(tr_data_file *file, const char *path, const tr_header *h, tr_array **out);
 
@@ -145,15 +118,20 @@ struct tr_dataset {
     uint64_t samples;
     size_t ninputs;
     tr_array *inputs[TR_MAX_IN];
-    tr_array *targets;
+    tr_array *targets;      /* NULL: there are none */
     size_t target_count;    /* elements a sample */
     size_t target_channels; /* of values (C, H, W): stored channels-last; else 1 */
     bool labels;            /* int32 classes, else float32 values */
     int64_t classes;
     bool unit; /* values must be in [0, 1]: bce */
+    size_t
+        nstats; /* of values: (v - mean) / std; 0: as they are, else one for all or for each of the last dimension */
+    float *mean, *std;
     size_t held;
 };
 
+/* Leaves the part of d's samples that is held out, or the other one. */
+tr_status tr_split_take(const tr_split_config *s, tr_dataset *d, bool held_out);
 /* Raw targets of samples i.. as int32 or float32, each checked. */
 tr_status tr_targets_convert(const tr_dataset *d, const void *raw, uint64_t i, uint64_t n,
                              void *out);

@@ -94,6 +94,7 @@ static tr_status fill(tr_loader *l, worker *w, slot *s, const piece *p)
             else if ((st = tr_prepare_ids(&l->prepare, k, d->inputs[k], raw, i, to)) != TR_OK)
                 return st;
         }
+        if (!d->targets) continue;
         if ((st = tr_array_at(d->targets, i, w->raw, &raw)) != TR_OK) return st;
         st = tr_targets_prepare(d, raw, i, w->scratch, (char *)s->targets + at * tsize);
         if (st != TR_OK) return st;
@@ -171,7 +172,7 @@ static tr_status open_buffers(tr_loader *l)
     int64_t sizes[8] = {0};
     (void)tr_share_sizes(l->samples, l->batch, l->micro_batches, 0, l->size, l->drop_last, sizes);
     const size_t most = (size_t)sizes[0]; /* of rank 0, which has the largest shares */
-    size_t raw = d->targets->held ? 1 : d->targets->nbytes, n;
+    size_t raw = !d->targets || d->targets->held ? 1 : d->targets->nbytes, n;
     size_t scratch = 2 * l->prepare.scratch_count;
     if (scratch < d->target_count) scratch = d->target_count;
     l->slots = tr_alloc(TR_MEM_OTHER, l->nslots, sizeof *l->slots);
@@ -184,6 +185,7 @@ static tr_status open_buffers(tr_loader *l)
                     "a micro-batch does not fit in memory");
             TR_HAVE(l->slots[i].inputs[k] = take_batch(l, n, l->prepare.in[k].size));
         }
+        if (!d->targets) continue;
         TR_NEED(tr_mul_size(most, d->target_count, &n), TR_MEMORY,
                 "a micro-batch does not fit in memory");
         TR_HAVE(l->slots[i].targets = take_batch(l, n, 4));
@@ -263,7 +265,7 @@ tr_status tr_loader_open(const tr_loader_options *o, tr_loader **out)
     TR_NEED(l->steps > 0, TR_DATA,
             "%s: has %" PRIu64 " samples, fewer than a batch of %" PRId64
             ", and data.drop_last leaves out the only one",
-            o->dataset->targets->name, l->samples, l->batch);
+            tr_dataset_name(o->dataset), l->samples, l->batch);
     TR_TRY(tr_prepare_init(c, o->model, o->train, o->dtype, &l->prepare));
     l->nworkers = o->workers > 0 ? o->workers : 0;
     l->nslots = l->nworkers > 0 ? (size_t)(o->prefetch > 1 ? o->prefetch : 1) + 1 : 1;

@@ -86,9 +86,10 @@ static tr_status take_descr(scan *s, tr_header *h)
     static const struct {
         const char *code;
         tr_elem elem;
-    } types[] = {{"u1", TR_ELEM_U8},  {"i1", TR_ELEM_I8},  {"b1", TR_ELEM_U8},  {"u2", TR_ELEM_U16},
-                 {"i2", TR_ELEM_I16}, {"u4", TR_ELEM_U32}, {"i4", TR_ELEM_I32}, {"u8", TR_ELEM_U64},
-                 {"i8", TR_ELEM_I64}, {"f4", TR_ELEM_F32}, {"f8", TR_ELEM_F64}};
+    } types[] = {{"u1", TR_ELEM_U8},  {"i1", TR_ELEM_I8},  {"b1", TR_ELEM_U8},
+                 {"u2", TR_ELEM_U16}, {"i2", TR_ELEM_I16}, {"u4", TR_ELEM_U32},
+                 {"i4", TR_ELEM_I32}, {"u8", TR_ELEM_U64}, {"i8", TR_ELEM_I64},
+                 {"f2", TR_ELEM_F16}, {"f4", TR_ELEM_F32}, {"f8", TR_ELEM_F64}};
     char text[16];
     scan before = *s;
     if (take_text(s, text, sizeof text) && strchr("<>|=", text[0]) && text[0]) {
@@ -100,7 +101,7 @@ static tr_status take_descr(scan *s, tr_header *h)
         }
     }
     return bad(&before,
-               "an element type: '<' or '>' and u1, i1, u2, i2, u4, i4, u8, i8, f4, f8, or b1");
+               "an element type: '<' or '>' and u1, i1, u2, i2, u4, i4, u8, i8, f2, f4, f8, or b1");
 }
 
 static tr_status take_shape(scan *s, tr_header *h)
@@ -113,7 +114,6 @@ static tr_status take_shape(scan *s, tr_header *h)
         h->ndim++;
         if (!take(s, ',') && (s->at == s->end || *s->at != ')')) return bad(s, "',' or ')'");
     }
-    if (h->ndim == 0) return bad(s, "at least one dimension, which counts samples");
     return TR_OK;
 }
 
@@ -135,12 +135,8 @@ static tr_status take_dict(scan *s, tr_header *h)
             st = take_shape(s, h);
         } else if (strcmp(key, "fortran_order") == 0) {
             here = ORDER;
-            if (take_word(s, "True"))
-                return TR_FAIL(TR_DATA,
-                               "%s: its array is in Fortran order, expected C order: save it with "
-                               "numpy.save(file, numpy.ascontiguousarray(array))",
-                               s->path);
-            if (!take_word(s, "False")) st = bad(s, "True or False");
+            h->fortran = take_word(s, "True");
+            if (!h->fortran && !take_word(s, "False")) st = bad(s, "True or False");
         } else {
             st = bad(&before, "descr, fortran_order or shape");
         }
@@ -191,6 +187,11 @@ tr_status tr_npy_open(const char *path, tr_array **out)
     TR_HAVE(head);
     TR_TRY(tr_data_file_read(&file, 0, head, n));
     TR_TRY(tr_npy_parse(path, head, n, &h));
+    TR_NEED(!h.fortran, TR_DATA,
+            "%s: its array is in Fortran order, expected C order: save it with "
+            "numpy.save(file, numpy.ascontiguousarray(array))",
+            path);
+    TR_NEED(h.ndim > 0, TR_DATA, "%s: expected at least one dimension, which counts samples", path);
     TR_TRY(tr_header_open(&file, path, &h, out));
 
 out:

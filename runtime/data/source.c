@@ -1,6 +1,6 @@
 /* From data.train or data.eval of the config to open arrays. Mistakes here are mistakes in the config (status 2); what the files hold is checked
  * after. */
-#include "runtime/data/source.h"
+#include "runtime/data/csv.h"
 
 #include <string.h>
 
@@ -26,7 +26,7 @@ static tr_status open_file(const tr_opening *o, const char *key, const char *nam
     int format = o->s->format == TR_FORMAT_AUTO ? tr_source_format(name) : o->s->format;
     if (format != TR_FORMAT_IDX && format != TR_FORMAT_NPY) {
         char *text = tr_sprintf(
-            "\"%s\" has no extension that tells its format: give %s.format (hdf5, idx, npy, "
+            "\"%s\" has no extension that tells its format: give %s.format (hdf5, csv, idx, npy, "
             "cifar10, cifar100, synthetic)",
             name, o->block);
         if (!text) return tr_last_status();
@@ -54,9 +54,10 @@ static tr_status open_files(const tr_opening *o, uint64_t budget, tr_array **inp
     if (s->path && o->m->ninputs > 1)
         return config_fail(
             o, "path", "one file, expected a map in inputs: a file for each input of the model");
-    if (!s->labels) return config_fail(o, "labels", "expected the file of the labels");
+    if (!s->labels && !o->unlabeled)
+        return config_fail(o, "labels", "expected the file of the labels");
     TR_TRY(input_names(o, names));
-    TR_TRY(open_file(o, "labels", s->labels, &budget, targets));
+    if (!o->unlabeled) TR_TRY(open_file(o, "labels", s->labels, &budget, targets));
     for (size_t k = 0; k < o->m->ninputs; k++) {
         const char *name = s->path ? s->path : names[k];
         if (!name) return config_fail(o, "inputs", "expected the file of the inputs");
@@ -74,7 +75,8 @@ static tr_status open_hdf5(const tr_opening *o, tr_array **inputs, tr_array **ta
     const char *names[TR_MAX_IN];
     tr_status st = TR_OK;
     if (!s->path) return config_fail(o, "path", "expected an HDF5 file");
-    if (!s->labels) return config_fail(o, "labels", "expected the name of the dataset of labels");
+    if (!s->labels && !o->unlabeled)
+        return config_fail(o, "labels", "expected the name of the dataset of labels");
     if ((st = input_names(o, names)) != TR_OK) return st;
     char *path = tr_config_path(o->c, s->path);
     if (!path) return tr_last_status();
@@ -85,7 +87,7 @@ static tr_status open_hdf5(const tr_opening *o, tr_array **inputs, tr_array **ta
         }
         TR_TRY(tr_hdf5_array_open(path, names[k], &inputs[k]));
     }
-    TR_TRY(tr_hdf5_array_open(path, s->labels, targets));
+    if (!o->unlabeled) TR_TRY(tr_hdf5_array_open(path, s->labels, targets));
 out:
     tr_free(path);
     return st;
@@ -130,6 +132,10 @@ static tr_status open_cifar(const tr_opening *o, int format, tr_array **inputs, 
         goto out;
     }
     TR_TRY(tr_cifar_open(paths, count, hundred, s->labels, &inputs[0], targets));
+    if (o->unlabeled) {
+        tr_array_close(*targets);
+        *targets = NULL;
+    }
 out:
     while (count > 0) tr_free(paths[--count]);
     tr_free(list);
@@ -155,13 +161,13 @@ static tr_status open_synthetic(const tr_opening *o, tr_array **inputs, tr_array
         return config_fail(o, "classes", "more than the model has outputs");
     tr_synthetic y = {.seed = (uint64_t)o->c->seed,
                       .samples = (uint64_t)s->samples,
-                      .set = s == &o->c->data.eval,
+                      .set = s != &o->c->data.train,
                       .classes = !o->m->labels    ? 0
                                  : s->classes > 0 ? s->classes
                                                   : o->m->outputs,
-                      .binary = o->c->model.loss.kind.which == TR_LOSS_BCE};
+                      .binary = tr_loss_binary(o->c->model.loss.kind.which)};
     for (size_t k = 0; k < o->m->ninputs; k++) TR_TRY(tr_synthetic_input(&y, o->m, k, &inputs[k]));
-    TR_TRY(tr_synthetic_target(&y, o->m, targets));
+    if (!o->unlabeled) TR_TRY(tr_synthetic_target(&y, o->m, targets));
 out:
     return st;
 }
@@ -174,6 +180,8 @@ tr_status tr_source_open(const tr_opening *o, uint64_t budget, tr_array **inputs
     switch (format) {
     case TR_FORMAT_HDF5:
         return open_hdf5(o, inputs, targets);
+    case TR_FORMAT_CSV:
+        return tr_table_open(o, budget, inputs, targets);
     case TR_FORMAT_CIFAR10:
     case TR_FORMAT_CIFAR100:
         return open_cifar(o, format, inputs, targets);

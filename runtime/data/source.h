@@ -8,7 +8,8 @@ typedef struct {
     const tr_config *c;
     const tr_source_config *s;
     const tr_model *m;
-    const char *block; /* "data.train" or "data.eval", for messages */
+    const char *block; /* "data.train", "data.eval" or "data.predict", for messages */
+    bool unlabeled;    /* *targets stays NULL */
 } tr_opening;
 
 /* inputs: one array for each of the model's, targets: one. What was opened before a failure is left

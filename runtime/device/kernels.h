@@ -49,13 +49,13 @@ typedef struct tr_binding {
     void *in[TR_MAX_IN], *out[TR_MAX_OUT]; /* NULL for absent operands */
     void *workspace;
     void *packed[TR_MAX_PACKED]; /* as tr_kernel.packed */
-    unsigned adds;               /* tr_op.adds */
+    unsigned adds, overwrites;   /* of tr_op */
 } tr_binding;
 
-/* Whether output `k`, a parameter's gradient, is added to what is there; else it is overwritten. */
+/* Whether output `k` is added to what is there, as a parameter's gradient may be; else it is overwritten. */
 static inline bool tr_run_adds(const tr_run *run, const tr_binding *b, int k)
 {
-    return run->accumulate || (b->adds >> k & 1);
+    return !(b->overwrites >> k & 1) && (run->accumulate || (b->adds >> k & 1));
 }
 
 /* *Collective.* What every rank has as the kernel's first operand, `count` float64 each, in rank order: in

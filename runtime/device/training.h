@@ -7,6 +7,7 @@
 
 #include "runtime/base/base.h"
 #include "runtime/device/control.h"
+#include "runtime/device/exact.h"
 
 /* A part of the flat parameter space (multiples of 16 elements) with one weight decay (lr not yet
  * multiplied in): decoupled; SGD: L2 as PyTorch's; and one factor of the learning rate. */
@@ -16,24 +17,61 @@ typedef struct tr_segment {
     size_t slot;
     double decay, lr_factor;
     bool masked; /* weights that are 0 stay so; their moments move on */
+    /* Of updates with norms: the step's length goes by the norms of `row`, else it is as long as it comes. */
+    bool adapt;
+    size_t row; /* less than nrows */
 } tr_segment;
 
-/* What an update computes: SGD, AdamW (Loshchilov and Hutter, 2019), Lion (Chen et al., 2023). */
-typedef enum { TR_UPDATE_SGD, TR_UPDATE_ADAMW, TR_UPDATE_LION } tr_update_kind;
+/* What an update computes: SGD, AdamW (Loshchilov and Hutter, 2019), Lion (Chen et al., 2023), Adam (Kingma and Ba,
+ * 2015), RMSprop (Tieleman and Hinton, 2012), LARS (You et al., 2017), LAMB (You et al., 2019). */
+typedef enum {
+    TR_UPDATE_SGD,
+    TR_UPDATE_ADAMW,
+    TR_UPDATE_LION,
+    TR_UPDATE_ADAM,
+    TR_UPDATE_RMSPROP,
+    TR_UPDATE_LARS,
+    TR_UPDATE_LAMB
+} tr_update_kind;
+static inline bool tr_update_has_norms(tr_update_kind kind)
+{
+    return kind == TR_UPDATE_LARS || kind == TR_UPDATE_LAMB;
+}
+
+/* Of each row of an update with norms: the sums of squares of its weights, and of its gradient (LARS) or of
+ * its update (LAMB), each as digits of exact.h. */
+enum { TR_NORM_WEIGHT, TR_NORM_STEP, TR_NORMS };
+#define TR_NORM_CELLS (TR_NORMS * TR_EXACT_DIGITS)
 
 /* The optimizer over the segments that a rank owns: w and g span the flat parameter space. */
 typedef struct tr_update {
     tr_update_kind kind;
-    double beta1, beta2, eps, momentum;
+    double beta1, beta2, eps, momentum; /* rmsprop: beta2 is alpha */
+    double trust_coefficient;           /* lars */
     bool nesterov;
     double ema_decay; /* with ema != NULL: ema = d * ema + (1 - d) * w */
     float *w;
     const float *g;
-    float *m, *v; /* moments the optimizer has; else NULL */
+    float *m, *v;  /* moments the optimizer has; else NULL */
+    float *a;      /* rmsprop, centered: the mean gradient; else NULL */
+    double *norms; /* [nrows * TR_NORM_CELLS] of updates with norms; else NULL */
+    size_t nrows;
     float *ema;
     const tr_segment *segments; /* ascending; not owned, must outlive the updater */
     size_t nsegments;
 } tr_update;
+
+/* What a row's step is multiplied with. lars: coefficient |w| / (|g| + decay |w| + eps); lamb: |w| / |step|; 1 where
+ * either norm is 0. */
+static inline TR_HOST_DEVICE double tr_update_trust(const tr_update *u, const double *norms,
+                                                    double decay)
+{
+    const double w = sqrt(tr_exact_value(norms)),
+                 step = sqrt(tr_exact_value(norms + TR_EXACT_DIGITS));
+    if (!(w > 0) || !(step > 0)) return 1;
+    return u->kind == TR_UPDATE_LARS ? u->trust_coefficient * w / (step + decay * w + u->eps)
+                                     : w / step;
+}
 
 /* A part of the weights (a multiple of 16 elements), and where it stands in a message, as `type`. */
 typedef struct tr_wire_part {
@@ -71,7 +109,10 @@ typedef struct tr_device_training {
     /* Looks for the first gradient that is not finite where the sums say there is one, and decides
      * (tr_control_decide). */
     tr_status (*updater_decide)(void *updater, tr_control *c);
-    /* Updates where c->apply. adamw, sgd: PyTorch's; lion: Chen et al. 2023. */
+    /* Where c->apply, of updates with norms, before updater_run: this rank's part of u.norms, to be summed over
+     * ranks; moves the moments on that the steps are made of. */
+    tr_status (*updater_measure)(void *updater, const tr_control *c);
+    /* Updates where c->apply. adamw, adam, sgd, rmsprop: PyTorch's; lion: Chen et al. 2023. */
     tr_status (*updater_run)(void *updater, const tr_control *c);
     /* Weights and their average change places. */
     tr_status (*updater_swap_ema)(void *updater);

@@ -160,6 +160,16 @@ tr_op *tr_build_forward(tr_builder *b, const tr_op_def *def, const tr_layer *l, 
     return tr_build_op(b, def, l->name, l->index, l->attrs, TR_PHASE_FORWARD, nin, in, nout, out);
 }
 
+static void round_row(tr_builder *b, const tr_layer *l, const tr_param *p, int id, int made)
+{
+    const bool learned = p->learned_scale >= 0;
+    const int in[] = {id, learned ? b->first_param + p->learned_scale : -1};
+    tr_build_op(b, learned ? tr_op_rounds_weight_learned() : tr_op_rounds_weight(), l->name,
+                l->index,
+                learned ? (const void *)&tr_learned_weight_steps : tr_quantize_weight_of(p),
+                TR_PHASE_FORWARD, learned ? 2 : 1, in, 1, &made);
+}
+
 /* Rows of the layer that are trained and stored as int8: rounded once, before their first reader. */
 static void round_rows(tr_builder *b, const tr_layer *l)
 {
@@ -172,8 +182,7 @@ static void round_rows(tr_builder *b, const tr_layer *l)
         const int made = tr_build_like(b, g->tensors[id].name, "rounded", TR_F32, id);
         g->tensors[made].role = TR_ROLE_ROUNDED;
         g->tensors[made].index = row;
-        tr_build_op(b, tr_op_rounds_weight(), l->name, l->index, tr_quantize_weight_of(p),
-                    TR_PHASE_FORWARD, 1, &id, 1, &made);
+        round_row(b, l, p, id, made);
         b->rounded[row] = made;
     }
 }
@@ -183,7 +192,9 @@ static int forward_plain(tr_builder *b, const tr_layer *l)
 {
     int in[TR_MAX_IN], n = 0;
     for (int i = 0; i < l->nin; i++) in[n++] = tr_build_input(b, l, i);
-    for (int i = 0; i < l->nparams; i++) in[n++] = tr_build_param(b, l, i);
+    /* learned scales stand behind the others, and are read where the weight is rounded */
+    const int nparams = l->nparams - ((const tr_common *)l->storage)->learn_scale;
+    for (int i = 0; i < nparams; i++) in[n++] = tr_build_param(b, l, i);
     for (int i = 0; i < l->nstates; i++) in[n++] = tr_build_state(b, l, i);
     while (n < l->def->operands) in[n++] = -1;
     int y = tr_build_output(b, l);

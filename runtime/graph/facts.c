@@ -40,9 +40,16 @@ bool tr_layer_product(const tr_layer *l, tr_product *out)
 {
     if (l->def->channels != TR_CHANNELS_PRODUCT) return false;
     if (!out) return true;
-    *out = (tr_product){1, {1, 1}, {0, 0}, {1, 1}};
+    *out = (tr_product){.groups = 1, .stride = {1, 1}, .dilation = {1, 1}};
     if (l->def->product) l->def->product(l, out);
     return true;
+}
+
+bool tr_product_pads(const tr_product *p)
+{
+    bool any = false;
+    for (int i = 0; i < 2; i++) any = any || p->padding[i] > 0 || p->extra[i] > 0;
+    return any;
 }
 
 bool tr_layer_is_affine(const tr_layer *l)
@@ -69,6 +76,16 @@ bool tr_layer_same(const tr_layer *l)
 bool tr_layer_sums(const tr_layer *l)
 {
     return l->def->sums;
+}
+
+bool tr_layer_moves(const tr_layer *l)
+{
+    return l->def->moves;
+}
+
+bool tr_layer_carries_steps(const tr_layer *l)
+{
+    return l->def->steps != NULL;
 }
 
 bool tr_layer_nonnegative(const tr_layer *l)

@@ -10,7 +10,7 @@
 typedef enum {
     TR_CHANNELS_MIXED, /* what a channel becomes depends on the others, or on how many there are */
     TR_CHANNELS_EACH,  /* channel c is made of channel c of every input, and of the c-th element of
-                            each of its parameters and states */
+                            each of its parameters and states, or of the only one */
     TR_CHANNELS_PRODUCT, /* tr_layer_product */
     TR_CHANNELS_JOINED,  /* those of the first input, then those of the second, ... */
     TR_CHANNELS_SPREAD,  /* a channel becomes several: tr_layer_source_channel */
@@ -26,12 +26,19 @@ int64_t tr_layer_source_channel(const tr_layer *l, int64_t c);
  * bias (out). Its options `out`, `bias` and `groups` (where it has them) make another one. */
 typedef struct {
     int64_t groups, stride[2], padding[2], dilation[2]; /* 1, 1, 0, 1 of one without a window */
+    int64_t extra[2]; /* padding at the end beyond that at the beginning */
 } tr_product;
 /* False: it is none. `out` may be NULL. */
 bool tr_layer_product(const tr_layer *l, tr_product *out);
+/* Whether a product has a bias, its second parameter. */
+static inline bool tr_product_biased(const tr_model *m, const tr_layer *l)
+{
+    return l->nparams > 1 + (m->params[l->params[0]].learned_scale >= 0);
+}
+bool tr_product_pads(const tr_product *p); /* zeros around its input count */
 
-/* y[c] = weight[c] * (scale * x[c] + shift) + bias[c], weight and bias being its two parameters and
- * scale and shift made of its states; `states`: their values. */
+/* y[c] = weight[c] * (scale * x[c] + shift) + bias[c], weight and bias being its two parameters, or 1 and 0 where it has
+ * none, and scale and shift made of its states; `states`: their values. */
 bool tr_layer_is_affine(const tr_layer *l);
 void tr_layer_affine(const tr_layer *l, const float *const *states, int64_t c, double *scale,
                      double *shift);
@@ -56,8 +63,14 @@ bool tr_layer_rectifies(const tr_layer *l);
 bool tr_layer_activation(const tr_layer *l, double x, double *y);
 /* The type without options that computes the same on this input; NULL: none. */
 const char *tr_layer_plain(const tr_layer *l);
+/* Its outputs are inputs, at other places or the largest of some: of 8 bits as of floats. */
+bool tr_layer_moves(const tr_layer *l);
+/* It can be computed of 8 bits, each input with a scale of its own, to 8 bits; what is no product. */
+bool tr_layer_carries_steps(const tr_layer *l);
 /* The type of layers that round to 8 bits and back: options scale, signed (tr_fake_quantize_attrs). */
 const char *tr_layer_rounder(void);
+/* Of those that round by the data at hand: option signed (tr_dynamic_attrs). */
+const char *tr_layer_dynamic_rounder(void);
 /* Of one type with the same attributes; names, inputs and common options apart. */
 bool tr_layer_equal(const tr_layer *a, const tr_layer *b);
 /* Multiply-adds of one sample; 0 of what is no product. */

@@ -26,6 +26,8 @@ int tr_grad_param(tr_builder *b, int param)
 {
     if (param < 0) return -1;
     const tr_tensor *t = &b->g->tensors[param];
+    if (t->role == TR_ROLE_ROUNDED && b->g->model->params[t->index].learned_scale >= 0)
+        return tr_grad_new(b, param); /* the rounding's own gradient goes on from there */
     return tr_grad_learned(b, param)
                ? b->first_grad + t->index
                : tr_build_new(b, t->name, "unused", t->dtype, t->ndim, t->dims);

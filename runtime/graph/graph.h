@@ -69,7 +69,8 @@ typedef struct {
     int layer_index;   /* position of the layer in the model: the dropout stream */
     /* bit k: out[k] is added to what is there, whatever tr_run.accumulate says */
     unsigned adds;
-    bool recomputed; /* runs a second time in the backward pass: must not touch states */
+    unsigned overwrites; /* bit k: out[k] is not, for it is no parameter's gradient */
+    bool recomputed;     /* runs a second time in the backward pass: must not touch states */
     /* Last bucket that is complete after this op, else -1. In a graph for an empty share the marks
      * of ops that are left out move to the next op kept; what comes after the last one has no mark:
      * who runs the graph takes all buckets for complete at its end. */
@@ -151,9 +152,10 @@ typedef struct {
     int64_t recompute_every;
     unsigned passes; /* those that run, where there is something for them */
     /* What the backend's kernels can do, for TR_PASS_RESIDUAL_IN_PLACE: an op that adds a residual may
-     * write over it, whatever its `share` says; TR_PASS_INT8: products of 8 bits (tr_graph_int8);
-     * TR_PASS_CONCAT_IN_PLACE: operands that are part of wider rows (tr_tensor.pitch). */
-    bool residual_in_place, int8, parts;
+     * write over it, whatever its `share` says; TR_PASS_CONCAT_IN_PLACE: operands that are part of wider
+     * rows (tr_tensor.pitch); TR_PASS_INT8: ops of 8 bits, a set of tr_graph_int8. */
+    bool residual_in_place, parts;
+    unsigned int8;
     /* Of an evaluate graph: the rows are being trained, so that those stored as int8 are rounded before
      * they are read, as in a train graph. */
     bool trained;
@@ -176,8 +178,9 @@ tr_status tr_graph_passes_skipped(const tr_config *c, unsigned *out);
 /* The same of a config that was checked. */
 unsigned tr_graph_skip(const tr_config *c);
 
-/* The op by which a backend is asked whether it has products of 8 bits (tr_device_kernels.unsupported). */
-const tr_op_def *tr_graph_int8(void);
+/* Which ops of 8 bits a backend has, of its tr_device_kernels.unsupported; 0: none. */
+typedef const char *tr_unsupported(void *ctx, const tr_op_def *def, tr_dtype type);
+unsigned tr_graph_int8(tr_unsupported *unsupported, void *ctx);
 /* The type of activations: float32, bfloat16, float16. */
 tr_dtype tr_precision_dtype(tr_precision p);
 /* forward + differentiate + passes (fuse, in place, recompute, bucket marks). */

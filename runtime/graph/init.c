@@ -31,7 +31,7 @@ static void fill_normal(uint64_t seed, size_t row, double std, float *to, size_t
 static void fill(const tr_param *p, uint64_t seed, size_t row, float *to, size_t begin, size_t end)
 {
     switch (p->init) {
-    case TR_INIT_KAIMING: /* He et al. 2015: gain * sqrt(3 / fan_in) */
+    case TR_INIT_KAIMING: /* PyTorch's kaiming_uniform_: gain * sqrt(3 / fan_in) */
         fill_uniform(seed, row, p->gain * sqrt(3.0 / p->fan_in), to, begin, end);
         break;
     case TR_INIT_XAVIER: /* Glorot and Bengio 2010 */
@@ -40,9 +40,14 @@ static void fill(const tr_param *p, uint64_t seed, size_t row, float *to, size_t
     case TR_INIT_NORMAL:
         fill_normal(seed, row, p->init_std, to, begin, end);
         break;
+    case TR_INIT_HE: /* He et al. 2015, section 2.2 */
+        fill_normal(seed, row, sqrt(2.0 / p->fan_in), to, begin, end);
+        break;
     case TR_INIT_ZEROS:
     case TR_INIT_ONES:
-        for (size_t e = begin; e < end; e++) to[e] = p->init == TR_INIT_ONES ? 1.0f : 0.0f;
+    case TR_INIT_CONSTANT:
+        for (size_t e = begin; e < end; e++)
+            to[e] = p->init == TR_INIT_CONSTANT ? (float)p->init_std : p->init == TR_INIT_ONES;
         break;
     }
 }

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-const char *const tr_init_choices[] = {"kaiming", "xavier", "normal", "zeros", "auto", NULL};
+const char *const tr_init_choices[] = {"kaiming", "xavier", "normal", "zeros", "he", "auto", NULL};
 
 tr_init_kind tr_layer_init(const tr_maker *mk, int chosen)
 {
@@ -78,23 +78,39 @@ tr_status tr_layer_pair(const tr_layer *l, const char *key, const tr_ints *in, i
     return TR_OK;
 }
 
-tr_status tr_layer_window(tr_layer *l, int axis, const int64_t kernel[2], const int64_t stride[2],
-                          const int64_t padding[2], const int64_t dilation[2])
+tr_status tr_layer_padding(const tr_layer *l, const tr_ints *in, const tr_window *w)
+{
+    const tr_status st = tr_layer_pair(l, "padding", in, w->padding);
+    if (st != TR_OK) return st;
+    for (int i = 0; i < 2; i++) {
+        w->extra[i] = 0;
+        if (w->padding[i] >= 0) continue;
+        if (w->stride[i] != 1)
+            return tr_layer_fail(l, TR_SHAPE, "padding: same needs a stride of 1, not %lld",
+                                 (long long)w->stride[i]);
+        const int64_t all = w->dilation[i] * (w->kernel[i] - 1);
+        w->padding[i] = all / 2;
+        w->extra[i] = all % 2;
+    }
+    return TR_OK;
+}
+
+tr_status tr_layer_window(tr_layer *l, int axis, const tr_window *w)
 {
     int64_t size = l->inputs[0].dims[1 + axis];
-    int64_t span = dilation[axis] * (kernel[axis] - 1) + 1;
-    int64_t room = size + 2 * padding[axis] - span;
+    int64_t span = w->dilation[axis] * (w->kernel[axis] - 1) + 1;
+    int64_t room = size + 2 * w->padding[axis] + w->extra[axis] - span;
     if (room < 0) {
         char t[TR_SHAPE_TEXT];
         return tr_layer_fail(
             l, TR_SHAPE,
             "a kernel of (%lld, %lld) with padding (%lld, %lld) and dilation (%lld, "
             "%lld) does not fit its input %s",
-            (long long)kernel[0], (long long)kernel[1], (long long)padding[0],
-            (long long)padding[1], (long long)dilation[0], (long long)dilation[1],
+            (long long)w->kernel[0], (long long)w->kernel[1], (long long)w->padding[0],
+            (long long)w->padding[1], (long long)w->dilation[0], (long long)w->dilation[1],
             tr_shape_text(&l->inputs[0], t));
     }
-    l->output.dims[1 + axis] = room / stride[axis] + 1;
+    l->output.dims[1 + axis] = room / w->stride[axis] + 1;
     return TR_OK;
 }
 
@@ -116,9 +132,13 @@ static tr_status tie(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
     const char *name = ((const tr_common *)l->storage)->weight_of;
     const int value = tr_name_find(mk, name);
     if (value < 0) return tr_name_unknown(mk, NULL, l, name);
-    if (((const tr_common *)l->storage)->stored || ((const tr_common *)l->storage)->masked)
+    const tr_common *own = l->storage;
+    if (own->stored || own->masked || own->learn_scale)
         return tr_layer_fail(l, TR_CONFIG, "%s: its weight is that of \"%s\", which says it",
-                             ((const tr_common *)l->storage)->stored ? "stored" : "masked", name);
+                             own->stored   ? "stored"
+                             : own->masked ? "masked"
+                                           : "learn_scale",
+                             name);
     const tr_layer *of =
         (size_t)value < mk->m->ninputs ? NULL : &mk->m->layers[(size_t)value - mk->m->ninputs];
     for (int i = 0; of && i < of->nparams; i++) {
@@ -171,7 +191,7 @@ static tr_status add_state(tr_maker *mk, const tr_layer *l, const char *name, in
 /* The scales are a state of the layer, but no operand of its op. */
 static tr_status store_as(tr_maker *mk, const tr_layer *l, tr_param *p)
 {
-    p->scale = -1;
+    p->scale = p->learned_scale = -1;
     p->stored = TR_F32;
     if (strcmp(p->name, "weight") != 0) return TR_OK;
     p->stored = tr_stored_types[((const tr_common *)l->storage)->stored];
@@ -197,7 +217,9 @@ tr_status tr_layer_param(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
                     .fan_out = decl->fan_out,
                     /* kaiming with a = sqrt(5): gain sqrt(2 / (1 + a^2)) */
                     .gain = decl->init == TR_INIT_KAIMING ? sqrt(1.0 / 3.0) : 1.0,
-                    .init_std = decl->std > 0 ? decl->std : 0.02,
+                    .init_std = decl->init == TR_INIT_CONSTANT ? decl->std
+                                : decl->std > 0                ? decl->std
+                                                               : 0.02,
                     .decay = decl->decay,
                     .frozen = common->freeze,
                     .lr_factor = common->lr_factor,
@@ -216,6 +238,39 @@ tr_status tr_layer_param(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
     }
     TR_TRY(store_as(mk, l, p));
     l->params[l->nparams++] = (int)m->nparams++;
+out:
+    return st;
+}
+
+/* As if the largest weight were what the initial values give. */
+static double first_scale(const tr_param *p)
+{
+    const double most = p->init == TR_INIT_KAIMING  ? p->gain * sqrt(3.0 / p->fan_in)
+                        : p->init == TR_INIT_XAVIER ? sqrt(6.0 / (p->fan_in + p->fan_out))
+                        : p->init == TR_INIT_NORMAL ? 3 * p->init_std
+                        : p->init == TR_INIT_HE     ? 3 * sqrt(2.0 / p->fan_in)
+                                                    : 1;
+    return most / 127;
+}
+
+tr_status tr_layer_learned_scale(tr_maker *mk, tr_layer *l)
+{
+    tr_model *m = mk->m;
+    tr_status st = TR_OK;
+    for (int i = 0; i < l->nparams; i++) {
+        const int row = l->params[i];
+        const tr_param *p = &m->params[row];
+        if (p->stored != TR_I8 || strcmp(p->layer, l->name) != 0) continue;
+        TR_TRY(tr_layer_param(mk, l,
+                              &(tr_param_decl){.name = TR_WEIGHT_SCALE_ROW,
+                                               .ndim = 1,
+                                               .dims = {p->per_tensor ? 1 : p->dims[0]},
+                                               .init = TR_INIT_CONSTANT,
+                                               .std = first_scale(p)}));
+        m->params[row].learned_scale = l->params[l->nparams - 1];
+        return TR_OK;
+    }
+    st = tr_layer_fail(l, TR_CONFIG, "learn_scale: with stored: int8 or int8_tensor");
 out:
     return st;
 }

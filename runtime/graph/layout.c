@@ -98,6 +98,10 @@ tr_status tr_layout(tr_model *m, size_t bucket_bytes)
 {
     tr_status st = TR_OK;
     int *rows = NULL;
+    tr_free(m->buckets);
+    tr_free(m->rounded);
+    m->buckets = m->rounded = NULL;
+    m->flat_count = m->learned_count = m->state_count = m->nparameters = m->nrounded = 0;
     TR_TRY(sort(m, &rows));
     TR_TRY(place_all(m, rows));
     m->buckets = tr_alloc(TR_MEM_OTHER, m->nparams, sizeof *m->buckets);
@@ -111,4 +115,15 @@ tr_status tr_layout(tr_model *m, size_t bucket_bytes)
 out:
     tr_free(rows);
     return st;
+}
+
+tr_status tr_model_freeze(tr_model *m, const bool *frozen, size_t bucket_bytes)
+{
+    for (size_t i = 0; i < m->nparams; i++) {
+        tr_param *p = &m->params[i];
+        if (!frozen[i]) continue;
+        p->frozen = true;
+        if (p->learned_scale >= 0) m->params[p->learned_scale].frozen = true;
+    }
+    return tr_layout(m, bucket_bytes);
 }

@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-static tr_status cross_entropy(tr_model *m, const tr_layer *last, double label_smoothing,
-                               const double *class_weights, size_t n)
+static tr_status cross_entropy(tr_model *m, const tr_layer *last, const tr_loss_config *c)
 {
+    const size_t n = c->class_weights.count;
     if (last->output.ndim != 1) {
         char t[TR_SHAPE_TEXT];
         return tr_layer_fail(last, TR_SHAPE,
@@ -22,8 +22,8 @@ static tr_status cross_entropy(tr_model *m, const tr_layer *last, double label_s
     tr_cross_entropy_attrs *a = tr_alloc(TR_MEM_OTHER, sizeof *a + n * sizeof(double), 1);
     if (!a) return tr_last_status();
     double *weights = (double *)(a + 1);
-    for (size_t i = 0; i < n; i++) weights[i] = class_weights[i];
-    *a = (tr_cross_entropy_attrs){.label_smoothing = label_smoothing,
+    for (size_t i = 0; i < n; i++) weights[i] = c->class_weights.v[i];
+    *a = (tr_cross_entropy_attrs){.label_smoothing = c->label_smoothing,
                                   .classes = (size_t)last->output.dims[0],
                                   .class_weights = n ? weights : NULL,
                                   .factor = 1};
@@ -32,23 +32,41 @@ static tr_status cross_entropy(tr_model *m, const tr_layer *last, double label_s
     return TR_OK;
 }
 
-tr_status tr_maker_loss(tr_maker *mk, tr_loss_kind kind, double label_smoothing,
-                        const double *class_weights, size_t nclass_weights)
+/* The model's own: what stood behind the config's is copied. */
+static tr_status copy_config(tr_loss_config *to, const tr_loss_config *from)
+{
+    const tr_reals *const in[] = {&from->class_weights, &from->pos_weight};
+    tr_reals *const out[] = {&to->class_weights, &to->pos_weight};
+    tr_status st = TR_OK;
+    *to = *from;
+    for (size_t i = 0; i < TR_COUNT(in); i++) *out[i] = (tr_reals){0};
+    for (size_t i = 0; i < TR_COUNT(in); i++) {
+        if (!in[i]->count) continue;
+        TR_HAVE(out[i]->v = tr_alloc(TR_MEM_OTHER, in[i]->count, sizeof(double)));
+        memcpy(out[i]->v, in[i]->v, in[i]->count * sizeof(double));
+        out[i]->count = in[i]->count;
+    }
+out:
+    return st;
+}
+
+tr_status tr_maker_loss(tr_maker *mk, const tr_loss_config *loss)
 {
     tr_model *m = mk->m;
     tr_status st = TR_OK;
     size_t count = 1;
     TR_NEED(m->nlayers && !m->loss, TR_CONFIG, "a model's one loss comes after its layers");
     const tr_layer *last = &m->layers[m->nlayers - 1];
-    m->loss = tr_losses[kind];
+    m->loss = tr_losses[loss->kind.which];
+    TR_NEED(m->loss, TR_INTERNAL, "loss %d has no op", loss->kind.which);
+    TR_TRY(copy_config(&m->loss_config, loss));
     tr_shape_count(&last->output, &count);
     m->outputs = (int64_t)count;
     if (m->loss->applies == last->def)
         tr_log(TR_LOG_WARN, "%s%slayer \"%s\": %s takes logits and applies %s itself",
                last->where ? last->where : "", last->where ? ": " : "", last->name, m->loss->name,
                last->def->name);
-    if (kind == TR_LOSS_CROSS_ENTROPY)
-        return cross_entropy(m, last, label_smoothing, class_weights, nclass_weights);
+    if (loss->kind.which == TR_LOSS_CROSS_ENTROPY) return cross_entropy(m, last, loss);
     m->ndim_target = last->output.ndim;
     m->target_layout = last->output.layout;
     memcpy(m->target_dims, last->output.dims, sizeof m->target_dims);

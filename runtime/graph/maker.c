@@ -38,6 +38,8 @@ tr_status tr_maker_open(tr_init_kind init, tr_maker **out)
     }
     mk->init = init;
     mk->block = -1;
+    mk->whole.input = -1;
+    mk->scope = &mk->whole;
     *out = mk;
     return TR_OK;
 }
@@ -172,6 +174,7 @@ tr_status tr_make_append(tr_maker *mk, tr_layer *l, int *value)
     l->block = mk->block;
     l->output = l->inputs[0];
     if (l->def->infer) TR_TRY(l->def->infer(mk, l));
+    if (((const tr_common *)l->storage)->learn_scale) TR_TRY(tr_layer_learned_scale(mk, l));
     if (((const tr_common *)l->storage)->weight_of) TR_TRY(tr_layer_tied(mk, l));
     size_t count;
     if (!tr_shape_count(&l->output, &count) || count > (SIZE_MAX >> 8)) {

@@ -11,7 +11,7 @@ typedef struct {
     /* Of types that have parameters: */
     char *weight_of; /* the layer whose weight it uses; NULL: its own */
     double lr_factor, decay_factor;
-    bool freeze, masked;
+    bool freeze, masked, learn_scale;
     int stored; /* of its weight: place in tr_stored_types */
 } tr_common;
 enum { TR_STORED_INT8_TENSOR = 4 };
@@ -33,9 +33,19 @@ typedef struct {
     const char *type;
     int count;
 } tr_counter;
-#define TR_COUNTERS 64
+#define TR_COUNTERS 128 /* layer types and the config's own */
+#define TR_DEFINES  32
 /* The number of the next layer of a type. */
 int tr_count_next(tr_counter counters[TR_COUNTERS], const char *type);
+
+/* Names are path + NAME + suffix, and are looked for from the innermost scope outwards. */
+typedef struct tr_scope tr_scope;
+struct tr_scope {
+    tr_scope *outer;
+    char path[TR_LAYER_NAME];   /* "layer1.0.", or "" */
+    char suffix[TR_LAYER_NAME]; /* ".2.1" in repeats that number names so */
+    int input;                  /* the value that "input" names; -1: none of its own */
+};
 
 struct tr_maker {
     tr_model *m;
@@ -49,17 +59,21 @@ struct tr_maker {
     int *slots; /* hash table of names: place + 1, 0 empty; a power of two, at most half full */
     size_t nslots;
     tr_counter counters[TR_COUNTERS];
-    char suffix[TR_LAYER_NAME]; /* ".2.1" in the repeats around */
+    tr_scope *scope; /* never NULL */
     int nblocks, block;
     size_t block_begin; /* layers before the block */
+    tr_scope whole;
 };
 
 /* Grows *array to hold `need` elements. */
 tr_status tr_grow(void *array, size_t *cap, size_t need, size_t size);
 
 /* ---- types.c: layer types, structural ones too. */
+typedef enum { TR_NAMES_SUFFIX, TR_NAMES_PATH, TR_NAMES_NONE } tr_names_kind;
 typedef struct {
-    int64_t times;
+    int64_t times; /* -1: as often as there are values */
+    const tr_node *params, *values;
+    int names; /* tr_names_kind */
     const tr_node *layers;
 } tr_repeat_attrs;
 typedef struct {
@@ -83,11 +97,15 @@ tr_status tr_type_read(const tr_maker *mk, tr_layer *l, const tr_node *at, const
 void tr_type_free(tr_layer *l);
 
 /* ---- names.c */
-/* Sets l->name: `name`, or the one written in the options, else type plus number; with the suffix
- * of the repeats around. */
+/* Sets l->name: `name`, or the one written in the options, else type plus number; with the scope's path and suffix. */
 tr_status tr_name_layer(tr_maker *mk, tr_layer *l, const char *name, const tr_node *options);
 tr_status tr_name_add(tr_maker *mk, const char *where, const char *name, int value);
-/* The value that `name` names, from inside the innermost repeat outwards, -1: none; and the fault. */
+/* Names are made in `s` from here on, until tr_scope_close. `path`: they begin with it and a dot; else `suffix` comes
+ * behind those of the scope around. TR_CONFIG of layer `l`: too long. */
+tr_status tr_scope_open(tr_maker *mk, tr_scope *s, const tr_layer *l, const char *path,
+                        const char *suffix);
+void tr_scope_close(tr_maker *mk);
+/* The value that `name` names, from the innermost scope outwards, -1: none; and the fault. */
 int tr_name_find(const tr_maker *mk, const char *name);
 tr_status tr_name_unknown(const tr_maker *mk, const tr_node *at, const tr_layer *l,
                           const char *name);
@@ -108,6 +126,8 @@ const char *tr_value_name(const tr_maker *mk, int value);
 
 /* ---- layer.c: the layer's weight_of, once its weight is found, is that of the row's first layer. */
 tr_status tr_layer_tied(tr_maker *mk, tr_layer *l);
+/* ---- layer.c: the row of its int8 weight's scales, the last of the layer's; no operand of its op. */
+tr_status tr_layer_learned_scale(tr_maker *mk, tr_layer *l);
 
 /* ---- layout.c: offsets and buckets. */
 tr_status tr_layout(tr_model *m, size_t bucket_bytes);

@@ -16,6 +16,7 @@ void tr_model_close(tr_model *m)
     tr_free(m->buckets);
     tr_free(m->rounded);
     tr_free((void *)m->loss_attrs);
+    tr_fields_free(tr_loss_fields, &m->loss_config);
     tr_free(m);
 }
 
@@ -86,15 +87,6 @@ out:
     return st;
 }
 
-static tr_status copy_loss(tr_maker *mk, const tr_model *m)
-{
-    const tr_cross_entropy_attrs *a = m->loss_attrs;
-    int kind = 0;
-    while (tr_losses[kind] != m->loss) kind++;
-    return tr_maker_loss(mk, (tr_loss_kind)kind, a ? a->label_smoothing : 0,
-                         a ? a->class_weights : NULL, a && a->class_weights ? a->classes : 0);
-}
-
 tr_status tr_model_copy(const tr_model *m, tr_model_edit edit, void *ctx, size_t bucket_bytes,
                         tr_model **out)
 {
@@ -107,7 +99,7 @@ tr_status tr_model_copy(const tr_model *m, tr_model_edit edit, void *ctx, size_t
         TR_TRY(tr_maker_input(mk, m->inputs[i].name, m->inputs[i].ndim, m->inputs[i].dims,
                               &values[i]));
     TR_TRY(copy_layers(mk, m, edit, ctx, values));
-    TR_TRY(copy_loss(mk, m));
+    TR_TRY(tr_maker_loss(mk, &m->loss_config));
     st = tr_maker_finish(mk, bucket_bytes, out);
 out:
     tr_maker_close(mk);

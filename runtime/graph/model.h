@@ -25,7 +25,9 @@ typedef enum {
     TR_INIT_XAVIER,
     TR_INIT_NORMAL,
     TR_INIT_ZEROS,
-    TR_INIT_ONES
+    TR_INIT_HE,
+    TR_INIT_ONES,
+    TR_INIT_CONSTANT /* init_std */
 } tr_init_kind;
 
 /* One learned array: a row of the parameter table. Row i is the same in every graph built from the
@@ -38,7 +40,7 @@ typedef struct {
     size_t count;
     size_t offset; /* elements, in the flat parameter space; multiple of 16 (64 bytes) */
     tr_init_kind init;
-    double fan_in, fan_out, gain, init_std; /* init_std: TR_INIT_NORMAL */
+    double fan_in, fan_out, gain, init_std; /* init_std: TR_INIT_NORMAL, TR_INIT_CONSTANT */
     bool decay;                             /* weight decay applies: not for biases and norms */
     bool frozen;                            /* never updated: it has no gradient and no moments */
     bool masked;                            /* its elements that are 0 stay so */
@@ -52,9 +54,20 @@ typedef struct {
     tr_dtype stored;
     int scale;       /* row of the state; -1: not int8 */
     bool per_tensor; /* int8: one scale for all, as often as the state has elements */
+    /* int8: row of the scales that are learned with it (dims[0], or 1 per_tensor), which becomes the state where a
+     * file is written; -1: they are those of the weight as it is. */
+    int learned_scale;
 } tr_param;
 /* Of an int8 row's layer: float32 (dims[0]), positive. */
 #define TR_SCALE_STATE "weight_scale"
+/* Learned ones, whose magnitude counts: of an int8 row, and of a layer that rounds. */
+#define TR_WEIGHT_SCALE_ROW "learned_scale"
+#define TR_SCALE_ROW        "scale"
+static inline float tr_learned_scale(float value)
+{
+    const float s = value < 0 ? -value : value;
+    return s < 1e-20f ? 1e-20f : s; /* NaN stays */
+}
 
 /* One array that is carried along but not learned (batchnorm running statistics). */
 typedef struct {
@@ -108,6 +121,7 @@ typedef struct tr_model {
     tr_layer *layers; /* in forward order; the last one's output is the model's */
     const tr_op_def *loss;
     const void *loss_attrs; /* the loss's attribute struct of ops.h; NULL: none */
+    tr_loss_config loss_config;
     size_t nparams, nstates, ninputs;
     tr_param *params; /* in forward order; offsets run in *backward* order, so that buckets fill
                          front to back; then those of frozen ones */
@@ -139,6 +153,9 @@ void tr_model_close(tr_model *m);
 /* Cuts the buckets anew, of about so many bytes: the first of a step, all others. Before graphs are made
  * of the model. */
 tr_status tr_model_cut(tr_model *m, size_t first, size_t rest);
+/* Freezes rows (frozen: [nparams]) beside those that are, with the learned scales of theirs, and lays the parameters
+ * out anew. Before graphs are made of the model. */
+tr_status tr_model_freeze(tr_model *m, const bool *frozen, size_t bucket_bytes);
 /* Initial values of elements [begin, end) of the flat space that starts at `flat`, padding zero; by
  * Philox keyed with the seed, the parameter's row and the element: same everywhere.
  * kaiming: PyTorch's default for linear and conv2d, weight and bias uniform within 1/sqrt(fan_in);
@@ -147,8 +164,9 @@ void tr_model_init_params(const tr_model *m, uint64_t seed, float *flat, size_t 
 void tr_model_init_states(const tr_model *m, float *states);
 
 /* Values of an int8 row to multiples of their scales, which become the 127th part of the largest magnitude:
- * what the op quantize_weight makes of them. */
-void tr_param_quantize(const tr_param *p, float *values, float *scale);
+ * what the op quantize_weight makes of them. learned: scales (dims[0], or 1 per_tensor) to take instead, as the op
+ * quantize_weight.learned does; NULL. */
+void tr_param_quantize(const tr_param *p, float *values, float *scale, const float *learned);
 /* All int8 rows that are trained, for the file. `params`, `states`: flat, as offsets say. */
 void tr_model_quantize(const tr_model *m, float *params, float *states);
 
@@ -186,9 +204,8 @@ tr_shape tr_value_shape(const tr_maker *mk, int value);
  * another one; only then it is to be closed. */
 bool tr_maker_open_block(tr_maker *mk);
 void tr_maker_close_block(tr_maker *mk);
-/* label_smoothing, class_weights (one a class, or none): of cross_entropy. */
-tr_status tr_maker_loss(tr_maker *mk, tr_loss_kind kind, double label_smoothing,
-                        const double *class_weights, size_t nclass_weights);
+/* `loss` is copied. */
+tr_status tr_maker_loss(tr_maker *mk, const tr_loss_config *loss);
 /* Values may lead nowhere: for models that are only asked for layers by name. */
 void tr_maker_loose(tr_maker *mk);
 /* Checks that every value leads to the last layer's output; layout and buckets as tr_model_open.
@@ -227,5 +244,7 @@ tr_status tr_model_config(const tr_model *m, const tr_config *c, const char *con
                           size_t noverrides, tr_config **out);
 /* The reference page (Markdown) of every layer and its attributes. */
 void tr_layers_help(FILE *to);
+/* What goes on with tr_config_schema, but for the last bracket: the definition of every layer. */
+void tr_layers_schema(FILE *to);
 
 #endif

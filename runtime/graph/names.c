@@ -21,6 +21,7 @@ tr_status tr_name_layer(tr_maker *mk, tr_layer *l, const char *name, const tr_no
 {
     /* Counted whether named or not, so that naming one layer renames no other. */
     int number = tr_count_next(mk->counters, l->def->name);
+    const tr_scope *s = mk->scope;
     const tr_node *given = options && !name ? tr_node_get(options, "name") : NULL;
     int n;
     if (given) name = given->kind == TR_NODE_SCALAR ? given->text : "";
@@ -29,9 +30,9 @@ tr_status tr_name_layer(tr_maker *mk, tr_layer *l, const char *name, const tr_no
                              "a layer's name has letters, digits and _.- only, not \"%s\"",
                              !given || given->kind == TR_NODE_SCALAR ? name : "a list or map");
     if (name)
-        n = snprintf(l->name, TR_LAYER_NAME, "%s%s", name, mk->suffix);
+        n = snprintf(l->name, TR_LAYER_NAME, "%s%s%s", s->path, name, s->suffix);
     else
-        n = snprintf(l->name, TR_LAYER_NAME, "%s%d%s", l->def->name, number, mk->suffix);
+        n = snprintf(l->name, TR_LAYER_NAME, "%s%s%d%s", s->path, l->def->name, number, s->suffix);
     if (n >= TR_LAYER_NAME)
         return tr_maker_fail(given, l->where, "the layer's name is longer than %d characters",
                              TR_LAYER_NAME - 1);
@@ -91,18 +92,40 @@ static const char *nearest(const tr_maker *mk, const char *word)
     return near;
 }
 
+tr_status tr_scope_open(tr_maker *mk, tr_scope *s, const tr_layer *l, const char *path,
+                        const char *suffix)
+{
+    const tr_scope *outer = mk->scope;
+    int n, end = 0;
+    *s = (tr_scope){.outer = mk->scope, .input = -1};
+    if (path)
+        n = snprintf(s->path, sizeof s->path, "%s.", path);
+    else
+        n = snprintf(s->path, sizeof s->path, "%s", outer->path);
+    if (!path) end = snprintf(s->suffix, sizeof s->suffix, "%s%s", outer->suffix, suffix);
+    if ((size_t)n >= sizeof s->path || (size_t)end >= sizeof s->suffix)
+        return tr_layer_fail(l, TR_CONFIG,
+                             "it stands too deep: names would be longer than %d characters",
+                             TR_LAYER_NAME - 1);
+    mk->scope = s;
+    return TR_OK;
+}
+
+void tr_scope_close(tr_maker *mk)
+{
+    mk->scope = mk->scope->outer;
+}
+
 int tr_name_find(const tr_maker *mk, const char *name)
 {
-    char suffix[TR_LAYER_NAME], full[2 * TR_LAYER_NAME];
-    snprintf(suffix, sizeof suffix, "%s", mk->suffix);
-    for (;;) {
-        int n = snprintf(full, sizeof full, "%.*s%s", TR_LAYER_NAME, name, suffix);
+    char full[3 * TR_LAYER_NAME];
+    for (const tr_scope *s = mk->scope; s; s = s->outer) {
+        int n = snprintf(full, sizeof full, "%s%.*s%s", s->path, TR_LAYER_NAME, name, s->suffix);
         int i = n < TR_LAYER_NAME ? find(mk, full) : -1;
         if (i >= 0) return mk->names[i].value;
-        char *dot = strrchr(suffix, '.');
-        if (!dot) return -1;
-        *dot = '\0';
+        if (s->input >= 0 && strcmp(name, "input") == 0) return s->input;
     }
+    return -1;
 }
 
 tr_status tr_name_unknown(const tr_maker *mk, const tr_node *at, const tr_layer *l,

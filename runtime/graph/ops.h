@@ -3,10 +3,8 @@
  *
  * [x] optional operand (id -1 when absent). N batch, C channels. `act` is tr_op.act, applied last.
  * Activations and their gradients have a type (float32, bfloat16 or float16) and a layout each; parameters,
- * states and parameter gradients are float32; statistics are float64 unless said otherwise. Kernels
- * compute in float32 at least and round once on output.
- * Kernels that write parameter gradients overwrite or add as tr_run_adds says.
- *
+ * states and parameter gradients are float32; statistics are float64 unless said otherwise. Kernels compute
+ * in float32 at least and round once on output; those of parameter gradients overwrite or add (tr_run_adds).
  *  op                     in                                        out
  *  linear                 x(..,I) weight(O,I) [bias(O)]             y(..,O) = act(x W^T + b)
  *  linear.grad_input      dy weight                                 dx
@@ -14,17 +12,21 @@
  *  conv2d                 x weight(O,I/g,kh,kw) [bias] [residual]   y = act(conv + b + residual)
  *  conv2d.grad_input      dy weight                                 dx
  *  conv2d.grad_weight     x dy                                      dweight [dbias]
+ *  conv_transpose2d       x weight(I,O/g,kh,kw): as conv2d.grad_input; .grad_input as conv2d; .grad_weight dy x: as conv2d's
+ *  channel_bias           x(N,C,H,W) bias(C)                        y = act(x + bias); channel_bias.grad dy: dbias
  *  batchnorm.stats        x                                         stats[1+2C] = count, mean, M2
  *  batchnorm.merge        stats                                     stats of all ranks (Chan); collective
- *  batchnorm              x weight bias stats rmean rvar [residual] y = act(bn(x) + residual); updates
+ *  batchnorm.running      rmean rvar                                stats = 1, mean, variance: in the batch's place
+ *  batchnorm              x [weight bias] stats [rmean rvar] [residual]   y = act(bn(x) + residual); updates
  *                                                                   rmean, rvar unless tr_op.recomputed
- *  batchnorm.infer        x weight bias rmean rvar [residual]       y, from the running statistics
- *  batchnorm.grad_stats   dy x stats weight [y] [dy2]               dz sums[2C] dweight dbias
+ *  batchnorm.infer        x [weight bias] rmean rvar [residual]     y, from the running statistics
+ *  batchnorm.grad_stats   dy x stats [weight] [y] [dy2]             dz sums[2C] [dweight dbias]
  *                           dz = (dy + dy2) masked by y > 0 (where y is given); sums = sum dz, sum dz*xhat
  *                           (local: also the parameter gradients). dz may share dy's bytes; without y and
  *                           dy2 it always does and is not written.
  *  batchnorm.grad_merge   sums                                      sums over all ranks; collective
- *  batchnorm.grad_input   dz x stats weight sums                    dx (may share dz's bytes)
+ *  batchnorm.grad_input   dz [x] stats [weight] [sums]              dx (may share dz's bytes); x, sums absent:
+ *                           the statistics do not depend on x: dx = dz * weight / std
  *                           stats: merged over all ranks where synchronized; count = stats[0]
  *  layernorm              x(..,D) weight bias                       y stats[rows*2] float32: mean, rstd a row
  *  layernorm.grad         dy x weight stats                         dx dweight dbias
@@ -39,14 +41,36 @@
  *  quantize_weight        weight(O,..)                              y(O,..) = scale[o] * round(weight / scale[o]),
  *                           scale[o] the 127th part of the largest magnitude of output o (all outputs: per_tensor);
  *                           1 where that is 0. The gradient passes: it is the weight's own
+ *  fake_quantize.learned      x scale(1)                            y = s * q, s = |scale|, at least 1e-20,
+ *                           q = clamp(round(x / s)) to [least, most] of tr_learned_steps, by 1 / s as fake_quantize
+ *  quantize_weight.learned    weight(O,..) scale(O or 1)            y(O,..), the same with the scale of output o
+ *  quantize.learned_grad      dy x scale                            [dx] [dscale]
+ *                           dx = dy where q was not clamped (may share dy's bytes; a weight's: its gradient);
+ *                           dscale = sign(scale) / sqrt(n * positive) * sum of dy * (q - x / s, or q where it was clamped)
+ *  dynamic_quantize       x                                         y = s * q, q = clamp(round(x / s)) to 8 bits, s of each row
+ *                           (tr_dynamic_rows): its largest value or magnitude (at least 1e-30) / 255 or 127; by 1 / s as fake_quantize
+ *  int8.dynamic           x                                         y of 8 bits, those q; s(rows) float32
+ *  int8.rescale           x s(rows) [bias] [residual]               y = act(fma(x, s of its row, bias) + residual), x float32, of a
+ *                           product of int8.dynamic's y as if its scale were 1 (may share x's bytes)
  *  int8.quantize          x                                         y of 8 bits, with its scale (tr_tensor.scale):
  *                           clamp(r) of type y, r as of fake_quantize; NaN becomes the least
  *  int8.dequantize        x of 8 bits                               y = scale * x
- *  conv2d.int8, linear.int8   x weight scale(O) [bias] [residual]   y = act(x * weight + bias + residual), act relu or none
+ *  conv2d.int8, conv2d.int8_groups, linear.int8   x weight scale(O) [bias] [residual]   y = act(x * weight + bias + residual), act relu or none
  *                           x, residual of 8 bits; y too, or of the type of activations; weight / scale whole,
  *                           in [-127, 127]; sums are exact, what follows is kernels/cpu/int8/int8.h's
+ *  avgpool2d.int8, global_avgpool.int8   x of 8 bits                y of 8 bits: v = sum * ((scale of x / scale of y) / places that count),
+ *                           sum exact, clamped to y's type, then rounded, halves even
+ *  concat.int8            a b [...] of 8 bits                       y of 8 bits: v = q * (scale of the operand / scale of y), likewise
  *  relu6                  x                                         y = x within [0, 6]
  *  relu6.grad             dy y                                      dx (may share dy's bytes)
+ *  elu                    x                                         y = x where x > 0, else alpha * (exp(x) - 1)
+ *  hardswish              x                                         y = x * relu6(x + 3) / 6
+ *  hardsigmoid            x                                         y = relu6(x + 3) / 6
+ *  softplus               x                                         y = log(1 + exp(beta x)) / beta; x where beta x > threshold
+ *  elu.grad hardswish.grad hardsigmoid.grad softplus.grad   dy x    dx (may share dy's bytes)
+ *  prelu                  x weight                                  y = x where x > 0, else weight * x; weight of one
+ *                                                                   element, or one a channel of an image, a feature
+ *  prelu.grad             dy x weight                               [dx] dweight = sum of dy * x where x <= 0 (dx may share dy's bytes)
  *  softmax                x                                         y, over the innermost stored dimension
  *                                                                   (channels of a channels-last x, else the last)
  *  softmax.grad           dy y                                      dx
@@ -55,8 +79,15 @@
  *  maxpool2d.grad         dy indices                                dx
  *  avgpool2d              x                                         y
  *  avgpool2d.grad         dy                                        dx
+ *  global_maxpool         x(N,C,H,W)                                y(N,C,1,1) [indices]: maxpool2d of one window
  *  global_avgpool         x(N,C,H,W)                                y(N,C,1,1)
  *  global_avgpool.grad    dy                                        dx
+ *  adaptive_avgpool2d, pad, upsample    x(N,C,H,W)                  y(N,C,OH,OW) = value where tr_resample has nothing, else
+ *                                                                   sums of weight_h * weight_w * x
+ *  adaptive_avgpool2d.grad, pad.grad, upsample.grad    dy           dx, by the same weights
+ *  reshape, permute       x                                         y: its elements in another shape or order (a view
+ *                                                                   where the stored order stays)
+ *  reshape.grad, permute.grad           dy                          dx
  *  flatten                x(N,C,H,W)                                y(N,C*H*W) in C,H,W order (a view where the
  *                                                                   stored order already is that)
  *  flatten.grad           dy                                        dx
@@ -65,6 +96,9 @@
  *                           element e of the sample with ordinal s is kept iff
  *                           tr_uniform(word e%4 of tr_philox_at(seed, TR_RNG_DROPOUT, layer_index, s, e/4)) >= p,
  *                           e counting in stored order
+ *  drop_path              x                                         y = x * keep / (1-p), keep one of each sample: as
+ *                                                                   element 0's of dropout (may share x's bytes)
+ *  drop_path.grad         dy                                        dx: the same ones again (may share dy's bytes)
  *  embedding              ids(N,T) int32, weight(V,D)               y(N,T,D) = weight[ids]
  *  embedding.grad         dy ids                                    dweight: dy of equal ids summed by position
  *  add                    a b [...]                                 y = act(a + b + ...) (may share any one's bytes)
@@ -100,6 +134,7 @@ typedef struct {
 typedef struct {
     int64_t out, groups;
     int64_t kernel[2], stride[2], padding[2], dilation[2]; /* dilation 1 = dense; height, width */
+    int64_t extra[2]; /* padding at the end beyond that at the beginning */
     bool bias;
 } tr_conv2d_attrs;
 
@@ -120,10 +155,32 @@ typedef struct {
     double negative_slope;
 } tr_leaky_relu_attrs;
 
+/* Of ops that round by a learned scale. */
+typedef struct {
+    float least, most; /* steps, less the zero point */
+    float positive;    /* Q_P of the gradient's scale: the type's largest number */
+    bool sampled;      /* n of the gradient's scale: a sample's elements, else those of a scale */
+} tr_learned_steps;
+
+typedef struct {
+    double alpha;
+} tr_elu_attrs;
+
+typedef struct {
+    double beta, threshold;
+} tr_softplus_attrs;
+
+typedef struct {
+    bool per_channel; /* else one weight for all */
+    double init;
+} tr_prelu_attrs;
+
 typedef struct {
     double scale; /* a float32 */
     int64_t zero_point;
     bool is_signed; /* -128 to 127, else 0 to 255 */
+    bool learn_scale;
+    tr_learned_steps steps; /* the same, where the scale is learned */
 } tr_fake_quantize_attrs;
 
 typedef struct {
@@ -131,10 +188,56 @@ typedef struct {
 } tr_quantize_weight_attrs;
 
 typedef struct {
-    int64_t kernel[2], stride[2], padding[2];
-    bool count_include_pad; /* average */
-    bool ceil;              /* maximum */
+    bool is_signed; /* steps from -127 to 127, else from 0 to 255 */
+} tr_dynamic_attrs;
+
+/* Rows that dynamic_quantize rounds apart: samples of images, else what lies along the last dimension. No row is of two
+ * samples, so that answers do not depend on the batch. */
+static inline size_t tr_dynamic_rows(const tr_tensor *x)
+{
+    return x->ndim == 4 ? (size_t)x->dims[0] : x->count / (size_t)x->dims[x->ndim - 1];
+}
+
+typedef struct {
+    int64_t kernel[2], stride[2], padding[2], extra[2]; /* as a convolution's */
+    bool count_include_pad;                             /* average: padding counts, as zeros */
+    bool ceil_mode; /* a last window may end behind the padding, where nothing counts */
 } tr_pool2d_attrs;
+
+/* Of adaptive_avgpool2d, pad and upsample: rows are made of rows, columns of columns, by weights. */
+typedef enum {
+    TR_RESAMPLE_AVERAGE, /* adaptive: result o is the mean of places [o S / R, (o + 1) S / R), rounded outwards */
+    TR_RESAMPLE_NEAREST,
+    TR_RESAMPLE_BILINEAR,
+    TR_RESAMPLE_CONSTANT, /* pad: */
+    TR_RESAMPLE_REFLECT,
+    TR_RESAMPLE_REPLICATE
+} tr_resample_kind;
+typedef struct {
+    int kind;
+    bool align_corners; /* bilinear: the outermost places stay where they are */
+    int64_t before[2];  /* pad: rows above, columns to the left; negative ones are cut off */
+    double value;       /* constant: of what is put around */
+} tr_resample_attrs;
+
+/* Places of one axis that each place of what is written is made of: taps [begin[o], begin[o + 1]), `from`
+ * ascending. Owned: tr_free(begin). */
+typedef struct {
+    int32_t from;
+    float weight;
+} tr_tap;
+typedef struct {
+    size_t size, count; /* places written; taps */
+    tr_tap *taps;
+    int32_t *begin; /* [size + 1] */
+} tr_taps;
+/* Of an op of that kind or its gradient. axis: 0 height, 1 width. */
+tr_status tr_resample_taps(const tr_graph *g, const tr_op *op, int axis, tr_taps *out);
+float tr_resample_value(const tr_op *op); /* where there are no taps */
+
+typedef struct {
+    int64_t dims[TR_MAX_DIMS]; /* result's dimension i is this one of x; 0 counts samples */
+} tr_permute_attrs;
 
 typedef struct {
     double p;
@@ -150,6 +253,10 @@ typedef struct {
     size_t samples, rows, cols;
 } tr_transposition;
 tr_transposition tr_flatten_of(const tr_graph *g, const tr_op *op);
+/* The same of reshape, permute and their gradients; false: it is none. Then a stored sample's element i
+ * is its element table[i] before. */
+bool tr_rearrange_of(const tr_graph *g, const tr_op *op, tr_transposition *out);
+void tr_rearrange_table(const tr_graph *g, const tr_op *op, int32_t *table);
 
 /* Of concat and concat.grad: dims[axis] of each piece, whether its gradient is wanted or not. */
 typedef struct {

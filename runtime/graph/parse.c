@@ -1,15 +1,9 @@
 /* A config's model: its inputs, its tree of layers, expanded into the flat list, and its loss, given
  * to the maker of models one after the other. */
-#include "runtime/graph/maker.h"
+#include "runtime/graph/parse.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-/* The depth of lists in lists. */
-typedef struct {
-    tr_maker *mk;
-    int depth;
-} parser;
 
 static tr_status read_dims(const tr_node *n, size_t *count, int64_t dims[TR_LIST_MAX])
 {
@@ -56,8 +50,6 @@ out:
     return st;
 }
 
-static tr_status parse_list(parser *p, const tr_node *list, int value, int *output);
-
 /* The sum has the residual's name and place. */
 static tr_status append_sum(tr_maker *mk, const tr_layer *l, const tr_node *at, const int in[2],
                             int *output)
@@ -75,16 +67,16 @@ out:
     return st;
 }
 
-static tr_status parse_residual(parser *p, const tr_layer *l, const tr_node *at, int *output)
+static tr_status parse_residual(tr_parser *p, const tr_layer *l, const tr_node *at, int *output)
 {
     const tr_residual_attrs *a = l->attrs;
     tr_maker *mk = p->mk;
     bool opened = tr_maker_open_block(mk);
     int body = l->in[0], shortcut = l->in[0];
     tr_status st = TR_OK;
-    TR_TRY(parse_list(p, a->body, l->in[0], &body));
+    TR_TRY(tr_parse_list(p, a->body, l->in[0], &body));
     if (a->shortcut && (a->shortcut->kind != TR_NODE_LIST || a->shortcut->count))
-        TR_TRY(parse_list(p, a->shortcut, l->in[0], &shortcut));
+        TR_TRY(tr_parse_list(p, a->shortcut, l->in[0], &shortcut));
     tr_shape x = tr_value_shape(mk, body), y = tr_value_shape(mk, shortcut);
     if (!tr_shape_equal(&x, &y)) {
         char tx[TR_SHAPE_TEXT], ty[TR_SHAPE_TEXT];
@@ -98,44 +90,118 @@ out:
     return st;
 }
 
-static tr_status parse_repeat(parser *p, const tr_layer *l, int *output)
+/* The names that a repeat's parameters and values are bound by, and how often there are layers. */
+static tr_status repeat_times(const tr_layer *l, const tr_repeat_attrs *a, int64_t *times)
+{
+    const size_t n = a->params && a->params->kind == TR_NODE_LIST ? a->params->count : 0;
+    *times = a->times;
+    if (!a->params != !a->values)
+        return tr_layer_fail(l, TR_CONFIG, "params and values belong together");
+    if (!a->params && a->times < 0)
+        return tr_layer_fail(l, TR_CONFIG, "times is missing: how often");
+    if (!a->params) return TR_OK;
+    if (a->times >= 0)
+        return tr_layer_fail(l, TR_CONFIG,
+                             "there are as many times as values: no times beside them");
+    if (n == 0 || n > TR_PARAMETERS)
+        return tr_node_fail(a->params, "params: a list of 1 to %d names", TR_PARAMETERS);
+    for (size_t i = 0; i < n; i++)
+        if (a->params->values[i]->kind != TR_NODE_SCALAR ||
+            !tr_parameter_valid(a->params->values[i]->text))
+            return tr_node_fail(a->params->values[i],
+                                "a parameter's name has letters, digits and _ only");
+    if (a->values->kind != TR_NODE_LIST || a->values->count > TR_LAYERS_MAX)
+        return tr_node_fail(a->values, "values: a list with an element for each time");
+    for (size_t i = 0; i < a->values->count; i++) {
+        const tr_node *v = a->values->values[i];
+        if (n > 1 && (v->kind != TR_NODE_LIST || v->count != n))
+            return tr_node_fail(v, "a list of %zu values, one for each of the params", n);
+    }
+    *times = (int64_t)a->values->count;
+    return TR_OK;
+}
+
+/* The layers of one time, with its values in them. */
+static tr_status bind_time(tr_parser *p, const tr_repeat_attrs *a, size_t i, const tr_node **layers)
+{
+    tr_parameter bound[TR_PARAMETERS];
+    *layers = a->layers;
+    if (!a->params) return TR_OK;
+    const tr_node *v = a->values->values[i];
+    const size_t n = a->params->count;
+    for (size_t k = 0; k < n; k++)
+        bound[k] = (tr_parameter){a->params->values[k]->text, n > 1 ? v->values[k] : v};
+    return tr_template_bind(p->t, a->layers, bound, n, layers);
+}
+
+/* One time of a repeat, whose name stands in front of names inside. */
+static tr_status parse_time(tr_parser *p, const tr_layer *l, int64_t i, const tr_node *layers,
+                            int *output)
 {
     const tr_repeat_attrs *a = l->attrs;
     tr_maker *mk = p->mk;
     tr_status st = TR_OK;
-    size_t outer = strlen(mk->suffix);
+    tr_scope scope;
+    char text[TR_NAME + 24];
+    const tr_node *one =
+        layers->kind == TR_NODE_LIST && layers->count == 1 ? layers->values[0] : NULL;
+    if (a->names == TR_NAMES_NONE) return tr_parse_list(p, layers, *output, output);
+    if (a->names == TR_NAMES_SUFFIX) {
+        snprintf(text, sizeof text, ".%lld", (long long)i + 1);
+        TR_TRY(tr_scope_open(mk, &scope, l, NULL, text));
+        st = tr_parse_list(p, layers, *output, output);
+    } else if (one && tr_define_unnamed(p, one)) {
+        TR_TRY(tr_scope_open(mk, &scope, l, l->name, NULL));
+        snprintf(text, sizeof text, "%lld", (long long)i);
+        st = tr_parse_item(p, one, text, *output, output);
+    } else {
+        snprintf(text, sizeof text, "%s.%lld", l->name, (long long)i);
+        TR_TRY(tr_scope_open(mk, &scope, l, text, NULL));
+        st = tr_parse_list(p, layers, *output, output);
+    }
+    tr_scope_close(mk);
+out:
+    return st;
+}
+
+static tr_status parse_repeat(tr_parser *p, const tr_layer *l, int *output)
+{
+    const tr_repeat_attrs *a = l->attrs;
+    tr_maker *mk = p->mk;
+    tr_status st = TR_OK;
+    int64_t times;
     tr_counter before[TR_COUNTERS];
     memcpy(before, mk->counters, sizeof before);
+    TR_TRY(repeat_times(l, a, &times));
     *output = l->in[0];
-    for (int64_t i = 0; i < a->times; i++) {
+    for (int64_t i = 0; i < times; i++) {
+        const tr_node *layers;
+        TR_TRY(bind_time(p, a, (size_t)i, &layers));
         /* The text is read again, so its layers get the same numbers again. */
-        memcpy(mk->counters, before, sizeof before);
-        int n = snprintf(mk->suffix + outer, sizeof mk->suffix - outer, ".%lld", (long long)i + 1);
-        if ((size_t)n >= sizeof mk->suffix - outer)
-            return tr_layer_fail(l, TR_CONFIG, "repeats stand too deep for names");
+        if (a->names != TR_NAMES_NONE) memcpy(mk->counters, before, sizeof before);
+        if (a->names == TR_NAMES_PATH) memset(mk->counters, 0, sizeof mk->counters);
         bool opened = tr_maker_open_block(mk);
-        TR_TRY(parse_list(p, a->layers, *output, output));
+        TR_TRY(parse_time(p, l, i, layers, output));
         if (opened) tr_maker_close_block(mk);
     }
-    mk->suffix[outer] = '\0';
+    if (a->names == TR_NAMES_PATH) memcpy(mk->counters, before, sizeof before);
     st = tr_name_add(mk, l->where, l->name, *output);
 out:
     return st;
 }
 
-static tr_status parse_block(parser *p, const tr_layer *l, int *output)
+static tr_status parse_block(tr_parser *p, const tr_layer *l, int *output)
 {
     tr_status st = TR_OK;
     bool opened = tr_maker_open_block(p->mk);
-    TR_TRY(parse_list(p, ((const tr_block_attrs *)l->attrs)->layers, l->in[0], output));
+    TR_TRY(tr_parse_list(p, ((const tr_block_attrs *)l->attrs)->layers, l->in[0], output));
     if (opened) tr_maker_close_block(p->mk);
     if (((const tr_common *)l->storage)->name) st = tr_name_add(p->mk, l->where, l->name, *output);
 out:
     return st;
 }
 
-/* The type and options of a list item: `relu`, or `conv2d: {...}`. *options NULL: none written. */
-static tr_status type_of(const tr_node *item, const tr_op_def **type, const tr_node **options)
+const tr_node *tr_item_type(const tr_node *item, const tr_node **options)
 {
     const tr_node *word = item;
     *options = NULL;
@@ -145,22 +211,36 @@ static tr_status type_of(const tr_node *item, const tr_op_def **type, const tr_n
         bool empty = v->kind == TR_NODE_SCALAR && !v->quoted && v->text[0] == '\0';
         if (!empty) *options = v;
     }
-    if (word->kind != TR_NODE_SCALAR || !word->text[0])
-        return tr_node_fail(item, "a layer is a name, or a map of one name to its options");
-    *type = tr_type_find(word->text);
-    if (*type) return TR_OK;
-    const char *near = tr_type_nearest(word->text);
+    return word->kind == TR_NODE_SCALAR && word->text[0] ? word : NULL;
+}
+
+/* What a list item names: one of the config's blocks, else a layer type. */
+static tr_status type_of(tr_parser *p, const tr_node *item, tr_define **define,
+                         const tr_op_def **type, const tr_node **options)
+{
+    const tr_node *word = tr_item_type(item, options);
+    if (!word) return tr_node_fail(item, "a layer is a name, or a map of one name to its options");
+    *define = tr_define_find(p, word->text);
+    *type = *define ? NULL : tr_type_find(word->text);
+    if (*type || *define) return TR_OK;
+    const char *near = tr_define_nearest(p, word->text);
+    if (!near) near = tr_type_nearest(word->text);
     return near ? tr_node_fail(word, "unknown layer \"%s\": did you mean \"%s\"?", word->text, near)
                 : tr_node_fail(word, "unknown layer \"%s\"", word->text);
 }
 
-static tr_status parse_item(parser *p, const tr_node *item, int before, int *output)
+tr_status tr_parse_item(tr_parser *p, const tr_node *item, const char *name, int before,
+                        int *output)
 {
     tr_layer l = {0};
-    const tr_op_def *type;
+    const tr_op_def *type = NULL;
     const tr_node *options, *at = item->kind == TR_NODE_MAP && item->count ? item->keys[0] : item;
+    tr_define *define = NULL;
     tr_status st = TR_OK;
-    TR_TRY(type_of(item, &type, &options));
+    if (p->items++ > TR_ITEMS_MAX)
+        return tr_node_fail(at, "the layers are repeated more than %d times in all", TR_ITEMS_MAX);
+    TR_TRY(type_of(p, item, &define, &type, &options));
+    if (define) return tr_define_use(p, define, at, options, name, before, output);
     TR_TRY(tr_make_begin(p->mk, &l, type, at, NULL, options));
     TR_TRY(tr_make_inputs(p->mk, &l, 0, NULL, before));
     if (type == &tr_type_residual)
@@ -176,13 +256,14 @@ out:
     return st;
 }
 
-static tr_status parse_list(parser *p, const tr_node *list, int value, int *output)
+tr_status tr_parse_list(tr_parser *p, const tr_node *list, int value, int *output)
 {
     tr_status st = TR_OK;
     if (list->kind != TR_NODE_LIST || list->count == 0)
         return tr_node_fail(list, "a list of layers was expected");
     if (++p->depth > 32) return tr_node_fail(list, "layers are nested too deep");
-    for (size_t i = 0; i < list->count; i++) TR_TRY(parse_item(p, list->values[i], value, &value));
+    for (size_t i = 0; i < list->count; i++)
+        TR_TRY(tr_parse_item(p, list->values[i], NULL, value, &value));
     *output = value;
     p->depth--;
 out:
@@ -192,16 +273,21 @@ out:
 tr_status tr_model_open(const tr_config *config, size_t bucket_bytes, tr_model **out)
 {
     tr_status st = TR_OK;
-    parser p = {0};
+    tr_parser p = {0};
+    const tr_node *layers;
     int output;
     TR_TRY(tr_maker_open((tr_init_kind)config->model.init, &p.mk));
     TR_TRY(parse_inputs(p.mk, config));
-    TR_TRY(parse_list(&p, config->model.layers, 0, &output));
-    TR_TRY(tr_maker_loss(p.mk, (tr_loss_kind)config->model.loss.kind.which,
-                         config->model.loss.label_smoothing, config->model.loss.class_weights.v,
-                         config->model.loss.class_weights.count));
+    TR_TRY(tr_template_open(&p.t));
+    TR_TRY(tr_defines_read(&p, config));
+    TR_TRY(tr_template_bind(p.t, config->model.layers, p.params, p.nparams, &layers));
+    TR_TRY(tr_parse_list(&p, layers, 0, &output));
+    tr_loss_config loss = config->model.loss;
+    if (tr_config_balances(config)) loss.class_weights.count = 0; /* shapes are known without */
+    TR_TRY(tr_maker_loss(p.mk, &loss));
     st = tr_maker_finish(p.mk, bucket_bytes, out);
 out:
     tr_maker_close(p.mk);
+    tr_template_close(p.t);
     return st;
 }

@@ -1,28 +1,52 @@
-/* Layer types as the config names them: those of the op registry and the two that give structure. */
+/* Layer types as the config names them: those of the op registry and those that give structure. */
 #include "runtime/graph/maker.h"
 
 #include <string.h>
 
 static const tr_field residual_fields[] = {
-    TR_NODE("body", offsetof(tr_residual_attrs, body), NULL, "list of layers"),
-    TR_NODE("shortcut", offsetof(tr_residual_attrs, shortcut), "",
-            "list of layers; default: the input itself"),
+    TR_SHAPED("body", offsetof(tr_residual_attrs, body), NULL, "list of layers", TR_SCHEMA_LAYERS),
+    TR_SHAPED("shortcut", offsetof(tr_residual_attrs, shortcut), "",
+              "list of layers; default: the input itself",
+              "{\"maxItems\":0,\"type\":\"array\"}," TR_SCHEMA_LAYERS),
     {0},
 };
 
+static const char *const name_kinds[] = {"suffix", "path", "none", NULL};
 static const tr_field repeat_fields[] = {
-    TR_INT("times", offsetof(tr_repeat_attrs, times), NULL, 1, TR_LAYERS_MAX, NULL, "how often"),
-    TR_NODE("layers", offsetof(tr_repeat_attrs, layers), NULL, "list of layers"),
+    {.key = "times",
+     .kind = TR_FIELD_INT,
+     .offset = offsetof(tr_repeat_attrs, times),
+     .dflt = "auto",
+     .auto_text = "auto",
+     .auto_value = -1,
+     .min = 0,
+     .max = TR_LAYERS_MAX,
+     .doc = "how often; auto: once for each of `values`"},
+    TR_SHAPED("params", offsetof(tr_repeat_attrs, params), "",
+              "names of parameters that differ from time to time: [out, stride]", TR_SCHEMA_LIST),
+    TR_SHAPED("values", offsetof(tr_repeat_attrs, values), "",
+              "of the parameters, a list for each time: [[64, 1], [128, 2]]; of one parameter its "
+              "values: [64, 128]",
+              TR_SCHEMA_LIST),
+    TR_CHOICE("names", offsetof(tr_repeat_attrs, names), name_kinds, "suffix",
+              "suffix: names inside get `.1`, `.2`, ...; path: they begin with the repeat's name "
+              "and `.0.`, `.1.`, ..., and "
+              "a block without a name that is all there is inside gets just this; none: they "
+              "differ by themselves, "
+              "as with `${n}`"),
+    TR_SHAPED("layers", offsetof(tr_repeat_attrs, layers), NULL, "list of layers",
+              TR_SCHEMA_LAYERS),
     {0},
 };
 
 static const tr_field block_fields[] = {
-    TR_NODE("layers", offsetof(tr_block_attrs, layers), NULL, "list of layers"),
+    TR_SHAPED("layers", offsetof(tr_block_attrs, layers), NULL, "list of layers", TR_SCHEMA_LAYERS),
     {0},
 };
 
 const tr_op_def tr_type_residual = {
     .name = "residual",
+    .example = "residual: {body: [{conv2d: {out: 8, kernel: 3, padding: 1}}, batchnorm]}",
     .doc =
         "Sum of what `body` and `shortcut` make of the same input. The layer's name is the sum's.",
     .fields = residual_fields,
@@ -33,9 +57,10 @@ const tr_op_def tr_type_residual = {
 
 const tr_op_def tr_type_repeat = {
     .name = "repeat",
+    .example = "repeat: {times: 3, layers: [{conv2d: {out: 8, kernel: 1}}, relu]}",
     .doc =
-        "The layers again and again, each time with parameters of its own. Names inside get `.1`, "
-        "`.2`, ... The repeat's own name stands for its last output.",
+        "The layers again and again, each time with parameters of its own. The repeat's own name "
+        "stands for its last output.",
     .fields = repeat_fields,
     .attrs_size = sizeof(tr_repeat_attrs),
     .min_in = 1,
@@ -44,6 +69,7 @@ const tr_op_def tr_type_repeat = {
 
 const tr_op_def tr_type_block = {
     .name = "block",
+    .example = "block: {name: stem, layers: [{conv2d: {out: 8, kernel: 3}}, relu]}",
     .doc =
         "The layers as they are. With `train.recompute: blocks` they are forgotten and recomputed "
         "together, as those of a residual or of one time of a repeat are. A name that it is given "
@@ -59,8 +85,9 @@ static const tr_op_def *const structures[] = {&tr_type_residual, &tr_type_repeat
 static const tr_field common_fields[] = {
     TR_TEXT("name", offsetof(tr_common, name), "",
             "letters, digits, `_.-`; default: the type and a running number"),
-    TR_NODE("from", offsetof(tr_common, from), "",
-            "name of an earlier layer or input (of several: a list); default: the layer before"),
+    TR_SHAPED("from", offsetof(tr_common, from), "",
+              "name of an earlier layer or input (of several: a list); default: the layer before",
+              TR_SCHEMA_NAMES),
 };
 
 static const tr_field learned_fields[] = {
@@ -87,6 +114,9 @@ static const tr_field tied_fields[] = {
         "reads, and the gradient passes straight through; 16 bits cannot be trained"),
     TR_BOOL("masked", offsetof(tr_common, masked), "false",
             "elements of the weight that are 0 stay 0 while it is trained: what pruning leaves"),
+    TR_BOOL("learn_scale", offsetof(tr_common, learn_scale), "false",
+            "with stored: int8 or int8_tensor: the scales are parameters that are trained with the "
+            "weight (LSQ; Esser et al. 2020), else those of the weight as it is"),
 };
 _Static_assert(sizeof(tr_common) <= TR_COMMON_SIZE, "storage layout");
 
@@ -119,8 +149,10 @@ bool tr_type_is_structure(const tr_op_def *type)
 
 const tr_op_def *tr_type_find(const char *name)
 {
-    for (size_t i = 0; i < tr_type_count(); i++)
-        if (strcmp(tr_type_at(i)->name, name) == 0) return tr_type_at(i);
+    for (size_t i = 0; i < tr_op_count(); i++)
+        if (tr_op_at(i)->doc && strcmp(tr_op_at(i)->name, name) == 0) return tr_op_at(i);
+    for (size_t i = 0; i < TR_COUNT(structures); i++)
+        if (strcmp(structures[i]->name, name) == 0) return structures[i];
     return NULL;
 }
 

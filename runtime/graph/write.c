@@ -16,6 +16,8 @@ static bool says_nothing(const tr_common *c, size_t offset)
         return c->stored == 0;
     case offsetof(tr_common, masked):
         return !c->masked;
+    case offsetof(tr_common, learn_scale):
+        return !c->learn_scale;
     case offsetof(tr_common, freeze):
         return !c->freeze;
     case offsetof(tr_common, lr_factor):
@@ -110,26 +112,13 @@ static void write_inputs(const tr_model *m, int indent, FILE *to)
     }
 }
 
-static void write_loss(const tr_model *m, int indent, FILE *to)
-{
-    const tr_cross_entropy_attrs *a = m->loss_attrs;
-    char number[32];
-    fprintf(to, "%*sloss:%s%s\n", indent, "", a ? "\n" : " ", a ? "" : m->loss->name);
-    if (!a) return;
-    fprintf(to, "%*s%s:\n%*slabel_smoothing: %s\n", indent + 2, "", m->loss->name, indent + 4, "",
-            tr_format_real(a->label_smoothing, number));
-    for (size_t i = 0; a->class_weights && i < a->classes; i++)
-        fprintf(to, "%*s%s%s%s", i ? 0 : indent + 4, "", i ? ", " : "class_weights: [",
-                tr_format_real(a->class_weights[i], number), i + 1 == a->classes ? "]\n" : "");
-}
-
 tr_status tr_model_write(const tr_model *m, int indent, FILE *to)
 {
     tr_status st = TR_OK;
     write_inputs(m, indent, to);
     fprintf(to, "%*slayers:\n", indent, "");
     TR_TRY(write_layers(m, indent + 2, to));
-    write_loss(m, indent, to);
+    TR_TRY(tr_fields_write(tr_loss_fields, &m->loss_config, indent, to));
     TR_NEED(!ferror(to), TR_IO, "writing a model failed");
 out:
     return st;
@@ -165,19 +154,4 @@ tr_status tr_model_config(const tr_model *m, const tr_config *c, const char *con
     if (st == TR_OK) st = tr_config_open(c->file, text, n, overrides, noverrides, c->stages, out);
     free(text);
     return st;
-}
-
-void tr_layers_help(FILE *to)
-{
-    fputs(
-        "\n# Layers\n\nEach entry of `model.layers` is a name or a map of one name to its options: "
-        "`relu`, `linear: {out: 10}`. Several inputs (`add`, `concat`) are named in `from`.\n",
-        to);
-    for (size_t i = 0; i < tr_type_count(); i++) {
-        const tr_op_def *type = tr_type_at(i);
-        tr_field fields[TR_LAYER_FIELDS];
-        tr_type_fields(type, fields);
-        tr_fields_help(fields, type->name, to);
-        fprintf(to, "\n%s\n", type->doc);
-    }
 }

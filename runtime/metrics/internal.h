@@ -66,22 +66,31 @@ size_t tr_event_scalars(unsigned char out[TR_EVENT], double wall_time, uint64_t 
 typedef struct {
     pthread_mutex_t lock; /* other threads log too */
     int fd;
-    bool on, terminal;
-    bool shown;   /* a line stands on the terminal */
+    int tty; /* whose width counts; -1: none, `columns` is fixed */
+    bool on, terminal, color;
     bool pending; /* the newest state was not written */
-    uint64_t total;
+    bool hidden;  /* wiped for a log line */
+    uint64_t total, epochs;
     uint64_t first_step;
     double first_time, last_time;
-    size_t columns, used;
+    tr_progress_record now;
+    double time;                     /* of `now` */
+    double eval_loss, eval_accuracy; /* of the last evaluation; NaN: none yet, or without */
+    size_t columns;
+    size_t shown;       /* columns of the line that stands on the terminal; 0: none does */
+    size_t used, width; /* bytes of `line`; columns, without what sets colours */
     char line[512];
 } tr_progress;
 
-/* Whether fd 2 ends at a terminal, also through mpirun's pipe; *columns is set then. */
-bool tr_progress_terminal(size_t *columns);
-void tr_progress_init(tr_progress *p, int fd, bool terminal, size_t columns, uint64_t total);
+/* The terminal that fd 2 ends at, also through mpirun's pipe: a descriptor to be closed; -1: there is none, or it
+ * cannot be drawn on (TERM). */
+int tr_progress_terminal(void);
+/* `tty` is taken. `columns`: where it is -1. Colour as NO_COLOR says. */
+void tr_progress_init(tr_progress *p, int fd, bool terminal, int tty, size_t columns,
+                      const tr_metrics_options *o);
 void tr_progress_fini(tr_progress *p);
-void tr_progress_step(tr_progress *p, double now, uint64_t step, uint64_t epoch, double loss,
-                      double samples_per_s);
+void tr_progress_step(tr_progress *p, double now, const tr_progress_record *r);
+void tr_progress_eval(tr_progress *p, double loss, double accuracy);
 void tr_progress_end(tr_progress *p);
 void tr_progress_before_log(void *progress);
 void tr_progress_after_log(void *progress);

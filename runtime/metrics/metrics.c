@@ -49,7 +49,6 @@ out:
 tr_status tr_metrics_open(const tr_metrics_options *o, tr_metrics **out)
 {
     tr_status st = TR_OK;
-    size_t columns = 80;
     tr_metrics *m = TR_NEW(TR_MEM_OTHER, tr_metrics);
     if (!m) return tr_last_status();
     m->json.fd = m->board.fd = -1;
@@ -59,8 +58,8 @@ tr_status tr_metrics_open(const tr_metrics_options *o, tr_metrics **out)
     TR_TRY(tr_append_open(&m->json, !o->resume));
     TR_TRY(open_board(m, o));
     if (!o->quiet) {
-        bool terminal = tr_progress_terminal(&columns);
-        tr_progress_init(&m->progress, STDERR_FILENO, terminal, columns, o->total_steps);
+        const int tty = tr_progress_terminal();
+        tr_progress_init(&m->progress, STDERR_FILENO, tty >= 0, tty, 80, o);
         tr_log_set_guard(tr_progress_before_log, tr_progress_after_log, &m->progress);
     }
 out:
@@ -209,18 +208,47 @@ tr_status tr_metrics_step(tr_metrics *m, const tr_step_record *s)
 tr_status tr_metrics_eval(tr_metrics *m, const tr_eval_record *e)
 {
     if (!m) return TR_OK;
-    tr_scalar scalars[3] = {{"eval/loss", e->loss}};
+    const struct {
+        const char *tag, *key;
+        double value;
+    } known[] = {{"eval/accuracy", "accuracy", e->accuracy},
+                 {"eval/top5", "top5", e->top5},
+                 {"eval/f1", "f1", e->f1},
+                 {"eval/auc", "auc", e->auc},
+                 {"eval/mae", "mae", e->mae},
+                 {"eval/r2", "r2", e->r2}};
+    tr_scalar scalars[1 + TR_COUNT(known)] = {{"eval/loss", e->loss}};
     size_t count = 1;
-    add_known(scalars, &count, "eval/accuracy", e->accuracy);
-    add_known(scalars, &count, "eval/top5", e->top5);
+    for (size_t i = 0; i < TR_COUNT(known); i++)
+        add_known(scalars, &count, known[i].tag, known[i].value);
     tr_append_write(&m->board, m->event,
                     tr_event_scalars(m->event, wall_time(), e->step, scalars, count));
+    tr_progress_eval(&m->progress, e->loss, e->accuracy);
     tr_record *r = &m->record;
     tr_record_begin(r, "eval");
     tr_record_uint(r, "step", e->step);
     tr_record_real(r, "loss", e->loss, 0);
+    for (size_t i = 0; i < TR_COUNT(known); i++)
+        tr_record_known(r, known[i].key, known[i].value, 0);
+    tr_record_uint(r, "samples", e->samples);
+    tr_record_known(r, "seconds", e->seconds, 6);
+    return finish(m);
+}
+
+tr_status tr_metrics_epoch(tr_metrics *m, const tr_epoch_record *e)
+{
+    if (!m) return TR_OK;
+    tr_scalar scalars[2] = {{"epoch/loss", e->loss}};
+    size_t count = 1;
+    add_known(scalars, &count, "epoch/accuracy", e->accuracy);
+    tr_append_write(&m->board, m->event,
+                    tr_event_scalars(m->event, wall_time(), e->step, scalars, count));
+    tr_record *r = &m->record;
+    tr_record_begin(r, "epoch");
+    tr_record_uint(r, "step", e->step);
+    tr_record_uint(r, "epoch", e->epoch);
+    tr_record_real(r, "loss", e->loss, 0);
     tr_record_known(r, "accuracy", e->accuracy, 0);
-    tr_record_known(r, "top5", e->top5, 0);
     tr_record_uint(r, "samples", e->samples);
     tr_record_known(r, "seconds", e->seconds, 6);
     return finish(m);
@@ -233,10 +261,9 @@ void tr_metrics_rewind(tr_metrics *m, uint64_t step)
 
 /* ---- Progress -------------------------------------------------------------------------------- */
 
-void tr_metrics_progress(tr_metrics *m, uint64_t step, uint64_t epoch, double loss,
-                         double samples_per_s)
+void tr_metrics_progress(tr_metrics *m, const tr_progress_record *r)
 {
-    if (m) tr_progress_step(&m->progress, tr_now(), step, epoch, loss, samples_per_s);
+    if (m) tr_progress_step(&m->progress, tr_now(), r);
 }
 
 void tr_metrics_progress_end(tr_metrics *m)

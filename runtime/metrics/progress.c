@@ -1,5 +1,5 @@
-/* The progress line: on a terminal one line that is rewritten, wiped before a log line and drawn
- * again after it; elsewhere a plain line now and then. mpirun hands its ranks a pipe, so that
+/* The progress line: on a terminal a bar and numbers, as many as fit, in one line that is rewritten, wiped before a log
+ * line and drawn again after it; elsewhere a plain line now and then. mpirun hands its ranks a pipe, so that
  * whether a terminal is at the end of it is asked of mpirun's own standard error. */
 #include "runtime/metrics/internal.h"
 
@@ -24,45 +24,46 @@ static void write_all(int fd, const char *text, size_t n)
     }
 }
 
+/* 0: it does not say. */
 static size_t columns_of(int fd)
 {
     struct winsize w;
-    return ioctl(fd, TIOCGWINSZ, &w) == 0 && w.ws_col > 0 ? w.ws_col : 80;
+    return ioctl(fd, TIOCGWINSZ, &w) == 0 ? w.ws_col : 0;
 }
 
-bool tr_progress_terminal(size_t *columns)
+int tr_progress_terminal(void)
 {
     const char *term = getenv("TERM");
     struct stat s;
     char link[64], name[PATH_MAX];
-    if (!term || strcmp(term, "dumb") == 0) return false;
-    if (isatty(STDERR_FILENO)) {
-        *columns = columns_of(STDERR_FILENO);
-        return true;
-    }
+    if (!term || strcmp(term, "dumb") == 0) return -1;
+    if (isatty(STDERR_FILENO)) return dup(STDERR_FILENO);
     bool launched = getenv("OMPI_COMM_WORLD_RANK") || getenv("PMIX_RANK") || getenv("PMI_RANK");
-    if (!launched || fstat(STDERR_FILENO, &s) != 0 || !S_ISFIFO(s.st_mode)) return false;
+    if (!launched || fstat(STDERR_FILENO, &s) != 0 || !S_ISFIFO(s.st_mode)) return -1;
     snprintf(link, sizeof link, "/proc/%ld/fd/2", (long)getppid());
     ssize_t n = readlink(link, name, sizeof name - 1);
-    if (n <= 0) return false;
+    if (n <= 0) return -1;
     name[n] = 0;
-    if (strncmp(name, "/dev/pts/", 9) != 0 && strncmp(name, "/dev/tty", 8) != 0) return false;
-    int fd = open(name, O_RDONLY | O_NOCTTY | O_CLOEXEC);
-    *columns = fd < 0 ? 80 : columns_of(fd);
-    if (fd >= 0) close(fd);
-    return true;
+    if (strncmp(name, "/dev/pts/", 9) != 0 && strncmp(name, "/dev/tty", 8) != 0) return -1;
+    return open(name, O_RDONLY | O_NOCTTY | O_CLOEXEC);
 }
 
-void tr_progress_init(tr_progress *p, int fd, bool terminal, size_t columns, uint64_t total)
+void tr_progress_init(tr_progress *p, int fd, bool terminal, int tty, size_t columns,
+                      const tr_metrics_options *o)
 {
+    const char *plain = getenv("NO_COLOR");
     memset(p, 0, sizeof *p);
     pthread_mutex_init(&p->lock, NULL);
     p->fd = fd;
+    p->tty = tty;
     p->on = true;
     p->terminal = terminal;
+    p->color = terminal && (!plain || !*plain);
     p->columns = columns;
-    p->total = total;
+    p->total = o->total_steps;
+    p->epochs = o->total_epochs;
     p->first_time = -1;
+    p->eval_loss = p->eval_accuracy = NAN;
 }
 
 void tr_progress_fini(tr_progress *p)
@@ -70,6 +71,7 @@ void tr_progress_fini(tr_progress *p)
     if (!p->on) return;
     tr_progress_end(p);
     pthread_mutex_destroy(&p->lock);
+    if (p->tty >= 0) close(p->tty);
     p->on = false;
 }
 
@@ -86,51 +88,141 @@ static void add(tr_progress *p, const char *fmt, ...)
     if (p->used >= sizeof p->line) p->used = sizeof p->line - 1;
 }
 
-static void compose(tr_progress *p, double now, uint64_t step, uint64_t epoch, double loss,
-                    double samples_per_s)
+/* Seconds that the steps left will take; NaN: not known yet. */
+static double time_left(const tr_progress *p)
+{
+    const double spent = p->time - p->first_time;
+    if (p->total <= p->now.step || p->now.step <= p->first_step || spent <= 0) return NAN;
+    return spent / (double)(p->now.step - p->first_step) * (double)(p->total - p->now.step);
+}
+
+static int percent(const tr_progress *p)
+{
+    return (int)((double)p->now.step * 100 / (double)p->total);
+}
+
+static void compose_plain(tr_progress *p)
 {
     char text[32];
+    const tr_progress_record *r = &p->now;
+    const double left = time_left(p);
     p->used = 0;
-    add(p, "step %llu", (unsigned long long)step);
-    if (p->total)
-        add(p, "/%llu (%d %%)", (unsigned long long)p->total,
-            (int)((double)step * 100 / (double)p->total));
-    add(p, "  epoch %llu", (unsigned long long)epoch);
-    if (!isnan(loss)) add(p, "  loss %.5g", loss);
-    if (isfinite(samples_per_s) && samples_per_s > 0)
-        add(p, "  %s samples/s", tr_format_count(samples_per_s, text, sizeof text));
-    double spent = now - p->first_time;
-    if (p->total > step && step > p->first_step && spent > 0) {
-        double left = spent / (double)(step - p->first_step) * (double)(p->total - step);
-        add(p, "  %s left", tr_format_seconds(left, text, sizeof text));
+    add(p, "step %llu", (unsigned long long)r->step);
+    if (p->total) add(p, "/%llu (%d %%)", (unsigned long long)p->total, percent(p));
+    add(p, "  epoch %llu", (unsigned long long)r->epoch);
+    if (!isnan(r->loss)) add(p, "  loss %.5g", r->loss);
+    if (isfinite(r->samples_per_s) && r->samples_per_s > 0)
+        add(p, "  %s samples/s", tr_format_count(r->samples_per_s, text, sizeof text));
+    if (!isnan(left)) add(p, "  %s left", tr_format_seconds(left, text, sizeof text));
+    p->width = p->used;
+}
+
+/* What a terminal's line may have, in the order in which it is shown. */
+enum { BAR, EPOCH, STEP, LOSS, ACCURACY, RATE, LEFT, EVAL, PARTS };
+enum { CELLS = 16 }; /* of the bar */
+
+static void format_parts(const tr_progress *p, char part[PARTS][64])
+{
+    char text[32];
+    const tr_progress_record *r = &p->now;
+    const double left = time_left(p);
+    const size_t size = sizeof part[0];
+    for (int i = 0; i < PARTS; i++) part[i][0] = 0;
+    if (p->total > 0) {
+        const int full = percent(p) * CELLS / 100;
+        snprintf(part[BAR], size, "[%.*s%.*s] %3d %%", full, "################", CELLS - full,
+                 "----------------", percent(p));
+        snprintf(part[STEP], size, "step %llu/%llu", (unsigned long long)r->step,
+                 (unsigned long long)p->total);
+    } else
+        snprintf(part[STEP], size, "step %llu", (unsigned long long)r->step);
+    if (p->epochs > 0)
+        snprintf(part[EPOCH], size, "epoch %llu/%llu", (unsigned long long)r->epoch + 1,
+                 (unsigned long long)p->epochs);
+    else
+        snprintf(part[EPOCH], size, "epoch %llu", (unsigned long long)r->epoch + 1);
+    if (!isnan(r->loss)) snprintf(part[LOSS], size, "loss %.5g", r->loss);
+    if (!isnan(r->accuracy)) snprintf(part[ACCURACY], size, "accuracy %.1f %%", r->accuracy * 100);
+    if (isfinite(r->samples_per_s) && r->samples_per_s > 0)
+        snprintf(part[RATE], size, "%s samples/s",
+                 tr_format_count(r->samples_per_s, text, sizeof text));
+    if (!isnan(left))
+        snprintf(part[LEFT], size, "%s left", tr_format_seconds(left, text, sizeof text));
+    if (!isnan(p->eval_loss) && !isnan(p->eval_accuracy))
+        snprintf(part[EVAL], size, "eval %.5g, %.2f %%", p->eval_loss, p->eval_accuracy * 100);
+    else if (!isnan(p->eval_loss))
+        snprintf(part[EVAL], size, "eval %.5g", p->eval_loss);
+}
+
+/* As much as the terminal is wide, what matters most first. The last column stays free: some terminals go on to the next
+ * line behind it. */
+static void compose_bar(tr_progress *p)
+{
+    static const int order[PARTS] = {STEP, LOSS, LEFT, EPOCH, BAR, ACCURACY, EVAL, RATE};
+    char part[PARTS][64];
+    bool taken[PARTS] = {false};
+    const size_t most = p->columns > 1 ? p->columns - 1 : 1;
+    format_parts(p, part);
+    p->used = p->width = 0;
+    for (int i = 0; i < PARTS; i++) {
+        const size_t n = strlen(part[order[i]]), gap = p->width ? 2 : 0;
+        if (n == 0 || (p->width && p->width + gap + n > most)) continue;
+        taken[order[i]] = true;
+        p->width += gap + n;
     }
+    for (int i = 0; i < PARTS; i++) {
+        if (!taken[i]) continue;
+        const bool color = p->color && i == BAR;
+        add(p, "%s%s%s%s", p->used ? "  " : "", color ? "\033[32m" : "", part[i],
+            color ? "\033[0m" : "");
+    }
+    if (p->width > most) p->used = p->width = most; /* not even the first one fits */
 }
 
 /* ---- Drawing --------------------------------------------------------------------------------- */
 
+static void measure(tr_progress *p)
+{
+    const size_t columns = p->tty >= 0 ? columns_of(p->tty) : 0;
+    if (columns > 0) p->columns = columns;
+}
+
+/* A line that was drawn on a wider terminal stands on several rows now. */
+static void wipe(tr_progress *p)
+{
+    char text[32];
+    if (p->shown == 0) return;
+    const size_t above = (p->shown - 1) / p->columns;
+    const int n = above ? snprintf(text, sizeof text, "\r\033[%zuA\033[J", above)
+                        : snprintf(text, sizeof text, "\r\033[K");
+    write_all(p->fd, text, (size_t)n);
+    p->shown = 0;
+}
+
 static void draw(tr_progress *p)
 {
     char text[sizeof p->line + 16];
-    size_t n = p->used;
-    if (p->terminal && p->columns > 1 && n > p->columns - 1) n = p->columns - 1;
-    int length =
-        snprintf(text, sizeof text, p->terminal ? "\r%.*s\033[K" : "%.*s\n", (int)n, p->line);
+    measure(p);
+    p->terminal ? compose_bar(p) : compose_plain(p);
+    if (p->shown > p->columns) wipe(p);
+    const int length =
+        snprintf(text, sizeof text, p->terminal ? "\r%.*s\033[K" : "%.*s\n", (int)p->used, p->line);
     write_all(p->fd, text, (size_t)length);
-    p->shown = p->terminal;
+    p->shown = p->terminal ? p->width : 0;
     p->pending = false;
 }
 
-void tr_progress_step(tr_progress *p, double now, uint64_t step, uint64_t epoch, double loss,
-                      double samples_per_s)
+void tr_progress_step(tr_progress *p, double now, const tr_progress_record *r)
 {
     if (!p->on) return;
     pthread_mutex_lock(&p->lock);
     bool first = p->first_time < 0;
     if (first) {
         p->first_time = p->last_time = now;
-        p->first_step = step;
+        p->first_step = r->step;
     }
-    compose(p, now, step, epoch, loss, samples_per_s);
+    p->now = *r;
+    p->time = now;
     p->pending = true;
     double wait = p->terminal ? REDRAW_SECONDS : PLAIN_SECONDS;
     if ((first && p->terminal) || now - p->last_time >= wait) {
@@ -140,13 +232,22 @@ void tr_progress_step(tr_progress *p, double now, uint64_t step, uint64_t epoch,
     pthread_mutex_unlock(&p->lock);
 }
 
+void tr_progress_eval(tr_progress *p, double loss, double accuracy)
+{
+    if (!p->on) return;
+    pthread_mutex_lock(&p->lock);
+    p->eval_loss = loss;
+    p->eval_accuracy = accuracy;
+    pthread_mutex_unlock(&p->lock);
+}
+
 void tr_progress_end(tr_progress *p)
 {
     if (!p->on) return;
     pthread_mutex_lock(&p->lock);
     if (p->pending) draw(p);
-    if (p->shown) write_all(p->fd, "\n", 1);
-    p->shown = false;
+    if (p->shown > 0) write_all(p->fd, "\n", 1);
+    p->shown = 0;
     pthread_mutex_unlock(&p->lock);
 }
 
@@ -155,12 +256,14 @@ void tr_progress_before_log(void *progress)
 {
     tr_progress *p = progress;
     pthread_mutex_lock(&p->lock);
-    if (p->shown) write_all(p->fd, "\r\033[K", 4);
+    p->hidden = p->shown > 0;
+    measure(p);
+    wipe(p);
 }
 
 void tr_progress_after_log(void *progress)
 {
     tr_progress *p = progress;
-    if (p->shown) draw(p);
+    if (p->hidden) draw(p);
     pthread_mutex_unlock(&p->lock);
 }

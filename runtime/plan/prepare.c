@@ -270,7 +270,8 @@ tr_status tr_plan_bind(tr_session *s, tr_plan *p)
         if (k) {
             tr_binding b = {
                 .workspace = k->workspace > 0 ? s->arena + p->live[g->ntensors + i].offset : NULL,
-                .adds = op->adds};
+                .adds = op->adds,
+                .overwrites = op->overwrites};
             for (int j = 0; j < k->npacked; j++) b.packed[j] = s->packed[p->packed[i][j]].data;
             for (int j = 0; j < op->nin; j++) b.in[j] = tr_plan_address(p, op->in[j]);
             for (int j = 0; j < op->nout; j++) b.out[j] = tr_plan_address(p, op->out[j]);

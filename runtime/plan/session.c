@@ -142,7 +142,7 @@ tr_status tr_session_graph(const tr_session_options *o, tr_plan_key key, tr_grap
         .residual_in_place = o->backend->kernels->residual_in_place,
         .trained = o->trained,
         .parts = o->backend->kernels->parts,
-        .int8 = !o->backend->kernels->unsupported(o->backend_ctx, tr_graph_int8(), TR_F32),
+        .int8 = tr_graph_int8(o->backend->kernels->unsupported, o->backend_ctx),
         .outputs = o->outputs,
         .noutputs = o->noutputs,
         .distill = o->distill};

@@ -1,27 +1,41 @@
 /* /history: the rows of tr_history as columns, one dataset each, and the last confusion matrix. */
 #include "runtime/store/internal.h"
 
+#include <math.h>
 #include <string.h>
 
 #define STEP(f, real)                                                                              \
     {                                                                                              \
-#f, false, real, offsetof(struct tr_history_step, f)                                       \
+#f, false, real, offsetof(struct tr_history_step, f), false                                \
     }
-#define EVAL(f, real)                                                                              \
+#define EVAL(f, real, maybe)                                                                       \
     {                                                                                              \
-        "eval_" #f, true, real, offsetof(struct tr_history_eval, f)                                \
+        "eval_" #f, true, real, offsetof(struct tr_history_eval, f), maybe                         \
     }
 const tr_column tr_history_columns[TR_HISTORY_COLUMNS] = {
-    STEP(step, false),     STEP(epoch, false),  STEP(loss, true),  STEP(lr, true),
-    STEP(grad_norm, true), STEP(seconds, true), EVAL(step, false), EVAL(loss, true),
-    EVAL(accuracy, true),  EVAL(top5, true),
+    STEP(step, false),        STEP(epoch, false),      STEP(loss, true),
+    STEP(lr, true),           STEP(grad_norm, true),   STEP(seconds, true),
+    EVAL(step, false, false), EVAL(loss, true, false), EVAL(accuracy, true, false),
+    EVAL(top5, true, false),  EVAL(f1, true, true),    EVAL(auc, true, true),
+    EVAL(mae, true, true),    EVAL(r2, true, true),
 };
-_Static_assert(sizeof(struct tr_history_step) == 6 * 8 && sizeof(struct tr_history_eval) == 4 * 8,
+_Static_assert(sizeof(struct tr_history_step) == 6 * 8 && sizeof(struct tr_history_eval) == 8 * 8,
                "a column is missing from the table");
 
 static size_t row_size(const tr_column *c)
 {
     return c->eval ? sizeof(struct tr_history_eval) : sizeof(struct tr_history_step);
+}
+
+bool tr_history_has(const tr_history *h, const tr_column *c)
+{
+    if (!c->maybe) return true;
+    for (size_t i = 0; i < h->nevals; i++) {
+        double v;
+        memcpy(&v, (const char *)&h->evals[i] + c->offset, sizeof v);
+        if (!isnan(v)) return true;
+    }
+    return false;
 }
 
 void *tr_history_column(const tr_history *h, const tr_column *c)
@@ -46,6 +60,9 @@ static tr_status read_column(const tr_index *ix, tr_history *h, const tr_column 
 
     snprintf(where, sizeof where, "/history/%s", c->name);
     const tr_entry *e = tr_index_find(ix, where);
+    for (size_t i = 0; !e && c->maybe && i < *n; i++)
+        memcpy(*rows + i * row_size(c) + c->offset, &(double){NAN}, sizeof(double));
+    if (!e && c->maybe) return TR_OK;
     TR_NEED(e, TR_FILE, "%s: %s: missing", ix->path, where);
     TR_NEED(!e->fault[0], TR_FILE, "%s: %s: %s", ix->path, where, e->fault);
     TR_NEED(e->ndim == 1 && e->type == (c->real ? TR_F64 : TR_I64), TR_FILE,
@@ -83,11 +100,24 @@ static tr_status read_confusion(const tr_index *ix, tr_history *h)
     return tr_entry_read(ix, e, h->confusion, NULL, NULL);
 }
 
+/* Files of what nobody trained have none; where one is there, so are all. */
+static bool has_columns(const tr_index *ix)
+{
+    char where[64];
+    bool any = tr_index_find(ix, "/history"); /* a group is an entry where it is damaged */
+    for (size_t i = 0; i < TR_COUNT(tr_history_columns); i++) {
+        snprintf(where, sizeof where, "/history/%s", tr_history_columns[i].name);
+        any = any || tr_index_find(ix, where);
+    }
+    return any;
+}
+
 tr_status tr_history_read(const tr_index *ix, tr_history *h)
 {
     tr_status st = TR_OK;
     tr_history got = {0};
-    for (size_t i = 0; i < TR_COUNT(tr_history_columns); i++)
+    const bool any = has_columns(ix);
+    for (size_t i = 0; any && i < TR_COUNT(tr_history_columns); i++)
         TR_TRY(read_column(ix, &got, &tr_history_columns[i]));
     TR_TRY(read_confusion(ix, &got));
     tr_history_free(h);

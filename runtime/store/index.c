@@ -228,6 +228,28 @@ out:
     return st;
 }
 
+tr_status tr_store_is(const char *path, bool *is)
+{
+    tr_header root = {0};
+    tr_index ix = {.fd = -1};
+    reader r = {.ix = &ix};
+    uint64_t at = 0;
+    *is = false;
+    tr_status st;
+    TR_HAVE(ix.path = tr_strdup(path));
+    st = open_file(&ix);
+    if (st == TR_FILE) st = TR_OK; /* of the older format, or no HDF5 at all */
+    if (st != TR_OK || ix.nbytes == 0) goto out;
+    tr_metadata_begin(&r.m, ix.fd, ix.nbytes, r.fault);
+    if (tr_superblock_read(&r.m, &at)) TR_TRY(tr_header_read(&r.m, at, &root));
+    if (!r.fault[0]) TR_TRY(tr_attrs_read(&ix.root, &root, "/", ix.root_fault));
+    *is = r.fault[0] || tr_attrs_get(&ix.root, "format"); /* reading it says what is wrong */
+out:
+    tr_header_free(&root);
+    tr_index_close(&ix);
+    return st;
+}
+
 tr_status tr_index_open(const char *path, tr_index *ix)
 {
     tr_status st = TR_OK;

@@ -74,7 +74,8 @@ static void column(const tr_history *h, const tr_column *c, FILE *to)
 static void history(const tr_history *h, FILE *to)
 {
     fputs("{", to);
-    for (size_t i = 0; i < TR_HISTORY_COLUMNS; i++) column(h, &tr_history_columns[i], to);
+    for (size_t i = 0; i < TR_HISTORY_COLUMNS; i++)
+        if (tr_history_has(h, &tr_history_columns[i])) column(h, &tr_history_columns[i], to);
     fputs("\"confusion\": [", to);
     for (int64_t i = 0; i < h->classes; i++) {
         fputs(i ? ", [" : "[", to);

@@ -42,6 +42,13 @@ static void header(const tr_summary *s, FILE *to)
         tr_plain_text(tr_summary_text(s, "teacher_sha256"), 64, to);
         fputc('\n', to);
     }
+    if (tr_summary_text(s, "init_sha256")[0]) {
+        fputs("  begun from ", to);
+        tr_plain_text(tr_summary_text(s, "init_from"), TR_ERROR_TEXT, to);
+        fputs("\n    whose sha256 was ", to);
+        tr_plain_text(tr_summary_text(s, "init_sha256"), 64, to);
+        fputc('\n', to);
+    }
 }
 
 static void progress(const tr_summary *s, FILE *to)
@@ -187,6 +194,25 @@ static void percent(double v, FILE *to)
         fprintf(to, " %10s", "-");
 }
 
+/* Columns that only some runs have. */
+static void more_names(const tr_history *h, FILE *to)
+{
+    for (size_t i = 0; i < TR_HISTORY_COLUMNS; i++) {
+        const tr_column *c = &tr_history_columns[i];
+        if (c->maybe && tr_history_has(h, c)) fprintf(to, " %10s", c->name + strlen("eval_"));
+    }
+}
+
+static void more_values(const tr_history *h, size_t row, FILE *to)
+{
+    for (size_t i = 0; i < TR_HISTORY_COLUMNS; i++) {
+        const tr_column *c = &tr_history_columns[i];
+        double v;
+        memcpy(&v, (const char *)&h->evals[row] + c->offset, sizeof v);
+        if (c->maybe && tr_history_has(h, c)) fprintf(to, " %10.4g", v);
+    }
+}
+
 static void evaluations(const tr_history *h, FILE *to)
 {
     size_t best = h->nevals;
@@ -195,8 +221,10 @@ static void evaluations(const tr_history *h, FILE *to)
         if (isfinite(h->evals[i].loss) &&
             (best == h->nevals || h->evals[i].loss < h->evals[best].loss))
             best = i;
-    fprintf(to, "\nEvaluations: %zu\n  %10s %12s %10s %10s\n", h->nevals, "step", "loss",
-            "accuracy", "top-5");
+    fprintf(to, "\nEvaluations: %zu\n  %10s %12s %10s %10s", h->nevals, "step", "loss", "accuracy",
+            "top-5");
+    more_names(h, to);
+    fputc('\n', to);
     for (size_t i = 0; i < h->nevals; i++) {
         bool shown = h->nevals <= 12 || i < 2 || i + 8 >= h->nevals || i == best;
         if (!shown) {
@@ -206,6 +234,7 @@ static void evaluations(const tr_history *h, FILE *to)
         fprintf(to, "  %10llu %12.6g", (unsigned long long)h->evals[i].step, h->evals[i].loss);
         percent(h->evals[i].accuracy, to);
         percent(h->evals[i].top5, to);
+        more_values(h, i, to);
         fputs(i == best ? "  best\n" : "\n", to);
     }
 }

@@ -130,16 +130,22 @@ tr_status tr_step_files_list(const char *checkpoints, bool clean, tr_step_files 
 void tr_step_files_free(tr_step_files *l);
 
 /* /history (history.c) */
-#define TR_HISTORY_COLUMNS 10
+#define TR_HISTORY_COLUMNS 14
 typedef struct {
     const char *name;
     bool eval, real; /* of evaluations, else of steps; float64, else uint64 */
     size_t offset;   /* in the row struct */
+    bool maybe;      /* a file has it where some row's is a number; NaN where it is missing */
 } tr_column;
 extern const tr_column tr_history_columns[TR_HISTORY_COLUMNS];
+/* Is it to be written? */
+bool tr_history_has(const tr_history *h, const tr_column *c);
 /* One column as an array (8 bytes a row), allocated. */
 void *tr_history_column(const tr_history *h, const tr_column *c);
 tr_status tr_history_read(const tr_index *ix, tr_history *h);
+
+/* All but the last one, and where that began (configs.c). */
+tr_status tr_past_configs_write(const tr_past_configs *p, tr_attrs *root);
 
 /* /stages (lineage.c). The lineage must stay until the image is committed. */
 tr_status tr_lineage_write(tr_image *im, const tr_lineage *l);

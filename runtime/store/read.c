@@ -3,7 +3,6 @@
 #include "runtime/store/internal.h"
 
 #include <string.h>
-#include <sys/mman.h>
 
 static tr_status check_attrs(const tr_index *ix)
 {
@@ -207,6 +206,13 @@ out:
     return st;
 }
 
+/* A text attribute of /; "" where there is none. */
+static void copy_text(const tr_index *ix, const char *name, char *to, size_t size)
+{
+    const tr_attr *a = tr_attrs_get(&ix->root, name);
+    snprintf(to, size, "%s", a && a->kind == TR_ATTR_TEXT ? a->text : "");
+}
+
 tr_status tr_store_read(const char *path, const tr_model *m, tr_snapshot *s, tr_history *history)
 {
     tr_status st = TR_OK;
@@ -221,13 +227,11 @@ tr_status tr_store_read(const char *path, const tr_model *m, tr_snapshot *s, tr_
     if (history) TR_TRY(tr_history_read(&ix, history));
 
     const tr_attr *kind = tr_attrs_get(&ix.root, "kind");
-    const tr_attr *parent = tr_attrs_get(&ix.root, "parent_sha256");
     s->checkpoint = kind && kind->kind == TR_ATTR_TEXT && strcmp(kind->text, "checkpoint") == 0;
-    snprintf(s->parent_sha256, sizeof s->parent_sha256, "%s",
-             parent && parent->kind == TR_ATTR_TEXT ? parent->text : "");
-    const tr_attr *teacher = tr_attrs_get(&ix.root, "teacher_sha256");
-    snprintf(s->teacher_sha256, sizeof s->teacher_sha256, "%s",
-             teacher && teacher->kind == TR_ATTR_TEXT ? teacher->text : "");
+    copy_text(&ix, "parent_sha256", s->parent_sha256, sizeof s->parent_sha256);
+    copy_text(&ix, "teacher_sha256", s->teacher_sha256, sizeof s->teacher_sha256);
+    copy_text(&ix, "init_sha256", s->origin.sha256, sizeof s->origin.sha256);
+    copy_text(&ix, "init_from", s->origin.text, sizeof s->origin.text);
     s->train = train;
 out:
     tr_index_close(&ix);
@@ -283,15 +287,8 @@ tr_status tr_store_history(const char *path, tr_history *history)
 
 tr_status tr_store_sha256(const char *path, char hex[65])
 {
-    tr_status st = TR_OK;
     tr_index ix;
-    void *map = MAP_FAILED;
-    TR_TRY(tr_index_open(path, &ix));
-    map = mmap(NULL, ix.nbytes, PROT_READ, MAP_PRIVATE, ix.fd, 0);
-    TR_NEED(map != MAP_FAILED, TR_IO, "%s: mmap failed", path);
-    tr_sha256_hex(map, ix.nbytes, hex);
-out:
-    if (map != MAP_FAILED) munmap(map, ix.nbytes);
+    tr_status st = tr_index_open(path, &ix);
     tr_index_close(&ix);
-    return st;
+    return st == TR_OK ? tr_file_sha256(path, hex) : st;
 }

@@ -32,10 +32,15 @@ typedef struct {
     uint64_t samples; /* of the training set: an ordinal means the same only for the same set */
     uint64_t batch, micro_batches; /* global; a step, at the time */
     double seconds;                /* trained so far, all starts together */
+    /* Sums over the samples so far of the epoch that the last step was in, of steps whose loss is finite; at its
+     * last step over all of them. */
+    double epoch_loss, epoch_weight, epoch_correct;
+    uint64_t epoch_samples;
 } tr_train_state;
 
 /* /history: columns step, epoch, loss, lr, grad_norm, seconds (one row a logged step) and
- * eval_step, eval_loss, eval_accuracy, eval_top5 (NaN where not meant). */
+ * eval_step, eval_loss, eval_accuracy, eval_top5 (NaN where not meant); eval_f1, eval_auc, eval_mae and eval_r2
+ * where some evaluation measured them. */
 typedef struct {
     size_t nsteps, nevals, cap_steps, cap_evals;
     struct tr_history_step {
@@ -44,7 +49,7 @@ typedef struct {
     } * steps;
     struct tr_history_eval {
         uint64_t step;
-        double loss, accuracy, top5;
+        double loss, accuracy, top5, f1, auc, mae, r2;
     } * evals;
     int64_t classes; /* of the last confusion matrix, 0: none; saved as /history/confusion */
     int64_t *confusion;
@@ -115,14 +120,38 @@ tr_status tr_lineage_add(tr_lineage *l, const char *stage, tr_findings **out);
 tr_status tr_lineage_read(const char *path, tr_lineage *out);
 void tr_lineage_free(tr_lineage *l);
 
+/* The file whose values a training began from; "" and "": none. */
+typedef struct {
+    char sha256[65];
+    char text[TR_ERROR_TEXT]; /* which file, and what was taken of it */
+} tr_origin;
+
+/* The configs that a run went by, in order, each from the step at which it began: the last one is in force. */
+typedef struct {
+    size_t count;
+    struct tr_past_config {
+        uint64_t step;
+        char *text; /* owned */
+    } * v;
+} tr_past_configs;
+/* Of a run file. What is there is taken; to be freed. */
+tr_status tr_past_configs_read(const char *path, tr_past_configs *out);
+/* From `step` on: those that began there or later were never in force, and go. */
+tr_status tr_past_configs_add(tr_past_configs *p, uint64_t step, const char *text);
+void tr_past_configs_free(tr_past_configs *p);
+
 /* What to write or what was read. Arrays are flat, laid out by the model's offsets. Slots: name and
  * array, e.g. "exp_avg", "exp_avg_sq", "momentum_buffer", "ema". */
 #define TR_STORE_SLOTS 4
 typedef struct {
     bool checkpoint; /* kind: checkpoint, else model (no /optimizer) */
     const char *config_text;
+    /* Written, as attributes past_config_STEP of / and config_step; NULL: `config_text` is the only one. Not read:
+     * tr_past_configs_read */
+    const tr_past_configs *configs;
     char parent_sha256[65];  /* of the file this run was resumed from, or "" */
     char teacher_sha256[65]; /* of the file that it was distilled from, or "" */
+    tr_origin origin;
     float *params, *states;
     int nslots;
     const char *slot_names[TR_STORE_SLOTS];
@@ -142,6 +171,12 @@ tr_status tr_store_write(const char *path, const tr_model *m, const tr_snapshot 
  * A slot asked for that the file lacks is an error; s->checkpoint on entry: the run goes on from
  * it, so that slots nobody asked for are warned of, by name. */
 tr_status tr_store_read(const char *path, const tr_model *m, tr_snapshot *s, tr_history *history);
+/* Whether it calls itself a run file, whole or damaged; TR_IO where it cannot be read. */
+tr_status tr_store_is(const char *path, bool *is);
+/* From now on arrays of this process's run files whose checksum fails are taken as they are, each with a warning: for
+ * files that were changed by hand. Attributes, shapes and places are checked as ever. Like the log level, a setting
+ * of the process: to be made before anything is read. */
+void tr_store_accept_unverified(bool accept);
 /* Checks every attribute and dataset without a model; *train (may be NULL): what the file holds of it. */
 tr_status tr_store_verify(const char *path, tr_train_state *train);
 /* The config in a run file: resolved, as YAML. Allocated; TR_FILE where it is none or its attributes are damaged. */

@@ -23,18 +23,37 @@ typedef struct {
     {                                                                                              \
 #f, false, offsetof(tr_train_state, f), true                                               \
     }
+#define LATER_REAL(f)                                                                              \
+    {                                                                                              \
+#f, true, offsetof(tr_train_state, f), true                                                \
+    }
 static const field fields[] = {
-    COUNT(step),        COUNT(epoch),
-    COUNT(updates),     COUNT(seed),
-    REAL(loss_scale),   COUNT(loss_scale_good),
-    REAL(lr_factor),    REAL(plateau_best),
-    COUNT(plateau_bad), REAL(best),
-    COUNT(best_step),   REAL(stop_best),
-    COUNT(stop_bad),    COUNT(rollbacks),
-    COUNT(skipped),     COUNT(samples),
-    COUNT(batch),       {"micro", false, offsetof(tr_train_state, micro_batches), false},
-    REAL(seconds),      LATER(failed),
-    LATER(failed_row),  LATER(unsound),
+    COUNT(step),
+    COUNT(epoch),
+    COUNT(updates),
+    COUNT(seed),
+    REAL(loss_scale),
+    COUNT(loss_scale_good),
+    REAL(lr_factor),
+    REAL(plateau_best),
+    COUNT(plateau_bad),
+    REAL(best),
+    COUNT(best_step),
+    REAL(stop_best),
+    COUNT(stop_bad),
+    COUNT(rollbacks),
+    COUNT(skipped),
+    COUNT(samples),
+    COUNT(batch),
+    {"micro", false, offsetof(tr_train_state, micro_batches), false},
+    REAL(seconds),
+    LATER(failed),
+    LATER(failed_row),
+    LATER(unsound),
+    LATER_REAL(epoch_loss),
+    LATER_REAL(epoch_weight),
+    LATER_REAL(epoch_correct),
+    LATER(epoch_samples),
 };
 /* Every field is 8 bytes: one that the table forgets would be lost on resume. */
 _Static_assert(sizeof(tr_train_state) == TR_COUNT(fields) * 8, "a field is missing from the table");

@@ -21,8 +21,13 @@ static tr_status root_attrs(const tr_snapshot *s, tr_attrs *a)
     TR_TRY(tr_attrs_add_count(a, "step", s->train.step));
     TR_TRY(tr_attrs_add_count(a, "epoch", s->train.epoch));
     TR_TRY(tr_attrs_add_text(a, "config", s->config_text));
+    if (s->configs) TR_TRY(tr_past_configs_write(s->configs, a));
     TR_TRY(tr_attrs_add_text(a, "parent_sha256", s->parent_sha256));
     if (s->teacher_sha256[0]) TR_TRY(tr_attrs_add_text(a, "teacher_sha256", s->teacher_sha256));
+    if (s->origin.sha256[0]) {
+        TR_TRY(tr_attrs_add_text(a, "init_sha256", s->origin.sha256));
+        TR_TRY(tr_attrs_add_text(a, "init_from", s->origin.text));
+    }
 out:
     return st;
 }
@@ -86,10 +91,12 @@ static tr_status history(tr_image *im, const tr_history *h, void *columns[TR_HIS
     const tr_history none = {0};
     if (!h) h = &none;
     TR_TRY(tr_image_group(im, "/history"));
+    if (!h->nsteps && !h->nevals && !h->classes) return TR_OK; /* a stage's file */
     for (size_t i = 0; i < TR_HISTORY_COLUMNS; i++) {
         const tr_column *c = &tr_history_columns[i];
         int64_t n = (int64_t)(c->eval ? h->nevals : h->nsteps);
         char where[64];
+        if (!tr_history_has(h, c)) continue;
         snprintf(where, sizeof where, "/history/%s", c->name);
         columns[i] = tr_history_column(h, c);
         if (!columns[i]) return tr_last_status();

@@ -137,7 +137,7 @@ static tr_status open_optimizer(bench *k, int kind, int moments)
     k->control = b->memory->alloc(k->cuda, TR_MEM_OTHER, sizeof control);
     if (!k->control) TR_TRY(tr_last_error()->status);
     TR_TRY(b->memory->upload(k->cuda, k->control, &control, sizeof control));
-    k->all = (tr_segment){{0, k->n}, 0, 0.01, 1, false};
+    k->all = (tr_segment){.range = {0, k->n}, .decay = 0.01, .lr_factor = 1};
     const tr_update u = {.kind = kind,
                          .beta1 = 0.9,
                          .beta2 = 0.999,

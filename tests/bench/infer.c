@@ -15,6 +15,7 @@
 #include "kernels/cpu/cpu.h"
 #include "optimize/inference/inference.h"
 #include "optimize/onnx/onnx.h"
+#include "trainer/stages.h"
 
 enum { MOST = 1 << 20 };
 
@@ -39,7 +40,7 @@ static double now(void)
     return clock_of(CLOCK_MONOTONIC);
 }
 
-static tr_status from_config(const char *file, tr_network **out)
+static tr_status from_config(const char *file, const tr_variant_def *stages, tr_network **out)
 {
     tr_status st = TR_OK;
     tr_config *c = NULL;
@@ -49,7 +50,7 @@ static tr_status from_config(const char *file, tr_network **out)
     TR_NEED(f, TR_CONFIG, "%s cannot be read", file);
     const size_t n = fread(text, 1, sizeof text, f);
     fclose(f);
-    TR_TRY(tr_config_open(file, text, n, NULL, 0, NULL, &c));
+    TR_TRY(tr_config_open(file, text, n, NULL, 0, stages, &c));
     TR_TRY(tr_model_open(c, 0, &m));
     TR_TRY(tr_network_open(m, out));
     m = (*out)->model;
@@ -63,9 +64,11 @@ out:
 static tr_status open_network(bench *b, const char *file)
 {
     const size_t n = strlen(file);
+    tr_variant_def stages[TR_STAGES + 1];
+    tr_stages_known(stages);
     if (n > 3 && strcmp(file + n - 3, ".h5") == 0)
-        return tr_network_read(file, NULL, 0, NULL, &b->network, NULL);
-    return from_config(file, &b->network);
+        return tr_network_read(file, NULL, 0, stages, &b->network, NULL);
+    return from_config(file, stages, &b->network);
 }
 
 static tr_status answer(bench *b)

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Times Trireme's inference engine beside ONNX Runtime, OpenVINO and PyTorch, one thread each:
 
-    python3 -m venv /tmp/peers && /tmp/peers/bin/pip install onnxruntime openvino onnx numpy torch
+    python3 -m venv /tmp/peers && /tmp/peers/bin/pip install onnxruntime openvino nncf onnx numpy pyyaml torch
     /tmp/peers/bin/python tests/bench/infer.py [--build build/release] [--only resnet20] [--clock cpu]
 
-The networks are configs/bench's and a ResNet-18, batchnorm folded, with values by seed; bench_infer writes them as
-ONNX for the others, whose answers are compared with ours. Each engine is a process of its own; they take turns, and
+The networks are configs/bench's and a ResNet-18, batchnorm folded, with values by seed and one step of training;
+bench_infer writes them as ONNX for the others, whose answers are compared with ours. int8: quantized on the same
+samples, ours by the stage `quantize` with its own choice of layers (what stays float is bfloat16), the peers' by
+onnxruntime.quantization (QDQ, U8S8, a scale a channel) and by NNCF, or where there is none OpenVINO on the former's
+file. Each engine is a process of its own; they take turns, and
 the table has the median over the rounds of each round's median call (with --clock cpu the least). A peer that is not installed is left out and
 said. With --clock cpu calls are measured by the processor time of their thread, for machines that do other work.
 """
@@ -50,7 +53,9 @@ def configs():
 
 
 CASES = [("resnet20", 32), ("resnet20", 1), ("mlp", 32), ("mlp", 1), ("resnet18", 1)]
-PEERS = ["onnxruntime fp32", "openvino fp32", "openvino bf16", "torch fp32", "torch bf16"]
+PEERS = ["onnxruntime fp32", "openvino fp32", "torch fp32", "openvino bf16", "torch bf16", "onnxruntime int8",
+         "openvino int8"]
+SAMPLES = 32  # of calibration
 
 
 def numbers(shape):
@@ -179,17 +184,94 @@ def start(command):
     return p, p.stdout.readline().split()
 
 
+def prepare(name, folder, args):
+    """NAME.yaml, its data, and a run of it: model.h5, stages/01-quantize.h5; NAME.onnx and the peers' int8 files."""
+    import numpy
+    import yaml
+    config, run, onnx = folder / f"{name}.yaml", folder / name, folder / f"{name}.onnx"
+    if run.exists():
+        return
+    text = configs()[name]
+    shape = yaml.safe_load(text)["model"]["input"]
+    random = numpy.random.default_rng(1)
+    x, y = folder / f"{name}.x.npy", folder / f"{name}.y.npy"
+    numpy.save(x, random.uniform(-1, 1, [SAMPLES] + shape).astype(numpy.float32))
+    numpy.save(y, random.integers(0, 10, SAMPLES).astype(numpy.int32))
+    data = f"{{inputs: {x}, labels: {y}}}"
+    text = text.replace("train: {format: synthetic, samples: 2048}", f"train: {data}\n  eval: {data}")
+    text = text.replace("train: {format: synthetic, samples: 8192}", f"train: {data}\n  eval: {data}")
+    config.write_text(text)
+    quantize = f"{{quantize: {{layers: {args.layers}, samples: {SAMPLES}, budget: {{accuracy_drop: 1}}}}}}"
+    command([ROOT / args.build / "bin/trainer", config, f"output={run}", "train.steps=1", "train.batch=4",
+             f"pipeline=[train, {quantize}]", "--quiet"])
+    command([ROOT / args.build / "tests/bench/bench_infer", run / "model.h5", 1, "fp32", 1, onnx])
+    for engine in ("onnxruntime", "openvino"):
+        command([sys.executable, __file__, "--quantize", engine, onnx, x])
+
+
+def command(words):
+    done = subprocess.run([str(w) for w in words], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    if done.returncode:
+        print(f"{words[0]} failed:\n{done.stdout}{done.stderr}")
+
+
+def quantize_peer(engine, onnx, samples):
+    """The process that makes a peer's int8 file of NAME.onnx: NAME.ENGINE.onnx, NAME.ENGINE.xml."""
+    import numpy
+    x = numpy.load(samples)
+    to = pathlib.Path(onnx).with_suffix("")
+    if engine == "onnxruntime":
+        import onnx as files
+        from onnxruntime import quantization as q
+        given = files.load(onnx).graph.input[0].name
+
+        class Samples(q.CalibrationDataReader):
+            def __init__(self):
+                self.left = iter(x)
+
+            def get_next(self):
+                sample = next(self.left, None)
+                return None if sample is None else {given: sample[None]}
+
+        q.shape_inference.quant_pre_process(onnx, f"{to}.prepared.onnx", skip_symbolic_shape=True)
+        q.quantize_static(f"{to}.prepared.onnx", f"{to}.onnxruntime.onnx", Samples(), per_channel=True,
+                          quant_format=q.QuantFormat.QDQ, activation_type=q.QuantType.QUInt8,
+                          weight_type=q.QuantType.QInt8)
+        return
+    import nncf
+    import openvino
+    model = nncf.quantize(openvino.Core().read_model(onnx), nncf.Dataset([sample[None] for sample in x]),
+                          subset_size=len(x), target_device=nncf.TargetDevice.CPU)
+    openvino.save_model(model, f"{to}.openvino.xml", compress_to_fp16=False)
+
+
+def network_of(what, name, folder):
+    """The file that an engine reads."""
+    engine, precision = what.split()
+    if engine == "trireme":
+        return folder / name / ("stages/01-quantize.h5" if precision == "int8" else "model.h5")
+    if precision != "int8":
+        return folder / f"{name}.onnx"
+    own = folder / f"{name}.openvino.xml"
+    return own if engine == "openvino" and own.exists() else folder / f"{name}.onnxruntime.onnx"
+
+
 def compare(name, batch, folder, args):
-    config, onnx = folder / f"{name}.yaml", folder / f"{name}.onnx"
-    config.write_text(configs()[name])
+    prepare(name, folder, args)
+    config = folder / f"{name}.yaml"
     ours = [f"trireme {p}" for p in args.precisions.split(",")]
     engines = {}
     for what in ours:
-        engines[what] = start([ROOT / args.build / "tests/bench/bench_infer", config, batch, what.split()[1], 1, onnx])
+        # what int8 leaves float is bfloat16, as OpenVINO has it by itself on this processor
+        precision = what.split()[1].replace("int8", args.rest)
+        engines[what] = start([ROOT / args.build / "tests/bench/bench_infer", network_of(what, name, folder), batch,
+                               precision, 1])
     for what in PEERS:
         engine, precision = what.split()
-        if installed(engine) and (not args.peers or engine in args.peers.split(",")):
-            engines[what] = start([sys.executable, __file__, "--peer", engine, precision, onnx, config, str(batch)])
+        wanted = precision in args.precisions.split(",") and (not args.peers or engine in args.peers.split(","))
+        if wanted and installed(engine) and network_of(what, name, folder).exists():
+            engines[what] = start([sys.executable, __file__, "--peer", engine, precision.replace("int8", args.rest),
+                                   network_of(what, name, folder), config, batch])
     medians = {what: [] for what in engines}
     for _ in range(args.rounds):
         for what, (p, first) in engines.items():
@@ -214,11 +296,16 @@ def values(first):
 def main():
     if sys.argv[1:2] == ["--peer"]:
         return peer(*sys.argv[2:])
+    if sys.argv[1:2] == ["--quantize"]:
+        return quantize_peer(*sys.argv[2:])
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", default="build/release")
     parser.add_argument("--only", default="")
     parser.add_argument("--peers", default="")
-    parser.add_argument("--precisions", default="fp32,bf16")
+    parser.add_argument("--precisions", default="fp32,bf16,int8")
+    parser.add_argument("--layers", default="auto", choices=["auto", "all"], help="of ours in int8")
+    parser.add_argument("--rest", default="bf16", choices=["bf16", "fp32"], help="what int8 leaves float")
+    parser.add_argument("--keep", default="", help="a folder for what is made, used again where it is there")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.3)
     parser.add_argument("--clock", default="wall", choices=["wall", "cpu"])
@@ -230,7 +317,7 @@ def main():
         for name, batch in CASES:
             if args.only and args.only not in f"{name}-{batch}":
                 continue
-            row = compare(name, batch, pathlib.Path(folder), args)
+            row = compare(name, batch, pathlib.Path(args.keep or folder), args)
             print(f"{name}, batch {batch} (ms a call; MB; largest difference from ours)")
             for what, (ms, rss, far) in row.items():
                 print(f"    {what:18} {ms:9.4f} {rss:8.1f} {far:10.2g}", flush=True)

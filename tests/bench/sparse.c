@@ -45,7 +45,7 @@ static tr_network *open_mlp(void)
         if (i + 1 < LAYERS)
             need(tr_maker_layer(mk, &(tr_layer_given){.type = "relu"}, &value) == TR_OK);
     }
-    need(tr_maker_loss(mk, TR_LOSS_MSE, 0, NULL, 0) == TR_OK &&
+    need(tr_maker_loss(mk, &(tr_loss_config){.kind = {TR_LOSS_MSE}}) == TR_OK &&
          tr_maker_finish(mk, 0, &m) == TR_OK && tr_network_open(m, &n) == TR_OK);
     tr_maker_close(mk);
     tr_model_init_params(n->model, 1, n->params, 0, n->model->flat_count);

@@ -67,16 +67,34 @@ class Continuity(Case):
         self.run_trainer(config, *overrides)
         steps = [r["step"] for r in self.records()]
         self.assertEqual(steps[-1], 6)  # the first evaluation counts, two more do not improve by 100
-        first = self.arrays(self.dir / "run/model.h5")
+        first = self.contents("run")
         self.run_trainer(config, "--resume", *overrides)
-        self.assertEqual([r["step"] for r in self.records()], steps)
-        again = self.arrays(self.dir / "run/model.h5")
-        for n in first:
-            if n.startswith("model/"):
-                np.testing.assert_array_equal(first[n], again[n])
+        self.assertEqual(self.contents("run"), first)
+        os.unlink(self.dir / "run/model.h5")
+        self.run_trainer(config, "--resume", *overrides)
         end = self.records(event="end")[-1]
         self.assertIsNone(end["samples_per_s"])
         self.assertEqual(end["final_loss"], self.losses()[-1])
+
+    def test_result(self):
+        """model.h5 is the last step's, the best evaluation's or the average's, and it is said which."""
+        for result, average in (("last", "0.9"), ("best", "0.9"), ("best", "none"), ("ema", "0.9")):
+            out = self.run_trainer(self.config(steps=24, every=8), "--force", f"train.result={result}", f"train.ema={average}",
+                                   "train.optimizer.lr=0.5", "train.eval.every_steps=4", ranks=0)
+            evaluations = self.records(event="eval")
+            best = min(evaluations, key=lambda e: e["loss"])["step"]
+            self.assertLess(best, 24)  # else last and best are one
+            self.assertIn(f"best evaluation  step {best}:", out)
+            step = best if result == "best" else 24
+            file = "best" if result == "best" else "step-00000024"
+            with h5py.File(self.dir / "run/model.h5") as model, h5py.File(self.dir / f"run/checkpoints/{file}.h5") as of:
+                self.assertEqual((model.attrs["step"], of.attrs["step"]), (step, step))
+                group = "model/params" if result == "last" or average == "none" else "optimizer/ema"
+                for array in ("head/weight", "batchnorm1/weight"):
+                    np.testing.assert_array_equal(model[f"model/params/{array}"][()], of[f"{group}/{array}"][()])
+                np.testing.assert_array_equal(model["model/state/batchnorm1/running_mean"][()],
+                                              of["model/state/batchnorm1/running_mean"][()])
+            self.assertIn(f"step {step}", next(line for line in out.splitlines() if "model.h5    " in line))
 
     def test_min_delta_adds_up(self):
         """Many small improvements are one: patience is measured against the loss it began with."""

@@ -1,5 +1,6 @@
 """The main job on GPUs, on the stand-in: the CPU's losses, any number of ranks, every precision, the same bits in every
 order of streams, and stops, kills and resumes, also from one device to the other."""
+import json
 import os
 import pathlib
 import re
@@ -10,7 +11,7 @@ import h5py
 import numpy as np
 
 import harness
-from gpu import GpuCase
+from gpu import STANDIN, GpuCase
 from harness import SOURCE, TRAINER, main
 
 # float32: other libraries add in another order; a few 2^-24 a step, and AdamW's first steps, which go by the
@@ -69,6 +70,50 @@ class Gpu(GpuCase):
         self.stop("parts", 4, config, ranks=2)
         self.run_trainer(config, "--resume")
         self.assertEqual(self.losses("parts"), gpu)
+
+    def test_quantize(self):
+        """8 bits: the stage finds on a GPU the scales and weights that it finds on a CPU, and its model answers alike."""
+        text = harness.CNN.replace("dropout: {{p: 0.2}}", "dropout: {{p: 0.0}}")
+        self.run_trainer(self.config(text=text, every=50), "device=cpu", "pipeline=[train, fold]", program=TRAINER)
+        found, made = {}, self.dir / "run/stages/01-fold-quantize.h5"
+        for device, program in (("cpu", TRAINER), ("cuda", STANDIN)):
+            self.run_trainer("quantize", self.dir / "run/stages/01-fold.h5", f"device={device}", "run.deterministic=on",
+                             "samples=70", "--force",
+                             program=program, ranks=1)
+            with h5py.File(made) as f:
+                stage = next(f["stages"][name] for name in f["stages"] if name.endswith("quantize"))
+                scales = {k: v[()] for k, v in stage["layers"].items()}
+                weights = {name: f[f"model/params/{name}/weight"][()] for name in ("conv2d1", "conv2d2", "head")}
+                found[device] = scales, weights, dict(stage.attrs)
+        (a, wa, cpu), (b, wb, gpu) = found["cpu"], found["cuda"]
+        np.testing.assert_allclose(b["input_scale"], a["input_scale"], rtol=1e-5)
+        np.testing.assert_array_equal(b["input_signed"], a["input_signed"])
+        self.assertTrue(0 < a["input_signed"].sum() < len(a["input_signed"]))  # both kinds are there
+        for name, values in wa.items():
+            self.assertEqual(values.dtype, "int8")
+            np.testing.assert_array_equal(wb[name], values)
+        self.assertEqual(gpu["accuracy"], cpu["accuracy"])
+        np.testing.assert_allclose(gpu["loss"], cpu["loss"], rtol=1e-4)
+
+    def test_pipeline(self):
+        """A whole pipeline on the GPU: trained, folded, in 8 bits, measured, exported, reported; resumed, nothing is done anew."""
+        config = self.config(every=50)
+        stages = ("pipeline=[train, fold, {quantize: {samples: 70, budget: {loss_rise: 0.05}}}, "
+                  "{benchmark: {batches: [1, 3], seconds: 0, runs: 5, backends: [cuda, cuda-fp16, cpu]}}, export, report]")
+        out = self.run_trainer(config, stages)
+        for stage in ("fold", "quantize", "benchmark", "export", "report"):
+            self.assertRegex(out, f"stage 0[1-5]-{stage} done")
+        folder = self.dir / "run/stages"
+        with h5py.File(folder / "02-quantize.h5") as f:
+            self.assertEqual(f["model/params/head/weight"].dtype, "int8")
+        with h5py.File(folder / "03-benchmark.h5") as f:
+            self.assertEqual(list(f["stages/03-benchmark/calls/batch"]), 3 * [1, 3])
+        rows = json.loads((folder / "03-benchmark.json").read_text())["calls"]
+        self.assertEqual([(r["backend"], r["precision"]) for r in rows[::2]], [("cuda", "fp32"), ("cuda-fp16", "fp16"), ("cpu", "fp32")])
+        self.assertEqual(rows[0]["accuracy"], rows[4]["accuracy"])
+        self.assertTrue((folder / "04-export.onnx").exists())
+        self.assertIn("02-quantize", (self.dir / "run/report.md").read_text())
+        self.assertNotIn("done in", self.run_trainer(config, stages, "--resume"))
 
     def check_ranks(self, tolerance, *arguments, ranks, **values):
         steps, text = values.setdefault("steps", 14), values.pop("text", harness.CNN)

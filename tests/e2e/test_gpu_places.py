@@ -1,4 +1,9 @@
 """Where ranks land: which GPU each of a node's ranks takes, where a launcher shows different ones to them."""
+import os
+import shutil
+import signal
+import time
+
 from gpu import GpuCase
 from harness import main
 
@@ -48,6 +53,29 @@ class Places(GpuCase):
                 self.assertEqual(out.count("device: auto takes the CPU: "), 1, out)
                 self.assertEqual(out.count(words), 1, out)
                 self.assertEqual(self.records(name, "start")[0]["device"], "cpu")
+
+
+class Groups(GpuCase):
+    def test_sweep(self):
+        """Trials side by side, each on a GPU of its own: to the bit what they are alone; a signal to one rank stops both."""
+        plain = ("device=cuda", *self.same_bits)
+        (self.dir / "sweep.yaml").write_text("config: run.yaml\noutput: sweep\nranks_per_trial: 1\ngrid: {seed: [1, 2]}\n")
+        alone = [self.losses_of("run", f"seed={seed}", "--force", values=dict(steps=4), ranks=1) for seed in (1, 2)]
+        out = self.run_trainer("sweep", "sweep.yaml", *plain)
+        self.assertIn("2 trials at a time, on 1 rank each", out)
+        for k in (0, 1):
+            name = f"sweep/trial-{k:03}"
+            self.assertEqual(self.losses(name), alone[k])
+            self.assertEqual(self.records(name, "start")[0]["device"], "cuda")
+        shutil.rmtree(self.dir / "sweep")
+        process = self.start("sweep", "sweep.yaml", "train.steps=100000000", *plain)
+        self.addCleanup(process.kill)
+        while not all((self.dir / f"sweep/trial-{k:03}/metrics.jsonl").exists() for k in (0, 1)) and process.poll() is None:
+            time.sleep(0.01)
+        os.kill(self.rank_pids(process.pid)[1], signal.SIGTERM)
+        out, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 75, out)
+        self.assertEqual(len({f.parent for f in self.dir.glob("sweep/trial-*/checkpoints/step-*.h5")}), 2)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,13 @@
 """How a model is trained, never what comes out: recomputation, collectives, threads, precision; where weights and
 random numbers begin."""
 import os
+import re
 import signal
 import subprocess
 
 import numpy as np
 
-from harness import RANKS, Case, main
+from harness import RANKS, SOURCE, Case, main
 
 
 class Machine(Case):
@@ -100,7 +101,7 @@ class Machine(Case):
     def test_init(self):
         bound = {"kaiming": lambda i, o: np.sqrt(1 / i), "xavier": lambda i, o: np.sqrt(6 / (i + o))}
         found = {}
-        for init in ("kaiming", "xavier", "normal", "zeros"):
+        for init in ("kaiming", "xavier", "normal", "he", "zeros"):
             self.run_trainer(self.config(init, steps=1), f"model.init={init}", "train.schedule=constant",
                              "train.optimizer={sgd: {lr: 0}}", ranks=2)
             found[init] = self.arrays(self.dir / init / "model.h5")["model/params/head/weight"]
@@ -111,11 +112,43 @@ class Machine(Case):
             limit = of(inputs, outputs)
             self.assertTrue(0.97 * limit < np.abs(found[init]).max() <= limit, (init, np.abs(found[init]).max(), limit))
         self.assertGreater(np.abs(found["normal"]).max(), 3 * found["normal"].std())
+        self.assertGreater(np.abs(found["he"]).max(), 2.5 * found["he"].std())
+        self.assertAlmostEqual(found["he"].std() / np.sqrt(2 / inputs), 1, delta=0.1)
 
     def test_seed(self):
         for name, seed in (("a", 3), ("b", 4)):
             self.run_trainer(self.config(name, steps=3), f"seed={seed}", ranks=1)
         self.assertNotEqual(self.losses("a"), self.losses("b"))
+
+
+class Fit(Case):
+    def fit(self, *arguments):
+        """Whether it fits, bytes needed, the largest batch, and what other settings would take."""
+        text = self.tool("plan", SOURCE / "configs/bench/resnet20.yaml", "device=cpu", "--ranks", "2", *arguments)
+        number = r"([\d.]+) (k|M|G|)B"
+        verdict, *need = re.search(rf"^fit\n  (fits|does not fit): {number} needed", text, re.M).groups()
+        units = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9}
+        batch = re.search(r"largest batch  (\d+|none)", text)[1]
+        advice = {k: (float(v) * units[u], bool(fits))
+                  for k, v, u, fits in re.findall(rf"^    (\S+=\S+) +{number}(, fits)?$", text, re.M)}
+        return verdict, float(need[0]) * units[need[1]], batch, advice
+
+    def test_plan_fits(self):
+        """The verdict, the largest batch and what is advised are what plans with these settings say."""
+        verdict, need, batch, advice = self.fit("--memory", "150MB")
+        self.assertEqual(verdict, "does not fit")
+        self.assertIn("train.accumulate=4", advice)
+        for setting in ("train.accumulate=4", "train.precision=bf16"):
+            with_it = self.fit("--memory", "150MB", setting)
+            self.assertLess(abs(with_it[1] - advice[setting][0]), 3e6)
+            self.assertEqual(with_it[0] == "fits", advice[setting][1])
+            self.assertLess(with_it[1], need)
+        self.assertEqual(self.fit("--memory", "150MB", f"train.batch={int(0.95 * int(batch))}")[0], "fits")
+        self.assertEqual(self.fit("--memory", "150MB", f"train.batch={int(1.06 * int(batch)) + 1}")[0], "does not fit")
+        self.assertEqual(self.fit("--memory", "100GiB")[::3], ("fits", {}))
+        self.assertEqual(self.fit("--memory", "1MB")[2], "none")
+        self.assertIn("--memory 80: expected a size such as 80GB",
+                      self.tool("plan", SOURCE / "configs/digits.yaml", "--memory", "80", status=2))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import re
 import shutil
 import struct
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -50,6 +51,39 @@ class Digits(Case):
 
     def of(self, event):
         return [r for r in self.lines if r["event"] == event]
+
+    def test_python_reader(self):
+        """python/trireme.py reads what the run left."""
+        sys.path.insert(0, str(SOURCE / "python"))
+        import trireme
+        run = trireme.Run(self.folder)
+        self.assertEqual(run.attributes["step"], STEPS)
+        self.assertEqual(run.config["train"]["epochs"], EPOCHS)
+        self.assertIsInstance(run.config["train"]["optimizer"]["adamw"]["eps"], float)
+        self.assertEqual(run.metrics, self.lines)
+        self.assertEqual(run.history["eval_accuracy"].tolist(), [e["accuracy"] for e in self.of("eval")])
+        self.assertEqual(int(run.confusion.sum()), 297)
+        self.assertEqual(run.lineage, [])
+        values = run.state_dict(torch=False)
+        self.assertEqual({name: value.shape for name, value in values.items()},
+                         {name.replace("/", "."): shape for name, shape in {**SHAPES, **STATES}.items()})
+        with h5py.File(self.folder / "model.h5") as f:
+            np.testing.assert_array_equal(values["conv2d2.weight"], f["model/params/conv2d2/weight"][()])
+        self.assertIn(f"{PARAMETERS} parameters", run.summary())
+        self.assertEqual(trireme.Run(self.folder / "checkpoints/best.h5").metrics, self.lines)
+        eight = self.home / "eight.h5"
+        shutil.copy(self.folder / "model.h5", eight)
+        with h5py.File(eight, "r+") as f:  # as a quantized model keeps a row
+            del f["model/params/head/weight"]
+            f["model/params/head/weight"] = np.full((10, 64), -3, np.int8)
+            f["model/state/head/weight_scale"] = np.arange(10, dtype=np.float32)
+        values = trireme.Run(eight).state_dict(torch=False)
+        np.testing.assert_array_equal(values["head.weight"], np.full((10, 64), -3.0) * np.arange(10)[:, None])
+        self.assertNotIn("head.weight_scale", values)
+        with self.assertRaisesRegex(ValueError, "no run file"):
+            trireme.Run(SOURCE / "configs/digits.h5")
+        with self.assertRaises(FileNotFoundError):
+            trireme.Run(self.home)
 
     def test_learns(self):
         evals = self.of("eval")
@@ -269,7 +303,7 @@ class Digits(Case):
     def test_reference(self):
         text = self.tool("check", "--help-config")
         config, sweep = text.split("\n# The sweep's file\n")
-        for part in (config, sweep):
+        for part in (*config.split("\n# Layers\n"), sweep):
             keys = re.findall(r"(?m)^\| `([^`]+)` \|", part)
             self.assertEqual(len(keys), len(set(keys)))
         keys = re.findall(r"(?m)^\| `([^`]+)` \|", config)
@@ -336,6 +370,39 @@ class Digits(Case):
         more = 4 * 64 * (64 * 4 + 4)  # four batches of 64 images of 64 values, with their labels
         self.assertLessEqual(abs(held[1][0] - held[0][0] - more), held[0][1] + held[1][1] + 1024)
 
+    def test_help_and_words_that_are_no_command(self):
+        text = self.tool("help")
+        self.assertEqual(self.tool("--help"), text)
+        for command in ("sweep", "evaluate", "check", "plan", "inspect", "import", "help"):
+            self.assertIn(f"trainer {command}", text)
+            own = self.tool("help", command)
+            self.assertEqual(self.tool(command, "--help"), own)
+            self.assertIn(f"trainer {command}", own)
+        self.assertIn("| `prune.amount` |", self.tool("prune", "model.h5", "-h"))
+        self.assertEqual(self.tool("-V"), self.tool("--version"))
+        for word, rest, near in (("evalute", ["model.h5"], "evaluate"), ("inspct", ["model.h5", "--json"], "inspect"),
+                                 ("prun", ["amount=0.5"], "prune"), ("halp", [], "help")):
+            self.assertIn(f'{word}: expected a command, a stage or a config file; did you mean "{near}"?',
+                          self.tool(word, *rest, status=2))
+        out = self.run_trainer("evalute", "model.h5", ranks=2, status=2)
+        self.assertEqual(out.count("did you mean"), 1, out)
+        self.assertIn("did you mean", self.tool("help", "pruen", status=2))
+        self.assertIn("gone.yaml", self.tool("gone.yaml", status=2))
+
+    def test_inspect_of_a_folder(self):
+        """Its run files, then the model; before there is one, the newest checkpoint."""
+        text, model = self.tool("inspect", self.folder), self.tool("inspect", self.folder / "model.h5")
+        self.assertTrue(text.endswith(model))
+        head = text[:-len(model)]
+        for name in ("model.h5", "checkpoints/best.h5", f"checkpoints/step-{STEPS:08}.h5"):
+            self.assertRegex(head, rf"(?m)^  {name}  [\d.]+ k?M?B$")
+        self.assertEqual(self.tool("inspect", self.folder, "--json"), self.tool("inspect", self.folder / "model.h5", "--json"))
+        stopped = self.dir / "stopped [1]"
+        shutil.copytree(self.folder / "checkpoints", stopped / "checkpoints")
+        self.assertIn(f"step {STEPS}, epoch {EPOCHS}", self.tool("inspect", stopped))
+        (self.dir / "empty").mkdir()
+        self.assertIn("neither model.h5 nor checkpoints", self.tool("inspect", "empty", status=1))
+
     def test_a_report_that_cannot_be_written(self):
         """A full disk is told, and is a failure."""
         for command in (("check", DIGITS), ("check", "--help-config"), ("plan", DIGITS), ("inspect", self.folder / "model.h5")):
@@ -348,6 +415,38 @@ class Digits(Case):
     def test_plan_refuses(self):
         self.assertIn("--ranks 0", self.tool("plan", DIGITS, "--ranks", "0", status=2))
         self.assertIn("-1", self.tool("plan", DIGITS, "model.layers.12.linear.out=-1", status=2))
+
+
+class Start(Case):
+    """Where a newcomer starts."""
+
+    def test_demo(self):
+        for name in ("digits", "regression", "images"):
+            self.tool("demo", name)
+            config = self.dir / f"demo-{name}/{name}.yaml"
+            self.assertIn(f"name: {name}", self.tool("check", config))
+            self.run_trainer(config, "train.steps=2", ranks=0)
+            self.assertTrue((self.dir / f"demo-{name}/run/model.h5").exists())
+        before = self.contents("demo-digits")
+        self.assertIn("is there", self.tool("demo", status=2))
+        self.assertEqual(self.contents("demo-digits"), before)
+        self.assertIn('did you mean "digits"', self.tool("demo", "digit", status=2))
+        self.tool("demo", "digits", self.dir / "no/such", status=1)
+
+    def test_demo_in_a_folder_of_any_name(self):
+        name = "it's: a #1"
+        self.tool("demo", "regression", name)
+        self.run_trainer(f"{name}/regression.yaml", "train.steps=2", ranks=0)
+        self.assertTrue((self.dir / name / "run/model.h5").exists())
+        self.assertIn("one line", self.tool("demo", "digits", "a\nb", status=2))
+
+    def test_demo_that_cannot_be_written(self):
+        limited = 'ulimit -f 1; trap "" XFSZ; exec "$@"'
+        done = subprocess.run(["bash", "-c", limited, "bash", str(self.program), "demo"], cwd=self.dir, env=self.environment(),
+                              stderr=subprocess.PIPE, text=True, timeout=60)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("x_train.npy", done.stderr)
+        self.assertFalse((self.dir / "demo-digits").exists())
 
 
 if __name__ == "__main__":

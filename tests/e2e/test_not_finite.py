@@ -39,7 +39,7 @@ class NotFinite(Case):
             f["x"][50:] = np.nan
         out = self.run_trainer(config, "train.eval.every_steps=100", *more, ranks=ranks, status=1)
         self.assertRegex(out, r"gradient of \w+\.\w+ is not finite")
-        self.assertRegex(out, r"sample \d\d of data.train is not finite itself; the learning rate was 0.0")
+        self.assertRegex(out, r"sample \d\d of data.train is not finite itself \(.*data\.h5.*sample \d\d.*\); the learning rate was 0.0")
         self.assertFalse((self.dir / name / "model.h5").exists())
         kept = sorted(p.name for p in (self.dir / name / "checkpoints").glob("step-*.h5"))
         self.assertEqual(kept[:3], [f"step-0000000{n}.h5" for n in (1, 2, 3)], "the last ones that updated")

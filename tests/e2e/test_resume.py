@@ -98,14 +98,43 @@ class Resume(Case):
     def test_resume_of_a_finished_run(self):
         config = self.config(steps=5)
         self.run_trainer(config)
-        before = self.arrays(self.dir / "run/model.h5")
+        before, times = self.contents("run"), self.times("run")
+        out = self.run_trainer(config, "--resume", "train.log_every=2")
+        self.assertIn("nothing is left to do", out)
+        self.assertEqual((self.contents("run"), self.times("run")), (before, times))
+        os.unlink(self.dir / "run/model.h5")  # as one that was killed before it
         self.run_trainer(config, "--resume")
-        after = self.arrays(self.dir / "run/model.h5")
-        for n in before:
-            if n.startswith("model/"):
-                np.testing.assert_array_equal(before[n], after[n])
+        self.assert_same_model(self.dir / "run/model.h5", self.dir / "run/checkpoints/step-00000005.h5")
         self.run_trainer(config, "--resume", "train.steps=9")
         self.assertEqual([r["step"] for r in self.records()], list(range(1, 10)))
+
+    def times(self, below):
+        return {p: p.stat().st_mtime_ns for p in (self.dir / below).rglob("*")}
+
+    def test_what_changed(self):
+        """Keys by their effect, the configs that were, and a schedule that was through."""
+        config = self.config(steps=6, every=3)
+        self.run_trainer(config, ranks=0)
+        first = [r["lr"] for r in self.records()]
+        out = self.run_trainer(config, "--resume", "train.steps=9", "train.log_every=2", "train.clip_norm=2", ranks=0)
+        said = re.findall(r"(harmless|changes the numbers|refused): (\S+): (.*), was (.*)", out)
+        self.assertEqual(said, [("changes the numbers", "train.steps", '9', '6'), ("harmless", "train.log_every", '2', '1'),
+                                ("changes the numbers", "train.clip_norm", '2', '1')])
+        jump = re.search(r"the learning rate goes from (\S+) at step 6 to (\S+): .* was through; (\S+)=\[6\]", out)
+        self.assertAlmostEqual(float(jump[1]), first[-1], places=6)
+        self.assertEqual(jump[3], "train.schedule.cosine.restart")
+        with h5py.File(self.dir / "run/model.h5") as f:
+            self.assertEqual(f.attrs["config_step"], 6)
+            self.assertIn(b"clip_norm: 1\n", f.attrs["past_config_00000000"])
+            self.assertIn(b"clip_norm: 2\n", f.attrs["config"])
+        for warmup, effect in (("50%", "changes the numbers"), ("3", "harmless")):
+            constant = f"train.schedule={{constant: {{warmup: {warmup}}}}}"
+            self.run_trainer(config, "--force", constant, ranks=0)
+            self.assertIn(f"{effect}: train.steps", self.run_trainer(config, "--resume", constant, "train.steps=9", ranks=0))
+        self.run_trainer(config, "--force", ranks=0)
+        self.run_trainer(config, "--resume", "train.steps=12", "train.schedule.cosine.restart=[6]", ranks=0)
+        self.assertEqual([r["lr"] for r in self.records()], first + first)
+        self.tool("inspect", self.dir / "run/model.h5")
 
     def test_damaged_checkpoint_is_skipped(self):
         config = self.config(steps=30)

@@ -18,7 +18,7 @@ grid:
   train.optimizer.lr: [0.005, {second}]
   pipeline.prune.amount: [0.2, 0.5]
 """
-MEASURED = ("latency_ms", "trained_latency_ms", "front")
+MEASURED = ("latency_ms", "trained_latency_ms", "turns_latency_ms", "front")
 
 
 class Sweep(Case):
@@ -50,11 +50,16 @@ class Sweep(Case):
         for k, row in enumerate(rows):
             shown = self.tool("inspect", self.dir / f"sweep/trial-{k:03}/stages/02-prune.h5", "--json")
             self.assertIn(f'"loss": {float(row["loss"]):.6g}'[:14], shown)
-        # by the definition, from the table itself
+        # by the definition, from the table itself: who is not far behind another at first is timed in turns, if two are
+        def beats(a, b):
+            return a != b and all(x <= y for x, y in zip(a, b))
+
         points = [(float(r["latency_ms"]), float(r["bytes"]), 1 - float(r["accuracy"])) for r in rows]
-        for p, row in zip(points, rows):
-            beaten = any(q != p and all(a <= b for a, b in zip(q, p)) for q in points)
-            self.assertEqual(row["front"], str(int(not beaten)))
+        near = [not any(1.25 * p[0] < q[0] and (p[1:] == q[1:] or beats(p[1:], q[1:])) for p in points) for q in points]
+        self.assertEqual([bool(r["turns_latency_ms"]) for r in rows], near if sum(near) > 1 else [False] * 4)
+        timed = [(float(r["turns_latency_ms"] or r["latency_ms"]), *p[1:]) for r, p in zip(rows, points)]
+        front = [n and not any(m and beats(p, q) for m, p in zip(near, timed)) for n, q in zip(near, timed)]
+        self.assertEqual([r["front"] for r in rows], [str(int(f)) for f in front])
         svg = xml.etree.ElementTree.parse(self.dir / "sweep/sweep.svg").getroot()
         self.assertEqual(sum("trial " in (t.text or "") for t in svg.iter("{http://www.w3.org/2000/svg}title")), 4)
         self.assertIn("| 0.005 |", (self.dir / "sweep/sweep.md").read_text())
@@ -75,7 +80,8 @@ class Sweep(Case):
         # another amount: its stages run again, no training does
         out = self.sweep(GRID.format(second=0.01).replace("0.5]", "0.4]"), "--resume", ranks=0)
         self.assertNotIn("throughput", out)
-        self.assertEqual(self.rows(["front"])[0], {k: v for k, v in rows[0].items() if k != "front"})
+        changed = ["front", "turns_latency_ms"]  # with what they are held against
+        self.assertEqual(self.rows(changed)[0], {k: v for k, v in rows[0].items() if k not in changed})
         self.assertEqual(self.rows()[3]["pipeline.prune.amount"], "0.4")
         # another training in its place: nothing of the one before is left
         out = self.sweep(GRID.format(second=0.02), "--resume")
@@ -85,9 +91,9 @@ class Sweep(Case):
         self.assertIn("throughput", self.run_trainer("sweep", "sweep.yaml", "--force", "list=[{}]", "grid=~", ranks=0))
         self.assertEqual(len(self.rows()), 1)
 
-    def kill_at(self, file, *arguments):
+    def kill_at(self, file, *arguments, **run):
         """Starts the sweep, and kills its ranks when it has made this file."""
-        process = self.start("sweep", "sweep.yaml", *arguments)
+        process = self.start("sweep", "sweep.yaml", *arguments, **run)
         while not (self.dir / "sweep" / file).exists() and process.poll() is None:
             time.sleep(0.002)
         for pid in self.rank_pids(process.pid):
@@ -111,6 +117,105 @@ class Sweep(Case):
         for k in range(4):
             made = f"trial-{k:03}/stages/02-prune.h5"
             self.assert_same_model(self.dir / "whole" / made, self.dir / "sweep" / made)
+
+    def test_side_by_side(self):
+        """Two trials at a time are, to the bit, what they are alone on as many ranks; one that fails holds up nobody;
+        killed, it goes on; what goes by the clock is refused."""
+        text = (GRID.format(second=0.01) + "ranks_per_trial: 2\nlist:\n"
+                "  - {data.normalize: {mean: 300000000, std: 1.0e-30}, train.on_nonfinite: stop}\n")
+        self.sweep(text, "output=alone", ranks=2)
+        (self.dir / "alone").rename(self.dir / "sweep")
+        alone = self.rows(MEASURED)
+        (self.dir / "sweep").rename(self.dir / "alone")
+        self.kill_at("trial-001/model.h5", ranks=4)
+        out = self.run_trainer("sweep", "sweep.yaml", "--resume", ranks=4)
+        self.assertIn("2 trials at a time, on 2 ranks each", out)
+        self.assertEqual(self.rows(MEASURED), alone)
+        self.assertEqual([r["state"] for r in alone], ["failed"] + 4 * ["done"])
+        self.assertEqual([r["trained_by"] for r in alone], ["0", "1", "1", "3", "3"])
+        self.assertEqual(len({os.stat(self.model(k)).st_ino for k in range(1, 5)}), 2)
+        for k in range(1, 5):
+            for made in (f"trial-{k:03}/model.h5", f"trial-{k:03}/stages/02-prune.h5"):
+                self.assert_same_model(self.dir / "alone" / made, self.dir / "sweep" / made)
+        before = self.contents("sweep")
+        self.run_trainer("sweep", "sweep.yaml", "--resume", ranks=4)
+        self.assertEqual(self.contents("sweep"), before)
+        for what, said in (("{prune: {amount: 0.2, measure: latency}}", "pipeline.1: stage prune: measure: latency goes by the clock"),
+                           ("benchmark", "pipeline.1: stage benchmark: all that it finds goes by the clock"),
+                           ("{fold: {budget: {speedup: 2}}}", "pipeline.1: stage fold: budget.speedup goes by the clock")):
+            text = f"config: run.yaml\nranks_per_trial: 1\noutput: other\nlist: [{{pipeline: [train, {what}]}}]\n"
+            self.assertIn(said, self.sweep(text, ranks=2, status=2))
+        self.assertIn("sweep.yaml:2:18: ranks_per_trial: 1", self.sweep(text.replace("trial: 1", "trial: 3"), ranks=2, status=2)
+                      .replace("trial: 3", "trial: 1"))
+
+    def record(self, trial, **values):
+        """Changes numbers in a trial's record: those of the last model, and the latency in turns."""
+        path = self.dir / f"sweep/trial-{trial:03}/trial.yaml"
+        head, last = path.read_text().split("last:")
+        for key, value in values.items():
+            last = re.sub(rf"(?m)^( *){key}: .*", rf"\g<1>{key}: {value}", last)
+        path.write_text(head + "last:" + last)
+
+    def test_last_timing(self):
+        """Bounds on latency go by the timing in turns, where there is one; when that fails the tables say so."""
+        self.sweep("config: run.yaml\noutput: sweep\nset: {pipeline: [train, {prune: {by: l1}}]}\nsearch:\n  minimize: size\n"
+                   "  subject_to: {latency_ms: 1.0e6}\n  trials: 2\n  over: {pipeline.prune.amount: {from: 0.1, to: 0.9}}\n", ranks=0)
+        self.record(0, latency_ms=5.5, turns_latency_ms=4.5)
+        self.record(1, latency_ms=4.5, turns_latency_ms=5.5)
+        bound = ("--resume", "search.subject_to.latency_ms=5")
+        self.run_trainer("sweep", "sweep.yaml", *bound, ranks=0)
+        self.assertEqual([(r["within"], r["front"]) for r in self.rows()], [("1", "1"), ("0", "0")])
+        self.assertRegex((self.dir / "sweep/sweep.md").read_text(), r"outside \|\n")
+        self.record(1, latency_ms=7)  # another timing would not turn that round
+        self.run_trainer("sweep", "sweep.yaml", *bound, ranks=0)
+        self.assertEqual([r["within"] for r in self.rows()], ["1", "0"])
+        # what is held against the training's latency: both in turns
+        self.record(0, latency_ms=4.5, turns_latency_ms=0)
+        self.run_trainer("sweep", "sweep.yaml", "--resume", "search.subject_to.latency_ms=none",
+                         "search.subject_to.speedup=0.001", ranks=0)
+        self.assertRegex((self.dir / "sweep/trial-000/trial.yaml").read_text(), r"trained_turns_latency_ms: 0\.\d")
+        self.record(0, turns_latency_ms=0)
+        (self.dir / "sweep/trial-000/stages/01-prune.h5").unlink()
+        for name in ("csv", "md", "svg"):
+            (self.dir / f"sweep/sweep.{name}").unlink()
+        out = self.run_trainer("sweep", "sweep.yaml", *bound, status=1, ranks=2)
+        self.assertEqual([r["within"] for r in self.rows()], ["1", "0"])
+        self.assertTrue((self.dir / "sweep/sweep.svg").exists())
+        self.assertRegex((self.dir / "sweep/sweep.md").read_text(), "Missing: the timing in turns.*01-prune.h5")
+        self.assertRegex(out, "trial +amount +latency, ms")
+
+    def test_search_groups(self):
+        """A search goes the same way on other numbers of groups: what was tried before it stopped counts."""
+        text = ("config: run.yaml\noutput: sweep\nranks_per_trial: 1\nset: {pipeline: [train, {prune: {by: l1}}]}\nsearch:\n"
+                "  minimize: multiply_adds\n  trials: 9\n  over:\n    pipeline.prune.amount: {from: 0.1, to: 0.9}\n"
+                "    pipeline.prune.by: [l1, random]\n")
+        self.sweep(text, "search.trials=8", ranks=3)
+        rows = self.rows(MEASURED)
+        for ranks, said in ((1, ""), (4, "1 of 4 groups of ranks have nothing to do: search.together is 3")):
+            out = self.run_trainer("sweep", "sweep.yaml", "--resume", ranks=ranks)
+            self.assertEqual(out.count("as recorded"), 8)
+            self.assertIn(said, out)
+            self.assertEqual(self.rows(MEASURED)[:8], rows)
+            (self.dir / "sweep/trial-008/trial.yaml").unlink()
+        last = self.rows(MEASURED)[8]
+        self.run_trainer("sweep", "sweep.yaml", "--resume", ranks=2)
+        self.assertEqual(self.rows(MEASURED)[8], last)
+
+    def test_stop_groups(self):
+        """A signal to one rank stops all groups, whether ranks share memory or send messages."""
+        for more in ((), ("run.collectives=mpi",)):
+            (self.dir / "sweep.yaml").write_text("config: run.yaml\noutput: sweep\nranks_per_trial: 1\nset: {train.steps: 100000000}\n"
+                                                 "grid: {seed: [1, 2]}\n")
+            process = self.start("sweep", "sweep.yaml", "--force", *more, ranks=2)
+            self.addCleanup(process.kill)
+            while not all((self.dir / f"sweep/trial-{k:03}/metrics.jsonl").exists() for k in (0, 1)) and process.poll() is None:
+                time.sleep(0.002)
+            os.kill(self.rank_pids(process.pid)[1], signal.SIGTERM)
+            out, _ = process.communicate(timeout=60)
+            self.assertEqual(process.returncode, 75, out)
+            for k in (0, 1):
+                self.assertTrue(list(self.dir.glob(f"sweep/trial-{k:03}/checkpoints/step-*.h5")))
+            shutil.rmtree(self.dir / "sweep")
 
     def test_wrong(self):
         """What is wrong in any trial is told with its place, before anything is written."""
@@ -182,7 +287,11 @@ class Sweep(Case):
         text = ("config: run.yaml\noutput: sweep\nset: {pipeline: [train, {prune: {by: l1}}]}\nsearch:\n  minimize: multiply_adds\n"
                 "  subject_to: {accuracy_drop: 0.3}\n  trials: 10\n  seed: 5\n  over:\n"
                 "    pipeline.prune.amount: {from: 0.1, to: 0.9}\n    pipeline.prune.by: [l1, random]\n")
-        self.sweep(text, ranks=0)
+        self.sweep(text, "search.trials=7", ranks=0)
+        rows = self.rows(["front", "turns_latency_ms"])
+        out = self.run_trainer("sweep", "sweep.yaml", "--resume", ranks=0)  # goes on where it was
+        self.assertEqual(self.rows(["front", "turns_latency_ms"])[:7], rows)
+        self.assertEqual(out.count("as recorded"), 7)
         rows = self.rows()
         self.assertEqual(len(rows), 10)
         self.assertEqual({r["trained_by"] for r in rows}, {"0"})

@@ -14,11 +14,11 @@ from harness import ENV, TRAINER, Case, main
 class Terminal(Case):
     """What is shown, and where nobody looks."""
 
-    def through_pty(self, ranks, columns):
+    def through_pty(self, ranks, columns, **environment):
         master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
         process = subprocess.Popen(self.command(self.config(steps=60), "--force", ranks=ranks), cwd=self.dir,
-                                   env=dict(ENV, TERM="xterm"), stdin=slave, stdout=slave, stderr=slave)
+                                   env={**ENV, "TERM": "xterm", **environment}, stdin=slave, stdout=slave, stderr=slave)
         os.close(slave)
         shown = b""
         while True:
@@ -34,13 +34,21 @@ class Terminal(Case):
         return shown.decode()
 
     def test_progress_line(self):
-        for ranks in (0, 2):
-            shown = self.through_pty(ranks, columns=50)
-            drawn = re.findall(r"\r(step [^\r\n]*?)\033\[K", shown)
+        for ranks, columns, environment in ((0, 50, {}), (2, 160, {}), (0, 160, {"NO_COLOR": "1"}), (0, 80, {"TERM": "dumb"})):
+            shown = self.through_pty(ranks, columns, **environment)
+            if "TERM" in environment:
+                self.assertNotIn("\033", shown)
+                self.assertIn("step 60/60 (100 %)", shown)
+                continue
+            self.assertEqual("\033[32m" in shown, columns == 160 and not environment)
+            drawn = re.findall(r"\r([^\r\n]*?step \d+/60[^\r\n]*?)\033\[K", re.sub(r"\033\[\d+m", "", shown))
             self.assertGreaterEqual(len(drawn), 1, shown)
-            self.assertTrue(drawn[-1].startswith("step 60/60 (100 %)"), drawn[-1])
+            self.assertIn("step 60/60  loss ", drawn[-1])
             for line in drawn:
-                self.assertLess(len(line), 50)
+                self.assertLess(len(line), columns)
+            if columns == 160:
+                for word in ("[################] 100 %", "epoch 9/9", "accuracy ", " samples/s", "eval "):
+                    self.assertIn(word, drawn[-1])
             # a log line never ends up behind a progress line
             for line in shown.replace("\r\n", "\n").split("\n"):
                 if "trainer: " in line:

@@ -1,8 +1,8 @@
 // cuBLASLt's stand-in, third part: which algorithms there are for a product, and the call, which
 // checks, then leaves the arithmetic (cublaslt_matmul.cc) to a task.
 //
-// FAKEGPU_CUBLASLT_WITHOUT: words out of "bias gelu bgrad split"; no algorithm is found for those
-// epilogues, as on devices and for types that lack them, none takes a cut of the sum that it was not
+// FAKEGPU_CUBLASLT_WITHOUT: words out of "bias gelu bgrad split int8"; no algorithm is found for those
+// epilogues or for int8, as on devices and for types that lack them, none takes a cut of the sum that it was not
 // offered with. FAKEGPU_BROKEN: "cublaslt:21", by the number of the algorithm.
 #include "tests/fakegpu/cublaslt.h"
 
@@ -26,11 +26,13 @@ bool is_bias_gradient(uint32_t epilogue)
     return epilogue == CUBLASLT_EPILOGUE_BGRADA || epilogue == CUBLASLT_EPILOGUE_BGRADB;
 }
 
-bool left_out(uint32_t epilogue)
+bool left_out(const Desc &desc)
 {
     const char *without = getenv("FAKEGPU_CUBLASLT_WITHOUT");
+    const uint32_t epilogue = desc.epilogue;
     if (!without) return false;
-    return (is_bias(epilogue) && strstr(without, "bias")) ||
+    return (desc.compute == CUBLAS_COMPUTE_32I && strstr(without, "int8")) ||
+           (is_bias(epilogue) && strstr(without, "bias")) ||
            ((epilogue & CUBLASLT_EPILOGUE_GELU) && strstr(without, "gelu")) ||
            (is_bias_gradient(epilogue) && strstr(without, "bgrad"));
 }
@@ -123,7 +125,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     *returned = 0;
     const cublasStatus_t status = understand(&p);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
-    if (left_out(p.desc.epilogue)) return CUBLAS_STATUS_NOT_SUPPORTED;
+    if (left_out(p.desc)) return CUBLAS_STATUS_NOT_SUPPORTED;
     for (const Way &way : ways) {
         Algo algo{};
         algo.problem = digest(p);
@@ -245,7 +247,11 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
         return CUBLAS_STATUS_INVALID_VALUE;
     if (workspace_size < chosen.workspace || (chosen.workspace && !workspace))
         return CUBLAS_STATUS_INVALID_VALUE;
-    const Operands o{read_from<float>(alpha), read_from<float>(beta), a, b, c, d, workspace};
+    const bool whole = p.desc.scale == CUDA_R_32I;
+    const auto scalar = [=](const void *v) {
+        return whole ? (float)read_from<int32_t>(v) : read_from<float>(v);
+    };
+    const Operands o{scalar(alpha), scalar(beta), a, b, c, d, workspace};
     if (o.beta != 0 && !c) return CUBLAS_STATUS_INVALID_VALUE;
     if ((is_bias(p.desc.epilogue) || is_bias_gradient(p.desc.epilogue)) && !p.desc.bias)
         return CUBLAS_STATUS_INVALID_VALUE;

@@ -18,7 +18,7 @@ namespace lt
 
 size_t size_of(int32_t type)
 {
-    return type == CUDA_R_32F ? 4 : 2;
+    return type == CUDA_R_8I ? 1 : type == CUDA_R_32F || type == CUDA_R_32I ? 4 : 2;
 }
 
 size_t extent(const Layout &l)
@@ -41,8 +41,21 @@ bool fits(const Layout &l)
 }
 
 // The guide's table for 32-bit compute and scale types: A, B -> C, D.
+// What the guide asks of integers, int8 into int32 without scales: A transposed and B not, in columns;
+// m, k and leading dimensions multiples of 4; no epilogue. Addresses: multiples of 4 (check).
+bool integers_supported(const Product &p)
+{
+    for (const Layout *l : {&p.a, &p.b, &p.c, &p.d})
+        if (l->order != CUBLASLT_ORDER_COL || l->ld % 4 != 0) return false;
+    return p.desc.scale == CUDA_R_32I && p.a.type == CUDA_R_8I && p.b.type == CUDA_R_8I &&
+           p.c.type == CUDA_R_32I && p.d.type == CUDA_R_32I && p.desc.trans_a == CUBLAS_OP_T &&
+           p.desc.trans_b == CUBLAS_OP_N && p.m % 4 == 0 && p.k % 4 == 0 &&
+           p.desc.epilogue == CUBLASLT_EPILOGUE_DEFAULT;
+}
+
 bool types_supported(const Product &p)
 {
+    if (p.desc.compute == CUBLAS_COMPUTE_32I) return integers_supported(p);
     const int32_t ab = p.a.type, cd = p.d.type;
     if (p.desc.scale != CUDA_R_32F || p.b.type != ab || p.c.type != cd) return false;
     switch (p.desc.compute) {
@@ -282,8 +295,26 @@ void column(const Product &p, const Algo &algo, const Operands &o, const std::ve
 
 } // namespace
 
+// Exact in any order, so parts of the sum are of no concern.
+static void compute_integers(const Product &p, const Algo &algo, const Operands &o)
+{
+    const int8_t *a = static_cast<const int8_t *>(o.a), *b = static_cast<const int8_t *>(o.b);
+    if (algo.workspace) memset(o.workspace, 0xa5, algo.workspace);
+    for (uint64_t j = 0; j < p.n; j++)
+        for (uint64_t i = 0; i < p.m; i++) {
+            const int8_t *u = a + i * (uint64_t)p.a.ld, *v = b + j * (uint64_t)p.b.ld;
+            int32_t sum = 0;
+            for (uint64_t k = 0; k < p.k; k++) sum += u[k] * v[k];
+            sum *= (int32_t)o.alpha;
+            if (o.beta != 0)
+                sum += (int32_t)o.beta * static_cast<const int32_t *>(o.c)[place(p.c, i, j)];
+            static_cast<int32_t *>(o.d)[place(p.d, i, j)] = sum;
+        }
+}
+
 void compute(const Product &p, const Algo &algo, const Operands &o)
 {
+    if (p.desc.compute == CUBLAS_COMPUTE_32I) return compute_integers(p, algo, o);
     const bool tf32 = p.desc.compute == CUBLAS_COMPUTE_32F_FAST_TF32;
     const std::vector<float> a = plain(p.a, p.desc.trans_a != CUBLAS_OP_N, o.a, tf32);
     const std::vector<float> b = plain(p.b, p.desc.trans_b != CUBLAS_OP_N, o.b, tf32);

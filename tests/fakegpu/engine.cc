@@ -150,6 +150,7 @@ void open_engine()
     e->instances = std::max(1, atoi(setting("FAKEGPU_MIG", "1")));
     e->guard = strcmp(setting("FAKEGPU_GUARD", "1"), "0") != 0;
     e->pump_ms = atoi(setting("FAKEGPU_PUMP", "10"));
+    e->counted = strcmp(setting("FAKEGPU_CLOCK", "time"), "work") == 0;
     std::string capability = setting("FAKEGPU_CAPABILITY", "");
     if (ours(capability)) sscanf(capability.c_str(), "%d.%d", &e->major, &e->minor);
     list_devices(*e);
@@ -271,9 +272,10 @@ void finish_mark(Mark &m)
 {
     Engine &e = engine();
     m.done = true;
-    m.when = now_ns();
+    m.when = e.counted ? e.last_mark + 500 + 1000 * e.tasks : now_ns();
     if (m.when < e.last_mark + 500) m.when = e.last_mark + 500; // as fine as the device's clock
     e.last_mark = m.when;
+    e.tasks = 0;
     m.stream = nullptr;
 }
 
@@ -288,6 +290,7 @@ static bool step(const Task &t, bool &begun)
     const bool done = t.step();
     depth--;
     if (done) check_guards(t.what);
+    e.tasks += done;
     e.running = nullptr;
     return done;
 }

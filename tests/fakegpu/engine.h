@@ -138,6 +138,7 @@ struct Engine {
     int major = 9, minor = 0; // compute capability
     bool guard = true;
     int pump_ms = 10;
+    bool counted = false; // events tell the work that ran before them, not the time
     // State.
     std::map<uintptr_t, Block> blocks; // live, device and pinned, by `at`
     std::map<uintptr_t, Block> freed;
@@ -156,9 +157,9 @@ struct Engine {
     uint64_t serial = 0;
     unsigned long long captures_ever = 0, streams_ever = 0;
     std::atomic<int64_t> last_call{0};
-    int64_t last_mark = 0;
-    bool open = false;             // device memory can be touched
-    const char *running = nullptr; // what runs now
+    int64_t last_mark = 0, tasks = 0; // nanoseconds; that ran since
+    bool open = false;                // device memory can be touched
+    const char *running = nullptr;    // what runs now
     cudaError_t sticky = cudaSuccess;
     std::string left_at_reset; // what a reset found
 };

@@ -271,6 +271,12 @@ inline unsigned max(int a, unsigned b)
 {
     return max((unsigned)a, b);
 }
+// Four products of bytes, added.
+inline int __dp4a(int a, int b, int c)
+{
+    for (int i = 0; i < 32; i += 8) c += (int)(int8_t)(a >> i) * (int)(int8_t)(b >> i);
+    return c;
+}
 inline float min(float a, float b)
 {
     return fminf(a, b);

@@ -2,7 +2,7 @@
  * libFuzzer: a safetensors file, read into a small network as a user's would be: any bytes end in its values or in an
  * error with a text, and nothing is left. */
 #include "fuzz_data.h"
-#include "optimize/tensors/tensors.h"
+#include "optimize/tensors/provider.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 
@@ -30,7 +30,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
     if (!net) net = network();
     const size_t held = tr_mem_held(TR_MEM_OTHER);
     const int fd = fuzz_file(bytes, n, path);
-    if (tr_safetensors_read(path, net) != TR_OK && !*tr_last_error()->text) abort();
+    tr_arrays a = {.path = path, .provider = &tr_arrays_safetensors};
+    const tr_init_from o = {.file = path};
+    tr_status st = a.provider->open(&a);
+    if (st == TR_OK) st = tr_arrays_take(&a, &o, net, NULL);
+    if (st != TR_OK && !*tr_last_error()->text) abort();
+    if (a.own) a.provider->close(a.own);
+    tr_free(a.v);
     close(fd);
     if (tr_mem_held(TR_MEM_OTHER) != held) abort();
     return 0;

@@ -3,6 +3,7 @@
 #ifndef TR_FUZZ_STORE_H
 #define TR_FUZZ_STORE_H
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -46,7 +47,8 @@ static void make(good *g)
                           .state_count = 16};
     for (int i = 0; i < 3; i++)
         g->steps[i] = (struct tr_history_step){i, 0, 1.0 / (i + 1), 1, 1, i};
-    for (int i = 0; i < 2; i++) g->evals[i] = (struct tr_history_eval){i, 0.5, 0.5, 0.5};
+    for (int i = 0; i < 2; i++)
+        g->evals[i] = (struct tr_history_eval){i, 0.5, 0.5, 0.5, NAN, NAN, NAN, NAN};
     g->history = (tr_history){.nsteps = 3,
                               .nevals = 2,
                               .steps = g->steps,

@@ -182,9 +182,9 @@ def products():
     yield "leaky_relu_image", IMAGE, image(("avgpool2d", {"kernel": 2}), ("leaky_relu", {"negative_slope": 0.3})), MSE
     yield "relu6_image", IMAGE, image(conv(out=4, kernel=3, padding=1), ("relu6", {})), MSE
     yield "relu6_features", [11], features(("relu6", {})), MSE
-    yield "maxpool2d_ceil", IMAGE, image(("maxpool2d", {"kernel": 2, "stride": 3, "ceil": True})), MSE
+    yield "maxpool2d_ceil", IMAGE, image(("maxpool2d", {"kernel": 2, "stride": 3, "ceil_mode": True})), MSE
     yield "maxpool2d_ceil_padded", IMAGE, image(
-        ("maxpool2d", {"kernel": 3, "stride": 2, "padding": 1, "ceil": True})), MSE
+        ("maxpool2d", {"kernel": 3, "stride": 2, "padding": 1, "ceil_mode": True})), MSE
     yield "conv2d_then_leaky_relu", IMAGE, image(conv(out=6, kernel=3, padding=1), ("leaky_relu", {})), MSE
     gate = [("global_avgpool", {}), ("conv2d", {"out": 2, "kernel": 1, "name": "down"}), ("relu", {}),
             ("conv2d", {"out": 4, "kernel": 1, "name": "up"}), ("sigmoid", {"name": "gate"})]
@@ -192,6 +192,30 @@ def products():
     yield "mul_image", IMAGE, image(("conv2d", {"out": 4, "kernel": 3, "padding": 1, "name": "a"}),
                                     ("mul", {"from": ["a", "pre"]})), MSE
     yield "mul_features", [11], features(("tanh", {"name": "a"}), ("mul", {"from": ["pre", "a"]})), CE
+
+
+def more_activations():
+    for name, attrs in (("elu", {"alpha": 0.7}), ("hardswish", {}), ("hardsigmoid", {}), ("softplus", {}),
+                        ("prelu", {"name": "op"})):
+        yield f"{name}_image", IMAGE, image(("avgpool2d", {"kernel": 2}), (name, attrs)), MSE
+        yield f"{name}_features", [11], features(("layernorm", {"name": "ln"}), (name, attrs)), CE
+    yield "elu_default", [11], features(("elu", {})), MSE
+    yield "softplus_options", [11], features(("softplus", {"beta": 3.0, "threshold": 2.0})), MSE
+    yield "prelu_channels", IMAGE, image(("prelu", {"name": "op", "per_channel": True})), MSE
+    yield "prelu_each_feature", [11], features(("prelu", {"name": "op", "per_channel": True, "init": 0.1})), MSE
+
+
+def more_norms():
+    yield "batchnorm_not_affine", IMAGE, image(norm("op", affine=False)), MSE
+    yield "batchnorm_not_affine_relu", IMAGE, image(conv(out=6, kernel=3, padding=1), norm("bn", affine=False),
+                                                    ("relu", {})), CE
+    yield "batchnorm_running", IMAGE, image(norm("op", statistics="running")), MSE
+    yield "batchnorm_running_features", [11], features(norm("op", statistics="running", affine=False)), CE
+    body = [("conv2d", {"out": 4, "kernel": 3, "padding": 1, "bias": False, "name": "c1"}),
+            norm("b1", statistics="running", eps=0.01)]
+    yield "batchnorm_running_residual", IMAGE, image(("residual", {"body": body}), ("relu", {})), MSE
+    yield "layernorm_image", IMAGE, image(("layernorm", {"name": "op", "eps": 1e-3}), pre_out=12), MSE
+    yield "layernorm_image_odd", IMAGE, image(("layernorm", {"name": "op"}), ("relu", {}), pre_out=5), CE
 
 
 def rounded():
@@ -209,6 +233,28 @@ def quantized():
     yield "conv2d_groups_int8", IMAGE, image(conv(out=6, kernel=3, padding=1, groups=2, stored="int8"), ("relu", {})), MSE
 
 
+def learned():
+    """Scales that are learned (LSQ), of values as in rounded() and of weights."""
+    for name, options in (("signed", {"scale": 0.004}), ("unsigned", {"scale": 0.006, "zero_point": 96, "signed": False})):
+        yield f"learned_{name}", [6], [
+            ("embedding", {"num": 9, "dim": 8, "name": "op"}),
+            ("fake_quantize", {"learn_scale": True, "name": "q", **options}), ("flatten", {}), *HEAD], MSE
+    for stored in ("int8", "int8_tensor"):
+        yield f"learned_conv2d_{stored}", IMAGE, image(
+            conv(out=6, kernel=3, padding=1, bias=stored == "int8", stored=stored, learn_scale=True)), MSE
+        yield f"learned_linear_{stored}", [11], features(
+            ("linear", {"out": 17, "stored": stored, "learn_scale": True, "name": "op"}), ("gelu", {})), CE
+
+
+def dynamic():
+    """Rounded by the ranges of rows and of images, behind a table as in rounded()."""
+    yield "dynamic_rows", [6], [
+        ("embedding", {"num": 9, "dim": 8, "name": "op"}), ("dynamic_quantize", {}), ("flatten", {}), *HEAD], MSE
+    yield "dynamic_images", [6], [
+        ("embedding", {"num": 9, "dim": 8, "name": "op"}), ("reshape", {"dims": [4, 3, 4]}),
+        ("dynamic_quantize", {}), *HEAD], MSE
+
+
 def distilled():
     """A third member of the loss: train.distill."""
     body = features(("tanh", {"name": "t"}))
@@ -222,7 +268,72 @@ def distilled():
                                                                 {"student": "pre", "teacher": "pre", "weight": 0.5}]})
 
 
+def windows():
+    yield "conv2d_same", IMAGE, image(conv(out=6, kernel=[4, 3], padding="same")), MSE
+    yield "conv2d_same_dilation", IMAGE, image(conv(out=6, kernel=[2, 4], padding="same", dilation=[3, 1], groups=2)), MSE
+    yield "conv2d_same_point", IMAGE, image(conv(out=6, kernel=1, padding="same"), ("relu", {})), MSE
+    yield "maxpool2d_same", IMAGE, image(("maxpool2d", {"kernel": [2, 3], "stride": 1, "padding": "same"})), MSE
+    yield "maxpool2d_ceil_side_by_side", IMAGE, image(("maxpool2d", {"kernel": 2, "ceil_mode": True})), MSE
+    for counts in (True, False):
+        more = "" if counts else "_exclude_pad"
+        options = {"ceil_mode": True, "count_include_pad": counts}
+        yield f"avgpool2d_ceil{more}", IMAGE, image(("avgpool2d", {"kernel": 3, "stride": 2, "padding": 1, **options})), MSE
+        yield f"avgpool2d_ceil_side_by_side{more}", IMAGE, image(("avgpool2d", {"kernel": [2, 4], **options})), MSE
+        yield f"avgpool2d_ceil_apart{more}", IMAGE, image(("avgpool2d", {"kernel": 3, "stride": 4, "padding": 1, **options})), MSE
+        yield f"avgpool2d_same{more}", IMAGE, image(
+            ("avgpool2d", {"kernel": [4, 2], "stride": 1, "padding": "same", "count_include_pad": counts})), MSE
+    yield "global_maxpool", IMAGE, image(("global_maxpool", {})), MSE
+    yield "global_maxpool_large", [3, 17, 19], image(("global_maxpool", {})), CE  # more than 255 places
+
+
+def resamples():
+    for out in ([7, 7], [3, 4], [1, 5], [10, 12]):
+        yield f"adaptive_avgpool2d_{out[0]}x{out[1]}", IMAGE, image(("adaptive_avgpool2d", {"out": out})), MSE
+    pads = {"zeros": {"padding": [1, 0, 2, 3]}, "value": {"padding": 1, "value": -0.75}, "cut": {"padding": [-2, 1, 0, -3]},
+            "reflect": {"padding": [3, 1, 0, 6], "mode": "reflect"},
+            "replicate": {"padding": [0, 2, 4, 9], "mode": "replicate"}}
+    for name, options in pads.items():
+        yield f"pad_{name}", IMAGE, image(("pad", options), ("tanh", {})), MSE
+    yield "upsample_2", IMAGE, image(("upsample", {"scale": 2})), MSE
+    yield "upsample_size", IMAGE, image(("upsample", {"size": [13, 4]})), MSE
+    for corners in (False, True):
+        more = "_corners" if corners else ""
+        options = {"mode": "bilinear", "align_corners": corners}
+        yield f"upsample_bilinear_2{more}", IMAGE, image(("upsample", {"scale": [2, 3], **options})), MSE
+        yield f"upsample_bilinear_size{more}", IMAGE, image(("upsample", {"size": [12, 5], **options})), MSE
+    yield "upsample_wide", [16, 5, 4], image(("upsample", {"scale": 2, "mode": "bilinear"}), pre_out=16), CE
+
+
+def orders():
+    for dims in ([-1], [2, 6, 21], [4, 9, 7], [9, 28], [6, 2, -1, 7]):
+        name = "x".join(map(str, dims)).replace("-1", "rest")
+        yield f"reshape_{name}", IMAGE, image(("reshape", {"dims": dims}), ("tanh", {})), MSE
+    yield "reshape_to_image", [24], [("linear", {"out": 24, "name": "pre"}), ("reshape", {"dims": [3, 2, 4]}),
+                                     conv(out=4, kernel=2), *HEAD], MSE
+    yield "reshape_wide", [16, 4, 6], image(("reshape", {"dims": [8, 6, 8]}), ("tanh", {}), pre_out=16), CE
+    for dims in ([2, 3, 1], [3, 1, 2], [1, 3, 2], [3, 2, 1]):
+        yield f"permute_{''.join(map(str, dims))}", IMAGE, image(("permute", {"dims": dims}), ("tanh", {})), MSE
+    yield "permute_rows", [4, 11], [("linear", {"out": 6, "name": "pre"}), ("permute", {"dims": [2, 1]}),
+                                    ("linear", {"out": 3, "name": "op"}), *HEAD], MSE
+    yield "permute_four", IMAGE, image(("reshape", {"dims": [2, 2, 9, 7]}), ("permute", {"dims": [2, 4, 1, 3]}), ("tanh", {})), MSE
+
+
+def transposed():
+    table = {"2x2": dict(out=3, kernel=2, stride=2), "3x3": dict(out=5, kernel=3, padding=1, bias=False),
+             "output_padding": dict(out=3, kernel=3, stride=2, padding=1, output_padding=[1, 0]),
+             "dilation": dict(out=2, kernel=[2, 3], stride=[1, 2], dilation=[3, 2], padding=[0, 1]),
+             "groups": dict(out=6, kernel=3, stride=[2, 1], groups=2), "depthwise": dict(out=4, kernel=2, stride=2, groups=4)}
+    for name, options in table.items():
+        yield f"conv_transpose2d_{name}", [3, 4, 5], image(("conv_transpose2d", {"name": "op", **options})), MSE
+    yield "conv_transpose2d_then_relu", [3, 4, 5], image(
+        ("conv_transpose2d", {"name": "op", "out": 8, "kernel": 2, "stride": 2}), ("relu", {})), MSE
+    yield "conv_transpose2d_wide", [16, 4, 4], image(
+        ("conv_transpose2d", {"name": "op", "out": 16, "kernel": 3, "stride": 2, "padding": 1, "output_padding": 1}),
+        ("gelu", {}), pre_out=16), CE
+
+
 def training_too():
     """Later than evaluation(): a case's numbers come from its place among all."""
-    for group in (embeddings, products, axes, rounded, quantized, distilled):
+    for group in (embeddings, products, axes, rounded, quantized, distilled, learned, more_activations, more_norms,
+                  windows, resamples, orders, transposed, dynamic):
         yield from group()

@@ -11,6 +11,42 @@ def pair(v):
     return tuple(v) if isinstance(v, (list, tuple)) else (v, v)
 
 
+class Learned(torch.autograd.Function):
+    """Rounding by learned scales (LSQ): torch's operators, which are float32, but for a scale's gradient: its sum
+    in float64, which must be theirs as far as float32 goes."""
+
+    @staticmethod
+    def apply_float(x, s, zero, least, most, gain):
+        zeros = torch.full((len(s),), float(zero))
+        if len(s) > 1:
+            return torch._fake_quantize_learnable_per_channel_affine(x, s, zeros, 0, least, most, gain)
+        return torch._fake_quantize_learnable_per_tensor_affine(x, s, zeros, least, most, gain)
+
+    @staticmethod
+    def forward(ctx, x, s, *how):
+        ctx.save_for_backward(x, s)
+        ctx.how = how
+        return Learned.apply_float(x.float(), s.float(), *how).to(x.dtype)
+
+    @staticmethod
+    def backward(ctx, dy):
+        x, s = (t.detach() for t in ctx.saved_tensors)
+        zero, least, most, gain = ctx.how
+        xf, sf = x.float().requires_grad_(), s.float().requires_grad_()
+        with torch.enable_grad():
+            Learned.apply_float(xf, sf, *ctx.how).backward(dy.float())
+        rows = x.reshape(len(s), -1) / s[:, None]
+        q = torch.round(rows)
+        each = torch.where(q < least - zero, least - zero, torch.where(q > most - zero, most - zero, q - rows))
+        ds = (dy.reshape(len(s), -1) * each).sum(1) * gain
+        assert torch.allclose(ds.float(), sf.grad, rtol=1e-4, atol=1e-4 * ds.abs().max()), (ds, sf.grad)
+        # what torch lets pass, from values in float64
+        return torch.where(xf.grad.reshape(dy.shape) == 0, 0.0, dy), ds, None, None, None, None
+def same(x, kernel, value):
+    kh, kw = pair(kernel)
+    return F.pad(x, ((kw - 1) // 2, kw - 1 - (kw - 1) // 2, (kh - 1) // 2, kh - 1 - (kh - 1) // 2), value=value)
+
+
 class Interpreter:
     """Runs layers. With `make` (a function shape, fan_in -> tensor) missing parameters are created,
     in forward order, which is how a spec gets its parameters."""
@@ -27,11 +63,11 @@ class Interpreter:
             self.order.append(key)
         return self.params[key]
 
-    def state(self, layer, name, count, one):
+    def state(self, layer, name, count, one, dtype):
         key = f"{layer}/{name}"
         if key not in self.states:
             t = torch.ones if one else torch.zeros
-            self.states[key] = t(count, dtype=self.params[f"{layer}/weight"].dtype)
+            self.states[key] = t(count, dtype=dtype)
         return self.states[key]
 
     def run(self, layers, x):
@@ -58,30 +94,50 @@ class Interpreter:
         steps = torch.round(w.detach().float() / scale).clamp(-127, 127)
         return w + ((steps * scale).to(w.dtype) - w).detach()
 
+    def learned(self, w, how, name, fan):
+        """The same with scales that are learned (LSQ): torch's own operator, in float32."""
+        self.states.setdefault(f"{name}/weight_scale", torch.ones(len(w), dtype=w.dtype))
+        s = self.param(name, "learned_scale", (len(w) if how == "int8" else 1,), 1.5 / 127 * fan**-0.5).abs()
+        return Learned.apply(w, s, 0, -127, 127, (w.numel() / len(s) * 127) ** -0.5)
+
+    def weight(self, shape, fan, name, weight_of, stored, learn_scale):
+        w = self.param(weight_of or name, "weight", shape, fan)
+        return self.learned(w, stored, name, fan) if learn_scale else self.stored(w, stored, name)
+
     def linear(self, x, name, out, bias=True, weight_of=None, freeze=False, lr_factor=1.0, decay_factor=1.0,
-               stored="float32"):
+               stored="float32", learn_scale=False):
         fan = x.shape[-1]
         self.facts[name] = (freeze, lr_factor, decay_factor)
-        w = self.stored(self.param(weight_of or name, "weight", (out, fan), fan), stored, name)
+        w = self.weight((out, fan), fan, name, weight_of, stored, learn_scale)
         return F.linear(x, w, self.param(name, "bias", (out,), fan) if bias else None)
 
     def conv2d(self, x, name, out, kernel, stride=1, padding=0, dilation=1, groups=1, bias=True,
-               stored="float32"):
+               stored="float32", learn_scale=False):
         kh, kw = pair(kernel)
         fan = x.shape[1] // groups * kh * kw
-        w = self.stored(self.param(name, "weight", (out, x.shape[1] // groups, kh, kw), fan), stored, name)
+        w = self.weight((out, x.shape[1] // groups, kh, kw), fan, name, None, stored, learn_scale)
         b = self.param(name, "bias", (out,), fan) if bias else None
-        return F.conv2d(x, w, b, pair(stride), pair(padding), pair(dilation), groups)
+        return F.conv2d(x, w, b, pair(stride), padding if padding == "same" else pair(padding), pair(dilation), groups)
 
-    def batchnorm(self, x, name, eps=1e-5, momentum=0.1):
+    def conv_transpose2d(self, x, name, out, kernel, stride=1, padding=0, output_padding=0, dilation=1, groups=1, bias=True):
+        kh, kw = pair(kernel)
+        fan = out // groups * kh * kw
+        w = self.param(name, "weight", (x.shape[1], out // groups, kh, kw), fan)
+        b = self.param(name, "bias", (out,), fan) if bias else None
+        return F.conv_transpose2d(x, w, b, pair(stride), pair(padding), pair(output_padding), groups, pair(dilation))
+
+    def batchnorm(self, x, name, eps=1e-5, momentum=0.1, affine=True, statistics="batch"):
         c = x.shape[1]
-        w, b = self.param(name, "weight", (c,), 0), self.param(name, "bias", (c,), 0)
-        mean, var = self.state(name, "running_mean", c, False), self.state(name, "running_var", c, True)
-        return F.batch_norm(x, mean, var, w, b, self.train, momentum, eps)
+        w, b = (self.param(name, key, (c,), 0) if affine else None for key in ("weight", "bias"))
+        mean = self.state(name, "running_mean", c, False, x.dtype)
+        var = self.state(name, "running_var", c, True, x.dtype)
+        return F.batch_norm(x, mean, var, w, b, self.train and statistics == "batch", momentum, eps)
 
     def layernorm(self, x, name, eps=1e-5):
-        d = x.shape[-1]
+        d = x.shape[1 if x.dim() == 4 else -1]
         w, b = self.param(name, "weight", (d,), 0), self.param(name, "bias", (d,), 0)
+        if x.dim() == 4:
+            return F.layer_norm(x.permute(0, 2, 3, 1), (d,), w, b, eps).permute(0, 3, 1, 2)
         return F.layer_norm(x, (d,), w, b, eps)
 
     def embedding(self, x, name, num, dim):
@@ -105,15 +161,40 @@ class Interpreter:
     def softmax(self, x, name):
         return F.softmax(x, dim=1 if x.dim() == 4 else -1)
 
-    def maxpool2d(self, x, name, kernel, stride=None, padding=0, ceil=False):
-        return F.max_pool2d(x, pair(kernel), pair(stride or kernel), pair(padding), 1, ceil)
+    def maxpool2d(self, x, name, kernel, stride=None, padding=0, ceil_mode=False):
+        if padding == "same":  # PyTorch has it for convolutions alone
+            x, padding = same(x, kernel, float("-inf")), 0
+        return F.max_pool2d(x, pair(kernel), pair(stride or kernel), pair(padding), 1, ceil_mode)
 
-    def avgpool2d(self, x, name, kernel, stride=None, padding=0, count_include_pad=True):
-        return F.avg_pool2d(x, pair(kernel), pair(stride or kernel), pair(padding), False,
-                            count_include_pad)
+    def avgpool2d(self, x, name, kernel, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
+        if padding == "same" and not count_include_pad:
+            ones = F.avg_pool2d(same(torch.ones_like(x), kernel, 0), pair(kernel), 1)
+            return F.avg_pool2d(same(x, kernel, 0), pair(kernel), 1) / ones
+        if padding == "same":
+            x, padding = same(x, kernel, 0), 0
+        return F.avg_pool2d(x, pair(kernel), pair(stride or kernel), pair(padding), ceil_mode, count_include_pad)
+
+    def global_maxpool(self, x, name):
+        return x.amax(dim=(2, 3), keepdim=True)
 
     def global_avgpool(self, x, name):
         return x.mean(dim=(2, 3), keepdim=True)
+
+    def adaptive_avgpool2d(self, x, name, out):
+        return F.adaptive_avg_pool2d(x, pair(out))
+
+    def pad(self, x, name, padding, mode="constant", value=0.0):
+        padding = padding if isinstance(padding, list) else [padding] * 4
+        return F.pad(x, padding, mode, value) if mode == "constant" else F.pad(x, padding, mode)
+
+    def upsample(self, x, name, scale=None, size=None, mode="nearest", align_corners=None):
+        return F.interpolate(x, pair(size) if size else None, pair(scale) if scale else None, mode, align_corners)
+
+    def reshape(self, x, name, dims):
+        return x.reshape(len(x), *dims)
+
+    def permute(self, x, name, dims):
+        return x.permute(0, *dims)
 
     def flatten(self, x, name):
         return x.flatten(1)
@@ -131,12 +212,37 @@ class Interpreter:
     def leaky_relu(self, x, name, negative_slope=0.01):
         return F.leaky_relu(x, negative_slope)
 
-    def fake_quantize(self, x, name, scale, zero_point=0, signed=True):
+    def fake_quantize(self, x, name, scale, zero_point=0, signed=True, learn_scale=False):
         least = -128 if signed else 0
+        if learn_scale:
+            s = self.param(name, "scale", (1,), scale).abs()
+            gain = (x[0].numel() * (least + 255)) ** -0.5
+            return Learned.apply(x, s, zero_point, least, least + 255, gain)
         return torch.fake_quantize_per_tensor_affine(x, scale, zero_point, least, least + 255)
+
+    def dynamic_quantize(self, x, name, signed=True):
+        axes, steps = (tuple(range(1, x.ndim)) if x.ndim == 4 else (-1,)), 127 if signed else 255
+        s = (x.abs() if signed else x).detach().amax(axes, keepdim=True).clamp(min=1e-30) / steps
+        rounded = (x.detach() * (1 / s)).clamp(-steps if signed else 0, steps).round() * s
+        return x + (rounded - x).detach()
 
     def relu6(self, x, name):
         return F.relu6(x)
+
+    def elu(self, x, name, alpha=1.0):
+        return F.elu(x, alpha)
+
+    def hardswish(self, x, name):
+        return F.hardswish(x)
+
+    def hardsigmoid(self, x, name):
+        return F.hardsigmoid(x)
+
+    def softplus(self, x, name, beta=1.0, threshold=20.0):
+        return F.softplus(x, beta, threshold)
+
+    def prelu(self, x, name, per_channel=False, init=0.25):
+        return F.prelu(x, self.param(name, "weight", (x.shape[1] if per_channel else 1,), 0))
 
     def concat(self, x, name, axis=1):
         return torch.cat(x, dim=axis)

@@ -50,7 +50,10 @@ def make_case(file, number, case, train):
     rng = np.random.default_rng(1000 + number)
 
     def make(key, shape, fan_in):
-        if fan_in:
+        if key.endswith("scale"):  # learned, of steps about `fan_in` wide; its sign does not matter
+            t = bf16_exact(rng, shape).abs() * fan_in / 2 + fan_in
+            t = (t * torch.tensor([(-1.0) ** (i % 3) for i in range(len(t))])).to(torch.bfloat16).double()
+        elif fan_in:
             t = bf16_exact(rng, shape, fan_in**-0.5)
         else:  # of a norm: around one and around zero
             t = bf16_exact(rng, shape, 0.25) + (1 if key.endswith("weight") else 0)
@@ -66,7 +69,7 @@ def make_case(file, number, case, train):
     net.values.update(x)
     with torch.no_grad():
         shape = net.run(layers, next(iter(x.values()))).shape
-    if train:  # as a fresh model has them; the probe above moved them
+    if train and '"running"' not in json.dumps(layers):  # as a fresh model has them; the probe above moved them
         for key, s in net.states.items():
             s.fill_(1.0 if key.endswith("var") else 0.0)
     else:

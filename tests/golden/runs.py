@@ -31,6 +31,12 @@ def tied():
             ("linear", {"out": 10, "name": "linear7"})]
 
 
+def plain():
+    return [("linear", {"out": 96, "name": "linear1"}), ("relu", {}),
+            ("linear", {"out": 96, "name": "linear2"}), ("relu", {}),
+            ("linear", {"out": 10, "name": "linear3"})]
+
+
 def resnet20():
     count = {"conv2d": 0, "batchnorm": 0}
 
@@ -87,7 +93,43 @@ def pieces(count, size, accumulate):
     return np.array_split(np.arange(count), accumulate if count == size else -(-count // most))
 
 
+class Trust(torch.optim.Optimizer):
+    """LARS (You et al., 2017) and LAMB (You et al., 2019): torch has neither. Groups whose `adapt` is False are not
+    adapted."""
+
+    def __init__(self, groups, kind, lr):
+        super().__init__(groups, {"lr": lr, "adapt": True})
+        self.kind = kind
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            for p in group["params"]:
+                s, w = self.state[p], p.norm()
+                if not s:
+                    s.update(t=0, m=torch.zeros_like(p), v=torch.zeros_like(p))
+                s["t"] += 1
+                if self.kind == "lars":
+                    trust = 0.02 * w / (p.grad.norm() + group["weight_decay"] * w + 1e-8)
+                    d = p.grad + group["weight_decay"] * p
+                    s["m"].mul_(0.9).add_(trust * d if group["adapt"] and w > 0 else d)
+                    p -= group["lr"] * s["m"]
+                    continue
+                s["m"].mul_(0.9).add_(p.grad, alpha=0.1)
+                s["v"].mul_(0.999).addcmul_(p.grad, p.grad, value=0.001)
+                d = s["m"] / (1 - 0.9**s["t"]) / ((s["v"] / (1 - 0.999**s["t"])).sqrt() + 1e-6)
+                d = d + group["weight_decay"] * p
+                p -= group["lr"] * d * (w / d.norm() if group["adapt"] and w > 0 else 1.0)
+
+
 def optimizer_of(kind, decay, rest, factors):
+    halves = [{"params": decay, "weight_decay": 0.05}, {"params": rest, "weight_decay": 0.0, "adapt": False}]
+    if kind == "adam":
+        return torch.optim.Adam(halves, lr=1e-3)
+    if kind == "rmsprop":
+        return torch.optim.RMSprop(halves, lr=1e-3, alpha=0.9, eps=1e-3, momentum=0.9, centered=True)
+    if kind in ("lars", "lamb"):
+        return Trust(halves, kind, 0.5 if kind == "lars" else 0.01)
     if kind == "adamw":
         groups = [{"params": [p], "lr": 1e-3 * factors[p][0], "weight_decay": 0.01 * factors[p][1]} for p in decay]
         groups += [{"params": [p], "lr": 1e-3 * factors[p][0], "weight_decay": 0.0} for p in rest]
@@ -139,6 +181,7 @@ def make_one(file, name, layers, size, shape, kind, accumulate=1, last=None):
 def make(file):
     table = (("mlp", mlp(), 128, (784,), "adamw"), ("resnet20", resnet20(), 32, (3, 32, 32), "adamw"),
              ("resnet20_sgd", resnet20(), 32, (3, 32, 32), "sgd"), ("tied", tied(), 64, (96,), "adamw"),
+             *((kind, plain(), 64, (96,), kind) for kind in ("adam", "rmsprop", "lars", "lamb")),
              ("accumulate", small(), 22, (3, 9, 9), "sgd", 4, 10))
     for row in table:
         if row[0] not in file:

@@ -1,4 +1,4 @@
-"""The parts of tests/gpu/run that time ResNet-50: beside PyTorch, how long the GPU is idle, what takes the time of a step;
+"""The parts of tests/gpu/run that time ResNet-50: beside PyTorch, in 8 bits, how long the GPU is idle, what takes the time of a step;
 and the all-reduce of gradients between GPUs."""
 import json
 import shutil
@@ -103,6 +103,30 @@ def compare(report, state, mine, default, peers, reason, batch):
     report.table("ResNet-50, 224x224, bf16, batch 256", ("who", "ms a step", "samples/s", "Trireme's over theirs",
                                                          "first step s"), rows)
     state.numbers["resnet50"] = rows
+
+
+def int8(report, programs, state):
+    """Inference in 8 bits beside the same network folded and not rounded, by batch; the bits are the tests' (test_int8)."""
+    rows = []
+    for name, batches, steps in (("digits", "[2]", ()),) if programs.standin else (
+            ("bench/resnet20", "[1, 256]", ()), ("bench/resnet50", "[1, 64]", ("train.batch=32",))):
+        out = programs.scratch / f"int8-{name.replace('/', '-')}"
+        data = () if programs.standin else ("data.eval={format: synthetic, samples: 32}", *steps)
+        stages = (f"pipeline=[train, fold, {{quantize: {{samples: 32}}}}, {{benchmark: {{batches: {batches}, "
+                  "seconds: 0.5, models: [stages/01-fold.h5]}}]")
+        done = run([*programs.launch(1), programs.trainer, programs.source / f"configs/{name}.yaml", f"output={out}", "--quiet",
+                    "device=cuda", "train.steps=1", "train.optimizer={sgd: {lr: 0.000001}}", *data, stages],
+                   env=programs.env, cwd=programs.scratch, seconds=min(120 * report.patience, report.left()))
+        path = out / "stages/03-benchmark.json"
+        if not report.check(done.rc == 0 and path.exists(), f"8 bits, {name}", "" if done.rc == 0 else done.end()):
+            continue
+        calls = json.loads(path.read_text())["calls"]
+        of = {(r["model"] == "this", r["batch"]): r["median_ms"] for r in calls}
+        rows += [(name, batch, f"{of[False, batch]:.3f}", f"{ms:.3f}", f"{of[False, batch] / ms:.2f}")
+                 for (this, batch), ms in sorted(of.items()) if this]
+    if rows:
+        report.table("Inference in 8 bits", ("network", "batch", "float ms", "8 bits ms", "times as fast"), rows)
+    state.numbers["int8"] = rows
 
 
 def idle(report, programs, state):

@@ -245,7 +245,9 @@ static void check_loop(const char *train, const char *data, const char *run, boo
         training_step(&t);
         if (t.rank == 0) {
             TRAINING_TRY(tr_report_step(r));
-            tr_metrics_progress(r->metrics, r->state.step, r->state.epoch, r->loss, 1);
+            tr_metrics_progress(r->metrics, &(tr_progress_record){.step = r->state.step,
+                                                                  .epoch = r->state.epoch,
+                                                                  .loss = r->loss});
         }
         if (s % 10 == 5) TRAINING_TRY(tr_trainer_evaluate(r, &(bool){false}));
     }

@@ -436,7 +436,8 @@ static void average_with(const char *run)
     TRAINING_TRY(tr_trainer_evaluate(t.trainer, &(bool){false}));
     assert_true(t.trainer->state.best == with_average);
     char *path = tr_sprintf("%s/model.h5", t.config->output);
-    TRAINING_TRY(tr_checkpointer_write_model(t.trainer->checkpointer, path, &t.trainer->state,
+    TRAINING_TRY(tr_checkpointer_write_model(t.trainer->checkpointer, path,
+                                             tr_trainer_choice(t.trainer), &t.trainer->state,
                                              &t.trainer->history));
     if (t.rank == 0) check_file(&t, path, &trained, 3);
     tr_free(path);
@@ -453,6 +454,35 @@ static void test_average(void **state)
     (void)state;
     average_with("");
     average_with(", collectives: mpi, shard_optimizer: on");
+}
+
+static void write_start(training *t, const char *path)
+{
+    TRAINING_TRY(tr_checkpointer_write_model(t->trainer->checkpointer, path,
+                                             tr_trainer_choice(t->trainer), &t->trainer->state,
+                                             &t->trainer->history));
+    MPI_Barrier(MPI_COMM_WORLD);
+}
+
+/* What comes back to step 0 begins from the same values, or fails. */
+static void test_start_that_changed(void **state)
+{
+    (void)state;
+    training_folder f = training_folder_make();
+    char *path = tr_sprintf("%s/start.h5", f.path);
+    training t = training_open(f.path, DATA MODEL TRAIN, "", 0);
+    write_start(&t, path);
+    training_close(&t);
+    t = training_open(f.path, DATA MODEL "  init_from: start.h5\n" TRAIN, "", TRAINING_FORCE);
+    TRAINING_TRY(tr_trainer_initialize(t.trainer, true));
+    TRAINING_TRY(tr_loader_seek(t.trainer->loader, 0));
+    steps(&t, 2);
+    write_start(&t, path);
+    assert_true(tr_trainer_initialize(t.trainer, true) != TR_OK);
+    if (t.rank == 0) assert_non_null(strstr(tr_last_error()->text, "is another file now"));
+    training_close(&t);
+    tr_free(path);
+    training_folder_remove(&f);
 }
 
 /* Resuming with nothing there starts at step 0; a damaged newest file is passed over. */
@@ -499,7 +529,8 @@ static const struct CMUnitTest tests[] = {
     cmocka_unit_test(test_round_trip),     cmocka_unit_test(test_other_ranks),
     cmocka_unit_test(test_other_sharding), cmocka_unit_test(test_rounded),
     cmocka_unit_test(test_busy),           cmocka_unit_test(test_failing),
-    cmocka_unit_test(test_average),        cmocka_unit_test(test_latest),
+    cmocka_unit_test(test_average),        cmocka_unit_test(test_start_that_changed),
+    cmocka_unit_test(test_latest),
 };
 
 /* The victim of dead_peer.sh: the last rank dies while the others gather slots for a checkpoint. They

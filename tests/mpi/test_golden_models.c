@@ -61,11 +61,25 @@ static float symmetric(uint32_t stream, uint32_t i)
     "    - linear: {out: 96, lr_factor: 0.5, decay_factor: 8}\n    - relu\n"                       \
     "    - linear: {out: 96, weight_of: linear2, bias: false}\n    - relu\n"                       \
     "    - linear: {out: 10}\n"
+/* The same, where the training says what the layers did. */
+#define PLAIN                                                                                      \
+    "  input: [96]\n  layers:\n"                                                                   \
+    "    - linear: {out: 96}\n    - relu\n    - linear: {out: 96}\n    - relu\n"                   \
+    "    - linear: {out: 96, weight_of: linear2}\n    - relu\n"                                    \
+    "    - linear: {out: 96}\n    - relu\n    - linear: {out: 96}\n    - relu\n"                   \
+    "    - linear: {out: 96, weight_of: linear2, bias: false}\n    - relu\n"                       \
+    "    - linear: {out: 10}\n"
+#define GROUPS                                                                                     \
+    ", freeze: linear4.*, groups: [{match: \"linear5.*\", lr: 0.0005, weight_decay: 0.08}]"
 #define SMALL                                                                                      \
     "  input: [3, 9, 9]\n  layers:\n"                                                              \
     "    - conv2d: {out: 8, kernel: 3, bias: false}\n    - batchnorm\n    - relu\n"                \
     "    - conv2d: {out: 6, kernel: 3, stride: 2, bias: false}\n    - batchnorm\n    - relu\n"     \
     "    - flatten\n    - linear: {out: 10}\n"
+#define PLAIN_MLP                                                                                  \
+    "  input: [96]\n  layers:\n"                                                                   \
+    "    - linear: {out: 96}\n    - relu\n    - linear: {out: 96}\n    - relu\n"                   \
+    "    - linear: {out: 10}\n"
 #define ADAMW "adamw: {lr: 0.001, weight_decay: 0.01}"
 
 typedef struct {
@@ -83,6 +97,17 @@ static const golden resnet20_sgd = {
     "resnet20_sgd", RESNET20, "sgd: {lr: 0.01, momentum: 0.9}", 32, 3072, "320, 3, 32, 32", 0};
 
 static const golden tied = {"tied", TIED, ADAMW, 64, 96, "640, 96", 0};
+
+static const golden optimizers[] = {
+    {"adam", PLAIN_MLP, "adam: {lr: 0.001, weight_decay: 0.05}", 64, 96, "640, 96", 0},
+    {"rmsprop", PLAIN_MLP,
+     "rmsprop: {lr: 0.001, alpha: 0.9, eps: 0.001, momentum: 0.9, centered: true, weight_decay: "
+     "0.05}",
+     64, 96, "640, 96", 0},
+    {"lars", PLAIN_MLP, "lars: {lr: 0.5, trust_coefficient: 0.02, weight_decay: 0.05}", 64, 96,
+     "640, 96", 0},
+    {"lamb", PLAIN_MLP, "lamb: {lr: 0.01, weight_decay: 0.05}", 64, 96, "640, 96", 0},
+};
 
 static const golden accumulate = {"accumulate",   SMALL, "sgd: {lr: 0.01, momentum: 0.9}", 22, 243,
                                   "208, 3, 9, 9", 12};
@@ -276,11 +301,40 @@ static void test_tied(void **state)
     compare(&tied, &plain);
     outcome again = train(&tied, &f, ", recompute: {every: 3}", "");
     same("recompute every 3", &plain, &again);
+    golden grouped = tied;
+    grouped.layers = PLAIN;
+    again = train(&grouped, &f, GROUPS, "");
+    same("groups of the training", &plain, &again);
     again = train(&tied, &f, ", micro_batch: 7", ", bucket_mb: 0.02"); /* several buckets */
     compare(&tied, &again);
+    outcome parts = train(&grouped, &f, ", micro_batch: 7" GROUPS, ", bucket_mb: 0.02");
+    same("groups of the training, in micro-batches", &again, &parts);
     again = train(&tied, &f, "", ", collectives: mpi");
     compare(&tied, &again);
     training_folder_remove(&f);
+}
+
+/* Others than AdamW and SGD, with all ways in which ranks share them: the norms of LARS and LAMB are those of whole
+ * parameters. */
+static void test_optimizers(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TR_COUNT(optimizers); i++) {
+        const golden *g = &optimizers[i];
+        training_folder f = training_folder_make();
+        write_data(g, &f);
+        outcome plain = train(g, &f, "", "");
+        compare(g, &plain);
+        outcome again = train(g, &f, "", "");
+        same("the same once more", &plain, &again);
+        again = train(g, &f, ", micro_batch: 7", ", bucket_mb: 0.02");
+        compare(g, &again);
+        again = train(g, &f, "", ", collectives: mpi, shard_optimizer: on");
+        compare(g, &again);
+        again = train(g, &f, "", ", collectives: mpi, shard_optimizer: off");
+        compare(g, &again);
+        training_folder_remove(&f);
+    }
 }
 
 /* PyTorch's gradient accumulation, where batchnorm sees a micro-batch of all ranks: of 6, 6, 5 and 5
@@ -329,9 +383,9 @@ static void test_resnet20_sgd(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_mlp),          cmocka_unit_test(test_tied),
-    cmocka_unit_test(test_accumulate),   cmocka_unit_test(test_resnet20),
-    cmocka_unit_test(test_resnet20_sgd),
+    cmocka_unit_test(test_mlp),        cmocka_unit_test(test_tied),
+    cmocka_unit_test(test_optimizers), cmocka_unit_test(test_accumulate),
+    cmocka_unit_test(test_resnet20),   cmocka_unit_test(test_resnet20_sgd),
 };
 
 RUN_MPI_TESTS(tests)

@@ -242,6 +242,15 @@ static void test_choose(void **state)
     assert_int_equal(tr_gpu_choose(c, &b, 0, &got), TR_OK);
     assert_int_equal(got.device, t->local_rank);
 
+    tr_comm *group; /* of two ranks, or what is left: with those that its ranks were dealt */
+    assert_int_equal(tr_comm_split(c, t->rank / 2, 0, &group), TR_OK);
+    assert_int_equal(tr_gpu_part(group, &b, got.device), TR_OK);
+    assert_int_equal(tr_gpu_choose(group, &b, 0, &got), TR_OK);
+    assert_int_equal(got.device, t->rank);
+    assert_int_equal(tr_gpu_part(group, NULL, 0), TR_OK);
+    assert_int_not_equal(tr_gpu_choose(group, &b, 0, &got), TR_OK);
+    tr_comm_close(group);
+
     pretend.count = 1, pretend.first = t->rank; /* each sees its own */
     assert_int_equal(tr_gpu_choose(c, &b, 0, &got), TR_OK);
     assert_int_equal(got.device, 0);

@@ -43,6 +43,7 @@ OTHER_NAMES = {
     ("runtime/config/schema_data.c", "cross_entropy"): "a choice of model.loss",
     ("runtime/config/schema_data.c", "mse"): "a choice of model.loss",
     ("runtime/config/schema_data.c", "bce"): "a choice of model.loss",
+    ("optimize/evaluation/write.c", "mse"): "a metric",
     ("optimize/passes/batchnorm.c", "batchnorm"): "the name of a pass",
     ("optimize/profile/machine.c", "linear"): "a layer of the model that peaks are measured with",
     ("optimize/stages/prune.c", "batchnorm"): "a choice of prune.by",
@@ -50,6 +51,7 @@ OTHER_NAMES = {
     ("optimize/stages/quantize.c", "mse"): "a choice of calibrate",
     ("optimize/sweep/space.c", "linear"): "a scale of a sweep's ranges",
     ("runtime/config/schema_train.c", "linear"): "a choice of train.schedule",
+    ("trainer/resume.c", "linear"): "a choice of train.schedule",
 }
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')

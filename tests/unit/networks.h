@@ -252,13 +252,24 @@ static inline void generate_images(generator *r, int indent, int layers, int dep
 {
     static const char *const plain[] = {
         "batchnorm",
-        "batchnorm",
+        "batchnorm: {affine: false}",
+        "batchnorm: {statistics: running}",
         "relu",
+        "layernorm",
         "dropout",
+        "drop_path: {p: 0.3}",
         "tanh",
         "leaky_relu",
         "gelu",
+        "elu",
+        "hardswish",
+        "hardsigmoid",
+        "softplus: {beta: 2}",
+        "prelu",
+        "prelu: {per_channel: true}",
         "maxpool2d: {kernel: 3, stride: 1, padding: 1}",
+        "maxpool2d: {kernel: 2, stride: 1, padding: same}",
+        "avgpool2d: {kernel: [2, 4], stride: 1, padding: same}",
         "avgpool2d: {kernel: 3, stride: 1, padding: 1, count_include_pad: false}",
         "avgpool2d: {kernel: 3, stride: 1, padding: 1}"};
     for (int i = 0; i < layers; i++) {
@@ -277,10 +288,30 @@ static inline void generate_images(generator *r, int indent, int layers, int dep
         else if (what == 5)
             say(r, indent, "conv2d: {out: %d, kernel: 1}", wide), *c = wide;
         else if (what == 6)
-            say(r, indent, "conv2d: {out: %d, kernel: 3, padding: 1, bias: false}", wide),
+            say(r, indent, "conv2d: {out: %d, kernel: %s, bias: false}", wide,
+                dice(r, 2) ? "[2, 4], padding: same" : "3, padding: 1"),
                 *c = wide;
         else
             say(r, indent, "%s", plain[dice(r, (int)TR_COUNT(plain))]);
+        if (dice(r, 6) == 0) { /* other sizes and orders, and back */
+            static const char *const around[][2] = {
+                {"pad: {padding: [1, 0, 2, 1], mode: reflect}", "adaptive_avgpool2d: {out: 6}"},
+                {"pad: {padding: [1, 0, 1, 0]}", "conv2d: {out: 4, kernel: 2}"},
+                {"conv_transpose2d: {out: 4, kernel: 2}", "conv2d: {out: 4, kernel: 2}"},
+                {"pad: {padding: 1, value: 0.5}", "pad: {padding: -1}"},
+                {"upsample: {scale: 2, mode: bilinear}", "avgpool2d: {kernel: 2}"},
+                {"upsample: {size: [7, 11]}", "upsample: {size: 6, mode: bilinear}"},
+                {"reshape: {dims: [-1, 12, 3]}", "reshape: {dims: [-1, 6, 6]}"},
+                {"permute: {dims: [1, 3, 2]}", "permute: {dims: [1, 3, 2]}"},
+                {"permute: {dims: [3, 1, 2]}", "permute: {dims: [2, 3, 1]}"}};
+            const int k = dice(r, (int)TR_COUNT(around));
+            for (int j = 0; j < 2; j++) {
+                say(r, indent, "%s", around[k][j]);
+                if (j == 0 && dice(r, 2)) say(r, indent, "relu");
+                if (j == 0 && dice(r, 3) == 0) say(r, indent, "batchnorm");
+            }
+            if (k == 1 || k == 2) *c = 4;
+        }
         if (*c > 16) say(r, indent, "conv2d: {out: 4, kernel: 1}"), *c = 4;
         if (dice(r, 3) == 0) say(r, indent, "batchnorm");
     }
@@ -295,10 +326,13 @@ static inline char *generated_model(uint64_t seed)
     static const char *const rows[] = {"linear: {out: 8}",
                                        "linear: {out: 6, bias: false}",
                                        "batchnorm",
+                                       "batchnorm: {affine: false, statistics: running}",
                                        "relu",
                                        "dropout",
                                        "linear: {out: 12}",
                                        "tanh",
+                                       "prelu: {per_channel: true}",
+                                       "softplus",
                                        "flatten"};
     generator r = {.state = seed * 77 + 5};
     r.to = open_memstream(&text, &n);

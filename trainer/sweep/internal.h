@@ -4,6 +4,7 @@
 
 #include "optimize/stage.h"
 #include "optimize/sweep/sweep.h"
+#include "trainer/affinity.h"
 #include "trainer/sweep/sweep.h"
 
 /* ---- spec.c: what the sweep's file says -------------------------------------------------------- */
@@ -24,10 +25,11 @@ typedef struct {
         bool present;
         int minimize; /* tr_minimize */
         tr_budget subject_to;
-        int64_t trials, seed;
+        int64_t trials, together, seed; /* together: 0: not yet decided */
         const tr_node *over;
     } search;
-    int on_failure; /* 0: continue; 1: stop */
+    int64_t ranks_per_trial; /* 0: all */
+    int on_failure;          /* 0: continue; 1: stop */
 } tr_sweep_spec;
 
 extern const tr_field tr_sweep_fields[];
@@ -52,6 +54,9 @@ typedef struct {
     char reason[TR_ERROR_TEXT];
     bool training_failed;
     tr_trial_model trained, last; /* after training; after the last stage */
+    /* in turns with other candidates for the front, 0: not measured: the last one's; what training made, where bounds
+     * are held against that */
+    double turns_ms, trained_turns_ms;
 } tr_trial_result;
 
 /* One key of one trial. */
@@ -86,8 +91,9 @@ struct tr_sweep {
     size_t ntrials, planned;
     tr_trial
         *trials; /* [ntrials]; grids and lists: all planned; searches: as far as they are known */
-    double *points; /* searches: [planned][space.count] */
-    int lock;       /* rank 0: on the sweep's folder, as long as the sweep runs; -1: none */
+    double *points;    /* searches: [planned][space.count] */
+    bool side_by_side; /* trials of several groups of ranks */
+    int lock;          /* rank 0: on the sweep's folder, as long as the sweep runs; -1: none */
 };
 
 /* ---- open.c, trials.c ------------------------------------------------------------------------- */
@@ -107,10 +113,42 @@ char *tr_trial_text(const tr_sweep *s, const tr_trial *t);
 /* What a training depends on, as a hash. */
 tr_status tr_training_key(const tr_config *c, char out[65]);
 
+/* ---- folder.c ----------------------------------------------------------------------------------- */
+
+/* *Local*, rank 0. The sweep's folder is this job's, and says what was asked for. `groups` of ranks run trials beside each
+ * other; how many trials a search chooses at a time is decided. */
+tr_status tr_sweep_begin(tr_sweep *s, size_t groups);
+
+/* ---- groups.c ----------------------------------------------------------------------------------- */
+
+/* Groups of the job's ranks, each of which runs trials of its own. */
+typedef struct {
+    size_t count, own;   /* own: which of them this rank is in */
+    int *leaders;        /* [count] the first rank of each, in the job. Owned */
+    tr_comm *job, *comm; /* comm: of this rank's group; the job's where there is one group */
+    bool dealt;
+    tr_affinity cores; /* this rank's, of those of all the job's */
+} tr_sweep_groups;
+
+/* *Local.* TR_CONFIG where ranks cannot be split as the sweep asks for. */
+tr_status tr_sweep_groups_check(const tr_sweep *s, int ranks);
+/* *Local.* TR_CONFIG where what the trial makes goes by the clock, while others run beside it. */
+tr_status tr_sweep_groups_check_timed(const tr_sweep *s, const tr_config *c);
+/* *Collective.* Ranks of a node go together. Cores and GPUs are dealt out among all ranks first. */
+tr_status tr_sweep_groups_open(const tr_sweep *s, tr_comm *job, tr_sweep_groups *out);
+void tr_sweep_groups_close(tr_sweep_groups *g); /* *Collective* */
+
 /* ---- trial.c, measure.c ----------------------------------------------------------------------- */
 
-/* *Collective.* Up to a result: done, or failed for a reason of its own. Any other failure is returned. */
+/* *Collective* over `comm`, whose ranks run it. Up to a result, on its rank 0: done, or failed for a reason of its own. Any
+ * other failure is returned. */
 tr_status tr_trial_run(tr_sweep *s, tr_trial *t, tr_comm *comm, bool *agreed);
+/* *Collective.* What one sample takes through what the trial trained, or its last model: rank 0 measures, the others
+ * sleep. */
+tr_status tr_trial_latency(const tr_sweep *s, const tr_trial *t, bool trained, tr_comm *comm,
+                           double *ms);
+/* *Local*, rank 0. Its result, in its folder. */
+tr_status tr_trial_record(const tr_trial *t);
 /* *Collective.* What the trial's files say of its models; what no stage measured is measured. */
 tr_status tr_trial_measure(const tr_trial *t, const tr_config *c, bool quiet, tr_comm *comm,
                            tr_trial_result *r);
@@ -127,13 +165,29 @@ double tr_sweep_violation(const tr_sweep *s, const tr_trial_model *m);
 double tr_sweep_minimized(const tr_sweep *s, const tr_trial_model *m);
 /* [TR_SEARCH_OBJECTIVES]: latency, size, and 1 - accuracy, or the loss where there is none. */
 void tr_sweep_objectives(const tr_trial_model *m, double *out);
-/* Which trials are done, keep to the bounds, and are dominated by no other such one: front[ntrials]. *best: of
- * them the one with the least of what a search minimizes; SIZE_MAX: there is none. */
-tr_status tr_sweep_front(const tr_sweep *s, bool *front, size_t *best);
+#define TR_SWEEP_NOISE 1.25 /* by so much latencies of two measurements may differ */
+/* Which trials are done, may keep to the bounds, and may be on the front, as far as latencies can be told apart:
+ * in[ntrials]. */
+void tr_sweep_candidates(const tr_sweep *s, bool *in);
+bool tr_sweep_bounds_latency(const tr_sweep *s);
+/* The trial whose training's latency others are held against; NULL: none is. */
+tr_trial *tr_sweep_timed_reference(const tr_sweep *s);
+/* Whether all that decides was timed in turns. */
+bool tr_sweep_timed(const tr_sweep *s, const bool *candidates);
+
+typedef struct {
+    bool within; /* done, and keeps to the bounds */
+    bool front;  /* and is dominated by no other such one */
+    bool turns;  /* judged by its latency in turns */
+} tr_verdict;
+/* verdicts[ntrials]: by latencies in turns, once all candidates have one. *best: of the front the one with the least of
+ * what a search minimizes; SIZE_MAX: there is none. */
+tr_status tr_sweep_judge(const tr_sweep *s, tr_verdict *verdicts, size_t *best);
 
 /* ---- tables.c ----------------------------------------------------------------------------------- */
 
-/* *Local*, rank 0. sweep.csv, sweep.md, sweep.svg. `table`: also to the log. */
-tr_status tr_sweep_write(const tr_sweep *s, bool table);
+/* *Local*, rank 0. sweep.csv, sweep.md, sweep.svg. `table`: also to the log. `untimed`: why candidates have no latency in
+ * turns, which the table then says; NULL: they have, or the sweep goes on. */
+tr_status tr_sweep_write(const tr_sweep *s, bool table, const char *untimed);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "runtime/base/file.h"
 #include "trainer/frame.h"
+#include "trainer/resolve.h"
 #include "trainer/stage_files.h"
 #include "trainer/stages.h"
 #include "trainer/sweep/internal.h"
@@ -65,13 +66,16 @@ static tr_status measure_model(const char *file, const tr_config *c, bool quiet,
 {
     tr_status st;
     tr_frame f = {.comm = comm, .config = c, .quiet = quiet, .folder = c->output};
+    tr_config *settled = NULL;
     tr_evaluation e;
     double multiply_adds;
     const tr_budget *budget = judge ? tr_train_budget(c, 0) : NULL;
     TR_TRY(tr_chain_load(comm, file, NULL, 0, &f.chain));
+    TR_TRY(tr_data_resolve(comm, c, f.chain.network->model, true, &settled));
+    if (settled) f.config = settled;
     TR_TRY(tr_frame_enter_device(&f));
     const tr_network *n = f.chain.network;
-    m->evaluated = c->data.eval.present;
+    m->evaluated = tr_config_has_eval(c);
     if (m->evaluated) {
         TR_TRY(tr_evaluate(f.evaluator, n, f.chain.config, &e));
         m->loss = e.loss;
@@ -87,22 +91,32 @@ static tr_status measure_model(const char *file, const tr_config *c, bool quiet,
 out:;
     const tr_error why = *tr_last_error();
     tr_frame_close(&f);
+    tr_config_close(settled);
     tr_set_error(&why);
     return st;
+}
+
+/* Of the last stage's model. */
+static char *last_file(const tr_trial *t, const tr_config *c)
+{
+    const size_t place = c->pipeline.count - 1;
+    char *path =
+        place ? tr_stage_path(t->folder, place, tr_stages[c->pipeline.items[place].which]->name)
+              : NULL;
+    char *file = path     ? tr_sprintf("%s.h5", path)
+                 : !place ? tr_sprintf("%s/model.h5", t->folder)
+                          : NULL;
+    tr_free(path);
+    return file;
 }
 
 tr_status tr_trial_measure(const tr_trial *t, const tr_config *c, bool quiet, tr_comm *comm,
                            tr_trial_result *r)
 {
     tr_status st;
-    const size_t place = c->pipeline.count - 1;
-    const char *name = tr_stages[c->pipeline.items[place].which]->name;
-    char *path = place ? tr_stage_path(t->folder, place, name) : NULL;
-    char *file = path     ? tr_sprintf("%s.h5", path)
-                 : !place ? tr_sprintf("%s/model.h5", t->folder)
-                          : NULL;
+    char *file = last_file(t, c);
     TR_TRY(tr_agree(comm, file ? TR_OK : tr_last_status(), NULL));
-    if (place == 0) {
+    if (c->pipeline.count == 1) {
         TR_TRY(measure_model(file, c, quiet, t->source != t->number, comm, &r->trained));
         r->last = r->trained;
     } else {
@@ -111,8 +125,33 @@ tr_status tr_trial_measure(const tr_trial *t, const tr_config *c, bool quiet, tr
         TR_TRY(tr_comm_broadcast(comm, r, sizeof *r, 0));
     }
 out:
-    tr_free(path);
     tr_free(file);
+    return st;
+}
+
+tr_status tr_trial_latency(const tr_sweep *s, const tr_trial *t, bool trained, tr_comm *comm,
+                           double *ms)
+{
+    tr_status st;
+    tr_config *c = NULL;
+    char *file = NULL;
+    tr_frame f = {.comm = comm, .quiet = s->arguments->quiet, .folder = t->folder};
+    st = tr_trial_config(s, t, &c);
+    if (st == TR_OK) {
+        file = trained ? tr_sprintf("%s/model.h5", t->folder) : last_file(t, c);
+        if (!file) st = tr_last_status();
+    }
+    TR_TRY(tr_agree(comm, st, NULL));
+    f.config = c;
+    TR_TRY(tr_chain_load(comm, file, NULL, 0, &f.chain));
+    TR_TRY(tr_frame_enter_device(&f));
+    TR_TRY(tr_frame_latency(&f, f.chain.network, ms));
+out:;
+    const tr_error why = *tr_last_error();
+    tr_frame_close(&f);
+    tr_config_close(c);
+    tr_free(file);
+    tr_set_error(&why);
     return st;
 }
 
@@ -125,6 +164,7 @@ typedef struct {
     char *reason;
     bool training_failed;
     tr_trial_model trained, last;
+    double turns_ms, trained_turns_ms;
 } record;
 
 #define NONE .auto_text = "none", .auto_value = -DBL_MAX
@@ -147,6 +187,8 @@ static const tr_field record_fields[] = {
     TR_BOOL("training_failed", offsetof(record, training_failed), "false", ""),
     TR_MAP("trained", offsetof(record, trained), model_fields, "", ""),
     TR_MAP("last", offsetof(record, last), model_fields, "", ""),
+    TR_REAL("turns_latency_ms", offsetof(record, turns_ms), "0", 0, 0, "ms", ""),
+    TR_REAL("trained_turns_latency_ms", offsetof(record, trained_turns_ms), "0", 0, 0, "ms", ""),
     TR_END,
 };
 
@@ -184,7 +226,9 @@ tr_status tr_record_read(const tr_trial *t, tr_trial_result *r, bool *found)
     *r = (tr_trial_result){.state = rec.state,
                            .training_failed = rec.training_failed,
                            .trained = without_none(rec.trained),
-                           .last = without_none(rec.last)};
+                           .last = without_none(rec.last),
+                           .turns_ms = rec.turns_ms,
+                           .trained_turns_ms = rec.trained_turns_ms};
     snprintf(r->reason, sizeof r->reason, "%s", rec.reason ? rec.reason : "");
 out:
     tr_fields_free(record_fields, &rec);
@@ -202,7 +246,9 @@ tr_status tr_record_write(const tr_trial *t)
                         .reason = r->reason[0] ? (char *)r->reason : NULL,
                         .training_failed = r->training_failed,
                         .trained = with_none(r->trained),
-                        .last = with_none(r->last)};
+                        .last = with_none(r->last),
+                        .turns_ms = r->turns_ms,
+                        .trained_turns_ms = r->trained_turns_ms};
     char *path = tr_sprintf("%s/trial.yaml", t->folder);
     tr_text_file f;
     tr_status st = tr_text_file_open(&f, path);

@@ -123,6 +123,7 @@ tr_status tr_trial_config(const tr_sweep *s, const tr_trial *t, tr_config **out)
     TR_TRY(check_connection(s, t, c));
     TR_TRY(tr_stages_check_first(c));
     TR_TRY(tr_stages_check(c));
+    TR_TRY(tr_sweep_groups_check_timed(s, c));
     TR_TRY(tr_graph_passes_skipped(c, &skip));
     *out = c;
 out:
@@ -179,7 +180,7 @@ static tr_status check_search(const tr_sweep *s)
     const tr_budget *b = &p->search.subject_to;
     const tr_node *at = tr_node_get(s->document.root, "search");
     if (!p->search.present) return TR_OK;
-    const bool data = s->base->data.eval.present;
+    const bool data = tr_config_has_eval(s->base);
     const bool classes = s->base->model.loss.kind.which != TR_LOSS_MSE;
     const bool loss = p->search.minimize == TR_MINIMIZE_LOSS || b->loss_rise >= 0 || b->loss >= 0;
     const bool accuracy =
@@ -220,6 +221,9 @@ tr_status tr_sweep_open(const tr_arguments *a, tr_comm *comm, tr_sweep **out)
     TR_TRY(tr_arguments_agree(a, comm));
     TR_TRY(tr_read_shared(a->config, false, comm, &text, &nbytes));
     TR_TRY(tr_agree(comm, read_spec(s, text, nbytes), NULL));
+    TR_TRY(tr_sweep_groups_check(s, tr_comm_topology(comm)->size));
+    s->side_by_side =
+        s->spec.ranks_per_trial > 0 && s->spec.ranks_per_trial < tr_comm_topology(comm)->size;
     TR_TRY(tr_read_shared(s->file, false, comm, &s->text, &s->nbytes));
     TR_TRY(tr_agree(comm, plan(s), NULL));
     *out = s;

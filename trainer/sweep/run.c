@@ -1,138 +1,11 @@
-/* The sweep: its folder, trials one after the other, what came of them. */
-#include <errno.h>
-#include <glob.h>
-#include <limits.h>
+/* The sweep: which trials run next, on which ranks; what came of them. Ranks run trials by groups (groups.c), in rounds:
+ * each group runs one trial, then all meet, and rank 0 records what came of the round. Trials that take another's training
+ * wait for the round behind it. What is timed is timed between rounds, by one rank, while all others sleep. */
+#include <math.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
-#include "runtime/base/file.h"
 #include "trainer/signals.h"
 #include "trainer/sweep/internal.h"
-
-/* ---- The folder ------------------------------------------------------------------------------ */
-
-static tr_status make_folder(const char *path)
-{
-    tr_status st = TR_OK;
-    char *copy = tr_strdup(path);
-    TR_HAVE(copy);
-    for (char *p = copy + 1;; p++) {
-        const char c = *p;
-        if (c && c != '/') continue;
-        *p = 0;
-        TR_NEED(mkdir(copy, 0777) == 0 || errno == EEXIST, TR_IO,
-                "the sweep's folder %s cannot be made: %s", path, strerror(errno));
-        *p = c;
-        if (!c) break;
-    }
-out:
-    tr_free(copy);
-    return st;
-}
-
-/* A path as glob(3) takes it literally. */
-static char *literal(const char *path)
-{
-    char *out = tr_alloc(TR_MEM_OTHER, 2 * strlen(path) + 1, 1), *to = out;
-    for (; out && *path; *to++ = *path++)
-        if (strchr("*?[\\", *path)) *to++ = '\\';
-    return out;
-}
-
-/* A sweep that is there is gone on with, or replaced, when that is asked for; what no sweep made never. */
-static tr_status look(const tr_sweep *s)
-{
-    static const char *const names[] = {"sweep.csv", "sweep.md", "sweep.svg", "trial-*"};
-    tr_status st = TR_OK;
-    const tr_arguments *a = s->arguments;
-    glob_t found = {0};
-    char *path = tr_sprintf("%s/sweep.yaml", s->spec.output), *folder = literal(s->spec.output);
-    TR_HAVE(path && folder);
-    const bool there = access(path, F_OK) == 0;
-    TR_NEED(!there || a->resume || a->force, TR_USAGE,
-            "%s already holds a sweep: go on with it (--resume), replace it (--force), or choose "
-            "another folder (output=...)",
-            s->spec.output);
-    for (size_t i = 0; i < TR_COUNT(names) && !there; i++) {
-        tr_free(path);
-        path = tr_sprintf("%s/%s", folder, names[i]);
-        TR_HAVE(path);
-        const bool any = glob(path, 0, NULL, &found) == 0 && found.gl_pathc > 0;
-        TR_NEED(!any, TR_USAGE,
-                "%s is there, and no sweep made it: move it away, or choose another folder "
-                "(output=...)",
-                found.gl_pathv[0]);
-        globfree(&found);
-    }
-out:
-    if (st != TR_OK) globfree(&found);
-    tr_free(path);
-    tr_free(folder);
-    return st;
-}
-
-/* With --force no trial of before counts, though its folder may only be replaced later. */
-static tr_status forget_records(const tr_sweep *s)
-{
-    tr_status st = TR_OK;
-    glob_t found = {0};
-    char *folder = literal(s->spec.output);
-    char *pattern = folder ? tr_sprintf("%s/trial-*/trial.yaml", folder) : NULL;
-    TR_HAVE(pattern);
-    if (glob(pattern, 0, NULL, &found) != 0) goto out;
-    for (size_t i = 0; i < found.gl_pathc; i++)
-        TR_NEED(unlink(found.gl_pathv[i]) == 0, TR_IO, "%s cannot be removed: %s",
-                found.gl_pathv[i], strerror(errno));
-out:
-    globfree(&found);
-    tr_free(pattern);
-    tr_free(folder);
-    return st;
-}
-
-/* The sweep as it was asked for, so that it can be run again from where the job started. */
-static tr_status write_spec(const tr_sweep *s)
-{
-    char real[PATH_MAX], *path = tr_sprintf("%s/sweep.yaml", s->spec.output);
-    tr_sweep_spec spec = s->spec;
-    tr_text_file f;
-    tr_status st = tr_text_file_open(&f, path);
-    TR_TRY(st);
-    if (realpath(s->file, real)) spec.config = real;
-    if (s->noverrides > 0) fputs("# on the command line:", f.to);
-    for (size_t i = 0; i < s->noverrides; i++) fprintf(f.to, " '%s'", s->overrides[i]);
-    if (s->noverrides > 0) fputs("\n", f.to);
-    st = tr_text_file_close(&f, tr_fields_write(tr_sweep_fields, &spec, 0, f.to));
-out:
-    tr_free(path);
-    return st;
-}
-
-/* Two jobs never write to one sweep; where the file system has no locks, a trial's folder is still one job's. */
-static tr_status lock_folder(tr_sweep *s)
-{
-    s->lock = open(s->spec.output, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (s->lock < 0)
-        return TR_FAIL(TR_IO, "the sweep's folder %s: %s", s->spec.output, strerror(errno));
-    if (flock(s->lock, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
-        return TR_FAIL(TR_USAGE, "%s is in use by another running job", s->spec.output);
-    return TR_OK;
-}
-
-static tr_status begin(tr_sweep *s)
-{
-    tr_status st;
-    TR_TRY(look(s));
-    TR_TRY(make_folder(s->spec.output));
-    TR_TRY(lock_folder(s));
-    if (s->arguments->force) TR_TRY(forget_records(s));
-    TR_TRY(write_spec(s));
-out:
-    return st;
-}
 
 /* ---- The next trial -------------------------------------------------------------------------- */
 
@@ -161,7 +34,6 @@ static tr_status search_next(tr_sweep *s, bool *found)
     tr_status st;
     const size_t n = s->ntrials;
     double *next = s->points + n * s->space.count;
-    const tr_search_options o = {.seed = (uint64_t)s->spec.search.seed, .trials = s->planned};
     tr_search_result *all = tr_alloc(TR_MEM_OTHER, n, sizeof *all);
     TR_HAVE(all);
     for (size_t i = 0; i < n; i++) {
@@ -172,7 +44,8 @@ static tr_status search_next(tr_sweep *s, bool *found)
         all[i].minimize = tr_sweep_minimized(s, &r->last);
         all[i].violation = tr_sweep_violation(s, &r->last);
     }
-    TR_TRY(tr_search_next(&s->space, &o, n, s->points, all, next, found));
+    TR_TRY(
+        tr_search_next(&s->space, (uint64_t)s->spec.search.seed, n, s->points, all, next, found));
     if (!*found) goto out;
     TR_TRY(tr_trials_add(s, next));
     TR_TRY(identify(s, &s->trials[n]));
@@ -181,17 +54,28 @@ out:
     return st;
 }
 
-/* ---- Running --------------------------------------------------------------------------------- */
-
-/* *Collective.* Between trials nothing is half done. */
-static tr_status look_for_stop(tr_comm *comm, size_t number)
+/* *Collective.* Trials that do not depend on what comes of each other: all, or of a search search.together of them, from
+ * results of those before alone. *begin: the first of them; *more false: there are no others. */
+static tr_status next_generation(tr_sweep *s, const tr_sweep_groups *g, size_t *begin, bool *more)
 {
-    double stop = tr_signals_pending() != 0;
-    tr_status st = tr_comm_all_reduce(comm, &stop, 1, TR_F64);
-    if (st == TR_OK && stop > 0)
-        st = TR_FAIL(TR_STOPPED, "stopped before trial %zu; go on with --resume", number);
+    tr_status st = TR_OK;
+    const bool search = s->spec.search.present;
+    *more = search ? s->ntrials < s->planned : *begin == SIZE_MAX;
+    *begin = search ? s->ntrials : 0;
+    bool found = *more && search;
+    for (int64_t i = 0; found && i < s->spec.search.together && s->ntrials < s->planned; i++)
+        TR_TRY(tr_agree(g->job, search_next(s, &found), NULL));
+    if (!*more || !search || found) goto out;
+    if (tr_comm_topology(g->job)->rank == 0)
+        tr_log(TR_LOG_INFO, "no setting was found beyond the %zu that were tried: the search ends",
+               s->ntrials);
+    s->planned = s->ntrials;
+    *more = s->ntrials > *begin;
+out:
     return st;
 }
+
+/* ---- What is known ----------------------------------------------------------------------------- */
 
 /* Rank 0. */
 static void say(const tr_sweep *s, const tr_trial *t, bool before)
@@ -214,47 +98,232 @@ static void say(const tr_sweep *s, const tr_trial *t, bool before)
     tr_free(text);
 }
 
-/* *Collective.* */
-static tr_status run_trials(tr_sweep *s, tr_comm *comm, bool *agreed)
+/* *Collective.* Results of before, from trial `begin` on. */
+static tr_status take_records(tr_sweep *s, size_t begin, tr_comm *comm)
 {
     tr_status st = TR_OK;
-    const bool root = tr_comm_topology(comm)->rank == 0, search = s->spec.search.present;
-    for (size_t i = 0; i < s->planned; i++) {
-        bool found = true;
-        TR_TRY(look_for_stop(comm, i));
-        if (search) TR_TRY(tr_agree(comm, search_next(s, &found), NULL));
-        if (!found && root)
-            tr_log(TR_LOG_INFO,
-                   "no setting was found beyond the %zu that were tried: the search ends", i);
-        if (!found) break;
-        if (root) say(s, &s->trials[i], true);
-        st = tr_trial_run(s, &s->trials[i], comm, agreed);
-        if (!*agreed) return st;
-        if (root && s->trials[i].result.state != TR_TRIAL_OPEN) {
-            const tr_error why = *tr_last_error();
-            say(s, &s->trials[i], false);
-            const tr_status written = s->trials[i].recorded ? TR_OK : tr_sweep_write(s, false);
-            if (st != TR_OK) tr_set_error(&why);
-            if (st == TR_OK) st = written;
-        }
+    const bool root = tr_comm_topology(comm)->rank == 0;
+    if (!s->arguments->resume || s->arguments->force) return TR_OK;
+    for (size_t i = begin; i < s->ntrials; i++) {
+        tr_trial *t = &s->trials[i];
+        st = root ? tr_record_read(t, &t->result, &t->recorded) : TR_OK;
         TR_TRY(tr_agree(comm, st, NULL));
+        TR_TRY(tr_comm_broadcast(comm, &t->recorded, sizeof t->recorded, 0));
+        if (!t->recorded) continue;
+        TR_TRY(tr_comm_broadcast(comm, &t->result, sizeof t->result, 0));
+        if (root) say(s, t, false);
     }
 out:
     return st;
 }
 
+/* ---- Rounds ------------------------------------------------------------------------------------ */
+
+/* *Collective.* Between rounds nothing is half done. */
+static tr_status look_for_stop(tr_comm *comm, const char *before)
+{
+    double stop = tr_signals_ask_stop(comm);
+    tr_status st = tr_comm_all_reduce(comm, &stop, 1, TR_F64);
+    if (st == TR_OK && stop > 0)
+        st = TR_FAIL(TR_STOPPED, "stopped before %s; go on with --resume", before);
+    return st;
+}
+
+/* Of the trials from `begin` on those that run next, one a group; how many. */
+static size_t pick(const tr_sweep *s, const tr_sweep_groups *g, size_t begin, tr_trial **round)
+{
+    size_t n = 0;
+    for (size_t i = begin; i < s->ntrials && n < g->count; i++) {
+        tr_trial *t = &s->trials[i];
+        const bool ready = t->source == i || s->trials[t->source].result.state != TR_TRIAL_OPEN;
+        if (t->result.state == TR_TRIAL_OPEN && ready) round[n++] = t;
+    }
+    return n;
+}
+
+/* *Collective.* What groups beside each other timed says nothing. */
+static tr_status time_alone(tr_sweep *s, tr_trial *t, tr_comm *comm)
+{
+    tr_status st = TR_OK;
+    tr_trial_result *r = &t->result;
+    if (r->state != TR_TRIAL_DONE) return TR_OK;
+    TR_TRY(tr_trial_latency(s, t, true, comm, &r->trained.ms));
+    TR_TRY(tr_trial_latency(s, t, false, comm, &r->last.ms));
+out:
+    return st;
+}
+
+/* *Collective* over the job. Every group has ended its trial, with `st` here: what came of them becomes known to all,
+ * and is recorded. */
+static tr_status end_round(tr_sweep *s, const tr_sweep_groups *g, tr_trial **round, size_t n,
+                           tr_status st)
+{
+    tr_comm *job = g->job;
+    const bool root = tr_comm_topology(job)->rank == 0;
+    tr_comm_patient(job, true); /* trials take as long as they take */
+    st = tr_agree(job, st, NULL);
+    tr_comm_patient(job, false);
+    const tr_error why = *tr_last_error();
+    tr_status after = TR_OK;
+    for (size_t k = 0; after == TR_OK && k < n; k++)
+        after = tr_comm_broadcast(job, &round[k]->result, sizeof round[k]->result, g->leaders[k]);
+    for (size_t k = 0; after == TR_OK && st == TR_OK && g->count > 1 && k < n; k++)
+        after = time_alone(s, round[k], job);
+    const bool timed = g->count == 1 || st == TR_OK; /* else the next start does that */
+    for (size_t k = 0; root && after == TR_OK && k < n; k++) {
+        const int state = round[k]->result.state;
+        if (state == TR_TRIAL_OPEN || (state == TR_TRIAL_DONE && !timed)) continue;
+        say(s, round[k], false);
+        after = tr_trial_record(round[k]);
+    }
+    if (root && after == TR_OK) after = tr_sweep_write(s, false, NULL);
+    after = tr_agree(job, after, NULL);
+    if (st != TR_OK) tr_set_error(&why);
+    return st != TR_OK ? st : after;
+}
+
+/* *Collective.* */
+static tr_status run_trials(tr_sweep *s, const tr_sweep_groups *g, bool *agreed)
+{
+    tr_status st = TR_OK;
+    const bool root = tr_comm_topology(g->job)->rank == 0;
+    size_t begin = SIZE_MAX, n;
+    bool more;
+    char before[32];
+    tr_trial **round = tr_alloc(TR_MEM_OTHER, g->count, sizeof(tr_trial *));
+    TR_TRY(tr_agree(g->job, round ? TR_OK : tr_last_status(), NULL));
+    for (;;) {
+        TR_TRY(next_generation(s, g, &begin, &more));
+        if (!more) break;
+        TR_TRY(take_records(s, begin, g->job));
+        while ((n = pick(s, g, begin, round)) > 0) {
+            snprintf(before, sizeof before, "trial %zu", round[0]->number);
+            TR_TRY(look_for_stop(g->job, before));
+            for (size_t k = 0; root && k < n; k++) say(s, round[k], true);
+            if (g->own < n) st = tr_trial_run(s, round[g->own], g->comm, agreed);
+            if (!*agreed) goto out;
+            TR_TRY(end_round(s, g, round, n, st));
+        }
+    }
+out:
+    tr_free((void *)round);
+    return st;
+}
+
+/* ---- Times that decide ------------------------------------------------------------------------- */
+
+static int ascending(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return x < y ? -1 : x > y;
+}
+
+enum { TURNS = 3 };
+
+/* One model that is timed again. */
+typedef struct {
+    const tr_trial *trial;
+    bool trained;
+    double *result; /* where its median goes */
+    double ms[TURNS];
+} timing;
+
+/* *Local.* What is timed again: candidates, and what bounds hold them against. v[ntrials + 1]. */
+static size_t list_timings(tr_sweep *s, const bool *in, timing *v)
+{
+    size_t n = 0;
+    tr_trial *reference = tr_sweep_timed_reference(s);
+    for (size_t i = 0; i < s->ntrials; i++)
+        if (in[i])
+            v[n++] = (timing){.trial = &s->trials[i], .result = &s->trials[i].result.turns_ms};
+    if (n > 0 && reference)
+        v[n++] = (timing){reference, true, &reference->result.trained_turns_ms, {0}};
+    return n;
+}
+
+/* *Collective.* One after the other and that several times over. */
+static tr_status take_turns(tr_sweep *s, timing *v, size_t n, tr_comm *comm)
+{
+    tr_status st = TR_OK;
+    const bool root = tr_comm_topology(comm)->rank == 0;
+    for (int turn = 0; turn < TURNS; turn++)
+        for (size_t i = 0; i < n; i++) {
+            TR_TRY(look_for_stop(comm, "all were timed in turns"));
+            TR_TRY(tr_trial_latency(s, v[i].trial, v[i].trained, comm, &v[i].ms[turn]));
+        }
+    for (size_t i = 0; i < n; i++) {
+        qsort(v[i].ms, TURNS, sizeof(double), ascending);
+        *v[i].result = v[i].ms[TURNS / 2];
+    }
+    for (size_t i = 0; root && st == TR_OK && i < n; i++) st = tr_trial_record(v[i].trial);
+    TR_TRY(tr_agree(comm, st, NULL));
+out:
+    return st;
+}
+
+/* *Collective.* Latencies of trials were measured hours apart. Those that may be on the front are measured again in turns,
+ * so that what drifts on the machine meets all alike: the median counts for bounds and for the front. What trials found
+ * at first stays, as a search went by it. */
+static tr_status time_in_turns(tr_sweep *s, tr_comm *comm)
+{
+    tr_status st;
+    bool *in = tr_alloc(TR_MEM_OTHER, s->ntrials, sizeof *in);
+    timing *v = tr_alloc(TR_MEM_OTHER, s->ntrials + 1, sizeof *v);
+    TR_TRY(tr_agree(comm, in && v ? TR_OK : tr_last_status(), NULL));
+    tr_sweep_candidates(s, in);
+    const size_t n = list_timings(s, in, v);
+    if (n < (tr_sweep_bounds_latency(s) ? 1 : 2) || tr_sweep_timed(s, in)) goto out;
+    if (tr_comm_topology(comm)->rank == 0)
+        tr_log(TR_LOG_INFO, "%zu models are timed once more, in turns", n);
+    TR_TRY(take_turns(s, v, n, comm));
+out:;
+    const tr_error why = *tr_last_error();
+    tr_free(in);
+    tr_free(v);
+    tr_set_error(&why);
+    return st;
+}
+
+/* *Collective.* The tables are written whatever becomes of the last timing; then they say that it is missing. */
+static tr_status finish(tr_sweep *s, tr_comm *comm)
+{
+    const bool root = tr_comm_topology(comm)->rank == 0;
+    const tr_status timed = time_in_turns(s, comm);
+    const tr_error why = *tr_last_error();
+    tr_status st = root ? tr_sweep_write(s, true, timed == TR_OK ? NULL : why.text) : TR_OK;
+    if (timed == TR_OK) return tr_agree(comm, st, NULL);
+    if (st != TR_OK) tr_log(TR_LOG_WARN, "%s", tr_last_error()->text);
+    tr_set_error(&why);
+    return timed;
+}
+
+/* ---- The sweep --------------------------------------------------------------------------------- */
+
 tr_status tr_sweep_run(tr_sweep *s, tr_comm *comm, bool *agreed)
 {
     const bool root = tr_comm_topology(comm)->rank == 0;
-    tr_status st = root ? begin(s) : TR_OK;
+    tr_sweep_groups g = {.job = comm};
+    const size_t ranks = (size_t)tr_comm_topology(comm)->size;
+    const size_t groups = s->side_by_side ? ranks / (size_t)s->spec.ranks_per_trial : 1;
+    int64_t *together = &s->spec.search.together;
+    tr_status st = root ? tr_sweep_begin(s, groups) : TR_OK;
     *agreed = true;
     TR_TRY(tr_agree(comm, st, NULL));
-    TR_TRY(run_trials(s, comm, agreed));
-    TR_TRY(tr_agree(comm, root ? tr_sweep_write(s, true) : TR_OK, NULL));
+    TR_TRY(tr_comm_broadcast(comm, together, sizeof *together, 0));
+    TR_TRY(tr_sweep_groups_open(s, comm, &g));
+    if (root && s->spec.search.present && *together < (int64_t)g.count)
+        tr_log(TR_LOG_WARN,
+               "%lld of %zu groups of ranks have nothing to do: search.together is %lld",
+               (long long)((int64_t)g.count - *together), g.count, (long long)*together);
+    TR_TRY(run_trials(s, &g, agreed));
+    TR_TRY(finish(s, comm));
     if (!tr_sweep_reference(s)) { /* the same on all ranks */
         const tr_trial_result *first = &s->trials[0].result;
         st = TR_FAIL(TR_BUDGET, "no trial is done; the first failed: %.900s", first->reason);
     }
-out:
+out:;
+    const tr_error why = *tr_last_error();
+    if (*agreed) tr_sweep_groups_close(&g);
+    tr_set_error(&why);
     return st;
 }

@@ -19,10 +19,16 @@ static const tr_field search[] = {
         "done"),
     TR_INT("trials", IN(search, trials), NULL, 1, 100000, NULL,
            "how many; fewer where all settings were tried"),
+    TR_INT(
+        "together", IN(search, together), "auto", 1, 100000, "trials",
+        "chosen at a time, from what came of those before alone. auto: as many as run beside each "
+        "other when the search begins, which stays so when it is gone on with on other ranks",
+        .auto_text = "auto", .auto_value = 0),
     TR_INT("seed", IN(search, seed), "0", 0, 9.3e18, NULL, "of the search"),
-    TR_NODE(
+    TR_SHAPED(
         "over", IN(search, over), NULL,
-        "a map of keys to lists of values, or to ranges: {from: a, to: b, step: c, scale: log}"),
+        "a map of keys to lists of values, or to ranges: {from: a, to: b, step: c, scale: log}",
+        TR_SCHEMA_MAP),
     TR_END,
 };
 
@@ -32,20 +38,35 @@ const tr_field tr_sweep_fields[] = {
     TR_TEXT("output", OF(output), "",
             "the sweep's folder, relative to where the job starts; runs/NAME-sweep when not given. "
             "Trials are run folders in it"),
-    TR_NODE("set", OF(set), "", "a map of keys of the config to the values that all trials have"),
-    TR_NODE("list", OF(list), "", "trials, each a map of keys of the config to values"),
+    TR_SHAPED("set", OF(set), "", "a map of keys of the config to the values that all trials have",
+              TR_SCHEMA_MAP),
+    TR_SHAPED("list", OF(list), "", "trials, each a map of keys of the config to values",
+              TR_SCHEMA_LIST),
     TR_NODE(
         "grid", OF(grid), "",
         "a map of keys of the config to lists of values: a trial for each combination, the last "
         "key fastest, after those of `list`"),
     TR_BLOCK("search", OF(search), search, "",
              "instead of a list or a grid: settings are chosen by what came of those before"),
+    TR_INT(
+        "ranks_per_trial", OF(ranks_per_trial), "0", 0, 1000000, "ranks",
+        "ranks that run one trial, while others run other trials beside them; must divide the "
+        "number of ranks. 0: all. What goes by the clock (benchmark, bounds on latency) needs all"),
     TR_CHOICE(
         "on_failure", OF(on_failure), on_failures, "continue",
         "when a trial misses a budget, or its loss is no longer finite, or it cannot be run: "
         "continue: it is recorded as failed, and the next one runs; stop: the sweep ends with it"),
     TR_END,
 };
+
+void tr_sweep_schema(FILE *to)
+{
+    fputs("{\"$schema\":\"https://json-schema.org/draft/2020-12/schema\",\"title\":\"A sweep of "
+          "Trireme's trainer\",\"allOf\":[\n",
+          to);
+    tr_fields_schema(tr_sweep_fields, false, to);
+    fputs("]}\n", to);
+}
 
 void tr_sweep_help(FILE *to)
 {

@@ -21,5 +21,7 @@ tr_status tr_sweep_run(tr_sweep *s, tr_comm *comm, bool *agreed);
 
 /* The reference page (Markdown) of the sweep's file. */
 void tr_sweep_help(FILE *to);
+/* The JSON schema of its file. */
+void tr_sweep_schema(FILE *to);
 
 #endif

@@ -10,7 +10,8 @@
 
 typedef struct {
     const tr_sweep *s;
-    bool *front; /* [ntrials] */
+    tr_verdict *verdicts; /* [ntrials] */
+    const char *untimed;  /* why the last timing is missing; NULL: it is not */
     size_t best;
     const char **names; /* [ncolumns]: the end of each key that tells it from the others */
 } tables;
@@ -31,8 +32,8 @@ static const char *last_parts(const char *key, size_t n)
     return key;
 }
 
-enum { FIXED = 6 }; /* columns besides the trial and its settings */
-static const char *const fixed[FIXED] = {"latency, ms", "size",     "mult-adds",
+enum { FIXED = 7 }; /* columns besides the trial and its settings */
+static const char *const fixed[FIXED] = {"latency, ms", "in turns", "size", "mult-adds",
                                          "loss",        "accuracy", ""};
 
 static const char *short_name(const tr_sweep *s, size_t column)
@@ -108,10 +109,11 @@ static tr_status csv_row(const tables *x, const tr_trial *t, FILE *to)
         csv_model(&r->last, to);
         csv_real(r->trained.ms, to);
         csv_real(r->trained.evaluated ? r->trained.accuracy : NAN, to);
-        fprintf(to, ",%zu,%d,%d,", t->source, tr_sweep_violation(x->s, &r->last) == 0,
-                x->front[t->number]);
+        csv_real(r->turns_ms > 0 ? r->turns_ms : NAN, to);
+        fprintf(to, ",%zu,%d,%d,", t->source, x->verdicts[t->number].within,
+                x->verdicts[t->number].front);
     } else
-        fprintf(to, ",,,,,,,,,%zu,,,", t->source);
+        fprintf(to, ",,,,,,,,,,%zu,,,", t->source);
     csv_text(r->reason, to);
     fputs("\r\n", to);
     return TR_OK;
@@ -126,7 +128,7 @@ static tr_status write_csv(const tables *x, FILE *to)
         csv_text(x->s->columns[k]->text, to);
     }
     fputs(",parameters,bytes,multiply_adds,latency_ms,loss,accuracy,trained_latency_ms,"
-          "trained_accuracy,trained_by,within,front,reason\r\n",
+          "trained_accuracy,turns_latency_ms,trained_by,within,front,reason\r\n",
           to);
     for (size_t i = 0; i < x->s->ntrials; i++)
         if (x->s->trials[i].result.state != TR_TRIAL_OPEN) TR_TRY(csv_row(x, &x->s->trials[i], to));
@@ -147,14 +149,15 @@ static void number_cells(const tables *x, const tr_trial *t, char cells[][CELL])
         return;
     }
     snprintf(cells[0], CELL, "%.4g", m->ms);
-    tr_format_bytes((double)m->bytes, cells[1], CELL);
-    tr_format_count(m->multiply_adds, cells[2], CELL);
-    snprintf(cells[3], CELL, m->evaluated ? "%.6g" : "-", m->loss);
-    snprintf(cells[4], CELL, m->evaluated && m->accuracy >= 0 ? "%.2f%%" : "-", 100 * m->accuracy);
-    snprintf(cells[5], CELL, "%s",
+    snprintf(cells[1], CELL, t->result.turns_ms > 0 ? "%.4g" : "", t->result.turns_ms);
+    tr_format_bytes((double)m->bytes, cells[2], CELL);
+    tr_format_count(m->multiply_adds, cells[3], CELL);
+    snprintf(cells[4], CELL, m->evaluated ? "%.6g" : "-", m->loss);
+    snprintf(cells[5], CELL, m->evaluated && m->accuracy >= 0 ? "%.2f%%" : "-", 100 * m->accuracy);
+    snprintf(cells[6], CELL, "%s",
              t->number == x->best && x->s->spec.search.present ? "best"
-             : x->front[t->number]                             ? "front"
-             : tr_sweep_violation(x->s, &t->result.last) > 0   ? "outside"
+             : x->verdicts[t->number].front                    ? "front"
+             : !x->verdicts[t->number].within                  ? "outside"
                                                                : "");
 }
 
@@ -223,8 +226,13 @@ static tr_status write_markdown(const tables *x, FILE *to)
     fprintf(to, "# Sweep over %s\n\n", s->file);
     TR_TRY(write_table(x, true, to));
     fputs("\n`front`: no other trial is as fast, as small and as accurate, and better in one of "
-          "these.\n",
+          "these.\n`in turns`: those that may be on it were timed once more at the end, in turns, "
+          "and are "
+          "judged by that.\n",
           to);
+    if (x->untimed)
+        fprintf(to, "Missing: the timing in turns, so that each trial is judged by its own: %s\n",
+                x->untimed);
     if (x->best != SIZE_MAX && s->spec.search.present) {
         text = tr_trial_text(s, &s->trials[x->best]);
         TR_HAVE(text);
@@ -275,12 +283,13 @@ static tr_status add_mark(const tables *x, const tr_trial *t, marks *m)
     const tr_trial_model *model = &t->result.last;
     char size[32], *text = tr_trial_text(x->s, t);
     TR_HAVE(text);
-    m->x[m->n] = model->ms;
+    const double ms = x->verdicts[t->number].turns ? t->result.turns_ms : model->ms;
+    m->x[m->n] = ms;
     m->y[m->n] = !model->evaluated ? 0 : model->accuracy >= 0 ? 100 * model->accuracy : model->loss;
     m->sizes[m->n] = (double)model->bytes;
     tr_format_bytes((double)model->bytes, size, sizeof size);
-    m->notes[m->n] = tr_sprintf("trial %zu: %s; %.4g ms, %s, %.6g", t->number, text, model->ms,
-                                size, m->y[m->n]);
+    m->notes[m->n] =
+        tr_sprintf("trial %zu: %s; %.4g ms, %s, %.6g", t->number, text, ms, size, m->y[m->n]);
     TR_HAVE(m->notes[m->n]);
     m->n++;
 out:
@@ -372,8 +381,8 @@ static tr_status write_svg(const tables *x, FILE *to)
     for (size_t i = 0; i < s->ntrials; i++) {
         const tr_trial *t = &s->trials[i];
         if (!is_done(t)) continue;
-        const bool outside = tr_sweep_violation(s, &t->result.last) > 0;
-        TR_TRY(add_mark(x, t, &m[outside ? OUTSIDE : x->front[i] ? FRONT : OTHERS]));
+        const tr_verdict *v = &x->verdicts[i];
+        TR_TRY(add_mark(x, t, &m[!v->within ? OUTSIDE : v->front ? FRONT : OTHERS]));
     }
     TR_TRY(front_line(&m[FRONT], loss, &line));
     TR_TRY(draw(x, m, &line, loss, to));
@@ -412,21 +421,21 @@ static tr_status log_table(const tables *x)
     return st;
 }
 
-tr_status tr_sweep_write(const tr_sweep *s, bool table)
+tr_status tr_sweep_write(const tr_sweep *s, bool table, const char *untimed)
 {
     tr_status st = TR_OK;
-    tables x = {.s = s};
-    x.front = tr_alloc(TR_MEM_OTHER, s->ntrials, sizeof *x.front);
+    tables x = {.s = s, .untimed = untimed};
+    x.verdicts = tr_alloc(TR_MEM_OTHER, s->ntrials, sizeof *x.verdicts);
     x.names = tr_alloc(TR_MEM_OTHER, s->ncolumns, sizeof *x.names);
-    TR_HAVE(x.front && x.names);
+    TR_HAVE(x.verdicts && x.names);
     for (size_t k = 0; k < s->ncolumns; k++) x.names[k] = short_name(s, k);
-    TR_TRY(tr_sweep_front(s, x.front, &x.best));
+    TR_TRY(tr_sweep_judge(s, x.verdicts, &x.best));
     TR_TRY(write_file(&x, "sweep.csv", write_csv));
     TR_TRY(write_file(&x, "sweep.md", write_markdown));
     TR_TRY(write_file(&x, "sweep.svg", write_svg));
     if (table) TR_TRY(log_table(&x));
 out:
-    tr_free(x.front);
+    tr_free(x.verdicts);
     tr_free((void *)x.names);
     return st;
 }

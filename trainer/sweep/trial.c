@@ -207,19 +207,18 @@ static bool has_model(const tr_trial *t)
     return there;
 }
 
-/* Rank 0. */
-static tr_status make_record(tr_trial *t)
+tr_status tr_trial_record(const tr_trial *t)
 {
     if (mkdir(t->folder, 0777) != 0 && errno != EEXIST)
         return TR_FAIL(TR_IO, "%s cannot be made: %s", t->folder, strerror(errno));
     return tr_record_write(t);
 }
 
-/* *Collective.* Runs it, whatever is recorded. */
-static tr_status run_anew(tr_sweep *s, tr_trial *t, tr_comm *comm, bool *agreed)
+tr_status tr_trial_run(tr_sweep *s, tr_trial *t, tr_comm *comm, bool *agreed)
 {
     tr_config *c = NULL;
     const bool root = tr_comm_topology(comm)->rank == 0;
+    *agreed = true;
     tr_status st = tr_agree(comm, tr_trial_config(s, t, &c), NULL);
     if (st == TR_OK) st = tr_agree(comm, tr_device_check(c), NULL);
     if (st == TR_OK && !fails_likewise(s, t)) st = run_pipeline(s, t, c, comm, agreed);
@@ -231,24 +230,5 @@ static tr_status run_anew(tr_sweep *s, tr_trial *t, tr_comm *comm, bool *agreed)
     const tr_error why = *tr_last_error();
     tr_config_close(c);
     tr_set_error(&why);
-    return st;
-}
-
-tr_status tr_trial_run(tr_sweep *s, tr_trial *t, tr_comm *comm, bool *agreed)
-{
-    tr_status st = TR_OK;
-    const bool root = tr_comm_topology(comm)->rank == 0;
-    bool found = false;
-    *agreed = true;
-    if (root && s->arguments->resume && !s->arguments->force)
-        st = tr_record_read(t, &t->result, &found);
-    TR_TRY(tr_agree(comm, st, NULL));
-    TR_TRY(tr_comm_broadcast(comm, &found, sizeof found, 0));
-    t->recorded = found;
-    if (!found) TR_TRY(run_anew(s, t, comm, agreed));
-    TR_TRY(tr_comm_broadcast(comm, &t->result, sizeof t->result, 0));
-    if (!found && root) st = make_record(t);
-    TR_TRY(tr_agree(comm, st, NULL));
-out:
     return st;
 }

@@ -97,16 +97,21 @@ static inline __attribute__((always_inline)) void multiply(const tr_int8_work *w
     }
 }
 
-static inline __attribute__((always_inline)) void write_block(const tr_int8_work *w, int b,
-                                                              int64_t tile, const int32_t *sums,
-                                                              tr_dtype type, bool residual)
+static inline __attribute__((always_inline)) void write_blocks(const tr_int8_work *w,
+                                                               const int32_t sums[4][256],
+                                                               int tiles, tr_dtype type,
+                                                               bool residual)
 {
-    const int64_t n = w->p->block, O = w->p->s.O, *to = w->to[b];
-    const tr_int8_store s = tr_int8_store_of(w->p, w->r, tile);
-    for (int64_t i = 0; i < n; i++)
-        if (to[i] >= 0)
-            tr_int8_store512(&s, _mm512_load_si512(sums + i * 16), type, residual,
-                             (size_t)(to[i] * O + tile * 16));
+    const size_t O = (size_t)(w->p->s.groups * w->p->s.O);
+    tr_int8_store s[TR_INT8_TILES];
+    for (int t = 0; t < tiles; t++) s[t] = tr_int8_store_of(w->r, w->tile + t, w->left - t * 16);
+    for (int b = 0; b < w->nblocks; b++)
+        for (int k = 0; k < w->nspans[b]; k++) {
+            const tr_int8_span *n = &w->spans[b][k];
+            /* of the second tile: two blocks on */
+            tr_int8_store_rows(s, tiles, (const __m512i *)sums[b] + n->from, 1, 2 * 16, n->n, type,
+                               residual, O, (size_t)n->to * O + (size_t)w->out);
+        }
 }
 
 static void blocks(const tr_int8_work *w)
@@ -122,14 +127,18 @@ static void blocks(const tr_int8_work *w)
     else
         multiply(w, false, false);
     _tile_stored(0, sums[0], 64);
-    _tile_stored(1, sums[1], 64);
-    _tile_stored(2, sums[2], 64);
-    _tile_stored(3, sums[3], 64);
-    for (int t = 0; t < w->ntiles; t++)
-        for (int b = 0; b < w->nblocks; b++)
-            TR_INT8_BY_STORE(
-                w->r, write_block(w, b, w->tile + t, sums[two ? t * 2 + b : b], TYPE, RESIDUAL));
+    if (w->nblocks > 1) _tile_stored(1, sums[1], 64);
+    if (two || w->nblocks > 2) _tile_stored(2, sums[2], 64);
+    if (two ? w->nblocks > 1 : w->nblocks > 3) _tile_stored(3, sums[3], 64);
+    if (two)
+        TR_INT8_BY_STORE(w->r, write_blocks(w, sums, 2, TYPE, RESIDUAL));
+    else
+        TR_INT8_BY_STORE(w->r, write_blocks(w, sums, 1, TYPE, RESIDUAL));
 }
 
-const tr_int8_code tr_int8_amx = {
-    .begin = begin, .blocks = blocks, .end = end, .blocks_of_one = 4, .blocks_of_two = 2};
+const tr_int8_code tr_int8_amx = {.begin = begin,
+                                  .blocks = blocks,
+                                  .end = end,
+                                  .blocks_of_one = 4,
+                                  .blocks_of_two = 2,
+                                  .depthwise = tr_int8_depthwise_vnni};

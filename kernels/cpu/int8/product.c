@@ -15,31 +15,60 @@ static const tr_int8_code *code_of(tr_int8_level level)
     return &tr_int8_base;
 }
 
-/* The image with zeros around it. What is read behind it need not be anything. */
-static const uint8_t *copy_image(const tr_int8_plan *p, const uint8_t *x, char *to)
+/* C bytes of each of `count` pixels that lie `pitch` apart. */
+static void copy_pixels(char *to, const uint8_t *x, size_t C, size_t pitch, size_t count)
+{
+    if (C == pitch) {
+        memcpy(to, x, C * count);
+        return;
+    }
+    for (size_t i = 0; i < count; i++) memcpy(to + i * C, x + i * pitch, C);
+}
+
+/* The image, `C` of its channels, with zeros around it. What is read behind it need not be anything. */
+static const uint8_t *copy_image(const tr_int8_plan *p, const uint8_t *x, int64_t C, char *to)
 {
     const tr_int8_shape *s = &p->s;
-    const size_t row = (size_t)(s->W * s->C), padded = (size_t)(p->padded_w * s->C);
-    const size_t side = (size_t)(s->padding[1] * s->C), above = (size_t)s->padding[0] * padded;
+    const size_t pitch = (size_t)(s->groups * s->C);
+    const size_t row = (size_t)(s->W * C), padded = (size_t)(p->padded_w * C);
+    const size_t side = (size_t)(s->padding[1] * C), above = (size_t)s->padding[0] * padded;
     char *at = to + above;
     memset(to, 0, above);
-    for (int64_t h = 0; h < s->H; h++, at += padded, x += row) {
+    for (int64_t h = 0; h < s->H; h++, at += padded, x += (size_t)s->W * pitch) {
         memset(at, 0, side);
-        memcpy(at + side, x, row);
+        copy_pixels(at + side, x, (size_t)C, pitch, (size_t)s->W);
         memset(at + side + row, 0, side);
     }
     memset(at, 0, above);
     return (const uint8_t *)to;
 }
 
-/* The number in an image's output of position `at` of a strip; -1: none. */
-static int64_t position(const tr_int8_plan *p, int64_t strip, int64_t at)
+static const uint8_t *image_of(const tr_int8_plan *p, const tr_int8_run *r, int64_t image)
 {
-    if (at >= p->length) return -1;
-    if (!p->flat) return strip * p->s.OW + at;
-    const int32_t row = (int32_t)at / (int32_t)p->padded_w,
-                  col = (int32_t)at % (int32_t)p->padded_w;
-    return col < p->s.OW ? row * p->s.OW + col : -1;
+    return (const uint8_t *)r->x + image * p->s.H * p->s.W * p->s.groups * p->s.C;
+}
+
+/* The spans of the block at position `from` of a strip, of an image whose output begins at position `first`. */
+static int spans_of(const tr_int8_plan *p, int64_t first, int64_t strip, int64_t from,
+                    tr_int8_span out[TR_INT8_SPANS])
+{
+    const int64_t left = p->length - from, n = left < p->block ? left : p->block;
+    if (!p->flat) {
+        out[0] = (tr_int8_span){.n = (int32_t)n, .to = first + strip * p->s.OW + from};
+        return 1;
+    }
+    const int32_t width = (int32_t)p->padded_w, valid = (int32_t)p->s.OW;
+    int32_t row = (int32_t)from / width, col = (int32_t)from % width, i = 0;
+    int count = 0;
+    while (i < n) {
+        const int32_t end = i + valid - col < (int32_t)n ? i + valid - col : (int32_t)n;
+        if (end > i)
+            out[count++] = (tr_int8_span){.from = i, .n = end - i, .to = first + row * valid + col};
+        i += width - col;
+        row++;
+        col = 0;
+    }
+    return count;
 }
 
 /* Blocks [begin, end) of an image's, with tiles [tile, tile + ntiles). */
@@ -52,28 +81,31 @@ static void run_blocks(const tr_int8_code *code, tr_int8_work *w, const uint8_t 
     int64_t strip = begin / each, from = begin % each * p->block;
     for (int64_t b = begin; b < end; b++, w->nblocks++) {
         w->at[w->nblocks] = x + strip * p->strip_bytes + from * p->step;
-        for (int64_t i = 0; i < p->block; i++) {
-            const int64_t at = position(p, strip, from + i);
-            w->to[w->nblocks][i] = at < 0 ? -1 : first + at;
-        }
+        w->nspans[w->nblocks] = spans_of(p, first, strip, from, w->spans[w->nblocks]);
         from += p->block;
         if (from >= p->length) from = 0, strip++;
     }
     code->blocks(w);
 }
 
-/* One image, tiles [begin, end) of the outputs. */
+static char *workspace(const tr_int8_plan *p, const tr_int8_run *r)
+{
+    return r->workspace + (size_t)omp_get_thread_num() * p->image_bytes;
+}
+
+/* One group of an image, tiles [begin, end) of its outputs. */
 static void run_image(const tr_int8_code *code, const tr_int8_plan *p, const tr_int8_run *r,
-                      int64_t image, int64_t begin, int64_t end)
+                      int64_t image, int64_t group, int64_t begin, int64_t end)
 {
     const tr_int8_shape *s = &p->s;
-    const uint8_t *x = (const uint8_t *)r->x + image * s->H * s->W * s->C;
+    const uint8_t *x = image_of(p, r, image) + group * s->C;
     const int64_t nblocks = p->strips * ((p->length + p->block - 1) / p->block);
     tr_int8_work w = {.p = p, .r = r};
-    if (p->copied)
-        x = copy_image(p, x, r->workspace + (size_t)omp_get_thread_num() * p->image_bytes);
+    if (p->copied) x = copy_image(p, x, s->C, workspace(p, r));
     for (int64_t t = begin; t < end; t += w.ntiles) {
-        w.tile = t;
+        w.tile = group * p->tiles + t;
+        w.out = group * s->O + t * 16;
+        w.left = s->O - t * 16;
         w.ntiles = end - t < TR_INT8_TILES ? (int)(end - t) : TR_INT8_TILES;
         const int64_t most = w.ntiles == 1 ? code->blocks_of_one : code->blocks_of_two;
         for (int64_t b = 0; b < nblocks; b += most)
@@ -81,22 +113,42 @@ static void run_image(const tr_int8_code *code, const tr_int8_plan *p, const tr_
     }
 }
 
+static void run_depthwise(const tr_int8_code *code, const tr_int8_plan *p, const tr_int8_run *r)
+{
+    const int64_t blocks = p->tiles * 16 / TR_INT8_WIDE;
+    const int64_t cuts = p->s.images >= r->threads ? 1 : blocks < r->threads ? blocks : r->threads;
+    const int64_t pieces = p->s.images * cuts;
+#pragma omp parallel for schedule(static) num_threads(r->threads) if (r->threads > 1 && pieces > 1)
+    for (int64_t i = 0; i < pieces; i++) {
+        const uint8_t *x = image_of(p, r, i / cuts);
+        if (p->copied) x = copy_image(p, x, p->s.groups, workspace(p, r));
+        code->depthwise(p, r, x, i / cuts, blocks * (i % cuts) / cuts,
+                        blocks * (i % cuts + 1) / cuts);
+    }
+}
+
 void tr_int8_product(tr_int8_level level, const tr_int8_plan *p, const tr_int8_run *r)
 {
     const tr_int8_code *code = code_of(level);
-    /* images first; where there are too few, tiles of outputs */
-    const int64_t groups = (p->tiles + TR_INT8_TILES - 1) / TR_INT8_TILES;
-    const int64_t cuts = p->s.images >= r->threads ? 1 : groups < r->threads ? groups : r->threads;
-    const int64_t pieces = p->s.images * cuts;
+    if (p->depthwise) {
+        run_depthwise(code, p, r);
+        return;
+    }
+    /* images and groups first; where there are too few, tiles of outputs, by pairs */
+    const int64_t pairs = (p->tiles + TR_INT8_TILES - 1) / TR_INT8_TILES;
+    const int64_t all = p->s.images * p->s.groups;
+    const int64_t cuts = all >= r->threads ? 1 : pairs < r->threads ? pairs : r->threads;
+    const int64_t pieces = all * cuts;
 #pragma omp parallel num_threads(r->threads) if (r->threads > 1 && pieces > 1)
     {
         if (code->begin) code->begin(p);
 #pragma omp for schedule(static)
         for (int64_t i = 0; i < pieces; i++) {
             const int64_t cut = i % cuts;
-            const int64_t begin = groups * cut / cuts * TR_INT8_TILES,
-                          end = groups * (cut + 1) / cuts * TR_INT8_TILES;
-            run_image(code, p, r, i / cuts, begin, end < p->tiles ? end : p->tiles);
+            const int64_t begin = pairs * cut / cuts * TR_INT8_TILES,
+                          end = pairs * (cut + 1) / cuts * TR_INT8_TILES;
+            run_image(code, p, r, i / cuts / p->s.groups, i / cuts % p->s.groups, begin,
+                      end < p->tiles ? end : p->tiles);
         }
         if (code->end) code->end();
     }
@@ -123,9 +175,9 @@ static int32_t product(const tr_int8_plan *p, const uint8_t *x, const int8_t *w,
     return sum;
 }
 
-static void store(const tr_int8_run *r, int32_t acc, int64_t o, size_t at)
+void tr_int8_store_one(const tr_int8_run *r, int32_t acc, int64_t slot, size_t at)
 {
-    float v = fmaf((float)acc, r->w.factor[o], r->w.shift[o]);
+    float v = fmaf((float)acc, r->w.factor[slot], r->w.shift[slot]);
     if (r->residual) {
         const float add = r->residual_signed ? ((const int8_t *)r->residual)[at]
                                              : ((const uint8_t *)r->residual)[at];
@@ -142,20 +194,28 @@ static void store(const tr_int8_run *r, int32_t acc, int64_t o, size_t at)
     }
 }
 
-static void base_blocks(const tr_int8_work *w)
+static void base_span(const tr_int8_work *w, int b, const tr_int8_span *n)
 {
     const tr_int8_plan *p = w->p;
     const int64_t tile_bytes = p->segments * (p->full + (p->tail > 0)) * TR_INT8_TILE;
-    for (int b = 0; b < w->nblocks; b++)
-        for (int64_t i = 0; i < p->block; i++) {
-            if (w->to[b][i] < 0) continue;
-            for (int64_t o = w->tile * 16; o < (w->tile + w->ntiles) * 16 && o < p->s.O; o++)
-                store(w->r,
-                      product(p, w->at[b] + i * p->step, w->r->w.weights + o / 16 * tile_bytes,
-                              (int)(o % 16)),
-                      o, (size_t)(w->to[b][i] * p->s.O + o));
+    const int64_t outputs = w->left < w->ntiles * 16 ? w->left : w->ntiles * 16;
+    for (int64_t i = 0; i < n->n; i++)
+        for (int64_t k = 0; k < outputs; k++) {
+            const int64_t slot = w->tile * 16 + k;
+            const int32_t sum = product(p, w->at[b] + (n->from + i) * p->step,
+                                        w->r->w.weights + slot / 16 * tile_bytes, (int)(slot % 16));
+            tr_int8_store_one(w->r, sum, slot,
+                              (size_t)((n->to + i) * p->s.groups * p->s.O + w->out + k));
         }
 }
 
-const tr_int8_code tr_int8_base = {
-    .blocks = base_blocks, .blocks_of_one = TR_INT8_BLOCKS, .blocks_of_two = TR_INT8_BLOCKS};
+static void base_blocks(const tr_int8_work *w)
+{
+    for (int b = 0; b < w->nblocks; b++)
+        for (int k = 0; k < w->nspans[b]; k++) base_span(w, b, &w->spans[b][k]);
+}
+
+const tr_int8_code tr_int8_base = {.blocks = base_blocks,
+                                   .blocks_of_one = TR_INT8_BLOCKS,
+                                   .blocks_of_two = TR_INT8_BLOCKS,
+                                   .depthwise = tr_int8_depthwise_base};

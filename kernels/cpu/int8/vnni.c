@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { ROWS = 8 };
+enum { ROWS = 8, FEW = 4 };
 
 static inline __attribute__((always_inline)) void multiply(const tr_int8_work *w, const uint8_t *x,
                                                            int rows, int tiles,
@@ -38,40 +38,41 @@ static inline __attribute__((always_inline)) void multiply(const tr_int8_work *w
     }
 }
 
-static inline __attribute__((always_inline)) void write_rows(const tr_int8_work *w, int b,
-                                                             int64_t first, int rows, int t,
-                                                             __m512i acc[ROWS][TR_INT8_TILES],
-                                                             tr_dtype type, bool residual)
+static inline __attribute__((always_inline)) void some(const tr_int8_work *w, int b, int64_t from,
+                                                       int64_t to, int rows, int tiles)
 {
     const tr_int8_plan *p = w->p;
-    const int64_t tile = w->tile + t, O = p->s.O, *to = w->to[b] + first;
-    const tr_int8_store s = tr_int8_store_of(p, w->r, tile);
-    const __m512i sums = _mm512_loadu_si512(w->r->w.sums + tile * 16),
-                  moved = p->x_signed ? _mm512_slli_epi32(sums, 7) : _mm512_setzero_si512();
-    for (int i = 0; i < rows; i++)
-        if (to[i] >= 0)
-            tr_int8_store512(&s, _mm512_sub_epi32(acc[i][t], moved), type, residual,
-                             (size_t)(to[i] * O + tile * 16));
+    __m512i acc[ROWS][TR_INT8_TILES];
+    tr_int8_store s[TR_INT8_TILES];
+    multiply(w, w->at[b] + from * p->step, rows, tiles, acc);
+    for (int t = 0; t < tiles; t++) {
+        s[t] = tr_int8_store_of(w->r, w->tile + t, w->left - t * 16);
+        const __m512i sums = _mm512_loadu_si512(w->r->w.sums + (w->tile + t) * 16),
+                      moved = p->x_signed ? _mm512_slli_epi32(sums, 7) : _mm512_setzero_si512();
+        for (int i = 0; i < rows; i++) acc[i][t] = _mm512_sub_epi32(acc[i][t], moved);
+    }
+    const size_t O = (size_t)(p->s.groups * p->s.O), at = (size_t)to * O + (size_t)w->out;
+    TR_INT8_BY_STORE(
+        w->r, tr_int8_store_rows(s, tiles, acc[0], TR_INT8_TILES, 1, rows, TYPE, RESIDUAL, O, at));
 }
 
-static inline __attribute__((always_inline)) void some(const tr_int8_work *w, int b, int64_t first,
-                                                       int rows, int tiles)
+static inline __attribute__((always_inline)) void span(const tr_int8_work *w, int b,
+                                                       const tr_int8_span *n, int tiles)
 {
-    __m512i acc[ROWS][TR_INT8_TILES];
-    multiply(w, w->at[b] + first * w->p->step, rows, tiles, acc);
-    for (int t = 0; t < tiles; t++)
-        TR_INT8_BY_STORE(w->r, write_rows(w, b, first, rows, t, acc, TYPE, RESIDUAL));
+    int64_t i = 0;
+    for (; i + ROWS <= n->n; i += ROWS) some(w, b, n->from + i, n->to + i, ROWS, tiles);
+    for (; i + FEW <= n->n; i += FEW) some(w, b, n->from + i, n->to + i, FEW, tiles);
+    for (; i < n->n; i++) some(w, b, n->from + i, n->to + i, 1, tiles);
 }
 
 static void blocks(const tr_int8_work *w)
 {
-    for (int b = 0; b < w->nblocks; b++) {
-        int64_t i = 0;
-        for (; i + ROWS <= w->p->block; i += ROWS)
-            w->ntiles == 2 ? some(w, b, i, ROWS, 2) : some(w, b, i, ROWS, 1);
-        for (; i < w->p->block; i++) w->ntiles == 2 ? some(w, b, i, 1, 2) : some(w, b, i, 1, 1);
-    }
+    for (int b = 0; b < w->nblocks; b++)
+        for (int k = 0; k < w->nspans[b]; k++)
+            w->ntiles == 2 ? span(w, b, &w->spans[b][k], 2) : span(w, b, &w->spans[b][k], 1);
 }
 
-const tr_int8_code tr_int8_vnni = {
-    .blocks = blocks, .blocks_of_one = TR_INT8_BLOCKS, .blocks_of_two = TR_INT8_BLOCKS};
+const tr_int8_code tr_int8_vnni = {.blocks = blocks,
+                                   .blocks_of_one = TR_INT8_BLOCKS,
+                                   .blocks_of_two = TR_INT8_BLOCKS,
+                                   .depthwise = tr_int8_depthwise_vnni};

@@ -105,6 +105,16 @@ void TR_LOOP(cast_f32)(float *dst, const tr_bf16 *src, size_t n)
     TR_SIMD for (size_t i = 0; i < n; i++) dst[i] = tr_float((uint32_t)src[i] << 16);
 }
 
+TR_INLINE void scale_body(tr_dtype t, const void *x, float factor, void *y, size_t n)
+{
+    TR_SIMD for (size_t i = 0; i < n; i++) tr_store(t, y, i, tr_load(t, x, i) * factor);
+}
+
+void TR_LOOP(scale)(tr_dtype t, const void *x, float factor, void *y, size_t n)
+{
+    TR_BY_TYPE(t, scale_body(T, x, factor, y, n));
+}
+
 /* Philox4x32-10 (runtime/base/rng.c) of PHILOX consecutive blocks from `block`: word w of block b
  * to bits[4 * b + w]. */
 enum { PHILOX = 64 };

@@ -24,8 +24,18 @@
  *  elementwise    the op of kernels/elementwise.h, with its numbers; y NULL with one operand
  *  quantize       y = x * inverse, clamped to [least, most] and rounded, int8 or uint8 (`is_signed`)
  *  dequantize     y = x * scale, x int8 or uint8
+ *  learned        y = scale * clamped and rounded x / scale
+ *  learned_grad   dx = dy where nothing was clamped, added to what is there if `add` (float32), NULL = not wanted; returns
+ *                 the sum of dy * d y / d scale
+ *  largest        of n elements: the largest magnitude, or if not `is_signed` the largest value; at least 0; NaN counts not
+ *  rescale        y = act(fma(x, scale, bias[c]) + residual), rows of C, x float32, row r's scale: scale[r / places];
+ *                 bias, residual NULL = none
  *  quantize_rows  rows of D float32: to multiples of the largest magnitude's 127th part (1 where it is 0)
  *  mul            y = x * factor, of rows of C with one row of factors (stride 0) or as many (C)
+ *  prelu          y = x where x > 0, else weight * x, of rows of C with one row of weights (`each`), or one
+ *                 weight for all
+ *  prelu_grad     dx (NULL = not wanted); dw[C] (or dw[1]) = sum dy * x where x <= 0; float64
+ *  scale          y = x * factor, factor one number
  *  dropout        one sample's elements, of which x[0] is element `first` (a multiple of 4)
  *  cast_bf16, cast_f32
  *
@@ -39,16 +49,21 @@
  * Rows of D: softmax, softmax_grad; transpose of a rows x cols matrix of 1-, 2- or 4-byte elements.
  *
  *  max_pool_steps  of int8 or uint8, without indices
+ *  avg_pool_steps  of int8 or uint8 to either (`to_signed`): sums times factor / places that count, clamped and rounded
+ *  requantize      y = x * factor, int8 or uint8 each, clamped and rounded
  * Pooling, channels-last: rows [begin, end) of the N*OH output rows, or N*H input rows for
  * gradients; a gradient gathers, so that every element is written once. indices: place in the
  * window, NULL = not wanted, int32 if p->wide else uint8.
+ *
+ *  resample       rows [begin, end) of the N*OH rows that are written
  *
  * Losses: mse and bce return the sum over n elements and write dy = scale * gradient unless dy is
  * NULL; xent does one row. Of a row beside a teacher's: soft returns KL(softmax(teacher * inverse) ||
  * softmax(z * inverse)), dz = gain * (second softmax - first); distance the sum of (x - teacher)^2, dx = gain * (x -
  * teacher).
  *
- * Parameters: update is one optimizer step of elements [begin, end) in one pass over memory. */
+ * Parameters: update is one optimizer step of elements [begin, end) in one pass over memory; update_norms is what
+ * goes before it where steps have norms: the sums of squares of each 16 elements (TR_NORM_...), and LAMB's moments. */
 #ifndef TR_CPU_LOOPS_H
 /* return type, name, arguments. One line a loop. */
 #define TR_CPU_LOOPS_H
@@ -56,6 +71,7 @@
 #include "kernels/cpu/cpu.h"
 
 #include "kernels/elementwise.h"
+#include "runtime/graph/ops.h"
 
 /* What one row of cross entropy brings. */
 typedef struct tr_xent {
@@ -71,18 +87,28 @@ typedef struct tr_cpu_pool {
     size_t C;
     int64_t H, W, OH, OW;
     int64_t kernel[2], stride[2], padding[2];
+    int64_t end[2];   /* padding behind an image */
     bool include_pad; /* averages count padded places */
     bool wide;
 } tr_cpu_pool;
+
+/* An image of weighted sums over rows and columns of another one (tr_taps). */
+typedef struct tr_cpu_resampling {
+    tr_dtype type;
+    size_t C, H, W; /* of what is read */
+    tr_taps rows, columns;
+    float value; /* where there are no taps */
+} tr_cpu_resampling;
 
 /* One segment of an optimizer's update, with the step's values: see tr_update and tr_control. */
 typedef struct tr_sweep {
     int kind;
     double lr, beta1, beta2, eps, momentum, decay, grad_scale, correct1, correct2, ema_decay;
+    double trust; /* of updates with norms: tr_update_trust */
     bool nesterov, masked;
     float *w;
     const float *g;
-    float *m, *v, *ema;
+    float *m, *v, *a, *ema;
     size_t count;
 } tr_sweep;
 
@@ -121,13 +147,28 @@ typedef struct tr_sweep {
       (tr_dtype t, bool is_signed, float inverse, const void *x, void *y, size_t n))               \
     X(void, dequantize,                                                                            \
       (tr_dtype t, bool is_signed, float scale, const void *x, void *y, size_t n))                 \
+    X(float, largest, (tr_dtype t, bool is_signed, const void *x, size_t n))                       \
+    X(void, rescale,                                                                               \
+      (tr_dtype t, tr_act act, const float *x, const float *scale, size_t places,                  \
+       const float *bias, const void *residual, void *y, size_t rows, size_t C))                   \
     X(void, quantize_rows, (const float *x, float *y, size_t rows, size_t D))                      \
+    X(void, learned,                                                                               \
+      (tr_dtype t, const tr_learned_steps *steps, float scale, const void *x, void *y, size_t n))  \
+    X(double, learned_grad,                                                                        \
+      (tr_dtype t, const tr_learned_steps *steps, float scale, const void *dy, const void *x,      \
+       void *dx, bool add, size_t n))                                                              \
     X(void, mul,                                                                                   \
       (tr_dtype t, const void *x, const void *factor, size_t stride, void *y, size_t rows,         \
        size_t C))                                                                                  \
     X(void, mul_sums,                                                                              \
       (tr_dtype t, const void *dy, const void *x, void *sums, size_t rows, size_t C, size_t begin, \
        size_t end))                                                                                \
+    X(void, prelu,                                                                                 \
+      (tr_dtype t, const void *x, const float *weight, bool each, void *y, size_t rows, size_t C)) \
+    X(void, prelu_grad,                                                                            \
+      (tr_dtype t, const void *dy, const void *x, const float *weight, bool each, void *dx,        \
+       size_t rows, size_t C, double *dw))                                                         \
+    X(void, scale, (tr_dtype t, const void *x, float factor, void *y, size_t n))                   \
     X(void, dropout,                                                                               \
       (tr_dtype t, const void *x, void *y, size_t n, uint64_t key, uint64_t sample, size_t first,  \
        float p, float scale))                                                                      \
@@ -145,12 +186,19 @@ typedef struct tr_sweep {
       (const tr_cpu_pool *p, const void *x, void *y, void *indices, size_t begin, size_t end))     \
     X(void, max_pool_steps,                                                                        \
       (const tr_cpu_pool *p, const void *x, void *y, size_t begin, size_t end))                    \
+    X(void, avg_pool_steps,                                                                        \
+      (const tr_cpu_pool *p, bool to_signed, float factor, const void *x, void *y, size_t begin,   \
+       size_t end))                                                                                \
+    X(void, requantize,                                                                            \
+      (bool x_signed, bool y_signed, float factor, const void *x, void *y, size_t n))              \
     X(void, max_pool_grad,                                                                         \
       (const tr_cpu_pool *p, const void *dy, const void *indices, void *dx, size_t begin,          \
        size_t end))                                                                                \
     X(void, avg_pool, (const tr_cpu_pool *p, const void *x, void *y, size_t begin, size_t end))    \
     X(void, avg_pool_grad,                                                                         \
       (const tr_cpu_pool *p, const void *dy, void *dx, size_t begin, size_t end))                  \
+    X(void, resample,                                                                              \
+      (const tr_cpu_resampling *p, const void *x, void *y, size_t begin, size_t end))              \
     X(void, transpose, (size_t size, const void *x, void *y, size_t rows, size_t cols))            \
     X(double, mse,                                                                                 \
       (tr_dtype t, const void *y, const float *target, void *dy, size_t n, float scale))           \
@@ -165,7 +213,9 @@ typedef struct tr_sweep {
        float gain))                                                                                \
     X(double, distance,                                                                            \
       (tr_dtype t, const void *x, const void *teacher, size_t n, void *dx, float gain))            \
-    X(void, update, (const tr_sweep *u, size_t begin, size_t end))
+    X(void, update, (const tr_sweep *u, size_t begin, size_t end))                                 \
+    X(void, update_norms,                                                                          \
+      (const tr_sweep *u, size_t begin, size_t end, double *weight, double *step))
 
 typedef struct tr_cpu_loops {
     const char *name; /* "base", "avx2", "avx512" */

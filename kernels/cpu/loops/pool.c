@@ -46,17 +46,26 @@ TR_INLINE span covering_next(const tr_cpu_pool *p, int axis, span s, int64_t i, 
     return s;
 }
 
-TR_INLINE float divisor(const tr_cpu_pool *p, int64_t oh, int64_t ow)
+/* Places of window `o` that count in an average; behind the padding at the end there are none. */
+TR_INLINE int64_t counted(const tr_cpu_pool *p, int axis, int64_t o, int64_t size)
 {
-    if (p->include_pad) return (float)(p->kernel[0] * p->kernel[1]);
-    span h = inside(p, 0, oh, p->H), w = inside(p, 1, ow, p->W);
-    return (float)((h.end - h.begin) * (w.end - w.begin));
+    const int64_t first = o * p->stride[axis] - p->padding[axis];
+    if (p->include_pad) return at_most(p->kernel[axis], size + p->end[axis] - first);
+    const span s = inside(p, axis, o, size);
+    return s.end - s.begin;
 }
 
-/* All windows average over as many places. */
+TR_INLINE float divisor(const tr_cpu_pool *p, int64_t oh, int64_t ow)
+{
+    return (float)(counted(p, 0, oh, p->H) * counted(p, 1, ow, p->W));
+}
+
+/* All windows average over as many places: the first and the last have the fewest. */
 TR_INLINE bool even(const tr_cpu_pool *p)
 {
-    return p->include_pad || (p->padding[0] == 0 && p->padding[1] == 0);
+    return counted(p, 0, 0, p->H) == p->kernel[0] && counted(p, 1, 0, p->W) == p->kernel[1] &&
+           counted(p, 0, p->OH - 1, p->H) == p->kernel[0] &&
+           counted(p, 1, p->OW - 1, p->W) == p->kernel[1];
 }
 
 TR_INLINE void max_block(tr_dtype t, const tr_cpu_pool *p, const void *image, int64_t oh,
@@ -227,7 +236,8 @@ TR_INLINE void avg_grad_place(tr_dtype t, const void *dy, size_t from, float sha
     for (size_t r = begin; r < end; r++) {                                                         \
         const size_t sample = r / (size_t)p->H, row = r % (size_t)p->H;                            \
         const size_t kh = (size_t)p->kernel[0], kw = (size_t)p->kernel[1], oh = row / kh;          \
-        const size_t reached = oh < (size_t)p->OH ? (size_t)p->OW * kw : 0;                        \
+        const size_t reached =                                                                     \
+            oh < (size_t)p->OH ? tr_least((size_t)p->OW * kw, (size_t)p->W) : 0;                   \
         const size_t window = (sample * (size_t)p->OH + oh) * (size_t)p->OW * p->C;                \
         for (size_t col = 0, place = 0, ow = 0; col < reached; col++) {                            \
             const int32_t here = (int32_t)(row % kh * kw + place);                                 \
@@ -292,6 +302,61 @@ void TR_LOOP(max_pool_steps)(const tr_cpu_pool *p, const void *x, void *y, size_
     }
 }
 
+/* sums += x, or = x where it is the first. */
+TR_INLINE void add_steps(tr_dtype t, bool first, int32_t *sums, const void *x, size_t n)
+{
+    TR_SIMD for (size_t i = 0; i < n; i++)
+    {
+        const int32_t v = t == TR_I8 ? ((const int8_t *)x)[i] : ((const uint8_t *)x)[i];
+        sums[i] = first ? v : sums[i] + v;
+    }
+}
+
+TR_INLINE void store_steps(bool to_signed, const int32_t *sums, float factor, uint8_t *y, size_t n)
+{
+    const float least = to_signed ? -128.0f : 0.0f, most = least + 255;
+    TR_SIMD for (size_t i = 0; i < n; i++)
+    {
+        float v = (float)sums[i] * factor;
+        v = v > least ? v : least;
+        v = v < most ? v : most;
+        y[i] = (uint8_t)(int32_t)TR_NEAREST(v);
+    }
+}
+
+TR_INLINE void avg_steps_block(const tr_cpu_pool *p, const char *image, int64_t oh, int64_t ow,
+                               size_t c, size_t n, bool to_signed, float factor, uint8_t *y)
+{
+    int32_t sums[BLOCK];
+    bool first = true;
+    const span h = inside(p, 0, oh, p->H), w = inside(p, 1, ow, p->W);
+    const int64_t top = oh * p->stride[0] - p->padding[0], left = ow * p->stride[1] - p->padding[1];
+    for (int64_t kh = h.begin; kh < h.end; kh++)
+        for (int64_t kw = w.begin; kw < w.end; kw++, first = false) {
+            const char *x = image + (size_t)((top + kh) * p->W + left + kw) * p->C + c;
+            if (p->type == TR_I8)
+                add_steps(TR_I8, first, sums, x, n);
+            else
+                add_steps(TR_U8, first, sums, x, n);
+        }
+    if (first) memset(sums, 0, sizeof sums); /* a window of padding alone */
+    store_steps(to_signed, sums, factor / divisor(p, oh, ow), y, n);
+}
+
+void TR_LOOP(avg_pool_steps)(const tr_cpu_pool *p, bool to_signed, float factor, const void *x,
+                             void *y, size_t begin, size_t end)
+{
+    for (size_t r = begin; r < end; r++) {
+        const int64_t oh = (int64_t)(r % (size_t)p->OH);
+        const char *image = (const char *)x + r / (size_t)p->OH * (size_t)(p->H * p->W) * p->C;
+        uint8_t *to = (uint8_t *)y + r * (size_t)p->OW * p->C;
+        for (int64_t ow = 0; ow < p->OW; ow++, to += p->C)
+            for (size_t c = 0; c < p->C; c += BLOCK)
+                avg_steps_block(p, image, oh, ow, c, tr_least(BLOCK, p->C - c), to_signed, factor,
+                                to + c);
+    }
+}
+
 void TR_LOOP(max_pool_grad)(const tr_cpu_pool *p, const void *dy, const void *indices, void *dx,
                             size_t begin, size_t end)
 {
@@ -320,7 +385,7 @@ void TR_LOOP(avg_pool_grad)(const tr_cpu_pool *p, const void *dy, void *dx, size
 {
     const size_t image = (size_t)(p->OH * p->OW) * p->C;
     const float share = even(p) ? 1 / divisor(p, 0, 0) : 0;
-    if (side_by_side(p))
+    if (share > 0 && side_by_side(p))
         TR_BY_TYPE(p->type, EACH_OWN_BLOCK(T, avg_grad_place(T, dy, from, share, n, dx, to)));
     else
         TR_BY_TYPE(p->type, EACH_GRAD_BLOCK({

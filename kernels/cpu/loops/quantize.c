@@ -22,6 +22,34 @@ void TR_LOOP(quantize)(tr_dtype t, bool is_signed, float inverse, const void *x,
         TR_BY_TYPE(t, quantize_body(T, false, inverse, x, y, n));
 }
 
+TR_INLINE void requantize_body(bool x_signed, bool y_signed, float factor, const void *x, void *y,
+                               size_t n)
+{
+    const float least = y_signed ? -128.0f : 0.0f, most = least + 255;
+    TR_SIMD for (size_t i = 0; i < n; i++)
+    {
+        float v =
+            (float)(x_signed ? (int32_t)((const int8_t *)x)[i] : (int32_t)((const uint8_t *)x)[i]) *
+            factor;
+        v = v > least ? v : least;
+        v = v < most ? v : most;
+        ((uint8_t *)y)[i] = (uint8_t)(int32_t)TR_NEAREST(v);
+    }
+}
+
+void TR_LOOP(requantize)(bool x_signed, bool y_signed, float factor, const void *x, void *y,
+                         size_t n)
+{
+    if (x_signed && y_signed)
+        requantize_body(true, true, factor, x, y, n);
+    else if (x_signed)
+        requantize_body(true, false, factor, x, y, n);
+    else if (y_signed)
+        requantize_body(false, true, factor, x, y, n);
+    else
+        requantize_body(false, false, factor, x, y, n);
+}
+
 TR_INLINE void dequantize_body(tr_dtype t, bool is_signed, float scale, const void *x, void *y,
                                size_t n)
 {

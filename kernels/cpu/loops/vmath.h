@@ -30,6 +30,25 @@ TR_INLINE float tr_vexp(float x)
     return p * low * high;
 }
 
+/* exp(x) - 1 for x up to 88, 3 ulp: as above, with 2^n (e^r - 1) + (2^n - 1). */
+TR_INLINE float tr_vexpm1(float x)
+{
+    const float magic = 0x1.8p23f;
+    x = x < -30.0f ? -30.0f : x;
+    x = x > 88.0f ? 88.0f : x;
+    float t = x * 0x1.715476p0f + magic;
+    float n = t - magic;
+    float r = x - n * 0x1.62e4p-1f;
+    r = r - n * 0x1.7f7d1cp-20f;
+    float p = 0x1.6dbc68p-10f;
+    p = p * r + 0x1.124148p-7f;
+    p = p * r + 0x1.555454p-5f;
+    p = p * r + 0x1.555486p-3f;
+    p = p * r + 0.5f;
+    float power = tr_float((tr_bits(t) - tr_bits(magic) + 127u) << 23);
+    return (p * (r * r) + r) * power + (power - 1.0f);
+}
+
 /* 1 / (1 + exp(-x)) */
 TR_INLINE float tr_vsigmoid(float x)
 {

@@ -203,16 +203,16 @@ static dnnl_status_t conv_pd(tr_cpu *cpu, tr_conv_kind kind, const tr_dnnl_conv 
     dnnl_status_t st;
     if (kind == TR_CONV_GRAD_INPUT)
         st = dnnl_convolution_backward_data_primitive_desc_create(
-            out, cpu->engine, direct, src, wei, dst, c->stride, c->dilation, c->padding, c->padding,
-            hint, attr);
+            out, cpu->engine, direct, src, wei, dst, c->stride, c->dilation, c->padding,
+            c->padding_end, hint, attr);
     else if (kind == TR_CONV_GRAD_WEIGHT)
         st = dnnl_convolution_backward_weights_primitive_desc_create(
             out, cpu->engine, direct, src, wei, bias, dst, c->stride, c->dilation, c->padding,
-            c->padding, hint, attr);
+            c->padding_end, hint, attr);
     else
         st = dnnl_convolution_forward_primitive_desc_create(out, cpu->engine, prop, direct, src,
                                                             wei, bias, dst, c->stride, c->dilation,
-                                                            c->padding, c->padding, attr);
+                                                            c->padding, c->padding_end, attr);
     while (st == dnnl_success && skipped(*out, skip)) st = dnnl_primitive_desc_next_impl(*out);
     if (st != dnnl_success && *out) {
         dnnl_primitive_desc_destroy(*out);
@@ -223,14 +223,15 @@ static dnnl_status_t conv_pd(tr_cpu *cpu, tr_conv_kind kind, const tr_dnnl_conv 
     dnnl_convolution_desc_t d;
     dnnl_status_t st;
     if (kind == TR_CONV_GRAD_INPUT)
-        st = dnnl_dilated_convolution_backward_data_desc_init(&d, direct, src, wei, dst, c->stride,
-                                                              c->dilation, c->padding, c->padding);
+        st = dnnl_dilated_convolution_backward_data_desc_init(
+            &d, direct, src, wei, dst, c->stride, c->dilation, c->padding, c->padding_end);
     else if (kind == TR_CONV_GRAD_WEIGHT)
         st = dnnl_dilated_convolution_backward_weights_desc_init(
-            &d, direct, src, wei, bias, dst, c->stride, c->dilation, c->padding, c->padding);
+            &d, direct, src, wei, bias, dst, c->stride, c->dilation, c->padding, c->padding_end);
     else
-        st = dnnl_dilated_convolution_forward_desc_init(
-            &d, prop, direct, src, wei, bias, dst, c->stride, c->dilation, c->padding, c->padding);
+        st = dnnl_dilated_convolution_forward_desc_init(&d, prop, direct, src, wei, bias, dst,
+                                                        c->stride, c->dilation, c->padding,
+                                                        c->padding_end);
     if (st != dnnl_success) return st;
     dnnl_primitive_desc_iterator_t it;
     st = dnnl_primitive_desc_iterator_create(&it, &d, attr, cpu->engine, hint);

@@ -65,7 +65,8 @@ typedef struct {
 typedef enum { TR_CONV_TRAIN, TR_CONV_INFER, TR_CONV_GRAD_INPUT, TR_CONV_GRAD_WEIGHT } tr_conv_kind;
 typedef struct {
     tr_dnnl_array src, weights, bias, dst; /* or their gradients */
-    dnnl_dims_t stride, dilation, padding; /* dilation as oneDNN counts it: 0 is dense */
+    dnnl_dims_t stride, dilation;          /* dilation as oneDNN counts it: 0 is dense */
+    dnnl_dims_t padding, padding_end;
 } tr_dnnl_conv;
 
 /* Each gives a primitive descriptor with the scratchpad left to the caller. */

@@ -79,6 +79,36 @@ tr_status tr_cpu_batchnorm_stats(tr_cpu *cpu, const tr_graph *g, const tr_op *op
     return TR_OK;
 }
 
+typedef struct {
+    tr_loop_kernel k;
+    size_t C;
+} running_kernel;
+
+static tr_status run_running(tr_kernel *base, const tr_run *run)
+{
+    (void)run;
+    const running_kernel *k = (const running_kernel *)base;
+    const float *mean = k->k.b.in[0], *variance = k->k.b.in[1];
+    double *stats = k->k.b.out[0];
+    stats[0] = 1.0;
+    for (size_t c = 0; c < k->C; c++) {
+        stats[1 + c] = (double)mean[c];
+        stats[1 + k->C + c] = (double)variance[c];
+    }
+    return TR_OK;
+}
+
+tr_status tr_cpu_batchnorm_running(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    running_kernel *k = NULL;
+    tr_status st =
+        tr_loop_kernel_open(cpu, tr_loop_in(g, op, 0), "own", run_running, sizeof *k, &k);
+    if (st != TR_OK) return st;
+    k->C = tr_loop_in(g, op, 0)->count;
+    *out = &k->k.base;
+    return TR_OK;
+}
+
 /* ---- Merges over the ranks ------------------------------------------------------------------- */
 
 typedef struct {
@@ -163,9 +193,9 @@ static void set_scale(tr_batchnorm_kernel *k, size_t c, double mean, double vari
 {
     const float *weight = k->k.b.in[1], *bias = k->k.b.in[2];
     float *scale = k->k.b.workspace;
-    const double s = (double)weight[c] / sqrt(variance + k->eps);
+    const double s = (weight ? (double)weight[c] : 1.0) / sqrt(variance + k->eps);
     scale[c] = (float)s;
-    scale[k->C + c] = (float)((double)bias[c] - mean * s);
+    scale[k->C + c] = (float)((bias ? (double)bias[c] : 0.0) - mean * s);
 }
 
 static tr_status run_batchnorm(tr_kernel *base, const tr_run *run)
@@ -178,7 +208,7 @@ static tr_status run_batchnorm(tr_kernel *base, const tr_run *run)
     if (n == 0.0) return TR_OK;
     for (size_t c = 0; c < k->C; c++) {
         if (k->rows) set_scale(k, c, mean[c], m2[c] / n);
-        if (!k->update_states || !isfinite(mean[c]) || !isfinite(m2[c])) continue;
+        if (!k->update_states || !running_mean || !isfinite(mean[c]) || !isfinite(m2[c])) continue;
         running_mean[c] = (float)(keep * (double)running_mean[c] + k->momentum * mean[c]);
         if (n > 1.0)
             running_var[c] =

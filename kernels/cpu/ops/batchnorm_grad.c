@@ -3,6 +3,7 @@
  *
  *     dz = (dy + dy2) where y > 0           dweight = sum dz xhat     dbias = sum dz
  *     dx = weight/std (dz - sum dz / n - xhat sum (dz xhat) / n) = a dz + b x + c0
+ *     dx = weight/std dz where the statistics do not depend on x
  *
  * Parameter gradients are of this rank's samples; the reduction of gradients adds the others'. */
 #include "kernels/cpu/ops/batchnorm.h"
@@ -73,7 +74,12 @@ static tr_status run_grad_input(tr_kernel *base, const tr_run *run)
     float *a = o->b.workspace, *b = a + C, *c0 = b + C;
     if (k->rows == 0) return TR_OK;
     for (size_t c = 0; c < C; c++) {
-        const double inverse = inverse_std(k, stats, c), slope = (double)weight[c] * inverse;
+        const double inverse = inverse_std(k, stats, c);
+        const double slope = (weight ? (double)weight[c] : 1.0) * inverse;
+        if (!sums) {
+            a[c] = (float)slope, c0[c] = 0.0f;
+            continue;
+        }
         const double by_x = -slope * inverse * sums[C + c] / stats[0];
         a[c] = (float)slope;
         b[c] = (float)by_x;
@@ -81,11 +87,14 @@ static tr_status run_grad_input(tr_kernel *base, const tr_run *run)
     }
     TR_PARALLEL(o->threads, k->chunks)
     for (size_t i = 0; i < k->chunks; i++) {
-        const size_t at = i * k->chunk_rows * C;
-        o->loops->bn_grad_input(o->dtype, tr_loop_at(o->dtype, o->b.in[0], at),
-                                tr_loop_at(o->dtype, o->b.in[1], at), a, b, c0,
-                                tr_loop_to(o->dtype, o->b.out[0], at),
-                                tr_chunk_size(k->rows, k->chunk_rows, i), C);
+        const size_t at = i * k->chunk_rows * C, rows = tr_chunk_size(k->rows, k->chunk_rows, i);
+        const void *dz = tr_loop_at(o->dtype, o->b.in[0], at);
+        void *dx = tr_loop_to(o->dtype, o->b.out[0], at);
+        if (sums)
+            o->loops->bn_grad_input(o->dtype, dz, tr_loop_at(o->dtype, o->b.in[1], at), a, b, c0,
+                                    dx, rows, C);
+        else
+            o->loops->bn_apply(o->dtype, TR_ACT_NONE, dz, C, NULL, a, c0, dx, rows, C);
     }
     return TR_OK;
 }
@@ -94,7 +103,7 @@ tr_status tr_cpu_batchnorm_grad_input(tr_cpu *cpu, const tr_graph *g, const tr_o
                                       tr_kernel **out)
 {
     tr_batchnorm_kernel *k = NULL;
-    tr_status st = tr_batchnorm_open(cpu, g, op, 1, "own: one pass", run_grad_input, &k);
+    tr_status st = tr_batchnorm_open(cpu, g, op, 0, "own: one pass", run_grad_input, &k);
     if (st != TR_OK) return st;
     k->k.base.workspace = 3 * k->C * sizeof(float);
     *out = &k->k.base;

@@ -19,6 +19,7 @@ static tr_status describe(const tr_graph *g, const tr_conv2d_attrs *a, int x, in
         c->stride[i] = a->stride[i];
         c->dilation[i] = a->dilation[i] - 1;
         c->padding[i] = a->padding[i];
+        c->padding_end[i] = a->padding[i] + a->extra[i];
     }
     const int64_t in = tx->dims[1] / a->groups, out = a->out / a->groups;
     const int64_t dims[] = {a->groups, out, in, a->kernel[0], a->kernel[1]};

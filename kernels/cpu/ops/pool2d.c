@@ -8,6 +8,8 @@ typedef struct {
     tr_loop_kernel k;
     tr_cpu_pool pool;
     size_t rows, chunk_rows; /* of what is written: images times their height */
+    bool to_signed;          /* of 8 bits: y's type, and x's scale over y's */
+    float factor;
     void (*piece)(const tr_cpu_pool *p, const tr_cpu_loops *l, const tr_binding *b, size_t begin,
                   size_t end);
 } pool_kernel;
@@ -77,6 +79,7 @@ static tr_status prepare(tr_cpu *cpu, const tr_graph *g, const tr_pool2d_attrs *
         p->kernel[i] = a ? a->kernel[i] : tx->dims[2 + i];
         p->stride[i] = a ? a->stride[i] : 1;
         p->padding[i] = a ? a->padding[i] : 0;
+        p->end[i] = a ? a->padding[i] + a->extra[i] : 0;
     }
     p->include_pad = a && a->count_include_pad;
     k->rows = (size_t)(tw->dims[0] * tw->dims[2]);
@@ -156,4 +159,35 @@ tr_status tr_cpu_global_avgpool_grad(tr_cpu *cpu, const tr_graph *g, const tr_op
                                      tr_kernel **out)
 {
     return average(cpu, g, op, NULL, true, out);
+}
+
+/* ---- Averages of 8 bits ---- */
+
+static tr_status run_steps(tr_kernel *base, const tr_run *run)
+{
+    (void)run;
+    const pool_kernel *k = (const pool_kernel *)base;
+    const tr_loop_kernel *o = &k->k;
+    TR_PARALLEL(o->threads, tr_chunks(k->rows, k->chunk_rows))
+    for (size_t i = 0; i < tr_chunks(k->rows, k->chunk_rows); i++) {
+        const size_t begin = i * k->chunk_rows;
+        o->loops->avg_pool_steps(&k->pool, k->to_signed, k->factor, o->b.in[0], o->b.out[0], begin,
+                                 begin + tr_chunk_size(k->rows, k->chunk_rows, i));
+    }
+    return TR_OK;
+}
+
+tr_status tr_cpu_pool_int8(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    const bool whole = tr_op_place(op->def) == TR_OP_global_avgpool_int8;
+    const tr_tensor *x = tr_loop_in(g, op, 0), *y = tr_loop_out(g, op, 0);
+    pool_kernel *k = NULL;
+    const tr_status st =
+        prepare(cpu, g, whole ? NULL : op->attrs, op->in[0], op->out[0], op->out[0], &k);
+    if (st != TR_OK) return st;
+    k->to_signed = y->dtype == TR_I8;
+    k->factor = x->scale / y->scale;
+    k->k.base.run = run_steps;
+    *out = &k->k.base;
+    return TR_OK;
 }

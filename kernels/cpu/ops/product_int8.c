@@ -68,6 +68,7 @@ static tr_int8_shape shape_of(const tr_graph *g, const tr_op *op)
     if (tr_op_place(op->def) == TR_OP_linear_int8) {
         const int64_t rows = (int64_t)x->count / weight->dims[1];
         return (tr_int8_shape){.images = 1,
+                               .groups = 1,
                                .C = weight->dims[1],
                                .H = 1,
                                .W = rows,
@@ -80,15 +81,17 @@ static tr_int8_shape shape_of(const tr_graph *g, const tr_op *op)
     }
     const tr_conv2d_attrs *a = op->attrs;
     tr_int8_shape s = {.images = x->dims[0],
-                       .C = x->dims[1],
+                       .groups = a->groups,
+                       .C = x->dims[1] / a->groups,
                        .H = x->dims[2],
                        .W = x->dims[3],
-                       .O = a->out,
+                       .O = a->out / a->groups,
                        .OH = y->dims[2],
                        .OW = y->dims[3]};
     memcpy(s.kernel, a->kernel, sizeof s.kernel);
     memcpy(s.stride, a->stride, sizeof s.stride);
     memcpy(s.padding, a->padding, sizeof s.padding);
+    memcpy(s.extra, a->extra, sizeof s.extra);
     memcpy(s.dilation, a->dilation, sizeof s.dilation);
     return s;
 }

@@ -58,9 +58,28 @@ static bool is_float(tr_dtype t)
     return t == TR_F32 || t == TR_BF16 || t == TR_F16;
 }
 
+/* What the library has of int8 (blas.h). */
+static bool is_int8_product(const tr_cuda_problem *q)
+{
+    return q->type == TR_I8 && q->out == TR_I32 && !q->ta && q->tb && q->n % 4 == 0 &&
+           q->k % 4 == 0 && q->lda % 4 == 0 && q->ldb % 4 == 0 && q->ldd % 4 == 0 &&
+           q->epilogue == TR_EPILOGUE_NONE;
+}
+
 static cudaDataType_t code_of(tr_dtype t)
 {
-    return t == TR_BF16 ? CUDA_R_16BF : t == TR_F16 ? CUDA_R_16F : CUDA_R_32F;
+    switch (t) {
+    case TR_BF16:
+        return CUDA_R_16BF;
+    case TR_F16:
+        return CUDA_R_16F;
+    case TR_I8:
+        return CUDA_R_8I;
+    case TR_I32:
+        return CUDA_R_32I;
+    default:
+        return CUDA_R_32F;
+    }
 }
 
 static bool is_alignment(uint32_t n)
@@ -79,8 +98,9 @@ static tr_status copy_problem(tr_cuda_problem *to, const tr_cuda_problem *q)
                 (long long)q->m, (long long)q->n, (long long)q->k, INT32_MAX);
     TR_NEED(q->lda >= (q->ta ? q->m : q->k) && q->ldb >= (q->tb ? q->k : q->n) && q->ldd >= q->n,
             TR_INTERNAL, "rows of a matrix product overlap");
-    TR_NEED(is_float(q->type) && (q->out == q->type || q->out == TR_F32), TR_UNSUPPORTED,
-            "a matrix product of %s into %s", tr_dtype_name(q->type), tr_dtype_name(q->out));
+    TR_NEED((is_float(q->type) && (q->out == q->type || q->out == TR_F32)) || is_int8_product(q),
+            TR_UNSUPPORTED, "a matrix product of %s into %s", tr_dtype_name(q->type),
+            tr_dtype_name(q->out));
     TR_NEED(q->epilogue >= 0 && q->epilogue < TR_EPILOGUES, TR_INTERNAL, "no epilogue %d",
             (int)q->epilogue);
     TR_NEED(is_alignment(q->align_a) && is_alignment(q->align_b) && is_alignment(q->align_d) &&
@@ -110,6 +130,7 @@ out:
 /* TF32 came with compute capability 8. */
 static cublasComputeType_t compute_of(const tr_cuda *cuda, tr_dtype type)
 {
+    if (type == TR_I8) return CUBLAS_COMPUTE_32I;
     const bool tf32 = type == TR_F32 && cuda->o.tf32 && cuda->major >= 8;
     return tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
 }
@@ -124,7 +145,8 @@ static tr_status describe(tr_cuda_product *p)
     const cudaDataType_t type = code_of(q->type), out = code_of(q->out);
     const uint64_t m = (uint64_t)q->m, n = (uint64_t)q->n, k = (uint64_t)q->k;
 
-    TR_BLAS_TRY(cublasLtMatmulDescCreate(&p->desc, compute_of(p->cuda, q->type), CUDA_R_32F));
+    TR_BLAS_TRY(cublasLtMatmulDescCreate(&p->desc, compute_of(p->cuda, q->type),
+                                         q->type == TR_I8 ? CUDA_R_32I : CUDA_R_32F));
     TR_BLAS_TRY(
         cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &first, sizeof first));
     TR_BLAS_TRY(cublasLtMatmulDescSetAttribute(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, &second,
@@ -166,7 +188,7 @@ tr_status tr_cuda_product_open(tr_cuda *cuda, const tr_cuda_problem *q, tr_cuda_
         TR_TRY(describe(p));
         TR_TRY(tr_blas_choose(cuda->blas, p, &choice));
         TR_NEED(
-            choice->found || q->epilogue != TR_EPILOGUE_NONE,
+            choice->found || q->epilogue != TR_EPILOGUE_NONE || q->type == TR_I8,
             choice->broken ? TR_KERNEL : TR_UNSUPPORTED,
             "cuBLASLt has no algorithm for a product of %lld x %lld x %lld in %s on this device "
             "(compute capability %d.%d): %s",
@@ -223,8 +245,12 @@ static cublasStatus_t set_vector(tr_cuda_product *p, const tr_cuda_product_args 
 static cublasStatus_t multiply(tr_cuda_product *p, const cublasLtMatmulAlgo_t *algo,
                                size_t workspace, const tr_cuda_product_args *a)
 {
-    return cublasLtMatmul(p->cuda->blas->handle, p->desc, &a->alpha, a->b, p->first, a->a,
-                          p->second, &a->beta, a->d, p->result, a->d, p->result, algo,
+    const int32_t whole[] = {(int32_t)a->alpha, (int32_t)a->beta};
+    const bool is_int8 = p->problem.type == TR_I8;
+    const void *alpha = is_int8 ? (const void *)&whole[0] : &a->alpha,
+               *beta = is_int8 ? (const void *)&whole[1] : &a->beta;
+    return cublasLtMatmul(p->cuda->blas->handle, p->desc, alpha, a->b, p->first, a->a, p->second,
+                          beta, a->d, p->result, a->d, p->result, algo,
                           workspace ? a->workspace : NULL, workspace, p->cuda->stream);
 }
 

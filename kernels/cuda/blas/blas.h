@@ -1,9 +1,12 @@
 /* Matrix products through cuBLASLt: prepared once, then run any number of times. All Local.
  *
  * Matrices are row-major, as everything in Trireme: D(m,n) = alpha * op(A)(m,k) op(B)(k,n) + beta *
- * D, then an epilogue, in float32 (NVIDIA, "cuBLAS Library": cublasLtMatmul). cuBLASLt thinks in
+ * D, then an epilogue, in float32, or of int8 in int32 (NVIDIA, "cuBLAS Library": cublasLtMatmul). cuBLASLt thinks in
  * columns: a row-major matrix is its transpose there, so that it is given D^T = op(B)^T op(A)^T,
  * with B first and no copy of anything.
+ *
+ * Products of int8 are exact. As the library documents of its kernels for them, with compute type 32I: A as it
+ * is and B transposed ("TN"), n, k and the rows' steps multiples of 4, no epilogue; alpha and beta are whole.
  *
  * The algorithm is chosen once for each distinct problem (heuristic; timed where the backend's
  * options say benchmark), run once on scratch memory, and remembered by the context.
@@ -33,8 +36,8 @@ typedef struct {
     int64_t m, n, k;       /* each at least 1 */
     int64_t lda, ldb, ldd; /* elements from one stored row to the next */
     bool ta, tb;           /* op transposes: A is stored (k,m), B is stored (n,k) */
-    tr_dtype type;         /* of A and B: float32, bfloat16, float16 */
-    tr_dtype out;          /* of D: the same, or float32 */
+    tr_dtype type;         /* of A and B: float32, bfloat16, float16, int8 */
+    tr_dtype out;          /* of D: the same, or float32; of int8: int32 */
     tr_product_epilogue epilogue;
     /* Bytes that every address given to run is a multiple of; powers of two, at least 16. */
     uint32_t align_a, align_b, align_d, align_vector;
@@ -42,7 +45,7 @@ typedef struct {
 
 typedef struct tr_cuda_product tr_cuda_product;
 
-/* *out is NULL where the library has no algorithm that runs for the problem with its epilogue; without one
+/* *out is NULL where the library has no algorithm that runs for the problem with its epilogue, or of int8; else
  * that is an error (TR_UNSUPPORTED; TR_KERNEL where those that there are fail). In a dry context all is taken to be there. */
 TR_CUDA_C tr_status tr_cuda_product_open(tr_cuda *cuda, const tr_cuda_problem *q,
                                          tr_cuda_product **out);

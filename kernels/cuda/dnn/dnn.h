@@ -25,6 +25,7 @@ typedef struct {
     int64_t in, out;            /* channels */
     int64_t size[2], result[2]; /* height, width of x and of y */
     int64_t kernel[2], stride[2], padding[2], dilation[2];
+    int64_t extra[2]; /* padding at the end beyond that at the beginning */
 } tr_dnn_problem;
 
 typedef struct tr_dnn_plan tr_dnn_plan;

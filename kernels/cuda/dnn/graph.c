@@ -99,7 +99,7 @@ static tr_status geometry(builder *b, cudnnBackendDescriptor_t *out)
     const tr_dnn_problem *p = b->p;
     const cudnnDataType_t compute = CUDNN_DATA_FLOAT;
     const cudnnConvolutionMode_t mode = CUDNN_CROSS_CORRELATION;
-    const int64_t spatial = 2;
+    const int64_t spatial = 2, end[2] = {p->padding[0] + p->extra[0], p->padding[1] + p->extra[1]};
     cudnnBackendDescriptor_t d;
     TR_TRY(make(b, CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR, &d));
     TR_TRY(tr_dnn_set(d, CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute));
@@ -108,7 +108,7 @@ static tr_status geometry(builder *b, cudnnBackendDescriptor_t *out)
     TR_TRY(tr_dnn_set(d, CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, p->dilation));
     TR_TRY(tr_dnn_set(d, CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, p->stride));
     TR_TRY(tr_dnn_set(d, CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, p->padding));
-    TR_TRY(tr_dnn_set(d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, p->padding));
+    TR_TRY(tr_dnn_set(d, CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, end));
     TR_TRY(finalize(b, d));
     *out = d;
 out:

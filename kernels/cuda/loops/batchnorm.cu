@@ -210,6 +210,23 @@ static __global__ void bn_merge_sums(const double *all, size_t ranks, size_t cou
     sums[i] = sum;
 }
 
+// cost: fixed
+static __global__ void bn_running(const float *mean, const float *variance, size_t C, double *stats)
+{
+    const size_t c = blockIdx.x * (size_t)blockDim.x + threadIdx.x;
+    if (c >= C) return;
+    if (c == 0) stats[0] = 1.0;
+    stats[1 + c] = (double)mean[c];
+    stats[1 + C + c] = (double)variance[c];
+}
+
+tr_status tr_bn_running(cudaStream_t stream, const float *mean, const float *variance, size_t C,
+                        double *stats)
+{
+    return TR_LAUNCH(bn_running, tr_blocks(C, 128, SIZE_MAX), 128, 0, stream, mean, variance, C,
+                     stats);
+}
+
 tr_status tr_bn_merge_stats(cudaStream_t stream, const double *all, size_t ranks, size_t C,
                             double *stats)
 {

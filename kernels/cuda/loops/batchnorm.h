@@ -82,6 +82,10 @@ static inline size_t tr_bn_parts(const tr_bn_map *m)
 TR_CUDA_C tr_status tr_bn_stats(cudaStream_t stream, tr_dtype dtype, const tr_bn_map *m,
                                 const void *x, double *parts, double *stats);
 
+/* stats[1 + 2C] = 1, mean, variance: those of one value that varies so. */
+TR_CUDA_C tr_status tr_bn_running(cudaStream_t stream, const float *mean, const float *variance,
+                                  size_t C, double *stats);
+
 /* all[ranks][1 + 2C] -> stats[1 + 2C], in rank order (Chan, Golub, LeVeque 1979). Counts of 0 are
  * left out. `all` may be `stats` with one rank. */
 TR_CUDA_C tr_status tr_bn_merge_stats(cudaStream_t stream, const double *all, size_t ranks,
@@ -93,7 +97,7 @@ TR_CUDA_C tr_status tr_bn_merge_sums(cudaStream_t stream, const double *all, siz
 
 /* What normalizes: the batch's statistics (stats), or the running ones (stats NULL). */
 typedef struct {
-    const float *weight, *bias;
+    const float *weight, *bias; /* NULL: ones, zeros */
     const double *stats;
     float *running_mean, *running_var;
     double eps, momentum;
@@ -120,7 +124,8 @@ typedef struct {
 TR_CUDA_C tr_status tr_bn_grad_stats(cudaStream_t stream, tr_dtype dtype, const tr_bn_map *m,
                                      const tr_bn_grads *g, double *parts);
 
-/* dx = weight / std (dz - sums[c] / n - xhat sums[C + c] / n), n = stats[0]; dx may be dz. */
+/* dx = weight / std (dz - sums[c] / n - xhat sums[C + c] / n), n = stats[0]; dx may be dz. weight NULL: ones; sums
+ * NULL: zeros, x is not looked at. */
 TR_CUDA_C tr_status tr_bn_grad_input(cudaStream_t stream, tr_dtype dtype, const tr_bn_map *m,
                                      const void *dz, const void *x, const double *stats,
                                      const float *weight, const double *sums, double eps, void *dx);

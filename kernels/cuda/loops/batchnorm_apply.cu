@@ -30,10 +30,10 @@ static __device__ inline void set_channel(const tr_bn_norm &o, size_t C, size_t 
         average = (double)o.running_mean[c];
         variance = (double)o.running_var[c];
     }
-    const double s = (double)o.weight[c] / sqrt(variance + o.eps);
+    const double s = (o.weight ? (double)o.weight[c] : 1.0) / sqrt(variance + o.eps);
     *mean = (float)average;
     *scale = (float)s;
-    *shift = (float)((double)o.bias[c] - (average - (double)*mean) * s);
+    *shift = (float)((o.bias ? (double)o.bias[c] : 0.0) - (average - (double)*mean) * s);
 }
 
 template <int P> static __device__ inline void activate(tr_act act, float *v)

@@ -204,12 +204,13 @@ static __global__ void __launch_bounds__(TR_BN_THREADS, 3)
         const size_t c = p.first + (size_t)i;
         const double n = s.stats[0], mean = s.stats[1 + c];
         const double inverse = 1.0 / sqrt(s.stats[1 + m.C + c] / n + s.eps);
-        const double slope = (double)s.weight[c] * inverse;
-        const double b = -slope * inverse * s.sums[m.C + c] / n;
+        const double slope = (s.weight ? (double)s.weight[c] : 1.0) * inverse;
+        const double b = s.sums ? -slope * inverse * s.sums[m.C + c] / n : 0.0;
         means[i] = (float)mean;
         by_dz[i] = (float)slope;
         by_x[i] = (float)b;
-        rest[i] = (float)(-slope * s.sums[c] / n - b * (mean - (double)(float)mean));
+        rest[i] =
+            s.sums ? (float)(-slope * s.sums[c] / n - b * (mean - (double)(float)mean)) : 0.0f;
     }
     __syncthreads();
     if (!p.on) return;

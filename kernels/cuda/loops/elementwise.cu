@@ -10,6 +10,23 @@ namespace
 
 enum { THREADS = 256, EACH = 2 }; /* packs a thread */
 
+__device__ inline float tr_vexp(float x)
+{
+    return expf(x);
+}
+__device__ inline float tr_vexpm1(float x)
+{
+    return expm1f(x);
+}
+__device__ inline float tr_vlog1p(float x)
+{
+    return log1pf(x);
+}
+__device__ inline float tr_vsigmoid(float x)
+{
+    return 1.0f / (1.0f + expf(-x));
+}
+
 template <tr_elementwise OP> struct formula;
 #define X(op, operands_, value_, numbers)                                                          \
     template <> struct formula<TR_ELEMENTWISE_##op> {                                              \

@@ -43,5 +43,8 @@ typedef struct {
 
 TR_CUDA_C tr_status tr_cuda_dropout_run(tr_dtype t, const tr_cuda_dropout_args *a,
                                         cudaStream_t stream);
+/* Samples that are kept or not as dropout's element 0 of each. */
+TR_CUDA_C tr_status tr_cuda_drop_path_run(tr_dtype t, const tr_cuda_dropout_args *a,
+                                          cudaStream_t stream);
 
 #endif

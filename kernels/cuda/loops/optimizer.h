@@ -16,7 +16,8 @@ typedef struct {
     size_t begin, slot; /* in w and g; in the moments and the average */
     unsigned count;     /* a multiple of 16 */
     double decay, lr_factor;
-    bool masked;
+    bool masked, adapt; /* as the segment's */
+    size_t row;
 } tr_update_chunk;
 
 /* All that stays the same from update to update; `chunks` in device memory, nchunks > 0. */
@@ -29,6 +30,9 @@ typedef struct {
 /* Updates where control->apply; else touches nothing. */
 TR_CUDA_C tr_status tr_update_launch(cudaStream_t stream, const tr_update_plan *p,
                                      const tr_control *control);
+/* What goes before it where u.norms is there: fills them. */
+TR_CUDA_C tr_status tr_measure_launch(cudaStream_t stream, const tr_update_plan *p,
+                                      const tr_control *control);
 /* control->first_nonfinite and tr_control_decide. nchunks may be 0. */
 TR_CUDA_C tr_status tr_decide_launch(cudaStream_t stream, const tr_update_plan *p,
                                      tr_control *control);

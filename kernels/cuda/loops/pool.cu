@@ -11,6 +11,24 @@
 
 enum { BLOCK = 256 };
 
+/* Values of 8 bits, whose largest is one of them. */
+template <> __device__ inline float tr_load<int8_t>(int8_t v)
+{
+    return (float)v;
+}
+template <> __device__ inline float tr_load<uint8_t>(uint8_t v)
+{
+    return (float)v;
+}
+template <> __device__ inline int8_t tr_store<int8_t>(float v)
+{
+    return (int8_t)v;
+}
+template <> __device__ inline uint8_t tr_store<uint8_t>(float v)
+{
+    return (uint8_t)v;
+}
+
 /* Part of an axis: [begin, end). */
 struct span {
     int begin, end;
@@ -32,11 +50,18 @@ __device__ inline span covering(const tr_cuda_pool &p, const tr_divider *stride,
             last < p.result[axis] ? last : p.result[axis]};
 }
 
+/* Positions of window `o` that count in an average; behind the padding at the end there are none. */
+__device__ inline int counted(const tr_cuda_pool &p, int axis, int o)
+{
+    const int first = o * p.stride[axis] - p.padding[axis];
+    const int end = p.size[axis] + (p.include_pad ? p.end[axis] : 0) - first;
+    return (end < p.kernel[axis] ? end : p.kernel[axis]) -
+           (p.include_pad || first > 0 ? 0 : -first);
+}
+
 __device__ inline float share(const tr_cuda_pool &p, int oh, int ow)
 {
-    if (p.include_pad) return 1.0f / (float)(p.kernel[0] * p.kernel[1]);
-    const span h = inside(p, 0, oh), w = inside(p, 1, ow);
-    return 1.0f / (float)((h.end - h.begin) * (w.end - w.begin));
+    return 1.0f / (float)(counted(p, 0, oh) * counted(p, 1, ow));
 }
 
 /* Where pack i of images lies. */
@@ -161,6 +186,37 @@ __global__ void avg_kernel(tr_cuda_pool p, const tr_pack<T, V> *x, tr_pack<T, V>
     }
 }
 
+// cost: read 4b write 1b min 5b flops 6 shape 256x28x28x256 per y, 2x2 stride 2
+template <typename T, int V>
+__global__ void avg_steps(tr_cuda_pool p, float factor, float least, const tr_pack<T, V> *x,
+                          tr_pack<uint8_t, V> *y, shape s)
+{
+    for (unsigned i = blockIdx.x * blockDim.x + threadIdx.x; i < s.packs;
+         i += gridDim.x * blockDim.x) {
+        const place at = locate(i, s);
+        const span h = inside(p, 0, at.row), w = inside(p, 1, at.column);
+        const int top = at.row * p.stride[0] - p.padding[0],
+                  left = at.column * p.stride[1] - p.padding[1];
+        int sum[V];
+        for (int k = 0; k < V; k++) sum[k] = 0;
+        for (int kh = h.begin; kh < h.end; kh++)
+            for (int kw = w.begin; kw < w.end; kw++) {
+                const tr_pack<T, V> v =
+                    x[address(at.image, p.size, top + kh, left + kw, s.width, at.pack)];
+                for (int k = 0; k < V; k++) sum[k] += (int)v.v[k];
+            }
+        const float scale = factor / (float)(counted(p, 0, at.row) * counted(p, 1, at.column));
+        tr_pack<uint8_t, V> out;
+        for (int k = 0; k < V; k++) {
+            float v = (float)sum[k] * scale;
+            v = v > least ? v : least;
+            v = v < least + 255 ? v : least + 255;
+            out.v[k] = (uint8_t)(int)rintf(v);
+        }
+        tr_put(reinterpret_cast<uint8_t *>(y + i), out);
+    }
+}
+
 // cost: read 0.25x write 1x min 1.25x flops 2 shape 256x56x56x256 per dx, 2x2 stride 2
 template <typename T, int V>
 __global__ void avg_grad_kernel(tr_cuda_pool p, const tr_pack<T, V> *dy, tr_pack<T, V> *dx, shape s)
@@ -241,6 +297,24 @@ static tr_status avg_pool_grad(cudaStream_t stream, const tr_cuda_pool *p, const
                      s);
 }
 
+template <typename T, int V>
+static tr_status avg_steps_by(cudaStream_t stream, const tr_cuda_pool *p, bool to_signed,
+                              float factor, const void *x, void *y)
+{
+    const shape s = shape_of(p, p->result, V);
+    if (s.packs == 0) return TR_OK;
+    return TR_LAUNCH(TR_KERNEL(avg_steps<T, V>), tr_rounds(s.packs, BLOCK), BLOCK, 0, stream, *p,
+                     factor, to_signed ? -128.0f : 0.0f, static_cast<const tr_pack<T, V> *>(x),
+                     static_cast<tr_pack<uint8_t, V> *>(y), s);
+}
+
+template <typename T>
+static tr_status max_steps(cudaStream_t stream, const tr_cuda_pool *p, const void *x, void *y)
+{
+    if (p->channels % 16 == 0) return max_pool<T, uint8_t, 16>(stream, p, x, y, NULL);
+    return max_pool<T, uint8_t, 1>(stream, p, x, y, NULL);
+}
+
 /* Runs `...` with T the type and V the channels that a thread owns. */
 #define BY_WIDTH(dtype, channels, ...)                                                             \
     TR_BY_TYPE(dtype, T, {                                                                         \
@@ -256,6 +330,8 @@ static tr_status avg_pool_grad(cudaStream_t stream, const tr_cuda_pool *p, const
 tr_status tr_cuda_max_pool(cudaStream_t stream, const tr_cuda_pool *p, const void *x, void *y,
                            void *indices)
 {
+    if (p->type == TR_I8) return max_steps<int8_t>(stream, p, x, y);
+    if (p->type == TR_U8) return max_steps<uint8_t>(stream, p, x, y);
     if (p->wide) {
         BY_WIDTH(p->type, p->channels, return (max_pool<T, int32_t, V>(stream, p, x, y, indices)));
     }
@@ -276,6 +352,17 @@ tr_status tr_cuda_max_pool_grad(cudaStream_t stream, const tr_cuda_pool *p, cons
 tr_status tr_cuda_avg_pool(cudaStream_t stream, const tr_cuda_pool *p, const void *x, void *y)
 {
     BY_WIDTH(p->type, p->channels, return (avg_pool<T, V>(stream, p, x, y)));
+}
+
+tr_status tr_cuda_avg_pool_steps(cudaStream_t stream, const tr_cuda_pool *p, bool to_signed,
+                                 float factor, const void *x, void *y)
+{
+    const bool wide = p->channels % 16 == 0;
+    if (p->type == TR_I8)
+        return wide ? avg_steps_by<int8_t, 16>(stream, p, to_signed, factor, x, y)
+                    : avg_steps_by<int8_t, 1>(stream, p, to_signed, factor, x, y);
+    return wide ? avg_steps_by<uint8_t, 16>(stream, p, to_signed, factor, x, y)
+                : avg_steps_by<uint8_t, 1>(stream, p, to_signed, factor, x, y);
 }
 
 tr_status tr_cuda_avg_pool_grad(cudaStream_t stream, const tr_cuda_pool *p, const void *dy,

@@ -51,6 +51,30 @@ tr_status tr_cuda_batchnorm_stats(tr_cuda *cuda, const tr_graph *g, const tr_op 
     return TR_OK;
 }
 
+typedef struct {
+    tr_cuda_kernel k;
+    size_t C;
+} running_kernel;
+
+static tr_status run_running(tr_kernel *base, const tr_run *run)
+{
+    (void)run;
+    const running_kernel *k = (const running_kernel *)base;
+    return tr_bn_running(k->k.cuda->stream, k->k.b.in[0], k->k.b.in[1], k->C, k->k.b.out[0]);
+}
+
+tr_status tr_cuda_batchnorm_running(tr_cuda *cuda, const tr_graph *g, const tr_op *op,
+                                    tr_kernel **out)
+{
+    running_kernel *k = NULL;
+    tr_status st =
+        tr_cuda_kernel_open(cuda, tr_cuda_in(g, op, 0), "own", run_running, sizeof *k, &k);
+    if (st != TR_OK) return st;
+    k->C = tr_cuda_in(g, op, 0)->count;
+    *out = &k->k.base;
+    return TR_OK;
+}
+
 /* ---- Merges over the ranks ------------------------------------------------------------------- */
 
 typedef struct {
@@ -119,7 +143,7 @@ static tr_status run_batchnorm(tr_kernel *base, const tr_run *run)
                              .running_var = b->in[5],
                              .eps = k->eps,
                              .momentum = k->momentum,
-                             .update = k->update_states};
+                             .update = k->update_states && b->in[4]};
     return tr_bn_apply(k->k.cuda->stream, k->k.dtype, &k->map, k->act, b->in[0], b->in[6], &norm,
                        b->out[0]);
 }

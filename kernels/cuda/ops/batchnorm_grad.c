@@ -41,15 +41,16 @@ static tr_status run_grad_input(tr_kernel *base, const tr_run *run)
     (void)run;
     const tr_cuda_batchnorm_kernel *k = (const tr_cuda_batchnorm_kernel *)base;
     const tr_binding *b = &k->k.b;
-    return tr_bn_grad_input(k->k.cuda->stream, k->k.dtype, &k->map, b->in[0], b->in[1], b->in[2],
-                            b->in[3], b->in[4], k->eps, b->out[0]);
+    const void *x = b->in[1] ? b->in[1] : b->in[0]; /* nothing comes of it without sums */
+    return tr_bn_grad_input(k->k.cuda->stream, k->k.dtype, &k->map, b->in[0], x, b->in[2], b->in[3],
+                            b->in[4], k->eps, b->out[0]);
 }
 
 tr_status tr_cuda_batchnorm_grad_input(tr_cuda *cuda, const tr_graph *g, const tr_op *op,
                                        tr_kernel **out)
 {
     tr_cuda_batchnorm_kernel *k = NULL;
-    tr_status st = tr_cuda_batchnorm_open(cuda, g, op, 1, ROWS_TOGETHER, run_grad_input, &k);
+    tr_status st = tr_cuda_batchnorm_open(cuda, g, op, 0, ROWS_TOGETHER, run_grad_input, &k);
     if (st == TR_OK) *out = &k->k.base;
     return st;
 }

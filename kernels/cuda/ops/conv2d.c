@@ -113,6 +113,7 @@ tr_status tr_cuda_conv_open(tr_cuda *cuda, const tr_graph *g, const tr_op *op, t
         k->problem.kernel[i] = a->kernel[i];
         k->problem.stride[i] = a->stride[i];
         k->problem.padding[i] = a->padding[i];
+        k->problem.extra[i] = a->extra[i];
         k->problem.dilation[i] = a->dilation[i];
     }
     *(void **)out = k;

@@ -98,7 +98,8 @@ enum { PRODUCT, PLAN, WAYS };
 static bool is_product(const tr_conv2d_attrs *a)
 {
     for (int i = 0; i < 2; i++)
-        if (a->kernel[i] != 1 || a->stride[i] != 1 || a->padding[i] != 0) return false;
+        if (a->kernel[i] != 1 || a->stride[i] != 1 || a->padding[i] != 0 || a->extra[i] != 0)
+            return false;
     return a->groups == 1;
 }
 

@@ -21,7 +21,7 @@ tr_status tr_cuda_flatten(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_
 {
     const tr_tensor *x = tr_cuda_in(g, op, 0);
     kernel *k = NULL;
-    tr_status st = tr_cuda_kernel_open(cuda, x, "own", run_flatten, sizeof *k, &k);
+    tr_status st = tr_cuda_kernel_open_steps(cuda, x, "own", run_flatten, sizeof *k, &k);
     if (st != TR_OK) return st;
     k->t = tr_flatten_of(g, op);
     k->size = tr_dtype_size(x->dtype);

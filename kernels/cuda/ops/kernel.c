@@ -20,12 +20,30 @@ static void close_kernel(tr_kernel *base)
     tr_free(base);
 }
 
+static tr_status refuse(const char *impl, tr_dtype type)
+{
+    return TR_FAIL(TR_UNSUPPORTED, "%s of %s", impl, tr_dtype_name(type));
+}
+
+static bool is_float(tr_dtype t)
+{
+    return t == TR_F32 || t == TR_BF16 || t == TR_F16;
+}
+
 tr_status tr_cuda_kernel_open(tr_cuda *cuda, const tr_tensor *like, const char *impl,
                               tr_status (*run)(tr_kernel *, const tr_run *), size_t size, void *out)
 {
+    if (!is_float(like->dtype)) return refuse(impl, like->dtype);
+    return tr_cuda_kernel_open_steps(cuda, like, impl, run, size, out);
+}
+
+tr_status tr_cuda_kernel_open_steps(tr_cuda *cuda, const tr_tensor *like, const char *impl,
+                                    tr_status (*run)(tr_kernel *, const tr_run *), size_t size,
+                                    void *out)
+{
     tr_cuda_kernel *k = NULL;
-    if (like->dtype != TR_F32 && like->dtype != TR_BF16 && like->dtype != TR_F16)
-        return TR_FAIL(TR_UNSUPPORTED, "%s of %s", impl, tr_dtype_name(like->dtype));
+    if (!is_float(like->dtype) && like->dtype != TR_I8 && like->dtype != TR_U8)
+        return refuse(impl, like->dtype);
     k = tr_alloc(TR_MEM_OTHER, 1, size);
     if (!k) return tr_last_status();
     k->base = (tr_kernel){

@@ -59,7 +59,9 @@ static tr_status open_chunks(tr_cuda *cuda, const tr_segment *segments, size_t n
                                                                              : TR_UPDATE_CHUNK,
                                              .decay = s->decay,
                                              .lr_factor = s->lr_factor,
-                                             .masked = s->masked};
+                                             .masked = s->masked,
+                                             .adapt = s->adapt,
+                                             .row = s->row};
         }
     }
     *out = tr_cuda_alloc(cuda, TR_MEM_OTHER, n * sizeof *chunks);
@@ -72,7 +74,10 @@ static tr_status open_chunks(tr_cuda *cuda, const tr_segment *segments, size_t n
 
 static tr_status check(const tr_update *u)
 {
-    if (u->kind != TR_UPDATE_SGD && (!u->m || (u->kind == TR_UPDATE_ADAMW && !u->v)))
+    const bool means = u->kind == TR_UPDATE_ADAMW || u->kind == TR_UPDATE_ADAM ||
+                       u->kind == TR_UPDATE_LAMB || u->kind == TR_UPDATE_LION;
+    const bool squares = (means && u->kind != TR_UPDATE_LION) || u->kind == TR_UPDATE_RMSPROP;
+    if ((means && !u->m) || (squares && !u->v) || (tr_update_has_norms(u->kind) && !u->norms))
         return TR_FAIL(TR_INTERNAL, "an optimizer lacks its moments");
     for (size_t i = 0; i < u->nsegments; i++) {
         const tr_range s = u->segments[i].range;
@@ -115,6 +120,12 @@ tr_status tr_cuda_updater_decide(void *opened, tr_control *c)
 {
     const updater *x = opened;
     return tr_decide_launch(x->cuda->stream, &x->plan, c);
+}
+
+tr_status tr_cuda_updater_measure(void *opened, const tr_control *c)
+{
+    const updater *x = opened;
+    return tr_measure_launch(x->cuda->stream, &x->plan, c);
 }
 
 tr_status tr_cuda_updater_run(void *opened, const tr_control *c)

@@ -11,6 +11,8 @@
 typedef struct {
     tr_cuda_kernel head;
     tr_cuda_pool pool;
+    bool to_signed; /* of 8 bits: y's type, and x's scale over y's */
+    float factor;
 } pool_kernel;
 
 static tr_status run_max(tr_kernel *base, const tr_run *run)
@@ -36,11 +38,25 @@ static tr_status run_avg(tr_kernel *base, const tr_run *run)
     return tr_cuda_avg_pool(k->head.cuda->stream, &k->pool, k->head.b.in[0], k->head.b.out[0]);
 }
 
+static tr_status run_steps(tr_kernel *base, const tr_run *run)
+{
+    const pool_kernel *k = (const pool_kernel *)base;
+    (void)run;
+    return tr_cuda_avg_pool_steps(k->head.cuda->stream, &k->pool, k->to_signed, k->factor,
+                                  k->head.b.in[0], k->head.b.out[0]);
+}
+
 static tr_status run_avg_grad(tr_kernel *base, const tr_run *run)
 {
     const pool_kernel *k = (const pool_kernel *)base;
     (void)run;
     return tr_cuda_avg_pool_grad(k->head.cuda->stream, &k->pool, k->head.b.in[0], k->head.b.out[0]);
+}
+
+/* One window that is the image. */
+static bool is_whole(const tr_op *op)
+{
+    return tr_op_place(op->def) == TR_OP_global_avgpool_int8;
 }
 
 /* x: the larger image, y: the pooled one. Indices: of a maximum, else NULL. */
@@ -49,8 +65,9 @@ static tr_status prepare(tr_cuda *cuda, const tr_graph *g, const tr_op *op, int 
                          tr_kernel **out)
 {
     tr_status st = TR_OK;
-    const tr_pool2d_attrs *a = op->attrs;
     const tr_tensor *tx = &g->tensors[x], *ty = &g->tensors[y];
+    const tr_pool2d_attrs all = {.kernel = {tx->dims[2], tx->dims[3]}, .stride = {1, 1}},
+                          *a = is_whole(op) ? &all : op->attrs;
     const int64_t window = a->kernel[0] * a->kernel[1];
     pool_kernel *k = NULL;
     TR_TRY(
@@ -61,7 +78,8 @@ static tr_status prepare(tr_cuda *cuda, const tr_graph *g, const tr_op *op, int 
         TR_NEED(indices->dtype == TR_I32 || (indices->dtype == TR_U8 && window <= 256), TR_INTERNAL,
                 "layer %s: indices of type %s for a window of %lld places", op->layer,
                 tr_dtype_name(indices->dtype), (long long)window);
-    TR_TRY(tr_cuda_kernel_open(cuda, tx, "own: by windows", run, sizeof *k, &k));
+    TR_TRY((run == run_max || run == run_steps ? tr_cuda_kernel_open_steps : tr_cuda_kernel_open)(
+        cuda, tx, "own: by windows", run, sizeof *k, &k));
     k->pool = (tr_cuda_pool){.type = tx->dtype,
                              .batch = (unsigned)tx->dims[0],
                              .channels = (unsigned)tx->dims[1],
@@ -73,6 +91,7 @@ static tr_status prepare(tr_cuda *cuda, const tr_graph *g, const tr_op *op, int 
         k->pool.kernel[i] = (int)a->kernel[i];
         k->pool.stride[i] = (int)a->stride[i];
         k->pool.padding[i] = (int)a->padding[i];
+        k->pool.end[i] = (int)(a->padding[i] + a->extra[i]);
     }
     *out = &k->head.base;
 out:
@@ -97,4 +116,15 @@ tr_status tr_cuda_avgpool2d(tr_cuda *cuda, const tr_graph *g, const tr_op *op, t
 tr_status tr_cuda_avgpool2d_grad(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
     return prepare(cuda, g, op, op->out[0], op->in[0], NULL, run_avg_grad, out);
+}
+
+tr_status tr_cuda_pool_int8(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    const tr_tensor *x = tr_cuda_in(g, op, 0), *y = tr_cuda_out(g, op, 0);
+    const tr_status st = prepare(cuda, g, op, op->in[0], op->out[0], NULL, run_steps, out);
+    if (st != TR_OK) return st;
+    pool_kernel *k = (pool_kernel *)*out;
+    k->to_signed = y->dtype == TR_I8;
+    k->factor = x->scale / y->scale;
+    return TR_OK;
 }

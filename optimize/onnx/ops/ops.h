@@ -34,7 +34,7 @@ typedef struct {
 } tr_onnx_family;
 
 #define TR_ONNX_FAMILIES(X)                                                                        \
-    X(products) X(norms) X(activations) X(pools) X(shapes) X(arithmetic) X(quantizers)
+    X(products) X(norms) X(activations) X(pools) X(shapes) X(arithmetic) X(quantizers) X(resamplers)
 #define X(name) extern const tr_onnx_family tr_onnx_##name;
 TR_ONNX_FAMILIES(X)
 #undef X
@@ -45,13 +45,17 @@ const tr_onnx_operator *tr_onnx_operator_of(const char *type);
 /* The pattern that ends at the step, which gets its operands; NULL: none. */
 const tr_onnx_pattern *tr_onnx_pattern_of(const tr_onnx_reader *r, tr_onnx_step *s);
 /* Windows of Conv and pools: kernel, stride and padding of both axes from the attributes and from what
- * is still to be padded; false: refused. */
+ * is still to be padded; false: refused. Where the two ends differ and padding is `zeros`, a layer pads *x. */
 typedef struct {
     int64_t kernel[2], stride[2], padding[2], dilation[2];
-    bool ceil; /* the last window may go beyond the padding */
+    bool same[2]; /* one more at the end than `padding`, for results of the input's size */
+    bool ceil;    /* the last window may go beyond the padding */
 } tr_onnx_window;
-bool tr_onnx_window_of(tr_onnx_reader *r, const tr_onnx_step *s, const tr_shape *x,
-                       const int64_t padded[4], tr_onnx_window *out);
+#define TR_ONNX_PADDING 48
+/* As a layer's option: "[1, same]". */
+const char *tr_onnx_padding_text(const tr_onnx_window *w, char text[TR_ONNX_PADDING]);
+bool tr_onnx_window_of(tr_onnx_reader *r, const tr_onnx_step *s, int *x, const int64_t padded[4],
+                       bool zeros, tr_onnx_window *out);
 /* Whether two axes are the height and width of a batch of images, in either order. */
 bool tr_onnx_are_sides(const int64_t axes[2]);
 

@@ -1,4 +1,4 @@
-/* Pooling: MaxPool, AveragePool, GlobalAveragePool. */
+/* Pooling: MaxPool, AveragePool, GlobalMaxPool, GlobalAveragePool. */
 #include "optimize/onnx/ops/ops.h"
 
 #include <string.h>
@@ -10,15 +10,15 @@ static tr_onnx_node *write_window(tr_onnx_writer *w, const char *type, const tr_
     tr_onnx_ints(w, n, "kernel_shape", 2, a->kernel);
     tr_onnx_ints(w, n, "strides", 2, a->stride);
     tr_onnx_ints(w, n, "pads", 4,
-                 (const int64_t[]){a->padding[0], a->padding[1], a->padding[0], a->padding[1]});
+                 (const int64_t[]){a->padding[0], a->padding[1], a->padding[0] + a->extra[0],
+                                   a->padding[1] + a->extra[1]});
+    if (a->ceil_mode) tr_onnx_int(w, n, "ceil_mode", 1);
     return n;
 }
 
 static void write_max(tr_onnx_writer *w, const tr_layer *l, const char *const *in, const char *out)
 {
-    const tr_pool2d_attrs *a = l->attrs;
-    tr_onnx_node *n = write_window(w, "MaxPool", a, in[0], out);
-    if (a->ceil) tr_onnx_int(w, n, "ceil_mode", 1);
+    write_window(w, "MaxPool", l->attrs, in[0], out);
 }
 
 static void write_average(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
@@ -27,6 +27,13 @@ static void write_average(tr_onnx_writer *w, const tr_layer *l, const char *cons
     const tr_pool2d_attrs *a = l->attrs;
     tr_onnx_int(w, write_window(w, "AveragePool", a, in[0], out), "count_include_pad",
                 a->count_include_pad);
+}
+
+static void write_global_max(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
+                             const char *out)
+{
+    (void)l;
+    tr_onnx_add(w, "GlobalMaxPool", NULL, TR_NAMES(in[0]), out, NULL);
 }
 
 static void write_global(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
@@ -38,6 +45,7 @@ static void write_global(tr_onnx_writer *w, const tr_layer *l, const char *const
 
 static const tr_onnx_layer layers[] = {{.layer = "maxpool2d", .write = write_max},
                                        {.layer = "avgpool2d", .write = write_average},
+                                       {.layer = "global_maxpool", .write = write_global_max},
                                        {.layer = "global_avgpool", .write = write_global},
                                        {0}};
 
@@ -85,18 +93,33 @@ static bool is_more(const tr_onnx_window *w, const tr_shape *x, int i)
            (room / w->stride[i] + 1) * w->stride[i] < size + w->padding[i];
 }
 
-bool tr_onnx_window_of(tr_onnx_reader *r, const tr_onnx_step *s, const tr_shape *x,
-                       const int64_t padded[4], tr_onnx_window *w)
+/* Whether layers have such pads: as many at both ends, or one more at the end for `same`. */
+static bool fits(tr_onnx_window *w, const int64_t pads[4])
+{
+    bool all = true;
+    for (int i = 0; i < 2; i++) {
+        const int64_t span = w->dilation[i] * (w->kernel[i] - 1);
+        w->padding[i] = pads[i];
+        w->same[i] =
+            w->stride[i] == 1 && span % 2 == 1 && pads[i] == span / 2 && pads[2 + i] == pads[i] + 1;
+        all = all && (w->same[i] || pads[i] == pads[2 + i]);
+    }
+    return all;
+}
+
+bool tr_onnx_window_of(tr_onnx_reader *r, const tr_onnx_step *s, int *x, const int64_t padded[4],
+                       bool zeros, tr_onnx_window *w)
 {
     int64_t pads[4];
-    bool good = x->layout == TR_LAYOUT_CHANNELS_LAST &&
+    tr_shape of = tr_onnx_shape(r, *x);
+    bool good = of.layout == TR_LAYOUT_CHANNELS_LAST &&
                 pair(s, "kernel_shape", 0, w->kernel[0] ? 0 : 1, pads) &&
                 pair(s, "strides", 1, 1, w->stride) && pair(s, "dilations", 1, 1, w->dilation);
     for (int i = 0; i < 2 && good; i++) {
         if (w->kernel[i] == 0) w->kernel[i] = pads[i];
         good = w->kernel[i] >= 1 && w->kernel[i] <= WIDEST;
     }
-    good = good && pads_of(s, x, w, pads);
+    good = good && pads_of(s, &of, w, pads);
     for (int i = 0; i < 4 && good; i++) {
         good = pads[i] >= 0 && pads[i] <= WIDEST && padded[i] >= 0 && padded[i] <= WIDEST;
         pads[i] += good ? padded[i] : 0;
@@ -105,27 +128,42 @@ bool tr_onnx_window_of(tr_onnx_reader *r, const tr_onnx_step *s, const tr_shape 
         tr_onnx_refuse(r, s, "windows other than over the two dimensions of an image");
         return false;
     }
-    for (int i = 0; i < 2; i++) {
-        if (pads[i] != pads[2 + i]) {
+    if (!fits(w, pads)) {
+        if (!zeros) {
             tr_onnx_refuse(r, s, "pads (%lld, %lld, %lld, %lld) differ at the two ends",
                            (long long)pads[0], (long long)pads[1], (long long)pads[2],
                            (long long)pads[3]);
             return false;
         }
-        w->padding[i] = pads[i];
+        if (!tr_onnx_make_pad(r, s, pads, *x, x)) return false;
+        of = tr_onnx_shape(r, *x);
+        for (int i = 0; i < 2; i++) w->padding[i] = w->same[i] = 0;
     }
-    if (tr_onnx_get_int(s, "ceil_mode", 0) != 0) w->ceil = is_more(w, x, 0) || is_more(w, x, 1);
+    if (tr_onnx_get_int(s, "ceil_mode", 0) != 0) w->ceil = is_more(w, &of, 0) || is_more(w, &of, 1);
     return true;
+}
+
+const char *tr_onnx_padding_text(const tr_onnx_window *w, char text[TR_ONNX_PADDING])
+{
+    char side[2][TR_ONNX_PADDING / 2 - 4];
+    for (int i = 0; i < 2; i++)
+        if (w->same[i])
+            snprintf(side[i], sizeof side[i], "same");
+        else
+            snprintf(side[i], sizeof side[i], "%lld", (long long)w->padding[i]);
+    snprintf(text, TR_ONNX_PADDING, "[%s, %s]", side[0], side[1]);
+    return text;
 }
 
 static const char *make_window(tr_onnx_reader *r, const tr_onnx_step *s, const char *type, int x,
                                const tr_onnx_window *w, const char *more, int *value)
 {
+    char padding[TR_ONNX_PADDING];
     return tr_onnx_make(r, s, type, -1, 1, &x, value,
-                        "{kernel: [%lld, %lld], stride: [%lld, %lld], padding: [%lld, %lld]%s}",
+                        "{kernel: [%lld, %lld], stride: [%lld, %lld], padding: %s%s%s}",
                         (long long)w->kernel[0], (long long)w->kernel[1], (long long)w->stride[0],
-                        (long long)w->stride[1], (long long)w->padding[0], (long long)w->padding[1],
-                        more);
+                        (long long)w->stride[1], tr_onnx_padding_text(w, padding),
+                        w->ceil ? ", ceil_mode: true" : "", more);
 }
 
 static bool is_dense(tr_onnx_reader *r, const tr_onnx_step *s, const tr_onnx_window *w)
@@ -143,10 +181,8 @@ static void read_max(tr_onnx_reader *r, const tr_onnx_step *s)
     tr_onnx_window w = {.ceil = false};
     int x, value;
     if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
-    const tr_shape of = tr_onnx_shape(r, x);
-    if (!tr_onnx_window_of(r, s, &of, none, &w) || !is_dense(r, s, &w)) return;
-    if (make_window(r, s, "maxpool2d", x, &w, w.ceil ? ", ceil: true" : "", &value))
-        tr_onnx_give(r, s, value);
+    if (!tr_onnx_window_of(r, s, &x, none, false, &w) || !is_dense(r, s, &w)) return;
+    if (make_window(r, s, "maxpool2d", x, &w, "", &value)) tr_onnx_give(r, s, value);
 }
 
 /* Windows of one pixel are none. */
@@ -157,41 +193,49 @@ static bool does_nothing(const tr_onnx_window *w)
     return true;
 }
 
+static bool has_pads(const tr_onnx_window *w)
+{
+    bool any = false;
+    for (int i = 0; i < 2; i++) any = any || w->padding[i] > 0 || w->same[i];
+    return any;
+}
+
+/* Zeros from before count as the image's pixels do; the node's own as it says. */
 static void read_average(tr_onnx_reader *r, const tr_onnx_step *s)
 {
-    tr_onnx_window own = {.ceil = false}, w = {.ceil = false};
     static const int64_t none[4] = {0};
+    const bool counts = tr_onnx_get_int(s, "count_include_pad", 0) != 0;
+    tr_onnx_window w = {.ceil = false};
     int64_t padding[4];
     int x, value;
+    bool leaves_out = false;
     if (!tr_onnx_operand(r, s, 0, &x, padding)) return;
-    const tr_shape of = tr_onnx_shape(r, x);
-    if (!tr_onnx_window_of(r, s, &of, none, &own) || !tr_onnx_window_of(r, s, &of, padding, &w) ||
+    if (!counts) {
+        tr_onnx_window own = {.ceil = false};
+        if (!tr_onnx_window_of(r, s, &x, none, false, &own)) return;
+        leaves_out = has_pads(&own);
+    }
+    if (leaves_out && !tr_onnx_operand(r, s, 0, &x, NULL)) return;
+    if (!tr_onnx_window_of(r, s, &x, leaves_out ? none : padding, !leaves_out, &w) ||
         !is_dense(r, s, &w))
         return;
-    const bool counts = tr_onnx_get_int(s, "count_include_pad", 0) != 0,
-               pads = own.padding[0] > 0 || own.padding[1] > 0,
-               before = padding[0] > 0 || padding[1] > 0;
-    if (w.ceil || (pads && before && !counts)) {
-        tr_onnx_refuse(r, s, "averages over windows that are counted in two ways");
-        return;
-    }
+    const char *more = leaves_out ? ", count_include_pad: false" : "";
     if (does_nothing(&w))
-        tr_onnx_pass(r, s, 0);
-    else if (make_window(r, s, "avgpool2d", x, &w,
-                         pads && !counts ? ", count_include_pad: false" : "", &value))
+        tr_onnx_give(r, s, x);
+    else if (make_window(r, s, "avgpool2d", x, &w, more, &value))
         tr_onnx_give(r, s, value);
 }
 
 /* One window over all of an image; with `flat` the features that are left. */
-static void make_global(tr_onnx_reader *r, const tr_onnx_step *s, bool flat)
+static void make_global(tr_onnx_reader *r, const tr_onnx_step *s, const char *type, bool flat)
 {
     int x, value;
     if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
     if (tr_onnx_shape(r, x).layout != TR_LAYOUT_CHANNELS_LAST) {
-        tr_onnx_refuse(r, s, "an average of what is no image");
+        tr_onnx_refuse(r, s, "pooling of what is no image");
         return;
     }
-    if (!tr_onnx_make(r, s, "global_avgpool", -1, 1, &x, &value, NULL)) return;
+    if (!tr_onnx_make(r, s, type, -1, 1, &x, &value, NULL)) return;
     x = value;
     if (flat && !tr_onnx_make(r, s, "flatten", -1, 1, &x, &value, NULL)) return;
     tr_onnx_give(r, s, value);
@@ -199,19 +243,12 @@ static void make_global(tr_onnx_reader *r, const tr_onnx_step *s, bool flat)
 
 static void read_global(tr_onnx_reader *r, const tr_onnx_step *s)
 {
-    make_global(r, s, false);
+    make_global(r, s, "global_avgpool", false);
 }
 
 static void read_global_max(tr_onnx_reader *r, const tr_onnx_step *s)
 {
-    int x, value;
-    if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
-    const tr_shape of = tr_onnx_shape(r, x);
-    const tr_onnx_window w = {.kernel = {of.dims[1], of.dims[2]}, .stride = {1, 1}};
-    if (of.layout != TR_LAYOUT_CHANNELS_LAST || w.kernel[0] > WIDEST || w.kernel[1] > WIDEST)
-        tr_onnx_refuse(r, s, "a maximum of what is no image");
-    else if (make_window(r, s, "maxpool2d", x, &w, "", &value))
-        tr_onnx_give(r, s, value);
+    make_global(r, s, "global_maxpool", false);
 }
 
 bool tr_onnx_are_sides(const int64_t axes[2])
@@ -227,7 +264,7 @@ static void read_mean(tr_onnx_reader *r, const tr_onnx_step *s)
     int64_t axes[2];
     const int n = tr_onnx_numbers(r, s, 1, "axes", 2, axes);
     if (n == 2 && tr_onnx_are_sides(axes))
-        make_global(r, s, tr_onnx_get_int(s, "keepdims", 1) == 0);
+        make_global(r, s, "global_avgpool", tr_onnx_get_int(s, "keepdims", 1) == 0);
     else
         tr_onnx_refuse(r, s, "only the mean over an image's height and width is a layer");
 }

@@ -1,4 +1,4 @@
-/* linear and conv2d: Gemm, MatMul, Conv. */
+/* linear, conv2d and conv_transpose2d: Gemm, MatMul, Conv, ConvTranspose. */
 #include "optimize/onnx/ops/ops.h"
 
 /* Gemm takes matrices; rows of features go through MatMul, whose second operand is in x out. */
@@ -30,13 +30,36 @@ static void write_conv2d(tr_onnx_writer *w, const tr_layer *l, const char *const
     tr_onnx_ints(w, n, "kernel_shape", 2, a->kernel);
     tr_onnx_ints(w, n, "strides", 2, a->stride);
     tr_onnx_ints(w, n, "pads", 4,
+                 (const int64_t[]){a->padding[0], a->padding[1], a->padding[0] + a->extra[0],
+                                   a->padding[1] + a->extra[1]});
+    tr_onnx_ints(w, n, "dilations", 2, a->dilation);
+    tr_onnx_int(w, n, "group", a->groups);
+}
+
+static void write_conv_transpose2d(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
+                                   const char *out)
+{
+    const tr_conv2d_attrs *a = l->attrs;
+    const char *operands[] = {in[0], tr_onnx_param(w, 0), a->bias ? tr_onnx_param(w, 1) : NULL};
+    int64_t more[2];
+    for (int i = 0; i < 2; i++) /* what the formula of sizes leaves */
+        more[i] = l->output.dims[1 + i] - (l->inputs[0].dims[1 + i] - 1) * a->stride[i] -
+                  a->dilation[i] * (a->kernel[i] - 1) - 1 + 2 * a->padding[i];
+    tr_onnx_node *n = tr_onnx_add(w, "ConvTranspose", NULL, a->bias ? 3 : 2, operands, out, NULL);
+    tr_onnx_ints(w, n, "kernel_shape", 2, a->kernel);
+    tr_onnx_ints(w, n, "strides", 2, a->stride);
+    tr_onnx_ints(w, n, "pads", 4,
                  (const int64_t[]){a->padding[0], a->padding[1], a->padding[0], a->padding[1]});
+    tr_onnx_ints(w, n, "output_padding", 2, more);
     tr_onnx_ints(w, n, "dilations", 2, a->dilation);
     tr_onnx_int(w, n, "group", a->groups);
 }
 
 static const tr_onnx_layer layers[] = {
-    {.layer = "linear", .write = write_linear}, {.layer = "conv2d", .write = write_conv2d}, {0}};
+    {.layer = "linear", .write = write_linear},
+    {.layer = "conv2d", .write = write_conv2d},
+    {.layer = "conv_transpose2d", .write = write_conv_transpose2d},
+    {0}};
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
@@ -183,7 +206,7 @@ static void read_conv(tr_onnx_reader *r, const tr_onnx_step *s)
     tr_onnx_window w = {.ceil = false};
     int64_t padding[4];
     int x, value;
-    char tied[96] = "";
+    char tied[96] = "", text[TR_ONNX_PADDING];
     if (!tr_onnx_operand(r, s, 0, &x, padding)) return;
     const tr_shape of = tr_onnx_shape(r, x);
     if (!weight || !weight->f || weight->ndim != 4 || (s->nin > 2 && s->in[2] >= 0 && !bias) ||
@@ -197,7 +220,7 @@ static void read_conv(tr_onnx_reader *r, const tr_onnx_step *s)
     }
     w.kernel[0] = weight->dims[2];
     w.kernel[1] = weight->dims[3];
-    if (!tr_onnx_window_of(r, s, &of, padding, &w)) return;
+    if (!tr_onnx_window_of(r, s, &x, padding, true, &w)) return;
     const char *of_layer = tr_onnx_filled(r, weight, false);
     if (of_layer)
         snprintf(tied, sizeof tied, ", weight_of: \"%s\"", of_layer);
@@ -205,20 +228,66 @@ static void read_conv(tr_onnx_reader *r, const tr_onnx_step *s)
         snprintf(tied, sizeof tied, "%s", tr_onnx_stored(weight));
     const char *name = tr_onnx_make(
         r, s, "conv2d", s->in[1], 1, &x, &value,
-        "{out: %lld, kernel: [%lld, %lld], stride: [%lld, %lld], padding: [%lld, %lld], dilation: "
+        "{out: %lld, kernel: [%lld, %lld], stride: [%lld, %lld], padding: %s, dilation: "
         "[%lld, %lld], groups: %lld, bias: %s%s}",
         (long long)weight->dims[0], (long long)w.kernel[0], (long long)w.kernel[1],
-        (long long)w.stride[0], (long long)w.stride[1], (long long)w.padding[0],
-        (long long)w.padding[1], (long long)w.dilation[0], (long long)w.dilation[1],
-        (long long)groups, bias ? "true" : "false", tied);
+        (long long)w.stride[0], (long long)w.stride[1], tr_onnx_padding_text(&w, text),
+        (long long)w.dilation[0], (long long)w.dilation[1], (long long)groups,
+        bias ? "true" : "false", tied);
     if (!name) return;
     if (!of_layer) tr_onnx_fill_weight(r, name, weight, false);
     if (bias) tr_onnx_fill_const(r, name, "bias", bias, false);
     tr_onnx_give(r, s, value);
 }
 
-static const tr_onnx_operator operators[] = {
-    {"Gemm", read_gemm}, {"MatMul", read_matmul}, {"Conv", read_conv}, {NULL, NULL}};
+static void read_conv_transpose(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    static const int64_t none[4] = {0};
+    const tr_onnx_const *weight = tr_onnx_const_in(r, s, 1), *bias = tr_onnx_const_in(r, s, 2);
+    const int64_t groups = tr_onnx_get_int(s, "group", 1);
+    tr_onnx_window w = {.ceil = false};
+    int64_t more[2] = {0};
+    int x, value;
+    if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
+    const tr_shape of = tr_onnx_shape(r, x);
+    const int n = tr_onnx_get_ints(s, "output_padding", 2, more);
+    if (!weight || !weight->f || weight->ndim != 4 || (s->nin > 2 && s->in[2] >= 0 && !bias) ||
+        of.layout != TR_LAYOUT_CHANNELS_LAST || groups < 1 || weight->dims[0] != of.dims[0] ||
+        of.dims[0] % groups != 0 || weight->dims[1] > INT32_MAX / groups || (n >= 0 && n != 2) ||
+        tr_onnx_get(s, "output_shape") || !tr_onnx_is(s, "auto_pad", "NOTSET", true) ||
+        (bias && (!bias->f || bias->count != (size_t)(weight->dims[1] * groups)))) {
+        tr_onnx_refuse(r, s,
+                       "only an image with constant weights (in, out / group, height, width) "
+                       "and pads is a layer");
+        return;
+    }
+    w.kernel[0] = weight->dims[2];
+    w.kernel[1] = weight->dims[3];
+    if (!tr_onnx_window_of(r, s, &x, none, false, &w)) return;
+    if (w.same[0] || w.same[1] || more[0] < 0 || more[0] >= w.stride[0] || more[1] < 0 ||
+        more[1] >= w.stride[1]) {
+        tr_onnx_refuse(r, s, "pads that differ at the two ends, or output_padding of a stride");
+        return;
+    }
+    const char *name = tr_onnx_make(
+        r, s, "conv_transpose2d", s->in[1], 1, &x, &value,
+        "{out: %lld, kernel: [%lld, %lld], stride: [%lld, %lld], padding: [%lld, %lld], "
+        "output_padding: [%lld, %lld], dilation: [%lld, %lld], groups: %lld, bias: %s}",
+        (long long)(weight->dims[1] * groups), (long long)w.kernel[0], (long long)w.kernel[1],
+        (long long)w.stride[0], (long long)w.stride[1], (long long)w.padding[0],
+        (long long)w.padding[1], (long long)more[0], (long long)more[1], (long long)w.dilation[0],
+        (long long)w.dilation[1], (long long)groups, bias ? "true" : "false");
+    if (!name) return;
+    tr_onnx_fill_const(r, name, "weight", weight, false);
+    if (bias) tr_onnx_fill_const(r, name, "bias", bias, false);
+    tr_onnx_give(r, s, value);
+}
+
+static const tr_onnx_operator operators[] = {{"Gemm", read_gemm},
+                                             {"MatMul", read_matmul},
+                                             {"Conv", read_conv},
+                                             {"ConvTranspose", read_conv_transpose},
+                                             {NULL, NULL}};
 
 static const tr_onnx_pattern patterns[] = {{"Add", match_linear, read_linear}, {NULL, NULL, NULL}};
 

@@ -1,5 +1,5 @@
-/* What moves or picks elements: flatten, concat, embedding; dropout, which does nothing when a model is
- * evaluated. */
+/* What moves or picks elements: flatten, reshape, permute, concat, embedding; dropout and drop_path, which do
+ * nothing when a model is evaluated. */
 #include "optimize/onnx/ops/ops.h"
 
 /* Shapes are channels first in both, so the order of features is the same. */
@@ -8,6 +8,24 @@ static void write_flatten(tr_onnx_writer *w, const tr_layer *l, const char *cons
 {
     (void)l;
     tr_onnx_int(w, tr_onnx_add(w, "Flatten", NULL, TR_NAMES(in[0]), out, NULL), "axis", 1);
+}
+
+/* 0 keeps what is there: the batch. */
+static void write_reshape(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
+                          const char *out)
+{
+    int64_t dims[TR_MAX_DIMS] = {0};
+    for (int i = 0; i < l->output.ndim; i++) dims[1 + i] = l->output.dims[i];
+    const char *shape = tr_onnx_int64s(w, "shape", (size_t)l->output.ndim + 1, dims);
+    tr_onnx_add(w, "Reshape", NULL, TR_NAMES(in[0], shape), out, NULL);
+}
+
+static void write_permute(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
+                          const char *out)
+{
+    const tr_permute_attrs *a = l->attrs;
+    tr_onnx_ints(w, tr_onnx_add(w, "Transpose", NULL, TR_NAMES(in[0]), out, NULL), "perm",
+                 (size_t)l->output.ndim + 1, a->dims);
 }
 
 static void write_concat(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
@@ -32,11 +50,11 @@ static void write_dropout(tr_onnx_writer *w, const tr_layer *l, const char *cons
     tr_onnx_add(w, "Identity", NULL, TR_NAMES(in[0]), out, NULL);
 }
 
-static const tr_onnx_layer layers[] = {{.layer = "flatten", .write = write_flatten},
-                                       {.layer = "concat", .write = write_concat},
-                                       {.layer = "embedding", .write = write_embedding},
-                                       {.layer = "dropout", .write = write_dropout},
-                                       {0}};
+static const tr_onnx_layer layers[] = {
+    {.layer = "flatten", .write = write_flatten},     {.layer = "reshape", .write = write_reshape},
+    {.layer = "permute", .write = write_permute},     {.layer = "concat", .write = write_concat},
+    {.layer = "embedding", .write = write_embedding}, {.layer = "dropout", .write = write_dropout},
+    {.layer = "drop_path", .write = write_dropout},   {0}};
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
@@ -101,12 +119,36 @@ static void read_flatten(tr_onnx_reader *r, const tr_onnx_step *s)
         tr_onnx_refuse(r, s, "axis %lld: only a sample as one row is a layer", (long long)axis);
 }
 
-/* To the same shape, or to one row. -1 is what is left, 0 what was there; the first is the batch. */
+/* -1 is what is left, 0 what was there; the first is the batch, which stays. */
+static bool sample_dims(const tr_shape *of, const int64_t *to, int n, char *text, size_t size)
+{
+    int64_t count = 1, all = 1;
+    int open = -1, used = 0;
+    for (int d = 0; d < of->ndim; d++) count *= of->dims[d];
+    if (n < 2 || n > TR_MAX_DIMS || (to[0] != 0 && to[0] != -1 && to[0] != TR_ONNX_BATCH))
+        return false;
+    for (int d = 1; d < n; d++) {
+        const int64_t dim = to[d] == 0 && d <= of->ndim ? of->dims[d - 1] : to[d];
+        if (dim == -1 && open < 0)
+            open = d;
+        else if (dim < 1 || dim > count)
+            return false;
+        else
+            all *= dim;
+        used +=
+            snprintf(text + used, size - (size_t)used, "%s%lld", d > 1 ? ", " : "", (long long)dim);
+        if (all > count) return false;
+    }
+    return open >= 0 ? to[0] != -1 && count % all == 0 : count == all;
+}
+
+/* To the same shape, to one row, or another one. */
 static void read_reshape(tr_onnx_reader *r, const tr_onnx_step *s)
 {
     int64_t to[TR_ONNX_RANK], count = 1;
     const int n = tr_onnx_numbers(r, s, 1, "shape", TR_ONNX_RANK, to);
-    int x;
+    char dims[TR_MAX_DIMS * 24];
+    int x, value;
     if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
     const tr_shape of = tr_onnx_shape(r, x);
     bool same = n == of.ndim + 1;
@@ -117,8 +159,10 @@ static void read_reshape(tr_onnx_reader *r, const tr_onnx_step *s)
         tr_onnx_give(r, s, x);
     else if (n == 2 && (to[1] == -1 || to[1] == count))
         make_flat(r, s, x);
-    else
-        tr_onnx_refuse(r, s, "only to one row of features a sample");
+    else if (!sample_dims(&of, to, n, dims, sizeof dims))
+        tr_onnx_refuse(r, s, "samples of another batch, or of too many dimensions");
+    else if (tr_onnx_make(r, s, "reshape", -1, 1, &x, &value, "{dims: [%s]}", dims))
+        tr_onnx_give(r, s, value);
 }
 
 /* (channels, 1, 1) to features. */
@@ -140,13 +184,28 @@ static void read_transpose(tr_onnx_reader *r, const tr_onnx_step *s)
 {
     int64_t perm[TR_ONNX_RANK];
     const int n = tr_onnx_get_ints(s, "perm", TR_ONNX_RANK, perm);
-    int at = 0, x;
+    char dims[TR_MAX_DIMS * 24];
+    int at = 0, used = 0, x, value;
     if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
     while (at < n && n <= TR_ONNX_RANK && perm[at] == at) at++;
-    if (at == n)
+    if (at == n) {
         tr_onnx_pass(r, s, 0);
-    else
-        tr_onnx_refuse(r, s, "dimensions in another order");
+        return;
+    }
+    if (n != tr_onnx_shape(r, x).ndim + 1 || perm[0] != 0) {
+        tr_onnx_refuse(r, s, "samples change places with other dimensions");
+        return;
+    }
+    for (int i = 1; i < n; i++) {
+        if (perm[i] < 1 || perm[i] >= n) {
+            tr_onnx_refuse(r, s, "dimension %lld of %d", (long long)perm[i], n);
+            return;
+        }
+        used += snprintf(dims + used, sizeof dims - (size_t)used, "%s%lld", i > 1 ? ", " : "",
+                         (long long)perm[i]);
+    }
+    if (tr_onnx_make(r, s, "permute", -1, 1, &x, &value, "{dims: [%s]}", dims))
+        tr_onnx_give(r, s, value);
 }
 
 /* More pieces than a layer takes go by pieces of pieces. */
@@ -196,38 +255,11 @@ static void read_gather(tr_onnx_reader *r, const tr_onnx_step *s)
     if (name) tr_onnx_give(r, s, value);
 }
 
-/* Zeros around an image, which the convolution or average behind it puts there. */
-static void read_pad(tr_onnx_reader *r, const tr_onnx_step *s)
-{
-    int64_t pads[TR_ONNX_RANK], before[4];
-    double number = tr_onnx_get_real(s, "value", 0);
-    const int n = tr_onnx_numbers(r, s, 1, "pads", TR_ONNX_RANK, pads);
-    int x;
-    if (!tr_onnx_operand(r, s, 0, &x, before)) return;
-    if (s->nin > 2 && s->in[2] >= 0 && !tr_onnx_scalar_of(r, s->in[2], &number)) number = 1;
-    bool good = n == 8 && number == 0 && tr_onnx_is(s, "mode", "constant", true) &&
-                (s->nin < 4 || s->in[3] < 0) && pads[0] == 0 && pads[1] == 0 && pads[4] == 0 &&
-                pads[5] == 0 && tr_onnx_shape(r, x).layout == TR_LAYOUT_CHANNELS_LAST;
-    for (int i = 0; i < 8 && good; i++) good = pads[i] >= 0 && pads[i] <= INT16_MAX;
-    if (!good || s->nout != 1 || s->out[0] < 0) {
-        tr_onnx_refuse(r, s, "only zeros around an image");
-        return;
-    }
-    tr_onnx_pass(r, s, 0);
-    const int64_t more[4] = {pads[2], pads[3], pads[6], pads[7]};
-    for (int i = 0; i < 4; i++) r->values[s->out[0]].padding[i] = before[i] + more[i];
-}
-
-static const tr_onnx_operator operators[] = {{"Identity", read_same},
-                                             {"Dropout", read_dropout},
-                                             {"Cast", read_cast},
-                                             {"Flatten", read_flatten},
-                                             {"Reshape", read_reshape},
-                                             {"Squeeze", read_squeeze},
-                                             {"Concat", read_concat},
-                                             {"Transpose", read_transpose},
-                                             {"Gather", read_gather},
-                                             {"Pad", read_pad},
-                                             {NULL, NULL}};
+static const tr_onnx_operator operators[] = {
+    {"Identity", read_same},   {"Dropout", read_dropout},
+    {"Cast", read_cast},       {"Flatten", read_flatten},
+    {"Reshape", read_reshape}, {"Squeeze", read_squeeze},
+    {"Concat", read_concat},   {"Transpose", read_transpose},
+    {"Gather", read_gather},   {NULL, NULL}};
 
 const tr_onnx_family tr_onnx_shapes = {.layers = layers, .operators = operators};

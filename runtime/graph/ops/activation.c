@@ -58,8 +58,8 @@ static void gradient_by_input(tr_builder *b, const tr_op *op)
 ACTIVATION(relu, TR_ACT_RELU, true, "`max(x, 0)`.", .gradient = gradient_by_output,
            .nonnegative = true, .commutes = TR_COMMUTES_POSITIVE);
 ACTIVATION(gelu, TR_ACT_GELU, false, "`x * Phi(x)` with the normal distribution's Phi.",
-           .gradient = gradient_by_input, .fields = gelu_fields, .attrs_size = sizeof(gelu_attrs),
-           .finish = finish_gelu);
+           .gradient = gradient_by_input, .example = "gelu: {approximate: tanh}",
+           .fields = gelu_fields, .attrs_size = sizeof(gelu_attrs), .finish = finish_gelu);
 ACTIVATION(silu, TR_ACT_SILU, false, "`x * sigmoid(x)`.", .gradient = gradient_by_input);
 ACTIVATION(sigmoid, TR_ACT_SIGMOID, false, "`1 / (1 + exp(-x))`.", .gradient = gradient_by_output,
            .nonnegative = true);

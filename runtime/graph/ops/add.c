@@ -28,6 +28,7 @@ static double flops(const tr_graph *g, const tr_op *op)
 
 const tr_op_def tr_def_add = {
     .name = "add",
+    .example = "add: {from: [left, right]}",
     .doc = "Sum of the layers named in `from`, which must have equal shapes.",
     .min_in = 2,
     .max_in = TR_MAX_IN,

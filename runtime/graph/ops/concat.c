@@ -95,6 +95,7 @@ static tr_channels channels(const tr_layer *l)
 
 const tr_op_def tr_def_concat = {
     .name = "concat",
+    .example = "concat: {from: [left, right]}",
     .doc = "The layers named in `from`, one behind the other along `axis`; their other dimensions "
            "must be equal.",
     .fields = fields,
@@ -103,6 +104,7 @@ const tr_op_def tr_def_concat = {
     .max_in = TR_MAX_IN,
     .infer = infer,
     .gradient = gradient,
+    .steps = &tr_def_concat_int8,
     .share = TR_SHARE_PARTS,
     .view = nothing_to_copy,
     .pitched = {.in = ~0u, .out = true},

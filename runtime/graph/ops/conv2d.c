@@ -13,8 +13,7 @@ static const tr_field fields[] = {
             "one size, or [height, width]"),
     TR_INTS("stride", offsetof(attrs, stride), "1", 1, INT16_MAX, "pixels",
             "one step, or [height, width]"),
-    TR_INTS("padding", offsetof(attrs, padding), "0", 0, INT16_MAX, "pixels",
-            "zeros added on both sides, or [height, width]"),
+    TR_PADDING_FIELD(offsetof(attrs, padding), "zeros added on both sides"),
     TR_INTS("dilation", offsetof(attrs, dilation), "1", 1, INT16_MAX, "pixels",
             "distance of the kernel's points; 1 = dense"),
     TR_INT("groups", offsetof(attrs, a.groups), "1", 1, INT32_MAX, NULL,
@@ -26,15 +25,25 @@ static const tr_field fields[] = {
 
 enum { RESIDUAL = 3 }; /* operand place (ops.h) */
 
+static tr_window window_of(tr_conv2d_attrs *a)
+{
+    return (tr_window){.kernel = a->kernel,
+                       .stride = a->stride,
+                       .dilation = a->dilation,
+                       .padding = a->padding,
+                       .extra = a->extra};
+}
+
 static tr_status finish(const tr_maker *mk, const tr_layer *l, void *at)
 {
     attrs *a = at;
+    const tr_window w = window_of(&a->a);
     tr_status st = TR_OK;
     a->init = (int)tr_layer_init(mk, a->init);
     TR_TRY(tr_layer_pair(l, "kernel", &a->kernel, a->a.kernel));
     TR_TRY(tr_layer_pair(l, "stride", &a->stride, a->a.stride));
-    TR_TRY(tr_layer_pair(l, "padding", &a->padding, a->a.padding));
     TR_TRY(tr_layer_pair(l, "dilation", &a->dilation, a->a.dilation));
+    TR_TRY(tr_layer_padding(l, &a->padding, &w));
     if (a->a.out % a->a.groups != 0)
         st = tr_layer_fail(l, TR_SHAPE, "out %lld is not a multiple of groups %lld",
                            (long long)a->a.out, (long long)a->a.groups);
@@ -44,7 +53,8 @@ out:
 
 static tr_status infer(tr_maker *mk, tr_layer *l)
 {
-    const attrs *a = l->attrs;
+    attrs *a = l->attrs;
+    const tr_window w = window_of(&a->a);
     tr_status st = TR_OK;
     TR_TRY(tr_layer_image(l));
     int64_t in = l->inputs[0].dims[0];
@@ -56,8 +66,7 @@ static tr_status infer(tr_maker *mk, tr_layer *l)
         goto out;
     }
     l->output = (tr_shape){.ndim = 3, .dims = {a->a.out}, .layout = TR_LAYOUT_CHANNELS_LAST};
-    for (int axis = 0; axis < 2; axis++)
-        TR_TRY(tr_layer_window(l, axis, a->a.kernel, a->a.stride, a->a.padding, a->a.dilation));
+    for (int axis = 0; axis < 2; axis++) TR_TRY(tr_layer_window(l, axis, &w));
     const tr_shape weight = {.ndim = 4,
                              .dims = {a->a.out, in / a->a.groups, a->a.kernel[0], a->a.kernel[1]}};
     TR_TRY(tr_layer_weight_bias(mk, l, &weight, (tr_init_kind)a->init, a->a.bias));
@@ -77,12 +86,14 @@ static void product(const tr_layer *l, tr_product *out)
     for (int i = 0; i < 2; i++) {
         out->stride[i] = a->stride[i];
         out->padding[i] = a->padding[i];
+        out->extra[i] = a->extra[i];
         out->dilation[i] = a->dilation[i];
     }
 }
 
 const tr_op_def tr_def_conv2d = {
     .name = "conv2d",
+    .example = "conv2d: {out: 64, kernel: 3, stride: 2, padding: 1, bias: false}",
     .doc = "2-D convolution. Parameters: weight (out, in / groups, height, width), bias (out).",
     .fields = fields,
     .attrs_size = sizeof(attrs),
@@ -99,6 +110,7 @@ const tr_op_def tr_def_conv2d = {
     .acts_train = TR_ACT_IS(TR_ACT_RELU),
     .residual = RESIDUAL,
     .int8 = &tr_def_conv2d_int8,
+    .int8_groups = &tr_def_conv2d_int8_groups,
     .residual_infer = true,
     .channels = TR_CHANNELS_PRODUCT,
     .product = product,

@@ -35,6 +35,7 @@ static void gradient(tr_builder *b, const tr_op *op)
 
 const tr_op_def tr_def_embedding = {
     .name = "embedding",
+    .example = "embedding: {num: 50, dim: 16, from: words}",
     .doc = "(positions) to (positions, dim): row `x` of a table for each whole number `x` of the "
            "sample. It reads one of the model's inputs, which no layer of another type then may "
            "read; the input's elements must be whole numbers from 0 to `num` - 1, and "

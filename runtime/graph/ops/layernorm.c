@@ -1,4 +1,5 @@
-/* Layer normalization over the last dimension (Ba, Kiros and Hinton 2016). */
+/* Layer normalization over the last dimension (Ba, Kiros and Hinton 2016), of an image over its channels at each
+ * place, which lie innermost. */
 #include "runtime/graph/ops/registry.h"
 
 static const tr_field fields[] = {
@@ -10,9 +11,10 @@ static const tr_field fields[] = {
 static tr_status infer(tr_maker *mk, tr_layer *l)
 {
     tr_status st = TR_OK;
-    TR_TRY(tr_layer_rank(l, 1, 2, "(features) or (rows, features)"));
     l->output = l->inputs[0];
-    int64_t d = l->output.dims[l->output.ndim - 1];
+    if (l->output.layout != TR_LAYOUT_CHANNELS_LAST)
+        TR_TRY(tr_layer_rank(l, 1, 2, "(features), (rows, features) or an image"));
+    const int64_t d = tr_shape_channels(&l->output);
     TR_TRY(tr_layer_param(
         mk, l, &(tr_param_decl){.name = "weight", .ndim = 1, .dims = {d}, .init = TR_INIT_ONES}));
     TR_TRY(tr_layer_param(
@@ -25,8 +27,7 @@ static int forward(tr_builder *b, const tr_layer *l)
 {
     int y = tr_build_output(b, l);
     const tr_tensor *t = tr_build_tensor(b, y);
-    int64_t dims[2] = {1, 2};
-    for (int i = 0; i + 1 < t->ndim; i++) dims[0] *= t->dims[i];
+    const int64_t dims[2] = {(int64_t)t->count / tr_shape_channels(&l->output), 2};
     int stats = tr_build_new(b, l->name, "stats", TR_F32, 2, dims);
     tr_build_forward(
         b, &tr_def_layernorm, l,
@@ -53,7 +54,9 @@ static double flops(const tr_graph *g, const tr_op *op)
 
 const tr_op_def tr_def_layernorm = {
     .name = "layernorm",
-    .doc = "Layer normalization over the last dimension. Parameters: weight, bias (features).",
+    .doc =
+        "Layer normalization over the last dimension, of an image over its channels at each place "
+        "(torchvision's LayerNorm2d). Parameters: weight, bias (features, channels).",
     .fields = fields,
     .attrs_size = sizeof(tr_layernorm_attrs),
     .learned = true,

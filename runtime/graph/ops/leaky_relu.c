@@ -17,6 +17,7 @@ static void gradient(tr_builder *b, const tr_op *op)
 
 const tr_op_def tr_def_leaky_relu = {
     .name = "leaky_relu",
+    .example = "leaky_relu: {negative_slope: 0.1}",
     .doc = "`x` where `x > 0`, else `negative_slope * x`.",
     .fields = fields,
     .attrs_size = sizeof(tr_leaky_relu_attrs),

@@ -42,6 +42,7 @@ static void gradient(tr_builder *b, const tr_op *op)
 
 const tr_op_def tr_def_linear = {
     .name = "linear",
+    .example = "linear: {out: 10}",
     .doc =
         "Fully connected: `y = x W^T + b` over the last dimension. Parameters: weight (out, in), "
         "bias (out).",

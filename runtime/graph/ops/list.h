@@ -13,8 +13,14 @@
     X(conv2d, conv2d)                                                                              \
     X(conv2d_grad_input, conv2d_grad_input)                                                        \
     X(conv2d_grad_weight, conv2d_grad_weight)                                                      \
+    X(conv_transpose2d, conv2d_grad_input)                                                         \
+    X(conv_transpose2d_grad_input, conv2d)                                                         \
+    X(conv_transpose2d_grad_weight, conv2d_grad_weight)                                            \
+    X(channel_bias, bias)                                                                          \
+    X(channel_bias_grad, bias_grad)                                                                \
     X(batchnorm, batchnorm)                                                                        \
     X(batchnorm_stats, batchnorm_stats)                                                            \
+    X(batchnorm_running, batchnorm_running)                                                        \
     X(batchnorm_merge, batchnorm_merge)                                                            \
     X(batchnorm_infer, batchnorm_infer)                                                            \
     X(batchnorm_grad_stats, batchnorm_grad_stats)                                                  \
@@ -36,25 +42,58 @@
     X(leaky_relu_grad, elementwise)                                                                \
     X(fake_quantize, elementwise)                                                                  \
     X(fake_quantize_grad, elementwise)                                                             \
+    X(fake_quantize_learned, quantize_learned)                                                     \
     X(quantize_weight, quantize_weight)                                                            \
+    X(quantize_weight_learned, quantize_learned)                                                   \
+    X(quantize_learned_grad, quantize_learned_grad)                                                \
     X(int8_quantize, quantize)                                                                     \
     X(int8_dequantize, dequantize)                                                                 \
+    X(avgpool2d_int8, pool_int8)                                                                   \
+    X(global_avgpool_int8, pool_int8)                                                              \
+    X(concat_int8, concat_int8)                                                                    \
+    X(dynamic_quantize, dynamic_quantize)                                                          \
+    X(int8_dynamic, dynamic_steps)                                                                 \
+    X(int8_rescale, rescale)                                                                       \
     X(conv2d_int8, product_int8)                                                                   \
+    X(conv2d_int8_groups, product_int8)                                                            \
     X(linear_int8, product_int8)                                                                   \
     X(relu6, elementwise)                                                                          \
     X(relu6_grad, elementwise)                                                                     \
+    X(elu, elementwise)                                                                            \
+    X(elu_grad, elementwise)                                                                       \
+    X(hardswish, elementwise)                                                                      \
+    X(hardswish_grad, elementwise)                                                                 \
+    X(hardsigmoid, elementwise)                                                                    \
+    X(hardsigmoid_grad, elementwise)                                                               \
+    X(softplus, elementwise)                                                                       \
+    X(softplus_grad, elementwise)                                                                  \
+    X(prelu, prelu)                                                                                \
+    X(prelu_grad, prelu_grad)                                                                      \
     X(softmax, softmax)                                                                            \
     X(softmax_grad, softmax_grad)                                                                  \
     X(maxpool2d, maxpool2d)                                                                        \
     X(maxpool2d_grad, maxpool2d_grad)                                                              \
     X(avgpool2d, avgpool2d)                                                                        \
     X(avgpool2d_grad, avgpool2d_grad)                                                              \
+    X(global_maxpool, maxpool2d)                                                                   \
     X(global_avgpool, global_avgpool)                                                              \
     X(global_avgpool_grad, global_avgpool_grad)                                                    \
+    X(adaptive_avgpool2d, resample)                                                                \
+    X(adaptive_avgpool2d_grad, resample)                                                           \
+    X(pad, resample)                                                                               \
+    X(pad_grad, resample)                                                                          \
+    X(upsample, resample)                                                                          \
+    X(upsample_grad, resample)                                                                     \
+    X(reshape, rearrange)                                                                          \
+    X(reshape_grad, rearrange)                                                                     \
+    X(permute, rearrange)                                                                          \
+    X(permute_grad, rearrange)                                                                     \
     X(flatten, flatten)                                                                            \
     X(flatten_grad, flatten)                                                                       \
     X(dropout, dropout)                                                                            \
     X(dropout_grad, dropout)                                                                       \
+    X(drop_path, drop_path)                                                                        \
+    X(drop_path_grad, drop_path)                                                                   \
     X(embedding, embedding)                                                                        \
     X(embedding_grad, embedding_grad)                                                              \
     X(add, add)                                                                                    \

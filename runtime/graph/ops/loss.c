@@ -25,9 +25,10 @@ const tr_op_def tr_def_soft_loss = {.name = "soft_loss", .flops = soft_flops};
 
 const tr_op_def tr_def_feature_loss = {.name = "feature_loss", .flops = flops};
 
-const tr_op_def *const tr_losses[] = {[TR_LOSS_CROSS_ENTROPY] = &tr_def_cross_entropy,
-                                      [TR_LOSS_MSE] = &tr_def_mse,
-                                      [TR_LOSS_BCE] = &tr_def_bce};
+const tr_op_def *const tr_losses[TR_LOSS_FOCAL + 1] = {[TR_LOSS_CROSS_ENTROPY] =
+                                                           &tr_def_cross_entropy,
+                                                       [TR_LOSS_MSE] = &tr_def_mse,
+                                                       [TR_LOSS_BCE] = &tr_def_bce};
 
 const tr_op_def *const tr_taught_losses[] = {
     [TR_TAUGHT_LOGITS] = &tr_def_soft_loss, [TR_TAUGHT_FEATURE] = &tr_def_feature_loss};

@@ -32,6 +32,7 @@ static void gradient(tr_builder *b, const tr_op *op)
 
 const tr_op_def tr_def_mul = {
     .name = "mul",
+    .example = "mul: {from: [left, right]}",
     .doc = "Product of the two layers named in `from`, element by element. The second may also be "
            "(channels, 1, 1): a factor for each channel of an image.",
     .min_in = 2,

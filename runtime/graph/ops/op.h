@@ -38,7 +38,8 @@ typedef struct {
 struct tr_op_def {
     const char *name;
     /* Layers, that is, what a config can name: */
-    const char *doc; /* NULL: not a layer */
+    const char *doc;     /* NULL: not a layer */
+    const char *example; /* as it may stand in model.layers; NULL: its name */
     const tr_field *fields;
     size_t attrs_size;
     int min_in, max_in; /* inputs it takes by `from:` */
@@ -71,10 +72,18 @@ struct tr_op_def {
     /* Its attributes are tr_fake_quantize_attrs, which it rounds in[0] by: the op that makes 8 bits of
      * it, and the one that makes values of these. */
     const tr_op_def *quantize, *dequantize;
-    const tr_op_def *int8; /* the same of 8-bit operands: x, weight, its scales, bias, residual */
+    /* It rounds each row of in[0] by the row's own range (tr_dynamic_attrs): the op that makes 8 bits of it, and the
+     * one that takes the rows' scales into a product of them. */
+    const tr_op_def *by_row, *rescale;
+    /* The same of 8-bit operands: x, weight, its scales, bias, residual; of one group, of several. */
+    const tr_op_def *int8, *int8_groups;
+    /* The same of operands of 8 bits, each with its scale, to 8 bits; what is no product. */
+    const tr_op_def *steps;
     bool
         moves; /* elements of out[0], the only one outside training, are elements of in[0], the same places or the
                    same comparisons' winners: so too of anything that keeps their order */
+    float
+        ceiling; /* out[0] is in[0] where that lies in [0, ceiling], else the nearer end; 0: it is not */
     bool sums;  /* out[0] is the elementwise sum of all operands; any number from two */
     bool masks; /* out[0] is the first operand where the second is above 0, else 0 */
     /* Sets of activations that it can apply to out[0] (tr_op.act), in a graph without a backward
@@ -116,9 +125,20 @@ tr_status tr_layer_rank(const tr_layer *l, int rank_a, int rank_b, const char *t
 tr_status tr_layer_image(const tr_layer *l);
 /* One int or [h, w] into out[2]; none leaves it as it is. */
 tr_status tr_layer_pair(const tr_layer *l, const char *key, const tr_ints *in, int64_t out[2]);
-/* Sets one dimension of l->output, of a sliding window; fails when the window does not fit. */
-tr_status tr_layer_window(tr_layer *l, int axis, const int64_t kernel[2], const int64_t stride[2],
-                          const int64_t padding[2], const int64_t dilation[2]);
+/* A window that slides over height and width. */
+typedef struct {
+    const int64_t *kernel, *stride, *dilation; /* [2] */
+    int64_t *padding, *extra;                  /* [2]; extra: at the end alone */
+} tr_window;
+/* Of a key `padding`: a pair, each a number or `same`, which asks for results of the input's size. */
+#define TR_PADDING_FIELD(at, doc)                                                                  \
+    TR_INTS("padding", at, "0", 0, INT16_MAX, "pixels",                                            \
+            doc ", or [height, width]; same: so many that the result has the input's size, "       \
+                "of an odd number the greater half at the end (with a stride of 1 alone)",         \
+            .auto_text = "same", .auto_value = -1)
+tr_status tr_layer_padding(const tr_layer *l, const tr_ints *in, const tr_window *w);
+/* Sets one dimension of l->output; fails when the window does not fit. */
+tr_status tr_layer_window(tr_layer *l, int axis, const tr_window *w);
 
 /* The only input of `l` is one of the model's inputs, whose elements thereby are ids in [0, num);
  * fails when it is a layer's output. Where several layers read it, the least num counts. */
@@ -130,7 +150,7 @@ typedef struct {
     int64_t dims[TR_MAX_DIMS];
     tr_init_kind init;
     double fan_in, fan_out;
-    double std; /* TR_INIT_NORMAL; 0: 0.02 */
+    double std; /* TR_INIT_NORMAL, 0: 0.02; TR_INIT_CONSTANT: the value */
     bool decay;
 } tr_param_decl;
 tr_status tr_layer_param(tr_maker *mk, tr_layer *l, const tr_param_decl *decl);
@@ -142,7 +162,7 @@ tr_status tr_layer_state(tr_maker *mk, tr_layer *l, const char *name, int64_t co
 
 /* Of layers with `init:`; the last choice stands for the model's, and is resolved in finish. */
 extern const char *const tr_init_choices[];
-#define TR_INIT_AUTO 4
+#define TR_INIT_AUTO 5
 tr_init_kind tr_layer_init(const tr_maker *mk, int chosen);
 #define TR_INIT_FIELD(type)                                                                        \
     TR_CHOICE("init", offsetof(type, init), tr_init_choices, "auto",                               \
@@ -200,9 +220,13 @@ void tr_grad_product(tr_builder *b, const tr_op *op, const tr_op_def *grad_input
 /* The op that rounds an int8 row while it is trained, and its attributes. */
 const tr_op_def *tr_op_rounds_weight(void);
 const tr_quantize_weight_attrs *tr_quantize_weight_of(const tr_param *p);
+const tr_op_def *tr_op_rounds_weight_learned(void); /* by scales that are learned */
+extern const tr_learned_steps tr_learned_weight_steps;
 
 /* ---- The registry ---------------------------------------------------------------------------- */
 
 const tr_op_def *tr_op_sum(void); /* the op that `sums` */
+/* Whether the graph's backend has an op of 8 bits. */
+bool tr_int8_has(const tr_graph_options *o, const tr_op_def *def);
 
 #endif

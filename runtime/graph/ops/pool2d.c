@@ -11,14 +11,15 @@ typedef struct {
             "one size, or [height, width]"),                                                       \
         TR_INTS("stride", offsetof(attrs, stride), "", 1, INT16_MAX, "pixels",                     \
                 "one step, or [height, width]; default: the kernel"),                              \
-        TR_INTS("padding", offsetof(attrs, padding), "0", 0, INT16_MAX, "pixels",                  \
-                "added on both sides, at most half the kernel")
+        TR_PADDING_FIELD(offsetof(attrs, padding),                                                 \
+                         "added on both sides, at most half the kernel"),                          \
+        TR_ENTRY("ceil_mode", BOOL, offsetof(attrs, a.ceil_mode), "false",                         \
+                 "a last window that begins in the input or its padding counts, though it does "   \
+                 "not end there",                                                                  \
+                 .was = "ceil")
 
 static const tr_field max_fields[] = {
     WINDOW_FIELDS,
-    TR_BOOL("ceil", offsetof(attrs, a.ceil), "false",
-            "a last window that begins in the input or its padding counts, though it does not end "
-            "there"),
     {0},
 };
 static const tr_field avg_fields[] = {
@@ -28,15 +29,27 @@ static const tr_field avg_fields[] = {
     {0},
 };
 
+static const int64_t dense[2] = {1, 1};
+
+static tr_window window_of(tr_pool2d_attrs *a)
+{
+    return (tr_window){.kernel = a->kernel,
+                       .stride = a->stride,
+                       .dilation = dense,
+                       .padding = a->padding,
+                       .extra = a->extra};
+}
+
 static tr_status finish(const tr_maker *mk, const tr_layer *l, void *at)
 {
     (void)mk;
     attrs *a = at;
+    const tr_window w = window_of(&a->a);
     tr_status st = TR_OK;
     TR_TRY(tr_layer_pair(l, "kernel", &a->kernel, a->a.kernel));
     if (a->stride.count == 0) a->stride = a->kernel;
     TR_TRY(tr_layer_pair(l, "stride", &a->stride, a->a.stride));
-    TR_TRY(tr_layer_pair(l, "padding", &a->padding, a->a.padding));
+    TR_TRY(tr_layer_padding(l, &a->padding, &w));
     for (int i = 0; i < 2; i++)
         if (2 * a->a.padding[i] > a->a.kernel[i]) {
             st = tr_layer_fail(l, TR_SHAPE, "padding %lld is more than half the kernel %lld",
@@ -50,17 +63,17 @@ out:
 static tr_status infer(tr_maker *mk, tr_layer *l)
 {
     (void)mk;
-    const attrs *a = l->attrs;
-    const int64_t dense[2] = {1, 1};
+    attrs *a = l->attrs;
+    const tr_window w = window_of(&a->a);
     tr_status st = TR_OK;
     TR_TRY(tr_layer_image(l));
     l->output = l->inputs[0];
     for (int axis = 0; axis < 2; axis++) {
-        TR_TRY(tr_layer_window(l, axis, a->a.kernel, a->a.stride, a->a.padding, dense));
-        if (!a->a.ceil) continue;
+        TR_TRY(tr_layer_window(l, axis, &w));
+        if (!a->a.ceil_mode) continue;
         const int64_t size = l->inputs[0].dims[1 + axis], next = l->output.dims[1 + axis];
         const int64_t begin = next * a->a.stride[axis] - a->a.padding[axis];
-        const int64_t room = size + 2 * a->a.padding[axis] - a->a.kernel[axis];
+        const int64_t room = size + 2 * a->a.padding[axis] + a->a.extra[axis] - a->a.kernel[axis];
         l->output.dims[1 + axis] += room % a->a.stride[axis] != 0 && begin < size;
     }
 out:
@@ -78,6 +91,18 @@ out:
     return st;
 }
 
+/* A maximum over one window that is the whole image. */
+static tr_status infer_global_max(tr_maker *mk, tr_layer *l)
+{
+    tr_pool2d_attrs *a = l->attrs;
+    const tr_status st = infer_global(mk, l);
+    for (int i = 0; i < 2 && st == TR_OK; i++) {
+        a->kernel[i] = l->inputs[0].dims[1 + i];
+        a->stride[i] = 1;
+    }
+    return st;
+}
+
 static int forward_max(tr_builder *b, const tr_layer *l)
 {
     const tr_pool2d_attrs *a = l->attrs;
@@ -86,7 +111,7 @@ static int forward_max(tr_builder *b, const tr_layer *l)
         tr_dtype type = a->kernel[0] * a->kernel[1] < 256 ? TR_U8 : TR_I32;
         indices = tr_build_like(b, l->name, "indices", type, y);
     }
-    tr_build_forward(b, &tr_def_maxpool2d, l, TR_IDS(tr_build_input(b, l, 0)), TR_IDS(y, indices));
+    tr_build_forward(b, l->def, l, TR_IDS(tr_build_input(b, l, 0)), TR_IDS(y, indices));
     return y;
 }
 
@@ -132,11 +157,18 @@ static bool same_global(const tr_layer *l)
     return tr_shape_places(&l->inputs[0]) == 1;
 }
 
+static bool is_padded(const tr_pool2d_attrs *a)
+{
+    bool any = false;
+    for (int i = 0; i < 2; i++) any = any || a->padding[i] > 0 || a->extra[i] > 0;
+    return any;
+}
+
 /* Zeros that count in an average are not shifted with it. */
 static unsigned commutes_average(const tr_layer *l)
 {
     const tr_pool2d_attrs *a = l->attrs;
-    const bool zeros = a->count_include_pad && (a->padding[0] > 0 || a->padding[1] > 0);
+    const bool zeros = a->count_include_pad && is_padded(a);
     return zeros ? TR_COMMUTES_POSITIVE | TR_COMMUTES_SCALE : TR_COMMUTES_ALL;
 }
 
@@ -144,9 +176,8 @@ static unsigned commutes_average(const tr_layer *l)
 static const tr_op_def *plain_average(const tr_layer *l)
 {
     const tr_pool2d_attrs *a = l->attrs;
-    bool whole = true;
-    for (int i = 0; i < 2; i++)
-        whole = whole && a->padding[i] == 0 && a->kernel[i] == l->inputs[0].dims[1 + i];
+    bool whole = !is_padded(a);
+    for (int i = 0; i < 2; i++) whole = whole && a->kernel[i] == l->inputs[0].dims[1 + i];
     return whole ? &tr_def_global_avgpool : NULL;
 }
 
@@ -157,17 +188,36 @@ static const tr_op_def *plain_average(const tr_layer *l)
         .channels = TR_CHANNELS_EACH, .same = same, __VA_ARGS__                                    \
     }
 
-const tr_op_def tr_def_maxpool2d = WINDOW(
-    "maxpool2d", "Maximum of each window.", .fields = max_fields, .forward = forward_max,
-    .gradient = gradient_max, .moves = true, .commutes = TR_COMMUTES_POSITIVE | TR_COMMUTES_SHIFT);
+const tr_op_def tr_def_maxpool2d =
+    WINDOW("maxpool2d", "Maximum of each window.",
+           .example = "maxpool2d: {kernel: 3, stride: 2, padding: 1}", .fields = max_fields,
+           .forward = forward_max, .gradient = gradient_max, .moves = true,
+           .commutes = TR_COMMUTES_POSITIVE | TR_COMMUTES_SHIFT);
 
 const tr_op_def tr_def_maxpool2d_grad = {.name = "maxpool2d.grad", .flops = flops_window};
 
 const tr_op_def tr_def_avgpool2d = WINDOW(
-    "avgpool2d", "Average of each window.", .fields = avg_fields, .gradient = gradient,
-    .backward = &tr_def_avgpool2d_grad, .commutes_of = commutes_average, .plain = plain_average);
+    "avgpool2d", "Average of each window.", .example = "avgpool2d: {kernel: 2}",
+    .fields = avg_fields, .gradient = gradient, .backward = &tr_def_avgpool2d_grad,
+    .commutes_of = commutes_average, .plain = plain_average, .steps = &tr_def_avgpool2d_int8);
 
 const tr_op_def tr_def_avgpool2d_grad = {.name = "avgpool2d.grad", .flops = flops_window};
+
+const tr_op_def tr_def_global_maxpool = {
+    .name = "global_maxpool",
+    .doc = "Maximum of each channel: (channels, height, width) to (channels, 1, 1).",
+    .attrs_size = sizeof(tr_pool2d_attrs),
+    .min_in = 1,
+    .max_in = 1,
+    .infer = infer_global_max,
+    .operands = 1,
+    .forward = forward_max,
+    .gradient = gradient_max,
+    .moves = true,
+    .channels = TR_CHANNELS_EACH,
+    .commutes = TR_COMMUTES_POSITIVE | TR_COMMUTES_SHIFT,
+    .same = same_global,
+    .flops = flops_window};
 
 const tr_op_def tr_def_global_avgpool = {
     .name = "global_avgpool",
@@ -178,6 +228,7 @@ const tr_op_def tr_def_global_avgpool = {
     .operands = 1,
     .gradient = gradient,
     .backward = &tr_def_global_avgpool_grad,
+    .steps = &tr_def_global_avgpool_int8,
     .channels = TR_CHANNELS_EACH,
     .commutes = TR_COMMUTES_ALL,
     .same = same_global,

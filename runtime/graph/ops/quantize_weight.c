@@ -29,9 +29,25 @@ static float scale_of(const float *w, size_t count)
     return most > 1e-30f ? most / STEPS : 1;
 }
 
-void tr_param_quantize(const tr_param *p, float *values, float *scale)
+static void quantize_learned(const tr_param *p, float *values, float *scale, const float *learned)
 {
     const size_t outputs = (size_t)p->dims[0], each = outputs ? p->count / outputs : 0;
+    for (size_t o = 0; o < outputs; o++) {
+        const float s = tr_learned_scale(learned[p->per_tensor ? 0 : o]), inverse = 1 / s;
+        float *w = values + o * each;
+        scale[o] = s;
+        for (size_t i = 0; i < each; i++)
+            w[i] = (float)(int)rintf(fminf(fmaxf(w[i] * inverse, -STEPS), STEPS)) * s;
+    }
+}
+
+void tr_param_quantize(const tr_param *p, float *values, float *scale, const float *learned)
+{
+    const size_t outputs = (size_t)p->dims[0], each = outputs ? p->count / outputs : 0;
+    if (learned) {
+        quantize_learned(p, values, scale, learned);
+        return;
+    }
     for (size_t o = 0; o < outputs; o++) {
         float *w = values + o * each;
         if (o == 0 || !p->per_tensor)
@@ -48,6 +64,8 @@ void tr_model_quantize(const tr_model *m, float *params, float *states)
     for (size_t i = 0; i < m->nparams; i++) {
         const tr_param *p = &m->params[i];
         if (p->stored == TR_I8 && !p->frozen)
-            tr_param_quantize(p, params + p->offset, states + m->states[p->scale].offset);
+            tr_param_quantize(p, params + p->offset, states + m->states[p->scale].offset,
+                              p->learned_scale >= 0 ? params + m->params[p->learned_scale].offset
+                                                    : NULL);
     }
 }

@@ -19,6 +19,7 @@ const tr_op_def tr_def_relu6 = {
     .share = TR_SHARE_FIRST,
     .channels = TR_CHANNELS_EACH,
     .nonnegative = true,
+    .ceiling = 6,
 };
 
 const tr_op_def tr_def_relu6_grad = {

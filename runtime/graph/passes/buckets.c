@@ -61,7 +61,7 @@ tr_status tr_pass_buckets(tr_builder *b)
 }
 
 /* The first op that writes a gradient overwrites it, or adds to what earlier micro-batches left;
- * each later one adds. */
+ * each later one adds. What goes on to another op is overwritten each time. */
 tr_status tr_pass_adds(tr_builder *b)
 {
     tr_graph *g = b->g;
@@ -71,6 +71,7 @@ tr_status tr_pass_adds(tr_builder *b)
         tr_op *op = &g->ops[i];
         for (int k = 0; k < op->nout; k++) {
             const tr_tensor *t = op->out[k] >= 0 ? &g->tensors[op->out[k]] : NULL;
+            if (t && t->role != TR_ROLE_GRAD) op->overwrites |= 1u << k;
             if (!t || t->role != TR_ROLE_GRAD) continue;
             if (written[t->index]) op->adds |= 1u << k;
             written[t->index] = true;

@@ -46,7 +46,8 @@ static bool may_overwrite(const sharing *s, const tr_op *op, int place, int at)
     int root = tr_root(g, id);
     const tr_tensor *from = &g->tensors[id], *to = &g->tensors[op->out[0]];
     if (g->tensors[root].role != TR_ROLE_ACTIVATION || s->last[root] > at) return false;
-    if (from->nbytes != to->nbytes || from->dtype != to->dtype) return false;
+    if (from->nbytes != to->nbytes || from->dtype != to->dtype || to->role == TR_ROLE_GRAD)
+        return false;
     for (int k = 0; k < op->nin; k++)
         if (k != place && op->in[k] >= 0 && tr_root(g, op->in[k]) == root) return false;
     return true;

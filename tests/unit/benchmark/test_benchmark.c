@@ -237,13 +237,15 @@ static void networks(void **state)
     ok(tr_network_open(t.model, &n));
     t.model = NULL;
     ok(tr_cpu_backend.open(&(tr_backend_options){0}, &cpu));
-    const tr_bench_model models[] = {{"big \"one\"", n, TR_PRECISION_FP32, 4096, 0.75},
-                                     {"small|one", n, TR_PRECISION_FP32, 0, NAN}};
-    const tr_benchmark_options o = {.backend = &tr_cpu_backend,
-                                    .backend_ctx = cpu,
-                                    .threads = 1,
-                                    .models = models,
+    const tr_bench_place places[] = {{"cpu", &tr_cpu_backend, cpu, 1, TR_PRECISION_FP32},
+                                     {"cpu-bf16", &tr_cpu_backend, cpu, 1, TR_PRECISION_BF16}};
+    const tr_bench_model models[] = {{"big \"one\"", n, &places[0], 4096, 0.75},
+                                     {"small|one", n, &places[1], 0, NAN}};
+    const tr_bench_missing missing = {"cuda", "no \"driver\""};
+    const tr_benchmark_options o = {.models = models,
                                     .nmodels = 2,
+                                    .missing = &missing,
+                                    .nmissing = 1,
                                     .batches = (const int64_t[]){1, 4},
                                     .nbatches = 2,
                                     .rates = (const double[]){10000},
@@ -258,15 +260,20 @@ static void networks(void **state)
     assert_true(b->best[0].batch == 1 || b->best[0].batch == 4);
     has(text_of(b, tr_benchmark_json),
         (const char *const[]){"\"model\": \"big \\\"one\\\"\"", "\"batch\": 4",
+                              "\"backend\": \"cpu-bf16\", \"precision\": \"bf16\"",
+                              "{\"backend\": \"cuda\", \"reason\": \"no \\\"driver\\\"\"}",
                               "\"accuracy\": 0.75", "\"accuracy\": null", "\"rate\": 10000",
                               "\"p99_ms\"", NULL});
     has(text_of(b, tr_benchmark_markdown),
-        (const char *const[]){"| model | type | batch |", "| small\\|one | fp32 | 4 |", "- big",
-                              NULL});
+        (const char *const[]){"| model | backend | type | batch |",
+                              "| small\\|one | cpu-bf16 | bf16 | 4 |", "- big",
+                              "- cuda cannot run here: no \"driver\"", NULL});
     has(text_of(b, tr_benchmark_table), (const char *const[]){"samples/s", "small|one", NULL});
     FILE *f = tmpfile();
     ok(tr_benchmark_svg_batches(b, f));
     ok(tr_benchmark_svg_percentiles(b, f));
+    assert_true(tr_benchmark_has_accuracy(b));
+    ok(tr_benchmark_svg_accuracy(b, f));
     assert_true(ftell(f) > 1000);
     fclose(f);
     tr_benchmark_close(b);

@@ -30,6 +30,19 @@ static const bad table[] = {
      "c.yaml:29:20: train.optimizer.sgd: required key \"lr\" is missing: learning rate, of the "
      "global "
      "batch (a number from 0 to 1000000)"},
+    {"  early_stop: {patience: 4}\n", "  metrics: [accuracy, r2]\n",
+     "c.yaml:33:23: train.metrics.1: r2 is not measured of a model with this loss: there are "
+     "accuracy, top5, f1, auc"},
+    {"  early_stop: {patience: 4}\n", "  eval: {every_epochs: none}\n  metrics: [f1]\n",
+     "c.yaml:34:12: train.metrics: without evaluations (data.eval, train.eval) nothing is "
+     "measured"},
+    {"  early_stop: {patience: 4}\n", "  result: ema\n",
+     "c.yaml:33:11: train.result: there is no average of the weights: set train.ema"},
+    {"keep: all}", "keep: all, best: false}\n  result: best",
+     "c.yaml:33:11: train.result: there is no best: it needs evaluations (data.eval, train.eval) "
+     "and train.checkpoint.best"},
+    {"step: {milestones: [10, 15], warmup: 5}", "cosine: {restart: [5, 5]}",
+     "c.yaml:30:13: train.schedule: restart must ascend, found 5 after 5"},
     /* integers */
     {"batch: 64", "batch: 0",
      "c.yaml:25:10: train.batch: found \"0\", expected an integer from 1 to 2147483647"},
@@ -96,10 +109,10 @@ static const bad table[] = {
      "\"fp16\"?"},
     {"device: cpu", "device: tpu",
      "c.yaml:4:9: device: found \"tpu\", expected one of auto, cpu, cuda; did you mean \"cpu\"?"},
-    {"{sgd: {lr: 1e-1, momentum: 0.9, nesterov: true}}", "adam",
-     "c.yaml:29:14: train.optimizer: found \"adam\", expected one of sgd, adamw, lion; did you "
-     "mean "
-     "\"adamw\"?"},
+    {"{sgd: {lr: 1e-1, momentum: 0.9, nesterov: true}}", "adamm",
+     "c.yaml:29:14: train.optimizer: found \"adamm\", expected one of sgd, adamw, lion, adam, "
+     "rmsprop, "
+     "lars, lamb; did you mean \"adamw\"?"},
     {"{sgd: {", "{sgdd: {",
      "c.yaml:29:15: train.optimizer: unknown key \"sgdd\"; did you mean \"sgd\"?"},
     {"{sgd: {", "{lion: {}, sgd: {",
@@ -107,14 +120,20 @@ static const bad table[] = {
     {"{sgd: {", "{lr: 1, sgd: {",
      "c.yaml:29:15: train.optimizer.sgd: key \"lr\" stands twice; it is already at 29:28"},
     {"{sgd: {lr: 1e-1, momentum: 0.9, nesterov: true}}", "[sgd]",
-     "c.yaml:29:14: train.optimizer: found a list of 1, expected one of sgd, adamw, lion"},
+     "c.yaml:29:14: train.optimizer: found a list of 1, expected one of sgd, adamw, lion, adam, "
+     "rmsprop, lars, lamb"},
     {"{every: 2}", "{every: 0}",
      "c.yaml:31:22: train.recompute.every.every: found \"0\", expected an integer from 1 to "
      "1000000"},
     {"[10, 15]", "[]",
-     "c.yaml:30:33: train.schedule.step.milestones: found a list of 0, expected up to 8 integers "
-     "from 1 to "
-     "1000000000"},
+     "c.yaml:30:33: train.schedule.step.milestones: found a list of 0, expected up to 8 of: a "
+     "number of epochs, N steps, N epochs, N%"},
+    {"[10, 15]", "[10, 2 weeks]",
+     "c.yaml:30:38: train.schedule.step.milestones: found \"2 weeks\", expected up to 8 of: a "
+     "number of epochs, N steps, N epochs, N%"},
+    {"[10, 15]", "[1.5 steps]",
+     "c.yaml:30:34: train.schedule.step.milestones: found \"1.5 steps\", expected up to 8 of: a "
+     "number of epochs, N steps, N epochs, N%"},
     {"[10, 15]", "[15, 15]",
      "c.yaml:30:13: train.schedule: milestones must ascend, found 15 after 15"},
     {"[3, 8, 8]", "[3, 0, 8]",
@@ -125,7 +144,7 @@ static const bad table[] = {
     {"[1, 2, .5]", "[1, -2, .5]",
      "c.yaml:21:67: model.loss.cross_entropy.class_weights: found \"-2\", expected up to 4096 "
      "numbers from 0 "
-     "to 1000000000"},
+     "to 1000000000, or balanced"},
     {"[1, 2, .5]", "[0, 0, 0]", "c.yaml:21:9: model.loss: class_weights are all 0"},
     {"name: digits", "name: [a]", "c.yaml:1:7: name: found a list of 1, expected a text"},
     {"name: digits", "name: ../x",
@@ -162,8 +181,7 @@ static const bad table[] = {
      "c.yaml:6:49: data.train.inputs.input: found a list of 1, expected a text"},
     {"train: {path: data/digits.h5, ", "train: {path: data/digits.xyz, ",
      "c.yaml:6:17: data.train.path: \"data/digits.xyz\" does not tell its format: add format: "
-     "hdf5, idx, npy, "
-     "cifar10 or cifar100"},
+     "hdf5, csv, idx, npy, cifar10 or cifar100"},
     {"train: {path: data/digits.h5, ", "train: {format: hdf5, ",
      "c.yaml:6:10: data.train.path: format hdf5 needs the file"},
     {"train: {path: data/digits.h5, ", "train: {path: a, format: npy, ",
@@ -183,7 +201,23 @@ static const bad table[] = {
      "c.yaml:6:32: data.train.labels: format cifar10 takes no names"},
     {"mean: 0.5", "mean: [1, 2]", "c.yaml:8:34: data.normalize.std: 3 values, where mean has 2"},
     {"{mean: 0.5, std: [16.0, 8, 4]}", "3",
-     "c.yaml:8:14: data.normalize: found \"3\", expected a map of mean and std"},
+     "c.yaml:8:14: data.normalize: found \"3\", expected a map of mean and std, or auto"},
+    {"  workers: 3\n", "  split: {stratify: true}\n",
+     "c.yaml:10:10: data.split: required key \"fraction\" is missing: of data.train's samples, "
+     "that are held out: at least one, and not all (a number from 1e-06 to 0.999999)"},
+    {"  workers: 3\n", "  split: {fraction: 1}\n",
+     "c.yaml:10:21: data.split.fraction: found \"1\", expected a number from 1e-06 to 0.999999"},
+    {"  workers: 3\n", "  normalize_targets: auto\n",
+     "c.yaml:10:22: data.normalize_targets: the loss takes no values: expected mse"},
+    {"  workers: 3\n", "  table: {delimiter: ab}\n",
+     "c.yaml:10:22: data.table.delimiter: expected one character that is neither a quote nor a "
+     "line's end"},
+    {"  workers: 3\n", "  table: {categories: {a: b}}\n",
+     "c.yaml:10:27: data.table.categories.a: found \"b\", expected a list of texts, or auto"},
+    {"  workers: 3\n", "  class_names: a\n",
+     "c.yaml:10:16: data.class_names: found \"a\", expected a list of texts"},
+    {"  workers: 3\n", "  predict: {path: a.h5}\n",
+     "c.yaml:10:12: data.predict.inputs: format hdf5 needs the dataset of the inputs"},
     {"mean: 0.5", "maen: 0.5",
      "c.yaml:8:15: data.normalize: unknown key \"maen\"; did you mean \"mean\"?"},
     {"std: [16.0, 8, 4]", "std: [1, 0]",

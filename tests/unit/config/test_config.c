@@ -48,7 +48,7 @@ static void test_values(void **state)
     assert_true(c->train.optimizer.o.lr == 0.1 && c->train.optimizer.o.momentum == 0.9);
     assert_true(c->train.optimizer.o.nesterov);
     assert_int_equal(c->train.schedule.kind.which, TR_SCHEDULE_STEP);
-    assert_int_equal(c->train.schedule.o.milestones.v[1], 15);
+    assert_int_equal((int)c->train.schedule.o.milestones.v[1].value, 15);
     assert_int_equal(c->train.recompute.kind.which, TR_RECOMPUTE_EVERY);
     assert_int_equal(c->train.recompute.every, 2);
     assert_int_equal(c->train.checkpoint.every_steps, 200);
@@ -123,6 +123,12 @@ static char *written(const tr_config *c)
     return text;
 }
 
+static void same_span(const tr_span *a, const tr_span *b)
+{
+    assert_true(a->value == b->value);
+    assert_int_equal(a->unit, b->unit);
+}
+
 /* Every field of the two structs is equal, whatever the table holds. */
 static void same_fields(const tr_field *fields, const void *a, const void *b)
 {
@@ -151,6 +157,14 @@ static void same_fields(const tr_field *fields, const void *a, const void *b)
             break;
         case TR_FIELD_INTS:
             assert_memory_equal(p, q, sizeof(tr_ints));
+            break;
+        case TR_FIELD_SPAN:
+            same_span((const tr_span *)p, (const tr_span *)q);
+            break;
+        case TR_FIELD_SPANS:
+            assert_int_equal(((const tr_spans *)p)->count, ((const tr_spans *)q)->count);
+            for (size_t i = 0; i < ((const tr_spans *)p)->count; i++)
+                same_span(&((const tr_spans *)p)->v[i], &((const tr_spans *)q)->v[i]);
             break;
         case TR_FIELD_REALS:
             assert_int_equal(((const tr_reals *)p)->count, ((const tr_reals *)q)->count);
@@ -438,6 +452,34 @@ static void test_write_fails(void **state)
     tr_config_close(c);
 }
 
+/* What only training finds out is told by its key. */
+static void test_settled(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *override, *key;
+    } open[] = {
+        {"data.normalize=auto", "data.normalize: auto"},
+        {"data.table.categories={kind: auto}", "data.table.categories: auto"},
+        {"model.loss={cross_entropy: {class_weights: balanced}}", "class_weights: balanced"},
+        {"data.normalize_targets=auto", "data.normalize_targets: auto"}};
+    for (size_t i = 0; i < TR_COUNT(open); i++) {
+        const bool values = i == 3;
+        const char *const overrides[] = {open[i].override};
+        tr_config *c = values ? NULL : open_good(NULL), *d = NULL;
+        if (values)
+            assert_int_equal(tr_config_open("c.yaml", SMALL, strlen(SMALL), NULL, 0, NULL, &c),
+                             TR_OK);
+        assert_int_equal(tr_config_settled(c), TR_OK);
+        assert_int_equal(tr_config_derive(c, overrides, 1, &d), TR_OK);
+        assert_int_equal(tr_config_settled(d), TR_CONFIG);
+        if (!strstr(tr_last_error()->text, open[i].key))
+            fail_msg("no \"%s\" in: %s", open[i].key, tr_last_error()->text);
+        tr_config_close(d);
+        tr_config_close(c);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -446,6 +488,7 @@ int main(void)
         cmocka_unit_test(test_pipeline),    cmocka_unit_test(test_paths),
         cmocka_unit_test(test_read_text),   cmocka_unit_test(test_no_memory),
         cmocka_unit_test(test_write_fails), cmocka_unit_test(test_former_booleans),
+        cmocka_unit_test(test_settled),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,8 +54,7 @@ static inline void prepare_every_op(const tr_backend *b, void *ctx, tr_precision
                                         .mode = mode < 2    ? TR_MODE_TRAIN
                                                 : mode == 2 ? TR_MODE_EVALUATE
                                                             : TR_MODE_INFER,
-                                        .int8 =
-                                            !b->kernels->unsupported(ctx, tr_graph_int8(), TR_F32),
+                                        .int8 = tr_graph_int8(b->kernels->unsupported, ctx),
                                         .precision = precision,
                                         .sync_batchnorm = true,
                                         .ranks = 2,

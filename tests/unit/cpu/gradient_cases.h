@@ -64,6 +64,15 @@ static const model_case cases[] = {
            "mse"),
     SMOOTH("conv2d, depthwise", IMAGE, CONV "    - conv2d: {out: 3, kernel: 3, groups: 3}\n" FLAT,
            "mse"),
+    SMOOTH("conv_transpose2d", IMAGE,
+           CONV "    - conv_transpose2d: {out: 2, kernel: 2, stride: 2}\n    - tanh\n"
+                "    - conv_transpose2d: {out: 2, kernel: [3, 2], stride: [1, 2], padding: 1, "
+                "output_padding: [0, 1], bias: false}\n" FLAT,
+           "mse"),
+    SMOOTH("conv_transpose2d, groups", IMAGE,
+           "    - conv2d: {out: 4, kernel: 1}\n"
+           "    - conv_transpose2d: {out: 6, kernel: 2, dilation: [1, 2], groups: 2}\n" FLAT,
+           "mse"),
     SMOOTH("batchnorm, image", IMAGE, CONV "    - batchnorm\n" FLAT, "mse"),
     SMOOTH("batchnorm, features", FEATURES, LINEAR "    - batchnorm: {eps: 0.1}\n" HEAD, "mse"),
     SMOOTH("batchnorm, gelu", IMAGE, CONV "    - batchnorm\n    - gelu\n" FLAT, "mse"),
@@ -72,9 +81,30 @@ static const model_case cases[] = {
      .layers = CONV "    - batchnorm\n    - tanh\n" FLAT,
      .loss = "mse",
      .ranks = 2},
+    SMOOTH("batchnorm, not affine", IMAGE,
+           CONV "    - batchnorm: {affine: false}\n    - tanh\n" FLAT, "mse"),
+    {.name = "batchnorm, not affine, two ranks",
+     .input = IMAGE,
+     .layers = CONV "    - batchnorm: {affine: false}\n    - tanh\n" FLAT,
+     .loss = "mse",
+     .ranks = 2},
+    SMOOTH("batchnorm, running", IMAGE,
+           CONV "    - batchnorm: {statistics: running}\n    - tanh\n" FLAT, "mse"),
+    {.name = "batchnorm, running, two ranks",
+     .input = IMAGE,
+     .layers = CONV "    - batchnorm: {statistics: running}\n" FLAT,
+     .loss = "mse",
+     .ranks = 2},
+    SMOOTH("batchnorm, running, not affine", FEATURES,
+           LINEAR "    - batchnorm: {statistics: running, affine: false}\n" HEAD, "mse"),
+    SMOOTH("batchnorm, running, residual", IMAGE,
+           CONV "    - residual: {body: [{conv2d: {out: 3, kernel: 1}}, {batchnorm: {statistics: "
+                "running}}]}\n    - silu\n" FLAT,
+           "mse"),
     KINKED("batchnorm, relu", IMAGE, CONV "    - batchnorm\n    - relu\n" FLAT, "mse"),
     SMOOTH("layernorm", FEATURES, LINEAR "    - layernorm: {eps: 0.1}\n" HEAD, "mse"),
     SMOOTH("layernorm, rows", "input: [2, 4]", LINEAR "    - layernorm: {eps: 0.1}\n" HEAD, "mse"),
+    SMOOTH("layernorm, image", IMAGE, CONV "    - layernorm: {eps: 0.1}\n    - tanh\n" FLAT, "mse"),
     KINKED("leaky_relu", IMAGE, CONV "    - leaky_relu: {negative_slope: 0.3}\n" FLAT, "mse"),
     KINKED("leaky_relu, default", FEATURES, LINEAR "    - leaky_relu\n" HEAD, "mse"),
     KINKED("leaky_relu, negative", FEATURES,
@@ -87,9 +117,30 @@ static const model_case cases[] = {
            "    - fake_quantize: {scale: 0.01}\n"
            "    - conv2d: {out: 3, kernel: 3, padding: 1, stored: int8, freeze: true, name: c}\n"
            "    - relu: {name: r}\n    - fake_quantize: {scale: 0.01, signed: false, name: q}\n"
-           "    - conv2d: {out: 3, kernel: 1, stored: int8, freeze: true, name: d}\n"
+           "    - conv2d: {out: 3, kernel: 1, groups: 3, stored: int8, freeze: true, name: d}\n"
            "    - add: {from: [d, q]}\n    - mul: {from: [add1, q]}\n"
            "    - flatten\n    - fake_quantize: {scale: 0.01}\n"
+           "    - linear: {out: 4, stored: int8, freeze: true}\n" HEAD,
+           "mse"),
+    SMOOTH("8 bits, read as values, too", IMAGE,
+           "    - fake_quantize: {scale: 0.01, name: q}\n"
+           "    - conv2d: {out: 2, kernel: 1, stored: int8, freeze: true, name: c}\n"
+           "    - mul: {from: [c, q]}\n" FLAT,
+           "mse"),
+    SMOOTH("8 bits through averages and side by side", IMAGE,
+           "    - fake_quantize: {scale: 0.01, name: q}\n"
+           "    - fake_quantize: {scale: 0.02, from: q, name: r}\n    - concat: {from: [q, r]}\n"
+           "    - fake_quantize: {scale: 0.01}\n    - avgpool2d: {kernel: 2, stride: 1}\n"
+           "    - fake_quantize: {scale: 0.01}\n    - global_avgpool\n"
+           "    - fake_quantize: {scale: 0.01}\n"
+           "    - conv2d: {out: 3, kernel: 1, stored: int8, freeze: true, name: c}\n" FLAT,
+           "mse"),
+    SMOOTH("8 bits by ranges of each call", IMAGE,
+           "    - dynamic_quantize\n"
+           "    - conv2d: {out: 3, kernel: 3, padding: 1, stored: int8, freeze: true, name: c}\n"
+           "    - relu\n    - dynamic_quantize: {signed: false, name: q}\n"
+           "    - conv2d: {out: 3, kernel: 1, groups: 3, stored: int8, freeze: true, name: d}\n"
+           "    - add: {from: [d, relu1]}\n    - flatten\n    - dynamic_quantize\n"
            "    - linear: {out: 4, stored: int8, freeze: true}\n" HEAD,
            "mse"),
     {.name = "weights of 8 bits",
@@ -99,8 +150,28 @@ static const model_case cases[] = {
      .loss = "mse",
      .ranks = 1,
      .steps = true},
+    {.name = "learned scales",
+     .input = IMAGE,
+     .layers = "    - fake_quantize: {scale: 0.01, learn_scale: true}\n"
+               "    - conv2d: {out: 3, kernel: 3, padding: 1, stored: int8, learn_scale: true}\n"
+               "    - flatten\n" HEAD,
+     .loss = "mse",
+     .ranks = 1,
+     .steps = true},
     KINKED("relu6", FEATURES, LINEAR "    - relu6\n" HEAD, "mse"),
     KINKED("relu6, image", IMAGE, CONV "    - relu6\n" FLAT, "mse"),
+    SMOOTH("elu", FEATURES, LINEAR "    - elu\n" HEAD, "mse"), /* of alpha 1: smooth */
+    KINKED("elu, alpha", IMAGE, CONV "    - elu: {alpha: 0.4}\n" FLAT, "mse"),
+    KINKED("hardswish", FEATURES, LINEAR "    - hardswish\n" HEAD, "mse"),
+    KINKED("hardswish, image", IMAGE, CONV "    - hardswish\n" FLAT, "mse"),
+    KINKED("hardsigmoid", FEATURES, LINEAR "    - hardsigmoid\n" HEAD, "mse"),
+    SMOOTH("softplus", FEATURES, LINEAR "    - softplus\n" HEAD, "mse"),
+    SMOOTH("softplus, beta", IMAGE, CONV "    - softplus: {beta: 2.5}\n" FLAT, "mse"),
+    KINKED("prelu", FEATURES, LINEAR "    - prelu\n" HEAD, "mse"),
+    KINKED("prelu, channels", IMAGE, CONV "    - prelu: {per_channel: true, init: -0.3}\n" FLAT,
+           "mse"),
+    KINKED("prelu, of the input", IMAGE, "    - prelu: {per_channel: true}\n" FLAT, "mse"),
+    KINKED("prelu, features", FEATURES, LINEAR "    - prelu: {per_channel: true}\n" HEAD, "mse"),
     KINKED("relu after linear", FEATURES, LINEAR "    - relu\n" HEAD, "mse"),
     KINKED("relu after conv2d", IMAGE, CONV "    - relu\n" FLAT, "mse"),
     POOLED("relu by itself", CONV "    - avgpool2d: {kernel: 1}\n    - relu\n" FLAT),
@@ -120,7 +191,21 @@ static const model_case cases[] = {
     POOLED("maxpool2d, overlapping",
            CONV "    - maxpool2d: {kernel: 3, stride: 2, padding: 1}\n" FLAT),
     POOLED("maxpool2d, last windows cut",
-           CONV "    - maxpool2d: {kernel: 2, stride: 3, ceil: true}\n" FLAT),
+           CONV "    - maxpool2d: {kernel: 2, stride: 3, ceil_mode: true}\n" FLAT),
+    POOLED("maxpool2d, last windows cut, side by side",
+           CONV "    - maxpool2d: {kernel: [3, 4], ceil_mode: true}\n" FLAT),
+    POOLED("maxpool2d, same", CONV "    - maxpool2d: {kernel: 2, stride: 1, padding: same}\n" FLAT),
+    POOLED("global_maxpool", CONV "    - global_maxpool\n" FLAT),
+    SMOOTH("conv2d, same", IMAGE,
+           CONV "    - conv2d: {out: 3, kernel: [2, 3], padding: same}\n" FLAT, "mse"),
+    SMOOTH("avgpool2d, last windows cut", IMAGE,
+           CONV "    - avgpool2d: {kernel: [3, 4], ceil_mode: true}\n"
+                "    - avgpool2d: {kernel: 2, padding: 1, ceil_mode: true}\n" FLAT,
+           "mse"),
+    SMOOTH("avgpool2d, same", IMAGE,
+           CONV "    - avgpool2d: {kernel: [4, 3], stride: 1, padding: same, count_include_pad: "
+                "false}\n" FLAT,
+           "mse"),
     SMOOTH("avgpool2d", IMAGE, CONV "    - avgpool2d: {kernel: 2}\n" FLAT, "mse"),
     SMOOTH("avgpool2d, overlapping", IMAGE,
            CONV "    - avgpool2d: {kernel: 3, stride: 2, padding: 1}\n" FLAT, "mse"),
@@ -129,10 +214,38 @@ static const model_case cases[] = {
            "    - avgpool2d: {kernel: 3, stride: 2, padding: 1, count_include_pad: false}\n" FLAT,
            "mse"),
     SMOOTH("global_avgpool", IMAGE, CONV "    - tanh\n    - global_avgpool\n" FLAT, "mse"),
+    SMOOTH(
+        "adaptive_avgpool2d", IMAGE,
+        CONV
+        "    - adaptive_avgpool2d: {out: [3, 4]}\n    - adaptive_avgpool2d: {out: [7, 2]}\n" FLAT,
+        "mse"),
+    SMOOTH("pad", IMAGE,
+           CONV "    - pad: {padding: [1, -2, 0, 3], value: 0.5}\n    - tanh\n"
+                "    - pad: {padding: 2, mode: reflect}\n"
+                "    - pad: {padding: [0, 1, 7, 0], mode: replicate}\n" FLAT,
+           "mse"),
+    SMOOTH("upsample", IMAGE,
+           CONV "    - upsample: {scale: [2, 1]}\n    - upsample: {size: 7, mode: bilinear}\n"
+                "    - upsample: {size: [4, 9], mode: bilinear, align_corners: true}\n" FLAT,
+           "mse"),
+    SMOOTH("reshape", IMAGE,
+           "    - conv2d: {out: 4, kernel: 1}\n    - reshape: {dims: [3, -1, 8]}\n    - tanh\n"
+           "    - reshape: {dims: [10, 12]}\n    - linear: {out: 4}\n"
+           "    - reshape: {dims: [5, 4, 2]}\n" FLAT,
+           "mse"),
+    SMOOTH("permute", IMAGE,
+           CONV "    - permute: {dims: [3, 1, 2]}\n    - tanh\n    - reshape: {dims: [9, 10]}\n"
+                "    - permute: {dims: [2, 1]}\n    - linear: {out: 2}\n" FLAT,
+           "mse"),
     SMOOTH("flatten", IMAGE, CONV FLAT, "mse"),
     SMOOTH("flatten, a view of the input", FEATURES, FLAT, "mse"),
     SMOOTH("dropout, features", FEATURES, LINEAR "    - dropout: {p: 0.3}\n" HEAD, "mse"),
     SMOOTH("dropout, image", IMAGE, CONV "    - dropout: {p: 0.5}\n    - tanh\n" FLAT, "mse"),
+    SMOOTH("drop_path", IMAGE,
+           CONV "    - residual: {body: [{conv2d: {out: 3, kernel: 1}}, {drop_path: {p: 0.4}}]}\n"
+                "    - tanh\n" FLAT,
+           "mse"),
+    SMOOTH("drop_path, features", FEATURES, LINEAR "    - drop_path: {p: 0.5}\n" HEAD, "mse"),
     SMOOTH("embedding", "input: [5]", "    - embedding: {num: 4, dim: 3}\n" FLAT, "mse"),
     SMOOTH("embedding, rows", "input: [4]",
            "    - embedding: {num: 7, dim: 5}\n    - linear: {out: 2}\n    - tanh\n" FLAT, "mse"),

@@ -39,6 +39,11 @@ static float own_log1p(float x)
     return tr_vlog1p(x);
 }
 
+static float own_expm1(float x)
+{
+    return tr_vexpm1(x);
+}
+
 static float own_gelu_tanh(float x)
 {
     return tr_vact(TR_ACT_GELU_TANH, x);
@@ -56,6 +61,9 @@ static void functions_are_accurate(void **state)
     sweep(own_exp, exp, -1, 1, 2);
     sweep(own_tanh, tanh, -12, 12, 3);
     sweep(own_tanh, tanh, -0.01f, 0.01f, 3);
+    sweep(own_expm1, expm1, -40, 88, 3);
+    sweep(own_expm1, expm1, -1, 1, 3);
+    sweep(own_expm1, expm1, -1e-4f, 1e-4f, 1);
     sweep(own_log1p, log1p, 0, 1, 2);
     sweep(own_log1p, log1p, 0, 1e-6f, 2);
     sweep(own_gelu_tanh, gelu_tanh, -3, 6, 20); /* roundings of an exponent up to 7 */
@@ -68,6 +76,7 @@ static void functions_are_accurate(void **state)
                     1e-7);
     }
     assert_true(isnan(tr_vexp(NAN)) && isnan(tr_vtanh(NAN)));
+    assert_true(isnan(tr_vexpm1(NAN)) && tr_vexpm1(-INFINITY) == -1 && tr_vexpm1(0) == 0);
     assert_true(tr_vexp(INFINITY) == INFINITY && tr_vexp(-INFINITY) == 0 && tr_vexp(0) == 1);
     assert_true(tr_vtanh(INFINITY) == 1 && tr_vtanh(-INFINITY) == -1);
     assert_true(tr_vsigmoid(-INFINITY) == 0 && tr_vsigmoid(INFINITY) == 1);
@@ -156,6 +165,182 @@ static void check_relu6(tr_precision p, int isa, int64_t n)
     h_close(&h);
 }
 
+/* ---- Functions of one number, whose gradients go by their input ---- */
+
+static double elu(double x, const void *attrs)
+{
+    return x > 0 ? x : (double)(float)((const tr_elu_attrs *)attrs)->alpha * expm1(x);
+}
+
+static double hardsigmoid(double x, const void *attrs)
+{
+    (void)attrs;
+    return fmin(fmax(x + 3, 0), 6) / 6;
+}
+
+static double hardswish(double x, const void *attrs)
+{
+    return x * hardsigmoid(x, attrs);
+}
+
+static double softplus(double x, const void *attrs)
+{
+    const tr_softplus_attrs *a = attrs;
+    const double v = a->beta * x;
+    return v > a->threshold ? x : (fmax(v, 0) + log1p(exp(-fabs(v)))) / a->beta;
+}
+
+static const struct {
+    const char *op, *grad;
+    double (*f)(double, const void *);
+    union {
+        tr_elu_attrs elu;
+        tr_softplus_attrs softplus;
+    } attrs;
+    double at_infinity[2]; /* -, + */
+} curves[] = {{"elu", "elu.grad", elu, {.elu = {1}}, {-1, INFINITY}},
+              {"elu", "elu.grad", elu, {.elu = {0.375}}, {-0.375, INFINITY}},
+              {"elu", "elu.grad", elu, {.elu = {-2}}, {2, INFINITY}},
+              {"hardswish", "hardswish.grad", hardswish, {{0}}, {0, INFINITY}},
+              {"hardsigmoid", "hardsigmoid.grad", hardsigmoid, {{0}}, {0, 1}},
+              {"softplus", "softplus.grad", softplus, {.softplus = {1, 20}}, {0, INFINITY}},
+              {"softplus", "softplus.grad", softplus, {.softplus = {4, 100}}, {0, INFINITY}},
+              {"softplus", "softplus.grad", softplus, {.softplus = {0.5, 1}}, {0, INFINITY}}};
+
+/* Four float32 functions of 3 ulp at the most, then the rounding. */
+static double curve_tolerance(tr_precision p)
+{
+    return p == TR_PRECISION_FP32 ? 0x1p-20 : tolerance(p) * 1.01;
+}
+
+static void check_curve(size_t o, tr_precision p, int isa, int64_t n)
+{
+    const int64_t d[2] = {n, 2};
+    const void *attrs = &curves[o].attrs;
+    harness h = open_level(curves[o].op, p, isa, 2);
+    const int x = h_in(&h, h_activation(&h), 2, d), y = h_out(&h, h_activation(&h), 2, d);
+    h_fill_range(&h, x, 1, -9, 9);
+    double *want = h_values(&h, x);
+    for (size_t i = 0; i < h.tensors[x].count; i++) want[i] = curves[o].f(want[i], attrs);
+    h_prepare(&h, attrs, TR_ACT_NONE);
+    h_run(&h, false);
+    expect(&h, y, want, curve_tolerance(p), curves[o].op);
+    h_close(&h);
+
+    h = open_level(curves[o].grad, p, isa, 2);
+    const int dy = h_in(&h, h_activation(&h), 2, d), saved = h_in(&h, h_activation(&h), 2, d);
+    const int dx = h_out(&h, h_activation(&h), 2, d);
+    h_fill(&h, dy, 1);
+    h_fill_range(&h, saved, 2, -9, 9);
+    want = h_values(&h, dy);
+    for (size_t i = 0; i < h.tensors[dy].count; i++) {
+        double at = h_get(&h, saved, i);
+        const double step = 1e-5, bend = o >= 5 ? curves[o].attrs.softplus.threshold /
+                                                      curves[o].attrs.softplus.beta
+                                                : 3;
+        if (fabs(at) < 2 * step || fabs(fabs(at) - bend) < 2 * step) h_put(&h, saved, i, at = 0.5);
+        want[i] *= (curves[o].f(at + step, attrs) - curves[o].f(at - step, attrs)) / (2 * step);
+    }
+    if (n % 2) { /* in place */
+        tr_free(h.data[dx]);
+        h.data[dx] = h.data[dy];
+    }
+    h_prepare(&h, attrs, TR_ACT_NONE);
+    h_run(&h, false);
+    expect(&h, dx, want, curve_tolerance(p) + 1e-9, curves[o].grad);
+    h_close(&h);
+}
+
+static void curves_match(void **state)
+{
+    (void)state;
+    FOR_LEVELS(isa)
+    for (size_t o = 0; o < TR_COUNT(curves); o++)
+        for (size_t s = 0; s + 1 < TR_COUNT(sizes); s++)
+            FOR_PRECISIONS(p) check_curve(o, p, isa, sizes[s]);
+    const double in[] = {NAN, -INFINITY, INFINITY, 200, -200};
+    for (size_t o = 0; o < TR_COUNT(curves); o++) {
+        harness h = open_level(curves[o].op, TR_PRECISION_FP32, TR_ISA_BASE, 1);
+        const int64_t d[2] = {1, TR_COUNT(in)};
+        const int x = h_in(&h, TR_F32, 2, d), y = h_out(&h, TR_F32, 2, d);
+        for (size_t i = 0; i < TR_COUNT(in); i++) h_put(&h, x, i, in[i]);
+        h_prepare(&h, &curves[o].attrs, TR_ACT_NONE);
+        h_run(&h, false);
+        assert_true(isnan(h_get(&h, y, 0)));
+        for (size_t i = 0; i < 2; i++)
+            assert_true(fabs(h_get(&h, y, 1 + i) - curves[o].at_infinity[i]) < 1e-30 ||
+                        h_get(&h, y, 1 + i) == curves[o].at_infinity[i]);
+        assert_true(h_get(&h, y, 3) == (curves[o].at_infinity[1] == 1 ? 1 : 200));
+        assert_true(fabs(h_get(&h, y, 4) - curves[o].at_infinity[0]) < 1e-30);
+        h_close(&h);
+    }
+}
+
+/* ---- Slopes that are learned ---- */
+
+static void check_prelu(int64_t rows, int64_t C, bool each, bool dx_wanted, tr_precision p, int isa)
+{
+    const int64_t d[2] = {rows, C}, weights = each ? C : 1;
+    const size_t n = (size_t)(rows * C);
+    harness h = open_level("prelu", p, isa, 2);
+    int x = h_in(&h, h_activation(&h), 2, d), w = h_param(&h, 1, &weights);
+    const int y = h_out(&h, h_activation(&h), 2, d);
+    h_fill_range(&h, x, 1, -9, 9);
+    h_fill_range(&h, w, 2, -1, 1);
+    double *want = h_values(&h, x), *xs = h_values(&h, x), *ws = h_values(&h, w);
+    for (size_t i = 0; i < n; i++)
+        if (!(xs[i] > 0)) want[i] *= ws[each ? i % (size_t)C : 0];
+    h_prepare(&h, NULL, TR_ACT_NONE);
+    h_run(&h, false);
+    expect(&h, y, want, tolerance(p), "prelu");
+    h_close(&h);
+
+    h = open_level("prelu.grad", p, isa, 2);
+    const int dy = h_in(&h, h_activation(&h), 2, d);
+    x = h_in(&h, h_activation(&h), 2, d), w = h_param(&h, 1, &weights);
+    const int dx = dx_wanted ? h_out(&h, h_activation(&h), 2, d) : -1;
+    if (!dx_wanted) h_absent_out(&h);
+    const int dw = h_grad(&h, 1, &weights);
+    h_fill(&h, dy, 3);
+    for (size_t i = 0; i < n; i++) h_put(&h, x, i, xs[i]);
+    for (size_t c = 0; c < (size_t)weights; c++) h_put(&h, w, c, ws[c]);
+    double *gs = h_values(&h, dy), *sum = doubles((size_t)weights),
+           *size = doubles((size_t)weights);
+    for (size_t c = 0; c < (size_t)weights; c++) sum[c] = size[c] = 0;
+    want = h_values(&h, dy);
+    for (size_t i = 0; i < n; i++) {
+        const size_t c = each ? i % (size_t)C : 0;
+        if (xs[i] > 0) continue;
+        want[i] *= ws[c];
+        sum[c] += gs[i] * xs[i];
+        size[c] += fabs(gs[i] * xs[i]);
+    }
+    h_prepare(&h, NULL, TR_ACT_NONE);
+    h_run(&h, false);
+    if (dx_wanted)
+        expect(&h, dx, want, tolerance(p), "prelu.grad");
+    else
+        tr_free(want);
+    for (int twice = 0; twice < 2; twice++) { /* in float32 over blocks of 2048 at the most */
+        h_check_sums(&h, dw, sum, size, each ? 32 : 512, 0, "the weights' gradient");
+        for (size_t c = 0; c < (size_t)weights; c++) sum[c] *= 2, size[c] *= 2;
+        h_run(&h, true);
+    }
+    h_close(&h);
+    tr_free(gs), tr_free(sum), tr_free(size), tr_free(xs), tr_free(ws);
+}
+
+static void prelu_matches(void **state)
+{
+    (void)state;
+    static const int64_t shapes[][2] = {{1, 1},     {3, 5},     {17, 24},
+                                        {700, 130}, {40, 1032}, {9, 4100}};
+    FOR_LEVELS(isa)
+    for (size_t s = 0; s < TR_COUNT(shapes); s++)
+        for (int each = 0; each < 2; each++) FOR_PRECISIONS(p)
+    check_prelu(shapes[s][0], shapes[s][1], each, s != 2, p, isa);
+}
+
 static void relu6_matches(void **state)
 {
     (void)state;
@@ -203,7 +388,7 @@ static void quantize_weight_matches(void **state)
             float *want = tr_alloc(TR_MEM_OTHER, n, sizeof *want),
                   *scale = tr_alloc(TR_MEM_OTHER, (size_t)shapes[s][0], sizeof *scale);
             for (size_t i = 0; i < n; i++) want[i] = (float)h_get(&h, w, i);
-            tr_param_quantize(&p, want, scale);
+            tr_param_quantize(&p, want, scale, NULL);
             h_prepare(&h, &a, TR_ACT_NONE);
             h_run(&h, false);
             for (size_t i = 0; i < n; i++) {
@@ -265,7 +450,10 @@ static void fake_quantize_matches(void **state)
 {
     (void)state;
     static const tr_fake_quantize_attrs all[] = {
-        {0.0625, 0, true}, {0.0371, -17, true}, {0.03, 0, false}, {0.0625, 131, false}};
+        {.scale = 0.0625, .is_signed = true},
+        {.scale = 0.0371, .zero_point = -17, .is_signed = true},
+        {.scale = 0.03},
+        {.scale = 0.0625, .zero_point = 131}};
     FOR_LEVELS(isa)
     for (size_t s = 0; s < TR_COUNT(sizes); s++) FOR_PRECISIONS(p)
     for (size_t k = 0; k < TR_COUNT(all); k++) {
@@ -383,6 +571,7 @@ static void input_can_be_rebound(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(curves_match),           cmocka_unit_test(prelu_matches),
         cmocka_unit_test(leaky_relu_matches),     cmocka_unit_test(quantize_weight_matches),
         cmocka_unit_test(fake_quantize_matches),  cmocka_unit_test(relu6_matches),
         cmocka_unit_test(functions_are_accurate), cmocka_unit_test(ops_match),

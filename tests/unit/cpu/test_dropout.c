@@ -4,6 +4,7 @@
 
 static bool kept(const harness *h, uint64_t sample, size_t e, double p)
 {
+    if (strncmp(tr_op_name(&h->op), "drop_path", 9) == 0) e = 0;
     const tr_philox r = tr_philox_at(h->run.seed, TR_RNG_DROPOUT, (uint32_t)h->op.layer_index,
                                      sample, (uint32_t)(e / 4));
     return tr_uniform(r.v[e % 4]) >= (float)p;
@@ -55,25 +56,33 @@ static void mask_is_the_documented_one(void **state)
     {
         check("dropout", p, isa, 1, shapes[s], 0.5);
         check("dropout.grad", p, isa, 3, shapes[s], 0.1);
+        check("drop_path", p, isa, 1, shapes[s], 0.5);
+        check("drop_path.grad", p, isa, 3, shapes[s], 0.3);
     }
     check("dropout", TR_PRECISION_FP32, tr_cpu_isa(), 1, shapes[2], 0);
 }
 
-static void share_of_the_batch_has_its_part_of_the_mask(void **state)
+static void share_has_its_part(const char *op)
 {
-    (void)state;
     const tr_dropout_attrs a = {.p = 0.3};
     const int64_t whole[4] = {4, 3, 5, 5}, half[4] = {2, 3, 5, 5};
     int x, y, x2, y2;
     harness h, part;
-    make(&h, "dropout", TR_PRECISION_FP32, tr_cpu_isa(), 1, whole, &a, &x, &y);
-    make(&part, "dropout", TR_PRECISION_FP32, tr_cpu_isa(), 1, half, &a, &x2, &y2);
+    make(&h, op, TR_PRECISION_FP32, tr_cpu_isa(), 1, whole, &a, &x, &y);
+    make(&part, op, TR_PRECISION_FP32, tr_cpu_isa(), 1, half, &a, &x2, &y2);
     part.run.ordinal += 2;
     for (size_t i = 0; i < 150; i++) h_put(&part, x2, i, h_get(&h, x, 150 + i));
     h_run(&part, false);
     for (size_t i = 0; i < 150; i++) assert_true(h_get(&part, y2, i) == h_get(&h, y, 150 + i));
     h_close(&h);
     h_close(&part);
+}
+
+static void share_of_the_batch_has_its_part_of_the_mask(void **state)
+{
+    (void)state;
+    share_has_its_part("dropout");
+    share_has_its_part("drop_path");
 }
 
 int main(void)

@@ -44,17 +44,18 @@ static size_t window(const tr_int8_shape *s)
 static void make(problem *t)
 {
     const tr_int8_shape *s = &t->s;
-    const size_t nx = (size_t)(s->images * s->H * s->W * s->C), nw = window(s) * (size_t)s->O;
-    t->ny = (size_t)(s->images * s->OH * s->OW * s->O);
+    const size_t O = (size_t)(s->groups * s->O), nw = window(s) * O;
+    const size_t nx = (size_t)(s->images * s->H * s->W * s->groups * s->C);
+    t->ny = (size_t)(s->images * s->OH * s->OW) * O;
     t->x = bytes(nx);
     t->residual = bytes(t->ny);
     t->q = bytes(nw);
     t->weight = bytes(nw * 4);
-    t->scale = bytes((size_t)s->O * 4);
-    t->bias = bytes((size_t)s->O * 4);
+    t->scale = bytes(O * 4);
+    t->bias = bytes(O * 4);
     for (size_t i = 0; i < nx; i++) t->x[i] = (uint8_t)any(256);
     for (size_t i = 0; i < t->ny; i++) t->residual[i] = (uint8_t)any(256);
-    for (int64_t o = 0; o < s->O; o++) {
+    for (size_t o = 0; o < O; o++) {
         t->scale[o] = 0.001f + 0.00001f * (float)any(100);
         t->bias[o] = 0.01f * (float)any(200) - 1;
     }
@@ -80,7 +81,8 @@ static int32_t sum_of(const problem *t, int64_t n, int64_t oh, int64_t ow, int64
                 const int64_t h = oh * s->stride[0] + ky * s->dilation[0] - s->padding[0];
                 const int64_t w = ow * s->stride[1] + kx * s->dilation[1] - s->padding[1];
                 if (h < 0 || h >= s->H || w < 0 || w >= s->W) continue;
-                const uint8_t v = t->x[((n * s->H + h) * s->W + w) * s->C + c];
+                const int64_t channel = o / s->O * s->C + c;
+                const uint8_t v = t->x[((n * s->H + h) * s->W + w) * s->groups * s->C + channel];
                 sum += (t->x_signed ? (int32_t)(int8_t)v : (int32_t)v) *
                        t->q[((o * s->C + c) * s->kernel[0] + ky) * s->kernel[1] + kx];
             }
@@ -134,16 +136,18 @@ static void check(problem *t, int level_count, uint32_t threads)
     for (int64_t n = 0; n < s->images; n++)
         for (int64_t oh = 0; oh < s->OH; oh++)
             for (int64_t ow = 0; ow < s->OW; ow++)
-                for (int64_t o = 0; o < s->O; o++, at++)
+                for (int64_t o = 0; o < s->groups * s->O; o++, at++)
                     expect_one(t, &r, sum_of(t, n, oh, ow, o), o, at, want);
     for (int level = 0; level < level_count; level++) {
         memset(y, 0x55, t->ny * 4);
         tr_int8_product((tr_int8_level)level, &p, &r);
         if (memcmp(want, y, t->ny * 4 + 64) != 0)
-            fail_msg("%s: %lld x (%lld, %lld, %lld) -> %lld, kernel %lldx%lld, stride %lld",
-                     tr_int8_level_name((tr_int8_level)level), (long long)s->images,
-                     (long long)s->C, (long long)s->H, (long long)s->W, (long long)s->O,
-                     (long long)s->kernel[0], (long long)s->kernel[1], (long long)s->stride[0]);
+            fail_msg(
+                "%s: %lld groups, %lld x (%lld, %lld, %lld) -> %lld, kernel %lldx%lld, stride %lld",
+                tr_int8_level_name((tr_int8_level)level), (long long)s->groups,
+                (long long)s->images, (long long)s->C, (long long)s->H, (long long)s->W,
+                (long long)s->O, (long long)s->kernel[0], (long long)s->kernel[1],
+                (long long)s->stride[0]);
     }
     free(r.workspace);
     free(packed);
@@ -155,6 +159,7 @@ static void check(problem *t, int level_count, uint32_t threads)
 static tr_int8_shape linear(int64_t rows, int64_t in, int64_t out)
 {
     return (tr_int8_shape){.images = 1,
+                           .groups = 1,
                            .C = in,
                            .H = 1,
                            .W = rows,
@@ -166,12 +171,14 @@ static tr_int8_shape linear(int64_t rows, int64_t in, int64_t out)
                            .dilation = {1, 1}};
 }
 
-/* Rows that fill blocks and such that do not, odd channels, a stride, padding, dilation. */
+/* Rows that fill blocks and such that do not, odd channels, a stride, padding, dilation, groups of some channels and
+ * of one. */
 static tr_int8_shape convolution(void)
 {
     tr_int8_shape s;
     do {
         s = (tr_int8_shape){.images = 1 + any(3),
+                            .groups = 1,
                             .C = 1 + any(any(4) ? 20 : 90),
                             .H = 1 + any(12),
                             .W = 1 + any(36),
@@ -180,6 +187,10 @@ static tr_int8_shape convolution(void)
                             .stride = {1 + any(2), 1 + any(2)},
                             .padding = {any(2), any(2)},
                             .dilation = {1 + any(2), 1 + any(2)}};
+        const uint32_t kind = any(4);
+        if (kind < 2) s.groups = kind ? 1 + any(150) : 2 + any(3);
+        if (kind == 0) s.C = 1 + any(12), s.O = 1 + any(20);
+        if (kind == 1) s.C = s.O = 1;
         for (int i = 0; i < 2; i++) {
             const int64_t size = i ? s.W : s.H;
             const int64_t room = size + 2 * s.padding[i] - s.dilation[i] * (s.kernel[i] - 1) - 1;
@@ -195,12 +206,36 @@ static void test_products(void **state)
     const tr_cpu cpu = {.isa = tr_cpu_isa()};
     const int levels = (int)tr_int8_level_of(&cpu) + 1;
     print_message("the best level here: %s\n", tr_int8_level_name((tr_int8_level)(levels - 1)));
-    for (int i = 0; i < 120; i++) {
+    for (int i = 0; i < 200; i++) {
         problem t = {.s = i % 4 ? convolution() : linear(1 + any(40), 1 + any(200), 1 + any(70)),
                      .x_signed = any(2),
                      .residual_signed = any(2)};
         check(&t, levels, 1 + any(3));
     }
+}
+
+/* Images one to three columns wide: a block of positions is in as many rows of the output. */
+static void test_narrow(void **state)
+{
+    (void)state;
+    const tr_cpu cpu = {.isa = tr_cpu_isa()};
+    for (int64_t w = 1; w <= 3; w++)
+        for (int i = 0; i < 4; i++) {
+            problem t = {.s = {.images = 2,
+                               .groups = 1,
+                               .C = 8 + i,
+                               .H = 40,
+                               .W = w,
+                               .O = 20,
+                               .OH = 40,
+                               .OW = w,
+                               .kernel = {3, 1},
+                               .stride = {1, 1},
+                               .padding = {1, 0},
+                               .dilation = {1, 1}},
+                         .x_signed = i % 2};
+            check(&t, (int)tr_int8_level_of(&cpu) + 1, 1);
+        }
 }
 
 /* Steps that are moved: the largest of a window, and transposed. */
@@ -249,6 +284,98 @@ static void test_moved(void **state)
     free(y);
 }
 
+/* Averages of windows, padding counted or not, and requantized steps: exact sums, then one rounding. */
+static void test_carried(void **state)
+{
+    (void)state;
+    enum { MOST = 3 * 14 * 14 * 90 };
+    uint8_t *x = bytes(MOST), *y = bytes(MOST);
+    for (int i = 0; i < 60; i++) {
+        const bool is_signed = any(2), to_signed = any(2);
+        const float least = to_signed ? -128 : 0, factor = 0.2f + 0.01f * (float)any(100);
+        tr_cpu_pool p = {.type = is_signed ? TR_I8 : TR_U8,
+                         .C = 1 + any(90),
+                         .H = 3 + any(10),
+                         .W = 3 + any(10),
+                         .include_pad = any(2)};
+        for (int k = 0; k < 2; k++) {
+            p.kernel[k] = 1 + any(3);
+            p.stride[k] = 1 + any(3);
+            p.end[k] = p.padding[k] = p.kernel[k] > 1 ? any(2) : 0;
+            *(k ? &p.OW : &p.OH) =
+                ((k ? p.W : p.H) + 2 * p.padding[k] - p.kernel[k]) / p.stride[k] + 1;
+        }
+        for (size_t e = 0; e < (size_t)(2 * p.H * p.W) * p.C; e++) x[e] = (uint8_t)any(256);
+        for (int isa = TR_ISA_BASE; isa <= tr_cpu_isa(); isa++) {
+            const tr_cpu_loops *l = tr_cpu_loops_at(isa);
+            l->avg_pool_steps(&p, to_signed, factor, x, y, 0, (size_t)(2 * p.OH));
+            for (int64_t r = 0; r < 2 * p.OH * p.OW; r++)
+                for (size_t c = 0; c < p.C; c++) {
+                    int sum = 0, count = 0;
+                    for (int64_t k = 0; k < p.kernel[0] * p.kernel[1]; k++) {
+                        const int64_t h =
+                            r / p.OW % p.OH * p.stride[0] - p.padding[0] + k / p.kernel[1];
+                        const int64_t w = r % p.OW * p.stride[1] - p.padding[1] + k % p.kernel[1];
+                        const bool in = h >= 0 && h < p.H && w >= 0 && w < p.W;
+                        count += in || p.include_pad;
+                        if (!in) continue;
+                        const uint8_t v =
+                            x[(size_t)((r / (p.OW * p.OH) * p.H + h) * p.W + w) * p.C + c];
+                        sum += is_signed ? (int8_t)v : v;
+                    }
+                    const float v = (float)sum * (factor / (float)count);
+                    assert_int_equal((uint8_t)(int)rintf(fminf(fmaxf(v, least), least + 255)),
+                                     y[(size_t)r * p.C + c]);
+                }
+            l->requantize(is_signed, to_signed, factor, x, y, p.C);
+            for (size_t c = 0; c < p.C; c++) {
+                const float v = (float)(is_signed ? (int8_t)x[c] : x[c]) * factor;
+                assert_int_equal((uint8_t)(int)rintf(fminf(fmaxf(v, least), least + 255)), y[c]);
+            }
+        }
+    }
+    free(x);
+    free(y);
+}
+
+/* The largest of a row, and sums by scales of rows, at every level. */
+static void test_dynamic(void **state)
+{
+    (void)state;
+    enum { MOST = 12 * 90 };
+    static float x[MOST], add[MOST], y[MOST], scale[12], bias[90];
+    for (int i = 0; i < 40; i++) {
+        const size_t rows = 1 + any(12), C = 1 + any(90), places = any(2) ? 1 : 1 + any(4);
+        float magnitude, value;
+        for (size_t e = 0; e < rows * C; e++) {
+            x[e] = 0.3f * (float)any(4000) - 700;
+            add[e] = 0.01f * (float)any(4000);
+        }
+        x[any((uint32_t)(rows * C))] = i % 8 == 0 ? NAN : 0;
+        for (size_t r = 0; r < rows; r++) scale[r] = 1e-4f * (float)(1 + any(99));
+        for (size_t c = 0; c < C; c++) bias[c] = 0.01f * (float)any(99);
+        const bool relu = any(2), has_bias = any(2), residual = any(2);
+        magnitude = value = 0;
+        for (size_t e = 0; e < rows * C; e++) {
+            magnitude = fmaxf(magnitude, fabsf(x[e])); /* of a NaN and a number: the number */
+            value = fmaxf(value, x[e]);
+        }
+        for (int isa = TR_ISA_BASE; isa <= tr_cpu_isa(); isa++) {
+            const tr_cpu_loops *l = tr_cpu_loops_at(isa);
+            assert_true(l->largest(TR_F32, true, x, rows * C) == magnitude);
+            assert_true(l->largest(TR_F32, false, x, rows * C) == value);
+            l->rescale(TR_F32, relu ? TR_ACT_RELU : TR_ACT_NONE, x, scale, places,
+                       has_bias ? bias : NULL, residual ? add : NULL, y, rows, C);
+            for (size_t e = 0; e < rows * C; e++) {
+                float want = fmaf(x[e], scale[e / C / places], has_bias ? bias[e % C] : 0.0f);
+                want += residual ? add[e] : 0.0f;
+                if (relu && want < 0) want = 0;
+                assert_true(y[e] == want || (isnan(y[e]) && isnan(want)));
+            }
+        }
+    }
+}
+
 /* A sum that would not fit is refused. */
 static void test_too_long(void **state)
 {
@@ -262,9 +389,9 @@ static void test_too_long(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products),
-        cmocka_unit_test(test_moved),
-        cmocka_unit_test(test_too_long),
+        cmocka_unit_test(test_products), cmocka_unit_test(test_narrow),
+        cmocka_unit_test(test_moved),    cmocka_unit_test(test_too_long),
+        cmocka_unit_test(test_dynamic),  cmocka_unit_test(test_carried),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -135,6 +135,8 @@ static inline void over_rows(row_test *test, tr_status (*ready)(tr_dtype, size_t
         for (size_t s = 0; s < TR_COUNT(shapes); s++) {
             /* but for the conversion, the same code as of bf16 */
             if (types[t] == TR_F16 && shapes[s].D > 1100) continue;
+            /* the longest take turns: all of the path they share is in each */
+            if (shapes[s].D > 10000 && (s + t) % 2) continue;
             test(cuda, types[t], shapes[s].rows, shapes[s].D, 0, keep);
             test(cuda, types[t], shapes[s].rows, shapes[s].D, 1, keep);
             if (shapes[s].D > 8192) test(cuda, types[t], shapes[s].rows, shapes[s].D, 0, 0);

@@ -75,6 +75,7 @@ static inline tr_status mirror_bind(tr_kernel *base, const tr_binding *b)
     mirror_kernel *k = (mirror_kernel *)base;
     k->host = *b;
     k->device.adds = b->adds;
+    k->device.overwrites = b->overwrites;
     for (int i = 0; i < MIRROR_OPERANDS; i++) {
         void *host = *mirror_host(k, i);
         if (!host || k->nbytes[i] == 0) continue;

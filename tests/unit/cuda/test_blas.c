@@ -455,6 +455,8 @@ static void test_refusals(void **state)
     q = good;
     q.type = q.out = TR_F64;
     assert_told(tr_cuda_product_open(cuda, &q, &p), TR_UNSUPPORTED, "float64");
+    q = problem_of(4, 6, 8, false, true, 0, TR_I8, TR_I32, TR_EPILOGUE_NONE);
+    assert_told(tr_cuda_product_open(cuda, &q, &p), TR_UNSUPPORTED, "int8 into int32");
     q = good;
     q.align_vector = 0;
     assert_told(tr_cuda_product_open(cuda, &q, &p), TR_INTERNAL, "alignment");

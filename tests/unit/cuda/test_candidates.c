@@ -190,6 +190,7 @@ int main(void)
     char memory[32];
     snprintf(memory, sizeof memory, "%d", MEMORY);
     setenv("FAKEGPU_MEMORY", memory, 1);
+    setenv("FAKEGPU_CLOCK", "work", 1);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_best),    cmocka_unit_test(test_no_workspace),
         cmocka_unit_test(test_memos),   cmocka_unit_test(test_excluded),

@@ -11,18 +11,23 @@
 #include "kernels/cuda/loops/arrange.h"
 #include "kernels/cuda/loops/batchnorm.h"
 #include "kernels/cuda/loops/cast.h"
+#include "kernels/cuda/loops/dynamic.h"
 #include "kernels/cuda/loops/elementwise.h"
 #include "kernels/cuda/loops/embedding.h"
 #include "kernels/cuda/loops/epilogue.h"
 #include "kernels/cuda/loops/filter.h"
+#include "kernels/cuda/loops/int8.h"
 #include "kernels/cuda/loops/lap.h"
 #include "kernels/cuda/loops/layernorm.h"
 #include "kernels/cuda/loops/linear.h"
 #include "kernels/cuda/loops/loss.h"
 #include "kernels/cuda/loops/optimizer.h"
 #include "kernels/cuda/loops/pool.h"
+#include "kernels/cuda/loops/prelu.h"
 #include "kernels/cuda/loops/probe.h"
 #include "kernels/cuda/loops/quantize.h"
+#include "kernels/cuda/loops/quantize_learned.h"
+#include "kernels/cuda/loops/resample.h"
 #include "kernels/cuda/loops/softmax.h"
 #include "kernels/cuda/loops/sort.h"
 #include "kernels/cuda/loops/wire.h"
@@ -49,12 +54,14 @@ static const struct {
     {"add_to_kernel", PIECE, 0},
     {"avg_grad_kernel", ROUND, 0},
     {"avg_kernel", ROUND, 0},
+    {"avg_steps", ROUND, 0},
     {"bn_apply", BATCH, 0},
     {"bn_grad_chunks", FEW, 0},
     {"bn_grad_input", BATCH, 0},
     {"bn_grad_stats", SUMS, TR_BN_SUM_BLOCKS},
     {"bn_merge_stats", FEW, 0},
     {"bn_merge_sums", FEW, 0},
+    {"bn_running", FEW, 0},
     {"bn_stats", SUMS, TR_BN_SUM_BLOCKS},
     {"bn_stats_merge", FEW, 0},
     {"cast_kernel", ROUND, 0},
@@ -64,6 +71,8 @@ static const struct {
     {"cross_entropy_held", SUMS, TR_LOSS_BLOCKS},
     {"cross_entropy_long", SUMS, TR_LOSS_BLOCKS},
     {"decide", FEW, 0},
+    {"dots", ROUND, 0},
+    {"drop_path", PIECE, 0},
     {"dropout", PIECE, 0},
     {"elementwise", PIECE, 0},
     {"elementwise_loss", SUMS, TR_LOSS_BLOCKS},
@@ -74,9 +83,12 @@ static const struct {
     {"epilogue_kernel", ROUND, 0},
     {"feature_loss", SUMS, TR_LOSS_BLOCKS},
     {"find_nonfinite", ROUND, 0},
+    {"from_steps", ROUND, 0},
+    {"gather", PIECE, 0},
     {"global_grad_kernel", ROUND, 0},
     {"global_kernel", PIECE, 0},
     {"lap_kernel", FEW, 0},
+    {"largest", PIECE, 0},
     {"layernorm_grad_columns", SUMS, 8192},
     {"layernorm_grad_held", SUMS, 8192},
     {"layernorm_grad_long", ROUND, 0},
@@ -85,28 +97,45 @@ static const struct {
     {"layernorm_long", ROUND, 0},
     {"max_grad_kernel", ROUND, 0},
     {"max_kernel", ROUND, 0},
+    {"measure", PIECE, 0},
     {"mul", PIECE, 0},
     {"mul_sums", PIECE, 0},
     {"nothing", FEW, 0},
     {"pack_kernel", PIECE, 0},
     {"pack_parts", ROUND, 0},
+    {"pack_steps", PIECE, 0},
+    {"quantize_learned", PIECE, 0},
+    {"quantize_learned_grad", PIECE, 0},
+    {"quantize_learned_sum", PIECE, 0},
+    {"prelu", PIECE, 0},
+    {"prelu_grad_each", SUMS, 4 * 8 * SMS},
+    {"prelu_grad_one", SUMS, 8 * SMS},
+    {"prelu_total", PIECE, 0},
     {"quantize_rows", PIECE, 0},
+    {"requantize", ROUND, 0},
+    {"rescale", ROUND, 0},
+    {"resample_kernel", ROUND, 0},
+    {"round_rows", PIECE, 0},
     {"soft_loss", SUMS, TR_LOSS_BLOCKS},
     {"softmax_grad_held", ROUND, 0},
     {"softmax_grad_long", ROUND, 0},
     {"softmax_held", ROUND, 0},
+    {"settle", FEW, 0},
     {"softmax_long", ROUND, 0},
+    {"store_steps", ROUND, 0},
     {"sum_chunks", SUMS, TR_SQUARES_PARTS},
     {"sum_parts", FEW, 0},
     {"sum_squares", SUMS, TR_SQUARES_PARTS},
     {"swap_ema", PIECE, 0},
     {"tally_add", FEW, 0},
     {"to_f32_kernel", ROUND, 0},
+    {"to_steps", ROUND, 0},
     {"transpose_gather", PIECE, 0},
     {"transpose_tiles", PIECE, 0},
     {"unpack_kernel", PIECE, 0},
     {"unpack_parts", ROUND, 0},
     {"update", PIECE, 0},
+    {"window_rows", ROUND, 0},
 };
 
 static char notes[] = "/tmp/trireme-grids-XXXXXX";
@@ -133,13 +162,38 @@ static void launch_elementwise(cudaStream_t s, tr_dtype t, size_t rows, size_t w
     assert_ok(tr_cuda_mul_run(t, at, at, at, rows, 1, width, s));
     assert_ok(tr_cuda_mul_sums_run(t, at, at, at, (rows + 48) / 49, 49, width, s));
     assert_ok(tr_cuda_dropout_run(t, &drop, s));
+    assert_ok(tr_cuda_drop_path_run(t, &drop, s));
+    for (size_t weights = 1; weights <= width; weights += width - 1) {
+        const tr_cuda_prelu_grad_args slopes = {.dy = at,
+                                                .x = at,
+                                                .weight = at,
+                                                .dx = at,
+                                                .dweight = at,
+                                                .rows = rows,
+                                                .channels = width,
+                                                .weights = weights,
+                                                .partial = at};
+        assert_ok(tr_cuda_prelu_run(t, at, at, weights, at, rows, width, s));
+        assert_ok(tr_cuda_prelu_grad_run(t, &slopes, s));
+    }
     assert_ok(tr_cuda_concat_run(false, at, in, parts, 2, rows, s));
     assert_ok(tr_cuda_transpose_run(2, at, at, (rows + 48) / 49, 49, width, s));
     assert_ok(tr_cuda_transpose_run(2, at, at, (rows + 3) / 4, 4, width, s));
+    assert_ok(tr_cuda_gather_run(2, at, at, at, (rows + 48) / 49, 49 * width, s));
     assert_ok(tr_cuda_epilogue(s, TR_ACT_RELU, t, t, at, at, at, at, rows, width));
     assert_ok(tr_cuda_cast_to_f32(s, t, at, at, n));
     assert_ok(tr_cuda_cast(s, t, at, at, n));
     assert_ok(tr_cuda_quantize_rows(s, at, at, rows, width));
+    const tr_cuda_learned_args learned = {.dy = at,
+                                          .x = at,
+                                          .scale = at,
+                                          .out = at,
+                                          .dscale = at,
+                                          .rows = rows,
+                                          .D = width,
+                                          .partial = at};
+    assert_ok(tr_cuda_learned_run(t, &learned, s));
+    assert_ok(tr_cuda_learned_grad_run(t, &learned, s));
     assert_ok(tr_cuda_add_to(s, at, at, width));
     assert_ok(tr_cuda_column_sum(s, t, at, rows, width, at, at, true));
 }
@@ -210,6 +264,13 @@ static void launch_images(cudaStream_t s, tr_dtype t, size_t rows, size_t width)
                             .kernel = {3, 3},
                             .stride = {1, 1},
                             .padding = {1, 1}};
+    const tr_cuda_resampling twice = {.type = t,
+                                      .batch = batch,
+                                      .channels = (unsigned)width,
+                                      .from = {7, 7},
+                                      .to = {14, 14},
+                                      .begin = {at, at},
+                                      .taps = {at, at}};
     const tr_bn_map sums = tr_bn_map_of(rows, width, t, TR_BN_RUN),
                     each = tr_bn_map_of(rows, width, t, 4);
     const tr_bn_norm norm = {.weight = at, .bias = at, .stats = at, .eps = 1e-5};
@@ -217,10 +278,15 @@ static void launch_images(cudaStream_t s, tr_dtype t, size_t rows, size_t width)
     assert_ok(tr_cuda_max_pool(s, &p, at, at, at));
     assert_ok(tr_cuda_max_pool_grad(s, &p, at, at, at));
     assert_ok(tr_cuda_avg_pool(s, &p, at, at));
+    tr_cuda_pool steps = p;
+    steps.type = TR_U8;
+    assert_ok(tr_cuda_avg_pool_steps(s, &steps, true, 1, at, at));
     assert_ok(tr_cuda_avg_pool_grad(s, &p, at, at));
+    assert_ok(tr_cuda_resample_run(s, &twice, at, at));
     assert_ok(tr_cuda_global_pool(s, t, at, at, batch, 49, width));
     assert_ok(tr_cuda_global_pool_grad(s, t, at, at, batch, 49, width));
     assert_ok(tr_bn_stats(s, t, &sums, at, at, at));
+    assert_ok(tr_bn_running(s, at, at, width, at));
     assert_ok(tr_bn_merge_stats(s, at, 8, width, at));
     assert_ok(tr_bn_merge_sums(s, at, 8, 2 * width, at));
     assert_ok(tr_bn_apply(s, t, &each, TR_ACT_RELU, at, at, &norm, at));
@@ -230,6 +296,34 @@ static void launch_images(cudaStream_t s, tr_dtype t, size_t rows, size_t width)
     assert_ok(tr_cuda_filter_unpack(s, t, at, at, width, width, 9, true));
 }
 
+static void launch_int8(cudaStream_t s, tr_dtype t, size_t rows, size_t width)
+{
+    const size_t wide = tr_align_up(width, TR_INT8_ALIGN), piece = rows < 8192 ? rows : 8192;
+    const tr_cuda_window w = {.channels = (unsigned)width,
+                              .size = {7, 7},
+                              .result = {7, 7},
+                              .kernel = {1, 1},
+                              .stride = {1, 1},
+                              .dilation = {1, 1}};
+    const tr_cuda_int8_weights to = {.weights = at, .factor = at, .shift = at, .sums = at};
+    const tr_cuda_int8_result r = {
+        .acc = at, .w = to, .residual = at, .type = t, .y = at, .out = width, .outputs = wide};
+    const tr_cuda_dynamic_args rounded = {
+        .x = at, .y = at, .scales = at, .is_signed = true, .rows = rows, .D = width, .parts = at};
+    const tr_cuda_rescale_args sums = {
+        .x = at, .scales = at, .y = at, .rows = rows, .channels = width, .places = 1};
+    assert_ok(tr_cuda_dynamic_run(s, t, &rounded));
+    assert_ok(tr_cuda_requantize(s, true, false, 1, at, at, rows, width, width));
+    assert_ok(tr_cuda_rescale_run(s, t, &sums));
+    assert_ok(tr_cuda_to_steps(s, t, true, 1, at, at, rows * width));
+    assert_ok(tr_cuda_from_steps(s, t, false, 1, at, at, rows * width));
+    assert_ok(tr_cuda_window_rows(s, &w, true, at, at, 0, rows, wide));
+    assert_ok(tr_cuda_int8_pack(s, at, at, at, 1, 1, width, width, 9, wide,
+                                tr_align_up(9 * width, TR_INT8_ALIGN), &to));
+    assert_ok(tr_cuda_int8_store(s, &r, rows));
+    assert_ok(tr_cuda_int8_dots(s, at, at, at, piece, wide, wide));
+}
+
 static void launch_update(cudaStream_t s, tr_dtype t, size_t count)
 {
     const size_t chunks = (count + TR_UPDATE_CHUNK - 1) / TR_UPDATE_CHUNK;
@@ -237,6 +331,14 @@ static void launch_update(cudaStream_t s, tr_dtype t, size_t count)
         .u = {.kind = TR_UPDATE_ADAMW, .w = at, .g = at, .m = at, .v = at, .ema = at},
         .chunks = at,
         .nchunks = chunks};
+    tr_update_plan norms = plan;
+    norms.u.kind = TR_UPDATE_LAMB;
+    norms.u.nrows = 3;
+    void *cells = NULL; /* the one that is written at once */
+    assert_int_equal(cudaMalloc(&cells, 3 * TR_NORM_CELLS * sizeof(double)), cudaSuccess);
+    norms.u.norms = cells;
+    assert_ok(tr_measure_launch(s, &norms, at));
+    assert_int_equal(cudaFree(cells), cudaSuccess);
     assert_ok(tr_update_launch(s, &plan, at));
     assert_ok(tr_swap_launch(s, &plan));
     assert_ok(tr_decide_launch(s, &plan, at));
@@ -340,6 +442,7 @@ static void test_grids(void **state)
             launch_elementwise(cuda->stream, types[t], rows, width);
             launch_rows(cuda->stream, types[t], rows, width);
             launch_images(cuda->stream, types[t], rows, width);
+            launch_int8(cuda->stream, types[t], rows, width);
             launch_update(cuda->stream, types[t], rows * width);
             assert_int_equal(cudaStreamEndCapture(cuda->stream, &graph), 0);
             assert_int_equal(cudaGraphDestroy(graph), 0);

@@ -11,11 +11,12 @@ enum { FLAT = 40016, GAP = 9008 }; /* elements; [GAP, GAP + 16) belongs to no se
 
 /* Moments and averages hold no gap. */
 static const tr_segment segments[] = {
-    {{0, 16}, 0, 0.1, 1, false},
-    {{16, GAP}, 16, 0.0, 0.5, true},
-    {{GAP + 16, 2 * 8192 + GAP + 16}, GAP, 0.1, 1, false},
-    {{2 * 8192 + GAP + 16, FLAT}, 2 * 8192 + GAP, 0.3, 1, true},
+    {{0, 16}, 0, 0.1, 1, false, true, 1},
+    {{16, GAP}, 16, 0.0, 0.5, true, false, 0},
+    {{GAP + 16, 2 * 8192 + GAP + 16}, GAP, 0.1, 1, false, true, 1}, /* of the first one's row */
+    {{2 * 8192 + GAP + 16, FLAT}, 2 * 8192 + GAP, 0.3, 1, true, true, 2},
 };
+enum { ROWS = 3 };
 
 /* Where an element that belongs to a segment lies in a slot. */
 static size_t slot_at(size_t i)
@@ -33,14 +34,15 @@ static const tr_segment *segment_of(size_t i)
 /* Weights, gradients and whatever else an optimizer may have. */
 typedef struct {
     tr_cuda *cuda;
-    array w, g, m, v, ema;
+    array w, g, m, v, ema, a;
     tr_control *control; /* on the device */
+    double *norms;
 } bench;
 
 static bench open_bench(bool graphs)
 {
     bench x = {.cuda = open_with(graphs)};
-    array *all[] = {&x.w, &x.g, &x.m, &x.v, &x.ema};
+    array *all[] = {&x.w, &x.g, &x.m, &x.v, &x.ema, &x.a};
     for (size_t k = 0; k < TR_COUNT(all); k++) {
         *all[k] = open_array(x.cuda, FLAT);
         for (size_t i = 0; i < FLAT; i++)
@@ -50,15 +52,17 @@ static bench open_bench(bool graphs)
         put(x.cuda, all[k]);
     }
     x.control = b->memory->alloc(x.cuda, TR_MEM_OTHER, sizeof *x.control);
-    assert_non_null(x.control);
+    x.norms = b->memory->alloc(x.cuda, TR_MEM_OTHER, ROWS * TR_NORM_CELLS * sizeof *x.norms);
+    assert_non_null(x.control && x.norms ? x.control : NULL);
     return x;
 }
 
 static void close_bench(bench *x)
 {
-    array *all[] = {&x->w, &x->g, &x->m, &x->v, &x->ema};
+    array *all[] = {&x->w, &x->g, &x->m, &x->v, &x->ema, &x->a};
     for (size_t k = 0; k < TR_COUNT(all); k++) close_array(x->cuda, all[k]);
     b->memory->free(x->cuda, x->control);
+    b->memory->free(x->cuda, x->norms);
     close_with(x->cuda);
 }
 
@@ -81,6 +85,9 @@ typedef struct {
 } variant;
 
 #define COMMON .beta1 = 0.9, .beta2 = 0.99, .eps = 1e-8
+static float there; /* stands for a moment that the variant has */
+#define RMS   .a = &there, .beta2 = 0.9, .eps = 1e-2
+#define TRUST COMMON, .trust_coefficient = 0.5
 static const variant variants[] = {
     {"adamw", {.kind = TR_UPDATE_ADAMW, COMMON}, true, true, false},
     {"adamw, average", {.kind = TR_UPDATE_ADAMW, COMMON, .ema_decay = 0.9}, true, true, true},
@@ -104,6 +111,22 @@ static const variant variants[] = {
      true},
     {"lion", {.kind = TR_UPDATE_LION, COMMON}, true, false, false},
     {"lion, average", {.kind = TR_UPDATE_LION, COMMON, .ema_decay = 0.99}, true, false, true},
+    {"adam, average", {.kind = TR_UPDATE_ADAM, COMMON, .ema_decay = 0.9}, true, true, true},
+    {"rmsprop", {.kind = TR_UPDATE_RMSPROP, COMMON}, false, true, false},
+    {"rmsprop, momentum", {.kind = TR_UPDATE_RMSPROP, COMMON, .momentum = 0.9}, true, true, false},
+    {"rmsprop, centered", {.kind = TR_UPDATE_RMSPROP, RMS}, false, true, false},
+    {"rmsprop, both, average",
+     {.kind = TR_UPDATE_RMSPROP, RMS, .momentum = 0.9, .ema_decay = 0.9},
+     true,
+     true,
+     true},
+    {"lars", {.kind = TR_UPDATE_LARS, TRUST}, false, false, false},
+    {"lars, momentum, average",
+     {.kind = TR_UPDATE_LARS, TRUST, .momentum = 0.9, .ema_decay = 0.9},
+     true,
+     false,
+     true},
+    {"lamb, average", {.kind = TR_UPDATE_LAMB, TRUST, .ema_decay = 0.9}, true, true, true},
 };
 
 static tr_update update_of(const bench *x, const variant *k)
@@ -113,9 +136,15 @@ static tr_update update_of(const bench *x, const variant *k)
     u.g = x->g.device;
     u.m = k->m ? x->m.device : NULL;
     u.v = k->v ? x->v.device : NULL;
+    u.a = k->u.a ? x->a.device : NULL;
     u.ema = k->ema ? x->ema.device : NULL;
-    u.segments = segments;
-    u.nsegments = TR_COUNT(segments);
+    u.norms = tr_update_has_norms(k->u.kind) ? x->norms : NULL;
+    u.nrows = u.norms ? ROWS : 0;
+    static tr_segment own[TR_COUNT(segments)]; /* whose norms count where the rule has some */
+    memcpy(own, segments, sizeof own);
+    for (size_t i = 0; i < TR_COUNT(own); i++) own[i].adapt = own[i].adapt && u.norms;
+    u.segments = own;
+    u.nsegments = TR_COUNT(own);
     return u;
 }
 
@@ -130,17 +159,68 @@ static tr_control control_of(int t)
 }
 
 typedef struct {
-    double w, m, v, ema;
+    double w, m, v, ema, a;
 } element;
+
+static double lamb_step(const tr_update *u, const tr_control *c, const element *e,
+                        const tr_segment *s)
+{
+    return e->m / c->correct1 / (sqrt(e->v / c->correct2) + u->eps) + s->decay * e->w;
+}
+
+/* What LARS and LAMB multiply the steps of a segment's row with; of LAMB the moments of it move on. */
+static void trusts_of(const variant *k, const tr_control *c, element *e, const float *g,
+                      double trust[ROWS])
+{
+    const tr_update *u = &k->u;
+    double w[ROWS] = {0}, step[ROWS] = {0};
+    for (size_t i = 0; i < FLAT; i++) {
+        const tr_segment *s = segment_of(i);
+        double d = c->grad_scale * g[i];
+        if (!s) continue;
+        if (u->kind == TR_UPDATE_LAMB) {
+            e[i].m = u->beta1 * e[i].m + (1 - u->beta1) * d;
+            e[i].v = u->beta2 * e[i].v + (1 - u->beta2) * d * d;
+            d = lamb_step(u, c, &e[i], s);
+        }
+        w[s->row] += e[i].w * e[i].w;
+        if (!(s->masked && e[i].w == 0)) step[s->row] += d * d;
+    }
+    for (size_t r = 0; r < ROWS; r++) {
+        const double a = sqrt(w[r]), d = sqrt(step[r]), decay = r == 1 ? 0.1 : 0.3;
+        trust[r] = r == 0 ? 1
+                   : u->kind == TR_UPDATE_LAMB
+                       ? a / d
+                       : u->trust_coefficient * a / (d + decay * a + u->eps);
+    }
+}
 
 /* One step of one element as the papers and PyTorch have it. */
 static void reference(const variant *k, const tr_control *c, element *e, double g,
-                      const tr_segment *s)
+                      const tr_segment *s, double trust)
 {
     const tr_update *u = &k->u;
     const double lr = c->in.lr * s->lr_factor, decay = s->decay, was = e->w;
     g *= c->grad_scale;
-    if (u->kind == TR_UPDATE_ADAMW) {
+    if (u->kind == TR_UPDATE_ADAM) {
+        g += decay * e->w;
+        e->m = u->beta1 * e->m + (1 - u->beta1) * g;
+        e->v = u->beta2 * e->v + (1 - u->beta2) * g * g;
+        e->w -= lr / c->correct1 * e->m / (sqrt(e->v) / sqrt(c->correct2) + u->eps);
+    } else if (u->kind == TR_UPDATE_RMSPROP) {
+        g += decay * e->w;
+        e->v = u->beta2 * e->v + (1 - u->beta2) * g * g;
+        if (k->u.a) e->a = u->beta2 * e->a + (1 - u->beta2) * g;
+        g /= sqrt(e->v - e->a * e->a) + u->eps;
+        if (k->m) g = e->m = u->momentum * e->m + g;
+        e->w -= lr * g;
+    } else if (u->kind == TR_UPDATE_LARS) {
+        g = trust * (g + decay * e->w);
+        if (k->m) g = e->m = u->momentum * e->m + g;
+        e->w -= lr * g;
+    } else if (u->kind == TR_UPDATE_LAMB) {
+        e->w -= lr * trust * lamb_step(u, c, e, s);
+    } else if (u->kind == TR_UPDATE_ADAMW) {
         e->w *= 1 - lr * decay;
         e->m = u->beta1 * e->m + (1 - u->beta1) * g;
         e->v = u->beta2 * e->v + (1 - u->beta2) * g * g;
@@ -176,12 +256,16 @@ static void check_steps(const variant *k)
     for (size_t i = 0; i < FLAT; i++) want[i] = (element){.w = x.w.host[i], .ema = x.w.host[i]};
     for (int t = 1; t <= 4; t++) {
         const tr_control c = control_of(t);
-        for (size_t i = 0; i < FLAT; i++) {
+        for (size_t i = 0; i < FLAT; i++)
             x.g.host[i] = i % 50 == 49 ? 0 : (float)uniform((uint32_t)t + 9, i, -8, 8);
-            if (segment_of(i)) reference(k, &c, &want[i], x.g.host[i], segment_of(i));
-        }
+        double trust[ROWS] = {1, 1, 1};
+        if (u.norms) trusts_of(k, &c, want, x.g.host, trust);
+        for (size_t i = 0; i < FLAT; i++)
+            if (segment_of(i))
+                reference(k, &c, &want[i], x.g.host[i], segment_of(i), trust[segment_of(i)->row]);
         put(x.cuda, &x.g);
         set_control(&x, &c);
+        if (u.norms) assert_ok(b->training->updater_measure(updater, x.control));
         assert_ok(b->training->updater_run(updater, x.control));
     }
     get(x.cuda, &x.w);
@@ -225,6 +309,7 @@ static void nothing_happens_unless_applied(void **state)
         put(x.cuda, &x.g);
         set_control(&x, &c);
         assert_ok(b->training->updater_open(training_of(x.cuda), &u, &updater));
+        if (u.norms) assert_ok(b->training->updater_measure(updater, x.control));
         assert_ok(b->training->updater_run(updater, x.control));
         get(x.cuda, &x.w);
         get(x.cuda, &x.m);
@@ -253,7 +338,7 @@ static void replays_read_the_control(void **state)
         tr_control c = control_of(t);
         c.apply = t != 4;
         for (size_t i = 0; i < FLAT && c.apply; i++)
-            if (segment_of(i)) reference(&variants[2], &c, &want[i], x.g.host[i], segment_of(i));
+            if (segment_of(i)) reference(&variants[2], &c, &want[i], x.g.host[i], segment_of(i), 1);
         set_control(&x, &c);
         bool replay;
         assert_ok(b->sections->begin(sections_of(x.cuda), 7, &replay));
@@ -385,7 +470,7 @@ static void wrong_updates_are_refused(void **state)
     (void)state;
     bench x = open_bench(false);
     tr_update u = update_of(&x, &variants[0]);
-    const tr_segment odd = {{8, 32}, 0, 0, 1, false};
+    const tr_segment odd = {.range = {8, 32}, .lr_factor = 1};
     void *updater = NULL;
     u.segments = &odd;
     u.nsegments = 1;

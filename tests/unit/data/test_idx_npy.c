@@ -290,7 +290,7 @@ static void npy_bad(void **state)
         const char *dict, *says;
     } cases[] = {
         {"{'descr': '<f4', 'fortran_order': True, 'shape': (4, 6), }", "Fortran order"},
-        {"{'descr': '<f2', 'fortran_order': False, 'shape': (4, 6), }", "element type"},
+        {"{'descr': '<c8', 'fortran_order': False, 'shape': (4, 6), }", "element type"},
         {"{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (4,), }", "element type"},
         {"{'descr': '|O', 'fortran_order': False, 'shape': (4, 6), }", "element type"},
         {"{'descr': '<f4', 'fortran_order': False, 'shape': (), }", "at least one dimension"},

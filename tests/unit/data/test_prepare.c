@@ -53,7 +53,8 @@ static void normalization(void **state)
                     ((uint8_t *)raw)[k] = (uint8_t)(k % 100);
                     break;
                 case 2:
-                    ((uint16_t *)raw)[k] = (uint16_t)(k % 100);
+                    ((uint16_t *)raw)[k] =
+                        e == TR_ELEM_F16 ? tr_f32_to_f16((float)(k % 100)) : (uint16_t)(k % 100);
                     break;
                 case 4:
                     if (e == TR_ELEM_F32)

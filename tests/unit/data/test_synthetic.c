@@ -141,16 +141,18 @@ static void regression(void **state)
     assert_true(left < 0.1 * all);
     tr_dataset_close(d);
     tr_dataset_close(e);
-    w.c.model.loss.kind.which = TR_LOSS_BCE;
-    d = opens(&w);
-    int ones = 0;
-    for (uint64_t i = 0; i < 1000; i++) {
-        double t = target_at(d, i, 0);
-        assert_true(t == 0 || t == 1);
-        ones += t == 1;
+    for (int focal = 0; focal < 2; focal++) {
+        w.c.model.loss.kind.which = focal ? TR_LOSS_FOCAL : TR_LOSS_BCE;
+        d = opens(&w);
+        int ones = 0;
+        for (uint64_t i = 0; i < 1000; i++) {
+            double t = target_at(d, i, 0);
+            assert_true(t == 0 || t == 1);
+            ones += t == 1;
+        }
+        assert_true(ones > 400 && ones < 600);
+        tr_dataset_close(d);
     }
-    assert_true(ones > 400 && ones < 600);
-    tr_dataset_close(d);
     world_close(&w);
 }
 

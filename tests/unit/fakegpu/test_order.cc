@@ -222,6 +222,28 @@ static void test_times(void **)
     });
 }
 
+// Three pieces of work, however long they took.
+static void test_counted_times(void **)
+{
+    ends_well({{"FAKEGPU_CLOCK", "work"}}, [] {
+        cudaStream_t s = new_stream();
+        cudaEvent_t a, b;
+        char *x = nullptr;
+        float ms = -1;
+        OK(cudaEventCreate(&a));
+        OK(cudaEventCreate(&b));
+        OK(cudaMalloc(&x, 16));
+        OK(cudaEventRecord(a, s));
+        for (int i = 0; i < 3; i++) OK(cudaMemsetAsync(x, i, 16, s));
+        OK(cudaEventRecord(b, s));
+        OK(cudaStreamSynchronize(s));
+        OK(cudaEventElapsedTime(&ms, a, b));
+        NEED(ms > 0.00345F && ms < 0.00355F);
+        cudaFree(x), cudaEventDestroy(a), cudaEventDestroy(b), cudaStreamDestroy(s);
+        return 0;
+    });
+}
+
 // The flag is written while it is polled, as by a device: no data race that could be mended.
 __attribute__((no_sanitize("thread"))) static int poll_flag(const volatile int *h)
 {
@@ -252,7 +274,8 @@ int main(int, char **)
         cmocka_unit_test(test_consumer_first), cmocka_unit_test(test_reuse),
         cmocka_unit_test(test_download),       cmocka_unit_test(test_default_stream),
         cmocka_unit_test(test_records),        cmocka_unit_test(test_polling),
-        cmocka_unit_test(test_times),          cmocka_unit_test(test_pump),
+        cmocka_unit_test(test_times),          cmocka_unit_test(test_counted_times),
+        cmocka_unit_test(test_pump),
     };
     return cmocka_run_group_tests(tests, nullptr, nullptr);
 }

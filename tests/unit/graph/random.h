@@ -62,7 +62,32 @@ static inline void add_image(world *w, int v)
     const int64_t c = w->values[v].channels, s = w->values[v].size, out = 1 + any(w, 6);
     char text[160];
     const int kernel = 1 + 2 * (int)any(w, 2);
-    switch (any(w, 5)) {
+    switch (any(w, 9)) {
+    case 7:
+        if (s >= 12) break;
+        snprintf(text, sizeof text,
+                 "{out: %lld, kernel: %d, stride: 2, output_padding: %d, bias: %s}", (long long)out,
+                 kernel, 1, any(w, 2) ? "true" : "false");
+        add(w, "conv_transpose2d", 1, &v, 3, out, 2 * (s - 1) + kernel + 1, text);
+        break;
+    case 8:
+        if (any(w, 2))
+            add(w, "pad", 1, &v, 3, c, s + 1, "{padding: [1, 0, 0, 1], mode: replicate}");
+        else if (s < 12)
+            add(w, "upsample", 1, &v, 3, c, 2 * s, "{scale: 2, mode: bilinear}");
+        break;
+    case 6:
+        if (any(w, 2)) {
+            add(w, "permute", 1, &v, 3, c, s, "{dims: [1, 3, 2]}");
+            break;
+        }
+        snprintf(text, sizeof text, "{dims: [-1, %lld, 1]}", (long long)s);
+        v = add(w, "reshape", 1, &v, 3, c * s, s, text);
+        snprintf(text, sizeof text, "{dims: [%lld, %lld, %lld]}", (long long)c, (long long)s,
+                 (long long)s);
+        add(w, "reshape", 1, &v, 3, c, s, text);
+        w->values[v].ndim = 0; /* not square: nobody else's */
+        break;
     case 0:
         snprintf(text, sizeof text,
                  "{out: %lld, kernel: [%d, %d], padding: %d, bias: %s, init: %s}", (long long)out,
@@ -71,17 +96,28 @@ static inline void add_image(world *w, int v)
         add(w, "conv2d", 1, &v, 3, out, s, text);
         break;
     case 1:
-        add(w, "batchnorm", 1, &v, 3, c, s, any(w, 2) ? "{momentum: 0.123, eps: 1e-3}" : NULL);
+        add(w, "batchnorm", 1, &v, 3, c, s,
+            any(w, 2)   ? "{momentum: 0.123, eps: 1e-3}"
+            : any(w, 2) ? "{affine: false}"
+                        : "{statistics: running}");
         break;
     case 2:
-        if (s >= 2)
+        if (any(w, 4) == 0)
+            add(w, any(w, 2) ? "global_maxpool" : "global_avgpool", 1, &v, 3, c, 1, NULL);
+        else if (s >= 2 && any(w, 2))
+            add(w, any(w, 2) ? "maxpool2d" : "avgpool2d", 1, &v, 3, c, (s + 1) / 2,
+                "{kernel: 2, ceil_mode: true}");
+        else if (s >= 2)
             add(w, any(w, 2) ? "maxpool2d" : "avgpool2d", 1, &v, 3, c, s / 2, "{kernel: 2}");
         break;
     case 3:
         add(w, "gelu", 1, &v, 3, c, s, any(w, 2) ? "{approximate: tanh}" : NULL);
         break;
+    case 4:
+        add(w, "prelu", 1, &v, 3, c, s, any(w, 2) ? "{per_channel: true, init: 0.1}" : NULL);
+        break;
     default:
-        add(w, "relu", 1, &v, 3, c, s, NULL);
+        add(w, any(w, 3) ? "relu" : any(w, 2) ? "layernorm" : "hardswish", 1, &v, 3, c, s, NULL);
     }
 }
 
@@ -121,7 +157,7 @@ static inline void add_features(world *w, int v)
         add(w, "layernorm", 1, &v, ndim, f, s, NULL);
         break;
     case 3:
-        add(w, "dropout", 1, &v, ndim, f, s, "{p: 0.3}");
+        add(w, any(w, 2) ? "dropout" : "drop_path", 1, &v, ndim, f, s, "{p: 0.3}");
         break;
     default:
         add(w, any(w, 2) ? "silu" : "tanh", 1, &v, ndim, f, s, NULL);
@@ -172,7 +208,7 @@ static inline tr_model *random_model(uint64_t seed, size_t bucket_bytes)
 {
     world w = {.seed = seed};
     tr_model *m = NULL;
-    const double weights[] = {0.1, 1.0 / 3, 2e-7};
+    double weights[] = {0.1, 1.0 / 3, 2e-7};
     int v;
     ok(tr_maker_open(any(&w, 2) ? TR_INIT_KAIMING : TR_INIT_NORMAL, &w.mk));
     const uint32_t kinds = 1 + any(&w, 7);
@@ -199,8 +235,13 @@ static inline tr_model *random_model(uint64_t seed, size_t bucket_bytes)
     tr_maker_close_block(w.mk);
     add_head(&w);
     const uint32_t loss = any(&w, 4);
-    ok(loss == 3 ? tr_maker_loss(w.mk, TR_LOSS_CROSS_ENTROPY, 0.1, weights, 3)
-                 : tr_maker_loss(w.mk, (tr_loss_kind)loss, 0, NULL, 0));
+    tr_loss_config c = {.kind = {(int)loss}, .ignore_index = TR_NO_LABEL};
+    if (loss == 3)
+        c = (tr_loss_config){.kind = {TR_LOSS_CROSS_ENTROPY},
+                             .label_smoothing = 0.1,
+                             .class_weights = {3, weights},
+                             .ignore_index = TR_NO_LABEL};
+    ok(tr_maker_loss(w.mk, &c));
     ok(tr_maker_finish(w.mk, bucket_bytes, &m));
     tr_maker_close(w.mk);
     return m;

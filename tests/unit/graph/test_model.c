@@ -172,7 +172,7 @@ static void test_init(void **state)
     test_model t = test_model_open(
         MODEL("    - conv2d: {out: 16, kernel: 3}\n    - batchnorm\n    - flatten\n"
               "    - linear: {out: 50, init: xavier}\n    - linear: {out: 50, init: normal}\n"
-              "    - linear: {out: 5, init: zeros}\n"));
+              "    - linear: {out: 40, init: he}\n    - linear: {out: 5, init: zeros}\n"));
     const tr_model *m = t.model;
     float *w = calloc(m->flat_count, sizeof *w), *part = calloc(m->flat_count, sizeof(*part));
     tr_model_init_params(m, 7, w, 0, m->flat_count);
@@ -195,7 +195,9 @@ static void test_init(void **state)
         {"linear1", "weight", sqrt(6.0 / (576 + 50)), 2.0 / (576 + 50), 0},
         {"linear1", "bias", 0, 0, 0},
         {"linear2", "weight", 0.2, 0.0004, 0},
-        {"linear3", "weight", 0, 0, 0},
+        {"linear3", "weight", 1.2, 2.0 / 50, 0},
+        {"linear3", "bias", 0, 0, 0},
+        {"linear4", "weight", 0, 0, 0},
     };
     for (size_t c = 0; c < TR_COUNT(cases); c++) {
         const tr_param *p = param(m, cases[c].layer, cases[c].name);

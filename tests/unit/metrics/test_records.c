@@ -21,8 +21,16 @@ static void test_lines(void **state)
 {
     tr_metrics *m = open_metrics(*state, false, 0);
     tr_step_record s = STEP;
-    tr_eval_record e = {
-        .step = 10, .samples = 300, .loss = 0.5, .accuracy = 0.25, .top5 = NAN, .seconds = 2};
+    tr_eval_record e = {.step = 10,
+                        .samples = 300,
+                        .loss = 0.5,
+                        .accuracy = 0.25,
+                        .top5 = NAN,
+                        .f1 = NAN,
+                        .auc = NAN,
+                        .mae = NAN,
+                        .r2 = NAN,
+                        .seconds = 2};
     assert_int_equal(
         tr_metrics_event(m, "start", "ranks:u device:s note:s seconds:d bad:d resumed:b fresh:b",
                          (uint64_t)2, "a \"cpu\"\\\n\x01", (const char *)NULL, 1.5, NAN, 0, 1),
@@ -247,7 +255,7 @@ static void test_no_allocation(void **state)
         assert_int_equal(tr_metrics_step(m, &s), TR_OK);
         assert_int_equal(tr_metrics_eval(m, &e), TR_OK);
         assert_int_equal(tr_metrics_event(m, "x", "a:u", (uint64_t)i), TR_OK);
-        tr_metrics_progress(m, (uint64_t)i, 0, 1, 1);
+        tr_metrics_progress(m, &(tr_progress_record){.step = (uint64_t)i, .loss = 1});
     }
     tr_metrics_progress_end(m);
     assert_int_equal(tr_mem_calls(), calls);

@@ -25,10 +25,17 @@ static const onnx_case onnx_cases[] = {
     {"conv2d", IMAGE("    - conv2d: {out: 6, kernel: 3, padding: 1, stride: [2, 1]}\n"
                      "    - conv2d: {out: 4, kernel: [1, 3], groups: 2, bias: false}\n"
                      "    - conv2d: {out: 4, kernel: [2, 1], dilation: [2, 1], groups: 4}\n")},
+    {"conv_transpose2d",
+     IMAGE("    - conv_transpose2d: {out: 6, kernel: 3, stride: 2, padding: 1, output_padding: [1, "
+           "0]}\n"
+           "    - conv_transpose2d: {out: 4, kernel: [1, 2], groups: 2, dilation: [1, 3], bias: "
+           "false}\n")},
     {"batchnorm", IMAGE("    - batchnorm: {eps: 1e-3}\n")},
     {"batchnorm-features", FEATURES("    - batchnorm: {momentum: 0.3}\n")},
+    {"batchnorm-not-affine", IMAGE("    - batchnorm: {affine: false, statistics: running}\n")},
     {"layernorm", FEATURES("    - layernorm: {eps: 1e-3}\n")},
     {"layernorm-rows", WORDS("    - layernorm\n")},
+    {"layernorm-image", IMAGE("    - layernorm: {eps: 1e-3}\n    - tanh\n    - layernorm\n")},
     {"relu", IMAGE("    - relu\n")},
     {"gelu", IMAGE("    - gelu\n")},
     {"gelu-tanh", FEATURES("    - gelu: {approximate: tanh}\n")},
@@ -37,15 +44,57 @@ static const onnx_case onnx_cases[] = {
     {"tanh", FEATURES("    - tanh\n")},
     {"leaky_relu", IMAGE("    - leaky_relu: {negative_slope: 0.2}\n")},
     {"fake_quantize", IMAGE("    - fake_quantize: {scale: 0.0317}\n")},
+    {"dynamic_quantize", IMAGE("    - dynamic_quantize\n    - conv2d: {out: 3, kernel: 1}\n"
+                               "    - relu\n    - dynamic_quantize: {signed: false}\n")},
+    {"dynamic_quantize-features", FEATURES("    - dynamic_quantize\n")},
+    {"dynamic_quantize-rows", WORDS("    - dynamic_quantize\n")},
     {"fake_quantize-unsigned",
      FEATURES("    - fake_quantize: {scale: 0.03, zero_point: 99, signed: false}\n")},
     {"int8", IMAGE("    - conv2d: {out: 6, kernel: 3, stored: int8, freeze: true}\n    - flatten\n"
                    "    - linear: {out: 5, stored: int8, freeze: true, bias: false}\n"
                    "    - linear: {out: 3, stored: float16, freeze: true}\n")},
     {"int8-rows", WORDS("    - linear: {out: 4, stored: int8, freeze: true}\n")},
+    {"elu", IMAGE("    - elu: {alpha: 0.7}\n")},
+    {"hardswish", IMAGE("    - hardswish\n")},
+    {"hardsigmoid", FEATURES("    - hardsigmoid\n")},
+    {"softplus", FEATURES("    - softplus\n")},
+    {"softplus-beta", IMAGE("    - softplus: {beta: 2.5}\n")},
+    {"softplus-threshold", IMAGE("    - softplus: {beta: 0.5, threshold: 0.25}\n")},
+    {"prelu", IMAGE("    - prelu\n")},
+    {"prelu-channels", IMAGE("    - prelu: {per_channel: true}\n")},
+    {"prelu-features", FEATURES("    - prelu: {per_channel: true}\n    - prelu\n")},
     {"relu6", IMAGE("    - relu6\n")},
-    {"maxpool2d-ceil", IMAGE("    - maxpool2d: {kernel: 2, stride: 2, ceil: true}\n"
-                             "    - maxpool2d: {kernel: 3, stride: 2, padding: 1, ceil: true}\n")},
+    {"maxpool2d-ceil",
+     IMAGE("    - maxpool2d: {kernel: 2, stride: 2, ceil_mode: true}\n"
+           "    - maxpool2d: {kernel: 3, stride: 2, padding: 1, ceil_mode: true}\n")},
+    {"conv2d-same",
+     IMAGE("    - conv2d: {out: 6, kernel: [4, 2], padding: same, dilation: [1, 3]}\n"
+           "    - conv2d: {out: 4, kernel: 3, padding: same}\n")},
+    {"pools-same",
+     IMAGE("    - maxpool2d: {kernel: [2, 3], stride: 1, padding: same}\n"
+           "    - avgpool2d: {kernel: 4, stride: 1, padding: same}\n"
+           "    - avgpool2d: {kernel: 2, stride: 1, padding: same, count_include_pad: "
+           "false}\n")},
+    {"avgpool2d-ceil", IMAGE("    - avgpool2d: {kernel: 2, ceil_mode: true, count_include_pad: "
+                             "false}\n")},
+    {"global_maxpool", IMAGE("    - global_maxpool\n")},
+    {"adaptive_avgpool2d", IMAGE("    - adaptive_avgpool2d: {out: [3, 7]}\n"
+                                 "    - adaptive_avgpool2d: {out: 1}\n")},
+    {"pad", IMAGE("    - pad: {padding: [1, 0, 2, 3]}\n    - tanh\n"
+                  "    - pad: {padding: 1, mode: reflect}\n"
+                  "    - pad: {padding: [0, 2, -1, 0], value: 0.3}\n"
+                  "    - pad: {padding: [2, 1, 0, 9], mode: replicate}\n")},
+    {"pad-conv2d", IMAGE("    - pad: {padding: [1, 0, 2, 3]}\n"
+                         "    - conv2d: {out: 4, kernel: 3, stride: 2, padding: 1}\n"
+                         "    - pad: {padding: [1, 0, 0, 1]}\n    - avgpool2d: {kernel: 2}\n")},
+    {"upsample", IMAGE("    - upsample: {scale: 2}\n    - upsample: {size: [7, 31]}\n"
+                       "    - upsample: {size: [16, 9], mode: bilinear}\n"
+                       "    - upsample: {scale: [1, 3], mode: bilinear, align_corners: true}\n")},
+    {"reshape",
+     IMAGE("    - reshape: {dims: [6, -1, 6]}\n    - tanh\n    - reshape: {dims: [4, 63]}\n"
+           "    - linear: {out: 5}\n")},
+    {"permute", IMAGE("    - permute: {dims: [2, 3, 1]}\n    - conv2d: {out: 2, kernel: 1}\n"
+                      "    - reshape: {dims: [8, 7]}\n    - permute: {dims: [2, 1]}\n")},
     {"softmax", IMAGE("    - softmax\n")},
     {"softmax-rows", WORDS("    - softmax\n")},
     {"maxpool2d", IMAGE("    - maxpool2d: {kernel: 3, stride: 2, padding: 1}\n"
@@ -58,6 +107,7 @@ static const onnx_case onnx_cases[] = {
     {"flatten-features", FEATURES("    - flatten\n    - tanh\n    - flatten\n")},
     {"flatten-rows", WORDS("    - flatten\n")},
     {"dropout", FEATURES("    - dropout: {p: 0.4}\n    - linear: {out: 3}\n    - dropout\n")},
+    {"drop_path", IMAGE("    - tanh\n    - drop_path: {p: 0.4}\n    - relu\n")},
     {"add", IMAGE("    - relu\n    - tanh\n    - sigmoid\n    - add: {from: [relu1, tanh1, "
                   "sigmoid1, relu1]}\n")},
     {"mul", IMAGE("    - global_avgpool\n    - mul: {from: [input, global_avgpool1]}\n    - tanh\n"

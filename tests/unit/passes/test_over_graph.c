@@ -85,9 +85,12 @@ static char *rounded_model(uint64_t seed)
     const int layers = 2 + dice(&r, 3);
     for (int i = 0; i < layers; i++) {
         say(&r, 4, "fake_quantize: {scale: 0.03, signed: %s, name: q%d}", i ? "false" : "true", i);
-        say(&r, 4, "conv2d: {out: 8, kernel: 3, padding: 1, stored: int8, freeze: true}");
+        static const int groups[] = {1, 1, 2, 8}; /* the first layer has four channels */
+        say(&r, 4,
+            "conv2d: {out: 8, kernel: 3, padding: 1, groups: %d, stored: int8, freeze: true}",
+            groups[dice(&r, i ? 4 : 3)]);
         if (i && dice(&r, 2)) say(&r, 4, "add: {from: [conv2d%d, q%d]}", i + 1, i);
-        say(&r, 4, "relu");
+        say(&r, 4, dice(&r, 2) ? "relu" : "relu6");
     }
     if (dice(&r, 2)) say(&r, 4, "global_avgpool");
     say(&r, 4, "flatten");
@@ -109,7 +112,7 @@ static tr_network *make_network(uint64_t seed, char **text)
     for (size_t i = 0; i < m->nparams; i++)
         if (m->params[i].stored == TR_I8)
             tr_param_quantize(&m->params[i], n->params + m->params[i].offset,
-                              n->states + m->states[m->params[i].scale].offset);
+                              n->states + m->states[m->params[i].scale].offset, NULL);
     return n;
 }
 
@@ -156,8 +159,7 @@ static answer run(const tr_network *n, tr_mode mode, uint64_t seed, unsigned pas
                             .noutputs = mode == TR_MODE_INFER && seed % 7 == 0,
                             .residual_in_place = true,
                             .parts = true,
-                            .int8 =
-                                !tr_cpu_backend.kernels->unsupported(cpu, tr_graph_int8(), TR_F32)},
+                            .int8 = tr_graph_int8(tr_cpu_backend.kernels->unsupported, cpu)},
         &g));
     memcpy(a.found, g->found, sizeof a.found);
     ok(tr_session_open_graphs(&(tr_session_options){.model = m,
@@ -237,8 +239,8 @@ static void test_each_left_out(void **state)
     for (int mode = 0; mode < MODES; mode++)
         for (int i = 0; i < TR_GRAPH_PASSES; i++) {
             const tr_graph_pass *p = tr_graph_pass_at((tr_graph_pass_id)i);
-            const bool none = i == TR_PASS_INT8 &&
-                              tr_cpu_backend.kernels->unsupported(cpu, tr_graph_int8(), TR_F32);
+            const bool none =
+                i == TR_PASS_INT8 && tr_graph_int8(tr_cpu_backend.kernels->unsupported, cpu) == 0;
             if (p->modes >> mode & 1 && !none && found[mode][i] == 0)
                 fail_msg("%s: %s found nothing", mode_names[mode], p->name);
         }

@@ -34,7 +34,7 @@ static probe open_probe(const tr_model *m, const tr_layer *l)
     const bool tied = l->nparams && strcmp(m->params[l->params[0]].layer, l->name) != 0;
     ok(tr_maker_copy(mk, l, tied ? &(tr_layer_changes){.options = &own, .noptions = 1} : NULL,
                      l->nin, in, &value));
-    ok(tr_maker_loss(mk, TR_LOSS_MSE, 0, NULL, 0));
+    ok(tr_maker_loss(mk, &(tr_loss_config){.kind = {TR_LOSS_MSE}}));
     ok(tr_maker_finish(mk, 0, &one));
     tr_maker_close(mk);
     ok(tr_network_open(one, &p.n));
@@ -146,11 +146,14 @@ static void find_layer(finder *f, const tr_model *m, const tr_layer *l)
     probe p = open_probe(m, l);
     const size_t y = f->first[m->ninputs + (size_t)l->index];
     const int64_t out = tr_shape_channels(&l->output);
-    const bool product = l->nparams && m->params[l->params[0]].ndim > 1;
+    /* layers of which no channel is removed: a reshape names dimensions that are those of all */
+    const char *type = tr_op_def_name(l->def);
+    const bool kept = strcmp(type, "reshape") == 0 || strcmp(type, "conv_transpose2d") == 0;
+    const bool product = !kept && l->nparams && m->params[l->params[0]].ndim > 1;
     for (int k = 0; k < l->nin; k++) {
         const int64_t in = tr_shape_channels(&l->inputs[k]);
         const size_t x = f->first[l->in[k]];
-        bool *depends = dependence(&p, l, k), mixed = false;
+        bool *depends = dependence(&p, l, k), mixed = kept;
         for (int64_t o = 0; o < out; o++) {
             int64_t reach = 0;
             for (int64_t i = 0; i < in; i++) reach += depends[i * out + o];

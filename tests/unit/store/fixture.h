@@ -87,8 +87,8 @@ static inline void fixture_values(fixture *f, uint64_t step)
         f->steps[i] = (struct tr_history_step){(uint64_t)i * 10, (uint64_t)i / 5, 2.0 / (1 + i),
                                                0.001 * i,        1.0 + i,         0.5 * i};
     for (int i = 0; i < NEVALS; i++)
-        f->evals[i] =
-            (struct tr_history_eval){(uint64_t)(i + 1) * 100, 1.0 - 0.1 * i, 0.5 + 0.1 * i, NAN};
+        f->evals[i] = (struct tr_history_eval){
+            (uint64_t)(i + 1) * 100, 1.0 - 0.1 * i, 0.5 + 0.1 * i, NAN, NAN, NAN, NAN, NAN};
     f->evals[4].loss = 0.75; /* the best is the one before: 0.7 at 400 */
     for (int i = 0; i < 9; i++) f->confusion[i] = i % 4 ? i : 30 + i;
     f->history = (tr_history){.nsteps = NSTEPS,

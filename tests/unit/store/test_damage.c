@@ -88,7 +88,7 @@ static void names_the_array(void **state)
         unsigned char byte = 0;
         off_t at = (off_t)(ix.entries[i].offset + ix.entries[i].nbytes / 2);
         char want[128];
-        assert_int_equal(ix.entries[i].offset % 64, 0);
+        if (ix.entries[i].nbytes >= 4096) assert_int_equal(ix.entries[i].offset % 64, 0);
         assert_int_equal(pread(ix.fd, &byte, 1, at), 1);
         poke(f->path, at, byte ^ 0x10);
         snprintf(want, sizeof want, "a.h5: %s: damaged: checksum", ix.entries[i].where);

@@ -39,6 +39,10 @@ static void empty_history_and_long_config(void **state)
     assert_ok(tr_store_verify(f->path, NULL));
     assert_ok(read_back(f, f->path, &r));
     assert_int_equal(r.history.nsteps, 0);
+    tr_index ix; /* what was never trained has no columns */
+    assert_int_equal(tr_index_open(f->path, &ix), TR_OK);
+    assert_null(tr_index_find(&ix, "/history/loss"));
+    tr_index_close(&ix);
     assert_int_equal(r.history.classes, 0);
     assert_string_equal(r.snapshot.parent_sha256, "");
     tr_history_free(&r.history);

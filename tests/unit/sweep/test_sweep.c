@@ -149,11 +149,10 @@ static tr_search_result measure(const tr_sweep_space *s, const double *p)
 static void run_search(const tr_sweep_space *s, uint64_t seed, double *points,
                        tr_search_result *results, size_t *count)
 {
-    const tr_search_options o = {.seed = seed, .trials = TRIALS};
     bool found = true;
     for (*count = 0; *count < TRIALS; ++*count) {
         double *next = points + *count * s->count;
-        assert_int_equal(tr_search_next(s, &o, *count, points, results, next, &found), TR_OK);
+        assert_int_equal(tr_search_next(s, seed, *count, points, results, next, &found), TR_OK);
         if (!found) return;
         results[*count] = measure(s, next);
     }
@@ -207,7 +206,6 @@ static void search_ends(void **state)
 {
     (void)state;
     tr_sweep_space s;
-    const tr_search_options o = {.seed = 1, .trials = TRIALS};
     double points[TRIALS * 2];
     tr_search_result results[TRIALS];
     bool found = true, seen[12] = {false};
@@ -215,7 +213,7 @@ static void search_ends(void **state)
     assert_int_equal(read_space("x: {from: 1, to: 4}\nkind: [a, b, c]\n", true, &s), TR_OK);
     for (; n < TRIALS; n++) {
         double *next = points + 2 * n;
-        assert_int_equal(tr_search_next(&s, &o, n, points, results, next, &found), TR_OK);
+        assert_int_equal(tr_search_next(&s, 1, n, points, results, next, &found), TR_OK);
         if (!found) break;
         const size_t which = (size_t)(3 * next[0] + next[1]);
         assert_true(which < 12 && !seen[which]);

@@ -3,6 +3,8 @@
  * the real one. */
 #include "given.h"
 
+#include "runtime/graph/graph.h"
+#include "trainer/groups.h"
 #include "trainer/optimizer.h"
 #include "trainer/trainer.h"
 
@@ -108,6 +110,12 @@ static void test_slots(void **state)
         {"optimizer: {sgd: {lr: 1, momentum: 0.9}}", {"momentum_buffer"}},
         {"optimizer: adamw", {"exp_avg", "exp_avg_sq"}},
         {"optimizer: lion", {"exp_avg"}},
+        {"optimizer: adam", {"exp_avg", "exp_avg_sq"}},
+        {"optimizer: rmsprop", {"square_avg"}},
+        {"optimizer: {rmsprop: {momentum: 0.5, centered: true}}, ema: 0.9",
+         {"square_avg", "momentum_buffer", "grad_avg", "ema"}},
+        {"optimizer: {lars: {lr: 1}}", {"momentum_buffer"}},
+        {"optimizer: lamb", {"exp_avg", "exp_avg_sq"}},
         {"optimizer: {sgd: {lr: 1}}, ema: 0.9", {"ema"}},
         {"optimizer: {sgd: {lr: 1, momentum: 0.5}}, ema: 0.9", {"momentum_buffer", "ema"}},
         {"optimizer: adamw, ema: 0.99", {"exp_avg", "exp_avg_sq", "ema"}},
@@ -180,10 +188,10 @@ static void test_factors(void **state)
                     "    - linear: {out: 16, bias: false, masked: true}\n  loss: mse\n",
                     "optimizer: {adamw: {lr: 0.1, weight_decay: 0.25}}", NULL);
     const tr_update *u = &w.record.update;
-    const tr_segment want[] = {{{0, 256}, 0, 0.25, 1, true},
-                               {{256, 512}, 256, 0.25, 1, false},
-                               {{512, 768}, 512, 0.75, 0.5, false},
-                               {{768, 784}, 768, 0, 0.5, false}};
+    const tr_segment want[] = {{{0, 256}, 0, 0.25, 1, true, false, 0},
+                               {{256, 512}, 256, 0.25, 1, false, false, 0},
+                               {{512, 768}, 512, 0.75, 0.5, false, false, 0},
+                               {{768, 784}, 768, 0, 0.5, false, false, 0}};
     assert_int_equal(u->nsegments, TR_COUNT(want));
     for (size_t i = 0; i < TR_COUNT(want); i++) {
         assert_memory_equal(&u->segments[i].range, &want[i].range, sizeof(tr_range));
@@ -196,6 +204,81 @@ static void test_factors(void **state)
     assert_int_equal(w.p->held, 784); /* frozen rows have no moments */
     assert_memory_equal(&w.p->frozen, (&(tr_range){784, 1056}), sizeof(tr_range));
     world_close(&w);
+}
+
+/* train.groups and train.freeze: PyTorch's param_groups of the same learning rates and decays. Names are
+ * matched, the first group counts; lr keeps to the schedule's shape; what is frozen is in no segment. */
+static void test_groups(void **state)
+{
+    (void)state;
+    static const char layers[] =
+        "  input: [16]\n  layers:\n    - linear: {out: 16, name: a}\n"
+        "    - linear: {out: 16, name: b}\n"
+        "    - batchnorm: {name: n}\n"
+        "    - linear: {out: 16, name: head, lr_factor: 0.5}\n  loss: mse\n";
+    static const char train[] =
+        "optimizer: {adamw: {lr: 0.1, weight_decay: 0.25}}, freeze: [\"a.*\", n.*], "
+        "freeze_statistics: true, groups: [{match: \"head.*\", lr: 0.2, weight_decay: 0.5}, "
+        "{match: [\"*.bias\"], decay_all: true}]";
+    tr_model *m = NULL;
+    tr_row_rule *rules;
+    tr_config *c = given(layers, train);
+    assert_int_equal(tr_train_model(c, &m), TR_OK);
+    assert_int_equal(tr_groups_rules(c, m, &rules), TR_OK);
+    static const struct {
+        const char *name;
+        int group;
+        double lr, decay;
+        bool frozen;
+    } want[] = {{"a.weight", -1, 1, 0.25, true},   {"a.bias", 1, 1, 0.25, true},
+                {"b.weight", -1, 1, 0.25, false},  {"b.bias", 1, 1, 0.25, false},
+                {"n.weight", -1, 1, 0, true},      {"n.bias", 1, 1, 0.25, true},
+                {"head.weight", 0, 1, 0.5, false}, {"head.bias", 0, 1, 0, false}};
+    assert_int_equal(m->nparams, TR_COUNT(want));
+    for (size_t i = 0; i < m->nparams; i++) {
+        char name[2 * TR_NAME];
+        snprintf(name, sizeof name, "%s.%s", m->params[i].layer, m->params[i].name);
+        assert_string_equal(name, want[i].name);
+        assert_int_equal(rules[i].group, want[i].group);
+        assert_true(rules[i].lr_factor == want[i].lr && rules[i].decay == want[i].decay);
+        assert_int_equal(m->params[i].frozen, want[i].frozen);
+        assert_int_equal(m->params[i].frozen, m->params[i].offset >= m->learned_count);
+    }
+    assert_int_equal(m->learned_count, 2 * 272);
+    const tr_graph_options o = {.mode = TR_MODE_TRAIN, .batch = 4, .ranks = 1};
+    tr_graph *g;
+    assert_int_equal(tr_graph_open(m, &o, &g), TR_OK);
+    for (size_t i = 0; i < g->nops;
+         i++) { /* a's gradient stops at b; n takes its running statistics */
+        assert_false(g->ops[i].phase == TR_PHASE_BACKWARD && !strcmp(g->ops[i].layer, "a"));
+        assert_string_not_equal(tr_op_name(&g->ops[i]), "batchnorm.stats");
+    }
+    tr_graph_close(g);
+    tr_free(rules);
+    tr_model_close(m);
+    tr_config_close(c);
+
+    static const struct {
+        const char *train, *says;
+    } bad[] = {
+        {"groups: [{match: \"haed.*\"}]", "train.groups.0.match: there is no parameter \"haed.*\": "
+                                          "did you mean \"head.*\"?"},
+        {"groups: [{match: \"*\"}, {match: b.bias}]",
+         "train.groups.1.match: every parameter that it matches is in an earlier group"},
+        {"freeze: \"b*\", groups: [{match: b.bias}]",
+         "train.groups.0.match: every parameter that it matches is frozen"},
+        {"freeze: head", "train.freeze: there is no parameter \"head\": did you mean \"head.*\"?"},
+        {"freeze: \"*\"",
+         "model: every parameter is frozen: there is nothing to train; leave `freeze: "
+         "true` out where a layer shall learn, and patterns out of train.freeze"},
+    };
+    for (size_t i = 0; i < TR_COUNT(bad); i++) {
+        c = given(layers, bad[i].train);
+        m = NULL;
+        assert_int_equal(tr_train_model(c, &m), TR_CONFIG);
+        if (!strstr(tr_last_error()->text, bad[i].says)) fail_msg("%s", tr_last_error()->text);
+        tr_config_close(c);
+    }
 }
 
 /* Where nothing can learn, training is refused, as PyTorch's optimizers and losses do. */
@@ -276,7 +359,7 @@ static void test_order(void **state)
     world w;
     tr_control c = {0};
     world_open(&w, "optimizer: adamw, ema: 0.5");
-    assert_int_equal(tr_optimizer_step(w.o, &c), TR_OK);
+    assert_int_equal(tr_optimizer_step(w.o, &c, NULL), TR_OK);
     assert_int_equal(tr_optimizer_swap_ema(w.o), TR_OK);
     assert_string_equal(w.record.calls, "drs");
     world_close(&w);
@@ -288,8 +371,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slots),   cmocka_unit_test(test_segments),
         cmocka_unit_test(test_factors), cmocka_unit_test(test_nothing_to_train),
-        cmocka_unit_test(test_owned),   cmocka_unit_test(test_update),
-        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_groups),  cmocka_unit_test(test_owned),
+        cmocka_unit_test(test_update),  cmocka_unit_test(test_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

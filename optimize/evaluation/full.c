@@ -1,0 +1,54 @@
+/* A model over data with all that is kept of each sample: every rank stores the outputs and targets of the
+ * batches that it ran. */
+#include "optimize/evaluation/internal.h"
+#include "optimize/evaluation/metrics.h"
+
+#include <string.h>
+
+typedef struct {
+    const tr_evaluator *e;
+    tr_kept *kept;
+    uint64_t batch;
+} full;
+
+static tr_status take(void *ctx, const tr_plan *p, const tr_batch *b, const double *tally,
+                      void *result)
+{
+    const full *k = ctx;
+    memcpy(result, tally, TR_TALLY * sizeof *tally);
+    return tr_kept_add(k->kept, b->ordinal / k->batch, k->e->backend, k->e->backend_ctx, p, b);
+}
+
+tr_status tr_evaluate_full(tr_evaluator *e, const tr_network *n, const tr_config *config,
+                           tr_over_source source, tr_full_evaluation *out)
+{
+    tr_status st;
+    tr_over *o = NULL;
+    double *tallies = NULL;
+    const int loss = e->o.config->model.loss.kind.which;
+    full k = {.e = e};
+    const tr_over_data what = {
+        .source = source, .nbytes = TR_TALLY * sizeof(double), .take = take, .ctx = &k};
+    *out = (tr_full_evaluation){.loss = loss};
+    TR_TRY(tr_over_open(e, n, config, &what, &o));
+    const uint64_t batches = tr_over_batches(o);
+    k.batch = (uint64_t)tr_over_batch(o);
+    st = tr_kept_open(e->o.comm, n->model, e->o.config, tr_over_samples(o), batches, &k.kept);
+    TR_TRY(tr_agree(e->o.comm, st, NULL));
+    TR_TRY(tr_over_run(o, 0, batches, (void **)&tallies));
+    tr_evaluation_sum(loss, (size_t)n->model->outputs, tallies, batches, &out->mean);
+    st = tr_kept_measure(k.kept, true, out);
+out:
+    tr_over_close(o);
+    tr_kept_close(k.kept);
+    tr_free(tallies);
+    return st;
+}
+
+void tr_full_free(tr_full_evaluation *f)
+{
+    tr_free(f->of);
+    tr_free(f->confusion);
+    tr_free(f->values);
+    *f = (tr_full_evaluation){0};
+}

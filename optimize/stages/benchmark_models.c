@@ -1,0 +1,228 @@
+/* What is measured side by side: run files, each on every device and in every precision that was asked for. */
+#include "optimize/stages/benchmark_models.h"
+
+#include <math.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- Places ---------------------------------------------------------------------------------- */
+
+static const char *const devices[] = {"cpu", "cuda"};
+static const char *const precisions[] = {"fp32", "bf16", "fp16"};
+
+/* "cuda-fp16"; *precision: TR_BENCHMARK_AUTO where none is named. */
+static bool parse_place(const char *text, tr_device *device, int *precision)
+{
+    const size_t n = strcspn(text, "-");
+    bool known = false;
+    for (size_t i = 0; i < TR_COUNT(devices); i++)
+        if (strlen(devices[i]) == n && memcmp(devices[i], text, n) == 0) {
+            *device = i ? TR_DEVICE_CUDA : TR_DEVICE_CPU;
+            known = true;
+        }
+    *precision = TR_BENCHMARK_AUTO;
+    if (!known || !text[n]) return known;
+    for (int i = 0; i < (int)TR_COUNT(precisions); i++)
+        if (strcmp(precisions[i], text + n + 1) == 0) *precision = i;
+    return *precision != TR_BENCHMARK_AUTO;
+}
+
+static int resolve(const tr_stage_job *job, int precision, bool host)
+{
+    if (precision != TR_BENCHMARK_AUTO) return precision;
+    const int trained = job->config->train.precision;
+    return host && trained == TR_PRECISION_FP16 ? TR_PRECISION_FP32 : trained;
+}
+
+/* *Collective.* The evaluator's own. */
+static void add_own(const tr_stage_job *job, int precision, tr_benchmark_models *m)
+{
+    tr_bench_place *p = &m->places[m->nplaces++];
+    tr_evaluator_place(job->evaluator, &p->backend, &p->ctx, &p->threads);
+    p->name = p->backend->name;
+    p->precision = (tr_precision)resolve(job, precision, p->backend->host);
+}
+
+/* *Collective.* What cannot be had is written down. */
+static tr_status add_place(const tr_stage_job *job, const char *text, int precision,
+                           tr_benchmark_models *m)
+{
+    tr_device device;
+    int named;
+    tr_stage_device d;
+    parse_place(text, &device, &named);
+    const tr_precision p = (tr_precision)resolve(
+        job, named == TR_BENCHMARK_AUTO ? precision : named, device == TR_DEVICE_CPU);
+    const tr_status st = job->open_device(job, device, p, &d);
+    if (st != TR_OK) {
+        tr_bench_missing *missing = &m->missing[m->nmissing++];
+        if (tr_comm_broken(job->comm)) return st;
+        snprintf(missing->place, sizeof missing->place, "%s", text);
+        snprintf(missing->why, sizeof missing->why, "%s", tr_last_error()->text);
+        if (tr_comm_topology(job->comm)->rank == 0)
+            tr_log(TR_LOG_WARN, "benchmark: %s cannot run here: %s", text, missing->why);
+        return TR_OK;
+    }
+    const size_t i = m->nplaces++;
+    snprintf(m->place_names[i], sizeof m->place_names[i], "%s", text);
+    m->places[i] = (tr_bench_place){m->place_names[i], d.backend, d.ctx, d.threads, p};
+    m->own[i] = true;
+    return TR_OK;
+}
+
+static tr_status open_places(const tr_stage_job *job, const tr_node *places, int precision,
+                             tr_benchmark_models *m)
+{
+    tr_status st = TR_OK;
+    if (!places) add_own(job, precision, m);
+    for (size_t i = 0; places && i < places->count; i++)
+        TR_TRY(add_place(job, places->values[i]->text, precision, m));
+    if (m->nplaces == 0)
+        st = TR_FAIL(TR_KERNEL, "none of `backends` can run here: %s: %.900s", m->missing[0].place,
+                     m->missing[0].why);
+out:
+    return st;
+}
+
+/* ---- Models ---------------------------------------------------------------------------------- */
+
+static double size_of(const char *file)
+{
+    struct stat s;
+    return file && stat(file, &s) == 0 ? (double)s.st_size : 0;
+}
+
+static tr_status read_model(const tr_stage_job *job, const char *path, tr_benchmark_models *m)
+{
+    tr_status st = TR_OK;
+    const size_t i = m->nmodels;
+    char *there =
+        access(path, F_OK) == 0 ? tr_strdup(path) : tr_sprintf("%s/%s", job->folder, path);
+    TR_HAVE(there);
+    TR_HAVE(m->names[i] = tr_strdup(path));
+    m->nmodels++;
+    TR_TRY(tr_network_read(there, NULL, 0, job->config->stages, &m->read[i], &m->configs[i]));
+    m->sizes[i] = size_of(there);
+out:
+    tr_free(there);
+    return st;
+}
+
+static tr_status read_models(const tr_stage_job *job, const tr_node *files, tr_benchmark_models *m)
+{
+    tr_status st = TR_OK;
+    for (size_t i = 0; files && i < files->count; i++)
+        TR_TRY(read_model(job, files->values[i]->text, m));
+    m->sizes[m->nmodels++] = size_of(job->file);
+out:
+    return st;
+}
+
+/* Whether that is how the pipeline evaluated the parent. */
+static bool evaluated_before(const tr_stage_job *job, const tr_benchmark_models *m,
+                             const tr_bench_model *v)
+{
+    return !m->own[v->place - m->places] && v->network == job->parent;
+}
+
+/* *Collective.* Accuracy of each on its place, where the config evaluates at all. */
+static tr_status evaluate(const tr_stage_job *job, tr_benchmark_models *m)
+{
+    tr_status st = TR_OK;
+    const tr_backend *backend;
+    void *ctx;
+    int threads;
+    tr_evaluator *e = job->evaluator;
+    const tr_precision before = tr_evaluator_compute(e, TR_PRECISION_FP32);
+    tr_evaluator_place(e, &backend, &ctx, &threads);
+    for (size_t i = 0; job->before && i < m->count; i++) {
+        tr_bench_model *v = &m->v[i];
+        tr_evaluation of = *job->before;
+        const tr_config *c = m->configs[i / m->nplaces];
+        if (m->own[v->place - m->places]) {
+            tr_evaluator_move(e, v->place->backend, v->place->ctx, v->place->threads);
+            tr_evaluator_compute(e, v->place->precision);
+        } else
+            tr_evaluator_compute(e, before);
+        if (!evaluated_before(job, m, v))
+            TR_TRY(tr_evaluate(e, v->network, c ? c : job->parent_config, &of));
+        v->accuracy = of.accuracy;
+    }
+out:
+    tr_evaluator_move(e, backend, ctx, threads);
+    tr_evaluator_compute(e, before);
+    return st;
+}
+
+/* ---- All ------------------------------------------------------------------------------------- */
+
+static tr_status check_list(const tr_node *list, const char *key, const char *what, size_t most,
+                            size_t place)
+{
+    if (list->kind != TR_NODE_LIST || list->count > most)
+        return tr_node_fail(list, "pipeline.%zu.%s: expected a list of at most %zu %ss", place, key,
+                            most, what);
+    for (size_t i = 0; i < list->count; i++)
+        if (list->values[i]->kind != TR_NODE_SCALAR)
+            return tr_node_fail(list->values[i], "pipeline.%zu.%s: expected a %s", place, key,
+                                what);
+    return TR_OK;
+}
+
+tr_status tr_benchmark_models_check(const tr_node *files, const tr_node *places, size_t place)
+{
+    tr_status st = TR_OK;
+    tr_device device;
+    int precision;
+    if (files) TR_TRY(check_list(files, "models", "run file", TR_BENCHMARK_MODELS - 1, place));
+    if (!places) goto out;
+    TR_TRY(check_list(places, "backends", "backend", TR_BENCHMARK_PLACES, place));
+    if (places->count == 0)
+        return tr_node_fail(places, "pipeline.%zu.backends: none to measure", place);
+    for (size_t i = 0; i < places->count; i++) {
+        const tr_node *n = places->values[i];
+        if (!parse_place(n->text, &device, &precision))
+            return tr_node_fail(n,
+                                "pipeline.%zu.backends: found \"%s\"; expected cpu or cuda, "
+                                "alone or with a precision: cpu-fp32, cpu-bf16, cuda-fp16",
+                                place, n->text);
+        for (size_t k = 0; k < i; k++)
+            if (strcmp(places->values[k]->text, n->text) == 0)
+                return tr_node_fail(n, "pipeline.%zu.backends: %s stands twice", place, n->text);
+    }
+out:
+    return st;
+}
+
+tr_status tr_benchmark_models_open(const tr_stage_job *job, const tr_node *files,
+                                   const tr_node *places, int precision, tr_benchmark_models *m)
+{
+    tr_status st;
+    *m = (tr_benchmark_models){0};
+    TR_TRY(tr_agree(job->comm, read_models(job, files, m), NULL));
+    TR_TRY(open_places(job, places, precision, m));
+    for (size_t i = 0; i < m->nmodels; i++)
+        for (size_t k = 0; k < m->nplaces; k++)
+            m->v[m->count++] = (tr_bench_model){.name = m->read[i] ? m->names[i] : "this",
+                                                .network = m->read[i] ? m->read[i] : job->parent,
+                                                .place = &m->places[k],
+                                                .size = m->sizes[i],
+                                                .accuracy = NAN};
+    TR_TRY(evaluate(job, m));
+out:
+    return st;
+}
+
+void tr_benchmark_models_close(tr_benchmark_models *m)
+{
+    const tr_error why = *tr_last_error();
+    for (size_t i = 0; i < TR_BENCHMARK_MODELS; i++) {
+        tr_network_close(m->read[i]);
+        tr_config_close(m->configs[i]);
+        tr_free(m->names[i]);
+    }
+    for (size_t i = 0; i < m->nplaces; i++)
+        if (m->own[i]) m->places[i].backend->close(m->places[i].ctx);
+    tr_set_error(&why);
+}

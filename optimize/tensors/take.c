@@ -1,0 +1,207 @@
+/* Arrays of a file into rows of a network, by name: rules change names first, and of each row and each array it is
+ * known in the end whether it found its other. */
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "optimize/tensors/arrays.h"
+#include "optimize/tensors/rows.h"
+
+/* ---- Names ----------------------------------------------------------------------------------- */
+
+/* false: too long. */
+static bool replace(const char *to, const tr_capture *caps, char out[TR_ARRAY_NAME])
+{
+    size_t n = 0;
+    for (; *to; to++) {
+        const tr_capture s = *to == '*' ? *caps++ : (tr_capture){to, 1};
+        if (s.n >= TR_ARRAY_NAME - n) return false;
+        memcpy(out + n, s.at, s.n);
+        n += s.n;
+    }
+    out[n] = 0;
+    return true;
+}
+
+/* What PyTorch's batch normalization counts, and nothing computes with. */
+static bool is_counter(const char *name)
+{
+    static const char end[] = ".num_batches_tracked";
+    const size_t n = strlen(name);
+    return n >= sizeof end && strcmp(name + n - (sizeof end - 1), end) == 0;
+}
+
+/* The name that an array goes by in the model; "": it is left out. */
+static tr_status name_in_model(const tr_init_from *o, const char *name, char out[TR_ARRAY_NAME])
+{
+    tr_capture caps[TR_PATTERN_STARS + 1];
+    size_t i = 0;
+    while (i < o->nrules && !tr_pattern_match(o->rules[i].from, name, caps)) i++;
+    if (i == o->nrules)
+        snprintf(out, TR_ARRAY_NAME, "%s", name);
+    else if (!replace(o->rules[i].to, caps, out))
+        return TR_FAIL(TR_CONFIG,
+                       "model.init_from.map: \"%s\" makes a name of more than %d bytes of %s",
+                       o->rules[i].to, TR_ARRAY_NAME - 1, name);
+    if (is_counter(out)) *out = 0;
+    return TR_OK;
+}
+
+/* ---- What found its other -------------------------------------------------------------------- */
+
+static void add(tr_name_list *l, const char *fmt, ...) TR_PRINTF(2, 3);
+static void add(tr_name_list *l, const char *fmt, ...)
+{
+    const size_t have = strlen(l->text);
+    char one[160];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(one, sizeof one, fmt, args);
+    va_end(args);
+    if (l->told == l->count && have + strlen(one) + 3 < sizeof l->text) {
+        snprintf(l->text + have, sizeof l->text - have, "%s%s", have ? ", " : "", one);
+        l->told++;
+    }
+    l->count++;
+}
+
+static const char *shape_text(int ndim, const int64_t *dims, char buf[64])
+{
+    size_t n = (size_t)snprintf(buf, 64, "(");
+    for (int i = 0; i < ndim && n < 60; i++)
+        n += (size_t)snprintf(buf + n, 64 - n, "%s%lld", i ? ", " : "", (long long)dims[i]);
+    if (n < 63) snprintf(buf + n, 64 - n, ")");
+    return buf;
+}
+
+/* Whether the array can become the row; if not, the list says why. */
+static bool is_like(const tr_named_array *a, const tr_row *r, tr_name_list *unlike)
+{
+    char is[64], wants[64];
+    if (a->fault[0]) {
+        add(unlike, "%s: %.100s", r->name, a->fault);
+        return false;
+    }
+    if (a->ndim == r->ndim && memcmp(a->dims, r->dims, (size_t)r->ndim * sizeof *r->dims) == 0)
+        return true;
+    add(unlike, "%s is %s, the model's %s", r->name, shape_text(a->ndim, a->dims, is),
+        shape_text(r->ndim, r->dims, wants));
+    return false;
+}
+
+/* The network's rows by name. */
+typedef struct {
+    char name[2 * TR_NAME];
+    size_t row;
+} named_row;
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const named_row *)a)->name, ((const named_row *)b)->name);
+}
+
+static tr_status sort_rows(const tr_network *n, named_row **out)
+{
+    const size_t count = tr_row_count(n);
+    named_row *all = tr_alloc(TR_MEM_OTHER, count, sizeof *all);
+    if (!all) return tr_last_status();
+    for (size_t i = 0; i < count; i++) {
+        memcpy(all[i].name, tr_row_at(n, i).name, sizeof all[i].name);
+        all[i].row = i;
+    }
+    qsort(all, count, sizeof *all, by_name);
+    *out = all;
+    return TR_OK;
+}
+
+/* NULL: none has the name. */
+static const named_row *find_row(const named_row *all, size_t count, const char *name)
+{
+    named_row key;
+    if (strlen(name) >= sizeof key.name) return NULL;
+    strcpy(key.name, name);
+    return bsearch(&key, all, count, sizeof *all, by_name);
+}
+
+enum { NONE = -1 };
+
+/* Each row's array, or NONE. */
+static tr_status match_all(const tr_arrays *a, const tr_init_from *o, const tr_network *n,
+                           int64_t *array_of, tr_arrays_taken *t)
+{
+    tr_status st = TR_OK;
+    char name[TR_ARRAY_NAME];
+    named_row *rows = NULL;
+    TR_TRY(sort_rows(n, &rows));
+    for (size_t i = 0; i < tr_row_count(n); i++) array_of[i] = NONE;
+    for (size_t i = 0; i < tr_arrays_count(a); i++) {
+        const char *own = tr_arrays_at(a, i)->name;
+        TR_TRY(name_in_model(o, own, name));
+        if (!*name) continue;
+        const named_row *found = find_row(rows, tr_row_count(n), name);
+        if (!found) {
+            add(&t->unused, "%.100s", own);
+            continue;
+        }
+        const size_t r = found->row;
+        TR_NEED(array_of[r] == NONE, TR_CONFIG, "model.init_from.map: %s and %s are both %s", own,
+                tr_arrays_at(a, (size_t)array_of[r])->name, name);
+        array_of[r] = (int64_t)i;
+    }
+    for (size_t i = 0; i < tr_row_count(n); i++) {
+        const tr_row r = tr_row_at(n, i);
+        if (array_of[i] == NONE)
+            add(&t->missing, "%s", r.name);
+        else if (!is_like(tr_arrays_at(a, (size_t)array_of[i]), &r, &t->unlike))
+            array_of[i] = NONE;
+        else
+            t->taken++;
+    }
+    t->rows = tr_row_count(n);
+out:
+    tr_free(rows);
+    return st;
+}
+
+static size_t list_text(const tr_name_list *l, const char *what, char *buf, size_t size, size_t n)
+{
+    if (l->count == 0 || n >= size) return n;
+    n += (size_t)snprintf(buf + n, size - n, "; %zu %s: %s", l->count, what, l->text);
+    if (l->told < l->count && n < size)
+        n += (size_t)snprintf(buf + n, size - n, "%s%zu more", l->told ? " and " : "",
+                              l->count - l->told);
+    return n;
+}
+
+const char *tr_arrays_taken_text(const tr_arrays_taken *t, char *buf, size_t size)
+{
+    size_t n = (size_t)snprintf(buf, size, "%zu of %zu arrays taken", t->taken, t->rows);
+    n = list_text(&t->missing, "missing", buf, size, n);
+    n = list_text(&t->unlike, "of another shape or type", buf, size, n);
+    list_text(&t->unused, "not the model's", buf, size, n);
+    return buf;
+}
+
+tr_status tr_arrays_take(tr_arrays *a, const tr_init_from *o, tr_network *n, tr_arrays_taken *found)
+{
+    tr_status st = TR_OK;
+    tr_arrays_taken t = {.rows = 0};
+    char text[700];
+    int64_t *array_of = tr_alloc(TR_MEM_OTHER, tr_row_count(n), sizeof *array_of);
+    TR_HAVE(array_of);
+    TR_TRY(match_all(a, o, n, array_of, &t));
+    tr_arrays_taken_text(&t, text, sizeof text);
+    const bool all = t.missing.count + t.unused.count + t.unlike.count == 0;
+    TR_NEED(all || !o->strict, TR_CONFIG, "%s does not fit the model: %s", o->file, text);
+    TR_NEED(t.taken > 0, TR_CONFIG, "%s: nothing of it fits the model: %s", o->file, text);
+    for (size_t i = 0; i < t.rows; i++) {
+        const tr_row r = tr_row_at(n, i);
+        if (array_of[i] == NONE) continue;
+        TR_TRY(tr_arrays_read(a, (size_t)array_of[i],
+                              (r.state ? n->states : n->params) + tr_row_offset(n, i)));
+    }
+    if (found) *found = t;
+out:
+    tr_free(array_of);
+    return st;
+}

@@ -1,0 +1,138 @@
+/* Patterns of names: a * stands for any text. And train.groups, which names parameters by them. */
+#include "runtime/config/internal.h"
+
+#include <string.h>
+
+bool tr_pattern_match(const char *pattern, const char *name, tr_capture *caps)
+{
+    for (; *pattern && *pattern != '*'; pattern++, name++)
+        if (*pattern != *name) return false;
+    if (!*pattern) return !*name;
+    for (size_t n = 0;; n++) {
+        *caps = (tr_capture){name, n};
+        if (tr_pattern_match(pattern + 1, name + n, caps + 1)) return true;
+        if (!name[n]) return false;
+    }
+}
+
+static size_t pattern_count(const tr_node *n)
+{
+    return tr_node_empty(n) ? 0 : n->kind == TR_NODE_LIST ? n->count : 1;
+}
+
+static const tr_node *pattern_at(const tr_node *n, size_t i)
+{
+    return n->kind == TR_NODE_LIST ? n->values[i] : n;
+}
+
+bool tr_patterns_match(const tr_node *patterns, const char *name)
+{
+    tr_capture caps[TR_PATTERN_STARS + 1];
+    for (size_t i = 0; i < pattern_count(patterns); i++)
+        if (tr_pattern_match(pattern_at(patterns, i)->text, name, caps)) return true;
+    return false;
+}
+
+tr_status tr_patterns_check(const tr_node *patterns, const char *key)
+{
+    char show[TR_SHOW];
+    for (size_t i = 0; i < pattern_count(patterns); i++) {
+        const tr_node *n = pattern_at(patterns, i);
+        size_t stars = 0;
+        for (const char *p = n->kind == TR_NODE_SCALAR ? n->text : ""; *p; p++) stars += *p == '*';
+        if (n->kind != TR_NODE_SCALAR || !*n->text || stars > TR_PATTERN_STARS)
+            return tr_node_fail(
+                n,
+                "%s: found %s, expected a pattern of names such as \"conv1.*\", with at "
+                "most %d *",
+                key, tr_node_show(n, show), TR_PATTERN_STARS);
+    }
+    return TR_OK;
+}
+
+/* The nearest name, or LAYER.* of one. */
+static const char *nearest(const char *pattern, const char *const *names, size_t count,
+                           char layer[TR_PATH])
+{
+    const char *best = tr_nearest(pattern, names, count);
+    for (size_t i = 0; i < count && !best; i++) {
+        const char *dot = strrchr(names[i], '.');
+        if (!dot || dot - names[i] > TR_PATH - 3) continue;
+        snprintf(layer, TR_PATH, "%.*s.*", (int)(dot - names[i]), names[i]);
+        best = tr_nearest(pattern, (const char *const[]){layer}, 1);
+    }
+    return best;
+}
+
+tr_status tr_patterns_find(const tr_node *patterns, const char *key, const char *what,
+                           const char *const *names, size_t count)
+{
+    tr_capture caps[TR_PATTERN_STARS + 1];
+    for (size_t i = 0; i < pattern_count(patterns); i++) {
+        const tr_node *n = pattern_at(patterns, i);
+        char layer[TR_PATH];
+        size_t k = 0;
+        while (k < count && !tr_pattern_match(n->text, names[k], caps)) k++;
+        if (k < count) continue;
+        const char *near = nearest(n->text, names, count, layer);
+        return tr_node_fail(n, "%s: there is no %s \"%s\"%s%s%s", key, what, n->text,
+                            near ? ": did you mean \"" : "", near ? near : "", near ? "\"?" : "");
+    }
+    return TR_OK;
+}
+
+/* ---- train.groups ---------------------------------------------------------------------------- */
+
+static const char *const switches[] = {"false", "true", "auto", NULL};
+static const tr_field group[] = {
+    TR_NODE("match", offsetof(tr_group_config, match), NULL, "a pattern, or a list of them"),
+    TR_REAL("lr", offsetof(tr_group_config, lr), "auto", 0, 1e6, NULL, "learning rate",
+            .auto_text = "auto", .auto_value = -1),
+    TR_REAL("weight_decay", offsetof(tr_group_config, weight_decay), "auto", 0, 1000, NULL,
+            "weight decay", .auto_text = "auto", .auto_value = -1),
+    TR_CHOICE("decay_all", offsetof(tr_group_config, decay_all), switches, "auto",
+              "weight decay for biases and norms too"),
+    TR_END,
+};
+
+static tr_status read_group(const tr_config *c, const tr_node *n, size_t i, tr_group_config *g)
+{
+    tr_status st;
+    char path[TR_PATH], at[2 * TR_PATH];
+    snprintf(path, sizeof path, "train.groups.%zu", i);
+    TR_TRY(tr_fields_read(n, group, path, g));
+    g->at = n;
+    snprintf(at, sizeof at, "%s.match", path);
+    if (tr_node_empty(g->match))
+        return tr_node_fail(n, "%s: expected a pattern of names, or a list of them", at);
+    TR_TRY(tr_patterns_check(g->match, at));
+    if (g->lr >= 0 && c->train.optimizer.o.lr == 0)
+        st = tr_node_fail(n, "%s.lr: train.optimizer.lr is 0: the schedule has no shape to follow",
+                          path);
+out:
+    return st;
+}
+
+tr_status tr_config_groups(const tr_config *c, tr_group_config **out, size_t *count)
+{
+    const tr_node *n = c->train.groups;
+    tr_status st = TR_OK;
+    char show[TR_SHOW];
+    tr_group_config *g = NULL;
+    *out = NULL;
+    *count = 0;
+    if (tr_node_empty(n)) return TR_OK;
+    if (n->kind != TR_NODE_LIST)
+        return tr_node_fail(n,
+                            "train.groups: found %s, expected a list of maps {match, lr, "
+                            "weight_decay, decay_all}",
+                            tr_node_show(n, show));
+    TR_HAVE(g = tr_alloc(TR_MEM_OTHER, n->count, sizeof *g));
+    for (size_t i = 0; i < n->count; i++) TR_TRY(read_group(c, n->values[i], i, &g[i]));
+    *out = g;
+    *count = n->count;
+    g = NULL;
+out:
+    tr_free(g);
+    return st;
+}

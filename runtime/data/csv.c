@@ -1,0 +1,208 @@
+/* A CSV file's text cut into fields, in place: what is unquoted is never longer than it was. */
+#include "runtime/data/csv.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct {
+    const char *path;
+    char *p, *end;
+    char delimiter;
+    bool names; /* the first line alone */
+    uint64_t line;
+    char **all; /* fields, the header's first */
+    size_t count, room;
+    uint64_t *lines;
+    size_t nrows, row_room;
+} parser;
+
+static tr_status add_field(parser *s, char *field)
+{
+    if (s->count == s->room) {
+        const size_t room = s->room ? 2 * s->room : 1024;
+        char **all = tr_realloc(TR_MEM_OTHER, s->all, room, sizeof *all);
+        if (!all) return tr_last_status();
+        s->all = all;
+        s->room = room;
+    }
+    s->all[s->count++] = field;
+    return TR_OK;
+}
+
+static tr_status add_row(parser *s, uint64_t line)
+{
+    if (s->nrows == s->row_room) {
+        const size_t room = s->row_room ? 2 * s->row_room : 256;
+        uint64_t *lines = tr_realloc(TR_MEM_OTHER, s->lines, room, sizeof *lines);
+        if (!lines) return tr_last_status();
+        s->lines = lines;
+        s->row_room = room;
+    }
+    s->lines[s->nrows++] = line;
+    return TR_OK;
+}
+
+/* One field in quotes; p behind the first of them. Ends behind the last. */
+static tr_status quoted(parser *s, char **w)
+{
+    const uint64_t begin = s->line;
+    for (;;) {
+        if (s->p == s->end)
+            return TR_FAIL(TR_DATA, "%s:%" PRIu64 ": the quote that begins here does not end",
+                           s->path, begin);
+        if (*s->p == '"') {
+            s->p++;
+            if (s->p == s->end || *s->p != '"') return TR_OK;
+        } else if (*s->p == '\n')
+            s->line++;
+        *(*w)++ = *s->p++;
+    }
+}
+
+/* Behind a field: its delimiter, or its line's end (*last). */
+static tr_status field_end(parser *s, char *w, bool *last)
+{
+    tr_status st = TR_OK;
+    *last = s->p == s->end || *s->p != s->delimiter;
+    if (*last && s->p < s->end && *s->p == '\r') s->p++;
+    TR_NEED(!*last || s->p == s->end || *s->p == '\n', TR_DATA,
+            "%s:%" PRIu64 ": expected a delimiter or the line's end behind a quote", s->path,
+            s->line);
+    if (s->p < s->end) s->p++;
+    *w = 0;
+    if (*last) s->line++;
+out:
+    return st;
+}
+
+static tr_status read_field(parser *s, bool *last)
+{
+    tr_status st;
+    char *w = s->p, *begin = s->p;
+    if (s->p < s->end && *s->p == '"') {
+        s->p++;
+        TR_TRY(quoted(s, &w));
+    } else {
+        while (s->p < s->end && *s->p != s->delimiter && *s->p != '\n' &&
+               !(*s->p == '\r' && (s->p + 1 == s->end || s->p[1] == '\n')))
+            s->p++;
+        w = s->p;
+    }
+    TR_TRY(field_end(s, w, last));
+    st = add_field(s, begin);
+out:
+    return st;
+}
+
+static bool blank(const parser *s)
+{
+    return *s->p == '\n' || (*s->p == '\r' && s->p + 1 < s->end && s->p[1] == '\n');
+}
+
+static tr_status read_rows(parser *s, size_t *columns)
+{
+    tr_status st = TR_OK;
+    while (s->p < s->end && !(s->names && s->nrows > 0)) {
+        const size_t first = s->count;
+        const uint64_t line = s->line;
+        if (blank(s)) {
+            s->p += *s->p == '\r' ? 2 : 1;
+            s->line++;
+            continue;
+        }
+        for (bool last = false; !last;) TR_TRY(read_field(s, &last));
+        const size_t n = s->count - first;
+        if (s->nrows == 0) *columns = n;
+        TR_NEED(n == *columns, TR_DATA, "%s:%" PRIu64 ": %zu fields, expected %zu as in the header",
+                s->path, line, n, *columns);
+        TR_TRY(add_row(s, line));
+    }
+    TR_NEED(s->nrows > (s->names ? 0 : 1), TR_DATA,
+            "%s: expected a line with the columns' names and one at least below", s->path);
+out:
+    return st;
+}
+
+char *tr_csv_trim(char *s)
+{
+    while (*s == ' ' || *s == '\t') s++;
+    for (size_t n = strlen(s); n > 0 && (s[n - 1] == ' ' || s[n - 1] == '\t'); n--) s[n - 1] = 0;
+    return s;
+}
+
+/* By text, then by place: `names` are pointers into one array. */
+static int by_name(const void *a, const void *b)
+{
+    char *const *x = *(char **const *)a, *const *y = *(char **const *)b;
+    const int order = strcmp(*x, *y);
+    return order ? order : (x > y) - (x < y);
+}
+
+/* Trims them; no two are the same. */
+static tr_status take_names(const char *path, tr_csv *t)
+{
+    tr_status st = TR_OK;
+    char ***order = tr_alloc(TR_MEM_OTHER, t->columns, sizeof *order);
+    TR_HAVE(order);
+    for (size_t i = 0; i < t->columns; i++) {
+        t->names[i] = tr_csv_trim(t->names[i]);
+        order[i] = &t->names[i];
+    }
+    qsort(order, t->columns, sizeof *order, by_name);
+    for (size_t i = 1; i < t->columns; i++)
+        TR_NEED(strcmp(*order[i - 1], *order[i]) != 0, TR_DATA,
+                "%s: columns %zu and %zu are both named \"%.60s\"", path,
+                (size_t)(order[i - 1] - t->names) + 1, (size_t)(order[i] - t->names) + 1,
+                *order[i]);
+out:
+    tr_free(order);
+    return st;
+}
+
+static tr_status parse(parser s, char *text, tr_csv *out)
+{
+    tr_status st = TR_OK;
+    const size_t n = (size_t)(s.end - text);
+    const char *path = s.path;
+    *out = (tr_csv){.text = text};
+    const char *nul = memchr(text, 0, n);
+    TR_NEED(!nul, TR_DATA, "%s: byte %zu is NUL: no text", path, (size_t)(nul - text));
+    if (n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) s.p += 3;
+    TR_TRY(read_rows(&s, &out->columns));
+    out->names = s.all;
+    out->fields = s.all + out->columns;
+    out->lines = s.lines;
+    out->rows = s.nrows - 1;
+    memmove(s.lines, s.lines + 1, (s.nrows - 1) * sizeof *s.lines);
+    TR_TRY(take_names(path, out));
+out:
+    if (st != TR_OK) {
+        tr_free(s.all);
+        tr_free(s.lines);
+        tr_free(text);
+        *out = (tr_csv){0};
+    }
+    return st;
+}
+
+tr_status tr_csv_parse(const char *path, char *text, size_t n, char delimiter, tr_csv *out)
+{
+    const parser s = {.path = path, .p = text, .end = text + n, .delimiter = delimiter, .line = 1};
+    return parse(s, text, out);
+}
+
+tr_status tr_csv_parse_names(const char *path, char *text, size_t n, char delimiter, tr_csv *out)
+{
+    const parser s = {
+        .path = path, .p = text, .end = text + n, .delimiter = delimiter, .names = true, .line = 1};
+    return parse(s, text, out);
+}
+
+void tr_csv_free(tr_csv *t)
+{
+    tr_free(t->names);
+    tr_free(t->lines);
+    tr_free(t->text);
+    *t = (tr_csv){0};
+}

@@ -1,0 +1,84 @@
+/* Some samples of an array, as an array: those from an offset on, or those of a list. Runs of neighbours are read at
+ * once. */
+#include "runtime/data/internal.h"
+
+#include <string.h>
+
+typedef struct {
+    tr_array base;
+    tr_array *from;
+    uint64_t first; /* without rows: of the samples */
+    uint64_t *rows; /* [samples], NULL: neighbours */
+} selected;
+
+static tr_status read_run(tr_array *from, uint64_t first, uint64_t n, void *to)
+{
+    if (!from->held) return from->read(from, first, n, to);
+    memcpy(to, (const char *)from->held + first * from->nbytes, (size_t)n * from->nbytes);
+    return TR_OK;
+}
+
+static tr_status select_read(tr_array *a, uint64_t first, uint64_t n, void *to)
+{
+    const selected *s = (const selected *)a;
+    char *p = to;
+    tr_status st = TR_OK;
+    if (!s->rows) return read_run(s->from, s->first + first, n, to);
+    for (uint64_t i = 0, k; i < n && st == TR_OK; i = k) {
+        for (k = i + 1; k < n && s->rows[first + k] == s->rows[first + k - 1] + 1;) k++;
+        st = read_run(s->from, s->rows[first + i], k - i, p + i * a->nbytes);
+    }
+    return st;
+}
+
+static void select_where(const tr_array *a, uint64_t i, char *buf, size_t size)
+{
+    const selected *s = (const selected *)a;
+    tr_array_where(s->from, s->rows ? s->rows[i] : s->first + i, buf, size);
+}
+
+/* Once the samples are held, the array they came from is not needed but for its words. */
+static void select_release(tr_array *a)
+{
+    selected *s = (selected *)a;
+    s->from->release(s->from);
+    tr_free(s->from->held);
+    s->from->held = NULL;
+}
+
+static void select_fini(tr_array *a)
+{
+    selected *s = (selected *)a;
+    tr_array_close(s->from);
+    tr_free(s->rows);
+}
+
+tr_status tr_array_select(tr_array **a, const uint64_t *rows, uint64_t first, uint64_t n)
+{
+    tr_array *from = *a;
+    tr_status st = TR_OK;
+    selected *s = TR_NEW(TR_MEM_OTHER, selected);
+    if (!s) return tr_last_status();
+    s->base = *from;
+    s->base.held = NULL;
+    s->base.samples = n;
+    s->base.read = select_read;
+    s->base.where = select_where;
+    s->base.release = NULL;
+    s->base.fini = NULL;
+    s->base.name = tr_strdup(from->name);
+    TR_HAVE(s->base.name);
+    if (rows) {
+        s->rows = tr_alloc(TR_MEM_DATA, (size_t)n, sizeof *rows);
+        TR_HAVE(s->rows);
+        memcpy(s->rows, rows, (size_t)n * sizeof *rows);
+    }
+    s->first = first;
+    s->from = from;
+    s->base.release = select_release;
+    s->base.fini = select_fini;
+    *a = &s->base;
+out:
+    if (st != TR_OK) tr_array_close(&s->base);
+    return st;
+}

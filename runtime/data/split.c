@@ -1,0 +1,117 @@
+/* data.split: which samples of a source are held out. By the keyed permutation: the same on every rank and start.
+ * Stratified, each class gives its part: whole numbers by the largest remainders, which add up to the whole. */
+#include "runtime/data/internal.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* Rounds of the permutation that no epoch of a training comes to; one a class. tr_permute takes rounds below 2^62. */
+#define ROUND ((uint64_t)1 << 61)
+
+/* How many of n are held out: at least one, and not all. */
+static uint64_t part_of(uint64_t n, double fraction)
+{
+    const uint64_t k = (uint64_t)llround((double)n * fraction);
+    return k < 1 ? 1 : k > n - 1 ? n - 1 : k;
+}
+
+/* `out`: whether each sample is held out. `of`: NULL, or its class; only samples of class k are looked at. */
+static void draw(const tr_split_config *s, uint64_t samples, const int32_t *of, uint64_t k,
+                 uint64_t n, uint64_t held, bool *out)
+{
+    uint64_t place = 0;
+    for (uint64_t i = 0; i < samples; i++)
+        if (!of || (uint64_t)of[i] == k)
+            out[i] = tr_permute((uint64_t)s->seed, ROUND + k, n, place++) < held;
+}
+
+typedef struct {
+    uint64_t n, held; /* samples of the class, and of these held out */
+    double rest;
+} class_part;
+
+/* The class of each sample. */
+static tr_status read_classes(const tr_dataset *d, int32_t *of)
+{
+    tr_status st = TR_OK;
+    tr_array *a = d->targets;
+    const uint64_t block = 65536 / a->nbytes + 1;
+    char *raw = tr_alloc(TR_MEM_OTHER, (size_t)block, a->nbytes);
+    TR_HAVE(raw);
+    for (uint64_t i = 0; i < d->samples; i += block) {
+        const uint64_t n = d->samples - i < block ? d->samples - i : block;
+        for (uint64_t k = 0; k < n; k++) {
+            const void *from;
+            TR_TRY(tr_array_at(a, i + k, raw, &from));
+            TR_TRY(tr_targets_convert(d, from, i + k, 1, of + i + k));
+        }
+    }
+out:
+    tr_free(raw);
+    return st;
+}
+
+static void share_out(class_part *c, size_t classes, uint64_t samples, uint64_t held)
+{
+    uint64_t given = 0;
+    for (size_t k = 0; k < classes; k++) {
+        const double exact = (double)held * (double)c[k].n / (double)samples;
+        c[k].held = (uint64_t)floor(exact);
+        c[k].rest = exact - floor(exact);
+        given += c[k].held;
+    }
+    for (; given < held; given++) {
+        size_t best = 0;
+        for (size_t k = 1; k < classes; k++)
+            if (c[k].rest > c[best].rest) best = k;
+        c[best].held++;
+        c[best].rest = -1;
+    }
+}
+
+static tr_status stratify(const tr_split_config *s, const tr_dataset *d, bool *out)
+{
+    tr_status st = TR_OK;
+    int32_t *of = NULL;
+    class_part *c = NULL;
+    const size_t classes = (size_t)d->classes;
+    TR_NEED(d->labels, TR_CONFIG, "data.split.stratify: the targets are values, not classes");
+    of = tr_alloc(TR_MEM_OTHER, (size_t)d->samples, sizeof *of);
+    c = tr_alloc(TR_MEM_OTHER, classes, sizeof *c);
+    TR_HAVE(of && c);
+    TR_TRY(read_classes(d, of));
+    for (uint64_t i = 0; i < d->samples; i++) c[of[i]].n++;
+    share_out(c, classes, d->samples, part_of(d->samples, s->fraction));
+    for (size_t k = 0; k < classes; k++)
+        if (c[k].n) draw(s, d->samples, of, k, c[k].n, c[k].held, out);
+out:
+    tr_free(of);
+    tr_free(c);
+    return st;
+}
+
+tr_status tr_split_take(const tr_split_config *s, tr_dataset *d, bool held_out)
+{
+    tr_status st = TR_OK;
+    uint64_t n = 0, *rows = NULL;
+    bool *out = NULL;
+    TR_NEED(d->samples > 1, TR_DATA, "%s: has one sample, which data.split cannot part",
+            tr_dataset_name(d));
+    out = tr_alloc(TR_MEM_OTHER, (size_t)d->samples, sizeof *out);
+    rows = tr_alloc(TR_MEM_OTHER, (size_t)d->samples, sizeof *rows);
+    TR_HAVE(out && rows);
+    if (s->stratify)
+        TR_TRY(stratify(s, d, out));
+    else
+        draw(s, d->samples, NULL, 0, d->samples, part_of(d->samples, s->fraction), out);
+    for (uint64_t i = 0; i < d->samples; i++)
+        if (out[i] == held_out) rows[n++] = i;
+    if (d->targets) TR_TRY(tr_array_select(&d->targets, rows, 0, n));
+    for (size_t k = 0; k < d->ninputs; k++) TR_TRY(tr_array_select(&d->inputs[k], rows, 0, n));
+    d->samples = n;
+out:
+    tr_free(out);
+    tr_free(rows);
+    return st;
+}

@@ -1,0 +1,54 @@
+"""The documents keep what they promise: links lead somewhere, messages are the program's, commands run."""
+import os
+import re
+import shutil
+import subprocess
+
+from harness import ENV, SOURCE, TRAINER, Case, long, main
+
+DOCUMENTS = [SOURCE / "README.md", *sorted((SOURCE / "docs").glob("*.md"))]
+
+
+class Docs(Case):
+    def test_links(self):
+        for document in DOCUMENTS:
+            for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", document.read_text()):
+                self.assertTrue((document.parent / link).exists(), f"{document.name}: {link}")
+
+    def test_messages(self):
+        """What faq.md quotes of the program's own messages stands in the program, or in its module for GPUs."""
+        text = b"".join(p.read_bytes() for p in (TRAINER, TRAINER.with_name("libtrireme_cuda.so")) if p.exists())
+        quoted = re.findall(r"\*\*`([^`]+)`", (SOURCE / "docs/faq.md").read_text())
+        self.assertGreater(len(quoted), 10)
+        for message in set(quoted):
+            for part in message.split("…"):
+                self.assertTrue(part.strip().encode() in text, message)  # assertIn would print the program
+
+    @long
+    def test_commands(self):
+        """Blocks of `sh` of each document, one after the other in a folder of its own. A block that needs what is not here
+        says so: `sh (needs ssh to other hosts)`."""
+        path = self.dir / "bin"
+        path.mkdir()
+        os.symlink(TRAINER, path / "trainer")
+        shutil.copytree(SOURCE / "configs", self.dir / "configs", ignore=shutil.ignore_patterns("bench"))
+        for document in DOCUMENTS:
+            at = self.dir / str(document.relative_to(SOURCE)).replace("/", "-")
+            at.mkdir()
+            os.symlink(self.dir / "configs", at / "configs")
+            os.symlink(SOURCE / "python", at / "python")
+            ran = 0
+            for info, body in re.findall(r"(?m)^```([^\n]*)\n(.*?)^```$", document.read_text(), re.S):
+                if info != "sh":
+                    self.assertRegex(info, r"^(|text|c|yaml|python|sh \(needs .+\))$", document.name)
+                    continue
+                done = subprocess.run(["bash", "-euo", "pipefail", "-c", body], cwd=at, stdout=subprocess.PIPE,
+                                      stderr=subprocess.STDOUT, text=True, timeout=600,
+                                      env={**ENV, "PATH": f"{path}:{ENV['PATH']}", "OMPI_MCA_rmaps_base_oversubscribe": "1"})
+                self.assertEqual(done.returncode, 0, f"{document.name}:\n{body}\n{done.stdout}")
+                ran += 1
+            print(f"{document.name}: {ran} blocks")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""`trainer evaluate`: every number against its definition in numpy (those of scikit-learn), over rank counts."""
+import json
+
+import h5py
+import numpy as np
+
+import harness
+
+MODEL = """
+name: evaluate
+device: cpu
+output: {out}
+data:
+  train: {{path: {data}, inputs: x, labels: {y}, samples: 60}}
+  eval: {{path: {data}, inputs: x, labels: {y}, samples: 20}}
+model:
+  input: [6]
+  layers: [linear: {{out: {width}, name: head}}]
+  loss: {loss}
+train: {{steps: 12, batch: 16, optimizer: {{adamw: {{lr: 0.05}}}}, eval: {{every_epochs: none}}, checkpoint: {{every_epochs: none}}}}
+"""
+
+
+def auc(score, positive):
+    """Pairs in order, ties half."""
+    up, down = score[positive][:, None], score[~positive][None, :]
+    return np.mean((up > down) + 0.5 * (up == down))
+
+
+def rates(said, is_):
+    """Precision, recall, F1, support; 0 / 0 is 0."""
+    right = np.sum(said & is_)
+    return [right / max(said.sum(), 1), right / max(is_.sum(), 1), 2 * right / max(said.sum() + is_.sum(), 1),
+            is_.sum()]
+
+
+class Evaluate(harness.Case):
+    def make(self, loss, width, seed=1, samples=131):
+        """Coarse inputs, so that scores tie; returns inputs, targets and the trained model's logits."""
+        rng = np.random.default_rng(seed)
+        x = np.round(rng.normal(size=(samples, 6))).astype(np.float32)
+        noisy = x @ rng.normal(size=(6, width)) + rng.normal(size=(samples, width))
+        y = {"cross_entropy": lambda: np.argmax(noisy, 1).astype(np.uint8), "bce": lambda: (noisy > 0).astype(np.uint8),
+             "mse": lambda: noisy.astype(np.float32)}[loss]()
+        with h5py.File(self.dir / "data.h5", "w") as f:
+            f["x"], f["y"] = x, y
+        path = self.dir / "run.yaml"
+        path.write_text(MODEL.format(out=self.dir / "run", data=self.dir / "data.h5", y="y", width=width, loss=loss))
+        self.run_trainer(path, "--quiet", "--force", ranks=0)
+        with h5py.File(self.dir / "run/model.h5") as f:
+            head = f["model/params/head"]
+            logits = x @ np.array(head["weight"]).T + np.array(head["bias"])
+        return y, logits.astype(np.float64)
+
+    def evaluate(self, ranks=3):
+        """The whole file, where the config has the first samples alone; the same bytes for one rank."""
+        whole = ["data.eval.samples=all"]
+        self.run_trainer("evaluate", "run/model.h5", *whole, "-o", "many.json", "--force", "--quiet", ranks=ranks)
+        out = self.tool("evaluate", "run/model.h5", "--json", *whole)
+        self.assertEqual(out, (self.dir / "many.json").read_text())
+        return json.loads(out)
+
+    def check_classes(self, got, said, is_, p):
+        """said, is_: [samples, classes] of truth values; p: probabilities."""
+        want = [rates(said[:, k], is_[:, k]) + [auc(p[:, k], is_[:, k])] for k in range(is_.shape[1])]
+        keys = ["precision", "recall", "f1", "support", "auc"]
+        np.testing.assert_allclose([[c[k] for k in keys] for c in got["classes"]], want, rtol=1e-12)
+        mean, weights = np.array(want)[:, [0, 1, 2, 4]], is_.sum(0)
+        for name, average in (("macro", mean.mean(0)), ("weighted", weights @ mean / weights.sum())):
+            np.testing.assert_allclose([got[name][k] for k in ("precision", "recall", "f1", "auc")], average, rtol=1e-12)
+
+    def test_classes(self):
+        for width in (7, 2):
+            y, logits = self.make("cross_entropy", width)
+            got = self.evaluate()
+            p = np.exp(logits - logits.max(1, keepdims=True))
+            p = (p / p.sum(1, keepdims=True)).astype(np.float32)
+            said = np.eye(width, dtype=bool)[logits.argmax(1)]
+            is_ = np.eye(width, dtype=bool)[y]
+            self.assertEqual(got["samples"], len(y))
+            self.assertAlmostEqual(got["loss"], -np.log(p[np.arange(len(y)), y]).mean(), places=5)
+            self.assertAlmostEqual(got["accuracy"], np.mean(logits.argmax(1) == y), places=12)
+            if width > 5:
+                top = np.argsort(-logits, 1)[:, :5]
+                self.assertAlmostEqual(got["top5"], np.mean((top == y[:, None]).any(1)), places=12)
+            np.testing.assert_array_equal(got["confusion"], is_.T.astype(int) @ said)
+            self.check_classes(got, said, is_, p)
+            self.assertEqual(got["auc"], got["classes"][1]["auc"] if width == 2 else got["macro"]["auc"])
+
+    def test_binary_outputs(self):
+        for width in (1, 3):
+            y, logits = self.make("bce", width)
+            got = self.evaluate()
+            p, said, is_ = (1 / (1 + np.exp(-logits))).astype(np.float32), logits > 0, y > 0
+            self.assertAlmostEqual(got["accuracy"], np.mean(said == is_), places=12)
+            if width == 1:  # classes 0 and 1
+                p, said, is_ = np.hstack([-p, p]), np.hstack([~said, said]), np.hstack([~is_, is_])
+                np.testing.assert_array_equal(got["confusion"], is_.T.astype(int) @ said)
+            self.check_classes(got, said, is_, p)
+
+    def test_values(self):
+        y, out = self.make("mse", 3)
+        got = self.evaluate()
+        error, y = out - y, y.astype(np.float64)
+        r2 = 1 - (error**2).sum(0) / ((y - y.mean(0)) ** 2).sum(0)
+        want = np.array([np.abs(error).mean(0), (error**2).mean(0), np.sqrt((error**2).mean(0)), r2]).T
+        keys = ["mae", "mse", "rmse", "r2"]
+        np.testing.assert_allclose([[o[k] for k in keys] for o in got["outputs"]], want, rtol=1e-5)
+        all_ = [np.abs(error).mean(), (error**2).mean(), np.sqrt((error**2).mean()), r2.mean()]
+        np.testing.assert_allclose([got["all"][k] for k in keys], all_, rtol=1e-5)
+
+    def test_rows_that_are_no_numbers(self):
+        """They are of no class: neither right, nor predicted, nor in the confusion matrix."""
+        for loss, width in (("cross_entropy", 3), ("bce", 1)):
+            y, logits = self.make(loss, width)
+            with h5py.File(self.dir / "data.h5", "r+") as f:
+                f["x"][::5] = np.nan
+            self.assertIn("the loss is not finite", self.run_trainer("evaluate", "run/model.h5", ranks=0))
+            got = self.evaluate()
+            said = (logits.argmax(1) if width > 1 else logits[:, 0] > 0).astype(int)
+            right = np.sum((said == y.ravel())[np.arange(len(y)) % 5 > 0])
+            self.assertAlmostEqual(got["accuracy"], right / len(y), places=12)
+            self.assertEqual(np.trace(got["confusion"]), right)
+            self.assertEqual(np.sum(got["confusion"]), np.sum(np.arange(len(y)) % 5 > 0))
+            self.assertEqual(sum(c["support"] for c in got["classes"]), len(y))
+
+    def test_while_training(self):
+        """train.metrics are those of `trainer evaluate` after the last step, at any rank count."""
+        for loss, width, names in (("cross_entropy", 7, ["top5", "f1", "auc"]), ("bce", 1, ["accuracy", "f1", "auc"]),
+                                   ("bce", 3, ["f1"]), ("mse", 3, ["mae", "r2"])):
+            self.make(loss, width)
+            for ranks in (0, 3):
+                self.run_trainer("run.yaml", "--quiet", "--force", f"train.metrics=[{','.join(names)}]", "data.eval.samples=131",
+                                 "train.eval.every_epochs=1", "train.eval.batch=24", ranks=ranks)
+                got = self.records(event="eval")[-1]
+                self.assertEqual(sorted(set(got) - {"event", "step", "loss", "samples", "seconds"}), sorted(names))
+                full = json.loads(self.tool("evaluate", "run/model.h5", "--json"))
+                if loss == "mse":
+                    full.update(full["all"])
+                elif loss == "bce" and width == 1:
+                    full["f1"] = full["classes"][1]["f1"]
+                else:
+                    full["f1"] = full["macro"]["f1"]
+                np.testing.assert_allclose([got[n] for n in names], [full[n] for n in names], rtol=1e-6)
+                with h5py.File(self.dir / "run/model.h5") as f:
+                    self.assertEqual([f[f"history/eval_{n}"][-1] for n in names], [got[n] for n in names])
+
+    def test_epochs(self):
+        """Means over an epoch's samples: with weights that stay, those of an evaluation of the same samples; the same
+        bits after a stop in the middle of it."""
+        self.make("cross_entropy", 3)
+        stay = ("--quiet", "train.optimizer={sgd: {lr: 0}}", "train.steps=none", "train.epochs=2", "data.eval.samples=60",
+                "train.eval.every_epochs=1", "train.log_every=1")
+        for ranks in (0, 3):
+            self.run_trainer("run.yaml", "--force", *stay, ranks=ranks)
+            epochs, evaluations = self.records(event="epoch"), self.records(event="eval")
+            self.assertEqual([(e["epoch"], e["step"], e["samples"]) for e in epochs], [(0, 4, 60), (1, 8, 60)])
+            for e, v in zip(epochs, evaluations):
+                self.assertEqual(e["accuracy"], v["accuracy"])
+                self.assertAlmostEqual(e["loss"], v["loss"], places=6)
+        self.run_trainer("run.yaml", "--force", "--quiet", "train.log_every=1", ranks=0)
+        whole = self.records(event="epoch")
+        self.run_trainer("run.yaml", "--force", "--quiet", "train.log_every=1", "train.steps=6", ranks=0)
+        self.assertEqual([e["samples"] for e in self.records(event="epoch")], [60, 32])  # the second one is not through
+        self.run_trainer("run.yaml", "--resume", "--quiet", ranks=0)
+        last = {e["epoch"]: e for e in self.records(event="epoch")}
+        self.assertEqual([last[k]["loss"] for k in range(3)], [e["loss"] for e in whole])
+        self.assertEqual(last[1]["accuracy"], whole[1]["accuracy"])
+
+    def test_table_and_refusals(self):
+        self.make("cross_entropy", 3)
+        out = self.tool("evaluate", "run/model.h5")
+        for word in ("samples    20", "loss", "accuracy", "auc", "precision", "macro", "weighted", "confusion matrix"):
+            self.assertIn(word, out)
+        (self.dir / "there.json").write_text("mine")
+        self.assertIn("--force", self.tool("evaluate", "run/model.h5", "-o", "there.json", status=2))
+        self.assertEqual((self.dir / "there.json").read_text(), "mine")
+        self.assertIn("data.eval.pat", self.tool("evaluate", "run/model.h5", "data.eval.pat=x.h5", status=2))
+        self.tool("evaluate", "run/model.h5", "data.eval.path=gone.h5", status=1)
+        self.tool("evaluate", "nothing.h5", status=1)
+
+
+if __name__ == "__main__":
+    harness.main()

@@ -1,0 +1,190 @@
+"""model.init_from: fine-tuning from run files, safetensors, NPZ and HDF5; what does not fit; run files changed by hand."""
+import hashlib
+import json
+import shutil
+import struct
+import subprocess
+
+import h5py
+import numpy as np
+
+from harness import Case, CNN, RANKS, main
+
+# Another head on the same trunk, which stands still.
+TUNED = (CNN.replace("name: head}", "name: classes}")
+         .replace("- conv2d: {{out: 8, kernel: 3, padding: 1, bias: false}}", "- conv2d: {{out: 8, kernel: 3, "
+                  "padding: 1, bias: false, freeze: true}}")
+         .replace("- batchnorm\n", "- batchnorm: {{freeze: true}}\n"))
+
+
+def write_safetensors(path, arrays):
+    header, at = {"__metadata__": {"format": "pt"}}, 0
+    for name, v in arrays.items():
+        header[name] = {"dtype": {"f": "F32", "i": "I64"}[v.dtype.kind], "shape": list(v.shape),
+                        "data_offsets": [at, at + v.nbytes]}
+        at += v.nbytes
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + b"".join(v.tobytes() for v in arrays.values()))
+
+
+class InitFrom(Case):
+    def named(self, path):
+        """A run file's values, named as PyTorch names them."""
+        return {n.split("/", 2)[2].replace("/", "."): v for n, v in self.arrays(path).items()
+                if n.startswith(("model/params", "model/state"))}
+
+    def trained(self, steps=3):
+        self.run_trainer(self.config("first", steps=steps, every=3), ranks=1)
+        return self.dir / "first/model.h5"
+
+    def attributes(self, path):
+        with h5py.File(path, "r") as f:
+            return dict(f.attrs)
+
+    def test_fine_tuning(self):
+        """A new head on a frozen trunk, whose rows stay bitwise, at 1 and 3 ranks; resumed without the file."""
+        first = self.trained()
+        before = self.named(first)
+        config = self.config("tuned", text=TUNED, steps=4, every=2)
+        said = f"model.init_from={{file: {first}, strict: false}}"
+        error = self.run_trainer(config, f"model.init_from={first}", ranks=2, status=2)
+        self.assertIn("does not fit the model: 10 of 12 arrays taken; 2 missing: classes.weight, classes.bias; "
+                      "2 not the model's: head.bias, head.weight", error)
+        self.assertFalse((self.dir / "tuned").exists())
+        for ranks in (1, 3):
+            out = self.run_trainer(config, said, f"output={self.dir}/tuned{ranks}", ranks=ranks)
+            self.assertIn("2 missing: classes.weight, classes.bias; 2 not the model's: head.bias, head.weight", out)
+            after = self.named(self.dir / f"tuned{ranks}/model.h5")
+            for name, value in before.items():
+                if not name.startswith("head.") and "running" not in name:
+                    np.testing.assert_array_equal(after[name], value, err_msg=name)
+            made = self.attributes(self.dir / f"tuned{ranks}/model.h5")
+            self.assertEqual(made["init_sha256"].decode(), hashlib.sha256(first.read_bytes()).hexdigest())
+            self.assertIn(b"10 of 12 arrays taken", made["init_from"])
+        np.testing.assert_allclose(self.losses("tuned3"), self.losses("tuned1"), **RANKS)
+        shown = self.tool("inspect", self.dir / "tuned1/model.h5")
+        self.assertIn(f"begun from {first}: 10 of 12 arrays taken", shown)
+        whole = self.losses("tuned1")
+        self.run_trainer(config, said, f"output={self.dir}/tuned4", "train.steps=2", ranks=1)
+        first.rename(self.dir / "away.h5")
+        self.run_trainer(config, said, f"output={self.dir}/tuned4", "--resume", ranks=1)
+        self.assertEqual(len(self.losses("tuned4")), 4)
+        self.assertEqual(self.attributes(self.dir / "tuned4/model.h5")["init_sha256"], made["init_sha256"])
+        self.assertIn("away", str(list(self.dir.glob("*.h5"))))
+        error = self.run_trainer(config, said, f"output={self.dir}/tuned5", ranks=2, status=1)
+        self.assertIn("first/model.h5", error)
+        self.assertEqual(len(whole), 4)
+
+    def test_frozen_by_the_training(self):
+        """train.freeze is what `freeze: true` in the layers is, bit for bit, and is not in the file; with
+        freeze_statistics running statistics stay, too."""
+        first = self.trained()
+        before = self.named(first)
+        said = f"model.init_from={{file: {first}, strict: false}}"
+        layers = self.config("layers", text=TUNED, steps=4, every=2)
+        config = self.config("plain", text=CNN.replace("name: head}", "name: classes}"), steps=4, every=2)
+        freeze = 'train.freeze=["conv*", "batchnorm*"]'
+        for ranks in (1, 3):
+            self.run_trainer(layers, said, f"output={self.dir}/layers{ranks}", ranks=ranks)
+            self.run_trainer(config, said, freeze, f"output={self.dir}/plain{ranks}", ranks=ranks)
+            self.assertEqual(self.losses(f"plain{ranks}"), self.losses(f"layers{ranks}"))
+        held = [said, freeze, "train.freeze_statistics=true", f"output={self.dir}/held"]
+        self.run_trainer(config, *held, "train.steps=2", ranks=3)
+        self.run_trainer(config, *held, "--resume", ranks=3)
+        self.assertEqual(len(self.losses("held")), 4)
+        after = self.named(self.dir / "held/model.h5")
+        for name, value in before.items():
+            if not name.startswith("head."):
+                np.testing.assert_array_equal(after[name], value, err_msg=name)
+        error = self.run_trainer(config, said, "train.freeze=con2d*", ranks=2, status=2)
+        self.assertIn('train.freeze: there is no parameter "con2d*"', error)
+
+    def test_files(self):
+        """The same values in every kind of file, and under names that a map changes, are the same start."""
+        first = self.trained()
+        values = self.named(first)
+        files = {k: self.dir / f"values.{k}" for k in ("safetensors", "npz", "hdf5")}
+        named = {f"module.{n}": v for n, v in values.items()}
+        named["module.batchnorm1.num_batches_tracked"] = np.array(3)
+        named["module.ema.weight"] = np.zeros(3, np.float32)
+        write_safetensors(files["safetensors"], named)
+        np.savez_compressed(files["npz"], **named)
+        with h5py.File(files["hdf5"], "w") as f:
+            for n, v in named.items():
+                f.create_dataset(n, data=v, **({"compression": "gzip"} if v.ndim == 4 else {}))
+        config = self.config("second", steps=2, every=5)
+        self.run_trainer(config, f"model.init_from=first/model.h5", f"output={self.dir}/from", ranks=1)
+        wanted = self.losses("from")
+        for kind, path in files.items():
+            how = f'{{file: {path.name}, map: {{"module.ema.*": "", "module.*": "*"}}}}'
+            self.run_trainer(config, f"model.init_from={how}", f"output={self.dir}/{kind}", ranks=1)
+            self.assertEqual(self.losses(kind), wanted, kind)
+            if kind != "hdf5":
+                back = self.dir / f"{kind}.h5"
+                self.tool("import", path, back, "--config", config, f"model.init_from={how}")
+                self.assert_same_model(first, back)
+        said = self.tool("import", files["npz"], self.dir / "open.h5", "--config", config, f"model.init_from={how}", "data.normalize=auto", status=2)
+        self.assertIn("data.normalize: auto: training finds the values", said)
+        self.assertFalse((self.dir / "open.h5").exists())
+
+    def test_wrong(self):
+        config = self.config("wrong", steps=2)
+        (self.dir / "garbage.bin").write_bytes(b"0123456789")
+        np.savez(self.dir / "some.npz", **{"head.weight": np.zeros((4, 287), np.float32)})
+        for how, status, said in (
+                ("none.h5", 1, "none.h5"), ("garbage.bin", 1, "expected a run file, safetensors, NPZ or HDF5"),
+                ("some.npz", 2, "1 of another shape or type: head.weight is (4, 287), the model's (4, 288)"),
+                ("{file: some.npz, strict: false}", 2, "nothing of it fits the model"),
+                ("{file: some.npz, map: [x]}", 2, "expected a map of patterns"),
+                ('{file: some.npz, map: {"x": "*"}}', 2, "no more on the right"),
+                ("{strict: false}", 2, 'required key "file"'), ("[a]", 2, "expected a file, or a map")):
+            self.assertIn(said, self.run_trainer(config, f"model.init_from={how}", ranks=2, status=status))
+        self.assertFalse((self.dir / "wrong").exists())
+
+    def test_resumed_with_another(self):
+        """A run cannot begin from other values in the middle; the same ones may lie elsewhere."""
+        config = self.config("first", steps=2, every=1)
+        self.run_trainer(config, ranks=1)
+        files = [self.dir / "first/model.h5", self.dir / "first/checkpoints/step-00000001.h5"]
+        self.run_trainer(self.config("second", steps=2), f"model.init_from={files[0]}", ranks=1)
+        before = self.contents("second")
+        said = self.run_trainer("second.yaml", "--resume", "train.steps=4", f"model.init_from={files[1]}", ranks=2, status=2)
+        self.assertIn("refused: model.init_from", said)
+        self.assertIn("the run began from other values", said)
+        self.assertEqual(self.contents("second"), before)
+        moved = shutil.copy(files[0], self.dir / "moved.h5")
+        said = self.run_trainer("second.yaml", "--resume", "train.steps=4", f"model.init_from={moved}", ranks=2)
+        self.assertIn("harmless: model.init_from", said)
+        self.assertEqual(len(self.losses("second")), 4)
+
+    def test_changed_by_hand(self):
+        """A value changed by h5py: an error that says so, unless it is to be taken as it is."""
+        config = self.config("first", steps=2, every=1)
+        self.run_trainer(config, ranks=1)
+        files = [self.dir / "first/model.h5", self.dir / "first/checkpoints/step-00000002.h5"]
+        for file in files:
+            with h5py.File(file, "r+") as f:
+                f["model/params/head/bias"][1] = 0.75
+        changed = "/model/params/head/bias: damaged: checksum"
+        accept = "--accept-unverified"
+        self.assertIn("--accept-unverified takes them as they are", self.run_trainer("export", files[0], ranks=1, status=1))
+        self.assertIn("taken as they are", self.run_trainer("evaluate", files[0], accept, ranks=2))
+        self.assertIn("DAMAGED: 1", self.tool_output("inspect", files[0], status=1))
+        self.assertNotIn("DAMAGED", self.tool_output("inspect", files[0], accept))
+        said = self.run_trainer(config, "--resume", accept, "train.steps=3", ranks=1)
+        self.assertIn("resuming from", said)
+        self.assertIn("step-00000002.h5", said)
+        self.assertIn("/model/params/head/bias: its values were changed", said)
+        self.assertFalse(list(self.dir.glob("first/checkpoints/*.damaged")))
+        tuned = self.config("tuned", steps=1)
+        self.assertIn(changed, self.run_trainer(tuned, f"model.init_from={files[1]}", ranks=1, status=1))
+
+    def tool_output(self, *arguments, status=0):
+        done = subprocess.run([str(self.program), *map(str, arguments)], cwd=self.dir, env=self.environment(),
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60)
+        self.assertEqual(done.returncode, status, done.stdout)
+        return done.stdout
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,16 @@
+/* model.init_from: the values of another file that a training starts from. */
+#ifndef TR_TRAINER_INIT_FROM_H
+#define TR_TRAINER_INIT_FROM_H
+
+#include "collectives/collectives.h"
+#include "optimize/network/network.h"
+#include "runtime/store/store.h"
+
+/* *Local.* The values of `file` by c's rules (strict where it has none) into `n`, whose rows that are not found keep
+ * theirs. origin: the file, and what was taken. */
+tr_status tr_init_from_read(const tr_config *c, const char *file, tr_network *n, tr_origin *origin);
+/* *Collective.* The network that the config's training starts from, the same on all ranks: rank 0 reads. *out NULL:
+ * the config names no file. *origin on entry, rank 0's: what the run began from; another file is TR_FILE. */
+tr_status tr_init_from_open(const tr_config *c, tr_comm *comm, tr_origin *origin, tr_network **out);
+
+#endif

@@ -1,0 +1,16 @@
+/* What a config leaves to the data: data.normalize: auto, data.normalize_targets: auto, class_weights: balanced. */
+#ifndef TR_TRAINER_RESOLVE_H
+#define TR_TRAINER_RESOLVE_H
+
+#include "collectives/collectives.h"
+#include "runtime/graph/model.h"
+
+/* *Collective.* *out, allocated: the config with the numbers of its training data, or, where `resume` and the run's
+ * folder has a config, with those that it has; NULL: nothing was left open. The same bits for any number of ranks. */
+tr_status tr_data_resolve(tr_comm *comm, const tr_config *c, const tr_model *m, bool resume,
+                          tr_config **out);
+/* *Local.* Warns of what is likely a mistake: batches that are too large or too small, one order of samples, samples
+ * that are both trained and evaluated on. */
+void tr_data_warn(const tr_config *c, uint64_t samples, uint64_t eval_samples, int ranks);
+
+#endif
