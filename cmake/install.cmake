@@ -1,4 +1,4 @@
-# cmake --install BUILD --prefix P: the program, the module where the program looks for it (trainer/gpu/load.c), configs with
+# cmake --install BUILD --prefix P: the program, the module where the program looks for it (trainer/device/gpu/load.c), configs with
 # their data, documents, manual page and completion, and for other programs the library and its headers. The tree may be moved
 # as a whole. Components, which cpack makes packages of (cmake/package.cmake): trireme, cuda, dev.
 set(CMAKE_INSTALL_DEFAULT_COMPONENT_NAME trireme)

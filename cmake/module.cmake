@@ -1,5 +1,5 @@
-# The GPU side as a module: libtrireme_cuda.so, that the program loads when a job wants GPUs (trainer/gpu/load.c). Its
-# parts (kernels/cuda, collectives/nccl, trainer/gpu/module.c) add their sources to the object library trireme_gpu, so
+# The GPU side as a module: libtrireme_cuda.so, that the program loads when a job wants GPUs (trainer/device/gpu/load.c). Its
+# parts (kernels/cuda, collectives/nccl, trainer/device/gpu/module.c) add their sources to the object library trireme_gpu, so
 # that each file is compiled once, for the module and for the tests that link the real libraries.
 
 # Program and module know each other by a hash of all sources: two small files are compiled again when one changes.

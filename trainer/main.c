@@ -4,8 +4,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "trainer/arguments.h"
-#include "trainer/commands.h"
+#include "trainer/command/arguments.h"
+#include "trainer/command/commands.h"
 
 /* Standard streams that are closed: no file of ours may get their numbers, and what is printed with it. */
 static void keep_standard_streams(void)

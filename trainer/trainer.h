@@ -7,13 +7,13 @@
 #include "runtime/data/data.h"
 #include "runtime/metrics/metrics.h"
 #include "runtime/plan/plan.h"
-#include "trainer/affinity.h"
-#include "trainer/checkpoint.h"
-#include "trainer/device.h"
-#include "trainer/optimizer.h"
-#include "trainer/profile.h"
-#include "trainer/run_folder.h"
-#include "trainer/teacher.h"
+#include "trainer/device/affinity.h"
+#include "trainer/device/device.h"
+#include "trainer/loop/profile.h"
+#include "trainer/loop/teacher.h"
+#include "trainer/optimizer/optimizer.h"
+#include "trainer/run/checkpoint.h"
+#include "trainer/run/run_folder.h"
 
 /* Seconds since the last record, by what they went to. */
 typedef struct {

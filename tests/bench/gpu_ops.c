@@ -8,9 +8,9 @@
 
 #include "kernels/cuda/cuda.h"
 #include "runtime/plan/internal.h"
-#include "trainer/arguments.h"
-#include "trainer/plan.h"
-#include "trainer/shares.h"
+#include "trainer/command/arguments.h"
+#include "trainer/plan/plan.h"
+#include "trainer/plan/shares.h"
 #include "trainer/trainer.h"
 
 enum { MOST = 20, WARM = 6 };

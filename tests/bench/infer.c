@@ -15,7 +15,7 @@
 #include "kernels/cpu/cpu.h"
 #include "optimize/inference/inference.h"
 #include "optimize/onnx/onnx.h"
-#include "trainer/stages.h"
+#include "trainer/pipeline/stages.h"
 
 enum { MOST = 1 << 20 };
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "tests/unit/trainer/machine.h"
-#include "trainer/affinity.h"
+#include "trainer/device/affinity.h"
 
 static cpu_set_t mask_of(pid_t pid)
 {

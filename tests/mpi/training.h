@@ -20,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "trainer/run_folder.h"
+#include "trainer/run/run_folder.h"
 #include "trainer/trainer.h"
 
 #ifdef TRAINING_DEVICE

@@ -51,7 +51,7 @@ OTHER_NAMES = {
     ("optimize/stages/quantize.c", "mse"): "a choice of calibrate",
     ("optimize/sweep/space.c", "linear"): "a scale of a sweep's ranges",
     ("runtime/config/schema_train.c", "linear"): "a choice of train.schedule",
-    ("trainer/resume.c", "linear"): "a choice of train.schedule",
+    ("trainer/run/resume.c", "linear"): "a choice of train.schedule",
 }
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')

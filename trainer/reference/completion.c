@@ -1,9 +1,9 @@
 /* Completion for shells: commands and stages, their options, a config's keys, files. */
 #include <string.h>
 
-#include "trainer/commands.h"
+#include "trainer/command/commands.h"
+#include "trainer/pipeline/stages.h"
 #include "trainer/reference/reference.h"
-#include "trainer/stages.h"
 
 /* The first `nbytes` of `usage` name the option s, n bytes long. */
 static bool names(const char *usage, size_t nbytes, const char *s, size_t n)

@@ -2,9 +2,9 @@
  * sections, rows of tables tagged paragraphs. */
 #include <string.h>
 
-#include "trainer/commands.h"
+#include "trainer/command/commands.h"
+#include "trainer/pipeline/stages.h"
 #include "trainer/reference/reference.h"
-#include "trainer/stages.h"
 
 /* Text with man(7)'s escapes; `code` becomes bold. Each `\|` of a table is a `|`. */
 static void put(const char *s, size_t n, FILE *to)

@@ -7,8 +7,8 @@
 
 #include "runtime/base/file.h"
 #include "runtime/config/config.h"
-#include "trainer/arguments.h"
-#include "trainer/commands.h"
+#include "trainer/command/arguments.h"
+#include "trainer/command/commands.h"
 #include "trainer/start/start.h"
 
 #define USAGE "trainer demo [digits|regression|images] [FOLDER]"

@@ -7,7 +7,7 @@
  * bound to its share, which a group then keeps (tr_affinity_open); GPUs are kept for groups by tr_gpu_part. */
 #include <string.h>
 
-#include "trainer/stages.h"
+#include "trainer/pipeline/stages.h"
 #include "trainer/sweep/internal.h"
 #include "trainer/trainer.h"
 

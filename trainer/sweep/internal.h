@@ -4,7 +4,7 @@
 
 #include "optimize/stage.h"
 #include "optimize/sweep/sweep.h"
-#include "trainer/affinity.h"
+#include "trainer/device/affinity.h"
 #include "trainer/sweep/sweep.h"
 
 /* ---- spec.c: what the sweep's file says -------------------------------------------------------- */

@@ -8,10 +8,10 @@
 #include <unistd.h>
 
 #include "runtime/base/file.h"
-#include "trainer/frame.h"
-#include "trainer/resolve.h"
-#include "trainer/stage_files.h"
-#include "trainer/stages.h"
+#include "trainer/loop/resolve.h"
+#include "trainer/pipeline/frame.h"
+#include "trainer/pipeline/stage_files.h"
+#include "trainer/pipeline/stages.h"
 #include "trainer/sweep/internal.h"
 
 /* ---- Measuring ------------------------------------------------------------------------------- */

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include "runtime/graph/graph.h"
-#include "trainer/chain.h"
-#include "trainer/stages.h"
+#include "trainer/pipeline/chain.h"
+#include "trainer/pipeline/stages.h"
 #include "trainer/sweep/internal.h"
 
 /* ---- The sweep's file ------------------------------------------------------------------------ */

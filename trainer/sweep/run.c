@@ -4,7 +4,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "trainer/signals.h"
+#include "trainer/loop/signals.h"
 #include "trainer/sweep/internal.h"
 
 /* ---- The next trial -------------------------------------------------------------------------- */

@@ -6,9 +6,9 @@
 #include <unistd.h>
 
 #include "runtime/base/file.h"
-#include "trainer/job.h"
-#include "trainer/run_folder.h"
-#include "trainer/stages.h"
+#include "trainer/pipeline/job.h"
+#include "trainer/pipeline/stages.h"
+#include "trainer/run/run_folder.h"
 #include "trainer/sweep/internal.h"
 
 /* ---- The folder ------------------------------------------------------------------------------ */

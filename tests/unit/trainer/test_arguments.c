@@ -4,11 +4,11 @@
 
 #include <unistd.h>
 
-#include "trainer/advice.h"
-#include "trainer/arguments.h"
-#include "trainer/device.h"
-#include "trainer/plan.h"
-#include "trainer/stages.h"
+#include "trainer/command/arguments.h"
+#include "trainer/device/advice.h"
+#include "trainer/device/device.h"
+#include "trainer/pipeline/stages.h"
+#include "trainer/plan/plan.h"
 
 #define FLAGS "--resume --force --quiet"
 

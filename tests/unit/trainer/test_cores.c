@@ -1,6 +1,6 @@
 /* Shares of cores on pretended machines: two sockets, second hardware threads, GPUs near some
  * cores, masks that somebody chose; and what hwloc says of such machines. */
-#include "trainer/cores.h"
+#include "trainer/device/cores.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,8 +4,8 @@
 #include "given.h"
 
 #include "runtime/graph/graph.h"
-#include "trainer/groups.h"
-#include "trainer/optimizer.h"
+#include "trainer/optimizer/groups.h"
+#include "trainer/optimizer/optimizer.h"
 #include "trainer/trainer.h"
 
 typedef struct {

@@ -11,7 +11,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "trainer/run_folder.h"
+#include "trainer/run/run_folder.h"
 
 static bool exists(const char *path)
 {

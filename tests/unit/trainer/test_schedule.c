@@ -2,7 +2,7 @@
  * the state machines of the plateau and of dynamic loss scaling. */
 #include "given.h"
 
-#include "trainer/schedule.h"
+#include "trainer/optimizer/schedule.h"
 
 static tr_config *scheduled(const char *schedule)
 {

@@ -2,7 +2,7 @@
 #include "given.h"
 
 #include "runtime/data/data.h"
-#include "trainer/shares.h"
+#include "trainer/plan/shares.h"
 
 static int micro_of(const char *train, int size)
 {

@@ -1,0 +1,74 @@
+/* `trainer check`: validates a config and prints it as resolved; --help-config prints the
+ * reference, --schema the same for editors. */
+#include "runtime/base/visible.h"
+#include "runtime/data/data.h"
+#include "trainer/command/arguments.h"
+#include "trainer/command/commands.h"
+#include "trainer/loop/resolve.h"
+#include "trainer/pipeline/stages.h"
+#include "trainer/reference/reference.h"
+#include "trainer/trainer.h"
+
+static tr_status check_source(const tr_config *c, const tr_source_config *s, const tr_model *m,
+                              FILE *to)
+{
+    tr_dataset *d = NULL;
+    tr_status st = tr_dataset_open(c, s, m, &d);
+    if (st == TR_OK) st = tr_dataset_check(d, c, m, to);
+    tr_dataset_close(d);
+    return st;
+}
+
+static tr_status check_samples(const tr_config *c, const tr_model *m, FILE *to)
+{
+    tr_status st;
+    const tr_comm_options alone = {.mpi = false};
+    tr_comm *comm = NULL;
+    tr_config *resolved = NULL;
+    TR_TRY(tr_comm_open(&alone, &comm));
+    TR_TRY(tr_data_resolve(comm, c, m, false, &resolved));
+    if (resolved) c = resolved;
+    TR_TRY(check_source(c, &c->data.train, m, to));
+    if (tr_config_has_eval(c)) TR_TRY(check_source(c, &c->data.eval, m, to));
+    if (c->data.predict.present) TR_TRY(check_source(c, &c->data.predict, m, to));
+out:
+    tr_config_close(resolved);
+    tr_comm_close(comm);
+    return st;
+}
+
+int tr_cmd_check(int argc, char **argv)
+{
+    tr_arguments a;
+    tr_config *config = NULL;
+    tr_model *model = NULL;
+    FILE *shown = NULL;
+    tr_status st = tr_arguments_parse(argc, argv, "--help-config --schema --data", &a);
+    if (st != TR_OK) return tr_command_end(st);
+    if (a.schema) {
+        tr_variant_def stages[TR_STAGES + 1];
+        tr_stages_known(stages);
+        tr_config_schema(stages, stdout);
+        tr_layers_schema(stdout);
+        fputs("}\n", stdout);
+        goto out;
+    }
+    if (a.help_config) {
+        tr_reference_write(stdout);
+        goto out;
+    }
+    TR_TRY(tr_arguments_config(&a, NULL, &config));
+    TR_TRY(tr_device_check(config));
+    TR_TRY(tr_train_model(config, &model)); /* the layers' attributes and shapes */
+    TR_TRY(tr_data_check(config, model));
+    shown = tr_visible_stream(stdout);
+    TR_HAVE(shown);
+    if (a.check_data) TR_TRY(check_samples(config, model, shown));
+    TR_TRY(tr_config_write(config, shown));
+out:
+    if (shown) fclose(shown); /* what did not reach stdout is told at the end */
+    tr_model_close(model);
+    tr_config_close(config);
+    tr_arguments_free(&a);
+    return tr_command_end(st);
+}

@@ -1,0 +1,71 @@
+/* `trainer evaluate MODEL [key=value ...] [--json] [-o FILE.json] [--force]`: the model of a run file on data.eval
+ * of its config, or on what is given in its place, in full. */
+#include "trainer/command/by_hand.h"
+
+#include <errno.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "optimize/evaluation/metrics.h"
+#include "runtime/base/file.h"
+#include "trainer/pipeline/frame.h"
+
+tr_status tr_output_is_free(const tr_arguments *a)
+{
+    if (!a->output || a->force || access(a->output, F_OK) != 0) return TR_OK;
+    return TR_FAIL(TR_USAGE, "%s is there: move it away, or replace it (--force)", a->output);
+}
+
+static tr_status write_file(const char *path, const tr_full_evaluation *e)
+{
+    tr_text_file f;
+    tr_status st = tr_text_file_open(&f, path);
+    if (st == TR_OK) st = tr_full_write_json(e, f.to);
+    return tr_text_file_close(&f, st);
+}
+
+/* Rank 0. */
+static tr_status say(const tr_arguments *a, const tr_full_evaluation *e)
+{
+    tr_status st = TR_OK;
+    if (a->output) TR_TRY(write_file(a->output, e));
+    if (a->json)
+        TR_TRY(tr_full_write_json(e, stdout));
+    else if (!a->quiet)
+        TR_TRY(tr_full_write_text(e, stdout));
+    TR_NEED(fflush(stdout) == 0, TR_IO, "standard output could not be written: %s",
+            strerror(errno));
+out:
+    return st;
+}
+
+tr_status tr_evaluate_by_hand(const tr_arguments *a, tr_comm *comm, const tr_config *c,
+                              bool *agreed)
+{
+    tr_status st;
+    const bool root = tr_comm_topology(comm)->rank == 0;
+    tr_frame f = {.comm = comm, .config = c, .quiet = a->quiet, .by_hand = true};
+    tr_full_evaluation e = {0};
+    *agreed = true;
+    TR_NEED(tr_config_has_eval(c), TR_CONFIG,
+            "%s: its config has no data.eval: give the data (data.eval.path=..., "
+            "data.eval.inputs=..., data.eval.labels=...)",
+            a->config);
+    TR_TRY(tr_agree(comm, root ? tr_output_is_free(a) : TR_OK, NULL));
+    TR_TRY(tr_chain_load(comm, a->config, a->overrides, a->noverrides, &f.chain));
+    TR_TRY(tr_frame_enter_device(&f));
+    TR_TRY(tr_evaluate_full(f.evaluator, f.chain.network, f.chain.config, TR_OVER_EVAL, &e));
+    if (root && !isfinite(e.mean.loss))
+        tr_log(TR_LOG_WARN,
+               "the loss is not finite: look at the data, and at the weights (trainer inspect)");
+    st = tr_agree(comm, root ? say(a, &e) : TR_OK, NULL);
+out:
+    tr_full_free(&e);
+    if (*agreed) {
+        const tr_error why = *tr_last_error();
+        tr_frame_close(&f);
+        tr_set_error(&why);
+    }
+    return st;
+}

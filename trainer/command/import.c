@@ -1,0 +1,195 @@
+/* `trainer import FILE.onnx OUT.h5 [key=value ...] [--force]`: a run file of an ONNX file's model, so that every
+ * command and stage takes it. Keys are the config's: data that it is to be evaluated or trained on.
+ * `trainer import FILE.safetensors|FILE.npz OUT.h5 --config CONFIG ...`: of the config's model, with the file's
+ * values, by the rules of its model.init_from. Needs no MPI. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "optimize/onnx/onnx.h"
+#include "runtime/store/store.h"
+#include "trainer/command/arguments.h"
+#include "trainer/command/commands.h"
+#include "trainer/loop/init_from.h"
+#include "trainer/pipeline/stages.h"
+
+#define USAGE                                                                                      \
+    "usage: trainer import FILE.onnx OUT.h5 [key=value ...] [--force], or "                        \
+    "trainer import FILE.safetensors|FILE.npz OUT.h5 --config CONFIG ..."
+
+/* Of a file that brings no config. */
+static const char DATA[] = "data: {train: {format: synthetic, samples: 1}}\n"
+                           "train: {batch: 32, epochs: 1}\n";
+
+typedef struct {
+    const char *files[2]; /* the graph or values, the run file */
+    const char *config;   /* NULL: not given */
+    const char **overrides;
+    size_t noverrides;
+    bool force;
+} arguments;
+
+static bool is_values(const char *file)
+{
+    const char *dot = strrchr(file, '.');
+    return dot && (strcmp(dot, ".safetensors") == 0 || strcmp(dot, ".npz") == 0);
+}
+
+/* What stands where OUT.h5 is expected and assigns a key means that OUT.h5 was forgotten. */
+static tr_status parse(int argc, char **argv, arguments *a)
+{
+    tr_status st = TR_OK;
+    int n = 0;
+    a->overrides = tr_alloc(TR_MEM_OTHER, (size_t)argc, sizeof *a->overrides);
+    TR_HAVE(a->overrides);
+    for (int i = 1; i < argc; i++) {
+        const bool assigns = strchr(argv[i], '=') != NULL;
+        if (strcmp(argv[i], "--force") == 0) {
+            a->force = true;
+        } else if (strcmp(argv[i], "--config") == 0) {
+            TR_NEED(i + 1 < argc, TR_USAGE, "--config: expected a file; " USAGE);
+            a->config = argv[++i];
+        } else if (n < 2) {
+            TR_NEED(argv[i][0] != '-' && !(n == 1 && assigns), TR_USAGE,
+                    "%s: expected a file; " USAGE, argv[i]);
+            a->files[n++] = argv[i];
+        } else {
+            TR_NEED(argv[i][0] != '-' && assigns, TR_USAGE, "%s: expected key=value; " USAGE,
+                    argv[i]);
+            a->overrides[a->noverrides++] = argv[i];
+        }
+    }
+    TR_NEED(n == 2, TR_USAGE, "which files? " USAGE);
+    TR_NEED(is_values(a->files[0]) == (a->config != NULL), TR_USAGE, "%s: %s; " USAGE, a->files[0],
+            a->config ? "--config goes with safetensors and NPZ, which hold no model"
+                      : "such a file holds no model: which config has it (--config)?");
+    TR_NEED(a->force || access(a->files[1], F_OK) != 0, TR_USAGE,
+            "%s is there: move it away, or replace it (--force)", a->files[1]);
+out:
+    return st;
+}
+
+/* A config of this model, with synthetic data until the overrides name other. */
+static tr_status base_text(const tr_network *n, char **text)
+{
+    size_t size;
+    FILE *f = open_memstream(text, &size);
+    if (!f) return TR_FAIL(TR_MEMORY, "out of memory for a config");
+    fputs("name: imported\nmodel:\n", f);
+    tr_status st = tr_model_write(n->model, 2, f);
+    fputs(DATA, f);
+    if (fclose(f) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "out of memory for a config");
+    return st;
+}
+
+/* What the graph does to its inputs first comes before what the user says. */
+static tr_status open_config(const char *file, const char *text, const tr_onnx_found *found,
+                             const arguments *a, tr_config **out)
+{
+    tr_status st = TR_OK;
+    tr_variant_def stages[TR_STAGES + 1];
+    char *normalize = NULL;
+    const char **all = tr_alloc(TR_MEM_OTHER, a->noverrides + 1, sizeof *all);
+    size_t n = 0;
+    TR_HAVE(all);
+    tr_stages_known(stages);
+    if (found->normalize) {
+        normalize = tr_sprintf("data.normalize=%s", found->normalize);
+        TR_HAVE(normalize);
+        all[n++] = normalize;
+    }
+    for (size_t i = 0; i < a->noverrides; i++) all[n++] = a->overrides[i];
+    st = tr_config_open(file, text, strlen(text), all, n, stages, out);
+out:
+    tr_free(normalize);
+    tr_free((void *)all);
+    return st;
+}
+
+static tr_status write_run_file(const char *path, const tr_network *n, const tr_config *c,
+                                const tr_origin *origin)
+{
+    tr_status st = TR_OK;
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    TR_NEED(f, TR_MEMORY, "out of memory for a config");
+    st = tr_model_write_config(n->model, c, f);
+    if (fclose(f) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "out of memory for a config");
+    if (st == TR_OK) {
+        const tr_snapshot s = {.config_text = text,
+                               .params = n->params,
+                               .states = n->states,
+                               .origin = *origin,
+                               /* as before the first step */
+                               .train = {.loss_scale = 1,
+                                         .lr_factor = 1,
+                                         .best = NAN,
+                                         .stop_best = NAN,
+                                         .plateau_best = NAN}};
+        st = tr_store_write(path, n->model, &s, NULL);
+    }
+out:
+    free(text);
+    return st;
+}
+
+/* An ONNX file: its graph is the model. */
+static tr_status read_graph(const arguments *a, tr_onnx_found *found, tr_network **n, tr_config **c)
+{
+    const tr_onnx_import o = {.loss = TR_ONNX_LOSS_AUTO};
+    tr_status st;
+    char *text = NULL;
+    TR_TRY(tr_onnx_read(a->files[0], &o, n, found));
+    if (!found->config) TR_TRY(base_text(*n, &text));
+    TR_TRY(open_config(a->files[0], found->config ? found->config : text, found, a, c));
+out:
+    free(text);
+    return st;
+}
+
+/* Values alone: the model is the config's. */
+static tr_status read_values(const arguments *a, const tr_onnx_found *found, tr_network **n,
+                             tr_config **c, tr_origin *origin)
+{
+    tr_status st;
+    char *text = NULL;
+    size_t nbytes;
+    tr_model *m = NULL;
+    TR_TRY(tr_read_text(a->config, &text, &nbytes));
+    TR_TRY(open_config(a->config, text, found, a, c));
+    TR_TRY(tr_model_open(*c, 0, &m));
+    TR_TRY(tr_network_open(m, n));
+    tr_model_init_params(m, (uint64_t)(*c)->seed, (*n)->params, 0, m->flat_count);
+    tr_model_init_states(m, (*n)->states);
+    TR_TRY(tr_init_from_read(*c, a->files[0], *n, origin));
+    tr_log(TR_LOG_INFO, "%s", origin->text);
+out:
+    tr_free(text);
+    return st;
+}
+
+int tr_cmd_import(int argc, char **argv)
+{
+    arguments a = {.force = false};
+    tr_onnx_found found = {0};
+    tr_origin origin = {.text = ""};
+    tr_network *n = NULL;
+    tr_config *c = NULL;
+    tr_status st = TR_OK;
+    TR_TRY(parse(argc, argv, &a));
+    st = a.config ? read_values(&a, &found, &n, &c, &origin) : read_graph(&a, &found, &n, &c);
+    TR_TRY(st);
+    TR_TRY(tr_config_settled(c));
+    TR_TRY(write_run_file(a.files[1], n, c, &origin));
+    tr_log(TR_LOG_INFO, "%s: %zu layers, %zu parameters%s%s", a.files[1], n->model->nlayers,
+           n->model->nparameters, found.normalize ? "; data.normalize: " : "",
+           found.normalize ? found.normalize : "");
+out:
+    tr_config_close(c);
+    tr_network_close(n);
+    tr_onnx_found_free(&found);
+    tr_free((void *)a.overrides);
+    return tr_command_end(st);
+}

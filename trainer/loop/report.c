@@ -1,0 +1,331 @@
+/* What rank 0 tells the user: the start, records, evaluations, the end summary. */
+#include "trainer/trainer.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "trainer/device/device.h"
+#include "trainer/loop/history.h"
+#include "trainer/plan/plan.h"
+
+void tr_report_start(tr_trainer *t)
+{
+    char backend[128], parameters[32], buckets[64];
+    tr_device_describe(t->backend, t->backend_ctx, t->affinity.threads, backend, sizeof backend);
+    tr_log(TR_LOG_INFO, "%s: %d rank%s on %d node%s, %s", t->config->name, t->topology->size,
+           t->topology->size == 1 ? "" : "s", t->topology->nodes,
+           t->topology->nodes == 1 ? "" : "s", backend);
+    if (!tr_config_deterministic(t->config, t->backend->host))
+        tr_log(
+            TR_LOG_INFO,
+            "run.deterministic: %s: the last bits may differ from run to run. on: the same bits, "
+            "at the price of NCCL's sums in switches (NVLS), timed algorithms (run.benchmark) and "
+            "those that add parts of a sum in any order",
+            t->config->run.deterministic == TR_DETERMINISTIC_AUTO ? "auto is off on GPUs" : "off");
+    tr_describe_buckets(t->model, buckets, sizeof buckets);
+    tr_log(TR_LOG_INFO, "collectives: %s; gradients: %s", t->topology->reason,
+           tr_reducer_name(t->reducer));
+    tr_log(
+        TR_LOG_INFO,
+        "%s parameters in %s; %llu training samples, batch %lld in %d micro-batch%s, %llu steps an "
+        "epoch, "
+        "%llu steps; run folder %s",
+        tr_format_count((double)t->model->nparameters, parameters, sizeof parameters), buckets,
+        (unsigned long long)tr_dataset_samples(t->train_data), (long long)t->config->train.batch,
+        t->micro_batches, t->micro_batches == 1 ? "" : "es", (unsigned long long)t->steps_per_epoch,
+        (unsigned long long)t->total_steps, t->config->output);
+}
+
+static tr_status open_metrics(tr_trainer *t)
+{
+    const tr_metrics_options o = {.folder = tr_run_folder_path(t->folder),
+                                  .resume = t->resume,
+                                  .step = t->from,
+                                  .quiet = t->quiet,
+                                  .total_steps = t->total_steps,
+                                  .total_epochs = (t->total_steps + t->steps_per_epoch - 1) /
+                                                  t->steps_per_epoch};
+    return tr_metrics_open(&o, &t->metrics);
+}
+
+static tr_status record_start(tr_trainer *t)
+{
+    char backend[128], sha[65];
+    tr_device_describe(t->backend, t->backend_ctx, t->affinity.threads, backend, sizeof backend);
+    tr_sha256_hex(t->config_text, strlen(t->config_text), sha);
+    return tr_metrics_event(
+        t->metrics, "start",
+        "ranks:u nodes:u device:s backend:s collectives:s reducer:s threads:u parameters:u "
+        "samples:u batch:u "
+        "micro_batches:u steps_per_epoch:u total_steps:u step:u deterministic:b config_sha256:s "
+        "version:s",
+        (uint64_t)t->topology->size, (uint64_t)t->topology->nodes, t->backend->name, backend,
+        t->topology->reason, tr_reducer_name(t->reducer), (uint64_t)t->affinity.threads,
+        (uint64_t)t->model->nparameters, tr_dataset_samples(t->train_data),
+        (uint64_t)t->config->train.batch, (uint64_t)t->micro_batches, t->steps_per_epoch,
+        t->total_steps, t->from, (int)tr_config_deterministic(t->config, t->backend->host), sha,
+        TR_VERSION);
+}
+
+tr_status tr_report_follow(tr_trainer *t)
+{
+    bool moved;
+    if (t->topology->rank != 0) return TR_OK;
+    const tr_status st = tr_run_folder_follow(t->folder, &moved);
+    if (st != TR_OK || !moved) return st;
+    tr_metrics_move(t->metrics, tr_run_folder_path(t->folder));
+    tr_checkpointer_move(t->checkpointer, tr_run_folder_path(t->folder));
+    return TR_OK;
+}
+
+tr_status tr_report_begin(tr_trainer *t)
+{
+    tr_status st = TR_OK;
+    if (t->topology->rank != 0 || t->metrics) return st;
+    tr_comm_busy(t->comm, true);
+    TR_TRY(tr_report_follow(t));
+    TR_TRY(tr_run_folder_begin(t->folder, t->config_text));
+    TR_TRY(open_metrics(t));
+    TR_TRY(record_start(t));
+out:
+    tr_comm_busy(t->comm, false);
+    return st;
+}
+
+static void add_times(tr_times *to, const tr_times *from)
+{
+    to->total += from->total;
+    to->compute += from->compute;
+    to->comm_wait += from->comm_wait;
+    to->data_wait += from->data_wait;
+    to->idle += from->idle;
+    to->steps += from->steps;
+    to->samples += from->samples;
+    to->utilization += from->utilization;
+    to->looks += from->looks;
+}
+
+/* Megabytes of the device in use, and percent; NaN where there is no device, or it does not say.
+ * `held`: megabytes that this process allocated there. */
+static void look_at_device(tr_trainer *t, double *memory, double *utilization, double *held)
+{
+    tr_device_load load;
+    *memory = *utilization = *held = NAN;
+    if (!t->backend->load || !t->backend->load(t->backend_ctx, &load)) return;
+    *memory = (double)load.used / 1e6;
+    *held = (double)load.held / 1e6;
+    *utilization = load.utilization;
+    if (isnan(load.utilization)) return;
+    t->since.utilization += load.utilization;
+    t->since.looks++;
+}
+
+/* Only a device shows how long it waited for the host. */
+static double idle_of(const tr_trainer *t, const tr_times *times)
+{
+    return t->backend->host ? NAN : times->idle;
+}
+
+tr_status tr_report_step(tr_trainer *t)
+{
+    tr_times *s = &t->since;
+    double n = s->steps > 0 ? (double)s->steps : 1;
+    tr_step_record r = {
+        .step = t->state.step,
+        .epoch = (t->state.step - 1) / t->steps_per_epoch,
+        .loss = t->loss,
+        .lr = t->lr,
+        .grad_norm = t->grad_norm,
+        .loss_scale = t->state.loss_scale,
+        .samples_per_s = s->total > 0 ? (double)s->samples / s->total : 0,
+        .step_ms = s->total / n * 1e3,
+        .compute_ms = s->compute / n * 1e3,
+        .comm_wait_ms = s->comm_wait / n * 1e3,
+        .data_wait_ms = s->data_wait / n * 1e3,
+        .idle_ms = idle_of(t, s) / n * 1e3,
+        .skipped = t->skipped,
+    };
+    double held;
+    look_at_device(t, &r.gpu_memory_mb, &r.gpu_utilization, &held);
+    tr_history_add_step(&t->history, &(struct tr_history_step){
+                                         .step = r.step,
+                                         .epoch = r.epoch,
+                                         .loss = r.loss,
+                                         .lr = r.lr,
+                                         .grad_norm = r.grad_norm,
+                                         .seconds = t->state.seconds + tr_now() - t->started,
+                                     });
+    add_times(&t->all, s);
+    memset(s, 0, sizeof *s);
+    const tr_status st = tr_report_follow(t);
+    return st == TR_OK ? tr_metrics_step(t->metrics, &r) : st;
+}
+
+/* ", accuracy 97.50 %" and whatever else was measured. */
+static void say_measured(const struct tr_history_eval *e, char *text, size_t size)
+{
+    const struct {
+        const char *name;
+        double value;
+        bool percent;
+    } of[] = {{"accuracy", e->accuracy, true}, {"top-5", e->top5, true}, {"F1", e->f1, false},
+              {"AUC", e->auc, false},          {"MAE", e->mae, false},   {"R2", e->r2, false}};
+    size_t n = 0;
+    text[0] = 0;
+    for (size_t i = 0; i < TR_COUNT(of); i++)
+        if (!isnan(of[i].value) && n < size)
+            n += (size_t)snprintf(text + n, size - n, of[i].percent ? ", %s %.2f %%" : ", %s %.5g",
+                                  of[i].name, of[i].percent ? of[i].value * 100 : of[i].value);
+}
+
+tr_status tr_report_eval(tr_trainer *t, const tr_eval_record *e)
+{
+    tr_history *h = &t->history;
+    tr_history_add_eval(h, &(struct tr_history_eval){e->step, e->loss, e->accuracy, e->top5, e->f1,
+                                                     e->auc, e->mae, e->r2});
+    if (t->confusion && h->confusion) {
+        h->classes = t->model->outputs;
+        memcpy(h->confusion, t->confusion, tr_confusion_cells(t->model) * sizeof *h->confusion);
+    }
+    char measured[200];
+    say_measured(&h->evals[h->nevals - 1], measured, sizeof measured);
+    tr_log(TR_LOG_INFO, "step %llu: evaluation loss %.5f%s%s (%llu samples, %.2f s)",
+           (unsigned long long)e->step, e->loss, measured, t->improved ? ", best so far" : "",
+           (unsigned long long)e->samples, e->seconds);
+    return tr_metrics_eval(t->metrics, e);
+}
+
+tr_status tr_report_epoch(tr_trainer *t)
+{
+    const tr_train_state *s = &t->state;
+    const uint64_t steps = t->steps_per_epoch, last = s->step - 1;
+    const bool classes = tr_loss_counts(t->config->model.loss.kind.which);
+    const tr_epoch_record r = {
+        .step = s->step,
+        .epoch = last / steps,
+        .samples = s->epoch_samples,
+        .loss = s->epoch_loss / s->epoch_weight,
+        .accuracy = classes ? s->epoch_correct / (double)s->epoch_samples : NAN,
+        .seconds = t->all.total + t->since.total - t->epoch_mark,
+    };
+    char accuracy[64] = "", part[64] = "";
+    if (!isnan(r.accuracy))
+        snprintf(accuracy, sizeof accuracy, ", accuracy %.2f %%", r.accuracy * 100);
+    if (s->step % steps > 0)
+        snprintf(part, sizeof part, " (up to step %llu of %llu)",
+                 (unsigned long long)(s->step % steps), (unsigned long long)steps);
+    tr_log(TR_LOG_INFO, "epoch %llu/%llu%s: training loss %.5f%s (%llu samples, %.2f s)",
+           (unsigned long long)r.epoch + 1,
+           (unsigned long long)((t->total_steps + steps - 1) / steps), part, r.loss, accuracy,
+           (unsigned long long)r.samples, r.seconds);
+    return tr_metrics_epoch(t->metrics, &r);
+}
+
+static void say_times(const tr_trainer *t, const tr_times *a)
+{
+    const double per = 100 / a->total;
+    char idle[48] = "";
+    if (!t->backend->host) snprintf(idle, sizeof idle, ", GPU without work %.1f %%", a->idle * per);
+    tr_log(TR_LOG_INFO,
+           "rank 0's time    compute %.1f %%, exposed communication %.1f %%, data wait %.1f %%%s",
+           a->compute * per, a->comm_wait * per, a->data_wait * per, idle);
+}
+
+static void say_memory(const tr_trainer *t, const tr_memory_total *predicted, size_t held,
+                       double device_held, double device_used)
+{
+    char p[32], h[32], rss[32], before[32];
+    const size_t all = predicted->total[TR_SPACE_HOST] + predicted->total[TR_SPACE_DEVICE];
+    tr_log(TR_LOG_INFO,
+           "rank 0's memory  predicted %s, held %s; the process %s at its peak, %s of it before "
+           "the first plan",
+           tr_format_bytes((double)all, p, sizeof p), tr_format_bytes((double)held, h, sizeof h),
+           tr_format_bytes((double)tr_mem_peak_rss(), rss, sizeof rss),
+           tr_format_bytes((double)t->rss_before, before, sizeof before));
+    if (isnan(device_held)) return;
+    tr_log(TR_LOG_INFO,
+           "of it on its GPU predicted %s, held %s; in use there, libraries and all, %s",
+           tr_format_bytes((double)predicted->total[TR_SPACE_DEVICE], p, sizeof p),
+           tr_format_bytes(device_held * 1e6, h, sizeof h),
+           tr_format_bytes(device_used * 1e6, rss, sizeof rss));
+}
+
+/* The best evaluation, and the file that holds what it was of. */
+static void say_best(const tr_trainer *t)
+{
+    const tr_train_state *s = &t->state;
+    const tr_history *h = &t->history;
+    char measured[200] = "";
+    if (isnan(s->best)) return;
+    for (size_t i = 0; i < h->nevals; i++)
+        if (h->evals[i].step == s->best_step) say_measured(&h->evals[i], measured, sizeof measured);
+    tr_log(TR_LOG_INFO, "best evaluation  step %llu: loss %.5f%s%s",
+           (unsigned long long)s->best_step, s->best, measured,
+           t->config->train.checkpoint.best ? " (checkpoints/best.h5)" : "");
+}
+
+/* Which file holds what. */
+static void say_files(const tr_trainer *t, tr_ending how)
+{
+    static const char *const of[] = {[TR_RESULT_LAST] = "the weights after step",
+                                     [TR_RESULT_BEST] = "the weights of the best evaluation, step",
+                                     [TR_RESULT_EMA] = "the running average after step"};
+    const tr_result r = tr_trainer_choice(t).weights;
+    const unsigned long long step = t->state.step;
+    say_best(t);
+    if (how == TR_ENDING_STOPPED)
+        tr_log(
+            TR_LOG_INFO,
+            "files            checkpoints/step-%08llu.h5 holds step %llu, to go on from; model.h5 "
+            "is written at the end of the training",
+            step, step);
+    if (how == TR_ENDING_DONE)
+        tr_log(TR_LOG_INFO, "model.h5         %s %llu", of[r],
+               r == TR_RESULT_BEST ? (unsigned long long)t->state.best_step : step);
+}
+
+tr_status tr_report_end(tr_trainer *t, tr_ending how, const char *why)
+{
+    tr_metrics_progress_end(t->metrics);
+    double device_used, utilization, device_held;
+    look_at_device(t, &device_used, &utilization, &device_held);
+    add_times(&t->all, &t->since);
+    memset(&t->since, 0, sizeof t->since);
+    const tr_times *a = &t->all;
+    /* of this start's steps; NaN (null in the record) when it made none */
+    const double per_step = 1e3 / (double)a->steps, rate = (double)a->samples / a->total;
+    const double loss = a->steps > 0            ? t->loss
+                        : t->history.nsteps > 0 ? t->history.steps[t->history.nsteps - 1].loss
+                                                : NAN;
+    tr_memory_total predicted;
+    const size_t held = tr_held_memory(t);
+    tr_predicted_memory(t, &predicted);
+    char seconds[32], samples[32];
+    const double on_device = isnan(device_held) ? NAN : (double)predicted.total[TR_SPACE_DEVICE];
+    tr_log(TR_LOG_INFO, "%s: step %llu, %s in steps of this start", why,
+           (unsigned long long)t->state.step, tr_format_seconds(a->total, seconds, sizeof seconds));
+    if (a->steps > 0)
+        tr_log(TR_LOG_INFO, "throughput       %s samples/s, %.2f ms a step",
+               tr_format_count(rate, samples, sizeof samples), a->total * per_step);
+    if (a->steps > 0) say_times(t, a);
+    say_memory(t, &predicted, held, device_held, device_used);
+    tr_log(TR_LOG_INFO, "checkpoints      held the loop up for %s in all",
+           tr_format_seconds(t->stall, seconds, sizeof seconds));
+    if (t->state.skipped > 0)
+        tr_log(TR_LOG_INFO, "skipped updates  %llu", (unsigned long long)t->state.skipped);
+    say_files(t, how);
+    return tr_metrics_event(
+        t->metrics, "end",
+        "reason:s steps:u seconds:d samples_per_s:d step_ms:d compute_ms:d "
+        "comm_wait_ms:d data_wait_ms:d "
+        "peak_rss_mb:d program_rss_mb:d predicted_mb:d held_mb:d first_step_s:d final_loss:d "
+        "skipped:u checkpoint_stall_s:d best_step:u best_loss:o "
+        "idle_ms:o predicted_device_mb:o held_device_mb:o gpu_memory_mb:o gpu_utilization:o",
+        why, t->state.step, t->state.seconds + tr_now() - t->started, rate, a->total * per_step,
+        a->compute * per_step, a->comm_wait * per_step, a->data_wait * per_step,
+        (double)tr_mem_peak_rss() / 1e6, (double)t->rss_before / 1e6,
+        (double)(predicted.total[TR_SPACE_HOST] + predicted.total[TR_SPACE_DEVICE]) / 1e6,
+        (double)held / 1e6, t->first_step_s > 0 ? t->first_step_s : NAN, loss, t->state.skipped,
+        t->stall, t->state.best_step, t->state.best, idle_of(t, a) * per_step, on_device / 1e6,
+        device_held, device_used, a->looks > 0 ? a->utilization / (double)a->looks : NAN);
+}

@@ -1,0 +1,281 @@
+#include "trainer/loop/resolve.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/data/data.h"
+
+#define BLOCKS 256 /* that a dataset is cut into, however many ranks there are */
+#define MOST   4   /* keys that may be open */
+
+typedef struct {
+    tr_comm *comm;
+    const tr_config *c;
+    const tr_model *m;
+    tr_dataset *data;
+    size_t count;
+    char *overrides[MOST];
+} resolving;
+
+/* ---- As the run has it ------------------------------------------------------------------------------ */
+
+/* Rank 0: "PATH=VALUE" of the folder's config; *out stays NULL where it has none. */
+static tr_status kept(const char *folder, const char *path, char **out)
+{
+    tr_status st = TR_OK;
+    tr_document doc = {0};
+    char *file = tr_sprintf("%s/config.yaml", folder), *text = NULL, *line = NULL;
+    char *words = tr_strdup(path), *next = words;
+    size_t nbytes;
+    TR_HAVE(file && words);
+    if (access(file, F_OK) != 0) goto out;
+    TR_TRY(tr_read_text(file, &text, &nbytes));
+    TR_TRY(tr_document_parse(file, text, nbytes, &doc));
+    const tr_node *n = doc.root;
+    for (char *word; n && (word = strsep(&next, ".")) != NULL;) n = tr_node_get(n, word);
+    if (!n || (n->kind == TR_NODE_SCALAR && !*n->text)) goto out;
+    TR_TRY(tr_node_line(n, &line));
+    TR_HAVE(*out = tr_sprintf("%s=%s", path, line));
+    tr_log(TR_LOG_INFO, "%s: as %s has it", path, file);
+out:
+    tr_free(line);
+    tr_document_close(&doc);
+    tr_free(text);
+    tr_free(words);
+    tr_free(file);
+    return st;
+}
+
+/* *Collective.* Whether the override of `path` came from there. */
+static tr_status take_kept(resolving *r, const char *path, bool *found)
+{
+    char *text = NULL;
+    const bool root = tr_comm_topology(r->comm)->rank == 0;
+    tr_status st = root ? kept(r->c->output, path, &text) : TR_OK;
+    TR_TRY(tr_agree(r->comm, st, NULL));
+    size_t n = text ? strlen(text) + 1 : 0;
+    TR_TRY(tr_comm_broadcast(r->comm, &n, sizeof n, 0));
+    *found = n > 0;
+    if (n == 0) goto out;
+    if (!text) text = tr_alloc(TR_MEM_OTHER, n, 1);
+    TR_TRY(tr_agree(r->comm, text ? TR_OK : tr_last_status(), NULL));
+    TR_TRY(tr_comm_broadcast(r->comm, text, n, 0));
+    r->overrides[r->count++] = text;
+    text = NULL;
+out:
+    tr_free(text);
+    return st;
+}
+
+/* ---- From the data ---------------------------------------------------------------------------------- */
+
+/* *Collective.* Blocks are dealt to ranks, and merged in their order. all: [places], of input k, or -1: the targets. */
+static tr_status moments(const resolving *r, int input, size_t places, tr_moments *all)
+{
+    const tr_topology *t = tr_comm_topology(r->comm);
+    const uint64_t n = tr_dataset_samples(r->data);
+    tr_status st = TR_OK;
+    tr_moments *of = tr_alloc(TR_MEM_OTHER, BLOCKS * places, sizeof *of);
+    TR_TRY(tr_agree(r->comm, of ? TR_OK : tr_last_status(), NULL));
+    tr_comm_busy(r->comm, true);
+    for (uint64_t b = (uint64_t)t->rank; b < BLOCKS && st == TR_OK; b += (uint64_t)t->size) {
+        const tr_range part = {n * b / BLOCKS, n * (b + 1) / BLOCKS};
+        st = tr_dataset_moments(r->data, r->m, input, part, of + b * places);
+    }
+    tr_comm_busy(r->comm, false);
+    TR_TRY(tr_agree(r->comm, st, NULL));
+    /* zeros on all ranks but one: sums of words are its bits */
+    TR_TRY(tr_comm_all_reduce(r->comm, of, BLOCKS * places * sizeof *of / sizeof(int64_t), TR_I64));
+    memset(all, 0, places * sizeof *all);
+    for (uint64_t b = 0; b < BLOCKS; b++)
+        for (size_t p = 0; p < places; p++) tr_moments_merge(&all[p], &of[b * places + p]);
+out:
+    tr_free(of);
+    return st;
+}
+
+/* "{mean: [1, 2], std: [3, 4]}" of moments; a constant's std is 1. */
+static void write_stats(const tr_moments *all, size_t places, FILE *to)
+{
+    char number[32];
+    for (int which = 0; which < 2; which++) {
+        fputs(which ? "], std: [" : "{mean: [", to);
+        for (size_t p = 0; p < places; p++) {
+            const double std = sqrt(all[p].m2 / all[p].count);
+            const double v = !which ? all[p].mean : std > 1e-30 ? std : 1;
+            fprintf(to, "%s%s", p ? ", " : "", tr_format_real(v, number));
+        }
+    }
+    fputs("]}", to);
+}
+
+/* *Collective.* `input`: as above. What is too long for a list has one mean and std. */
+static tr_status add_stats(const resolving *r, int input, size_t places, FILE *to)
+{
+    tr_status st;
+    tr_moments *all = tr_alloc(TR_MEM_OTHER, places, sizeof *all);
+    TR_TRY(tr_agree(r->comm, all ? TR_OK : tr_last_status(), NULL));
+    TR_TRY(moments(r, input, places, all));
+    if (places > TR_REALS_MAX) {
+        for (size_t p = 1; p < places; p++) tr_moments_merge(&all[0], &all[p]);
+        places = 1;
+    }
+    write_stats(all, places, to);
+out:
+    tr_free(all);
+    return st;
+}
+
+/* *Collective.* */
+static tr_status normalize_inputs(const resolving *r, FILE *to)
+{
+    tr_status st = TR_OK;
+    bool any = false;
+    fputs("data.normalize=", to);
+    if (r->m->ninputs > 1) fputc('{', to);
+    for (size_t k = 0; k < r->m->ninputs; k++) {
+        if (r->m->inputs[k].ids > 0) continue;
+        if (r->m->ninputs > 1) fprintf(to, "%s%s: ", any ? ", " : "", r->m->inputs[k].name);
+        TR_TRY(add_stats(r, (int)k, tr_dataset_places(r->m, k), to));
+        any = true;
+    }
+    TR_NEED(any, TR_CONFIG,
+            "data.normalize: auto: all inputs of the model are ids, which embeddings look up");
+    if (r->m->ninputs > 1) fputc('}', to);
+out:
+    return st;
+}
+
+static tr_status normalize_targets(const resolving *r, FILE *to)
+{
+    fputs("data.normalize_targets=", to);
+    return add_stats(r, -1, tr_dataset_target_places(r->m), to);
+}
+
+/* n / (classes * count), as scikit-learn's "balanced". */
+static tr_status balance(const resolving *r, FILE *to)
+{
+    tr_status st = TR_OK;
+    const size_t classes = (size_t)r->m->outputs;
+    const double n = (double)tr_dataset_samples(r->data);
+    char number[32];
+    uint64_t *counts = tr_alloc(TR_MEM_OTHER, classes, sizeof *counts);
+    TR_HAVE(counts);
+    TR_TRY(tr_dataset_class_counts(r->data, counts));
+    fputs("model.loss.cross_entropy.class_weights=[", to);
+    for (size_t k = 0; k < classes; k++) {
+        TR_NEED(counts[k] > 0, TR_DATA,
+                "class_weights: balanced: data.train has no sample of class %zu", k);
+        fprintf(to, "%s%s", k ? ", " : "",
+                tr_format_real(n / ((double)classes * (double)counts[k]), number));
+    }
+    fputc(']', to);
+out:
+    tr_free(counts);
+    return tr_agree(r->comm, st, NULL);
+}
+
+/* The whole map, with the texts of data.train in the place of auto. */
+static tr_status list_categories(const resolving *r, FILE *to)
+{
+    tr_status st = TR_OK;
+    const tr_node *n = r->c->data.table.categories;
+    char *key = NULL, *list = NULL;
+    fputs("data.table.categories=", to);
+    for (size_t i = 0; i < n->count && st == TR_OK; i++) {
+        key = tr_yaml_quoted(n->keys[i]->text);
+        st = key ? TR_OK : tr_last_status();
+        if (st == TR_OK) fprintf(to, "%s%s: ", i ? ", " : "{", key);
+        if (st == TR_OK && n->values[i]->kind == TR_NODE_SCALAR)
+            st = tr_table_categories(r->c, n->keys[i]->text, to);
+        else if (st == TR_OK && (st = tr_node_line(n->values[i], &list)) == TR_OK)
+            fputs(list, to);
+        tr_free(key);
+        tr_free(list);
+        key = list = NULL;
+    }
+    fputc('}', to);
+    return tr_agree(r->comm, st, NULL);
+}
+
+/* *Collective.* One open key. */
+static tr_status resolve(resolving *r, bool resume, const char *path,
+                         tr_status (*compute)(const resolving *r, FILE *to))
+{
+    tr_status st = TR_OK;
+    bool found = false;
+    char *text = NULL;
+    size_t n;
+    FILE *to = NULL;
+    if (resume) TR_TRY(take_kept(r, path, &found));
+    if (found) goto out;
+    if (!r->data && compute != list_categories)
+        TR_TRY(tr_agree(r->comm, tr_dataset_open(r->c, &r->c->data.train, r->m, &r->data), NULL));
+    to = open_memstream(&text, &n);
+    TR_TRY(tr_agree(r->comm, to ? TR_OK : TR_FAIL(TR_MEMORY, "no memory for %s", path), NULL));
+    TR_TRY(compute(r, to));
+    const bool failed = fclose(to) != 0;
+    to = NULL;
+    char *own = failed ? NULL : tr_strdup(text);
+    TR_TRY(tr_agree(r->comm, own ? TR_OK : TR_FAIL(TR_MEMORY, "no memory for %s", path), NULL));
+    r->overrides[r->count++] = own;
+    if (tr_comm_topology(r->comm)->rank == 0)
+        tr_log(TR_LOG_INFO, "of the training data: %.400s%s", own, strlen(own) > 400 ? "..." : "");
+out:
+    if (to) fclose(to);
+    free(text);
+    return st;
+}
+
+static void forget(resolving *r)
+{
+    for (size_t i = 0; i < r->count; i++) tr_free(r->overrides[i]);
+    r->count = 0;
+}
+
+/* *Collective.* *out: the config with the texts of columns, before anything reads these; NULL: none was open. */
+static tr_status resolve_categories(resolving *r, bool resume, tr_config **out)
+{
+    tr_status st = TR_OK;
+    const tr_node *n = r->c->data.table.categories;
+    bool open = false;
+    for (size_t i = 0; n && i < n->count; i++) open |= n->values[i]->kind == TR_NODE_SCALAR;
+    if (!open) goto out;
+    TR_TRY(resolve(r, resume, "data.table.categories", list_categories));
+    st = tr_agree(r->comm, tr_config_derive(r->c, (const char *const *)r->overrides, r->count, out),
+                  NULL);
+out:
+    forget(r);
+    return st;
+}
+
+tr_status tr_data_resolve(tr_comm *comm, const tr_config *c, const tr_model *m, bool resume,
+                          tr_config **out)
+{
+    tr_status st = TR_OK;
+    resolving r = {.comm = comm, .c = c, .m = m};
+    tr_config *listed = NULL;
+    *out = NULL;
+    TR_TRY(resolve_categories(&r, resume, &listed));
+    if (listed) c = r.c = listed;
+    if (c->data.normalize.automatic)
+        TR_TRY(resolve(&r, resume, "data.normalize", normalize_inputs));
+    if (c->data.normalize_targets.automatic)
+        TR_TRY(resolve(&r, resume, "data.normalize_targets", normalize_targets));
+    if (tr_config_balances(c))
+        TR_TRY(resolve(&r, resume, "model.loss.cross_entropy.class_weights", balance));
+    if (r.count > 0)
+        st = tr_agree(comm, tr_config_derive(c, (const char *const *)r.overrides, r.count, out),
+                      NULL);
+    if (st == TR_OK && !*out) {
+        *out = listed;
+        listed = NULL;
+    }
+out:
+    tr_config_close(listed);
+    tr_dataset_close(r.data);
+    forget(&r);
+    return st;
+}

@@ -1,0 +1,343 @@
+/* The teacher of a training: its file, what must fit, its session. Weights never change, so packed copies are made
+ * once; a sample's outputs depend on nothing but the sample, on any number of ranks. */
+#include "trainer/loop/teacher.h"
+
+#include <string.h>
+
+struct tr_teacher {
+    const tr_model *model; /* that learns */
+    tr_chain chain;        /* who teaches */
+    tr_feature_config features[TR_FEATURES_MAX];
+    size_t nfeatures;
+    tr_distill_feature given[TR_FEATURES_MAX];
+    tr_distill distill;
+    const char *outputs[TR_MAX_IN]; /* layers, in the order of tr_graph.given */
+    size_t noutputs;
+    const tr_backend *backend;
+    void *backend_ctx;
+    tr_params *params;
+    tr_session *session;
+    tr_config own;     /* the training's, but for what is done to inputs */
+    tr_loader *loader; /* NULL: the training's has the same values */
+};
+
+/* ---- What must fit --------------------------------------------------------------------------- */
+
+static void dims_text(int ndim, const int64_t *dims, char *buf, size_t room)
+{
+    size_t n = (size_t)snprintf(buf, room, "(");
+    for (int i = 0; i < ndim && n < room; i++)
+        n += (size_t)snprintf(buf + n, room - n, "%s%lld", i ? ", " : "", (long long)dims[i]);
+    if (n < room) snprintf(buf + n, room - n, ")");
+}
+
+static bool same_dims(int n, const int64_t *a, int m, const int64_t *b)
+{
+    return n == m && memcmp(a, b, (size_t)n * sizeof *a) == 0;
+}
+
+static tr_status check_inputs(const tr_teacher *t)
+{
+    const tr_model *m = t->model, *k = t->chain.network->model;
+    tr_status st = TR_OK;
+    char is[96], wants[96];
+    TR_NEED(m->ninputs == k->ninputs, TR_CONFIG,
+            "train.distill.teacher: %s has %zu inputs, the model has %zu", t->chain.file,
+            k->ninputs, m->ninputs);
+    for (size_t i = 0; i < m->ninputs; i++) {
+        const tr_input *a = &m->inputs[i], *b = &k->inputs[i];
+        dims_text(a->ndim, a->dims, is, sizeof is);
+        dims_text(b->ndim, b->dims, wants, sizeof wants);
+        TR_NEED(!a->ids || !b->ids || a->ids <= b->ids, TR_CONFIG,
+                "train.distill.teacher: %s knows %lld ids of \"%s\", the model has %lld",
+                t->chain.file, (long long)b->ids, b->name, (long long)a->ids);
+        TR_NEED(same_dims(a->ndim, a->dims, b->ndim, b->dims) && (a->ids > 0) == (b->ids > 0),
+                TR_CONFIG, "train.distill.teacher: %s takes %s%s as \"%s\", the model %s%s",
+                t->chain.file, b->ids ? "ids " : "", wants, b->name, a->ids ? "ids " : "", is);
+    }
+out:
+    return st;
+}
+
+static const tr_layer *layer_of(const tr_model *m, const char *name)
+{
+    for (size_t i = 0; i < m->nlayers; i++)
+        if (strcmp(m->layers[i].name, name) == 0) return &m->layers[i];
+    return NULL;
+}
+
+static tr_status check_feature(const tr_teacher *t, const tr_feature_config *f)
+{
+    const tr_layer *mine = layer_of(t->model, f->student);
+    const tr_layer *theirs = layer_of(t->chain.network->model, f->teacher);
+    tr_status st = TR_OK;
+    char is[96], gives[96];
+    TR_NEED(mine, TR_CONFIG, "train.distill.features: the model has no layer \"%s\"", f->student);
+    TR_NEED(theirs, TR_CONFIG, "train.distill.features: %s has no layer \"%s\"", t->chain.file,
+            f->teacher);
+    dims_text(mine->output.ndim, mine->output.dims, is, sizeof is);
+    dims_text(theirs->output.ndim, theirs->output.dims, gives, sizeof gives);
+    TR_NEED(
+        same_dims(mine->output.ndim, mine->output.dims, theirs->output.ndim, theirs->output.dims) &&
+            mine->output.layout == theirs->output.layout,
+        TR_CONFIG,
+        "train.distill.features: layer \"%s\" of the model gives %s, layer \"%s\" of %s gives %s",
+        f->student, is, f->teacher, t->chain.file, gives);
+out:
+    return st;
+}
+
+static tr_status fit(tr_teacher *t, const tr_distill_config *d)
+{
+    const tr_model *k = t->chain.network->model;
+    tr_status st;
+    TR_TRY(check_inputs(t));
+    TR_NEED(k->labels, TR_CONFIG,
+            "train.distill.teacher: %s was not trained with cross_entropy: its outputs are no "
+            "classes",
+            t->chain.file);
+    TR_NEED(k->outputs == t->model->outputs, TR_CONFIG,
+            "train.distill.teacher: %s gives %lld classes, the model %lld", t->chain.file,
+            (long long)k->outputs, (long long)t->model->outputs);
+    TR_TRY(tr_config_features(d, "train.distill", t->features, &t->nfeatures));
+    if (d->soft > 0) t->outputs[t->noutputs++] = k->layers[k->nlayers - 1].name;
+    for (size_t i = 0; i < t->nfeatures; i++) {
+        TR_TRY(check_feature(t, &t->features[i]));
+        t->given[i] = (tr_distill_feature){t->features[i].student, t->features[i].weight};
+        t->outputs[t->noutputs++] = t->features[i].teacher;
+    }
+    t->distill = (tr_distill){.temperature = d->temperature,
+                              .hard = d->hard,
+                              .soft = d->soft,
+                              .nfeatures = t->nfeatures,
+                              .features = t->given};
+out:
+    return st;
+}
+
+tr_status tr_teacher_open(const tr_teacher_options *o, tr_teacher **out)
+{
+    const tr_distill_config *d = &o->config->train.distill;
+    tr_status st;
+    tr_teacher *t = TR_NEW(TR_MEM_OTHER, tr_teacher);
+    char *path = t ? tr_config_path(o->config, d->teacher) : NULL;
+    TR_TRY(tr_agree(o->comm, t && path ? TR_OK : tr_last_status(), NULL));
+    t->model = o->model;
+    TR_TRY(tr_chain_load(o->comm, path, NULL, 0, &t->chain));
+    TR_TRY(tr_agree(o->comm, fit(t, d), NULL));
+out:
+    tr_free(path);
+    if (st != TR_OK) {
+        const tr_error why = *tr_last_error();
+        tr_teacher_close(t);
+        tr_set_error(&why);
+        return st;
+    }
+    *out = t;
+    return TR_OK;
+}
+
+void tr_teacher_close(tr_teacher *t)
+{
+    if (!t) return;
+    tr_loader_close(t->loader);
+    tr_session_close(t->session);
+    tr_params_close(t->params);
+    tr_features_free(t->features, t->nfeatures);
+    tr_chain_free(&t->chain);
+    tr_free(t);
+}
+
+const tr_distill *tr_teacher_distill(const tr_teacher *t)
+{
+    return t ? &t->distill : NULL;
+}
+
+const char *tr_teacher_sha256(const tr_teacher *t)
+{
+    return t ? t->chain.sha256 : "";
+}
+
+/* ---- Its session ----------------------------------------------------------------------------- */
+
+static tr_status open_params(tr_teacher *t)
+{
+    const tr_network *n = t->chain.network;
+    const tr_model *m = n->model;
+    const tr_device_memory *memory = t->backend->memory;
+    tr_status st;
+    const tr_params_options p = {.model = m,
+                                 .count = m->flat_count,
+                                 .state_count = m->state_count,
+                                 .backend = t->backend,
+                                 .backend_ctx = t->backend_ctx};
+    const tr_params_memory lent = {.weights = n->params};
+    TR_TRY(tr_params_open(&p, NULL, 0, t->backend->host ? &lent : NULL, &t->params));
+    if (!t->backend->host)
+        TR_TRY(memory->upload(t->backend_ctx, t->params->weights, n->params,
+                              m->flat_count * sizeof(float)));
+    TR_TRY(memory->upload(t->backend_ctx, t->params->states, n->states,
+                          m->state_count * sizeof(float)));
+out:
+    return st;
+}
+
+static tr_status open_session(tr_teacher *t, const tr_session_options *of)
+{
+    tr_status st = TR_OK;
+    size_t n = 0;
+    tr_plan_key *keys = tr_alloc(TR_MEM_OTHER, of->nkeys, sizeof *keys);
+    TR_HAVE(keys);
+    for (size_t i = 0; i < of->nkeys; i++)
+        if (of->keys[i].mode == TR_MODE_TRAIN && of->keys[i].batch > 0)
+            keys[n++] = (tr_plan_key){TR_MODE_INFER, of->keys[i].batch};
+    const tr_session_options o = {.model = t->chain.network->model,
+                                  .backend = t->backend,
+                                  .backend_ctx = t->backend_ctx,
+                                  .params = t->params,
+                                  .threads = of->threads,
+                                  .precision = of->precision,
+                                  .skip_passes = of->skip_passes,
+                                  .ranks = 1,
+                                  .keys = keys,
+                                  .nkeys = n,
+                                  .outputs = t->outputs,
+                                  .noutputs = t->noutputs,
+                                  .dry = of->dry};
+    TR_TRY(tr_session_open(&o, &t->session));
+out:
+    tr_free(keys);
+    return st;
+}
+
+static bool same_reals(const tr_reals *a, const tr_reals *b)
+{
+    return a->count == b->count &&
+           (a->count == 0 || memcmp(a->v, b->v, a->count * sizeof *a->v) == 0);
+}
+
+static bool same_inputs(const tr_config *a, const tr_config *b)
+{
+    bool same = a->data.normalize.count == b->data.normalize.count;
+    for (size_t i = 0; same && i < a->data.normalize.count; i++) {
+        const tr_normalize_config *x = &a->data.normalize.inputs[i],
+                                  *y = &b->data.normalize.inputs[i];
+        same = !x->input == !y->input && (!x->input || strcmp(x->input, y->input) == 0) &&
+               same_reals(&x->mean, &y->mean) && same_reals(&x->std, &y->std);
+    }
+    return same;
+}
+
+tr_status tr_teacher_ready(tr_teacher *t, const tr_session_options *session,
+                           const tr_loader_options *loader)
+{
+    tr_status st;
+    t->backend = session->backend;
+    t->backend_ctx = session->backend_ctx;
+    TR_TRY(tr_config_settled(t->chain.config));
+    TR_TRY(open_params(t));
+    TR_TRY(open_session(t, session));
+    if (same_inputs(loader->config, t->chain.config)) goto out;
+    tr_loader_options o = *loader;
+    t->own = *loader->config;
+    t->own.data.normalize = t->chain.config->data.normalize;
+    o.config = &t->own;
+    o.model = t->chain.network->model;
+    TR_TRY(tr_loader_open(&o, &t->loader));
+out:
+    return st;
+}
+
+tr_status tr_teacher_plan(tr_teacher *t, const tr_session_options *session)
+{
+    t->backend = session->backend;
+    t->backend_ctx = session->backend_ctx;
+    return open_session(t, session);
+}
+
+const tr_model *tr_teacher_model(const tr_teacher *t)
+{
+    return t->chain.network->model;
+}
+
+double tr_teacher_flops(const tr_teacher *t, int64_t batch)
+{
+    const tr_plan *p = tr_session_plan(t->session, TR_MODE_INFER, batch);
+    double sum = 0;
+    for (size_t i = 0; i < tr_plan_rows(p); i++) sum += tr_plan_row_at(p, i).flops;
+    return sum / (double)batch;
+}
+
+tr_status tr_teacher_stage(tr_teacher *t)
+{
+    return t ? tr_session_stage(t->session) : TR_OK;
+}
+
+tr_status tr_teacher_staged(const tr_teacher *t, bool *done)
+{
+    *done = true;
+    return t ? tr_session_staged(t->session, done) : TR_OK;
+}
+
+/* The same place of its own loader, which is sought there at the start and after a rollback. */
+static tr_status next(tr_teacher *t, const tr_batch *of, tr_batch *out)
+{
+    tr_status st;
+    TR_TRY(tr_loader_next(t->loader, out));
+    if (out->step == of->step && out->micro == of->micro) goto out;
+    TR_TRY(tr_loader_seek(t->loader, of->step));
+    do {
+        TR_TRY(tr_loader_next(t->loader, out));
+    } while (out->step == of->step && out->micro < of->micro);
+    TR_NEED(out->step == of->step && out->micro == of->micro && out->count == of->count,
+            TR_INTERNAL, "the teacher's loader is at step %llu.%d, the loop at %llu.%d",
+            (unsigned long long)out->step, out->micro, (unsigned long long)of->step, of->micro);
+out:
+    return st;
+}
+
+tr_status tr_teacher_set(tr_teacher *t, const tr_batch *batch)
+{
+    tr_status st = TR_OK;
+    tr_batch own;
+    if (t->loader) TR_TRY(next(t, batch, &own));
+    if (batch->count == 0) goto out;
+    tr_plan *p = tr_session_plan(t->session, TR_MODE_INFER, batch->count);
+    TR_NEED(p, TR_INTERNAL, "no teacher's plan for a share of %lld samples",
+            (long long)batch->count);
+    for (size_t i = 0; i < t->model->ninputs; i++)
+        TR_TRY(tr_plan_set_input(p, i, (t->loader ? &own : batch)->inputs[i]));
+out:
+    return st;
+}
+
+tr_status tr_teacher_run(tr_teacher *t, tr_plan *plan, const tr_run *run)
+{
+    tr_status st = TR_OK;
+    tr_plan *p = tr_session_plan(t->session, TR_MODE_INFER, tr_plan_batch(plan));
+    if (tr_plan_batch(plan) == 0) return TR_OK;
+    const tr_graph *g = tr_plan_graph(p), *to = tr_plan_graph(plan);
+    TR_TRY(tr_plan_run(p, &(tr_run){.loss_scale = 1, .last = true, .hooks = run->hooks}));
+    for (size_t i = 0; i < t->noutputs; i++) {
+        const tr_tensor *y = &g->tensors[g->outputs[i]], *x = &to->tensors[to->given[i]];
+        TR_NEED(y->nbytes == x->nbytes && y->dtype == x->dtype, TR_INTERNAL,
+                "the teacher's \"%s\" does not fit \"%s\"", y->name, x->name);
+        TR_TRY(tr_plan_set_given(plan, i, tr_plan_tensor(p, g->outputs[i])));
+    }
+out:
+    return st;
+}
+
+void tr_teacher_memory(const tr_teacher *t, tr_memory_total *add)
+{
+    const tr_model *m = t->chain.network->model;
+    const size_t states = m->state_count * sizeof(float),
+                 values = m->flat_count * sizeof(float) + states;
+    size_t *host = add->bytes[TR_SPACE_HOST], *there = add->bytes[tr_space_of(t->backend)];
+    tr_memory_plan session;
+    tr_session_memory(t->session, &session);
+    for (int k = 0; k < TR_MEM_KINDS; k++) there[k] += session.bytes[k];
+    host[TR_MEM_WEIGHTS] += values;
+    there[TR_MEM_WEIGHTS] += there == host ? states : values;
+    if (t->loader) host[TR_MEM_IO] += tr_loader_held(t->loader);
+}

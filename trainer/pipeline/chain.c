@@ -1,0 +1,130 @@
+#include "trainer/pipeline/chain.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/file.h"
+#include "trainer/pipeline/stages.h"
+
+void tr_chain_free(tr_chain *c)
+{
+    tr_free(c->file);
+    tr_network_close(c->network);
+    tr_config_close(c->config);
+    tr_lineage_free(&c->lineage);
+    *c = (tr_chain){0};
+}
+
+/* *Collective.* Rank 0's text on every rank. */
+static tr_status share_text(tr_comm *comm, char **text)
+{
+    tr_status st;
+    size_t n = *text ? strlen(*text) + 1 : 0;
+    TR_TRY(tr_comm_broadcast(comm, &n, sizeof n, 0));
+    if (!*text) *text = tr_alloc(TR_MEM_OTHER, n, 1);
+    TR_TRY(tr_agree(comm, *text ? TR_OK : tr_last_status(), NULL));
+    TR_TRY(tr_comm_broadcast(comm, *text, n, 0));
+out:
+    return st;
+}
+
+static tr_status build(const char *file, const char *text, const char *const *overrides,
+                       size_t noverrides, tr_chain *c)
+{
+    tr_status st;
+    tr_variant_def stages[TR_STAGES + 1];
+    tr_model *m = NULL;
+    tr_stages_known(stages);
+    TR_TRY(tr_config_open(file, text, strlen(text), overrides, noverrides, stages, &c->config));
+    TR_TRY(tr_stages_check(c->config));
+    TR_TRY(tr_model_open(c->config, 0, &m));
+    TR_TRY(tr_network_open(m, &c->network));
+out:
+    return st;
+}
+
+/* What only rank 0 reads: values, history of stages, who the file is. */
+static tr_status read_file(const char *file, tr_chain *c)
+{
+    tr_status st;
+    struct stat info;
+    int fd = -1;
+    tr_snapshot s = {.params = c->network->params, .states = c->network->states};
+    TR_TRY(tr_file_open(file, O_RDONLY, TR_IO, &fd, &info));
+    c->nbytes = (uint64_t)info.st_size;
+    TR_TRY(tr_store_read(file, c->network->model, &s, NULL));
+    c->train = s.train;
+    memcpy(c->teacher_sha256, s.teacher_sha256, sizeof c->teacher_sha256);
+    c->origin = s.origin;
+    TR_TRY(tr_store_sha256(file, c->sha256));
+    TR_TRY(tr_lineage_read(file, &c->lineage));
+out:
+    if (fd >= 0) close(fd);
+    return st;
+}
+
+tr_status tr_chain_load(tr_comm *comm, const char *file, const char *const *overrides,
+                        size_t noverrides, tr_chain *c)
+{
+    tr_status st;
+    const bool root = tr_comm_topology(comm)->rank == 0;
+    char *text = NULL, *name = tr_strdup(file); /* may be what is released */
+    tr_chain_free(c);
+    tr_comm_busy(comm, root);
+    st = name && root ? tr_store_config(name, &text) : name ? TR_OK : tr_last_status();
+    TR_TRY(tr_agree(comm, st, NULL));
+    TR_TRY(share_text(comm, &text));
+    TR_TRY(tr_agree(comm, build(name, text, overrides, noverrides, c), NULL));
+    TR_TRY(tr_agree(comm, root ? read_file(name, c) : TR_OK, NULL));
+    TR_TRY(tr_comm_broadcast(comm, c->network->params,
+                             c->network->model->flat_count * sizeof(float), 0));
+    TR_TRY(tr_comm_broadcast(comm, c->network->states,
+                             c->network->model->state_count * sizeof(float), 0));
+    TR_TRY(tr_comm_broadcast(comm, c->sha256, sizeof c->sha256, 0));
+    TR_TRY(tr_comm_broadcast(comm, &c->nbytes, sizeof c->nbytes, 0));
+    c->file = name;
+    name = NULL;
+out:
+    tr_comm_busy(comm, false);
+    tr_free(text);
+    tr_free(name);
+    if (st != TR_OK) {
+        const tr_error why = *tr_last_error();
+        tr_chain_free(c);
+        tr_set_error(&why);
+    }
+    return st;
+}
+
+/* Whether the line, the first of a top-level key's, begins one of those. */
+static bool aside(const char *line)
+{
+    static const char *const keys[] = {"name:", "output:", "device:", "run:", "pipeline:"};
+    for (size_t i = 0; i < TR_COUNT(keys); i++)
+        if (strncmp(line, keys[i], strlen(keys[i])) == 0) return true;
+    return false;
+}
+
+tr_status tr_config_essence(const tr_config *c, char **text)
+{
+    tr_status st;
+    bool skip = false;
+    char *whole = NULL, *to;
+    tr_config other = *c;
+    other.directory = (char *)"/";
+    TR_TRY(tr_config_text(&other, &whole));
+    *text = to = tr_alloc(TR_MEM_OTHER, strlen(whole) + 1, 1);
+    TR_HAVE(*text);
+    for (const char *line = whole, *next; *line; line = next) {
+        const char *end = strchr(line, '\n');
+        next = end ? end + 1 : line + strlen(line);
+        if (*line != ' ' && *line != '-') skip = aside(line);
+        if (skip) continue;
+        memcpy(to, line, (size_t)(next - line));
+        to += next - line;
+    }
+out:
+    free(whole);
+    return st;
+}

@@ -1,0 +1,69 @@
+#include "trainer/pipeline/job.h"
+
+#include <stdlib.h>
+
+#include "trainer/loop/resolve.h"
+#include "trainer/loop/same.h"
+#include "trainer/pipeline/pipeline.h"
+#include "trainer/run/keep.h"
+#include "trainer/run/run_folder.h"
+
+/* *Collective.* The text is rank 0's, but each rank's program resolved it. Where data lies may differ: what it holds
+ * is compared when it is open. */
+static tr_status compare_config(tr_comm *comm, const tr_config *c)
+{
+    tr_config other = *c;
+    char *text = NULL;
+    tr_status st;
+    other.directory = (char *)"/";
+    TR_TRY(tr_same_text(comm, TR_USAGE, "the program", "version " TR_VERSION));
+    TR_TRY(tr_agree(comm, tr_config_text(&other, &text), NULL));
+    TR_TRY(tr_same_text(comm, TR_USAGE, "the resolved config", text));
+out:
+    free(text);
+    return st;
+}
+
+tr_status tr_job_run(const tr_job *j, bool *agreed)
+{
+    tr_status st;
+    tr_model *model = NULL;
+    char *text = NULL;
+    tr_run_folder *folder = NULL;
+    tr_config *c = j->config, *resolved = NULL;
+    *agreed = true;
+    TR_TRY(tr_agree(j->comm, tr_train_model(c, &model), NULL));
+    TR_TRY(compare_config(j->comm, c));
+    if (j->resume) TR_TRY(tr_config_keep(c, j->comm));
+    TR_TRY(tr_data_resolve(j->comm, c, model, j->resume, &resolved));
+    if (resolved) {
+        c = resolved;
+        tr_model_close(model);
+        model = NULL;
+        TR_TRY(tr_agree(j->comm, tr_train_model(c, &model), NULL));
+    }
+    TR_TRY(tr_agree(j->comm, tr_config_text(c, &text), NULL));
+    st = tr_comm_topology(j->comm)->rank == 0
+             ? tr_run_folder_open(c->output, j->resume, j->force, &folder)
+             : TR_OK;
+    TR_TRY(tr_agree(j->comm, st, NULL));
+    const tr_trainer_options o = {.comm = j->comm,
+                                  .config = c,
+                                  .config_text = text,
+                                  .model = model,
+                                  .folder = folder,
+                                  .resume = j->resume,
+                                  .quiet = j->quiet};
+    st = tr_pipeline_run(&o, j->from, j->until, agreed);
+out:
+    if (*agreed) { /* else the job is about to be ended: nothing collective is left to do */
+        tr_error why = *tr_last_error();
+        tr_model_close(model);
+        tr_config_close(resolved);
+        tr_set_error(&why);
+        free(text);
+        tr_run_folder_close(folder);
+    } else
+        tr_run_folder_undo(folder); /* still locked: the writer may be at work */
+    return st;
+}

@@ -1,0 +1,488 @@
+/* One stage: run, evaluated, held against its budget, written, and read back. */
+#include "trainer/pipeline/stage_run.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/file.h"
+#include "trainer/pipeline/budget.h"
+
+/* ---- One run of a stage ---------------------------------------------------------------------- */
+
+typedef struct {
+    tr_frame *f;
+    const tr_stage *stage;
+    size_t place;
+    const char *name, *path;
+    const tr_stage_common *common; /* NULL: the stage has no options */
+    void *options;                 /* a copy, which retries make milder */
+    char *inputs;                  /* tr_stage_inputs */
+    bool evaluated;
+    tr_evaluation before, after;
+    tr_lineage lineage; /* the chain's and this stage */
+    tr_findings *findings;
+    tr_attrs missed;   /* by attempts that went before */
+    tr_config *config; /* of what it made */
+    char *text;
+    char *candidate;    /* the file until it is found good */
+    double seconds, ms; /* what the stage took; of one sample through what it made */
+} run;
+
+static tr_status options_text(const tr_stage *s, const void *options, char **out)
+{
+    size_t n;
+    FILE *to = open_memstream(out, &n);
+    if (!to) return TR_FAIL(TR_MEMORY, "no memory for a stage's options");
+    tr_status st = s->fields ? tr_fields_write(s->fields, options, 0, to) : TR_OK;
+    if (fclose(to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "no memory for a stage's options");
+    return st;
+}
+
+tr_status tr_stage_inputs(const tr_frame *f, size_t place, char **text)
+{
+    tr_status st;
+    char *options = NULL, *essence = NULL;
+    const tr_list_item *item = &f->config->pipeline.items[place];
+    TR_TRY(options_text(tr_stages[item->which], item->options, &options));
+    TR_TRY(tr_config_essence(f->config, &essence));
+    *text = tr_sprintf("# options\n%s# config\n%s", options, essence);
+    TR_HAVE(*text);
+out:
+    free(options);
+    tr_free(essence);
+    return st;
+}
+
+/* *Collective.* By hand a file may be worked on where its data is not; what then cannot be said is left
+ * out. */
+static tr_status evaluate(run *r, const tr_network *n, const tr_config *c, tr_evaluation *out,
+                          bool *done)
+{
+    tr_frame *f = r->f;
+    *done = false;
+    if (!tr_config_has_eval(f->config)) return TR_OK;
+    tr_status st = tr_evaluate(f->evaluator, n, c, out);
+    *done = st == TR_OK;
+    const bool wanted =
+        r->common && (r->common->budget.accuracy_drop >= 0 || r->common->budget.loss_rise >= 0 ||
+                      r->common->budget.accuracy >= 0 || r->common->budget.loss >= 0);
+    if (st == TR_OK || !f->by_hand || wanted || tr_comm_broken(f->comm)) return st;
+    /* a rank that failed for another reason ends it for all */
+    double other = st != TR_DATA && st != TR_IO && st != TR_PEER;
+    const tr_error why = *tr_last_error();
+    if (tr_comm_all_reduce(f->comm, &other, 1, TR_F64) != TR_OK) return tr_last_status();
+    tr_set_error(&why);
+    if (other > 0) return st;
+    if (tr_comm_topology(f->comm)->rank == 0)
+        tr_log(TR_LOG_WARN, "%s: not evaluated: %s", r->name, why.text);
+    return TR_OK;
+}
+
+/* The config as its run file has it: a layer a line, as stages write layers out one by one. */
+static tr_status packed_text(const tr_config *c, char **text)
+{
+    tr_status st;
+    size_t n;
+    char *whole = NULL, *made = NULL;
+    tr_document doc = {NULL, NULL};
+    FILE *to = NULL;
+    TR_TRY(tr_config_text(c, &whole));
+    TR_TRY(tr_document_parse("resolved", whole, strlen(whole), &doc));
+    to = open_memstream(&made, &n);
+    TR_NEED(to, TR_MEMORY, "out of memory for a config");
+    st = tr_node_write(doc.root, to);
+    if (fclose(to) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "out of memory for a config");
+    TR_TRY(st);
+    *text = made;
+    made = NULL;
+out:
+    tr_document_close(&doc);
+    free(whole);
+    free(made);
+    return st;
+}
+
+/* tr_stage_job.open_device */
+static tr_status open_device(const tr_stage_job *job, tr_device device, tr_precision precision,
+                             tr_stage_device *out)
+{
+    return tr_frame_open_device(job->trainer, device, precision, out);
+}
+
+/* tr_stage_job.latency */
+static tr_status latency(const tr_stage_job *job, const tr_network *n, double *ms)
+{
+    if (tr_comm_topology(job->comm)->part)
+        return TR_FAIL(
+            TR_CONFIG,
+            "it goes by what its models take, which ranks beside it change: run it on all "
+            "of the job's ranks");
+    return tr_frame_latency(job->trainer, n, ms);
+}
+
+static tr_status add_evaluation(tr_attrs *a, const tr_evaluation *e, const char *behind)
+{
+    tr_status st;
+    char name[TR_NAME];
+    snprintf(name, sizeof name, "loss%s", behind);
+    TR_TRY(tr_attrs_add_real(a, name, e->loss));
+    snprintf(name, sizeof name, "accuracy%s", behind);
+    if (!isnan(e->accuracy)) TR_TRY(tr_attrs_add_real(a, name, e->accuracy));
+    snprintf(name, sizeof name, "top5%s", behind);
+    if (!isnan(e->top5)) TR_TRY(tr_attrs_add_real(a, name, e->top5));
+out:
+    return st;
+}
+
+static tr_status add_size(tr_attrs *a, const tr_model *m)
+{
+    tr_status st;
+    double multiply_adds;
+    TR_TRY(tr_model_multiply_adds(m, &multiply_adds));
+    TR_TRY(tr_attrs_add_count(a, "parameters", m->nparameters));
+    TR_TRY(tr_attrs_add_real(a, "multiply_adds", multiply_adds));
+out:
+    return st;
+}
+
+/* The lineage so far; a file that no stage made stands there as the one it is. */
+static tr_status begin_lineage(run *r)
+{
+    tr_status st = TR_OK;
+    const tr_chain *c = &r->f->chain;
+    tr_findings *first;
+    const bool root = tr_comm_topology(r->f->comm)->rank == 0; /* who writes it */
+    if (root) TR_TRY(tr_lineage_read(c->file, &r->lineage));
+    /* long, and only asked of a stage's own file */
+    for (size_t i = 0; i < r->lineage.count; i++)
+        tr_attrs_remove(&r->lineage.v[i].values, "inputs");
+    if (root && r->lineage.count == 0) {
+        TR_TRY(tr_lineage_add(&r->lineage, "00-train", &first));
+        TR_TRY(add_size(&first->values, c->network->model));
+        if (r->evaluated) TR_TRY(add_evaluation(&first->values, &r->before, ""));
+        TR_TRY(tr_attrs_add_real(&first->values, "latency_ms", r->f->latency_ms));
+        if (c->teacher_sha256[0])
+            TR_TRY(tr_attrs_add_text(&first->values, "teacher_sha256", c->teacher_sha256));
+        if (c->origin.sha256[0]) {
+            TR_TRY(tr_attrs_add_text(&first->values, "init_sha256", c->origin.sha256));
+            TR_TRY(tr_attrs_add_text(&first->values, "init_from", c->origin.text));
+        }
+    }
+    TR_TRY(tr_lineage_add(&r->lineage, r->name, &r->findings));
+out:
+    return st;
+}
+
+/* What the frame says of every stage; the rest is the stage's own. */
+static tr_status describe(run *r, const tr_network *made)
+{
+    tr_status st;
+    char *options = NULL;
+    tr_attrs *a = &r->findings->values;
+    const tr_chain *c = &r->f->chain;
+    TR_TRY(options_text(r->stage, r->options, &options));
+    TR_TRY(tr_attrs_add_text(a, "name", r->stage->name));
+    TR_TRY(tr_attrs_add_text(a, "options", options));
+    TR_TRY(tr_attrs_add_text(a, "inputs", r->inputs));
+    TR_TRY(tr_attrs_add_text(a, "parent_sha256", c->sha256));
+    TR_TRY(tr_attrs_add_count(a, "parent_bytes", c->nbytes));
+    TR_TRY(tr_attrs_add_text(a, "trireme_version", TR_VERSION));
+    TR_TRY(tr_attrs_add_count(a, "ranks", (uint64_t)tr_comm_topology(r->f->comm)->size));
+    TR_TRY(tr_attrs_add_real(a, "seconds", r->seconds));
+    for (size_t i = 0; i < r->missed.count; i++)
+        TR_TRY(tr_attrs_add_text(a, r->missed.v[i].name, r->missed.v[i].text));
+    TR_TRY(add_size(a, made->model));
+    TR_TRY(tr_attrs_add_real(a, "latency_ms_before", r->f->latency_ms));
+    TR_TRY(tr_attrs_add_real(a, "latency_ms", r->ms));
+    if (r->evaluated) {
+        TR_TRY(tr_attrs_add_count(a, "samples", r->after.samples));
+        TR_TRY(add_evaluation(a, &r->before, "_before"));
+        TR_TRY(add_evaluation(a, &r->after, ""));
+    }
+out:
+    free(options);
+    return st;
+}
+
+/* The config that rebuilds what the stage made. */
+static tr_status resolve(run *r, const tr_stage_result *made)
+{
+    tr_status st;
+    const tr_chain *c = &r->f->chain;
+    const char *const overrides[] = {made->override};
+    const tr_model *m = made->network ? made->network->model : c->network->model;
+    tr_config_close(r->config);
+    free(r->text);
+    r->config = NULL;
+    r->text = NULL;
+    TR_TRY(tr_model_config(m, c->config, overrides, made->override ? 1 : 0, &r->config));
+    TR_TRY(packed_text(r->config, &r->text));
+out:
+    return st;
+}
+
+/* Rank 0. What was written must be what was evaluated, bit for bit. */
+static tr_status read_back(const run *r, const tr_network *n)
+{
+    tr_status st;
+    tr_network *got = NULL;
+    tr_variant_def stages[TR_STAGES + 1];
+    tr_stages_known(stages);
+    TR_TRY(tr_network_read(r->candidate, NULL, 0, stages, &got, NULL));
+    const tr_model *a = n->model, *b = got->model;
+    TR_NEED(a->nparams == b->nparams && a->nstates == b->nstates &&
+                a->flat_count == b->flat_count && a->state_count == b->state_count &&
+                memcmp(n->params, got->params, a->flat_count * sizeof(float)) == 0 &&
+                memcmp(n->states, got->states, a->state_count * sizeof(float)) == 0,
+            TR_INTERNAL, "%s: what was written is not what stage %s made", r->candidate, r->name);
+out:
+    tr_network_close(got);
+    return st;
+}
+
+/* Rank 0. *nbytes: of the file. */
+static tr_status write_candidate(run *r, const tr_network *n, uint64_t *nbytes)
+{
+    tr_status st;
+    size_t size;
+    tr_snapshot s = {.config_text = r->text,
+                     .params = n->params,
+                     .states = n->states,
+                     .train = r->f->chain.train,
+                     .lineage = &r->lineage};
+    snprintf(s.parent_sha256, sizeof s.parent_sha256, "%s", r->f->chain.sha256);
+    TR_TRY(tr_store_write(r->candidate, n->model, &s, &size));
+    TR_TRY(read_back(r, n));
+    *nbytes = size;
+out:
+    return st;
+}
+
+static tr_status move_candidate(const run *r, const char *extension, char **to)
+{
+    *to = tr_sprintf("%s%s", r->path, extension);
+    if (!*to) return tr_last_status();
+    if (rename(r->candidate, *to) != 0)
+        return TR_FAIL(TR_IO, "%s cannot be renamed: %s", r->candidate, strerror(errno));
+    return tr_commit_sync_folder(*to);
+}
+
+/* *Collective.* The file, whose size a budget may look at, and the verdict: *miss tells what was missed, "" where
+ * nothing was. */
+static tr_status write_and_judge(run *r, const tr_network *n, tr_miss *miss)
+{
+    tr_status st = TR_OK;
+    uint64_t nbytes = 0;
+    tr_comm *comm = r->f->comm;
+    const bool root = tr_comm_topology(comm)->rank == 0;
+    tr_comm_busy(comm, root);
+    if (root) st = write_candidate(r, n, &nbytes);
+    tr_comm_busy(comm, false);
+    TR_TRY(tr_agree(comm, st, NULL));
+    TR_TRY(tr_comm_broadcast(comm, &nbytes, sizeof nbytes, 0));
+    const tr_measured m = {.evaluated = r->evaluated,
+                           .before = r->before,
+                           .after = r->after,
+                           .parent_bytes = r->f->chain.nbytes,
+                           .bytes = nbytes,
+                           .parent_ms = r->f->latency_ms,
+                           .ms = r->ms};
+    if (r->common) tr_budget_judge(&r->common->budget, &m, miss);
+out:
+    return st;
+}
+
+/* *Collective.* One attempt, up to a candidate and the verdict. */
+static tr_status attempt(run *r, tr_stage_result *made, tr_miss *miss, bool *agreed)
+{
+    tr_status st;
+    tr_frame *f = r->f;
+    const double begin = tr_now();
+    const tr_lineage so_far = {.count = r->lineage.count - 1, .v = r->lineage.v};
+    const tr_stage_job job = {.config = f->config,
+                              .place = r->place,
+                              .options = r->options,
+                              .comm = f->comm,
+                              .parent = f->chain.network,
+                              .parent_config = f->chain.config,
+                              .before = r->evaluated ? &r->before : NULL,
+                              .evaluator = f->evaluator,
+                              .path = r->path,
+                              .folder = f->folder,
+                              .file = f->chain.file,
+                              .lineage = &so_far,
+                              .by_hand = f->by_hand,
+                              .findings = r->findings,
+                              .train = tr_stage_train_within,
+                              .latency = latency,
+                              .open_device = open_device,
+                              .trainer = f};
+    TR_TRY(r->stage->run(&job, made, agreed));
+    const tr_network *n = made->network ? made->network : f->chain.network;
+    r->seconds = tr_now() - begin;
+    TR_TRY(tr_agree(f->comm, resolve(r, made), NULL));
+    r->after = r->before;
+    if (made->network && r->evaluated) {
+        bool done;
+        TR_TRY(evaluate(r, n, r->config, &r->after, &done));
+    }
+    r->ms = f->latency_ms;
+    if (made->network) TR_TRY(tr_frame_latency(f, n, &r->ms));
+    TR_TRY(tr_agree(f->comm, describe(r, n), NULL));
+    TR_TRY(write_and_judge(r, n, miss));
+out:
+    return st;
+}
+
+static void clear_result(tr_stage_result *made)
+{
+    tr_network_close(made->network);
+    tr_free(made->override);
+    *made = (tr_stage_result){0};
+}
+
+/* *Collective.* What an attempt found is forgotten, but for what it missed. */
+static tr_status begin_again(run *r, tr_stage_result *made)
+{
+    tr_findings fresh = {0};
+    snprintf(fresh.stage, sizeof fresh.stage, "%s", r->findings->stage);
+    tr_findings_free(r->findings);
+    *r->findings = fresh;
+    clear_result(made);
+    r->f->attempt++;
+    return TR_OK;
+}
+
+/* *Collective.* A missed budget: the parent's model handed on, or the failure. */
+static tr_status missed(run *r, const tr_miss *miss, tr_stage_result *made)
+{
+    tr_status st = TR_OK;
+    tr_comm *comm = r->f->comm;
+    const bool root = tr_comm_topology(comm)->rank == 0;
+    char *rejected = NULL;
+    tr_miss none;
+    if (r->common->on_miss != TR_MISS_KEEP_PARENT) {
+        if (root && move_candidate(r, ".rejected.h5", &rejected) == TR_OK)
+            tr_log(TR_LOG_INFO, "what stage %s made is in %s", r->name, rejected);
+        tr_free(rejected);
+        return TR_FAIL(TR_BUDGET, "stage %s: %s", r->name, miss->text);
+    }
+    if (root) tr_log(TR_LOG_WARN, "stage %s: %s: the model goes on as it was", r->name, miss->text);
+    TR_TRY(begin_again(r, made));
+    TR_TRY(tr_attrs_add_text(&r->findings->values, "missed", miss->text));
+    r->after = r->before;
+    r->ms = r->f->latency_ms;
+    TR_TRY(tr_agree(comm, resolve(r, made), NULL));
+    TR_TRY(tr_agree(comm, describe(r, r->f->chain.network), NULL));
+    TR_TRY(write_and_judge(r, r->f->chain.network, &none));
+out:
+    return st;
+}
+
+/* *Collective.* Attempts until one keeps to the budget, or nothing milder is left. */
+static tr_status attempts(run *r, tr_stage_result *made, bool *agreed)
+{
+    tr_status st;
+    tr_miss miss = {0};
+    for (;;) {
+        TR_TRY(attempt(r, made, &miss, agreed));
+        if (!miss.text[0]) return TR_OK;
+        const bool again =
+            r->common->on_miss == TR_MISS_RETRY && r->stage->milder && r->stage->milder(r->options);
+        if (!again) return missed(r, &miss, made);
+        char *options = NULL;
+        TR_TRY(tr_agree(r->f->comm, options_text(r->stage, r->options, &options), NULL));
+        if (tr_comm_topology(r->f->comm)->rank == 0) {
+            tr_log(TR_LOG_WARN, "stage %s: %s: again with", r->name, miss.text);
+            tr_log_lines(TR_LOG_WARN, options);
+        }
+        free(options);
+        TR_TRY(begin_again(r, made));
+        TR_TRY(tr_miss_note(&miss, r->f->attempt, &r->missed));
+        miss.text[0] = 0;
+    }
+out:
+    return st;
+}
+
+static tr_status copy_options(run *r)
+{
+    const tr_list_item *item = &r->f->config->pipeline.items[r->place];
+    if (!r->stage->fields) return TR_OK;
+    r->options = tr_alloc(TR_MEM_OTHER, r->stage->options_size, 1);
+    if (!r->options) return tr_last_status();
+    memcpy(r->options, item->options, r->stage->options_size);
+    r->common = r->options;
+    return TR_OK;
+}
+
+/* *Collective.* The candidate becomes the stage's file, and the chain goes on from it. */
+static tr_status accept(run *r)
+{
+    tr_status st = TR_OK;
+    char *file = tr_sprintf("%s.h5", r->path), *moved = NULL;
+    TR_TRY(tr_agree(r->f->comm, file ? TR_OK : tr_last_status(), NULL));
+    if (tr_comm_topology(r->f->comm)->rank == 0) st = move_candidate(r, ".h5", &moved);
+    TR_TRY(tr_agree(r->f->comm, st, NULL));
+    TR_TRY(tr_chain_load(r->f->comm, file, NULL, 0, &r->f->chain));
+    r->f->latency_ms = r->ms;
+out:
+    tr_free(file);
+    tr_free(moved);
+    return st;
+}
+
+static void say_done(const run *r)
+{
+    char time[32], loss[128] = "";
+    if (tr_comm_topology(r->f->comm)->rank != 0) return;
+    if (r->evaluated && !isnan(r->after.accuracy))
+        snprintf(loss, sizeof loss, ", accuracy %.4f (before %.4f), loss %.6g (%.6g)",
+                 r->after.accuracy, r->before.accuracy, r->after.loss, r->before.loss);
+    else if (r->evaluated)
+        snprintf(loss, sizeof loss, ", loss %.6g (before %.6g)", r->after.loss, r->before.loss);
+    tr_log(TR_LOG_INFO, "stage %s done in %s: %.4g ms a sample%s", r->name,
+           tr_format_seconds(r->seconds, time, sizeof time), r->ms, loss);
+}
+
+tr_status tr_stage_run(tr_frame *f, size_t place, const char *name, const char *path, bool *agreed)
+{
+    tr_status st;
+    tr_stage_result made = {0};
+    run r = {.f = f,
+             .stage = tr_stages[f->config->pipeline.items[place].which],
+             .place = place,
+             .name = name,
+             .path = path};
+    *agreed = true;
+    f->attempt = 0;
+    if (tr_comm_topology(f->comm)->rank == 0) tr_log(TR_LOG_INFO, "stage %s", name);
+    r.candidate = tr_sprintf("%s.candidate.h5", path);
+    TR_TRY(tr_agree(f->comm, r.candidate ? copy_options(&r) : tr_last_status(), NULL));
+    TR_TRY(tr_agree(f->comm, tr_stage_inputs(f, place, &r.inputs), NULL));
+    TR_TRY(tr_frame_enter_device(f));
+    TR_TRY(evaluate(&r, f->chain.network, f->chain.config, &r.before, &r.evaluated));
+    if (f->latency_ms == 0) TR_TRY(tr_frame_latency(f, f->chain.network, &f->latency_ms));
+    TR_TRY(tr_agree(f->comm, begin_lineage(&r), NULL));
+    TR_TRY(attempts(&r, &made, agreed));
+    TR_TRY(accept(&r));
+    say_done(&r);
+out:
+    if (*agreed) {
+        const tr_error why = *tr_last_error();
+        if (r.candidate && tr_comm_topology(f->comm)->rank == 0) unlink(r.candidate);
+        tr_lineage_free(&r.lineage);
+        tr_attrs_free(&r.missed);
+        tr_config_close(r.config);
+        clear_result(&made);
+        free(r.text);
+        tr_free(r.inputs);
+        tr_free(r.options);
+        tr_free(r.candidate);
+        tr_set_error(&why);
+    }
+    return st;
+}

@@ -1,0 +1,18 @@
+/* One stage, in the frame that a pipeline's stages share. */
+#ifndef TR_STAGE_RUN_H
+#define TR_STAGE_RUN_H
+
+#include "trainer/pipeline/frame.h"
+
+/* *Collective.* Runs the stage at `place` of the config's pipeline on f->chain, which must hold a network, and
+ * writes what it made as `path`.h5; then the chain holds that. `name`: in the lineage, "03-prune". As
+ * tr_stage.run otherwise. */
+tr_status tr_stage_run(tr_frame *f, size_t place, const char *name, const char *path, bool *agreed);
+/* *Local.* What the stage's result depends on besides the file it is made from: its options and the
+ * config. Allocated. */
+tr_status tr_stage_inputs(const tr_frame *f, size_t place, char **text);
+/* *Collective.* Training within a stage: tr_stage_job.train; `job->trainer` is a tr_frame. */
+tr_status tr_stage_train_within(const tr_stage_job *job, const tr_training *t, tr_network **out,
+                                bool *agreed);
+
+#endif

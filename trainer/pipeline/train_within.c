@@ -1,0 +1,188 @@
+/* Training within a stage: a run folder of its own, below the stage's path, in which it goes on where it
+ * was stopped. The folder knows what it started from; another start, or another config, begins anew. */
+#include "trainer/pipeline/stage_run.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/file.h"
+
+typedef struct {
+    tr_frame *f;
+    char *folder, *model; /* PATH/NAME, its model.h5 */
+    char *key, *key_path; /* what it depends on; the file in the folder that holds it */
+    char *text;           /* of the config */
+    tr_config *config;
+    tr_model *made;
+    tr_run_folder *run;
+    bool resume, done; /* rank 0 decides */
+} within;
+
+/* The config of the training: the network's model, the stage's overrides, a folder of its own. */
+static tr_status resolve(within *w, const tr_training *t)
+{
+    tr_status st = TR_OK;
+    const bool host = w->f->backend && w->f->backend->host; /* then this trains there, too */
+    const size_t own = host ? 3 : 2;
+    char *folder = tr_yaml_quoted(w->folder);
+    char *output = folder ? tr_sprintf("output=%s", folder) : NULL;
+    const char **overrides = tr_alloc(TR_MEM_OTHER, t->noverrides + own, sizeof *overrides);
+    TR_HAVE(overrides && output);
+    overrides[0] = output;
+    overrides[1] = "pipeline=[train]";
+    if (host) overrides[2] = "device=cpu";
+    for (size_t i = 0; i < t->noverrides; i++) overrides[own + i] = t->overrides[i];
+    TR_TRY(tr_model_config(t->start->model, w->f->chain.config, overrides, t->noverrides + own,
+                           &w->config));
+    TR_TRY(tr_train_model(w->config, &w->made));
+    TR_TRY(tr_config_text(w->config, &w->text));
+out:
+    tr_free(folder);
+    tr_free(output);
+    tr_free(overrides);
+    return st;
+}
+
+/* Of the config and every value at the start. */
+static tr_status make_key(within *w, const tr_network *start)
+{
+    tr_status st;
+    char params[65], states[65], *essence = NULL, hex[65];
+    TR_TRY(tr_config_essence(w->config, &essence));
+    tr_sha256_hex(start->params, start->model->flat_count * sizeof(float), params);
+    tr_sha256_hex(start->states, start->model->state_count * sizeof(float), states);
+    tr_sha256_hex(essence, strlen(essence), hex);
+    w->key = tr_sprintf("config %s\nparameters %s\nstates %s\n", hex, params, states);
+    TR_HAVE(w->key);
+out:
+    tr_free(essence);
+    return st;
+}
+
+/* Rank 0. Who teaches is who that file is now. */
+static tr_status add_teacher(within *w)
+{
+    tr_status st = TR_OK;
+    char *path = NULL, *key = NULL, sha256[65];
+    if (!tr_config_distills(w->config)) return TR_OK;
+    TR_HAVE(path = tr_config_path(w->config, w->config->train.distill.teacher));
+    TR_TRY(tr_store_sha256(path, sha256));
+    TR_HAVE(key = tr_sprintf("%steacher %s\n", w->key, sha256));
+    tr_free(w->key);
+    w->key = key;
+out:
+    tr_free(path);
+    return st;
+}
+
+static tr_status write_key(const within *w)
+{
+    tr_status st = TR_OK;
+    tr_commit c = {.fd = -1};
+    TR_TRY(tr_commit_open(&c, w->key_path, strlen(w->key)));
+    TR_TRY(tr_commit_write(&c, 0, w->key, strlen(w->key)));
+    TR_TRY(tr_commit_finish(&c));
+out:
+    tr_commit_close(&c);
+    return st;
+}
+
+/* Rank 0. What is in the folder, and the folder itself. */
+static tr_status look(within *w)
+{
+    tr_status st = TR_OK;
+    char *text = NULL;
+    size_t n;
+    TR_TRY(add_teacher(w));
+    const bool there = access(w->key_path, F_OK) == 0;
+    if (there) TR_TRY(tr_read_text(w->key_path, &text, &n));
+    w->resume = there && strcmp(text, w->key) == 0;
+    w->done = w->resume && access(w->model, F_OK) == 0;
+    if (w->done && tr_store_verify(w->model, NULL) != TR_OK) {
+        tr_log(TR_LOG_WARN, "%s; trained on from its last checkpoint", tr_last_error()->text);
+        w->done = false;
+    }
+    if (w->done) goto out;
+    TR_TRY(tr_run_folder_open(w->folder, w->resume, !w->resume, &w->run));
+    TR_TRY(tr_run_folder_begin(w->run,
+                               w->text)); /* what was there goes before the key says otherwise */
+    TR_TRY(write_key(w));
+out:
+    tr_free(text);
+    return st;
+}
+
+static tr_status prepare(within *w, const tr_stage_job *job, const tr_training *t)
+{
+    tr_status st;
+    char again[24] = "";
+    if (w->f->attempt > 0) snprintf(again, sizeof again, "-retry%d", w->f->attempt);
+    w->folder = tr_sprintf("%s/%s%s", job->path, t->name ? t->name : "train", again);
+    TR_HAVE(w->folder);
+    w->model = tr_sprintf("%s/model.h5", w->folder);
+    w->key_path = tr_sprintf("%s/start", w->folder);
+    TR_HAVE(w->model && w->key_path);
+    TR_TRY(resolve(w, t));
+    TR_TRY(make_key(w, t->start));
+out:
+    return st;
+}
+
+/* *Collective.* */
+static tr_status take_result(within *w, tr_network **out)
+{
+    tr_status st;
+    tr_chain got = {0};
+    TR_TRY(tr_chain_load(w->f->comm, w->model, NULL, 0, &got));
+    *out = got.network;
+    got.network = NULL;
+out:
+    tr_chain_free(&got);
+    return st;
+}
+
+tr_status tr_stage_train_within(const tr_stage_job *job, const tr_training *t, tr_network **out,
+                                bool *agreed)
+{
+    tr_status st;
+    within w = {.f = job->trainer};
+    tr_comm *comm = w.f->comm;
+    const bool root = tr_comm_topology(comm)->rank == 0;
+    *agreed = true;
+    TR_TRY(tr_agree(comm, prepare(&w, job, t), NULL));
+    tr_comm_busy(comm, root);
+    st = tr_agree(comm, root ? look(&w) : TR_OK, NULL);
+    tr_comm_busy(comm, false);
+    TR_TRY(st);
+    TR_TRY(tr_comm_broadcast(comm, &w.resume, sizeof w.resume, 0));
+    TR_TRY(tr_comm_broadcast(comm, &w.done, sizeof w.done, 0));
+    if (!w.done) {
+        const tr_trainer_options o = {.comm = comm,
+                                      .config = w.config,
+                                      .config_text = w.text,
+                                      .model = w.made,
+                                      .folder = w.run,
+                                      .start = t->start,
+                                      .resume = w.resume,
+                                      .quiet = w.f->quiet};
+        tr_frame_leave_device(w.f);
+        TR_TRY(tr_train(&o, agreed));
+        TR_TRY(tr_frame_enter_device(w.f));
+    }
+    TR_TRY(take_result(&w, out));
+out:
+    if (*agreed) {
+        const tr_error why = *tr_last_error();
+        tr_model_close(w.made);
+        tr_config_close(w.config);
+        tr_run_folder_close(w.run);
+        free(w.text);
+        tr_free(w.key);
+        tr_free(w.key_path);
+        tr_free(w.model);
+        tr_free(w.folder);
+        tr_set_error(&why);
+    }
+    return st;
+}

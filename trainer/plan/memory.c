@@ -1,0 +1,148 @@
+/* Predicted and held memory of a rank. */
+#include "trainer/plan/plan.h"
+
+#include "trainer/device/device.h"
+#include "trainer/optimizer/optimizer.h"
+#include "trainer/trainer.h"
+
+size_t tr_confusion_cells(const tr_model *m)
+{
+    enum { MOST = 1024 };
+    return m->labels && m->outputs <= MOST ? (size_t)(m->outputs * m->outputs) : 0;
+}
+
+void tr_describe_buckets(const tr_model *m, char *buf, size_t size)
+{
+    size_t most = 0;
+    char text[32];
+    for (size_t b = 0; b < m->nbuckets; b++) {
+        const size_t n = tr_range_count(m->buckets[b]) * sizeof(float);
+        if (n > most) most = n;
+    }
+    tr_format_bytes((double)most, text, sizeof text);
+    snprintf(buf, size, "%zu bucket%s of %s%s", m->nbuckets, m->nbuckets == 1 ? "" : "s",
+             m->nbuckets == 1 ? "" : "up to ", text);
+}
+
+tr_params_options tr_params_options_of(const tr_config *c, const tr_model *m, const tr_backend *b)
+{
+    tr_params_options o = {.model = m,
+                           .count = m->flat_count,
+                           .buckets = m->buckets,
+                           .nbuckets = m->nbuckets,
+                           .state_count = m->state_count,
+                           .backend = b};
+    o.nslots = tr_optimizer_slots(c, o.slot_names);
+    o.type = tr_precision_dtype((tr_precision)c->train.precision);
+    if (o.type != TR_F32) {
+        o.rounded = m->rounded;
+        o.nrounded = m->nrounded;
+    }
+    return o;
+}
+
+/* auto: where it pays. As many bytes go over the wire either way, but those of weights come after the
+ * update, where nothing is left to overlap them with; for that each rank keeps, and updates, one
+ * share of the slots. Ranks that share a node's memory already do; plain MPI on one node is asked for
+ * to compare, and keeps MPI's own sums. */
+static bool shards(const tr_config *c, const tr_backend *b, const tr_topology *t)
+{
+    if (c->run.shard_optimizer != TR_SHARD_AUTO) return c->run.shard_optimizer == TR_SHARD_ON;
+    return b->host ? t->nodes > 1 : t->size > 1;
+}
+
+tr_reducer_options tr_reducer_options_of(const tr_config *c, const tr_backend *b,
+                                         const tr_topology *t, bool nccl)
+{
+    return (tr_reducer_options){
+        .shard = shards(c, b, t), .wire_bf16 = c->run.wire == TR_WIRE_BF16, .nccl = nccl};
+}
+
+void tr_predict_reducer(const tr_memory_of *of, tr_reducer_cost *out)
+{
+    const tr_params_options p = tr_params_options_of(of->config, of->model, of->backend);
+    const tr_reducer_options r =
+        tr_reducer_options_of(of->config, of->backend, of->topology, of->nccl);
+    tr_reducer_cost_of(of->topology, &p, &r, out);
+}
+
+tr_space tr_space_of(const tr_backend *b)
+{
+    return b->host ? TR_SPACE_HOST : TR_SPACE_DEVICE;
+}
+
+static void add_up(tr_memory_total *t)
+{
+    for (int s = 0; s < TR_SPACES; s++) {
+        t->bytes[s][TR_MEM_OTHER] = 0;
+        t->total[s] = 0;
+        for (int k = 0; k < TR_MEM_KINDS; k++) t->total[s] += t->bytes[s][k];
+    }
+}
+
+void tr_predict_memory(const tr_memory_of *of, const tr_memory_plan *session, tr_memory_total *out)
+{
+    const tr_config *c = of->config;
+    const tr_model *m = of->model;
+    const char *names[TR_PARAM_SLOTS];
+    const size_t states = m->state_count * sizeof(float);
+    const size_t confusion = tr_config_evaluates(c) ? tr_confusion_cells(m) * sizeof(int64_t) : 0;
+    tr_reducer_cost cost;
+    tr_predict_reducer(of, &cost);
+    *out = (tr_memory_total){0};
+    size_t *host = out->bytes[TR_SPACE_HOST], *there = out->bytes[tr_space_of(of->backend)];
+    for (int k = 0; k < TR_MEM_KINDS; k++) there[k] = session->bytes[k];
+    there[TR_MEM_WEIGHTS] += cost.weights + states;
+    there[TR_MEM_GRADIENTS] += cost.gradients - cost.pinned;
+    host[TR_MEM_GRADIENTS] += cost.pinned;
+    there[TR_MEM_MOMENTS] += cost.slots;
+    if (there != host) there[TR_MEM_IO] += confusion;
+    host[TR_MEM_DATA] += of->datasets;
+    host[TR_MEM_IO] += of->loaders + confusion + of->backend->pinned;
+    if (of->topology->rank == 0) { /* it keeps the last one for the run files, and a snapshot */
+        host[TR_MEM_IO] += confusion;
+        host[TR_MEM_SNAPSHOT] =
+            m->flat_count * sizeof(float) * (size_t)(1 + tr_optimizer_slots(c, names)) + states +
+            confusion;
+    }
+    add_up(out);
+}
+
+void tr_predict_evaluation(const tr_memory_of *of, const tr_memory_plan *session,
+                           tr_memory_total *out)
+{
+    *out = (tr_memory_total){0};
+    size_t *host = out->bytes[TR_SPACE_HOST], *there = out->bytes[tr_space_of(of->backend)];
+    for (int k = 0; k < TR_MEM_KINDS; k++) there[k] = session->bytes[k];
+    there[TR_MEM_WEIGHTS] = (of->model->flat_count + of->model->state_count) * sizeof(float);
+    host[TR_MEM_DATA] = of->datasets;
+    host[TR_MEM_IO] += of->loaders + of->backend->pinned;
+    add_up(out);
+}
+
+void tr_predicted_memory(const tr_trainer *t, tr_memory_total *out)
+{
+    tr_memory_plan session;
+    tr_memory_of of = {.config = t->config,
+                       .model = t->model,
+                       .backend = t->backend,
+                       .topology = t->topology,
+                       .nccl = t->nccl,
+                       .datasets = tr_dataset_held(t->train_data),
+                       .loaders = tr_loader_held(t->loader)};
+    if (t->eval_data) of.datasets += tr_dataset_held(t->eval_data);
+    if (t->eval_loader) of.loaders += tr_loader_held(t->eval_loader);
+    tr_session_memory(t->session, &session);
+    tr_predict_memory(&of, &session, out);
+    if (t->teacher) tr_teacher_memory(t->teacher, out);
+    add_up(out);
+}
+
+size_t tr_held_memory(const tr_trainer *t)
+{
+    (void)t; /* the counters are the process's: one trainer a process */
+    size_t held = 0;
+    for (int k = 0; k < TR_MEM_KINDS; k++)
+        if (k != TR_MEM_OTHER) held += tr_mem_held((tr_mem_kind)k);
+    return held;
+}

@@ -1,0 +1,63 @@
+/* What a run will take, known before it starts: the memory a rank holds by kind, and the report of
+ * `trainer plan`. The same arithmetic serves the report and the summary at the end of a run. */
+#ifndef TR_TRAINER_PLAN_H
+#define TR_TRAINER_PLAN_H
+
+#include "collectives/collectives.h"
+#include "runtime/plan/plan.h"
+
+struct tr_trainer;
+
+/* Where memory lies: a device's own, all else. */
+typedef enum { TR_SPACE_DEVICE, TR_SPACE_HOST, TR_SPACES } tr_space;
+
+/* Memory that grows with the model, the batch or the data. TR_MEM_OTHER (op lists, kernels, the
+ * config) stays 0: it is neither predicted nor counted as held. */
+typedef struct {
+    size_t bytes[TR_SPACES][TR_MEM_KINDS];
+    size_t total[TR_SPACES];
+} tr_memory_total;
+
+/* What a prediction is made from, of one rank. */
+typedef struct {
+    const tr_config *config;
+    const tr_model *model;
+    const tr_backend *backend;
+    const tr_topology *topology;
+    bool nccl;                /* as in tr_reducer_options */
+    size_t datasets, loaders; /* bytes kept in memory, of loader buffers */
+} tr_memory_of;
+
+/* Where the backend's kernels work. */
+tr_space tr_space_of(const tr_backend *b);
+/* *Local.* What rank t->rank of the job holds: the reducer's arrays (window bytes / ranks of the
+ * node), states, the session's plan (dry or not), datasets kept in memory, loader buffers, what the
+ * backend keeps for copies, and on rank 0 the checkpoint's snapshot. */
+void tr_predict_memory(const tr_memory_of *of, const tr_memory_plan *session, tr_memory_total *out);
+/* *Local.* The same for evaluation alone (a model that is only used): its weights, its session,
+ * data and loader, what the backend keeps. */
+void tr_predict_evaluation(const tr_memory_of *of, const tr_memory_plan *session,
+                           tr_memory_total *out);
+/* *Local.* The first for an open trainer. */
+void tr_predicted_memory(const struct tr_trainer *t, tr_memory_total *out);
+/* *Local.* What this process holds now of the kinds that are predicted, wherever it lies. */
+size_t tr_held_memory(const struct tr_trainer *t);
+
+/* *Local.* "7 buckets of up to 26.4 MB", in which gradients are reduced. */
+void tr_describe_buckets(const tr_model *m, char *buf, size_t size);
+
+/* *Local.* What a run's parameter store and reducer are opened with; who has them adds the backend's
+ * context and the program's reducers for GPUs. */
+tr_params_options tr_params_options_of(const tr_config *c, const tr_model *m, const tr_backend *b);
+tr_reducer_options tr_reducer_options_of(const tr_config *c, const tr_backend *b,
+                                         const tr_topology *t, bool nccl);
+/* What the reducer of a run costs. *Local.* */
+void tr_predict_reducer(const tr_memory_of *of, tr_reducer_cost *out);
+
+/* *Local.* `trainer plan`: parameters, memory by kind, arithmetic, communication and a row for
+ * every op, for training and evaluation, of rank 0 of `ranks`. Runs nothing, and plans for GPUs
+ * without one (trainer/plan/assume.h). Data files are opened to count samples; where that fails the
+ * report says so and assumes full batches. `memory`: of a node, or of a GPU, which the job is judged by; 0: this machine's. */
+tr_status tr_plan_report(const tr_config *c, tr_model *m, int ranks, size_t memory, FILE *to);
+
+#endif

@@ -1,0 +1,166 @@
+/* A config planned on a machine: samples counted, the teacher read, dry sessions opened (op lists, kernels and offsets, but
+ * no memory for them), and what rank 0, which has the largest share, then holds. */
+#include "trainer/plan/planned.h"
+
+#include "runtime/data/data.h"
+#include "trainer/plan/shares.h"
+#include "trainer/trainer.h"
+
+static uint64_t batch_of_eval(const tr_config *c)
+{
+    return (uint64_t)(c->train.eval.batch > 0 ? c->train.eval.batch : c->train.batch);
+}
+
+/* Opens one source; a loader on it says what its buffers take. */
+static tr_status count_source(tr_planned *r, const tr_source_config *source, bool train,
+                              uint64_t *samples, size_t *held, size_t *loader)
+{
+    tr_dataset *d = NULL;
+    tr_loader *l = NULL;
+    tr_status st;
+    TR_TRY(tr_dataset_open(r->c, source, r->m, &d));
+    const tr_loader_options o = {.config = r->c,
+                                 .model = r->m,
+                                 .dataset = d,
+                                 .train = train,
+                                 .batch = train ? r->c->train.batch : (int64_t)batch_of_eval(r->c),
+                                 .micro_batches = train ? r->micro_batches : 1,
+                                 .size = r->on.topology.size,
+                                 .dtype = tr_precision_dtype((tr_precision)r->c->train.precision),
+                                 .workers = (int)r->c->data.workers,
+                                 .prefetch = (int)r->c->data.prefetch};
+    TR_TRY(tr_loader_open(&o, &l));
+    *samples = tr_dataset_samples(d);
+    *held = tr_dataset_held(d);
+    *loader = tr_loader_held(l);
+out:
+    tr_loader_close(l);
+    tr_dataset_close(d);
+    return st;
+}
+
+void tr_planned_count(tr_planned *r)
+{
+    const tr_config *c = r->c;
+    tr_status st =
+        count_source(r, &c->data.train, true, &r->train_samples, &r->train_held, &r->train_loader);
+    if (st == TR_OK && tr_config_evaluates(c))
+        st =
+            count_source(r, &c->data.eval, false, &r->eval_samples, &r->eval_held, &r->eval_loader);
+    r->counted = st == TR_OK;
+    if (st == TR_OK) return;
+    fprintf(r->to, "note: %s; full batches are assumed, and memory for data is left out\n\n",
+            tr_last_error()->text);
+    r->train_samples = (uint64_t)c->train.batch;
+    r->eval_samples = tr_config_evaluates(c) ? batch_of_eval(c) : 0;
+    r->train_held = r->eval_held = r->train_loader = r->eval_loader = 0;
+}
+
+tr_session_options tr_planned_options(const tr_planned *r)
+{
+    return (tr_session_options){.model = r->m,
+                                .trained = true,
+                                .backend = r->on.backend,
+                                .backend_ctx = r->backend_ctx,
+                                .threads = r->on.threads,
+                                .precision = (tr_precision)r->c->train.precision,
+                                .sync_batchnorm = r->c->train.sync_batchnorm != TR_SYNC_NONE,
+                                .ranks = r->on.topology.size,
+                                .recompute = r->c->train.recompute.kind.which,
+                                .recompute_every = r->c->train.recompute.every,
+                                .skip_passes = tr_graph_skip(r->c),
+                                .distill = tr_teacher_distill(r->teacher),
+                                .dry = true};
+}
+
+static tr_status open_session(const tr_planned *r, const tr_plan_key *keys, size_t nkeys,
+                              tr_session **out)
+{
+    tr_session_options o = tr_planned_options(r);
+    o.keys = keys;
+    o.nkeys = nkeys;
+    return tr_session_open(&o, out);
+}
+
+tr_status tr_planned_sessions(tr_planned *r)
+{
+    tr_plan_key keys[TR_PLAN_KEYS], evals[TR_PLAN_KEYS];
+    const size_t n = tr_plan_keys(r->c, r->train_samples, r->eval_samples, r->micro_batches, 0,
+                                  r->on.topology.size, keys);
+    size_t nevals = 0;
+    for (size_t i = 0; i < n; i++) {
+        int64_t *largest = keys[i].mode == TR_MODE_TRAIN ? &r->train_batch : &r->eval_batch;
+        if (keys[i].batch > *largest) *largest = keys[i].batch;
+        if (keys[i].mode == TR_MODE_EVALUATE) evals[nevals++] = keys[i];
+    }
+    if (nevals == 0) { /* the run does not evaluate: what it would take to use the model */
+        int64_t sizes[8];
+        const int m = tr_share_sizes(batch_of_eval(r->c), (int64_t)batch_of_eval(r->c), 1, 0,
+                                     r->on.topology.size, false, sizes);
+        for (int i = 0; i < m; i++)
+            if (sizes[i] > 0) evals[nevals++] = (tr_plan_key){TR_MODE_EVALUATE, sizes[i]};
+        r->eval_batch = sizes[0];
+    }
+    tr_status st = open_session(r, keys, n, &r->both);
+    if (st == TR_OK && r->teacher) {
+        tr_session_options o = tr_planned_options(r);
+        o.keys = keys;
+        o.nkeys = n;
+        st = tr_teacher_plan(r->teacher, &o);
+    }
+    return st == TR_OK ? open_session(r, evals, nevals, &r->eval) : st;
+}
+
+/* A plan may be made where the teacher's file is not. */
+tr_status tr_planned_teacher(tr_planned *r)
+{
+    tr_status st;
+    const tr_comm_options alone = {.mpi = false};
+    if (!tr_config_distills(r->c)) return TR_OK;
+    TR_TRY(tr_comm_open(&alone, &r->comm));
+    const tr_teacher_options o = {.comm = r->comm, .config = r->c, .model = r->m};
+    st = tr_teacher_open(&o, &r->teacher);
+    if (st == TR_IO || st == TR_FILE) {
+        fprintf(r->to,
+                "note: %s; the teacher is not counted: its weights, memory and forward pass\n\n",
+                tr_last_error()->text);
+        st = TR_OK;
+    }
+out:
+    return st;
+}
+
+static void add_teacher(const tr_planned *r, tr_memory_total *all)
+{
+    tr_teacher_memory(r->teacher, all);
+    for (int s = 0; s < TR_SPACES; s++) {
+        all->total[s] = 0;
+        for (int k = 0; k < TR_MEM_KINDS; k++) all->total[s] += all->bytes[s][k];
+    }
+}
+
+void tr_planned_memory(const tr_planned *r, tr_memory_total *train, tr_memory_total *alone)
+{
+    tr_memory_plan both, eval;
+    tr_memory_of of = {.config = r->c,
+                       .model = r->m,
+                       .backend = r->on.backend,
+                       .topology = &r->on.topology,
+                       .nccl = tr_config_nccl(r->c),
+                       .datasets = r->train_held + r->eval_held,
+                       .loaders = r->train_loader + r->eval_loader};
+    tr_session_memory(r->both, &both);
+    tr_session_memory(r->eval, &eval);
+    tr_predict_memory(&of, &both, train);
+    if (r->teacher) add_teacher(r, train);
+    of.datasets = r->eval_held;
+    of.loaders = r->eval_loader;
+    tr_predict_evaluation(&of, &eval, alone);
+}
+
+void tr_planned_close_sessions(tr_planned *r)
+{
+    tr_session_close(r->eval);
+    tr_session_close(r->both);
+    r->eval = r->both = NULL;
+}

@@ -1,0 +1,290 @@
+/* A run that is gone on with: its config, key by key, beside the one that the checkpoint was made with. */
+#include "trainer/run/resume.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/file.h"
+#include "trainer/optimizer/schedule.h"
+#include "trainer/pipeline/stages.h"
+
+/* What a change of a key does to the training. */
+typedef enum { HARMLESS, NUMBERS, REFUSED, EFFECTS } effect;
+
+/* Keys that change no weight, with all that is below them. */
+static const char *const harmless[] = {"name",
+                                       "output",
+                                       "pipeline",
+                                       "data.folder",
+                                       "data.predict",
+                                       "data.workers",
+                                       "data.prefetch",
+                                       "data.cache_mb",
+                                       "train.log_every",
+                                       "train.max_seconds",
+                                       "train.checkpoint",
+                                       "train.metrics",
+                                       "train.result",
+                                       "train.max_skips_in_a_row",
+                                       "train.max_skips",
+                                       "train.max_rollbacks",
+                                       "run.threads",
+                                       "run.nice",
+                                       "run.affinity",
+                                       "run.timeout",
+                                       "run.start_timeout",
+                                       "run.profile"};
+/* Keys that change when evaluations are made and of what, which only some settings act on. */
+static const char *const evaluating[] = {"data.eval", "train.eval", "train.early_stop"};
+/* How long training goes on, which most schedules depend on. */
+static const char *const lasting[] = {"train.epochs", "train.steps"};
+
+static bool below(const char *path, const char *const *keys, size_t count)
+{
+    for (size_t i = 0; i < count; i++) {
+        const size_t n = strlen(keys[i]);
+        if (strncmp(path, keys[i], n) == 0 && (path[n] == 0 || path[n] == '.')) return true;
+    }
+    return false;
+}
+
+typedef struct {
+    const tr_trainer *t;
+    const tr_config *was;
+    bool say, changed;
+    tr_status st; /* TR_CONFIG at the first key that is refused */
+} comparison;
+
+/* Values of another file, which the run did not begin from. */
+static bool other_start(const tr_trainer *t)
+{
+    tr_init_from o;
+    char sha256[65];
+    if (tr_config_init_from(t->config, &o) != TR_OK) return true;
+    char *path = o.file ? tr_config_path(t->config, o.file) : NULL;
+    const bool other =
+        path && (tr_file_sha256(path, sha256) != TR_OK || strcmp(sha256, t->origin.sha256) != 0);
+    tr_free(path);
+    tr_init_from_free(&o);
+    return other;
+}
+
+/* Whether the learning rate follows from how long training goes on. */
+static bool follows_length(const tr_config *c)
+{
+    const tr_schedule_config *s = &c->train.schedule.o;
+    const int kind = c->train.schedule.kind.which;
+    return (kind != TR_SCHEDULE_CONSTANT && kind != TR_SCHEDULE_PLATEAU) ||
+           s->warmup.unit == TR_SPAN_PERCENT;
+}
+
+static effect effect_of(const comparison *c, const char *path)
+{
+    static const char *const start[] = {"model.init_from"};
+    const tr_config *now = c->t->config;
+    const int schedule = now->train.schedule.kind.which;
+    if (below(path, start, 1)) return other_start(c->t) ? REFUSED : HARMLESS;
+    if (below(path, harmless, TR_COUNT(harmless))) return HARMLESS;
+    if (below(path, evaluating, TR_COUNT(evaluating)))
+        return schedule == TR_SCHEDULE_PLATEAU ? NUMBERS : HARMLESS;
+    if (below(path, lasting, TR_COUNT(lasting)))
+        return follows_length(now) || follows_length(c->was) ? NUMBERS : HARMLESS;
+    return NUMBERS;
+}
+
+/* As it is written; the beginning of what is long. */
+static void show(const tr_node *n, char *text, size_t size)
+{
+    char *line = NULL;
+    snprintf(text, size, "not given");
+    if (!n || tr_node_line(n, &line) != TR_OK) return;
+    snprintf(text, size, strlen(line) < size ? "%s" : "%.60s...", line);
+    tr_free(line);
+}
+
+static void differs(comparison *c, const char *path, const tr_node *was, const tr_node *now)
+{
+    static const char *const words[EFFECTS] = {
+        [HARMLESS] = "harmless", [NUMBERS] = "changes the numbers", [REFUSED] = "refused"};
+    char before[80], after[80];
+    const effect e = effect_of(c, path);
+    c->changed = true;
+    show(was, before, sizeof before);
+    show(now, after, sizeof after);
+    if (c->say)
+        tr_log(e == HARMLESS ? TR_LOG_INFO : TR_LOG_WARN, "%s: %s: %s, was %s", words[e], path,
+               after, before);
+    if (e == REFUSED && c->st == TR_OK)
+        c->st = TR_FAIL(TR_CONFIG,
+                        "%s: %s, was %s: the run began from other values, and cannot begin anew in "
+                        "the middle: leave the key as it was, or start over (--force)",
+                        path, after, before);
+}
+
+static void compare(comparison *c, const char *path, const tr_node *was, const tr_node *now);
+
+static void compare_below(comparison *c, const char *path, const char *key, const tr_node *was,
+                          const tr_node *now)
+{
+    char *sub = *path ? tr_sprintf("%s.%s", path, key) : tr_strdup(key);
+    if (sub)
+        compare(c, sub, was, now);
+    else if (c->st == TR_OK)
+        c->st = tr_last_status();
+    tr_free(sub);
+}
+
+static void compare_maps(comparison *c, const char *path, const tr_node *was, const tr_node *now)
+{
+    for (size_t i = 0; i < was->count; i++)
+        compare_below(c, path, was->keys[i]->text, was->values[i],
+                      tr_node_get(now, was->keys[i]->text));
+    for (size_t i = 0; i < now->count; i++)
+        if (!tr_node_get(was, now->keys[i]->text))
+            compare_below(c, path, now->keys[i]->text, NULL, now->values[i]);
+}
+
+static void compare(comparison *c, const char *path, const tr_node *was, const tr_node *now)
+{
+    if (!was || !now || was->kind != now->kind) {
+        differs(c, path, was, now);
+    } else if (was->kind == TR_NODE_MAP) {
+        compare_maps(c, path, was, now);
+    } else if (was->kind == TR_NODE_SCALAR || was->count != now->count) {
+        if (was->kind != TR_NODE_SCALAR || strcmp(was->text, now->text) != 0)
+            differs(c, path, was, now);
+    } else
+        for (size_t i = 0; i < was->count; i++) {
+            char index[32];
+            snprintf(index, sizeof index, "%zu", i);
+            compare_below(c, path, index, was->values[i], now->values[i]);
+        }
+}
+
+/* ---- The learning rate ----------------------------------------------------------------------- */
+
+/* How the schedule can be had to begin anew; "" where it cannot. */
+static void advise(const tr_trainer *t, char *text, size_t size)
+{
+    static const char *const names[] = {[TR_SCHEDULE_COSINE] = "cosine",
+                                        [TR_SCHEDULE_LINEAR] = "linear",
+                                        [TR_SCHEDULE_POLYNOMIAL] = "polynomial",
+                                        [TR_SCHEDULE_ONE_CYCLE] = "one_cycle"};
+    const size_t kind = (size_t)t->config->train.schedule.kind.which;
+    text[0] = 0;
+    if (kind >= TR_COUNT(names) || !names[kind] || t->config->train.schedule.o.restart.count > 0)
+        return;
+    snprintf(text, size,
+             "; train.schedule.%s.restart=[%llu] leaves the curve so far as it was and begins it "
+             "anew here",
+             names[kind], (unsigned long long)t->state.step);
+}
+
+/* Where the rate of the next step is not what it would have been. */
+static void say_jump(const comparison *c, const tr_train_state *state)
+{
+    const tr_trainer *t = c->t;
+    const tr_config *was = c->was;
+    const uint64_t step = state->step;
+    const uint64_t epoch =
+        tr_steps_per_epoch(state->samples, was->train.batch, was->data.drop_last);
+    const uint64_t total =
+        was->train.steps > 0 ? (uint64_t)was->train.steps : (uint64_t)was->train.epochs * epoch;
+    char advice[200];
+    if (epoch == 0 || step == 0 || step >= t->total_steps) return;
+    const double last = tr_schedule_lr(was, state, step - 1, total, epoch);
+    const double planned = tr_schedule_lr(was, state, step, total, epoch);
+    const double next = tr_schedule_lr(t->config, state, step, t->total_steps, t->steps_per_epoch);
+    if (fabs(next - planned) <= 0.01 * fmax(next, planned)) return;
+    advise(t, advice, sizeof advice);
+    tr_log(TR_LOG_WARN, "the learning rate goes from %g at step %llu to %g%s%s", last,
+           (unsigned long long)step, next,
+           step >= total ? ": the schedule of before was through" : "", advice);
+}
+
+/* ---- The whole ------------------------------------------------------------------------------- */
+
+static tr_status parse(const char *text, tr_config **out)
+{
+    tr_variant_def stages[TR_STAGES + 1];
+    tr_stages_known(stages);
+    return tr_config_open("the checkpoint's config", text, strlen(text), NULL, 0, stages, out);
+}
+
+/* As this version resolves it: keys that it did not have yet are no change. */
+static tr_status compare_texts(comparison *c, const char *was)
+{
+    tr_status st;
+    tr_document a = {0}, b = {0};
+    TR_TRY(tr_document_parse("the checkpoint's config", was, strlen(was), &a));
+    TR_TRY(tr_document_parse("the config", c->t->config_text, strlen(c->t->config_text), &b));
+    compare(c, "", a.root, b.root);
+    st = c->st;
+out:
+    tr_document_close(&a);
+    tr_document_close(&b);
+    return st;
+}
+
+tr_status tr_resume_compare(const tr_trainer *t, const tr_train_state *was, const char *text,
+                            bool say, bool *changed)
+{
+    tr_status st = TR_OK;
+    tr_config *config = NULL;
+    char *resolved = NULL;
+    *changed = true;
+    if (parse(text, &config) != TR_OK) {
+        if (say)
+            tr_log(TR_LOG_WARN, "what changed since the checkpoint is not known: %s",
+                   tr_last_error()->text);
+        return TR_OK;
+    }
+    comparison c = {.t = t, .was = config, .say = say};
+    TR_TRY(tr_config_text(config, &resolved));
+    TR_TRY(compare_texts(&c, resolved));
+    *changed = c.changed;
+    if (say) say_jump(&c, was);
+out:
+    free(resolved);
+    tr_config_close(config);
+    return st;
+}
+
+/* Rank 0. */
+static bool model_is_there(const tr_trainer *t, const char *path)
+{
+    tr_config *made_with = NULL;
+    tr_train_state state;
+    char *text = NULL;
+    const bool best = tr_trainer_choice(t).weights == TR_RESULT_BEST;
+    bool is = access(path, F_OK) == 0 && tr_store_verify(path, &state) == TR_OK &&
+              state.step == (best ? t->state.best_step : t->state.step) &&
+              tr_store_config(path, &text) == TR_OK && parse(text, &made_with) == TR_OK;
+    is = is && made_with->train.result == t->config->train.result &&
+         (made_with->train.ema > 0) == (t->config->train.ema > 0);
+    tr_config_close(made_with);
+    tr_free(text);
+    return is;
+}
+
+tr_status tr_resume_complete(tr_trainer *t, bool *is)
+{
+    tr_status st = TR_OK;
+    char *path = NULL;
+    const bool looks = t->topology->rank == 0 && t->resume && t->folder && !t->metrics;
+    *is = false;
+    tr_comm_busy(t->comm, looks);
+    if (looks) {
+        path = tr_sprintf("%s/model.h5", tr_run_folder_path(t->folder));
+        if (path)
+            *is = model_is_there(t, path);
+        else
+            st = tr_last_status();
+    }
+    tr_free(path);
+    st = tr_agree(t->comm, st, NULL);
+    tr_comm_busy(t->comm, false);
+    return st == TR_OK ? tr_comm_broadcast(t->comm, is, sizeof *is, 0) : st;
+}
