@@ -1,0 +1,55 @@
+"""What a benchmark in a pipeline leaves."""
+import json
+import xml.etree.ElementTree
+
+import h5py
+
+from harness import main
+from stages import StageCase
+
+
+class Benchmark(StageCase):
+    def test_benchmark(self):
+        """Rows for each model and batch, in the file, as JSON, as Markdown and as plots, alike for any ranks."""
+        config = self.config(every=50)
+        asked = "{batches: [1, 3], seconds: 0, runs: 5, rates: [2000], target_ms: 1e6, models: [model.h5]}"
+        self.run_trainer(config, f"pipeline=[train, {{benchmark: {asked}}}]")
+        with h5py.File(self.stage("01-benchmark.h5"), "r") as f:
+            calls = f["stages/01-benchmark/calls"]
+            self.assertEqual(list(calls["batch"]), [1, 3, 1, 3])
+            self.assertTrue(all(calls["runs"][:] >= 5) and all(calls["median_ms"][:] > 0))
+            self.assertTrue(all(calls["p99_ms"][:] >= calls["median_ms"][:]))
+            self.assertEqual(list(f["stages/01-benchmark/load/rate"]), [2000, 2000])
+            self.assertIn(f["stages/01-benchmark"].attrs["best_batch"], (1, 3))
+        found = json.loads(self.stage("01-benchmark.json").read_text())
+        self.assertEqual([(r["model"], r["batch"]) for r in found["calls"]],
+                         [("model.h5", 1), ("model.h5", 3), ("this", 1), ("this", 3)])
+        self.assertEqual(found["calls"][0]["accuracy"], found["calls"][2]["accuracy"])
+        self.assertIn("| this | cpu | fp32 | 3 |", self.stage("01-benchmark.md").read_text())
+        for plot in ("batches", "percentiles", "accuracy"):
+            xml.etree.ElementTree.parse(self.stage(f"01-benchmark.{plot}.svg"))
+        for asked, said in (("models: [{}]", "pipeline.1.models: expected a run file"),
+                            ("backends: [gpu]", 'pipeline.1.backends: found "gpu"; expected cpu or cuda'),
+                            ("backends: [cpu, cpu]", "pipeline.1.backends: cpu stands twice")):
+            out = self.run_trainer(config, f"pipeline=[train, {{benchmark: {{{asked}}}}}]", "--resume", status=2, ranks=1)
+            self.assertIn(said, out)
+        # several places side by side: each with its own accuracy; what cannot run here is named
+        self.run_trainer(config, "pipeline=[train, {benchmark: {batches: [1, 2], seconds: 0, runs: 5, models: [model.h5],"
+                         " backends: [cpu, cpu-bf16, cuda, cpu-fp16]}}]", "--resume")
+        found = json.loads(self.stage("01-benchmark.json").read_text())
+        self.assertEqual([(r["model"], r["backend"], r["precision"], r["batch"]) for r in found["calls"]],
+                         [(m, *p, n) for m in ("model.h5", "this") for p in (("cpu", "fp32"), ("cpu-bf16", "bf16")) for n in (1, 2)])
+        self.assertEqual([r["speedup"] for r in found["calls"][:2]], [1, 1])
+        self.assertTrue(all(r["file_bytes"] > 0 and 0 <= r["accuracy"] <= 1 for r in found["calls"]))
+        self.assertEqual([u["backend"] for u in found["unavailable"]], ["cuda", "cpu-fp16"])
+        self.assertIn("CPUs have no kernels for fp16", found["unavailable"][1]["reason"])
+        self.assertIn("- cuda cannot run here: ", self.stage("01-benchmark.md").read_text())
+        with h5py.File(self.stage("01-benchmark.h5"), "r") as f:
+            self.assertEqual(f["stages/01-benchmark/calls/median_ms"].shape, (8,))
+            self.assertIn(b"fp16", f["stages/01-benchmark"].attrs["cpu-fp16_cannot_run"])
+        out = self.run_trainer(config, "pipeline=[train, {benchmark: {backends: [cuda, cpu-fp16]}}]", "--resume", status=1)
+        self.assertIn("none of `backends` can run here: cuda: ", out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,104 @@
+"""Learning from another network, in a training and in a stage."""
+import os
+import re
+import signal
+
+import h5py
+import numpy as np
+
+from harness import CNN, RANKS, main
+from stages import StageCase
+
+
+class Distill(StageCase):
+    def test_distilled(self):
+        """A small model learns from a large one: a lower loss than by labels alone; the same after stops and kills and, but
+        for rounding, at any number of ranks; the teacher's hash is in the lineage, another teacher begins anew."""
+        self.run_trainer(self.config("teacher", steps=60, every=100))
+        teacher = self.dir / "teacher/model.h5"
+        # a third of the labels is wrong: what the teacher makes of the samples says more than they do
+        with h5py.File(self.make_data()) as right, h5py.File(self.dir / "noisy.h5", "w") as f:
+            f["x"], f["y"] = right["x"][:], np.where(np.arange(103) % 3 == 0, (right["y"][:] + 1) % 4, right["y"][:])
+        small = CNN[:CNN.index("    - conv2d")] + "    - flatten\n    - linear: {{out: 4}}\n" + CNN[CNN.index("  loss:"):]
+        few = (f"data.train.path={self.dir / 'noisy.h5'}", "train.optimizer.lr=0.02", "data.workers=0")
+        keys = f"train.distill={{teacher: {teacher}, temperature: 4, hard: 0, soft: 1}}"
+        self.run_trainer(self.config("alone", text=small, steps=120, every=200), *few)
+        config = self.config("taught", text=small, steps=120, every=5)
+        self.run_trainer(config, *few, keys)
+        taught, alone = (self.records(name, "eval")[-1]["loss"] for name in ("taught", "alone"))
+        self.assertLess(taught, alone)
+        with h5py.File(self.dir / "taught/model.h5") as f:
+            self.assertEqual(f.attrs["teacher_sha256"], self.sha(teacher).encode())
+        self.assertIn(self.sha(teacher), self.tool("inspect", self.dir / "taught/model.h5"))
+        self.run_trainer(self.config("three", text=small, steps=120, every=200), *few, keys, ranks=3)
+        np.testing.assert_allclose(self.losses("three"), self.losses("taught"), **RANKS)
+        # stopped in the middle
+        config = self.config("stopped", text=small, steps=120, every=5)
+        process = self.start(config, *few, keys)
+        self.wait_for_step("stopped", 20, process)
+        for pid in self.rank_pids(process.pid):
+            os.kill(pid, signal.SIGKILL)
+        process.communicate(timeout=60)
+        self.run_trainer(config, *few, keys, "--resume")
+        self.assert_same_model(self.dir / "stopped/model.h5", self.dir / "taught/model.h5")
+        out = self.run_trainer(config, *few, keys.replace(str(teacher), str(self.dir / "alone/model.h5")),
+                               "train.steps=125", "--resume")
+        self.assertIn("was made with another teacher", out)
+
+    def test_distilling_stage(self):
+        """finetune with the run's own model as the teacher, whose inputs are normalized otherwise than the pruned model's, on
+        features too; what does not fit is told by all ranks once."""
+        config = self.config(every=50)
+        stage = ("{finetune: {teacher: model.h5, temperature: 2, features: [{student: relu1, teacher: relu1, weight: 0.1}], "
+                 "train: {steps: 12, checkpoint: {every_steps: 4}}}}")
+        pipeline = f"pipeline=[train, fold, {stage}]"
+        scaled = "data.normalize={mean: 0.25, std: 2}"
+        self.run_trainer(config, pipeline, scaled)
+        a = self.attributes(self.stage("02-finetune.h5"), "02-finetune")
+        self.assertEqual(a["teacher_sha256"], self.sha(self.dir / "run/model.h5"))
+        self.assertIn("temperature: 2", a["options"])
+        # who has learned all that the teacher knows moves no more: model and teacher are one, normalized apart
+        first = self.records("run/stages/02-finetune/train")[0]
+        self.assertLess(first["grad_norm"], 1.0)
+        alone = pipeline.replace("features: [{student: relu1, teacher: relu1, weight: 0.1}], ", "hard: 0, soft: 1, ")
+        self.run_trainer(config, alone, scaled, "train.clip_norm=none", "--force")
+        first = self.records("run/stages/02-finetune/train")[0]
+        self.assertLess(abs(first["loss"]), 1e-5)
+        self.assertLess(first["grad_norm"], 1e-3)
+        self.run_trainer(self.config("other", text=CNN.replace("out: 4", "out: 5"), steps=2))
+        self.run_trainer(self.config("flat", text=CNN.replace("[2, 6, 6]", "[4, 6, 3]"), steps=2), status=1)
+        model, other = self.dir / "run/model.h5", self.dir / "other/model.h5"
+        for keys, said, status in (
+                ((f"teacher={other}",), "gives 5 classes, the model 4", 2),
+                (("teacher=nowhere.h5",), "teacher nowhere.h5: no such file", 1),
+                ((f"teacher={config}",), "not an HDF5 file", 1),
+                (("teacher=model.h5", "features=[{student: head, teacher: relu1}]"), "gives (4), layer \"relu1\"", 2),
+                (("teacher=model.h5", "features=[{student: nothing, teacher: relu1}]"), 'has no layer "nothing"', 2),
+                (("teacher=model.h5", "features=7"), "expected a list", 2),
+                (("teacher=model.h5", "soft=0", "hard=0"), "nothing would be learned", 2)):
+            out = self.run_trainer("finetune", model, *keys, "train.steps=2", "--force", status=status)
+            self.assertEqual(out.count(said), 1, out)
+
+        # a teacher's file that is replaced: the training stays, and says so; the stage learns again
+        copy = self.dir / "copy.h5"
+        copy.write_bytes(model.read_bytes())
+        keys = (f"pipeline=[train, {{finetune: {{teacher: {copy}, train: {{steps: 4}}}}}}]",
+                f"train.distill={{teacher: {copy}}}", "train.steps=4")
+        config = self.config("taught", every=50)
+        plan = self.tool("plan", config, *keys)
+        self.assertRegex(plan, r"teacher +.*copy.h5: 1.91 k parameters")
+        self.assertRegex(plan, r"teacher +[0-9.]+ [kM]FLOP forward; with it a step of all ranks takes [0-9.]+ [kM]FLOP")
+        weights = [int(float(re.search(r"weights +([0-9.]+) kB", text)[1]))
+                   for text in (plan, self.tool("plan", config))]
+        self.assertGreater(weights[0], 1.5 * weights[1])
+        self.assertIn("the teacher is not counted", self.tool("plan", config, "train.distill={teacher: nowhere.h5}"))
+        self.run_trainer(config, *keys, ranks=0)
+        self.assertNotIn("another", self.run_trainer(config, *keys, "--resume", ranks=0))
+        copy.write_bytes((self.dir / "taught/model.h5").read_bytes())
+        out = self.run_trainer(config, *keys, "--resume", ranks=0)
+        self.assertIn("was trained with another teacher", out)
+        self.assertRegex(out, "stage 01-finetune runs: its teacher .*copy.h5 is another file now")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,88 @@
+"""Exported models, and values that other programs read and write."""
+import runpy
+import zipfile
+
+import h5py
+import numpy as np
+
+from harness import main
+from stages import StageCase
+
+
+class Export(StageCase):
+    def test_export(self):
+        """An export is read back and answers as the model does, at any rank count; imported, it is the same model."""
+        config = self.config(every=50)
+        self.run_trainer(config, "pipeline=[train, {export: {normalize: true}}, {export: {format: npz}}]")
+        found = self.attributes(self.stage("01-export.h5"), "01-export")
+        self.assertLess(found["max_abs_difference"], 1e-4)
+        self.assertGreater(found["max_abs_output"], 0)
+        onnx = self.stage("01-export.onnx")
+        self.assertEqual(found["bytes"], onnx.stat().st_size)
+        back = self.dir / "back.h5"
+        self.tool("import", onnx, back)
+        self.assertIn("is there: move it away", self.tool("import", onnx, back, status=2))
+        self.assertIn("a=b.h5: expected a file", self.tool("import", onnx, "a=b.h5", status=2))
+        self.tool("import", onnx, back, "--force")
+        with h5py.File(self.dir / "run/model.h5", "r") as a, h5py.File(back, "r") as b, \
+                zipfile.ZipFile(self.stage("02-export.npz")) as z:
+            self.assertIsNone(z.testzip())
+            for layer, rows in a["model/params"].items():
+                for name, row in rows.items():
+                    self.assertTrue((row[()] == b[f"model/params/{layer}/{name}"][()]).all())
+                    self.assertIn(f"{layer}.{name}.npy", z.namelist())
+        self.assertIn("head/weight", self.tool("inspect", back))
+
+    def test_export_not_finite(self):
+        """A model whose weights are no numbers is not exported as if it answered."""
+        config = self.config(every=50)
+        self.run_trainer(config, "pipeline=[train, export]")
+        onnx = self.stage("01-export.onnx")
+        with h5py.File(self.dir / "run/model.h5") as f:
+            weight = f["model/params/head/weight"][()].tobytes()
+        text = onnx.read_bytes()
+        self.assertEqual(text.count(weight), 1)
+        (self.dir / "nan.onnx").write_bytes(text.replace(weight, b"\0\0\xc0\x7f" + weight[4:]))
+        self.tool("import", self.dir / "nan.onnx", self.dir / "nan.h5", f"data.eval.path={self.dir}/data.h5")
+        out = self.run_trainer("export", self.dir / "nan.h5", status=1)
+        self.assertIn("read back, it answers by up to nan other than the model", out)
+        self.assertFalse((self.dir / "nan-export.h5").exists())
+
+    def test_values(self):
+        """Files of values alone load by the Python beside them; safetensors become the same model again, with a config."""
+        config = self.config(every=50)
+        self.run_trainer(config, "pipeline=[train, {export: {format: npz}}, {export: {format: hdf5}}, "
+                         "{export: {format: safetensors}}]")
+        model = self.arrays(self.dir / "run/model.h5")
+        wanted = {n.split("/", 2)[2].replace("/", "."): v for n, v in model.items() if n.startswith("model/")}
+        for kind in ("01-export", "02-export"):
+            found = runpy.run_path(str(self.stage(f"{kind}.load_model.py")))["load"]()
+            self.assertEqual(set(found), set(wanted))
+            for name, value in found.items():
+                np.testing.assert_array_equal(np.asarray(value), wanted[name], err_msg=name)
+        values, back = self.stage("03-export.safetensors"), self.dir / "back.h5"
+        compile(self.stage("03-export.load_model.py").read_text(), "load_model.py", "exec")
+        for file in (values, self.stage("01-export.npz")):
+            self.tool("import", file, back, "--config", config, "--force")
+            self.assert_same_model(self.dir / "run/model.h5", back)
+        once = self.dir / "again"
+        for k, file in enumerate((self.dir / "run/model.h5", self.stage("02-export.hdf5"))):
+            self.run_trainer(config, "train.steps=1", f"model.init_from={file}", f"output={once}{k}", ranks=1)
+        self.assert_same_model(f"{once}0/model.h5", f"{once}1/model.h5")
+        self.run_trainer("finetune", back, "train.steps=2")
+        for arguments, said, status in (
+                ((values, self.dir / "x.h5"), "which config has it (--config)?", 2),
+                ((self.dir / "x.onnx", self.dir / "x.h5", "--config", config), "--config goes with safetensors", 2),
+                ((values, back, "--config", config), "is there: move it away", 2),
+                ((values, self.dir / "x.h5", "--config", config, "model.layers.7.linear.out=5"),
+                 "of another shape or type: head.weight is (4, 288), the model's (5, 288), head.bias is (4), the model's (5)", 2)):
+            self.assertIn(said, self.tool("import", *arguments, status=status))
+        self.assertFalse((self.dir / "x.h5").exists())
+        cut = self.dir / "cut.safetensors"
+        cut.write_bytes(values.read_bytes()[:-5])
+        self.assertIn("which its shape and type F32 do not fit", self.tool("import", cut, self.dir / "x.h5", "--config", config,
+                                                                       status=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,66 @@
+"""Folding and pruning as stages of a pipeline: what is left, on any number of ranks, by latency."""
+import h5py
+
+from harness import main
+from stages import StageCase
+
+
+class Prune(StageCase):
+    def test_fold_and_prune(self):
+        """Batchnorm is folded, channels are removed in rounds, weights are masked and stay 0 while others train."""
+        config = self.config(every=50)
+        self.run_trainer(config, "pipeline=[train, fold, {prune: {amount: 0.6, rounds: 2, train: {steps: 6}}}, "
+                         "{prune: {kind: weights, amount: 0.5, by: taylor}}, {finetune: {train: {steps: 6}}}]")
+        fold, small, masked, last = (self.attributes(self.stage(f"{s}.h5"), s) for s in
+                                     ("01-fold", "02-prune", "03-prune", "04-finetune"))
+        self.assertAlmostEqual(fold["loss"], fold["loss_before"], 4)
+        self.assertLess(fold["parameters"], self.attributes(self.stage("01-fold.h5"), "00-train")["parameters"])
+        self.assertLessEqual(small["multiply_adds"], 0.4 * fold["multiply_adds"])
+        self.assertGreater(small["multiply_adds"], 0.2 * fold["multiply_adds"])
+        before, after = self.arrays(self.stage("03-prune.h5")), self.arrays(self.stage("04-finetune.h5"))
+        self.assertEqual({n for n in before if "batchnorm" in n and n.startswith("model/")}, set())
+        zeros = total = moved = 0
+        for name in (n for n in before if n.startswith("model/") and n.endswith("weight")):
+            gone = before[name] == 0
+            self.assertTrue((after[name][gone] == 0).all(), name)
+            moved += (after[name] != before[name]).sum()
+            zeros, total = zeros + gone.sum(), total + gone.size
+        self.assertLess(abs(zeros / total - 0.5), 0.01)
+        self.assertGreater(moved, 0.9 * (total - zeros))
+        self.assertIn("masked: true", self.tool("inspect", self.stage("04-finetune.h5"), "--json").replace("\\n", "\n"))
+        with h5py.File(self.stage("02-prune.h5"), "r") as f:
+            layers = f["stages/02-prune/layers"]
+            self.assertTrue((layers["parameters"][()] <= layers["parameters_before"][()]).all())
+
+    def test_prune_ranks(self):
+        """What fold and prune make of a model is the same for any number of ranks."""
+        config = self.config(every=50)
+        self.run_trainer(config)
+        model = self.dir / "run/model.h5"
+        for stage, keys in (("fold", ()), ("prune", ("sensitivity=0.1", "by=batchnorm")), ("prune", ("by=taylor",))):
+            made = self.dir / f"run/model-{stage}.h5"
+            self.run_trainer(stage, model, *keys, "run.threads=1", "--force", ranks=1)
+            one = self.arrays(made)
+            self.run_trainer(stage, model, *keys, "run.threads=1", "--force", ranks=3)
+            for name, value in self.arrays(made).items():
+                if name.startswith("model/"):
+                    self.assertEqual(one[name].tobytes(), value.tobytes(), f"{stage} {keys}: {name}")
+        for stage, key, said in (("fold", "skip=[batchnorms]", 'did you mean "batchnorm"'),
+                                 ("prune", "pattern=[4, 2]", "expected [n, m] with n below m"),
+                                 ("prune", "train={batches: 3}", "batches")):
+            out = self.run_trainer(stage, model, key, *(["kind=pattern"] if "pattern" in key else []), "--force", status=2)
+            self.assertIn(said, out)
+
+    def test_prune_by_latency(self):
+        """What is measured decides how much goes: the same for all ranks, which end with one model."""
+        config = self.config(every=50)
+        self.run_trainer(config, "pipeline=[train, fold, {prune: {measure: latency, amount: 0.1, rounds: 2, train: {steps: 2}}}]",
+                         "run.threads=1", ranks=3)
+        a = self.attributes(self.stage("02-prune.h5"), "02-prune")
+        self.assertGreater(a["reached"], 0)
+        self.assertIn("measure: latency", a["options"])
+        self.assertLessEqual(a["parameters"], self.attributes(self.stage("01-fold.h5"), "01-fold")["parameters"])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""Quantizing as a stage of a pipeline."""
+import re
+
+import h5py
+
+from harness import main
+from stages import StageCase
+
+
+class Quantize(StageCase):
+    def test_quantize(self):
+        """8 bits: the same file but for its times at any number of ranks; every command takes it."""
+        self.run_trainer(self.config(every=50))
+        model, made = self.dir / "run/model.h5", self.dir / "run/model-quantize.h5"
+        refined = ["equalize=true", "bias_correction=true", "rounding=adaround"]
+        for options in (["calibrate=minmax"], ["calibrate=percentile"], ["calibrate=entropy"], refined):
+            found = []
+            for ranks in (1, 3):
+                self.run_trainer("quantize", model, *options, "samples=70", "--force", ranks=ranks)
+                with h5py.File(made, "r") as f:
+                    arrays = {}
+                    f["model"].visititems(lambda name, o: arrays.update({name: o[()].tobytes()})
+                                          if isinstance(o, h5py.Dataset) else None)
+                    found.append((f.attrs["config"], arrays))
+                    self.assertEqual(f["model/params/head/weight"].dtype, "int8")
+                    self.assertEqual(f["model/state/head/weight_scale"].shape, f["model/params/head/weight"].shape[:1])
+                    self.assertIn(b"fake_quantize", f.attrs["config"])
+                    # besides its arrays: a layer of the config on a line, no empty columns, no gaps between small arrays
+                    self.assertRegex(f.attrs["config"], rb"\n +- conv2d: {.*out: 8.*}\n")
+                    texts = len(f.attrs["config"]) + sum(len(v) for s in f["stages"].values() for v in s.attrs.values()
+                                                         if isinstance(v, bytes))
+                    nbytes, objects = [], []
+                    f.visititems(lambda name, o: (objects if isinstance(o, h5py.Group) else nbytes).append(getattr(o, "nbytes", 0)))
+                    besides = made.stat().st_size - sum(nbytes) - texts
+                    self.assertLess(besides, 3400 + 205 * len(nbytes) + 145 * len(objects))
+                    table = {k: v[()] for k, v in f["stages/01-quantize/layers"].items()}
+                    self.assertTrue((table["weight_sqnr_db"] > 30).all())
+                    if options is refined:  # what rounding by data is for
+                        gain = table["output_sqnr_db"] - table["output_sqnr_nearest_db"]
+                        self.assertTrue((gain > -0.1).all() and gain.mean() > 0.5, gain)
+            self.assertEqual(found[0], found[1])
+        found = []
+        for ranks in (1, 2, 3, 4):  # ranges of each call: no data.train is asked for, and batches do not matter
+            self.run_trainer("quantize", model, "activations=dynamic", "data.train.path=gone.h5", "--force", ranks=ranks)
+            with h5py.File(made, "r") as f:
+                self.assertIn(b"dynamic_quantize", f.attrs["config"])
+                self.assertTrue((f["stages/01-quantize/layers/weight_sqnr_db"][()] > 30).all())
+                found.append((f["model/params/head/weight"][()].tobytes(), self.attributes(made, "01-quantize")["loss"]))
+            self.assertEqual(found[0], found[-1])
+        a = self.attributes(made, "01-quantize")
+        self.assertLess(abs(a["loss"] - a["loss_before"]), 0.05)
+        self.run_trainer("export", made, "--force")  # what is read back answers alike
+        self.assertIn("nothing is calibrated", self.run_trainer("quantize", model, "activations=dynamic", "calibrate=minmax",
+                                                                "--force", status=2))
+        refined = ["equalize=true", "bias_correction=true", "rounding=adaround"]
+        self.run_trainer("quantize", model, "activations=dynamic", *refined, "samples=70", "--force")
+        with h5py.File(made, "r") as f:
+            table = f["stages/01-quantize/layers"]
+            self.assertGreater((table["output_sqnr_db"][()] - table["output_sqnr_nearest_db"][()]).mean(), 0.5)
+        self.run_trainer("quantize", model, "layers=auto", "samples=70", "--force")
+        with h5py.File(made, "r") as f:  # on another day others are faster: what is said is what was done
+            table = f["stages/01-quantize/layers"]
+            names = table.attrs["rows"].decode().split()
+            self.assertTrue((table["float_us"][()] > 0).all() and (table["int8_us"][()] > 0).all())
+            for name, int8 in zip(names, table["int8"][()]):
+                self.assertEqual(f[f"model/params/{name}/weight"].dtype == "int8", int8 == 1)
+        self.run_trainer("quantize", model, "weights=per_tensor", "samples=70", "--force")
+        with h5py.File(made, "r") as f:
+            self.assertEqual(len(set(f["model/state/head/weight_scale"][()])), 1)
+        self.assertIn("int8", self.tool("inspect", made))
+        a = self.attributes(made, "01-quantize")
+        self.assertLess(abs(a["loss"] - a["loss_before"]), 0.05)
+        for kind in ("float16", "bfloat16"):
+            self.run_trainer("quantize", model, f"kind={kind}", "budget.loss_rise=0.05", "--force")
+            self.assertIn(kind, self.tool("inspect", made))
+        self.assertIn("no layer \"hed\"", self.run_trainer("quantize", model, "skip=[hed]", "--force", status=2))
+        # what is done to inputs is the parent's, which fold has changed
+        self.run_trainer(self.config("scaled", every=50), "data.normalize={mean: 0, std: 4}",
+                         "pipeline=[train, fold, {quantize: {budget: {loss_rise: 0.05}}}, "
+                         "{finetune: {train: {steps: 8, eval: {every_steps: 8}, optimizer: {sgd: {lr: 0.01}}}}}]")
+        with h5py.File(self.stage("02-quantize.h5", "scaled"), "r") as f:
+            self.assertNotIn(b"std: 4", f.attrs["config"])
+            before = f["model/params/head/weight"][()]
+        # quantization-aware training: its evaluation is the file's, whose largest weights are whole
+        last = self.stage("03-finetune.h5", "scaled")
+        with h5py.File(last, "r") as f:
+            after = f["model/params/head/weight"][()]
+            self.assertEqual(after.dtype, "int8")
+            self.assertTrue((abs(after.astype(int)).max(axis=1) == 127).all())
+            self.assertTrue((after != before).any())
+        evals = [r for r in self.records("scaled/stages/03-finetune/train", "eval")]
+        self.assertAlmostEqual(evals[-1]["loss"], self.attributes(last, "03-finetune")["loss"], places=5)
+
+    def test_learned_scales(self):
+        """Scales are trained with the weights, at any number of ranks and over a stop, and end as a plain int8 model."""
+        train = "train: {steps: 8, eval: {every_steps: 8}, checkpoint: {every_steps: 4}, " \
+                "optimizer: {sgd: {lr: 0.05, momentum: 0.9}}}"
+        stages = f"pipeline=[train, quantize, {{finetune: {{scales: learned, {train}}}}}]"
+        config = self.config(every=50)
+        self.run_trainer(config, stages, ranks=1)
+        last, folder = self.stage("02-finetune.h5"), "run/stages/02-finetune/train"
+        with h5py.File(self.stage("01-quantize.h5"), "r") as f, h5py.File(last, "r") as g:
+            was, now = (x["model/state/head/weight_scale"][()] for x in (f, g))
+            self.assertTrue((was != now).any() and (now > 0).all())
+            self.assertNotIn(b"learn_scale: true", g.attrs["config"])
+            self.assertNotEqual(*(re.findall(rb"scale: ([0-9.e-]+)", x.attrs["config"]) for x in (f, g)))
+            self.assertNotIn("learned_scale", g["model/params/head"])
+            self.assertEqual(g["model/params/head/weight"].dtype, "int8")
+            self.assertGreater(g["stages/02-finetune"].attrs["learned_scales"], 2)
+        evals = self.records(folder, "eval")
+        self.assertAlmostEqual(evals[-1]["loss"], self.attributes(last, "02-finetune")["loss"], places=5)
+        with h5py.File(self.dir / folder / "checkpoints/step-00000004.h5", "r") as f:
+            self.assertEqual(f["model/params/head/learned_scale"].shape, now.shape)
+        losses = [r["loss"] for r in self.records(folder)]
+        whole = last.read_bytes()
+        # the same from a checkpoint on: the last one is as if it had never been
+        for gone in (folder + "/model.h5", folder + "/checkpoints/step-00000008.h5", "run/stages/02-finetune.h5"):
+            (self.dir / gone).unlink()
+        self.run_trainer(config, stages, "--resume", ranks=1)
+        with h5py.File(last, "r") as g:
+            self.assertTrue((g["model/state/head/weight_scale"][()] == now).all())
+        self.assertEqual([r["loss"] for r in self.records(folder)], losses)
+        self.assertEqual(len(whole), last.stat().st_size)
+        self.run_trainer("finetune", self.stage("01-quantize.h5"), "scales=learned", f"train={{{train[8:-1]}}}",
+                         "--force", ranks=3)
+        with h5py.File(self.stage("01-quantize-finetune.h5"), "r") as g:
+            self.assertLess(abs(g["model/state/head/weight_scale"][()] / now - 1).max(), 1e-3)
+        self.assertIn("behind quantize", self.run_trainer("finetune", self.dir / "run/model.h5", "scales=learned", "--force",
+                                                          status=2))
+
+
+if __name__ == "__main__":
+    main()

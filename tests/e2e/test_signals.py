@@ -1,0 +1,110 @@
+"""Signals, time limits and ranks that die: one message, the right status, nobody hangs."""
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+from harness import Case, main
+
+
+class Signals(Case):
+    def test_stop_signals(self):
+        for sig, victim in ((signal.SIGTERM, 1), (signal.SIGUSR1, 0), (signal.SIGINT, 2), (signal.SIGHUP, 0)):
+            name = sig.name
+            config = self.config(name, steps=100000, every=100000)
+            process = self.start(config, ranks=3)
+            self.wait_for_step(name, 15, process)
+            os.kill(self.rank_pids(process.pid)[victim], sig)
+            out, _ = process.communicate(timeout=30)
+            self.assertEqual(process.returncode, 75, out)
+            step = self.records(name)[-1]["step"]
+            self.assertTrue((self.dir / name / f"checkpoints/step-{step:08d}.h5").exists())
+            self.assertEqual(self.records(name, "end")[-1]["reason"], "stopped")
+
+    def test_second_interrupt_ends_at_once(self):
+        process = self.start(self.config(steps=10**6, every=10**6), ranks=0)
+        self.wait_for_step("run", 15, process)
+        os.kill(process.pid, signal.SIGINT)
+        status = pathlib.Path(f"/proc/{process.pid}/status")
+        while any(int(line.split()[1], 16) & 1 << (signal.SIGINT - 1) for line in status.read_text().splitlines()
+                  if line.startswith(("SigPnd", "ShdPnd"))):
+            pass  # not delivered yet: a second one would be merged with it
+        os.kill(process.pid, signal.SIGINT)
+        process.communicate(timeout=10)
+        self.assertEqual(process.returncode, 130)
+
+    def test_ignored_hangup(self):
+        """As nohup starts it."""
+        process = self.start(self.config(steps=10**6, every=10**6), ranks=0,
+                             preexec_fn=lambda: signal.signal(signal.SIGHUP, signal.SIG_IGN))
+        self.wait_for_step("run", 5, process)
+        os.kill(process.pid, signal.SIGHUP)
+        step = self.records()[-1]["step"]
+        self.wait_for_step("run", step + 20, process)
+        os.kill(process.pid, signal.SIGTERM)
+        process.communicate(timeout=30)
+        self.assertEqual(process.returncode, 75)
+
+    def stopped(self, ranks, victim, *arguments):
+        """A job one of whose ranks is stopped before its program begins; how long it took to end, and what it said."""
+        stop = f'if [ "$OMPI_COMM_WORLD_RANK" = {victim} ]; then kill -STOP $$; fi; exec "$0" "$@"'
+        begin = time.monotonic()
+        done = subprocess.run(["mpirun", "--oversubscribe", "-np", str(ranks), "sh", "-c", stop, str(self.program),
+                               *map(str, arguments)], cwd=self.dir, env=self.environment(), stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, text=True, timeout=90)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        return time.monotonic() - begin, done.stdout
+
+    def test_stopped_at_start(self):
+        took, out = self.stopped(3, 1, self.config(), "run.start_timeout=2")
+        self.assertRegex(out, r"error: rank 0 \(.*\): MPI_Init took longer than 2 s \(run.start_timeout\)")
+        self.assertLess(took, 30)
+
+    def test_stopped_in_training(self):
+        for mode in ("auto", "mpi"):
+            with self.subTest(mode):
+                process = self.start(self.config(mode, steps=10**6, every=10**6), f"run.collectives={mode}",
+                                     "run.timeout=2", ranks=3)
+                self.wait_for_step(mode, 5, process)
+                victim = self.rank_pids(process.pid)[1]
+                os.kill(victim, signal.SIGSTOP)
+                begin = time.monotonic()
+                out, _ = process.communicate(timeout=60)
+                self.assertLess(time.monotonic() - begin, 18, out)
+                self.assertEqual(process.returncode, 1, out)
+                self.assertRegex(out, rf"not arrived: rank 1 \(pid {victim}\)\n")
+
+    def test_wall_clock_limit(self):
+        out = self.run_trainer(self.config(steps=10**6, every=10**6), "train.max_seconds=2", status=75)
+        self.assertIn("--resume", out)
+        self.run_trainer(self.config(steps=10**6, every=10**6), "train.max_seconds=2", "--resume", status=75)
+        steps = [r["step"] for r in self.records()]
+        self.assertEqual(steps, list(range(1, len(steps) + 1)))
+
+    def kill_rank(self, victim, after_step, ranks=3):
+        process = self.start(self.config(steps=10**6, every=1), ranks=ranks)
+        if after_step:
+            self.wait_for_step("run", after_step, process)
+        else:  # during start-up
+            end = time.monotonic() + 20
+            while len(self.rank_pids(process.pid)) < ranks and time.monotonic() < end:
+                time.sleep(0.005)
+        os.kill(self.rank_pids(process.pid)[victim], signal.SIGKILL)
+        begin = time.monotonic()
+        out, _ = process.communicate(timeout=30)
+        self.assertLess(time.monotonic() - begin, 10, out)
+        self.assertNotEqual(process.returncode, 0, out)
+
+    def test_killed_rank_in_training(self):
+        self.kill_rank(1, after_step=20)
+
+    def test_killed_rank_zero(self):
+        self.kill_rank(0, after_step=10)
+
+    def test_killed_rank_at_start(self):
+        self.kill_rank(1, after_step=0)
+
+
+if __name__ == "__main__":
+    main()
