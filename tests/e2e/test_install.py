@@ -3,6 +3,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 from harness import ENV, SOURCE, TRAINER, Case, main
 
@@ -24,6 +25,10 @@ class Install(Case):
         self.assertIn("name: digits", self.tool("check", digits))
         self.run_trainer(digits, "train.steps=5", "train.log_every=1", "device=cpu", f"output={self.dir}/digits")
         self.assertEqual(len(self.losses("digits")), 5)
+        read = subprocess.run([sys.executable, "-c", "import sys, trireme; run = trireme.Run(sys.argv[1]); print(len(run.history['loss']))",
+                               str(self.dir / "digits")], env={**ENV, "PYTHONPATH": str(at / "share/trireme/python")},
+                              stdout=subprocess.PIPE, text=True, check=True)
+        self.assertEqual(read.stdout, "5\n")
         for path in ("README.md", "CHANGELOG.md", "LICENSE", "ATTRIBUTION.md", "docs/config.md", "docs/records.md"):
             self.assertTrue((at / "share/doc/trireme" / path).is_file(), path)
         for path in sorted(SOURCE.glob("configs/**/*.yaml")):
