@@ -100,7 +100,7 @@ void tr_job_leave(tr_job *j)
 tr_status tr_comm_warn_of_hooks(tr_comm *c)
 {
     static const char *const names[] = {"TRIREME_FAKE_NODES", "TRIREME_MPI_LIMIT",
-                                        "TRIREME_SHM_AVAILABLE"};
+                                        "TRIREME_SHM_AVAILABLE", "TRIREME_MEM_AVAILABLE"};
     int64_t ranks[TR_COUNT(names)];
     char set[256] = "";
     int n = 0;

@@ -304,6 +304,7 @@ typedef struct tr_config {
         int wire;                   /* tr_wire_kind: type of gradients between nodes */
         int shard_optimizer;        /* tr_shard_kind */
         const tr_node *skip_passes; /* tr_graph_passes_skipped */
+        bool overcommit_memory;     /* train where memory is short */
         double timeout;             /* seconds a rank waits for its peers before it gives up */
         double start_timeout; /* seconds for calls of MPI's in which peers cannot be looked at */
         struct {

@@ -74,6 +74,10 @@ static const tr_field run[] = {
     TR_SHAPED("skip_passes", IN(run, skip_passes), "",
               "list of passes over the graph that are left out, to compare (docs/passes.md)",
               TR_SCHEMA_NAMES),
+    TR_BOOL("overcommit_memory", IN(run, overcommit_memory), "false",
+            "train also where the job's ranks need more memory than their node has, which is told "
+            "before anything is allocated; else such a job is refused. What trainer plan counts is "
+            "set against what the node has left, or the control group (container, Slurm step)"),
     TR_REAL("timeout", IN(run, timeout), "300", 1, 1e7, "s",
             "how long a rank waits for its peers before it gives up, and names those that did not "
             "come; while one of them reads or writes a file, nobody counts"),

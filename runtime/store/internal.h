@@ -4,6 +4,7 @@
 #define TR_STORE_INTERNAL_H
 
 #include "runtime/base/file.h"
+#include "runtime/base/json.h"
 #include "runtime/h5/h5.h"
 #include "runtime/store/store.h"
 
@@ -155,8 +156,6 @@ tr_status tr_lineage_of(const tr_index *ix, tr_lineage *l);
 /* ---- Saying (json.c, summary.c, plot.c, report*.c)
  * ------------------------------------------------- */
 
-void tr_json_text(const char *s, FILE *to);           /* quoted; bad UTF-8 becomes U+FFFD */
-void tr_json_real(double v, FILE *to);                /* NaN and infinities are null */
 void tr_plain_text(const char *s, int max, FILE *to); /* control characters become '?' */
 
 typedef struct {

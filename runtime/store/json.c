@@ -1,44 +1,9 @@
-/* Text that is safe to print: JSON strings and numbers, and names from a file on a terminal. */
+/* Names from a file, as they may be printed on a terminal. */
 #include "runtime/store/internal.h"
 
-#include <math.h>
 #include <string.h>
 
 #include "runtime/base/visible.h"
-
-void tr_json_text(const char *s, FILE *to)
-{
-    fputc('"', to);
-    const unsigned char *p = (const unsigned char *)s, *end = p + strlen(s);
-    while (p < end) {
-        const size_t n = tr_utf8_length(p, (size_t)(end - p));
-        if (n == 0) {
-            fputs("\\ufffd", to);
-            p++;
-            continue;
-        }
-        if (*p == '"' || *p == '\\')
-            fprintf(to, "\\%c", *p);
-        else if (*p == '\n')
-            fputs("\\n", to);
-        else if (*p < 0x20 || *p == 0x7f)
-            fprintf(to, "\\u%04x", *p);
-        else if (n == 2 && p[0] == 0xc2 && p[1] < 0xa0) /* C1 controls */
-            fprintf(to, "\\u%04x", p[1]);
-        else
-            fwrite(p, 1, n, to);
-        p += n;
-    }
-    fputc('"', to);
-}
-
-void tr_json_real(double v, FILE *to)
-{
-    if (!isfinite(v))
-        fputs("null", to);
-    else
-        fprintf(to, "%.17g", v);
-}
 
 void tr_plain_text(const char *s, int max, FILE *to)
 {

@@ -197,9 +197,10 @@ class Metrics(GpuCase):
         """The warning is about the GPU's memory, and is not given where there is enough."""
         config = self.config(samples=64, steps=1, batch=16)
         short = self.run_trainer(config, env={"FAKENVML_TOTAL": 10**9, "FAKENVML_USED": 10**9 - 1000})
-        self.assertEqual(len(re.findall(r"activations may take up to .* and 1.00 kB is available on its GPU", short)), 1,
-                         short)
-        self.assertNotIn("activations may take", self.run_trainer(config, "--force"))
+        said = re.findall(r"training may take ([\d.]+ k?MB) on a GPU \(trainer plan\), this one has 1.00 kB: ", short)
+        self.assertEqual(len(said), 1, short)
+        self.assertIn(f"does not fit: {said[0]} needed", self.tool("plan", config, "--ranks", 2, "--memory", "1kB"))
+        self.assertNotIn("may take", self.run_trainer(config, "--force"))
 
 
 if __name__ == "__main__":

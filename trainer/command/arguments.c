@@ -68,6 +68,10 @@ static tr_status parse_flag(const char *flags, char **argv, int argc, int *i, tr
         return TR_FAIL(TR_USAGE, "unknown option %s (expected: %s)", arg, flags);
     if (strcmp(name, "--ranks") == 0)
         return parse_count(name, "ranks", value_of(argv, argc, i), &out->ranks);
+    if (strcmp(name, "--nodes") == 0)
+        return parse_count(name, "nodes", value_of(argv, argc, i), &out->nodes);
+    if (strcmp(name, "--ranks-per-node") == 0)
+        return parse_count(name, "ranks", value_of(argv, argc, i), &out->ranks_per_node);
     if (strcmp(name, "--memory") == 0) return parse_bytes(value_of(argv, argc, i), &out->memory);
     if (strcmp(name, "--top") == 0)
         return parse_count(name, "classes", value_of(argv, argc, i), &out->top);
@@ -100,6 +104,7 @@ static tr_status parse_flag(const char *flags, char **argv, int argc, int *i, tr
     if (strcmp(name, "--schema") == 0) out->schema = true;
     if (strcmp(name, "--json") == 0) out->json = true;
     if (strcmp(name, "--raw") == 0) out->raw = true;
+    if (strcmp(name, "--summary") == 0) out->summary = true;
     if (strcmp(name, "--accept-unverified") == 0) out->accept_unverified = true;
     return TR_OK;
 }

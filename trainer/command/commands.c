@@ -51,10 +51,11 @@ static const tr_command commands[] = {
      "  trainer check --schema                  JSON schema of a config, for editors\n",
      NULL},
     {"plan", tr_cmd_plan,
-     "  trainer plan CONFIG [key=value ...] [--ranks N] [--memory 80GB]\n"
+     "  trainer plan CONFIG [key=value ...] [--ranks N] [--memory 80GB] [--summary | --json]\n"
+     "      [--nodes N] [--ranks-per-node M]\n"
      "                                          memory, arithmetic and traffic; whether it fits "
      "this\n"
-     "                                          machine, or so much; runs nothing\n",
+     "                                          machine, or nodes with so much; runs nothing\n",
      NULL},
     {"inspect", tr_cmd_inspect,
      "  trainer inspect FILE [FILE2] [--json] [--accept-unverified]\n"

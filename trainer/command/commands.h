@@ -14,7 +14,7 @@ int tr_cmd_sweep(int argc, char **argv); /* FILE [key=value ...] [--resume] [--f
 int tr_cmd_evaluate(int argc, char **argv); /* MODEL [key=value ...] [--json] [-o FILE.json] */
 int tr_cmd_predict(int argc, char **argv);  /* MODEL [key=value ...] -o FILE [--top K] [--raw] */
 int tr_cmd_check(int argc, char **argv);    /* CONFIG [key=value ...] | --help-config */
-int tr_cmd_plan(int argc, char **argv);     /* CONFIG [key=value ...] [--ranks N] */
+int tr_cmd_plan(int argc, char **argv);     /* CONFIG [key=value ...] [--ranks N] [--json] ... */
 int tr_cmd_inspect(int argc, char **argv);  /* FILE [FILE2] [--json] */
 int tr_cmd_import(int argc, char **argv);   /* FILE.onnx OUT.h5 [key=value ...] [--force] */
 int tr_cmd_demo(int argc, char **argv);     /* [NAME] [FOLDER] */

@@ -263,45 +263,23 @@ static void warn_of_config(const tr_trainer *t)
         tr_log(TR_LOG_WARN, "train.tf32 is for GPUs: CPUs compute in float32");
 }
 
-/* Of what the arrays of the kernels lie in, for each rank. A GPU belongs to one rank. */
-static size_t available_memory(const tr_trainer *t, const char **where)
+/* *Collective.* With the data of all ranks open, and before anything else is allocated. */
+static tr_status judge_memory(tr_trainer *t)
 {
-    tr_device_load load;
-    *where = "to each rank of this node";
-    if (!t->backend->load || !t->backend->load(t->backend_ctx, &load))
-        return tr_mem_available() / (size_t)t->topology->local_size;
-    *where = "on its GPU";
-    return load.total - load.used;
-}
-
-/* One rank of each node says so when memory looks short, with what to do about it. */
-static tr_status warn_of_memory(const tr_trainer *t)
-{
-    if (t->topology->local_rank != 0) return TR_OK;
-    const char *where;
-    const int64_t share = (t->config->train.batch + t->topology->size - 1) / t->topology->size;
-    const int64_t at_once = (share + t->micro_batches - 1) / t->micro_batches;
-    size_t nbytes, available = available_memory(t, &where);
-    tr_status st = tr_activation_bound(t->config, t->model, at_once, &nbytes);
-    if (st != TR_OK || nbytes <= available) return st;
-    char need[32], have[32];
-    tr_log(TR_LOG_WARN,
-           "activations may take up to %s a rank and %s is available %s; if the job ends for want "
-           "of memory, set train.accumulate or train.micro_batch (now %lld samples), or "
-           "train.recompute",
-           tr_format_bytes((double)nbytes, need, sizeof need),
-           tr_format_bytes((double)available, have, sizeof have), where, (long long)at_once);
-    return TR_OK;
+    tr_status st;
+    TR_TRY(tr_agree(t->comm, open_data(t), NULL));
+    t->micro_batches = tr_micro_batches(t->config, t->topology->size);
+    warn_of_config(t);
+    st = t->topology->local_rank == 0 ? tr_plan_judge_run(t) : TR_OK;
+    st = tr_agree(t->comm, st, NULL);
+out:
+    return st;
 }
 
 static tr_status open_local(tr_trainer *t)
 {
     const tr_model *m = t->model;
     tr_status st;
-    TR_TRY(open_data(t));
-    t->micro_batches = tr_micro_batches(t->config, t->topology->size);
-    warn_of_config(t);
-    TR_TRY(warn_of_memory(t));
     TR_TRY(tr_section_open(t));
     const tr_backend *b = t->backend;
     const size_t cells = t->eval_data ? tr_confusion_cells(m) : 0;
@@ -388,6 +366,7 @@ tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out)
     TR_TRY(tr_trainer_open_device(t));
     TR_TRY(tr_agree(t->comm, tr_train_buckets(t->config, t->backend, t->model), NULL));
     TR_TRY(open_teacher(t));
+    TR_TRY(judge_memory(t));
     TR_TRY(tr_agree(t->comm, open_local(t), NULL));
     TR_TRY(compare_data(t));
     TR_TRY(open_reducer(t));

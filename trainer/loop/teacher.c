@@ -255,6 +255,15 @@ tr_status tr_teacher_plan(tr_teacher *t, const tr_session_options *session)
     return open_session(t, session);
 }
 
+void tr_teacher_forget(tr_teacher *t)
+{
+    if (!t) return;
+    tr_session_close(t->session);
+    t->session = NULL;
+    t->backend = NULL;
+    t->backend_ctx = NULL;
+}
+
 const tr_model *tr_teacher_model(const tr_teacher *t)
 {
     return t->chain.network->model;

@@ -29,6 +29,8 @@ tr_status tr_teacher_ready(tr_teacher *t, const tr_session_options *session,
                            const tr_loader_options *loader);
 /* *Local.* Instead: dry sessions, as `session` says, for what it would take. No loader of its own is counted then. */
 tr_status tr_teacher_plan(tr_teacher *t, const tr_session_options *session);
+/* *Local.* Those go; NULL is fine. */
+void tr_teacher_forget(tr_teacher *t);
 const tr_model *tr_teacher_model(const tr_teacher *t);
 /* *Local.* Of a sample, in batches of a train plan. */
 double tr_teacher_flops(const tr_teacher *t, int64_t batch);

@@ -116,13 +116,14 @@ static tr_status takes_gpus(const tr_config *c, tr_assumed *a, int ranks, char *
     return TR_OK;
 }
 
-tr_status tr_assume(const tr_config *c, int ranks, tr_assumed *out)
+tr_status tr_assume(const tr_config *c, int ranks, int nodes, tr_assumed *out)
 {
     tr_status st = TR_OK;
     const tr_gpu *gpu;
     char why[512];
+    const int local = (ranks + nodes - 1) / nodes;
     memset(out, 0, sizeof *out);
-    TR_TRY(takes_gpus(c, out, ranks, why, sizeof why, &gpu));
+    TR_TRY(takes_gpus(c, out, local, why, sizeof why, &gpu));
     const tr_cpu_reason reason = {
         .tried = "device: auto looked for a GPU on this machine and plans for CPUs",
         .why = why,
@@ -130,13 +131,13 @@ tr_status tr_assume(const tr_config *c, int ranks, tr_assumed *out)
     };
     TR_TRY(gpu ? tr_config_fits_gpu(c) : tr_config_fits_cpu(c, why[0] ? &reason : NULL));
     out->backend = gpu ? gpu->backend : &tr_cpu_backend;
-    out->threads = threads_of(c, ranks);
+    out->threads = threads_of(c, local);
     if (gpu) {
         out->options = tr_gpu_options(c, 0, tr_config_nccl(c));
         out->options.dry = true;
     }
     out->topology.size = ranks;
-    tr_assume_nodes(c, out, 1, &out->topology, out->reason, sizeof out->reason);
+    tr_assume_nodes(c, out, nodes, &out->topology, out->reason, sizeof out->reason);
 out:
     return st;
 }

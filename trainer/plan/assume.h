@@ -9,15 +9,15 @@ typedef struct {
     const tr_backend *backend;
     int threads;                /* of a rank's kernels, on CPUs */
     tr_backend_options options; /* a GPU's backend is opened dry */
-    tr_topology topology;       /* all ranks on one node */
-    char reason[160];           /* topology.reason */
-    char note[640]; /* why device: auto plans for CPUs, GPUs that are missing here; "": nothing */
+    tr_topology topology;
+    char reason[160]; /* topology.reason */
+    char note[640];   /* why device: auto plans for CPUs, GPUs that are missing here; "": nothing */
 } tr_assumed;
 
-/* *Local.* For device: cuda GPUs that need not be there (they are counted, for the note, where it
+/* *Local.* For as many ranks on each of `nodes` nodes. For device: cuda GPUs that need not be there (they are counted, for the note, where it
  * takes several), for auto GPUs where this machine has one and it knows the precision.
  * Fails as a run with this config would. Not to be copied: topology.reason points into it. */
-tr_status tr_assume(const tr_config *c, int ranks, tr_assumed *out);
+tr_status tr_assume(const tr_config *c, int ranks, int nodes, tr_assumed *out);
 /* The same ranks on as many nodes. `reason` is referred to. */
 void tr_assume_nodes(const tr_config *c, const tr_assumed *a, int nodes, tr_topology *t,
                      char *reason, size_t room);

@@ -3,47 +3,42 @@
  * which has the largest share. */
 #include "trainer/plan/plan.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-#include "runtime/base/visible.h"
 #include "runtime/data/data.h"
-#include "trainer/command/arguments.h"
-#include "trainer/command/commands.h"
 #include "trainer/optimizer/groups.h"
 #include "trainer/plan/planned.h"
 #include "trainer/plan/shares.h"
 #include "trainer/trainer.h"
 
-typedef tr_planned report;
-
-static const char *precision_name(const tr_config *c)
+const char *tr_planned_precision(const tr_planned *r)
 {
     static const char *const names[] = {"fp32", "bf16", "fp16"};
-    return names[c->train.precision];
+    return names[r->c->train.precision];
 }
 
-static tr_status print_head(const report *r)
+static tr_status print_head(const tr_planned *r, FILE *to)
 {
     tr_status st = TR_OK;
     char text[160], count[32];
     const tr_config *c = r->c;
     tr_device_describe(r->on.backend, r->backend_ctx, r->on.threads, text, sizeof text);
-    fprintf(r->to, "%s: %d rank%s, batch %lld, %s\n", c->name, r->on.topology.size,
-            r->on.topology.size == 1 ? "" : "s", (long long)c->train.batch, precision_name(c));
-    fprintf(r->to, "  backend        %s: %s\n", r->on.backend->name, text);
+    tr_planned_title(r, to);
+    fprintf(to, "  backend        %s: %s\n", r->on.backend->name, text);
     tr_describe_buckets(r->m, text, sizeof text);
-    fprintf(r->to, "  parameters     %s in %zu arrays, %s\n",
+    fprintf(to, "  parameters     %s in %zu arrays, %s\n",
             tr_format_count((double)r->m->nparameters, count, sizeof count), r->m->nparams, text);
     if (r->teacher)
-        fprintf(r->to, "  teacher        %s: %s parameters\n", c->train.distill.teacher,
+        fprintf(to, "  teacher        %s: %s parameters\n", c->train.distill.teacher,
                 tr_format_count((double)tr_teacher_model(r->teacher)->nparameters, count,
                                 sizeof count));
-    TR_TRY(tr_groups_describe(c, r->m, r->to));
+    TR_TRY(tr_groups_describe(c, r->m, to));
     const int64_t whole = (c->train.batch + r->micro_batches - 1) / r->micro_batches;
-    fprintf(r->to, "  micro-batches  %d a step, of up to %lld samples, %lld a rank\n",
+    fprintf(to, "  micro-batches  %d a step, of up to %lld samples, %lld a rank\n",
             r->micro_batches, (long long)whole, (long long)r->train_batch);
     if (r->counted)
-        fprintf(r->to,
+        fprintf(to,
                 "  samples        %llu for training, %llu for evaluation; %llu steps an epoch\n",
                 (unsigned long long)r->train_samples, (unsigned long long)r->eval_samples,
                 (unsigned long long)tr_steps_per_epoch(r->train_samples, c->train.batch,
@@ -52,32 +47,31 @@ out:
     return st;
 }
 
-static void print_arena(const report *r, const char *what, const tr_memory_plan *m)
+static void print_arena(FILE *to, const char *what, const tr_memory_plan *m)
 {
     char arena[32], floor[32];
-    fprintf(r->to, "  arena, %-10s  %s; at most %s are live at once: %.1f %% above the floor\n",
-            what, tr_format_bytes((double)m->arena, arena, sizeof arena),
+    fprintf(to, "  arena, %-10s  %s; at most %s are live at once: %.1f %% above the floor\n", what,
+            tr_format_bytes((double)m->arena, arena, sizeof arena),
             tr_format_bytes((double)m->arena_floor, floor, sizeof floor),
             m->arena_floor > 0 ? 100.0 * ((double)m->arena / (double)m->arena_floor - 1) : 0.0);
 }
 
 /* One kind of memory: that of a GPU, or all else. */
-static void print_space(const report *r, const char *title, const size_t *train,
-                        const size_t *alone, size_t train_total, size_t alone_total)
+static void print_space(FILE *to, const char *title, const size_t *train, const size_t *alone,
+                        size_t train_total, size_t alone_total)
 {
     char a[32], b[32];
-    fprintf(r->to, "\n%-28s%12s  %16s\n", title, "training", "evaluation alone");
+    fprintf(to, "\n%-28s%12s  %16s\n", title, "training", "evaluation alone");
     for (int k = 0; k < TR_MEM_KINDS; k++)
         if (train[k] > 0 || alone[k] > 0)
-            fprintf(r->to, "  %-26s%12s  %16s\n", tr_mem_kind_name((tr_mem_kind)k),
+            fprintf(to, "  %-26s%12s  %16s\n", tr_mem_kind_name((tr_mem_kind)k),
                     tr_format_bytes((double)train[k], a, sizeof a),
                     tr_format_bytes((double)alone[k], b, sizeof b));
-    fprintf(r->to, "  %-26s%12s  %16s\n", "total",
-            tr_format_bytes((double)train_total, a, sizeof a),
+    fprintf(to, "  %-26s%12s  %16s\n", "total", tr_format_bytes((double)train_total, a, sizeof a),
             tr_format_bytes((double)alone_total, b, sizeof b));
 }
 
-static tr_status print_memory(const report *r)
+static tr_status print_memory(const tr_planned *r, FILE *to)
 {
     tr_memory_plan both, eval;
     tr_memory_total train, alone;
@@ -88,21 +82,21 @@ static tr_status print_memory(const report *r)
     const char *titles[TR_SPACES] = {"GPU memory of rank 0", "memory of rank 0"};
     if (!r->on.backend->host) titles[TR_SPACE_HOST] = "host memory of rank 0";
     for (int s = (int)tr_space_of(r->on.backend); s < TR_SPACES; s++) {
-        print_space(r, titles[s], train.bytes[s], alone.bytes[s], train.total[s], alone.total[s]);
+        print_space(to, titles[s], train.bytes[s], alone.bytes[s], train.total[s], alone.total[s]);
         if (s == TR_SPACE_DEVICE)
-            fprintf(r->to, "  besides: CUDA's context, the libraries' kernels, NCCL's buffers; "
-                           "workspace is the most that libraries may take\n");
+            fprintf(to, "  besides: CUDA's context, the libraries' kernels, NCCL's buffers; "
+                        "workspace is the most that libraries may take\n");
     }
     fprintf(
-        r->to,
+        to,
         "  besides: the program and its libraries, %s resident in this process, and MPI's own\n",
         tr_format_bytes((double)r->rss_before, a, sizeof a));
-    print_arena(r, "training", &both);
-    print_arena(r, "evaluation", &eval);
+    print_arena(to, "training", &both);
+    print_arena(to, "evaluation", &eval);
     return TR_OK;
 }
 
-static double sum_flops(const tr_plan *p, bool backward)
+double tr_planned_flops(const tr_plan *p, bool backward)
 {
     double sum = 0;
     for (size_t i = 0; i < tr_plan_rows(p); i++) {
@@ -112,49 +106,50 @@ static double sum_flops(const tr_plan *p, bool backward)
     return sum / (double)tr_plan_batch(p);
 }
 
-static void print_arithmetic(const report *r)
+static void print_arithmetic(const tr_planned *r, FILE *to)
 {
     tr_plan *p = tr_session_plan(r->both, TR_MODE_TRAIN, r->train_batch);
     char f[32], b[32], t[32];
-    const double forward = sum_flops(p, false), backward = sum_flops(p, true);
-    fprintf(r->to, "\narithmetic a sample\n");
-    fprintf(r->to, "  training       %sFLOP forward, %sFLOP backward, %sFLOP in all\n",
+    const double forward = tr_planned_flops(p, false), backward = tr_planned_flops(p, true);
+    fprintf(to, "\narithmetic a sample\n");
+    fprintf(to, "  training       %sFLOP forward, %sFLOP backward, %sFLOP in all\n",
             tr_format_count(forward, f, sizeof f), tr_format_count(backward, b, sizeof b),
             tr_format_count(forward + backward, t, sizeof t));
     if (r->teacher) {
         const double teacher = tr_teacher_flops(r->teacher, r->train_batch);
         const double step = (forward + backward + teacher) * (double)r->c->train.batch;
-        fprintf(r->to,
-                "  teacher        %sFLOP forward; with it a step of all ranks takes %sFLOP\n",
+        fprintf(to, "  teacher        %sFLOP forward; with it a step of all ranks takes %sFLOP\n",
                 tr_format_count(teacher, f, sizeof f), tr_format_count(step, t, sizeof t));
     }
     p = tr_session_plan(r->eval, TR_MODE_EVALUATE, r->eval_batch);
-    fprintf(r->to, "  evaluation     %sFLOP\n", tr_format_count(sum_flops(p, false), f, sizeof f));
+    fprintf(to, "  evaluation     %sFLOP\n",
+            tr_format_count(tr_planned_flops(p, false), f, sizeof f));
 }
 
 /* Who keeps how much of the optimizer's slots, and what handing the weights on costs. */
-static void print_sharding(const report *r, const tr_topology *t, const tr_reducer_cost *cost)
+static void print_sharding(const tr_planned *r, FILE *to, const tr_topology *t,
+                           const tr_reducer_cost *cost)
 {
     char kept[32], reduced[32], gathered[32];
     const tr_params_options p = tr_params_options_of(r->c, r->m, r->on.backend);
     const double all = (double)(p.count * sizeof(float)) * p.nslots;
     if (t->size == 1 || p.nslots == 0) return;
-    fprintf(r->to, "    a rank keeps %s of the optimizer's %s",
+    fprintf(to, "    a rank keeps %s of the optimizer's %s",
             tr_format_bytes((double)cost->slots, kept, sizeof kept),
             tr_format_bytes(all, gathered, sizeof gathered));
     if (cost->wire_weights > 0)
-        fprintf(r->to,
+        fprintf(to,
                 ", sharded over %d ranks: reduce-scatter of gradients %s, all-gather of weights %s",
                 t->size,
                 tr_format_bytes((double)(cost->wire_node + cost->wire_network - cost->wire_weights),
                                 reduced, sizeof reduced),
                 tr_format_bytes((double)cost->wire_weights, gathered, sizeof gathered));
     else if (t->shared && r->on.backend->host)
-        fprintf(r->to, ": its slices, in the memory that the ranks of a node share");
-    fprintf(r->to, "\n");
+        fprintf(to, ": its slices, in the memory that the ranks of a node share");
+    fprintf(to, "\n");
 }
 
-static tr_status print_wire(const report *r, const tr_topology *t)
+static tr_status print_wire(const tr_planned *r, FILE *to, const tr_topology *t)
 {
     tr_reducer_cost cost;
     char node[32], net[32], grads[32];
@@ -164,45 +159,50 @@ static tr_status print_wire(const report *r, const tr_topology *t)
                              .topology = t,
                              .nccl = tr_config_nccl(r->c)};
     tr_predict_reducer(&of, &cost);
-    fprintf(r->to, "  %s\n", t->reason);
-    fprintf(r->to,
-            "    a rank sends %s within the node and %s between nodes for %zu bucket%s, %s\n",
+    fprintf(to, "  %s\n", t->reason);
+    fprintf(to, "    a rank sends %s within the node and %s between nodes for %zu bucket%s, %s\n",
             tr_format_bytes((double)cost.wire_node, node, sizeof node),
             tr_format_bytes((double)cost.wire_network, net, sizeof net), r->m->nbuckets,
             r->m->nbuckets == 1 ? "" : "s",
             r->c->run.wire == TR_WIRE_BF16 ? "bf16 between nodes" : "float32");
-    print_sharding(r, t, &cost);
+    print_sharding(r, to, t, &cost);
     if (t->nodes > 1)
-        fprintf(r->to,
+        fprintf(to,
                 "    and holds %s of gradients and transfer buffers, %s of weights and moments\n",
                 tr_format_bytes((double)cost.gradients, grads, sizeof grads),
                 tr_format_bytes((double)(cost.weights + cost.slots), net, sizeof net));
     return TR_OK;
 }
 
-static tr_status print_communication(const report *r)
+size_t tr_planned_gathers(const tr_planned *r, double *nbytes)
 {
-    const tr_plan *p = tr_session_plan(r->both, TR_MODE_TRAIN, r->train_batch);
-    const tr_graph *g = tr_plan_graph(p);
+    const tr_graph *g = tr_plan_graph(tr_session_plan(r->both, TR_MODE_TRAIN, r->train_batch));
     size_t gathers = 0;
-    double nbytes = 0;
-    char text[32], reason[160];
-    tr_topology other;
-    fprintf(r->to, "\ncommunication a step\n");
-    tr_status st = print_wire(r, &r->on.topology);
-    if (st == TR_OK && r->on.topology.size > 1) {
-        tr_assume_nodes(r->c, &r->on, r->on.topology.size > 3 ? 2 : r->on.topology.size, &other,
-                        reason, sizeof reason);
-        fprintf(r->to, "  or, across nodes:\n");
-        st = print_wire(r, &other);
-    }
+    *nbytes = 0;
     for (size_t i = 0; i < g->nops; i++) {
         const size_t sent = tr_op_gathered(g, &g->ops[i]);
         gathers += sent > 0;
-        nbytes += (double)sent;
+        *nbytes += (double)sent;
     }
+    return gathers;
+}
+
+static tr_status print_communication(const tr_planned *r, FILE *to)
+{
+    double nbytes;
+    char text[32], reason[160];
+    tr_topology other;
+    const tr_topology *t = &r->on.topology;
+    fprintf(to, "\ncommunication a step\n");
+    tr_status st = print_wire(r, to, t);
+    if (st == TR_OK && t->size > 1 && t->nodes == 1) {
+        tr_assume_nodes(r->c, &r->on, t->size > 3 ? 2 : t->size, &other, reason, sizeof reason);
+        fprintf(to, "  or, across nodes:\n");
+        st = print_wire(r, to, &other);
+    }
+    const size_t gathers = tr_planned_gathers(r, &nbytes);
     if (gathers > 0)
-        fprintf(r->to,
+        fprintf(to,
                 "  synchronized batchnorm: %zu gathers of %s in all from each rank, inside each "
                 "micro-batch, over %s\n",
                 gathers, tr_format_bytes(nbytes, text, sizeof text),
@@ -221,7 +221,7 @@ static void shape_text(const tr_graph *g, const tr_op *op, char *buf, size_t roo
 }
 
 /* What the passes found in the graph of each kind. */
-static tr_status print_passes(const report *r)
+static tr_status print_passes(const tr_planned *r, FILE *to)
 {
     tr_status st = TR_OK;
     static const char *const titles[] = {"training", "evaluation", "inference"};
@@ -234,20 +234,20 @@ static tr_status print_passes(const report *r)
                                                          : m == 1 ? r->eval_batch
                                                                   : 1},
                                  found[m]));
-    fprintf(r->to, "\n%-24s", "passes over the graph");
-    for (size_t m = 0; m < TR_COUNT(modes); m++) fprintf(r->to, "%12s", titles[m]);
-    fputc('\n', r->to);
+    fprintf(to, "\n%-24s", "passes over the graph");
+    for (size_t m = 0; m < TR_COUNT(modes); m++) fprintf(to, "%12s", titles[m]);
+    fputc('\n', to);
     for (int i = 0; i < TR_GRAPH_PASSES; i++) {
         const tr_graph_pass *pass = tr_graph_pass_at((tr_graph_pass_id)i);
-        fprintf(r->to, "  %-22s", pass->name);
+        fprintf(to, "  %-22s", pass->name);
         for (size_t m = 0; m < TR_COUNT(modes); m++)
             if (o.skip_passes & TR_PASS_IS(i))
-                fprintf(r->to, "%12s", "skipped");
+                fprintf(to, "%12s", "skipped");
             else if (pass->modes & 1u << modes[m])
-                fprintf(r->to, "%12zu", found[m][i]);
+                fprintf(to, "%12zu", found[m][i]);
             else
-                fprintf(r->to, "%12s", "-");
-        fputc('\n', r->to);
+                fprintf(to, "%12s", "-");
+        fputc('\n', to);
     }
 out:
     return st;
@@ -272,16 +272,16 @@ static int widest_impl(const tr_plan *p)
     return (int)wide;
 }
 
-static void print_table(const report *r, const char *what, const tr_plan *p)
+static void print_table(const tr_planned *r, FILE *to, const char *what, const tr_plan *p)
 {
     const tr_graph *g = tr_plan_graph(p);
     const char *previous = "";
     size_t next = 0;
     const int wide = widest_impl(p);
     char shape[64], parameters[32], flops[32], nbytes[32];
-    fprintf(r->to, "\n%s, %lld sample%s\n", what, (long long)tr_plan_batch(p),
+    fprintf(to, "\n%s, %lld sample%s\n", what, (long long)tr_plan_batch(p),
             tr_plan_batch(p) == 1 ? "" : "s");
-    fprintf(r->to, "  %-18s %-22s %-*s %-18s %10s %10s %10s\n", "layer", "op", wide, "kernel",
+    fprintf(to, "  %-18s %-22s %-*s %-18s %10s %10s %10s\n", "layer", "op", wide, "kernel",
             "output", "parameters", "flop", "bytes");
     for (size_t i = 0; i < tr_plan_rows(p); i++) {
         const tr_plan_row row = tr_plan_row_at(p, i);
@@ -289,64 +289,93 @@ static void print_table(const report *r, const char *what, const tr_plan *p)
         const size_t count = first ? layer_parameters(r->m, row.layer, &next) : 0;
         previous = row.layer;
         shape_text(g, &g->ops[i], shape, sizeof shape);
-        fprintf(r->to, "  %-18s %-22s %-*s %-18s %10s %10s %10s\n", row.layer, row.op, wide,
-                row.impl, shape,
-                count ? tr_format_count((double)count, parameters, sizeof parameters) : "",
+        fprintf(to, "  %-18s %-22s %-*s %-18s %10s %10s %10s\n", row.layer, row.op, wide, row.impl,
+                shape, count ? tr_format_count((double)count, parameters, sizeof parameters) : "",
                 tr_format_count(row.flops, flops, sizeof flops),
                 tr_format_bytes(row.bytes, nbytes, sizeof nbytes));
     }
 }
 
-tr_status tr_plan_report(const tr_config *c, tr_model *m, int ranks, size_t memory, FILE *to)
+static tr_status print_text(const tr_planned *r, const tr_fit *f, FILE *to)
+{
+    tr_status st;
+    TR_TRY(print_head(r, to));
+    TR_TRY(print_memory(r, to));
+    if (f->known) {
+        fprintf(to, "\nfit\n");
+        tr_plan_fit_write(r, f, to);
+    } else
+        fprintf(to, "  whether that fits a GPU: --memory 80GB\n");
+    print_arithmetic(r, to);
+    TR_TRY(print_communication(r, to));
+    TR_TRY(print_passes(r, to));
+    print_table(r, to, "training", tr_session_plan(r->both, TR_MODE_TRAIN, r->train_batch));
+    print_table(r, to, "evaluation", tr_session_plan(r->eval, TR_MODE_EVALUATE, r->eval_batch));
+out:
+    return st;
+}
+
+/* A GPU's memory is not known where none is; a node's is this machine's. Of what this one has left, its own program is
+ * no part any more. */
+static tr_status judge(const tr_planned *r, size_t memory, tr_fit *f)
+{
+    const tr_space space = tr_space_of(r->on.backend);
+    const bool given = memory > 0;
+    *f = (tr_fit){.space = space, .need = tr_planned_need(r, space)};
+    if (space == TR_SPACE_DEVICE && !given) return TR_OK;
+    const int programs = r->on.topology.local_size - (given ? 0 : 1);
+    const tr_status st =
+        tr_plan_fit(r, space, given ? memory : tr_mem_available(),
+                    space == TR_SPACE_HOST ? r->rss_before * (size_t)programs : 0, f);
+    f->given = given;
+    return st;
+}
+
+static tr_status write_report(const tr_planned *r, const tr_fit *f, const char *notes,
+                              tr_plan_form form, FILE *to)
+{
+    if (form == TR_PLAN_JSON) {
+        tr_plan_write_json(r, f, notes, to);
+        return TR_OK;
+    }
+    for (const char *s = notes, *end; *s; s = end + 1) {
+        end = strchr(s, '\n');
+        fprintf(to, "note: %.*s\n\n", (int)(end - s), s);
+    }
+    if (form == TR_PLAN_TEXT) return print_text(r, f, to);
+    tr_plan_write_summary(r, f, to);
+    return TR_OK;
+}
+
+tr_status tr_plan_report(const tr_config *c, tr_model *m, const tr_plan_request *q, FILE *to)
 {
     tr_status st = TR_OK;
-    report r = {.c = c, .m = m, .to = to, .rss_before = tr_mem_rss()};
-    TR_TRY(tr_assume(c, ranks, &r.on));
+    tr_planned r = {.c = c, .m = m, .rss_before = tr_mem_rss()};
+    tr_fit fit;
+    char *notes = NULL;
+    size_t length;
+    TR_NEED(r.notes = open_memstream(&notes, &length), TR_MEMORY, "no memory for notes");
+    TR_TRY(tr_assume(c, q->ranks, q->nodes, &r.on));
     TR_TRY(tr_train_buckets(c, r.on.backend, m));
     TR_TRY(r.on.backend->open(&r.on.options, &r.backend_ctx));
-    if (r.on.note[0]) fprintf(to, "note: %s\n\n", r.on.note);
-    r.micro_batches = tr_micro_batches(c, ranks);
+    if (r.on.note[0]) fprintf(r.notes, "%s\n", r.on.note);
+    r.micro_batches = tr_micro_batches(c, q->ranks);
     tr_planned_count(&r);
     TR_TRY(tr_planned_teacher(&r));
     TR_TRY(tr_planned_sessions(&r));
     if (tr_micro_batch_matters(
             c, tr_plan_graph(tr_session_plan(r.both, TR_MODE_TRAIN, r.train_batch))))
-        fprintf(to, "note: " TR_MICRO_BATCH_ADVICE "\n\n", r.micro_batches);
-    TR_TRY(print_head(&r));
-    TR_TRY(print_memory(&r));
-    TR_TRY(tr_plan_fit(&r, memory));
-    print_arithmetic(&r);
-    TR_TRY(print_communication(&r));
-    TR_TRY(print_passes(&r));
-    print_table(&r, "training", tr_session_plan(r.both, TR_MODE_TRAIN, r.train_batch));
-    print_table(&r, "evaluation", tr_session_plan(r.eval, TR_MODE_EVALUATE, r.eval_batch));
+        fprintf(r.notes, TR_MICRO_BATCH_ADVICE "\n", r.micro_batches);
+    TR_TRY(judge(&r, q->memory, &fit));
+    TR_NEED(fflush(r.notes) == 0, TR_MEMORY, "no memory for notes");
+    TR_TRY(write_report(&r, &fit, notes, q->form, to));
 out:
     tr_planned_close_sessions(&r);
+    tr_planned_close_data(&r);
     tr_teacher_close(r.teacher);
     tr_comm_close(r.comm);
     if (r.backend_ctx) r.on.backend->close(r.backend_ctx);
+    if (r.notes) fclose(r.notes);
+    free(notes);
     return st;
-}
-
-int tr_cmd_plan(int argc, char **argv)
-{
-    tr_arguments a;
-    tr_config *config = NULL;
-    tr_model *model = NULL;
-    FILE *shown = NULL;
-    tr_status st = tr_arguments_parse(argc, argv, "--ranks --memory", &a);
-    if (st != TR_OK) return tr_command_end(st);
-    TR_TRY(tr_arguments_config(&a, NULL, &config));
-    TR_TRY(tr_device_check(config));
-    TR_TRY(tr_train_model(config, &model));
-    TR_TRY(tr_data_check(config, model));
-    shown = tr_visible_stream(stdout);
-    TR_HAVE(shown);
-    TR_TRY(tr_plan_report(config, model, a.ranks > 0 ? (int)a.ranks : 1, a.memory, shown));
-out:
-    if (shown) fclose(shown); /* what did not reach stdout is told at the end */
-    tr_model_close(model);
-    tr_config_close(config);
-    tr_arguments_free(&a);
-    return tr_command_end(st);
 }

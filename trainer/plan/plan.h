@@ -54,10 +54,23 @@ tr_reducer_options tr_reducer_options_of(const tr_config *c, const tr_backend *b
 /* What the reducer of a run costs. *Local.* */
 void tr_predict_reducer(const tr_memory_of *of, tr_reducer_cost *out);
 
+typedef enum { TR_PLAN_TEXT, TR_PLAN_SUMMARY, TR_PLAN_JSON } tr_plan_form;
+
+typedef struct {
+    int ranks, nodes; /* nodes: at most one with fewer ranks than the others */
+    size_t memory;    /* of a node, or of a GPU, which the job is judged by; 0: this machine's */
+    tr_plan_form form;
+} tr_plan_request;
+
 /* *Local.* `trainer plan`: parameters, memory by kind, arithmetic, communication and a row for
- * every op, for training and evaluation, of rank 0 of `ranks`. Runs nothing, and plans for GPUs
+ * every op, for training and evaluation, of rank 0. Runs nothing, and plans for GPUs
  * without one (trainer/plan/assume.h). Data files are opened to count samples; where that fails the
- * report says so and assumes full batches. `memory`: of a node, or of a GPU, which the job is judged by; 0: this machine's. */
-tr_status tr_plan_report(const tr_config *c, tr_model *m, int ranks, size_t memory, FILE *to);
+ * report says so and assumes full batches. */
+tr_status tr_plan_report(const tr_config *c, tr_model *m, const tr_plan_request *q, FILE *to);
+
+/* *Local.* On one rank of each node, with the data open and nothing else allocated: what `trainer plan` counts against
+ * what the node has. TR_MEMORY with both, what would help and run.overcommit_memory, which makes it a warning. A GPU
+ * that looks short is a warning: it says itself what it cannot give. */
+tr_status tr_plan_judge_run(const struct tr_trainer *t);
 
 #endif

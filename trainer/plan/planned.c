@@ -11,14 +11,10 @@ static uint64_t batch_of_eval(const tr_config *c)
     return (uint64_t)(c->train.eval.batch > 0 ? c->train.eval.batch : c->train.batch);
 }
 
-/* Opens one source; a loader on it says what its buffers take. */
-static tr_status count_source(tr_planned *r, const tr_source_config *source, bool train,
-                              uint64_t *samples, size_t *held, size_t *loader)
+/* What a loader's buffers for a data set take. */
+static tr_status count_loader(const tr_planned *r, tr_dataset *d, bool train, size_t *loader)
 {
-    tr_dataset *d = NULL;
     tr_loader *l = NULL;
-    tr_status st;
-    TR_TRY(tr_dataset_open(r->c, source, r->m, &d));
     const tr_loader_options o = {.config = r->c,
                                  .model = r->m,
                                  .dataset = d,
@@ -29,27 +25,64 @@ static tr_status count_source(tr_planned *r, const tr_source_config *source, boo
                                  .dtype = tr_precision_dtype((tr_precision)r->c->train.precision),
                                  .workers = (int)r->c->data.workers,
                                  .prefetch = (int)r->c->data.prefetch};
-    TR_TRY(tr_loader_open(&o, &l));
-    *samples = tr_dataset_samples(d);
-    *held = tr_dataset_held(d);
-    *loader = tr_loader_held(l);
-out:
+    const tr_status st = tr_loader_open(&o, &l);
+    if (st == TR_OK) *loader = tr_loader_held(l);
     tr_loader_close(l);
-    tr_dataset_close(d);
     return st;
+}
+
+tr_status tr_planned_loader(tr_planned *r)
+{
+    return r->train_data ? count_loader(r, r->train_data, true, &r->train_loader) : TR_OK;
+}
+
+tr_status tr_planned_data(tr_planned *r, tr_dataset *train, tr_dataset *eval)
+{
+    tr_status st;
+    r->train_data = train;
+    r->eval_data = eval;
+    r->train_samples = tr_dataset_samples(train);
+    r->train_held = tr_dataset_held(train);
+    TR_TRY(tr_planned_loader(r));
+    if (eval) {
+        r->eval_samples = tr_dataset_samples(eval);
+        r->eval_held = tr_dataset_held(eval);
+        TR_TRY(count_loader(r, eval, false, &r->eval_loader));
+    }
+    r->counted = true;
+out:
+    return st;
+}
+
+static tr_status count_files(tr_planned *r)
+{
+    tr_status st;
+    const tr_config *c = r->c;
+    tr_dataset *train = NULL, *eval = NULL;
+    TR_TRY(tr_dataset_open(c, &c->data.train, r->m, &train));
+    if (tr_config_evaluates(c)) TR_TRY(tr_dataset_open(c, &c->data.eval, r->m, &eval));
+    TR_TRY(tr_planned_data(r, train, eval));
+out:
+    if (st != TR_OK) {
+        tr_dataset_close(train);
+        tr_dataset_close(eval);
+        r->train_data = r->eval_data = NULL;
+    }
+    return st;
+}
+
+void tr_planned_close_data(tr_planned *r)
+{
+    tr_dataset_close(r->train_data);
+    tr_dataset_close(r->eval_data);
+    r->train_data = r->eval_data = NULL;
 }
 
 void tr_planned_count(tr_planned *r)
 {
     const tr_config *c = r->c;
-    tr_status st =
-        count_source(r, &c->data.train, true, &r->train_samples, &r->train_held, &r->train_loader);
-    if (st == TR_OK && tr_config_evaluates(c))
-        st =
-            count_source(r, &c->data.eval, false, &r->eval_samples, &r->eval_held, &r->eval_loader);
-    r->counted = st == TR_OK;
-    if (st == TR_OK) return;
-    fprintf(r->to, "note: %s; full batches are assumed, and memory for data is left out\n\n",
+    if (count_files(r) == TR_OK) return;
+    fprintf(r->notes, "%s; full batches are assumed, and memory for data is left out\n",
             tr_last_error()->text);
     r->train_samples = (uint64_t)c->train.batch;
     r->eval_samples = tr_config_evaluates(c) ? batch_of_eval(c) : 0;
@@ -65,7 +98,9 @@ tr_session_options tr_planned_options(const tr_planned *r)
                                 .threads = r->on.threads,
                                 .precision = (tr_precision)r->c->train.precision,
                                 .sync_batchnorm = r->c->train.sync_batchnorm != TR_SYNC_NONE,
-                                .ranks = r->on.topology.size,
+                                .ranks = r->c->train.sync_batchnorm == TR_SYNC_NODE
+                                             ? r->on.topology.most
+                                             : r->on.topology.size,
                                 .recompute = r->c->train.recompute.kind.which,
                                 .recompute_every = r->c->train.recompute.every,
                                 .skip_passes = tr_graph_skip(r->c),
@@ -121,8 +156,7 @@ tr_status tr_planned_teacher(tr_planned *r)
     const tr_teacher_options o = {.comm = r->comm, .config = r->c, .model = r->m};
     st = tr_teacher_open(&o, &r->teacher);
     if (st == TR_IO || st == TR_FILE) {
-        fprintf(r->to,
-                "note: %s; the teacher is not counted: its weights, memory and forward pass\n\n",
+        fprintf(r->notes, "%s; the teacher is not counted: its weights, memory and forward pass\n",
                 tr_last_error()->text);
         st = TR_OK;
     }

@@ -9,7 +9,7 @@
 typedef struct {
     const tr_config *c;
     const tr_model *m;
-    FILE *to;
+    FILE *notes; /* what is assumed, a line each */
     tr_assumed on;
     void *backend_ctx;
     int micro_batches;
@@ -17,16 +17,23 @@ typedef struct {
     bool counted;      /* the data was there to be counted */
     uint64_t train_samples, eval_samples;
     size_t train_held, eval_held, train_loader, eval_loader;
-    tr_session *both, *eval;         /* what training holds; evaluation alone */
-    int64_t train_batch, eval_batch; /* the largest shares */
-    tr_comm *comm;                   /* of one rank: the teacher is read over it */
-    tr_teacher *teacher;             /* NULL: none, or its file could not be read */
+    tr_dataset *train_data, *eval_data; /* NULL where they are not there, or there is none */
+    tr_session *both, *eval;            /* what training holds; evaluation alone */
+    int64_t train_batch, eval_batch;    /* the largest shares */
+    tr_comm *comm;                      /* of one rank: the teacher is read over it */
+    tr_teacher *teacher;                /* NULL: none, or its file could not be read */
 } tr_planned;
 
-/* Samples of the data, and what holding and loading them takes; where they cannot be counted `to` says so. */
+/* Samples of the data, and what holding and loading them takes; where they cannot be counted `notes` says so. */
 void tr_planned_count(tr_planned *r);
-/* Where its file cannot be read `to` says so, and there is none. */
+/* Closes what that opened. */
+void tr_planned_close_data(tr_planned *r);
+/* The same of data sets that are open, which stay the caller's; eval NULL: none. */
+tr_status tr_planned_data(tr_planned *r, tr_dataset *train, tr_dataset *eval);
+/* Where its file cannot be read `notes` says so, and there is none. */
 tr_status tr_planned_teacher(tr_planned *r);
+/* The loader's buffers, of r->c and r->micro_batches. */
+tr_status tr_planned_loader(tr_planned *r);
 tr_session_options tr_planned_options(const tr_planned *r);
 /* Those of r->c, r->micro_batches and the samples. */
 tr_status tr_planned_sessions(tr_planned *r);
@@ -34,8 +41,44 @@ void tr_planned_close_sessions(tr_planned *r);
 /* Of rank 0: in training, and in evaluation alone. */
 void tr_planned_memory(const tr_planned *r, tr_memory_total *train, tr_memory_total *alone);
 
-/* plan_fit.c: whether the job's ranks fit into a node's memory, or a rank into that of its GPU: `memory` bytes, 0: this
- * machine's as it is now. What helps where they do not, and the largest batch that fits; all of it planned. */
-tr_status tr_plan_fit(const tr_planned *r, size_t memory);
+/* ---- plan_fit.c: does it fit? ---- */
+
+/* Bytes that a space takes: a rank's GPU, or the node of rank 0, whose ranks share its memory. Without the programs
+ * themselves. The one figure that plan and a run judge by. */
+size_t tr_planned_need(const tr_planned *r, tr_space space);
+
+typedef struct {
+    tr_space space;
+    bool known; /* what there is; else nothing but `need` is set */
+    bool given; /* by who asks; else it is what this machine has left */
+    bool fits, searched;
+    size_t need, have;
+    size_t programs; /* bytes of `have` that go to the ranks' programs */
+    int64_t largest; /* batch that fits, all else as it is; 0: none; where it was searched for */
+    int64_t most;    /* it was not looked for beyond */
+    int nadvice;     /* settings that take less, where it does not fit */
+    struct tr_fit_advice {
+        char set[48];
+        size_t need;
+        bool fits;
+    } advice[8];
+} tr_fit;
+
+/* Against `memory` bytes, of which the ranks' programs take `programs`. What would help, and the largest batch that
+ * fits, are planned as well: nothing is advised that was not counted. */
+tr_status tr_plan_fit(const tr_planned *r, tr_space space, size_t memory, size_t programs,
+                      tr_fit *out);
+void tr_plan_fit_write(const tr_planned *r, const tr_fit *f, FILE *to);
+
+/* "digits: 2 ranks, batch 64, fp32" */
+void tr_planned_title(const tr_planned *r, FILE *to);
+/* What `trainer plan` says in other forms. plan_json.c: docs/records.md has the keys. */
+void tr_plan_write_json(const tr_planned *r, const tr_fit *f, const char *notes, FILE *to);
+void tr_plan_write_summary(const tr_planned *r, const tr_fit *f, FILE *to);
+/* Operations of a plan's forward or backward pass a sample. */
+double tr_planned_flops(const tr_plan *p, bool backward);
+/* What gathers of synchronized batchnorm send in a micro-batch; how many those are. */
+size_t tr_planned_gathers(const tr_planned *r, double *nbytes);
+const char *tr_planned_precision(const tr_planned *r);
 
 #endif

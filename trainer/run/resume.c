@@ -33,6 +33,7 @@ static const char *const harmless[] = {"name",
                                        "run.threads",
                                        "run.nice",
                                        "run.affinity",
+                                       "run.overcommit_memory",
                                        "run.timeout",
                                        "run.start_timeout",
                                        "run.profile"};

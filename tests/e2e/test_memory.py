@@ -1,0 +1,141 @@
+"""Memory before it is taken: one figure in plan, in a run's refusal and in its records; what is refused, and goes on
+all the same; plans for machines elsewhere, in few lines and as JSON."""
+import json
+import re
+
+from harness import SOURCE, Case, main
+
+BIG = """
+name: big
+device: cpu
+output: run
+data:
+  train: {format: synthetic, samples: 96}
+  eval: {format: synthetic, samples: 32}
+model:
+  input: [3, 24, 24]
+  layers:
+    - conv2d: {out: 32, kernel: 3, padding: 1, bias: false}
+    - batchnorm
+    - relu
+    - conv2d: {out: 32, kernel: 3, padding: 1}
+    - relu
+    - global_avgpool
+    - flatten
+    - linear: {out: 4}
+  loss: cross_entropy
+train: {steps: 1, batch: 96}
+run: {threads: 1}
+"""
+
+
+class Memory(Case):
+    def setUp(self):
+        super().setUp()
+        self.big = self.dir / "big.yaml"
+        self.big.write_text(BIG)
+
+    def planned(self, *arguments):
+        return json.loads(self.tool("plan", self.big, "--json", *arguments))
+
+    def test_one_figure(self):
+        """What plan counts is what a run predicts and holds, and what it is refused by."""
+        for ranks in (1, 2):
+            plan = self.planned("--ranks", ranks)
+            self.run_trainer(self.big, "--force", ranks=ranks)
+            end = self.records(event="end")[-1]
+            self.assertEqual(round(end["predicted_mb"] * 1e6), plan["memory"]["host"]["total"])
+            self.assertEqual(end["held_mb"], end["predicted_mb"])
+            text = self.tool("plan", self.big, "--ranks", ranks, "--memory", "20MB")
+            refused = self.run_trainer(self.big, "--force", ranks=ranks, status=1, env={"TRIREME_MEM_AVAILABLE": "20000000"})
+            figure = re.search(r"does not fit: ([\d.]+ MB) needed", text)[1]
+            self.assertEqual(re.search(r"ranks? needs? ([\d.]+ MB) \(trainer plan\)", refused)[1], figure)
+            if ranks == 1:
+                self.assertEqual(plan["fit"]["needed_bytes"], plan["memory"]["host"]["total"])
+
+    def test_refused(self):
+        """Before anything is written; with what is short, what would help, which does, and the way to go on."""
+        plan, with_it = self.planned("--ranks", 2, "--memory", "1MB"), self.planned("--ranks", 2, "train.accumulate=4")
+        need, less = (p["fit"]["needed_bytes"] for p in (plan, with_it))
+        self.assertLess(less, need)
+        self.assertIn({"set": "train.accumulate=4", "needed_bytes": less, "fits": False}, plan["fit"]["advice"])
+        room = {"TRIREME_MEM_AVAILABLE": str(less + 1000)}
+        out = self.run_trainer(self.big, status=1, env=room)
+        self.assertEqual(out.count("training does not fit this node: its 2 ranks need"), 1, out)
+        self.assertRegex(out, r"are available: [\d.]+ k?M?B are short; less take train\.accumulate=2 ")
+        self.assertRegex(out, r"train\.accumulate=4 [\d.]+ MB \(fits\)")
+        self.assertIn("run.overcommit_memory=true trains all the same", out)
+        self.assertFalse((self.dir / "run").exists())
+        batch = re.search(r"largest batch that fits: (\d+)", out)[1]
+        for setting in ("train.accumulate=4", f"train.batch={batch}"):
+            self.assertNotIn("does not fit", self.run_trainer(self.big, setting, "--force", env=room))
+        self.run_trainer(self.big, f"train.batch={int(batch) + 2}", "--force", status=1, env=room)
+        out = self.run_trainer(self.big, "run.overcommit_memory=true", "--force", env=room)
+        self.assertEqual(out.count("training does not fit this node"), 1)
+        self.assertEqual(self.records(event="end")[-1]["steps"], 1)
+        self.assertNotIn("overcommit", out)
+
+    def test_data_counts_once(self):
+        """Samples that are held already when the job is judged are part of what it needs, and of what there is."""
+        config = self.config(samples=64, steps=1)
+        need = json.loads(self.tool("plan", config, "--ranks", 2, "--json"))["fit"]["needed_bytes"]
+        held = json.loads(self.tool("plan", config, "--ranks", 2, "--json"))["memory"]["host"]["data"]
+        self.assertGreater(held, 0)
+        self.run_trainer(config, env={"TRIREME_MEM_AVAILABLE": str(need - 2 * held)})
+        self.run_trainer(config, "--force", status=1, env={"TRIREME_MEM_AVAILABLE": str(need - 2 * held - 100)})
+
+    def test_other_machines(self):
+        """Ranks on nodes that are not here, as a run on as many pretended ones has it."""
+        plan = self.planned("--nodes", 2, "--ranks-per-node", 2)
+        self.assertEqual((plan["ranks"], plan["nodes"], plan["ranks_per_node"]), (4, 2, 2))
+        for same in (("--nodes", 2), ("--ranks-per-node", 2)):
+            again = self.planned(*same, "--ranks", 4)
+            for key in ("nodes", "ranks_per_node", "memory", "communication"):
+                self.assertEqual(again[key], plan[key])
+        self.assertGreater(plan["communication"]["network_bytes"], 0)
+        self.assertEqual(self.planned("--ranks", 4)["communication"]["network_bytes"], 0)
+        self.run_trainer(self.big, ranks=4, env={"TRIREME_FAKE_NODES": "2"})
+        self.assertEqual(round(self.records(event="end")[-1]["predicted_mb"] * 1e6), plan["memory"]["host"]["total"])
+        judged = [self.planned("--nodes", n, "--ranks-per-node", 4, "--memory", "1GB")["fit"] for n in (1, 8)]
+        self.assertTrue(all(f["fits"] and f["ranks"] == 4 for f in judged))
+        self.assertLess(judged[1]["needed_bytes"], judged[0]["needed_bytes"])
+        text = self.tool("plan", self.big, "--nodes", 8, "--ranks-per-node", 4)
+        self.assertIn("big: 32 ranks on 8 nodes, batch 96, fp32\n", text)
+        self.assertIn("by 4 ranks on each node", text)
+        self.assertNotIn("or, across nodes", text)
+        for bad in (("--nodes", 3, "--ranks", 4), ("--ranks-per-node", 3, "--ranks", 4), ("--ranks-per-node", 8, "--ranks", 4)):
+            self.assertIn("expected as many on each node", self.tool("plan", self.big, *bad, status=2))
+        self.assertIn("--nodes 0: expected a number of nodes", self.tool("plan", self.big, "--nodes", 0, status=2))
+
+    def test_summary(self):
+        text = self.tool("plan", self.big, "--ranks", 2, "--memory", "1GB", "--summary")
+        self.assertLess(len(text.splitlines()), 8, text)
+        whole = self.tool("plan", self.big, "--ranks", 2, "--memory", "1GB")
+        self.assertEqual(re.search(r"a rank holds ([\d.]+ MB)", text)[1], re.search(r"\n  total +([\d.]+ MB)", whole)[1])
+        self.assertIn(re.search(r"\n(  fits: .*? needed)", text)[1], whole)
+        self.assertIn("give one of them", self.tool("plan", self.big, "--summary", "--json", status=2))
+
+    def test_json(self):
+        """Every key is one that docs/records.md names, and the other way round; notes are texts."""
+        section = re.search(r"## `trainer plan --json`\n(.*?)(?:\n## |\Z)", (SOURCE / "docs/records.md").read_text(), re.S)[1]
+        documented = {k for row in re.findall(r"(?m)^\| (`.*?) \|", section) for k in re.findall(r"`([\w.]+)`", row)}
+        short = self.planned("--ranks", 2, "--memory", "20MB")
+        found = set()
+        for key, value in short.items():
+            if isinstance(value, dict) and "memory" not in key:
+                found |= {f"{key}.{k}" for k in value}
+            found.add(key)
+        found |= {f"fit.advice.{k}" for row in short["fit"]["advice"] for k in row}
+        self.assertEqual(found - documented, set())
+        self.assertEqual(documented - found, {"flop_per_sample.teacher"})
+        for space in ("device", "host"):
+            sizes = short["memory"][space]
+            self.assertEqual(sizes["total"], sum(v for k, v in sizes.items() if k != "total"))
+        self.assertEqual(short["steps_per_epoch"], 1)
+        gone = self.planned("data.train={path: gone.h5, inputs: x, labels: y}")
+        self.assertIn("gone.h5", gone["notes"][0])
+        self.assertNotIn("train_samples", gone)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,124 @@
+/* A run, before it allocates: does it fit? The job is planned as `trainer plan` does, so that both name one figure, and
+ * set against what the node has left. That takes as long as planning it does, so only jobs that come near are: what
+ * activations could take at most, if none shared memory in time, and all else that needs no planning, is looked at
+ * first. */
+#include "trainer/plan/planned.h"
+#include "trainer/plan/shares.h"
+#include "trainer/trainer.h"
+
+/* What the space has for this job; data that is held already is part of what it needs. */
+static size_t available(const tr_trainer *t, tr_space space)
+{
+    tr_device_load load;
+    if (space == TR_SPACE_HOST) {
+        const size_t left = tr_mem_available(),
+                     held = tr_held_memory(t) * (size_t)t->topology->local_size;
+        return left > SIZE_MAX - held ? SIZE_MAX : left + held;
+    }
+    if (!t->backend->load || !t->backend->load(t->backend_ctx, &load)) return SIZE_MAX;
+    return load.total - load.used;
+}
+
+/* Whether it can come to more than half of what there is. */
+static tr_status is_near(const tr_trainer *t, const tr_planned *r, bool *near)
+{
+    tr_status st;
+    tr_memory_total all;
+    tr_memory_plan bound = {0};
+    const int64_t share = (t->config->train.batch + t->topology->size - 1) / t->topology->size;
+    const tr_memory_of of = {.config = t->config,
+                             .model = t->model,
+                             .backend = t->backend,
+                             .topology = t->topology,
+                             .nccl = t->nccl,
+                             .datasets = r->train_held + r->eval_held,
+                             .loaders = r->train_loader + r->eval_loader};
+    TR_TRY(tr_activation_bound(t->config, t->model,
+                               (share + t->micro_batches - 1) / t->micro_batches,
+                               &bound.bytes[TR_MEM_ACTIVATIONS]));
+    tr_predict_memory(&of, &bound, &all);
+    *near = t->teacher != NULL; /* what it takes is known when it is planned */
+    for (int s = (int)tr_space_of(t->backend); s < TR_SPACES; s++) {
+        size_t ranks = s == TR_SPACE_HOST ? (size_t)t->topology->local_size : 1, total = 0;
+        for (int k = 0; k < TR_MEM_KINDS; k++) total += all.bytes[s][k];
+        *near = *near || total > available(t, (tr_space)s) / ranks / 2;
+    }
+out:
+    return st;
+}
+
+static void describe(const tr_planned *r, const tr_fit *f, char *buf, size_t room)
+{
+    char need[32], have[32], gap[32];
+    const int ranks = r->on.topology.local_size;
+    size_t n = 0;
+    tr_format_bytes((double)f->need, need, sizeof need);
+    tr_format_bytes((double)f->have, have, sizeof have);
+    tr_format_bytes((double)(f->need - f->have), gap, sizeof gap);
+    if (f->space == TR_SPACE_DEVICE)
+        n += (size_t)snprintf(
+            buf, room, "training may take %s on a GPU (trainer plan), this one has %s", need, have);
+    else
+        n += (size_t)snprintf(buf, room,
+                              "training does not fit this node: its %d rank%s need%s %s (trainer "
+                              "plan), %s are available",
+                              ranks, ranks == 1 ? "" : "s", ranks == 1 ? "s" : "", need, have);
+    n += (size_t)snprintf(buf + n, room - n, ": %s are short", gap);
+    for (int i = 0; i < f->nadvice && n < room; i++)
+        n += (size_t)snprintf(buf + n, room - n, "%s%s %s%s", i ? ", " : "; less take ",
+                              f->advice[i].set,
+                              tr_format_bytes((double)f->advice[i].need, need, sizeof need),
+                              f->advice[i].fits ? " (fits)" : "");
+    if (f->searched && n < room)
+        snprintf(buf + n, room - n,
+                 f->largest > 0 ? "; the largest batch that fits: %lld" : "%.0lld",
+                 (long long)f->largest);
+}
+
+static tr_status judge(const tr_trainer *t, const tr_planned *r)
+{
+    tr_status st = TR_OK;
+    char text[800];
+    for (int s = (int)tr_space_of(t->backend); s < TR_SPACES; s++) {
+        tr_fit fit;
+        const size_t have = available(t, (tr_space)s);
+        if (tr_planned_need(r, (tr_space)s) <= have) continue;
+        TR_TRY(tr_plan_fit(r, (tr_space)s, have, 0, &fit));
+        describe(r, &fit, text, sizeof text);
+        TR_NEED(s == TR_SPACE_DEVICE || t->config->run.overcommit_memory, TR_MEMORY,
+                "%s. run.overcommit_memory=true trains all the same", text);
+        tr_log(TR_LOG_WARN, "%s", text);
+    }
+out:
+    return st;
+}
+
+tr_status tr_plan_judge_run(const tr_trainer *t)
+{
+    tr_status st;
+    bool near;
+    tr_planned r = {
+        .c = t->config,
+        .m = t->model,
+        .on = {.backend = t->backend, .threads = t->affinity.threads, .topology = *t->topology},
+        .backend_ctx = t->backend_ctx,
+        .micro_batches = t->micro_batches,
+        .teacher = t->teacher};
+    const bool dry = !t->backend->host; /* a GPU's kernels are not to be chosen twice */
+    TR_TRY(tr_planned_data(&r, t->train_data, t->eval_data));
+    TR_TRY(is_near(t, &r, &near));
+    if (!near) goto out;
+    if (dry) {
+        r.on.options = tr_gpu_options(t->config, 0, t->nccl);
+        r.on.options.dry = true;
+        r.backend_ctx = NULL;
+        TR_TRY(t->backend->open(&r.on.options, &r.backend_ctx));
+    }
+    TR_TRY(tr_planned_sessions(&r));
+    st = judge(t, &r);
+out:
+    tr_planned_close_sessions(&r);
+    tr_teacher_forget(t->teacher);
+    if (dry && r.backend_ctx && r.backend_ctx != t->backend_ctx) t->backend->close(r.backend_ctx);
+    return st;
+}
