@@ -2,6 +2,7 @@
 #ifndef TR_REPORT_INTERNAL_H
 #define TR_REPORT_INTERNAL_H
 
+#include "optimize/report/records.h"
 #include "optimize/report/report.h"
 
 typedef struct {
@@ -23,16 +24,5 @@ static inline bool tr_page_plots(const tr_page *p)
 {
     return p->html;
 }
-
-/* One column of metrics.jsonl's records of an event: NaN where a record lacks it. */
-typedef struct {
-    size_t count, cap;
-    tr_document *records; /* owned */
-} tr_records;
-/* Records of this event, in the file's order; a line that is none is passed over. No file: none. */
-tr_status tr_records_read(const char *path, const char *event, tr_records *out);
-void tr_records_free(tr_records *r);
-double tr_records_real(const tr_document *record, const char *key);
-const char *tr_records_text(const tr_document *record, const char *key); /* "" where absent */
 
 #endif

@@ -1,11 +1,12 @@
 /* metrics.jsonl: each line is JSON, which is YAML in flow form. */
-#include "optimize/report/page.h"
+#include "optimize/report/records.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/file.h"
+#include "runtime/config/config.h"
 
 static tr_status add(tr_records *r, tr_document *d)
 {

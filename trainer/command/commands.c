@@ -63,6 +63,14 @@ static const tr_command commands[] = {
      "                                          a run's folder: its files, and model.h5 or the\n"
      "                                          newest checkpoint\n",
      NULL},
+    {"compare", tr_cmd_compare,
+     "  trainer compare RUN RUN... [--json] [-o FILE.svg|.csv|.json] [--force] [--metric NAME]\n"
+     "                                          run folders, run files, sweeps' folders: the keys "
+     "in\n"
+     "                                          which their configs differ, and what came of "
+     "each;\n"
+     "                                          .svg: their curves, of the loss or --metric\n",
+     NULL},
     {"import", tr_cmd_import,
      "  trainer import FILE.onnx OUT.h5 [key=value ...] [--force]\n"
      "  trainer import FILE.safetensors|FILE.npz OUT.h5 --config CONFIG [key=value ...] [--force]\n"

@@ -16,6 +16,7 @@ int tr_cmd_predict(int argc, char **argv);  /* MODEL [key=value ...] -o FILE [--
 int tr_cmd_check(int argc, char **argv);    /* CONFIG [key=value ...] | --help-config */
 int tr_cmd_plan(int argc, char **argv);     /* CONFIG [key=value ...] [--ranks N] [--json] ... */
 int tr_cmd_inspect(int argc, char **argv);  /* FILE [FILE2] [--json] */
+int tr_cmd_compare(int argc, char **argv);  /* RUN RUN... [--json] [-o FILE] */
 int tr_cmd_import(int argc, char **argv);   /* FILE.onnx OUT.h5 [key=value ...] [--force] */
 int tr_cmd_demo(int argc, char **argv);     /* [NAME] [FOLDER] */
 

@@ -1,0 +1,120 @@
+"""`trainer compare`: runs beside each other, whatever became of them."""
+import csv
+import json
+import re
+import xml.etree.ElementTree
+
+from harness import Case, main
+
+
+class Compare(Case):
+    def runs(self):
+        config = self.config("a", steps=30, every=10)
+        self.run_trainer(config)
+        self.run_trainer(config, f"output={self.dir}/b", "train.optimizer={sgd: {lr: 0.1}}", "train.steps=20", ranks=1)
+        return self.dir / "a", self.dir / "b"
+
+    def compared(self, *runs):
+        self.tool("compare", *runs, "-o", "c.json", "--force")
+        return json.loads((self.dir / "c.json").read_text())["runs"]
+
+    def test_table(self):
+        """Keys that differ and no others; results are those of the records."""
+        a, b = self.runs()
+        text = self.tool("compare", a, b)
+        config, results = text.split("\nresults\n")
+        rows = {line.split()[0]: line.split()[1:] for line in config.split("config\n")[1].splitlines()}
+        self.assertEqual(rows["train.steps"], ["30", "20"])
+        self.assertEqual(rows["train.optimizer.sgd.lr"], ["-", "0.1"])
+        self.assertEqual(rows["train.optimizer.adamw.lr"], ["0.005", "-"])
+        self.assertEqual({k for k in rows if not k.startswith("train.optimizer.")}, {"train.steps"})
+        ends = [self.records(n, "end")[-1] for n in "ab"]
+        evals = [self.records(n, "eval") for n in "ab"]
+        found = self.compared(a, b)
+        for run, end, each in zip(found, ends, evals):
+            r = run["results"]
+            self.assertEqual([r[k] for k in ("steps", "seconds", "samples_per_s")],
+                             [end[k] for k in ("steps", "seconds", "samples_per_s")])
+            self.assertEqual(r["last_accuracy"], each[-1]["accuracy"])
+            self.assertEqual(r["best_accuracy"], max(e["accuracy"] for e in each))
+            best = min(each, key=lambda e: e["loss"])
+            self.assertEqual((r["best_loss"], r["best_loss_step"]), (best["loss"], best["step"]))
+            self.assertEqual(run["status"], "done")
+            self.assertEqual(run["evaluation"]["loss"], [e["loss"] for e in each])
+        self.assertEqual([f["training"]["loss"] for f in found], [self.losses("a"), self.losses("b")])
+        self.assertEqual(found[0]["results"]["parameters"], self.records("a", "start")[0]["parameters"])
+        for line in results.splitlines():
+            self.assertEqual(len(re.split(r"  +", line.strip())), 3, line)
+        self.assertEqual(json.loads(self.tool("compare", a, b, "--json"))["runs"], found)
+
+    def test_same(self):
+        config = self.config("a", steps=3)
+        for name in "ab":
+            self.run_trainer(config, f"output={self.dir}/{name}", "--force", ranks=1)
+        text = self.tool("compare", self.dir / "a", self.dir / "b")
+        self.assertIn("\nconfig: the same\nresults\n", text)
+
+    def test_files(self):
+        """A plot with a curve for each run, a table with a row each; nothing is written over unasked."""
+        a, b = self.runs()
+        self.tool("compare", a, b, "-o", "curves.svg")
+        drawn = (self.dir / "curves.svg").read_text()
+        xml.etree.ElementTree.fromstring(drawn)
+        for run in (a, b):
+            self.assertIn(f"{run}, evaluation", drawn)
+        self.tool("compare", a, b, "-o", "accuracy.svg", "--metric", "accuracy")
+        self.assertNotIn(", evaluation", (self.dir / "accuracy.svg").read_text())
+        self.assertIn("none of the runs has measured auc", self.tool("compare", a, b, "-o", "no.svg", "--metric", "auc", status=1))
+        self.assertFalse((self.dir / "no.svg").exists())
+        self.tool("compare", a, b, "-o", "table.csv")
+        with open(self.dir / "table.csv", newline="") as f:
+            rows = list(csv.DictReader(f))
+        self.assertEqual([(r["run"], r["train.steps"], float(r["steps"])) for r in rows], [(str(a), "30", 30), (str(b), "20", 20)])
+        self.assertIn("is there", self.tool("compare", a, b, "-o", "table.csv", status=2))
+        self.tool("compare", a, b, "-o", "table.csv", "--force")
+
+    def test_unfinished(self):
+        """Stopped, killed, without an evaluation; a run file has what is in it."""
+        config = self.config("a", steps=20000, every=10)
+        self.stop("a", 15, config, ranks=2)
+        config.write_text(re.sub(r"(?m)^ +eval: .*\n", "", config.read_text()))
+        self.run_trainer(config, f"output={self.dir}/b", "train.steps=4", ranks=1)
+        lines = (self.dir / "b/metrics.jsonl").read_text().splitlines()
+        (self.dir / "b/metrics.jsonl").write_text("\n".join(line for line in lines if '"event":"end"' not in line) + '\n{"ev')
+        stopped, killed, file = self.compared(self.dir / "a", self.dir / "b", self.dir / "b/model.h5")
+        self.assertEqual(stopped["status"], self.records("a", "end")[-1]["reason"])
+        self.assertGreaterEqual(stopped["results"]["steps"], 15)
+        self.assertEqual(killed["status"], "unfinished")
+        self.assertEqual(killed["results"]["steps"], 4)
+        self.assertFalse([k for k in killed["results"] if "best" in k])
+        self.assertEqual((file["status"], file["results"]["steps"]), ("run file", 4))
+        self.assertEqual(file["results"]["parameters"], killed["results"]["parameters"])
+        self.assertEqual(file["training"]["loss"], killed["training"]["loss"])
+        self.assertNotIn("loss", file["evaluation"])
+
+    def test_sweep(self):
+        """A sweep's folder stands for its trials, those that took over another's training included."""
+        self.config("run", steps=6, every=3)
+        (self.dir / "sweep.yaml").write_text("config: run.yaml\noutput: sweep\nset: {pipeline: [train, {prune: {amount: 0.1}}]}\n"
+                                             "grid: {train.optimizer.lr: [0.005, 0.01], pipeline.prune.amount: [0.2, 0.5]}\n")
+        self.run_trainer("sweep", "sweep.yaml", ranks=1)
+        found = self.compared("sweep")
+        self.assertEqual([r["run"] for r in found], [f"sweep/trial-{k:03}" for k in range(4)])
+        self.assertEqual([r["config"]["train.optimizer.adamw.lr"] for r in found], ["0.005", "0.005", "0.01", "0.01"])
+        self.assertEqual([r["results"]["steps"] for r in found], [6] * 4)
+
+    def test_wrong(self):
+        a = self.config("a", steps=2)
+        self.run_trainer(a, ranks=1)
+        run = self.dir / "a"
+        (self.dir / "empty").mkdir()
+        for arguments, status, said in (((), 2, "which runs?"), ((run,), 2, "one run"), ((run, "gone"), 1, "gone is not there"),
+                                        ((run, "empty"), 1, "empty: no run folder"), ((run, a), 1, "a.yaml"),
+                                        ((run, run, "-o", "x.pdf"), 2, "ends in .svg, .csv or .json"),
+                                        ((run, run, "--metric", "acuracy", "-o", "x.svg"), 2, 'did you mean "accuracy"'),
+                                        ((run, run, "--metric", "loss"), 2, "-o FILE.svg"), ((run, run, "--jsn"), 2, "--jsn")):
+            self.assertIn(said, self.tool("compare", *arguments, status=status))
+
+
+if __name__ == "__main__":
+    main()
