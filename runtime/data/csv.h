@@ -22,6 +22,9 @@ void tr_csv_free(tr_csv *t);
 /* Without spaces at both ends; in place. */
 char *tr_csv_trim(char *s);
 
+/* Empty, or a word that stands for a missing value. */
+bool tr_csv_missing(const char *s);
+
 /* inputs, targets: as tr_source_open. `limit`: bytes of a file that is read. */
 tr_status tr_table_open(const tr_opening *o, uint64_t limit, tr_array **inputs, tr_array **targets);
 

@@ -34,6 +34,11 @@ static bool is_missing(const char *s)
     return false;
 }
 
+bool tr_csv_missing(const char *s)
+{
+    return is_missing(s);
+}
+
 static size_t width(const column *c)
 {
     return c->spread ? c->list->count : 1;

@@ -81,6 +81,13 @@ static const tr_command commands[] = {
      "  trainer demo [digits|regression|images] [FOLDER]\n"
      "                                          a small config and its data, to start from\n",
      NULL},
+    {"new", tr_cmd_new,
+     "  trainer new [--data FILE] [--labels NAME] [-o config.yaml] [--force]\n"
+     "                                          a commented config for your data, sized to it, "
+     "that\n"
+     "                                          trains as it is; --labels: dataset, file or "
+     "column\n",
+     NULL},
     {"help", help,
      "  trainer help [COMMAND | STAGE]          this, or of one; COMMAND --help does the same\n"
      "  trainer help --man                      the manual page trainer(1)\n"

@@ -20,6 +20,8 @@ int tr_cmd_compare(int argc, char **argv);  /* RUN RUN... [--json] [-o FILE] */
 int tr_cmd_import(int argc, char **argv);   /* FILE.onnx OUT.h5 [key=value ...] [--force] */
 int tr_cmd_demo(int argc, char **argv);     /* [NAME] [FOLDER] */
 
+int tr_cmd_new(int argc, char **argv); /* [--data FILE] [-o FILE] */
+
 typedef struct {
     const char *name;
     int (*run)(int argc, char **argv);

@@ -2,7 +2,7 @@
 #ifndef TR_TRAINER_START_H
 #define TR_TRAINER_START_H
 
-#include "runtime/base/base.h"
+#include "runtime/data/look.h"
 
 typedef enum { TR_NPY_U8, TR_NPY_F32 } tr_npy_type;
 /* Writes an array, row by row, whole or not at all; dims: [ndim], ndim at most 4. TR_IO. */
@@ -22,5 +22,9 @@ typedef struct {
 } tr_demo;
 extern const tr_demo tr_demos[];
 extern const size_t tr_demo_count;
+
+/* A config for what was looked at; NULL: for made samples, with how to name others. `file`: what it will be called.
+ * Checks, and trains as it is. */
+tr_status tr_new_config(const tr_look *look, const char *name, const char *file, FILE *to);
 
 #endif

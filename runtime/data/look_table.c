@@ -1,0 +1,149 @@
+/* The columns of a CSV file: numbers, or texts of which there are few (categories); what is neither is left out. */
+#include "runtime/data/look_table.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/file.h"
+#include "runtime/config/config.h"
+#include "runtime/data/csv.h"
+
+enum { TEXTS = 64 };   /* different texts of a category */
+enum { CLASSES = 64 }; /* different whole numbers of a label that are classes */
+
+typedef struct {
+    bool numbers, whole, missing;
+    double least, most;
+    size_t texts; /* different ones; TEXTS + 1: more */
+    uint64_t fewest;
+} column;
+
+static int by_text(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static bool number(const char *s, double *v)
+{
+    char *end;
+    errno = 0;
+    *v = strtod(s, &end);
+    return *s && !*end && isfinite(*v);
+}
+
+static void look_at_texts(char **all, size_t n, column *c)
+{
+    qsort(all, n, sizeof *all, by_text);
+    c->fewest = n;
+    for (size_t i = 0, first = 0; i < n; i++) {
+        if (i + 1 < n && strcmp(all[i], all[i + 1]) == 0) continue;
+        if (i + 1 - first < c->fewest) c->fewest = i + 1 - first;
+        first = i + 1;
+        c->texts++;
+    }
+}
+
+static tr_status look_at(const tr_csv *t, size_t at, column *c)
+{
+    tr_status st = TR_OK;
+    size_t n = 0;
+    char **all = tr_alloc(TR_MEM_OTHER, (size_t)t->rows + 1, sizeof *all);
+    TR_HAVE(all);
+    *c = (column){.numbers = true, .whole = true, .least = INFINITY, .most = -INFINITY};
+    for (uint64_t i = 0; i < t->rows; i++) {
+        double v = 0;
+        char *s = tr_csv_trim(t->fields[i * t->columns + at]);
+        if (tr_csv_missing(s)) {
+            c->missing = true;
+            continue;
+        }
+        all[n++] = s;
+        c->numbers = c->numbers && number(s, &v);
+        c->whole = c->whole && c->numbers && v == floor(v);
+        if (v < c->least) c->least = v;
+        if (v > c->most) c->most = v;
+    }
+    c->numbers = c->numbers && n > 0;
+    look_at_texts(all, n, c);
+out:
+    tr_free(all);
+    return st;
+}
+
+/* By its name, or the last one. */
+static size_t label_column(const tr_csv *t)
+{
+    static const char *const names[] = {"label", "labels", "class", "target", "species", "y"};
+    for (size_t i = 0; i < TR_COUNT(names); i++)
+        for (size_t k = 0; k < t->columns; k++)
+            if (strcasecmp(t->names[k], names[i]) == 0) return k;
+    return t->columns - 1;
+}
+
+/* Classes are counted from 0, or are texts; a few whole numbers that are not counted from 0 count as texts. */
+static void take_label(const column *c, tr_look *l)
+{
+    const bool counted = c->whole && c->least == 0 && c->most < CLASSES && c->texts == c->most + 1;
+    l->outputs = 1;
+    l->fewest = c->fewest;
+    l->missing = l->missing || c->missing;
+    if (c->numbers && !(c->whole && c->texts <= CLASSES && c->texts * 4 <= l->samples)) return;
+    l->label_texts = !counted;
+    l->classes = (int64_t)(c->texts > 1 ? c->texts : 2);
+}
+
+static tr_status take_column(const tr_csv *t, size_t at, const column *c, tr_look *l)
+{
+    tr_status st = TR_OK;
+    if (!c->numbers && (c->texts > TEXTS || c->texts < 2)) {
+        TR_HAVE(l->left[l->nleft] = tr_sprintf("%s (%zu different texts)", t->names[at], c->texts));
+        l->nleft++;
+        goto out;
+    }
+    TR_HAVE(l->columns[l->ncolumns].name = tr_strdup(t->names[at]));
+    l->columns[l->ncolumns++].texts = c->numbers ? 0 : c->texts;
+    l->dims[0] += c->numbers ? 1 : (int64_t)c->texts;
+    l->missing = l->missing || c->missing;
+out:
+    return st;
+}
+
+static tr_status read_table(const char *path, tr_csv *t)
+{
+    char *text = NULL;
+    size_t n;
+    const tr_status st = tr_read_text(path, &text, &n);
+    return st == TR_OK ? tr_csv_parse(path, text, n, ',', t) : st;
+}
+
+tr_status tr_look_at_table(const char *path, const char *labels, tr_look *l)
+{
+    tr_status st;
+    tr_csv t = {0};
+    column c;
+    TR_TRY(read_table(path, &t));
+    size_t y = label_column(&t);
+    if (labels)
+        for (y = 0; y < t.columns && strcmp(t.names[y], labels) != 0;) y++;
+    TR_NEED(y < t.columns, TR_DATA, "%s: there is no column \"%.100s\"", path, labels);
+    TR_NEED(t.rows > 0, TR_DATA, "%s: has no rows", path);
+    TR_HAVE(l->train.path = tr_strdup(path));
+    TR_HAVE(l->train.labels = tr_strdup(t.names[y]));
+    TR_HAVE(l->columns = tr_alloc(TR_MEM_OTHER, t.columns, sizeof *l->columns));
+    TR_HAVE(l->left = tr_alloc(TR_MEM_OTHER, t.columns, sizeof *l->left));
+    l->samples = t.rows;
+    l->ndim = 1;
+    for (size_t k = 0; k < t.columns; k++) {
+        TR_TRY(look_at(&t, k, &c));
+        if (k == y)
+            take_label(&c, l);
+        else
+            TR_TRY(take_column(&t, k, &c, l));
+    }
+    TR_NEED(l->ncolumns > 0, TR_DATA, "%s: no column can be an input", path);
+out:
+    tr_csv_free(&t);
+    return st;
+}

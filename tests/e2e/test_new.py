@@ -1,0 +1,144 @@
+"""`trainer new`: for data in every format, a config that checks and trains as it is."""
+import csv
+import gzip
+import re
+import struct
+
+import h5py
+import numpy as np
+
+from harness import Case, main
+
+
+def idx(array):
+    return struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
+
+
+class New(Case):
+    def setUp(self):
+        super().setUp()
+        rng = np.random.default_rng(1)
+        self.y = (np.arange(120) % 3).astype(np.uint8)
+        self.images = (rng.integers(0, 60, (120, 12, 12)) + 60 * self.y[:, None, None]).astype(np.uint8)
+        self.vectors = (rng.normal(size=(120, 5)) + self.y[:, None]).astype(np.float32)
+
+    def new(self, *arguments, to="c.yaml"):
+        """Written, checked, and two steps of it: config, and what training said."""
+        self.tool("new", *arguments, "-o", to, "--force")
+        text = (self.dir / to).read_text()
+        self.tool("check", to)
+        out = self.run_trainer(to, "train.steps=2", "device=cpu", "output=run", "--force", ranks=2)
+        self.assertRegex(out, "done: step 2")
+        for line in text.splitlines():
+            self.assertLess(len(line), 200)
+        return text
+
+    def test_idx(self):
+        for ending, pack in (("", bytes), (".gz", gzip.compress)):
+            for name, array in (("train-images-idx3", self.images), ("train-labels-idx1", self.y),
+                                ("t10k-images-idx3", self.images[:30]), ("t10k-labels-idx1", self.y[:30])):
+                (self.dir / f"{name}-ubyte{ending}").write_bytes(pack(idx(array)))
+            text = self.new("--data", f"train-images-idx3-ubyte{ending}")
+            self.assertIn(f"labels: 'train-labels-idx1-ubyte{ending}'", text)
+            self.assertIn(f"  eval: {{inputs: 't10k-images-idx3-ubyte{ending}'", text)
+            self.assertIn("input: [1, 12, 12] ", text)
+            self.assertIn("linear: {out: 3, name: head}", text)
+            self.assertNotIn("split:", text)
+
+    def test_npy(self):
+        np.save(self.dir / "x_train.npy", self.vectors)
+        np.save(self.dir / "y_train.npy", self.y)
+        text = self.new("--data", "x_train.npy")
+        self.assertIn("labels: 'y_train.npy'", text)
+        self.assertIn("split: {fraction: 0.2, stratify: true}", text)
+        np.save(self.dir / "values.npy", self.vectors[:, :2] / 7)
+        text = self.new("--data", "x_train.npy", "--labels", "values.npy")
+        self.assertIn("loss: mse", text)
+        self.assertIn("linear: {out: 2, name: head}", text)
+        self.assertIn("normalize_targets: auto", text)
+        (self.dir / "below").mkdir()
+        self.assertIn(f"inputs: '{self.dir}/x_train.npy'", self.new("--data", "x_train.npy", to="below/c.yaml"))
+
+    def test_hdf5(self):
+        with h5py.File(self.dir / "d.h5", "w") as f:
+            f["x"], f["y"] = np.stack([self.images] * 3, 1), self.y
+            f["xe"], f["ye"] = np.stack([self.images] * 3, 1)[:20], self.y[:20]
+        text = self.new("--data", "d.h5")
+        self.assertIn("train: {path: 'd.h5', inputs: 'x', labels: 'y'}", text)
+        self.assertIn("eval: {path: 'd.h5', inputs: 'xe', labels: 'ye'}", text)
+        self.assertIn("input: [3, 12, 12] ", text)
+        with h5py.File(self.dir / "odd.h5", "w") as f:
+            f["a"], f["b"] = self.vectors, self.y
+        self.assertIn("odd.h5: which dataset holds the labels? (--labels NAME", said := self.tool("new", "--data", "odd.h5", status=1))
+        self.assertIn("It has: a, b", said)
+        self.assertIn("inputs: 'a', labels: 'b'", self.new("--data", "odd.h5", "--labels", "b"))
+
+    def test_cifar(self):
+        pixels = np.random.default_rng(2).integers(0, 256, (40, 3072)).astype(np.uint8)
+        label = (np.arange(40) % 10).astype(np.uint8)[:, None]
+        for name in ("one", "two"):
+            (self.dir / f"{name}.bin").write_bytes(np.hstack([label, pixels]).tobytes())
+        text = self.new("--data", "one.bin,two.bin")
+        self.assertIn("path: 'one.bin,two.bin', format: cifar10", text)
+        self.assertIn("linear: {out: 10, name: head}", text)
+        (self.dir / "hundred.bin").write_bytes(np.hstack([label, label, pixels]).tobytes())
+        self.assertIn("linear: {out: 100, name: head}", self.new("--data", "hundred.bin"))
+
+    def table(self, label, holes=False):
+        with open(self.dir / "t.csv", "w", newline="") as f:
+            out = csv.writer(f)
+            out.writerow(["id", "size", "island, or none", "label"])
+            for i, row in enumerate(self.vectors):
+                out.writerow([f"bird-{i}", "" if holes and i == 7 else f"{row[0]:.4f}", ("a", "b b", "c'c")[i % 3], label(i)])
+        return self.new("--data", "t.csv")
+
+    def test_csv(self):
+        """Numbers and few texts are inputs, others are named and left out; labels are texts, numbers of classes, or values."""
+        text = self.table(lambda i: ("red", "blue")[i % 2])
+        self.assertIn("inputs: ['size', 'island, or none'], labels: 'label'", text)
+        self.assertIn("input: [4] ", text)
+        self.assertIn("'island, or none': auto", text)
+        self.assertIn("# not used: column id (120 different texts)", text)
+        self.assertIn("linear: {out: 2, name: head}", text)
+        self.assertNotIn("missing", text)
+        text = self.table(lambda i: i % 4, holes=True)
+        self.assertIn("missing: drop", text)
+        self.assertNotIn("'label': auto", text)
+        self.assertIn("linear: {out: 4, name: head}", text)
+        self.assertIn("'label': auto", self.table(lambda i: 10 + i % 2))
+        text = self.table(lambda i: f"{self.vectors[i, 1]:.5f}")
+        self.assertIn("loss: mse", text)
+        self.assertIn("linear: {out: 1, name: head}", self.new("--data", "t.csv", "--labels", "size"))
+
+    def test_without_data(self):
+        text = self.new()
+        self.assertIn("format: synthetic", text)
+        self.assertGreater(len(re.findall(r"(?m)#", text)), 15)
+
+    def test_learns(self):
+        """Not only runs: with what it chose, classes that can be told apart are."""
+        np.save(self.dir / "x.npy", self.vectors + 3 * np.eye(3, 5)[self.y].astype(np.float32))
+        np.save(self.dir / "y.npy", self.y)
+        self.tool("new", "--data", "x.npy")
+        self.run_trainer("config.yaml", "output=run", ranks=0)
+        self.assertGreater(self.records(event="eval")[-1]["accuracy"], 0.85)
+
+    def test_refused(self):
+        np.save(self.dir / "x.npy", self.vectors)
+        np.save(self.dir / "last.npy", np.zeros((9, 20, 20, 3), np.uint8))
+        np.save(self.dir / "few.npy", self.y[:9])
+        (self.dir / "config.yaml").write_text("mine\n")
+        for arguments, status, said in (((), 2, "config.yaml is there"), (("--labels", "y", "-o", "n.yaml"), 2, "give that"),
+                                        (("--data", "x.npy", "-o", "n.yaml"), 1, "no file of its labels was found"),
+                                        (("--data", "x.npy", "--labels", "few.npy", "-o", "n.yaml"), 1, "9 samples, the inputs have 120"),
+                                        (("--data", "last.npy", "--labels", "few.npy", "-o", "n.yaml"), 1, "channels first"),
+                                        (("--data", "gone.h5", "-o", "n.yaml"), 1, "gone.h5"),
+                                        (("--data", "x.txt", "-o", "n.yaml"), 1, "does not tell a format"),
+                                        (("--dta", "x.npy"), 2, "--dta")):
+            self.assertIn(said, self.tool("new", *arguments, status=status))
+        self.assertEqual((self.dir / "config.yaml").read_text(), "mine\n")
+        self.assertFalse((self.dir / "n.yaml").exists())
+
+
+if __name__ == "__main__":
+    main()

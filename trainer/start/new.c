@@ -1,0 +1,114 @@
+/* `trainer new [--data FILE] [-o config.yaml]`: a commented config, for the data that is named or for none in
+ * particular. Asks nothing, and replaces nothing unasked. */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/file.h"
+#include "runtime/config/config.h"
+#include "trainer/command/arguments.h"
+#include "trainer/command/by_hand.h"
+#include "trainer/command/commands.h"
+#include "trainer/start/start.h"
+
+#define USAGE "usage: trainer new [--data FILE] [--labels NAME] [-o config.yaml] [--force]"
+
+static tr_status parse(int argc, char **argv, tr_arguments *a, const char **labels)
+{
+    tr_status st = TR_OK;
+    *a = (tr_arguments){.output = "config.yaml"};
+    *labels = NULL;
+    for (int i = 1; i < argc; i++) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strcmp(argv[i], "--force") == 0) {
+            a->force = true;
+            continue;
+        }
+        const char **to = strcmp(argv[i], "--data") == 0     ? &a->data
+                          : strcmp(argv[i], "--labels") == 0 ? labels
+                          : strcmp(argv[i], "-o") == 0       ? &a->output
+                                                             : NULL;
+        TR_NEED(to, TR_USAGE, "%.100s: " USAGE, argv[i]);
+        TR_NEED(value && *value && !strpbrk(value, "\r\n"), TR_USAGE,
+                "%s: expected a name of one line; " USAGE, argv[i]);
+        *to = value;
+        i++;
+    }
+    TR_NEED(!*labels || a->data, TR_USAGE, "--labels says what is in --data FILE: give that");
+    TR_TRY(tr_output_is_free(a));
+out:
+    return st;
+}
+
+/* Paths in a config are relative to its folder: as they are given where that is this one, else whole. */
+static tr_status place(char **path, const char *config)
+{
+    tr_status st = TR_OK;
+    char whole[PATH_MAX], *list = NULL, *out = NULL, *rest;
+    if (!*path || **path == '/' || !strchr(config, '/')) return TR_OK;
+    TR_HAVE(list = rest = tr_strdup(*path));
+    for (char *word; (word = strsep(&rest, ",")) != NULL;) { /* of CIFAR there may be several */
+        TR_NEED(realpath(word, whole), TR_DATA, "%s: its place cannot be found", word);
+        char *longer = tr_sprintf("%s%s%s", out ? out : "", out ? "," : "", whole);
+        TR_HAVE(longer);
+        tr_free(out);
+        out = longer;
+    }
+    tr_free(*path);
+    *path = out;
+    out = NULL;
+out:
+    tr_free(list);
+    tr_free(out);
+    return st;
+}
+
+static tr_status place_source(tr_look_source *s, bool files, const char *config)
+{
+    tr_status st = TR_OK;
+    TR_TRY(place(&s->path, config));
+    if (!files) goto out;
+    TR_TRY(place(&s->inputs, config));
+    TR_TRY(place(&s->labels, config));
+out:
+    return st;
+}
+
+/* The data file's own name, as far as it can name an experiment. */
+static void name_of(const char *data, char *name, size_t room)
+{
+    const char *base = data ? strrchr(data, '/') : NULL;
+    base = base ? base + 1 : data ? data : "mine";
+    size_t n = 0;
+    for (; base[n] && n + 1 < room && strchr("._,", base[n]) == NULL; n++)
+        name[n] = (base[n] >= '0' && base[n] <= '9') || (base[n] | 32) >= 'a' ? base[n] : '-';
+    name[n] = 0;
+    if (n == 0) snprintf(name, room, "mine");
+}
+
+int tr_cmd_new(int argc, char **argv)
+{
+    tr_arguments a;
+    const char *labels;
+    char name[64];
+    tr_look look = {0};
+    tr_text_file f = {0};
+    tr_status st;
+    TR_TRY(parse(argc, argv, &a, &labels));
+    if (a.data) {
+        TR_TRY(tr_look_open(a.data, labels, &look));
+        const bool files = look.format == TR_FORMAT_IDX || look.format == TR_FORMAT_NPY;
+        TR_TRY(place_source(&look.train, files, a.output));
+        TR_TRY(place_source(&look.eval, files, a.output));
+    }
+    name_of(a.data, name, sizeof name);
+    st = tr_text_file_open(&f, a.output);
+    if (st == TR_OK) st = tr_new_config(a.data ? &look : NULL, name, a.output, f.to);
+    TR_TRY(tr_text_file_close(&f, st));
+    printf("%s: written. To look at it, then to train it:\n  trainer check %s\n  trainer plan %s "
+           "--summary\n  mpirun -np 2 trainer %s\n",
+           a.output, a.output, a.output, a.output);
+out:
+    tr_look_close(&look);
+    return tr_command_end(st);
+}
