@@ -300,6 +300,19 @@ class Digits(Case):
         self.assertEqual(changed["train"]["optimizer"]["adamw"]["lr"], 0.5)
         self.assertEqual(changed["model"]["layers"][12]["linear"]["out"], 11)
 
+    def test_check_of_parameters(self):
+        """Blocks, repeats and their parameters are printed as the layers they make, and make the same model again."""
+        for name in ("resnet18", "mobilenetv2", "vgg16"):
+            config = SOURCE / f"configs/{name}.yaml"
+            text = self.tool("check", config, "model.init=xavier")
+            self.assertIn("$", config.read_text())
+            self.assertNotIn("$", text)
+            self.assertIn("init: xavier", text)
+            (self.dir / "again.yaml").write_text(text)
+            self.assertEqual(self.tool("check", "again.yaml"), text)
+            arrays = [self.tool("plan", c, "device=cpu").split("passes over the graph")[1] for c in (config, "again.yaml")]
+            self.assertEqual(arrays[0], arrays[1])
+
     def test_reference(self):
         text = self.tool("check", "--help-config")
         config, sweep = text.split("\n# The sweep's file\n")

@@ -1,5 +1,8 @@
 /* `trainer check`: validates a config and prints it as resolved; --help-config prints the
  * reference, --schema the same for editors. */
+#include <stdlib.h>
+#include <string.h>
+
 #include "runtime/base/visible.h"
 #include "runtime/data/data.h"
 #include "trainer/command/arguments.h"
@@ -37,6 +40,62 @@ out:
     return st;
 }
 
+static bool has_parameters(const tr_node *n)
+{
+    if (n->kind == TR_NODE_SCALAR) return strchr(n->text, '$') != NULL;
+    for (size_t i = 0; i < n->count; i++)
+        if (has_parameters(n->values[i])) return true;
+    return false;
+}
+
+/* The model's layers one by one, and what `model:` says beside them. */
+static tr_status write_layers(const tr_model *m, const tr_node *said, FILE *to)
+{
+    static const char *const keys[] = {"init", "init_from"};
+    tr_status st;
+    char *line = NULL;
+    TR_TRY(tr_model_write(m, 0, to));
+    for (size_t i = 0; i < TR_COUNT(keys); i++) {
+        const tr_node *n = tr_node_get(said, keys[i]);
+        if (!n) continue;
+        TR_TRY(tr_node_line(n, &line));
+        fprintf(to, "%s: %s\n", keys[i], line);
+        tr_free(line);
+        line = NULL;
+    }
+out:
+    return st;
+}
+
+/* Resolved: without parameters, whose values are in the layers that they make. */
+static tr_status write_config(const tr_config *c, const tr_model *m, FILE *to)
+{
+    tr_status st;
+    char *text = NULL, *layers = NULL;
+    size_t n = 0;
+    tr_document whole = {NULL, NULL}, model = {NULL, NULL};
+    FILE *f = NULL;
+    TR_TRY(tr_config_text(c, &text));
+    TR_TRY(tr_document_parse("resolved", text, strlen(text), &whole));
+    const tr_node *said = tr_node_get(whole.root, "model");
+    if (!has_parameters(said)) {
+        st = tr_config_write(c, to);
+        goto out;
+    }
+    TR_NEED(f = open_memstream(&layers, &n), TR_MEMORY, "no memory for the model's text");
+    st = write_layers(m, said, f);
+    if (fclose(f) != 0 && st == TR_OK) st = TR_FAIL(TR_MEMORY, "no memory for the model's text");
+    TR_TRY(st);
+    TR_TRY(tr_document_parse("model", layers, n, &model));
+    st = tr_config_write_with(c, model.root, to);
+out:
+    tr_document_close(&whole);
+    tr_document_close(&model);
+    free(text);
+    free(layers);
+    return st;
+}
+
 int tr_cmd_check(int argc, char **argv)
 {
     tr_arguments a;
@@ -64,7 +123,7 @@ int tr_cmd_check(int argc, char **argv)
     shown = tr_visible_stream(stdout);
     TR_HAVE(shown);
     if (a.check_data) TR_TRY(check_samples(config, model, shown));
-    TR_TRY(tr_config_write(config, shown));
+    TR_TRY(write_config(config, model, shown));
 out:
     if (shown) fclose(shown); /* what did not reach stdout is told at the end */
     tr_model_close(model);
