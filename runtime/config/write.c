@@ -220,11 +220,35 @@ static void help_default(const tr_field *f, FILE *to)
         fputs(f->kind == TR_FIELD_MAP ? "" : "none", to);
 }
 
-static void help_table(const tr_field *fields, const char *path, FILE *to);
+enum { SHORT = 60 }; /* bytes of a meaning that is said again rather than referred to */
 
-static void help_nested(const tr_field *f, const char *path, FILE *to)
+/* The variants of a field, of which one is told: what an earlier one has as well is not told again. */
+typedef struct {
+    const tr_variant_def *first, *now; /* NULL: there are none */
+    const char *path;
+} told;
+
+/* The path of an earlier variant's field that is the same: [TR_PATH]; false: there is none. */
+static bool was_told(const told *t, const tr_field *f, char sub[TR_PATH])
+{
+    char deeper[TR_PATH];
+    for (const tr_variant_def *v = t->first; v != t->now; v++)
+        for (const tr_field *g = v->fields; g && g->key; g++) {
+            const bool map = f->kind == TR_FIELD_MAP || f->kind == TR_FIELD_BLOCK;
+            if (strcmp(g->key, f->key) != 0 || (map && g->fields != f->fields)) continue;
+            if (!map && (g->kind != f->kind || strcmp(g->doc, f->doc) != 0)) continue;
+            tr_path_join(tr_path_join(t->path, v->name, deeper), f->key, sub);
+            return true;
+        }
+    return false;
+}
+
+static void help_table(const tr_field *fields, const char *path, const told *t, FILE *to);
+
+static void help_nested(const tr_field *f, const char *path, const told *t, FILE *to)
 {
     char sub[TR_PATH], deeper[TR_PATH];
+    if (was_told(t, f, sub)) return;
     tr_path_join(path, f->key, sub);
     if (f->kind == TR_FIELD_MAP || f->kind == TR_FIELD_BLOCK) tr_fields_help(f->fields, sub, to);
     if (f->kind != TR_FIELD_VARIANT && f->kind != TR_FIELD_LIST) return;
@@ -232,11 +256,24 @@ static void help_nested(const tr_field *f, const char *path, FILE *to)
         tr_path_join(sub, v->name, deeper);
         fprintf(to, "\n### `%s`\n\n%s.%s\n", deeper, v->doc,
                 tr_fields_count(v->fields) ? "" : " No options.");
-        if (tr_fields_count(v->fields)) help_table(v->fields, deeper, to);
+        if (tr_fields_count(v->fields))
+            help_table(v->fields, deeper, &(told){f->variants, v, sub}, to);
     }
 }
 
-static void help_table(const tr_field *fields, const char *path, FILE *to)
+static void help_meaning(const tr_field *f, const told *t, FILE *to)
+{
+    char as[TR_PATH];
+    const bool map = f->kind == TR_FIELD_MAP || f->kind == TR_FIELD_BLOCK;
+    if (!was_told(t, f, as) || (!map && strlen(f->doc) < SHORT))
+        fprintf(to, "%s |\n", f->doc);
+    else if (map)
+        fprintf(to, "%s; keys as of `%s` |\n", f->doc, as);
+    else
+        fprintf(to, "as `%s` |\n", as);
+}
+
+static void help_table(const tr_field *fields, const char *path, const told *t, FILE *to)
 {
     char sub[TR_PATH], want[256];
     fputs("\n| key | type | default | unit | meaning |\n| --- | --- | --- | --- | --- |\n", to);
@@ -244,14 +281,15 @@ static void help_table(const tr_field *fields, const char *path, FILE *to)
         fprintf(to, "| `%s` | %s | ", tr_path_join(path, f->key, sub),
                 tr_field_expected(f, want, sizeof want));
         help_default(f, to);
-        fprintf(to, " | %s | %s |\n", f->unit ? f->unit : "", f->doc);
+        fprintf(to, " | %s | ", f->unit ? f->unit : "");
+        help_meaning(f, t, to);
     }
-    for (const tr_field *f = fields; f && f->key; f++) help_nested(f, path, to);
+    for (const tr_field *f = fields; f && f->key; f++) help_nested(f, path, t, to);
 }
 
 void tr_fields_help(const tr_field *fields, const char *path, FILE *to)
 {
     path = path ? path : "";
     if (*path) fprintf(to, "\n## `%s`\n", path);
-    help_table(fields, path, to);
+    help_table(fields, path, &(told){NULL, NULL, path}, to);
 }
