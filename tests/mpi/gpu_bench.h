@@ -66,6 +66,8 @@ typedef struct {
     float *fresh; /* device: this step's own gradients */
     numbers *n;   /* device */
     float *host;
+    double *sums; /* device: what a step sums of owned ranges; NULL: nothing */
+    size_t nsums;
 } bench;
 
 static const tr_backend *const gpu = &tr_cuda_backend;
@@ -209,6 +211,7 @@ static inline tr_status run(bench *b, int way)
             TR_TRY(tr_reducer_gather(b->r, b->n->give, b->n->got[g], (size_t)(g * 13 + 1)));
     }
     TR_TRY(tr_reducer_finish(b->r, b->n->tally, TALLY, &b->n->squares));
+    if (b->sums) TR_TRY(tr_reducer_sum_owned(b->r, b->sums, b->nsums));
     for (size_t i = 0; i < b->p->nowned; i++) { /* the owner's sums become everybody's weights */
         const tr_range own = b->p->owned[i];
         TR_TRY(gpu->memory->copy(b->ctx, b->p->weights + own.begin, b->p->grads + own.begin,
