@@ -2,7 +2,8 @@
 function(trireme_library name)
   set(sources)
   foreach(dir IN LISTS ARGN)
-    file(GLOB_RECURSE found CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${dir}/*.c)
+    get_filename_component(folder ${dir} ABSOLUTE) # whole paths without `.`: who removes some of them compares names
+    file(GLOB_RECURSE found CONFIGURE_DEPENDS ${folder}/*.c)
     list(APPEND sources ${found})
   endforeach()
   add_library(${name} STATIC ${sources})
