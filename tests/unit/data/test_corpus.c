@@ -2,7 +2,8 @@
  * opens and reads, or is refused with a text; none breaks the process. */
 #include "helpers.h"
 
-#include <dirent.h>
+#include "tests/fuzz/corpus.h"
+#include "../../fuzz/fuzz_csv.c"
 
 /* Opens as everything it could be; counts what was accepted. */
 static int try_file(const char *path)
@@ -58,6 +59,28 @@ static void corpora(void **state)
     }
 }
 
+/* Texts, with the delimiter before them: tests/fuzz/fuzz_csv.c says what must hold. */
+static int changed_text(const uint8_t *bytes, size_t n)
+{
+    static const char by[] = "\",;\n\r\t 0a";
+    uint8_t text[4096];
+    assert_true(n > 1 && n < sizeof text);
+    LLVMFuzzerTestOneInput(bytes, n);
+    for (uint32_t i = 0; i < 400; i++) {
+        const tr_philox r = tr_philox_at(4, TR_RNG_TEST, (uint32_t)n, i, 0);
+        memcpy(text, bytes, n);
+        text[r.v[0] % n] = i % 8 ? (uint8_t)by[r.v[1] % (sizeof by - 1)] : (uint8_t)r.v[1];
+        LLVMFuzzerTestOneInput(text, i % 4 ? n : 1 + r.v[2] % n);
+    }
+    return 0;
+}
+
+static void csv(void **state)
+{
+    (void)state;
+    assert_true(corpus_run("csv", changed_text) >= 2);
+}
+
 static void changed_bytes(void **state)
 {
     (void)state;
@@ -90,6 +113,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(corpora),
+        cmocka_unit_test(csv),
         cmocka_unit_test(changed_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,208 @@
+/* The checkpoint that a run goes on from: the newest that is whole, sound and of its model. */
+#include "folder.h"
+
+/* As a later program would write it: the checksum over the attributes holds. */
+static void write_version(const char *path, uint64_t version)
+{
+    tr_h5_guard g;
+    tr_index ix;
+    assert_ok(tr_index_open(path, &ix));
+    for (size_t i = 0; i < ix.root.count; i++)
+        if (strcmp(ix.root.v[i].name, "format_version") == 0) ix.root.v[i].u = version;
+    tr_h5_enter(&g);
+    hid_t file = H5Fopen(path, H5F_ACC_RDWR, H5P_DEFAULT);
+    assert_true(file >= 0);
+    for (size_t i = 0; i < ix.root.count; i++) H5Adelete(file, ix.root.v[i].name);
+    H5Adelete(file, "crc32c");
+    assert_ok(tr_attrs_write(&ix.root, file, path, "/"));
+    assert_true(H5Fclose(file) >= 0);
+    tr_h5_leave(&g);
+    tr_index_close(&ix);
+}
+
+static void latest(void **state)
+{
+    fixture *f = *state;
+    char *path = (char *)"unset", name[192];
+    uint64_t step = 1;
+    assert_ok(tr_store_latest("store-nowhere", NULL, NULL, &path, &step, NULL));
+    assert_null(path);
+    assert_ok(tr_store_latest(f->folder, NULL, NULL, &path, &step, NULL));
+    assert_null(path);
+    save(f, 9);
+    save(f, 100);
+    save(f, 100000000); /* nine digits: by number, not by name */
+    assert_latest(f, 100000000);
+    damage(f, 100000000, 40); /* the superblock's checksum field or its neighbours */
+    assert_latest(f, 100);
+    damage(f, 100, 12); /* the superblock */
+    assert_latest(f, 9);
+    snprintf(name, sizeof name, "%s/checkpoints/step-00000010.h5", f->folder);
+    assert_int_equal(mkdir(name, 0700), 0); /* a folder of that name */
+    snprintf(name, sizeof name, "%s/checkpoints/step-00000011.h5.bak", f->folder);
+    close(open(name, O_CREAT | O_WRONLY, 0600));
+    assert_latest(f, 9);
+}
+
+/* What fails is set aside once and stays counted; what cannot be opened, or only a newer program
+ * reads, keeps its name. */
+static void damaged_ones(void **state)
+{
+    fixture *f = *state;
+    char *path = NULL, file[128];
+    uint64_t step = 0;
+    size_t rejected = 9;
+    assert_ok(tr_store_latest(f->folder, NULL, NULL, &path, &step, &rejected));
+    assert_int_equal(rejected, 0);
+    for (uint64_t s = 1; s <= 3; s++) save(f, s * 100);
+    damage(f, 300, 12);
+    for (int start = 0; start < 2; start++) {
+        assert_ok(tr_store_latest(f->folder, NULL, NULL, &path, &step, &rejected));
+        assert_int_equal(step, 200);
+        assert_int_equal(rejected, 1);
+        tr_free(path);
+        assert_false(there(f, "step-00000300.h5"));
+        assert_true(there(f, "step-00000300.h5.damaged"));
+    }
+    damage(f, 200, -1);
+    damage(f, 100, 12);
+    for (int start = 0; start < 2; start++) {
+        assert_ok(tr_store_latest(f->folder, NULL, NULL, &path, &step, &rejected));
+        assert_null(path);
+        assert_int_equal(rejected, 3);
+    }
+    assert_true(there(f, "step-00000100.h5.damaged"));
+    snprintf(file, sizeof file, "%s/checkpoints/step-00000400.h5", f->folder);
+    assert_int_equal(symlink("nowhere", file), 0);
+    assert_ok(tr_store_latest(f->folder, NULL, NULL, &path, &step, &rejected));
+    assert_int_equal(rejected, 4);
+    unlink(file);
+    save(f, 400);
+    write_version(file, 2);
+    assert_error(tr_store_latest(f->folder, NULL, NULL, &path, &step, &rejected), TR_FILE,
+                 "newer trainer");
+    assert_null(path);
+    assert_true(there(f, "step-00000400.h5"));
+}
+
+static void save_best(fixture *f, uint64_t step)
+{
+    char best[128];
+    snprintf(best, sizeof best, "%s/checkpoints/best.h5", f->folder);
+    fixture_values(f, step);
+    assert_ok(tr_store_write(best, &f->model, &f->snapshot, NULL));
+}
+
+static void unlink_best(const fixture *f)
+{
+    char best[128];
+    snprintf(best, sizeof best, "%s/checkpoints/best.h5", f->folder);
+    assert_int_equal(unlink(best), 0);
+}
+
+static uint64_t latest_step(const fixture *f, const char *name)
+{
+    char *path = NULL;
+    uint64_t step = 0;
+    assert_ok(tr_store_latest(f->folder, NULL, NULL, &path, &step, NULL));
+    assert_non_null(path);
+    assert_string_equal(strrchr(path, '/') + 1, name);
+    tr_free(path);
+    return step;
+}
+
+/* best.h5 where files of steps are of no use: the newest that is left, whichever it is. */
+static void best_when_others_fail(void **state)
+{
+    fixture *f = *state;
+    char *path = NULL, best[128];
+    uint64_t step;
+    size_t rejected;
+    save_best(f, 350);
+    assert_int_equal(latest_step(f, "best.h5"), 350); /* nothing else is there */
+    for (uint64_t s = 1; s <= 3; s++) save(f, s * 100);
+    assert_int_equal(latest_step(f, "step-00000300.h5"), 300); /* all is well: as ever */
+    save_best(f, 250);
+    damage(f, 300, 12);
+    assert_int_equal(latest_step(f, "best.h5"), 250);
+    assert_int_equal(latest_step(f, "best.h5"), 250); /* at the next start, too */
+    save_best(f, 150);
+    assert_int_equal(latest_step(f, "step-00000200.h5"), 200);
+    damage(f, 200, 12);
+    damage(f, 100, 12);
+    assert_int_equal(latest_step(f, "best.h5"), 150);
+    snprintf(best, sizeof best, "%s/checkpoints/best.h5", f->folder);
+    assert_int_equal(truncate(best, 1000), 0);
+    assert_ok(tr_store_latest(f->folder, NULL, NULL, &path, &step, &rejected));
+    assert_null(path);
+    assert_int_equal(rejected, 4);
+    assert_true(there(f, "best.h5.damaged"));
+}
+
+/* Whole, but no run should go on from it: passed over for the newest that is sound, best.h5 among
+ * them, and set aside. */
+static void unsound_ones(void **state)
+{
+    fixture *f = *state;
+    char *path = NULL;
+    uint64_t step;
+    size_t rejected;
+    save(f, 100);
+    save(f, 200);
+    save_as(f, 300, true);
+    save_as(f, 400, true);
+    save_best(f, 150);
+    assert_latest(f, 200);
+    assert_true(there(f, "step-00000300.h5.unsound") && there(f, "step-00000400.h5.unsound"));
+    save_best(f, 250);
+    assert_int_equal(latest_step(f, "best.h5"), 250); /* what was set aside before counts */
+    save(f, 300);
+    assert_latest(f, 300);
+    save_as(f, 100, true);
+    save_as(f, 200, true);
+    save_as(f, 300, true);
+    unlink_best(f);
+    assert_ok(tr_store_latest(f->folder, NULL, NULL, &path, &step, &rejected));
+    assert_null(path); /* from the start, then */
+    assert_int_equal(rejected, 0);
+}
+
+/* A whole file of another model is passed over and moved aside where one fits; where none does,
+ * nothing is touched: the config may be what is wrong. */
+static void another_models(void **state)
+{
+    fixture *f = *state;
+    char *path = NULL;
+    uint64_t step = 0;
+    size_t rejected = 9;
+    save(f, 100);
+    save(f, 200);
+    f->model.nparams--;
+    save(f, 300);
+    assert_error(tr_store_latest(f->folder, &f->model,
+                                 &(tr_snapshot){.nslots = 1, .slot_names = {"other"}}, &path, &step,
+                                 &rejected),
+                 TR_FILE, "3 whole checkpoints");
+    assert_null(path);
+    assert_true(there(f, "step-00000300.h5"));
+    f->model.nparams++;
+    assert_ok(tr_store_latest(f->folder, &f->model, &f->snapshot, &path, &step, &rejected));
+    assert_int_equal(step, 200);
+    assert_int_equal(rejected, 0);
+    tr_free(path);
+    assert_false(there(f, "step-00000300.h5"));
+    assert_true(there(f, "step-00000300.h5.other"));
+    assert_true(there(f, "step-00000200.h5"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(latest, folder_open, fixture_close),
+        cmocka_unit_test_setup_teardown(damaged_ones, folder_open, fixture_close),
+        cmocka_unit_test_setup_teardown(best_when_others_fail, folder_open, fixture_close),
+        cmocka_unit_test_setup_teardown(unsound_ones, folder_open, fixture_close),
+        cmocka_unit_test_setup_teardown(another_models, folder_open, fixture_close),
+    };
+    return cmocka_run_group_tests_name("store: latest", tests, NULL, NULL);
+}
