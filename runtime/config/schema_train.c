@@ -23,6 +23,12 @@ static const char *const nonfinites[] = {"skip", "stop", "rollback", NULL};
 #define RATE(text)                                                                                 \
     TR_REAL("lr", OPT(lr), (text), 0, 1e6, NULL, "learning rate, of the global batch")
 #define BETA(name, text, what) TR_REAL(#name, OPT(name), (text), 0, 0.999999, NULL, (what))
+#define EPS(text)                                                                                  \
+    TR_REAL("eps", OPT(eps), (text), 1e-30, 1, NULL,                                               \
+            "added to the root of the mean squared gradient")
+#define MOMENTS                                                                                    \
+    BETA(beta1, "0.9", "decay of the mean gradient"),                                              \
+        BETA(beta2, "0.999", "decay of the mean squared gradient")
 
 static const tr_field sgd[] = {
     RATE(NULL),
@@ -33,13 +39,7 @@ static const tr_field sgd[] = {
     TR_END,
 };
 static const tr_field adamw[] = {
-    RATE("0.001"),
-    BETA(beta1, "0.9", "decay of the mean gradient"),
-    BETA(beta2, "0.999", "decay of the mean squared gradient"),
-    TR_REAL("eps", OPT(eps), "1e-8", 1e-30, 1, NULL,
-            "added to the root of the mean squared gradient"),
-    DECAY("0.01"),
-    TR_END,
+    RATE("0.001"), MOMENTS, EPS("1e-8"), DECAY("0.01"), TR_END,
 };
 static const tr_field lion[] = {
     RATE("0.0001"),
@@ -49,19 +49,12 @@ static const tr_field lion[] = {
     TR_END,
 };
 static const tr_field adam[] = {
-    RATE("0.001"),
-    BETA(beta1, "0.9", "decay of the mean gradient"),
-    BETA(beta2, "0.999", "decay of the mean squared gradient"),
-    TR_REAL("eps", OPT(eps), "1e-8", 1e-30, 1, NULL,
-            "added to the root of the mean squared gradient"),
-    DECAY("0"),
-    TR_END,
+    RATE("0.001"), MOMENTS, EPS("1e-8"), DECAY("0"), TR_END,
 };
 static const tr_field rmsprop[] = {
     RATE("0.01"),
     TR_REAL("alpha", OPT(beta2), "0.99", 0, 0.999999, NULL, "decay of the mean squared gradient"),
-    TR_REAL("eps", OPT(eps), "1e-8", 1e-30, 1, NULL,
-            "added to the root of the mean squared gradient"),
+    EPS("1e-8"),
     TR_REAL("momentum", OPT(momentum), "0", 0, 0.999999, NULL,
             "decay of the running step; 0: none is kept"),
     TR_BOOL("centered", OPT(centered), "false",
@@ -85,14 +78,7 @@ static const tr_field lars[] = {
     TR_END,
 };
 static const tr_field lamb[] = {
-    RATE("0.001"),
-    BETA(beta1, "0.9", "decay of the mean gradient"),
-    BETA(beta2, "0.999", "decay of the mean squared gradient"),
-    TR_REAL("eps", OPT(eps), "1e-6", 1e-30, 1, NULL,
-            "added to the root of the mean squared gradient"),
-    DECAY("0.01"),
-    ADAPT,
-    TR_END,
+    RATE("0.001"), MOMENTS, EPS("1e-6"), DECAY("0.01"), ADAPT, TR_END,
 };
 static const tr_variant_def optimizers[] = {
     [TR_OPT_SGD] = {"sgd", sgd, "Stochastic gradient descent", 0},

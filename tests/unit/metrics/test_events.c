@@ -159,15 +159,9 @@ static void test_file(void **state)
     glob_t found;
     tr_metrics *m = open_metrics(*state, false, 0);
     tr_step_record s = STEP;
-    tr_eval_record e = {.step = 1000000,
-                        .samples = 3,
-                        .loss = 0.5,
-                        .accuracy = 0.25,
-                        .top5 = NAN,
-                        .f1 = NAN,
-                        .auc = NAN,
-                        .mae = NAN,
-                        .r2 = NAN};
+    tr_eval_record e = EVAL;
+    e.step = 1000000;
+    e.samples = 3;
     assert_int_equal(tr_metrics_step(m, &s), TR_OK);
     assert_int_equal(tr_metrics_eval(m, &e), TR_OK);
     s.step = 11;

@@ -21,16 +21,10 @@ static void test_lines(void **state)
 {
     tr_metrics *m = open_metrics(*state, false, 0);
     tr_step_record s = STEP;
-    tr_eval_record e = {.step = 10,
-                        .samples = 300,
-                        .loss = 0.5,
-                        .accuracy = 0.25,
-                        .top5 = NAN,
-                        .f1 = NAN,
-                        .auc = NAN,
-                        .mae = NAN,
-                        .r2 = NAN,
-                        .seconds = 2};
+    tr_eval_record e = EVAL;
+    e.step = 10;
+    e.samples = 300;
+    e.seconds = 2;
     assert_int_equal(
         tr_metrics_event(m, "start", "ranks:u device:s note:s seconds:d bad:d resumed:b fresh:b",
                          (uint64_t)2, "a \"cpu\"\\\n\x01", (const char *)NULL, 1.5, NAN, 0, 1),
