@@ -8,6 +8,18 @@ from harness import ENV, SOURCE, TRAINER, Case, long, main
 
 DOCUMENTS = [SOURCE / "README.md", *sorted((SOURCE / "docs").glob("*.md"))]
 
+FENCED = r"(?ms)^```([^\n]*)\n(.*?)^```$"
+COMMANDS = r"trainer(?!:)|mpirun|cmake|launch/\S+|sbatch|srun|python3?|docker|kubectl|cd|\(cd|\. "
+NEEDS = {("README.md", "apt, and minutes to build"), ("README.md", "minutes to build"), ("README.md", "GPUs"), ("README.md", "Slurm"),
+         ("embedding.md", "the installed library"), ("pipeline.md", "runs/compress, minutes of training"), ("recipes.md", "Slurm"),
+         ("recipes.md", "images, and the weights"), ("recipes.md", "ssh to other hosts")}
+
+
+def blocks(document):
+    """(info, text) of each fenced block, and of each line behind a prompt as one of sh, in the document's order."""
+    found = re.finditer(FENCED + r"|^    \$ ([^\n]*)$", document.read_text())
+    return [("sh", m[3] + "\n") if m[3] else (m[1], m[2]) for m in found]
+
 
 class Docs(Case):
     def test_links(self):
@@ -24,23 +36,34 @@ class Docs(Case):
             for part in message.split("…"):
                 self.assertTrue(part.strip().encode() in text, message)  # assertIn would print the program
 
+    def test_blocks(self):
+        """What is a command stands in a block that runs, or that says what it needs; these are all that do."""
+        needs = set()
+        for document in DOCUMENTS:
+            for info, _ in blocks(document):
+                self.assertRegex(info, r"^(|text|c|yaml|python|sh|sh \(needs .+\))$", document.name)
+                needs |= {(document.name, n) for n in re.findall(r"^sh \(needs (.*)\)$", info)}
+            for line in re.sub(FENCED, "", document.read_text()).splitlines():
+                self.assertNotRegex(line, rf"^    ({COMMANDS}) ", f"{document.name}: make it a block of sh")
+        self.assertEqual(needs, NEEDS)
+
     @long
     def test_commands(self):
-        """Blocks of `sh` of each document, one after the other in a folder of its own. A block that needs what is not here
-        says so: `sh (needs ssh to other hosts)`."""
+        """Blocks of `sh` of each document, and lines behind `$ `, one after the other in a folder of its own. A block that
+        needs what is not here says so: `sh (needs ssh to other hosts)`, and stands in NEEDS."""
         path = self.dir / "bin"
         path.mkdir()
         os.symlink(TRAINER, path / "trainer")
         shutil.copytree(SOURCE / "configs", self.dir / "configs", ignore=shutil.ignore_patterns("bench"))
         for document in DOCUMENTS:
             at = self.dir / str(document.relative_to(SOURCE)).replace("/", "-")
-            at.mkdir()
+            (at / "build/release").mkdir(parents=True)
+            os.symlink(path, at / "build/release/bin")
             os.symlink(self.dir / "configs", at / "configs")
             os.symlink(SOURCE / "python", at / "python")
             ran = 0
-            for info, body in re.findall(r"(?m)^```([^\n]*)\n(.*?)^```$", document.read_text(), re.S):
+            for info, body in blocks(document):
                 if info != "sh":
-                    self.assertRegex(info, r"^(|text|c|yaml|python|sh \(needs .+\))$", document.name)
                     continue
                 done = subprocess.run(["bash", "-euo", "pipefail", "-c", body], cwd=at, stdout=subprocess.PIPE,
                                       stderr=subprocess.STDOUT, text=True, timeout=600,
