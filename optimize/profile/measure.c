@@ -304,6 +304,14 @@ static tr_peak peak_of(tr_dtype t)
                                       : TR_PEAK_FP32;
 }
 
+/* Of a product of 8 bits that of its operands, whatever it comes out as. */
+static tr_peak type_of(const tr_graph *g, const tr_op *op)
+{
+    const tr_peak x =
+        op->nin > 0 && op->in[0] >= 0 ? peak_of(g->tensors[op->in[0]].dtype) : TR_PEAK_FP32;
+    return x == TR_PEAK_INT8 ? x : peak_of(tr_op_dtype(g, op));
+}
+
 static void fill_row(bench *b, size_t i, tr_profile_row *r)
 {
     const tr_graph *g = tr_plan_graph(b->plan);
@@ -312,7 +320,7 @@ static void fill_row(bench *b, size_t i, tr_profile_row *r)
     snprintf(r->op, sizeof r->op, "%s", said.op);
     snprintf(r->impl, sizeof r->impl, "%s", said.impl);
     r->part = (tr_part)said.phase;
-    r->type = peak_of(tr_op_dtype(g, &g->ops[i]));
+    r->type = type_of(g, &g->ops[i]);
     r->flops = said.flops;
     r->bytes = said.bytes;
 }
