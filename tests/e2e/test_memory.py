@@ -84,6 +84,20 @@ class Memory(Case):
         self.run_trainer(config, env={"TRIREME_MEM_AVAILABLE": str(need - 2 * held)})
         self.run_trainer(config, "--force", status=1, env={"TRIREME_MEM_AVAILABLE": str(need - 2 * held - 100)})
 
+    def test_teacher(self):
+        """A teacher's share is part of the figure."""
+        small = self.config("teacher", samples=64, steps=2)
+        self.run_trainer(small, ranks=1)
+        values = ("train.distill={teacher: %s/teacher/model.h5}" % self.dir, f"output={self.dir}/taught", "run.threads=1")
+        plans = [json.loads(self.tool("plan", small, "--json", *v)) for v in ((), values)]
+        need, less = plans[1]["fit"]["needed_bytes"], plans[0]["fit"]["needed_bytes"]
+        self.assertGreater(need, less)
+        held = plans[1]["memory"]["host"]["data"]
+        refused = self.run_trainer(small, *values, ranks=1, status=1, env={"TRIREME_MEM_AVAILABLE": "1000"})
+        self.assertIn("training does not fit this node: its 1 rank needs", refused)
+        self.run_trainer(small, *values, ranks=1, env={"TRIREME_MEM_AVAILABLE": str(need - held)})
+        self.assertEqual(round(self.records("taught", "end")[-1]["predicted_mb"] * 1e6), need)
+
     def test_other_machines(self):
         """Ranks on nodes that are not here, as a run on as many pretended ones has it."""
         plan = self.planned("--nodes", 2, "--ranks-per-node", 2)

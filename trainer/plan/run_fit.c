@@ -19,6 +19,18 @@ static size_t available(const tr_trainer *t, tr_space space)
     return load.total - load.used;
 }
 
+/* A teacher's values and, as if it were trained, its activations; false where that cannot be said. */
+static bool add_teacher(const tr_trainer *t, int64_t at_once, tr_memory_total *all)
+{
+    const tr_model *m = tr_teacher_model(t->teacher);
+    size_t nbytes;
+    if (tr_activation_bound(t->config, m, at_once, &nbytes) != TR_OK) return false;
+    all->bytes[tr_space_of(t->backend)][TR_MEM_ACTIVATIONS] += nbytes;
+    for (int s = 0; s < TR_SPACES; s++)
+        all->bytes[s][TR_MEM_WEIGHTS] += 2 * (m->flat_count + m->state_count) * sizeof(float);
+    return true;
+}
+
 /* Whether it can come to more than half of what there is. */
 static tr_status is_near(const tr_trainer *t, const tr_planned *r, bool *near)
 {
@@ -33,11 +45,10 @@ static tr_status is_near(const tr_trainer *t, const tr_planned *r, bool *near)
                              .nccl = t->nccl,
                              .datasets = r->train_held + r->eval_held,
                              .loaders = r->train_loader + r->eval_loader};
-    TR_TRY(tr_activation_bound(t->config, t->model,
-                               (share + t->micro_batches - 1) / t->micro_batches,
-                               &bound.bytes[TR_MEM_ACTIVATIONS]));
+    const int64_t at_once = (share + t->micro_batches - 1) / t->micro_batches;
+    TR_TRY(tr_activation_bound(t->config, t->model, at_once, &bound.bytes[TR_MEM_ACTIVATIONS]));
     tr_predict_memory(&of, &bound, &all);
-    *near = t->teacher != NULL; /* what it takes is known when it is planned */
+    *near = t->teacher && !add_teacher(t, at_once, &all);
     for (int s = (int)tr_space_of(t->backend); s < TR_SPACES; s++) {
         size_t ranks = s == TR_SPACE_HOST ? (size_t)t->topology->local_size : 1, total = 0;
         for (int k = 0; k < TR_MEM_KINDS; k++) total += all.bytes[s][k];
