@@ -41,35 +41,6 @@ static void write_silu(tr_onnx_writer *w, const tr_layer *l, const char *const *
                 out, NULL);
 }
 
-/* sqrt(2 / pi) * (x + 0.044715 x^3) */
-static const char *tanh_argument(tr_onnx_writer *w, const char *x)
-{
-    const char *cube = tr_onnx_chain(w, "Mul", "cube", tr_onnx_chain(w, "Mul", "square", x, x), x);
-    const char *some = tr_onnx_chain(w, "Mul", "part", cube, tr_onnx_scalar(w, "c3", 0.044715));
-    return tr_onnx_chain(w, "Mul", "argument", tr_onnx_chain(w, "Add", "sum", x, some),
-                         tr_onnx_scalar(w, "c1", sqrt(2 / M_PI)));
-}
-
-static void write_gelu(tr_onnx_writer *w, const tr_layer *l, const char *const *in, const char *out)
-{
-    const tr_gelu_attrs *a = l->attrs;
-    const char *x = in[0], *y;
-    if (w->opset >= 20) {
-        tr_onnx_node *n = tr_onnx_add(w, "Gelu", NULL, TR_NAMES(x), out, NULL);
-        tr_onnx_word(w, n, "approximate", a->tanh ? "tanh" : "none");
-        return;
-    }
-    if (a->tanh)
-        y = tr_onnx_chain(w, "Tanh", "tanh", tanh_argument(w, x), NULL);
-    else
-        y = tr_onnx_chain(
-            w, "Erf", "erf",
-            tr_onnx_chain(w, "Div", "argument", x, tr_onnx_scalar(w, "root", sqrt(2.0))), NULL);
-    const char *twice = tr_onnx_chain(
-        w, "Mul", "twice", x, tr_onnx_chain(w, "Add", "above", y, tr_onnx_scalar(w, "one", 1)));
-    tr_onnx_add(w, "Mul", NULL, TR_NAMES(twice, tr_onnx_scalar(w, "half", 0.5)), out, NULL);
-}
-
 static void write_leaky_relu(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
                              const char *out)
 {
@@ -156,7 +127,6 @@ static void write_softmax(tr_onnx_writer *w, const tr_layer *l, const char *cons
 }
 
 static const tr_onnx_layer layers[] = {{.layer = "relu", .write = write_relu},
-                                       {.layer = "gelu", .write = write_gelu},
                                        {.layer = "silu", .write = write_silu},
                                        {.layer = "sigmoid", .write = write_sigmoid},
                                        {.layer = "tanh", .write = write_tanh},
@@ -172,8 +142,8 @@ static const tr_onnx_layer layers[] = {{.layer = "relu", .write = write_relu},
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
-static void make(tr_onnx_reader *r, const tr_onnx_step *s, int operand, const char *type,
-                 const char *options)
+void tr_onnx_make_plain(tr_onnx_reader *r, const tr_onnx_step *s, int operand, const char *type,
+                        const char *options)
 {
     int x, value = -1;
     if (!tr_onnx_operand_at(r, s, operand, &x, NULL)) return;
@@ -189,17 +159,17 @@ static int first(const tr_onnx_step *s)
 
 static void read_relu(tr_onnx_reader *r, const tr_onnx_step *s)
 {
-    make(r, s, first(s), "relu", NULL);
+    tr_onnx_make_plain(r, s, first(s), "relu", NULL);
 }
 
 static void read_sigmoid(tr_onnx_reader *r, const tr_onnx_step *s)
 {
-    make(r, s, first(s), "sigmoid", NULL);
+    tr_onnx_make_plain(r, s, first(s), "sigmoid", NULL);
 }
 
 static void read_tanh(tr_onnx_reader *r, const tr_onnx_step *s)
 {
-    make(r, s, first(s), "tanh", NULL);
+    tr_onnx_make_plain(r, s, first(s), "tanh", NULL);
 }
 
 /* From 0 on, up to 6 or to anything; bounds are operands from opset 11 on. */
@@ -211,17 +181,11 @@ static void read_clip(tr_onnx_reader *r, const tr_onnx_step *s)
         if (s->nin > 1 + i && s->in[1 + i] >= 0 && !tr_onnx_scalar_of(r, s->in[1 + i], bounds[i]))
             *bounds[i] = NAN;
     if (low == 0 && high == 6)
-        make(r, s, first(s), "relu6", NULL);
+        tr_onnx_make_plain(r, s, first(s), "relu6", NULL);
     else if (low == 0 && high > 1e38)
-        make(r, s, first(s), "relu", NULL);
+        tr_onnx_make_plain(r, s, first(s), "relu", NULL);
     else
         tr_onnx_refuse(r, s, "between %g and %g: only 0 and 6 are a layer", low, high);
-}
-
-static void read_gelu(tr_onnx_reader *r, const tr_onnx_step *s)
-{
-    make(r, s, first(s), "gelu",
-         tr_onnx_is(s, "approximate", "tanh", false) ? "{approximate: tanh}" : NULL);
 }
 
 static void read_leaky_relu(tr_onnx_reader *r, const tr_onnx_step *s)
@@ -229,7 +193,7 @@ static void read_leaky_relu(tr_onnx_reader *r, const tr_onnx_step *s)
     char options[64], number[32];
     snprintf(options, sizeof options, "{negative_slope: %s}",
              tr_format_real(tr_onnx_short(tr_onnx_get_real(s, "alpha", 0.01f)), number));
-    make(r, s, first(s), "leaky_relu", options);
+    tr_onnx_make_plain(r, s, first(s), "leaky_relu", options);
 }
 
 static void read_elu(tr_onnx_reader *r, const tr_onnx_step *s)
@@ -237,12 +201,12 @@ static void read_elu(tr_onnx_reader *r, const tr_onnx_step *s)
     char options[64], number[32];
     snprintf(options, sizeof options, "{alpha: %s}",
              tr_format_real(tr_onnx_short(tr_onnx_get_real(s, "alpha", 1)), number));
-    make(r, s, first(s), "elu", options);
+    tr_onnx_make_plain(r, s, first(s), "elu", options);
 }
 
 static void read_hardswish(tr_onnx_reader *r, const tr_onnx_step *s)
 {
-    make(r, s, first(s), "hardswish", NULL);
+    tr_onnx_make_plain(r, s, first(s), "hardswish", NULL);
 }
 
 /* relu6(x + 3) / 6: ONNX's own numbers are others. */
@@ -255,14 +219,14 @@ static bool is_gate(const tr_onnx_step *s)
 static void read_hardsigmoid(tr_onnx_reader *r, const tr_onnx_step *s)
 {
     if (is_gate(s))
-        make(r, s, first(s), "hardsigmoid", NULL);
+        tr_onnx_make_plain(r, s, first(s), "hardsigmoid", NULL);
     else
         tr_onnx_refuse(r, s, "only with alpha 1/6 and beta 0.5 is it a layer");
 }
 
 static void read_softplus(tr_onnx_reader *r, const tr_onnx_step *s)
 {
-    make(r, s, first(s), "softplus", NULL);
+    tr_onnx_make_plain(r, s, first(s), "softplus", NULL);
 }
 
 /* The constant has a value for each channel where images have them, or the last dimension of others. */
@@ -302,7 +266,7 @@ static void read_softmax(tr_onnx_reader *r, const tr_onnx_step *s)
     if ((axis < 0 ? axis + of.ndim + 1 : axis) != ours || (r->opset < 13 && ours != of.ndim))
         tr_onnx_refuse(r, s, "only over channels, or the last dimension of what is no image");
     else
-        make(r, s, s->in[0], "softmax", NULL);
+        tr_onnx_make_plain(r, s, s->in[0], "softmax", NULL);
 }
 
 /* x * gate(x) */
@@ -332,7 +296,7 @@ static bool match_hardswish(const tr_onnx_reader *r, const tr_onnx_step *s, int 
 
 static void read_hardswish_parts(tr_onnx_reader *r, const tr_onnx_step *s)
 {
-    make(r, s, s->operands[0], "hardswish", NULL);
+    tr_onnx_make_plain(r, s, s->operands[0], "hardswish", NULL);
 }
 
 /* softplus(v) with v = x, or softplus(v) / beta with v = beta * x, which others may read too (`shared`). */
@@ -377,7 +341,7 @@ static void read_sharp(tr_onnx_reader *r, const tr_onnx_step *s)
     snprintf(options, sizeof options, "{beta: %s, threshold: %s}",
              tr_format_real(tr_onnx_short(beta), text[0]),
              tr_format_real(tr_onnx_short(threshold), text[1]));
-    make(r, s, s->operands[0], "softplus", options);
+    tr_onnx_make_plain(r, s, s->operands[0], "softplus", options);
 }
 
 /* Where(v > threshold, x, softplus): operands x, beta (or, where it is 1, x again), threshold. */
@@ -400,133 +364,19 @@ static bool match_threshold(const tr_onnx_reader *r, const tr_onnx_step *s, int 
 
 static void read_silu(tr_onnx_reader *r, const tr_onnx_step *s)
 {
-    make(r, s, s->operands[0], "silu", NULL);
+    tr_onnx_make_plain(r, s, s->operands[0], "silu", NULL);
 }
 
-/* What a tree of Mul multiplies: values that are no constants, and the product of those that are. */
-typedef struct {
-    int values[4], n;
-    double number;
-} factors;
-
-static bool add_factors(const tr_onnx_reader *r, int value, int depth, factors *f)
-{
-    const tr_onnx_step *s = tr_onnx_made_by(r, value, "Mul");
-    double v;
-    if (tr_onnx_scalar_of(r, value, &v)) {
-        f->number *= v;
-        return true;
-    }
-    if (s && s->nin == 2 && depth > 0)
-        return add_factors(r, s->in[0], depth - 1, f) && add_factors(r, s->in[1], depth - 1, f);
-    if (f->n == (int)TR_COUNT(f->values)) return false;
-    f->values[f->n++] = value;
-    return true;
-}
-
-static bool is_near(double a, double b)
-{
-    return fabs(a - b) <= 1e-3 * fabs(b);
-}
-
-/* x^3, as products or a power. */
-static bool is_cube(const tr_onnx_reader *r, const factors *f, int x)
-{
-    double power;
-    const tr_onnx_step *s = f->n == 1 ? tr_onnx_shared_by(r, f->values[0], "Pow") : NULL;
-    if (s)
-        return s->nin == 2 && s->in[0] == x && tr_onnx_scalar_of(r, s->in[1], &power) && power == 3;
-    return f->n == 3 && f->values[0] == x && f->values[1] == x && f->values[2] == x;
-}
-
-/* sqrt(2 / pi) * (x + 0.044715 x^3) */
-static bool is_tanh_argument(const tr_onnx_reader *r, int value, int x)
-{
-    factors outer = {.number = 1};
-    if (!add_factors(r, value, 1, &outer) || outer.n != 1 || !is_near(outer.number, sqrt(2 / M_PI)))
-        return false;
-    const tr_onnx_step *sum = tr_onnx_made_by(r, outer.values[0], "Add");
-    for (int i = 0; sum && sum->nin == 2 && i < 2; i++) {
-        factors cube = {.number = 1};
-        if (sum->in[i] == x && add_factors(r, sum->in[1 - i], 3, &cube) &&
-            is_near(cube.number, 0.044715) && is_cube(r, &cube, x))
-            return true;
-    }
-    return false;
-}
-
-/* x / sqrt(2) */
-static bool is_erf_argument(const tr_onnx_reader *r, int value, int x)
-{
-    const tr_onnx_step *s = tr_onnx_made_by(r, value, "Div");
-    factors f = {.number = 1};
-    double root;
-    if (s)
-        return s->nin == 2 && s->in[0] == x && tr_onnx_scalar_of(r, s->in[1], &root) &&
-               is_near(root, sqrt(2));
-    return add_factors(r, value, 1, &f) && f.n == 1 && f.values[0] == x &&
-           is_near(f.number, sqrt(0.5));
-}
-
-/* x * (1 + g(x)) * 0.5, g by erf or tanh; the factors in any order. Operands: x. */
-static bool match_gelu_by(const tr_onnx_reader *r, const tr_onnx_step *s, int operands[], int *n,
-                          const char *by, bool (*fits)(const tr_onnx_reader *, int, int))
-{
-    factors f = {.number = 1};
-    if (s->nin != 2 || !add_factors(r, s->in[0], 2, &f) || !add_factors(r, s->in[1], 2, &f) ||
-        f.n != 2 || !is_near(f.number, 0.5))
-        return false;
-    for (int i = 0; i < 2; i++) {
-        const tr_onnx_step *above = tr_onnx_made_by(r, f.values[i], "Add");
-        const tr_onnx_step *g = above ? tr_onnx_made_by(r, tr_onnx_beside(r, above, 1), by) : NULL;
-        if (!g || g->nin != 1 || !fits(r, g->in[0], f.values[1 - i])) continue;
-        operands[0] = f.values[1 - i];
-        *n = 1;
-        return true;
-    }
-    return false;
-}
-
-static bool match_gelu(const tr_onnx_reader *r, const tr_onnx_step *s, int operands[], int *n)
-{
-    return match_gelu_by(r, s, operands, n, "Erf", is_erf_argument);
-}
-
-static bool match_gelu_tanh(const tr_onnx_reader *r, const tr_onnx_step *s, int operands[], int *n)
-{
-    return match_gelu_by(r, s, operands, n, "Tanh", is_tanh_argument);
-}
-
-static void read_parts(tr_onnx_reader *r, const tr_onnx_step *s)
-{
-    make(r, s, s->operands[0], "gelu", NULL);
-}
-
-static void read_parts_tanh(tr_onnx_reader *r, const tr_onnx_step *s)
-{
-    make(r, s, s->operands[0], "gelu", "{approximate: tanh}");
-}
-
-static const tr_onnx_operator operators[] = {{"Relu", read_relu},
-                                             {"Sigmoid", read_sigmoid},
-                                             {"Tanh", read_tanh},
-                                             {"Gelu", read_gelu},
-                                             {"Clip", read_clip},
-                                             {"LeakyRelu", read_leaky_relu},
-                                             {"Softmax", read_softmax},
-                                             {"Elu", read_elu},
-                                             {"HardSwish", read_hardswish},
-                                             {"HardSigmoid", read_hardsigmoid},
-                                             {"Softplus", read_softplus},
-                                             {"PRelu", read_prelu},
-                                             {NULL, NULL}};
+static const tr_onnx_operator operators[] = {
+    {"Relu", read_relu},         {"Sigmoid", read_sigmoid},      {"Tanh", read_tanh},
+    {"Clip", read_clip},         {"LeakyRelu", read_leaky_relu}, {"Softmax", read_softmax},
+    {"Elu", read_elu},           {"HardSwish", read_hardswish},  {"HardSigmoid", read_hardsigmoid},
+    {"Softplus", read_softplus}, {"PRelu", read_prelu},          {NULL, NULL}};
 
 static const tr_onnx_pattern patterns[] = {{"Mul", match_silu, read_silu},
                                            {"Mul", match_hardswish, read_hardswish_parts},
                                            {"Div", match_softplus, read_sharp},
                                            {"Where", match_threshold, read_sharp},
-                                           {"Mul", match_gelu, read_parts},
-                                           {"Mul", match_gelu_tanh, read_parts_tanh},
                                            {NULL, NULL, NULL}};
 
 const tr_onnx_family tr_onnx_activations = {

@@ -34,7 +34,8 @@ typedef struct {
 } tr_onnx_family;
 
 #define TR_ONNX_FAMILIES(X)                                                                        \
-    X(products) X(norms) X(activations) X(pools) X(shapes) X(arithmetic) X(quantizers) X(resamplers)
+    X(products)                                                                                    \
+    X(norms) X(activations) X(gelus) X(pools) X(shapes) X(arithmetic) X(quantizers) X(resamplers)
 #define X(name) extern const tr_onnx_family tr_onnx_##name;
 TR_ONNX_FAMILIES(X)
 #undef X
@@ -56,6 +57,9 @@ typedef struct {
 const char *tr_onnx_padding_text(const tr_onnx_window *w, char text[TR_ONNX_PADDING]);
 bool tr_onnx_window_of(tr_onnx_reader *r, const tr_onnx_step *s, int *x, const int64_t padded[4],
                        bool zeros, tr_onnx_window *out);
+/* A layer of that type of the value `operand`, with these options (NULL: none). */
+void tr_onnx_make_plain(tr_onnx_reader *r, const tr_onnx_step *s, int operand, const char *type,
+                        const char *options);
 /* Whether two axes are the height and width of a batch of images, in either order. */
 bool tr_onnx_are_sides(const int64_t axes[2]);
 
