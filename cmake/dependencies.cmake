@@ -2,6 +2,8 @@
 find_package(PkgConfig REQUIRED)
 find_package(Threads REQUIRED)
 find_package(ZLIB REQUIRED)
+find_package(PNG REQUIRED)
+find_package(JPEG REQUIRED) # libjpeg-turbo
 find_package(OpenMP REQUIRED COMPONENTS C)
 find_package(MPI REQUIRED COMPONENTS C)
 pkg_check_modules(yaml REQUIRED IMPORTED_TARGET yaml-0.1)

@@ -76,8 +76,9 @@ tr_status tr_over_open(tr_evaluator *e, const tr_network *n, const tr_config *co
                        const tr_over_data *what, tr_over **out);
 void tr_over_close(tr_over *o); /* *Local.* NULL is fine */
 uint64_t tr_over_batches(const tr_over *o);
-int64_t tr_over_batch(const tr_over *o);    /* samples of a whole batch */
-uint64_t tr_over_samples(const tr_over *o); /* of all batches */
+int64_t tr_over_batch(const tr_over *o);                /* samples of a whole batch */
+uint64_t tr_over_samples(const tr_over *o);             /* of all batches */
+const char *tr_over_file(const tr_over *o, uint64_t i); /* tr_dataset_file */
 /* *Local.* tr_dataset_describe of its data. */
 tr_status tr_over_describe(tr_over *o, FILE *to);
 /* *Collective.* Batches [first, first + count); *results of these, else as tr_run_over. */

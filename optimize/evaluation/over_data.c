@@ -268,6 +268,11 @@ int64_t tr_over_batch(const tr_over *w)
     return w->batch;
 }
 
+const char *tr_over_file(const tr_over *w, uint64_t i)
+{
+    return tr_dataset_file(w->data, i);
+}
+
 uint64_t tr_over_samples(const tr_over *w)
 {
     const uint64_t whole = w->batches * (uint64_t)w->batch, all = tr_dataset_samples(w->data);

@@ -1,4 +1,4 @@
-/* CSV (RFC 4180) with a header: the sample's number; with classes the most probable ones and their probabilities, by
+/* CSV (RFC 4180) with a header: the sample's number, and its file where it is one; with classes the most probable ones and their probabilities, by
  * name where these are known; then, unless classes alone were asked for, a column an output. */
 #include "optimize/predict/internal.h"
 
@@ -40,7 +40,7 @@ out:
 static void header(const tr_predictions *o, FILE *to)
 {
     const char *prefix = tr_predict_values(o->loss) || o->raw ? "output_" : "p_";
-    fputs("sample", to);
+    fputs(o->file ? "sample,file" : "sample", to);
     for (size_t k = 1; k <= o->top; k++)
         if (o->top == 1)
             fputs(",class,probability", to);
@@ -78,6 +78,10 @@ static tr_status csv_rows(tr_predict_sink *s, const tr_predict_rows *r)
     if (!to) return TR_FAIL(TR_MEMORY, "no memory for %s", o->path);
     for (uint64_t i = 0; i < r->count; i++) {
         fprintf(to, "%" PRIu64, r->first + i);
+        if (o->file) {
+            fputc(',', to);
+            field(to, "", o->file(o->files, r->first + i));
+        }
         for (size_t k = 0; k < o->top; k++) {
             fputc(',', to);
             class_name(o, to, "", r->top[i * o->top + k]);

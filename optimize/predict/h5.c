@@ -4,7 +4,8 @@
  *     probabilities | outputs  float32 [samples, ...]
  *     raw                      float32, with `raw`
  *     classes                  int32 [samples, top], -1: none; class_probabilities float32
- *     class_names              texts */
+ *     class_names              texts
+ *     files                    texts, where samples are files: their paths below the source's folder */
 #include "optimize/predict/internal.h"
 
 #include <errno.h>
@@ -60,6 +61,16 @@ out:
     return done;
 }
 
+static bool put_files(const tr_predictions *o, hid_t file)
+{
+    const char **texts = tr_alloc(TR_MEM_OTHER, (size_t)o->samples, sizeof *texts);
+    if (!texts) return false;
+    for (uint64_t i = 0; i < o->samples; i++) texts[i] = o->file(o->files, i);
+    const bool done = put_texts(file, "files", texts, (size_t)o->samples, false);
+    tr_free(texts);
+    return done;
+}
+
 static bool create(const tr_predictions *o, const char *path, sets *w)
 {
     const int64_t top = (int64_t)o->top;
@@ -71,6 +82,7 @@ static bool create(const tr_predictions *o, const char *path, sets *w)
     if (fapl >= 0) H5Pclose(fapl);
     if (fcpl >= 0) H5Pclose(fcpl);
     if (w->file < 0 || !put_texts(w->file, "model_sha256", &o->model, 1, true)) return false;
+    if (o->file && !put_files(o, w->file)) return false;
     w->values = make(o, w->file, tr_predict_values(o->loss) ? "outputs" : "probabilities",
                      H5T_IEEE_F32LE, o->ndim, o->dims);
     if (w->values < 0) return false;

@@ -47,6 +47,9 @@ typedef struct {
     uint64_t samples;
     const char *const *names; /* of classes; NULL: their numbers */
     const char *model;        /* SHA-256 of its file */
+    /* the file that sample i is, from (files, i); NULL: samples are numbered alone */
+    const char *(*file)(const void *files, uint64_t i);
+    const void *files;
 } tr_predictions;
 /* Whether the loss compares values, which are no probabilities. */
 static inline bool tr_predict_values(int loss)

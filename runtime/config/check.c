@@ -123,8 +123,8 @@ out:
 static tr_status check_source(const tr_config *c, const tr_source_config *s, const char *path,
                               bool labeled)
 {
-    static const char *const names[] = {"auto",    "hdf5",     "idx",       "npy",
-                                        "cifar10", "cifar100", "synthetic", "csv"};
+    static const char *const names[] = {"auto",     "hdf5",      "idx", "npy",   "cifar10",
+                                        "cifar100", "synthetic", "csv", "folder"};
     tr_status st = TR_OK;
     char at[4][TR_PATH], show[TR_SHOW];
     tr_path_join(path, "path", at[0]);
@@ -133,18 +133,20 @@ static tr_status check_source(const tr_config *c, const tr_source_config *s, con
     tr_path_join(path, "classes", at[3]);
     if (tr_node_empty(s->inputs)) ((tr_source_config *)s)->inputs = NULL;
     const char *file = s->path ? s->path : first_text(s->inputs);
-    int format = s->format;
+    int format = tr_source_kind(c, s);
     if (format == TR_FORMAT_AUTO) {
         REQUIRE(file, at[0], "no file is given, nor format: synthetic");
         format = tr_source_format(file);
         REQUIRE(format != TR_FORMAT_AUTO, s->path ? at[0] : at[1],
-                "%s does not tell its format: add format: hdf5, csv, idx, npy, cifar10 or cifar100",
+                "%s does not tell its format (nor is there such a folder of images): add format: "
+                "hdf5, csv, idx, npy, cifar10, cifar100 or folder",
                 tr_text_show(file, show));
     }
     const char *name = names[format];
     bool two_files = format == TR_FORMAT_IDX || format == TR_FORMAT_NPY;
     const bool table = format == TR_FORMAT_CSV;
-    bool one_file = table || format == TR_FORMAT_CIFAR10 || format == TR_FORMAT_CIFAR100;
+    bool one_file = table || format == TR_FORMAT_CIFAR10 || format == TR_FORMAT_CIFAR100 ||
+                    format == TR_FORMAT_FOLDER;
     if (format == TR_FORMAT_SYNTHETIC) {
         REQUIRE(!s->path, at[0], "format synthetic reads no file");
         REQUIRE(s->samples > 0, path, "format synthetic needs samples");
@@ -154,7 +156,8 @@ static tr_status check_source(const tr_config *c, const tr_source_config *s, con
     }
     REQUIRE(!two_files || !s->path, at[0], "format %s takes its files as inputs and labels", name);
     if (format == TR_FORMAT_HDF5 || one_file)
-        REQUIRE(s->path, at[0], "format %s needs the file", name);
+        REQUIRE(s->path, at[0], "format %s needs the %s", name,
+                format == TR_FORMAT_FOLDER ? "folder" : "file");
     if (format == TR_FORMAT_HDF5 || two_files) {
         REQUIRE(s->inputs, at[1], "format %s needs the %s of the inputs", name,
                 two_files ? "file" : "dataset");
@@ -168,6 +171,51 @@ static tr_status check_source(const tr_config *c, const tr_source_config *s, con
         REQUIRE(!s->inputs, at[1], "format %s takes no names", name);
         REQUIRE(!s->labels, at[2], "format %s takes no names", name);
     }
+out:
+    return st;
+}
+
+/* Two numbers, the second one no less. */
+static tr_status check_span(const tr_config *c, const tr_reals *r, const char *path)
+{
+    tr_status st = TR_OK;
+    REQUIRE(r->count == 2 && r->v[0] <= r->v[1], path, "expected two numbers, [least, most]");
+out:
+    return st;
+}
+
+static bool has_folder(const tr_config *c)
+{
+    const tr_source_config *const all[] = {&c->data.train, &c->data.eval, &c->data.predict};
+    for (size_t i = 0; i < TR_COUNT(all); i++)
+        if (tr_source_kind(c, all[i]) == TR_FORMAT_FOLDER) return true;
+    return false;
+}
+
+static tr_status check_images(const tr_config *c)
+{
+    tr_status st = TR_OK;
+    const tr_resized_crop_config *r = &c->data.augment.resized_crop;
+    const tr_ints *resize = &c->data.image.resize;
+    REQUIRE(resize->count <= 2, "data.image.resize",
+            "%zu numbers, expected one (the shorter side) or two: [height, width]", resize->count);
+    REQUIRE((resize->count == 0 && !c->data.image.center_crop) || has_folder(c), "data.image",
+            "only folders of images are resized and cropped");
+    if (c->data.augment.scale.count > 0)
+        TR_TRY(check_span(c, &c->data.augment.scale, "data.augment.scale"));
+    REQUIRE(c->data.augment.translate.count <= 2, "data.augment.translate",
+            "expected one number, or two: [width, height]");
+    if (c->data.augment.erasing.present) {
+        TR_TRY(check_span(c, &c->data.augment.erasing.scale, "data.augment.random_erasing.scale"));
+        TR_TRY(check_span(c, &c->data.augment.erasing.ratio, "data.augment.random_erasing.ratio"));
+    }
+    if (!r->present) goto out;
+    TR_TRY(check_span(c, &r->scale, "data.augment.random_resized_crop.scale"));
+    TR_TRY(check_span(c, &r->ratio, "data.augment.random_resized_crop.ratio"));
+    REQUIRE(tr_source_kind(c, &c->data.train) == TR_FORMAT_FOLDER,
+            "data.augment.random_resized_crop", "data.train is no folder of images");
+    REQUIRE(c->data.augment.crop == 0, "data.augment.random_resized_crop",
+            "data.augment.crop is given too: expected one of the two");
 out:
     return st;
 }
@@ -195,6 +243,7 @@ static tr_status check_data(tr_config *c)
     if (c->data.predict.present) TR_TRY(check_source(c, &c->data.predict, "data.predict", false));
     TR_TRY(check_class_names(c));
     TR_TRY(check_table(c));
+    TR_TRY(check_images(c));
     TR_TRY(tr_normalize_read(c));
     TR_TRY(tr_normalize_targets_read(c));
     REQUIRE(!c->data.normalize_targets.present ||

@@ -71,7 +71,8 @@ typedef enum {
     TR_FORMAT_CIFAR10,
     TR_FORMAT_CIFAR100,
     TR_FORMAT_SYNTHETIC,
-    TR_FORMAT_CSV
+    TR_FORMAT_CSV,
+    TR_FORMAT_FOLDER /* of images, by class */
 } tr_data_format;
 /* What a table's empty fields are. */
 typedef enum { TR_MISSING_ERROR, TR_MISSING_DROP, TR_MISSING_ZERO } tr_missing;
@@ -93,6 +94,26 @@ typedef struct {
     const char *input; /* in the config's tree; NULL, and then alone: of every input of values */
     tr_reals mean, std;
 } tr_normalize_config;
+
+/* A random part of an image, of so much of its area and of such ratios of width to height, at the model's size. */
+typedef struct {
+    bool present;
+    tr_reals scale, ratio; /* two each: least, most */
+} tr_resized_crop_config;
+
+/* How far a factor may be from 1, of the hue from 0. */
+typedef struct {
+    bool present;
+    double brightness, contrast, saturation, hue;
+} tr_jitter_config;
+
+/* A rectangle of an image, of so much of its area and of such ratios of height to width. */
+typedef struct {
+    bool present;
+    double p;
+    tr_reals scale, ratio; /* two each: least, most */
+    tr_reals value;        /* one, or one a channel */
+} tr_erasing_config;
 
 /* Samples of data.train that are held out. */
 typedef struct {
@@ -219,6 +240,10 @@ typedef struct tr_config {
         } normalize_targets;
         const tr_node *class_names; /* a list; NULL: not known */
         struct {
+            tr_ints resize; /* none; the shorter side; height, width */
+            bool center_crop;
+        } image;
+        struct {
             char *delimiter;
             int missing;               /* tr_missing */
             const tr_node *categories; /* by column: a list of texts, or auto */
@@ -226,6 +251,12 @@ typedef struct tr_config {
         struct {
             int64_t crop; /* pixels of zero padding for a random crop; 0 = none */
             bool flip;    /* random horizontal flip */
+            tr_resized_crop_config resized_crop;
+            double rotate;      /* degrees to either side */
+            tr_reals scale;     /* none, or least and most */
+            tr_reals translate; /* none, or parts of the width and the height; one for both */
+            tr_jitter_config jitter;
+            tr_erasing_config erasing;
         } augment;
         int64_t workers, prefetch; /* loader threads a rank (0: in the step loop); batches ahead */
         bool shuffle, drop_last;
@@ -345,6 +376,8 @@ void tr_config_help(const tr_variant_def *stages, FILE *to);
 void tr_config_schema(const tr_variant_def *stages, FILE *to);
 /* The format (tr_data_format) of a file by its name; TR_FORMAT_AUTO: it does not tell. */
 int tr_source_format(const char *file);
+/* That of a source: as it says, or by its path's name, or a folder that is there. */
+int tr_source_kind(const tr_config *c, const tr_source_config *s);
 /* Which dataset or file a source names for each of a model's inputs: out[k] for names[k], pointing
  * into the config; all NULL where it names none. One input takes a text, or, as several do, a map by
  * name. `block`: "data.train" or "data.eval", for errors. */

@@ -3,8 +3,8 @@
 
 #define SOURCE(member) offsetof(tr_source_config, member)
 
-static const char *const formats[] = {"auto",     "hdf5",      "idx", "npy", "cifar10",
-                                      "cifar100", "synthetic", "csv", NULL};
+static const char *const formats[] = {"auto",     "hdf5",      "idx", "npy",    "cifar10",
+                                      "cifar100", "synthetic", "csv", "folder", NULL};
 static const char *const inits[] = {"kaiming", "xavier", "normal", "zeros", "he", NULL};
 
 /* ---- data ---------------------------------------------------------------------------------- */
@@ -12,9 +12,11 @@ static const char *const inits[] = {"kaiming", "xavier", "normal", "zeros", "he"
 static const tr_field source[] = {
     TR_TEXT(
         "path", SOURCE(path), "",
-        "the file with inputs and labels (hdf5, csv, cifar; several CIFAR files: comma-separated)"),
-    TR_CHOICE("format", SOURCE(format), formats, "auto",
-              "auto goes by the extension: .h5, .hdf5; .idx, -ubyte, .gz; .npy; .bin; .csv"),
+        "the file with inputs and labels (hdf5, csv, cifar; several CIFAR files: comma-separated), "
+        "or a folder of images: CLASS/*.png, .jpg, .jpeg (data.predict's need no classes)"),
+    TR_CHOICE(
+        "format", SOURCE(format), formats, "auto",
+        "auto goes by the extension: .h5, .hdf5; .idx, -ubyte, .gz; .npy; .bin; .csv; or a folder"),
     TR_SHAPED("inputs", SOURCE(inputs), "",
               "hdf5: the dataset of the inputs; idx, npy: their file; csv: columns, a list (where "
               "none are named, data.train's in its order, there all but labels'); a map of these "
@@ -59,12 +61,72 @@ static const tr_field table[] = {
     TR_END,
 };
 
+static const tr_field image[] = {
+    TR_INTS("resize", IN(data.image, resize), "", 1, 65500, "pixels",
+            "the shorter side, 256, keeping the shape, or both, [height, width]; bilinear with "
+            "antialiasing, in Pillow's arithmetic, and so as torchvision's"),
+    TR_BOOL("center_crop", IN(data.image, center_crop), "false",
+            "cut the middle, of the model's size; smaller images get zeros around them"),
+    TR_END,
+};
+
+#define RESIZED(member) offsetof(tr_resized_crop_config, member)
+static const tr_field resized_crop[] = {
+    TR_REALS("scale", RESIZED(scale), "[0.08, 1]", 1e-6, 1, NULL,
+             "least and most of the image's area"),
+    TR_REALS("ratio", RESIZED(ratio), "[0.75, 1.3333333333333333]", 1e-3, 1e3, NULL,
+             "least and most of width / height"),
+    TR_END,
+};
+
+#define JITTER(member) offsetof(tr_jitter_config, member)
+static const tr_field jitter[] = {
+    TR_REAL("brightness", JITTER(brightness), "0", 0, 100, NULL,
+            "0.4: a factor from 0.6 to 1.4; none is below 0"),
+    TR_REAL("contrast", JITTER(contrast), "0", 0, 100, NULL, "likewise"),
+    TR_REAL("saturation", JITTER(saturation), "0", 0, 100, NULL, "likewise; grey images have none"),
+    TR_REAL("hue", JITTER(hue), "0", 0, 0.5, NULL,
+            "0.1: a shift by -0.1 to 0.1 of the colour circle; grey images have none"),
+    TR_END,
+};
+
+#define ERASING(member) offsetof(tr_erasing_config, member)
+static const tr_field erasing[] = {
+    TR_REAL("p", ERASING(p), "0.5", 0, 1, NULL, "the part of images that are erased in"),
+    TR_REALS("scale", ERASING(scale), "[0.02, 0.33]", 1e-6, 1, NULL,
+             "least and most of the image's area"),
+    TR_REALS("ratio", ERASING(ratio), "[0.3, 3.3]", 1e-3, 1e3, NULL,
+             "least and most of height / width"),
+    TR_REALS("value", ERASING(value), "0", -1e6, 1e6, NULL,
+             "what is put there, in the units that the model sees (after data.normalize); one, or "
+             "one for each channel"),
+    TR_END,
+};
+
 static const tr_field augment[] = {
     TR_INT("crop", IN(data.augment, crop), "none", 1, 1024, "pixels",
            "training images get so much zero padding, then a random crop of their own size",
            ZERO("none")),
     TR_BOOL("flip", IN(data.augment, flip), "false",
             "flip training images left to right at random"),
+    TR_REAL("rotate", IN(data.augment, rotate), "0", 0, 180, "degrees",
+            "turn training images by up to so much to either side; with scale and translate one "
+            "bilinear step, torchvision's RandomAffine, zeros (of the file's values) around"),
+    TR_REALS("scale", IN(data.augment, scale), "", 0.01, 100, NULL,
+             "enlarge them by a factor from [least, most]"),
+    TR_REALS("translate", IN(data.augment, translate), "", 0, 1, NULL,
+             "shift them by whole pixels, up to this part of the width and the height, one for "
+             "both or [width, height]"),
+    TR_BLOCK("color_jitter", IN(data.augment, jitter), jitter, "",
+             "change brightness, contrast, saturation and hue by random factors, in random order; "
+             "torchvision's ColorJitter, on values from 0 to 255 (uint8), to 65535 (uint16), "
+             "else to 1"),
+    TR_BLOCK("random_erasing", IN(data.augment, erasing), erasing, "",
+             "put a value in the place of a random rectangle; torchvision's RandomErasing after "
+             "normalizing"),
+    TR_BLOCK("random_resized_crop", IN(data.augment, resized_crop), resized_crop, "",
+             "folders of images: a random part of the image as it is in its file, resized to the "
+             "model's size, in the place of data.image; torchvision's RandomResizedCrop"),
     TR_END,
 };
 
@@ -79,7 +141,8 @@ const tr_field tr_data_fields[] = {
              "is evaluated on where there is no data.eval"),
     TR_BLOCK("predict", IN(data, predict), source, "",
              "what `trainer predict` runs on: as the others, and labels may be missing"),
-    TR_SHAPED("class_names", IN(data, class_names), "", "names of the classes, in their order",
+    TR_SHAPED("class_names", IN(data, class_names), "",
+              "names of the classes, in their order; of a folder of images its folders by name",
               "{\"type\":\"array\",\"items\":{\"type\":[\"string\",\"number\"]}}"),
     TR_SHAPED(
         "normalize", IN(data, normalize.written), "",
@@ -99,6 +162,9 @@ const tr_field tr_data_fields[] = {
         "and R2 and predictions are in the file's units",
         "{\"anyOf\":[{\"$ref\":\"#/$defs/normalize-one\"},{\"const\":\"auto\"}]}"),
     TR_MAP("table", IN(data, table), table, "", "how CSV files are read"),
+    TR_MAP("image", IN(data, image), image, "",
+           "what is done to images of folders, which may be of any size, to make them the model's; "
+           "they are grey where model.input has 1 channel and RGB where it has 3"),
     TR_MAP("augment", IN(data, augment), augment, "", "random changes of training images"),
     TR_INT("workers", IN(data, workers), "1", 0, 256, "threads",
            "loader threads of a rank; 0 loads in the step loop"),

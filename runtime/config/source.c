@@ -4,6 +4,7 @@
 
 #include <string.h>
 #include <strings.h>
+#include <sys/stat.h>
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -22,6 +23,17 @@ int tr_source_format(const char *file)
     if (ends_with(base, "-ubyte") || ends_with(base, ".gz") || strstr(base, ".idx"))
         return TR_FORMAT_IDX;
     return TR_FORMAT_AUTO;
+}
+
+int tr_source_kind(const tr_config *c, const tr_source_config *s)
+{
+    struct stat info;
+    if (s->format != TR_FORMAT_AUTO || !s->path) return s->format;
+    const int format = tr_source_format(s->path);
+    char *path = format == TR_FORMAT_AUTO ? tr_config_path(c, s->path) : NULL;
+    const bool folder = path && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    tr_free(path);
+    return folder ? TR_FORMAT_FOLDER : format;
 }
 
 static bool is_name(const tr_node *n)

@@ -33,7 +33,7 @@ tr_status tr_array_shape(tr_array *a, tr_elem elem, int ndim, const uint64_t *di
 
 tr_status tr_array_hold(tr_array *a)
 {
-    if (a->held || a->computed) return TR_OK;
+    if (a->held || a->computed || a->lazy) return TR_OK;
     char *held = tr_alloc(TR_MEM_DATA, a->samples, a->nbytes);
     if (!held) return tr_last_status();
     tr_status st = a->read(a, 0, a->samples, held);

@@ -37,8 +37,15 @@ void tr_dataset_where(const tr_dataset *d, uint64_t i, char *buf, size_t size);
 /* Reads all inputs: TR_DATA names the first value that is not finite, or no id. Writes what there is, a line "# ..."
  * an input. Targets were looked at when it was opened. */
 tr_status tr_dataset_check(tr_dataset *d, const tr_config *c, const tr_model *m, FILE *to);
+/* Where each sample is a file (tr_dataset_file): reads all of them. TR_DATA if any is bad: a line "# bad: ..." each, for
+ * the first 20. */
+tr_status tr_dataset_check_files(tr_dataset *d, FILE *to);
 /* The texts of a column of data.train's table, sorted, as a YAML list. */
 tr_status tr_table_categories(const tr_config *c, const char *column, FILE *to);
+/* The classes of data.train, a folder of images, as a YAML list. */
+tr_status tr_folder_class_names(const tr_config *c, FILE *to);
+/* The file that sample i of the first input is, below the source's folder; NULL: it is none by itself. */
+const char *tr_dataset_file(const tr_dataset *d, uint64_t i);
 /* Samples of each class: counts[classes]. */
 tr_status tr_dataset_class_counts(tr_dataset *d, uint64_t *counts);
 

@@ -115,6 +115,10 @@ out:
 static tr_status hold(tr_dataset *d, tr_array *a, uint64_t *budget)
 {
     if (a->computed) return TR_OK;
+    if (a->lazy) {
+        d->held += a->cache;
+        return TR_OK;
+    }
     /* unpacked arrays are held whole; of others only the samples in use will be */
     if (!a->held) a->samples = d->samples;
     uint64_t nbytes = a->samples * a->nbytes;

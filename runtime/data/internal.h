@@ -18,6 +18,16 @@ void tr_normalize_bf16(tr_elem e, const void *raw, size_t count, float mean, flo
 void tr_round_bf16(const float *in, size_t count, tr_bf16 *out);
 void tr_round_f16(const float *in, size_t count, tr_f16 *out);
 
+/* Streams of TR_RNG_AUGMENT. */
+enum {
+    TR_STREAM_CUT,
+    TR_STREAM_RESIZED_CROP,
+    TR_STREAM_JITTER,
+    TR_STREAM_AFFINE,
+    TR_STREAM_ERASING,
+    TR_STREAM_MIX
+};
+
 /* ---- Files ----------------------------------------------------------------------------------- */
 
 /* A regular file read by pread, never mapped: a file that shrinks is a short read, not a SIGBUS. */
@@ -49,10 +59,14 @@ struct tr_array {
     size_t count, nbytes; /* of one sample */
     void *held;           /* samples * nbytes, once held in memory */
     bool computed;        /* made up as it is read: never held */
-    size_t unit;          /* bytes unpacked to read one sample, where that is more than it has */
-    size_t cache;         /* bytes that reading it keeps, until release; counted as TR_MEM_DATA */
+    bool lazy;    /* decoded as it is read: keeps by itself what it does, in `cache` bytes */
+    size_t unit;  /* bytes unpacked to read one sample, where that is more than it has */
+    size_t cache; /* bytes that reading it keeps, until release; counted as TR_MEM_DATA */
     /* n consecutive samples, in the machine's byte order */
     tr_status (*read)(tr_array *a, uint64_t first, uint64_t n, void *to);
+    /* one sample as training takes it, by the numbers of (seed, ordinal); NULL: as read */
+    tr_status (*draw)(tr_array *a, uint64_t i, uint64_t seed, uint64_t ordinal, void *to);
+    const char *(*file)(const tr_array *a, uint64_t i); /* that it lies in by itself; NULL: none */
     void (*where)(const tr_array *a, uint64_t i, char *buf, size_t size); /* NULL: by name */
     void (*release)(tr_array *a); /* gives up descriptors: once held, and on close */
     void (*fini)(tr_array *a);    /* frees the rest, on close; NULL: nothing */
@@ -158,7 +172,8 @@ typedef struct {
     uint64_t seed;
     int64_t crop;
     bool flip;
-    size_t scratch_count; /* floats in each of a worker's scratch arrays */
+    struct tr_changes *changes; /* beyond these two (change.c); NULL: none */
+    size_t scratch_count;       /* floats in each of a worker's scratch arrays */
 } tr_prepare;
 
 tr_status tr_prepare_init(const tr_config *c, const tr_model *m, bool train, tr_dtype dtype,

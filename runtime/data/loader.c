@@ -76,6 +76,15 @@ static piece piece_at(const tr_loader *l, uint64_t start, uint64_t q)
     return p;
 }
 
+/* In training as chance has it. */
+static tr_status sample_at(const tr_loader *l, const worker *w, tr_array *a, uint64_t i,
+                           uint64_t ordinal, const void **raw)
+{
+    if (!l->train || !a->draw) return tr_array_at(a, i, w->raw, raw);
+    *raw = w->raw;
+    return a->draw(a, i, l->seed, ordinal, w->raw);
+}
+
 static tr_status fill(tr_loader *l, worker *w, slot *s, const piece *p)
 {
     tr_dataset *d = l->dataset;
@@ -85,12 +94,12 @@ static tr_status fill(tr_loader *l, worker *w, slot *s, const piece *p)
     for (uint64_t place = p->places.begin; place < p->places.end; place++) {
         size_t at = (size_t)(place - p->places.begin);
         uint64_t i = l->shuffle ? tr_permute(l->seed, p->epoch, l->samples, place) : place;
+        const uint64_t ordinal = p->epoch * l->samples + place;
         for (int k = 0; k < l->prepare.ninputs; k++) {
-            if ((st = tr_array_at(d->inputs[k], i, w->raw, &raw)) != TR_OK) return st;
+            if ((st = sample_at(l, w, d->inputs[k], i, ordinal, &raw)) != TR_OK) return st;
             void *to = (char *)s->inputs[k] + at * l->prepare.in[k].count * l->prepare.in[k].size;
             if (l->prepare.in[k].ids == 0)
-                tr_prepare_sample(&l->prepare, k, d->inputs[k]->elem, raw,
-                                  p->epoch * l->samples + place, w->scratch, to);
+                tr_prepare_sample(&l->prepare, k, d->inputs[k]->elem, raw, ordinal, w->scratch, to);
             else if ((st = tr_prepare_ids(&l->prepare, k, d->inputs[k], raw, i, to)) != TR_OK)
                 return st;
         }

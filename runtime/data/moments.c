@@ -107,6 +107,29 @@ out:
     return st;
 }
 
+#define BAD_SHOWN 20
+
+tr_status tr_dataset_check_files(tr_dataset *d, FILE *to)
+{
+    tr_status st = TR_OK;
+    tr_array *a = d->inputs[0];
+    uint64_t bad = 0;
+    void *scratch = a->file ? tr_alloc(TR_MEM_OTHER, a->nbytes, 1) : NULL;
+    if (!a->file) goto out;
+    TR_HAVE(scratch);
+    for (uint64_t i = 0; i < d->samples; i++) {
+        st = a->read(a, i, 1, scratch);
+        if (st == TR_OK) continue;
+        if (st != TR_DATA) goto out;
+        if (bad++ < BAD_SHOWN) fprintf(to, "# bad: %s\n", tr_last_error()->text);
+    }
+    TR_NEED(bad == 0, TR_DATA, "%s: %" PRIu64 " of %" PRIu64 " files are bad%s", a->name, bad,
+            d->samples, bad > BAD_SHOWN ? ", of which 20 are named above" : ", as named above");
+out:
+    tr_free(scratch);
+    return st;
+}
+
 tr_status tr_dataset_check(tr_dataset *d, const tr_config *c, const tr_model *m, FILE *to)
 {
     tr_status st = TR_OK;
@@ -147,6 +170,12 @@ out:
     tr_free(v);
     tr_prepare_fini(&p);
     return st;
+}
+
+const char *tr_dataset_file(const tr_dataset *d, uint64_t i)
+{
+    const tr_array *a = d->inputs[0];
+    return a->file ? a->file(a, i) : NULL;
 }
 
 void tr_dataset_where(const tr_dataset *d, uint64_t i, char *buf, size_t size)

@@ -3,7 +3,7 @@
  * stored channels-last, in the graph's type. The padding is zero in the file's terms, as with
  * torchvision's RandomCrop before Normalize. What chance decides is keyed by the sample's ordinal:
  * the same on any rank and thread, and after a resume. */
-#include "runtime/data/internal.h"
+#include "runtime/data/change.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -137,6 +137,7 @@ tr_status tr_prepare_init(const tr_config *c, const tr_model *m, bool train, tr_
         p->crop = c->data.augment.crop;
         p->flip = c->data.augment.flip;
     }
+    if (train) TR_TRY(tr_changes_open(c, p, &p->changes));
 out:
     if (st != TR_OK) tr_prepare_fini(p);
     return st;
@@ -149,6 +150,8 @@ void tr_prepare_fini(tr_prepare *p)
         tr_free(p->in[k].std);
         p->in[k].mean = p->in[k].std = NULL;
     }
+    tr_free(p->changes);
+    p->changes = NULL;
 }
 
 /* One run of elements with one mean and std, in the output type. */
@@ -191,7 +194,7 @@ static cut draw(const tr_prepare *p, uint64_t ordinal)
 {
     cut a = {0};
     if (p->crop == 0 && !p->flip) return a;
-    tr_philox r = tr_philox_at(p->seed, TR_RNG_AUGMENT, 0, ordinal, 0);
+    tr_philox r = tr_philox_at(p->seed, TR_RNG_AUGMENT, TR_STREAM_CUT, ordinal, 0);
     uint64_t places = 2 * (uint64_t)p->crop + 1;
     a.dy = (int64_t)((r.v[0] * places) >> 32) - p->crop;
     a.dx = (int64_t)((r.v[1] * places) >> 32) - p->crop;
@@ -224,12 +227,40 @@ static void lay_out(const tr_prepare *p, int k, cut a, const float *in, float *o
     }
 }
 
+/* Changed in the file's values, normalized, cut, erased in. */
+static void prepare_changed(const tr_prepare *p, int k, tr_elem elem, const void *raw,
+                            uint64_t ordinal, cut a, float *scratch, void *out)
+{
+    const size_t count = p->in[k].count, n = p->in[k].nstats, run = n > 1 ? count / n : count;
+    float *planes = scratch, *other = scratch + p->scratch_count;
+    tr_elem_to_f32(elem, raw, count, planes);
+    if (tr_changes_apply(p, k, elem, ordinal, planes, other)) {
+        float *kept = planes;
+        planes = other;
+        other = kept;
+    }
+    for (size_t i = 0; i < n; i++)
+        tr_normalize_f32(TR_ELEM_F32, planes + i * run, run, p->in[k].mean[i], p->in[k].std[i],
+                         planes + i * run);
+    float *laid = p->dtype == TR_F32 ? out : other;
+    lay_out(p, k, a, planes, laid);
+    tr_changes_erase(p, k, ordinal, laid);
+    if (p->dtype == TR_BF16)
+        tr_round_bf16(laid, count, out);
+    else if (p->dtype == TR_F16)
+        tr_round_f16(laid, count, out);
+}
+
 void tr_prepare_sample(const tr_prepare *p, int k, tr_elem elem, const void *raw, uint64_t ordinal,
                        float *scratch, void *out)
 {
     const size_t count = p->in[k].count, n = p->in[k].nstats > 1 ? p->in[k].nstats : 1;
     const bool image = p->in[k].image, stats = p->in[k].nstats > 0;
     cut a = image ? draw(p, ordinal) : (cut){0};
+    if (image && p->changes) {
+        prepare_changed(p, k, elem, raw, ordinal, a, scratch, out);
+        return;
+    }
     if (!image && n > 1) {
         normalize_rows(p, k, elem, raw, scratch, out);
         return;

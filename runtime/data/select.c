@@ -31,6 +31,18 @@ static tr_status select_read(tr_array *a, uint64_t first, uint64_t n, void *to)
     return st;
 }
 
+static tr_status select_draw(tr_array *a, uint64_t i, uint64_t seed, uint64_t ordinal, void *to)
+{
+    const selected *s = (const selected *)a;
+    return s->from->draw(s->from, s->rows ? s->rows[i] : s->first + i, seed, ordinal, to);
+}
+
+static const char *select_file(const tr_array *a, uint64_t i)
+{
+    const selected *s = (const selected *)a;
+    return s->from->file(s->from, s->rows ? s->rows[i] : s->first + i);
+}
+
 static void select_where(const tr_array *a, uint64_t i, char *buf, size_t size)
 {
     const selected *s = (const selected *)a;
@@ -63,6 +75,8 @@ tr_status tr_array_select(tr_array **a, const uint64_t *rows, uint64_t first, ui
     s->base.held = NULL;
     s->base.samples = n;
     s->base.read = select_read;
+    s->base.draw = from->draw ? select_draw : NULL;
+    s->base.file = from->file ? select_file : NULL;
     s->base.where = select_where;
     s->base.release = NULL;
     s->base.fini = NULL;

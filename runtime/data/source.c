@@ -27,7 +27,8 @@ static tr_status open_file(const tr_opening *o, const char *key, const char *nam
     if (format != TR_FORMAT_IDX && format != TR_FORMAT_NPY) {
         char *text = tr_sprintf(
             "\"%s\" has no extension that tells its format: give %s.format (hdf5, csv, idx, npy, "
-            "cifar10, cifar100, synthetic)",
+            "cifar10, cifar100, folder, "
+            "synthetic)",
             name, o->block);
         if (!text) return tr_last_status();
         tr_status st = config_fail(o, key, text);
@@ -175,9 +176,13 @@ out:
 tr_status tr_source_open(const tr_opening *o, uint64_t budget, tr_array **inputs,
                          tr_array **targets)
 {
-    int format = o->s->format;
-    if (format == TR_FORMAT_AUTO && o->s->path) format = tr_source_format(o->s->path);
+    const int format = tr_source_kind(o->c, o->s);
     switch (format) {
+    case TR_FORMAT_FOLDER:
+        if (o->s->inputs || o->s->labels)
+            return config_fail(o, o->s->inputs ? "inputs" : "labels",
+                               "a folder of images has none to name");
+        return tr_images_open(o, budget, inputs, targets);
     case TR_FORMAT_HDF5:
         return open_hdf5(o, inputs, targets);
     case TR_FORMAT_CSV:

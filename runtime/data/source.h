@@ -17,4 +17,8 @@ typedef struct {
 tr_status tr_source_open(const tr_opening *o, uint64_t budget, tr_array **inputs,
                          tr_array **targets);
 
+/* A folder of images; `budget` as above. */
+tr_status tr_images_open(const tr_opening *o, uint64_t budget, tr_array **inputs,
+                         tr_array **targets);
+
 #endif

@@ -70,9 +70,7 @@ static tr_status find_column(const table *t, const char *name, bool spread, colu
 static bool train_names(const tr_opening *o)
 {
     const tr_source_config *s = &o->c->data.train;
-    const int format =
-        s->format == TR_FORMAT_AUTO && s->path ? tr_source_format(s->path) : s->format;
-    return o->s != s && !o->s->inputs && s->path && format == TR_FORMAT_CSV;
+    return o->s != s && !o->s->inputs && s->path && tr_source_kind(o->c, s) == TR_FORMAT_CSV;
 }
 
 /* Bytes up to the end of the first line that is not blank; 0: it does not end there. */

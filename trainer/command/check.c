@@ -22,6 +22,18 @@ static tr_status check_source(const tr_config *c, const tr_source_config *s, con
     return st;
 }
 
+/* Before anything is computed of them. */
+static tr_status check_files(const tr_config *c, const tr_source_config *s, const tr_model *m,
+                             FILE *to)
+{
+    tr_dataset *d = NULL;
+    if (tr_source_kind(c, s) != TR_FORMAT_FOLDER) return TR_OK;
+    tr_status st = tr_dataset_open(c, s, m, &d);
+    if (st == TR_OK) st = tr_dataset_check_files(d, to);
+    tr_dataset_close(d);
+    return st;
+}
+
 static tr_status check_samples(const tr_config *c, const tr_model *m, FILE *to)
 {
     tr_status st;
@@ -29,6 +41,9 @@ static tr_status check_samples(const tr_config *c, const tr_model *m, FILE *to)
     tr_comm *comm = NULL;
     tr_config *resolved = NULL;
     TR_TRY(tr_comm_open(&alone, &comm));
+    TR_TRY(check_files(c, &c->data.train, m, to));
+    if (c->data.eval.present) TR_TRY(check_files(c, &c->data.eval, m, to));
+    if (c->data.predict.present) TR_TRY(check_files(c, &c->data.predict, m, to));
     TR_TRY(tr_data_resolve(comm, c, m, false, &resolved));
     if (resolved) c = resolved;
     TR_TRY(check_source(c, &c->data.train, m, to));

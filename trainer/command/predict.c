@@ -222,6 +222,11 @@ static const tr_node *class_names(const tr_config *c)
     return tr_node_get(c->data.table.categories, c->data.train.labels);
 }
 
+static const char *file_of(const void *over, uint64_t i)
+{
+    return tr_over_file(over, i);
+}
+
 /* *Local*, rank 0. */
 static tr_status write_out(prediction *p)
 {
@@ -249,6 +254,10 @@ static tr_status write_out(prediction *p)
     if (names && names->count == classes && classes <= TR_COUNT(p->names)) {
         for (size_t k = 0; k < classes; k++) p->names[k] = names->values[k]->text;
         o.names = p->names;
+    }
+    if (tr_over_file(p->over, 0)) {
+        o.file = file_of;
+        o.files = p->over;
     }
     TR_TRY(tr_predict_write(&o, p->part));
     TR_TRY(tr_part_remove(p->part));

@@ -200,6 +200,13 @@ static tr_status list_categories(const resolving *r, FILE *to)
     return tr_agree(r->comm, st, NULL);
 }
 
+/* The folders of data.train. */
+static tr_status list_classes(const resolving *r, FILE *to)
+{
+    fputs("data.class_names=", to);
+    return tr_agree(r->comm, tr_folder_class_names(r->c, to), NULL);
+}
+
 /* *Collective.* One open key. */
 static tr_status resolve(resolving *r, bool resume, const char *path,
                          tr_status (*compute)(const resolving *r, FILE *to))
@@ -211,7 +218,7 @@ static tr_status resolve(resolving *r, bool resume, const char *path,
     FILE *to = NULL;
     if (resume) TR_TRY(take_kept(r, path, &found));
     if (found) goto out;
-    if (!r->data && compute != list_categories)
+    if (!r->data && compute != list_categories && compute != list_classes)
         TR_TRY(tr_agree(r->comm, tr_dataset_open(r->c, &r->c->data.train, r->m, &r->data), NULL));
     to = open_memstream(&text, &n);
     TR_TRY(tr_agree(r->comm, to ? TR_OK : TR_FAIL(TR_MEMORY, "no memory for %s", path), NULL));
@@ -235,15 +242,18 @@ static void forget(resolving *r)
     r->count = 0;
 }
 
-/* *Collective.* *out: the config with the texts of columns, before anything reads these; NULL: none was open. */
-static tr_status resolve_categories(resolving *r, bool resume, tr_config **out)
+/* *Collective.* *out: the config with the texts of columns and the names of classes, before anything reads these; NULL:
+ * none was open. */
+static tr_status resolve_names(resolving *r, bool resume, tr_config **out)
 {
     tr_status st = TR_OK;
     const tr_node *n = r->c->data.table.categories;
     bool open = false;
     for (size_t i = 0; n && i < n->count; i++) open |= n->values[i]->kind == TR_NODE_SCALAR;
-    if (!open) goto out;
-    TR_TRY(resolve(r, resume, "data.table.categories", list_categories));
+    if (open) TR_TRY(resolve(r, resume, "data.table.categories", list_categories));
+    if (!r->c->data.class_names && tr_source_kind(r->c, &r->c->data.train) == TR_FORMAT_FOLDER)
+        TR_TRY(resolve(r, resume, "data.class_names", list_classes));
+    if (r->count == 0) goto out;
     st = tr_agree(r->comm, tr_config_derive(r->c, (const char *const *)r->overrides, r->count, out),
                   NULL);
 out:
@@ -258,7 +268,7 @@ tr_status tr_data_resolve(tr_comm *comm, const tr_config *c, const tr_model *m, 
     resolving r = {.comm = comm, .c = c, .m = m};
     tr_config *listed = NULL;
     *out = NULL;
-    TR_TRY(resolve_categories(&r, resume, &listed));
+    TR_TRY(resolve_names(&r, resume, &listed));
     if (listed) c = r.c = listed;
     if (c->data.normalize.automatic)
         TR_TRY(resolve(&r, resume, "data.normalize", normalize_inputs));

@@ -12,7 +12,13 @@ static const bad table[] = {
      "c.yaml:25:3: train: unknown key \"bacth\"; did you mean \"batch\"?"},
     {"name: digits", "nmae: digits", "c.yaml:1:1: unknown key \"nmae\"; did you mean \"name\"?"},
     {"crop: 2", "zoom: 2",
-     "c.yaml:9:13: data.augment: unknown key \"zoom\"; there are: crop, flip"},
+     "c.yaml:9:13: data.augment: unknown key \"zoom\"; there are: crop, flip, rotate, "
+     "scale, translate, color_jitter, random_erasing, random_resized_crop"},
+    {"crop: 2", "scale: 2", "c.yaml:9:20: data.augment.scale: expected two numbers, [least, most]"},
+    {"crop: 2", "random_resized_crop: {}",
+     "c.yaml:9:34: data.augment.random_resized_crop: data.train is no folder of images"},
+    {"augment:", "image: {center_crop: true}\n  augment:",
+     "c.yaml:9:10: data.image: only folders of images are resized and cropped"},
     {"momentum: 0.9", "beta1: 0.9",
      "c.yaml:29:31: train.optimizer.sgd: unknown key \"beta1\"; there are: lr, momentum, nesterov, "
      "weight_decay, decay_all"},
@@ -180,8 +186,9 @@ static const bad table[] = {
     {"inputs: x_train", "inputs: {input: [x]}",
      "c.yaml:6:49: data.train.inputs.input: found a list of 1, expected a text"},
     {"train: {path: data/digits.h5, ", "train: {path: data/digits.xyz, ",
-     "c.yaml:6:17: data.train.path: \"data/digits.xyz\" does not tell its format: add format: "
-     "hdf5, csv, idx, npy, cifar10 or cifar100"},
+     "c.yaml:6:17: data.train.path: \"data/digits.xyz\" does not tell its format (nor is there "
+     "such a "
+     "folder of images): add format: hdf5, csv, idx, npy, cifar10, cifar100 or folder"},
     {"train: {path: data/digits.h5, ", "train: {format: hdf5, ",
      "c.yaml:6:10: data.train.path: format hdf5 needs the file"},
     {"train: {path: data/digits.h5, ", "train: {path: a, format: npy, ",

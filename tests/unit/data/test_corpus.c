@@ -5,6 +5,8 @@
 #include "tests/fuzz/corpus.h"
 #include "../../fuzz/fuzz_csv.c"
 
+#include "runtime/data/image.h"
+
 /* Opens as everything it could be; counts what was accepted. */
 static int try_file(const char *path)
 {
@@ -81,6 +83,26 @@ static void csv(void **state)
     assert_true(corpus_run("csv", changed_text) >= 2);
 }
 
+/* Most give an image, and each gives that or an error. */
+static int images_read;
+static int decode_image(const uint8_t *bytes, size_t n)
+{
+    tr_image_work work = {0};
+    tr_image image;
+    const tr_status st = tr_image_decode("corpus", bytes, n, 3, &work, &image);
+    assert_true(st == TR_OK || st == TR_DATA);
+    images_read += st == TR_OK;
+    tr_image_work_free(&work);
+    return 0;
+}
+
+static void image_corpus(void **state)
+{
+    (void)state;
+    const int files = (int)corpus_run("image", decode_image);
+    assert_true(images_read >= 12 && files > images_read);
+}
+
 static void changed_bytes(void **state)
 {
     (void)state;
@@ -114,6 +136,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(corpora),
         cmocka_unit_test(csv),
+        cmocka_unit_test(image_corpus),
         cmocka_unit_test(changed_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,76 @@
+"""Folders of images: training at any rank count, classes by name, predictions with files' names, damaged images."""
+import csv
+
+import h5py
+
+import harness
+
+MODEL = """
+name: images
+device: cpu
+data:
+  train: {path: photos}
+  predict: {path: new}
+  image: {resize: 13, center_crop: true}
+  normalize: auto
+  augment: {random_resized_crop: {scale: [0.4, 1]}, flip: true, rotate: 10, color_jitter: {brightness: 0.3, hue: 0.1}, random_erasing: {}}
+model:
+  input: [3, 12, 12]
+  layers: [flatten: {}, linear: {out: 3}]
+  loss: cross_entropy
+train: {epochs: 4, batch: 5, optimizer: {sgd: {lr: 0.01}}, checkpoint: {every_epochs: none}}
+"""
+PHOTOS = {"photos/cat/a.png": "rgb.png", "photos/cat/b.jpg": "j420.jpg", "photos/ant/a.png": "palette.png",
+          "photos/ant/b.jpg": "exif6.jpg", "photos/ant/c.png": "grey16.png", "photos/dog/x.JPG": "progressive.jpg",
+          "photos/dog/y.png": "rgba.png", "new/2.png": "rgb.png", "new/1.jpg": "cmyk.jpg", "other/dog/1.png": "rgb.png",
+          "other/cat/1.png": "grey.png"}
+
+
+class Images(harness.Case):
+    def setUp(self):
+        super().setUp()
+        with h5py.File(harness.SOURCE / "tests/golden/images.h5") as f:
+            for path, image in PHOTOS.items():
+                (self.dir / path).parent.mkdir(parents=True, exist_ok=True)
+                (self.dir / path).write_bytes(f[f"files/{image}/bytes"][()].tobytes())
+        (self.dir / "images.yaml").write_text(MODEL)
+
+    def train(self, out, *arguments, **options):
+        return self.run_trainer("images.yaml", f"output={out}", *arguments, "--quiet", **options)
+
+    def test_ranks_evaluate_predict(self):
+        for ranks in (1, 3):
+            self.train(f"run{ranks}", f"data.workers={ranks}", ranks=ranks)
+        one, three = (dict(self.arrays(self.dir / f"run{ranks}/model.h5")) for ranks in (1, 3))
+        harness.np.testing.assert_allclose(one["model/params/linear1/weight"], three["model/params/linear1/weight"],
+                                           **harness.RANKS)
+        with h5py.File(self.dir / "run1/model.h5") as f:
+            self.assertRegex(str(f.attrs["config"]).replace("\\n", " "), r'class_names:\s+- "ant"\s+- "cat"\s+- "dog"')
+        self.run_trainer("predict", "run1/model.h5", "-o", "p.csv", "--quiet", ranks=2)
+        rows = list(csv.DictReader((self.dir / "p.csv").read_text().splitlines()))
+        self.assertEqual([r["file"] for r in rows], ["1.jpg", "2.png"])
+        self.assertTrue(all(r["class"] in ("ant", "cat", "dog") for r in rows))
+        self.run_trainer("predict", "run1/model.h5", "-o", "p.h5", "--quiet", ranks=0)
+        with h5py.File(self.dir / "p.h5") as f:
+            self.assertEqual([bytes(b) for b in f["files"]], [b"1.jpg", b"2.png"])
+        # of two of the classes: by name, not by number
+        done = self.run_trainer("evaluate", "run1/model.h5", "data.eval.path=other", "--json", ranks=2)
+        self.assertIn('"samples": 2', done)
+        (self.dir / "other/emu").mkdir()
+        (self.dir / "other/emu/1.png").write_bytes((self.dir / "new/2.png").read_bytes())
+        done = self.run_trainer("evaluate", "run1/model.h5", "data.eval.path=other", ranks=2, status=1)
+        self.assertIn("other/emu: no class has this name", done)
+
+    def test_damaged(self):
+        bad = self.dir / "photos/dog/x.JPG"
+        bad.write_bytes(bad.read_bytes()[:-100])
+        done = self.train("run", "data.normalize={mean: 100, std: 50}", ranks=3, status=1)
+        said = [line for line in done.splitlines() if "x.JPG: JPEG: " in line]
+        self.assertEqual(len(said), 1, done)
+        done = self.run_trainer("check", "images.yaml", "--data", ranks=0, status=1)
+        self.assertRegex(done, "# bad: .*photos/dog/x.JPG: JPEG: ")
+        self.assertIn("1 of 7 files are bad", done)
+
+
+if __name__ == "__main__":
+    harness.main()
