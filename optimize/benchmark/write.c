@@ -4,26 +4,14 @@
 #include <math.h>
 #include <string.h>
 
+#include "runtime/base/json.h"
+
 const char *tr_bench_precision(int p)
 {
     return p == TR_PRECISION_BF16 ? "bf16" : p == TR_PRECISION_FP16 ? "fp16" : "fp32";
 }
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
-
-static void json_text(const char *text, FILE *to)
-{
-    fputc('"', to);
-    for (const unsigned char *c = (const unsigned char *)text; *c; c++) {
-        if (*c == '"' || *c == '\\')
-            fprintf(to, "\\%c", *c);
-        else if (*c < 32)
-            fprintf(to, "\\u%04x", *c);
-        else
-            fputc(*c, to);
-    }
-    fputc('"', to);
-}
 
 static void json_number(const char *name, double v, FILE *to)
 {
@@ -52,9 +40,9 @@ static void json_spread(const tr_spread *s, FILE *to)
 static void json_head(const char *name, const char *place, int precision, FILE *to)
 {
     fprintf(to, "    {\"model\": ");
-    json_text(name, to);
+    tr_json_text(name, to);
     fprintf(to, ", \"backend\": ");
-    json_text(place, to);
+    tr_json_text(place, to);
     fprintf(to, ", \"precision\": \"%s\"", tr_bench_precision(precision));
 }
 
@@ -108,9 +96,9 @@ void tr_benchmark_json(const tr_benchmark *b, FILE *to)
     fprintf(to, "  ],\n  \"unavailable\": [\n");
     for (size_t i = 0; i < b->nmissing; i++) {
         fprintf(to, "    {\"backend\": ");
-        json_text(b->missing[i].place, to);
+        tr_json_text(b->missing[i].place, to);
         fprintf(to, ", \"reason\": ");
-        json_text(b->missing[i].why, to);
+        tr_json_text(b->missing[i].why, to);
         fprintf(to, i + 1 < b->nmissing ? "},\n" : "}\n");
     }
     fprintf(to, "  ]\n}\n");
