@@ -52,22 +52,6 @@ static const char *name_of(const folder *f, uint64_t i)
     return f->found.text + f->found.files[i].at;
 }
 
-/* w->file: all of its bytes. */
-static tr_status read_file(const char *path, tr_image_work *w, size_t *n)
-{
-    tr_data_file file = {.fd = -1};
-    tr_status st;
-    TR_TRY(tr_data_file_open(path, &file));
-    TR_NEED(file.size <= TR_IMAGE_BYTES, TR_DATA,
-            "%s: %" PRIu64 " bytes, expected at most %" PRIu64, path, file.size, TR_IMAGE_BYTES);
-    *n = (size_t)file.size;
-    TR_TRY(tr_room_take(&w->file, *n + 1, 1));
-    st = tr_data_file_read(&file, 0, w->file.at, *n);
-out:
-    tr_data_file_close(&file);
-    return st;
-}
-
 /* drawn: as training takes it, by the numbers of (seed, ordinal). */
 static tr_status decode(folder *f, uint64_t i, bool drawn, uint64_t seed, uint64_t ordinal,
                         uint8_t *to)
@@ -79,7 +63,7 @@ static tr_status decode(folder *f, uint64_t i, bool drawn, uint64_t seed, uint64
     decoder *d = take_decoder(f);
     TR_HAVE(d);
     TR_HAVE(path = tr_sprintf("%s/%s", f->path, name_of(f, i)));
-    TR_TRY(read_file(path, &d->work, &n));
+    TR_TRY(tr_image_file_read(path, &d->work, &n));
     TR_TRY(tr_image_decode(path, d->work.file.at, n, f->channels, &d->work, &image));
     if (drawn)
         TR_TRY(tr_image_fit_random(&image, &f->fit, seed, ordinal, &d->work, to));

@@ -40,6 +40,21 @@ tr_status tr_image_size_check(const char *name, uint64_t width, uint64_t height)
                    name, width, height, TR_IMAGE_SIDE, TR_IMAGE_PIXELS);
 }
 
+tr_status tr_image_file_read(const char *path, tr_image_work *w, size_t *n)
+{
+    tr_data_file file = {.fd = -1};
+    tr_status st;
+    TR_TRY(tr_data_file_open(path, &file));
+    TR_NEED(file.size <= TR_IMAGE_BYTES, TR_DATA,
+            "%s: %" PRIu64 " bytes, expected at most %" PRIu64, path, file.size, TR_IMAGE_BYTES);
+    *n = (size_t)file.size;
+    TR_TRY(tr_room_take(&w->file, *n + 1, 1));
+    st = tr_data_file_read(&file, 0, w->file.at, *n);
+out:
+    tr_data_file_close(&file);
+    return st;
+}
+
 /* ---- The way up ------------------------------------------------------------------------------------------ */
 
 static uint32_t number(const uint8_t *p, int nbytes, bool big)

@@ -4,6 +4,7 @@
 
 #include <math.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/config/config.h"
@@ -302,7 +303,10 @@ out:
 tr_status tr_look_open(const char *path, const char *labels, tr_look *out)
 {
     tr_status st = TR_OK;
+    struct stat info;
     *out = (tr_look){.format = tr_source_format(path)};
+    if (out->format == TR_FORMAT_AUTO && stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        out->format = TR_FORMAT_FOLDER;
     switch (out->format) {
     case TR_FORMAT_HDF5:
         st = look_at_hdf5(path, labels, out);
@@ -317,10 +321,13 @@ tr_status tr_look_open(const char *path, const char *labels, tr_look *out)
     case TR_FORMAT_CSV:
         st = tr_look_at_table(path, labels, out);
         break;
+    case TR_FORMAT_FOLDER:
+        st = tr_look_at_folder(path, labels, out);
+        break;
     default:
         st = TR_FAIL(TR_DATA,
                      "%s: its name does not tell a format: expected .h5, .hdf5, .npy, .csv, .bin "
-                     "(CIFAR), .idx, -ubyte or .gz (IDX)",
+                     "(CIFAR), .idx, -ubyte or .gz (IDX), or a folder of images",
                      path);
     }
     if (st != TR_OK) tr_look_close(out);

@@ -15,8 +15,9 @@ typedef struct {
 
 /* A source as a config names it: all owned. */
 typedef struct {
-    char *path;            /* NULL: `inputs` and `labels` are files */
-    char *inputs, *labels; /* datasets, or files; a table's label column; of CIFAR NULL */
+    char *path; /* NULL: `inputs` and `labels` are files */
+    char *inputs,
+        *labels; /* datasets, or files; a table's label column; of CIFAR and folders NULL */
 } tr_look_source;
 
 typedef struct {
@@ -27,7 +28,8 @@ typedef struct {
     int ndim;
     int64_t dims[TR_MAX_DIMS]; /* of a sample; of a table [numbers and texts' places] */
     bool bytes;                /* 8-bit elements, as of images */
-    int64_t classes;           /* 0: targets are values, so many a sample: */
+    int64_t resize;  /* of a folder of images: the shorter side before the middle is cut; else 0 */
+    int64_t classes; /* 0: targets are values, so many a sample: */
     int64_t outputs;
     uint64_t fewest; /* samples of the class with the fewest */
     size_t ncolumns; /* of a table: inputs */
@@ -38,7 +40,7 @@ typedef struct {
     bool missing;     /* a table has missing values in columns that are used */
 } tr_look;
 
-/* `path`: a file of any format that data.train takes, or several CIFAR files with commas. `labels`: the dataset, file or
+/* `path`: a file of any format that data.train takes, a folder of images, or several CIFAR files with commas. `labels`: the dataset, file or
  * column; NULL: found by its name. TR_DATA names what was looked for, and what is there. */
 tr_status tr_look_open(const char *path, const char *labels, tr_look *out);
 void tr_look_close(tr_look *l);

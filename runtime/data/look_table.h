@@ -1,4 +1,4 @@
-/* Private to look.c and look_table.c: a CSV file's columns. */
+/* Private to look.c, look_table.c and look_folder.c: a CSV file's columns, a folder's images. */
 #ifndef TR_DATA_LOOK_TABLE_H
 #define TR_DATA_LOOK_TABLE_H
 
@@ -7,5 +7,7 @@
 
 /* l->train, shape, columns and labels of a table. */
 tr_status tr_look_at_table(const char *path, const char *labels, tr_look *l);
+/* A folder of images by class, or one that has such in it, train and another. `labels`: NULL, for it has none to name. */
+tr_status tr_look_at_folder(const char *path, const char *labels, tr_look *l);
 
 #endif

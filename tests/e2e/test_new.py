@@ -7,7 +7,7 @@ import struct
 import h5py
 import numpy as np
 
-from harness import Case, main
+from harness import SOURCE, Case, main
 
 
 def idx(array):
@@ -83,6 +83,36 @@ class New(Case):
         self.assertIn("linear: {out: 10, name: head}", text)
         (self.dir / "hundred.bin").write_bytes(np.hstack([label, label, pixels]).tobytes())
         self.assertIn("linear: {out: 100, name: head}", self.new("--data", "hundred.bin"))
+
+    def photos(self, folder, names):
+        """Files of these golden images, class by class."""
+        with h5py.File(SOURCE / "tests/golden/images.h5") as f:
+            for i, name in enumerate(names):
+                path = self.dir / folder / ("ant", "bee")[i % 2] / f"{i}-{name}"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(f[f"files/{name}/bytes"][()].tobytes())
+
+    def test_folder(self):
+        self.photos("photos", ["rgb.png", "j420.jpg", "palette.png", "exif6.jpg", "grey16.png", "progressive.jpg"] * 2)
+        text = self.new("--data", "photos/")
+        self.assertIn("train: {path: 'photos'}", text)
+        self.assertIn("image: {resize: 19, center_crop: true}", text)
+        self.assertIn("input: [3, 19, 19] ", text)
+        self.assertIn("random_resized_crop: {scale: [0.5, 1]}", text)
+        self.assertIn("split: {fraction: 0.2, stratify: true}", text)
+        self.assertIn("linear: {out: 2, name: head}", text)
+        self.photos("sets/train", ["grey.png"] * 8)  # of one size, without colours, and a set to evaluate on
+        self.photos("sets/val", ["grey.png"] * 2)
+        (self.dir / "below").mkdir()
+        for data in ("sets", "sets/train"):
+            text = self.new("--data", data)
+            self.assertIn("train: {path: 'sets/train'}\n  eval: {path: 'sets/val'}", text)
+            self.assertIn("input: [1, 23, 19] ", text)
+        self.assertIn(f"eval: {{path: '{self.dir}/sets/val'}}", self.new("--data", "sets", to="below/c.yaml"))
+        (self.dir / "photos/bee/broken.png").write_bytes(b"no image")
+        for arguments, said in ((("photos",), "photos/bee/broken.png: begins with the bytes"), (("photos", "--labels", "y"), 'not "y"'),
+                                (("photos/ant",), "has no folder in it")):
+            self.assertIn(said, self.tool("new", "--data", *arguments, "-o", "n.yaml", status=1))
 
     def table(self, label, holes=False):
         with open(self.dir / "t.csv", "w", newline="") as f:

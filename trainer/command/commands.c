@@ -82,7 +82,7 @@ static const tr_command commands[] = {
      "                                          a small config and its data, to start from\n",
      NULL},
     {"new", tr_cmd_new,
-     "  trainer new [--data FILE] [--labels NAME] [-o config.yaml] [--force]\n"
+     "  trainer new [--data FILE or FOLDER] [--labels NAME] [-o config.yaml] [--force]\n"
      "                                          a commented config for your data, sized to it, "
      "that\n"
      "                                          trains as it is; --labels: dataset, file or "

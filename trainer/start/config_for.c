@@ -106,12 +106,25 @@ out:
     return st;
 }
 
+/* Images of files, of any size, to the model's. */
+static void write_images(const tr_look *l, FILE *to)
+{
+    fprintf(to,
+            "  image: {resize: %lld, center_crop: true} # images of any size: the shorter side, "
+            "then the middle\n"
+            "  augment:                     # random changes of training images\n"
+            "    random_resized_crop: {scale: [0.5, 1]} # a part of the image in the place of "
+            "data.image\n"
+            "    flip: false                # true where left and right do not matter\n",
+            (long long)l->resize);
+}
+
 static tr_status write_data(const tr_look *l, FILE *to)
 {
     tr_status st = TR_OK;
     fputs("\ndata:                          # paths are relative to this file\n", to);
     TR_TRY(write_source("train", l, &l->train, to));
-    if (l->eval.labels)
+    if (l->eval.labels || l->eval.path)
         TR_TRY(write_source("eval", l, &l->eval, to));
     else {
         const double fraction = l->samples < 1000 ? 0.2 : 0.1;
@@ -123,6 +136,7 @@ static tr_status write_data(const tr_look *l, FILE *to)
         fputs("  normalize_targets: auto      # results are in the file's units all the same\n",
               to);
     TR_TRY(write_table(l, to));
+    if (l->resize > 0) write_images(l, to);
     for (size_t k = 0; k < l->nleft; k++) fprintf(to, "  # not used: column %s\n", l->left[k]);
 out:
     return st;
@@ -208,6 +222,7 @@ static void write_general(FILE *to)
         "  #   train: {path: d.h5, inputs: x, labels: y}       HDF5: two datasets\n"
         "  #   train: {inputs: x.npy, labels: y.npy}           NPY, IDX: two files\n"
         "  #   train: {path: t.csv, inputs: [a, b], labels: c} CSV: columns\n"
+        "  #   train: {path: photos}                           photos/CLASS/*.png, .jpg\n"
         "  #   split: {fraction: 0.1, stratify: true}          in the place of eval\n"
         "  #   normalize: auto\n"
         "  train: {format: synthetic, samples: 2048} # made: each class has a pattern of its own\n"

@@ -1,4 +1,4 @@
-/* `trainer new [--data FILE] [-o config.yaml]`: a commented config, for the data that is named or for none in
+/* `trainer new [--data FILE or FOLDER] [-o config.yaml]`: a commented config, for the data that is named or for none in
  * particular. Asks nothing, and replaces nothing unasked. */
 #include <limits.h>
 #include <stdlib.h>
@@ -11,7 +11,8 @@
 #include "trainer/command/commands.h"
 #include "trainer/start/start.h"
 
-#define USAGE "usage: trainer new [--data FILE] [--labels NAME] [-o config.yaml] [--force]"
+#define USAGE                                                                                      \
+    "usage: trainer new [--data FILE or FOLDER] [--labels NAME] [-o config.yaml] [--force]"
 
 static tr_status parse(int argc, char **argv, tr_arguments *a, const char **labels)
 {
