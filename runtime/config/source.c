@@ -31,7 +31,9 @@ int tr_source_kind(const tr_config *c, const tr_source_config *s)
     if (s->format != TR_FORMAT_AUTO || !s->path) return s->format;
     const int format = tr_source_format(s->path);
     char *path = format == TR_FORMAT_AUTO ? tr_config_path(c, s->path) : NULL;
-    const bool folder = path && stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+    /* with a training folder, what is not there (any more) was one, too */
+    const bool folder = path && (stat(path, &info) == 0 ? S_ISDIR(info.st_mode)
+                                                        : c->data.train.format == TR_FORMAT_FOLDER);
     tr_free(path);
     return folder ? TR_FORMAT_FOLDER : format;
 }

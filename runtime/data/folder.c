@@ -149,6 +149,12 @@ static void take_fit(const tr_opening *o, const tr_input *in, tr_image_fit *f)
                         .center_crop = c->data.image.center_crop,
                         .random = o->s == &c->data.train && c->data.augment.resized_crop.present};
     for (size_t i = 0; i < f->nresize; i++) f->resize[i] = c->data.image.resize.v[i];
+    /* checksums, statistics and evaluation take no random part: they need a fit where training needs none */
+    if (c->data.augment.resized_crop.present && f->nresize == 0 && !f->center_crop) {
+        f->nresize = 2;
+        f->resize[0] = f->height;
+        f->resize[1] = f->width;
+    }
     for (size_t i = 0; i < 2 && f->random; i++) {
         f->scale[i] = c->data.augment.resized_crop.scale.v[i];
         f->ratio[i] = c->data.augment.resized_crop.ratio.v[i];

@@ -66,7 +66,8 @@ typedef struct {
 tr_status tr_image_resample(const tr_image *image, const tr_image_resize *r, tr_image_work *w,
                             uint8_t *out);
 
-/* What data.image and data.augment make of an image of any size. */
+/* What data.image and data.augment make of an image of any size. Of random_resized_crop alone the plain way is a resize to
+ * height and width. */
 typedef struct {
     int64_t height, width; /* that come out: the model's */
     size_t nresize;        /* 0: as it is; 1: the shorter side; 2: height, width */

@@ -61,6 +61,30 @@ class Images(harness.Case):
         done = self.run_trainer("evaluate", "run1/model.h5", "data.eval.path=other", ranks=2, status=1)
         self.assertIn("other/emu: no class has this name", done)
 
+    def test_random_part_alone(self):
+        """Without data.image what takes no random part takes the whole image: checksums of ranks, statistics, evaluation."""
+        for ranks in (1, 2):
+            self.train(f"run{ranks}", "data.image=null", "data.eval.path=other", ranks=ranks)
+        one, two = (dict(self.arrays(self.dir / f"run{ranks}/model.h5")) for ranks in (1, 2))
+        harness.np.testing.assert_allclose(one["model/params/linear1/weight"], two["model/params/linear1/weight"],
+                                           **harness.RANKS)
+        self.run_trainer("check", "images.yaml", "data.image=null", "--data", ranks=0)
+
+    def test_folder_gone(self):
+        """A model is used where the folder that it was trained on is not."""
+        self.train("run", "data.eval.path=other", ranks=2)
+        with h5py.File(self.dir / "run/model.h5") as f:
+            self.assertRegex(str(f.attrs["config"]).replace("\\n", " "), r"path: photos\s+format: folder")
+        (self.dir / "photos").rename(self.dir / "gone")
+        (self.dir / "other").rename(self.dir / "else")
+        self.run_trainer("predict", "run/model.h5", "-o", "p.csv", "--quiet", ranks=0)
+        self.assertEqual(len((self.dir / "p.csv").read_text().splitlines()), 3)
+        (self.dir / "new").rename(self.dir / "news")
+        done = self.run_trainer("evaluate", "run/model.h5", "data.eval.path=else", "--json", ranks=2)
+        self.assertIn('"samples": 2', done)
+        done = self.run_trainer("evaluate", "run/model.h5", ranks=2, status=1)
+        self.assertIn("other: No such file", done)
+
     def test_damaged(self):
         bad = self.dir / "photos/dog/x.JPG"
         bad.write_bytes(bad.read_bytes()[:-100])

@@ -242,6 +242,14 @@ static void forget(resolving *r)
     r->count = 0;
 }
 
+/* A format that the folder itself told: a model is used where that is gone. */
+static tr_status keep_format(resolving *r)
+{
+    char *text = tr_strdup("data.train.format=folder");
+    if (text) r->overrides[r->count++] = text;
+    return tr_agree(r->comm, text ? TR_OK : tr_last_status(), NULL);
+}
+
 /* *Collective.* *out: the config with the texts of columns and the names of classes, before anything reads these; NULL:
  * none was open. */
 static tr_status resolve_names(resolving *r, bool resume, tr_config **out)
@@ -251,7 +259,9 @@ static tr_status resolve_names(resolving *r, bool resume, tr_config **out)
     bool open = false;
     for (size_t i = 0; n && i < n->count; i++) open |= n->values[i]->kind == TR_NODE_SCALAR;
     if (open) TR_TRY(resolve(r, resume, "data.table.categories", list_categories));
-    if (!r->c->data.class_names && tr_source_kind(r->c, &r->c->data.train) == TR_FORMAT_FOLDER)
+    const bool folder = tr_source_kind(r->c, &r->c->data.train) == TR_FORMAT_FOLDER;
+    if (folder && r->c->data.train.format == TR_FORMAT_AUTO) TR_TRY(keep_format(r));
+    if (folder && !r->c->data.class_names)
         TR_TRY(resolve(r, resume, "data.class_names", list_classes));
     if (r->count == 0) goto out;
     st = tr_agree(r->comm, tr_config_derive(r->c, (const char *const *)r->overrides, r->count, out),
