@@ -1,7 +1,7 @@
 # cmake --preset aarch64: for 64-bit Arm, from another Debian or Ubuntu. What it needs beside launch/setup's packages:
 #     dpkg --add-architecture arm64 && apt-get update
 #     apt-get install gcc-aarch64-linux-gnu libopenmpi-dev:arm64 libhdf5-dev:arm64 libhwloc-dev:arm64 libyaml-dev:arm64 \
-#         libdnnl-dev:arm64 zlib1g-dev:arm64 libprotobuf-c-dev:arm64 libcmocka-dev:arm64
+#         libdnnl-dev:arm64 zlib1g-dev:arm64 libpng-dev:arm64 libjpeg-dev:arm64 libprotobuf-c-dev:arm64 libcmocka-dev:arm64
 # Some of these take the place of the machine's own; a chroot keeps it as it is. With qemu-user-static, programs and tests
 # run here, too.
 set(CMAKE_SYSTEM_NAME Linux)

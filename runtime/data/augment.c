@@ -92,11 +92,13 @@ static void turn_hue(float rgb[3], float shift)
     memcpy(rgb, to[(int)whole % 6], sizeof to[0]);
 }
 
+/* A pixel with a channel that is no number stays as it is. */
 static void change_hue(float *v, int64_t count, float shift, float bound)
 {
     for (int64_t i = 0; i < count; i++) {
         float rgb[3];
         for (int c = 0; c < 3; c++) rgb[c] = clamp(v[c * count + i], bound) / bound;
+        if (isnan(rgb[0] + rgb[1] + rgb[2])) continue;
         turn_hue(rgb, shift);
         for (int c = 0; c < 3; c++) v[c * count + i] = rgb[c] * bound;
     }

@@ -28,7 +28,8 @@ typedef struct {
 } tr_affine_range;
 tr_affine tr_affine_draw(const tr_affine_range *r, int64_t height, int64_t width, uint64_t seed,
                          uint64_t ordinal);
-/* About the image's centre; zeros around. */
+/* torchvision's F.affine of a float tensor with bilinear interpolation and fill=None: about the image's centre, zeros
+ * around. Not RandomAffine's default, which is nearest; with its fill=0 a mask weighs border pixels once more. */
 void tr_affine_apply(const tr_affine *a, int64_t channels, int64_t height, int64_t width,
                      const float *restrict in, float *restrict out);
 

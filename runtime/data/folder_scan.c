@@ -2,6 +2,7 @@
  * name are 0, 1, ...; files of a class by their folder's path, then by name, all by bytes. What begins with a dot is
  * left out (what other programs leave behind, .ipynb_checkpoints or ._photo.jpg), and so are files of other
  * extensions, which are counted. */
+#include "runtime/base/visible.h"
 #include "runtime/data/image.h"
 
 #include <dirent.h>
@@ -53,6 +54,25 @@ static void add_other(tr_found_images *f, const char *dir, const char *name)
     if (f->others++ == 0) (void)snprintf(f->other, sizeof f->other, "%.200s%.255s", dir, name);
 }
 
+static bool is_utf8(const char *text)
+{
+    size_t n = 1;
+    for (size_t left = strlen(text); left > 0 && n > 0; text += n, left -= n)
+        n = tr_utf8_length(text, left);
+    return n > 0;
+}
+
+/* false, *st being TR_OK: a link that leads nowhere, where none is `needed`. */
+static bool find(const char *path, bool needed, struct stat *s, tr_status *st)
+{
+    *st = TR_OK;
+    if (stat(path, s) == 0) return true;
+    const int error = errno;
+    if (needed || error != ENOENT || lstat(path, s) != 0)
+        *st = TR_FAIL(TR_DATA, "%s: %s", path, strerror(error));
+    return false;
+}
+
 static tr_status walk(const char *top, const char *dir, int depth, int32_t label,
                       tr_found_images *f);
 
@@ -63,11 +83,16 @@ static tr_status visit(const char *top, const char *dir, const char *name, int d
     tr_status st = TR_OK;
     char *below = NULL, *path = tr_sprintf("%s/%s%s", top, dir, name);
     TR_HAVE(path);
-    TR_NEED(stat(path, &s) == 0, TR_DATA, "%s: %s", path, strerror(errno));
+    if (!find(path, is_image(name), &s, &st)) {
+        if (st == TR_OK) add_other(f, dir, name);
+        goto out;
+    }
     if (S_ISDIR(s.st_mode)) {
         TR_HAVE(below = tr_sprintf("%s%s/", dir, name));
         TR_TRY(walk(top, below, depth + 1, label, f));
     } else if (is_image(name)) {
+        TR_NEED(is_utf8(dir) && is_utf8(name), TR_DATA,
+                "%s: the name is not UTF-8 (the run's files and predictions hold names)", path);
         TR_TRY(add(f, dir, name, label));
     } else {
         add_other(f, dir, name);
@@ -104,36 +129,36 @@ static int by_text(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-static bool is_folder(const char *top, const char *name, bool *out)
+static tr_status add_class(const char *top, const char *name, tr_found_images *f)
 {
     struct stat s;
+    tr_status st;
     char *path = tr_sprintf("%s/%s", top, name);
-    const bool fine = path && stat(path, &s) == 0;
-    *out = fine && S_ISDIR(s.st_mode);
+    TR_HAVE(path);
+    if (!find(path, false, &s, &st) || !S_ISDIR(s.st_mode)) {
+        if (st == TR_OK) add_other(f, "", name);
+        goto out;
+    }
+    TR_NEED(is_utf8(name), TR_DATA, "%s: the folder's name is not UTF-8, expected a class's", path);
+    char **all = tr_realloc(TR_MEM_DATA, f->classes, f->nclasses + 1, sizeof *all);
+    TR_HAVE(all);
+    f->classes = all;
+    TR_HAVE(all[f->nclasses] = tr_strdup(name));
+    f->nclasses++;
+out:
     tr_free(path);
-    return fine;
+    return st;
 }
 
 tr_status tr_folder_classes_of(const char *path, tr_found_images *f)
 {
     tr_status st = TR_OK;
-    bool folder;
     DIR *d = opendir(path);
     TR_NEED(d, TR_DATA, "%s: %s", path, strerror(errno));
-    for (struct dirent *e; (e = readdir(d)) != NULL;) {
-        if (e->d_name[0] == '.') continue;
-        TR_NEED(is_folder(path, e->d_name, &folder), TR_DATA, "%s/%s: %s", path, e->d_name,
-                strerror(errno));
-        if (!folder) {
-            add_other(f, "", e->d_name);
-            continue;
-        }
-        char **all = tr_realloc(TR_MEM_DATA, f->classes, f->nclasses + 1, sizeof *all);
-        TR_HAVE(all);
-        f->classes = all;
-        TR_HAVE(all[f->nclasses] = tr_strdup(e->d_name));
-        f->nclasses++;
-    }
+    errno = 0;
+    for (struct dirent *e; (e = readdir(d)) != NULL; errno = 0)
+        if (e->d_name[0] != '.') TR_TRY(add_class(path, e->d_name, f));
+    TR_NEED(errno == 0, TR_DATA, "%s: %s", path, strerror(errno));
     TR_NEED(f->nclasses > 0, TR_DATA, "%s: has no folder in it, expected one for each class", path);
     qsort(f->classes, f->nclasses, sizeof *f->classes, by_text);
 out:

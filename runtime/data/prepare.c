@@ -84,6 +84,22 @@ out:
     return st;
 }
 
+/* What moves an image's pixels would part it from a target that is an image, too. */
+static tr_status check_places(const tr_config *c, const tr_model *m)
+{
+    const char *key = c->data.augment.crop > 0              ? "crop"
+                      : c->data.augment.flip                ? "flip"
+                      : c->data.augment.rotate > 0          ? "rotate"
+                      : c->data.augment.scale.count > 0     ? "scale"
+                      : c->data.augment.translate.count > 0 ? "translate"
+                                                            : NULL;
+    if (!key || m->labels || m->target_layout != TR_LAYOUT_CHANNELS_LAST) return TR_OK;
+    return TR_FAIL(TR_CONFIG,
+                   "%s: data.augment.%s: the target is an image, which would stay where it is: "
+                   "expected none of crop, flip, rotate, scale, translate",
+                   c->file ? c->file : "config", key);
+}
+
 tr_status tr_data_check(const tr_config *c, const tr_model *m)
 {
     tr_prepare p;
@@ -137,6 +153,7 @@ tr_status tr_prepare_init(const tr_config *c, const tr_model *m, bool train, tr_
         p->crop = c->data.augment.crop;
         p->flip = c->data.augment.flip;
     }
+    if (train) TR_TRY(check_places(c, m));
     if (train) TR_TRY(tr_changes_open(c, p, &p->changes));
 out:
     if (st != TR_OK) tr_prepare_fini(p);

@@ -159,6 +159,56 @@ static void bad_files(void **state)
     world_close(&w);
 }
 
+/* With a random part for training and nothing for the rest, the rest is the whole image, resized. */
+static void resized_plain(void **state)
+{
+    (void)state;
+    uint8_t got[3 * SIDE * SIDE], want[3 * SIDE * SIDE];
+    world w;
+    open_world(&w);
+    w.c.data.image.resize.count = 0;
+    w.c.data.image.center_crop = false;
+    w.c.data.augment.resized_crop =
+        (tr_resized_crop_config){true, {2, (double[]){0.3, 0.9}}, {2, (double[]){0.5, 2}}};
+    for (uint64_t i = 0; i < 7; i++) {
+        tr_dataset *d = opens(&w);
+        assert_int_equal(d->inputs[0]->read(d->inputs[0], i, 1, got), TR_OK);
+        tr_dataset_close(d);
+        tr_config plain = w.c;
+        plain.data.augment.resized_crop.present = false;
+        plain.data.image.resize = (tr_ints){2, {SIDE, SIDE}};
+        assert_int_equal(tr_dataset_open(&plain, &plain.data.train, &w.m, &d), TR_OK);
+        assert_int_equal(d->inputs[0]->read(d->inputs[0], i, 1, want), TR_OK);
+        assert_memory_equal(got, want, sizeof got);
+        tr_dataset_close(d);
+    }
+    world_close(&w);
+}
+
+/* A link that leads nowhere is one more other file, unless it should be an image; names are UTF-8. */
+static void names(void **state)
+{
+    (void)state;
+    world w;
+    open_world(&w);
+    assert_int_equal(symlink("nowhere", in_folder(&w, "x/left")), 0);
+    assert_int_equal(symlink("nowhere", in_folder(&w, "x/cat/left")), 0);
+    tr_dataset *d = opens(&w);
+    assert_int_equal(tr_dataset_samples(d), 7);
+    tr_dataset_close(d);
+    assert_int_equal(symlink("nowhere", in_folder(&w, "x/cat/left.png")), 0);
+    fails(&w, TR_DATA, "x/cat/left.png: No such file", NULL);
+    assert_int_equal(unlink(in_folder(&w, "x/cat/left.png")), 0);
+    put_image(&w, "rgb.png", "x/cat/\xff.png");
+    fails(&w, TR_DATA, "x/cat/\xff.png", "not UTF-8", NULL);
+    assert_int_equal(unlink(in_folder(&w, "x/cat/\xff.png")), 0);
+    put_image(&w, "rgb.png", "x/cat/\xc3\xa9.png");
+    tr_dataset_close(opens(&w));
+    make_folder(&w, "x/\xff");
+    fails(&w, TR_DATA, "x/\xff", "not UTF-8", NULL);
+    world_close(&w);
+}
+
 /* ---- Changes --------------------------------------------------------------------------------------------- */
 
 static double pairs[4][2] = {{0.3, 0.9}, {0.5, 2}, {0.05, 0.3}, {0.4, 2.5}}, scales[2] = {0.7, 1.4},
@@ -318,13 +368,63 @@ static void not_applicable(void **state)
     world_close(&w);
 }
 
+/* What would part an image from a target that is one. */
+static void image_target(void **state)
+{
+    (void)state;
+    static double to[2] = {0.1, 0.2};
+    world w;
+    world_open(&w, 3, (int64_t[]){3, SIDE, SIDE}, 0);
+    world_targets(&w, 3, (int64_t[]){1, SIDE, SIDE});
+    w.c.data.augment.jitter = (tr_jitter_config){true, 0.4, 0.5, 0.6, 0.1};
+    assert_int_equal(tr_data_check(&w.c, &w.m), TR_OK);
+    for (int k = 0; k < 5; k++) {
+        static const char *const keys[] = {"crop", "flip", "rotate", "scale", "translate"};
+        char want[64];
+        tr_config c = w.c;
+        if (k == 0) c.data.augment.crop = 1;
+        if (k == 1) c.data.augment.flip = true;
+        if (k == 2) c.data.augment.rotate = 45;
+        if (k == 3) c.data.augment.scale = (tr_reals){2, to};
+        if (k == 4) c.data.augment.translate = (tr_reals){2, to};
+        snprintf(want, sizeof want, "data.augment.%s: the target is an image", keys[k]);
+        assert_int_equal(tr_data_check(&c, &w.m), TR_CONFIG);
+        assert_non_null(strstr(tr_last_error()->text, want));
+        world_targets(&w, 1, (int64_t[]){4});
+        assert_int_equal(tr_data_check(&c, &w.m), TR_OK);
+        world_targets(&w, 3, (int64_t[]){1, SIDE, SIDE});
+    }
+    world_close(&w);
+}
+
+/* A pixel that is no colour has no hue: it stays, and so do its neighbours. */
+static void no_numbers(void **state)
+{
+    (void)state;
+    for (int bad = 1; bad < 8; bad++) { /* which of the channels */
+        float v[6] = {0.2f, 0.2f, 0.5f, 0.5f, 0.9f, 0.9f}, one[3] = {0.2f, 0.5f, 0.9f};
+        tr_jitter j = {.on = {[TR_HUE] = true}, .by = {[TR_HUE] = 0.25f}, .order = {0, 1, 2, 3}};
+        for (int c = 0; c < 3; c++)
+            if (bad >> c & 1) v[2 * c] = NAN;
+        tr_jitter_apply(&j, 3, 1, 1, one);
+        tr_jitter_apply(&j, 3, 2, 1, v);
+        for (int c = 0; c < 3; c++) {
+            const float was[] = {0.2f, 0.5f, 0.9f};
+            assert_true(bad >> c & 1 ? isnan(v[2 * c]) : v[2 * c] == was[c]);
+            assert_true(v[2 * c + 1] == one[c]);
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(order),        cmocka_unit_test(cached),
-        cmocka_unit_test(refused),      cmocka_unit_test(bad_files),
-        cmocka_unit_test(anywhere),     cmocka_unit_test(composed),
-        cmocka_unit_test(random_boxes), cmocka_unit_test(not_applicable),
+        cmocka_unit_test(order),         cmocka_unit_test(cached),
+        cmocka_unit_test(refused),       cmocka_unit_test(bad_files),
+        cmocka_unit_test(anywhere),      cmocka_unit_test(composed),
+        cmocka_unit_test(random_boxes),  cmocka_unit_test(not_applicable),
+        cmocka_unit_test(image_target),  cmocka_unit_test(no_numbers),
+        cmocka_unit_test(resized_plain), cmocka_unit_test(names),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
