@@ -84,6 +84,15 @@ class Memory(Case):
         self.run_trainer(config, env={"TRIREME_MEM_AVAILABLE": str(need - 2 * held)})
         self.run_trainer(config, "--force", status=1, env={"TRIREME_MEM_AVAILABLE": str(need - 2 * held - 100)})
 
+    def test_evaluation_alone(self):
+        """A job that evaluation makes large is refused by its need, however little training takes."""
+        values = ("train.batch=8", "train.eval={batch: 480}", "data.eval={format: synthetic, samples: 480}")
+        need, less = (self.planned("--ranks", 2, *values[:n])["fit"]["needed_bytes"] for n in (3, 1))
+        self.assertGreater(need, 3 * less)
+        refused = self.run_trainer(self.big, *values, status=1, env={"TRIREME_MEM_AVAILABLE": str(need - 4096)})
+        self.assertIn("training does not fit this node", refused)
+        self.run_trainer(self.big, *values, env={"TRIREME_MEM_AVAILABLE": str(need)})
+
     def test_teacher(self):
         """A teacher's share is part of the figure."""
         small = self.config("teacher", samples=64, steps=2)

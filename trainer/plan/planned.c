@@ -6,11 +6,6 @@
 #include "trainer/plan/shares.h"
 #include "trainer/trainer.h"
 
-static uint64_t batch_of_eval(const tr_config *c)
-{
-    return (uint64_t)(c->train.eval.batch > 0 ? c->train.eval.batch : c->train.batch);
-}
-
 /* What a loader's buffers for a data set take. */
 static tr_status count_loader(const tr_planned *r, tr_dataset *d, bool train, size_t *loader)
 {
@@ -19,7 +14,7 @@ static tr_status count_loader(const tr_planned *r, tr_dataset *d, bool train, si
                                  .model = r->m,
                                  .dataset = d,
                                  .train = train,
-                                 .batch = train ? r->c->train.batch : (int64_t)batch_of_eval(r->c),
+                                 .batch = train ? r->c->train.batch : (int64_t)tr_eval_batch(r->c),
                                  .micro_batches = train ? r->micro_batches : 1,
                                  .size = r->on.topology.size,
                                  .dtype = tr_precision_dtype((tr_precision)r->c->train.precision),
@@ -85,7 +80,7 @@ void tr_planned_count(tr_planned *r)
     fprintf(r->notes, "%s; full batches are assumed, and memory for data is left out\n",
             tr_last_error()->text);
     r->train_samples = (uint64_t)c->train.batch;
-    r->eval_samples = tr_config_evaluates(c) ? batch_of_eval(c) : 0;
+    r->eval_samples = tr_config_evaluates(c) ? tr_eval_batch(c) : 0;
     r->train_held = r->eval_held = r->train_loader = r->eval_loader = 0;
 }
 
@@ -130,7 +125,7 @@ tr_status tr_planned_sessions(tr_planned *r)
     }
     if (nevals == 0) { /* the run does not evaluate: what it would take to use the model */
         int64_t sizes[8];
-        const int m = tr_share_sizes(batch_of_eval(r->c), (int64_t)batch_of_eval(r->c), 1, 0,
+        const int m = tr_share_sizes(tr_eval_batch(r->c), (int64_t)tr_eval_batch(r->c), 1, 0,
                                      r->on.topology.size, false, sizes);
         for (int i = 0; i < m; i++)
             if (sizes[i] > 0) evals[nevals++] = (tr_plan_key){TR_MODE_EVALUATE, sizes[i]};

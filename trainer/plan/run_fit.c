@@ -31,13 +31,23 @@ static bool add_teacher(const tr_trainer *t, int64_t at_once, tr_memory_total *a
     return true;
 }
 
+/* The most samples that a rank pushes through at once, in training or in evaluation. */
+static int64_t samples_at_once(const tr_trainer *t, const tr_planned *r)
+{
+    const int64_t ranks = t->topology->size, share = (t->config->train.batch + ranks - 1) / ranks,
+                  train = (share + t->micro_batches - 1) / t->micro_batches;
+    const uint64_t batch = tr_eval_batch(t->config),
+                   evaluated = r->eval_samples < batch ? r->eval_samples : batch;
+    const int64_t eval = ((int64_t)evaluated + ranks - 1) / ranks;
+    return eval > train ? eval : train;
+}
+
 /* Whether it can come to more than half of what there is. */
 static tr_status is_near(const tr_trainer *t, const tr_planned *r, bool *near)
 {
     tr_status st;
     tr_memory_total all;
     tr_memory_plan bound = {0};
-    const int64_t share = (t->config->train.batch + t->topology->size - 1) / t->topology->size;
     const tr_memory_of of = {.config = t->config,
                              .model = t->model,
                              .backend = t->backend,
@@ -45,7 +55,7 @@ static tr_status is_near(const tr_trainer *t, const tr_planned *r, bool *near)
                              .nccl = t->nccl,
                              .datasets = r->train_held + r->eval_held,
                              .loaders = r->train_loader + r->eval_loader};
-    const int64_t at_once = (share + t->micro_batches - 1) / t->micro_batches;
+    const int64_t at_once = samples_at_once(t, r);
     TR_TRY(tr_activation_bound(t->config, t->model, at_once, &bound.bytes[TR_MEM_ACTIVATIONS]));
     tr_predict_memory(&of, &bound, &all);
     *near = t->teacher && !add_teacher(t, at_once, &all);

@@ -5,6 +5,11 @@
 
 #include "runtime/data/data.h"
 
+uint64_t tr_eval_batch(const tr_config *c)
+{
+    return (uint64_t)(c->train.eval.batch > 0 ? c->train.eval.batch : c->train.batch);
+}
+
 size_t tr_plan_keys(const tr_config *c, uint64_t train_samples, uint64_t eval_samples,
                     int micro_batches, int rank, int size, tr_plan_key keys[TR_PLAN_KEYS])
 {
@@ -14,8 +19,7 @@ size_t tr_plan_keys(const tr_config *c, uint64_t train_samples, uint64_t eval_sa
                                c->data.drop_last, sizes);
     for (int i = 0; i < count; i++) keys[n++] = (tr_plan_key){TR_MODE_TRAIN, sizes[i]};
     if (eval_samples == 0) return n;
-    int64_t batch = c->train.eval.batch > 0 ? c->train.eval.batch : c->train.batch;
-    count = tr_share_sizes(eval_samples, batch, 1, rank, size, false, sizes);
+    count = tr_share_sizes(eval_samples, (int64_t)tr_eval_batch(c), 1, rank, size, false, sizes);
     for (int i = 0; i < count; i++)
         if (sizes[i] > 0) keys[n++] = (tr_plan_key){TR_MODE_EVALUATE, sizes[i]};
     return n;

@@ -12,6 +12,9 @@
 size_t tr_plan_keys(const tr_config *c, uint64_t train_samples, uint64_t eval_samples,
                     int micro_batches, int rank, int size, tr_plan_key keys[TR_PLAN_KEYS]);
 
+/* Samples of an evaluation's step, of all ranks together. */
+uint64_t tr_eval_batch(const tr_config *c);
+
 /* Micro-batches a step: train.accumulate, or ceil(share / train.micro_batch), or one, whatever the
  * machine: the number decides what batchnorm normalizes over, so it must not depend on free memory. */
 int tr_micro_batches(const tr_config *c, int size);
