@@ -65,7 +65,11 @@ static tr_status count_classes(tr_array *a, tr_look *l)
     for (uint64_t i = 0; i < a->samples; i++) {
         const void *at;
         TR_TRY(tr_array_at(a, i, raw, &at));
-        n[(size_t)tr_elem_value(a->elem, at, 0)]++;
+        const double v = tr_elem_value(a->elem, at, 0);
+        TR_NEED(v >= 0 && v < (double)l->classes, TR_DATA,
+                "%s: sample %llu has the label %g, expected 0 to %lld", a->name,
+                (unsigned long long)i, v, (long long)l->classes - 1);
+        n[(size_t)v]++;
     }
     l->fewest = a->samples;
     for (int64_t k = 0; k < l->classes; k++)
