@@ -139,10 +139,52 @@ out:
     return st;
 }
 
+/* Bytes of a character that YAML takes for a line's end, or refuses: controls, U+2028, U+2029. Else 0. */
+static int break_length(const char *s)
+{
+    const unsigned char c = (unsigned char)*s, next = c ? (unsigned char)s[1] : 0;
+    if (c == 0xc2 && next >= 0x80 && next < 0xa0) return 2;
+    if (strncmp(s, "\xe2\x80\xa8", 3) == 0 || strncmp(s, "\xe2\x80\xa9", 3) == 0) return 3;
+    return (c > 0 && c < ' ') || c == 0x7f;
+}
+
+/* In double quotes, which know escapes. */
+static void write_escaped(const char *s, char *to, size_t room)
+{
+    const char *end = to + room;
+    *to++ = '"';
+    while (*s) {
+        const int n = break_length(s);
+        if (n == 3)
+            to += snprintf(to, (size_t)(end - to), "\\%c", (unsigned char)s[2] == 0xa8 ? 'L' : 'P');
+        else if (n > 0)
+            to += snprintf(to, (size_t)(end - to), "\\x%02x", (unsigned)(unsigned char)s[n - 1]);
+        else {
+            if (*s == '"' || *s == '\\') *to++ = '\\';
+            *to++ = *s;
+        }
+        s += n > 0 ? n : 1;
+    }
+    *to++ = '"';
+    *to = 0;
+}
+
+static bool is_one_line(const char *text)
+{
+    while (*text && !break_length(text)) text++;
+    return !*text;
+}
+
+/* Single quotes, where the text is of one line; so that it always is, in comments as well. */
 char *tr_yaml_quoted(const char *text)
 {
-    char *out = tr_alloc(TR_MEM_OTHER, 2 * strlen(text) + 3, 1), *to = out;
+    const size_t room = 4 * strlen(text) + 3;
+    char *out = tr_alloc(TR_MEM_OTHER, room, 1), *to = out;
     if (!out) return NULL;
+    if (!is_one_line(text)) {
+        write_escaped(text, out, room);
+        return out;
+    }
     for (*to++ = '\''; *text; *to++ = *text++)
         if (*text == '\'') *to++ = '\'';
     *to = '\'';

@@ -16,7 +16,8 @@ enum { CLASSES = 64 }; /* different whole numbers of a label that are classes */
 typedef struct {
     bool numbers, whole, missing;
     double least, most;
-    size_t texts; /* different ones; TEXTS + 1: more */
+    size_t texts, values; /* different ones; values: of numbers, whatever their texts */
+    size_t single;        /* texts of one sample */
     uint64_t fewest;
 } column;
 
@@ -40,8 +41,28 @@ static void look_at_texts(char **all, size_t n, column *c)
     for (size_t i = 0, first = 0; i < n; i++) {
         if (i + 1 < n && strcmp(all[i], all[i + 1]) == 0) continue;
         if (i + 1 - first < c->fewest) c->fewest = i + 1 - first;
+        c->single += i == first;
         first = i + 1;
         c->texts++;
+    }
+}
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* 0 and 0.0 are one. Samples are counted by value as well. */
+static void look_at_numbers(double *all, size_t n, column *c)
+{
+    qsort(all, n, sizeof *all, by_value);
+    c->fewest = n;
+    for (size_t i = 0, first = 0; i < n; i++) {
+        if (i + 1 < n && all[i] == all[i + 1]) continue;
+        if (i + 1 - first < c->fewest) c->fewest = i + 1 - first;
+        first = i + 1;
+        c->values++;
     }
 }
 
@@ -50,7 +71,8 @@ static tr_status look_at(const tr_csv *t, size_t at, column *c)
     tr_status st = TR_OK;
     size_t n = 0;
     char **all = tr_alloc(TR_MEM_OTHER, (size_t)t->rows + 1, sizeof *all);
-    TR_HAVE(all);
+    double *values = tr_alloc(TR_MEM_OTHER, (size_t)t->rows + 1, sizeof *values);
+    TR_HAVE(all && values);
     *c = (column){.numbers = true, .whole = true, .least = INFINITY, .most = -INFINITY};
     for (uint64_t i = 0; i < t->rows; i++) {
         double v = 0;
@@ -59,16 +81,19 @@ static tr_status look_at(const tr_csv *t, size_t at, column *c)
             c->missing = true;
             continue;
         }
-        all[n++] = s;
+        all[n] = s;
         c->numbers = c->numbers && number(s, &v);
+        values[n++] = v;
         c->whole = c->whole && c->numbers && v == floor(v);
         if (v < c->least) c->least = v;
         if (v > c->most) c->most = v;
     }
     c->numbers = c->numbers && n > 0;
     look_at_texts(all, n, c);
+    if (c->numbers) look_at_numbers(values, n, c);
 out:
     tr_free(all);
+    tr_free(values);
     return st;
 }
 
@@ -83,22 +108,39 @@ static size_t label_column(const tr_csv *t)
 }
 
 /* Classes are counted from 0, or are texts; a few whole numbers that are not counted from 0 count as texts. */
-static void take_label(const column *c, tr_look *l)
+static tr_status take_label(const char *name, bool named, const column *c, tr_look *l)
 {
-    const bool counted = c->whole && c->least == 0 && c->most < CLASSES && c->texts == c->most + 1;
+    tr_status st = TR_OK;
+    const size_t classes = c->numbers ? c->values : c->texts;
+    const bool counted = c->numbers && c->whole && c->least == 0 && c->most < CLASSES &&
+                         (double)c->values == c->most + 1;
     l->outputs = 1;
     l->fewest = c->fewest;
     l->missing = l->missing || c->missing;
-    if (c->numbers && !(c->whole && c->texts <= CLASSES && c->texts * 4 <= l->samples)) return;
+    if (c->numbers && !(c->whole && classes <= CLASSES && classes * 4 <= l->samples)) goto out;
+    TR_NEED(named || c->numbers || 2 * c->single <= classes, TR_DATA,
+            "%s: column \"%.100s\" has %zu different texts, %zu of them once, which makes no "
+            "classes: name the labels: --labels COLUMN",
+            l->train.path, name, c->texts, c->single);
+    TR_NEED(counted || !c->numbers || c->texts == c->values, TR_DATA,
+            "%s: column \"%.100s\" has %zu different numbers in %zu ways of writing them: classes "
+            "that do not count from 0 are told apart by their text; write each in one way",
+            l->train.path, name, c->values, c->texts);
     l->label_texts = !counted;
-    l->classes = (int64_t)(c->texts > 1 ? c->texts : 2);
+    l->classes = (int64_t)(classes > 1 ? classes : 2);
+out:
+    return st;
 }
 
 static tr_status take_column(const tr_csv *t, size_t at, const column *c, tr_look *l)
 {
     tr_status st = TR_OK;
     if (!c->numbers && (c->texts > TEXTS || c->texts < 2)) {
-        TR_HAVE(l->left[l->nleft] = tr_sprintf("%s (%zu different texts)", t->names[at], c->texts));
+        char *name = tr_yaml_quoted(t->names[at]); /* it is to stand in a comment */
+        TR_HAVE(name);
+        l->left[l->nleft] = tr_sprintf("%s (%zu different texts)", name, c->texts);
+        tr_free(name);
+        TR_HAVE(l->left[l->nleft]);
         l->nleft++;
         goto out;
     }
@@ -138,7 +180,7 @@ tr_status tr_look_at_table(const char *path, const char *labels, tr_look *l)
     for (size_t k = 0; k < t.columns; k++) {
         TR_TRY(look_at(&t, k, &c));
         if (k == y)
-            take_label(&c, l);
+            TR_TRY(take_label(t.names[y], labels != NULL, &c, l));
         else
             TR_TRY(take_column(&t, k, &c, l));
     }

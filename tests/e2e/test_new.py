@@ -6,6 +6,7 @@ import struct
 
 import h5py
 import numpy as np
+import yaml
 
 from harness import SOURCE, Case, main
 
@@ -83,6 +84,10 @@ class New(Case):
         self.assertIn("linear: {out: 10, name: head}", text)
         (self.dir / "hundred.bin").write_bytes(np.hstack([label, label, pixels]).tobytes())
         self.assertIn("linear: {out: 100, name: head}", self.new("--data", "hundred.bin"))
+        label[7] = 200
+        many = np.tile(np.hstack([label, pixels]), (6, 1))  # 240 samples: 200 could be a class by their number
+        (self.dir / "bad.bin").write_bytes(many.tobytes())
+        self.assertIn("sample 7 has the label 200, expected 0 to 9", self.tool("new", "--data", "bad.bin", "-o", "n.yaml", status=1))
 
     def photos(self, folder, names):
         """Files of these golden images, class by class."""
@@ -128,7 +133,7 @@ class New(Case):
         self.assertIn("inputs: ['size', 'island, or none'], labels: 'label'", text)
         self.assertIn("input: [4] ", text)
         self.assertIn("'island, or none': auto", text)
-        self.assertIn("# not used: column id (120 different texts)", text)
+        self.assertIn("# not used: column 'id' (120 different texts)", text)
         self.assertIn("linear: {out: 2, name: head}", text)
         self.assertNotIn("missing", text)
         text = self.table(lambda i: i % 4, holes=True)
@@ -139,6 +144,37 @@ class New(Case):
         text = self.table(lambda i: f"{self.vectors[i, 1]:.5f}")
         self.assertIn("loss: mse", text)
         self.assertIn("linear: {out: 1, name: head}", self.new("--data", "t.csv", "--labels", "size"))
+
+    def test_csv_labels(self):
+        """Texts that name samples are no classes, unless they are said to be; numbers are one however they are written."""
+        rows = [f"{i},{('0', '0.0', '1')[i % 3]},name-{i}" for i in range(60)]
+        (self.dir / "t.csv").write_text("\n".join(["a,b,who"] + rows) + "\n")
+        said = self.tool("new", "--data", "t.csv", "-o", "n.yaml", status=1)
+        self.assertIn('column "who" has 60 different texts, 60 of them once', said)
+        self.assertIn("name the labels: --labels", said)
+        self.tool("new", "--data", "t.csv", "--labels", "who", "-o", "n.yaml")
+        self.assertIn("linear: {out: 60,", (self.dir / "n.yaml").read_text())
+        text = self.new("--data", "t.csv", "--labels", "b")
+        self.assertIn("linear: {out: 2, name: head}", text)
+        self.assertNotIn("'b': auto", text)
+        (self.dir / "t.csv").write_text((self.dir / "t.csv").read_text().replace(",0.0,", ",1.0,").replace(",0,", ",2,"))
+        self.assertIn("2 different numbers in 3 ways of writing them", self.tool("new", "--data", "t.csv", "--labels", "b", "-o", "n.yaml", "--force", status=1))
+
+    def test_odd_names(self):
+        """What YAML reads otherwise stays a name: of columns, in comments too, and of the file."""
+        breaks = "\n", "\u2028", "\x85"
+        names = [f"i{b}run: {{threads: {k + 1}}}" for k, b in enumerate(breaks)]
+        with open(self.dir / "null.csv", "w", newline="") as f:
+            out = csv.writer(f)
+            out.writerow([*names, "a\nb'\"\\", "label"])
+            for i in range(120):
+                out.writerow([*[f"n{i}"] * 3, i % 7, i % 2])
+        tree = yaml.safe_load(self.new("--data", "null.csv"))
+        self.assertEqual(tree["name"], "null")
+        self.assertNotIn("run", tree)
+        self.assertEqual(tree["data"]["train"]["inputs"], ["a\nb'\"\\"])
+        (self.dir / "[x{y~]_z.csv").write_bytes((self.dir / "null.csv").read_bytes())
+        self.assertEqual(yaml.safe_load(self.new("--data", "[x{y~]_z.csv"))["name"], "x-y--_z")
 
     def test_without_data(self):
         text = self.new()

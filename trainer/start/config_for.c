@@ -200,8 +200,10 @@ static void write_train(const choice *c, bool image, FILE *to)
             (long long)c->epochs, (long long)c->batch, image ? "0.002" : "0.003");
 }
 
-static void write_head(const char *name, const char *file, FILE *to)
+static tr_status write_head(const char *name, const char *file, FILE *to)
 {
+    char *q = tr_yaml_quoted(name); /* null and 12 are names as well */
+    if (!q) return tr_last_status();
     fprintf(to,
             "# mpirun -np 2 trainer %s, or without mpirun on one rank. Every key:\n"
             "# trainer check --help-config. Any of them can be set behind the file: "
@@ -210,7 +212,9 @@ static void write_head(const char *name, const char *file, FILE *to)
             "seed: 1                        # of every random choice: the same seed, the same run\n"
             "output: runs/%s # the run folder: metrics.jsonl, checkpoints/, model.h5\n"
             "device: auto                   # GPUs where every rank has one, else CPUs\n",
-            file, name, name);
+            file, q, name);
+    tr_free(q);
+    return TR_OK;
 }
 
 /* What is trained where no data is named: made samples, so that it runs. */
@@ -237,7 +241,7 @@ tr_status tr_new_config(const tr_look *look, const char *name, const char *file,
         .samples = 2048, .ndim = 3, .dims = {3, 32, 32}, .classes = 10, .fewest = 1};
     const tr_look *l = look ? look : &made;
     const choice c = choose(l);
-    write_head(name, file, to);
+    TR_TRY(write_head(name, file, to));
     if (look)
         TR_TRY(write_data(l, to));
     else

@@ -14,6 +14,15 @@
 #define USAGE                                                                                      \
     "usage: trainer new [--data FILE or FOLDER] [--labels NAME] [-o config.yaml] [--force]"
 
+/* It stands in comments as it is: double quotes are for what would end these. */
+static bool is_one_line(const char *text)
+{
+    char *quoted = tr_yaml_quoted(text);
+    const bool is = quoted && *quoted == '\'';
+    tr_free(quoted);
+    return is;
+}
+
 static tr_status parse(int argc, char **argv, tr_arguments *a, const char **labels)
 {
     tr_status st = TR_OK;
@@ -30,7 +39,7 @@ static tr_status parse(int argc, char **argv, tr_arguments *a, const char **labe
                           : strcmp(argv[i], "-o") == 0       ? &a->output
                                                              : NULL;
         TR_NEED(to, TR_USAGE, "%.100s: " USAGE, argv[i]);
-        TR_NEED(value && *value && !strpbrk(value, "\r\n"), TR_USAGE,
+        TR_NEED(value && *value && is_one_line(value), TR_USAGE,
                 "%s: expected a name of one line; " USAGE, argv[i]);
         *to = value;
         i++;
@@ -75,14 +84,21 @@ out:
     return st;
 }
 
+/* Whatever the locale. */
+static bool is_alphanumeric(char c)
+{
+    return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z');
+}
+
 /* The data file's own name, as far as it can name an experiment. */
 static void name_of(const char *data, char *name, size_t room)
 {
     const char *base = data ? strrchr(data, '/') : NULL;
     base = base ? base + 1 : data ? data : "mine";
     size_t n = 0;
-    for (; base[n] && n + 1 < room && strchr("._,", base[n]) == NULL; n++)
-        name[n] = (base[n] >= '0' && base[n] <= '9') || (base[n] | 32) >= 'a' ? base[n] : '-';
+    while (*base && !is_alphanumeric(*base)) base++;
+    for (; base[n] && n + 1 < room && strchr(".,", base[n]) == NULL; n++)
+        name[n] = is_alphanumeric(base[n]) || base[n] == '_' ? base[n] : '-';
     name[n] = 0;
     if (n == 0) snprintf(name, room, "mine");
 }
