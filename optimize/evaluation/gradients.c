@@ -98,6 +98,7 @@ static tr_status run_batch(work *w, bool first)
     TR_TRY(tr_session_stage(w->session));
     for (size_t i = 0; i < w->n->model->ninputs; i++) TR_TRY(tr_plan_set_input(p, i, b.inputs[i]));
     TR_TRY(tr_plan_set_target(p, b.targets));
+    TR_TRY(tr_plan_set_weights(p, b.weights));
     st = tr_plan_run(p, &(tr_run){.seed = (uint64_t)w->config->seed,
                                   .ordinal = b.ordinal,
                                   .loss_scale = 1,

@@ -14,7 +14,8 @@
 /* Samples of this rank that stand one behind the other. */
 typedef struct {
     float *outputs; /* [count * outputs] logits */
-    float *targets; /* as many, or class labels [count] as floats; behind `outputs` */
+    float *
+        targets; /* as many, or class labels [count] as floats, NaN of one that does not count; behind `outputs` */
     uint64_t first; /* place of the first one among all samples */
     size_t count;
 } block;
@@ -24,7 +25,7 @@ struct tr_kept {
     const tr_config *config;
     int loss;
     size_t outputs, targets; /* of a sample */
-    bool labels;             /* a target is a class */
+    bool labels; /* a target is a class, or probabilities of which the first of the greatest is */
     uint64_t samples, blocks;
     block *block_of; /* [blocks] empty ones are other ranks' */
     tr_full_evaluation *f;
@@ -40,10 +41,10 @@ tr_status tr_kept_open(tr_comm *comm, const tr_model *m, const tr_config *c, uin
                    .config = c,
                    .loss = c->model.loss.kind.which,
                    .outputs = (size_t)m->outputs,
-                   .targets = m->labels ? 1 : (size_t)m->outputs,
-                   .labels = m->labels,
+                   .labels = m->labels || tr_loss_soft(&c->model.loss),
                    .samples = samples,
                    .blocks = blocks};
+    k->targets = k->labels ? 1 : k->outputs;
     TR_HAVE(k->block_of = tr_alloc(TR_MEM_OTHER, blocks, sizeof *k->block_of));
     *out = k;
     return TR_OK;
@@ -60,6 +61,23 @@ void tr_kept_close(tr_kept *k)
     tr_free(k);
 }
 
+static void take_classes(const tr_kept *k, bool soft, const tr_batch *b, float *out)
+{
+    const tr_loss_config *loss = &k->config->model.loss;
+    for (size_t i = 0; i < (size_t)b->count; i++) {
+        const float *t = (const float *)b->targets + i * k->outputs;
+        size_t best = 0;
+        if (!soft) {
+            const int32_t label = ((const int32_t *)b->targets)[i];
+            out[i] = label == loss->ignore_index ? NAN : (float)label;
+            continue;
+        }
+        for (size_t c = 1; c < k->outputs; c++)
+            if (t[c] > t[best]) best = c;
+        out[i] = (float)best;
+    }
+}
+
 tr_status tr_kept_add(tr_kept *k, uint64_t at, const tr_backend *backend, void *ctx,
                       const tr_plan *p, const tr_batch *b)
 {
@@ -72,11 +90,10 @@ tr_status tr_kept_add(tr_kept *k, uint64_t at, const tr_backend *backend, void *
     TR_HAVE(own->outputs);
     own->targets = own->outputs + own->count * k->outputs;
     TR_TRY(tr_plan_output(backend, ctx, p, own->outputs));
-    if (!k->labels || tr_loss_binary(k->loss))
-        tr_convert_out(&g->tensors[g->target], b->targets, own->targets);
+    if (k->labels)
+        take_classes(k, g->tensors[g->target].dtype == TR_F32, b, own->targets);
     else
-        for (size_t i = 0; i < own->count; i++)
-            own->targets[i] = (float)((const int32_t *)b->targets)[i];
+        tr_convert_out(&g->tensors[g->target], b->targets, own->targets);
     if (!k->labels && !tr_loss_binary(k->loss)) {
         tr_over_denormalize(k->config, k->outputs, own->count, own->outputs);
         tr_over_denormalize(k->config, k->outputs, own->count, own->targets);
@@ -94,6 +111,7 @@ static void count_labels(const tr_kept *k, const block *b, int64_t (*counts)[COU
 {
     for (size_t i = 0; i < b->count; i++) {
         const float t = b->targets[i];
+        if (isnan(t)) continue;
         const size_t is = tr_loss_binary(k->loss) ? t > 0.5f : (size_t)t;
         const size_t said = tr_class_of(k->loss, b->outputs + i * k->outputs, k->outputs);
         counts[is][TRUE_OF]++;
@@ -152,8 +170,9 @@ static void fill(const tr_kept *k, size_t c, pair *to)
         pair *at = to + own->first;
         for (size_t i = 0; i < own->count; i++) {
             at[i].v[0] = own->outputs[i * k->outputs + c];
-            at[i].v[1] =
-                labels ? (float)(own->targets[i] == (float)c) : own->targets[i * k->targets + c];
+            at[i].v[1] = !labels                  ? own->targets[i * k->targets + c]
+                         : isnan(own->targets[i]) ? NAN
+                                                  : (float)(own->targets[i] == (float)c);
         }
     }
 }
@@ -167,13 +186,15 @@ typedef struct {
 static tr_status compute(const tr_kept *k, const pair *from, column *c, double numbers[4])
 {
     tr_value_metrics v;
+    uint64_t n = 0;
     for (uint64_t i = 0; i < k->samples; i++) {
-        c->y[i] = from[i].v[0];
-        c->target[i] = from[i].v[1];
-        c->positive[i] = from[i].v[1] > 0.5f;
+        if (isnan(from[i].v[1])) continue;
+        c->y[n] = from[i].v[0];
+        c->target[n] = from[i].v[1];
+        c->positive[n++] = from[i].v[1] > 0.5f;
     }
-    if (k->f->classes) return tr_auc(c->y, c->positive, k->samples, numbers);
-    tr_value_rates(c->y, c->target, k->samples, &v);
+    if (k->f->classes) return tr_auc(c->y, c->positive, n, numbers);
+    tr_value_rates(c->y, c->target, n, &v);
     memcpy(numbers, &v, sizeof v);
     return TR_OK;
 }

@@ -122,7 +122,10 @@ static tr_status run_batch(worker *k, uint64_t at, bool first)
     TR_TRY(tr_session_stage(k->session));
     for (size_t i = 0; i < w->n->model->ninputs; i++)
         TR_TRY(tr_plan_set_input(p, i, batch.inputs[i]));
-    if (!w->what.infer) TR_TRY(tr_plan_set_target(p, batch.targets));
+    if (!w->what.infer) {
+        TR_TRY(tr_plan_set_target(p, batch.targets));
+        TR_TRY(tr_plan_set_weights(p, batch.weights));
+    }
     TR_TRY(b->memory->zero(ctx, k->tally, sizeof tally));
     const tr_run run = {.loss_scale = 1, .last = true, .params_changed = first, .tally = k->tally};
     TR_TRY(tr_plan_run(p, &run));

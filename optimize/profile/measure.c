@@ -14,6 +14,7 @@ typedef struct {
     tr_session *session;
     tr_plan *plan;
     void *inputs[TR_MAX_IN], *target; /* of host_alloc */
+    float *weights;                   /* of samples, likewise */
     double *tally;                    /* in the backend's memory, as is the control */
     tr_control *control;
     void *training, *updater;
@@ -117,6 +118,10 @@ static tr_status open_data(bench *b)
     const tr_tensor *t = &g->tensors[g->target];
     TR_HAVE(b->target = memory->host_alloc(ctx, TR_MEM_IO, t->nbytes));
     fill(t, m->outputs, TR_MAX_IN, b->target);
+    if (g->weights < 0) goto out;
+    const size_t samples = g->tensors[g->weights].count;
+    TR_HAVE(b->weights = memory->host_alloc(ctx, TR_MEM_IO, samples * sizeof *b->weights));
+    for (size_t i = 0; i < samples; i++) b->weights[i] = 1;
 out:
     return st;
 }
@@ -158,6 +163,7 @@ static void close_bench(bench *b)
     tr_params_close(b->params);
     for (size_t i = 0; i < TR_MAX_IN; i++) memory->host_free(o->backend_ctx, b->inputs[i]);
     memory->host_free(o->backend_ctx, b->target);
+    memory->host_free(o->backend_ctx, b->weights);
     memory->free(o->backend_ctx, b->tally);
     memory->free(o->backend_ctx, b->control);
     tr_free(b->seconds);
@@ -184,6 +190,7 @@ static tr_status run_once(bench *b, const tr_hooks *hooks, double *seconds, doub
     for (size_t i = 0; i < o->network->model->ninputs; i++)
         TR_TRY(tr_plan_set_input(b->plan, i, b->inputs[i]));
     if (b->target) TR_TRY(tr_plan_set_target(b->plan, b->target));
+    if (b->weights) TR_TRY(tr_plan_set_weights(b->plan, b->weights));
     TR_TRY(tr_device_finish(o->backend, o->backend_ctx));
     const double begin = tr_now();
     TR_TRY(tr_plan_run(b->plan, &run));

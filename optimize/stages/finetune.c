@@ -38,8 +38,8 @@ static tr_status check(const tr_config *c, size_t place)
     char path[32];
     tr_status st;
     snprintf(path, sizeof path, "pipeline.%zu", place);
-    TR_TRY(tr_distill_check(&o->distill, c->model.loss.kind.which == TR_LOSS_CROSS_ENTROPY,
-                            item->at, path));
+    TR_TRY(tr_distill_check(&o->distill, &c->model.loss, c->data.train.weights != NULL, item->at,
+                            path));
     TR_TRY(tr_training_keys_check(c, item->at, o->train, place));
 out:
     return st;

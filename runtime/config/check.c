@@ -126,11 +126,12 @@ static tr_status check_source(const tr_config *c, const tr_source_config *s, con
     static const char *const names[] = {"auto",     "hdf5",      "idx", "npy",   "cifar10",
                                         "cifar100", "synthetic", "csv", "folder"};
     tr_status st = TR_OK;
-    char at[4][TR_PATH], show[TR_SHOW];
+    char at[5][TR_PATH], show[TR_SHOW];
     tr_path_join(path, "path", at[0]);
     tr_path_join(path, "inputs", at[1]);
     tr_path_join(path, "labels", at[2]);
     tr_path_join(path, "classes", at[3]);
+    tr_path_join(path, "weights", at[4]);
     if (tr_node_empty(s->inputs)) ((tr_source_config *)s)->inputs = NULL;
     const char *file = s->path ? s->path : first_text(s->inputs);
     int format = tr_source_kind(c, s);
@@ -170,6 +171,7 @@ static tr_status check_source(const tr_config *c, const tr_source_config *s, con
     } else {
         REQUIRE(!s->inputs, at[1], "format %s takes no names", name);
         REQUIRE(!s->labels, at[2], "format %s takes no names", name);
+        REQUIRE(!s->weights, at[4], "format %s takes no names", name);
     }
 out:
     return st;
@@ -246,10 +248,10 @@ static tr_status check_data(tr_config *c)
     TR_TRY(check_images(c));
     TR_TRY(tr_normalize_read(c));
     TR_TRY(tr_normalize_targets_read(c));
-    REQUIRE(!c->data.normalize_targets.present ||
-                (c->model.loss.kind.which != TR_LOSS_CROSS_ENTROPY &&
-                 !tr_loss_binary(c->model.loss.kind.which)),
-            "data.normalize_targets", "the loss takes no values: expected mse");
+    REQUIRE(
+        !c->data.normalize_targets.present || (c->model.loss.kind.which != TR_LOSS_CROSS_ENTROPY &&
+                                               !tr_loss_binary(c->model.loss.kind.which)),
+        "data.normalize_targets", "the loss takes no values: expected mse, l1, huber or smooth_l1");
     REQUIRE(!c->data.split.present || !c->data.split.stratify ||
                 c->model.loss.kind.which == TR_LOSS_CROSS_ENTROPY,
             "data.split.stratify", "the loss takes no classes: expected loss: cross_entropy");
@@ -258,6 +260,26 @@ out:
 }
 
 /* ---- model --------------------------------------------------------------------------------- */
+
+static tr_status check_loss(tr_config *c)
+{
+    tr_status st = TR_OK;
+    const tr_loss_config *l = &c->model.loss;
+    const bool soft = tr_loss_soft(l), ignores = l->ignore_index != TR_NO_LABEL;
+    if (l->kind.which != TR_LOSS_CROSS_ENTROPY) return TR_OK;
+    REQUIRE(!soft || !ignores, "model.loss",
+            "ignore_index is of targets: labels; probabilities have no class number");
+    REQUIRE(!soft || !tr_config_balances(c), "model.loss",
+            "class_weights: balanced counts class labels, and targets are probabilities");
+    REQUIRE(!soft || l->gamma == 0, "model.loss",
+            "gamma is of targets: labels; probabilities have no one class to be right about");
+    REQUIRE(l->gamma == 0 || l->label_smoothing == 0, "model.loss",
+            "gamma and label_smoothing are given: expected one of them");
+    REQUIRE(!soft || !c->data.split.stratify, "data.split.stratify",
+            "the targets are probabilities, not classes");
+out:
+    return st;
+}
 
 static tr_status check_model(tr_config *c)
 {
@@ -284,6 +306,7 @@ static tr_status check_model(tr_config *c)
     tr_init_from from;
     TR_TRY(tr_config_init_from(c, &from));
     tr_init_from_free(&from);
+    TR_TRY(check_loss(c));
     if (c->model.loss.class_weights.count) {
         double sum = 0;
         for (size_t i = 0; i < c->model.loss.class_weights.count; i++)
@@ -436,8 +459,7 @@ static tr_status check_train(tr_config *c)
     TR_TRY(check_metrics(c));
     TR_TRY(check_result(c));
     if (c->train.distill.present)
-        TR_TRY(tr_distill_check(&c->train.distill,
-                                c->model.loss.kind.which == TR_LOSS_CROSS_ENTROPY,
+        TR_TRY(tr_distill_check(&c->train.distill, &c->model.loss, c->data.train.weights != NULL,
                                 nearest(c, "train.distill", &(bool){false}), "train.distill"));
 out:
     return st;

@@ -84,6 +84,7 @@ typedef struct {
     const tr_node *inputs; /* HDF5: dataset name; IDX, NPY: file of the inputs; a map of these by
                               input name where the model has named inputs */
     char *labels;          /* likewise */
+    char *weights;         /* likewise: what each sample counts; NULL: 1 */
     int64_t samples;       /* synthetic: how many; else 0 = all, or so many from `offset` on */
     int64_t offset;        /* the first sample */
     int64_t classes; /* synthetic: number of classes; 0 = the model's outputs, regression if mse */
@@ -133,11 +134,12 @@ typedef struct {
 
 /* One of train.groups. */
 typedef struct {
-    const tr_node *match; /* a pattern, or a list of them */
-    double lr;            /* < 0: the optimizer's */
-    double weight_decay;  /* < 0: the optimizer's */
-    int decay_all;        /* TR_GROUP_... */
-    const tr_node *at;    /* for errors */
+    const tr_node *match;               /* a pattern, or a list of them */
+    double lr;                          /* < 0: the optimizer's */
+    double weight_decay;                /* < 0: the optimizer's */
+    int decay_all;                      /* TR_GROUP_... */
+    double momentum, beta1, beta2, eps; /* < 0: the optimizer's */
+    const tr_node *at;                  /* for errors */
 } tr_group_config;
 enum { TR_GROUP_FALSE, TR_GROUP_TRUE, TR_GROUP_AUTO };
 
@@ -162,13 +164,14 @@ typedef struct {
 /* model.loss; of each kind only what its table names counts. */
 typedef struct {
     tr_variant kind;        /* tr_loss_kind */
-    double label_smoothing; /* cross_entropy, and the next three */
+    double label_smoothing; /* cross_entropy, and the next three; its gamma is below */
     tr_reals class_weights;
     int64_t ignore_index; /* TR_NO_LABEL: none */
     int targets;          /* tr_targets_kind */
     double delta;         /* huber; smooth_l1: its beta */
-    double gamma, alpha;  /* focal; alpha < 0: none */
-    tr_reals pos_weight;  /* bce */
+    double gamma, alpha;  /* focal; cross_entropy's gamma is 0 for none; alpha < 0: none */
+    bool weighted;        /* samples have weights (data.train.weights, data.eval.weights) */
+    tr_reals pos_weight;  /* bce: none, one, or one for each output (channel of an image) */
 } tr_loss_config;
 #define TR_NO_LABEL INT64_MIN
 /* Whether outputs of a model with this loss are right or wrong, so that they can be counted. */
@@ -180,6 +183,11 @@ static inline bool tr_loss_counts(int kind)
 static inline bool tr_loss_binary(int kind)
 {
     return kind == TR_LOSS_BCE || kind == TR_LOSS_FOCAL;
+}
+/* Whether targets are probabilities of all classes, not a class number each. */
+static inline bool tr_loss_soft(const tr_loss_config *c)
+{
+    return c->kind.which == TR_LOSS_CROSS_ENTROPY && c->targets == TR_TARGETS_PROBABILITIES;
 }
 /* Its table: one field `loss`, of a tr_loss_config. */
 extern const tr_field tr_loss_fields[];
@@ -448,9 +456,9 @@ typedef struct {
 } tr_init_from;
 tr_status tr_config_init_from(const tr_config *c, tr_init_from *out);
 void tr_init_from_free(tr_init_from *o);
-/* What its table cannot say; `classes`: the model's loss is cross_entropy; `at`: for errors. */
-tr_status tr_distill_check(const tr_distill_config *d, bool classes, const tr_node *at,
-                           const char *path);
+/* What its table cannot say; `loss`: the model's; `weighted`: samples have weights; `at`: for errors. */
+tr_status tr_distill_check(const tr_distill_config *d, const tr_loss_config *loss, bool weighted,
+                           const tr_node *at, const char *path);
 /* A path from the config, relative to the config file's folder. Allocated. */
 char *tr_config_path(const tr_config *c, const char *path);
 /* Reads a whole file; TR_CONFIG error naming it when it cannot be read. *text is tr_alloc'ed. */

@@ -39,18 +39,30 @@ out:
     return st;
 }
 
-tr_status tr_distill_check(const tr_distill_config *d, bool classes, const tr_node *at,
-                           const char *path)
+tr_status tr_distill_check(const tr_distill_config *d, const tr_loss_config *loss, bool weighted,
+                           const tr_node *at, const char *path)
 {
     tr_status st;
     tr_feature_config features[TR_FEATURES_MAX];
     size_t n = 0;
     if (!d->teacher || !*d->teacher) return TR_OK;
-    if (!classes)
+    if (loss->kind.which != TR_LOSS_CROSS_ENTROPY)
         return tr_node_fail(at,
                             "%s: model.loss is not cross_entropy: there are no classes to learn "
                             "from a teacher",
                             path);
+    if (weighted)
+        return tr_node_fail(
+            at, "%s: data.train.weights is given: beside a teacher all samples count alike", path);
+    if (tr_loss_soft(loss) || loss->ignore_index != TR_NO_LABEL || loss->gamma > 0)
+        return tr_node_fail(
+            at,
+            "%s: model.loss has %s: expected class labels, all of which count alike, "
+            "beside a teacher",
+            path,
+            tr_loss_soft(loss)                  ? "targets: probabilities"
+            : loss->ignore_index != TR_NO_LABEL ? "ignore_index"
+                                                : "gamma");
     TR_TRY(tr_config_features(d, path, features, &n));
     if (d->hard == 0 && d->soft == 0 && n == 0)
         st = tr_node_fail(at,

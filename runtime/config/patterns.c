@@ -92,8 +92,43 @@ static const tr_field group[] = {
             "weight decay", .auto_text = "auto", .auto_value = -1),
     TR_CHOICE("decay_all", offsetof(tr_group_config, decay_all), switches, "auto",
               "weight decay for biases and norms too"),
+    TR_REAL("momentum", offsetof(tr_group_config, momentum), "auto", 0, 0.999999, NULL, "momentum",
+            .auto_text = "auto", .auto_value = -1),
+    TR_REAL("beta1", offsetof(tr_group_config, beta1), "auto", 0, 0.999999, NULL,
+            "of the optimizer", .auto_text = "auto", .auto_value = -1),
+    TR_REAL("beta2", offsetof(tr_group_config, beta2), "auto", 0, 0.999999, NULL,
+            "of the optimizer", .was = "alpha", .auto_text = "auto", .auto_value = -1),
+    TR_REAL("eps", offsetof(tr_group_config, eps), "auto", 1e-30, 1, NULL, "of the optimizer",
+            .auto_text = "auto", .auto_value = -1),
     TR_END,
 };
+
+/* What the optimizer has, a group may have for itself; momentum only where there is a buffer for it. */
+static tr_status check_rates(const tr_config *c, const tr_node *n, const char *path,
+                             const tr_group_config *g)
+{
+    const int kind = c->train.optimizer.kind.which;
+    const bool adam = kind == TR_OPT_ADAMW || kind == TR_OPT_ADAM || kind == TR_OPT_LAMB;
+    const bool momentum = kind == TR_OPT_SGD || kind == TR_OPT_LARS || kind == TR_OPT_RMSPROP;
+    const struct {
+        const char *key;
+        double value;
+        bool there;
+    } keys[] = {{"momentum", g->momentum, momentum},
+                {"beta1", g->beta1, adam || kind == TR_OPT_LION},
+                {kind == TR_OPT_RMSPROP ? "alpha" : "beta2", g->beta2,
+                 adam || kind == TR_OPT_LION || kind == TR_OPT_RMSPROP},
+                {"eps", g->eps, adam || kind == TR_OPT_RMSPROP}};
+    for (size_t i = 0; i < TR_COUNT(keys); i++)
+        if (keys[i].value >= 0 && !keys[i].there)
+            return tr_node_fail(n, "%s.%s: train.optimizer has none", path, keys[i].key);
+    if (g->momentum > 0 && c->train.optimizer.o.momentum == 0)
+        return tr_node_fail(n,
+                            "%s.momentum: train.optimizer.momentum is 0: expected momentum there, "
+                            "and 0 in groups without",
+                            path);
+    return TR_OK;
+}
 
 static tr_status read_group(const tr_config *c, const tr_node *n, size_t i, tr_group_config *g)
 {
@@ -107,8 +142,9 @@ static tr_status read_group(const tr_config *c, const tr_node *n, size_t i, tr_g
         return tr_node_fail(n, "%s: expected a pattern of names, or a list of them", at);
     TR_TRY(tr_patterns_check(g->match, at));
     if (g->lr >= 0 && c->train.optimizer.o.lr == 0)
-        st = tr_node_fail(n, "%s.lr: train.optimizer.lr is 0: the schedule has no shape to follow",
-                          path);
+        return tr_node_fail(
+            n, "%s.lr: train.optimizer.lr is 0: the schedule has no shape to follow", path);
+    st = check_rates(c, n, path, g);
 out:
     return st;
 }
@@ -125,7 +161,7 @@ tr_status tr_config_groups(const tr_config *c, tr_group_config **out, size_t *co
     if (n->kind != TR_NODE_LIST)
         return tr_node_fail(n,
                             "train.groups: found %s, expected a list of maps {match, lr, "
-                            "weight_decay, decay_all}",
+                            "weight_decay, ...}",
                             tr_node_show(n, show));
     TR_HAVE(g = tr_alloc(TR_MEM_OTHER, n->count, sizeof *g));
     for (size_t i = 0; i < n->count; i++) TR_TRY(read_group(c, n->values[i], i, &g[i]));

@@ -25,6 +25,9 @@ static const tr_field source[] = {
     TR_TEXT(
         "labels", SOURCE(labels), "",
         "hdf5: the dataset of the labels or target values; idx, npy: their file; csv: the column"),
+    TR_TEXT("weights", SOURCE(weights), "",
+            "what each sample counts in the loss, one number from 0 on a sample: hdf5: the "
+            "dataset; idx, npy: the file; csv: the column; absent: 1"),
     TR_INT("samples", SOURCE(samples), "all", 1, 1e12, "samples",
            "so many, from offset on; synthetic: how many to make", ZERO("all")),
     TR_INT("offset", SOURCE(offset), "0", 0, 1e12, "samples", "leave out so many at the beginning"),
@@ -180,6 +183,8 @@ const tr_field tr_data_fields[] = {
 
 /* ---- model --------------------------------------------------------------------------------- */
 
+static const char *const target_kinds[] = {"labels", "probabilities", NULL};
+
 static const tr_field cross_entropy[] = {
     TR_REAL("label_smoothing", IN(model.loss, label_smoothing), "0", 0, 1, NULL,
             "share of the target spread evenly over all classes"),
@@ -188,6 +193,43 @@ static const tr_field cross_entropy[] = {
              "samples "
              "of the class), of data.train",
              .auto_text = "balanced", .auto_value = -1),
+    TR_INT("ignore_index", IN(model.loss, ignore_index), "none", INT32_MIN, INT32_MAX, NULL,
+           "samples with this label count in no loss, mean or metric, such as -100; none: all "
+           "count",
+           .auto_text = "none", .auto_value = (double)TR_NO_LABEL),
+    TR_CHOICE("targets", IN(model.loss, targets), target_kinds, "labels",
+              "labels: a class number a sample; probabilities: one value a class, adding up to 1"),
+    TR_REAL("gamma", IN(model.loss, gamma), "0", 0, 100, NULL,
+            "focal loss of class labels (Lin et al. 2017, equation 5, alpha: class_weights): "
+            "times (1 - p)^gamma, p the label's probability; 0: plain cross entropy"),
+    TR_END,
+};
+
+static const tr_field huber[] = {
+    TR_REAL("delta", IN(model.loss, delta), "1", 1e-9, 1e9, NULL,
+            "errors d up to this count d^2 / 2, larger ones delta * (|d| - delta / 2)"),
+    TR_END,
+};
+
+static const tr_field smooth_l1[] = {
+    TR_REAL("beta", IN(model.loss, delta), "1", 0, 1e9, NULL,
+            "errors d up to this count d^2 / (2 * beta), larger ones |d| - beta / 2"),
+    TR_END,
+};
+
+static const tr_field bce[] = {
+    TR_REALS("pos_weight", IN(model.loss, pos_weight), "", 0, 1e9, NULL,
+             "weight of the positive part of the loss: one, or one for each output, or channel "
+             "of an image; absent: 1"),
+    TR_END,
+};
+
+static const tr_field focal[] = {
+    TR_REAL("gamma", IN(model.loss, gamma), "2", 0, 100, NULL,
+            "how much outputs that are right already count less: times (1 - p_t)^gamma"),
+    TR_REAL("alpha", IN(model.loss, alpha), "0.25", 0, 1, NULL,
+            "weight of positive targets, and 1 - alpha of negative ones; none: both count 1",
+            .auto_text = "none", .auto_value = -1),
     TR_END,
 };
 
@@ -196,10 +238,23 @@ static const tr_variant_def losses[] = {
                                .fields = cross_entropy,
                                .doc = "Softmax cross entropy over class labels"},
     [TR_LOSS_MSE] = {.name = "mse", .doc = "Mean squared error to target values"},
+    [TR_LOSS_L1] = {.name = "l1", .doc = "Mean absolute error to target values"},
+    [TR_LOSS_HUBER] = {.name = "huber",
+                       .fields = huber,
+                       .doc = "Squared error of small errors, absolute error of large ones, "
+                              "delta times as steep (Huber 1964)"},
+    [TR_LOSS_SMOOTH_L1] = {.name = "smooth_l1",
+                           .fields = smooth_l1,
+                           .doc = "Absolute error, rounded off below beta (Girshick 2015)"},
+    [TR_LOSS_FOCAL] = {.name = "focal",
+                       .fields = focal,
+                       .doc = "Focal loss of logits and targets from 0 to 1, an output each (Lin "
+                              "et al. 2017)"},
     [TR_LOSS_BCE] = {.name = "bce",
+                     .fields = bce,
                      .doc =
                          "Binary cross entropy of logits and targets from 0 to 1, an output each"},
-    {.name = NULL}};
+    [TR_LOSS_FOCAL + 1] = {.name = NULL}};
 
 const tr_field tr_loss_fields[] = {
     TR_VARIANT("loss", offsetof(tr_loss_config, kind), losses, 0, NULL,

@@ -257,23 +257,25 @@ static const tr_field early_stop[] = {
 };
 
 static const tr_variant_def metrics[] = {
-    [TR_METRIC_ACCURACY] = {"accuracy", NULL,
-                            "The share of samples whose class was predicted (cross_entropy, bce)",
-                            0},
+    [TR_METRIC_ACCURACY] =
+        {"accuracy", NULL,
+         "The share of samples whose class was predicted (cross_entropy, bce, focal)", 0},
     [TR_METRIC_TOP5] = {"top5", NULL,
                         "The share of samples whose class is among the five most probable "
                         "(cross_entropy, more than five classes)",
                         0},
     [TR_METRIC_F1] = {"f1", NULL,
                       "The harmonic mean of precision and recall: of two classes that of class 1, "
-                      "else the mean over classes (cross_entropy, bce)",
+                      "else the mean over classes (cross_entropy, bce, focal)",
                       0},
     [TR_METRIC_AUC] = {"auc", NULL,
                        "The area under the ROC curve: of two classes that of class 1, else the "
-                       "mean over classes (cross_entropy, bce)",
+                       "mean over classes (cross_entropy, bce, focal)",
                        0},
-    [TR_METRIC_MAE] = {"mae", NULL, "The mean absolute error (mse)", 0},
-    [TR_METRIC_R2] = {"r2", NULL, "The coefficient of determination, a mean over outputs (mse)", 0},
+    [TR_METRIC_MAE] = {"mae", NULL, "The mean absolute error (losses of values)", 0},
+    [TR_METRIC_R2] = {"r2", NULL,
+                      "The coefficient of determination, a mean over outputs (losses of values)",
+                      0},
     {0}};
 
 const char *tr_metric_name(tr_metric metric)
@@ -339,7 +341,10 @@ const tr_field tr_train_fields[] = {
         "0.01, weight_decay: 0}]. match: a pattern of names as `trainer inspect` lists them "
         "(`head.weight`), or a list; each * stands for any text. The first group that matches "
         "counts. lr: in the place of optimizer.lr, and follows the schedule alike; weight_decay, "
-        "decay_all: in the place of the optimizer's. What is left out is the optimizer's. A "
+        "decay_all, and momentum, beta1, beta2 (rmsprop: alpha) and eps as far as the optimizer "
+        "has "
+        "them (with momentum 0 it has no buffer): in the place of the optimizer's. What is left "
+        "out is the optimizer's. A "
         "layer's "
         "lr_factor and decay_factor are multiplied in",
         "{\"type\":\"array\",\"items\":{\"type\":\"object\",\"required\":[\"match\"]}}"),

@@ -26,6 +26,7 @@ char *tr_csv_trim(char *s);
 bool tr_csv_missing(const char *s);
 
 /* inputs, targets: as tr_source_open. `limit`: bytes of a file that is read. */
-tr_status tr_table_open(const tr_opening *o, uint64_t limit, tr_array **inputs, tr_array **targets);
+tr_status tr_table_open(const tr_opening *o, uint64_t limit, tr_array **inputs, tr_array **targets,
+                        tr_array **weights);
 
 #endif

@@ -123,7 +123,8 @@ typedef struct {
     /* int32 labels or float32 values; stored layout: of samples (C, H, W) channels-last, like the
      * output it is compared with; NULL: the dataset has none */
     const void *targets;
-    double waited; /* seconds this call blocked */
+    const float *weights; /* of samples; NULL: the model has none */
+    double waited;        /* seconds this call blocked */
 } tr_batch;
 /* On failure (the worker's own error record) it fails the same way until the next seek. */
 tr_status tr_loader_next(tr_loader *l, tr_batch *out);

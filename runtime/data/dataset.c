@@ -81,6 +81,7 @@ static tr_status take_range(tr_dataset *d, const tr_source_config *s, const char
     d->samples = s->samples > 0 ? (uint64_t)s->samples : all - offset;
     if (offset == 0) goto out;
     if (d->targets) TR_TRY(tr_array_select(&d->targets, NULL, offset, d->samples));
+    if (d->weights) TR_TRY(tr_array_select(&d->weights, NULL, offset, d->samples));
     for (size_t k = 0; k < d->ninputs; k++)
         TR_TRY(tr_array_select(&d->inputs[k], NULL, offset, d->samples));
 out:
@@ -110,6 +111,36 @@ out:
     tr_free(raw);
     tr_free(out);
     return st;
+}
+
+/* Weights likewise: not all 0. */
+static tr_status scan_weights(const tr_dataset *d)
+{
+    char scratch[8]; /* an element */
+    const void *raw;
+    double sum = 0;
+    tr_status st = TR_OK;
+    for (uint64_t i = 0; i < d->samples; i++) {
+        float w = 0;
+        TR_TRY(tr_array_at(d->weights, i, scratch, &raw));
+        TR_TRY(tr_weights_convert(d, raw, i, 1, &w));
+        sum += (double)w;
+    }
+    TR_NEED(sum > 0, TR_DATA, "%s: all weights are 0", d->weights->name);
+out:
+    return st;
+}
+
+static tr_status check_weights(const tr_dataset *d)
+{
+    char have[128];
+    const tr_array *a = d->weights;
+    if (!d->weighted)
+        return TR_FAIL(TR_CONFIG, "%s: weights, but the model was made without", a->name);
+    if (a->count != 1)
+        return TR_FAIL(TR_DATA, "%s: a weight's shape is %s, expected one number a sample", a->name,
+                       tr_dims_text(a->ndim, a->dims, have, sizeof have));
+    return check_count(d, a);
 }
 
 static tr_status hold(tr_dataset *d, tr_array *a, uint64_t *budget)
@@ -182,8 +213,12 @@ tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const t
     d->ninputs = m->ninputs;
     d->labels = m->labels;
     d->classes = m->outputs;
-    d->unit = !m->labels && tr_loss_binary(c->model.loss.kind.which);
-    TR_TRY(tr_source_open(&o, budget, d->inputs, &d->targets));
+    d->whole = tr_loss_soft(&c->model.loss);
+    d->unit = d->whole || tr_loss_binary(c->model.loss.kind.which);
+    d->ignores = m->labels && c->model.loss.ignore_index != TR_NO_LABEL;
+    if (d->ignores) d->ignore_index = (int32_t)c->model.loss.ignore_index;
+    d->weighted = m->loss_config.weighted;
+    TR_TRY(tr_source_open(&o, budget, d->inputs, &d->targets, &d->weights));
     if (d->targets) {
         TR_TRY(check_targets(d->targets, m));
         d->target_count = d->targets->count;
@@ -195,13 +230,16 @@ tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const t
         TR_TRY(check_input(d->inputs[k], &m->inputs[k]));
         TR_TRY(check_count(d, d->inputs[k]));
     }
+    if (d->weights) TR_TRY(check_weights(d));
     TR_TRY(take_range(d, s, o.block));
     if (c->data.split.present && s == &c->data.train)
         TR_TRY(tr_split_take(&c->data.split, d, held_out));
     if (d->targets) TR_TRY(take_stats(c, m, d));
     if (d->targets) TR_TRY(hold(d, d->targets, &budget));
+    if (d->weights) TR_TRY(hold(d, d->weights, &budget));
     for (size_t k = 0; k < d->ninputs; k++) TR_TRY(hold(d, d->inputs[k], &budget));
     if (d->targets && !d->targets->computed) TR_TRY(scan_targets(d));
+    if (d->weights) TR_TRY(scan_weights(d));
 
 out:
     if (st != TR_OK) {
@@ -217,6 +255,7 @@ void tr_dataset_close(tr_dataset *d)
     if (!d) return;
     for (size_t k = 0; k < d->ninputs; k++) tr_array_close(d->inputs[k]);
     tr_array_close(d->targets);
+    tr_array_close(d->weights);
     tr_free(d->mean);
     tr_free(d->std);
     tr_free(d);

@@ -80,6 +80,7 @@ tr_status tr_dataset_describe(tr_dataset *d, const char *block, uint64_t seed, F
     }
     if (d->targets)
         TR_TRY(describe(d, d->targets, block, d->labels ? "labels" : "targets", seed, to));
+    if (d->weights) TR_TRY(describe(d, d->weights, block, "weights", seed, to));
 out:
     return st;
 }

@@ -133,11 +133,17 @@ struct tr_dataset {
     size_t ninputs;
     tr_array *inputs[TR_MAX_IN];
     tr_array *targets;      /* NULL: there are none */
+    tr_array *weights;      /* of samples; NULL: all 1 */
+    bool weighted;          /* the model wants them */
     size_t target_count;    /* elements a sample */
     size_t target_channels; /* of values (C, H, W): stored channels-last; else 1 */
     bool labels;            /* int32 classes, else float32 values */
     int64_t classes;
-    bool unit; /* values must be in [0, 1]: bce */
+    bool
+        unit; /* values must be in [0, 1]: bce, focal, and with `whole` must add up to 1: probabilities */
+    bool whole;
+    bool ignores; /* labels: this one is fine, too */
+    int32_t ignore_index;
     size_t
         nstats; /* of values: (v - mean) / std; 0: as they are, else one for all or for each of the last dimension */
     float *mean, *std;
@@ -149,7 +155,10 @@ tr_status tr_split_take(const tr_split_config *s, tr_dataset *d, bool held_out);
 /* Raw targets of samples i.. as int32 or float32, each checked. */
 tr_status tr_targets_convert(const tr_dataset *d, const void *raw, uint64_t i, uint64_t n,
                              void *out);
-/* The same of sample i alone, as kernels read it: images channels-last. scratch: target_count
+/* Weights likewise: finite and at least 0. */
+tr_status tr_weights_convert(const tr_dataset *d, const void *raw, uint64_t i, uint64_t n,
+                             float *out);
+/* Targets of sample i alone, as kernels read it: images channels-last. scratch: target_count
  * floats. */
 tr_status tr_targets_prepare(const tr_dataset *d, const void *raw, uint64_t i, float *scratch,
                              void *out);

@@ -18,6 +18,7 @@
 typedef struct {
     void *inputs[TR_MAX_IN];
     void *targets;
+    float *weights;
     uint64_t done; /* q + 1 of the micro-batch it holds; 0: none */
     bool failed;
     tr_error error;
@@ -107,6 +108,10 @@ static tr_status fill(tr_loader *l, worker *w, slot *s, const piece *p)
         if ((st = tr_array_at(d->targets, i, w->raw, &raw)) != TR_OK) return st;
         st = tr_targets_prepare(d, raw, i, w->scratch, (char *)s->targets + at * tsize);
         if (st != TR_OK) return st;
+        if (s->weights) s->weights[at] = 1;
+        if (!d->weights) continue;
+        if ((st = tr_array_at(d->weights, i, w->raw, &raw)) != TR_OK) return st;
+        if ((st = tr_weights_convert(d, raw, i, 1, &s->weights[at])) != TR_OK) return st;
     }
     return TR_OK;
 }
@@ -182,6 +187,7 @@ static tr_status open_buffers(tr_loader *l)
     (void)tr_share_sizes(l->samples, l->batch, l->micro_batches, 0, l->size, l->drop_last, sizes);
     const size_t most = (size_t)sizes[0]; /* of rank 0, which has the largest shares */
     size_t raw = !d->targets || d->targets->held ? 1 : d->targets->nbytes, n;
+    if (d->weights && raw < d->weights->nbytes) raw = d->weights->nbytes;
     size_t scratch = 2 * l->prepare.scratch_count;
     if (scratch < d->target_count) scratch = d->target_count;
     l->slots = tr_alloc(TR_MEM_OTHER, l->nslots, sizeof *l->slots);
@@ -198,6 +204,7 @@ static tr_status open_buffers(tr_loader *l)
         TR_NEED(tr_mul_size(most, d->target_count, &n), TR_MEMORY,
                 "a micro-batch does not fit in memory");
         TR_HAVE(l->slots[i].targets = take_batch(l, n, 4));
+        if (d->weighted) TR_HAVE(l->slots[i].weights = take_batch(l, most, sizeof(float)));
     }
     for (size_t k = 0; k < d->ninputs; k++)
         if (!d->inputs[k]->held && d->inputs[k]->nbytes > raw) raw = d->inputs[k]->nbytes;
@@ -305,6 +312,7 @@ void tr_loader_close(tr_loader *l)
     for (size_t i = 0; l->slots && i < l->nslots; i++) {
         for (int k = 0; k < TR_MAX_IN; k++) give_batch(l, l->slots[i].inputs[k]);
         give_batch(l, l->slots[i].targets);
+        give_batch(l, l->slots[i].weights);
     }
     tr_free(l->workers);
     tr_free(l->slots);
@@ -385,6 +393,7 @@ tr_status tr_loader_next(tr_loader *l, tr_batch *out)
     out->count = (int64_t)(p.places.end - p.places.begin);
     for (int k = 0; k < l->prepare.ninputs; k++) out->inputs[k] = s->inputs[k];
     out->targets = s->targets;
+    out->weights = s->weights;
     return TR_OK;
 }
 

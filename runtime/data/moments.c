@@ -100,7 +100,7 @@ tr_status tr_dataset_class_counts(tr_dataset *d, uint64_t *counts)
     for (uint64_t i = 0; i < d->samples; i++) {
         TR_TRY(tr_array_at(d->targets, i, scratch, &raw));
         TR_TRY(tr_targets_convert(d, raw, i, 1, &label));
-        counts[label]++;
+        if (!d->ignores || label != d->ignore_index) counts[label]++;
     }
 out:
     tr_free(scratch);

@@ -45,7 +45,7 @@ static tr_status open_file(const tr_opening *o, const char *key, const char *nam
 }
 
 static tr_status open_files(const tr_opening *o, uint64_t budget, tr_array **inputs,
-                            tr_array **targets)
+                            tr_array **targets, tr_array **weights)
 {
     const tr_source_config *s = o->s;
     const char *names[TR_MAX_IN];
@@ -59,6 +59,7 @@ static tr_status open_files(const tr_opening *o, uint64_t budget, tr_array **inp
         return config_fail(o, "labels", "expected the file of the labels");
     TR_TRY(input_names(o, names));
     if (!o->unlabeled) TR_TRY(open_file(o, "labels", s->labels, &budget, targets));
+    if (!o->unlabeled && s->weights) TR_TRY(open_file(o, "weights", s->weights, &budget, weights));
     for (size_t k = 0; k < o->m->ninputs; k++) {
         const char *name = s->path ? s->path : names[k];
         if (!name) return config_fail(o, "inputs", "expected the file of the inputs");
@@ -70,7 +71,8 @@ out:
 
 /* ---- HDF5: a dataset an array --------------------------------------------------------------- */
 
-static tr_status open_hdf5(const tr_opening *o, tr_array **inputs, tr_array **targets)
+static tr_status open_hdf5(const tr_opening *o, tr_array **inputs, tr_array **targets,
+                           tr_array **weights)
 {
     const tr_source_config *s = o->s;
     const char *names[TR_MAX_IN];
@@ -89,6 +91,7 @@ static tr_status open_hdf5(const tr_opening *o, tr_array **inputs, tr_array **ta
         TR_TRY(tr_hdf5_array_open(path, names[k], &inputs[k]));
     }
     if (!o->unlabeled) TR_TRY(tr_hdf5_array_open(path, s->labels, targets));
+    if (!o->unlabeled && s->weights) TR_TRY(tr_hdf5_array_open(path, s->weights, weights));
 out:
     tr_free(path);
     return st;
@@ -156,14 +159,15 @@ static tr_status open_synthetic(const tr_opening *o, tr_array **inputs, tr_array
                                        : "inputs",
                            "synthetic samples come from no file");
     if (s->samples < 1) return config_fail(o, "samples", "expected how many samples to make");
-    if (s->classes > 0 && !o->m->labels)
+    const bool classes = o->m->labels || tr_loss_soft(&o->c->model.loss);
+    if (s->classes > 0 && !classes)
         return config_fail(o, "classes", "given, but the loss takes values, not classes");
     if (s->classes > o->m->outputs)
         return config_fail(o, "classes", "more than the model has outputs");
     tr_synthetic y = {.seed = (uint64_t)o->c->seed,
                       .samples = (uint64_t)s->samples,
                       .set = s != &o->c->data.train,
-                      .classes = !o->m->labels    ? 0
+                      .classes = !classes         ? 0
                                  : s->classes > 0 ? s->classes
                                                   : o->m->outputs,
                       .binary = tr_loss_binary(o->c->model.loss.kind.which)};
@@ -174,7 +178,7 @@ out:
 }
 
 tr_status tr_source_open(const tr_opening *o, uint64_t budget, tr_array **inputs,
-                         tr_array **targets)
+                         tr_array **targets, tr_array **weights)
 {
     const int format = tr_source_kind(o->c, o->s);
     switch (format) {
@@ -184,15 +188,15 @@ tr_status tr_source_open(const tr_opening *o, uint64_t budget, tr_array **inputs
                                "a folder of images has none to name");
         return tr_images_open(o, budget, inputs, targets);
     case TR_FORMAT_HDF5:
-        return open_hdf5(o, inputs, targets);
+        return open_hdf5(o, inputs, targets, weights);
     case TR_FORMAT_CSV:
-        return tr_table_open(o, budget, inputs, targets);
+        return tr_table_open(o, budget, inputs, targets, weights);
     case TR_FORMAT_CIFAR10:
     case TR_FORMAT_CIFAR100:
         return open_cifar(o, format, inputs, targets);
     case TR_FORMAT_SYNTHETIC:
         return open_synthetic(o, inputs, targets);
     default:
-        return open_files(o, budget, inputs, targets);
+        return open_files(o, budget, inputs, targets, weights);
     }
 }

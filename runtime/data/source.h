@@ -12,10 +12,10 @@ typedef struct {
     bool unlabeled;    /* *targets stays NULL */
 } tr_opening;
 
-/* inputs: one array for each of the model's, targets: one. What was opened before a failure is left
+/* inputs: one array for each of the model's, targets: one, weights: one where the source names them. What was opened before a failure is left
  * there for the caller to close; the rest is untouched. budget: bytes of memory that may be held. */
 tr_status tr_source_open(const tr_opening *o, uint64_t budget, tr_array **inputs,
-                         tr_array **targets);
+                         tr_array **targets, tr_array **weights);
 
 /* A folder of images; `budget` as above. */
 tr_status tr_images_open(const tr_opening *o, uint64_t budget, tr_array **inputs,

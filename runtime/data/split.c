@@ -75,12 +75,14 @@ static tr_status stratify(const tr_split_config *s, const tr_dataset *d, bool *o
     tr_status st = TR_OK;
     int32_t *of = NULL;
     class_part *c = NULL;
-    const size_t classes = (size_t)d->classes;
+    const size_t classes = (size_t)d->classes + 1; /* the last: of ignored samples */
     TR_NEED(d->labels, TR_CONFIG, "data.split.stratify: the targets are values, not classes");
     of = tr_alloc(TR_MEM_OTHER, (size_t)d->samples, sizeof *of);
     c = tr_alloc(TR_MEM_OTHER, classes, sizeof *c);
     TR_HAVE(of && c);
     TR_TRY(read_classes(d, of));
+    for (uint64_t i = 0; i < d->samples; i++)
+        if (d->ignores && of[i] == d->ignore_index) of[i] = (int32_t)d->classes;
     for (uint64_t i = 0; i < d->samples; i++) c[of[i]].n++;
     share_out(c, classes, d->samples, part_of(d->samples, s->fraction));
     for (size_t k = 0; k < classes; k++)
@@ -108,6 +110,7 @@ tr_status tr_split_take(const tr_split_config *s, tr_dataset *d, bool held_out)
     for (uint64_t i = 0; i < d->samples; i++)
         if (out[i] == held_out) rows[n++] = i;
     if (d->targets) TR_TRY(tr_array_select(&d->targets, rows, 0, n));
+    if (d->weights) TR_TRY(tr_array_select(&d->weights, rows, 0, n));
     for (size_t k = 0; k < d->ninputs; k++) TR_TRY(tr_array_select(&d->inputs[k], rows, 0, n));
     d->samples = n;
 out:

@@ -105,6 +105,18 @@ static tr_status read_labels(tr_array *a, uint64_t first, uint64_t n, void *to)
     return TR_OK;
 }
 
+/* Probabilities: nine tenths for the label, the rest for all alike. */
+static tr_status read_shares(tr_array *a, uint64_t first, uint64_t n, void *to)
+{
+    float *out = to;
+    for (uint64_t i = first; i < first + n; i++) {
+        const uint32_t label = label_of(&((made *)a)->s, i);
+        for (size_t k = 0; k < a->count; k++)
+            *out++ = 0.1f / (float)a->count + (k == label ? 0.9f : 0.0f);
+    }
+    return TR_OK;
+}
+
 static tr_status read_values(tr_array *a, uint64_t first, uint64_t n, void *to)
 {
     const made *m = (const made *)a;
@@ -181,7 +193,7 @@ tr_status tr_synthetic_target(const tr_synthetic *s, const tr_model *m, tr_array
 {
     made *a;
     tr_status st;
-    if (s->classes > 0)
+    if (s->classes > 0 && m->labels)
         st = made_open(s, "synthetic labels", TR_ELEM_I32, 0, NULL, &a);
     else
         st = made_open(s, "synthetic targets", TR_ELEM_F32, m->ndim_target, m->target_dims, &a);
@@ -189,7 +201,7 @@ tr_status tr_synthetic_target(const tr_synthetic *s, const tr_model *m, tr_array
     a->ids = m->inputs[0].ids;
     a->from_count = 1;
     for (int d = 0; d < m->inputs[0].ndim; d++) a->from_count *= (size_t)m->inputs[0].dims[d];
-    a->base.read = s->classes > 0 ? read_labels : read_values;
+    a->base.read = s->classes == 0 ? read_values : m->labels ? read_labels : read_shares;
     *out = &a->base;
     return TR_OK;
 }

@@ -130,11 +130,17 @@ static tr_status take_order(table *t)
     return st;
 }
 
+static bool is(const char *name, const char *own)
+{
+    return own && strcmp(name, own) == 0;
+}
+
+/* Or a weight. */
 static bool is_label(const table *t, const char *name)
 {
-    const char *own = t->o->s->labels, *train = t->o->c->data.train.labels;
-    return (own && strcmp(name, own) == 0) ||
-           (t->order.columns > 0 && train && strcmp(name, train) == 0);
+    const tr_source_config *s = t->o->s, *train = &t->o->c->data.train;
+    return is(name, s->labels) || is(name, s->weights) ||
+           (t->order.columns > 0 && (is(name, train->labels) || is(name, train->weights)));
 }
 
 /* Of input k: *out, allocated. */
@@ -309,21 +315,24 @@ out:
     return st;
 }
 
-tr_status tr_table_open(const tr_opening *o, uint64_t limit, tr_array **inputs, tr_array **targets)
+tr_status tr_table_open(const tr_opening *o, uint64_t limit, tr_array **inputs, tr_array **targets,
+                        tr_array **weights)
 {
     tr_status st;
-    column *of[TR_MAX_IN] = {0}, label;
+    column *of[TR_MAX_IN] = {0}, label = {0}, weight = {0};
     size_t counts[TR_MAX_IN];
-    const bool labeled = !o->unlabeled;
+    const bool labeled = !o->unlabeled, weighted = labeled && o->s->weights;
     table t = {.o = o};
     TR_HAVE(t.path = tr_config_path(o->c, o->s->path));
     TR_TRY(read_file(&t, limit));
     TR_TRY(take_order(&t));
     if (labeled) TR_TRY(find_column(&t, o->s->labels, false, &label));
+    if (weighted) TR_TRY(find_column(&t, o->s->weights, false, &weight));
     for (size_t k = 0; k < o->m->ninputs; k++) TR_TRY(input_columns(&t, k, &of[k], &counts[k]));
     /* answers must stand in the lines of what they answer */
     if (o->c->data.table.missing == TR_MISSING_DROP && labeled) {
         drop(&t, &label, 1);
+        if (weighted) drop(&t, &weight, 1);
         for (size_t k = 0; k < o->m->ninputs; k++) drop(&t, of[k], counts[k]);
         TR_NEED(t.rows > 0, TR_DATA, "%s: every line lacks a value", t.path);
         if (t.rows < t.csv.rows)
@@ -332,7 +341,8 @@ tr_status tr_table_open(const tr_opening *o, uint64_t limit, tr_array **inputs, 
     }
     for (size_t k = 0; k < o->m->ninputs; k++)
         TR_TRY(make_array(&t, of[k], counts[k], false, &inputs[k]));
-    if (labeled) st = make_array(&t, &label, 1, true, targets);
+    if (labeled) TR_TRY(make_array(&t, &label, 1, true, targets));
+    if (weighted) st = make_array(&t, &weight, 1, true, weights);
 out:
     for (size_t k = 0; k < TR_MAX_IN; k++) tr_free(of[k]);
     tr_csv_free(&t.csv);

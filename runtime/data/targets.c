@@ -12,7 +12,8 @@ static tr_status to_labels(const tr_dataset *d, const void *raw, uint64_t first,
     const tr_array *a = d->targets;
     for (uint64_t i = 0; i < n; i++) {
         double v = tr_elem_value(a->elem, raw, (size_t)i);
-        if (!(v >= 0 && v < (double)d->classes) || v != floor(v)) {
+        const bool ignored = d->ignores && v == (double)d->ignore_index;
+        if (!ignored && (!(v >= 0 && v < (double)d->classes) || v != floor(v))) {
             char where[512];
             tr_array_where(a, first + i, where, sizeof where);
             return TR_FAIL(TR_DATA,
@@ -21,6 +22,23 @@ static tr_status to_labels(const tr_dataset *d, const void *raw, uint64_t first,
                            where, v, d->classes - 1, d->classes);
         }
         out[i] = (int32_t)v;
+    }
+    return TR_OK;
+}
+
+/* Probabilities of a sample's classes add up to 1, but for what float32, and two decimals, make of them. */
+static tr_status check_whole(const tr_dataset *d, uint64_t first, uint64_t n, const float *v)
+{
+    for (uint64_t i = 0; i < n; i++, v += d->target_count) {
+        double sum = 0;
+        for (size_t k = 0; k < d->target_count; k++) sum += (double)v[k];
+        if (fabs(sum - 1) <= 1e-2) continue;
+        char where[512];
+        tr_array_where(d->targets, first + i, where, sizeof where);
+        return TR_FAIL(TR_DATA,
+                       "%s: probabilities add up to %.10g, expected 1 (the loss's targets are "
+                       "probabilities)",
+                       where, sum);
     }
     return TR_OK;
 }
@@ -40,15 +58,32 @@ static tr_status to_values(const tr_dataset *d, const void *raw, uint64_t first,
         tr_array_where(a, first + k / d->target_count, where, sizeof where);
         return TR_FAIL(TR_DATA, "%s: target %.10g, expected %s", where,
                        tr_elem_value(a->elem, raw, k),
-                       d->unit ? "0 to 1 (the loss is bce)" : "a finite float32");
+                       d->whole  ? "0 to 1 (a probability)"
+                       : d->unit ? "0 to 1 (the loss is of logits)"
+                                 : "a finite float32");
     }
-    return TR_OK;
+    return d->whole ? check_whole(d, first, n, out) : TR_OK;
 }
 
 tr_status tr_targets_convert(const tr_dataset *d, const void *raw, uint64_t i, uint64_t n,
                              void *out)
 {
     return d->labels ? to_labels(d, raw, i, n, out) : to_values(d, raw, i, n, out);
+}
+
+tr_status tr_weights_convert(const tr_dataset *d, const void *raw, uint64_t first, uint64_t n,
+                             float *out)
+{
+    const tr_array *a = d->weights;
+    tr_elem_to_f32(a->elem, raw, (size_t)n, out);
+    for (size_t i = 0; i < n; i++) {
+        if (out[i] >= 0.0f && isfinite(out[i])) continue;
+        char where[512];
+        tr_array_where(a, first + i, where, sizeof where);
+        return TR_FAIL(TR_DATA, "%s: weight %.10g, expected a finite float32 of at least 0", where,
+                       tr_elem_value(a->elem, raw, i));
+    }
+    return TR_OK;
 }
 
 tr_status tr_targets_prepare(const tr_dataset *d, const void *raw, uint64_t i, float *scratch,

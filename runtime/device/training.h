@@ -9,6 +9,11 @@
 #include "runtime/device/control.h"
 #include "runtime/device/exact.h"
 
+/* What a group of parameters may have for itself. rmsprop: beta2 is alpha. */
+typedef struct tr_rates {
+    double beta1, beta2, eps, momentum;
+} tr_rates;
+
 /* A part of the flat parameter space (multiples of 16 elements) with one weight decay (lr not yet
  * multiplied in): decoupled; SGD: L2 as PyTorch's; and one factor of the learning rate. */
 typedef struct tr_segment {
@@ -20,6 +25,8 @@ typedef struct tr_segment {
     /* Of updates with norms: the step's length goes by the norms of `row`, else it is as long as it comes. */
     bool adapt;
     size_t row; /* less than nrows */
+    bool own;   /* `rates` count in the place of the update's */
+    tr_rates rates;
 } tr_segment;
 
 /* What an update computes: SGD, AdamW (Loshchilov and Hutter, 2019), Lion (Chen et al., 2023), Adam (Kingma and Ba,
@@ -71,6 +78,37 @@ static inline TR_HOST_DEVICE double tr_update_trust(const tr_update *u, const do
     if (!(w > 0) || !(step > 0)) return 1;
     return u->kind == TR_UPDATE_LARS ? u->trust_coefficient * w / (step + decay * w + u->eps)
                                      : w / step;
+}
+
+/* Of a segment, or of a part of it. */
+static inline TR_HOST_DEVICE tr_rates tr_update_rates(const tr_update *u, bool own,
+                                                      const tr_rates *rates)
+{
+    tr_rates r = *rates;
+    if (own) return r;
+    r.beta1 = u->beta1;
+    r.beta2 = u->beta2;
+    r.eps = u->eps;
+    r.momentum = u->momentum;
+    return r;
+}
+
+/* beta^t by squaring: a call of pow() would give the kernels a stack. */
+static inline TR_HOST_DEVICE double tr_update_power(double beta, uint64_t t)
+{
+    double power = 1;
+    for (; t; t >>= 1, beta *= beta)
+        if (t & 1) power *= beta;
+    return power;
+}
+
+/* 1 - beta^t of this update; `usual`: of the control, for the update's own beta. */
+static inline TR_HOST_DEVICE double tr_update_correct(const tr_update *u, bool own, double beta,
+                                                      double usual, uint64_t updates)
+{
+    const bool corrects =
+        u->kind == TR_UPDATE_ADAMW || u->kind == TR_UPDATE_ADAM || u->kind == TR_UPDATE_LAMB;
+    return own && corrects ? 1 - tr_update_power(beta, updates) : usual;
 }
 
 /* A part of the weights (a multiple of 16 elements), and where it stands in a message, as `type`. */

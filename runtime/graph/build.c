@@ -209,7 +209,7 @@ static tr_status build_given(tr_builder *b)
     const tr_model *m = g->model;
     tr_status st = TR_OK;
     char name[2 * TR_NAME];
-    TR_TRY(tr_build_reserve(b, m->ninputs + 1 + 2 * m->nparams + m->nstates, 0));
+    TR_TRY(tr_build_reserve(b, m->ninputs + 2 + 2 * m->nparams + m->nstates, 0));
     for (size_t i = 0; i < m->ninputs; i++) {
         const tr_input *in = &m->inputs[i];
         g->inputs[i] = b->value[i] =
@@ -221,6 +221,10 @@ static tr_status build_given(tr_builder *b)
     if (g->mode != TR_MODE_INFER)
         g->target = new_batched(b, "target", TR_ROLE_TARGET, -1, m->labels ? TR_I32 : TR_F32,
                                 m->ndim_target, m->target_dims, m->target_layout);
+    g->weights = -1;
+    if (g->target >= 0 && m->loss_config.weighted)
+        g->weights =
+            new_batched(b, "weights", TR_ROLE_TARGET, -1, TR_F32, 0, NULL, TR_LAYOUT_PLAIN);
     b->first_param = (int)g->ntensors;
     b->first_grad = b->first_param + (int)m->nparams;
     for (int grad = 0; grad < (g->mode == TR_MODE_TRAIN ? 2 : 1); grad++)
@@ -283,8 +287,12 @@ tr_status tr_build_all_forward(tr_builder *b)
     b->g->logits = b->value[m->ninputs + m->nlayers - 1];
     if (b->g->mode == TR_MODE_INFER) return find_outputs(b);
     TR_TRY(tr_build_reserve(b, 1, 1));
-    tr_build_op(b, m->loss, "loss", (int)m->nlayers, m->loss_attrs, TR_PHASE_LOSS,
-                TR_IDS(b->g->logits, b->g->target), TR_IDS(-1));
+    if (b->g->weights < 0)
+        tr_build_op(b, m->loss, "loss", (int)m->nlayers, m->loss_attrs, TR_PHASE_LOSS,
+                    TR_IDS(b->g->logits, b->g->target), TR_IDS(-1));
+    else
+        tr_build_op(b, m->loss, "loss", (int)m->nlayers, m->loss_attrs, TR_PHASE_LOSS,
+                    TR_IDS(b->g->logits, b->g->target, b->g->weights), TR_IDS(-1));
     if (b->g->mode == TR_MODE_TRAIN && b->o->distill) TR_TRY(tr_build_distill(b));
     st = b->st;
 out:

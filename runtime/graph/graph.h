@@ -14,7 +14,7 @@
 
 typedef enum {
     TR_ROLE_INPUT,      /* index: which input; filled by the loader */
-    TR_ROLE_TARGET,     /* labels or values; filled by the loader */
+    TR_ROLE_TARGET,     /* labels or values, and weights of samples; filled by the loader */
     TR_ROLE_GIVEN,      /* index: which; what a teacher's graph made of the same samples */
     TR_ROLE_PARAM,      /* index: row; float32 master values */
     TR_ROLE_STATE,      /* index: row */
@@ -113,9 +113,10 @@ typedef struct tr_graph {
     tr_precision precision;
     size_t ntensors, nops;
     tr_tensor *tensors;
-    tr_op *ops; /* in execution order */
-    int logits; /* tensor of the model's output; -1: an infer graph that is not asked for it */
-    int target; /* -1 in an infer graph */
+    tr_op *ops;  /* in execution order */
+    int logits;  /* tensor of the model's output; -1: an infer graph that is not asked for it */
+    int target;  /* -1 in an infer graph */
+    int weights; /* of samples, float32 (N); -1: all 1, or an infer graph */
     size_t noutputs;
     int *outputs; /* of an infer graph: tensors, in the order they were asked for */
     int inputs[TR_MAX_IN];

@@ -4,6 +4,14 @@
 
 #include <string.h>
 
+/* Targets of the output's shape. */
+static void take_target(tr_model *m, const tr_layer *last)
+{
+    m->ndim_target = last->output.ndim;
+    m->target_layout = last->output.layout;
+    memcpy(m->target_dims, last->output.dims, sizeof m->target_dims);
+}
+
 static tr_status cross_entropy(tr_model *m, const tr_layer *last, const tr_loss_config *c)
 {
     const size_t n = c->class_weights.count;
@@ -26,9 +34,46 @@ static tr_status cross_entropy(tr_model *m, const tr_layer *last, const tr_loss_
     *a = (tr_cross_entropy_attrs){.label_smoothing = c->label_smoothing,
                                   .classes = (size_t)last->output.dims[0],
                                   .class_weights = n ? weights : NULL,
-                                  .factor = 1};
+                                  .factor = 1,
+                                  .gamma = c->gamma,
+                                  .ignores = c->ignore_index != TR_NO_LABEL};
+    if (a->ignores) a->ignore_index = (int32_t)c->ignore_index;
     m->loss_attrs = a;
-    m->labels = true;
+    m->labels = !tr_loss_soft(c);
+    if (!m->labels) take_target(m, last);
+    return TR_OK;
+}
+
+/* Of outputs each with a target of its own. */
+static tr_status elementwise(tr_model *m, const tr_layer *last, const tr_loss_config *c)
+{
+    const int kind = c->kind.which;
+    const size_t n = kind == TR_LOSS_BCE ? c->pos_weight.count : 0;
+    const bool image = last->output.layout == TR_LAYOUT_CHANNELS_LAST;
+    const size_t places = (size_t)last->output.dims[image ? 0 : last->output.ndim - 1];
+    if (n > 1 && n != places)
+        return tr_layer_fail(last, TR_SHAPE, "it gives %zu %s, but model.loss has %zu pos_weights",
+                             places, image ? "channels" : "outputs", n);
+    /* The weights stand behind the struct. */
+    tr_elementwise_loss_attrs *a = tr_alloc(TR_MEM_OTHER, sizeof *a + n * sizeof(float), 1);
+    if (!a) return tr_last_status();
+    float *weights = (float *)(a + 1);
+    for (size_t i = 0; i < n; i++) weights[i] = (float)c->pos_weight.v[i];
+    *a = (tr_elementwise_loss_attrs){.kind = kind,
+                                     .slope = 1,
+                                     .gamma = (float)c->gamma,
+                                     .alpha = (float)c->alpha,
+                                     .npos = n,
+                                     .pos_weight = n ? weights : NULL};
+    if (kind == TR_LOSS_HUBER || kind == TR_LOSS_SMOOTH_L1) a->delta = (float)c->delta;
+    if (kind == TR_LOSS_HUBER) {
+        a->curve = 1;
+        a->slope = a->delta;
+    } else if (a->delta > 0) {
+        a->curve = 1 / a->delta;
+    }
+    m->loss_attrs = a;
+    take_target(m, last);
     return TR_OK;
 }
 
@@ -66,10 +111,7 @@ tr_status tr_maker_loss(tr_maker *mk, const tr_loss_config *loss)
         tr_log(TR_LOG_WARN, "%s%slayer \"%s\": %s takes logits and applies %s itself",
                last->where ? last->where : "", last->where ? ": " : "", last->name, m->loss->name,
                last->def->name);
-    if (loss->kind.which == TR_LOSS_CROSS_ENTROPY) return cross_entropy(m, last, loss);
-    m->ndim_target = last->output.ndim;
-    m->target_layout = last->output.layout;
-    memcpy(m->target_dims, last->output.dims, sizeof m->target_dims);
+    return (loss->kind.which == TR_LOSS_CROSS_ENTROPY ? cross_entropy : elementwise)(m, last, loss);
 out:
     return st;
 }

@@ -109,8 +109,10 @@
  *  concat                 a b [...]                                 y along dimension `axis`
  *  concat.grad            dy                                        da db [...]
  *  cross_entropy          logits(N,C) labels(N) int32               [dlogits] in training
- *  mse, bce               y target (same shape) float32             [dy] in training; bce takes logits. The
- *                           target is stored like y
+ *                           or probabilities(N,C) float32 for labels
+ *  mse, l1, huber,        y target (same shape) float32             [dy] in training; bce and focal take logits.
+ *  smooth_l1, bce, focal                                              The target is stored like y
+ *                           with [weights(N) float32] behind the target: of each sample's loss, weight and gradient.
  *                           losses add to tr_run.tally; gradients are of the *sum* of weighted per-sample
  *                           losses times tr_run.loss_scale
  *  soft_loss              logits(N,C) teacher(N,C) [labels(N)]      [dlogits]; labels where classes have weights
@@ -275,14 +277,35 @@ tr_concat_place tr_concat_place_of(const tr_graph *g, const tr_op *op, int k);
 /* It lies there (TR_PASS_CONCAT_IN_PLACE), and is not to be copied. */
 bool tr_concat_in_place(const tr_graph *g, const tr_op *op, int k);
 
-/* Of cross_entropy: loss(i) = w[label] * -log p[label], smoothed as PyTorch's:
- * (1-s) * w[label] * -log p[label] + s/C * sum_c w[c] * -log p[c]. */
+/* Of cross_entropy. Of labels: loss(i) = w[label] * -log p[label], smoothed as PyTorch's:
+ * (1-s) * w[label] * -log p[label] + s/C * sum_c w[c] * -log p[c]; with gamma w[label] * (1 - p[label])^gamma *
+ * -log p[label] (Lin et al. 2017). Its weight is w[label]. A sample with the label ignore_index has no loss, weight or
+ * gradient, and is not counted.
+ * Of probabilities t: sum_c w[c] * ((1-s) t[c] + s/C) * -log p[c], its weight 1; its class is the first of the
+ * greatest. */
 typedef struct {
     double label_smoothing;
     size_t classes;
     const double *class_weights; /* NULL: all 1 */
     double factor;               /* of loss and gradient: 1, but where a model is distilled */
+    double gamma;                /* of labels; 0: none */
+    bool ignores;
+    int32_t ignore_index;
 } tr_cross_entropy_attrs;
+
+/* Of the losses of one output and one target each. z: output, t: target, d = z - t, p = sigmoid(z).
+ *   mse       d^2
+ *   l1, huber, smooth_l1   |d| < delta: curve / 2 * d^2, else slope * (|d| - delta / 2)
+ *   bce       -(w t log p + (1 - t) log(1 - p)), w: pos_weight
+ *   focal     (1 - p_t)^gamma * bce without weights, p_t = p t + (1 - p)(1 - t), and where alpha >= 0 times
+ *             alpha t + (1 - alpha)(1 - t) (Lin et al. 2017; torchvision's sigmoid_focal_loss) */
+typedef struct {
+    int kind; /* tr_loss_kind */
+    float delta, curve, slope;
+    float gamma, alpha;
+    size_t npos; /* 0: all 1; else one weight for each place of the last stored dimension */
+    const float *pos_weight;
+} tr_elementwise_loss_attrs;
 
 /* Of soft_loss and feature_loss. A sample's loss is multiplied by the weight of its class. */
 typedef struct {

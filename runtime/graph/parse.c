@@ -284,6 +284,7 @@ tr_status tr_model_open(const tr_config *config, size_t bucket_bytes, tr_model *
     TR_TRY(tr_parse_list(&p, layers, 0, &output));
     tr_loss_config loss = config->model.loss;
     if (tr_config_balances(config)) loss.class_weights.count = 0; /* shapes are known without */
+    loss.weighted = config->data.train.weights || config->data.eval.weights;
     TR_TRY(tr_maker_loss(p.mk, &loss));
     st = tr_maker_finish(p.mk, bucket_bytes, out);
 out:

@@ -43,6 +43,11 @@ tr_status tr_plan_set_target(tr_plan *p, const void *data)
     return set(p, &p->slots[TR_SLOT_TARGET], data);
 }
 
+tr_status tr_plan_set_weights(tr_plan *p, const float *weights)
+{
+    return set(p, &p->slots[TR_SLOT_WEIGHTS], weights);
+}
+
 tr_status tr_plan_set_given(tr_plan *p, size_t k, void *data)
 {
     tr_slot *slot = &p->slots[TR_SLOT_GIVEN + k];

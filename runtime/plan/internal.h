@@ -61,8 +61,13 @@ typedef struct {
     tr_reader *readers;
 } tr_slot;
 
-/* Places of slots: inputs, the target, what a teacher gives, which lies where the kernels are already. */
-enum { TR_SLOT_TARGET = TR_MAX_IN, TR_SLOT_GIVEN, TR_SLOTS = TR_SLOT_GIVEN + TR_MAX_IN };
+/* Places of slots: inputs, the target, weights of samples, what a teacher gives, which lies where the kernels are already. */
+enum {
+    TR_SLOT_TARGET = TR_MAX_IN,
+    TR_SLOT_WEIGHTS,
+    TR_SLOT_GIVEN,
+    TR_SLOTS = TR_SLOT_GIVEN + TR_MAX_IN
+};
 
 struct tr_plan {
     tr_session *session;

@@ -82,6 +82,8 @@ void tr_session_replayed(tr_session *s);
  * does not run until another call succeeds. Nothing is looked at for an empty share. */
 tr_status tr_plan_set_input(tr_plan *p, size_t input, const void *data);
 tr_status tr_plan_set_target(tr_plan *p, const void *data);
+/* Of the samples; not looked at where the graph has none. */
+tr_status tr_plan_set_weights(tr_plan *p, const float *weights);
 /* What a teacher gives (tr_graph.given), where another plan of the same backend left it: nothing is staged. To
  * be called before every run, once that plan has run; within a recorded section with the same place every time. */
 tr_status tr_plan_set_given(tr_plan *p, size_t k, void *data);

@@ -178,6 +178,7 @@ static tr_status find_slots(tr_plan *p)
     for (size_t i = 0; i < p->session->o.model->ninputs; i++)
         TR_TRY(find_readers(p, &p->slots[i], p->graph->inputs[i]));
     TR_TRY(find_readers(p, &p->slots[TR_SLOT_TARGET], p->graph->target));
+    TR_TRY(find_readers(p, &p->slots[TR_SLOT_WEIGHTS], p->graph->weights));
     for (size_t i = 0; i < p->graph->ngiven; i++)
         TR_TRY(find_readers(p, &p->slots[TR_SLOT_GIVEN + i], p->graph->given[i]));
 out:
@@ -249,7 +250,7 @@ void *tr_plan_address(const tr_plan *p, int tensor)
     case TR_ROLE_INPUT:
         return p->slots[t->index].current;
     case TR_ROLE_TARGET:
-        return p->slots[TR_SLOT_TARGET].current;
+        return p->slots[t->id == p->graph->weights ? TR_SLOT_WEIGHTS : TR_SLOT_TARGET].current;
     case TR_ROLE_GIVEN:
         return p->slots[TR_SLOT_GIVEN + t->index].current;
     default:

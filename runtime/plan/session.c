@@ -10,7 +10,7 @@ size_t tr_session_stage_bytes(const tr_session *s)
     size_t most = 0;
     for (size_t i = 0; i < s->nplans; i++) {
         size_t nbytes = 0;
-        for (size_t k = 0; k <= TR_SLOT_TARGET; k++)
+        for (size_t k = 0; k <= TR_SLOT_WEIGHTS; k++)
             nbytes += tr_align_up(s->plans[i]->slots[k].nbytes, TR_STAGE_ALIGN);
         if (nbytes > most) most = nbytes;
     }

@@ -268,6 +268,34 @@ def distilled():
                                                                 {"student": "pre", "teacher": "pre", "weight": 0.5}]})
 
 
+def values():
+    """Losses of values, and of logits with a target each."""
+    body = features(("relu", {}))
+    picture = [pre(), ("conv2d", {"out": 3, "kernel": 3, "name": "head"})]
+    yield "l1", [11], body, ("l1", {})
+    yield "huber", [11], body, ("huber", {})
+    yield "huber_delta", IMAGE, picture, ("huber", {"delta": 0.375})
+    yield "smooth_l1", [11], body, ("smooth_l1", {})
+    yield "smooth_l1_beta", [11], body, ("smooth_l1", {"beta": 0.25})
+    yield "smooth_l1_beta_0", [11], body, ("smooth_l1", {"beta": 0})
+    yield "bce_pos_weight", [11], body, ("bce", {"pos_weight": 2.5})
+    yield "bce_pos_weights", [11], body, ("bce", {"pos_weight": [0.5, 2, 1, 0.25, 0]})
+    yield "bce_pos_weight_channels", IMAGE, picture, ("bce", {"pos_weight": [3, 1, 0.5]})
+    yield "focal", [11], body, ("focal", {})
+    yield "focal_no_alpha", [11], body, ("focal", {"alpha": "none", "gamma": 1})
+    yield "focal_gamma", IMAGE, picture, ("focal", {"gamma": 0.5, "alpha": 0.75})
+    yield "focal_gamma_0", [11], body, ("focal", {"gamma": 0})
+    weights = [0.5, 2.0, 1.0, 0.25, 1.5]
+    for name, options in {"ignored": {"ignore_index": -100},
+                          "ignored_weights": {"ignore_index": 255, "class_weights": weights, "label_smoothing": 0.1},
+                          "gamma": {"gamma": 2}, "gamma_weights": {"gamma": 1.5, "class_weights": weights},
+                          "gamma_ignored": {"gamma": 0.5, "ignore_index": -1},
+                          "probabilities": {"targets": "probabilities"},
+                          "probabilities_both": {"targets": "probabilities", "class_weights": weights,
+                                                 "label_smoothing": 0.2}}.items():
+        yield f"cross_entropy_{name}", [11], body, ("cross_entropy", options)
+
+
 def windows():
     yield "conv2d_same", IMAGE, image(conv(out=6, kernel=[4, 3], padding="same")), MSE
     yield "conv2d_same_dilation", IMAGE, image(conv(out=6, kernel=[2, 4], padding="same", dilation=[3, 1], groups=2)), MSE
@@ -335,5 +363,5 @@ def transposed():
 def training_too():
     """Later than evaluation(): a case's numbers come from its place among all."""
     for group in (embeddings, products, axes, rounded, quantized, distilled, learned, more_activations, more_norms,
-                  windows, resamples, orders, transposed, dynamic):
+                  windows, resamples, orders, transposed, dynamic, values):
         yield from group()

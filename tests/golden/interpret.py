@@ -5,6 +5,7 @@ dictionaries "LAYER/NAME" -> tensor.
 """
 import torch
 import torch.nn.functional as F
+from torchvision.ops import sigmoid_focal_loss
 
 
 def pair(v):
@@ -256,11 +257,31 @@ def loss_sum(kind, options, y, target):
     if kind == "mse":
         return F.mse_loss(y, target, reduction="sum"), float(target.numel())
     if kind == "bce":
-        return F.binary_cross_entropy_with_logits(y, target, reduction="sum"), float(target.numel())
+        w = options.get("pos_weight")
+        if w is not None:  # a channel each of images
+            w = torch.tensor(w, dtype=y.dtype).reshape((-1,) + (1,) * (2 if y.ndim == 4 else 0))
+        total = F.binary_cross_entropy_with_logits(y, target, reduction="sum", pos_weight=w)
+        return total, float(target.numel())
+    values = {"l1": F.l1_loss, "huber": F.huber_loss, "smooth_l1": F.smooth_l1_loss}
+    if kind in values:
+        return values[kind](y, target, reduction="sum", **options), float(target.numel())
+    if kind == "focal":
+        options = {k: -1 if v == "none" else v for k, v in options.items()}
+        return sigmoid_focal_loss(y, target, reduction="sum", **options), float(target.numel())
     w = options.get("class_weights")
     w = torch.tensor(w, dtype=y.dtype) if w else None
-    total = F.cross_entropy(y, target, weight=w, reduction="sum",
+    ignore = options.get("ignore_index", -100)
+    if options.get("gamma"):  # Lin et al. 2017, equation 5, by what PyTorch has: (1 - p)^gamma * -log p
+        far = F.cross_entropy(y, target, reduction="none", ignore_index=ignore)
+        counts = torch.where(target == ignore, 0.0, w[target.clamp(min=0)] if w is not None else torch.ones_like(far))
+        return (counts * (1 - torch.exp(-far)) ** options["gamma"] * far).sum(), float(counts.sum())
+    total = F.cross_entropy(y, target, weight=w, reduction="sum", ignore_index=ignore,
                             label_smoothing=options.get("label_smoothing", 0.0))
+    if options.get("targets") == "probabilities":
+        return total, float(len(target))
+    counted = target[target != ignore]
+    if len(counted) < len(target):
+        return total, float(w[counted].sum()) if w is not None else float(len(counted))
     return total, float(w[target].sum()) if w is not None else float(len(target))
 
 

@@ -78,7 +78,12 @@ def make_case(file, number, case, train):
                     else bf16_exact(rng, s.shape, 0.5))
     if loss[0] == "cross_entropy":
         target = torch.tensor(rng.integers(0, shape[-1], BATCH))
-    elif loss[0] == "bce":
+        if "ignore_index" in loss[1]:
+            target[1] = loss[1]["ignore_index"]
+        if loss[1].get("targets") == "probabilities":  # eighths, which float32 has
+            eighths = rng.multinomial(8, [1 / shape[-1]] * shape[-1], BATCH)
+            target = torch.tensor(eighths / 8.0)
+    elif loss[0] in ("bce", "focal"):
         target = torch.tensor(rng.integers(0, 5, tuple(shape)) / 4.0)
     else:
         target = bf16_exact(rng, tuple(shape))
@@ -104,7 +109,7 @@ def make_case(file, number, case, train):
 
     for k, t in x.items():
         put(f"inputs/{k}", t, np.int32 if k in ids else np.float32)
-    put("target", target, np.int32 if loss[0] == "cross_entropy" else np.float32)
+    put("target", target, np.float32 if target.dtype.is_floating_point else np.int32)
     put("output", y)
     for k, t in enumerate(given):
         put(f"given/{k}", t)

@@ -42,6 +42,7 @@ tr_status tr_trainer_stage(tr_trainer *t, bool train, const tr_batch *batch, tr_
         for (size_t i = 0; i < t->model->ninputs; i++)
             TR_TRY(tr_plan_set_input(plan, i, batch->inputs[i]));
         TR_TRY(tr_plan_set_target(plan, batch->targets));
+        TR_TRY(tr_plan_set_weights(plan, batch->weights));
     }
     if (train && t->teacher) TR_TRY(tr_teacher_set(t->teacher, batch));
     *out = plan;

@@ -92,7 +92,7 @@ static tr_status fit(tr_teacher *t, const tr_distill_config *d)
     const tr_model *k = t->chain.network->model;
     tr_status st;
     TR_TRY(check_inputs(t));
-    TR_NEED(k->labels, TR_CONFIG,
+    TR_NEED(k->loss_config.kind.which == TR_LOSS_CROSS_ENTROPY, TR_CONFIG,
             "train.distill.teacher: %s was not trained with cross_entropy: its outputs are no "
             "classes",
             t->chain.file);

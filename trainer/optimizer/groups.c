@@ -87,6 +87,7 @@ static tr_row_rule usual(const tr_config *c, const tr_param *p)
         .group = -1,
         .lr_factor = p->lr_factor,
         .decay = p->decay || o->decay_all ? o->weight_decay * p->decay_factor : 0,
+        .rates = {o->beta1, o->beta2, o->eps, o->momentum},
     };
 }
 
@@ -99,6 +100,11 @@ static void take_group(const tr_config *c, const tr_group_config *g, int i, cons
     r->group = i;
     if (g->lr >= 0) r->lr_factor = g->lr / o->lr * p->lr_factor;
     r->decay = p->decay || all ? decay * p->decay_factor : 0;
+    if (g->beta1 >= 0) r->rates.beta1 = g->beta1;
+    if (g->beta2 >= 0) r->rates.beta2 = g->beta2;
+    if (g->eps >= 0) r->rates.eps = g->eps;
+    if (g->momentum >= 0) r->rates.momentum = g->momentum;
+    r->own = g->beta1 >= 0 || g->beta2 >= 0 || g->eps >= 0 || g->momentum >= 0;
 }
 
 /* Each has a parameter that learns. */
@@ -174,7 +180,11 @@ tr_status tr_groups_describe(const tr_config *c, const tr_model *m, FILE *to)
         fprintf(to, "  group %-8zu %s parameters in %zu arrays", k,
                 tr_format_count((double)n, text, sizeof text), arrays);
         if (groups[k].lr >= 0) fprintf(to, ", lr %g", groups[k].lr);
-        if (groups[k].weight_decay >= 0) fprintf(to, ", weight_decay %g", groups[k].weight_decay);
+        const double given[] = {groups[k].weight_decay, groups[k].momentum, groups[k].beta1,
+                                groups[k].beta2, groups[k].eps};
+        static const char *const names[] = {"weight_decay", "momentum", "beta1", "beta2", "eps"};
+        for (size_t i = 0; i < TR_COUNT(given); i++)
+            if (given[i] >= 0) fprintf(to, ", %s %g", names[i], given[i]);
         fputc('\n', to);
     }
 out:

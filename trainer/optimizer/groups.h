@@ -2,6 +2,7 @@
 #ifndef TR_GROUPS_H
 #define TR_GROUPS_H
 
+#include "runtime/device/training.h"
 #include "runtime/graph/model.h"
 
 /* Freezes what train.freeze names; *model may become another one. TR_CONFIG: a pattern matches nothing. */
@@ -11,6 +12,8 @@ typedef struct {
     int group;        /* of train.groups; -1: none */
     double lr_factor; /* of the optimizer's learning rate */
     double decay;     /* weight decay, lr not yet multiplied in */
+    bool own;         /* `rates` are not the optimizer's */
+    tr_rates rates;
 } tr_row_rule;
 /* Of each of the model's parameters; to be released by tr_free. The first group that matches counts.
  * TR_CONFIG: one has no parameter. */

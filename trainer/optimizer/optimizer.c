@@ -70,6 +70,13 @@ static size_t row_at(const tr_model *m, size_t at)
     return p;
 }
 
+static bool same_rates(const tr_segment *a, const tr_segment *b)
+{
+    return a->own == b->own && a->rates.beta1 == b->rates.beta1 &&
+           a->rates.beta2 == b->rates.beta2 && a->rates.eps == b->rates.eps &&
+           a->rates.momentum == b->rates.momentum;
+}
+
 /* Ascending, neighbours that are updated alike in one. Counts only where `out` is NULL. */
 static size_t cut(const tr_config *c, const tr_params *p, const tr_row_rule *rules, tr_segment *out)
 {
@@ -88,10 +95,13 @@ static size_t cut(const tr_config *c, const tr_params *p, const tr_row_rule *rul
                             .decay = rules[row].decay,
                             .lr_factor = rules[row].lr_factor,
                             .masked = a->masked,
+                            .own = rules[row].own,
+                            .rates = rules[row].rates,
                             .adapt = norms && (a->decay || c->train.optimizer.o.adapt_all),
                             .row = norms ? row : 0};
             if (last.range.end == at && tr_range_count(last.range) > 0 && last.decay == s.decay &&
-                last.lr_factor == s.lr_factor && last.masked == s.masked && last.row == s.row) {
+                last.lr_factor == s.lr_factor && last.masked == s.masked && last.row == s.row &&
+                same_rates(&last, &s)) {
                 s.range.begin = last.range.begin;
                 s.slot = last.slot;
             } else

@@ -181,7 +181,7 @@ static tr_status check_search(const tr_sweep *s)
     const tr_node *at = tr_node_get(s->document.root, "search");
     if (!p->search.present) return TR_OK;
     const bool data = tr_config_has_eval(s->base);
-    const bool classes = s->base->model.loss.kind.which != TR_LOSS_MSE;
+    const bool classes = tr_loss_counts(s->base->model.loss.kind.which);
     const bool loss = p->search.minimize == TR_MINIMIZE_LOSS || b->loss_rise >= 0 || b->loss >= 0;
     const bool accuracy =
         p->search.minimize == TR_MINIMIZE_ERROR || b->accuracy_drop >= 0 || b->accuracy >= 0;
@@ -190,7 +190,7 @@ static tr_status check_search(const tr_sweep *s)
                             "search: accuracy and loss are those on data.eval, which the config "
                             "does not have");
     if (accuracy && !classes)
-        return tr_node_fail(at, "search: accuracy is asked for, which the loss mse does not have");
+        return tr_node_fail(at, "search: accuracy is asked for, which the loss does not have");
     return TR_OK;
 }
 

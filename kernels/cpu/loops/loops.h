@@ -57,8 +57,8 @@
  *
  *  resample       rows [begin, end) of the N*OH rows that are written
  *
- * Losses: mse and bce return the sum over n elements and write dy = scale * gradient unless dy is
- * NULL; xent does one row. Of a row beside a teacher's: soft returns KL(softmax(teacher * inverse) ||
+ * Losses: mse, robust (l1, huber, smooth_l1), bce and focal return the sum over n elements and write dy = scale *
+ * gradient unless dy is NULL; pos: pos_weight of each element, NULL: 1; xent and xent_soft (probabilities) do one row. Of a row beside a teacher's: soft returns KL(softmax(teacher * inverse) ||
  * softmax(z * inverse)), dz = gain * (second softmax - first); distance the sum of (x - teacher)^2, dx = gain * (x -
  * teacher).
  *
@@ -78,6 +78,7 @@ typedef struct tr_xent {
     double loss;
     int64_t rank;   /* logits before the true class: 0 = correct; equal ones go by index */
     int64_t argmax; /* first of the largest; 0 when all are NaN */
+    int64_t label;  /* the true class */
     bool finite;    /* no NaN and no +inf among the logits: else neither right nor wrong */
 } tr_xent;
 
@@ -202,11 +203,20 @@ typedef struct tr_sweep {
     X(void, transpose, (size_t size, const void *x, void *y, size_t rows, size_t cols))            \
     X(double, mse,                                                                                 \
       (tr_dtype t, const void *y, const float *target, void *dy, size_t n, float scale))           \
+    X(double, robust,                                                                              \
+      (const tr_elementwise_loss_attrs *a, tr_dtype t, const void *y, const float *target,         \
+       void *dy, size_t n, float scale))                                                           \
     X(double, bce,                                                                                 \
-      (tr_dtype t, const void *y, const float *target, void *dy, size_t n, float scale,            \
-       size_t *correct))                                                                           \
+      (tr_dtype t, const void *y, const float *target, const float *pos, void *dy, size_t n,       \
+       float scale, size_t *correct))                                                              \
+    X(double, focal,                                                                               \
+      (const tr_elementwise_loss_attrs *a, tr_dtype t, const void *y, const float *target,         \
+       void *dy, size_t n, float scale, size_t *correct))                                          \
     X(tr_xent, xent,                                                                               \
       (tr_dtype t, const void *logits, size_t classes, size_t label, double smoothing,             \
+       double gamma, const double *weights, void *dlogits, float scale))                           \
+    X(tr_xent, xent_soft,                                                                          \
+      (tr_dtype t, const void *logits, const float *target, size_t classes, double smoothing,      \
        const double *weights, void *dlogits, float scale))                                         \
     X(double, soft,                                                                                \
       (tr_dtype t, const void *z, const void *teacher, size_t n, float inverse, void *dz,          \

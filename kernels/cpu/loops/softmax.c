@@ -92,17 +92,28 @@ TR_INLINE void place(tr_dtype t, const void *z, size_t n, size_t label, float to
     out->argmax = first < (int64_t)n ? first : 0;
 }
 
+/* What (1 - p)^gamma makes of a loss, `far` = -log p: the loss times it; returns what the gradient is times:
+ * (1 - p)^gamma * (1 + gamma * p * far / (1 - p)). */
+TR_INLINE double focus(double far, double gamma, double *loss)
+{
+    const double wrong = -expm1(-far), power = pow(wrong, gamma);
+    *loss *= power;
+    return wrong > 0.0 ? power * (1.0 + gamma * (1.0 - wrong) * far / wrong) : power;
+}
+
 /* dz_i = scale * ((1-s) w_label (p_i - [i = label]) + s/n (p_i sum w - w_i)) */
 TR_INLINE tr_xent xent_body(tr_dtype t, const void *z, size_t n, size_t label, double smoothing,
-                            const double *weights, void *dz, float scale)
+                            double gamma, const double *weights, void *dz, float scale)
 {
     tr_xent out;
     float top = largest(t, z, n);
     double total = sum_exp(t, z, n, top), weight = weights ? weights[label] : 1.0;
     double lse = log(total) + (double)top, all = 0.0, spread = smoothing / (double)n;
     place(t, z, n, label, top, &out);
+    out.label = (int64_t)label;
     out.finite = isfinite(lse);
     out.loss = (1.0 - smoothing) * weight * (lse - (double)tr_load(t, z, label));
+    if (gamma > 0.0) weight *= focus(lse - (double)tr_load(t, z, label), gamma, &out.loss);
     if (smoothing > 0.0) {
         double sum = 0.0;
         for (size_t i = 0; i < n; i++) {
@@ -130,11 +141,54 @@ TR_INLINE tr_xent xent_body(tr_dtype t, const void *z, size_t n, size_t label, d
 }
 
 tr_xent TR_LOOP(xent)(tr_dtype t, const void *logits, size_t classes, size_t label,
-                      double smoothing, const double *weights, void *dlogits, float scale)
+                      double smoothing, double gamma, const double *weights, void *dlogits,
+                      float scale)
 {
     if (t == TR_BF16)
-        return xent_body(TR_BF16, logits, classes, label, smoothing, weights, dlogits, scale);
-    return xent_body(TR_F32, logits, classes, label, smoothing, weights, dlogits, scale);
+        return xent_body(TR_BF16, logits, classes, label, smoothing, gamma, weights, dlogits,
+                         scale);
+    return xent_body(TR_F32, logits, classes, label, smoothing, gamma, weights, dlogits, scale);
+}
+
+/* With shares q_i = w_i ((1-s) t_i + s/n): the loss is the sum of q_i * -log p_i, dz_i = scale * (p_i sum q - q_i).
+ * What has no share counts nothing, however far away. */
+TR_INLINE tr_xent xent_soft_body(tr_dtype t, const void *z, const float *target, size_t n,
+                                 double smoothing, const double *weights, void *dz, float scale)
+{
+    tr_xent out = {.loss = 0.0};
+    const float top = largest(t, z, n);
+    const double total = sum_exp(t, z, n, top), lse = log(total) + (double)top;
+    const double spread = smoothing / (double)n;
+    double all = 0.0;
+    size_t label = 0;
+    for (size_t i = 0; i < n; i++) {
+        const double q =
+            ((1.0 - smoothing) * (double)target[i] + spread) * (weights ? weights[i] : 1.0);
+        all += q;
+        if (q != 0.0) out.loss += q * (lse - (double)tr_load(t, z, i));
+        label = target[i] > target[label] ? i : label;
+    }
+    place(t, z, n, label, top, &out);
+    out.label = (int64_t)label;
+    out.finite = isfinite(lse);
+    if (!isfinite(lse)) out.loss = NAN;
+    if (!dz) return out;
+    const float gain = (float)((double)scale * all / total);
+    const float straight = scale * (float)(1.0 - smoothing), each = scale * (float)spread;
+    TR_SIMD for (size_t i = 0; i < n; i++)
+    {
+        const float q = (straight * target[i] + each) * (weights ? (float)weights[i] : 1.0f);
+        tr_store(t, dz, i, tr_vexp(tr_load(t, z, i) - top) * gain - q);
+    }
+    return out;
+}
+
+tr_xent TR_LOOP(xent_soft)(tr_dtype t, const void *logits, const float *target, size_t classes,
+                           double smoothing, const double *weights, void *dlogits, float scale)
+{
+    if (t == TR_BF16)
+        return xent_soft_body(TR_BF16, logits, target, classes, smoothing, weights, dlogits, scale);
+    return xent_soft_body(TR_F32, logits, target, classes, smoothing, weights, dlogits, scale);
 }
 
 /* ---- Transposition --------------------------------------------------------------------------- */

@@ -52,17 +52,18 @@ static float *at(float *p, size_t i)
 
 static tr_sweep sweep_of(const tr_update *u, const tr_segment *g, const tr_control *c)
 {
+    const tr_rates r = tr_update_rates(u, g->own, &g->rates);
     return (tr_sweep){
         .kind = u->kind,
-        .beta1 = u->beta1,
-        .beta2 = u->beta2,
-        .eps = u->eps,
-        .momentum = u->momentum,
+        .beta1 = r.beta1,
+        .beta2 = r.beta2,
+        .eps = r.eps,
+        .momentum = r.momentum,
         .nesterov = u->nesterov,
         .ema_decay = u->ema_decay,
         .grad_scale = c->grad_scale,
-        .correct1 = c->correct1,
-        .correct2 = c->correct2,
+        .correct1 = tr_update_correct(u, g->own, r.beta1, c->correct1, c->updates),
+        .correct2 = tr_update_correct(u, g->own, r.beta2, c->correct2, c->updates),
         .decay = g->decay,
         .trust = g->adapt ? tr_update_trust(u, u->norms + g->row * TR_NORM_CELLS, g->decay) : 1,
         .masked = g->masked,

@@ -6,7 +6,7 @@
  * With 41 instructions a logit an H200's memory was busy for a third of the time; they came to 23 (ncu).
  * Meaning and corner cases are those of kernels/cpu/loops/softmax.c: equal logits rank by index; a
  * row with a NaN or +inf has a loss that is not finite and is wrong. Confusion counts are integers,
- * so that their order does not matter. */
+ * so that their order does not matter. A row with the label ignore_index adds nothing, and its gradient is 0. */
 #include "kernels/cuda/loops/online.cuh"
 #include "kernels/cuda/loops/tally.cuh"
 
@@ -24,15 +24,25 @@ template <typename T> struct pointers {
 /* A row and what is known of it before it is read. */
 struct target {
     int label;
-    bool live, valid; /* there is such a row; its label is a class */
+    bool live, valid; /* there is such a row, which counts; its label is a class */
+    bool ignored;     /* there is, and it does not */
+    float counts;     /* the sample's weight */
     float mine;       /* the true class's logit */
     float near;       /* what smoothing's sums are taken from: mine, where that is finite */
 };
 
-template <typename T> __device__ target target_of(const pointers<T> &p, size_t row)
+/* MORE: with what few ask for: labels that do not count, weights of samples, gamma. Its instances have registers for
+ * it. */
+template <bool MORE, typename T> __device__ target target_of(const pointers<T> &p, size_t row)
 {
-    target t = {-1, row < p.a.rows, false, NAN, 0.0f};
+    target t = {-1, row < p.a.rows, false, false, 1.0f, NAN, 0.0f};
     if (t.live) t.label = p.a.labels[row];
+    if (MORE && t.live && p.a.samples) t.counts = p.a.samples[row];
+    t.ignored = MORE && t.live && p.a.ignores && t.label == p.a.ignore_index;
+    if (t.ignored) {
+        t.live = false;
+        t.label = -1;
+    }
     t.valid = t.label >= 0 && (size_t)t.label < p.a.classes;
     if (t.valid) t.mine = tr_load<T>(p.logits[row * p.a.classes + t.label]);
     if (fabsf(t.mine) < INFINITY) t.near = t.mine;
@@ -102,19 +112,51 @@ __device__ inline double log_of(double total)
     return (double)logf(m) + (double)e * 0.69314718055994530942;
 }
 
+/* What (1 - p)^gamma makes of a row's loss and gradient, `far` = -log p: kernels/cpu/loops/softmax.c. */
+struct focus {
+    double loss, gradient;
+};
+
+__device__ inline focus focus_of(const tr_cuda_cross_entropy_args &a, double far)
+{
+    const double wrong = -expm1(-far), power = pow(wrong, a.gamma);
+    return {power, wrong > 0.0 ? power * (1.0 + a.gamma * (1.0 - wrong) * far / wrong) : power};
+}
+
+/* The gradient's factors of a row with weights, or gamma. */
+template <bool MORE>
+__device__ inline factors row_factors(const target &t, double weight, float top, double total,
+                                      const tr_cuda_cross_entropy_args &a)
+{
+    if (MORE && a.gamma > 0.0)
+        weight *= focus_of(a, log_of(total) + (double)top - (double)t.mine).gradient;
+    factors f = factors_of(a, weight);
+    if (MORE && a.samples) {
+        f.gain *= t.counts;
+        f.hit *= t.counts;
+        f.each *= t.counts;
+    }
+    return f;
+}
+
 /* What one thread of the team adds when all sums are there: `total` = sum of exp(z - top), `far` of
  * distance(). */
+template <bool MORE>
 __device__ inline void add_row(tr_loss_sums &sums, const target &t, double weight, int ahead,
                                double far, float top, double total, int first,
                                const tr_cuda_cross_entropy_args &a)
 {
+    if (!t.live) return;
     const double lse = log_of(total) + (double)top;
     const bool right = t.valid && isfinite(lse);
     double loss = (1.0 - a.smoothing) * weight * (lse - (double)t.mine);
     if (a.smoothing > 0.0)
         loss += a.smoothing / (double)a.classes * (a.weight_sum * (lse - (double)t.near) + far);
+    if (MORE && a.samples) loss *= (double)t.counts;
+    if (MORE && a.gamma > 0.0) loss *= focus_of(a, lse - (double)t.mine).loss;
     sums.loss += t.valid ? a.factor * loss : (double)NAN;
-    sums.weight += weight;
+    sums.weight += MORE && a.samples ? weight * (double)t.counts : weight;
+    sums.samples += 1.0;
     sums.correct += right && ahead == 0;
     if (!a.dlogits) sums.top5 += right && ahead < TOP;
     if (a.confusion && t.valid)
@@ -130,14 +172,16 @@ __device__ inline double weight_of(const target &t, const tr_cuda_cross_entropy_
 }
 
 /* From exp(z - top), which add up to `total`, to the gradient. */
-template <typename T, int V, int K>
+template <bool MORE, typename T, int V, int K>
 __device__ void gradient(tr_piece<T, V, K> &e, const target &t, const factors &f, float total,
                          const tr_cuda_cross_entropy_args &a)
 {
     const float gain = t.valid ? f.gain / total : NAN;
     const bool weighted = a.weights && a.smoothing > 0.0;
     e.packs([&](float(&v)[V], int at) {
-        if (weighted || (unsigned)(t.label - at) < (unsigned)V) {
+        if (MORE && t.ignored) {
+            for (int j = 0; j < V; j++) v[j] = 0.0f;
+        } else if (weighted || (unsigned)(t.label - at) < (unsigned)V) {
             for (int j = 0; j < V; j++) {
                 const float off = weighted ? f.each * (float)a.weights[at + j] : f.each;
                 v[j] = v[j] * gain - (at + j == t.label ? f.hit + off : off);
@@ -150,8 +194,10 @@ __device__ void gradient(tr_piece<T, V, K> &e, const target &t, const factors &f
 }
 
 // cost: read 1x write 1x min 2x flops 18 shape 8192x1000
-template <typename T, int V, int K, bool BLOCK>
-__global__ void __launch_bounds__(tr_rows_threads<V, BLOCK>(), V == 1 ? 1 : 3)
+template <typename T, int V, int K, bool BLOCK, bool MORE>
+__global__ void __launch_bounds__(tr_rows_threads<V, BLOCK>(), V == 1 ? 1
+                                                               : MORE ? 2
+                                                                      : 3)
     cross_entropy_held(pointers<T> p, int some)
 {
     TR_SHARED(double, part, TR_WARP);
@@ -161,14 +207,14 @@ __global__ void __launch_bounds__(tr_rows_threads<V, BLOCK>(), V == 1 ? 1 : 3)
     /* Sums of the threads that add, where they take no registers from the others. */
     TR_SHARED(tr_loss_sums, apart, BLOCK ? 1 : TR_ROWS_THREADS);
     tr_loss_sums &sums = apart[BLOCK ? 0 : threadIdx.x];
-    if (!BLOCK || threadIdx.x == 0) sums = tr_loss_sums{0.0, 0.0, 0.0, 0.0};
+    if (!BLOCK || threadIdx.x == 0) sums = tr_loss_sums{0.0, 0.0, 0.0, 0.0, 0.0};
     factors f = factors_of(p.a, 1.0);
     for (size_t base = blockIdx.x * per_block; base < p.a.rows; base += gridDim.x * per_block) {
         const size_t row = base + (BLOCK ? 0 : threadIdx.x / lanes);
         tr_piece<T, V, K> z(row < p.a.rows ? D : 0, 0, team.lane, lanes);
         tr_raw<T, V, K> raw = {};
         z.fetch(p.logits + row * D, raw); /* on its way before what waits for the label */
-        const target t = target_of(p, row);
+        const target t = target_of<MORE>(p, row);
         const double weight = weight_of(t, p.a);
         float top = -INFINITY, sum = 0.0f;
         double far = 0.0;
@@ -187,19 +233,20 @@ __global__ void __launch_bounds__(tr_rows_threads<V, BLOCK>(), V == 1 ? 1 : 3)
             sum += v;
         });
         const double total = team.sum(sum);
-        if (team.lane == 0 && t.live) add_row(sums, t, weight, before, far, top, total, first, p.a);
+        if (team.lane == 0) add_row<MORE>(sums, t, weight, before, far, top, total, first, p.a);
         if (!p.dlogits) continue;
-        if (p.a.weights) f = factors_of(p.a, weight);
-        gradient(z, t, f, (float)total, p.a);
+        if (p.a.weights || (MORE && (p.a.samples || p.a.gamma > 0.0)))
+            f = row_factors<MORE>(t, weight, top, total, p.a);
+        gradient<MORE>(z, t, f, (float)total, p.a);
         z.write(p.dlogits + row * D);
     }
-    tr_loss_sums own = {0.0, 0.0, 0.0, 0.0};
+    tr_loss_sums own = {0.0, 0.0, 0.0, 0.0, 0.0};
     if (!BLOCK || threadIdx.x == 0) own = sums;
     tr_loss_leave(own, p.a.partial, part);
 }
 
 // cost: read 1x write 1x min 2x flops 30 shape 4096x50304
-template <typename T, int V, int K>
+template <typename T, int V, int K, bool MORE>
 __global__ void __launch_bounds__(TR_ROWS_LONG_THREADS, 2)
     cross_entropy_long(pointers<T> p, bool kept)
 {
@@ -209,10 +256,10 @@ __global__ void __launch_bounds__(TR_ROWS_LONG_THREADS, 2)
     T *keep = kept ? reinterpret_cast<T *>(room) : nullptr;
     const int size = (int)blockDim.x, D = (int)p.a.classes, chunk = K * V * size;
     const tr_team<true> team(size, part);
-    if (threadIdx.x == 0) apart[0] = tr_loss_sums{0.0, 0.0, 0.0, 0.0};
+    if (threadIdx.x == 0) apart[0] = tr_loss_sums{0.0, 0.0, 0.0, 0.0, 0.0};
     for (size_t row = blockIdx.x; row < p.a.rows; row += gridDim.x) {
         const T *from_row = p.logits + row * D;
-        const target t = target_of(p, row);
+        const target t = target_of<MORE>(p, row);
         tr_online o = tr_online_start();
         double far = 0.0;
         int first = D, ahead = 0;
@@ -248,23 +295,24 @@ __global__ void __launch_bounds__(TR_ROWS_LONG_THREADS, 2)
         }
         if (p.a.confusion) first = -team.most(-first);
         const double weight = weight_of(t, p.a);
-        if (team.lane == 0) add_row(apart[0], t, weight, ahead, far, o.top, o.sum, first, p.a);
-        const factors f = factors_of(p.a, weight);
+        if (team.lane == 0)
+            add_row<MORE>(apart[0], t, weight, ahead, far, o.top, o.sum, first, p.a);
+        const factors f = row_factors<MORE>(t, weight, o.top, o.sum, p.a);
         TR_NO_UNROLL
         for (int from = 0; p.dlogits && from < D; from += chunk) {
             tr_piece<T, V, K> z(D, from, team.lane, size);
             z.read(keep ? keep : from_row);
             z.each([&](float &v, int) { v = tr_exp_below<T>(v - o.top); });
-            gradient(z, t, f, (float)o.sum, p.a);
+            gradient<MORE>(z, t, f, (float)o.sum, p.a);
             z.write(p.dlogits + row * D);
         }
     }
-    tr_loss_sums own = {0.0, 0.0, 0.0, 0.0};
+    tr_loss_sums own = {0.0, 0.0, 0.0, 0.0, 0.0};
     if (threadIdx.x == 0) own = apart[0];
     tr_loss_leave(own, p.a.partial, part);
 }
 
-template <typename T, int V>
+template <typename T, int V, bool MORE>
 tr_status launch(const tr_cuda_cross_entropy_args *a, unsigned *grid, cudaStream_t stream)
 {
     using packs = tr_rows_packs<V>;
@@ -274,24 +322,32 @@ tr_status launch(const tr_cuda_cross_entropy_args *a, unsigned *grid, cudaStream
     *grid = tr_blocks(a->rows, plan.rows, TR_LOSS_BLOCKS);
     switch (plan.kind) {
     case TR_ROWS_WARP8:
-        return TR_LAUNCH(TR_KERNEL(cross_entropy_held<T, V, packs::FEW, false>), *grid, plan.block,
-                         0, stream, p, plan.lanes);
+        return TR_LAUNCH(TR_KERNEL(cross_entropy_held<T, V, packs::FEW, false, MORE>), *grid,
+                         plan.block, 0, stream, p, plan.lanes);
     case TR_ROWS_WARP32:
-        return TR_LAUNCH(TR_KERNEL(cross_entropy_held<T, V, packs::WARP, false>), *grid, plan.block,
-                         0, stream, p, plan.lanes);
+        return TR_LAUNCH(TR_KERNEL(cross_entropy_held<T, V, packs::WARP, false, MORE>), *grid,
+                         plan.block, 0, stream, p, plan.lanes);
     case TR_ROWS_BLOCK:
-        return TR_LAUNCH(TR_KERNEL(cross_entropy_held<T, V, packs::BLOCK, true>), *grid, plan.block,
-                         0, stream, p, plan.lanes);
+        return TR_LAUNCH(TR_KERNEL(cross_entropy_held<T, V, packs::BLOCK, true, MORE>), *grid,
+                         plan.block, 0, stream, p, plan.lanes);
     default:
-        return TR_LAUNCH(TR_KERNEL(cross_entropy_long<T, V, packs::LONG>), *grid, plan.block, room,
-                         stream, p, room > 0);
+        return TR_LAUNCH(TR_KERNEL(cross_entropy_long<T, V, packs::LONG, MORE>), *grid, plan.block,
+                         room, stream, p, room > 0);
     }
 }
 
 template <typename T, int V> struct long_kernels {
-    const void *at[1] = {
-        reinterpret_cast<const void *>(&cross_entropy_long<T, V, tr_rows_packs<V>::LONG>)};
+    const void *at[2] = {
+        reinterpret_cast<const void *>(&cross_entropy_long<T, V, tr_rows_packs<V>::LONG, false>),
+        reinterpret_cast<const void *>(&cross_entropy_long<T, V, tr_rows_packs<V>::LONG, true>)};
 };
+
+template <typename T, int V>
+tr_status choose(const tr_cuda_cross_entropy_args *a, unsigned *grid, cudaStream_t stream)
+{
+    return a->ignores || a->samples || a->gamma > 0 ? launch<T, V, true>(a, grid, stream)
+                                                    : launch<T, V, false>(a, grid, stream);
+}
 
 } // namespace
 
@@ -310,9 +366,9 @@ tr_status tr_cuda_cross_entropy_run(tr_dtype t, const tr_cuda_cross_entropy_args
     if (a->rows == 0) return TR_OK;
     TR_BY_TYPE(t, T, {
         constexpr int V = tr_wide<T>::V;
-        st = aligned && a->classes % V == 0 ? launch<T, V>(a, &blocks, stream)
-                                            : launch<T, 1>(a, &blocks, stream);
+        st = aligned && a->classes % V == 0 ? choose<T, V>(a, &blocks, stream)
+                                            : choose<T, 1>(a, &blocks, stream);
     })
     if (st != TR_OK) return st;
-    return tr_cuda_tally_add(a->partial, blocks, (double)a->rows, 1.0, 1.0, a->tally, stream);
+    return tr_cuda_tally_add(a->partial, blocks, 0.0, 1.0, 1.0, a->tally, stream);
 }

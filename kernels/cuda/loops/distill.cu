@@ -79,7 +79,7 @@ __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) soft_loss(pointers<T> p)
         kl = team.sum(kl);
         if (live && team.lane == 0) loss += weight * (kl + log(q.sum / t.sum));
     }
-    const tr_loss_sums sums = {loss, 0.0, 0.0, 0.0};
+    const tr_loss_sums sums = {loss, 0.0, 0.0, 0.0, 0.0};
     tr_loss_leave(sums, p.a.partial, part);
 }
 
@@ -90,7 +90,7 @@ __global__ void __launch_bounds__(THREADS) feature_loss(pointers<T> p, size_t co
     TR_SHARED(double, part, TR_WARP);
     const double scale = p.dx ? 2.0 * (double)tr_loss_scale(p.a.control, p.a.scale) : 0.0;
     const size_t step = (size_t)gridDim.x * THREADS * V;
-    tr_loss_sums sums = {0.0, 0.0, 0.0, 0.0};
+    tr_loss_sums sums = {0.0, 0.0, 0.0, 0.0, 0.0};
     for (size_t at = ((size_t)blockIdx.x * THREADS + threadIdx.x) * V; at < count; at += step) {
         const tr_pack<T, V> x = *reinterpret_cast<const tr_pack<T, V> *>(p.x + at);
         const tr_pack<T, V> y = *reinterpret_cast<const tr_pack<T, V> *>(p.teacher + at);

@@ -5,13 +5,14 @@
 #define TR_CUDA_LOOPS_LOSS_H
 
 #include "kernels/cuda/internal.h"
+#include "runtime/graph/ops.h"
 
-/* What a block leaves: sums of loss, weight, correct and top-5. Blocks: whole rounds of an H100's 132
+/* What a block leaves: sums of loss, weight, correct, top-5 and samples. Blocks: whole rounds of an H100's 132
  * multiprocessors with 1, 2, 3 or 6 at a time on each. */
-enum { TR_LOSS_PARTS = 4, TR_LOSS_BLOCKS = 6 * 132 };
+enum { TR_LOSS_PARTS = 5, TR_LOSS_BLOCKS = 6 * 132 };
 #define TR_LOSS_WORKSPACE (TR_LOSS_BLOCKS * TR_LOSS_PARTS * sizeof(double))
 
-/* tally += the sums of `blocks` blocks; correct comes times `times` / `by`. */
+/* tally += the sums of `blocks` blocks, and as many samples more; correct comes times `times` / `by`. */
 TR_CUDA_C tr_status tr_cuda_tally_add(const double *partial, unsigned blocks, double samples,
                                       double times, double by, double *tally, cudaStream_t stream);
 
@@ -21,9 +22,13 @@ typedef struct {
     void *dlogits; /* NULL: evaluating, top-5 counts */
     size_t rows, classes;
     double smoothing;
-    const double *weights;     /* [classes] on the device; NULL: all 1 */
-    double weight_sum;         /* of all classes */
-    double factor;             /* of loss and gradient */
+    const double *weights; /* [classes] on the device; NULL: all 1 */
+    double weight_sum;     /* of all classes */
+    double factor;         /* of loss and gradient */
+    double gamma;          /* 0: none */
+    bool ignores;
+    int32_t ignore_index;
+    const float *samples;      /* weight of each; NULL: all 1 */
     const tr_control *control; /* on the device; its loss_scale; NULL: `scale` */
     float scale;
     int64_t *confusion; /* NULL: not wanted */
@@ -38,6 +43,10 @@ TR_CUDA_C tr_status tr_cuda_cross_entropy_run(tr_dtype t, const tr_cuda_cross_en
 /* Lets wide rows be kept in up to `keep` bytes of shared memory. Once, before the first run;
  * touches the device. */
 TR_CUDA_C tr_status tr_cuda_cross_entropy_ready(tr_dtype t, size_t keep);
+
+/* Cross entropy of probabilities, [rows * classes], in the place of labels. */
+TR_CUDA_C tr_status tr_cuda_soft_targets_run(tr_dtype t, const tr_cuda_cross_entropy_args *a,
+                                             const float *target, cudaStream_t stream);
 
 /* Rows beside a teacher's. */
 typedef struct {
@@ -68,7 +77,9 @@ typedef struct {
     float scale;
     double *tally;
     double *partial; /* TR_LOSS_WORKSPACE bytes */
-    bool bce;        /* else mse */
+    const tr_elementwise_loss_attrs *loss;
+    const float *pos;     /* its pos_weight, on the device */
+    const float *weights; /* of samples; NULL: all 1 */
 } tr_cuda_elementwise_loss_args;
 
 TR_CUDA_C tr_status tr_cuda_elementwise_loss_run(tr_dtype t, const tr_cuda_elementwise_loss_args *a,

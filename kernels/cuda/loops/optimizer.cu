@@ -58,22 +58,25 @@ static __device__ inline update_coefficients
 coefficients_of(const tr_update &u, const tr_control *c, const tr_update_chunk &chunk)
 {
     const double lr = c->in.lr * chunk.lr_factor, decay = chunk.decay;
+    const tr_rates r = tr_update_rates(&u, chunk.own, &chunk.rates);
+    const double correct1 = tr_update_correct(&u, chunk.own, r.beta1, c->correct1, c->updates);
+    const double correct2 = tr_update_correct(&u, chunk.own, r.beta2, c->correct2, c->updates);
     update_coefficients k;
     k.apply = c->apply != 0;
     k.lr = (float)lr;
-    k.step = (float)(lr / c->correct1);
+    k.step = (float)(lr / correct1);
     k.keep = (float)(1.0 - lr * decay);
     k.decay = (float)decay;
     k.trust =
         chunk.adapt ? (float)tr_update_trust(&u, u.norms + chunk.row * TR_NORM_CELLS, decay) : 1.0f;
-    k.correct1 = u.kind == TR_UPDATE_LAMB ? (float)(1.0 / c->correct1) : 1.0f;
-    k.b1 = (float)u.beta1;
-    k.c1 = (float)(1.0 - u.beta1);
-    k.b2 = (float)u.beta2;
-    k.c2 = (float)(1.0 - u.beta2);
-    k.eps = (float)u.eps;
-    k.root = (float)(1.0 / sqrt(c->correct2));
-    k.momentum = (float)u.momentum;
+    k.correct1 = u.kind == TR_UPDATE_LAMB ? (float)(1.0 / correct1) : 1.0f;
+    k.b1 = (float)r.beta1;
+    k.c1 = (float)(1.0 - r.beta1);
+    k.b2 = (float)r.beta2;
+    k.c2 = (float)(1.0 - r.beta2);
+    k.eps = (float)r.eps;
+    k.root = (float)(1.0 / sqrt(correct2));
+    k.momentum = (float)r.momentum;
     k.scale = (float)c->grad_scale;
     k.ema_keep = (float)u.ema_decay;
     k.ema_take = (float)(1.0 - u.ema_decay);

@@ -18,6 +18,8 @@ typedef struct {
     double decay, lr_factor;
     bool masked, adapt; /* as the segment's */
     size_t row;
+    bool own;
+    tr_rates rates;
 } tr_update_chunk;
 
 /* All that stays the same from update to update; `chunks` in device memory, nchunks > 0. */

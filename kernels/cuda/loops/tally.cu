@@ -19,7 +19,7 @@ static __global__ void __launch_bounds__(THREADS)
     tally[TR_TALLY_WEIGHT] += sums[1];
     tally[TR_TALLY_CORRECT] += sums[2] * times / by;
     tally[TR_TALLY_TOP5] += sums[3];
-    tally[TR_TALLY_SAMPLES] += samples;
+    tally[TR_TALLY_SAMPLES] += samples + sums[4];
 }
 
 tr_status tr_cuda_tally_add(const double *partial, unsigned blocks, double samples, double times,

@@ -1,4 +1,5 @@
-/* Cross entropy on logits: label smoothing, class weights. Class weights are copied to the device
+/* Cross entropy on logits, of class labels or of probabilities: label smoothing, class weights, labels that do not
+ * count, focal loss. Class weights are copied to the device
  * once; labels were checked when they were read (runtime/data/targets.c), and one that is out of
  * range here makes the loss NaN. */
 #include "kernels/cuda/loops/loss.h"
@@ -7,28 +8,35 @@
 typedef struct {
     tr_cuda_kernel k;
     size_t rows, classes, keep; /* shared bytes that wide rows may be kept in */
-    double smoothing, weight_sum, factor;
-    double *weights; /* on the device; NULL: all 1 */
+    bool soft, weighted;        /* the target is probabilities; samples have weights */
+    double weight_sum;
+    const tr_cross_entropy_attrs *a; /* the graph's */
+    double *weights;                 /* on the device; NULL: all 1 */
 } kernel;
 
 static tr_status run_xent(tr_kernel *base, const tr_run *run)
 {
     const kernel *k = (const kernel *)base;
     const tr_cuda_cross_entropy_args a = {.logits = k->k.b.in[0],
-                                          .labels = k->k.b.in[1],
+                                          .labels = k->soft ? NULL : k->k.b.in[1],
                                           .dlogits = k->k.b.out[0],
                                           .rows = k->rows,
                                           .classes = k->classes,
-                                          .smoothing = k->smoothing,
+                                          .smoothing = k->a->label_smoothing,
                                           .weights = k->weights,
                                           .weight_sum = k->weight_sum,
-                                          .factor = k->factor,
+                                          .factor = k->a->factor,
+                                          .gamma = k->a->gamma,
+                                          .ignores = k->a->ignores,
+                                          .ignore_index = k->a->ignore_index,
+                                          .samples = k->weighted ? k->k.b.in[2] : NULL,
                                           .control = run->control,
                                           .scale = run->loss_scale,
                                           .confusion = run->confusion,
                                           .tally = run->tally,
                                           .partial = k->k.b.workspace,
                                           .keep = k->keep};
+    if (k->soft) return tr_cuda_soft_targets_run(k->k.dtype, &a, k->k.b.in[1], k->k.cuda->stream);
     return tr_cuda_cross_entropy_run(k->k.dtype, &a, k->k.cuda->stream);
 }
 
@@ -52,14 +60,15 @@ out:
 
 tr_status tr_cuda_cross_entropy(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
-    const tr_tensor *logits = tr_cuda_in(g, op, 0), *labels = tr_cuda_in(g, op, 1);
+    const tr_tensor *logits = tr_cuda_in(g, op, 0), *target = tr_cuda_in(g, op, 1);
     const tr_cross_entropy_attrs *a = op->attrs;
     const size_t classes = (size_t)logits->dims[1], rows = classes ? logits->count / classes : 0;
     kernel *k = NULL;
     tr_status st = TR_OK;
-    TR_NEED(labels->dtype == TR_I32 && labels->count == rows, TR_UNSUPPORTED,
-            "layer %s: %zu labels of type %s for %zu rows of logits", op->layer, labels->count,
-            tr_dtype_name(labels->dtype), rows);
+    const bool soft = target->dtype == TR_F32;
+    TR_NEED((soft || target->dtype == TR_I32) && target->count == (soft ? logits->count : rows),
+            TR_UNSUPPORTED, "layer %s: %zu targets of type %s for %zu rows of logits", op->layer,
+            target->count, tr_dtype_name(target->dtype), rows);
     TR_NEED(classes > 0 && classes <= TR_CUDA_MAX_ROW, TR_UNSUPPORTED, "layer %s: %zu classes",
             op->layer, classes);
     TR_TRY(tr_cuda_kernel_open(cuda, logits, "own: fused softmax", run_xent, sizeof *k, &k));
@@ -67,12 +76,13 @@ tr_status tr_cuda_cross_entropy(tr_cuda *cuda, const tr_graph *g, const tr_op *o
     k->k.base.workspace = TR_LOSS_WORKSPACE;
     k->rows = rows;
     k->classes = classes;
-    k->smoothing = a ? a->label_smoothing : 0.0;
-    k->factor = a ? a->factor : 1.0;
+    k->soft = soft;
+    k->weighted = tr_cuda_in(g, op, 2) != NULL;
+    k->a = a;
     k->keep = tr_cuda_row_room(cuda);
     for (size_t i = 0; i < classes; i++)
-        k->weight_sum += a && a->class_weights ? a->class_weights[i] : 1.0;
-    if (a) TR_TRY(tr_cuda_class_weights(cuda, a->class_weights, classes, &k->weights));
+        k->weight_sum += a->class_weights ? a->class_weights[i] : 1.0;
+    TR_TRY(tr_cuda_class_weights(cuda, a->class_weights, classes, &k->weights));
     if (!cuda->o.dry) TR_TRY(tr_cuda_cross_entropy_ready(k->k.dtype, k->keep));
 out:
     if (st != TR_OK) {

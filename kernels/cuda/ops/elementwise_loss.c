@@ -1,10 +1,12 @@
-/* Mean squared error, and binary cross entropy on logits. */
+/* Losses of one output and one target each. pos_weight is copied to the device once. */
 #include "kernels/cuda/loops/loss.h"
 
 typedef struct {
     tr_cuda_kernel k;
     size_t count, samples;
-    bool bce;
+    bool weighted;                      /* samples have weights */
+    const tr_elementwise_loss_attrs *a; /* the graph's */
+    float *pos;                         /* on the device; NULL: all 1 */
 } kernel;
 
 static tr_status run_loss(tr_kernel *base, const tr_run *run)
@@ -19,12 +21,21 @@ static tr_status run_loss(tr_kernel *base, const tr_run *run)
                                              .scale = run->loss_scale,
                                              .tally = run->tally,
                                              .partial = k->k.b.workspace,
-                                             .bce = k->bce};
+                                             .loss = k->a,
+                                             .pos = k->pos,
+                                             .weights = k->weighted ? k->k.b.in[2] : NULL};
     return tr_cuda_elementwise_loss_run(k->k.dtype, &a, k->k.cuda->stream);
 }
 
-static tr_status open_loss(tr_cuda *cuda, const tr_graph *g, const tr_op *op, bool bce,
-                           tr_kernel **out)
+static void close_loss(tr_kernel *base)
+{
+    kernel *k = (kernel *)base;
+    tr_cuda_free(k->k.cuda, k->pos);
+    tr_free(k);
+}
+
+tr_status tr_cuda_elementwise_loss(tr_cuda *cuda, const tr_graph *g, const tr_op *op,
+                                   tr_kernel **out)
 {
     const tr_tensor *y = tr_cuda_in(g, op, 0), *target = tr_cuda_in(g, op, 1);
     kernel *k = NULL;
@@ -33,21 +44,24 @@ static tr_status open_loss(tr_cuda *cuda, const tr_graph *g, const tr_op *op, bo
             "layer %s: %zu targets of type %s for %zu outputs", op->layer, target->count,
             tr_dtype_name(target->dtype), y->count);
     TR_TRY(tr_cuda_kernel_open(cuda, y, "own", run_loss, sizeof *k, &k));
+    k->k.base.close = close_loss;
+    k->k.base.workspace = TR_LOSS_WORKSPACE;
     k->count = y->count;
     k->samples = (size_t)y->dims[0];
-    k->bce = bce;
-    k->k.base.workspace = TR_LOSS_WORKSPACE;
-    *out = &k->k.base;
+    k->a = op->attrs;
+    k->weighted = tr_cuda_in(g, op, 2) != NULL;
+    TR_NEED((!k->weighted && !k->a->npos) || k->count <= UINT32_MAX, TR_UNSUPPORTED,
+            "layer %s: %zu weighted outputs", op->layer, k->count);
+    if (k->a->npos && !cuda->o.dry) {
+        const size_t nbytes = k->a->npos * sizeof *k->pos;
+        TR_HAVE(k->pos = tr_cuda_alloc(cuda, TR_MEM_OTHER, nbytes));
+        TR_TRY(tr_cuda_upload(cuda, k->pos, k->a->pos_weight, nbytes));
+    }
 out:
-    return st;
-}
-
-tr_status tr_cuda_mse(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
-{
-    return open_loss(cuda, g, op, false, out);
-}
-
-tr_status tr_cuda_bce(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
-{
-    return open_loss(cuda, g, op, true, out);
+    if (st != TR_OK) {
+        if (k) close_loss(&k->k.base);
+        return st;
+    }
+    *out = &k->k.base;
+    return TR_OK;
 }

@@ -61,7 +61,9 @@ static tr_status open_chunks(tr_cuda *cuda, const tr_segment *segments, size_t n
                                              .lr_factor = s->lr_factor,
                                              .masked = s->masked,
                                              .adapt = s->adapt,
-                                             .row = s->row};
+                                             .row = s->row,
+                                             .own = s->own,
+                                             .rates = s->rates};
         }
     }
     *out = tr_cuda_alloc(cuda, TR_MEM_OTHER, n * sizeof *chunks);

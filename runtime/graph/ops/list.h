@@ -102,8 +102,12 @@
     X(concat, concat)                                                                              \
     X(concat_grad, concat_grad)                                                                    \
     X(cross_entropy, cross_entropy)                                                                \
-    X(mse, mse)                                                                                    \
-    X(bce, bce)                                                                                    \
+    X(mse, elementwise_loss)                                                                       \
+    X(l1, elementwise_loss)                                                                        \
+    X(huber, elementwise_loss)                                                                     \
+    X(smooth_l1, elementwise_loss)                                                                 \
+    X(bce, elementwise_loss)                                                                       \
+    X(focal, elementwise_loss)                                                                     \
     X(soft_loss, soft_loss)                                                                        \
     X(feature_loss, feature_loss)
 

@@ -18,7 +18,15 @@ const tr_op_def tr_def_cross_entropy = {
 
 const tr_op_def tr_def_mse = {.name = "mse", .flops = flops};
 
+const tr_op_def tr_def_l1 = {.name = "l1", .flops = flops};
+
+const tr_op_def tr_def_huber = {.name = "huber", .flops = flops};
+
+const tr_op_def tr_def_smooth_l1 = {.name = "smooth_l1", .flops = flops};
+
 const tr_op_def tr_def_bce = {.name = "bce", .flops = flops, .applies = &tr_def_sigmoid};
+
+const tr_op_def tr_def_focal = {.name = "focal", .flops = soft_flops, .applies = &tr_def_sigmoid};
 
 /* Beside cross entropy, where a model is distilled (runtime/graph/distill.c). */
 const tr_op_def tr_def_soft_loss = {.name = "soft_loss", .flops = soft_flops};
@@ -28,7 +36,11 @@ const tr_op_def tr_def_feature_loss = {.name = "feature_loss", .flops = flops};
 const tr_op_def *const tr_losses[TR_LOSS_FOCAL + 1] = {[TR_LOSS_CROSS_ENTROPY] =
                                                            &tr_def_cross_entropy,
                                                        [TR_LOSS_MSE] = &tr_def_mse,
-                                                       [TR_LOSS_BCE] = &tr_def_bce};
+                                                       [TR_LOSS_BCE] = &tr_def_bce,
+                                                       [TR_LOSS_L1] = &tr_def_l1,
+                                                       [TR_LOSS_HUBER] = &tr_def_huber,
+                                                       [TR_LOSS_SMOOTH_L1] = &tr_def_smooth_l1,
+                                                       [TR_LOSS_FOCAL] = &tr_def_focal};
 
 const tr_op_def *const tr_taught_losses[] = {
     [TR_TAUGHT_LOGITS] = &tr_def_soft_loss, [TR_TAUGHT_FEATURE] = &tr_def_feature_loss};

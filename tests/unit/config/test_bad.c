@@ -152,6 +152,51 @@ static const bad table[] = {
      "numbers from 0 "
      "to 1000000000, or balanced"},
     {"[1, 2, .5]", "[0, 0, 0]", "c.yaml:21:9: model.loss: class_weights are all 0"},
+    {"{path: data/digits.h5, inputs: x_train, labels: y_train}", "{path: x.bin, weights: w}",
+     "c.yaml:6:33: data.train.weights: format cifar10 takes no names"},
+    {"  batch: 64\n", "  batch: 64\n  groups: [{match: a, beta1: 0.5}]\n",
+     "c.yaml:26:12: train.groups.0.beta1: train.optimizer has none"},
+    {"  batch: 64\n", "  batch: 64\n  groups: [{match: a, momentum: 1}]\n",
+     "c.yaml:26:33: train.groups.0.momentum: found \"1\", expected a number from 0 to 0.999999, or "
+     "auto"},
+    {"  batch: 64\n", "  batch: 64\n  groups: [{match: a, eps: 1e-6}]\n",
+     "c.yaml:26:12: train.groups.0.eps: train.optimizer has none"},
+    {"{cross_entropy: {label_smoothing: 0.1, class_weights: [1, 2, .5]}}", "{huber: {delta: 0}}",
+     "c.yaml:21:25: model.loss.huber.delta: found \"0\", expected a number from 1e-09 to "
+     "1000000000"},
+    {"{cross_entropy: {label_smoothing: 0.1, class_weights: [1, 2, .5]}}",
+     "{smooth_l1: {beta: -1}}",
+     "c.yaml:21:28: model.loss.smooth_l1.beta: found \"-1\", expected a number from 0 to "
+     "1000000000"},
+    {"{cross_entropy: {label_smoothing: 0.1, class_weights: [1, 2, .5]}}", "{focal: {alpha: 2}}",
+     "c.yaml:21:25: model.loss.focal.alpha: found \"2\", expected a number from 0 to 1, or none"},
+    {"{cross_entropy: {label_smoothing: 0.1, class_weights: [1, 2, .5]}}",
+     "{bce: {pos_weight: [1, -1]}}",
+     "c.yaml:21:32: model.loss.bce.pos_weight: found \"-1\", expected up to 4096 numbers from 0 to "
+     "1000000000"},
+    {"{cross_entropy: {label_smoothing: 0.1, class_weights: [1, 2, .5]}}",
+     "{cross_entropy: {ignore_index: 0.5}}",
+     "c.yaml:21:40: model.loss.cross_entropy.ignore_index: found \"0.5\", expected an integer from "
+     "-2147483648 to 2147483647, or none"},
+    {"{cross_entropy: {label_smoothing: 0.1, class_weights: [1, 2, .5]}}",
+     "{cross_entropy: {targets: soft}}",
+     "c.yaml:21:35: model.loss.cross_entropy.targets: found \"soft\", expected one of labels, "
+     "probabilities"},
+    {"{cross_entropy: {label_smoothing: 0.1, class_weights: [1, 2, .5]}}",
+     "{cross_entropy: {targets: probabilities, ignore_index: -100}}",
+     "c.yaml:21:9: model.loss: ignore_index is of targets: labels; probabilities have no class "
+     "number"},
+    {"{cross_entropy: {label_smoothing: 0.1, class_weights: [1, 2, .5]}}",
+     "{cross_entropy: {targets: probabilities, class_weights: balanced}}",
+     "c.yaml:21:9: model.loss: class_weights: balanced counts class labels, and targets are "
+     "probabilities"},
+    {"{cross_entropy: {label_smoothing: 0.1, class_weights: [1, 2, .5]}}",
+     "{cross_entropy: {targets: probabilities, gamma: 2}}",
+     "c.yaml:21:9: model.loss: gamma is of targets: labels; probabilities have no one class to be "
+     "right about"},
+    {"{cross_entropy: {label_smoothing: 0.1, class_weights: [1, 2, .5]}}",
+     "{cross_entropy: {gamma: 2, label_smoothing: 0.1}}",
+     "c.yaml:21:9: model.loss: gamma and label_smoothing are given: expected one of them"},
     {"name: digits", "name: [a]", "c.yaml:1:7: name: found a list of 1, expected a text"},
     {"name: digits", "name: ../x",
      "c.yaml:1:7: name: \"../x\" names files: expected letters, digits, and after the first also . "
@@ -215,7 +260,8 @@ static const bad table[] = {
     {"  workers: 3\n", "  split: {fraction: 1}\n",
      "c.yaml:10:21: data.split.fraction: found \"1\", expected a number from 1e-06 to 0.999999"},
     {"  workers: 3\n", "  normalize_targets: auto\n",
-     "c.yaml:10:22: data.normalize_targets: the loss takes no values: expected mse"},
+     "c.yaml:10:22: data.normalize_targets: the loss takes no values: expected mse, l1, "
+     "huber or smooth_l1"},
     {"  workers: 3\n", "  table: {delimiter: ab}\n",
      "c.yaml:10:22: data.table.delimiter: expected one character that is neither a quote nor a "
      "line's end"},

@@ -64,6 +64,7 @@ static void fill_model(const model_case *k, model_harness *h)
 static void fill_batch(const model_case *k, model_harness *h)
 {
     const tr_model *m = h->m;
+    const tr_loss_config *loss = &m->loss_config;
     double v[BATCH * 64];
     const tr_tensor *x = mh_input_tensor(h, 0), *t = mh_target_tensor(h);
     assert_true(x->count <= TR_COUNT(v) && t->count <= TR_COUNT(v));
@@ -75,9 +76,10 @@ static void fill_batch(const model_case *k, model_harness *h)
             k->pooled ? 2.0 * (double)(i * 37 % x->count) / (double)x->count - 1.0 : uniform(1, i);
     mh_set_input(h, 0, v);
     for (size_t i = 0; i < t->count; i++)
-        v[i] = m->labels                     ? (double)(i % 3)
-               : strcmp(k->loss, "bce") == 0 ? 0.5 + 0.5 * uniform(2, i)
-                                             : uniform(2, i);
+        v[i] = m->labels                          ? (double)(i % 3)
+               : tr_loss_counts(loss->kind.which) ? 0.5 + 0.5 * uniform(2, i)
+               : loss->kind.which == TR_LOSS_MSE  ? uniform(2, i)
+                                                  : 0.25 * uniform(2, i); /* outputs are about 1 */
     mh_set_target(h, v);
     for (size_t g = 0; g < tr_plan_graph(h->plan)->ngiven; g++) {
         const size_t n = mh_given_tensor(h, g)->count;

@@ -177,8 +177,9 @@ static float *run_steps(const variant *k, int isa, int threads, size_t n, bool m
     u.ema = k->ema ? ema : NULL;
     u.norms = norms ? cells : NULL;
     u.nrows = norms;
-    const tr_segment all = {
-        {0, n}, SLOT, k->decay, 0.5, masked, norms && k->u.trust_coefficient > 0, 0};
+    const tr_segment all = {{0, n}, SLOT,   k->decay,
+                            0.5,    masked, norms && k->u.trust_coefficient > 0,
+                            0,      false,  {0, 0, 0, 0}};
     u.segments = &all;
     u.nsegments = 1;
     void *training, *updater;
@@ -281,8 +282,15 @@ static void norms_do_not_depend_on_cuts(void **state)
                 double cells[TR_NORM_CELLS];
                 const tr_control control = {
                     .apply = 1, .grad_scale = 1, .correct1 = 0.1, .correct2 = 0.01};
-                const tr_segment s = {
-                    {cuts[c][part], cuts[c][part + 1]}, cuts[c][part], 0.1, 1, false, true, 0};
+                const tr_segment s = {{cuts[c][part], cuts[c][part + 1]},
+                                      cuts[c][part],
+                                      0.1,
+                                      1,
+                                      false,
+                                      true,
+                                      0,
+                                      false,
+                                      {0, 0, 0, 0}};
                 const tr_update u = {.kind = lamb ? TR_UPDATE_LAMB : TR_UPDATE_LARS,
                                      COMMON,
                                      .w = w,

@@ -241,6 +241,7 @@ static void launch_rows(cudaStream_t s, tr_dtype t, size_t rows, size_t width)
         assert_ok(tr_cuda_soft_loss_run(t, &teacher, s));
         assert_ok(tr_cuda_feature_loss_run(t, &teacher, s));
     }
+    const tr_elementwise_loss_attrs squares = {.kind = TR_LOSS_MSE};
     const tr_cuda_elementwise_loss_args mse = {.y = at,
                                                .target = at,
                                                .dy = at,
@@ -248,7 +249,8 @@ static void launch_rows(cudaStream_t s, tr_dtype t, size_t rows, size_t width)
                                                .samples = rows,
                                                .scale = 1,
                                                .tally = at,
-                                               .partial = at};
+                                               .partial = at,
+                                               .loss = &squares};
     assert_ok(tr_cuda_elementwise_loss_run(t, &mse, s));
     assert_ok(tr_cuda_embedding_run(s, t, at, at, at, rows, width));
 }

@@ -197,9 +197,86 @@ static void test_cross_entropy_bad_label(void **state)
     b->close(cuda);
 }
 
-static double element(bool bce, double z, double t)
+static const float positives[3] = {0.5f, 3, 1.25f};
+
+static const tr_elementwise_loss_attrs elementwise[] = {
+    {.kind = TR_LOSS_MSE},
+    {.kind = TR_LOSS_BCE},
+    {.kind = TR_LOSS_BCE, .npos = 3, .pos_weight = positives},
+    {.kind = TR_LOSS_HUBER, .delta = 4, .curve = 1, .slope = 4},
+    {.kind = TR_LOSS_FOCAL, .gamma = 2, .alpha = 0.25f},
+};
+
+/* Loss and gradient: bce and focal from the derivative of log p_t. */
+static double element(const tr_elementwise_loss_attrs *a, size_t i, double z, double t,
+                      double *grad)
 {
-    return bce ? fmax(z, 0) - z * t + log1p(exp(-fabs(z))) : (z - t) * (z - t);
+    const double d = z - t, p = 1 / (1 + exp(-z)), other = 1 / (1 + exp(z));
+    const double bce = fmax(z, 0) - z * t + log1p(exp(-fabs(z)));
+    const double wrong = other * t + p * (1 - t), alpha = (double)a->alpha;
+    const double counts = alpha * t + (1 - alpha) * (1 - t), gamma = (double)a->gamma;
+    const double w = a->npos ? (double)positives[i % 3] : 1, delta = (double)a->delta;
+    switch (a->kind) {
+    case TR_LOSS_MSE:
+        *grad = 2 * d;
+        return d * d;
+    case TR_LOSS_BCE:
+        *grad = p * (1 - t) - w * t * other;
+        return w * t * (fmax(-z, 0) + log1p(exp(-fabs(z)))) +
+               (1 - t) * (fmax(z, 0) + log1p(exp(-fabs(z))));
+    case TR_LOSS_FOCAL:
+        *grad = counts * (pow(wrong, gamma) * (p - t) +
+                          gamma * pow(wrong, gamma - 1) * (1 - 2 * t) * p * other * bce);
+        return counts * pow(wrong, gamma) * bce;
+    default:
+        *grad = fabs(d) < delta ? d : copysign(delta, d);
+        return fabs(d) < delta ? d * d / 2 : delta * (fabs(d) - delta / 2);
+    }
+}
+
+static void elementwise_case(tr_cuda *cuda, tr_dtype type, size_t n, size_t skew, bool train,
+                             const tr_elementwise_loss_attrs *loss)
+{
+    array y = array_of(cuda, type, n, skew, 1, -20, 20), dy = array_like(&y);
+    array goal = array_of(cuda, TR_F32, n, skew, 2, 0, 1);
+    array tally = array_of(cuda, TR_F64, TR_TALLY, 0, 3, 1, 2);
+    array part = array_of(cuda, TR_F64, TR_LOSS_WORKSPACE / sizeof(double), 0, 5, 1e30, 2e30);
+    array pos = array_of(cuda, TR_F32, 3, 0, 6, 0, 1);
+    double want[TR_TALLY], *grad = malloc((n + 1) * sizeof *grad), correct = 0;
+    memcpy(want, tally.v, sizeof want); /* is added to */
+    for (size_t i = 0; i < 3; i++) pos.v[i] = (double)positives[i];
+    send(&pos);
+    for (size_t i = 0; i < n; i++) {
+        want[TR_TALLY_LOSS] += element(loss, i, y.v[i], goal.v[i], &grad[i]);
+        correct += tr_loss_counts(loss->kind) && (y.v[i] > 0) == (goal.v[i] > 0.5);
+        grad[i] *= 4;
+    }
+    if (n > 0) {
+        want[TR_TALLY_WEIGHT] += (double)n;
+        want[TR_TALLY_SAMPLES] += 3;
+        want[TR_TALLY_CORRECT] += correct * 3 / (double)n;
+    }
+    const tr_cuda_elementwise_loss_args a = {.y = y.at,
+                                             .target = goal.at,
+                                             .dy = train ? dy.at : NULL,
+                                             .count = n,
+                                             .samples = 3,
+                                             .scale = 4,
+                                             .tally = tally.at,
+                                             .partial = part.at,
+                                             .loss = loss,
+                                             .pos = loss->npos ? pos.at : NULL};
+    assert_ok(tr_cuda_elementwise_loss_run(type, &a, cuda->stream));
+    receive(&tally);
+    same_tally(tally.v, want, n, 1);
+    if (train) close_to(&dy, grad, 2e-5, "dy", 1);
+    free(grad);
+    drop(&y);
+    drop(&dy);
+    drop(&goal);
+    drop(&tally);
+    drop(&part);
+    drop(&pos);
 }
 
 static void test_elementwise_losses(void **state)
@@ -209,48 +286,12 @@ static void test_elementwise_losses(void **state)
     tr_cuda *cuda = open_with(false);
     for (size_t t = 0; t < TR_COUNT(types); t++)
         for (size_t k = 0; k < TR_COUNT(sizes); k++)
-            for (int how = 0; how < 8; how++) {
-                const bool bce = how & 1, train = how & 2;
-                const size_t n = sizes[k], skew = how & 4 ? 1 : 0;
-                if (n > 100000 && (skew || types[t] != TR_BF16)) continue;
-                array y = array_of(cuda, types[t], n, skew, 1, -20, 20), dy = array_like(&y);
-                array goal = array_of(cuda, TR_F32, n, skew, 2, 0, 1);
-                array tally = array_of(cuda, TR_F64, TR_TALLY, 0, 3, 1, 2);
-                array part =
-                    array_of(cuda, TR_F64, TR_LOSS_WORKSPACE / sizeof(double), 0, 5, 1e30, 2e30);
-                double want[TR_TALLY], *grad = malloc((n + 1) * sizeof *grad), correct = 0;
-                memcpy(want, tally.v, sizeof want); /* is added to */
-                for (size_t i = 0; i < n; i++) {
-                    const double z = y.v[i], p = 1 / (1 + exp(-z));
-                    want[TR_TALLY_LOSS] += element(bce, z, goal.v[i]);
-                    correct += bce && (z > 0) == (goal.v[i] > 0.5);
-                    grad[i] = 4 * (bce ? p - goal.v[i] : 2 * (z - goal.v[i]));
+            for (size_t which = 0; which < TR_COUNT(elementwise); which++)
+                for (int how = 0; how < 4; how++) {
+                    const size_t n = sizes[k], skew = how & 2 ? 1 : 0;
+                    if (n > 100000 && (skew || types[t] != TR_BF16 || which > 1)) continue;
+                    elementwise_case(cuda, types[t], n, skew, how & 1, &elementwise[which]);
                 }
-                if (n > 0) {
-                    want[TR_TALLY_WEIGHT] += (double)n;
-                    want[TR_TALLY_SAMPLES] += 3;
-                    want[TR_TALLY_CORRECT] += correct * 3 / (double)n;
-                }
-                const tr_cuda_elementwise_loss_args a = {.y = y.at,
-                                                         .target = goal.at,
-                                                         .dy = train ? dy.at : NULL,
-                                                         .count = n,
-                                                         .samples = 3,
-                                                         .scale = 4,
-                                                         .tally = tally.at,
-                                                         .partial = part.at,
-                                                         .bce = bce};
-                assert_ok(tr_cuda_elementwise_loss_run(types[t], &a, cuda->stream));
-                receive(&tally);
-                same_tally(tally.v, want, n, 1);
-                if (train) close_to(&dy, grad, 2e-5, bce ? "bce" : "mse", 1);
-                free(grad);
-                drop(&y);
-                drop(&dy);
-                drop(&goal);
-                drop(&tally);
-                drop(&part);
-            }
     b->close(cuda);
 }
 

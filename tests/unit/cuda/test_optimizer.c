@@ -11,10 +11,18 @@ enum { FLAT = 40016, GAP = 9008 }; /* elements; [GAP, GAP + 16) belongs to no se
 
 /* Moments and averages hold no gap. */
 static const tr_segment segments[] = {
-    {{0, 16}, 0, 0.1, 1, false, true, 1},
-    {{16, GAP}, 16, 0.0, 0.5, true, false, 0},
-    {{GAP + 16, 2 * 8192 + GAP + 16}, GAP, 0.1, 1, false, true, 1}, /* of the first one's row */
-    {{2 * 8192 + GAP + 16, FLAT}, 2 * 8192 + GAP, 0.3, 1, true, true, 2},
+    {{0, 16}, 0, 0.1, 1, false, true, 1, false, {0, 0, 0, 0}},
+    {{16, GAP}, 16, 0.0, 0.5, true, false, 0, false, {0, 0, 0, 0}},
+    {{GAP + 16, 2 * 8192 + GAP + 16},
+     GAP,
+     0.1,
+     1,
+     false,
+     true,
+     1,
+     false,
+     {0, 0, 0, 0}}, /* of the first one's row */
+    {{2 * 8192 + GAP + 16, FLAT}, 2 * 8192 + GAP, 0.3, 1, true, true, 2, false, {0, 0, 0, 0}},
 };
 enum { ROWS = 3 };
 

@@ -46,6 +46,7 @@ __attribute__((unused)) static void world_open(world *w, int ndim, const int64_t
                                                int64_t classes)
 {
     memset(w, 0, sizeof *w);
+    w->c.model.loss.ignore_index = TR_NO_LABEL;
     snprintf(w->folder, sizeof w->folder, "data-test-XXXXXX");
     assert_non_null(mkdtemp(w->folder));
     w->c.file = "test.yaml";

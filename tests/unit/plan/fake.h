@@ -271,7 +271,8 @@ static inline void fake_start(fake_graph *f, const tr_model *m, int64_t batch, b
                       .tensors = f->tensors,
                       .ops = f->ops,
                       .logits = -1,
-                      .target = -1};
+                      .target = -1,
+                      .weights = -1};
     for (int i = 0; i < TR_MAX_IN; i++) f->g.inputs[i] = -1;
 }
 

@@ -188,10 +188,10 @@ static void test_factors(void **state)
                     "    - linear: {out: 16, bias: false, masked: true}\n  loss: mse\n",
                     "optimizer: {adamw: {lr: 0.1, weight_decay: 0.25}}", NULL);
     const tr_update *u = &w.record.update;
-    const tr_segment want[] = {{{0, 256}, 0, 0.25, 1, true, false, 0},
-                               {{256, 512}, 256, 0.25, 1, false, false, 0},
-                               {{512, 768}, 512, 0.75, 0.5, false, false, 0},
-                               {{768, 784}, 768, 0, 0.5, false, false, 0}};
+    const tr_segment want[] = {{{0, 256}, 0, 0.25, 1, true, false, 0, false, {0, 0, 0, 0}},
+                               {{256, 512}, 256, 0.25, 1, false, false, 0, false, {0, 0, 0, 0}},
+                               {{512, 768}, 512, 0.75, 0.5, false, false, 0, false, {0, 0, 0, 0}},
+                               {{768, 784}, 768, 0, 0.5, false, false, 0, false, {0, 0, 0, 0}}};
     assert_int_equal(u->nsegments, TR_COUNT(want));
     for (size_t i = 0; i < TR_COUNT(want); i++) {
         assert_memory_equal(&u->segments[i].range, &want[i].range, sizeof(tr_range));

@@ -1,0 +1,44 @@
+"""train.groups: momentum, betas and eps by group, trained again in numpy, and told by `trainer plan`."""
+from harness import main
+from line import Adamw, LineCase, Sgd
+
+
+class Groups(LineCase):
+    def check(self, optimizer, group, weight, bias, *options, ranks=2):
+        start = self.start()
+        made = iter([weight, bias])
+        expected = self.again(start, lambda: next(made))
+        self.line(f"train.groups=[{{match: head.bias, {group}}}]", "--force", *options, optimizer=optimizer, ranks=ranks)
+        self.compare(expected)
+
+    def test_momentum(self):
+        for mine, ranks in ((0.5, 0), (0, 3)):
+            self.check("{sgd: {lr: 0.02, momentum: 0.9}}", f"momentum: {mine}", Sgd(0.02, 0.9), Sgd(0.02, mine), ranks=ranks)
+
+    def test_nesterov_and_rate(self):
+        self.check("{sgd: {lr: 0.02, momentum: 0.9, nesterov: true}}", "momentum: 0.3, lr: 0.05",
+                   Sgd(0.02, 0.9, True), Sgd(0.05, 0.3, True))
+
+    def test_betas(self):
+        """Corrections of the moments' start are by the group's betas."""
+        for options in ((), ("run.collectives=mpi", "run.shard_optimizer=on")):
+            self.check("{adamw: {lr: 0.02, weight_decay: 0}}", "beta1: 0.5, beta2: 0.9, eps: 0.001",
+                       Adamw(0.02, weight_decay=0), Adamw(0.02, 0.5, 0.9, 1e-3, 0), *options, ranks=3)
+
+    def test_told(self):
+        self.line("train.groups=[{match: head.bias, momentum: 0.5, weight_decay: 0}]", "--force", steps=1,
+                  optimizer="{sgd: {lr: 0.02, momentum: 0.9}}")
+        out = self.tool("plan", "run.yaml", "train.groups=[{match: head.bias, momentum: 0.5, weight_decay: 0}]",
+                        "train.freeze=head.weight")
+        self.assertRegex(out, r"group 0 +3 parameters in 1 arrays, weight_decay 0, momentum 0\.5")
+        self.assertRegex(out, r"frozen +15 parameters")
+
+    def test_refused(self):
+        said = self.line("train.groups=[{match: head.bias, momentum: 0.5}]", optimizer="{sgd: {lr: 0.02}}", status=2)
+        self.assertIn("train.groups.0.momentum: train.optimizer.momentum is 0", said)
+        said = self.line("train.groups=[{match: head.bias, alpha: 0.5}]", optimizer="{sgd: {lr: 0.02}}", status=2)
+        self.assertIn("train.groups.0.beta2: train.optimizer has none", said)
+
+
+if __name__ == "__main__":
+    main()
