@@ -2,6 +2,7 @@
  * layer, the loss; then backward and the passes. */
 #include "runtime/graph/builder.h"
 #include "runtime/graph/maker.h"
+#include "runtime/graph/ops/registry.h"
 
 #include <string.h>
 
@@ -56,13 +57,15 @@ tr_dtype tr_precision_dtype(tr_precision p)
     return TR_F32;
 }
 
-/* A sample's shape with the batch in front. */
+/* A sample's shape with the batch in front; a sequence is an image of height 1. */
 static int new_batched(tr_builder *b, const char *name, tr_role role, int index, tr_dtype dtype,
                        int ndim, const int64_t *sample, tr_tensor_layout layout)
 {
     int64_t dims[TR_MAX_DIMS] = {b->g->batch};
+    const bool sequence = ndim == 2 && layout == TR_LAYOUT_CHANNELS_LAST;
     for (int i = 0; i < ndim; i++) dims[1 + i] = sample[i];
-    const int id = new_tensor(b, name, role, index, dtype, 1 + ndim, dims);
+    if (sequence) dims[3] = dims[2], dims[2] = 1;
+    const int id = new_tensor(b, name, role, index, dtype, 1 + ndim + sequence, dims);
     b->g->tensors[id].layout = layout;
     return id;
 }
@@ -82,9 +85,35 @@ const tr_tensor *tr_build_tensor(const tr_builder *b, int id)
     return &b->g->tensors[id];
 }
 
-int tr_build_input(const tr_builder *b, const tr_layer *l, int i)
+int tr_build_as(tr_builder *b, const tr_layer *l, int id, const tr_shape *shape)
 {
-    return b->value[l->in[i]];
+    const tr_tensor *t = &b->g->tensors[id];
+    char name[2 * TR_NAME];
+    snprintf(name, sizeof name, "%.55s.as.%d", l->name, id);
+    name[TR_NAME - 1] = '\0';
+    const int made = new_batched(b, name, TR_ROLE_ACTIVATION, -1, t->dtype, shape->ndim,
+                                 shape->dims, shape->layout);
+    tr_build_op(b, &tr_def_reshape, l->name, l->index, NULL, TR_PHASE_FORWARD, TR_IDS(id),
+                TR_IDS(made));
+    return made;
+}
+
+int tr_build_input(tr_builder *b, const tr_layer *l, int i)
+{
+    const int id = b->value[l->in[i]];
+    const tr_shape *s = &l->inputs[i];
+    if (s->ndim != 2 || b->g->tensors[id].layout == s->layout) return id;
+    return tr_build_as(b, l, id, s);
+}
+
+int tr_build_result(tr_builder *b, size_t layer)
+{
+    const tr_layer *l = &b->g->model->layers[layer];
+    const int id = b->value[b->g->model->ninputs + layer];
+    tr_shape rows = l->output;
+    if (rows.ndim != 2 || rows.layout == TR_LAYOUT_PLAIN) return id;
+    rows.layout = TR_LAYOUT_PLAIN;
+    return tr_build_as(b, l, id, &rows);
 }
 
 int tr_build_param(const tr_builder *b, const tr_layer *l, int i)
@@ -257,12 +286,14 @@ static tr_status find_outputs(tr_builder *b)
     g->outputs = tr_alloc(TR_MEM_OTHER, g->noutputs, sizeof *g->outputs);
     if (!g->outputs) return tr_last_status();
     g->outputs[0] = g->logits;
+    tr_status st = tr_build_reserve(b, o->noutputs, o->noutputs);
+    if (st != TR_OK) return st;
     for (size_t k = 0; k < o->noutputs; k++) {
         size_t i = 0;
         while (i < m->nlayers && strcmp(m->layers[i].name, o->outputs[k]) != 0) i++;
         if (i == m->nlayers)
             return TR_FAIL(TR_CONFIG, "the model has no layer \"%s\"", o->outputs[k]);
-        g->outputs[k] = b->value[m->ninputs + i];
+        g->outputs[k] = i + 1 == m->nlayers ? g->logits : tr_build_result(b, i);
         logits |= g->outputs[k] == g->logits;
     }
     if (!logits) g->logits = -1;
@@ -284,7 +315,8 @@ tr_status tr_build_all_forward(tr_builder *b)
         round_rows(b, l);
         b->value[m->ninputs + i] = l->def->forward ? l->def->forward(b, l) : forward_plain(b, l);
     }
-    b->g->logits = b->value[m->ninputs + m->nlayers - 1];
+    TR_TRY(tr_build_reserve(b, 1, 1));
+    b->g->logits = tr_build_result(b, m->nlayers - 1);
     if (b->g->mode == TR_MODE_INFER) return find_outputs(b);
     TR_TRY(tr_build_reserve(b, 1, 1));
     if (b->g->weights < 0)

@@ -33,6 +33,8 @@ struct tr_builder {
 
 tr_status tr_build_reserve(tr_builder *b, size_t tensors, size_t ops);
 tr_status tr_build_all_forward(tr_builder *b);
+/* A layer's output as callers see it: a sequence's as it is written. Room for an op must be there. */
+int tr_build_result(tr_builder *b, size_t layer);
 /* What a teacher gives: a tensor of the type, dims and layout of `like`. */
 int tr_build_given(tr_builder *b, const char *name, int like);
 /* distill.c: what the teacher gives and the losses that compare with it, behind the model's own. */

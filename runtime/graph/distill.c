@@ -33,7 +33,7 @@ static tr_status add_feature(tr_builder *b, const tr_distill_feature *f, tr_dist
     tr_shape_count(&m->layers[i].output, &count);
     a->factor = f->weight / (double)count;
     snprintf(name, sizeof name, "teacher.%.50s", f->layer);
-    compare(b, tr_taught_losses[TR_TAUGHT_FEATURE], name, b->value[m->ninputs + i], a);
+    compare(b, tr_taught_losses[TR_TAUGHT_FEATURE], name, tr_build_result(b, i), a);
     return TR_OK;
 }
 
@@ -57,7 +57,7 @@ tr_status tr_build_distill(tr_builder *b)
                                  .classes = a->hard.classes,
                                  .class_weights = a->hard.class_weights};
     g->ops[g->nops - 1].attrs = &a->hard;
-    TR_TRY(tr_build_reserve(b, 1 + d->nfeatures, 1 + d->nfeatures));
+    TR_TRY(tr_build_reserve(b, 1 + 2 * d->nfeatures, 1 + 2 * d->nfeatures));
     if (d->soft > 0) compare(b, tr_taught_losses[TR_TAUGHT_LOGITS], "teacher", g->logits, &a->soft);
     for (size_t i = 0; i < d->nfeatures; i++) {
         a->features[i] = a->soft;

@@ -68,8 +68,26 @@ out:
     return st;
 }
 
+tr_status tr_layer_sequence(const tr_layer *l)
+{
+    return tr_layer_rank(l, 2, 2, "(channels, length)");
+}
+
+int64_t tr_shape_size(const tr_shape *s, int axis)
+{
+    const int at = s->ndim - 2 + axis;
+    return at > 0 ? s->dims[at] : 1;
+}
+
 tr_status tr_layer_pair(const tr_layer *l, const char *key, const tr_ints *in, int64_t out[2])
 {
+    if (l->def->line) {
+        if (in->count != 1)
+            return tr_layer_fail(l, TR_CONFIG, "%s: one number, not %zu numbers", key, in->count);
+        out[0] = 1;
+        out[1] = in->v[0];
+        return TR_OK;
+    }
     if (in->count > 2 || in->count == 0)
         return tr_layer_fail(l, TR_CONFIG, "%s: one number or [height, width], not %zu numbers",
                              key, in->count);
@@ -82,6 +100,7 @@ tr_status tr_layer_padding(const tr_layer *l, const tr_ints *in, const tr_window
 {
     const tr_status st = tr_layer_pair(l, "padding", in, w->padding);
     if (st != TR_OK) return st;
+    if (l->def->line) w->padding[0] = 0; /* where tr_layer_pair has a size */
     for (int i = 0; i < 2; i++) {
         w->extra[i] = 0;
         if (w->padding[i] >= 0) continue;
@@ -97,7 +116,7 @@ tr_status tr_layer_padding(const tr_layer *l, const tr_ints *in, const tr_window
 
 tr_status tr_layer_window(tr_layer *l, int axis, const tr_window *w)
 {
-    int64_t size = l->inputs[0].dims[1 + axis];
+    const int64_t size = tr_shape_size(&l->inputs[0], axis);
     int64_t span = w->dilation[axis] * (w->kernel[axis] - 1) + 1;
     int64_t room = size + 2 * w->padding[axis] + w->extra[axis] - span;
     if (room < 0) {
@@ -110,7 +129,8 @@ tr_status tr_layer_window(tr_layer *l, int axis, const tr_window *w)
             (long long)w->padding[1], (long long)w->dilation[0], (long long)w->dilation[1],
             tr_shape_text(&l->inputs[0], t));
     }
-    l->output.dims[1 + axis] = room / w->stride[axis] + 1;
+    const int at = l->output.ndim - 2 + axis;
+    if (at > 0) l->output.dims[at] = room / w->stride[axis] + 1;
     return TR_OK;
 }
 

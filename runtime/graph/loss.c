@@ -8,7 +8,7 @@
 static void take_target(tr_model *m, const tr_layer *last)
 {
     m->ndim_target = last->output.ndim;
-    m->target_layout = last->output.layout;
+    m->target_layout = last->output.ndim == 2 ? TR_LAYOUT_PLAIN : last->output.layout;
     memcpy(m->target_dims, last->output.dims, sizeof m->target_dims);
 }
 

@@ -161,6 +161,21 @@ out:
     return st;
 }
 
+/* Samples of two dimensions, as the layer takes them. */
+static void lay_out_inputs(tr_layer *l)
+{
+    const tr_sequence how = l->def->sequence != TR_SEQUENCE_AUTO ? l->def->sequence
+                            : l->def->infer                      ? TR_SEQUENCE_ROWS
+                                                                 : TR_SEQUENCE_EITHER;
+    const tr_tensor_layout first = l->inputs[0].layout;
+    for (int i = 0; i < l->nin; i++)
+        if (l->inputs[i].ndim == 2)
+            l->inputs[i].layout = how == TR_SEQUENCE_CHANNELS ? TR_LAYOUT_CHANNELS_LAST
+                                  : how == TR_SEQUENCE_EITHER && l->inputs[0].ndim == 2
+                                      ? first
+                                      : TR_LAYOUT_PLAIN;
+}
+
 tr_status tr_make_append(tr_maker *mk, tr_layer *l, int *value)
 {
     tr_model *m = mk->m;
@@ -172,6 +187,7 @@ tr_status tr_make_append(tr_maker *mk, tr_layer *l, int *value)
     TR_TRY(tr_grow(&m->layers, &mk->cap_layers, m->nlayers + 1, sizeof *m->layers));
     l->index = (int)m->nlayers;
     l->block = mk->block;
+    lay_out_inputs(l);
     l->output = l->inputs[0];
     if (l->def->infer) TR_TRY(l->def->infer(mk, l));
     if (((const tr_common *)l->storage)->learn_scale) TR_TRY(tr_layer_learned_scale(mk, l));

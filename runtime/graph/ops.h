@@ -10,6 +10,7 @@
  *  linear.grad_input      dy weight                                 dx
  *  linear.grad_weight     x dy                                      dweight [dbias]
  *  conv2d                 x weight(O,I/g,kh,kw) [bias] [residual]   y = act(conv + b + residual)
+ *  conv1d                 x(N,C,1,L) weight(O,I/g,k): conv2d with a height of 1; its backward ops are conv2d's
  *  conv2d.grad_input      dy weight                                 dx
  *  conv2d.grad_weight     x dy                                      dweight [dbias]
  *  conv_transpose2d       x weight(I,O/g,kh,kw): as conv2d.grad_input; .grad_input as conv2d; .grad_weight dy x: as conv2d's
@@ -30,6 +31,10 @@
  *                           stats: merged over all ranks where synchronized; count = stats[0]
  *  layernorm              x(..,D) weight bias                       y stats[rows*2] float32: mean, rstd a row
  *  layernorm.grad         dy x weight stats                         dx dweight dbias
+ *  rmsnorm                x(..,D) weight                            y stats[rows*2] float32: 0, 1 / root mean square
+ *  rmsnorm.grad           dy x weight stats                         dx dweight
+ *  groupnorm              x(N,C,..) [weight(C) bias(C)]             y stats[N*groups*2] float32: mean, rstd of a sample's group
+ *  groupnorm.grad         dy x [weight] stats                       dx [dweight dbias] (dx may share dy's bytes)
  *  relu gelu silu sigmoid tanh          x                           y
  *  relu.grad sigmoid.grad tanh.grad     dy y                        dx (may share dy's bytes)
  *  gelu.grad silu.grad                  dy x                        dx (may share dy's bytes)
@@ -76,6 +81,7 @@
  *  softmax.grad           dy y                                      dx
  *  maxpool2d              x                                         y [indices] (training; oneDNN's layout: position in the
  *                                                                   window, uint8, or int32 from 256 positions)
+ *  maxpool1d avgpool1d    x(N,C,1,L): maxpool2d, avgpool2d with a height of 1; backward ops are these'
  *  maxpool2d.grad         dy indices                                dx
  *  avgpool2d              x                                         y
  *  avgpool2d.grad         dy                                        dx
@@ -147,7 +153,15 @@ typedef struct {
 
 typedef struct {
     double eps;
+    bool rms; /* by the root of the mean square, with no mean taken off and no bias */
+    int dims; /* so many of a sample's last dimensions, as they are written; 0: what lies innermost */
 } tr_layernorm_attrs;
+
+typedef struct {
+    int64_t groups;
+    double eps;
+    bool affine;
+} tr_groupnorm_attrs;
 
 typedef struct {
     bool tanh; /* the tanh approximation; else exact (erf) */

@@ -203,8 +203,9 @@ out:
 
 static tr_status run_layernorm(bench *k)
 {
-    return tr_cuda_layernorm_run(TR_BF16, k->array[0], k->array[3], k->array[4], 1e-5, k->array[1],
-                                 k->array[7], k->rows, k->width, k->keep, k->cuda->stream);
+    return tr_cuda_layernorm_run(TR_BF16, k->array[0], k->array[3], k->array[4], 1e-5, true,
+                                 k->array[1], k->array[7], k->rows, k->width, k->keep,
+                                 k->cuda->stream);
 }
 
 static tr_status open_layernorm_grad(bench *k)

@@ -360,8 +360,53 @@ def transposed():
         ("gelu", {}), pre_out=16), CE
 
 
+def sequence(*layers, out=4, head=HEAD):
+    return [("conv1d", {"out": out, "kernel": 1, "name": "pre"}), *layers, *head]
+
+
+def more_layers():
+    """Norms of groups, of root mean squares and of whole images; sequences (channels, length)."""
+    yield "groupnorm_image", IMAGE, image(("groupnorm", {"name": "op", "groups": 3}), ("tanh", {}), pre_out=6), MSE
+    yield "groupnorm_one", IMAGE, image(("groupnorm", {"name": "op", "groups": 1, "eps": 0.01}), ("relu", {})), CE
+    yield "groupnorm_each", IMAGE, image(("groupnorm", {"name": "op", "groups": 5, "affine": False}), pre_out=5), MSE
+    yield "groupnorm_features", [11], features(("groupnorm", {"name": "op", "groups": 3}), out=12), MSE
+    yield "groupnorm_sequence", [3, 13], sequence(("groupnorm", {"name": "op", "groups": 2}), ("gelu", {})), MSE
+    yield "rmsnorm_features", [11], features(("rmsnorm", {"name": "op"})), MSE
+    yield "rmsnorm_rows", [4, 11], features(("rmsnorm", {"name": "op", "eps": 1e-5}), ("tanh", {})), MSE
+    yield "rmsnorm_image", IMAGE, image(("rmsnorm", {"name": "op", "eps": 0.01}), pre_out=12), CE
+    yield "rmsnorm_shape", IMAGE, image(("rmsnorm", {"name": "op", "normalized_shape": [7, 9]}), ("tanh", {})), MSE
+    yield "layernorm_whole", IMAGE, image(("layernorm", {"name": "op", "normalized_shape": [4, 7, 9]}), ("relu", {})), MSE
+    yield "layernorm_places", IMAGE, image(("layernorm", {"name": "op", "normalized_shape": [9], "eps": 0.1})), CE
+    yield "layernorm_rows_whole", [4, 11], features(("layernorm", {"name": "op", "normalized_shape": [4, 13]})), MSE
+    table = {"3": dict(out=6, kernel=3), "stride": dict(out=5, kernel=4, stride=3, padding=2, bias=False),
+             "dilation": dict(out=6, kernel=3, dilation=3, padding=2), "groups": dict(out=6, kernel=3, groups=2),
+             "same": dict(out=6, kernel=4, padding="same"), "depthwise": dict(out=4, kernel=3, padding=1, groups=4)}
+    for name, options in table.items():
+        yield f"conv1d_{name}", [3, 13], sequence(("conv1d", {"name": "op", **options})), MSE
+    yield "conv1d_one_channel", [1, 17], sequence(("conv1d", {"name": "op", "out": 3, "kernel": 5}), ("relu", {})), CE
+    yield "conv1d_batchnorm_residual", [3, 13], sequence(("residual", {"body": [
+        ("conv1d", {"name": "c", "out": 4, "kernel": 3, "padding": 1, "bias": False}), norm("b"), ("relu", {}),
+        ("conv1d", {"name": "d", "out": 4, "kernel": 3, "padding": 1})]}), ("silu", {})), MSE
+    yield "conv1d_pools", [3, 17], sequence(
+        ("maxpool1d", {"kernel": 3, "stride": 2, "padding": 1}), ("conv1d", {"name": "op", "out": 6, "kernel": 3}),
+        ("tanh", {}), ("avgpool1d", {"kernel": 2}), ("global_avgpool", {})), MSE
+    yield "avgpool1d_ceil", [3, 13], sequence(
+        ("avgpool1d", {"kernel": 3, "stride": 2, "padding": 1, "ceil_mode": True, "count_include_pad": False})), MSE
+    yield "global_maxpool_sequence", [3, 13], sequence(("global_maxpool", {})), MSE
+    yield "conv1d_out", [3, 13], sequence(("conv1d", {"name": "op", "out": 2, "kernel": 3}), head=[]), MSE
+    yield "conv1d_then_rows", [3, 13], sequence(
+        ("tanh", {"name": "a"}), ("permute", {"dims": [2, 1]}), ("linear", {"out": 6, "name": "rows"}), ("layernorm", {"name": "ln"}),
+        ("permute", {"dims": [2, 1]}), ("conv1d", {"name": "op", "out": 3, "kernel": 2}), ("softmax", {})), MSE
+    yield "conv1d_linear_last", [3, 13], sequence(("linear", {"out": 5, "name": "rows"}), ("tanh", {})), MSE
+    yield "conv1d_joined", [3, 13], [
+        ("conv1d", {"out": 4, "kernel": 1, "name": "pre"}), ("conv1d", {"out": 4, "kernel": 3, "padding": 1, "name": "a"}),
+        ("concat", {"from": ["a", "pre"]}), ("tanh", {"name": "t"}), ("concat", {"from": ["t", "t"], "axis": 2}), *HEAD], MSE
+    gate = [("global_avgpool", {}), ("conv1d", {"out": 4, "kernel": 1, "name": "up"}), ("sigmoid", {"name": "gate"})]
+    yield "conv1d_squeeze_excite", [3, 13], sequence(*gate, ("mul", {"from": ["pre", "gate"]})), MSE
+
+
 def training_too():
     """Later than evaluation(): a case's numbers come from its place among all."""
     for group in (embeddings, products, axes, rounded, quantized, distilled, learned, more_activations, more_norms,
-                  windows, resamples, orders, transposed, dynamic, values):
+                  windows, resamples, orders, transposed, dynamic, values, more_layers):
         yield from group()

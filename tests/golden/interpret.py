@@ -120,6 +120,12 @@ class Interpreter:
         b = self.param(name, "bias", (out,), fan) if bias else None
         return F.conv2d(x, w, b, pair(stride), padding if padding == "same" else pair(padding), pair(dilation), groups)
 
+    def conv1d(self, x, name, out, kernel, stride=1, padding=0, dilation=1, groups=1, bias=True):
+        fan = x.shape[1] // groups * kernel
+        w = self.param(name, "weight", (out, x.shape[1] // groups, kernel), fan)
+        b = self.param(name, "bias", (out,), fan) if bias else None
+        return F.conv1d(x, w, b, stride, padding, dilation, groups)
+
     def conv_transpose2d(self, x, name, out, kernel, stride=1, padding=0, output_padding=0, dilation=1, groups=1, bias=True):
         kh, kw = pair(kernel)
         fan = out // groups * kh * kw
@@ -134,7 +140,21 @@ class Interpreter:
         var = self.state(name, "running_var", c, True, x.dtype)
         return F.batch_norm(x, mean, var, w, b, self.train and statistics == "batch", momentum, eps)
 
-    def layernorm(self, x, name, eps=1e-5):
+    def groupnorm(self, x, name, groups, eps=1e-5, affine=True):
+        w, b = (self.param(name, key, (x.shape[1],), 0) if affine else None for key in ("weight", "bias"))
+        return F.group_norm(x, groups, w, b, eps)
+
+    def rmsnorm(self, x, name, eps=1.1920929e-07, normalized_shape=None):
+        shape = tuple(normalized_shape or (x.shape[1 if x.dim() == 4 else -1],))
+        w = self.param(name, "weight", shape, 0)
+        if x.dim() == 4 and not normalized_shape:
+            return F.rms_norm(x.permute(0, 2, 3, 1), shape, w, eps).permute(0, 3, 1, 2)
+        return F.rms_norm(x, shape, w, eps)
+
+    def layernorm(self, x, name, eps=1e-5, normalized_shape=None):
+        if normalized_shape:
+            shape = tuple(normalized_shape)
+            return F.layer_norm(x, shape, self.param(name, "weight", shape, 0), self.param(name, "bias", shape, 0), eps)
         d = x.shape[1 if x.dim() == 4 else -1]
         w, b = self.param(name, "weight", (d,), 0), self.param(name, "bias", (d,), 0)
         if x.dim() == 4:
@@ -175,11 +195,17 @@ class Interpreter:
             x, padding = same(x, kernel, 0), 0
         return F.avg_pool2d(x, pair(kernel), pair(stride or kernel), pair(padding), ceil_mode, count_include_pad)
 
+    def maxpool1d(self, x, name, kernel, stride=None, padding=0, ceil_mode=False):
+        return F.max_pool1d(x, kernel, stride or kernel, padding, 1, ceil_mode)
+
+    def avgpool1d(self, x, name, kernel, stride=None, padding=0, ceil_mode=False, count_include_pad=True):
+        return F.avg_pool1d(x, kernel, stride or kernel, padding, ceil_mode, count_include_pad)
+
     def global_maxpool(self, x, name):
-        return x.amax(dim=(2, 3), keepdim=True)
+        return x.amax(dim=tuple(range(2, x.dim())), keepdim=True)
 
     def global_avgpool(self, x, name):
-        return x.mean(dim=(2, 3), keepdim=True)
+        return x.mean(dim=tuple(range(2, x.dim())), keepdim=True)
 
     def adaptive_avgpool2d(self, x, name, out):
         return F.adaptive_avg_pool2d(x, pair(out))

@@ -1,4 +1,5 @@
-/* Layer normalization of rows of D, and sums over rows.
+/* Layer normalization of rows of D, or the same by the root of the mean square (`centered` false), and sums
+ * over rows.
  *
  * A row is read three times (mean, deviations, output) and stays in the first-level cache for that
  * up to D of about 10,000. Sums run in float32 over at most BLOCK elements, then in float64. */
@@ -8,10 +9,11 @@ enum { BLOCK = 2048, TILE = 512, ROWS = 32 };
 
 /* A first mean, then the deviations from it, which also tell how far off it was: a float32 sum of
  * values far from zero loses what their deviations do not. */
-TR_INLINE void moments(tr_dtype t, const void *x, size_t D, double eps, float *mean, float *rstd)
+TR_INLINE void moments(tr_dtype t, const void *x, size_t D, double eps, bool centered, float *mean,
+                       float *rstd)
 {
     double sum = 0.0, off = 0.0, squares = 0.0;
-    for (size_t from = 0; from < D; from += BLOCK) {
+    for (size_t from = 0; centered && from < D; from += BLOCK) {
         size_t end = tr_least(D, from + BLOCK);
         float s = 0.0f;
 #pragma omp simd reduction(+ : s)
@@ -31,22 +33,28 @@ TR_INLINE void moments(tr_dtype t, const void *x, size_t D, double eps, float *m
         off += (double)s;
         squares += (double)s2;
     }
-    off /= (double)D;
+    off = centered ? off / (double)D : 0.0;
     double variance = squares / (double)D - off * off;
     *mean = (float)((double)first + off);
     *rstd = (float)(1.0 / sqrt((variance < 0.0 ? 0.0 : variance) + eps));
 }
 
 TR_INLINE void ln_apply_body(tr_dtype t, const void *x, const float *weight, const float *bias,
-                             double eps, void *y, float *stats, size_t rows, size_t D)
+                             double eps, bool centered, void *y, float *stats, size_t rows,
+                             size_t D)
 {
     for (size_t r = 0; r < rows; r++) {
         const void *xr = tr_from(t, x, r * D);
         void *yr = tr_into(t, y, r * D);
         float mean, rstd;
-        moments(t, xr, D, eps, &mean, &rstd);
-        TR_SIMD for (size_t i = 0; i < D; i++)
-            tr_store(t, yr, i, (tr_load(t, xr, i) - mean) * rstd * weight[i] + bias[i]);
+        moments(t, xr, D, eps, centered, &mean, &rstd);
+        if (bias) {
+            TR_SIMD for (size_t i = 0; i < D; i++)
+                tr_store(t, yr, i, (tr_load(t, xr, i) - mean) * rstd * weight[i] + bias[i]);
+        } else {
+            TR_SIMD for (size_t i = 0; i < D; i++)
+                tr_store(t, yr, i, (tr_load(t, xr, i) - mean) * rstd * weight[i]);
+        }
         if (!stats) continue;
         stats[2 * r] = mean;
         stats[2 * r + 1] = rstd;
@@ -54,14 +62,15 @@ TR_INLINE void ln_apply_body(tr_dtype t, const void *x, const float *weight, con
 }
 
 void TR_LOOP(ln_apply)(tr_dtype t, const void *x, const float *weight, const float *bias,
-                       double eps, void *y, float *stats, size_t rows, size_t D)
+                       double eps, bool centered, void *y, float *stats, size_t rows, size_t D)
 {
-    TR_BY_TYPE(t, ln_apply_body(T, x, weight, bias, eps, y, stats, rows, D));
+    TR_BY_TYPE(t, ln_apply_body(T, x, weight, bias, eps, centered, y, stats, rows, D));
 }
 
-/* dx = rstd * (g - mean(g) - xhat * mean(g * xhat)), g = dy * weight */
+/* dx = rstd * (g - mean(g) - xhat * mean(g * xhat)), g = dy * weight; not centered: without mean(g) */
 TR_INLINE void ln_grad_input_body(tr_dtype t, const void *dy, const void *x, const float *weight,
-                                  const float *stats, void *dx, size_t rows, size_t D)
+                                  const float *stats, bool centered, void *dx, size_t rows,
+                                  size_t D)
 {
     for (size_t r = 0; r < rows; r++) {
         const void *dyr = tr_from(t, dy, r * D), *xr = tr_from(t, x, r * D);
@@ -80,7 +89,7 @@ TR_INLINE void ln_grad_input_body(tr_dtype t, const void *dy, const void *x, con
             sum_g += (double)s;
             sum_gx += (double)sx;
         }
-        float mean_g = (float)(sum_g / (double)D);
+        float mean_g = centered ? (float)(sum_g / (double)D) : 0.0f;
         float slope = (float)(sum_gx / (double)D) * rstd * rstd;
         TR_SIMD for (size_t i = 0; i < D; i++)
         {
@@ -91,9 +100,9 @@ TR_INLINE void ln_grad_input_body(tr_dtype t, const void *dy, const void *x, con
 }
 
 void TR_LOOP(ln_grad_input)(tr_dtype t, const void *dy, const void *x, const float *weight,
-                            const float *stats, void *dx, size_t rows, size_t D)
+                            const float *stats, bool centered, void *dx, size_t rows, size_t D)
 {
-    TR_BY_TYPE(t, ln_grad_input_body(T, dy, x, weight, stats, dx, rows, D));
+    TR_BY_TYPE(t, ln_grad_input_body(T, dy, x, weight, stats, centered, dx, rows, D));
 }
 
 TR_INLINE void ln_grad_param_body(tr_dtype t, const void *dy, const void *x, const float *stats,

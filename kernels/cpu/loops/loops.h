@@ -13,7 +13,8 @@
  *                 it is dy itself (no dy2, no y); sum_d[C] = sum d,
  *                 sum_dx[C] = sum d * (x - mean[c])
  *  bn_grad_input  dx = a[c] * dz + b[c] * x + c0[c]
- *  ln_apply       layernorm of rows of D; stats[2 * rows] = mean, 1/sqrt(var + eps), or NULL
+ *  ln_apply       layernorm of rows of D; stats[2 * rows] = mean, 1/sqrt(var + eps), or NULL; bias NULL = none; not
+ *                 `centered`: 0 in the mean's place, the mean square in the variance's
  *  ln_grad_input  dx of rows of D
  *  ln_grad_param  dw[D] += sum dy * xhat, db[D] += sum dy; float64
  *  column_sums    sums[C] (+)= sum over rows of x, rows `stride` elements apart
@@ -126,11 +127,11 @@ typedef struct tr_sweep {
       (tr_dtype t, const void *dz, const void *x, const float *a, const float *b, const float *c0, \
        void *dx, size_t rows, size_t C))                                                           \
     X(void, ln_apply,                                                                              \
-      (tr_dtype t, const void *x, const float *weight, const float *bias, double eps, void *y,     \
-       float *stats, size_t rows, size_t D))                                                       \
+      (tr_dtype t, const void *x, const float *weight, const float *bias, double eps,              \
+       bool centered, void *y, float *stats, size_t rows, size_t D))                               \
     X(void, ln_grad_input,                                                                         \
       (tr_dtype t, const void *dy, const void *x, const float *weight, const float *stats,         \
-       void *dx, size_t rows, size_t D))                                                           \
+       bool centered, void *dx, size_t rows, size_t D))                                            \
     X(void, ln_grad_param,                                                                         \
       (tr_dtype t, const void *dy, const void *x, const float *stats, size_t rows, size_t D,       \
        double *dw, double *db))                                                                    \

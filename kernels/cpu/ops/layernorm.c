@@ -1,4 +1,4 @@
-/* Layer normalization of rows of D values. Forward reads a row from memory once; backward works in
+/* Layer normalization of rows of D values, or RMSNorm of them. Forward reads a row from memory once; backward works in
  * blocks of rows that stay in the second-level cache between dx and the parameter gradients. */
 #include "kernels/cpu/ops/loop_kernel.h"
 
@@ -8,6 +8,7 @@ typedef struct {
     tr_loop_kernel k;
     size_t rows, D, chunk_rows, chunks, block_rows;
     double eps;
+    bool centered;
 } kernel;
 
 static tr_status open_layernorm(tr_cpu *cpu, const tr_graph *g, const tr_op *op, int x, int weight,
@@ -27,7 +28,9 @@ static tr_status open_layernorm(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
     k->chunk_rows = tr_chunk_rows(k->D);
     k->chunks = tr_chunks(k->rows, k->chunk_rows);
     k->block_rows = 32768 / k->D < 8 ? 8 : 32768 / k->D;
-    if (op->attrs) k->eps = ((const tr_layernorm_attrs *)op->attrs)->eps;
+    const tr_layernorm_attrs *a = op->attrs;
+    if (a) k->eps = a->eps;
+    k->centered = !a || !a->rms;
     *out = k;
     return TR_OK;
 }
@@ -41,10 +44,10 @@ static tr_status run_forward(tr_kernel *base, const tr_run *run)
     TR_PARALLEL(o->threads, k->chunks)
     for (size_t i = 0; i < k->chunks; i++) {
         const size_t row = i * k->chunk_rows;
-        o->loops->ln_apply(o->dtype, tr_loop_at(o->dtype, o->b.in[0], row * k->D), o->b.in[1],
-                           o->b.in[2], k->eps, tr_loop_to(o->dtype, o->b.out[0], row * k->D),
-                           stats ? stats + 2 * row : NULL, tr_chunk_size(k->rows, k->chunk_rows, i),
-                           k->D);
+        o->loops->ln_apply(
+            o->dtype, tr_loop_at(o->dtype, o->b.in[0], row * k->D), o->b.in[1], o->b.in[2], k->eps,
+            k->centered, tr_loop_to(o->dtype, o->b.out[0], row * k->D),
+            stats ? stats + 2 * row : NULL, tr_chunk_size(k->rows, k->chunk_rows, i), k->D);
     }
     return TR_OK;
 }
@@ -72,7 +75,7 @@ static void grad_chunk(const kernel *k, size_t chunk, double *part)
         /* first, because dx may lie where dy does */
         o->loops->ln_grad_param(o->dtype, dy, x, stats + 2 * row, n, D, part, part + D);
         if (o->b.out[0])
-            o->loops->ln_grad_input(o->dtype, dy, x, o->b.in[2], stats + 2 * row,
+            o->loops->ln_grad_input(o->dtype, dy, x, o->b.in[2], stats + 2 * row, k->centered,
                                     tr_loop_to(o->dtype, o->b.out[0], row * D), n, D);
     }
 }

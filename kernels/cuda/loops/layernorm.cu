@@ -1,4 +1,5 @@
-/* Layer normalization, forward (Ba, Kiros, Hinton 2016).
+/* Layer normalization, forward (Ba, Kiros, Hinton 2016), and RMSNorm (Zhang and Sennrich 2019), which is the same
+ * with 0 in the mean's place.
  *
  * Bytes: x once, y once, and 8 bytes of statistics a row: the minimum. Weight and bias come from
  * the caches. Rows beyond 8192 values that do not fit into shared memory (about 110,000 bf16 values
@@ -14,7 +15,8 @@ namespace
 {
 
 struct affine {
-    const float *weight, *bias;
+    const float *weight, *bias; /* bias NULL: none */
+    bool centered;
 };
 
 /* v -> (v - mean) * rstd * weight + bias, for a pack at `at`. */
@@ -22,7 +24,8 @@ template <int V>
 __device__ inline void normalize(float (&v)[V], int at, float mean, float rstd, const affine &a)
 {
     const tr_pack<float, V> w = *reinterpret_cast<const tr_pack<float, V> *>(a.weight + at);
-    const tr_pack<float, V> b = *reinterpret_cast<const tr_pack<float, V> *>(a.bias + at);
+    tr_pack<float, V> b = {};
+    if (a.bias) b = *reinterpret_cast<const tr_pack<float, V> *>(a.bias + at);
     TR_UNROLL
     for (int j = 0; j < V; j++) v[j] = (v[j] - mean) * rstd * w.v[j] + b.v[j];
 }
@@ -70,7 +73,7 @@ __global__ void __launch_bounds__(threads_of<V, K, BLOCK>(), blocks_of<V, K>())
             TR_UNROLL
             for (int j = 0; j < V; j++) sum += v[j];
         });
-        const float first = (float)(team.sum(sum) * each);
+        const float first = a.centered ? (float)(team.sum(sum) * each) : 0.0f;
         at.packs_of(held, [&](float(&v)[V], int) {
             TR_UNROLL
             for (int j = 0; j < V; j++) {
@@ -79,7 +82,7 @@ __global__ void __launch_bounds__(threads_of<V, K, BLOCK>(), blocks_of<V, K>())
                 squares += d * d;
             }
         });
-        const double shift = team.sum(off) * each;
+        const double shift = a.centered ? team.sum(off) * each : 0.0;
         const double variance = team.sum(squares) * each - shift * shift;
         const float mean = (float)(first + shift);
         const float rstd = 1.0f / sqrtf((float)((variance < 0.0 ? 0.0 : variance) + eps));
@@ -98,7 +101,8 @@ struct moments {
     double n, mean, m2;
 };
 
-template <typename T, int V, int K> __device__ void merge(moments &m, tr_piece<T, V, K> &piece)
+template <typename T, int V, int K>
+__device__ void merge(moments &m, tr_piece<T, V, K> &piece, bool centered)
 {
     float sum = 0.0f, off = 0.0f, squares = 0.0f;
     int count = 0;
@@ -107,13 +111,13 @@ template <typename T, int V, int K> __device__ void merge(moments &m, tr_piece<T
         count++;
     });
     if (count == 0) return;
-    const float first = sum / (float)count;
+    const float first = centered ? sum / (float)count : 0.0f;
     piece.each([&](float &v, int) {
         const float d = v - first;
         off += d;
         squares += d * d;
     });
-    const double shift = (double)off / count, mean = first + shift;
+    const double shift = centered ? (double)off / count : 0.0, mean = first + shift;
     const double delta = mean - m.mean, n = m.n + count, share = count / n;
     m.m2 += (double)squares - (double)off * shift + delta * delta * m.n * share;
     m.mean += delta * share;
@@ -137,7 +141,7 @@ __global__ void __launch_bounds__(TR_ROWS_LONG_THREADS, 2)
         for (int from = 0; from < D; from += K * V * size) {
             tr_piece<T, V, K> piece(D, from, team.lane, size);
             piece.read(xr, keep);
-            merge(m, piece);
+            merge(m, piece, a.centered);
         }
         const double mean = team.sum(m.n * m.mean) / D, off = m.mean - mean;
         const double variance = team.sum(m.m2 + m.n * off * off) / D;
@@ -195,10 +199,10 @@ tr_status tr_cuda_layernorm_ready(tr_dtype t, size_t keep)
 }
 
 tr_status tr_cuda_layernorm_run(tr_dtype t, const void *x, const float *weight, const float *bias,
-                                double eps, void *y, float *stats, size_t rows, size_t D,
-                                size_t keep, cudaStream_t stream)
+                                double eps, bool centered, void *y, float *stats, size_t rows,
+                                size_t D, size_t keep, cudaStream_t stream)
 {
-    const affine a = {weight, bias};
+    const affine a = {weight, bias, centered};
     const bool aligned = tr_is_aligned(x, 16) && tr_is_aligned(y, 16) &&
                          tr_is_aligned(weight, 32) && tr_is_aligned(bias, 32);
     if (rows == 0) return TR_OK;

@@ -1,5 +1,5 @@
 /* Layer normalization, backward: dx = rstd * (g - mean(g) - xhat * mean(g * xhat)), g = dy *
- * weight; dweight = sum over rows of dy * xhat, dbias = sum of dy.
+ * weight; dweight = sum over rows of dy * xhat, dbias = sum of dy. Of RMSNorm the mean of g does not count.
  *
  * Rows of up to 8192 values (4096 one by one): one kernel reads dy and x once and writes dx once
  * (the minimum); a thread stays with its columns over all rows that its block takes, sums dweight
@@ -65,6 +65,7 @@ template <typename T> struct pointers {
     size_t rows;
     int D;
     double each; /* 1 / D */
+    bool centered;
 };
 
 /* What is left to be known of a row when its sums are there. */
@@ -202,7 +203,7 @@ __device__ void row_sums(line &l, const tr_piece<T, V, K> &at, const tr_raw<T, V
             sum_x += g * (x[j] - l.mean);
         }
     }
-    l.mean_g = (float)(team.sum(sum) * p.each);
+    l.mean_g = p.centered ? (float)(team.sum(sum) * p.each) : 0.0f;
     l.slope = (float)(team.sum(sum_x) * p.each) * l.rstd * l.rstd;
 }
 
@@ -310,7 +311,7 @@ __global__ void __launch_bounds__(TR_ROWS_BLOCK_THREADS)
             sum += some;
             sum_x += some_x;
         }
-        l.mean_g = (float)(team.sum(sum) / p.D);
+        l.mean_g = p.centered ? (float)(team.sum(sum) / p.D) : 0.0f;
         l.slope = (float)(team.sum(sum_x) / p.D) * l.rstd * l.rstd;
         for (int from = 0; from < p.D; from += K * V * size) {
             tr_piece<T, V, K> dy(p.D, from, team.lane, size), x(dy);
@@ -373,7 +374,8 @@ tr_status launch(const tr_cuda_layernorm_grad_args *a, cudaStream_t stream)
                            a->partial,
                            a->rows,
                            (int)a->D,
-                           1.0 / (int)a->D};
+                           1.0 / (int)a->D,
+                           !a->rms};
     const unsigned block = plan.rows.block;
     tr_status st = TR_OK;
     const size_t room = p.dx ? a->D * sizeof(float) : 0;
@@ -390,9 +392,8 @@ tr_status launch(const tr_cuda_layernorm_grad_args *a, cudaStream_t stream)
         st = TR_LAUNCH(TR_KERNEL(layernorm_grad_held<T, V, MANY, true>), plan.blocks, block, 0,
                        stream, p, plan.rows.lanes);
     if (st != TR_OK || !(a->dweight || a->dbias)) return st;
-    return TR_LAUNCH(layernorm_grad_sum, (unsigned)((2 * a->D + COLUMNS - 1) / COLUMNS),
-                     COLUMNS * DEPTH, 0, stream, a->partial, plan.blocks, (int)a->D, a->dweight,
-                     a->dbias, a->accumulate);
+    return tr_cuda_layernorm_grad_sum(a->partial, plan.blocks, a->D, a->dweight, a->dbias,
+                                      a->accumulate, stream);
 }
 
 template <typename T, int V> struct long_kernels {
@@ -406,6 +407,15 @@ tr_status tr_cuda_layernorm_grad_ready(tr_dtype t, size_t keep)
 {
     return tr_rows_allow<long_kernels>(t, keep,
                                        "cudaFuncSetAttribute(layernorm.grad, shared memory)");
+}
+
+tr_status tr_cuda_layernorm_grad_sum(const float *partial, unsigned blocks, size_t D,
+                                     float *dweight, float *dbias, bool accumulate,
+                                     cudaStream_t stream)
+{
+    return TR_LAUNCH(layernorm_grad_sum, (unsigned)((2 * D + COLUMNS - 1) / COLUMNS),
+                     COLUMNS * DEPTH, 0, stream, partial, blocks, (int)D, dweight, dbias,
+                     accumulate);
 }
 
 size_t tr_cuda_layernorm_grad_workspace(tr_dtype t, size_t rows, size_t D)

@@ -1,4 +1,4 @@
-/* Layer normalization of rows of D values, and its gradient. */
+/* Layer normalization of rows of D values, or RMSNorm of them, and its gradient. */
 #include "kernels/cuda/loops/layernorm.h"
 #include "kernels/cuda/ops/rows.h"
 
@@ -6,6 +6,7 @@ typedef struct {
     tr_cuda_kernel k;
     size_t rows, D, keep; /* shared bytes that wide rows may be kept in */
     double eps;
+    bool centered;
 } kernel;
 
 static tr_status open_layernorm(tr_cuda *cuda, const tr_graph *g, const tr_op *op, int x,
@@ -24,7 +25,9 @@ static tr_status open_layernorm(tr_cuda *cuda, const tr_graph *g, const tr_op *o
     k->D = D;
     k->rows = t->count / D;
     k->keep = tr_cuda_row_room(cuda);
-    if (op->attrs) k->eps = ((const tr_layernorm_attrs *)op->attrs)->eps;
+    const tr_layernorm_attrs *a = op->attrs;
+    if (a) k->eps = a->eps;
+    k->centered = !a || !a->rms;
     if (!cuda->o.dry) TR_TRY(ready(k->k.dtype, k->keep));
 out:
     if (st != TR_OK) {
@@ -40,8 +43,8 @@ static tr_status run_forward(tr_kernel *base, const tr_run *run)
     (void)run;
     const kernel *k = (const kernel *)base;
     const tr_binding *b = &k->k.b;
-    return tr_cuda_layernorm_run(k->k.dtype, b->in[0], b->in[1], b->in[2], k->eps, b->out[0],
-                                 b->out[1], k->rows, k->D, k->keep, k->k.cuda->stream);
+    return tr_cuda_layernorm_run(k->k.dtype, b->in[0], b->in[1], b->in[2], k->eps, k->centered,
+                                 b->out[0], b->out[1], k->rows, k->D, k->keep, k->k.cuda->stream);
 }
 
 tr_status tr_cuda_layernorm(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
@@ -68,7 +71,8 @@ static tr_status run_grad(tr_kernel *base, const tr_run *run)
                                            .rows = k->rows,
                                            .D = k->D,
                                            .partial = b->workspace,
-                                           .keep = k->keep};
+                                           .keep = k->keep,
+                                           .rms = !k->centered};
     return tr_cuda_layernorm_grad_run(k->k.dtype, &a, k->k.cuda->stream);
 }
 

@@ -1,4 +1,4 @@
-/* batchnorm by its running statistics; layernorm, which has an operator from opset 17 on. */
+/* batchnorm by its running statistics; layernorm, which has an operator from opset 17 on; rmsnorm in parts. */
 #include "optimize/onnx/ops/ops.h"
 
 #include <string.h>
@@ -29,15 +29,24 @@ static void write_batchnorm(tr_onnx_writer *w, const tr_layer *l, const char *co
     tr_onnx_real(w, n, "momentum", 1 - a->momentum); /* of the old statistics */
 }
 
-/* Mean over the last dimension; axes are an operand from opset 18 on. */
+/* How many of the last dimensions are normalized together. */
+static int dims_of(const tr_layer *l)
+{
+    const tr_layernorm_attrs *a = l->attrs;
+    return a->dims ? a->dims : 1;
+}
+
+/* Mean over the last dimensions; axes are an operand from opset 18 on. */
 static const char *mean_of(tr_onnx_writer *w, const char *what, const char *x)
 {
-    const int64_t last = -1;
-    const char *y, *axes = w->opset >= 18 ? tr_onnx_int64s(w, "axes", 1, &last) : NULL;
-    tr_onnx_node *n =
+    const size_t n = (size_t)dims_of(w->layer);
+    int64_t last[TR_MAX_DIMS];
+    for (size_t i = 0; i < n; i++) last[i] = (int64_t)i - (int64_t)n;
+    const char *y, *axes = w->opset >= 18 ? tr_onnx_int64s(w, "axes", n, last) : NULL;
+    tr_onnx_node *mean =
         tr_onnx_add(w, "ReduceMean", what, axes ? 2 : 1, (const char *[]){x, axes}, NULL, &y);
-    if (!axes) tr_onnx_ints(w, n, "axes", 1, &last);
-    tr_onnx_int(w, n, "keepdims", 1);
+    if (!axes) tr_onnx_ints(w, mean, "axes", n, last);
+    tr_onnx_int(w, mean, "keepdims", 1);
     return y;
 }
 
@@ -52,16 +61,29 @@ static const char *moved(tr_onnx_writer *w, const char *what, const char *x, con
     return y;
 }
 
-/* Over the last dimension of x. `out` NULL: "LAYER/normalized". */
+static const char *root_mean_square(tr_onnx_writer *w, const tr_layer *l, const char *x,
+                                    const char *out)
+{
+    const tr_layernorm_attrs *a = l->attrs;
+    const char *made, *mean = mean_of(w, "mean_square", tr_onnx_chain(w, "Mul", "squared", x, x));
+    const char *sum = tr_onnx_chain(w, "Add", "above", mean, tr_onnx_scalar(w, "eps", a->eps));
+    const char *y =
+        tr_onnx_chain(w, "Div", "normal", x, tr_onnx_chain(w, "Sqrt", "root", sum, NULL));
+    tr_onnx_add(w, "Mul", out ? NULL : "normalized", TR_NAMES(y, tr_onnx_param(w, 0)), out, &made);
+    return made;
+}
+
+/* Over the last dimensions of x. `out` NULL: "LAYER/normalized". */
 static const char *normalized(tr_onnx_writer *w, const tr_layer *l, const char *x, const char *out)
 {
     const tr_layernorm_attrs *a = l->attrs;
+    if (a->rms) return root_mean_square(w, l, x, out);
     const char *weight = tr_onnx_param(w, 0), *bias = tr_onnx_param(w, 1);
     const char *what = out ? NULL : "normalized", *made;
     if (w->opset >= 17) {
         tr_onnx_node *n =
             tr_onnx_add(w, "LayerNormalization", what, TR_NAMES(x, weight, bias), out, &made);
-        tr_onnx_int(w, n, "axis", -1);
+        tr_onnx_int(w, n, "axis", -dims_of(l));
         tr_onnx_real(w, n, "epsilon", a->eps);
         return made;
     }
@@ -78,7 +100,8 @@ static const char *normalized(tr_onnx_writer *w, const tr_layer *l, const char *
 static void write_layernorm(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
                             const char *out)
 {
-    if (l->output.layout == TR_LAYOUT_CHANNELS_LAST)
+    const tr_layernorm_attrs *a = l->attrs;
+    if (l->output.layout == TR_LAYOUT_CHANNELS_LAST && !a->dims)
         moved(w, NULL, normalized(w, l, moved(w, "channels_last", in[0], to_last, NULL), NULL),
               to_first, out);
     else
@@ -87,6 +110,7 @@ static void write_layernorm(tr_onnx_writer *w, const tr_layer *l, const char *co
 
 static const tr_onnx_layer layers[] = {{.layer = "batchnorm", .write = write_batchnorm},
                                        {.layer = "layernorm", .write = write_layernorm},
+                                       {.layer = "rmsnorm", .write = write_layernorm},
                                        {0}};
 
 /* ---- Reading --------------------------------------------------------------------------------- */
@@ -118,9 +142,10 @@ static void read_batchnorm(tr_onnx_reader *r, const tr_onnx_step *s)
     char eps[32], momentum[32];
     if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
     const tr_shape of = tr_onnx_shape(r, x);
-    if ((of.ndim != 1 && of.ndim != 3) || !are_rows(r, s, 4, of.dims[0]) ||
+    if (of.ndim > 3 || !are_rows(r, s, 4, of.dims[0]) ||
         tr_onnx_get_int(s, "training_mode", 0) != 0) {
-        tr_onnx_refuse(r, s, "only features or an image with constant statistics are a layer");
+        tr_onnx_refuse(
+            r, s, "only features, a sequence or an image with constant statistics are a layer");
         return;
     }
     const bool plain = is_plain(r, s);
@@ -134,51 +159,100 @@ static void read_batchnorm(tr_onnx_reader *r, const tr_onnx_step *s)
     tr_onnx_give(r, s, value);
 }
 
-/* `image`: of an image, over its channels. */
-static void make_layernorm(tr_onnx_reader *r, const tr_onnx_step *s, int from, int scale, int shift,
-                           double eps, bool image)
+/* What is read of a layernorm or, without a mean taken off, an rmsnorm. */
+typedef struct {
+    int x, weight, bias; /* values; bias -1: none */
+    double eps;
+    int dims;   /* the last ones */
+    bool image; /* over the channels of an image */
+    bool rms;
+} norm;
+
+static bool is_row(const tr_onnx_const *c, int64_t count)
 {
-    const tr_onnx_const *weight = tr_onnx_const_at(r, scale), *bias = tr_onnx_const_at(r, shift);
+    return c && c->f && c->count == (size_t)count;
+}
+
+/* The option normalized_shape, where it is not what the layer does anyway; the values that are normalized together. */
+static int64_t shape_text(const tr_shape *of, const norm *n, char text[160])
+{
+    int64_t count = 1;
+    int at = snprintf(text, 160, ", normalized_shape: [");
+    for (int i = of->ndim - n->dims; i < of->ndim; i++) {
+        count *= of->dims[i];
+        at += snprintf(text + at, 160 - (size_t)at, "%s%lld", i > of->ndim - n->dims ? ", " : "",
+                       (long long)of->dims[i]);
+    }
+    snprintf(text + at, 160 - (size_t)at, "]");
+    if (n->dims == 1 && of->ndim < 3) *text = '\0';
+    return count;
+}
+
+static void make_norm(tr_onnx_reader *r, const tr_onnx_step *s, const norm *n)
+{
+    const tr_onnx_const *weight = tr_onnx_const_at(r, n->weight);
+    const tr_onnx_const *bias = tr_onnx_const_at(r, n->bias);
     int x, value;
-    char text[32];
-    if (!tr_onnx_operand_at(r, s, from, &x, NULL)) return;
+    char text[32], shape[160] = "";
+    if (!tr_onnx_operand_at(r, s, n->x, &x, NULL)) return;
     const tr_shape of = tr_onnx_shape(r, x);
-    const int64_t n = tr_shape_channels(&of);
-    if ((of.layout == TR_LAYOUT_CHANNELS_LAST) != image || (of.ndim > 2 && !image) || !weight ||
-        !weight->f || weight->count != (size_t)n ||
-        (shift >= 0 && (!bias || !bias->f || bias->count != (size_t)n))) {
-        tr_onnx_refuse(r, s, "only over the last dimension, with constants, is it a layer");
+    if (n->dims < 1 || n->dims > of.ndim || (n->image && of.ndim != 3)) {
+        tr_onnx_refuse(r, s, "only over the last dimensions is it a layer");
         return;
     }
-    const char *name = tr_onnx_make(r, s, "layernorm", scale, 1, &x, &value, "{eps: %s}",
-                                    tr_format_real(tr_onnx_short(eps), text));
+    const int64_t count = n->image ? of.dims[0] : shape_text(&of, n, shape);
+    if (!is_row(weight, count) || (n->bias >= 0 && !is_row(bias, count))) {
+        tr_onnx_refuse(r, s, "only over the last dimensions, with constants, is it a layer");
+        return;
+    }
+    const char *name =
+        tr_onnx_make(r, s, n->rms ? "rmsnorm" : "layernorm", n->weight, 1, &x, &value,
+                     "{eps: %s%s}", tr_format_real(tr_onnx_short(n->eps), text), shape);
     if (!name) return;
     tr_onnx_fill_const(r, name, "weight", weight, false);
     if (bias) tr_onnx_fill_const(r, name, "bias", bias, false);
     tr_onnx_give(r, s, value);
 }
 
-static void read_layernorm(tr_onnx_reader *r, const tr_onnx_step *s)
+static void read_operator(tr_onnx_reader *r, const tr_onnx_step *s, bool rms)
 {
     int x;
     const int64_t axis = tr_onnx_get_int(s, "axis", -1);
     if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
-    if (s->nin < 2 || (axis != -1 && axis != tr_onnx_shape(r, x).ndim))
-        tr_onnx_refuse(r, s, "only over the last dimension is it a layer");
-    else
-        make_layernorm(r, s, s->in[0], s->in[1], s->nin > 2 ? s->in[2] : -1,
-                       tr_onnx_get_real(s, "epsilon", 1e-5f), false);
+    const int64_t dims = axis < 0 ? -axis : tr_onnx_shape(r, x).ndim + 1 - axis;
+    if (s->nin < 2 || dims < 1 || dims > TR_MAX_DIMS) {
+        tr_onnx_refuse(r, s, "only over the last dimensions is it a layer");
+        return;
+    }
+    make_norm(r, s,
+              &(norm){.x = s->in[0],
+                      .weight = s->in[1],
+                      .bias = s->nin > 2 ? s->in[2] : -1,
+                      .eps = tr_onnx_get_real(s, "epsilon", 1e-5f),
+                      .dims = (int)dims,
+                      .rms = rms});
 }
 
-/* ReduceMean over the last dimension, kept: -1: it is none. */
-static int mean_from(const tr_onnx_reader *r, int value)
+static void read_layernorm(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    read_operator(r, s, false);
+}
+
+static void read_rmsnorm(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    read_operator(r, s, true);
+}
+
+/* ReduceMean over the last dimensions, kept, and how many: -1: it is none. */
+static int mean_from(const tr_onnx_reader *r, int value, int *dims)
 {
     const tr_onnx_step *s = tr_onnx_shared_by(r, value, "ReduceMean");
-    int64_t axis;
-    return s && tr_onnx_numbers(r, s, 1, "axes", 1, &axis) == 1 && axis == -1 &&
-                   tr_onnx_get_int(s, "keepdims", 1) == 1
-               ? s->in[0]
-               : -1;
+    int64_t axes[TR_MAX_DIMS];
+    *dims = s ? tr_onnx_numbers(r, s, 1, "axes", TR_MAX_DIMS, axes) : 0;
+    if (*dims < 1 || *dims > TR_MAX_DIMS || tr_onnx_get_int(s, "keepdims", 1) != 1) return -1;
+    for (int i = 0; i < *dims; i++)
+        if (axes[i] != i - *dims) return -1;
+    return s->in[0];
 }
 
 /* The value of which this is the square, -1. */
@@ -191,42 +265,46 @@ static int root_of(const tr_onnx_reader *r, int value)
     return s && s->nin == 2 && tr_onnx_scalar_of(r, s->in[1], &power) && power == 2 ? s->in[0] : -1;
 }
 
-/* Add(Mul(Div(d, Sqrt(Add(mean(d^2), eps))), weight), bias) with d = x - mean(x): operands x, weight,
- * bias, eps. */
-static bool match_layernorm(const tr_onnx_reader *r, const tr_onnx_step *s, int operands[], int *n)
+/* Mul(Div(d, Sqrt(Add(mean(d^2), eps))), weight): d, weight and eps of it. */
+static bool match_scaled(const tr_onnx_reader *r, const tr_onnx_step *s, norm *out)
 {
-    for (int i = 0; i < 4 && s->nin == 2; i++) {
-        const tr_onnx_step *scaled = tr_onnx_made_by(r, s->in[i & 1], "Mul");
-        const tr_onnx_step *normal =
-            scaled && scaled->nin == 2 ? tr_onnx_made_by(r, scaled->in[i >> 1], "Div") : NULL;
+    for (int i = 0; i < 2 && s->nin == 2; i++) {
+        const tr_onnx_step *normal = tr_onnx_made_by(r, s->in[i], "Div");
         const tr_onnx_step *deviation =
             normal && normal->nin == 2 ? tr_onnx_made_by(r, normal->in[1], "Sqrt") : NULL;
         const tr_onnx_step *sum =
             deviation && deviation->nin == 1 ? tr_onnx_made_by(r, deviation->in[0], "Add") : NULL;
-        const tr_onnx_step *d = normal ? tr_onnx_shared_by(r, normal->in[0], "Sub") : NULL;
-        if (!sum || !d || d->nin != 2 || mean_from(r, d->in[1]) != d->in[0]) continue;
-        for (int k = 0; k < 2 && sum->nin == 2; k++) {
-            double eps;
-            const int variance = mean_from(r, sum->in[k]);
+        for (int k = 0; k < 2 && sum && sum->nin == 2; k++) {
+            const int variance = mean_from(r, sum->in[k], &out->dims);
             if (variance < 0 || root_of(r, variance) != normal->in[0] ||
-                !tr_onnx_scalar_of(r, sum->in[1 - k], &eps))
+                !tr_onnx_scalar_of(r, sum->in[1 - k], &out->eps))
                 continue;
-            operands[0] = d->in[0];
-            operands[1] = scaled->in[1 - (i >> 1)];
-            operands[2] = s->in[1 - (i & 1)];
-            operands[3] = sum->in[1 - k];
-            *n = 4;
-            return tr_onnx_const_at(r, operands[1]) && tr_onnx_const_at(r, operands[2]);
+            out->x = normal->in[0];
+            out->weight = s->in[1 - i];
+            out->bias = -1;
+            out->rms = true;
+            return tr_onnx_const_at(r, out->weight) != NULL;
         }
     }
     return false;
 }
 
-static void read_parts(tr_onnx_reader *r, const tr_onnx_step *s)
+/* Add of that and a bias, with d = x - mean(x). */
+static bool match_sum(const tr_onnx_reader *r, const tr_onnx_step *s, norm *out)
 {
-    double eps = 0;
-    tr_onnx_scalar_of(r, s->operands[3], &eps);
-    make_layernorm(r, s, s->operands[0], s->operands[1], s->operands[2], eps, false);
+    for (int i = 0; i < 2 && s->nin == 2; i++) {
+        const tr_onnx_step *scaled = tr_onnx_made_by(r, s->in[i], "Mul");
+        if (!scaled || !match_scaled(r, scaled, out)) continue;
+        const tr_onnx_step *d = tr_onnx_shared_by(r, out->x, "Sub");
+        int dims;
+        if (!d || d->nin != 2 || mean_from(r, d->in[1], &dims) != d->in[0] || dims != out->dims)
+            continue;
+        out->x = d->in[0];
+        out->bias = s->in[1 - i];
+        out->rms = false;
+        return tr_onnx_const_at(r, out->bias) != NULL;
+    }
+    return false;
 }
 
 static bool is_moved(const tr_onnx_step *s, const int64_t order[4])
@@ -236,41 +314,66 @@ static bool is_moved(const tr_onnx_step *s, const int64_t order[4])
            memcmp(perm, order, sizeof perm) == 0;
 }
 
-/* A layernorm between two transpositions: operands x, weight, bias, and of one in parts eps. */
-static bool match_image(const tr_onnx_reader *r, const tr_onnx_step *s, int operands[], int *n)
+/* One between two transpositions. */
+static bool match_moved(const tr_onnx_reader *r, const tr_onnx_step *s, norm *out)
 {
     if (!is_moved(s, to_first)) return false;
-    const tr_onnx_step *norm = tr_onnx_made_by(r, s->in[0], "LayerNormalization");
+    const tr_onnx_step *one = tr_onnx_made_by(r, s->in[0], "LayerNormalization");
     const tr_onnx_step *sum = tr_onnx_made_by(r, s->in[0], "Add");
-    if (norm && norm->nin > 2) {
-        const int64_t axis = tr_onnx_get_int(norm, "axis", -1);
+    const tr_onnx_step *scaled = tr_onnx_made_by(r, s->in[0], "Mul");
+    if (one && one->nin > 2) {
+        const int64_t axis = tr_onnx_get_int(one, "axis", -1);
         if (axis != -1 && axis != 3) return false;
-        for (*n = 0; *n < 3; ++*n) operands[*n] = norm->in[*n];
-    } else if (!sum || !match_layernorm(r, sum, operands, n)) {
+        *out = (norm){.x = one->in[0],
+                      .weight = one->in[1],
+                      .bias = one->in[2],
+                      .dims = 1,
+                      .eps = tr_onnx_get_real(one, "epsilon", 1e-5f)};
+        if (out->bias < 0) return false;
+    } else if (!(sum && match_sum(r, sum, out)) && !(scaled && match_scaled(r, scaled, out))) {
         return false;
     }
-    const tr_onnx_step *from = tr_onnx_shared_by(r, operands[0], "Transpose");
-    if (!is_moved(from, to_last)) return false;
-    operands[0] = from->in[0];
-    return operands[1] >= 0 && operands[2] >= 0;
+    const tr_onnx_step *from = tr_onnx_shared_by(r, out->x, "Transpose");
+    if (!is_moved(from, to_last) || out->dims != 1) return false;
+    out->x = from->in[0];
+    out->image = true;
+    return out->weight >= 0;
 }
 
-static void read_image(tr_onnx_reader *r, const tr_onnx_step *s)
+/* By the step that it ends with. */
+static bool match_any(const tr_onnx_reader *r, const tr_onnx_step *s, norm *out)
 {
-    double eps = 0;
-    if (s->noperands > 3)
-        tr_onnx_scalar_of(r, s->operands[3], &eps);
-    else
-        eps =
-            tr_onnx_get_real(tr_onnx_made_by(r, s->in[0], "LayerNormalization"), "epsilon", 1e-5f);
-    make_layernorm(r, s, s->operands[0], s->operands[1], s->operands[2], eps, true);
+    *out = (norm){.bias = -1};
+    return *s->type == 'A'   ? match_sum(r, s, out)
+           : *s->type == 'M' ? match_scaled(r, s, out)
+                             : match_moved(r, s, out);
 }
 
-static const tr_onnx_operator operators[] = {
-    {"BatchNormalization", read_batchnorm}, {"LayerNormalization", read_layernorm}, {NULL, NULL}};
+static bool match(const tr_onnx_reader *r, const tr_onnx_step *s, int operands[], int *n)
+{
+    norm found;
+    if (!match_any(r, s, &found)) return false;
+    operands[0] = found.x;
+    operands[1] = found.weight;
+    operands[2] = found.bias;
+    *n = found.bias >= 0 ? 3 : 2;
+    return true;
+}
 
-static const tr_onnx_pattern patterns[] = {{"Add", match_layernorm, read_parts},
-                                           {"Transpose", match_image, read_image},
+static void read_found(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    norm found;
+    if (match_any(r, s, &found)) make_norm(r, s, &found);
+}
+
+static const tr_onnx_operator operators[] = {{"BatchNormalization", read_batchnorm},
+                                             {"LayerNormalization", read_layernorm},
+                                             {"RMSNormalization", read_rmsnorm},
+                                             {NULL, NULL}};
+
+static const tr_onnx_pattern patterns[] = {{"Add", match, read_found},
+                                           {"Mul", match, read_found},
+                                           {"Transpose", match, read_found},
                                            {NULL, NULL, NULL}};
 
 const tr_onnx_family tr_onnx_norms = {

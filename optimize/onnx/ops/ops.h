@@ -35,7 +35,8 @@ typedef struct {
 
 #define TR_ONNX_FAMILIES(X)                                                                        \
     X(products)                                                                                    \
-    X(norms) X(activations) X(gelus) X(pools) X(shapes) X(arithmetic) X(quantizers) X(resamplers)
+    X(norms)                                                                                       \
+    X(groups) X(activations) X(gelus) X(pools) X(shapes) X(arithmetic) X(quantizers) X(resamplers)
 #define X(name) extern const tr_onnx_family tr_onnx_##name;
 TR_ONNX_FAMILIES(X)
 #undef X
@@ -45,16 +46,24 @@ const tr_onnx_layer *tr_onnx_layer_of(const char *type);
 const tr_onnx_operator *tr_onnx_operator_of(const char *type);
 /* The pattern that ends at the step, which gets its operands; NULL: none. */
 const tr_onnx_pattern *tr_onnx_pattern_of(const tr_onnx_reader *r, tr_onnx_step *s);
+/* The attributes of such a window, of a layer over sequences (`line`) or images. */
+void tr_onnx_write_window(tr_onnx_writer *w, tr_onnx_node *n, bool line, const int64_t kernel[2],
+                          const int64_t stride[2], const int64_t padding[2],
+                          const int64_t extra[2]);
 /* Windows of Conv and pools: kernel, stride and padding of both axes from the attributes and from what
  * is still to be padded; false: refused. Where the two ends differ and padding is `zeros`, a layer pads *x. */
 typedef struct {
     int64_t kernel[2], stride[2], padding[2], dilation[2];
     bool same[2]; /* one more at the end than `padding`, for results of the input's size */
     bool ceil;    /* the last window may go beyond the padding */
+    bool line; /* over the length of a sequence; the first of each pair stands for a height of 1 */
 } tr_onnx_window;
 #define TR_ONNX_PADDING 48
 /* As a layer's option: "[1, same]". */
 const char *tr_onnx_padding_text(const tr_onnx_window *w, char text[TR_ONNX_PADDING]);
+/* Of numbers, one each way: "[1, 2]". */
+const char *tr_onnx_sizes_text(const tr_onnx_window *w, const int64_t v[2],
+                               char text[TR_ONNX_PADDING]);
 bool tr_onnx_window_of(tr_onnx_reader *r, const tr_onnx_step *s, int *x, const int64_t padded[4],
                        bool zeros, tr_onnx_window *out);
 /* A layer of that type of the value `operand`, with these options (NULL: none). */

@@ -3,29 +3,40 @@
 
 #include <string.h>
 
-static tr_onnx_node *write_window(tr_onnx_writer *w, const char *type, const tr_pool2d_attrs *a,
+void tr_onnx_write_window(tr_onnx_writer *w, tr_onnx_node *n, bool line, const int64_t kernel[2],
+                          const int64_t stride[2], const int64_t padding[2], const int64_t extra[2])
+{
+    const size_t axes = line ? 1 : 2;
+    int64_t pads[4];
+    for (size_t i = 0; i < axes; i++) {
+        pads[i] = padding[line + i];
+        pads[axes + i] = padding[line + i] + extra[line + i];
+    }
+    tr_onnx_ints(w, n, "kernel_shape", axes, kernel + line);
+    tr_onnx_ints(w, n, "strides", axes, stride + line);
+    tr_onnx_ints(w, n, "pads", 2 * axes, pads);
+}
+
+static tr_onnx_node *write_window(tr_onnx_writer *w, const char *type, const tr_layer *l,
                                   const char *in, const char *out)
 {
+    const tr_pool2d_attrs *a = l->attrs;
     tr_onnx_node *n = tr_onnx_add(w, type, NULL, TR_NAMES(in), out, NULL);
-    tr_onnx_ints(w, n, "kernel_shape", 2, a->kernel);
-    tr_onnx_ints(w, n, "strides", 2, a->stride);
-    tr_onnx_ints(w, n, "pads", 4,
-                 (const int64_t[]){a->padding[0], a->padding[1], a->padding[0] + a->extra[0],
-                                   a->padding[1] + a->extra[1]});
+    tr_onnx_write_window(w, n, l->inputs[0].ndim == 2, a->kernel, a->stride, a->padding, a->extra);
     if (a->ceil_mode) tr_onnx_int(w, n, "ceil_mode", 1);
     return n;
 }
 
 static void write_max(tr_onnx_writer *w, const tr_layer *l, const char *const *in, const char *out)
 {
-    write_window(w, "MaxPool", l->attrs, in[0], out);
+    write_window(w, "MaxPool", l, in[0], out);
 }
 
 static void write_average(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
                           const char *out)
 {
     const tr_pool2d_attrs *a = l->attrs;
-    tr_onnx_int(w, write_window(w, "AveragePool", a, in[0], out), "count_include_pad",
+    tr_onnx_int(w, write_window(w, "AveragePool", l, in[0], out), "count_include_pad",
                 a->count_include_pad);
 }
 
@@ -43,7 +54,9 @@ static void write_global(tr_onnx_writer *w, const tr_layer *l, const char *const
     tr_onnx_add(w, "GlobalAveragePool", NULL, TR_NAMES(in[0]), out, NULL);
 }
 
-static const tr_onnx_layer layers[] = {{.layer = "maxpool2d", .write = write_max},
+static const tr_onnx_layer layers[] = {{.layer = "maxpool1d", .write = write_max},
+                                       {.layer = "avgpool1d", .write = write_average},
+                                       {.layer = "maxpool2d", .write = write_max},
                                        {.layer = "avgpool2d", .write = write_average},
                                        {.layer = "global_maxpool", .write = write_global_max},
                                        {.layer = "global_avgpool", .write = write_global},
@@ -53,15 +66,24 @@ static const tr_onnx_layer layers[] = {{.layer = "maxpool2d", .write = write_max
 
 enum { WIDEST = INT16_MAX };
 
-/* A pair; absent: `otherwise` for both. */
-static bool pair(const tr_onnx_step *s, const char *name, int64_t otherwise, int64_t least,
-                 int64_t out[2])
+/* A pair; absent: `otherwise` for both. Of a sequence one number, and 1 for the height. */
+static bool pair(const tr_onnx_step *s, const char *name, bool line, int64_t otherwise,
+                 int64_t least, int64_t out[2])
 {
-    const int n = tr_onnx_get_ints(s, name, 2, out);
+    out[0] = 1;
+    const int n = tr_onnx_get_ints(s, name, line ? 1 : 2, out + line);
     if (n < 0) out[0] = out[1] = otherwise;
+    if (line) out[0] = 1;
     for (int i = 0; i < 2; i++)
         if (out[i] < least || out[i] > WIDEST) return false;
-    return n < 0 || n == 2;
+    return n < 0 || n == (line ? 1 : 2);
+}
+
+/* Height, or a sequence's 1, and width or length. */
+static int64_t size_of(const tr_shape *x, int axis)
+{
+    const int at = x->ndim - 2 + axis;
+    return at > 0 ? x->dims[at] : 1;
 }
 
 /* top, left, bottom, right */
@@ -70,12 +92,13 @@ static bool pads_of(const tr_onnx_step *s, const tr_shape *x, const tr_onnx_wind
 {
     const bool upper = tr_onnx_is(s, "auto_pad", "SAME_UPPER", false);
     if (!upper && !tr_onnx_is(s, "auto_pad", "SAME_LOWER", false)) {
-        const int n = tr_onnx_get_ints(s, "pads", 4, pads);
+        const int n = tr_onnx_get_ints(s, "pads", w->line ? 2 : 4, pads);
         if (n < 0) memset(pads, 0, 4 * sizeof *pads);
-        return n < 0 || n == 4;
+        if (n == 2 && w->line) pads[3] = pads[1], pads[1] = pads[0], pads[0] = pads[2] = 0;
+        return n < 0 || n == (w->line ? 2 : 4);
     }
     for (int i = 0; i < 2; i++) {
-        const int64_t span = w->dilation[i] * (w->kernel[i] - 1) + 1, size = x->dims[1 + i];
+        const int64_t span = w->dilation[i] * (w->kernel[i] - 1) + 1, size = size_of(x, i);
         const int64_t last = size > 0 ? (size - 1) / w->stride[i] * w->stride[i] : 0;
         const int64_t all = last + span > size ? last + span - size : 0;
         pads[i] = upper ? all / 2 : all - all / 2;
@@ -87,7 +110,7 @@ static bool pads_of(const tr_onnx_step *s, const tr_shape *x, const tr_onnx_wind
 /* Whether windows that are counted up are more than those that fit. */
 static bool is_more(const tr_onnx_window *w, const tr_shape *x, int i)
 {
-    const int64_t size = x->dims[1 + i], room = size + 2 * w->padding[i] - w->kernel[i];
+    const int64_t size = size_of(x, i), room = size + 2 * w->padding[i] - w->kernel[i];
     /* the last one must begin before the padding at the end */
     return room % w->stride[i] != 0 &&
            (room / w->stride[i] + 1) * w->stride[i] < size + w->padding[i];
@@ -112,9 +135,11 @@ bool tr_onnx_window_of(tr_onnx_reader *r, const tr_onnx_step *s, int *x, const i
 {
     int64_t pads[4];
     tr_shape of = tr_onnx_shape(r, *x);
-    bool good = of.layout == TR_LAYOUT_CHANNELS_LAST &&
-                pair(s, "kernel_shape", 0, w->kernel[0] ? 0 : 1, pads) &&
-                pair(s, "strides", 1, 1, w->stride) && pair(s, "dilations", 1, 1, w->dilation);
+    const bool line = w->line = of.ndim == 2;
+    bool good = (line || of.layout == TR_LAYOUT_CHANNELS_LAST) &&
+                pair(s, "kernel_shape", line, 0, w->kernel[0] ? 0 : 1, pads) &&
+                pair(s, "strides", line, 1, 1, w->stride) &&
+                pair(s, "dilations", line, 1, 1, w->dilation);
     for (int i = 0; i < 2 && good; i++) {
         if (w->kernel[i] == 0) w->kernel[i] = pads[i];
         good = w->kernel[i] >= 1 && w->kernel[i] <= WIDEST;
@@ -125,11 +150,13 @@ bool tr_onnx_window_of(tr_onnx_reader *r, const tr_onnx_step *s, int *x, const i
         pads[i] += good ? padded[i] : 0;
     }
     if (!good) {
-        tr_onnx_refuse(r, s, "windows other than over the two dimensions of an image");
+        tr_onnx_refuse(
+            r, s,
+            "windows other than over the two dimensions of an image or the length of a sequence");
         return false;
     }
     if (!fits(w, pads)) {
-        if (!zeros) {
+        if (!zeros || line) {
             tr_onnx_refuse(r, s, "pads (%lld, %lld, %lld, %lld) differ at the two ends",
                            (long long)pads[0], (long long)pads[1], (long long)pads[2],
                            (long long)pads[3]);
@@ -151,18 +178,30 @@ const char *tr_onnx_padding_text(const tr_onnx_window *w, char text[TR_ONNX_PADD
             snprintf(side[i], sizeof side[i], "same");
         else
             snprintf(side[i], sizeof side[i], "%lld", (long long)w->padding[i]);
-    snprintf(text, TR_ONNX_PADDING, "[%s, %s]", side[0], side[1]);
+    if (w->line)
+        snprintf(text, TR_ONNX_PADDING, "%s", side[1]);
+    else
+        snprintf(text, TR_ONNX_PADDING, "[%s, %s]", side[0], side[1]);
+    return text;
+}
+
+const char *tr_onnx_sizes_text(const tr_onnx_window *w, const int64_t v[2],
+                               char text[TR_ONNX_PADDING])
+{
+    if (w->line)
+        snprintf(text, TR_ONNX_PADDING, "%lld", (long long)v[1]);
+    else
+        snprintf(text, TR_ONNX_PADDING, "[%lld, %lld]", (long long)v[0], (long long)v[1]);
     return text;
 }
 
 static const char *make_window(tr_onnx_reader *r, const tr_onnx_step *s, const char *type, int x,
                                const tr_onnx_window *w, const char *more, int *value)
 {
-    char padding[TR_ONNX_PADDING];
-    return tr_onnx_make(r, s, type, -1, 1, &x, value,
-                        "{kernel: [%lld, %lld], stride: [%lld, %lld], padding: %s%s%s}",
-                        (long long)w->kernel[0], (long long)w->kernel[1], (long long)w->stride[0],
-                        (long long)w->stride[1], tr_onnx_padding_text(w, padding),
+    char padding[TR_ONNX_PADDING], kernel[TR_ONNX_PADDING], stride[TR_ONNX_PADDING];
+    return tr_onnx_make(r, s, type, -1, 1, &x, value, "{kernel: %s, stride: %s, padding: %s%s%s}",
+                        tr_onnx_sizes_text(w, w->kernel, kernel),
+                        tr_onnx_sizes_text(w, w->stride, stride), tr_onnx_padding_text(w, padding),
                         w->ceil ? ", ceil_mode: true" : "", more);
 }
 
@@ -182,7 +221,8 @@ static void read_max(tr_onnx_reader *r, const tr_onnx_step *s)
     int x, value;
     if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
     if (!tr_onnx_window_of(r, s, &x, none, false, &w) || !is_dense(r, s, &w)) return;
-    if (make_window(r, s, "maxpool2d", x, &w, "", &value)) tr_onnx_give(r, s, value);
+    if (make_window(r, s, w.line ? "maxpool1d" : "maxpool2d", x, &w, "", &value))
+        tr_onnx_give(r, s, value);
 }
 
 /* Windows of one pixel are none. */
@@ -222,7 +262,7 @@ static void read_average(tr_onnx_reader *r, const tr_onnx_step *s)
     const char *more = leaves_out ? ", count_include_pad: false" : "";
     if (does_nothing(&w))
         tr_onnx_give(r, s, x);
-    else if (make_window(r, s, "avgpool2d", x, &w, more, &value))
+    else if (make_window(r, s, w.line ? "avgpool1d" : "avgpool2d", x, &w, more, &value))
         tr_onnx_give(r, s, value);
 }
 
@@ -231,8 +271,9 @@ static void make_global(tr_onnx_reader *r, const tr_onnx_step *s, const char *ty
 {
     int x, value;
     if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
-    if (tr_onnx_shape(r, x).layout != TR_LAYOUT_CHANNELS_LAST) {
-        tr_onnx_refuse(r, s, "pooling of what is no image");
+    const tr_shape of = tr_onnx_shape(r, x);
+    if (of.ndim != 2 && of.layout != TR_LAYOUT_CHANNELS_LAST) {
+        tr_onnx_refuse(r, s, "pooling of what is no image and no sequence");
         return;
     }
     if (!tr_onnx_make(r, s, type, -1, 1, &x, &value, NULL)) return;

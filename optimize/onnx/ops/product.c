@@ -1,4 +1,4 @@
-/* linear, conv2d and conv_transpose2d: Gemm, MatMul, Conv, ConvTranspose. */
+/* linear, conv1d, conv2d and conv_transpose2d: Gemm, MatMul, Conv, ConvTranspose. */
 #include "optimize/onnx/ops/ops.h"
 
 /* Gemm takes matrices; rows of features go through MatMul, whose second operand is in x out. */
@@ -21,18 +21,14 @@ static void write_linear(tr_onnx_writer *w, const tr_layer *l, const char *const
     if (bias) tr_onnx_add(w, "Add", NULL, TR_NAMES(y, bias), out, NULL);
 }
 
-static void write_conv2d(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
-                         const char *out)
+static void write_conv(tr_onnx_writer *w, const tr_layer *l, const char *const *in, const char *out)
 {
     const tr_conv2d_attrs *a = l->attrs;
     const char *operands[] = {in[0], tr_onnx_param(w, 0), a->bias ? tr_onnx_param(w, 1) : NULL};
     tr_onnx_node *n = tr_onnx_add(w, "Conv", NULL, a->bias ? 3 : 2, operands, out, NULL);
-    tr_onnx_ints(w, n, "kernel_shape", 2, a->kernel);
-    tr_onnx_ints(w, n, "strides", 2, a->stride);
-    tr_onnx_ints(w, n, "pads", 4,
-                 (const int64_t[]){a->padding[0], a->padding[1], a->padding[0] + a->extra[0],
-                                   a->padding[1] + a->extra[1]});
-    tr_onnx_ints(w, n, "dilations", 2, a->dilation);
+    const bool line = l->inputs[0].ndim == 2;
+    tr_onnx_write_window(w, n, line, a->kernel, a->stride, a->padding, a->extra);
+    tr_onnx_ints(w, n, "dilations", line ? 1 : 2, a->dilation + line);
     tr_onnx_int(w, n, "group", a->groups);
 }
 
@@ -57,7 +53,8 @@ static void write_conv_transpose2d(tr_onnx_writer *w, const tr_layer *l, const c
 
 static const tr_onnx_layer layers[] = {
     {.layer = "linear", .write = write_linear},
-    {.layer = "conv2d", .write = write_conv2d},
+    {.layer = "conv1d", .write = write_conv},
+    {.layer = "conv2d", .write = write_conv},
     {.layer = "conv_transpose2d", .write = write_conv_transpose2d},
     {0}};
 
@@ -100,8 +97,7 @@ static void make_linear(tr_onnx_reader *r, const tr_onnx_step *s, product *p)
         p->turned = false;
     }
     const int64_t in = p->weight->dims[p->turned ? 0 : 1], out = p->weight->dims[p->turned ? 1 : 0];
-    if (of.layout == TR_LAYOUT_CHANNELS_LAST || of.ndim > 2 || of.dims[of.ndim - 1] != in ||
-        out < 1) {
+    if (of.ndim > 2 || of.dims[of.ndim - 1] != in || out < 1) {
         tr_onnx_refuse(r, s, "a matrix of %lld features for %lld", (long long)in,
                        (long long)of.dims[of.ndim - 1]);
         return;
@@ -206,20 +202,22 @@ static void read_conv(tr_onnx_reader *r, const tr_onnx_step *s)
     tr_onnx_window w = {.ceil = false};
     int64_t padding[4];
     int x, value;
-    char tied[96] = "", text[TR_ONNX_PADDING];
+    char tied[96] = "", text[4][TR_ONNX_PADDING];
     if (!tr_onnx_operand(r, s, 0, &x, padding)) return;
     const tr_shape of = tr_onnx_shape(r, x);
-    if (!weight || !weight->f || weight->ndim != 4 || (s->nin > 2 && s->in[2] >= 0 && !bias) ||
-        of.layout != TR_LAYOUT_CHANNELS_LAST || groups < 1 || groups > weight->dims[0] ||
-        weight->dims[1] != of.dims[0] / groups || of.dims[0] % groups != 0 ||
+    const bool line = of.ndim == 2;
+    if (!weight || !weight->f || weight->ndim != (line ? 3 : 4) ||
+        (s->nin > 2 && s->in[2] >= 0 && !bias) || (!line && of.layout != TR_LAYOUT_CHANNELS_LAST) ||
+        groups < 1 || groups > weight->dims[0] || weight->dims[1] != of.dims[0] / groups ||
+        of.dims[0] % groups != 0 ||
         (bias && (!bias->f || bias->count != (size_t)weight->dims[0]))) {
         tr_onnx_refuse(r, s,
-                       "only an image with constant weights (out, in / group, height, width) "
-                       "is a layer");
+                       "only an image with constant weights (out, in / group, height, width), or a "
+                       "sequence with (out, in / group, kernel), is a layer");
         return;
     }
-    w.kernel[0] = weight->dims[2];
-    w.kernel[1] = weight->dims[3];
+    w.kernel[0] = line ? 1 : weight->dims[2];
+    w.kernel[1] = weight->dims[line ? 2 : 3];
     if (!tr_onnx_window_of(r, s, &x, padding, true, &w)) return;
     const char *of_layer = tr_onnx_filled(r, weight, false);
     if (of_layer)
@@ -227,13 +225,12 @@ static void read_conv(tr_onnx_reader *r, const tr_onnx_step *s)
     else
         snprintf(tied, sizeof tied, "%s", tr_onnx_stored(weight));
     const char *name = tr_onnx_make(
-        r, s, "conv2d", s->in[1], 1, &x, &value,
-        "{out: %lld, kernel: [%lld, %lld], stride: [%lld, %lld], padding: %s, dilation: "
-        "[%lld, %lld], groups: %lld, bias: %s%s}",
-        (long long)weight->dims[0], (long long)w.kernel[0], (long long)w.kernel[1],
-        (long long)w.stride[0], (long long)w.stride[1], tr_onnx_padding_text(&w, text),
-        (long long)w.dilation[0], (long long)w.dilation[1], (long long)groups,
-        bias ? "true" : "false", tied);
+        r, s, line ? "conv1d" : "conv2d", s->in[1], 1, &x, &value,
+        "{out: %lld, kernel: %s, stride: %s, padding: %s, dilation: %s, groups: %lld, bias: %s%s}",
+        (long long)weight->dims[0], tr_onnx_sizes_text(&w, w.kernel, text[0]),
+        tr_onnx_sizes_text(&w, w.stride, text[1]), tr_onnx_padding_text(&w, text[2]),
+        tr_onnx_sizes_text(&w, w.dilation, text[3]), (long long)groups, bias ? "true" : "false",
+        tied);
     if (!name) return;
     if (!of_layer) tr_onnx_fill_weight(r, name, weight, false);
     if (bias) tr_onnx_fill_const(r, name, "bias", bias, false);

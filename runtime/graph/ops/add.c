@@ -32,6 +32,7 @@ const tr_op_def tr_def_add = {
     .doc = "Sum of the layers named in `from`, which must have equal shapes.",
     .min_in = 2,
     .max_in = TR_MAX_IN,
+    .sequence = TR_SEQUENCE_EITHER,
     .infer = infer,
     .gradient = gradient,
     .flops = flops,

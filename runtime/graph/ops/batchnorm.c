@@ -32,7 +32,9 @@ enum { MASK = 4, SECOND = 5 };
 static tr_status infer(tr_maker *mk, tr_layer *l)
 {
     tr_status st = TR_OK;
-    TR_TRY(tr_layer_rank(l, 1, 3, "(features) or (channels, height, width)"));
+    if (l->inputs[0].ndim != 2)
+        TR_TRY(
+            tr_layer_rank(l, 1, 3, "(features), (channels, length) or (channels, height, width)"));
     l->output = l->inputs[0];
     int64_t channels = l->output.dims[0];
     const tr_param_decl weight = {
@@ -139,6 +141,7 @@ const tr_op_def tr_def_batchnorm = {
     .learned = true,
     .min_in = 1,
     .max_in = 1,
+    .sequence = TR_SEQUENCE_CHANNELS,
     .infer = infer,
     .forward = forward,
     .gradient = gradient,

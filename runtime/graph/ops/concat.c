@@ -4,8 +4,8 @@
 
 static const tr_field fields[] = {
     TR_INT("axis", offsetof(tr_concat_attrs, axis), "1", 1 - TR_MAX_DIMS, TR_MAX_DIMS - 1, NULL,
-           "the dimension that grows, where 0 counts samples: 1 is the channels of an image, the "
-           "features of (features), the rows of (rows, features); -1 is the last"),
+           "the dimension that grows, where 0 counts samples: 1 is the channels of an image or a "
+           "sequence, the features of (features), the rows of (rows, features); -1 is the last"),
     {0},
 };
 
@@ -30,6 +30,9 @@ static tr_status infer(tr_maker *mk, tr_layer *l)
     tr_status st;
     TR_TRY(resolve(l, attrs));
     const int along = (int)attrs->axis - 1; /* of a sample */
+    /* sequences one behind the other: as they are written */
+    for (int i = 0; i < l->nin && along > 0; i++)
+        if (l->inputs[i].ndim == 2) l->inputs[i].layout = TR_LAYOUT_PLAIN;
     l->output = l->inputs[0];
     attrs->width[0] = l->output.dims[along];
     for (int i = 1; i < l->nin; i++) {
@@ -102,6 +105,7 @@ const tr_op_def tr_def_concat = {
     .attrs_size = sizeof(tr_concat_attrs),
     .min_in = 2,
     .max_in = TR_MAX_IN,
+    .sequence = TR_SEQUENCE_EITHER,
     .infer = infer,
     .gradient = gradient,
     .steps = &tr_def_concat_int8,

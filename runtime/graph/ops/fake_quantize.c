@@ -79,6 +79,7 @@ const tr_op_def tr_def_fake_quantize = {
     .max_in = 1,
     .operands = 1,
     .learned = true,
+    .sequence = TR_SEQUENCE_EITHER,
     .infer = infer,
     .forward = forward,
     .quantize = &tr_def_int8_quantize,

@@ -10,6 +10,7 @@
     X(linear, linear)                                                                              \
     X(linear_grad_input, linear_grad_input)                                                        \
     X(linear_grad_weight, linear_grad_weight)                                                      \
+    X(conv1d, conv2d)                                                                              \
     X(conv2d, conv2d)                                                                              \
     X(conv2d_grad_input, conv2d_grad_input)                                                        \
     X(conv2d_grad_weight, conv2d_grad_weight)                                                      \
@@ -28,6 +29,10 @@
     X(batchnorm_grad_input, batchnorm_grad_input)                                                  \
     X(layernorm, layernorm)                                                                        \
     X(layernorm_grad, layernorm_grad)                                                              \
+    X(rmsnorm, layernorm)                                                                          \
+    X(rmsnorm_grad, layernorm_grad)                                                                \
+    X(groupnorm, groupnorm)                                                                        \
+    X(groupnorm_grad, groupnorm_grad)                                                              \
     X(relu, activation)                                                                            \
     X(relu_grad, activation_grad)                                                                  \
     X(gelu, activation)                                                                            \
@@ -71,6 +76,8 @@
     X(prelu_grad, prelu_grad)                                                                      \
     X(softmax, softmax)                                                                            \
     X(softmax_grad, softmax_grad)                                                                  \
+    X(maxpool1d, maxpool2d)                                                                        \
+    X(avgpool1d, avgpool2d)                                                                        \
     X(maxpool2d, maxpool2d)                                                                        \
     X(maxpool2d_grad, maxpool2d_grad)                                                              \
     X(avgpool2d, avgpool2d)                                                                        \

@@ -7,6 +7,8 @@ static tr_status infer(tr_maker *mk, tr_layer *l)
 {
     (void)mk;
     const tr_shape *a = &l->inputs[0], *b = &l->inputs[1];
+    if (a->ndim == 2 && !tr_shape_equal(a, b))
+        l->inputs[0].layout = l->inputs[1].layout = TR_LAYOUT_CHANNELS_LAST;
     tr_shape factors = *a;
     for (int i = 1; i < a->ndim; i++) factors.dims[i] = 1;
     l->output = *a;
@@ -14,9 +16,10 @@ static tr_status infer(tr_maker *mk, tr_layer *l)
         (a->layout == TR_LAYOUT_CHANNELS_LAST && tr_shape_equal(&factors, b)))
         return TR_OK;
     char ta[TR_SHAPE_TEXT], tb[TR_SHAPE_TEXT];
-    return tr_layer_fail(l, TR_SHAPE,
-                         "cannot multiply %s by %s: equal shapes or (channels, 1, 1) are possible",
-                         tr_shape_text(a, ta), tr_shape_text(b, tb));
+    return tr_layer_fail(
+        l, TR_SHAPE,
+        "cannot multiply %s by %s: equal shapes or (channels, 1, 1), (channels, 1) are possible",
+        tr_shape_text(a, ta), tr_shape_text(b, tb));
 }
 
 static void gradient(tr_builder *b, const tr_op *op)
@@ -34,9 +37,10 @@ const tr_op_def tr_def_mul = {
     .name = "mul",
     .example = "mul: {from: [left, right]}",
     .doc = "Product of the two layers named in `from`, element by element. The second may also be "
-           "(channels, 1, 1): a factor for each channel of an image.",
+           "(channels, 1, 1): a factor for each channel of an image, (channels, 1) of a sequence.",
     .min_in = 2,
     .max_in = 2,
+    .sequence = TR_SEQUENCE_EITHER,
     .infer = infer,
     .operands = 2,
     .gradient = gradient,

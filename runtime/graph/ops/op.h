@@ -24,6 +24,16 @@ typedef enum {
     TR_SHARE_PARTS  /* the other way round: operands may lie in the output (tr_concat_place_of) */
 } tr_share;
 
+/* How a layer takes a sample of two dimensions: as rows of features, stored as they are written, or as a sequence
+ * (channels, length), stored as an image of height 1, channels innermost. What is stored otherwise is rearranged
+ * before it (tr_build_input). */
+typedef enum {
+    TR_SEQUENCE_AUTO, /* without `infer` TR_SEQUENCE_EITHER, else TR_SEQUENCE_ROWS */
+    TR_SEQUENCE_ROWS,
+    TR_SEQUENCE_CHANNELS,
+    TR_SEQUENCE_EITHER /* as its first input comes */
+} tr_sequence;
+
 /* A set of activations. */
 #define TR_ACT_IS(act) (1u << (act))
 #define TR_ACT_ANY     (~0u)
@@ -43,6 +53,8 @@ struct tr_op_def {
     const tr_field *fields;
     size_t attrs_size;
     int min_in, max_in; /* inputs it takes by `from:` */
+    tr_sequence sequence;
+    bool line; /* its window slides over the length of a sequence: sizes are one number each */
     tr_init_kind init;
     bool learned; /* it has parameters */
     bool tied;    /* its weight can be another layer's (weight_of) */
@@ -123,9 +135,11 @@ tr_status tr_layer_fail(const tr_layer *l, tr_status st, const char *fmt, ...) T
 tr_status tr_layer_rank(const tr_layer *l, int rank_a, int rank_b, const char *takes);
 /* Fails unless the only input is an image: (channels, height, width), stored channels-last. */
 tr_status tr_layer_image(const tr_layer *l);
-/* One int or [h, w] into out[2]; none leaves it as it is. */
+/* Fails unless the only input is a sequence: (channels, length). */
+tr_status tr_layer_sequence(const tr_layer *l);
+/* One int or [h, w] into out[2]; of a layer with `line` one int, and 1 for the height. */
 tr_status tr_layer_pair(const tr_layer *l, const char *key, const tr_ints *in, int64_t out[2]);
-/* A window that slides over height and width. */
+/* A window that slides over height and width, of a sequence over its length: a height of 1. */
 typedef struct {
     const int64_t *kernel, *stride, *dilation; /* [2] */
     int64_t *padding, *extra;                  /* [2]; extra: at the end alone */
@@ -136,7 +150,15 @@ typedef struct {
             doc ", or [height, width]; same: so many that the result has the input's size, "       \
                 "of an odd number the greater half at the end (with a stride of 1 alone)",         \
             .auto_text = "same", .auto_value = -1)
+/* Of a layer with `line`. */
+#define TR_PADDING_LINE_FIELD(at, doc)                                                             \
+    TR_INTS("padding", at, "0", 0, INT16_MAX, NULL,                                                \
+            doc "; same: so many that the result has the input's length, of an odd number the "    \
+                "greater half at the end (with a stride of 1 alone)",                              \
+            .auto_text = "same", .auto_value = -1)
 tr_status tr_layer_padding(const tr_layer *l, const tr_ints *in, const tr_window *w);
+/* Height or width of an image, a sequence's 1 or length. */
+int64_t tr_shape_size(const tr_shape *s, int axis);
 /* Sets one dimension of l->output; fails when the window does not fit. */
 tr_status tr_layer_window(tr_layer *l, int axis, const tr_window *w);
 
@@ -180,7 +202,9 @@ tr_init_kind tr_layer_init(const tr_maker *mk, int chosen);
 bool tr_build_train(const tr_builder *b);
 bool tr_build_sync(const tr_builder *b); /* batchnorm statistics are merged over ranks */
 const tr_tensor *tr_build_tensor(const tr_builder *b, int id);
-int tr_build_input(const tr_builder *b, const tr_layer *l, int i); /* tensor of the i-th input */
+int tr_build_input(tr_builder *b, const tr_layer *l, int i); /* tensor of the i-th input */
+/* The elements of `id`, in PyTorch's order, as a tensor of another shape: `id` itself where it is stored so. */
+int tr_build_as(tr_builder *b, const tr_layer *l, int id, const tr_shape *shape);
 int tr_build_param(const tr_builder *b, const tr_layer *l, int i);
 int tr_build_state(const tr_builder *b, const tr_layer *l, int i);
 /* New tensors: the layer's output; another one; one like `id`. */

@@ -1,4 +1,4 @@
-/* Pooling over windows (maximum, average) and over whole images. */
+/* Pooling over windows (maximum, average) and over whole images, and the same of sequences, images of height 1. */
 #include "runtime/graph/ops/registry.h"
 
 typedef struct {
@@ -18,14 +18,35 @@ typedef struct {
                  "not end there",                                                                  \
                  .was = "ceil")
 
+#define LINE_FIELDS                                                                                \
+    TR_INTS("kernel", offsetof(attrs, kernel), NULL, 1, INT16_MAX, NULL, "places"),                \
+        TR_INTS("stride", offsetof(attrs, stride), "", 1, INT16_MAX, NULL,                         \
+                "places of a step; default: the kernel"),                                          \
+        TR_PADDING_LINE_FIELD(offsetof(attrs, padding),                                            \
+                              "added on both sides, at most half the kernel"),                     \
+        TR_BOOL("ceil_mode", offsetof(attrs, a.ceil_mode), "false",                                \
+                "a last window that begins in the input or its padding counts, though it does "    \
+                "not end there")
+#define COUNT_FIELD                                                                                \
+    TR_BOOL("count_include_pad", offsetof(attrs, a.count_include_pad), "true",                     \
+            "padding counts as zeros in the average")
+
+static const tr_field max_fields_1d[] = {
+    LINE_FIELDS,
+    {0},
+};
+static const tr_field avg_fields_1d[] = {
+    LINE_FIELDS,
+    COUNT_FIELD,
+    {0},
+};
 static const tr_field max_fields[] = {
     WINDOW_FIELDS,
     {0},
 };
 static const tr_field avg_fields[] = {
     WINDOW_FIELDS,
-    TR_BOOL("count_include_pad", offsetof(attrs, a.count_include_pad), "true",
-            "padding counts as zeros in the average"),
+    COUNT_FIELD,
     {0},
 };
 
@@ -66,15 +87,17 @@ static tr_status infer(tr_maker *mk, tr_layer *l)
     attrs *a = l->attrs;
     const tr_window w = window_of(&a->a);
     tr_status st = TR_OK;
-    TR_TRY(tr_layer_image(l));
+    TR_TRY(l->def->line ? tr_layer_sequence(l) : tr_layer_image(l));
     l->output = l->inputs[0];
     for (int axis = 0; axis < 2; axis++) {
         TR_TRY(tr_layer_window(l, axis, &w));
         if (!a->a.ceil_mode) continue;
-        const int64_t size = l->inputs[0].dims[1 + axis], next = l->output.dims[1 + axis];
+        const int64_t size = tr_shape_size(&l->inputs[0], axis);
+        const int64_t next = tr_shape_size(&l->output, axis);
+        const int at = l->output.ndim - 2 + axis;
         const int64_t begin = next * a->a.stride[axis] - a->a.padding[axis];
         const int64_t room = size + 2 * a->a.padding[axis] + a->a.extra[axis] - a->a.kernel[axis];
-        l->output.dims[1 + axis] += room % a->a.stride[axis] != 0 && begin < size;
+        if (at > 0) l->output.dims[at] += room % a->a.stride[axis] != 0 && begin < size;
     }
 out:
     return st;
@@ -84,9 +107,10 @@ static tr_status infer_global(tr_maker *mk, tr_layer *l)
 {
     (void)mk;
     tr_status st = TR_OK;
-    TR_TRY(tr_layer_image(l));
-    l->output =
-        (tr_shape){.ndim = 3, .dims = {l->inputs[0].dims[0], 1, 1}, .layout = l->inputs[0].layout};
+    if (l->inputs[0].ndim != 2) TR_TRY(tr_layer_image(l));
+    l->output = (tr_shape){.ndim = l->inputs[0].ndim,
+                           .dims = {l->inputs[0].dims[0], 1, 1},
+                           .layout = l->inputs[0].layout};
 out:
     return st;
 }
@@ -97,7 +121,7 @@ static tr_status infer_global_max(tr_maker *mk, tr_layer *l)
     tr_pool2d_attrs *a = l->attrs;
     const tr_status st = infer_global(mk, l);
     for (int i = 0; i < 2 && st == TR_OK; i++) {
-        a->kernel[i] = l->inputs[0].dims[1 + i];
+        a->kernel[i] = tr_shape_size(&l->inputs[0], i);
         a->stride[i] = 1;
     }
     return st;
@@ -177,7 +201,7 @@ static const tr_op_def *plain_average(const tr_layer *l)
 {
     const tr_pool2d_attrs *a = l->attrs;
     bool whole = !is_padded(a);
-    for (int i = 0; i < 2; i++) whole = whole && a->kernel[i] == l->inputs[0].dims[1 + i];
+    for (int i = 0; i < 2; i++) whole = whole && a->kernel[i] == tr_shape_size(&l->inputs[0], i);
     return whole ? &tr_def_global_avgpool : NULL;
 }
 
@@ -187,6 +211,18 @@ static const tr_op_def *plain_average(const tr_layer *l)
         .finish = finish, .infer = infer, .operands = 1, .flops = flops_window,                    \
         .channels = TR_CHANNELS_EACH, .same = same, __VA_ARGS__                                    \
     }
+
+const tr_op_def tr_def_maxpool1d = WINDOW(
+    "maxpool1d", "Maximum of each window of a sequence (channels, length).",
+    .example = "maxpool1d: {kernel: 2}", .fields = max_fields_1d, .sequence = TR_SEQUENCE_CHANNELS,
+    .line = true, .forward = forward_max, .gradient = gradient_max, .moves = true,
+    .commutes = TR_COMMUTES_POSITIVE | TR_COMMUTES_SHIFT);
+
+const tr_op_def tr_def_avgpool1d = WINDOW(
+    "avgpool1d", "Average of each window of a sequence (channels, length).",
+    .example = "avgpool1d: {kernel: 2}", .fields = avg_fields_1d, .sequence = TR_SEQUENCE_CHANNELS,
+    .line = true, .gradient = gradient, .backward = &tr_def_avgpool2d_grad,
+    .commutes_of = commutes_average, .plain = plain_average, .steps = &tr_def_avgpool2d_int8);
 
 const tr_op_def tr_def_maxpool2d =
     WINDOW("maxpool2d", "Maximum of each window.",
@@ -203,35 +239,39 @@ const tr_op_def tr_def_avgpool2d = WINDOW(
 
 const tr_op_def tr_def_avgpool2d_grad = {.name = "avgpool2d.grad", .flops = flops_window};
 
-const tr_op_def tr_def_global_maxpool = {
-    .name = "global_maxpool",
-    .doc = "Maximum of each channel: (channels, height, width) to (channels, 1, 1).",
-    .attrs_size = sizeof(tr_pool2d_attrs),
-    .min_in = 1,
-    .max_in = 1,
-    .infer = infer_global_max,
-    .operands = 1,
-    .forward = forward_max,
-    .gradient = gradient_max,
-    .moves = true,
-    .channels = TR_CHANNELS_EACH,
-    .commutes = TR_COMMUTES_POSITIVE | TR_COMMUTES_SHIFT,
-    .same = same_global,
-    .flops = flops_window};
+const tr_op_def tr_def_global_maxpool = {.name = "global_maxpool",
+                                         .doc = "Maximum of each channel: (channels, height, "
+                                                "width) to (channels, 1, 1), (channels, length) to "
+                                                "(channels, 1).",
+                                         .sequence = TR_SEQUENCE_CHANNELS,
+                                         .attrs_size = sizeof(tr_pool2d_attrs),
+                                         .min_in = 1,
+                                         .max_in = 1,
+                                         .infer = infer_global_max,
+                                         .operands = 1,
+                                         .forward = forward_max,
+                                         .gradient = gradient_max,
+                                         .moves = true,
+                                         .channels = TR_CHANNELS_EACH,
+                                         .commutes = TR_COMMUTES_POSITIVE | TR_COMMUTES_SHIFT,
+                                         .same = same_global,
+                                         .flops = flops_window};
 
-const tr_op_def tr_def_global_avgpool = {
-    .name = "global_avgpool",
-    .doc = "Average of each channel: (channels, height, width) to (channels, 1, 1).",
-    .min_in = 1,
-    .max_in = 1,
-    .infer = infer_global,
-    .operands = 1,
-    .gradient = gradient,
-    .backward = &tr_def_global_avgpool_grad,
-    .steps = &tr_def_global_avgpool_int8,
-    .channels = TR_CHANNELS_EACH,
-    .commutes = TR_COMMUTES_ALL,
-    .same = same_global,
-    .flops = flops_global};
+const tr_op_def tr_def_global_avgpool = {.name = "global_avgpool",
+                                         .doc = "Average of each channel: (channels, height, "
+                                                "width) to (channels, 1, 1), (channels, length) to "
+                                                "(channels, 1).",
+                                         .sequence = TR_SEQUENCE_CHANNELS,
+                                         .min_in = 1,
+                                         .max_in = 1,
+                                         .infer = infer_global,
+                                         .operands = 1,
+                                         .gradient = gradient,
+                                         .backward = &tr_def_global_avgpool_grad,
+                                         .steps = &tr_def_global_avgpool_int8,
+                                         .channels = TR_CHANNELS_EACH,
+                                         .commutes = TR_COMMUTES_ALL,
+                                         .same = same_global,
+                                         .flops = flops_global};
 
 const tr_op_def tr_def_global_avgpool_grad = {.name = "global_avgpool.grad", .flops = flops_global};

@@ -46,6 +46,7 @@ const tr_op_def tr_def_prelu = {
     .learned = true,
     .min_in = 1,
     .max_in = 1,
+    .sequence = TR_SEQUENCE_EITHER,
     .infer = infer,
     .operands = 2,
     .gradient = gradient,

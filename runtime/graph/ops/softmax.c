@@ -19,6 +19,7 @@ const tr_op_def tr_def_softmax = {
            "cross_entropy takes logits: no softmax before it.",
     .min_in = 1,
     .max_in = 1,
+    .sequence = TR_SEQUENCE_ROWS,
     .operands = 1,
     .gradient = gradient,
     .nonnegative = true,

@@ -105,6 +105,38 @@ static const model_case cases[] = {
     SMOOTH("layernorm", FEATURES, LINEAR "    - layernorm: {eps: 0.1}\n" HEAD, "mse"),
     SMOOTH("layernorm, rows", "input: [2, 4]", LINEAR "    - layernorm: {eps: 0.1}\n" HEAD, "mse"),
     SMOOTH("layernorm, image", IMAGE, CONV "    - layernorm: {eps: 0.1}\n    - tanh\n" FLAT, "mse"),
+    SMOOTH("layernorm, whole image", IMAGE,
+           CONV "    - layernorm: {eps: 0.1, normalized_shape: [3, 5, 6]}\n    - tanh\n" FLAT,
+           "mse"),
+    SMOOTH("rmsnorm", FEATURES, LINEAR "    - rmsnorm: {eps: 0.1}\n" HEAD, "mse"),
+    SMOOTH("rmsnorm, image", IMAGE, CONV "    - rmsnorm: {eps: 0.1}\n    - tanh\n" FLAT, "mse"),
+    SMOOTH("groupnorm, image", IMAGE,
+           "    - conv2d: {out: 4, kernel: 1}\n    - groupnorm: {groups: 2, eps: 0.1}\n    - "
+           "tanh\n" FLAT,
+           "mse"),
+    SMOOTH("groupnorm, features", FEATURES,
+           "    - linear: {out: 6}\n    - groupnorm: {groups: 3, eps: 0.1, affine: false}\n" HEAD,
+           "mse"),
+    SMOOTH(
+        "conv1d", "input: [2, 7]",
+        "    - conv1d: {out: 4, kernel: 3, padding: same}\n    - groupnorm: {groups: 2, eps: "
+        "0.1}\n    - gelu\n"
+        "    - conv1d: {out: 4, kernel: 2, stride: 2, dilation: 2, groups: 2, bias: false}\n" FLAT,
+        "mse"),
+    SMOOTH("conv1d, batchnorm, rows", "input: [2, 7]",
+           "    - conv1d: {out: 4, kernel: 3}\n    - batchnorm: {eps: 0.1}\n    - tanh\n    - "
+           "avgpool1d: {kernel: 2}\n"
+           "    - linear: {out: 3}\n    - conv1d: {out: 2, kernel: 2}\n    - tanh\n    - "
+           "global_avgpool\n" FLAT,
+           "mse"),
+    {.name = "maxpool1d",
+     .input = "input: [1, 17]",
+     .layers = "    - conv1d: {out: 3, kernel: 1}\n"
+               "    - maxpool1d: {kernel: 3, stride: 2, padding: 1}\n" FLAT,
+     .loss = "mse",
+     .ranks = 1,
+     .kinks = true,
+     .pooled = true},
     KINKED("leaky_relu", IMAGE, CONV "    - leaky_relu: {negative_slope: 0.3}\n" FLAT, "mse"),
     KINKED("leaky_relu, default", FEATURES, LINEAR "    - leaky_relu\n" HEAD, "mse"),
     KINKED("leaky_relu, negative", FEATURES,

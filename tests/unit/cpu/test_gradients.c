@@ -44,7 +44,7 @@ static double apart(double u)
 static double initial(const model_case *k, const tr_param *p, double u)
 {
     const bool norm = p->fan_in == 0, weight = strcmp(p->name, "weight") == 0;
-    if (k->pooled && p->ndim == 4) return 0.7 * apart(u);
+    if (k->pooled && p->ndim >= 3) return 0.7 * apart(u);
     if (norm && weight) return k->kinks ? 0.2 : 1.0 + 0.25 * u;
     if (!weight) return k->kinks ? apart(u) : 0.25 * u;
     if (k->kinks) return (u < 0 ? -0.25 + 0.25 * u : 0.25 + 0.25 * u) / p->fan_in;

@@ -1,8 +1,8 @@
-/* Layer normalization: forward and gradients against float64 at every level; central differences;
+/* Layer normalization and RMSNorm: forward and gradients against float64 at every level; central differences;
  * accumulation; independence of the thread count. */
 #include "tests/unit/cpu/loop_levels.h"
 
-static const tr_layernorm_attrs attrs = {.eps = 1e-5};
+static tr_layernorm_attrs attrs = {.eps = 1e-5}; /* `rms` changes from one test to the next */
 
 static const int64_t shapes[][3] = {{1, 1, 2},   {3, 1, 7},    {5, 4, 16},   {2, 3, 100},
                                     {9, 1, 513}, {300, 1, 64}, {2, 2, 5000}, {1200, 1, 130}};
@@ -14,7 +14,7 @@ static void reference(size_t rows, size_t D, const double *x, const double *w, c
     for (size_t r = 0; r < rows; r++) {
         const double *xr = x + r * D, *g = dy ? dy + r * D : NULL;
         double mean = 0, var = 0, sum = 0, sum_x = 0;
-        for (size_t i = 0; i < D; i++) mean += xr[i] / (double)D;
+        for (size_t i = 0; i < D && !attrs.rms; i++) mean += xr[i] / (double)D;
         for (size_t i = 0; i < D; i++) var += (xr[i] - mean) * (xr[i] - mean) / (double)D;
         const double inv = 1 / sqrt(var + attrs.eps);
         for (size_t i = 0; i < D; i++) {
@@ -26,6 +26,7 @@ static void reference(size_t rows, size_t D, const double *x, const double *w, c
             dw[i] += g[i] * xhat;
             db[i] += g[i];
         }
+        if (attrs.rms) sum = 0;
         for (size_t i = 0; g && i < D; i++)
             dx[r * D + i] = inv * (g[i] * w[i] - sum - (xr[i] - mean) * inv * sum_x);
     }
@@ -37,14 +38,16 @@ static void check(const int64_t *s, tr_precision p, int isa, double at)
     const int64_t d3[3] = {s[0], s[1], s[2]}, d2[2] = {s[0], s[2]}, D = s[2];
     const int64_t *d = ndim == 2 ? d2 : d3, sd[2] = {s[0] * s[1], 2};
     const size_t rows = (size_t)sd[0], n = rows * (size_t)D;
-    harness h = open_level("layernorm", p, isa, 2);
+    harness h = open_level(attrs.rms ? "rmsnorm" : "layernorm", p, isa, 2);
     const tr_dtype t = h_activation(&h);
-    int x = h_in(&h, t, ndim, d), w = h_param(&h, 1, &D), b = h_param(&h, 1, &D);
+    int x = h_in(&h, t, ndim, d), w = h_param(&h, 1, &D);
+    const int b = attrs.rms ? -1 : h_param(&h, 1, &D);
     const int y = h_out(&h, t, ndim, d), st = h_out(&h, TR_F32, 2, sd);
     h_fill_range(&h, x, 1, at - 2, at + 2);
     h_fill(&h, w, 2);
-    h_fill(&h, b, 3);
-    double *xs = h_values(&h, x), *ws = h_values(&h, w), *bs = h_values(&h, b), *want = doubles(n);
+    if (b >= 0) h_fill(&h, b, 3);
+    double *xs = h_values(&h, x), *ws = h_values(&h, w), *bs = b < 0 ? NULL : h_values(&h, b),
+           *want = doubles(n);
     reference(rows, (size_t)D, xs, ws, bs, NULL, want, NULL, NULL, NULL);
     h_prepare(&h, &attrs, TR_ACT_NONE);
     h_run(&h, false);
@@ -53,12 +56,12 @@ static void check(const int64_t *s, tr_precision p, int isa, double at)
     double *stats = h_values(&h, st);
     h_close(&h);
 
-    h = open_level("layernorm.grad", p, isa, 2);
+    h = open_level(attrs.rms ? "rmsnorm.grad" : "layernorm.grad", p, isa, 2);
     const int dy = h_in(&h, t, ndim, d);
     x = h_in(&h, t, ndim, d);
     w = h_param(&h, 1, &D);
     const int in_stats = h_in(&h, TR_F32, 2, sd), dx = h_out(&h, t, ndim, d),
-              dw = h_grad(&h, 1, &D), db = h_grad(&h, 1, &D);
+              dw = h_grad(&h, 1, &D), db = attrs.rms ? -1 : h_grad(&h, 1, &D);
     h_fill(&h, dy, 4);
     for (size_t i = 0; i < n; i++) h_put(&h, x, i, xs[i]);
     for (size_t i = 0; i < (size_t)D; i++) h_put(&h, w, i, ws[i]);
@@ -68,12 +71,15 @@ static void check(const int64_t *s, tr_precision p, int isa, double at)
     reference(rows, (size_t)D, xs, ws, NULL, dys, NULL, want_dx, want_dw, want_db);
     h_prepare(&h, &attrs, TR_ACT_NONE);
     h_run(&h, false);
-    if (D > 2) expect(&h, dx, want_dx, tolerance(p) * (16 + at / 2), "dx");
-    if (D <= 2) tr_free(want_dx); /* y is +-1: dx is nothing but rounding */
+    if (D > 2 || attrs.rms) expect(&h, dx, want_dx, tolerance(p) * (16 + at / 2), "dx");
+    if (D <= 2 && !attrs.rms) tr_free(want_dx); /* y is +-1: dx is nothing but rounding */
     double *once = h_values(&h, dw);
     const double room = 1e-6 * (8 + sqrt((double)rows)) * (1 + at / 8);
     h_close_to(once, want_dw, NULL, (size_t)D, room, "dweight");
-    expect(&h, db, want_db, room, "dbias");
+    if (db >= 0)
+        expect(&h, db, want_db, room, "dbias");
+    else
+        tr_free(want_db);
     h_run(&h, true);
     for (size_t i = 0; i < (size_t)D; i++) assert_true(h_get(&h, dw, i) == 2 * once[i]);
     tr_free(once);
@@ -96,6 +102,13 @@ static void matches(void **state)
     }
 }
 
+static void rms_matches(void **state)
+{
+    attrs.rms = true;
+    matches(state);
+    attrs.rms = false;
+}
+
 static void reference_is_the_derivative(void **state)
 {
     (void)state;
@@ -114,6 +127,13 @@ static void reference_is_the_derivative(void **state)
         *at = keep;
         assert_true(fabs((sum[0] - sum[1]) / 2e-5 - (k < N ? dx[k] : dw[k - N])) < 1e-8);
     }
+}
+
+static void reference_of_rms_is_the_derivative(void **state)
+{
+    attrs.rms = true;
+    reference_is_the_derivative(state);
+    attrs.rms = false;
 }
 
 static void threads_change_nothing(void **state)
@@ -147,7 +167,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(matches),
+        cmocka_unit_test(rms_matches),
         cmocka_unit_test(reference_is_the_derivative),
+        cmocka_unit_test(reference_of_rms_is_the_derivative),
         cmocka_unit_test(threads_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

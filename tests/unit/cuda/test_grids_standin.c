@@ -18,6 +18,7 @@
 #include "kernels/cuda/loops/filter.h"
 #include "kernels/cuda/loops/int8.h"
 #include "kernels/cuda/loops/lap.h"
+#include "kernels/cuda/loops/groupnorm.h"
 #include "kernels/cuda/loops/layernorm.h"
 #include "kernels/cuda/loops/linear.h"
 #include "kernels/cuda/loops/loss.h"
@@ -87,6 +88,9 @@ static const struct {
     {"gather", PIECE, 0},
     {"global_grad_kernel", ROUND, 0},
     {"global_kernel", PIECE, 0},
+    {"groupnorm", ROUND, 0},
+    {"groupnorm_grad_channels", ROUND, 0},
+    {"groupnorm_grad_input", ROUND, 0},
     {"lap_kernel", FEW, 0},
     {"largest", PIECE, 0},
     {"layernorm_grad_columns", SUMS, 8192},
@@ -198,8 +202,25 @@ static void launch_elementwise(cudaStream_t s, tr_dtype t, size_t rows, size_t w
     assert_ok(tr_cuda_column_sum(s, t, at, rows, width, at, at, true));
 }
 
+static void launch_groups(cudaStream_t s, tr_dtype t, size_t rows, size_t width)
+{
+    const tr_cuda_groupnorm_shape shape = {
+        .samples = rows / 64, .places = 64, .C = width, .groups = width / 2};
+    const tr_cuda_groupnorm_grad_args grad = {.dy = at,
+                                              .x = at,
+                                              .weight = at,
+                                              .stats = at,
+                                              .dx = at,
+                                              .dweight = at,
+                                              .dbias = at,
+                                              .partial = at};
+    assert_ok(tr_cuda_groupnorm_run(t, &shape, at, at, at, 1e-5, at, at, s));
+    assert_ok(tr_cuda_groupnorm_grad_run(t, &shape, &grad, s));
+}
+
 static void launch_rows(cudaStream_t s, tr_dtype t, size_t rows, size_t width)
 {
+    launch_groups(s, t, rows, width);
     const size_t widths[] = {width, 32768};
     for (size_t i = 0; i < TR_COUNT(widths); i++) {
         const size_t D = widths[i];
@@ -225,7 +246,7 @@ static void launch_rows(cudaStream_t s, tr_dtype t, size_t rows, size_t width)
                                                  .partial = at};
         assert_ok(tr_cuda_softmax_run(t, at, at, rows, D, 0, s));
         assert_ok(tr_cuda_softmax_grad_run(t, at, at, at, rows, D, 0, s));
-        assert_ok(tr_cuda_layernorm_run(t, at, at, at, 1e-5, at, at, rows, D, 0, s));
+        assert_ok(tr_cuda_layernorm_run(t, at, at, at, 1e-5, true, at, at, rows, D, 0, s));
         assert_ok(tr_cuda_layernorm_grad_run(t, &grad, s));
         assert_ok(tr_cuda_cross_entropy_run(t, &loss, s));
         const tr_cuda_distill_args teacher = {.x = at,

@@ -25,7 +25,7 @@ static void layernorm_rows(tr_cuda *cuda, tr_dtype type, size_t rows, size_t D, 
         for (size_t i = 0; i < D; i++)
             want[r * D + i] = (x.v[r * D + i] - mean) * stats[2 * r + 1] * w.v[i] + c.v[i];
     }
-    assert_ok(tr_cuda_layernorm_run(type, x.at, w.at, c.at, eps, y.at, st.at, rows, D, keep,
+    assert_ok(tr_cuda_layernorm_run(type, x.at, w.at, c.at, eps, true, y.at, st.at, rows, D, keep,
                                     cuda->stream));
     /* the mean is rounded to float32; what that is off by comes out times rstd */
     double steepest = 0;
@@ -38,8 +38,8 @@ static void layernorm_rows(tr_cuda *cuda, tr_dtype type, size_t rows, size_t D, 
     }
     /* the same bits again, and without statistics */
     array again = array_like(&x);
-    assert_ok(tr_cuda_layernorm_run(type, x.at, w.at, c.at, eps, again.at, NULL, rows, D, keep,
-                                    cuda->stream));
+    assert_ok(tr_cuda_layernorm_run(type, x.at, w.at, c.at, eps, true, again.at, NULL, rows, D,
+                                    keep, cuda->stream));
     receive(&again);
     assert_memory_equal(again.v, y.v, rows * D * sizeof *y.v);
     drop(&again);

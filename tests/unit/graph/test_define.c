@@ -244,6 +244,7 @@ static void test_examples(void **state)
                  ids ? "{words: [4]}" : "{image: [8, 16, 16]}",
                  ids ? "" : "    - conv2d: {out: 8, kernel: 1, from: image, name: left}\n",
                  two ? "    - conv2d: {out: 8, kernel: 1, from: image, name: right}\n"
+                 : strstr(type, "1d")          ? "    - reshape: {dims: [8, -1]}\n"
                  : strcmp(type, "linear") == 0 ? "    - flatten\n"
                                                : "",
                  example);

@@ -333,7 +333,7 @@ static void test_errors(void **state)
         {MODEL("    - dropout: {p: 1}\n"), "m.yaml:6:7: layer \"dropout1\": p: 1 is not below 1",
          TR_CONFIG},
         {MODEL("    - conv3d: {out: 4}\n"),
-         "m.yaml:6:7: unknown layer \"conv3d\": did you mean \"conv2d\"?", TR_CONFIG},
+         "m.yaml:6:7: unknown layer \"conv3d\": did you mean \"conv1d\"?", TR_CONFIG},
         {MODEL("    - [relu]\n"),
          "m.yaml:6:7: a layer is a name, or a map of one name to its options", TR_CONFIG},
         {MODEL("    - relu: {}\n      tanh: {}\n"),

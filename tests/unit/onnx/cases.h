@@ -13,6 +13,7 @@ typedef struct {
 
 #define IMAGE(layers)    "  input: [4, 9, 7]\n  layers:\n" layers "  loss: mse\n"
 #define FEATURES(layers) "  input: [6]\n  layers:\n" layers "  loss: mse\n"
+#define SEQUENCE(layers) "  input: [3, 19]\n  layers:\n" layers "  loss: mse\n"
 #define WORDS(layers)                                                                              \
     "  input: [5]\n  layers:\n    - embedding: {num: 11, dim: 6}\n" layers "  loss: mse\n"
 
@@ -36,6 +37,30 @@ static const onnx_case onnx_cases[] = {
     {"layernorm", FEATURES("    - layernorm: {eps: 1e-3}\n")},
     {"layernorm-rows", WORDS("    - layernorm\n")},
     {"layernorm-image", IMAGE("    - layernorm: {eps: 1e-3}\n    - tanh\n    - layernorm\n")},
+    {"layernorm-shapes", IMAGE("    - layernorm: {normalized_shape: [4, 9, 7]}\n    - tanh\n"
+                               "    - layernorm: {eps: 1e-3, normalized_shape: [7]}\n")},
+    {"rmsnorm", FEATURES("    - rmsnorm: {eps: 1e-3}\n")},
+    {"rmsnorm-rows", WORDS("    - rmsnorm\n    - rmsnorm: {normalized_shape: [5, 6]}\n")},
+    {"rmsnorm-image",
+     IMAGE("    - rmsnorm\n    - tanh\n    - rmsnorm: {normalized_shape: [9, 7]}\n")},
+    {"groupnorm", IMAGE("    - groupnorm: {groups: 2, eps: 1e-3}\n    - tanh\n"
+                        "    - groupnorm: {groups: 4, affine: false}\n")},
+    {"groupnorm-features", FEATURES("    - groupnorm: {groups: 3}\n")},
+    {"conv1d",
+     SEQUENCE(
+         "    - conv1d: {out: 6, kernel: 3, stride: 2, padding: 1}\n    - batchnorm\n    - relu\n"
+         "    - groupnorm: {groups: 3}\n"
+         "    - conv1d: {out: 4, kernel: 2, dilation: 2, groups: 2, bias: false}\n"
+         "    - conv1d: {out: 4, kernel: 4, padding: same}\n")},
+    {"pools-1d",
+     SEQUENCE("    - maxpool1d: {kernel: 3, stride: 2, padding: 1}\n"
+              "    - avgpool1d: {kernel: 2, stride: 1, padding: 1}\n"
+              "    - avgpool1d: {kernel: 2, ceil_mode: true, count_include_pad: false}\n"
+              "    - global_avgpool\n")},
+    {"conv1d-rows",
+     SEQUENCE(
+         "    - conv1d: {out: 6, kernel: 3}\n    - linear: {out: 5}\n"
+         "    - permute: {dims: [2, 1]}\n    - layernorm\n    - global_maxpool\n    - flatten\n")},
     {"relu", IMAGE("    - relu\n")},
     {"gelu", IMAGE("    - gelu\n")},
     {"gelu-tanh", FEATURES("    - gelu: {approximate: tanh}\n")},
