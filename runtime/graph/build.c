@@ -2,7 +2,6 @@
  * layer, the loss; then backward and the passes. */
 #include "runtime/graph/builder.h"
 #include "runtime/graph/maker.h"
-#include "runtime/graph/ops/registry.h"
 
 #include <string.h>
 
@@ -93,7 +92,7 @@ int tr_build_as(tr_builder *b, const tr_layer *l, int id, const tr_shape *shape)
     name[TR_NAME - 1] = '\0';
     const int made = new_batched(b, name, TR_ROLE_ACTIVATION, -1, t->dtype, shape->ndim,
                                  shape->dims, shape->layout);
-    tr_build_op(b, &tr_def_reshape, l->name, l->index, NULL, TR_PHASE_FORWARD, TR_IDS(id),
+    tr_build_op(b, tr_op_same_elements(), l->name, l->index, NULL, TR_PHASE_FORWARD, TR_IDS(id),
                 TR_IDS(made));
     return made;
 }

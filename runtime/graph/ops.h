@@ -54,7 +54,7 @@
  *                           dscale = sign(scale) / sqrt(n * positive) * sum of dy * (q - x / s, or q where it was clamped)
  *  dynamic_quantize       x                                         y = s * q, q = clamp(round(x / s)) to 8 bits, s of each row
  *                           (tr_dynamic_rows): its largest value or magnitude (at least 1e-30) / 255 or 127; by 1 / s as fake_quantize
- *  int8.dynamic           x                                         y of 8 bits, those q; s(rows) float32
+ *  int8.dynamic           x                                         y of 8 bits, those q; s(rows) float32; NaN becomes the least, -127 or 0
  *  int8.rescale           x s(rows) [bias] [residual]               y = act(fma(x, s of its row, bias) + residual), x float32, of a
  *                           product of int8.dynamic's y as if its scale were 1 (may share x's bytes)
  *  int8.quantize          x                                         y of 8 bits, with its scale (tr_tensor.scale):

@@ -23,7 +23,7 @@
  *  act, act_grad  of tr_act; `saved` is y for relu, sigmoid and tanh and x for gelu and silu
  *  add            y = act(in[0] + ... + in[count - 1])
  *  elementwise    the op of kernels/elementwise.h, with its numbers; y NULL with one operand
- *  quantize       y = x * inverse, clamped to [least, most] and rounded, int8 or uint8 (`is_signed`)
+ *  quantize       y = x * inverse, clamped to [least, 127 or 255] and rounded, int8 or uint8 (`is_signed`); NaN is least
  *  dequantize     y = x * scale, x int8 or uint8
  *  learned        y = scale * clamped and rounded x / scale
  *  learned_grad   dx = dy where nothing was clamped, added to what is there if `add` (float32), NULL = not wanted; returns
@@ -146,7 +146,7 @@ typedef struct tr_sweep {
       (tr_dtype t, tr_elementwise which, tr_numbers numbers, const void *x, const void *y,         \
        void *out, size_t count))                                                                   \
     X(void, quantize,                                                                              \
-      (tr_dtype t, bool is_signed, float inverse, const void *x, void *y, size_t n))               \
+      (tr_dtype t, bool is_signed, float least, float inverse, const void *x, void *y, size_t n))  \
     X(void, dequantize,                                                                            \
       (tr_dtype t, bool is_signed, float scale, const void *x, void *y, size_t n))                 \
     X(float, largest, (tr_dtype t, bool is_signed, const void *x, size_t n))                       \

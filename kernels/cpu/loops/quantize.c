@@ -1,10 +1,10 @@
 /* To 8 bits and back, at the rate of memory. The rounding is that of fake_quantize. */
 #include "kernels/cpu/loops/vec.h"
 
-TR_INLINE void quantize_body(tr_dtype t, bool is_signed, float inverse, const void *x, void *y,
-                             size_t n)
+TR_INLINE void quantize_body(tr_dtype t, bool is_signed, float least, float inverse, const void *x,
+                             void *y, size_t n)
 {
-    const float least = is_signed ? -128.0f : 0.0f, most = least + 255;
+    const float most = is_signed ? 127.0f : 255.0f;
     TR_SIMD for (size_t i = 0; i < n; i++)
     {
         float v = tr_load(t, x, i) * inverse;
@@ -14,12 +14,13 @@ TR_INLINE void quantize_body(tr_dtype t, bool is_signed, float inverse, const vo
     }
 }
 
-void TR_LOOP(quantize)(tr_dtype t, bool is_signed, float inverse, const void *x, void *y, size_t n)
+void TR_LOOP(quantize)(tr_dtype t, bool is_signed, float least, float inverse, const void *x,
+                       void *y, size_t n)
 {
     if (is_signed)
-        TR_BY_TYPE(t, quantize_body(T, true, inverse, x, y, n));
+        TR_BY_TYPE(t, quantize_body(T, true, least, inverse, x, y, n));
     else
-        TR_BY_TYPE(t, quantize_body(T, false, inverse, x, y, n));
+        TR_BY_TYPE(t, quantize_body(T, false, least, inverse, x, y, n));
 }
 
 TR_INLINE void requantize_body(bool x_signed, bool y_signed, float factor, const void *x, void *y,

@@ -27,7 +27,7 @@ static void round_chunk(const kernel *k, size_t row, size_t chunk, float scale)
     const size_t at = row * k->D + chunk * TR_CHUNK, count = tr_chunk_size(k->D, TR_CHUNK, chunk);
     const void *x = tr_loop_at(o->dtype, o->b.in[0], at);
     if (k->to_steps)
-        o->loops->quantize(o->dtype, k->is_signed, n.a, x, (char *)o->b.out[0] + at, count);
+        o->loops->quantize(o->dtype, k->is_signed, n.b, n.a, x, (char *)o->b.out[0] + at, count);
     else
         o->loops->elementwise(o->dtype, TR_ELEMENTWISE_fake_quantize, n, x, NULL,
                               tr_loop_to(o->dtype, o->b.out[0], at), count);

@@ -15,9 +15,10 @@ static tr_status run_quantize(tr_kernel *base, const tr_run *run)
     const tr_loop_kernel *o = &k->k;
     TR_PARALLEL(o->threads, tr_chunks(k->count, TR_CHUNK))
     for (size_t i = 0; i < tr_chunks(k->count, TR_CHUNK); i++)
-        o->loops->quantize(
-            o->dtype, k->is_signed, k->factor, tr_loop_at(o->dtype, o->b.in[0], i * TR_CHUNK),
-            (char *)o->b.out[0] + i * TR_CHUNK, tr_chunk_size(k->count, TR_CHUNK, i));
+        o->loops->quantize(o->dtype, k->is_signed, k->is_signed ? -128.0f : 0.0f, k->factor,
+                           tr_loop_at(o->dtype, o->b.in[0], i * TR_CHUNK),
+                           (char *)o->b.out[0] + i * TR_CHUNK,
+                           tr_chunk_size(k->count, TR_CHUNK, i));
     return TR_OK;
 }
 

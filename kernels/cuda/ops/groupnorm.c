@@ -58,7 +58,7 @@ static tr_status run_grad(tr_kernel *base, const tr_run *run)
                                            .dx = b->out[0],
                                            .dweight = b->out[1],
                                            .dbias = b->out[2],
-                                           .accumulate = tr_run_adds(run, b, 1),
+                                           .accumulate = run->accumulate,
                                            .partial = b->workspace};
     return tr_cuda_groupnorm_grad_run(k->k.dtype, &k->shape, &a, k->k.cuda->stream);
 }

@@ -249,7 +249,8 @@ extern const tr_learned_steps tr_learned_weight_steps;
 
 /* ---- The registry ---------------------------------------------------------------------------- */
 
-const tr_op_def *tr_op_sum(void); /* the op that `sums` */
+const tr_op_def *tr_op_sum(void);           /* the op that `sums` */
+const tr_op_def *tr_op_same_elements(void); /* in another shape, or stored otherwise */
 /* Whether the graph's backend has an op of 8 bits. */
 bool tr_int8_has(const tr_graph_options *o, const tr_op_def *def);
 

@@ -213,6 +213,11 @@ const tr_op_def tr_def_reshape = {
 const tr_op_def tr_def_reshape_grad = {
     .name = "reshape.grad", .share = TR_SHARE_VIEW, .view = view};
 
+const tr_op_def *tr_op_same_elements(void)
+{
+    return &tr_def_reshape;
+}
+
 /* ---- Permute --------------------------------------------------------------------------------- */
 
 typedef struct {

@@ -364,6 +364,12 @@ static void test_dynamic(void **state)
             const tr_cpu_loops *l = tr_cpu_loops_at(isa);
             assert_true(l->largest(TR_F32, true, x, rows * C) == magnitude);
             assert_true(l->largest(TR_F32, false, x, rows * C) == value);
+            uint8_t steps[MOST];
+            l->quantize(TR_F32, true, -127, 0.2f, x, steps, rows * C);
+            for (size_t e = 0; e < rows * C; e++) {
+                const float v = isnan(x[e]) ? -127 : fminf(fmaxf(x[e] * 0.2f, -127), 127);
+                assert_int_equal((int8_t)steps[e], (int)rintf(v));
+            }
             l->rescale(TR_F32, relu ? TR_ACT_RELU : TR_ACT_NONE, x, scale, places,
                        has_bias ? bias : NULL, residual ? add : NULL, y, rows, C);
             for (size_t e = 0; e < rows * C; e++) {

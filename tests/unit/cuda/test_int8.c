@@ -339,6 +339,7 @@ static problem rounding(int i)
         const float v = steps && i % 7 == 3 ? odd_value(e, 0.01f) : 0.01f * (float)any(2001) - 10;
         set(&p, 1, type, e, zero ? 0 : v);
     }
+    if (steps) set(&p, 1, type, x->count - 1, NAN); /* of 8 bits: the least step */
     finish(&p, 1, (int[]){1});
     if (!steps) return p;
     tensor(&p, 5, TR_F32, 1, &rows);
