@@ -294,4 +294,6 @@ void tr_config_schema(const tr_variant_def *stages, FILE *to)
           "\"$defs\":{\"normalize-one\":",
           to);
     tr_fields_schema(tr_normalize_fields, false, to);
+    fputs(",\n\"group\":", to);
+    tr_fields_schema(tr_group_fields, false, to);
 }

@@ -1,5 +1,5 @@
 /* Patterns of names: a * stands for any text. And train.groups, which names parameters by them. */
-#include "runtime/config/internal.h"
+#include "runtime/config/schema.h"
 
 #include <string.h>
 
@@ -84,7 +84,7 @@ tr_status tr_patterns_find(const tr_node *patterns, const char *key, const char 
 /* ---- train.groups ---------------------------------------------------------------------------- */
 
 static const char *const switches[] = {"false", "true", "auto", NULL};
-static const tr_field group[] = {
+const tr_field tr_group_fields[] = {
     TR_NODE("match", offsetof(tr_group_config, match), NULL, "a pattern, or a list of them"),
     TR_REAL("lr", offsetof(tr_group_config, lr), "auto", 0, 1e6, NULL, "learning rate",
             .auto_text = "auto", .auto_value = -1),
@@ -135,7 +135,7 @@ static tr_status read_group(const tr_config *c, const tr_node *n, size_t i, tr_g
     tr_status st;
     char path[TR_PATH], at[2 * TR_PATH];
     snprintf(path, sizeof path, "train.groups.%zu", i);
-    TR_TRY(tr_fields_read(n, group, path, g));
+    TR_TRY(tr_fields_read(n, tr_group_fields, path, g));
     g->at = n;
     snprintf(at, sizeof at, "%s.match", path);
     if (tr_node_empty(g->match))

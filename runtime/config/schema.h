@@ -13,5 +13,6 @@ extern const tr_field tr_data_fields[];      /* offsets in tr_config.data */
 extern const tr_field tr_model_fields[];     /* in tr_config.model */
 extern const tr_field tr_train_fields[];     /* in tr_config.train */
 extern const tr_field tr_normalize_fields[]; /* in tr_normalize_config */
+extern const tr_field tr_group_fields[];     /* in tr_group_config */
 
 #endif

@@ -337,17 +337,13 @@ const tr_field tr_train_fields[] = {
     TR_SHAPED(
         "groups", IN(train, groups), "",
         "parameters that are trained otherwise, as PyTorch's param_groups: [{match: \"head.*\", "
-        "lr: "
-        "0.01, weight_decay: 0}]. match: a pattern of names as `trainer inspect` lists them "
+        "lr: 0.01, weight_decay: 0}]. match: a pattern of names as `trainer inspect` lists them "
         "(`head.weight`), or a list; each * stands for any text. The first group that matches "
         "counts. lr: in the place of optimizer.lr, and follows the schedule alike; weight_decay, "
         "decay_all, and momentum, beta1, beta2 (rmsprop: alpha) and eps as far as the optimizer "
-        "has "
-        "them (with momentum 0 it has no buffer): in the place of the optimizer's. What is left "
-        "out is the optimizer's. A "
-        "layer's "
-        "lr_factor and decay_factor are multiplied in",
-        "{\"type\":\"array\",\"items\":{\"type\":\"object\",\"required\":[\"match\"]}}"),
+        "has them (with momentum 0 it has no buffer): in the place of the optimizer's. What is "
+        "left out is the optimizer's. A layer's lr_factor and decay_factor are multiplied in",
+        "{\"type\":\"array\",\"items\":{\"$ref\":\"#/$defs/group\"}}"),
     TR_SHAPED(
         "freeze", IN(train, freeze), "",
         "parameters that stay as they are, a pattern or a list: [\"conv*\", \"layer1.*\"]; as "

@@ -346,6 +346,9 @@ __global__ void __launch_bounds__(COLUMNS *DEPTH)
     *to = (accumulate ? *to : 0.0f) + (float)sum;
 }
 
+/* Packs of a thread at a time: what 64 registers hold. */
+template <int V> constexpr int long_packs = V == 1 ? 4 : 8 / V;
+
 template <typename T, int V>
 tr_status launch_long(const pointers<T> &p, unsigned blocks, size_t keep, cudaStream_t stream)
 {
@@ -356,8 +359,8 @@ tr_status launch_long(const pointers<T> &p, unsigned blocks, size_t keep, cudaSt
     /* first, because dx may lie where dy does */
     TR_TRY(TR_LAUNCH(TR_KERNEL(layernorm_grad_columns<T, V>), grid, TR_ROWS_THREADS, 0, stream, p));
     if (p.dx)
-        TR_TRY(TR_LAUNCH(TR_KERNEL(layernorm_grad_long<T, V, tr_rows_packs<V>::FEW>),
-                         tr_rounds(p.rows, 1), TR_ROWS_BLOCK_THREADS, room, stream, p, room > 0));
+        TR_TRY(TR_LAUNCH(TR_KERNEL(layernorm_grad_long<T, V, long_packs<V>>), tr_rounds(p.rows, 1),
+                         TR_ROWS_BLOCK_THREADS, room, stream, p, room > 0));
 out:
     return st;
 }
@@ -397,8 +400,7 @@ tr_status launch(const tr_cuda_layernorm_grad_args *a, cudaStream_t stream)
 }
 
 template <typename T, int V> struct long_kernels {
-    const void *at[1] = {
-        reinterpret_cast<const void *>(&layernorm_grad_long<T, V, tr_rows_packs<V>::FEW>)};
+    const void *at[1] = {reinterpret_cast<const void *>(&layernorm_grad_long<T, V, long_packs<V>>)};
 };
 
 } // namespace

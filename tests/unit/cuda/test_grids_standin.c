@@ -121,6 +121,7 @@ static const struct {
     {"resample_kernel", ROUND, 0},
     {"round_rows", PIECE, 0},
     {"soft_loss", SUMS, TR_LOSS_BLOCKS},
+    {"soft_targets", SUMS, TR_LOSS_BLOCKS},
     {"softmax_grad_held", ROUND, 0},
     {"softmax_grad_long", ROUND, 0},
     {"softmax_held", ROUND, 0},
@@ -249,6 +250,7 @@ static void launch_rows(cudaStream_t s, tr_dtype t, size_t rows, size_t width)
         assert_ok(tr_cuda_layernorm_run(t, at, at, at, 1e-5, true, at, at, rows, D, 0, s));
         assert_ok(tr_cuda_layernorm_grad_run(t, &grad, s));
         assert_ok(tr_cuda_cross_entropy_run(t, &loss, s));
+        assert_ok(tr_cuda_soft_targets_run(t, &loss, at, s));
         const tr_cuda_distill_args teacher = {.x = at,
                                               .teacher = at,
                                               .dx = at,
