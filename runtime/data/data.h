@@ -26,8 +26,8 @@ tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const t
 void tr_dataset_close(tr_dataset *d);
 uint64_t tr_dataset_samples(const tr_dataset *d);
 const char *tr_dataset_name(const tr_dataset *d); /* where they are, for messages */
-/* What the samples in use hold, a line an array: samples, element type, shape, and a checksum of the values (of
- * synthetic ones none), whatever files they lie in. Ranks that bring the same text hold the same data, as far as
+/* What the samples in use hold, a line an array: samples, element type, shape, a checksum of the values (of
+ * synthetic ones none), whatever files they lie in, and one of the names where each is a file. Ranks that bring the same text hold the same data, as far as
  * was looked: an array of up to 32 MiB is read whole, of others 256 samples (4096 where it is held in memory;
  * fewer where a sample or its chunk is large, but 4) at places that depend on `seed`. `block`: begins each line. */
 tr_status tr_dataset_describe(tr_dataset *d, const char *block, uint64_t seed, FILE *to);
@@ -46,6 +46,8 @@ tr_status tr_table_categories(const tr_config *c, const char *column, FILE *to);
 tr_status tr_folder_class_names(const tr_config *c, FILE *to);
 /* The file that sample i of the first input is, below the source's folder; NULL: it is none by itself. */
 const char *tr_dataset_file(const tr_dataset *d, uint64_t i);
+/* A number that stands for all of these in their order; 0: there are none. */
+uint64_t tr_dataset_names(const tr_dataset *d);
 /* Samples of each class: counts[classes]. */
 tr_status tr_dataset_class_counts(tr_dataset *d, uint64_t *counts);
 

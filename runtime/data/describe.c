@@ -6,6 +6,7 @@
 #include "runtime/data/internal.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 #define WHOLE     ((uint64_t)32 << 20) /* bytes of an array that are read */
 #define MOST_READ 256                  /* samples, each read by itself from a file */
@@ -55,6 +56,18 @@ out:
     return st;
 }
 
+uint64_t tr_dataset_names(const tr_dataset *d)
+{
+    const tr_array *a = d->inputs[0];
+    uint32_t crc = 0;
+    if (!a->file) return 0;
+    for (uint64_t i = 0; i < d->samples; i++) {
+        const char *name = a->file(a, i);
+        crc = tr_crc32c(crc, name, strlen(name) + 1);
+    }
+    return (uint64_t)1 << 32 | crc;
+}
+
 static tr_status describe(const tr_dataset *d, tr_array *a, const char *block, const char *what,
                           uint64_t seed, FILE *to)
 {
@@ -65,6 +78,8 @@ static tr_status describe(const tr_dataset *d, tr_array *a, const char *block, c
     fprintf(to, "%s: %s: %" PRIu64 " samples, %s %s", block, what, d->samples,
             tr_elem_name(a->elem), tr_dims_text(a->ndim, a->dims, shape, sizeof shape));
     if (!a->computed) fprintf(to, ", checksum %08" PRIx32, crc);
+    if (a == d->inputs[0] && a->file)
+        fprintf(to, ", names %08" PRIx32, (uint32_t)tr_dataset_names(d));
     fprintf(to, "\n");
 out:
     return st;

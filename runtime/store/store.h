@@ -36,6 +36,7 @@ typedef struct {
      * last step over all of them. */
     double epoch_loss, epoch_weight, epoch_correct;
     uint64_t epoch_samples;
+    uint64_t names; /* of the files that training samples are (tr_dataset_names); 0: not known */
 } tr_train_state;
 
 /* /history: columns step, epoch, loss, lr, grad_norm, seconds (one row a logged step) and

@@ -54,6 +54,7 @@ static const field fields[] = {
     LATER_REAL(epoch_weight),
     LATER_REAL(epoch_correct),
     LATER(epoch_samples),
+    LATER(names),
 };
 /* Every field is 8 bytes: one that the table forgets would be lost on resume. */
 _Static_assert(sizeof(tr_train_state) == TR_COUNT(fields) * 8, "a field is missing from the table");

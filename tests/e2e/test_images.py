@@ -85,6 +85,26 @@ class Images(harness.Case):
         done = self.run_trainer("evaluate", "run/model.h5", ranks=2, status=1)
         self.assertIn("other: No such file", done)
 
+    def test_resumed_with_other_names(self):
+        keys = "train.checkpoint.every_epochs=1", "train.checkpoint.keep=9"
+        self.train("run", *keys, "train.epochs=2")
+        done = self.train("run", *keys, "train.epochs=3", "--resume")
+        self.assertNotIn("files of other names", done)
+        (self.dir / "photos/cat/b.jpg").rename(self.dir / "photos/cat/0.jpg")
+        done = self.train("run", *keys, "train.epochs=4", "--resume", ranks=2)
+        self.assertEqual(done.count("in files of other names"), 1, done)
+        done = self.train("run", *keys, "train.epochs=5", "--resume")
+        self.assertNotIn("files of other names", done)
+
+    def test_damaged_in_a_split(self):
+        """Whichever part a bad file is in, it is named."""
+        bad = self.dir / "photos/dog/x.JPG"
+        bad.write_bytes(bad.read_bytes()[:-100])
+        for seed in range(4):
+            done = self.run_trainer("check", "images.yaml", f"data.split={{fraction: 0.5, seed: {seed}}}", "--data", ranks=0,
+                                    status=1)
+            self.assertRegex(done, "# bad: .*photos/dog/x.JPG: JPEG: ")
+
     def test_damaged(self):
         bad = self.dir / "photos/dog/x.JPG"
         bad.write_bytes(bad.read_bytes()[:-100])

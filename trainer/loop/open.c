@@ -62,6 +62,7 @@ static tr_status open_data(tr_trainer *t)
     t->total_steps = c->train.steps > 0 ? (uint64_t)c->train.steps
                                         : (uint64_t)c->train.epochs * t->steps_per_epoch;
     t->state.samples = n;
+    t->state.names = tr_dataset_names(t->train_data);
     if (t->topology->rank == 0)
         tr_data_warn(c, n, t->eval_data ? tr_dataset_samples(t->eval_data) : 0, t->topology->size);
 out:

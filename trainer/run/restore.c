@@ -89,7 +89,7 @@ out:
 
 tr_status tr_trainer_initialize(tr_trainer *t, bool init_from)
 {
-    const uint64_t samples = t->state.samples;
+    const uint64_t samples = t->state.samples, names = t->state.names;
     tr_status st = set_values(t, init_from);
     t->state = (tr_train_state){
         .seed = (uint64_t)t->config->seed,
@@ -99,6 +99,7 @@ tr_status tr_trainer_initialize(tr_trainer *t, bool init_from)
         .best = NAN,
         .stop_best = NAN,
         .samples = samples,
+        .names = names,
         .batch = (uint64_t)t->config->train.batch,
         .micro_batches = (uint64_t)t->micro_batches,
     };
@@ -110,7 +111,7 @@ tr_status tr_trainer_initialize(tr_trainer *t, bool init_from)
 }
 
 /* A checkpoint of other data or another batch still fits the model: say what no longer holds. */
-static void compare_state(const tr_trainer *t, uint64_t samples)
+static void compare_state(const tr_trainer *t, uint64_t samples, uint64_t names)
 {
     if (t->state.samples != samples)
         tr_log(
@@ -118,6 +119,9 @@ static void compare_state(const tr_trainer *t, uint64_t samples)
             "the checkpoint was made with %llu training samples, there are %llu now: the order of "
             "samples is not that run's",
             (unsigned long long)t->state.samples, (unsigned long long)samples);
+    else if (t->state.names != names && t->state.names != 0)
+        tr_log(TR_LOG_WARN, "the checkpoint was made with training samples in files of other "
+                            "names: the order of samples is not that run's");
     if (t->state.batch != (uint64_t)t->config->train.batch)
         tr_log(TR_LOG_WARN,
                "the checkpoint was made with train.batch %llu, now %lld: steps are counted on",
@@ -150,15 +154,17 @@ static tr_status compare_config(tr_trainer *t)
 tr_status tr_trainer_restore(tr_trainer *t, bool *found)
 {
     tr_status st;
-    const uint64_t samples = t->state.samples;
+    const uint64_t samples = t->state.samples, names = t->state.names;
     *found = false;
     TR_TRY(tr_checkpointer_restore(t->checkpointer, &t->state, &t->history, found));
     if (!*found) goto out;
     TR_TRY(compare_config(t));
-    compare_state(t, samples);
-    if (t->state.samples != samples || t->state.batch != (uint64_t)t->config->train.batch)
+    if (t->topology->rank == 0) compare_state(t, samples, names);
+    if (t->state.samples != samples || (t->state.names != names && t->state.names != 0) ||
+        t->state.batch != (uint64_t)t->config->train.batch)
         tr_trainer_new_epoch(t); /* what the sums are of is no longer the beginning of an epoch */
     t->state.samples = samples;
+    t->state.names = names;
     t->state.batch = (uint64_t)t->config->train.batch;
     t->state.micro_batches = (uint64_t)t->micro_batches;
     t->state.seed = (uint64_t)t->config->seed;
