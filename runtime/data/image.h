@@ -9,7 +9,9 @@
 #define TR_IMAGE_PIXELS ((uint64_t)1 << 26) /* 8192 x 8192 */
 #define TR_IMAGE_SIDE   65500               /* the most of JPEG */
 #define TR_IMAGE_BYTES  ((uint64_t)256 << 20)
-#define TR_IMAGE_SCANS  100 /* of a progressive JPEG: each costs a pass over all of it */
+/* Coefficients of a JPEG of several scans, which are all held until the last one: 2 bytes each. */
+#define TR_IMAGE_COEFFICIENTS ((uint64_t)256 << 20)
+#define TR_IMAGE_SCANS        100 /* of a progressive JPEG: each costs a pass over all of it */
 
 /* A buffer that grows to the largest thing it was asked to hold. Zeros: empty. */
 typedef struct {

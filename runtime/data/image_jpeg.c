@@ -4,6 +4,7 @@
  * warns: such warnings are errors here. */
 #include "runtime/data/image.h"
 
+#include <inttypes.h>
 #include <setjmp.h>
 #include <string.h>
 
@@ -80,6 +81,16 @@ static bool read_header(reader *r, const uint8_t *bytes, size_t n)
     return true;
 }
 
+/* What libjpeg will hold of a file whose parts come in several scans: blocks of 8 x 8 for each component. */
+static uint64_t coefficient_bytes(struct jpeg_decompress_struct *j)
+{
+    uint64_t blocks = 0;
+    if (!jpeg_has_multiple_scans(j)) return 0;
+    for (int c = 0; c < j->num_components; c++)
+        blocks += (uint64_t)j->comp_info[c].width_in_blocks * j->comp_info[c].height_in_blocks;
+    return blocks * sizeof(JBLOCK);
+}
+
 static bool read_pixels(reader *r, uint8_t *to)
 {
     struct jpeg_decompress_struct *j = &r->jpeg;
@@ -123,6 +134,11 @@ tr_status tr_image_jpeg(const char *name, const uint8_t *bytes, size_t n, tr_ima
     r->jpeg.client_data = r;
     TR_NEED(read_header(r, bytes, n), TR_DATA, "%s: JPEG: %s (%zu bytes)", name, r->text, n);
     TR_TRY(tr_image_size_check(name, r->jpeg.image_width, r->jpeg.image_height));
+    TR_NEED(coefficient_bytes(&r->jpeg) <= TR_IMAGE_COEFFICIENTS, TR_DATA,
+            "%s: JPEG: %u x %u pixels in several scans (progressive), of which %" PRIu64
+            " bytes must be held, expected at most %" PRIu64,
+            name, r->jpeg.image_width, r->jpeg.image_height, coefficient_bytes(&r->jpeg),
+            TR_IMAGE_COEFFICIENTS);
     const size_t count = (size_t)r->jpeg.image_width * r->jpeg.image_height;
     const int channels = r->jpeg.num_components == 4 ? 4 : 3; /* grey may become RGB */
     TR_TRY(tr_room_take(&w->pixels, count, (size_t)channels));

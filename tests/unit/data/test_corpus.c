@@ -3,7 +3,12 @@
 #include "helpers.h"
 
 #include "tests/fuzz/corpus.h"
+#define LLVMFuzzerTestOneInput fuzz_csv
 #include "../../fuzz/fuzz_csv.c"
+#undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_image
+#include "../../fuzz/fuzz_image.c"
+#undef LLVMFuzzerTestOneInput
 
 #include "runtime/data/image.h"
 
@@ -67,12 +72,12 @@ static int changed_text(const uint8_t *bytes, size_t n)
     static const char by[] = "\",;\n\r\t 0a";
     uint8_t text[4096];
     assert_true(n > 1 && n < sizeof text);
-    LLVMFuzzerTestOneInput(bytes, n);
+    fuzz_csv(bytes, n);
     for (uint32_t i = 0; i < 400; i++) {
         const tr_philox r = tr_philox_at(4, TR_RNG_TEST, (uint32_t)n, i, 0);
         memcpy(text, bytes, n);
         text[r.v[0] % n] = i % 8 ? (uint8_t)by[r.v[1] % (sizeof by - 1)] : (uint8_t)r.v[1];
-        LLVMFuzzerTestOneInput(text, i % 4 ? n : 1 + r.v[2] % n);
+        fuzz_csv(text, i % 4 ? n : 1 + r.v[2] % n);
     }
     return 0;
 }
@@ -94,6 +99,26 @@ static int decode_image(const uint8_t *bytes, size_t n)
     images_read += st == TR_OK;
     tr_image_work_free(&work);
     return 0;
+}
+
+static int changed_image(const uint8_t *bytes, size_t n)
+{
+    uint8_t other[8192];
+    assert_true(n > 1 && n < sizeof other);
+    for (uint32_t i = 0; i < 150; i++) {
+        const tr_philox r = tr_philox_at(5, TR_RNG_TEST, (uint32_t)n, i, 0);
+        memcpy(other, bytes, n);
+        other[(i % 2 ? r.v[0] : r.v[0] % 64) % n] =
+            (uint8_t)r.v[1]; /* half of them in the header */
+        fuzz_image(other, i % 4 ? n : 1 + r.v[2] % n);
+    }
+    return 0;
+}
+
+static void changed_images(void **state)
+{
+    (void)state;
+    assert_true(corpus_run("image", changed_image) >= 12);
 }
 
 static void image_corpus(void **state)
@@ -134,9 +159,8 @@ static void changed_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(corpora),
-        cmocka_unit_test(csv),
-        cmocka_unit_test(image_corpus),
+        cmocka_unit_test(corpora),       cmocka_unit_test(csv),
+        cmocka_unit_test(image_corpus),  cmocka_unit_test(changed_images),
         cmocka_unit_test(changed_bytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
