@@ -147,8 +147,10 @@ static tr_status hold(tr_dataset *d, tr_array *a, uint64_t *budget)
 {
     if (a->computed) return TR_OK;
     if (a->lazy) {
+        for (uint64_t i = 0; i < d->samples; i++) a->use(a, i);
+        const tr_status st = a->keep(a, *budget, &a->cache);
         d->held += a->cache;
-        return TR_OK;
+        return st;
     }
     /* unpacked arrays are held whole; of others only the samples in use will be */
     if (!a->held) a->samples = d->samples;

@@ -1,5 +1,5 @@
 /* Images of a folder as an array of samples, decoded as they are read, by whichever thread asks: loader threads ahead of
- * the step. Where all of them fit in what data.cache_mb leaves, each is kept once it was decoded, unless training takes
+ * the step. Where all in use fit in what data.cache_mb leaves, each is kept once it was decoded, unless training takes
  * another random part of it every time. Memory: that, and for each thread what the largest image it met needs. */
 #include "runtime/data/image.h"
 #include "runtime/data/source.h"
@@ -15,6 +15,7 @@ typedef struct decoder {
 } decoder;
 
 enum { EMPTY, WRITING, KEPT };
+#define NOT_USED UINT64_MAX
 
 typedef struct {
     tr_array base;
@@ -24,8 +25,10 @@ typedef struct {
     int channels;
     pthread_mutex_t mutex;
     decoder *idle;       /* under the mutex */
-    uint8_t *kept;       /* [samples][nbytes]; NULL: nothing is kept */
-    atomic_uchar *state; /* of each */
+    uint64_t used;       /* samples that will be read */
+    uint64_t *slot;      /* which of `kept` a used one is; NOT_USED of others */
+    uint8_t *kept;       /* [used][nbytes]; NULL: nothing is kept */
+    atomic_uchar *state; /* of each of these */
 } folder;
 
 /* ---- Decoding -------------------------------------------------------------------------------------------- */
@@ -78,16 +81,17 @@ out:
 static tr_status read_one(folder *f, uint64_t i, uint8_t *to)
 {
     const size_t nbytes = f->base.nbytes;
+    const uint64_t k = f->kept ? f->slot[i] : NOT_USED;
     unsigned char empty = EMPTY;
-    if (f->kept && atomic_load_explicit(&f->state[i], memory_order_acquire) == KEPT) {
-        memcpy(to, f->kept + i * nbytes, nbytes);
+    if (k != NOT_USED && atomic_load_explicit(&f->state[k], memory_order_acquire) == KEPT) {
+        memcpy(to, f->kept + k * nbytes, nbytes);
         return TR_OK;
     }
     const tr_status st = decode(f, i, false, 0, 0, to);
-    if (st != TR_OK || !f->kept) return st;
-    if (atomic_compare_exchange_strong(&f->state[i], &empty, WRITING)) {
-        memcpy(f->kept + i * nbytes, to, nbytes);
-        atomic_store_explicit(&f->state[i], KEPT, memory_order_release);
+    if (st != TR_OK || k == NOT_USED) return st;
+    if (atomic_compare_exchange_strong(&f->state[k], &empty, WRITING)) {
+        memcpy(f->kept + k * nbytes, to, nbytes);
+        atomic_store_explicit(&f->state[k], KEPT, memory_order_release);
     }
     return TR_OK;
 }
@@ -135,6 +139,7 @@ static void folder_fini(tr_array *a)
     }
     pthread_mutex_destroy(&f->mutex);
     tr_found_free(&f->found);
+    tr_free(f->slot);
     tr_free(f->kept);
     tr_free((void *)f->state);
     tr_free(f->path);
@@ -161,21 +166,30 @@ static void take_fit(const tr_opening *o, const tr_input *in, tr_image_fit *f)
     }
 }
 
-/* Keeps samples that were decoded, if all of them fit. */
-static tr_status take_cache(folder *f, uint64_t budget)
+static void folder_use(tr_array *a, uint64_t i)
+{
+    folder *f = (folder *)a;
+    if (f->slot[i] == NOT_USED) f->slot[i] = f->used++;
+}
+
+/* Samples in use are kept once decoded, if all of them fit. */
+static tr_status folder_keep(tr_array *a, uint64_t budget, size_t *cache)
 {
     tr_status st = TR_OK;
-    if (f->fit.random || f->base.samples > budget / f->base.nbytes) goto out;
-    TR_HAVE(f->kept = tr_alloc(TR_MEM_DATA, (size_t)f->base.samples, f->base.nbytes));
-    TR_HAVE(f->state = tr_alloc(TR_MEM_DATA, (size_t)f->base.samples, sizeof *f->state));
-    f->base.cache = (size_t)f->base.samples * (f->base.nbytes + sizeof *f->state);
+    folder *f = (folder *)a;
+    *cache = 0;
+    if (f->fit.random || f->used > budget / a->nbytes) goto out;
+    TR_HAVE(f->state = tr_alloc(TR_MEM_DATA, (size_t)f->used, sizeof *f->state));
+    TR_HAVE(f->kept = tr_alloc(TR_MEM_DATA, (size_t)f->used, a->nbytes));
+    (void)tr_mem_drop(f->kept, (size_t)f->used * a->nbytes); /* pages come as images do */
+    *cache = (size_t)f->used * (a->nbytes + sizeof *f->state);
 out:
     return st;
 }
 
 /* Takes over `found`, on failure too. */
 static tr_status open_images(const tr_opening *o, const char *path, tr_found_images *found,
-                             uint64_t budget, tr_array **out)
+                             tr_array **out)
 {
     tr_status st = TR_OK;
     const tr_input *in = &o->m->inputs[0];
@@ -195,13 +209,16 @@ static tr_status open_images(const tr_opening *o, const char *path, tr_found_ima
     f->base.release = folder_release;
     f->base.fini = folder_fini;
     f->base.lazy = true;
+    f->base.use = folder_use;
+    f->base.keep = folder_keep;
     TR_HAVE(f->path = tr_strdup(path));
     TR_HAVE(f->base.name = tr_strdup(path));
     TR_TRY(tr_array_shape(&f->base, TR_ELEM_U8, 4, dims));
     f->base.unit = (size_t)1 << 20; /* of pixels to decode, about */
     f->channels = (int)in->dims[0];
     take_fit(o, in, &f->fit);
-    TR_TRY(take_cache(f, budget));
+    TR_HAVE(f->slot = tr_alloc(TR_MEM_DATA, (size_t)f->base.samples, sizeof *f->slot));
+    for (uint64_t i = 0; i < f->base.samples; i++) f->slot[i] = NOT_USED;
     *out = &f->base;
     f = NULL;
 out:
@@ -296,8 +313,7 @@ out:
     return st;
 }
 
-tr_status tr_images_open(const tr_opening *o, uint64_t budget, tr_array **inputs,
-                         tr_array **targets)
+tr_status tr_images_open(const tr_opening *o, tr_array **inputs, tr_array **targets)
 {
     tr_status st;
     tr_found_images found = {0};
@@ -315,7 +331,7 @@ tr_status tr_images_open(const tr_opening *o, uint64_t budget, tr_array **inputs
         tr_log(TR_LOG_INFO, "%s: %" PRIu64 " files left out that end in no .png, .jpg, .jpeg (%s)",
                path, found.others, found.other);
     if (!o->unlabeled) TR_TRY(open_labels(o, path, &found, targets));
-    st = open_images(o, path, &found, budget, &inputs[0]);
+    st = open_images(o, path, &found, &inputs[0]);
     memset(&found, 0, sizeof found);
 out:
     tr_found_free(&found);

@@ -59,13 +59,17 @@ struct tr_array {
     size_t count, nbytes; /* of one sample */
     void *held;           /* samples * nbytes, once held in memory */
     bool computed;        /* made up as it is read: never held */
-    bool lazy;    /* decoded as it is read: keeps by itself what it does, in `cache` bytes */
-    size_t unit;  /* bytes unpacked to read one sample, where that is more than it has */
-    size_t cache; /* bytes that reading it keeps, until release; counted as TR_MEM_DATA */
+    bool lazy;            /* decoded as it is read: kept by itself, if at all */
+    size_t unit;          /* bytes unpacked to read one sample, where that is more than it has */
+    size_t cache;         /* bytes that reading it keeps, until release; counted as TR_MEM_DATA */
     /* n consecutive samples, in the machine's byte order */
     tr_status (*read)(tr_array *a, uint64_t first, uint64_t n, void *to);
     /* one sample as training takes it, by the numbers of (seed, ordinal); NULL: as read */
     tr_status (*draw)(tr_array *a, uint64_t i, uint64_t seed, uint64_t ordinal, void *to);
+    /* of a lazy array, NULL of others: sample i will be read; and, once all were named, room to keep these, if that
+     * takes no more than `budget` bytes: *cache of them, or 0 */
+    void (*use)(tr_array *a, uint64_t i);
+    tr_status (*keep)(tr_array *a, uint64_t budget, size_t *cache);
     const char *(*file)(const tr_array *a, uint64_t i); /* that it lies in by itself; NULL: none */
     void (*where)(const tr_array *a, uint64_t i, char *buf, size_t size); /* NULL: by name */
     void (*release)(tr_array *a); /* gives up descriptors: once held, and on close */

@@ -37,6 +37,18 @@ static tr_status select_draw(tr_array *a, uint64_t i, uint64_t seed, uint64_t or
     return s->from->draw(s->from, s->rows ? s->rows[i] : s->first + i, seed, ordinal, to);
 }
 
+static void select_use(tr_array *a, uint64_t i)
+{
+    const selected *s = (const selected *)a;
+    s->from->use(s->from, s->rows ? s->rows[i] : s->first + i);
+}
+
+static tr_status select_keep(tr_array *a, uint64_t budget, size_t *cache)
+{
+    const selected *s = (const selected *)a;
+    return s->from->keep(s->from, budget, cache);
+}
+
 static const char *select_file(const tr_array *a, uint64_t i)
 {
     const selected *s = (const selected *)a;
@@ -76,6 +88,8 @@ tr_status tr_array_select(tr_array **a, const uint64_t *rows, uint64_t first, ui
     s->base.samples = n;
     s->base.read = select_read;
     s->base.draw = from->draw ? select_draw : NULL;
+    s->base.use = from->use ? select_use : NULL;
+    s->base.keep = from->keep ? select_keep : NULL;
     s->base.file = from->file ? select_file : NULL;
     s->base.where = select_where;
     s->base.release = NULL;

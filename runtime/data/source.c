@@ -186,7 +186,7 @@ tr_status tr_source_open(const tr_opening *o, uint64_t budget, tr_array **inputs
         if (o->s->inputs || o->s->labels)
             return config_fail(o, o->s->inputs ? "inputs" : "labels",
                                "a folder of images has none to name");
-        return tr_images_open(o, budget, inputs, targets);
+        return tr_images_open(o, inputs, targets);
     case TR_FORMAT_HDF5:
         return open_hdf5(o, inputs, targets, weights);
     case TR_FORMAT_CSV:

@@ -17,8 +17,7 @@ typedef struct {
 tr_status tr_source_open(const tr_opening *o, uint64_t budget, tr_array **inputs,
                          tr_array **targets, tr_array **weights);
 
-/* A folder of images; `budget` as above. */
-tr_status tr_images_open(const tr_opening *o, uint64_t budget, tr_array **inputs,
-                         tr_array **targets);
+/* A folder of images. */
+tr_status tr_images_open(const tr_opening *o, tr_array **inputs, tr_array **targets);
 
 #endif

@@ -27,7 +27,9 @@ static tr_status check_files(const tr_config *c, const tr_source_config *s, cons
                              FILE *to)
 {
     tr_dataset *d = NULL;
-    if (tr_source_kind(c, s) != TR_FORMAT_FOLDER) return TR_OK;
+    /* what data.split holds out of data.train has its format */
+    const bool held_out = s == &c->data.eval && !s->present;
+    if (tr_source_kind(c, held_out ? &c->data.train : s) != TR_FORMAT_FOLDER) return TR_OK;
     tr_status st = tr_dataset_open(c, s, m, &d);
     if (st == TR_OK) st = tr_dataset_check_files(d, to);
     tr_dataset_close(d);
@@ -42,7 +44,7 @@ static tr_status check_samples(const tr_config *c, const tr_model *m, FILE *to)
     tr_config *resolved = NULL;
     TR_TRY(tr_comm_open(&alone, &comm));
     TR_TRY(check_files(c, &c->data.train, m, to));
-    if (c->data.eval.present) TR_TRY(check_files(c, &c->data.eval, m, to));
+    if (tr_config_has_eval(c)) TR_TRY(check_files(c, &c->data.eval, m, to));
     if (c->data.predict.present) TR_TRY(check_files(c, &c->data.predict, m, to));
     TR_TRY(tr_data_resolve(comm, c, m, false, &resolved));
     if (resolved) c = resolved;

@@ -167,6 +167,19 @@ __attribute__((unused)) static void write_h5(const world *w, const char *file, c
     assert_true(H5Fclose(f) >= 0);
 }
 
+/* Every change of an image that leaves its size, but crop. */
+__attribute__((unused)) static void all_changes(world *w)
+{
+    static double area[2] = {0.05, 0.3}, ratio[2] = {0.4, 2.5}, scales[2] = {0.7, 1.4},
+                  places[2] = {0.2, 0.3}, value[1] = {-3};
+    w->c.data.augment.flip = true;
+    w->c.data.augment.rotate = 30;
+    w->c.data.augment.scale = (tr_reals){2, scales};
+    w->c.data.augment.translate = (tr_reals){2, places};
+    w->c.data.augment.jitter = (tr_jitter_config){true, 0.4, 0.5, 0.6, 0.1};
+    w->c.data.augment.erasing = (tr_erasing_config){true, 0.7, {2, area}, {2, ratio}, {1, value}};
+}
+
 /* Opening data.train fails with `st`, and every one of the words (ended by NULL) is in the message. */
 __attribute__((unused)) static void fails(const world *w, tr_status st, ...)
 {
