@@ -25,7 +25,7 @@ static tr_status add(tr_records *r, tr_document *d)
 tr_status tr_records_read(const char *path, const char *event, tr_records *out)
 {
     tr_status st = TR_OK;
-    char *text = NULL, *mark = tr_sprintf("\"event\":\"%s\"", event);
+    char *text = NULL, *mark = event ? tr_sprintf("\"event\":\"%s\"", event) : tr_strdup("");
     size_t n;
     tr_document d = {NULL, NULL};
     *out = (tr_records){0};

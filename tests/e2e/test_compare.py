@@ -2,6 +2,7 @@
 import csv
 import json
 import re
+import shutil
 import xml.etree.ElementTree
 
 from harness import Case, main
@@ -91,6 +92,30 @@ class Compare(Case):
         self.assertEqual(file["results"]["parameters"], killed["results"]["parameters"])
         self.assertEqual(file["training"]["loss"], killed["training"]["loss"])
         self.assertNotIn("loss", file["evaluation"])
+
+    def test_gone_on(self):
+        """Killed and gone on with: what the last start did counts, and nothing behind the step that it began from."""
+        config = self.config("a", steps=20, every=5)
+        self.run_trainer(config, ranks=1)
+        metrics = self.dir / "a/metrics.jsonl"
+        killed = [line for line in metrics.read_text().splitlines() if '"event":"end"' not in line]  # by kill -9
+        (self.dir / "a/checkpoints/step-00000020.h5").unlink()
+        (self.dir / "a/model.h5").unlink()
+        metrics.write_text("\n".join(killed) + "\n")
+        self.run_trainer(config, "--resume", "train.steps=25", ranks=1)
+        starts = self.records("a", "start")
+        self.assertEqual((len(starts), starts[1]["step"], len(self.records("a", "end"))), (2, 15, 1))
+        shutil.copytree(self.dir / "a", self.dir / "b")
+        lines = (self.dir / "b/metrics.jsonl").read_text().splitlines()
+        second = max(i for i, line in enumerate(lines) if '"event":"start"' in line)
+        (self.dir / "b/metrics.jsonl").write_text("\n".join(lines[:second + 1] + ['{"event":"step","step":1e999,"loss":1}']) + "\n")
+        done, begun = self.compared(self.dir / "a", self.dir / "b")
+        self.assertEqual((done["status"], done["results"]["steps"]), ("done", 25))
+        self.assertEqual(done["results"]["samples_per_s"], self.records("a", "end")[-1]["samples_per_s"])
+        self.assertEqual(done["training"]["step"], [*range(1, 26)])
+        self.assertEqual((begun["status"], begun["results"]["steps"]), ("unfinished", 15))
+        self.assertEqual(begun["training"]["step"], [*range(1, 16)])
+        self.assertEqual(begun["evaluation"]["step"], [10])
 
     def test_sweep(self):
         """A sweep's folder stands for its trials, those that took over another's training included."""

@@ -31,73 +31,97 @@ out:
     return st;
 }
 
-/* A row at this step. Rows from there on were taken back: by a rollback, or a start from an earlier checkpoint. */
-static size_t row_at(tr_curve *c, double step)
+/* Rows from this step on were taken back. */
+static void take_back(tr_curve *c, double step)
 {
     while (c->count > 0 && c->step[c->count - 1] >= step) c->count--;
+}
+
+/* A row at this step. */
+static size_t row_at(tr_curve *c, double step)
+{
+    take_back(c, step);
     c->step[c->count] = step;
     return c->count++;
 }
 
-static tr_status take_records(const char *path, const char *event, tr_curve *c, bool evals,
-                              double *last)
+static void take_row(const tr_document *record, tr_curve *c, int metrics)
+{
+    const double step = tr_records_real(record, "step");
+    if (!isfinite(step)) return;
+    const size_t row = row_at(c, step);
+    for (int m = 0; m < metrics; m++)
+        c->value[m][row] = tr_records_real(record, tr_compared_metrics[m].name);
+}
+
+/* What goes on from this step makes what came behind it void: in evaluations, too. */
+static void go_on_from(double step, tr_compared *out)
+{
+    if (!isfinite(step)) return;
+    take_back(&out->training, step + 1);
+    take_back(&out->evaluation, step + 1);
+}
+
+typedef struct {
+    const tr_document *end;
+    bool ended; /* no start behind it */
+    double rates;
+    size_t nrates; /* of steps */
+} seen;
+
+static void take_record(const tr_document *record, tr_compared *out, seen *s)
+{
+    const char *event = tr_records_text(record, "event");
+    if (strcmp(event, "step") == 0) {
+        const double rate = tr_records_real(record, "samples_per_s");
+        take_row(record, &out->training, 1);
+        if (isnan(rate)) return;
+        s->rates += rate;
+        s->nrates++;
+    } else if (strcmp(event, "eval") == 0)
+        take_row(record, &out->evaluation, TR_COMPARED_COUNT);
+    else if (strcmp(event, "rollback") == 0)
+        go_on_from(tr_records_real(record, "to"), out);
+    else if (strcmp(event, "start") == 0) {
+        go_on_from(tr_records_real(record, "step"), out);
+        out->parameters = tr_records_real(record, "parameters");
+        s->ended = false;
+        s->rates = 0;
+        s->nrates = 0;
+    } else if (strcmp(event, "end") == 0) {
+        s->end = record;
+        s->ended = true;
+    }
+}
+
+static double last_step(const tr_curve *c)
+{
+    return c->count > 0 ? c->step[c->count - 1] : NAN;
+}
+
+/* In the file's order: a start behind the last end goes on, or was killed. */
+static tr_status take_records(const char *path, tr_compared *out)
 {
     tr_status st;
     tr_records r;
-    TR_TRY(tr_records_read(path, event, &r));
-    TR_TRY(curve_open(r.count, c));
-    for (size_t i = 0; i < r.count; i++) {
-        const double step = tr_records_real(&r.records[i], "step");
-        if (isnan(step)) continue;
-        const size_t row = row_at(c, step);
-        for (int m = 0; m < (evals ? TR_COMPARED_COUNT : 1); m++)
-            c->value[m][row] = tr_records_real(&r.records[i], tr_compared_metrics[m].name);
-    }
-    if (c->count > 0 && !(*last >= c->step[c->count - 1])) *last = c->step[c->count - 1];
-out:
-    tr_records_free(&r);
-    return st;
-}
-
-static double mean_rate(const tr_records *steps)
-{
-    double sum = 0;
-    size_t n = 0;
-    for (size_t i = 0; i < steps->count; i++) {
-        const double v = tr_records_real(&steps->records[i], "samples_per_s");
-        if (isnan(v)) continue;
-        sum += v;
-        n++;
-    }
-    return n > 0 ? sum / (double)n : NAN;
-}
-
-/* A start after the last end goes on, or was killed. */
-static tr_status take_ends(const char *path, tr_compared *out)
-{
-    tr_status st;
-    tr_records starts = {0}, ends = {0}, steps = {0};
-    TR_TRY(tr_records_read(path, "start", &starts));
-    TR_TRY(tr_records_read(path, "end", &ends));
-    TR_TRY(tr_records_read(path, "step", &steps));
-    if (starts.count > 0)
-        out->parameters = tr_records_real(&starts.records[starts.count - 1], "parameters");
-    const tr_document *end = ends.count > 0 ? &ends.records[ends.count - 1] : NULL;
-    if (end) {
-        out->seconds = tr_records_real(end, "seconds");
-        out->samples_per_s = tr_records_real(end, "samples_per_s");
-    }
-    if (end && ends.count >= starts.count) {
-        out->steps = tr_records_real(end, "steps");
-        TR_HAVE(out->status = tr_strdup(tr_records_text(end, "reason")));
+    seen s = {0};
+    TR_TRY(tr_records_read(path, NULL, &r));
+    TR_TRY(curve_open(r.count, &out->training));
+    TR_TRY(curve_open(r.count, &out->evaluation));
+    for (size_t i = 0; i < r.count; i++) take_record(&r.records[i], out, &s);
+    if (s.end) out->seconds = tr_records_real(s.end, "seconds");
+    if (s.ended) {
+        out->steps = tr_records_real(s.end, "steps");
+        out->samples_per_s = tr_records_real(s.end, "samples_per_s");
+        TR_HAVE(out->status = tr_strdup(tr_records_text(s.end, "reason")));
     } else {
-        out->samples_per_s = mean_rate(&steps);
+        if (s.nrates > 0) out->samples_per_s = s.rates / (double)s.nrates;
         TR_HAVE(out->status = tr_strdup("unfinished"));
     }
+    if (isnan(out->steps))
+        out->steps = fmax(last_step(&out->training), last_step(&out->evaluation));
 out:
-    tr_records_free(&starts);
-    tr_records_free(&ends);
-    tr_records_free(&steps);
+    tr_records_free(&r);
     return st;
 }
 
@@ -106,14 +130,10 @@ static tr_status load_records(const char *folder, const char *metrics, tr_compar
     tr_status st = TR_OK;
     char *text = NULL, *config = tr_sprintf("%s/config.yaml", folder);
     size_t n;
-    double last = NAN;
     TR_HAVE(config);
     TR_TRY(tr_read_text(config, &text, &n));
     TR_TRY(tr_document_parse(config, text, n, &out->config));
-    TR_TRY(take_ends(metrics, out));
-    TR_TRY(take_records(metrics, "step", &out->training, false, &last));
-    TR_TRY(take_records(metrics, "eval", &out->evaluation, true, &last));
-    if (isnan(out->steps)) out->steps = last;
+    TR_TRY(take_records(metrics, out));
 out:
     tr_free(text);
     tr_free(config);
