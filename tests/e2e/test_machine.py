@@ -147,6 +147,9 @@ class Fit(Case):
         self.assertEqual(self.fit("--memory", "150MB", f"train.batch={int(1.06 * int(batch)) + 1}")[0], "does not fit")
         self.assertEqual(self.fit("--memory", "100GiB")[::3], ("fits", {}))
         self.assertEqual(self.fit("--memory", "1MB")[2], "none")
+        self.assertIn("none: the programs alone take all of it", self.tool("plan", SOURCE / "configs/digits.yaml", "--memory", "1MB"))
+        few = self.fit("--memory", "100GiB", "data.train={format: synthetic, samples: 1}")
+        self.assertEqual((few[0], few[2]), ("fits", "1"))
         self.assertIn("--memory 80: expected a size such as 80GB",
                       self.tool("plan", SOURCE / "configs/digits.yaml", "--memory", "80", status=2))
 

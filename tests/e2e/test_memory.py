@@ -93,6 +93,16 @@ class Memory(Case):
         self.assertIn("training does not fit this node", refused)
         self.run_trainer(self.big, *values, env={"TRIREME_MEM_AVAILABLE": str(need)})
 
+    def test_advice(self):
+        """What saves something is advised, and nothing else: a smaller batch to evaluate, where that is what takes most."""
+        values = ("train.batch=8", "train.eval={batch: 480}", "data.eval={format: synthetic, samples: 480}", "--ranks", 2)
+        fit = self.planned(*values, "--memory", "50MB")["fit"]
+        advice = {a["set"]: a["needed_bytes"] for a in fit["advice"]}
+        less = self.planned(*values, "train.eval.batch=8")["fit"]["needed_bytes"]
+        self.assertEqual(advice["train.eval.batch=8"], less)
+        self.assertTrue(all(v < 0.99 * fit["needed_bytes"] for v in advice.values()), fit)
+        self.assertNotIn("train.accumulate=2", advice)
+
     def test_teacher(self):
         """A teacher's share is part of the figure."""
         small = self.config("teacher", samples=64, steps=2)

@@ -31,7 +31,7 @@ static tr_status needed_with(const tr_planned *r, const tr_config *c, tr_space s
     if (!r->counted) v.train_samples = (uint64_t)c->train.batch;
     tr_status st = tr_planned_sessions(&v);
     if (st == TR_OK && c->train.batch == r->c->train.batch)
-        st = tr_planned_loader(&v);
+        st = tr_planned_loaders(&v);
     else if (st == TR_OK) /* of batches that are tried no buffers are made */
         v.train_loader =
             (size_t)((double)r->train_loader * (double)v.train_batch / (double)r->train_batch);
@@ -49,14 +49,14 @@ static tr_status needed_by_batch(const tr_planned *r, int64_t batch, tr_space sp
     return needed_with(r, &c, space, nbytes);
 }
 
-/* *batch 0: not even one sample a rank fits. */
+/* *batch 0: not even one sample a rank fits, or one in all where there are fewer than ranks. */
 static tr_status largest_batch(const tr_planned *r, tr_space space, size_t memory, int64_t most,
                                int64_t *batch)
 {
     tr_status st = TR_OK;
     int64_t fits = 0, not = most + 1;
     size_t nbytes;
-    const int64_t least = r->on.topology.size;
+    const int64_t least = r->on.topology.size < most ? r->on.topology.size : most;
     int64_t b = r->c->train.batch < most ? r->c->train.batch : most;
     for (b = b < least ? least : b; b <= most;) {
         TR_TRY(needed_by_batch(r, b, space, &nbytes));
@@ -78,14 +78,16 @@ out:
     return st;
 }
 
-/* Where the setting takes less. */
+/* Where the setting takes less by more than a percent, which figures as they are printed show. */
 static tr_status advise(const tr_planned *r, const tr_config *c, const char *set, size_t memory,
                         tr_fit *f)
 {
     size_t nbytes;
     const tr_status st = needed_with(r, c, f->space, &nbytes);
     if (st == TR_UNSUPPORTED || st == TR_CONFIG) return TR_OK; /* not for this model or device */
-    if (st != TR_OK || nbytes >= f->need || (size_t)f->nadvice == TR_COUNT(f->advice)) return st;
+    if (st != TR_OK || nbytes >= f->need - f->need / 100 ||
+        (size_t)f->nadvice == TR_COUNT(f->advice))
+        return st;
     struct tr_fit_advice *a = &f->advice[f->nadvice++];
     snprintf(a->set, sizeof a->set, "%s", set);
     a->need = nbytes;
@@ -104,6 +106,12 @@ static tr_status find_advice(const tr_planned *r, size_t memory, tr_fit *f)
         c.train.micro_batch = 0;
         if (c.train.accumulate * r->on.topology.size > own->train.batch) break;
         snprintf(set, sizeof set, "train.accumulate=%lld", (long long)c.train.accumulate);
+        TR_TRY(advise(r, &c, set, memory, f));
+    }
+    if (r->eval_samples > 0 && own->train.eval.batch > own->train.batch) {
+        tr_config c = *own;
+        c.train.eval.batch = own->train.batch;
+        snprintf(set, sizeof set, "train.eval.batch=%lld", (long long)c.train.eval.batch);
         TR_TRY(advise(r, &c, set, memory, f));
     }
     if (own->train.precision == TR_PRECISION_FP32) {
@@ -169,6 +177,8 @@ void tr_plan_fit_write(const tr_planned *r, const tr_fit *f, FILE *to)
                 f->largest < f->most ? ""
                 : r->counted         ? ", which are all samples"
                                      : " or more");
+    else if (f->programs >= f->have)
+        fprintf(to, "  largest batch  none: the programs alone take all of it\n");
     else
         fprintf(to, "  largest batch  none: a sample a rank is too much\n");
     if (!f->fits) fprintf(to, "  what would take less\n");

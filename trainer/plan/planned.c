@@ -26,9 +26,12 @@ static tr_status count_loader(const tr_planned *r, tr_dataset *d, bool train, si
     return st;
 }
 
-tr_status tr_planned_loader(tr_planned *r)
+tr_status tr_planned_loaders(tr_planned *r)
 {
-    return r->train_data ? count_loader(r, r->train_data, true, &r->train_loader) : TR_OK;
+    tr_status st = TR_OK;
+    if (r->train_data) st = count_loader(r, r->train_data, true, &r->train_loader);
+    if (st == TR_OK && r->eval_data) st = count_loader(r, r->eval_data, false, &r->eval_loader);
+    return st;
 }
 
 tr_status tr_planned_data(tr_planned *r, tr_dataset *train, tr_dataset *eval)
@@ -38,12 +41,11 @@ tr_status tr_planned_data(tr_planned *r, tr_dataset *train, tr_dataset *eval)
     r->eval_data = eval;
     r->train_samples = tr_dataset_samples(train);
     r->train_held = tr_dataset_held(train);
-    TR_TRY(tr_planned_loader(r));
     if (eval) {
         r->eval_samples = tr_dataset_samples(eval);
         r->eval_held = tr_dataset_held(eval);
-        TR_TRY(count_loader(r, eval, false, &r->eval_loader));
     }
+    TR_TRY(tr_planned_loaders(r));
     r->counted = true;
 out:
     return st;

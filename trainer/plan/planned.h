@@ -32,8 +32,8 @@ void tr_planned_close_data(tr_planned *r);
 tr_status tr_planned_data(tr_planned *r, tr_dataset *train, tr_dataset *eval);
 /* Where its file cannot be read `notes` says so, and there is none. */
 tr_status tr_planned_teacher(tr_planned *r);
-/* The loader's buffers, of r->c and r->micro_batches. */
-tr_status tr_planned_loader(tr_planned *r);
+/* The loaders' buffers, of r->c and r->micro_batches. */
+tr_status tr_planned_loaders(tr_planned *r);
 tr_session_options tr_planned_options(const tr_planned *r);
 /* Those of r->c, r->micro_batches and the samples. */
 tr_status tr_planned_sessions(tr_planned *r);
