@@ -300,6 +300,18 @@ class Digits(Case):
         self.assertEqual(changed["train"]["optimizer"]["adamw"]["lr"], 0.5)
         self.assertEqual(changed["model"]["layers"][12]["linear"]["out"], 11)
 
+    def test_check_of_blocks(self):
+        """Without parameters as well."""
+        config = self.config(steps=1)
+        for layers in ("define: {unit: {layers: [{linear: {out: 4}}, relu]}}\n  layers: [flatten, unit, unit]\n",
+                       "layers: [flatten, {repeat: {times: 2, layers: [{linear: {out: 4}}, relu]}}]\n"):
+            text = re.sub(r"layers:\n(?: {4}.*\n)+", lambda _: layers, config.read_text())
+            (self.dir / "blocks.yaml").write_text(text)
+            made = self.tool("check", "blocks.yaml")
+            named = [k for k in re.findall(r"(?m)^ +- (\w+)", made) if k != "block"]  # which remain, as parts to recompute
+            self.assertEqual(named, ["flatten", "linear", "relu", "linear", "relu"], made)
+            self.assertNotRegex(made, "define|repeat")
+
     def test_check_of_parameters(self):
         """Blocks, repeats and their parameters are printed as the layers they make, and make the same model again."""
         for name in ("resnet18", "mobilenetv2", "vgg16"):

@@ -57,11 +57,16 @@ out:
     return st;
 }
 
-static bool has_parameters(const tr_node *n)
+/* Whether layers are written as something else than themselves: parameters, blocks of the config's own, repeats. */
+static bool is_short(const tr_node *n)
 {
+    static const char *const keys[] = {"define", "params", "repeat"};
     if (n->kind == TR_NODE_SCALAR) return strchr(n->text, '$') != NULL;
-    for (size_t i = 0; i < n->count; i++)
-        if (has_parameters(n->values[i])) return true;
+    for (size_t i = 0; i < n->count; i++) {
+        for (size_t k = 0; n->kind == TR_NODE_MAP && k < TR_COUNT(keys); k++)
+            if (strcmp(n->keys[i]->text, keys[k]) == 0) return true;
+        if (is_short(n->values[i])) return true;
+    }
     return false;
 }
 
@@ -84,7 +89,7 @@ out:
     return st;
 }
 
-/* Resolved: without parameters, whose values are in the layers that they make. */
+/* Resolved: without parameters, blocks and repeats, which are the layers that they make. */
 static tr_status write_config(const tr_config *c, const tr_model *m, FILE *to)
 {
     tr_status st;
@@ -95,7 +100,7 @@ static tr_status write_config(const tr_config *c, const tr_model *m, FILE *to)
     TR_TRY(tr_config_text(c, &text));
     TR_TRY(tr_document_parse("resolved", text, strlen(text), &whole));
     const tr_node *said = tr_node_get(whole.root, "model");
-    if (!has_parameters(said)) {
+    if (!is_short(said)) {
         st = tr_config_write(c, to);
         goto out;
     }
