@@ -170,7 +170,8 @@ static tr_status check_source(const tr_config *c, const tr_source_config *s, con
         TR_TRY(check_columns(c, s, path));
     } else {
         REQUIRE(!s->inputs, at[1], "format %s takes no names", name);
-        REQUIRE(!s->labels, at[2], "format %s takes no names", name);
+        REQUIRE(!s->labels || format == TR_FORMAT_CIFAR100, at[2], "format %s takes no names",
+                name);
         REQUIRE(!s->weights, at[4], "format %s takes no names", name);
     }
 out:

@@ -24,7 +24,8 @@ static const tr_field source[] = {
               TR_SCHEMA_SOURCES),
     TR_TEXT(
         "labels", SOURCE(labels), "",
-        "hdf5: the dataset of the labels or target values; idx, npy: their file; csv: the column"),
+        "hdf5: the dataset of the labels or target values; idx, npy: their file; csv: the column; "
+        "cifar100: fine (by itself) or coarse"),
     TR_TEXT("weights", SOURCE(weights), "",
             "what each sample counts in the loss, one number from 0 on a sample: hdf5: the "
             "dataset; idx, npy: the file; csv: the column; absent: 1"),

@@ -117,12 +117,37 @@ static const char *const pairs[][2] = {{"images-idx3", "labels-idx1"},
                                        {"x", "y"},
                                        {"X", "Y"},
                                        {"X", "y"}};
-/* What stands for the set to evaluate on, in the place of the training set's word. */
-static const char *const sets[][2] = {
-    {"train", "t10k"},        {"train", "test"}, {"train", "eval"}, {"train", "val"},
-    {"train", "valid"},       {"x", "x_test"},   {"x", "x_eval"},   {"x", "xe"},
-    {"y", "y_test"},          {"y", "y_eval"},   {"y", "ye"},       {"images", "test_images"},
-    {"labels", "test_labels"}};
+/* What stands for the set to evaluate on, in the place of the training set's word: inputs, and labels that go with them. */
+static const struct {
+    const char *x[2], *y[2];
+} sets[] = {
+#define BOTH(word)                                                                                 \
+    {                                                                                              \
+        {"train", word},                                                                           \
+        {                                                                                          \
+            "train", word                                                                          \
+        }                                                                                          \
+    }
+    BOTH("t10k"),
+    BOTH("test"),
+    BOTH("eval"),
+    BOTH("val"),
+    BOTH("valid"),
+#undef BOTH
+#define XY(x, y)                                                                                   \
+    {{x, x "_test"}, {y, y "_test"}}, {{x, x "_eval"}, {y, y "_eval"}},                            \
+        {{x, x "_val"}, {y, y "_val"}},                                                            \
+    {                                                                                              \
+        {x, x "e"},                                                                                \
+        {                                                                                          \
+            y, y "e"                                                                               \
+        }                                                                                          \
+    }
+    XY("x", "y"),
+    XY("X", "Y"),
+    XY("X", "y"),
+#undef XY
+    {{"images", "test_images"}, {"labels", "test_labels"}}};
 
 /* `name` with the last `from` in its base name, as a word's beginning, replaced; NULL: it has none. */
 static char *replaced(const char *name, const char *from, const char *to)
@@ -137,6 +162,7 @@ static char *replaced(const char *name, const char *from, const char *to)
 }
 
 typedef bool is_there(void *ctx, const char *name);
+typedef uint64_t samples_in(void *ctx, const char *name); /* 0: it cannot be read */
 
 /* The name that stands for it by one of these pairs, and is there; NULL: none. */
 static char *partner(const char *name, const char *const (*table)[2], size_t n, is_there *there,
@@ -150,20 +176,24 @@ static char *partner(const char *name, const char *const (*table)[2], size_t n, 
     return NULL;
 }
 
-/* Set *eval where its inputs and labels are both there. */
-static void find_eval(tr_look *l, is_there *there, void *ctx)
+/* Set *eval where its inputs and labels are both there, and as many. */
+static void find_eval(tr_look *l, is_there *there, samples_in *samples, void *ctx)
 {
     tr_look_source *e = &l->eval;
     for (size_t i = 0; i < TR_COUNT(sets) && !e->inputs; i++) {
-        char *x = replaced(l->train.inputs, sets[i][0], sets[i][1]), *y = NULL;
-        if (x && strcmp(x, l->train.inputs) != 0 && there(ctx, x))
-            y = partner(l->train.labels, sets, TR_COUNT(sets), there, ctx);
-        if (y) {
+        char *x = replaced(l->train.inputs, sets[i].x[0], sets[i].x[1]),
+             *y = replaced(l->train.labels, sets[i].y[0], sets[i].y[1]);
+        const bool found = x && y && strcmp(x, l->train.inputs) != 0 &&
+                           strcmp(y, l->train.labels) != 0 && there(ctx, x) && there(ctx, y);
+        const uint64_t n = found ? samples(ctx, x) : 0;
+        if (n > 0 && n == samples(ctx, y)) {
             e->inputs = x;
             e->labels = y;
             e->path = l->train.path ? tr_strdup(l->train.path) : NULL;
-        } else
+        } else {
             tr_free(x);
+            tr_free(y);
+        }
     }
 }
 
@@ -173,6 +203,21 @@ static bool is_file(void *ctx, const char *name)
 {
     (void)ctx;
     return access(name, F_OK) == 0;
+}
+
+static tr_status open_file(const char *path, tr_array **out)
+{
+    return tr_source_format(path) == TR_FORMAT_IDX ? tr_idx_open(path, UINT64_MAX, out)
+                                                   : tr_npy_open(path, out);
+}
+
+static uint64_t samples_in_file(void *ctx, const char *path)
+{
+    tr_array *a = NULL;
+    (void)ctx;
+    const uint64_t n = open_file(path, &a) == TR_OK ? a->samples : 0;
+    tr_array_close(a);
+    return n;
 }
 
 static tr_status look_at_files(const char *path, const char *labels, tr_look *l)
@@ -186,13 +231,13 @@ static tr_status look_at_files(const char *path, const char *labels, tr_look *l)
             path);
     l->train.labels = found;
     TR_HAVE(l->train.inputs = tr_strdup(path));
-    TR_TRY(l->format == TR_FORMAT_IDX ? tr_idx_open(path, UINT64_MAX, &x) : tr_npy_open(path, &x));
+    TR_TRY(open_file(path, &x));
     const int format = tr_source_format(found);
     TR_NEED(format == TR_FORMAT_IDX || format == TR_FORMAT_NPY, TR_DATA,
             "%s: expected an IDX or NPY file of labels", found);
-    TR_TRY(format == TR_FORMAT_IDX ? tr_idx_open(found, UINT64_MAX, &y) : tr_npy_open(found, &y));
+    TR_TRY(open_file(found, &y));
     TR_TRY(take(x, y, l));
-    find_eval(l, is_file, NULL);
+    find_eval(l, is_file, samples_in_file, NULL);
 out:
     tr_array_close(x);
     tr_array_close(y);
@@ -214,6 +259,12 @@ static const tr_hdf5_listed *listed(const listing *all, const char *name)
 static bool is_listed(void *ctx, const char *name)
 {
     return listed(ctx, name) != NULL;
+}
+
+static uint64_t samples_in_dataset(void *ctx, const char *name)
+{
+    const tr_hdf5_listed *d = listed(ctx, name);
+    return d ? (uint64_t)d->sight.dims[0] : 0;
 }
 
 /* The dataset whose partner is there: a training set's first; else, where the labels are named, the largest other one
@@ -271,7 +322,7 @@ static tr_status look_at_hdf5(const char *path, const char *labels, tr_look *l)
     TR_TRY(tr_hdf5_array_open(path, l->train.inputs, &x));
     TR_TRY(tr_hdf5_array_open(path, l->train.labels, &y));
     TR_TRY(take(x, y, l));
-    find_eval(l, is_listed, &all);
+    find_eval(l, is_listed, samples_in_dataset, &all);
 out:
     tr_array_close(x);
     tr_array_close(y);
@@ -280,7 +331,7 @@ out:
     return st;
 }
 
-static tr_status look_at_cifar(const char *path, tr_look *l)
+static tr_status look_at_cifar(const char *path, const char *labels, tr_look *l)
 {
     tr_status st = TR_OK;
     enum { MOST = 64 };
@@ -292,10 +343,15 @@ static tr_status look_at_cifar(const char *path, tr_look *l)
     for (char *word; (word = strsep(&next, ",")) != NULL && n < MOST;) paths[n++] = word;
     TR_TRY(tr_cifar_kind(paths[0], &hundred));
     l->format = hundred ? TR_FORMAT_CIFAR100 : TR_FORMAT_CIFAR10;
+    const bool coarse = labels && hundred && strcmp(labels, "coarse") == 0;
+    TR_NEED(!labels || coarse || (hundred && strcmp(labels, "fine") == 0), TR_DATA,
+            "%s: --labels %s: %s", path, labels,
+            hundred ? "expected fine or coarse" : "CIFAR-10 files have none to name");
     TR_HAVE(l->train.path = tr_strdup(path));
-    TR_TRY(tr_cifar_open(paths, n, hundred, NULL, &x, &y));
+    if (labels) TR_HAVE(l->train.labels = tr_strdup(labels));
+    TR_TRY(tr_cifar_open(paths, n, hundred, labels, &x, &y));
     TR_TRY(take(x, y, l));
-    l->classes = hundred ? 100 : 10; /* whichever are there */
+    l->classes = coarse ? 20 : hundred ? 100 : 10; /* whichever are there */
     st = count_classes(y, l);
 out:
     tr_array_close(x);
@@ -320,7 +376,7 @@ tr_status tr_look_open(const char *path, const char *labels, tr_look *out)
         st = look_at_files(path, labels, out);
         break;
     case TR_FORMAT_CIFAR10:
-        st = look_at_cifar(path, out);
+        st = look_at_cifar(path, labels, out);
         break;
     case TR_FORMAT_CSV:
         st = tr_look_at_table(path, labels, out);

@@ -6,7 +6,6 @@ import struct
 
 import h5py
 import numpy as np
-import yaml
 
 from harness import SOURCE, Case, main
 
@@ -160,6 +159,44 @@ class New(Case):
         (self.dir / "t.csv").write_text((self.dir / "t.csv").read_text().replace(",0.0,", ",1.0,").replace(",0,", ",2,"))
         self.assertIn("2 different numbers in 3 ways of writing them", self.tool("new", "--data", "t.csv", "--labels", "b", "-o", "n.yaml", "--force", status=1))
 
+    def test_evaluation_set(self):
+        """Inputs and labels to evaluate on are of one name and as many; else samples are held out."""
+        def save(**arrays):
+            for name, array in arrays.items():
+                np.save(self.dir / f"{name}.npy", array)
+        x, y = self.vectors, self.y
+        save(x=x, y=y, x_test=x[:20], y_val=y[:30])
+        self.assertIn("split:", self.new("--data", "x.npy"))
+        save(x_val=x[:30])
+        self.assertIn("eval: {inputs: 'x_val.npy', labels: 'y_val.npy'}", self.new("--data", "x.npy"))
+        save(x_val=x[:29])
+        self.assertIn("split:", self.new("--data", "x.npy"))
+        with h5py.File(self.dir / "d.h5", "w") as f:
+            f["x"], f["y"], f["x_test"], f["y_eval"], f["x_eval"], f["y_test"] = x, y, x[:20], y[:10], x[:10], y[:19]
+        self.assertIn("inputs: 'x_eval', labels: 'y_eval'}", self.new("--data", "d.h5"))
+
+    def test_own_place(self):
+        """Commas are in names, but for CIFAR's lists; the data is not written over."""
+        (self.dir / "below").mkdir()
+        (self.dir / "a,b").mkdir()
+        np.save(self.dir / "a,b/x.npy", self.vectors)
+        np.save(self.dir / "a,b/y.npy", self.y)
+        self.assertIn(f"inputs: '{self.dir}/a,b/x.npy'", self.new("--data", "a,b/x.npy", to="below/c.yaml"))
+        (self.dir / "link.yaml").symlink_to("a,b/y.npy")
+        pixels = np.zeros((40, 3073), np.uint8).tobytes()
+        for name in ("one.bin", "two.bin"):
+            (self.dir / name).write_bytes(pixels)
+        for data, to in (("a,b/x.npy", "a,b/x.npy"), ("a,b/x.npy", "below/../a,b/y.npy"), ("a,b/x.npy", "link.yaml"), ("one.bin,two.bin", "two.bin")):
+            before = (self.dir / to).read_bytes()
+            self.assertIn("is the data file", self.tool("new", "--data", data, "-o", to, "--force", status=2))
+            self.assertEqual((self.dir / to).read_bytes(), before)
+        self.assertIn("CIFAR-10 files have none to name", self.tool("new", "--data", "one.bin", "--labels", "nonsense", "-o", "n.yaml", status=1))
+        (self.dir / "hundred.bin").write_bytes(np.zeros((40, 3074), np.uint8).tobytes())
+        self.assertIn("expected fine or coarse", self.tool("new", "--data", "hundred.bin", "--labels", "nonsense", "-o", "n.yaml", status=1))
+        text = self.new("--data", "hundred.bin", "--labels", "coarse")
+        self.assertIn("labels: 'coarse'", text)
+        self.assertIn("linear: {out: 20, name: head}", text)
+
     def test_odd_names(self):
         """What YAML reads otherwise stays a name: of columns, in comments too, and of the file."""
         breaks = "\n", "\u2028", "\x85"
@@ -169,12 +206,13 @@ class New(Case):
             out.writerow([*names, "a\nb'\"\\", "label"])
             for i in range(120):
                 out.writerow([*[f"n{i}"] * 3, i % 7, i % 2])
-        tree = yaml.safe_load(self.new("--data", "null.csv"))
-        self.assertEqual(tree["name"], "null")
-        self.assertNotIn("run", tree)
-        self.assertEqual(tree["data"]["train"]["inputs"], ["a\nb'\"\\"])
+        text = self.new("--data", "null.csv")
+        self.assertIn("name: 'null'\n", text)
+        self.assertIn(r"""inputs: ["a\x0ab'\"\\"], labels""", text)
+        self.assertIn("# not used: column \"i\\Lrun: {threads: 2}\" (120 different", text)
+        self.assertFalse([line for line in text.splitlines() if line.startswith("run")])
         (self.dir / "[x{y~]_z.csv").write_bytes((self.dir / "null.csv").read_bytes())
-        self.assertEqual(yaml.safe_load(self.new("--data", "[x{y~]_z.csv"))["name"], "x-y--_z")
+        self.assertIn("name: 'x-y--_z'\n", self.new("--data", "[x{y~]_z.csv"))
 
     def test_without_data(self):
         text = self.new()

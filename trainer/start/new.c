@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "runtime/base/file.h"
 #include "runtime/config/config.h"
@@ -51,13 +52,13 @@ out:
 }
 
 /* Paths in a config are relative to its folder: as they are given where that is this one, else whole. */
-static tr_status place(char **path, const char *config)
+static tr_status place(char **path, bool several, const char *config)
 {
     tr_status st = TR_OK;
     char whole[PATH_MAX], *list = NULL, *out = NULL, *rest;
     if (!*path || **path == '/' || !strchr(config, '/')) return TR_OK;
     TR_HAVE(list = rest = tr_strdup(*path));
-    for (char *word; (word = strsep(&rest, ",")) != NULL;) { /* of CIFAR there may be several */
+    for (char *word; (word = strsep(&rest, several ? "," : "")) != NULL;) {
         TR_NEED(realpath(word, whole), TR_DATA, "%s: its place cannot be found", word);
         char *longer = tr_sprintf("%s%s%s", out ? out : "", out ? "," : "", whole);
         TR_HAVE(longer);
@@ -73,13 +74,32 @@ out:
     return st;
 }
 
-static tr_status place_source(tr_look_source *s, bool files, const char *config)
+/* The config would take the place of its data, which --force does not mean. */
+static tr_status keep(const char *path, bool several, const char *config)
 {
     tr_status st = TR_OK;
-    TR_TRY(place(&s->path, config));
-    if (!files) goto out;
-    TR_TRY(place(&s->inputs, config));
-    TR_TRY(place(&s->labels, config));
+    struct stat to, is;
+    char *list = NULL, *rest;
+    if (!path || stat(config, &to) != 0) return TR_OK;
+    TR_HAVE(list = rest = tr_strdup(path));
+    for (char *word; (word = strsep(&rest, several ? "," : "")) != NULL;)
+        TR_NEED(stat(word, &is) != 0 || is.st_dev != to.st_dev || is.st_ino != to.st_ino, TR_USAGE,
+                "-o %s is the data file %s: write the config elsewhere", config, word);
+out:
+    tr_free(list);
+    return st;
+}
+
+static tr_status place_source(tr_look_source *s, int format, const char *config)
+{
+    tr_status st = TR_OK;
+    const bool several = format == TR_FORMAT_CIFAR10 || format == TR_FORMAT_CIFAR100;
+    char **const paths[] = {&s->path, &s->inputs, &s->labels};
+    const size_t n = format == TR_FORMAT_IDX || format == TR_FORMAT_NPY ? 3 : 1;
+    for (size_t i = 0; i < n; i++) {
+        TR_TRY(keep(*paths[i], several, config));
+        TR_TRY(place(paths[i], several, config));
+    }
 out:
     return st;
 }
@@ -114,9 +134,8 @@ int tr_cmd_new(int argc, char **argv)
     TR_TRY(parse(argc, argv, &a, &labels));
     if (a.data) {
         TR_TRY(tr_look_open(a.data, labels, &look));
-        const bool files = look.format == TR_FORMAT_IDX || look.format == TR_FORMAT_NPY;
-        TR_TRY(place_source(&look.train, files, a.output));
-        TR_TRY(place_source(&look.eval, files, a.output));
+        TR_TRY(place_source(&look.train, look.format, a.output));
+        TR_TRY(place_source(&look.eval, look.format, a.output));
     }
     name_of(a.data, name, sizeof name);
     st = tr_text_file_open(&f, a.output);
