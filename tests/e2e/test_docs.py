@@ -3,6 +3,7 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 from harness import ENV, SOURCE, TRAINER, Case, long, main
 
@@ -54,6 +55,7 @@ class Docs(Case):
         path = self.dir / "bin"
         path.mkdir()
         os.symlink(TRAINER, path / "trainer")
+        os.symlink(sys.executable, path / "python3")  # the one with h5py, which launch/setup installs
         shutil.copytree(SOURCE / "configs", self.dir / "configs", ignore=shutil.ignore_patterns("bench"))
         for document in DOCUMENTS:
             at = self.dir / str(document.relative_to(SOURCE)).replace("/", "-")
