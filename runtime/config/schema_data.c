@@ -208,13 +208,13 @@ static const tr_field cross_entropy[] = {
 
 static const tr_field huber[] = {
     TR_REAL("delta", IN(model.loss, delta), "1", 1e-9, 1e9, NULL,
-            "errors d up to this count d^2 / 2, larger ones delta * (|d| - delta / 2)"),
+            "errors d up to this count d^2 / 2, larger ones delta * (abs(d) - delta / 2)"),
     TR_END,
 };
 
 static const tr_field smooth_l1[] = {
     TR_REAL("beta", IN(model.loss, delta), "1", 0, 1e9, NULL,
-            "errors d up to this count d^2 / (2 * beta), larger ones |d| - beta / 2"),
+            "errors d up to this count d^2 / (2 * beta), larger ones abs(d) - beta / 2"),
     TR_END,
 };
 

@@ -50,7 +50,7 @@ tr_status tr_node_names(const tr_node *n, const char *key, const char *what,
                         const char *const *names, size_t count, bool *found);
 /* The same in one line, as it can stand behind the = of an override. Allocated. */
 tr_status tr_node_line(const tr_node *n, char **out);
-/* A text as a scalar between single quotes, whatever is in it. Allocated; NULL: no memory. */
+/* A text as a scalar between quotes, whatever is in it, on one line. Allocated; NULL: no memory. */
 char *tr_yaml_quoted(const char *text);
 
 /* ---- Parameters in a tree: template.c -------------------------------------------------------- */
