@@ -6,6 +6,7 @@ import pathlib
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import time
@@ -29,6 +30,8 @@ ENV = dict(
 # Launchers that tests kill leave their session folders here, not where others' jobs look for such.
 ENV["TMPDIR"] = tempfile.mkdtemp(prefix="trireme-sessions-")
 atexit.register(shutil.rmtree, ENV["TMPDIR"], ignore_errors=True)
+# Launchers side by side share this one; it is never empty, so none takes it away while another makes it.
+os.makedirs(f"{ENV['TMPDIR']}/ompi.{socket.gethostname().split('.')[0]}.{os.getuid()}/held")
 # Nor are segments that other jobs left in /dev/shm named in every test's output.
 SHM = "OMPI_MCA_osc_sm_backing_directory"
 ENV[SHM] = tempfile.mkdtemp(prefix="trireme-", dir="/dev/shm")
