@@ -24,8 +24,7 @@ enum {
     TR_STREAM_RESIZED_CROP,
     TR_STREAM_JITTER,
     TR_STREAM_AFFINE,
-    TR_STREAM_ERASING,
-    TR_STREAM_MIX
+    TR_STREAM_ERASING
 };
 
 /* ---- Files ----------------------------------------------------------------------------------- */

@@ -90,10 +90,8 @@ static void describe(const tr_planned *r, const tr_fit *f, char *buf, size_t roo
                               f->advice[i].set,
                               tr_format_bytes((double)f->advice[i].need, need, sizeof need),
                               f->advice[i].fits ? " (fits)" : "");
-    if (f->searched && n < room)
-        snprintf(buf + n, room - n,
-                 f->largest > 0 ? "; the largest batch that fits: %lld" : "%.0lld",
-                 (long long)f->largest);
+    if (f->searched && f->largest > 0 && n < room)
+        snprintf(buf + n, room - n, "; the largest batch that fits: %lld", (long long)f->largest);
 }
 
 static tr_status judge(const tr_trainer *t, const tr_planned *r)
