@@ -20,7 +20,7 @@
 #include <cuda_runtime.h>
 #include <string.h>
 
-#include "kernels/cuda/internal.h"
+#include "kernels/cuda/launch.h"
 
 #ifndef TR_LAUNCH /* else the compiler's stand-in defines these */
 /* Evaluates to a tr_status. kernel: a name or TR_KERNEL(name<T, ...>); shared: dynamic bytes. */

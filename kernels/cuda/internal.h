@@ -1,19 +1,12 @@
-/* What the CUDA kernels share: the context, errors of CUDA's libraries, the head of every kernel, and
- * the prepare functions of all ops. Included by C and by .cu files. */
+/* What the parts of the CUDA backend share: the context, the head of every kernel, and the prepare functions of all
+ * ops. Not for .cu files: these start from device.cuh. */
 #ifndef TR_CUDA_INTERNAL_H
 #define TR_CUDA_INTERNAL_H
 
-#include <cuda_runtime_api.h>
-
+#include "kernels/cuda/launch.h"
 #include "runtime/graph/ops.h"
 #include "runtime/graph/ops/list.h"
 #include "runtime/device/backend.h"
-
-#ifdef __cplusplus
-#define TR_CUDA_C extern "C"
-#else
-#define TR_CUDA_C
-#endif
 
 typedef struct tr_cuda_blas tr_cuda_blas;     /* blas/blas.h: cuBLASLt handle, algorithm cache */
 typedef struct tr_cuda_dnn tr_cuda_dnn;       /* dnn/dnn.h: cuDNN handle, plan cache */
@@ -55,13 +48,6 @@ typedef struct tr_cuda {
     tr_cuda_memo *memos;
     double *sums; /* ops/optimizer.c: partial sums of sum_squares, on the device */
 } tr_cuda;
-
-/* ---- Errors ---- */
-
-/* TR_OK, or the call's own name and text: "cudaMalloc(&p, n): out of memory (cudaErrorMemoryAllocation)".
- * cudaErrorMemoryAllocation is TR_MEMORY, all else TR_KERNEL. */
-TR_CUDA_C tr_status tr_cuda_check(cudaError_t e, const char *call);
-#define TR_CUDA_TRY(call) TR_TRY(tr_cuda_check((call), #call))
 
 /* ---- Kernels ---- */
 

@@ -1,4 +1,5 @@
 /* Weights into messages and out of them: the table that the kernels of loops/wire.cu work from. */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/wire.h"
 
 #include <limits.h>

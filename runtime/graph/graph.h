@@ -47,15 +47,6 @@ typedef struct {
 } tr_tensor;
 
 typedef enum { TR_PHASE_FORWARD, TR_PHASE_LOSS, TR_PHASE_BACKWARD } tr_phase;
-typedef enum {
-    TR_ACT_NONE,
-    TR_ACT_RELU,
-    TR_ACT_GELU,
-    TR_ACT_GELU_TANH,
-    TR_ACT_SILU,
-    TR_ACT_SIGMOID,
-    TR_ACT_TANH
-} tr_act;
 
 /* What a kernel gets to see. Operand order is documented with each op's definition. */
 typedef struct {

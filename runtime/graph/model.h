@@ -6,11 +6,9 @@
 
 #include "runtime/base/base.h"
 #include "runtime/config/config.h"
+#include "runtime/graph/kinds.h"
 
-#define TR_MAX_DIMS 5
-#define TR_MAX_IN   8
-#define TR_MAX_OUT  8
-#define TR_NAME     64
+#define TR_NAME 64
 /* Parameters that one layer can have. */
 #define TR_MAX_PARAMS 4
 

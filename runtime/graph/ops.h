@@ -313,7 +313,7 @@ typedef struct {
  *   bce       -(w t log p + (1 - t) log(1 - p)), w: pos_weight
  *   focal     (1 - p_t)^gamma * bce without weights, p_t = p t + (1 - p)(1 - t), and where alpha >= 0 times
  *             alpha t + (1 - alpha)(1 - t) (Lin et al. 2017; torchvision's sigmoid_focal_loss) */
-typedef struct {
+typedef struct tr_elementwise_loss_attrs {
     int kind; /* tr_loss_kind */
     float delta, curve, slope;
     float gamma, alpha;

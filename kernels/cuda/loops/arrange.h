@@ -2,7 +2,7 @@
 #ifndef TR_CUDA_LOOPS_ARRANGE_H
 #define TR_CUDA_LOOPS_ARRANGE_H
 
-#include "kernels/cuda/internal.h"
+#include "kernels/cuda/launch.h"
 
 /* y[s] = transpose of x[s], rows x cols elements of `size` (1, 2 or 4) bytes. */
 TR_CUDA_C tr_status tr_cuda_transpose_run(size_t size, const void *x, void *y, size_t samples,

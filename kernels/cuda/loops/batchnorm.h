@@ -4,7 +4,7 @@
 #ifndef TR_CUDA_LOOPS_BATCHNORM_H
 #define TR_CUDA_LOOPS_BATCHNORM_H
 
-#include "kernels/cuda/internal.h"
+#include "kernels/cuda/launch.h"
 
 enum {
     TR_BN_THREADS = 256,  /* most threads of a block */

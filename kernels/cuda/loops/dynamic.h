@@ -2,7 +2,7 @@
 #ifndef TR_CUDA_LOOPS_DYNAMIC_H
 #define TR_CUDA_LOOPS_DYNAMIC_H
 
-#include "kernels/cuda/internal.h"
+#include "kernels/cuda/launch.h"
 
 /* Rows of D values, each rounded by its own range as dynamic_quantize states it (runtime/graph/ops.h). */
 typedef struct {

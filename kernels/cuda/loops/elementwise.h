@@ -3,7 +3,7 @@
 #ifndef TR_CUDA_LOOPS_ELEMENTWISE_H
 #define TR_CUDA_LOOPS_ELEMENTWISE_H
 
-#include "kernels/cuda/internal.h"
+#include "kernels/cuda/launch.h"
 #include "kernels/elementwise.h"
 
 TR_CUDA_C tr_status tr_cuda_act_run(tr_dtype t, tr_act act, const void *x, void *y, size_t n,

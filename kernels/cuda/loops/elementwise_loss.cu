@@ -5,6 +5,7 @@
  * bce: max(z, 0) - z * target + log(1 + exp(-|z|)). */
 #include "kernels/cuda/loops/rows.cuh"
 #include "kernels/cuda/loops/tally.cuh"
+#include "runtime/graph/ops.h"
 
 namespace
 {

@@ -3,7 +3,7 @@
 #ifndef TR_CUDA_LOOPS_EMBEDDING_H
 #define TR_CUDA_LOOPS_EMBEDDING_H
 
-#include "kernels/cuda/internal.h"
+#include "kernels/cuda/launch.h"
 
 /* y[rows][D] = table[ids[row]], rounded to `type`. */
 TR_CUDA_C tr_status tr_cuda_embedding_run(cudaStream_t stream, tr_dtype type, const float *table,

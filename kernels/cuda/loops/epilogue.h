@@ -2,7 +2,7 @@
 #ifndef TR_CUDA_LOOPS_EPILOGUE_H
 #define TR_CUDA_LOOPS_EPILOGUE_H
 
-#include "kernels/cuda/internal.h"
+#include "kernels/cuda/launch.h"
 
 /* y (rows, channels) = act(z + bias + residual), in float32, rounded once. y and residual of type
  * `to`, z of type `from`, which is `to` (then z may be y) or float32; bias (channels) float32 and

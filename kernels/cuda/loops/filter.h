@@ -4,7 +4,7 @@
 #ifndef TR_CUDA_LOOPS_FILTER_H
 #define TR_CUDA_LOOPS_FILTER_H
 
-#include "kernels/cuda/internal.h"
+#include "kernels/cuda/launch.h"
 
 /* to (out, places, channels) = from (out, channels, places), rounded to `dtype`; of that type, or
  * with `wide` float32. */

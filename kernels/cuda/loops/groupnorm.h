@@ -2,7 +2,7 @@
 #ifndef TR_CUDA_LOOPS_GROUPNORM_H
 #define TR_CUDA_LOOPS_GROUPNORM_H
 
-#include "kernels/cuda/internal.h"
+#include "kernels/cuda/launch.h"
 
 typedef struct {
     size_t samples, places, C, groups;

@@ -2,7 +2,7 @@
 #ifndef TR_CUDA_LOOPS_INT8_H
 #define TR_CUDA_LOOPS_INT8_H
 
-#include "kernels/cuda/internal.h"
+#include "kernels/cuda/launch.h"
 
 /* Windows of channels-last images of bytes, as rows of a matrix: row (image, h, w) of the result has
  * kernel[0] * kernel[1] * channels bytes in the order of places, then channels. A linear layer: one

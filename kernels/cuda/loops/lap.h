@@ -2,7 +2,7 @@
 #ifndef TR_CUDA_LOOPS_LAP_H
 #define TR_CUDA_LOOPS_LAP_H
 
-#include "kernels/cuda/internal.h"
+#include "kernels/cuda/launch.h"
 
 /* tr_control_lap in stream order; control in device memory. */
 TR_CUDA_C tr_status tr_lap_launch(cudaStream_t stream, tr_control *control, int lap);

@@ -2,7 +2,7 @@
 #ifndef TR_CUDA_LOOPS_LAYERNORM_H
 #define TR_CUDA_LOOPS_LAYERNORM_H
 
-#include "kernels/cuda/internal.h"
+#include "kernels/cuda/launch.h"
 
 /* y = (x - mean) * rstd * weight + bias a row; stats[2 * rows] = mean, rstd, or NULL; not centered: 0 in the mean's place, the mean
  * square in the variance's. bias NULL = none. `keep`:

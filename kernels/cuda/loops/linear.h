@@ -4,7 +4,7 @@
 #ifndef TR_CUDA_LOOPS_LINEAR_H
 #define TR_CUDA_LOOPS_LINEAR_H
 
-#include "kernels/cuda/internal.h"
+#include "kernels/cuda/launch.h"
 
 /* to[i] = from[i], rounded to `type`. Reads 4n, writes 2n (or 4n) bytes: the minimum. */
 TR_CUDA_C tr_status tr_cuda_cast(cudaStream_t stream, tr_dtype type, const float *from, void *to,

@@ -4,8 +4,7 @@
 #ifndef TR_CUDA_LOOPS_LOSS_H
 #define TR_CUDA_LOOPS_LOSS_H
 
-#include "kernels/cuda/internal.h"
-#include "runtime/graph/ops.h"
+#include "kernels/cuda/launch.h"
 
 /* What a block leaves: sums of loss, weight, correct, top-5 and samples. Blocks: whole rounds of an H100's 132
  * multiprocessors with 1, 2, 3 or 6 at a time on each. */
@@ -76,10 +75,10 @@ typedef struct {
     const tr_control *control; /* as above */
     float scale;
     double *tally;
-    double *partial; /* TR_LOSS_WORKSPACE bytes */
-    const tr_elementwise_loss_attrs *loss;
-    const float *pos;     /* its pos_weight, on the device */
-    const float *weights; /* of samples; NULL: all 1 */
+    double *partial;                              /* TR_LOSS_WORKSPACE bytes */
+    const struct tr_elementwise_loss_attrs *loss; /* runtime/graph/ops.h */
+    const float *pos;                             /* its pos_weight, on the device */
+    const float *weights;                         /* of samples; NULL: all 1 */
 } tr_cuda_elementwise_loss_args;
 
 TR_CUDA_C tr_status tr_cuda_elementwise_loss_run(tr_dtype t, const tr_cuda_elementwise_loss_args *a,

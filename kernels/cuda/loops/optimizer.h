@@ -3,7 +3,7 @@
 #ifndef TR_CUDA_LOOPS_OPTIMIZER_H
 #define TR_CUDA_LOOPS_OPTIMIZER_H
 
-#include "kernels/cuda/internal.h"
+#include "kernels/cuda/launch.h"
 
 enum {
     TR_UPDATE_CHUNK = 8192,  /* elements that a block updates, at most */

@@ -2,7 +2,7 @@
 #ifndef TR_CUDA_LOOPS_POOL_H
 #define TR_CUDA_LOOPS_POOL_H
 
-#include "kernels/cuda/internal.h"
+#include "kernels/cuda/launch.h"
 
 typedef struct {
     tr_dtype type; /* of x, y and their gradients; of a maximum int8 and uint8, too */

@@ -2,7 +2,7 @@
 #ifndef TR_CUDA_LOOPS_PRELU_H
 #define TR_CUDA_LOOPS_PRELU_H
 
-#include "kernels/cuda/internal.h"
+#include "kernels/cuda/launch.h"
 
 /* weight: one for each of `channels`, or (`weights` 1) one for all. y may be x. */
 TR_CUDA_C tr_status tr_cuda_prelu_run(tr_dtype t, const void *x, const float *weight,

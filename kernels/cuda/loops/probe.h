@@ -2,7 +2,7 @@
 #ifndef TR_CUDA_LOOPS_PROBE_H
 #define TR_CUDA_LOOPS_PROBE_H
 
-#include "kernels/cuda/internal.h"
+#include "kernels/cuda/launch.h"
 
 /* Puts a kernel that does nothing into the stream: fails where the build has no code for the
  * device. */

@@ -2,7 +2,7 @@
 #ifndef TR_CUDA_LOOPS_QUANTIZE_H
 #define TR_CUDA_LOOPS_QUANTIZE_H
 
-#include "kernels/cuda/internal.h"
+#include "kernels/cuda/launch.h"
 
 /* Each row of D float32 to multiples of the 127th part of its largest magnitude (1 where that is 0), in
  * [-127, 127]; NaN stays. At most 2^31 - 1 rows. Reads x twice, the second time from the caches. */

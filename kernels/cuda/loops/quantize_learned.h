@@ -2,7 +2,7 @@
 #ifndef TR_CUDA_LOOPS_QUANTIZE_LEARNED_H
 #define TR_CUDA_LOOPS_QUANTIZE_LEARNED_H
 
-#include "kernels/cuda/internal.h"
+#include "kernels/cuda/launch.h"
 
 typedef struct {
     const void *dy; /* of the gradient */

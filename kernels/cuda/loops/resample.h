@@ -2,7 +2,8 @@
 #ifndef TR_CUDA_LOOPS_RESAMPLE_H
 #define TR_CUDA_LOOPS_RESAMPLE_H
 
-#include "kernels/cuda/internal.h"
+#include "kernels/cuda/launch.h"
+#include "runtime/graph/ops.h"
 
 typedef struct {
     tr_dtype type;

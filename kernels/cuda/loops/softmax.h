@@ -2,7 +2,7 @@
 #ifndef TR_CUDA_LOOPS_SOFTMAX_H
 #define TR_CUDA_LOOPS_SOFTMAX_H
 
-#include "kernels/cuda/internal.h"
+#include "kernels/cuda/launch.h"
 
 /* y = exp(x - max) / sum. `keep`: shared bytes that tr_cuda_softmax_ready has made available. */
 TR_CUDA_C tr_status tr_cuda_softmax_run(tr_dtype t, const void *x, void *y, size_t rows, size_t D,

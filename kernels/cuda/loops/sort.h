@@ -2,7 +2,7 @@
 #ifndef TR_CUDA_LOOPS_SORT_H
 #define TR_CUDA_LOOPS_SORT_H
 
-#include "kernels/cuda/internal.h"
+#include "kernels/cuda/launch.h"
 
 /* The highest bit that keys below `keys` differ in, plus one: at least 1. */
 static inline int tr_cuda_sort_bits(size_t keys)

@@ -2,7 +2,7 @@
 #ifndef TR_CUDA_LOOPS_WIRE_H
 #define TR_CUDA_LOOPS_WIRE_H
 
-#include "kernels/cuda/internal.h"
+#include "kernels/cuda/launch.h"
 
 enum { TR_WIRE_CHUNK = 8192 }; /* elements that a block takes at a time, at most */
 

@@ -1,4 +1,5 @@
 /* Activations and their gradients, element by element. */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/elementwise.h"
 
 typedef struct {

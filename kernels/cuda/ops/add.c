@@ -1,4 +1,5 @@
 /* Sum of any number of tensors of one shape, with the activation behind it fused. */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/elementwise.h"
 
 typedef struct {

@@ -2,6 +2,7 @@
  * activation, residual and running statistics; and inference from the running ones. Kernels, bytes
  * moved and error bounds: loops/batchnorm*.cu. A share without samples has count 0 and takes part
  * in the merge alone. */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/ops/batchnorm.h"
 
 enum { ROWS_TOGETHER = 4 }; /* that the elementwise kernels have under way */

@@ -2,6 +2,7 @@
 #ifndef TR_CUDA_BATCHNORM_H
 #define TR_CUDA_BATCHNORM_H
 
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/batchnorm.h"
 
 typedef struct {

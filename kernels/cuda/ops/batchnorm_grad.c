@@ -2,6 +2,7 @@
  * ranks (batchnorm.c), the gradient of the input. Formulas and bytes moved:
  * loops/batchnorm_grad.cu. Parameter gradients are of this rank's samples; the reduction of
  * gradients adds the others'. */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/ops/batchnorm.h"
 
 enum { ROWS_TOGETHER = 4 };

@@ -1,5 +1,6 @@
 /* Concatenation along a dimension and its gradient: copies of row pieces. A row is what is stored
  * from one place of the dimensions before it to the next. */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/arrange.h"
 #include "kernels/cuda/loops/int8.h"
 

@@ -17,6 +17,7 @@
  *     pieces of the batch, and the float32 convolution of each goes through our epilogue. TF32 is
  *     exact for such values, and for weights that were rounded to 16 bits before. 6 bytes an
  *     element of x more. */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/ops/conv2d.h"
 #include "kernels/cuda/loops/cast.h"
 #include "kernels/cuda/loops/epilogue.h"

@@ -2,6 +2,7 @@
 #ifndef TR_CUDA_OPS_CONV2D_H
 #define TR_CUDA_OPS_CONV2D_H
 
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/dnn/dnn.h"
 
 typedef struct tr_cuda_conv tr_cuda_conv;

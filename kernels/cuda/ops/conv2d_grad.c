@@ -17,6 +17,7 @@
  * gradient in a block of threads from the first image to the last, and so leaves most of the device
  * idle where the gradient is small (a 3x3 window of 128 channels: 9 of 132 multiprocessors), while
  * those that end in 16 bits split the sum. */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/ops/conv2d.h"
 #include "kernels/cuda/loops/filter.h"
 #include "kernels/cuda/loops/linear.h"

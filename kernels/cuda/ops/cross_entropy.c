@@ -2,6 +2,7 @@
  * count, focal loss. Class weights are copied to the device
  * once; labels were checked when they were read (runtime/data/targets.c), and one that is out of
  * range here makes the loss NaN. */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/loss.h"
 #include "kernels/cuda/ops/rows.h"
 

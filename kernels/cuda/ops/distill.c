@@ -1,4 +1,5 @@
 /* Losses against a teacher: of logits (softened softmaxes) and of features (squared distance). */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/loss.h"
 #include "kernels/cuda/ops/rows.h"
 

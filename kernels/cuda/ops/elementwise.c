@@ -1,4 +1,5 @@
 /* The plain elementwise ops, which kernels/elementwise.h declares. */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/elementwise.h"
 
 typedef struct {

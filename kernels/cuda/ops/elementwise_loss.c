@@ -1,4 +1,5 @@
 /* Losses of one output and one target each. pos_weight is copied to the device once. */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/loss.h"
 
 typedef struct {

@@ -1,4 +1,5 @@
 /* Rows of a table by number, and their gradient. */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/embedding.h"
 #include "kernels/cuda/loops/sort.h"
 

@@ -1,6 +1,7 @@
 /* Flatten and its gradient: a transposition of each sample between the stored (H, W, C) and the
  * flat (C, H, W) order, or a plain copy where both are the same order and the graph did not make it
  * a view. */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/arrange.h"
 
 typedef struct {

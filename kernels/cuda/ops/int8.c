@@ -17,6 +17,7 @@
  * Not by cuDNN: asked by an H100's properties alone, 9.19 names for int8 into int32 engines 28 and 0, and two more (60, 69) where
  * the result is int8, with one scale for all outputs; which of them use tensor cores it does not say, and none was timed. Convolutions in
  * groups stay float (passes/int8.c). */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/blas/blas.h"
 #include "kernels/cuda/loops/int8.h"
 #include "kernels/cuda/loops/quantize.h"

@@ -1,4 +1,5 @@
 /* Layer normalization of rows of D values, or RMSNorm of them, and its gradient. */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/layernorm.h"
 #include "kernels/cuda/ops/rows.h"
 

@@ -10,6 +10,7 @@
  * result twice, from a float32 product in the workspace. The bias gradient rides on the weight's
  * product where the library has that for the types and the mode is not deterministic (its order of
  * summation is not documented); else it is a column sum of our own. */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/ops/linear.h"
 
 #include "kernels/cuda/blas/blas.h"

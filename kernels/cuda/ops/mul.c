@@ -1,5 +1,6 @@
 /* Products of equal shapes, or with a factor for each channel of an image, and the gradient of
  * these factors. */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/elementwise.h"
 
 typedef struct {

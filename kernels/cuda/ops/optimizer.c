@@ -1,5 +1,6 @@
 /* The optimizer over a rank's segments, the decision before it, and the gradient's sum of squares:
  * set-up of the tables that the kernels of loops/optimizer*.cu work from. */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/optimizer.h"
 
 #include <limits.h>

@@ -6,6 +6,7 @@
  * NaN, that ties go to the first place as in PyTorch and on the CPU, and a gradient from indices
  * alone (cuDNN's maximum wants x and y kept, or an index tensor of its own for few windows).
  * Pooling is bound by memory: kernels that read and write once leave an engine nothing to win. */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/pool.h"
 
 typedef struct {

@@ -1,4 +1,5 @@
 /* Relu with learned slopes, and its gradients. */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/prelu.h"
 
 typedef struct {

@@ -1,4 +1,5 @@
 /* Rounding by learned scales: each has a row of elements, a weight's output or all there are. */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/quantize_learned.h"
 
 #include <math.h>

@@ -1,4 +1,5 @@
 /* A trained weight rounded to int8: an output's, or all of it, is a row. */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/quantize.h"
 
 typedef struct {

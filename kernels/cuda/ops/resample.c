@@ -3,6 +3,7 @@
  *
  * Not cuDNN's resample operations: they know neither padding nor uneven windows, and their gradients may
  * differ from run to run. */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/resample.h"
 
 typedef struct {

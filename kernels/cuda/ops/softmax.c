@@ -1,4 +1,5 @@
 /* Softmax over the innermost stored dimension and its gradient. */
+#include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/softmax.h"
 #include "kernels/cuda/ops/rows.h"
 
