@@ -64,7 +64,7 @@ typedef enum {
 typedef enum { TR_RESULT_AUTO, TR_RESULT_LAST, TR_RESULT_BEST, TR_RESULT_EMA } tr_result;
 typedef enum { TR_RECOMPUTE_NONE, TR_RECOMPUTE_BLOCKS, TR_RECOMPUTE_EVERY } tr_recompute_kind;
 typedef enum {
-    TR_FORMAT_AUTO, /* from the extension: .h5 .hdf5; .idx*, *-ubyte, .gz; .npy; .bin */
+    TR_FORMAT_AUTO, /* from the extension: .h5 .hdf5; .idx*, *-ubyte, .gz; .npy; .npz; .bin */
     TR_FORMAT_HDF5,
     TR_FORMAT_IDX,
     TR_FORMAT_NPY,
@@ -72,21 +72,23 @@ typedef enum {
     TR_FORMAT_CIFAR100,
     TR_FORMAT_SYNTHETIC,
     TR_FORMAT_CSV,
-    TR_FORMAT_FOLDER /* of images, by class */
+    TR_FORMAT_FOLDER, /* of images, by class */
+    TR_FORMAT_NPZ
 } tr_data_format;
 /* What a table's empty fields are. */
 typedef enum { TR_MISSING_ERROR, TR_MISSING_DROP, TR_MISSING_ZERO } tr_missing;
 
 typedef struct {
     bool present; /* the block stands in the config */
-    char *path;   /* file with both arrays (HDF5, CIFAR; several CIFAR files: comma-separated) */
-    int format;   /* tr_data_format */
-    const tr_node *inputs; /* HDF5: dataset name; IDX, NPY: file of the inputs; a map of these by
+    char *path; /* file with both arrays (HDF5, NPZ, CIFAR; several CIFAR files: comma-separated) */
+    int format; /* tr_data_format */
+    const tr_node *inputs;  /* HDF5: dataset name; IDX, NPY: file of the inputs; a map of these by
                               input name where the model has named inputs */
-    char *labels;          /* likewise */
-    char *weights;         /* likewise: what each sample counts; NULL: 1 */
-    int64_t samples;       /* synthetic: how many; else 0 = all, or so many from `offset` on */
-    int64_t offset;        /* the first sample */
+    char *labels;           /* likewise */
+    const tr_node *targets; /* CSV: columns in the place of labels, a list; NULL */
+    char *weights;          /* likewise: what each sample counts; NULL: 1 */
+    int64_t samples;        /* synthetic: how many; else 0 = all, or so many from `offset` on */
+    int64_t offset;         /* the first sample */
     int64_t classes; /* synthetic: number of classes; 0 = the model's outputs, regression if mse */
 } tr_source_config;
 
@@ -115,6 +117,12 @@ typedef struct {
     tr_reals scale, ratio; /* two each: least, most */
     tr_reals value;        /* one, or one a channel */
 } tr_erasing_config;
+
+/* Samples of a step mixed with others of it, by a share from Beta(alpha, alpha), in this part of the steps. */
+typedef struct {
+    bool present;
+    double alpha, probability;
+} tr_mix_config;
 
 /* Samples of data.train that are held out. */
 typedef struct {
@@ -265,6 +273,7 @@ typedef struct tr_config {
             tr_reals translate; /* none, or parts of the width and the height; one for both */
             tr_jitter_config jitter;
             tr_erasing_config erasing;
+            tr_mix_config mixup, cutmix;
         } augment;
         int64_t workers, prefetch; /* loader threads a rank (0: in the step loop); batches ahead */
         bool shuffle, drop_last;
@@ -395,6 +404,11 @@ tr_status tr_source_inputs(const tr_source_config *s, const char *block, const c
 static inline bool tr_config_has_eval(const tr_config *c)
 {
     return c->data.eval.present || c->data.split.present;
+}
+/* Are samples of a step mixed, so that class labels become probabilities in training? */
+static inline bool tr_config_mixes(const tr_config *c)
+{
+    return c->data.augment.mixup.present || c->data.augment.cutmix.present;
 }
 /* Are class weights yet to be computed from data.train? */
 static inline bool tr_config_balances(const tr_config *c)

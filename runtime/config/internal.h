@@ -92,5 +92,16 @@ tr_status tr_input_check(const tr_node *key, const char *path, const char *const
 size_t tr_input_names(const tr_config *c, const char *names[TR_YAML_KEYS]);
 /* What one key's table cannot say: keys that belong together, and defaults that depend on others. */
 tr_status tr_config_check(tr_config *c);
+tr_status tr_config_check_data(tr_config *c);
+/* TR_CONFIG "path: text" at the node of a dotted path, or the nearest one above it that is there. */
+tr_status tr_config_fail(const tr_config *c, const char *path, const char *fmt, ...)
+    TR_PRINTF(3, 4);
+#define TR_REQUIRE(cond, path, ...)                                                                \
+    do {                                                                                           \
+        if (!(cond)) {                                                                             \
+            st = tr_config_fail(c, (path), __VA_ARGS__);                                           \
+            goto out;                                                                              \
+        }                                                                                          \
+    } while (0)
 
 #endif

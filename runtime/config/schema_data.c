@@ -94,6 +94,14 @@ static const tr_field jitter[] = {
     TR_END,
 };
 
+#define MIX(member) offsetof(tr_mix_config, member)
+static const tr_field mix[] = {
+    TR_REAL("alpha", MIX(alpha), "1", 0.01, 1000, NULL,
+            "the share of a sample that stays is drawn from Beta(alpha, alpha), once a step"),
+    TR_REAL("probability", MIX(probability), "1", 0, 1, NULL, "the part of steps that are mixed"),
+    TR_END,
+};
+
 #define ERASING(member) offsetof(tr_erasing_config, member)
 static const tr_field erasing[] = {
     TR_REAL("p", ERASING(p), "0.5", 0, 1, NULL, "the part of images that are erased in"),
@@ -131,6 +139,13 @@ static const tr_field augment[] = {
     TR_BLOCK("random_resized_crop", IN(data.augment, resized_crop), resized_crop, "",
              "folders of images: a random part of the image as it is in its file, resized to the "
              "model's size, in the place of data.image; torchvision's RandomResizedCrop"),
+    TR_BLOCK(
+        "mixup", IN(data.augment, mixup), mix, "",
+        "cross_entropy: each sample is averaged with another one of its step, and so are their "
+        "labels; torchvision's MixUp. With cutmix, too, each step draws one of the two"),
+    TR_BLOCK("cutmix", IN(data.augment, cutmix), mix, "",
+             "likewise: a rectangle of each image is another one's of its step, and labels are "
+             "shared by area; torchvision's CutMix"),
     TR_END,
 };
 

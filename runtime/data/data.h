@@ -123,7 +123,8 @@ typedef struct {
     const void *inputs[TR_MAX_IN]; /* stored layout, options.dtype or int32 ids; valid until the
                                       next call */
     /* int32 labels or float32 values; stored layout: of samples (C, H, W) channels-last, like the
-     * output it is compared with; NULL: the dataset has none */
+     * output it is compared with; in training with data.augment.mixup or cutmix float32
+     * probabilities (count, classes) in the place of labels; NULL: the dataset has none */
     const void *targets;
     const float *weights; /* of samples; NULL: the model has none */
     double waited;        /* seconds this call blocked */

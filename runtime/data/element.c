@@ -145,6 +145,14 @@ TR_HOT void tr_round_f16(const float *restrict in, size_t count, tr_f16 *restric
     for (size_t k = 0; k < count; k++) out[k] = tr_f32_to_f16(in[k]);
 }
 
+void tr_round_to(tr_dtype type, const float *in, size_t count, void *out)
+{
+    if (type == TR_BF16)
+        tr_round_bf16(in, count, out);
+    else
+        tr_round_f16(in, count, out);
+}
+
 void tr_normalize_f32(tr_elem e, const void *raw, size_t count, float mean, float std, float *out)
 {
     switch (e) {

@@ -17,6 +17,8 @@ void tr_normalize_bf16(tr_elem e, const void *raw, size_t count, float mean, flo
                        float *scratch, tr_bf16 *out);
 void tr_round_bf16(const float *in, size_t count, tr_bf16 *out);
 void tr_round_f16(const float *in, size_t count, tr_f16 *out);
+/* To one of these two. */
+void tr_round_to(tr_dtype type, const float *in, size_t count, void *out);
 
 /* Streams of TR_RNG_AUGMENT. */
 enum {
@@ -24,7 +26,10 @@ enum {
     TR_STREAM_RESIZED_CROP,
     TR_STREAM_JITTER,
     TR_STREAM_AFFINE,
-    TR_STREAM_ERASING
+    TR_STREAM_ERASING,
+    TR_STREAM_MIX, /* of steps, where the others are of samples */
+    TR_STREAM_MIX_SHARE,
+    TR_STREAM_MIX_PARTNER
 };
 
 /* ---- Files ----------------------------------------------------------------------------------- */
@@ -168,6 +173,13 @@ tr_status tr_targets_prepare(const tr_dataset *d, const void *raw, uint64_t i, f
 
 /* ---- From raw to ready ----------------------------------------------------------------------- */
 
+/* Which steps mix samples, and how. */
+typedef struct {
+    bool on;
+    tr_mix_config up, cut;
+    int64_t height, width; /* of images, all alike where `cut` is present */
+} tr_mixing;
+
 /* What every sample goes through; constant after open. */
 typedef struct {
     int ninputs;
@@ -185,7 +197,8 @@ typedef struct {
     int64_t crop;
     bool flip;
     struct tr_changes *changes; /* beyond these two (change.c); NULL: none */
-    size_t scratch_count;       /* floats in each of a worker's scratch arrays */
+    tr_mixing mixing;     /* of samples when they are ready (mix.c), so that dtype is float32 */
+    size_t scratch_count; /* floats in each of a worker's scratch arrays */
 } tr_prepare;
 
 tr_status tr_prepare_init(const tr_config *c, const tr_model *m, bool train, tr_dtype dtype,

@@ -6,7 +6,7 @@
  *     claimed  the next number a worker takes, while claimed < taken + slots
  *
  * One mutex, held only to claim, to finish and to wait. With no workers the caller prepares. */
-#include "runtime/data/internal.h"
+#include "runtime/data/mix.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -30,6 +30,7 @@ typedef struct {
     pthread_t thread;
     void *raw;
     float *scratch;
+    float *own, *other; /* a sample before it is rounded and what is mixed into it; NULL: none is */
 } worker;
 
 struct tr_loader {
@@ -41,6 +42,8 @@ struct tr_loader {
     uint64_t seed, samples, steps;
     int64_t batch;
     int micro_batches, rank, size;
+    tr_dtype dtype;      /* of inputs in slots */
+    size_t target_count; /* elements of a sample's target in slots */
     size_t held;
 
     size_t nslots;
@@ -77,43 +80,115 @@ static piece piece_at(const tr_loader *l, uint64_t start, uint64_t q)
     return p;
 }
 
-/* In training as chance has it. */
-static tr_status sample_at(const tr_loader *l, const worker *w, tr_array *a, uint64_t i,
-                           uint64_t ordinal, const void **raw)
+/* What is at a place of an epoch. */
+typedef struct {
+    uint64_t i, ordinal;
+} sample;
+
+static sample sample_at(const tr_loader *l, uint64_t epoch, uint64_t place)
 {
-    if (!l->train || !a->draw) return tr_array_at(a, i, w->raw, raw);
-    *raw = w->raw;
-    return a->draw(a, i, l->seed, ordinal, w->raw);
+    return (sample){l->shuffle ? tr_permute(l->seed, epoch, l->samples, place) : place,
+                    epoch * l->samples + place};
+}
+
+/* In training as chance has it. */
+static tr_status take_input(const tr_loader *l, const worker *w, int k, sample x, void *to)
+{
+    tr_array *a = l->dataset->inputs[k];
+    const void *raw = w->raw;
+    tr_status st = l->train && a->draw ? a->draw(a, x.i, l->seed, x.ordinal, w->raw)
+                                       : tr_array_at(a, x.i, w->raw, &raw);
+    if (st != TR_OK) return st;
+    if (l->prepare.in[k].ids > 0) return tr_prepare_ids(&l->prepare, k, a, raw, x.i, to);
+    tr_prepare_sample(&l->prepare, k, a->elem, raw, x.ordinal, w->scratch, to);
+    return TR_OK;
+}
+
+static tr_status take_target(const tr_loader *l, const worker *w, sample x, void *to)
+{
+    const void *raw;
+    const tr_status st = tr_array_at(l->dataset->targets, x.i, w->raw, &raw);
+    return st == TR_OK ? tr_targets_prepare(l->dataset, raw, x.i, w->scratch, to) : st;
+}
+
+static tr_status take_weight(const tr_loader *l, const worker *w, sample x, float *to)
+{
+    const tr_dataset *d = l->dataset;
+    const void *raw;
+    *to = 1;
+    if (!d->weights) return TR_OK;
+    const tr_status st = tr_array_at(d->weights, x.i, w->raw, &raw);
+    return st == TR_OK ? tr_weights_convert(d, raw, x.i, 1, to) : st;
+}
+
+/* ---- Mixing ---------------------------------------------------------------------------------- */
+
+static tr_status mix_input(const tr_loader *l, const worker *w, int k, const tr_mix *mix, sample x,
+                           sample partner, void *to)
+{
+    float *own = l->dtype == TR_F32 ? to : w->own;
+    tr_status st;
+    TR_TRY(take_input(l, w, k, x, own));
+    if (mix->kind != TR_MIX_NONE) {
+        TR_TRY(take_input(l, w, k, partner, w->other));
+        tr_mix_input(mix, &l->prepare, k, own, w->other);
+    }
+    if (l->dtype != TR_F32) tr_round_to(l->dtype, own, l->prepare.in[k].count, to);
+out:
+    return st;
+}
+
+/* Adds `share` of a sample's probabilities; of a class label it is all its class's. */
+static tr_status add_target(const tr_loader *l, const worker *w, sample x, float share, float *to)
+{
+    int32_t label = 0;
+    const tr_status st = take_target(l, w, x, l->dataset->labels ? (void *)&label : w->other);
+    if (st != TR_OK) return st;
+    if (l->dataset->labels)
+        to[label] += share;
+    else
+        for (size_t k = 0; k < l->target_count; k++) to[k] += share * w->other[k];
+    return TR_OK;
+}
+
+static tr_status mix_target(const tr_loader *l, const worker *w, const tr_mix *mix, sample x,
+                            sample partner, float *to)
+{
+    tr_status st;
+    memset(to, 0, l->target_count * sizeof *to);
+    TR_TRY(add_target(l, w, x, mix->share, to));
+    if (mix->kind != TR_MIX_NONE) st = add_target(l, w, partner, 1 - mix->share, to);
+out:
+    return st;
+}
+
+/* The place of the epoch whose sample is mixed into that at `place`, of the whole global step. */
+static uint64_t partner_of(const tr_loader *l, const piece *p, uint64_t place)
+{
+    const tr_range step = tr_share(l->samples, l->batch, p->step % l->steps, 1, 0, 0, 1);
+    return step.begin + tr_mix_partner(l->seed, p->step, tr_range_count(step), place - step.begin);
 }
 
 static tr_status fill(tr_loader *l, worker *w, slot *s, const piece *p)
 {
-    tr_dataset *d = l->dataset;
-    size_t tsize = d->target_count * 4;
-    const void *raw;
-    tr_status st;
+    const bool mixes = l->prepare.mixing.on;
+    const tr_mix mix = tr_mix_draw(&l->prepare.mixing, l->seed, p->step);
+    tr_status st = TR_OK;
     for (uint64_t place = p->places.begin; place < p->places.end; place++) {
-        size_t at = (size_t)(place - p->places.begin);
-        uint64_t i = l->shuffle ? tr_permute(l->seed, p->epoch, l->samples, place) : place;
-        const uint64_t ordinal = p->epoch * l->samples + place;
+        const size_t at = (size_t)(place - p->places.begin);
+        const sample x = sample_at(l, p->epoch, place);
+        const sample other = mixes ? sample_at(l, p->epoch, partner_of(l, p, place)) : x;
         for (int k = 0; k < l->prepare.ninputs; k++) {
-            if ((st = sample_at(l, w, d->inputs[k], i, ordinal, &raw)) != TR_OK) return st;
             void *to = (char *)s->inputs[k] + at * l->prepare.in[k].count * l->prepare.in[k].size;
-            if (l->prepare.in[k].ids == 0)
-                tr_prepare_sample(&l->prepare, k, d->inputs[k]->elem, raw, ordinal, w->scratch, to);
-            else if ((st = tr_prepare_ids(&l->prepare, k, d->inputs[k], raw, i, to)) != TR_OK)
-                return st;
+            TR_TRY(mixes ? mix_input(l, w, k, &mix, x, other, to) : take_input(l, w, k, x, to));
         }
-        if (!d->targets) continue;
-        if ((st = tr_array_at(d->targets, i, w->raw, &raw)) != TR_OK) return st;
-        st = tr_targets_prepare(d, raw, i, w->scratch, (char *)s->targets + at * tsize);
-        if (st != TR_OK) return st;
-        if (s->weights) s->weights[at] = 1;
-        if (!d->weights) continue;
-        if ((st = tr_array_at(d->weights, i, w->raw, &raw)) != TR_OK) return st;
-        if ((st = tr_weights_convert(d, raw, i, 1, &s->weights[at])) != TR_OK) return st;
+        if (!l->dataset->targets) continue;
+        float *target = (float *)s->targets + at * l->target_count;
+        TR_TRY(mixes ? mix_target(l, w, &mix, x, other, target) : take_target(l, w, x, target));
+        if (s->weights) TR_TRY(take_weight(l, w, x, &s->weights[at]));
     }
-    return TR_OK;
+out:
+    return st;
 }
 
 /* Prepares q in its slot. */
@@ -179,6 +254,16 @@ static void *take(tr_loader *l, tr_mem_kind kind, size_t count, size_t size)
     return p;
 }
 
+static tr_status open_mixing(tr_loader *l, worker *w)
+{
+    tr_status st = TR_OK;
+    const size_t most = l->prepare.scratch_count, n = l->target_count; /* most: of any input */
+    TR_HAVE(w->other = take(l, TR_MEM_IO, most > n ? most : n, sizeof(float)));
+    if (l->dtype != TR_F32) TR_HAVE(w->own = take(l, TR_MEM_IO, most, sizeof(float)));
+out:
+    return st;
+}
+
 static tr_status open_buffers(tr_loader *l)
 {
     const tr_dataset *d = l->dataset;
@@ -190,6 +275,7 @@ static tr_status open_buffers(tr_loader *l)
     if (d->weights && raw < d->weights->nbytes) raw = d->weights->nbytes;
     size_t scratch = 2 * l->prepare.scratch_count;
     if (scratch < d->target_count) scratch = d->target_count;
+    l->target_count = l->prepare.mixing.on && d->labels ? (size_t)d->classes : d->target_count;
     l->slots = tr_alloc(TR_MEM_OTHER, l->nslots, sizeof *l->slots);
     l->workers =
         tr_alloc(TR_MEM_OTHER, (size_t)(l->nworkers > 0 ? l->nworkers : 1), sizeof *l->workers);
@@ -201,7 +287,7 @@ static tr_status open_buffers(tr_loader *l)
             TR_HAVE(l->slots[i].inputs[k] = take_batch(l, n, l->prepare.in[k].size));
         }
         if (!d->targets) continue;
-        TR_NEED(tr_mul_size(most, d->target_count, &n), TR_MEMORY,
+        TR_NEED(tr_mul_size(most, l->target_count, &n), TR_MEMORY,
                 "a micro-batch does not fit in memory");
         TR_HAVE(l->slots[i].targets = take_batch(l, n, 4));
         if (d->weighted) TR_HAVE(l->slots[i].weights = take_batch(l, most, sizeof(float)));
@@ -212,6 +298,7 @@ static tr_status open_buffers(tr_loader *l)
         l->workers[i].loader = l;
         TR_HAVE(l->workers[i].raw = take(l, TR_MEM_IO, raw, 1));
         TR_HAVE(l->workers[i].scratch = take(l, TR_MEM_IO, scratch, sizeof(float)));
+        if (l->prepare.mixing.on) TR_TRY(open_mixing(l, &l->workers[i]));
     }
 out:
     return st;
@@ -277,6 +364,7 @@ tr_status tr_loader_open(const tr_loader_options *o, tr_loader **out)
     l->micro_batches = o->micro_batches;
     l->rank = o->rank;
     l->size = o->size;
+    l->dtype = o->dtype;
     l->steps = tr_steps_per_epoch(l->samples, l->batch, l->drop_last);
     TR_NEED(l->steps > 0, TR_DATA,
             "%s: has %" PRIu64 " samples, fewer than a batch of %" PRId64
@@ -308,6 +396,8 @@ void tr_loader_close(tr_loader *l)
     for (int i = 0; l->workers && i < (l->nworkers > 0 ? l->nworkers : 1); i++) {
         tr_free(l->workers[i].raw);
         tr_free(l->workers[i].scratch);
+        tr_free(l->workers[i].own);
+        tr_free(l->workers[i].other);
     }
     for (size_t i = 0; l->slots && i < l->nslots; i++) {
         for (int k = 0; k < TR_MAX_IN; k++) give_batch(l, l->slots[i].inputs[k]);

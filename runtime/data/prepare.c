@@ -4,6 +4,7 @@
  * torchvision's RandomCrop before Normalize. What chance decides is keyed by the sample's ordinal:
  * the same on any rank and thread, and after a resume. */
 #include "runtime/data/change.h"
+#include "runtime/data/mix.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -155,6 +156,8 @@ tr_status tr_prepare_init(const tr_config *c, const tr_model *m, bool train, tr_
     }
     if (train) TR_TRY(check_places(c, m));
     if (train) TR_TRY(tr_changes_open(c, p, &p->changes));
+    if (train) TR_TRY(tr_mixing_take(c, p, m, &p->mixing));
+    if (p->mixing.on) p->dtype = TR_F32;
 out:
     if (st != TR_OK) tr_prepare_fini(p);
     return st;
@@ -195,10 +198,7 @@ static void normalize_rows(const tr_prepare *p, int k, tr_elem elem, const void 
     tr_elem_to_f32(elem, raw, count, v);
     for (size_t row = 0; row < count; row += n)
         for (size_t i = 0; i < n; i++) v[row + i] = (v[row + i] - mean[i]) / std[i];
-    if (p->dtype == TR_BF16)
-        tr_round_bf16(v, count, out);
-    else if (p->dtype == TR_F16)
-        tr_round_f16(v, count, out);
+    if (p->dtype != TR_F32) tr_round_to(p->dtype, v, count, out);
 }
 
 /* How a sample is cut: element (y, x) of the result is (y + dy, x + dx) of the file, mirrored in x. */
@@ -262,10 +262,7 @@ static void prepare_changed(const tr_prepare *p, int k, tr_elem elem, const void
     float *laid = p->dtype == TR_F32 ? out : other;
     lay_out(p, k, a, planes, laid);
     tr_changes_erase(p, k, ordinal, laid);
-    if (p->dtype == TR_BF16)
-        tr_round_bf16(laid, count, out);
-    else if (p->dtype == TR_F16)
-        tr_round_f16(laid, count, out);
+    if (p->dtype != TR_F32) tr_round_to(p->dtype, laid, count, out);
 }
 
 void tr_prepare_sample(const tr_prepare *p, int k, tr_elem elem, const void *raw, uint64_t ordinal,
@@ -299,10 +296,7 @@ void tr_prepare_sample(const tr_prepare *p, int k, tr_elem elem, const void *raw
     } else {
         float *laid = scratch + p->scratch_count;
         lay_out(p, k, a, planes, laid);
-        if (p->dtype == TR_BF16)
-            tr_round_bf16(laid, count, out);
-        else
-            tr_round_f16(laid, count, out);
+        tr_round_to(p->dtype, laid, count, out);
     }
 }
 

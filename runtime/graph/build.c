@@ -246,7 +246,10 @@ static tr_status build_given(tr_builder *b)
                         in->dims, in->layout);
     }
     g->target = -1;
-    if (g->mode != TR_MODE_INFER)
+    if (g->mode == TR_MODE_TRAIN && b->o->mixed && m->labels)
+        g->target =
+            new_batched(b, "target", TR_ROLE_TARGET, -1, TR_F32, 1, &m->outputs, TR_LAYOUT_PLAIN);
+    else if (g->mode != TR_MODE_INFER)
         g->target = new_batched(b, "target", TR_ROLE_TARGET, -1, m->labels ? TR_I32 : TR_F32,
                                 m->ndim_target, m->target_dims, m->target_layout);
     g->weights = -1;

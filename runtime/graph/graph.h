@@ -155,6 +155,8 @@ typedef struct {
     const char *const *outputs;
     size_t noutputs;
     const tr_distill *distill; /* of a train graph; NULL: none. Not kept */
+    bool
+        mixed; /* of a train graph: in the place of class labels come probabilities of all classes */
 } tr_graph_options;
 
 typedef struct {

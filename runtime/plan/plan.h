@@ -33,6 +33,7 @@ typedef struct {
     const char *const *outputs;
     size_t noutputs;
     const tr_distill *distill; /* of train plans; NULL: none. Borrowed */
+    bool mixed;                /* of train plans (tr_graph_options) */
     bool dry; /* only plan: nothing is allocated that grows with the model, nothing can be run */
 } tr_session_options;
 

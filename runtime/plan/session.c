@@ -145,7 +145,8 @@ tr_status tr_session_graph(const tr_session_options *o, tr_plan_key key, tr_grap
         .int8 = tr_graph_int8(o->backend->kernels->unsupported, o->backend_ctx),
         .outputs = o->outputs,
         .noutputs = o->noutputs,
-        .distill = o->distill};
+        .distill = o->distill,
+        .mixed = o->mixed};
     return tr_graph_open(o->model, &go, out);
 }
 

@@ -1,4 +1,4 @@
-"""Every option on a GPU: the tests of test_options.py, test_machine.py and test_data.py, with the same tolerances, on the
+"""Every option on a GPU: the tests of test_options.py, test_machine.py, test_data.py and test_mix.py, with the same tolerances, on the
 stand-in. Those that name what only CPUs have are written anew."""
 import numpy as np
 
@@ -9,6 +9,7 @@ harness.Case = GpuCase
 
 import test_machine  # noqa: E402: the cases are to derive from GpuCase
 from test_data import Data  # noqa: E402, F401: tests to be found here
+from test_mix import Mixed  # noqa: E402, F401
 from test_options import Files, Losses, Schedules, Updates  # noqa: E402, F401
 
 

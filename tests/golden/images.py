@@ -150,6 +150,30 @@ def make_changed(group):
         put(group, f"affine{i}", x, y, degrees=degrees, right=right, down=down, scale=scale)
 
 
+def make_mixed(group):
+    """Batches of float images, of which each is mixed with the one before; attrs: share, and of cutmix the place that is drawn,
+    (down, right), with `box` (top, left, height, width) and `adjusted`."""
+    labels = torch.arange(3)
+    for i, (kind, share, place) in enumerate([(v2.MixUp, 0.3, None), (v2.MixUp, 0.875, None), (v2.CutMix, 0.4, (4, 7)),
+                                              (v2.CutMix, 0.7, (0, 10)), (v2.CutMix, 0.99, (8, 0)), (v2.CutMix, 0.0, (5, 5))]):
+        x = torch.rand((3, 2, 9, 11), generator=torch.Generator().manual_seed(40 + i))
+        mix = kind(num_classes=3)
+        mix._dist = type("Fixed", (), {"sample": lambda self, shape: torch.tensor(share, dtype=torch.float64)})()
+        drawn, randint = list(reversed(place or ())), torch.randint
+        torch.randint = lambda *arguments, **options: torch.tensor([drawn.pop(0)])
+        try:
+            params = mix.make_params([x])
+        finally:
+            torch.randint = randint
+        extra = {}
+        if place:
+            left, top, right, bottom = params["box"]
+            extra = dict(place=np.array(place), box=np.array([top, left, bottom - top, right - left]),
+                         adjusted=params["lam_adjusted"])
+        params.update(labels=labels, batch_size=3)
+        put(group, f"mixed{i}", x, mix.transform(x, params), share=share, **extra)
+
+
 def main():
     folder = sys.argv[1] if len(sys.argv) > 1 else os.path.dirname(os.path.abspath(__file__))
     with h5py.File(os.path.join(folder, "images.h5"), "w", libver=("v108", "v108")) as f:
@@ -159,6 +183,7 @@ def main():
         make_files(f.create_group("files"))
         make_resized(f.create_group("resized"))
         make_changed(f.create_group("changed"))
+        make_mixed(f.create_group("mixed"))
 
 
 main()

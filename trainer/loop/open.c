@@ -232,6 +232,7 @@ static tr_status open_session(tr_trainer *t)
         .keys = keys,
         .nkeys = nkeys,
         .distill = tr_teacher_distill(t->teacher),
+        .mixed = tr_config_mixes(c),
     };
     tr_status st = tr_session_open(&o, &t->session);
     if (st == TR_OK && t->teacher) {

@@ -102,6 +102,7 @@ tr_session_options tr_planned_options(const tr_planned *r)
                                 .recompute_every = r->c->train.recompute.every,
                                 .skip_passes = tr_graph_skip(r->c),
                                 .distill = tr_teacher_distill(r->teacher),
+                                .mixed = tr_config_mixes(r->c),
                                 .dry = true};
 }
 

@@ -13,7 +13,11 @@ static const bad table[] = {
     {"name: digits", "nmae: digits", "c.yaml:1:1: unknown key \"nmae\"; did you mean \"name\"?"},
     {"crop: 2", "zoom: 2",
      "c.yaml:9:13: data.augment: unknown key \"zoom\"; there are: crop, flip, rotate, "
-     "scale, translate, color_jitter, random_erasing, random_resized_crop"},
+     "scale, translate, color_jitter, random_erasing, random_resized_crop, mixup, cutmix"},
+    {"crop: 2", "mixup: {alpha: 0}",
+     "c.yaml:9:28: data.augment.mixup.alpha: found \"0\", expected a number from 0.01 to 1000"},
+    {"crop: 2", "mixup: 0.2",
+     "c.yaml:9:20: data.augment.mixup: found \"0.2\", expected a map of keys"},
     {"crop: 2", "scale: 2", "c.yaml:9:20: data.augment.scale: expected two numbers, [least, most]"},
     {"crop: 2", "random_resized_crop: {}",
      "c.yaml:9:34: data.augment.random_resized_crop: data.train is no folder of images"},

@@ -4,6 +4,7 @@
 #include "helpers.h"
 
 #include "runtime/data/augment.h"
+#include "runtime/data/mix.h"
 
 #define FLOAT_TOLERANCE 2e-5
 
@@ -223,14 +224,73 @@ static void changes(void **state)
     each("changed", changed, 13);
 }
 
+/* ---- Mixing ---------------------------------------------------------------------------------------------- */
+
+/* From (c, h, w) to (h, w, c). */
+static void turn(const hsize_t *dims, const float *in, float *out)
+{
+    const size_t C = dims[1], area = dims[2] * dims[3];
+    for (size_t i = 0; i < area; i++)
+        for (size_t c = 0; c < C; c++) out[i * C + c] = in[c * area + i];
+}
+
+static tr_mix mix_of(hid_t at, const hsize_t *dims)
+{
+    double share, place[2], box[4], adjusted;
+    assert_int_equal(read_attr(at, "share", &share), 1);
+    if (read_attr(at, "place", place) != 2)
+        return (tr_mix){.kind = TR_MIX_UP, .share = (float)share};
+    const tr_mix x =
+        tr_mix_cut(share, (int64_t)place[0], (int64_t)place[1], (int64_t)dims[2], (int64_t)dims[3]);
+    assert_true(read_attr(at, "box", box) == 4 && read_attr(at, "adjusted", &adjusted) == 1);
+    const int64_t got[4] = {x.box.top, x.box.left, x.box.height, x.box.width};
+    for (int k = 0; k < 4; k++) assert_int_equal(got[k], (int64_t)box[k]);
+    assert_true(fabs((double)x.share - adjusted) < 1e-7);
+    return x;
+}
+
+static void mixed(hid_t at, const char *name)
+{
+    int ndim;
+    hsize_t dims[4];
+    float *source = read_set(at, "source", H5T_NATIVE_FLOAT, sizeof *source, &ndim, dims);
+    float *want = read_set(at, "result", H5T_NATIVE_FLOAT, sizeof *want, &ndim, dims);
+    const size_t N = dims[0], count = dims[1] * dims[2] * dims[3];
+    const tr_mix x = mix_of(at, dims);
+    tr_prepare p = {.ninputs = 1};
+    float *v[3]; /* own, other, wanted */
+    p.in[0].count = count;
+    p.in[0].c = (int64_t)dims[1];
+    p.in[0].h = (int64_t)dims[2];
+    p.in[0].w = (int64_t)dims[3];
+    for (int k = 0; k < 3; k++) assert_non_null(v[k] = calloc(count, sizeof *v[k]));
+    for (size_t n = 0; n < N; n++) {
+        turn(dims, source + n * count, v[0]);
+        turn(dims, source + (n + N - 1) % N * count, v[1]);
+        turn(dims, want + n * count, v[2]);
+        tr_mix_input(&x, &p, 0, v[0], v[1]);
+        for (size_t i = 0; i < count; i++)
+            if (!(fabs((double)v[0][i] - (double)v[2][i]) <= 2e-7))
+                fail_msg("%s: value %zu of image %zu is %.9g, expected %.9g", name, i, n,
+                         (double)v[0][i], (double)v[2][i]);
+    }
+    for (int k = 0; k < 3; k++) free(v[k]);
+    free(source);
+    free(want);
+}
+
+static void mixes(void **state)
+{
+    (void)state;
+    each("mixed", mixed, 6);
+}
+
 int main(void)
 {
     file = H5Fopen(TR_SOURCE_DIR "/tests/golden/images.h5", H5F_ACC_RDONLY, H5P_DEFAULT);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(files),
-        cmocka_unit_test(damage),
-        cmocka_unit_test(sizes),
-        cmocka_unit_test(changes),
+        cmocka_unit_test(files),   cmocka_unit_test(damage), cmocka_unit_test(sizes),
+        cmocka_unit_test(changes), cmocka_unit_test(mixes),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     if (file >= 0) H5Fclose(file);
