@@ -1,7 +1,6 @@
 /* Files of arrays by name: which kind a file is of, and what all kinds share. */
 #include "optimize/tensors/arrays.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,19 +11,6 @@
 #include "runtime/store/store.h"
 
 enum { ENTRIES_MAX = 200000 };
-
-tr_status tr_arrays_read_at(int fd, const char *path, uint64_t at, void *to, size_t nbytes)
-{
-    for (size_t done = 0; done < nbytes;) {
-        const ssize_t got = pread(fd, (char *)to + done, nbytes - done, (off_t)(at + done));
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0)
-            return TR_FAIL(got < 0 ? TR_IO : TR_FILE, "%s: byte %llu: %s", path,
-                           (unsigned long long)(at + done), got < 0 ? strerror(errno) : "it ends");
-        done += (size_t)got;
-    }
-    return TR_OK;
-}
 
 tr_status tr_arrays_add(tr_arrays *a, const tr_named_array *info, tr_named_array **added)
 {
@@ -75,7 +61,7 @@ static tr_status choose(tr_arrays *a)
     struct stat info;
     TR_TRY(tr_file_open(a->path, O_RDONLY, TR_IO, &fd, &info));
     const size_t n = info.st_size < 9 ? (size_t)info.st_size : sizeof start;
-    TR_TRY(tr_arrays_read_at(fd, a->path, 0, start, n));
+    TR_TRY(tr_file_read_at(fd, a->path, 0, start, n));
     if (ends_in(a->path, ".safetensors"))
         a->provider = &tr_arrays_safetensors;
     else if (ends_in(a->path, ".npz") || memcmp(start, "PK\3\4", 4) == 0)

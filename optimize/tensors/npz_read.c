@@ -1,8 +1,9 @@
 /* Reading NPZ, as numpy.savez and savez_compressed write it: a ZIP archive of NPY files. */
 #include <string.h>
 
-#include "optimize/tensors/zip.h"
+#include "optimize/tensors/provider.h"
 #include "runtime/data/arrays.h"
+#include "runtime/data/zip.h"
 
 typedef struct {
     tr_zip zip;
@@ -15,28 +16,6 @@ static void close_archive(void *own)
     tr_zip_close(&z->zip);
     tr_free(z->headers);
     tr_free(z);
-}
-
-/* As many bytes as the header of an NPY file has, or all there are. */
-static tr_status read_header(const tr_zip *z, const tr_zip_member *m, uint8_t *bytes, size_t *n)
-{
-    enum { START = 12 };
-    tr_status st;
-    tr_zip_stream s;
-    const size_t most = m->size < TR_NPY_HEADER ? (size_t)m->size : TR_NPY_HEADER;
-    const size_t first = most < START ? most : START;
-    TR_TRY(tr_zip_begin(z, m, &s));
-    TR_TRY(tr_zip_read(&s, bytes, first));
-    *n = first;
-    if (first == START) {
-        const size_t own = bytes[6] == 1 ? 10 + (bytes[8] | (size_t)bytes[9] << 8) : most;
-        const size_t all = own < START ? START : own < most ? own : most;
-        TR_TRY(tr_zip_read(&s, bytes + START, all - START));
-        *n = all;
-    }
-out:
-    tr_zip_end(&s);
-    return st;
 }
 
 /* What keeps the member from being read is a fault of its own: others may be what is wanted. */
@@ -81,7 +60,7 @@ static tr_status add_member(tr_arrays *a, archive *z, size_t i, uint8_t *head)
     TR_NEED(length > 4 && strcmp(m->name + length - 4, ".npy") == 0, TR_FILE,
             "%s: %s is no array: expected NPY files, as numpy.savez writes them", a->path, m->name);
     snprintf(info.name, sizeof info.name, "%.*s", (int)(length - 4), m->name);
-    TR_TRY(read_header(&z->zip, m, head, &n));
+    TR_TRY(tr_npz_head(&z->zip, m, head, &n));
     describe(a->path, m, head, n, &z->headers[i], &info);
     TR_TRY(tr_arrays_add(a, &info, NULL));
 out:
@@ -128,10 +107,7 @@ static tr_status read_values(tr_zip_stream *s, const tr_header *h, size_t count,
     _Alignas(8) unsigned char piece[PIECE];
     tr_status st = TR_OK;
     const size_t size = tr_elem_size(h->elem), room = PIECE / size;
-    for (uint64_t skip = h->offset, n; skip > 0; skip -= n) {
-        n = skip < PIECE ? skip : PIECE;
-        TR_TRY(tr_zip_read(s, piece, (size_t)n));
-    }
+    TR_TRY(tr_npz_skip(s, h->offset));
     for (size_t i = 0; i < count; i += room) {
         const size_t some = count - i < room ? count - i : room;
         TR_TRY(tr_zip_read(s, piece, some * size));

@@ -32,7 +32,5 @@ struct tr_arrays {
 /* Takes its number from how many there are. TR_FILE where the shape has no size. *added, of the array as it stands in
  * the list, holds until the next one is added. */
 tr_status tr_arrays_add(tr_arrays *a, const tr_named_array *info, tr_named_array **added);
-/* All of [at, at + nbytes), or TR_FILE. */
-tr_status tr_arrays_read_at(int fd, const char *path, uint64_t at, void *to, size_t nbytes);
 
 #endif

@@ -53,14 +53,14 @@ static tr_status open_file(file *f, size_t *header)
     const uint64_t whole = (uint64_t)info.st_size;
     TR_NEED(whole >= 8, TR_FILE, "%s: %llu bytes are no safetensors file", f->path,
             (unsigned long long)whole);
-    TR_TRY(tr_arrays_read_at(f->fd, f->path, 0, length, sizeof length));
+    TR_TRY(tr_file_read_at(f->fd, f->path, 0, length, sizeof length));
     for (int i = 0; i < 8; i++) n |= (uint64_t)length[i] << 8 * i;
     TR_NEED(n >= 2 && n <= HEADER_MAX && n <= whole - 8, TR_FILE,
             "%s: no safetensors file: its header is said to have %llu bytes, the file has %llu",
             f->path, (unsigned long long)n, (unsigned long long)whole);
     f->header = tr_alloc(TR_MEM_OTHER, n, 1);
     TR_HAVE(f->header);
-    TR_TRY(tr_arrays_read_at(f->fd, f->path, 8, f->header, n));
+    TR_TRY(tr_file_read_at(f->fd, f->path, 8, f->header, n));
     f->data = 8 + n;
     f->nbytes = whole - f->data;
     *header = n;
@@ -286,8 +286,7 @@ static tr_status read_array(tr_arrays *a, size_t id, const tr_named_array *info,
     tr_status st = TR_OK;
     for (size_t i = 0; i < info->count; i += room) {
         const size_t some = info->count - i < room ? info->count - i : room;
-        TR_TRY(
-            tr_arrays_read_at(f->fd, f->path, f->data + e->begin + i * size, piece, some * size));
+        TR_TRY(tr_file_read_at(f->fd, f->path, f->data + e->begin + i * size, piece, some * size));
         for (size_t k = 0; k < some; k++) to[i + k] = value(e->type, piece + k * size);
     }
 out:

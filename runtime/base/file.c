@@ -63,3 +63,16 @@ tr_status tr_folder_open(const char *path, tr_status blame, int *fd)
     *fd = open(path, flags);
     return *fd >= 0 ? TR_OK : tr_file_open_failed(path, flags, blame, "folder");
 }
+
+tr_status tr_file_read_at(int fd, const char *path, uint64_t at, void *to, size_t nbytes)
+{
+    for (size_t done = 0; done < nbytes;) {
+        const ssize_t got = pread(fd, (char *)to + done, nbytes - done, (off_t)(at + done));
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0)
+            return TR_FAIL(got < 0 ? TR_IO : TR_FILE, "%s: byte %llu: %s", path,
+                           (unsigned long long)(at + done), got < 0 ? strerror(errno) : "it ends");
+        done += (size_t)got;
+    }
+    return TR_OK;
+}

@@ -17,6 +17,8 @@ tr_status tr_file_open(const char *path, int flags, tr_status blame, int *fd, st
  * such device or address" is a pipe), where that is not `expected` ("file"). Returns `blame`, and
  * leaves errno. */
 tr_status tr_file_open_failed(const char *path, int flags, tr_status blame, const char *expected);
+/* All of [at, at + nbytes) of an open file; TR_FILE: it ends before, TR_IO. */
+tr_status tr_file_read_at(int fd, const char *path, uint64_t at, void *to, size_t nbytes);
 /* SHA-256 of a file's bytes. TR_IO. */
 tr_status tr_file_sha256(const char *path, char hex[65]);
 /* Opens a folder: itself, not where a link of its name leads. */

@@ -70,12 +70,39 @@ out:
     return st;
 }
 
+/* Columns of a table, in the place of one of labels. */
+static tr_status check_targets(const tr_config *c, const tr_source_config *s, const char *block,
+                               bool table)
+{
+    tr_status st = TR_OK;
+    char path[TR_PATH], show[TR_SHOW];
+    const tr_node *n = s->targets;
+    const bool values = c->model.loss.kind.which != TR_LOSS_CROSS_ENTROPY;
+    if (!n) return TR_OK;
+    tr_path_join(block, "targets", path);
+    TR_REQUIRE(table, path, "only format csv takes it: several values a sample are one array");
+    TR_REQUIRE(!s->labels, path, "labels is given too: expected one");
+    TR_REQUIRE(n->kind == TR_NODE_LIST && n->count > 0, path,
+               "found %s, expected a list of columns", tr_node_show(n, show));
+    TR_REQUIRE(values || tr_loss_soft(&c->model.loss), path,
+               "the loss takes one class label a sample: name its column in labels");
+    for (size_t i = 0; i < n->count; i++) {
+        TR_REQUIRE(n->values[i]->kind == TR_NODE_SCALAR, path, "found %s, expected a column's name",
+                   tr_node_show(n->values[i], show));
+        for (size_t k = 0; k < i; k++)
+            TR_REQUIRE(strcmp(n->values[i]->text, n->values[k]->text) != 0, path,
+                       "%s stands there twice", tr_node_show(n->values[i], show));
+    }
+out:
+    return st;
+}
+
 /* `labeled`: it must have labels. */
 static tr_status check_source(const tr_config *c, const tr_source_config *s, const char *path,
                               bool labeled)
 {
-    static const char *const names[] = {"auto",     "hdf5",      "idx", "npy",   "cifar10",
-                                        "cifar100", "synthetic", "csv", "folder"};
+    static const char *const names[] = {"auto",     "hdf5",      "idx", "npy",    "cifar10",
+                                        "cifar100", "synthetic", "csv", "folder", "npz"};
     tr_status st = TR_OK;
     char at[5][TR_PATH], show[TR_SHOW];
     tr_path_join(path, "path", at[0]);
@@ -84,6 +111,7 @@ static tr_status check_source(const tr_config *c, const tr_source_config *s, con
     tr_path_join(path, "classes", at[3]);
     tr_path_join(path, "weights", at[4]);
     if (tr_node_empty(s->inputs)) ((tr_source_config *)s)->inputs = NULL;
+    if (tr_node_empty(s->targets)) ((tr_source_config *)s)->targets = NULL;
     const char *file = s->path ? s->path : first_text(s->inputs);
     int format = tr_source_kind(c, s);
     if (format == TR_FORMAT_AUTO) {
@@ -92,12 +120,13 @@ static tr_status check_source(const tr_config *c, const tr_source_config *s, con
         TR_REQUIRE(
             format != TR_FORMAT_AUTO, s->path ? at[0] : at[1],
             "%s does not tell its format (nor is there such a folder of images): add format: "
-            "hdf5, csv, idx, npy, cifar10, cifar100 or folder",
+            "hdf5, npz, csv, idx, npy, cifar10, cifar100 or folder",
             tr_text_show(file, show));
     }
     const char *name = names[format];
     bool two_files = format == TR_FORMAT_IDX || format == TR_FORMAT_NPY;
     const bool table = format == TR_FORMAT_CSV;
+    TR_TRY(check_targets(c, s, path, table));
     bool one_file = table || format == TR_FORMAT_CIFAR10 || format == TR_FORMAT_CIFAR100 ||
                     format == TR_FORMAT_FOLDER;
     if (format == TR_FORMAT_SYNTHETIC) {
@@ -109,17 +138,19 @@ static tr_status check_source(const tr_config *c, const tr_source_config *s, con
     }
     TR_REQUIRE(!two_files || !s->path, at[0], "format %s takes its files as inputs and labels",
                name);
-    if (format == TR_FORMAT_HDF5 || one_file)
+    const bool datasets = format == TR_FORMAT_HDF5 || format == TR_FORMAT_NPZ;
+    if (datasets || one_file)
         TR_REQUIRE(s->path, at[0], "format %s needs the %s", name,
                    format == TR_FORMAT_FOLDER ? "folder" : "file");
-    if (format == TR_FORMAT_HDF5 || two_files) {
+    if (datasets || two_files) {
         TR_REQUIRE(s->inputs, at[1], "format %s needs the %s of the inputs", name,
                    two_files ? "file" : "dataset");
         TR_REQUIRE(s->labels || !labeled, at[2], "format %s needs the %s of the labels", name,
                    two_files ? "file" : "dataset");
         TR_TRY(check_inputs(c, s, path));
     } else if (table) {
-        TR_REQUIRE(s->labels || !labeled, at[2], "format csv needs the column of the labels");
+        TR_REQUIRE(s->labels || s->targets || !labeled, at[2],
+                   "format csv needs the column of the labels");
         TR_TRY(check_columns(c, s, path));
     } else {
         TR_REQUIRE(!s->inputs, at[1], "format %s takes no names", name);

@@ -3,31 +3,37 @@
 
 #define SOURCE(member) offsetof(tr_source_config, member)
 
-static const char *const formats[] = {"auto",     "hdf5",      "idx", "npy",    "cifar10",
-                                      "cifar100", "synthetic", "csv", "folder", NULL};
+static const char *const formats[] = {"auto",      "hdf5", "idx",    "npy", "cifar10", "cifar100",
+                                      "synthetic", "csv",  "folder", "npz", NULL};
 static const char *const inits[] = {"kaiming", "xavier", "normal", "zeros", "he", NULL};
 
 /* ---- data ---------------------------------------------------------------------------------- */
 
 static const tr_field source[] = {
-    TR_TEXT(
-        "path", SOURCE(path), "",
-        "the file with inputs and labels (hdf5, csv, cifar; several CIFAR files: comma-separated), "
-        "or a folder of images: CLASS/*.png, .jpg, .jpeg (data.predict's need no classes)"),
-    TR_CHOICE(
-        "format", SOURCE(format), formats, "auto",
-        "auto goes by the extension: .h5, .hdf5; .idx, -ubyte, .gz; .npy; .bin; .csv; or a folder"),
-    TR_SHAPED("inputs", SOURCE(inputs), "",
-              "hdf5: the dataset of the inputs; idx, npy: their file; csv: columns, a list (where "
-              "none are named, data.train's in its order, there all but labels'); a map of these "
-              "by input name for a model with named inputs",
-              TR_SCHEMA_SOURCES),
-    TR_TEXT(
-        "labels", SOURCE(labels), "",
-        "hdf5: the dataset of the labels or target values; idx, npy: their file; csv: the column; "
-        "cifar100: fine (by itself) or coarse"),
+    TR_TEXT("path", SOURCE(path), "",
+            "the file with inputs and labels (hdf5, npz, csv, cifar; several CIFAR files: "
+            "comma-separated), "
+            "or a folder of images: CLASS/*.png, .jpg, .jpeg (data.predict's need no classes)"),
+    TR_CHOICE("format", SOURCE(format), formats, "auto",
+              "auto goes by the extension: .h5, .hdf5; .npz; .idx, -ubyte, .gz; .npy; .bin; .csv; "
+              "or a folder"),
+    TR_SHAPED(
+        "inputs", SOURCE(inputs), "",
+        "hdf5, npz: the dataset of the inputs; idx, npy: their file; csv: columns, a list (where "
+        "none are named, data.train's in its order, there all but those of labels, targets and "
+        "weights); a map of these "
+        "by input name for a model with named inputs",
+        TR_SCHEMA_SOURCES),
+    TR_TEXT("labels", SOURCE(labels), "",
+            "hdf5, npz: the dataset of the labels or target values; idx, npy: their file; csv: the "
+            "column; "
+            "cifar100: fine (by itself) or coarse"),
+    TR_SHAPED("targets", SOURCE(targets), "",
+              "csv: columns of values in the place of labels, one for each of the model's outputs, "
+              "[a, b]: losses of values, bce and focal, cross_entropy of probabilities",
+              "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":[\"string\",\"number\"]}}"),
     TR_TEXT("weights", SOURCE(weights), "",
-            "what each sample counts in the loss, one number from 0 on a sample: hdf5: the "
+            "what each sample counts in the loss, one number from 0 on a sample: hdf5, npz: the "
             "dataset; idx, npy: the file; csv: the column; absent: 1"),
     TR_INT("samples", SOURCE(samples), "all", 1, 1e12, "samples",
            "so many, from offset on; synthetic: how many to make", ZERO("all")),

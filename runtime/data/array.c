@@ -31,6 +31,33 @@ tr_status tr_array_shape(tr_array *a, tr_elem elem, int ndim, const uint64_t *di
     return TR_OK;
 }
 
+static tr_status read_held(tr_array *a, uint64_t first, uint64_t n, void *to)
+{
+    memcpy(to, (const char *)a->held + first * a->nbytes, (size_t)n * a->nbytes);
+    return TR_OK;
+}
+
+static void no_release(tr_array *a)
+{
+    (void)a;
+}
+
+tr_status tr_array_held_open(const char *name, const tr_header *h, tr_array **out)
+{
+    tr_status st = TR_OK;
+    tr_array *a = TR_NEW(TR_MEM_OTHER, tr_array);
+    TR_HAVE(a);
+    a->read = read_held;
+    a->release = no_release;
+    TR_HAVE(a->name = tr_strdup(name));
+    TR_TRY(tr_array_shape(a, h->elem, h->ndim, h->dims));
+    *out = a;
+    a = NULL;
+out:
+    tr_array_close(a);
+    return st;
+}
+
 tr_status tr_array_hold(tr_array *a)
 {
     if (a->held || a->computed || a->lazy) return TR_OK;

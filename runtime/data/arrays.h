@@ -68,7 +68,9 @@ typedef struct {
  * *out: to be freed with tr_free. TR_DATA: no HDF5 file, or one that HDF5 breaks down on. */
 #define TR_HDF5_LISTED_MOST 65536
 tr_status tr_hdf5_list(const char *path, tr_hdf5_listed **out, size_t *count);
-/* One of them, [product of dims] float32. */
+/* The arrays of an NPZ archive, in its order, likewise: type, byte order and shape, or why not. */
+tr_status tr_npz_list(const char *path, tr_hdf5_listed **out, size_t *count);
+/* One of those of HDF5, [product of dims] float32. */
 tr_status tr_hdf5_listed_read(const char *path, const tr_hdf5_listed *l, float *to);
 
 #endif

@@ -5,7 +5,6 @@
 #include "runtime/data/internal.h"
 
 #include <inttypes.h>
-#include <string.h>
 #include <unistd.h>
 #include <zlib.h>
 
@@ -46,17 +45,6 @@ tr_status tr_idx_parse(const char *path, const uint8_t *bytes, size_t nbytes, tr
 
 /* ---- Unpacked from gzip ---------------------------------------------------------------------- */
 
-static tr_status no_read(tr_array *a, uint64_t first, uint64_t n, void *to)
-{
-    memcpy(to, (const char *)a->held + first * a->nbytes, (size_t)n * a->nbytes);
-    return TR_OK;
-}
-
-static void no_release(tr_array *a)
-{
-    (void)a;
-}
-
 /* All of `want` bytes, or told what is wrong: cut, damaged, or too short. */
 static tr_status unpack(gzFile gz, const char *path, void *to, uint64_t want, uint64_t *got)
 {
@@ -96,13 +84,7 @@ static tr_status open_gz(const tr_data_file *file, uint64_t limit, tr_array **ou
     }
     TR_TRY(tr_idx_parse(file->path, head, (size_t)got, &h));
 
-    a = TR_NEW(TR_MEM_OTHER, tr_array);
-    TR_HAVE(a);
-    a->read = no_read;
-    a->release = no_release;
-    a->name = tr_strdup(file->path);
-    TR_HAVE(a->name);
-    TR_TRY(tr_array_shape(a, h.elem, h.ndim, h.dims));
+    TR_TRY(tr_array_held_open(file->path, &h, &a));
     nbytes = a->samples * a->nbytes;
     /* deflate packs at most 1032:1, so what cannot be in the file is known before memory is asked
      * for */

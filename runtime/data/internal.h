@@ -83,6 +83,8 @@ struct tr_array {
 /* From the dims of the whole array: the first counts samples. TR_DATA when they are no array of
  * samples: 1 to TR_MAX_DIMS dims, all positive, a size that fits. */
 tr_status tr_array_shape(tr_array *a, tr_elem elem, int ndim, const uint64_t *dims);
+/* Of samples that whoever made it puts into a->held, TR_MEM_DATA. */
+tr_status tr_array_held_open(const char *name, const tr_header *h, tr_array **out);
 /* Reads all samples into memory and lets go of the file. */
 tr_status tr_array_hold(tr_array *a);
 void tr_array_close(tr_array *a);
@@ -108,6 +110,10 @@ tr_status tr_flat_open(const tr_file_segment *segments, size_t nsegments, bool s
 /* The formats. *out is written on success only. */
 tr_status tr_idx_open(const char *path, uint64_t unpack_limit, tr_array **out);
 tr_status tr_npy_open(const char *path, tr_array **out);
+/* Whether a header's array counts samples, in C order. */
+tr_status tr_npy_check(const char *name, const tr_header *h);
+/* One array of an archive. `limit`: bytes that may be held; what is deflated must fit. */
+tr_status tr_npz_open(const char *path, const char *name, uint64_t limit, tr_array **out);
 tr_status tr_hdf5_array_open(const char *path, const char *dataset, tr_array **out);
 /* paths: count of them. labels: NULL, or "fine" or "coarse" for CIFAR-100. */
 tr_status tr_cifar_open(char *const *paths, size_t count, bool hundred, const char *labels,

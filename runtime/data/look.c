@@ -305,13 +305,18 @@ static tr_status no_inputs(const char *path, const listing *all)
                    path, text);
 }
 
-static tr_status look_at_hdf5(const char *path, const char *labels, tr_look *l)
+static tr_status open_set(bool npz, const char *path, const char *name, tr_array **out)
+{
+    return npz ? tr_npz_open(path, name, UINT64_MAX, out) : tr_hdf5_array_open(path, name, out);
+}
+
+static tr_status look_at_sets(const char *path, const char *labels, bool npz, tr_look *l)
 {
     tr_status st;
     listing all = {0};
     char *found = NULL;
     tr_array *x = NULL, *y = NULL;
-    TR_TRY(tr_hdf5_list(path, &all.v, &all.count));
+    TR_TRY((npz ? tr_npz_list : tr_hdf5_list)(path, &all.v, &all.count));
     const char *inputs = find_inputs(&all, labels, &found);
     if (labels && inputs) TR_HAVE(found = tr_strdup(labels));
     if (!inputs) TR_TRY(no_inputs(path, &all));
@@ -319,8 +324,8 @@ static tr_status look_at_hdf5(const char *path, const char *labels, tr_look *l)
     TR_HAVE(l->train.inputs = tr_strdup(inputs));
     l->train.labels = found;
     found = NULL;
-    TR_TRY(tr_hdf5_array_open(path, l->train.inputs, &x));
-    TR_TRY(tr_hdf5_array_open(path, l->train.labels, &y));
+    TR_TRY(open_set(npz, path, l->train.inputs, &x));
+    TR_TRY(open_set(npz, path, l->train.labels, &y));
     TR_TRY(take(x, y, l));
     find_eval(l, is_listed, samples_in_dataset, &all);
 out:
@@ -369,7 +374,8 @@ tr_status tr_look_open(const char *path, const char *labels, tr_look *out)
         out->format = TR_FORMAT_FOLDER;
     switch (out->format) {
     case TR_FORMAT_HDF5:
-        st = look_at_hdf5(path, labels, out);
+    case TR_FORMAT_NPZ:
+        st = look_at_sets(path, labels, out->format == TR_FORMAT_NPZ, out);
         break;
     case TR_FORMAT_IDX:
     case TR_FORMAT_NPY:
@@ -386,8 +392,8 @@ tr_status tr_look_open(const char *path, const char *labels, tr_look *out)
         break;
     default:
         st = TR_FAIL(TR_DATA,
-                     "%s: its name does not tell a format: expected .h5, .hdf5, .npy, .csv, .bin "
-                     "(CIFAR), .idx, -ubyte or .gz (IDX), or a folder of images",
+                     "%s: its name does not tell a format: expected .h5, .hdf5, .npy, .npz, .csv, "
+                     ".bin (CIFAR), .idx, -ubyte or .gz (IDX), or a folder of images",
                      path);
     }
     if (st != TR_OK) tr_look_close(out);
@@ -407,6 +413,8 @@ void tr_look_close(tr_look *l)
     close_source(&l->eval);
     for (size_t i = 0; i < l->ncolumns; i++) tr_free(l->columns[i].name);
     for (size_t i = 0; i < l->nleft; i++) tr_free(l->left[i]);
+    for (size_t i = 0; i < l->ntargets; i++) tr_free(l->targets[i]);
+    tr_free(l->targets);
     tr_free(l->columns);
     tr_free(l->left);
     *l = (tr_look){0};

@@ -32,6 +32,9 @@ typedef struct {
     int64_t classes; /* 0: targets are values, so many a sample: */
     int64_t outputs;
     uint64_t fewest; /* samples of the class with the fewest */
+    bool binary;     /* values are all 0 or 1, of several columns */
+    size_t ntargets; /* of a table, several columns of values in the place of train.labels */
+    char **targets;
     size_t ncolumns; /* of a table: inputs */
     tr_look_column *columns;
     size_t nleft;     /* columns that are no input */
@@ -41,7 +44,7 @@ typedef struct {
 } tr_look;
 
 /* `path`: a file of any format that data.train takes, a folder of images, or several CIFAR files with commas. `labels`: the dataset, file or
- * column; NULL: found by its name. TR_DATA names what was looked for, and what is there. */
+ * column, or several columns with commas; NULL: found by its name. TR_DATA names what was looked for, and what is there. */
 tr_status tr_look_open(const char *path, const char *labels, tr_look *out);
 void tr_look_close(tr_look *l);
 

@@ -152,6 +152,50 @@ out:
     return st;
 }
 
+static tr_status find_column(const char *path, const tr_csv *t, const char *name, size_t *at)
+{
+    for (*at = 0; *at < t->columns && strcmp(t->names[*at], name) != 0;) ++*at;
+    if (*at < t->columns) return TR_OK;
+    return TR_FAIL(TR_DATA, "%s: there is no column \"%.100s\"", path, name);
+}
+
+/* Several columns, "a,b", where none has a name with a comma: is_target[columns]. */
+static tr_status name_targets(const char *path, const char *labels, const tr_csv *t, tr_look *l,
+                              bool *is_target)
+{
+    tr_status st = TR_OK;
+    size_t at = 0;
+    char *list = NULL, *rest;
+    if (!labels || !strchr(labels, ',') || find_column(path, t, labels, &at) == TR_OK) return TR_OK;
+    TR_HAVE(list = rest = tr_strdup(labels));
+    TR_HAVE(l->targets = tr_alloc(TR_MEM_OTHER, t->columns, sizeof *l->targets));
+    for (char *word; (word = strsep(&rest, ",")) != NULL;) {
+        TR_TRY(find_column(path, t, tr_csv_trim(word), &at));
+        TR_NEED(!is_target[at], TR_DATA, "--labels: column \"%.100s\" stands there twice",
+                t->names[at]);
+        is_target[at] = true;
+        TR_HAVE(l->targets[l->ntargets] = tr_strdup(t->names[at]));
+        l->ntargets++;
+    }
+    l->outputs = (int64_t)l->ntargets;
+    l->binary = true; /* until one is not */
+out:
+    tr_free(list);
+    return st;
+}
+
+static tr_status take_target(const char *name, const column *c, tr_look *l)
+{
+    tr_status st = TR_OK;
+    TR_NEED(c->numbers, TR_DATA,
+            "%s: column \"%.100s\" holds texts: several columns of labels are values",
+            l->train.path, name);
+    l->binary = l->binary && c->whole && c->least >= 0 && c->most <= 1;
+    l->missing = l->missing || c->missing;
+out:
+    return st;
+}
+
 static tr_status read_table(const char *path, tr_csv *t)
 {
     char *text = NULL;
@@ -165,14 +209,18 @@ tr_status tr_look_at_table(const char *path, const char *labels, tr_look *l)
     tr_status st;
     tr_csv t = {0};
     column c;
+    bool *is_target = NULL;
     TR_TRY(read_table(path, &t));
     size_t y = label_column(&t);
-    if (labels)
-        for (y = 0; y < t.columns && strcmp(t.names[y], labels) != 0;) y++;
-    TR_NEED(y < t.columns, TR_DATA, "%s: there is no column \"%.100s\"", path, labels);
+    TR_HAVE(is_target = tr_alloc(TR_MEM_OTHER, t.columns, sizeof *is_target));
+    TR_TRY(name_targets(path, labels, &t, l, is_target));
+    if (l->ntargets > 0)
+        y = t.columns;
+    else if (labels)
+        TR_TRY(find_column(path, &t, labels, &y));
     TR_NEED(t.rows > 0, TR_DATA, "%s: has no rows", path);
     TR_HAVE(l->train.path = tr_strdup(path));
-    TR_HAVE(l->train.labels = tr_strdup(t.names[y]));
+    if (y < t.columns) TR_HAVE(l->train.labels = tr_strdup(t.names[y]));
     TR_HAVE(l->columns = tr_alloc(TR_MEM_OTHER, t.columns, sizeof *l->columns));
     TR_HAVE(l->left = tr_alloc(TR_MEM_OTHER, t.columns, sizeof *l->left));
     l->samples = t.rows;
@@ -181,11 +229,14 @@ tr_status tr_look_at_table(const char *path, const char *labels, tr_look *l)
         TR_TRY(look_at(&t, k, &c));
         if (k == y)
             TR_TRY(take_label(t.names[y], labels != NULL, &c, l));
+        else if (is_target[k])
+            TR_TRY(take_target(t.names[k], &c, l));
         else
             TR_TRY(take_column(&t, k, &c, l));
     }
     TR_NEED(l->ncolumns > 0, TR_DATA, "%s: no column can be an input", path);
 out:
+    tr_free(is_target);
     tr_csv_free(&t);
     return st;
 }

@@ -175,6 +175,19 @@ tr_status tr_npy_parse(const char *path, const uint8_t *bytes, size_t nbytes, tr
     return take_dict(&s, h);
 }
 
+tr_status tr_npy_check(const char *name, const tr_header *h)
+{
+    tr_status st = TR_OK;
+    TR_NEED(!h->fortran, TR_DATA,
+            "%s: its array is in Fortran order, expected C order: save it with "
+            "numpy.save(file, numpy.ascontiguousarray(array))",
+            name);
+    TR_NEED(h->ndim > 0, TR_DATA, "%s: expected at least one dimension, which counts samples",
+            name);
+out:
+    return st;
+}
+
 tr_status tr_npy_open(const char *path, tr_array **out)
 {
     tr_status st = TR_OK;
@@ -187,11 +200,7 @@ tr_status tr_npy_open(const char *path, tr_array **out)
     TR_HAVE(head);
     TR_TRY(tr_data_file_read(&file, 0, head, n));
     TR_TRY(tr_npy_parse(path, head, n, &h));
-    TR_NEED(!h.fortran, TR_DATA,
-            "%s: its array is in Fortran order, expected C order: save it with "
-            "numpy.save(file, numpy.ascontiguousarray(array))",
-            path);
-    TR_NEED(h.ndim > 0, TR_DATA, "%s: expected at least one dimension, which counts samples", path);
+    TR_TRY(tr_npy_check(path, &h));
     TR_TRY(tr_header_open(&file, path, &h, out));
 
 out:

@@ -25,11 +25,11 @@ static tr_status open_file(const tr_opening *o, const char *key, const char *nam
 {
     int format = o->s->format == TR_FORMAT_AUTO ? tr_source_format(name) : o->s->format;
     if (format != TR_FORMAT_IDX && format != TR_FORMAT_NPY) {
-        char *text = tr_sprintf(
-            "\"%s\" has no extension that tells its format: give %s.format (hdf5, csv, idx, npy, "
-            "cifar10, cifar100, folder, "
-            "synthetic)",
-            name, o->block);
+        char *text = tr_sprintf("\"%s\" has no extension that tells its format: give %s.format "
+                                "(hdf5, npz, csv, idx, npy, "
+                                "cifar10, cifar100, folder, "
+                                "synthetic)",
+                                name, o->block);
         if (!text) return tr_last_status();
         tr_status st = config_fail(o, key, text);
         tr_free(text);
@@ -69,29 +69,39 @@ out:
     return st;
 }
 
-/* ---- HDF5: a dataset an array --------------------------------------------------------------- */
+/* ---- HDF5, NPZ: a dataset an array ----------------------------------------------------------- */
 
-static tr_status open_hdf5(const tr_opening *o, tr_array **inputs, tr_array **targets,
-                           tr_array **weights)
+static tr_status open_set(bool npz, const char *path, const char *name, uint64_t *budget,
+                          tr_array **out)
+{
+    if (!npz) return tr_hdf5_array_open(path, name, out);
+    const tr_status st = tr_npz_open(path, name, *budget, out);
+    if (st == TR_OK && (*out)->held) *budget -= (*out)->samples * (*out)->nbytes;
+    return st;
+}
+
+static tr_status open_sets(const tr_opening *o, bool npz, uint64_t budget, tr_array **inputs,
+                           tr_array **targets, tr_array **weights)
 {
     const tr_source_config *s = o->s;
     const char *names[TR_MAX_IN];
     tr_status st = TR_OK;
-    if (!s->path) return config_fail(o, "path", "expected an HDF5 file");
+    if (!s->path)
+        return config_fail(o, "path", npz ? "expected an NPZ file" : "expected an HDF5 file");
     if (!s->labels && !o->unlabeled)
         return config_fail(o, "labels", "expected the name of the dataset of labels");
     if ((st = input_names(o, names)) != TR_OK) return st;
     char *path = tr_config_path(o->c, s->path);
     if (!path) return tr_last_status();
+    if (!o->unlabeled) TR_TRY(open_set(npz, path, s->labels, &budget, targets));
+    if (!o->unlabeled && s->weights) TR_TRY(open_set(npz, path, s->weights, &budget, weights));
     for (size_t k = 0; k < o->m->ninputs; k++) {
         if (!names[k]) {
             st = config_fail(o, "inputs", "expected the name of the dataset of inputs");
             goto out;
         }
-        TR_TRY(tr_hdf5_array_open(path, names[k], &inputs[k]));
+        TR_TRY(open_set(npz, path, names[k], &budget, &inputs[k]));
     }
-    if (!o->unlabeled) TR_TRY(tr_hdf5_array_open(path, s->labels, targets));
-    if (!o->unlabeled && s->weights) TR_TRY(tr_hdf5_array_open(path, s->weights, weights));
 out:
     tr_free(path);
     return st;
@@ -188,7 +198,8 @@ tr_status tr_source_open(const tr_opening *o, uint64_t budget, tr_array **inputs
                                "a folder of images has none to name");
         return tr_images_open(o, inputs, targets);
     case TR_FORMAT_HDF5:
-        return open_hdf5(o, inputs, targets, weights);
+    case TR_FORMAT_NPZ:
+        return open_sets(o, format == TR_FORMAT_NPZ, budget, inputs, targets, weights);
     case TR_FORMAT_CSV:
         return tr_table_open(o, budget, inputs, targets, weights);
     case TR_FORMAT_CIFAR10:

@@ -135,12 +135,32 @@ static bool is(const char *name, const char *own)
     return own && strcmp(name, own) == 0;
 }
 
-/* Or a weight. */
+static bool is_answer(const char *name, const tr_source_config *s)
+{
+    for (size_t i = 0; s->targets && i < s->targets->count; i++)
+        if (is(name, s->targets->values[i]->text)) return true;
+    return is(name, s->labels) || is(name, s->weights);
+}
+
+/* A label, a target or a weight. */
 static bool is_label(const table *t, const char *name)
 {
-    const tr_source_config *s = t->o->s, *train = &t->o->c->data.train;
-    return is(name, s->labels) || is(name, s->weights) ||
-           (t->order.columns > 0 && (is(name, train->labels) || is(name, train->weights)));
+    return is_answer(name, t->o->s) ||
+           (t->order.columns > 0 && is_answer(name, &t->o->c->data.train));
+}
+
+/* One of labels, or those of targets: *out, allocated. */
+static tr_status target_columns(const table *t, column **out, size_t *count)
+{
+    tr_status st = TR_OK;
+    const tr_source_config *s = t->o->s;
+    const tr_node *n = s->targets;
+    *count = n ? n->count : 1;
+    TR_HAVE(*out = tr_alloc(TR_MEM_OTHER, *count, sizeof **out));
+    for (size_t i = 0; i < *count; i++)
+        TR_TRY(find_column(t, n ? n->values[i]->text : s->labels, false, &(*out)[i]));
+out:
+    return st;
 }
 
 /* Of input k: *out, allocated. */
@@ -319,19 +339,19 @@ tr_status tr_table_open(const tr_opening *o, uint64_t limit, tr_array **inputs, 
                         tr_array **weights)
 {
     tr_status st;
-    column *of[TR_MAX_IN] = {0}, label = {0}, weight = {0};
-    size_t counts[TR_MAX_IN];
+    column *of[TR_MAX_IN] = {0}, *label = NULL, weight = {0};
+    size_t counts[TR_MAX_IN], nlabel = 0;
     const bool labeled = !o->unlabeled, weighted = labeled && o->s->weights;
     table t = {.o = o};
     TR_HAVE(t.path = tr_config_path(o->c, o->s->path));
     TR_TRY(read_file(&t, limit));
     TR_TRY(take_order(&t));
-    if (labeled) TR_TRY(find_column(&t, o->s->labels, false, &label));
+    if (labeled) TR_TRY(target_columns(&t, &label, &nlabel));
     if (weighted) TR_TRY(find_column(&t, o->s->weights, false, &weight));
     for (size_t k = 0; k < o->m->ninputs; k++) TR_TRY(input_columns(&t, k, &of[k], &counts[k]));
     /* answers must stand in the lines of what they answer */
     if (o->c->data.table.missing == TR_MISSING_DROP && labeled) {
-        drop(&t, &label, 1);
+        drop(&t, label, nlabel);
         if (weighted) drop(&t, &weight, 1);
         for (size_t k = 0; k < o->m->ninputs; k++) drop(&t, of[k], counts[k]);
         TR_NEED(t.rows > 0, TR_DATA, "%s: every line lacks a value", t.path);
@@ -341,10 +361,11 @@ tr_status tr_table_open(const tr_opening *o, uint64_t limit, tr_array **inputs, 
     }
     for (size_t k = 0; k < o->m->ninputs; k++)
         TR_TRY(make_array(&t, of[k], counts[k], false, &inputs[k]));
-    if (labeled) TR_TRY(make_array(&t, &label, 1, true, targets));
+    if (labeled) TR_TRY(make_array(&t, label, nlabel, !o->s->targets, targets));
     if (weighted) st = make_array(&t, &weight, 1, true, weights);
 out:
     for (size_t k = 0; k < TR_MAX_IN; k++) tr_free(of[k]);
+    tr_free(label);
     tr_csv_free(&t.csv);
     tr_csv_free(&t.order);
     tr_free(t.dropped);

@@ -69,6 +69,8 @@ class Data(Case):
             np.save(self.dir / f"{name}.npy", array)
         np.save(self.dir / "float.npy", self.x.astype(np.float32))
         np.save(self.dir / "long.npy", self.y.astype(np.int64))
+        np.savez(self.dir / "d.npz", x=self.x, y=self.y)
+        np.savez_compressed(self.dir / "packed.npz", y=self.y.astype(">i4"), x=self.x.astype(np.float32))
         records = np.concatenate([self.y[:, None].astype(np.uint8), self.x.reshape(45, -1)], axis=1)
         (self.dir / "one.bin").write_bytes(records[:20].tobytes())
         (self.dir / "two.bin").write_bytes(records[20:].tobytes())
@@ -82,6 +84,8 @@ class Data(Case):
             "idx-named": "{inputs: x-ubyte, labels: y-ubyte, format: idx}",
             "npy": "{inputs: x.npy, labels: y.npy}",
             "npy-wide": "{inputs: float.npy, labels: long.npy}",
+            "npz": "{path: d.npz, inputs: x, labels: y}",
+            "npz-packed": "{path: packed.npz, inputs: x, labels: y}",
             "cifar10": "{path: 'one.bin,two.bin', format: cifar10}",
             "cifar100": "{path: hundred.bin, format: cifar100}",
         }
@@ -89,8 +93,8 @@ class Data(Case):
             with self.subTest(name):
                 self.assertEqual(self.images(name, f"data.train={source}"), whole)
                 streamed = (f"{name}-streamed", f"data.train={source}", "data.cache_mb=0")
-                if name == "gz":
-                    self.assertIn("gzip cannot be streamed", self.images(*streamed, status=1))
+                if name in ("gz", "npz-packed"):
+                    self.assertIn("cannot be streamed", self.images(*streamed, status=1))
                 else:
                     self.assertEqual(self.images(*streamed), whole)
 

@@ -73,6 +73,21 @@ class New(Case):
         self.assertIn("It has: a, b", said)
         self.assertIn("inputs: 'a', labels: 'b'", self.new("--data", "odd.h5", "--labels", "b"))
 
+    def test_npz(self):
+        for save in (np.savez, np.savez_compressed):
+            save(self.dir / "d.npz", x_train=self.images, y_train=self.y, x_test=self.images[:20], y_test=self.y[:20])
+            text = self.new("--data", "d.npz")
+            self.assertIn("train: {path: 'd.npz', inputs: 'x_train', labels: 'y_train'}", text)
+            self.assertIn("eval: {path: 'd.npz', inputs: 'x_test', labels: 'y_test'}", text)
+            self.assertIn("input: [1, 12, 12] ", text)
+        np.savez(self.dir / "odd.npz", a=self.vectors, b=self.y, c=np.asfortranarray(self.vectors))
+        said = self.tool("new", "--data", "odd.npz", status=1)
+        self.assertIn("odd.npz: which dataset holds the labels? (--labels NAME", said)
+        self.assertIn("It has: a, b, c", said)
+        self.assertIn("inputs: 'a', labels: 'b'", self.new("--data", "odd.npz", "--labels", "b"))
+        (self.dir / "cut.npz").write_bytes((self.dir / "odd.npz").read_bytes()[:-30])
+        self.assertIn("cut.npz: no ZIP archive, or one that was cut short", self.tool("new", "--data", "cut.npz", status=1))
+
     def test_cifar(self):
         pixels = np.random.default_rng(2).integers(0, 256, (40, 3072)).astype(np.uint8)
         label = (np.arange(40) % 10).astype(np.uint8)[:, None]

@@ -85,8 +85,8 @@ static const tr_command commands[] = {
      "  trainer new [--data FILE or FOLDER] [--labels NAME] [-o config.yaml] [--force]\n"
      "                                          a commented config for your data, sized to it, "
      "that\n"
-     "                                          trains as it is; --labels: dataset, file or "
-     "column\n",
+     "                                          trains as it is; --labels: dataset, file, "
+     "column or a,b\n",
      NULL},
     {"help", help,
      "  trainer help [COMMAND | STAGE]          this, or of one; COMMAND --help does the same\n"

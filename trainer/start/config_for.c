@@ -72,7 +72,9 @@ static tr_status write_source(const char *key, const tr_look *l, const tr_look_s
         TR_TRY(quoted(k ? ", " : ", inputs: [", l->columns[k].name, to));
     if (l->ncolumns > 0) fputc(']', to);
     if (s->labels) TR_TRY(quoted(", labels: ", s->labels, to));
-    fputs("}\n", to);
+    for (size_t k = 0; k < l->ntargets; k++)
+        TR_TRY(quoted(k ? ", " : ", targets: [", l->targets[k], to));
+    fputs(l->ntargets > 0 ? "]}\n" : "}\n", to);
 out:
     return st;
 }
@@ -132,7 +134,7 @@ static tr_status write_data(const tr_look *l, FILE *to)
                 l->classes > 0 && l->fewest > 0 ? ", stratify: true" : "");
     }
     fputs("  normalize: auto              # mean and spread of the training part\n", to);
-    if (l->classes == 0)
+    if (l->classes == 0 && !l->binary)
         fputs("  normalize_targets: auto      # results are in the file's units all the same\n",
               to);
     TR_TRY(write_table(l, to));
@@ -180,6 +182,8 @@ static void write_model(const tr_look *l, const choice *c, FILE *to)
             l->classes > 0 ? "one output a class" : "one output a value");
     fputs(l->classes > 0
               ? "  loss: cross_entropy          # classes; rare ones: {class_weights: balanced}\n"
+          : l->binary
+              ? "  loss: bce                    # 0 or 1 each, several at once\n"
               : "  loss: mse                    # values; 0 or 1 each, several at once: bce\n",
           to);
 }
@@ -225,7 +229,9 @@ static void write_general(FILE *to)
         "  # of your own, with trainer new --data FILE, or by hand:\n"
         "  #   train: {path: d.h5, inputs: x, labels: y}       HDF5: two datasets\n"
         "  #   train: {inputs: x.npy, labels: y.npy}           NPY, IDX: two files\n"
-        "  #   train: {path: t.csv, inputs: [a, b], labels: c} CSV: columns\n"
+        "  #   train: {path: t.csv, inputs: [a, b], labels: c} CSV: columns; targets: [c, d]: "
+        "several\n"
+        "  #   train: {path: d.npz, inputs: x, labels: y}      NPZ: two arrays\n"
         "  #   train: {path: photos}                           photos/CLASS/*.png, .jpg\n"
         "  #   split: {fraction: 0.1, stratify: true}          in the place of eval\n"
         "  #   normalize: auto\n"

@@ -21,6 +21,9 @@ static const bad table[] = {
     {"crop: 2", "scale: 2", "c.yaml:9:20: data.augment.scale: expected two numbers, [least, most]"},
     {"crop: 2", "random_resized_crop: {}",
      "c.yaml:9:34: data.augment.random_resized_crop: data.train is no folder of images"},
+    {"labels: y_train}", "targets: [a, b]}",
+     "c.yaml:6:63: data.train.targets: only format csv takes it: several values a sample are one "
+     "array"},
     {"augment:", "image: {center_crop: true}\n  augment:",
      "c.yaml:9:10: data.image: only folders of images are resized and cropped"},
     {"momentum: 0.9", "beta1: 0.9",
@@ -237,7 +240,7 @@ static const bad table[] = {
     {"train: {path: data/digits.h5, ", "train: {path: data/digits.xyz, ",
      "c.yaml:6:17: data.train.path: \"data/digits.xyz\" does not tell its format (nor is there "
      "such a "
-     "folder of images): add format: hdf5, csv, idx, npy, cifar10, cifar100 or folder"},
+     "folder of images): add format: hdf5, npz, csv, idx, npy, cifar10, cifar100 or folder"},
     {"train: {path: data/digits.h5, ", "train: {format: hdf5, ",
      "c.yaml:6:10: data.train.path: format hdf5 needs the file"},
     {"train: {path: data/digits.h5, ", "train: {path: a, format: npy, ",

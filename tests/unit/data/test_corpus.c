@@ -9,6 +9,9 @@
 #define LLVMFuzzerTestOneInput fuzz_image
 #include "../../fuzz/fuzz_image.c"
 #undef LLVMFuzzerTestOneInput
+#define LLVMFuzzerTestOneInput fuzz_npz
+#include "../../fuzz/fuzz_npzdata.c"
+#undef LLVMFuzzerTestOneInput
 
 #include "runtime/data/image.h"
 
@@ -128,6 +131,84 @@ static void image_corpus(void **state)
     assert_true(images_read >= 12 && files > images_read);
 }
 
+/* As they are, cut, and with bytes changed: tests/fuzz/fuzz_npzdata.c says what must hold. */
+static int changed_archive(const uint8_t *bytes, size_t n)
+{
+    uint8_t other[4096];
+    assert_true(n > 1 && n < sizeof other);
+    fuzz_npz(bytes, n);
+    for (uint32_t i = 0; i < 400; i++) {
+        const tr_philox r = tr_philox_at(6, TR_RNG_TEST, (uint32_t)n, i, 0);
+        memcpy(other, bytes, n);
+        other[r.v[0] % n] = i % 3 ? (uint8_t)r.v[1] : 0xff;
+        fuzz_npz(other, i % 8 ? n : 1 + r.v[2] % n);
+    }
+    return 0;
+}
+
+static void archives(void **state)
+{
+    (void)state;
+    assert_true(corpus_run("npzdata", changed_archive) >= 3);
+    /* what the fuzzer of weights reads is an archive, too */
+    assert_true(corpus_run("npz", changed_archive) >= 5);
+}
+
+/* Types, byte order and shape are the file's; of what is held the checksum is looked at, in place it is not; what is no
+ * array of samples says why. */
+static void archive_values(void **state)
+{
+    (void)state;
+    static const char *const files[] = {"stored", "deflated", "odd"}, *const names[] = {"x", "x",
+                                                                                        "big"};
+    char path[1024], damaged[] = "npz-test-XXXXXX";
+    uint8_t bytes[4096], sample[24];
+    tr_array *a = NULL;
+    const void *raw;
+    for (int i = 0; i < 6; i++) {
+        snprintf(path, sizeof path, "%s/tests/fuzz/corpus/npzdata/%s", TR_SOURCE_DIR, files[i % 3]);
+        const tr_status st = tr_npz_open(path, names[i % 3], i < 3 ? 1 << 20 : 95, &a);
+        if (i == 4) { /* 96 bytes */
+            assert_int_equal(st, TR_DATA);
+            assert_non_null(
+                strstr(tr_last_error()->text, "deflated: array x: unpacks to 96 bytes"));
+            continue;
+        }
+        assert_int_equal(st, TR_OK);
+        assert_int_equal(a->held != NULL, i < 3);
+        assert_true(a->samples == 4 && a->ndim == 2 && a->dims[0] == 3 && a->dims[1] == 2);
+        for (uint64_t s = 0; s < 4; s++) {
+            assert_int_equal(tr_array_at(a, s, sample, &raw), TR_OK);
+            for (size_t e = 0; e < 6; e++)
+                assert_true(tr_elem_value(a->elem, raw, e) == (double)(s * 6 + e));
+        }
+        tr_array_close(a);
+    }
+    static const char *const bad[][2] = {{"turned", "Fortran order"},
+                                         {"one", "at least one dimension"},
+                                         {"texts", "an element type"},
+                                         {"none", "no array \"none\"; it has: turned, one, big"}};
+    for (size_t i = 0; i < TR_COUNT(bad); i++) {
+        assert_int_equal(tr_npz_open(path, bad[i][0], 1 << 20, &a), TR_DATA);
+        if (!strstr(tr_last_error()->text, bad[i][1])) fail_msg("%s", tr_last_error()->text);
+    }
+    snprintf(path, sizeof path, "%s/tests/fuzz/corpus/npzdata/stored", TR_SOURCE_DIR);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    const size_t n = fread(bytes, 1, sizeof bytes, f);
+    fclose(f);
+    for (size_t i = 0; i < n; i++) /* 23.0, the last of x */
+        if (memcmp(bytes + i, "\0\0\xb8\x41", 4) == 0) bytes[i] = 1;
+    const int fd = mkstemp(damaged);
+    assert_true(fd >= 0 && write(fd, bytes, n) == (ssize_t)n);
+    close(fd);
+    assert_int_equal(tr_npz_open(damaged, "x", 1 << 20, &a), TR_DATA);
+    assert_non_null(strstr(tr_last_error()->text, "x.npy: damaged: checksum"));
+    assert_int_equal(tr_npz_open(damaged, "x", 0, &a), TR_OK);
+    tr_array_close(a);
+    assert_int_equal(unlink(damaged), 0);
+}
+
 static void changed_bytes(void **state)
 {
     (void)state;
@@ -159,9 +240,10 @@ static void changed_bytes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(corpora),       cmocka_unit_test(csv),
-        cmocka_unit_test(image_corpus),  cmocka_unit_test(changed_images),
-        cmocka_unit_test(changed_bytes),
+        cmocka_unit_test(corpora),        cmocka_unit_test(csv),
+        cmocka_unit_test(image_corpus),   cmocka_unit_test(changed_images),
+        cmocka_unit_test(changed_bytes),  cmocka_unit_test(archives),
+        cmocka_unit_test(archive_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,15 @@
 /* The directory of a ZIP archive, and its members' bytes: stored or deflated, not encrypted, on one disk. Bytes are
- * nobody's we trust. Private. https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT */
-#ifndef TR_TENSORS_ZIP_H
-#define TR_TENSORS_ZIP_H
+ * nobody's we trust. All Local. https://pkware.cachefly.net/webdocs/casestudies/APPNOTE.TXT */
+#ifndef TR_DATA_ZIP_H
+#define TR_DATA_ZIP_H
 
 #include <zlib.h>
 
-#include "optimize/tensors/provider.h"
+#include "runtime/base/base.h"
 
 typedef struct {
-    char name[TR_ARRAY_NAME + 4]; /* ".npy" */
-    unsigned method;              /* 0: stored, 8: deflated */
+    char name[132];  /* those of arrays with ".npy" behind them */
+    unsigned method; /* 0: stored, 8: deflated */
     uint32_t crc;
     uint64_t packed, size, at; /* where its own header lies */
     uint64_t data;             /* and its bytes */
@@ -43,5 +43,11 @@ tr_status tr_zip_read(tr_zip_stream *s, void *to, size_t nbytes);
 /* TR_FILE unless all of it was read, and its checksum fits. */
 tr_status tr_zip_check(const tr_zip_stream *s);
 void tr_zip_end(tr_zip_stream *s);
+
+/* ---- Members that are NPY files ------------------------------------------------------------------------ */
+
+/* As many bytes as the header of one has, or all there are: bytes[TR_NPY_HEADER], *n of them. */
+tr_status tr_npz_head(const tr_zip *z, const tr_zip_member *m, uint8_t *bytes, size_t *n);
+tr_status tr_npz_skip(tr_zip_stream *s, uint64_t nbytes);
 
 #endif

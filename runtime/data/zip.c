@@ -1,6 +1,6 @@
 /* ZIP archives: the record at the end leads to the directory, whose entries lead to members. Python writes sizes
  * beyond 4 GB, and for good measure smaller ones, in fields of ZIP64. */
-#include "optimize/tensors/zip.h"
+#include "runtime/data/zip.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -35,12 +35,12 @@ static tr_status read_end64(const tr_zip *z, uint64_t end, place *p)
     tr_status st = TR_OK;
     unsigned char locator[LOCATOR], record[END64];
     TR_NEED(end >= LOCATOR, TR_FILE, "%s: no directory", z->path);
-    TR_TRY(tr_arrays_read_at(z->fd, z->path, end - LOCATOR, locator, sizeof locator));
+    TR_TRY(tr_file_read_at(z->fd, z->path, end - LOCATOR, locator, sizeof locator));
     TR_NEED(number(locator, 4) == 0x07064b50, TR_FILE, "%s: no directory", z->path);
     p->end = number(locator + 8, 8);
     TR_NEED(p->end <= end - LOCATOR && end - LOCATOR - p->end >= END64, TR_FILE,
             "%s: its directory does not lie in the file", z->path);
-    TR_TRY(tr_arrays_read_at(z->fd, z->path, p->end, record, sizeof record));
+    TR_TRY(tr_file_read_at(z->fd, z->path, p->end, record, sizeof record));
     TR_NEED(number(record, 4) == 0x06064b50, TR_FILE, "%s: no directory", z->path);
     p->count = number(record + 32, 8);
     p->nbytes = number(record + 40, 8);
@@ -55,7 +55,7 @@ static tr_status find_directory(const tr_zip *z, uint64_t nbytes, place *p)
     const size_t n = nbytes < END + COMMENT_MAX ? (size_t)nbytes : END + COMMENT_MAX;
     unsigned char *tail = tr_alloc(TR_MEM_OTHER, n, 1);
     TR_HAVE(tail);
-    TR_TRY(tr_arrays_read_at(z->fd, z->path, nbytes - n, tail, n));
+    TR_TRY(tr_file_read_at(z->fd, z->path, nbytes - n, tail, n));
     size_t i = n < END ? 0 : n - END + 1;
     while (i > 0 && !(number(tail + i - 1, 4) == 0x06054b50 &&
                       number(tail + i - 1 + 20, 2) == n - END - (i - 1)))
@@ -111,7 +111,7 @@ static tr_status find_data(const tr_zip *z, tr_zip_member *m)
     unsigned char head[LOCAL];
     TR_NEED(m->at <= z->directory && z->directory - m->at >= LOCAL, TR_FILE,
             "%s: %s does not lie in the file", z->path, m->name);
-    TR_TRY(tr_arrays_read_at(z->fd, z->path, m->at, head, sizeof head));
+    TR_TRY(tr_file_read_at(z->fd, z->path, m->at, head, sizeof head));
     TR_NEED(number(head, 4) == 0x04034b50, TR_FILE, "%s: %s: no member at byte %llu", z->path,
             m->name, (unsigned long long)m->at);
     m->data = m->at + LOCAL + number(head + 26, 2) + number(head + 28, 2);
@@ -162,7 +162,7 @@ tr_status tr_zip_open(const char *path, tr_zip *z)
     z->directory = p.at;
     TR_HAVE(directory = tr_alloc(TR_MEM_OTHER, (size_t)p.nbytes, 1));
     TR_HAVE(z->v = tr_alloc(TR_MEM_OTHER, (size_t)p.count, sizeof *z->v));
-    TR_TRY(tr_arrays_read_at(z->fd, path, p.at, directory, (size_t)p.nbytes));
+    TR_TRY(tr_file_read_at(z->fd, path, p.at, directory, (size_t)p.nbytes));
     for (size_t at = 0, length = 0; z->count < p.count; at += length)
         TR_TRY(read_entry(z, directory + at, (size_t)p.nbytes - at, &length));
 out:
@@ -197,8 +197,7 @@ static tr_status fill(tr_zip_stream *s)
 {
     const uint64_t left = s->m->packed - s->in;
     const size_t n = left < sizeof s->piece ? (size_t)left : sizeof s->piece;
-    const tr_status st =
-        tr_arrays_read_at(s->zip->fd, s->zip->path, s->m->data + s->in, s->piece, n);
+    const tr_status st = tr_file_read_at(s->zip->fd, s->zip->path, s->m->data + s->in, s->piece, n);
     s->in += n;
     s->z.next_in = s->piece;
     s->z.avail_in = (uInt)n;
@@ -231,7 +230,7 @@ tr_status tr_zip_read(tr_zip_stream *s, void *to, size_t nbytes)
         unsigned char *at = (unsigned char *)to + done;
         n = nbytes - done < SOME ? nbytes - done : SOME;
         st = s->open ? unpack(s, at, n)
-                     : tr_arrays_read_at(s->zip->fd, s->zip->path, s->m->data + s->out, at, n);
+                     : tr_file_read_at(s->zip->fd, s->zip->path, s->m->data + s->out, at, n);
         TR_TRY(st);
         s->crc = (uint32_t)crc32(s->crc, at, (uInt)n);
         s->out += n;

@@ -1,0 +1,95 @@
+"""Tables of several columns of targets: the same bits as the same values in an HDF5 file; a config for them."""
+import csv
+import json
+
+import h5py
+import numpy as np
+
+from harness import main
+from line import EVAL, SAMPLES, LineCase
+
+
+EVALUATED = "data.eval={path: te.csv, targets: [v0, v1, v2]}"
+
+
+class Tables(LineCase):
+    def setUp(self):
+        """line.h5's numbers as t.csv and te.csv, columns in another order, weights among them."""
+        super().setUp()
+        rng = np.random.default_rng(2)
+        self.counts = rng.choice([0.5, 1, 2], SAMPLES + EVAL).astype(np.float32)
+        with h5py.File(self.dir / "line.h5", "r+") as f:
+            f["n"], f["ne"] = self.counts[:SAMPLES], self.counts[SAMPLES:]
+        for name, part in (("t", slice(0, SAMPLES)), ("te", slice(SAMPLES, None))):
+            with open(self.dir / f"{name}.csv", "w", newline="") as f:
+                out = csv.writer(f)
+                out.writerow(["v2", "x0", "x1", "b0", "count", "x2", "v0", "b1", "x3", "x4", "v1", "b2"])
+                for x, v, b, n in zip(self.x[part], self.values[part], self.bits[part], self.counts[part]):
+                    row = [v[2], x[0], x[1], b[0], n, x[2], v[0], b[1], x[3], x[4], v[1], b[2]]
+                    out.writerow([repr(float(value)) for value in row])
+
+    def both(self, loss, columns, *arguments):
+        """Trained on the file and on the table: one after the other."""
+        inputs = "[x0, x1, x2, x3, x4]"
+        for name, more in (("file", ()), ("table", (
+                f"data.train={{path: t.csv, inputs: {inputs}, targets: {columns}, weights: count}}",
+                f"data.eval={{path: te.csv, targets: {columns}, weights: count}}"))):
+            self.line("data.train.weights=n", "data.eval.weights=ne", *arguments, *more, name=name, loss=loss, evaluate=10)
+        for a, b in zip(self.weights("file/model.h5"), self.weights("table/model.h5")):
+            np.testing.assert_array_equal(a, b)
+        self.assertEqual(self.losses("file"), self.losses("table"))
+        self.assertEqual([r["loss"] for r in self.records("file", "eval")], [r["loss"] for r in self.records("table", "eval")])
+
+    def test_values(self):
+        self.both("mse", "[v0, v1, v2]", "data.normalize_targets=auto")
+        full = json.loads(self.tool("evaluate", "table/model.h5", "--json"))
+        self.assertEqual(full["samples"], EVAL)
+        self.run_trainer("predict", "table/model.h5", "data.predict={path: te.csv}", "-o", "p.npy", "--quiet")
+        self.run_trainer("predict", "file/model.h5", "data.predict={path: line.h5, inputs: xe}", "-o", "q.npy", "--quiet")
+        got = np.load(self.dir / "p.npy")
+        self.assertEqual(got.shape, (EVAL, 3))
+        np.testing.assert_array_equal(got, np.load(self.dir / "q.npy"))
+
+    def test_bits(self):
+        self.both("bce", "[b0, b1, b2]")
+
+    def test_inputs_not_named(self):
+        """All columns but those of targets and weights, which are no inputs."""
+        said = self.line("data.train={path: t.csv, targets: [v0, v1, v2], weights: count}", EVALUATED, status=1, ranks=0)
+        self.assertIn("a sample's shape is (8), expected (5)", said)
+
+    def test_refused(self):
+        for source, status, why in [
+                ("{path: t.csv, targets: [v0, v9, v2]}", 1, 'no column "v9" (data.train); did you mean'),
+                ("{path: t.csv, inputs: [x0, x1, x2, x3, x4], targets: [v0, v1]}", 1, "a target's shape is (2), expected (3)"),
+                ("{path: t.csv, targets: [v0, v0]}", 2, 'data.train.targets: "v0" stands there twice'),
+                ("{path: t.csv, targets: v0}", 2, 'data.train.targets: found "v0", expected a list of columns'),
+                ("{path: t.csv, targets: [v0], labels: v1}", 2, "data.train.targets: labels is given too"),
+                ("{path: line.h5, inputs: x, labels: v, targets: [v0]}", 2, "data.train.targets: only format csv takes it")]:
+            said = self.line(f"data.train={source}", EVALUATED, status=status, ranks=0)
+            self.assertIn(why, said)
+        said = self.line("data.train={path: t.csv, targets: [b0]}", EVALUATED, loss="cross_entropy", status=2, ranks=0)
+        self.assertIn("data.train.targets: the loss takes one class label", said)
+
+    def new(self, labels, status=0):
+        return self.tool("new", "--data", "t.csv", "--labels", labels, "-o", "n.yaml", "--force", status=status)
+
+    def test_new(self):
+        """Several columns with commas: values, or 0 and 1 of each; it trains as it is."""
+        self.new("v0,v1, v2")
+        text = (self.dir / "n.yaml").read_text()
+        for word in ("targets: ['v0', 'v1', 'v2']", "normalize_targets: auto", "linear: {out: 3, name: head}", "loss: mse"):
+            self.assertIn(word, text)
+        self.run_trainer("n.yaml", "train.epochs=1", "output=n")
+        self.new("b0,b2")
+        text = (self.dir / "n.yaml").read_text()
+        for word in ("targets: ['b0', 'b2']", "linear: {out: 2, name: head}", "loss: bce"):
+            self.assertIn(word, text)
+        self.assertNotIn("normalize_targets", text)
+        self.run_trainer("n.yaml", "train.epochs=1", "output=b")
+        self.assertIn('no column "b9"', self.new("b0,b9", status=1))
+        self.assertIn("stands there twice", self.new("b0,b0", status=1))
+
+
+if __name__ == "__main__":
+    main()
