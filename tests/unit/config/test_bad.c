@@ -22,7 +22,7 @@ static const bad table[] = {
     {"crop: 2", "random_resized_crop: {}",
      "c.yaml:9:34: data.augment.random_resized_crop: data.train is no folder of images"},
     {"labels: y_train}", "targets: [a, b]}",
-     "c.yaml:6:63: data.train.targets: only format csv takes it: several values a sample are one "
+     "c.yaml:6:59: data.train.targets: only format csv takes it: several values a sample are one "
      "array"},
     {"augment:", "image: {center_crop: true}\n  augment:",
      "c.yaml:9:10: data.image: only folders of images are resized and cropped"},
