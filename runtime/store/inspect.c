@@ -16,15 +16,19 @@ static const char *first_fault(const tr_summary *s)
 tr_status tr_store_inspect(const char *path, bool json, int width, FILE *to)
 {
     tr_summary s;
+    tr_trained t;
     tr_status st = tr_summary_open(path, &s);
     if (st != TR_OK) return st;
+    TR_TRY(tr_trained_open(&s, &t));
     if (json)
-        tr_inspect_json(&s, to);
+        tr_inspect_json(&s, &t, to);
     else
-        tr_inspect_text(&s, width > 0 ? width : 80, to);
+        tr_inspect_text(&s, &t, width > 0 ? width : 80, to);
     if (s.nfaults > 0)
         st = TR_FAIL(TR_FILE, "%s: damaged: %s%s", path, first_fault(&s),
                      s.nfaults > 1 ? " (and more)" : "");
+out:
+    tr_trained_close(&t);
     tr_summary_close(&s);
     return st;
 }

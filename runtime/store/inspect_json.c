@@ -94,7 +94,7 @@ static void fault(const char *text, bool *first, FILE *to)
     tr_json_text(text, to);
 }
 
-void tr_inspect_json(const tr_summary *s, FILE *to)
+void tr_inspect_json(const tr_summary *s, const tr_trained *t, FILE *to)
 {
     bool first = true;
     fputs("{\"file\": ", to);
@@ -120,7 +120,9 @@ void tr_inspect_json(const tr_summary *s, FILE *to)
         fputs(i ? ",\n  " : "\n  ", to);
         array(s, i, to);
     }
-    fputs("],\n \"stages\": ", to);
+    fputs("],\n \"trained\": ", to);
+    tr_trained_json(s, t, to);
+    fputs(",\n \"stages\": ", to);
     tr_inspect_stages_json(s, to);
     fputs(",\n \"history\": ", to);
     history(&s->history, to);

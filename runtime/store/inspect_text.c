@@ -91,7 +91,8 @@ static size_t *below(const tr_summary *s, const char *group, size_t *n)
     return v;
 }
 
-static void array_line(const tr_summary *s, size_t i, const char *name, int width, FILE *to)
+static void array_line(const tr_summary *s, const tr_trained *trained, size_t i, const char *name,
+                       int width, FILE *to)
 {
     const tr_entry *e = &s->ix.entries[i];
     const tr_stats *t = &s->stats[i];
@@ -110,10 +111,13 @@ static void array_line(const tr_summary *s, size_t i, const char *name, int widt
         fprintf(to, " %11.4g %11.4g %6.1f%% %11.4g", t->mean, t->std,
                 t->count ? 100.0 * (double)t->zeros / (double)t->count : 0.0, t->norm);
     if (t->nonfinite) fprintf(to, "  %zu NOT FINITE", t->nonfinite);
+    if (trained->of[i] == TR_TRAINED_FROZEN) fputs("  frozen", to);
+    if (trained->of[i] >= 0) fprintf(to, "  group %d", trained->of[i]);
     fputc('\n', to);
 }
 
-static void table(const tr_summary *s, const char *title, const char *group, FILE *to)
+static void table(const tr_summary *s, const tr_trained *trained, const char *title,
+                  const char *group, FILE *to)
 {
     char count[32];
     size_t n, values = 0, skip = strlen(group), *v = below(s, group, &n);
@@ -128,7 +132,8 @@ static void table(const tr_summary *s, const char *title, const char *group, FIL
             tr_format_count((double)values, count, sizeof count));
     fprintf(to, "  %-*s  %-22s %11s %11s %7s %11s\n", width, "array", "shape", "mean", "std",
             "zeros", "norm");
-    for (size_t i = 0; i < n; i++) array_line(s, v[i], s->ix.entries[v[i]].where + skip, width, to);
+    for (size_t i = 0; i < n; i++)
+        array_line(s, trained, v[i], s->ix.entries[v[i]].where + skip, width, to);
 out:
     tr_free(v);
 }
@@ -316,12 +321,13 @@ static void faults(const tr_summary *s, FILE *to)
     }
 }
 
-void tr_inspect_text(const tr_summary *s, int width, FILE *to)
+void tr_inspect_text(const tr_summary *s, const tr_trained *t, int width, FILE *to)
 {
     header(s, to);
     progress(s, to);
-    table(s, "Parameters", "/model/params/", to);
-    table(s, "State", "/model/state/", to);
+    table(s, t, "Parameters", "/model/params/", to);
+    tr_trained_text(s, t, to);
+    table(s, t, "State", "/model/state/", to);
     slots(s, to);
     tr_inspect_stages_text(s, to);
     loss_curve(&s->history, width, to);

@@ -175,6 +175,20 @@ typedef struct {
     bool has_train;
     char *name; /* of the config; may be NULL */
 } tr_summary;
+/* How the file's config trains its parameters (inspect_groups.c). */
+enum { TR_TRAINED_USUAL = -1, TR_TRAINED_FROZEN = -2 };
+#define TR_SHOWN_NAME (2 * TR_NAME + 2)
+typedef struct {
+    tr_document doc;
+    const tr_node *groups; /* checked; NULL: none */
+    size_t ngroups;
+    int *of; /* one an entry: the group of a parameter, or one of the above */
+} tr_trained;
+tr_status tr_trained_open(const tr_summary *s, tr_trained *t);
+void tr_trained_close(tr_trained *t);
+void tr_trained_text(const tr_summary *s, const tr_trained *t, FILE *to);
+void tr_trained_json(const tr_summary *s, const tr_trained *t, FILE *to);
+
 bool tr_entry_measured(const tr_entry *e);
 tr_status tr_summary_open(const char *path, tr_summary *s);
 void tr_summary_close(tr_summary *s);
@@ -182,8 +196,8 @@ const char *tr_summary_text(const tr_summary *s, const char *attr); /* of /; "" 
 void tr_json_attrs(const tr_attrs *a, FILE *to);
 void tr_inspect_stages_json(const tr_summary *s, FILE *to);
 void tr_inspect_stages_text(const tr_summary *s, FILE *to);
-void tr_inspect_json(const tr_summary *s, FILE *to);
-void tr_inspect_text(const tr_summary *s, int width, FILE *to);
+void tr_inspect_json(const tr_summary *s, const tr_trained *t, FILE *to);
+void tr_inspect_text(const tr_summary *s, const tr_trained *t, int width, FILE *to);
 /* y over x as dots with axis labels, `width` columns wide in all. unicode: braille, else ASCII. */
 tr_status tr_plot(const double *x, const double *y, size_t n, int width, int height, bool unicode,
                   const char *x_label, FILE *to);

@@ -1,4 +1,6 @@
 """train.groups: momentum, betas and eps by group, trained again in numpy, and told by `trainer plan`."""
+import json
+
 from harness import main
 from line import Adamw, LineCase, Sgd
 
@@ -32,6 +34,24 @@ class Groups(LineCase):
                         "train.freeze=head.weight")
         self.assertRegex(out, r"group 0 +3 parameters in 1 arrays, weight_decay 0, momentum 0\.5")
         self.assertRegex(out, r"frozen +15 parameters")
+
+    def test_inspected(self):
+        """The file's own config says which parameters were frozen, and which group trained them."""
+        self.line("train.groups=[{match: head.b*, momentum: 0.5, lr: 0.01}]", "--force", "train.freeze=head.weight", steps=1,
+                  optimizer="{sgd: {lr: 0.02, momentum: 0.9}}")
+        out = self.tool("inspect", "run/model.h5")
+        self.assertRegex(out, r"head/weight .* frozen\n")
+        self.assertRegex(out, r"head/bias .* group 0\n")
+        self.assertIn("  frozen: 1 arrays, 15 values\n", out)
+        self.assertRegex(out, r"  group 0: 1 arrays, 3 values: .*match: head\.b\*.*lr: 0\.01")
+        trained = json.loads(self.tool("inspect", "run/model.h5", "--json"))["trained"]
+        self.assertEqual(trained["frozen"], ["/model/params/head/weight"])
+        self.assertEqual(trained["groups"][0]["arrays"], ["/model/params/head/bias"])
+        options = trained["groups"][0]["options"]
+        self.assertEqual((options["match"], options["momentum"], options["lr"]), ("head.b*", "0.5", "0.01"))
+        self.line("--force", steps=1)
+        self.assertNotIn("train.groups", self.tool("inspect", "run/model.h5"))
+        self.assertEqual(json.loads(self.tool("inspect", "run/model.h5", "--json"))["trained"], {"frozen": [], "groups": []})
 
     def test_refused(self):
         said = self.line("train.groups=[{match: head.bias, momentum: 0.5}]", optimizer="{sgd: {lr: 0.02}}", status=2)
