@@ -161,6 +161,11 @@ const char *tr_onnx_int64s(tr_onnx_writer *w, const char *what, size_t count, co
     return constant(w, what, ONNX__TENSOR_PROTO__DATA_TYPE__INT64, 1, &dim, v, sizeof *v);
 }
 
+const char *tr_onnx_int64(tr_onnx_writer *w, const char *what, int64_t v)
+{
+    return constant(w, what, ONNX__TENSOR_PROTO__DATA_TYPE__INT64, 0, NULL, &v, sizeof v);
+}
+
 /* "conv2d1.weight": no layer may have that name, nor any value. */
 static char *row_name(tr_onnx_writer *w, const char *layer, const char *row)
 {

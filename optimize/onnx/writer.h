@@ -47,6 +47,7 @@ const char *tr_onnx_scalar(tr_onnx_writer *w, const char *what, double v);
 /* One of 8 bits, signed or not. */
 const char *tr_onnx_byte(tr_onnx_writer *w, const char *what, bool is_signed, int v);
 const char *tr_onnx_int64s(tr_onnx_writer *w, const char *what, size_t count, const int64_t *v);
+const char *tr_onnx_int64(tr_onnx_writer *w, const char *what, int64_t v); /* a scalar */
 
 /* ---- file.c */
 tr_status tr_onnx_save(const char *path, const Onnx__ModelProto *model, uint64_t external_over,

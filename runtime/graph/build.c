@@ -141,6 +141,14 @@ int tr_build_new(tr_builder *b, const char *layer, const char *what, tr_dtype dt
     return new_tensor(b, name, TR_ROLE_ACTIVATION, -1, dtype, ndim, dims);
 }
 
+int tr_build_image(tr_builder *b, const char *layer, const char *what, tr_dtype dtype,
+                   const int64_t dims[4])
+{
+    const int id = tr_build_new(b, layer, what, dtype, 4, dims);
+    b->g->tensors[id].layout = TR_LAYOUT_CHANNELS_LAST;
+    return id;
+}
+
 int tr_build_like(tr_builder *b, const char *layer, const char *what, tr_dtype dtype, int id)
 {
     const tr_tensor *t = &b->g->tensors[id];

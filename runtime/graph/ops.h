@@ -91,6 +91,11 @@
  *  adaptive_avgpool2d, pad, upsample    x(N,C,H,W)                  y(N,C,OH,OW) = value where tr_resample has nothing, else
  *                                                                   sums of weight_h * weight_w * x
  *  adaptive_avgpool2d.grad, pad.grad, upsample.grad    dy           dx, by the same weights
+ *  class_token            x(N,T,F) weight(F)                        y(N,T+1,F): the weight, then the rows of x
+ *  class_token.row        dy(N,T+1,F)                               its first row (N,F,1,1)
+ *  class_token.grad       dy(N,T+1,F)                               dx(N,T,F)
+ *  select                 x(N,T,F)                                  y(N,F): row index
+ *  select.grad            dy(N,F)                                   dx(N,T,F): 0 elsewhere
  *  reshape, permute       x                                         y: its elements in another shape or order (a view
  *                                                                   where the stored order stays)
  *  reshape.grad, permute.grad           dy                          dx
@@ -247,6 +252,16 @@ typedef struct {
     tr_tap *taps;
     int32_t *begin; /* [size + 1] */
 } tr_taps;
+/* A tensor as images, channels innermost: rows (N, T, F) of height T and width 1, (N, F) of one pixel. */
+typedef struct {
+    int64_t channels, size[2]; /* height, width */
+} tr_places;
+static inline tr_places tr_places_of(const tr_tensor *t)
+{
+    const bool image = t->layout == TR_LAYOUT_CHANNELS_LAST;
+    return image ? (tr_places){t->dims[1], {t->dims[2], t->dims[3]}}
+                 : (tr_places){t->dims[t->ndim - 1], {t->ndim > 2 ? t->dims[1] : 1, 1}};
+}
 /* Of an op of that kind or its gradient. axis: 0 height, 1 width. */
 tr_status tr_resample_taps(const tr_graph *g, const tr_op *op, int axis, tr_taps *out);
 float tr_resample_value(const tr_op *op); /* where there are no taps */

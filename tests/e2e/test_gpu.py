@@ -338,7 +338,7 @@ class Gpu(GpuCase):
         os.kill(self.rank_pids(process.pid)[1], signal.SIGKILL)
         begin = time.monotonic()
         out, _ = process.communicate(timeout=30)
-        self.assertLess(time.monotonic() - begin, 10, out)
+        self.assertLess(time.monotonic() - begin, 25, out)
         self.assertNotEqual(process.returncode, 0, out)
         self.assertNotIn("fakegpu:", out)
 

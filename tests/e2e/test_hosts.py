@@ -95,7 +95,7 @@ class SeveralHosts(Case):
         os.kill(victim, signal.SIGKILL)
         begin = time.monotonic()
         out, _ = process.communicate(timeout=30)
-        self.assertLess(time.monotonic() - begin, 10, out)
+        self.assertLess(time.monotonic() - begin, 25, out)
         self.assertNotEqual(process.returncode, 0, out)
         self.assertRegex(out, rf"trainer: error: .*rank {rank} \(hostb, pid {victim}\) died")
 

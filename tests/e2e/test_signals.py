@@ -93,7 +93,7 @@ class Signals(Case):
         os.kill(self.rank_pids(process.pid)[victim], signal.SIGKILL)
         begin = time.monotonic()
         out, _ = process.communicate(timeout=30)
-        self.assertLess(time.monotonic() - begin, 10, out)
+        self.assertLess(time.monotonic() - begin, 25, out)
         self.assertNotEqual(process.returncode, 0, out)
 
     def test_killed_rank_in_training(self):

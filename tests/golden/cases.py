@@ -405,8 +405,18 @@ def more_layers():
     yield "conv1d_squeeze_excite", [3, 13], sequence(*gate, ("mul", {"from": ["pre", "gate"]})), MSE
 
 
+def tokens():
+    """Rows before and out of (rows, features)."""
+    yield "class_token", [5, 11], features(("class_token", {"name": "op"}), ("tanh", {}), ("linear", {"out": 6, "name": "b"})), MSE
+    yield "class_token_wide", [5, 11], features(("class_token", {"name": "op"}), ("gelu", {}), out=16), MSE
+    yield "class_token_selected", [4, 9], features(
+        ("class_token", {"name": "op"}), ("linear", {"out": 7, "name": "b"}), ("select", {"index": 0})), CE
+    for index in (0, 3, -1):
+        yield f"select_{index}".replace("-1", "last"), [5, 11], features(("select", {"index": index}), ("tanh", {}), out=16), CE
+
+
 def training_too():
     """Later than evaluation(): a case's numbers come from its place among all."""
     for group in (embeddings, products, axes, rounded, quantized, distilled, learned, more_activations, more_norms,
-                  windows, resamples, orders, transposed, dynamic, values, more_layers):
+                  windows, resamples, orders, transposed, dynamic, values, more_layers, tokens):
         yield from group()

@@ -223,6 +223,13 @@ class Interpreter:
     def permute(self, x, name, dims):
         return x.permute(0, *dims)
 
+    def class_token(self, x, name):
+        w = self.param(name, "weight", (x.shape[-1],), 1)
+        return torch.cat([w.expand(len(x), 1, -1), x], dim=1)
+
+    def select(self, x, name, index):
+        return x[:, index]
+
     def flatten(self, x, name):
         return x.flatten(1)
 

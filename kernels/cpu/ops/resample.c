@@ -35,18 +35,19 @@ tr_status tr_cpu_resample(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_ke
     const tr_tensor *x = tr_loop_in(g, op, 0), *y = tr_loop_out(g, op, 0);
     kernel *k = NULL;
     tr_status st = TR_OK;
-    TR_NEED(x->layout == TR_LAYOUT_CHANNELS_LAST && y->layout == TR_LAYOUT_CHANNELS_LAST,
-            TR_UNSUPPORTED, "layer %s: an image that is not stored channels-last", op->layer);
+    const tr_places from = tr_places_of(x), to = tr_places_of(y);
+    TR_NEED(from.channels == to.channels, TR_UNSUPPORTED, "layer %s: channels that do not stay",
+            op->layer);
     TR_TRY(tr_loop_kernel_open(cpu, x, "own: by taps", run_resample, sizeof *k, &k));
     k->k.base.close = close_resample;
     k->p = (tr_cpu_resampling){.type = x->dtype,
-                               .C = (size_t)x->dims[1],
-                               .H = (size_t)x->dims[2],
-                               .W = (size_t)x->dims[3],
+                               .C = (size_t)from.channels,
+                               .H = (size_t)from.size[0],
+                               .W = (size_t)from.size[1],
                                .value = tr_resample_value(op)};
     TR_TRY(tr_resample_taps(g, op, 0, &k->p.rows));
     TR_TRY(tr_resample_taps(g, op, 1, &k->p.columns));
-    k->rows = (size_t)(y->dims[0] * y->dims[2]);
+    k->rows = (size_t)(y->dims[0] * to.size[0]);
     /* steps of a row: taps of all its places, and of an average row of it */
     const size_t steps = (k->p.columns.count + 1) * (k->p.rows.count / k->p.rows.size + 1) * k->p.C;
     k->chunk_rows = TR_CHUNK / steps > 1 ? TR_CHUNK / steps : 1;

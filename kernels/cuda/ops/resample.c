@@ -51,17 +51,18 @@ tr_status tr_cuda_resample(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr
     kernel *k = NULL;
     tr_status st = TR_OK;
     TR_TRY(tr_cuda_check_count(op, x->count > y->count ? x->count : y->count, "of an image"));
-    TR_NEED(x->layout == TR_LAYOUT_CHANNELS_LAST && y->layout == TR_LAYOUT_CHANNELS_LAST,
-            TR_UNSUPPORTED, "layer %s: an image that is not stored channels-last", op->layer);
+    const tr_places from = tr_places_of(x), to = tr_places_of(y);
+    TR_NEED(from.channels == to.channels, TR_UNSUPPORTED, "layer %s: channels that do not stay",
+            op->layer);
     TR_TRY(tr_cuda_kernel_open(cuda, x, "own: by taps", run_resample, sizeof *k, &k));
     k->head.base.close = close_resample;
     k->p = (tr_cuda_resampling){.type = x->dtype,
                                 .batch = (unsigned)x->dims[0],
-                                .channels = (unsigned)x->dims[1],
+                                .channels = (unsigned)from.channels,
                                 .value = tr_resample_value(op)};
     for (int i = 0; i < 2; i++) {
-        k->p.from[i] = (int)x->dims[2 + i];
-        k->p.to[i] = (int)y->dims[2 + i];
+        k->p.from[i] = (int)from.size[i];
+        k->p.to[i] = (int)to.size[i];
         TR_TRY(copy_lists(k, g, op, i));
     }
     *out = &k->head.base;

@@ -1,4 +1,4 @@
-/* What moves or picks elements: flatten, reshape, permute, concat, embedding; dropout and drop_path, which do
+/* What moves or picks elements: flatten, reshape, permute, concat, embedding, class token, select; dropout and drop_path, which do
  * nothing when a model is evaluated. */
 #include "optimize/onnx/ops/ops.h"
 
@@ -28,6 +28,30 @@ static void write_permute(tr_onnx_writer *w, const tr_layer *l, const char *cons
                  (size_t)l->output.ndim + 1, a->dims);
 }
 
+/* The weights in front of each sample, as often as there are samples. */
+static void write_class_token(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
+                              const char *out)
+{
+    const int64_t zero[] = {0}, row[] = {1, l->output.dims[1]};
+    const char *batch, *shape, *token, *zeros = tr_onnx_int64s(w, "zero", 1, zero),
+                                       *rest = tr_onnx_int64s(w, "row", 2, row);
+    tr_onnx_add(w, "Shape", "shape", TR_NAMES(in[0]), NULL, &batch);
+    tr_onnx_int(w, tr_onnx_add(w, "Gather", "batch", TR_NAMES(batch, zeros), NULL, &batch), "axis",
+                0);
+    tr_onnx_int(w, tr_onnx_add(w, "Concat", "token_shape", TR_NAMES(batch, rest), NULL, &shape),
+                "axis", 0);
+    tr_onnx_add(w, "Expand", "token", TR_NAMES(tr_onnx_param(w, 0), shape), NULL, &token);
+    tr_onnx_int(w, tr_onnx_add(w, "Concat", NULL, TR_NAMES(token, in[0]), out, NULL), "axis", 1);
+}
+
+static void write_select(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
+                         const char *out)
+{
+    const int64_t index = -((const tr_resample_attrs *)l->attrs)->before[0];
+    const char *at = tr_onnx_int64(w, "index", index);
+    tr_onnx_int(w, tr_onnx_add(w, "Gather", NULL, TR_NAMES(in[0], at), out, NULL), "axis", 1);
+}
+
 static void write_concat(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
                          const char *out)
 {
@@ -50,11 +74,16 @@ static void write_dropout(tr_onnx_writer *w, const tr_layer *l, const char *cons
     tr_onnx_add(w, "Identity", NULL, TR_NAMES(in[0]), out, NULL);
 }
 
-static const tr_onnx_layer layers[] = {
-    {.layer = "flatten", .write = write_flatten},     {.layer = "reshape", .write = write_reshape},
-    {.layer = "permute", .write = write_permute},     {.layer = "concat", .write = write_concat},
-    {.layer = "embedding", .write = write_embedding}, {.layer = "dropout", .write = write_dropout},
-    {.layer = "drop_path", .write = write_dropout},   {0}};
+static const tr_onnx_layer layers[] = {{.layer = "flatten", .write = write_flatten},
+                                       {.layer = "reshape", .write = write_reshape},
+                                       {.layer = "permute", .write = write_permute},
+                                       {.layer = "concat", .write = write_concat},
+                                       {.layer = "embedding", .write = write_embedding},
+                                       {.layer = "dropout", .write = write_dropout},
+                                       {.layer = "drop_path", .write = write_dropout},
+                                       {.layer = "class_token", .write = write_class_token},
+                                       {.layer = "select", .write = write_select},
+                                       {0}};
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
@@ -208,11 +237,52 @@ static void read_transpose(tr_onnx_reader *r, const tr_onnx_step *s)
         tr_onnx_give(r, s, value);
 }
 
+/* A row of constants, as often as there are samples: for a concat, which takes it as what it was. */
+static void read_expand(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    const tr_onnx_const *row = tr_onnx_const_in(r, s, 0);
+    int64_t to[TR_ONNX_RANK];
+    const int n = tr_onnx_numbers(r, s, 1, "shape", TR_ONNX_RANK, to);
+    if (row && row->f && n == 3 && to[0] == TR_ONNX_BATCH && (to[1] == 1 || to[1] == -1) &&
+        row->ndim > 0 && row->count == (size_t)row->dims[row->ndim - 1] &&
+        (to[2] == 1 || to[2] == -1 || (size_t)to[2] == row->count))
+        tr_onnx_give_const(r, s, row);
+    else
+        tr_onnx_refuse(r, s, "only a row of constants for each sample");
+}
+
+/* That row before those of the second operand. */
+static bool is_class_token(const tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    const tr_onnx_const *row = tr_onnx_const_in(r, s, 0);
+    return s->nin == 2 && row && row->f && tr_onnx_get_int(s, "axis", 1) == 1;
+}
+
+static void read_class_token(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    const tr_onnx_const *row = tr_onnx_const_in(r, s, 0);
+    int x, value;
+    if (!tr_onnx_operand(r, s, 1, &x, NULL)) return;
+    const tr_shape of = tr_onnx_shape(r, x);
+    if (of.ndim != 2 || (size_t)of.dims[1] != row->count) {
+        tr_onnx_refuse(r, s, "its operands do not fit");
+        return;
+    }
+    const char *name = tr_onnx_make(r, s, "class_token", s->in[0], 1, &x, &value, NULL);
+    if (!name) return;
+    tr_onnx_fill_const(r, name, "weight", row, false);
+    tr_onnx_give(r, s, value);
+}
+
 /* More pieces than a layer takes go by pieces of pieces. */
 static void read_concat(tr_onnx_reader *r, const tr_onnx_step *s)
 {
     int64_t axis = tr_onnx_get_int(s, "axis", 1);
     int in[TR_MAX_IN], n = 0, x;
+    if (is_class_token(r, s)) {
+        read_class_token(r, s);
+        return;
+    }
     for (int i = 0; i < s->nin; i++) {
         if (!tr_onnx_operand(r, s, i, &x, NULL)) return;
         const tr_shape a = tr_onnx_shape(r, x), b = n ? tr_onnx_shape(r, in[0]) : a;
@@ -233,13 +303,32 @@ static void read_concat(tr_onnx_reader *r, const tr_onnx_step *s)
     if (n) tr_onnx_give(r, s, in[0]);
 }
 
+/* One row of (rows, features). */
+static void read_select(tr_onnx_reader *r, const tr_onnx_step *s, const tr_onnx_const *index)
+{
+    int x, value;
+    if (!tr_onnx_operand(r, s, 0, &x, NULL)) return;
+    const tr_shape of = tr_onnx_shape(r, x);
+    if (of.ndim != 2 || tr_onnx_get_int(s, "axis", 0) != 1 || index->ndim != 0 || !index->i ||
+        index->i[0] < -of.dims[0] || index->i[0] >= of.dims[0])
+        tr_onnx_refuse(r, s, "of what the model computes only one row of (rows, features)");
+    else if (tr_onnx_make(r, s, "select", -1, 1, &x, &value, "{index: %lld}",
+                          (long long)index->i[0]))
+        tr_onnx_give(r, s, value);
+}
+
 /* Rows of a constant table by an input of whole numbers. */
 static void read_gather(tr_onnx_reader *r, const tr_onnx_step *s)
 {
     const tr_onnx_const *table = tr_onnx_const_in(r, s, 0);
     const char *of_layer = table ? tr_onnx_filled(r, table, false) : NULL;
+    const tr_onnx_const *index = tr_onnx_const_in(r, s, 1);
     char tied[96] = "";
     int x, value;
+    if (!table && index) {
+        read_select(r, s, index);
+        return;
+    }
     if (!tr_onnx_operand(r, s, 1, &x, NULL)) return;
     if (!table || !table->f || table->ndim != 2 || table->dims[0] < 1 || table->dims[1] < 1 ||
         tr_onnx_get_int(s, "axis", 0) != 0 || tr_onnx_shape(r, x).ndim != 1 ||
@@ -255,11 +344,16 @@ static void read_gather(tr_onnx_reader *r, const tr_onnx_step *s)
     if (name) tr_onnx_give(r, s, value);
 }
 
-static const tr_onnx_operator operators[] = {
-    {"Identity", read_same},   {"Dropout", read_dropout},
-    {"Cast", read_cast},       {"Flatten", read_flatten},
-    {"Reshape", read_reshape}, {"Squeeze", read_squeeze},
-    {"Concat", read_concat},   {"Transpose", read_transpose},
-    {"Gather", read_gather},   {NULL, NULL}};
+static const tr_onnx_operator operators[] = {{"Identity", read_same},
+                                             {"Dropout", read_dropout},
+                                             {"Cast", read_cast},
+                                             {"Flatten", read_flatten},
+                                             {"Reshape", read_reshape},
+                                             {"Squeeze", read_squeeze},
+                                             {"Concat", read_concat},
+                                             {"Transpose", read_transpose},
+                                             {"Gather", read_gather},
+                                             {"Expand", read_expand},
+                                             {NULL, NULL}};
 
 const tr_onnx_family tr_onnx_shapes = {.layers = layers, .operators = operators};

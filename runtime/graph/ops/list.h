@@ -91,6 +91,11 @@
     X(pad_grad, resample)                                                                          \
     X(upsample, resample)                                                                          \
     X(upsample_grad, resample)                                                                     \
+    X(class_token, class_token)                                                                    \
+    X(class_token_row, resample)                                                                   \
+    X(class_token_grad, resample)                                                                  \
+    X(select, resample)                                                                            \
+    X(select_grad, resample)                                                                       \
     X(reshape, rearrange)                                                                          \
     X(reshape_grad, rearrange)                                                                     \
     X(permute, rearrange)                                                                          \

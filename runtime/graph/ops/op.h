@@ -213,6 +213,8 @@ int tr_build_output(tr_builder *b, const tr_layer *l);
 void tr_build_share(tr_builder *b, int id, int of);
 int tr_build_new(tr_builder *b, const char *layer, const char *what, tr_dtype dtype, int ndim,
                  const int64_t *dims); /* stored as it is written */
+int tr_build_image(tr_builder *b, const char *layer, const char *what, tr_dtype dtype,
+                   const int64_t dims[4]); /* stored channels-last */
 int tr_build_like(tr_builder *b, const char *layer, const char *what, tr_dtype dtype,
                   int id); /* dims and layout of `id` */
 tr_op *tr_build_op(tr_builder *b, const tr_op_def *def, const char *layer, int layer_index,

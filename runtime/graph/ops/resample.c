@@ -65,15 +65,15 @@ static float weight_at(const window *w, int64_t i)
 static bool is_gradient(const tr_op *op)
 {
     return op->def == &tr_def_adaptive_avgpool2d_grad || op->def == &tr_def_pad_grad ||
-           op->def == &tr_def_upsample_grad;
+           op->def == &tr_def_upsample_grad || op->def == &tr_def_select_grad;
 }
 
 tr_status tr_resample_taps(const tr_graph *g, const tr_op *op, int axis, tr_taps *out)
 {
     const tr_resample_attrs *a = op->attrs;
     const bool back = is_gradient(op);
-    const int64_t read = g->tensors[op->in[0]].dims[2 + axis],
-                  written = g->tensors[op->out[0]].dims[2 + axis];
+    const int64_t read = tr_places_of(&g->tensors[op->in[0]]).size[axis],
+                  written = tr_places_of(&g->tensors[op->out[0]]).size[axis];
     const int64_t size = back ? written : read, result = back ? read : written;
     tr_taps t = {.size = (size_t)written};
     size_t heads = (t.size + 2) / 2 * 2; /* the taps behind them are aligned */

@@ -270,6 +270,12 @@ static const model_case cases[] = {
                 "    - permute: {dims: [2, 1]}\n    - linear: {out: 2}\n" FLAT,
            "mse"),
     SMOOTH("flatten", IMAGE, CONV FLAT, "mse"),
+    SMOOTH("class_token, select", "input: [6, 5]",
+           "    - linear: {out: 4}\n    - class_token\n    - tanh\n    - linear: {out: 3}\n"
+           "    - select: {index: -1}\n" HEAD,
+           "mse"),
+    SMOOTH("class_token alone is learned", "input: [3, 8]",
+           "    - class_token\n    - linear: {out: 5}\n    - select: {index: 0}\n", "mse"),
     SMOOTH("flatten, a view of the input", FEATURES, FLAT, "mse"),
     SMOOTH("dropout, features", FEATURES, LINEAR "    - dropout: {p: 0.3}\n" HEAD, "mse"),
     SMOOTH("dropout, image", IMAGE, CONV "    - dropout: {p: 0.5}\n    - tanh\n" FLAT, "mse"),

@@ -29,6 +29,7 @@
 #include "kernels/cuda/loops/quantize.h"
 #include "kernels/cuda/loops/quantize_learned.h"
 #include "kernels/cuda/loops/resample.h"
+#include "kernels/cuda/loops/tokens.h"
 #include "kernels/cuda/loops/softmax.h"
 #include "kernels/cuda/loops/sort.h"
 #include "kernels/cuda/loops/wire.h"
@@ -115,6 +116,7 @@ static const struct {
     {"prelu_grad_each", SUMS, 4 * 8 * SMS},
     {"prelu_grad_one", SUMS, 8 * SMS},
     {"prelu_total", PIECE, 0},
+    {"class_token", ROUND, 0},
     {"quantize_rows", PIECE, 0},
     {"requantize", ROUND, 0},
     {"rescale", ROUND, 0},
@@ -308,6 +310,7 @@ static void launch_images(cudaStream_t s, tr_dtype t, size_t rows, size_t width)
     assert_ok(tr_cuda_avg_pool_steps(s, &steps, true, 1, at, at));
     assert_ok(tr_cuda_avg_pool_grad(s, &p, at, at));
     assert_ok(tr_cuda_resample_run(s, &twice, at, at));
+    assert_ok(tr_cuda_class_token_run(s, t, at, at, at, batch, 196, width));
     assert_ok(tr_cuda_global_pool(s, t, at, at, batch, 49, width));
     assert_ok(tr_cuda_global_pool_grad(s, t, at, at, batch, 49, width));
     assert_ok(tr_bn_stats(s, t, &sums, at, at, at));
