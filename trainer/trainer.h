@@ -18,7 +18,7 @@
 /* Seconds since the last record, by what they went to. */
 typedef struct {
     double total, compute, comm_wait, data_wait, idle;
-    uint64_t steps, samples;
+    uint64_t steps, samples, targets;
     double utilization; /* sum over the records in which it was known */
     uint64_t looks;
 } tr_times;
@@ -165,6 +165,8 @@ uint64_t tr_section_key(const tr_trainer *t, uint64_t step, int micro);
 /* *Collective.* One pass over data.eval; *through false when some rank was asked to stop meanwhile:
  * then nothing is recorded. */
 tr_status tr_trainer_evaluate(tr_trainer *t, bool *through);
+/* tr_config_measures of its model. */
+bool tr_trainer_measures(const tr_trainer *t, tr_metric metric);
 /* *Collective.* Weights and states as at step 0; `init_from`: those of the file that the config names. Without, what
  * a checkpoint is to be restored over. */
 tr_status tr_trainer_initialize(tr_trainer *t, bool init_from);
@@ -191,6 +193,9 @@ tr_status tr_report_begin(tr_trainer *t);
 tr_status tr_report_follow(tr_trainer *t);
 tr_status tr_report_step(tr_trainer *t);
 tr_status tr_report_eval(tr_trainer *t, const tr_eval_record *e);
+/* Of a loss; NaN where it is not measured. */
+double tr_report_perplexity(const tr_trainer *t, double loss);
+double tr_report_bits_per_byte(const tr_trainer *t, double loss);
 /* *Local.* The means of the epoch that the last step was in. */
 tr_status tr_report_epoch(tr_trainer *t);
 typedef enum { TR_ENDING_DONE, TR_ENDING_STOPPED, TR_ENDING_FAILED } tr_ending;

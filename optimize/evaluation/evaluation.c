@@ -83,18 +83,19 @@ tr_status tr_evaluate(tr_evaluator *e, const tr_network *n, const tr_config *con
     return tr_evaluate_on(e, n, config, false, 0, out);
 }
 
-void tr_evaluation_sum(int loss, size_t outputs, const double *tallies, uint64_t batches,
+void tr_evaluation_sum(int loss, size_t classes, const double *tallies, uint64_t batches,
                        tr_evaluation *out)
 {
     double sum[TR_TALLY] = {0};
     for (uint64_t b = 0; b < batches; b++)
         for (int i = 0; i < TR_TALLY; i++) sum[i] += tallies[b * TR_TALLY + (uint64_t)i];
-    const double count = sum[TR_TALLY_SAMPLES];
-    const bool classes = loss == TR_LOSS_CROSS_ENTROPY, right = tr_loss_counts(loss);
-    *out = (tr_evaluation){.samples = (uint64_t)count,
+    const double count = sum[TR_TALLY_TARGETS];
+    const bool right = tr_loss_counts(loss);
+    *out = (tr_evaluation){.samples = (uint64_t)sum[TR_TALLY_SAMPLES],
+                           .targets = (uint64_t)count,
                            .loss = sum[TR_TALLY_LOSS] / sum[TR_TALLY_WEIGHT],
                            .accuracy = right ? sum[TR_TALLY_CORRECT] / count : NAN,
-                           .top5 = classes && outputs > 5 ? sum[TR_TALLY_TOP5] / count : NAN};
+                           .top5 = classes > 5 ? sum[TR_TALLY_TOP5] / count : NAN};
 }
 
 tr_status tr_evaluate_on(tr_evaluator *e, const tr_network *n, const tr_config *config,
@@ -108,7 +109,7 @@ tr_status tr_evaluate_on(tr_evaluator *e, const tr_network *n, const tr_config *
     double *tallies = NULL;
     uint64_t batches;
     TR_TRY(tr_run_over(e, n, config, &what, (void **)&tallies, &batches));
-    tr_evaluation_sum(e->o.config->model.loss.kind.which, (size_t)n->model->outputs, tallies,
+    tr_evaluation_sum(e->o.config->model.loss.kind.which, (size_t)n->model->classes, tallies,
                       batches, out);
 out:
     tr_free(tallies);

@@ -11,8 +11,9 @@
 
 typedef struct {
     uint64_t samples;
-    double loss;           /* mean over samples, weighted as in training */
-    double accuracy, top5; /* fractions; NaN where the loss has none */
+    uint64_t targets;      /* that counted: samples, or rows of them */
+    double loss;           /* mean over targets, weighted as in training */
+    double accuracy, top5; /* fractions of targets; NaN where the loss has none */
 } tr_evaluation;
 
 /* Opens networks on a device and feeds them. Datasets are opened once, when they are first asked

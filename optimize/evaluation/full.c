@@ -3,6 +3,7 @@
 #include "optimize/evaluation/internal.h"
 #include "optimize/evaluation/metrics.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef struct {
@@ -19,6 +20,13 @@ static tr_status take(void *ctx, const tr_plan *p, const tr_batch *b, const doub
     return tr_kept_add(k->kept, b->ordinal / k->batch, k->e->backend, k->e->backend_ctx, p, b);
 }
 
+static bool of_bytes(const tr_config *c, tr_over_source source)
+{
+    const tr_source_config *s =
+        source == TR_OVER_TRAIN || !c->data.eval.present ? &c->data.train : &c->data.eval;
+    return tr_source_kind(c, s) == TR_FORMAT_TEXT;
+}
+
 tr_status tr_evaluate_full(tr_evaluator *e, const tr_network *n, const tr_config *config,
                            tr_over_source source, tr_full_evaluation *out)
 {
@@ -29,14 +37,18 @@ tr_status tr_evaluate_full(tr_evaluator *e, const tr_network *n, const tr_config
     full k = {.e = e};
     const tr_over_data what = {
         .source = source, .nbytes = TR_TALLY * sizeof(double), .take = take, .ctx = &k};
-    *out = (tr_full_evaluation){.loss = loss};
+    *out = (tr_full_evaluation){.loss = loss, .rows = 1, .perplexity = NAN, .bits_per_byte = NAN};
     TR_TRY(tr_over_open(e, n, config, &what, &o));
     const uint64_t batches = tr_over_batches(o);
     k.batch = (uint64_t)tr_over_batch(o);
     st = tr_kept_open(e->o.comm, n->model, e->o.config, tr_over_samples(o), batches, &k.kept);
     TR_TRY(tr_agree(e->o.comm, st, NULL));
     TR_TRY(tr_over_run(o, 0, batches, (void **)&tallies));
-    tr_evaluation_sum(loss, (size_t)n->model->outputs, tallies, batches, &out->mean);
+    tr_evaluation_sum(loss, (size_t)n->model->classes, tallies, batches, &out->mean);
+    out->rows = n->model->rows;
+    if (tr_is_sequence(n->model)) out->perplexity = exp(out->mean.loss);
+    if (tr_is_sequence(n->model) && of_bytes(e->o.config, source))
+        out->bits_per_byte = out->mean.loss / M_LN2;
     st = tr_kept_measure(k.kept, true, out);
 out:
     tr_over_close(o);

@@ -17,8 +17,8 @@ struct tr_evaluator {
 tr_status tr_evaluator_data(tr_evaluator *e, const tr_network *n, tr_over_source source,
                             tr_dataset **out);
 
-/* From the tallies of batches, in their order. `loss`: tr_loss_kind. */
-void tr_evaluation_sum(int loss, size_t outputs, const double *tallies, uint64_t batches,
+/* From the tallies of batches, in their order. `loss`: tr_loss_kind; classes: tr_model's. */
+void tr_evaluation_sum(int loss, size_t classes, const double *tallies, uint64_t batches,
                        tr_evaluation *out);
 
 #endif

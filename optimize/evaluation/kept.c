@@ -13,9 +13,9 @@
 
 /* Samples of this rank that stand one behind the other. */
 typedef struct {
-    float *outputs; /* [count * outputs] logits */
+    float *outputs; /* [count * outputs] logits; of rows [count * rows] classes, -1: none */
     float *
-        targets; /* as many, or class labels [count] as floats, NaN of one that does not count; behind `outputs` */
+        targets; /* as many, or class labels [count * rows] as floats, NaN of one that does not count; behind `outputs` */
     uint64_t first; /* place of the first one among all samples */
     size_t count;
 } block;
@@ -24,7 +24,9 @@ struct tr_kept {
     tr_comm *comm;
     const tr_config *config;
     int loss;
-    size_t outputs, targets; /* of a sample */
+    size_t outputs, targets; /* of a sample; where it has rows, of one */
+    size_t rows;             /* of a sample, each with a class; 1 */
+    bool planes;             /* classes lie apart from each other, (classes, height, width) */
     bool labels; /* a target is a class, or probabilities of which the first of the greatest is */
     uint64_t samples, blocks;
     block *block_of; /* [blocks] empty ones are other ranks' */
@@ -40,7 +42,9 @@ tr_status tr_kept_open(tr_comm *comm, const tr_model *m, const tr_config *c, uin
     *k = (tr_kept){.comm = comm,
                    .config = c,
                    .loss = c->model.loss.kind.which,
-                   .outputs = (size_t)m->outputs,
+                   .outputs = (size_t)(m->rows > 1 ? m->classes : m->outputs),
+                   .rows = (size_t)m->rows,
+                   .planes = m->layers[m->nlayers - 1].output.ndim == 3,
                    .labels = m->labels || tr_loss_soft(&c->model.loss),
                    .samples = samples,
                    .blocks = blocks};
@@ -64,7 +68,7 @@ void tr_kept_close(tr_kept *k)
 static void take_classes(const tr_kept *k, bool soft, const tr_batch *b, float *out)
 {
     const tr_loss_config *loss = &k->config->model.loss;
-    for (size_t i = 0; i < (size_t)b->count; i++) {
+    for (size_t i = 0; i < (size_t)b->count * k->rows; i++) {
         const float *t = (const float *)b->targets + i * k->outputs;
         size_t best = 0;
         if (!soft) {
@@ -78,6 +82,32 @@ static void take_classes(const tr_kept *k, bool soft, const tr_batch *b, float *
     }
 }
 
+/* The class of each row; outputs are channels first, as in a file. */
+static void take_said(const tr_kept *k, const float *z, float *row, block *own)
+{
+    const size_t C = k->outputs, apart = k->planes ? k->rows : 1, next = k->planes ? 1 : C;
+    for (size_t i = 0; i < own->count * k->rows; i++) {
+        const float *from = z + i / k->rows * k->rows * C + i % k->rows * next;
+        for (size_t c = 0; c < C; c++) row[c] = from[c * apart];
+        const size_t said = tr_class_of(k->loss, row, C);
+        own->outputs[i] = said == TR_NO_CLASS ? -1.0f : (float)said;
+    }
+}
+
+static tr_status add_rows(const tr_kept *k, block *own, const tr_backend *backend, void *ctx,
+                          const tr_plan *p)
+{
+    tr_status st = TR_OK;
+    const size_t batch = (size_t)tr_plan_graph(p)->batch * k->rows * k->outputs;
+    float *z = tr_alloc(TR_MEM_OTHER, batch + k->outputs, sizeof *z);
+    TR_HAVE(z);
+    TR_TRY(tr_plan_output(backend, ctx, p, z));
+    take_said(k, z, z + batch, own);
+out:
+    tr_free(z);
+    return st;
+}
+
 tr_status tr_kept_add(tr_kept *k, uint64_t at, const tr_backend *backend, void *ctx,
                       const tr_plan *p, const tr_batch *b)
 {
@@ -86,10 +116,15 @@ tr_status tr_kept_add(tr_kept *k, uint64_t at, const tr_backend *backend, void *
     tr_status st = TR_OK;
     own->first = b->ordinal;
     own->count = (size_t)b->count;
-    own->outputs = tr_alloc(TR_MEM_OTHER, own->count * (k->outputs + k->targets), sizeof(float));
+    const size_t kept = k->rows > 1 ? k->rows : k->outputs;
+    own->outputs =
+        tr_alloc(TR_MEM_OTHER, own->count * (kept + k->rows * k->targets), sizeof(float));
     TR_HAVE(own->outputs);
-    own->targets = own->outputs + own->count * k->outputs;
-    TR_TRY(tr_plan_output(backend, ctx, p, own->outputs));
+    own->targets = own->outputs + own->count * kept;
+    if (k->rows > 1)
+        TR_TRY(add_rows(k, own, backend, ctx, p));
+    else
+        TR_TRY(tr_plan_output(backend, ctx, p, own->outputs));
     if (k->labels)
         take_classes(k, g->tensors[g->target].dtype == TR_F32, b, own->targets);
     else
@@ -107,13 +142,19 @@ out:
 /* Of a class: right, predicted, true. */
 enum { RIGHT, PREDICTED, TRUE_OF, COUNTS };
 
+static size_t said_of(const tr_kept *k, const block *b, size_t i)
+{
+    if (k->rows == 1) return tr_class_of(k->loss, b->outputs + i * k->outputs, k->outputs);
+    return b->outputs[i] < 0 ? TR_NO_CLASS : (size_t)b->outputs[i];
+}
+
 static void count_labels(const tr_kept *k, const block *b, int64_t (*counts)[COUNTS])
 {
-    for (size_t i = 0; i < b->count; i++) {
+    for (size_t i = 0; i < b->count * k->rows; i++) {
         const float t = b->targets[i];
         if (isnan(t)) continue;
         const size_t is = tr_loss_binary(k->loss) ? t > 0.5f : (size_t)t;
-        const size_t said = tr_class_of(k->loss, b->outputs + i * k->outputs, k->outputs);
+        const size_t said = said_of(k, b, i);
         counts[is][TRUE_OF]++;
         if (said == TR_NO_CLASS) continue;
         counts[said][PREDICTED]++;
@@ -284,6 +325,7 @@ tr_status tr_kept_measure(tr_kept *k, bool columns, tr_full_evaluation *f)
 {
     tr_status st;
     double(*numbers)[4] = NULL;
+    columns = columns && k->rows == 1;
     TR_TRY(tr_agree(k->comm, prepare(k, f), NULL));
     if (f->classes) TR_TRY(count_classes(k));
     for (uint64_t b = 0; columns && b < k->blocks; b++)

@@ -21,7 +21,9 @@ typedef struct {
 
 typedef struct {
     tr_evaluation mean;
-    int loss; /* tr_loss_kind */
+    int64_t rows;                     /* targets of a sample; what is below counts these */
+    double perplexity, bits_per_byte; /* NaN: not meant */
+    int loss;                         /* tr_loss_kind */
     /* Classes of a softmax, or of one output of bce (two: 0, 1); more outputs of bce are a class each, which a
      * sample may be of or not. 0: values. */
     size_t classes;
@@ -38,7 +40,7 @@ typedef struct {
 #define TR_CONFUSION_MAX 1024
 
 /* *Collective.* Runs `n` over a source. A rank keeps scores and targets of its own samples, samples * outputs
- * * 8 / ranks bytes; columns are then brought together some at a time, in 32 MiB more, or 16 bytes a sample.
+ * * 8 / ranks bytes, of rows of a sample classes and targets, 8 bytes a row, without auc; columns are then brought together some at a time, in 32 MiB more, or 16 bytes a sample.
  * The result is the same on every rank, and for any number of ranks and threads bit for bit; to be freed by
  * tr_full_free, also after a failure. */
 tr_status tr_evaluate_full(tr_evaluator *e, const tr_network *n, const tr_config *config,
@@ -46,7 +48,7 @@ tr_status tr_evaluate_full(tr_evaluator *e, const tr_network *n, const tr_config
 void tr_full_free(tr_full_evaluation *f);
 
 /* Outputs and targets of the samples that this rank ran, from which the numbers are computed: samples * (outputs +
- * targets) * 4 bytes of its own. The samples of all ranks are [0, samples); a rank's come in `blocks` blocks. */
+ * targets) * 4 bytes of its own, where a sample has several rows of classes, 8 bytes a row. The samples of all ranks are [0, samples); a rank's come in `blocks` blocks. */
 typedef struct tr_kept tr_kept;
 /* *Local.* `c`: of the data, whose normalized targets, and outputs, are taken back to the file's units; it and `comm` are
  * borrowed. */

@@ -72,7 +72,10 @@ static void write_values(const tr_full_evaluation *f, FILE *to)
 tr_status tr_full_write_text(const tr_full_evaluation *f, FILE *to)
 {
     fprintf(to, "%-10s %llu\n", "samples", (unsigned long long)f->mean.samples);
+    if (f->rows > 1) fprintf(to, "%-10s %llu\n", "targets", (unsigned long long)f->mean.targets);
     fprintf(to, "%-10s %.6g\n", "loss", f->mean.loss); /* also where it is not a number */
+    line(to, "perplexity", f->perplexity);
+    line(to, "bits/byte", f->bits_per_byte);
     line(to, "accuracy", f->mean.accuracy);
     line(to, "top5", f->mean.top5);
     line(to, "auc", f->classes ? f->auc : NAN);
@@ -149,7 +152,10 @@ static void values_json(const tr_full_evaluation *f, FILE *to)
 tr_status tr_full_write_json(const tr_full_evaluation *f, FILE *to)
 {
     fprintf(to, "{\"samples\": %llu", (unsigned long long)f->mean.samples);
+    if (f->rows > 1) fprintf(to, ", \"targets\": %llu", (unsigned long long)f->mean.targets);
     real(to, "loss", f->mean.loss);
+    if (!isnan(f->perplexity)) real(to, "perplexity", f->perplexity);
+    if (!isnan(f->bits_per_byte)) real(to, "bits_per_byte", f->bits_per_byte);
     if (!isnan(f->mean.accuracy)) real(to, "accuracy", f->mean.accuracy);
     if (!isnan(f->mean.top5)) real(to, "top5", f->mean.top5);
     if (f->classes) real(to, "auc", f->auc);

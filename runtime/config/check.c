@@ -152,13 +152,22 @@ out:
     return st;
 }
 
-bool tr_config_measures(const tr_config *c, tr_metric metric, int64_t outputs)
+/* Whether its losses are of bytes. */
+static bool of_text(const tr_config *c)
+{
+    const tr_source_config *eval = c->data.eval.present ? &c->data.eval : &c->data.train;
+    return tr_source_kind(c, eval) == TR_FORMAT_TEXT;
+}
+
+bool tr_config_measures(const tr_config *c, tr_metric metric, int64_t classes, bool sequence)
 {
     const int loss = c->model.loss.kind.which;
     const tr_list *asked = &c->train.metrics;
     if (asked->count == 0)
         return (metric == TR_METRIC_ACCURACY && tr_loss_counts(loss)) ||
-               (metric == TR_METRIC_TOP5 && loss == TR_LOSS_CROSS_ENTROPY && outputs > 5);
+               (metric == TR_METRIC_TOP5 && loss == TR_LOSS_CROSS_ENTROPY && classes > 5) ||
+               (metric == TR_METRIC_PERPLEXITY && sequence) ||
+               (metric == TR_METRIC_BITS_PER_BYTE && sequence && of_text(c));
     for (size_t i = 0; i < asked->count; i++)
         if (asked->items[i].which == (int)metric) return true;
     return false;
@@ -174,16 +183,20 @@ static tr_status check_metrics(tr_config *c)
         const bool values = m == TR_METRIC_MAE || m == TR_METRIC_R2;
         char path[64];
         snprintf(path, sizeof path, "train.metrics.%zu", i);
-        if (values == tr_loss_counts(loss) ||
-            (m == TR_METRIC_TOP5 && loss != TR_LOSS_CROSS_ENTROPY)) {
+        const bool entropy =
+            m == TR_METRIC_TOP5 || m == TR_METRIC_PERPLEXITY || m == TR_METRIC_BITS_PER_BYTE;
+        if (values == tr_loss_counts(loss) || (entropy && loss != TR_LOSS_CROSS_ENTROPY)) {
             st = tr_node_fail(asked->items[i].at,
                               "%s: %s is not measured of a model with this loss: there are %s",
                               path, tr_metric_name(m),
-                              !tr_loss_counts(loss)           ? "mae, r2"
-                              : loss == TR_LOSS_CROSS_ENTROPY ? "accuracy, top5, f1, auc"
-                                                              : "accuracy, f1, auc");
+                              !tr_loss_counts(loss) ? "mae, r2"
+                              : loss == TR_LOSS_CROSS_ENTROPY
+                                  ? "accuracy, top5, f1, auc, perplexity, bits_per_byte"
+                                  : "accuracy, f1, auc");
             goto out;
         }
+        TR_REQUIRE(m != TR_METRIC_BITS_PER_BYTE || of_text(c), path,
+                   "bits_per_byte is of bytes: it is measured on data of format text");
     }
     TR_REQUIRE(asked->count == 0 || tr_config_evaluates(c), "train.metrics",
                "without evaluations (data.eval, train.eval) nothing is measured");

@@ -97,12 +97,32 @@ out:
     return st;
 }
 
+/* What is said of windows of tokens. */
+static tr_status check_windows(const tr_config *c, const tr_source_config *s, int format,
+                               const char *path)
+{
+    tr_status st = TR_OK;
+    char at[3][TR_PATH];
+    const bool windows = format == TR_FORMAT_TEXT || format == TR_FORMAT_TOKENS;
+    tr_path_join(path, "stride", at[0]);
+    tr_path_join(path, "documents", at[1]);
+    tr_path_join(path, "dtype", at[2]);
+    TR_REQUIRE(windows || !s->stride, at[0], "only formats text and tokens take it");
+    TR_REQUIRE(windows || s->documents < 0, at[1], "only formats text and tokens take it");
+    TR_REQUIRE(format == TR_FORMAT_TOKENS || !s->dtype, at[2], "only format tokens takes it");
+    TR_REQUIRE(!s->stride || s->documents < 0, at[0],
+               "documents are cut into pieces of the window's length: give stride or documents");
+    TR_REQUIRE(format != TR_FORMAT_TEXT || s->documents < 256, at[1], "a text's ids are 0 to 255");
+out:
+    return st;
+}
+
 /* `labeled`: it must have labels. */
 static tr_status check_source(const tr_config *c, const tr_source_config *s, const char *path,
                               bool labeled)
 {
-    static const char *const names[] = {"auto",     "hdf5",      "idx", "npy",    "cifar10",
-                                        "cifar100", "synthetic", "csv", "folder", "npz"};
+    static const char *const names[] = {"auto",      "hdf5", "idx",    "npy", "cifar10", "cifar100",
+                                        "synthetic", "csv",  "folder", "npz", "text",    "tokens"};
     tr_status st = TR_OK;
     char at[5][TR_PATH], show[TR_SHOW];
     tr_path_join(path, "path", at[0]);
@@ -120,7 +140,7 @@ static tr_status check_source(const tr_config *c, const tr_source_config *s, con
         TR_REQUIRE(
             format != TR_FORMAT_AUTO, s->path ? at[0] : at[1],
             "%s does not tell its format (nor is there such a folder of images): add format: "
-            "hdf5, npz, csv, idx, npy, cifar10, cifar100 or folder",
+            "hdf5, npz, csv, idx, npy, cifar10, cifar100, folder, text or tokens",
             tr_text_show(file, show));
     }
     const char *name = names[format];
@@ -128,7 +148,9 @@ static tr_status check_source(const tr_config *c, const tr_source_config *s, con
     const bool table = format == TR_FORMAT_CSV;
     TR_TRY(check_targets(c, s, path, table));
     bool one_file = table || format == TR_FORMAT_CIFAR10 || format == TR_FORMAT_CIFAR100 ||
-                    format == TR_FORMAT_FOLDER;
+                    format == TR_FORMAT_FOLDER || format == TR_FORMAT_TEXT ||
+                    format == TR_FORMAT_TOKENS;
+    TR_TRY(check_windows(c, s, format, path));
     if (format == TR_FORMAT_SYNTHETIC) {
         TR_REQUIRE(!s->path, at[0], "format synthetic reads no file");
         TR_REQUIRE(s->samples > 0, path, "format synthetic needs samples");

@@ -58,6 +58,8 @@ typedef enum {
     TR_METRIC_AUC,
     TR_METRIC_MAE,
     TR_METRIC_R2,
+    TR_METRIC_PERPLEXITY,
+    TR_METRIC_BITS_PER_BYTE,
     TR_METRICS
 } tr_metric;
 /* Whose weights model.h5 holds. auto: ema where train.ema is set, else last. */
@@ -73,8 +75,11 @@ typedef enum {
     TR_FORMAT_SYNTHETIC,
     TR_FORMAT_CSV,
     TR_FORMAT_FOLDER, /* of images, by class */
-    TR_FORMAT_NPZ
+    TR_FORMAT_NPZ,
+    TR_FORMAT_TEXT,  /* a file's bytes as ids, in windows of the model's input */
+    TR_FORMAT_TOKENS /* numbers of tokens, likewise */
 } tr_data_format;
+typedef enum { TR_TOKENS_AUTO, TR_TOKENS_U8, TR_TOKENS_U16, TR_TOKENS_U32 } tr_tokens_type;
 /* What a table's empty fields are. */
 typedef enum { TR_MISSING_ERROR, TR_MISSING_DROP, TR_MISSING_ZERO } tr_missing;
 
@@ -90,6 +95,9 @@ typedef struct {
     int64_t samples;        /* synthetic: how many; else 0 = all, or so many from `offset` on */
     int64_t offset;         /* the first sample */
     int64_t classes; /* synthetic: number of classes; 0 = the model's outputs, regression if mse */
+    int64_t stride;  /* text, tokens: from one window to the next; 0: its length */
+    int64_t documents; /* likewise: the separator that samples are cut at; -1: none */
+    int dtype;         /* tr_tokens_type: of a file of tokens that does not tell */
 } tr_source_config;
 
 /* (x - mean) / std: one value each, or one a channel of an image or a feature of anything else. */
@@ -425,8 +433,9 @@ static inline bool tr_config_evaluates(const tr_config *c)
            (c->train.eval.every_steps > 0 || c->train.eval.every_epochs > 0);
 }
 /* Is this measured when the run evaluates? Where train.metrics is not given, accuracy is, and top5 of more than
- * five classes, as far as the loss has them. `outputs`: of the model. */
-bool tr_config_measures(const tr_config *c, tr_metric metric, int64_t outputs);
+ * five classes, as far as the loss has them, and where each token of a sequence has a label, perplexity, of bytes of
+ * text bits_per_byte. `classes`: of the model. */
+bool tr_config_measures(const tr_config *c, tr_metric metric, int64_t classes, bool sequence);
 const char *tr_metric_name(tr_metric metric);
 /* Does it train towards a teacher? */
 static inline bool tr_config_distills(const tr_config *c)

@@ -3,8 +3,10 @@
 
 #define SOURCE(member) offsetof(tr_source_config, member)
 
-static const char *const formats[] = {"auto",      "hdf5", "idx",    "npy", "cifar10", "cifar100",
-                                      "synthetic", "csv",  "folder", "npz", NULL};
+static const char *const formats[] = {"auto",     "hdf5",      "idx", "npy",    "cifar10",
+                                      "cifar100", "synthetic", "csv", "folder", "npz",
+                                      "text",     "tokens",    NULL};
+static const char *const token_types[] = {"auto", "uint8", "uint16", "uint32", NULL};
 static const char *const inits[] = {"kaiming", "xavier", "normal", "zeros", "he", NULL};
 
 /* ---- data ---------------------------------------------------------------------------------- */
@@ -13,10 +15,14 @@ static const tr_field source[] = {
     TR_TEXT("path", SOURCE(path), "",
             "the file with inputs and labels (hdf5, npz, csv, cifar; several CIFAR files: "
             "comma-separated), "
-            "or a folder of images: CLASS/*.png, .jpg, .jpeg (data.predict's need no classes)"),
-    TR_CHOICE("format", SOURCE(format), formats, "auto",
-              "auto goes by the extension: .h5, .hdf5; .npz; .idx, -ubyte, .gz; .npy; .bin; .csv; "
-              "or a folder"),
+            "or a folder of images: CLASS/*.png, .jpg, .jpeg (data.predict's need no classes), "
+            "or a text, or tokens"),
+    TR_CHOICE(
+        "format", SOURCE(format), formats, "auto",
+        "auto goes by the extension: .h5, .hdf5; .npz; .idx, -ubyte, .gz; .npy; .bin (cifar); "
+        ".csv; .txt; or a folder. text: the bytes of any file are ids, 0 to 255; tokens: "
+        "numbers, of llm.c's .bin files, flat .npy, or plain ones (dtype). Both are cut into "
+        "windows as long as the model's input, whose labels are the tokens one on"),
     TR_SHAPED(
         "inputs", SOURCE(inputs), "",
         "hdf5, npz: the dataset of the inputs; idx, npy: their file; csv: columns, a list (where "
@@ -40,6 +46,17 @@ static const tr_field source[] = {
     TR_INT("offset", SOURCE(offset), "0", 0, 1e12, "samples", "leave out so many at the beginning"),
     TR_INT("classes", SOURCE(classes), "auto", 1, 1e9, "classes",
            "synthetic: how many classes; auto: the model's outputs", ZERO("auto")),
+    TR_INT("stride", SOURCE(stride), "auto", 1, 1e12, "tokens",
+           "text, tokens: from one window to the next; auto: its length, each token once an epoch; "
+           "what is left at the end, and makes no window, is not read",
+           ZERO("auto")),
+    TR_INT("documents", SOURCE(documents), "none", 0, INT32_MAX, "id",
+           "text, tokens: the separator at which documents begin, or behind which; a sample is one "
+           "document, or a piece of it, filled up with labels that do not count (the loss's "
+           "ignore_index); a second input of (1) is how many tokens do",
+           .auto_text = "none", .auto_value = -1),
+    TR_CHOICE("dtype", SOURCE(dtype), token_types, "auto",
+              "tokens: type of the numbers of a file without a header; auto: uint16"),
     TR_END,
 };
 

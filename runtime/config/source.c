@@ -20,6 +20,7 @@ int tr_source_format(const char *file)
     if (ends_with(base, ".npy")) return TR_FORMAT_NPY;
     if (ends_with(base, ".npz")) return TR_FORMAT_NPZ;
     if (ends_with(base, ".csv")) return TR_FORMAT_CSV;
+    if (ends_with(base, ".txt")) return TR_FORMAT_TEXT;
     if (ends_with(base, ".bin")) return TR_FORMAT_CIFAR10;
     if (ends_with(base, "-ubyte") || ends_with(base, ".gz") || strstr(base, ".idx"))
         return TR_FORMAT_IDX;

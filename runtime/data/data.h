@@ -100,7 +100,8 @@ typedef struct {
     size_t ncpus;
 } tr_loader_options;
 
-/* Does what data.normalize and data.augment say apply to the model's inputs? TR_CONFIG where not. */
+/* Does what data.normalize and data.augment say apply to the model's inputs, and train.metrics to its outputs?
+ * TR_CONFIG where not. */
 tr_status tr_data_check(const tr_config *c, const tr_model *m);
 
 /* Buffers and threads; nothing is allocated after it. Config and model are not kept. Augmentation

@@ -37,9 +37,15 @@ static tr_status check_input(const tr_array *a, const tr_input *in)
 static tr_status check_targets(const tr_array *a, const tr_model *m)
 {
     char have[128], want[128];
-    if (m->labels && a->count != 1)
+    if (m->labels && m->rows == 1 && a->count != 1)
         return TR_FAIL(TR_DATA, "%s: a label's shape is %s, expected one class number a sample",
                        a->name, tr_dims_text(a->ndim, a->dims, have, sizeof have));
+    if (m->labels && !same_shape(a->ndim, a->dims, m->ndim_target, m->target_dims))
+        return TR_FAIL(TR_DATA,
+                       "%s: a sample's labels have the shape %s, expected %s, a class number for "
+                       "each row of the model's output",
+                       a->name, tr_dims_text(a->ndim, a->dims, have, sizeof have),
+                       tr_dims_text(m->ndim_target, m->target_dims, want, sizeof want));
     if (!m->labels && !same_shape(a->ndim, a->dims, m->ndim_target, m->target_dims))
         return TR_FAIL(TR_DATA, "%s: a target's shape is %s, expected %s, the model's output",
                        a->name, tr_dims_text(a->ndim, a->dims, have, sizeof have),
@@ -92,7 +98,7 @@ out:
 static tr_status scan_targets(const tr_dataset *d)
 {
     const tr_array *a = d->targets;
-    size_t out_bytes = d->labels ? sizeof(int32_t) : d->target_count * sizeof(float);
+    size_t out_bytes = d->target_count * sizeof(float); /* or int32_t */
     uint64_t block = 65536 / (a->nbytes > out_bytes ? a->nbytes : out_bytes) + 1;
     tr_status st = TR_OK;
     char *raw = tr_alloc(TR_MEM_OTHER, (size_t)block, a->nbytes);
@@ -214,7 +220,7 @@ tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const t
     if (!d) return tr_last_status();
     d->ninputs = m->ninputs;
     d->labels = m->labels;
-    d->classes = m->outputs;
+    d->classes = m->classes;
     d->whole = tr_loss_soft(&c->model.loss);
     d->unit = d->whole || tr_loss_binary(c->model.loss.kind.which);
     d->ignores = m->labels && c->model.loss.ignore_index != TR_NO_LABEL;
@@ -240,7 +246,9 @@ tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const t
     if (d->targets) TR_TRY(hold(d, d->targets, &budget));
     if (d->weights) TR_TRY(hold(d, d->weights, &budget));
     for (size_t k = 0; k < d->ninputs; k++) TR_TRY(hold(d, d->inputs[k], &budget));
-    if (d->targets && !d->targets->computed) TR_TRY(scan_targets(d));
+    /* labels that stay in the file are its tokens, which may be many: each is checked as it is read */
+    const bool later = d->targets && d->targets->lazy && d->inputs[0]->follows && d->held == 0;
+    if (d->targets && !d->targets->computed && !later) TR_TRY(scan_targets(d));
     if (d->weights) TR_TRY(scan_weights(d));
 
 out:

@@ -264,7 +264,7 @@ static tr_status number_classes(const tr_opening *o, const char *path, const tr_
                                 int32_t *numbers)
 {
     tr_status st = TR_OK;
-    const size_t outputs = o->m->labels ? (size_t)o->m->outputs : 2;
+    const size_t outputs = o->m->labels ? (size_t)o->m->classes : 2;
     tr_found_images train = {0};
     size_t count = 0;
     const char *near = NULL, *const *texts = NULL;

@@ -64,6 +64,10 @@ struct tr_array {
     void *held;           /* samples * nbytes, once held in memory */
     bool computed;        /* made up as it is read: never held */
     bool lazy;            /* decoded as it is read: kept by itself, if at all */
+    /* Samples follow each other in a text, where data.split holds out the last ones; so many before one have tokens
+     * in common with it. */
+    bool follows;
+    uint64_t overlap;
     size_t unit;          /* bytes unpacked to read one sample, where that is more than it has */
     size_t cache;         /* bytes that reading it keeps, until release; counted as TR_MEM_DATA */
     /* n consecutive samples, in the machine's byte order */
@@ -135,6 +139,9 @@ tr_status tr_synthetic_target(const tr_synthetic *s, const tr_model *m, tr_array
  * at least TR_IDX_HEADER, or all of it. */
 #define TR_IDX_HEADER 1024
 tr_status tr_idx_parse(const char *path, const uint8_t *bytes, size_t nbytes, tr_header *h);
+/* A file of tokens, as tr_npy_parse; `size`: of the file; type: tr_tokens_type, of one that does not tell. */
+tr_status tr_tokens_parse(const char *path, const uint8_t *bytes, size_t nbytes, uint64_t size,
+                          int type, tr_header *h);
 /* The array's bytes that follow; TR_DATA unless they end exactly at `size`. */
 tr_status tr_header_check(const char *path, const tr_header *h, uint64_t size, uint64_t *nbytes);
 /* The array of a plain file; takes the descriptor out of `file`. */

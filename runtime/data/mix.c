@@ -33,6 +33,11 @@ tr_status tr_mixing_take(const tr_config *c, const tr_prepare *p, const tr_model
     m->on = tr_config_mixes(c);
     if (!m->on) return TR_OK;
     for (int k = 0; k < p->ninputs; k++) TR_TRY(check_input(c, p, model, k));
+    TR_NEED(!model->labels || model->rows == 1, TR_CONFIG,
+            "%s: data.augment.%s: a sample has %" PRId64
+            " labels, expected one, or probabilities of classes",
+            c->file ? c->file : "config", c->data.augment.mixup.present ? "mixup" : "cutmix",
+            model->rows);
     m->up = c->data.augment.mixup;
     m->cut = c->data.augment.cutmix;
     m->height = p->in[0].h;

@@ -93,16 +93,18 @@ tr_status tr_dataset_class_counts(tr_dataset *d, uint64_t *counts)
 {
     tr_status st = TR_OK;
     void *scratch = tr_alloc(TR_MEM_OTHER, d->targets->nbytes, 1);
+    int32_t *label = tr_alloc(TR_MEM_OTHER, d->target_count, sizeof *label);
     const void *raw;
-    int32_t label;
-    TR_HAVE(scratch);
+    TR_HAVE(scratch && label);
     memset(counts, 0, (size_t)d->classes * sizeof *counts);
     for (uint64_t i = 0; i < d->samples; i++) {
         TR_TRY(tr_array_at(d->targets, i, scratch, &raw));
-        TR_TRY(tr_targets_convert(d, raw, i, 1, &label));
-        if (!d->ignores || label != d->ignore_index) counts[label]++;
+        TR_TRY(tr_targets_convert(d, raw, i, 1, label));
+        for (size_t k = 0; k < d->target_count; k++)
+            if (!d->ignores || label[k] != d->ignore_index) counts[label[k]]++;
     }
 out:
+    tr_free(label);
     tr_free(scratch);
     return st;
 }

@@ -101,6 +101,17 @@ static tr_status check_places(const tr_config *c, const tr_model *m)
                    c->file ? c->file : "config", key);
 }
 
+/* Every class's scores of every row would have to be kept. */
+static tr_status check_metrics(const tr_config *c, const tr_model *m)
+{
+    if (m->rows == 1 || !tr_config_measures(c, TR_METRIC_AUC, m->classes, tr_is_sequence(m)))
+        return TR_OK;
+    return TR_FAIL(TR_CONFIG,
+                   "%s: train.metrics: auc is not measured of a model with a class for each of "
+                   "%" PRId64 " rows of a sample",
+                   c->file ? c->file : "config", m->rows);
+}
+
 tr_status tr_data_check(const tr_config *c, const tr_model *m)
 {
     tr_prepare p;
@@ -121,6 +132,7 @@ tr_status tr_prepare_init(const tr_config *c, const tr_model *m, bool train, tr_
     p->dtype = dtype;
     p->seed = (uint64_t)c->seed;
     TR_TRY(check_normalize(c, m));
+    TR_TRY(check_metrics(c, m));
     for (int k = 0; k < p->ninputs; k++) {
         const tr_input *in = &m->inputs[k];
         p->in[k].count = 1;

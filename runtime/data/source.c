@@ -28,7 +28,7 @@ static tr_status open_file(const tr_opening *o, const char *key, const char *nam
         char *text = tr_sprintf("\"%s\" has no extension that tells its format: give %s.format "
                                 "(hdf5, npz, csv, idx, npy, "
                                 "cifar10, cifar100, folder, "
-                                "synthetic)",
+                                "synthetic, text, tokens)",
                                 name, o->block);
         if (!text) return tr_last_status();
         tr_status st = config_fail(o, key, text);
@@ -172,14 +172,14 @@ static tr_status open_synthetic(const tr_opening *o, tr_array **inputs, tr_array
     const bool classes = o->m->labels || tr_loss_soft(&o->c->model.loss);
     if (s->classes > 0 && !classes)
         return config_fail(o, "classes", "given, but the loss takes values, not classes");
-    if (s->classes > o->m->outputs)
+    if (classes && s->classes > o->m->classes)
         return config_fail(o, "classes", "more than the model has outputs");
     tr_synthetic y = {.seed = (uint64_t)o->c->seed,
                       .samples = (uint64_t)s->samples,
                       .set = s != &o->c->data.train,
                       .classes = !classes         ? 0
                                  : s->classes > 0 ? s->classes
-                                                  : o->m->outputs,
+                                                  : o->m->classes,
                       .binary = tr_loss_binary(o->c->model.loss.kind.which)};
     for (size_t k = 0; k < o->m->ninputs; k++) TR_TRY(tr_synthetic_input(&y, o->m, k, &inputs[k]));
     if (!o->unlabeled) TR_TRY(tr_synthetic_target(&y, o->m, targets));
@@ -205,6 +205,10 @@ tr_status tr_source_open(const tr_opening *o, uint64_t budget, tr_array **inputs
     case TR_FORMAT_CIFAR10:
     case TR_FORMAT_CIFAR100:
         return open_cifar(o, format, inputs, targets);
+    case TR_FORMAT_TEXT:
+        return tr_tokens_open(o, -1, inputs, targets);
+    case TR_FORMAT_TOKENS:
+        return tr_tokens_open(o, o->s->dtype, inputs, targets);
     case TR_FORMAT_SYNTHETIC:
         return open_synthetic(o, inputs, targets);
     default:

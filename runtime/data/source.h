@@ -20,4 +20,7 @@ tr_status tr_source_open(const tr_opening *o, uint64_t budget, tr_array **inputs
 /* A folder of images. */
 tr_status tr_images_open(const tr_opening *o, tr_array **inputs, tr_array **targets);
 
+/* Windows of tokens. type: tr_tokens_type, or -1: the bytes of a text. */
+tr_status tr_tokens_open(const tr_opening *o, int type, tr_array **inputs, tr_array **targets);
+
 #endif

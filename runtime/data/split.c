@@ -1,4 +1,5 @@
 /* data.split: which samples of a source are held out. By the keyed permutation: the same on every rank and start.
+ * Of a text, whose windows follow each other, the last ones; training leaves out those that have tokens in common with them.
  * Stratified, each class gives its part: whole numbers by the largest remainders, which add up to the whole. */
 #include "runtime/data/internal.h"
 
@@ -77,6 +78,9 @@ static tr_status stratify(const tr_split_config *s, const tr_dataset *d, bool *o
     class_part *c = NULL;
     const size_t classes = (size_t)d->classes + 1; /* the last: of ignored samples */
     TR_NEED(d->labels, TR_CONFIG, "data.split.stratify: the targets are values, not classes");
+    TR_NEED(d->target_count == 1, TR_CONFIG,
+            "data.split.stratify: a sample has %zu labels, and so no class of its own",
+            d->target_count);
     of = tr_alloc(TR_MEM_OTHER, (size_t)d->samples, sizeof *of);
     c = tr_alloc(TR_MEM_OTHER, classes, sizeof *c);
     TR_HAVE(of && c);
@@ -105,10 +109,21 @@ tr_status tr_split_take(const tr_split_config *s, tr_dataset *d, bool held_out)
     TR_HAVE(out && rows);
     if (s->stratify)
         TR_TRY(stratify(s, d, out));
+    else if (d->inputs[0]->follows)
+        for (uint64_t i = d->samples - part_of(d->samples, s->fraction); i < d->samples; i++)
+            out[i] = true;
     else
         draw(s, d->samples, NULL, 0, d->samples, part_of(d->samples, s->fraction), out);
     for (uint64_t i = 0; i < d->samples; i++)
         if (out[i] == held_out) rows[n++] = i;
+    if (!held_out && d->inputs[0]->follows) {
+        const uint64_t overlap = d->inputs[0]->overlap;
+        TR_NEED(n > overlap, TR_DATA,
+                "%s: data.split leaves no window to train on: the last %" PRIu64
+                " before those held out have tokens in common with them",
+                tr_dataset_name(d), n);
+        n -= overlap;
+    }
     if (d->targets) TR_TRY(tr_array_select(&d->targets, rows, 0, n));
     if (d->weights) TR_TRY(tr_array_select(&d->weights, rows, 0, n));
     for (size_t k = 0; k < d->ninputs; k++) TR_TRY(tr_array_select(&d->inputs[k], rows, 0, n));

@@ -6,6 +6,8 @@
  * and target t is a fixed random linear function of up to 64 elements of the first input, of unit
  * variance, plus noise of 0.1; for bce its sign.
  *
+ * Where each row of a sample has a label, row 0 has the sample's, and each next one the next class.
+ *
  * Ids are uniform: half of them fixed by class and place, the others by index; in a regression each
  * id has a value of its own, of which the target is a function. */
 #include "runtime/data/internal.h"
@@ -25,6 +27,8 @@ typedef struct {
     uint32_t input;
     int64_t ids;       /* of the input; target: of the first input */
     size_t from_count; /* target: elements of the first input */
+    size_t shares;     /* probabilities of a row */
+    bool planes;
     float bank[BANK];
 } made;
 
@@ -100,19 +104,27 @@ static tr_status read_ids(tr_array *a, uint64_t first, uint64_t n, void *to)
 
 static tr_status read_labels(tr_array *a, uint64_t first, uint64_t n, void *to)
 {
-    for (uint64_t i = 0; i < n; i++)
-        ((int32_t *)to)[i] = (int32_t)label_of(&((made *)a)->s, first + i);
+    const tr_synthetic *s = &((made *)a)->s;
+    int32_t *out = to;
+    for (uint64_t i = first; i < first + n; i++)
+        for (size_t r = 0; r < a->count; r++)
+            *out++ = (int32_t)((label_of(s, i) + r) % (uint64_t)s->classes);
     return TR_OK;
 }
 
 /* Probabilities: nine tenths for the label, the rest for all alike. */
 static tr_status read_shares(tr_array *a, uint64_t first, uint64_t n, void *to)
 {
+    const made *m = (const made *)a;
+    const size_t C = m->shares, rows = a->count / C;
     float *out = to;
     for (uint64_t i = first; i < first + n; i++) {
-        const uint32_t label = label_of(&((made *)a)->s, i);
-        for (size_t k = 0; k < a->count; k++)
-            *out++ = 0.1f / (float)a->count + (k == label ? 0.9f : 0.0f);
+        const size_t label = label_of(&m->s, i);
+        for (size_t k = 0; k < a->count; k++) {
+            /* of (C, H, W) one plane of a class after the other */
+            const size_t row = m->planes ? k % rows : k / C, c = m->planes ? k / rows : k % C;
+            *out++ = 0.1f / (float)C + (c == (label + row) % (size_t)m->s.classes ? 0.9f : 0.0f);
+        }
     }
     return TR_OK;
 }
@@ -194,11 +206,13 @@ tr_status tr_synthetic_target(const tr_synthetic *s, const tr_model *m, tr_array
     made *a;
     tr_status st;
     if (s->classes > 0 && m->labels)
-        st = made_open(s, "synthetic labels", TR_ELEM_I32, 0, NULL, &a);
+        st = made_open(s, "synthetic labels", TR_ELEM_I32, m->ndim_target, m->target_dims, &a);
     else
         st = made_open(s, "synthetic targets", TR_ELEM_F32, m->ndim_target, m->target_dims, &a);
     if (st != TR_OK) return st;
     a->ids = m->inputs[0].ids;
+    a->shares = (size_t)m->classes;
+    a->planes = m->ndim_target == 3;
     a->from_count = 1;
     for (int d = 0; d < m->inputs[0].ndim; d++) a->from_count *= (size_t)m->inputs[0].dims[d];
     a->base.read = s->classes == 0 ? read_values : m->labels ? read_labels : read_shares;

@@ -10,31 +10,38 @@ static tr_status to_labels(const tr_dataset *d, const void *raw, uint64_t first,
                            int32_t *out)
 {
     const tr_array *a = d->targets;
-    for (uint64_t i = 0; i < n; i++) {
+    for (uint64_t i = 0; i < n * d->target_count; i++) {
         double v = tr_elem_value(a->elem, raw, (size_t)i);
         const bool ignored = d->ignores && v == (double)d->ignore_index;
         if (!ignored && (!(v >= 0 && v < (double)d->classes) || v != floor(v))) {
-            char where[512];
-            tr_array_where(a, first + i, where, sizeof where);
+            char where[512], at[48] = "";
+            tr_array_where(a, first + i / d->target_count, where, sizeof where);
+            if (d->target_count > 1)
+                snprintf(at, sizeof at, "element %" PRIu64 ": ", i % d->target_count);
             return TR_FAIL(TR_DATA,
-                           "%s: label %.10g, expected a whole number from 0 to %" PRId64
-                           " (the model has %" PRId64 " outputs)",
-                           where, v, d->classes - 1, d->classes);
+                           "%s: %slabel %.10g, expected a whole number from 0 to %" PRId64
+                           " (the model has %" PRId64 " %s)",
+                           where, at, v, d->classes - 1, d->classes,
+                           d->target_count > 1 ? "classes" : "outputs");
         }
         out[i] = (int32_t)v;
     }
     return TR_OK;
 }
 
-/* Probabilities of a sample's classes add up to 1, but for what float32, and two decimals, make of them. */
+/* Probabilities of a row's classes add up to 1, but for what float32, and two decimals, make of them. As in the file:
+ * an image's classes are its channels, one plane after the other. */
 static tr_status check_whole(const tr_dataset *d, uint64_t first, uint64_t n, const float *v)
 {
-    for (uint64_t i = 0; i < n; i++, v += d->target_count) {
+    const size_t C = (size_t)d->classes, rows = d->target_count / C;
+    const size_t apart = d->target_channels > 1 ? rows : 1;
+    for (uint64_t i = 0; i < n * rows; i++) {
+        const float *p = v + i / rows * d->target_count + (apart > 1 ? i % rows : i % rows * C);
         double sum = 0;
-        for (size_t k = 0; k < d->target_count; k++) sum += (double)v[k];
+        for (size_t k = 0; k < C; k++) sum += (double)p[k * apart];
         if (fabs(sum - 1) <= 1e-2) continue;
         char where[512];
-        tr_array_where(d->targets, first + i, where, sizeof where);
+        tr_array_where(d->targets, first + i / rows, where, sizeof where);
         return TR_FAIL(TR_DATA,
                        "%s: probabilities add up to %.10g, expected 1 (the loss's targets are "
                        "probabilities)",
@@ -90,7 +97,7 @@ tr_status tr_targets_prepare(const tr_dataset *d, const void *raw, uint64_t i, f
                              void *out)
 {
     const size_t C = d->target_channels, area = d->target_count / C;
-    if (C == 1 || area == 1) return tr_targets_convert(d, raw, i, 1, out);
+    if (d->labels || C == 1 || area == 1) return tr_targets_convert(d, raw, i, 1, out);
     tr_status st = to_values(d, raw, i, 1, scratch);
     if (st != TR_OK) return st;
     float *to = out;

@@ -45,6 +45,10 @@ tr_status tr_build_distill(tr_builder *b)
     attributes *a = NULL;
     TR_NEED(g->model->labels, TR_CONFIG,
             "a model with %s cannot be distilled: it takes cross_entropy", g->model->loss->name);
+    TR_NEED(g->model->rows == 1, TR_CONFIG,
+            "a model with a class for each of %lld rows of a sample cannot be distilled: it takes "
+            "(classes)",
+            (long long)g->model->rows);
     TR_NEED(d->nfeatures <= TR_MAX_FEATURES, TR_CONFIG, "%zu features, expected at most %d",
             d->nfeatures, TR_MAX_FEATURES);
     a = TR_NEW(TR_MEM_OTHER, attributes);

@@ -12,27 +12,42 @@ static void take_target(tr_model *m, const tr_layer *last)
     memcpy(m->target_dims, last->output.dims, sizeof m->target_dims);
 }
 
+/* Labels of the output's shape without its classes: those are an image's first dimension, else the last. */
+static void take_labels(tr_model *m, const tr_shape *y, int classes)
+{
+    m->ndim_target = 0;
+    m->target_layout = TR_LAYOUT_PLAIN;
+    for (int d = 0; d < y->ndim; d++)
+        if (d != classes) m->target_dims[m->ndim_target++] = y->dims[d];
+}
+
 static tr_status cross_entropy(tr_model *m, const tr_layer *last, const tr_loss_config *c)
 {
     const size_t n = c->class_weights.count;
-    if (last->output.ndim != 1) {
+    const tr_shape *y = &last->output;
+    const bool image = y->ndim == 3 && y->layout == TR_LAYOUT_CHANNELS_LAST;
+    if (y->ndim != 1 && y->ndim != 2 && !image) {
         char t[TR_SHAPE_TEXT];
         return tr_layer_fail(last, TR_SHAPE,
-                             "cross_entropy takes (classes), but the last layer gives %s",
-                             tr_shape_text(&last->output, t));
+                             "cross_entropy takes (classes), (rows, classes) or (classes, height, "
+                             "width), but the last layer gives %s",
+                             tr_shape_text(y, t));
     }
-    if (n && n != (size_t)last->output.dims[0])
+    m->classes = tr_shape_channels(y);
+    if (y->ndim == 2) m->classes = y->dims[1];
+    m->rows = m->outputs / m->classes;
+    if (n && n != (size_t)m->classes)
         return tr_layer_fail(last, TR_SHAPE,
                              "it gives %lld classes, but model.loss has %zu "
                              "class_weights",
-                             (long long)last->output.dims[0], n);
+                             (long long)m->classes, n);
     /* The weights stand behind the struct. */
     tr_cross_entropy_attrs *a = tr_alloc(TR_MEM_OTHER, sizeof *a + n * sizeof(double), 1);
     if (!a) return tr_last_status();
     double *weights = (double *)(a + 1);
     for (size_t i = 0; i < n; i++) weights[i] = c->class_weights.v[i];
     *a = (tr_cross_entropy_attrs){.label_smoothing = c->label_smoothing,
-                                  .classes = (size_t)last->output.dims[0],
+                                  .classes = (size_t)m->classes,
                                   .class_weights = n ? weights : NULL,
                                   .factor = 1,
                                   .gamma = c->gamma,
@@ -40,7 +55,10 @@ static tr_status cross_entropy(tr_model *m, const tr_layer *last, const tr_loss_
     if (a->ignores) a->ignore_index = (int32_t)c->ignore_index;
     m->loss_attrs = a;
     m->labels = !tr_loss_soft(c);
-    if (!m->labels) take_target(m, last);
+    if (m->labels)
+        take_labels(m, y, image ? 0 : y->ndim - 1);
+    else
+        take_target(m, last);
     return TR_OK;
 }
 
@@ -107,6 +125,7 @@ tr_status tr_maker_loss(tr_maker *mk, const tr_loss_config *loss)
     TR_TRY(copy_config(&m->loss_config, loss));
     tr_shape_count(&last->output, &count);
     m->outputs = (int64_t)count;
+    m->rows = 1;
     if (m->loss->applies == last->def)
         tr_log(TR_LOG_WARN, "%s%slayer \"%s\": %s takes logits and applies %s itself",
                last->where ? last->where : "", last->where ? ": " : "", last->name, m->loss->name,

@@ -129,8 +129,10 @@ typedef struct tr_model {
     size_t learned_count; /* of these, those before the frozen ones */
     size_t state_count;
     size_t nparameters; /* learned scalars, padding excluded */
-    int64_t outputs;    /* width of the last layer: classes, or regression targets */
-    int ndim_target;    /* regression: dims of one target */
+    int64_t outputs;    /* elements of the last layer's output */
+    int64_t classes;    /* cross_entropy: of a row of the output; else 0 */
+    int64_t rows;       /* cross_entropy: rows of an output, each with a label; else 1 */
+    int ndim_target;    /* dims of one sample's targets, 0: one label */
     int64_t target_dims[TR_MAX_DIMS];
     tr_tensor_layout target_layout; /* as the model's output */
     bool labels;                    /* targets are class labels (int32), not values (float32) */
@@ -167,6 +169,12 @@ void tr_model_init_states(const tr_model *m, float *states);
 void tr_param_quantize(const tr_param *p, float *values, float *scale, const float *learned);
 /* All int8 rows that are trained, for the file. `params`, `states`: flat, as offsets say. */
 void tr_model_quantize(const tr_model *m, float *params, float *states);
+
+/* Whether each place of a sequence has a target of its own, a class. */
+static inline bool tr_is_sequence(const tr_model *m)
+{
+    return m->rows > 1 && m->ndim_target == (m->labels ? 1 : 2);
+}
 
 /* Name of the layer that is the i-th to use a row; NULL: there are not so many. */
 const char *tr_model_user(const tr_model *m, size_t row, int i);

@@ -112,6 +112,8 @@
  *  drop_path.grad         dy                                        dx: the same ones again (may share dy's bytes)
  *  embedding              ids(N,T) int32, weight(V,D)               y(N,T,D) = weight[ids]
  *  embedding.grad         dy ids                                    dweight: dy of equal ids summed by position
+ *  positions              x(N,T,F) [weight(T,F)]                    y = x + weight of each sample, absent: sines (tr_positions_table)
+ *                                                                   (may share x's bytes); positions.grad dy: dweight
  *  add                    a b [...]                                 y = act(a + b + ...) (may share any one's bytes)
  *  mul                    a(N,C,H,W) b                              y = a * b, b of a's shape, or (N,C,1,1): a
  *                                                                   factor for each channel of a channels-last a
@@ -119,8 +121,9 @@
  *  mul.grad_scale         dy a                                      db(N,C,1,1): sums of dy * a over each channel
  *  concat                 a b [...]                                 y along dimension `axis`
  *  concat.grad            dy                                        da db [...]
- *  cross_entropy          logits(N,C) labels(N) int32               [dlogits] in training
- *                           or probabilities(N,C) float32 for labels
+ *  cross_entropy          logits(N,..,C) labels(N,..) int32         [dlogits] in training (may share logits' bytes)
+ *                           of rows of C that lie next to each other, an image's channels (N,C,H,W) with labels (N,H,W);
+ *                           or probabilities float32, stored like the logits, for labels
  *  mse, l1, huber,        y target (same shape) float32             [dy] in training; bce and focal take logits.
  *  smooth_l1, bce, focal                                              The target is stored like y
  *                           with [weights(N) float32] behind the target: of each sample's loss, weight and gradient.
@@ -277,6 +280,13 @@ typedef struct {
 typedef struct {
     int64_t num, dim; /* V, D */
 } tr_embedding_attrs;
+
+typedef enum { TR_POSITIONS_LEARNED, TR_POSITIONS_SINUSOIDAL } tr_positions_kind;
+typedef struct {
+    int kind;
+} tr_positions_attrs;
+/* Sinusoidal (Vaswani et al. 2017): out[t * width + 2i] = sin(t / 10000^(2i / width)), out[t * width + 2i + 1] the cosine. */
+void tr_positions_table(size_t length, size_t width, float *out);
 
 /* What flatten and its gradient do to a stored sample: rows x cols elements as read, transposed; where
  * either is 1, a plain copy. */

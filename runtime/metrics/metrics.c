@@ -178,9 +178,11 @@ tr_status tr_metrics_step(tr_metrics *m, const tr_step_record *s)
         {"speed/comm_wait_ms", s->comm_wait_ms},
         {"speed/data_wait_ms", s->data_wait_ms},
     };
-    tr_scalar all[TR_COUNT(scalars) + 3];
+    tr_scalar all[TR_COUNT(scalars) + 4];
     size_t n = TR_COUNT(scalars);
     memcpy(all, scalars, sizeof scalars);
+    const double tokens = s->tokens_per_s > 0 ? s->tokens_per_s : NAN;
+    add_known(all, &n, "speed/tokens_per_s", tokens);
     add_known(all, &n, "speed/idle_ms", s->idle_ms);
     add_known(all, &n, "gpu/memory_mb", s->gpu_memory_mb);
     add_known(all, &n, "gpu/utilization", s->gpu_utilization);
@@ -194,6 +196,7 @@ tr_status tr_metrics_step(tr_metrics *m, const tr_step_record *s)
     tr_record_real(r, "grad_norm", s->grad_norm, 0);
     tr_record_real(r, "loss_scale", s->loss_scale, 0);
     tr_record_real(r, "samples_per_s", s->samples_per_s, 6);
+    tr_record_known(r, "tokens_per_s", tokens, 6);
     tr_record_real(r, "step_ms", s->step_ms, 6);
     tr_record_real(r, "compute_ms", s->compute_ms, 6);
     tr_record_real(r, "comm_wait_ms", s->comm_wait_ms, 6);
@@ -216,7 +219,9 @@ tr_status tr_metrics_eval(tr_metrics *m, const tr_eval_record *e)
                  {"eval/f1", "f1", e->f1},
                  {"eval/auc", "auc", e->auc},
                  {"eval/mae", "mae", e->mae},
-                 {"eval/r2", "r2", e->r2}};
+                 {"eval/r2", "r2", e->r2},
+                 {"eval/perplexity", "perplexity", e->perplexity},
+                 {"eval/bits_per_byte", "bits_per_byte", e->bits_per_byte}};
     tr_scalar scalars[1 + TR_COUNT(known)] = {{"eval/loss", e->loss}};
     size_t count = 1;
     for (size_t i = 0; i < TR_COUNT(known); i++)
@@ -231,6 +236,7 @@ tr_status tr_metrics_eval(tr_metrics *m, const tr_eval_record *e)
     for (size_t i = 0; i < TR_COUNT(known); i++)
         tr_record_known(r, known[i].key, known[i].value, 0);
     tr_record_uint(r, "samples", e->samples);
+    if (e->targets > 0) tr_record_uint(r, "targets", e->targets);
     tr_record_known(r, "seconds", e->seconds, 6);
     return finish(m);
 }
@@ -250,6 +256,7 @@ tr_status tr_metrics_epoch(tr_metrics *m, const tr_epoch_record *e)
     tr_record_real(r, "loss", e->loss, 0);
     tr_record_known(r, "accuracy", e->accuracy, 0);
     tr_record_uint(r, "samples", e->samples);
+    if (e->targets > 0) tr_record_uint(r, "targets", e->targets);
     tr_record_known(r, "seconds", e->seconds, 6);
     return finish(m);
 }

@@ -29,12 +29,15 @@ typedef struct {
     /* Of rank 0's GPU; NaN: left out. */
     double idle_ms;                        /* it waited for work; mean since the last record */
     double gpu_memory_mb, gpu_utilization; /* of all processes; percent */
+    double tokens_per_s;                   /* targets, where a sample has several; 0: left out */
     const char *skipped;                   /* NULL, or why the update was skipped */
 } tr_step_record;
 typedef struct {
     uint64_t step, samples;
     double loss;
     double accuracy, top5, f1, auc, mae, r2; /* NaN: not measured, left out */
+    double perplexity, bits_per_byte;        /* likewise */
+    uint64_t targets; /* that counted, where a sample has several; 0: left out */
     double seconds;
 } tr_eval_record;
 /* Means over the samples of an epoch, or of its part up to where training ended. */
@@ -42,6 +45,7 @@ typedef struct {
     uint64_t step, epoch, samples;
     double loss, accuracy; /* accuracy NaN: not meant, left out */
     double seconds;        /* of this start, in the epoch */
+    uint64_t targets;      /* that counted, where a sample has several; 0: left out */
 } tr_epoch_record;
 
 /* Generic record: {"event":EVENT, then key/value pairs as given}. Types by letter in `spec`:
@@ -60,6 +64,7 @@ typedef struct {
     uint64_t step, epoch;  /* the epoch from 0 */
     double loss, accuracy; /* of the step; of the epoch so far; NaN: unknown */
     double samples_per_s;
+    double tokens_per_s; /* as of steps */
 } tr_progress_record;
 void tr_metrics_progress(tr_metrics *m, const tr_progress_record *r);
 void tr_metrics_progress_end(tr_metrics *m);

@@ -101,18 +101,30 @@ static int percent(const tr_progress *p)
     return (int)((double)p->now.step * 100 / (double)p->total);
 }
 
-static void compose_plain(tr_progress *p)
+/* "350 samples/s", or tokens where samples have several. */
+static void format_rate(const tr_progress_record *r, char *to, size_t size)
 {
     char text[32];
+    const bool tokens = r->tokens_per_s > 0;
+    const double rate = tokens ? r->tokens_per_s : r->samples_per_s;
+    to[0] = 0;
+    if (isfinite(rate) && rate > 0)
+        snprintf(to, size, "%s %s/s", tr_format_count(rate, text, sizeof text),
+                 tokens ? "tokens" : "samples");
+}
+
+static void compose_plain(tr_progress *p)
+{
+    char text[32], rate[64];
     const tr_progress_record *r = &p->now;
     const double left = time_left(p);
+    format_rate(r, rate, sizeof rate);
     p->used = 0;
     add(p, "step %llu", (unsigned long long)r->step);
     if (p->total) add(p, "/%llu (%d %%)", (unsigned long long)p->total, percent(p));
     add(p, "  epoch %llu", (unsigned long long)r->epoch);
     if (!isnan(r->loss)) add(p, "  loss %.5g", r->loss);
-    if (isfinite(r->samples_per_s) && r->samples_per_s > 0)
-        add(p, "  %s samples/s", tr_format_count(r->samples_per_s, text, sizeof text));
+    if (rate[0]) add(p, "  %s", rate);
     if (!isnan(left)) add(p, "  %s left", tr_format_seconds(left, text, sizeof text));
     p->width = p->used;
 }
@@ -143,9 +155,7 @@ static void format_parts(const tr_progress *p, char part[PARTS][64])
         snprintf(part[EPOCH], size, "epoch %llu", (unsigned long long)r->epoch + 1);
     if (!isnan(r->loss)) snprintf(part[LOSS], size, "loss %.5g", r->loss);
     if (!isnan(r->accuracy)) snprintf(part[ACCURACY], size, "accuracy %.1f %%", r->accuracy * 100);
-    if (isfinite(r->samples_per_s) && r->samples_per_s > 0)
-        snprintf(part[RATE], size, "%s samples/s",
-                 tr_format_count(r->samples_per_s, text, sizeof text));
+    format_rate(r, part[RATE], size);
     if (!isnan(left))
         snprintf(part[LEFT], size, "%s left", tr_format_seconds(left, text, sizeof text));
     if (!isnan(p->eval_loss) && !isnan(p->eval_accuracy))

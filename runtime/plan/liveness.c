@@ -1,7 +1,7 @@
 /* From which op to which a tensor's bytes must stay: one pass over the op list. A group of aliases
  * (views and tensors computed in place) lives as one, under its root, from the first definition to
  * the last use of any member. Inputs and the target are there before the run; outputs stay
- * readable after it. Parameters, states and gradients have memory of their own; tensors of an empty
+ * readable after it, unless the loss has written its gradient over them. Parameters, states and gradients have memory of their own; tensors of an empty
  * share have none. O(ops + tensors). */
 #include "runtime/plan/internal.h"
 
@@ -34,6 +34,18 @@ static tr_status mark_inputs(const tr_graph *g, int i, tr_live *live)
     return TR_OK;
 }
 
+/* The gradient of the loss lies where the model's output was. */
+static bool loss_took(const tr_graph *g)
+{
+    for (size_t i = 0; i < g->nops; i++) {
+        const tr_op *op = &g->ops[i];
+        if (op->phase == TR_PHASE_LOSS && op->out[0] >= 0 &&
+            tr_root(g, op->out[0]) == tr_root(g, g->logits))
+            return true;
+    }
+    return false;
+}
+
 tr_status tr_liveness(const tr_graph *g, tr_live *live)
 {
     memset(live, 0, g->ntensors * sizeof *live);
@@ -59,7 +71,7 @@ tr_status tr_liveness(const tr_graph *g, tr_live *live)
             l->last = (int)i;
         }
     }
-    if (g->logits >= 0) live[tr_root(g, g->logits)].last = (int)g->nops;
+    if (g->logits >= 0 && !loss_took(g)) live[tr_root(g, g->logits)].last = (int)g->nops;
     for (size_t k = 0; k < g->noutputs; k++) live[tr_root(g, g->outputs[k])].last = (int)g->nops;
     for (size_t t = 0; t < g->ntensors; t++)
         if (live[t].first < -1) live[t].arena = false; /* never written */

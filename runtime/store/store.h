@@ -36,6 +36,7 @@ typedef struct {
      * last step over all of them. */
     double epoch_loss, epoch_weight, epoch_correct;
     uint64_t epoch_samples;
+    uint64_t epoch_targets; /* of these, TR_TALLY_TARGETS; 0 of older files: as many as samples */
     uint64_t names; /* of the files that training samples are (tr_dataset_names); 0: not known */
 } tr_train_state;
 

@@ -54,6 +54,7 @@ static const field fields[] = {
     LATER_REAL(epoch_weight),
     LATER_REAL(epoch_correct),
     LATER(epoch_samples),
+    LATER(epoch_targets),
     LATER(names),
 };
 /* Every field is 8 bytes: one that the table forgets would be lost on resume. */
@@ -93,5 +94,6 @@ tr_status tr_train_from_attrs(const char *path, const tr_attrs *a, tr_train_stat
         const void *from = fields[i].real ? (const void *)&at->f : (const void *)&at->u;
         memcpy((char *)t + fields[i].offset, from, 8);
     }
+    if (t->epoch_targets == 0) t->epoch_targets = t->epoch_samples;
     return TR_OK;
 }

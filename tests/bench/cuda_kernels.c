@@ -256,6 +256,7 @@ static tr_status run_cross_entropy(bench *k)
                                           .labels = k->array[2],
                                           .dlogits = k->array[1],
                                           .rows = k->rows,
+                                          .each = 1,
                                           .classes = k->width,
                                           .weight_sum = (double)k->width,
                                           .factor = 1,

@@ -25,13 +25,13 @@ __attribute__((unused)) static void fuzz_read(tr_array *a)
     if (a->nbytes <= MOST) {
         const void *raw;
         void *scratch = tr_alloc(TR_MEM_OTHER, 1, a->nbytes);
-        const uint64_t at[] = {0, a->samples - 1};
-        for (int i = 0; scratch && i < 2; i++) {
+        const uint64_t at[] = {0, a->samples - 1, a->samples / 2};
+        for (int i = 0; scratch && i < 3; i++) {
             if (tr_array_at(a, at[i], scratch, &raw) != TR_OK) continue;
             for (size_t k = 0; k < a->count; k++) sum += tr_elem_value(a->elem, raw, k);
         }
         tr_free(scratch);
-        if (a->samples <= MOST / a->nbytes && tr_array_hold(a) == TR_OK)
+        if (a->samples <= MOST / a->nbytes && !a->lazy && tr_array_hold(a) == TR_OK)
             for (size_t k = 0; k < a->samples * a->count; k++)
                 sum += tr_elem_value(a->elem, a->held, k);
     }

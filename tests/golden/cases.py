@@ -415,8 +415,30 @@ def tokens():
         yield f"select_{index}".replace("-1", "last"), [5, 11], features(("select", {"index": index}), ("tanh", {}), out=16), CE
 
 
+def sequences():
+    """Rows that are told apart, and a class for each of them, or for each place of an image."""
+    def rows(*middle):
+        return [("embedding", {"num": 11, "dim": 6, "name": "op"}), *middle, ("gelu", {}), ("linear", {"out": 5, "name": "head"})]
+
+    weights = [0.5, 2.0, 1.0, 0.25, 1.5]
+    options = {"": {}, "_smoothing": {"label_smoothing": 0.2, "class_weights": weights},
+               "_ignored": {"ignore_index": -100}, "_gamma": {"gamma": 1.5, "ignore_index": -1, "class_weights": weights},
+               "_probabilities": {"targets": "probabilities", "label_smoothing": 0.1}}
+    for name, of in options.items():
+        yield f"cross_entropy_rows{name}", [7], rows(), ("cross_entropy", of)
+        yield f"cross_entropy_image{name}", IMAGE, [pre(), ("conv2d", {"out": 5, "kernel": 3, "name": "head"})], (
+            "cross_entropy", of)
+    yield "positions", [7], rows(("positions", {"name": "p"}), ("linear", {"out": 6, "name": "mix"})), CE
+    yield "positions_values", [7, 5], [
+        ("linear", {"out": 6, "name": "a"}), ("positions", {"name": "p"}), ("tanh", {}), ("flatten", {}), *HEAD], MSE
+    yield "positions_sinusoidal", [9], rows(("positions", {"kind": "sinusoidal"}), ("linear", {"out": 6, "name": "mix"})), CE
+    yield "tied_head", [7], [
+        ("embedding", {"num": 11, "dim": 6, "name": "op"}), ("positions", {"name": "p"}), ("gelu", {}),
+        ("linear", {"out": 11, "weight_of": "op", "bias": False, "name": "head"})], CE
+
+
 def training_too():
     """Later than evaluation(): a case's numbers come from its place among all."""
     for group in (embeddings, products, axes, rounded, quantized, distilled, learned, more_activations, more_norms,
-                  windows, resamples, orders, transposed, dynamic, values, more_layers, tokens):
+                  windows, resamples, orders, transposed, dynamic, values, more_layers, tokens, sequences):
         yield from group()

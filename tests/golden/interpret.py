@@ -164,6 +164,15 @@ class Interpreter:
     def embedding(self, x, name, num, dim):
         return F.embedding(x, self.param(name, "weight", (num, dim), 1))
 
+    def positions(self, x, name, kind="learned"):
+        t, f = x.shape[1:]
+        if kind == "learned":
+            return x + self.param(name, "weight", (t, f), 1)
+        at, i = torch.arange(t, dtype=torch.float64)[:, None], torch.arange(f)
+        angle = at / 10000 ** ((i - i % 2) / f)
+        table = torch.where(i % 2 == 0, torch.sin(angle), torch.cos(angle))
+        return x + table.float().to(x.dtype)
+
     def relu(self, x, name):
         return F.relu(x)
 
@@ -301,6 +310,12 @@ def loss_sum(kind, options, y, target):
     if kind == "focal":
         options = {k: -1 if v == "none" else v for k, v in options.items()}
         return sigmoid_focal_loss(y, target, reduction="sum", **options), float(target.numel())
+    probabilities = options.get("targets") == "probabilities"
+    if y.ndim == 4:  # (N, classes, H, W) as rows of classes
+        target = target.movedim(1, -1).flatten(0, 2) if probabilities else target.flatten()
+        y = y.movedim(1, -1).flatten(0, 2)
+    elif y.ndim == 3:
+        y, target = y.flatten(0, 1), target.flatten(0, 1)
     w = options.get("class_weights")
     w = torch.tensor(w, dtype=y.dtype) if w else None
     ignore = options.get("ignore_index", -100)
@@ -310,7 +325,7 @@ def loss_sum(kind, options, y, target):
         return (counts * (1 - torch.exp(-far)) ** options["gamma"] * far).sum(), float(counts.sum())
     total = F.cross_entropy(y, target, weight=w, reduction="sum", ignore_index=ignore,
                             label_smoothing=options.get("label_smoothing", 0.0))
-    if options.get("targets") == "probabilities":
+    if probabilities:
         return total, float(len(target))
     counted = target[target != ignore]
     if len(counted) < len(target):

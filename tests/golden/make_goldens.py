@@ -45,6 +45,12 @@ def bf16_exact(rng, shape, scale=1.0):
     return torch.tensor(rng.standard_normal(shape) * scale).to(torch.bfloat16).double()
 
 
+def row_targets(rng, shape):
+    """Of (N, rows, classes), or of an image (N, classes, H, W), a label for each row."""
+    classes, rows = (shape[1], shape[2:]) if len(shape) == 4 else (shape[-1], shape[1:-1])
+    return torch.tensor(rng.integers(0, classes, (BATCH, *rows)))
+
+
 def make_case(file, number, case, train):
     name, inputs, layers, loss = case
     rng = np.random.default_rng(1000 + number)
@@ -77,12 +83,17 @@ def make_case(file, number, case, train):
             s.copy_(bf16_exact(rng, s.shape, 0.5).abs() + 0.5 if key.endswith("var")
                     else bf16_exact(rng, s.shape, 0.5))
     if loss[0] == "cross_entropy":
-        target = torch.tensor(rng.integers(0, shape[-1], BATCH))
+        target = torch.tensor(rng.integers(0, shape[-1], BATCH)) if len(shape) == 2 else row_targets(rng, shape)
         if "ignore_index" in loss[1]:
             target[1] = loss[1]["ignore_index"]
+            if len(shape) > 2:  # a whole sample, and a row of another one
+                target[0, 1] = loss[1]["ignore_index"]
         if loss[1].get("targets") == "probabilities":  # eighths, which float32 has
-            eighths = rng.multinomial(8, [1 / shape[-1]] * shape[-1], BATCH)
+            classes = shape[1] if len(shape) == 4 else shape[-1]
+            eighths = rng.multinomial(8, [1 / classes] * classes, tuple(target.shape))
             target = torch.tensor(eighths / 8.0)
+            if len(shape) == 4:
+                target = target.movedim(-1, 1)
     elif loss[0] in ("bce", "focal"):
         target = torch.tensor(rng.integers(0, 5, tuple(shape)) / 4.0)
     else:

@@ -127,6 +127,12 @@ static tr_status open_all(prediction *p)
     TR_TRY(tr_chain_load(p->comm, a->config, a->overrides, a->noverrides, &p->frame.chain));
     const tr_model *m = p->frame.chain.network->model;
     const int64_t batch = p->config->train.eval.batch;
+    TR_NEED(
+        m->rows == 1, TR_USAGE,
+        "predict: the model of %s gives a class for each of %" PRId64
+        " rows of a sample: such predictions have no file format here (trainer evaluate measures "
+        "them)",
+        a->config, m->rows);
     p->outputs = m->labels ? (size_t)m->outputs : 1;
     for (int d = 0; !m->labels && d < m->ndim_target; d++) p->outputs *= (size_t)m->target_dims[d];
     p->batch = (uint64_t)(batch > 0 ? batch : p->config->train.batch);

@@ -110,16 +110,17 @@ static tr_status swap_average(tr_trainer *t)
     return st == TR_OK ? tr_reducer_publish(t->reducer) : st;
 }
 
-static bool measures(const tr_trainer *t, tr_metric metric)
+bool tr_trainer_measures(const tr_trainer *t, tr_metric metric)
 {
-    return tr_config_measures(t->config, metric, t->model->outputs);
+    return tr_config_measures(t->config, metric, t->model->classes, tr_is_sequence(t->model));
 }
 
 /* *Collective.* What sums do not say is computed from every sample's outputs; *kept NULL where it is not asked for. */
 static tr_status open_kept(const tr_trainer *t, tr_kept **kept)
 {
-    const bool wanted = measures(t, TR_METRIC_F1) || measures(t, TR_METRIC_AUC) ||
-                        measures(t, TR_METRIC_MAE) || measures(t, TR_METRIC_R2);
+    const bool wanted =
+        tr_trainer_measures(t, TR_METRIC_F1) || tr_trainer_measures(t, TR_METRIC_AUC) ||
+        tr_trainer_measures(t, TR_METRIC_MAE) || tr_trainer_measures(t, TR_METRIC_R2);
     *kept = NULL;
     if (!wanted) return TR_OK;
     const tr_status st =
@@ -137,16 +138,22 @@ static tr_status measure(const tr_trainer *t, tr_kept *kept, const double tally[
     e->samples = (uint64_t)tally[TR_TALLY_SAMPLES];
     e->loss = tally[TR_TALLY_LOSS] / tally[TR_TALLY_WEIGHT];
     e->accuracy = e->top5 = e->f1 = e->auc = e->mae = e->r2 = NAN;
-    if (measures(t, TR_METRIC_ACCURACY))
-        e->accuracy = tally[TR_TALLY_CORRECT] / tally[TR_TALLY_SAMPLES];
-    if (measures(t, TR_METRIC_TOP5)) e->top5 = tally[TR_TALLY_TOP5] / tally[TR_TALLY_SAMPLES];
+    if (t->model->rows > 1) e->targets = (uint64_t)tally[TR_TALLY_TARGETS];
+    if (tr_trainer_measures(t, TR_METRIC_ACCURACY))
+        e->accuracy = tally[TR_TALLY_CORRECT] / tally[TR_TALLY_TARGETS];
+    if (tr_trainer_measures(t, TR_METRIC_TOP5))
+        e->top5 = tally[TR_TALLY_TOP5] / tally[TR_TALLY_TARGETS];
+    e->perplexity = tr_report_perplexity(t, e->loss);
+    e->bits_per_byte = tr_report_bits_per_byte(t, e->loss);
     if (!kept) return st;
-    const bool values = measures(t, TR_METRIC_MAE) || measures(t, TR_METRIC_R2);
-    TR_TRY(tr_kept_measure(kept, values || measures(t, TR_METRIC_AUC), &f));
-    if (measures(t, TR_METRIC_F1)) e->f1 = f.labels && f.classes == 2 ? f.of[1].f1 : f.macro.f1;
-    if (measures(t, TR_METRIC_AUC)) e->auc = f.auc;
-    if (measures(t, TR_METRIC_MAE)) e->mae = f.all.mae;
-    if (measures(t, TR_METRIC_R2)) e->r2 = f.all.r2;
+    const bool values =
+        tr_trainer_measures(t, TR_METRIC_MAE) || tr_trainer_measures(t, TR_METRIC_R2);
+    TR_TRY(tr_kept_measure(kept, values || tr_trainer_measures(t, TR_METRIC_AUC), &f));
+    if (tr_trainer_measures(t, TR_METRIC_F1))
+        e->f1 = f.labels && f.classes == 2 ? f.of[1].f1 : f.macro.f1;
+    if (tr_trainer_measures(t, TR_METRIC_AUC)) e->auc = f.auc;
+    if (tr_trainer_measures(t, TR_METRIC_MAE)) e->mae = f.all.mae;
+    if (tr_trainer_measures(t, TR_METRIC_R2)) e->r2 = f.all.r2;
 out:
     tr_full_free(&f);
     return st;

@@ -168,13 +168,15 @@ static tr_status record(tr_trainer *t)
         TR_TRY(tr_report_step(t));
     if (t->state.step % t->steps_per_epoch == 0) TR_TRY(tr_report_epoch(t));
     const bool counts = tr_loss_counts(t->config->model.loss.kind.which);
+    const double seconds = t->all.total + t->since.total;
+    const double targets = (double)(t->all.targets + t->since.targets);
     const tr_progress_record now = {
         .step = t->state.step,
         .epoch = (t->state.step - 1) / t->steps_per_epoch,
         .loss = t->loss,
-        .accuracy = counts ? t->state.epoch_correct / (double)t->state.epoch_samples : NAN,
-        .samples_per_s =
-            (double)(t->all.samples + t->since.samples) / (t->all.total + t->since.total)};
+        .accuracy = counts ? t->state.epoch_correct / (double)t->state.epoch_targets : NAN,
+        .samples_per_s = (double)(t->all.samples + t->since.samples) / seconds,
+        .tokens_per_s = t->model->rows > 1 ? targets / seconds : 0};
     tr_metrics_progress(t->metrics, &now);
 out:
     return st;

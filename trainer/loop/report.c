@@ -101,6 +101,7 @@ static void add_times(tr_times *to, const tr_times *from)
     to->idle += from->idle;
     to->steps += from->steps;
     to->samples += from->samples;
+    to->targets += from->targets;
     to->utilization += from->utilization;
     to->looks += from->looks;
 }
@@ -118,6 +119,12 @@ static void look_at_device(tr_trainer *t, double *memory, double *utilization, d
     if (isnan(load.utilization)) return;
     t->since.utilization += load.utilization;
     t->since.looks++;
+}
+
+/* Targets a second, where they are others than samples; 0: they are not. */
+static double tokens_per_s(const tr_trainer *t, const tr_times *times)
+{
+    return t->model->rows > 1 && times->total > 0 ? (double)times->targets / times->total : 0;
 }
 
 /* Only a device shows how long it waited for the host. */
@@ -138,6 +145,7 @@ tr_status tr_report_step(tr_trainer *t)
         .grad_norm = t->grad_norm,
         .loss_scale = t->state.loss_scale,
         .samples_per_s = s->total > 0 ? (double)s->samples / s->total : 0,
+        .tokens_per_s = tokens_per_s(t, s),
         .step_ms = s->total / n * 1e3,
         .compute_ms = s->compute / n * 1e3,
         .comm_wait_ms = s->comm_wait / n * 1e3,
@@ -161,15 +169,32 @@ tr_status tr_report_step(tr_trainer *t)
     return st == TR_OK ? tr_metrics_step(t->metrics, &r) : st;
 }
 
+double tr_report_perplexity(const tr_trainer *t, double loss)
+{
+    return tr_trainer_measures(t, TR_METRIC_PERPLEXITY) ? exp(loss) : NAN;
+}
+
+double tr_report_bits_per_byte(const tr_trainer *t, double loss)
+{
+    return tr_trainer_measures(t, TR_METRIC_BITS_PER_BYTE) ? loss / M_LN2 : NAN;
+}
+
 /* ", accuracy 97.50 %" and whatever else was measured. */
-static void say_measured(const struct tr_history_eval *e, char *text, size_t size)
+static void say_measured(const tr_trainer *t, const struct tr_history_eval *e, char *text,
+                         size_t size)
 {
     const struct {
         const char *name;
         double value;
         bool percent;
-    } of[] = {{"accuracy", e->accuracy, true}, {"top-5", e->top5, true}, {"F1", e->f1, false},
-              {"AUC", e->auc, false},          {"MAE", e->mae, false},   {"R2", e->r2, false}};
+    } of[] = {{"accuracy", e->accuracy, true},
+              {"top-5", e->top5, true},
+              {"F1", e->f1, false},
+              {"AUC", e->auc, false},
+              {"MAE", e->mae, false},
+              {"R2", e->r2, false},
+              {"perplexity", tr_report_perplexity(t, e->loss), false},
+              {"bits per byte", tr_report_bits_per_byte(t, e->loss), false}};
     size_t n = 0;
     text[0] = 0;
     for (size_t i = 0; i < TR_COUNT(of); i++)
@@ -178,20 +203,30 @@ static void say_measured(const struct tr_history_eval *e, char *text, size_t siz
                                   of[i].name, of[i].percent ? of[i].value * 100 : of[i].value);
 }
 
+/* "64 samples", and where these have several targets, how many. */
+static void say_counted(uint64_t samples, uint64_t targets, char *text, size_t size)
+{
+    const int n = snprintf(text, size, "%llu samples", (unsigned long long)samples);
+    if (targets > 0 && n > 0 && (size_t)n < size)
+        snprintf(text + n, size - (size_t)n, " of %llu targets", (unsigned long long)targets);
+}
+
 tr_status tr_report_eval(tr_trainer *t, const tr_eval_record *e)
 {
     tr_history *h = &t->history;
     tr_history_add_eval(h, &(struct tr_history_eval){e->step, e->loss, e->accuracy, e->top5, e->f1,
                                                      e->auc, e->mae, e->r2});
     if (t->confusion && h->confusion) {
-        h->classes = t->model->outputs;
+        h->classes = t->model->classes;
         memcpy(h->confusion, t->confusion, tr_confusion_cells(t->model) * sizeof *h->confusion);
     }
     char measured[200];
-    say_measured(&h->evals[h->nevals - 1], measured, sizeof measured);
-    tr_log(TR_LOG_INFO, "step %llu: evaluation loss %.5f%s%s (%llu samples, %.2f s)",
+    say_measured(t, &h->evals[h->nevals - 1], measured, sizeof measured);
+    char counted[64];
+    say_counted(e->samples, e->targets, counted, sizeof counted);
+    tr_log(TR_LOG_INFO, "step %llu: evaluation loss %.5f%s%s (%s, %.2f s)",
            (unsigned long long)e->step, e->loss, measured, t->improved ? ", best so far" : "",
-           (unsigned long long)e->samples, e->seconds);
+           counted, e->seconds);
     return tr_metrics_eval(t->metrics, e);
 }
 
@@ -205,19 +240,21 @@ tr_status tr_report_epoch(tr_trainer *t)
         .epoch = last / steps,
         .samples = s->epoch_samples,
         .loss = s->epoch_loss / s->epoch_weight,
-        .accuracy = classes ? s->epoch_correct / (double)s->epoch_samples : NAN,
+        .accuracy = classes ? s->epoch_correct / (double)s->epoch_targets : NAN,
+        .targets = t->model->rows > 1 ? s->epoch_targets : 0,
         .seconds = t->all.total + t->since.total - t->epoch_mark,
     };
-    char accuracy[64] = "", part[64] = "";
+    char accuracy[64] = "", part[64] = "", counted[64];
+    say_counted(r.samples, r.targets, counted, sizeof counted);
     if (!isnan(r.accuracy))
         snprintf(accuracy, sizeof accuracy, ", accuracy %.2f %%", r.accuracy * 100);
     if (s->step % steps > 0)
         snprintf(part, sizeof part, " (up to step %llu of %llu)",
                  (unsigned long long)(s->step % steps), (unsigned long long)steps);
-    tr_log(TR_LOG_INFO, "epoch %llu/%llu%s: training loss %.5f%s (%llu samples, %.2f s)",
+    tr_log(TR_LOG_INFO, "epoch %llu/%llu%s: training loss %.5f%s (%s, %.2f s)",
            (unsigned long long)r.epoch + 1,
            (unsigned long long)((t->total_steps + steps - 1) / steps), part, r.loss, accuracy,
-           (unsigned long long)r.samples, r.seconds);
+           counted, r.seconds);
     return tr_metrics_epoch(t->metrics, &r);
 }
 
@@ -258,7 +295,8 @@ static void say_best(const tr_trainer *t)
     char measured[200] = "";
     if (isnan(s->best)) return;
     for (size_t i = 0; i < h->nevals; i++)
-        if (h->evals[i].step == s->best_step) say_measured(&h->evals[i], measured, sizeof measured);
+        if (h->evals[i].step == s->best_step)
+            say_measured(t, &h->evals[i], measured, sizeof measured);
     tr_log(TR_LOG_INFO, "best evaluation  step %llu: loss %.5f%s%s",
            (unsigned long long)s->best_step, s->best, measured,
            t->config->train.checkpoint.best ? " (checkpoints/best.h5)" : "");
@@ -300,13 +338,18 @@ tr_status tr_report_end(tr_trainer *t, tr_ending how, const char *why)
     tr_memory_total predicted;
     const size_t held = tr_held_memory(t);
     tr_predicted_memory(t, &predicted);
-    char seconds[32], samples[32];
+    char seconds[32], samples[32], tokens[64] = "";
+    const double targets = tokens_per_s(t, a);
     const double on_device = isnan(device_held) ? NAN : (double)predicted.total[TR_SPACE_DEVICE];
     tr_log(TR_LOG_INFO, "%s: step %llu, %s in steps of this start", why,
            (unsigned long long)t->state.step, tr_format_seconds(a->total, seconds, sizeof seconds));
-    if (a->steps > 0)
-        tr_log(TR_LOG_INFO, "throughput       %s samples/s, %.2f ms a step",
-               tr_format_count(rate, samples, sizeof samples), a->total * per_step);
+    if (a->steps > 0) {
+        if (targets > 0)
+            snprintf(tokens, sizeof tokens, "%s tokens/s, ",
+                     tr_format_count(targets, samples, sizeof samples));
+        tr_log(TR_LOG_INFO, "throughput       %s samples/s, %s%.2f ms a step",
+               tr_format_count(rate, samples, sizeof samples), tokens, a->total * per_step);
+    }
     if (a->steps > 0) say_times(t, a);
     say_memory(t, &predicted, held, device_held, device_used);
     tr_log(TR_LOG_INFO, "checkpoints      held the loop up for %s in all",
@@ -320,12 +363,14 @@ tr_status tr_report_end(tr_trainer *t, tr_ending how, const char *why)
         "comm_wait_ms:d data_wait_ms:d "
         "peak_rss_mb:d program_rss_mb:d predicted_mb:d held_mb:d first_step_s:d final_loss:d "
         "skipped:u checkpoint_stall_s:d best_step:u best_loss:o "
-        "idle_ms:o predicted_device_mb:o held_device_mb:o gpu_memory_mb:o gpu_utilization:o",
+        "idle_ms:o predicted_device_mb:o held_device_mb:o gpu_memory_mb:o gpu_utilization:o "
+        "tokens_per_s:o",
         why, t->state.step, t->state.seconds + tr_now() - t->started, rate, a->total * per_step,
         a->compute * per_step, a->comm_wait * per_step, a->data_wait * per_step,
         (double)tr_mem_peak_rss() / 1e6, (double)t->rss_before / 1e6,
         (double)(predicted.total[TR_SPACE_HOST] + predicted.total[TR_SPACE_DEVICE]) / 1e6,
         (double)held / 1e6, t->first_step_s > 0 ? t->first_step_s : NAN, loss, t->state.skipped,
         t->stall, t->state.best_step, t->state.best, idle_of(t, a) * per_step, on_device / 1e6,
-        device_held, device_used, a->looks > 0 ? a->utilization / (double)a->looks : NAN);
+        device_held, device_used, a->looks > 0 ? a->utilization / (double)a->looks : NAN,
+        targets > 0 ? targets : NAN);
 }

@@ -158,7 +158,7 @@ static tr_status normalize_targets(const resolving *r, FILE *to)
 static tr_status balance(const resolving *r, FILE *to)
 {
     tr_status st = TR_OK;
-    const size_t classes = (size_t)r->m->outputs;
+    const size_t classes = (size_t)r->m->classes;
     const double n = (double)tr_dataset_samples(r->data);
     char number[32];
     uint64_t *counts = tr_alloc(TR_MEM_OTHER, classes, sizeof *counts);

@@ -304,12 +304,13 @@ static void add_to_epoch(tr_trainer *t, const double *sums)
     s->epoch_weight += sums[TR_TALLY_WEIGHT];
     s->epoch_correct += sums[TR_TALLY_CORRECT];
     s->epoch_samples += (uint64_t)sums[TR_TALLY_SAMPLES];
+    s->epoch_targets += (uint64_t)sums[TR_TALLY_TARGETS];
 }
 
 void tr_trainer_new_epoch(tr_trainer *t)
 {
     t->state.epoch_loss = t->state.epoch_weight = t->state.epoch_correct = 0;
-    t->state.epoch_samples = 0;
+    t->state.epoch_samples = t->state.epoch_targets = 0;
     t->epoch_mark = t->all.total + t->since.total;
 }
 
@@ -347,6 +348,7 @@ tr_status tr_trainer_collect(tr_trainer *t)
     t->mark = now;
     t->since.steps++;
     t->since.samples += (uint64_t)c.sums[TR_TALLY_SAMPLES];
+    t->since.targets += (uint64_t)c.sums[TR_TALLY_TARGETS];
 out:
     return st;
 }

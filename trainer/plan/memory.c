@@ -9,7 +9,7 @@ size_t tr_confusion_cells(const tr_model *m)
 {
     enum { MOST = 1024 };
     const bool classes = m->labels || tr_loss_soft(&m->loss_config);
-    return classes && m->outputs <= MOST ? (size_t)(m->outputs * m->outputs) : 0;
+    return classes && m->classes <= MOST ? (size_t)(m->classes * m->classes) : 0;
 }
 
 void tr_describe_buckets(const tr_model *m, char *buf, size_t size)

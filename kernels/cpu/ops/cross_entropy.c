@@ -2,6 +2,7 @@
  * count, focal loss. It adds its sums to the run's tally and, in training, writes the gradient of the sum of weighted
  * losses times the loss scale.
  *
+ * The gradient may have the logits' bytes: each row is read whole before it is written, or element by element.
  * Partial sums are kept a row and added in order. A row of logits with a NaN or +inf has
  * a loss that is not finite and counts as wrong. */
 #include "kernels/cpu/ops/loop_kernel.h"
@@ -10,7 +11,8 @@
 
 typedef struct {
     tr_loop_kernel k;
-    size_t rows, classes;
+    size_t rows, classes, samples;
+    size_t each;                     /* rows of a sample */
     bool soft;                       /* the target is probabilities */
     bool weighted;                   /* samples have weights */
     const tr_cross_entropy_attrs *a; /* the graph's */
@@ -29,14 +31,14 @@ static tr_status check_labels(const xent_kernel *k, const int32_t *labels)
     for (size_t i = 0; i < k->rows; i++)
         if (!ignored(k, labels[i]) && (labels[i] < 0 || (size_t)labels[i] >= k->classes))
             return TR_FAIL(TR_DATA, "label %d of sample %zu of the batch is not in 0 .. %zu",
-                           (int)labels[i], i, k->classes - 1);
+                           (int)labels[i], i / k->each, k->classes - 1);
     return TR_OK;
 }
 
-/* What sample r counts. */
+/* What row r counts: as much as its sample. */
 static double weight_of(const xent_kernel *k, size_t r)
 {
-    return k->weighted ? (double)((const float *)k->k.b.in[2])[r] : 1.0;
+    return k->weighted ? (double)((const float *)k->k.b.in[2])[r / k->each] : 1.0;
 }
 
 /* A label of -1: the row does not count. */
@@ -66,7 +68,8 @@ static void add_row(const xent_kernel *k, size_t r, const tr_xent *row, const tr
     run->tally[TR_TALLY_LOSS] += w * k->a->factor * row->loss;
     run->tally[TR_TALLY_WEIGHT] +=
         w * (k->a->class_weights && !k->soft ? k->a->class_weights[row->label] : 1.0);
-    run->tally[TR_TALLY_SAMPLES]++;
+    run->tally[TR_TALLY_SAMPLES] += k->each == 1;
+    run->tally[TR_TALLY_TARGETS]++;
     run->tally[TR_TALLY_CORRECT] += right && row->rank == 0;
     if (!k->k.b.out[0]) run->tally[TR_TALLY_TOP5] += right && row->rank < TOP;
     if (run->confusion) run->confusion[(size_t)row->label * k->classes + (size_t)row->argmax]++;
@@ -84,13 +87,15 @@ static tr_status run_xent(tr_kernel *base, const tr_run *run)
         for (size_t r = i * ROWS; r < i * ROWS + tr_chunk_size(k->rows, ROWS, i); r++)
             rows[r] = run_row(k, r, run->loss_scale * (float)(k->a->factor * weight_of(k, r)));
     for (size_t r = 0; r < k->rows; r++) add_row(k, r, &rows[r], run);
+    if (k->each > 1) run->tally[TR_TALLY_SAMPLES] += (double)k->samples;
     return TR_OK;
 }
 
 tr_status tr_cpu_cross_entropy(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
     const tr_tensor *logits = tr_loop_in(g, op, 0), *target = tr_loop_in(g, op, 1);
-    const size_t classes = (size_t)logits->dims[1], rows = logits->count / classes;
+    const size_t classes = (size_t)logits->dims[tr_innermost(logits)];
+    const size_t rows = logits->count / classes, samples = (size_t)logits->dims[0];
     const bool soft = target->dtype == TR_F32;
     xent_kernel *k = NULL;
     if (target->count != (soft ? logits->count : rows) || (!soft && target->dtype != TR_I32))
@@ -100,6 +105,8 @@ tr_status tr_cpu_cross_entropy(tr_cpu *cpu, const tr_graph *g, const tr_op *op, 
     if (st != TR_OK) return st;
     k->rows = rows;
     k->classes = classes;
+    k->samples = samples;
+    k->each = samples ? rows / samples : 1;
     k->soft = soft;
     k->weighted = tr_loop_in(g, op, 2) != NULL;
     k->a = op->attrs;

@@ -58,6 +58,7 @@ static tr_status run_loss(tr_kernel *base, const tr_run *run)
     }
     if (!weights) run->tally[TR_TALLY_WEIGHT] += (double)k->count;
     run->tally[TR_TALLY_SAMPLES] += (double)k->samples;
+    run->tally[TR_TALLY_TARGETS] += (double)k->samples;
     run->tally[TR_TALLY_CORRECT] += (double)correct * (double)k->samples / (double)k->count;
     return TR_OK;
 }

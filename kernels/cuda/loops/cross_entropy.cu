@@ -37,7 +37,7 @@ template <bool MORE, typename T> __device__ target target_of(const pointers<T> &
 {
     target t = {-1, row < p.a.rows, false, false, 1.0f, NAN, 0.0f};
     if (t.live) t.label = p.a.labels[row];
-    if (MORE && t.live && p.a.samples) t.counts = p.a.samples[row];
+    if (MORE && t.live && p.a.samples) t.counts = p.a.samples[row / p.a.each];
     t.ignored = MORE && t.live && p.a.ignores && t.label == p.a.ignore_index;
     if (t.ignored) {
         t.live = false;
@@ -156,7 +156,7 @@ __device__ inline void add_row(tr_loss_sums &sums, const target &t, double weigh
     if (MORE && a.gamma > 0.0) loss *= focus_of(a, lse - (double)t.mine).loss;
     sums.loss += t.valid ? a.factor * loss : (double)NAN;
     sums.weight += MORE && a.samples ? weight * (double)t.counts : weight;
-    sums.samples += 1.0;
+    sums.targets += 1.0;
     sums.correct += right && ahead == 0;
     if (!a.dlogits) sums.top5 += right && ahead < TOP;
     if (a.confusion && t.valid)
@@ -370,5 +370,6 @@ tr_status tr_cuda_cross_entropy_run(tr_dtype t, const tr_cuda_cross_entropy_args
                                             : choose<T, 1>(a, &blocks, stream);
     })
     if (st != TR_OK) return st;
-    return tr_cuda_tally_add(a->partial, blocks, 0.0, 1.0, 1.0, a->tally, stream);
+    const tr_cuda_counted counted = tr_cuda_rows_counted(a);
+    return tr_cuda_tally_add(a->partial, blocks, &counted, a->tally, stream);
 }

@@ -19,6 +19,9 @@ template <typename T> struct pointers {
     tr_cuda_distill_args a;
 };
 
+/* The samples are counted by the model's own loss. */
+const tr_cuda_counted loss_alone = {0.0, 0.0, 1.0, 1.0, 1.0};
+
 /* What a row counts; a label that is no class makes it NaN. */
 __device__ inline double counts(const tr_cuda_distill_args &a, size_t row)
 {
@@ -155,7 +158,7 @@ tr_status tr_cuda_soft_loss_run(tr_dtype t, const tr_cuda_distill_args *a, cudaS
                         : launch_soft<T, 1>(a, &blocks, stream);
     })
     if (st != TR_OK) return st;
-    return tr_cuda_tally_add(a->partial, blocks, 0.0, 1.0, 1.0, a->tally, stream);
+    return tr_cuda_tally_add(a->partial, blocks, &loss_alone, a->tally, stream);
 }
 
 tr_status tr_cuda_feature_loss_run(tr_dtype t, const tr_cuda_distill_args *a, cudaStream_t stream)
@@ -169,5 +172,5 @@ tr_status tr_cuda_feature_loss_run(tr_dtype t, const tr_cuda_distill_args *a, cu
                         : launch_features<T, 1>(a, &blocks, stream);
     })
     if (st != TR_OK) return st;
-    return tr_cuda_tally_add(a->partial, blocks, 0.0, 1.0, 1.0, a->tally, stream);
+    return tr_cuda_tally_add(a->partial, blocks, &loss_alone, a->tally, stream);
 }

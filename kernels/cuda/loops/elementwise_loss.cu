@@ -177,6 +177,7 @@ tr_status tr_cuda_elementwise_loss_run(tr_dtype t, const tr_cuda_elementwise_los
         st = aligned ? launch<T, V>(a, &blocks, stream) : launch<T, 1>(a, &blocks, stream);
     })
     if (st != TR_OK) return st;
-    return tr_cuda_tally_add(a->partial, blocks, (double)a->samples, (double)a->samples,
-                             (double)a->count, a->tally, stream);
+    const double samples = (double)a->samples;
+    const tr_cuda_counted counted = {samples, samples, 1.0, samples, (double)a->count};
+    return tr_cuda_tally_add(a->partial, blocks, &counted, a->tally, stream);
 }

@@ -6,20 +6,28 @@
 
 #include "kernels/cuda/launch.h"
 
-/* What a block leaves: sums of loss, weight, correct, top-5 and samples. Blocks: whole rounds of an H100's 132
+/* What a block leaves: sums of loss, weight, correct, top-5 and targets. Blocks: whole rounds of an H100's 132
  * multiprocessors with 1, 2, 3 or 6 at a time on each. */
 enum { TR_LOSS_PARTS = 5, TR_LOSS_BLOCKS = 6 * 132 };
 #define TR_LOSS_WORKSPACE (TR_LOSS_BLOCKS * TR_LOSS_PARTS * sizeof(double))
 
-/* tally += the sums of `blocks` blocks, and as many samples more; correct comes times `times` / `by`. */
-TR_CUDA_C tr_status tr_cuda_tally_add(const double *partial, unsigned blocks, double samples,
-                                      double times, double by, double *tally, cudaStream_t stream);
+/* What is counted beside the blocks' sums, and how these are. */
+typedef struct {
+    double samples, targets; /* as many more */
+    double each;             /* samples of a target that blocks counted: 1, or 0 */
+    double times, by;        /* correct comes times `times` / `by` */
+} tr_cuda_counted;
+/* tally += the sums of `blocks` blocks. */
+TR_CUDA_C tr_status tr_cuda_tally_add(const double *partial, unsigned blocks,
+                                      const tr_cuda_counted *counted, double *tally,
+                                      cudaStream_t stream);
 
 typedef struct {
     const void *logits; /* rows x classes */
     const int32_t *labels;
     void *dlogits; /* NULL: evaluating, top-5 counts */
     size_t rows, classes;
+    size_t each; /* rows of a sample */
     double smoothing;
     const double *weights; /* [classes] on the device; NULL: all 1 */
     double weight_sum;     /* of all classes */
@@ -27,7 +35,7 @@ typedef struct {
     double gamma;          /* 0: none */
     bool ignores;
     int32_t ignore_index;
-    const float *samples;      /* weight of each; NULL: all 1 */
+    const float *samples;      /* [rows / each] weights; NULL: all 1 */
     const tr_control *control; /* on the device; its loss_scale; NULL: `scale` */
     float scale;
     int64_t *confusion; /* NULL: not wanted */
@@ -35,6 +43,13 @@ typedef struct {
     double *partial; /* TR_LOSS_WORKSPACE bytes */
     size_t keep;     /* shared bytes that tr_cuda_cross_entropy_ready has made available */
 } tr_cuda_cross_entropy_args;
+static inline tr_cuda_counted tr_cuda_rows_counted(const tr_cuda_cross_entropy_args *a)
+{
+    const bool alone = a->each == 1;
+    const tr_cuda_counted c = {alone ? 0.0 : (double)(a->rows / a->each), 0.0, alone ? 1.0 : 0.0,
+                               1.0, 1.0};
+    return c;
+}
 
 /* A label that is not in 0 .. classes - 1 makes the loss and its row's gradient NaN. */
 TR_CUDA_C tr_status tr_cuda_cross_entropy_run(tr_dtype t, const tr_cuda_cross_entropy_args *a,

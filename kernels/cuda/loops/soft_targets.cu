@@ -73,7 +73,7 @@ __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) soft_targets(pointers<T> 
     for (size_t base = blockIdx.x * per_block; base < p.a.rows; base += gridDim.x * per_block) {
         const size_t row = base + (BLOCK ? 0 : threadIdx.x / TR_WARP);
         const bool live = row < p.a.rows;
-        const float counts = live && p.a.samples ? p.a.samples[row] : 1.0f;
+        const float counts = live && p.a.samples ? p.a.samples[row / p.a.each] : 1.0f;
         const int D = live ? (int)p.a.classes : 0;
         const T *z = p.logits + row * p.a.classes;
         const float *t = p.target + row * p.a.classes;
@@ -94,7 +94,7 @@ __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) soft_targets(pointers<T> 
             sums.loss += right ? (double)counts * p.a.factor * (s.shares * log(o.sum) + s.loss)
                                : (double)NAN;
             sums.weight += (double)counts;
-            sums.samples += 1.0;
+            sums.targets += 1.0;
             sums.correct += right && s.ahead == 0;
             if (!p.dlogits) sums.top5 += right && s.ahead < TOP;
             if (p.a.confusion && label < D)
@@ -134,5 +134,6 @@ tr_status tr_cuda_soft_targets_run(tr_dtype t, const tr_cuda_cross_entropy_args 
     if (a->rows == 0) return TR_OK;
     TR_BY_TYPE(t, T, { st = launch<T>(a, target, &blocks, stream); })
     if (st != TR_OK) return st;
-    return tr_cuda_tally_add(a->partial, blocks, 0.0, 1.0, 1.0, a->tally, stream);
+    const tr_cuda_counted counted = tr_cuda_rows_counted(a);
+    return tr_cuda_tally_add(a->partial, blocks, &counted, a->tally, stream);
 }

@@ -6,8 +6,7 @@ enum { THREADS = 256 };
 
 // cost: fixed
 static __global__ void __launch_bounds__(THREADS)
-    tally_add(const double *partial, unsigned blocks, double samples, double times, double by,
-              double *tally)
+    tally_add(const double *partial, unsigned blocks, tr_cuda_counted counted, double *tally)
 {
     TR_SHARED(double, part, TR_WARP);
     double sums[TR_LOSS_PARTS] = {};
@@ -17,13 +16,14 @@ static __global__ void __launch_bounds__(THREADS)
     if (threadIdx.x > 0) return;
     tally[TR_TALLY_LOSS] += sums[0];
     tally[TR_TALLY_WEIGHT] += sums[1];
-    tally[TR_TALLY_CORRECT] += sums[2] * times / by;
+    tally[TR_TALLY_CORRECT] += sums[2] * counted.times / counted.by;
     tally[TR_TALLY_TOP5] += sums[3];
-    tally[TR_TALLY_SAMPLES] += samples + sums[4];
+    tally[TR_TALLY_SAMPLES] += counted.samples + sums[4] * counted.each;
+    tally[TR_TALLY_TARGETS] += counted.targets + sums[4];
 }
 
-tr_status tr_cuda_tally_add(const double *partial, unsigned blocks, double samples, double times,
-                            double by, double *tally, cudaStream_t stream)
+tr_status tr_cuda_tally_add(const double *partial, unsigned blocks, const tr_cuda_counted *counted,
+                            double *tally, cudaStream_t stream)
 {
-    return TR_LAUNCH(tally_add, 1, THREADS, 0, stream, partial, blocks, samples, times, by, tally);
+    return TR_LAUNCH(tally_add, 1, THREADS, 0, stream, partial, blocks, *counted, tally);
 }

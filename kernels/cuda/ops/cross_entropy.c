@@ -8,7 +8,8 @@
 
 typedef struct {
     tr_cuda_kernel k;
-    size_t rows, classes, keep; /* shared bytes that wide rows may be kept in */
+    size_t rows, classes, each; /* each: rows of a sample */
+    size_t keep;                /* shared bytes that wide rows may be kept in */
     bool soft, weighted;        /* the target is probabilities; samples have weights */
     double weight_sum;
     const tr_cross_entropy_attrs *a; /* the graph's */
@@ -22,6 +23,7 @@ static tr_status run_xent(tr_kernel *base, const tr_run *run)
                                           .labels = k->soft ? NULL : k->k.b.in[1],
                                           .dlogits = k->k.b.out[0],
                                           .rows = k->rows,
+                                          .each = k->each,
                                           .classes = k->classes,
                                           .smoothing = k->a->label_smoothing,
                                           .weights = k->weights,
@@ -63,7 +65,8 @@ tr_status tr_cuda_cross_entropy(tr_cuda *cuda, const tr_graph *g, const tr_op *o
 {
     const tr_tensor *logits = tr_cuda_in(g, op, 0), *target = tr_cuda_in(g, op, 1);
     const tr_cross_entropy_attrs *a = op->attrs;
-    const size_t classes = (size_t)logits->dims[1], rows = classes ? logits->count / classes : 0;
+    const size_t classes = (size_t)logits->dims[tr_innermost(logits)];
+    const size_t rows = classes ? logits->count / classes : 0;
     kernel *k = NULL;
     tr_status st = TR_OK;
     const bool soft = target->dtype == TR_F32;
@@ -77,6 +80,7 @@ tr_status tr_cuda_cross_entropy(tr_cuda *cuda, const tr_graph *g, const tr_op *o
     k->k.base.workspace = TR_LOSS_WORKSPACE;
     k->rows = rows;
     k->classes = classes;
+    k->each = rows > 0 ? rows / (size_t)logits->dims[0] : 1;
     k->soft = soft;
     k->weighted = tr_cuda_in(g, op, 2) != NULL;
     k->a = a;

@@ -21,8 +21,28 @@ static void write_mul(tr_onnx_writer *w, const tr_layer *l, const char *const *i
     tr_onnx_add(w, "Mul", NULL, TR_NAMES(in[0], in[1]), out, NULL);
 }
 
-static const tr_onnx_layer layers[] = {
-    {.layer = "add", .write = write_add}, {.layer = "mul", .write = write_mul}, {0}};
+/* The table is of a sample's shape: the batch is what it is broadcast over. */
+static void write_positions(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
+                            const char *out)
+{
+    const int64_t *dims = l->output.dims;
+    const size_t length = (size_t)dims[0], width = (size_t)dims[1];
+    const char *table = NULL;
+    if (l->nparams > 0) {
+        table = tr_onnx_param(w, 0);
+    } else {
+        float *v = tr_pool_get(&w->pool, length * width, sizeof *v);
+        if (!v) return;
+        tr_positions_table(length, width, v);
+        table = tr_onnx_floats(w, "table", 2, dims, v);
+    }
+    tr_onnx_add(w, "Add", NULL, TR_NAMES(in[0], table), out, NULL);
+}
+
+static const tr_onnx_layer layers[] = {{.layer = "add", .write = write_add},
+                                       {.layer = "mul", .write = write_mul},
+                                       {.layer = "positions", .write = write_positions},
+                                       {0}};
 
 /* ---- Reading --------------------------------------------------------------------------------- */
 
@@ -62,6 +82,22 @@ static void make_affine(tr_onnx_reader *r, const tr_onnx_step *s, int x, const t
     tr_onnx_give(r, s, value);
 }
 
+/* A table of a sequence's shape, (T, F) or (1, T, F). */
+static bool by_place(const tr_onnx_const *c, const tr_shape *x)
+{
+    return c && c->f && x->ndim == 2 && (c->ndim == 2 || (c->ndim == 3 && c->dims[0] == 1)) &&
+           c->dims[c->ndim - 2] == x->dims[0] && c->dims[c->ndim - 1] == x->dims[1];
+}
+
+static void make_positions(tr_onnx_reader *r, const tr_onnx_step *s, int x, const tr_onnx_const *c)
+{
+    int value;
+    const char *name = tr_onnx_make(r, s, "positions", -1, 1, &x, &value, NULL);
+    if (!name) return;
+    tr_onnx_fill_values(r, name, "weight", c->f, c->count);
+    tr_onnx_give(r, s, value);
+}
+
 /* With a constant: at an input it is normalization, elsewhere a layer if by channel. */
 static void read_with_const(tr_onnx_reader *r, const tr_onnx_step *s, int at, bool scales)
 {
@@ -72,8 +108,12 @@ static void read_with_const(tr_onnx_reader *r, const tr_onnx_step *s, int at, bo
     if (tr_onnx_normalizes(r, s)) return;
     if (by_channel(c, &of) && (at == 1 || *s->type == 'A' || *s->type == 'M'))
         make_affine(r, s, x, c, scales);
+    else if (*s->type == 'A' && by_place(c, &of))
+        make_positions(r, s, x, c);
     else
-        tr_onnx_refuse(r, s, "with a constant it is a layer only by channel of an image");
+        tr_onnx_refuse(r, s,
+                       "with a constant it is a layer only by channel of an image, or as a sum by "
+                       "place of a sequence");
 }
 
 static bool equal(const tr_shape *a, const tr_shape *b)

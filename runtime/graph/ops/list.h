@@ -108,6 +108,8 @@
     X(drop_path_grad, drop_path)                                                                   \
     X(embedding, embedding)                                                                        \
     X(embedding_grad, embedding_grad)                                                              \
+    X(positions, positions)                                                                        \
+    X(positions_grad, positions_grad)                                                              \
     X(add, add)                                                                                    \
     X(mul, mul)                                                                                    \
     X(mul_grad_scale, mul_grad_scale)                                                              \

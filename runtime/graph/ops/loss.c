@@ -14,7 +14,7 @@ static double soft_flops(const tr_graph *g, const tr_op *op)
 }
 
 const tr_op_def tr_def_cross_entropy = {
-    .name = "cross_entropy", .flops = flops, .applies = &tr_def_softmax};
+    .name = "cross_entropy", .flops = flops, .applies = &tr_def_softmax, .share = TR_SHARE_FIRST};
 
 const tr_op_def tr_def_mse = {.name = "mse", .flops = flops};
 

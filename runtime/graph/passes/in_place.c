@@ -94,7 +94,7 @@ static tr_status run(tr_graph *g, bool (*share)(sharing *s, const tr_op *op, int
     for (size_t i = 0; i < g->nops; i++)
         for (int k = 0; k < g->ops[i].nin; k++)
             if (g->ops[i].in[k] >= 0) s.last[tr_root(g, g->ops[i].in[k])] = (int)i;
-    if (g->logits >= 0) s.last[tr_root(g, g->logits)] = INT_MAX;
+    if (g->logits >= 0 && g->mode != TR_MODE_TRAIN) s.last[tr_root(g, g->logits)] = INT_MAX;
     for (size_t k = 0; k < g->noutputs; k++) s.last[tr_root(g, g->outputs[k])] = INT_MAX;
     for (size_t i = 0; i < g->nops; i++) {
         const tr_op *op = &g->ops[i];

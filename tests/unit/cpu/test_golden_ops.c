@@ -18,7 +18,7 @@
 
 #define FP32_TOLERANCE 1e-5
 #define BF16_TOLERANCE 6e-2
-#define MAX_CASES      256
+#define MAX_CASES      512
 
 static hid_t file;
 
@@ -206,6 +206,16 @@ static double least_size(const golden *g, const tr_param *of)
     return strcmp(of->name, "learned_scale") == 0 ? fmax(largest, scale_term(g, of)) : largest;
 }
 
+/* With passes, cross entropy writes its gradient there. */
+static bool gradient_over_output(const tr_graph *g)
+{
+    for (size_t i = 0; i < g->nops; i++)
+        if (g->ops[i].phase == TR_PHASE_LOSS && g->ops[i].out[0] >= 0 &&
+            tr_root(g, g->ops[i].out[0]) == tr_root(g, g->logits))
+            return true;
+    return false;
+}
+
 static void check(golden *g, double runs)
 {
     const tr_model *m = g->h.m;
@@ -215,7 +225,7 @@ static void check(golden *g, double runs)
     double *want = read_array(g->group, t->count, "output"), *got = calloc(t->count, sizeof *got);
     assert_non_null(got);
     for (size_t i = 0; i < t->count; i++) got[i] = mh_get(y, t, i);
-    compare(&g->s, "output", 0, t->count, got, want);
+    if (!gradient_over_output(graph)) compare(&g->s, "output", 0, t->count, got, want);
     free(want);
     free(got);
     if (g->mode != TR_MODE_TRAIN) return;

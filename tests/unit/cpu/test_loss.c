@@ -73,6 +73,7 @@ static void check_xent(size_t rows, size_t C, tr_precision p, int isa, double sm
         expected[TR_TALLY_LOSS] += xent(C, z, label, smoothing, a.class_weights, want + r * C);
         expected[TR_TALLY_WEIGHT] += weighted ? w[label] : 1;
         expected[TR_TALLY_SAMPLES] += 1;
+        expected[TR_TALLY_TARGETS] += 1;
         expected[TR_TALLY_CORRECT] += before == 0;
         expected[TR_TALLY_TOP5] += before < 5 && !train;
         confusion[label * C + best] -= 1; /* to be cancelled */

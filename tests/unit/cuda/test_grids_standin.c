@@ -241,6 +241,7 @@ static void launch_rows(cudaStream_t s, tr_dtype t, size_t rows, size_t width)
                                                  .labels = at,
                                                  .dlogits = at,
                                                  .rows = rows,
+                                                 .each = 1,
                                                  .classes = D,
                                                  .weight_sum = (double)D,
                                                  .factor = 1,

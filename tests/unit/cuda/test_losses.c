@@ -34,6 +34,7 @@ static void xent_reference(const array *z, const array *labels, const double *w,
         out->tally[TR_TALLY_LOSS] += loss;
         out->tally[TR_TALLY_WEIGHT] += mine;
         out->tally[TR_TALLY_SAMPLES]++;
+        out->tally[TR_TALLY_TARGETS]++;
         out->tally[TR_TALLY_CORRECT] += isfinite(lse) && ahead == 0;
         if (!train) out->tally[TR_TALLY_TOP5] += isfinite(lse) && ahead < 5;
         if (out->confusion) out->confusion[label * C + first]++;
@@ -89,6 +90,7 @@ static void xent_case(tr_cuda *cuda, tr_dtype type, size_t rows, size_t C, size_
                                           .labels = labels.at,
                                           .dlogits = train ? dz.at : NULL,
                                           .rows = rows,
+                                          .each = 1,
                                           .classes = C,
                                           .smoothing = s,
                                           .weights = weighted ? w.at : NULL,
@@ -174,6 +176,7 @@ static void test_cross_entropy_bad_label(void **state)
                                               .labels = labels.at,
                                               .dlogits = dz.at,
                                               .rows = 2,
+                                              .each = 1,
                                               .classes = 3,
                                               .weight_sum = 3,
                                               .scale = 1,
@@ -254,6 +257,7 @@ static void elementwise_case(tr_cuda *cuda, tr_dtype type, size_t n, size_t skew
     if (n > 0) {
         want[TR_TALLY_WEIGHT] += (double)n;
         want[TR_TALLY_SAMPLES] += 3;
+        want[TR_TALLY_TARGETS] += 3;
         want[TR_TALLY_CORRECT] += correct * 3 / (double)n;
     }
     const tr_cuda_elementwise_loss_args a = {.y = y.at,

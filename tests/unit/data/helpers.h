@@ -61,13 +61,14 @@ __attribute__((unused)) static void world_open(world *w, int ndim, const int64_t
     w->inputs[0].layout = ndim == 3 ? TR_LAYOUT_CHANNELS_LAST : TR_LAYOUT_PLAIN;
     for (int d = 0; d < ndim; d++) w->inputs[0].dims[d] = dims[d];
     w->m.labels = classes > 0;
-    w->m.outputs = classes;
+    w->m.outputs = w->m.classes = classes;
+    w->m.rows = 1;
 }
 
 __attribute__((unused)) static void world_targets(world *w, int ndim, const int64_t *dims)
 {
     w->m.labels = false;
-    w->m.outputs = ndim ? dims[ndim - 1] : 1;
+    w->m.outputs = w->m.classes = ndim ? dims[ndim - 1] : 1;
     w->m.ndim_target = ndim;
     w->m.target_layout = ndim == 3 ? TR_LAYOUT_CHANNELS_LAST : TR_LAYOUT_PLAIN;
     for (int d = 0; d < ndim; d++) w->m.target_dims[d] = dims[d];

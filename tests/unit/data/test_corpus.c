@@ -13,6 +13,10 @@
 #include "../../fuzz/fuzz_npzdata.c"
 #undef LLVMFuzzerTestOneInput
 
+#define LLVMFuzzerTestOneInput fuzz_tokens
+#include "../../fuzz/fuzz_tokens.c"
+#undef LLVMFuzzerTestOneInput
+
 #include "runtime/data/image.h"
 
 /* Opens as everything it could be; counts what was accepted. */
@@ -89,6 +93,26 @@ static void csv(void **state)
 {
     (void)state;
     assert_true(corpus_run("csv", changed_text) >= 2);
+}
+
+/* A file of tokens, and with a byte changed or cut. */
+static int changed_tokens(const uint8_t *bytes, size_t n)
+{
+    static uint8_t now[1 << 16];
+    fuzz_tokens(bytes, n);
+    for (uint32_t i = 0; i < 100; i++) {
+        const tr_philox r = tr_philox_at(4, TR_RNG_TEST, (uint32_t)n, i, 1);
+        memcpy(now, bytes, n);
+        now[r.v[0] % (i % 2 && n > 16 ? 16 : n)] = (uint8_t)r.v[1];
+        fuzz_tokens(now, i % 4 ? n : 1 + r.v[2] % n);
+    }
+    return 0;
+}
+
+static void tokens(void **state)
+{
+    (void)state;
+    assert_true(corpus_run("tokens", changed_tokens) >= 20);
 }
 
 /* Most give an image, and each gives that or an error. */
@@ -243,7 +267,7 @@ int main(void)
         cmocka_unit_test(corpora),        cmocka_unit_test(csv),
         cmocka_unit_test(image_corpus),   cmocka_unit_test(changed_images),
         cmocka_unit_test(changed_bytes),  cmocka_unit_test(archives),
-        cmocka_unit_test(archive_values),
+        cmocka_unit_test(archive_values), cmocka_unit_test(tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

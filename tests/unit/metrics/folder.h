@@ -69,8 +69,15 @@ UNUSED static tr_metrics *open_metrics(const char *folder, bool resume, uint64_t
     return m;
 }
 
-UNUSED static const tr_eval_record EVAL = {
-    .loss = 0.5, .accuracy = 0.25, .top5 = NAN, .f1 = NAN, .auc = NAN, .mae = NAN, .r2 = NAN};
+UNUSED static const tr_eval_record EVAL = {.loss = 0.5,
+                                           .accuracy = 0.25,
+                                           .top5 = NAN,
+                                           .f1 = NAN,
+                                           .auc = NAN,
+                                           .mae = NAN,
+                                           .r2 = NAN,
+                                           .perplexity = NAN,
+                                           .bits_per_byte = NAN};
 UNUSED static const tr_step_record STEP = {.step = 10,
                                            .epoch = 1,
                                            .loss = 0.1,

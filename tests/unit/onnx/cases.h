@@ -23,6 +23,8 @@ static const onnx_case onnx_cases[] = {
     {"embedding-tied",
      WORDS(
          "    - linear: {out: 6}\n    - linear: {out: 11, weight_of: embedding1, bias: false}\n")},
+    {"positions", WORDS("    - positions\n    - linear: {out: 4}\n")},
+    {"positions-sines", WORDS("    - positions: {kind: sinusoidal}\n    - linear: {out: 4}\n")},
     {"conv2d", IMAGE("    - conv2d: {out: 6, kernel: 3, padding: 1, stride: [2, 1]}\n"
                      "    - conv2d: {out: 4, kernel: [1, 3], groups: 2, bias: false}\n"
                      "    - conv2d: {out: 4, kernel: [2, 1], dilation: [2, 1], groups: 4}\n")},

@@ -1,0 +1,92 @@
+/* A row of a table added to each row of every sample, and the table's gradient: the sum over samples, a piece of the
+ * table at a time. */
+#include "kernels/cpu/ops/loop_kernel.h"
+
+typedef struct {
+    tr_loop_kernel k;
+    size_t samples, count; /* elements of a sample, and of the table */
+    float *table;          /* where it is no parameter */
+    float *ones;           /* [TR_CHUNK at most] factors; of the gradient none */
+} kernel;
+
+static tr_status run_positions(tr_kernel *base, const tr_run *run)
+{
+    (void)run;
+    const kernel *k = (const kernel *)base;
+    const tr_loop_kernel *o = &k->k;
+    const float *table = k->table ? k->table : o->b.in[1];
+    const size_t pieces = tr_chunks(k->count, TR_CHUNK);
+    TR_PARALLEL(o->threads, k->samples * pieces)
+    for (size_t i = 0; i < k->samples * pieces; i++) {
+        const size_t of = i % pieces * TR_CHUNK, at = i / pieces * k->count + of;
+        o->loops->bn_apply(o->dtype, TR_ACT_NONE, tr_loop_at(o->dtype, o->b.in[0], at), 0, NULL,
+                           k->ones, table + of, tr_loop_to(o->dtype, o->b.out[0], at), 1,
+                           tr_chunk_size(k->count, TR_CHUNK, i % pieces));
+    }
+    return TR_OK;
+}
+
+enum { PIECE = 1024 };
+
+static tr_status run_grad(tr_kernel *base, const tr_run *run)
+{
+    const kernel *k = (const kernel *)base;
+    const tr_loop_kernel *o = &k->k;
+    const size_t pieces = tr_chunks(k->count, PIECE);
+    float *out = o->b.out[0];
+    TR_PARALLEL(o->threads, pieces)
+    for (size_t i = 0; i < pieces; i++)
+        o->loops->column_sums(o->dtype, tr_loop_at(o->dtype, o->b.in[0], i * PIECE), k->samples,
+                              tr_chunk_size(k->count, PIECE, i), k->count, out + i * PIECE,
+                              tr_run_adds(run, &o->b, 0));
+    return TR_OK;
+}
+
+static void close_positions(tr_kernel *base)
+{
+    kernel *k = (kernel *)base;
+    tr_free(k->table);
+    tr_free(k->ones);
+    tr_free(k);
+}
+
+static tr_status prepare(tr_cpu *cpu, const tr_tensor *x,
+                         tr_status (*run)(tr_kernel *, const tr_run *), kernel **out)
+{
+    kernel *k = NULL;
+    tr_status st = TR_OK;
+    TR_TRY(tr_loop_kernel_open(cpu, x, "own", run, sizeof *k, &k));
+    k->k.base.close = close_positions;
+    k->samples = (size_t)x->dims[0];
+    k->count = k->samples ? x->count / k->samples : 0;
+    *out = k;
+out:
+    return st;
+}
+
+tr_status tr_cpu_positions(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    const tr_tensor *x = tr_loop_in(g, op, 0);
+    kernel *k = NULL;
+    tr_status st = TR_OK;
+    TR_TRY(prepare(cpu, x, run_positions, &k));
+    const size_t most = k->count < TR_CHUNK ? k->count : TR_CHUNK;
+    TR_HAVE(k->ones = tr_alloc(TR_MEM_OTHER, most, sizeof *k->ones));
+    for (size_t i = 0; i < most; i++) k->ones[i] = 1;
+    if (!tr_loop_in(g, op, 1)) {
+        TR_HAVE(k->table = tr_alloc(TR_MEM_OTHER, k->count, sizeof *k->table));
+        tr_positions_table((size_t)x->dims[1], (size_t)x->dims[2], k->table);
+    }
+    *out = &k->k.base;
+out:
+    if (st != TR_OK && k) close_positions(&k->k.base);
+    return st;
+}
+
+tr_status tr_cpu_positions_grad(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    kernel *k = NULL;
+    const tr_status st = prepare(cpu, tr_loop_in(g, op, 0), run_grad, &k);
+    if (st == TR_OK) *out = &k->k.base;
+    return st;
+}

@@ -1,0 +1,85 @@
+/* A row of a table added to each row of every sample, and the table's gradient, its sum over samples: samples are rows
+ * of the epilogue and the column sums of products (loops/epilogue.cu, loops/linear.cu). */
+#include "kernels/cuda/loops/epilogue.h"
+#include "kernels/cuda/loops/linear.h"
+
+typedef struct {
+    tr_cuda_kernel k;
+    size_t samples, count; /* elements of a sample, and of the table */
+    float *table;          /* on the device, where it is no parameter */
+} kernel;
+
+static tr_status run_positions(tr_kernel *base, const tr_run *run)
+{
+    (void)run;
+    const kernel *k = (const kernel *)base;
+    return tr_cuda_epilogue(k->k.cuda->stream, TR_ACT_NONE, k->k.dtype, k->k.dtype, k->k.b.in[0],
+                            k->table ? k->table : k->k.b.in[1], NULL, k->k.b.out[0], k->samples,
+                            k->count);
+}
+
+static tr_status run_grad(tr_kernel *base, const tr_run *run)
+{
+    const kernel *k = (const kernel *)base;
+    return tr_cuda_column_sum(k->k.cuda->stream, k->k.dtype, k->k.b.in[0], k->samples, k->count,
+                              k->k.b.workspace, k->k.b.out[0], tr_run_adds(run, &k->k.b, 0));
+}
+
+static void close_positions(tr_kernel *base)
+{
+    kernel *k = (kernel *)base;
+    tr_cuda_free(k->k.cuda, k->table);
+    tr_free(k);
+}
+
+static tr_status prepare(tr_cuda *cuda, const tr_graph *g, const tr_op *op,
+                         tr_status (*run)(tr_kernel *, const tr_run *), kernel **out)
+{
+    const tr_tensor *x = tr_cuda_in(g, op, 0);
+    kernel *k = NULL;
+    tr_status st = TR_OK;
+    TR_TRY(tr_cuda_check_count(op, x->count, "of a sequence"));
+    TR_TRY(tr_cuda_kernel_open(cuda, x, "own", run, sizeof *k, &k));
+    k->k.base.close = close_positions;
+    k->samples = (size_t)x->dims[0];
+    k->count = k->samples ? x->count / k->samples : 0;
+    *out = k;
+out:
+    return st;
+}
+
+/* Once: sines are the host's, to its last digit. */
+static tr_status put_table(tr_cuda *cuda, kernel *k, const tr_tensor *x)
+{
+    tr_status st = TR_OK;
+    float *table = tr_alloc(TR_MEM_OTHER, k->count, sizeof *table);
+    TR_HAVE(table);
+    tr_positions_table((size_t)x->dims[1], (size_t)x->dims[2], table);
+    TR_HAVE(k->table = tr_cuda_alloc(cuda, TR_MEM_OTHER, k->count * sizeof *table));
+    TR_TRY(tr_cuda_upload(cuda, k->table, table, k->count * sizeof *table));
+out:
+    tr_free(table);
+    return st;
+}
+
+tr_status tr_cuda_positions(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    kernel *k = NULL;
+    tr_status st = TR_OK;
+    TR_TRY(prepare(cuda, g, op, run_positions, &k));
+    if (!tr_cuda_in(g, op, 1) && !cuda->o.dry) TR_TRY(put_table(cuda, k, tr_cuda_in(g, op, 0)));
+    *out = &k->k.base;
+out:
+    if (st != TR_OK && k) close_positions(&k->k.base);
+    return st;
+}
+
+tr_status tr_cuda_positions_grad(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    kernel *k = NULL;
+    const tr_status st = prepare(cuda, g, op, run_grad, &k);
+    if (st != TR_OK) return st;
+    k->k.base.workspace = tr_cuda_column_sum_workspace(k->samples, k->count);
+    *out = &k->k.base;
+    return TR_OK;
+}

@@ -1,0 +1,225 @@
+/* Windows of texts and token files, against what they are by hand: strides, documents, lengths, types, what is held out,
+ * bad files. */
+#include "helpers.h"
+
+enum { T = 4, TOKENS = 19 };
+
+/* Reads (T) ids of 256, has (T, 256) classes. */
+static void open_world(world *w, const char *path, int format)
+{
+    world_open(w, 1, (int64_t[]){T}, 256);
+    w->inputs[0].ids = 256;
+    w->m.rows = T;
+    w->m.outputs = 256 * T;
+    w->m.ndim_target = 1;
+    w->m.target_dims[0] = T;
+    w->c.data.train = (tr_source_config){
+        .path = (char *)path, .format = format, .documents = -1, .present = true};
+}
+
+static uint32_t token(uint64_t i)
+{
+    return (uint32_t)(i * 37 % 251);
+}
+
+static void write_tokens(const world *w, const char *name, size_t size, uint64_t n,
+                         const void *head, size_t nhead)
+{
+    static uint8_t bytes[8192];
+    memcpy(bytes, head, nhead);
+    for (uint64_t i = 0; i < n; i++)
+        for (size_t b = 0; b < size; b++)
+            bytes[nhead + i * size + b] = (uint8_t)(token(i) >> (8 * b));
+    write_bytes(w, name, bytes, nhead + n * size);
+}
+
+/* Samples are windows of TOKENS tokens. */
+static void check_windows(const world *w, uint64_t stride)
+{
+    tr_dataset *d = opens(w);
+    assert_int_equal(tr_dataset_samples(d), (TOKENS - T - 1) / stride + 1);
+    for (uint64_t i = 0; i < tr_dataset_samples(d); i++)
+        for (size_t e = 0; e < T; e++) {
+            assert_int_equal(input_at(d, 0, i, e), token(i * stride + e));
+            assert_int_equal(target_at(d, i, e), token(i * stride + e + 1));
+        }
+    tr_dataset_close(d);
+}
+
+static void test_windows(void **state)
+{
+    (void)state;
+    for (int format = TR_FORMAT_TEXT; format <= TR_FORMAT_TOKENS; format++)
+        for (int64_t stride = 0; stride < 7; stride++)
+            for (int cache = 0; cache < 2; cache++) {
+                world w;
+                open_world(&w, "a", format);
+                write_tokens(&w, "a", format == TR_FORMAT_TEXT ? 1 : 2, TOKENS, "", 0);
+                w.c.data.train.stride = stride;
+                w.c.data.cache_mb = cache;
+                check_windows(&w, stride ? (uint64_t)stride : T);
+                world_close(&w);
+            }
+}
+
+/* llm.c's header. */
+static void header(int32_t magic, int32_t version, int32_t count, uint8_t *to)
+{
+    const int32_t v[3] = {magic, version, count};
+    memset(to, 0, 1024);
+    for (int i = 0; i < 12; i++) to[i] = (uint8_t)((uint32_t)v[i / 4] >> (8 * (i % 4)));
+}
+
+static void test_files(void **state)
+{
+    (void)state;
+    static uint8_t head[1024];
+    const char *const dicts[] = {"{'descr': '|u1', 'fortran_order': False, 'shape': (19,), }",
+                                 "{'descr': '<u2', 'fortran_order': False, 'shape': (19,), }",
+                                 "{'descr': '<u4', 'fortran_order': False, 'shape': (19,), }"};
+    static const int types[] = {TR_TOKENS_U8, TR_TOKENS_U16, TR_TOKENS_U32};
+    world w;
+    open_world(&w, "a", TR_FORMAT_TOKENS);
+    header(20240520, 1, TOKENS, head);
+    write_tokens(&w, "a", 2, TOKENS, head, sizeof head);
+    check_windows(&w, T);
+    w.c.data.train.dtype = TR_TOKENS_U32;
+    fails(&w, TR_DATA, "a: its tokens are uint16 by its header, expected uint32", NULL);
+    w.c.data.train.dtype = TR_TOKENS_AUTO;
+    header(20240801, 7, TOKENS, head);
+    write_tokens(&w, "a", 4, TOKENS, head, sizeof head);
+    check_windows(&w, T);
+    for (size_t i = 0; i < TR_COUNT(types); i++) {
+        const size_t n = make_npy(head, 1, dicts[i], NULL, 0);
+        w.c.data.train.dtype = TR_TOKENS_AUTO;
+        write_tokens(&w, "a", (size_t)1 << i, TOKENS, head, n);
+        check_windows(&w, T);
+        w.c.data.train.dtype = types[i];
+        write_tokens(&w, "a", (size_t)1 << i, TOKENS, "", 0);
+        check_windows(&w, T);
+    }
+    world_close(&w);
+}
+
+static void test_bad_files(void **state)
+{
+    (void)state;
+    static uint8_t head[1024];
+    world w;
+    open_world(&w, "a", TR_FORMAT_TOKENS);
+    header(20240520, 1, TOKENS + 1, head);
+    write_tokens(&w, "a", 2, TOKENS, head, sizeof head);
+    fails(&w, TR_DATA, "a: has 1062 bytes, expected 1064", "cut short", NULL);
+    header(20240520, 3, TOKENS, head);
+    write_tokens(&w, "a", 2, TOKENS, head, sizeof head);
+    fails(&w, TR_DATA, "a: byte 4: version 3", "expected 1", NULL);
+    write_bytes(&w, "a", "abc", 3);
+    fails(&w, TR_DATA, "a: has 3 bytes, expected a multiple of 2", "uint16", NULL);
+    write_bytes(&w, "a", "", 0);
+    fails(&w, TR_DATA, "a: is empty", NULL);
+    write_tokens(&w, "a", 2, T, "", 0);
+    fails(&w, TR_DATA, "a: has 4 tokens, expected at least 5", NULL);
+    const size_t n = make_npy(head, 1, "{'descr': '<i8', 'fortran_order': False, 'shape': (2,), }",
+                              "0123456701234567", 16);
+    write_bytes(&w, "a", head, n);
+    fails(&w, TR_DATA, "int64", "one dimension of uint8, uint16 or uint32", NULL);
+    write_tokens(&w, "a", 2, TOKENS, "", 0);
+    w.m.classes = 200; /* token 10 is 119, token 6 is 222 */
+    fails(&w, TR_DATA, "a: window 1 (from byte 10, token 5)", "element 1: label 222", "0 to 199",
+          NULL);
+    w.m.rows = 1;
+    fails(&w, TR_CONFIG, "data.train.format", "a class for each position", NULL);
+    world_close(&w);
+}
+
+/* What changes, or ends, while it is read. */
+static void test_changing(void **state)
+{
+    (void)state;
+    char scratch[64];
+    const void *raw;
+    world w;
+    open_world(&w, "a", TR_FORMAT_TEXT);
+    write_tokens(&w, "a", 1, TOKENS, "", 0);
+    w.c.data.cache_mb = 0;
+    tr_dataset *d = opens(&w);
+    assert_int_equal(truncate(in_folder(&w, "a"), 9), 0);
+    assert_int_equal(tr_array_at(d->inputs[0], 2, scratch, &raw), TR_DATA);
+    assert_non_null(strstr(tr_last_error()->text, "a: ends at byte 9"));
+    tr_dataset_close(d);
+    world_close(&w);
+}
+
+/* Separators are 0. */
+static void check_documents(const char *text, size_t n, size_t samples, const char *const *inputs,
+                            const char *const *labels)
+{
+    world w;
+    open_world(&w, "a", TR_FORMAT_TEXT);
+    w.m.ninputs = 2;
+    w.inputs[1] = (tr_input){.name = "lengths", .ndim = 1, .dims = {1}, .ids = T + 1};
+    w.c.data.train.documents = 0;
+    write_bytes(&w, "a", text, n);
+    fails(&w, TR_CONFIG, "data.train.documents", "ignore_index", NULL);
+    w.c.model.loss.ignore_index = -100;
+    tr_dataset *d = opens(&w);
+    assert_int_equal(tr_dataset_samples(d), samples);
+    for (size_t i = 0; i < samples; i++) {
+        const size_t count = (size_t)input_at(d, 1, i, 0);
+        for (size_t e = 0; e < T; e++) {
+            assert_int_equal(input_at(d, 0, i, e), e < count ? inputs[i][e] : 0);
+            assert_int_equal(target_at(d, i, e), e < count ? labels[i][e] : -100);
+        }
+        assert_true(count >= 1 && count <= T);
+    }
+    tr_dataset_close(d);
+    world_close(&w);
+}
+
+static void test_documents(void **state)
+{
+    (void)state;
+    /* separators behind documents, before them, two in a row, at both ends */
+    check_documents("ab\0cdefgh\0i", 11, 4, (const char *[]){"ab", "\0cde", "fgh", "\0"},
+                    (const char *[]){"b\0", "cdef", "gh\0", "i"});
+    check_documents("\0ab\0\0cdefg\0", 11, 3, (const char *[]){"\0ab", "\0cde", "fg"},
+                    (const char *[]){"ab\0", "cdef", "g\0"});
+    check_documents("abcdefghi", 9, 2, (const char *[]){"abcd", "efgh"},
+                    (const char *[]){"bcde", "fghi"});
+}
+
+/* data.split holds out the last windows; training has no token in common with their inputs and labels but one label. */
+static void test_split(void **state)
+{
+    (void)state;
+    for (int64_t stride = 1; stride < 6; stride++) {
+        world w;
+        tr_dataset *train = NULL, *eval = NULL;
+        open_world(&w, "a", TR_FORMAT_TEXT);
+        write_tokens(&w, "a", 1, 200, "", 0);
+        w.c.data.train.stride = stride;
+        w.c.data.split = (tr_split_config){.present = true, .fraction = 0.25, .seed = 3};
+        assert_int_equal(tr_dataset_open(&w.c, &w.c.data.train, &w.m, &train), TR_OK);
+        assert_int_equal(tr_dataset_open(&w.c, &w.c.data.eval, &w.m, &eval), TR_OK);
+        const uint64_t all = (uint64_t)(195 / stride + 1), out = tr_dataset_samples(eval);
+        assert_int_equal(out, llround((double)all * 0.25));
+        for (uint64_t i = 0; i < out; i++)
+            assert_int_equal(input_at(eval, 0, i, 0), token((all - out + i) * (uint64_t)stride));
+        const uint64_t kept = tr_dataset_samples(train);
+        assert_true((kept - 1) * (uint64_t)stride + T <= (all - out) * (uint64_t)stride);
+        assert_true(kept * (uint64_t)stride + T > (all - out) * (uint64_t)stride);
+        tr_dataset_close(train);
+        tr_dataset_close(eval);
+        world_close(&w);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_windows),   cmocka_unit_test(test_files),
+        cmocka_unit_test(test_bad_files), cmocka_unit_test(test_changing),
+        cmocka_unit_test(test_documents), cmocka_unit_test(test_split),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
