@@ -4,6 +4,7 @@
  * next one. Draws are Philox's, keyed by seed and global step. */
 #include "runtime/data/mix.h"
 
+#include <inttypes.h>
 #include <math.h>
 
 static tr_status check_input(const tr_config *c, const tr_prepare *p, const tr_model *m, int k)
