@@ -142,6 +142,9 @@ tr_status tr_idx_parse(const char *path, const uint8_t *bytes, size_t nbytes, tr
 /* A file of tokens, as tr_npy_parse; `size`: of the file; type: tr_tokens_type, of one that does not tell. */
 tr_status tr_tokens_parse(const char *path, const uint8_t *bytes, size_t nbytes, uint64_t size,
                           int type, tr_header *h);
+/* How many tokens a file has, and the greatest. type: as above, -1: a text. */
+tr_status tr_tokens_count(const char *path, int type, uint64_t *tokens, uint64_t *most);
+bool tr_tokens_known(const char *path); /* it has llm.c's header */
 /* The array's bytes that follow; TR_DATA unless they end exactly at `size`. */
 tr_status tr_header_check(const char *path, const tr_header *h, uint64_t size, uint64_t *nbytes);
 /* The array of a plain file; takes the descriptor out of `file`. */

@@ -110,6 +110,45 @@ out:
     return st;
 }
 
+tr_status tr_tokens_count(const char *path, int type, uint64_t *tokens, uint64_t *most)
+{
+    enum { BLOCK = 1 << 16 };
+    tr_status st = TR_OK;
+    tr_array *a = NULL;
+    char *block = NULL;
+    uint64_t offset;
+    TR_TRY(open_flat(path, type, &offset, &a));
+    TR_HAVE(block = tr_alloc(TR_MEM_OTHER, BLOCK, a->nbytes));
+    *tokens = a->samples;
+    *most = 0;
+    for (uint64_t i = 0; i < a->samples; i += BLOCK) {
+        const uint64_t n = a->samples - i < BLOCK ? a->samples - i : BLOCK;
+        TR_TRY(a->read(a, i, n, block));
+        for (size_t k = 0; k < n; k++) {
+            const double v = tr_elem_value(a->elem, block, k);
+            if (v > (double)*most) *most = (uint64_t)v;
+        }
+    }
+out:
+    tr_array_close(a);
+    tr_free(block);
+    return st;
+}
+
+bool tr_tokens_known(const char *path)
+{
+    tr_data_file file = {.fd = -1};
+    uint8_t head[HEADER];
+    tr_header h;
+    bool known = false;
+    if (tr_data_file_open(path, &file) == TR_OK && file.size >= HEADER &&
+        tr_data_file_read(&file, 0, head, HEADER) == TR_OK &&
+        parse_llmc(path, head, HEADER, &h, &known) != TR_OK)
+        known = true; /* of another version */
+    tr_data_file_close(&file);
+    return known;
+}
+
 /* ---- Windows --------------------------------------------------------------------------------- */
 
 /* What the arrays of one source share. */

@@ -2,16 +2,24 @@
  * inputs: that an embedding reads it makes it one of ids, which the loader gives as int32. */
 #include "runtime/graph/ops/registry.h"
 
+typedef struct {
+    tr_embedding_attrs a;
+    double std;
+} attributes;
+
 static const tr_field fields[] = {
-    TR_INT("num", offsetof(tr_embedding_attrs, num), NULL, 1, INT32_MAX, NULL,
+    TR_INT("num", offsetof(attributes, a.num), NULL, 1, INT32_MAX, NULL,
            "rows of the table: ids are whole numbers from 0 to num - 1"),
-    TR_INT("dim", offsetof(tr_embedding_attrs, dim), NULL, 1, INT32_MAX, NULL, "features of a row"),
+    TR_INT("dim", offsetof(attributes, a.dim), NULL, 1, INT32_MAX, NULL, "features of a row"),
+    TR_REAL("std", offsetof(attributes, std), "1", 0, 1e3, NULL,
+            "deviation of the initial values; 0.02 where an output layer has the same weight"),
     {0},
 };
 
 static tr_status infer(tr_maker *mk, tr_layer *l)
 {
-    const tr_embedding_attrs *a = l->attrs;
+    const attributes *given = l->attrs;
+    const tr_embedding_attrs *a = &given->a;
     tr_status st = TR_OK;
     TR_TRY(tr_layer_ids(mk, l, a->num));
     TR_TRY(tr_layer_rank(l, 1, 1, "(positions)"));
@@ -20,8 +28,8 @@ static tr_status infer(tr_maker *mk, tr_layer *l)
                           &(tr_param_decl){.name = "weight",
                                            .ndim = 2,
                                            .dims = {a->num, a->dim},
-                                           .init = TR_INIT_NORMAL,
-                                           .std = 1.0,
+                                           .init = given->std > 0 ? TR_INIT_NORMAL : TR_INIT_ZEROS,
+                                           .std = given->std,
                                            .decay = true}));
 out:
     return st;
@@ -40,9 +48,9 @@ const tr_op_def tr_def_embedding = {
            "sample. It reads one of the model's inputs, which no layer of another type then may "
            "read; the input's elements must be whole numbers from 0 to `num` - 1, and "
            "data.normalize and data.augment leave them alone. Parameters: weight (num, dim), "
-           "initially normal with deviation 1.",
+           "initially normal with deviation `std`.",
     .fields = fields,
-    .attrs_size = sizeof(tr_embedding_attrs),
+    .attrs_size = sizeof(attributes),
     .learned = true,
     .tied = true,
     .min_in = 1,

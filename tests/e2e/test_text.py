@@ -1,0 +1,130 @@
+"""Language models over texts and tokens: what is learned, ranks, resumes in the middle of a text, documents, what is
+refused, and the stages behind training."""
+import json
+import struct
+
+import numpy as np
+
+from harness import Case, main
+
+CONFIG = """
+name: text
+seed: 5
+output: {out}
+data:
+  train: {source}
+  split: {{fraction: 0.2}}
+  cache_mb: {cache}
+model:
+  input: [8]
+  layers:
+    - embedding: {{num: {num}, dim: 12, name: token}}
+    - positions: {{name: place}}
+    - linear: {{out: 24, name: hidden}}
+    - gelu
+    - linear: {{out: 12, name: back}}
+    - linear: {{out: {num}, weight_of: token, bias: false, name: head}}
+  loss: {loss}
+train:
+  steps: {steps}
+  batch: 5
+  log_every: 1
+  optimizer: {{adamw: {{lr: 0.01}}}}
+  eval: {{every_epochs: 1}}
+  checkpoint: {{every_steps: 6, keep: 4}}
+"""
+TEXT = "the quick brown fox jumps over the lazy dog; " * 12
+
+
+class Text(Case):
+    def setUp(self):
+        super().setUp()
+        (self.dir / "a.txt").write_text(TEXT)
+
+    def write(self, name, source="{path: a.txt}", num=256, steps=25, loss="cross_entropy", cache=64):
+        path = self.dir / f"{name}.yaml"
+        path.write_text(CONFIG.format(out=self.dir / name, source=source, num=num, steps=steps, loss=loss, cache=cache))
+        return path
+
+    def test_ranks(self):
+        """One process, and 2 to 4 ranks some of which have no window of a step: the same windows in the same order, with
+        tied weights in several buckets."""
+        self.run_trainer(self.write("one"), ranks=0)
+        for ranks in (2, 3, 4):
+            with self.subTest(ranks=ranks):
+                self.run_trainer(self.write(f"of{ranks}"), "train.bucket_mb=0.004" if ranks == 3 else "train.micro_batch=1",
+                                 ranks=ranks)
+                np.testing.assert_allclose(self.losses(f"of{ranks}"), self.losses("one"), rtol=2e-5, atol=1e-6)
+                one, other = (self.records(n, "eval")[-1] for n in ("one", f"of{ranks}"))
+                self.assertEqual(one["targets"], other["targets"])
+                self.assertAlmostEqual(one["bits_per_byte"], other["bits_per_byte"], delta=1e-4)
+
+    def test_resume_in_the_middle(self):
+        for ranks in (1, 3):
+            with self.subTest(ranks=ranks):
+                whole, stopped = f"w{ranks}", f"s{ranks}"
+                self.run_trainer(self.write(whole), ranks=ranks)
+                config = self.write(stopped, cache=0)
+                self.run_trainer(config, "train.steps=13", ranks=ranks)
+                self.run_trainer(config, "--resume", ranks=ranks)
+                self.assertEqual(self.losses(stopped), self.losses(whole))
+                self.assert_same_model(self.dir / stopped / "model.h5", self.dir / whole / "model.h5")
+
+    def test_learns(self):
+        """A cycle of 16 bytes, of which each says the next."""
+        (self.dir / "a.txt").write_text("abcdefghijklmnop" * 60)
+        self.run_trainer(self.write("cycle", steps=120), ranks=2)
+        last = self.records("cycle", "eval")[-1]
+        self.assertEqual(last["accuracy"], 1)
+        self.assertLess(last["bits_per_byte"], 0.05)
+        self.assertAlmostEqual(last["perplexity"], np.exp(last["loss"]), delta=1e-9)
+        self.assertAlmostEqual(last["bits_per_byte"], last["loss"] / np.log(2), delta=1e-9)
+        self.run_trainer("evaluate", "cycle/model.h5", "-o", "full.json", "--quiet", ranks=3)
+        full = json.loads((self.dir / "full.json").read_text())
+        self.assertEqual((full["samples"], full["targets"]), (last["samples"], last["targets"]))
+        self.assertAlmostEqual(full["bits_per_byte"], last["bits_per_byte"], delta=1e-6)
+
+    def test_tokens(self):
+        """llm.c's file and a text of the same numbers train alike; documents leave what they pad uncounted."""
+        ids = np.frombuffer(TEXT.encode(), np.uint8) - 32
+        head = struct.pack("<256i", 20240520, 1, len(ids), *[0] * 253)
+        (self.dir / "t.bin").write_bytes(head + ids.astype("<u2").tobytes())
+        np.save(self.dir / "t.npy", ids)
+        for name, source in (("bin", "{path: t.bin, format: tokens}"), ("npy", "{path: t.npy, format: tokens}")):
+            self.run_trainer(self.write(name, source, num=100), ranks=2)
+        self.assertEqual(self.losses("bin"), self.losses("npy"))
+        space = "{path: t.bin, format: tokens, documents: 0}"  # words, of 9 letters at most and so one window each
+        self.run_trainer(self.write("words", space, num=100, loss="{cross_entropy: {ignore_index: -1}}"), ranks=3)
+        epoch = self.records("words", "epoch")[0]
+        words = TEXT.count(" ")  # the first has no space before it, the last one nothing behind it
+        self.assertEqual(self.records("words", "eval")[0]["samples"], round(words * 0.2))
+        self.assertEqual(epoch["samples"], words - round(words * 0.2))
+        self.assertLess(epoch["targets"], epoch["samples"] * 8 * 0.8)
+
+    def test_refused(self):
+        ids = np.arange(90, dtype="<u2")
+        (self.dir / "t.bin").write_bytes(ids.tobytes())
+        tokens = "{path: t.bin, format: tokens}"
+        out = self.run_trainer(self.write("a", tokens, num=80), ranks=2, status=1)
+        self.assertRegex(out, r"t\.bin: window \d+ \(from byte \d+, token \d+\): element \d+: label 8\d, expected .* 0 to 79")
+        out = self.run_trainer("check", self.write("b", tokens, num=80, cache=0), "--data", ranks=0, status=1)
+        self.assertRegex(out, r"t\.bin: window \d+ \(from byte \d+, token \d+\): element \d+ is 80, expected an id")
+        for source, word in (("{path: a.txt, stride: 2, documents: 1}", "give stride or documents"),
+                             ("{path: a.txt, documents: 256}", "ids are 0 to 255"),
+                             ("{path: a.txt, labels: y}", "format text takes no names"),
+                             ("{path: a.txt, dtype: uint8}", "only format tokens"),
+                             ("{path: a.txt, documents: 10}", "set model.loss.cross_entropy.ignore_index")):
+            self.assertIn(word, self.run_trainer(self.write("c", source), "--force", ranks=0, status=2))
+
+    def test_stages(self):
+        """What comes behind training leaves such a model whole."""
+        config = self.write("staged")
+        config.write_text(config.read_text() + "pipeline: [train, {prune: {amount: 0.3}}, finetune, quantize, fold, profile, "
+                          "benchmark, export, report]\n")
+        self.run_trainer(config, "train.steps=6", ranks=2, timeout=300)
+        self.assertTrue(list((self.dir / "staged/stages").glob("*.onnx")))
+        self.run_trainer("evaluate", sorted((self.dir / "staged/stages").glob("*quantize.h5"))[0], "--quiet", ranks=1)
+
+
+if __name__ == "__main__":
+    main()
