@@ -117,7 +117,7 @@ static tr_status open_data(bench *b)
     if (g->target < 0) goto out;
     const tr_tensor *t = &g->tensors[g->target];
     TR_HAVE(b->target = memory->host_alloc(ctx, TR_MEM_IO, t->nbytes));
-    fill(t, m->outputs, TR_MAX_IN, b->target);
+    fill(t, m->classes > 0 ? m->classes : m->outputs, TR_MAX_IN, b->target);
     if (g->weights < 0) goto out;
     const size_t samples = g->tensors[g->weights].count;
     TR_HAVE(b->weights = memory->host_alloc(ctx, TR_MEM_IO, samples * sizeof *b->weights));

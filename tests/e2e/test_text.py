@@ -52,7 +52,7 @@ class Text(Case):
         self.run_trainer(self.write("one"), ranks=0)
         for ranks in (2, 3, 4):
             with self.subTest(ranks=ranks):
-                self.run_trainer(self.write(f"of{ranks}"), "train.bucket_mb=0.004" if ranks == 3 else "train.micro_batch=1",
+                self.run_trainer(self.write(f"of{ranks}"), "run.bucket_mb=0.004" if ranks == 3 else "train.micro_batch=1",
                                  ranks=ranks)
                 np.testing.assert_allclose(self.losses(f"of{ranks}"), self.losses("one"), rtol=2e-5, atol=1e-6)
                 one, other = (self.records(n, "eval")[-1] for n in ("one", f"of{ranks}"))
