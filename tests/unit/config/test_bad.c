@@ -45,7 +45,10 @@ static const bad table[] = {
      "batch (a number from 0 to 1000000)"},
     {"  early_stop: {patience: 4}\n", "  metrics: [accuracy, r2]\n",
      "c.yaml:33:23: train.metrics.1: r2 is not measured of a model with this loss: there are "
-     "accuracy, top5, f1, auc"},
+     "accuracy, top5, f1, auc, perplexity, bits_per_byte"},
+    {"  early_stop: {patience: 4}\n", "  metrics: [accuracy, bits_per_byte]\n",
+     "c.yaml:33:23: train.metrics.1: bits_per_byte is of bytes: it is measured on data of format "
+     "text"},
     {"  early_stop: {patience: 4}\n", "  eval: {every_epochs: none}\n  metrics: [f1]\n",
      "c.yaml:34:12: train.metrics: without evaluations (data.eval, train.eval) nothing is "
      "measured"},
@@ -240,7 +243,20 @@ static const bad table[] = {
     {"train: {path: data/digits.h5, ", "train: {path: data/digits.xyz, ",
      "c.yaml:6:17: data.train.path: \"data/digits.xyz\" does not tell its format (nor is there "
      "such a "
-     "folder of images): add format: hdf5, npz, csv, idx, npy, cifar10, cifar100 or folder"},
+     "folder of images): add format: hdf5, npz, csv, idx, npy, cifar10, cifar100, folder, text or "
+     "tokens"},
+    {"train: {path: data/digits.h5, ", "train: {path: a, format: npy, stride: 3, ",
+     "c.yaml:6:40: data.train.stride: only formats text and tokens take it"},
+    {"train: {path: data/digits.h5, ", "train: {path: data/digits.h5, documents: 0, ",
+     "c.yaml:6:49: data.train.documents: only formats text and tokens take it"},
+    {"{path: data/digits.h5, inputs: x_train, labels: y_train}",
+     "{path: a.txt, stride: 4, documents: 1}",
+     "c.yaml:6:32: data.train.stride: documents are cut into pieces of the window's length: give "
+     "stride or documents"},
+    {"{path: data/digits.h5, inputs: x_train, labels: y_train}", "{path: a.txt, documents: 256}",
+     "c.yaml:6:35: data.train.documents: a text's ids are 0 to 255"},
+    {"{path: data/digits.h5, inputs: x_train, labels: y_train}", "{path: a.txt, dtype: uint8}",
+     "c.yaml:6:31: data.train.dtype: only format tokens takes it"},
     {"train: {path: data/digits.h5, ", "train: {format: hdf5, ",
      "c.yaml:6:10: data.train.path: format hdf5 needs the file"},
     {"train: {path: data/digits.h5, ", "train: {path: a, format: npy, ",

@@ -302,10 +302,9 @@ static void test_errors(void **state)
          "m.yaml:7:7: layer \"linear1\": its input is (3, 8, 8), but it takes (features) or (rows, "
          "features): put flatten before it",
          TR_SHAPE},
-        {MODEL("    - relu\n"),
-         "m.yaml:6:7: layer \"relu1\": cross_entropy takes (classes), but the last layer gives (3, "
-         "8, "
-         "8)",
+        {MODEL("    - reshape: {dims: [3, 2, 4, 8]}\n"),
+         "m.yaml:6:7: layer \"reshape1\": cross_entropy takes (classes), (rows, classes) or "
+         "(classes, height, width), but the last layer gives (3, 2, 4, 8)",
          TR_SHAPE},
         {MODEL("    - relu: {name: x}\n    - maxpool2d: {kernel: 2}\n    - add: {from: [x, "
                "maxpool2d1]}\n"),
