@@ -68,8 +68,8 @@ struct tr_array {
      * in common with it. */
     bool follows;
     uint64_t overlap;
-    size_t unit;          /* bytes unpacked to read one sample, where that is more than it has */
-    size_t cache;         /* bytes that reading it keeps, until release; counted as TR_MEM_DATA */
+    size_t unit;  /* bytes unpacked to read one sample, where that is more than it has */
+    size_t cache; /* bytes that reading it keeps, until release; counted as TR_MEM_DATA */
     /* n consecutive samples, in the machine's byte order */
     tr_status (*read)(tr_array *a, uint64_t first, uint64_t n, void *to);
     /* one sample as training takes it, by the numbers of (seed, ordinal); NULL: as read */

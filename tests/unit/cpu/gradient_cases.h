@@ -288,9 +288,10 @@ static const model_case cases[] = {
            "    - embedding: {num: 7, dim: 5}\n    - positions\n    - tanh\n" FLAT, "mse"),
     SMOOTH("positions, sines", "input: [4, 5]",
            "    - linear: {out: 3}\n    - positions: {kind: sinusoidal}\n    - tanh\n" FLAT, "mse"),
-    SMOOTH("cross entropy, rows", "input: [4]",
-           "    - embedding: {num: 7, dim: 5}\n    - positions\n    - tanh\n    - linear: {out: 3}\n",
-           "{cross_entropy: {label_smoothing: 0.1}}"),
+    SMOOTH(
+        "cross entropy, rows", "input: [4]",
+        "    - embedding: {num: 7, dim: 5}\n    - positions\n    - tanh\n    - linear: {out: 3}\n",
+        "{cross_entropy: {label_smoothing: 0.1}}"),
     SMOOTH("embedding", "input: [5]", "    - embedding: {num: 4, dim: 3}\n" FLAT, "mse"),
     SMOOTH("embedding, rows", "input: [4]",
            "    - embedding: {num: 7, dim: 5}\n    - linear: {out: 2}\n    - tanh\n" FLAT, "mse"),
