@@ -44,7 +44,7 @@ tr_status tr_kept_open(tr_comm *comm, const tr_model *m, const tr_config *c, uin
                    .loss = c->model.loss.kind.which,
                    .outputs = (size_t)(m->rows > 1 ? m->classes : m->outputs),
                    .rows = (size_t)m->rows,
-                   .planes = m->layers[m->nlayers - 1].output.ndim == 3,
+                   .planes = m->rows > 1 && !tr_is_sequence(m),
                    .labels = m->labels || tr_loss_soft(&c->model.loss),
                    .samples = samples,
                    .blocks = blocks};
