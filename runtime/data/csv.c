@@ -9,7 +9,6 @@ typedef struct {
     const char *path;
     char *p, *end;
     char delimiter;
-    bool names; /* the first line alone */
     uint64_t line;
     char **all; /* fields, the header's first */
     size_t count, room;
@@ -103,7 +102,7 @@ static bool blank(const parser *s)
 static tr_status read_rows(parser *s, size_t *columns)
 {
     tr_status st = TR_OK;
-    while (s->p < s->end && !(s->names && s->nrows > 0)) {
+    while (s->p < s->end) {
         const size_t first = s->count;
         const uint64_t line = s->line;
         if (blank(s)) {
@@ -118,7 +117,7 @@ static tr_status read_rows(parser *s, size_t *columns)
                 s->path, line, n, *columns);
         TR_TRY(add_row(s, line));
     }
-    TR_NEED(s->nrows > (s->names ? 0 : 1), TR_DATA,
+    TR_NEED(s->nrows > 1, TR_DATA,
             "%s: expected a line with the columns' names and one at least below", s->path);
 out:
     return st;
@@ -140,21 +139,20 @@ static int by_name(const void *a, const void *b)
 }
 
 /* Trims them; no two are the same. */
-static tr_status take_names(const char *path, tr_csv *t)
+static tr_status take_names(const char *path, char **names, size_t columns)
 {
     tr_status st = TR_OK;
-    char ***order = tr_alloc(TR_MEM_OTHER, t->columns, sizeof *order);
+    char ***order = tr_alloc(TR_MEM_OTHER, columns, sizeof *order);
     TR_HAVE(order);
-    for (size_t i = 0; i < t->columns; i++) {
-        t->names[i] = tr_csv_trim(t->names[i]);
-        order[i] = &t->names[i];
+    for (size_t i = 0; i < columns; i++) {
+        names[i] = tr_csv_trim(names[i]);
+        order[i] = &names[i];
     }
-    qsort(order, t->columns, sizeof *order, by_name);
-    for (size_t i = 1; i < t->columns; i++)
+    qsort(order, columns, sizeof *order, by_name);
+    for (size_t i = 1; i < columns; i++)
         TR_NEED(strcmp(*order[i - 1], *order[i]) != 0, TR_DATA,
                 "%s: columns %zu and %zu are both named \"%.60s\"", path,
-                (size_t)(order[i - 1] - t->names) + 1, (size_t)(order[i] - t->names) + 1,
-                *order[i]);
+                (size_t)(order[i - 1] - names) + 1, (size_t)(order[i] - names) + 1, *order[i]);
 out:
     tr_free(order);
     return st;
@@ -175,7 +173,7 @@ static tr_status parse(parser s, char *text, tr_csv *out)
     out->lines = s.lines;
     out->rows = s.nrows - 1;
     memmove(s.lines, s.lines + 1, (s.nrows - 1) * sizeof *s.lines);
-    TR_TRY(take_names(path, out));
+    TR_TRY(take_names(path, out->names, out->columns));
 out:
     if (st != TR_OK) {
         tr_free(s.all);
@@ -192,17 +190,158 @@ tr_status tr_csv_parse(const char *path, char *text, size_t n, char delimiter, t
     return parse(s, text, out);
 }
 
-tr_status tr_csv_parse_names(const char *path, char *text, size_t n, char delimiter, tr_csv *out)
-{
-    const parser s = {
-        .path = path, .p = text, .end = text + n, .delimiter = delimiter, .names = true, .line = 1};
-    return parse(s, text, out);
-}
-
 void tr_csv_free(tr_csv *t)
 {
     tr_free(t->names);
     tr_free(t->lines);
     tr_free(t->text);
     *t = (tr_csv){0};
+}
+
+/* ---- Line by line ------------------------------------------------------------------------------------ */
+
+/* Behind the line that begins at p, with quotes that may hold line ends; NULL: it does not end here. */
+static char *line_end(char *p, const char *end, char delimiter, bool last)
+{
+    bool quotes = false, start = true;
+    for (; p < end; p++) {
+        if (quotes) {
+            if (*p != '"') continue;
+            if (p + 1 == end && !last) return NULL; /* the next may be another one */
+            if (p + 1 < end && p[1] == '"')
+                p++;
+            else
+                quotes = false;
+        } else if (*p == '\n') {
+            return p + 1;
+        } else {
+            quotes = start && *p == '"';
+            start = *p == delimiter;
+        }
+    }
+    return last ? p : NULL;
+}
+
+static tr_status more(tr_csv_lines *l)
+{
+    tr_status st = TR_OK;
+    const size_t kept = l->end - l->begin;
+    memmove(l->window, l->window + l->begin, kept);
+    l->begin = 0;
+    l->end = kept;
+    if (kept == l->room) {
+        TR_NEED(l->room < TR_CSV_LINE, TR_DATA,
+                "%s:%" PRIu64
+                ": a line of more than %zu bytes: does the quote that begins here not "
+                "end?",
+                l->file.path, l->line, TR_CSV_LINE);
+        char *larger = tr_realloc(TR_MEM_OTHER, l->window, 2 * l->room + 1, 1);
+        TR_HAVE(larger);
+        l->window = larger;
+        l->room *= 2;
+    }
+    const uint64_t left = l->file.size - l->at;
+    const size_t n = left < l->room - kept ? (size_t)left : l->room - kept;
+    TR_TRY(tr_data_file_read(&l->file, l->at, l->window + kept, n));
+    const char *nul = memchr(l->window + kept, 0, n);
+    TR_NEED(!nul, TR_DATA, "%s: byte %" PRIu64 " is NUL: no text", l->file.path,
+            l->at + (uint64_t)(nul - l->window) - kept);
+    if (l->at == 0 && n >= 3 && memcmp(l->window, "\xef\xbb\xbf", 3) == 0) l->begin = 3;
+    l->at += n;
+    l->end += n;
+out:
+    return st;
+}
+
+/* The line [begin, end) of the window. */
+static tr_status cut(tr_csv_lines *l, char *end)
+{
+    tr_status st = TR_OK;
+    parser s = {.path = l->file.path,
+                .p = l->window + l->begin,
+                .end = end,
+                .delimiter = l->delimiter,
+                .line = l->line,
+                .all = l->all,
+                .room = l->all_room};
+    for (bool last = false; st == TR_OK && !last;) st = read_field(&s, &last);
+    l->all = s.all;
+    l->all_room = s.room;
+    TR_TRY(st);
+    TR_NEED(l->columns == 0 || s.count == l->columns, TR_DATA,
+            "%s:%" PRIu64 ": %zu fields, expected %zu as in the header", l->file.path, l->line,
+            s.count, l->columns);
+    l->fields = s.all;
+    if (l->columns == 0) l->columns = s.count;
+    l->row = l->line;
+    l->line = s.line;
+    l->begin = (size_t)(end - l->window);
+out:
+    return st;
+}
+
+tr_status tr_csv_lines_next(tr_csv_lines *l, bool *there)
+{
+    tr_status st = TR_OK;
+    *there = false;
+    for (;;) {
+        const bool whole = l->at == l->file.size;
+        char *p = l->window + l->begin, *end = NULL;
+        if (l->begin == l->end && whole) return TR_OK;
+        if (l->begin < l->end) end = line_end(p, l->window + l->end, l->delimiter, whole);
+        if (!end) {
+            TR_TRY(more(l));
+            continue;
+        }
+        const parser s = {.p = p, .end = end};
+        *there = !blank(&s);
+        if (*there) return cut(l, end);
+        l->begin = (size_t)(end - l->window);
+        l->line++;
+    }
+out:
+    return st;
+}
+
+tr_status tr_csv_lines_rewind(tr_csv_lines *l)
+{
+    bool there;
+    l->at = 0;
+    l->begin = l->end = 0;
+    l->line = 1;
+    return tr_csv_lines_next(l, &there); /* the names */
+}
+
+tr_status tr_csv_lines_open(const char *path, char delimiter, size_t window, tr_csv_lines *out)
+{
+    enum { WINDOW = 1 << 18 };
+    tr_status st;
+    bool there;
+    tr_csv_lines l = {.file = {.fd = -1}, .delimiter = delimiter, .line = 1};
+    l.room = window ? window : WINDOW;
+    TR_TRY(tr_data_file_open(path, &l.file));
+    TR_HAVE(l.window = tr_alloc(TR_MEM_OTHER, l.room + 1, 1));
+    TR_TRY(tr_csv_lines_next(&l, &there));
+    TR_NEED(there, TR_DATA, "%s: expected a line with the columns' names", path);
+    TR_HAVE(l.names = tr_alloc(TR_MEM_OTHER, l.columns, sizeof *l.names));
+    for (size_t i = 0; i < l.columns; i++)
+        TR_HAVE(l.names[i] = tr_strdup(tr_csv_trim(l.fields[i])));
+    TR_TRY(take_names(path, l.names, l.columns));
+out:
+    if (st != TR_OK) {
+        tr_csv_lines_close(&l);
+        return st;
+    }
+    *out = l;
+    return TR_OK;
+}
+
+void tr_csv_lines_close(tr_csv_lines *l)
+{
+    for (size_t i = 0; l->names && i < l->columns; i++) tr_free(l->names[i]);
+    tr_free(l->names);
+    tr_free(l->all);
+    tr_free(l->window);
+    tr_data_file_close(&l->file);
+    *l = (tr_csv_lines){.file = {.fd = -1}};
 }

@@ -16,16 +16,37 @@ typedef struct {
 } tr_csv;
 /* Takes `text`, tr_alloc'ed, of n bytes and a NUL, also on failure. TR_DATA names the line. */
 tr_status tr_csv_parse(const char *path, char *text, size_t n, char delimiter, tr_csv *out);
-/* The first line alone, of a text that may end behind it: rows is 0. */
-tr_status tr_csv_parse_names(const char *path, char *text, size_t n, char delimiter, tr_csv *out);
 void tr_csv_free(tr_csv *t);
+
+/* The same line by line, of a file of any size, with a window of it in memory. */
+#define TR_CSV_LINE ((size_t)64 << 20) /* bytes that one may have */
+typedef struct {
+    tr_data_file file;
+    size_t columns;
+    char **names;  /* [columns], trimmed, owned */
+    char **fields; /* [columns] of the line that was read last, until the next one is */
+    uint64_t row;  /* where it begins, from 1 */
+    /* private */
+    char delimiter;
+    uint64_t at, line; /* bytes of the file read so far; of the next row */
+    char *window;
+    size_t begin, end, room;
+    char **all; /* fields, room for so many */
+    size_t all_room;
+} tr_csv_lines;
+/* Reads the columns' names. `window`: bytes read at once; 0: a good number. TR_DATA names the line. */
+tr_status tr_csv_lines_open(const char *path, char delimiter, size_t window, tr_csv_lines *out);
+/* *there false: there is none left. */
+tr_status tr_csv_lines_next(tr_csv_lines *l, bool *there);
+tr_status tr_csv_lines_rewind(tr_csv_lines *l);
+void tr_csv_lines_close(tr_csv_lines *l);
 /* Without spaces at both ends; in place. */
 char *tr_csv_trim(char *s);
 
 /* Empty, or a word that stands for a missing value. */
 bool tr_csv_missing(const char *s);
 
-/* inputs, targets: as tr_source_open. `limit`: bytes of a file that is read. */
+/* inputs, targets: as tr_source_open. `limit`: bytes that may be held. */
 tr_status tr_table_open(const tr_opening *o, uint64_t limit, tr_array **inputs, tr_array **targets,
                         tr_array **weights);
 

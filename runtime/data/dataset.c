@@ -170,7 +170,7 @@ static tr_status hold(tr_dataset *d, tr_array *a, uint64_t *budget)
         if (st != TR_OK) return st;
     }
     *budget -= nbytes < *budget ? nbytes : *budget;
-    d->held += (size_t)nbytes;
+    d->held += (size_t)nbytes + a->cache;
     return TR_OK;
 }
 

@@ -22,7 +22,7 @@ typedef struct {
     char *path;
     tr_found_images found;
     tr_image_fit fit;
-    int channels;
+    int channels, threads; /* threads: that read at once */
     pthread_mutex_t mutex;
     decoder *idle;       /* under the mutex */
     uint64_t used;       /* samples that will be read */
@@ -172,17 +172,48 @@ static void folder_use(tr_array *a, uint64_t i)
     if (f->slot[i] == NOT_USED) f->slot[i] = f->used++;
 }
 
+/* What the threads will decode in: as much as the largest needs of some images that lie evenly over those in use. One
+ * that cannot be read is told when it is wanted. */
+static tr_status measure_decoders(folder *f, size_t *nbytes)
+{
+    enum { SOME = 16 };
+    tr_status st = TR_OK;
+    const uint64_t n = f->base.samples < SOME ? f->base.samples : SOME;
+    uint8_t *to = tr_alloc(TR_MEM_OTHER, f->base.nbytes, 1);
+    TR_HAVE(to);
+    for (uint64_t k = 0; k < n && st != TR_MEMORY; k++) {
+        const uint64_t i = k * f->base.samples / n;
+        if (f->slot[i] != NOT_USED) st = decode(f, i, false, 0, 0, to);
+    }
+    if (st != TR_MEMORY) st = TR_OK;
+    /* they were all decoded by this one */
+    *nbytes = f->idle ? sizeof *f->idle + tr_image_work_room(&f->idle->work) : 0;
+    *nbytes *= (size_t)f->threads;
+out:
+    tr_free(to);
+    return st;
+}
+
+/* The list of files. */
+static size_t listed(const folder *f)
+{
+    return (size_t)f->base.samples * sizeof *f->slot + f->found.room +
+           (size_t)f->found.files_room * sizeof *f->found.files +
+           f->found.nclasses * sizeof *f->found.classes;
+}
+
 /* Samples in use are kept once decoded, if all of them fit. */
 static tr_status folder_keep(tr_array *a, uint64_t budget, size_t *cache)
 {
     tr_status st = TR_OK;
     folder *f = (folder *)a;
-    *cache = 0;
+    TR_TRY(measure_decoders(f, cache));
+    *cache += listed(f);
     if (f->fit.random || f->used > budget / a->nbytes) goto out;
     TR_HAVE(f->state = tr_alloc(TR_MEM_DATA, (size_t)f->used, sizeof *f->state));
     TR_HAVE(f->kept = tr_alloc(TR_MEM_DATA, (size_t)f->used, a->nbytes));
     (void)tr_mem_drop(f->kept, (size_t)f->used * a->nbytes); /* pages come as images do */
-    *cache = (size_t)f->used * (a->nbytes + sizeof *f->state);
+    *cache += (size_t)f->used * (a->nbytes + sizeof *f->state);
 out:
     return st;
 }
@@ -216,6 +247,7 @@ static tr_status open_images(const tr_opening *o, const char *path, tr_found_ima
     TR_TRY(tr_array_shape(&f->base, TR_ELEM_U8, 4, dims));
     f->base.unit = (size_t)1 << 20; /* of pixels to decode, about */
     f->channels = (int)in->dims[0];
+    f->threads = o->c->data.workers > 1 ? (int)o->c->data.workers : 1;
     take_fit(o, in, &f->fit);
     TR_HAVE(f->slot = tr_alloc(TR_MEM_DATA, (size_t)f->base.samples, sizeof *f->slot));
     for (uint64_t i = 0; i < f->base.samples; i++) f->slot[i] = NOT_USED;

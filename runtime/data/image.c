@@ -29,6 +29,14 @@ void tr_image_work_free(tr_image_work *w)
     }
 }
 
+size_t tr_image_work_room(const tr_image_work *w)
+{
+    /* these two change places */
+    const size_t larger = w->pixels.room > w->turned.room ? w->pixels.room : w->turned.room;
+    return w->file.room + (w->turned.room > 0 ? 2 : 1) * larger + w->rows.room + w->kernel[0].room +
+           w->kernel[1].room + w->bounds[0].room + w->bounds[1].room;
+}
+
 tr_status tr_image_size_check(const char *name, uint64_t width, uint64_t height)
 {
     if (width > 0 && height > 0 && width <= TR_IMAGE_SIDE && height <= TR_IMAGE_SIDE &&

@@ -25,6 +25,7 @@ typedef struct {
     tr_room file, pixels, turned, rows, kernel[2], bounds[2];
 } tr_image_work;
 void tr_image_work_free(tr_image_work *w);
+size_t tr_image_work_room(const tr_image_work *w); /* bytes that such images come to take */
 /* w->file: all of a file's bytes, *n of them; TR_DATA where it has more than TR_IMAGE_BYTES. */
 tr_status tr_image_file_read(const char *path, tr_image_work *w, size_t *n);
 

@@ -75,7 +75,7 @@ struct tr_array {
     /* one sample as training takes it, by the numbers of (seed, ordinal); NULL: as read */
     tr_status (*draw)(tr_array *a, uint64_t i, uint64_t seed, uint64_t ordinal, void *to);
     /* of a lazy array, NULL of others: sample i will be read; and, once all were named, room to keep these, if that
-     * takes no more than `budget` bytes: *cache of them, or 0 */
+     * takes no more than `budget` bytes; *cache: all that is held, with what the threads of data.workers decode in */
     void (*use)(tr_array *a, uint64_t i);
     tr_status (*keep)(tr_array *a, uint64_t budget, size_t *cache);
     const char *(*file)(const tr_array *a, uint64_t i); /* that it lies in by itself; NULL: none */

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #include "runtime/base/file.h"
 #include "runtime/config/config.h"
@@ -198,8 +199,15 @@ out:
 
 static tr_status read_table(const char *path, tr_csv *t)
 {
+    static const off_t most = (off_t)1 << 30;
     char *text = NULL;
     size_t n;
+    struct stat info;
+    if (stat(path, &info) == 0 && info.st_size > most)
+        return TR_FAIL(TR_DATA,
+                       "%s: %lld bytes, of which at most %lld are looked at: name a file with its "
+                       "first lines (head -n 100000), and put the whole one's name into the config",
+                       path, (long long)info.st_size, (long long)most);
     const tr_status st = tr_read_text(path, &text, &n);
     return st == TR_OK ? tr_csv_parse(path, text, n, ',', t) : st;
 }

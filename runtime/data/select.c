@@ -11,6 +11,12 @@ typedef struct {
     uint64_t *rows; /* [samples], NULL: neighbours */
 } selected;
 
+/* Of the list, beside what `from` keeps. */
+static size_t rows_bytes(const selected *s)
+{
+    return s->rows ? (size_t)s->base.samples * sizeof *s->rows : 0;
+}
+
 static tr_status read_run(tr_array *from, uint64_t first, uint64_t n, void *to)
 {
     if (!from->held) return from->read(from, first, n, to);
@@ -46,7 +52,9 @@ static void select_use(tr_array *a, uint64_t i)
 static tr_status select_keep(tr_array *a, uint64_t budget, size_t *cache)
 {
     const selected *s = (const selected *)a;
-    return s->from->keep(s->from, budget, cache);
+    const tr_status st = s->from->keep(s->from, budget, cache);
+    if (st == TR_OK) *cache += rows_bytes(s);
+    return st;
 }
 
 static const char *select_file(const tr_array *a, uint64_t i)
@@ -68,6 +76,7 @@ static void select_release(tr_array *a)
     s->from->release(s->from);
     tr_free(s->from->held);
     s->from->held = NULL;
+    a->cache = s->from->cache + rows_bytes(s);
 }
 
 static void select_fini(tr_array *a)
@@ -103,6 +112,7 @@ tr_status tr_array_select(tr_array **a, const uint64_t *rows, uint64_t first, ui
     }
     s->first = first;
     s->from = from;
+    s->base.cache = from->cache + rows_bytes(s);
     s->base.release = select_release;
     s->base.fini = select_fini;
     *a = &s->base;

@@ -1,5 +1,6 @@
 /* Columns of a CSV file as arrays: numbers as float32; categories as the place in their list, or for an input of
- * values as a 1 among 0s. All of it is read at once. */
+ * values as a 1 among 0s. The file is gone through twice, line by line: how many lines there are, then their values, of
+ * which those of columns that are used are held. */
 #include "runtime/data/csv.h"
 
 #include <errno.h>
@@ -19,12 +20,27 @@ typedef struct {
 typedef struct {
     const tr_opening *o;
     const char *path;
-    tr_csv csv;
-    tr_csv
+    tr_csv_lines csv;
+    tr_csv_lines
         order; /* the names of data.train, which those of another table are taken by; columns 0: its own */
-    bool *dropped; /* [rows] */
-    uint64_t rows; /* that are not */
+    uint64_t lines, rows; /* rows: that are not dropped */
 } table;
+
+typedef struct {
+    tr_array base;
+    uint64_t *lines; /* of samples */
+} held_table;
+
+/* An array in the making: its columns. */
+typedef struct {
+    column *columns;
+    size_t count;
+    bool one; /* a sample is one value, not a list of one */
+    tr_array **out;
+    held_table *a;
+    float *to;
+} part;
+enum { PARTS = TR_MAX_IN + 2 }; /* inputs, targets, weights */
 
 static bool is_missing(const char *s)
 {
@@ -73,44 +89,6 @@ static bool train_names(const tr_opening *o)
     return o->s != s && !o->s->inputs && s->path && tr_source_kind(o->c, s) == TR_FORMAT_CSV;
 }
 
-/* Bytes up to the end of the first line that is not blank; 0: it does not end there. */
-static size_t first_line(const char *text, size_t n)
-{
-    bool in_quotes = false, any = false;
-    for (size_t i = 0; i < n; i++) {
-        if (text[i] == '"') in_quotes = !in_quotes;
-        if (text[i] == '\n' && any && !in_quotes) return i + 1;
-        any |= text[i] != '\n' && text[i] != '\r';
-    }
-    return 0;
-}
-
-/* The first line of a table alone. */
-static tr_status read_names(const char *path, char delimiter, tr_csv *out)
-{
-    tr_status st;
-    tr_data_file f = {.fd = -1};
-    char *text = NULL;
-    size_t n = 0, line = 0;
-    TR_TRY(tr_data_file_open(path, &f));
-    while (line == 0 && n < f.size) {
-        n = n ? 4 * n : 16384;
-        if (n > f.size) n = (size_t)f.size;
-        tr_free(text);
-        TR_HAVE(text = tr_alloc(TR_MEM_OTHER, n + 1, 1));
-        TR_TRY(tr_data_file_read(&f, 0, text, n));
-        line = first_line(text, n);
-    }
-    TR_NEED(line > 0, TR_DATA, "%s: expected a line with the columns' names", path);
-    char *own = text;
-    text = NULL;
-    st = tr_csv_parse_names(path, own, line, delimiter, out);
-out:
-    tr_free(text);
-    tr_data_file_close(&f);
-    return st;
-}
-
 /* What columns another table than data.train has for inputs: by name, in data.train's order. */
 static tr_status take_order(table *t)
 {
@@ -118,7 +96,7 @@ static tr_status take_order(table *t)
     if (!train_names(t->o) || c->data.train.inputs) return TR_OK;
     char *path = tr_config_path(c, c->data.train.path);
     if (!path) return tr_last_status();
-    tr_status st = read_names(path, *c->data.table.delimiter, &t->order);
+    tr_status st = tr_csv_lines_open(path, *c->data.table.delimiter, 0, &t->order);
     if (st == TR_DATA) {
         const tr_error why = *tr_last_error();
         st = TR_FAIL(TR_CONFIG,
@@ -169,7 +147,7 @@ static tr_status input_columns(const table *t, size_t k, column **out, size_t *c
     tr_status st = TR_OK;
     const tr_input *in = &t->o->m->inputs[k];
     const tr_node *n = train_names(t->o) ? t->o->c->data.train.inputs : t->o->s->inputs;
-    const tr_csv *order = t->order.columns > 0 ? &t->order : &t->csv;
+    const tr_csv_lines *order = t->order.columns > 0 ? &t->order : &t->csv;
     const bool spread = in->ids == 0;
     if (n && n->kind == TR_NODE_MAP) n = tr_node_get(n, in->name);
     column *all = tr_alloc(TR_MEM_OTHER, n ? n->count + 1 : order->columns, sizeof *all);
@@ -196,32 +174,31 @@ out:
 
 /* ---- Values ------------------------------------------------------------------------------------------ */
 
-static tr_status field_fail(const table *t, uint64_t row, const column *c, const char *text,
-                            const char *expected)
+static tr_status field_fail(const table *t, const column *c, const char *text, const char *expected)
 {
     return TR_FAIL(TR_DATA, "%s:%" PRIu64 ": column \"%.60s\": found \"%.60s\", expected %s",
-                   t->path, t->csv.lines[row], t->csv.names[c->at], text, expected);
+                   t->path, t->csv.row, t->csv.names[c->at], text, expected);
 }
 
-static tr_status number(const table *t, uint64_t row, const column *c, const char *s, float *out)
+static tr_status number(const table *t, const column *c, const char *s, float *out)
 {
     char *end;
     errno = 0;
     const double v = strtod(s, &end);
     const bool plain = strspn(s, "+-0123456789.eE") == strlen(s);
     if (!plain || *end || end == s || !isfinite((float)v))
-        return field_fail(t, row, c, s,
+        return field_fail(t, c, s,
                           "a number (texts are named by data.table.categories, empty fields by "
                           "data.table.missing)");
     *out = (float)v;
     return TR_OK;
 }
 
-static tr_status category(const table *t, uint64_t row, const column *c, const char *s, float *out)
+static tr_status category(const table *t, const column *c, const char *s, float *out)
 {
     size_t k = 0;
     while (k < c->list->count && strcmp(c->list->values[k]->text, s) != 0) k++;
-    if (k == c->list->count) return field_fail(t, row, c, s, "one of data.table.categories");
+    if (k == c->list->count) return field_fail(t, c, s, "one of data.table.categories");
     if (c->spread)
         out[k] = 1;
     else
@@ -229,38 +206,38 @@ static tr_status category(const table *t, uint64_t row, const column *c, const c
     return TR_OK;
 }
 
-/* out: zeros, width(c) of them. */
-static tr_status value(const table *t, uint64_t row, const column *c, float *out)
+/* Of the line that was read last. out: zeros, width(c) of them. */
+static tr_status value(const table *t, const column *c, float *out)
 {
-    const char *s = tr_csv_trim(t->csv.fields[row * t->csv.columns + c->at]);
+    const char *s = tr_csv_trim(t->csv.fields[c->at]);
     if (is_missing(s)) {
         if (t->o->c->data.table.missing == TR_MISSING_ZERO && !c->whole) return TR_OK;
-        return field_fail(t, row, c, s,
+        return field_fail(t, c, s,
                           t->o->unlabeled ? c->whole ? "an id"
                                                      : "a value (data.table.missing: zero; drop "
                                                        "leaves no line of data.predict out)"
                           : c->whole      ? "a value (data.table.missing: drop)"
                                           : "a value (data.table.missing: drop or zero)");
     }
-    return c->list ? category(t, row, c, s, out) : number(t, row, c, s, out);
+    return c->list ? category(t, c, s, out) : number(t, c, s, out);
 }
 
-/* Lines that lack a value in one of the columns. */
-static void drop(table *t, const column *c, size_t count)
+/* Answers must stand in the lines of what they answer: no line is left out of what has no labels. */
+static bool drops(const table *t)
 {
-    for (uint64_t i = 0; i < t->csv.rows; i++)
-        for (size_t k = 0; k < count && !t->dropped[i]; k++) {
-            t->dropped[i] = is_missing(tr_csv_trim(t->csv.fields[i * t->csv.columns + c[k].at]));
-            t->rows -= t->dropped[i];
-        }
+    return t->o->c->data.table.missing == TR_MISSING_DROP && !t->o->unlabeled;
+}
+
+/* Whether the line that was read last lacks a value in one of the columns that are used. */
+static bool lacks(const table *t, const part *p, size_t nparts)
+{
+    for (size_t i = 0; i < nparts; i++)
+        for (size_t k = 0; k < p[i].count; k++)
+            if (is_missing(tr_csv_trim(t->csv.fields[p[i].columns[k].at]))) return true;
+    return false;
 }
 
 /* ---- The arrays -------------------------------------------------------------------------------------- */
-
-typedef struct {
-    tr_array base;
-    uint64_t *lines; /* of samples */
-} held_table;
 
 static tr_status no_read(tr_array *a, uint64_t first, uint64_t n, void *to)
 {
@@ -283,55 +260,92 @@ static void table_fini(tr_array *a)
     tr_free(((held_table *)a)->lines);
 }
 
-/* one: a sample is one value, not a list of one. */
-static tr_status make_array(const table *t, const column *c, size_t count, bool one, tr_array **out)
+static tr_status open_array(const table *t, part *p)
 {
     tr_status st = TR_OK;
-    uint64_t dims[2] = {t->rows, 0}, n = 0;
+    uint64_t dims[2] = {t->rows, 0};
     held_table *a = TR_NEW(TR_MEM_OTHER, held_table);
     if (!a) return tr_last_status();
-    for (size_t k = 0; k < count; k++) dims[1] += width(&c[k]);
+    for (size_t k = 0; k < p->count; k++) dims[1] += width(&p->columns[k]);
     TR_HAVE(a->base.name = tr_strdup(t->path));
-    TR_TRY(tr_array_shape(&a->base, TR_ELEM_F32, one ? 1 : 2, dims));
+    TR_TRY(tr_array_shape(&a->base, TR_ELEM_F32, p->one ? 1 : 2, dims));
     a->base.read = no_read;
     a->base.where = table_where;
     a->base.release = nothing;
     a->base.fini = table_fini;
+    a->base.cache = (size_t)t->rows * sizeof *a->lines;
     TR_HAVE(a->lines = tr_alloc(TR_MEM_DATA, (size_t)t->rows, sizeof *a->lines));
     TR_HAVE(a->base.held = tr_alloc(TR_MEM_DATA, (size_t)t->rows, a->base.nbytes));
-    float *to = a->base.held;
-    for (uint64_t i = 0; i < t->csv.rows; i++) {
-        if (t->dropped[i]) continue;
-        a->lines[n++] = t->csv.lines[i];
-        for (size_t k = 0; k < count; to += width(&c[k]), k++) TR_TRY(value(t, i, &c[k], to));
-    }
-    *out = &a->base;
+    p->to = a->base.held;
+    p->a = a;
+    *p->out = &a->base;
     a = NULL;
 out:
     if (a) tr_array_close(&a->base);
     return st;
 }
 
-static tr_status read_file(table *t, uint64_t limit)
+/* How many lines count, and whether what they will hold may be held. */
+static tr_status count_rows(table *t, const part *p, size_t nparts, uint64_t limit)
+{
+    tr_status st = TR_OK;
+    uint64_t each = 0;
+    bool there;
+    for (size_t i = 0; i < nparts; i++) {
+        each += sizeof(uint64_t);
+        for (size_t k = 0; k < p[i].count; k++) each += width(&p[i].columns[k]) * sizeof(float);
+    }
+    for (;;) {
+        TR_TRY(tr_csv_lines_next(&t->csv, &there));
+        if (!there) break;
+        t->lines++;
+        t->rows += !drops(t) || !lacks(t, p, nparts);
+    }
+    TR_NEED(t->lines > 0, TR_DATA,
+            "%s: expected a line with the columns' names and one at least below", t->path);
+    TR_NEED(t->rows > 0, TR_DATA, "%s: every line lacks a value", t->path);
+    TR_NEED(t->rows <= limit / each, TR_DATA,
+            "%s: %" PRIu64 " lines of %" PRIu64
+            " bytes in memory each, more than data.cache_mb leaves for them (%" PRIu64
+            "), and tables do not stream: raise data.cache_mb, or store it as HDF5 or NPY",
+            t->path, t->rows, each, limit);
+    if (t->rows < t->lines)
+        tr_log(TR_LOG_INFO, "%s: %" PRIu64 " of %" PRIu64 " lines dropped: they lack a value",
+               t->path, t->lines - t->rows, t->lines);
+out:
+    return st;
+}
+
+static tr_status fill(table *t, part *p, size_t nparts)
 {
     tr_status st;
-    tr_data_file f = {.fd = -1};
-    char *text = NULL;
-    TR_TRY(tr_data_file_open(t->path, &f));
-    TR_NEED(f.size <= limit, TR_DATA,
-            "%s: %" PRIu64 " bytes, more than data.cache_mb leaves for it (%" PRIu64
-            "), and tables are read whole: raise data.cache_mb, or store it as HDF5",
-            t->path, f.size, limit);
-    TR_HAVE(text = tr_alloc(TR_MEM_OTHER, (size_t)f.size + 1, 1));
-    TR_TRY(tr_data_file_read(&f, 0, text, (size_t)f.size));
-    char *own = text;
-    text = NULL;
-    TR_TRY(tr_csv_parse(t->path, own, (size_t)f.size, *t->o->c->data.table.delimiter, &t->csv));
-    t->rows = t->csv.rows;
-    TR_HAVE(t->dropped = tr_alloc(TR_MEM_OTHER, (size_t)t->rows, sizeof *t->dropped));
+    bool there;
+    uint64_t n = 0;
+    TR_TRY(tr_csv_lines_rewind(&t->csv));
+    for (;;) {
+        TR_TRY(tr_csv_lines_next(&t->csv, &there));
+        if (!there) break;
+        if (drops(t) && lacks(t, p, nparts)) continue;
+        TR_NEED(n < t->rows, TR_DATA, "%s: it changed while it was read", t->path);
+        for (size_t i = 0; i < nparts; i++) {
+            p[i].a->lines[n] = t->csv.row;
+            for (size_t k = 0; k < p[i].count; p[i].to += width(&p[i].columns[k]), k++)
+                TR_TRY(value(t, &p[i].columns[k], p[i].to));
+        }
+        n++;
+    }
+    TR_NEED(n == t->rows, TR_DATA, "%s: it changed while it was read", t->path);
+    st = tr_data_file_unchanged(&t->csv.file);
 out:
-    tr_free(text);
-    tr_data_file_close(&f);
+    return st;
+}
+
+static tr_status open_table(table *t)
+{
+    tr_status st;
+    TR_TRY(tr_csv_lines_open(t->path, *t->o->c->data.table.delimiter, 0, &t->csv));
+    st = take_order(t);
+out:
     return st;
 }
 
@@ -339,79 +353,117 @@ tr_status tr_table_open(const tr_opening *o, uint64_t limit, tr_array **inputs, 
                         tr_array **weights)
 {
     tr_status st;
-    column *of[TR_MAX_IN] = {0}, *label = NULL, weight = {0};
-    size_t counts[TR_MAX_IN], nlabel = 0;
-    const bool labeled = !o->unlabeled, weighted = labeled && o->s->weights;
-    table t = {.o = o};
+    part parts[PARTS] = {{0}};
+    size_t n = 0;
+    table t = {.o = o, .csv.file.fd = -1, .order.file.fd = -1};
     TR_HAVE(t.path = tr_config_path(o->c, o->s->path));
-    TR_TRY(read_file(&t, limit));
-    TR_TRY(take_order(&t));
-    if (labeled) TR_TRY(target_columns(&t, &label, &nlabel));
-    if (weighted) TR_TRY(find_column(&t, o->s->weights, false, &weight));
-    for (size_t k = 0; k < o->m->ninputs; k++) TR_TRY(input_columns(&t, k, &of[k], &counts[k]));
-    /* answers must stand in the lines of what they answer */
-    if (o->c->data.table.missing == TR_MISSING_DROP && labeled) {
-        drop(&t, label, nlabel);
-        if (weighted) drop(&t, &weight, 1);
-        for (size_t k = 0; k < o->m->ninputs; k++) drop(&t, of[k], counts[k]);
-        TR_NEED(t.rows > 0, TR_DATA, "%s: every line lacks a value", t.path);
-        if (t.rows < t.csv.rows)
-            tr_log(TR_LOG_INFO, "%s: %" PRIu64 " of %" PRIu64 " lines dropped: they lack a value",
-                   t.path, t.csv.rows - t.rows, t.csv.rows);
+    TR_TRY(open_table(&t));
+    if (!o->unlabeled) {
+        part *p = &parts[n++];
+        p->one = !o->s->targets;
+        p->out = targets;
+        TR_TRY(target_columns(&t, &p->columns, &p->count));
     }
-    for (size_t k = 0; k < o->m->ninputs; k++)
-        TR_TRY(make_array(&t, of[k], counts[k], false, &inputs[k]));
-    if (labeled) TR_TRY(make_array(&t, label, nlabel, !o->s->targets, targets));
-    if (weighted) st = make_array(&t, &weight, 1, true, weights);
+    if (!o->unlabeled && o->s->weights) {
+        part *p = &parts[n++];
+        p->one = true;
+        p->out = weights;
+        p->count = 1;
+        TR_HAVE(p->columns = tr_alloc(TR_MEM_OTHER, 1, sizeof *p->columns));
+        TR_TRY(find_column(&t, o->s->weights, false, p->columns));
+    }
+    for (size_t k = 0; k < o->m->ninputs; k++, n++) {
+        parts[n].out = &inputs[k];
+        TR_TRY(input_columns(&t, k, &parts[n].columns, &parts[n].count));
+    }
+    TR_TRY(count_rows(&t, parts, n, limit));
+    for (size_t i = 0; i < n; i++) TR_TRY(open_array(&t, &parts[i]));
+    st = fill(&t, parts, n);
 out:
-    for (size_t k = 0; k < TR_MAX_IN; k++) tr_free(of[k]);
-    tr_free(label);
-    tr_csv_free(&t.csv);
-    tr_csv_free(&t.order);
-    tr_free(t.dropped);
+    for (size_t i = 0; i < PARTS; i++) tr_free(parts[i].columns);
+    tr_csv_lines_close(&t.csv);
+    tr_csv_lines_close(&t.order);
     tr_free((char *)t.path);
     return st;
 }
 
 /* ---- Categories -------------------------------------------------------------------------------------- */
 
-static int by_text(const void *a, const void *b)
+/* Different texts, in order. */
+typedef struct {
+    char **v;
+    size_t count, room;
+} text_set;
+
+static tr_status add_text(text_set *s, const char *text)
 {
-    return strcmp(*(char *const *)a, *(char *const *)b);
+    tr_status st = TR_OK;
+    size_t low = 0, high = s->count;
+    while (low < high) {
+        const size_t mid = low + (high - low) / 2;
+        const int order = strcmp(s->v[mid], text);
+        if (order == 0) return TR_OK;
+        if (order < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    if (s->count == s->room) {
+        const size_t room = s->room ? 2 * s->room : 64;
+        char **v = tr_realloc(TR_MEM_OTHER, s->v, room, sizeof *v);
+        TR_HAVE(v);
+        s->v = v;
+        s->room = room;
+    }
+    char *copy = tr_strdup(text);
+    TR_HAVE(copy);
+    memmove(s->v + low + 1, s->v + low, (s->count - low) * sizeof *s->v);
+    s->v[low] = copy;
+    s->count++;
+out:
+    return st;
+}
+
+static tr_status find_texts(const tr_config *c, const char *path, const char *name, text_set *out)
+{
+    tr_status st;
+    tr_csv_lines l = {.file = {.fd = -1}};
+    size_t at = 0;
+    bool there;
+    TR_TRY(tr_csv_lines_open(path, *c->data.table.delimiter, 0, &l));
+    while (at < l.columns && strcmp(l.names[at], name) != 0) at++;
+    TR_NEED(at < l.columns, TR_DATA, "%s: there is no column \"%.100s\" (data.table.categories)",
+            path, name);
+    for (;;) {
+        TR_TRY(tr_csv_lines_next(&l, &there));
+        if (!there) break;
+        const char *text = tr_csv_trim(l.fields[at]);
+        if (!is_missing(text)) TR_TRY(add_text(out, text));
+    }
+    TR_NEED(out->count > 0, TR_DATA, "%s: column \"%.100s\" is empty", path, name);
+out:
+    tr_csv_lines_close(&l);
+    return st;
 }
 
 tr_status tr_table_categories(const tr_config *c, const char *name, FILE *to)
 {
     tr_status st;
-    const tr_opening o = {.c = c, .s = &c->data.train, .block = "data.train"};
-    table t = {.o = &o};
-    char **all = NULL;
-    size_t at = 0, n = 0, written = 0;
+    text_set all = {0};
+    char *path = NULL;
     TR_NEED(c->data.train.path, TR_CONFIG, "data.table.categories: data.train is no table");
-    TR_HAVE(t.path = tr_config_path(c, c->data.train.path));
-    TR_TRY(read_file(&t, UINT64_MAX));
-    while (at < t.csv.columns && strcmp(t.csv.names[at], name) != 0) at++;
-    TR_NEED(at < t.csv.columns, TR_DATA,
-            "%s: there is no column \"%.100s\" (data.table.categories)", t.path, name);
-    TR_HAVE(all = tr_alloc(TR_MEM_OTHER, (size_t)t.rows, sizeof *all));
-    for (uint64_t i = 0; i < t.rows; i++) {
-        all[n] = tr_csv_trim(t.csv.fields[i * t.csv.columns + at]);
-        n += !is_missing(all[n]);
-    }
-    qsort(all, n, sizeof *all, by_text);
-    TR_NEED(n > 0, TR_DATA, "%s: column \"%.100s\" is empty", t.path, name);
-    for (size_t i = 0; i < n; i++) {
-        if (i > 0 && strcmp(all[i], all[i - 1]) == 0) continue;
-        char *quoted = tr_yaml_quoted(all[i]);
+    TR_HAVE(path = tr_config_path(c, c->data.train.path));
+    TR_TRY(find_texts(c, path, name, &all));
+    for (size_t i = 0; i < all.count; i++) {
+        char *quoted = tr_yaml_quoted(all.v[i]);
         TR_HAVE(quoted);
-        fprintf(to, "%s%s", written++ ? ", " : "[", quoted);
+        fprintf(to, "%s%s", i ? ", " : "[", quoted);
         tr_free(quoted);
     }
     fputc(']', to);
 out:
-    tr_free(all);
-    tr_csv_free(&t.csv);
-    tr_free(t.dropped);
-    tr_free((char *)t.path);
+    for (size_t i = 0; i < all.count; i++) tr_free(all.v[i]);
+    tr_free(all.v);
+    tr_free(path);
     return st;
 }

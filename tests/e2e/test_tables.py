@@ -71,6 +71,17 @@ class Tables(LineCase):
         said = self.line("data.train={path: t.csv, targets: [b0]}", EVALUATED, loss="cross_entropy", status=2, ranks=0)
         self.assertIn("data.train.targets: the loss takes one class label", said)
 
+    def test_memory(self):
+        """What the plan counts is what is held; what does not fit is refused before it is read, with what would help."""
+        columns = "[v0, v1, v2]"
+        self.line("data.train={path: t.csv, inputs: [x0, x1, x2, x3, x4], targets: %s}" % columns, EVALUATED, name="m", ranks=0)
+        end = self.records("m", "end")[-1]
+        self.assertEqual(end["predicted_mb"], end["held_mb"])
+        with open(self.dir / "long.csv", "w") as f:
+            f.write("x0,x1,x2,x3,x4,v0,v1,v2\n" + "1,2,3,4,5,6,7,8\n" * 30000)
+        said = self.line("data.train={path: long.csv, targets: %s}" % columns, EVALUATED, "data.cache_mb=1", status=1, ranks=2)
+        self.assertRegex(said, r"long\.csv: 30000 lines of 48 bytes in memory each, .*raise data\.cache_mb, or store it as HDF5")
+
     def new(self, labels, status=0):
         return self.tool("new", "--data", "t.csv", "--labels", labels, "-o", "n.yaml", "--force", status=status)
 
@@ -88,6 +99,11 @@ class Tables(LineCase):
         self.assertNotIn("normalize_targets", text)
         self.run_trainer("n.yaml", "train.epochs=1", "output=b")
         self.assertIn('no column "b9"', self.new("b0,b9", status=1))
+        with open(self.dir / "large.csv", "wb") as f:
+            f.truncate((1 << 30) + 1)  # a hole: nothing of it is read
+        said = self.tool("new", "--data", "large.csv", "-o", "n.yaml", "--force", status=1)
+        self.assertIn("large.csv: 1073741825 bytes", said)
+        self.assertIn("head -n 100000", said)
         self.assertIn("stands there twice", self.new("b0,b0", status=1))
 
 

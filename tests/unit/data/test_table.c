@@ -132,13 +132,192 @@ static void split(void **state)
     world_close(&w);
 }
 
+/* ---- pandas ---------------------------------------------------------------------------------------------- */
+
+static char *attribute(hid_t at, const char *name)
+{
+    const hid_t a = H5Aopen(at, name, H5P_DEFAULT), type = H5Aget_type(a);
+    char *text = calloc(H5Tget_size(type) + 1, 1);
+    assert_true(a >= 0 && text);
+    assert_true(H5Aread(a, type, text) >= 0);
+    H5Tclose(type);
+    H5Aclose(a);
+    return text;
+}
+
+/* All of a dataset; *n: values. */
+static void *values(hid_t at, const char *name, hid_t type, size_t size, size_t *n)
+{
+    const hid_t d = H5Dopen2(at, name, H5P_DEFAULT), space = H5Dget_space(d);
+    assert_true(d >= 0 && space >= 0);
+    *n = (size_t)H5Sget_simple_extent_npoints(space);
+    void *v = calloc(*n + 1, size);
+    assert_non_null(v);
+    assert_true(H5Dread(d, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, v) >= 0);
+    H5Sclose(space);
+    H5Dclose(d);
+    return v;
+}
+
+/* The texts that are found in column "t" are those of pandas. */
+static void same_categories(const world *w, const char *name, const tr_node *want)
+{
+    char *text = NULL, *line;
+    size_t n;
+    tr_document doc;
+    FILE *to = open_memstream(&text, &n);
+    assert_non_null(to);
+    assert_int_equal(tr_table_categories(&w->c, "t", to), TR_OK);
+    fclose(to);
+    line = calloc(n + 8, 1);
+    assert_non_null(line);
+    sprintf(line, "t: %s\n", text);
+    assert_int_equal(tr_document_parse("found", line, strlen(line), &doc), TR_OK);
+    const tr_node *got = tr_node_get(doc.root, "t");
+    if (got->count != want->count) fail_msg("%s: %s", name, text);
+    for (size_t i = 0; i < got->count; i++)
+        assert_string_equal(got->values[i]->text, want->values[i]->text);
+    tr_document_close(&doc);
+    free(line);
+    free(text);
+}
+
+/* tests/golden/tables.h5: numbers, quotes, missing values and texts are what pandas makes of them. */
+static void as_pandas(hid_t at, const char *name)
+{
+    size_t bytes, nx, ny;
+    world w;
+    tr_document doc;
+    double zero = 0;
+    char *text = values(at, "text", H5T_NATIVE_UCHAR, 1, &bytes);
+    float *x = values(at, "x", H5T_NATIVE_FLOAT, sizeof *x, &nx);
+    int32_t *y = values(at, "y", H5T_NATIVE_INT32, sizeof *y, &ny);
+    char *inputs = attribute(at, "inputs"), *texts = attribute(at, "categories");
+    char *delimiter = attribute(at, "delimiter"), config[1024];
+    const hid_t a = H5Aopen(at, "zero", H5P_DEFAULT);
+    assert_true(a >= 0 && H5Aread(a, H5T_NATIVE_DOUBLE, &zero) >= 0);
+    H5Aclose(a);
+    snprintf(config, sizeof config, "inputs: %s\ncategories: {t: %s}\n", inputs, texts);
+    assert_int_equal(tr_document_parse(name, config, strlen(config), &doc), TR_OK);
+    table_world(&w, "");
+    write_bytes(&w, "t.csv", text, bytes);
+    const int64_t width = (int64_t)(nx / ny);
+    w.inputs[0].dims[0] = width;
+    w.m.outputs = 3;
+    w.c.data.table.delimiter = delimiter;
+    w.c.data.table.missing = zero != 0 ? TR_MISSING_ZERO : TR_MISSING_DROP;
+    w.c.data.train.inputs = tr_node_get(doc.root, "inputs");
+    const tr_node *categories = tr_node_get(doc.root, "categories");
+    if (tr_node_get(categories, "t")->count > 0) {
+        same_categories(&w, name, tr_node_get(categories, "t"));
+        w.c.data.table.categories = categories;
+    }
+    tr_dataset *d = opens(&w);
+    assert_int_equal(tr_dataset_samples(d), ny);
+    for (size_t i = 0; i < nx; i++) {
+        const double got = input_at(d, 0, i / (size_t)width, i % (size_t)width);
+        if (got != (double)x[i])
+            fail_msg("%s: value %zu is %.9g, not %.9g", name, i, got, (double)x[i]);
+    }
+    for (size_t i = 0; i < ny; i++) assert_true(target_at(d, i, 0) == (double)y[i]);
+    tr_dataset_close(d);
+    world_close(&w);
+    tr_document_close(&doc);
+    free(delimiter);
+    free(texts);
+    free(inputs);
+    free(y);
+    free(x);
+    free(text);
+}
+
+static void pandas(void **state)
+{
+    (void)state;
+    const hid_t f = H5Fopen(TR_SOURCE_DIR "/tests/golden/tables.h5", H5F_ACC_RDONLY, H5P_DEFAULT);
+    H5G_info_t info;
+    assert_true(f >= 0 && H5Gget_info(f, &info) >= 0);
+    assert_true(info.nlinks >= 10);
+    for (hsize_t i = 0; i < info.nlinks; i++) {
+        char name[64];
+        assert_true(H5Lget_name_by_idx(f, ".", H5_INDEX_NAME, H5_ITER_INC, i, name, sizeof name,
+                                       H5P_DEFAULT) > 0);
+        const hid_t at = H5Gopen2(f, name, H5P_DEFAULT);
+        as_pandas(at, name);
+        H5Gclose(at);
+    }
+    H5Fclose(f);
+}
+
+/* ---- Size ------------------------------------------------------------------------------------------------ */
+
+/* Only what is used counts, however large the file is, and what does not fit is refused with what would help; the
+ * memory that is counted is what is held. */
+static void size(void **state)
+{
+    (void)state;
+    enum { N = 40000, EACH = 3 * 4 + 2 * 8 };
+    world w;
+    char *text = calloc(N, 64), *to = text;
+    assert_non_null(text);
+    to += sprintf(to, "note,a,b,y\n");
+    for (int i = 0; i < N; i++)
+        to += sprintf(to, "\"a long text, not used, %08d\",%d,%d,%d\n", i, i, i % 7, i % 2);
+    table_world(&w, text);
+    free(text);
+    w.nodes[0] = (tr_node){.kind = TR_NODE_LIST, .count = 2, .values = w.values};
+    w.values[0] = scalar(&w, 1, "a");
+    w.values[1] = scalar(&w, 2, "b");
+    w.c.data.train.inputs = &w.nodes[0];
+    w.c.data.cache_mb = 1; /* of 1.12 MB; the file has 1.7 */
+    fails(&w, TR_DATA, "40000 lines of 28 bytes in memory each", "raise data.cache_mb", NULL);
+    w.c.data.cache_mb = 2;
+    const size_t before = tr_mem_held(TR_MEM_DATA);
+    for (int part = 0; part < 3; part++) {
+        w.c.data.split = (tr_split_config){.present = part == 1, .fraction = 0.25, .seed = 3};
+        w.c.data.train.offset = part == 2 ? 100 : 0;
+        tr_dataset *d = opens(&w);
+        assert_int_equal(tr_dataset_held(d), tr_mem_held(TR_MEM_DATA) - before);
+        if (part == 0) assert_int_equal(tr_dataset_held(d), N * EACH);
+        assert_true(input_at(d, 0, 5, 0) > 4);
+        tr_dataset_close(d);
+    }
+    world_close(&w);
+}
+
+static void targets(void **state)
+{
+    (void)state;
+    world w;
+    table_world(&w, "a,p,b,q,n\n1,0.5,2,-3,1\n4,6,5,7.25,2\n7,NA,8,9,1\n");
+    world_targets(&w, 1, (int64_t[]){2});
+    w.m.loss_config.weighted = true;
+    w.nodes[0] = (tr_node){.kind = TR_NODE_LIST, .count = 2, .values = w.values};
+    w.values[0] = scalar(&w, 1, "q");
+    w.values[1] = scalar(&w, 2, "p");
+    w.c.data.train.labels = NULL;
+    w.c.data.train.targets = &w.nodes[0];
+    w.c.data.train.weights = "n";
+    fails(&w, TR_DATA, "t.csv:4: column \"p\": found \"NA\", expected a value", NULL);
+    w.c.data.table.missing = TR_MISSING_ZERO; /* there is no 0 for an answer */
+    fails(&w, TR_DATA, "t.csv:4: column \"p\"", NULL);
+    w.c.data.table.missing = TR_MISSING_DROP;
+    tr_dataset *d = opens(&w);
+    assert_int_equal(tr_dataset_samples(d), 2);
+    static const double want[2][4] = {{1, 2, -3, 0.5}, {4, 5, 7.25, 6}};
+    for (uint64_t i = 0; i < 2; i++)
+        for (size_t k = 0; k < 2; k++)
+            assert_true(input_at(d, 0, i, k) == want[i][k] && target_at(d, i, k) == want[i][2 + k]);
+    tr_dataset_close(d);
+    world_close(&w);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(column_order),
-        cmocka_unit_test(missing),
-        cmocka_unit_test(same_names),
-        cmocka_unit_test(split),
+        cmocka_unit_test(column_order), cmocka_unit_test(missing), cmocka_unit_test(same_names),
+        cmocka_unit_test(split),        cmocka_unit_test(pandas),  cmocka_unit_test(size),
+        cmocka_unit_test(targets),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
