@@ -91,10 +91,16 @@ static bool by_place(const tr_onnx_const *c, const tr_shape *x)
 
 static void make_positions(tr_onnx_reader *r, const tr_onnx_step *s, int x, const tr_onnx_const *c)
 {
+    const tr_shape of = tr_onnx_shape(r, x);
+    float *sines = tr_pool_get(&r->pool, c->count, sizeof *sines);
     int value;
-    const char *name = tr_onnx_make(r, s, "positions", -1, 1, &x, &value, NULL);
+    if (!sines) return;
+    tr_positions_table((size_t)of.dims[0], (size_t)of.dims[1], sines);
+    const bool made = memcmp(sines, c->f, c->count * sizeof *sines) == 0;
+    const char *name =
+        tr_onnx_make(r, s, "positions", -1, 1, &x, &value, made ? "{kind: sinusoidal}" : NULL);
     if (!name) return;
-    tr_onnx_fill_values(r, name, "weight", c->f, c->count);
+    if (!made) tr_onnx_fill_values(r, name, "weight", c->f, c->count);
     tr_onnx_give(r, s, value);
 }
 

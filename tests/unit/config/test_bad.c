@@ -47,7 +47,7 @@ static const bad table[] = {
      "c.yaml:33:23: train.metrics.1: r2 is not measured of a model with this loss: there are "
      "accuracy, top5, f1, auc, perplexity, bits_per_byte"},
     {"  early_stop: {patience: 4}\n", "  metrics: [accuracy, bits_per_byte]\n",
-     "c.yaml:33:23: train.metrics.1: bits_per_byte is of bytes: it is measured on data of format "
+     "c.yaml:33:12: train.metrics.1: bits_per_byte is of bytes: it is measured on data of format "
      "text"},
     {"  early_stop: {patience: 4}\n", "  eval: {every_epochs: none}\n  metrics: [f1]\n",
      "c.yaml:34:12: train.metrics: without evaluations (data.eval, train.eval) nothing is "
@@ -246,9 +246,9 @@ static const bad table[] = {
      "folder of images): add format: hdf5, npz, csv, idx, npy, cifar10, cifar100, folder, text or "
      "tokens"},
     {"train: {path: data/digits.h5, ", "train: {path: a, format: npy, stride: 3, ",
-     "c.yaml:6:40: data.train.stride: only formats text and tokens take it"},
+     "c.yaml:6:41: data.train.stride: only formats text and tokens take it"},
     {"train: {path: data/digits.h5, ", "train: {path: data/digits.h5, documents: 0, ",
-     "c.yaml:6:49: data.train.documents: only formats text and tokens take it"},
+     "c.yaml:6:44: data.train.documents: only formats text and tokens take it"},
     {"{path: data/digits.h5, inputs: x_train, labels: y_train}",
      "{path: a.txt, stride: 4, documents: 1}",
      "c.yaml:6:32: data.train.stride: documents are cut into pieces of the window's length: give "

@@ -226,6 +226,15 @@ static void test_errors(void **state)
         test_model_fails(cases[i].model, TR_CONFIG, cases[i].text);
 }
 
+/* It takes (rows, features) alone. */
+static bool of_rows(const char *type)
+{
+    static const char *const types[] = {"class_token", "positions", "select"};
+    for (size_t i = 0; i < TR_COUNT(types); i++)
+        if (strcmp(type, types[i]) == 0) return true;
+    return false;
+}
+
 /* What the reference shows of each type is read as it stands there. */
 static void test_examples(void **state)
 {
@@ -245,6 +254,7 @@ static void test_examples(void **state)
                  ids ? "" : "    - conv2d: {out: 8, kernel: 1, from: image, name: left}\n",
                  two ? "    - conv2d: {out: 8, kernel: 1, from: image, name: right}\n"
                  : strstr(type, "1d")          ? "    - reshape: {dims: [8, -1]}\n"
+                 : of_rows(type)               ? "    - reshape: {dims: [16, 128]}\n"
                  : strcmp(type, "linear") == 0 ? "    - flatten\n"
                                                : "",
                  example);
