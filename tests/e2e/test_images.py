@@ -1,5 +1,7 @@
 """Folders of images: training at any rank count, classes by name, predictions with files' names, damaged images."""
 import csv
+import shutil
+import subprocess
 
 import h5py
 
@@ -84,6 +86,56 @@ class Images(harness.Case):
         self.assertIn('"samples": 2', done)
         done = self.run_trainer("evaluate", "run/model.h5", ranks=2, status=1)
         self.assertIn("other: No such file", done)
+
+    def test_quantize_folder_gone(self):
+        """Ranges of outputs are of the training images: without them it says which folder it looked for, and makes nothing;
+        with them elsewhere, or ranges of each call, it goes."""
+        self.train("run")
+        (self.dir / "photos").rename(self.dir / "gone")
+        for ranks in (0, 2):
+            done = self.run_trainer("quantize", "run/model.h5", ranks=ranks, status=1)
+            said = [line for line in done.splitlines() if "photos: No such file" in line]
+            self.assertEqual(len(said), 1, done)
+            self.assertFalse((self.dir / "run/model-quantize.h5").exists())
+        self.run_trainer("quantize", "run/model.h5", "data.train.path=gone", ranks=2)
+        self.assertTrue((self.dir / "run/model-quantize.h5").exists())
+        self.run_trainer("quantize", "run/model.h5", "activations=dynamic", "--force", ranks=0)
+
+    def test_other_images_on_a_rank(self):
+        """Ranks open folders of their own, as on hosts of their own: files of other names, one fewer, other pixels, and other
+        classes are told by the ranks, and nothing is trained."""
+        for place in ("here", "there"):
+            shutil.copytree(self.dir / "photos", self.dir / place / "photos")
+            text = MODEL.replace("name: images", f"name: images\noutput: {self.dir}/run").replace("  predict: {path: new}\n", "")
+            (self.dir / place / "images.yaml").write_text(text)
+
+        def start(status, *arguments):
+            apps = [["-np", "1", str(self.program), f"{place}/images.yaml", *arguments] for place in ("here", "there")]
+            done = subprocess.run(["mpirun", "--oversubscribe", *apps[0], ":", *apps[1]], cwd=self.dir, text=True,
+                                  env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120)
+            self.assertEqual(done.returncode, status, done.stdout)
+            return done.stdout
+
+        start(0)
+        there = self.dir / "there/photos"
+        changes = {
+            "names ": lambda: (there / "cat/b.jpg").rename(there / "cat/0.jpg"),
+            "6 samples": lambda: (there / "ant/b.jpg").unlink(),
+            "checksum ": lambda: (there / "dog/y.png").write_bytes((self.dir / "new/1.jpg").read_bytes()),
+            "names": lambda: (there / "dog").rename(there / "emu"),
+        }
+        for said, change in changes.items():
+            shutil.rmtree(there)
+            shutil.copytree(self.dir / "photos", there)
+            change()
+            for more in ((), ("data.normalize=null",)):
+                with self.subTest(said=said, more=more):
+                    out = start(1, "--force", *more)
+                    ours = [line for line in out.splitlines() if line.startswith("trainer: error")]
+                    self.assertEqual(len(ours), 1, out)
+                    self.assertIn("is not the same on all ranks: rank 0 (", ours[0])
+                    self.assertRegex(ours[0], r"rank 1 \([^)]*\) has \".*\"; unlike rank 0: 1 \(")
+                    self.assertIn(said, ours[0])
 
     def test_resumed_with_other_names(self):
         keys = "train.checkpoint.every_epochs=1", "train.checkpoint.keep=9"
