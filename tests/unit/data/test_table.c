@@ -203,7 +203,7 @@ static void as_pandas(hid_t at, const char *name)
     write_bytes(&w, "t.csv", text, bytes);
     const int64_t width = (int64_t)(nx / ny);
     w.inputs[0].dims[0] = width;
-    w.m.outputs = 3;
+    w.m.outputs = w.m.classes = 3;
     w.c.data.table.delimiter = delimiter;
     w.c.data.table.missing = zero != 0 ? TR_MISSING_ZERO : TR_MISSING_DROP;
     w.c.data.train.inputs = tr_node_get(doc.root, "inputs");
