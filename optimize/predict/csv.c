@@ -1,5 +1,5 @@
 /* CSV (RFC 4180) with a header: the sample's number, and its file where it is one; with classes the most probable ones and their probabilities, by
- * name where these are known; then, unless classes alone were asked for, a column an output. */
+ * name where these are known; then, unless classes alone were asked for, a column an output, by name where it stands for a table's. */
 #include "optimize/predict/internal.h"
 
 #include <inttypes.h>
@@ -48,7 +48,10 @@ static void header(const tr_predictions *o, FILE *to)
             fprintf(to, ",class_%zu,probability_%zu", k, k);
     for (size_t k = 0; k < o->outputs; k++) {
         fputc(',', to);
-        if (tr_predict_classes(o->loss, o->outputs) == o->outputs && !tr_predict_values(o->loss))
+        if (o->targets)
+            field(to, prefix, o->targets[k]);
+        else if (tr_predict_classes(o->loss, o->outputs) == o->outputs &&
+                 !tr_predict_values(o->loss))
             class_name(o, to, prefix, (int64_t)k);
         else if (tr_loss_binary(o->loss))
             class_name(o, to, prefix, 1); /* of the second class */

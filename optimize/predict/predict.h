@@ -46,7 +46,9 @@ typedef struct {
     size_t top; /* classes a sample, the most probable first; 0: none */
     uint64_t samples;
     const char *const *names; /* of classes; NULL: their numbers */
-    const char *model;        /* SHA-256 of its file */
+    const char *const
+        *targets; /* [outputs]: columns of a table that outputs stand for; NULL: their numbers */
+    const char *model; /* SHA-256 of its file */
     /* the file that sample i is, from (files, i); NULL: samples are numbered alone */
     const char *(*file)(const void *files, uint64_t i);
     const void *files;

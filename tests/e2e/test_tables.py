@@ -49,9 +49,14 @@ class Tables(LineCase):
         got = np.load(self.dir / "p.npy")
         self.assertEqual(got.shape, (EVAL, 3))
         np.testing.assert_array_equal(got, np.load(self.dir / "q.npy"))
+        for name, header in (("table", "sample,output_v0,output_v1,output_v2"), ("file", "sample,output_0,output_1,output_2")):
+            self.run_trainer("predict", f"{name}/model.h5", "--data", "eval", "-o", f"{name}.csv", "--quiet")
+            self.assertEqual((self.dir / f"{name}.csv").read_text().splitlines()[0], header)
 
     def test_bits(self):
         self.both("bce", "[b0, b1, b2]")
+        self.run_trainer("predict", "table/model.h5", "--data", "eval", "-o", "p.csv", "--quiet")
+        self.assertEqual((self.dir / "p.csv").read_text().splitlines()[0], "sample,p_b0,p_b1,p_b2")
 
     def test_inputs_not_named(self):
         """All columns but those of targets and weights, which are no inputs."""

@@ -31,7 +31,7 @@ typedef struct {
     char job[65];             /* SHA-256 of what decides about them */
     tr_part *part;            /* rank 0's */
     uint64_t from;            /* the first batch that is not in it yet */
-    const char *names[65536]; /* of classes */
+    const char *names[65536]; /* of classes, or of columns of targets */
 } prediction;
 
 static tr_status check_top(const prediction *p, size_t outputs)
@@ -257,7 +257,11 @@ static tr_status write_out(prediction *p)
         memcpy(o.dims, m->target_dims, sizeof o.dims);
     }
     const size_t classes = tr_predict_classes(loss, p->outputs);
-    if (names && names->count == classes && classes <= TR_COUNT(p->names)) {
+    const tr_node *targets = p->frame.chain.config->data.train.targets;
+    if (targets && targets->count == p->outputs && p->outputs <= TR_COUNT(p->names)) {
+        for (size_t k = 0; k < p->outputs; k++) p->names[k] = targets->values[k]->text;
+        o.targets = p->names;
+    } else if (names && names->count == classes && classes <= TR_COUNT(p->names)) {
         for (size_t k = 0; k < classes; k++) p->names[k] = names->values[k]->text;
         o.names = p->names;
     }
