@@ -179,11 +179,20 @@ static tr_status measure_decoders(folder *f, size_t *nbytes)
     enum { SOME = 16 };
     tr_status st = TR_OK;
     const uint64_t n = f->base.samples < SOME ? f->base.samples : SOME;
+    const tr_image_fit own = f->fit, whole = {.height = own.height,
+                                              .width = own.width,
+                                              .nresize = 2,
+                                              .resize = {own.height, own.width}};
     uint8_t *to = tr_alloc(TR_MEM_OTHER, f->base.nbytes, 1);
     TR_HAVE(to);
     for (uint64_t k = 0; k < n && st != TR_MEMORY; k++) {
         const uint64_t i = k * f->base.samples / n;
-        if (f->slot[i] != NOT_USED) st = decode(f, i, false, 0, 0, to);
+        if (f->slot[i] == NOT_USED) continue;
+        st = decode(f, i, false, 0, 0, to);
+        if (!own.random || st == TR_MEMORY) continue;
+        f->fit = whole; /* no random part takes more */
+        st = decode(f, i, false, 0, 0, to);
+        f->fit = own;
     }
     if (st != TR_MEMORY) st = TR_OK;
     /* they were all decoded by this one */

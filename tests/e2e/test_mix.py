@@ -182,6 +182,8 @@ class Mixed(LineCase):
             with self.subTest(ranks=ranks):
                 self.line(*both, f"train.micro_batch={micro}", name=f"b{ranks}", loss="cross_entropy", ranks=ranks, steps=24)
                 self.compare(expected, f"b{ranks}")
+                end = self.records(f"b{ranks}", "end")[-1]  # with targets of all classes, and a partner of each sample
+                self.assertEqual(end["held_mb"], end["predicted_mb"])
         self.line(*both, name="r", loss="cross_entropy", ranks=2, steps=11)
         self.line(*both, "--resume", name="r", loss="cross_entropy", ranks=2, steps=24)
         self.line(*both, name="whole", loss="cross_entropy", ranks=2, steps=24)
