@@ -2,14 +2,26 @@
 import harness
 from gpu import GpuCase
 
-harness.Case = GpuCase
+Plain = harness.Case
 
-import test_text  # noqa: E402: the cases are to derive from GpuCase
+
+class Commands(GpuCase):
+    """Of commands, what comes first is no config."""
+
+    def command(self, config, *arguments, **how):
+        if str(config) not in ("evaluate", "predict"):
+            return super().command(config, *arguments, **how)
+        return Plain.command(self, config, *arguments, "device=cuda", *self.same_bits, **how)
+
+
+harness.Case = Commands
+
+import test_text  # noqa: E402: the cases are to derive from Commands
 from test_rows import Rows  # noqa: E402, F401: tests to be found here
 
 
 class Text(test_text.Text):
-    test_stages = test_refused = None  # of the CPU's
+    test_stages = test_refused = test_byte_gpt = None  # of the CPU's
 
 
 if __name__ == "__main__":
