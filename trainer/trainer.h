@@ -11,6 +11,7 @@
 #include "trainer/device/device.h"
 #include "trainer/loop/profile.h"
 #include "trainer/loop/teacher.h"
+#include "trainer/loop/watch.h"
 #include "trainer/optimizer/optimizer.h"
 #include "trainer/run/checkpoint.h"
 #include "trainer/run/run_folder.h"
@@ -26,6 +27,10 @@ typedef struct {
 typedef struct tr_trainer {
     const tr_config *config;
     const char *config_text; /* resolved */
+    tr_config *chosen;       /* what memory allows of it (trainer/plan/choose.h); NULL: as it is */
+    char *chosen_text;
+    int *segments; /* train.recompute.segments; NULL: none */
+    tr_watch watch;
     tr_comm *comm;
     tr_comm *gatherers; /* sync_batchnorm: node, several nodes: this one's ranks; else NULL */
     const tr_topology *topology;

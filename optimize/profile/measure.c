@@ -74,6 +74,7 @@ static tr_status open_session(bench *b)
                                   .ranks = 1,
                                   .recompute = o->recompute,
                                   .recompute_every = o->recompute_every,
+                                  .recompute_segments = o->recompute_segments,
                                   .skip_passes = o->skip_passes,
                                   .keys = &key,
                                   .nkeys = 1};

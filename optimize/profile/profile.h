@@ -111,6 +111,7 @@ typedef struct {
     const tr_update *update;
     int recompute; /* of training: tr_recompute_kind */
     int64_t recompute_every;
+    const int *recompute_segments;
     unsigned skip_passes; /* of the graph: a set of TR_PASS_IS */
 } tr_profile_options;
 

@@ -69,6 +69,8 @@ static tr_status measure(job_state *s, tr_mode mode, int64_t batch)
 {
     const tr_config *c = s->job->config;
     const tr_update update = update_of(c);
+    int *segments = NULL; /* of layers that are gone: none */
+    if (tr_segments_read(c, s->job->parent->model, &segments) != TR_OK) segments = NULL;
     tr_profile_options o = {.network = s->job->parent,
                             .precision = (tr_precision)c->train.precision,
                             .mode = mode,
@@ -78,9 +80,12 @@ static tr_status measure(job_state *s, tr_mode mode, int64_t batch)
                             .update = mode == TR_MODE_TRAIN ? &update : NULL,
                             .recompute = c->train.recompute.kind.which,
                             .recompute_every = c->train.recompute.every,
+                            .recompute_segments = segments,
                             .skip_passes = tr_graph_skip(c)};
     tr_evaluator_place(s->job->evaluator, &o.backend, &o.backend_ctx, &o.threads);
-    return tr_profile_measure(&o, &s->machine, &s->profiles[s->n++]);
+    const tr_status st = tr_profile_measure(&o, &s->machine, &s->profiles[s->n++]);
+    tr_free(segments);
+    return st;
 }
 
 static tr_status measure_all(job_state *s)

@@ -1,5 +1,6 @@
 /* The config as a whole: text, overrides, table, cross-checks; and the way back to text. */
 #include "runtime/config/internal.h"
+#include "runtime/config/level.h"
 #include "runtime/config/schema.h"
 
 #include <limits.h>
@@ -49,7 +50,10 @@ tr_status tr_config_resolve(const char *file, tr_document *doc, const tr_variant
                           tr_node_show(doc->root, show));
         goto out;
     }
+    uint64_t set;
+    TR_TRY(tr_level_apply(doc, &set));
     TR_TRY(tr_fields_read(doc->root, tr_config_fields(c->stages, &table), "", c));
+    c->run.level_set = set;
     c->document = *doc;
     c->file = tr_strdup(file);
     char *folder = folder_of(file);
@@ -57,6 +61,7 @@ tr_status tr_config_resolve(const char *file, tr_document *doc, const tr_variant
     if (c->directory != folder) tr_free(folder);
     TR_HAVE(c->file && c->directory);
     TR_TRY(tr_config_check(c));
+    TR_TRY(tr_memory_check(c));
 out:
     if (st != TR_OK) {
         c->document = (tr_document){NULL, NULL}; /* the caller's */
@@ -161,6 +166,7 @@ void tr_config_help(const tr_variant_def *stages, FILE *to)
           "anchors name.\n",
           to);
     tr_fields_help(tr_config_fields(stages, &table), "", to);
+    tr_level_help(to);
 }
 
 char *tr_config_path(const tr_config *c, const char *path)

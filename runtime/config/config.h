@@ -64,7 +64,13 @@ typedef enum {
 } tr_metric;
 /* Whose weights model.h5 holds. auto: ema where train.ema is set, else last. */
 typedef enum { TR_RESULT_AUTO, TR_RESULT_LAST, TR_RESULT_BEST, TR_RESULT_EMA } tr_result;
-typedef enum { TR_RECOMPUTE_NONE, TR_RECOMPUTE_BLOCKS, TR_RECOMPUTE_EVERY } tr_recompute_kind;
+typedef enum {
+    TR_RECOMPUTE_NONE,
+    TR_RECOMPUTE_BLOCKS,
+    TR_RECOMPUTE_EVERY,
+    TR_RECOMPUTE_SEGMENTS,
+    TR_RECOMPUTE_AUTO /* what run.memory_limit takes; without one: none */
+} tr_recompute_kind;
 typedef enum {
     TR_FORMAT_AUTO, /* from the extension: .h5 .hdf5; .idx*, *-ubyte, .gz; .npy; .npz; .bin */
     TR_FORMAT_HDF5,
@@ -302,7 +308,7 @@ typedef struct tr_config {
         double max_seconds;    /* 0 = no limit */
         int64_t batch;
         int64_t accumulate;  /* micro-batches a step, over all ranks; 0 = auto: by micro_batch */
-        int64_t micro_batch; /* samples of a rank; 0 = auto */
+        int64_t micro_batch; /* samples of a rank; 0 = auto, TR_MICRO_BATCH_MAX */
         int64_t log_every;
         int precision;
         bool tf32;
@@ -323,8 +329,9 @@ typedef struct tr_config {
             tr_schedule_config o;
         } schedule;
         struct {
-            tr_variant kind; /* tr_recompute_kind: none | blocks | {every: k} (plain `every: k`) */
+            tr_variant kind; /* tr_recompute_kind */
             int64_t every;
+            const tr_node *segments; /* a list of [first layer, last layer]: tr_segments_read */
         } recompute;
         struct {
             int64_t every_steps, every_epochs, keep; /* 0 = not by this */
@@ -361,6 +368,10 @@ typedef struct tr_config {
         int shard_optimizer;        /* tr_shard_kind */
         const tr_node *skip_passes; /* tr_graph_passes_skipped */
         bool overcommit_memory;     /* train where memory is short */
+        int level;                  /* level.h */
+        uint64_t level_set;         /* which rows of its table the level set: a bit each */
+        char *memory_limit;         /* none, auto or a size: tr_memory_limit_of */
+        double memory_warn;         /* share of the limit; 0: no warning */
         double timeout;             /* seconds a rank waits for its peers before it gives up */
         double start_timeout; /* seconds for calls of MPI's in which peers cannot be looked at */
         struct {
@@ -370,6 +381,14 @@ typedef struct tr_config {
     tr_list pipeline; /* of `stages` */
     tr_variant_def *stages;
 } tr_config;
+
+#define TR_MICRO_BATCH_MAX (-1) /* train.micro_batch: the largest that fits */
+
+/* run.memory_limit in bytes; 0: none; TR_MEMORY_AUTO: what there is. */
+#define TR_MEMORY_AUTO SIZE_MAX
+size_t tr_memory_limit_of(const tr_config *c);
+/* "80GB", "512 MB", "16GiB"; false: it is none. */
+bool tr_parse_size(const char *text, size_t *nbytes);
 
 /* The default of run.start_timeout, which holds before there is a config. */
 #define TR_START_TIMEOUT "600"

@@ -1,6 +1,7 @@
 /* The table of the config: every key, its type, default, range, unit and meaning. The reader, the
  * writer and the reference page all walk it; nothing else knows the keys. Its larger parts are in
  * schema_data.c and schema_train.c; model layers have tables of their own, with the graph. */
+#include "runtime/config/level.h"
 #include "runtime/config/schema.h"
 
 #include <assert.h>
@@ -28,6 +29,10 @@ static const tr_field profile[] = {
 };
 
 static const tr_field run[] = {
+    TR_CHOICE("level", IN(run, level), tr_level_names, "custom",
+              "a preset of other keys, those of the table at the end of this reference; keys that "
+              "are given, in the file or on the command line, win. `trainer check` prints which "
+              "ones it set; custom: none"),
     TR_INT("threads", IN(run, threads), "auto", 1, 4096, "threads",
            "of a rank; auto: one for each of its cores (affinity)", ZERO("auto")),
     TR_INT("nice", IN(run, nice), "0", -20, 19, NULL,
@@ -78,6 +83,20 @@ static const tr_field run[] = {
             "train also where the job's ranks need more memory than their node has, which is told "
             "before anything is allocated; else such a job is refused. What trainer plan counts is "
             "set against what the node has left, or the control group (container, Slurm step)"),
+    TR_TEXT("memory_limit", IN(run, memory_limit), "none",
+            "what training may take: of a node's memory, which its ranks share, programs and all, "
+            "or of each rank's GPU: 8GiB, 512MB; auto: what the node has left (less 5 %), its "
+            "control group (container, Slurm step) regarded, or the GPU (less 5 %, at the least "
+            "512 MiB). Where a step is too large, train.micro_batch: auto becomes the largest that "
+            "fits, of models without batchnorm, and train.recompute: auto the segments that cost "
+            "least, whichever takes less time together; train.eval.batch: auto is lowered where "
+            "evaluations are too large. What was chosen stands in config.yaml of the run folder; a "
+            "resumed run keeps its micro-batches. What cannot fit is refused, with the smallest "
+            "limit that would do"),
+    TR_REAL("memory_warn", IN(run, memory_warn), "0.95", 0.01, 1, NULL,
+            "a warning, once, where more than this share of memory_limit is in use; none: no "
+            "warning. Swapping is always told",
+            ZERO("none")),
     TR_REAL("timeout", IN(run, timeout), "300", 1, 1e7, "s",
             "how long a rank waits for its peers before it gives up, and names those that did not "
             "come; while one of them reads or writes a file, nobody counts"),

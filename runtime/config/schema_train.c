@@ -5,6 +5,7 @@
 #define SCHEDULE(member) offsetof(tr_schedule_config, member)
 
 static const tr_field_word none_word[] = {{"none", 0}, {NULL, 0}};
+static const tr_field_word max_word[] = {{"max", TR_MICRO_BATCH_MAX}, {NULL, 0}};
 static const char *const syncs[] = {"all", "node", "none", NULL};
 static const tr_field_word sync_words[] = {
     {"true", TR_SYNC_ALL}, {"false", TR_SYNC_NONE}, {NULL, 0}};
@@ -216,6 +217,13 @@ static const tr_field every[] = {
     TR_INT("every", IN(train.recompute, every), NULL, 1, 1e6, "layers", "length of a segment"),
     TR_END,
 };
+static const tr_field segments[] = {
+    TR_SHAPED("segments", IN(train.recompute, segments), NULL,
+              "list of [first layer, last layer], by their names",
+              "{\"type\":\"array\",\"minItems\":1,\"items\":{\"type\":\"array\",\"minItems\":2,"
+              "\"maxItems\":2,\"items\":{\"type\":[\"string\",\"number\"]}}}"),
+    TR_END,
+};
 static const tr_variant_def recomputes[] = {
     [TR_RECOMPUTE_NONE] = {"none", NULL, "Every activation that the backward pass needs is kept",
                            0},
@@ -224,6 +232,15 @@ static const tr_variant_def recomputes[] = {
                              0},
     [TR_RECOMPUTE_EVERY] = {"every", every,
                             "Segments of so many layers keep their input and run again", 0},
+    [TR_RECOMPUTE_SEGMENTS] =
+        {"segments", segments,
+         "These parts of the model keep what comes in and run again, as far as their backward pass "
+         "needs it: what `auto` chose is written so into the run's config",
+         0},
+    [TR_RECOMPUTE_AUTO] = {"auto", NULL,
+                           "The parts that bring training below run.memory_limit for the least "
+                           "arithmetic, by planning; without a limit none",
+                           0},
     {0}};
 
 #define EVERY(outer)                                                                               \
@@ -306,9 +323,11 @@ const tr_field tr_train_fields[] = {
            "global batch of a step, over all ranks"),
     TR_INT("micro_batch", IN(train, micro_batch), "auto", 1, 2147483647, "samples",
            "what one rank pushes through at once; the rest of its share is accumulated. auto: the "
-           "whole share. A limit on memory: how many micro-batches it makes depends on the number "
+           "whole share, or what run.memory_limit leaves room for; max: the largest that fits, by "
+           "planning, into run.memory_limit or what is free. A limit on memory: how many "
+           "micro-batches it makes depends on the number "
            "of ranks, and with it what batchnorm normalizes over; there use accumulate",
-           ZERO("auto")),
+           .auto_text = "auto", .auto_value = 0, .words = max_word),
     TR_INT("accumulate", IN(train, accumulate), "auto", 1, 2147483647, "micro-batches",
            "the batch is cut into so many, each shared by all ranks, whose gradients are added up: "
            "synchronized batchnorm sees batch / accumulate samples with any number of ranks. A "
@@ -363,8 +382,8 @@ const tr_field tr_train_fields[] = {
             "running statistics, which stay as they are (PyTorch's .eval())"),
     TR_VARIANT("schedule", IN(train, schedule.kind), schedules, IN(train, schedule.o), "constant",
                "the learning rate over time"),
-    TR_VARIANT("recompute", IN(train, recompute.kind), recomputes, IN(train, recompute), "none",
-               "trades time for memory in the backward pass"),
+    TR_VARIANT("recompute", IN(train, recompute.kind), recomputes, IN(train, recompute), "auto",
+               "trades time for memory in the backward pass; changes no number"),
     TR_MAP("checkpoint", IN(train, checkpoint), checkpoint, "", "when to save what a resume needs"),
     TR_MAP(
         "eval", IN(train, eval), eval, "",

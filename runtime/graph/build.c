@@ -433,6 +433,11 @@ bool tr_op_over_batch(const tr_op *op)
     return op->def->over_batch;
 }
 
+bool tr_op_made_once(const tr_op *op)
+{
+    return op->def->statistics || op->def->gathers;
+}
+
 size_t tr_op_gathered(const tr_graph *g, const tr_op *op)
 {
     return op->def->gathers ? g->tensors[op->in[0]].nbytes : 0;

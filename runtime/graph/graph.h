@@ -142,6 +142,8 @@ typedef struct {
     int ranks;           /* with 1, no collective points are made */
     int recompute;       /* tr_recompute_kind */
     int64_t recompute_every;
+    /* TR_RECOMPUTE_SEGMENTS: by layer of the model, the number of its segment; -1: it is in none. Not kept */
+    const int *recompute_segments;
     unsigned passes; /* those that run, where there is something for them */
     /* What the backend's kernels can do, for TR_PASS_RESIDUAL_IN_PLACE: an op that adds a residual may
      * write over it, whatever its `share` says; TR_PASS_CONCAT_IN_PLACE: operands that are part of wider
@@ -171,6 +173,12 @@ tr_graph_pass_id tr_graph_pass_named(const char *name);
 tr_status tr_graph_passes_skipped(const tr_config *c, unsigned *out);
 /* The same of a config that was checked. */
 unsigned tr_graph_skip(const tr_config *c);
+
+/* train.recompute.segments for a model: *out by layer, as in tr_graph_options, to be released by tr_free; NULL where
+ * the config has none. TR_CONFIG at the place of a layer that the model lacks, or that stands in two. */
+tr_status tr_segments_read(const tr_config *c, const tr_model *m, int **out);
+/* The same as the config has it: "[[conv1, relu1], [conv4, relu4]]". Allocated. */
+tr_status tr_segments_text(const tr_model *m, const int *segments, char **out);
 
 /* Which ops of 8 bits a backend has, of its tr_device_kernels.unsupported; 0: none. */
 typedef const char *tr_unsupported(void *ctx, const tr_op_def *def, tr_dtype type);
@@ -214,6 +222,8 @@ double tr_op_multiply_adds(const tr_graph *g, const tr_op *op);
 tr_act tr_op_activation(const tr_op *op);
 /* Its statistics are of a channel's values in all samples: more than one value, or they say nothing. */
 bool tr_op_over_batch(const tr_op *op);
+/* What it makes is never made again: statistics, and what ranks meet for. */
+bool tr_op_made_once(const tr_op *op);
 /* Bytes that every rank sends to all others when the op runs; 0: it is no meeting of ranks. */
 size_t tr_op_gathered(const tr_graph *g, const tr_op *op);
 const char *tr_op_name(const tr_op *op); /* "conv2d", "conv2d.grad_weight" */

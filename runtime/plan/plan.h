@@ -26,8 +26,9 @@ typedef struct {
     int ranks;
     int recompute;
     int64_t recompute_every;
-    unsigned skip_passes;    /* of the graphs: a set of TR_PASS_IS */
-    const tr_plan_key *keys; /* which plans the run needs */
+    const int *recompute_segments; /* as in tr_graph_options; borrowed while the session is open */
+    unsigned skip_passes;          /* of the graphs: a set of TR_PASS_IS */
+    const tr_plan_key *keys;       /* which plans the run needs */
     size_t nkeys;
     /* Of infer plans: layers whose outputs are wanted; none: the last one's. Borrowed. */
     const char *const *outputs;

@@ -138,6 +138,7 @@ tr_status tr_session_graph(const tr_session_options *o, tr_plan_key key, tr_grap
         .ranks = o->ranks,
         .recompute = o->recompute,
         .recompute_every = o->recompute_every,
+        .recompute_segments = o->recompute_segments,
         .passes = TR_PASSES_ALL & ~o->skip_passes,
         .residual_in_place = o->backend->kernels->residual_in_place,
         .trained = o->trained,

@@ -174,7 +174,7 @@ class Metrics(GpuCase):
         text = (SOURCE / "docs/records.md").read_text()
         seen = [json.loads(line) for line in (self.dir / "run/metrics.jsonl").read_text().splitlines()]
         self.assertEqual({r["event"] for r in seen},
-                         {"start", "step", "epoch", "eval", "checkpoint", "checkpoint_written", "end"})
+                         {"start", "step", "epoch", "eval", "checkpoint", "checkpoint_written", "memory", "end"})
         for record in seen:
             for key in record:
                 self.assertIn(f"`{key}`", text)

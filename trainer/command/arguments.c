@@ -25,22 +25,9 @@ static const char *value_of(char **argv, int argc, int *i)
     return equals ? equals + 1 : *i + 1 < argc ? argv[++*i] : "";
 }
 
-/* "80GB", "512 MB", "16GiB". */
 static tr_status parse_bytes(const char *value, size_t *out)
 {
-    static const struct {
-        const char *name;
-        double bytes;
-    } units[] = {{"kB", 1e3},     {"MB", 1e6},     {"GB", 1e9},     {"TB", 1e12},
-                 {"KiB", 0x1p10}, {"MiB", 0x1p20}, {"GiB", 0x1p30}, {"TiB", 0x1p40}};
-    char *end;
-    const double n = strtod(value, &end);
-    while (end != value && *end == ' ') end++;
-    for (size_t i = 0; end != value && i < TR_COUNT(units); i++) {
-        if (strcmp(end, units[i].name) != 0 || !(n * units[i].bytes >= 1 && n <= 1e6)) continue;
-        *out = (size_t)(n * units[i].bytes);
-        return TR_OK;
-    }
+    if (tr_parse_size(value, out)) return TR_OK;
     return TR_FAIL(TR_USAGE, "--memory %s: expected a size such as 80GB, 512MB or 16GiB", value);
 }
 
@@ -105,6 +92,7 @@ static tr_status parse_flag(const char *flags, char **argv, int argc, int *i, tr
     if (strcmp(name, "--json") == 0) out->json = true;
     if (strcmp(name, "--raw") == 0) out->raw = true;
     if (strcmp(name, "--summary") == 0) out->summary = true;
+    if (strcmp(name, "--largest") == 0) out->largest = true;
     if (strcmp(name, "--accept-unverified") == 0) out->accept_unverified = true;
     return TR_OK;
 }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "runtime/base/visible.h"
+#include "runtime/config/level.h"
 #include "runtime/data/data.h"
 #include "trainer/command/arguments.h"
 #include "trainer/command/commands.h"
@@ -145,6 +146,7 @@ int tr_cmd_check(int argc, char **argv)
     shown = tr_visible_stream(stdout);
     TR_HAVE(shown);
     if (a.check_data) TR_TRY(check_samples(config, model, shown));
+    tr_level_write(config, shown);
     TR_TRY(write_config(config, model, shown));
 out:
     if (shown) fclose(shown); /* what did not reach stdout is told at the end */

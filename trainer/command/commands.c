@@ -52,10 +52,12 @@ static const tr_command commands[] = {
      NULL},
     {"plan", tr_cmd_plan,
      "  trainer plan CONFIG [key=value ...] [--ranks N] [--memory 80GB] [--summary | --json]\n"
-     "      [--nodes N] [--ranks-per-node M]\n"
+     "      [--nodes N] [--ranks-per-node M] [--largest]\n"
      "                                          memory, arithmetic and traffic; whether it fits "
      "this\n"
-     "                                          machine, or nodes with so much; runs nothing\n",
+     "                                          machine, or nodes with so much; runs nothing. "
+     "--largest:\n"
+     "                                          the largest batch and micro-batch that fit\n",
      NULL},
     {"inspect", tr_cmd_inspect,
      "  trainer inspect FILE [FILE2] [--json] [--accept-unverified]\n"

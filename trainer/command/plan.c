@@ -27,6 +27,7 @@ static tr_status ranks_of(const tr_arguments *a, tr_plan_request *q)
     *q = (tr_plan_request){.ranks = (int)ranks,
                            .nodes = (int)nodes,
                            .memory = a->memory,
+                           .largest = a->largest,
                            .form = a->json      ? TR_PLAN_JSON
                                    : a->summary ? TR_PLAN_SUMMARY
                                                 : TR_PLAN_TEXT};
@@ -42,7 +43,7 @@ int tr_cmd_plan(int argc, char **argv)
     FILE *shown = NULL;
     tr_plan_request request;
     tr_status st = tr_arguments_parse(
-        argc, argv, "--ranks --nodes --ranks-per-node --memory --summary --json", &a);
+        argc, argv, "--ranks --nodes --ranks-per-node --memory --largest --summary --json", &a);
     if (st != TR_OK) return tr_command_end(st);
     TR_TRY(ranks_of(&a, &request));
     TR_TRY(tr_arguments_config(&a, NULL, &config));

@@ -9,7 +9,7 @@
 #include "trainer/loop/resolve.h"
 #include "trainer/loop/same.h"
 #include "trainer/optimizer/schedule.h"
-#include "trainer/plan/plan.h"
+#include "trainer/plan/choose.h"
 #include "trainer/plan/shares.h"
 
 /* On a device laps are launches on the path that the next kernel waits for. */
@@ -228,6 +228,7 @@ static tr_status open_session(tr_trainer *t)
         .ranks = c->train.sync_batchnorm == TR_SYNC_NODE ? t->topology->most : t->topology->size,
         .recompute = c->train.recompute.kind.which,
         .recompute_every = c->train.recompute.every,
+        .recompute_segments = t->segments,
         .skip_passes = tr_graph_skip(c),
         .keys = keys,
         .nkeys = nkeys,
@@ -270,7 +271,9 @@ static tr_status judge_memory(tr_trainer *t)
 {
     tr_status st;
     TR_TRY(tr_agree(t->comm, open_data(t), NULL));
+    TR_TRY(tr_agree(t->comm, tr_segments_read(t->config, t->model, &t->segments), NULL));
     t->micro_batches = tr_micro_batches(t->config, t->topology->size);
+    if (tr_chooses(t->config)) TR_TRY(tr_plan_choose_run(t));
     warn_of_config(t);
     st = t->topology->local_rank == 0 ? tr_plan_judge_run(t) : TR_OK;
     st = tr_agree(t->comm, st, NULL);
@@ -309,7 +312,7 @@ static tr_status open_output(tr_trainer *t, const tr_trainer_options *o)
         .params = t->params,
         .reducer = t->reducer,
         .folder = t->config->output,
-        .config_text = o->config_text,
+        .config_text = t->config_text,
         .keep = t->config->train.checkpoint.keep,
         .teacher_sha256 = tr_teacher_sha256(t->teacher),
         .origin = &t->origin,
@@ -374,7 +377,7 @@ tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out)
     TR_TRY(open_reducer(t));
     TR_TRY(tr_agree(t->comm, open_session(t), NULL));
     TR_TRY(tr_agree(t->comm, open_loaders(t), NULL));
-    TR_TRY(tr_agree(t->comm, tr_optimizer_open(o->config, t->params, t->training, &t->optimizer),
+    TR_TRY(tr_agree(t->comm, tr_optimizer_open(t->config, t->params, t->training, &t->optimizer),
                     NULL));
     TR_TRY(open_output(t, o));
 out:
@@ -421,5 +424,8 @@ void tr_trainer_close(tr_trainer *t)
     tr_free(t->gathered);
     tr_free(t->states_copy);
     tr_free(t->section_class);
+    tr_free(t->segments);
+    tr_config_close(t->chosen);
+    free(t->chosen_text);
     tr_free(t);
 }

@@ -85,6 +85,7 @@ tr_status tr_report_begin(tr_trainer *t)
     tr_comm_busy(t->comm, true);
     TR_TRY(tr_report_follow(t));
     TR_TRY(tr_run_folder_begin(t->folder, t->config_text));
+    if (t->chosen) TR_TRY(tr_run_folder_config(t->folder, t->config_text));
     TR_TRY(open_metrics(t));
     TR_TRY(record_start(t));
 out:
@@ -165,8 +166,10 @@ tr_status tr_report_step(tr_trainer *t)
                                      });
     add_times(&t->all, s);
     memset(s, 0, sizeof *s);
-    const tr_status st = tr_report_follow(t);
-    return st == TR_OK ? tr_metrics_step(t->metrics, &r) : st;
+    tr_watch_look(t, r.gpu_memory_mb * 1e6);
+    tr_status st = tr_report_follow(t);
+    if (st == TR_OK) st = tr_metrics_step(t->metrics, &r);
+    return st == TR_OK ? tr_watch_record(t, "start") : st;
 }
 
 double tr_report_perplexity(const tr_trainer *t, double loss)
@@ -227,7 +230,8 @@ tr_status tr_report_eval(tr_trainer *t, const tr_eval_record *e)
     tr_log(TR_LOG_INFO, "step %llu: evaluation loss %.5f%s%s (%s, %.2f s)",
            (unsigned long long)e->step, e->loss, measured, t->improved ? ", best so far" : "",
            counted, e->seconds);
-    return tr_metrics_eval(t->metrics, e);
+    const tr_status st = tr_metrics_eval(t->metrics, e);
+    return st == TR_OK ? tr_watch_record(t, "eval") : st;
 }
 
 tr_status tr_report_epoch(tr_trainer *t)
@@ -268,6 +272,27 @@ static void say_times(const tr_trainer *t, const tr_times *a)
            a->compute * per, a->comm_wait * per, a->data_wait * per, idle);
 }
 
+/* Of the processes, as they were gathered: all of few, of many those at both ends. */
+static void say_peaks(const tr_trainer *t)
+{
+    enum { FEW = 8 };
+    char text[400] = "", one[32];
+    size_t n = 0;
+    uint64_t least = UINT64_MAX;
+    const int size = t->topology->size;
+    for (int r = 0; r < size; r++) {
+        if (t->gathered[r] < least) least = t->gathered[r];
+        if (size <= FEW)
+            n += (size_t)snprintf(text + n, sizeof text - n, "%s%s", r ? ", " : "",
+                                  tr_format_bytes((double)t->gathered[r], one, sizeof one));
+    }
+    if (size > FEW)
+        snprintf(text, sizeof text, "at the least %s",
+                 tr_format_bytes((double)least, one, sizeof one));
+    tr_log(TR_LOG_INFO, "peaks by rank    %s; the most %s, of rank %d", text,
+           tr_format_bytes((double)t->watch.peak_most, one, sizeof one), t->watch.peak_rank);
+}
+
 static void say_memory(const tr_trainer *t, const tr_memory_total *predicted, size_t held,
                        double device_held, double device_used)
 {
@@ -279,6 +304,7 @@ static void say_memory(const tr_trainer *t, const tr_memory_total *predicted, si
            tr_format_bytes((double)all, p, sizeof p), tr_format_bytes((double)held, h, sizeof h),
            tr_format_bytes((double)tr_mem_peak_rss(), rss, sizeof rss),
            tr_format_bytes((double)t->rss_before, before, sizeof before));
+    if (t->topology->size > 1 && t->watch.peak_most > 0) say_peaks(t);
     if (isnan(device_held)) return;
     tr_log(TR_LOG_INFO,
            "of it on its GPU predicted %s, held %s; in use there, libraries and all, %s",
@@ -357,12 +383,16 @@ tr_status tr_report_end(tr_trainer *t, tr_ending how, const char *why)
     if (t->state.skipped > 0)
         tr_log(TR_LOG_INFO, "skipped updates  %llu", (unsigned long long)t->state.skipped);
     say_files(t, how);
+    const double peak = t->watch.peak_most > 0 ? (double)t->watch.peak_most / 1e6 : NAN;
+    const tr_status st = tr_watch_record(t, "end");
+    if (st != TR_OK) return st;
     return tr_metrics_event(
         t->metrics, "end",
         "reason:s steps:u seconds:d samples_per_s:d step_ms:d compute_ms:d "
         "comm_wait_ms:d data_wait_ms:d "
         "peak_rss_mb:d program_rss_mb:d predicted_mb:d held_mb:d first_step_s:d final_loss:d "
         "skipped:u checkpoint_stall_s:d best_step:u best_loss:o "
+        "highest_peak_rss_mb:o highest_peak_rank:o "
         "idle_ms:o predicted_device_mb:o held_device_mb:o gpu_memory_mb:o gpu_utilization:o "
         "tokens_per_s:o",
         why, t->state.step, t->state.seconds + tr_now() - t->started, rate, a->total * per_step,
@@ -370,7 +400,8 @@ tr_status tr_report_end(tr_trainer *t, tr_ending how, const char *why)
         (double)tr_mem_peak_rss() / 1e6, (double)t->rss_before / 1e6,
         (double)(predicted.total[TR_SPACE_HOST] + predicted.total[TR_SPACE_DEVICE]) / 1e6,
         (double)held / 1e6, t->first_step_s > 0 ? t->first_step_s : NAN, loss, t->state.skipped,
-        t->stall, t->state.best_step, t->state.best, idle_of(t, a) * per_step, on_device / 1e6,
+        t->stall, t->state.best_step, t->state.best, peak,
+        isnan(peak) ? NAN : (double)t->watch.peak_rank, idle_of(t, a) * per_step, on_device / 1e6,
         device_held, device_used, a->looks > 0 ? a->utilization / (double)a->looks : NAN,
         targets > 0 ? targets : NAN);
 }

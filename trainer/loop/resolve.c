@@ -21,8 +21,7 @@ typedef struct {
 
 /* ---- As the run has it ------------------------------------------------------------------------------ */
 
-/* Rank 0: "PATH=VALUE" of the folder's config; *out stays NULL where it has none. */
-static tr_status kept(const char *folder, const char *path, char **out)
+tr_status tr_config_kept(const char *folder, const char *path, char **out)
 {
     tr_status st = TR_OK;
     tr_document doc = {0};
@@ -53,7 +52,7 @@ static tr_status take_kept(resolving *r, const char *path, bool *found)
 {
     char *text = NULL;
     const bool root = tr_comm_topology(r->comm)->rank == 0;
-    tr_status st = root ? kept(r->c->output, path, &text) : TR_OK;
+    tr_status st = root ? tr_config_kept(r->c->output, path, &text) : TR_OK;
     TR_TRY(tr_agree(r->comm, st, NULL));
     size_t n = text ? strlen(text) + 1 : 0;
     TR_TRY(tr_comm_broadcast(r->comm, &n, sizeof n, 0));

@@ -25,6 +25,7 @@ tr_status tr_train_model(const tr_config *c, tr_model **out)
     tr_model *m = NULL;
     tr_status st;
     tr_row_rule *rules = NULL;
+    int *segments = NULL;
     TR_TRY(tr_model_open(c, 0, &m));
     TR_TRY(tr_groups_freeze(c, &m));
     TR_NEED(m->nparams > 0, TR_CONFIG, "model: no layer has parameters: there is nothing to train");
@@ -33,9 +34,11 @@ tr_status tr_train_model(const tr_config *c, tr_model **out)
             "where a layer shall learn%s",
             c->train.freeze ? ", and patterns out of train.freeze" : "");
     TR_TRY(tr_groups_rules(c, m, &rules));
+    TR_TRY(tr_segments_read(c, m, &segments));
     *out = m;
 out:
     tr_free(rules);
+    tr_free(segments);
     if (st != TR_OK) tr_model_close(m);
     return st;
 }

@@ -6,6 +6,7 @@
 
 #include "runtime/base/file.h"
 #include "trainer/pipeline/stages.h"
+#include "trainer/plan/choose.h"
 
 void tr_chain_free(tr_chain *c)
 {
@@ -16,8 +17,7 @@ void tr_chain_free(tr_chain *c)
     *c = (tr_chain){0};
 }
 
-/* *Collective.* Rank 0's text on every rank. */
-static tr_status share_text(tr_comm *comm, char **text)
+tr_status tr_share_text(tr_comm *comm, char **text)
 {
     tr_status st;
     size_t n = *text ? strlen(*text) + 1 : 0;
@@ -74,7 +74,7 @@ tr_status tr_chain_load(tr_comm *comm, const char *file, const char *const *over
     tr_comm_busy(comm, root);
     st = name && root ? tr_store_config(name, &text) : name ? TR_OK : tr_last_status();
     TR_TRY(tr_agree(comm, st, NULL));
-    TR_TRY(share_text(comm, &text));
+    TR_TRY(tr_share_text(comm, &text));
     TR_TRY(tr_agree(comm, build(name, text, overrides, noverrides, c), NULL));
     TR_TRY(tr_agree(comm, root ? read_file(name, c) : TR_OK, NULL));
     TR_TRY(tr_comm_broadcast(comm, c->network->params,
@@ -113,6 +113,8 @@ tr_status tr_config_essence(const tr_config *c, char **text)
     char *whole = NULL, *to;
     tr_config other = *c;
     other.directory = (char *)"/";
+    other.train.recompute.kind.which = TR_RECOMPUTE_NONE;
+    if (tr_chooses(c)) other.train.micro_batch = other.train.eval.batch = 0; /* by memory */
     TR_TRY(tr_config_text(&other, &whole));
     *text = to = tr_alloc(TR_MEM_OTHER, strlen(whole) + 1, 1);
     TR_HAVE(*text);

@@ -24,8 +24,10 @@ tr_status tr_chain_load(tr_comm *comm, const char *file, const char *const *over
                         size_t noverrides, tr_chain *c);
 void tr_chain_free(tr_chain *c);
 
-/* *Local.* The config as text without what changes no result: name, output, device, run, pipeline, and
- * where data lies. Allocated. */
+/* *Collective.* Rank 0's text on every rank, allocated there. */
+tr_status tr_share_text(tr_comm *comm, char **text);
+/* *Local.* The config as text without what changes no result: name, output, device, run, pipeline, train.recompute, where
+ * data lies, and what a limit on memory chose. Allocated. */
 tr_status tr_config_essence(const tr_config *c, char **text);
 
 #endif

@@ -19,6 +19,22 @@ typedef struct {
     bool resume, done; /* rank 0 decides */
 } within;
 
+/* Parts to recompute that were named after layers which a stage took away: blocks instead, with the same numbers. */
+static tr_status forget_segments(within *w, const tr_model *m)
+{
+    static const char *const blocks[] = {"train.recompute=blocks"};
+    int *segments = NULL;
+    tr_config *other = NULL;
+    const tr_status st = tr_segments_read(w->config, m, &segments);
+    tr_free(segments);
+    if (st != TR_CONFIG) return st;
+    const tr_status derived = tr_config_derive(w->config, blocks, 1, &other);
+    if (derived != TR_OK) return derived;
+    tr_config_close(w->config);
+    w->config = other;
+    return TR_OK;
+}
+
 /* The config of the training: the network's model, the stage's overrides, a folder of its own. */
 static tr_status resolve(within *w, const tr_training *t)
 {
@@ -35,6 +51,7 @@ static tr_status resolve(within *w, const tr_training *t)
     for (size_t i = 0; i < t->noverrides; i++) overrides[own + i] = t->overrides[i];
     TR_TRY(tr_model_config(t->start->model, w->f->chain.config, overrides, t->noverrides + own,
                            &w->config));
+    TR_TRY(forget_segments(w, t->start->model));
     TR_TRY(tr_train_model(w->config, &w->made));
     TR_TRY(tr_config_text(w->config, &w->text));
 out:

@@ -100,11 +100,11 @@ void tr_predict_memory(const tr_memory_of *of, const tr_memory_plan *session, tr
     if (there != host) there[TR_MEM_IO] += confusion;
     host[TR_MEM_DATA] += of->datasets;
     host[TR_MEM_IO] += of->loaders + confusion + of->backend->pinned;
-    if (of->topology->rank == 0) { /* it keeps the last one for the run files, and a snapshot */
-        host[TR_MEM_IO] += confusion;
+    if (of->topology->rank ==
+        0) { /* it keeps the last one for the run files, and a snapshot of it */
+        host[TR_MEM_IO] += 2 * confusion;
         host[TR_MEM_SNAPSHOT] =
-            m->flat_count * sizeof(float) * (size_t)(1 + tr_optimizer_slots(c, names)) + states +
-            confusion;
+            m->flat_count * sizeof(float) * (size_t)(1 + tr_optimizer_slots(c, names)) + states;
     }
     add_up(out);
 }

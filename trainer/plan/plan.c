@@ -8,7 +8,7 @@
 
 #include "runtime/data/data.h"
 #include "trainer/optimizer/groups.h"
-#include "trainer/plan/planned.h"
+#include "trainer/plan/choose.h"
 #include "trainer/plan/shares.h"
 #include "trainer/trainer.h"
 
@@ -315,6 +315,53 @@ out:
     return st;
 }
 
+/* What a limit on memory leaves to choose is chosen as a run would: *chosen, for r. */
+static tr_status choose(tr_planned *r, size_t memory, tr_config *chosen, tr_choice *choice)
+{
+    tr_status st;
+    char line[400];
+    const tr_config *c = r->c;
+    const tr_space space = tr_space_of(r->on.backend);
+    if (!tr_chooses(c)) return TR_OK;
+    const size_t have = memory > 0 ? memory : space == TR_SPACE_HOST ? tr_mem_available() : 0;
+    const size_t given = tr_memory_limit_of(c);
+    if (have == 0 && (given == 0 || given == TR_MEMORY_AUTO)) {
+        fprintf(r->notes, "what a GPU has is not known here: nothing is chosen for it; "
+                          "--memory 80GB\n");
+        return TR_OK;
+    }
+    TR_TRY(tr_plan_choose(r, space, tr_memory_limit(c, space, have),
+                          tr_memory_programs(c, space, r->rss_before, r->on.topology.local_size),
+                          choice));
+    tr_choice_describe(r->m, choice, line, sizeof line);
+    fprintf(r->notes, "run.memory_limit %s: %s%s\n", c->run.memory_limit,
+            choice->fits ? "" : "nothing fits; the least: ", line);
+    *chosen = tr_choice_config(c, choice);
+    r->c = chosen;
+    r->segments = choice->segments ? choice->segments : r->segments;
+    r->micro_batches = tr_micro_batches(chosen, r->on.topology.size);
+    TR_TRY(tr_planned_loaders(r));
+out:
+    return st;
+}
+
+/* --largest. */
+static tr_status report_largest(const tr_planned *r, const tr_plan_request *q, FILE *to)
+{
+    tr_status st;
+    tr_largest l;
+    const tr_space space = tr_space_of(r->on.backend);
+    const int programs = r->on.topology.local_size - (q->memory > 0 ? 0 : 1);
+    const size_t have = q->memory > 0 ? q->memory : tr_mem_available();
+    TR_NEED(q->memory > 0 || space == TR_SPACE_HOST, TR_USAGE,
+            "--largest: what a GPU has is not known here: give --memory 80GB");
+    TR_TRY(tr_plan_largest(r, space, have,
+                           space == TR_SPACE_HOST ? r->rss_before * (size_t)programs : 0, &l));
+    tr_plan_largest_write(r, &l, have, q->form, to);
+out:
+    return st;
+}
+
 /* A GPU's memory is not known where none is; a node's is this machine's. Of what this one has left, its own program is
  * no part any more. */
 static tr_status judge(const tr_planned *r, size_t memory, tr_fit *f)
@@ -352,6 +399,9 @@ tr_status tr_plan_report(const tr_config *c, tr_model *m, const tr_plan_request 
     tr_status st = TR_OK;
     tr_planned r = {.c = c, .m = m, .rss_before = tr_mem_rss()};
     tr_fit fit;
+    tr_config chosen;
+    tr_choice choice = {0};
+    int *segments = NULL;
     char *notes = NULL;
     size_t length;
     TR_NEED(r.notes = open_memstream(&notes, &length), TR_MEMORY, "no memory for notes");
@@ -360,11 +410,18 @@ tr_status tr_plan_report(const tr_config *c, tr_model *m, const tr_plan_request 
     TR_TRY(r.on.backend->open(&r.on.options, &r.backend_ctx));
     if (r.on.note[0]) fprintf(r.notes, "%s\n", r.on.note);
     r.micro_batches = tr_micro_batches(c, q->ranks);
+    TR_TRY(tr_segments_read(c, m, &segments));
+    r.segments = segments;
     tr_planned_count(&r);
     TR_TRY(tr_planned_teacher(&r));
+    if (q->largest) {
+        st = report_largest(&r, q, to);
+        goto out;
+    }
+    TR_TRY(choose(&r, q->memory, &chosen, &choice));
     TR_TRY(tr_planned_sessions(&r));
     if (tr_micro_batch_matters(
-            c, tr_plan_graph(tr_session_plan(r.both, TR_MODE_TRAIN, r.train_batch))))
+            r.c, tr_plan_graph(tr_session_plan(r.both, TR_MODE_TRAIN, r.train_batch))))
         fprintf(r.notes, TR_MICRO_BATCH_ADVICE "\n", r.micro_batches);
     TR_TRY(judge(&r, q->memory, &fit));
     TR_NEED(fflush(r.notes) == 0, TR_MEMORY, "no memory for notes");
@@ -375,6 +432,8 @@ out:
     tr_teacher_close(r.teacher);
     tr_comm_close(r.comm);
     if (r.backend_ctx) r.on.backend->close(r.backend_ctx);
+    tr_choice_free(&choice);
+    tr_free(segments);
     if (r.notes) fclose(r.notes);
     free(notes);
     return st;

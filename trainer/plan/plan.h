@@ -59,6 +59,7 @@ typedef enum { TR_PLAN_TEXT, TR_PLAN_SUMMARY, TR_PLAN_JSON } tr_plan_form;
 typedef struct {
     int ranks, nodes; /* nodes: at most one with fewer ranks than the others */
     size_t memory;    /* of a node, or of a GPU, which the job is judged by; 0: this machine's */
+    bool largest;     /* instead of the report: the largest batch and micro-batch that fit */
     tr_plan_form form;
 } tr_plan_request;
 

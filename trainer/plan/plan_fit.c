@@ -78,6 +78,12 @@ out:
     return st;
 }
 
+static int64_t most_samples(const tr_planned *r)
+{
+    return r->counted && r->train_samples < (uint64_t)MOST_SAMPLES ? (int64_t)r->train_samples
+                                                                   : MOST_SAMPLES;
+}
+
 /* Where the setting takes less by more than a percent, which figures as they are printed show. */
 static tr_status advise(const tr_planned *r, const tr_config *c, const char *set, size_t memory,
                         tr_fit *f)
@@ -119,7 +125,8 @@ static tr_status find_advice(const tr_planned *r, size_t memory, tr_fit *f)
         c.train.precision = TR_PRECISION_BF16;
         TR_TRY(advise(r, &c, "train.precision=bf16", memory, f));
     }
-    if (own->train.recompute.kind.which == TR_RECOMPUTE_NONE) {
+    if (own->train.recompute.kind.which == TR_RECOMPUTE_NONE ||
+        own->train.recompute.kind.which == TR_RECOMPUTE_AUTO) {
         tr_config c = *own;
         c.train.recompute.kind.which = TR_RECOMPUTE_BLOCKS;
         TR_TRY(advise(r, &c, "train.recompute=blocks", memory, f));
@@ -145,8 +152,7 @@ tr_status tr_plan_fit(const tr_planned *r, tr_space space, size_t memory, size_t
                 .programs = programs};
     f.fits = f.need <= rest;
     f.searched = !r->teacher; /* which is planned once */
-    f.most = r->counted && r->train_samples < (uint64_t)MOST_SAMPLES ? (int64_t)r->train_samples
-                                                                     : MOST_SAMPLES;
+    f.most = most_samples(r);
     if (f.searched) TR_TRY(largest_batch(r, space, rest, f.most, &f.largest));
     if (f.searched && !f.fits) TR_TRY(find_advice(r, rest, &f));
     *out = f;

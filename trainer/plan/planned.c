@@ -100,6 +100,7 @@ tr_session_options tr_planned_options(const tr_planned *r)
                                              : r->on.topology.size,
                                 .recompute = r->c->train.recompute.kind.which,
                                 .recompute_every = r->c->train.recompute.every,
+                                .recompute_segments = r->segments,
                                 .skip_passes = tr_graph_skip(r->c),
                                 .distill = tr_teacher_distill(r->teacher),
                                 .mixed = tr_config_mixes(r->c),
@@ -135,6 +136,7 @@ tr_status tr_planned_sessions(tr_planned *r)
         r->eval_batch = sizes[0];
     }
     tr_status st = open_session(r, keys, n, &r->both);
+    tr_teacher_forget(r->teacher);
     if (st == TR_OK && r->teacher) {
         tr_session_options o = tr_planned_options(r);
         o.keys = keys;

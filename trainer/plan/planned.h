@@ -13,8 +13,9 @@ typedef struct {
     tr_assumed on;
     void *backend_ctx;
     int micro_batches;
-    size_t rss_before; /* resident before anything is planned */
-    bool counted;      /* the data was there to be counted */
+    const int *segments; /* tr_segments_read of c; not owned */
+    size_t rss_before;   /* resident before anything is planned */
+    bool counted;        /* the data was there to be counted */
     uint64_t train_samples, eval_samples;
     size_t train_held, eval_held, train_loader, eval_loader;
     tr_dataset *train_data, *eval_data; /* NULL where they are not there, or there is none */
@@ -43,6 +44,12 @@ void tr_planned_memory(const tr_planned *r, tr_memory_total *train, tr_memory_to
 
 /* ---- plan_fit.c: does it fit? ---- */
 
+/* The plan of a run that is about to start, with its data open, and what closes it. Local. */
+tr_status tr_planned_of_run(const struct tr_trainer *t, tr_planned *r);
+void tr_planned_leave_run(const struct tr_trainer *t, tr_planned *r);
+/* What the space has for this run's ranks; data that is held already is part of what they need. */
+size_t tr_planned_available(const struct tr_trainer *t, tr_space space);
+
 /* Bytes that a space takes: a rank's GPU, or the node of rank 0, whose ranks share its memory. Without the programs
  * themselves. The one figure that plan and a run judge by. */
 size_t tr_planned_need(const tr_planned *r, tr_space space);
@@ -68,6 +75,16 @@ typedef struct {
  * fits, are planned as well: nothing is advised that was not counted. */
 tr_status tr_plan_fit(const tr_planned *r, tr_space space, size_t memory, size_t programs,
                       tr_fit *out);
+/* Batches that fit: in one micro-batch, as it is and with blocks recomputed; and the micro-batch, of a rank, of the
+ * batch that the config has. 0: none does. */
+typedef struct {
+    int64_t batch, recomputed, most, micro_batch;
+    int micro_batches; /* that it makes a step */
+} tr_largest;
+tr_status tr_plan_largest(const tr_planned *r, tr_space space, size_t memory, size_t programs,
+                          tr_largest *out);
+void tr_plan_largest_write(const tr_planned *r, const tr_largest *l, size_t memory,
+                           tr_plan_form form, FILE *to);
 void tr_plan_fit_write(const tr_planned *r, const tr_fit *f, FILE *to);
 
 /* "digits: 2 ranks, batch 64, fp32" */

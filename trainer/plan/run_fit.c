@@ -6,8 +6,7 @@
 #include "trainer/plan/shares.h"
 #include "trainer/trainer.h"
 
-/* What the space has for this job; data that is held already is part of what it needs. */
-static size_t available(const tr_trainer *t, tr_space space)
+size_t tr_planned_available(const tr_trainer *t, tr_space space)
 {
     tr_device_load load;
     if (space == TR_SPACE_HOST) {
@@ -62,7 +61,7 @@ static tr_status is_near(const tr_trainer *t, const tr_planned *r, bool *near)
     for (int s = (int)tr_space_of(t->backend); s < TR_SPACES; s++) {
         size_t ranks = s == TR_SPACE_HOST ? (size_t)t->topology->local_size : 1, total = 0;
         for (int k = 0; k < TR_MEM_KINDS; k++) total += all.bytes[s][k];
-        *near = *near || total > available(t, (tr_space)s) / ranks / 2;
+        *near = *near || total > tr_planned_available(t, (tr_space)s) / ranks / 2;
     }
 out:
     return st;
@@ -100,7 +99,7 @@ static tr_status judge(const tr_trainer *t, const tr_planned *r)
     char text[800];
     for (int s = (int)tr_space_of(t->backend); s < TR_SPACES; s++) {
         tr_fit fit;
-        const size_t have = available(t, (tr_space)s);
+        const size_t have = tr_planned_available(t, (tr_space)s);
         if (tr_planned_need(r, (tr_space)s) <= have) continue;
         TR_TRY(tr_plan_fit(r, (tr_space)s, have, 0, &fit));
         describe(r, &fit, text, sizeof text);
@@ -112,32 +111,45 @@ out:
     return st;
 }
 
-tr_status tr_plan_judge_run(const tr_trainer *t)
+tr_status tr_planned_of_run(const tr_trainer *t, tr_planned *r)
 {
-    tr_status st;
-    bool near;
-    tr_planned r = {
+    *r = (tr_planned){
         .c = t->config,
         .m = t->model,
         .on = {.backend = t->backend, .threads = t->affinity.threads, .topology = *t->topology},
         .backend_ctx = t->backend_ctx,
         .micro_batches = t->micro_batches,
+        .segments = t->segments,
         .teacher = t->teacher};
-    const bool dry = !t->backend->host; /* a GPU's kernels are not to be chosen twice */
-    TR_TRY(tr_planned_data(&r, t->train_data, t->eval_data));
+    const tr_status st = tr_planned_data(r, t->train_data, t->eval_data);
+    if (st != TR_OK || t->backend->host) return st;
+    r->on.options =
+        tr_gpu_options(t->config, 0, t->nccl); /* its kernels are not to be chosen twice */
+    r->on.options.dry = true;
+    r->backend_ctx = NULL;
+    return t->backend->open(&r->on.options, &r->backend_ctx);
+}
+
+void tr_planned_leave_run(const tr_trainer *t, tr_planned *r)
+{
+    const tr_error why = *tr_last_error();
+    tr_planned_close_sessions(r);
+    tr_teacher_forget(t->teacher);
+    if (r->backend_ctx && r->backend_ctx != t->backend_ctx) t->backend->close(r->backend_ctx);
+    tr_set_error(&why);
+}
+
+tr_status tr_plan_judge_run(const tr_trainer *t)
+{
+    bool near = false;
+    tr_planned r;
+    tr_status st;
+    TR_TRY(tr_planned_of_run(t, &r));
     TR_TRY(is_near(t, &r, &near));
     if (!near) goto out;
-    if (dry) {
-        r.on.options = tr_gpu_options(t->config, 0, t->nccl);
-        r.on.options.dry = true;
-        r.backend_ctx = NULL;
-        TR_TRY(t->backend->open(&r.on.options, &r.backend_ctx));
-    }
     TR_TRY(tr_planned_sessions(&r));
     st = judge(t, &r);
 out:
-    tr_planned_close_sessions(&r);
-    tr_teacher_forget(t->teacher);
-    if (dry && r.backend_ctx && r.backend_ctx != t->backend_ctx) t->backend->close(r.backend_ctx);
+    tr_planned_leave_run(t, &r);
     return st;
 }

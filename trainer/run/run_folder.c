@@ -273,6 +273,11 @@ out:
     return st;
 }
 
+tr_status tr_run_folder_config(const tr_run_folder *f, const char *config_text)
+{
+    return write_config(f->path, config_text);
+}
+
 const char *tr_run_folder_path(const tr_run_folder *f)
 {
     return f->path;

@@ -2,7 +2,7 @@
  * layers only what other blocks read is kept; the rest of what its backward ops need is computed
  * once more, from that, right before the first of them. Batchnorm statistics are kept: they are
  * small, and merging them again would be another collective. The last block is left as it is, for
- * its backward pass comes at once. */
+ * its backward pass comes at once; segments that were chosen (runtime/plan/segments.c) are taken as they are. */
 #include "runtime/graph/passes/passes.h"
 #include "runtime/graph/maker.h"
 
@@ -36,6 +36,11 @@ static void find_blocks(plan *p)
         every = (int64_t)lround(sqrt((double)m->nlayers));
     }
     if (every < 1) every = 1;
+    if (b->o->recompute == TR_RECOMPUTE_SEGMENTS) {
+        for (int i = 0; i < p->loss; i++)
+            p->block[i] = b->o->recompute_segments[b->g->ops[i].layer_index];
+        return;
+    }
     for (int i = 0; i < p->loss; i++)
         p->block[i] = layer_block(b, by_blocks, every, b->g->ops[i].layer_index);
     if (p->loss == 0) return;
@@ -53,7 +58,7 @@ static void find_kept(plan *p)
             if (g->ops[i].out[k] >= 0) p->owner[g->ops[i].out[k]] = i;
     for (size_t t = 0; t < p->nold; t++)
         p->kept[t] =
-            p->owner[t] < 0 || p->block[p->owner[t]] < 0 || g->ops[p->owner[t]].def->statistics;
+            p->owner[t] < 0 || p->block[p->owner[t]] < 0 || tr_op_made_once(&g->ops[p->owner[t]]);
     p->kept[g->logits] = true;
     for (int i = 0; i <= p->loss; i++)
         for (int k = 0; k < g->ops[i].nin; k++) {
@@ -147,7 +152,9 @@ out:
 tr_status tr_graph_pass_recompute(tr_builder *b, size_t *found)
 {
     tr_graph *g = b->g;
-    if (b->o->recompute == TR_RECOMPUTE_NONE) return TR_OK;
+    const int kind = b->o->recompute;
+    if (kind == TR_RECOMPUTE_NONE || kind == TR_RECOMPUTE_AUTO) return TR_OK;
+    if (kind == TR_RECOMPUTE_SEGMENTS && !b->o->recompute_segments) return TR_OK;
     tr_status st = TR_OK;
     plan p = {.b = b, .nold = g->ntensors};
     while (g->ops[p.loss].phase != TR_PHASE_LOSS) p.loss++;

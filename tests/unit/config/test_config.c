@@ -94,7 +94,7 @@ static void test_defaults(void **state)
     assert_true(o->lr == 0.001 && o->beta1 == 0.9 && o->beta2 == 0.999 && o->eps == 1e-8);
     assert_true(o->weight_decay == 0.01 && !o->decay_all);
     assert_int_equal(c->train.schedule.kind.which, TR_SCHEDULE_CONSTANT);
-    assert_int_equal(c->train.recompute.kind.which, TR_RECOMPUTE_NONE);
+    assert_int_equal(c->train.recompute.kind.which, TR_RECOMPUTE_AUTO);
     assert_int_equal(c->train.checkpoint.every_epochs, 1);
     assert_int_equal(c->train.checkpoint.keep, 3);
     assert_false(c->train.checkpoint.best); /* nothing to judge by */

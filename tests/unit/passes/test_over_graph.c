@@ -133,6 +133,20 @@ static void keep(answer *a, const float *v, size_t count)
     a->count += count;
 }
 
+/* Stretches of layers by chance, side by side or apart. */
+static int *random_segments(const tr_model *m, uint64_t seed)
+{
+    generator r = {.state = seed * 17 + 5};
+    int *segments = tr_alloc(TR_MEM_OTHER, m->nlayers + 1, sizeof *segments), number = 0;
+    for (size_t l = 0; l <= m->nlayers; l++) {
+        const int what = dice(&r, 4);
+        number += what == 0;
+        segments[l] = what == 1 ? -1 : number;
+        number += what == 1;
+    }
+    return segments;
+}
+
 /* An infer graph is asked for an inner layer now and then. */
 static answer run(const tr_network *n, tr_mode mode, uint64_t seed, unsigned passes)
 {
@@ -142,6 +156,7 @@ static answer run(const tr_network *n, tr_mode mode, uint64_t seed, unsigned pas
     tr_graph *g = NULL;
     tr_session *s = NULL;
     double tally[TR_TALLY] = {0};
+    int *segments = random_segments(m, seed);
     const int64_t batch = seed % 3 == 0 ? 1 : 3;
     float *states = tr_alloc(TR_MEM_OTHER, m->state_count, sizeof *states);
     float *grads = tr_alloc(TR_MEM_OTHER, m->flat_count, sizeof *grads);
@@ -152,7 +167,10 @@ static answer run(const tr_network *n, tr_mode mode, uint64_t seed, unsigned pas
         &(tr_graph_options){.batch = batch,
                             .mode = mode,
                             .ranks = 1,
-                            .recompute = seed % 2 ? TR_RECOMPUTE_EVERY : TR_RECOMPUTE_NONE,
+                            .recompute = seed % 2   ? TR_RECOMPUTE_EVERY
+                                         : seed % 4 ? TR_RECOMPUTE_SEGMENTS
+                                                    : TR_RECOMPUTE_NONE,
+                            .recompute_segments = segments,
                             .recompute_every = 3,
                             .passes = passes,
                             .outputs = &inner,
@@ -184,6 +202,7 @@ static answer run(const tr_network *n, tr_mode mode, uint64_t seed, unsigned pas
         if (!m->params[i].frozen) keep(&a, grads + m->params[i].offset, m->params[i].count);
     keep(&a, states, m->state_count);
     tr_session_close(s);
+    tr_free(segments);
     tr_free(x);
     tr_free(y);
     tr_free(states);

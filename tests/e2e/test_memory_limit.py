@@ -1,0 +1,290 @@
+"""run.memory_limit: what is chosen fits, is what runs hold, is kept by a resumed run and changes no number; what cannot fit is
+refused with the smallest limit that would do. train.micro_batch: max, plan --largest, run.level, memory while it runs."""
+import json
+import re
+
+import numpy as np
+
+from harness import SOURCE, Case, main
+
+DEEP = """
+name: deep
+device: cpu
+output: run
+seed: 5
+data: {train: {format: synthetic, samples: 2048, classes: 4}, eval: {format: synthetic, samples: 1024, classes: 4}}
+model:
+  input: [64]
+  loss: cross_entropy
+  layers:
+    - repeat: {times: 8, layers: [residual: {body: [layernorm, linear: {out: 256}, gelu, dropout: {p: 0.1}, linear: {out: 64}]}]}
+    - linear: {out: 4}
+train: {steps: 3, batch: 1024, log_every: 1, optimizer: {sgd: {lr: 0.1}}, eval: {every_steps: 3}, checkpoint: {every_steps: 1, every_epochs: none}}
+run: {threads: 1}
+"""
+NORMED = """
+name: normed
+device: cpu
+output: run
+data: {train: {format: synthetic, samples: 64, classes: 4}}
+model:
+  input: [3, 32, 32]
+  loss: cross_entropy
+  layers:
+    - conv2d: {out: 16, kernel: 3, padding: 1, bias: false}
+    - batchnorm
+    - relu
+    - repeat: {times: 4, layers: [residual: {body: [conv2d: {out: 16, kernel: 3, padding: 1, bias: false}, batchnorm, relu,
+                                                    conv2d: {out: 16, kernel: 3, padding: 1, bias: false}, batchnorm]}, relu]}
+    - global_avgpool
+    - flatten
+    - linear: {out: 4}
+train: {steps: 2, batch: 64, log_every: 1, optimizer: {sgd: {lr: 0.1}}}
+run: {threads: 1}
+"""
+MIB = 1 << 20
+
+
+class MemoryLimit(Case):
+    def write(self, text, name="job"):
+        path = self.dir / f"{name}.yaml"
+        path.write_text(text)
+        return path
+
+    def smallest(self, config, *arguments, ranks=1):
+        out = self.run_trainer(config, *arguments, "run.memory_limit=1MB", "--force", ranks=ranks, status=1)
+        self.assertEqual(out.count("training does not fit 1.00 MB on a node of run.memory_limit"), 1, out)
+        return int(re.search(r"the smallest limit that would do is (\d+)MiB", out)[1]) * MIB, out
+
+    def limited(self, config, limit, *arguments, ranks=1):
+        """Runs under it; what was chosen and said: (micro-batch, losses, record of the end, output)."""
+        out = self.run_trainer(config, f"run.memory_limit={limit}B", "--force", *arguments, ranks=ranks)
+        said = re.search(r"micro-batches of (\d+) sample", out)
+        kept = (self.dir / "run/config.yaml").read_text()
+        if said:
+            self.assertIn(f"\n  micro_batch: {said[1]}\n", kept)
+        end = self.records(event="end")[-1]
+        self.assertEqual(end["held_mb"], end["predicted_mb"])
+        return int(said[1]) if said else None, self.losses(), end, out
+
+    def test_sweep(self):
+        """From impossible to ample, over ranks: every limit from the smallest on trains; equal micro-batches give equal bits."""
+        config = self.write(DEEP)
+        for ranks in (1, 2):
+            least, _ = self.smallest(config, ranks=ranks)
+            plan = json.loads(self.tool("plan", config, "--ranks", ranks, "--json"))["fit"]["needed_bytes"]
+            self.run_trainer(config, "--force", ranks=ranks)
+            plain, seen, held = self.losses(), {}, []
+            ample = plan + ranks * 100 * MIB
+            for limit in np.linspace(least, ample, 7):
+                micro, losses, end, out = self.limited(config, int(limit), ranks=ranks)
+                np.testing.assert_array_equal(losses, seen.setdefault(micro, losses), out)
+                np.testing.assert_allclose(losses, plain, rtol=1e-4)
+                self.assertLess(ranks * end["held_mb"] * 1e6, limit, out)
+                held.append(end["held_mb"])
+            self.assertGreater(len(seen), 1, "one micro-batch for all limits")
+            self.assertLess(held[0], 0.7 * held[-1])
+            self.assertEqual(micro, 1024 // ranks)
+            np.testing.assert_array_equal(losses, plain)
+
+    def test_process_is_below(self):
+        config = self.write(DEEP)
+        least, _ = self.smallest(config)
+        end = self.limited(config, least)[2]
+        self.assertLess(end["peak_rss_mb"] * 1e6, least)
+
+    def test_recomputed_alone(self):
+        """At one micro-batch, with batchnorm: only what is recomputed changes, never a bit of a loss."""
+        config = self.write(NORMED)
+        least, out = self.smallest(config)
+        self.assertIn("micro-batches are as the config, or batchnorm, wants them", out)
+        self.assertRegex(out, r"train\.accumulate=2 [\d.]+ MB")
+        self.run_trainer(config, "--force", ranks=1)
+        plain, end = self.losses(), self.records(event="end")[-1]
+        texts = set()
+        for limit in np.linspace(least, least + 0.8 * end["held_mb"] * 1e6, 5):
+            micro, losses, held, out = self.limited(config, int(limit))
+            self.assertIsNone(micro, out)
+            np.testing.assert_array_equal(losses, plain, out)
+            texts.add(re.search(r"(\d+ of \d+ layers in \d+ segments?|blocks|nothing) recomputed", out)[1])
+            self.assertRegex(out, r"recomputed, [\d.]+ MB planned")
+        self.assertGreater(len(texts), 2)
+        self.assertLess(held["held_mb"], end["held_mb"] + 0.1)
+        least, _ = self.smallest(config, ranks=2)  # statistics are merged by all ranks, once
+        self.run_trainer(config, "--force", ranks=2)
+        plain = self.losses()
+        np.testing.assert_array_equal(self.limited(config, least, ranks=2)[1], plain)
+
+    def test_evaluation_fits(self):
+        """A batch of evaluations that is too large is lowered, and nothing else."""
+        config = self.write(DEEP.replace("steps: 3, batch: 1024,", "steps: 1, batch: 8192, micro_batch: 64,").replace("2048", "8192").replace("1024,", "8192,")
+                            .replace("every_steps: 3", "every_steps: 1"))
+        self.run_trainer(config, "--force", ranks=1)
+        plain = self.losses()
+        least, _ = self.smallest(config)
+        _, losses, _, out = self.limited(config, least)
+        np.testing.assert_array_equal(losses, plain)
+        lowered = re.search(r"nothing recomputed, evaluations in batches of (\d+)", out)
+        self.assertTrue(lowered, out)
+        self.assertIn(f"    batch: {lowered[1]}\n", (self.dir / "run/config.yaml").read_text())
+
+    def test_resumed(self):
+        """The choice is the run's: resumed under another limit it goes on with the same micro-batches, bit by bit."""
+        config = self.write(DEEP)
+        least, _ = self.smallest(config)
+        limit = least + 3 * MIB
+        micro, whole, _, _ = self.limited(config, limit)
+        self.assertLess(micro, 1024)
+        self.limited(config, limit, "train.steps=1")
+        for resumed in (least + 60 * MIB, limit):
+            out = self.run_trainer(config, f"run.memory_limit={resumed}B", "--resume", ranks=1)
+            self.assertIn(f"train.micro_batch: as run/config.yaml has it", out)
+            np.testing.assert_array_equal(self.losses(), whole)
+        self.assertIn(f"\n  micro_batch: {micro}\n", (self.dir / "run/config.yaml").read_text())
+
+    def test_auto(self):
+        """What is left, less a margin; of all ranks' nodes the least counts."""
+        config = self.write(DEEP)
+        need = json.loads(self.tool("plan", config, "--ranks", 2, "--json"))["fit"]["needed_bytes"]
+        ample = self.run_trainer(config, "--force", "run.memory_limit=auto", env={"TRIREME_MEM_AVAILABLE": str(2 * need + 300 * MIB)})
+        self.assertRegex(ample, r"run\.memory_limit auto: micro-batches of 512 samples a rank \(1 a step\), nothing recomputed")
+        short = {"TRIREME_MEM_AVAILABLE": str(int(0.9 * need) + 64 * MIB)}
+        out = self.run_trainer(config, "--force", "run.memory_limit=auto", env=short)
+        self.assertGreater(int(re.search(r"\((\d+) a step\)", out)[1]), 1, out)
+        out = self.run_trainer(config, "--force", "run.memory_limit=auto", status=1, env={"TRIREME_MEM_AVAILABLE": "1000000"})
+        self.assertEqual(out.count("the smallest limit that would do"), 1, out)
+
+    def test_overcommit(self):
+        config = self.write(DEEP)
+        out = self.run_trainer(config, "--force", "run.memory_limit=1MB", "run.overcommit_memory=true", ranks=1)
+        self.assertIn("the smallest limit that would do", out)
+        self.assertEqual(self.records(event="end")[-1]["steps"], 3)
+
+    def test_max(self):
+        """The largest micro-batch that fits what is given; one more does not."""
+        config = self.write(DEEP)
+        need = {}
+        for micro in (16, 128, 1024):
+            need[micro] = json.loads(self.tool("plan", config, f"train.micro_batch={micro}", "train.eval.batch=16", "--json"))["fit"]["needed_bytes"]
+        self.assertLess(need[16], need[1024])
+        room = {"TRIREME_MEM_AVAILABLE": str((need[128] + 32 * MIB) * 20 // 19 + 4096)}
+        out = self.run_trainer(config, "train.micro_batch=max", "train.eval.batch=16", "--force", ranks=1, env=room)
+        self.assertIn("micro-batches of 128 samples", out)
+        self.assertEqual(self.records(event="start")[-1]["micro_batches"], 8)
+
+    def test_largest(self):
+        config = self.write(DEEP.replace("samples: 2048", "samples: 1000000"))
+        for where in (("--ranks", 2), ("--nodes", 2, "--ranks", 4)):
+            found = json.loads(self.tool("plan", config, "--memory", "90MB", "--largest", "--json", *where))
+            for key, extra in (("largest_batch", ()), ("largest_batch_recomputed", ("train.recompute=blocks",))):
+                fits = [json.loads(self.tool("plan", config, "--memory", "90MB", f"train.batch={round(found[key] * part)}", *extra, "--json", *where))["fit"]
+                        for part in (0.97, 1.05)]  # programs differ by pages
+                self.assertEqual([f["fits"] for f in fits], [True, False], (found, key))
+            self.assertGreater(found["largest_batch_recomputed"], found["largest_batch"])
+            micro = json.loads(self.tool("plan", config, "--memory", "90MB", f"train.micro_batch={found['micro_batch']}", "--json", *where))
+            self.assertEqual(micro["micro_batches"], found["micro_batches"])
+        text = self.tool("plan", config, "--memory", "90MB", "--largest")
+        self.assertRegex(text, r"batch, in one micro-batch +\d+")
+        self.assertIn("--memory 80GB", self.tool("plan", config, "--largest", "device=cuda", status=2))
+
+    def test_plan_shows_it(self):
+        """Plan chooses, too; and its figure for the config that a run made of its choice is what that run held."""
+        config = self.write(DEEP)
+        least, _ = self.smallest(config)
+        limit = f"run.memory_limit={least + 6 * MIB}B"
+        plan = json.loads(self.tool("plan", config, limit, "--json"))
+        note = next(n for n in plan["notes"] if "run.memory_limit" in n)
+        self.assertRegex(note, r"micro-batches of \d+ samples a rank \(\d+ a step\)")
+        self.assertLess(plan["fit"]["needed_bytes"], least + 6 * MIB)
+        self.assertGreater(plan["micro_batches"], 1)
+        self.run_trainer(config, limit, "--force", ranks=1)
+        again = json.loads(self.tool("plan", self.dir / "run/config.yaml", "run.memory_limit=none", "--json"))
+        self.assertEqual(round(self.records(event="end")[-1]["predicted_mb"] * 1e6), again["fit"]["needed_bytes"])
+
+    def test_profile_counts(self):
+        """Times that a profile in the run folder measured, or its machine's, say what is fastest, and how long it takes."""
+        config = self.write(NORMED)
+        least, _ = self.smallest(config)
+        self.assertNotIn("a step's passes", self.limited(config, least)[3])
+        self.run_trainer(config, "pipeline=[train, profile: {runs: 1, batches: [2], train_batch: 8}]", "--force", ranks=1)
+        out = self.run_trainer(config, f"run.memory_limit={least}B", "--force", ranks=1)
+        self.assertRegex(out, r"a step's passes [\d.]+ \w+ instead of [\d.]+ \w+ by the profile in the run folder")
+
+    def test_stages_choose_for_themselves(self):
+        """Layers that a stage folds away are no longer there to be recomputed."""
+        config = self.write(NORMED)
+        least, _ = self.smallest(config)
+        pipeline = "pipeline=[train, fold, finetune: {train: {steps: 1}}]"
+        out = self.run_trainer(config, f"run.memory_limit={least}B", pipeline, "--force", ranks=1)
+        self.assertEqual(out.count("run.memory_limit "), 2, out)
+        named = "train.recompute={segments: [[conv2d1, batchnorm1]]}"
+        out = self.run_trainer(config, named, pipeline, "--force", ranks=1)
+        self.assertEqual(len(list((self.dir / "run/stages").glob("*finetune*.h5"))), 1, out)
+        self.assertIn('the model has no layer "conv9x"', self.tool("check", config, "train.recompute={segments: [[conv9x, relu1]]}", status=2))
+
+    # ---- levels ----
+
+    def test_levels(self):
+        config = self.write(NORMED.replace("run: {threads: 1}", "run: {threads: 1, level: cpu_small}"))
+        text = self.tool("check", config, "data.workers=3")
+        self.assertIn("#   sets run.memory_limit: 500MB", text)
+        self.assertIn("#   leaves data.workers, which is given", text)
+        for line in ("  memory_limit: \"500MB\"\n", "  workers: 3\n", "  prefetch: 1\n", "  level: cpu_small\n"):
+            self.assertIn(line, text)
+        again = self.dir / "again.yaml"
+        again.write_text(text)
+        self.assertEqual(self.tool("check", again).split("\nname:")[1], text.split("\nname:")[1])
+        for level in ("basic", "advanced", "ultra", "high_throughput"):
+            self.assertIn(f"# run.level {level}: ", self.tool("check", config, f"run.level={level}"))
+            self.run_trainer(config, f"run.level={level}", "--force", ranks=1)
+        self.assertIn("precision: bf16\n", self.tool("check", config, "run.level=ultra"))
+        self.assertIn("precision: fp32\n", self.tool("check", config, "run.level=ultra", "train.precision=fp32"))
+        self.assertNotIn("# run.level", self.tool("check", config, "run.level=custom"))
+        self.assertIn('did you mean "cpu_small"?', self.tool("check", config, "run.level=cpu_smal", status=2))
+
+    def test_cpu_small(self):
+        """ResNet-20 at batch 128, the whole process."""
+        self.run_trainer(SOURCE / "configs/bench/resnet20.yaml", "run.level=cpu_small", f"output={self.dir}/run", "train.steps=2", "run.threads=1", ranks=1)
+        end = self.records(event="end")[-1]
+        self.assertLess(end["peak_rss_mb"], 500)
+        self.assertEqual(end["held_mb"], end["predicted_mb"])
+
+    # ---- while it runs ----
+
+    def test_records(self):
+        """Predicted and held, by kind, at the start, at evaluations and at the end, with every rank's peak."""
+        config = self.write(DEEP)
+        out = self.run_trainer(config, "run.memory_limit=1GB", ranks=2)
+        seen = self.records(event="memory")
+        self.assertEqual([r["when"] for r in seen], ["start", "eval", "end"])
+        kinds = [k[len("predicted_"):] for k in seen[0] if k.startswith("predicted_")]
+        self.assertEqual(len(kinds), 9)
+        for record in seen:
+            for kind in kinds:
+                # a checkpoint that is being written holds a confusion matrix more
+                self.assertAlmostEqual(record[f"predicted_{kind}"], record[f"held_{kind}"], delta=0 if record["when"] == "end" else 0.001,
+                                       msg=(record["when"], kind))
+            self.assertEqual(record["limit_mb"], 1000)
+            self.assertGreater(record["rss_mb"], 1)
+        end = self.records(event="end")[-1]
+        self.assertIn(end["highest_peak_rank"], (0, 1))
+        self.assertGreaterEqual(end["highest_peak_rss_mb"], end["peak_rss_mb"] - 1)
+        self.assertRegex(out, r"peaks by rank +[\d.]+ MB, [\d.]+ MB; the most [\d.]+ MB, of rank [01]")
+        self.assertNotIn("run.memory_warn", out)
+        self.assertNotIn("swapped out", out)
+
+    def test_warnings(self):
+        config = self.write(DEEP)
+        status = self.dir / "status"
+        status.write_text("Name:\ttrainer\nVmSwap:\t  70000 kB\nRssAnon:\t  960000 kB\nRssFile:\t 8000 kB\nRssShmem:\t 0 kB\n")
+        env = {"TRIREME_PROCESS_STATUS": str(status)}
+        out = self.run_trainer(config, "run.memory_limit=1GB", ranks=1, env=env)
+        self.assertEqual(out.count("are in use on this node: more than run.memory_warn: 0.95 of it"), 1, out)
+        self.assertEqual(out.count("71.7 MB of this process are swapped out on"), 1, out)
+        self.assertEqual(self.records(event="memory")[-1]["swapped_mb"], 71.68)
+        out = self.run_trainer(config, "run.memory_limit=1GB", "run.memory_warn=none", "--force", ranks=1, env=env)
+        self.assertNotIn("run.memory_warn", out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,137 @@
+#include "trainer/loop/watch.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "trainer/trainer.h"
+
+typedef struct {
+    size_t anonymous, shared, file, swapped; /* bytes */
+} process;
+
+static process look_at_process(void)
+{
+    process p = {0};
+    const char *pretend = getenv("TRIREME_PROCESS_STATUS"); /* tests: a file like this one */
+    FILE *f = fopen(pretend ? pretend : "/proc/self/status", "r");
+    const struct {
+        const char *format;
+        size_t *to;
+    } of[] = {{"RssAnon: %llu kB", &p.anonymous},
+              {"RssShmem: %llu kB", &p.shared},
+              {"RssFile: %llu kB", &p.file},
+              {"VmSwap: %llu kB", &p.swapped}};
+    char line[256];
+    unsigned long long kb;
+    while (f && fgets(line, sizeof line, f))
+        for (size_t i = 0; i < TR_COUNT(of); i++)
+            if (sscanf(line, of[i].format, &kb) == 1) *of[i].to = (size_t)kb * 1024;
+    if (f) fclose(f);
+    return p;
+}
+
+/* Pages that the node has read back from its swap since it was started; 0 where that is not known. */
+static uint64_t read_back(void)
+{
+    FILE *f = fopen("/proc/vmstat", "r");
+    char line[128];
+    unsigned long long pages = 0;
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "pswpin %llu", &pages) == 1) break;
+    if (f) fclose(f);
+    return pages;
+}
+
+void tr_watch_begin(tr_trainer *t)
+{
+    t->watch.read_back = read_back();
+}
+
+/* Of the node's ranks: what they share counts once. */
+static double in_use(const tr_trainer *t, const process *p, double device_used)
+{
+    if (!t->backend->host) return device_used;
+    return (double)p->anonymous * t->topology->local_size + (double)p->shared + (double)p->file;
+}
+
+static void warn_of_limit(tr_trainer *t, double used)
+{
+    char have[32], limit[32];
+    const double share = t->config->run.memory_warn;
+    if (t->watch.warned || t->watch.limit == 0 || share <= 0 || isnan(used) ||
+        used <= share * (double)t->watch.limit)
+        return;
+    t->watch.warned = true;
+    tr_log(TR_LOG_WARN,
+           "memory: %s of %s (run.memory_limit %s) are in use on %s: more than run.memory_warn: %g "
+           "of it; lower the limit to have less planned",
+           tr_format_bytes(used, have, sizeof have),
+           tr_format_bytes((double)t->watch.limit, limit, sizeof limit),
+           t->config->run.memory_limit, t->backend->host ? "this node" : "rank 0's GPU", share);
+}
+
+static void warn_of_swapping(tr_trainer *t, const process *p)
+{
+    enum { WORTH_IT = 1 << 20 };
+    char swapped[32], host[64] = "";
+    if (t->watch.told || p->swapped < WORTH_IT) return;
+    t->watch.told = true;
+    gethostname(host, sizeof host - 1);
+    tr_log(TR_LOG_WARN,
+           "memory: %s of this process are swapped out on %s, and %llu pages were read back since "
+           "training began: the node is short of memory, and steps wait for its disk; "
+           "run.memory_limit plans for less",
+           tr_format_bytes((double)p->swapped, swapped, sizeof swapped), host,
+           (unsigned long long)(read_back() - t->watch.read_back));
+}
+
+void tr_watch_look(tr_trainer *t, double device_used)
+{
+    const process p = look_at_process();
+    warn_of_limit(t, in_use(t, &p, device_used));
+    warn_of_swapping(t, &p);
+}
+
+tr_status tr_watch_record(tr_trainer *t, const char *when)
+{
+    double p[TR_MEM_KINDS], h[TR_MEM_KINDS];
+    tr_memory_total predicted;
+    const process now = look_at_process();
+    const bool start = strcmp(when, "start") == 0;
+    if (start && t->watch.recorded) return TR_OK;
+    t->watch.recorded = true;
+    tr_predicted_memory(t, &predicted);
+    for (int k = 0; k < TR_MEM_KINDS; k++) {
+        p[k] =
+            (double)(predicted.bytes[TR_SPACE_HOST][k] + predicted.bytes[TR_SPACE_DEVICE][k]) / 1e6;
+        h[k] = (double)tr_mem_held((tr_mem_kind)k) / 1e6;
+    }
+#define BOTH(name) p[TR_MEM_##name], h[TR_MEM_##name]
+    return tr_metrics_event(
+        t->metrics, "memory",
+        "when:s step:u limit_mb:o rss_mb:d swapped_mb:d "
+        "predicted_weights_mb:d held_weights_mb:d predicted_gradients_mb:d held_gradients_mb:d "
+        "predicted_moments_mb:d held_moments_mb:d predicted_packed_mb:d held_packed_mb:d "
+        "predicted_activations_mb:d held_activations_mb:d predicted_workspace_mb:d "
+        "held_workspace_mb:d predicted_io_mb:d held_io_mb:d predicted_data_mb:d held_data_mb:d "
+        "predicted_snapshot_mb:d held_snapshot_mb:d",
+        when, t->state.step, t->watch.limit > 0 ? (double)t->watch.limit / 1e6 : NAN,
+        (double)(now.anonymous + now.shared + now.file) / 1e6, (double)now.swapped / 1e6,
+        BOTH(WEIGHTS), BOTH(GRADIENTS), BOTH(MOMENTS), BOTH(PACKED), BOTH(ACTIVATIONS),
+        BOTH(WORKSPACE), BOTH(IO), BOTH(DATA), BOTH(SNAPSHOT));
+#undef BOTH
+}
+
+tr_status tr_watch_gather(tr_trainer *t)
+{
+    uint64_t own = tr_mem_peak_rss();
+    const tr_status st = tr_comm_all_gather(t->comm, &own, t->gathered, sizeof own);
+    for (int r = 0; st == TR_OK && r < t->topology->size; r++)
+        if (t->gathered[r] > t->watch.peak_most) {
+            t->watch.peak_most = (size_t)t->gathered[r];
+            t->watch.peak_rank = r;
+        }
+    return st;
+}

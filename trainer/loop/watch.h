@@ -1,0 +1,28 @@
+/* Memory while a training runs: what was predicted beside what is held, a share of the limit that is worth a warning,
+ * and pages that the system swaps out, which make everything slow and are seldom noticed. */
+#ifndef TR_TRAINER_WATCH_H
+#define TR_TRAINER_WATCH_H
+
+#include "runtime/base/base.h"
+
+struct tr_trainer;
+
+typedef struct {
+    size_t limit;       /* bytes of a node or a GPU that the run goes by; 0: none */
+    bool warned, told;  /* of the share of it; of swapping */
+    bool recorded;      /* the first record of memory is written */
+    uint64_t read_back; /* pages that the node had read back from its swap when the loop began */
+    size_t peak_most;   /* the largest peak of a rank's process, once gathered */
+    int peak_rank;      /* whose */
+} tr_watch;
+
+/* *Local.* The loop begins. */
+void tr_watch_begin(struct tr_trainer *t);
+/* *Local.* A look at both; warns where there is need, each once. `device_used`: bytes in use on the GPU; NaN: none. */
+void tr_watch_look(struct tr_trainer *t, double device_used);
+/* *Local.* Rank 0's record of memory by kind. `when`: start, eval, end. */
+tr_status tr_watch_record(struct tr_trainer *t, const char *when);
+/* *Collective.* Peaks of all ranks, for the end. */
+tr_status tr_watch_gather(struct tr_trainer *t);
+
+#endif

@@ -1,0 +1,416 @@
+/* Jobs are planned with one setting after the other, by the planner of `trainer plan`, so what is said to fit does:
+ *   1. as the config is; if that fits, nothing changes.
+ *   2. What evaluations may take: their batch is halved until they fit beside the smallest training that there is.
+ *   3. Micro-batches, one, two, four, ... a step, until they fit as they are, then back between the last two; and for
+ *      those that do not fit what is to be recomputed (runtime/plan/segments.h), for more or fewer bytes of its
+ *      model until the plan just fits.
+ * The fastest of these counts, by op_time.h: smaller micro-batches read weights more often, recomputation computes
+ * more. `max` recomputes only where no micro-batch fits. */
+#include "trainer/plan/choose.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "runtime/plan/segments.h"
+#include "trainer/plan/shares.h"
+
+typedef struct {
+    int64_t at_once, eval;
+    int kind;
+    const int *segments;
+    size_t need;
+    double seconds, flops;
+    int micro_batches;
+} trial;
+
+typedef struct {
+    const tr_planned *r;
+    tr_space space;
+    size_t room;
+    tr_op_time *time;
+    bool micro, max, recompute, eval; /* what is to be chosen */
+    int64_t share;                    /* samples of a rank and step */
+    int *scratch;                     /* segments that are tried */
+    trial best;
+    bool found;
+    int *segments; /* those of `best` */
+} search;
+
+bool tr_chooses(const tr_config *c)
+{
+    return tr_memory_limit_of(c) > 0 || c->train.micro_batch == TR_MICRO_BATCH_MAX;
+}
+
+/* ---- One plan ------------------------------------------------------------------------------------------- */
+
+static tr_config config_of(const tr_config *own, bool micro, int64_t at_once, int64_t eval,
+                           int kind)
+{
+    tr_config c = *own;
+    if (micro) c.train.micro_batch = at_once;
+    if (eval > 0) c.train.eval.batch = eval;
+    c.train.recompute.kind.which = kind;
+    return c;
+}
+
+tr_config tr_choice_config(const tr_config *own, const tr_choice *c)
+{
+    return config_of(own, c->micro, c->at_once, c->eval, c->kind);
+}
+
+/* Sessions that the caller closes. */
+static tr_status plan_it(const search *s, const tr_config *c, trial *t, tr_planned *v)
+{
+    tr_status st;
+    const tr_planned *r = s->r;
+    *v = *r;
+    v->c = c;
+    v->segments = t->segments;
+    v->both = v->eval = NULL;
+    v->train_batch = v->eval_batch = 0;
+    v->micro_batches = t->micro_batches = tr_micro_batches(c, r->on.topology.size);
+    TR_TRY(tr_planned_sessions(v));
+    TR_TRY(tr_planned_loaders(v));
+    t->need = tr_planned_need(v, s->space);
+    const tr_plan *p = tr_session_plan(v->both, TR_MODE_TRAIN, v->train_batch);
+    t->seconds = tr_op_time_all(s->time, p) * t->micro_batches;
+    t->flops = 0;
+    for (size_t i = 0; i < tr_plan_rows(p); i++)
+        t->flops += tr_plan_row_at(p, i).flops * t->micro_batches;
+out:
+    return st;
+}
+
+static tr_status attempt(const search *s, trial *t)
+{
+    tr_planned v;
+    const tr_config c = config_of(s->r->c, s->micro, t->at_once, t->eval, t->kind);
+    const tr_status st = plan_it(s, &c, t, &v);
+    const tr_error why = *tr_last_error();
+    tr_planned_close_sessions(&v);
+    tr_set_error(&why);
+    return st;
+}
+
+/* ---- What counts ---------------------------------------------------------------------------------------- */
+
+/* One that fits is better than one that does not; of those that fit the faster one, else the smaller. */
+static bool better(const search *s, const trial *a, const trial *b)
+{
+    const bool fits = a->need <= s->room, fitted = b->need <= s->room;
+    if (fits != fitted) return fits;
+    if (!fits) return a->need < b->need;
+    return a->seconds < b->seconds || (a->seconds <= b->seconds && a->need < b->need);
+}
+
+static void consider(search *s, const trial *t)
+{
+    if (s->found && !better(s, t, &s->best)) return;
+    s->found = true;
+    s->best = *t;
+    s->best.segments = t->segments ? s->segments : NULL;
+    for (size_t l = 0; t->segments && l <= s->r->m->nlayers; l++) s->segments[l] = t->segments[l];
+}
+
+/* ---- Recomputation at one micro-batch --------------------------------------------------------------------- */
+
+/* The cheapest choice of so many modelled bytes; *fits: as planned. */
+static tr_status attempt_cuts(search *s, const tr_cuts *cuts, double nbytes, const trial *plain,
+                              bool *fits)
+{
+    double cost;
+    trial t = *plain;
+    *fits = false;
+    if (!tr_cuts_choose(cuts, nbytes, s->scratch, &cost)) return TR_OK;
+    t.kind = TR_RECOMPUTE_SEGMENTS;
+    t.segments = s->scratch;
+    const tr_status st = attempt(s, &t);
+    if (st != TR_OK) return st;
+    *fits = t.need <= s->room;
+    consider(s, &t);
+    return TR_OK;
+}
+
+static tr_status bisect(search *s, const tr_cuts *cuts, const trial *plain)
+{
+    enum { STEPS = 8 };
+    tr_status st = TR_OK;
+    double low = tr_cuts_least(cuts), high = tr_cuts_most(cuts);
+    bool fits;
+    TR_TRY(attempt_cuts(s, cuts, low, plain, &fits));
+    for (int i = 1; i <= 4 && !fits; i++) /* the model is not exact: near its least, too */
+        TR_TRY(attempt_cuts(s, cuts, low *= 1.06, plain, &fits));
+    for (int i = 0; i < STEPS && fits && high > low; i++) {
+        const double middle = (low + high) / 2;
+        bool now;
+        TR_TRY(attempt_cuts(s, cuts, middle, plain, &now));
+        *(now ? &low : &high) = middle;
+    }
+out:
+    return st;
+}
+
+/* Whatever of it fits, or comes nearest, is considered. */
+static tr_status recompute(search *s, const trial *plain)
+{
+    tr_status st;
+    tr_planned v;
+    tr_cuts *cuts = NULL;
+    double *cost = NULL;
+    trial t = *plain, blocks = *plain;
+    const tr_config c = config_of(s->r->c, s->micro, t.at_once, t.eval, TR_RECOMPUTE_NONE);
+    TR_TRY(plan_it(s, &c, &t, &v));
+    const tr_plan *p = tr_session_plan(v.both, TR_MODE_TRAIN, v.train_batch);
+    TR_HAVE(cost = tr_alloc(TR_MEM_OTHER, tr_plan_rows(p), sizeof *cost));
+    for (size_t i = 0; i < tr_plan_rows(p); i++) cost[i] = tr_op_time_of(s->time, p, i);
+    TR_TRY(tr_cuts_open(p, cost, &cuts));
+    TR_TRY(bisect(s, cuts, plain));
+    blocks.kind = TR_RECOMPUTE_BLOCKS;
+    TR_TRY(attempt(s, &blocks));
+    consider(s, &blocks);
+out:;
+    const tr_error why = *tr_last_error();
+    tr_planned_close_sessions(&v);
+    tr_set_error(&why);
+    tr_cuts_close(cuts);
+    tr_free(cost);
+    return st;
+}
+
+/* ---- The search ----------------------------------------------------------------------------------------- */
+
+static int64_t at_once(const search *s, int64_t micro_batches)
+{
+    return s->micro ? (s->share + micro_batches - 1) / micro_batches : 0;
+}
+
+/* Nothing recomputed but what the config says. */
+static trial plain_trial(const search *s, int64_t samples, int64_t eval)
+{
+    return (trial){.at_once = samples,
+                   .eval = eval,
+                   .kind = s->r->c->train.recompute.kind.which,
+                   .segments = s->r->segments};
+}
+
+/* The smallest training that there is beside evaluations of this batch. */
+static tr_status tightest(search *s, int64_t eval)
+{
+    trial t = plain_trial(s, s->micro ? 1 : 0, eval);
+    const tr_status st = attempt(s, &t);
+    if (st != TR_OK) return st;
+    consider(s, &t);
+    return s->recompute && t.need > s->room ? recompute(s, &t) : TR_OK;
+}
+
+/* *eval: what evaluations may take, 0: as the config says. s->best: with it. */
+static tr_status find_eval(search *s, int64_t *eval)
+{
+    tr_status st;
+    const int64_t least = s->r->on.topology.size;
+    int64_t batch = (int64_t)tr_eval_batch(s->r->c);
+    *eval = 0;
+    TR_TRY(tightest(s, 0));
+    while (s->eval && s->best.need > s->room && batch > least) {
+        batch = batch / 2 < least ? least : batch / 2;
+        *eval = batch;
+        TR_TRY(tightest(s, batch));
+    }
+out:
+    return st;
+}
+
+/* The fewest micro-batches that fit as they are: `low` do not, `high` do. */
+static tr_status fewest(search *s, int64_t eval, int64_t low, int64_t high)
+{
+    tr_status st = TR_OK;
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        trial t = plain_trial(s, at_once(s, middle), eval);
+        TR_TRY(attempt(s, &t));
+        consider(s, &t);
+        *(t.need <= s->room ? &high : &low) = middle;
+    }
+out:
+    return st;
+}
+
+static tr_status find_micro(search *s, int64_t eval)
+{
+    tr_status st = TR_OK;
+    for (int64_t n = 1, before = 0;; before = n, n = 2 * n < s->share ? 2 * n : s->share) {
+        trial t = plain_trial(s, at_once(s, n), eval);
+        TR_TRY(attempt(s, &t));
+        consider(s, &t);
+        if (t.need <= s->room) return fewest(s, eval, before, n);
+        if (s->recompute && !s->max && better(s, &(trial){.seconds = t.seconds}, &s->best))
+            TR_TRY(recompute(s, &t));
+        if (n == s->share) break;
+    }
+out:
+    return st;
+}
+
+static bool over_batch(const tr_planned *v)
+{
+    const tr_graph *g = tr_plan_graph(tr_session_plan(v->both, TR_MODE_TRAIN, v->train_batch));
+    for (size_t i = 0; i < g->nops; i++)
+        if (tr_op_over_batch(&g->ops[i])) return true;
+    return false;
+}
+
+/* As it is; and what there is to choose. */
+static tr_status begin(search *s, trial *plain)
+{
+    tr_status st;
+    tr_planned v;
+    const tr_config *c = s->r->c;
+    const int64_t ranks = s->r->on.topology.size;
+    s->share = (c->train.batch + ranks - 1) / ranks;
+    s->max = c->train.micro_batch == TR_MICRO_BATCH_MAX;
+    s->recompute = c->train.recompute.kind.which == TR_RECOMPUTE_AUTO && tr_memory_limit_of(c) > 0;
+    s->eval = c->train.eval.batch == 0 && s->r->eval_samples > 0;
+    *plain = plain_trial(s, 0, 0);
+    TR_TRY(plan_it(s, c, plain, &v));
+    s->micro = s->max || (c->train.micro_batch == 0 && c->train.accumulate == 0 && !over_batch(&v));
+    plain->at_once = at_once(s, 1);
+    consider(s, plain);
+out:;
+    const tr_error why = *tr_last_error();
+    tr_planned_close_sessions(&v);
+    tr_set_error(&why);
+    return st;
+}
+
+static tr_status look(search *s, trial *plain)
+{
+    tr_status st;
+    int64_t eval;
+    TR_TRY(begin(s, plain));
+    if (plain->need <= s->room) goto out;
+    TR_TRY(find_eval(s, &eval));
+    if (s->best.need > s->room) goto out;
+    const double seconds = s->best.seconds;
+    if (s->max) s->best.seconds = INFINITY; /* it stands where no micro-batch fits as it is */
+    if (s->micro)
+        TR_TRY(find_micro(s, eval));
+    else if (s->recompute) {
+        const trial t = plain_trial(s, 0, eval);
+        TR_TRY(recompute(s, &t));
+    }
+    if (isinf(s->best.seconds)) s->best.seconds = seconds;
+out:
+    return st;
+}
+
+tr_status tr_plan_choose(const tr_planned *r, tr_space space, size_t memory, size_t programs,
+                         tr_choice *out)
+{
+    tr_status st;
+    trial plain;
+    search s = {.r = r, .space = space, .room = memory > programs ? memory - programs : 0};
+    *out = (tr_choice){0};
+    TR_TRY(tr_op_time_open(r->c, r->on.backend, r->backend_ctx, r->on.threads, &s.time));
+    s.scratch = tr_alloc(TR_MEM_OTHER, r->m->nlayers + 1, sizeof *s.scratch);
+    s.segments = tr_alloc(TR_MEM_OTHER, r->m->nlayers + 1, sizeof *s.segments);
+    TR_HAVE(s.scratch && s.segments);
+    TR_TRY(look(&s, &plain));
+    const bool chosen = s.best.kind == TR_RECOMPUTE_SEGMENTS && s.recompute;
+    *out = (tr_choice){.fits = s.best.need <= s.room,
+                       .need = s.best.need,
+                       .micro = s.micro,
+                       .at_once = s.best.at_once,
+                       .eval = s.best.eval,
+                       .kind = s.best.kind,
+                       .segments = chosen ? s.segments : NULL,
+                       .recompute = s.recompute,
+                       .micro_batches = s.best.micro_batches,
+                       .flops = s.best.flops,
+                       .seconds = s.best.seconds,
+                       .plain_need = plain.need,
+                       .plain_flops = plain.flops,
+                       .plain_seconds = plain.seconds,
+                       .source = tr_op_time_source(s.time)};
+    if (chosen) s.segments = NULL;
+out:
+    tr_op_time_close(s.time);
+    tr_free(s.scratch);
+    tr_free(s.segments);
+    return st;
+}
+
+void tr_choice_free(tr_choice *c)
+{
+    tr_free(c->segments);
+    c->segments = NULL;
+}
+
+/* ---- In words ------------------------------------------------------------------------------------------- */
+
+tr_status tr_choice_overrides(const tr_model *m, const tr_choice *c, char **out)
+{
+    tr_status st = TR_OK;
+    char *names = NULL, micro[64] = "", eval[64] = "";
+    if (c->micro) snprintf(micro, sizeof micro, "train.micro_batch=%lld\n", (long long)c->at_once);
+    if (c->eval > 0) snprintf(eval, sizeof eval, "train.eval.batch=%lld\n", (long long)c->eval);
+    if (c->segments) TR_TRY(tr_segments_text(m, c->segments, &names));
+    *out = tr_sprintf("%s%s%s%s%s", micro, eval, c->recompute ? "train.recompute=" : "",
+                      !c->recompute                    ? ""
+                      : names                          ? "{segments: "
+                      : c->kind == TR_RECOMPUTE_BLOCKS ? "blocks\n"
+                                                       : "none\n",
+                      names ? names : "");
+    if (*out && names) { /* the bracket of the map */
+        char *closed = tr_sprintf("%s}\n", *out);
+        tr_free(*out);
+        *out = closed;
+    }
+    TR_HAVE(*out);
+out:
+    tr_free(names);
+    return st;
+}
+
+static int count_segments(const tr_model *m, const int *segments, int *layers)
+{
+    int n = 0;
+    *layers = 0;
+    for (size_t l = 0; l < m->nlayers; l++) {
+        *layers += segments[l] >= 0;
+        n += segments[l] >= 0 && (l == 0 || segments[l] != segments[l - 1]);
+    }
+    return n;
+}
+
+void tr_choice_describe(const tr_model *m, const tr_choice *c, char *buf, size_t room)
+{
+    char need[32], plain[32], time[2][32];
+    int layers;
+    size_t n = 0;
+    buf[0] = 0;
+#define SAY(...)                                                                                   \
+    do {                                                                                           \
+        if (n < room) n += (size_t)snprintf(buf + n, room - n, __VA_ARGS__);                       \
+    } while (0)
+    if (c->micro)
+        SAY("micro-batches of %lld sample%s a rank (%d a step), ", (long long)c->at_once,
+            c->at_once == 1 ? "" : "s", c->micro_batches);
+    if (c->segments) {
+        const int k = count_segments(m, c->segments, &layers);
+        SAY("%d of %zu layers in %d segment%s recomputed, ", layers, m->nlayers, k,
+            k == 1 ? "" : "s");
+    } else if (c->recompute)
+        SAY("%s recomputed, ", c->kind == TR_RECOMPUTE_BLOCKS ? "blocks" : "nothing");
+    if (c->eval > 0) SAY("evaluations in batches of %lld, ", (long long)c->eval);
+    SAY("%s planned", tr_format_bytes((double)c->need, need, sizeof need));
+    if (c->need != c->plain_need)
+        SAY(" (without a choice %s), %+.1f %% arithmetic",
+            tr_format_bytes((double)c->plain_need, plain, sizeof plain),
+            100 * (c->flops / c->plain_flops - 1));
+    if (c->source != TR_TIME_COUNTED && c->need != c->plain_need)
+        SAY(", a step's passes %s instead of %s by %s",
+            tr_format_seconds(c->seconds, time[0], sizeof time[0]),
+            tr_format_seconds(c->plain_seconds, time[1], sizeof time[1]),
+            c->source == TR_TIME_MEASURED ? "the profile in the run folder" : "its machine.json");
+#undef SAY
+}

@@ -1,0 +1,47 @@
+/* What a limit on memory leaves to choose: micro-batches, what is recomputed, batches of evaluations. */
+#ifndef TR_TRAINER_CHOOSE_H
+#define TR_TRAINER_CHOOSE_H
+
+#include "trainer/plan/op_time.h"
+#include "trainer/plan/planned.h"
+
+typedef struct {
+    bool fits;
+    size_t need;     /* as tr_planned_need; where it does not fit the least that was found */
+    bool micro;      /* the micro-batch was left to choose: */
+    int64_t at_once; /* train.micro_batch */
+    int64_t eval;    /* train.eval.batch; 0: as the config says */
+    int kind;        /* tr_recompute_kind */
+    int *segments;   /* owned; TR_RECOMPUTE_SEGMENTS */
+    bool recompute;  /* that was left to choose */
+    int micro_batches;
+    double flops, seconds;             /* of a step of rank 0: forward and backward passes */
+    size_t plain_need;                 /* as the config is without a choice */
+    double plain_flops, plain_seconds; /* likewise */
+    tr_time_source source;             /* of seconds; TR_TIME_COUNTED: they only compare */
+} tr_choice;
+
+/* Does run.memory_limit, or train.micro_batch: max, leave something to choose? */
+bool tr_chooses(const tr_config *c);
+/* *Local.* Plans job after job for `memory` bytes of the space, of which `programs` are taken: the first that fits as
+ * it is, else the fastest found. r->both and r->eval are not looked at. */
+tr_status tr_plan_choose(const tr_planned *r, tr_space space, size_t memory, size_t programs,
+                         tr_choice *out);
+void tr_choice_free(tr_choice *c);
+/* The keys that it sets, as overrides with a newline behind each: "train.micro_batch=8\n". Allocated. */
+tr_status tr_choice_overrides(const tr_model *m, const tr_choice *c, char **out);
+/* "micro-batches of 8 samples (4 a step), ..." in one line. */
+void tr_choice_describe(const tr_model *m, const tr_choice *c, char *buf, size_t room);
+/* The config with a choice; the copy points into `own` and lives no longer. */
+tr_config tr_choice_config(const tr_config *own, const tr_choice *c);
+
+/* *Collective.* With the data open: chooses for the ranks that have the least, on rank 0 for all, and takes the config
+ * that says so: t->config, t->config_text. A resumed run keeps its micro-batches. TR_MEMORY where nothing fits, with the smallest
+ * limit that would do, unless run.overcommit_memory. */
+tr_status tr_plan_choose_run(struct tr_trainer *t);
+/* *Local.* What run.memory_limit (auto too) is in bytes, of `have` that are there. */
+size_t tr_memory_limit(const tr_config *c, tr_space space, size_t have);
+/* *Local.* Of that what goes to so many programs, `rss` bytes each so far. */
+size_t tr_memory_programs(const tr_config *c, tr_space space, size_t rss, int ranks);
+
+#endif

@@ -1,0 +1,181 @@
+/* A run under a limit on memory: rank 0 chooses for the ranks that have the least room, all take what it says. */
+#include "trainer/plan/choose.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "trainer/loop/resolve.h"
+#include "trainer/pipeline/chain.h"
+#include "trainer/plan/shares.h"
+#include "trainer/trainer.h"
+
+size_t tr_memory_limit(const tr_config *c, tr_space space, size_t have)
+{
+    const size_t limit = tr_memory_limit_of(c), part = have / 20, least = (size_t)512 << 20;
+    if (limit > 0 && limit != TR_MEMORY_AUTO) return limit;
+    const size_t margin = space == TR_SPACE_DEVICE && part < least ? least : part;
+    return have > margin ? have - margin : 0;
+}
+
+/* An explicit limit is of whole processes; what is left for auto is counted without them. What they become while they
+ * run (generated kernels, HDF5's and MPI's buffers, stacks) is not known before: an allowance. In whole MiB, for the same
+ * program's size differs by pages from start to start. */
+size_t tr_memory_programs(const tr_config *c, tr_space space, size_t rss, int ranks)
+{
+    const size_t mib = (size_t)1 << 20, given = tr_memory_limit_of(c);
+    if (space == TR_SPACE_DEVICE) return 0;
+    const size_t now = given > 0 && given != TR_MEMORY_AUTO ? tr_align_up(rss, mib) : 0;
+    return (now + 32 * mib) * (size_t)ranks;
+}
+
+/* What is said for a limit that would do: a little more than was counted now. */
+static size_t round_up(size_t nbytes)
+{
+    const size_t mib = (size_t)1 << 20;
+    return tr_align_up(nbytes, mib) / mib + 1;
+}
+
+/* *Collective.* What rank 0's node, or GPU, may count on where no other has less for a rank. */
+static tr_status least_available(const tr_trainer *t, tr_space space, size_t *have)
+{
+    tr_status st;
+    const int size = t->topology->size;
+    const size_t local = space == TR_SPACE_HOST ? (size_t)t->topology->local_size : 1;
+    uint64_t own = tr_planned_available(t, space) / local, least = UINT64_MAX;
+    TR_TRY(tr_comm_all_gather(t->comm, &own, t->gathered, sizeof own));
+    for (int i = 0; i < size; i++)
+        if (t->gathered[i] < least) least = t->gathered[i];
+    *have = least > SIZE_MAX / local ? SIZE_MAX : least * local;
+out:
+    return st;
+}
+
+/* Rank 0. The micro-batch, or batch of evaluations, that a resumed run began with. */
+static tr_status keep(const tr_trainer *t, const char *path, int64_t *value)
+{
+    char *text = NULL;
+    const tr_status st = tr_config_kept(t->config->output, path, &text);
+    const char *equals = text ? strchr(text, '=') : NULL;
+    const long long n = equals ? strtoll(equals + 1, NULL, 10) : 0;
+    if (st == TR_OK && n > 0) *value = n;
+    tr_free(text);
+    return st;
+}
+
+/* Rank 0. `c`: t->config with that. */
+static tr_status keep_all(const tr_trainer *t, tr_config *c)
+{
+    tr_status st = TR_OK;
+    *c = *t->config;
+    if (!t->resume) return TR_OK;
+    if (c->train.accumulate == 0 && c->train.micro_batch <= 0)
+        TR_TRY(keep(t, "train.micro_batch", &c->train.micro_batch));
+    if (c->train.eval.batch == 0) TR_TRY(keep(t, "train.eval.batch", &c->train.eval.batch));
+out:
+    return st;
+}
+
+/* Rank 0. What is short, the smallest limit that would do, and what else would help. */
+static tr_status refuse(tr_planned *r, tr_space space, size_t limit, size_t programs,
+                        const tr_choice *choice)
+{
+    tr_status st;
+    tr_fit fit;
+    char have[32], text[700] = "";
+    size_t n = 0;
+    TR_TRY(tr_planned_sessions(r));
+    TR_TRY(tr_plan_fit(r, space, limit, programs, &fit));
+    for (int i = 0; i < fit.nadvice && n < sizeof text; i++) {
+        char need[32];
+        const size_t all = fit.advice[i].need + programs;
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s %s%s", i ? ", " : "; less take ",
+                              fit.advice[i].set, tr_format_bytes((double)all, need, sizeof need),
+                              fit.advice[i].fits ? " (fits)" : "");
+    }
+    st = TR_FAIL(TR_MEMORY,
+                 "training does not fit %s%s of run.memory_limit, whatever is recomputed%s: the "
+                 "smallest limit that would do is %zuMiB%s",
+                 tr_format_bytes((double)limit, have, sizeof have),
+                 space == TR_SPACE_DEVICE ? " on a GPU" : " on a node",
+                 choice->micro ? " and with one sample at once"
+                               : " (micro-batches are as the config, or batchnorm, wants them)",
+                 round_up(choice->need + programs), text);
+out:
+    return st;
+}
+
+/* Rank 0. *text: overrides; allocated. */
+static tr_status choose(tr_trainer *t, tr_space space, size_t have, char **text)
+{
+    tr_status st;
+    tr_planned r = {0};
+    tr_choice choice = {0};
+    tr_config c;
+    char line[400];
+    const size_t limit = tr_memory_limit(t->config, space, have);
+    const size_t programs =
+        tr_memory_programs(t->config, space, t->rss_before, t->topology->local_size);
+    t->watch.limit = limit;
+    TR_TRY(keep_all(t, &c));
+    TR_TRY(tr_planned_of_run(t, &r));
+    r.c = &c;
+    r.micro_batches = tr_micro_batches(&c, t->topology->size);
+    TR_TRY(tr_plan_choose(&r, space, limit, programs, &choice));
+    if (!choice.fits) {
+        st = refuse(&r, space, limit, programs, &choice);
+        if (st != TR_MEMORY || !t->config->run.overcommit_memory) goto out;
+        tr_log(TR_LOG_WARN, "%s", tr_last_error()->text);
+    }
+    tr_choice_describe(t->model, &choice, line, sizeof line);
+    tr_log(TR_LOG_INFO, "run.memory_limit %s: %s", t->config->run.memory_limit, line);
+    if (c.train.micro_batch > 0 && !choice.micro) {
+        choice.micro = t->config->train.micro_batch <= 0;
+        choice.at_once = c.train.micro_batch;
+    }
+    if (choice.eval == 0 && t->config->train.eval.batch == 0) choice.eval = c.train.eval.batch;
+    st = tr_choice_overrides(t->model, &choice, text);
+out:
+    tr_choice_free(&choice);
+    tr_planned_leave_run(t, &r);
+    return st;
+}
+
+/* Lines of `text` are cut apart. */
+static tr_status take(tr_trainer *t, char *text)
+{
+    tr_status st = TR_OK;
+    const char *overrides[4];
+    size_t n = 0;
+    for (char *line; n < TR_COUNT(overrides) && (line = strsep(&text, "\n")) && *line;)
+        overrides[n++] = line;
+    TR_TRY(tr_config_derive(t->config, overrides, n, &t->chosen));
+    TR_TRY(tr_config_text(t->chosen, &t->chosen_text));
+    t->config = t->chosen;
+    t->config_text = t->chosen_text;
+    tr_free(t->segments);
+    t->segments = NULL;
+    TR_TRY(tr_segments_read(t->config, t->model, &t->segments));
+    t->micro_batches = tr_micro_batches(t->config, t->topology->size);
+out:
+    return st;
+}
+
+tr_status tr_plan_choose_run(tr_trainer *t)
+{
+    tr_status st;
+    size_t have;
+    char *text = NULL;
+    const tr_space space = tr_space_of(t->backend);
+    const bool root = t->topology->rank == 0;
+    TR_TRY(least_available(t, space, &have));
+    tr_comm_busy(t->comm, root);
+    st = root ? choose(t, space, have, &text) : TR_OK;
+    tr_comm_busy(t->comm, false);
+    TR_TRY(tr_agree(t->comm, st, NULL));
+    TR_TRY(tr_share_text(t->comm, &text));
+    TR_TRY(tr_agree(t->comm, take(t, text), NULL));
+out:
+    tr_free(text);
+    return st;
+}
