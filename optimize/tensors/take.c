@@ -74,18 +74,38 @@ static const char *shape_text(int ndim, const int64_t *dims, char buf[64])
     return buf;
 }
 
+/* The file has a matrix the other way round: (in, out). */
+static bool is_transposed(const tr_init_from *o, const tr_named_array *a)
+{
+    tr_capture caps[TR_PATTERN_STARS + 1];
+    for (size_t i = 0; a->ndim == 2 && i < o->ntransposed; i++)
+        if (tr_pattern_match(o->transposed[i], a->name, caps)) return true;
+    return false;
+}
+
+/* Dimensions of 1 in front say nothing: (1, 197, 768) is (197, 768). */
+static bool same_shape(const tr_named_array *a, bool turned, const tr_row *r)
+{
+    int more = 0;
+    while (more < a->ndim - r->ndim && a->dims[more] == 1) more++;
+    if (a->ndim - more != r->ndim) return false;
+    if (turned) return r->ndim == 2 && a->dims[0] == r->dims[1] && a->dims[1] == r->dims[0];
+    return memcmp(a->dims + more, r->dims, (size_t)r->ndim * sizeof *r->dims) == 0;
+}
+
 /* Whether the array can become the row; if not, the list says why. */
-static bool is_like(const tr_named_array *a, const tr_row *r, tr_name_list *unlike)
+static bool is_like(const tr_init_from *o, const tr_named_array *a, const tr_row *r,
+                    tr_name_list *unlike)
 {
     char is[64], wants[64];
+    const bool turned = is_transposed(o, a);
     if (a->fault[0]) {
         add(unlike, "%s: %.100s", r->name, a->fault);
         return false;
     }
-    if (a->ndim == r->ndim && memcmp(a->dims, r->dims, (size_t)r->ndim * sizeof *r->dims) == 0)
-        return true;
-    add(unlike, "%s is %s, the model's %s", r->name, shape_text(a->ndim, a->dims, is),
-        shape_text(r->ndim, r->dims, wants));
+    if (same_shape(a, turned, r)) return true;
+    add(unlike, "%s is %s%s, the model's %s", r->name, shape_text(a->ndim, a->dims, is),
+        turned ? " before it is transposed" : "", shape_text(r->ndim, r->dims, wants));
     return false;
 }
 
@@ -152,7 +172,7 @@ static tr_status match_all(const tr_arrays *a, const tr_init_from *o, const tr_n
         const tr_row r = tr_row_at(n, i);
         if (array_of[i] == NONE)
             add(&t->missing, "%s", r.name);
-        else if (!is_like(tr_arrays_at(a, (size_t)array_of[i]), &r, &t->unlike))
+        else if (!is_like(o, tr_arrays_at(a, (size_t)array_of[i]), &r, &t->unlike))
             array_of[i] = NONE;
         else
             t->taken++;
@@ -182,6 +202,22 @@ const char *tr_arrays_taken_text(const tr_arrays_taken *t, char *buf, size_t siz
     return buf;
 }
 
+static tr_status read_row(tr_arrays *a, const tr_init_from *o, size_t i, float *to)
+{
+    const tr_named_array *info = tr_arrays_at(a, i);
+    if (!is_transposed(o, info)) return tr_arrays_read(a, i, to);
+    const size_t rows = (size_t)info->dims[0], columns = (size_t)info->dims[1];
+    tr_status st = TR_OK;
+    float *v = tr_alloc(TR_MEM_OTHER, info->count, sizeof *v);
+    TR_HAVE(v);
+    TR_TRY(tr_arrays_read(a, i, v));
+    for (size_t r = 0; r < rows; r++)
+        for (size_t c = 0; c < columns; c++) to[c * rows + r] = v[r * columns + c];
+out:
+    tr_free(v);
+    return st;
+}
+
 tr_status tr_arrays_take(tr_arrays *a, const tr_init_from *o, tr_network *n, tr_arrays_taken *found)
 {
     tr_status st = TR_OK;
@@ -197,8 +233,8 @@ tr_status tr_arrays_take(tr_arrays *a, const tr_init_from *o, tr_network *n, tr_
     for (size_t i = 0; i < t.rows; i++) {
         const tr_row r = tr_row_at(n, i);
         if (array_of[i] == NONE) continue;
-        TR_TRY(tr_arrays_read(a, (size_t)array_of[i],
-                              (r.state ? n->states : n->params) + tr_row_offset(n, i)));
+        TR_TRY(read_row(a, o, (size_t)array_of[i],
+                        (r.state ? n->states : n->params) + tr_row_offset(n, i)));
     }
     if (found) *found = t;
 out:

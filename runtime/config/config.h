@@ -495,6 +495,8 @@ typedef struct {
     struct tr_init_rule {
         const char *from, *to; /* the config's; no more * in `to`; "": left out */
     } * rules;                 /* owned; the first that matches counts */
+    size_t ntransposed;
+    const char **transposed; /* owned: patterns of the file's names, which are the config's */
 } tr_init_from;
 tr_status tr_config_init_from(const tr_config *c, tr_init_from *out);
 void tr_init_from_free(tr_init_from *o);

@@ -6,7 +6,7 @@
 typedef struct {
     char *file;
     bool strict;
-    const tr_node *map;
+    const tr_node *map, *transpose;
 } written;
 
 static const tr_field fields[] = {
@@ -14,6 +14,7 @@ static const tr_field fields[] = {
     TR_BOOL("strict", offsetof(written, strict), "true",
             "every parameter and state of the model, and every array of the file"),
     TR_NODE("map", offsetof(written, map), "", "patterns of names"),
+    TR_NODE("transpose", offsetof(written, transpose), "", "patterns of names"),
     TR_END,
 };
 
@@ -53,6 +54,30 @@ out:
     return st;
 }
 
+static tr_status read_transposed(const tr_node *list, tr_init_from *out)
+{
+    tr_status st = TR_OK;
+    char show[TR_SHOW];
+    if (tr_node_empty(list)) return TR_OK;
+    if (list->kind != TR_NODE_LIST)
+        return tr_node_fail(list,
+                            "model.init_from.transpose: found %s, expected a list of patterns, "
+                            "such as [\"*.c_attn.weight\"]",
+                            tr_node_show(list, show));
+    TR_HAVE(out->transposed = tr_alloc(TR_MEM_OTHER, list->count, sizeof *out->transposed));
+    for (size_t i = 0; i < list->count; i++) {
+        const tr_node *name = list->values[i];
+        if (name->kind != TR_NODE_SCALAR || stars(name->text) > TR_PATTERN_STARS)
+            return tr_node_fail(name,
+                                "model.init_from.transpose: found %s, expected a name with at most "
+                                "%d *",
+                                tr_node_show(name, show), TR_PATTERN_STARS);
+        out->transposed[out->ntransposed++] = name->text;
+    }
+out:
+    return st;
+}
+
 tr_status tr_config_init_from(const tr_config *c, tr_init_from *out)
 {
     const tr_node *n = c->model.init_from;
@@ -76,7 +101,8 @@ tr_status tr_config_init_from(const tr_config *c, tr_init_from *out)
     out->file = w.file;
     out->strict = w.strict;
     w.file = NULL;
-    st = read_rules(w.map, out);
+    TR_TRY(read_rules(w.map, out));
+    st = read_transposed(w.transpose, out);
 out:
     tr_free(w.file);
     if (st != TR_OK) tr_init_from_free(out);
@@ -87,5 +113,6 @@ void tr_init_from_free(tr_init_from *o)
 {
     tr_free(o->file);
     tr_free(o->rules);
+    tr_free(o->transposed);
     *o = (tr_init_from){.strict = true};
 }

@@ -337,7 +337,9 @@ const tr_field tr_model_fields[] = {
         "to the model's, * stands for any text, the first pattern that matches counts, \"\" leaves "
         "an array out; strict (true): every parameter and state of the model and every array of "
         "the "
-        "file must find its other, false: what fits is taken, and the log says what was not. "
+        "file must find its other, false: what fits is taken, and the log says what was not; "
+        "transpose: [\"*.c_attn.weight\"]: patterns of the file's names, matrices that it has as "
+        "(in, out). Dimensions of 1 in front do not count. "
         "A resumed run does not read it again"),
     TR_END,
 };

@@ -288,12 +288,58 @@ static void test_map(void **state)
     tr_network_close(n);
 }
 
+/* A matrix that the file has the other way round, a row that it has as (1, features). */
+static void test_transpose(void **state)
+{
+    (void)state;
+    static const onnx_case from = {"f",
+                                   "  input: [3, 5]\n  layers:\n    - linear: {out: 4, name: a}\n"
+                                   "    - linear: {out: 1, name: b}\n  loss: mse\n"},
+                           to = {"t", "  input: [2, 4]\n  layers:\n    - class_token: {name: b}\n"
+                                      "    - linear: {out: 5, name: a}\n  loss: mse\n"};
+    struct tr_init_rule rules[] = {{"*.bias", ""}};
+    static const char *patterns[] = {"*.weight"}, *others[] = {"x*", "b.*"};
+    tr_network *n = net_of(&from, 3), *got = net_of(&to, 4);
+    tr_arrays *a = NULL;
+    tr_init_from o = {
+        .file = path, .rules = rules, .nrules = 1, .transposed = others, .ntransposed = 2};
+    tr_arrays_taken t;
+    ok(tr_safetensors_write(path, n, TR_F32, NULL));
+    ok(tr_arrays_open(path, NULL, &a));
+    assert_int_equal(tr_arrays_take(a, &o, got, NULL), TR_CONFIG);
+    assert_non_null(
+        strstr(tr_last_error()->text,
+               "b.weight is (1, 4) before it is transposed, the model's (4), a.weight is "
+               "(4, 5), the model's (5, 4)"));
+    o.transposed = patterns;
+    o.ntransposed = 1;
+    struct tr_init_rule row[] = {{"b.weight", "-"}, {"*.bias", ""}};
+    o.rules = row;
+    o.nrules = 2;
+    ok(tr_arrays_take(a, &o, got, &t));
+    assert_int_equal(t.taken, 1);
+    const float *w = tr_network_param(n, "a", "weight"),
+                *turned = tr_network_param(got, "a", "weight");
+    for (int i = 0; i < 4; i++)
+        for (int k = 0; k < 5; k++) assert_true(turned[k * 4 + i] == w[i * 5 + k]);
+    o.transposed = NULL;
+    o.ntransposed = 0;
+    row[0] = (struct tr_init_rule){"a.*", ""};
+    ok(tr_arrays_take(a, &o, got, &t));
+    assert_int_equal(t.taken, 1);
+    assert_memory_equal(tr_network_param(got, "b", "weight"), tr_network_param(n, "b", "weight"),
+                        16);
+    tr_arrays_close(a);
+    tr_network_close(got);
+    tr_network_close(n);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_safetensors), cmocka_unit_test(test_range),
         cmocka_unit_test(test_npz),         cmocka_unit_test(test_read),
         cmocka_unit_test(test_bad),         cmocka_unit_test(test_hdf5),
-        cmocka_unit_test(test_map)};
+        cmocka_unit_test(test_map),         cmocka_unit_test(test_transpose)};
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
 }
