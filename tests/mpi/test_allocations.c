@@ -222,13 +222,13 @@ static void test_counter(void **state)
 enum { WARM = 12, COUNTED = 40 };
 
 /* Steps over several epochs, with short batches, augmentation, records and an evaluation; what the
- * loop does around a step (records, the progress line) too. */
+ * loop does around a step (records, the progress line) too. `data`: behind the first keys of data.augment. */
 static void check_loop(const char *train, const char *data, const char *run, bool exact)
 {
     training_folder f = training_folder_make();
     char *text = tr_sprintf(
         "data: {train: {format: synthetic, samples: 45}, eval: {format: synthetic, samples: 21}, "
-        "augment: {crop: 2, flip: true}%s}\n" CONVNET
+        "augment: {crop: 2, flip: true%s}\n" CONVNET
         "train: {steps: 1000, batch: 12, log_every: 1, clip_norm: 1, ema: 0.9%s}\n",
         data, train);
     assert_non_null(text);
@@ -284,15 +284,16 @@ static const char *no_bf16(void)
 static void test_loop(void **state)
 {
     (void)state;
-    check_loop("", ", workers: 2", "", true);
-    check_loop(", micro_batch: 1", ", workers: 1, prefetch: 3", ", bucket_mb: 0.001", true);
-    check_loop(", recompute: blocks", ", workers: 0", "", true);
+    check_loop("", "}, workers: 2", "", true);
+    check_loop(", micro_batch: 1", "}, workers: 1, prefetch: 3", ", bucket_mb: 0.001", true);
+    check_loop(", recompute: blocks", "}, workers: 0", "", true);
+    check_loop("", ", mixup: {}, cutmix: {}}, workers: 1", "", true);
     if (no_bf16())
         print_message("bf16 is skipped: %s\n", no_bf16());
     else
-        check_loop(", precision: bf16", ", workers: 1", "", true);
-    check_loop("", ", workers: 1", ", collectives: mpi", false); /* MPI keeps its free lists */
-    check_loop(", micro_batch: 1", ", workers: 1", ", collectives: mpi, bucket_mb: 0.001", false);
+        check_loop(", precision: bf16", "}, workers: 1", "", true);
+    check_loop("", "}, workers: 1", ", collectives: mpi", false); /* MPI keeps its free lists */
+    check_loop(", micro_batch: 1", "}, workers: 1", ", collectives: mpi, bucket_mb: 0.001", false);
 }
 
 #else
