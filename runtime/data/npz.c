@@ -67,13 +67,17 @@ static tr_status no_member(const tr_zip *z, const char *name)
 
 static tr_status find(const tr_zip *z, const char *name, const tr_zip_member **out)
 {
+    tr_status st = TR_OK;
     const size_t n = strlen(name);
-    for (size_t i = 0; i < z->count; i++)
-        if (array_name(&z->v[i]) == n && memcmp(z->v[i].name, name, n) == 0) {
-            *out = &z->v[i];
-            return TR_OK;
-        }
-    return no_member(z, name);
+    *out = NULL;
+    for (size_t i = 0; i < z->count; i++) {
+        if (array_name(&z->v[i]) != n || memcmp(z->v[i].name, name, n) != 0) continue;
+        TR_NEED(!*out, TR_DATA, "%s: two arrays are named \"%.100s\"", z->path, name);
+        *out = &z->v[i];
+    }
+    if (!*out) st = no_member(z, name);
+out:
+    return st;
 }
 
 /* Type and shape; all of the member's bytes are the array. */
