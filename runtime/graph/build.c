@@ -157,6 +157,15 @@ int tr_build_like(tr_builder *b, const char *layer, const char *what, tr_dtype d
     return made;
 }
 
+int tr_build_channels(tr_builder *b, const char *layer, const char *what, int id, int64_t channels)
+{
+    const tr_tensor *t = &b->g->tensors[id];
+    const int64_t dims[4] = {t->dims[0], channels, t->dims[2], t->dims[3]};
+    const int made = tr_build_new(b, layer, what, t->dtype, t->ndim, dims);
+    b->g->tensors[made].layout = t->layout;
+    return made;
+}
+
 int tr_build_given(tr_builder *b, const char *name, int like)
 {
     tr_graph *g = b->g;

@@ -154,8 +154,37 @@ bool tr_layer_equal(const tr_layer *a, const tr_layer *b)
     return equal;
 }
 
+bool tr_layer_sketch(const tr_model *m, const tr_layer *l, tr_sketch_facts *out)
+{
+    const tr_param *p = l->nparams ? &m->params[l->params[0]] : NULL;
+    if (!p || p->sketch.side == TR_SKETCH_NONE) return false;
+    const int64_t width = 2 * p->sketch.terms * p->sketch.rank;
+    const double places = (double)tr_shape_places(&l->output);
+    const double dense = (double)p->of[0] * (double)p->of[1];
+    *out = (tr_sketch_facts){
+        .out = p->of[0],
+        .in = p->of[1],
+        .width = width,
+        .parameters = {0, dense},
+        .multiply_adds = {places * (double)width * (double)(p->of[0] + p->of[1]), places * dense}};
+    for (int i = 0; i < l->nparams; i++) {
+        const tr_param *q = &m->params[l->params[i]];
+        if (q->sketch.side != TR_SKETCH_NONE) out->parameters[0] += (double)q->count;
+    }
+    return true;
+}
+
+const char *tr_layer_sketched(const tr_layer *l)
+{
+    tr_product p;
+    if (!l->def->sketched || !tr_layer_product(l, &p) || p.groups != 1) return NULL;
+    return l->def->sketched->name;
+}
+
 double tr_layer_multiply_adds(const tr_model *m, const tr_layer *l)
 {
+    tr_sketch_facts f;
+    if (tr_layer_sketch(m, l, &f)) return f.multiply_adds[0];
     if (!tr_layer_product(l, NULL)) return 0;
     const tr_param *w = &m->params[l->params[0]];
     return (double)w->count * (double)tr_shape_places(&l->output);

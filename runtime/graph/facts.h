@@ -73,6 +73,16 @@ const char *tr_layer_rounder(void);
 const char *tr_layer_dynamic_rounder(void);
 /* Of one type with the same attributes; names, inputs and common options apart. */
 bool tr_layer_equal(const tr_layer *a, const tr_layer *b);
+/* A layer that is learned in sketches beside the dense one: the matrix (out, in), the width 2 K of what lies between the
+ * two products, values of weights and multiply-adds of one sample: its own, the dense layer's. False: it is none. */
+typedef struct {
+    int64_t out, in, width;
+    double parameters[2], multiply_adds[2];
+} tr_sketch_facts;
+bool tr_layer_sketch(const tr_model *m, const tr_layer *l, tr_sketch_facts *out);
+/* The type that is this one learned in sketches, with the options out, bias and those of a window, and terms, rank, seed;
+ * NULL: there is none, or not with this layer's options. Of its rows, s1 holds U1 W, s2 W U2^T (tr_sketch). */
+const char *tr_layer_sketched(const tr_layer *l);
 /* Multiply-adds of one sample; 0 of what is no product. */
 double tr_layer_multiply_adds(const tr_model *m, const tr_layer *l);
 

@@ -245,6 +245,9 @@ tr_status tr_layer_param(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
                     .lr_factor = common->lr_factor,
                     .decay_factor = common->decay_factor,
                     .masked = common->masked && strcmp(decl->name, "weight") == 0,
+                    .sketch = decl->sketch,
+                    .of = {decl->of[0], decl->of[1]},
+                    .drawn = (int)m->nparams - decl->behind,
                     .count = 1};
     snprintf(p->layer, sizeof p->layer, "%s", l->name);
     snprintf(p->name, sizeof p->name, "%s", decl->name);
@@ -295,6 +298,18 @@ out:
     return st;
 }
 
+tr_status tr_layer_bias(tr_maker *mk, tr_layer *l, const tr_param_decl *weight, int64_t out)
+{
+    const tr_param_decl bias = {.name = "bias",
+                                .ndim = 1,
+                                .dims = {out},
+                                .init = weight->init == TR_INIT_KAIMING ? TR_INIT_KAIMING
+                                                                        : TR_INIT_ZEROS,
+                                .fan_in = weight->fan_in,
+                                .fan_out = weight->fan_out};
+    return tr_layer_param(mk, l, &bias);
+}
+
 tr_status tr_layer_weight_bias(tr_maker *mk, tr_layer *l, const tr_shape *weight, tr_init_kind init,
                                bool bias)
 {
@@ -306,15 +321,7 @@ tr_status tr_layer_weight_bias(tr_maker *mk, tr_layer *l, const tr_shape *weight
     w.fan_in = (double)w.dims[1] * window;
     w.fan_out = (double)w.dims[0] * window;
     TR_TRY(tr_layer_param(mk, l, &w));
-    if (bias)
-        TR_TRY(tr_layer_param(
-            mk, l,
-            &(tr_param_decl){.name = "bias",
-                             .ndim = 1,
-                             .dims = {w.dims[0]},
-                             .init = init == TR_INIT_KAIMING ? TR_INIT_KAIMING : TR_INIT_ZEROS,
-                             .fan_in = w.fan_in,
-                             .fan_out = w.fan_out}));
+    if (bias) TR_TRY(tr_layer_bias(mk, l, &w, w.dims[0]));
 out:
     return st;
 }

@@ -28,6 +28,32 @@ typedef enum {
     TR_INIT_CONSTANT /* init_std */
 } tr_init_kind;
 
+/* A matrix W (out, in) that is learned in sketches (Kasiviswanathan, Narodytska and Jin 2017, "Deep Neural Network
+ * Approximation using Tensor Sketching"; the layers are Panther's, Seddik et al. 2026, arXiv 2601.15473):
+ *     W ~ 1 / (2 terms) * sum over i of U1_i^T S1_i + S2_i U2_i,
+ * S1_i (rank, in) and S2_i (out, rank) learned, U1_i (rank, out) and U2_i (rank, in) fixed, of elements +-1 / sqrt(rank).
+ * With K = terms * rank that is one product B A of two stacked matrices,
+ *     A (2 K, in) = S1 above u U2,   B (out, 2 K) = u U1^T beside S2,   u = 1 / (2 terms sqrt(rank)) in the place of 1 / sqrt(rank),
+ * or with 2 terms sketches of the rows alone (TR_SKETCH_SIGNS), S1 (2 K, in), all of B is fixed. */
+typedef enum {
+    TR_SKETCH_NONE,
+    TR_SKETCH_DOWN, /* A; S1 is learned */
+    TR_SKETCH_UP,   /* B; S2 is learned */
+    TR_SKETCH_SIGNS /* B without S2, for twice as many S1 */
+} tr_sketch_side;
+typedef struct {
+    int side; /* tr_sketch_side */
+    int64_t terms, rank, seed;
+} tr_sketch;
+#define TR_SIGNS_BLOCK 128
+/* Fixed signs of row `row` of U2 (DOWN) or of U1^T (else), `count` from `first` on, a multiple of TR_SIGNS_BLOCK: bit e %
+ * 128 of tr_philox_at(seed, TR_RNG_SKETCH, UP or not, row, e / 128), 1: `unit`, 0: -unit. */
+void tr_sketch_signs(const tr_sketch *s, int64_t row, size_t first, size_t count, float unit,
+                     float *to);
+float tr_sketch_unit(const tr_sketch *s); /* u */
+/* All of A or B, from its learned part; `out` rows of `in`. */
+void tr_sketch_matrix(const tr_sketch *s, const float *learned, int64_t out, int64_t in, float *to);
+
 /* One learned array: a row of the parameter table. Row i is the same in every graph built from the
  * model, and there once however many layers use it (weight_of). */
 typedef struct {
@@ -55,6 +81,11 @@ typedef struct {
     /* int8: row of the scales that are learned with it (dims[0], or 1 per_tensor), which becomes the state where a
      * file is written; -1: they are those of the weight as it is. */
     int learned_scale;
+    /* Its initial values are sketches of a matrix (of) of `init`, whose numbers are those of row `drawn`: DOWN and SIGNS: U1
+     * W, UP: W U2^T. side NONE: they are not. */
+    tr_sketch sketch;
+    int64_t of[2];
+    int drawn;
 } tr_param;
 /* Of an int8 row's layer: float32 (dims[0]), positive. */
 #define TR_SCALE_STATE "weight_scale"

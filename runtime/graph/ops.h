@@ -9,6 +9,11 @@
  *  linear                 x(..,I) weight(O,I) [bias(O)]             y(..,O) = act(x W^T + b)
  *  linear.grad_input      dy weight                                 dx
  *  linear.grad_weight     x dy                                      dweight [dbias]
+ *  sklinear.down          x(..,I) S1(K,I)                           h(..,2K) = x A^T (tr_sketch): linear of A, whose lower half is fixed signs
+ *  sklinear               h S2(O,K) [bias]                          y(..,O) = act(h B^T + b), the left half of B is fixed
+ *  skconv2d               h(N,2K,H,W) S1(2K,I,kh,kw) [bias]         y(N,O,H,W), the same of an image's channels, all of B fixed; behind
+ *                                                                   a conv2d with S1, which is read by none
+ *  sklinear.grad_input, sklinear.grad_weight   of all three, as linear's; dweight of the learned half
  *  conv2d                 x weight(O,I/g,kh,kw) [bias] [residual]   y = act(conv + b + residual)
  *  conv1d                 x(N,C,1,L) weight(O,I/g,k): conv2d with a height of 1; its backward ops are conv2d's
  *  conv2d.grad_input      dy weight                                 dx
@@ -145,6 +150,7 @@
 typedef struct {
     int64_t out;
     bool bias;
+    tr_sketch sketch; /* the matrix is part learned, part fixed signs */
 } tr_linear_attrs;
 
 typedef struct {
@@ -153,6 +159,41 @@ typedef struct {
     int64_t extra[2]; /* padding at the end beyond that at the beginning */
     bool bias;
 } tr_conv2d_attrs;
+
+/* Of skconv2d: the op's, and the convolution's before it. */
+typedef struct {
+    tr_linear_attrs a;
+    tr_conv2d_attrs conv;
+} tr_skconv2d_attrs;
+
+/* The matrix W (out, in) that a linear op multiplies with, `learned` (rows, columns) of it, from a row or column on, being
+ * `weight`, or what a gradient is of. */
+typedef struct {
+    int64_t out, in, learned[2], at[2];
+} tr_linear_matrix;
+static inline tr_linear_matrix tr_linear_matrix_of(const tr_op *op, const tr_tensor *weight)
+{
+    const tr_linear_attrs *a = (const tr_linear_attrs *)op->attrs;
+    const int64_t rows = weight->dims[0], columns = weight->dims[1];
+    tr_linear_matrix m = {.out = rows, .in = columns, .learned = {rows, columns}};
+    switch (a ? a->sketch.side : TR_SKETCH_NONE) {
+    case TR_SKETCH_DOWN:
+        m.out = 2 * rows;
+        break;
+    case TR_SKETCH_UP:
+        m.in = 2 * columns;
+        m.at[1] = columns;
+        break;
+    case TR_SKETCH_SIGNS:
+        m.out = a->out;
+        m.in = rows;
+        m.learned[0] = m.learned[1] = 0;
+        break;
+    default:
+        break;
+    }
+    return m;
+}
 
 typedef struct {
     double eps;

@@ -437,8 +437,26 @@ def sequences():
         ("linear", {"out": 11, "weight_of": "op", "bias": False, "name": "head"})], CE
 
 
+def sketched():
+    """Matrices and filters that are learned in sketches."""
+    table = {"bias": dict(out=17, terms=2, rank=3), "no_bias": dict(out=9, terms=1, rank=4, bias=False),
+             "one": dict(out=5, terms=1, rank=1)}
+    for name, options in table.items():
+        yield f"sklinear_{name}", [11], features(("sklinear", {"name": "op", "seed": 7, **options})), MSE
+    yield "sklinear_relu", [11], features(("sklinear", {"name": "op", "out": 17, "terms": 3, "rank": 5, "seed": 8}), ("relu", {})), CE
+    yield "sklinear_gelu", [11], features(("sklinear", {"name": "op", "out": 17, "terms": 2, "rank": 5, "seed": 8}), ("gelu", {})), MSE
+    yield "sklinear_rows", [4, 11], features(("sklinear", {"name": "op", "out": 17, "terms": 2, "rank": 3, "seed": 9}), ("tanh", {})), MSE
+    yield "sklinear_wide", [3], features(("sklinear", {"name": "op", "out": 9, "terms": 2, "rank": 3, "seed": 10}), out=140), CE
+    yield "sklinear_deep", [11], features(("sklinear", {"name": "op", "out": 9, "terms": 2, "rank": 66, "seed": 10})), MSE
+    table = {"3x3": dict(out=6, kernel=3, padding=1), "stride": dict(out=5, kernel=[3, 2], stride=[2, 1], padding=[1, 0], bias=False),
+             "dilation": dict(out=6, kernel=3, padding=2, dilation=2)}
+    for name, options in table.items():
+        yield f"skconv2d_{name}", IMAGE, image(("skconv2d", {"name": "op", "terms": 2, "rank": 3, "seed": 11, **options})), MSE
+    yield "skconv2d_relu", IMAGE, image(("skconv2d", {"name": "op", "out": 8, "kernel": 1, "terms": 1, "rank": 8, "seed": 12}), ("relu", {})), CE
+
+
 def training_too():
     """Later than evaluation(): a case's numbers come from its place among all."""
     for group in (embeddings, products, axes, rounded, quantized, distilled, learned, more_activations, more_norms,
-                  windows, resamples, orders, transposed, dynamic, values, more_layers, tokens, sequences):
+                  windows, resamples, orders, transposed, dynamic, values, more_layers, tokens, sequences, sketched):
         yield from group()

@@ -48,6 +48,40 @@ def same(x, kernel, value):
     return F.pad(x, ((kw - 1) // 2, kw - 1 - (kw - 1) // 2, (kh - 1) // 2, kh - 1 - (kh - 1) // 2), value=value)
 
 
+def mix(x):
+    """SplitMix64's finalizer."""
+    word = (1 << 64) - 1
+    x = (x + 0x9E3779B97F4A7C15) & word
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9 & word
+    x = (x ^ x >> 27) * 0x94D049BB133111EB & word
+    return x ^ x >> 31
+
+
+def philox(key, index, block):
+    """Philox4x32-10 (Salmon et al., SC'11) as runtime/base/rng.c has it: four words."""
+    k0, k1 = key & 0xFFFFFFFF, key >> 32
+    c = [index & 0xFFFFFFFF, index >> 32, block, 0]
+    for _ in range(10):
+        a, b = 0xD2511F53 * c[0], 0xCD9E8D57 * c[2]
+        c = [(b >> 32) ^ c[1] ^ k0, b & 0xFFFFFFFF, (a >> 32) ^ c[3] ^ k1, a & 0xFFFFFFFF]
+        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    return c
+
+
+SKETCH = 9  # TR_RNG_SKETCH
+
+
+def signs(seed, stream, rows, columns):
+    """tr_sketch_signs, +-1 as a (rows, columns) tensor."""
+    key = mix(mix(seed) ^ (SKETCH << 32 | stream))
+    made = torch.empty(rows, columns, dtype=torch.float64)
+    for row in range(rows):
+        for c in range(columns):
+            word = philox(key, row, c // 128)[c % 128 // 32]
+            made[row, c] = 1 if word >> (c % 32) & 1 else -1
+    return made
+
+
 class Interpreter:
     """Runs layers. With `make` (a function shape, fan_in -> tensor) missing parameters are created,
     in forward order, which is how a spec gets its parameters."""
@@ -132,6 +166,31 @@ class Interpreter:
         w = self.param(name, "weight", (x.shape[1], out // groups, kh, kw), fan)
         b = self.param(name, "bias", (out,), fan) if bias else None
         return F.conv_transpose2d(x, w, b, pair(stride), pair(padding), pair(output_padding), groups, pair(dilation))
+
+    def sklinear(self, x, name, out, terms, rank, seed, bias=True):
+        """Panther's SKLinear, term by term; its S1s[i] are the transposed rows of s1, its S2s[i] those of s2's columns."""
+        fan, k = x.shape[-1], terms * rank
+        s1 = self.param(name, "s1", (k, fan), fan).reshape(terms, rank, fan)
+        s2 = self.param(name, "s2", (out, k), fan).T.reshape(terms, rank, out)
+        b = self.param(name, "bias", (out,), fan) if bias else None
+        u1 = (signs(seed, 1, out, k) / rank**0.5).to(x.dtype).T.reshape(terms, rank, out)
+        u2 = (signs(seed, 0, k, fan) / rank**0.5).to(x.dtype).reshape(terms, rank, fan)
+        first = torch.stack([x @ s1[i].T @ u1[i] for i in range(terms)]).mean(0)
+        second = torch.stack([x @ u2[i].T @ s2[i] for i in range(terms)]).mean(0)
+        y = (first + second) / 2
+        return y if b is None else y + b
+
+    def skconv2d(self, x, name, out, kernel, terms, rank, seed, stride=1, padding=0, dilation=1, bias=True):
+        """Panther's SKConv2d: 2 * terms sketches of the filters."""
+        kh, kw = pair(kernel)
+        fan, k = x.shape[1] * kh * kw, 2 * terms * rank
+        s1 = self.param(name, "s1", (k, x.shape[1], kh, kw), fan)
+        b = self.param(name, "bias", (out,), fan) if bias else None
+        u1 = (signs(seed, 1, out, k) / rank**0.5).to(x.dtype).T.reshape(2 * terms, rank, out)
+        h = F.conv2d(x, s1, None, pair(stride), pair(padding), pair(dilation))
+        h = h.reshape(len(x), 2 * terms, rank, *h.shape[2:])
+        y = torch.einsum("ntkhw,tko->ntohw", h, u1).mean(1)
+        return y if b is None else y + b[None, :, None, None]
 
     def batchnorm(self, x, name, eps=1e-5, momentum=0.1, affine=True, statistics="batch"):
         c = x.shape[1]

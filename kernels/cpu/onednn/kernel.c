@@ -74,6 +74,14 @@ out:
     return st;
 }
 
+tr_status tr_dnnl_arg_part(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg, tr_call_place place,
+                           size_t at, size_t offset)
+{
+    const tr_status st = tr_dnnl_arg(k, c, arg, place, at);
+    if (st == TR_OK) c->where[c->nargs - 1].offset = offset;
+    return st;
+}
+
 tr_status tr_dnnl_weights(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg, const tr_dnnl_array *plain,
                           int operand, int param)
 {
@@ -237,8 +245,9 @@ static tr_status bind(tr_kernel *kernel, const tr_binding *b)
     for (int i = 0; i < k->ncalls; i++) {
         tr_dnnl_call *c = &k->calls[i];
         for (int a = 0; a < c->nargs; a++)
-            TR_DNNL(dnnl_memory_set_data_handle(c->args[a].memory,
-                                                address(k, c->where[a].place, c->where[a].at)),
+            TR_DNNL(dnnl_memory_set_data_handle(
+                        c->args[a].memory,
+                        (char *)address(k, c->where[a].place, c->where[a].at) + c->where[a].offset),
                     "take an address");
     }
 out:
@@ -254,7 +263,9 @@ static tr_status rebind(tr_kernel *kernel, int operand, void *data)
         tr_dnnl_call *c = &k->calls[i];
         for (int a = 0; a < c->nargs; a++)
             if (c->where[a].place == TR_AT_IN && c->where[a].at == (size_t)operand)
-                TR_DNNL(dnnl_memory_set_data_handle(c->args[a].memory, data), "take an address");
+                TR_DNNL(dnnl_memory_set_data_handle(c->args[a].memory,
+                                                    (char *)data + c->where[a].offset),
+                        "take an address");
     }
 out:
     return st;
@@ -274,6 +285,7 @@ static tr_status pack(tr_kernel *kernel, int which)
     tr_status st = TR_OK;
     tr_dnnl_kernel *k = (tr_dnnl_kernel *)kernel;
     tr_dnnl_use(k->cpu);
+    if (k->sketched) return tr_dnnl_pack_sketch(k, which);
     for (int i = 0; i < k->ncalls && st == TR_OK; i++)
         if (k->calls[i].when == TR_CALL_PACK && k->calls[i].packed == which)
             st = execute(k, &k->calls[i]);
@@ -332,7 +344,7 @@ void tr_dnnl_finish(tr_dnnl_kernel *k, const char *impl)
     k->base.workspace = k->reserved + k->scratch;
     k->base.bind = bind;
     k->base.pack = k->base.npacked ? pack : NULL;
-    k->base.unpack = k->base.npacked ? unpack : NULL;
+    k->base.unpack = k->base.npacked && !k->sketched ? unpack : NULL;
     k->base.rebind = rebind;
     k->base.run = run_calls;
     k->base.close = close_kernel;

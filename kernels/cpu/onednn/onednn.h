@@ -116,9 +116,15 @@ typedef struct {
     dnnl_exec_arg_t args[TR_DNNL_ARGS];
     struct {
         tr_call_place place;
-        size_t at; /* operand, packed copy, or offset in the workspace; TR_DNNL_SCRATCH */
+        size_t at;     /* operand, packed copy, or offset in the workspace; TR_DNNL_SCRATCH */
+        size_t offset; /* bytes behind it: of a part of an operand */
     } where[TR_DNNL_ARGS];
 } tr_dnnl_call;
+
+/* What a made matrix is, comparable as bytes. */
+typedef struct {
+    int64_t type, side, terms, rank, seed;
+} tr_sketch_format;
 
 typedef struct tr_dnnl_kernel tr_dnnl_kernel;
 struct tr_dnnl_kernel {
@@ -130,6 +136,11 @@ struct tr_dnnl_kernel {
     tr_dnnl_format formats[TR_MAX_PACKED]; /* of the packed copies */
     int ncalls;
     tr_dnnl_call calls[TR_DNNL_CALLS];
+    bool sketched; /* the packed copy is a matrix made of a parameter and signs: */
+    bool signed_once;
+    tr_linear_matrix matrix;
+    tr_sketch sketch;
+    tr_sketch_format made;
     size_t preload; /* bytes of in[3] to copy to out[0] before each run: what a sum adds to */
     /* Runs after the primitives; NULL: nothing. */
     void (*after)(tr_dnnl_kernel *k, const tr_run *run);
@@ -147,10 +158,18 @@ tr_status tr_dnnl_call_add(tr_dnnl_kernel *k, tr_call_when when, dnnl_primitive_
                            tr_dnnl_call **out);
 tr_status tr_dnnl_arg(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg, tr_call_place place,
                       size_t at);
+/* An operand's part, from so many bytes on. */
+tr_status tr_dnnl_arg_part(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg, tr_call_place place,
+                           size_t at, size_t offset);
+/* Gives argument `arg` of `call` the matrix that `op` makes of its second operand (tr_sketch_matrix), stored as `plain` in
+ * the type of activations or otherwise: a packed copy. */
+tr_status tr_dnnl_sketch(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg, const tr_dnnl_array *plain,
+                         const tr_op *op, const tr_tensor *weight);
 /* Gives argument `arg` of `call` the parameter `param` (row; operand `operand`; stored as `plain`)
  * in the layout it wants: in place where that is the stored one, else as a packed copy. */
 tr_status tr_dnnl_weights(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg,
                           const tr_dnnl_array *plain, int operand, int param);
+tr_status tr_dnnl_pack_sketch(tr_dnnl_kernel *k, int which);
 /* Gives argument `arg` of `call`, which writes a parameter's gradient, to output `operand` (stored
  * as `plain`) through the workspace: copied out, or added where tr_run_adds. */
 tr_status tr_dnnl_gradient(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg,

@@ -9,13 +9,17 @@
  * behind it: ReLU for the sake of NaN (blas.h), in place; the others, which would round a 16-bit
  * result twice, from a float32 product in the workspace. The bias gradient rides on the weight's
  * product where the library has that for the types and the mode is not deterministic (its order of
- * summation is not documented); else it is a column sum of our own. */
+ * summation is not documented); else it is a column sum of our own.
+ *
+ * A matrix that is part fixed signs (tr_linear_matrix) is a packed copy in float32, too, made once an update; its gradient
+ * is the product of the learned part's rows and columns alone. */
 #include "kernels/cuda/internal.h"
 #include "kernels/cuda/ops/linear.h"
 
 #include "kernels/cuda/blas/blas.h"
 #include "kernels/cuda/loops/epilogue.h"
 #include "kernels/cuda/loops/linear.h"
+#include "kernels/cuda/loops/sketch.h"
 
 #include <stdio.h>
 
@@ -31,8 +35,14 @@ typedef struct {
     tr_cuda_product *product;
     char impl[64];
     int64_t rows, in, out;
-    bool half; /* 16-bit activations, and packed copies */
-    bool bias; /* the layer has one */
+    tr_linear_matrix matrix;
+    tr_sketch sketch;
+    struct {
+        int64_t type, side, terms, rank, seed;
+    } made;        /* the format of a matrix with signs */
+    bool half;     /* 16-bit activations, and packed copies */
+    bool sketched; /* the matrix is part signs: a packed copy */
+    bool bias;     /* the layer has one */
     /* Forward. */
     bool bias_rides; /* with the product */
     bool wide;       /* the product is in float32 in the workspace */
@@ -53,9 +63,9 @@ static void close_kernel(tr_kernel *base)
     k->close_head(base);
 }
 
-/* `x_like` has `features` in its last dimension. */
+/* `x_like` has the matrix's columns as features, or its rows. */
 static tr_status open_kernel(tr_cuda *cuda, const tr_graph *g, const tr_op *op, int x_like,
-                             const tr_tensor *weight, int64_t features,
+                             const tr_tensor *weight, bool columns,
                              tr_status (*run)(tr_kernel *, const tr_run *), linear_kernel **out)
 {
     const tr_tensor *x = tr_cuda_in(g, op, x_like);
@@ -65,11 +75,19 @@ static tr_status open_kernel(tr_cuda *cuda, const tr_graph *g, const tr_op *op, 
     if (st != TR_OK) return st;
     k->close_head = k->head.base.close;
     k->head.base.close = close_kernel;
-    k->rows = (int64_t)x->count / features;
-    k->out = weight->dims[0];
-    k->in = weight->dims[1];
+    k->matrix = tr_linear_matrix_of(op, weight);
+    k->out = k->matrix.out;
+    k->in = k->matrix.in;
+    k->rows = (int64_t)x->count / (columns ? k->in : k->out);
     k->half = x->dtype != TR_F32;
     k->bias = a && a->bias;
+    if (a) k->sketch = a->sketch;
+    k->sketched = k->sketch.side != TR_SKETCH_NONE;
+    k->made.type = x->dtype;
+    k->made.side = k->sketch.side;
+    k->made.terms = k->sketch.terms;
+    k->made.rank = k->sketch.rank;
+    k->made.seed = k->sketch.seed;
     *out = k;
     return TR_OK;
 }
@@ -106,6 +124,20 @@ static tr_status pack(tr_kernel *base, int i)
 {
     const linear_kernel *k = (const linear_kernel *)base;
     const tr_binding *b = &k->head.b;
+    if (i == WEIGHT && k->sketched) {
+        const bool down = k->sketch.side == TR_SKETCH_DOWN;
+        const tr_linear_matrix *m = &k->matrix;
+        const tr_cuda_sketch_args a = {
+            .learned = b->in[1],
+            .rows = (size_t)m->out,
+            .width = (size_t)m->in,
+            .learned_rows = (size_t)m->learned[0],
+            .column = (size_t)m->at[1],
+            .first_signs = down ? (size_t)m->learned[0] : 0,
+            .key = tr_philox_key((uint64_t)k->sketch.seed, TR_RNG_SKETCH, down ? 0 : 1),
+            .unit = tr_sketch_unit(&k->sketch)};
+        return tr_cuda_sketch(k->head.cuda->stream, k->head.dtype, &a, b->packed[i]);
+    }
     return tr_cuda_cast(k->head.cuda->stream, k->head.dtype, b->in[1 + i], b->packed[i],
                         base->packed[i].nbytes / 2);
 }
@@ -122,14 +154,43 @@ static void want_packed(linear_kernel *k, const tr_tensor *param)
     base->pack = pack;
 }
 
+static void want_weights(linear_kernel *k, const tr_tensor *param)
+{
+    tr_kernel *base = &k->head.base;
+    if (!k->sketched) {
+        want_packed(k, param);
+        return;
+    }
+    base->packed[base->npacked++] =
+        (tr_packing){.param = param->index,
+                     .nbytes = (size_t)k->out * (size_t)k->in * tr_dtype_size(k->head.dtype),
+                     .format = &k->made,
+                     .format_size = sizeof k->made};
+    base->pack = pack;
+}
+
+static bool packs_weights(const linear_kernel *k)
+{
+    return k->half || k->sketched;
+}
+
 static const void *weights(const linear_kernel *k)
 {
-    return k->half ? k->head.b.packed[WEIGHT] : k->head.b.in[1];
+    return packs_weights(k) ? k->head.b.packed[WEIGHT] : k->head.b.in[1];
 }
 
 static uint32_t weights_align(const linear_kernel *k)
 {
-    return k->half ? ALIGN_ARENA : ALIGN_FLAT;
+    return packs_weights(k) ? ALIGN_ARENA : ALIGN_FLAT;
+}
+
+/* Of what begins so many elements behind an activation's first. */
+static uint32_t part_align(const linear_kernel *k, int64_t elements)
+{
+    const size_t at = (size_t)elements * tr_dtype_size(k->head.dtype);
+    uint32_t align = ALIGN_ARENA;
+    while (at % align != 0) align /= 2;
+    return align;
 }
 
 /* ---- Forward ---- */
@@ -200,9 +261,9 @@ tr_status tr_cuda_linear(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_k
     tr_status st = TR_OK;
     linear_kernel *k = NULL;
     const tr_tensor *weight = tr_cuda_in(g, op, 1);
-    TR_TRY(open_kernel(cuda, g, op, 0, weight, weight->dims[1], run_forward, &k));
+    TR_TRY(open_kernel(cuda, g, op, 0, weight, true, run_forward, &k));
     k->bias = tr_cuda_in(g, op, 2) != NULL;
-    want_packed(k, weight);
+    want_weights(k, weight);
     TR_TRY(choose_forward(cuda, k, op->act));
     if (k->bias_rides && !k->wide) want_packed(k, tr_cuda_in(g, op, 2));
     reserve(k, k->wide ? (size_t)k->rows * (size_t)k->out * sizeof(float) : 0);
@@ -236,8 +297,8 @@ tr_status tr_cuda_linear_grad_input(tr_cuda *cuda, const tr_graph *g, const tr_o
     tr_status st = TR_OK;
     linear_kernel *k = NULL;
     const tr_tensor *weight = tr_cuda_in(g, op, 1);
-    TR_TRY(open_kernel(cuda, g, op, 0, weight, weight->dims[0], run_grad_input, &k));
-    want_packed(k, weight);
+    TR_TRY(open_kernel(cuda, g, op, 0, weight, false, run_grad_input, &k));
+    want_weights(k, weight);
     const tr_cuda_problem q = {.m = k->rows,
                                .n = k->in,
                                .k = k->out,
@@ -268,8 +329,9 @@ static tr_status run_grad_weight(tr_kernel *base, const tr_run *run)
     tr_status st = TR_OK;
     float *sum = b->out[1], *ours = scratch(k, 0);
     const bool add = tr_run_adds(run, b, 1);
-    tr_cuda_product_args a = {.a = b->in[1],
-                              .b = b->in[0],
+    const size_t size = tr_dtype_size(k->head.dtype);
+    tr_cuda_product_args a = {.a = (const char *)b->in[1] + (size_t)k->matrix.at[0] * size,
+                              .b = (const char *)b->in[0] + (size_t)k->matrix.at[1] * size,
                               .d = b->out[0],
                               .alpha = 1,
                               .beta = tr_run_adds(run, b, 0) ? 1 : 0,
@@ -290,21 +352,22 @@ tr_status tr_cuda_linear_grad_weight(tr_cuda *cuda, const tr_graph *g, const tr_
     tr_status st = TR_OK;
     linear_kernel *k = NULL;
     const tr_tensor *weight = tr_cuda_out(g, op, 0);
-    TR_TRY(open_kernel(cuda, g, op, 0, weight, weight->dims[1], run_grad_weight, &k));
+    TR_TRY(open_kernel(cuda, g, op, 0, weight, true, run_grad_weight, &k));
     k->dbias = tr_cuda_out(g, op, 1) != NULL;
     k->sum_rides = k->dbias && !cuda->o.deterministic;
-    tr_cuda_problem q = {.m = k->out,
-                         .n = k->in,
+    const tr_linear_matrix *m = &k->matrix;
+    tr_cuda_problem q = {.m = m->learned[0],
+                         .n = m->learned[1],
                          .k = k->rows,
                          .lda = k->out,
                          .ldb = k->in,
-                         .ldd = k->in,
+                         .ldd = m->learned[1],
                          .ta = true,
                          .type = k->head.dtype,
                          .out = TR_F32,
                          .epilogue = k->sum_rides ? TR_EPILOGUE_BIAS_GRADIENT : TR_EPILOGUE_NONE,
-                         .align_a = ALIGN_ARENA,
-                         .align_b = ALIGN_ARENA,
+                         .align_a = part_align(k, m->at[0]),
+                         .align_b = part_align(k, m->at[1]),
                          .align_d = ALIGN_FLAT,
                          .align_vector = ALIGN_FLAT};
     TR_TRY(tr_cuda_product_open(cuda, &q, &k->product));

@@ -1,24 +1,61 @@
 /* linear, conv1d, conv2d and conv_transpose2d: Gemm, MatMul, Conv, ConvTranspose. */
 #include "optimize/onnx/ops/ops.h"
 
-/* Gemm takes matrices; rows of features go through MatMul, whose second operand is in x out. */
+/* x W^T + b. Gemm takes matrices; rows of features go through MatMul, whose second operand is in x out. `which`: of names;
+ * bias NULL: none. */
+static const char *write_matrix(tr_onnx_writer *w, const tr_layer *l, const char *which,
+                                const char *x, const char *weight, const char *bias,
+                                const char *out)
+{
+    const char *turned, *y;
+    char name[64];
+    if (l->inputs[0].ndim == 1) {
+        const char *operands[] = {x, weight, bias};
+        tr_onnx_node *n =
+            tr_onnx_add(w, "Gemm", out ? NULL : which, bias ? 3 : 2, operands, out, &y);
+        tr_onnx_int(w, n, "transB", 1);
+        return y;
+    }
+    snprintf(name, sizeof name, "%s_T", which);
+    tr_onnx_node *n = tr_onnx_add(w, "Transpose", name, TR_NAMES(weight), NULL, &turned);
+    tr_onnx_ints(w, n, "perm", 2, (const int64_t[]){1, 0});
+    const char *product = bias ? "product" : out ? NULL : which;
+    tr_onnx_add(w, "MatMul", product, TR_NAMES(x, turned), bias ? NULL : out, &y);
+    if (bias) tr_onnx_add(w, "Add", NULL, TR_NAMES(y, bias), out, &y);
+    return y;
+}
+
 static void write_linear(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
                          const char *out)
 {
     const tr_linear_attrs *a = l->attrs;
-    const char *weight = tr_onnx_param(w, 0), *bias = a->bias ? tr_onnx_param(w, 1) : NULL;
-    const char *turned, *y;
-    if (l->inputs[0].ndim == 1) {
-        const char *operands[] = {in[0], weight, bias};
-        tr_onnx_node *n = tr_onnx_add(w, "Gemm", NULL, bias ? 3 : 2, operands, out, NULL);
-        tr_onnx_int(w, n, "transB", 1);
-        return;
-    }
-    tr_onnx_node *n = tr_onnx_add(w, "Transpose", "weight_T", TR_NAMES(weight), NULL, &turned);
-    tr_onnx_ints(w, n, "perm", 2, (const int64_t[]){1, 0});
-    tr_onnx_add(w, "MatMul", bias ? "product" : NULL, TR_NAMES(in[0], turned), bias ? NULL : out,
-                &y);
-    if (bias) tr_onnx_add(w, "Add", NULL, TR_NAMES(y, bias), out, NULL);
+    write_matrix(w, l, "weight", in[0], tr_onnx_param(w, 0), a->bias ? tr_onnx_param(w, 1) : NULL,
+                 out);
+}
+
+/* The matrix that a sketched layer multiplies with, from its i-th parameter: a graph has no random streams. */
+static const char *write_sketch(tr_onnx_writer *w, const tr_layer *l, const char *what,
+                                const tr_sketch *s, int i, int64_t out, int64_t in, int ndim)
+{
+    const tr_param *p = &w->n->model->params[l->params[i]];
+    const int64_t dims[4] = {out, in, 1, 1};
+    float *all = tr_pool_get(&w->pool, (size_t)(out * in), sizeof *all);
+    if (all) tr_sketch_matrix(s, w->n->params + p->offset, out, in, all);
+    return all ? tr_onnx_floats(w, what, ndim, dims, all) : "";
+}
+
+static void write_sklinear(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
+                           const char *out)
+{
+    const tr_linear_attrs *a = l->attrs;
+    const int64_t width = 2 * a->sketch.terms * a->sketch.rank;
+    const int64_t features = l->inputs[0].dims[l->inputs[0].ndim - 1];
+    tr_sketch down = a->sketch;
+    down.side = TR_SKETCH_DOWN;
+    const char *first = write_sketch(w, l, "down", &down, 0, width, features, 2);
+    const char *second = write_sketch(w, l, "up", &a->sketch, 1, a->out, width, 2);
+    const char *h = write_matrix(w, l, "sketches", in[0], first, NULL, NULL);
+    write_matrix(w, l, "sums", h, second, a->bias ? tr_onnx_param(w, 2) : NULL, out);
 }
 
 static void write_conv(tr_onnx_writer *w, const tr_layer *l, const char *const *in, const char *out)
@@ -30,6 +67,22 @@ static void write_conv(tr_onnx_writer *w, const tr_layer *l, const char *const *
     tr_onnx_write_window(w, n, line, a->kernel, a->stride, a->padding, a->extra);
     tr_onnx_ints(w, n, "dilations", line ? 1 : 2, a->dilation + line);
     tr_onnx_int(w, n, "group", a->groups);
+}
+
+static void write_skconv2d(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
+                           const char *out)
+{
+    const tr_skconv2d_attrs *both = l->attrs;
+    const tr_linear_attrs *a = &both->a;
+    const tr_conv2d_attrs *c = &both->conv;
+    const char *h;
+    tr_onnx_node *n =
+        tr_onnx_add(w, "Conv", "sketches", TR_NAMES(in[0], tr_onnx_param(w, 0)), NULL, &h);
+    tr_onnx_write_window(w, n, false, c->kernel, c->stride, c->padding, c->extra);
+    tr_onnx_ints(w, n, "dilations", 2, c->dilation);
+    const char *signs = write_sketch(w, l, "up", &a->sketch, 0, a->out, c->out, 4);
+    const char *operands[] = {h, signs, a->bias ? tr_onnx_param(w, 1) : NULL};
+    tr_onnx_add(w, "Conv", NULL, a->bias ? 3 : 2, operands, out, NULL);
 }
 
 static void write_conv_transpose2d(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
@@ -53,6 +106,8 @@ static void write_conv_transpose2d(tr_onnx_writer *w, const tr_layer *l, const c
 
 static const tr_onnx_layer layers[] = {
     {.layer = "linear", .write = write_linear},
+    {.layer = "sklinear", .write = write_sklinear},
+    {.layer = "skconv2d", .write = write_skconv2d},
     {.layer = "conv1d", .write = write_conv},
     {.layer = "conv2d", .write = write_conv},
     {.layer = "conv_transpose2d", .write = write_conv_transpose2d},

@@ -132,7 +132,7 @@ const tr_op_def tr_def_conv2d = CONVOLUTION(
         .name = "conv2d",
         .example = "conv2d: {out: 64, kernel: 3, stride: 2, padding: 1, bias: false}",
         .doc = "2-D convolution. Parameters: weight (out, in / groups, height, width), bias (out).",
-        .fields = fields);
+        .sketched = &tr_def_skconv2d, .fields = fields);
 
 const tr_op_def tr_def_conv2d_grad_input = {.name = "conv2d.grad_input",
                                             .flops = tr_flops_product_grad_input};

@@ -60,6 +60,7 @@ const tr_op_def tr_def_linear = {
     .acts_infer = TR_ACT_ANY,
     .acts_train = TR_ACT_IS(TR_ACT_RELU),
     .int8 = &tr_def_linear_int8,
+    .sketched = &tr_def_sklinear,
     .channels = TR_CHANNELS_PRODUCT,
     .flops = tr_flops_product};
 

@@ -10,10 +10,15 @@
     X(linear, linear)                                                                              \
     X(linear_grad_input, linear_grad_input)                                                        \
     X(linear_grad_weight, linear_grad_weight)                                                      \
+    X(sklinear, linear)                                                                            \
+    X(sklinear_down, linear)                                                                       \
+    X(sklinear_grad_input, linear_grad_input)                                                      \
+    X(sklinear_grad_weight, linear_grad_weight)                                                    \
     X(conv1d, conv2d)                                                                              \
     X(conv2d, conv2d)                                                                              \
     X(conv2d_grad_input, conv2d_grad_input)                                                        \
     X(conv2d_grad_weight, conv2d_grad_weight)                                                      \
+    X(skconv2d, linear)                                                                            \
     X(conv_transpose2d, conv2d_grad_input)                                                         \
     X(conv_transpose2d_grad_input, conv2d)                                                         \
     X(conv_transpose2d_grad_weight, conv2d_grad_weight)                                            \

@@ -120,6 +120,7 @@ struct tr_op_def {
     bool (*same)(const tr_layer *l);
     bool nonnegative;
     const tr_op_def *(*plain)(const tr_layer *l);
+    const tr_op_def *sketched; /* the type that learns its matrix in sketches */
     /* Of a loss: */
     const tr_op_def
         *applies; /* the layer that it applies to the model's output itself; NULL: none */
@@ -174,13 +175,28 @@ typedef struct {
     double fan_in, fan_out;
     double std; /* TR_INIT_NORMAL, 0: 0.02; TR_INIT_CONSTANT: the value */
     bool decay;
+    /* Of a sketch (tr_param): of what; the layer's so many parameters before it are sketches of the same. */
+    tr_sketch sketch;
+    int64_t of[2];
+    int behind;
 } tr_param_decl;
 tr_status tr_layer_param(tr_maker *mk, tr_layer *l, const tr_param_decl *decl);
 /* The parameters of a weighted sum: weight (out, in, window...) and, where `bias` asks for it, bias
  * (out). Fans are those of PyTorch's initializers: inputs and outputs, each times the window. */
 tr_status tr_layer_weight_bias(tr_maker *mk, tr_layer *l, const tr_shape *weight, tr_init_kind init,
                                bool bias);
+/* Of `out` elements, with the fans of the weight that it goes with. */
+tr_status tr_layer_bias(tr_maker *mk, tr_layer *l, const tr_param_decl *weight, int64_t out);
 tr_status tr_layer_state(tr_maker *mk, tr_layer *l, const char *name, int64_t count, float initial);
+
+/* Of layers that are learned in sketches. finish: resolves the seed. */
+#define TR_SKETCH_FIELDS(type, sketch, doc)                                                        \
+    TR_INT("terms", offsetof(type, sketch.terms), NULL, 1, 4096, NULL, doc),                       \
+        TR_INT("rank", offsetof(type, sketch.rank), NULL, 1, 1 << 20, NULL, "of each sketch"),     \
+        TR_INT("seed", offsetof(type, sketch.seed), "auto", 0, INT32_MAX, NULL,                    \
+               "of the fixed signs; auto: of the layer's name", .auto_text = "auto",               \
+               .auto_value = -1)
+void tr_sketch_finish(const tr_layer *l, tr_sketch *s, tr_sketch_side side);
 
 /* Of layers with `init:`; the last choice stands for the model's, and is resolved in finish. */
 extern const char *const tr_init_choices[];
@@ -217,6 +233,8 @@ int tr_build_image(tr_builder *b, const char *layer, const char *what, tr_dtype 
                    const int64_t dims[4]); /* stored channels-last */
 int tr_build_like(tr_builder *b, const char *layer, const char *what, tr_dtype dtype,
                   int id); /* dims and layout of `id` */
+int tr_build_channels(tr_builder *b, const char *layer, const char *what, int id,
+                      int64_t channels); /* type, layout and dims of the image `id` but one */
 tr_op *tr_build_op(tr_builder *b, const tr_op_def *def, const char *layer, int layer_index,
                    const void *attrs, tr_phase phase, int nin, const int *in, int nout,
                    const int *out);

@@ -43,6 +43,18 @@ static const model_case cases[] = {
            "    - linear: {out: 5, name: t}\n    - tanh\n    - linear: {out: 5, weight_of: t}\n"
            "    - sigmoid\n    - linear: {out: 5, weight_of: t, bias: false}\n" HEAD,
            "mse"),
+    SMOOTH("sklinear", FEATURES,
+           LINEAR "    - sklinear: {out: 7, terms: 2, rank: 3, seed: 3}\n" HEAD, "mse"),
+    SMOOTH("sklinear, rows, no bias", "input: [2, 4]",
+           LINEAR "    - sklinear: {out: 4, terms: 1, rank: 2, bias: false}\n    - tanh\n" HEAD,
+           "mse"),
+    SMOOTH("sklinear, frozen", FEATURES,
+           LINEAR "    - sklinear: {out: 4, terms: 1, rank: 2, freeze: true}\n" HEAD, "mse"),
+    SMOOTH("skconv2d", IMAGE,
+           CONV
+           "    - skconv2d: {out: 4, kernel: 3, terms: 1, rank: 2, padding: 1}\n    - tanh\n"
+           "    - skconv2d: {out: 3, kernel: 2, terms: 2, rank: 1, stride: 2, bias: false}\n" FLAT,
+           "mse"),
     SMOOTH("conv2d, tied", IMAGE,
            CONV "    - conv2d: {out: 3, kernel: 3, padding: 1, name: t}\n    - tanh\n"
                 "    - conv2d: {out: 3, kernel: 3, padding: 1, weight_of: t}\n" FLAT,

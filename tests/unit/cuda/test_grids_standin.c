@@ -29,6 +29,7 @@
 #include "kernels/cuda/loops/quantize.h"
 #include "kernels/cuda/loops/quantize_learned.h"
 #include "kernels/cuda/loops/resample.h"
+#include "kernels/cuda/loops/sketch.h"
 #include "kernels/cuda/loops/tokens.h"
 #include "kernels/cuda/loops/softmax.h"
 #include "kernels/cuda/loops/sort.h"
@@ -124,6 +125,7 @@ static const struct {
     {"round_rows", PIECE, 0},
     {"soft_loss", SUMS, TR_LOSS_BLOCKS},
     {"soft_targets", SUMS, TR_LOSS_BLOCKS},
+    {"sketch_kernel", ROUND, 0},
     {"softmax_grad_held", ROUND, 0},
     {"softmax_grad_long", ROUND, 0},
     {"softmax_held", ROUND, 0},
@@ -191,6 +193,9 @@ static void launch_elementwise(cudaStream_t s, tr_dtype t, size_t rows, size_t w
     assert_ok(tr_cuda_cast_to_f32(s, t, at, at, n));
     assert_ok(tr_cuda_cast(s, t, at, at, n));
     assert_ok(tr_cuda_quantize_rows(s, at, at, rows, width));
+    const tr_cuda_sketch_args sketch = {
+        .learned = at, .rows = rows, .width = width, .learned_rows = rows, .column = width / 2};
+    assert_ok(tr_cuda_sketch(s, t, &sketch, at));
     const tr_cuda_learned_args learned = {.dy = at,
                                           .x = at,
                                           .scale = at,

@@ -83,7 +83,7 @@ static void test_layers(void **state)
         for (int opset = TR_ONNX_OPSET_MIN; opset <= TR_ONNX_OPSET_MAX; opset += 4) {
             const tr_onnx_options o = {.opset = opset};
             tr_network *back = read_back(&o, n, NULL);
-            same_rows(n, back);
+            if (!onnx_cases[i].others) same_rows(n, back);
             same_outputs(onnx_cases[i].name, n, back, 1e-6);
             tr_network_close(back);
         }
