@@ -9,6 +9,7 @@ extern const tr_stage tr_stage_benchmark;
 extern const tr_stage tr_stage_finetune;
 extern const tr_stage tr_stage_fold;
 extern const tr_stage tr_stage_prune;
+extern const tr_stage tr_stage_sketch;
 extern const tr_stage tr_stage_export;
 extern const tr_stage tr_stage_profile;
 extern const tr_stage tr_stage_report;

@@ -459,7 +459,7 @@ double tr_op_flops(const tr_graph *g, const tr_op *op)
 
 double tr_op_multiply_adds(const tr_graph *g, const tr_op *op)
 {
-    return op->def->tied ? tr_op_flops(g, op) / 2 : 0;
+    return op->def->tied || op->def->multiplies ? tr_op_flops(g, op) / 2 : 0;
 }
 
 double tr_flops_elements(const tr_graph *g, const tr_op *op)

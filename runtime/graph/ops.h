@@ -175,7 +175,7 @@ static inline tr_linear_matrix tr_linear_matrix_of(const tr_op *op, const tr_ten
 {
     const tr_linear_attrs *a = (const tr_linear_attrs *)op->attrs;
     const int64_t rows = weight->dims[0], columns = weight->dims[1];
-    tr_linear_matrix m = {.out = rows, .in = columns, .learned = {rows, columns}};
+    tr_linear_matrix m = {.out = rows, .in = columns, .learned = {rows, columns}, .at = {0, 0}};
     switch (a ? a->sketch.side : TR_SKETCH_NONE) {
     case TR_SKETCH_DOWN:
         m.out = 2 * rows;

@@ -159,6 +159,10 @@ class Memory(Case):
                 found |= {f"{key}.{k}" for k in value}
             found.add(key)
         found |= {f"fit.advice.{k}" for row in short["fit"]["advice"] for k in row}
+        self.big.write_text(BIG.replace("linear: {out: 4}", "sklinear: {out: 4, terms: 1, rank: 2}"))
+        sketched = self.planned()["sketched_layers"]
+        self.big.write_text(BIG)
+        found |= {"sketched_layers"} | {f"sketched_layers.{k}" for row in sketched for k in row}
         self.assertEqual(found - documented, set())
         self.assertEqual(documented - found, {"flop_per_sample.teacher"})
         for space in ("device", "host"):

@@ -2,8 +2,8 @@
 #include "trainer/pipeline/stages.h"
 
 const tr_stage *const tr_stages[TR_STAGES] = {
-    &tr_stage_train,    &tr_stage_benchmark, &tr_stage_finetune, &tr_stage_fold,  &tr_stage_prune,
-    &tr_stage_quantize, &tr_stage_profile,   &tr_stage_report,   &tr_stage_export};
+    &tr_stage_train,  &tr_stage_benchmark, &tr_stage_finetune, &tr_stage_fold,   &tr_stage_prune,
+    &tr_stage_sketch, &tr_stage_quantize,  &tr_stage_profile,  &tr_stage_report, &tr_stage_export};
 
 void tr_stages_known(tr_variant_def out[TR_STAGES + 1])
 {

@@ -8,7 +8,7 @@ extern const tr_stage tr_stage_train; /* train.c */
 /* *Local.* Of the stage `train` at that place; NULL: none. */
 const tr_budget *tr_train_budget(const tr_config *c, size_t place);
 
-enum { TR_STAGES = 9 };
+enum { TR_STAGES = 10 };
 /* In the order of the reference page; the first one alone is the pipeline where a config gives none.
  * An item's `which` in tr_config.pipeline is its index here. */
 extern const tr_stage *const tr_stages[TR_STAGES];

@@ -307,6 +307,7 @@ static tr_status print_text(const tr_planned *r, const tr_fit *f, FILE *to)
     } else
         fprintf(to, "  whether that fits a GPU: --memory 80GB\n");
     print_arithmetic(r, to);
+    tr_planned_sketches(r, to);
     TR_TRY(print_communication(r, to));
     TR_TRY(print_passes(r, to));
     print_table(r, to, "training", tr_session_plan(r->both, TR_MODE_TRAIN, r->train_batch));
@@ -423,6 +424,7 @@ tr_status tr_plan_report(const tr_config *c, tr_model *m, const tr_plan_request 
     if (tr_micro_batch_matters(
             r.c, tr_plan_graph(tr_session_plan(r.both, TR_MODE_TRAIN, r.train_batch))))
         fprintf(r.notes, TR_MICRO_BATCH_ADVICE "\n", r.micro_batches);
+    tr_planned_sketches_note(&r);
     TR_TRY(judge(&r, q->memory, &fit));
     TR_NEED(fflush(r.notes) == 0, TR_MEMORY, "no memory for notes");
     TR_TRY(write_report(&r, &fit, notes, q->form, to));

@@ -146,6 +146,7 @@ void tr_plan_write_json(const tr_planned *r, const tr_fit *f, const char *notes,
     write_memory("evaluation_memory", &alone, to);
     write_fit(r, f, to);
     write_arithmetic(r, to);
+    tr_planned_sketches_json(r, to);
     write_communication(r, to);
     write_notes(notes, to);
 }

@@ -87,6 +87,12 @@ void tr_plan_largest_write(const tr_planned *r, const tr_largest *l, size_t memo
                            tr_plan_form form, FILE *to);
 void tr_plan_fit_write(const tr_planned *r, const tr_fit *f, FILE *to);
 
+/* ---- sketches.c: layers that are learned in sketches beside dense ones; nothing where there are none. ---- */
+void tr_planned_sketches(const tr_planned *r, FILE *to);
+/* A note for each that is larger than the dense one. */
+void tr_planned_sketches_note(const tr_planned *r);
+void tr_planned_sketches_json(const tr_planned *r, FILE *to);
+
 /* "digits: 2 ranks, batch 64, fp32" */
 void tr_planned_title(const tr_planned *r, FILE *to);
 /* What `trainer plan` says in other forms. plan_json.c: docs/records.md has the keys. */

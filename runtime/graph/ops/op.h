@@ -73,6 +73,7 @@ struct tr_op_def {
     void (*gradient)(tr_builder *b, const tr_op *op); /* NULL: none flows through it */
     const tr_op_def *backward; /* the op that gradient appends, where one gradient serves several */
     double (*flops)(const tr_graph *g, const tr_op *op);
+    bool multiplies; /* they are multiply-adds with a weight, as those of `tied` ones */
     tr_act act;      /* it is this activation, or the gradient of it */
     bool collective; /* an empty share runs it too: it is, or feeds, a meeting of ranks */
     bool gathers;    /* it is a meeting: every rank sends its first operand to all others */

@@ -153,10 +153,14 @@ const tr_op_def tr_def_sklinear = {
     .gradient = gradient,
     .acts_infer = TR_ACT_ANY,
     .acts_train = TR_ACT_IS(TR_ACT_RELU),
+    .multiplies = true,
     .flops = flops_forward};
 
-const tr_op_def tr_def_sklinear_down = {
-    .name = "sklinear.down", .operands = 3, .gradient = gradient, .flops = flops_forward};
+const tr_op_def tr_def_sklinear_down = {.name = "sklinear.down",
+                                        .operands = 3,
+                                        .gradient = gradient,
+                                        .multiplies = true,
+                                        .flops = flops_forward};
 
 const tr_op_def tr_def_sklinear_grad_input = {.name = "sklinear.grad_input",
                                               .flops = flops_grad_input};

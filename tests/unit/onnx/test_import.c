@@ -2,6 +2,7 @@
 /* What we write is read back as it was: a model for each layer in every opset, random models. What others
  * write that is damaged or no model of ours is told. */
 #include "optimize/onnx/onnx.h"
+#include "runtime/graph/facts.h"
 #include "tests/unit/onnx/cases.h"
 #include "tests/unit/onnx/crafted.h"
 
@@ -35,6 +36,14 @@ static tr_network *read_back(const tr_onnx_options *o, const tr_network *n, tr_o
     ok(tr_onnx_write(path, n, o));
     ok(tr_onnx_read(path, &in, &back, found));
     return back;
+}
+
+/* Those layers are read back as the dense ones that they are a product of. */
+static bool sketched(const tr_model *m)
+{
+    tr_sketch_facts f;
+    return tr_layer_sketch(m, &m->layers[0], &f) ||
+           tr_layer_sketch(m, &m->layers[m->nlayers - 1], &f);
 }
 
 /* Every row that computes something is there again with its bits. */
@@ -83,7 +92,7 @@ static void test_layers(void **state)
         for (int opset = TR_ONNX_OPSET_MIN; opset <= TR_ONNX_OPSET_MAX; opset += 4) {
             const tr_onnx_options o = {.opset = opset};
             tr_network *back = read_back(&o, n, NULL);
-            if (!onnx_cases[i].others) same_rows(n, back);
+            if (!sketched(n->model)) same_rows(n, back);
             same_outputs(onnx_cases[i].name, n, back, 1e-6);
             tr_network_close(back);
         }

@@ -1,0 +1,112 @@
+/* The stage `sketch`: dense layers become sketched ones of the same names (optimize/sketch). */
+#include "optimize/stages/stages.h"
+
+#include "optimize/sketch/sketch.h"
+
+enum { LEAST_SQUARES, SKETCH };
+static const char *const fits[] = {"least_squares", "sketch", NULL};
+
+typedef struct {
+    tr_stage_common common;
+    const tr_node *match;
+    int64_t terms, rank;
+    int fit;
+} sketch_options;
+
+#define AT(field) offsetof(sketch_options, field)
+static const tr_field fields[] = {
+    TR_STAGE_COMMON(sketch_options),
+    TR_NODE(
+        "match", AT(match), "",
+        "a pattern of layers' names, or a list of them (* stands for any text); absent: all whose "
+        "sketch takes less arithmetic"),
+    TR_INT("terms", AT(terms), "1", 1, 4096, NULL, "of the sketched layers"),
+    TR_INT("rank", AT(rank), "32", 1, 1 << 20, NULL, "of the sketched layers"),
+    TR_CHOICE(
+        "fit", AT(fit), fits, "least_squares",
+        "least_squares: the sketches that come closest to the weights; sketch: plain sketches of "
+        "them, from which an untrained layer starts"),
+    TR_END,
+};
+
+static tr_status check(const tr_config *c, size_t place)
+{
+    char key[64];
+    snprintf(key, sizeof key, "pipeline.%zu.match", place);
+    return tr_patterns_check(((const sketch_options *)c->pipeline.items[place].options)->match,
+                             key);
+}
+
+static bool milder(void *options)
+{
+    sketch_options *o = options;
+    if (o->rank > 4096) return false;
+    o->rank += (o->rank + 1) / 2;
+    return true;
+}
+
+static tr_status say(tr_findings *f, const tr_sketch_row *rows, size_t n)
+{
+    tr_status st = TR_OK;
+    const char **names = tr_alloc(TR_MEM_OTHER, n, sizeof *names);
+    double *v = tr_alloc(TR_MEM_OTHER, n, sizeof *v);
+    TR_HAVE(names && v);
+    for (size_t i = 0; i < n; i++) names[i] = rows[i].layer;
+    TR_TRY(tr_findings_table(f, "layers", n, names));
+    for (size_t i = 0; i < n; i++) v[i] = rows[i].error;
+    TR_TRY(tr_findings_column(f, "error", v));
+    for (int after = 0; after < 2; after++) {
+        for (size_t i = 0; i < n; i++) v[i] = rows[i].parameters[after];
+        TR_TRY(tr_findings_column(f, after ? "parameters" : "parameters_before", v));
+        for (size_t i = 0; i < n; i++) v[i] = rows[i].multiply_adds[after];
+        TR_TRY(tr_findings_column(f, after ? "multiply_adds" : "multiply_adds_before", v));
+    }
+out:
+    tr_free(names);
+    tr_free(v);
+    return st;
+}
+
+static void warn(const tr_sketch_row *rows, size_t n)
+{
+    if (n == 0)
+        tr_log(TR_LOG_WARN, "sketch: no layer is chosen whose sketch takes less arithmetic: match "
+                            "names layers, smaller terms or rank take less");
+    for (size_t i = 0; i < n; i++)
+        if (rows[i].multiply_adds[1] >= rows[i].multiply_adds[0])
+            tr_log(TR_LOG_WARN,
+                   "sketch: layer %s takes %.3g times the arithmetic that it took before",
+                   rows[i].layer, rows[i].multiply_adds[1] / rows[i].multiply_adds[0]);
+}
+
+static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed)
+{
+    tr_status st = TR_OK;
+    const sketch_options *o = job->options;
+    const tr_sketch_options so = {.match = o->match,
+                                  .terms = o->terms,
+                                  .rank = o->rank,
+                                  .least_squares = o->fit == LEAST_SQUARES};
+    tr_sketch_row *rows = NULL;
+    size_t n = 0;
+    *agreed = true;
+    st = tr_sketch_network(job->parent, &so, &out->network, &rows, &n);
+    if (st == TR_OK && n > 0) st = say(job->findings, rows, n);
+    TR_TRY(tr_agree(job->comm, st, NULL));
+    if (tr_comm_topology(job->comm)->rank == 0) warn(rows, n);
+out:
+    tr_free(rows);
+    return st;
+}
+
+const tr_stage tr_stage_sketch = {
+    .name = "sketch",
+    .doc =
+        "Turns linear layers and convolutions into ones that are learned in sketches (`sklinear`, "
+        "`skconv2d`), as close to their weights as least squares come",
+    .fields = fields,
+    .options_size = sizeof(sketch_options),
+    .check = check,
+    .milder = milder,
+    .run = run,
+};

@@ -1,0 +1,130 @@
+"""Layers that are learned in sketches: trained, resumed, on any number of ranks, in files; the stage that makes them of dense
+ones, in a pipeline, by hand and in a sweep; what plan says of them."""
+import csv
+import json
+
+import h5py
+import numpy as np
+
+from harness import main
+from stages import StageCase
+
+MODEL = """
+name: sketched
+output: {out}
+data:
+  train: {data}
+  eval: {data}
+  workers: {workers}
+  shuffle: {shuffle}
+model:
+  input: [1, 6, 6]
+  layers:
+    - skconv2d: {{out: 12, kernel: 3, terms: 1, rank: 3, padding: 1, name: filters}}
+    - relu
+    - flatten
+    - {kind}: {{out: 40, {terms}name: wide}}
+    - relu
+    - linear: {{out: 5, name: head}}
+  loss: cross_entropy
+train: {{steps: {steps}, batch: {batch}, checkpoint: {{every_steps: {every}}}}}
+"""
+SKETCHED = dict(kind="sklinear", terms="terms: 2, rank: 4, ")
+DENSE = dict(kind="linear", terms="")
+
+
+class Sketch(StageCase):
+    def data(self):
+        return "{format: synthetic, samples: 96}"
+
+    def write(self, name="run", **values):
+        path = self.dir / f"{name}.yaml"
+        path.write_text(MODEL.format(**{**dict(out=self.dir / name, data=self.data(), workers=1, shuffle="true", steps=12,
+                                               batch=16, every=4), **SKETCHED, **values}))
+        return path
+
+    def parameters(self, path):
+        return {k: v for k, v in self.arrays(path).items() if k.startswith("model/") and v.dtype == np.float32}
+
+    def test_training(self):
+        """A resumed run has the bits of one in one piece; two ranks learn the same; a file has no signs."""
+        self.run_trainer(self.write(), "run.threads=1", ranks=1)
+        whole = self.parameters(self.dir / "run/model.h5")
+        self.assertEqual({k for k in whole if "head" not in k}, {f"model/params/{k}" for k in (
+            "filters/s1", "filters/bias", "wide/s1", "wide/s2", "wide/bias")})
+        self.assertEqual(sum(v.size for v in whole.values()), 6 * 9 + 12 + 8 * (432 + 40) + 40 + 205)
+        self.run_trainer(self.write("part"), "run.threads=1", "train.steps=7", ranks=1)
+        self.run_trainer(self.write("part"), "run.threads=1", "--resume", ranks=1)
+        for name, value in self.parameters(self.dir / "part/model.h5").items():
+            self.assertEqual(value.tobytes(), whole[name].tobytes(), name)
+        self.run_trainer(self.write("two"), "run.threads=1", ranks=2)
+        for name, value in self.parameters(self.dir / "two/model.h5").items():
+            np.testing.assert_allclose(value, whole[name], rtol=2e-3, atol=2e-5, err_msg=name)
+
+    def test_plan(self):
+        """Beside the dense layer; a note where the sketch is larger."""
+        layers = {r["layer"]: r for r in json.loads(self.tool("plan", self.write(), "--json"))["sketched_layers"]}
+        self.assertEqual(layers["wide"]["weights"], 8 * 472)
+        self.assertEqual(layers["wide"]["dense_weights"], 432 * 40)
+        self.assertEqual(layers["wide"]["multiply_adds"], 16 * 472)
+        self.assertEqual(layers["filters"]["multiply_adds"], 36 * 6 * (9 + 12))
+        self.assertEqual(layers["filters"]["dense_multiply_adds"], 36 * 9 * 12)
+        text = self.tool("plan", self.write(), "model.layers.3.sklinear.rank=40")
+        self.assertRegex(text, r"note: layer wide: .* 219 % of the weights and 437 % of the arithmetic of the dense 40 x 432")
+        self.assertIn("note: layer filters: its sketch, terms 1 of rank 3, has 50 % of the weights and 117 %", text)
+        self.assertNotIn("note: layer", self.tool("plan", self.write(), "model.layers.0.skconv2d.rank=2"))
+
+    def test_stage(self):
+        """Least squares, the error by layer, training behind it, an export that computes the same; budgets."""
+        out = self.run_trainer(self.write(**DENSE), "pipeline=[train, {sketch: {match: w*, terms: 2, rank: 4}}, "
+                               "{finetune: {train: {steps: 6}}}, {export: {format: onnx}}, report]")
+        self.assertNotIn("sketch: layer", out)
+        with h5py.File(self.stage("01-sketch.h5"), "r") as f:
+            layers = f["stages/01-sketch/layers"]
+            error, before, after = (layers[k][()] for k in ("error", "parameters_before", "parameters"))
+        self.assertEqual((before.tolist(), after.tolist()), ([432 * 40], [8 * 472]))
+        self.assertTrue(0.3 < error[0] < 1, error)
+        made = self.parameters(self.stage("01-sketch.h5"))
+        parent = self.parameters(self.dir / "run/model.h5")
+        bias = next(k for k in parent if "wide" in k and "bias" in k)
+        self.assertEqual(made[bias].tobytes(), parent[bias].tobytes())
+        tuned = self.parameters(self.stage("02-finetune.h5"))
+        self.assertEqual(set(tuned), set(made))
+        self.assertTrue(any((tuned[k] != made[k]).any() for k in made if "s2" in k))
+        self.assertIn("wide", (self.dir / "run/report.html").read_text())
+        self.assertRegex(self.tool("inspect", self.stage("01-sketch.h5"), "--json"), r"sklinear: .{1,60}seed: \d+")
+        miss = self.run_trainer(self.write("miss", **DENSE), "pipeline=[train, {sketch: {match: wide, rank: 1, budget: {size: 0.01}}}]", status=1)
+        self.assertIn("size", miss)
+
+    def test_by_hand(self):
+        """`trainer sketch FILE`: the same on any number of ranks; what is refused; what warns."""
+        self.run_trainer(self.write(**DENSE))
+        model, made = self.dir / "run/model.h5", self.dir / "run/model-sketch.h5"
+        for fit in ("least_squares", "sketch"):
+            self.run_trainer("sketch", model, "rank=3", f"fit={fit}", "--force", ranks=1)
+            one = self.parameters(made)
+            self.assertIn("s2", "".join(one))
+            self.run_trainer("sketch", model, "rank=3", f"fit={fit}", "--force", ranks=3)
+            for name, value in self.parameters(made).items():
+                self.assertEqual(value.tobytes(), one[name].tobytes(), name)
+        out = self.run_trainer("sketch", model, "match=[wide, haed]", "--force", status=2)
+        self.assertIn('did you mean "head"', out)
+        self.assertIn("takes 1.8", self.run_trainer("sketch", model, "match=head", "rank=4", "terms=1", "--force"))
+        self.assertIn("no layer is chosen", self.run_trainer("sketch", model, "rank=500", "--force"))
+
+    def test_sweep(self):
+        """Terms and rank as a grid: a table and a plot of loss, size and time."""
+        self.write(**DENSE)
+        (self.dir / "sweep.yaml").write_text(
+            "config: run.yaml\noutput: sweep\nset: {pipeline: [train, {sketch: {match: wide}}]}\n"
+            "grid:\n  pipeline.sketch.terms: [1, 2]\n  pipeline.sketch.rank: [2, 6]\n")
+        self.run_trainer("sweep", "sweep.yaml")
+        with open(self.dir / "sweep/sweep.csv", newline="") as f:
+            rows = list(csv.DictReader(f))
+        self.assertEqual([int(r["parameters"]) - int(rows[0]["parameters"]) for r in rows], [472 * k for k in (0, 4, 2, 10)])
+        self.assertTrue(all(float(r["latency_ms"]) > 0 and float(r["loss"]) > 0 for r in rows))
+        self.assertIn("<svg", (self.dir / "sweep/sweep.svg").read_text())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,196 @@
+/* Layers that are learned in sketches: fixed signs from the keyed stream, initial values that are sketches of the dense layer's
+ * own, what is said of them. Their arithmetic is checked against PyTorch and by differences (cpu/test_golden_ops,
+ * cpu/test_gradients). */
+#include "runtime/graph/facts.h"
+#include "tests/unit/graph/models.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define ROWS(layers)  "  input: [300]\n  layers:\n" layers "  loss: mse\n"
+#define IMAGE(layers) "  input: [5, 4, 4]\n  layers:\n" layers "    - flatten\n  loss: mse\n"
+
+enum { SEED = 11 };
+
+static float *values_of(const tr_model *m)
+{
+    float *v = calloc(m->flat_count, sizeof *v);
+    assert_non_null(v);
+    tr_model_init_params(m, SEED, v, 0, m->flat_count);
+    return v;
+}
+
+/* U1 (rows of sketches, outs) or U2 (rows of sketches, ins), bit by bit from the generator. */
+static double sign_of(const tr_sketch *s, bool columns, int64_t k, int64_t at)
+{
+    const uint64_t row = (uint64_t)(columns ? k : at), e = (uint64_t)(columns ? at : k);
+    const tr_philox w =
+        tr_philox_at((uint64_t)s->seed, TR_RNG_SKETCH, columns ? 0 : 1, row, (uint32_t)(e / 128));
+    return (w.v[e % 128 / 32] >> (e % 32) & 1 ? 1 : -1) / sqrt((double)s->rank);
+}
+
+static void check_rows(const tr_param *p, const float *s1, const float *w)
+{
+    const int64_t out = p->of[0], in = p->of[1], k = (int64_t)p->count / in;
+    for (int64_t r = 0; r < k; r++)
+        for (int64_t j = 0; j < in; j++) {
+            double want = 0;
+            for (int64_t o = 0; o < out; o++)
+                want += sign_of(&p->sketch, false, r, o) * (double)w[o * in + j];
+            assert_true(fabs(want - (double)s1[r * in + j]) < 1e-5);
+        }
+}
+
+static void check_columns(const tr_param *p, const float *s2, const float *w)
+{
+    const int64_t out = p->of[0], in = p->of[1], k = (int64_t)p->count / out;
+    for (int64_t o = 0; o < out; o++)
+        for (int64_t r = 0; r < k; r++) {
+            double want = 0;
+            for (int64_t j = 0; j < in; j++)
+                want += sign_of(&p->sketch, true, r, j) * (double)w[o * in + j];
+            assert_true(fabs(want - (double)s2[o * k + r]) < 1e-5);
+        }
+}
+
+/* S1 = U1 W and S2 = W U2^T, W and the bias being what a dense layer in its place would start from. */
+static void test_initial_values(void **state)
+{
+    (void)state;
+    static const char *const inits[] = {"kaiming", "xavier", "normal", "he"};
+    for (size_t i = 0; i < TR_COUNT(inits); i++) {
+        char dense[200], sketched[200];
+        snprintf(dense, sizeof dense, ROWS("    - linear: {out: 37, init: %s}\n"), inits[i]);
+        snprintf(sketched, sizeof sketched,
+                 ROWS("    - sklinear: {out: 37, terms: 3, rank: 50, init: %s}\n"), inits[i]);
+        test_model a = test_model_open(dense), b = test_model_open(sketched);
+        float *w = values_of(a.model), *v = values_of(b.model);
+        const tr_param *weight = &a.model->params[0], *p = b.model->params;
+        check_rows(&p[0], v + p[0].offset, w + weight->offset);
+        check_columns(&p[1], v + p[1].offset, w + weight->offset);
+        assert_int_equal(b.model->nparams, 3);
+        free(w);
+        free(v);
+        test_model_close(&a);
+        test_model_close(&b);
+    }
+    test_model a = test_model_open(IMAGE("    - conv2d: {out: 9, kernel: [3, 2]}\n"));
+    test_model b =
+        test_model_open(IMAGE("    - skconv2d: {out: 9, kernel: [3, 2], terms: 2, rank: 40}\n"));
+    float *w = values_of(a.model), *v = values_of(b.model);
+    assert_int_equal(b.model->params[0].count, 160 * 5 * 6);
+    check_rows(&b.model->params[0], v + b.model->params[0].offset, w + a.model->params[0].offset);
+    free(w);
+    free(v);
+    test_model_close(&a);
+    test_model_close(&b);
+}
+
+/* Any range by itself has the whole's bits: ranks make pieces. */
+static void test_ranges(void **state)
+{
+    (void)state;
+    test_model t = test_model_open(ROWS("    - sklinear: {out: 37, terms: 2, rank: 70}\n"
+                                        "    - sklinear: {out: 5, terms: 1, rank: 3}\n"));
+    const size_t n = t.model->flat_count;
+    float *all = values_of(t.model), *pieces = calloc(n, sizeof *pieces);
+    assert_non_null(pieces);
+    for (size_t at = 0, step = 1; at < n; at += step, step = step * 7 % 9973 + 1)
+        tr_model_init_params(t.model, SEED, pieces, at, at + step < n ? at + step : n);
+    assert_memory_equal(all, pieces, n * sizeof *all);
+    free(all);
+    free(pieces);
+    test_model_close(&t);
+}
+
+static int64_t seed_at(const tr_model *m, size_t layer)
+{
+    return m->params[m->layers[layer].params[0]].sketch.seed;
+}
+
+/* The seed goes by the name alone, is written as a number and stays when the layer is renamed or moved. */
+static void test_seeds(void **state)
+{
+    (void)state;
+    test_model t = test_model_open(ROWS("    - sklinear: {out: 9, terms: 1, rank: 2, name: a}\n"
+                                        "    - sklinear: {out: 9, terms: 1, rank: 2, name: b}\n"
+                                        "    - sklinear: {out: 9, terms: 1, rank: 2, seed: 7}\n"));
+    test_model moved =
+        test_model_open(ROWS("    - relu\n"
+                             "    - sklinear: {out: 9, terms: 1, rank: 2, name: b}\n"));
+    assert_true(seed_at(t.model, 0) != seed_at(t.model, 1));
+    assert_true(seed_at(moved.model, 1) == seed_at(t.model, 1));
+    assert_int_equal(seed_at(t.model, 2), 7);
+    char *text = NULL, line[64];
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    assert_int_equal(tr_model_write(t.model, 0, f), TR_OK);
+    fclose(f);
+    for (size_t i = 0; i < 3; i++) {
+        snprintf(line, sizeof line, "seed: %lld", (long long)seed_at(t.model, i));
+        assert_non_null(strstr(text, line));
+    }
+    free(text);
+    test_model_close(&t);
+    test_model_close(&moved);
+}
+
+/* A and B: the learned halves as they are, the others signs of u. */
+static void test_matrices(void **state)
+{
+    (void)state;
+    enum { OUT = 5, IN = 7, K = 6 };
+    float learned[OUT * K + IN * K], all[2 * K * (OUT + IN)];
+    for (size_t i = 0; i < TR_COUNT(learned); i++) learned[i] = (float)i + 1;
+    tr_sketch s = {.side = TR_SKETCH_DOWN, .terms = 2, .rank = 3, .seed = 5};
+    const double u = 1 / (4 * sqrt(3.0)), root = sqrt(3.0);
+    assert_true(fabs(u - (double)tr_sketch_unit(&s)) < 1e-7);
+    tr_sketch_matrix(&s, learned, 2 * K, IN, all);
+    assert_memory_equal(all, learned, IN * K * sizeof *all);
+    for (int64_t k = 0; k < K; k++)
+        for (int64_t j = 0; j < IN; j++)
+            assert_true(fabs((double)all[(K + k) * IN + j] - u * root * sign_of(&s, true, k, j)) <
+                        1e-6);
+    s.side = TR_SKETCH_UP;
+    tr_sketch_matrix(&s, learned, OUT, 2 * K, all);
+    for (int64_t o = 0; o < OUT; o++)
+        for (int64_t k = 0; k < K; k++) {
+            assert_true(all[o * 2 * K + K + k] == learned[o * K + k]);
+            assert_true(fabs((double)all[o * 2 * K + k] - u * root * sign_of(&s, false, k, o)) <
+                        1e-6);
+        }
+}
+
+static void test_facts(void **state)
+{
+    (void)state;
+    test_model t = test_model_open(ROWS("    - sklinear: {out: 200, terms: 2, rank: 8}\n"
+                                        "    - linear: {out: 4}\n"));
+    tr_sketch_facts f;
+    assert_true(tr_layer_sketch(t.model, &t.model->layers[0], &f));
+    assert_int_equal(f.width, 32);
+    assert_true(f.parameters[0] == 16 * 500.0 && f.parameters[1] == 300 * 200.0);
+    assert_true(f.multiply_adds[0] == 32 * 500.0 && f.multiply_adds[1] == 300 * 200.0);
+    assert_true(tr_layer_multiply_adds(t.model, &t.model->layers[0]) == 32 * 500.0);
+    assert_false(tr_layer_sketch(t.model, &t.model->layers[1], &f));
+    assert_string_equal(tr_layer_sketched(&t.model->layers[1]), "sklinear");
+    assert_null(tr_layer_sketched(&t.model->layers[0]));
+    test_model_close(&t);
+    test_model c =
+        test_model_open(IMAGE("    - skconv2d: {out: 9, kernel: 3, terms: 1, rank: 2, padding: 1}\n"
+                              "    - conv2d: {out: 9, kernel: 3, groups: 3}\n"));
+    assert_true(tr_layer_sketch(c.model, &c.model->layers[0], &f));
+    assert_true(f.parameters[0] == 4 * 45.0 && f.parameters[1] == 9 * 45.0);
+    assert_true(f.multiply_adds[0] == 16 * 4 * 54.0 && f.multiply_adds[1] == 16 * 9 * 45.0);
+    assert_null(tr_layer_sketched(&c.model->layers[1]));
+    test_model_close(&c);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_initial_values),
+                                       cmocka_unit_test(test_ranges), cmocka_unit_test(test_seeds),
+                                       cmocka_unit_test(test_matrices),
+                                       cmocka_unit_test(test_facts)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,158 @@
+/* links: trireme_cpu trireme_plan */
+/* Sketches of matrices that are there: least squares are least, and exact where they can be; networks made with them. */
+#include "optimize/sketch/sketch.h"
+#include "runtime/graph/facts.h"
+#include "tests/unit/networks.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { OUT = 23, IN = 31, MOST = 64 };
+
+static void fill(float *v, size_t n, uint32_t stream)
+{
+    for (size_t i = 0; i < n; i++)
+        v[i] = tr_uniform(tr_philox_at(5, TR_RNG_TEST, stream, i, 0).v[0]) - 0.5f;
+}
+
+/* B A, of the stacked matrices of a layer. */
+static void product(const tr_sketch *s, const float *s1, const float *s2, double *to)
+{
+    const bool both = s->side != TR_SKETCH_SIGNS;
+    const int64_t width = 2 * s->terms * s->rank;
+    float *a = calloc((size_t)(width * IN), sizeof *a),
+          *b = calloc((size_t)(width * OUT), sizeof *b);
+    tr_sketch of = *s;
+    assert_non_null(a);
+    assert_non_null(b);
+    of.side = TR_SKETCH_DOWN;
+    if (both)
+        tr_sketch_matrix(&of, s1, width, IN, a);
+    else
+        memcpy(a, s1, (size_t)(width * IN) * sizeof *a);
+    of.side = both ? TR_SKETCH_UP : TR_SKETCH_SIGNS;
+    tr_sketch_matrix(&of, s2, OUT, width, b);
+    for (int o = 0; o < OUT; o++)
+        for (int i = 0; i < IN; i++) {
+            to[o * IN + i] = 0;
+            for (int64_t k = 0; k < width; k++)
+                to[o * IN + i] += (double)b[o * width + k] * (double)a[k * IN + i];
+        }
+    free(a);
+    free(b);
+}
+
+static double relative(const float *w, const double *made)
+{
+    double error = 0, all = 0;
+    for (int i = 0; i < OUT * IN; i++) {
+        error += ((double)w[i] - made[i]) * ((double)w[i] - made[i]);
+        all += (double)w[i] * (double)w[i];
+    }
+    return sqrt(error / all);
+}
+
+/* What is said is so; no small change of any element comes closer. */
+static void test_least(void **state)
+{
+    (void)state;
+    static const tr_sketch cases[] = {{TR_SKETCH_UP, 2, 3, 7},
+                                      {TR_SKETCH_UP, 1, 1, 8},
+                                      {TR_SKETCH_UP, 3, 5, 9},
+                                      {TR_SKETCH_SIGNS, 1, 4, 10},
+                                      {TR_SKETCH_SIGNS, 2, 3, 11}};
+    float w[OUT * IN], s1[MOST * IN], s2[OUT * MOST];
+    double made[OUT * IN], error, other;
+    fill(w, OUT * IN, 1);
+    for (size_t c = 0; c < TR_COUNT(cases); c++) {
+        const tr_sketch *s = &cases[c];
+        const size_t k = (size_t)(s->terms * s->rank) * (s->side == TR_SKETCH_SIGNS ? 2 : 1);
+        assert_int_equal(tr_sketch_fit(s, w, OUT, IN, true, s1, s2, &error), TR_OK);
+        product(s, s1, s2, made);
+        assert_true(fabs(relative(w, made) - error) < 1e-5);
+        for (int half = 0; half < (s->side == TR_SKETCH_SIGNS ? 1 : 2); half++)
+            for (size_t i = 0; i < k * (half ? OUT : IN); i += 13)
+                for (int sign = -1; sign < 2; sign += 2) {
+                    float *v = half ? &s2[i] : &s1[i], before = *v;
+                    *v += (float)sign * 0.05f;
+                    product(s, s1, s2, made);
+                    assert_true(relative(w, made) > error);
+                    *v = before;
+                }
+        assert_int_equal(tr_sketch_fit(s, w, OUT, IN, false, s1, s2, &other), TR_OK);
+        product(s, s1, s2, made);
+        assert_true(fabs(relative(w, made) - other) < 1e-5);
+        assert_true(other > error);
+    }
+}
+
+/* A matrix that is a product comes back; so does any of as many sketches as it has rows, or more. */
+static void test_exact(void **state)
+{
+    (void)state;
+    float w[OUT * IN], s1[MOST * IN], s2[OUT * MOST];
+    double made[OUT * IN], error;
+    const tr_sketch small = {TR_SKETCH_UP, 2, 4, 3}, large = {TR_SKETCH_UP, 4, 8, 3},
+                    rows = {TR_SKETCH_SIGNS, 2, 6, 3};
+    fill(s1, 8 * IN, 2);
+    fill(s2, OUT * 8, 3);
+    product(&small, s1, s2, made);
+    for (int i = 0; i < OUT * IN; i++) w[i] = (float)made[i];
+    assert_int_equal(tr_sketch_fit(&small, w, OUT, IN, true, s1, s2, &error), TR_OK);
+    product(&small, s1, s2, made);
+    assert_true(error < 1e-6 && relative(w, made) < 1e-5);
+    fill(w, OUT * IN, 4);
+    assert_int_equal(tr_sketch_fit(&large, w, OUT, IN, true, s1, s2, &error), TR_OK);
+    product(&large, s1, s2, made);
+    assert_true(error < 1e-4 && relative(w, made) < 1e-4);
+    assert_int_equal(tr_sketch_fit(&rows, w, OUT, IN, true, s1, s2, &error), TR_OK);
+    product(&rows, s1, s2, made);
+    assert_true(error < 1e-4 && relative(w, made) < 1e-4);
+}
+
+#define MODEL                                                                                      \
+    "  input: [4, 6, 6]\n  layers:\n"                                                              \
+    "    - conv2d: {out: 24, kernel: 3, padding: same, lr_factor: 0.5}\n    - relu\n"              \
+    "    - conv2d: {out: 24, kernel: [2, 4], padding: same, bias: false}\n"                        \
+    "    - conv2d: {out: 24, kernel: 3, stride: 2, padding: 1, name: grouped, groups: 2}\n"        \
+    "    - flatten\n    - linear: {out: 60}\n    - linear: {out: 60, freeze: true}\n"              \
+    "    - linear: {out: 4}\n  loss: mse\n"
+
+static void test_network(void **state)
+{
+    (void)state;
+    tr_network *n = network_of(MODEL, 3), *made = NULL;
+    const tr_sketch_options o = {.terms = 1, .rank = 4, .least_squares = true};
+    tr_sketch_row *rows = NULL;
+    size_t count;
+    ok(tr_sketch_network(n, &o, &made, &rows, &count));
+    /* the last one is too small, another frozen, another in groups */
+    assert_int_equal(count, 3);
+    static const char *const names[] = {"conv2d1", "conv2d2", "linear1"};
+    for (size_t i = 0; i < count; i++) {
+        assert_string_equal(rows[i].layer, names[i]);
+        assert_true(rows[i].error > 0 && rows[i].error < 1);
+        assert_true(rows[i].multiply_adds[1] < rows[i].multiply_adds[0]);
+        assert_true(rows[i].parameters[1] < rows[i].parameters[0]);
+    }
+    assert_int_equal(n->model->nlayers, made->model->nlayers);
+    for (size_t i = 0; i < n->model->nlayers; i++)
+        assert_string_equal(n->model->layers[i].name, made->model->layers[i].name);
+    assert_memory_equal(tr_network_param(n, "conv2d1", "bias"),
+                        tr_network_param(made, "conv2d1", "bias"), 24 * sizeof(float));
+    assert_memory_equal(tr_network_param(n, "linear3", "weight"),
+                        tr_network_param(made, "linear3", "weight"), 240 * sizeof(float));
+    assert_null(tr_network_param(made, "conv2d2", "bias"));
+    assert_true(tr_network_row(made, "conv2d1", "s1")->lr_factor == 0.5);
+    assert_true(tr_shape_places(&made->model->layers[2].output) == 36);
+    tr_free(rows);
+    tr_network_close(made);
+    tr_network_close(n);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_least), cmocka_unit_test(test_exact),
+                                       cmocka_unit_test(test_network)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
