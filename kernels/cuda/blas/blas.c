@@ -84,7 +84,7 @@ static cudaDataType_t code_of(tr_dtype t)
 
 static bool is_alignment(uint32_t n)
 {
-    return n >= 16 && (n & (n - 1)) == 0;
+    return n >= 2 && (n & (n - 1)) == 0;
 }
 
 /* Copied field by field, so that padding is zero and problems compare as bytes. */

@@ -39,7 +39,7 @@ typedef struct {
     tr_dtype type;         /* of A and B: float32, bfloat16, float16, int8 */
     tr_dtype out;          /* of D: the same, or float32; of int8: int32 */
     tr_product_epilogue epilogue;
-    /* Bytes that every address given to run is a multiple of; powers of two, at least 16. */
+    /* Bytes that every address given to run is a multiple of; powers of two, at least an element's. */
     uint32_t align_a, align_b, align_d, align_vector;
 } tr_cuda_problem;
 
