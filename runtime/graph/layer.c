@@ -134,15 +134,16 @@ tr_status tr_layer_window(tr_layer *l, int axis, const tr_window *w)
     return TR_OK;
 }
 
-tr_status tr_layer_ids(tr_maker *mk, const tr_layer *l, int64_t num)
+tr_status tr_layer_ids(tr_maker *mk, tr_layer *l, int i, int64_t num)
 {
-    const int value = l->in[0];
+    const int value = l->in[i];
     if ((size_t)value >= mk->m->ninputs)
         return tr_layer_fail(l, TR_CONFIG,
                              "it reads layer \"%s\", but takes ids, so one of the model's inputs",
                              tr_value_name(mk, value));
     tr_input *in = &mk->m->inputs[value];
     if (in->ids == 0 || num < in->ids) in->ids = num;
+    l->ids |= 1u << i;
     return TR_OK;
 }
 

@@ -275,18 +275,17 @@ static tr_status check_used(const tr_maker *mk)
     return st;
 }
 
-/* Ids are for embeddings alone: as values they mean nothing. */
+/* Ids are for those that take ids: as values they mean nothing. */
 static tr_status check_ids(const tr_maker *mk)
 {
     const tr_model *m = mk->m;
     for (size_t i = 0; i < m->nlayers; i++) {
         const tr_layer *l = &m->layers[i];
-        for (int k = 0; k < l->nin && !l->def->ids; k++)
-            if ((size_t)l->in[k] < m->ninputs && m->inputs[l->in[k]].ids > 0)
+        for (int k = 0; k < l->nin; k++)
+            if ((size_t)l->in[k] < m->ninputs && m->inputs[l->in[k]].ids > 0 && !(l->ids >> k & 1))
                 return tr_layer_fail(
                     l, TR_CONFIG,
-                    "it reads the input \"%s\" as values, which an embedding reads "
-                    "as ids",
+                    "it reads the input \"%s\" as values, which another layer reads as ids",
                     m->inputs[l->in[k]].name);
     }
     return TR_OK;

@@ -136,6 +136,7 @@ typedef struct tr_layer {
     void *storage; /* private: common options, then the attributes */
     void *attrs;   /* the type's attribute struct, which starts with the one in ops.h */
     int nin, in[TR_MAX_IN];
+    unsigned ids; /* bit i: its i-th input is read as ids */
     tr_shape inputs[TR_MAX_IN], output;
     int nparams, params[TR_MAX_PARAMS]; /* rows of tr_model.params, its own or another layer's */
     int nstates, first_state;

@@ -115,6 +115,17 @@
  *  drop_path              x                                         y = x * keep / (1-p), keep one of each sample: as
  *                                                                   element 0's of dropout (may share x's bytes)
  *  drop_path.grad         dy                                        dx: the same ones again (may share dy's bytes)
+ *  attention              q(N,T,heads D) k(N,S,kv D) v(N,S,kv D) [lengths(N,1) int32]   y(N,T,heads D) [lse(N,heads,T) float32]
+ *                           or for q a packed (N,T,(heads + 2 kv) D), k and v absent; kv: kv_heads
+ *                           y = softmax(scale q k^T - slope |i - j|) v of each head, over the keys of tr_attention_keys;
+ *                           0 where a row has none. lse: log of the sum of a row's exponentials; training alone
+ *  attention.grad         dy q k v [lengths] y lse                  [dq] [dk] [dv]; of a packed one dq is all of it
+ *                           with dropout the probability of key j for query i of head h of the sample with ordinal s is
+ *                           kept, and divided by 1 - p, iff tr_uniform(word j%4 of tr_philox_at(seed, TR_RNG_DROPOUT,
+ *                           layer_index, (s heads + h) T + i, j/4)) >= p
+ *  rotary                 x(N,T,heads D)                            y: pairs of a head's first `dim` values turned by the
+ *                           angle position * base^(-2k/dim): k and k + dim/2 (half), or 2k and 2k + 1 (interleaved)
+ *  rotary.grad            dy                                        dx: turned back (both may share x's, dy's bytes)
  *  embedding              ids(N,T) int32, weight(V,D)               y(N,T,D) = weight[ids]
  *  embedding.grad         dy ids                                    dweight: dy of equal ids summed by position
  *  positions              x(N,T,F) [weight(T,F)]                    y = x + weight of each sample, absent: sines (tr_positions_table)
@@ -142,6 +153,7 @@
 #ifndef TR_OPS_H
 #define TR_OPS_H
 
+#include "runtime/graph/attention.h"
 #include "runtime/graph/graph.h"
 
 /* Of products of 8 bits: so many of at most 255 * 127 sum up to an int32. */
@@ -328,6 +340,17 @@ typedef struct {
 } tr_positions_attrs;
 /* Sinusoidal (Vaswani et al. 2017): out[t * width + 2i] = sin(t / 10000^(2i / width)), out[t * width + 2i + 1] the cosine. */
 void tr_positions_table(size_t length, size_t width, float *out);
+
+tr_attention_shape tr_attention_of(const tr_graph *g, const tr_op *op);
+
+typedef struct {
+    int64_t heads, dim; /* dim: of a head's values, so many are turned */
+    double base;
+    int style; /* tr_rotary_style */
+} tr_rotary_attrs;
+typedef enum { TR_ROTARY_HALF, TR_ROTARY_INTERLEAVED } tr_rotary_style;
+/* turn[positions][2][dim / 2]: each pair's cosine at a position, then sines. */
+void tr_rotary_table(const tr_rotary_attrs *a, size_t positions, float *turn);
 
 /* What flatten and its gradient do to a stored sample: rows x cols elements as read, transposed; where
  * either is 1, a plain copy. */

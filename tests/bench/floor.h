@@ -17,6 +17,9 @@ typedef struct {
 
 /* Small numbers, the same for float32 and bfloat16; NULL: no memory. By tr_free. */
 void *bench_numbers(size_t nbytes);
+/* c (m x n) = a (m x k) b (k x n), c of type `to`. Closed likewise. */
+tr_status bench_matmul(tr_cpu *team, int64_t m, int64_t k, int64_t n, tr_dtype type, tr_dtype to,
+                       bench_product *p);
 bool bench_is_product(const tr_op *op);
 /* The op's problem on arrays of its own, at the formats that oneDNN likes best. Closed by
  * bench_product_close, also when this fails. */

@@ -54,9 +54,8 @@ static tr_dnnl_array any_matrix(int64_t rows, int64_t cols, tr_dtype type)
     return tr_dnnl_any(tr_dnnl_matrix(rows, cols, cols, 1, type), type);
 }
 
-/* c (m x n) = a (m x k) b (k x n), c of type `to`. */
-static tr_status open_matmul(tr_cpu *team, int64_t m, int64_t k, int64_t n, tr_dtype type,
-                             tr_dtype to, bench_product *p)
+tr_status bench_matmul(tr_cpu *team, int64_t m, int64_t k, int64_t n, tr_dtype type, tr_dtype to,
+                       bench_product *p)
 {
     tr_status st;
     const tr_dnnl_array x = any_matrix(m, k, type), w = any_matrix(k, n, type),
@@ -73,10 +72,10 @@ static tr_status open_linear(tr_cpu *team, const tr_graph *g, const tr_op *op, b
     const int64_t cols = in->dims[in->ndim - 1], rows = (int64_t)in->count / cols;
     if (!strcmp(tr_op_name(op), "linear.grad_weight")) {
         const tr_tensor *dw = &g->tensors[op->out[0]];
-        return open_matmul(team, dw->dims[0], rows, dw->dims[1], in->dtype, TR_F32, p);
+        return bench_matmul(team, dw->dims[0], rows, dw->dims[1], in->dtype, TR_F32, p);
     }
     const bool back = !strcmp(tr_op_name(op), "linear.grad_input");
-    return open_matmul(team, rows, cols, other->dims[back ? 1 : 0], in->dtype, in->dtype, p);
+    return bench_matmul(team, rows, cols, other->dims[back ? 1 : 0], in->dtype, in->dtype, p);
 }
 
 static tr_status open_conv(tr_cpu *team, const tr_graph *g, const tr_op *op, bench_product *p)

@@ -455,8 +455,36 @@ def sketched():
     yield "skconv2d_relu", IMAGE, image(("skconv2d", {"name": "op", "out": 8, "kernel": 1, "terms": 1, "rank": 8, "seed": 12}), ("relu", {})), CE
 
 
+def attentions():
+    def packed(out, *layers, inputs=None):
+        return inputs or [7, 6], [("linear", {"out": out, "name": "pre", **({"from": "x"} if inputs else {})}), *layers, *HEAD], MSE
+
+    two = {"x": [7, 6], "lengths": [1]}  # keys have no bias where they stand apart: its gradient is 0
+    for name, out, options in (
+            ("attention", 24, dict(heads=2)), ("attention_causal", 30, dict(heads=2, causal=True)),
+            ("attention_grouped", 32, dict(heads=4, kv_heads=2, causal=True)), ("attention_multi_query", 24, dict(heads=4, kv_heads=1)),
+            ("attention_window", 24, dict(heads=2, window=3)), ("attention_causal_window", 24, dict(heads=2, causal=True, window=2)),
+            ("attention_alibi", 36, dict(heads=3, causal=True, alibi=True)),
+            ("attention_alibi_both_ways", 24, dict(heads=4, alibi=True, scale=0.6))):
+        yield name, *packed(out, ("attention", options))
+    yield "attention_lengths", *packed(24, ("attention", dict(heads=2, **{"from": ["pre", "lengths"]})), inputs=two)
+    for name, options in (("attention_apart", dict(heads=4, kv_heads=2)), ("attention_fewer_keys", dict(heads=2, causal=True))):
+        kv = 4 * options.get("kv_heads", 2)
+        yield name, {"y": [9, 5], "x": [6, 5], "lengths": [1]}, [
+            ("linear", {"out": 4 * options["heads"], "from": "y", "name": "q"}), ("linear", {"out": kv, "from": "x", "name": "k", "bias": False}),
+            ("linear", {"out": kv, "from": "x", "name": "v"}),
+            ("attention", dict(**options, **{"from": ["q", "k", "v", "lengths"]})), *HEAD], MSE
+    yield "attention_more_keys", {"y": [4, 5], "x": [6, 5]}, [
+        ("linear", {"out": 8, "from": "y", "name": "q"}), ("linear", {"out": 8, "from": "x", "name": "k"}),
+        ("attention", dict(heads=2, causal=True, **{"from": ["q", "k", "k"]})), *HEAD], MSE
+    for name, options in (("half", dict(heads=2)), ("interleaved", dict(heads=2, style="interleaved", base=500)),
+                          ("part", dict(heads=2, dim=4)), ("part_interleaved", dict(heads=3, dim=2, style="interleaved"))):
+        yield f"rotary_{name}", *packed(12, ("rotary", options))
+
+
 def training_too():
     """Later than evaluation(): a case's numbers come from its place among all."""
     for group in (embeddings, products, axes, rounded, quantized, distilled, learned, more_activations, more_norms,
-                  windows, resamples, orders, transposed, dynamic, values, more_layers, tokens, sequences, sketched):
+                  windows, resamples, orders, transposed, dynamic, values, more_layers, tokens, sequences, sketched,
+                  attentions):
         yield from group()

@@ -12,6 +12,13 @@ def pair(v):
     return tuple(v) if isinstance(v, (list, tuple)) else (v, v)
 
 
+def slopes(heads):
+    """ALiBi's, as in the code of Press et al. 2022."""
+    p = 1 << (heads.bit_length() - 1)
+    first = [2 ** (-8 * (h + 1) / p) for h in range(p)]
+    return first + ([2 ** (-4 * (h + 1) / p) for h in range(2 * p)][0::2][:heads - p] if heads > p else [])
+
+
 class Learned(torch.autograd.Function):
     """Rounding by learned scales (LSQ): torch's operators, which are float32, but for a scale's gradient: its sum
     in float64, which must be theirs as far as float32 goes."""
@@ -231,6 +238,46 @@ class Interpreter:
         angle = at / 10000 ** ((i - i % 2) / f)
         table = torch.where(i % 2 == 0, torch.sin(angle), torch.cos(angle))
         return x + table.float().to(x.dtype)
+
+    def attention(self, x, name, heads, kv_heads=0, causal=False, window=0, dropout=0, alibi=False, scale=0):
+        """F.scaled_dot_product_attention with one mask of all that masks, built by hand."""
+        assert not dropout, "a mask of our own generator: compared elsewhere"
+        x, kv_heads = x if isinstance(x, list) else [x], kv_heads or heads
+        lengths = x[-1] if len(x) % 2 == 0 else None
+        if len(x) < 3:
+            d = x[0].shape[-1] // (heads + 2 * kv_heads)
+            q, k, v = x[0].split([heads * d, kv_heads * d, kv_heads * d], -1)
+        else:
+            q, k, v = x[:3]
+        q, k, v = (t.unflatten(-1, (n, -1)).transpose(1, 2) for t, n in ((q, heads), (k, kv_heads), (v, kv_heads)))
+        i, j = torch.arange(q.shape[2])[:, None], torch.arange(k.shape[2])[None, :]
+        seen = torch.ones(len(q), 1, q.shape[2], k.shape[2], dtype=torch.bool)
+        if causal:
+            seen = seen & (j <= i)
+        if window:
+            seen = seen & ((i - j).abs() < window)
+        if lengths is not None:
+            seen = seen & (j < lengths[:, :, None, None])
+        mask = torch.zeros(seen.shape, dtype=q.dtype).masked_fill(~seen, float("-inf"))
+        if alibi:
+            mask = mask - torch.tensor(slopes(heads), dtype=q.dtype)[:, None, None] * (i - j).abs()
+        k, v = (t.repeat_interleave(heads // kv_heads, 1) for t in (k, v))
+        y = F.scaled_dot_product_attention(q, k, v, mask, scale=scale or None)
+        return y.transpose(1, 2).flatten(2)
+
+    def rotary(self, x, name, heads, dim=0, base=10000, style="half"):
+        """Su et al. 2021, written out as complex numbers."""
+        y = x.unflatten(-1, (heads, -1))
+        dim = dim or y.shape[-1]
+        turned, rest = y[..., :dim], y[..., dim:]
+        if style == "half":
+            re, im = turned.chunk(2, -1)
+        else:
+            re, im = turned[..., 0::2], turned[..., 1::2]
+        angle = torch.arange(x.shape[1])[:, None] * float(base) ** (-torch.arange(0, dim, 2).double() / dim)
+        z = torch.complex(re.double(), im.double()) * torch.polar(torch.ones_like(angle), angle)[:, None]
+        turned = torch.cat([z.real, z.imag], -1) if style == "half" else torch.stack([z.real, z.imag], -1).flatten(-2)
+        return torch.cat([turned.to(x.dtype), rest], -1).flatten(2)
 
     def relu(self, x, name):
         return F.relu(x)

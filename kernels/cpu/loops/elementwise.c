@@ -1,6 +1,7 @@
 /* Elementwise loops: activations and their gradients, n-ary addition, plain ops, casts, dropout.
  *
  * Bound by memory but for gelu, silu and tanh (about 30 operations an element). */
+#include "kernels/cpu/loops/philox.h"
 #include "kernels/cpu/loops/vmath.h"
 
 TR_INLINE void act_body(tr_dtype t, tr_act act, const void *x, void *y, size_t n)
@@ -115,34 +116,6 @@ void TR_LOOP(scale)(tr_dtype t, const void *x, float factor, void *y, size_t n)
     TR_BY_TYPE(t, scale_body(T, x, factor, y, n));
 }
 
-/* Philox4x32-10 (runtime/base/rng.c) of PHILOX consecutive blocks from `block`: word w of block b
- * to bits[4 * b + w]. */
-enum { PHILOX = 64 };
-
-static void philox(uint64_t key, uint64_t index, uint32_t block, uint32_t bits[4 * PHILOX])
-{
-    TR_SIMD for (uint32_t b = 0; b < PHILOX; b++)
-    {
-        uint32_t k0 = (uint32_t)key, k1 = (uint32_t)(key >> 32);
-        uint32_t c0 = (uint32_t)index, c1 = (uint32_t)(index >> 32), c2 = block + b, c3 = 0;
-#pragma GCC unroll 10
-        for (int round = 0; round < 10; round++) {
-            uint64_t p = (uint64_t)0xd2511f53u * c0, q = (uint64_t)0xcd9e8d57u * c2;
-            uint32_t n0 = (uint32_t)(q >> 32) ^ c1 ^ k0, n2 = (uint32_t)(p >> 32) ^ c3 ^ k1;
-            c1 = (uint32_t)q;
-            c3 = (uint32_t)p;
-            c0 = n0;
-            c2 = n2;
-            k0 += 0x9e3779b9u;
-            k1 += 0xbb67ae85u;
-        }
-        bits[4 * b] = c0;
-        bits[4 * b + 1] = c1;
-        bits[4 * b + 2] = c2;
-        bits[4 * b + 3] = c3;
-    }
-}
-
 TR_INLINE void dropout_body(tr_dtype t, const void *x, void *y, size_t n, const uint32_t *bits,
                             float p, float scale)
 {
@@ -157,10 +130,10 @@ TR_INLINE void dropout_body(tr_dtype t, const void *x, void *y, size_t n, const 
 void TR_LOOP(dropout)(tr_dtype t, const void *x, void *y, size_t n, uint64_t key, uint64_t sample,
                       size_t first, float p, float scale)
 {
-    uint32_t bits[4 * PHILOX];
+    uint32_t bits[4 * TR_PHILOX_BLOCKS];
     for (size_t from = 0; from < n; from += TR_COUNT(bits)) {
         size_t some = tr_least(TR_COUNT(bits), n - from);
-        philox(key, sample, (uint32_t)((first + from) / 4), bits);
+        tr_philox_blocks(key, sample, (uint32_t)((first + from) / 4), bits);
         TR_BY_TYPE(t,
                    dropout_body(T, tr_from(T, x, from), tr_into(T, y, from), some, bits, p, scale));
     }

@@ -45,6 +45,16 @@
  *  scatter_rows   table[ids[r]][begin..end) += dy[r][begin..end), r ascending, of ids that are
  *                 `which` modulo `of`
  *
+ * Attention, of a tile of scores, its rows queries, its columns keys (tr_cpu_scores):
+ *  attention_probs    s to probabilities in p (may be s), by the largest score so far: top, sum and fade of each row, fade
+ *                     what was added up before is times (online softmax); then dropout
+ *  attention_grad     s and dp to probabilities p and the gradient ds of the scores (may be s and dp)
+ *  attention_fade     o *= fade, rows of D
+ *  attention_out      y = o / sum, lse = top + log(sum) (NULL: not wanted), rows of D; 0 and -inf where sum is 0
+ *  attention_delta    delta = sum of dy * y of rows of D, `pitch` apart
+ *  rotate             `pairs` pairs (x[k], x[k + apart]), or with apart 0 (x[2k], x[2k + 1]), turned: turn[k] = cos,
+ *                     turn[pairs + k] = sin, times `sign`; y may be x
+ *
  * Rows of C: mul_sums  sums[begin..end) = sums of dy * x over the rows, rounded to the type
  *
  * Rows of D: softmax, softmax_grad; transpose of a rows x cols matrix of 1-, 2- or 4-byte elements.
@@ -101,6 +111,17 @@ typedef struct tr_cpu_resampling {
     tr_taps rows, columns;
     float value; /* where there are no taps */
 } tr_cpu_resampling;
+
+/* A tile of scores: places of its first row and column, and how rows lie in memory. */
+typedef struct tr_cpu_scores {
+    int64_t row, column, rows, columns;
+    int64_t keys, window; /* tr_attention_keys */
+    bool causal;
+    size_t pitch, D;
+    float scale, slope;
+    uint64_t key, index; /* of dropout: of the first row, those behind it count on */
+    float drop, keep;    /* drop 0: none; keep: 1 / (1 - drop) */
+} tr_cpu_scores;
 
 /* One segment of an optimizer's update, with the step's values: see tr_update and tr_control. */
 typedef struct tr_sweep {
@@ -201,6 +222,22 @@ typedef struct tr_sweep {
       (const tr_cpu_pool *p, const void *dy, void *dx, size_t begin, size_t end))                  \
     X(void, resample,                                                                              \
       (const tr_cpu_resampling *p, const void *x, void *y, size_t begin, size_t end))              \
+    X(void, attention_probs,                                                                       \
+      (tr_dtype t, const tr_cpu_scores *a, float *s, void *p, float *top, double *sum,             \
+       float *fade))                                                                               \
+    X(void, attention_grad,                                                                        \
+      (tr_dtype t, const tr_cpu_scores *a, float *s, float *dp, const float *lse,                  \
+       const float *delta, void *p, void *ds))                                                     \
+    X(void, attention_fade, (float *o, const float *fade, size_t rows, size_t D))                  \
+    X(void, attention_out,                                                                         \
+      (tr_dtype t, const float *o, const float *top, const double *sum, void *y, size_t pitch,     \
+       float *lse, size_t rows, size_t D))                                                         \
+    X(void, attention_delta,                                                                       \
+      (tr_dtype t, const void *dy, const void *y, size_t pitch, float *delta, size_t rows,         \
+       size_t D))                                                                                  \
+    X(void, rotate,                                                                                \
+      (tr_dtype t, const void *x, void *y, size_t pairs, size_t apart, const float *turn,          \
+       float sign))                                                                                \
     X(void, transpose, (size_t size, const void *x, void *y, size_t rows, size_t cols))            \
     X(double, mse,                                                                                 \
       (tr_dtype t, const void *y, const float *target, void *dy, size_t n, float scale))           \

@@ -24,9 +24,14 @@ static bool has_level(dnnl_cpu_isa_t level)
     return ((unsigned)dnnl_get_effective_cpu_isa() & (unsigned)level) == (unsigned)level;
 }
 
+bool tr_dnnl_has_amx(void)
+{
+    return has_level(dnnl_cpu_isa_avx512_core_amx);
+}
+
 const char *tr_dnnl_isa_extras(void)
 {
-    if (has_level(dnnl_cpu_isa_avx512_core_amx)) return " BF16 AMX";
+    if (tr_dnnl_has_amx()) return " BF16 AMX";
     if (has_level(dnnl_cpu_isa_avx512_core_bf16)) return " BF16";
     return "";
 }

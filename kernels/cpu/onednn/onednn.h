@@ -31,6 +31,7 @@
 tr_status tr_dnnl_fail(const char *file, int line, dnnl_status_t status, const char *what);
 
 bool tr_dnnl_has_bf16(tr_cpu *cpu);   /* this CPU has bf16 products and convolutions */
+bool tr_dnnl_has_amx(void);           /* of bf16 by tile registers */
 const char *tr_dnnl_isa_extras(void); /* " BF16 AMX": what oneDNN uses beyond the vector width */
 /* To be called before oneDNN makes or runs a primitive: on how many threads. */
 void tr_dnnl_use(const tr_cpu *cpu);
@@ -98,6 +99,23 @@ typedef struct {
     const void *unique; /* of layouts that cannot be compared */
 } tr_dnnl_format;
 void tr_dnnl_format_of(dnnl_primitive_desc_t pd, int arg, tr_dnnl_format *out);
+
+/* ---- Products of sub-matrices: tiles.c ---------------------------------------------------------
+ * Products of fixed shapes that several threads of one parallel region run at the same time, each on addresses of its
+ * own. `thread`: which one, below those the set was opened for. */
+
+typedef struct tr_dnnl_tiles tr_dnnl_tiles;
+tr_status tr_dnnl_tiles_open(tr_cpu *cpu, int count, tr_dnnl_tiles **out);
+void tr_dnnl_tiles_close(tr_dnnl_tiles *t);
+/* Product i: c = a b, or with `sum` c += a b. */
+tr_status tr_dnnl_tiles_add(tr_dnnl_tiles *t, int i, const tr_dnnl_array *a, const tr_dnnl_array *b,
+                            const tr_dnnl_array *c, bool sum);
+size_t tr_dnnl_tiles_scratch(const tr_dnnl_tiles *t);   /* bytes a thread, aligned to 64 */
+const char *tr_dnnl_tiles_impl(const tr_dnnl_tiles *t); /* of product 0; lives as long as t */
+/* To be called by each thread of the region before its first product. */
+void tr_dnnl_tiles_enter(void);
+dnnl_status_t tr_dnnl_tiles_run(const tr_dnnl_tiles *t, int i, int thread, const void *a,
+                                const void *b, void *c, void *scratch);
 
 /* ---- Kernels: kernel.c ----------------------------------------------------------------------- */
 

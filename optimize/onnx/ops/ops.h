@@ -36,7 +36,9 @@ typedef struct {
 #define TR_ONNX_FAMILIES(X)                                                                        \
     X(products)                                                                                    \
     X(norms)                                                                                       \
-    X(groups) X(activations) X(gelus) X(pools) X(shapes) X(arithmetic) X(quantizers) X(resamplers)
+    X(groups)                                                                                      \
+    X(activations)                                                                                 \
+    X(gelus) X(pools) X(shapes) X(arithmetic) X(quantizers) X(resamplers) X(attentions) X(rotaries)
 #define X(name) extern const tr_onnx_family tr_onnx_##name;
 TR_ONNX_FAMILIES(X)
 #undef X
@@ -71,5 +73,19 @@ void tr_onnx_make_plain(tr_onnx_reader *r, const tr_onnx_step *s, int operand, c
                         const char *options);
 /* Whether two axes are the height and width of a batch of images, in either order. */
 bool tr_onnx_are_sides(const int64_t axes[2]);
+
+/* ---- parts.c: of a batch x. `out` NULL: "LAYER/what". */
+const char *tr_onnx_reshaped(tr_onnx_writer *w, const char *what, const char *x, size_t n,
+                             const int64_t *dims, const char *out);
+const char *tr_onnx_transposed(tr_onnx_writer *w, const char *what, const char *x, size_t n,
+                               const int64_t *order);
+/* [begin, end) of the last dimension. */
+const char *tr_onnx_part(tr_onnx_writer *w, const char *what, const char *x, int64_t begin,
+                         int64_t end);
+/* Whether a Transpose has this order; the n dims that a Reshape asks for; the value of which another one is such a
+ * part, -1: it is none. */
+bool tr_onnx_is_order(const tr_onnx_step *s, int n, const int64_t *order);
+bool tr_onnx_dims_of(const tr_onnx_reader *r, const tr_onnx_step *s, int n, int64_t *dims);
+int tr_onnx_part_of(const tr_onnx_reader *r, int value, int64_t *begin, int64_t *end);
 
 #endif

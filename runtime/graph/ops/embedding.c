@@ -21,7 +21,7 @@ static tr_status infer(tr_maker *mk, tr_layer *l)
     const attributes *given = l->attrs;
     const tr_embedding_attrs *a = &given->a;
     tr_status st = TR_OK;
-    TR_TRY(tr_layer_ids(mk, l, a->num));
+    TR_TRY(tr_layer_ids(mk, l, 0, a->num));
     TR_TRY(tr_layer_rank(l, 1, 1, "(positions)"));
     l->output = (tr_shape){.ndim = 2, .dims = {l->inputs[0].dims[0], a->dim}};
     TR_TRY(tr_layer_param(mk, l,
@@ -58,7 +58,6 @@ const tr_op_def tr_def_embedding = {
     .infer = infer,
     .operands = 2,
     .gradient = gradient,
-    .channels = TR_CHANNELS_ROWS,
-    .ids = true};
+    .channels = TR_CHANNELS_ROWS};
 
 const tr_op_def tr_def_embedding_grad = {.name = "embedding.grad", .flops = tr_flops_elements};

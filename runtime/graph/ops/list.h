@@ -111,6 +111,10 @@
     X(dropout_grad, dropout)                                                                       \
     X(drop_path, drop_path)                                                                        \
     X(drop_path_grad, drop_path)                                                                   \
+    X(attention, attention)                                                                        \
+    X(attention_grad, attention_grad)                                                              \
+    X(rotary, rotary)                                                                              \
+    X(rotary_grad, rotary_grad)                                                                    \
     X(embedding, embedding)                                                                        \
     X(embedding_grad, embedding_grad)                                                              \
     X(positions, positions)                                                                        \

@@ -77,7 +77,6 @@ struct tr_op_def {
     tr_act act;      /* it is this activation, or the gradient of it */
     bool collective; /* an empty share runs it too: it is, or feeds, a meeting of ranks */
     bool gathers;    /* it is a meeting: every rank sends its first operand to all others */
-    bool ids;        /* its only input is a model input, of whole numbers (tr_layer_ids) */
     bool statistics; /* small, and not to be computed twice: recomputation keeps its outputs */
     bool over_batch; /* its statistics are of a channel's values in all samples */
     tr_share share;
@@ -164,9 +163,9 @@ int64_t tr_shape_size(const tr_shape *s, int axis);
 /* Sets one dimension of l->output; fails when the window does not fit. */
 tr_status tr_layer_window(tr_layer *l, int axis, const tr_window *w);
 
-/* The only input of `l` is one of the model's inputs, whose elements thereby are ids in [0, num);
+/* The i-th input of `l` is one of the model's inputs, whose elements thereby are ids in [0, num);
  * fails when it is a layer's output. Where several layers read it, the least num counts. */
-tr_status tr_layer_ids(tr_maker *mk, const tr_layer *l, int64_t num);
+tr_status tr_layer_ids(tr_maker *mk, tr_layer *l, int i, int64_t num);
 
 typedef struct {
     const char *name;

@@ -18,6 +18,7 @@ typedef struct {
 #define FEATURES "input: [6]"
 #define CONV     "    - conv2d: {out: 3, kernel: 1}\n"
 #define LINEAR   "    - linear: {out: 5}\n"
+#define WORDS    "inputs: {x: [5, 4], n: [1]}" /* rows, and how many of them count */
 #define FLAT     "    - flatten\n    - linear: {out: 3}\n"
 #define HEAD     "    - linear: {out: 3}\n"
 #define SMOOTH(n, i, l, f)                                                                         \
@@ -307,6 +308,33 @@ static const model_case cases[] = {
     SMOOTH("embedding", "input: [5]", "    - embedding: {num: 4, dim: 3}\n" FLAT, "mse"),
     SMOOTH("embedding, rows", "input: [4]",
            "    - embedding: {num: 7, dim: 5}\n    - linear: {out: 2}\n    - tanh\n" FLAT, "mse"),
+    SMOOTH("attention", "input: [5, 4]",
+           "    - linear: {out: 12}\n    - attention: {heads: 2}\n" FLAT, "mse"),
+    SMOOTH("attention, causal, grouped, dropout", "input: [5, 4]",
+           "    - linear: {out: 16}\n"
+           "    - attention: {heads: 4, kv_heads: 2, causal: true, dropout: 0.25}\n" FLAT,
+           "mse"),
+    SMOOTH("attention, window, alibi, scale", "input: [5, 4]",
+           "    - linear: {out: 9}\n"
+           "    - attention: {heads: 3, window: 2, alibi: true, scale: 0.8}\n" FLAT,
+           "mse"),
+    SMOOTH("attention, lengths", WORDS,
+           "    - linear: {out: 12, from: x, name: a}\n"
+           "    - attention: {heads: 2, from: [a, n]}\n" FLAT,
+           "mse"),
+    SMOOTH("attention, apart", WORDS,
+           "    - linear: {out: 6, from: x, name: k}\n    - linear: {out: 6, from: x, name: v}\n"
+           "    - reshape: {dims: [4, 5], from: x}\n    - linear: {out: 12, name: q}\n"
+           "    - attention: {heads: 4, kv_heads: 2, from: [q, k, v, n]}\n" FLAT,
+           "mse"),
+    SMOOTH("attention, of itself", "input: [5, 4]",
+           "    - linear: {out: 6, name: a}\n"
+           "    - attention: {heads: 2, causal: true, from: [a, a, a]}\n" FLAT,
+           "mse"),
+    SMOOTH("rotary", "input: [5, 4]",
+           "    - linear: {out: 12}\n    - rotary: {heads: 2}\n    - tanh\n"
+           "    - rotary: {heads: 3, style: interleaved, dim: 2, base: 100}\n" FLAT,
+           "mse"),
     SMOOTH(
         "add", FEATURES,
         "    - linear: {out: 4, name: a}\n    - linear: {out: 4, from: input, name: b}\n"

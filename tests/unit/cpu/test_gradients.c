@@ -66,15 +66,18 @@ static void fill_batch(const model_case *k, model_harness *h)
     const tr_model *m = h->m;
     const tr_loss_config *loss = &m->loss_config;
     double v[BATCH * 64];
-    const tr_tensor *x = mh_input_tensor(h, 0), *t = mh_target_tensor(h);
-    assert_true(x->count <= TR_COUNT(v) && t->count <= TR_COUNT(v));
-    for (size_t i = 0; m->inputs[0].ids > 0 && i < x->count; i++) /* some twice, one never */
-        v[i] = (double)(i * i % (size_t)(m->inputs[0].ids - 1));
-    for (size_t i = 0; m->inputs[0].ids == 0 && i < x->count;
-         i++) /* distinct: 37 has no factor in common with the count */
-        v[i] =
-            k->pooled ? 2.0 * (double)(i * 37 % x->count) / (double)x->count - 1.0 : uniform(1, i);
-    mh_set_input(h, 0, v);
+    const tr_tensor *t = mh_target_tensor(h);
+    assert_true(t->count <= TR_COUNT(v));
+    for (size_t in = 0; in < m->ninputs; in++) {
+        const size_t n = mh_input_tensor(h, in)->count;
+        assert_true(n <= TR_COUNT(v));
+        for (size_t i = 0; m->inputs[in].ids > 0 && i < n; i++) /* some twice, one never */
+            v[i] = (double)((i * i + in * 3) % (size_t)(m->inputs[in].ids - 1));
+        for (size_t i = 0; m->inputs[in].ids == 0 && i < n;
+             i++) /* distinct: 37 has no factor in common with the count */
+            v[i] = k->pooled ? 2.0 * (double)(i * 37 % n) / (double)n - 1.0 : uniform(1, i);
+        mh_set_input(h, in, v);
+    }
     for (size_t i = 0; i < t->count; i++)
         v[i] = m->labels                          ? (double)(i % 3)
                : tr_loss_counts(loss->kind.which) ? 0.5 + 0.5 * uniform(2, i)

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "kernels/cuda/loops/arrange.h"
+#include "kernels/cuda/loops/attention.h"
 #include "kernels/cuda/loops/batchnorm.h"
 #include "kernels/cuda/loops/cast.h"
 #include "kernels/cuda/loops/dynamic.h"
@@ -29,6 +30,7 @@
 #include "kernels/cuda/loops/quantize.h"
 #include "kernels/cuda/loops/quantize_learned.h"
 #include "kernels/cuda/loops/resample.h"
+#include "kernels/cuda/loops/rotary.h"
 #include "kernels/cuda/loops/sketch.h"
 #include "kernels/cuda/loops/tokens.h"
 #include "kernels/cuda/loops/softmax.h"
@@ -55,6 +57,10 @@ static const struct {
     {"activation_grad", PIECE, 0},
     {"add", PIECE, 0},
     {"add_to_kernel", PIECE, 0},
+    {"attention", PIECE, 0},
+    {"attention_delta", PIECE, 0},
+    {"attention_grad_keys", PIECE, 0},
+    {"attention_grad_queries", PIECE, 0},
     {"avg_grad_kernel", ROUND, 0},
     {"avg_kernel", ROUND, 0},
     {"avg_steps", ROUND, 0},
@@ -122,6 +128,7 @@ static const struct {
     {"requantize", ROUND, 0},
     {"rescale", ROUND, 0},
     {"resample_kernel", ROUND, 0},
+    {"rotary", PIECE, 0},
     {"round_rows", PIECE, 0},
     {"soft_loss", SUMS, TR_LOSS_BLOCKS},
     {"soft_targets", SUMS, TR_LOSS_BLOCKS},
@@ -226,9 +233,50 @@ static void launch_groups(cudaStream_t s, tr_dtype t, size_t rows, size_t width)
     assert_ok(tr_cuda_groupnorm_grad_run(t, &shape, &grad, s));
 }
 
+/* Heads of 64 values, sequences of 256. */
+static void launch_sequences(cudaStream_t s, tr_dtype t, size_t rows, size_t width)
+{
+    const size_t heads = width / 64 + 1, samples = rows / 256 + 1;
+    const tr_cuda_attention_args attention = {
+        .s = {.samples = samples,
+              .queries = 256,
+              .keys = 256,
+              .heads = heads,
+              .kv_heads = heads,
+              .D = 64,
+              .q_pitch = 64 * heads,
+              .kv_pitch = 64 * heads},
+        .a = {.heads = (int64_t)heads, .kv_heads = (int64_t)heads, .causal = true},
+        .q = at,
+        .k = at,
+        .v = at,
+        .y = at,
+        .lse = at,
+        .dy = at,
+        .dq = at,
+        .dk = at,
+        .dv = at,
+        .delta = at};
+    const tr_cuda_rotary_args rotary = {.x = at,
+                                        .y = at,
+                                        .turn = at,
+                                        .rows = rows,
+                                        .positions = 256,
+                                        .heads = heads,
+                                        .D = 64,
+                                        .pairs = 32,
+                                        .sign = 1};
+    for (int backward = 0; backward < 2; backward++)
+        assert_ok(tr_cuda_attention_ready(t, 64, backward));
+    assert_ok(tr_cuda_attention_run(t, &attention, s));
+    assert_ok(tr_cuda_attention_grad_run(t, &attention, s));
+    assert_ok(tr_cuda_rotary_run(t, &rotary, s));
+}
+
 static void launch_rows(cudaStream_t s, tr_dtype t, size_t rows, size_t width)
 {
     launch_groups(s, t, rows, width);
+    launch_sequences(s, t, rows, width);
     const size_t widths[] = {width, 32768};
     for (size_t i = 0; i < TR_COUNT(widths); i++) {
         const size_t D = widths[i];

@@ -229,7 +229,8 @@ static void test_errors(void **state)
 /* It takes (rows, features) alone. */
 static bool of_rows(const char *type)
 {
-    static const char *const types[] = {"class_token", "positions", "select"};
+    static const char *const types[] = {"class_token", "positions", "select", "attention",
+                                        "rotary"};
     for (size_t i = 0; i < TR_COUNT(types); i++)
         if (strcmp(type, types[i]) == 0) return true;
     return false;

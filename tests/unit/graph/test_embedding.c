@@ -129,14 +129,14 @@ static void errors(void **state)
          TR_SHAPE},
         {ONE "    - embedding: {num: 3, dim: 1, name: e}\n    - flatten: {name: f}\n"
              "    - add: {from: [f, input]}\n" HEAD,
-         "m.yaml:8:7: layer \"add1\": it reads the input \"input\" as values, which an embedding "
-         "reads as ids",
+         "m.yaml:8:7: layer \"add1\": it reads the input \"input\" as values, which another "
+         "layer reads as ids",
          TR_CONFIG},
         {ONE "    - linear: {out: 6, name: before}\n"
              "    - embedding: {num: 3, dim: 1, from: input}\n    - flatten: {name: f}\n"
              "    - add: {from: [f, before]}\n" HEAD,
-         "m.yaml:6:7: layer \"before\": it reads the input \"input\" as values, which an embedding "
-         "reads as ids",
+         "m.yaml:6:7: layer \"before\": it reads the input \"input\" as values, which another "
+         "layer reads as ids",
          TR_CONFIG},
         {ONE "    - embedding: {num: 2147483647, dim: 2147483647}\n" HEAD,
          "m.yaml:6:7: layer \"embedding1\": its weight is too large", TR_SHAPE},

@@ -150,6 +150,29 @@ static const onnx_case onnx_cases[] = {
                   "    - mul: {from: [mul1, tanh1]}\n")},
     {"concat", IMAGE("    - tanh\n    - concat: {from: [input, tanh1, input]}\n"
                      "    - concat: {from: [concat1, concat1], axis: -1}\n")},
+    {"attention", WORDS("    - linear: {out: 24}\n    - attention: {heads: 2}\n")},
+    {"attention-causal",
+     WORDS("    - linear: {out: 32}\n"
+           "    - attention: {heads: 4, kv_heads: 2, causal: true, window: 3, scale: 0.5}\n")},
+    {"attention-alibi",
+     WORDS("    - linear: {out: 36}\n    - attention: {heads: 3, alibi: true, window: 4}\n")},
+    {"attention-lengths",
+     "  inputs: {x: [5, 6], n: [1]}\n  layers:\n    - linear: {out: 24, from: x, name: a}\n"
+     "    - attention: {heads: 4, kv_heads: 1, from: [a, n], causal: true}\n  loss: mse\n"},
+    {"attention-apart",
+     "  inputs: {x: [5, 6], y: [9, 4], n: [1]}\n  layers:\n"
+     "    - linear: {out: 8, from: x, name: k}\n    - linear: {out: 8, from: x, name: v}\n"
+     "    - linear: {out: 16, from: y, name: q}\n"
+     "    - attention: {heads: 4, kv_heads: 2, from: [q, k, v, n]}\n  loss: mse\n"},
+    {"attention-few-keys",
+     "  inputs: {x: [2, 6], y: [9, 4]}\n  layers:\n    - linear: {out: 8, from: x, name: k}\n"
+     "    - linear: {out: 8, from: y, name: q}\n"
+     "    - attention: {heads: 2, window: 3, from: [q, k, k]}\n  loss: mse\n"},
+    {"rotary", WORDS("    - linear: {out: 24}\n    - rotary: {heads: 2}\n"
+                     "    - rotary: {heads: 3, dim: 6, base: 500}\n")},
+    {"rotary-interleaved",
+     WORDS("    - linear: {out: 24}\n    - rotary: {heads: 2, style: interleaved}\n"
+           "    - rotary: {heads: 3, dim: 6, style: interleaved}\n")},
     {"normal", IMAGE("    - conv2d: {out: 6, kernel: 3, padding: 1, bias: false}\n"
                      "    - batchnorm\n    - relu\n    - residual:\n        body:\n"
                      "          - conv2d: {out: 6, kernel: 3, padding: 1, bias: false}\n"

@@ -1,0 +1,292 @@
+/* Attention without a matrix queries x keys (Dao et al. 2022): a thread takes a tile of queries of one head, goes over the
+ * tiles of keys that it sees, and keeps each row's maximum, sum and weighted values so far (Milakov and Gimelshein 2018).
+ * Products are oneDNN's. They read copies of rows, once for each head of keys: in tensors these stand apart by a multiple
+ * of 4 KB often, which costs more; and bfloat16 as float32 where that is faster.
+ * Tiles depend on the shapes alone, so results have the same bits for any number of threads. */
+#include "kernels/cpu/ops/attention.h"
+
+#include <math.h>
+#include <omp.h>
+#include <string.h>
+
+enum { LINE = 64 };
+
+/* ---- What both directions share -------------------------------------------------------------- */
+
+static void close_kernel(tr_kernel *base)
+{
+    tr_attention *k = (tr_attention *)base;
+    if (!k) return;
+    tr_dnnl_tiles_close(k->tiles);
+    tr_free(k);
+}
+
+size_t tr_attention_reserve(tr_attention *k, size_t nbytes)
+{
+    const size_t at = k->room;
+    k->room += tr_align_up(nbytes, LINE);
+    return at;
+}
+
+tr_status tr_attention_open(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
+                            tr_status (*run)(tr_kernel *, const tr_run *), tr_attention **out)
+{
+    const tr_attention_shape s = tr_attention_of(g, op);
+    tr_attention *k = NULL;
+    const tr_status st =
+        tr_loop_kernel_open(cpu, &g->tensors[op->in[s.q]], "own", run, sizeof *k, &k);
+    if (st != TR_OK) return st;
+    k->k.base.close = close_kernel;
+    k->s = s;
+    k->a = *(const tr_attention_attrs *)op->attrs;
+    if (g->mode != TR_MODE_TRAIN) k->a.dropout = 0;
+    k->type = k->k.dtype == TR_BF16 && cpu->bf16_tiles ? TR_BF16 : TR_F32;
+    k->copies = k->type != k->k.dtype || s.q_pitch > s.D;
+    k->queries = s.queries < TR_ATTENTION_QUERIES ? s.queries : TR_ATTENTION_QUERIES;
+    k->keys = s.keys < TR_ATTENTION_KEYS ? s.keys : TR_ATTENTION_KEYS;
+    k->nqueries = tr_chunks(s.queries, k->queries);
+    k->nkeys = tr_chunks(s.keys, k->keys);
+    k->group = s.heads / s.kv_heads;
+    k->stream = (uint32_t)op->layer_index;
+    *out = k;
+    return TR_OK;
+}
+
+tr_status tr_attention_hand_over(tr_attention *k, tr_status st, tr_kernel **out)
+{
+    if (st != TR_OK) {
+        close_kernel((tr_kernel *)k);
+        return st;
+    }
+    k->scratch = tr_attention_reserve(k, tr_dnnl_tiles_scratch(k->tiles));
+    k->k.base.workspace = k->room * (size_t)k->k.threads;
+    k->k.base.impl = tr_dnnl_tiles_impl(k->tiles);
+    *out = &k->k.base;
+    return TR_OK;
+}
+
+static size_t extent(const tr_attention *k, tr_attention_extent of, int tails)
+{
+    if (of == TR_OF_D) return k->s.D;
+    const bool tail = of == TR_OF_QUERIES ? tails & 2 : tails & 1;
+    const size_t all = of == TR_OF_QUERIES ? k->s.queries : k->s.keys;
+    const size_t tile = of == TR_OF_QUERIES ? k->queries : k->keys;
+    return tail ? all % tile : tile;
+}
+
+static tr_dnnl_array matrix(size_t rows, size_t cols, size_t pitch, bool turned, tr_dtype type)
+{
+    return tr_dnnl_matrix((int64_t)rows, (int64_t)cols, turned ? 1 : (int64_t)pitch,
+                          turned ? (int64_t)pitch : 1, type);
+}
+
+tr_status tr_attention_add(tr_attention *k, int p, const tr_attention_product *of)
+{
+    tr_status st = TR_OK;
+    for (int tails = 0; tails < 4 && st == TR_OK; tails++) {
+        const size_t m = extent(k, of->m, tails), n = extent(k, of->n, tails),
+                     depth = extent(k, of->depth, tails);
+        /* there is no such tail, or it is no part of this product */
+        if (m == 0 || n == 0 || depth == 0) continue;
+        const tr_dnnl_array a = matrix(m, depth, of->a_pitch, of->a_turned, k->type);
+        const tr_dnnl_array b = matrix(depth, n, of->b_pitch, of->b_turned, k->type);
+        const tr_dnnl_array c = matrix(m, n, of->c_pitch, false, TR_F32);
+        st = tr_dnnl_tiles_add(k->tiles, p * 4 + tails, &a, &b, &c, of->n == TR_OF_D);
+    }
+    return st;
+}
+
+tr_attention_span tr_attention_seen(const tr_attention *k, size_t qt, int64_t length)
+{
+    const int64_t first = (int64_t)(qt * k->queries);
+    const int64_t last = first + (int64_t)tr_chunk_size(k->s.queries, k->queries, qt) - 1;
+    const int64_t begin = tr_attention_keys(first, length, k->a.causal, k->a.window).begin;
+    const int64_t end = tr_attention_keys(last, length, k->a.causal, k->a.window).end;
+    if (end <= begin) return (tr_attention_span){0, 0};
+    return (tr_attention_span){(size_t)begin / k->keys, tr_chunks((size_t)end, k->keys)};
+}
+
+tr_cpu_scores tr_attention_tile(const tr_attention *k, const tr_run *run, size_t sample,
+                                size_t head, size_t qt, size_t kt, int64_t length)
+{
+    const tr_attention_shape *s = &k->s;
+    const size_t row = qt * k->queries;
+    return (tr_cpu_scores){
+        .row = (int64_t)row,
+        .column = (int64_t)(kt * k->keys),
+        .rows = (int64_t)tr_chunk_size(s->queries, k->queries, qt),
+        .columns = (int64_t)tr_chunk_size(s->keys, k->keys, kt),
+        .keys = length,
+        .window = k->a.window,
+        .causal = k->a.causal,
+        .pitch = k->keys,
+        .D = s->D,
+        .scale = s->scale,
+        .slope = k->a.alibi ? exp2f(tr_attention_slope_power((int)head, (int)s->heads)) : 0.0f,
+        .key = tr_philox_key(run->seed, TR_RNG_DROPOUT, k->stream),
+        .index = ((run->ordinal + sample) * s->heads + head) * s->queries + row,
+        .drop = (float)k->a.dropout,
+        .keep = (float)(1 / (1 - k->a.dropout))};
+}
+
+tr_attention_rows tr_attention_read(const tr_attention *k, const void *in, size_t pitch, size_t at,
+                                    size_t row, size_t count, void *to)
+{
+    const tr_dtype t = k->k.dtype;
+    const void *from = tr_loop_at(t, in, row * pitch + at);
+    if (!k->copies) return (tr_attention_rows){from, pitch};
+    for (size_t r = 0; r < count; r++) {
+        void *row_to = tr_loop_to(k->type, to, r * k->s.D);
+        if (t == k->type)
+            memcpy(row_to, tr_loop_at(t, from, r * pitch), k->s.D * tr_dtype_size(t));
+        else
+            k->k.loops->cast_f32(row_to, tr_loop_at(t, from, r * pitch), k->s.D);
+    }
+    return (tr_attention_rows){to, k->s.D};
+}
+
+void tr_attention_write(const tr_attention *k, const float *from, void *out, size_t pitch,
+                        size_t at, size_t row, size_t count)
+{
+    const tr_dtype t = k->k.dtype;
+    for (size_t r = 0; r < count; r++) {
+        void *to = tr_loop_to(t, out, (row + r) * pitch + at);
+        if (t == TR_BF16)
+            k->k.loops->cast_bf16(to, from + r * k->s.D, k->s.D);
+        else
+            memcpy(to, from + r * k->s.D, k->s.D * sizeof *from);
+    }
+}
+
+/* ---- Forward --------------------------------------------------------------------------------- */
+
+enum { SCORES, VALUES, FORWARD_PRODUCTS };
+
+/* A thread: its memory, and the head of keys and values that it has as products read them. */
+typedef struct {
+    int number;
+    char *room;
+    size_t have; /* 1 + sample * kv_heads + head; 0: none */
+    dnnl_status_t st;
+} worker;
+
+/* Tile kt of the keys or values: copied once for all tiles of queries that follow. */
+static tr_attention_rows keys_of(const tr_attention *k, const worker *w, bool values, size_t sample,
+                                 size_t head, size_t kt, bool first)
+{
+    const tr_attention_shape *s = &k->s;
+    const size_t row = sample * s->keys + kt * k->keys, D = s->D;
+    const size_t at = (values ? s->v_at : s->k_at) + head * D;
+    const void *in = k->k.b.in[values ? s->v : s->k];
+    void *to = tr_loop_to(k->type, w->room + (values ? k->v_as : k->k_as), kt * k->keys * D);
+    if (k->copies && !first) return (tr_attention_rows){to, D};
+    return tr_attention_read(k, in, s->kv_pitch, at, row, tr_chunk_size(s->keys, k->keys, kt), to);
+}
+
+static void forward_tile(const tr_attention *k, const tr_run *run, worker *w, size_t sample,
+                         size_t head, size_t qt)
+{
+    const tr_attention_shape *s = &k->s;
+    const tr_cpu_loops *loops = k->k.loops;
+    const size_t D = s->D, kv = head / k->group, row = qt * k->queries;
+    const size_t rows = tr_chunk_size(s->queries, k->queries, qt);
+    const int64_t length = tr_attention_length(k, sample);
+    const tr_attention_span span = tr_attention_seen(k, qt, length);
+    float *scores = (float *)(void *)(w->room + k->scores),
+          *o = (float *)(void *)(w->room + k->acc);
+    void *probs = w->room + k->probs, *scratch = w->room + k->scratch;
+    double *sum = (double *)(void *)(w->room + k->rows);
+    float *top = (float *)(sum + k->queries), *fade = top + k->queries;
+    unsigned char *have = (unsigned char *)w->room + k->have;
+    if (w->have != 1 + sample * s->kv_heads + kv) memset(have, 0, k->nkeys);
+    w->have = 1 + sample * s->kv_heads + kv;
+    const tr_attention_rows q = tr_attention_read(k, k->k.b.in[s->q], s->q_pitch, head * D,
+                                                  sample * s->queries + row, rows, w->room + k->q);
+    memset(o, 0, rows * D * sizeof *o);
+    for (size_t r = 0; r < rows; r++) sum[r] = 0, top[r] = -INFINITY;
+    for (size_t kt = span.begin; kt < span.end && w->st == dnnl_success; kt++) {
+        const tr_cpu_scores tile = tr_attention_tile(k, run, sample, head, qt, kt, length);
+        const tr_attention_rows keys = keys_of(k, w, false, sample, kv, kt, !have[kt]);
+        const tr_attention_rows values = keys_of(k, w, true, sample, kv, kt, !have[kt]);
+        have[kt] = 1;
+        w->st = tr_dnnl_tiles_run(k->tiles, tr_attention_which(k, SCORES, qt, kt), w->number, q.at,
+                                  keys.at, scores, scratch);
+        if (w->st != dnnl_success) return;
+        loops->attention_probs(k->type, &tile, scores, probs, top, sum, fade);
+        loops->attention_fade(o, fade, rows, D);
+        w->st = tr_dnnl_tiles_run(k->tiles, tr_attention_which(k, VALUES, qt, kt), w->number, probs,
+                                  values.at, o, scratch);
+    }
+    const size_t width = s->heads * D;
+    float *lse = k->k.b.out[1];
+    loops->attention_out(
+        k->k.dtype, o, top, sum,
+        tr_loop_to(k->k.dtype, k->k.b.out[0], (sample * s->queries + row) * width + head * D),
+        width, lse ? lse + (sample * s->heads + head) * s->queries + row : NULL, rows, D);
+}
+
+static tr_status run_forward(tr_kernel *base, const tr_run *run)
+{
+    const tr_attention *k = (const tr_attention *)base;
+    const size_t per_sample = k->s.heads * k->nqueries, items = k->s.samples * per_sample;
+    const int threads = k->k.threads;
+    int failed = dnnl_success;
+#pragma omp parallel num_threads(threads) if (threads > 1 && items > 1)
+    {
+        worker w = {.number = omp_get_thread_num(), .st = dnnl_success};
+        w.room = (char *)k->k.b.workspace + (size_t)w.number * k->room;
+        tr_dnnl_tiles_enter();
+#pragma omp for schedule(dynamic)
+        for (size_t i = 0; i < items; i++) {
+            const size_t sample = i / per_sample, in = i % per_sample;
+            if (w.st == dnnl_success)
+                forward_tile(k, run, &w, sample, in / k->nqueries, in % k->nqueries);
+        }
+        if (w.st != dnnl_success) {
+#pragma omp atomic write
+            failed = (int)w.st;
+        }
+    }
+    if (failed == dnnl_success) return TR_OK;
+    return tr_dnnl_fail(__FILE__, __LINE__, (dnnl_status_t)failed, "run a product");
+}
+
+size_t tr_attention_pitch(const tr_attention *k, size_t pitch)
+{
+    return k->copies ? k->s.D : pitch;
+}
+
+tr_status tr_cpu_attention(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    tr_attention *k = NULL;
+    tr_status st = tr_attention_open(cpu, g, op, run_forward, &k);
+    if (st != TR_OK) return st;
+    const tr_attention_shape *s = &k->s;
+    const size_t tile = k->queries * k->keys, row = k->copies * s->D * tr_dtype_size(k->type);
+    k->scores = tr_attention_reserve(k, tile * sizeof(float));
+    k->probs = k->type == TR_F32 ? k->scores : tr_attention_reserve(k, tile * sizeof(tr_bf16));
+    k->acc = tr_attention_reserve(k, k->queries * s->D * sizeof(float));
+    k->rows = tr_attention_reserve(k, k->queries * (sizeof(double) + 2 * sizeof(float)));
+    k->q = tr_attention_reserve(k, k->queries * row);
+    k->k_as = tr_attention_reserve(k, s->keys * row);
+    k->v_as = tr_attention_reserve(k, s->keys * row);
+    k->have = tr_attention_reserve(k, k->nkeys);
+    const tr_attention_product scores = {.m = TR_OF_QUERIES,
+                                         .n = TR_OF_KEYS,
+                                         .depth = TR_OF_D,
+                                         .a_pitch = tr_attention_pitch(k, s->q_pitch),
+                                         .b_pitch = tr_attention_pitch(k, s->kv_pitch),
+                                         .b_turned = true,
+                                         .c_pitch = k->keys};
+    const tr_attention_product values = {.m = TR_OF_QUERIES,
+                                         .n = TR_OF_D,
+                                         .depth = TR_OF_KEYS,
+                                         .a_pitch = k->keys,
+                                         .b_pitch = tr_attention_pitch(k, s->kv_pitch),
+                                         .c_pitch = s->D};
+    TR_TRY(tr_dnnl_tiles_open(cpu, FORWARD_PRODUCTS * 4, &k->tiles));
+    TR_TRY(tr_attention_add(k, SCORES, &scores));
+    TR_TRY(tr_attention_add(k, VALUES, &values));
+out:
+    return tr_attention_hand_over(k, st, out);
+}

@@ -1,0 +1,88 @@
+/* What attention's forward and backward kernels share: tiles, and a thread's memory. */
+#ifndef TR_CPU_OPS_ATTENTION_H
+#define TR_CPU_OPS_ATTENTION_H
+
+#include "kernels/cpu/onednn/onednn.h"
+#include "kernels/cpu/ops/loop_kernel.h"
+
+/* Queries and keys of a tile: its scores stay in the second-level cache. */
+enum { TR_ATTENTION_QUERIES = 128, TR_ATTENTION_KEYS = 256 };
+
+typedef struct {
+    tr_loop_kernel k;
+    tr_attention_shape s;
+    tr_attention_attrs a;
+    tr_dtype type;          /* that products read: float32, or bfloat16 where that is faster */
+    bool copies;            /* of what they read: of another type, or rows that stand apart */
+    tr_dnnl_tiles *tiles;   /* product p of a tile: p * 4 + tail of queries * 2 + tail of keys */
+    size_t queries, keys;   /* of a whole tile */
+    size_t nqueries, nkeys; /* tiles */
+    size_t group;           /* heads of queries that share a head of keys */
+    uint32_t stream;
+    /* A thread's memory, in bytes from its beginning; 0 where there is none. */
+    size_t room, scores, dscores, probs, dprobs, q, k_as, v_as, dy, acc, dk, dv, rows, have,
+        scratch;
+} tr_attention;
+
+/* A matrix that products read: its rows so many elements apart. */
+typedef struct {
+    const void *at;
+    size_t pitch;
+} tr_attention_rows;
+
+/* Opens all but the tiles; `run` and the thread's memory are the caller's. */
+tr_status tr_attention_open(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
+                            tr_status (*run)(tr_kernel *, const tr_run *), tr_attention **out);
+/* Reserves `nbytes` of a thread's memory. */
+size_t tr_attention_reserve(tr_attention *k, size_t nbytes);
+/* To the caller, with the workspace for all threads, if st is TR_OK; else closed. Returns st. */
+tr_status tr_attention_hand_over(tr_attention *k, tr_status st, tr_kernel **out);
+
+/* The product p: of m x depth by depth x n matrices of the type of products, or `sum` of float32. Where m, n and depth
+ * are queries or keys of a tile, those of the tail are made, too. */
+typedef enum { TR_OF_D, TR_OF_QUERIES, TR_OF_KEYS } tr_attention_extent;
+typedef struct {
+    tr_attention_extent m, n, depth;
+    size_t a_pitch, b_pitch, c_pitch;
+    bool a_turned, b_turned; /* stored transposed */
+} tr_attention_product;
+tr_status tr_attention_add(tr_attention *k, int p, const tr_attention_product *of);
+
+/* Which product of p: by whether the tile is a tail. */
+static inline int tr_attention_which(const tr_attention *k, int p, size_t qt, size_t kt)
+{
+    const int q = tr_chunk_size(k->s.queries, k->queries, qt) < k->queries;
+    const int j = tr_chunk_size(k->s.keys, k->keys, kt) < k->keys;
+    return p * 4 + q * 2 + j;
+}
+
+/* Keys of the sample; all where there is no list of lengths. */
+static inline int64_t tr_attention_length(const tr_attention *k, size_t sample)
+{
+    if (k->s.lengths < 0) return (int64_t)k->s.keys;
+    const int64_t n = ((const int32_t *)k->k.b.in[k->s.lengths])[sample];
+    return n < 0 ? 0 : n < (int64_t)k->s.keys ? n : (int64_t)k->s.keys;
+}
+
+/* Tiles of keys [begin, end) that queries of tile qt see anything of. */
+typedef struct {
+    size_t begin, end;
+} tr_attention_span;
+tr_attention_span tr_attention_seen(const tr_attention *k, size_t qt, int64_t length);
+
+/* What loops are told of a tile. */
+tr_cpu_scores tr_attention_tile(const tr_attention *k, const tr_run *run, size_t sample,
+                                size_t head, size_t qt, size_t kt, int64_t length);
+
+/* Of what products read of a tensor's rows. */
+size_t tr_attention_pitch(const tr_attention *k, size_t pitch);
+
+/* Rows of the sample's tensor `in` from `row` on, of D values behind element `at`, as products read them: themselves, or
+ * copied to `to` (the pitch is D then). */
+tr_attention_rows tr_attention_read(const tr_attention *k, const void *in, size_t pitch, size_t at,
+                                    size_t row, size_t count, void *to);
+/* Rows of float32 to a tensor. */
+void tr_attention_write(const tr_attention *k, const float *from, void *out, size_t pitch,
+                        size_t at, size_t row, size_t count);
+
+#endif

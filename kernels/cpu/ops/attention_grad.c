@@ -1,0 +1,191 @@
+/* The gradient of attention without a matrix queries x keys (Dao 2023): a thread takes a head of keys and values of a
+ * sample, with all heads of queries that share it, and goes over its tiles: the probabilities again from the scores and
+ * each row's log-sum-exp; dv += p^T dy, ds = p (dy v^T - delta) scale, dk += ds^T q, dq += ds k, with delta = sum(dy * y).
+ * Five products of a tile, against two forward. */
+#include "kernels/cpu/ops/attention.h"
+
+#include <omp.h>
+#include <string.h>
+
+enum { SCORES, DPROBS, DVALUES, DKEYS, DQUERIES, PRODUCTS };
+/* Operands. */
+enum { DY, Q, K, V, LENGTHS, Y, LSE };
+
+typedef struct {
+    int number;
+    char *room;
+    dnnl_status_t st;
+    size_t sample, kv; /* head of keys */
+    int64_t length;
+} worker;
+
+static float *floats(const worker *w, size_t at)
+{
+    return (float *)(void *)(w->room + at);
+}
+
+static void product(const tr_attention *k, worker *w, int p, size_t qt, size_t kt, const void *a,
+                    const void *b, void *c)
+{
+    if (w->st == dnnl_success)
+        w->st = tr_dnnl_tiles_run(k->tiles, tr_attention_which(k, p, qt, kt), w->number, a, b, c,
+                                  w->room + k->scratch);
+}
+
+/* Rows of head `in` of the group: of the queries, or of dy (the same place in it, and in y). */
+static tr_attention_rows group_rows(const tr_attention *k, const worker *w, bool dy, size_t in,
+                                    size_t qt, bool first)
+{
+    const tr_attention_shape *s = &k->s;
+    const size_t head = w->kv * k->group + in, row = qt * k->queries;
+    void *to = tr_loop_to(k->type, w->room + (dy ? k->dy : k->q), (in * s->queries + row) * s->D);
+    if (k->copies && !first) return (tr_attention_rows){to, s->D};
+    return tr_attention_read(k, k->k.b.in[dy ? DY : Q], dy ? s->heads * s->D : s->q_pitch,
+                             head * s->D, w->sample * s->queries + row,
+                             tr_chunk_size(s->queries, k->queries, qt), to);
+}
+
+static void one_tile(const tr_attention *k, const tr_run *run, worker *w, size_t in, size_t qt,
+                     size_t kt, const void *keys, const void *values)
+{
+    const tr_attention_shape *s = &k->s;
+    const size_t head = w->kv * k->group + in, row = qt * k->queries;
+    const tr_cpu_scores tile = tr_attention_tile(k, run, w->sample, head, qt, kt, w->length);
+    const float *lse = k->k.b.in[LSE];
+    const tr_attention_rows q = group_rows(k, w, false, in, qt, false);
+    const tr_attention_rows dy = group_rows(k, w, true, in, qt, false);
+    float *scores = floats(w, k->scores), *dscores = floats(w, k->dscores);
+    void *probs = w->room + k->probs, *dprobs = w->room + k->dprobs;
+    product(k, w, SCORES, qt, kt, q.at, keys, scores);
+    product(k, w, DPROBS, qt, kt, dy.at, values, dscores);
+    k->k.loops->attention_grad(k->type, &tile, scores, dscores,
+                               lse + (w->sample * s->heads + head) * s->queries + row,
+                               floats(w, k->rows) + in * s->queries + row, probs, dprobs);
+    product(k, w, DVALUES, qt, kt, probs, dy.at, floats(w, k->dv));
+    product(k, w, DKEYS, qt, kt, dprobs, q.at, floats(w, k->dk));
+    product(k, w, DQUERIES, qt, kt, dprobs, keys,
+            floats(w, k->acc) + (in * s->queries + row) * s->D);
+}
+
+/* Copies of what products read, delta, and zeros where dq is added up. */
+static void begin_head(const tr_attention *k, const worker *w)
+{
+    const tr_attention_shape *s = &k->s;
+    const size_t width = s->heads * s->D;
+    const tr_dtype t = k->k.dtype;
+    memset(w->room + k->acc, 0, k->group * s->queries * s->D * sizeof(float));
+    for (size_t in = 0; in < k->group; in++) {
+        const size_t at = w->sample * s->queries * width + (w->kv * k->group + in) * s->D;
+        k->k.loops->attention_delta(t, tr_loop_at(t, k->k.b.in[DY], at),
+                                    tr_loop_at(t, k->k.b.in[Y], at), width,
+                                    floats(w, k->rows) + in * s->queries, s->queries, s->D);
+        for (size_t qt = 0; k->copies && qt < k->nqueries; qt++) {
+            group_rows(k, w, false, in, qt, true);
+            group_rows(k, w, true, in, qt, true);
+        }
+    }
+}
+
+static void end_head(const tr_attention *k, const worker *w)
+{
+    const tr_attention_shape *s = &k->s;
+    if (!k->k.b.out[0]) return;
+    for (size_t in = 0; in < k->group; in++)
+        tr_attention_write(k, floats(w, k->acc) + in * s->queries * s->D, k->k.b.out[0], s->q_pitch,
+                           (w->kv * k->group + in) * s->D, w->sample * s->queries, s->queries);
+}
+
+static void head_of_keys(const tr_attention *k, const tr_run *run, worker *w)
+{
+    const tr_attention_shape *s = &k->s;
+    void *dk = k->k.b.out[s->packed ? 0 : 1], *dv = k->k.b.out[s->packed ? 0 : 2];
+    begin_head(k, w);
+    for (size_t kt = 0; kt < k->nkeys && w->st == dnnl_success; kt++) {
+        const size_t row = w->sample * s->keys + kt * k->keys;
+        const size_t rows = tr_chunk_size(s->keys, k->keys, kt);
+        const size_t k_at = s->k_at + w->kv * s->D, v_at = s->v_at + w->kv * s->D;
+        const tr_attention_rows keys =
+            tr_attention_read(k, k->k.b.in[s->k], s->kv_pitch, k_at, row, rows, w->room + k->k_as);
+        const tr_attention_rows values =
+            tr_attention_read(k, k->k.b.in[s->v], s->kv_pitch, v_at, row, rows, w->room + k->v_as);
+        memset(w->room + k->dk, 0, rows * s->D * sizeof(float));
+        memset(w->room + k->dv, 0, rows * s->D * sizeof(float));
+        for (size_t in = 0; in < k->group; in++)
+            for (size_t qt = 0; qt < k->nqueries; qt++) {
+                const tr_attention_span seen = tr_attention_seen(k, qt, w->length);
+                if (kt >= seen.begin && kt < seen.end)
+                    one_tile(k, run, w, in, qt, kt, keys.at, values.at);
+            }
+        if (dk) tr_attention_write(k, floats(w, k->dk), dk, s->kv_pitch, k_at, row, rows);
+        if (dv) tr_attention_write(k, floats(w, k->dv), dv, s->kv_pitch, v_at, row, rows);
+    }
+    end_head(k, w);
+}
+
+static tr_status run_grad(tr_kernel *base, const tr_run *run)
+{
+    const tr_attention *k = (const tr_attention *)base;
+    const size_t items = k->s.samples * k->s.kv_heads;
+    const int threads = k->k.threads;
+    int failed = dnnl_success;
+#pragma omp parallel num_threads(threads) if (threads > 1 && items > 1)
+    {
+        worker w = {.number = omp_get_thread_num(), .st = dnnl_success};
+        w.room = (char *)k->k.b.workspace + (size_t)w.number * k->room;
+        tr_dnnl_tiles_enter();
+#pragma omp for schedule(dynamic)
+        for (size_t i = 0; i < items; i++) {
+            w.sample = i / k->s.kv_heads;
+            w.kv = i % k->s.kv_heads;
+            w.length = tr_attention_length(k, w.sample);
+            if (w.st == dnnl_success) head_of_keys(k, run, &w);
+        }
+        if (w.st != dnnl_success) {
+#pragma omp atomic write
+            failed = (int)w.st;
+        }
+    }
+    if (failed == dnnl_success) return TR_OK;
+    return tr_dnnl_fail(__FILE__, __LINE__, (dnnl_status_t)failed, "run a product");
+}
+
+static void reserve(tr_attention *k)
+{
+    const tr_attention_shape *s = &k->s;
+    const size_t tile = k->queries * k->keys, row = s->D * sizeof(float);
+    const size_t copy = k->copies * s->D * tr_dtype_size(k->type), all = k->group * s->queries;
+    k->scores = tr_attention_reserve(k, tile * sizeof(float));
+    k->dscores = tr_attention_reserve(k, tile * sizeof(float));
+    k->probs = k->type == TR_F32 ? k->scores : tr_attention_reserve(k, tile * sizeof(tr_bf16));
+    k->dprobs = k->type == TR_F32 ? k->dscores : tr_attention_reserve(k, tile * sizeof(tr_bf16));
+    k->acc = tr_attention_reserve(k, all * row);
+    k->rows = tr_attention_reserve(k, all * sizeof(float));
+    k->dk = tr_attention_reserve(k, k->keys * row);
+    k->dv = tr_attention_reserve(k, k->keys * row);
+    k->q = tr_attention_reserve(k, all * copy);
+    k->dy = tr_attention_reserve(k, all * copy);
+    k->k_as = tr_attention_reserve(k, k->keys * copy);
+    k->v_as = tr_attention_reserve(k, k->keys * copy);
+}
+
+tr_status tr_cpu_attention_grad(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    tr_attention *k = NULL;
+    tr_status st = tr_attention_open(cpu, g, op, run_grad, &k);
+    if (st != TR_OK) return st;
+    const size_t D = k->s.D, q = tr_attention_pitch(k, k->s.q_pitch);
+    const size_t kv = tr_attention_pitch(k, k->s.kv_pitch),
+                 dy = tr_attention_pitch(k, k->s.heads * D);
+    reserve(k);
+    const tr_attention_product products[PRODUCTS] = {
+        [SCORES] = {TR_OF_QUERIES, TR_OF_KEYS, TR_OF_D, q, kv, k->keys, false, true},
+        [DPROBS] = {TR_OF_QUERIES, TR_OF_KEYS, TR_OF_D, dy, kv, k->keys, false, true},
+        [DVALUES] = {TR_OF_KEYS, TR_OF_D, TR_OF_QUERIES, k->keys, dy, D, true, false},
+        [DKEYS] = {TR_OF_KEYS, TR_OF_D, TR_OF_QUERIES, k->keys, q, D, true, false},
+        [DQUERIES] = {TR_OF_QUERIES, TR_OF_D, TR_OF_KEYS, k->keys, kv, D, false, false},
+    };
+    TR_TRY(tr_dnnl_tiles_open(cpu, PRODUCTS * 4, &k->tiles));
+    for (int p = 0; p < PRODUCTS; p++) TR_TRY(tr_attention_add(k, p, &products[p]));
+out:
+    return tr_attention_hand_over(k, st, out);
+}

@@ -1,0 +1,35 @@
+/* Attention of several heads and its gradient, without a matrix queries x keys. */
+#ifndef TR_CUDA_LOOPS_ATTENTION_H
+#define TR_CUDA_LOOPS_ATTENTION_H
+
+#include "kernels/cuda/launch.h"
+#include "runtime/graph/attention.h"
+
+enum { TR_CUDA_ATTENTION_HEAD = 256 }; /* values of a head at most */
+
+/* Pointers to the first head's first value of the first position; what is not wanted is NULL. */
+typedef struct {
+    tr_attention_shape s;
+    tr_attention_attrs a; /* dropout 0 outside training */
+    const void *q, *k, *v;
+    const int32_t *lengths; /* NULL: all keys */
+    void *y;
+    float *lse; /* NULL in inference; the backward pass reads it */
+    uint64_t key, ordinal;
+    const tr_control *control; /* NULL: `ordinal` is the first sample's */
+    /* Backward: */
+    const void *dy;
+    void *dq, *dk, *dv;
+    float *delta; /* workspace: (N, heads, T) */
+} tr_cuda_attention_args;
+
+TR_CUDA_C tr_status tr_cuda_attention_run(tr_dtype t, const tr_cuda_attention_args *a,
+                                          cudaStream_t stream);
+TR_CUDA_C tr_status tr_cuda_attention_grad_run(tr_dtype t, const tr_cuda_attention_args *a,
+                                               cudaStream_t stream);
+/* Bytes of shared memory that a block of either needs for heads of D values. */
+TR_CUDA_C size_t tr_cuda_attention_shared(tr_dtype t, size_t D, bool backward);
+/* Lets the kernels have them. Once, before the first run; touches the device. */
+TR_CUDA_C tr_status tr_cuda_attention_ready(tr_dtype t, size_t D, bool backward);
+
+#endif

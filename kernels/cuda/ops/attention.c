@@ -1,0 +1,104 @@
+/* Attention of several heads and its gradient. */
+#include "kernels/cuda/loops/attention.h"
+#include "kernels/cuda/internal.h"
+
+typedef struct {
+    tr_cuda_kernel k;
+    tr_cuda_attention_args args;
+    uint32_t stream;
+} kernel;
+
+static const char *at(const kernel *k, const void *p, size_t elements)
+{
+    return p ? (const char *)p + elements * tr_dtype_size(k->k.dtype) : NULL;
+}
+
+static void *to(const kernel *k, void *p, size_t elements)
+{
+    return p ? (char *)p + elements * tr_dtype_size(k->k.dtype) : NULL;
+}
+
+/* What both directions read. */
+static tr_cuda_attention_args inputs(const kernel *k, const tr_run *run)
+{
+    const tr_attention_shape *s = &k->args.s;
+    const tr_binding *b = &k->k.b;
+    tr_cuda_attention_args a = k->args;
+    a.q = b->in[s->q];
+    a.k = at(k, b->in[s->k], s->k_at);
+    a.v = at(k, b->in[s->v], s->v_at);
+    a.lengths = s->lengths < 0 ? NULL : b->in[s->lengths];
+    a.key = tr_philox_key(run->seed, TR_RNG_DROPOUT, k->stream);
+    a.control = run->control;
+    a.ordinal = run->ordinal;
+    return a;
+}
+
+static tr_status run_forward(tr_kernel *base, const tr_run *run)
+{
+    const kernel *k = (const kernel *)base;
+    tr_cuda_attention_args a = inputs(k, run);
+    a.y = k->k.b.out[0];
+    a.lse = k->k.b.out[1];
+    return tr_cuda_attention_run(k->k.dtype, &a, k->k.cuda->stream);
+}
+
+static tr_status run_grad(tr_kernel *base, const tr_run *run)
+{
+    enum { DY, Y = 5, LSE };
+    const kernel *k = (const kernel *)base;
+    const tr_attention_shape *s = &k->args.s;
+    const tr_binding *b = &k->k.b;
+    tr_cuda_attention_args a = inputs(k, run);
+    a.dy = b->in[DY];
+    a.y = b->in[Y];
+    a.lse = b->in[LSE];
+    a.dq = b->out[0];
+    a.dk = to(k, b->out[s->packed ? 0 : 1], s->k_at);
+    a.dv = to(k, b->out[s->packed ? 0 : 2], s->v_at);
+    a.delta = b->workspace;
+    return tr_cuda_attention_grad_run(k->k.dtype, &a, k->k.cuda->stream);
+}
+
+static tr_status open_attention(tr_cuda *cuda, const tr_graph *g, const tr_op *op, bool backward,
+                                tr_kernel **out)
+{
+    const tr_attention_shape s = tr_attention_of(g, op);
+    const tr_tensor *q = tr_cuda_in(g, op, s.q);
+    kernel *k = NULL;
+    tr_status st = TR_OK;
+    TR_NEED(s.D <= TR_CUDA_ATTENTION_HEAD, TR_UNSUPPORTED,
+            "layer %s: attention heads of %zu values: on a GPU at most %d", op->layer, s.D,
+            TR_CUDA_ATTENTION_HEAD);
+    const size_t shared = tr_cuda_attention_shared(q->dtype, s.D, backward);
+    TR_NEED(shared <= (size_t)cuda->max_shared, TR_UNSUPPORTED,
+            "layer %s: attention heads of %zu values of %s need %zu bytes of shared memory, and "
+            "this GPU's blocks have %d",
+            op->layer, s.D, tr_dtype_name(q->dtype), shared, cuda->max_shared);
+    TR_TRY(tr_cuda_check_count(op, s.samples * (s.heads * s.queries + s.kv_heads * s.keys),
+                               "of rows of heads"));
+    TR_TRY(tr_cuda_kernel_open(cuda, q, "own", backward ? run_grad : run_forward, sizeof *k, &k));
+    k->args.s = s;
+    k->args.a = *(const tr_attention_attrs *)op->attrs;
+    if (g->mode != TR_MODE_TRAIN) k->args.a.dropout = 0;
+    k->stream = (uint32_t)op->layer_index;
+    if (backward) k->k.base.workspace = s.samples * s.heads * s.queries * sizeof(float);
+    if (!cuda->o.dry) TR_TRY(tr_cuda_attention_ready(q->dtype, s.D, backward));
+out:
+    if (st != TR_OK) {
+        tr_free(k);
+        return st;
+    }
+    *out = &k->k.base;
+    return TR_OK;
+}
+
+tr_status tr_cuda_attention(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    return open_attention(cuda, g, op, false, out);
+}
+
+tr_status tr_cuda_attention_grad(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    return open_attention(cuda, g, op, true, out);
+}

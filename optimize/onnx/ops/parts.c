@@ -1,0 +1,71 @@
+/* What layers that are written in parts share: reshaping, moving and cutting, and the same read back. */
+#include "optimize/onnx/ops/ops.h"
+
+#include <string.h>
+
+const char *tr_onnx_reshaped(tr_onnx_writer *w, const char *what, const char *x, size_t n,
+                             const int64_t *dims, const char *out)
+{
+    char name[64];
+    const char *y;
+    snprintf(name, sizeof name, "%s_shape", what);
+    tr_onnx_add(w, "Reshape", out ? NULL : what, TR_NAMES(x, tr_onnx_int64s(w, name, n, dims)), out,
+                &y);
+    return y;
+}
+
+const char *tr_onnx_transposed(tr_onnx_writer *w, const char *what, const char *x, size_t n,
+                               const int64_t *order)
+{
+    const char *y;
+    tr_onnx_ints(w, tr_onnx_add(w, "Transpose", what, TR_NAMES(x), NULL, &y), "perm", n, order);
+    return y;
+}
+
+const char *tr_onnx_part(tr_onnx_writer *w, const char *what, const char *x, int64_t begin,
+                         int64_t end)
+{
+    const int64_t last = -1;
+    char a[64], b[64], c[64];
+    const char *y;
+    snprintf(a, sizeof a, "%s_begin", what);
+    snprintf(b, sizeof b, "%s_end", what);
+    snprintf(c, sizeof c, "%s_axis", what);
+    tr_onnx_add(w, "Slice", what,
+                TR_NAMES(x, tr_onnx_int64s(w, a, 1, &begin), tr_onnx_int64s(w, b, 1, &end),
+                         tr_onnx_int64s(w, c, 1, &last)),
+                NULL, &y);
+    return y;
+}
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+bool tr_onnx_is_order(const tr_onnx_step *s, int n, const int64_t *order)
+{
+    int64_t perm[TR_ONNX_RANK];
+    return s->nin == 1 && tr_onnx_get_ints(s, "perm", TR_ONNX_RANK, perm) == n &&
+           memcmp(perm, order, (size_t)n * sizeof *perm) == 0;
+}
+
+bool tr_onnx_dims_of(const tr_onnx_reader *r, const tr_onnx_step *s, int n, int64_t *dims)
+{
+    const tr_onnx_const *c = s->nin == 2 ? tr_onnx_const_at(r, s->in[1]) : NULL;
+    if (!c || !c->i || c->count != (size_t)n) return false;
+    for (int i = 0; i < n; i++) dims[i] = c->i[i];
+    return true;
+}
+
+int tr_onnx_part_of(const tr_onnx_reader *r, int value, int64_t *begin, int64_t *end)
+{
+    const tr_onnx_step *s = tr_onnx_shared_by(r, value, "Slice");
+    int64_t *to[] = {begin, end, NULL};
+    int64_t axis = 0;
+    to[2] = &axis;
+    if (!s || s->nin != 4) return -1;
+    for (int i = 0; i < 3; i++) {
+        const tr_onnx_const *c = tr_onnx_const_at(r, s->in[1 + i]);
+        if (!c || !c->i || c->count != 1) return -1;
+        *to[i] = c->i[0];
+    }
+    return axis == -1 ? s->in[0] : -1;
+}

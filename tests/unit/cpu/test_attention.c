@@ -1,0 +1,470 @@
+/* links: trireme_cpu trireme_plan
+ * Attention and its gradient against plain C in double that holds the whole matrix, at sizes that are no multiple of a
+ * tile (128 queries, 256 keys): all options, lengths, keys and values apart and packed, more queries than keys and fewer
+ * (query i sees keys up to i alone: aligned at the top left, as PyTorch's is_causal).
+ *
+ * An element's error is measured by the sum of the absolute values of the terms that make it, with those of delta for
+ * gradients: float32 holds some hundred roundings of 2^-24 of it; with 16 bits the probabilities, the scores' gradients,
+ * y (in delta) and the result are rounded once each. */
+#include "tests/unit/cpu/loop_levels.h"
+
+#include <stdlib.h>
+
+typedef struct {
+    const char *what;
+    int64_t samples, heads, kv_heads, queries, keys, D, window;
+    bool causal, alibi, packed, lengths;
+    double dropout, scale;
+    bool large; /* beyond a tile: not on the stand-in for a GPU, nor at lower levels */
+} shape;
+
+static const shape shapes[] = {
+    {"one place", 1, 1, 1, 1, 1, 4, 0, false, false, true, false, 0, 0, false},
+    {"one query", 2, 2, 1, 1, 9, 8, 0, false, false, false, true, 0, 0, false},
+    {"odd", 2, 3, 3, 7, 7, 5, 0, false, false, true, false, 0, 0, false},
+    {"causal", 2, 2, 2, 19, 19, 16, 0, true, false, true, false, 0, 0, false},
+    {"causal, more keys", 1, 2, 2, 6, 21, 8, 0, true, false, false, false, 0, 0, false},
+    {"causal, fewer keys", 1, 2, 2, 21, 6, 8, 0, true, false, false, false, 0, 0, false},
+    {"window", 1, 2, 2, 23, 23, 8, 4, false, false, true, false, 0, 0, false},
+    {"window beyond all keys", 1, 1, 1, 30, 5, 8, 3, true, false, false, false, 0, 0, false},
+    {"causal window", 2, 2, 1, 23, 23, 8, 5, true, false, true, true, 0, 0, false},
+    {"alibi", 1, 6, 6, 11, 11, 8, 0, true, true, true, false, 0, 0, false},
+    {"alibi, both ways", 1, 3, 3, 11, 9, 8, 0, false, true, false, true, 0, 0, false},
+    {"grouped", 2, 6, 2, 13, 13, 8, 0, true, false, true, false, 0, 0, false},
+    {"multi-query, scale", 2, 4, 1, 10, 14, 12, 0, false, false, false, true, 0, 0.7, false},
+    {"dropout", 2, 2, 1, 21, 18, 8, 0, false, false, false, true, 0.3, 0, false},
+    {"wide heads", 1, 1, 1, 5, 9, 256, 0, false, false, false, false, 0, 0, false},
+    {"wide odd heads", 1, 2, 1, 9, 9, 129, 0, true, false, true, false, 0, 0, false},
+    {"several tiles", 1, 2, 1, 70, 150, 40, 0, false, false, false, true, 0, 0, false},
+    {"several tiles, causal", 1, 1, 1, 140, 140, 32, 0, true, false, true, false, 0.2, 0, false},
+    {"large", 2, 2, 1, 300, 300, 64, 0, true, false, true, false, 0, 0, true},
+    {"large, apart", 2, 2, 2, 131, 531, 33, 0, false, true, false, true, 0, 0, true},
+    {"large, window", 1, 2, 2, 530, 530, 64, 70, true, false, true, false, 0.1, 0, true},
+    {"whole tiles", 1, 1, 1, 256, 512, 64, 0, false, false, false, false, 0, 0, true},
+};
+
+/* What PyTorch's ALiBi code gives for these numbers of heads (Press et al. 2022). */
+static const double slopes6[] = {0.25, 0.0625, 0.015625, 0.00390625, 0.5, 0.125};
+static const double slopes3[] = {0.0625, 0.00390625, 0.25};
+
+typedef struct {
+    harness h;
+    int dy, q, k, v, lengths, y, lse, dq, dk, dv;
+    const shape *s;
+    tr_attention_attrs a;
+    double *want[5], *size[5]; /* y, lse, dq, dk, dv, each (n, i, head, d) */
+} trial;
+
+enum { Y, LSE, DQ, DK, DV };
+
+static size_t elements(const shape *s, int which)
+{
+    const size_t q = (size_t)(s->samples * s->queries * s->heads);
+    const size_t kv = (size_t)(s->samples * s->keys * s->kv_heads);
+    return which == LSE ? q : (which == Y || which == DQ ? q : kv) * (size_t)s->D;
+}
+
+/* Place of a value of queries (0), keys (1), values (2) in its tensor. */
+static size_t place(const shape *s, int what, int64_t n, int64_t i, int64_t head, int64_t d)
+{
+    const int64_t all = s->heads + 2 * s->kv_heads;
+    const int64_t first[] = {0, s->heads, s->heads + s->kv_heads};
+    if (s->packed) return (size_t)(((n * s->queries + i) * all + first[what] + head) * s->D + d);
+    const int64_t rows = what ? s->keys : s->queries, heads = what ? s->kv_heads : s->heads;
+    return (size_t)(((n * rows + i) * heads + head) * s->D + d);
+}
+
+static double value(const trial *t, int what, int64_t n, int64_t i, int64_t head, int64_t d)
+{
+    const int id[] = {t->q, t->s->packed ? t->q : t->k, t->s->packed ? t->q : t->v};
+    return h_get(&t->h, id[what], place(t->s, what, n, i, head, d));
+}
+
+static int64_t length_of(const shape *s, int64_t n) /* 0 and 1 come, and all */
+{
+    const int64_t some[] = {s->keys, 1, 0, s->keys / 2};
+    return s->lengths ? some[(n + (s->samples > 1)) % 4] : s->keys;
+}
+
+static bool sees(const shape *s, int64_t n, int64_t i, int64_t j)
+{
+    if (j >= length_of(s, n) || (s->causal && j > i)) return false;
+    return s->window == 0 || llabs(i - j) < s->window;
+}
+
+static double slope_of(const shape *s, int64_t head)
+{
+    if (!s->alibi) return 0;
+    assert_true(s->heads == 6 || s->heads == 3 || s->heads == 2);
+    return s->heads == 6   ? slopes6[head]
+           : s->heads == 3 ? slopes3[head]
+           : head          ? 1.0 / 256
+                           : 1.0 / 16;
+}
+
+static double keeps(const trial *t, int64_t n, int64_t head, int64_t i, int64_t j)
+{
+    const shape *s = t->s;
+    if (s->dropout == 0) return 1;
+    const uint64_t row = ((t->h.run.ordinal + (uint64_t)n) * (uint64_t)s->heads + (uint64_t)head) *
+                             (uint64_t)s->queries +
+                         (uint64_t)i;
+    const tr_philox r = tr_philox_at(t->h.run.seed, TR_RNG_DROPOUT, (uint32_t)t->h.op.layer_index,
+                                     row, (uint32_t)(j / 4));
+    return tr_uniform(r.v[j % 4]) >= (float)s->dropout ? 1 / (1 - s->dropout) : 0;
+}
+
+/* Probabilities of one row. Returns the log of the sum. */
+static double row_of(const trial *t, int64_t n, int64_t head, int64_t i, double *p)
+{
+    const shape *s = t->s;
+    const double scale = s->scale > 0 ? s->scale : 1 / sqrt((double)s->D);
+    double top = -INFINITY, sum = 0;
+    for (int64_t j = 0; j < s->keys; j++) {
+        p[j] = -INFINITY;
+        if (!sees(s, n, i, j)) continue;
+        p[j] = 0;
+        for (int64_t d = 0; d < s->D; d++)
+            p[j] +=
+                value(t, 0, n, i, head, d) * value(t, 1, n, j, head / (s->heads / s->kv_heads), d);
+        p[j] = p[j] * scale - slope_of(s, head) * fabs((double)(i - j));
+        top = fmax(top, p[j]);
+    }
+    for (int64_t j = 0; j < s->keys; j++) sum += p[j] = p[j] == -INFINITY ? 0 : exp(p[j] - top);
+    for (int64_t j = 0; j < s->keys; j++) p[j] /= sum > 0 ? sum : 1;
+    return log(sum) + top;
+}
+
+static void add(trial *t, int which, size_t at, double v, double size)
+{
+    t->want[which][at] += v;
+    t->size[which][at] += fabs(size);
+}
+
+/* One row's share of everything. */
+static void reference_row(trial *t, int64_t n, int64_t head, int64_t i, double *p)
+{
+    const shape *s = t->s;
+    const int64_t D = s->D, kv = head / (s->heads / s->kv_heads);
+    const double scale = s->scale > 0 ? s->scale : 1 / sqrt((double)D);
+    const size_t row = (size_t)((n * s->queries + i) * s->heads + head);
+    const size_t lse = (size_t)((n * s->heads + head) * s->queries + i);
+    const double total = row_of(t, n, head, i, p);
+    double delta = 0, delta_size = 0;
+    add(t, LSE, lse, total, fabs(total) + 1);
+    for (int64_t j = 0; j < s->keys; j++)
+        for (int64_t d = 0; d < D; d++) {
+            const double v = p[j] * keeps(t, n, head, i, j) * value(t, 2, n, j, kv, d);
+            add(t, Y, row * (size_t)D + (size_t)d, v, v);
+        }
+    for (int64_t d = 0; d < D; d++) {
+        const double dy = h_get(&t->h, t->dy, row * (size_t)D + (size_t)d);
+        delta += dy * t->want[Y][row * (size_t)D + (size_t)d];
+        delta_size += fabs(dy) * t->size[Y][row * (size_t)D + (size_t)d];
+    }
+    for (int64_t j = 0; j < s->keys; j++) {
+        const double keep = keeps(t, n, head, i, j);
+        double dp = 0, dp_size = 0;
+        for (int64_t d = 0; d < D; d++) {
+            const double v =
+                h_get(&t->h, t->dy, row * (size_t)D + (size_t)d) * keep * value(t, 2, n, j, kv, d);
+            dp += v;
+            dp_size += fabs(v);
+        }
+        const double ds = p[j] * (dp - delta) * scale, size = p[j] * (dp_size + delta_size) * scale;
+        for (int64_t d = 0; d < D; d++) {
+            const size_t key = (size_t)(((n * s->keys + j) * s->kv_heads + kv) * D + d);
+            const double q = value(t, 0, n, i, head, d), k = value(t, 1, n, j, kv, d);
+            const double v = p[j] * keep * h_get(&t->h, t->dy, row * (size_t)D + (size_t)d);
+            add(t, DQ, row * (size_t)D + (size_t)d, ds * k, size * k);
+            add(t, DK, key, ds * q, size * q);
+            add(t, DV, key, v, v);
+        }
+    }
+}
+
+static void reference(trial *t)
+{
+    const shape *s = t->s;
+    double *p = doubles((size_t)s->keys);
+    for (int which = Y; which <= DV; which++) {
+        t->want[which] = doubles(elements(s, which));
+        t->size[which] = doubles(elements(s, which));
+    }
+    for (int64_t n = 0; n < s->samples; n++)
+        for (int64_t head = 0; head < s->heads; head++)
+            for (int64_t i = 0; i < s->queries; i++) reference_row(t, n, head, i, p);
+    tr_free(p);
+}
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
+static tr_attention_attrs attrs_of(const shape *s)
+{
+    return (tr_attention_attrs){.heads = s->heads,
+                                .kv_heads = s->kv_heads,
+                                .window = s->window,
+                                .causal = s->causal,
+                                .alibi = s->alibi,
+                                .dropout = s->dropout,
+                                .scale = s->scale};
+}
+
+static void open_inputs(trial *t)
+{
+    const shape *s = t->s;
+    harness *h = &t->h;
+    const tr_dtype type = h_activation(h);
+    const int64_t width = s->packed ? s->heads + 2 * s->kv_heads : s->heads;
+    t->q = h_in(h, type, 3, (int64_t[]){s->samples, s->queries, width * s->D});
+    if (s->packed) {
+        h_absent_in(h);
+        h_absent_in(h);
+    } else {
+        t->k = h_in(h, type, 3, (int64_t[]){s->samples, s->keys, s->kv_heads * s->D});
+        t->v = h_in(h, type, 3, (int64_t[]){s->samples, s->keys, s->kv_heads * s->D});
+        h_fill_range(h, t->k, 2, -2, 2);
+        h_fill(h, t->v, 3);
+    }
+    h_fill_range(h, t->q, 1, -2, 2);
+    if (s->lengths) {
+        t->lengths = h_in_role(h, TR_ROLE_INPUT, TR_I32, 2, (int64_t[]){s->samples, 1});
+        for (int64_t n = 0; n < s->samples; n++)
+            h_put(h, t->lengths, (size_t)n, (double)length_of(s, n));
+    } else {
+        h_absent_in(h);
+    }
+    t->a = attrs_of(s);
+    h->op.layer_index = 3;
+    h->run.ordinal = 11;
+}
+
+/* In place: what was prepared points into the trial. */
+static void run_forward(trial *t, const shape *s, tr_precision p, int isa, int threads, bool tiles)
+{
+    *t = (trial){.s = s};
+    t->h = open_level("attention", p, isa, threads);
+#ifndef TEST_MIRROR
+    ((tr_cpu *)t->h.team)->bf16_tiles = tiles;
+#else
+    (void)tiles;
+#endif
+    open_inputs(t);
+    t->y =
+        h_out(&t->h, h_activation(&t->h), 3, (int64_t[]){s->samples, s->queries, s->heads * s->D});
+    t->lse = h_out(&t->h, TR_F32, 3, (int64_t[]){s->samples, s->heads, s->queries});
+    h_prepare(&t->h, &t->a, TR_ACT_NONE);
+    h_run(&t->h, false);
+}
+
+/* With y and lse of a forward run. */
+static void run_backward(trial *t, const trial *forward, tr_precision p, int isa, int threads,
+                         bool tiles)
+{
+    const shape *s = forward->s;
+    *t = (trial){.s = s};
+    t->h = open_level("attention.grad", p, isa, threads);
+#ifndef TEST_MIRROR
+    ((tr_cpu *)t->h.team)->bf16_tiles = tiles;
+#else
+    (void)tiles;
+#endif
+    harness *h = &t->h;
+    const tr_dtype type = h_activation(h);
+    const int64_t out[] = {s->samples, s->queries, s->heads * s->D};
+    t->dy = h_in(h, type, 3, out);
+    h_fill(h, t->dy, 7);
+    open_inputs(t);
+    t->y = h_in(h, type, 3, out);
+    t->lse = h_in(h, TR_F32, 3, (int64_t[]){s->samples, s->heads, s->queries});
+    memcpy(h->data[t->y], forward->h.data[forward->y], h->tensors[t->y].nbytes);
+    memcpy(h->data[t->lse], forward->h.data[forward->lse], h->tensors[t->lse].nbytes);
+    t->dq = h_out(h, type, 3, h->tensors[t->q].dims);
+    if (!s->packed) {
+        t->dk = h_out(h, type, 3, h->tensors[t->k].dims);
+        t->dv = h_out(h, type, 3, h->tensors[t->v].dims);
+    }
+    h_prepare(h, &t->a, TR_ACT_NONE);
+    h_run(h, false);
+}
+
+static void close_trial(trial *t)
+{
+    for (int i = Y; i <= DV; i++) {
+        tr_free(t->want[i]);
+        tr_free(t->size[i]);
+    }
+    h_close(&t->h);
+}
+
+static double bound(tr_precision p)
+{
+    return p == TR_PRECISION_BF16 ? 0x1p-6 : p == TR_PRECISION_FP16 ? 0x1p-9 : 0x1p-16;
+}
+
+static void compare(const trial *t, const trial *of, int which, const char *name, tr_precision p)
+{
+    static const int what[] = {0, 0, 0, 1, 2};
+    const shape *s = t->s;
+    const int64_t heads = which >= DK ? s->kv_heads : s->heads;
+    const int64_t rows = which >= DK ? s->keys : s->queries;
+    const int id = which == Y                 ? t->y
+                   : which == LSE             ? t->lse
+                   : s->packed || which == DQ ? t->dq
+                   : which == DK              ? t->dk
+                                              : t->dv;
+    const double tolerance = which == LSE ? bound(TR_PRECISION_FP32) : bound(p);
+    for (size_t e = 0; e < elements(s, which); e++) {
+        const int64_t d = (int64_t)e % s->D, row = (int64_t)e / s->D;
+        const size_t at = which <= LSE ? e
+                                       : place(s, what[which], row / heads / rows,
+                                               row / heads % rows, row % heads, d);
+        const double got = h_get(&t->h, id, at), want = of->want[which][e];
+        if (which == LSE && want == -INFINITY && got == want) continue;
+        /* 2^-24: a sixteen-bit number below the least normal one of float16 is that far off */
+        if (!(fabs(got - want) <= tolerance * of->size[which][e] + 0x1p-24))
+            fail_msg("%s, %s, precision %d: element %zu is %.9g, expected %.9g (of size %.3g)",
+                     s->what, name, (int)p, e, got, want, of->size[which][e]);
+    }
+}
+
+static void check(const shape *s, tr_precision p, int isa, int threads, bool tiles)
+{
+    trial forward, backward;
+    run_forward(&forward, s, p, isa, threads, tiles);
+    run_backward(&backward, &forward, p, isa, threads, tiles);
+    reference(&backward);
+    compare(&forward, &backward, Y, "y", p);
+    compare(&forward, &backward, LSE, "lse", p);
+    compare(&backward, &backward, DQ, "dq", p);
+    compare(&backward, &backward, DK, "dk", p);
+    compare(&backward, &backward, DV, "dv", p);
+    close_trial(&forward);
+    close_trial(&backward);
+}
+
+static void against_the_whole_matrix(void **state)
+{
+    (void)state;
+    FOR_LEVELS(isa) for (size_t i = 0; i < TR_COUNT(shapes); i++) FOR_PRECISIONS(p)
+    {
+#ifdef TEST_MIRROR
+        if (shapes[i].large) continue;
+#endif
+        if (shapes[i].large && isa < tr_cpu_isa()) continue;
+        check(&shapes[i], p, isa, 1 + (int)(i % 3), false);
+    }
+}
+
+#ifndef TEST_MIRROR
+/* As on a CPU with AMX: products read bfloat16. */
+static void products_of_16_bits(void **state)
+{
+    (void)state;
+    harness h = h_open("attention", TR_PRECISION_FP32, false);
+    const char *why = tr_cpu_backend.kernels->unsupported(h.ctx, h.op.def, TR_BF16);
+    h_close(&h);
+    if (why) {
+        print_message("skipped: %s\n", why);
+        return;
+    }
+    for (size_t i = 0; i < TR_COUNT(shapes); i++)
+        check(&shapes[i], TR_PRECISION_BF16, tr_cpu_isa(), 1 + (int)(i % 3), true);
+}
+
+static void same_bits_for_any_threads(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < TR_COUNT(shapes); i++) FOR_PRECISIONS(p)
+        {
+            trial f1, b1, f, b;
+            run_forward(&f1, &shapes[i], p, tr_cpu_isa(), 1, false);
+            run_backward(&b1, &f1, p, tr_cpu_isa(), 1, false);
+            for (int threads = 2; threads <= 5; threads += 3) {
+                run_forward(&f, &shapes[i], p, tr_cpu_isa(), threads, false);
+                run_backward(&b, &f, p, tr_cpu_isa(), threads, false);
+                assert_memory_equal(f.h.data[f.y], f1.h.data[f1.y], f.h.tensors[f.y].nbytes);
+                assert_memory_equal(f.h.data[f.lse], f1.h.data[f1.lse], f.h.tensors[f.lse].nbytes);
+                for (int o = 0; o < b.h.op.nout; o++)
+                    assert_memory_equal(b.h.data[b.h.op.out[o]], b1.h.data[b1.h.op.out[o]],
+                                        b.h.tensors[b.h.op.out[o]].nbytes);
+                close_trial(&f);
+                close_trial(&b);
+            }
+            close_trial(&f1);
+            close_trial(&b1);
+        }
+}
+#endif
+
+/* One key: a row is its value or 0, each with its probability. */
+static void dropped_as_often_as_asked(void **state)
+{
+    (void)state;
+    const shape s = {"law", 8, 4, 4, 64, 1, 4, 0, false, false, false, false, 0.25, 0, false};
+    const double n = (double)(s.samples * s.heads * s.queries);
+    trial t;
+    run_forward(&t, &s, TR_PRECISION_FP32, tr_cpu_isa(), 1, false);
+    double kept = 0;
+    for (size_t row = 0; row < (size_t)n; row++)
+        for (size_t d = 0; d < 4; d++) {
+            const size_t sample = row / (size_t)(s.heads * s.queries), head = row % 4;
+            const double v = h_get(&t.h, t.v, (sample * 4 + head) * 4 + d);
+            const double y = h_get(&t.h, t.y, row * 4 + d);
+            assert_true(y == 0 || fabs(y - v / 0.75) <= 1e-6);
+            kept += d == 0 && y != 0;
+        }
+    assert_true(fabs(kept / n - 0.75) < 5 * sqrt(0.75 * 0.25 / n));
+    close_trial(&t);
+}
+
+/* In evaluation nothing is dropped, and lse is not wanted. */
+static void nothing_is_dropped_in_evaluation(void **state)
+{
+    (void)state;
+    const shape with = {"dropout", 2, 2, 2, 9, 9, 8, 0, true, false, true, false, 0.5, 0, false};
+    shape without = with;
+    trial a, b;
+    without.dropout = 0;
+    run_forward(&a, &without, TR_PRECISION_FP32, tr_cpu_isa(), 1, false);
+    b = (trial){.s = &with};
+    b.h = h_open("attention", TR_PRECISION_FP32, false);
+    open_inputs(&b);
+    b.y = h_out(&b.h, TR_F32, 3, a.h.tensors[a.y].dims);
+    h_absent_out(&b.h);
+    h_prepare(&b.h, &b.a, TR_ACT_NONE);
+    h_run(&b.h, false);
+    assert_memory_equal(a.h.data[a.y], b.h.data[b.y], a.h.tensors[a.y].nbytes);
+    close_trial(&a);
+    close_trial(&b);
+}
+
+/* A NaN in a query spoils its row, not others; infinite scores do as in softmax. */
+static void nan_stays_in_its_row(void **state)
+{
+    (void)state;
+    const shape s = {"nan", 1, 1, 1, 40, 40, 8, 0, false, false, true, false, 0, 0, false};
+    trial t;
+    run_forward(&t, &s, TR_PRECISION_FP32, tr_cpu_isa(), 1, false);
+    h_put(&t.h, t.q, place(&s, 0, 0, 17, 0, 3), NAN);
+    h_put(&t.h, t.q, place(&s, 0, 0, 20, 0, 3), INFINITY);
+    h_run(&t.h, false);
+    for (size_t e = 0; e < 40 * 8; e++)
+        assert_int_equal(isnan(h_get(&t.h, t.y, e)), e / 8 == 17 || e / 8 == 20);
+    close_trial(&t);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(against_the_whole_matrix),
+#ifndef TEST_MIRROR
+        cmocka_unit_test(products_of_16_bits),
+        cmocka_unit_test(same_bits_for_any_threads),
+#endif
+        cmocka_unit_test(dropped_as_often_as_asked),
+        cmocka_unit_test(nothing_is_dropped_in_evaluation),
+        cmocka_unit_test(nan_stays_in_its_row),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
