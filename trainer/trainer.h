@@ -30,7 +30,7 @@ typedef struct tr_trainer {
     tr_config *chosen;       /* what memory allows of it (trainer/plan/choose.h); NULL: as it is */
     char *chosen_text;
     int *segments; /* train.recompute.segments; NULL: none */
-    tr_watch watch;
+    tr_memory_watch watch;
     tr_comm *comm;
     tr_comm *gatherers; /* sync_batchnorm: node, several nodes: this one's ranks; else NULL */
     const tr_topology *topology;

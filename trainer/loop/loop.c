@@ -283,7 +283,7 @@ static tr_status close_books(tr_trainer *t, tr_ending how, const char *why, tr_s
 
 static tr_status stopped(tr_trainer *t)
 {
-    tr_status st = tr_watch_gather(t);
+    tr_status st = tr_memory_watch_gather(t);
     if (st == TR_OK)
         st = tr_agree(t->comm, close_books(t, TR_ENDING_STOPPED, "stopped", TR_OK), NULL);
     if (st != TR_OK) return st;
@@ -323,7 +323,7 @@ static tr_status finished(tr_trainer *t, const char *why)
     TR_TRY(tr_agree(t->comm, st, NULL));
     st = tr_checkpointer_write_model(t->checkpointer, path, tr_trainer_choice(t), &t->state,
                                      &t->history);
-    if (st == TR_OK) st = tr_watch_gather(t);
+    if (st == TR_OK) st = tr_memory_watch_gather(t);
     if (t->topology->rank == 0 && st == TR_OK) st = report_part_of_epoch(t);
     if (t->topology->rank == 0) st = close_books(t, TR_ENDING_DONE, why, st);
     st = tr_agree(t->comm, st, NULL);
@@ -338,7 +338,7 @@ tr_status tr_trainer_run(tr_trainer *t)
     bool end = false, complete;
     t->started = tr_now();
     t->loop_began = true;
-    tr_watch_begin(t);
+    tr_memory_watch_begin(t);
     if (t->topology->rank == 0) tr_report_start(t);
     TR_TRY(evaluate_what_is_owed(t));
     TR_TRY(tr_loader_seek(t->loader, t->state.step));

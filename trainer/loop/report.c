@@ -166,10 +166,10 @@ tr_status tr_report_step(tr_trainer *t)
                                      });
     add_times(&t->all, s);
     memset(s, 0, sizeof *s);
-    tr_watch_look(t, r.gpu_memory_mb * 1e6);
+    tr_memory_watch_look(t, r.gpu_memory_mb * 1e6);
     tr_status st = tr_report_follow(t);
     if (st == TR_OK) st = tr_metrics_step(t->metrics, &r);
-    return st == TR_OK ? tr_watch_record(t, "start") : st;
+    return st == TR_OK ? tr_memory_watch_record(t, "start") : st;
 }
 
 double tr_report_perplexity(const tr_trainer *t, double loss)
@@ -231,7 +231,7 @@ tr_status tr_report_eval(tr_trainer *t, const tr_eval_record *e)
            (unsigned long long)e->step, e->loss, measured, t->improved ? ", best so far" : "",
            counted, e->seconds);
     const tr_status st = tr_metrics_eval(t->metrics, e);
-    return st == TR_OK ? tr_watch_record(t, "eval") : st;
+    return st == TR_OK ? tr_memory_watch_record(t, "eval") : st;
 }
 
 tr_status tr_report_epoch(tr_trainer *t)
@@ -384,7 +384,7 @@ tr_status tr_report_end(tr_trainer *t, tr_ending how, const char *why)
         tr_log(TR_LOG_INFO, "skipped updates  %llu", (unsigned long long)t->state.skipped);
     say_files(t, how);
     const double peak = t->watch.peak_most > 0 ? (double)t->watch.peak_most / 1e6 : NAN;
-    const tr_status st = tr_watch_record(t, "end");
+    const tr_status st = tr_memory_watch_record(t, "end");
     if (st != TR_OK) return st;
     return tr_metrics_event(
         t->metrics, "end",

@@ -44,7 +44,7 @@ static uint64_t read_back(void)
     return pages;
 }
 
-void tr_watch_begin(tr_trainer *t)
+void tr_memory_watch_begin(tr_trainer *t)
 {
     t->watch.read_back = read_back();
 }
@@ -87,14 +87,14 @@ static void warn_of_swapping(tr_trainer *t, const process *p)
            (unsigned long long)(read_back() - t->watch.read_back));
 }
 
-void tr_watch_look(tr_trainer *t, double device_used)
+void tr_memory_watch_look(tr_trainer *t, double device_used)
 {
     const process p = look_at_process();
     warn_of_limit(t, in_use(t, &p, device_used));
     warn_of_swapping(t, &p);
 }
 
-tr_status tr_watch_record(tr_trainer *t, const char *when)
+tr_status tr_memory_watch_record(tr_trainer *t, const char *when)
 {
     double p[TR_MEM_KINDS], h[TR_MEM_KINDS];
     tr_memory_total predicted;
@@ -124,7 +124,7 @@ tr_status tr_watch_record(tr_trainer *t, const char *when)
 #undef BOTH
 }
 
-tr_status tr_watch_gather(tr_trainer *t)
+tr_status tr_memory_watch_gather(tr_trainer *t)
 {
     uint64_t own = tr_mem_peak_rss();
     const tr_status st = tr_comm_all_gather(t->comm, &own, t->gathered, sizeof own);

@@ -14,15 +14,15 @@ typedef struct {
     uint64_t read_back; /* pages that the node had read back from its swap when the loop began */
     size_t peak_most;   /* the largest peak of a rank's process, once gathered */
     int peak_rank;      /* whose */
-} tr_watch;
+} tr_memory_watch;
 
 /* *Local.* The loop begins. */
-void tr_watch_begin(struct tr_trainer *t);
+void tr_memory_watch_begin(struct tr_trainer *t);
 /* *Local.* A look at both; warns where there is need, each once. `device_used`: bytes in use on the GPU; NaN: none. */
-void tr_watch_look(struct tr_trainer *t, double device_used);
+void tr_memory_watch_look(struct tr_trainer *t, double device_used);
 /* *Local.* Rank 0's record of memory by kind. `when`: start, eval, end. */
-tr_status tr_watch_record(struct tr_trainer *t, const char *when);
+tr_status tr_memory_watch_record(struct tr_trainer *t, const char *when);
 /* *Collective.* Peaks of all ranks, for the end. */
-tr_status tr_watch_gather(struct tr_trainer *t);
+tr_status tr_memory_watch_gather(struct tr_trainer *t);
 
 #endif
