@@ -365,6 +365,14 @@ out:
     return st;
 }
 
+/* Of a .bin: by its size, unless it says that it holds tokens. A list of files is CIFAR's. */
+static bool is_cifar(const char *path)
+{
+    bool hundred;
+    return strchr(path, ',') || access(path, R_OK) != 0 ||
+           (!tr_tokens_known(path) && tr_cifar_kind(path, &hundred) == TR_OK);
+}
+
 tr_status tr_look_open(const char *path, const char *labels, tr_look *out)
 {
     tr_status st = TR_OK;
@@ -382,7 +390,15 @@ tr_status tr_look_open(const char *path, const char *labels, tr_look *out)
         st = look_at_files(path, labels, out);
         break;
     case TR_FORMAT_CIFAR10:
-        st = look_at_cifar(path, labels, out);
+        if (!is_cifar(path)) {
+            out->format = TR_FORMAT_TOKENS;
+            st = tr_look_at_tokens(path, labels, out);
+        } else {
+            st = look_at_cifar(path, labels, out);
+        }
+        break;
+    case TR_FORMAT_TEXT:
+        st = tr_look_at_tokens(path, labels, out);
         break;
     case TR_FORMAT_CSV:
         st = tr_look_at_table(path, labels, out);
@@ -393,7 +409,7 @@ tr_status tr_look_open(const char *path, const char *labels, tr_look *out)
     default:
         st = TR_FAIL(TR_DATA,
                      "%s: its name does not tell a format: expected .h5, .hdf5, .npy, .npz, .csv, "
-                     ".bin (CIFAR), .idx, -ubyte or .gz (IDX), or a folder of images",
+                     ".bin (CIFAR, tokens), .idx, -ubyte or .gz (IDX), .txt, or a folder of images",
                      path);
     }
     if (st != TR_OK) tr_look_close(out);

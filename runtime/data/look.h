@@ -28,7 +28,9 @@ typedef struct {
     int ndim;
     int64_t dims[TR_MAX_DIMS]; /* of a sample; of a table [numbers and texts' places] */
     bool bytes;                /* 8-bit elements, as of images */
-    int64_t resize;  /* of a folder of images: the shorter side before the middle is cut; else 0 */
+    int64_t resize; /* of a folder of images: the shorter side before the middle is cut; else 0 */
+    int64_t
+        vocabulary; /* of a text, or tokens, of which there are `samples`: ids are below it; else 0 */
     int64_t classes; /* 0: targets are values, so many a sample: */
     int64_t outputs;
     uint64_t fewest; /* samples of the class with the fewest */

@@ -33,6 +33,21 @@ class New(Case):
             self.assertLess(len(line), 200)
         return text
 
+    def test_texts_and_tokens(self):
+        (self.dir / "a.txt").write_text("to be or not to be " * 200)
+        text = self.new("--data", "a.txt")
+        self.assertIn("path: a.txt, format: text} # 3800 bytes", text)
+        self.assertIn("embedding: {num: 256, ", text)
+        ids = np.arange(5000, dtype="<u2") % 300
+        (self.dir / "b.bin").write_bytes(struct.pack("<256i", 20240520, 1, len(ids), *[0] * 253) + ids.tobytes())
+        text = self.new("--data", "b.bin")
+        self.assertIn("format: tokens} # 5000 tokens", text)
+        self.assertIn("embedding: {num: 320, ", text)
+        (self.dir / "c.bin").write_bytes(ids.tobytes())
+        self.assertIn("format: tokens} # 5000 tokens", self.new("--data", "c.bin"))
+        (self.dir / "d.txt").write_text("short")
+        self.assertIn("5 tokens, expected 32", self.tool("new", "--data", "d.txt", "-o", "d.yaml", status=1))
+
     def test_idx(self):
         for ending, pack in (("", bytes), (".gz", gzip.compress)):
             for name, array in (("train-images-idx3", self.images), ("train-labels-idx1", self.y),
@@ -252,7 +267,7 @@ class New(Case):
                                         (("--data", "x.npy", "--labels", "few.npy", "-o", "n.yaml"), 1, "9 samples, the inputs have 120"),
                                         (("--data", "last.npy", "--labels", "few.npy", "-o", "n.yaml"), 1, "channels first"),
                                         (("--data", "gone.h5", "-o", "n.yaml"), 1, "gone.h5"),
-                                        (("--data", "x.txt", "-o", "n.yaml"), 1, "does not tell a format"),
+                                        (("--data", "x.dat", "-o", "n.yaml"), 1, "does not tell a format"),
                                         (("--dta", "x.npy"), 2, "--dta")):
             self.assertIn(said, self.tool("new", *arguments, status=status))
         self.assertEqual((self.dir / "config.yaml").read_text(), "mine\n")

@@ -5,7 +5,7 @@ import struct
 
 import numpy as np
 
-from harness import Case, main
+from harness import SOURCE, Case, main
 
 CONFIG = """
 name: text
@@ -83,6 +83,19 @@ class Text(Case):
         full = json.loads((self.dir / "full.json").read_text())
         self.assertEqual((full["samples"], full["targets"]), (last["samples"], last["targets"]))
         self.assertAlmostEqual(full["bits_per_byte"], last["bits_per_byte"], delta=1e-6)
+
+    def test_byte_gpt(self):
+        """The config that is there, smaller: what comes is said by how the last eight bytes began, which attention finds."""
+        rng = np.random.default_rng(2)
+        words = ["".join(chr(c) for c in rng.permutation(np.arange(97, 105))) for _ in range(3)]
+        (self.dir / "a.txt").write_text("".join(words[i] for i in rng.integers(0, 3, 400)))
+        config = SOURCE / "configs/byte-gpt.yaml"
+        self.run_trainer("check", config, ranks=0)
+        self.run_trainer(config, f"data.train.path={self.dir}/a.txt", f"output={self.dir}/gpt", "model.input=[32]",
+                         "train.steps=150", "train.log_every=10", ranks=2, timeout=300)
+        first, *_, last = self.records("gpt", "eval")
+        self.assertLess(last["bits_per_byte"], 0.6)  # one of three words of 8: 0.2 bits, and the window's first bytes
+        self.assertGreater(first["bits_per_byte"], last["bits_per_byte"])
 
     def test_tokens(self):
         """llm.c's file and a text of the same numbers train alike; documents leave what they pad uncounted."""

@@ -248,6 +248,7 @@ tr_status tr_new_config(const tr_look *look, const char *name, const char *file,
     const tr_look *l = look ? look : &made;
     const choice c = choose(l);
     TR_TRY(write_head(name, file, to));
+    if (l->vocabulary > 0) return tr_new_language_model(l, to);
     if (look)
         TR_TRY(write_data(l, to));
     else
