@@ -36,15 +36,15 @@ class New(Case):
     def test_texts_and_tokens(self):
         (self.dir / "a.txt").write_text("to be or not to be " * 200)
         text = self.new("--data", "a.txt")
-        self.assertIn("path: a.txt, format: text} # 3800 bytes", text)
+        self.assertIn("path: 'a.txt', format: text, stride: 4} # 3800 bytes", text)
         self.assertIn("embedding: {num: 256, ", text)
         ids = np.arange(5000, dtype="<u2") % 300
         (self.dir / "b.bin").write_bytes(struct.pack("<256i", 20240520, 1, len(ids), *[0] * 253) + ids.tobytes())
         text = self.new("--data", "b.bin")
-        self.assertIn("format: tokens} # 5000 tokens", text)
+        self.assertIn("format: tokens, stride: 8} # 5000 tokens", text)
         self.assertIn("embedding: {num: 320, ", text)
         (self.dir / "c.bin").write_bytes(ids.tobytes())
-        self.assertIn("format: tokens} # 5000 tokens", self.new("--data", "c.bin"))
+        self.assertIn("format: tokens, stride: 8} # 5000 tokens", self.new("--data", "c.bin"))
         (self.dir / "d.txt").write_text("short")
         self.assertIn("5 tokens, expected 32", self.tool("new", "--data", "d.txt", "-o", "d.yaml", status=1))
 

@@ -92,7 +92,7 @@ class Text(Case):
         config = SOURCE / "configs/byte-gpt.yaml"
         self.run_trainer("check", config, ranks=0)
         self.run_trainer(config, f"data.train.path={self.dir}/a.txt", f"output={self.dir}/gpt", "model.input=[32]",
-                         "train.steps=150", "train.log_every=10", ranks=2, timeout=300)
+                         "train.steps=150", "train.eval.every_steps=50", "train.log_every=10", ranks=2, timeout=300)
         first, *_, last = self.records("gpt", "eval")
         self.assertLess(last["bits_per_byte"], 0.6)  # one of three words of 8: 0.2 bits, and the window's first bytes
         self.assertGreater(first["bits_per_byte"], last["bits_per_byte"])

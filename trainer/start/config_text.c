@@ -3,34 +3,37 @@
 #include "trainer/start/start.h"
 
 typedef struct {
-    int64_t window, dim, heads, blocks, batch, epochs;
+    int64_t window, stride, dim, heads, blocks, batch, epochs;
 } choice;
 
 /* As wide as is of use for so many tokens, and still of a few minutes on a CPU. */
 static choice choose(const tr_look *l)
 {
-    choice c = {.window = 128, .dim = 96, .heads = 6, .blocks = 3, .batch = 16};
+    choice c = {.window = 128, .stride = 1, .dim = 96, .heads = 6, .blocks = 3, .batch = 16};
     const int64_t tokens = (int64_t)l->samples;
-    if (tokens > 2000000) c = (choice){256, 192, 6, 6, 32, 0};
+    if (tokens > 2000000) c = (choice){256, 1, 192, 6, 6, 32, 0};
     while (c.window > 8 && c.window * 64 > tokens) c.window /= 2;
-    const int64_t windows = tokens / c.window;
+    /* a short text from many places, or the model learns its few windows by heart */
+    c.stride = tokens < 500000 ? c.window / 8 : c.window;
+    const int64_t windows = tokens / c.stride;
     while (c.batch > 1 && c.batch * 8 > windows) c.batch /= 2;
     c.epochs = 1500 * c.batch / windows;
     c.epochs = c.epochs < 1 ? 1 : c.epochs > 50 ? 50 : c.epochs;
     return c;
 }
 
-static tr_status write_data(const tr_look *l, FILE *to)
+static tr_status write_data(const tr_look *l, const choice *c, FILE *to)
 {
     const bool text = l->format == TR_FORMAT_TEXT;
     char *path = tr_yaml_quoted(l->train.path);
     if (!path) return tr_last_status();
-    fprintf(to,
-            "\ndata:                          # paths are relative to this file\n"
-            "  train: {path: %s, format: %s} # %llu %s, in windows as long as the model's input\n"
-            "  split: {fraction: 0.1}       # the last tenth is held out, to evaluate on\n",
-            path, text ? "text" : "tokens", (unsigned long long)l->samples,
-            text ? "bytes" : "tokens");
+    fprintf(
+        to,
+        "\ndata:                          # paths are relative to this file\n"
+        "  train: {path: %s, format: %s, stride: %lld} # %llu %s; a window begins every stride\n"
+        "  split: {fraction: 0.1}       # the last tenth is held out, to evaluate on\n",
+        path, text ? "text" : "tokens", (long long)c->stride, (unsigned long long)l->samples,
+        text ? "bytes" : "tokens");
     tr_free(path);
     return TR_OK;
 }
@@ -69,7 +72,7 @@ static void write_model(const tr_look *l, const choice *c, FILE *to)
 tr_status tr_new_language_model(const tr_look *l, FILE *to)
 {
     const choice c = choose(l);
-    const tr_status st = write_data(l, to);
+    const tr_status st = write_data(l, &c, to);
     if (st != TR_OK) return st;
     write_model(l, &c, to);
     fprintf(to,
