@@ -254,10 +254,10 @@ static void test_examples(void **state)
                  ids ? "{words: [4]}" : "{image: [8, 16, 16]}",
                  ids ? "" : "    - conv2d: {out: 8, kernel: 1, from: image, name: left}\n",
                  two ? "    - conv2d: {out: 8, kernel: 1, from: image, name: right}\n"
-                 : strstr(type, "1d")          ? "    - reshape: {dims: [8, -1]}\n"
-                 : of_rows(type)               ? "    - reshape: {dims: [16, 128]}\n"
-                 : strcmp(type, "linear") == 0 ? "    - flatten\n"
-                                               : "",
+                 : strstr(type, "1d")     ? "    - reshape: {dims: [8, -1]}\n"
+                 : of_rows(type)          ? "    - reshape: {dims: [16, 128]}\n"
+                 : strstr(type, "linear") ? "    - flatten\n"
+                                          : "",
                  example);
         test_model t = test_model_open(layers);
         test_model_close(&t);
