@@ -90,7 +90,7 @@ static const bad table[] = {
      "9223372036854775807"},
     {"micro_batch: 16", "micro_batch: full",
      "c.yaml:26:16: train.micro_batch: found \"full\", expected an integer from 1 to 2147483647, "
-     "or auto"},
+     "or auto, or max"},
     {"micro_batch: 16", "micro_batch: 65",
      "c.yaml:26:16: train.micro_batch: 65 is more than the global batch of 64"},
     /* numbers */
