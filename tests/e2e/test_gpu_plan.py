@@ -15,6 +15,21 @@ END_DEVICE_KEYS = DEVICE_KEYS | {"predicted_device_mb", "held_device_mb"}
 
 
 class Plan(GpuCase):
+    def test_memory_limit(self):
+        """A limit is of each GPU: what is chosen holds what was predicted there, and changes no loss."""
+        config = self.config(steps=3)
+        refused = self.run_trainer(config, "run.memory_limit=100kB", status=1)
+        self.assertIn("training does not fit 100 kB on a GPU of run.memory_limit", refused)
+        least = re.search(r"the smallest limit that would do is (\d+MiB)", refused)[1]
+        self.run_trainer(config, "--force")
+        plain = self.losses()
+        for limit in (least, "auto"):
+            out = self.run_trainer(config, "--force", f"run.memory_limit={limit}")
+            self.assertIn(f"run.memory_limit {limit}: ", out)
+            self.assertEqual(self.losses(), plain)
+            end = self.end()
+            self.assertLessEqual(end["held_device_mb"], end["predicted_device_mb"])
+
     def tool(self, *arguments, program=STANDIN, status=0, **env):
         done = subprocess.run([str(program), *map(str, arguments)], cwd=self.dir, env=self.environment(**env),
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=60)
