@@ -1,5 +1,6 @@
 #include "trainer/loop/watch.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,37 +12,44 @@ typedef struct {
     size_t anonymous, shared, file, swapped; /* bytes */
 } process;
 
+/* Without a stream, which would allocate: the step loop does not. */
+static void read_file(const char *path, char *text, size_t room)
+{
+    const int file = open(path, O_RDONLY | O_CLOEXEC);
+    size_t n = 0;
+    for (ssize_t got = 1; file >= 0 && n + 1 < room && got > 0;) {
+        got = read(file, text + n, room - 1 - n);
+        if (got > 0) n += (size_t)got;
+    }
+    text[n] = 0;
+    if (file >= 0) close(file);
+}
+
+/* The number behind a word that begins a line; 0 where it is not there. */
+static uint64_t number_of(const char *text, const char *word)
+{
+    for (const char *at = text; at && *at; at = strchr(at, '\n'), at += at ? 1 : 0)
+        if (strncmp(at, word, strlen(word)) == 0) return strtoull(at + strlen(word), NULL, 10);
+    return 0;
+}
+
 static process look_at_process(void)
 {
-    process p = {0};
+    char text[8192];
     const char *pretend = getenv("TRIREME_PROCESS_STATUS"); /* tests: a file like this one */
-    FILE *f = fopen(pretend ? pretend : "/proc/self/status", "r");
-    const struct {
-        const char *format;
-        size_t *to;
-    } of[] = {{"RssAnon: %llu kB", &p.anonymous},
-              {"RssShmem: %llu kB", &p.shared},
-              {"RssFile: %llu kB", &p.file},
-              {"VmSwap: %llu kB", &p.swapped}};
-    char line[256];
-    unsigned long long kb;
-    while (f && fgets(line, sizeof line, f))
-        for (size_t i = 0; i < TR_COUNT(of); i++)
-            if (sscanf(line, of[i].format, &kb) == 1) *of[i].to = (size_t)kb * 1024;
-    if (f) fclose(f);
-    return p;
+    read_file(pretend ? pretend : "/proc/self/status", text, sizeof text);
+    return (process){.anonymous = (size_t)number_of(text, "RssAnon:") * 1024,
+                     .shared = (size_t)number_of(text, "RssShmem:") * 1024,
+                     .file = (size_t)number_of(text, "RssFile:") * 1024,
+                     .swapped = (size_t)number_of(text, "VmSwap:") * 1024};
 }
 
 /* Pages that the node has read back from its swap since it was started; 0 where that is not known. */
 static uint64_t read_back(void)
 {
-    FILE *f = fopen("/proc/vmstat", "r");
-    char line[128];
-    unsigned long long pages = 0;
-    while (f && fgets(line, sizeof line, f))
-        if (sscanf(line, "pswpin %llu", &pages) == 1) break;
-    if (f) fclose(f);
-    return pages;
+    char text[16384];
+    read_file("/proc/vmstat", text, sizeof text);
+    return number_of(text, "pswpin ");
 }
 
 void tr_memory_watch_begin(tr_trainer *t)
