@@ -197,6 +197,16 @@ static const char *halved(tr_onnx_writer *w, char *name, int ndim, const int64_t
     return made;
 }
 
+const char *tr_onnx_values(tr_onnx_writer *w, const char *what, int ndim, const int64_t *dims,
+                           const float *v)
+{
+    size_t n = 1;
+    char *name = row_name(w, w->layer->name, what);
+    for (int i = 0; i < ndim; i++) n *= (size_t)dims[i];
+    return w->o->weights == TR_F16 ? halved(w, name, ndim, dims, v, n)
+                                   : initializer(w, name, FLOAT, ndim, dims, v, n * sizeof *v);
+}
+
 /* As int8 with a scale for each of the first dimension, and the node that makes float32 of it again: q * s,
  * which is what the values are. */
 static const char *quantized(tr_onnx_writer *w, char *name, const tr_param *p, const float *v)

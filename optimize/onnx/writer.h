@@ -44,6 +44,9 @@ const char *tr_onnx_state(tr_onnx_writer *w, int i);
 const char *tr_onnx_floats(tr_onnx_writer *w, const char *what, int ndim, const int64_t *dims,
                            const float *v);
 const char *tr_onnx_scalar(tr_onnx_writer *w, const char *what, double v);
+/* Values made of parameters, "LAYER.what", kept as these are: float32 in the graph. They are the pool's. */
+const char *tr_onnx_values(tr_onnx_writer *w, const char *what, int ndim, const int64_t *dims,
+                           const float *v);
 /* One of 8 bits, signed or not. */
 const char *tr_onnx_byte(tr_onnx_writer *w, const char *what, bool is_signed, int v);
 const char *tr_onnx_int64s(tr_onnx_writer *w, const char *what, size_t count, const int64_t *v);

@@ -137,6 +137,14 @@
  *  mul.grad_scale         dy a                                      db(N,C,1,1): sums of dy * a over each channel
  *  concat                 a b [...]                                 y along dimension `axis`
  *  concat.grad            dy                                        da db [...]
+ *  lstm_layer             x(N,T,4H) weight(4H,H) [bias(4H)] [lengths(N,1) int32]   y(N,T,H) [gates(N,T,4H) cells(N,T,H) float32]
+ *  gru_layer              x(N,T,3H) weight(3H,H) [bias(3H)] [lengths(N,1) int32]   y(N,T,H) [gates(N,T,3H) recurrent(N,T,H)]
+ *                           x: the inputs' product with its bias; gates in PyTorch's order: i f g o, r z n.
+ *                           gates, after their activations, cells and recurrent (what r scales) in training.
+ *                           Rows from a sample's length on leave the state as it is; y there: 0, with hold the state
+ *  lstm_layer.grad, gru_layer.grad   dy y gates cells weight [lengths]   dx [before(N,T,H)] [dproduct(N,T,3H)]
+ *                           before: the state that each row started from, y of the row before; dproduct, gru's alone:
+ *                           the gradient of weight h + bias (lstm's is dx). With them linear.grad_weight makes dweight dbias
  *  cross_entropy          logits(N,..,C) labels(N,..) int32         [dlogits] in training (may share logits' bytes)
  *                           of rows of C that lie next to each other, an image's channels (N,C,H,W) with labels (N,H,W);
  *                           or probabilities float32, stored like the logits, for labels
@@ -351,6 +359,15 @@ typedef struct {
 typedef enum { TR_ROTARY_HALF, TR_ROTARY_INTERLEAVED } tr_rotary_style;
 /* turn[positions][2][dim / 2]: each pair's cosine at a position, then sines. */
 void tr_rotary_table(const tr_rotary_attrs *a, size_t positions, float *turn);
+
+/* Of a recurrent layer's ops: the linear one of its inputs too. */
+typedef struct {
+    tr_linear_attrs product; /* out: gates * hidden */
+    int64_t hidden;
+    bool reverse; /* from the last row to the first */
+    bool hold;    /* rows behind a sample's length have its last state, else 0 */
+} tr_recurrent_attrs;
+enum { TR_GRU_GATES = 3, TR_LSTM_GATES = 4 };
 
 /* What flatten and its gradient do to a stored sample: rows x cols elements as read, transposed; where
  * either is 1, a plain copy. */

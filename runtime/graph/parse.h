@@ -31,6 +31,9 @@ tr_status tr_parse_item(tr_parser *p, const tr_node *item, const char *name, int
  * NULL: it is no such thing. */
 const tr_node *tr_item_type(const tr_node *item, const tr_node **options);
 
+/* ---- recurrent.c: the layers that `l` stands for. */
+tr_status tr_parse_recurrent(tr_parser *p, const tr_layer *l, int *output);
+
 /* ---- define.c */
 /* model.params and model.define. */
 tr_status tr_defines_read(tr_parser *p, const tr_config *c);

@@ -127,6 +127,28 @@ class InitFrom(Case):
         self.assertIn("data.normalize: auto: training finds the values", said)
         self.assertFalse((self.dir / "open.h5").exists())
 
+    def test_recurrent(self):
+        """The state_dict of a PyTorch module with an nn.LSTM and a Linear, by one map."""
+        begin, end = CNN.index("    - conv2d"), CNN.index("    - linear")
+        text = CNN[:begin] + ("    - reshape: {{dims: [12, 6]}}\n    - lstm: {{name: lstm, hidden: 7, layers: 2, "
+                              "bidirectional: true, dropout: 0.2, output: last}}\n") + CNN[end:]
+        config = self.config("first", text=text, steps=3, every=3)
+        self.run_trainer(config, ranks=1)
+        ours, pytorch = self.named(self.dir / "first/model.h5"), {}
+        for layer, features in ((0, 6), (1, 14)):
+            for way in ("", "_reverse"):
+                for part, shape in (("weight_ih", (28, features)), ("weight_hh", (28, 7)), ("bias_ih", (28,)), ("bias_hh", (28,))):
+                    value = pytorch[f"lstm.{part}_l{layer}{way}"] = ours.pop(f"lstm.l{layer}{way}.{part}")
+                    self.assertEqual(value.shape, shape)
+        pytorch.update((n, ours.pop(n)) for n in ("head.weight", "head.bias"))
+        self.assertEqual(ours, {})
+        write_safetensors(self.dir / "lstm.safetensors", pytorch)
+        names = {f"lstm.*_l{n}": f"lstm.l{n}.*" for n in ("0", "0_reverse", "1", "1_reverse")}
+        how = json.dumps({"file": "lstm.safetensors", "map": names})
+        for name, start in (("from", "first/model.h5"), ("mapped", how)):
+            self.run_trainer(config, f"model.init_from={start}", f"output={self.dir}/{name}", ranks=2)
+        self.assertEqual(self.losses("mapped"), self.losses("from"))
+
     def test_wrong(self):
         config = self.config("wrong", steps=2)
         (self.dir / "garbage.bin").write_bytes(b"0123456789")

@@ -482,9 +482,25 @@ def attentions():
         yield f"rotary_{name}", *packed(12, ("rotary", options))
 
 
+def recurrent():
+    """nn.LSTM and nn.GRU, batch first: odd sizes, one row, both directions, several layers, the last state."""
+    for kind in ("lstm", "gru"):
+        options = {"": {}, "_no_bias": {"bias": False}, "_two": {"layers": 2}, "_both": {"bidirectional": True},
+                   "_two_both": {"layers": 2, "bidirectional": True}, "_last": {"output": "last"},
+                   "_two_both_last": {"layers": 2, "bidirectional": True, "output": "last", "bias": False}}
+        for name, more in options.items():
+            head = HEAD if more.get("output") != "last" else HEAD[1:]
+            yield f"{kind}{name}", [5, 11], [("linear", {"out": 7, "name": "pre"}),
+                                             (kind, {"hidden": 9, "name": "op", **more}), *head], MSE
+        yield f"{kind}_one_row", [1, 11], [("linear", {"out": 7, "name": "pre"}),
+                                           (kind, {"hidden": 5, "bidirectional": True, "name": "op"}), *HEAD], CE
+        yield f"{kind}_wide", [6, 16], [("linear", {"out": 16, "name": "pre"}),
+                                        (kind, {"hidden": 32, "layers": 2, "name": "op"}), ("tanh", {}), *HEAD], CE
+
+
 def training_too():
     """Later than evaluation(): a case's numbers come from its place among all."""
     for group in (embeddings, products, axes, rounded, quantized, distilled, learned, more_activations, more_norms,
                   windows, resamples, orders, transposed, dynamic, values, more_layers, tokens, sequences, sketched,
-                  attentions):
+                  attentions, recurrent):
         yield from group()

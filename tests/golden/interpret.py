@@ -278,6 +278,24 @@ class Interpreter:
         z = torch.complex(re.double(), im.double()) * torch.polar(torch.ones_like(angle), angle)[:, None]
         turned = torch.cat([z.real, z.imag], -1) if style == "half" else torch.stack([z.real, z.imag], -1).flatten(-2)
         return torch.cat([turned.to(x.dtype), rest], -1).flatten(2)
+    def recurrent(self, run, gates, x, name, hidden, layers=1, bidirectional=False, bias=True, dropout=0, output="all"):
+        assert not (dropout and self.train), "a mask of our own generator: compared elsewhere"
+        flat, ways = [], 1 + bidirectional
+        for i in range(layers):
+            width = hidden * ways if i else x.shape[-1]
+            for way in ("", "_reverse")[:ways]:
+                parts = {"weight_ih": (width,), "weight_hh": (hidden,), **({"bias_ih": (), "bias_hh": ()} if bias else {})}
+                flat += [self.param(f"{name}.l{i}{way}", part, (gates * hidden, *columns), hidden)
+                         for part, columns in parts.items()]
+        zeros = x.new_zeros(layers * ways, len(x), hidden)
+        y, h = run(x, (zeros, zeros) if gates == 4 else zeros, flat, bias, layers, 0.0, self.train, bidirectional, True)[:2]
+        return y if output == "all" else torch.cat(list(h[-ways:]), dim=-1)
+
+    def lstm(self, x, name, **attrs):
+        return self.recurrent(torch.lstm, 4, x, name, **attrs)
+
+    def gru(self, x, name, **attrs):
+        return self.recurrent(torch.gru, 3, x, name, **attrs)
 
     def relu(self, x, name):
         return F.relu(x)

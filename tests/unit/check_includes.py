@@ -56,6 +56,7 @@ OTHER_NAMES = {
     ("optimize/stages/quantize.c", "mse"): "a choice of calibrate",
     ("optimize/sweep/space.c", "linear"): "a scale of a sweep's ranges",
     ("runtime/config/schema_train.c", "linear"): "a choice of train.schedule",
+    ("runtime/graph/recurrent.c", "dropout"): "an option of lstm and gru",
     ("trainer/run/resume.c", "linear"): "a choice of train.schedule",
 }
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)

@@ -66,6 +66,9 @@
  * gradients; a gradient gathers, so that every element is written once. indices: place in the
  * window, NULL = not wanted, int32 if p->wide else uint8.
  *
+ *  recurrent       row `row` of samples [begin, end) of a recurrent layer; `first`: no row came before
+ *  recurrent_grad  its gradient; `first`: no row was gone through yet, `last`: none is left
+ *
  *  resample       rows [begin, end) of the N*OH rows that are written
  *
  * Losses: mse, robust (l1, huber, smooth_l1), bce and focal return the sum over n elements and write dy = scale *
@@ -122,6 +125,28 @@ typedef struct tr_cpu_scores {
     uint64_t key, index; /* of dropout: of the first row, those behind it count on */
     float drop, keep;    /* drop 0: none; keep: 1 / (1 - drop) */
 } tr_cpu_scores;
+
+/* A recurrent layer (lstm_layer, gru_layer) while its samples go from row to row. */
+typedef struct tr_cpu_recurrence {
+    tr_dtype type;
+    size_t gates, hidden, rows; /* gates: TR_GRU_GATES, TR_LSTM_GATES; rows of a sample */
+    bool reverse, hold;
+    const int32_t *lengths; /* of samples; NULL: all rows */
+    const float *zeros;     /* gates * hidden, or hidden backward */
+    const float *product,
+        *bias; /* product: (samples, gates * hidden), backward (samples, hidden); bias NULL: none */
+    float *state; /* (samples, hidden): the cell, gru's output; backward the cell's gradient */
+    void *kept_gates, *kept; /* operands; NULL: not wanted */
+    void *y;
+    /* Forward: */
+    const void *x;
+    void *h; /* (samples, hidden): what the next product reads */
+    /* Backward: */
+    const void *dy;
+    float *through;               /* (samples, hidden): the output's gradient past the product */
+    void *dg;                     /* (samples, gates * hidden): what the next product reads */
+    void *dx, *before, *dproduct; /* operands; the latter two may be NULL */
+} tr_cpu_recurrence;
 
 /* One segment of an optimizer's update, with the step's values: see tr_update and tr_control. */
 typedef struct tr_sweep {
@@ -238,6 +263,10 @@ typedef struct tr_sweep {
     X(void, rotate,                                                                                \
       (tr_dtype t, const void *x, void *y, size_t pairs, size_t apart, const float *turn,          \
        float sign))                                                                                \
+    X(void, recurrent,                                                                             \
+      (const tr_cpu_recurrence *r, size_t row, bool first, size_t begin, size_t end))              \
+    X(void, recurrent_grad,                                                                        \
+      (const tr_cpu_recurrence *r, size_t row, bool first, bool last, size_t begin, size_t end))   \
     X(void, transpose, (size_t size, const void *x, void *y, size_t rows, size_t cols))            \
     X(double, mse,                                                                                 \
       (tr_dtype t, const void *y, const float *target, void *dy, size_t n, float scale))           \

@@ -21,13 +21,18 @@ static void close_kernel(tr_kernel *kernel)
     tr_free(k);
 }
 
-tr_status tr_dnnl_open(tr_cpu *cpu, tr_dnnl_kernel **out)
+tr_status tr_dnnl_open_more(tr_cpu *cpu, size_t size, void *out)
 {
-    tr_dnnl_kernel *k = TR_NEW(TR_MEM_OTHER, tr_dnnl_kernel);
+    tr_dnnl_kernel *k = tr_alloc(TR_MEM_OTHER, 1, size);
     if (!k) return tr_last_status();
     k->cpu = cpu;
-    *out = k;
+    *(void **)out = k;
     return TR_OK;
+}
+
+tr_status tr_dnnl_open(tr_cpu *cpu, tr_dnnl_kernel **out)
+{
+    return tr_dnnl_open_more(cpu, sizeof **out, out);
 }
 
 size_t tr_dnnl_reserve(tr_dnnl_kernel *k, size_t nbytes)
@@ -271,7 +276,7 @@ out:
     return st;
 }
 
-static tr_status execute(tr_dnnl_kernel *k, const tr_dnnl_call *c)
+tr_status tr_dnnl_execute(tr_dnnl_kernel *k, const tr_dnnl_call *c)
 {
     tr_status st = TR_OK;
     TR_DNNL(dnnl_primitive_execute(c->primitive, k->cpu->stream, c->nargs, c->args),
@@ -288,7 +293,7 @@ static tr_status pack(tr_kernel *kernel, int which)
     if (k->sketched) return tr_dnnl_pack_sketch(k, which);
     for (int i = 0; i < k->ncalls && st == TR_OK; i++)
         if (k->calls[i].when == TR_CALL_PACK && k->calls[i].packed == which)
-            st = execute(k, &k->calls[i]);
+            st = tr_dnnl_execute(k, &k->calls[i]);
     return st;
 }
 
@@ -333,7 +338,7 @@ static tr_status run_calls(tr_kernel *kernel, const tr_run *run)
     tr_dnnl_use(k->cpu);
     for (int i = 0; i < k->ncalls && st == TR_OK; i++)
         if (k->calls[i].when == when || k->calls[i].when == TR_CALL_ALWAYS)
-            st = execute(k, &k->calls[i]);
+            st = tr_dnnl_execute(k, &k->calls[i]);
     if (st == TR_OK && k->after) k->after(k, run);
     return st;
 }

@@ -170,6 +170,10 @@ struct tr_dnnl_kernel {
 };
 
 tr_status tr_dnnl_open(tr_cpu *cpu, tr_dnnl_kernel **out);
+/* One of `size` bytes that starts with it; for kernels that set base.run themselves, after tr_dnnl_finish: it begins with
+ * tr_dnnl_use, and executes calls. Written to the pointer at `out`. */
+tr_status tr_dnnl_open_more(tr_cpu *cpu, size_t size, void *out);
+tr_status tr_dnnl_execute(tr_dnnl_kernel *k, const tr_dnnl_call *call);
 size_t tr_dnnl_reserve(tr_dnnl_kernel *k, size_t nbytes); /* offset in the workspace */
 /* Takes `pd`, also on failure. */
 tr_status tr_dnnl_call_add(tr_dnnl_kernel *k, tr_call_when when, dnnl_primitive_desc_t pd,

@@ -38,7 +38,15 @@ typedef struct {
     X(norms)                                                                                       \
     X(groups)                                                                                      \
     X(activations)                                                                                 \
-    X(gelus) X(pools) X(shapes) X(arithmetic) X(quantizers) X(resamplers) X(attentions) X(rotaries)
+    X(gelus)                                                                                       \
+    X(pools)                                                                                       \
+    X(shapes)                                                                                      \
+    X(arithmetic)                                                                                  \
+    X(quantizers)                                                                                  \
+    X(resamplers)                                                                                  \
+    X(attentions)                                                                                  \
+    X(rotaries)                                                                                    \
+    X(recurrent)
 #define X(name) extern const tr_onnx_family tr_onnx_##name;
 TR_ONNX_FAMILIES(X)
 #undef X

@@ -119,6 +119,10 @@
     X(embedding_grad, embedding_grad)                                                              \
     X(positions, positions)                                                                        \
     X(positions_grad, positions_grad)                                                              \
+    X(lstm_layer, recurrent)                                                                       \
+    X(lstm_layer_grad, recurrent_grad)                                                             \
+    X(gru_layer, recurrent)                                                                        \
+    X(gru_layer_grad, recurrent_grad)                                                              \
     X(add, add)                                                                                    \
     X(mul, mul)                                                                                    \
     X(mul_grad_scale, mul_grad_scale)                                                              \

@@ -379,6 +379,16 @@ static const model_case cases[] = {
            "    - conv2d: {out: 2, kernel: [1, 2], from: a, name: b}\n"
            "    - concat: {from: [a, b, a], axis: 3}\n" FLAT,
            "mse"),
+    SMOOTH("lstm", "input: [4, 3]",
+           "    - linear: {out: 3}\n    - lstm: {hidden: 3, layers: 2, bidirectional: true}\n" FLAT,
+           "mse"),
+    SMOOTH("lstm, last, no bias", "input: [3, 4]",
+           "    - lstm: {hidden: 4, bidirectional: true, bias: false, output: last}\n" HEAD, "mse"),
+    SMOOTH("gru", "input: [4, 3]",
+           "    - linear: {out: 3}\n    - gru: {hidden: 3, layers: 2, bidirectional: true}\n" FLAT,
+           "mse"),
+    SMOOTH("gru, last, no bias", "input: [3, 4]",
+           "    - gru: {hidden: 4, bias: false, output: last}\n" HEAD, "mse"),
     SMOOTH("residual, identity", IMAGE,
            CONV "    - residual: {body: [{conv2d: {out: 3, kernel: 3, padding: 1, bias: false}}, "
                 "batchnorm]}\n    - silu\n" FLAT,

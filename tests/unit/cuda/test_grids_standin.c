@@ -29,6 +29,7 @@
 #include "kernels/cuda/loops/probe.h"
 #include "kernels/cuda/loops/quantize.h"
 #include "kernels/cuda/loops/quantize_learned.h"
+#include "kernels/cuda/loops/recurrent.h"
 #include "kernels/cuda/loops/resample.h"
 #include "kernels/cuda/loops/rotary.h"
 #include "kernels/cuda/loops/sketch.h"
@@ -125,6 +126,8 @@ static const struct {
     {"prelu_total", PIECE, 0},
     {"class_token", ROUND, 0},
     {"quantize_rows", PIECE, 0},
+    {"recurrent", PIECE, 0},
+    {"recurrent_grad", PIECE, 0},
     {"requantize", ROUND, 0},
     {"rescale", ROUND, 0},
     {"resample_kernel", ROUND, 0},
@@ -191,6 +194,25 @@ static void launch_elementwise(cudaStream_t s, tr_dtype t, size_t rows, size_t w
                                                 .partial = at};
         assert_ok(tr_cuda_prelu_run(t, at, at, weights, at, rows, width, s));
         assert_ok(tr_cuda_prelu_grad_run(t, &slopes, s));
+    }
+    for (int lstm = 0; lstm < 2; lstm++) {
+        const tr_cuda_recurrent_args step = {.lstm = lstm,
+                                             .samples = rows,
+                                             .rows = 64,
+                                             .hidden = width,
+                                             .product = at,
+                                             .state = at,
+                                             .kept_gates = at,
+                                             .kept = at,
+                                             .y = at,
+                                             .x = at,
+                                             .h = at,
+                                             .dy = at,
+                                             .through = at,
+                                             .dg = at,
+                                             .dx = at};
+        assert_ok(tr_cuda_recurrent_run(t, &step, 1, false, s));
+        assert_ok(tr_cuda_recurrent_grad_run(t, &step, 1, false, false, s));
     }
     assert_ok(tr_cuda_concat_run(false, at, in, parts, 2, rows, s));
     assert_ok(tr_cuda_transpose_run(2, at, at, (rows + 48) / 49, 49, width, s));

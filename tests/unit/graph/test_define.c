@@ -229,8 +229,9 @@ static void test_errors(void **state)
 /* It takes (rows, features) alone. */
 static bool of_rows(const char *type)
 {
-    static const char *const types[] = {"class_token", "positions", "select", "attention",
-                                        "rotary"};
+    static const char *const types[] = {"class_token", "positions",  "select",
+                                        "attention",   "rotary",     "lstm",
+                                        "gru",         "lstm_layer", "gru_layer"};
     for (size_t i = 0; i < TR_COUNT(types); i++)
         if (strcmp(type, types[i]) == 0) return true;
     return false;

@@ -32,6 +32,14 @@ static const onnx_case onnx_cases[] = {
          "    - linear: {out: 6}\n    - linear: {out: 11, weight_of: embedding1, bias: false}\n")},
     {"positions", WORDS("    - positions\n    - linear: {out: 4}\n")},
     {"positions-sines", WORDS("    - positions: {kind: sinusoidal}\n    - linear: {out: 4}\n")},
+    {"lstm", WORDS("    - lstm: {hidden: 7}\n    - linear: {out: 3}\n")},
+    {"lstm-both", WORDS("    - lstm: {hidden: 3, layers: 2, bidirectional: true, bias: false}\n")},
+    {"lstm-last", WORDS("    - lstm: {hidden: 4, layers: 2, bidirectional: true, dropout: 0.3, "
+                        "output: last}\n")},
+    {"gru", WORDS("    - gru: {hidden: 7}\n    - linear: {out: 3}\n")},
+    {"gru-both", WORDS("    - gru: {hidden: 3, layers: 2, bidirectional: true, output: last}\n"
+                       "    - linear: {out: 3}\n")},
+    {"gru-no-bias", WORDS("    - gru: {hidden: 5, bias: false}\n")},
     {"conv2d", IMAGE("    - conv2d: {out: 6, kernel: 3, padding: 1, stride: [2, 1]}\n"
                      "    - conv2d: {out: 4, kernel: [1, 3], groups: 2, bias: false}\n"
                      "    - conv2d: {out: 4, kernel: [2, 1], dilation: [2, 1], groups: 4}\n")},

@@ -1,0 +1,186 @@
+/* The recurrence of an LSTM or a GRU: for each row of the samples one product of all their states with the recurrent weight,
+ * by oneDNN, and one loop over the gates of all. The product reads and writes one piece of the workspace each, so that its
+ * arguments never change; the weight is packed, once an update. Backward the same in reverse. Samples are shared out over
+ * threads in chunks that do not depend on how many there are. */
+#include "kernels/cpu/onednn/onednn.h"
+#include "kernels/cpu/ops/loop_kernel.h"
+
+#include <string.h>
+
+/* Gates of a chunk of samples: some ten microseconds. */
+enum { CHUNK_GATES = 16384 };
+
+typedef struct {
+    tr_dnnl_kernel d;
+    tr_cpu_recurrence r; /* without addresses */
+    size_t samples, chunk;
+    tr_dnnl_call *step;
+    /* Places in the workspace: */
+    size_t zeros, product, state, h, through, dg;
+    size_t zeroed; /* bytes from `zeros` on that start as 0 */
+} kernel;
+
+/* `y`: the operand that is like the output; -1: that itself. */
+static tr_status open_kernel(tr_cpu *cpu, const tr_graph *g, const tr_op *op, int y, int weight,
+                             kernel **out)
+{
+    const tr_tensor *t = y < 0 ? tr_loop_out(g, op, 0) : tr_loop_in(g, op, y);
+    const tr_tensor *w = tr_loop_in(g, op, weight);
+    const tr_recurrent_attrs *a = op->attrs;
+    kernel *k = NULL;
+    const tr_status st = tr_dnnl_open_more(cpu, sizeof *k, &k);
+    if (st != TR_OK) return st;
+    k->samples = (size_t)t->dims[0];
+    k->r = (tr_cpu_recurrence){.type = t->dtype,
+                               .gates = (size_t)(w->dims[0] / w->dims[1]),
+                               .hidden = (size_t)w->dims[1],
+                               .rows = (size_t)t->dims[1],
+                               .reverse = a->reverse,
+                               .hold = a->hold};
+    k->chunk = CHUNK_GATES / (k->r.gates * k->r.hidden);
+    if (k->chunk == 0) k->chunk = 1;
+    *out = k;
+    return TR_OK;
+}
+
+static void *place(const kernel *k, size_t at)
+{
+    return (char *)k->d.bound.workspace + at;
+}
+
+/* product (float32) = what lies at `from` times the weight. */
+static tr_status add_step(tr_cpu *cpu, kernel *k, int operand, int param, bool backward,
+                          size_t from)
+{
+    const int64_t N = (int64_t)k->samples, H = (int64_t)k->r.hidden, G = (int64_t)k->r.gates * H;
+    const int64_t in = backward ? G : H, out = backward ? H : G;
+    const tr_dtype type = k->r.type;
+    const tr_dnnl_array x = tr_dnnl_matrix(N, in, in, 1, type);
+    const tr_dnnl_array master =
+        tr_dnnl_matrix(in, out, backward ? H : 1, backward ? 1 : H, TR_F32);
+    const tr_dnnl_array w = tr_dnnl_any(master, type);
+    const tr_dnnl_array y = tr_dnnl_matrix(N, out, out, 1, TR_F32);
+    dnnl_primitive_desc_t pd = NULL;
+    tr_status st = TR_OK;
+    TR_TRY(tr_dnnl_matmul(cpu, &x, &w, NULL, &y, NULL, &pd));
+    TR_TRY(tr_dnnl_call_add(&k->d, TR_CALL_ALWAYS, pd, &k->step));
+    TR_TRY(tr_dnnl_arg(&k->d, k->step, DNNL_ARG_SRC, TR_AT_WORKSPACE, from));
+    TR_TRY(tr_dnnl_weights(&k->d, k->step, DNNL_ARG_WEIGHTS, &master, operand, param));
+    TR_TRY(tr_dnnl_arg(&k->d, k->step, DNNL_ARG_DST, TR_AT_WORKSPACE, k->product));
+    tr_dnnl_finish(&k->d, tr_dnnl_impl(pd));
+out:
+    return st;
+}
+
+/* The piece in front, which starts as 0: a row that stands for what is not there, and the states. */
+static void reserve_zeroed(kernel *k, size_t zeros, bool through, size_t *h)
+{
+    const size_t n = k->samples * k->r.hidden;
+    k->zeros = tr_dnnl_reserve(&k->d, zeros * sizeof(float));
+    k->state = tr_dnnl_reserve(&k->d, n * sizeof(float));
+    if (through) k->through = tr_dnnl_reserve(&k->d, n * sizeof(float));
+    if (h) *h = tr_dnnl_reserve(&k->d, n * tr_dtype_size(k->r.type));
+    k->zeroed = k->d.reserved - k->zeros;
+}
+
+/* ---- Forward --------------------------------------------------------------------------------- */
+
+static tr_status run_forward(tr_kernel *base, const tr_run *run)
+{
+    kernel *k = (kernel *)base;
+    const tr_binding *b = &k->d.bound;
+    const size_t chunks = tr_chunks(k->samples, k->chunk);
+    const tr_cpu_loops *loops = k->d.cpu->loops;
+    tr_cpu_recurrence r = k->r;
+    tr_status st = TR_OK;
+    (void)run;
+    r.x = b->in[0];
+    r.bias = b->in[2];
+    r.lengths = b->in[3];
+    r.y = b->out[0];
+    r.kept_gates = b->out[1];
+    r.kept = b->out[2];
+    r.zeros = place(k, k->zeros);
+    r.product = place(k, k->product);
+    r.state = place(k, k->state);
+    r.h = place(k, k->h);
+    memset(place(k, k->zeros), 0, k->zeroed);
+    tr_dnnl_use(k->d.cpu);
+    for (size_t i = 0; i < r.rows; i++) {
+        const size_t row = r.reverse ? r.rows - 1 - i : i;
+        if (i > 0) TR_TRY(tr_dnnl_execute(&k->d, k->step));
+        TR_PARALLEL(k->d.cpu->threads, chunks)
+        for (size_t c = 0; c < chunks; c++)
+            loops->recurrent(&r, row, i == 0, c * k->chunk,
+                             c * k->chunk + tr_chunk_size(k->samples, k->chunk, c));
+    }
+out:
+    return st;
+}
+
+tr_status tr_cpu_recurrent(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    tr_status st = TR_OK;
+    kernel *k = NULL;
+    TR_TRY(open_kernel(cpu, g, op, -1, 1, &k));
+    const size_t wide = k->r.gates * k->r.hidden;
+    reserve_zeroed(k, wide, false, &k->h);
+    k->product = tr_dnnl_reserve(&k->d, k->samples * wide * sizeof(float));
+    TR_TRY(add_step(cpu, k, 1, tr_loop_in(g, op, 1)->index, false, k->h));
+    k->d.base.run = run_forward;
+out:
+    return tr_dnnl_hand_over(k ? &k->d : NULL, st, out);
+}
+
+/* ---- Backward -------------------------------------------------------------------------------- */
+
+static tr_status run_grad(tr_kernel *base, const tr_run *run)
+{
+    kernel *k = (kernel *)base;
+    const tr_binding *b = &k->d.bound;
+    const size_t chunks = tr_chunks(k->samples, k->chunk);
+    const tr_cpu_loops *loops = k->d.cpu->loops;
+    tr_cpu_recurrence r = k->r;
+    tr_status st = TR_OK;
+    (void)run;
+    r.dy = b->in[0];
+    r.y = b->in[1];
+    r.kept_gates = b->in[2];
+    r.kept = b->in[3];
+    r.lengths = b->in[5];
+    r.dx = b->out[0];
+    r.before = b->out[1];
+    r.dproduct = b->out[2];
+    r.zeros = place(k, k->zeros);
+    r.product = place(k, k->product);
+    r.state = place(k, k->state);
+    r.through = place(k, k->through);
+    r.dg = place(k, k->dg);
+    memset(place(k, k->zeros), 0, k->zeroed);
+    tr_dnnl_use(k->d.cpu);
+    for (size_t i = 0; i < r.rows; i++) {
+        const size_t row = r.reverse ? i : r.rows - 1 - i;
+        if (i > 0) TR_TRY(tr_dnnl_execute(&k->d, k->step));
+        TR_PARALLEL(k->d.cpu->threads, chunks)
+        for (size_t c = 0; c < chunks; c++)
+            loops->recurrent_grad(&r, row, i == 0, i == r.rows - 1, c * k->chunk,
+                                  c * k->chunk + tr_chunk_size(k->samples, k->chunk, c));
+    }
+out:
+    return st;
+}
+
+tr_status tr_cpu_recurrent_grad(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    tr_status st = TR_OK;
+    kernel *k = NULL;
+    TR_TRY(open_kernel(cpu, g, op, 1, 4, &k));
+    reserve_zeroed(k, k->r.hidden, true, NULL);
+    k->product = tr_dnnl_reserve(&k->d, k->samples * k->r.hidden * sizeof(float));
+    k->dg =
+        tr_dnnl_reserve(&k->d, k->samples * k->r.gates * k->r.hidden * tr_dtype_size(k->r.type));
+    TR_TRY(add_step(cpu, k, 4, tr_loop_in(g, op, 4)->index, true, k->dg));
+    k->d.base.run = run_grad;
+out:
+    return tr_dnnl_hand_over(k ? &k->d : NULL, st, out);
+}

@@ -1,0 +1,172 @@
+/* lstm_layer and gru_layer as LSTM and GRU. Both go from row to row in front of the batch, so that the layer's rows are
+ * turned before and behind; their gates stand in another order than PyTorch's, and biases are one operand. */
+#include "optimize/onnx/ops/ops.h"
+
+#include <string.h>
+
+/* Which of PyTorch's gates (i f g o; r z n) stands at each place of theirs (i o f c; z r h). */
+static const size_t lstm_gates[] = {0, 3, 1, 2}, gru_gates[] = {1, 0, 2};
+static const int64_t rows_first[] = {1, 0, 2}, batch_first[] = {2, 0, 1, 3};
+
+/* Blocks of `size` values, one a gate, into their order, or back. */
+static void reorder(size_t gates, const float *from, float *to, size_t size, bool back)
+{
+    const size_t *order = gates == TR_LSTM_GATES ? lstm_gates : gru_gates;
+    for (size_t k = 0; k < gates; k++)
+        memcpy(to + (back ? order[k] : k) * size, from + (back ? k : order[k]) * size,
+               size * sizeof *to);
+}
+
+/* ---- Writing --------------------------------------------------------------------------------- */
+
+/* The layer's parameters from the i-th on, `n` of them side by side, as one operand of one direction. */
+static const char *operand(tr_onnx_writer *w, const tr_layer *l, const char *what, int i, int n)
+{
+    const tr_recurrent_attrs *a = l->attrs;
+    const tr_param *first = &w->n->model->params[l->params[i]];
+    const size_t gates = (size_t)(a->product.out / a->hidden), each = first->count;
+    const int64_t dims[3] = {1, first->dims[0] * n, first->ndim > 1 ? first->dims[1] : 1};
+    float *v = tr_pool_get(&w->pool, (size_t)n * each, sizeof *v);
+    for (int k = 0; v && k < n; k++)
+        reorder(gates, w->n->params + w->n->model->params[l->params[i + k]].offset,
+                v + (size_t)k * each, each / gates, false);
+    return v ? tr_onnx_values(w, what, first->ndim + 1, dims, v) : NULL;
+}
+
+static void write_recurrent(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
+                            const char *out)
+{
+    const tr_recurrent_attrs *a = l->attrs;
+    const bool gru = a->product.out == a->hidden * TR_GRU_GATES;
+    const int64_t dims[3] = {0, l->output.dims[0], a->hidden}; /* 0: the batch, as it is */
+    const char *x, *y, *turned;
+    tr_onnx_ints(w, tr_onnx_add(w, "Transpose", "rows_first", TR_NAMES(in[0]), NULL, &x), "perm", 3,
+                 rows_first);
+    const char *operands[] = {x, operand(w, l, "W", 0, 1), operand(w, l, "R", 1, 1),
+                              a->product.bias ? operand(w, l, "B", 2, 2) : NULL};
+    tr_onnx_node *n =
+        tr_onnx_add(w, gru ? "GRU" : "LSTM", "rows", a->product.bias ? 4 : 3, operands, NULL, &y);
+    tr_onnx_int(w, n, "hidden_size", a->hidden);
+    tr_onnx_word(w, n, "direction", a->reverse ? "reverse" : "forward");
+    if (gru) tr_onnx_int(w, n, "linear_before_reset", 1);
+    tr_onnx_ints(w, tr_onnx_add(w, "Transpose", "batch_first", TR_NAMES(y), NULL, &turned), "perm",
+                 4, batch_first);
+    tr_onnx_add(w, "Reshape", NULL, TR_NAMES(turned, tr_onnx_int64s(w, "shape", 3, dims)), out,
+                NULL);
+}
+
+static const tr_onnx_layer layers[] = {{.layer = "lstm_layer", .write = write_recurrent},
+                                       {.layer = "gru_layer", .write = write_recurrent},
+                                       {0}};
+
+/* ---- Reading --------------------------------------------------------------------------------- */
+
+typedef struct {
+    const tr_onnx_step *step; /* the operator */
+    int x;                    /* value, batch first */
+    int64_t hidden, features, rows;
+    size_t gates;
+} found;
+
+static bool is_turned(const tr_onnx_step *s, int n, const int64_t *order)
+{
+    int64_t perm[4];
+    return s && s->nin == 1 && tr_onnx_get_ints(s, "perm", 4, perm) == n &&
+           memcmp(perm, order, (size_t)n * sizeof *perm) == 0;
+}
+
+static bool is_shaped(const tr_onnx_const *c, int ndim, int64_t rows, int64_t cols)
+{
+    return c && c->f && c->ndim == ndim && c->dims[0] == 1 && c->dims[1] == rows &&
+           (ndim < 3 || c->dims[2] == cols);
+}
+
+/* What it does is what the layer does, from a state of zeros over all rows. */
+static bool is_plain(const tr_onnx_step *s, bool gru)
+{
+    for (int i = 4; i < s->nin; i++)
+        if (s->in[i] >= 0) return false;
+    return !tr_onnx_get(s, "activations") && !tr_onnx_get(s, "clip") &&
+           tr_onnx_get_int(s, "layout", 0) == 0 && tr_onnx_get_int(s, "input_forget", 0) == 0 &&
+           (!gru || tr_onnx_get_int(s, "linear_before_reset", 0) == 1) &&
+           (tr_onnx_is(s, "direction", "forward", true) ||
+            tr_onnx_is(s, "direction", "reverse", false));
+}
+
+/* Reshape(Transpose(LSTM(Transpose(x), W, R [, B]))). */
+static bool match_layer(const tr_onnx_reader *r, const tr_onnx_step *s, found *f)
+{
+    int64_t dims[3];
+    if (s->nin != 2 || tr_onnx_numbers(r, s, 1, "shape", 3, dims) != 3) return false;
+    const tr_onnx_step *turned = tr_onnx_made_by(r, s->in[0], "Transpose");
+    if (!is_turned(turned, 4, batch_first)) return false;
+    const tr_onnx_step *lstm = tr_onnx_made_by(r, turned->in[0], "LSTM");
+    const tr_onnx_step *gru = tr_onnx_made_by(r, turned->in[0], "GRU");
+    f->step = lstm ? lstm : gru;
+    f->gates = lstm ? TR_LSTM_GATES : TR_GRU_GATES;
+    if (!f->step || f->step->nin < 3 || f->step->out[0] != turned->in[0] ||
+        !is_plain(f->step, !lstm))
+        return false;
+    const tr_onnx_step *first = tr_onnx_shared_by(r, f->step->in[0], "Transpose");
+    const tr_onnx_const *w = tr_onnx_const_in(r, f->step, 1);
+    if (!is_turned(first, 3, rows_first) || !w || w->ndim != 3) return false;
+    f->x = first->in[0];
+    f->hidden = w->dims[1] / (int64_t)f->gates;
+    f->features = w->dims[2];
+    f->rows = dims[1];
+    return dims[2] == f->hidden && tr_onnx_get_int(f->step, "hidden_size", f->hidden) == f->hidden;
+}
+
+static bool match(const tr_onnx_reader *r, const tr_onnx_step *s, int operands[], int *n)
+{
+    found f;
+    if (!match_layer(r, s, &f)) return false;
+    *n = 0;
+    operands[(*n)++] = f.x;
+    for (int i = 1; i < f.step->nin && i < 4; i++)
+        if (f.step->in[i] >= 0) operands[(*n)++] = f.step->in[i];
+    return true;
+}
+
+static void fill(tr_onnx_reader *r, const found *f, const char *layer, const char *row,
+                 const float *from, int64_t cols)
+{
+    const size_t each = (size_t)(f->hidden * cols);
+    float *v = tr_pool_get(&r->pool, f->gates * each, sizeof *v);
+    if (!v) return;
+    reorder(f->gates, from, v, each, true);
+    tr_onnx_fill_values(r, layer, row, v, f->gates * each);
+}
+
+static void read_layer(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    found f;
+    int x, value;
+    if (!match_layer(r, s, &f) || !tr_onnx_operand_at(r, s, f.x, &x, NULL)) return;
+    const int64_t wide = (int64_t)f.gates * f.hidden;
+    const bool bias = f.step->nin > 3 && f.step->in[3] >= 0;
+    const tr_onnx_const *w = tr_onnx_const_in(r, f.step, 1), *h = tr_onnx_const_in(r, f.step, 2),
+                        *b = bias ? tr_onnx_const_in(r, f.step, 3) : NULL;
+    const tr_shape of = tr_onnx_shape(r, x);
+    if (of.ndim != 2 || of.dims[1] != f.features || (f.rows != 0 && f.rows != of.dims[0]) ||
+        !is_shaped(w, 3, wide, f.features) || !is_shaped(h, 3, wide, f.hidden) ||
+        (bias && !is_shaped(b, 2, 2 * wide, 0))) {
+        tr_onnx_refuse(r, s, "one direction over rows of features, with constants, is a layer");
+        return;
+    }
+    const char *name =
+        tr_onnx_make(r, s, f.gates == TR_LSTM_GATES ? "lstm_layer" : "gru_layer", -1, 1, &x, &value,
+                     "{hidden: %lld, reverse: %s, bias: %s}", (long long)f.hidden,
+                     tr_onnx_is(f.step, "direction", "reverse", false) ? "true" : "false",
+                     bias ? "true" : "false");
+    if (!name) return;
+    fill(r, &f, name, "weight_ih", w->f, f.features);
+    fill(r, &f, name, "weight_hh", h->f, f.hidden);
+    if (bias) fill(r, &f, name, "bias_ih", b->f, 1);
+    if (bias) fill(r, &f, name, "bias_hh", b->f + wide, 1);
+    tr_onnx_give(r, s, value);
+}
+
+static const tr_onnx_pattern patterns[] = {{"Reshape", match, read_layer}, {NULL, NULL, NULL}};
+
+const tr_onnx_family tr_onnx_recurrent = {.layers = layers, .patterns = patterns};

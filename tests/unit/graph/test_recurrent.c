@@ -1,0 +1,105 @@
+/* What `lstm` and `gru` stand for: layers, names, parameters as PyTorch has them, and what is told when something is wrong. */
+#include "runtime/graph/maker.h"
+#include "tests/unit/graph/models.h"
+
+#include <math.h>
+
+#define HEAD "  loss: mse\n"
+
+/* "type name<-inputs(output)" of all layers, a line each. */
+static void expands(const char *layers, const char *want)
+{
+    char *model = tr_sprintf("  input: [6, 5]\n  layers:\n    - tanh: {name: x}\n%s" HEAD, layers);
+    test_model t = test_model_open(model);
+    char *text = NULL;
+    size_t n;
+    FILE *f = open_memstream(&text, &n);
+    for (size_t i = 1; i < t.model->nlayers; i++) {
+        const tr_layer *l = &t.model->layers[i];
+        char shape[TR_SHAPE_TEXT];
+        fprintf(f, "%s %s", l->def->name, l->name);
+        for (int k = 0; k < l->nin; k++)
+            fprintf(f, "%s%s", k ? "," : "<-",
+                    t.model->layers[(size_t)l->in[k] - t.model->ninputs].name);
+        fprintf(f, " %s\n", tr_shape_text(&l->output, shape));
+    }
+    fclose(f);
+    assert_string_equal(text, want);
+    free(text);
+    tr_free(model);
+    test_model_close(&t);
+}
+
+static void test_layers(void **state)
+{
+    (void)state;
+    expands("    - lstm: {hidden: 3}\n    - relu: {from: lstm1}\n",
+            "lstm_layer lstm1.l0<-x (6, 3)\nrelu relu1<-lstm1.l0 (6, 3)\n");
+    expands("    - gru: {hidden: 3, layers: 2, bidirectional: true, dropout: 0.5, name: g}\n",
+            "gru_layer g.l0<-x (6, 3)\n"
+            "gru_layer g.l0_reverse<-x (6, 3)\n"
+            "concat g.concat0<-g.l0,g.l0_reverse (6, 6)\n"
+            "dropout g.drop0<-g.concat0 (6, 6)\n"
+            "gru_layer g.l1<-g.drop0 (6, 3)\n"
+            "gru_layer g.l1_reverse<-g.drop0 (6, 3)\n"
+            "concat g.concat1<-g.l1,g.l1_reverse (6, 6)\n");
+    expands("    - lstm: {hidden: 4, layers: 2, output: last}\n",
+            "lstm_layer lstm1.l0<-x (6, 4)\n"
+            "lstm_layer lstm1.l1<-lstm1.l0 (6, 4)\n"
+            "select lstm1.last<-lstm1.l1 (4)\n");
+    expands("    - lstm: {hidden: 4, bidirectional: true, output: last}\n",
+            "lstm_layer lstm1.l0<-x (6, 4)\n"
+            "lstm_layer lstm1.l0_reverse<-x (6, 4)\n"
+            "select lstm1.last<-lstm1.l0 (4)\n"
+            "select lstm1.last_reverse<-lstm1.l0_reverse (4)\n"
+            "concat lstm1.h_n<-lstm1.last,lstm1.last_reverse (8)\n");
+    expands("    - lstm_layer: {hidden: 2, reverse: true}\n", "lstm_layer lstm_layer1<-x (6, 2)\n");
+}
+
+/* Four rows a layer, uniform within 1 / sqrt(hidden) whatever the features; biases do not decay. */
+static void test_parameters(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"weight_ih", "weight_hh", "bias_ih", "bias_hh"};
+    test_model t = test_model_open("  input: [2, 50]\n  layers:\n    - gru: {hidden: 16}\n" HEAD);
+    const int64_t dims[4][2] = {{48, 50}, {48, 16}, {48, 0}, {48, 0}};
+    float *v = tr_alloc(TR_MEM_OTHER, t.model->flat_count, sizeof *v);
+    assert_non_null(v);
+    tr_model_init_params(t.model, 7, v, 0, t.model->flat_count);
+    assert_int_equal(t.model->nparams, 4);
+    for (size_t r = 0; r < 4; r++) {
+        const tr_param *p = &t.model->params[r];
+        double most = 0;
+        assert_string_equal(p->layer, "gru1.l0");
+        assert_string_equal(p->name, names[r]);
+        assert_int_equal(p->ndim, r < 2 ? 2 : 1);
+        for (int i = 0; i < p->ndim; i++) assert_int_equal(p->dims[i], dims[r][i]);
+        assert_int_equal(p->decay, r < 2);
+        for (size_t i = 0; i < p->count; i++) most = fmax(most, fabs((double)v[p->offset + i]));
+        assert_true(most <= 0.25 && most > 0.2);
+    }
+    tr_free(v);
+    test_model_close(&t);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    test_model_fails("  input: [6, 5]\n  layers:\n    - lstm: {hidden: 3, dropout: 0.1}\n" HEAD,
+                     TR_CONFIG,
+                     "m.yaml:6:7: layer \"lstm1\": dropout is between layers, of which there is "
+                     "one: layers: 2 or more");
+    test_model_fails("  input: [6]\n  layers:\n    - gru: {hidden: 3}\n" HEAD, TR_SHAPE,
+                     "m.yaml:6:7: layer \"gru1\": its input is (6), but it takes (rows, features)");
+    test_model_fails("  input: [6, 5]\n  layers:\n    - gru: {hiden: 3}\n" HEAD, TR_CONFIG,
+                     "m.yaml:6:13: layer \"gru1\": unknown key \"hiden\"; did you mean "
+                     "\"hidden\"?");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layers),
+                                       cmocka_unit_test(test_parameters),
+                                       cmocka_unit_test(test_errors)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
