@@ -74,6 +74,25 @@ static const char *shape_text(int ndim, const int64_t *dims, char buf[64])
     return buf;
 }
 
+/* A pattern that names nothing was meant for something: a square matrix would be taken as it is. */
+static tr_status check_transposed(const tr_arrays *a, const tr_init_from *o)
+{
+    tr_capture caps[TR_PATTERN_STARS + 1];
+    for (size_t i = 0; i < o->ntransposed; i++) {
+        size_t k = 0;
+        while (k < tr_arrays_count(a) &&
+               (tr_arrays_at(a, k)->ndim != 2 ||
+                !tr_pattern_match(o->transposed[i], tr_arrays_at(a, k)->name, caps)))
+            k++;
+        if (k == tr_arrays_count(a))
+            return TR_FAIL(TR_CONFIG,
+                           "model.init_from.transpose: \"%s\": no matrix of %s has such a name, as "
+                           "the file has it",
+                           o->transposed[i], o->file);
+    }
+    return TR_OK;
+}
+
 /* The file has a matrix the other way round: (in, out). */
 static bool is_transposed(const tr_init_from *o, const tr_named_array *a)
 {
@@ -225,6 +244,7 @@ tr_status tr_arrays_take(tr_arrays *a, const tr_init_from *o, tr_network *n, tr_
     char text[700];
     int64_t *array_of = tr_alloc(TR_MEM_OTHER, tr_row_count(n), sizeof *array_of);
     TR_HAVE(array_of);
+    TR_TRY(check_transposed(a, o));
     TR_TRY(match_all(a, o, n, array_of, &t));
     tr_arrays_taken_text(&t, text, sizeof text);
     const bool all = t.missing.count + t.unused.count + t.unlike.count == 0;

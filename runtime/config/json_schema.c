@@ -88,7 +88,10 @@ static void choice(const tr_field *f, FILE *to)
     fputs(booleans ? ",true,false]}" : "]}", to);
 }
 
-static void simple(const tr_field *f, FILE *to)
+static const char PARAMETER[] = ",{\"type\":\"string\",\"pattern\":\"[$]\"}";
+
+/* `open`: parameters may stand for values. */
+static void simple(const tr_field *f, bool open, FILE *to)
 {
     const bool integer = f->kind == TR_FIELD_INT || f->kind == TR_FIELD_INTS;
     switch (f->kind) {
@@ -104,9 +107,10 @@ static void simple(const tr_field *f, FILE *to)
         break;
     case TR_FIELD_INTS:
     case TR_FIELD_REALS:
-        fputs("{\"type\":\"array\",\"minItems\":1,\"items\":", to);
+        fputs("{\"type\":\"array\",\"minItems\":1,\"items\":{\"anyOf\":[", to);
         number(f, integer, to);
-        fprintf(to, ",\"maxItems\":%d},", integer ? TR_LIST_MAX : TR_REALS_MAX);
+        if (open) fputs(PARAMETER, to);
+        fprintf(to, "]},\"maxItems\":%d},", integer ? TR_LIST_MAX : TR_REALS_MAX);
         number(f, integer, to);
         break;
     case TR_FIELD_INT:
@@ -272,10 +276,10 @@ static void value(const tr_field *f, bool open, FILE *to)
         fputs("]}}", to);
         break;
     default:
-        simple(f, to);
+        simple(f, open, to);
         break;
     }
-    if (open) fputs(",{\"type\":\"string\",\"pattern\":\"[$]\"}", to);
+    if (open) fputs(PARAMETER, to);
     if (f->dflt && !*f->dflt && f->kind != TR_FIELD_MAP && f->kind != TR_FIELD_BLOCK)
         fputs(",{\"type\":\"null\"}", to);
 }

@@ -58,6 +58,8 @@ OTHER_NAMES = {
     ("runtime/config/schema_train.c", "linear"): "a choice of train.schedule",
     ("runtime/graph/recurrent.c", "dropout"): "an option of lstm and gru",
     ("trainer/run/resume.c", "linear"): "a choice of train.schedule",
+    **{("runtime/graph/transformer.c", op): "a layer of the blocks, written as a config would write it" for op in
+       ("attention", "dropout", "drop_path", "gelu", "layernorm", "relu", "rmsnorm", "rotary", "silu")},
 }
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.S)
 LITERAL = re.compile(r'"((?:[^"\\\n]|\\.)*)"')

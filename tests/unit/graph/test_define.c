@@ -1,39 +1,8 @@
 /* Blocks that a config defines, parameters, repeats over values: what they expand to, its names, and what is told when
  * something is wrong. */
-#include "runtime/graph/maker.h"
-#include "tests/unit/graph/models.h"
+#include "tests/unit/graph/expands.h"
 
 #define HEAD "  loss: cross_entropy\n"
-
-/* "type name<-inputs(output) ..." of all layers. */
-static char *listed(const tr_model *m)
-{
-    char *text = NULL;
-    size_t n;
-    FILE *f = open_memstream(&text, &n);
-    for (size_t i = 0; i < m->nlayers; i++) {
-        const tr_layer *l = &m->layers[i];
-        char shape[TR_SHAPE_TEXT];
-        fprintf(f, "%s%s %s", i ? "\n" : "", l->def->name, l->name);
-        for (int k = 0; k < l->nin; k++) {
-            const size_t v = (size_t)l->in[k];
-            fprintf(f, "%s%s", k ? "," : "<-",
-                    v < m->ninputs ? m->inputs[v].name : m->layers[v - m->ninputs].name);
-        }
-        fprintf(f, " %s", tr_shape_text(&l->output, shape));
-    }
-    fclose(f);
-    return text;
-}
-
-static void expands(const char *model, const char *want)
-{
-    test_model t = test_model_open(model);
-    char *got = listed(t.model);
-    assert_string_equal(got, want);
-    free(got);
-    test_model_close(&t);
-}
 
 static void test_blocks(void **state)
 {
@@ -229,9 +198,9 @@ static void test_errors(void **state)
 /* It takes (rows, features) alone. */
 static bool of_rows(const char *type)
 {
-    static const char *const types[] = {"class_token", "positions",  "select",
-                                        "attention",   "rotary",     "lstm",
-                                        "gru",         "lstm_layer", "gru_layer"};
+    static const char *const types[] = {"class_token", "positions",  "select", "attention",
+                                        "rotary",      "lstm",       "gru",    "lstm_layer",
+                                        "gru_layer",   "transformer"};
     for (size_t i = 0; i < TR_COUNT(types); i++)
         if (strcmp(type, types[i]) == 0) return true;
     return false;

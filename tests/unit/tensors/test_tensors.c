@@ -298,11 +298,11 @@ static void test_transpose(void **state)
                            to = {"t", "  input: [2, 4]\n  layers:\n    - class_token: {name: b}\n"
                                       "    - linear: {out: 5, name: a}\n  loss: mse\n"};
     struct tr_init_rule rules[] = {{"*.bias", ""}};
-    static const char *patterns[] = {"*.weight"}, *others[] = {"x*", "b.*"};
+    static const char *patterns[] = {"*.weight"}, *others[] = {"b.*"}, *unknown[] = {"a.*", "c.*"};
     tr_network *n = net_of(&from, 3), *got = net_of(&to, 4);
     tr_arrays *a = NULL;
     tr_init_from o = {
-        .file = path, .rules = rules, .nrules = 1, .transposed = others, .ntransposed = 2};
+        .file = path, .rules = rules, .nrules = 1, .transposed = others, .ntransposed = 1};
     tr_arrays_taken t;
     ok(tr_safetensors_write(path, n, TR_F32, NULL));
     ok(tr_arrays_open(path, NULL, &a));
@@ -311,6 +311,10 @@ static void test_transpose(void **state)
         strstr(tr_last_error()->text,
                "b.weight is (1, 4) before it is transposed, the model's (4), a.weight is "
                "(4, 5), the model's (5, 4)"));
+    o.transposed = unknown;
+    o.ntransposed = 2;
+    assert_int_equal(tr_arrays_take(a, &o, got, NULL), TR_CONFIG);
+    assert_non_null(strstr(tr_last_error()->text, "\"c.*\": no matrix of "));
     o.transposed = patterns;
     o.ntransposed = 1;
     struct tr_init_rule row[] = {{"b.weight", "-"}, {"*.bias", ""}};

@@ -1,0 +1,256 @@
+/* The structure `transformer`: blocks of attention and a network of two or three products, each with its residual and
+ * norm (Vaswani et al. 2017; norms in front: Xiong et al. 2020; gates: Shazeer 2020; drop_path: Huang et al. 2016),
+ * written out as the layers that a config would name one by one, and read as those. */
+#include "runtime/graph/parse.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { POSITION_NONE, POSITION_ROTARY, POSITION_ALIBI };
+enum { ACT_SWIGLU = 4, ACT_GEGLU };
+enum { QKV_AUTO, QKV_PACKED, QKV_SEPARATE };
+
+static const char *const orders[] = {"pre", "post", NULL};
+static const char *const norms[] = {"layernorm", "rmsnorm", NULL};
+static const char *const acts[] = {"gelu", "gelu_tanh", "relu", "silu", "swiglu", "geglu", NULL};
+static const char *const act_layers[] = {
+    "gelu", "gelu: {approximate: tanh}", "relu", "silu", "silu", "gelu"};
+static const char *const positions[] = {"none", "rotary", "alibi", NULL};
+static const char *const products[] = {"auto", "packed", "separate", NULL};
+
+#define AUTO_INT(name, lowest, text)                                                               \
+    {                                                                                              \
+        .key = #name, .kind = TR_FIELD_INT, .offset = offsetof(tr_transformer_attrs, name),        \
+        .dflt = "auto", .auto_text = "auto", .auto_value = -1, .min = (lowest), .max = INT32_MAX,  \
+        .doc = text                                                                                \
+    }
+#define AT(name) offsetof(tr_transformer_attrs, name)
+
+static const tr_field fields[] = {
+    TR_INT("layers", AT(layers), NULL, 1, TR_LAYERS_MAX / 16, NULL, "how many blocks"),
+    TR_INT("heads", AT(heads), NULL, 1, INT32_MAX, NULL, "of queries; they divide the width"),
+    TR_BOOL("causal", AT(causal), NULL,
+            "true: a token attends to itself and to those before it, as a language model's; false: "
+            "to all, as ViT's and BERT's"),
+    AUTO_INT(width, 1, "features of a token: those of the input; another number is an error"),
+    AUTO_INT(kv_heads, 1, "of keys and values, a divisor of `heads`; auto: as many as `heads`"),
+    AUTO_INT(mlp, 1,
+             "features within the second half; auto: 4 times the width, with a gate 8/3 "
+             "times, rounded up to a multiple of 64"),
+    TR_CHOICE("norm", AT(norm), orders, "pre",
+              "pre: before each half, as GPT-2 and Llama (which end with one norm more: a layer of "
+              "its own behind); post: behind each sum, as BERT"),
+    TR_CHOICE("norm_type", AT(norm_type), norms, "layernorm", "what normalizes"),
+    TR_REAL("eps", AT(eps), "1e-5", 1e-12, 1, NULL, "of the norms"),
+    TR_CHOICE("activation", AT(activation), acts, "gelu",
+              "of the second half; swiglu, geglu: a gate by silu, gelu, and three products"),
+    TR_CHOICE("position", AT(position), positions, "none",
+              "what attention knows of places; none: the layers before say it"),
+    TR_REAL("rotary_base", AT(rotary_base), "10000", 1, 1e9, NULL, "with position: rotary"),
+    TR_INT("window", AT(window), "0", 0, INT32_MAX, "tokens",
+           "attend to that many at most, 0: to all"),
+    TR_BOOL("bias", AT(bias), "true", "products have a bias"),
+    TR_CHOICE("qkv", AT(qkv), products, "auto",
+              "queries, keys and values by one product, or by three; auto: three with rotary"),
+    TR_REAL("dropout", AT(dropout), "0", 0, 0.999, NULL, "of what either half adds"),
+    TR_REAL("attention_dropout", AT(attention_dropout), "0", 0, 0.999, NULL,
+            "of the attention's probabilities"),
+    TR_REAL("drop_path", AT(drop_path), "0", 0, 0.999, NULL,
+            "halves left out, of a sample: so often in the last block, from 0 in the first in even "
+            "steps"),
+    {0},
+};
+
+const tr_op_def tr_type_transformer = {
+    .name = "transformer",
+    .example = "transformer: {layers: 2, heads: 2, causal: true}",
+    .doc = "(tokens, features) to the same: `layers` blocks, each attention and a network of two "
+           "products (with a gate three), with residuals and norms. It stands for plain layers, "
+           "which `trainer check` prints, named `NAME.0.norm1`, `.qkv` (or `.q`, `.k`, `.v`), "
+           "`.attention`, `.proj`, `.add1`, `.norm2`, `.up` (`.gate`), `.act`, `.down`, `.add2`, "
+           "then `NAME.1...`. A second input in `from` holds the samples' lengths. "
+           "GPT-2: `activation: gelu_tanh`; Llama: `norm_type: rmsnorm, activation: swiglu, "
+           "position: rotary, bias: false`; BERT: `norm: post, causal: false`.",
+    .fields = fields,
+    .attrs_size = sizeof(tr_transformer_attrs),
+    .min_in = 1,
+    .max_in = 2,
+};
+
+static tr_status check(const tr_layer *l, tr_transformer_attrs *a)
+{
+    const tr_shape *x = &l->inputs[0];
+    char text[TR_SHAPE_TEXT];
+    if (x->ndim != 2)
+        return tr_layer_fail(l, TR_SHAPE, "it takes (tokens, features), not %s",
+                             tr_shape_text(x, text));
+    if (a->width >= 0 && a->width != x->dims[1])
+        return tr_layer_fail(l, TR_SHAPE, "width: %lld, but its input has %lld features",
+                             (long long)a->width, (long long)x->dims[1]);
+    a->width = x->dims[1];
+    if (a->kv_heads < 0) a->kv_heads = a->heads;
+    if (a->width % a->heads)
+        return tr_layer_fail(l, TR_CONFIG, "heads: %lld do not divide the width, %lld",
+                             (long long)a->heads, (long long)a->width);
+    if (a->heads % a->kv_heads)
+        return tr_layer_fail(l, TR_CONFIG, "kv_heads: %lld do not divide the heads, %lld",
+                             (long long)a->kv_heads, (long long)a->heads);
+    const bool rotary = a->position == POSITION_ROTARY;
+    if (rotary && a->qkv == QKV_PACKED)
+        return tr_layer_fail(l, TR_CONFIG,
+                             "position: rotary turns queries and keys by themselves: qkv: "
+                             "separate");
+    if (rotary && a->width / a->heads % 2)
+        return tr_layer_fail(l, TR_CONFIG,
+                             "position: rotary turns pairs: a head's %lld features are odd",
+                             (long long)(a->width / a->heads));
+    if (a->qkv == QKV_AUTO) a->qkv = rotary ? QKV_SEPARATE : QKV_PACKED;
+    const bool gated = a->activation >= ACT_SWIGLU;
+    if (a->mlp < 0) a->mlp = gated ? (a->width * 8 / 3 + 63) / 64 * 64 : 4 * a->width;
+    return TR_OK;
+}
+
+/* ---- One block, as text ---------------------------------------------------------------------- */
+
+static void norm(FILE *f, const tr_transformer_attrs *a, int which, const char *of)
+{
+    fprintf(f, "- %s: {name: norm%d, eps: %.17g, from: %s}\n", norms[a->norm_type], which, a->eps,
+            of);
+}
+
+static void product(FILE *f, const tr_transformer_attrs *a, const char *name, int64_t out,
+                    const char *of)
+{
+    fprintf(f, "- linear: {name: %s, out: %lld, bias: %s, from: %s}\n", name, (long long)out,
+            a->bias ? "true" : "false", of);
+}
+
+/* What a half has made, thinned out; then the sum. */
+static void add(FILE *f, const tr_transformer_attrs *a, int which, double path, const char *made,
+                const char *to)
+{
+    const char *last = made;
+    char names[2][16];
+    if (a->dropout > 0) {
+        snprintf(names[0], sizeof names[0], "drop%d", which);
+        fprintf(f, "- dropout: {name: %s, p: %.17g, from: %s}\n", names[0], a->dropout, last);
+        last = names[0];
+    }
+    if (path > 0) {
+        snprintf(names[1], sizeof names[1], "path%d", which);
+        fprintf(f, "- drop_path: {name: %s, p: %.17g, from: %s}\n", names[1], path, last);
+        last = names[1];
+    }
+    fprintf(f, "- add: {name: add%d, from: [%s, %s]}\n", which, last, to);
+}
+
+static void attention(FILE *f, const tr_transformer_attrs *a, const char *x, const char *lengths)
+{
+    const int64_t width = a->width, kv = width / a->heads * a->kv_heads;
+    const char *q = "q", *k = "k";
+    if (a->qkv == QKV_PACKED) {
+        product(f, a, "qkv", width + 2 * kv, x);
+    } else {
+        product(f, a, "q", width, x);
+        product(f, a, "k", kv, x);
+        product(f, a, "v", kv, x);
+    }
+    if (a->position == POSITION_ROTARY) {
+        fprintf(f, "- rotary: {name: q_rotary, heads: %lld, base: %.17g, from: q}\n",
+                (long long)a->heads, a->rotary_base);
+        fprintf(f, "- rotary: {name: k_rotary, heads: %lld, base: %.17g, from: k}\n",
+                (long long)a->kv_heads, a->rotary_base);
+        q = "q_rotary", k = "k_rotary";
+    }
+    fprintf(f,
+            "- attention: {name: attention, heads: %lld, kv_heads: %lld, causal: %s, window: %lld, "
+            "dropout: %.17g, alibi: %s, from: [",
+            (long long)a->heads, (long long)a->kv_heads, a->causal ? "true" : "false",
+            (long long)a->window, a->attention_dropout,
+            a->position == POSITION_ALIBI ? "true" : "false");
+    if (a->qkv == QKV_PACKED)
+        fprintf(f, "qkv");
+    else
+        fprintf(f, "%s, %s, v", q, k);
+    fprintf(f, "%s%s]}\n", lengths ? ", " : "", lengths ? lengths : "");
+    product(f, a, "proj", width, "attention");
+}
+
+static void network(FILE *f, const tr_transformer_attrs *a, const char *x)
+{
+    const bool gated = a->activation >= ACT_SWIGLU;
+    const char *act = act_layers[a->activation];
+    const int n = (int)strcspn(act, ":");
+    if (gated) product(f, a, "gate", a->mlp, x);
+    product(f, a, "up", a->mlp, x);
+    fprintf(f, "- %.*s: {name: act, from: %s%s}\n", n, act, gated ? "gate" : "up",
+            act[n] ? ", approximate: tanh" : "");
+    if (gated) fprintf(f, "- mul: {name: gated, from: [act, up]}\n");
+    product(f, a, "down", a->width, gated ? "gated" : "act");
+}
+
+/* Of block `i`; what it reads is named `input`. NULL: no memory. */
+static char *block_text(const tr_transformer_attrs *a, int64_t i, const char *lengths)
+{
+    const bool pre = a->norm == 0;
+    const double path = a->layers > 1 ? a->drop_path * (double)i / (double)(a->layers - 1) : 0;
+    char *text = NULL;
+    size_t size;
+    FILE *f = open_memstream(&text, &size);
+    if (!f) return NULL;
+    if (pre) norm(f, a, 1, "input");
+    attention(f, a, pre ? "norm1" : "input", lengths);
+    add(f, a, 1, path, "proj", "input");
+    norm(f, a, pre ? 2 : 1, "add1");
+    network(f, a, pre ? "norm2" : "norm1");
+    add(f, a, 2, path, "down", pre ? "add1" : "norm1");
+    if (!pre) norm(f, a, 2, "add2");
+    if (fclose(f) != 0) {
+        free(text);
+        return NULL;
+    }
+    return text;
+}
+
+static tr_status one_block(tr_parser *p, const tr_layer *l, int64_t i, const char *lengths,
+                           int *output)
+{
+    tr_maker *mk = p->mk;
+    tr_scope scope;
+    tr_document doc;
+    char path[TR_NAME + 24], source[TR_ERROR_TEXT];
+    tr_status st = TR_OK;
+    char *text = block_text(l->attrs, i, lengths);
+    if (!text) return TR_FAIL(TR_MEMORY, "no memory for layer \"%s\"", l->name);
+    snprintf(path, sizeof path, "%s.%lld", l->name, (long long)i);
+    snprintf(source, sizeof source, "%s (%s)", l->where, path);
+    st = tr_document_parse(source, text, strlen(text), &doc);
+    free(text);
+    if (st != TR_OK) return st;
+    TR_TRY(tr_scope_open(mk, &scope, l, path, NULL));
+    scope.input = *output;
+    bool opened = tr_maker_open_block(mk);
+    st = tr_parse_list(p, doc.root, *output, output);
+    if (st == TR_OK && opened) tr_maker_close_block(mk);
+    tr_scope_close(mk);
+out:
+    tr_document_close(&doc);
+    return st;
+}
+
+tr_status tr_parse_transformer(tr_parser *p, const tr_layer *l, int *output)
+{
+    tr_transformer_attrs *a = l->attrs;
+    tr_maker *mk = p->mk;
+    tr_status st = TR_OK;
+    tr_counter before[TR_COUNTERS];
+    TR_TRY(check(l, a));
+    memcpy(before, mk->counters, sizeof before);
+    *output = l->in[0];
+    for (int64_t i = 0; i < a->layers; i++)
+        TR_TRY(one_block(p, l, i, l->nin > 1 ? tr_value_name(mk, l->in[1]) : NULL, output));
+    memcpy(mk->counters, before, sizeof before);
+    st = tr_name_add(mk, l->where, l->name, *output);
+out:
+    return st;
+}

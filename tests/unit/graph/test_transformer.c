@@ -1,0 +1,148 @@
+/* The structure `transformer`: the plain layers that it stands for, and what is told where it cannot. */
+#include "tests/unit/graph/expands.h"
+
+#define MODEL(options)                                                                             \
+    "  input: [6, 8]\n"                                                                            \
+    "  layers:\n"                                                                                  \
+    "    - linear: {out: 8, name: in}\n"                                                           \
+    "    - transformer: {" options "}\n"                                                           \
+    "  loss: mse\n"
+
+/* Norms in front, one product for queries, keys and values; drop_path from the second block on. */
+static void test_pre(void **state)
+{
+    (void)state;
+    expands(MODEL("layers: 2, heads: 4, kv_heads: 2, causal: true, dropout: 0.1, drop_path: 0.2"),
+            "linear in<-input (6, 8)\n"
+            "layernorm transformer1.0.norm1<-in (6, 8)\n"
+            "linear transformer1.0.qkv<-transformer1.0.norm1 (6, 16)\n"
+            "attention transformer1.0.attention<-transformer1.0.qkv (6, 8)\n"
+            "linear transformer1.0.proj<-transformer1.0.attention (6, 8)\n"
+            "dropout transformer1.0.drop1<-transformer1.0.proj (6, 8)\n"
+            "add transformer1.0.add1<-transformer1.0.drop1,in (6, 8)\n"
+            "layernorm transformer1.0.norm2<-transformer1.0.add1 (6, 8)\n"
+            "linear transformer1.0.up<-transformer1.0.norm2 (6, 32)\n"
+            "gelu transformer1.0.act<-transformer1.0.up (6, 32)\n"
+            "linear transformer1.0.down<-transformer1.0.act (6, 8)\n"
+            "dropout transformer1.0.drop2<-transformer1.0.down (6, 8)\n"
+            "add transformer1.0.add2<-transformer1.0.drop2,transformer1.0.add1 (6, 8)\n"
+            "layernorm transformer1.1.norm1<-transformer1.0.add2 (6, 8)\n"
+            "linear transformer1.1.qkv<-transformer1.1.norm1 (6, 16)\n"
+            "attention transformer1.1.attention<-transformer1.1.qkv (6, 8)\n"
+            "linear transformer1.1.proj<-transformer1.1.attention (6, 8)\n"
+            "dropout transformer1.1.drop1<-transformer1.1.proj (6, 8)\n"
+            "drop_path transformer1.1.path1<-transformer1.1.drop1 (6, 8)\n"
+            "add transformer1.1.add1<-transformer1.1.path1,transformer1.0.add2 (6, 8)\n"
+            "layernorm transformer1.1.norm2<-transformer1.1.add1 (6, 8)\n"
+            "linear transformer1.1.up<-transformer1.1.norm2 (6, 32)\n"
+            "gelu transformer1.1.act<-transformer1.1.up (6, 32)\n"
+            "linear transformer1.1.down<-transformer1.1.act (6, 8)\n"
+            "dropout transformer1.1.drop2<-transformer1.1.down (6, 8)\n"
+            "drop_path transformer1.1.path2<-transformer1.1.drop2 (6, 8)\n"
+            "add transformer1.1.add2<-transformer1.1.path2,transformer1.1.add1 (6, 8)");
+}
+
+/* As Llama's: rotary places, a gate, no biases; three products. */
+static void test_gated(void **state)
+{
+    (void)state;
+    expands(MODEL("name: t, layers: 1, heads: 2, causal: true, norm_type: rmsnorm, activation: "
+                  "swiglu, position: rotary, bias: false"),
+            "linear in<-input (6, 8)\n"
+            "rmsnorm t.0.norm1<-in (6, 8)\n"
+            "linear t.0.q<-t.0.norm1 (6, 8)\n"
+            "linear t.0.k<-t.0.norm1 (6, 8)\n"
+            "linear t.0.v<-t.0.norm1 (6, 8)\n"
+            "rotary t.0.q_rotary<-t.0.q (6, 8)\n"
+            "rotary t.0.k_rotary<-t.0.k (6, 8)\n"
+            "attention t.0.attention<-t.0.q_rotary,t.0.k_rotary,t.0.v (6, 8)\n"
+            "linear t.0.proj<-t.0.attention (6, 8)\n"
+            "add t.0.add1<-t.0.proj,in (6, 8)\n"
+            "rmsnorm t.0.norm2<-t.0.add1 (6, 8)\n"
+            "linear t.0.gate<-t.0.norm2 (6, 64)\n"
+            "linear t.0.up<-t.0.norm2 (6, 64)\n"
+            "silu t.0.act<-t.0.gate (6, 64)\n"
+            "mul t.0.gated<-t.0.act,t.0.up (6, 64)\n"
+            "linear t.0.down<-t.0.gated (6, 8)\n"
+            "add t.0.add2<-t.0.down,t.0.add1 (6, 8)");
+}
+
+/* As BERT's, with lengths; within a repeat, whose blocks are numbered. */
+static void test_post(void **state)
+{
+    (void)state;
+    expands("  inputs: {x: [6, 8], n: [1]}\n"
+            "  layers:\n"
+            "    - linear: {out: 8, name: in, from: x}\n"
+            "    - repeat: {times: 1, name: r, names: path, layers: [{transformer: {name: t, "
+            "layers: 1, heads: 2, mlp: 12, causal: false, norm: post, qkv: separate, "
+            "activation: gelu_tanh, from: [in, n]}}, tanh]}\n"
+            "  loss: mse\n",
+            "linear in<-x (6, 8)\n"
+            "linear r.0.t.0.q<-in (6, 8)\n"
+            "linear r.0.t.0.k<-in (6, 8)\n"
+            "linear r.0.t.0.v<-in (6, 8)\n"
+            "attention r.0.t.0.attention<-r.0.t.0.q,r.0.t.0.k,r.0.t.0.v,n (6, 8)\n"
+            "linear r.0.t.0.proj<-r.0.t.0.attention (6, 8)\n"
+            "add r.0.t.0.add1<-r.0.t.0.proj,in (6, 8)\n"
+            "layernorm r.0.t.0.norm1<-r.0.t.0.add1 (6, 8)\n"
+            "linear r.0.t.0.up<-r.0.t.0.norm1 (6, 12)\n"
+            "gelu r.0.t.0.act<-r.0.t.0.up (6, 12)\n"
+            "linear r.0.t.0.down<-r.0.t.0.act (6, 8)\n"
+            "add r.0.t.0.add2<-r.0.t.0.down,r.0.t.0.norm1 (6, 8)\n"
+            "layernorm r.0.t.0.norm2<-r.0.t.0.add2 (6, 8)\n"
+            "tanh r.0.tanh1<-r.0.t.0.norm2 (6, 8)");
+}
+
+/* Each block is one to recompute. */
+static void test_recomputed(void **state)
+{
+    (void)state;
+    test_model t = test_model_open(MODEL("layers: 3, heads: 2, causal: true"));
+    const int per = (int)(t.model->nlayers - 1) / 3;
+    for (size_t i = 0; i < t.model->nlayers; i++)
+        assert_int_equal(t.model->layers[i].block, i == 0 ? -1 : ((int)i - 1) / per);
+    test_model_close(&t);
+}
+
+static void test_errors(void **state)
+{
+    (void)state;
+    static const struct {
+        tr_status status;
+        const char *model, *said;
+    } bad[] = {
+        {TR_CONFIG, MODEL("layers: 1, heads: 3, causal: true"),
+         "m.yaml:7:7: layer \"transformer1\": heads: 3 do not divide the width, 8"},
+        {TR_CONFIG, MODEL("layers: 1, heads: 4, kv_heads: 3, causal: true"),
+         "m.yaml:7:7: layer \"transformer1\": kv_heads: 3 do not divide the heads, 4"},
+        {TR_CONFIG, MODEL("layers: 1, heads: 2"),
+         "m.yaml:7:20: layer \"transformer1\": required key \"causal\" is missing: true: a token "
+         "attends to itself and to those before it, as a language model's; false: to all, as ViT's "
+         "and BERT's (true or false)"},
+        {TR_SHAPE, MODEL("layers: 1, heads: 2, width: 16, causal: true"),
+         "m.yaml:7:7: layer \"transformer1\": width: 16, but its input has 8 features"},
+        {TR_CONFIG, MODEL("layers: 1, heads: 8, causal: true, position: rotary"),
+         "m.yaml:7:7: layer \"transformer1\": position: rotary turns pairs: a head's 1 features "
+         "are odd"},
+        {TR_CONFIG, MODEL("layers: 1, heads: 2, causal: true, position: rotary, qkv: packed"),
+         "m.yaml:7:7: layer \"transformer1\": position: rotary turns queries and keys by "
+         "themselves: qkv: separate"},
+        {TR_SHAPE,
+         "  input: [8]\n  layers:\n    - transformer: {layers: 1, heads: 2, causal: true}\n"
+         "  loss: mse\n",
+         "m.yaml:6:7: layer \"transformer1\": it takes (tokens, features), not (8)"},
+    };
+    for (size_t i = 0; i < TR_COUNT(bad); i++)
+        test_model_fails(bad[i].model, bad[i].status, bad[i].said);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pre),    cmocka_unit_test(test_gated),
+        cmocka_unit_test(test_post),   cmocka_unit_test(test_recomputed),
+        cmocka_unit_test(test_errors),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
