@@ -27,8 +27,14 @@ CASES = {
     "mlp-bf16": ("mlp", "bf16", 1200),
     "resnet20-fp32": ("resnet20", "fp32", 40),
     "resnet20-bf16": ("resnet20", "bf16", 60),
+    "gpt-fp32": ("gpt", "fp32", 40),
+    "gpt-bf16": ("gpt", "bf16", 60),
+    "lstm-fp32": ("lstm", "fp32", 120),
+    "lstm-bf16": ("lstm", "bf16", 120),
+    "vit-fp32": ("vit", "fp32", 40),
 }
-TARGETS = {"mlp-fp32": 3.0, "mlp-bf16": 4.5, "resnet20-fp32": 1.4, "resnet20-bf16": 1.45}
+TARGETS = {"mlp-fp32": 3.0, "mlp-bf16": 4.5, "resnet20-fp32": 1.4, "resnet20-bf16": 1.45, "gpt-fp32": 1.3, "gpt-bf16": 1.6,
+           "lstm-fp32": 1.4, "lstm-bf16": 1.6, "vit-fp32": 1.3}
 
 
 def run_trireme(trainer, model, precision, steps):
@@ -56,7 +62,7 @@ def run_trireme(trainer, model, precision, steps):
 
 
 def run_floor(program, model, precision, steps):
-    share = {"mlp": 64, "resnet20": 64}[model]  # half of the config's batch
+    share = {"mlp": 64, "resnet20": 64, "gpt": 4, "lstm": 32, "vit": 8}[model]  # half of the config's batch
     env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     out = subprocess.run(["mpirun", "-np", "2", program, str(TOP / f"configs/bench/{model}.yaml"), str(share), precision,
                           str(max(9, steps // 8))], env=env, check=True, stdout=subprocess.PIPE, text=True).stdout

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The peer: PyTorch DistributedDataParallel over gloo, 2 ranks x 1 thread, on Trireme's bench models.
 
-    python3 peer_ddp.py --model mlp|resnet20 --precision fp32|bf16 [--steps N] [--warmup N]
+    python3 peer_ddp.py --model mlp|resnet20|gpt|lstm|vit --precision fp32|bf16 [--steps N] [--warmup N]
 
 It is given its best: fused AdamW, multi-tensor clipping, gradients as views of DDP's buckets, the whole
 data set in memory as tensors of the right layout, each rank bound to a core of its own, channels-last for
@@ -21,19 +21,18 @@ import sys
 import time
 
 RANKS = 2
-BATCH = 128  # global
-SAMPLES = 2048
+BATCHES = {"mlp": 128, "resnet20": 128, "gpt": 8, "lstm": 64, "vit": 16}  # global
 TRIAL = ["--steps", "8", "--warmup", "4"]  # to compare memory formats with
 
 
 def arguments():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    p.add_argument("--model", choices=("mlp", "resnet20"), required=True)
+    p.add_argument("--model", choices=tuple(BATCHES), required=True)
     p.add_argument("--precision", choices=("fp32", "bf16"), default="fp32")
     p.add_argument("--steps", type=int, default=100, help="measured steps")
     p.add_argument("--warmup", type=int, default=20)
     p.add_argument("--channels-last", choices=("auto", "yes", "no"), default="auto",
-                   help="memory format of resnet20")
+                   help="memory format of resnet20 and vit")
     return p.parse_args()
 
 
@@ -96,6 +95,92 @@ def resnet20():
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
 
 
+def attention_block(width, heads, gelu, causal):
+    from torch import nn
+
+    class Block(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+            self.qkv, self.proj = nn.Linear(width, 3 * width), nn.Linear(width, width)
+            self.mlp = nn.Sequential(nn.Linear(width, 4 * width), nn.GELU(approximate=gelu), nn.Linear(4 * width, width))
+
+        def forward(self, x):
+            n, t, _ = x.shape
+            q, k, v = self.qkv(self.norm1(x)).view(n, t, 3, heads, width // heads).permute(2, 0, 3, 1, 4)
+            y = nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+            x = x + self.proj(y.transpose(1, 2).reshape(n, t, width))
+            return x + self.mlp(self.norm2(x))
+
+    return Block()
+
+
+def gpt():
+    """6 layers of 384, 6 heads, 256 places, bytes; the head tied."""
+    import torch
+    from torch import nn
+
+    class GPT(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.token, self.place = nn.Embedding(256, 384), nn.Parameter(torch.zeros(256, 384))
+            self.blocks = nn.Sequential(*(attention_block(384, 6, "tanh", True) for _ in range(6)))
+            self.norm = nn.LayerNorm(384)
+            nn.init.normal_(self.token.weight, std=0.02)
+
+        def forward(self, ids):
+            return nn.functional.linear(self.norm(self.blocks(self.token(ids) + self.place)), self.token.weight).flatten(0, 1)
+
+    return GPT()
+
+
+def lstm():
+    """2 layers of 256; 64 steps of 64 features; the last state tells."""
+    from torch import nn
+
+    class LSTM(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.lstm, self.head = nn.LSTM(64, 256, 2, batch_first=True), nn.Linear(256, 10)
+
+        def forward(self, x):
+            return self.head(self.lstm(x)[1][0][-1])
+
+    return LSTM()
+
+
+def vit():
+    """ViT-Ti/16 at 224."""
+    import torch
+    from torch import nn
+
+    class ViT(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.patches = nn.Conv2d(3, 192, 16, 16)
+            self.token, self.place = nn.Parameter(torch.zeros(1, 1, 192)), nn.Parameter(torch.zeros(197, 192))
+            self.blocks = nn.Sequential(*(attention_block(192, 3, "none", False) for _ in range(12)))
+            self.norm, self.head = nn.LayerNorm(192), nn.Linear(192, 1000)
+
+        def forward(self, x):
+            x = self.patches(x).flatten(2).transpose(1, 2)
+            x = torch.cat([self.token.expand(len(x), -1, -1), x], 1) + self.place
+            return self.head(self.norm(self.blocks(x))[:, 0])
+
+    return ViT()
+
+
+def given(model, torch, generator):
+    """A rank's inputs and labels: 16 batches."""
+    n = 16 * BATCHES[model] // RANKS
+    shape, classes = {"mlp": ((784,), 10), "resnet20": ((3, 32, 32), 10), "lstm": ((64, 64), 10), "vit": ((3, 224, 224), 1000),
+                      "gpt": (None, None)}[model]
+    if model == "gpt":
+        ids = torch.randint(0, 256, (n, 257), generator=generator)
+        return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+    return torch.randn(n, *shape, generator=generator), torch.randint(0, classes, (n,), generator=generator)
+
+
 class Trainer:
     def __init__(self, args, rank, channels_last):
         import torch
@@ -103,11 +188,8 @@ class Trainer:
 
         self.torch, self.args = torch, args
         torch.manual_seed(1)
-        model = mlp() if args.model == "mlp" else resnet20()
-        shape = (784,) if args.model == "mlp" else (3, 32, 32)
-        generator = torch.Generator().manual_seed(2 + rank)
-        self.x = torch.randn(SAMPLES // RANKS, *shape, generator=generator)
-        self.labels = torch.randint(0, 10, (SAMPLES // RANKS,), generator=generator)
+        model = {"mlp": mlp, "resnet20": resnet20, "gpt": gpt, "lstm": lstm, "vit": vit}[args.model]()
+        self.x, self.labels = given(args.model, torch, torch.Generator().manual_seed(2 + rank))
         if channels_last:
             model = model.to(memory_format=torch.channels_last)
             self.x = self.x.contiguous(memory_format=torch.channels_last)
@@ -122,12 +204,12 @@ class Trainer:
         return contextlib.nullcontext()
 
     def step(self):
-        torch, size = self.torch, BATCH // RANKS
+        torch, size = self.torch, BATCHES[self.args.model] // RANKS
         x, labels = self.x[self.at:self.at + size], self.labels[self.at:self.at + size]
         self.at = (self.at + size) % len(self.x)
         self.optimizer.zero_grad(set_to_none=False)  # the views of DDP's buckets stay
         with self.autocast():
-            loss = torch.nn.functional.cross_entropy(self.model(x), labels)
+            loss = torch.nn.functional.cross_entropy(self.model(x), labels.flatten())
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.params, 1.0, foreach=True)
         self.optimizer.step()
@@ -166,8 +248,8 @@ def work(args):
     if rank == 0:
         print(json.dumps({
             "model": args.model, "precision": args.precision, "ranks": RANKS, "torch": str(torch.__version__),
-            "channels_last": channels_last, "steps": args.steps, "samples_per_s": round(BATCH / step, 1),
-            "samples_per_s_of_all": round(BATCH / statistics.mean(times), 1),
+            "channels_last": channels_last, "steps": args.steps, "samples_per_s": round(BATCHES[args.model] / step, 1),
+            "samples_per_s_of_all": round(BATCHES[args.model] / statistics.mean(times), 1),
             "step_ms": round(step * 1e3, 3), "first_step_s": round(first, 3),
             "peak_rss_mb": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / 1e6, 1)}))
     dist.destroy_process_group()
@@ -179,7 +261,7 @@ def main():
         work(args)
         return
     channels_last = args.channels_last == "yes"
-    if args.channels_last == "auto" and args.model != "mlp":
+    if args.channels_last == "auto" and args.model in ("resnet20", "vit"):
         trials = [launch(args, yes, TRIAL)["step_ms"] for yes in (False, True)]
         channels_last = trials[1] < trials[0]
     print(json.dumps(launch(args, channels_last)))
