@@ -21,7 +21,7 @@ from test_rows import Rows  # noqa: E402, F401: tests to be found here
 
 
 class Text(test_text.Text):
-    test_stages = test_refused = test_byte_gpt = None  # of the CPU's
+    test_stages = test_refused = test_byte_gpt = test_lstm_text = None  # of the CPU's
 
 
 if __name__ == "__main__":

@@ -84,18 +84,24 @@ class Text(Case):
         self.assertEqual((full["samples"], full["targets"]), (last["samples"], last["targets"]))
         self.assertAlmostEqual(full["bits_per_byte"], last["bits_per_byte"], delta=1e-6)
 
-    def test_byte_gpt(self):
-        """The config that is there, smaller: what comes is said by how the last eight bytes began, which attention finds."""
+    def learns_words(self, name):
+        """A config that is there, smaller: what comes is said by how the last eight bytes began."""
         rng = np.random.default_rng(2)
         words = ["".join(chr(c) for c in rng.permutation(np.arange(97, 105))) for _ in range(3)]
         (self.dir / "a.txt").write_text("".join(words[i] for i in rng.integers(0, 3, 400)))
-        config = SOURCE / "configs/byte-gpt.yaml"
+        config = SOURCE / "configs" / f"{name}.yaml"
         self.run_trainer("check", config, ranks=0)
-        self.run_trainer(config, f"data.train.path={self.dir}/a.txt", f"output={self.dir}/gpt", "model.input=[32]",
+        self.run_trainer(config, f"data.train.path={self.dir}/a.txt", f"output={self.dir}/learnt", "model.input=[32]",
                          "train.steps=150", "train.eval.every_steps=50", "train.log_every=10", ranks=2, timeout=300)
-        first, *_, last = self.records("gpt", "eval")
+        first, *_, last = self.records("learnt", "eval")
         self.assertLess(last["bits_per_byte"], 0.6)  # one of three words of 8: 0.2 bits, and the window's first bytes
         self.assertGreater(first["bits_per_byte"], last["bits_per_byte"])
+
+    def test_byte_gpt(self):
+        self.learns_words("byte-gpt")
+
+    def test_lstm_text(self):
+        self.learns_words("lstm-text")
 
     def test_tokens(self):
         """llm.c's file and a text of the same numbers train alike; documents leave what they pad uncounted."""
