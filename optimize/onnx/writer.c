@@ -231,6 +231,15 @@ static const char *quantized(tr_onnx_writer *w, char *name, const tr_param *p, c
     return made;
 }
 
+const char *tr_onnx_weights(tr_onnx_writer *w, const char *what, int ndim, const int64_t *dims,
+                            const float *v)
+{
+    size_t n = 1;
+    if (w->o->weights != TR_F16) return tr_onnx_floats(w, what, ndim, dims, v);
+    for (int i = 0; i < ndim; i++) n *= (size_t)dims[i];
+    return halved(w, inner_name(w, what), ndim, dims, v, n);
+}
+
 const char *tr_onnx_param(tr_onnx_writer *w, int i)
 {
     const int at = w->layer->params[i];

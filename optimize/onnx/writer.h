@@ -43,6 +43,9 @@ const char *tr_onnx_state(tr_onnx_writer *w, int i);
 /* A constant "LAYER/what" of float32 or int64 values, which are copied. ndim 0: a scalar. */
 const char *tr_onnx_floats(tr_onnx_writer *w, const char *what, int ndim, const int64_t *dims,
                            const float *v);
+/* The same, of what weights make: stored as they are. Once by that name. */
+const char *tr_onnx_weights(tr_onnx_writer *w, const char *what, int ndim, const int64_t *dims,
+                            const float *v);
 const char *tr_onnx_scalar(tr_onnx_writer *w, const char *what, double v);
 /* Values made of parameters, "LAYER.what", kept as these are: float32 in the graph. They are the pool's. */
 const char *tr_onnx_values(tr_onnx_writer *w, const char *what, int ndim, const int64_t *dims,

@@ -142,12 +142,18 @@ typedef struct {
     double scale;
 } attention;
 
-/* 0, 1, ..., count - 1 */
-static bool are_positions(const tr_onnx_reader *r, int value, int64_t count)
+/* 0, 1, ..., count - 1: in a column (count, 1), as those of queries are, or in a row (count), as those of keys. */
+static bool are_positions(const tr_onnx_reader *r, int value, int64_t count, bool column)
 {
-    const tr_onnx_step *column = tr_onnx_shared_by(r, value, "Unsqueeze");
-    const tr_onnx_const *c = tr_onnx_const_at(r, column ? column->in[0] : value);
-    if (!c || !c->i || c->count != (size_t)count) return false;
+    if (column) {
+        const tr_onnx_step *s = tr_onnx_shared_by(r, value, "Unsqueeze");
+        const tr_onnx_const *axis = s && s->nin == 2 ? tr_onnx_const_at(r, s->in[1]) : NULL;
+        if (!axis || !axis->i || axis->count != 1 || (axis->i[0] != 1 && axis->i[0] != -1))
+            return false;
+        value = s->in[0];
+    }
+    const tr_onnx_const *c = tr_onnx_const_at(r, value);
+    if (!c || !c->i || c->ndim != 1 || c->count != (size_t)count) return false;
     for (size_t i = 0; i < c->count; i++)
         if (c->i[i] != (int64_t)i) return false;
     return true;
@@ -158,8 +164,8 @@ static bool is_distance(const tr_onnx_reader *r, int value, const attention *a)
 {
     const tr_onnx_step *s = tr_onnx_shared_by(r, value, "Abs");
     s = s ? tr_onnx_shared_by(r, s->in[0], "Sub") : NULL;
-    return s && s->nin == 2 && are_positions(r, s->in[0], a->queries) &&
-           are_positions(r, s->in[1], a->keys);
+    return s && s->nin == 2 && are_positions(r, s->in[0], a->queries, true) &&
+           are_positions(r, s->in[1], a->keys, false);
 }
 
 static bool match_less(const tr_onnx_reader *r, const tr_onnx_step *s, attention *a)
@@ -171,7 +177,7 @@ static bool match_less(const tr_onnx_reader *r, const tr_onnx_step *s, attention
         return true;
     }
     const tr_onnx_step *there = tr_onnx_shared_by(r, s->in[1], "Reshape");
-    if (!there || !are_positions(r, s->in[0], a->keys)) return false;
+    if (!there || !are_positions(r, s->in[0], a->keys, false)) return false;
     a->lengths = there->in[0];
     return true;
 }
@@ -184,8 +190,8 @@ static bool match_seen(const tr_onnx_reader *r, int value, int depth, attention 
     s = tr_onnx_shared_by(r, value, "Less");
     if (s && s->nin == 2) return match_less(r, s, a);
     s = tr_onnx_shared_by(r, value, "LessOrEqual");
-    a->causal = s && s->nin == 2 && are_positions(r, s->in[0], a->keys) &&
-                are_positions(r, s->in[1], a->queries);
+    a->causal = s && s->nin == 2 && are_positions(r, s->in[0], a->keys, false) &&
+                are_positions(r, s->in[1], a->queries, true);
     return a->causal;
 }
 

@@ -41,7 +41,7 @@ static const char *write_sketch(tr_onnx_writer *w, const tr_layer *l, const char
     const int64_t dims[4] = {out, in, 1, 1};
     float *all = tr_pool_get(&w->pool, (size_t)(out * in), sizeof *all);
     if (all) tr_sketch_matrix(s, w->n->params + p->offset, out, in, all);
-    return all ? tr_onnx_floats(w, what, ndim, dims, all) : "";
+    return all ? tr_onnx_weights(w, what, ndim, dims, all) : "";
 }
 
 static void write_sklinear(tr_onnx_writer *w, const tr_layer *l, const char *const *in,

@@ -85,31 +85,42 @@ static bool match_turn(const tr_onnx_reader *r, int value, const char *type, int
     return true;
 }
 
-/* The base whose table has these cosines and sines; 0: none has. Where there is one pair alone, any. */
-static double base_of(const tr_onnx_reader *r, const rotary *y, const tr_onnx_const *cosines,
-                      const tr_onnx_const *sines)
+/* Whether a table of `rows` has these cosines and sines. Half a float's last place of the base's angle, from which it may be
+ * known, counts as often as there are rows. */
+static bool same_table(const tr_rotary_attrs *a, int64_t rows, const float *cosines,
+                       const float *sines)
+{
+    const int64_t pairs = a->dim / 2, count = rows * pairs;
+    const float most = 1e-5f + 6e-8f * (float)rows;
+    float *turn = tr_alloc(TR_MEM_OTHER, (size_t)(2 * count), sizeof *turn);
+    bool same = turn && a->base >= 1;
+    if (same) tr_rotary_table(a, (size_t)rows, turn);
+    for (int64_t i = 0; i < count && same; i++) {
+        const float *at = turn + i / pairs * 2 * pairs + i % pairs;
+        same = fabsf(at[0] - cosines[i]) < most && fabsf(at[pairs] - sines[i]) < most;
+    }
+    tr_free(turn);
+    return same;
+}
+
+/* The base whose table has these cosines and sines, an integer first; 0: none has. Where there is one pair alone, any. */
+static double base_of(const rotary *y, const tr_onnx_const *cosines, const tr_onnx_const *sines)
 {
     const int64_t pairs = y->a.dim / 2, count = y->rows * pairs;
     tr_rotary_attrs a = y->a;
-    a.base = 10000;
+    double raw = 10000;
     if (cosines->count != (size_t)count || sines->count != (size_t)count) return 0;
     if (pairs > 1 && y->rows > 1) {
         const double angle =
             atan2((double)sines->f[2 * pairs - 1], (double)cosines->f[2 * pairs - 1]);
         if (!(angle > 0)) return 0;
-        a.base = pow(angle, -(double)y->a.dim / (double)(y->a.dim - 2));
-        if (fabs(a.base - rint(a.base)) <= 1e-5 * a.base) a.base = rint(a.base);
+        raw = pow(angle, -(double)y->a.dim / (double)(y->a.dim - 2));
     }
-    float *turn = tr_alloc(TR_MEM_OTHER, (size_t)(2 * count), sizeof *turn);
-    bool same = turn && a.base >= 1;
-    if (same) tr_rotary_table(&a, (size_t)y->rows, turn);
-    for (int64_t i = 0; i < count && same; i++) {
-        const float *at = turn + i / pairs * 2 * pairs + i % pairs;
-        same = fabsf(at[0] - cosines->f[i]) < 1e-5f && fabsf(at[pairs] - sines->f[i]) < 1e-5f;
-    }
-    tr_free(turn);
-    (void)r;
-    return same ? a.base : 0;
+    a.base = rint(raw);
+    if (fabs(raw - a.base) <= 1e-5 * raw && same_table(&a, y->rows, cosines->f, sines->f))
+        return a.base;
+    a.base = raw;
+    return same_table(&a, y->rows, cosines->f, sines->f) ? raw : 0;
 }
 
 /* The value of which these are the first and second values of each pair, taken apart. */
@@ -162,7 +173,7 @@ static bool match_all(const tr_onnx_reader *r, const tr_onnx_step *s, rotary *y)
     y->D = dims[3];
     y->x = heads->in[0];
     if (y->rows < 1 || y->a.dim < 2 || (rest < 0 && y->D != y->a.dim)) return false;
-    y->a.base = base_of(r, y, c[0], c[1]);
+    y->a.base = base_of(y, c[0], c[1]);
     return y->a.base > 0;
 }
 

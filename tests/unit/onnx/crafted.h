@@ -115,10 +115,10 @@ static inline void graph_external(message *g, const char *name, int64_t count, c
 }
 
 /* The file of a graph, which is freed; opset 17. */
-static inline void graph_write(const char *path, message *g)
+static inline void graph_write(const char *file, message *g)
 {
     message m = {0}, opset = {0};
-    FILE *f = fopen(path, "wb");
+    FILE *f = fopen(file, "wb");
     msg_int(&opset, 2, 17);
     msg_int(&m, 1, 8);
     msg_message(&m, 8, &opset);

@@ -1,42 +1,9 @@
 /* links: trireme_cpu trireme_runtime */
 /* What we write is read back as it was: a model for each layer in every opset, random models. What others
  * write that is damaged or no model of ours is told. */
-#include "optimize/onnx/onnx.h"
 #include "runtime/graph/facts.h"
-#include "tests/unit/onnx/cases.h"
+#include "tests/unit/onnx/back.h"
 #include "tests/unit/onnx/crafted.h"
-
-#include <unistd.h>
-
-static char folder[64], path[96];
-
-static int make_folder(void **state)
-{
-    (void)state;
-    snprintf(folder, sizeof folder, "/dev/shm/trireme-onnx-XXXXXX");
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/m.onnx", folder);
-    return 0;
-}
-
-static int remove_folder(void **state)
-{
-    (void)state;
-    char *data = tr_sprintf("%s.data", path);
-    unlink(path);
-    unlink(data);
-    tr_free(data);
-    return rmdir(folder);
-}
-
-static tr_network *read_back(const tr_onnx_options *o, const tr_network *n, tr_onnx_found *found)
-{
-    tr_network *back = NULL;
-    const tr_onnx_import in = {.loss = TR_ONNX_LOSS_AUTO};
-    ok(tr_onnx_write(path, n, o));
-    ok(tr_onnx_read(path, &in, &back, found));
-    return back;
-}
 
 /* Those layers are read back as the dense ones that they are a product of. */
 static bool sketched(const tr_model *m)
@@ -62,26 +29,6 @@ static void same_rows(const tr_network *a, const tr_network *b)
         if (!q) fail_msg("no %s.%s", p->layer, p->name);
         assert_memory_equal(a->states + p->offset, b->states + q->offset, p->count * sizeof(float));
     }
-}
-
-/* Outputs within `bound` of the largest. */
-static void same_outputs(const char *what, const tr_network *a, const tr_network *b, double bound)
-{
-    const int64_t batch = 3;
-    const tr_layer *last = &a->model->layers[a->model->nlayers - 1];
-    const size_t n = (size_t)batch * net_count(last->output.ndim, last->output.dims);
-    float *x = net_inputs(a->model, batch, 5), *ya = net_run(a, batch, x),
-          *yb = net_run(b, batch, x);
-    double worst = 0, most = 1;
-    for (size_t i = 0; i < n; i++) {
-        worst = fmax(worst, fabs((double)ya[i] - (double)yb[i]));
-        most = fmax(most, fabs((double)ya[i]));
-    }
-    if (!(worst <= bound * most)) print_message("%s: differs by %g of %g\n", what, worst, most);
-    assert_true(worst <= bound * most);
-    tr_free(x);
-    tr_free(ya);
-    tr_free(yb);
 }
 
 static void test_layers(void **state)
@@ -120,31 +67,6 @@ static void test_random(void **state)
 
 /* ---- What is not ours, or damaged -------------------------------------------------------------- */
 
-static unsigned char *whole(size_t *n)
-{
-    FILE *f = fopen(path, "rb");
-    unsigned char *v = calloc(1, 1 << 18);
-    assert_non_null(f);
-    *n = fread(v, 1, 1 << 18, f);
-    fclose(f);
-    return v;
-}
-
-static void put(const void *v, size_t n)
-{
-    FILE *f = fopen(path, "wb");
-    assert_true(f && fwrite(v, 1, n, f) == n && fclose(f) == 0);
-}
-
-static tr_status try_read(void)
-{
-    const tr_onnx_import in = {.loss = TR_ONNX_LOSS_AUTO};
-    tr_network *n = NULL;
-    const tr_status st = tr_onnx_read(path, &in, &n, NULL);
-    tr_network_close(n);
-    return st;
-}
-
 static void fails(tr_status st, const char *text)
 {
     const tr_status got = try_read();
@@ -163,14 +85,6 @@ static void replace(unsigned char *v, size_t n, const char *from, const char *to
     for (size_t i = 0; i + m <= n; i++)
         if (memcmp(v + i, from, m) == 0) memcpy(v + i, to, m), found++;
     assert_true(found > 0);
-}
-
-static void write_case(const char *model, const tr_onnx_options *o)
-{
-    const onnx_case c = {"", model};
-    tr_network *n = net_of(&c, 1);
-    ok(tr_onnx_write(path, n, o));
-    tr_network_close(n);
 }
 
 /* All that is not supported, at once, by node and operator. */
