@@ -17,12 +17,45 @@ static bool smaller(const edit *e, const tr_param *weight)
     return 2 * (double)(e->o->terms * e->o->rank) * (in + out) < in * out;
 }
 
+const char *tr_sketch_obstacle(const tr_network *n, const tr_layer *l)
+{
+    tr_sketch_facts f;
+    tr_product product;
+    if (tr_layer_sketch(n->model, l, &f)) return "it is learned in sketches already";
+    if (!tr_layer_sketched(l))
+        return tr_layer_product(l, &product) && product.groups != 1
+                   ? "it works in groups of channels"
+                   : "no layer that is learned in sketches takes its place";
+    const tr_param *p = &n->model->params[l->params[0]];
+    return p->uses > 1           ? "its weight is tied to another layer's"
+           : p->frozen           ? "its weight is frozen"
+           : p->masked           ? "its weight is masked"
+           : p->stored != TR_F32 ? "its weight is not stored as float32"
+                                 : NULL;
+}
+
 static bool chosen(const edit *e, const tr_layer *l)
 {
-    if (!tr_layer_sketched(l)) return false;
-    const tr_param *p = &e->n->model->params[l->params[0]];
-    if (p->uses > 1 || p->frozen || p->masked || p->stored != TR_F32) return false;
-    return e->o->match ? tr_patterns_match(e->o->match, l->name) : smaller(e, p);
+    if (tr_sketch_obstacle(e->n, l)) return false;
+    return e->o->match ? tr_patterns_match(e->o->match, l->name)
+                       : smaller(e, &e->n->model->params[l->params[0]]);
+}
+
+/* Of filters 2 terms sketches are learned, of a matrix terms of its rows and of its columns. */
+bool tr_sketch_smaller(const tr_network *n, const tr_sketch_options *o)
+{
+    const edit e = {n, o};
+    const double k = (double)o->terms * (double)o->rank;
+    double before = 0, after = 0;
+    for (size_t i = 0; i < n->model->nlayers; i++) {
+        const tr_layer *l = &n->model->layers[i];
+        if (!chosen(&e, l)) continue;
+        const tr_param *w = &n->model->params[l->params[0]];
+        const double out = (double)w->dims[0], in = (double)w->count / out;
+        before += out * in;
+        after += w->ndim > 2 ? 2 * k * in : k * (in + out);
+    }
+    return after < before;
 }
 
 /* Options of a window that has one; an odd padding is `same`'s. */
@@ -90,6 +123,21 @@ static tr_status check_names(const tr_network *n, const tr_node *match)
     return st;
 }
 
+/* Something is left of what they name. */
+static tr_status check_chosen(const edit *e)
+{
+    const tr_layer *first = NULL;
+    for (size_t i = 0; e->o->match && i < e->n->model->nlayers; i++) {
+        const tr_layer *l = &e->n->model->layers[i];
+        if (chosen(e, l)) return TR_OK;
+        if (!first && tr_patterns_match(e->o->match, l->name)) first = l;
+    }
+    return first ? tr_node_fail(e->o->match,
+                                "match: none of the layers that it names can be sketched: %s: %s",
+                                first->name, tr_sketch_obstacle(e->n, first))
+                 : TR_OK;
+}
+
 tr_status tr_sketch_network(const tr_network *n, const tr_sketch_options *o, tr_network **out,
                             tr_sketch_row **rows, size_t *nrows)
 {
@@ -99,6 +147,7 @@ tr_status tr_sketch_network(const tr_network *n, const tr_sketch_options *o, tr_
     *nrows = 0;
     *rows = NULL;
     TR_TRY(check_names(n, o->match));
+    TR_TRY(check_chosen(&e));
     TR_HAVE(*rows = tr_alloc(TR_MEM_OTHER, n->model->nlayers, sizeof **rows));
     TR_TRY(tr_network_edit(n, make_layer, &e, &made));
     for (size_t i = 0; i < n->model->nlayers; i++)

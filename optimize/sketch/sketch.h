@@ -18,8 +18,12 @@ typedef struct {
     double parameters[2], multiply_adds[2]; /* of the weights; before and after */
 } tr_sketch_row;
 
-/* The layers that `match` names but that cannot be sketched are left alone: tied, frozen, kept in other types, in
- * groups. *rows: of tr_alloc, one a layer made. TR_CONFIG where a pattern names no layer. */
+/* Why the layer cannot be sketched; NULL: it can. */
+const char *tr_sketch_obstacle(const tr_network *n, const tr_layer *l);
+/* The layers that would be made have, all together, fewer weights than they have now. */
+bool tr_sketch_smaller(const tr_network *n, const tr_sketch_options *o);
+/* The layers that `match` names but that cannot be sketched are left alone. *rows: of tr_alloc, one a layer made.
+ * TR_CONFIG where a pattern names no layer, or all of them none that can be sketched. */
 tr_status tr_sketch_network(const tr_network *n, const tr_sketch_options *o, tr_network **out,
                             tr_sketch_row **rows, size_t *nrows);
 

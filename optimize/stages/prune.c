@@ -90,8 +90,9 @@ out:
     return st;
 }
 
-static bool milder(void *options)
+static bool milder(void *options, const tr_network *parent)
 {
+    (void)parent;
     prune_options *o = options;
     if (o->kind == PATTERN || o->amount < 0.02) return false;
     o->amount *= 0.75;

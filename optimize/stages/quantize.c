@@ -76,8 +76,9 @@ static tr_status check(const tr_config *c, size_t place)
                  : tr_node_fail(o->skip, "pipeline.%zu.skip: expected a list of layers", place);
 }
 
-static bool milder(void *options)
+static bool milder(void *options, const tr_network *parent)
 {
+    (void)parent;
     quantize_options *o = options;
     if (o->kind == KIND_FLOAT16) return false;
     o->kind = KIND_FLOAT16;

@@ -2,6 +2,7 @@
 #include "optimize/stages/stages.h"
 
 #include "optimize/sketch/sketch.h"
+#include "runtime/graph/facts.h"
 
 enum { LEAST_SQUARES, SKETCH };
 static const char *const fits[] = {"least_squares", "sketch", NULL};
@@ -37,11 +38,22 @@ static tr_status check(const tr_config *c, size_t place)
                              key);
 }
 
-static bool milder(void *options)
+static tr_sketch_options options_of(const sketch_options *o)
 {
-    sketch_options *o = options;
-    if (o->rank > 4096) return false;
-    o->rank += (o->rank + 1) / 2;
+    return (tr_sketch_options){.match = o->match,
+                               .terms = o->terms,
+                               .rank = o->rank,
+                               .least_squares = o->fit == LEAST_SQUARES};
+}
+
+/* Half more rank, as long as there is something to gain. */
+static bool milder(void *options, const tr_network *parent)
+{
+    sketch_options *o = options, more = *o;
+    more.rank += (o->rank + 1) / 2;
+    const tr_sketch_options so = options_of(&more);
+    if (!tr_sketch_smaller(parent, &so)) return false;
+    o->rank = more.rank;
     return true;
 }
 
@@ -67,11 +79,18 @@ out:
     return st;
 }
 
-static void warn(const tr_sketch_row *rows, size_t n)
+static void warn(const tr_network *parent, const sketch_options *o, const tr_sketch_row *rows,
+                 size_t n)
 {
     if (n == 0)
         tr_log(TR_LOG_WARN, "sketch: no layer is chosen whose sketch takes less arithmetic: match "
                             "names layers, smaller terms or rank take less");
+    for (size_t i = 0; o->match && i < parent->model->nlayers; i++) {
+        const tr_layer *l = &parent->model->layers[i];
+        const char *why = tr_sketch_obstacle(parent, l);
+        if (why && tr_layer_product(l, NULL) && tr_patterns_match(o->match, l->name))
+            tr_log(TR_LOG_WARN, "sketch: layer %s stays as it is: %s", l->name, why);
+    }
     for (size_t i = 0; i < n; i++)
         if (rows[i].multiply_adds[1] >= rows[i].multiply_adds[0])
             tr_log(TR_LOG_WARN,
@@ -83,17 +102,14 @@ static tr_status run(const tr_stage_job *job, tr_stage_result *out, bool *agreed
 {
     tr_status st = TR_OK;
     const sketch_options *o = job->options;
-    const tr_sketch_options so = {.match = o->match,
-                                  .terms = o->terms,
-                                  .rank = o->rank,
-                                  .least_squares = o->fit == LEAST_SQUARES};
+    const tr_sketch_options so = options_of(o);
     tr_sketch_row *rows = NULL;
     size_t n = 0;
     *agreed = true;
     st = tr_sketch_network(job->parent, &so, &out->network, &rows, &n);
     if (st == TR_OK && n > 0) st = say(job->findings, rows, n);
     TR_TRY(tr_agree(job->comm, st, NULL));
-    if (tr_comm_topology(job->comm)->rank == 0) warn(rows, n);
+    if (tr_comm_topology(job->comm)->rank == 0) warn(job->parent, o, rows, n);
 out:
     tr_free(rows);
     return st;

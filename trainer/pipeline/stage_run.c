@@ -390,8 +390,8 @@ static tr_status attempts(run *r, tr_stage_result *made, bool *agreed)
     for (;;) {
         TR_TRY(attempt(r, made, &miss, agreed));
         if (!miss.text[0]) return TR_OK;
-        const bool again =
-            r->common->on_miss == TR_MISS_RETRY && r->stage->milder && r->stage->milder(r->options);
+        const bool again = r->common->on_miss == TR_MISS_RETRY && r->stage->milder &&
+                           r->stage->milder(r->options, r->f->chain.network);
         if (!again) return missed(r, &miss, made);
         char *options = NULL;
         TR_TRY(tr_agree(r->f->comm, options_text(r->stage, r->options, &options), NULL));

@@ -1,6 +1,7 @@
 /* links: trireme_cpu trireme_plan */
 /* Sketches of matrices that are there: least squares are least, and exact where they can be; networks made with them. */
 #include "optimize/sketch/sketch.h"
+#include "runtime/config/tree.h"
 #include "runtime/graph/facts.h"
 #include "tests/unit/networks.h"
 
@@ -150,9 +151,74 @@ static void test_network(void **state)
     tr_network_close(n);
 }
 
+static tr_document parsed(const char *text)
+{
+    tr_document d;
+    ok(tr_document_parse("match", text, strlen(text), &d));
+    return d;
+}
+
+static tr_status sketch(const tr_network *n, const char *match, size_t *count)
+{
+    tr_network *made = NULL;
+    tr_sketch_row *rows = NULL;
+    tr_document d = parsed(match);
+    const tr_sketch_options o = {.match = d.root, .terms = 1, .rank = 4};
+    const tr_status st = tr_sketch_network(n, &o, &made, &rows, count);
+    tr_free(rows);
+    tr_network_close(made);
+    tr_document_close(&d);
+    return st;
+}
+
+/* Why a layer stays as it is; where all that are named do, none is made. */
+static void test_obstacles(void **state)
+{
+    (void)state;
+    tr_network *n = network_of(MODEL, 3);
+    static const char *const whys[] = {NULL,       "no layer", NULL,     "groups",
+                                       "no layer", NULL,       "frozen", NULL};
+    size_t count;
+    assert_int_equal(n->model->nlayers, TR_COUNT(whys));
+    for (size_t i = 0; i < TR_COUNT(whys); i++) {
+        const char *why = tr_sketch_obstacle(n, &n->model->layers[i]);
+        assert_true(whys[i] ? why && strstr(why, whys[i]) : !why);
+    }
+    ok(sketch(n, "[grouped, linear*]", &count));
+    assert_int_equal(count, 2);
+    assert_int_equal(sketch(n, "[linear2, grouped]", &count), TR_CONFIG);
+    assert_non_null(strstr(tr_last_error()->text,
+                           "none of the layers that it names can be sketched: grouped: it works "
+                           "in groups of channels"));
+    tr_network_close(n);
+}
+
+/* As long as what is chosen has fewer weights, by terms and rank. */
+static void test_smaller(void **state)
+{
+    (void)state;
+    tr_network *n = network_of(MODEL, 3);
+    tr_document d = parsed("linear1");
+    const tr_layer *l = &n->model->layers[5];
+    const double in = (double)n->model->params[l->params[0]].count / 60;
+    const int64_t least = (int64_t)ceil(60 * in / (60 + in));
+    tr_sketch_options o = {.match = d.root, .terms = 1, .rank = least - 1};
+    assert_true(tr_sketch_smaller(n, &o));
+    o.rank = least;
+    assert_false(tr_sketch_smaller(n, &o));
+    o.match = NULL;
+    o.rank = 1;
+    assert_true(tr_sketch_smaller(n, &o));
+    o.rank = 1000; /* none is chosen */
+    assert_false(tr_sketch_smaller(n, &o));
+    tr_document_close(&d);
+    tr_network_close(n);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_least), cmocka_unit_test(test_exact),
-                                       cmocka_unit_test(test_network)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_least), cmocka_unit_test(test_exact), cmocka_unit_test(test_network),
+        cmocka_unit_test(test_obstacles), cmocka_unit_test(test_smaller)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
