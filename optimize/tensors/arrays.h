@@ -14,6 +14,8 @@ typedef struct {
     int ndim;
     int64_t dims[TR_ARRAY_DIMS];
     size_t count;
+    tr_sketch
+        sketch; /* of run files: the signs beside which it was learned; TR_SKETCH_NONE: none, or none known */
     char fault[200]; /* why it cannot be read as float32; "": it can */
 } tr_named_array;
 
@@ -42,8 +44,8 @@ typedef struct {
 
 /* Sets rows of the network to the arrays of their names, once o->rules changed these. PyTorch's num_batches_tracked
  * and what a rule leaves out are passed over. o->strict: all rows and all other arrays, or TR_CONFIG with what does
- * not fit; else those that fit (one at least), and the other rows keep what they have. `found` may be NULL. Values
- * are undefined after a failure. */
+ * not fit; else those that fit (one at least), and the other rows keep what they have. TR_CONFIG, too, where a row is
+ * learned beside other signs than the file's. `found` may be NULL. Values are undefined after a failure. */
 tr_status tr_arrays_take(tr_arrays *a, const tr_init_from *o, tr_network *n,
                          tr_arrays_taken *found);
 /* "62 of 64 arrays taken; 2 missing: fc.weight, fc.bias". Returns buf. */

@@ -21,7 +21,7 @@ static tr_status open_run_file(tr_arrays *a)
     a->own = n;
     for (size_t i = 0; i < tr_row_count(n); i++) {
         const tr_row r = tr_row_at(n, i);
-        tr_named_array info = {.type = "float32", .ndim = r.ndim};
+        tr_named_array info = {.type = "float32", .ndim = r.ndim, .sketch = r.sketch};
         memcpy(info.name, r.name, sizeof info.name);
         memcpy(info.dims, r.dims, (size_t)r.ndim * sizeof *r.dims);
         TR_TRY(tr_arrays_add(a, &info, NULL));

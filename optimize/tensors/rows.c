@@ -24,6 +24,7 @@ tr_row tr_row_at(const tr_network *n, size_t i)
         r.dims = p->dims;
         r.count = p->count;
         r.v = n->params + p->offset;
+        r.sketch = p->sketch;
     }
     return r;
 }

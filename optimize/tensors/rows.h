@@ -11,6 +11,7 @@ typedef struct {
     const int64_t *dims;
     size_t count;
     const float *v;
+    tr_sketch sketch; /* of tr_param */
 } tr_row;
 
 size_t tr_row_count(const tr_network *n);

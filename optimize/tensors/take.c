@@ -128,6 +128,22 @@ static bool is_like(const tr_init_from *o, const tr_named_array *a, const tr_row
     return false;
 }
 
+/* A sketch says nothing beside other signs, whose shape is the same. */
+static tr_status check_signs(const tr_init_from *o, const tr_named_array *a, const tr_row *r)
+{
+    const tr_sketch *is = &a->sketch, *wants = &r->sketch;
+    if (is->side == TR_SKETCH_NONE || wants->side == TR_SKETCH_NONE ||
+        (is->side == wants->side && is->terms == wants->terms && is->rank == wants->rank &&
+         is->seed == wants->seed))
+        return TR_OK;
+    return TR_FAIL(TR_CONFIG,
+                   "%s: %s was learned beside other signs than the model's %s: set terms: %lld, "
+                   "rank: %lld, seed: %lld in its layer, found terms: %lld, rank: %lld, seed: %lld",
+                   o->file, a->name, r->name, (long long)is->terms, (long long)is->rank,
+                   (long long)is->seed, (long long)wants->terms, (long long)wants->rank,
+                   (long long)wants->seed);
+}
+
 /* The network's rows by name. */
 typedef struct {
     char name[2 * TR_NAME];
@@ -195,6 +211,7 @@ static tr_status match_all(const tr_arrays *a, const tr_init_from *o, const tr_n
             array_of[i] = NONE;
         else
             t->taken++;
+        if (array_of[i] != NONE) TR_TRY(check_signs(o, tr_arrays_at(a, (size_t)array_of[i]), &r));
     }
     t->rows = tr_row_count(n);
 out:

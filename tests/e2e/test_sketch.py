@@ -110,7 +110,47 @@ class Sketch(StageCase):
         out = self.run_trainer("sketch", model, "match=[wide, haed]", "--force", status=2)
         self.assertIn('did you mean "head"', out)
         self.assertIn("takes 1.8", self.run_trainer("sketch", model, "match=head", "rank=4", "terms=1", "--force"))
+        self.assertIn("sketch: layer head stays as it is: its weight is frozen", self.run_trainer(
+            "sketch", self.frozen(), "match=[wide, head]", "rank=3"))
+        out = self.run_trainer("sketch", self.frozen(), "match=head", "rank=3", "--force", status=2)
+        self.assertIn("none of the layers that it names can be sketched: head: its weight is frozen", out)
         self.assertIn("no layer is chosen", self.run_trainer("sketch", model, "rank=500", "--force"))
+
+    def frozen(self):
+        """A model whose last layer does not learn."""
+        path = self.dir / "frozen/model.h5"
+        if not path.exists():
+            self.run_trainer(self.write("frozen", **DENSE), "model.layers.5.linear.freeze=true")
+        return path
+
+    def test_retry(self):
+        """A budget that no sketch keeps to is given up once a sketch is no smaller than the layer, named or not."""
+        out = self.run_trainer(self.write(**DENSE), "pipeline=[train, {sketch: {match: wide, terms: 1, rank: 16, on_miss: retry, "
+                               "budget: {size: 0.01}}}]", status=1)
+        self.assertEqual(out.count("again with"), 2, out)  # 16, 24, 36; 54 would have 54 * 472 weights, not 17280
+        out = self.run_trainer(self.write("all", **DENSE), "pipeline=[train, {sketch: {terms: 1, rank: 10, on_miss: retry, "
+                               "budget: {size: 0.01}}}]", status=1)
+        self.assertEqual(out.count("again with"), 1, out)  # 15; of 23 the arithmetic is more
+
+    def test_init_from(self):
+        """Sketches of other signs are refused, whose shape says nothing of it; by default the signs are the name's (FNV-1a)."""
+        self.run_trainer(self.write())
+        file = self.dir / "run/model.h5"
+        seed = 2166136261
+        for byte in b"wide":
+            seed = (seed ^ byte) * 16777619 % 2 ** 32
+        seed //= 2
+        self.run_trainer(self.write("same"), f"model.init_from={file}")
+        layer = "model.layers.3.sklinear."
+        renamed = (layer + "name=broad", "model.init_from={file: %s, map: {'wide.*': 'broad.*'}}" % file)
+        loose = "model.init_from={file: %s, strict: false}" % file
+        for changes in ([f"model.init_from={file}", layer + "seed=5"], renamed, [loose, layer + "seed=5"],
+                        [f"model.init_from={file}", layer + "rank=8", layer + "terms=1"]):
+            out = self.run_trainer(self.write("other"), *changes, status=2)
+            self.assertRegex(out, rf"wide\.s[12] was learned beside other signs than the model's \w+\.s[12]: set terms: 2, rank: 4, seed: {seed} in")
+        self.run_trainer(self.write("broad"), *renamed, f"{layer}seed={seed}")
+        plan = json.loads(self.tool("plan", self.write(), "--json"))["sketched_layers"]
+        self.assertIn(seed, [r["seed"] for r in plan])
 
     def test_sweep(self):
         """Terms and rank as a grid: a table and a plot of loss, size and time."""

@@ -47,8 +47,9 @@ void tr_planned_sketches(const tr_planned *r, FILE *to)
         if (!row_of(r, l, &s)) continue;
         if (!any) fprintf(to, "\nsketched layers, beside the dense ones\n");
         any = true;
-        fprintf(to, "  %-18s %lld x %lld: terms %lld, rank %lld\n", l->name, (long long)s.facts.out,
-                (long long)s.facts.in, (long long)s.sketch->terms, (long long)s.sketch->rank);
+        fprintf(to, "  %-18s %lld x %lld: terms %lld, rank %lld, seed %lld\n", l->name,
+                (long long)s.facts.out, (long long)s.facts.in, (long long)s.sketch->terms,
+                (long long)s.sketch->rank, (long long)s.sketch->seed);
         const double *const pairs[] = {s.facts.parameters, s.facts.multiply_adds};
         static const char *const names[] = {"weights", "multiply-adds"};
         for (size_t k = 0; k < TR_COUNT(names); k++)
@@ -99,8 +100,8 @@ void tr_planned_sketches_json(const tr_planned *r, FILE *to)
         if (!row_of(r, l, &s)) continue;
         fprintf(to, n++ ? ",\n  {\"layer\": " : ",\n \"sketched_layers\": [{\"layer\": ");
         tr_json_text(l->name, to);
-        fprintf(to, ", \"terms\": %lld, \"rank\": %lld", (long long)s.sketch->terms,
-                (long long)s.sketch->rank);
+        fprintf(to, ", \"terms\": %lld, \"rank\": %lld, \"seed\": %lld", (long long)s.sketch->terms,
+                (long long)s.sketch->rank, (long long)s.sketch->seed);
         write_pair("weights", s.facts.parameters, to);
         write_pair("multiply_adds", s.facts.multiply_adds, to);
         write_pair("training_bytes", s.memory, to);
