@@ -247,8 +247,7 @@ tr_status tr_dataset_open(const tr_config *c, const tr_source_config *s, const t
     if (d->weights) TR_TRY(hold(d, d->weights, &budget));
     for (size_t k = 0; k < d->ninputs; k++) TR_TRY(hold(d, d->inputs[k], &budget));
     /* labels that stay in the file are its tokens, which may be many: each is checked as it is read */
-    const bool later = d->targets && d->inputs[0]->follows &&
-                       d->samples > budget / (d->targets->nbytes ? d->targets->nbytes : 1);
+    const bool later = d->targets && d->targets->follows && !d->targets->kept;
     if (d->targets && !d->targets->computed && !later) TR_TRY(scan_targets(d));
     if (d->weights) TR_TRY(scan_weights(d));
 

@@ -64,6 +64,7 @@ struct tr_array {
     void *held;           /* samples * nbytes, once held in memory */
     bool computed;        /* made up as it is read: never held */
     bool lazy;            /* decoded as it is read: kept by itself, if at all */
+    bool kept;            /* of a lazy array: nothing is read from the file any more; set by keep */
     /* Samples follow each other in a text, where data.split holds out the last ones; so many before one have tokens
      * in common with it. */
     bool follows;

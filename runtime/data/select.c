@@ -54,6 +54,7 @@ static tr_status select_keep(tr_array *a, uint64_t budget, size_t *cache)
     const selected *s = (const selected *)a;
     const tr_status st = s->from->keep(s->from, budget, cache);
     if (st == TR_OK) *cache += rows_bytes(s);
+    a->kept = s->from->kept;
     return st;
 }
 

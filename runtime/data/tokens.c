@@ -161,6 +161,8 @@ typedef struct {
     /* With documents: pieces, and how many inputs each has. */
     uint64_t *begin;
     uint32_t *count;
+    size_t index; /* bytes of both */
+    bool counted; /* by one of the arrays */
     int64_t separator;
     int32_t ignore;
 } stream;
@@ -240,15 +242,20 @@ static void windows_use(tr_array *a, uint64_t i)
     (void)a, (void)i;
 }
 
-/* The file once, for all arrays. */
+/* The file, where it fits, and where documents begin: once, for all arrays. */
 static tr_status windows_keep(tr_array *a, uint64_t budget, size_t *cache)
 {
-    const stream *s = ((const windows *)a)->s;
+    stream *s = ((windows *)a)->s;
     const uint64_t nbytes = s->flat->samples * s->flat->nbytes;
-    *cache = 0;
-    if (s->flat->held || nbytes > budget) return TR_OK;
-    const tr_status st = tr_array_hold(s->flat);
-    if (st == TR_OK) *cache = (size_t)nbytes;
+    tr_status st = TR_OK;
+    *cache = s->counted ? 0 : s->index;
+    s->counted = true;
+    if (!s->flat->held && nbytes <= budget) {
+        TR_TRY(tr_array_hold(s->flat));
+        *cache += (size_t)nbytes;
+    }
+    a->kept = s->flat->held != NULL;
+out:
     return st;
 }
 
@@ -317,12 +324,10 @@ typedef struct {
     uint64_t pieces;
 } cutting;
 
-static tr_status grow(cutting *c)
+static tr_status set_room(cutting *c, size_t room)
 {
     tr_status st = TR_OK;
     stream *s = c->s;
-    if (c->pieces < c->room) return TR_OK;
-    const size_t room = c->room ? 2 * c->room : 1024;
     uint64_t *begin = tr_realloc(TR_MEM_DATA, s->begin, room, sizeof *begin);
     TR_HAVE(begin);
     s->begin = begin;
@@ -330,6 +335,7 @@ static tr_status grow(cutting *c)
     TR_HAVE(count);
     s->count = count;
     c->room = room;
+    s->index = room * (sizeof *begin + sizeof *count);
 out:
     return st;
 }
@@ -341,7 +347,7 @@ static tr_status add_document(cutting *c, uint64_t from, uint64_t to, bool bare)
     if (bare && to - from == 1) return TR_OK; /* a separator alone says nothing */
     for (uint64_t at = from; at < to; at += c->s->T) {
         const uint64_t left = to - at;
-        TR_TRY(grow(c));
+        if (c->pieces == c->room) TR_TRY(set_room(c, c->room ? 2 * c->room : 1024));
         c->s->begin[c->pieces] = at;
         c->s->count[c->pieces++] = (uint32_t)(left < c->s->T ? left : c->s->T);
     }
@@ -371,6 +377,7 @@ static tr_status cut_documents(stream *s, uint64_t *pieces)
         }
     }
     if (tokens - 1 > from) TR_TRY(add_document(&c, from, tokens - 1, false));
+    if (c.pieces > 0) TR_TRY(set_room(&c, c.pieces)); /* no more than there are */
     *pieces = c.pieces;
 out:
     tr_free(block);

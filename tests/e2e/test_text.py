@@ -103,6 +103,18 @@ class Text(Case):
     def test_lstm_text(self):
         self.learns_words("lstm-text")
 
+    def test_documents_are_in_the_plan(self):
+        """Where documents begin is held beside the file, or without it, and counted once for each of training and evaluation."""
+        rng = np.random.default_rng(9)
+        (self.dir / "a.txt").write_bytes(b"\n".join(b"x" * n for n in rng.integers(1, 5, 6000)))
+        loss = "{cross_entropy: {ignore_index: -100}}"
+        for cache in (1, 0):
+            name = f"docs{cache}"
+            path = self.write(name, "{path: a.txt, format: text, documents: 10}", steps=1, loss=loss, cache=cache)
+            self.run_trainer(path, "run.threads=1", ranks=0)
+            end = self.records(name, event="end")[-1]
+            self.assertEqual(end["held_mb"], end["predicted_mb"])
+
     def test_tokens(self):
         """llm.c's file and a text of the same numbers train alike; documents leave what they pad uncounted."""
         ids = np.frombuffer(TEXT.encode(), np.uint8) - 32

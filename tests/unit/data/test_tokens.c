@@ -214,12 +214,70 @@ static void test_split(void **state)
     }
 }
 
+/* Labels of what stays in the file are looked at as they are read, also where rows of data.split are held; of what is
+ * held at the start, however many labels overlapping windows have. */
+static void test_looked_at(void **state)
+{
+    (void)state;
+    enum { LONG = 300000, BAD = 5 };
+    static char text[4 * LONG];
+    world w;
+    open_world(&w, "a", TR_FORMAT_TEXT);
+    w.m.classes = 200;
+    memset(text, 'a', sizeof text);
+    text[BAD] = (char)250;
+    for (int fits = 0; fits < 2; fits++) {
+        write_bytes(&w, "a", text, fits ? LONG : sizeof text);
+        w.c.data.cache_mb = 1;
+        w.c.data.train.stride = fits ? 1 : 0;
+        w.c.data.split = (tr_split_config){.present = true, .fraction = 0.25, .seed = 3};
+        if (fits) {
+            fails(&w, TR_DATA, "label 250", "0 to 199", NULL);
+            continue;
+        }
+        tr_dataset *d = opens(&w); /* looks at nothing */
+        assert_true(d->held > 0 && !d->targets->kept);
+        tr_dataset_close(d);
+        w.c.data.split.fraction = 0.9; /* the part that is left would fit */
+        d = opens(&w);
+        tr_dataset_close(d);
+    }
+    world_close(&w);
+}
+
+/* Where documents begin takes what it needs and no more, once for all arrays, whether the file is held or not. */
+static void test_index(void **state)
+{
+    (void)state;
+    enum { PIECES = 1500 };
+    static char text[2 * PIECES + 1];
+    for (size_t i = 0; i < sizeof text; i++) text[i] = i % 2 ? 'a' : 0;
+    for (int cache = 0; cache < 2; cache++) {
+        world w;
+        open_world(&w, "a", TR_FORMAT_TEXT);
+        w.c.data.train.documents = 0;
+        w.c.data.cache_mb = cache;
+        w.c.model.loss.ignore_index = -100;
+        write_bytes(&w, "a", text, sizeof text);
+        const size_t before = tr_mem_held(TR_MEM_DATA);
+        tr_dataset *d = opens(&w);
+        assert_int_equal(tr_dataset_samples(d), PIECES);
+        const size_t held =
+            PIECES * (sizeof(uint64_t) + sizeof(uint32_t)) + (cache ? sizeof text : 0);
+        assert_int_equal(tr_dataset_held(d), held);
+        assert_int_equal(tr_mem_held(TR_MEM_DATA) - before, held);
+        tr_dataset_close(d);
+        world_close(&w);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_windows),   cmocka_unit_test(test_files),
         cmocka_unit_test(test_bad_files), cmocka_unit_test(test_changing),
         cmocka_unit_test(test_documents), cmocka_unit_test(test_split),
+        cmocka_unit_test(test_looked_at), cmocka_unit_test(test_index),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
