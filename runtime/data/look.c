@@ -207,7 +207,7 @@ static bool is_file(void *ctx, const char *name)
 
 static tr_status open_file(const char *path, tr_array **out)
 {
-    return tr_source_format(path) == TR_FORMAT_IDX ? tr_idx_open(path, UINT64_MAX, out)
+    return tr_source_format(path) == TR_FORMAT_IDX ? tr_idx_open(path, TR_LOOK_BYTES, out)
                                                    : tr_npy_open(path, out);
 }
 
@@ -307,7 +307,7 @@ static tr_status no_inputs(const char *path, const listing *all)
 
 static tr_status open_set(bool npz, const char *path, const char *name, tr_array **out)
 {
-    return npz ? tr_npz_open(path, name, UINT64_MAX, out) : tr_hdf5_array_open(path, name, out);
+    return npz ? tr_npz_open(path, name, TR_LOOK_BYTES, out) : tr_hdf5_array_open(path, name, out);
 }
 
 static tr_status look_at_sets(const char *path, const char *labels, bool npz, tr_look *l)

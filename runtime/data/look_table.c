@@ -199,7 +199,7 @@ out:
 
 static tr_status read_table(const char *path, tr_csv *t)
 {
-    static const off_t most = (off_t)1 << 30;
+    static const off_t most = TR_LOOK_BYTES;
     char *text = NULL;
     size_t n;
     struct stat info;

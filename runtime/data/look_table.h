@@ -5,6 +5,9 @@
 #include "runtime/data/internal.h"
 #include "runtime/data/look.h"
 
+/* What is looked at in memory, at most: a table's text, an array unpacked. */
+#define TR_LOOK_BYTES ((int64_t)1 << 30)
+
 /* l->train, shape, columns and labels of a table. */
 tr_status tr_look_at_table(const char *path, const char *labels, tr_look *l);
 /* A folder of images by class, or one that has such in it, train and another. `labels`: NULL, for it has none to name. */

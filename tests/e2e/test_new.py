@@ -3,6 +3,8 @@ import csv
 import gzip
 import re
 import struct
+import zipfile
+import zlib
 
 import h5py
 import numpy as np
@@ -102,6 +104,23 @@ class New(Case):
         self.assertIn("inputs: 'a', labels: 'b'", self.new("--data", "odd.npz", "--labels", "b"))
         (self.dir / "cut.npz").write_bytes((self.dir / "odd.npz").read_bytes()[:-30])
         self.assertIn("cut.npz: no ZIP archive, or one that was cut short", self.tool("new", "--data", "cut.npz", status=1))
+
+    def test_bombs(self):
+        """What says that it unpacks to more than a GiB is not unpacked to be looked at."""
+        many = 1 << 20  # samples of 2 KiB
+        header = f"{{'descr': '|u1', 'fortran_order': False, 'shape': ({many}, 2048), }}".ljust(117).encode() + b"\n"
+        array, size = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header, 2048 * many
+        np.save(self.dir / "y.npy", self.y)
+        pack = zlib.compressobj(wbits=-15)
+        head, block = (pack.compress(part) + pack.flush(zlib.Z_FULL_FLUSH) for part in (array, bytes(1 << 20)))
+        with zipfile.ZipFile(self.dir / "b.npz", "w") as z:
+            z.writestr("x.npy", head + block * (size >> 20) + pack.flush())
+            z.write(self.dir / "y.npy", "y.npy")
+            z.filelist[0].compress_type, z.filelist[0].file_size = zipfile.ZIP_DEFLATED, len(array) + size
+        (self.dir / "b.idx.gz").write_bytes(gzip.compress(struct.pack(">HBBII", 0, 8, 2, many, 2048)))
+        self.assertIn(f"b.npz: array x: unpacks to {size} bytes, more than", self.tool("new", "--data", "b.npz", status=1))
+        said = self.tool("new", "--data", "b.idx.gz", "--labels", "y.npy", status=1)
+        self.assertRegex(said, rf"b\.idx\.gz: .*{size} bytes")
 
     def test_cifar(self):
         pixels = np.random.default_rng(2).integers(0, 256, (40, 3072)).astype(np.uint8)
