@@ -4,6 +4,7 @@ import json
 import struct
 
 import numpy as np
+import yaml
 
 from harness import SOURCE, Case, main
 
@@ -102,6 +103,16 @@ class Text(Case):
 
     def test_lstm_text(self):
         self.learns_words("lstm-text")
+
+    def test_balanced(self):
+        """Weights of classes by their labels, of which a window has several; of data.train without what is held out."""
+        ids = np.random.default_rng(7).choice(5, 411, p=[0.1, 0.2, 0.3, 0.15, 0.25]).astype(np.uint8)
+        np.save(self.dir / "t.npy", ids)
+        self.run_trainer(self.write("run", "{path: t.npy, format: tokens}", 5, 1, "{cross_entropy: {class_weights: balanced}}"), ranks=2)
+        said = yaml.safe_load((self.dir / "run/config.yaml").read_text())["model"]["loss"]["cross_entropy"]
+        windows = (len(ids) - 9) // 8 + 1
+        labels = ids[1:8 * (windows - round(windows * 0.2)) + 1]
+        np.testing.assert_allclose(said["class_weights"], len(labels) / (5 * np.bincount(labels)))
 
     def test_documents_are_in_the_plan(self):
         """Where documents begin is held beside the file, or without it, and counted once for each of training and evaluation."""

@@ -153,16 +153,17 @@ static tr_status normalize_targets(const resolving *r, FILE *to)
     return add_stats(r, -1, tr_dataset_target_places(r->m), to);
 }
 
-/* n / (classes * count), as scikit-learn's "balanced". */
+/* n / (classes * count), as scikit-learn's "balanced"; n: labels that count, of which a sample may have several. */
 static tr_status balance(const resolving *r, FILE *to)
 {
     tr_status st = TR_OK;
     const size_t classes = (size_t)r->m->classes;
-    const double n = (double)tr_dataset_samples(r->data);
+    double n = 0;
     char number[32];
     uint64_t *counts = tr_alloc(TR_MEM_OTHER, classes, sizeof *counts);
     TR_HAVE(counts);
     TR_TRY(tr_dataset_class_counts(r->data, counts));
+    for (size_t k = 0; k < classes; k++) n += (double)counts[k];
     fputs("model.loss.cross_entropy.class_weights=[", to);
     for (size_t k = 0; k < classes; k++) {
         TR_NEED(counts[k] > 0, TR_DATA,
