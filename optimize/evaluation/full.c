@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "runtime/config/measures.h"
+
 typedef struct {
     const tr_evaluator *e;
     tr_kept *kept;
@@ -20,11 +22,14 @@ static tr_status take(void *ctx, const tr_plan *p, const tr_batch *b, const doub
     return tr_kept_add(k->kept, b->ordinal / k->batch, k->e->backend, k->e->backend_ctx, p, b);
 }
 
-static bool of_bytes(const tr_config *c, tr_over_source source)
+/* What a loss says of the probability of sequences. */
+static void measure_likelihood(const tr_config *c, tr_over_source source, tr_full_evaluation *out)
 {
     const tr_source_config *s =
         source == TR_OVER_TRAIN || !c->data.eval.present ? &c->data.train : &c->data.eval;
-    return tr_source_kind(c, s) == TR_FORMAT_TEXT;
+    if (!tr_measures_likelihood(c, s)) return;
+    out->perplexity = exp(out->mean.loss);
+    if (tr_source_kind(c, s) == TR_FORMAT_TEXT) out->bits_per_byte = out->mean.loss / M_LN2;
 }
 
 tr_status tr_evaluate_full(tr_evaluator *e, const tr_network *n, const tr_config *config,
@@ -46,9 +51,7 @@ tr_status tr_evaluate_full(tr_evaluator *e, const tr_network *n, const tr_config
     TR_TRY(tr_over_run(o, 0, batches, (void **)&tallies));
     tr_evaluation_sum(loss, (size_t)n->model->classes, tallies, batches, &out->mean);
     out->rows = n->model->rows;
-    if (tr_is_sequence(n->model)) out->perplexity = exp(out->mean.loss);
-    if (tr_is_sequence(n->model) && of_bytes(e->o.config, source))
-        out->bits_per_byte = out->mean.loss / M_LN2;
+    if (tr_is_sequence(n->model)) measure_likelihood(e->o.config, source, out);
     st = tr_kept_measure(k.kept, true, out);
 out:
     tr_over_close(o);

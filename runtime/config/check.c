@@ -152,58 +152,6 @@ out:
     return st;
 }
 
-/* Whether its losses are of bytes. */
-static bool of_text(const tr_config *c)
-{
-    const tr_source_config *eval = c->data.eval.present ? &c->data.eval : &c->data.train;
-    return tr_source_kind(c, eval) == TR_FORMAT_TEXT;
-}
-
-bool tr_config_measures(const tr_config *c, tr_metric metric, int64_t classes, bool sequence)
-{
-    const int loss = c->model.loss.kind.which;
-    const tr_list *asked = &c->train.metrics;
-    if (asked->count == 0)
-        return (metric == TR_METRIC_ACCURACY && tr_loss_counts(loss)) ||
-               (metric == TR_METRIC_TOP5 && loss == TR_LOSS_CROSS_ENTROPY && classes > 5) ||
-               (metric == TR_METRIC_PERPLEXITY && sequence) ||
-               (metric == TR_METRIC_BITS_PER_BYTE && sequence && of_text(c));
-    for (size_t i = 0; i < asked->count; i++)
-        if (asked->items[i].which == (int)metric) return true;
-    return false;
-}
-
-static tr_status check_metrics(tr_config *c)
-{
-    tr_status st = TR_OK;
-    const int loss = c->model.loss.kind.which;
-    const tr_list *asked = &c->train.metrics;
-    for (size_t i = 0; i < asked->count; i++) {
-        const tr_metric m = (tr_metric)asked->items[i].which;
-        const bool values = m == TR_METRIC_MAE || m == TR_METRIC_R2;
-        char path[64];
-        snprintf(path, sizeof path, "train.metrics.%zu", i);
-        const bool entropy =
-            m == TR_METRIC_TOP5 || m == TR_METRIC_PERPLEXITY || m == TR_METRIC_BITS_PER_BYTE;
-        if (values == tr_loss_counts(loss) || (entropy && loss != TR_LOSS_CROSS_ENTROPY)) {
-            st = tr_node_fail(asked->items[i].at,
-                              "%s: %s is not measured of a model with this loss: there are %s",
-                              path, tr_metric_name(m),
-                              !tr_loss_counts(loss) ? "mae, r2"
-                              : loss == TR_LOSS_CROSS_ENTROPY
-                                  ? "accuracy, top5, f1, auc, perplexity, bits_per_byte"
-                                  : "accuracy, f1, auc");
-            goto out;
-        }
-        TR_REQUIRE(m != TR_METRIC_BITS_PER_BYTE || of_text(c), path,
-                   "bits_per_byte is of bytes: it is measured on data of format text");
-    }
-    TR_REQUIRE(asked->count == 0 || tr_config_evaluates(c), "train.metrics",
-               "without evaluations (data.eval, train.eval) nothing is measured");
-out:
-    return st;
-}
-
 static tr_status check_result(tr_config *c)
 {
     tr_status st = TR_OK;
@@ -252,7 +200,7 @@ static tr_status check_train(tr_config *c)
         TR_REQUIRE(c->train.checkpoint.every_steps || c->train.checkpoint.every_epochs,
                    "train.on_nonfinite", "rollback needs train.checkpoint");
     TR_TRY(check_eval(c));
-    TR_TRY(check_metrics(c));
+    TR_TRY(tr_config_check_metrics(c));
     TR_TRY(check_result(c));
     if (c->train.distill.present)
         TR_TRY(tr_distill_check(&c->train.distill, &c->model.loss, c->data.train.weights != NULL,

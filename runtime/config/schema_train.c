@@ -293,10 +293,11 @@ static const tr_variant_def metrics[] = {
     [TR_METRIC_R2] = {"r2", NULL,
                       "The coefficient of determination, a mean over outputs (losses of values)",
                       0},
-    [TR_METRIC_PERPLEXITY] = {"perplexity", NULL,
-                              "exp(loss) (cross_entropy; measured by itself where each token of a "
-                              "sequence has a label)",
-                              0},
+    [TR_METRIC_PERPLEXITY] =
+        {"perplexity", NULL,
+         "exp(loss) (cross_entropy without label_smoothing, gamma, class_weights and "
+         "weights; measured by itself where each token of a sequence has a label)",
+         0},
     [TR_METRIC_BITS_PER_BYTE] = {"bits_per_byte", NULL,
                                  "loss / ln 2, of data of format text (cross_entropy; likewise)",
                                  0},

@@ -104,6 +104,21 @@ class Text(Case):
     def test_lstm_text(self):
         self.learns_words("lstm-text")
 
+    def test_other_losses_say_no_perplexity(self):
+        """exp(loss) is one of the plain cross entropy alone, of what is evaluated: neither training nor evaluate say others."""
+        losses = {"plain": ("{}", True), "smooth": ("{label_smoothing: 0.1}", False), "focal": ("{gamma: 2}", False),
+                  "classes": (f"{{class_weights: [{', '.join(['1'] * 255)}, 2]}}", False)}
+        for name, (options, said) in losses.items():
+            with self.subTest(name):
+                path = self.write(name, loss=f"{{cross_entropy: {options}}}", steps=2)
+                self.run_trainer(path, ranks=0)
+                self.run_trainer("evaluate", f"{name}/model.h5", "-o", "full.json", "--quiet", "--force", ranks=0)
+                for got in (self.records(name, "eval")[-1], json.loads((self.dir / "full.json").read_text())):
+                    self.assertEqual(["perplexity" in got, "bits_per_byte" in got], [said, said], got)
+                for metric in ("perplexity", "bits_per_byte"):
+                    out = self.run_trainer("check", path, f"train.metrics=[{metric}]", ranks=0, status=0 if said else 2)
+                    self.assertEqual(f"train.metrics.0: {metric} is of the plain cross entropy" in out, not said, out)
+
     def test_balanced(self):
         """Weights of classes by their labels, of which a window has several; of data.train without what is held out."""
         ids = np.random.default_rng(7).choice(5, 411, p=[0.1, 0.2, 0.3, 0.15, 0.25]).astype(np.uint8)

@@ -46,6 +46,9 @@ static const bad table[] = {
     {"  early_stop: {patience: 4}\n", "  metrics: [accuracy, r2]\n",
      "c.yaml:33:23: train.metrics.1: r2 is not measured of a model with this loss: there are "
      "accuracy, top5, f1, auc, perplexity, bits_per_byte"},
+    {"  early_stop: {patience: 4}\n", "  metrics: [accuracy, perplexity]\n",
+     "c.yaml:33:12: train.metrics.1: perplexity is of the plain cross entropy, which the loss is "
+     "not: it has label_smoothing, gamma, class_weights or weights of samples"},
     {"  early_stop: {patience: 4}\n", "  metrics: [accuracy, bits_per_byte]\n",
      "c.yaml:33:12: train.metrics.1: bits_per_byte is of bytes: it is measured on data of format "
      "text"},
