@@ -274,6 +274,33 @@ out:
     return st;
 }
 
+tr_status tr_parse_written(tr_parser *p, const tr_layer *l, const char *path, char *text, int input,
+                           int *output)
+{
+    tr_maker *mk = p->mk;
+    tr_status st = TR_OK;
+    tr_scope scope;
+    tr_document doc = {0};
+    tr_counter before[TR_COUNTERS];
+    char source[TR_ERROR_TEXT];
+    TR_NEED(text, TR_MEMORY, "no memory for layer \"%s\"", l->name);
+    snprintf(source, sizeof source, "%s (%s)", l->where, path);
+    TR_TRY(tr_document_parse(source, text, strlen(text), &doc));
+    TR_TRY(tr_scope_open(mk, &scope, l, path, NULL));
+    scope.input = input;
+    memcpy(before, mk->counters, sizeof before);
+    memset(mk->counters, 0, sizeof mk->counters);
+    const bool opened = tr_maker_open_block(mk);
+    st = tr_parse_list(p, doc.root, input, output);
+    if (st == TR_OK && opened) tr_maker_close_block(mk);
+    memcpy(mk->counters, before, sizeof before);
+    tr_scope_close(mk);
+out:
+    tr_document_close(&doc);
+    free(text);
+    return st;
+}
+
 tr_status tr_model_open(const tr_config *config, size_t bucket_bytes, tr_model **out)
 {
     tr_status st = TR_OK;

@@ -108,32 +108,13 @@ static char *layers_text(const tr_layer *l)
 tr_status tr_parse_recurrent(tr_parser *p, const tr_layer *l, int *output)
 {
     const recurrent_attrs *a = l->attrs;
-    tr_maker *mk = p->mk;
     tr_status st = TR_OK;
-    tr_scope scope;
-    tr_document doc = {0};
-    tr_counter before[TR_COUNTERS];
-    char *text;
     if (a->dropout > 0 && a->layers == 1)
         return tr_layer_fail(l, TR_CONFIG,
                              "dropout is between layers, of which there is one: layers: 2 or more");
     TR_TRY(tr_layer_rank(l, 2, 2, "(rows, features)"));
-    text = layers_text(l);
-    TR_NEED(text, TR_MEMORY, "no memory for layer \"%s\"", l->name);
-    st = tr_document_parse(l->where, text, strlen(text), &doc);
-    free(text);
-    if (st != TR_OK) goto out;
-    memcpy(before, mk->counters, sizeof before);
-    TR_TRY(tr_scope_open(mk, &scope, l, l->name, NULL));
-    scope.input = l->in[0];
-    memset(mk->counters, 0, sizeof mk->counters);
-    bool opened = tr_maker_open_block(mk);
-    st = tr_parse_list(p, doc.root, l->in[0], output);
-    if (st == TR_OK && opened) tr_maker_close_block(mk);
-    tr_scope_close(mk);
-    memcpy(mk->counters, before, sizeof before);
-    if (st == TR_OK) st = tr_name_add(mk, l->where, l->name, *output);
+    TR_TRY(tr_parse_written(p, l, l->name, layers_text(l), l->in[0], output));
+    st = tr_name_add(p->mk, l->where, l->name, *output);
 out:
-    tr_document_close(&doc);
     return st;
 }

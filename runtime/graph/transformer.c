@@ -212,45 +212,19 @@ static char *block_text(const tr_transformer_attrs *a, int64_t i, const char *le
     return text;
 }
 
-static tr_status one_block(tr_parser *p, const tr_layer *l, int64_t i, const char *lengths,
-                           int *output)
-{
-    tr_maker *mk = p->mk;
-    tr_scope scope;
-    tr_document doc;
-    char path[TR_NAME + 24], source[TR_ERROR_TEXT];
-    tr_status st = TR_OK;
-    char *text = block_text(l->attrs, i, lengths);
-    if (!text) return TR_FAIL(TR_MEMORY, "no memory for layer \"%s\"", l->name);
-    snprintf(path, sizeof path, "%s.%lld", l->name, (long long)i);
-    snprintf(source, sizeof source, "%s (%s)", l->where, path);
-    st = tr_document_parse(source, text, strlen(text), &doc);
-    free(text);
-    if (st != TR_OK) return st;
-    TR_TRY(tr_scope_open(mk, &scope, l, path, NULL));
-    scope.input = *output;
-    bool opened = tr_maker_open_block(mk);
-    st = tr_parse_list(p, doc.root, *output, output);
-    if (st == TR_OK && opened) tr_maker_close_block(mk);
-    tr_scope_close(mk);
-out:
-    tr_document_close(&doc);
-    return st;
-}
-
 tr_status tr_parse_transformer(tr_parser *p, const tr_layer *l, int *output)
 {
     tr_transformer_attrs *a = l->attrs;
-    tr_maker *mk = p->mk;
+    const char *lengths = l->nin > 1 ? tr_value_name(p->mk, l->in[1]) : NULL;
+    char path[TR_NAME + 24];
     tr_status st = TR_OK;
-    tr_counter before[TR_COUNTERS];
     TR_TRY(check(l, a));
-    memcpy(before, mk->counters, sizeof before);
     *output = l->in[0];
-    for (int64_t i = 0; i < a->layers; i++)
-        TR_TRY(one_block(p, l, i, l->nin > 1 ? tr_value_name(mk, l->in[1]) : NULL, output));
-    memcpy(mk->counters, before, sizeof before);
-    st = tr_name_add(mk, l->where, l->name, *output);
+    for (int64_t i = 0; i < a->layers; i++) {
+        snprintf(path, sizeof path, "%s.%lld", l->name, (long long)i);
+        TR_TRY(tr_parse_written(p, l, path, block_text(a, i, lengths), *output, output));
+    }
+    st = tr_name_add(p->mk, l->where, l->name, *output);
 out:
     return st;
 }
