@@ -14,8 +14,9 @@ typedef struct {
     int ndim;
     int64_t dims[TR_ARRAY_DIMS];
     size_t count;
-    tr_sketch
-        sketch; /* of run files: the signs beside which it was learned; TR_SKETCH_NONE: none, or none known */
+    /* Of run files, and of safetensors that we wrote: the signs beside which it was learned, whatever `side` says;
+     * TR_SKETCH_NONE: none, or none known. */
+    tr_sketch sketch;
     char fault[200]; /* why it cannot be read as float32; "": it can */
 } tr_named_array;
 

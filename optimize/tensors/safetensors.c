@@ -14,14 +14,31 @@ static const char *type_name(tr_dtype t)
     return t == TR_F16 ? "F16" : t == TR_BF16 ? "BF16" : "F32";
 }
 
+/* What the signs of sketched rows are made from, in their order: "wide.s1 2 4 77,wide.s2 2 4 77,". */
+static void write_sketches(const tr_network *n, FILE *f)
+{
+    bool any = false;
+    for (size_t i = 0; i < tr_row_count(n); i++) {
+        const tr_row r = tr_row_at(n, i);
+        if (r.sketch.side == TR_SKETCH_NONE) continue;
+        if (!any) fputs(",\"sketches\":\"", f);
+        any = true;
+        fprintf(f, "%s %lld %lld %lld,", r.name, (long long)r.sketch.terms,
+                (long long)r.sketch.rank, (long long)r.sketch.seed);
+    }
+    if (any) fputc('"', f);
+}
+
 static tr_status write_header(const tr_network *n, tr_dtype type, const char *sha256, char **text,
                               size_t *size, uint64_t *nbytes)
 {
     uint64_t at = 0;
     FILE *f = open_memstream(text, size);
     if (!f) return TR_FAIL(TR_MEMORY, "out of memory for a header");
-    fprintf(f, "{\"__metadata__\":{\"format\":\"pt\",\"trireme_version\":\"%s\"%s%s%s}", TR_VERSION,
+    fprintf(f, "{\"__metadata__\":{\"format\":\"pt\",\"trireme_version\":\"%s\"%s%s%s", TR_VERSION,
             sha256 ? ",\"source_sha256\":\"" : "", sha256 ? sha256 : "", sha256 ? "\"" : "");
+    write_sketches(n, f);
+    fputc('}', f);
     for (size_t i = 0; i < tr_row_count(n); i++) {
         const tr_row r = tr_row_at(n, i);
         const tr_dtype t = r.state ? TR_F32 : type;

@@ -37,6 +37,7 @@ typedef struct {
     int fd;
     uint64_t data, nbytes; /* where arrays begin; bytes of all */
     char *header;
+    size_t sketches, sketches_end; /* in the header: what write_sketches wrote */
     size_t count, cap;
     entry *entries;
 } file;
@@ -122,15 +123,24 @@ out:
     return st;
 }
 
-static tr_status skip_metadata(tr_json *j)
+/* Of what anybody may write there only the sketches are ours. */
+static tr_status read_metadata(file *f, tr_json *j)
 {
+    static const char key[] = "\"sketches\"";
     tr_status st;
     TR_TRY(tr_json_take(j, '{'));
     for (bool first = true; !tr_json_next(j, '}'); first = false) {
         if (!first) TR_TRY(tr_json_take(j, ','));
+        const size_t name = j->at;
         TR_TRY(tr_json_skip_string(j));
+        const bool ours =
+            j->at - name == sizeof key - 1 && memcmp(j->text + name, key, sizeof key - 1) == 0;
         TR_TRY(tr_json_take(j, ':'));
+        const size_t value = j->at;
         TR_TRY(tr_json_skip_string(j));
+        if (!ours) continue;
+        f->sketches = value + 1;
+        f->sketches_end = j->at - 1;
     }
 out:
     return st;
@@ -163,7 +173,7 @@ static tr_status read_header(file *f, size_t nbytes)
         TR_TRY(tr_json_string(&j, name, sizeof name));
         TR_TRY(tr_json_take(&j, ':'));
         if (strcmp(name, "__metadata__") == 0) {
-            TR_TRY(skip_metadata(&j));
+            TR_TRY(read_metadata(f, &j));
             continue;
         }
         TR_TRY(new_entry(f, name, &e));
@@ -233,6 +243,23 @@ static void close_file(void *own)
     tr_free(f);
 }
 
+/* Those of the next row that has some, where it is this one. */
+static void take_sketch(file *f, const char *name, tr_sketch *out)
+{
+    char text[TR_ARRAY_NAME + 80];
+    const char *at = f->header + f->sketches;
+    const size_t left = f->sketches_end - f->sketches, n = strlen(name);
+    const char *end = left ? memchr(at, ',', left < sizeof text ? left : sizeof text) : NULL;
+    const size_t size = end ? (size_t)(end - at) : 0;
+    long long terms, rank, seed;
+    if (size <= n || size >= sizeof text || memcmp(at, name, n) != 0 || at[n] != ' ') return;
+    memcpy(text, at, size);
+    text[size] = 0;
+    f->sketches += size + 1;
+    if (sscanf(text + n, "%18lld %18lld %18lld", &terms, &rank, &seed) == 3)
+        *out = (tr_sketch){.side = TR_SKETCH_UP, .terms = terms, .rank = rank, .seed = seed};
+}
+
 static tr_status open_arrays(tr_arrays *a)
 {
     tr_status st = TR_OK;
@@ -250,6 +277,7 @@ static tr_status open_arrays(tr_arrays *a)
         snprintf(info.name, sizeof info.name, "%s", e->name);
         snprintf(info.type, sizeof info.type, "%s", e->dtype);
         memcpy(info.dims, e->dims, sizeof info.dims);
+        take_sketch(f, e->name, &info.sketch);
         if (e->type >= VALUES)
             snprintf(info.fault, sizeof info.fault, "of type %s, expected F32, F16, BF16 or F64",
                      e->dtype);

@@ -133,8 +133,7 @@ static tr_status check_signs(const tr_init_from *o, const tr_named_array *a, con
 {
     const tr_sketch *is = &a->sketch, *wants = &r->sketch;
     if (is->side == TR_SKETCH_NONE || wants->side == TR_SKETCH_NONE ||
-        (is->side == wants->side && is->terms == wants->terms && is->rank == wants->rank &&
-         is->seed == wants->seed))
+        (is->terms == wants->terms && is->rank == wants->rank && is->seed == wants->seed))
         return TR_OK;
     return TR_FAIL(TR_CONFIG,
                    "%s: %s was learned beside other signs than the model's %s: set terms: %lld, "

@@ -149,6 +149,12 @@ class Sketch(StageCase):
             out = self.run_trainer(self.write("other"), *changes, status=2)
             self.assertRegex(out, rf"wide\.s[12] was learned beside other signs than the model's \w+\.s[12]: set terms: 2, rank: 4, seed: {seed} in")
         self.run_trainer(self.write("broad"), *renamed, f"{layer}seed={seed}")
+        self.run_trainer("export", file, "format=safetensors")
+        exported = f"model.init_from={self.dir / 'run/model-export.safetensors'}"
+        self.run_trainer(self.write("exported"), exported)
+        self.assertIn(f"set terms: 2, rank: 4, seed: {seed} in", self.run_trainer(self.write("other"), exported, layer + "seed=5", status=2))
+        out = self.run_trainer(self.write("other"), exported, "model.layers.0.skconv2d.seed=5", status=2)
+        self.assertIn("filters.s1 was learned beside other signs", out)
         plan = json.loads(self.tool("plan", self.write(), "--json"))["sketched_layers"]
         self.assertIn(seed, [r["seed"] for r in plan])
 
