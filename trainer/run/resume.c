@@ -31,6 +31,7 @@ static const char *const harmless[] = {"name",
                                        "train.max_skips_in_a_row",
                                        "train.max_skips",
                                        "train.max_rollbacks",
+                                       "run.level", /* what it sets is compared by itself */
                                        "run.threads",
                                        "run.nice",
                                        "run.affinity",
