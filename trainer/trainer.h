@@ -86,6 +86,7 @@ typedef struct tr_trainer {
     double first_step_s;
     double started; /* tr_now() when the loop began */
     bool loop_began;
+    bool agreed;       /* all ranks know of what the run ended by, and none waits for another */
     size_t rss_before; /* bytes resident before anything that is planned: program, libraries, MPI */
     double stall;      /* seconds that saving held up the loop */
     bool improved;     /* the last evaluation is the best so far */

@@ -108,6 +108,21 @@ class Resume(Case):
         self.run_trainer(config, "--resume", "train.steps=9")
         self.assertEqual([r["step"] for r in self.records()], list(range(1, 10)))
 
+    def test_model_that_cannot_be_written(self):
+        """Rank 0 alone writes it; all ranks end by its error."""
+        config = self.config(steps=5)
+        self.run_trainer(config)
+        os.unlink(self.dir / "run/model.h5")
+        (self.dir / "run/model.h5/in").mkdir(parents=True)
+        out = self.run_trainer(config, "--resume", status=1)
+        self.assertEqual(out.count("error:"), 1, out)
+        self.assertRegex(out, r"error: .*model\.h5")
+        self.assertNotRegex(out, "MPI_ABORT")
+        (self.dir / "run/model.h5/in").rmdir()
+        (self.dir / "run/model.h5").rmdir()
+        self.run_trainer(config, "--resume")
+        self.assert_same_model(self.dir / "run/model.h5", self.dir / "run/checkpoints/step-00000005.h5")
+
     def times(self, below):
         return {p: p.stat().st_mtime_ns for p in (self.dir / below).rglob("*")}
 

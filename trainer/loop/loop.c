@@ -281,11 +281,18 @@ static tr_status close_books(tr_trainer *t, tr_ending how, const char *why, tr_s
     return st;
 }
 
+/* *Collective.* With nothing under way. */
+static tr_status agree_on_end(tr_trainer *t, tr_status st)
+{
+    st = tr_agree(t->comm, st, NULL);
+    t->agreed = !tr_comm_broken(t->comm);
+    return st;
+}
+
 static tr_status stopped(tr_trainer *t)
 {
     tr_status st = tr_memory_watch_gather(t);
-    if (st == TR_OK)
-        st = tr_agree(t->comm, close_books(t, TR_ENDING_STOPPED, "stopped", TR_OK), NULL);
+    if (st == TR_OK) st = agree_on_end(t, close_books(t, TR_ENDING_STOPPED, "stopped", TR_OK));
     if (st != TR_OK) return st;
     return TR_FAIL(TR_STOPPED,
                    "stopped on request at step %llu with a checkpoint saved; go on with --resume",
@@ -323,10 +330,11 @@ static tr_status finished(tr_trainer *t, const char *why)
     TR_TRY(tr_agree(t->comm, st, NULL));
     st = tr_checkpointer_write_model(t->checkpointer, path, tr_trainer_choice(t), &t->state,
                                      &t->history);
+    st = tr_agree(t->comm, st, NULL); /* rank 0 alone writes */
     if (st == TR_OK) st = tr_memory_watch_gather(t);
     if (t->topology->rank == 0 && st == TR_OK) st = report_part_of_epoch(t);
     if (t->topology->rank == 0) st = close_books(t, TR_ENDING_DONE, why, st);
-    st = tr_agree(t->comm, st, NULL);
+    st = agree_on_end(t, st);
 out:
     tr_free(path);
     return st;

@@ -10,7 +10,7 @@ tr_status tr_train(const tr_trainer_options *o, bool *agreed)
     *agreed = true;
     if (st != TR_OK) return st;
     st = tr_trainer_run(t);
-    *agreed = st == TR_OK || st == TR_STOPPED || st == TR_NONFINITE;
+    *agreed = st == TR_OK || st == TR_STOPPED || st == TR_NONFINITE || t->agreed;
     if (*agreed) {
         const tr_error why = *tr_last_error();
         tr_trainer_close(t);
