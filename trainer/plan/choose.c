@@ -371,6 +371,13 @@ out:
     return st;
 }
 
+void tr_choice_of(const tr_config *c, char *buf, size_t room)
+{
+    const bool limit = tr_memory_limit_of(c) > 0;
+    snprintf(buf, room, "%s %s", limit ? "run.memory_limit" : "train.micro_batch",
+             limit ? c->run.memory_limit : "max");
+}
+
 static int count_segments(const tr_model *m, const int *segments, int *layers)
 {
     int n = 0;

@@ -32,6 +32,8 @@ void tr_choice_free(tr_choice *c);
 tr_status tr_choice_overrides(const tr_model *m, const tr_choice *c, char **out);
 /* "micro-batches of 8 samples (4 a step), ..." in one line. */
 void tr_choice_describe(const tr_model *m, const tr_choice *c, char *buf, size_t room);
+/* What has something chosen: "run.memory_limit 8GiB", "train.micro_batch max". */
+void tr_choice_of(const tr_config *c, char *buf, size_t room);
 /* The config with a choice; the copy points into `own` and lives no longer. */
 tr_config tr_choice_config(const tr_config *own, const tr_choice *c);
 

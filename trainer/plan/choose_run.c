@@ -93,14 +93,29 @@ static tr_status refuse(tr_planned *r, tr_space space, size_t limit, size_t prog
                               fit.advice[i].set, tr_format_bytes((double)all, need, sizeof need),
                               fit.advice[i].fits ? " (fits)" : "");
     }
-    st = TR_FAIL(TR_MEMORY,
-                 "training does not fit %s%s of run.memory_limit, whatever is recomputed%s: the "
-                 "smallest limit that would do is %zuMiB%s",
-                 tr_format_bytes((double)limit, have, sizeof have),
-                 space == TR_SPACE_DEVICE ? " on a GPU" : " on a node",
-                 choice->micro ? " and with one sample at once"
-                               : " (micro-batches are as the config, or batchnorm, wants them)",
-                 round_up(choice->need + programs), text);
+    tr_format_bytes((double)limit, have, sizeof have);
+    const char *where = space == TR_SPACE_DEVICE ? "a GPU" : "a node";
+    const size_t least = round_up(choice->need + programs);
+    if (tr_memory_limit_of(r->c) > 0)
+        st = TR_FAIL(TR_MEMORY,
+                     "training does not fit %s on %s of run.memory_limit%s%s: the smallest limit "
+                     "that would do is %zuMiB%s",
+                     have, where, choice->recompute ? ", whatever is recomputed" : "",
+                     choice->micro ? ", with one sample at once"
+                                   : " (micro-batches are as the config, or batchnorm, wants them)",
+                     least, text);
+    else
+        st = TR_FAIL(TR_MEMORY,
+                     "training does not fit the %s that are left on %s, %s "
+                     "(train.micro_batch: max): it takes %zuMiB%s; run.memory_limit=auto%s looks "
+                     "for layers to recompute, too",
+                     have, where,
+                     choice->micro ? "with one sample at once"
+                                   : "in the micro-batches that the run began with",
+                     least, text,
+                     r->c->train.recompute.kind.which == TR_RECOMPUTE_AUTO
+                         ? ""
+                         : " with train.recompute=auto");
 out:
     return st;
 }
@@ -112,7 +127,7 @@ static tr_status choose(tr_trainer *t, tr_space space, size_t have, char **text)
     tr_planned r = {0};
     tr_choice choice = {0};
     tr_config c;
-    char line[400];
+    char line[400], of[64];
     const size_t limit = tr_memory_limit(t->config, space, have);
     const size_t programs =
         tr_memory_programs(t->config, space, t->rss_before, t->topology->local_size);
@@ -128,7 +143,8 @@ static tr_status choose(tr_trainer *t, tr_space space, size_t have, char **text)
         tr_log(TR_LOG_WARN, "%s", tr_last_error()->text);
     }
     tr_choice_describe(t->model, &choice, line, sizeof line);
-    tr_log(TR_LOG_INFO, "run.memory_limit %s: %s", t->config->run.memory_limit, line);
+    tr_choice_of(t->config, of, sizeof of);
+    tr_log(TR_LOG_INFO, "%s: %s", of, line);
     if (c.train.micro_batch > 0 && !choice.micro) {
         choice.micro = t->config->train.micro_batch <= 0;
         choice.at_once = c.train.micro_batch;

@@ -320,7 +320,7 @@ out:
 static tr_status choose(tr_planned *r, size_t memory, tr_config *chosen, tr_choice *choice)
 {
     tr_status st;
-    char line[400];
+    char line[400], of[64];
     const tr_config *c = r->c;
     const tr_space space = tr_space_of(r->on.backend);
     if (!tr_chooses(c)) return TR_OK;
@@ -335,8 +335,8 @@ static tr_status choose(tr_planned *r, size_t memory, tr_config *chosen, tr_choi
                           tr_memory_programs(c, space, r->rss_before, r->on.topology.local_size),
                           choice));
     tr_choice_describe(r->m, choice, line, sizeof line);
-    fprintf(r->notes, "run.memory_limit %s: %s%s\n", c->run.memory_limit,
-            choice->fits ? "" : "nothing fits; the least: ", line);
+    tr_choice_of(c, of, sizeof of);
+    fprintf(r->notes, "%s: %s%s\n", of, choice->fits ? "" : "nothing fits; the least: ", line);
     *chosen = tr_choice_config(c, choice);
     r->c = chosen;
     r->segments = choice->segments ? choice->segments : r->segments;
