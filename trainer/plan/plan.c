@@ -346,19 +346,25 @@ out:
     return st;
 }
 
-/* --largest. */
+/* --largest. --memory is a limit like that of the config, and counted as a run counts it; the smaller one holds. */
 static tr_status report_largest(const tr_planned *r, const tr_plan_request *q, FILE *to)
 {
     tr_status st;
     tr_largest l;
+    char size[32];
+    tr_config c = *r->c;
     const tr_space space = tr_space_of(r->on.backend);
-    const int programs = r->on.topology.local_size - (q->memory > 0 ? 0 : 1);
-    const size_t have = q->memory > 0 ? q->memory : tr_mem_available();
-    TR_NEED(q->memory > 0 || space == TR_SPACE_HOST, TR_USAGE,
+    const size_t own = tr_memory_limit_of(&c);
+    const bool given = own > 0 && own != TR_MEMORY_AUTO;
+    TR_NEED(given || q->memory > 0 || space == TR_SPACE_HOST, TR_USAGE,
             "--largest: what a GPU has is not known here: give --memory 80GB");
-    TR_TRY(tr_plan_largest(r, space, have,
-                           space == TR_SPACE_HOST ? r->rss_before * (size_t)programs : 0, &l));
-    tr_plan_largest_write(r, &l, have, q->form, to);
+    snprintf(size, sizeof size, "%zuB", q->memory);
+    if (q->memory > 0 && (!given || q->memory < own)) c.run.memory_limit = size;
+    const size_t limit = tr_memory_limit(&c, space, tr_mem_available());
+    TR_TRY(tr_plan_largest(r, space, limit,
+                           tr_memory_programs(&c, space, r->rss_before, r->on.topology.local_size),
+                           &l));
+    tr_plan_largest_write(r, &l, limit, q->form, to);
 out:
     return st;
 }
