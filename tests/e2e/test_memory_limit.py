@@ -328,6 +328,11 @@ class MemoryLimit(Case):
         self.assertEqual(self.records(event="memory")[-1]["swapped_mb"], 71.68)
         out = self.run_trainer(config, "run.memory_limit=1GB", "run.memory_warn=none", "--force", ranks=1, env=env)
         self.assertNotIn("run.memory_warn", out)
+        # auto is of what was left beside that
+        out = self.run_trainer(config, "run.memory_limit=auto", "--force", ranks=1, env=env | {"TRIREME_MEM_AVAILABLE": "900000000"})
+        self.assertNotIn("run.memory_warn", out)
+        out = self.run_trainer(config, "run.memory_limit=auto", "run.memory_warn=0.01", "--force", ranks=1, env={"TRIREME_MEM_AVAILABLE": "900000000"})
+        self.assertIn("MB (run.memory_limit auto) are in use on this node", out)
 
 
 if __name__ == "__main__":

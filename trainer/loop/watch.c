@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "trainer/plan/choose.h"
 #include "trainer/trainer.h"
 
 typedef struct {
@@ -64,20 +65,37 @@ static double in_use(const tr_trainer *t, const process *p, double device_used)
     return (double)p->anonymous * t->topology->local_size + (double)p->shared + (double)p->file;
 }
 
+/* A size that is given for a node is of whole processes. All others are of what was left: beside the processes as they
+ * were, but for what the plan counts of them; beside all that a GPU held, of other jobs too. */
+void tr_memory_watch_limit(tr_trainer *t, size_t limit)
+{
+    tr_device_load load = {0};
+    const size_t given = tr_memory_limit_of(t->config);
+    const process p = look_at_process();
+    t->watch.limit = limit;
+    t->watch.before = 0;
+    if (t->backend->host && given > 0 && given != TR_MEMORY_AUTO) return;
+    if (t->backend->load && !t->backend->load(t->backend_ctx, &load)) load.used = 0;
+    const double planned =
+        t->backend->host ? (double)tr_held_memory(t) * t->topology->local_size : 0;
+    t->watch.before = fmax(0, in_use(t, &p, (double)load.used) - planned);
+}
+
 static void warn_of_limit(tr_trainer *t, double used)
 {
-    char have[32], limit[32];
+    char have[32], limit[32], whose[64];
     const double share = t->config->run.memory_warn;
     if (t->watch.warned || t->watch.limit == 0 || share <= 0 || isnan(used) ||
         used <= share * (double)t->watch.limit)
         return;
     t->watch.warned = true;
+    tr_choice_of(t->config, whose, sizeof whose);
     tr_log(TR_LOG_WARN,
-           "memory: %s of %s (run.memory_limit %s) are in use on %s: more than run.memory_warn: %g "
-           "of it; lower the limit to have less planned",
+           "memory: %s of %s (%s) are in use on %s: more than run.memory_warn: %g "
+           "of it; a lower run.memory_limit has less planned",
            tr_format_bytes(used, have, sizeof have),
-           tr_format_bytes((double)t->watch.limit, limit, sizeof limit),
-           t->config->run.memory_limit, t->backend->host ? "this node" : "rank 0's GPU", share);
+           tr_format_bytes((double)t->watch.limit, limit, sizeof limit), whose,
+           t->backend->host ? "this node" : "rank 0's GPU", share);
 }
 
 static void warn_of_swapping(tr_trainer *t, const process *p)
@@ -98,7 +116,7 @@ static void warn_of_swapping(tr_trainer *t, const process *p)
 void tr_memory_watch_look(tr_trainer *t, double device_used)
 {
     const process p = look_at_process();
-    warn_of_limit(t, in_use(t, &p, device_used));
+    warn_of_limit(t, in_use(t, &p, device_used) - t->watch.before);
     warn_of_swapping(t, &p);
 }
 

@@ -9,6 +9,7 @@ struct tr_trainer;
 
 typedef struct {
     size_t limit;       /* bytes of a node or a GPU that the run goes by; 0: none */
+    double before;      /* bytes in use when it was taken, which are no part of it */
     bool warned, told;  /* of the share of it; of swapping */
     bool recorded;      /* the first record of memory is written */
     uint64_t read_back; /* pages that the node had read back from its swap when the loop began */
@@ -16,6 +17,8 @@ typedef struct {
     int peak_rank;      /* whose */
 } tr_memory_watch;
 
+/* *Local.* Rank 0's limit, and what is in use by now. */
+void tr_memory_watch_limit(struct tr_trainer *t, size_t limit);
 /* *Local.* The loop begins. */
 void tr_memory_watch_begin(struct tr_trainer *t);
 /* *Local.* A look at both; warns where there is need, each once. `device_used`: bytes in use on the GPU; NaN: none. */

@@ -131,7 +131,7 @@ static tr_status choose(tr_trainer *t, tr_space space, size_t have, char **text)
     const size_t limit = tr_memory_limit(t->config, space, have);
     const size_t programs =
         tr_memory_programs(t->config, space, t->rss_before, t->topology->local_size);
-    t->watch.limit = limit;
+    tr_memory_watch_limit(t, limit);
     TR_TRY(keep_all(t, &c));
     TR_TRY(tr_planned_of_run(t, &r));
     r.c = &c;
