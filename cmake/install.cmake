@@ -44,7 +44,8 @@ install(TARGETS trireme ARCHIVE DESTINATION lib COMPONENT dev)
 set(headers kernels/cpu/cpu.h optimize/inference/inference.h optimize/network/network.h runtime/base/base.h
   runtime/config/config.h runtime/config/fields.h runtime/config/tree.h runtime/params/params.h runtime/plan/plan.h)
 file(GLOB more RELATIVE ${PROJECT_SOURCE_DIR} ${PROJECT_SOURCE_DIR}/runtime/device/*.h)
-foreach(header ${headers} ${more} runtime/graph/graph.h runtime/graph/model.h)
+foreach(header ${headers} ${more} runtime/graph/graph.h runtime/graph/model.h
+    runtime/graph/kinds.h)
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES ${header} DESTINATION include/trireme/${folder} COMPONENT dev)
 endforeach()

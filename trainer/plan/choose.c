@@ -100,6 +100,7 @@ static bool better(const search *s, const trial *a, const trial *b)
     const bool fits = a->need <= s->room, fitted = b->need <= s->room;
     if (fits != fitted) return fits;
     if (!fits) return a->need < b->need;
+    if (s->max && isfinite(b->seconds) && a->at_once != b->at_once) return a->at_once > b->at_once;
     return a->seconds < b->seconds || (a->seconds <= b->seconds && a->need < b->need);
 }
 

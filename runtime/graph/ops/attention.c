@@ -13,14 +13,14 @@ static const tr_field fields[] = {
            "neighbouring heads of queries; 1: multi-query; 0: heads"),
     TR_BOOL("causal", offsetof(tr_attention_attrs, causal), "false",
             "query i sees keys 0 to i alone, also where there are more or fewer keys than queries"),
-    TR_INT(
-        "window", offsetof(tr_attention_attrs, window), "0", 0, INT32_MAX, "positions",
-        "query i sees keys j with |i - j| < window alone, so with causal itself and the window - "
-        "1 before it; 0: any"),
+    TR_INT("window", offsetof(tr_attention_attrs, window), "0", 0, INT32_MAX, "positions",
+           "query i sees keys j with abs(i - j) < window alone, so with causal itself and the "
+           "window - "
+           "1 before it; 0: any"),
     TR_REAL("dropout", offsetof(tr_attention_attrs, dropout), "0", 0, 1, NULL,
             "probability that a probability is dropped in training; below 1"),
     TR_BOOL("alibi", offsetof(tr_attention_attrs, alibi), "false",
-            "take |i - j| times the head's slope off each score (ALiBi): 2^(-8 h / heads) for "
+            "take abs(i - j) times the head's slope off each score (ALiBi): 2^(-8 h / heads) for "
             "head h = 1, 2, ..., and as Press et al. say where heads is no power of two"),
     TR_REAL("scale", offsetof(tr_attention_attrs, scale), "0", 0, 1e6, NULL,
             "of scores; 0: 1 / sqrt(D) of heads of D values"),
