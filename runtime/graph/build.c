@@ -29,7 +29,7 @@ static int new_tensor(tr_builder *b, const char *name, tr_role role, int index, 
                      .ndim = ndim,
                      .alias = -1,
                      .count = 1};
-    snprintf(t->name, sizeof t->name, "%s", name);
+    snprintf(t->name, sizeof t->name, "%.*s", TR_NAME - 1, name);
     bool fits = true;
     for (int i = 0; i < ndim; i++) {
         t->dims[i] = dims[i];

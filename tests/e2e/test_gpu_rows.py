@@ -9,7 +9,7 @@ class Commands(GpuCase):
     """Of commands, what comes first is no config."""
 
     def command(self, config, *arguments, **how):
-        if str(config) not in ("evaluate", "predict"):
+        if str(config) not in ("evaluate", "predict", "check"):
             return super().command(config, *arguments, **how)
         return Plain.command(self, config, *arguments, "device=cuda", *self.same_bits, **how)
 
