@@ -128,12 +128,23 @@ out:
     return st;
 }
 
+static int32_t *ids_below(int64_t ids, size_t count)
+{
+    int32_t *v = tr_alloc(TR_MEM_OTHER, count, sizeof *v);
+    for (size_t i = 0; v && i < count; i++) v[i] = (int32_t)((int64_t)(i * 31) % ids);
+    return v;
+}
+
 static tr_status open_data(bench *b)
 {
     tr_status st = TR_OK;
     const tr_graph *g = tr_plan_graph(b->plan);
-    for (size_t i = 0; i < b->model->ninputs; i++)
-        TR_HAVE(b->inputs[i] = bench_numbers(g->tensors[g->inputs[i]].nbytes));
+    for (size_t i = 0; i < b->model->ninputs; i++) {
+        const tr_tensor *t = &g->tensors[g->inputs[i]];
+        const int64_t ids = b->model->inputs[i].ids;
+        b->inputs[i] = ids > 0 ? (void *)ids_below(ids, t->count) : bench_numbers(t->nbytes);
+        TR_HAVE(b->inputs[i]);
+    }
     TR_HAVE(b->target = tr_alloc(TR_MEM_OTHER, g->tensors[g->target].nbytes, 1)); /* class 0 */
 out:
     return st;
