@@ -5,7 +5,7 @@
  *      those that do not fit what is to be recomputed (runtime/plan/segments.h), for more or fewer bytes of its
  *      model until the plan just fits.
  * The fastest of these counts, by op_time.h: smaller micro-batches read weights more often, recomputation computes
- * more. `max` recomputes only where no micro-batch fits. */
+ * more. With `max` the largest micro-batch counts, and it recomputes only where none fits. */
 #include "trainer/plan/choose.h"
 
 #include <math.h>
