@@ -6,7 +6,7 @@
 
 The networks are configs/bench's and a ResNet-18, batchnorm folded, with values by seed and one step of training;
 bench_infer writes them as ONNX for the others, whose answers are compared with ours. int8: quantized on the same
-samples, ours by the stage `quantize` with its own choice of layers (what stays float is bfloat16), the peers' by
+samples, ours by the stage `quantize` with its own choice of layers (what stays float is bfloat16 with AMX), the peers' by
 onnxruntime.quantization (QDQ, U8S8, a scale a channel) and by NNCF, or where there is none OpenVINO on the former's
 file. Each engine is a process of its own; they take turns, and
 the table has the median over the rounds of each round's median call (with --clock cpu the least). A peer that is not installed is left out and
@@ -262,7 +262,6 @@ def compare(name, batch, folder, args):
     ours = [f"trireme {p}" for p in args.precisions.split(",")]
     engines = {}
     for what in ours:
-        # what int8 leaves float is bfloat16, as OpenVINO has it by itself on this processor
         precision = what.split()[1].replace("int8", args.rest)
         engines[what] = start([ROOT / args.build / "tests/bench/bench_infer", network_of(what, name, folder), batch,
                                precision, 1])
@@ -304,12 +303,13 @@ def main():
     parser.add_argument("--peers", default="")
     parser.add_argument("--precisions", default="fp32,bf16,int8")
     parser.add_argument("--layers", default="auto", choices=["auto", "all"], help="of ours in int8")
-    parser.add_argument("--rest", default="bf16", choices=["bf16", "fp32"], help="what int8 leaves float")
+    parser.add_argument("--rest", choices=["bf16", "fp32"], help="what int8 leaves float; else bf16 with AMX, which alone makes it faster")
     parser.add_argument("--keep", default="", help="a folder for what is made, used again where it is there")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=0.3)
     parser.add_argument("--clock", default="wall", choices=["wall", "cpu"])
     args = parser.parse_args()
+    args.rest = args.rest or ("bf16" if "amx_bf16" in pathlib.Path("/proc/cpuinfo").read_text() else "fp32")
     for engine in sorted({what.split()[0] for what in PEERS}):
         if not installed(engine):
             print(f"{engine} is not installed, and left out")

@@ -15,31 +15,36 @@ static const tr_int8_code *code_of(tr_int8_level level)
     return &tr_int8_base;
 }
 
-/* C bytes of each of `count` pixels that lie `pitch` apart. */
-static void copy_pixels(char *to, const uint8_t *x, size_t C, size_t pitch, size_t count)
+/* C bytes of each of `count` pixels that lie `pitch` apart; flip: 0, or 0x80 where signed bytes are
+ * moved up by 128. */
+static void copy_pixels(char *to, const uint8_t *x, size_t C, size_t pitch, size_t count,
+                        uint8_t flip)
 {
-    if (C == pitch) {
-        memcpy(to, x, C * count);
-        return;
+    if (C == pitch) C *= count, count = 1;
+    for (size_t i = 0; i < count; i++, to += C, x += pitch) {
+        if (flip)
+            for (size_t k = 0; k < C; k++) to[k] = (char)(x[k] ^ flip);
+        else
+            memcpy(to, x, C);
     }
-    for (size_t i = 0; i < count; i++) memcpy(to + i * C, x + i * pitch, C);
 }
 
 /* The image, `C` of its channels, with zeros around it. What is read behind it need not be anything. */
-static const uint8_t *copy_image(const tr_int8_plan *p, const uint8_t *x, int64_t C, char *to)
+static const uint8_t *copy_image(const tr_int8_plan *p, const uint8_t *x, int64_t C, uint8_t flip,
+                                 char *to)
 {
     const tr_int8_shape *s = &p->s;
     const size_t pitch = (size_t)(s->groups * s->C);
     const size_t row = (size_t)(s->W * C), padded = (size_t)(p->padded_w * C);
     const size_t side = (size_t)(s->padding[1] * C), above = (size_t)s->padding[0] * padded;
     char *at = to + above;
-    memset(to, 0, above);
+    memset(to, flip, above);
     for (int64_t h = 0; h < s->H; h++, at += padded, x += (size_t)s->W * pitch) {
-        memset(at, 0, side);
-        copy_pixels(at + side, x, (size_t)C, pitch, (size_t)s->W);
-        memset(at + side + row, 0, side);
+        memset(at, flip, side);
+        copy_pixels(at + side, x, (size_t)C, pitch, (size_t)s->W, flip);
+        memset(at + side + row, flip, side);
     }
-    memset(at, 0, above);
+    memset(at, flip, above);
     return (const uint8_t *)to;
 }
 
@@ -101,7 +106,8 @@ static void run_image(const tr_int8_code *code, const tr_int8_plan *p, const tr_
     const uint8_t *x = image_of(p, r, image) + group * s->C;
     const int64_t nblocks = p->strips * ((p->length + p->block - 1) / p->block);
     tr_int8_work w = {.p = p, .r = r};
-    if (p->copied) x = copy_image(p, x, s->C, workspace(p, r));
+    if (p->copied)
+        x = copy_image(p, x, s->C, code->moved && p->x_signed ? 0x80 : 0, workspace(p, r));
     for (int64_t t = begin; t < end; t += w.ntiles) {
         w.tile = group * p->tiles + t;
         w.out = group * s->O + t * 16;
@@ -121,7 +127,7 @@ static void run_depthwise(const tr_int8_code *code, const tr_int8_plan *p, const
 #pragma omp parallel for schedule(static) num_threads(r->threads) if (r->threads > 1 && pieces > 1)
     for (int64_t i = 0; i < pieces; i++) {
         const uint8_t *x = image_of(p, r, i / cuts);
-        if (p->copied) x = copy_image(p, x, p->s.groups, workspace(p, r));
+        if (p->copied) x = copy_image(p, x, p->s.groups, 0, workspace(p, r));
         code->depthwise(p, r, x, i / cuts, blocks * (i % cuts) / cuts,
                         blocks * (i % cuts + 1) / cuts);
     }

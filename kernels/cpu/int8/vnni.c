@@ -1,78 +1,122 @@
 /* Products with AVX-512 VNNI: four bytes of a position against four of 16 outputs at once. The
  * instruction takes x as unsigned, so signed x is moved up by 128, and 128 times the weights' sum
- * is taken away again. Eight positions with one or two tiles of outputs keep to the registers. */
+ * is taken away again. Positions are gathered over rows of the image, so that as many as keep both
+ * multipliers busy are computed at once. */
 #include "kernels/cpu/int8/store512.h"
 
 #include <string.h>
 
-enum { ROWS = 8, FEW = 4 };
+/* Positions at once: ROWS, or where there is one tile of outputs and they lie a step apart, MANY. */
+enum { ROWS = 8, MANY = 16, FEW = 4, GATHERED = TR_INT8_BLOCKS * TR_INT8_BLOCK };
 
-static inline __attribute__((always_inline)) void multiply(const tr_int8_work *w, const uint8_t *x,
-                                                           int rows, int tiles,
-                                                           __m512i acc[ROWS][TR_INT8_TILES])
+/* The first byte of each position's window; step: between them, where it is the same. */
+typedef struct {
+    const uint8_t *at[ROWS];
+    int64_t step;
+} places;
+
+/* rows, tiles, spaced, flip: constants where it is called. spaced: by step; flip: x is signed, and
+ * not moved yet. */
+static inline __attribute__((always_inline)) void multiply(const tr_int8_work *w, const places *x,
+                                                           int rows, int tiles, bool spaced,
+                                                           bool flip,
+                                                           __m512i acc[MANY][TR_INT8_TILES])
 {
     const tr_int8_plan *p = w->p;
     const tr_int8_shape *s = &p->s;
     const bool together = s->dilation[1] == 1;
-    const int64_t row = p->padded_w * s->C, chunks = p->full + (p->tail > 0);
+    const int64_t row = p->padded_w * s->C, chunks = p->full + (p->tail > 0), step = x->step;
     const int64_t other = p->segments * chunks * TR_INT8_TILE;
+    const int64_t words = p->full * 16 + p->tail / 4;
     const int8_t *v = w->r->w.weights + w->tile * other;
-    const int32_t flip = p->x_signed ? (int32_t)0x80808080 : 0;
     for (int i = 0; i < rows; i++)
         for (int t = 0; t < tiles; t++) acc[i][t] = _mm512_setzero_si512();
     for (int64_t g = 0; g < p->segments; g++) {
         const int64_t ky = together ? g : g / s->kernel[1], kx = together ? 0 : g % s->kernel[1];
-        const uint8_t *at = x + ky * s->dilation[0] * row + kx * s->dilation[1] * s->C;
-        const int64_t words = p->full * 16 + p->tail / 4;
+        const int64_t from = ky * s->dilation[0] * row + kx * s->dilation[1] * s->C;
+        const uint8_t *at[ROWS];
+        for (int i = 0; i < (spaced ? 1 : rows); i++) at[i] = x->at[i] + from;
         for (int64_t k = 0; k < words; k++) {
             __m512i b[TR_INT8_TILES];
             for (int t = 0; t < tiles; t++) b[t] = _mm512_loadu_si512(v + t * other + k * 64);
             for (int i = 0; i < rows; i++) {
                 int32_t word;
-                memcpy(&word, at + i * p->step + k * 4, sizeof word);
-                const __m512i a = _mm512_set1_epi32(word ^ flip);
+                memcpy(&word, (spaced ? at[0] + i * step : at[i]) + k * 4, sizeof word);
+                __m512i a = _mm512_set1_epi32(word);
+                if (flip) a = _mm512_xor_si512(a, _mm512_set1_epi8((char)0x80));
                 for (int t = 0; t < tiles; t++) acc[i][t] = _mm512_dpbusd_epi32(acc[i][t], a, b[t]);
             }
         }
         v += chunks * TR_INT8_TILE;
     }
-}
-
-static inline __attribute__((always_inline)) void some(const tr_int8_work *w, int b, int64_t from,
-                                                       int64_t to, int rows, int tiles)
-{
-    const tr_int8_plan *p = w->p;
-    __m512i acc[ROWS][TR_INT8_TILES];
-    tr_int8_store s[TR_INT8_TILES];
-    multiply(w, w->at[b] + from * p->step, rows, tiles, acc);
-    for (int t = 0; t < tiles; t++) {
-        s[t] = tr_int8_store_of(w->r, w->tile + t, w->left - t * 16);
-        const __m512i sums = _mm512_loadu_si512(w->r->w.sums + (w->tile + t) * 16),
-                      moved = p->x_signed ? _mm512_slli_epi32(sums, 7) : _mm512_setzero_si512();
+    for (int t = 0; p->x_signed && t < tiles; t++) {
+        const __m512i moved =
+            _mm512_slli_epi32(_mm512_loadu_si512(w->r->w.sums + (w->tile + t) * 16), 7);
         for (int i = 0; i < rows; i++) acc[i][t] = _mm512_sub_epi32(acc[i][t], moved);
     }
-    const size_t O = (size_t)(p->s.groups * p->s.O), at = (size_t)to * O + (size_t)w->out;
+}
+
+static inline __attribute__((always_inline)) void some(const tr_int8_work *w, const places *x,
+                                                       int64_t to, int rows, int tiles, bool spaced,
+                                                       bool flip)
+{
+    __m512i acc[MANY][TR_INT8_TILES];
+    tr_int8_store s[TR_INT8_TILES];
+    multiply(w, x, rows, tiles, spaced, flip, acc);
+    for (int t = 0; t < tiles; t++) s[t] = tr_int8_store_of(w->r, w->tile + t, w->left - t * 16);
+    const size_t O = (size_t)(w->p->s.groups * w->p->s.O), at = (size_t)to * O + (size_t)w->out;
     TR_INT8_BY_STORE(
         w->r, tr_int8_store_rows(s, tiles, acc[0], TR_INT8_TILES, 1, rows, TYPE, RESIDUAL, O, at));
 }
 
-static inline __attribute__((always_inline)) void span(const tr_int8_work *w, int b,
-                                                       const tr_int8_span *n, int tiles)
+/* All positions of the blocks, which lie one behind the other in y. */
+static int64_t gather(const tr_int8_work *w, const uint8_t *at[GATHERED])
 {
-    int64_t i = 0;
-    for (; i + ROWS <= n->n; i += ROWS) some(w, b, n->from + i, n->to + i, ROWS, tiles);
-    for (; i + FEW <= n->n; i += FEW) some(w, b, n->from + i, n->to + i, FEW, tiles);
-    for (; i < n->n; i++) some(w, b, n->from + i, n->to + i, 1, tiles);
+    int64_t n = 0;
+    for (int b = 0; b < w->nblocks; b++)
+        for (int k = 0; k < w->nspans[b]; k++) {
+            const tr_int8_span *span = &w->spans[b][k];
+            for (int32_t i = 0; i < span->n; i++)
+                at[n++] = w->at[b] + (span->from + i) * w->p->step;
+        }
+    return n;
+}
+
+static inline __attribute__((always_inline)) void all(const tr_int8_work *w, int tiles, bool flip)
+{
+    const uint8_t *at[GATHERED];
+    const int64_t n = gather(w, at), to = n ? w->spans[0][0].to : 0, step = w->p->step;
+    places x = {.step = step};
+    int64_t i = 0, rows;
+    for (; i < n; i += rows) {
+        if (tiles == 1 && i + MANY <= n && at[i + MANY - 1] - at[i] == (MANY - 1) * step) {
+            rows = MANY;
+            x.at[0] = at[i];
+            some(w, &x, to + i, MANY, tiles, true, flip);
+            continue;
+        }
+        rows = n - i >= ROWS ? ROWS : n - i >= FEW ? FEW : 1;
+        memcpy(x.at, at + i, (size_t)rows * sizeof *at);
+        if (rows == ROWS)
+            some(w, &x, to + i, ROWS, tiles, false, flip);
+        else if (rows == FEW)
+            some(w, &x, to + i, FEW, tiles, false, flip);
+        else
+            some(w, &x, to + i, 1, tiles, false, flip);
+    }
 }
 
 static void blocks(const tr_int8_work *w)
 {
-    for (int b = 0; b < w->nblocks; b++)
-        for (int k = 0; k < w->nspans[b]; k++)
-            w->ntiles == 2 ? span(w, b, &w->spans[b][k], 2) : span(w, b, &w->spans[b][k], 1);
+    const bool flip = w->p->x_signed && !w->p->copied;
+    if (w->ntiles == 2)
+        flip ? all(w, 2, true) : all(w, 2, false);
+    else
+        flip ? all(w, 1, true) : all(w, 1, false);
 }
 
 const tr_int8_code tr_int8_vnni = {.blocks = blocks,
                                    .blocks_of_one = TR_INT8_BLOCKS,
                                    .blocks_of_two = TR_INT8_BLOCKS,
+                                   .moved = true,
                                    .depthwise = tr_int8_depthwise_vnni};
