@@ -266,10 +266,9 @@ static tr_status make_loss(tr_onnx_reader *r, int output, const tr_onnx_import *
     TR_NEED(v->kind == TR_ONNX_VALUE, TR_UNSUPPORTED, "%s: its output is a constant", r->path);
     const tr_shape s = tr_onnx_shape(r, v->value);
     const bool classes = s.ndim == 1 && s.dims[0] >= 2;
-    const tr_loss_kind kind = o->loss != TR_ONNX_LOSS_AUTO ? (tr_loss_kind)((int)o->loss - 1)
-                              : classes                    ? TR_LOSS_CROSS_ENTROPY
-                                                           : TR_LOSS_MSE;
-    st = tr_maker_loss(r->maker, &(tr_loss_config){.kind = {kind}, .ignore_index = TR_NO_LABEL});
+    const tr_loss_config usual = {.kind = {classes ? TR_LOSS_CROSS_ENTROPY : TR_LOSS_MSE},
+                                  .ignore_index = TR_NO_LABEL};
+    st = tr_maker_loss(r->maker, o->loss ? o->loss : &usual);
 out:
     return st;
 }

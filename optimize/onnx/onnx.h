@@ -29,9 +29,9 @@ tr_status tr_onnx_write(const char *path, const tr_network *n, const tr_onnx_opt
 const char *tr_onnx_missing(const char *type);
 
 typedef struct {
-    /* What the network is to be trained towards, which the file does not say; auto: cross_entropy for
-     * an output of two or more features, else mse. */
-    enum { TR_ONNX_LOSS_AUTO, TR_ONNX_LOSS_CROSS_ENTROPY, TR_ONNX_LOSS_MSE, TR_ONNX_LOSS_BCE } loss;
+    /* What the network is to be trained towards, which the file does not say; NULL: cross_entropy for an output of two or
+     * more features, else mse. */
+    const tr_loss_config *loss;
     const char *output; /* of several, the one that counts; NULL: there must be one */
 } tr_onnx_import;
 

@@ -31,6 +31,13 @@ tr_onnx_node *tr_onnx_add(tr_onnx_writer *w, const char *type, const char *what,
     return n;
 }
 
+const char *tr_onnx_more(tr_onnx_writer *w, tr_onnx_node *n, const char *what)
+{
+    char *y = inner_name(w, what);
+    if (n) tr_pool_push(&w->pool, &n->output, &n->n_output, y);
+    return y;
+}
+
 const char *tr_onnx_chain(tr_onnx_writer *w, const char *type, const char *what, const char *a,
                           const char *b)
 {

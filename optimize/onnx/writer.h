@@ -29,6 +29,8 @@ tr_onnx_node *tr_onnx_add(tr_onnx_writer *w, const char *type, const char *what,
     {                                                                                              \
         __VA_ARGS__                                                                                \
     }
+/* Another output of the node: "LAYER/what". */
+const char *tr_onnx_more(tr_onnx_writer *w, tr_onnx_node *n, const char *what);
 /* The same with NAME = output, for chains. */
 const char *tr_onnx_chain(tr_onnx_writer *w, const char *type, const char *what, const char *a,
                           const char *b);

@@ -137,8 +137,7 @@ out:
 static tr_status verify(const tr_stage_job *job, const char *path)
 {
     /* what the data's targets are for */
-    const tr_onnx_import in = {.loss =
-                                   TR_ONNX_LOSS_CROSS_ENTROPY + job->config->model.loss.kind.which};
+    const tr_onnx_import in = {.loss = &job->parent->model->loss_config};
     tr_network *back = NULL;
     tr_onnx_found found = {0};
     tr_config *c = NULL;

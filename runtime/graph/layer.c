@@ -147,6 +147,17 @@ tr_status tr_layer_ids(tr_maker *mk, tr_layer *l, int i, int64_t num)
     return TR_OK;
 }
 
+tr_status tr_layer_lengths(tr_maker *mk, tr_layer *l, int i, int64_t most, const char *of)
+{
+    const tr_shape *s = &l->inputs[i];
+    char text[TR_SHAPE_TEXT];
+    const tr_status st = tr_layer_ids(mk, l, i, most + 1);
+    if (st != TR_OK || (s->ndim == 1 && s->dims[0] == 1)) return st;
+    return tr_layer_fail(l, TR_SHAPE,
+                         "lengths: its input %d is %s, but it takes (1): how many %s a sample has",
+                         i + 1, tr_shape_text(s, text), of);
+}
+
 /* The row of the layer that weight_of names. */
 static tr_status tie(tr_maker *mk, tr_layer *l, const tr_param_decl *decl)
 {

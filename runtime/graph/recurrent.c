@@ -36,13 +36,18 @@ static const tr_field fields[] = {
     "It stands for plain layers, which `trainer check` prints, named `NAME.l0`, "                  \
     "`NAME.l0_reverse`, `NAME.concat0`, `NAME.drop0`, then `NAME.l1`..., and `NAME.last`, "        \
     "`NAME.last_reverse`, `NAME.h_n` of `output: last`."
-#define RECURRENT .fields = fields, .attrs_size = sizeof(recurrent_attrs), .min_in = 1, .max_in = 1
+#define LENGTHS                                                                                    \
+    "A second input in `from`, of shape (1), holds the samples' lengths, 0 to rows, as "           \
+    "pack_padded_sequence takes them, in any order: rows from there on give 0, and "               \
+    "`output: last` what h_n of a packed sequence is (of a length of 0, which PyTorch refuses, "   \
+    "0). "
+#define RECURRENT .fields = fields, .attrs_size = sizeof(recurrent_attrs), .min_in = 1, .max_in = 2
 
 const tr_op_def tr_type_lstm = {
     .name = "lstm",
     .example = "lstm: {hidden: 16, layers: 2, dropout: 0.2, output: last}",
     .doc = "An LSTM over (rows, features), PyTorch's nn.LSTM with batch_first, from a state of "
-           "zeros. " LAYERS,
+           "zeros. " LENGTHS LAYERS,
     RECURRENT,
 };
 
@@ -50,18 +55,24 @@ const tr_op_def tr_type_gru = {
     .name = "gru",
     .example = "gru: {hidden: 16, bidirectional: true}",
     .doc = "A GRU over (rows, features), PyTorch's nn.GRU with batch_first, from a state of "
-           "zeros. " LAYERS,
+           "zeros. " LENGTHS LAYERS,
     RECURRENT,
 };
 
 /* ---- The layers, as text --------------------------------------------------------------------- */
 
-static void direction(FILE *f, const tr_layer *l, int64_t i, bool reverse, const char *from)
+/* Forwards, the rows behind a sample's end hold its state where the last row is what counts. */
+
+static void direction(FILE *f, const tr_layer *l, int64_t i, bool reverse, const char *from,
+                      const char *lengths)
 {
     const recurrent_attrs *a = l->attrs;
-    fprintf(f, "- %s_layer: {name: l%lld%s, hidden: %lld, bias: %s, reverse: %s, from: %s}\n",
-            l->def->name, (long long)i, reverse ? "_reverse" : "", (long long)a->hidden,
-            a->bias ? "true" : "false", reverse ? "true" : "false", from);
+    fprintf(f, "- %s_layer: {name: l%lld%s, hidden: %lld, bias: %s, reverse: %s, ", l->def->name,
+            (long long)i, reverse ? "_reverse" : "", (long long)a->hidden,
+            a->bias ? "true" : "false", reverse ? "true" : "false");
+    if (lengths && !reverse && i == a->layers - 1 && a->output == OUTPUT_LAST)
+        fprintf(f, "hold: true, ");
+    fprintf(f, "from: [%s%s%s]}\n", from, lengths ? ", " : "", lengths ? lengths : "");
 }
 
 static void last_rows(FILE *f, const recurrent_attrs *a)
@@ -73,12 +84,12 @@ static void last_rows(FILE *f, const recurrent_attrs *a)
     fprintf(f, "- concat: {name: h_n, from: [last, last_reverse]}\n");
 }
 
-static void one_layer(FILE *f, const tr_layer *l, int64_t i, char from[32])
+static void one_layer(FILE *f, const tr_layer *l, int64_t i, char from[32], const char *lengths)
 {
     const recurrent_attrs *a = l->attrs;
     const bool top = i == a->layers - 1;
-    direction(f, l, i, false, from);
-    if (a->bidirectional) direction(f, l, i, true, from);
+    direction(f, l, i, false, from, lengths);
+    if (a->bidirectional) direction(f, l, i, true, from, lengths);
     if (top && a->output == OUTPUT_LAST) {
         last_rows(f, a);
         return;
@@ -92,14 +103,14 @@ static void one_layer(FILE *f, const tr_layer *l, int64_t i, char from[32])
     snprintf(from, 32, "drop%lld", (long long)i);
 }
 
-static char *layers_text(const tr_layer *l)
+static char *layers_text(const tr_layer *l, const char *lengths)
 {
     char *text = NULL, from[32] = "input";
     size_t size;
     FILE *f = open_memstream(&text, &size);
     if (!f) return NULL;
     for (int64_t i = 0; i < ((const recurrent_attrs *)l->attrs)->layers; i++)
-        one_layer(f, l, i, from);
+        one_layer(f, l, i, from, lengths);
     if (fclose(f) == 0) return text;
     free(text);
     return NULL;
@@ -108,12 +119,13 @@ static char *layers_text(const tr_layer *l)
 tr_status tr_parse_recurrent(tr_parser *p, const tr_layer *l, int *output)
 {
     const recurrent_attrs *a = l->attrs;
+    const char *lengths = l->nin > 1 ? tr_value_name(p->mk, l->in[1]) : NULL;
     tr_status st = TR_OK;
     if (a->dropout > 0 && a->layers == 1)
         return tr_layer_fail(l, TR_CONFIG,
                              "dropout is between layers, of which there is one: layers: 2 or more");
     TR_TRY(tr_layer_rank(l, 2, 2, "(rows, features)"));
-    TR_TRY(tr_parse_written(p, l, l->name, layers_text(l), l->in[0], output));
+    TR_TRY(tr_parse_written(p, l, l->name, layers_text(l, lengths), l->in[0], output));
     st = tr_name_add(p->mk, l->where, l->name, *output);
 out:
     return st;

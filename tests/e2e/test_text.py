@@ -158,6 +158,26 @@ class Text(Case):
         self.assertEqual(epoch["samples"], words - round(words * 0.2))
         self.assertLess(epoch["targets"], epoch["samples"] * 8 * 0.8)
 
+    def test_lengths(self):
+        """Recurrent layers that know where a document ends learn the same whatever stands behind its end."""
+        (self.dir / "t.txt").write_text("".join("\n" + TEXT[i:i + 1 + i % 7] for i in range(90)))
+        for kind in ("lstm", "gru"):
+            for rows in (8, 13):
+                name = f"{kind}{rows}"
+                path = self.write(name, "{path: t.txt, format: text, documents: 10}", loss="{cross_entropy: {ignore_index: -1}}")
+                config = yaml.safe_load(path.read_text())
+                config["model"] |= {"inputs": {"x": [rows], "length": [1]}, "layers": [
+                    {"embedding": {"num": 256, "dim": 12, "name": "token", "from": "x"}},
+                    {kind: {"hidden": 7, "layers": 2, "bidirectional": True, "from": ["token", "length"]}},
+                    {"linear": {"out": 256}}]}
+                del config["model"]["input"]
+                path.write_text(json.dumps(config))
+                self.run_trainer(path, "train.steps=12", ranks=3 if rows == 13 else 1)
+            np.testing.assert_allclose(self.losses(f"{kind}13"), self.losses(f"{kind}8"), rtol=1e-5)
+            self.assertEqual([r["targets"] for r in self.records(f"{kind}13", "eval")],
+                             [r["targets"] for r in self.records(f"{kind}8", "eval")])
+            self.run_trainer("export", f"{kind}8/model.h5", ranks=0)
+
     def test_refused(self):
         ids = np.arange(90, dtype="<u2")
         (self.dir / "t.bin").write_bytes(ids.tobytes())

@@ -9,7 +9,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t n)
 {
     const size_t held = tr_mem_held(TR_MEM_OTHER) + tr_mem_held(TR_MEM_WEIGHTS);
-    const tr_onnx_import o = {.loss = TR_ONNX_LOSS_AUTO};
+    const tr_onnx_import o = {.loss = NULL};
     tr_onnx_found found = {0};
     tr_network *net = NULL;
     char path[32];

@@ -5,6 +5,7 @@ dictionaries "LAYER/NAME" -> tensor.
 """
 import torch
 import torch.nn.functional as F
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torchvision.ops import sigmoid_focal_loss
 
 
@@ -278,8 +279,10 @@ class Interpreter:
         z = torch.complex(re.double(), im.double()) * torch.polar(torch.ones_like(angle), angle)[:, None]
         turned = torch.cat([z.real, z.imag], -1) if style == "half" else torch.stack([z.real, z.imag], -1).flatten(-2)
         return torch.cat([turned.to(x.dtype), rest], -1).flatten(2)
+
     def recurrent(self, run, gates, x, name, hidden, layers=1, bidirectional=False, bias=True, dropout=0, output="all"):
         assert not (dropout and self.train), "a mask of our own generator: compared elsewhere"
+        x, lengths = x if isinstance(x, list) else (x, None)
         flat, ways = [], 1 + bidirectional
         for i in range(layers):
             width = hidden * ways if i else x.shape[-1]
@@ -288,7 +291,14 @@ class Interpreter:
                 flat += [self.param(f"{name}.l{i}{way}", part, (gates * hidden, *columns), hidden)
                          for part, columns in parts.items()]
         zeros = x.new_zeros(layers * ways, len(x), hidden)
-        y, h = run(x, (zeros, zeros) if gates == 4 else zeros, flat, bias, layers, 0.0, self.train, bidirectional, True)[:2]
+        zeros, rest = (zeros, zeros) if gates == 4 else zeros, (flat, bias, layers, 0.0, self.train, bidirectional)
+        if lengths is None:
+            y, h = run(x, zeros, *rest, True)[:2]
+        else:
+            packed = pack_padded_sequence(x, lengths[:, 0], batch_first=True, enforce_sorted=False)
+            y, h = run(packed.data, packed.batch_sizes, zeros, *rest)[:2]
+            y = pad_packed_sequence(packed._replace(data=y), batch_first=True, total_length=x.shape[1])[0]
+            h = h[:, packed.unsorted_indices]
         return y if output == "all" else torch.cat(list(h[-ways:]), dim=-1)
 
     def lstm(self, x, name, **attrs):

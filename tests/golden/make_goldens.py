@@ -69,8 +69,8 @@ def make_case(file, number, case, train):
     dims = inputs if isinstance(inputs, dict) else {"input": inputs}
     first = next(iter(dims))
     ids = {attrs.get("from", first): attrs["num"] for kind, attrs in layers if kind == "embedding"}
-    ids |= {attrs["from"][-1]: dims["x"][0] + 1 for kind, attrs in layers  # attention's lengths, at least 1
-            if kind == "attention" and len(attrs.get("from", [])) % 2 == 0 and "from" in attrs}
+    ids |= {attrs["from"][-1]: dims["x"][0] + 1 for kind, attrs in layers  # lengths, at least 1
+            if kind in ("attention", "lstm", "gru") and len(attrs.get("from", [])) % 2 == 0 and "from" in attrs}
     x = {k: torch.tensor(rng.integers(k == "lengths", ids[k], (BATCH, *d))) if k in ids else bf16_exact(rng, (BATCH, *d))
          for k, d in dims.items()}
     net = Interpreter(train, make)

@@ -53,7 +53,7 @@ static float *get(const char *path, size_t n)
 
 static int run_file(char **argv)
 {
-    const tr_onnx_import o = {.loss = TR_ONNX_LOSS_AUTO};
+    const tr_onnx_import o = {.loss = NULL};
     const int64_t batch = atoi(argv[3]);
     tr_network *n = NULL;
     tr_onnx_found found = {0};

@@ -138,7 +138,7 @@ out:
 /* An ONNX file: its graph is the model. */
 static tr_status read_graph(const arguments *a, tr_onnx_found *found, tr_network **n, tr_config **c)
 {
-    const tr_onnx_import o = {.loss = TR_ONNX_LOSS_AUTO};
+    const tr_onnx_import o = {.loss = NULL};
     tr_status st;
     char *text = NULL;
     TR_TRY(tr_onnx_read(a->files[0], &o, n, found));

@@ -86,16 +86,48 @@ static void reserve_zeroed(kernel *k, size_t zeros, bool through, size_t *h)
     k->zeroed = k->d.reserved - k->zeros;
 }
 
+/* What both directions share, with the workspace's places, what is zeroed set to 0. */
+static tr_cpu_recurrence begin(const kernel *k)
+{
+    tr_cpu_recurrence r = k->r;
+    r.zeros = place(k, k->zeros);
+    r.product = place(k, k->product);
+    r.state = place(k, k->state);
+    memset(place(k, k->zeros), 0, k->zeroed);
+    tr_dnnl_use(k->d.cpu);
+    return r;
+}
+
+/* Row after row: the product of what the one before left, then the gates of all samples. */
+static tr_status go(kernel *k, const tr_cpu_recurrence *r, bool backward)
+{
+    const size_t chunks = tr_chunks(k->samples, k->chunk);
+    const tr_cpu_loops *loops = k->d.cpu->loops;
+    tr_status st = TR_OK;
+    for (size_t i = 0; i < r->rows; i++) {
+        const bool first = i == 0, last = i == r->rows - 1;
+        const size_t row = r->reverse != backward ? r->rows - 1 - i : i;
+        if (!first) TR_TRY(tr_dnnl_execute(&k->d, k->step));
+        TR_PARALLEL(k->d.cpu->threads, chunks)
+        for (size_t c = 0; c < chunks; c++) {
+            const size_t from = c * k->chunk, to = from + tr_chunk_size(k->samples, k->chunk, c);
+            if (backward)
+                loops->recurrent_grad(r, row, first, last, from, to);
+            else
+                loops->recurrent(r, row, first, from, to);
+        }
+    }
+out:
+    return st;
+}
+
 /* ---- Forward --------------------------------------------------------------------------------- */
 
 static tr_status run_forward(tr_kernel *base, const tr_run *run)
 {
     kernel *k = (kernel *)base;
     const tr_binding *b = &k->d.bound;
-    const size_t chunks = tr_chunks(k->samples, k->chunk);
-    const tr_cpu_loops *loops = k->d.cpu->loops;
-    tr_cpu_recurrence r = k->r;
-    tr_status st = TR_OK;
+    tr_cpu_recurrence r = begin(k);
     (void)run;
     r.x = b->in[0];
     r.bias = b->in[2];
@@ -103,22 +135,8 @@ static tr_status run_forward(tr_kernel *base, const tr_run *run)
     r.y = b->out[0];
     r.kept_gates = b->out[1];
     r.kept = b->out[2];
-    r.zeros = place(k, k->zeros);
-    r.product = place(k, k->product);
-    r.state = place(k, k->state);
     r.h = place(k, k->h);
-    memset(place(k, k->zeros), 0, k->zeroed);
-    tr_dnnl_use(k->d.cpu);
-    for (size_t i = 0; i < r.rows; i++) {
-        const size_t row = r.reverse ? r.rows - 1 - i : i;
-        if (i > 0) TR_TRY(tr_dnnl_execute(&k->d, k->step));
-        TR_PARALLEL(k->d.cpu->threads, chunks)
-        for (size_t c = 0; c < chunks; c++)
-            loops->recurrent(&r, row, i == 0, c * k->chunk,
-                             c * k->chunk + tr_chunk_size(k->samples, k->chunk, c));
-    }
-out:
-    return st;
+    return go(k, &r, false);
 }
 
 tr_status tr_cpu_recurrent(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
@@ -141,10 +159,7 @@ static tr_status run_grad(tr_kernel *base, const tr_run *run)
 {
     kernel *k = (kernel *)base;
     const tr_binding *b = &k->d.bound;
-    const size_t chunks = tr_chunks(k->samples, k->chunk);
-    const tr_cpu_loops *loops = k->d.cpu->loops;
-    tr_cpu_recurrence r = k->r;
-    tr_status st = TR_OK;
+    tr_cpu_recurrence r = begin(k);
     (void)run;
     r.dy = b->in[0];
     r.y = b->in[1];
@@ -154,23 +169,9 @@ static tr_status run_grad(tr_kernel *base, const tr_run *run)
     r.dx = b->out[0];
     r.before = b->out[1];
     r.dproduct = b->out[2];
-    r.zeros = place(k, k->zeros);
-    r.product = place(k, k->product);
-    r.state = place(k, k->state);
     r.through = place(k, k->through);
     r.dg = place(k, k->dg);
-    memset(place(k, k->zeros), 0, k->zeroed);
-    tr_dnnl_use(k->d.cpu);
-    for (size_t i = 0; i < r.rows; i++) {
-        const size_t row = r.reverse ? i : r.rows - 1 - i;
-        if (i > 0) TR_TRY(tr_dnnl_execute(&k->d, k->step));
-        TR_PARALLEL(k->d.cpu->threads, chunks)
-        for (size_t c = 0; c < chunks; c++)
-            loops->recurrent_grad(&r, row, i == 0, i == r.rows - 1, c * k->chunk,
-                                  c * k->chunk + tr_chunk_size(k->samples, k->chunk, c));
-    }
-out:
-    return st;
+    return go(k, &r, true);
 }
 
 tr_status tr_cpu_recurrent_grad(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)

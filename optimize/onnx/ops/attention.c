@@ -16,20 +16,6 @@ typedef struct {
     int64_t queries, keys, D, group;
 } shape;
 
-/* positions 0, 1, ...: (count), or (count, 1). */
-static const char *positions(tr_onnx_writer *w, const char *what, int64_t count, bool column)
-{
-    const int64_t one = 1;
-    int64_t *v = tr_pool_get(&w->pool, (size_t)count, sizeof *v);
-    const char *y = "";
-    for (int64_t i = 0; v && i < count; i++) v[i] = i;
-    if (v) y = tr_onnx_int64s(w, what, (size_t)count, v);
-    if (column)
-        tr_onnx_add(w, "Unsqueeze", "column",
-                    TR_NAMES(y, tr_onnx_int64s(w, "column_axis", 1, &one)), NULL, &y);
-    return y;
-}
-
 static const char *both(tr_onnx_writer *w, const char *what, const char *a, const char *b)
 {
     return a ? tr_onnx_chain(w, "And", what, a, b) : b;
@@ -87,8 +73,9 @@ static const char *probabilities(tr_onnx_writer *w, const shape *s, const char *
 {
     const bool masks = s->a->causal || s->a->window || lengths;
     const char *rows = NULL, *columns = NULL, *distance = NULL, *seen = NULL, *y;
-    if (s->a->causal || s->a->window || s->a->alibi) rows = positions(w, "rows", s->queries, true);
-    if (masks || s->a->alibi) columns = positions(w, "columns", s->keys, false);
+    if (s->a->causal || s->a->window || s->a->alibi)
+        rows = tr_onnx_positions(w, "rows", s->queries, true);
+    if (masks || s->a->alibi) columns = tr_onnx_positions(w, "columns", s->keys, false);
     if (s->a->window || s->a->alibi)
         tr_onnx_add(w, "Abs", "distance",
                     TR_NAMES(tr_onnx_chain(w, "Sub", "offset", rows, columns)), NULL, &distance);
@@ -142,30 +129,13 @@ typedef struct {
     double scale;
 } attention;
 
-/* 0, 1, ..., count - 1: in a column (count, 1), as those of queries are, or in a row (count), as those of keys. */
-static bool are_positions(const tr_onnx_reader *r, int value, int64_t count, bool column)
-{
-    if (column) {
-        const tr_onnx_step *s = tr_onnx_shared_by(r, value, "Unsqueeze");
-        const tr_onnx_const *axis = s && s->nin == 2 ? tr_onnx_const_at(r, s->in[1]) : NULL;
-        if (!axis || !axis->i || axis->count != 1 || (axis->i[0] != 1 && axis->i[0] != -1))
-            return false;
-        value = s->in[0];
-    }
-    const tr_onnx_const *c = tr_onnx_const_at(r, value);
-    if (!c || !c->i || c->ndim != 1 || c->count != (size_t)count) return false;
-    for (size_t i = 0; i < c->count; i++)
-        if (c->i[i] != (int64_t)i) return false;
-    return true;
-}
-
 /* |row - column| */
 static bool is_distance(const tr_onnx_reader *r, int value, const attention *a)
 {
     const tr_onnx_step *s = tr_onnx_shared_by(r, value, "Abs");
     s = s ? tr_onnx_shared_by(r, s->in[0], "Sub") : NULL;
-    return s && s->nin == 2 && are_positions(r, s->in[0], a->queries, true) &&
-           are_positions(r, s->in[1], a->keys, false);
+    return s && s->nin == 2 && tr_onnx_are_positions(r, s->in[0], a->queries, true) &&
+           tr_onnx_are_positions(r, s->in[1], a->keys, false);
 }
 
 static bool match_less(const tr_onnx_reader *r, const tr_onnx_step *s, attention *a)
@@ -177,7 +147,7 @@ static bool match_less(const tr_onnx_reader *r, const tr_onnx_step *s, attention
         return true;
     }
     const tr_onnx_step *there = tr_onnx_shared_by(r, s->in[1], "Reshape");
-    if (!there || !are_positions(r, s->in[0], a->keys, false)) return false;
+    if (!there || !tr_onnx_are_positions(r, s->in[0], a->keys, false)) return false;
     a->lengths = there->in[0];
     return true;
 }
@@ -190,8 +160,8 @@ static bool match_seen(const tr_onnx_reader *r, int value, int depth, attention 
     s = tr_onnx_shared_by(r, value, "Less");
     if (s && s->nin == 2) return match_less(r, s, a);
     s = tr_onnx_shared_by(r, value, "LessOrEqual");
-    a->causal = s && s->nin == 2 && are_positions(r, s->in[0], a->keys, false) &&
-                are_positions(r, s->in[1], a->queries, true);
+    a->causal = s && s->nin == 2 && tr_onnx_are_positions(r, s->in[0], a->keys, false) &&
+                tr_onnx_are_positions(r, s->in[1], a->queries, true);
     return a->causal;
 }
 

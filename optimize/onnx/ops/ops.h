@@ -90,6 +90,9 @@ const char *tr_onnx_transposed(tr_onnx_writer *w, const char *what, const char *
 /* [begin, end) of the last dimension. */
 const char *tr_onnx_part(tr_onnx_writer *w, const char *what, const char *x, int64_t begin,
                          int64_t end);
+/* Constants 0, 1, ..., count - 1: (count), or (count, 1). */
+const char *tr_onnx_positions(tr_onnx_writer *w, const char *what, int64_t count, bool column);
+bool tr_onnx_are_positions(const tr_onnx_reader *r, int value, int64_t count, bool column);
 /* Whether a Transpose has this order; the n dims that a Reshape asks for; the value of which another one is such a
  * part, -1: it is none. */
 bool tr_onnx_is_order(const tr_onnx_step *s, int n, const int64_t *order);

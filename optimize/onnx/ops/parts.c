@@ -1,4 +1,4 @@
-/* What layers that are written in parts share: reshaping, moving and cutting, and the same read back. */
+/* What layers that are written in parts share: reshaping, moving, cutting and positions, and the same read back. */
 #include "optimize/onnx/ops/ops.h"
 
 #include <string.h>
@@ -38,6 +38,19 @@ const char *tr_onnx_part(tr_onnx_writer *w, const char *what, const char *x, int
     return y;
 }
 
+const char *tr_onnx_positions(tr_onnx_writer *w, const char *what, int64_t count, bool column)
+{
+    const int64_t one = 1;
+    int64_t *v = tr_pool_get(&w->pool, (size_t)count, sizeof *v);
+    const char *y = "";
+    for (int64_t i = 0; v && i < count; i++) v[i] = i;
+    if (v) y = tr_onnx_int64s(w, what, (size_t)count, v);
+    if (column)
+        tr_onnx_add(w, "Unsqueeze", "column",
+                    TR_NAMES(y, tr_onnx_int64s(w, "column_axis", 1, &one)), NULL, &y);
+    return y;
+}
+
 /* ---- Reading --------------------------------------------------------------------------------- */
 
 bool tr_onnx_is_order(const tr_onnx_step *s, int n, const int64_t *order)
@@ -68,4 +81,20 @@ int tr_onnx_part_of(const tr_onnx_reader *r, int value, int64_t *begin, int64_t 
         *to[i] = c->i[0];
     }
     return axis == -1 ? s->in[0] : -1;
+}
+
+bool tr_onnx_are_positions(const tr_onnx_reader *r, int value, int64_t count, bool column)
+{
+    if (column) {
+        const tr_onnx_step *s = tr_onnx_shared_by(r, value, "Unsqueeze");
+        const tr_onnx_const *axis = s && s->nin == 2 ? tr_onnx_const_at(r, s->in[1]) : NULL;
+        if (!axis || !axis->i || axis->count != 1 || (axis->i[0] != 1 && axis->i[0] != -1))
+            return false;
+        value = s->in[0];
+    }
+    const tr_onnx_const *c = tr_onnx_const_at(r, value);
+    if (!c || !c->i || c->ndim != 1 || c->count != (size_t)count) return false;
+    for (size_t i = 0; i < c->count; i++)
+        if (c->i[i] != (int64_t)i) return false;
+    return true;
 }

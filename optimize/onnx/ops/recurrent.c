@@ -33,26 +33,55 @@ static const char *operand(tr_onnx_writer *w, const tr_layer *l, const char *wha
     return v ? tr_onnx_values(w, what, first->ndim + 1, dims, v) : NULL;
 }
 
+/* The samples' lengths, (batch, 1) whole numbers of 64 bits, as these operators take them: (batch) of 32. */
+static const char *lengths_of(tr_onnx_writer *w, const char *in)
+{
+    const int64_t flat = -1;
+    const char *y;
+    tr_onnx_int(w,
+                tr_onnx_add(w, "Cast", "lengths32",
+                            TR_NAMES(tr_onnx_reshaped(w, "lengths", in, 1, &flat, NULL)), NULL, &y),
+                "to", ONNX__TENSOR_PROTO__DATA_TYPE__INT32);
+    return y;
+}
+
+/* Rows of samples, and behind a sample's end its last state: (1, batch, hidden). */
+static void hold(tr_onnx_writer *w, const tr_layer *l, const char *lengths, const char *rows,
+                 const char *last, const char *out)
+{
+    const int64_t dims[] = {-1, 1, 1};
+    const char *state = tr_onnx_transposed(w, "state", last, 3, rows_first);
+    const char *there =
+        tr_onnx_chain(w, "Less", "there", tr_onnx_positions(w, "places", l->output.dims[0], true),
+                      tr_onnx_reshaped(w, "ends", lengths, TR_COUNT(dims), dims, NULL));
+    tr_onnx_add(w, "Where", NULL, TR_NAMES(there, rows, state), out, NULL);
+}
+
 static void write_recurrent(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
                             const char *out)
 {
     const tr_recurrent_attrs *a = l->attrs;
     const bool gru = a->product.out == a->hidden * TR_GRU_GATES;
     const int64_t dims[3] = {0, l->output.dims[0], a->hidden}; /* 0: the batch, as it is */
-    const char *x, *y, *turned;
+    const char *x, *y, *turned, *last = NULL, *rows;
     tr_onnx_ints(w, tr_onnx_add(w, "Transpose", "rows_first", TR_NAMES(in[0]), NULL, &x), "perm", 3,
                  rows_first);
     const char *operands[] = {x, operand(w, l, "W", 0, 1), operand(w, l, "R", 1, 1),
-                              a->product.bias ? operand(w, l, "B", 2, 2) : NULL};
-    tr_onnx_node *n =
-        tr_onnx_add(w, gru ? "GRU" : "LSTM", "rows", a->product.bias ? 4 : 3, operands, NULL, &y);
+                              a->product.bias ? operand(w, l, "B", 2, 2) : "",
+                              l->nin > 1 ? lengths_of(w, in[1]) : NULL};
+    tr_onnx_node *n = tr_onnx_add(w, gru ? "GRU" : "LSTM", "rows",
+                                  l->nin > 1        ? 5
+                                  : a->product.bias ? 4
+                                                    : 3,
+                                  operands, NULL, &y);
+    if (a->hold) last = tr_onnx_more(w, n, "state_rows_first");
     tr_onnx_int(w, n, "hidden_size", a->hidden);
     tr_onnx_word(w, n, "direction", a->reverse ? "reverse" : "forward");
     if (gru) tr_onnx_int(w, n, "linear_before_reset", 1);
     tr_onnx_ints(w, tr_onnx_add(w, "Transpose", "batch_first", TR_NAMES(y), NULL, &turned), "perm",
                  4, batch_first);
-    tr_onnx_add(w, "Reshape", NULL, TR_NAMES(turned, tr_onnx_int64s(w, "shape", 3, dims)), out,
-                NULL);
+    rows = tr_onnx_reshaped(w, "batch_rows", turned, 3, dims, a->hold ? NULL : out);
+    if (a->hold) hold(w, l, in[1], rows, last, out);
 }
 
 static const tr_onnx_layer layers[] = {{.layer = "lstm_layer", .write = write_recurrent},
@@ -63,7 +92,8 @@ static const tr_onnx_layer layers[] = {{.layer = "lstm_layer", .write = write_re
 
 typedef struct {
     const tr_onnx_step *step; /* the operator */
-    int x;                    /* value, batch first */
+    int x, lengths;           /* values, batch first; lengths -1: none */
+    bool hold;
     int64_t hidden, features, rows;
     size_t gates;
 } found;
@@ -81,10 +111,10 @@ static bool is_shaped(const tr_onnx_const *c, int ndim, int64_t rows, int64_t co
            (ndim < 3 || c->dims[2] == cols);
 }
 
-/* What it does is what the layer does, from a state of zeros over all rows. */
+/* What it does is what the layer does, from a state of zeros. */
 static bool is_plain(const tr_onnx_step *s, bool gru)
 {
-    for (int i = 4; i < s->nin; i++)
+    for (int i = 5; i < s->nin; i++)
         if (s->in[i] >= 0) return false;
     return !tr_onnx_get(s, "activations") && !tr_onnx_get(s, "clip") &&
            tr_onnx_get_int(s, "layout", 0) == 0 && tr_onnx_get_int(s, "input_forget", 0) == 0 &&
@@ -93,7 +123,16 @@ static bool is_plain(const tr_onnx_step *s, bool gru)
             tr_onnx_is(s, "direction", "reverse", false));
 }
 
-/* Reshape(Transpose(LSTM(Transpose(x), W, R [, B]))). */
+/* The value of which (batch, 1) operand 4 is made; -1. */
+static int match_lengths(const tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    const tr_onnx_step *cast = tr_onnx_shared_by(r, s->in[4], "Cast");
+    const tr_onnx_step *flat = cast ? tr_onnx_shared_by(r, cast->in[0], "Reshape") : NULL;
+    int64_t dims;
+    return flat && tr_onnx_dims_of(r, flat, 1, &dims) && dims == -1 ? flat->in[0] : -1;
+}
+
+/* Reshape(Transpose(LSTM(Transpose(x), W, R [, B [, lengths]]))). */
 static bool match_layer(const tr_onnx_reader *r, const tr_onnx_step *s, found *f)
 {
     int64_t dims[3];
@@ -114,15 +153,42 @@ static bool match_layer(const tr_onnx_reader *r, const tr_onnx_step *s, found *f
     f->hidden = w->dims[1] / (int64_t)f->gates;
     f->features = w->dims[2];
     f->rows = dims[1];
+    f->hold = false;
+    f->lengths = f->step->nin > 4 && f->step->in[4] >= 0 ? match_lengths(r, f->step) : -1;
+    if (f->lengths < 0 && f->step->nin > 4 && f->step->in[4] >= 0) return false;
     return dims[2] == f->hidden && tr_onnx_get_int(f->step, "hidden_size", f->hidden) == f->hidden;
+}
+
+/* Where(Less(places, lengths), the rows, the last state): hold. */
+static bool match_held(const tr_onnx_reader *r, const tr_onnx_step *s, found *f)
+{
+    const int64_t ends_dims[] = {-1, 1, 1};
+    int64_t dims[3];
+    const tr_onnx_step *rows = s->nin == 3 ? tr_onnx_made_by(r, s->in[1], "Reshape") : NULL;
+    if (!rows || !match_layer(r, rows, f) || f->lengths < 0 || f->step->nout < 2) return false;
+    const tr_onnx_step *there = tr_onnx_made_by(r, s->in[0], "Less");
+    const tr_onnx_step *state = tr_onnx_made_by(r, s->in[2], "Transpose");
+    const tr_onnx_step *ends =
+        there && there->nin == 2 ? tr_onnx_made_by(r, there->in[1], "Reshape") : NULL;
+    f->hold = ends && tr_onnx_are_positions(r, there->in[0], f->rows, true) &&
+              tr_onnx_dims_of(r, ends, 3, dims) && memcmp(dims, ends_dims, sizeof dims) == 0 &&
+              ends->in[0] == f->lengths && is_turned(state, 3, rows_first) &&
+              state->in[0] == f->step->out[1] && tr_onnx_is(f->step, "direction", "forward", true);
+    return f->hold;
+}
+
+static bool match_any(const tr_onnx_reader *r, const tr_onnx_step *s, found *f)
+{
+    return strcmp(s->type, "Where") == 0 ? match_held(r, s, f) : match_layer(r, s, f);
 }
 
 static bool match(const tr_onnx_reader *r, const tr_onnx_step *s, int operands[], int *n)
 {
     found f;
-    if (!match_layer(r, s, &f)) return false;
+    if (!match_any(r, s, &f)) return false;
     *n = 0;
     operands[(*n)++] = f.x;
+    if (f.lengths >= 0) operands[(*n)++] = f.lengths;
     for (int i = 1; i < f.step->nin && i < 4; i++)
         if (f.step->in[i] >= 0) operands[(*n)++] = f.step->in[i];
     return true;
@@ -141,24 +207,26 @@ static void fill(tr_onnx_reader *r, const found *f, const char *layer, const cha
 static void read_layer(tr_onnx_reader *r, const tr_onnx_step *s)
 {
     found f;
-    int x, value;
-    if (!match_layer(r, s, &f) || !tr_onnx_operand_at(r, s, f.x, &x, NULL)) return;
+    int in[2], value;
+    if (!match_any(r, s, &f) || !tr_onnx_operand_at(r, s, f.x, &in[0], NULL) ||
+        (f.lengths >= 0 && !tr_onnx_operand_at(r, s, f.lengths, &in[1], NULL)))
+        return;
     const int64_t wide = (int64_t)f.gates * f.hidden;
     const bool bias = f.step->nin > 3 && f.step->in[3] >= 0;
     const tr_onnx_const *w = tr_onnx_const_in(r, f.step, 1), *h = tr_onnx_const_in(r, f.step, 2),
                         *b = bias ? tr_onnx_const_in(r, f.step, 3) : NULL;
-    const tr_shape of = tr_onnx_shape(r, x);
+    const tr_shape of = tr_onnx_shape(r, in[0]);
     if (of.ndim != 2 || of.dims[1] != f.features || (f.rows != 0 && f.rows != of.dims[0]) ||
         !is_shaped(w, 3, wide, f.features) || !is_shaped(h, 3, wide, f.hidden) ||
         (bias && !is_shaped(b, 2, 2 * wide, 0))) {
         tr_onnx_refuse(r, s, "one direction over rows of features, with constants, is a layer");
         return;
     }
-    const char *name =
-        tr_onnx_make(r, s, f.gates == TR_LSTM_GATES ? "lstm_layer" : "gru_layer", -1, 1, &x, &value,
-                     "{hidden: %lld, reverse: %s, bias: %s}", (long long)f.hidden,
-                     tr_onnx_is(f.step, "direction", "reverse", false) ? "true" : "false",
-                     bias ? "true" : "false");
+    const char *name = tr_onnx_make(
+        r, s, f.gates == TR_LSTM_GATES ? "lstm_layer" : "gru_layer", -1, f.lengths >= 0 ? 2 : 1, in,
+        &value, "{hidden: %lld, reverse: %s, bias: %s, hold: %s}", (long long)f.hidden,
+        tr_onnx_is(f.step, "direction", "reverse", false) ? "true" : "false",
+        bias ? "true" : "false", f.hold ? "true" : "false");
     if (!name) return;
     fill(r, &f, name, "weight_ih", w->f, f.features);
     fill(r, &f, name, "weight_hh", h->f, f.hidden);
@@ -167,6 +235,7 @@ static void read_layer(tr_onnx_reader *r, const tr_onnx_step *s)
     tr_onnx_give(r, s, value);
 }
 
-static const tr_onnx_pattern patterns[] = {{"Reshape", match, read_layer}, {NULL, NULL, NULL}};
+static const tr_onnx_pattern patterns[] = {
+    {"Reshape", match, read_layer}, {"Where", match, read_layer}, {NULL, NULL, NULL}};
 
 const tr_onnx_family tr_onnx_recurrent = {.layers = layers, .patterns = patterns};

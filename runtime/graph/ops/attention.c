@@ -78,7 +78,6 @@ static tr_status infer(tr_maker *mk, tr_layer *l)
     const tr_attention_attrs *a = l->attrs;
     const int64_t all = a->heads + 2 * a->kv_heads;
     const bool packed = l->nin < 3;
-    char text[TR_SHAPE_TEXT];
     tr_status st = TR_OK;
     l->output = l->inputs[0];
     if (packed) {
@@ -88,13 +87,7 @@ static tr_status infer(tr_maker *mk, tr_layer *l)
         TR_TRY(check_apart(l, a));
     }
     if (l->nin % 2 == 1) return TR_OK;
-    const tr_shape *lengths = &l->inputs[l->nin - 1];
-    TR_TRY(tr_layer_ids(mk, l, l->nin - 1, l->inputs[packed ? 0 : 1].dims[0] + 1));
-    if (lengths->ndim != 1 || lengths->dims[0] != 1)
-        st = tr_layer_fail(l, TR_SHAPE,
-                           "lengths: its input %d is %s, but it takes (1): how many keys a sample "
-                           "has",
-                           l->nin, tr_shape_text(lengths, text));
+    st = tr_layer_lengths(mk, l, l->nin - 1, l->inputs[packed ? 0 : 1].dims[0], "keys");
 out:
     return st;
 }

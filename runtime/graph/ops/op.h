@@ -166,6 +166,8 @@ tr_status tr_layer_window(tr_layer *l, int axis, const tr_window *w);
 /* The i-th input of `l` is one of the model's inputs, whose elements thereby are ids in [0, num);
  * fails when it is a layer's output. Where several layers read it, the least num counts. */
 tr_status tr_layer_ids(tr_maker *mk, tr_layer *l, int i, int64_t num);
+/* The same of lengths, one a sample: how many `of` ("keys"), 0 to `most`, a sample has. */
+tr_status tr_layer_lengths(tr_maker *mk, tr_layer *l, int i, int64_t most, const char *of);
 
 typedef struct {
     const char *name;

@@ -11,6 +11,9 @@ static const tr_field fields[] = {
             "from the last row to the first"),
     TR_BOOL("bias", offsetof(tr_recurrent_attrs, product.bias), "true",
             "add learned biases, one to each product"),
+    TR_BOOL("hold", offsetof(tr_recurrent_attrs, hold), "false",
+            "with lengths, forwards: rows from a sample's length on give its last state, not 0, so "
+            "that the last row has it of every sample"),
     {0},
 };
 
@@ -40,9 +43,14 @@ static tr_status infer(tr_maker *mk, tr_layer *l)
 {
     const tr_recurrent_attrs *a = l->attrs;
     tr_status st = TR_OK;
+    if (a->hold && (a->reverse || l->nin < 2))
+        return tr_layer_fail(l, TR_CONFIG,
+                             a->reverse ? "hold: backwards a sample begins at its last row"
+                                        : "hold: it has no lengths: a second input in `from`");
     TR_TRY(tr_layer_rank(l, 2, 2, "(rows, features)"));
     l->output = l->inputs[0];
     l->output.dims[1] = a->hidden;
+    if (l->nin > 1) TR_TRY(tr_layer_lengths(mk, l, 1, l->inputs[0].dims[0], "rows"));
     TR_TRY(parameter(mk, l, "weight_ih", l->inputs[0].dims[1]));
     TR_TRY(parameter(mk, l, "weight_hh", a->hidden));
     if (!a->product.bias) return TR_OK;
@@ -112,10 +120,13 @@ static double grad_flops(const tr_graph *g, const tr_op *op)
     return flops_of(g, op->in[1], op->in[4]);
 }
 
+#define LENGTHS                                                                                    \
+    "A second input in `from`, of shape (1), holds the samples' lengths, 0 to rows: rows from "    \
+    "there on give 0 and leave the state; backwards a sample begins at its last row."
 #define RECURRENT                                                                                  \
     .fields = fields, .attrs_size = sizeof(tr_recurrent_attrs), .learned = true,                   \
     .rounds = 1u << 0 | 1u << 1, /* the weights */                                                 \
-        .min_in = 1, .max_in = 1, .finish = finish, .infer = infer, .forward = forward,            \
+        .min_in = 1, .max_in = 2, .finish = finish, .infer = infer, .forward = forward,            \
     .gradient = gradient, .flops = flops
 
 const tr_op_def tr_def_lstm_layer = {
@@ -125,7 +136,7 @@ const tr_op_def tr_def_lstm_layer = {
         "One layer and direction of an LSTM over (rows, features), from a state of zeros: (rows, "
         "hidden). `lstm` stands for several. Parameters, as PyTorch's with gates i, f, g, o: "
         "weight_ih (4 hidden, features), weight_hh (4 hidden, hidden), bias_ih, bias_hh "
-        "(4 hidden), initially uniform within 1 / sqrt(hidden).",
+        "(4 hidden), initially uniform within 1 / sqrt(hidden). " LENGTHS,
     RECURRENT,
     .backward = &tr_def_lstm_layer_grad};
 
@@ -137,7 +148,7 @@ const tr_op_def tr_def_gru_layer = {
     .doc = "One layer and direction of a GRU over (rows, features), from a state of zeros: (rows, "
            "hidden). `gru` stands for several. Parameters, as PyTorch's with gates r, z, n: "
            "weight_ih (3 hidden, features), weight_hh (3 hidden, hidden), bias_ih, bias_hh "
-           "(3 hidden), initially uniform within 1 / sqrt(hidden).",
+           "(3 hidden), initially uniform within 1 / sqrt(hidden). " LENGTHS,
     RECURRENT,
     .backward = &tr_def_gru_layer_grad};
 

@@ -389,6 +389,19 @@ static const model_case cases[] = {
            "mse"),
     SMOOTH("gru, last, no bias", "input: [3, 4]",
            "    - gru: {hidden: 4, bias: false, output: last}\n" HEAD, "mse"),
+    SMOOTH("lstm, lengths", WORDS,
+           "    - linear: {out: 3, from: x, name: a}\n"
+           "    - lstm: {hidden: 3, layers: 2, bidirectional: true, from: [a, n]}\n" FLAT,
+           "mse"),
+    SMOOTH("lstm, lengths, last", WORDS,
+           "    - linear: {out: 3, from: x, name: a}\n"
+           "    - lstm: {hidden: 3, bidirectional: true, output: last, from: [a, n]}\n" HEAD,
+           "mse"),
+    SMOOTH(
+        "gru, lengths, last", WORDS,
+        "    - linear: {out: 3, from: x, name: a}\n"
+        "    - gru: {hidden: 3, layers: 2, bidirectional: true, output: last, from: [a, n]}\n" HEAD,
+        "mse"),
     SMOOTH("residual, identity", IMAGE,
            CONV "    - residual: {body: [{conv2d: {out: 3, kernel: 3, padding: 1, bias: false}}, "
                 "batchnorm]}\n    - silu\n" FLAT,

@@ -9,7 +9,10 @@
 /* "type name<-inputs(output)" of all layers, a line each. */
 static void expands(const char *layers, const char *want)
 {
-    char *model = tr_sprintf("  input: [6, 5]\n  layers:\n    - tanh: {name: x}\n%s" HEAD, layers);
+    const bool lengths = strstr(layers, "[x, n]") != NULL;
+    char *model = tr_sprintf("  %s\n  layers:\n    - tanh: {name: x%s}\n%s" HEAD,
+                             lengths ? "inputs: {given: [6, 5], n: [1]}" : "input: [6, 5]",
+                             lengths ? ", from: given" : "", layers);
     test_model t = test_model_open(model);
     char *text = NULL;
     size_t n;
@@ -18,9 +21,13 @@ static void expands(const char *layers, const char *want)
         const tr_layer *l = &t.model->layers[i];
         char shape[TR_SHAPE_TEXT];
         fprintf(f, "%s %s", l->def->name, l->name);
-        for (int k = 0; k < l->nin; k++)
+        for (int k = 0; k < l->nin; k++) {
+            const size_t in = (size_t)l->in[k], ninputs = t.model->ninputs;
             fprintf(f, "%s%s", k ? "," : "<-",
-                    t.model->layers[(size_t)l->in[k] - t.model->ninputs].name);
+                    in < ninputs ? t.model->inputs[in].name : t.model->layers[in - ninputs].name);
+        }
+        if (strcmp(l->def->name, "lstm_layer") == 0 && ((const tr_recurrent_attrs *)l->attrs)->hold)
+            fprintf(f, " hold");
         fprintf(f, " %s\n", tr_shape_text(&l->output, shape));
     }
     fclose(f);
@@ -52,6 +59,15 @@ static void test_layers(void **state)
             "lstm_layer lstm1.l0_reverse<-x (6, 4)\n"
             "select lstm1.last<-lstm1.l0 (4)\n"
             "select lstm1.last_reverse<-lstm1.l0_reverse (4)\n"
+            "concat lstm1.h_n<-lstm1.last,lstm1.last_reverse (8)\n");
+    expands("    - lstm: {hidden: 4, bidirectional: true, layers: 2, output: last, from: [x, n]}\n",
+            "lstm_layer lstm1.l0<-x,n (6, 4)\n"
+            "lstm_layer lstm1.l0_reverse<-x,n (6, 4)\n"
+            "concat lstm1.concat0<-lstm1.l0,lstm1.l0_reverse (6, 8)\n"
+            "lstm_layer lstm1.l1<-lstm1.concat0,n hold (6, 4)\n"
+            "lstm_layer lstm1.l1_reverse<-lstm1.concat0,n (6, 4)\n"
+            "select lstm1.last<-lstm1.l1 (4)\n"
+            "select lstm1.last_reverse<-lstm1.l1_reverse (4)\n"
             "concat lstm1.h_n<-lstm1.last,lstm1.last_reverse (8)\n");
     expands("    - lstm_layer: {hidden: 2, reverse: true}\n", "lstm_layer lstm_layer1<-x (6, 2)\n");
 }
@@ -94,6 +110,20 @@ static void test_errors(void **state)
     test_model_fails("  input: [6, 5]\n  layers:\n    - gru: {hiden: 3}\n" HEAD, TR_CONFIG,
                      "m.yaml:6:13: layer \"gru1\": unknown key \"hiden\"; did you mean "
                      "\"hidden\"?");
+    test_model_fails("  inputs: {x: [6, 5], n: [2]}\n  layers:\n"
+                     "    - gru_layer: {hidden: 3, from: [x, n]}\n" HEAD,
+                     TR_SHAPE,
+                     "m.yaml:6:7: layer \"gru_layer1\": lengths: its input 2 is (2), but it takes "
+                     "(1): how many rows a sample has");
+    test_model_fails(
+        "  input: [6, 5]\n  layers:\n    - lstm_layer: {hidden: 3, hold: true}\n" HEAD, TR_CONFIG,
+        "m.yaml:6:7: layer \"lstm_layer1\": hold: it has no lengths: a second input in "
+        "`from`");
+    test_model_fails("  inputs: {x: [6, 5], n: [1]}\n  layers:\n    - lstm_layer: {hidden: 3, "
+                     "hold: true, reverse: true, from: [x, n]}\n" HEAD,
+                     TR_CONFIG,
+                     "m.yaml:6:7: layer \"lstm_layer1\": hold: backwards a sample begins at its "
+                     "last row");
 }
 
 int main(void)

@@ -16,6 +16,9 @@ typedef struct {
 #define SEQUENCE(layers) "  input: [3, 19]\n  layers:\n" layers "  loss: mse\n"
 #define WORDS(layers)                                                                              \
     "  input: [5]\n  layers:\n    - embedding: {num: 11, dim: 6}\n" layers "  loss: mse\n"
+#define LENGTHS(layer)                                                                             \
+    "  inputs: {x: [5], n: [1]}\n  layers:\n    - embedding: {num: 11, dim: 6, name: e}\n"         \
+    "    - " layer ", from: [e, n]}\n  loss: mse\n"
 
 static const onnx_case onnx_cases[] = {
     {"linear", FEATURES("    - linear: {out: 5}\n    - linear: {out: 3, bias: false}\n")},
@@ -40,6 +43,11 @@ static const onnx_case onnx_cases[] = {
     {"gru-both", WORDS("    - gru: {hidden: 3, layers: 2, bidirectional: true, output: last}\n"
                        "    - linear: {out: 3}\n")},
     {"gru-no-bias", WORDS("    - gru: {hidden: 5, bias: false}\n")},
+    {"lstm-lengths", LENGTHS("lstm: {hidden: 7, layers: 2, bidirectional: true")},
+    {"lstm-lengths-last",
+     LENGTHS("lstm: {hidden: 4, bias: false, bidirectional: true, output: last")},
+    {"gru-lengths", LENGTHS("gru: {hidden: 5")},
+    {"gru-lengths-last", LENGTHS("gru: {hidden: 4, layers: 2, output: last")},
     {"conv2d", IMAGE("    - conv2d: {out: 6, kernel: 3, padding: 1, stride: [2, 1]}\n"
                      "    - conv2d: {out: 4, kernel: [1, 3], groups: 2, bias: false}\n"
                      "    - conv2d: {out: 4, kernel: [2, 1], dilation: [2, 1], groups: 4}\n")},

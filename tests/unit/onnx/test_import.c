@@ -258,7 +258,8 @@ static void test_readers(void **state)
             graph_node(&g, "Add", "y", IN("b", "a"));
         }
         write_graph(&g, image, 3);
-        const tr_onnx_import in = {.loss = TR_ONNX_LOSS_MSE};
+        const tr_loss_config mse = {.kind = {TR_LOSS_MSE}};
+        const tr_onnx_import in = {.loss = &mse};
         tr_network *n = NULL;
         tr_onnx_found found;
         ok(tr_onnx_read(path, &in, &n, &found));
