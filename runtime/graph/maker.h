@@ -91,6 +91,7 @@ typedef struct {
 extern const tr_op_def tr_type_residual, tr_type_repeat, tr_type_block;
 extern const tr_op_def tr_type_lstm, tr_type_gru; /* recurrent.c */
 extern const tr_op_def tr_type_transformer;       /* transformer.c */
+extern const tr_op_def tr_type_patch_embedding;   /* patches.c */
 /* NULL when there is none. */
 const tr_op_def *tr_type_find(const char *name);
 /* The nearest one to a word that names none; NULL: none is near. */

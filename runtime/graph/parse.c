@@ -251,6 +251,8 @@ tr_status tr_parse_item(tr_parser *p, const tr_node *item, const char *name, int
         st = parse_block(p, &l, output);
     else if (type == &tr_type_lstm || type == &tr_type_gru)
         st = tr_parse_recurrent(p, &l, output);
+    else if (type == &tr_type_patch_embedding)
+        st = tr_parse_patches(p, &l, output);
     else if (type == &tr_type_transformer)
         st = tr_parse_transformer(p, &l, output);
     else

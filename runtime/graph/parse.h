@@ -37,6 +37,8 @@ const tr_node *tr_item_type(const tr_node *item, const tr_node **options);
 
 /* ---- recurrent.c: the layers that `l` stands for. */
 tr_status tr_parse_recurrent(tr_parser *p, const tr_layer *l, int *output);
+/* ---- patches.c: the layers that `l` stands for. */
+tr_status tr_parse_patches(tr_parser *p, const tr_layer *l, int *output);
 /* ---- transformer.c: the layers that `l` stands for. */
 tr_status tr_parse_transformer(tr_parser *p, const tr_layer *l, int *output);
 

@@ -80,9 +80,9 @@ const tr_op_def tr_type_block = {
     .max_in = 1,
 };
 
-static const tr_op_def *const structures[] = {&tr_type_residual, &tr_type_repeat,
-                                              &tr_type_block,    &tr_type_lstm,
-                                              &tr_type_gru,      &tr_type_transformer};
+static const tr_op_def *const structures[] = {
+    &tr_type_residual, &tr_type_repeat,      &tr_type_block,          &tr_type_lstm,
+    &tr_type_gru,      &tr_type_transformer, &tr_type_patch_embedding};
 
 static const tr_field common_fields[] = {
     TR_TEXT("name", offsetof(tr_common, name), "",

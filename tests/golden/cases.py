@@ -5,7 +5,7 @@ and a head. Batches of 3 and odd sizes, so that the tails of vector loops are me
 """
 
 from parts import CE, HEAD, IMAGE, MSE, conv, features, image, norm, pre
-from sequences import attentions, lengths, recurrent, sequences, tokens
+from sequences import attentions, lengths, patches, recurrent, sequences, tokens
 
 
 def convs():
@@ -403,5 +403,5 @@ def training_too():
     """Later than evaluation(): a case's numbers come from its place among all."""
     for group in (embeddings, products, axes, rounded, quantized, distilled, learned, more_activations, more_norms,
                   windows, resamples, orders, transposed, dynamic, values, more_layers, tokens, sequences, sketched,
-                  attentions, recurrent, lengths):
+                  attentions, recurrent, lengths, patches):
         yield from group()

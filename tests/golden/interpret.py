@@ -200,6 +200,9 @@ class Interpreter:
         y = torch.einsum("ntkhw,tko->ntohw", h, u1).mean(1)
         return y if b is None else y + b[None, :, None, None]
 
+    def patch_embedding(self, x, name, size, dim, bias=True):
+        return self.conv2d(x, f"{name}.proj", dim, size, stride=size, bias=bias).flatten(2).transpose(1, 2)
+
     def batchnorm(self, x, name, eps=1e-5, momentum=0.1, affine=True, statistics="batch"):
         c = x.shape[1]
         w, b = (self.param(name, key, (c,), 0) if affine else None for key in ("weight", "bias"))

@@ -88,3 +88,19 @@ def lengths():
             yield f"{kind}_lengths{name}", inputs, [
                 ("linear", {"out": 7, "from": "x", "name": "pre"}),
                 (kind, {"hidden": 9, "name": "op", **more, "from": ["pre", "lengths"]}), *head], MSE
+
+
+def patches():
+    """Images as rows, and rows as sequences."""
+    image = [3, 8, 12]
+    yield "patch_embedding", image, [pre(), ("patch_embedding", {"size": 4, "dim": 10, "name": "op"}), ("gelu", {}), *HEAD], MSE
+    yield "patch_embedding_rectangular", image, [
+        pre(), ("patch_embedding", {"size": [4, 3], "dim": 7, "bias": False, "name": "op"}), ("class_token", {"name": "cls"}),
+        ("linear", {"out": 6, "name": "b"}), *HEAD], CE
+    rows = [("permute", {"dims": [2, 1]}), ("linear", {"out": 6, "name": "b"}), ("tanh", {})]
+    yield "rows_of_image", image, [pre(), ("reshape", {"dims": [4, -1]}), *rows, *HEAD], MSE
+    yield "rows_of_sequence", [3, 13], [("conv1d", {"out": 5, "kernel": 3, "name": "pre"}), *rows, ("permute", {"dims": [2, 1]}),
+                                        ("conv1d", {"out": 3, "kernel": 2, "name": "op"}), *HEAD], MSE
+    yield "sequence_of_image", image, [pre(), ("reshape", {"dims": [4, -1]}), ("conv1d", {"out": 3, "kernel": 3, "name": "op"}),
+                                       ("tanh", {}), ("reshape", {"dims": [3, 2, 47]}), ("conv2d", {"out": 2, "kernel": 1, "name": "b"}),
+                                       *HEAD], MSE

@@ -5,10 +5,14 @@
 
 #include <string.h>
 
-/* Three dimensions are an image, wherever they come from. */
-static tr_tensor_layout layout_of(int ndim)
+/* Three dimensions are an image, wherever they come from; two that keep the channels of what is stored channels-last are a
+ * sequence (channels, length), stored so too. */
+static tr_tensor_layout reshaped_layout(const tr_layer *l, int ndim)
 {
-    return ndim == 3 ? TR_LAYOUT_CHANNELS_LAST : TR_LAYOUT_PLAIN;
+    const tr_shape *x = &l->inputs[0];
+    const bool sequence =
+        ndim == 2 && x->layout == TR_LAYOUT_CHANNELS_LAST && x->dims[0] == l->output.dims[0];
+    return ndim == 3 || sequence ? TR_LAYOUT_CHANNELS_LAST : TR_LAYOUT_PLAIN;
 }
 
 static void gradient(tr_builder *b, const tr_op *op)
@@ -37,16 +41,29 @@ static bool in_order(const tr_tensor *t)
            t->count == (size_t)(t->dims[0] * t->dims[1]);
 }
 
-/* For what an op writes: the dimension of what it reads that each dimension is; NULL: a reshape. */
-static bool source_of(const tr_op *op, int ndim, int source[TR_MAX_DIMS])
+/* Where a sample's dimension lies in a tensor of samples of so many: the length of a sequence behind a height of 1. */
+static int dim_of(const tr_tensor *t, int sample, int i)
+{
+    return i == 2 && sample == 2 && t->layout == TR_LAYOUT_CHANNELS_LAST ? 3 : i;
+}
+
+/* For what an op writes: the dimension of what it reads that each dimension is; false: a reshape. A sequence's height is the
+ * samples. */
+static bool source_of(const tr_op *op, const tr_tensor *x, const tr_tensor *y,
+                      int source[TR_MAX_DIMS])
 {
     const tr_permute_attrs *a = op->attrs;
+    int sample = 1;
     if (op->def == &tr_def_reshape || op->def == &tr_def_reshape_grad) return false;
-    for (int i = 0; i < ndim; i++)
+    while (sample < TR_MAX_DIMS - 1 && a->dims[sample + 1]) sample++;
+    for (int i = 0; i < TR_MAX_DIMS; i++) source[i] = 0;
+    for (int i = 1; i <= sample; i++) {
+        const int from = (int)a->dims[i];
         if (op->def == &tr_def_permute)
-            source[i] = (int)a->dims[i];
+            source[dim_of(y, sample, i)] = dim_of(x, sample, from);
         else
-            source[a->dims[i]] = i;
+            source[dim_of(y, sample, from)] = dim_of(x, sample, i);
+    }
     return true;
 }
 
@@ -70,9 +87,8 @@ static int thicker(const tr_tensor *x, int *order, int n)
 static bool turned(const tr_tensor *x, const tr_tensor *y, const int *source, tr_transposition *t)
 {
     int a[TR_MAX_DIMS], b[TR_MAX_DIMS] = {0}, n = stored_order(x, a), cut = 0;
-    stored_order(y, b);
-    for (int i = 0; i < n; i++) b[i] = source[b[i]];
-    thicker(x, b, n);
+    const int thick = thicker(y, b, stored_order(y, b));
+    for (int i = 0; i < thick; i++) b[i] = source[b[i]];
     n = thicker(x, a, n);
     while (cut < n && a[cut] != b[0]) cut++;
     for (int i = 0; i < n; i++)
@@ -90,7 +106,7 @@ bool tr_rearrange_of(const tr_graph *g, const tr_op *op, tr_transposition *out)
     const size_t count = x->count / (t.samples ? t.samples : 1);
     t.cols = count;
     *out = t;
-    if (source_of(op, y->ndim, source)) {
+    if (source_of(op, x, y, source)) {
         out->rows = out->cols = 1;
         return turned(x, y, source, out);
     }
@@ -108,9 +124,9 @@ void tr_rearrange_table(const tr_graph *g, const tr_op *op, int32_t *table)
 {
     const tr_tensor *x = &g->tensors[op->in[0]], *y = &g->tensors[op->out[0]];
     int source[TR_MAX_DIMS], order[TR_MAX_DIMS];
-    size_t step[TR_MAX_DIMS],
-        at[TR_MAX_DIMS] = {0}; /* elements of x from one place on to the next */
-    const bool permutes = source_of(op, y->ndim, source);
+    size_t step[TR_MAX_DIMS] = {0},
+           at[TR_MAX_DIMS] = {0}; /* elements of x from one place on to the next */
+    const bool permutes = source_of(op, x, y, source);
     const size_t count = x->count / (size_t)(x->dims[0] ? x->dims[0] : 1);
     int n = stored_order(x, order);
     for (size_t i = (size_t)n, all = 1; i-- > 0; all *= (size_t)x->dims[order[i]])
@@ -168,7 +184,7 @@ static tr_status infer_reshape(tr_maker *mk, tr_layer *l)
         goto out;
     }
     tr_shape_count(&l->inputs[0], &count);
-    l->output = (tr_shape){.ndim = (int)dims->count, .layout = layout_of((int)dims->count)};
+    l->output = (tr_shape){.ndim = (int)dims->count};
     bool fits = true;
     for (int i = 0; i < l->output.ndim; i++) {
         l->output.dims[i] = dims->v[i];
@@ -179,6 +195,7 @@ static tr_status infer_reshape(tr_maker *mk, tr_layer *l)
     }
     fits = fits && (open >= 0 ? count % all == 0 : count == all);
     if (fits && open >= 0) l->output.dims[open] = (int64_t)(count / all);
+    l->output.layout = reshaped_layout(l, l->output.ndim);
     char a[TR_SHAPE_TEXT], b[TR_SHAPE_TEXT];
     if (!fits)
         st = tr_layer_fail(l, TR_SHAPE, "%s cannot be reshaped to %s",
@@ -201,6 +218,7 @@ const tr_op_def tr_def_reshape = {
     .attrs_size = sizeof(reshape_attrs),
     .min_in = 1,
     .max_in = 1,
+    .sequence = TR_SEQUENCE_EITHER,
     .infer = infer_reshape,
     .operands = 1,
     .gradient = gradient,
@@ -241,12 +259,12 @@ static tr_status infer_permute(tr_maker *mk, tr_layer *l)
     unsigned seen = 0;
     tr_status st = TR_OK;
     TR_TRY(check_count(l));
-    l->output.layout = layout_of(x->ndim);
     for (size_t i = 0; i < a->dims.count && (int)i < x->ndim; i++) {
         a->a.dims[1 + i] = a->dims.v[i];
         seen |= 1u << a->dims.v[i];
         if (a->dims.v[i] <= x->ndim) l->output.dims[i] = x->dims[a->dims.v[i] - 1];
     }
+    l->output.layout = x->ndim == 3 ? TR_LAYOUT_CHANNELS_LAST : TR_LAYOUT_PLAIN;
     char text[TR_SHAPE_TEXT];
     if ((int)a->dims.count != x->ndim || seen != (1u << (x->ndim + 1)) - 2)
         st = tr_layer_fail(l, TR_CONFIG, "dims: expected each of 1 to %d once for samples of %s",
@@ -290,6 +308,7 @@ const tr_op_def tr_def_permute = {
     .attrs_size = sizeof(permute_attrs),
     .min_in = 1,
     .max_in = 1,
+    .sequence = TR_SEQUENCE_EITHER,
     .infer = infer_permute,
     .operands = 1,
     .gradient = gradient,

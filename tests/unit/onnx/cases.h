@@ -145,6 +145,9 @@ static const onnx_case onnx_cases[] = {
            "    - linear: {out: 5}\n")},
     {"permute", IMAGE("    - permute: {dims: [2, 3, 1]}\n    - conv2d: {out: 2, kernel: 1}\n"
                       "    - reshape: {dims: [8, 7]}\n    - permute: {dims: [2, 1]}\n")},
+    {"patch_embedding", "  input: [3, 8, 12]\n  layers:\n"
+                        "    - patch_embedding: {size: [4, 3], dim: 6}\n    - class_token\n"
+                        "    - linear: {out: 4}\n  loss: mse\n"},
     {"class_token", WORDS("    - class_token\n    - linear: {out: 4}\n    - select: {index: 0}\n")},
     {"select", WORDS("    - select: {index: -1}\n")},
     {"softmax", IMAGE("    - softmax\n")},
