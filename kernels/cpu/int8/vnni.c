@@ -6,8 +6,9 @@
 
 #include <string.h>
 
-/* Positions at once: ROWS, or where there is one tile of outputs and they lie a step apart, MANY. */
-enum { ROWS = 8, MANY = 16, FEW = 4, GATHERED = TR_INT8_BLOCKS * TR_INT8_BLOCK };
+/* Positions at once: where they lie a step apart MANY with one tile of outputs, MANY_OF_TWO with two. */
+enum { ROWS = 8, SEVEN = 7, FEW = 4, MANY = 16, MANY_OF_TWO = 12 };
+enum { GATHERED = TR_INT8_BLOCKS * TR_INT8_BLOCK };
 
 /* The first byte of each position's window; step: between them, where it is the same. */
 typedef struct {
@@ -82,23 +83,32 @@ static int64_t gather(const tr_int8_work *w, const uint8_t *at[GATHERED])
     return n;
 }
 
+static int64_t rows_of(int64_t left)
+{
+    if (left % ROWS && left % SEVEN == 0) return SEVEN; /* images of 7 x 7 */
+    return left >= ROWS ? ROWS : left >= FEW ? FEW : 1;
+}
+
 static inline __attribute__((always_inline)) void all(const tr_int8_work *w, int tiles, bool flip)
 {
+    const int many = tiles == 1 ? MANY : MANY_OF_TWO;
     const uint8_t *at[GATHERED];
     const int64_t n = gather(w, at), to = n ? w->spans[0][0].to : 0, step = w->p->step;
     places x = {.step = step};
     int64_t i = 0, rows;
     for (; i < n; i += rows) {
-        if (tiles == 1 && i + MANY <= n && at[i + MANY - 1] - at[i] == (MANY - 1) * step) {
-            rows = MANY;
+        if (i + many <= n && at[i + many - 1] - at[i] == (many - 1) * step) {
+            rows = many;
             x.at[0] = at[i];
-            some(w, &x, to + i, MANY, tiles, true, flip);
+            some(w, &x, to + i, many, tiles, true, flip);
             continue;
         }
-        rows = n - i >= ROWS ? ROWS : n - i >= FEW ? FEW : 1;
+        rows = rows_of(n - i);
         memcpy(x.at, at + i, (size_t)rows * sizeof *at);
         if (rows == ROWS)
             some(w, &x, to + i, ROWS, tiles, false, flip);
+        else if (rows == SEVEN)
+            some(w, &x, to + i, SEVEN, tiles, false, flip);
         else if (rows == FEW)
             some(w, &x, to + i, FEW, tiles, false, flip);
         else
