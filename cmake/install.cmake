@@ -9,7 +9,7 @@ if(TRIREME_HAVE_CUDA)
   set_target_properties(trireme_cuda PROPERTIES INSTALL_RPATH_USE_LINK_PATH ON)
 endif()
 install(DIRECTORY configs DESTINATION share/trireme)
-install(FILES python/trireme.py DESTINATION share/trireme/python) # one file to copy, for any Python
+install(FILES python/trireme.py python/tokenize_text.py DESTINATION share/trireme/python) # files to copy, for any Python
 install(FILES README.md CHANGELOG.md LICENSE configs/ATTRIBUTION.md DESTINATION share/doc/trireme)
 install(DIRECTORY docs DESTINATION share/doc/trireme FILES_MATCHING PATTERN "*.md")
 

@@ -9,7 +9,7 @@ class Commands(GpuCase):
     """Of commands, what comes first is no config."""
 
     def command(self, config, *arguments, **how):
-        if str(config) not in ("evaluate", "predict", "check"):
+        if str(config) not in ("evaluate", "predict", "check", "export"):
             return super().command(config, *arguments, **how)
         return Plain.command(self, config, *arguments, "device=cuda", *self.same_bits, **how)
 
@@ -21,7 +21,7 @@ from test_rows import Rows  # noqa: E402, F401: tests to be found here
 
 
 class Text(test_text.Text):
-    test_stages = test_refused = test_byte_gpt = test_lstm_text = None  # of the CPU's
+    test_stages = test_refused = test_byte_gpt = test_lstm_text = test_tokenize = None  # of the CPU's
 
 
 if __name__ == "__main__":

@@ -1,12 +1,15 @@
 """Language models over texts and tokens: what is learned, ranks, resumes in the middle of a text, documents, what is
 refused, and the stages behind training."""
 import json
+import re
 import struct
+import subprocess
+import sys
 
 import numpy as np
 import yaml
 
-from harness import SOURCE, Case, main
+from harness import ENV, SOURCE, Case, main
 
 CONFIG = """
 name: text
@@ -33,6 +36,15 @@ train:
   optimizer: {{adamw: {{lr: 0.01}}}}
   eval: {{every_epochs: 1}}
   checkpoint: {{every_steps: 6, keep: 4}}
+"""
+LETTERS = """
+class Tokenizer:
+    def __init__(self, size): self.size = size
+    from_file = classmethod(lambda cls, path: cls(int(path)))
+    def get_vocab(self): return {i: i for i in range(self.size)}
+    def token_to_id(self, token): return ord(token)
+    def encode(self, text, add_special_tokens): self.ids = list(text.encode()); return self
+    def decode(self, ids, skip_special_tokens): return bytes(ids).decode()
 """
 TEXT = "the quick brown fox jumps over the lazy dog; " * 12
 
@@ -177,6 +189,33 @@ class Text(Case):
             self.assertEqual([r["targets"] for r in self.records(f"{kind}13", "eval")],
                              [r["targets"] for r in self.records(f"{kind}8", "eval")])
             self.run_trainer("export", f"{kind}8/model.h5", ranks=0)
+
+    def test_tokenize(self):
+        """python/tokenize_text.py writes what is read here, in 16 and in 32 bits, and reads it back; of the package a tokenizer of
+        letters stands in, where it is not installed."""
+        (self.dir / "tokenizers.py").write_text(LETTERS)
+        script = SOURCE / "python/tokenize_text.py"
+
+        def tokenize(*args):
+            done = subprocess.run([sys.executable, str(script), *map(str, args)], cwd=self.dir, capture_output=True, text=True,
+                                  env={**ENV, "PYTHONPATH": str(self.dir)})
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return done.stdout
+
+        for size, kind in ((256, "<u2"), (70000, "<u4")):
+            with self.subTest(kind):
+                out = tokenize("encode", size, "-o", "t.bin", "--separator", "|", "--cut", "; ", "a.txt", "a.txt")
+                documents = 2 * TEXT.split("; ")[:-1]
+                want = "|" + "|".join(documents)
+                ids = np.fromfile(self.dir / "t.bin", kind, offset=1024)
+                self.assertEqual(bytes(ids.astype(np.uint8)).decode(), want)
+                self.assertIn(f"t.bin: {len(want)} tokens, {8 * ids.itemsize} bits each", out)
+                self.assertEqual(tokenize("decode", size, *ids[:9]), want[:9] + "\n")
+                source = re.search(r"data\.train: (\{.*\});", out)[1]
+                self.assertIn("documents: 124", source)
+                name = f"run{size}"
+                self.run_trainer(self.write(name, source, num=size, loss="{cross_entropy: {ignore_index: -1}}", steps=2), ranks=0)
+                self.assertEqual(len(self.losses(name)), 2)
 
     def test_refused(self):
         ids = np.arange(90, dtype="<u2")

@@ -1,0 +1,85 @@
+#!/usr/bin/env python3
+"""Texts to tokens before training, and tokens to text behind it, by any tokenizer.json (Hugging Face's, SentencePiece's in that form).
+One file, to copy; needs the package `tokenizers`.
+
+    python3 tokenize_text.py encode tokenizer.json -o train.bin [--separator '<|endoftext|>'] [--cut TEXT] BOOK.txt ...
+    python3 tokenize_text.py decode tokenizer.json 464 2068 7586 [...]         (or ids on the standard input)
+
+`encode` writes what `format: tokens` reads: llm.c's file, 16 bits a token where the vocabulary allows it, else 32. A document is a file,
+or a piece of one that --cut separates; --separator is put in front of each, so that `documents: ID` finds them again. A document is encoded
+as a whole, and a file is held in memory."""
+import argparse
+import array
+import os
+import struct
+import sys
+
+HEADER, KINDS = 256, {2: (20240520, 1), 4: (20240801, 7)}  # numbers; magic and version by bytes a token
+
+
+def load(path):
+    try:
+        from tokenizers import Tokenizer
+    except ImportError:
+        sys.exit("tokenize_text.py: the package `tokenizers` is missing: pip install tokenizers")
+    return Tokenizer.from_file(path)
+
+
+def documents(paths, cut):
+    for path in paths:
+        with open(path, encoding="utf-8", newline="") as f:
+            text = f.read()
+        yield from (piece for piece in (text.split(cut) if cut else [text]) if piece)
+
+
+def write(f, kind, ids):
+    numbers = array.array(kind, ids)
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    numbers.tofile(f)
+    return len(numbers)
+
+
+def encode(tokenizer, args):
+    size = 1 + max(tokenizer.get_vocab().values())  # there may be holes
+    front = [] if args.separator is None else [tokenizer.token_to_id(args.separator)]
+    if None in front:
+        sys.exit(f"tokenize_text.py: {args.tokenizer} has no token {args.separator!r}")
+    kind = "H" if size <= 1 << 16 else "I"
+    width, count, made = array.array(kind).itemsize, 0, args.out + ".part"
+    with open(made, "wb") as f:
+        f.write(bytes(4 * HEADER))
+        for text in documents(args.texts, args.cut):
+            count += write(f, kind, front + tokenizer.encode(text, add_special_tokens=False).ids)
+        f.seek(0)
+        f.write(struct.pack("<3i", *KINDS[width], count))
+    os.replace(made, args.out)  # whole, or not there
+    print(f"{args.out}: {count} tokens, {8 * width} bits each")
+    print(f"data.train: {{path: {args.out}, format: tokens{f', documents: {front[0]}' if front else ''}}}; embedding and last layer: {size}")
+
+
+def decode(tokenizer, args):
+    words = args.ids or sys.stdin.read().replace(",", " ").split()
+    print(tokenizer.decode([int(w) for w in words], skip_special_tokens=False))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(dest="command", required=True)
+    to = commands.add_parser("encode", help="texts to a file of tokens")
+    to.add_argument("tokenizer")
+    to.add_argument("texts", nargs="+")
+    to.add_argument("-o", "--out", required=True)
+    to.add_argument("--separator", help="the token in front of each document")
+    to.add_argument("--cut", help="the text between documents of a file, which is left out")
+    to.set_defaults(run=encode)
+    back = commands.add_parser("decode", help="tokens to text")
+    back.add_argument("tokenizer")
+    back.add_argument("ids", nargs="*")
+    back.set_defaults(run=decode)
+    args = parser.parse_args()
+    args.run(load(args.tokenizer), args)
+
+
+if __name__ == "__main__":
+    main()
