@@ -6,6 +6,9 @@
  *     conv a --> batchnorm --> relu --+
  *     conv b -------------------------+--> add --> conv c      a0 = batchnorm0 = relu0 = b0 = add0
  *
+ * A head of attention goes as a whole: its queries, keys and values, and what reads them. Heads that share keys and values go
+ * together; of one pair of these for all heads, the heads alone.
+ *
  * Groups of a convolution with one input each (depthwise) go with their input. Those with several keep
  * their number: the same place goes from each of them. */
 #include "optimize/prune/prune.h"
@@ -38,9 +41,14 @@ static void join(const joining *j, size_t a, size_t b)
     j->locked[low] = j->locked[low] || j->locked[high];
 }
 
+static void lock_run(const joining *j, size_t first, size_t count)
+{
+    for (size_t e = first; e < first + count; e++) j->locked[root(j, e)] = true;
+}
+
 static void lock(const joining *j, size_t value)
 {
-    for (size_t e = j->first[value]; e < j->first[value + 1]; e++) j->locked[root(j, e)] = true;
+    lock_run(j, j->first[value], j->first[value + 1] - j->first[value]);
 }
 
 static size_t value_of(const joining *j, const tr_layer *l)
@@ -60,6 +68,33 @@ static void join_product(const joining *j, const tr_layer *l)
         for (size_t o = 0; o < out; o++) join(j, y + g * out + o, in == 1 ? x + g : y + o);
         for (size_t i = 0; in > 1 && i < in; i++) join(j, x + g * in + i, x + i);
     }
+}
+
+static void join_run(const joining *j, size_t one, size_t first, size_t count)
+{
+    for (size_t e = first; e < first + count; e++) join(j, one, e);
+}
+
+static void join_heads(const joining *j, const tr_layer *l)
+{
+    tr_heads h;
+    tr_layer_heads(l, &h);
+    const size_t heads = (size_t)h.heads, kv_heads = (size_t)h.kv_heads, size = (size_t)h.size;
+    const size_t y = j->first[value_of(j, l)], q = j->first[l->in[0]];
+    const size_t k = !kv_heads ? 0 : h.packed ? q + heads * size : j->first[l->in[1]];
+    const size_t v = !kv_heads ? 0 : h.packed ? k + kv_heads * size : j->first[l->in[2]];
+    const bool shared = kv_heads == 1 && heads > 1;
+    for (size_t i = 0; i < heads; i++) {
+        const size_t one = y + i * size, kv = kv_heads ? i * kv_heads / heads * size : 0;
+        join_run(j, one, one, size);
+        join_run(j, one, q + i * size, size);
+        if (!kv_heads || shared) continue;
+        join_run(j, one, k + kv, size);
+        join_run(j, one, v + kv, size);
+    }
+    if (!shared) return;
+    lock_run(j, k, size);
+    lock_run(j, v, size);
 }
 
 static void join_layer(const joining *j, const tr_layer *l)
@@ -83,6 +118,9 @@ static void join_layer(const joining *j, const tr_layer *l)
     case TR_CHANNELS_SPREAD:
         for (int64_t c = 0; c < n; c++)
             join(j, y + (size_t)c, j->first[l->in[0]] + (size_t)tr_layer_source_channel(l, c));
+        break;
+    case TR_CHANNELS_HEADS:
+        join_heads(j, l);
         break;
     case TR_CHANNELS_MIXED:
     case TR_CHANNELS_ROWS:

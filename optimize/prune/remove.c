@@ -1,4 +1,4 @@
-/* The network without some channels: products get fewer outputs and groups, all other shapes follow;
+/* The network without some channels: products get fewer outputs and groups, attention fewer heads, all other shapes follow;
  * of every row the parts of channels that stay are copied. */
 #include "optimize/prune/prune.h"
 
@@ -44,12 +44,28 @@ static int64_t groups_left(const removal *r, const tr_layer *l)
     return in == groups ? left(r, (size_t)l->in[0], 0, in) : groups;
 }
 
+static tr_status make_heads(const removal *r, tr_maker *mk, const tr_layer *l, const int *in,
+                            int *value)
+{
+    tr_heads h;
+    char heads[40], kv_heads[40];
+    const char *options[] = {heads, kv_heads};
+    tr_layer_heads(l, &h);
+    const int64_t stay = left(r, output_of(r, l), 0, tr_shape_channels(&l->output)) / h.size;
+    snprintf(heads, sizeof heads, "heads=%lld", (long long)stay);
+    snprintf(kv_heads, sizeof kv_heads, "kv_heads=%lld",
+             (long long)(h.kv_heads == 1 ? 1 : h.kv_heads * stay / h.heads));
+    const tr_layer_changes changes = {.options = options, .noptions = h.kv_heads ? 2 : 1};
+    return tr_maker_copy(mk, l, &changes, l->nin, in, value);
+}
+
 static tr_status make_layer(void *ctx, tr_maker *mk, const tr_layer *l, const int *in, int *value)
 {
     const removal *r = ctx;
     char out[40], groups[40];
     const char *options[] = {out, groups};
     tr_layer_changes changes = {.options = options, .noptions = 1};
+    if (tr_layer_channels(l) == TR_CHANNELS_HEADS) return make_heads(r, mk, l, in, value);
     if (!tr_layer_product(l, NULL)) return TR_OK;
     snprintf(out, sizeof out, "out=%lld",
              (long long)left(r, output_of(r, l), 0, tr_shape_channels(&l->output)));

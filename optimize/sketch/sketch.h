@@ -3,11 +3,10 @@
 #define TR_SKETCH_H
 
 #include "optimize/network/network.h"
+#include "runtime/graph/facts.h"
 
 typedef struct {
-    const tr_node
-        *match; /* patterns of layers' names; none: all whose sketch takes less arithmetic */
-    int64_t terms, rank;
+    tr_sketch_choice choice;
     bool
         least_squares; /* else S1_i = U1_i W, S2_i = W U2_i^T: what an untrained layer starts from */
 } tr_sketch_options;
@@ -18,8 +17,6 @@ typedef struct {
     double parameters[2], multiply_adds[2]; /* of the weights; before and after */
 } tr_sketch_row;
 
-/* Why the layer cannot be sketched; NULL: it can. */
-const char *tr_sketch_obstacle(const tr_network *n, const tr_layer *l);
 /* The layers that would be made have, all together, fewer weights than they have now. */
 bool tr_sketch_smaller(const tr_network *n, const tr_sketch_options *o);
 /* The layers that `match` names but that cannot be sketched are left alone. *rows: of tr_alloc, one a layer made.

@@ -40,9 +40,7 @@ static tr_status check(const tr_config *c, size_t place)
 
 static tr_sketch_options options_of(const sketch_options *o)
 {
-    return (tr_sketch_options){.match = o->match,
-                               .terms = o->terms,
-                               .rank = o->rank,
+    return (tr_sketch_options){.choice = {o->match, o->terms, o->rank},
                                .least_squares = o->fit == LEAST_SQUARES};
 }
 
@@ -87,7 +85,7 @@ static void warn(const tr_network *parent, const sketch_options *o, const tr_ske
                             "names layers, smaller terms or rank take less");
     for (size_t i = 0; o->match && i < parent->model->nlayers; i++) {
         const tr_layer *l = &parent->model->layers[i];
-        const char *why = tr_sketch_obstacle(parent, l);
+        const char *why = tr_sketch_obstacle(parent->model, l);
         if (why && tr_layer_product(l, NULL) && tr_patterns_match(o->match, l->name))
             tr_log(TR_LOG_WARN, "sketch: layer %s stays as it is: %s", l->name, why);
     }

@@ -89,6 +89,7 @@ static tr_status check_model(tr_config *c)
     tr_init_from from;
     TR_TRY(tr_config_init_from(c, &from));
     tr_init_from_free(&from);
+    TR_TRY(tr_patterns_check(c->model.sketch.match, "model.sketch.match"));
     TR_TRY(check_loss(c));
     if (c->model.loss.class_weights.count) {
         double sum = 0;

@@ -214,6 +214,16 @@ static inline bool tr_loss_soft(const tr_loss_config *c)
 /* Its table: one field `loss`, of a tr_loss_config. */
 extern const tr_field tr_loss_fields[];
 
+#define TR_ROUND_AUTO (-1) /* of model.round_dims: what the device's kernels like */
+
+/* model.sketch: matrices that are learned in sketches. */
+typedef struct {
+    bool present;
+    const tr_node
+        *match; /* patterns of layers' names; NULL: all whose sketch takes less arithmetic */
+    int64_t terms, rank;
+} tr_sketch_config;
+
 /* What a model learns from another one. */
 typedef struct {
     bool present;            /* the block stands in the config */
@@ -302,6 +312,8 @@ typedef struct tr_config {
         tr_loss_config loss;
         int init;                 /* tr_init_kind of graph.h: kaiming | xavier | normal | zeros */
         const tr_node *init_from; /* tr_config_init_from */
+        tr_sketch_config sketch;
+        int64_t round_dims; /* widths to multiples of so many; 0: as they are; TR_ROUND_AUTO */
     } model;
     struct {
         int64_t epochs, steps; /* steps > 0 wins */

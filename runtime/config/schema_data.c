@@ -300,6 +300,19 @@ const tr_field tr_loss_fields[] = {
     TR_END,
 };
 
+static const tr_field_word off[] = {{"off", 0}, {NULL, 0}};
+
+static const tr_field sketch[] = {
+    TR_NODE("match", offsetof(tr_sketch_config, match), "",
+            "a pattern of layers' names, or a list of them (* stands for any text); absent: all "
+            "whose sketch takes less arithmetic"),
+    TR_INT("terms", offsetof(tr_sketch_config, terms), "1", 1, 4096, NULL,
+           "of the sketched layers"),
+    TR_INT("rank", offsetof(tr_sketch_config, rank), NULL, 1, 1 << 20, NULL,
+           "of the sketched layers"),
+    TR_END,
+};
+
 const tr_field tr_model_fields[] = {
     TR_INTS("input", IN(model, input), "", 1, 1e9, NULL,
             "dimensions of one sample, channels first; this or inputs"),
@@ -340,5 +353,17 @@ const tr_field tr_model_fields[] = {
         "transpose: [\"*.c_attn.weight\"]: patterns of the file's names, matrices that it has as "
         "(in, out). Dimensions of 1 in front do not count. "
         "A resumed run does not read it again"),
+    TR_BLOCK("sketch", IN(model, sketch), sketch, "",
+             "linear layers and convolutions are learned in sketches, wherever they stand "
+             "(`sklinear`, `skconv2d`, of the same names): {terms: 2, rank: 64}. Those whose "
+             "weight is tied or frozen stay dense"),
+    TR_INT(
+        "round_dims", IN(model, round_dims), "off", 1, 4096, NULL,
+        "widths of hidden layers (outputs of products, embeddings and recurrent layers, values of "
+        "attention's heads, ranks of sketches) go up to multiples of so many, and sums, heads and "
+        "tied weights agree; auto: to what the device's kernels like, where that adds an eighth at "
+        "most. The model's inputs and its output stay. The log, check and plan say what changed, "
+        "and the run's config has the numbers",
+        .auto_text = "auto", .auto_value = TR_ROUND_AUTO, .words = off),
     TR_END,
 };

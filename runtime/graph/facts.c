@@ -36,6 +36,27 @@ int64_t tr_layer_source_channel(const tr_layer *l, int64_t c)
     return channel_axis(x) == 0 ? c / tr_shape_places(x) : c % tr_shape_channels(x);
 }
 
+const char *tr_layer_width(const tr_layer *l)
+{
+    return l->def->width_of ? l->def->width_of(l) : l->def->width;
+}
+
+int64_t tr_layer_keeps_width(const tr_layer *l)
+{
+    const int64_t n = tr_shape_channels(&l->output);
+    for (int k = 0; k < l->nin; k++)
+        if (tr_shape_channels(&l->inputs[k]) != n) return 0;
+    if (l->def->keeps) return l->def->keeps(l);
+    return tr_layer_channels(l) == TR_CHANNELS_EACH;
+}
+
+bool tr_layer_heads(const tr_layer *l, tr_heads *out)
+{
+    if (tr_layer_channels(l) != TR_CHANNELS_HEADS) return false;
+    l->def->heads(l, out);
+    return true;
+}
+
 bool tr_layer_product(const tr_layer *l, tr_product *out)
 {
     if (l->def->channels != TR_CHANNELS_PRODUCT) return false;

@@ -14,13 +14,30 @@ typedef enum {
     TR_CHANNELS_PRODUCT, /* tr_layer_product */
     TR_CHANNELS_JOINED,  /* those of the first input, then those of the second, ... */
     TR_CHANNELS_SPREAD,  /* a channel becomes several: tr_layer_source_channel */
-    TR_CHANNELS_ROWS     /* of its own: the last dimension of its weight */
+    TR_CHANNELS_ROWS,    /* of its own: the last dimension of its weight */
+    TR_CHANNELS_HEADS    /* all values of a head go together: tr_layer_heads */
 } tr_channels;
 tr_channels tr_layer_channels(const tr_layer *l);
 int64_t tr_shape_channels(const tr_shape *s);
 int64_t tr_shape_places(const tr_shape *s); /* elements of one channel */
 /* TR_CHANNELS_SPREAD: the channel of its input that channel `c` of its output is. */
 int64_t tr_layer_source_channel(const tr_layer *l, int64_t c);
+
+/* For those who change how wide layers are. The option that says how many channels its output has; NULL: that follows from
+ * what it reads. */
+const char *tr_layer_width(const tr_layer *l);
+/* Its output has as many channels as its inputs, which must be a multiple of so many; 0: it has not, or they are named. */
+int64_t tr_layer_keeps_width(const tr_layer *l);
+
+/* TR_CHANNELS_HEADS: `heads` heads of `size` channels, one after the other, are its output and its queries; behind these
+ * in the same input (packed), or in two inputs more, kv_heads of keys, then of values, each of which serves heads / kv_heads
+ * neighbouring heads; 0: there are none. Its options heads and, where there are some, kv_heads make another one. */
+typedef struct {
+    int64_t heads, kv_heads, size;
+    int64_t turned; /* so many values of a head, its option dim; 0: it has none */
+    bool packed;
+} tr_heads;
+bool tr_layer_heads(const tr_layer *l, tr_heads *out); /* false: it is none */
 
 /* A sum of inputs times weights: weight (out, in / groups, window...) and, with the option `bias`,
  * bias (out). Its options `out`, `bias` and `groups` (where it has them) make another one. */
@@ -83,6 +100,22 @@ bool tr_layer_sketch(const tr_model *m, const tr_layer *l, tr_sketch_facts *out)
 /* The type that is this one learned in sketches, with the options out, bias and those of a window, and terms, rank, seed;
  * NULL: there is none, or not with this layer's options. Of its rows, s1 holds U1 W, s2 W U2^T (tr_sketch). */
 const char *tr_layer_sketched(const tr_layer *l);
+/* Which layers of a model are to be learned in sketches, and how. */
+typedef struct {
+    const tr_node *match; /* patterns of names; NULL: all whose sketch takes less arithmetic */
+    int64_t terms, rank;
+} tr_sketch_choice;
+typedef struct {
+    const tr_model *model;
+    const tr_sketch_choice *choice;
+} tr_sketching;
+/* Why the layer cannot be; NULL: it can. */
+const char *tr_sketch_obstacle(const tr_model *m, const tr_layer *l);
+bool tr_sketch_chosen(const tr_sketching *s, const tr_layer *l);
+/* TR_CONFIG where a pattern (of the key `key`) names no layer, or all of them none that can be. */
+tr_status tr_sketch_check(const tr_sketching *s, const char *key);
+/* A tr_model_edit whose ctx is a const tr_sketching: those that are chosen, of the same names and options. */
+tr_status tr_sketch_edit(void *ctx, tr_maker *mk, const tr_layer *l, const int *in, int *value);
 /* Multiply-adds of one sample; 0 of what is no product. */
 double tr_layer_multiply_adds(const tr_model *m, const tr_layer *l);
 

@@ -40,6 +40,19 @@ static tr_status options_text(const tr_layer *l, char **text)
     return st;
 }
 
+/* Options that another type has not got. */
+static void drop_foreign(tr_document *doc, const tr_op_def *type)
+{
+    tr_field fields[TR_LAYER_FIELDS];
+    tr_type_fields(type, fields);
+    for (size_t i = doc->root->count; i-- > 0;) {
+        const char *key = doc->root->keys[i]->text;
+        const tr_field *f = fields;
+        while (f->key && strcmp(f->key, key) != 0) f++;
+        if (!f->key) tr_document_drop(doc, key);
+    }
+}
+
 /* By way of the text, so that a copy is checked as what anybody writes. */
 tr_status tr_maker_copy(tr_maker *mk, const tr_layer *l, const tr_layer_changes *changes, int nin,
                         const int *in, int *value)
@@ -49,11 +62,11 @@ tr_status tr_maker_copy(tr_maker *mk, const tr_layer *l, const tr_layer_changes 
     tr_layer_given given = {.type = l->def->name, .name = l->name, .nin = nin, .in = in};
     tr_status st = TR_OK;
     if (changes && changes->name) given.name = changes->name;
-    if (changes && changes->type)
-        given.type = changes->type;
-    else {
+    if (changes && changes->type) given.type = changes->type;
+    if (!changes || !changes->type || changes->kept) {
         TR_TRY(options_text(l, &text));
         TR_TRY(tr_document_parse(l->name, text, strlen(text), &doc));
+        if (changes && changes->type) drop_foreign(&doc, tr_type_find(given.type));
         for (size_t i = 0; changes && i < changes->noptions; i++)
             TR_TRY(tr_document_override(&doc, changes->options[i]));
         given.options = doc.root;

@@ -259,9 +259,10 @@ tr_status tr_maker_finish(tr_maker *mk, size_t bucket_bytes, tr_model **out);
 typedef tr_status (*tr_model_edit)(void *ctx, tr_maker *mk, const tr_layer *l, const int *in,
                                    int *value);
 /* What is different in a copy of a layer: its options ("out=8", "bias=true"), or its type, which then
- * has no options; its name. */
+ * has no options, or `kept` those of the layer that it has as well, and `options`; its name. */
 typedef struct {
     const char *type;
+    bool kept;
     const char *name; /* NULL: as it was */
     const char *const *options;
     size_t noptions;

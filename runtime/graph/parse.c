@@ -1,5 +1,6 @@
 /* A config's model: its inputs, its tree of layers, expanded into the flat list, and its loss, given
  * to the maker of models one after the other. */
+#include "runtime/graph/facts.h"
 #include "runtime/graph/parse.h"
 
 #include <stdlib.h>
@@ -303,10 +304,32 @@ out:
     return st;
 }
 
+/* As model.sketch says it. Takes the model. */
+static tr_status sketch(const tr_sketch_config *c, size_t bucket_bytes, tr_model **m)
+{
+    const tr_sketch_choice choice = {c->match, c->terms, c->rank};
+    tr_sketching s = {*m, &choice};
+    tr_status st;
+    bool any = false;
+    TR_TRY(tr_sketch_check(&s, "model.sketch.match"));
+    for (size_t i = 0; i < (*m)->nlayers; i++) any |= tr_sketch_chosen(&s, &(*m)->layers[i]);
+    TR_NEED(any, TR_CONFIG,
+            "model.sketch: terms: %lld, rank: %lld: there is no layer whose sketch takes less "
+            "arithmetic: smaller ones, or match, which names layers",
+            (long long)c->terms, (long long)c->rank);
+    tr_model *dense = *m;
+    *m = NULL;
+    st = tr_model_copy(dense, tr_sketch_edit, &s, bucket_bytes, m);
+    tr_model_close(dense);
+out:
+    return st;
+}
+
 tr_status tr_model_open(const tr_config *config, size_t bucket_bytes, tr_model **out)
 {
     tr_status st = TR_OK;
     tr_parser p = {0};
+    tr_model *m = NULL;
     const tr_node *layers;
     int output;
     TR_TRY(tr_maker_open((tr_init_kind)config->model.init, &p.mk));
@@ -319,8 +342,12 @@ tr_status tr_model_open(const tr_config *config, size_t bucket_bytes, tr_model *
     if (tr_config_balances(config)) loss.class_weights.count = 0; /* shapes are known without */
     loss.weighted = config->data.train.weights || config->data.eval.weights;
     TR_TRY(tr_maker_loss(p.mk, &loss));
-    st = tr_maker_finish(p.mk, bucket_bytes, out);
+    TR_TRY(tr_maker_finish(p.mk, bucket_bytes, &m));
+    if (config->model.sketch.present) TR_TRY(sketch(&config->model.sketch, bucket_bytes, &m));
+    *out = m;
+    m = NULL;
 out:
+    tr_model_close(m);
     tr_maker_close(p.mk);
     tr_template_close(p.t);
     return st;

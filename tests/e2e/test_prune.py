@@ -4,6 +4,21 @@ import h5py
 from harness import main
 from stages import StageCase
 
+HEADS = """
+name: heads
+output: {out}
+data: {{train: {{format: synthetic, samples: 64}}, eval: {{format: synthetic, samples: 32}}, workers: 0}}
+model:
+  input: [5, 24]
+  layers:
+    - transformer: {{layers: 2, heads: 6, kv_heads: 3, causal: false, position: rotary, mlp: 40, name: t}}
+    - flatten
+    - linear: {{out: 4, name: head}}
+  loss: cross_entropy
+train: {{steps: 6, batch: 8}}
+run: {{threads: 1}}
+"""
+
 
 class Prune(StageCase):
     def test_fold_and_prune(self):
@@ -50,6 +65,19 @@ class Prune(StageCase):
                                  ("prune", "train={batches: 3}", "batches")):
             out = self.run_trainer(stage, model, key, *(["kind=pattern"] if "pattern" in key else []), "--force", status=2)
             self.assertIn(said, out)
+
+    def test_heads(self):
+        """Of attention whole heads go, with keys and values that they share; what is left trains, and is a model of plain layers."""
+        config = self.dir / "run.yaml"
+        config.write_text(HEADS.format(out=self.dir / "run"))
+        self.run_trainer(config, "pipeline=[train, {prune: {amount: 0.5, by: taylor, samples: 16}}, {finetune: {train: {steps: 3}}}]")
+        made = self.arrays(self.stage("02-finetune.h5"))
+        for block in "01":
+            q, k, v, proj = (made[f"model/params/t.{block}.{n}/weight"] for n in ("q", "k", "v", "proj"))
+            self.assertIn(len(q), (8, 16))
+            self.assertEqual((len(k), len(v), proj.shape[1]), (len(q) // 2, len(q) // 2, len(q)))
+        text = self.tool("inspect", self.stage("02-finetune.h5"), "--json").replace("\\n", "\n")
+        self.assertRegex(text, r"heads: [24], kv_heads: [12],")
 
     def test_prune_by_latency(self):
         """What is measured decides how much goes: the same for all ranks, which end with one model."""

@@ -2,11 +2,12 @@
 ones, in a pipeline, by hand and in a sweep; what plan says of them."""
 import csv
 import json
+import re
 
 import h5py
 import numpy as np
 
-from harness import main
+from harness import SOURCE, main
 from stages import StageCase
 
 MODEL = """
@@ -157,6 +158,37 @@ class Sketch(StageCase):
         self.assertIn("filters.s1 was learned beside other signs", out)
         plan = json.loads(self.tool("plan", self.write(), "--json"))["sketched_layers"]
         self.assertIn(seed, [r["seed"] for r in plan])
+
+    READY = {  # a step of each ready config's variant, smaller where it is large; layers that are sketched
+        "byte-gpt": (["model.input=[16]"], 12),
+        "lstm-text": (["model.input=[16]"], 1),
+        "vit-tiny": (["model.layers.3.transformer.layers=1", "train.batch=2", "train.epochs=1", "data.train.samples=2"], 6),
+        "gpt2-124m": (["model.input=[16]", "model.layers.2.transformer.layers=1", "model.layers.0.embedding.num=300",
+                       "model.layers.4.linear.out=300", "train.batch=2", "train.micro_batch=auto", "data.train.samples=4"], 4)}
+
+    def test_ready_configs(self):
+        """Each ready model with model.sketch as its file says it: fewer weights by plan, a training that resumes, a file that
+        makes the same model, `check` prints the layers that they are."""
+        for name, (smaller, count) in self.READY.items():
+            with self.subTest(name):
+                text = (SOURCE / "configs" / f"{name}.yaml").read_text()
+                given = "model.sketch=" + re.search(r"^  # sketch: (\{.*?\})", text, re.M)[1]
+                config = SOURCE / "configs" / f"{name}.yaml"
+                dense = json.loads(self.tool("plan", config, "--json"))
+                sketched = json.loads(self.tool("plan", config, given, "--json"))
+                self.assertLess(sketched["parameters"], dense["parameters"])
+                self.assertLess(sketched["flop_per_sample"]["forward"], dense["flop_per_sample"]["forward"])
+                self.assertTrue(all(r["weights"] < r["dense_weights"] for r in sketched["sketched_layers"]))
+                (self.dir / "a.txt").write_text("the quick brown fox jumps over the lazy dog; " * 20)
+                if "text" in text:
+                    smaller = [f"data.train.path={self.dir}/a.txt", *smaller]
+                run = [config, given, f"output={self.dir}/{name}", "run.threads=1", *smaller]
+                self.assertEqual(len(re.findall("- sk(linear|conv2d):", self.tool("check", *run[:2], *run[4:]))), count)
+                self.run_trainer(*run, "train.steps=2", ranks=0)
+                self.run_trainer(*run, "train.steps=3", "--resume", ranks=0)
+                model = self.dir / name / "model.h5"
+                self.assertEqual(sum(k.endswith("/s1") for k in self.parameters(model)), count)
+                self.tool("inspect", model)
 
     def test_sweep(self):
         """Terms and rank as a grid: a table and a plot of loss, size and time."""

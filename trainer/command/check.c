@@ -9,6 +9,7 @@
 #include "trainer/command/arguments.h"
 #include "trainer/command/commands.h"
 #include "trainer/loop/resolve.h"
+#include "trainer/loop/round.h"
 #include "trainer/pipeline/stages.h"
 #include "trainer/reference/reference.h"
 #include "trainer/trainer.h"
@@ -58,10 +59,12 @@ out:
     return st;
 }
 
-/* Whether layers are written as something else than themselves: parameters, blocks of the config's own, repeats. */
+/* Whether layers are written as something else than themselves: parameters, blocks of the config's own, repeats, structures, sketches of
+ * dense ones. */
 static bool is_short(const tr_node *n)
 {
-    static const char *const keys[] = {"define", "params", "repeat"};
+    static const char *const keys[] = {"define", "params", "repeat",      "sketch",
+                                       "lstm",   "gru",    "transformer", "patch_embedding"};
     if (n->kind == TR_NODE_SCALAR) return strchr(n->text, '$') != NULL;
     for (size_t i = 0; i < n->count; i++) {
         for (size_t k = 0; n->kind == TR_NODE_MAP && k < TR_COUNT(keys); k++)
@@ -122,7 +125,7 @@ out:
 int tr_cmd_check(int argc, char **argv)
 {
     tr_arguments a;
-    tr_config *config = NULL;
+    tr_config *config = NULL, *rounded = NULL;
     tr_model *model = NULL;
     FILE *shown = NULL;
     tr_status st = tr_arguments_parse(argc, argv, "--help-config --schema --data", &a);
@@ -141,6 +144,11 @@ int tr_cmd_check(int argc, char **argv)
     }
     TR_TRY(tr_arguments_config(&a, NULL, &config));
     TR_TRY(tr_device_check(config));
+    TR_TRY(tr_config_round(NULL, config, false, &rounded));
+    if (rounded) {
+        tr_config_close(config);
+        config = rounded;
+    }
     TR_TRY(tr_train_model(config, &model)); /* the layers' attributes and shapes */
     TR_TRY(tr_data_check(config, model));
     shown = tr_visible_stream(stdout);

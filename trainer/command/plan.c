@@ -3,6 +3,7 @@
 #include "runtime/data/data.h"
 #include "trainer/command/arguments.h"
 #include "trainer/command/commands.h"
+#include "trainer/loop/round.h"
 #include "trainer/plan/plan.h"
 #include "trainer/trainer.h"
 
@@ -38,7 +39,7 @@ out:
 int tr_cmd_plan(int argc, char **argv)
 {
     tr_arguments a;
-    tr_config *config = NULL;
+    tr_config *config = NULL, *rounded = NULL;
     tr_model *model = NULL;
     FILE *shown = NULL;
     tr_plan_request request;
@@ -48,6 +49,11 @@ int tr_cmd_plan(int argc, char **argv)
     TR_TRY(ranks_of(&a, &request));
     TR_TRY(tr_arguments_config(&a, NULL, &config));
     TR_TRY(tr_device_check(config));
+    TR_TRY(tr_config_round(NULL, config, false, &rounded));
+    if (rounded) {
+        tr_config_close(config);
+        config = rounded;
+    }
     TR_TRY(tr_train_model(config, &model));
     TR_TRY(tr_data_check(config, model));
     shown = tr_visible_stream(stdout);

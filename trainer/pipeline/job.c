@@ -3,6 +3,7 @@
 #include <stdlib.h>
 
 #include "trainer/loop/resolve.h"
+#include "trainer/loop/round.h"
 #include "trainer/loop/same.h"
 #include "trainer/pipeline/pipeline.h"
 #include "trainer/run/keep.h"
@@ -30,8 +31,10 @@ tr_status tr_job_run(const tr_job *j, bool *agreed)
     tr_model *model = NULL;
     char *text = NULL;
     tr_run_folder *folder = NULL;
-    tr_config *c = j->config, *resolved = NULL;
+    tr_config *c = j->config, *resolved = NULL, *rounded = NULL;
     *agreed = true;
+    TR_TRY(tr_config_round(j->comm, c, j->resume, &rounded));
+    if (rounded) c = rounded;
     TR_TRY(tr_agree(j->comm, tr_train_model(c, &model), NULL));
     TR_TRY(compare_config(j->comm, c));
     if (j->resume) TR_TRY(tr_config_keep(c, j->comm));
@@ -60,6 +63,7 @@ out:
         tr_error why = *tr_last_error();
         tr_model_close(model);
         tr_config_close(resolved);
+        tr_config_close(rounded);
         tr_set_error(&why);
         free(text);
         tr_run_folder_close(folder);

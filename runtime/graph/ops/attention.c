@@ -172,6 +172,21 @@ static double flops_grad(const tr_graph *g, const tr_op *op)
     return flops_of(g, op, 5); /* q k^T again, dy v^T, and those of dq, dk, dv */
 }
 
+/* A head's slope goes by how many there are. */
+static tr_channels channels(const tr_layer *l)
+{
+    return ((const tr_attention_attrs *)l->attrs)->alibi ? TR_CHANNELS_MIXED : TR_CHANNELS_HEADS;
+}
+
+static void heads(const tr_layer *l, tr_heads *out)
+{
+    const tr_attention_attrs *a = l->attrs;
+    *out = (tr_heads){.heads = a->heads,
+                      .kv_heads = a->kv_heads,
+                      .size = l->output.dims[1] / a->heads,
+                      .packed = l->nin < 3};
+}
+
 const tr_op_def tr_def_attention = {
     .name = "attention",
     .example = "attention: {heads: 4, kv_heads: 2, causal: true}",
@@ -192,6 +207,8 @@ const tr_op_def tr_def_attention = {
     .forward = forward,
     .gradient = gradient,
     .backward = &tr_def_attention_grad,
+    .channels_of = channels,
+    .heads = heads,
     .flops = flops};
 
 const tr_op_def tr_def_attention_grad = {.name = "attention.grad", .flops = flops_grad};

@@ -117,8 +117,8 @@ static void product(const tr_layer *l, tr_product *out)
         .gradient = gradient, .acts_infer = TR_ACT_ANY, .acts_train = TR_ACT_IS(TR_ACT_RELU),      \
         .residual = RESIDUAL, .int8 = &tr_def_conv2d_int8,                                         \
         .int8_groups = &tr_def_conv2d_int8_groups, .residual_infer = true,                         \
-        .channels = TR_CHANNELS_PRODUCT, .product = product, .flops = tr_flops_product,            \
-        __VA_ARGS__                                                                                \
+        .channels = TR_CHANNELS_PRODUCT, .width = "out", .product = product,                       \
+        .flops = tr_flops_product, __VA_ARGS__                                                     \
     }
 
 const tr_op_def tr_def_conv1d =

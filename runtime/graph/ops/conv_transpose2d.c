@@ -131,6 +131,11 @@ static void gradient(tr_builder *b, const tr_op *op)
                           TR_IDS(tr_grad_new(b, x)));
 }
 
+static const char *width(const tr_layer *l)
+{
+    return ((const attrs *)l->attrs)->a.groups == 1 ? "out" : NULL;
+}
+
 const tr_op_def tr_def_conv_transpose2d = {
     .name = "conv_transpose2d",
     .example = "conv_transpose2d: {out: 32, kernel: 2, stride: 2}",
@@ -148,6 +153,7 @@ const tr_op_def tr_def_conv_transpose2d = {
     .infer = infer,
     .forward = forward,
     .gradient = gradient,
+    .width_of = width,
     .flops = tr_flops_product_grad_input};
 
 const tr_op_def tr_def_conv_transpose2d_grad_input = {.name = "conv_transpose2d.grad_input",

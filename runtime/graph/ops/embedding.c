@@ -58,6 +58,7 @@ const tr_op_def tr_def_embedding = {
     .infer = infer,
     .operands = 2,
     .gradient = gradient,
-    .channels = TR_CHANNELS_ROWS};
+    .channels = TR_CHANNELS_ROWS,
+    .width = "dim"};
 
 const tr_op_def tr_def_embedding_grad = {.name = "embedding.grad", .flops = tr_flops_elements};

@@ -68,6 +68,11 @@ static double flops(const tr_graph *g, const tr_op *op)
     return 8.0 * (double)g->tensors[op->in[0]].count;
 }
 
+static int64_t keeps(const tr_layer *l)
+{
+    return ((const tr_groupnorm_attrs *)l->attrs)->groups;
+}
+
 const tr_op_def tr_def_groupnorm = {
     .name = "groupnorm",
     .example = "groupnorm: {groups: 8}",
@@ -81,6 +86,7 @@ const tr_op_def tr_def_groupnorm = {
     .max_in = 1,
     .sequence = TR_SEQUENCE_CHANNELS,
     .infer = infer,
+    .keeps = keeps,
     .forward = forward,
     .gradient = gradient,
     .flops = flops};

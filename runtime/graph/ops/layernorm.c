@@ -121,9 +121,16 @@ static double flops(const tr_graph *g, const tr_op *op)
     .attrs_size = sizeof(attributes), .learned = true, .min_in = 1, .max_in = 1, .finish = finish, \
     .infer = infer, .forward = forward, .gradient = gradient, .flops = flops
 
+/* Dimensions that are named stay. */
+static int64_t keeps(const tr_layer *l)
+{
+    return ((const attributes *)l->attrs)->shape.count == 0;
+}
+
 const tr_op_def tr_def_layernorm = {
     .name = "layernorm",
     .example = "layernorm: {eps: 1e-6}",
+    .keeps = keeps,
     .doc =
         "Layer normalization over the last dimension, of an image over its channels at each place "
         "(torchvision's LayerNorm2d), or over normalized_shape. Parameters: weight, bias "
@@ -137,6 +144,7 @@ const tr_op_def tr_def_layernorm_grad = {.name = "layernorm.grad", .flops = flop
 const tr_op_def tr_def_rmsnorm = {
     .name = "rmsnorm",
     .example = "rmsnorm: {eps: 1e-6}",
+    .keeps = keeps,
     .doc = "Values divided by the root of their mean square (RMSNorm), over the same dimensions as "
            "layernorm's. Parameter: weight (features, channels, or normalized_shape).",
     .fields = rms_fields,

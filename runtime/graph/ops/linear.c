@@ -62,6 +62,7 @@ const tr_op_def tr_def_linear = {
     .int8 = &tr_def_linear_int8,
     .sketched = &tr_def_sklinear,
     .channels = TR_CHANNELS_PRODUCT,
+    .width = "out",
     .flops = tr_flops_product};
 
 const tr_op_def tr_def_linear_grad_input = {.name = "linear.grad_input",

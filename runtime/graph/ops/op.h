@@ -112,6 +112,11 @@ struct tr_op_def {
     /* Of a layer, for those who change models (facts.h); each function goes before the value. */
     tr_channels channels;
     tr_channels (*channels_of)(const tr_layer *l);
+    void (*heads)(const tr_layer *l, tr_heads *out); /* of TR_CHANNELS_HEADS */
+    const char *width; /* the option that says how many channels its output has; NULL: none */
+    const char *(*width_of)(const tr_layer *l);
+    /* Not of TR_CHANNELS_EACH: its output has as many channels as its input, a multiple of so many. */
+    int64_t (*keeps)(const tr_layer *l);
     void (*product)(const tr_layer *l, tr_product *out); /* NULL: there is no window */
     void (*affine)(const tr_layer *l, const float *const *states, int64_t c, double *scale,
                    double *shift);

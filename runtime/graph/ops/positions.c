@@ -42,6 +42,12 @@ static void gradient(tr_builder *b, const tr_op *op)
                           TR_IDS(tr_grad_param(b, op->in[1])));
 }
 
+static int64_t keeps(const tr_layer *l)
+{
+    (void)l;
+    return 1;
+}
+
 const tr_op_def tr_def_positions = {
     .name = "positions",
     .example = "positions: {kind: sinusoidal}",
@@ -54,6 +60,7 @@ const tr_op_def tr_def_positions = {
     .min_in = 1,
     .max_in = 1,
     .infer = infer,
+    .keeps = keeps,
     .operands = 2,
     .gradient = gradient,
     .flops = tr_flops_elements,

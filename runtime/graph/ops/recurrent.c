@@ -127,7 +127,7 @@ static double grad_flops(const tr_graph *g, const tr_op *op)
     .fields = fields, .attrs_size = sizeof(tr_recurrent_attrs), .learned = true,                   \
     .rounds = 1u << 0 | 1u << 1, /* the weights */                                                 \
         .min_in = 1, .max_in = 2, .finish = finish, .infer = infer, .forward = forward,            \
-    .gradient = gradient, .flops = flops
+    .gradient = gradient, .width = "hidden", .flops = flops
 
 const tr_op_def tr_def_lstm_layer = {
     .name = "lstm_layer",

@@ -65,6 +65,12 @@ static double flops(const tr_graph *g, const tr_op *op)
     return 3.0 * (double)g->tensors[op->in[0]].count;
 }
 
+static void heads(const tr_layer *l, tr_heads *out)
+{
+    const tr_rotary_attrs *a = l->attrs;
+    *out = (tr_heads){.heads = a->heads, .size = l->output.dims[1] / a->heads, .turned = a->dim};
+}
+
 const tr_op_def tr_def_rotary = {
     .name = "rotary",
     .example = "rotary: {heads: 4}",
@@ -79,6 +85,8 @@ const tr_op_def tr_def_rotary = {
     .operands = 1,
     .gradient = gradient,
     .share = TR_SHARE_FIRST,
+    .channels = TR_CHANNELS_HEADS,
+    .heads = heads,
     .flops = flops};
 
 const tr_op_def tr_def_rotary_grad = {

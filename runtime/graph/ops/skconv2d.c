@@ -128,4 +128,5 @@ const tr_op_def tr_def_skconv2d = {
     .acts_infer = TR_ACT_ANY,
     .acts_train = TR_ACT_IS(TR_ACT_RELU),
     .multiplies = true,
+    .width = "out",
     .flops = flops};

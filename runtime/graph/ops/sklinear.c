@@ -154,6 +154,7 @@ const tr_op_def tr_def_sklinear = {
     .acts_infer = TR_ACT_ANY,
     .acts_train = TR_ACT_IS(TR_ACT_RELU),
     .multiplies = true,
+    .width = "out",
     .flops = flops_forward};
 
 const tr_op_def tr_def_sklinear_down = {.name = "sklinear.down",

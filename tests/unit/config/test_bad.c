@@ -210,6 +210,18 @@ static const bad table[] = {
     {"{cross_entropy: {label_smoothing: 0.1, class_weights: [1, 2, .5]}}",
      "{cross_entropy: {gamma: 2, label_smoothing: 0.1}}",
      "c.yaml:21:9: model.loss: gamma and label_smoothing are given: expected one of them"},
+    {"model:\n", "model:\n  sketch: {terms: 2}\n",
+     "c.yaml:13:11: model.sketch: required key \"rank\" is missing: of the sketched layers (an "
+     "integer "
+     "from 1 to 1048576)"},
+    {"model:\n", "model:\n  sketch: {rank: 0}\n",
+     "c.yaml:13:18: model.sketch.rank: found \"0\", expected an integer from 1 to 1048576"},
+    {"model:\n", "model:\n  sketch: {rank: 2, match: [a, {}]}\n",
+     "c.yaml:13:32: model.sketch.match: found a map of 0, expected a pattern of names such as "
+     "\"conv1.*\", with at most 4 *"},
+    {"model:\n", "model:\n  round_dims: 0\n",
+     "c.yaml:13:15: model.round_dims: found \"0\", expected an integer from 1 to 4096, or auto, or "
+     "off"},
     {"name: digits", "name: [a]", "c.yaml:1:7: name: found a list of 1, expected a text"},
     {"name: digits", "name: ../x",
      "c.yaml:1:7: name: \"../x\" names files: expected letters, digits, and after the first also . "

@@ -2,7 +2,7 @@
  * own, what is said of them. Their arithmetic is checked against PyTorch and by differences (cpu/test_golden_ops,
  * cpu/test_gradients). */
 #include "runtime/graph/facts.h"
-#include "tests/unit/graph/models.h"
+#include "tests/unit/graph/expands.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -186,11 +186,94 @@ static void test_facts(void **state)
     test_model_close(&c);
 }
 
+/* ---- model.sketch ---- */
+
+#define KEY(sketch, layers) "  sketch: " sketch "\n" ROWS(layers)
+#define DENSE                                                                                      \
+    "    - linear: {out: 200, init: he, lr_factor: 2}\n"                                           \
+    "    - relu\n"                                                                                 \
+    "    - linear: {out: 200, bias: false, name: still, freeze: true}\n"                           \
+    "    - repeat: {times: 2, layers: [{linear: {out: 200, name: a}}]}\n"                          \
+    "    - linear: {out: 4, name: head}\n"
+
+/* The layers of the same names, with their options and the initial values that they have when they are written so. */
+static void test_key(void **state)
+{
+    (void)state;
+    test_model t = test_model_open(KEY("{terms: 2, rank: 8}", DENSE));
+    test_model by_hand = test_model_open(ROWS(
+        "    - sklinear: {out: 200, init: he, lr_factor: 2, terms: 2, rank: 8, name: linear1}\n"
+        "    - relu\n"
+        "    - linear: {out: 200, bias: false, name: still, freeze: true}\n"
+        "    - repeat: {times: 2, layers: [{sklinear: {out: 200, terms: 2, rank: 8, name: a}}]}\n"
+        "    - linear: {out: 4, name: head}\n"));
+    char *made = listed(t.model), *wanted = listed(by_hand.model);
+    assert_string_equal(made, wanted);
+    assert_non_null(strstr(made, "sklinear a.2<-a.1 (200)"));
+    assert_int_equal(t.model->flat_count, by_hand.model->flat_count);
+    assert_true(t.model->params[0].lr_factor == 2);
+    float *v = values_of(t.model), *w = values_of(by_hand.model);
+    assert_memory_equal(v, w, t.model->flat_count * sizeof *v);
+    free(v);
+    free(w);
+    free(made);
+    free(wanted);
+    test_model_close(&t);
+    test_model_close(&by_hand);
+    t = test_model_open(
+        KEY("{match: [a.*, head], rank: 8}", DENSE)); /* named: also where it is larger */
+    made = listed(t.model);
+    assert_string_equal(made, "linear linear1<-input (200)\nrelu relu1<-linear1 (200)\n"
+                              "linear still<-relu1 (200)\nsklinear a.1<-still (200)\n"
+                              "sklinear a.2<-a.1 (200)\nsklinear head<-a.2 (4)");
+    free(made);
+    test_model_close(&t);
+}
+
+/* Weights of several layers stay dense; convolutions keep their windows. */
+static void test_key_of_others(void **state)
+{
+    (void)state;
+    expands(
+        "  sketch: {rank: 2}\n  input: [5]\n  layers:\n"
+        "    - embedding: {num: 90, dim: 64, name: e}\n"
+        "    - transformer: {layers: 1, heads: 2, mlp: 128, causal: true, name: h}\n"
+        "    - linear: {out: 90, weight_of: e, bias: false, name: head}\n  loss: cross_entropy\n",
+        "embedding e<-input (5, 64)\nlayernorm h.0.norm1<-e (5, 64)\n"
+        "sklinear h.0.qkv<-h.0.norm1 (5, 192)\nattention h.0.attention<-h.0.qkv (5, 64)\n"
+        "sklinear h.0.proj<-h.0.attention (5, 64)\nadd h.0.add1<-h.0.proj,e (5, 64)\n"
+        "layernorm h.0.norm2<-h.0.add1 (5, 64)\nsklinear h.0.up<-h.0.norm2 (5, 128)\n"
+        "gelu h.0.act<-h.0.up (5, 128)\nsklinear h.0.down<-h.0.act (5, 64)\n"
+        "add h.0.add2<-h.0.down,h.0.add1 (5, 64)\nlinear head<-h.0.add2 (5, 90)");
+    expands(
+        "  sketch: {rank: 1}\n" IMAGE(
+            "    - conv2d: {out: 9, kernel: 3, padding: same}\n"
+            "    - conv2d: {out: 9, kernel: [3, 1], groups: 3}\n"
+            "    - conv2d: {out: 12, kernel: [1, 3], stride: 2, padding: [0, 1], dilation: 1}\n"),
+        "skconv2d conv2d1<-input (9, 4, 4)\nconv2d conv2d2<-conv2d1 (9, 2, 4)\n"
+        "skconv2d conv2d3<-conv2d2 (12, 1, 2)\nflatten flatten1<-conv2d3 (24)");
+}
+
+static void test_key_refused(void **state)
+{
+    (void)state;
+    test_model_fails(KEY("{match: [linear1, haed], rank: 8}", DENSE), TR_CONFIG,
+                     "m.yaml:4:29: model.sketch.match: there is no layer \"haed\": did you mean "
+                     "\"head\"?");
+    test_model_fails(KEY("{match: st*, rank: 8}", DENSE), TR_CONFIG,
+                     "m.yaml:4:19: model.sketch.match: none of the layers that it names can be "
+                     "sketched: still: its weight is frozen");
+    test_model_fails(KEY("{terms: 4, rank: 64}", DENSE), TR_CONFIG,
+                     "model.sketch: terms: 4, rank: 64: there is no layer whose sketch takes less "
+                     "arithmetic: smaller ones, or match, which names layers");
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_initial_values),
-                                       cmocka_unit_test(test_ranges), cmocka_unit_test(test_seeds),
-                                       cmocka_unit_test(test_matrices),
-                                       cmocka_unit_test(test_facts)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_initial_values), cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_seeds),          cmocka_unit_test(test_matrices),
+        cmocka_unit_test(test_facts),          cmocka_unit_test(test_key),
+        cmocka_unit_test(test_key_of_others),  cmocka_unit_test(test_key_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

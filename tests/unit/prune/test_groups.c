@@ -297,6 +297,106 @@ static void test_zeros(void **state)
     assert_true(removed > 2000 && shrunk > 250);
 }
 
+/* ---- Heads of attention ---------------------------------------------------------------------- */
+
+/* One or two blocks of a transformer, of heads that share keys and values or do not. */
+static char *generated_blocks(uint64_t seed)
+{
+    static const char *const positions[] = {"none", "none", "rotary", "alibi"};
+    static const char *const norms[] = {"pre", "post"};
+    static const char *const acts[] = {"relu", "gelu_tanh", "swiglu"};
+    generator r = {.state = seed};
+    char *text = NULL;
+    size_t size;
+    r.to = open_memstream(&text, &size);
+    const int kv = 1 + dice(&r, 4), heads = kv * (1 + dice(&r, 3)), each = 2 + 2 * dice(&r, 2);
+    const char *position = positions[dice(&r, 4)];
+    const bool packed = strcmp(position, "rotary") != 0 && dice(&r, 2);
+    const bool lengths = dice(&r, 3) == 0;
+    fprintf(r.to,
+            lengths ? "  inputs: {x: [%d, %d], n: [1]}\n  layers:\n"
+                    : "  input: [%d, %d]\n  layers:\n",
+            2 + dice(&r, 4), heads * each);
+    say(&r, 4,
+        "transformer: {layers: %d, heads: %d, kv_heads: %d, causal: %s, position: %s, qkv: %s, "
+        "norm: %s, activation: %s, mlp: %d, bias: %s, from: [%s]}",
+        1 + dice(&r, 2), heads, kv, dice(&r, 2) ? "true" : "false", position,
+        packed ? "packed" : "separate", norms[dice(&r, 2)], acts[dice(&r, 3)], 3 + dice(&r, 9),
+        dice(&r, 2) ? "true" : "false", lengths ? "x, n" : "input");
+    say(&r, 4, "linear: {out: 3}");
+    fprintf(r.to, "  loss: mse\n");
+    fclose(r.to);
+    return text;
+}
+
+/* Units of the layer's output; every one of them is a head. */
+static int heads_of(const tr_network *n, const tr_groups *g, const tr_layer *l)
+{
+    tr_heads h;
+    const size_t y = g->first[n->model->ninputs + (size_t)l->index];
+    int units = 0;
+    if (!tr_layer_heads(l, &h)) {
+        assert_true(strcmp(tr_op_def_name(l->def), "attention") != 0 || g->unit[y] < 0);
+        return 0;
+    }
+    if (!h.kv_heads && g->unit[y] < 0) return 0; /* turned keys that all heads share */
+    for (int64_t c = 0; c < h.heads * h.size; c++) {
+        const int u = g->unit[y + (size_t)c], before = c ? g->unit[y + (size_t)c - 1] : -1;
+        assert_true(u >= 0 && (c % h.size == 0 || u == before));
+        units += u != before;
+    }
+    if (h.kv_heads) assert_int_equal(units, h.kv_heads > 1 ? h.kv_heads : h.heads);
+    return units;
+}
+
+static void test_heads(void **state)
+{
+    (void)state;
+    int gone = 0, shared = 0, single = 0, turned = 0;
+    for (uint64_t seed = 1; seed <= 120; seed++) {
+        char *text = generated_blocks(seed);
+        tr_network *n = network_of(text, seed), *small = NULL;
+        tr_groups g;
+        ok(tr_groups_open(n->model, &g));
+        bool *marked = calloc(g.nunits + 1, sizeof *marked);
+        size_t *left = calloc(g.ngroups + 1, sizeof *left);
+        for (size_t k = 0; k < g.ngroups; k++) left[k] = g.size[k];
+        for (size_t u = 0; u < g.nunits; u++)
+            if (left[g.group[u]] > 1 && between(seed, 77, u, 0, 1) < 0.5f) {
+                marked[u] = true;
+                left[g.group[u]]--;
+            }
+        zero_marked(n, &g, marked);
+        if (tr_groups_remove(n, &g, marked, &small) != TR_OK)
+            fail_msg("seed %d: %s\n%s", (int)seed, tr_last_error()->text, text);
+        for (size_t i = 0; i < n->model->nlayers; i++) {
+            const tr_layer *l = &n->model->layers[i];
+            tr_heads before, after;
+            if (heads_of(n, &g, l) == 0) continue;
+            tr_layer_heads(l, &before);
+            tr_layer_heads(&small->model->layers[i], &after);
+            assert_int_equal(after.size, before.size);
+            gone += after.heads < before.heads;
+            if (after.heads == before.heads) continue;
+            shared += before.kv_heads > 1 && before.kv_heads < before.heads;
+            single += before.kv_heads == 1;
+            turned += before.kv_heads == 0;
+        }
+        const double d = networks_apart(n, small, seed);
+        if (!(d <= 1e-6)) fail_msg("seed %d: outputs differ by %g\n%s", (int)seed, d, text);
+        tr_network *again = rebuilt(small);
+        assert_true(networks_apart(small, again, seed) == 0);
+        tr_network_close(again);
+        tr_network_close(small);
+        tr_network_close(n);
+        tr_groups_close(&g);
+        free(marked);
+        free(left);
+        free(text);
+    }
+    assert_true(gone > 60 && shared > 10 && single > 10 && turned > 10);
+}
+
 /* A group's last channel stays. */
 static void test_last(void **state)
 {
@@ -322,6 +422,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_finder),
         cmocka_unit_test(test_zeros),
+        cmocka_unit_test(test_heads),
         cmocka_unit_test(test_last),
     };
     return cmocka_run_group_tests(tests, cpu_open, cpu_close);

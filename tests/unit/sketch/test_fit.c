@@ -123,7 +123,7 @@ static void test_network(void **state)
 {
     (void)state;
     tr_network *n = network_of(MODEL, 3), *made = NULL;
-    const tr_sketch_options o = {.terms = 1, .rank = 4, .least_squares = true};
+    const tr_sketch_options o = {.choice = {.terms = 1, .rank = 4}, .least_squares = true};
     tr_sketch_row *rows = NULL;
     size_t count;
     ok(tr_sketch_network(n, &o, &made, &rows, &count));
@@ -163,7 +163,7 @@ static tr_status sketch(const tr_network *n, const char *match, size_t *count)
     tr_network *made = NULL;
     tr_sketch_row *rows = NULL;
     tr_document d = parsed(match);
-    const tr_sketch_options o = {.match = d.root, .terms = 1, .rank = 4};
+    const tr_sketch_options o = {.choice = {d.root, 1, 4}};
     const tr_status st = tr_sketch_network(n, &o, &made, &rows, count);
     tr_free(rows);
     tr_network_close(made);
@@ -181,7 +181,7 @@ static void test_obstacles(void **state)
     size_t count;
     assert_int_equal(n->model->nlayers, TR_COUNT(whys));
     for (size_t i = 0; i < TR_COUNT(whys); i++) {
-        const char *why = tr_sketch_obstacle(n, &n->model->layers[i]);
+        const char *why = tr_sketch_obstacle(n->model, &n->model->layers[i]);
         assert_true(whys[i] ? why && strstr(why, whys[i]) : !why);
     }
     ok(sketch(n, "[grouped, linear*]", &count));
@@ -202,14 +202,14 @@ static void test_smaller(void **state)
     const tr_layer *l = &n->model->layers[5];
     const double in = (double)n->model->params[l->params[0]].count / 60;
     const int64_t least = (int64_t)ceil(60 * in / (60 + in));
-    tr_sketch_options o = {.match = d.root, .terms = 1, .rank = least - 1};
+    tr_sketch_options o = {.choice = {d.root, 1, least - 1}};
     assert_true(tr_sketch_smaller(n, &o));
-    o.rank = least;
+    o.choice.rank = least;
     assert_false(tr_sketch_smaller(n, &o));
-    o.match = NULL;
-    o.rank = 1;
+    o.choice.match = NULL;
+    o.choice.rank = 1;
     assert_true(tr_sketch_smaller(n, &o));
-    o.rank = 1000; /* none is chosen */
+    o.choice.rank = 1000; /* none is chosen */
     assert_false(tr_sketch_smaller(n, &o));
     tr_document_close(&d);
     tr_network_close(n);
