@@ -1,11 +1,12 @@
 /* Attention alone, forward and backward, beside the floor: oneDNN's products of the same sizes, whole matrices queries x
  * keys at the formats that it likes best, and nothing between them.
  *
- *     bench_attention [T] [D] [heads] [rounds]
+ *     bench_attention [T] [D] [heads] [rounds] [case]
  *
  * One thread, processor time of that thread, so that others on the machine cost little; all cases in turns, the fastest of
  * the rounds. Prints a line a case: milliseconds, GFLOP/s of the products (causal: of what is seen), the floor's rate, of
- * products of the activations' type, and the share of it. */
+ * products of the activations' type, and the share of it. With a case, 0 to 7 in the order of these lines, it alone runs, without its
+ * floor: for a profiler. */
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -163,12 +164,15 @@ int main(int argc, char **argv)
         TR_TRY(open_attention(team, &cases[i], &attrs[cases[i].causal], T, D));
         TR_TRY(open_floor(team, &cases[i], T, D, heads));
     }
+    const int only = argc > 5 ? atoi(argv[5]) : -1;
     for (int64_t r = 0; r < rounds; r++)
         for (int i = 0; i < n; i++) {
+            if (only >= 0 && i != only) continue;
             run_attention(&cases[i]);
-            run_floor(team, &cases[i], heads);
+            if (only < 0) run_floor(team, &cases[i], heads);
         }
-    for (int i = 0; i < n; i++) print(&cases[i]);
+    for (int i = 0; i < n; i++)
+        if (only < 0 || i == only) print(&cases[i]);
 out:
     if (st != TR_OK) fprintf(stderr, "%s\n", tr_last_error()->text);
     return st != TR_OK;

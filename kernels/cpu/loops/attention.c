@@ -16,22 +16,21 @@ TR_INLINE void seen_of(const tr_cpu_scores *a, int64_t r, int64_t *begin, int64_
     if (*end < *begin) *end = *begin;
 }
 
-/* e^x of what lies below 0, or hardly above: tr_vexp without its care for large numbers; 0 below -87. */
-TR_INLINE float exp_below(float x)
+static const float LOG2_E = 0x1.715476p0f;
+
+/* 2^x of what lies below 0, or hardly above, and is added to something near 1: 3 ulp; 2^-126 below that. */
+TR_INLINE float exp2_below(float x)
 {
-    const float magic = 0x1.8p23f;
-    const float y = x < -87.0f ? -87.0f : x;
-    const float t = y * 0x1.715476p0f + magic, n = t - magic;
-    float r = y - n * 0x1.62e4p-1f;
-    r = r - n * 0x1.7f7d1cp-20f;
-    float p = 0x1.6dbc68p-10f;
-    p = p * r + 0x1.124148p-7f;
-    p = p * r + 0x1.555454p-5f;
-    p = p * r + 0x1.555486p-3f;
-    p = p * r + 0.5f;
-    p = p * (r * r) + r + 1.0f;
-    p *= tr_float((tr_bits(t) - tr_bits(magic) + 127u) << 23);
-    return x < -87.0f ? 0.0f : p;
+    const float magic = 0x1.8p23f + 127.0f; /* leaves the exponent's bits at the low end */
+    const float y = -126.0f > x ? -126.0f : x;
+    const float t = y + magic, f = y - (t - magic);
+    float p = 0x1.5bba14p-10f;
+    p = p * f + 0x1.3cea88p-7f;
+    p = p * f + 0x1.c6b752p-5f;
+    p = p * f + 0x1.ebf9bcp-3f;
+    p = p * f + 0x1.62e42ap-1f;
+    p = p * f + 1.0f;
+    return p * tr_float(tr_bits(t) << 23);
 }
 
 /* Scores that distances take something off are scaled in place: then returns 1, else what scores are still times. */
@@ -72,40 +71,149 @@ TR_INLINE void zero(tr_dtype t, void *p, int64_t begin, int64_t end)
     memset(tr_into(t, p, (size_t)begin), 0, (size_t)(end - begin) * (t == TR_BF16 ? 2 : 4));
 }
 
+/* Largest score of one row. */
+TR_INLINE float most_of(const float *s, int64_t begin, int64_t end)
+{
+    float most = -INFINITY;
+#pragma omp simd reduction(max : most)
+    for (int64_t c = begin; c < end; c++) most = s[c] > most ? s[c] : most;
+    return most;
+}
+
+/* e = 2^(s factor - less) to p; returns the sum. */
+TR_INLINE float exps_of(tr_dtype t, const float *s, void *p, int64_t begin, int64_t end,
+                        float factor, float less)
+{
+    float add = 0.0f;
+#pragma omp simd reduction(+ : add)
+    for (int64_t c = begin; c < end; c++) {
+        const float e = exp2_below(s[c] * factor - less);
+        add += e;
+        tr_store(t, p, (size_t)c, e);
+    }
+    return add;
+}
+
+/* The same of four rows, whose chains of additions then run side by side. */
+enum { ROWS = 4 };
+TR_INLINE void most_of_rows(const float *s, size_t pitch, int64_t begin, int64_t end, float *most)
+{
+    const float *s1 = s + pitch, *s2 = s1 + pitch, *s3 = s2 + pitch;
+    float m0 = -INFINITY, m1 = m0, m2 = m0, m3 = m0;
+#pragma omp simd reduction(max : m0, m1, m2, m3)
+    for (int64_t c = begin; c < end; c++) {
+        m0 = s[c] > m0 ? s[c] : m0;
+        m1 = s1[c] > m1 ? s1[c] : m1;
+        m2 = s2[c] > m2 ? s2[c] : m2;
+        m3 = s3[c] > m3 ? s3[c] : m3;
+    }
+    most[0] = m0, most[1] = m1, most[2] = m2, most[3] = m3;
+}
+
+TR_INLINE void exps_of_rows(tr_dtype t, const float *s, void *p, size_t pitch, int64_t begin,
+                            int64_t end, float factor, const float *less, float *add)
+{
+    const float *s1 = s + pitch, *s2 = s1 + pitch, *s3 = s2 + pitch;
+    void *p1 = tr_into(t, p, pitch), *p2 = tr_into(t, p1, pitch), *p3 = tr_into(t, p2, pitch);
+    const float l0 = less[0], l1 = less[1], l2 = less[2], l3 = less[3];
+    float a0 = 0.0f, a1 = 0.0f, a2 = 0.0f, a3 = 0.0f;
+#pragma omp simd reduction(+ : a0, a1, a2, a3)
+    for (int64_t c = begin; c < end; c++) {
+        const float e0 = exp2_below(s[c] * factor - l0), e1 = exp2_below(s1[c] * factor - l1);
+        const float e2 = exp2_below(s2[c] * factor - l2), e3 = exp2_below(s3[c] * factor - l3);
+        a0 += e0, a1 += e1, a2 += e2, a3 += e3;
+        tr_store(t, p, (size_t)c, e0);
+        tr_store(t, p1, (size_t)c, e1);
+        tr_store(t, p2, (size_t)c, e2);
+        tr_store(t, p3, (size_t)c, e3);
+    }
+    add[0] = a0, add[1] = a1, add[2] = a2, add[3] = a3;
+}
+
+/* The range that rows [r, r + ROWS) see together, where each sees any: what one of them does not see of it is made so small that
+ * it changes nothing. */
+TR_INLINE bool range_of_rows(const tr_cpu_scores *a, int64_t r, float *s, int64_t *begin,
+                             int64_t *end)
+{
+    int64_t from[ROWS], to[ROWS];
+    *begin = a->columns, *end = 0;
+    for (int k = 0; k < ROWS; k++) {
+        seen_of(a, r + k, &from[k], &to[k]);
+        if (from[k] == to[k]) return false;
+        *begin = from[k] < *begin ? from[k] : *begin;
+        *end = to[k] > *end ? to[k] : *end;
+    }
+    for (int k = 0; k < ROWS; k++, s += a->pitch) {
+        for (int64_t c = *begin; c < from[k]; c++) s[c] = -INFINITY;
+        for (int64_t c = to[k]; c < *end; c++) s[c] = -INFINITY;
+    }
+    return true;
+}
+
+/* A row's new maximum, and what was added up before is times. Returns log2 of what its exponentials are to be divided by. */
+TR_INLINE float raise(float most, float *top, float *fade)
+{
+    most = most > *top ? most : *top;
+    *fade = *top == most ? 1.0f : exp2_below((*top - most) * LOG2_E);
+    *top = most;
+    return most * LOG2_E;
+}
+
+/* Zeros where a row sees nothing. */
+TR_INLINE void clear_unseen(tr_dtype t, const tr_cpu_scores *a, int64_t r, void *p)
+{
+    int64_t begin, end;
+    seen_of(a, r, &begin, &end);
+    zero(t, p, 0, begin);
+    zero(t, p, end, a->columns);
+}
+
+TR_INLINE void probs_of_rows(tr_dtype t, const tr_cpu_scores *a, int64_t r, float *s, void *p,
+                             int64_t begin, int64_t end, float *top, double *sum, float *fade)
+{
+    float most[ROWS], less[ROWS], add[ROWS];
+    most_of_rows(s, a->pitch, begin, end, most);
+    for (int k = 0; k < ROWS; k++) less[k] = raise(most[k] * a->scale, &top[k], &fade[k]);
+    exps_of_rows(t, s, p, a->pitch, begin, end, a->scale * LOG2_E, less, add);
+    for (int k = 0; k < ROWS; k++) {
+        sum[k] = sum[k] * (double)fade[k] + (double)add[k];
+        clear_unseen(t, a, r + k, tr_into(t, p, (size_t)k * a->pitch));
+    }
+}
+
+TR_INLINE void probs_of_row(tr_dtype t, const tr_cpu_scores *a, int64_t r, float *s, void *p,
+                            float *top, double *sum, float *fade)
+{
+    float keep[COLUMNS];
+    int64_t begin, end;
+    seen_of(a, r, &begin, &end);
+    const float scale = bias_row(a, r, s, begin, end);
+    const float less = raise(most_of(s, begin, end) * scale, top, fade);
+    const float add = exps_of(t, s, p, begin, end, scale * LOG2_E, less);
+    if (a->drop > 0.0f) {
+        keep_row(a, r, begin, end, keep);
+        TR_SIMD for (int64_t c = begin; c < end; c++)
+            tr_store(t, p, (size_t)c, tr_load(t, p, (size_t)c) * keep[c]);
+    }
+    *sum = *sum * (double)*fade + (double)add;
+    clear_unseen(t, a, r, p);
+}
+
 TR_INLINE void probs_body(tr_dtype t, const tr_cpu_scores *a, float *s, void *p, float *top,
                           double *sum, float *fade)
 {
-    float keep[COLUMNS];
-    for (int64_t r = 0; r < a->rows; r++) {
-        float *sr = s + (size_t)r * a->pitch, most = -INFINITY, add = 0.0f;
-        void *pr = tr_into(t, p, (size_t)r * a->pitch);
+    const bool plain = a->slope == 0.0f && !(a->drop > 0.0f);
+    for (int64_t r = 0; r < a->rows;) {
+        const size_t at = (size_t)r * a->pitch;
         int64_t begin, end;
-        seen_of(a, r, &begin, &end);
-        const float scale = bias_row(a, r, sr, begin, end);
-#pragma omp simd reduction(max : most)
-        for (int64_t c = begin; c < end; c++) most = sr[c] > most ? sr[c] : most;
-        most = most * scale > top[r] ? most * scale : top[r];
-        fade[r] = top[r] == most ? 1.0f : exp_below(top[r] - most);
-        top[r] = most;
-        if (a->drop > 0.0f) {
-            keep_row(a, r, begin, end, keep);
-#pragma omp simd reduction(+ : add)
-            for (int64_t c = begin; c < end; c++) {
-                const float e = exp_below(sr[c] * scale - most);
-                add += e;
-                tr_store(t, pr, (size_t)c, e * keep[c]);
-            }
+        if (plain && r + ROWS <= a->rows && range_of_rows(a, r, s + at, &begin, &end)) {
+            probs_of_rows(t, a, r, s + at, tr_into(t, p, at), begin, end, top + r, sum + r,
+                          fade + r);
+            r += ROWS;
         } else {
-#pragma omp simd reduction(+ : add)
-            for (int64_t c = begin; c < end; c++) {
-                const float e = exp_below(sr[c] * scale - most);
-                add += e;
-                tr_store(t, pr, (size_t)c, e);
-            }
+            probs_of_row(t, a, r, s + at, tr_into(t, p, at), top + r, sum + r, fade + r);
+            r++;
         }
-        sum[r] = sum[r] * (double)fade[r] + (double)add;
-        zero(t, pr, 0, begin);
-        zero(t, pr, end, a->columns);
     }
 }
 
@@ -122,22 +230,22 @@ TR_INLINE void grad_body(tr_dtype t, const tr_cpu_scores *a, float *s, float *dp
     for (int64_t r = 0; r < a->rows; r++) {
         float *sr = s + (size_t)r * a->pitch, *gr = dp + (size_t)r * a->pitch;
         void *pr = tr_into(t, p, (size_t)r * a->pitch), *dr = tr_into(t, ds, (size_t)r * a->pitch);
-        const float less = lse[r], mean = delta[r], gain = a->scale;
+        const float less = lse[r] * LOG2_E, mean = delta[r], gain = a->scale;
         int64_t begin, end;
         seen_of(a, r, &begin, &end);
-        const float scale = bias_row(a, r, sr, begin, end);
+        const float factor = bias_row(a, r, sr, begin, end) * LOG2_E;
         if (a->drop > 0.0f) {
             keep_row(a, r, begin, end, keep);
             TR_SIMD for (int64_t c = begin; c < end; c++)
             {
-                const float e = exp_below(sr[c] * scale - less), k = keep[c];
+                const float e = exp2_below(sr[c] * factor - less), k = keep[c];
                 tr_store(t, dr, (size_t)c, e * (gr[c] * k - mean) * gain);
                 tr_store(t, pr, (size_t)c, e * k);
             }
         } else {
             TR_SIMD for (int64_t c = begin; c < end; c++)
             {
-                const float e = exp_below(sr[c] * scale - less);
+                const float e = exp2_below(sr[c] * factor - less);
                 tr_store(t, dr, (size_t)c, e * (gr[c] - mean) * gain);
                 tr_store(t, pr, (size_t)c, e);
             }
@@ -164,12 +272,21 @@ void TR_LOOP(attention_fade)(float *o, const float *fade, size_t rows, size_t D)
     }
 }
 
+/* Rows stand apart, each on a page of its own often, where no hardware looks ahead. */
+enum { AHEAD = 12, LINE = 64 };
+TR_INLINE void fetch(tr_dtype t, const void *row, size_t D)
+{
+    for (size_t at = 0; at < D * (t == TR_BF16 ? 2 : 4); at += LINE)
+        __builtin_prefetch((const char *)row + at);
+}
+
 TR_INLINE void out_body(tr_dtype t, const float *o, const float *top, const double *sum, void *y,
                         size_t pitch, float *lse, size_t rows, size_t D)
 {
     for (size_t r = 0; r < rows; r++) {
         const float scale = sum[r] == 0.0 ? 0.0f : (float)(1.0 / sum[r]);
         void *yr = tr_into(t, y, r * pitch);
+        if (r + AHEAD < rows) fetch(t, tr_into(t, yr, AHEAD * pitch), D);
         TR_SIMD for (size_t d = 0; d < D; d++) tr_store(t, yr, d, o[r * D + d] * scale);
         if (lse) lse[r] = (float)((double)top[r] + log(sum[r]));
     }
@@ -186,6 +303,8 @@ TR_INLINE void delta_body(tr_dtype t, const void *dy, const void *y, size_t pitc
 {
     for (size_t r = 0; r < rows; r++) {
         const void *dyr = tr_from(t, dy, r * pitch), *yr = tr_from(t, y, r * pitch);
+        if (r + AHEAD < rows) fetch(t, tr_from(t, yr, AHEAD * pitch), D);
+        if (r + AHEAD < rows) fetch(t, tr_from(t, dyr, AHEAD * pitch), D);
         float sum = 0.0f;
 #pragma omp simd reduction(+ : sum)
         for (size_t d = 0; d < D; d++) sum += tr_load(t, dyr, d) * tr_load(t, yr, d);

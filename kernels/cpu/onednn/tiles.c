@@ -104,7 +104,9 @@ size_t tr_dnnl_tiles_scratch(const tr_dnnl_tiles *t)
 
 const char *tr_dnnl_tiles_impl(const tr_dnnl_tiles *t)
 {
-    return tr_dnnl_impl(t->products[0].pd);
+    int i = 0;
+    while (!t->products[i].pd) i++;
+    return tr_dnnl_impl(t->products[i].pd);
 }
 
 /* The number is the calling task's alone, and forgotten with the region. */

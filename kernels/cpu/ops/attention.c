@@ -46,6 +46,7 @@ tr_status tr_attention_open(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
     k->keys = s.keys < TR_ATTENTION_KEYS ? s.keys : TR_ATTENTION_KEYS;
     k->nqueries = tr_chunks(s.queries, k->queries);
     k->nkeys = tr_chunks(s.keys, k->keys);
+    k->masked = k->a.causal || k->a.window || s.lengths >= 0;
     k->group = s.heads / s.kv_heads;
     k->stream = (uint32_t)op->layer_index;
     *out = k;
@@ -65,13 +66,49 @@ tr_status tr_attention_hand_over(tr_attention *k, tr_status st, tr_kernel **out)
     return TR_OK;
 }
 
-static size_t extent(const tr_attention *k, tr_attention_extent of, int tails)
+/* Queries of height h, keys of width w; 0: there is no such part. */
+static size_t queries_of(const tr_attention *k, int h)
 {
-    if (of == TR_OF_D) return k->s.D;
-    const bool tail = of == TR_OF_QUERIES ? tails & 2 : tails & 1;
-    const size_t all = of == TR_OF_QUERIES ? k->s.queries : k->s.keys;
-    const size_t tile = of == TR_OF_QUERIES ? k->queries : k->keys;
-    return tail ? all % tile : tile;
+    const size_t all = k->s.queries;
+    const size_t of[TR_ATTENTION_HEIGHTS] = {k->queries, all % k->queries, TR_ATTENTION_STEP,
+                                             all % TR_ATTENTION_STEP};
+    return of[h] <= k->queries ? of[h] : 0;
+}
+
+static size_t keys_of_width(const tr_attention *k, int w)
+{
+    const int steps = w % (TR_ATTENTION_WIDTHS / 2);
+    const size_t n = w < TR_ATTENTION_WIDTHS / 2
+                         ? (size_t)(steps + 1) * TR_ATTENTION_STEP
+                         : (size_t)steps * TR_ATTENTION_STEP + k->s.keys % TR_ATTENTION_STEP;
+    return n <= k->keys ? n : 0;
+}
+
+static int height_of(const tr_attention *k, size_t queries)
+{
+    int h = 0;
+    while (queries_of(k, h) != queries) h++;
+    return h;
+}
+
+static int width_of(size_t keys)
+{
+    const int steps = (int)(keys / TR_ATTENTION_STEP);
+    return keys % TR_ATTENTION_STEP ? TR_ATTENTION_WIDTHS / 2 + steps : steps - 1;
+}
+
+int tr_attention_which(const tr_attention *k, int p, size_t queries, size_t keys)
+{
+    return p * TR_ATTENTION_SHAPES + height_of(k, queries) * TR_ATTENTION_WIDTHS + width_of(keys);
+}
+
+/* Whether tiles, or parts of them, are so many queries by so many keys. */
+static bool occurs(const tr_attention *k, size_t queries, size_t keys)
+{
+    const bool whole = keys == k->keys || keys == k->s.keys % k->keys;
+    const bool tile = queries == k->queries || queries == k->s.queries % k->queries;
+    const bool part = queries == TR_ATTENTION_STEP || queries == k->s.queries % TR_ATTENTION_STEP;
+    return queries && keys && ((tile && whole) || (part && k->masked));
 }
 
 static tr_dnnl_array matrix(size_t rows, size_t cols, size_t pitch, bool turned, tr_dtype type)
@@ -80,46 +117,97 @@ static tr_dnnl_array matrix(size_t rows, size_t cols, size_t pitch, bool turned,
                           turned ? (int64_t)pitch : 1, type);
 }
 
+static size_t extent(const tr_attention *k, tr_attention_extent of, size_t queries, size_t keys)
+{
+    return of == TR_OF_D ? k->s.D : of == TR_OF_QUERIES ? queries : keys;
+}
+
 tr_status tr_attention_add(tr_attention *k, int p, const tr_attention_product *of)
 {
     tr_status st = TR_OK;
-    for (int tails = 0; tails < 4 && st == TR_OK; tails++) {
-        const size_t m = extent(k, of->m, tails), n = extent(k, of->n, tails),
-                     depth = extent(k, of->depth, tails);
-        /* there is no such tail, or it is no part of this product */
-        if (m == 0 || n == 0 || depth == 0) continue;
-        const tr_dnnl_array a = matrix(m, depth, of->a_pitch, of->a_turned, k->type);
+    for (int i = 0; i < TR_ATTENTION_SHAPES && st == TR_OK; i++) {
+        const size_t queries = queries_of(k, i / TR_ATTENTION_WIDTHS);
+        const size_t keys = keys_of_width(k, i % TR_ATTENTION_WIDTHS);
+        if (!occurs(k, queries, keys) ||
+            tr_attention_which(k, p, queries, keys) != p * TR_ATTENTION_SHAPES + i)
+            continue;
+        const size_t m = extent(k, of->m, queries, keys), n = extent(k, of->n, queries, keys),
+                     depth = extent(k, of->depth, queries, keys);
+        const size_t a_pitch = of->a_pitch ? of->a_pitch : keys;
+        const size_t c_pitch = of->c_pitch ? of->c_pitch : keys;
+        const tr_dnnl_array a = matrix(m, depth, a_pitch, of->a_turned, k->type);
         const tr_dnnl_array b = matrix(depth, n, of->b_pitch, of->b_turned, k->type);
-        const tr_dnnl_array c = matrix(m, n, of->c_pitch, false, TR_F32);
-        st = tr_dnnl_tiles_add(k->tiles, p * 4 + tails, &a, &b, &c, of->n == TR_OF_D);
+        const tr_dnnl_array c = matrix(m, n, c_pitch, false, TR_F32);
+        st = tr_dnnl_tiles_add(k->tiles, p * TR_ATTENTION_SHAPES + i, &a, &b, &c, of->n == TR_OF_D);
     }
     return st;
+}
+
+/* Keys that queries [first, last] see anything of. */
+static tr_key_range seen_by(const tr_attention *k, int64_t first, int64_t last, int64_t length)
+{
+    const int64_t begin = tr_attention_keys(first, length, k->a.causal, k->a.window).begin;
+    const int64_t end = tr_attention_keys(last, length, k->a.causal, k->a.window).end;
+    return (tr_key_range){begin, end < begin ? begin : end};
 }
 
 tr_attention_span tr_attention_seen(const tr_attention *k, size_t qt, int64_t length)
 {
     const int64_t first = (int64_t)(qt * k->queries);
     const int64_t last = first + (int64_t)tr_chunk_size(k->s.queries, k->queries, qt) - 1;
-    const int64_t begin = tr_attention_keys(first, length, k->a.causal, k->a.window).begin;
-    const int64_t end = tr_attention_keys(last, length, k->a.causal, k->a.window).end;
-    if (end <= begin) return (tr_attention_span){0, 0};
-    return (tr_attention_span){(size_t)begin / k->keys, tr_chunks((size_t)end, k->keys)};
+    const tr_key_range r = seen_by(k, first, last, length);
+    if (r.end <= r.begin) return (tr_attention_span){0, 0};
+    return (tr_attention_span){(size_t)r.begin / k->keys, tr_chunks((size_t)r.end, k->keys)};
 }
 
-tr_cpu_scores tr_attention_tile(const tr_attention *k, const tr_run *run, size_t sample,
-                                size_t head, size_t qt, size_t kt, int64_t length)
+/* What of a tile its rows from `row` on see, in whole steps. */
+static tr_attention_part part_of(const tr_attention *k, size_t qt, size_t kt, size_t row,
+                                 size_t rows, int64_t length)
+{
+    const int64_t from = (int64_t)(kt * k->keys), first = (int64_t)(qt * k->queries + row);
+    const size_t columns = tr_chunk_size(k->s.keys, k->keys, kt);
+    const tr_key_range r = seen_by(k, first, first + (int64_t)rows - 1, length);
+    if (r.end <= from || r.begin >= from + (int64_t)columns || r.end <= r.begin)
+        return (tr_attention_part){row, rows, 0, 0};
+    const size_t begin = r.begin > from ? (size_t)(r.begin - from) : 0;
+    const size_t end = tr_align_up((size_t)(r.end - from), TR_ATTENTION_STEP);
+    const size_t column = begin / TR_ATTENTION_STEP * TR_ATTENTION_STEP;
+    return (tr_attention_part){row, rows, column, (end < columns ? end : columns) - column};
+}
+
+int tr_attention_parts(const tr_attention *k, size_t qt, size_t kt, int64_t length,
+                       tr_attention_part parts[TR_ATTENTION_PARTS])
+{
+    const size_t rows = tr_chunk_size(k->s.queries, k->queries, qt);
+    const size_t columns = tr_chunk_size(k->s.keys, k->keys, kt);
+    bool whole = true;
+    int n = 0;
+    for (size_t row = 0; k->masked && row < rows; row += TR_ATTENTION_STEP) {
+        parts[n] = part_of(k, qt, kt, row,
+                           rows - row < TR_ATTENTION_STEP ? rows - row : TR_ATTENTION_STEP, length);
+        whole &= parts[n].columns == columns;
+        n += parts[n].columns > 0;
+    }
+    if (!whole) return n;
+    parts[0] = (tr_attention_part){0, rows, 0, columns};
+    return 1;
+}
+
+tr_cpu_scores tr_attention_scores(const tr_attention *k, const tr_run *run, size_t sample,
+                                  size_t head, size_t qt, size_t kt, const tr_attention_part *part,
+                                  int64_t length)
 {
     const tr_attention_shape *s = &k->s;
-    const size_t row = qt * k->queries;
+    const size_t row = qt * k->queries + part->row;
     return (tr_cpu_scores){
         .row = (int64_t)row,
-        .column = (int64_t)(kt * k->keys),
-        .rows = (int64_t)tr_chunk_size(s->queries, k->queries, qt),
-        .columns = (int64_t)tr_chunk_size(s->keys, k->keys, kt),
+        .column = (int64_t)(kt * k->keys + part->column),
+        .rows = (int64_t)part->rows,
+        .columns = (int64_t)part->columns,
         .keys = length,
         .window = k->a.window,
         .causal = k->a.causal,
-        .pitch = k->keys,
+        .pitch = part->columns,
         .D = s->D,
         .scale = s->scale,
         .slope = k->a.alibi ? exp2f(tr_attention_slope_power((int)head, (int)s->heads)) : 0.0f,
@@ -129,6 +217,12 @@ tr_cpu_scores tr_attention_tile(const tr_attention *k, const tr_run *run, size_t
         .keep = (float)(1 / (1 - k->a.dropout))};
 }
 
+/* Rows stand apart, each on a page of its own often, where no hardware looks ahead: of n values from p on. */
+enum { AHEAD = 12 };
+#define FETCH(p, n, type, write)                                                                   \
+    for (size_t at_ = 0; at_ < (n)*tr_dtype_size(type); at_ += LINE)                               \
+    __builtin_prefetch((const char *)(p) + at_, write)
+
 tr_attention_rows tr_attention_read(const tr_attention *k, const void *in, size_t pitch, size_t at,
                                     size_t row, size_t count, void *to)
 {
@@ -137,6 +231,7 @@ tr_attention_rows tr_attention_read(const tr_attention *k, const void *in, size_
     if (!k->copies) return (tr_attention_rows){from, pitch};
     for (size_t r = 0; r < count; r++) {
         void *row_to = tr_loop_to(k->type, to, r * k->s.D);
+        if (r + AHEAD < count) FETCH(tr_loop_at(t, from, (r + AHEAD) * pitch), k->s.D, t, 0);
         if (t == k->type)
             memcpy(row_to, tr_loop_at(t, from, r * pitch), k->s.D * tr_dtype_size(t));
         else
@@ -151,6 +246,8 @@ void tr_attention_write(const tr_attention *k, const float *from, void *out, siz
     const tr_dtype t = k->k.dtype;
     for (size_t r = 0; r < count; r++) {
         void *to = tr_loop_to(t, out, (row + r) * pitch + at);
+        if (r + AHEAD < count)
+            FETCH(tr_loop_at(t, out, (row + r + AHEAD) * pitch + at), k->s.D, t, 1);
         if (t == TR_BF16)
             k->k.loops->cast_bf16(to, from + r * k->s.D, k->s.D);
         else
@@ -183,20 +280,38 @@ static tr_attention_rows keys_of(const tr_attention *k, const worker *w, bool va
     return tr_attention_read(k, in, s->kv_pitch, at, row, tr_chunk_size(s->keys, k->keys, kt), to);
 }
 
+static void forward_part(const tr_attention *k, worker *w, const tr_attention_part *part,
+                         const tr_cpu_scores *a, tr_attention_rows q, tr_attention_rows keys,
+                         tr_attention_rows values)
+{
+    const tr_cpu_loops *loops = k->k.loops;
+    const size_t rows = part->rows, columns = part->columns, D = k->s.D;
+    float *scores = (float *)(void *)(w->room + k->scores);
+    float *o = (float *)(void *)(w->room + k->acc) + part->row * D;
+    double *sum = (double *)(void *)(w->room + k->rows);
+    float *top = (float *)(sum + k->queries), *fade = top + k->queries;
+    void *probs = w->room + k->probs, *scratch = w->room + k->scratch;
+    w->st = tr_dnnl_tiles_run(k->tiles, tr_attention_which(k, SCORES, rows, columns), w->number,
+                              tr_attention_row(k, q, part->row),
+                              tr_attention_row(k, keys, part->column), scores, scratch);
+    if (w->st != dnnl_success) return;
+    loops->attention_probs(k->type, a, scores, probs, top + part->row, sum + part->row, fade);
+    loops->attention_fade(o, fade, rows, D);
+    w->st = tr_dnnl_tiles_run(k->tiles, tr_attention_which(k, VALUES, rows, columns), w->number,
+                              probs, tr_attention_row(k, values, part->column), o, scratch);
+}
+
 static void forward_tile(const tr_attention *k, const tr_run *run, worker *w, size_t sample,
                          size_t head, size_t qt)
 {
     const tr_attention_shape *s = &k->s;
-    const tr_cpu_loops *loops = k->k.loops;
     const size_t D = s->D, kv = head / k->group, row = qt * k->queries;
     const size_t rows = tr_chunk_size(s->queries, k->queries, qt);
     const int64_t length = tr_attention_length(k, sample);
     const tr_attention_span span = tr_attention_seen(k, qt, length);
-    float *scores = (float *)(void *)(w->room + k->scores),
-          *o = (float *)(void *)(w->room + k->acc);
-    void *probs = w->room + k->probs, *scratch = w->room + k->scratch;
+    float *o = (float *)(void *)(w->room + k->acc);
     double *sum = (double *)(void *)(w->room + k->rows);
-    float *top = (float *)(sum + k->queries), *fade = top + k->queries;
+    float *top = (float *)(sum + k->queries);
     unsigned char *have = (unsigned char *)w->room + k->have;
     if (w->have != 1 + sample * s->kv_heads + kv) memset(have, 0, k->nkeys);
     w->have = 1 + sample * s->kv_heads + kv;
@@ -205,21 +320,20 @@ static void forward_tile(const tr_attention *k, const tr_run *run, worker *w, si
     memset(o, 0, rows * D * sizeof *o);
     for (size_t r = 0; r < rows; r++) sum[r] = 0, top[r] = -INFINITY;
     for (size_t kt = span.begin; kt < span.end && w->st == dnnl_success; kt++) {
-        const tr_cpu_scores tile = tr_attention_tile(k, run, sample, head, qt, kt, length);
+        tr_attention_part parts[TR_ATTENTION_PARTS];
+        const int n = tr_attention_parts(k, qt, kt, length, parts);
         const tr_attention_rows keys = keys_of(k, w, false, sample, kv, kt, !have[kt]);
         const tr_attention_rows values = keys_of(k, w, true, sample, kv, kt, !have[kt]);
         have[kt] = 1;
-        w->st = tr_dnnl_tiles_run(k->tiles, tr_attention_which(k, SCORES, qt, kt), w->number, q.at,
-                                  keys.at, scores, scratch);
-        if (w->st != dnnl_success) return;
-        loops->attention_probs(k->type, &tile, scores, probs, top, sum, fade);
-        loops->attention_fade(o, fade, rows, D);
-        w->st = tr_dnnl_tiles_run(k->tiles, tr_attention_which(k, VALUES, qt, kt), w->number, probs,
-                                  values.at, o, scratch);
+        for (int i = 0; i < n && w->st == dnnl_success; i++) {
+            const tr_cpu_scores a =
+                tr_attention_scores(k, run, sample, head, qt, kt, &parts[i], length);
+            forward_part(k, w, &parts[i], &a, q, keys, values);
+        }
     }
     const size_t width = s->heads * D;
     float *lse = k->k.b.out[1];
-    loops->attention_out(
+    k->k.loops->attention_out(
         k->k.dtype, o, top, sum,
         tr_loop_to(k->k.dtype, k->k.b.out[0], (sample * s->queries + row) * width + head * D),
         width, lse ? lse + (sample * s->heads + head) * s->queries + row : NULL, rows, D);
@@ -276,15 +390,13 @@ tr_status tr_cpu_attention(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_k
                                          .depth = TR_OF_D,
                                          .a_pitch = tr_attention_pitch(k, s->q_pitch),
                                          .b_pitch = tr_attention_pitch(k, s->kv_pitch),
-                                         .b_turned = true,
-                                         .c_pitch = k->keys};
+                                         .b_turned = true};
     const tr_attention_product values = {.m = TR_OF_QUERIES,
                                          .n = TR_OF_D,
                                          .depth = TR_OF_KEYS,
-                                         .a_pitch = k->keys,
                                          .b_pitch = tr_attention_pitch(k, s->kv_pitch),
                                          .c_pitch = s->D};
-    TR_TRY(tr_dnnl_tiles_open(cpu, FORWARD_PRODUCTS * 4, &k->tiles));
+    TR_TRY(tr_dnnl_tiles_open(cpu, FORWARD_PRODUCTS * TR_ATTENTION_SHAPES, &k->tiles));
     TR_TRY(tr_attention_add(k, SCORES, &scores));
     TR_TRY(tr_attention_add(k, VALUES, &values));
 out:

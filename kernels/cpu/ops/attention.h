@@ -5,8 +5,19 @@
 #include "kernels/cpu/onednn/onednn.h"
 #include "kernels/cpu/ops/loop_kernel.h"
 
-/* Queries and keys of a tile: its scores stay in the second-level cache. */
-enum { TR_ATTENTION_QUERIES = 128, TR_ATTENTION_KEYS = 256 };
+/* Queries and keys of a tile: its scores stay in the second-level cache. A tile that is masked in part is cut into parts of
+ * STEP queries, each with the keys that they see, to multiples of STEP. */
+enum { TR_ATTENTION_QUERIES = 128, TR_ATTENTION_KEYS = 256, TR_ATTENTION_STEP = 64 };
+
+/* Part of a tile: `rows` queries from its row `row` on, `columns` keys from its column `column` on. */
+typedef struct {
+    size_t row, rows, column, columns;
+} tr_attention_part;
+
+/* Numbers of queries that parts have: those of a whole tile, of the last one, STEP, or what is left of that; of keys: multiples of STEP
+ * or others. */
+enum { TR_ATTENTION_HEIGHTS = 4, TR_ATTENTION_WIDTHS = 2 * TR_ATTENTION_KEYS / TR_ATTENTION_STEP };
+enum { TR_ATTENTION_SHAPES = TR_ATTENTION_HEIGHTS * TR_ATTENTION_WIDTHS };
 
 typedef struct {
     tr_loop_kernel k;
@@ -14,7 +25,8 @@ typedef struct {
     tr_attention_attrs a;
     tr_dtype type;          /* that products read: float32, or bfloat16 where that is faster */
     bool copies;            /* of what they read: of another type, or rows that stand apart */
-    tr_dnnl_tiles *tiles;   /* product p of a tile: p * 4 + tail of queries * 2 + tail of keys */
+    bool masked;            /* some tiles may be seen in part */
+    tr_dnnl_tiles *tiles;   /* product p of a part: tr_attention_which */
     size_t queries, keys;   /* of a whole tile */
     size_t nqueries, nkeys; /* tiles */
     size_t group;           /* heads of queries that share a head of keys */
@@ -30,6 +42,12 @@ typedef struct {
     size_t pitch;
 } tr_attention_rows;
 
+/* Row r of it. */
+static inline const void *tr_attention_row(const tr_attention *k, tr_attention_rows m, size_t r)
+{
+    return tr_loop_at(k->type, m.at, r * m.pitch);
+}
+
 /* Opens all but the tiles; `run` and the thread's memory are the caller's. */
 tr_status tr_attention_open(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
                             tr_status (*run)(tr_kernel *, const tr_run *), tr_attention **out);
@@ -39,22 +57,17 @@ size_t tr_attention_reserve(tr_attention *k, size_t nbytes);
 tr_status tr_attention_hand_over(tr_attention *k, tr_status st, tr_kernel **out);
 
 /* The product p: of m x depth by depth x n matrices of the type of products, or `sum` of float32. Where m, n and depth
- * are queries or keys of a tile, those of the tail are made, too. */
+ * are queries or keys of a part, it is made for all parts that there may be. */
 typedef enum { TR_OF_D, TR_OF_QUERIES, TR_OF_KEYS } tr_attention_extent;
 typedef struct {
     tr_attention_extent m, n, depth;
-    size_t a_pitch, b_pitch, c_pitch;
-    bool a_turned, b_turned; /* stored transposed */
+    size_t a_pitch, b_pitch, c_pitch; /* 0: as many as the part has keys */
+    bool a_turned, b_turned;          /* stored transposed */
 } tr_attention_product;
 tr_status tr_attention_add(tr_attention *k, int p, const tr_attention_product *of);
 
-/* Which product of p: by whether the tile is a tail. */
-static inline int tr_attention_which(const tr_attention *k, int p, size_t qt, size_t kt)
-{
-    const int q = tr_chunk_size(k->s.queries, k->queries, qt) < k->queries;
-    const int j = tr_chunk_size(k->s.keys, k->keys, kt) < k->keys;
-    return p * 4 + q * 2 + j;
-}
+/* Which product of p: by the numbers of queries and keys. */
+int tr_attention_which(const tr_attention *k, int p, size_t queries, size_t keys);
 
 /* Keys of the sample; all where there is no list of lengths. */
 static inline int64_t tr_attention_length(const tr_attention *k, size_t sample)
@@ -70,9 +83,15 @@ typedef struct {
 } tr_attention_span;
 tr_attention_span tr_attention_seen(const tr_attention *k, size_t qt, int64_t length);
 
-/* What loops are told of a tile. */
-tr_cpu_scores tr_attention_tile(const tr_attention *k, const tr_run *run, size_t sample,
-                                size_t head, size_t qt, size_t kt, int64_t length);
+/* The parts of a tile that queries see anything of; returns how many. */
+enum { TR_ATTENTION_PARTS = TR_ATTENTION_QUERIES / TR_ATTENTION_STEP };
+int tr_attention_parts(const tr_attention *k, size_t qt, size_t kt, int64_t length,
+                       tr_attention_part parts[TR_ATTENTION_PARTS]);
+
+/* What loops are told of a part of a tile. */
+tr_cpu_scores tr_attention_scores(const tr_attention *k, const tr_run *run, size_t sample,
+                                  size_t head, size_t qt, size_t kt, const tr_attention_part *part,
+                                  int64_t length);
 
 /* Of what products read of a tensor's rows. */
 size_t tr_attention_pitch(const tr_attention *k, size_t pitch);

@@ -24,12 +24,12 @@ static float *floats(const worker *w, size_t at)
     return (float *)(void *)(w->room + at);
 }
 
-static void product(const tr_attention *k, worker *w, int p, size_t qt, size_t kt, const void *a,
-                    const void *b, void *c)
+static void product(const tr_attention *k, worker *w, int p, const tr_attention_part *part,
+                    const void *a, const void *b, void *c)
 {
     if (w->st == dnnl_success)
-        w->st = tr_dnnl_tiles_run(k->tiles, tr_attention_which(k, p, qt, kt), w->number, a, b, c,
-                                  w->room + k->scratch);
+        w->st = tr_dnnl_tiles_run(k->tiles, tr_attention_which(k, p, part->rows, part->columns),
+                                  w->number, a, b, c, w->room + k->scratch);
 }
 
 /* Rows of head `in` of the group: of the queries, or of dy (the same place in it, and in y). */
@@ -45,26 +45,41 @@ static tr_attention_rows group_rows(const tr_attention *k, const worker *w, bool
                              tr_chunk_size(s->queries, k->queries, qt), to);
 }
 
-static void one_tile(const tr_attention *k, const tr_run *run, worker *w, size_t in, size_t qt,
-                     size_t kt, const void *keys, const void *values)
+typedef struct {
+    size_t in, qt, kt; /* head of the group, tiles */
+    tr_attention_rows keys, values;
+} place;
+
+static void one_part(const tr_attention *k, const tr_run *run, worker *w, const place *at,
+                     const tr_attention_part *part)
 {
     const tr_attention_shape *s = &k->s;
-    const size_t head = w->kv * k->group + in, row = qt * k->queries;
-    const tr_cpu_scores tile = tr_attention_tile(k, run, w->sample, head, qt, kt, w->length);
+    const size_t head = w->kv * k->group + at->in, row = at->qt * k->queries + part->row;
+    const size_t first = at->in * s->queries + row;
+    const tr_cpu_scores a =
+        tr_attention_scores(k, run, w->sample, head, at->qt, at->kt, part, w->length);
     const float *lse = k->k.b.in[LSE];
-    const tr_attention_rows q = group_rows(k, w, false, in, qt, false);
-    const tr_attention_rows dy = group_rows(k, w, true, in, qt, false);
+    const void *q = tr_attention_row(k, group_rows(k, w, false, at->in, at->qt, false), part->row);
+    const void *dy = tr_attention_row(k, group_rows(k, w, true, at->in, at->qt, false), part->row);
+    const void *keys = tr_attention_row(k, at->keys, part->column);
+    const void *values = tr_attention_row(k, at->values, part->column);
     float *scores = floats(w, k->scores), *dscores = floats(w, k->dscores);
     void *probs = w->room + k->probs, *dprobs = w->room + k->dprobs;
-    product(k, w, SCORES, qt, kt, q.at, keys, scores);
-    product(k, w, DPROBS, qt, kt, dy.at, values, dscores);
-    k->k.loops->attention_grad(k->type, &tile, scores, dscores,
+    product(k, w, SCORES, part, q, keys, scores);
+    product(k, w, DPROBS, part, dy, values, dscores);
+    k->k.loops->attention_grad(k->type, &a, scores, dscores,
                                lse + (w->sample * s->heads + head) * s->queries + row,
-                               floats(w, k->rows) + in * s->queries + row, probs, dprobs);
-    product(k, w, DVALUES, qt, kt, probs, dy.at, floats(w, k->dv));
-    product(k, w, DKEYS, qt, kt, dprobs, q.at, floats(w, k->dk));
-    product(k, w, DQUERIES, qt, kt, dprobs, keys,
-            floats(w, k->acc) + (in * s->queries + row) * s->D);
+                               floats(w, k->rows) + first, probs, dprobs);
+    product(k, w, DVALUES, part, probs, dy, floats(w, k->dv) + part->column * s->D);
+    product(k, w, DKEYS, part, dprobs, q, floats(w, k->dk) + part->column * s->D);
+    product(k, w, DQUERIES, part, dprobs, keys, floats(w, k->acc) + first * s->D);
+}
+
+static void one_tile(const tr_attention *k, const tr_run *run, worker *w, const place *at)
+{
+    tr_attention_part parts[TR_ATTENTION_PARTS];
+    const int n = tr_attention_parts(k, at->qt, at->kt, w->length, parts);
+    for (int i = 0; i < n && w->st == dnnl_success; i++) one_part(k, run, w, at, &parts[i]);
 }
 
 /* Copies of what products read, delta, and zeros where dq is added up. */
@@ -114,7 +129,7 @@ static void head_of_keys(const tr_attention *k, const tr_run *run, worker *w)
             for (size_t qt = 0; qt < k->nqueries; qt++) {
                 const tr_attention_span seen = tr_attention_seen(k, qt, w->length);
                 if (kt >= seen.begin && kt < seen.end)
-                    one_tile(k, run, w, in, qt, kt, keys.at, values.at);
+                    one_tile(k, run, w, &(place){in, qt, kt, keys, values});
             }
         if (dk) tr_attention_write(k, floats(w, k->dk), dk, s->kv_pitch, k_at, row, rows);
         if (dv) tr_attention_write(k, floats(w, k->dv), dv, s->kv_pitch, v_at, row, rows);
@@ -178,13 +193,13 @@ tr_status tr_cpu_attention_grad(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
                  dy = tr_attention_pitch(k, k->s.heads * D);
     reserve(k);
     const tr_attention_product products[PRODUCTS] = {
-        [SCORES] = {TR_OF_QUERIES, TR_OF_KEYS, TR_OF_D, q, kv, k->keys, false, true},
-        [DPROBS] = {TR_OF_QUERIES, TR_OF_KEYS, TR_OF_D, dy, kv, k->keys, false, true},
-        [DVALUES] = {TR_OF_KEYS, TR_OF_D, TR_OF_QUERIES, k->keys, dy, D, true, false},
-        [DKEYS] = {TR_OF_KEYS, TR_OF_D, TR_OF_QUERIES, k->keys, q, D, true, false},
-        [DQUERIES] = {TR_OF_QUERIES, TR_OF_D, TR_OF_KEYS, k->keys, kv, D, false, false},
+        [SCORES] = {TR_OF_QUERIES, TR_OF_KEYS, TR_OF_D, q, kv, 0, false, true},
+        [DPROBS] = {TR_OF_QUERIES, TR_OF_KEYS, TR_OF_D, dy, kv, 0, false, true},
+        [DVALUES] = {TR_OF_KEYS, TR_OF_D, TR_OF_QUERIES, 0, dy, D, true, false},
+        [DKEYS] = {TR_OF_KEYS, TR_OF_D, TR_OF_QUERIES, 0, q, D, true, false},
+        [DQUERIES] = {TR_OF_QUERIES, TR_OF_D, TR_OF_KEYS, 0, kv, D, false, false},
     };
-    TR_TRY(tr_dnnl_tiles_open(cpu, PRODUCTS * 4, &k->tiles));
+    TR_TRY(tr_dnnl_tiles_open(cpu, PRODUCTS * TR_ATTENTION_SHAPES, &k->tiles));
     for (int p = 0; p < PRODUCTS; p++) TR_TRY(tr_attention_add(k, p, &products[p]));
 out:
     return tr_attention_hand_over(k, st, out);

@@ -1,7 +1,7 @@
 /* links: trireme_cpu trireme_plan
  * Attention and its gradient against plain C in double that holds the whole matrix, at sizes that are no multiple of a
- * tile (128 queries, 256 keys): all options, lengths, keys and values apart and packed, more queries than keys and fewer
- * (query i sees keys up to i alone: aligned at the top left, as PyTorch's is_causal).
+ * tile (128 queries, 256 keys) or of its parts (64): all options, lengths, keys and values apart and packed, more queries
+ * than keys and fewer (query i sees keys up to i alone: aligned at the top left, as PyTorch's is_causal).
  *
  * An element's error is measured by the sum of the absolute values of the terms that make it, with those of delta for
  * gradients: float32 holds some hundred roundings of 2^-24 of it; with 16 bits the probabilities, the scores' gradients,
@@ -40,6 +40,11 @@ static const shape shapes[] = {
     {"large", 2, 2, 1, 300, 300, 64, 0, true, false, true, false, 0, 0, true},
     {"large, apart", 2, 2, 2, 131, 531, 33, 0, false, true, false, true, 0, 0, true},
     {"large, window", 1, 2, 2, 530, 530, 64, 70, true, false, true, false, 0.1, 0, true},
+    {"parts, causal", 2, 2, 1, 200, 200, 24, 0, true, false, true, false, 0, 0, true},
+    {"parts, lengths", 4, 1, 1, 130, 300, 16, 0, false, false, false, true, 0, 0, true},
+    {"parts, causal lengths", 4, 2, 1, 257, 257, 16, 0, true, true, true, true, 0.2, 0, true},
+    {"parts, window", 1, 1, 1, 333, 475, 16, 40, false, false, false, false, 0, 0, true},
+    {"parts, narrow", 1, 1, 1, 320, 320, 64, 1, true, false, true, false, 0, 0, true},
     {"whole tiles", 1, 1, 1, 256, 512, 64, 0, false, false, false, false, 0, 0, true},
 };
 
