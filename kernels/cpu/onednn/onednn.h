@@ -111,7 +111,7 @@ void tr_dnnl_tiles_close(tr_dnnl_tiles *t);
 tr_status tr_dnnl_tiles_add(tr_dnnl_tiles *t, int i, const tr_dnnl_array *a, const tr_dnnl_array *b,
                             const tr_dnnl_array *c, bool sum);
 size_t tr_dnnl_tiles_scratch(const tr_dnnl_tiles *t);   /* bytes a thread, aligned to 64 */
-const char *tr_dnnl_tiles_impl(const tr_dnnl_tiles *t); /* of product 0; lives as long as t */
+const char *tr_dnnl_tiles_impl(const tr_dnnl_tiles *t); /* of the first; lives as long as t */
 /* To be called by each thread of the region before its first product. */
 void tr_dnnl_tiles_enter(void);
 dnnl_status_t tr_dnnl_tiles_run(const tr_dnnl_tiles *t, int i, int thread, const void *a,
@@ -210,5 +210,40 @@ void tr_dnnl_activate(tr_dnnl_kernel *k, const tr_graph *g, const tr_op *op);
 void tr_dnnl_finish(tr_dnnl_kernel *k, const char *impl);
 /* Last: the kernel to its caller when `st` is TR_OK, else closed (NULL is fine). Returns st. */
 tr_status tr_dnnl_hand_over(tr_dnnl_kernel *k, tr_status st, tr_kernel **out);
+
+/* ---- Products of bfloat16 in float32: wide.c --------------------------------------------------
+ * A kernel whose rows go a block at a time, copied to float32 in the workspace, to products of float32, and their results
+ * back: faster than products of bfloat16 where the CPU has no tile registers (tr_cpu.bf16_tiles). A weight's gradient is an
+ * operand as it is. */
+
+typedef struct {
+    bool result;
+    int operand;
+    int64_t columns;
+    size_t at;
+} tr_dnnl_wide_array;
+
+typedef struct {
+    tr_dnnl_kernel k;
+    int64_t rows, block; /* all, and of a block */
+    int narrays;
+    tr_dnnl_wide_array arrays[2];
+    bool last[TR_DNNL_CALLS]; /* which calls are the last block's, if that is shorter */
+    tr_act act;               /* of results, before they are rounded */
+    int weight;               /* operand that is packed, of `count` values */
+    size_t count;
+} tr_dnnl_wide;
+
+/* `columns`: of all arrays, which says how many rows a block has. */
+tr_status tr_dnnl_wide_open(tr_cpu *cpu, int64_t rows, int64_t columns, tr_dnnl_wide **out);
+/* Rows of operand in[operand], or with TR_AT_OUT out[operand], go through the place in the workspace that comes back. */
+size_t tr_dnnl_wide_place(tr_dnnl_wide *w, tr_call_place place, int operand, int64_t columns);
+/* The argument is a copy of the parameter in[operand], plain float32, its values rounded to bfloat16. */
+tr_status tr_dnnl_wide_weight(tr_dnnl_wide *w, tr_dnnl_call *call, int arg, int operand,
+                              const tr_tensor *weight);
+/* Rows of a block, or of the last one: 0 if that is whole. */
+int64_t tr_dnnl_wide_rows(const tr_dnnl_wide *w, bool last);
+/* As tr_dnnl_finish. */
+void tr_dnnl_wide_finish(tr_dnnl_wide *w, const char *impl);
 
 #endif

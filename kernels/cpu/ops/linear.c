@@ -1,7 +1,8 @@
 /* Linear layers as matrix products: y = act(x W^T + b), dx = dy W, dW = dy^T x. Every operand stays
  * in its stored layout (transposes are strides), so float32 reads the master weights themselves;
- * bfloat16 reads one plain bfloat16 copy of them, shared by the forward and the backward product. Where
- * weights stay as they are (infer), the product chooses their layout, and they are packed once.
+ * bfloat16 reads one plain bfloat16 copy of them, shared by the forward and the backward product, or one of rounded
+ * float32 where products of that are faster (onednn/wide.c). Where weights stay as they are (infer), the product
+ * chooses their layout, and they are packed once.
  * The bias rides on the product; weight gradients go straight to their slot. Where the matrix is part fixed signs
  * (tr_linear_matrix) it is made once an update, and the gradient is the product of the learned part's columns alone. */
 #include "kernels/cpu/onednn/onednn.h"
@@ -31,96 +32,224 @@ static bool sketched(const tr_op *op)
     return a && a->sketch.side != TR_SKETCH_NONE;
 }
 
+/* Where a product finds arrays of rows; `wide`: the kernel that widens them, or NULL. */
+typedef struct {
+    tr_call_place place;
+    size_t at;
+} array_at;
+typedef struct {
+    tr_dnnl_wide *wide;
+    array_at x, y; /* or their gradients */
+} arrays_at;
+
 /* `plain`: the parameter's own layout and type; `stored`: the same in the type of activations. */
-static tr_status set_weights(tr_dnnl_kernel *k, tr_dnnl_call *call, const tr_dnnl_array *plain,
-                             const tr_dnnl_array *stored, const tr_op *op, const tr_tensor *weight)
+static tr_status set_weights(tr_dnnl_kernel *k, tr_dnnl_call *call, const arrays_at *at,
+                             const tr_dnnl_array *plain, const tr_dnnl_array *stored,
+                             const tr_op *op, const tr_tensor *weight)
 {
+    if (at->wide) return tr_dnnl_wide_weight(at->wide, call, DNNL_ARG_WEIGHTS, 1, weight);
     if (sketched(op)) return tr_dnnl_sketch(k, call, DNNL_ARG_WEIGHTS, stored, op, weight);
     return tr_dnnl_weights(k, call, DNNL_ARG_WEIGHTS, plain, 1, weight->index);
 }
 
-tr_status tr_cpu_linear(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+/* Whether bfloat16's products are made of float32. A graph that answers keeps its bfloat16 weights: half to read. */
+static bool widened(const tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_dtype type)
+{
+    return type == TR_BF16 && !cpu->bf16_tiles && g->mode != TR_MODE_INFER && !sketched(op);
+}
+
+/* ---- Forward --------------------------------------------------------------------------------- */
+
+static tr_status add_forward(tr_dnnl_kernel *k, const tr_graph *g, const tr_op *op, shape s,
+                             const arrays_at *at, tr_act act, const char **impl)
 {
     tr_status st = TR_OK;
-    const tr_tensor *weight = &g->tensors[op->in[1]];
     const bool with_bias = op->nin > 2 && op->in[2] >= 0;
-    const shape s = shape_of(g, op, op->in[0], weight, true);
     const tr_dnnl_array x = tr_dnnl_matrix(s.rows, s.in, s.in, 1, s.type);
     const tr_dnnl_array master = tr_dnnl_matrix(s.in, s.out, 1, s.in, TR_F32);
     const tr_dnnl_array stored = tr_dnnl_matrix(s.in, s.out, 1, s.in, s.type);
     const tr_dnnl_array w = g->mode == TR_MODE_INFER ? tr_dnnl_any(stored, s.type) : stored;
     const tr_dnnl_array b = tr_dnnl_matrix(1, s.out, s.out, 1, TR_F32);
     const tr_dnnl_array y = tr_dnnl_matrix(s.rows, s.out, s.out, 1, s.type);
-    const tr_dnnl_post post = {.act = tr_dnnl_post_act(g, op)};
-    tr_dnnl_kernel *k = NULL;
+    const tr_dnnl_post post = {.act = act};
     tr_dnnl_call *call;
     dnnl_primitive_desc_t pd = NULL;
-
-    TR_TRY(tr_dnnl_open(cpu, &k));
-    TR_TRY(tr_dnnl_matmul(cpu, &x, &w, with_bias ? &b : NULL, &y, &post, &pd));
+    TR_TRY(tr_dnnl_matmul(k->cpu, &x, &w, with_bias ? &b : NULL, &y, &post, &pd));
     TR_TRY(tr_dnnl_call_add(k, TR_CALL_ALWAYS, pd, &call));
-    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_SRC, TR_AT_IN, 0));
-    TR_TRY(set_weights(k, call, &master, &stored, op, weight));
+    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_SRC, at->x.place, at->x.at));
+    TR_TRY(set_weights(k, call, at, &master, &stored, op, &g->tensors[op->in[1]]));
     if (with_bias) TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_BIAS, TR_AT_IN, 2));
-    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DST, TR_AT_OUT, 0));
+    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DST, at->y.place, at->y.at));
+    *impl = tr_dnnl_impl(pd);
+out:
+    return st;
+}
+
+static tr_status wide_forward(tr_cpu *cpu, const tr_graph *g, const tr_op *op, shape s,
+                              tr_kernel **out)
+{
+    tr_status st = TR_OK;
+    tr_dnnl_wide *w = NULL;
+    const char *impl = NULL;
+    TR_TRY(tr_dnnl_wide_open(cpu, s.rows, s.in + s.out, &w));
+    w->act = op->act;
+    const arrays_at at = {.wide = w,
+                          .x = {TR_AT_WORKSPACE, tr_dnnl_wide_place(w, TR_AT_IN, 0, s.in)},
+                          .y = {TR_AT_WORKSPACE, tr_dnnl_wide_place(w, TR_AT_OUT, 0, s.out)}};
+    for (int last = 0; last < 2; last++) {
+        s.rows = tr_dnnl_wide_rows(w, last);
+        if (s.rows == 0) continue;
+        w->last[w->k.ncalls] = last;
+        TR_TRY(add_forward(&w->k, g, op, s, &at, TR_ACT_NONE, &impl));
+    }
+    tr_dnnl_wide_finish(w, impl);
+out:
+    return tr_dnnl_hand_over(w ? &w->k : NULL, st, out);
+}
+
+tr_status tr_cpu_linear(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    tr_status st = TR_OK;
+    shape s = shape_of(g, op, op->in[0], &g->tensors[op->in[1]], true);
+    const char *impl = NULL;
+    tr_dnnl_kernel *k = NULL;
+    if (widened(cpu, g, op, s.type)) {
+        s.type = TR_F32;
+        return wide_forward(cpu, g, op, s, out);
+    }
+    TR_TRY(tr_dnnl_open(cpu, &k));
+    TR_TRY(add_forward(k, g, op, s, &(arrays_at){.x = {TR_AT_IN, 0}, .y = {TR_AT_OUT, 0}},
+                       tr_dnnl_post_act(g, op), &impl));
     tr_dnnl_activate(k, g, op);
-    tr_dnnl_finish(k, tr_dnnl_impl(pd));
+    tr_dnnl_finish(k, impl);
 out:
     return tr_dnnl_hand_over(k, st, out);
+}
+
+/* ---- The input's gradient -------------------------------------------------------------------- */
+
+static tr_status add_grad_input(tr_dnnl_kernel *k, const tr_graph *g, const tr_op *op, shape s,
+                                const arrays_at *at, const char **impl)
+{
+    tr_status st = TR_OK;
+    const tr_dnnl_array dy = tr_dnnl_matrix(s.rows, s.out, s.out, 1, s.type);
+    const tr_dnnl_array w = tr_dnnl_matrix(s.out, s.in, s.in, 1, s.type);
+    const tr_dnnl_array master = tr_dnnl_matrix(s.out, s.in, s.in, 1, TR_F32);
+    const tr_dnnl_array dx = tr_dnnl_matrix(s.rows, s.in, s.in, 1, s.type);
+    tr_dnnl_call *call;
+    dnnl_primitive_desc_t pd = NULL;
+    TR_TRY(tr_dnnl_matmul(k->cpu, &dy, &w, NULL, &dx, NULL, &pd));
+    TR_TRY(tr_dnnl_call_add(k, TR_CALL_ALWAYS, pd, &call));
+    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_SRC, at->y.place, at->y.at));
+    TR_TRY(set_weights(k, call, at, &master, &w, op, &g->tensors[op->in[1]]));
+    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DST, at->x.place, at->x.at));
+    *impl = tr_dnnl_impl(pd);
+out:
+    return st;
+}
+
+static tr_status wide_grad_input(tr_cpu *cpu, const tr_graph *g, const tr_op *op, shape s,
+                                 tr_kernel **out)
+{
+    tr_status st = TR_OK;
+    tr_dnnl_wide *w = NULL;
+    const char *impl = NULL;
+    TR_TRY(tr_dnnl_wide_open(cpu, s.rows, s.in + s.out, &w));
+    const arrays_at at = {.wide = w,
+                          .x = {TR_AT_WORKSPACE, tr_dnnl_wide_place(w, TR_AT_OUT, 0, s.in)},
+                          .y = {TR_AT_WORKSPACE, tr_dnnl_wide_place(w, TR_AT_IN, 0, s.out)}};
+    for (int last = 0; last < 2; last++) {
+        s.rows = tr_dnnl_wide_rows(w, last);
+        if (s.rows == 0) continue;
+        w->last[w->k.ncalls] = last;
+        TR_TRY(add_grad_input(&w->k, g, op, s, &at, &impl));
+    }
+    tr_dnnl_wide_finish(w, impl);
+out:
+    return tr_dnnl_hand_over(w ? &w->k : NULL, st, out);
 }
 
 tr_status tr_cpu_linear_grad_input(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
     tr_status st = TR_OK;
-    const tr_tensor *weight = &g->tensors[op->in[1]];
-    const shape s = shape_of(g, op, op->in[0], weight, false);
-    const tr_dnnl_array dy = tr_dnnl_matrix(s.rows, s.out, s.out, 1, s.type);
-    const tr_dnnl_array w = tr_dnnl_matrix(s.out, s.in, s.in, 1, s.type);
-    const tr_dnnl_array master = tr_dnnl_matrix(s.out, s.in, s.in, 1, TR_F32);
-    const tr_dnnl_array dx = tr_dnnl_matrix(s.rows, s.in, s.in, 1, s.type);
+    shape s = shape_of(g, op, op->in[0], &g->tensors[op->in[1]], false);
+    const char *impl = NULL;
     tr_dnnl_kernel *k = NULL;
-    tr_dnnl_call *call;
-    dnnl_primitive_desc_t pd = NULL;
-
+    if (widened(cpu, g, op, s.type)) {
+        s.type = TR_F32;
+        return wide_grad_input(cpu, g, op, s, out);
+    }
     TR_TRY(tr_dnnl_open(cpu, &k));
-    TR_TRY(tr_dnnl_matmul(cpu, &dy, &w, NULL, &dx, NULL, &pd));
-    TR_TRY(tr_dnnl_call_add(k, TR_CALL_ALWAYS, pd, &call));
-    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_SRC, TR_AT_IN, 0));
-    TR_TRY(set_weights(k, call, &master, &w, op, weight));
-    TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DST, TR_AT_OUT, 0));
-    tr_dnnl_finish(k, tr_dnnl_impl(pd));
+    TR_TRY(
+        add_grad_input(k, g, op, s, &(arrays_at){.x = {TR_AT_OUT, 0}, .y = {TR_AT_IN, 0}}, &impl));
+    tr_dnnl_finish(k, impl);
 out:
     return tr_dnnl_hand_over(k, st, out);
+}
+
+/* ---- The weight's gradient ------------------------------------------------------------------- */
+
+static tr_status add_grad_weight(tr_dnnl_kernel *k, shape s, const arrays_at *at, const char **impl)
+{
+    tr_status st = TR_OK;
+    const tr_linear_matrix *m = &s.matrix;
+    const int64_t out_rows = m->learned[0], columns = m->learned[1];
+    const tr_dnnl_array dyt = tr_dnnl_matrix(out_rows, s.rows, 1, s.out, s.type);
+    const tr_dnnl_array x = tr_dnnl_matrix(s.rows, columns, s.in, 1, s.type);
+    const tr_dnnl_array dw = tr_dnnl_matrix(out_rows, columns, columns, 1, TR_F32);
+    const size_t in_dy = (size_t)m->at[0] * tr_dtype_size(s.type);
+    const size_t in_x = (size_t)m->at[1] * tr_dtype_size(s.type);
+    for (int add = 0; add < 2; add++) {
+        const tr_dnnl_post post = {.sum = add};
+        dnnl_primitive_desc_t pd = NULL;
+        tr_dnnl_call *call;
+        TR_TRY(tr_dnnl_matmul(k->cpu, &dyt, &x, NULL, &dw, &post, &pd));
+        TR_TRY(tr_dnnl_call_add(k, add ? TR_CALL_ADD : TR_CALL_OVERWRITE, pd, &call));
+        TR_TRY(tr_dnnl_arg_part(k, call, DNNL_ARG_SRC, at->y.place, at->y.at, in_dy));
+        TR_TRY(tr_dnnl_arg_part(k, call, DNNL_ARG_WEIGHTS, at->x.place, at->x.at, in_x));
+        TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DST, TR_AT_OUT, 0));
+        *impl = tr_dnnl_impl(pd);
+    }
+out:
+    return st;
+}
+
+static tr_status wide_grad_weight(tr_cpu *cpu, const tr_op *op, shape s, tr_kernel **out)
+{
+    tr_status st = TR_OK;
+    tr_dnnl_wide *w = NULL;
+    const char *impl = NULL;
+    TR_TRY(tr_dnnl_wide_open(cpu, s.rows, s.in + s.out, &w));
+    if (op->nout > 1 && op->out[1] >= 0) tr_dnnl_bias_gradient(&w->k, s.rows, s.out, TR_BF16);
+    const arrays_at at = {.wide = w,
+                          .x = {TR_AT_WORKSPACE, tr_dnnl_wide_place(w, TR_AT_IN, 0, s.in)},
+                          .y = {TR_AT_WORKSPACE, tr_dnnl_wide_place(w, TR_AT_IN, 1, s.out)}};
+    for (int last = 0; last < 2; last++) {
+        s.rows = tr_dnnl_wide_rows(w, last);
+        if (s.rows == 0) continue;
+        w->last[w->k.ncalls] = w->last[w->k.ncalls + 1] = last;
+        TR_TRY(add_grad_weight(&w->k, s, &at, &impl));
+    }
+    tr_dnnl_wide_finish(w, impl);
+out:
+    return tr_dnnl_hand_over(w ? &w->k : NULL, st, out);
 }
 
 tr_status tr_cpu_linear_grad_weight(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
                                     tr_kernel **out)
 {
     tr_status st = TR_OK;
-    const tr_tensor *dweight = &g->tensors[op->out[0]];
-    const shape s = shape_of(g, op, op->in[0], dweight, true);
-    const tr_linear_matrix *m = &s.matrix;
-    const int64_t out_rows = m->learned[0], columns = m->learned[1];
-    const tr_dnnl_array dyt = tr_dnnl_matrix(out_rows, s.rows, 1, s.out, s.type);
-    const tr_dnnl_array x = tr_dnnl_matrix(s.rows, columns, s.in, 1, s.type);
-    const tr_dnnl_array dw = tr_dnnl_matrix(out_rows, columns, columns, 1, TR_F32);
-    const size_t at_dy = (size_t)m->at[0] * tr_dtype_size(s.type);
-    const size_t at_x = (size_t)m->at[1] * tr_dtype_size(s.type);
+    shape s = shape_of(g, op, op->in[0], &g->tensors[op->out[0]], true);
+    const char *impl = NULL;
     tr_dnnl_kernel *k = NULL;
-    dnnl_primitive_desc_t pd = NULL;
-
-    TR_TRY(tr_dnnl_open(cpu, &k));
-    for (int add = 0; add < 2; add++) {
-        const tr_dnnl_post post = {.sum = add};
-        tr_dnnl_call *call;
-        TR_TRY(tr_dnnl_matmul(cpu, &dyt, &x, NULL, &dw, &post, &pd));
-        TR_TRY(tr_dnnl_call_add(k, add ? TR_CALL_ADD : TR_CALL_OVERWRITE, pd, &call));
-        TR_TRY(tr_dnnl_arg_part(k, call, DNNL_ARG_SRC, TR_AT_IN, 1, at_dy));
-        TR_TRY(tr_dnnl_arg_part(k, call, DNNL_ARG_WEIGHTS, TR_AT_IN, 0, at_x));
-        TR_TRY(tr_dnnl_arg(k, call, DNNL_ARG_DST, TR_AT_OUT, 0));
+    if (widened(cpu, g, op, s.type)) {
+        s.type = TR_F32;
+        return wide_grad_weight(cpu, op, s, out);
     }
+    TR_TRY(tr_dnnl_open(cpu, &k));
+    TR_TRY(add_grad_weight(k, s, &(arrays_at){.x = {TR_AT_IN, 0}, .y = {TR_AT_IN, 1}}, &impl));
     if (op->nout > 1 && op->out[1] >= 0) tr_dnnl_bias_gradient(k, s.rows, s.out, s.type);
-    tr_dnnl_finish(k, tr_dnnl_impl(pd));
+    tr_dnnl_finish(k, impl);
 out:
     return tr_dnnl_hand_over(k, st, out);
 }

@@ -1,0 +1,125 @@
+/* Products of bfloat16 matrices in float32, where the CPU's own of bfloat16 are slower (AVX-512 without AMX): a block of rows
+ * at a time is copied to float32 in the workspace, and its result from there; weights have one copy of rounded float32, so
+ * that they count as they do elsewhere (and as they reach ranks that hold a share of them alone). Blocks depend on the shapes alone; sums over
+ * blocks are added in their order. */
+#include "kernels/cpu/onednn/onednn.h"
+#include "kernels/cpu/loops/loops.h"
+
+/* Of float32 values in a block's rows, all in all: what is copied is still in a cache when it is read. The product reads
+ * its other matrix once a block, which wants blocks of LEAST rows. */
+enum { BLOCK = 1 << 20, LEAST = 256, PIECE = 65536, ROUND = 4096 };
+
+tr_status tr_dnnl_wide_open(tr_cpu *cpu, int64_t rows, int64_t columns, tr_dnnl_wide **out)
+{
+    tr_dnnl_wide *w = NULL;
+    const tr_status st = tr_dnnl_open_more(cpu, sizeof *w, &w);
+    if (st != TR_OK) return st;
+    w->rows = rows;
+    w->block = BLOCK / columns < LEAST ? LEAST : BLOCK / columns;
+    if (w->block > rows) w->block = rows;
+    *out = w;
+    return TR_OK;
+}
+
+size_t tr_dnnl_wide_place(tr_dnnl_wide *w, tr_call_place place, int operand, int64_t columns)
+{
+    tr_dnnl_wide_array *a = &w->arrays[w->narrays++];
+    a->result = place == TR_AT_OUT;
+    a->operand = operand;
+    a->columns = columns;
+    a->at = tr_dnnl_reserve(&w->k, (size_t)(w->block * columns) * sizeof(float));
+    return a->at;
+}
+
+/* What the copy of a weight is, comparable as bytes. */
+static const char rounded[] = "float32 rounded to bfloat16, plain";
+
+tr_status tr_dnnl_wide_weight(tr_dnnl_wide *w, tr_dnnl_call *call, int arg, int operand,
+                              const tr_tensor *weight)
+{
+    w->weight = operand;
+    w->count = weight->count;
+    w->k.base.npacked = 1;
+    w->k.base.packed[0] = (tr_packing){.param = weight->index,
+                                       .nbytes = weight->count * sizeof(float),
+                                       .format = rounded,
+                                       .format_size = sizeof rounded};
+    return tr_dnnl_arg(&w->k, call, arg, TR_AT_PACKED, 0);
+}
+
+static tr_status pack_weight(tr_kernel *base, int which)
+{
+    const tr_dnnl_wide *w = (const tr_dnnl_wide *)base;
+    const tr_cpu_loops *loops = w->k.cpu->loops;
+    const float *from = w->k.bound.in[w->weight];
+    float *to = w->k.bound.packed[which];
+    const size_t pieces = (w->count + ROUND - 1) / ROUND;
+    const int threads = w->k.cpu->threads;
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && pieces > 1)
+    for (size_t i = 0; i < pieces; i++) {
+        tr_bf16 narrow[ROUND];
+        const size_t at = i * ROUND, n = w->count - at < ROUND ? w->count - at : ROUND;
+        loops->cast_bf16(narrow, from + at, n);
+        loops->cast_f32(to + at, narrow, n);
+    }
+    return TR_OK;
+}
+
+/* Rows [row, row + rows) of an array to float32, or from it. */
+static void copy(const tr_dnnl_wide *w, const tr_dnnl_wide_array *a, int64_t row, int64_t rows)
+{
+    const tr_binding *b = &w->k.bound;
+    const tr_cpu_loops *loops = w->k.cpu->loops;
+    const size_t count = (size_t)(rows * a->columns), pieces = (count + PIECE - 1) / PIECE;
+    float *wide = (float *)(void *)((char *)b->workspace + a->at);
+    tr_bf16 *narrow = (tr_bf16 *)(a->result ? b->out : b->in)[a->operand] + row * a->columns;
+    const int threads = w->k.cpu->threads;
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && pieces > 1)
+    for (size_t i = 0; i < pieces; i++) {
+        const size_t at = i * PIECE, n = count - at < PIECE ? count - at : PIECE;
+        if (!a->result) {
+            loops->cast_f32(wide + at, narrow + at, n);
+            continue;
+        }
+        if (w->act != TR_ACT_NONE) loops->act(TR_F32, w->act, wide + at, wide + at, n);
+        loops->cast_bf16(narrow + at, wide + at, n);
+    }
+}
+
+static tr_status run_blocks(tr_kernel *base, const tr_run *run)
+{
+    tr_dnnl_wide *w = (tr_dnnl_wide *)base;
+    bool add = tr_run_adds(run, &w->k.bound, 0);
+    tr_status st = TR_OK;
+    tr_dnnl_use(w->k.cpu);
+    for (int64_t row = 0; row < w->rows; row += w->block) {
+        const int64_t rows = w->rows - row < w->block ? w->rows - row : w->block;
+        for (int i = 0; i < w->narrays; i++)
+            if (!w->arrays[i].result) copy(w, &w->arrays[i], row, rows);
+        for (int i = 0; i < w->k.ncalls; i++) {
+            const tr_dnnl_call *c = &w->k.calls[i];
+            const bool adds = c->when == TR_CALL_ADD;
+            if (w->last[i] == (rows < w->block) && (c->when == TR_CALL_ALWAYS || adds == add))
+                TR_TRY(tr_dnnl_execute(&w->k, c));
+        }
+        for (int i = 0; i < w->narrays; i++)
+            if (w->arrays[i].result) copy(w, &w->arrays[i], row, rows);
+        add = true;
+    }
+    if (w->k.after) w->k.after(&w->k, run);
+out:
+    return st;
+}
+
+int64_t tr_dnnl_wide_rows(const tr_dnnl_wide *w, bool last)
+{
+    return last ? w->rows % w->block : w->block;
+}
+
+void tr_dnnl_wide_finish(tr_dnnl_wide *w, const char *impl)
+{
+    tr_dnnl_finish(&w->k, impl);
+    w->k.base.run = run_blocks;
+    w->k.base.pack = w->k.base.npacked ? pack_weight : NULL;
+    w->k.base.unpack = NULL;
+}
