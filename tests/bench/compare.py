@@ -32,23 +32,27 @@ CASES = {
     "lstm-fp32": ("lstm", "fp32", 120),
     "lstm-bf16": ("lstm", "bf16", 120),
     "vit-fp32": ("vit", "fp32", 40),
+    "vit-bf16": ("vit", "bf16", 40),
+    "gpt2-fp32": ("gpt2", "fp32", 10),  # some seconds a step
+    "gpt2-bf16": ("gpt2", "bf16", 10),
 }
 TARGETS = {"mlp-fp32": 3.0, "mlp-bf16": 4.5, "resnet20-fp32": 1.4, "resnet20-bf16": 1.45, "gpt-fp32": 1.3, "gpt-bf16": 1.6,
-           "lstm-fp32": 1.4, "lstm-bf16": 1.6, "vit-fp32": 1.3}
+           "lstm-fp32": 1.4, "lstm-bf16": 1.6, "vit-fp32": 1.3, "vit-bf16": 1.3, "gpt2-fp32": 1.2, "gpt2-bf16": 1.2}
 
 
 def run_trireme(trainer, model, precision, steps):
+    every = 10 if steps > 20 else 1  # records of so many steps
     folder = tempfile.mkdtemp(prefix="trireme-bench-")
     env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     try:
         subprocess.run(
             ["mpirun", "-np", "2", str(trainer), str(TOP / f"configs/bench/{model}.yaml"), f"output={folder}/run",
-             f"train.precision={precision}", f"train.steps={steps}", "train.log_every=10", "run.threads=1", "--quiet"],
+             f"train.precision={precision}", f"train.steps={steps}", f"train.log_every={every}", "run.threads=1", "--quiet"],
             env=env, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
         records = [json.loads(line) for line in open(f"{folder}/run/metrics.jsonl")]
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    steps = [r for r in records if r["event"] == "step"][2:]  # the first 20 steps warm up
+    steps = [r for r in records if r["event"] == "step"][2:]  # the first two records warm up
     end = next(r for r in records if r["event"] == "end")
     median = statistics.median
     return {
@@ -62,16 +66,16 @@ def run_trireme(trainer, model, precision, steps):
 
 
 def run_floor(program, model, precision, steps):
-    share = {"mlp": 64, "resnet20": 64, "gpt": 4, "lstm": 32, "vit": 8}[model]  # half of the config's batch
+    share = {"mlp": 64, "resnet20": 64, "gpt": 4, "lstm": 32, "vit": 8, "gpt2": 1}[model]  # half of the config's batch
     env = dict(os.environ, OMPI_ALLOW_RUN_AS_ROOT="1", OMPI_ALLOW_RUN_AS_ROOT_CONFIRM="1")
     out = subprocess.run(["mpirun", "-np", "2", program, str(TOP / f"configs/bench/{model}.yaml"), str(share), precision,
-                          str(max(9, steps // 8))], env=env, check=True, stdout=subprocess.PIPE, text=True).stdout
+                          str(max(9, steps // 8) if steps > 20 else 3)], env=env, check=True, stdout=subprocess.PIPE, text=True).stdout
     return json.loads(out.strip().splitlines()[-1])
 
 
 def run_peer(python, model, precision, steps):
-    out = subprocess.run([python, str(HERE / "peer_ddp.py"), "--model", model, "--precision", precision,
-                          "--steps", str(max(30, steps // 3))], check=True, stdout=subprocess.PIPE, text=True).stdout
+    few = ["--steps", str(max(30, steps // 3))] if steps > 20 else ["--steps", str(steps - 2), "--warmup", "1"]
+    out = subprocess.run([python, str(HERE / "peer_ddp.py"), "--model", model, "--precision", precision, *few], check=True, stdout=subprocess.PIPE, text=True).stdout
     return json.loads(out.strip().splitlines()[-1])
 
 

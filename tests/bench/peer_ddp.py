@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The peer: PyTorch DistributedDataParallel over gloo, 2 ranks x 1 thread, on Trireme's bench models.
 
-    python3 peer_ddp.py --model mlp|resnet20|gpt|lstm|vit --precision fp32|bf16 [--steps N] [--warmup N]
+    python3 peer_ddp.py --model mlp|resnet20|gpt|gpt2|lstm|vit --precision fp32|bf16 [--steps N] [--warmup N]
 
 It is given its best: fused AdamW, multi-tensor clipping, gradients as views of DDP's buckets, the whole
 data set in memory as tensors of the right layout, each rank bound to a core of its own, channels-last for
@@ -21,7 +21,7 @@ import sys
 import time
 
 RANKS = 2
-BATCHES = {"mlp": 128, "resnet20": 128, "gpt": 8, "lstm": 64, "vit": 16}  # global
+BATCHES = {"mlp": 128, "resnet20": 128, "gpt": 8, "lstm": 64, "vit": 16, "gpt2": 2}  # global
 TRIAL = ["--steps", "8", "--warmup", "4"]  # to compare memory formats with
 
 
@@ -115,7 +115,7 @@ def attention_block(width, heads, gelu, causal):
     return Block()
 
 
-def gpt():
+def gpt(vocabulary=256, places=256, width=384, layers=6, heads=6):
     """6 layers of 384, 6 heads, 256 places, bytes; the head tied."""
     import torch
     from torch import nn
@@ -123,15 +123,20 @@ def gpt():
     class GPT(nn.Module):
         def __init__(self):
             super().__init__()
-            self.token, self.place = nn.Embedding(256, 384), nn.Parameter(torch.zeros(256, 384))
-            self.blocks = nn.Sequential(*(attention_block(384, 6, "tanh", True) for _ in range(6)))
-            self.norm = nn.LayerNorm(384)
+            self.token, self.place = nn.Embedding(vocabulary, width), nn.Parameter(torch.zeros(places, width))
+            self.blocks = nn.Sequential(*(attention_block(width, heads, "tanh", True) for _ in range(layers)))
+            self.norm = nn.LayerNorm(width)
             nn.init.normal_(self.token.weight, std=0.02)
 
         def forward(self, ids):
             return nn.functional.linear(self.norm(self.blocks(self.token(ids) + self.place)), self.token.weight).flatten(0, 1)
 
     return GPT()
+
+
+def gpt2():
+    """GPT-2 124M at 1024 places."""
+    return gpt(50257, 1024, 768, 12, 12)
 
 
 def lstm():
@@ -174,9 +179,9 @@ def given(model, torch, generator):
     """A rank's inputs and labels: 16 batches."""
     n = 16 * BATCHES[model] // RANKS
     shape, classes = {"mlp": ((784,), 10), "resnet20": ((3, 32, 32), 10), "lstm": ((64, 64), 10), "vit": ((3, 224, 224), 1000),
-                      "gpt": (None, None)}[model]
-    if model == "gpt":
-        ids = torch.randint(0, 256, (n, 257), generator=generator)
+                      "gpt": (256, 256), "gpt2": (1024, 50257)}[model]
+    if model in ("gpt", "gpt2"):
+        ids = torch.randint(0, classes, (n, shape + 1), generator=generator)
         return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
     return torch.randn(n, *shape, generator=generator), torch.randint(0, classes, (n,), generator=generator)
 
@@ -188,7 +193,7 @@ class Trainer:
 
         self.torch, self.args = torch, args
         torch.manual_seed(1)
-        model = {"mlp": mlp, "resnet20": resnet20, "gpt": gpt, "lstm": lstm, "vit": vit}[args.model]()
+        model = {"mlp": mlp, "resnet20": resnet20, "gpt": gpt, "gpt2": gpt2, "lstm": lstm, "vit": vit}[args.model]()
         self.x, self.labels = given(args.model, torch, torch.Generator().manual_seed(2 + rank))
         if channels_last:
             model = model.to(memory_format=torch.channels_last)
