@@ -60,10 +60,13 @@ def compare(what, ours, theirs, bound):
     return worst
 
 
-def bounds(model, weights):
+def bounds(model, weights, name):
     """How far a peer may be from us: where it computes what the file says, and where it computes in 8 bits what follows
-    a weight of 8 bits (both make activations such too, which we leave as they are): one step for each."""
-    products = sum(n.op_type == "DequantizeLinear" for n in model.graph.node)
+    a weight of 8 bits (both make activations such too, which we leave as they are): one step for each. Signs of
+    sketches, which a model has by their seed alone, are in the file with their scale, as float16 with the rest."""
+    if name.startswith("sk") and weights == "float16":
+        return 2.0 ** -11, 2.0 ** -11
+    products = sum(n.op_type in ("DequantizeLinear", "Round") for n in model.graph.node)
     if not products:
         return 1e-5, 1e-5
     return 1e-5 if weights == "float32" else 2.0 ** -11, products / 127  # scales as float16
@@ -88,12 +91,14 @@ def one_export(case, opset, weights, batch, folder):
     if declared != found:
         wrong.append(f"{what}: output {declared}, inferred {found}")
     raw, ours = (np.fromfile(os.path.join(folder, f), np.float32) for f in ("in.bin", "out.bin"))
-    said, made = bounds(model, weights)
+    said, made = bounds(model, weights, name)
     session = session_of(path, True)
     feed = feed_of(session, raw, batch)
     a = compare(what + " onnxruntime", ours, session.run(None, feed)[0], made)
     if made > said:
         a = compare(what + " onnxruntime, as it stands", ours, session_of(path, False).run(None, feed)[0], said)
+    if any(n.op_type in ("LSTM", "GRU") and len(n.input) > 4 and n.input[4] for n in model.graph.node):
+        return a  # OpenVINO 2026.4 computes all rows, whatever sequence_lens says
     compiled = CORE.compile_model(CORE.read_model(path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     b = compare(what + " OpenVINO", ours, list(compiled(feed).values())[0], made)
     return a if made > said else max(a, b)

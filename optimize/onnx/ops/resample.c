@@ -19,12 +19,23 @@ static void write_pad(tr_onnx_writer *w, const tr_layer *l, const char *const *i
     tr_onnx_word(w, n, "mode", pad_modes[a->kind - TR_RESAMPLE_CONSTANT]);
 }
 
-/* A scale whose product with the size is not below the result's. */
-static float scale_of(int64_t size, int64_t result)
+/* Every pixel comes from where the layer takes it, also where readers divide by the scale. */
+static bool same_pixels(float scale, int64_t size, int64_t result)
+{
+    for (int64_t o = 0; o < result; o++)
+        if ((int64_t)floorf((float)o / scale) != o * size / result) return false;
+    return true;
+}
+
+/* A scale whose product with the size is not below the result's: readers multiply as floats, onnx's shape
+ * inference exactly. The next one that suits both, where it keeps the nearest pixels. */
+static float scale_of(int64_t size, int64_t result, bool nearest)
 {
     float s = (float)result / (float)size;
     while (floorf(s * (float)size) < (float)result) s = nextafterf(s, INFINITY);
-    return s;
+    if ((double)s * (double)size >= (double)result) return s;
+    const float next = nextafterf(s, INFINITY);
+    return nearest && !same_pixels(next, size, result) ? s : next;
 }
 
 static void write_upsample(tr_onnx_writer *w, const tr_layer *l, const char *const *in,
@@ -35,7 +46,7 @@ static void write_upsample(tr_onnx_writer *w, const tr_layer *l, const char *con
     const int64_t four = 4;
     float scales[4] = {1, 1};
     for (int i = 0; i < 2; i++)
-        scales[2 + i] = scale_of(l->inputs[0].dims[1 + i], l->output.dims[1 + i]);
+        scales[2 + i] = scale_of(l->inputs[0].dims[1 + i], l->output.dims[1 + i], nearest);
     const char *operands[] = {in[0], "", tr_onnx_floats(w, "scales", 1, &four, scales)};
     tr_onnx_node *n = tr_onnx_add(w, "Resize", NULL, 3, operands, out, NULL);
     tr_onnx_word(w, n, "mode", nearest ? "nearest" : "linear");
