@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "optimize/inference/convert.h"
+#include "optimize/inference/values.h"
 
 struct tr_inference {
     tr_inference_options o; /* outputs: own; sizes are not kept */
@@ -47,24 +48,6 @@ static tr_status keep_names(tr_inference *inf)
     }
     inf->o.outputs = (const char *const *)inf->names;
     return TR_OK;
-}
-
-static tr_status copy_values(tr_inference *inf, const tr_network *n)
-{
-    const tr_backend *b = inf->o.backend;
-    tr_status st = TR_OK;
-    const tr_params_options o = {.model = inf->model,
-                                 .count = inf->model->flat_count,
-                                 .state_count = inf->model->state_count,
-                                 .backend = b,
-                                 .backend_ctx = inf->o.backend_ctx};
-    TR_TRY(tr_params_open(&o, NULL, 0, NULL, &inf->params));
-    TR_TRY(b->memory->upload(inf->o.backend_ctx, inf->params->weights, n->params,
-                             inf->model->flat_count * sizeof(float)));
-    TR_TRY(b->memory->upload(inf->o.backend_ctx, inf->params->states, n->states,
-                             inf->model->state_count * sizeof(float)));
-out:
-    return st;
 }
 
 /* Of whatever number of samples. */
@@ -151,7 +134,7 @@ tr_status tr_inference_open(const tr_network *n, const tr_inference_options *o, 
     TR_TRY(check(&inf->o));
     TR_TRY(keep_names(inf));
     TR_TRY(tr_model_copy(n->model, NULL, NULL, 0, &inf->model));
-    TR_TRY(copy_values(inf, n));
+    TR_TRY(tr_inference_values(n, inf->model, o->backend, o->backend_ctx, &inf->params));
     TR_TRY(open_session(inf, sizes, nsizes));
     inf->o.sizes = NULL;
     TR_TRY(describe_outputs(inf,

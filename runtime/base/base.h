@@ -197,7 +197,8 @@ typedef enum {
     TR_RNG_TEST,
     TR_RNG_BOOTSTRAP,
     TR_RNG_SEARCH,
-    TR_RNG_SKETCH
+    TR_RNG_SKETCH,
+    TR_RNG_SAMPLE
 } tr_rng_purpose;
 
 /* Philox4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", SC'11): four 32-bit

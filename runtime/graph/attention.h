@@ -28,8 +28,17 @@ typedef struct {
     size_t q_pitch, kv_pitch, k_at, v_at;
     bool packed;
     int q, k, v, lengths;
+    int keys_held; /* keys of the rows before, too, and behind them values: in a graph that decodes */
     float scale;
 } tr_attention_shape;
+
+/* Operands of attention in a graph that decodes. */
+enum {
+    TR_ATTENTION_PAST = 4,
+    TR_ATTENTION_COUNT,
+    TR_ATTENTION_KEYS_HELD,
+    TR_ATTENTION_VALUES_HELD
+};
 
 typedef struct {
     int64_t begin, end; /* equal: none */

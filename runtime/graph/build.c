@@ -128,8 +128,9 @@ int tr_build_state(const tr_builder *b, const tr_layer *l, int i)
 
 int tr_build_output(tr_builder *b, const tr_layer *l)
 {
+    int64_t room[TR_MAX_DIMS];
     return new_batched(b, l->name, TR_ROLE_ACTIVATION, -1, tr_precision_dtype(b->o->precision),
-                       l->output.ndim, l->output.dims, l->output.layout);
+                       l->output.ndim, tr_build_rows(b, l->output.dims, room), l->output.layout);
 }
 
 int tr_build_new(tr_builder *b, const char *layer, const char *what, tr_dtype dtype, int ndim,
@@ -247,6 +248,24 @@ static int forward_plain(tr_builder *b, const tr_layer *l)
     return y;
 }
 
+static void build_inputs(tr_builder *b)
+{
+    static const char *const more[] = {
+        [TR_DECODE_PAST] = "past", [TR_DECODE_COUNT] = "count", [TR_DECODE_INPUTS] = NULL};
+    tr_graph *g = b->g;
+    const int64_t one = 1;
+    int64_t room[TR_MAX_DIMS];
+    for (size_t i = 0; i < g->model->ninputs; i++) {
+        const tr_input *in = &g->model->inputs[i];
+        g->inputs[i] = b->value[i] =
+            new_batched(b, in->name, TR_ROLE_INPUT, (int)i,
+                        in->ids > 0 ? TR_I32 : tr_precision_dtype(b->o->precision), in->ndim,
+                        tr_build_rows(b, in->dims, room), in->layout);
+    }
+    for (int i = TR_DECODE_PAST; b->o->decode.rows > 0 && i < TR_DECODE_INPUTS; i++)
+        g->inputs[i] = new_batched(b, more[i], TR_ROLE_INPUT, i, TR_I32, 1, &one, TR_LAYOUT_PLAIN);
+}
+
 /* Everything that is there before the first op. */
 static tr_status build_given(tr_builder *b)
 {
@@ -254,14 +273,8 @@ static tr_status build_given(tr_builder *b)
     const tr_model *m = g->model;
     tr_status st = TR_OK;
     char name[2 * TR_NAME];
-    TR_TRY(tr_build_reserve(b, m->ninputs + 2 + 2 * m->nparams + m->nstates, 0));
-    for (size_t i = 0; i < m->ninputs; i++) {
-        const tr_input *in = &m->inputs[i];
-        g->inputs[i] = b->value[i] =
-            new_batched(b, in->name, TR_ROLE_INPUT, (int)i,
-                        in->ids > 0 ? TR_I32 : tr_precision_dtype(b->o->precision), in->ndim,
-                        in->dims, in->layout);
-    }
+    TR_TRY(tr_build_reserve(b, m->ninputs + TR_DECODE_INPUTS + 2 + 2 * m->nparams + m->nstates, 0));
+    build_inputs(b);
     g->target = -1;
     if (g->mode == TR_MODE_TRAIN && b->o->mixed && m->labels)
         g->target =
@@ -301,6 +314,10 @@ static tr_status find_outputs(tr_builder *b)
     const tr_graph_options *o = b->o;
     tr_graph *g = b->g;
     bool logits = o->noutputs == 0;
+    if (o->decode.fill) {
+        g->logits = -1;
+        return b->st;
+    }
     g->noutputs = logits ? 1 : o->noutputs;
     g->outputs = tr_alloc(TR_MEM_OTHER, g->noutputs, sizeof *g->outputs);
     if (!g->outputs) return tr_last_status();
@@ -372,7 +389,9 @@ tr_status tr_graph_open(const tr_model *m, const tr_graph_options *o, tr_graph *
     g->mode = o->mode;
     g->precision = o->precision;
     g->ranks = o->ranks;
+    g->decode = o->decode;
     memset(g->inputs, -1, sizeof g->inputs);
+    if (o->decode.rows > 0) TR_TRY(tr_graph_decodes(m));
     TR_TRY(tr_build_all_forward(&b));
     if (g->mode == TR_MODE_TRAIN) TR_TRY(tr_differentiate(&b));
     TR_TRY(tr_passes_over_graph(&b));
@@ -430,7 +449,7 @@ tr_dtype tr_op_dtype(const tr_graph *g, const tr_op *op)
         const tr_tensor *t = &g->tensors[id];
         const bool given = t->role == TR_ROLE_PARAM || t->role == TR_ROLE_STATE ||
                            t->role == TR_ROLE_GRAD || t->role == TR_ROLE_TARGET ||
-                           t->role == TR_ROLE_ROUNDED;
+                           t->role == TR_ROLE_ROUNDED || t->role == TR_ROLE_HELD;
         if (!given && (t->dtype == TR_F32 || t->dtype == TR_BF16 || t->dtype == TR_F16))
             return t->dtype;
     }

@@ -4,6 +4,8 @@
 
 #include "runtime/graph/ops/op.h"
 
+#define TR_HELD_ALIGN 256 /* of the arena */
+
 /* Room that one layer's forward or one op's gradient may use up. */
 #define TR_BUILD_ROOM 32
 
@@ -35,6 +37,8 @@ tr_status tr_build_reserve(tr_builder *b, size_t tensors, size_t ops);
 tr_status tr_build_all_forward(tr_builder *b);
 /* A layer's output as callers see it: a sequence's as it is written. Room for an op must be there. */
 int tr_build_result(tr_builder *b, size_t layer);
+/* A sequence's dimensions in this graph, in `room` where it decodes: then it has so many rows. */
+const int64_t *tr_build_rows(const tr_builder *b, const int64_t *sample, int64_t *room);
 /* What a teacher gives: a tensor of the type, dims and layout of `like`. */
 int tr_build_given(tr_builder *b, const char *name, int like);
 /* distill.c: what the teacher gives and the losses that compare with it, behind the model's own. */

@@ -23,7 +23,10 @@ typedef enum {
     TR_ROLE_SAVED,      /* an activation the backward pass needs: in the arena, reported apart */
     /* index: row; its values rounded to the type that the file keeps, float32, in the arena. Kernels
      * read and pack it as if it were the row. */
-    TR_ROLE_ROUNDED
+    TR_ROLE_ROUNDED,
+    /* index: which; of a graph that decodes: keeps its bytes from run to run, for all such plans of a session. Kernels
+     * read and write it where it is an input. `at`: where it begins among all of them */
+    TR_ROLE_HELD
 } tr_role;
 
 typedef struct {
@@ -95,6 +98,21 @@ typedef enum {
 #define TR_PASS_IS(pass) (1u << (pass))
 #define TR_PASSES_ALL    (TR_PASS_IS(TR_GRAPH_PASSES) - 1)
 
+/* A graph that decodes: sequences (T, ...) go through it some rows at a time, and what layers need of the rows before is
+ * held in tensors of their own (TR_ROLE_HELD). All Local. Behind the model's input it has two more, of int32 (N, 1). */
+typedef struct {
+    int64_t rows; /* of each sequence at a time; 0: whole sequences, nothing is held */
+    int64_t
+        cache; /* rows of each sequence that attention can look back on, those of the run included */
+    bool
+        fill; /* its rows only fill what is held: there is no output, and none of what leads to it alone */
+} tr_decode;
+enum {
+    TR_DECODE_PAST = 1, /* input: rows of a sequence that came before */
+    TR_DECODE_COUNT, /* input: rows of this run that are the sequence's, 0 to `rows`; what others give means nothing */
+    TR_DECODE_INPUTS /* of such a graph */
+};
+
 typedef struct tr_graph {
     const tr_model *model;
     int64_t batch; /* samples; 0: an empty share: the batchnorm ops that take part in collectives,
@@ -116,6 +134,8 @@ typedef struct tr_graph {
     size_t ngiven;
     int given[TR_MAX_IN];
     void *distill; /* attributes of its losses */
+    tr_decode decode;
+    size_t held; /* bytes of what is held */
 } tr_graph;
 
 /* Distillation (Hinton, Vinyals and Dean 2015): a train graph of a model with cross entropy also learns what
@@ -159,7 +179,14 @@ typedef struct {
     const tr_distill *distill; /* of a train graph; NULL: none. Not kept */
     bool
         mixed; /* of a train graph: in the place of class labels come probabilities of all classes */
+    tr_decode decode; /* of an infer graph of a model that tr_graph_decodes */
 } tr_graph_options;
+
+/* TR_UNSUPPORTED, with the layer and the reason: rows of the model's output cannot be made one after the other, each from
+ * those before it: it is no sequence of ids, or a layer needs rows that come later. */
+tr_status tr_graph_decodes(const tr_model *m);
+/* Rows that a sequence can have, and the layer that can tell no more apart; 0: any number. */
+int64_t tr_graph_most_rows(const tr_model *m, const char **layer);
 
 typedef struct {
     const char *name, *what;
@@ -183,6 +210,11 @@ tr_status tr_segments_text(const tr_model *m, const int *segments, char **out);
 /* Which ops of 8 bits a backend has, of its tr_device_kernels.unsupported; 0: none. */
 typedef const char *tr_unsupported(void *ctx, const tr_op_def *def, tr_dtype type);
 unsigned tr_graph_int8(tr_unsupported *unsupported, void *ctx);
+/* Inputs of the graph: the model's, then those of one that decodes. */
+static inline size_t tr_graph_inputs(const tr_graph *g)
+{
+    return g->decode.rows > 0 ? TR_DECODE_INPUTS : g->model->ninputs;
+}
 /* The type of activations: float32, bfloat16, float16. */
 tr_dtype tr_precision_dtype(tr_precision p);
 /* forward + differentiate + passes (fuse, in place, recompute, bucket marks). */

@@ -119,16 +119,20 @@
  *                           or for q a packed (N,T,(heads + 2 kv) D), k and v absent; kv: kv_heads
  *                           y = softmax(scale q k^T - slope |i - j|) v of each head, over the keys of tr_attention_keys;
  *                           0 where a row has none. lse: log of the sum of a row's exponentials; training alone
+ *                           in a graph that decodes (tr_decode) behind q k v lengths: past(N,1) count(N,1) int32 keys(N,kv,S,D) values(N,kv,S,D)
+ *                           held: rows 0 to count - 1 of k and v go to rows past on of them, and query i sees keys 0 to past + i
  *  attention.grad         dy q k v [lengths] y lse                  [dq] [dk] [dv]; of a packed one dq is all of it
  *                           with dropout the probability of key j for query i of head h of the sample with ordinal s is
  *                           kept, and divided by 1 - p, iff tr_uniform(word j%4 of tr_philox_at(seed, TR_RNG_DROPOUT,
  *                           layer_index, (s heads + h) T + i, j/4)) >= p
- *  rotary                 x(N,T,heads D)                            y: pairs of a head's first `dim` values turned by the
+ *  rotary                 x(N,T,heads D) [past(N,1)]                y: pairs of a head's first `dim` values turned by the
  *                           angle position * base^(-2k/dim): k and k + dim/2 (half), or 2k and 2k + 1 (interleaved)
+ *                           past: of a graph that decodes, the first row's position
  *  rotary.grad            dy                                        dx: turned back (both may share x's, dy's bytes)
  *  embedding              ids(N,T) int32, weight(V,D)               y(N,T,D) = weight[ids]
  *  embedding.grad         dy ids                                    dweight: dy of equal ids summed by position
- *  positions              x(N,T,F) [weight(T,F)]                    y = x + weight of each sample, absent: sines (tr_positions_table)
+ *  positions              x(N,T,F) [weight(T,F)] [past(N,1)]        y = x + weight of each sample, absent: sines (tr_positions_table);
+ *                                                                   past: of a graph that decodes, the first row's position
  *                                                                   (may share x's bytes); positions.grad dy: dweight
  *  add                    a b [...]                                 y = act(a + b + ...) (may share any one's bytes)
  *  mul                    a(N,C,H,W) b                              y = a * b, b of a's shape, or (N,C,1,1): a
@@ -141,7 +145,8 @@
  *  gru_layer              x(N,T,3H) weight(3H,H) [bias(3H)] [lengths(N,1) int32]   y(N,T,H) [gates(N,T,3H) recurrent(N,T,H)]
  *                           x: the inputs' product with its bias; gates in PyTorch's order: i f g o, r z n.
  *                           gates, after their activations, cells and recurrent (what r scales) in training.
- *                           Rows from a sample's length on leave the state as it is; y there: 0, with hold the state
+ *                           Rows from a sample's length on leave the state as it is; y there: 0, with hold the state.
+ *                           In a graph that decodes behind lengths, its count: h(N,H) state(N,H) float32 held: what the last run left
  *  lstm_layer.grad, gru_layer.grad   dy y gates cells weight [lengths]   dx [before(N,T,H)] [dproduct(N,T,3H)]
  *                           before: the state that each row started from, y of the row before; dproduct, gru's alone:
  *                           the gradient of weight h + bias (lstm's is dx). With them linear.grad_weight makes dweight dbias
@@ -361,6 +366,7 @@ typedef enum { TR_ROTARY_HALF, TR_ROTARY_INTERLEAVED } tr_rotary_style;
 void tr_rotary_table(const tr_rotary_attrs *a, size_t positions, float *turn);
 
 /* Of a recurrent layer's ops: the linear one of its inputs too. */
+enum { TR_RECURRENT_H = 4, TR_RECURRENT_STATE }; /* operands in a graph that decodes */
 typedef struct {
     tr_linear_attrs product; /* out: gates * hidden */
     int64_t hidden;

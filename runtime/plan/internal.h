@@ -112,6 +112,8 @@ tr_status tr_session_open_graphs(const tr_session_options *o, tr_graph *const *g
 
 /* Bytes of one batch on its way to a device: each part aligned. */
 size_t tr_session_stage_bytes(const tr_session *s);
+/* Where what plans hold begins: behind all else in the arena. */
+unsigned char *tr_session_held_at(const tr_session *s);
 /* Fills s->memory, of all plans. */
 void tr_session_sum_memory(tr_session *s);
 /* Counts the arena's bytes, allocated as activations, by kind; sign -1 undoes it. */

@@ -33,6 +33,11 @@ typedef struct {
     /* Of infer plans: layers whose outputs are wanted; none: the last one's. Borrowed. */
     const char *const *outputs;
     size_t noutputs;
+    /* Besides: infer plans that decode `sequences` sequences at a time; they hold the same tensors, so all have one
+     * `cache`, and come with the session: tr_session_add forgets what is held. */
+    const tr_decode *decodes;
+    size_t ndecodes;
+    int64_t sequences;
     const tr_distill *distill; /* of train plans; NULL: none. Borrowed */
     bool mixed;                /* of train plans (tr_graph_options) */
     bool dry; /* only plan: nothing is allocated that grows with the model, nothing can be run */
@@ -71,6 +76,11 @@ tr_status tr_session_section_recorded(tr_session *s, tr_status st, bool *was);
 tr_status tr_session_section_end(tr_session *s, tr_status st);
 /* NULL when it was not asked for at open. */
 tr_plan *tr_session_plan(tr_session *s, tr_mode mode, int64_t batch);
+/* Of options.decodes; NULL: there is none like it. */
+tr_plan *tr_session_decoder(tr_session *s, const tr_decode *d);
+/* What is held becomes zeros: sequences begin anew. In stream order. */
+tr_status tr_session_forget(tr_session *s);
+size_t tr_session_held(const tr_session *s); /* bytes, of the arena */
 /* A run with params_changed was replayed by the backend, unseen by the plan: what runs next makes the
  * packed copies that it reads anew. */
 void tr_session_replayed(tr_session *s);
@@ -106,7 +116,7 @@ tr_status tr_plan_op_seconds(tr_plan *p, double *seconds);
 /* What a session takes, by kind: planned, from the same arithmetic whether dry or not. */
 typedef struct {
     size_t bytes[TR_MEM_KINDS];
-    size_t arena;       /* all of activations + workspace + I/O after packing in time */
+    size_t arena; /* all of activations + workspace + I/O after packing in time, and what is held */
     size_t arena_floor; /* the most that is live at one moment: no packing can be below it */
 } tr_memory_plan;
 void tr_session_memory(const tr_session *s, tr_memory_plan *out);

@@ -175,7 +175,7 @@ static tr_status find_readers(tr_plan *p, tr_slot *slot, int tensor)
 static tr_status find_slots(tr_plan *p)
 {
     tr_status st = TR_OK;
-    for (size_t i = 0; i < p->session->o.model->ninputs; i++)
+    for (size_t i = 0; i < tr_graph_inputs(p->graph); i++)
         TR_TRY(find_readers(p, &p->slots[i], p->graph->inputs[i]));
     TR_TRY(find_readers(p, &p->slots[TR_SLOT_TARGET], p->graph->target));
     TR_TRY(find_readers(p, &p->slots[TR_SLOT_WEIGHTS], p->graph->weights));
@@ -253,6 +253,8 @@ void *tr_plan_address(const tr_plan *p, int tensor)
         return p->slots[t->id == p->graph->weights ? TR_SLOT_WEIGHTS : TR_SLOT_TARGET].current;
     case TR_ROLE_GIVEN:
         return p->slots[TR_SLOT_GIVEN + t->index].current;
+    case TR_ROLE_HELD:
+        return tr_session_held_at(p->session) + t->at;
     default:
         return p->session->arena + p->live[t->id].offset + p->graph->tensors[tensor].at;
     }

@@ -33,6 +33,10 @@ void tr_session_sum_memory(tr_session *s)
         m->bytes[TR_MEM_ACTIVATIONS] = p->tensors_bytes - p->io_bytes;
         m->bytes[TR_MEM_WORKSPACE] = p->arena_bytes - p->tensors_bytes;
     }
+    const size_t held = tr_session_held(s);
+    m->arena += held;
+    m->arena_floor += held;
+    m->bytes[TR_MEM_ACTIVATIONS] += held;
     for (size_t i = 0; i < s->npacked; i++) m->bytes[TR_MEM_PACKED] += s->packed[i].what.nbytes;
     if (!s->o.backend->host) m->bytes[TR_MEM_IO] += 2 * tr_session_stage_bytes(s);
 }
@@ -100,6 +104,8 @@ tr_status tr_session_open_graphs(const tr_session_options *o, tr_graph *const *g
     s->o = *o;
     s->o.keys = NULL;
     s->o.nkeys = 0;
+    s->o.decodes = NULL;
+    s->o.ndecodes = 0;
     s->owns_graphs = owns;
     s->version = 1;
     TR_TRY(make_plans(s, graphs, n));
@@ -128,7 +134,8 @@ static bool seen_before(const tr_plan_key *keys, size_t i)
     return false;
 }
 
-tr_status tr_session_graph(const tr_session_options *o, tr_plan_key key, tr_graph **out)
+static tr_status open_graph(const tr_session_options *o, tr_plan_key key, const tr_decode *decode,
+                            tr_graph **out)
 {
     const tr_graph_options go = {
         .batch = key.batch,
@@ -147,8 +154,14 @@ tr_status tr_session_graph(const tr_session_options *o, tr_plan_key key, tr_grap
         .outputs = o->outputs,
         .noutputs = o->noutputs,
         .distill = o->distill,
-        .mixed = o->mixed};
+        .mixed = o->mixed,
+        .decode = decode ? *decode : (tr_decode){0}};
     return tr_graph_open(o->model, &go, out);
+}
+
+tr_status tr_session_graph(const tr_session_options *o, tr_plan_key key, tr_graph **out)
+{
+    return open_graph(o, key, NULL, out);
 }
 
 tr_status tr_session_passes(const tr_session_options *o, tr_plan_key key,
@@ -165,11 +178,16 @@ tr_status tr_session_open(const tr_session_options *o, tr_session **out)
 {
     tr_status st = TR_OK;
     size_t n = 0;
-    tr_graph **graphs = tr_alloc(TR_MEM_OTHER, o->nkeys, sizeof(tr_graph *));
+    tr_graph **graphs = tr_alloc(TR_MEM_OTHER, o->nkeys + o->ndecodes, sizeof(tr_graph *));
     if (!graphs) return tr_last_status();
     for (size_t i = 0; i < o->nkeys; i++) {
         if (seen_before(o->keys, i)) continue;
         TR_TRY(tr_session_graph(o, o->keys[i], &graphs[n]));
+        n++;
+    }
+    for (size_t i = 0; i < o->ndecodes; i++) {
+        const tr_plan_key key = {TR_MODE_INFER, o->sequences};
+        TR_TRY(open_graph(o, key, &o->decodes[i], &graphs[n]));
         n++;
     }
     const size_t opened = n;
@@ -242,9 +260,41 @@ void tr_session_replayed(tr_session *s)
 tr_plan *tr_session_plan(tr_session *s, tr_mode mode, int64_t batch)
 {
     for (size_t i = 0; i < s->nplans; i++)
-        if (s->plans[i]->graph->mode == mode && s->plans[i]->graph->batch == batch)
+        if (s->plans[i]->graph->mode == mode && s->plans[i]->graph->batch == batch &&
+            s->plans[i]->graph->decode.rows == 0)
             return s->plans[i];
     return NULL;
+}
+
+tr_plan *tr_session_decoder(tr_session *s, const tr_decode *d)
+{
+    for (size_t i = 0; i < s->nplans; i++) {
+        const tr_decode *have = &s->plans[i]->graph->decode;
+        if (have->rows == d->rows && have->cache == d->cache && have->fill == d->fill &&
+            d->rows > 0)
+            return s->plans[i];
+    }
+    return NULL;
+}
+
+size_t tr_session_held(const tr_session *s)
+{
+    size_t most = 0;
+    for (size_t i = 0; i < s->nplans; i++)
+        if (s->plans[i]->graph->held > most) most = s->plans[i]->graph->held;
+    return most;
+}
+
+unsigned char *tr_session_held_at(const tr_session *s)
+{
+    return s->arena + s->memory.arena - tr_session_held(s);
+}
+
+tr_status tr_session_forget(tr_session *s)
+{
+    const size_t nbytes = tr_session_held(s);
+    if (nbytes == 0) return TR_OK;
+    return s->o.backend->memory->zero(s->o.backend_ctx, tr_session_held_at(s), nbytes);
 }
 
 void tr_session_memory(const tr_session *s, tr_memory_plan *out)

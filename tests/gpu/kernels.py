@@ -16,7 +16,8 @@ AT_ONCE = max(4, min(12, (os.cpu_count() or 4) * 3 // 4))
 SHARING = ("test_rows", "test_losses", "test_loops", "test_batchnorm_kernels", "test_batchnorm_grad_kernels",
            "test_batchnorm_ranks_kernels", "test_optimizer", "test_squares", "test_op_pool2d", "test_op_conv2d",
            "test_op_linear", "test_op_golden_ops", "test_op_embedding", "test_op_groupnorm", "test_op_add", "test_op_activation",
-           "test_op_rounding", "test_op_loss", "test_int8", "test_op_attention")
+           "test_op_rounding", "test_op_loss", "test_int8", "test_op_attention",
+           "test_op_attention_held")
 # Kernels of CUDA's libraries, which make their own arrangements: racecheck and synccheck look at ours.
 OTHERS = ("cudnn", "cublas", "nvjet", "cutlass", "xmma", "gemm", "gemv", "splitK", "sm80_", "sm90_", "cub")
 # Not under memcheck: they make calls fail on purpose, or have no kernels of ours, or make no calls.

@@ -52,6 +52,9 @@
  *  attention_fade     o *= fade, rows of D
  *  attention_out      y = o / sum, lse = top + log(sum) (NULL: not wanted), rows of D; 0 and -inf where sum is 0
  *  attention_delta    delta = sum of dy * y of rows of D, `pitch` apart
+ *  attention_held     y(heads, D) of one query's q(heads, D) that looks back on rows of keys and values
+ *  dots               out[i] = sum of x * row i, of n rows of D
+ *  add_act            y = act(x + bias), bias NULL = none
  *  rotate             `pairs` pairs (x[k], x[k + apart]), or with apart 0 (x[2k], x[2k + 1]), turned: turn[k] = cos,
  *                     turn[pairs + k] = sin, times `sign`; y may be x
  *
@@ -125,6 +128,20 @@ typedef struct tr_cpu_scores {
     uint64_t key, index; /* of dropout: of the first row, those behind it count on */
     float drop, keep;    /* drop 0: none; keep: 1 / (1 - drop) */
 } tr_cpu_scores;
+
+/* Heads of one query that share a head of keys and values, which lie row after row. */
+typedef struct tr_cpu_look_back {
+    size_t D, heads;
+    int64_t position, begin, end; /* of the query; keys that it sees */
+    float scale;
+    const float *slopes; /* a head's; NULL: none */
+} tr_cpu_look_back;
+/* Keys whose scores are worked on at a time; floats of scratch. */
+enum { TR_CPU_LOOK_BACK = 256 };
+static inline size_t tr_cpu_look_back_scratch(size_t heads, size_t D)
+{
+    return 2 * heads * D + TR_CPU_LOOK_BACK;
+}
 
 /* A recurrent layer (lstm_layer, gru_layer) while its samples go from row to row. */
 typedef struct tr_cpu_recurrence {
@@ -260,6 +277,12 @@ typedef struct tr_sweep {
     X(void, attention_delta,                                                                       \
       (tr_dtype t, const void *dy, const void *y, size_t pitch, float *delta, size_t rows,         \
        size_t D))                                                                                  \
+    X(void, attention_held,                                                                        \
+      (tr_dtype t, const tr_cpu_look_back *a, const void *q, const void *keys, const void *values, \
+       void *y, float *scratch))                                                                   \
+    X(void, dots, (tr_dtype t, const float *x, const void *rows, size_t n, size_t D, float *out))  \
+    X(void, add_act,                                                                               \
+      (tr_dtype t, tr_act act, const float *x, const float *bias, void *y, size_t n))              \
     X(void, rotate,                                                                                \
       (tr_dtype t, const void *x, void *y, size_t pairs, size_t apart, const float *turn,          \
        float sign))                                                                                \

@@ -372,6 +372,7 @@ size_t tr_attention_pitch(const tr_attention *k, size_t pitch)
 
 tr_status tr_cpu_attention(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
+    if (op->nin > TR_ATTENTION_KEYS_HELD) return tr_cpu_attention_held(cpu, g, op, out);
     tr_attention *k = NULL;
     tr_status st = tr_attention_open(cpu, g, op, run_forward, &k);
     if (st != TR_OK) return st;

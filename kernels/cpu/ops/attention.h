@@ -48,6 +48,9 @@ static inline const void *tr_attention_row(const tr_attention *k, tr_attention_r
     return tr_loop_at(k->type, m.at, r * m.pitch);
 }
 
+/* Of a graph that decodes. */
+tr_cpu_prepare_fn tr_cpu_attention_held;
+
 /* Opens all but the tiles; `run` and the thread's memory are the caller's. */
 tr_status tr_attention_open(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
                             tr_status (*run)(tr_kernel *, const tr_run *), tr_attention **out);

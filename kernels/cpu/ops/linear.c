@@ -5,6 +5,7 @@
  * chooses their layout, and they are packed once.
  * The bias rides on the product; weight gradients go straight to their slot. Where the matrix is part fixed signs
  * (tr_linear_matrix) it is made once an update, and the gradient is the product of the learned part's columns alone. */
+#include "kernels/cpu/loops/loops.h"
 #include "kernels/cpu/onednn/onednn.h"
 
 typedef struct {
@@ -58,6 +59,61 @@ static bool widened(const tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_dt
     return type == TR_BF16 && !cpu->bf16_tiles && g->mode != TR_MODE_INFER && !sketched(op);
 }
 
+/* ---- Few rows, in a graph that decodes ----------------------------------------------------------
+ * A product of one row, or of a few, is bound by reading the weight, whose rows lie as they are used: sums of products with
+ * them, eight rows of the weight for all rows of x, need no layout of their own. */
+
+enum { FEW = 8, OUTPUTS = 32, AT_ONCE = 8 };
+
+typedef struct {
+    tr_dnnl_kernel d; /* it makes the copy of the weight */
+    size_t rows, in, out, x;
+    tr_dtype type;
+    tr_act act;
+} few;
+
+static void few_outputs(const few *k, const float *x, const void *weight, size_t first, size_t n)
+{
+    const tr_binding *b = &k->d.bound;
+    const tr_cpu_loops *loops = k->d.cpu->loops;
+    const size_t size = tr_dtype_size(k->type);
+    float sums[FEW][OUTPUTS];
+    for (size_t o = 0; o < n; o += AT_ONCE)
+        for (size_t r = 0; r < k->rows; r++)
+            loops->dots(k->type, x + r * k->in, (const char *)weight + (first + o) * k->in * size,
+                        n - o < AT_ONCE ? n - o : AT_ONCE, k->in, sums[r] + o);
+    for (size_t r = 0; r < k->rows; r++)
+        loops->add_act(k->type, k->act, sums[r], b->in[2] ? (const float *)b->in[2] + first : NULL,
+                       (char *)b->out[0] + (r * k->out + first) * size, n);
+}
+
+static tr_status run_few(tr_kernel *base, const tr_run *run)
+{
+    const few *k = (const few *)base;
+    const tr_binding *b = &k->d.bound;
+    const void *weight = base->npacked ? b->packed[0] : b->in[1];
+    const size_t chunks = (k->out + OUTPUTS - 1) / OUTPUTS;
+    const int threads = k->d.cpu->threads;
+    const float *x = b->in[0];
+    (void)run;
+    if (k->type != TR_F32) {
+        float *wide = (float *)(void *)((char *)b->workspace + k->x);
+        k->d.cpu->loops->cast_f32(wide, b->in[0], k->rows * k->in);
+        x = wide;
+    }
+#pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && chunks > 1)
+    for (size_t c = 0; c < chunks; c++) {
+        const size_t first = c * OUTPUTS, left = k->out - first;
+        few_outputs(k, x, weight, first, left < OUTPUTS ? left : OUTPUTS);
+    }
+    return TR_OK;
+}
+
+static bool is_few(const tr_graph *g, const shape *s)
+{
+    return g->decode.rows > 0 && s->rows <= FEW && (s->type == TR_F32 || s->type == TR_BF16);
+}
+
 /* ---- Forward --------------------------------------------------------------------------------- */
 
 static tr_status add_forward(tr_dnnl_kernel *k, const tr_graph *g, const tr_op *op, shape s,
@@ -68,7 +124,9 @@ static tr_status add_forward(tr_dnnl_kernel *k, const tr_graph *g, const tr_op *
     const tr_dnnl_array x = tr_dnnl_matrix(s.rows, s.in, s.in, 1, s.type);
     const tr_dnnl_array master = tr_dnnl_matrix(s.in, s.out, 1, s.in, TR_F32);
     const tr_dnnl_array stored = tr_dnnl_matrix(s.in, s.out, 1, s.in, s.type);
-    const tr_dnnl_array w = g->mode == TR_MODE_INFER ? tr_dnnl_any(stored, s.type) : stored;
+    /* what decodes shares its copies with products of few rows */
+    const bool chooses = g->mode == TR_MODE_INFER && g->decode.rows == 0;
+    const tr_dnnl_array w = chooses ? tr_dnnl_any(stored, s.type) : stored;
     const tr_dnnl_array b = tr_dnnl_matrix(1, s.out, s.out, 1, TR_F32);
     const tr_dnnl_array y = tr_dnnl_matrix(s.rows, s.out, s.out, 1, s.type);
     const tr_dnnl_post post = {.act = act};
@@ -112,16 +170,28 @@ tr_status tr_cpu_linear(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kern
     tr_status st = TR_OK;
     shape s = shape_of(g, op, op->in[0], &g->tensors[op->in[1]], true);
     const char *impl = NULL;
+    few *rows = NULL;
     tr_dnnl_kernel *k = NULL;
     if (widened(cpu, g, op, s.type)) {
         s.type = TR_F32;
         return wide_forward(cpu, g, op, s, out);
     }
-    TR_TRY(tr_dnnl_open(cpu, &k));
+    TR_TRY(tr_dnnl_open_more(cpu, sizeof *rows, &rows));
+    k = &rows->d;
     TR_TRY(add_forward(k, g, op, s, &(arrays_at){.x = {TR_AT_IN, 0}, .y = {TR_AT_OUT, 0}},
                        tr_dnnl_post_act(g, op), &impl));
     tr_dnnl_activate(k, g, op);
+    if (is_few(g, &s)) rows->x = tr_dnnl_reserve(k, (size_t)(s.rows * s.in) * sizeof(float));
     tr_dnnl_finish(k, impl);
+    if (is_few(g, &s)) {
+        rows->rows = (size_t)s.rows;
+        rows->in = (size_t)s.in;
+        rows->out = (size_t)s.out;
+        rows->type = s.type;
+        rows->act = op->act;
+        k->base.impl = "own";
+        k->base.run = run_few;
+    }
 out:
     return tr_dnnl_hand_over(k, st, out);
 }

@@ -4,9 +4,11 @@
 
 typedef struct {
     tr_loop_kernel k;
-    size_t samples, count; /* elements of a sample, and of the table */
-    float *table;          /* where it is no parameter */
-    float *ones;           /* [TR_CHUNK at most] factors; of the gradient none */
+    size_t samples,
+        count;          /* elements of a sample, and, but in a graph that decodes, of the table */
+    size_t width, rows; /* of a row; of the table */
+    float *table;       /* where it is no parameter */
+    float *ones;        /* [TR_CHUNK at most] factors; of the gradient none */
 } kernel;
 
 static tr_status run_positions(tr_kernel *base, const tr_run *run)
@@ -22,6 +24,28 @@ static tr_status run_positions(tr_kernel *base, const tr_run *run)
         o->loops->bn_apply(o->dtype, TR_ACT_NONE, tr_loop_at(o->dtype, o->b.in[0], at), 0, NULL,
                            k->ones, table + of, tr_loop_to(o->dtype, o->b.out[0], at), 1,
                            tr_chunk_size(k->count, TR_CHUNK, i % pieces));
+    }
+    return TR_OK;
+}
+
+/* In a graph that decodes: rows of the table from where the sequence is. */
+static tr_status run_past(tr_kernel *base, const tr_run *run)
+{
+    (void)run;
+    const kernel *k = (const kernel *)base;
+    const tr_loop_kernel *o = &k->k;
+    const float *table = k->table ? k->table : o->b.in[1];
+    const int32_t *past = o->b.in[2];
+    const size_t each = k->count / k->width;
+    for (size_t i = 0; i < k->samples * each; i++) {
+        size_t at = (size_t)past[i / each] + i % each;
+        if (at >= k->rows) at = k->rows - 1; /* a row that does not count */
+        for (size_t c = 0; c < k->width; c += TR_CHUNK)
+            o->loops->bn_apply(o->dtype, TR_ACT_NONE,
+                               tr_loop_at(o->dtype, o->b.in[0], i * k->width + c), 0, NULL, k->ones,
+                               table + at * k->width + c,
+                               tr_loop_to(o->dtype, o->b.out[0], i * k->width + c), 1,
+                               tr_chunk_size(k->width, TR_CHUNK, c / TR_CHUNK));
     }
     return TR_OK;
 }
@@ -69,13 +93,17 @@ tr_status tr_cpu_positions(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_k
     const tr_tensor *x = tr_loop_in(g, op, 0);
     kernel *k = NULL;
     tr_status st = TR_OK;
-    TR_TRY(prepare(cpu, x, run_positions, &k));
+    const tr_tensor *weight = tr_loop_in(g, op, 1);
+    const bool past = tr_loop_in(g, op, 2) != NULL;
+    TR_TRY(prepare(cpu, x, past ? run_past : run_positions, &k));
     const size_t most = k->count < TR_CHUNK ? k->count : TR_CHUNK;
+    k->width = (size_t)x->dims[2];
+    k->rows = (size_t)(weight ? weight->dims[0] : past ? g->decode.cache : x->dims[1]);
     TR_HAVE(k->ones = tr_alloc(TR_MEM_OTHER, most, sizeof *k->ones));
     for (size_t i = 0; i < most; i++) k->ones[i] = 1;
-    if (!tr_loop_in(g, op, 1)) {
-        TR_HAVE(k->table = tr_alloc(TR_MEM_OTHER, k->count, sizeof *k->table));
-        tr_positions_table((size_t)x->dims[1], (size_t)x->dims[2], k->table);
+    if (!weight) {
+        TR_HAVE(k->table = tr_alloc(TR_MEM_OTHER, k->rows * k->width, sizeof *k->table));
+        tr_positions_table(k->rows, k->width, k->table);
     }
     *out = &k->k.base;
 out:

@@ -98,14 +98,14 @@ static tr_cpu_recurrence begin(const kernel *k)
     return r;
 }
 
-/* Row after row: the product of what the one before left, then the gates of all samples. */
-static tr_status go(kernel *k, const tr_cpu_recurrence *r, bool backward)
+/* Row after row: the product of what the one before left, then the gates of all samples. held: a row came before the first. */
+static tr_status go(kernel *k, const tr_cpu_recurrence *r, bool backward, bool held)
 {
     const size_t chunks = tr_chunks(k->samples, k->chunk);
     const tr_cpu_loops *loops = k->d.cpu->loops;
     tr_status st = TR_OK;
     for (size_t i = 0; i < r->rows; i++) {
-        const bool first = i == 0, last = i == r->rows - 1;
+        const bool first = i == 0 && !held, last = i == r->rows - 1;
         const size_t row = r->reverse != backward ? r->rows - 1 - i : i;
         if (!first) TR_TRY(tr_dnnl_execute(&k->d, k->step));
         TR_PARALLEL(k->d.cpu->threads, chunks)
@@ -127,6 +127,7 @@ static tr_status run_forward(tr_kernel *base, const tr_run *run)
 {
     kernel *k = (kernel *)base;
     const tr_binding *b = &k->d.bound;
+    tr_status st = TR_OK;
     tr_cpu_recurrence r = begin(k);
     (void)run;
     r.x = b->in[0];
@@ -136,7 +137,16 @@ static tr_status run_forward(tr_kernel *base, const tr_run *run)
     r.kept_gates = b->out[1];
     r.kept = b->out[2];
     r.h = place(k, k->h);
-    return go(k, &r, false);
+    const size_t n = k->samples * r.hidden;
+    void *h = b->in[TR_RECURRENT_H], *state = b->in[TR_RECURRENT_STATE];
+    if (!state) return go(k, &r, false, false);
+    memcpy(r.h, h, n * tr_dtype_size(r.type));
+    memcpy(r.state, state, n * sizeof(float));
+    TR_TRY(go(k, &r, false, true));
+    memcpy(h, r.h, n * tr_dtype_size(r.type));
+    memcpy(state, r.state, n * sizeof(float));
+out:
+    return st;
 }
 
 tr_status tr_cpu_recurrent(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
@@ -171,7 +181,7 @@ static tr_status run_grad(tr_kernel *base, const tr_run *run)
     r.dproduct = b->out[2];
     r.through = place(k, k->through);
     r.dg = place(k, k->dg);
-    return go(k, &r, true);
+    return go(k, &r, true, false);
 }
 
 tr_status tr_cpu_recurrent_grad(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)

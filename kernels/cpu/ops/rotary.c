@@ -7,10 +7,19 @@
 
 typedef struct {
     tr_loop_kernel k;
-    size_t rows, positions, heads, D, pairs, apart;
+    size_t rows, each, positions, heads, D, pairs, apart; /* each: rows of a sample */
+    bool past; /* operand 1 says where a sample's rows begin */
     float sign;
     float *turn; /* [positions][2][pairs]: cos, sin */
 } kernel;
+
+static const float *turn_of(const kernel *k, size_t row)
+{
+    size_t at = row % k->each;
+    if (k->past) at += (size_t)((const int32_t *)k->k.b.in[1])[row / k->each];
+    if (at >= k->positions) at = k->positions - 1; /* a row that does not count */
+    return k->turn + at * 2 * k->pairs;
+}
 
 static tr_status run_rotary(tr_kernel *base, const tr_run *run)
 {
@@ -26,8 +35,7 @@ static tr_status run_rotary(tr_kernel *base, const tr_run *run)
                 const size_t at = r * width + h * k->D;
                 const void *x = tr_loop_at(o->dtype, o->b.in[0], at);
                 void *y = tr_loop_to(o->dtype, o->b.out[0], at);
-                o->loops->rotate(o->dtype, x, y, k->pairs, k->apart,
-                                 k->turn + r % k->positions * 2 * k->pairs, k->sign);
+                o->loops->rotate(o->dtype, x, y, k->pairs, k->apart, turn_of(k, r), k->sign);
                 if (rest && x != y)
                     memcpy(tr_loop_to(o->dtype, y, 2 * k->pairs),
                            tr_loop_at(o->dtype, x, 2 * k->pairs), rest * tr_dtype_size(o->dtype));
@@ -50,8 +58,10 @@ static tr_status open_rotary(tr_cpu *cpu, const tr_graph *g, const tr_op *op, fl
     tr_status st = tr_loop_kernel_open(cpu, t, "own", run_rotary, sizeof *k, &k);
     if (st != TR_OK) return st;
     k->k.base.close = close_kernel;
-    k->positions = (size_t)t->dims[1];
-    k->rows = (size_t)t->dims[0] * k->positions;
+    k->each = (size_t)t->dims[1];
+    k->past = tr_loop_in(g, op, 1) != NULL;
+    k->positions = k->past ? (size_t)g->decode.cache : k->each;
+    k->rows = (size_t)t->dims[0] * k->each;
     k->heads = (size_t)a->heads;
     k->D = (size_t)t->dims[2] / k->heads;
     k->pairs = (size_t)a->dim / 2;

@@ -32,4 +32,18 @@ TR_CUDA_C size_t tr_cuda_attention_shared(tr_dtype t, size_t D, bool backward);
 /* Lets the kernels have them. Once, before the first run; touches the device. */
 TR_CUDA_C tr_status tr_cuda_attention_ready(tr_dtype t, size_t D, bool backward);
 
+/* Of a graph that decodes: a run's keys and values go behind those that are held, and its queries look back on all. `at`
+ * of packed rows as in tr_cuda_attention_args; heads of at most TR_CUDA_ATTENTION_HEAD values. */
+typedef struct {
+    tr_attention_shape s;
+    tr_attention_attrs a;
+    const void *q, *k, *v;
+    const int32_t *past, *count; /* of sequences */
+    void *keys, *values;         /* (N, kv_heads, cache, D) */
+    size_t cache;
+    void *y;
+} tr_cuda_attention_held_args;
+TR_CUDA_C tr_status tr_cuda_attention_held_run(tr_dtype t, const tr_cuda_attention_held_args *a,
+                                               cudaStream_t stream);
+
 #endif

@@ -11,6 +11,8 @@ struct shape {
     tr_divider items, heads, positions; /* of a head, of a row; of a sample */
     size_t total, D, pairs, apart;
     float sign;
+    const int32_t *past; /* of samples; nullptr: 0 */
+    uint64_t most;       /* positions of the table */
 };
 
 // cost: read 1x write 1x min 2x flops 3 shape 8x1024x768
@@ -25,7 +27,12 @@ __global__ void __launch_bounds__(THREADS) rotary(shape s, const T *x, T *y, con
         y[first + s.pairs + k] = x[first + s.pairs + k];
         return;
     }
-    const uint64_t position = row - tr_quotient(s.positions, row) * s.positions.by;
+    const uint64_t sample = tr_quotient(s.positions, row);
+    uint64_t position = row - sample * s.positions.by;
+    if (s.past) { /* what lies behind the table does not count */
+        position += (uint64_t)s.past[sample];
+        position = position < s.most ? position : s.most - 1;
+    }
     const float c = turn[2 * position * s.pairs + k],
                 z = turn[(2 * position + 1) * s.pairs + k] * s.sign;
     const size_t one = first + (s.apart ? k : 2 * k), other = one + (s.apart ? s.apart : 1);
@@ -46,7 +53,9 @@ tr_status tr_cuda_rotary_run(tr_dtype t, const tr_cuda_rotary_args *a, cudaStrea
                      a->D,
                      a->pairs,
                      a->apart,
-                     a->sign};
+                     a->sign,
+                     a->past,
+                     a->table ? a->table : a->positions};
     if (s.total == 0) return TR_OK;
     TR_BY_TYPE(t, T,
                return TR_LAUNCH(rotary<T>, tr_blocks(s.total, THREADS, INT32_MAX), THREADS, 0,

@@ -10,6 +10,9 @@ typedef struct {
     const float *turn;                              /* tr_rotary_table, on the device */
     size_t rows, positions, heads, D, pairs, apart; /* apart 0: pairs of neighbours */
     float sign;
+    const int32_t
+        *past; /* where each sample's rows begin in a table of `table` positions; NULL: at 0 */
+    size_t table;
 } tr_cuda_rotary_args;
 
 TR_CUDA_C tr_status tr_cuda_rotary_run(tr_dtype t, const tr_cuda_rotary_args *a,

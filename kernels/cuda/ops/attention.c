@@ -93,8 +93,53 @@ out:
     return TR_OK;
 }
 
+/* ---- In a graph that decodes ------------------------------------------------------------------- */
+
+typedef struct {
+    tr_cuda_kernel k;
+    tr_cuda_attention_held_args args; /* without addresses */
+} held_kernel;
+
+static tr_status run_held(tr_kernel *base, const tr_run *run)
+{
+    const held_kernel *k = (const held_kernel *)base;
+    const tr_attention_shape *s = &k->args.s;
+    const size_t each = tr_dtype_size(k->k.dtype);
+    const tr_binding *b = &k->k.b;
+    tr_cuda_attention_held_args a = k->args;
+    (void)run;
+    a.q = b->in[s->q];
+    a.k = (const char *)b->in[s->k] + s->k_at * each;
+    a.v = (const char *)b->in[s->v] + s->v_at * each;
+    a.past = b->in[TR_ATTENTION_PAST];
+    a.count = b->in[TR_ATTENTION_COUNT];
+    a.keys = b->in[TR_ATTENTION_KEYS_HELD];
+    a.values = b->in[TR_ATTENTION_VALUES_HELD];
+    a.y = b->out[0];
+    return tr_cuda_attention_held_run(k->k.dtype, &a, k->k.cuda->stream);
+}
+
+static tr_status open_held(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
+{
+    const tr_attention_shape s = tr_attention_of(g, op);
+    held_kernel *k = NULL;
+    tr_status st = TR_OK;
+    TR_NEED(s.D <= TR_CUDA_ATTENTION_HEAD, TR_UNSUPPORTED,
+            "layer %s: attention heads of %zu values: on a GPU at most %d", op->layer, s.D,
+            TR_CUDA_ATTENTION_HEAD);
+    TR_TRY(tr_cuda_check_count(op, s.samples * s.heads * s.queries, "of rows of heads"));
+    TR_TRY(tr_cuda_kernel_open(cuda, tr_cuda_in(g, op, s.q), "own", run_held, sizeof *k, &k));
+    k->args.s = s;
+    k->args.a = *(const tr_attention_attrs *)op->attrs;
+    k->args.cache = (size_t)tr_cuda_in(g, op, s.keys_held)->dims[2];
+    *out = &k->k.base;
+out:
+    return st;
+}
+
 tr_status tr_cuda_attention(tr_cuda *cuda, const tr_graph *g, const tr_op *op, tr_kernel **out)
 {
+    if (op->nin > TR_ATTENTION_KEYS_HELD) return open_held(cuda, g, op, out);
     return open_attention(cuda, g, op, false, out);
 }
 

@@ -3,10 +3,12 @@
 #include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/epilogue.h"
 #include "kernels/cuda/loops/linear.h"
+#include "kernels/cuda/loops/tokens.h"
 
 typedef struct {
     tr_cuda_kernel k;
     size_t samples, count; /* elements of a sample, and of the table */
+    size_t width, rows;    /* of a row; of the table */
     float *table;          /* on the device, where it is no parameter */
 } kernel;
 
@@ -17,6 +19,17 @@ static tr_status run_positions(tr_kernel *base, const tr_run *run)
     return tr_cuda_epilogue(k->k.cuda->stream, TR_ACT_NONE, k->k.dtype, k->k.dtype, k->k.b.in[0],
                             k->table ? k->table : k->k.b.in[1], NULL, k->k.b.out[0], k->samples,
                             k->count);
+}
+
+/* In a graph that decodes: rows of the table from where the sequence is. */
+static tr_status run_past(tr_kernel *base, const tr_run *run)
+{
+    (void)run;
+    const kernel *k = (const kernel *)base;
+    const tr_binding *b = &k->k.b;
+    return tr_cuda_place_rows_run(k->k.cuda->stream, k->k.dtype, b->in[0],
+                                  k->table ? k->table : b->in[1], k->rows, b->in[2], b->out[0],
+                                  k->samples, k->count / k->width, k->width);
 }
 
 static tr_status run_grad(tr_kernel *base, const tr_run *run)
@@ -50,14 +63,15 @@ out:
 }
 
 /* Once: sines are the host's, to its last digit. */
-static tr_status put_table(tr_cuda *cuda, kernel *k, const tr_tensor *x)
+static tr_status put_table(tr_cuda *cuda, kernel *k)
 {
     tr_status st = TR_OK;
-    float *table = tr_alloc(TR_MEM_OTHER, k->count, sizeof *table);
+    const size_t count = k->rows * k->width;
+    float *table = tr_alloc(TR_MEM_OTHER, count, sizeof *table);
     TR_HAVE(table);
-    tr_positions_table((size_t)x->dims[1], (size_t)x->dims[2], table);
-    TR_HAVE(k->table = tr_cuda_alloc(cuda, TR_MEM_OTHER, k->count * sizeof *table));
-    TR_TRY(tr_cuda_upload(cuda, k->table, table, k->count * sizeof *table));
+    tr_positions_table(k->rows, k->width, table);
+    TR_HAVE(k->table = tr_cuda_alloc(cuda, TR_MEM_OTHER, count * sizeof *table));
+    TR_TRY(tr_cuda_upload(cuda, k->table, table, count * sizeof *table));
 out:
     tr_free(table);
     return st;
@@ -67,8 +81,12 @@ tr_status tr_cuda_positions(tr_cuda *cuda, const tr_graph *g, const tr_op *op, t
 {
     kernel *k = NULL;
     tr_status st = TR_OK;
-    TR_TRY(prepare(cuda, g, op, run_positions, &k));
-    if (!tr_cuda_in(g, op, 1) && !cuda->o.dry) TR_TRY(put_table(cuda, k, tr_cuda_in(g, op, 0)));
+    const tr_tensor *x = tr_cuda_in(g, op, 0), *weight = tr_cuda_in(g, op, 1);
+    const bool past = tr_cuda_in(g, op, 2) != NULL;
+    TR_TRY(prepare(cuda, g, op, past ? run_past : run_positions, &k));
+    k->width = (size_t)x->dims[2];
+    k->rows = (size_t)(weight ? weight->dims[0] : past ? g->decode.cache : x->dims[1]);
+    if (!weight && !cuda->o.dry) TR_TRY(put_table(cuda, k));
     *out = &k->k.base;
 out:
     if (st != TR_OK && k) close_positions(&k->k.base);

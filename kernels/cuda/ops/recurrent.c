@@ -123,12 +123,28 @@ static tr_status multiply(kernel *k, size_t from)
 
 /* ---- Forward --------------------------------------------------------------------------------- */
 
+/* In a graph that decodes: what the last run left, or what this one leaves. */
+static tr_status copy_held(const kernel *k, const tr_cuda_recurrent_args *a, bool from)
+{
+    const size_t n = a->samples * a->hidden;
+    void *const held[] = {k->head.b.in[TR_RECURRENT_H], k->head.b.in[TR_RECURRENT_STATE]};
+    void *const here[] = {a->h, a->state};
+    const size_t each[] = {tr_dtype_size(k->head.dtype), sizeof(float)};
+    tr_status st = TR_OK;
+    for (int i = 0; i < 2; i++)
+        TR_TRY(tr_cuda_copy(k->head.cuda, from ? here[i] : held[i], from ? held[i] : here[i],
+                            n * each[i]));
+out:
+    return st;
+}
+
 static tr_status run_forward(tr_kernel *base, const tr_run *run)
 {
     kernel *k = (kernel *)base;
     const tr_binding *b = &k->head.b;
     tr_cuda_recurrent_args a = k->a;
     tr_status st = TR_OK;
+    const bool held = b->in[TR_RECURRENT_STATE];
     (void)run;
     a.x = b->in[0];
     a.bias = b->in[2];
@@ -139,11 +155,14 @@ static tr_status run_forward(tr_kernel *base, const tr_run *run)
     a.product = place(k, k->at_product);
     a.state = place(k, k->state);
     a.h = place(k, k->h);
+    if (held) TR_TRY(copy_held(k, &a, true));
     for (size_t i = 0; i < a.rows; i++) {
-        if (i > 0) TR_TRY(multiply(k, k->h));
-        TR_TRY(tr_cuda_recurrent_run(k->head.dtype, &a, a.reverse ? a.rows - 1 - i : i, i == 0,
+        const bool first = i == 0 && !held;
+        if (!first) TR_TRY(multiply(k, k->h));
+        TR_TRY(tr_cuda_recurrent_run(k->head.dtype, &a, a.reverse ? a.rows - 1 - i : i, first,
                                      k->head.cuda->stream));
     }
+    if (held) TR_TRY(copy_held(k, &a, false));
 out:
     return st;
 }

@@ -6,6 +6,7 @@ typedef struct {
     tr_cuda_kernel k;
     tr_cuda_rotary_args args;
     void *table; /* on the device */
+    bool past;   /* operand 1 says where a sample's rows begin */
 } kernel;
 
 static tr_status run_rotary(tr_kernel *base, const tr_run *run)
@@ -16,6 +17,7 @@ static tr_status run_rotary(tr_kernel *base, const tr_run *run)
     a.x = k->k.b.in[0];
     a.y = k->k.b.out[0];
     a.turn = k->table;
+    if (k->past) a.past = k->k.b.in[1];
     return tr_cuda_rotary_run(k->k.dtype, &a, k->k.cuda->stream);
 }
 
@@ -28,11 +30,11 @@ static void close_rotary(tr_kernel *base)
 
 static tr_status copy_table(kernel *k, const tr_rotary_attrs *a)
 {
-    const size_t count = k->args.positions * 2 * k->args.pairs;
+    const size_t count = k->args.table * 2 * k->args.pairs;
     float *turn = tr_alloc(TR_MEM_OTHER, count, sizeof *turn);
     tr_status st = TR_OK;
     TR_HAVE(turn);
-    tr_rotary_table(a, k->args.positions, turn);
+    tr_rotary_table(a, k->args.table, turn);
     k->table = tr_cuda_alloc(k->k.cuda, TR_MEM_OTHER, count * sizeof *turn);
     TR_HAVE(k->table);
     st = tr_cuda_upload(k->k.cuda, k->table, turn, count * sizeof *turn);
@@ -57,6 +59,8 @@ static tr_status open_rotary(tr_cuda *cuda, const tr_graph *g, const tr_op *op, 
                                     .pairs = (size_t)a->dim / 2,
                                     .sign = sign};
     k->args.apart = a->style == TR_ROTARY_HALF ? k->args.pairs : 0;
+    k->past = tr_cuda_in(g, op, 1) != NULL;
+    k->args.table = k->past ? (size_t)g->decode.cache : k->args.positions;
     if (!cuda->o.dry) TR_TRY(copy_table(k, a));
     *out = &k->k.base;
 out:

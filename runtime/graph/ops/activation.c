@@ -42,6 +42,7 @@ static void gradient_by_input(tr_builder *b, const tr_op *op)
                                    .doc = text,                                                    \
                                    .min_in = 1,                                                    \
                                    .max_in = 1,                                                    \
+                                   .rows = TR_ROWS_APART,                                          \
                                    .operands = 1,                                                  \
                                    .flops = tr_flops_elements,                                     \
                                    .act = op_act,                                                  \

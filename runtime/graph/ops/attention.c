@@ -92,11 +92,38 @@ out:
     return st;
 }
 
+static const char *together(const tr_layer *l)
+{
+    const tr_attention_attrs *a = l->attrs;
+    if (!a->causal) return "its attention is not causal";
+    return l->nin % 2 == 0 ? "its attention takes the lengths of samples" : NULL;
+}
+
+/* Keys and values of the rows so far lie head by head, so that one head's are read in one piece. */
+static int forward_held(tr_builder *b, const tr_layer *l)
+{
+    const tr_attention_attrs *a = l->attrs;
+    const bool packed = l->nin < 3;
+    int in[3];
+    for (int i = 0; i < l->nin; i++) in[i] = tr_build_input(b, l, i);
+    const int y = tr_build_output(b, l);
+    const tr_tensor t = *tr_build_tensor(b, y);
+    const int64_t dims[4] = {t.dims[0], a->kv_heads, tr_build_cache(b), t.dims[2] / a->heads};
+    const int keys = tr_build_held(b, l, "keys", t.dtype, 4, dims);
+    const int values = tr_build_held(b, l, "values", t.dtype, 4, dims);
+    tr_build_forward(b, l->def, l,
+                     TR_IDS(in[0], packed ? -1 : in[1], packed ? -1 : in[2], -1, tr_build_past(b),
+                            tr_build_count(b), keys, values),
+                     TR_IDS(y));
+    return y;
+}
+
 static int forward(tr_builder *b, const tr_layer *l)
 {
     const tr_attention_attrs *a = l->attrs;
     const bool packed = l->nin < 3;
     int in[TR_MAX_IN], lse = -1;
+    if (tr_build_past(b) >= 0) return forward_held(b, l);
     for (int i = 0; i < l->nin; i++) in[i] = tr_build_input(b, l, i);
     const int y = tr_build_output(b, l);
     const tr_tensor *t = tr_build_tensor(b, y);
@@ -130,22 +157,24 @@ tr_attention_shape tr_attention_of(const tr_graph *g, const tr_op *op)
     const tr_tensor *k = packed ? q : &g->tensors[op->in[first + 1]];
     const size_t heads = (size_t)a->heads, kv_heads = (size_t)a->kv_heads;
     const size_t width = (size_t)q->dims[2], D = width / (packed ? heads + 2 * kv_heads : heads);
-    return (tr_attention_shape){.samples = (size_t)q->dims[0],
-                                .queries = (size_t)q->dims[1],
-                                .keys = (size_t)k->dims[1],
-                                .heads = heads,
-                                .kv_heads = kv_heads,
-                                .D = D,
-                                .q_pitch = width,
-                                .kv_pitch = (size_t)k->dims[2],
-                                .k_at = packed ? heads * D : 0,
-                                .v_at = packed ? (heads + kv_heads) * D : 0,
-                                .packed = packed,
-                                .q = first,
-                                .k = packed ? first : first + 1,
-                                .v = packed ? first : first + 2,
-                                .lengths = op->in[first + 3] < 0 ? -1 : first + 3,
-                                .scale = (float)(a->scale > 0 ? a->scale : 1 / sqrt((double)D))};
+    return (tr_attention_shape){
+        .samples = (size_t)q->dims[0],
+        .queries = (size_t)q->dims[1],
+        .keys = (size_t)k->dims[1],
+        .heads = heads,
+        .kv_heads = kv_heads,
+        .D = D,
+        .q_pitch = width,
+        .kv_pitch = (size_t)k->dims[2],
+        .k_at = packed ? heads * D : 0,
+        .v_at = packed ? (heads + kv_heads) * D : 0,
+        .packed = packed,
+        .q = first,
+        .k = packed ? first : first + 1,
+        .v = packed ? first : first + 2,
+        .lengths = op->in[first + 3] < 0 ? -1 : first + 3,
+        .keys_held = !first && op->nin > TR_ATTENTION_KEYS_HELD ? TR_ATTENTION_KEYS_HELD : -1,
+        .scale = (float)(a->scale > 0 ? a->scale : 1 / sqrt((double)D))};
 }
 
 /* Pairs of a query and a key that it sees, of samples of full length, times what one costs. */
@@ -154,7 +183,9 @@ static double flops_of(const tr_graph *g, const tr_op *op, double products)
     const tr_attention_attrs *a = op->attrs;
     const tr_attention_shape s = tr_attention_of(g, op);
     double pairs = 0;
-    for (size_t i = 0; i < s.queries; i++) {
+    if (s.keys_held >= 0) /* as many as there can be */
+        pairs = (double)s.queries * (double)g->tensors[op->in[s.keys_held]].dims[2];
+    for (size_t i = 0; s.keys_held < 0 && i < s.queries; i++) {
         const tr_key_range seen =
             tr_attention_keys((int64_t)i, (int64_t)s.keys, a->causal, a->window);
         pairs += (double)(seen.end - seen.begin);
@@ -202,6 +233,8 @@ const tr_op_def tr_def_attention = {
     .min_in = 1,
     .max_in = 4,
     .sequence = TR_SEQUENCE_ROWS,
+    .rows = TR_ROWS_BEFORE,
+    .together = together,
     .finish = finish,
     .infer = infer,
     .forward = forward,

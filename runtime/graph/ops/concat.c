@@ -106,6 +106,7 @@ const tr_op_def tr_def_concat = {
     .min_in = 2,
     .max_in = TR_MAX_IN,
     .sequence = TR_SEQUENCE_EITHER,
+    .rows = TR_ROWS_APART,
     .infer = infer,
     .gradient = gradient,
     .steps = &tr_def_concat_int8,

@@ -24,6 +24,7 @@ const tr_op_def tr_def_dynamic_quantize = {
     .attrs_size = sizeof(tr_dynamic_attrs),
     .min_in = 1,
     .max_in = 1,
+    .rows = TR_ROWS_APART,
     .operands = 1,
     .by_row = &tr_def_int8_dynamic,
     .rescale = &tr_def_int8_rescale,

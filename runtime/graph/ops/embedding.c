@@ -55,6 +55,7 @@ const tr_op_def tr_def_embedding = {
     .tied = true,
     .min_in = 1,
     .max_in = 1,
+    .rows = TR_ROWS_APART,
     .infer = infer,
     .operands = 2,
     .gradient = gradient,

@@ -80,6 +80,7 @@ const tr_op_def tr_def_fake_quantize = {
     .operands = 1,
     .learned = true,
     .sequence = TR_SEQUENCE_EITHER,
+    .rows = TR_ROWS_APART,
     .infer = infer,
     .forward = forward,
     .quantize = &tr_def_int8_quantize,

@@ -80,9 +80,17 @@ out:
     return st;
 }
 
+static const char *together(const tr_layer *l)
+{
+    return ((const tr_layernorm_attrs *)l->attrs)->dims > 1
+               ? "normalized_shape takes all rows of a sequence together"
+               : NULL;
+}
+
 static int forward(tr_builder *b, const tr_layer *l)
 {
-    const bool shaped = ((const tr_layernorm_attrs *)l->attrs)->dims > 0;
+    /* of a row alone it is what lies innermost, however many rows a graph has */
+    const bool shaped = ((const tr_layernorm_attrs *)l->attrs)->dims > 0 && tr_build_past(b) < 0;
     int x = tr_build_input(b, l, 0);
     const int weight = tr_build_param(b, l, 0);
     const int bias = l->nparams > 1 ? tr_build_param(b, l, 1) : -1;
@@ -119,7 +127,8 @@ static double flops(const tr_graph *g, const tr_op *op)
 
 #define ROWS_OF_VALUES                                                                             \
     .attrs_size = sizeof(attributes), .learned = true, .min_in = 1, .max_in = 1, .finish = finish, \
-    .infer = infer, .forward = forward, .gradient = gradient, .flops = flops
+    .infer = infer, .forward = forward, .gradient = gradient, .flops = flops,                      \
+    .rows = TR_ROWS_APART, .together = together
 
 /* Dimensions that are named stay. */
 static int64_t keeps(const tr_layer *l)

@@ -23,6 +23,7 @@ const tr_op_def tr_def_leaky_relu = {
     .attrs_size = sizeof(tr_leaky_relu_attrs),
     .min_in = 1,
     .max_in = 1,
+    .rows = TR_ROWS_APART,
     .operands = 1,
     .gradient = gradient,
     .flops = tr_flops_elements,

@@ -51,6 +51,7 @@ const tr_op_def tr_def_linear = {
     .learned = true,
     .tied = true,
     .rounds = 1u << 0, /* the weight */
+    .rows = TR_ROWS_APART,
     .min_in = 1,
     .max_in = 1,
     .finish = finish,

@@ -41,6 +41,7 @@ const tr_op_def tr_def_mul = {
     .min_in = 2,
     .max_in = 2,
     .sequence = TR_SEQUENCE_EITHER,
+    .rows = TR_ROWS_APART,
     .infer = infer,
     .operands = 2,
     .gradient = gradient,

@@ -34,6 +34,13 @@ typedef enum {
     TR_SEQUENCE_EITHER /* as its first input comes */
 } tr_sequence;
 
+/* What a row of a layer's output (T, F) is made of, for graphs that decode (tr_graph_options). */
+typedef enum {
+    TR_ROWS_TOGETHER, /* any rows, or it is not known */
+    TR_ROWS_APART,    /* the same rows of its inputs alone */
+    TR_ROWS_BEFORE /* those and the ones before: `forward` holds what it needs of them (tr_build_held) */
+} tr_rows;
+
 /* A set of activations. */
 #define TR_ACT_IS(act) (1u << (act))
 #define TR_ACT_ANY     (~0u)
@@ -54,6 +61,10 @@ struct tr_op_def {
     size_t attrs_size;
     int min_in, max_in; /* inputs it takes by `from:` */
     tr_sequence sequence;
+    tr_rows rows;
+    /* NULL, or why these attributes make a row depend on later ones after all; NULL: they do not. */
+    const char *(*together)(const tr_layer *l);
+    int64_t (*most_rows)(const tr_layer *l); /* that it can tell apart; NULL, 0: any number */
     bool line; /* its window slides over the length of a sequence: sizes are one number each */
     tr_init_kind init;
     bool learned; /* it has parameters */
@@ -230,6 +241,13 @@ int tr_build_input(tr_builder *b, const tr_layer *l, int i); /* tensor of the i-
 int tr_build_as(tr_builder *b, const tr_layer *l, int id, const tr_shape *shape);
 int tr_build_param(const tr_builder *b, const tr_layer *l, int i);
 int tr_build_state(const tr_builder *b, const tr_layer *l, int i);
+/* Inputs of a graph that decodes (tr_decode); -1 in others. */
+int tr_build_past(const tr_builder *b);
+int tr_build_count(const tr_builder *b);
+/* A tensor that such a graph holds from run to run, dims[0] being the batch. */
+int tr_build_held(tr_builder *b, const tr_layer *l, const char *what, tr_dtype dtype, int ndim,
+                  const int64_t *dims);
+int64_t tr_build_cache(const tr_builder *b); /* tr_decode.cache */
 /* New tensors: the layer's output; another one; one like `id`. */
 int tr_build_output(tr_builder *b, const tr_layer *l);
 /* `id` has the bytes of `of`, whose value it has too. */

@@ -33,6 +33,19 @@ static tr_status infer(tr_maker *mk, tr_layer *l)
             .name = "weight", .ndim = 2, .dims = {x->dims[0], x->dims[1]}, .init = TR_INIT_NORMAL});
 }
 
+static int forward(tr_builder *b, const tr_layer *l)
+{
+    const int x = tr_build_input(b, l, 0), y = tr_build_output(b, l), past = tr_build_past(b);
+    const int weight = l->nparams > 0 ? tr_build_param(b, l, 0) : -1;
+    tr_build_forward(b, l->def, l, past < 0 ? 2 : 3, (const int[]){x, weight, past}, TR_IDS(y));
+    return y;
+}
+
+static int64_t most_rows(const tr_layer *l)
+{
+    return l->nparams > 0 ? l->inputs[0].dims[0] : 0;
+}
+
 static void gradient(tr_builder *b, const tr_op *op)
 {
     const int dy = tr_grad_of(b, op->out[0]);
@@ -61,7 +74,9 @@ const tr_op_def tr_def_positions = {
     .max_in = 1,
     .infer = infer,
     .keeps = keeps,
-    .operands = 2,
+    .rows = TR_ROWS_BEFORE,
+    .most_rows = most_rows,
+    .forward = forward,
     .gradient = gradient,
     .flops = tr_flops_elements,
     .share = TR_SHARE_FIRST};

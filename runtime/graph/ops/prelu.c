@@ -47,6 +47,7 @@ const tr_op_def tr_def_prelu = {
     .min_in = 1,
     .max_in = 1,
     .sequence = TR_SEQUENCE_EITHER,
+    .rows = TR_ROWS_APART,
     .infer = infer,
     .operands = 2,
     .gradient = gradient,

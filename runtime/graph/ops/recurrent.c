@@ -60,6 +60,13 @@ out:
     return st;
 }
 
+static const char *together(const tr_layer *l)
+{
+    return ((const tr_recurrent_attrs *)l->attrs)->reverse
+               ? "it goes from the last row to the first"
+               : NULL;
+}
+
 static int forward(tr_builder *b, const tr_layer *l)
 {
     const tr_recurrent_attrs *a = l->attrs;
@@ -76,9 +83,17 @@ static int forward(tr_builder *b, const tr_layer *l)
         gates = tr_build_new(b, l->name, "gates", t.dtype, 3, wide);
         kept = tr_build_like(b, l->name, lstm ? "cells" : "recurrent", lstm ? TR_F32 : t.dtype, y);
     }
+    const int weight = tr_build_param(b, l, 1), second = bias ? tr_build_param(b, l, 3) : -1;
+    if (tr_build_past(b) >= 0) { /* the lengths are those of this run's rows */
+        const int64_t dims[2] = {t.dims[0], a->hidden};
+        const int h = tr_build_held(b, l, "h", t.dtype, 2, dims);
+        const int state = tr_build_held(b, l, "state", TR_F32, 2, dims);
+        tr_build_forward(b, l->def, l, TR_IDS(product, weight, second, tr_build_count(b), h, state),
+                         TR_IDS(y, -1, -1));
+        return y;
+    }
     tr_build_forward(b, l->def, l,
-                     TR_IDS(product, tr_build_param(b, l, 1), bias ? tr_build_param(b, l, 3) : -1,
-                            l->nin > 1 ? tr_build_input(b, l, 1) : -1),
+                     TR_IDS(product, weight, second, l->nin > 1 ? tr_build_input(b, l, 1) : -1),
                      TR_IDS(y, gates, kept));
     return y;
 }
@@ -127,7 +142,8 @@ static double grad_flops(const tr_graph *g, const tr_op *op)
     .fields = fields, .attrs_size = sizeof(tr_recurrent_attrs), .learned = true,                   \
     .rounds = 1u << 0 | 1u << 1, /* the weights */                                                 \
         .min_in = 1, .max_in = 2, .finish = finish, .infer = infer, .forward = forward,            \
-    .gradient = gradient, .width = "hidden", .flops = flops
+    .gradient = gradient, .width = "hidden", .flops = flops, .rows = TR_ROWS_BEFORE,               \
+    .together = together
 
 const tr_op_def tr_def_lstm_layer = {
     .name = "lstm_layer",

@@ -13,6 +13,7 @@ const tr_op_def tr_def_relu6 = {
     .doc = "`min(max(x, 0), 6)`.",
     .min_in = 1,
     .max_in = 1,
+    .rows = TR_ROWS_APART,
     .operands = 1,
     .gradient = gradient,
     .flops = tr_flops_elements,

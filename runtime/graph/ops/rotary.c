@@ -42,6 +42,13 @@ out:
     return st;
 }
 
+static int forward(tr_builder *b, const tr_layer *l)
+{
+    const int x = tr_build_input(b, l, 0), y = tr_build_output(b, l), past = tr_build_past(b);
+    tr_build_forward(b, l->def, l, past < 0 ? 1 : 2, (const int[]){x, past}, TR_IDS(y));
+    return y;
+}
+
 static void gradient(tr_builder *b, const tr_op *op)
 {
     if (!tr_grad_wanted(b, op->in[0])) return;
@@ -81,8 +88,9 @@ const tr_op_def tr_def_rotary = {
     .min_in = 1,
     .max_in = 1,
     .sequence = TR_SEQUENCE_ROWS,
+    .rows = TR_ROWS_BEFORE,
     .infer = infer,
-    .operands = 1,
+    .forward = forward,
     .gradient = gradient,
     .share = TR_SHARE_FIRST,
     .channels = TR_CHANNELS_HEADS,

@@ -144,6 +144,7 @@ const tr_op_def tr_def_sklinear = {
     .attrs_size = sizeof(attrs),
     .learned = true,
     .rounds = 3u, /* s1, s2 */
+    .rows = TR_ROWS_APART,
     .min_in = 1,
     .max_in = 1,
     .finish = finish,

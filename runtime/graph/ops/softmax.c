@@ -20,6 +20,7 @@ const tr_op_def tr_def_softmax = {
     .min_in = 1,
     .max_in = 1,
     .sequence = TR_SEQUENCE_ROWS,
+    .rows = TR_ROWS_APART,
     .operands = 1,
     .gradient = gradient,
     .nonnegative = true,

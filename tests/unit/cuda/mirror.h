@@ -171,9 +171,10 @@ static inline tr_status mirror_run(tr_kernel *base, const tr_run *run)
             mirror_try(cuda->memory->download(k->ctx, k->host.out[i], k->device.out[i],
                                               k->nbytes[TR_MAX_IN + i]),
                        "download");
-    for (int i = 0; i < k->op->nin; i++) { /* running statistics */
+    for (int i = 0; i < k->op->nin; i++) { /* running statistics, and what is held */
         const int id = k->op->in[i];
-        if (id >= 0 && k->device.in[i] && k->g->tensors[id].role == TR_ROLE_STATE)
+        const tr_role role = id < 0 ? TR_ROLE_INPUT : k->g->tensors[id].role;
+        if (k->device.in[i] && (role == TR_ROLE_STATE || role == TR_ROLE_HELD))
             mirror_try(cuda->memory->download(k->ctx, k->host.in[i], k->device.in[i], k->nbytes[i]),
                        "download");
     }

@@ -60,6 +60,7 @@ static const struct {
     {"add_to_kernel", PIECE, 0},
     {"attention", PIECE, 0},
     {"attention_delta", PIECE, 0},
+    {"attention_held", PIECE, 0},
     {"attention_grad_keys", PIECE, 0},
     {"attention_grad_queries", PIECE, 0},
     {"avg_grad_kernel", ROUND, 0},
@@ -102,6 +103,7 @@ static const struct {
     {"groupnorm_grad_input", ROUND, 0},
     {"lap_kernel", FEW, 0},
     {"largest", PIECE, 0},
+    {"hold_rows", PIECE, 0},
     {"layernorm_grad_columns", SUMS, 8192},
     {"layernorm_grad_held", SUMS, 8192},
     {"layernorm_grad_long", ROUND, 0},
@@ -120,6 +122,7 @@ static const struct {
     {"quantize_learned", PIECE, 0},
     {"quantize_learned_grad", PIECE, 0},
     {"quantize_learned_sum", PIECE, 0},
+    {"place_rows", ROUND, 0},
     {"prelu", PIECE, 0},
     {"prelu_grad_each", SUMS, 4 * 8 * SMS},
     {"prelu_grad_one", SUMS, 8 * SMS},
@@ -293,6 +296,19 @@ static void launch_sequences(cudaStream_t s, tr_dtype t, size_t rows, size_t wid
     assert_ok(tr_cuda_attention_run(t, &attention, s));
     assert_ok(tr_cuda_attention_grad_run(t, &attention, s));
     assert_ok(tr_cuda_rotary_run(t, &rotary, s));
+    const tr_cuda_attention_held_args held = {.s = attention.s,
+                                              .a = attention.a,
+                                              .q = at,
+                                              .k = at,
+                                              .v = at,
+                                              .past = at,
+                                              .count = at,
+                                              .keys = at,
+                                              .values = at,
+                                              .cache = 1024,
+                                              .y = at};
+    assert_ok(tr_cuda_attention_held_run(t, &held, s));
+    assert_ok(tr_cuda_place_rows_run(s, t, at, at, 1024, at, at, rows, 1, width));
 }
 
 static void launch_rows(cudaStream_t s, tr_dtype t, size_t rows, size_t width)

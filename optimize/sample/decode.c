@@ -1,0 +1,195 @@
+/* The engine is a session of two plans that hold the same tensors: one takes a chunk of rows of each sequence and leaves out
+ * whatever leads to the output alone, one takes a row and gives logits. Sequences have as many ids as they have, each a
+ * count of its own. */
+#include "optimize/sample/sample.h"
+
+#include <string.h>
+
+#include "optimize/inference/convert.h"
+#include "optimize/inference/values.h"
+
+enum { INPUTS = TR_DECODE_INPUTS };
+
+struct tr_decoder {
+    tr_decoder_options o;
+    tr_model *model;
+    tr_params *params;
+    tr_session *session;
+    tr_plan *fill, *one; /* fill: NULL where chunk is 0 */
+    int32_t *in
+        [INPUTS]; /* ids (sequences, chunk or 1), then as tr_decode says; copies can start from them */
+    void *fetched; /* on a device: the output on its way */
+    float *logits;
+    int32_t *past; /* [sequences] */
+};
+
+static tr_status open_session(tr_decoder *d)
+{
+    const tr_decode decodes[] = {{.rows = 1, .cache = d->o.rows},
+                                 {.rows = d->o.chunk, .cache = d->o.rows, .fill = true}};
+    const tr_session_options o = {.model = d->model,
+                                  .backend = d->o.backend,
+                                  .backend_ctx = d->o.backend_ctx,
+                                  .params = d->params,
+                                  .threads = d->o.threads,
+                                  .precision = d->o.precision,
+                                  .ranks = 1,
+                                  .skip_passes = d->o.skip_passes,
+                                  .decodes = decodes,
+                                  .ndecodes = d->o.chunk > 0 ? 2 : 1,
+                                  .sequences = d->o.sequences};
+    tr_status st = TR_OK;
+    TR_TRY(tr_session_open(&o, &d->session));
+    TR_TRY(tr_session_release(d->session));
+    d->one = tr_session_decoder(d->session, &decodes[0]);
+    if (d->o.chunk > 0) d->fill = tr_session_decoder(d->session, &decodes[1]);
+out:
+    return st;
+}
+
+static tr_status make_room(tr_decoder *d)
+{
+    const tr_device_memory *m = d->o.backend->memory;
+    const tr_graph *g = tr_plan_graph(d->one);
+    const tr_tensor *t = &g->tensors[g->logits];
+    const size_t n = (size_t)d->o.sequences, ids = n * (size_t)(d->o.chunk > 0 ? d->o.chunk : 1);
+    tr_status st = TR_OK;
+    for (int i = 0; i < INPUTS; i++)
+        TR_HAVE(d->in[i] = m->host_alloc(d->o.backend_ctx, TR_MEM_IO,
+                                         (i == 0 ? ids : n) * sizeof(int32_t)));
+    if (!d->o.backend->host)
+        TR_HAVE(d->fetched = m->host_alloc(d->o.backend_ctx, TR_MEM_IO, t->nbytes));
+    TR_HAVE(d->logits = tr_alloc(TR_MEM_IO, t->count, sizeof *d->logits));
+    TR_HAVE(d->past = tr_alloc(TR_MEM_OTHER, n, sizeof *d->past));
+out:
+    return st;
+}
+
+tr_status tr_decoder_open(const tr_network *n, const tr_decoder_options *o, tr_decoder **out)
+{
+    tr_status st = TR_OK;
+    tr_decoder *d = TR_NEW(TR_MEM_OTHER, tr_decoder);
+    if (!d) return tr_last_status();
+    d->o = *o;
+    if (o->threads < 1) d->o.threads = 1;
+    TR_TRY(tr_graph_decodes(n->model));
+    TR_TRY(tr_model_copy(n->model, NULL, NULL, 0, &d->model));
+    TR_TRY(tr_inference_values(n, d->model, o->backend, o->backend_ctx, &d->params));
+    TR_TRY(open_session(d));
+    TR_TRY(make_room(d));
+    *out = d;
+out:
+    if (st != TR_OK) tr_decoder_close(d);
+    return st;
+}
+
+void tr_decoder_close(tr_decoder *d)
+{
+    if (!d) return;
+    const tr_device_memory *m = d->o.backend->memory;
+    tr_session_close(d->session);
+    tr_params_close(d->params);
+    for (int i = 0; i < INPUTS; i++) m->host_free(d->o.backend_ctx, d->in[i]);
+    m->host_free(d->o.backend_ctx, d->fetched);
+    tr_free(d->logits);
+    tr_free(d->past);
+    tr_model_close(d->model);
+    tr_free(d);
+}
+
+tr_status tr_decoder_reset(tr_decoder *d)
+{
+    memset(d->past, 0, (size_t)d->o.sequences * sizeof *d->past);
+    return tr_session_forget(d->session);
+}
+
+/* What lies in the first inputs, and as many rows of each sequence as counts say. */
+static tr_status run(tr_decoder *d, tr_plan *p)
+{
+    static const tr_run nothing;
+    const size_t n = (size_t)d->o.sequences;
+    int32_t *count = d->in[TR_DECODE_COUNT];
+    tr_status st = TR_OK;
+    for (size_t s = 0; s < n; s++)
+        TR_NEED(count[s] <= d->o.rows - d->past[s], TR_INTERNAL, "%d ids more for %lld that fit",
+                count[s], (long long)d->o.rows - d->past[s]);
+    memcpy(d->in[TR_DECODE_PAST], d->past, n * sizeof *d->past);
+    TR_TRY(tr_session_stage(d->session));
+    for (size_t i = 0; i < INPUTS; i++) TR_TRY(tr_plan_set_input(p, i, d->in[i]));
+    TR_TRY(tr_plan_run(p, &nothing));
+    for (size_t s = 0; s < n; s++) d->past[s] += count[s];
+out:
+    return st;
+}
+
+tr_status tr_decoder_feed(tr_decoder *d, const int32_t *const *ids, const size_t *counts)
+{
+    const size_t n = (size_t)d->o.sequences, chunk = (size_t)d->o.chunk;
+    tr_status st = TR_OK;
+    for (size_t from = 0;; from += chunk) {
+        bool any = false;
+        for (size_t s = 0; s < n; s++) {
+            const size_t left = counts[s] > from ? counts[s] - from : 0;
+            const size_t some = left < chunk ? left : chunk;
+            d->in[TR_DECODE_COUNT][s] = (int32_t)some;
+            memset(d->in[0] + s * chunk, 0, chunk * sizeof(int32_t));
+            if (some > 0) memcpy(d->in[0] + s * chunk, ids[s] + from, some * sizeof(int32_t));
+            any |= some > 0;
+        }
+        if (!any) break;
+        TR_NEED(d->fill, TR_INTERNAL, "a decoder that is fed nothing was opened");
+        TR_TRY(run(d, d->fill));
+        TR_TRY(tr_device_finish(d->o.backend, d->o.backend_ctx)); /* the inputs are written anew */
+    }
+out:
+    return st;
+}
+
+tr_status tr_decoder_step(tr_decoder *d, const int32_t *ids, const bool *live, const float **logits)
+{
+    const tr_graph *g = tr_plan_graph(d->one);
+    const tr_tensor *t = &g->tensors[g->logits];
+    const void *from;
+    tr_status st = TR_OK;
+    for (int64_t s = 0; s < d->o.sequences; s++) {
+        d->in[0][s] = live[s] ? ids[s] : 0;
+        d->in[TR_DECODE_COUNT][s] = live[s];
+    }
+    TR_TRY(run(d, d->one));
+    from = tr_plan_tensor(d->one, g->logits);
+    if (d->fetched) {
+        TR_TRY(d->o.backend->memory->download(d->o.backend_ctx, d->fetched, from, t->nbytes));
+        from = d->fetched;
+    }
+    tr_convert_out(t, from, d->logits);
+    *logits = d->logits;
+out:
+    return st;
+}
+
+int64_t tr_decoder_vocabulary(const tr_decoder *d)
+{
+    return d->model->layers[d->model->nlayers - 1].output.dims[1];
+}
+
+int64_t tr_decoder_sequences(const tr_decoder *d)
+{
+    return d->o.sequences;
+}
+
+int64_t tr_decoder_rows(const tr_decoder *d)
+{
+    return d->o.rows;
+}
+
+void tr_decoder_memory(const tr_decoder *d, tr_memory_plan *out, size_t *held)
+{
+    tr_session_memory(d->session, out);
+    out->bytes[TR_MEM_WEIGHTS] += tr_session_weights(d->session);
+    *held = tr_session_held(d->session);
+}
+
+tr_plan *tr_decoder_plan(tr_decoder *d)
+{
+    return d->one;
+}
