@@ -134,7 +134,6 @@ static tr_status create(tr_image *im)
                    H5Pset_link_phase_change(creation, COMPACT_MAX, COMPACT_MAX) >= 0 &&
                    H5Pset_link_phase_change(im->groups, COMPACT_MAX, COMPACT_MAX) >= 0 &&
                    H5Pset_attr_phase_change(im->groups, 64, 32) >= 0 &&
-                   H5Pset_est_link_info(im->groups, LINKS, LINK_NAME) >= 0 &&
                    H5Pset_obj_track_times(im->groups, 0) >= 0 &&
                    H5Pset_layout(im->layout, H5D_CONTIGUOUS) >= 0 &&
                    H5Pset_alloc_time(im->layout, H5D_ALLOC_TIME_EARLY) >= 0 &&
@@ -171,41 +170,50 @@ tr_status tr_image_open(const char *path, tr_image **out)
     return TR_OK;
 }
 
-static tr_status make_group(tr_image *im, const char *where)
+static tr_status make_group(tr_image *im, const char *where, size_t nlinks, size_t name)
 {
     if (H5Lexists(im->file, where, H5P_DEFAULT) > 0) return TR_OK;
-    hid_t group = H5Gcreate2(im->file, where, H5P_DEFAULT, im->groups, H5P_DEFAULT);
+    hid_t group = -1;
+    if (H5Pset_est_link_info(im->groups, (unsigned)nlinks, (unsigned)name) >= 0)
+        group = H5Gcreate2(im->file, where, H5P_DEFAULT, im->groups, H5P_DEFAULT);
     if (group < 0) return TR_H5_FAIL(TR_FILE, "%s: %s: cannot make the group", im->path, where);
     H5Gclose(group);
     return TR_OK;
 }
 
-/* Makes the groups above the last name of `where`, and with `whole` that one too. Links stay in the
+/* Makes the groups above the last name of `where`. Links stay in the
  * group's header however many there are: HDF5 1.10 frees what it never filled when the other, dense
  * form turns out damaged. */
-static tr_status make_groups(tr_image *im, const char *where, bool whole)
+static tr_status make_groups(tr_image *im, const char *where)
 {
     tr_status st = TR_OK;
     char *name = tr_strdup(where);
     if (!name) return tr_last_status();
     for (char *p = strchr(name + 1, '/'); p; p = strchr(p + 1, '/')) {
         *p = 0;
-        TR_TRY(make_group(im, name));
+        TR_TRY(make_group(im, name, LINKS, LINK_NAME));
         *p = '/';
     }
-    if (whole) TR_TRY(make_group(im, where));
 out:
     tr_free(name);
     return st;
 }
 
-tr_status tr_image_group(tr_image *im, const char *where)
+tr_status tr_image_group_of(tr_image *im, const char *where, size_t nlinks, size_t nbytes)
 {
+    enum { MOST = 4096 }; /* links that are reserved for: a header's first part is limited */
+    const size_t n = nlinks < 1 ? 1 : nlinks > MOST ? MOST : nlinks;
     tr_h5_guard g;
     tr_h5_enter(&g);
-    tr_status st = make_groups(im, where, true);
+    tr_status st = make_groups(im, where);
+    if (st == TR_OK) st = make_group(im, where, n, nlinks ? (nbytes + nlinks - 1) / nlinks : 1);
     tr_h5_leave(&g);
     return st;
+}
+
+tr_status tr_image_group(tr_image *im, const char *where)
+{
+    return tr_image_group_of(im, where, LINKS, LINKS * LINK_NAME);
 }
 
 static tr_status lay_out(tr_image *im, const char *where, tr_dtype dtype, int ndim,
@@ -216,7 +224,7 @@ static tr_status lay_out(tr_image *im, const char *where, tr_dtype dtype, int nd
     hid_t space = -1, set = -1, attr = -1, scalar = -1;
     hsize_t n[TR_STORE_DIMS];
     TR_H5_NEED(type >= 0, TR_FILE, "%s: %s: cannot make its type", im->path, where);
-    TR_TRY(make_groups(im, where, false));
+    TR_TRY(make_groups(im, where));
     for (int i = 0; i < ndim; i++) n[i] = (hsize_t)dims[i];
     space = ndim == 0 ? H5Screate(H5S_SCALAR) : H5Screate_simple(ndim, n, NULL);
     TR_H5_NEED(space >= 0, TR_FILE, "%s: %s: bad dims", im->path, where);

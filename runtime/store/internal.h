@@ -35,6 +35,8 @@ tr_status tr_train_from_attrs(const char *path, const tr_attrs *a, tr_train_stat
 typedef struct tr_image tr_image;
 tr_status tr_image_open(const char *path, tr_image **out);
 tr_status tr_image_group(tr_image *im, const char *where); /* and the ones above it */
+/* The same with room for so many links, of names of so many bytes together: links that come later take more. */
+tr_status tr_image_group_of(tr_image *im, const char *where, size_t nlinks, size_t nbytes);
 /* `data` is read at commit: it must stay until then. */
 tr_status tr_image_array(tr_image *im, const char *where, tr_dtype type, int ndim,
                          const int64_t *dims, const void *data);

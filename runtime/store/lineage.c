@@ -13,8 +13,10 @@ static tr_status write_table(tr_image *im, const char *stage, const tr_table *t)
     const int64_t n = (int64_t)t->nrows;
     char *column = NULL, *group = tr_sprintf("/stages/%s/%s", stage, t->name);
     TR_HAVE(group);
+    size_t names = 0;
+    for (size_t i = 0; i < t->ncolumns; i++) names += strlen(t->columns[i].name);
     TR_TRY(tr_attrs_add_text(&attrs, "rows", t->rows));
-    TR_TRY(tr_image_group(im, group));
+    TR_TRY(tr_image_group_of(im, group, t->ncolumns, names));
     TR_TRY(tr_image_attrs(im, group, &attrs));
     for (size_t i = 0; i < t->ncolumns; i++) {
         tr_free(column);

@@ -62,11 +62,50 @@ out:
     return st;
 }
 
+/* Row i of parameters or states: whose, and what it is called. */
+typedef struct {
+    const char *layer, *name;
+} row_name;
+
+static row_name name_of(const tr_model *m, bool states, size_t i)
+{
+    return states ? (row_name){m->states[i].layer, m->states[i].name}
+                  : (row_name){m->params[i].layer, m->params[i].name};
+}
+
+/* A group of groups, one a layer, each with room for just its rows, which stand together. */
+static tr_status layers(tr_image *im, const char *group, const tr_model *m, bool states)
+{
+    tr_status st = TR_OK;
+    char *where = NULL;
+    const size_t n = states ? m->nstates : m->nparams;
+    size_t count = 0, nbytes = 0;
+    for (size_t i = 0; i < n; i++) {
+        const char *layer = name_of(m, states, i).layer;
+        if (i > 0 && strcmp(layer, name_of(m, states, i - 1).layer) == 0) continue;
+        count++;
+        nbytes += strlen(layer);
+    }
+    TR_TRY(tr_image_group_of(im, group, count, nbytes));
+    for (size_t i = 0, end; i < n; i = end) {
+        const char *layer = name_of(m, states, i).layer;
+        for (end = i, nbytes = 0; end < n && strcmp(layer, name_of(m, states, end).layer) == 0;
+             end++)
+            nbytes += strlen(name_of(m, states, end).name);
+        tr_free(where);
+        TR_HAVE(where = tr_sprintf("%s/%s", group, layer));
+        TR_TRY(tr_image_group_of(im, where, end - i, nbytes));
+    }
+out:
+    tr_free(where);
+    return st;
+}
+
 static tr_status arrays(tr_image *im, const char *path, const tr_model *m, const tr_snapshot *s)
 {
     tr_status st = TR_OK;
-    TR_TRY(tr_image_group(im, "/model/params"));
-    TR_TRY(tr_image_group(im, "/model/state"));
+    TR_TRY(layers(im, "/model/params", m, false));
+    TR_TRY(layers(im, "/model/state", m, true));
     for (size_t i = 0; i < m->nparams; i++) TR_TRY(param(im, path, m, &m->params[i], s));
     for (size_t i = 0; i < m->nstates; i++) {
         const tr_state *p = &m->states[i];

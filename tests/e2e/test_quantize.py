@@ -3,7 +3,7 @@ import re
 
 import h5py
 
-from harness import main
+from harness import SOURCE, main
 from stages import StageCase
 
 
@@ -90,6 +90,23 @@ class Quantize(StageCase):
             self.assertTrue((after != before).any())
         evals = [r for r in self.records("scaled/stages/03-finetune/train", "eval")]
         self.assertAlmostEqual(evals[-1]["loss"], self.attributes(last, "03-finetune")["loss"], places=5)
+
+    def test_size(self):
+        """The int8 file of a network of 270 thousand parameters in 22 products, beside the one that was trained: what is no
+        number of the model's is at most 3.3 % of that."""
+        self.run_trainer(SOURCE / "configs/bench/resnet20.yaml", f"output={self.dir}/run", "train.epochs=none", "train.steps=2", "train.batch=16",
+                         "data.train.samples=64", "data.eval={format: synthetic, samples: 16}", "pipeline=[train, fold, {quantize: {samples: 16}}]")
+        whole, made = (p.stat().st_size for p in (self.dir / "run/model.h5", self.stage("02-quantize.h5")))
+        with h5py.File(self.stage("02-quantize.h5"), "r") as f:
+            numbers = []
+            f["model"].visititems(lambda name, o: numbers.append(o.nbytes) if isinstance(o, h5py.Dataset) else None)
+            # layers say what is not as usual; a stage's inputs leave out the model, which its parent has
+            self.assertNotRegex(f.attrs["config"], rb"(?m)^ *- (conv2d|fake_quantize): .*(dilation|groups|zero_point|bias|learn_scale)")
+            self.assertNotIn(b"conv2d", f["stages/02-quantize"].attrs["inputs"])
+        floor = sum(numbers) / whole  # int8 weights, scales and biases of float32
+        self.assertLess(floor, 0.2452)
+        self.assertLess(made / whole, floor + 0.033)
+        self.assertLess(made / whole, 0.2778, f"{made} of {whole}, {sum(numbers)} of numbers")
 
     def test_learned_scales(self):
         """Scales are trained with the weights, at any number of ranks and over a stop, and end as a plain int8 model."""

@@ -87,7 +87,7 @@ static tr_status identify(prediction *p, const char *data)
     tr_status st;
     const tr_config *c = p->frame.chain.config;
     char *essence = NULL, *all = NULL;
-    TR_TRY(tr_config_essence(c, &essence));
+    TR_TRY(tr_config_essence(c, true, &essence));
     all = tr_sprintf("%s\n%s\n%s\n%s\n%" PRIu64 " %zu\n%s", TR_VERSION, p->frame.chain.sha256,
                      p->frame.backend->name, data, p->batch, p->outputs, essence);
     TR_HAVE(all);

@@ -98,15 +98,16 @@ out:
 }
 
 /* Whether the line, the first of a top-level key's, begins one of those. */
-static bool aside(const char *line)
+static bool aside(const char *line, bool model)
 {
-    static const char *const keys[] = {"name:", "output:", "device:", "run:", "pipeline:"};
-    for (size_t i = 0; i < TR_COUNT(keys); i++)
+    static const char *const keys[] = {
+        "name:", "output:", "device:", "run:", "pipeline:", "model:"};
+    for (size_t i = 0; i < TR_COUNT(keys) - model; i++)
         if (strncmp(line, keys[i], strlen(keys[i])) == 0) return true;
     return false;
 }
 
-tr_status tr_config_essence(const tr_config *c, char **text)
+tr_status tr_config_essence(const tr_config *c, bool model, char **text)
 {
     tr_status st;
     bool skip = false;
@@ -121,7 +122,7 @@ tr_status tr_config_essence(const tr_config *c, char **text)
     for (const char *line = whole, *next; *line; line = next) {
         const char *end = strchr(line, '\n');
         next = end ? end + 1 : line + strlen(line);
-        if (*line != ' ' && *line != '-') skip = aside(line);
+        if (*line != ' ' && *line != '-') skip = aside(line, model);
         if (skip) continue;
         memcpy(to, line, (size_t)(next - line));
         to += next - line;

@@ -143,8 +143,8 @@ static tr_status look_at_training(const pipeline *p, const char *file, bool *don
         snprintf(why, size, "its file is of no use: %.400s", tr_last_error()->text);
         goto out;
     }
-    TR_TRY(tr_config_essence(c, &was));
-    TR_TRY(tr_config_essence(p->o->config, &is));
+    TR_TRY(tr_config_essence(c, true, &was));
+    TR_TRY(tr_config_essence(p->o->config, true, &is));
     *done = strcmp(was, is) == 0;
     if (!*done) {
         first_change(was, is, change, sizeof change);

@@ -47,7 +47,7 @@ tr_status tr_stage_inputs(const tr_frame *f, size_t place, char **text)
     char *options = NULL, *essence = NULL;
     const tr_list_item *item = &f->config->pipeline.items[place];
     TR_TRY(options_text(tr_stages[item->which], item->options, &options));
-    TR_TRY(tr_config_essence(f->config, &essence));
+    TR_TRY(tr_config_essence(f->config, false, &essence));
     *text = tr_sprintf("# options\n%s# config\n%s", options, essence);
     TR_HAVE(*text);
 out:

@@ -66,7 +66,7 @@ static tr_status make_key(within *w, const tr_network *start)
 {
     tr_status st;
     char params[65], states[65], *essence = NULL, hex[65];
-    TR_TRY(tr_config_essence(w->config, &essence));
+    TR_TRY(tr_config_essence(w->config, true, &essence));
     tr_sha256_hex(start->params, start->model->flat_count * sizeof(float), params);
     tr_sha256_hex(start->states, start->model->state_count * sizeof(float), states);
     tr_sha256_hex(essence, strlen(essence), hex);

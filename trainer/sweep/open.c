@@ -141,7 +141,7 @@ tr_status tr_training_key(const tr_config *c, char out[65])
 {
     tr_status st;
     char *essence = NULL, *all = NULL;
-    TR_TRY(tr_config_essence(c, &essence));
+    TR_TRY(tr_config_essence(c, true, &essence));
     /* gradients rounded between nodes, another device's kernels, and ops that are not fused are other results */
     all = tr_sprintf("%s# device %d wire %d skip %x\n", essence, c->device, c->run.wire,
                      tr_graph_skip(c));
