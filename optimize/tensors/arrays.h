@@ -4,6 +4,7 @@
 #define TR_ARRAYS_H
 
 #include "optimize/network/network.h"
+#include "runtime/config/init_from.h"
 
 #define TR_ARRAY_NAME (2 * TR_NAME)
 #define TR_ARRAY_DIMS 8

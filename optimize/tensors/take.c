@@ -82,13 +82,13 @@ static tr_status check_transposed(const tr_arrays *a, const tr_init_from *o)
         size_t k = 0;
         while (k < tr_arrays_count(a) &&
                (tr_arrays_at(a, k)->ndim != 2 ||
-                !tr_pattern_match(o->transposed[i], tr_arrays_at(a, k)->name, caps)))
+                !tr_pattern_match(o->transposed[i].from, tr_arrays_at(a, k)->name, caps)))
             k++;
         if (k == tr_arrays_count(a))
             return TR_FAIL(TR_CONFIG,
                            "model.init_from.transpose: \"%s\": no matrix of %s has such a name, as "
                            "the file has it",
-                           o->transposed[i], o->file);
+                           o->transposed[i].from, o->file);
     }
     return TR_OK;
 }
@@ -98,7 +98,7 @@ static bool is_transposed(const tr_init_from *o, const tr_named_array *a)
 {
     tr_capture caps[TR_PATTERN_STARS + 1];
     for (size_t i = 0; a->ndim == 2 && i < o->ntransposed; i++)
-        if (tr_pattern_match(o->transposed[i], a->name, caps)) return true;
+        if (tr_pattern_match(o->transposed[i].from, a->name, caps)) return true;
     return false;
 }
 

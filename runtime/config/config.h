@@ -31,14 +31,11 @@ typedef enum { TR_NONFINITE_SKIP, TR_NONFINITE_STOP, TR_NONFINITE_ROLLBACK } tr_
 typedef enum { TR_COLL_AUTO, TR_COLL_SHARED, TR_COLL_MPI, TR_COLL_NCCL } tr_collectives_kind;
 typedef enum { TR_AFFINITY_AUTO, TR_AFFINITY_NONE } tr_affinity_kind;
 typedef enum { TR_WIRE_FP32, TR_WIRE_BF16 } tr_wire_kind;
-typedef enum {
-    TR_SYNC_ALL,
-    TR_SYNC_NODE,
-    TR_SYNC_NONE
-} tr_sync_kind; /* ranks that share statistics */
+typedef enum { TR_SYNC_ALL, TR_SYNC_NODE, TR_SYNC_NONE } tr_sync_kind; /* who shares statistics */
 typedef enum { TR_GRAPH_AUTO, TR_GRAPH_OFF } tr_cuda_graph;
 typedef enum { TR_DETERMINISTIC_AUTO, TR_DETERMINISTIC_ON, TR_DETERMINISTIC_OFF } tr_deterministic;
 typedef enum { TR_SHARD_AUTO, TR_SHARD_ON, TR_SHARD_OFF } tr_shard_kind;
+typedef enum { TR_OFFLOAD_AUTO, TR_OFFLOAD_ON, TR_OFFLOAD_OFF } tr_offload_kind;
 typedef enum {
     TR_LOSS_CROSS_ENTROPY,
     TR_LOSS_MSE,
@@ -311,7 +308,7 @@ typedef struct tr_config {
         const tr_node *layers;
         tr_loss_config loss;
         int init;                 /* tr_init_kind of graph.h: kaiming | xavier | normal | zeros */
-        const tr_node *init_from; /* tr_config_init_from */
+        const tr_node *init_from; /* init_from.h */
         tr_sketch_config sketch;
         int64_t round_dims; /* widths to multiples of so many; 0: as they are; TR_ROUND_AUTO */
     } model;
@@ -378,6 +375,7 @@ typedef struct tr_config {
         double bucket_mb;           /* 0 = auto */
         int wire;                   /* tr_wire_kind: type of gradients between nodes */
         int shard_optimizer;        /* tr_shard_kind */
+        int offload;                /* tr_offload_kind */
         const tr_node *skip_passes; /* tr_graph_passes_skipped */
         bool overcommit_memory;     /* train where memory is short */
         int level;                  /* level.h */
@@ -499,19 +497,6 @@ tr_status tr_patterns_find(const tr_node *patterns, const char *key, const char 
 /* train.groups. *out: [*count], to be released by tr_free; NULL where there are none. */
 tr_status tr_config_groups(const tr_config *c, tr_group_config **out, size_t *count);
 
-/* model.init_from. file NULL: there is none. */
-typedef struct {
-    char *file; /* owned; as it is written: tr_config_path */
-    bool strict;
-    size_t nrules;
-    struct tr_init_rule {
-        const char *from, *to; /* the config's; no more * in `to`; "": left out */
-    } * rules;                 /* owned; the first that matches counts */
-    size_t ntransposed;
-    const char **transposed; /* owned: patterns of the file's names, which are the config's */
-} tr_init_from;
-tr_status tr_config_init_from(const tr_config *c, tr_init_from *out);
-void tr_init_from_free(tr_init_from *o);
 /* What its table cannot say; `loss`: the model's; `weighted`: samples have weights; `at`: for errors. */
 tr_status tr_distill_check(const tr_distill_config *d, const tr_loss_config *loss, bool weighted,
                            const tr_node *at, const char *path);

@@ -25,54 +25,49 @@ static size_t stars(const char *text)
     return n;
 }
 
-static tr_status read_rules(const tr_node *map, tr_init_from *out)
+/* A map of patterns with what each becomes, or a list of patterns alone. */
+typedef struct {
+    tr_node_kind kind;
+    const char *key, *expected;
+} pattern_form;
+
+static const pattern_form map_form = {
+    TR_NODE_MAP, "model.init_from.map",
+    "a map of patterns, such as {\"backbone.*\": \"*\", \"fc.*\": \"\"}"};
+static const pattern_form transpose_form = {TR_NODE_LIST, "model.init_from.transpose",
+                                            "a list of patterns, such as [\"*.c_attn.weight\"]"};
+
+static tr_status check_pattern(const tr_node *from, const tr_node *to, const pattern_form *form)
 {
-    tr_status st = TR_OK;
     char show[TR_SHOW];
-    if (tr_node_empty(map)) return TR_OK;
-    if (map->kind != TR_NODE_MAP)
-        return tr_node_fail(map,
-                            "model.init_from.map: found %s, expected a map of patterns, such as "
-                            "{\"backbone.*\": \"*\", \"fc.*\": \"\"}",
-                            tr_node_show(map, show));
-    TR_HAVE(out->rules = tr_alloc(TR_MEM_OTHER, map->count, sizeof *out->rules));
-    for (size_t i = 0; i < map->count; i++) {
-        const tr_node *from = map->keys[i], *to = map->values[i];
-        if (to->kind != TR_NODE_SCALAR)
-            return tr_node_fail(to, "model.init_from.map: found %s, expected a name",
-                                tr_node_show(to, show));
-        if (stars(from->text) > TR_PATTERN_STARS || stars(to->text) > stars(from->text))
-            return tr_node_fail(from,
-                                "model.init_from.map: \"%s\": \"%s\": expected at most %d * on the "
-                                "left, and no more on the right",
-                                from->text, to->text, TR_PATTERN_STARS);
-        out->rules[i].from = from->text;
-        out->rules[i].to = to->text;
-        out->nrules++;
-    }
-out:
-    return st;
+    const tr_node *text = to ? to : from;
+    if (text->kind != TR_NODE_SCALAR)
+        return tr_node_fail(text, "%s: found %s, expected a name%s", form->key,
+                            tr_node_show(text, show), to ? "" : " or a pattern");
+    if (stars(from->text) > TR_PATTERN_STARS || (to && stars(to->text) > stars(from->text)))
+        return tr_node_fail(from, "%s: \"%s\"%s%s%s: expected at most %d *%s", form->key,
+                            from->text, to ? ": \"" : "", to ? to->text : "", to ? "\"" : "",
+                            TR_PATTERN_STARS, to ? " on the left, and no more on the right" : "");
+    return TR_OK;
 }
 
-static tr_status read_transposed(const tr_node *list, tr_init_from *out)
+/* *out: allocated; NULL where nothing is written. */
+static tr_status read_patterns(const tr_node *n, const pattern_form *form, tr_init_rule **out,
+                               size_t *count)
 {
     tr_status st = TR_OK;
     char show[TR_SHOW];
-    if (tr_node_empty(list)) return TR_OK;
-    if (list->kind != TR_NODE_LIST)
-        return tr_node_fail(list,
-                            "model.init_from.transpose: found %s, expected a list of patterns, "
-                            "such as [\"*.c_attn.weight\"]",
-                            tr_node_show(list, show));
-    TR_HAVE(out->transposed = tr_alloc(TR_MEM_OTHER, list->count, sizeof *out->transposed));
-    for (size_t i = 0; i < list->count; i++) {
-        const tr_node *name = list->values[i];
-        if (name->kind != TR_NODE_SCALAR || stars(name->text) > TR_PATTERN_STARS)
-            return tr_node_fail(name,
-                                "model.init_from.transpose: found %s, expected a name with at most "
-                                "%d *",
-                                tr_node_show(name, show), TR_PATTERN_STARS);
-        out->transposed[out->ntransposed++] = name->text;
+    if (tr_node_empty(n)) return TR_OK;
+    if (n->kind != form->kind)
+        return tr_node_fail(n, "%s: found %s, expected %s", form->key, tr_node_show(n, show),
+                            form->expected);
+    TR_HAVE(*out = tr_alloc(TR_MEM_OTHER, n->count, sizeof **out));
+    for (size_t i = 0; i < n->count; i++) {
+        const bool map = form->kind == TR_NODE_MAP;
+        const tr_node *from = map ? n->keys[i] : n->values[i], *to = map ? n->values[i] : NULL;
+        TR_TRY(check_pattern(from, to, form));
+        (*out)[i] = (tr_init_rule){from->text, to ? to->text : NULL};
+        *count = i + 1;
     }
 out:
     return st;
@@ -101,8 +96,8 @@ tr_status tr_config_init_from(const tr_config *c, tr_init_from *out)
     out->file = w.file;
     out->strict = w.strict;
     w.file = NULL;
-    TR_TRY(read_rules(w.map, out));
-    st = read_transposed(w.transpose, out);
+    TR_TRY(read_patterns(w.map, &map_form, &out->rules, &out->nrules));
+    st = read_patterns(w.transpose, &transpose_form, &out->transposed, &out->ntransposed);
 out:
     tr_free(w.file);
     if (st != TR_OK) tr_init_from_free(out);

@@ -2,7 +2,7 @@
 #ifndef TR_CONFIG_INTERNAL_H
 #define TR_CONFIG_INTERNAL_H
 
-#include "runtime/config/config.h"
+#include "runtime/config/init_from.h"
 
 #define TR_YAML_DEPTH    64        /* nested maps and lists */
 #define TR_YAML_BYTES    (1 << 20) /* of one document */

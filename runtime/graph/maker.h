@@ -82,12 +82,6 @@ typedef struct {
 typedef struct {
     const tr_node *layers;
 } tr_block_attrs;
-typedef struct {
-    int64_t layers, heads, kv_heads, width, mlp, window; /* -1: auto */
-    double eps, rotary_base, dropout, attention_dropout, drop_path;
-    int norm, norm_type, activation, position, qkv;
-    bool causal, bias;
-} tr_transformer_attrs;
 extern const tr_op_def tr_type_residual, tr_type_repeat, tr_type_block;
 extern const tr_op_def tr_type_lstm, tr_type_gru; /* recurrent.c */
 extern const tr_op_def tr_type_transformer;       /* transformer.c */

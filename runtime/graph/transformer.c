@@ -6,6 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+typedef struct {
+    int64_t layers, heads, kv_heads, width, mlp, window; /* -1: auto */
+    double eps, rotary_base, dropout, attention_dropout, drop_path;
+    int norm, norm_type, activation, position, qkv;
+    bool causal, bias;
+} options;
+
 enum { POSITION_NONE, POSITION_ROTARY, POSITION_ALIBI };
 enum { ACT_SWIGLU = 4, ACT_GEGLU };
 enum { QKV_AUTO, QKV_PACKED, QKV_SEPARATE };
@@ -20,11 +27,10 @@ static const char *const products[] = {"auto", "packed", "separate", NULL};
 
 #define AUTO_INT(name, lowest, text)                                                               \
     {                                                                                              \
-        .key = #name, .kind = TR_FIELD_INT, .offset = offsetof(tr_transformer_attrs, name),        \
-        .dflt = "auto", .auto_text = "auto", .auto_value = -1, .min = (lowest), .max = INT32_MAX,  \
-        .doc = text                                                                                \
+        .key = #name, .kind = TR_FIELD_INT, .offset = offsetof(options, name), .dflt = "auto",     \
+        .auto_text = "auto", .auto_value = -1, .min = (lowest), .max = INT32_MAX, .doc = text      \
     }
-#define AT(name) offsetof(tr_transformer_attrs, name)
+#define AT(name) offsetof(options, name)
 
 static const tr_field fields[] = {
     TR_INT("layers", AT(layers), NULL, 1, TR_LAYERS_MAX / 16, NULL, "how many blocks"),
@@ -72,12 +78,12 @@ const tr_op_def tr_type_transformer = {
            "GPT-2: `activation: gelu_tanh`; Llama: `norm_type: rmsnorm, activation: swiglu, "
            "position: rotary, bias: false`; BERT: `norm: post, causal: false`.",
     .fields = fields,
-    .attrs_size = sizeof(tr_transformer_attrs),
+    .attrs_size = sizeof(options),
     .min_in = 1,
     .max_in = 2,
 };
 
-static tr_status check(const tr_layer *l, tr_transformer_attrs *a)
+static tr_status check(const tr_layer *l, options *a)
 {
     const tr_shape *x = &l->inputs[0];
     char text[TR_SHAPE_TEXT];
@@ -112,22 +118,20 @@ static tr_status check(const tr_layer *l, tr_transformer_attrs *a)
 
 /* ---- One block, as text ---------------------------------------------------------------------- */
 
-static void norm(FILE *f, const tr_transformer_attrs *a, int which, const char *of)
+static void norm(FILE *f, const options *a, int which, const char *of)
 {
     fprintf(f, "- %s: {name: norm%d, eps: %.17g, from: %s}\n", norms[a->norm_type], which, a->eps,
             of);
 }
 
-static void product(FILE *f, const tr_transformer_attrs *a, const char *name, int64_t out,
-                    const char *of)
+static void product(FILE *f, const options *a, const char *name, int64_t out, const char *of)
 {
     fprintf(f, "- linear: {name: %s, out: %lld, bias: %s, from: %s}\n", name, (long long)out,
             a->bias ? "true" : "false", of);
 }
 
 /* What a half has made, thinned out; then the sum. */
-static void add(FILE *f, const tr_transformer_attrs *a, int which, double path, const char *made,
-                const char *to)
+static void add(FILE *f, const options *a, int which, double path, const char *made, const char *to)
 {
     const char *last = made;
     char names[2][16];
@@ -144,7 +148,7 @@ static void add(FILE *f, const tr_transformer_attrs *a, int which, double path, 
     fprintf(f, "- add: {name: add%d, from: [%s, %s]}\n", which, last, to);
 }
 
-static void attention(FILE *f, const tr_transformer_attrs *a, const char *x, const char *lengths)
+static void attention(FILE *f, const options *a, const char *x, const char *lengths)
 {
     const int64_t width = a->width, kv = width / a->heads * a->kv_heads;
     const char *q = "q", *k = "k";
@@ -176,7 +180,7 @@ static void attention(FILE *f, const tr_transformer_attrs *a, const char *x, con
     product(f, a, "proj", width, "attention");
 }
 
-static void network(FILE *f, const tr_transformer_attrs *a, const char *x)
+static void network(FILE *f, const options *a, const char *x)
 {
     const bool gated = a->activation >= ACT_SWIGLU;
     const char *act = act_layers[a->activation];
@@ -190,7 +194,7 @@ static void network(FILE *f, const tr_transformer_attrs *a, const char *x)
 }
 
 /* Of block `i`; what it reads is named `input`. NULL: no memory. */
-static char *block_text(const tr_transformer_attrs *a, int64_t i, const char *lengths)
+static char *block_text(const options *a, int64_t i, const char *lengths)
 {
     const bool pre = a->norm == 0;
     const double path = a->layers > 1 ? a->drop_path * (double)i / (double)(a->layers - 1) : 0;
@@ -214,7 +218,7 @@ static char *block_text(const tr_transformer_attrs *a, int64_t i, const char *le
 
 tr_status tr_parse_transformer(tr_parser *p, const tr_layer *l, int *output)
 {
-    tr_transformer_attrs *a = l->attrs;
+    options *a = l->attrs;
     const char *lengths = l->nin > 1 ? tr_value_name(p->mk, l->in[1]) : NULL;
     char path[TR_NAME + 24];
     tr_status st = TR_OK;

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "runtime/base/file.h"
+#include "runtime/config/init_from.h"
 #include "trainer/optimizer/schedule.h"
 #include "trainer/pipeline/stages.h"
 

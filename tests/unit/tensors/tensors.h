@@ -53,11 +53,11 @@ static inline char *whole(size_t *n)
 static inline tr_status take(const char *file, bool strict, const char *const *rules, tr_network *n,
                              tr_arrays_taken *t)
 {
-    struct tr_init_rule all[8];
+    tr_init_rule all[8];
     tr_init_from o = {.file = (char *)file, .strict = strict, .rules = all};
     tr_arrays *a = NULL;
     for (; rules && rules[2 * o.nrules]; o.nrules++)
-        all[o.nrules] = (struct tr_init_rule){rules[2 * o.nrules], rules[2 * o.nrules + 1]};
+        all[o.nrules] = (tr_init_rule){rules[2 * o.nrules], rules[2 * o.nrules + 1]};
     tr_status st = tr_arrays_open(file, NULL, &a);
     if (st == TR_OK) st = tr_arrays_take(a, &o, n, t);
     tr_arrays_close(a);

@@ -297,8 +297,9 @@ static void test_transpose(void **state)
                                    "    - linear: {out: 1, name: b}\n  loss: mse\n"},
                            to = {"t", "  input: [2, 4]\n  layers:\n    - class_token: {name: b}\n"
                                       "    - linear: {out: 5, name: a}\n  loss: mse\n"};
-    struct tr_init_rule rules[] = {{"*.bias", ""}};
-    static const char *patterns[] = {"*.weight"}, *others[] = {"b.*"}, *unknown[] = {"a.*", "c.*"};
+    tr_init_rule rules[] = {{"*.bias", ""}};
+    tr_init_rule patterns[] = {{"*.weight", NULL}}, others[] = {{"b.*", NULL}},
+                 unknown[] = {{"a.*", NULL}, {"c.*", NULL}};
     tr_network *n = net_of(&from, 3), *got = net_of(&to, 4);
     tr_arrays *a = NULL;
     tr_init_from o = {
@@ -317,7 +318,7 @@ static void test_transpose(void **state)
     assert_non_null(strstr(tr_last_error()->text, "\"c.*\": no matrix of "));
     o.transposed = patterns;
     o.ntransposed = 1;
-    struct tr_init_rule row[] = {{"b.weight", "-"}, {"*.bias", ""}};
+    tr_init_rule row[] = {{"b.weight", "-"}, {"*.bias", ""}};
     o.rules = row;
     o.nrules = 2;
     ok(tr_arrays_take(a, &o, got, &t));
@@ -328,7 +329,7 @@ static void test_transpose(void **state)
         for (int k = 0; k < 5; k++) assert_true(turned[k * 4 + i] == w[i * 5 + k]);
     o.transposed = NULL;
     o.ntransposed = 0;
-    row[0] = (struct tr_init_rule){"a.*", ""};
+    row[0] = (tr_init_rule){"a.*", ""};
     ok(tr_arrays_take(a, &o, got, &t));
     assert_int_equal(t.taken, 1);
     assert_memory_equal(tr_network_param(got, "b", "weight"), tr_network_param(n, "b", "weight"),
