@@ -62,7 +62,7 @@ static tr_status fetch(const tr_params *p, const float *from, size_t n, float *t
 static tr_status fetch_held(const tr_params *p, int slot, size_t at, size_t n, float *to)
 {
     tr_status st = TR_OK;
-    if (slot >= 0) return fetch(p, p->slots[slot] + at, n, to);
+    if (slot >= 0) return tr_params_slot_get(p, slot, at, n, to);
     for (size_t i = 0; i < p->nowned; i++) {
         const tr_range held = {p->slot_at[i], p->slot_at[i] + tr_range_count(p->owned[i])};
         const tr_range part = tr_range_common(held, (tr_range){at, at + n});
@@ -74,18 +74,18 @@ out:
     return st;
 }
 
-static tr_status copy_own(const tr_params *p, const float *slot, float *to)
+static tr_status copy_own(const tr_params *p, int slot, float *to)
 {
     const tr_placement *l = tr_placement_of(p);
     tr_status st = TR_OK;
-    if (p->nowned == 1) return fetch(p, slot, p->held, to + p->owned[0].begin);
+    if (p->nowned == 1) return tr_params_slot_get(p, slot, 0, p->held, to + p->owned[0].begin);
     if (!l->buffer) {
-        deal(p->owned, p->nowned, 0, slot, p->held, to);
+        deal(p->owned, p->nowned, 0, p->slots[slot], p->held, to);
         return TR_OK;
     }
     for (size_t at = 0; at < p->held; at += TR_PIECE) {
         const size_t n = p->held - at < TR_PIECE ? p->held - at : TR_PIECE;
-        TR_TRY(fetch(p, slot + at, n, l->buffer));
+        TR_TRY(tr_params_slot_get(p, slot, at, n, l->buffer));
         deal(p->owned, p->nowned, at, l->buffer, n, to);
     }
 out:
@@ -130,7 +130,7 @@ static tr_status collect(const tr_params *p, int slot, float *to)
     const tr_placement *l = tr_placement_of(p);
     tr_status st = TR_OK;
     size_t held, before = p->held; /* of the window's slot, behind our own part */
-    TR_TRY(copy_own(p, p->slots[slot], to));
+    TR_TRY(copy_own(p, slot, to));
     for (int rank = 1; rank < l->c->topology.size; rank++) {
         if (!contributes(l, rank)) continue;
         const size_t n = owned_by(p, rank, &held);

@@ -76,6 +76,12 @@ static const tr_field run[] = {
               "share no memory, keep all of them; auto: on with several nodes of CPUs or several "
               "GPUs. Ranks that share a node's memory share them either way. Checkpoints are the "
               "same"),
+    TR_CHOICE("offload", IN(run, offload), switches, "auto",
+              "GPUs: on: the optimizer's moments and the moving average lie in pinned host memory, "
+              "and each update passes them through the GPU, part by part, beside its arithmetic: "
+              "the same bits, for bytes over the link twice a step; auto: where a run under "
+              "run.memory_limit, or micro_batch: max, fits the GPU in no other way; off: never. On "
+              "CPUs there is nothing to offload: on is refused"),
     TR_SHAPED("skip_passes", IN(run, skip_passes), "",
               "list of passes over the graph that are left out, to compare (docs/passes.md)",
               TR_SCHEMA_NAMES),

@@ -3,37 +3,43 @@
 
 #include <string.h>
 
-static void *get(const tr_params *p, tr_mem_kind kind, size_t count)
+/* Zeroed; `host`: of a device, that its copies run from. */
+static void *get(const tr_params *p, tr_mem_kind kind, size_t count, bool host)
 {
     size_t nbytes;
     if (!tr_mul_size(count, sizeof(float), &nbytes)) {
         (void)TR_FAIL(TR_MEMORY, "%zu parameters do not fit the address space", count);
         return NULL;
     }
-    return p->o.backend ? p->o.backend->memory->alloc(p->o.backend_ctx, kind, nbytes)
-                        : tr_alloc(kind, nbytes, 1);
+    const tr_device_memory *m = p->o.backend ? p->o.backend->memory : NULL;
+    if (!m) return tr_alloc(kind, nbytes, 1);
+    return host ? m->host_alloc(p->o.backend_ctx, kind, nbytes)
+                : m->alloc(p->o.backend_ctx, kind, nbytes);
 }
 
-static void give_back(const tr_params *p, float *array, const float *handed_in)
+static void give_back(const tr_params *p, float *array, const float *handed_in, bool host)
 {
+    const tr_device_memory *m = p->o.backend ? p->o.backend->memory : NULL;
     if (array == handed_in) return;
-    if (p->o.backend)
-        p->o.backend->memory->free(p->o.backend_ctx, array);
-    else
+    if (!m)
         tr_free(array);
+    else if (host)
+        m->host_free(p->o.backend_ctx, array);
+    else
+        m->free(p->o.backend_ctx, array);
 }
 
 static tr_status allocate(tr_params *p)
 {
     const tr_params_memory *m = &p->memory;
-    p->grads = m->grads ? m->grads : get(p, TR_MEM_GRADIENTS, tr_params_learned(&p->o));
-    p->weights = m->weights ? m->weights : get(p, TR_MEM_WEIGHTS, p->o.count);
+    p->grads = m->grads ? m->grads : get(p, TR_MEM_GRADIENTS, tr_params_learned(&p->o), false);
+    p->weights = m->weights ? m->weights : get(p, TR_MEM_WEIGHTS, p->o.count, false);
     bool ok = p->grads && p->weights;
     for (int k = 0; ok && k < p->o.nslots; k++) {
-        p->slots[k] = m->slots[k] ? m->slots[k] : get(p, TR_MEM_MOMENTS, p->held);
+        p->slots[k] = m->slots[k] ? m->slots[k] : get(p, TR_MEM_MOMENTS, p->held, p->o.offload);
         ok = p->slots[k] != NULL;
     }
-    if (ok) p->states = get(p, TR_MEM_WEIGHTS, p->o.state_count);
+    if (ok) p->states = get(p, TR_MEM_WEIGHTS, p->o.state_count, false);
     return ok && p->states ? TR_OK : tr_last_status();
 }
 
@@ -54,6 +60,8 @@ tr_status tr_params_open(const tr_params_options *o, const tr_range *owned, size
     TR_HAVE(buckets && rounded && p->owned && p->slot_at);
     TR_NEED(o->nslots >= 0 && o->nslots <= TR_PARAM_SLOTS, TR_INTERNAL, "%d optimizer slots",
             o->nslots);
+    TR_NEED(!o->offload || (o->backend && !o->backend->host), TR_INTERNAL,
+            "slots of the host's memory have nowhere to be offloaded to");
     if (o->nbuckets) memcpy(buckets, o->buckets, o->nbuckets * sizeof *buckets);
     if (o->nrounded) memcpy(rounded, o->rounded, o->nrounded * sizeof *rounded);
     for (size_t i = 0; i < nowned; i++) {
@@ -78,10 +86,10 @@ void tr_params_close(tr_params *p)
 {
     if (!p) return;
     const tr_params_memory *m = &p->memory;
-    for (int k = 0; k < TR_PARAM_SLOTS; k++) give_back(p, p->slots[k], m->slots[k]);
-    give_back(p, p->states, NULL);
-    give_back(p, p->weights, m->weights);
-    give_back(p, p->grads, m->grads);
+    for (int k = 0; k < TR_PARAM_SLOTS; k++) give_back(p, p->slots[k], m->slots[k], p->o.offload);
+    give_back(p, p->states, NULL, false);
+    give_back(p, p->weights, m->weights, false);
+    give_back(p, p->grads, m->grads, false);
     if (m->release) m->release(m->ctx);
     tr_free((void *)p->o.buckets);
     tr_free((void *)p->o.rounded);
@@ -118,4 +126,43 @@ int tr_params_slot(const tr_params *p, const char *name)
     for (int k = 0; k < p->o.nslots; k++)
         if (strcmp(p->o.slot_names[k], name) == 0) return k;
     return -1;
+}
+
+/* What lies with the host is the updater's until all that is under way is done. */
+static tr_status settle(const tr_params *p, int k)
+{
+    if (k < 0 || k >= p->o.nslots) return TR_FAIL(TR_INTERNAL, "slot %d of %d", k, p->o.nslots);
+    return p->o.offload ? tr_device_finish(p->o.backend, p->o.backend_ctx) : TR_OK;
+}
+
+tr_status tr_params_slot_get(const tr_params *p, int k, size_t at, size_t n, float *to)
+{
+    const tr_status st = settle(p, k);
+    if (st != TR_OK) return st;
+    if (p->o.backend && !p->o.offload)
+        return p->o.backend->memory->download(p->o.backend_ctx, to, p->slots[k] + at,
+                                              n * sizeof(float));
+    memcpy(to, p->slots[k] + at, n * sizeof(float));
+    return TR_OK;
+}
+
+tr_status tr_params_slot_set(tr_params *p, int k, size_t at, size_t n, const float *from)
+{
+    const tr_status st = settle(p, k);
+    if (st != TR_OK) return st;
+    if (p->o.backend && !p->o.offload)
+        return p->o.backend->memory->upload(p->o.backend_ctx, p->slots[k] + at, from,
+                                            n * sizeof(float));
+    memcpy(p->slots[k] + at, from, n * sizeof(float));
+    return TR_OK;
+}
+
+tr_status tr_params_slot_zero(tr_params *p, int k)
+{
+    const tr_status st = settle(p, k);
+    if (st != TR_OK) return st;
+    if (p->o.backend && !p->o.offload)
+        return p->o.backend->memory->zero(p->o.backend_ctx, p->slots[k], p->held * sizeof(float));
+    memset(p->slots[k], 0, p->held * sizeof(float));
+    return TR_OK;
 }

@@ -33,7 +33,9 @@ typedef struct {
     size_t state_count;
     int nslots;
     const char *slot_names[TR_PARAM_SLOTS]; /* static texts */
-    const tr_backend *backend;              /* whose memory the arrays lie in; NULL: the host's */
+    bool
+        offload; /* the slots lie in host memory that the backend copies from, and are its updater's to stream */
+    const tr_backend *backend; /* whose memory the arrays lie in; NULL: the host's */
     void *backend_ctx;
 } tr_params_options;
 
@@ -76,5 +78,10 @@ float *tr_params_state(const tr_params *p, size_t row);
 bool tr_params_part(const tr_params *p, size_t i, tr_range within, tr_range *part, size_t *at);
 /* The slot of this name; -1: none. */
 int tr_params_slot(const tr_params *p, const char *name);
+/* Elements [at, at + n) of what is held of slot k, wherever it lies, to and from the host; in stream order, done when
+ * they return. */
+tr_status tr_params_slot_get(const tr_params *p, int k, size_t at, size_t n, float *to);
+tr_status tr_params_slot_set(tr_params *p, int k, size_t at, size_t n, const float *from);
+tr_status tr_params_slot_zero(tr_params *p, int k);
 
 #endif

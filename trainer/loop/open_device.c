@@ -1,5 +1,6 @@
 /* What computes is opened, and GPUs are connected with each other, before anything is allocated: by then
  * device: auto can still take another GPU, or CPUs, on all ranks at once. */
+#include "trainer/plan/offload.h"
 #include "trainer/trainer.h"
 
 /* *Collective.* The ranks that share batchnorm's statistics, where they are not all. */
@@ -80,6 +81,7 @@ tr_status tr_trainer_open_device(tr_trainer *t)
         leave(t);
         TR_TRY(tr_device_next(t->config, t->comm, st, how, &d));
     }
+    TR_TRY(tr_offload_check(t->config, t->backend));
     t->gpu_reducers = d.reducers;
     t->nccl = d.nccl;
     t->recorded = d.options.graphs;

@@ -6,7 +6,33 @@
 
 #include "trainer/device/device.h"
 #include "trainer/loop/history.h"
-#include "trainer/plan/plan.h"
+#include "trainer/plan/offload.h"
+
+/* What it costs that the optimizer's slots lie in host memory; nothing where they do not. */
+static void report_offload(const tr_trainer *t)
+{
+    const tr_memory_of of = {.config = t->config,
+                             .model = t->model,
+                             .backend = t->backend,
+                             .topology = t->topology,
+                             .nccl = t->nccl};
+    tr_offload_cost c;
+    char text[160], seconds[32], rates[2][32];
+    double up, down;
+    tr_offload_cost_of(&of, &c);
+    if (c.slots == 0) return;
+    tr_offload_describe(&c, text, sizeof text);
+    if (tr_offload_link(t->backend, t->backend_ctx, &up, &down) != TR_OK) {
+        tr_log(TR_LOG_INFO, "run.offload: %s; the link's rate was not measured: %s", text,
+               tr_last_error()->text);
+        return;
+    }
+    const double longer = fmax((double)c.up / up, (double)c.down / down);
+    tr_log(TR_LOG_INFO, "run.offload: %s, %s at the %s/s up and %s/s down that were measured", text,
+           tr_format_seconds(longer, seconds, sizeof seconds),
+           tr_format_bytes(up, rates[0], sizeof rates[0]),
+           tr_format_bytes(down, rates[1], sizeof rates[1]));
+}
 
 void tr_report_start(tr_trainer *t)
 {
@@ -34,6 +60,7 @@ void tr_report_start(tr_trainer *t)
         (unsigned long long)tr_dataset_samples(t->train_data), (long long)t->config->train.batch,
         t->micro_batches, t->micro_batches == 1 ? "" : "es", (unsigned long long)t->steps_per_epoch,
         (unsigned long long)t->total_steps, t->config->output);
+    report_offload(t);
 }
 
 static tr_status open_metrics(tr_trainer *t)

@@ -144,6 +144,7 @@ static tr_update update_of(const tr_config *c, const tr_params *p, const tr_opti
         .v = first_of(p, "exp_avg_sq", "square_avg"),
         .a = slot_of(p, "grad_avg"),
         .ema = slot_of(p, "ema"),
+        .offload = p->o.offload,
         .norms = o->norms,
         .nrows = o->nnorms / TR_NORM_CELLS,
         .segments = o->segments,

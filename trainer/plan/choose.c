@@ -4,6 +4,7 @@
  *   3. Micro-batches, one, two, four, ... a step, until they fit as they are, then back between the last two; and for
  *      those that do not fit what is to be recomputed (runtime/plan/segments.h), for more or fewer bytes of its
  *      model until the plan just fits.
+ *   4. On a GPU, where none of these fits: all of it again with the optimizer's slots in host memory (run.offload).
  * The fastest of these counts, by op_time.h: smaller micro-batches read weights more often, recomputation computes
  * more. With `max` the largest micro-batch counts, and it recomputes only where none fits. */
 #include "trainer/plan/choose.h"
@@ -12,12 +13,15 @@
 #include <stdlib.h>
 
 #include "runtime/plan/segments.h"
+#include "trainer/optimizer/optimizer.h"
 #include "trainer/plan/shares.h"
+#include "trainer/trainer.h"
 
 typedef struct {
     int64_t at_once, eval;
     int kind;
     const int *segments;
+    bool offload;
     size_t need;
     double seconds, flops;
     int micro_batches;
@@ -29,6 +33,7 @@ typedef struct {
     size_t room;
     tr_op_time *time;
     bool micro, max, recompute, eval; /* what is to be chosen */
+    bool offload;                     /* of what is tried now */
     int64_t share;                    /* samples of a rank and step */
     int *scratch;                     /* segments that are tried */
     trial best;
@@ -44,18 +49,19 @@ bool tr_chooses(const tr_config *c)
 /* ---- One plan ------------------------------------------------------------------------------------------- */
 
 static tr_config config_of(const tr_config *own, bool micro, int64_t at_once, int64_t eval,
-                           int kind)
+                           int kind, bool offload)
 {
     tr_config c = *own;
     if (micro) c.train.micro_batch = at_once;
     if (eval > 0) c.train.eval.batch = eval;
     c.train.recompute.kind.which = kind;
+    if (offload) c.run.offload = TR_OFFLOAD_ON;
     return c;
 }
 
 tr_config tr_choice_config(const tr_config *own, const tr_choice *c)
 {
-    return config_of(own, c->micro, c->at_once, c->eval, c->kind);
+    return config_of(own, c->micro, c->at_once, c->eval, c->kind, c->offload);
 }
 
 /* Sessions that the caller closes. */
@@ -84,7 +90,7 @@ out:
 static tr_status attempt(const search *s, trial *t)
 {
     tr_planned v;
-    const tr_config c = config_of(s->r->c, s->micro, t->at_once, t->eval, t->kind);
+    const tr_config c = config_of(s->r->c, s->micro, t->at_once, t->eval, t->kind, t->offload);
     const tr_status st = plan_it(s, &c, t, &v);
     const tr_error why = *tr_last_error();
     tr_planned_close_sessions(&v);
@@ -159,7 +165,8 @@ static tr_status recompute(search *s, const trial *plain)
     tr_cuts *cuts = NULL;
     double *cost = NULL;
     trial t = *plain, blocks = *plain;
-    const tr_config c = config_of(s->r->c, s->micro, t.at_once, t.eval, TR_RECOMPUTE_NONE);
+    const tr_config c =
+        config_of(s->r->c, s->micro, t.at_once, t.eval, TR_RECOMPUTE_NONE, t.offload);
     TR_TRY(plan_it(s, &c, &t, &v));
     const tr_plan *p = tr_session_plan(v.both, TR_MODE_TRAIN, v.train_batch);
     TR_HAVE(cost = tr_alloc(TR_MEM_OTHER, tr_plan_rows(p), sizeof *cost));
@@ -191,7 +198,8 @@ static trial plain_trial(const search *s, int64_t samples, int64_t eval)
     return (trial){.at_once = samples,
                    .eval = eval,
                    .kind = s->r->c->train.recompute.kind.which,
-                   .segments = s->r->segments};
+                   .segments = s->r->segments,
+                   .offload = s->offload};
 }
 
 /* The smallest training that there is beside evaluations of this batch. */
@@ -283,12 +291,11 @@ out:;
     return st;
 }
 
-static tr_status look(search *s, trial *plain)
+/* What fits best of all that may be chosen, where the config does not fit as it is. */
+static tr_status find_all(search *s)
 {
     tr_status st;
     int64_t eval;
-    TR_TRY(begin(s, plain));
-    if (plain->need <= s->room) goto out;
     TR_TRY(find_eval(s, &eval));
     if (s->best.need > s->room) goto out;
     const double seconds = s->best.seconds;
@@ -300,6 +307,30 @@ static tr_status look(search *s, trial *plain)
         TR_TRY(recompute(s, &t));
     }
     if (isinf(s->best.seconds)) s->best.seconds = seconds;
+out:
+    return st;
+}
+
+/* Is there something that a GPU need not hold? */
+static bool may_offload(const tr_planned *r)
+{
+    const char *names[TR_PARAM_SLOTS];
+    return r->c->run.offload == TR_OFFLOAD_AUTO && !r->on.backend->host &&
+           tr_optimizer_slots(r->c, names) > 0;
+}
+
+static tr_status look(search *s, trial *plain)
+{
+    tr_status st;
+    TR_TRY(begin(s, plain));
+    if (plain->need <= s->room) goto out;
+    TR_TRY(find_all(s));
+    if (s->best.need <= s->room || !may_offload(s->r)) goto out;
+    s->offload = true;
+    trial t = plain_trial(s, at_once(s, 1), 0);
+    TR_TRY(attempt(s, &t));
+    consider(s, &t);
+    if (t.need > s->room) TR_TRY(find_all(s));
 out:
     return st;
 }
@@ -324,6 +355,7 @@ tr_status tr_plan_choose(const tr_planned *r, tr_space space, size_t memory, siz
                        .eval = s.best.eval,
                        .kind = s.best.kind,
                        .segments = chosen ? s.segments : NULL,
+                       .offload = s.best.offload,
                        .recompute = s.recompute,
                        .micro_batches = s.best.micro_batches,
                        .flops = s.best.flops,
@@ -333,6 +365,15 @@ tr_status tr_plan_choose(const tr_planned *r, tr_space space, size_t memory, siz
                        .plain_seconds = plain.seconds,
                        .source = tr_op_time_source(s.time)};
     if (chosen) s.segments = NULL;
+    if (out->offload) {
+        const tr_config c = tr_choice_config(r->c, out);
+        tr_offload_cost_of(&(tr_memory_of){.config = &c,
+                                           .model = r->m,
+                                           .backend = r->on.backend,
+                                           .topology = &r->on.topology,
+                                           .nccl = tr_config_nccl(&c)},
+                           &out->offloaded);
+    }
 out:
     tr_op_time_close(s.time);
     tr_free(s.scratch);
@@ -355,7 +396,8 @@ tr_status tr_choice_overrides(const tr_model *m, const tr_choice *c, char **out)
     if (c->micro) snprintf(micro, sizeof micro, "train.micro_batch=%lld\n", (long long)c->at_once);
     if (c->eval > 0) snprintf(eval, sizeof eval, "train.eval.batch=%lld\n", (long long)c->eval);
     if (c->segments) TR_TRY(tr_segments_text(m, c->segments, &names));
-    *out = tr_sprintf("%s%s%s%s%s", micro, eval, c->recompute ? "train.recompute=" : "",
+    *out = tr_sprintf("%s%s%s%s%s%s", micro, eval, c->offload ? "run.offload=on\n" : "",
+                      c->recompute ? "train.recompute=" : "",
                       !c->recompute                    ? ""
                       : names                          ? "{segments: "
                       : c->kind == TR_RECOMPUTE_BLOCKS ? "blocks\n"
@@ -392,7 +434,7 @@ static int count_segments(const tr_model *m, const int *segments, int *layers)
 
 void tr_choice_describe(const tr_model *m, const tr_choice *c, char *buf, size_t room)
 {
-    char need[32], plain[32], time[2][32];
+    char need[32], plain[32], time[2][32], offload[160];
     int layers;
     size_t n = 0;
     buf[0] = 0;
@@ -409,6 +451,10 @@ void tr_choice_describe(const tr_model *m, const tr_choice *c, char *buf, size_t
             k == 1 ? "" : "s");
     } else if (c->recompute)
         SAY("%s recomputed, ", c->kind == TR_RECOMPUTE_BLOCKS ? "blocks" : "nothing");
+    if (c->offload) {
+        tr_offload_describe(&c->offloaded, offload, sizeof offload);
+        SAY("%s, ", offload);
+    }
     if (c->eval > 0) SAY("evaluations in batches of %lld, ", (long long)c->eval);
     SAY("%s planned", tr_format_bytes((double)c->need, need, sizeof need));
     if (c->need != c->plain_need)

@@ -2,6 +2,7 @@
 #ifndef TR_TRAINER_CHOOSE_H
 #define TR_TRAINER_CHOOSE_H
 
+#include "trainer/plan/offload.h"
 #include "trainer/plan/op_time.h"
 #include "trainer/plan/planned.h"
 
@@ -14,6 +15,8 @@ typedef struct {
     int kind;        /* tr_recompute_kind */
     int *segments;   /* owned; TR_RECOMPUTE_SEGMENTS */
     bool recompute;  /* that was left to choose */
+    bool offload;    /* run.offload: on was chosen */
+    tr_offload_cost offloaded;
     int micro_batches;
     double flops, seconds;             /* of a step of rank 0: forward and backward passes */
     size_t plain_need;                 /* as the config is without a choice */
@@ -43,7 +46,10 @@ tr_config tr_choice_config(const tr_config *own, const tr_choice *c);
 tr_status tr_plan_choose_run(struct tr_trainer *t);
 /* *Local.* What run.memory_limit (auto too) is in bytes, of `have` that are there. */
 size_t tr_memory_limit(const tr_config *c, tr_space space, size_t have);
-/* *Local.* Of that what goes to so many programs, `rss` bytes each so far. */
+/* *Local.* What so many ranks' programs take, `rss` bytes each so far; those that are not `starting` are no part of
+ * what is left any more. */
+size_t tr_program_bytes(tr_space space, size_t rss, int starting, int ranks);
+/* *Local.* Of a limit what goes to so many programs, `rss` bytes each so far. */
 size_t tr_memory_programs(const tr_config *c, tr_space space, size_t rss, int ranks);
 
 #endif

@@ -18,15 +18,20 @@ size_t tr_memory_limit(const tr_config *c, tr_space space, size_t have)
     return have > margin ? have - margin : 0;
 }
 
-/* An explicit limit is of whole processes; what is left for auto is counted without them. What they become while they
- * run (generated kernels, HDF5's and MPI's buffers, stacks) is not known before: an allowance. In whole MiB, for the same
- * program's size differs by pages from start to start. */
+/* What programs become while they run (generated kernels, HDF5's and MPI's buffers, stacks) is not known before: an
+ * allowance. In whole MiB, for the same program's size differs by pages from start to start. */
+size_t tr_program_bytes(tr_space space, size_t rss, int starting, int ranks)
+{
+    const size_t mib = (size_t)1 << 20;
+    if (space == TR_SPACE_DEVICE) return 0;
+    return tr_align_up(rss, mib) * (size_t)starting + 32 * mib * (size_t)ranks;
+}
+
+/* An explicit limit is of whole processes; what is left for auto is counted without them. */
 size_t tr_memory_programs(const tr_config *c, tr_space space, size_t rss, int ranks)
 {
-    const size_t mib = (size_t)1 << 20, given = tr_memory_limit_of(c);
-    if (space == TR_SPACE_DEVICE) return 0;
-    const size_t now = given > 0 && given != TR_MEMORY_AUTO ? tr_align_up(rss, mib) : 0;
-    return (now + 32 * mib) * (size_t)ranks;
+    const size_t given = tr_memory_limit_of(c);
+    return tr_program_bytes(space, rss, given > 0 && given != TR_MEMORY_AUTO ? ranks : 0, ranks);
 }
 
 /* What is said for a limit that would do: a little more than was counted now. */
@@ -98,9 +103,10 @@ static tr_status refuse(tr_planned *r, tr_space space, size_t limit, size_t prog
     const size_t least = round_up(choice->need + programs);
     if (tr_memory_limit_of(r->c) > 0)
         st = TR_FAIL(TR_MEMORY,
-                     "training does not fit %s on %s of run.memory_limit%s%s: the smallest limit "
+                     "training does not fit %s on %s of run.memory_limit%s%s%s: the smallest limit "
                      "that would do is %zuMiB%s",
                      have, where, choice->recompute ? ", whatever is recomputed" : "",
+                     choice->offload ? ", the optimizer's state in host memory" : "",
                      choice->micro ? ", with one sample at once"
                                    : " (micro-batches are as the config, or batchnorm, wants them)",
                      least, text);
@@ -161,7 +167,7 @@ out:
 static tr_status take(tr_trainer *t, char *text)
 {
     tr_status st = TR_OK;
-    const char *overrides[4];
+    const char *overrides[5];
     size_t n = 0;
     for (char *line; n < TR_COUNT(overrides) && (line = strsep(&text, "\n")) && *line;)
         overrides[n++] = line;

@@ -34,6 +34,7 @@ tr_params_options tr_params_options_of(const tr_config *c, const tr_model *m, co
                            .state_count = m->state_count,
                            .backend = b};
     o.nslots = tr_optimizer_slots(c, o.slot_names);
+    o.offload = !b->host && c->run.offload == TR_OFFLOAD_ON && o.nslots > 0;
     o.type = tr_precision_dtype((tr_precision)c->train.precision);
     if (o.type != TR_F32) {
         o.rounded = m->rounded;
@@ -96,7 +97,14 @@ void tr_predict_memory(const tr_memory_of *of, const tr_memory_plan *session, tr
     there[TR_MEM_WEIGHTS] += cost.weights + states;
     there[TR_MEM_GRADIENTS] += cost.gradients - cost.pinned;
     host[TR_MEM_GRADIENTS] += cost.pinned;
-    there[TR_MEM_MOMENTS] += cost.slots;
+    const tr_params_options p = tr_params_options_of(c, m, of->backend);
+    if (p.offload) {
+        const size_t nslots = (size_t)p.nslots, held = cost.slots / sizeof(float) / nslots;
+        host[TR_MEM_MOMENTS] += cost.slots;
+        there[TR_MEM_MOMENTS] +=
+            TR_UPDATE_BUFFERS * nslots * tr_update_window(held) * sizeof(float);
+    } else
+        there[TR_MEM_MOMENTS] += cost.slots;
     if (there != host) there[TR_MEM_IO] += confusion;
     host[TR_MEM_DATA] += of->datasets;
     host[TR_MEM_IO] += of->loaders + confusion + of->backend->pinned;

@@ -149,6 +149,18 @@ static void print_sharding(const tr_planned *r, FILE *to, const tr_topology *t,
     fprintf(to, "\n");
 }
 
+static void print_offload(const tr_memory_of *of, FILE *to)
+{
+    tr_offload_cost c;
+    char text[160];
+    tr_offload_cost_of(of, &c);
+    if (c.slots == 0) return;
+    tr_offload_describe(&c, text, sizeof text);
+    fprintf(to,
+            "    run.offload: a rank keeps %s, beside the update; how long that takes a run says\n",
+            text);
+}
+
 static tr_status print_wire(const tr_planned *r, FILE *to, const tr_topology *t)
 {
     tr_reducer_cost cost;
@@ -166,6 +178,7 @@ static tr_status print_wire(const tr_planned *r, FILE *to, const tr_topology *t)
             r->m->nbuckets == 1 ? "" : "s",
             r->c->run.wire == TR_WIRE_BF16 ? "bf16 between nodes" : "float32");
     print_sharding(r, to, t, &cost);
+    print_offload(&of, to);
     if (t->nodes > 1)
         fprintf(to,
                 "    and holds %s of gradients and transfer buffers, %s of weights and moments\n",
@@ -377,10 +390,9 @@ static tr_status judge(const tr_planned *r, size_t memory, tr_fit *f)
     const bool given = memory > 0;
     *f = (tr_fit){.space = space, .need = tr_planned_need(r, space)};
     if (space == TR_SPACE_DEVICE && !given) return TR_OK;
-    const int programs = r->on.topology.local_size - (given ? 0 : 1);
-    const tr_status st =
-        tr_plan_fit(r, space, given ? memory : tr_mem_available(),
-                    space == TR_SPACE_HOST ? r->rss_before * (size_t)programs : 0, f);
+    const int ranks = r->on.topology.local_size, starting = ranks - (given ? 0 : 1);
+    const tr_status st = tr_plan_fit(r, space, given ? memory : tr_mem_available(),
+                                     tr_program_bytes(space, r->rss_before, starting, ranks), f);
     f->given = given;
     return st;
 }
@@ -413,6 +425,7 @@ tr_status tr_plan_report(const tr_config *c, tr_model *m, const tr_plan_request 
     size_t length;
     TR_NEED(r.notes = open_memstream(&notes, &length), TR_MEMORY, "no memory for notes");
     TR_TRY(tr_assume(c, q->ranks, q->nodes, &r.on));
+    TR_TRY(tr_offload_check(c, r.on.backend));
     TR_TRY(tr_train_buckets(c, r.on.backend, m));
     TR_TRY(r.on.backend->open(&r.on.options, &r.backend_ctx));
     if (r.on.note[0]) fprintf(r.notes, "%s\n", r.on.note);

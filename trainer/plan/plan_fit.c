@@ -131,6 +131,11 @@ static tr_status find_advice(const tr_planned *r, size_t memory, tr_fit *f)
         c.train.recompute.kind.which = TR_RECOMPUTE_BLOCKS;
         TR_TRY(advise(r, &c, "train.recompute=blocks", memory, f));
     }
+    if (own->run.offload != TR_OFFLOAD_ON && !r->on.backend->host) {
+        tr_config c = *own;
+        c.run.offload = TR_OFFLOAD_ON;
+        TR_TRY(advise(r, &c, "run.offload=on", memory, f));
+    }
     if (own->run.shard_optimizer != TR_SHARD_ON && r->on.topology.size > 1) {
         tr_config c = *own;
         c.run.shard_optimizer = TR_SHARD_ON;

@@ -368,13 +368,14 @@ tr_status tr_checkpointer_write_model(tr_checkpointer *k, const char *path, tr_m
     return st;
 }
 
-typedef enum { WEIGHTS, SLOT, STATES } tr_spread_as;
+/* A slot goes by its number. */
+typedef enum { STATES = -2, WEIGHTS = -1 } tr_spread_as;
 
 /* Of elements [at, end), which came in `piece`, what this rank keeps. */
-static tr_status keep(const tr_checkpointer *k, tr_spread_as as, float *to, tr_range came,
+static tr_status keep(const tr_checkpointer *k, int as, float *to, tr_range came,
                       const float *piece)
 {
-    const tr_params *p = k->o.params;
+    tr_params *p = k->o.params;
     const tr_backend *b = p->o.backend;
     tr_status st = TR_OK;
     tr_range part;
@@ -384,9 +385,12 @@ static tr_status keep(const tr_checkpointer *k, tr_spread_as as, float *to, tr_r
                                  tr_range_count(came) * sizeof(float));
     for (size_t i = 0; st == TR_OK && i < p->nowned; i++) {
         if (!tr_params_part(p, i, came, &part, &at)) continue;
-        st = b->memory->upload(p->o.backend_ctx, to + (as == SLOT ? at : part.begin),
-                               piece + (part.begin - came.begin),
-                               tr_range_count(part) * sizeof(float));
+        const float *from = piece + (part.begin - came.begin);
+        if (as >= 0)
+            st = tr_params_slot_set(p, as, at, tr_range_count(part), from);
+        else
+            st = b->memory->upload(p->o.backend_ctx, to + part.begin, from,
+                                   tr_range_count(part) * sizeof(float));
     }
     part = tr_range_common(p->frozen, came);
     if (st == TR_OK && as == WEIGHTS && tr_range_count(part) > 0)
@@ -397,7 +401,7 @@ static tr_status keep(const tr_checkpointer *k, tr_spread_as as, float *to, tr_r
 
 /* *Collective.* Root's array of n elements to every rank, which keeps its part; *kept is the first
  * failure of that, which peers do not know of: the rank goes on taking part. */
-static tr_status spread(tr_checkpointer *k, tr_spread_as as, const float *from, float *to, size_t n,
+static tr_status spread(tr_checkpointer *k, int as, const float *from, float *to, size_t n,
                         float *buffer, tr_status *kept)
 {
     tr_status st = TR_OK;
@@ -481,7 +485,7 @@ tr_status tr_checkpointer_restore(tr_checkpointer *k, tr_train_state *state, tr_
     TR_TRY(tr_comm_broadcast(comm, state, sizeof *state, 0));
     TR_TRY(spread(k, WEIGHTS, s->params, p->weights, p->o.count, buffer, &kept));
     for (int i = 0; i < p->o.nslots; i++)
-        TR_TRY(spread(k, SLOT, s->slots[i], p->slots[i], tr_params_learned(&p->o), buffer, &kept));
+        TR_TRY(spread(k, i, s->slots[i], NULL, tr_params_learned(&p->o), buffer, &kept));
     TR_TRY(spread(k, STATES, s->states, p->states, p->o.state_count, buffer, &kept));
     TR_TRY(tr_agree(comm, kept, NULL));
     TR_TRY(tr_reducer_publish(k->o.reducer));

@@ -27,10 +27,10 @@ static tr_status reserve_history(tr_trainer *t)
                                    t->confusion ? tr_confusion_cells(t->model) : 0);
 }
 
-/* Initial weights of `part`: made on the host in pieces, which every backend takes. `average`: where
- * they go too; NULL: nowhere else. */
-static tr_status initial_weights(tr_trainer *t, const tr_network *start, tr_range part,
-                                 float *average, float *piece, size_t most)
+/* Initial weights of `part`: made on the host in pieces, which every backend takes. `average`: the slot where
+ * they go too, from `slot_at` on; -1: nowhere else. */
+static tr_status initial_weights(tr_trainer *t, const tr_network *start, tr_range part, int average,
+                                 size_t slot_at, float *piece, size_t most)
 {
     const tr_device_memory *memory = t->backend->memory;
     tr_status st = TR_OK;
@@ -42,8 +42,9 @@ static tr_status initial_weights(tr_trainer *t, const tr_network *start, tr_rang
         else
             tr_model_init_params(t->model, (uint64_t)t->config->seed, piece - at, at, end);
         TR_TRY(memory->upload(t->backend_ctx, t->params->weights + at, piece, nbytes));
-        if (average)
-            TR_TRY(memory->upload(t->backend_ctx, average + (at - part.begin), piece, nbytes));
+        if (average >= 0)
+            TR_TRY(tr_params_slot_set(t->params, average, slot_at + (at - part.begin), end - at,
+                                      piece));
     }
 out:
     return st;
@@ -56,12 +57,10 @@ static tr_status initial_values(tr_trainer *t, const tr_network *start, float *p
     const tr_params *p = t->params;
     const int ema = tr_params_slot(p, "ema");
     tr_status st = TR_OK;
-    for (int s = 0; s < p->o.nslots; s++)
-        TR_TRY(t->backend->memory->zero(t->backend_ctx, p->slots[s], p->held * sizeof(float)));
+    for (int s = 0; s < p->o.nslots; s++) TR_TRY(tr_params_slot_zero(t->params, s));
     for (size_t i = 0; i < p->nowned; i++)
-        TR_TRY(initial_weights(t, start, p->owned[i],
-                               ema < 0 ? NULL : p->slots[ema] + p->slot_at[i], piece, most));
-    TR_TRY(initial_weights(t, start, p->frozen, NULL, piece, most));
+        TR_TRY(initial_weights(t, start, p->owned[i], ema, p->slot_at[i], piece, most));
+    TR_TRY(initial_weights(t, start, p->frozen, -1, 0, piece, most));
     if (start)
         memcpy(t->states_copy, start->states, m->state_count * sizeof(float));
     else

@@ -284,21 +284,28 @@ static __global__ void __launch_bounds__(THREADS) settle(double *norms, size_t c
     if (i < count) tr_exact_settle(norms + i * TR_EXACT_DIGITS);
 }
 
+tr_status tr_measure_begin(cudaStream_t stream, const tr_update_plan *p)
+{
+    const size_t count = p->u.nrows * TR_NORMS * TR_EXACT_DIGITS;
+    return tr_cuda_check(cudaMemsetAsync(p->u.norms, 0, count * sizeof *p->u.norms, stream),
+                         "cudaMemsetAsync(norms)");
+}
+
 tr_status tr_measure_launch(cudaStream_t stream, const tr_update_plan *p, const tr_control *control)
 {
-    const tr_update *u = &p->u;
-    const size_t count = u->nrows * TR_NORMS;
     const unsigned blocks = (unsigned)p->nchunks;
-    tr_status st = tr_cuda_check(
-        cudaMemsetAsync(u->norms, 0, count * TR_EXACT_DIGITS * sizeof *u->norms, stream),
-        "cudaMemsetAsync(norms)");
-    if (st == TR_OK && blocks)
-        st = u->kind == TR_UPDATE_LAMB
-                 ? TR_LAUNCH(measure<true>, blocks, THREADS, 0, stream, *u, p->chunks, control)
-                 : TR_LAUNCH(measure<false>, blocks, THREADS, 0, stream, *u, p->chunks, control);
-    if (st != TR_OK || !count) return st;
+    if (!blocks) return TR_OK;
+    return p->u.kind == TR_UPDATE_LAMB
+               ? TR_LAUNCH(measure<true>, blocks, THREADS, 0, stream, p->u, p->chunks, control)
+               : TR_LAUNCH(measure<false>, blocks, THREADS, 0, stream, p->u, p->chunks, control);
+}
+
+tr_status tr_measure_end(cudaStream_t stream, const tr_update_plan *p)
+{
+    const size_t count = p->u.nrows * TR_NORMS;
+    if (!count) return TR_OK;
     return TR_LAUNCH(settle, (unsigned)((count + THREADS - 1) / THREADS), THREADS, 0, stream,
-                     u->norms, count);
+                     p->u.norms, count);
 }
 
 /* ---- The average ----------------------------------------------------------------------------- */
@@ -317,8 +324,9 @@ static __global__ void __launch_bounds__(THREADS)
     }
 }
 
-tr_status tr_swap_launch(cudaStream_t stream, const tr_update_plan *p)
+tr_status tr_swap_launch(cudaStream_t stream, const tr_update_plan *p, const tr_control *control)
 {
+    (void)control;
     return TR_LAUNCH(swap_ema, (unsigned)p->nchunks, THREADS, 0, stream, p->u.w, p->u.ema,
                      p->chunks);
 }

@@ -32,14 +32,18 @@ typedef struct {
 /* Updates where control->apply; else touches nothing. */
 TR_CUDA_C tr_status tr_update_launch(cudaStream_t stream, const tr_update_plan *p,
                                      const tr_control *control);
-/* What goes before it where u.norms is there: fills them. */
+/* What goes before it where u.norms is there: fills them. Begin and end once, the chunks in any number of parts.
+ * nchunks may be 0. */
+TR_CUDA_C tr_status tr_measure_begin(cudaStream_t stream, const tr_update_plan *p);
 TR_CUDA_C tr_status tr_measure_launch(cudaStream_t stream, const tr_update_plan *p,
                                       const tr_control *control);
+TR_CUDA_C tr_status tr_measure_end(cudaStream_t stream, const tr_update_plan *p);
 /* control->first_nonfinite and tr_control_decide. nchunks may be 0. */
 TR_CUDA_C tr_status tr_decide_launch(cudaStream_t stream, const tr_update_plan *p,
                                      tr_control *control);
-/* w and ema change places. */
-TR_CUDA_C tr_status tr_swap_launch(cudaStream_t stream, const tr_update_plan *p);
+/* w and ema change places; whatever the control says, which may be NULL. */
+TR_CUDA_C tr_status tr_swap_launch(cudaStream_t stream, const tr_update_plan *p,
+                                   const tr_control *control);
 
 /* *out = sum g[i]^2 in float64; parts: [TR_SQUARES_PARTS]. */
 TR_CUDA_C tr_status tr_sum_squares_launch(cudaStream_t stream, const float *g, size_t count,

@@ -2,13 +2,15 @@
  * set-up of the tables that the kernels of loops/optimizer*.cu work from. */
 #include "kernels/cuda/internal.h"
 #include "kernels/cuda/loops/optimizer.h"
+#include "kernels/cuda/offload.h"
 
 #include <limits.h>
 
 typedef struct {
     tr_cuda *cuda;
     tr_update_plan plan;
-    tr_update_chunk *chunks; /* on the device */
+    tr_update_chunk *chunks;  /* on the device */
+    tr_cuda_offload *offload; /* NULL: the slots are on the device */
 } updater;
 
 /* ---- Sum of squares -------------------------------------------------------------------------- */
@@ -38,11 +40,10 @@ static size_t chunks_of(tr_range r)
     return (tr_range_count(r) + TR_UPDATE_CHUNK - 1) / TR_UPDATE_CHUNK;
 }
 
-/* The table of chunks of segments, in ascending order, on the device; NULL where there are none. */
-static tr_status open_chunks(tr_cuda *cuda, const tr_segment *segments, size_t nsegments,
-                             tr_update_chunk **out, size_t *count)
+/* The chunks of segments, in ascending order; *out is NULL where there are none. */
+static tr_status list_chunks(const tr_segment *segments, size_t nsegments, tr_update_chunk **out,
+                             size_t *count)
 {
-    tr_status st = TR_OK;
     size_t n = 0, at = 0;
     for (size_t i = 0; i < nsegments; i++) n += chunks_of(segments[i].range);
     *count = n;
@@ -67,10 +68,17 @@ static tr_status open_chunks(tr_cuda *cuda, const tr_segment *segments, size_t n
                                              .rates = s->rates};
         }
     }
+    *out = chunks;
+    return TR_OK;
+}
+
+/* On the device; NULL where there are none. */
+static tr_status upload_chunks(tr_cuda *cuda, const tr_update_chunk *chunks, size_t n,
+                               tr_update_chunk **out)
+{
+    if (n == 0) return TR_OK;
     *out = tr_cuda_alloc(cuda, TR_MEM_OTHER, n * sizeof *chunks);
-    st = *out ? tr_cuda_upload(cuda, *out, chunks, n * sizeof *chunks) : tr_last_status();
-    tr_free(chunks);
-    return st;
+    return *out ? tr_cuda_upload(cuda, *out, chunks, n * sizeof *chunks) : tr_last_status();
 }
 
 /* ---- The updater ----------------------------------------------------------------------------- */
@@ -99,10 +107,15 @@ tr_status tr_cuda_updater_open(void *training, const tr_update *u, void **out)
     if (!x) return tr_last_status();
     x->cuda = ctx;
     x->plan.u = *u;
+    tr_update_chunk *chunks = NULL;
     TR_TRY(check(u));
-    TR_TRY(open_chunks(ctx, u->segments, u->nsegments, &x->chunks, &x->plan.nchunks));
+    TR_TRY(list_chunks(u->segments, u->nsegments, &chunks, &x->plan.nchunks));
+    if (u->offload && (u->m || u->v || u->a || u->ema))
+        TR_TRY(tr_cuda_offload_open(ctx, u, chunks, x->plan.nchunks, &x->offload));
+    TR_TRY(upload_chunks(ctx, chunks, x->plan.nchunks, &x->chunks));
     x->plan.chunks = x->chunks;
 out:
+    tr_free(chunks);
     if (st != TR_OK) {
         tr_cuda_updater_close(x);
         return st;
@@ -115,6 +128,7 @@ void tr_cuda_updater_close(void *opened)
 {
     updater *x = opened;
     if (!x) return;
+    tr_cuda_offload_close(x->offload);
     tr_cuda_free(x->cuda, x->chunks);
     tr_free(x);
 }
@@ -125,23 +139,41 @@ tr_status tr_cuda_updater_decide(void *opened, tr_control *c)
     return tr_decide_launch(x->cuda->stream, &x->plan, c);
 }
 
+/* Norms: those of LAMB move the moments on, LARS's are of weights and gradients alone. */
 tr_status tr_cuda_updater_measure(void *opened, const tr_control *c)
 {
     const updater *x = opened;
-    return tr_measure_launch(x->cuda->stream, &x->plan, c);
+    const bool moves = x->plan.u.kind == TR_UPDATE_LAMB;
+    const unsigned moments = TR_SLOT_M | TR_SLOT_V;
+    tr_status st;
+    TR_TRY(tr_measure_begin(x->cuda->stream, &x->plan));
+    st = x->offload && moves
+             ? tr_cuda_offload_run(x->offload, &x->plan, c, moments, moments, tr_measure_launch)
+             : tr_measure_launch(x->cuda->stream, &x->plan, c);
+    if (st == TR_OK) st = tr_measure_end(x->cuda->stream, &x->plan);
+out:
+    return st;
 }
 
 tr_status tr_cuda_updater_run(void *opened, const tr_control *c)
 {
     const updater *x = opened;
-    return x->plan.nchunks > 0 ? tr_update_launch(x->cuda->stream, &x->plan, c) : TR_OK;
+    const unsigned all = TR_SLOT_M | TR_SLOT_V | TR_SLOT_A | TR_SLOT_EMA;
+    if (x->plan.nchunks == 0) return TR_OK;
+    if (!x->offload) return tr_update_launch(x->cuda->stream, &x->plan, c);
+    const bool moved = x->plan.u.kind == TR_UPDATE_LAMB; /* when its norms were measured */
+    return tr_cuda_offload_run(x->offload, &x->plan, c, all, moved ? TR_SLOT_EMA : all,
+                               tr_update_launch);
 }
 
 tr_status tr_cuda_updater_swap_ema(void *opened)
 {
     const updater *x = opened;
     if (!x->plan.u.ema) return TR_FAIL(TR_INTERNAL, "there is no average to swap");
-    return x->plan.nchunks > 0 ? tr_swap_launch(x->cuda->stream, &x->plan) : TR_OK;
+    if (x->plan.nchunks == 0) return TR_OK;
+    return x->offload ? tr_cuda_offload_run(x->offload, &x->plan, NULL, TR_SLOT_EMA, TR_SLOT_EMA,
+                                            tr_swap_launch)
+                      : tr_swap_launch(x->cuda->stream, &x->plan, NULL);
 }
 
 /* ---- Squares of ranges ------------------------------------------------------------------------ */
@@ -167,12 +199,15 @@ tr_status tr_cuda_squares_open(void *ctx, const float *g, const tr_range *ranges
     tr_status st = TR_OK;
     tr_segment *segments = tr_alloc(TR_MEM_OTHER, nranges, sizeof *segments);
     squares *x = TR_NEW(TR_MEM_OTHER, squares);
+    tr_update_chunk *chunks = NULL;
     TR_HAVE(segments && x);
     x->cuda = ctx;
     x->g = g;
     for (size_t i = 0; i < nranges; i++) segments[i].range = ranges[i];
-    TR_TRY(open_chunks(ctx, segments, nranges, &x->chunks, &x->nchunks));
+    TR_TRY(list_chunks(segments, nranges, &chunks, &x->nchunks));
+    TR_TRY(upload_chunks(ctx, chunks, x->nchunks, &x->chunks));
 out:
+    tr_free(chunks);
     tr_free(segments);
     if (st != TR_OK) {
         tr_cuda_squares_close(x);

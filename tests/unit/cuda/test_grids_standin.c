@@ -457,10 +457,12 @@ static void launch_update(cudaStream_t s, tr_dtype t, size_t count)
     void *cells = NULL; /* the one that is written at once */
     assert_int_equal(cudaMalloc(&cells, 3 * TR_NORM_CELLS * sizeof(double)), cudaSuccess);
     norms.u.norms = cells;
+    assert_ok(tr_measure_begin(s, &norms));
     assert_ok(tr_measure_launch(s, &norms, at));
+    assert_ok(tr_measure_end(s, &norms));
     assert_int_equal(cudaFree(cells), cudaSuccess);
     assert_ok(tr_update_launch(s, &plan, at));
-    assert_ok(tr_swap_launch(s, &plan));
+    assert_ok(tr_swap_launch(s, &plan, NULL));
     assert_ok(tr_decide_launch(s, &plan, at));
     assert_ok(tr_sum_squares_launch(s, at, count, at, at));
     assert_ok(tr_chunk_squares_launch(s, at, at, chunks, at, at));
