@@ -60,7 +60,7 @@ tr_status tr_attention_hand_over(tr_attention *k, tr_status st, tr_kernel **out)
         return st;
     }
     k->scratch = tr_attention_reserve(k, tr_dnnl_tiles_scratch(k->tiles));
-    k->k.base.workspace = k->room * (size_t)k->k.threads;
+    k->k.base.workspace = k->slots * k->head_room + k->room * (size_t)k->k.threads;
     k->k.base.impl = tr_dnnl_tiles_impl(k->tiles);
     *out = &k->k.base;
     return TR_OK;

@@ -8,8 +8,21 @@ typedef struct {
         count;          /* elements of a sample, and, but in a graph that decodes, of the table */
     size_t width, rows; /* of a row; of the table */
     float *table;       /* where it is no parameter */
-    float *ones;        /* [TR_CHUNK at most] factors; of the gradient none */
 } kernel;
+
+enum { PIECE = 1024 };
+
+/* y = x + table, n elements; bfloat16 goes through float32, so that the sum is rounded once. */
+static void add_table(const tr_loop_kernel *o, size_t at, const float *table, size_t n)
+{
+    const void *x = tr_loop_at(o->dtype, o->b.in[0], at);
+    void *y = tr_loop_to(o->dtype, o->b.out[0], at);
+    float wide[PIECE];
+    const void *both[] = {o->dtype == TR_BF16 ? wide : x, table};
+    if (o->dtype == TR_BF16) o->loops->cast_f32(wide, x, n);
+    o->loops->add(TR_F32, TR_ACT_NONE, 2, both, o->dtype == TR_BF16 ? wide : y, n);
+    if (o->dtype == TR_BF16) o->loops->cast_bf16(y, wide, n);
+}
 
 static tr_status run_positions(tr_kernel *base, const tr_run *run)
 {
@@ -17,13 +30,12 @@ static tr_status run_positions(tr_kernel *base, const tr_run *run)
     const kernel *k = (const kernel *)base;
     const tr_loop_kernel *o = &k->k;
     const float *table = k->table ? k->table : o->b.in[1];
-    const size_t pieces = tr_chunks(k->count, TR_CHUNK);
+    const size_t pieces = tr_chunks(k->count, PIECE);
     TR_PARALLEL(o->threads, k->samples * pieces)
     for (size_t i = 0; i < k->samples * pieces; i++) {
-        const size_t of = i % pieces * TR_CHUNK, at = i / pieces * k->count + of;
-        o->loops->bn_apply(o->dtype, TR_ACT_NONE, tr_loop_at(o->dtype, o->b.in[0], at), 0, NULL,
-                           k->ones, table + of, tr_loop_to(o->dtype, o->b.out[0], at), 1,
-                           tr_chunk_size(k->count, TR_CHUNK, i % pieces));
+        const size_t of = i % pieces * PIECE;
+        add_table(o, i / pieces * k->count + of, table + of,
+                  tr_chunk_size(k->count, PIECE, i % pieces));
     }
     return TR_OK;
 }
@@ -40,17 +52,12 @@ static tr_status run_past(tr_kernel *base, const tr_run *run)
     for (size_t i = 0; i < k->samples * each; i++) {
         size_t at = (size_t)past[i / each] + i % each;
         if (at >= k->rows) at = k->rows - 1; /* a row that does not count */
-        for (size_t c = 0; c < k->width; c += TR_CHUNK)
-            o->loops->bn_apply(o->dtype, TR_ACT_NONE,
-                               tr_loop_at(o->dtype, o->b.in[0], i * k->width + c), 0, NULL, k->ones,
-                               table + at * k->width + c,
-                               tr_loop_to(o->dtype, o->b.out[0], i * k->width + c), 1,
-                               tr_chunk_size(k->width, TR_CHUNK, c / TR_CHUNK));
+        for (size_t c = 0; c < k->width; c += PIECE)
+            add_table(o, i * k->width + c, table + at * k->width + c,
+                      tr_chunk_size(k->width, PIECE, c / PIECE));
     }
     return TR_OK;
 }
-
-enum { PIECE = 1024 };
 
 static tr_status run_grad(tr_kernel *base, const tr_run *run)
 {
@@ -70,7 +77,6 @@ static void close_positions(tr_kernel *base)
 {
     kernel *k = (kernel *)base;
     tr_free(k->table);
-    tr_free(k->ones);
     tr_free(k);
 }
 
@@ -96,11 +102,8 @@ tr_status tr_cpu_positions(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_k
     const tr_tensor *weight = tr_loop_in(g, op, 1);
     const bool past = tr_loop_in(g, op, 2) != NULL;
     TR_TRY(prepare(cpu, x, past ? run_past : run_positions, &k));
-    const size_t most = k->count < TR_CHUNK ? k->count : TR_CHUNK;
     k->width = (size_t)x->dims[2];
     k->rows = (size_t)(weight ? weight->dims[0] : past ? g->decode.cache : x->dims[1]);
-    TR_HAVE(k->ones = tr_alloc(TR_MEM_OTHER, most, sizeof *k->ones));
-    for (size_t i = 0; i < most; i++) k->ones[i] = 1;
     if (!weight) {
         TR_HAVE(k->table = tr_alloc(TR_MEM_OTHER, k->rows * k->width, sizeof *k->table));
         tr_positions_table(k->rows, k->width, k->table);
