@@ -213,7 +213,7 @@ unsigned tr_graph_int8(tr_unsupported *unsupported, void *ctx);
 /* Inputs of the graph: the model's, then those of one that decodes. */
 static inline size_t tr_graph_inputs(const tr_graph *g)
 {
-    return g->decode.rows > 0 ? TR_DECODE_INPUTS : g->model->ninputs;
+    return g->decode.rows > 0 ? (size_t)TR_DECODE_INPUTS : g->model->ninputs;
 }
 /* The type of activations: float32, bfloat16, float16. */
 tr_dtype tr_precision_dtype(tr_precision p);

@@ -76,7 +76,7 @@ template <typename T> __global__ void __launch_bounds__(THREADS) attention_held(
     for (size_t d = threadIdx.x; d < D; d += THREADS)
         q[d] = tr_load<T>(a.q[row * a.s.q_pitch + head * D + d]);
     for (int64_t at = seen.begin; at < seen.end; at += TILE) {
-        const int n = (int)(seen.end - at < TILE ? seen.end - at : TILE);
+        const int n = (int)(seen.end - at < TILE ? seen.end - at : (int64_t)TILE);
         __syncthreads(); /* q is there, and the last tile is read */
         for (int j = warp; j < n; j += WARPS) {
             const T *key = a.keys + kv + (size_t)(at + j) * D;
