@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "kernels/cpu/cpu.h"
+#include "runtime/graph/facts.h"
 
 enum { MOST = 64 }; /* threads that copy */
 
@@ -15,23 +16,61 @@ const char *const tr_peak_names[TR_PEAKS] = {"fp32", "bf16", "fp16", "int8"};
 
 /* ---- Products -------------------------------------------------------------------------------- */
 
-static tr_status product_network(int64_t n, tr_network **out)
+/* Of (rows, in) and (out, in). `steps`: of 8 bits, from steps to steps. */
+static tr_status product_network(int64_t in, int64_t out_features, bool steps, tr_network **out)
 {
     tr_status st;
     tr_maker *mk = NULL;
     tr_model *m = NULL;
     int value;
-    char options[48];
-    snprintf(options, sizeof options, "{out: %lld, bias: false}", (long long)n);
+    char options[80];
+    static const char round[] = "{scale: 0.03125}";
+    snprintf(options, sizeof options, "{out: %lld, bias: false%s}", (long long)out_features,
+             steps ? ", stored: int8" : "");
     TR_TRY(tr_maker_open(TR_INIT_KAIMING, &mk));
-    TR_TRY(tr_maker_input(mk, "input", 1, &n, &value));
+    TR_TRY(tr_maker_input(mk, "input", 1, &in, &value));
+    if (steps)
+        TR_TRY(
+            tr_maker_layer_text(mk, &(tr_layer_given){.type = tr_layer_rounder()}, round, &value));
     TR_TRY(tr_maker_layer_text(mk, &(tr_layer_given){.type = "linear"}, options, &value));
+    if (steps)
+        TR_TRY(
+            tr_maker_layer_text(mk, &(tr_layer_given){.type = tr_layer_rounder()}, round, &value));
     TR_TRY(tr_maker_loss(mk, &(tr_loss_config){.kind = {TR_LOSS_MSE}}));
     TR_TRY(tr_maker_finish(mk, 0, &m));
     TR_TRY(tr_network_open(m, out));
     tr_model_init_params((*out)->model, 1, (*out)->params, 0, (*out)->model->flat_count);
+    tr_model_init_states((*out)->model, (*out)->states);
 out:
     tr_maker_close(mk);
+    return st;
+}
+
+tr_status tr_machine_int8(const tr_backend *b, void *ctx, int threads, int64_t n, double *rate)
+{
+    tr_network *net = NULL;
+    tr_profile p = {0};
+    tr_status st;
+    *rate = 0;
+    TR_TRY(product_network(4 * n, n, true, &net));
+    for (size_t i = 0; i < net->model->flat_count; i++) /* not all 0: that is done in less time */
+        net->params[i] = (float)((int)(i * 37 % 255) - 127);
+    const tr_profile_options o = {.network = net,
+                                  .backend = b,
+                                  .backend_ctx = ctx,
+                                  .threads = threads,
+                                  .precision = TR_PRECISION_FP32,
+                                  .mode = TR_MODE_INFER,
+                                  .batch = n,
+                                  .runs = 30};
+    st = tr_profile_measure(&o, NULL, &p);
+    if (st == TR_UNSUPPORTED) st = TR_OK;
+    for (size_t i = 0; st == TR_OK && i < p.nrows; i++)
+        if (p.rows[i].type == TR_PEAK_INT8 && p.rows[i].flops > 0 && p.rows[i].least > 0)
+            *rate = fmax(*rate, p.rows[i].flops / p.rows[i].least);
+out:
+    tr_profile_free(&p);
+    tr_network_close(net);
     return st;
 }
 
@@ -44,7 +83,7 @@ static tr_status measure_products(const tr_backend *b, void *ctx, int threads, t
     const int64_t n = b->host ? 512 : 4096;
     tr_network *net = NULL;
     tr_status st;
-    TR_TRY(product_network(n, &net));
+    TR_TRY(product_network(n, n, false, &net));
     for (int k = 0; k < (int)TR_COUNT(precisions); k++) {
         tr_profile p = {0};
         const tr_profile_options o = {.network = net,
@@ -63,7 +102,10 @@ static tr_status measure_products(const tr_backend *b, void *ctx, int threads, t
         if (st != TR_UNSUPPORTED) TR_TRY(st);
         st = TR_OK;
     }
-    if (b == &tr_cpu_backend) TR_TRY(tr_cpu_int8_rate(ctx, threads, &m->peak[TR_PEAK_INT8]));
+    if (b == &tr_cpu_backend)
+        TR_TRY(tr_cpu_int8_rate(ctx, threads, &m->peak[TR_PEAK_INT8]));
+    else
+        TR_TRY(tr_machine_int8(b, ctx, threads, n, &m->peak[TR_PEAK_INT8]));
 out:
     tr_network_close(net);
     return st;

@@ -28,6 +28,9 @@ typedef struct {
 void tr_machine_name(const tr_backend *b, void *ctx, int threads, tr_machine *out);
 /* Takes about a second. */
 tr_status tr_machine_measure(const tr_backend *b, void *ctx, int threads, tr_machine *out);
+/* Of it the rate of products of 8 bits by the kernel of a model's: n rows of 4 n values, n outputs, so that its sums,
+ * which go through memory, take little of the time. 0: the device has none. */
+tr_status tr_machine_int8(const tr_backend *b, void *ctx, int threads, int64_t n, double *rate);
 /* What the JSON file says, where it is of this device and as many threads; else measured, and the
  * file written: that it cannot be is no failure. NULL: measured. */
 tr_status tr_machine_get(const char *file, const tr_backend *b, void *ctx, int threads,
