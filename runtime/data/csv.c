@@ -1,4 +1,4 @@
-/* A CSV file's text cut into fields, in place: what is unquoted is never longer than it was. */
+/* A CSV file line by line, each cut into fields in place: what is unquoted is never longer than it was. */
 #include "runtime/data/csv.h"
 
 #include <inttypes.h>
@@ -10,10 +10,8 @@ typedef struct {
     char *p, *end;
     char delimiter;
     uint64_t line;
-    char **all; /* fields, the header's first */
+    char **all; /* fields */
     size_t count, room;
-    uint64_t *lines;
-    size_t nrows, row_room;
 } parser;
 
 static tr_status add_field(parser *s, char *field)
@@ -26,19 +24,6 @@ static tr_status add_field(parser *s, char *field)
         s->room = room;
     }
     s->all[s->count++] = field;
-    return TR_OK;
-}
-
-static tr_status add_row(parser *s, uint64_t line)
-{
-    if (s->nrows == s->row_room) {
-        const size_t room = s->row_room ? 2 * s->row_room : 256;
-        uint64_t *lines = tr_realloc(TR_MEM_OTHER, s->lines, room, sizeof *lines);
-        if (!lines) return tr_last_status();
-        s->lines = lines;
-        s->row_room = room;
-    }
-    s->lines[s->nrows++] = line;
     return TR_OK;
 }
 
@@ -99,30 +84,6 @@ static bool blank(const parser *s)
     return *s->p == '\n' || (*s->p == '\r' && s->p + 1 < s->end && s->p[1] == '\n');
 }
 
-static tr_status read_rows(parser *s, size_t *columns)
-{
-    tr_status st = TR_OK;
-    while (s->p < s->end) {
-        const size_t first = s->count;
-        const uint64_t line = s->line;
-        if (blank(s)) {
-            s->p += *s->p == '\r' ? 2 : 1;
-            s->line++;
-            continue;
-        }
-        for (bool last = false; !last;) TR_TRY(read_field(s, &last));
-        const size_t n = s->count - first;
-        if (s->nrows == 0) *columns = n;
-        TR_NEED(n == *columns, TR_DATA, "%s:%" PRIu64 ": %zu fields, expected %zu as in the header",
-                s->path, line, n, *columns);
-        TR_TRY(add_row(s, line));
-    }
-    TR_NEED(s->nrows > 1, TR_DATA,
-            "%s: expected a line with the columns' names and one at least below", s->path);
-out:
-    return st;
-}
-
 char *tr_csv_trim(char *s)
 {
     while (*s == ' ' || *s == '\t') s++;
@@ -157,48 +118,6 @@ out:
     tr_free(order);
     return st;
 }
-
-static tr_status parse(parser s, char *text, tr_csv *out)
-{
-    tr_status st = TR_OK;
-    const size_t n = (size_t)(s.end - text);
-    const char *path = s.path;
-    *out = (tr_csv){.text = text};
-    const char *nul = memchr(text, 0, n);
-    TR_NEED(!nul, TR_DATA, "%s: byte %zu is NUL: no text", path, (size_t)(nul - text));
-    if (n >= 3 && memcmp(text, "\xef\xbb\xbf", 3) == 0) s.p += 3;
-    TR_TRY(read_rows(&s, &out->columns));
-    out->names = s.all;
-    out->fields = s.all + out->columns;
-    out->lines = s.lines;
-    out->rows = s.nrows - 1;
-    memmove(s.lines, s.lines + 1, (s.nrows - 1) * sizeof *s.lines);
-    TR_TRY(take_names(path, out->names, out->columns));
-out:
-    if (st != TR_OK) {
-        tr_free(s.all);
-        tr_free(s.lines);
-        tr_free(text);
-        *out = (tr_csv){0};
-    }
-    return st;
-}
-
-tr_status tr_csv_parse(const char *path, char *text, size_t n, char delimiter, tr_csv *out)
-{
-    const parser s = {.path = path, .p = text, .end = text + n, .delimiter = delimiter, .line = 1};
-    return parse(s, text, out);
-}
-
-void tr_csv_free(tr_csv *t)
-{
-    tr_free(t->names);
-    tr_free(t->lines);
-    tr_free(t->text);
-    *t = (tr_csv){0};
-}
-
-/* ---- Line by line ------------------------------------------------------------------------------------ */
 
 /* Behind the line that begins at p, with quotes that may hold line ends; NULL: it does not end here. */
 static char *line_end(char *p, const char *end, char delimiter, bool last)

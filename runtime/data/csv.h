@@ -1,24 +1,11 @@
-/* Private to the data room: a CSV file as texts, and as arrays of numbers. */
+/* Private to the data room: a CSV file as texts, line by line, and as arrays of numbers. */
 #ifndef TR_DATA_CSV_H
 #define TR_DATA_CSV_H
 
 #include "runtime/data/source.h"
 
 /* RFC 4180: fields between delimiters, in quotes with "" for one where they hold a delimiter, a quote or a line's end; lines
- * end in LF or CRLF. The first names the columns. Blank lines are none. */
-typedef struct {
-    char *text; /* owned; what the others point into */
-    size_t columns;
-    uint64_t rows;
-    char **names;    /* [columns], trimmed */
-    char **fields;   /* [rows * columns], without quotes */
-    uint64_t *lines; /* [rows] from 1 */
-} tr_csv;
-/* Takes `text`, tr_alloc'ed, of n bytes and a NUL, also on failure. TR_DATA names the line. */
-tr_status tr_csv_parse(const char *path, char *text, size_t n, char delimiter, tr_csv *out);
-void tr_csv_free(tr_csv *t);
-
-/* The same line by line, of a file of any size, with a window of it in memory. */
+ * end in LF or CRLF. The first names the columns. Blank lines are none. Of a file of any size a window is in memory. */
 #define TR_CSV_LINE ((size_t)64 << 20) /* bytes that one may have */
 typedef struct {
     tr_data_file file;

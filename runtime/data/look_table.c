@@ -5,27 +5,35 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-#include "runtime/base/file.h"
 #include "runtime/config/config.h"
 #include "runtime/data/csv.h"
 
 enum { TEXTS = 64 };   /* different texts of a category */
 enum { CLASSES = 64 }; /* different whole numbers of a label that are classes */
+/* Different texts that are held of a column, and of one of labels: what has more is no category. */
+enum { MOST_TEXTS = 1024, MOST_LABELS = 65536 };
+
+/* Different texts, and how often each stands there: a hash table, at most half full. */
+typedef struct {
+    char *text; /* owned; NULL: free */
+    uint64_t count;
+} entry;
+typedef struct {
+    entry *v;
+    size_t count, room, most;
+} texts;
 
 typedef struct {
     bool numbers, whole, missing;
     double least, most;
+    uint64_t samples;     /* that are not missing */
+    texts held;           /* until there are more than held.most */
+    bool many;            /* there were; texts, values: more than that */
     size_t texts, values; /* different ones; values: of numbers, whatever their texts */
     size_t single;        /* texts of one sample */
     uint64_t fewest;
 } column;
-
-static int by_text(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
 
 static bool number(const char *s, double *v)
 {
@@ -35,71 +43,130 @@ static bool number(const char *s, double *v)
     return *s && !*end && isfinite(*v);
 }
 
-static void look_at_texts(char **all, size_t n, column *c)
+static uint64_t hash(const char *s)
 {
-    qsort(all, n, sizeof *all, by_text);
-    c->fewest = n;
-    for (size_t i = 0, first = 0; i < n; i++) {
-        if (i + 1 < n && strcmp(all[i], all[i + 1]) == 0) continue;
-        if (i + 1 - first < c->fewest) c->fewest = i + 1 - first;
-        c->single += i == first;
-        first = i + 1;
-        c->texts++;
-    }
+    uint64_t h = 0xcbf29ce484222325ull; /* FNV-1a */
+    for (; *s; s++) h = (h ^ (uint8_t)*s) * 0x100000001b3ull;
+    return h;
 }
 
-static int by_value(const void *a, const void *b)
+static entry *place_of(const texts *t, const char *s)
 {
-    const double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
+    size_t i = hash(s) & (t->room - 1);
+    while (t->v[i].text && strcmp(t->v[i].text, s) != 0) i = (i + 1) & (t->room - 1);
+    return &t->v[i];
 }
 
-/* 0 and 0.0 are one. Samples are counted by value as well. */
-static void look_at_numbers(double *all, size_t n, column *c)
+static void forget(texts *t)
 {
-    qsort(all, n, sizeof *all, by_value);
-    c->fewest = n;
-    for (size_t i = 0, first = 0; i < n; i++) {
-        if (i + 1 < n && all[i] == all[i + 1]) continue;
-        if (i + 1 - first < c->fewest) c->fewest = i + 1 - first;
-        first = i + 1;
-        c->values++;
-    }
+    for (size_t i = 0; i < t->room; i++) tr_free(t->v[i].text);
+    tr_free(t->v);
+    t->v = NULL;
+    t->room = 0;
 }
 
-static tr_status look_at(const tr_csv *t, size_t at, column *c)
+static tr_status grow(texts *t)
+{
+    texts wider = {.room = t->room ? 2 * t->room : 32, .count = t->count, .most = t->most};
+    wider.v = tr_alloc(TR_MEM_OTHER, wider.room, sizeof *wider.v);
+    if (!wider.v) return tr_last_status();
+    for (size_t i = 0; i < t->room; i++)
+        if (t->v[i].text) *place_of(&wider, t->v[i].text) = t->v[i];
+    tr_free(t->v);
+    *t = wider;
+    return TR_OK;
+}
+
+/* *many: it was one too many, and none is held any more. */
+static tr_status add_text(texts *t, const char *s, bool *many)
 {
     tr_status st = TR_OK;
-    size_t n = 0;
-    char **all = tr_alloc(TR_MEM_OTHER, (size_t)t->rows + 1, sizeof *all);
-    double *values = tr_alloc(TR_MEM_OTHER, (size_t)t->rows + 1, sizeof *values);
-    TR_HAVE(all && values);
-    *c = (column){.numbers = true, .whole = true, .least = INFINITY, .most = -INFINITY};
-    for (uint64_t i = 0; i < t->rows; i++) {
-        double v = 0;
-        char *s = tr_csv_trim(t->fields[i * t->columns + at]);
-        if (tr_csv_missing(s)) {
-            c->missing = true;
-            continue;
+    if (2 * (t->count + 1) > t->room) TR_TRY(grow(t));
+    entry *e = place_of(t, s);
+    if (!e->text) {
+        *many = t->count == t->most;
+        if (*many) {
+            forget(t);
+            goto out;
         }
-        all[n] = s;
-        c->numbers = c->numbers && number(s, &v);
-        values[n++] = v;
-        c->whole = c->whole && c->numbers && v == floor(v);
-        if (v < c->least) c->least = v;
-        if (v > c->most) c->most = v;
+        TR_HAVE(e->text = tr_strdup(s));
+        t->count++;
     }
-    c->numbers = c->numbers && n > 0;
-    look_at_texts(all, n, c);
-    if (c->numbers) look_at_numbers(values, n, c);
+    e->count++;
 out:
-    tr_free(all);
-    tr_free(values);
     return st;
 }
 
+static tr_status add_field(column *c, char *field)
+{
+    double v = 0;
+    const char *s = tr_csv_trim(field);
+    if (tr_csv_missing(s)) {
+        c->missing = true;
+        return TR_OK;
+    }
+    c->samples++;
+    c->numbers = c->numbers && number(s, &v);
+    c->whole = c->whole && c->numbers && v == floor(v);
+    if (v < c->least) c->least = v;
+    if (v > c->most) c->most = v;
+    return c->many ? TR_OK : add_text(&c->held, s, &c->many);
+}
+
+typedef struct {
+    double v;
+    uint64_t count;
+} value;
+
+static int by_value(const void *a, const void *b)
+{
+    const double x = ((const value *)a)->v, y = ((const value *)b)->v;
+    return (x > y) - (x < y);
+}
+
+/* 0 and 0.0 are one. Samples are counted by value. */
+static tr_status count_values(column *c)
+{
+    size_t n = 0;
+    value *all = tr_alloc(TR_MEM_OTHER, c->held.count, sizeof *all);
+    if (!all) return tr_last_status();
+    for (size_t i = 0; i < c->held.room; i++)
+        if (c->held.v[i].text)
+            all[n++] = (value){strtod(c->held.v[i].text, NULL), c->held.v[i].count};
+    qsort(all, n, sizeof *all, by_value);
+    c->fewest = UINT64_MAX;
+    for (size_t i = 0; i < n; c->values++) {
+        uint64_t samples = 0;
+        const double v = all[i].v;
+        for (; i < n && !(all[i].v > v); i++) samples += all[i].count;
+        if (samples < c->fewest) c->fewest = samples;
+    }
+    tr_free(all);
+    return TR_OK;
+}
+
+/* What the texts that were held say. */
+static tr_status sum_up(column *c)
+{
+    c->numbers = c->numbers && c->samples > 0;
+    if (c->many) {
+        c->texts = c->values = c->held.most + 1;
+        c->fewest = 1;
+        return TR_OK;
+    }
+    c->texts = c->held.count;
+    c->fewest = c->texts ? UINT64_MAX : 0;
+    for (size_t i = 0; i < c->held.room; i++) {
+        const entry *e = &c->held.v[i];
+        if (!e->text) continue;
+        c->single += e->count == 1;
+        if (e->count < c->fewest) c->fewest = e->count;
+    }
+    return c->numbers ? count_values(c) : TR_OK;
+}
+
 /* By its name, or the last one. */
-static size_t label_column(const tr_csv *t)
+static size_t label_column(const tr_csv_lines *t)
 {
     static const char *const names[] = {"label", "labels", "class", "target", "species", "y"};
     for (size_t i = 0; i < TR_COUNT(names); i++)
@@ -119,6 +186,9 @@ static tr_status take_label(const char *name, bool named, const column *c, tr_lo
     l->fewest = c->fewest;
     l->missing = l->missing || c->missing;
     if (c->numbers && !(c->whole && classes <= CLASSES && classes * 4 <= l->samples)) goto out;
+    TR_NEED(!c->many, TR_DATA, "%s: column \"%.100s\" has more than %d different texts: %s",
+            l->train.path, name, MOST_LABELS,
+            named ? "too many for classes" : "name the labels: --labels COLUMN");
     TR_NEED(named || c->numbers || 2 * c->single <= classes, TR_DATA,
             "%s: column \"%.100s\" has %zu different texts, %zu of them once, which makes no "
             "classes: name the labels: --labels COLUMN",
@@ -133,13 +203,14 @@ out:
     return st;
 }
 
-static tr_status take_column(const tr_csv *t, size_t at, const column *c, tr_look *l)
+static tr_status take_column(const tr_csv_lines *t, size_t at, const column *c, tr_look *l)
 {
     tr_status st = TR_OK;
     if (!c->numbers && (c->texts > TEXTS || c->texts < 2)) {
         char *name = tr_yaml_quoted(t->names[at]); /* it is to stand in a comment */
         TR_HAVE(name);
-        l->left[l->nleft] = tr_sprintf("%s (%zu different texts)", name, c->texts);
+        l->left[l->nleft] = tr_sprintf("%s (%s%zu different texts)", name,
+                                       c->many ? "more than " : "", c->texts - c->many);
         tr_free(name);
         TR_HAVE(l->left[l->nleft]);
         l->nleft++;
@@ -153,7 +224,7 @@ out:
     return st;
 }
 
-static tr_status find_column(const char *path, const tr_csv *t, const char *name, size_t *at)
+static tr_status find_column(const char *path, const tr_csv_lines *t, const char *name, size_t *at)
 {
     for (*at = 0; *at < t->columns && strcmp(t->names[*at], name) != 0;) ++*at;
     if (*at < t->columns) return TR_OK;
@@ -161,8 +232,8 @@ static tr_status find_column(const char *path, const tr_csv *t, const char *name
 }
 
 /* Several columns, "a,b", where none has a name with a comma: is_target[columns]. */
-static tr_status name_targets(const char *path, const char *labels, const tr_csv *t, tr_look *l,
-                              bool *is_target)
+static tr_status name_targets(const char *path, const char *labels, const tr_csv_lines *t,
+                              tr_look *l, bool *is_target)
 {
     tr_status st = TR_OK;
     size_t at = 0;
@@ -197,28 +268,31 @@ out:
     return st;
 }
 
-static tr_status read_table(const char *path, tr_csv *t)
+/* Line by line: of each column what is summed up is held. columns: [t->columns]. */
+static tr_status read_columns(tr_csv_lines *t, column *columns, tr_look *l)
 {
-    static const off_t most = TR_LOOK_BYTES;
-    char *text = NULL;
-    size_t n;
-    struct stat info;
-    if (stat(path, &info) == 0 && info.st_size > most)
-        return TR_FAIL(TR_DATA,
-                       "%s: %lld bytes, of which at most %lld are looked at: name a file with its "
-                       "first lines (head -n 100000), and put the whole one's name into the config",
-                       path, (long long)info.st_size, (long long)most);
-    const tr_status st = tr_read_text(path, &text, &n);
-    return st == TR_OK ? tr_csv_parse(path, text, n, ',', t) : st;
+    tr_status st = TR_OK;
+    for (;;) {
+        bool there;
+        TR_TRY(tr_csv_lines_next(t, &there));
+        if (!there) break;
+        l->samples++;
+        for (size_t k = 0; k < t->columns; k++) TR_TRY(add_field(&columns[k], t->fields[k]));
+    }
+    TR_NEED(l->samples > 0, TR_DATA,
+            "%s: expected a line with the columns' names and one at least below", l->train.path);
+    for (size_t k = 0; k < t->columns; k++) TR_TRY(sum_up(&columns[k]));
+out:
+    return st;
 }
 
 tr_status tr_look_at_table(const char *path, const char *labels, tr_look *l)
 {
     tr_status st;
-    tr_csv t = {0};
-    column c;
+    tr_csv_lines t = {.file = {.fd = -1}};
+    column *columns = NULL;
     bool *is_target = NULL;
-    TR_TRY(read_table(path, &t));
+    TR_TRY(tr_csv_lines_open(path, ',', 0, &t));
     size_t y = label_column(&t);
     TR_HAVE(is_target = tr_alloc(TR_MEM_OTHER, t.columns, sizeof *is_target));
     TR_TRY(name_targets(path, labels, &t, l, is_target));
@@ -226,25 +300,32 @@ tr_status tr_look_at_table(const char *path, const char *labels, tr_look *l)
         y = t.columns;
     else if (labels)
         TR_TRY(find_column(path, &t, labels, &y));
-    TR_NEED(t.rows > 0, TR_DATA, "%s: has no rows", path);
     TR_HAVE(l->train.path = tr_strdup(path));
     if (y < t.columns) TR_HAVE(l->train.labels = tr_strdup(t.names[y]));
     TR_HAVE(l->columns = tr_alloc(TR_MEM_OTHER, t.columns, sizeof *l->columns));
     TR_HAVE(l->left = tr_alloc(TR_MEM_OTHER, t.columns, sizeof *l->left));
-    l->samples = t.rows;
+    TR_HAVE(columns = tr_alloc(TR_MEM_OTHER, t.columns, sizeof *columns));
+    for (size_t k = 0; k < t.columns; k++)
+        columns[k] = (column){.numbers = true,
+                              .whole = true,
+                              .least = INFINITY,
+                              .most = -INFINITY,
+                              .held = {.most = k == y ? MOST_LABELS : MOST_TEXTS}};
+    TR_TRY(read_columns(&t, columns, l));
     l->ndim = 1;
     for (size_t k = 0; k < t.columns; k++) {
-        TR_TRY(look_at(&t, k, &c));
         if (k == y)
-            TR_TRY(take_label(t.names[y], labels != NULL, &c, l));
+            TR_TRY(take_label(t.names[y], labels != NULL, &columns[k], l));
         else if (is_target[k])
-            TR_TRY(take_target(t.names[k], &c, l));
+            TR_TRY(take_target(t.names[k], &columns[k], l));
         else
-            TR_TRY(take_column(&t, k, &c, l));
+            TR_TRY(take_column(&t, k, &columns[k], l));
     }
     TR_NEED(l->ncolumns > 0, TR_DATA, "%s: no column can be an input", path);
 out:
+    for (size_t k = 0; columns && k < t.columns; k++) forget(&columns[k].held);
+    tr_free(columns);
     tr_free(is_target);
-    tr_csv_free(&t);
+    tr_csv_lines_close(&t);
     return st;
 }

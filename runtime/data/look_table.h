@@ -5,7 +5,7 @@
 #include "runtime/data/internal.h"
 #include "runtime/data/look.h"
 
-/* What is looked at in memory, at most: a table's text, an array unpacked. */
+/* What is looked at in memory, at most: an array unpacked. */
 #define TR_LOOK_BYTES ((int64_t)1 << 30)
 
 /* l->train, shape, columns and labels of a table. */

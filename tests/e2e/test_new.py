@@ -193,6 +193,18 @@ class New(Case):
         self.assertIn("loss: mse", text)
         self.assertIn("linear: {out: 1, name: head}", self.new("--data", "t.csv", "--labels", "size"))
 
+    def test_csv_large(self):
+        """Line by line: of a column no more texts are held than a category may have, of whatever file."""
+        with open(self.dir / "t.csv", "w") as f:
+            f.write("id,x,label\n")
+            f.writelines(f"bird-{i},{i / 7:.6f},{i % 3}\n" for i in range(70000))
+        text = self.new("--data", "t.csv")
+        self.assertIn("# not used: column 'id' (more than 1024 different texts)", text)
+        self.assertIn("linear: {out: 3, name: head}", text)
+        said = self.tool("new", "--data", "t.csv", "--labels", "id", "-o", "n.yaml", "--force", status=1)
+        self.assertIn('column "id" has more than 65536 different texts: too many for classes', said)
+        self.assertIn("loss: mse", self.new("--data", "t.csv", "--labels", "x"))
+
     def test_csv_labels(self):
         """Texts that name samples are no classes, unless they are said to be; numbers are one however they are written."""
         rows = [f"{i},{('0', '0.0', '1')[i % 3]},name-{i}" for i in range(60)]
