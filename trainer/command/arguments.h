@@ -21,6 +21,7 @@ struct tr_arguments {
     const char *output;       /* file; NULL: not given */
     const char *data;         /* predict: which block; NULL: not given */
     int64_t top;              /* predict: classes a sample; 0: not given */
+    const struct tr_sample_options *sample; /* command/sample.h; NULL: another command */
     bool resume, force, quiet, help_config, check_data, schema, json, raw, summary, largest;
     bool accept_unverified;               /* tr_store_accept_unverified */
     int64_t ranks, nodes, ranks_per_node; /* 0: not given */

@@ -9,6 +9,7 @@ tr_status tr_evaluate_by_hand(const tr_arguments *a, tr_comm *comm, const tr_con
                               bool *agreed);
 tr_status tr_predict_by_hand(const tr_arguments *a, tr_comm *comm, const tr_config *c,
                              bool *agreed);
+tr_status tr_sample_by_hand(const tr_arguments *a, tr_comm *comm, const tr_config *c, bool *agreed);
 
 /* *Local.* TR_USAGE where a->output is there and is not to be replaced. */
 tr_status tr_output_is_free(const tr_arguments *a);

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "trainer/command/arguments.h"
+#include "trainer/command/sample.h"
 #include "trainer/pipeline/stages.h"
 #include "trainer/reference/reference.h"
 #include "trainer/sweep/sweep.h"
@@ -42,6 +43,15 @@ static const tr_command commands[] = {
      "killed\n"
      "                                          one goes on when it is started again\n",
      NULL},
+    {"sample", tr_cmd_sample,
+     "  trainer sample MODEL --prompt TEXT [--prompt-file FILE] [--prompt-ids 1,2,3] [--tokens N]\n"
+     "      [--temperature T] [--top-k K] [--top-p P] [--seed N] [--stop TEXT] [--stop-ids 1,2,3]\n"
+     "      [key=value ...] [--quiet] [--accept-unverified]\n"
+     "                                          how a language model, of a run file or a run's "
+     "folder,\n"
+     "                                          goes on with texts, or with ids of tokens; each\n"
+     "                                          option of a prompt may be given several times\n",
+     tr_sample_help},
     {"check", tr_cmd_check,
      "  trainer check CONFIG [key=value ...]    validate; print the config as resolved\n"
      "      [--data]                            read all samples: what is not finite, or no class "

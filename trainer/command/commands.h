@@ -13,6 +13,7 @@ int tr_cmd_stage(int argc, char **argv); /* FILE [key=value ...]; argv[0]: the s
 int tr_cmd_sweep(int argc, char **argv); /* FILE [key=value ...] [--resume] [--force] [--quiet] */
 int tr_cmd_evaluate(int argc, char **argv); /* MODEL [key=value ...] [--json] [-o FILE.json] */
 int tr_cmd_predict(int argc, char **argv);  /* MODEL [key=value ...] -o FILE [--top K] [--raw] */
+int tr_cmd_sample(int argc, char **argv);   /* MODEL --prompt TEXT [key=value ...] */
 int tr_cmd_check(int argc, char **argv);    /* CONFIG [key=value ...] | --help-config */
 int tr_cmd_plan(int argc, char **argv);     /* CONFIG [key=value ...] [--ranks N] [--json] ... */
 int tr_cmd_inspect(int argc, char **argv);  /* FILE [FILE2] [--json] */

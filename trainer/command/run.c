@@ -11,10 +11,12 @@
 #include "trainer/command/arguments.h"
 #include "trainer/command/by_hand.h"
 #include "trainer/command/commands.h"
+#include "trainer/command/sample.h"
 #include "trainer/device/advice.h"
 #include "trainer/loop/signals.h"
 #include "trainer/pipeline/job.h"
 #include "trainer/pipeline/pipeline.h"
+#include "trainer/run/run_list.h"
 #include "trainer/sweep/sweep.h"
 
 /* Started by something that speaks to MPI? A plain start is one rank, and needs no MPI. */
@@ -186,6 +188,28 @@ int tr_cmd_predict(int argc, char **argv)
         argc, argv, "-o --data --top --raw --force --quiet --accept-unverified", &a);
     if (st == TR_OK) a.on_run_file = tr_predict_by_hand;
     return start(&a, st);
+}
+
+int tr_cmd_sample(int argc, char **argv)
+{
+    tr_arguments a = {0};
+    tr_sample_options o = {0};
+    char *in = NULL; /* of a run's folder: its model */
+    tr_status st = TR_OK;
+    TR_TRY(tr_sample_options_parse(&argc, argv, &o));
+    TR_TRY(tr_arguments_parse_run_file(argc, argv, "--quiet --accept-unverified", &a));
+    a.on_run_file = tr_sample_by_hand;
+    a.sample = &o;
+    tr_store_accept_unverified(a.accept_unverified); /* a folder's files are looked at already */
+    if (!tr_is_folder(a.config)) goto out;
+    TR_TRY(tr_run_list(a.config, NULL, &in));
+    a.config = in;
+out:;
+    const int status = start(&a, st);
+    tr_arguments_free(&a);
+    tr_sample_options_free(&o);
+    tr_free(in);
+    return status;
 }
 
 int tr_cmd_sweep(int argc, char **argv)

@@ -79,11 +79,24 @@ static void run_head(const kernel *k, size_t sample, size_t head, float *scratch
     }
 }
 
+/* What the run's queries look back on: below so much, waking threads takes longer. */
+enum { WORTH_THREADS = 128 << 10 };
+
+static size_t bytes_of(const kernel *k)
+{
+    size_t rows = 0, past;
+    for (size_t n = 0; n < k->s.samples; n++) {
+        const size_t count = rows_of(k, n, &past);
+        rows += count * (past + count);
+    }
+    return rows * 2 * k->s.heads * k->s.D * tr_dtype_size(k->k.dtype);
+}
+
 static tr_status run_held(tr_kernel *base, const tr_run *run)
 {
     const kernel *k = (const kernel *)base;
     const size_t items = k->s.samples * k->s.kv_heads;
-    const int threads = k->k.threads;
+    const int threads = bytes_of(k) >= WORTH_THREADS ? k->k.threads : 1;
     (void)run;
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && items > 1)
     for (size_t i = 0; i < items; i++)

@@ -64,6 +64,8 @@ static bool widened(const tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_dt
  * them, eight rows of the weight for all rows of x, need no layout of their own. */
 
 enum { FEW = 8, OUTPUTS = 32, AT_ONCE = 8 };
+/* Bytes of a weight: below that, waking threads takes longer. */
+enum { WORTH_THREADS = 128 << 10 };
 
 typedef struct {
     tr_dnnl_kernel d; /* it makes the copy of the weight */
@@ -93,7 +95,8 @@ static tr_status run_few(tr_kernel *base, const tr_run *run)
     const tr_binding *b = &k->d.bound;
     const void *weight = base->npacked ? b->packed[0] : b->in[1];
     const size_t chunks = (k->out + OUTPUTS - 1) / OUTPUTS;
-    const int threads = k->d.cpu->threads;
+    const bool large = k->out * k->in * tr_dtype_size(k->type) >= WORTH_THREADS;
+    const int threads = large ? k->d.cpu->threads : 1;
     const float *x = b->in[0];
     (void)run;
     if (k->type != TR_F32) {

@@ -1,0 +1,225 @@
+"""trainer sample: a small model of a text that repeats goes on with it; greedily that is what numpy finds most probable; what
+seeds, prompts beside each other, stops and the end of positions do; how it is shown; what is refused."""
+import os
+import pathlib
+import pty
+import shutil
+import signal
+import subprocess
+
+import h5py
+import numpy as np
+
+from harness import Case, main
+
+PERIOD = "Grün\x1b[1m✓weiß;"  # characters of two and three bytes, and one that would colour a terminal
+GPT = """
+name: gpt
+seed: 4
+output: gpt
+data: {train: {path: text.txt, format: text}}
+model:
+  input: [40]
+  layers:
+    - embedding: {num: 256, dim: 32, std: 0.1, name: token}
+    - positions: {name: place}
+    - residual:
+        body:
+          - rmsnorm: {name: norm}
+          - linear: {out: 96, bias: false, name: qkv}
+          - attention: {heads: 2, causal: true}
+          - linear: {out: 32, name: proj}
+    - linear: {out: 256, name: head}
+  loss: cross_entropy
+train:
+  steps: 250
+  batch: 8
+  optimizer: {adamw: {lr: 0.01}}
+"""
+LSTM = """
+name: lstm
+output: lstm
+data: {train: {path: text.txt, format: text}}
+model:
+  input: [16]
+  layers: [{embedding: {num: 256, dim: 8}}, {lstm: {hidden: 12}}, {linear: {out: 256}}]
+  loss: cross_entropy
+train: {steps: 1, batch: 2, optimizer: {adamw: {lr: 0.01}}}
+"""
+DENSE = """
+name: dense
+output: dense
+data: {train: {format: synthetic, samples: 8}}
+model: {input: [6], layers: [{linear: {out: 3}}], loss: cross_entropy}
+train: {steps: 1, batch: 4, optimizer: {sgd: {lr: 0.1}}}
+"""
+
+
+class Sample(Case):
+    ran = None  # the folder of runs, once
+
+    def setUp(self):
+        super().setUp()
+        if not Sample.ran:
+            (self.dir / "text.txt").write_text(PERIOD * 60)
+            for name, text in (("gpt", GPT), ("lstm", LSTM), ("dense", DENSE)):
+                (self.dir / f"{name}.yaml").write_text(text)
+                self.run_trainer(f"{name}.yaml", "--quiet", "device=cpu", ranks=0)
+            Sample.ran = self.dir.with_name(f"{self.dir.name}-runs")  # each test has a folder of its own
+            shutil.copytree(self.dir, Sample.ran)
+            Sample.addClassCleanup(shutil.rmtree, Sample.ran, ignore_errors=True)
+        shutil.copytree(Sample.ran, self.dir, dirs_exist_ok=True)
+
+    def sample(self, *arguments, model="gpt", status=0, ranks=0):
+        launcher = ["mpirun", "--oversubscribe", "-np", str(ranks)] if ranks else []
+        done = subprocess.run([*launcher, str(self.program), "sample", model, *self.more(), *map(str, arguments)],
+                              cwd=self.dir, env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
+        self.assertEqual(done.returncode, status, done.stderr)
+        return done.stdout if status == 0 else done.stderr.decode()
+
+    def more(self):
+        return ()
+
+    def greedy(self, *arguments, **how):
+        return self.sample("--temperature", 0, *arguments, **how)
+
+    def test_goes_on(self):
+        text = PERIOD.encode() * 4
+        for n in (7, 20):
+            self.assertEqual(self.greedy("--prompt", text[:n].decode(), "--tokens", 15), text[n:n + 15])
+        (self.dir / "prompt.txt").write_bytes(text[:9])
+        self.assertEqual(self.greedy("--prompt-file", "prompt.txt", "--tokens=12"), text[9:21])
+        # a run's folder, its file, one thread or more
+        for model in ("gpt", "gpt/model.h5"):
+            self.assertEqual(self.greedy("--prompt", "Grün", "--tokens", 9, "run.threads=2", model=model), text[5:14])
+
+    def most_probable(self, ids, count):
+        """The same by numpy, in float64, all of the sequence each time."""
+        with h5py.File(self.dir / "gpt/model.h5") as f:
+            w = {n: f["model/params/" + n][()].astype(np.float64) for n in
+                 ("token/weight", "place/weight", "norm/weight", "qkv/weight", "proj/weight", "proj/bias", "head/weight",
+                  "head/bias")}
+        ids, start = list(ids), len(ids)
+        while len(ids) < start + count:
+            n = len(ids)
+            x = w["token/weight"][ids] + w["place/weight"][:n]
+            z = x / np.sqrt((x**2).mean(1, keepdims=True) + 1e-5) * w["norm/weight"]
+            q, k, v = (a.reshape(n, 2, 16).swapaxes(0, 1) for a in np.split(z @ w["qkv/weight"].T, 3, axis=1))
+            s = np.where(np.tri(n, dtype=bool), q @ k.swapaxes(1, 2) / 4, -np.inf)
+            p = np.exp(s - s.max(2, keepdims=True))
+            y = (p / p.sum(2, keepdims=True) @ v).swapaxes(0, 1).reshape(n, 32)
+            x = x + y @ w["proj/weight"].T + w["proj/bias"]
+            ids.append(int((x[-1] @ w["head/weight"].T + w["head/bias"]).argmax()))
+        return ids[start:]
+
+    def test_greedy_is_numpys(self):
+        rng = np.random.default_rng(3)
+        for n in (1, 5, 17):
+            ids = [int(i) for i in rng.integers(0, 256, n)]
+            made = self.greedy("--prompt-ids", ",".join(map(str, ids)), "--tokens", 20)
+            self.assertEqual(list(made), self.most_probable(ids, 20))
+
+    def test_several(self):
+        """Each after a line that names it, as by itself, greedily and drawn; more of them than go at once."""
+        prompts = ["Grün", "ß; Gr", "w", "✓ we", "G", "ün", "; ", "eiß", "r", "✓"]
+        how = ("--tokens", 11, "--temperature", 0.8, "--top-k", 40, "--top-p", 0.95, "--seed", 9)
+        alone = [self.sample("--prompt", p, *how) for p in prompts]
+        together = self.sample(*(a for p in prompts for a in ("--prompt", p)), *how)
+        expected = "\n".join(f"==> {p} <==\n" for p in prompts).encode().split(b"\n\n")
+        self.assertEqual(together, b"\n".join(head.rstrip(b"\n") + b"\n" + text + b"\n" for head, text in zip(expected, alone)))
+
+    def test_seeds(self):
+        how = ("--prompt", "Gr", "--tokens", 30, "--temperature", 3)
+        one, again, two = (self.sample(*how, "--seed", s) for s in (1, 1, 2))
+        self.assertEqual(one, again)
+        self.assertNotEqual(one, two)
+        self.assertEqual(self.sample(*how), self.sample(*how, "--seed", 4))  # the config's
+        # so few are left that only the most probable one is
+        self.assertEqual(self.sample("--prompt", "Gr", "--tokens", 30, "--top-k", 1),
+                         self.greedy("--prompt", "Gr", "--tokens", 30))
+
+    def test_stops(self):
+        text = PERIOD.encode() * 2
+        self.assertEqual(self.greedy("--prompt", "Gr", "--stop", "we", "--stop", "never"), text[2:text.index(b"we")])
+        self.assertEqual(self.greedy("--prompt", "Gr", "--stop-ids", f"{ord('w')} {ord('e')}"), text[2:text.index(b"we")])
+
+    def test_positions_end(self):
+        """A model of 40 places says so; an LSTM has no end."""
+        self.assertEqual(len(self.greedy("--prompt", "Grün ", "--tokens", 500)), 40 - 6 + 1)
+        done = subprocess.run([str(self.program), "sample", "gpt", *self.more(), "--prompt", "Gr", "--tokens", "60"],
+                              cwd=self.dir, env=self.environment(), stderr=subprocess.PIPE, stdout=subprocess.PIPE, timeout=120)
+        self.assertIn(b"prompt 1 ends at the 40 positions that the model tells apart, before --tokens 60", done.stderr)
+        self.assertRegex(done.stderr.decode(), r"sample: 2 ids of prompts in [\d.]+ s \([\d.]+/s\), 39 ids made in "
+                         r"[\d.]+ s \([\d.]+/s\); .* of memory, .* of it for the ids before")
+        self.assertEqual(len(self.sample("--prompt", "Gr", "--tokens", 300, model="lstm")), 300)
+
+    def test_numbers(self):
+        """Models of tokens read and write numbers."""
+        made = self.greedy("--prompt-ids", "71, 114", "--tokens", 5, "data.train.format=tokens").decode()
+        self.assertEqual([int(n) for n in made.split()], list((PERIOD.encode())[2:7]))
+        self.assertIn("the model is one of tokens", self.sample("--prompt", "a", "data.train.format=tokens", status=2))
+
+    def test_shown(self):
+        """On a terminal escapes are harmless; characters come whole, wherever the text goes."""
+        master, slave = pty.openpty()
+        process = subprocess.Popen([str(self.program), "sample", "gpt", *self.more(), "--prompt", "Gr", "--tokens", "24",
+                                    "--temperature", "0", "--quiet"], cwd=self.dir, env=self.environment(), stdout=slave)
+        os.close(slave)
+        parts = []
+        while True:
+            try:
+                parts.append(os.read(master, 65536))
+            except OSError:  # the other end is closed
+                break
+            if not parts[-1]:
+                break
+        os.close(master)
+        self.assertEqual(process.wait(timeout=60), 0)
+        for part in parts:
+            part.decode()  # each by itself
+        shown = b"".join(parts).decode().replace("\r\n", "\n")
+        self.assertEqual(shown, (PERIOD * 2).encode()[2:26].decode().replace("\x1b", "\\x1b") + "\n")
+
+    def test_interrupt(self):
+        """What is made so far is there, the counts are told, the status is that of a stop."""
+        process = subprocess.Popen([str(self.program), "sample", "lstm", *self.more(), "--prompt", "Gr", "--tokens",
+                                    "1000000000"], cwd=self.dir, env=self.environment(), stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE)
+        first = os.read(process.stdout.fileno(), 10)
+        process.send_signal(signal.SIGINT)
+        rest, told = process.communicate(timeout=120)
+        self.assertEqual(process.returncode, 75, told)
+        self.assertRegex(told.decode(), rf" {len(first) + len(rest)} ids made in ")
+        self.assertIn(b"stopped on request", told)
+
+    def test_refused(self):
+        for arguments, why in (
+                ((), "nothing to go on with: expected --prompt TEXT"),
+                (("--prompt",), "--prompt: expected a value behind it"),
+                (("--prompt", ""), "--prompt: it is empty"),
+                (("--prompt", "a", "--temperature", "-1"), "--temperature -1: expected a number from 0 to 1000"),
+                (("--prompt", "a", "--top-p", "1.5"), "--top-p 1.5: expected a number from 0 to 1"),
+                (("--prompt", "a", "--top-k", "x"), "--top-k x: expected a whole number from 0 to 2147483647"),
+                (("--prompt", "a", "--tokens", "0"), "--tokens 0: expected a whole number from 1 to 1073741824"),
+                (("--prompt", "a", "--stop", ""), "--stop: it is empty"),
+                (("--prompt", "a", "--stop-ids", "256"), "--stop-ids: id 256, but the model knows ids from 0 to 255"),
+                (("--prompt-ids", "1,x"), "--prompt-ids: expected ids, whole numbers with commas between them, at "
+                 "character 3"),
+                (("--prompt", "a" * 41), '--prompt: 41 ids, but layer "place" of the model tells 40 positions apart'),
+                (("--prompt", "a", "--top", "3"), "unknown option --top"),
+                (("--prompt", "a", "train.batsh=3"), "batsh")):
+            with self.subTest(arguments=arguments):
+                self.assertIn(why, self.sample(*arguments, status=2))
+        self.assertIn("the model's input is no sequence of ids", self.sample("--prompt", "a", model="dense", status=2))
+        self.assertIn("nowhere.txt", self.sample("--prompt-file", "nowhere.txt", status=2))
+        self.assertIn("sample: one rank makes a sequence id by id, and 2 were started",
+                      self.sample("--prompt", "a", ranks=2, status=2))
+
+    def test_bf16(self):
+        if "avx512bw" not in pathlib.Path("/proc/cpuinfo").read_text():
+            self.skipTest("this CPU has no bfloat16")
+        self.assertEqual(self.greedy("--prompt", "Grün", "--tokens", 9, "train.precision=bf16"), PERIOD.encode()[5:14])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,257 @@
+/* `trainer sample MODEL [--prompt TEXT ...] [key=value ...]`: a language model goes on with prompts, id by id, and what it makes
+ * is written as it is made. Bytes are the ids of models of texts; of models of tokens, which this program has no words
+ * for, ids are read and written as numbers. */
+#include "trainer/command/sample.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/visible.h"
+#include "trainer/command/by_hand.h"
+#include "trainer/loop/signals.h"
+#include "trainer/pipeline/frame.h"
+
+enum {
+    GROUP = 8,
+    CHUNK = 128
+}; /* prompts beside each other; ids of each that are put in at once */
+
+typedef struct {
+    const tr_arguments *a;
+    const tr_sample_options *o;
+    tr_comm *comm;
+    bool bytes; /* ids are bytes of a text */
+    tr_frame frame;
+    tr_decoder *decoder;
+    tr_ids *prompts, *stops;
+    size_t nprompts;
+    tr_shown *shown;
+    size_t most; /* ids of the longest prompt */
+} sample;
+
+/* ---- Ids ------------------------------------------------------------------------------------------ */
+
+static int64_t vocabulary(const tr_network *n)
+{
+    return n->model->inputs[0].ids;
+}
+
+/* The bytes of a text as ids. */
+static tr_status ids_of_bytes(const char *what, const tr_text *t, int64_t limit, tr_ids *out)
+{
+    tr_status st = TR_OK;
+    int32_t *ids = tr_alloc(TR_MEM_OTHER, t->nbytes + 1, sizeof *ids);
+    TR_HAVE(ids);
+    *out = (tr_ids){ids, t->nbytes};
+    for (size_t i = 0; i < t->nbytes; i++) {
+        ids[i] = (unsigned char)t->text[i];
+        TR_NEED(ids[i] < limit, TR_USAGE,
+                "%s: byte %d at %zu, but the model knows ids from 0 to %" PRId64, what, ids[i], i,
+                limit - 1);
+    }
+out:
+    return st;
+}
+
+/* Numbers between commas and blanks. */
+static tr_status ids_of_numbers(const char *what, const tr_text *t, int64_t limit, tr_ids *out)
+{
+    tr_status st = TR_OK;
+    const char *p = t->text, *end = p + t->nbytes;
+    size_t n = 0;
+    int32_t *ids = tr_alloc(TR_MEM_OTHER, t->nbytes / 2 + 1, sizeof *ids);
+    TR_HAVE(ids);
+    *out = (tr_ids){ids, 0};
+    for (;;) {
+        int64_t id = 0;
+        size_t digits = 0;
+        while (p < end && strchr(" \t\r\n", *p)) p++;
+        if (p == end && n == 0) break;
+        for (; p < end && *p >= '0' && *p <= '9' && digits < 10; p++, digits++)
+            id = id * 10 + (*p - '0');
+        TR_NEED(digits > 0 && digits < 10, TR_USAGE,
+                "%s: expected ids, whole numbers with commas between them, at character %zu", what,
+                (size_t)(p - t->text) + 1);
+        TR_NEED(id < limit, TR_USAGE,
+                "%s: id %" PRId64 ", but the model knows ids from 0 to %" PRId64, what, id,
+                limit - 1);
+        ids[n++] = (int32_t)id;
+        while (p < end && strchr(" \t\r\n", *p)) p++;
+        if (p == end) break;
+        if (*p == ',') p++;
+    }
+    out->count = n;
+out:
+    return st;
+}
+
+static tr_status read_ids(const sample *s, const tr_text *t, tr_ids *out)
+{
+    const char *what = t->what;
+    const int64_t limit = vocabulary(s->frame.chain.network);
+    tr_status st = TR_OK;
+    TR_NEED(t->numbers || s->bytes, TR_USAGE,
+            "%s: the model is one of tokens, which this program has no words for: give ids "
+            "(--prompt-ids, --stop-ids)",
+            what);
+    TR_TRY(t->numbers ? ids_of_numbers(what, t, limit, out) : ids_of_bytes(what, t, limit, out));
+    TR_NEED(out->count > 0, TR_USAGE, "%s: it is empty, and a model goes on with something", what);
+out:
+    return st;
+}
+
+static tr_status read_all_ids(sample *s)
+{
+    const tr_sample_options *o = s->o;
+    tr_status st = TR_OK;
+    TR_HAVE(s->prompts = tr_alloc(TR_MEM_OTHER, o->nprompts, sizeof *s->prompts));
+    TR_HAVE(s->stops = tr_alloc(TR_MEM_OTHER, o->nstops + 1, sizeof *s->stops));
+    for (size_t i = 0; i < o->nprompts; i++) {
+        TR_TRY(read_ids(s, &o->prompts[i], &s->prompts[i]));
+        if (s->prompts[i].count > s->most) s->most = s->prompts[i].count;
+    }
+    for (size_t i = 0; i < o->nstops; i++) TR_TRY(read_ids(s, &o->stops[i], &s->stops[i]));
+out:
+    return st;
+}
+
+static void free_ids(tr_ids *of, size_t n)
+{
+    for (size_t i = 0; of && i < n; i++) tr_free((void *)of[i].ids);
+    tr_free(of);
+}
+
+/* ---- Generation ----------------------------------------------------------------------------------- */
+
+static tr_status check_prompts(const sample *s, int64_t limit, const char *layer)
+{
+    for (size_t i = 0; limit > 0 && i < s->o->nprompts; i++)
+        if (s->prompts[i].count > (size_t)limit)
+            return TR_FAIL(TR_USAGE,
+                           "%s: %zu ids, but layer \"%s\" of the model tells %" PRId64
+                           " positions apart: expected at most so many",
+                           s->o->prompts[i].what, s->prompts[i].count, layer, limit);
+    return TR_OK;
+}
+
+static tr_status open_decoder(sample *s)
+{
+    const tr_network *n = s->frame.chain.network;
+    const char *layer = "";
+    const int64_t limit = tr_graph_most_rows(n->model, &layer);
+    tr_status st = TR_OK;
+    TR_TRY(tr_graph_decodes(n->model));
+    TR_TRY(read_all_ids(s));
+    TR_TRY(check_prompts(s, limit, layer));
+    const int64_t all = (int64_t)s->most + s->o->tokens, before = (int64_t)s->most - 1;
+    const tr_decoder_options o = {.backend = s->frame.backend,
+                                  .backend_ctx = s->frame.backend_ctx,
+                                  .threads = s->frame.threads,
+                                  .precision = (tr_precision)s->frame.config->train.precision,
+                                  .skip_passes = tr_graph_skip(s->frame.config),
+                                  .sequences =
+                                      (int64_t)(s->o->nprompts < GROUP ? s->o->nprompts : GROUP),
+                                  .rows = limit > 0 && limit < all ? limit : all,
+                                  .chunk = before < CHUNK ? before : CHUNK};
+    st = tr_decoder_open(n, &o, &s->decoder);
+out:
+    return st;
+}
+
+static tr_status emit(void *ctx, size_t prompt, int32_t id)
+{
+    const sample *s = ctx;
+    return tr_shown_add(s->shown, prompt, id);
+}
+
+static tr_status end(void *ctx, size_t prompt, tr_end why)
+{
+    const sample *s = ctx;
+    if (why == TR_END_POSITIONS && !s->a->quiet)
+        tr_log(TR_LOG_WARN,
+               "sample: prompt %zu ends at the %" PRId64
+               " positions that the model tells apart, before --tokens %" PRId64,
+               prompt + 1, tr_decoder_rows(s->decoder), s->o->tokens);
+    return tr_shown_end(s->shown, prompt);
+}
+
+static bool stop_asked(void *ctx)
+{
+    const sample *s = ctx;
+    return tr_signals_ask_stop(s->comm);
+}
+
+static void say(const sample *s, const tr_generated *g)
+{
+    tr_memory_plan m;
+    size_t held, all = 0;
+    char total[32], cache[32];
+    if (s->a->quiet) return;
+    tr_decoder_memory(s->decoder, &m, &held);
+    for (int i = 0; i < TR_MEM_KINDS; i++) all += m.bytes[i];
+    tr_log(TR_LOG_INFO,
+           "sample: %" PRIu64 " ids of prompts in %.3f s (%.1f/s), %" PRIu64
+           " ids made in %.3f s (%.1f/s); %s of memory, %s of it for the ids before",
+           g->prompt_ids, g->prompt_seconds,
+           g->prompt_seconds > 0 ? (double)g->prompt_ids / g->prompt_seconds : 0.0, g->ids,
+           g->seconds, g->seconds > 0 ? (double)g->ids / g->seconds : 0.0,
+           tr_format_bytes((double)all, total, sizeof total),
+           tr_format_bytes((double)held, cache, sizeof cache));
+}
+
+static tr_status generate(sample *s)
+{
+    tr_generated done;
+    const tr_generation g = {.prompts = s->prompts,
+                             .nprompts = s->o->nprompts,
+                             .stops = s->stops,
+                             .nstops = s->o->nstops,
+                             .tokens = s->o->tokens,
+                             .choice = s->o->choice,
+                             .seed = s->o->seeded ? s->o->seed : (uint64_t)s->frame.config->seed,
+                             .emit = emit,
+                             .end = end,
+                             .stop = stop_asked,
+                             .ctx = s};
+    tr_status st = tr_shown_open(s->o, s->bytes, &s->shown);
+    if (st != TR_OK) return st;
+    st = tr_generate(s->decoder, &g, &done);
+    if (st == TR_OK || st == TR_STOPPED) {
+        const tr_error why = *tr_last_error();
+        const tr_status shown = tr_shown_flush(s->shown);
+        if (shown != TR_OK) return shown;
+        say(s, &done);
+        if (st != TR_OK) tr_set_error(&why);
+    }
+    return st;
+}
+
+tr_status tr_sample_by_hand(const tr_arguments *a, tr_comm *comm, const tr_config *c, bool *agreed)
+{
+    tr_status st;
+    sample s = {.a = a,
+                .o = a->sample,
+                .comm = comm,
+                .bytes = c->data.train.format == TR_FORMAT_TEXT,
+                .frame = {.comm = comm, .config = c, .quiet = a->quiet, .by_hand = true}};
+    *agreed = true;
+    TR_NEED(tr_comm_topology(comm)->size == 1, TR_USAGE,
+            "sample: one rank makes a sequence id by id, and %d were started: start it without "
+            "mpirun",
+            tr_comm_topology(comm)->size);
+    TR_TRY(tr_chain_load(comm, a->config, a->overrides, a->noverrides, &s.frame.chain));
+    TR_TRY(tr_frame_enter_device(&s.frame));
+    TR_TRY(open_decoder(&s));
+    st = generate(&s);
+out:;
+    const tr_error why = *tr_last_error();
+    tr_shown_close(s.shown);
+    tr_decoder_close(s.decoder);
+    free_ids(s.prompts, a->sample->nprompts);
+    free_ids(s.stops, a->sample->nstops);
+    tr_frame_close(&s.frame);
+    tr_set_error(&why);
+    return st;
+}
