@@ -329,6 +329,13 @@ out:
     return st;
 }
 
+/* A program of a run so far: this one, and what MPI takes where ranks start it, which it does not here. */
+static size_t program(const tr_planned *r)
+{
+    const size_t mpi = (size_t)8 << 20;
+    return r->rss_before + (r->on.topology.size > 1 ? mpi : 0);
+}
+
 /* What a limit on memory leaves to choose is chosen as a run would: *chosen, for r. */
 static tr_status choose(tr_planned *r, size_t memory, tr_config *chosen, tr_choice *choice)
 {
@@ -345,7 +352,7 @@ static tr_status choose(tr_planned *r, size_t memory, tr_config *chosen, tr_choi
         return TR_OK;
     }
     TR_TRY(tr_plan_choose(r, space, tr_memory_limit(c, space, have),
-                          tr_memory_programs(c, space, r->rss_before, r->on.topology.local_size),
+                          tr_memory_programs(c, space, program(r), r->on.topology.local_size),
                           choice));
     tr_choice_describe(r->m, choice, line, sizeof line);
     tr_choice_of(c, of, sizeof of);
@@ -374,9 +381,8 @@ static tr_status report_largest(const tr_planned *r, const tr_plan_request *q, F
     snprintf(size, sizeof size, "%zuB", q->memory);
     if (q->memory > 0 && (!given || q->memory < own)) c.run.memory_limit = size;
     const size_t limit = tr_memory_limit(&c, space, tr_mem_available());
-    TR_TRY(tr_plan_largest(r, space, limit,
-                           tr_memory_programs(&c, space, r->rss_before, r->on.topology.local_size),
-                           &l));
+    TR_TRY(tr_plan_largest(
+        r, space, limit, tr_memory_programs(&c, space, program(r), r->on.topology.local_size), &l));
     tr_plan_largest_write(r, &l, limit, q->form, to);
 out:
     return st;
@@ -392,7 +398,7 @@ static tr_status judge(const tr_planned *r, size_t memory, tr_fit *f)
     if (space == TR_SPACE_DEVICE && !given) return TR_OK;
     const int ranks = r->on.topology.local_size, starting = ranks - (given ? 0 : 1);
     const tr_status st = tr_plan_fit(r, space, given ? memory : tr_mem_available(),
-                                     tr_program_bytes(space, r->rss_before, starting, ranks), f);
+                                     tr_program_bytes(space, program(r), starting, ranks), f);
     f->given = given;
     return st;
 }

@@ -180,8 +180,8 @@ void tr_plan_fit_write(const tr_planned *r, const tr_fit *f, FILE *to)
     fprintf(to, "; %s %s\n", tr_format_bytes((double)apart, gap, sizeof gap),
             f->fits ? "are left" : "are short");
     if (f->space == TR_SPACE_HOST)
-        fprintf(to, "    by %d rank%s on %s node; MPI's own memory is not counted\n", t->local_size,
-                t->local_size == 1 ? "" : "s", t->nodes > 1 ? "each" : "the");
+        fprintf(to, "    by %d rank%s on %s node; programs: what they hold now, and room to work\n",
+                t->local_size, t->local_size == 1 ? "" : "s", t->nodes > 1 ? "each" : "the");
     if (!f->searched) return;
     if (f->largest > 0)
         fprintf(to, "  largest batch  %lld%s, all else as it is\n", (long long)f->largest,
