@@ -1,13 +1,15 @@
 /* Generation of a config's model, values by its seed, one id a step and sequence, beside the time that its bytes take.
  *
- *     bench_decode CONFIG PRECISION THREADS [SEQUENCES [PAST]]
+ *     bench_decode CONFIG PRECISION THREADS [SEQUENCES [PAST [cpu]]]
  *
  * The bound: what a step's kernels read of weights (of an embedding nothing) and of the rows before, at the rate at which as
- * many threads read memory that is in no cache, measured in turns with the steps. Prints medians of rounds: ids a second,
+ * many threads read memory that is in no cache, measured in turns with the steps; cpu: by the
+ * processor's time, of one thread, where the machine is busy with other work. Prints medians of rounds: ids a second,
  * of the bound, and the ops that take longest. */
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "kernels/cpu/cpu.h"
 #include "optimize/sample/sample.h"
@@ -39,14 +41,23 @@ out:
     return st;
 }
 
+static clockid_t used = CLOCK_MONOTONIC;
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(used, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 /* Bytes a second that `threads` read; every one of them counts. */
 static double read_rate(const uint64_t *buffer, int threads)
 {
-    const double began = tr_now();
+    const double began = now();
     uint64_t sum = 0;
-#pragma omp parallel for num_threads(threads) schedule(static) reduction(+ : sum)
+#pragma omp parallel for simd num_threads(threads) schedule(static) reduction(+ : sum)
     for (size_t i = 0; i < BUFFER / sizeof *buffer; i++) sum += buffer[i];
-    const double seconds = tr_now() - began;
+    const double seconds = now() - began;
     if (sum == 1) printf("?\n");
     return (double)BUFFER / seconds;
 }
@@ -156,15 +167,15 @@ static tr_status measure(const char *config, tr_precision precision, int threads
     TR_HAVE(ids = tr_alloc(TR_MEM_OTHER, (size_t)past + 1, sizeof *ids));
     for (int64_t s = 0; s < sequences; s++) rows[s] = ids, counts[s] = (size_t)past;
     TR_TRY(tr_decoder_reset(d));
-    const double began = tr_now();
+    const double began = now();
     if (past > 0) TR_TRY(tr_decoder_feed(d, rows, counts));
-    prompt = tr_now() - began;
+    prompt = now() - began;
     for (int i = 0; i < STEPS; i++) TR_TRY(step(d, sequences));
     for (int r = 0; r < ROUNDS; r++) {
         rate[r] = read_rate(buffer, threads);
-        const double from = tr_now();
+        const double from = now();
         for (int i = 0; i < STEPS; i++) TR_TRY(step(d, sequences));
-        seconds[r] = (tr_now() - from) / STEPS;
+        seconds[r] = (now() - from) / STEPS;
     }
     const double bytes = bytes_of(d, sequences, past), each = median(seconds, ROUNDS);
     const double read = median(rate, ROUNDS);
@@ -186,13 +197,14 @@ out:
 int main(int argc, char **argv)
 {
     if (argc < 4) {
-        fprintf(stderr, "usage: bench_decode CONFIG fp32|bf16 THREADS [SEQUENCES [PAST]]\n");
+        fprintf(stderr, "usage: bench_decode CONFIG fp32|bf16 THREADS [SEQUENCES [PAST [cpu]]]\n");
         return 2;
     }
     const tr_precision precision =
         strcmp(argv[2], "bf16") == 0 ? TR_PRECISION_BF16 : TR_PRECISION_FP32;
     const int64_t sequences = argc > 4 ? atoll(argv[4]) : 1, past = argc > 5 ? atoll(argv[5]) : 512;
     if (sequences < 1 || sequences > MOST || past < 0) return 2;
+    if (argc > 6) used = CLOCK_PROCESS_CPUTIME_ID;
     const tr_status st = measure(argv[1], precision, atoi(argv[3]), sequences, past);
     if (st != TR_OK) fprintf(stderr, "%s\n", tr_last_error()->text);
     return st == TR_OK ? 0 : 1;
