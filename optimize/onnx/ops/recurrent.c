@@ -105,22 +105,55 @@ static bool is_turned(const tr_onnx_step *s, int n, const int64_t *order)
            memcmp(perm, order, (size_t)n * sizeof *perm) == 0;
 }
 
-static bool is_shaped(const tr_onnx_const *c, int ndim, int64_t rows, int64_t cols)
+static bool is_shaped(const tr_onnx_const *c, int ndim, int64_t directions, int64_t rows,
+                      int64_t cols)
 {
-    return c && c->f && c->ndim == ndim && c->dims[0] == 1 && c->dims[1] == rows &&
+    return c && c->f && c->ndim == ndim && c->dims[0] == directions && c->dims[1] == rows &&
            (ndim < 3 || c->dims[2] == cols);
 }
 
+static bool are_zeros(const Onnx__TensorProto *t)
+{
+    bool all = t->n_float_data > 0 || t->raw_data.len > 0;
+    for (size_t i = 0; i < t->n_float_data; i++) all = all && t->float_data[i] == 0;
+    for (size_t i = 0; i < t->raw_data.len; i++) all = all && t->raw_data.data[i] == 0;
+    return all;
+}
+
+/* Zeros, whatever the batch: made by their shape, or a part of such. */
+static bool is_zero(const tr_onnx_reader *r, int value)
+{
+    const tr_onnx_const *c = tr_onnx_const_at(r, value);
+    const tr_onnx_step *part = NULL, *made = tr_onnx_shared_by(r, value, "ConstantOfShape");
+    size_t n = 0;
+    for (int depth = 0; !c && !made && depth < 4; depth++) {
+        part = tr_onnx_shared_by(r, value, "Slice");
+        if (!part) part = tr_onnx_shared_by(r, value, "Expand");
+        if (!part) return false;
+        value = part->in[0];
+        c = tr_onnx_const_at(r, value);
+        made = tr_onnx_shared_by(r, value, "ConstantOfShape");
+    }
+    const Onnx__AttributeProto *filled = made ? tr_onnx_get(made, "value") : NULL;
+    if (made) return !filled || (filled->t && are_zeros(filled->t));
+    while (c && c->f && n < c->count && c->f[n] == 0) n++;
+    return c && c->f && n == c->count;
+}
+
 /* What it does is what the layer does, from a state of zeros. */
-static bool is_plain(const tr_onnx_step *s, bool gru)
+static bool is_plain(const tr_onnx_reader *r, const tr_onnx_step *s, bool gru)
 {
     for (int i = 5; i < s->nin; i++)
-        if (s->in[i] >= 0) return false;
+        if (s->in[i] >= 0 && (i > 6 || !is_zero(r, s->in[i]))) return false;
     return !tr_onnx_get(s, "activations") && !tr_onnx_get(s, "clip") &&
            tr_onnx_get_int(s, "layout", 0) == 0 && tr_onnx_get_int(s, "input_forget", 0) == 0 &&
-           (!gru || tr_onnx_get_int(s, "linear_before_reset", 0) == 1) &&
-           (tr_onnx_is(s, "direction", "forward", true) ||
-            tr_onnx_is(s, "direction", "reverse", false));
+           (!gru || tr_onnx_get_int(s, "linear_before_reset", 0) == 1);
+}
+
+static bool is_one_way(const tr_onnx_step *s)
+{
+    return tr_onnx_is(s, "direction", "forward", true) ||
+           tr_onnx_is(s, "direction", "reverse", false);
 }
 
 /* The value of which (batch, 1) operand 4 is made; -1. */
@@ -144,7 +177,7 @@ static bool match_layer(const tr_onnx_reader *r, const tr_onnx_step *s, found *f
     f->step = lstm ? lstm : gru;
     f->gates = lstm ? TR_LSTM_GATES : TR_GRU_GATES;
     if (!f->step || f->step->nin < 3 || f->step->out[0] != turned->in[0] ||
-        !is_plain(f->step, !lstm))
+        !is_plain(r, f->step, !lstm) || !is_one_way(f->step))
         return false;
     const tr_onnx_step *first = tr_onnx_shared_by(r, f->step->in[0], "Transpose");
     const tr_onnx_const *w = tr_onnx_const_in(r, f->step, 1);
@@ -204,6 +237,25 @@ static void fill(tr_onnx_reader *r, const found *f, const char *layer, const cha
     tr_onnx_fill_values(r, layer, row, v, f->gates * each);
 }
 
+/* The layer of direction `which` of operator f->step, whose constants have one or several. */
+static void make_direction(tr_onnx_reader *r, const tr_onnx_step *s, const found *f, int which,
+                           bool reverse, int nin, const int *in, int *value)
+{
+    const int64_t wide = (int64_t)f->gates * f->hidden;
+    const bool bias = f->step->nin > 3 && f->step->in[3] >= 0;
+    const tr_onnx_const *w = tr_onnx_const_in(r, f->step, 1), *h = tr_onnx_const_in(r, f->step, 2),
+                        *b = bias ? tr_onnx_const_in(r, f->step, 3) : NULL;
+    const char *name = tr_onnx_make(
+        r, s, f->gates == TR_LSTM_GATES ? "lstm_layer" : "gru_layer", which ? TR_ONNX_BESIDE : -1,
+        nin, in, value, "{hidden: %lld, reverse: %s, bias: %s, hold: %s}", (long long)f->hidden,
+        reverse ? "true" : "false", bias ? "true" : "false", f->hold ? "true" : "false");
+    if (!name) return;
+    fill(r, f, name, "weight_ih", w->f + which * wide * f->features, f->features);
+    fill(r, f, name, "weight_hh", h->f + which * wide * f->hidden, f->hidden);
+    if (bias) fill(r, f, name, "bias_ih", b->f + which * 2 * wide, 1);
+    if (bias) fill(r, f, name, "bias_hh", b->f + which * 2 * wide + wide, 1);
+}
+
 static void read_layer(tr_onnx_reader *r, const tr_onnx_step *s)
 {
     found f;
@@ -217,25 +269,140 @@ static void read_layer(tr_onnx_reader *r, const tr_onnx_step *s)
                         *b = bias ? tr_onnx_const_in(r, f.step, 3) : NULL;
     const tr_shape of = tr_onnx_shape(r, in[0]);
     if (of.ndim != 2 || of.dims[1] != f.features || (f.rows != 0 && f.rows != of.dims[0]) ||
-        !is_shaped(w, 3, wide, f.features) || !is_shaped(h, 3, wide, f.hidden) ||
-        (bias && !is_shaped(b, 2, 2 * wide, 0))) {
+        !is_shaped(w, 3, 1, wide, f.features) || !is_shaped(h, 3, 1, wide, f.hidden) ||
+        (bias && !is_shaped(b, 2, 1, 2 * wide, 0))) {
         tr_onnx_refuse(r, s, "one direction over rows of features, with constants, is a layer");
         return;
     }
-    const char *name = tr_onnx_make(
-        r, s, f.gates == TR_LSTM_GATES ? "lstm_layer" : "gru_layer", -1, f.lengths >= 0 ? 2 : 1, in,
-        &value, "{hidden: %lld, reverse: %s, bias: %s, hold: %s}", (long long)f.hidden,
-        tr_onnx_is(f.step, "direction", "reverse", false) ? "true" : "false",
-        bias ? "true" : "false", f.hold ? "true" : "false");
-    if (!name) return;
-    fill(r, &f, name, "weight_ih", w->f, f.features);
-    fill(r, &f, name, "weight_hh", h->f, f.hidden);
-    if (bias) fill(r, &f, name, "bias_ih", b->f, 1);
-    if (bias) fill(r, &f, name, "bias_hh", b->f + wide, 1);
+    make_direction(r, s, &f, 0, tr_onnx_is(f.step, "direction", "reverse", false),
+                   f.lengths >= 0 ? 2 : 1, in, &value);
     tr_onnx_give(r, s, value);
 }
 
+/* ---- As PyTorch exports them ------------------------------------------------------------------
+ * Transpose(LSTM(LSTM(Transpose(x)))): rows go first from the first layer to the last, and both directions are one operator. The
+ * values between, which are ours with samples first, are only what such operators read, or the turn back. */
+
+static const int64_t sides_last[] = {0, 2, 1, 3};
+
+static bool read_by_rows(const tr_onnx_reader *r, int value)
+{
+    int n = 0;
+    for (size_t k = 0; k < r->nsteps; k++)
+        for (int i = 0; i < r->steps[k].nin; i++) {
+            const tr_onnx_step *s = &r->steps[k];
+            if (s->in[i] != value) continue;
+            const bool next = strcmp(s->type, "LSTM") == 0 || strcmp(s->type, "GRU") == 0;
+            if (!(next && i == 0) &&
+                !(strcmp(s->type, "Transpose") == 0 && is_turned(s, 3, rows_first)))
+                return false;
+            n++;
+        }
+    return n > 0 && n == r->values[value].uses;
+}
+
+/* Squeeze of one direction, or Reshape(Transpose) of two: the operator's first output; -1. */
+static int match_sides(const tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    int64_t dims[3];
+    if (strcmp(s->type, "Squeeze") == 0)
+        return tr_onnx_numbers(r, s, 1, "axes", 3, dims) == 1 && dims[0] == 1 ? s->in[0] : -1;
+    if (strcmp(s->type, "Reshape") != 0 || tr_onnx_numbers(r, s, 1, "shape", 3, dims) != 3 ||
+        dims[0] != 0 || dims[1] != 0 || dims[2] != -1)
+        return -1;
+    const tr_onnx_step *turned = tr_onnx_made_by(r, s->in[0], "Transpose");
+    return is_turned(turned, 4, sides_last) ? turned->in[0] : -1;
+}
+
+/* The layer that ends at `s`, rows first; f->x: what it reads, samples first or as `s` has it. */
+static bool match_stacked(const tr_onnx_reader *r, const tr_onnx_step *s, found *f, int depth)
+{
+    const int y = match_sides(r, s);
+    const tr_onnx_step *lstm = y < 0 ? NULL : tr_onnx_shared_by(r, y, "LSTM");
+    const tr_onnx_step *gru = y < 0 ? NULL : tr_onnx_shared_by(r, y, "GRU");
+    *f = (found){.step = lstm ? lstm : gru, .gates = lstm ? TR_LSTM_GATES : TR_GRU_GATES};
+    if (!f->step || f->step->out[0] != y || !is_plain(r, f->step, !lstm) ||
+        (f->step->nin > 4 && f->step->in[4] >= 0) || !read_by_rows(r, s->out[0]))
+        return false;
+    const tr_onnx_const *w = tr_onnx_const_in(r, f->step, 1);
+    if (!w || w->ndim != 3) return false;
+    f->hidden = w->dims[1] / (int64_t)f->gates;
+    f->features = w->dims[2];
+    f->x = f->step->in[0];
+    const tr_onnx_step *first = tr_onnx_shared_by(r, f->x, "Transpose");
+    const tr_onnx_step *below = tr_onnx_shared_by(r, f->x, "Squeeze");
+    if (!below) below = tr_onnx_shared_by(r, f->x, "Reshape");
+    found other;
+    if (is_turned(first, 3, rows_first))
+        f->x = first->in[0];
+    else if (!below || depth == 0 || !match_stacked(r, below, &other, depth - 1))
+        return false;
+    return tr_onnx_get_int(f->step, "hidden_size", f->hidden) == f->hidden;
+}
+
+enum { STACKED = 64 };
+
+static bool match_rows(const tr_onnx_reader *r, const tr_onnx_step *s, int operands[], int *n)
+{
+    found f;
+    if (!match_stacked(r, s, &f, STACKED)) return false;
+    *n = 0;
+    operands[(*n)++] = f.x;
+    for (int i = 1; i < f.step->nin && i < 4; i++)
+        if (f.step->in[i] >= 0) operands[(*n)++] = f.step->in[i];
+    return true;
+}
+
+static void read_rows(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    found f;
+    int in, sides[2], value;
+    if (!match_stacked(r, s, &f, STACKED) || !tr_onnx_operand_at(r, s, f.x, &in, NULL)) return;
+    const int64_t wide = (int64_t)f.gates * f.hidden;
+    const bool both = tr_onnx_is(f.step, "direction", "bidirectional", false);
+    const bool bias = f.step->nin > 3 && f.step->in[3] >= 0;
+    const tr_shape of = tr_onnx_shape(r, in);
+    if (of.ndim != 2 || of.dims[1] != f.features || (!both && !is_one_way(f.step)) ||
+        both != (strcmp(s->type, "Reshape") == 0) ||
+        !is_shaped(tr_onnx_const_in(r, f.step, 1), 3, 1 + both, wide, f.features) ||
+        !is_shaped(tr_onnx_const_in(r, f.step, 2), 3, 1 + both, wide, f.hidden) ||
+        (bias && !is_shaped(tr_onnx_const_in(r, f.step, 3), 2, 1 + both, 2 * wide, 0))) {
+        tr_onnx_refuse(r, s,
+                       "one or both directions over rows of features, with constants, are layers");
+        return;
+    }
+    make_direction(r, s, &f, 0, tr_onnx_is(f.step, "direction", "reverse", false), 1, &in,
+                   &sides[0]);
+    value = sides[0];
+    if (both) {
+        make_direction(r, s, &f, 1, true, 1, &in, &sides[1]);
+        if (!tr_onnx_make(r, s, "concat", TR_ONNX_BESIDE, 2, sides, &value, "{axis: -1}")) return;
+    }
+    tr_onnx_give(r, s, value);
+}
+
+/* The turn back. */
+static bool match_turn(const tr_onnx_reader *r, const tr_onnx_step *s, int operands[], int *n)
+{
+    found f;
+    const tr_onnx_step *below = s->nin == 1 ? tr_onnx_shared_by(r, s->in[0], "Squeeze") : NULL;
+    if (!below && s->nin == 1) below = tr_onnx_shared_by(r, s->in[0], "Reshape");
+    if (!is_turned(s, 3, rows_first) || !below || !match_stacked(r, below, &f, STACKED))
+        return false;
+    operands[0] = s->in[0];
+    *n = 1;
+    return true;
+}
+
+static void read_turn(tr_onnx_reader *r, const tr_onnx_step *s)
+{
+    int value;
+    if (tr_onnx_operand_at(r, s, s->in[0], &value, NULL)) tr_onnx_give(r, s, value);
+}
+
 static const tr_onnx_pattern patterns[] = {
-    {"Reshape", match, read_layer}, {"Where", match, read_layer}, {NULL, NULL, NULL}};
+    {"Reshape", match, read_layer},       {"Where", match, read_layer},
+    {"Squeeze", match_rows, read_rows},   {"Reshape", match_rows, read_rows},
+    {"Transpose", match_turn, read_turn}, {NULL, NULL, NULL}};
 
 const tr_onnx_family tr_onnx_recurrent = {.layers = layers, .patterns = patterns};

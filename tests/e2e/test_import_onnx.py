@@ -1,0 +1,34 @@
+"""ONNX files that PyTorch wrote (tests/golden/exported.py): what they are imported as answers as PyTorch does."""
+import h5py
+import numpy as np
+
+from harness import SOURCE, Case, main
+
+LAYERS = {"lstm": ("lstm_layer", 1), "gru": ("gru_layer", 1), "lstm_stacked": ("lstm_layer", 2), "gru_plain": ("gru_layer", 1),
+          "lstm_both_ways": ("lstm_layer", 4), "gru_both_ways": ("gru_layer", 4)}
+
+
+class ImportOnnx(Case):
+    def test_exported(self):
+        with h5py.File(SOURCE / "tests/golden/exported.h5") as f:
+            self.assertEqual(set(f), {*LAYERS, "rows_first"})
+            for name, (layer, count) in LAYERS.items():
+                with self.subTest(name):
+                    (self.dir / "m.onnx").write_bytes(f[name]["file"][()].tobytes())
+                    with h5py.File(self.dir / "new.h5", "w") as new:
+                        new["x"] = f[name]["x"][()]
+                    self.tool("import", "m.onnx", "m.h5", "--force")
+                    self.tool("predict", "m.h5", "data.predict.path=new.h5", "data.predict.inputs=x", "-o", "y.npy", "--raw", "--force")
+                    np.testing.assert_allclose(np.load(self.dir / "y.npy"), f[name]["y"][()], rtol=1e-5, atol=1e-6)
+                    with h5py.File(self.dir / "m.h5") as made:
+                        self.assertEqual(made.attrs["config"].decode().count(f"- {layer}:"), count)
+
+    def test_rows_first(self):
+        """What reads rows in front of samples is refused, not computed as if it read samples."""
+        with h5py.File(SOURCE / "tests/golden/exported.h5") as f:
+            (self.dir / "m.onnx").write_bytes(f["rows_first"]["file"][()].tobytes())
+        self.assertIn("samples change places with other dimensions", self.tool("import", "m.onnx", "m.h5", status=2))
+
+
+if __name__ == "__main__":
+    main()
