@@ -39,6 +39,8 @@
  *  scale          y = x * factor, factor one number
  *  dropout        one sample's elements, of which x[0] is element `first` (a multiple of 4)
  *  cast_bf16, cast_f32
+ *  signed_sums    y[r] = unit * sum of +-x, of `rows` rows of signs of 32 * words bits each (1: minus), x as long; `add`:
+ *                 to what is there
  *
  * Rows of D of a float32 table by number:
  *  gather_rows    y[r] = table[ids[r]]
@@ -242,6 +244,9 @@ typedef struct tr_sweep {
     X(void, scatter_rows,                                                                          \
       (tr_dtype t, const void *dy, size_t D, const int32_t *ids, size_t rows, size_t begin,        \
        size_t end, uint32_t of, uint32_t which, float *table))                                     \
+    X(void, signed_sums,                                                                           \
+      (const float *x, const uint32_t *signs, size_t words, size_t rows, float unit, bool add,     \
+       float *y))                                                                                  \
     X(void, cast_bf16, (tr_bf16 * dst, const float *src, size_t n))                                \
     X(void, cast_f32, (float *dst, const tr_bf16 *src, size_t n))                                  \
     X(void, softmax, (tr_dtype t, const void *x, void *y, size_t rows, size_t D))                  \

@@ -156,6 +156,8 @@ struct tr_dnnl_kernel {
     tr_dnnl_call calls[TR_DNNL_CALLS];
     bool sketched; /* the packed copy is a matrix made of a parameter and signs: */
     bool signed_once;
+    size_t
+        plain; /* offset in the workspace: the matrix that a layout of the library's own is a copy of */
     tr_linear_matrix matrix;
     tr_sketch sketch;
     tr_sketch_format made;

@@ -1,6 +1,6 @@
 /* Matrices that are part a parameter, part fixed signs (tr_sketch_matrix), as packed copies. In training they are plain, and
  * made in place: the signs once, the learned part once an update. A layout of the library's own, which only weights have that
- * stay as they are (infer), is a copy of one in float32, which is there for that long. */
+ * stay as they are (infer), is a copy of one in float32 in the workspace. */
 #include "kernels/cpu/loops/loops.h"
 #include "kernels/cpu/onednn/onednn.h"
 
@@ -52,7 +52,6 @@ static void make(tr_dnnl_kernel *k, void *to, tr_dtype type, bool signs)
 tr_status tr_dnnl_pack_sketch(tr_dnnl_kernel *k, int which)
 {
     tr_status st = TR_OK;
-    float *plain = NULL;
     tr_dnnl_call *c = NULL;
     for (int i = 0; i < k->ncalls; i++)
         if (k->calls[i].when == TR_CALL_PACK) c = &k->calls[i];
@@ -62,17 +61,10 @@ tr_status tr_dnnl_pack_sketch(tr_dnnl_kernel *k, int which)
         k->signed_once = true;
         return TR_OK;
     }
-    plain = tr_alloc(TR_MEM_OTHER, (size_t)k->matrix.out, (size_t)k->matrix.in * sizeof *plain);
-    if (!plain) return tr_last_status();
-    make(k, plain, TR_F32, true);
-    for (int a = 0; a < c->nargs; a++)
-        if (c->args[a].arg == DNNL_ARG_FROM)
-            TR_DNNL(dnnl_memory_set_data_handle(c->args[a].memory, plain), "take an address");
-    TR_DNNL(dnnl_primitive_execute(c->primitive, k->cpu->stream, c->nargs, c->args),
-            "run a primitive");
+    make(k, (char *)k->bound.workspace + k->plain, TR_F32, true);
+    TR_TRY(tr_dnnl_execute(k, c));
     TR_DNNL(dnnl_stream_wait(k->cpu->stream), "wait for a primitive");
 out:
-    tr_free(plain);
     return st;
 }
 
@@ -104,7 +96,8 @@ tr_status tr_dnnl_sketch(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg, const tr_d
     k->base.packed[0].format = &k->formats[0];
     k->base.packed[0].format_size = sizeof k->formats[0];
     TR_TRY(tr_dnnl_call_add(k, TR_CALL_PACK, pd, &pack));
-    TR_TRY(tr_dnnl_arg(k, pack, DNNL_ARG_FROM, TR_AT_IN, 1));
+    k->plain = tr_dnnl_reserve(k, (size_t)(k->matrix.out * k->matrix.in) * sizeof(float));
+    TR_TRY(tr_dnnl_arg(k, pack, DNNL_ARG_FROM, TR_AT_WORKSPACE, k->plain));
     TR_TRY(tr_dnnl_arg(k, pack, DNNL_ARG_TO, TR_AT_PACKED, 0));
 out:
     return st;

@@ -4,9 +4,10 @@
  * float32 where products of that are faster (onednn/wide.c). Where weights stay as they are (infer), the product
  * chooses their layout, and they are packed once.
  * The bias rides on the product; weight gradients go straight to their slot. Where the matrix is part fixed signs
- * (tr_linear_matrix) it is made once an update, and the gradient is the product of the learned part's columns alone. */
+ * (tr_linear_matrix) it is made once an update (of one row the signs are bits: sketch_rows.c), and the gradient is the product of the learned part's columns alone. */
 #include "kernels/cpu/loops/loops.h"
 #include "kernels/cpu/onednn/onednn.h"
+#include "kernels/cpu/ops/sketch_rows.h"
 
 typedef struct {
     int64_t rows, in, out;
@@ -175,6 +176,7 @@ tr_status tr_cpu_linear(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kern
     const char *impl = NULL;
     few *rows = NULL;
     tr_dnnl_kernel *k = NULL;
+    if (tr_cpu_takes_sketch_rows(cpu, g, op, s.rows)) return tr_cpu_sketch_rows(cpu, g, op, out);
     if (widened(cpu, g, op, s.type)) {
         s.type = TR_F32;
         return wide_forward(cpu, g, op, s, out);

@@ -1,0 +1,68 @@
+/* Sums of numbers with signs that are bits: a word of 32 turns 32 numbers by their top bits, so that a row of signs is a
+ * thirty-second of the bytes of one of floats. gcc keeps the sums of a plain loop over 32 lanes in memory; vectors of its own
+ * stay in registers. Two rows share each load. */
+#include "kernels/cpu/loops/vec.h"
+
+#if defined __AVX512F__
+#define BYTES 64
+#elif defined __AVX2__
+#define BYTES 32
+#else
+#define BYTES 16
+#endif
+typedef float floats __attribute__((vector_size(BYTES), aligned(4), may_alias));
+typedef uint32_t words __attribute__((vector_size(BYTES)));
+
+enum { LANES = BYTES / 4, BLOCK = 64 }; /* words of a float32 sum */
+
+static const union {
+    uint32_t bit[16];
+    words v;
+} top = {{31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16}};
+
+/* LANES numbers with the signs of the lowest bits of `w`. */
+TR_INLINE floats turned(const float *x, uint32_t w)
+{
+    const words bits = ((words){0} + w) << top.v;
+    const floats v = *(const floats *)x;
+    return (floats)((words)v ^ (bits & 0x80000000u));
+}
+
+TR_INLINE double total(floats v)
+{
+    double sum = 0.0;
+    for (int i = 0; i < LANES; i++) sum += (double)v[i];
+    return sum;
+}
+
+TR_INLINE void two_rows(const float *x, const uint32_t *a, const uint32_t *b, size_t count,
+                        double sums[2])
+{
+    sums[0] = sums[1] = 0.0;
+    for (size_t from = 0; from < count; from += BLOCK) {
+        const size_t end = tr_least(count, from + BLOCK);
+        floats sa = {0}, sb = {0}, ta = {0}, tb = {0};
+        for (size_t w = from; w < end; w++)
+            for (int i = 0; i < 32; i += 2 * LANES) {
+                const float *xi = x + 32 * w + (size_t)i;
+                sa += turned(xi, a[w] >> i);
+                sb += turned(xi, b[w] >> i);
+                ta += turned(xi + LANES, a[w] >> (i + LANES));
+                tb += turned(xi + LANES, b[w] >> (i + LANES));
+            }
+        sums[0] += total(sa + ta);
+        sums[1] += total(sb + tb);
+    }
+}
+
+void TR_LOOP(signed_sums)(const float *x, const uint32_t *signs, size_t count, size_t rows,
+                          float unit, bool add, float *y)
+{
+    double sums[2];
+    for (size_t r = 0; r < rows; r += 2) {
+        const size_t other = r + 1 < rows ? r + 1 : r;
+        two_rows(x, signs + r * count, signs + other * count, count, sums);
+        y[r] = (float)((double)unit * sums[0]) + (add ? y[r] : 0.0f);
+        if (other > r) y[other] = (float)((double)unit * sums[1]) + (add ? y[other] : 0.0f);
+    }
+}
