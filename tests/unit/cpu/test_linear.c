@@ -342,6 +342,53 @@ static void test_packed(void **state)
     }
 }
 
+#ifndef TEST_MIRROR
+/* One of the three products, over the shape. Returns the tensor it writes. */
+static int open_product(harness *h, const char *op, shape s, tr_precision precision, int threads)
+{
+    const int64_t xd[] = {s.rows, s.in}, yd[] = {s.rows, s.out}, wd[] = {s.out, s.in};
+    static tr_linear_attrs attrs;
+    const bool forward = strcmp(op, "linear") == 0, weight = strcmp(op, "linear.grad_weight") == 0;
+    attrs = (tr_linear_attrs){.out = s.out, .bias = weight};
+    *h = open_way(op, precision, true, threads);
+    h_fill(h, h_in(h, h_activation(h), 2, forward || weight ? xd : yd), 1);
+    if (weight)
+        h_fill(h, h_in(h, h_activation(h), 2, yd), 4);
+    else
+        h_fill(h, h_param(h, 2, wd), 2);
+    if (forward) h_absent_in(h);
+    const int out = weight ? h_grad(h, 2, wd) : h_out(h, h_activation(h), 2, forward ? yd : xd);
+    if (weight) h_grad(h, 1, (int64_t[]){s.out});
+    h_prepare(h, &attrs, TR_ACT_NONE);
+    h_run(h, false);
+    return out;
+}
+
+/* With AVX-512. oneDNN's older products, which AVX2 has, share out the sums themselves. */
+static void test_same_bits_for_any_threads(void **state)
+{
+    (void)state;
+    harness h = h_open("linear", TR_PRECISION_FP32, true);
+    const bool wide = ((tr_cpu *)h.team)->isa >= TR_ISA_AVX512;
+    h_close(&h);
+    if (!wide) {
+        print_message("[  SKIPPED ] bits for any number of threads: no AVX-512\n");
+        return;
+    }
+    static const char *const ops[] = {"linear", "linear.grad_input", "linear.grad_weight"};
+    FOR_WAYS(p)
+    for (size_t i = 0; i < TR_COUNT(shapes) * TR_COUNT(ops); i++) {
+        const shape s = shapes[i / TR_COUNT(ops)];
+        harness one, three;
+        const int a = open_product(&one, ops[i % TR_COUNT(ops)], s, precisions[p], 1);
+        const int b = open_product(&three, ops[i % TR_COUNT(ops)], s, precisions[p], 3);
+        assert_memory_equal(one.data[a], three.data[b], one.tensors[a].nbytes);
+        h_close(&one);
+        h_close(&three);
+    }
+}
+#endif
+
 static void test_rebind(void **state)
 {
     (void)state;
@@ -369,10 +416,16 @@ static void test_rebind(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward),  cmocka_unit_test(test_more_dims_and_threads),
-        cmocka_unit_test(test_backward), cmocka_unit_test(test_finite_differences),
-        cmocka_unit_test(test_packed),   cmocka_unit_test(test_rebind),
+        cmocka_unit_test(test_forward),
+        cmocka_unit_test(test_more_dims_and_threads),
+        cmocka_unit_test(test_backward),
+        cmocka_unit_test(test_finite_differences),
+        cmocka_unit_test(test_packed),
+        cmocka_unit_test(test_rebind),
         cmocka_unit_test(test_nan),
+#ifndef TEST_MIRROR
+        cmocka_unit_test(test_same_bits_for_any_threads),
+#endif
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
