@@ -142,6 +142,7 @@ typedef struct {
 /* What a made matrix is, comparable as bytes. */
 typedef struct {
     int64_t type, side, terms, rank, seed;
+    int64_t rounded; /* float32, of values that bfloat16 has: wide.c */
 } tr_sketch_format;
 
 typedef struct tr_dnnl_kernel tr_dnnl_kernel;
@@ -186,9 +187,9 @@ tr_status tr_dnnl_arg(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg, tr_call_pl
 tr_status tr_dnnl_arg_part(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg, tr_call_place place,
                            size_t at, size_t offset);
 /* Gives argument `arg` of `call` the matrix that `op` makes of its second operand (tr_sketch_matrix), stored as `plain` in
- * the type of activations or otherwise: a packed copy. */
+ * the type of activations or otherwise: a packed copy, one for all calls. `rounded`: float32, of values that bfloat16 has. */
 tr_status tr_dnnl_sketch(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg, const tr_dnnl_array *plain,
-                         const tr_op *op, const tr_tensor *weight);
+                         bool rounded, const tr_op *op, const tr_tensor *weight);
 /* Gives argument `arg` of `call` the parameter `param` (row; operand `operand`; stored as `plain`)
  * in the layout it wants: in place where that is the stored one, else as a packed copy. */
 tr_status tr_dnnl_weights(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg,

@@ -6,11 +6,23 @@
 
 #include <string.h>
 
+static void put_rounded(const tr_cpu_loops *loops, const float *from, float *to, size_t count)
+{
+    tr_bf16 narrow[8 * TR_SIGNS_BLOCK];
+    for (size_t at = 0; at < count; at += TR_COUNT(narrow)) {
+        const size_t n = count - at < TR_COUNT(narrow) ? count - at : TR_COUNT(narrow);
+        loops->cast_bf16(narrow, from + at, n);
+        loops->cast_f32(to + at, narrow, n);
+    }
+}
+
 static void put(const tr_dnnl_kernel *k, const float *from, void *to, size_t at, size_t count,
                 tr_dtype type)
 {
     if (type == TR_BF16)
         k->cpu->loops->cast_bf16((tr_bf16 *)to + at, from, count);
+    else if (k->made.rounded)
+        put_rounded(k->cpu->loops, from, (float *)to + at, count);
     else
         memcpy((float *)to + at, from, count * sizeof(float));
 }
@@ -69,13 +81,14 @@ out:
 }
 
 tr_status tr_dnnl_sketch(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg, const tr_dnnl_array *plain,
-                         const tr_op *op, const tr_tensor *weight)
+                         bool rounded, const tr_op *op, const tr_tensor *weight)
 {
     tr_status st = TR_OK;
     const tr_linear_attrs *a = op->attrs;
     dnnl_primitive_desc_t pd = NULL;
     tr_dnnl_call *pack;
     tr_dnnl_array from = *plain;
+    if (k->sketched) return tr_dnnl_arg(k, c, arg, TR_AT_PACKED, 0);
     k->sketched = true;
     k->sketch = a->sketch;
     k->matrix = tr_linear_matrix_of(op, weight);
@@ -83,7 +96,8 @@ tr_status tr_dnnl_sketch(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg, const tr_d
                                  .side = a->sketch.side,
                                  .terms = a->sketch.terms,
                                  .rank = a->sketch.rank,
-                                 .seed = a->sketch.seed};
+                                 .seed = a->sketch.seed,
+                                 .rounded = rounded};
     TR_TRY(tr_dnnl_arg(k, c, arg, TR_AT_PACKED, 0));
     k->base.packed[k->base.npacked++] = (tr_packing){.param = weight->index,
                                                      .nbytes = tr_dnnl_arg_size(c->pd, arg),

@@ -120,6 +120,6 @@ void tr_dnnl_wide_finish(tr_dnnl_wide *w, const char *impl)
 {
     tr_dnnl_finish(&w->k, impl);
     w->k.base.run = run_blocks;
-    w->k.base.pack = w->k.base.npacked ? pack_weight : NULL;
+    if (!w->k.sketched) w->k.base.pack = w->k.base.npacked ? pack_weight : NULL;
     w->k.base.unpack = NULL;
 }

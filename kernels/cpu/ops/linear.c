@@ -49,15 +49,16 @@ static tr_status set_weights(tr_dnnl_kernel *k, tr_dnnl_call *call, const arrays
                              const tr_dnnl_array *plain, const tr_dnnl_array *stored,
                              const tr_op *op, const tr_tensor *weight)
 {
+    if (sketched(op))
+        return tr_dnnl_sketch(k, call, DNNL_ARG_WEIGHTS, stored, at->wide != NULL, op, weight);
     if (at->wide) return tr_dnnl_wide_weight(at->wide, call, DNNL_ARG_WEIGHTS, 1, weight);
-    if (sketched(op)) return tr_dnnl_sketch(k, call, DNNL_ARG_WEIGHTS, stored, op, weight);
     return tr_dnnl_weights(k, call, DNNL_ARG_WEIGHTS, plain, 1, weight->index);
 }
 
 /* Whether bfloat16's products are made of float32. A graph that answers keeps its bfloat16 weights: half to read. */
-static bool widened(const tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_dtype type)
+static bool widened(const tr_cpu *cpu, const tr_graph *g, tr_dtype type)
 {
-    return type == TR_BF16 && !cpu->bf16_tiles && g->mode != TR_MODE_INFER && !sketched(op);
+    return type == TR_BF16 && !cpu->bf16_tiles && g->mode != TR_MODE_INFER;
 }
 
 /* ---- Few rows, in a graph that decodes ----------------------------------------------------------
@@ -177,7 +178,7 @@ tr_status tr_cpu_linear(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kern
     few *rows = NULL;
     tr_dnnl_kernel *k = NULL;
     if (tr_cpu_takes_sketch_rows(cpu, g, op, s.rows)) return tr_cpu_sketch_rows(cpu, g, op, out);
-    if (widened(cpu, g, op, s.type)) {
+    if (widened(cpu, g, s.type)) {
         s.type = TR_F32;
         return wide_forward(cpu, g, op, s, out);
     }
@@ -250,7 +251,7 @@ tr_status tr_cpu_linear_grad_input(tr_cpu *cpu, const tr_graph *g, const tr_op *
     shape s = shape_of(g, op, op->in[0], &g->tensors[op->in[1]], false);
     const char *impl = NULL;
     tr_dnnl_kernel *k = NULL;
-    if (widened(cpu, g, op, s.type)) {
+    if (widened(cpu, g, s.type)) {
         s.type = TR_F32;
         return wide_grad_input(cpu, g, op, s, out);
     }
@@ -317,7 +318,7 @@ tr_status tr_cpu_linear_grad_weight(tr_cpu *cpu, const tr_graph *g, const tr_op 
     shape s = shape_of(g, op, op->in[0], &g->tensors[op->out[0]], true);
     const char *impl = NULL;
     tr_dnnl_kernel *k = NULL;
-    if (widened(cpu, g, op, s.type)) {
+    if (widened(cpu, g, s.type)) {
         s.type = TR_F32;
         return wide_grad_weight(cpu, op, s, out);
     }

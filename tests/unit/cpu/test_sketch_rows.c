@@ -1,4 +1,4 @@
-/* Products of sketched layers that answer for few samples: against double arithmetic on the whole matrix (tr_sketch_matrix),
+/* Products of sketched layers, in answers of few samples and in training: against double arithmetic on the whole matrix (tr_sketch_matrix),
  * odd sizes, types, activations, threads and levels; which kernel computes which batch; that a pack of a layout of
  * oneDNN's own leaves nothing behind. */
 #include "runtime/graph/model.h"
@@ -28,7 +28,7 @@ static double *matrix_of(const harness *h, const tr_sketch *s, int w, int64_t ou
 }
 
 static void check(const shape *s, bool up, int64_t rows, tr_precision precision, tr_act act,
-                  int isa, int threads)
+                  int isa, int threads, tr_mode mode)
 {
     const int64_t k = s->terms * s->rank, in = up ? 2 * k : s->in, out = up ? s->out : 2 * k;
     const tr_linear_attrs attrs = {.out = out,
@@ -39,7 +39,7 @@ static void check(const shape *s, bool up, int64_t rows, tr_precision precision,
                                               .seed = 77}};
     harness h = open_level(up ? "sklinear" : "sklinear.down", precision, isa, threads);
     ((tr_cpu *)h.team)->isa = isa;
-    h.graph.mode = TR_MODE_INFER;
+    h.graph.mode = mode;
     const int x = h_in(&h, h_activation(&h), 2, (int64_t[]){rows, in});
     const int w = h_param(&h, 2, up ? (int64_t[]){s->out, k} : (int64_t[]){k, s->in});
     int b = -1;
@@ -53,7 +53,7 @@ static void check(const shape *s, bool up, int64_t rows, tr_precision precision,
     if (b >= 0) h_fill(&h, b, 3);
     h_prepare(&h, &attrs, act);
     assert_int_equal(strcmp(h.kernel->impl, "signs as bits") == 0,
-                     rows == 1 && isa >= TR_ISA_AVX512);
+                     mode == TR_MODE_INFER && rows == 1 && isa >= TR_ISA_AVX512);
     h_run(&h, false);
     double *m = matrix_of(&h, &attrs.sketch, w, out, in), *xs = h_values(&h, x);
     double *want = h_values(&h, y), *size = h_values(&h, y);
@@ -88,8 +88,10 @@ static void test_products(void **state)
         for (int64_t rows = 1; rows <= 3; rows++) {
             if (p == TR_PRECISION_BF16 && isa < TR_ISA_AVX512) continue; /* oneDNN's need it */
             const int threads = 1 + (int)(i + (size_t)rows) % 2;
-            check(&shapes[i], false, rows, p, TR_ACT_NONE, isa, threads);
-            check(&shapes[i], true, rows, p, acts[(i + (size_t)rows) % 3], isa, threads);
+            check(&shapes[i], false, rows, p, TR_ACT_NONE, isa, threads, TR_MODE_INFER);
+            check(&shapes[i], true, rows, p, acts[(i + (size_t)rows) % 3], isa, threads,
+                  TR_MODE_INFER);
+            check(&shapes[i], rows % 2, rows, p, TR_ACT_NONE, isa, threads, TR_MODE_TRAIN);
         }
 }
 
