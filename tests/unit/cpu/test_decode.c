@@ -61,6 +61,11 @@ static const decode_case cases[] = {
      "  input: [15]\n  layers:\n    - embedding: {num: 10, dim: 6}\n"
      "    - gru: {hidden: 9, layers: 2, bias: false}\n    - linear: {out: 10}\n" HEAD,
      15, 10},
+    {"sketched",
+     "  input: [10]\n  layers:\n    - embedding: {num: 7, dim: 12}\n"
+     "    - sklinear: {out: 24, terms: 2, rank: 3}\n    - gelu\n"
+     "    - attention: {heads: 2, causal: true}\n    - linear: {out: 7}\n" HEAD,
+     10, 7},
     {"sums, products, pieces",
      "  input: [8]\n  layers:\n    - embedding: {num: 5, dim: 12, name: e}\n"
      "    - residual: {body: [{linear: {out: 12}}, tanh, dropout: {p: 0.5}]}\n    - prelu\n"
