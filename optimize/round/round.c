@@ -1,11 +1,12 @@
-/* Which widths go together, and how wide they become. Values (the model's inputs, then the layers' outputs) are joined where their
- * widths must stay in proportion (union-find):
+/* Which widths go together, and how wide they become. Values (the model's inputs, then the layers'
+ * outputs) are joined where their widths must stay in proportion (union-find):
  *
  *     linear a --> layernorm --+
  *     linear b ----------------+--> add --> linear qkv --> attention --> linear c
  *
- * a, layernorm, b and add are one class, qkv (3 heads D wide) and attention (heads D) another, c a third. What is joined from
- * others side by side (concat, flatten) follows from these, unless something else asks for its width: then they stay. */
+ * a, layernorm, b and add are one class, qkv (3 heads D wide) and attention (heads D) another, c a
+ * third. What is joined from others side by side (concat, flatten) follows from these, unless
+ * something else asks for its width: then they stay. */
 #include "optimize/round/round.h"
 
 #include <string.h>
@@ -173,14 +174,14 @@ static void lock_sources(const widths *w)
 
 /* ---- How wide -------------------------------------------------------------------------------- */
 
-/* The least multiple of `step` from `from` on, if it adds no more than the rule allows; 0: it does. */
+/* The least multiple of `step` from `from` on; 0: it adds more than the rule allows. */
 static int64_t raised(const tr_round_rule *rule, int64_t from, int64_t step)
 {
     const int64_t to = (from + step - 1) / step * step;
     return (double)(to - from) <= rule->slack * (double)from ? to : 0;
 }
 
-/* Of a class, in its units: all widths multiples of `multiple`, and of what they must be in any case. */
+/* Of a class, in its units: all widths multiples of `multiple` and of what they must be anyway. */
 static int64_t step_of(const widths *w, int class, int64_t multiple)
 {
     int64_t step = 1;
@@ -200,22 +201,61 @@ static const tr_layer *named(const tr_model *m, const char *name)
     return NULL;
 }
 
-/* As a layer of the same name there has it; 0: there is none. */
-static int64_t unit_like(const widths *w, int class, const tr_model *like)
+/* The layer of that name there, if an option says its width there too. */
+static const tr_layer *made_there(const tr_model *m, const char *name)
+{
+    const tr_layer *l = named(m, name);
+    return l && tr_layer_width(l) ? l : NULL;
+}
+
+/* The unit that a layer of the class has there; 0: none of them is there. */
+static int64_t unit_there(const widths *w, int class, const tr_model *there)
 {
     for (size_t i = 0; i < w->m->nlayers; i++) {
         const tr_layer *l = &w->m->layers[i];
         const int v = value_of(w, l);
         if (root(w, v) != class || !w->makes[v]) continue;
-        const tr_layer *other = named(like, l->name);
-        const int64_t size = other ? tr_shape_channels(&other->output) : 0;
+        const tr_layer *other = made_there(there, l->name);
         const int64_t times = w->size[v] / w->unit[class];
-        if (size > 0 && size % times == 0) return size / times;
+        if (other) return tr_shape_channels(&other->output) / times;
     }
     return 0;
 }
 
-static void choose(const widths *w, int class, const tr_round_rule *rule, const tr_model *like)
+static tr_status refuse(const tr_layer *l, const char *option, int64_t from, int64_t to,
+                        int64_t there)
+{
+    return TR_FAIL(TR_CONFIG,
+                   "layer \"%s\": model.round_dims: %s: %lld becomes %lld, but the run that is to "
+                   "go on has %lld: leave the layer and the key as they were, or start over "
+                   "(--force)",
+                   l->name, option, (long long)from, (long long)to, (long long)there);
+}
+
+/* The class's unit there, where an earlier rounding of this model may have made it. */
+static tr_status keep(const widths *w, int class, const tr_round_rule *rule,
+                      const tr_round_kept *kept)
+{
+    const int64_t unit = w->unit[class], by_rule = w->next[class];
+    const int64_t there = unit_there(w, class, kept->model);
+    bool held = there == unit && kept->most > 0;
+    for (int64_t n = kept->most; !held && n >= kept->least && n > 0; n /= 2)
+        held = raised(rule, unit, step_of(w, class, n)) == there;
+    if (held && there > 0) w->next[class] = there;
+    for (size_t i = 0; i < w->m->nlayers; i++) {
+        const tr_layer *l = &w->m->layers[i];
+        const int v = value_of(w, l);
+        if (root(w, v) != class || !w->makes[v]) continue;
+        const tr_layer *other = made_there(kept->model, l->name);
+        const int64_t size = other ? tr_shape_channels(&other->output) : 0;
+        if (other && size != w->size[v] / unit * w->next[class])
+            return refuse(l, tr_layer_width(l), w->size[v], w->size[v] / unit * by_rule, size);
+    }
+    return TR_OK;
+}
+
+static tr_status choose(const widths *w, int class, const tr_round_rule *rule,
+                        const tr_round_kept *kept)
 {
     bool makes = false, follows = false;
     int64_t unit = 0, next = 0, largest = 0;
@@ -227,11 +267,11 @@ static void choose(const widths *w, int class, const tr_round_rule *rule, const 
         if (w->size[v] > largest) largest = w->size[v];
     }
     w->unit[class] = w->next[class] = unit;
-    if (!makes || follows || is_locked(w, class)) return;
-    if (like) next = unit_like(w, class, like);
+    if (!makes || follows || is_locked(w, class)) return TR_OK;
     for (int64_t n = rule->most; next == 0 && n >= rule->least && n > 0; n /= 2)
         next = raised(rule, unit, step_of(w, class, n));
     if (next > 0 && largest / unit <= INT32_MAX / next) w->next[class] = next;
+    return kept ? keep(w, class, rule, kept) : TR_OK;
 }
 
 static int64_t width_of(const widths *w, int value)
@@ -240,20 +280,37 @@ static int64_t width_of(const widths *w, int value)
     return w->size[value] / w->unit[class] * w->next[class];
 }
 
-/* What lies between the products of a sketch is as wide as 2 terms * rank, and half of it is learned. */
-static int64_t rank_of(const widths *w, const tr_layer *l, const tr_round_rule *rule,
-                       const tr_model *like)
+/* What lies between the products of a sketch is as wide as 2 terms * rank, and half of it is
+ * learned. 0: more than the rule allows. */
+static int64_t raised_rank(const tr_round_rule *rule, const tr_sketch *s, int64_t multiple)
 {
-    const tr_sketch *s = &w->m->params[l->params[0]].sketch;
-    const tr_layer *other = like ? named(like, l->name) : NULL;
-    tr_sketch_facts f;
-    if (other && tr_layer_sketch(like, other, &f))
-        return like->params[other->params[0]].sketch.rank;
+    return raised(rule, s->rank, multiple / gcd(multiple, s->terms));
+}
+
+/* By the rule, as long as a sketch takes less arithmetic than the dense (out, in). */
+static int64_t rank_of(const tr_round_rule *rule, const tr_sketch *s, double out, double in)
+{
     for (int64_t n = rule->most; n >= rule->least && n > 0; n /= 2) {
-        const int64_t to = raised(rule, s->rank, n / gcd(n, s->terms));
-        if (to > 0) return to;
+        const int64_t to = raised_rank(rule, s, n);
+        if (to > 0 && 2 * (double)s->terms * (double)to * (in + out) < in * out) return to;
     }
     return s->rank;
+}
+
+/* *to: the rank there, where an earlier rounding may have made it of this one. */
+static tr_status keep_rank(const tr_layer *l, const tr_round_rule *rule, const tr_sketch *s,
+                           const tr_round_kept *kept, int64_t *to)
+{
+    const tr_layer *other = named(kept->model, l->name);
+    tr_sketch_facts f;
+    if (!other || !tr_layer_sketch(kept->model, other, &f)) return TR_OK;
+    const int64_t there = kept->model->params[other->params[0]].sketch.rank;
+    bool held = there == *to || (there == s->rank && kept->most > 0);
+    for (int64_t n = kept->most; !held && n >= kept->least && n > 0; n /= 2)
+        held = raised_rank(rule, s, n) == there;
+    if (!held) return refuse(l, "rank", s->rank, *to, there);
+    *to = there;
+    return TR_OK;
 }
 
 /* ---- The model ------------------------------------------------------------------------------- */
@@ -263,7 +320,7 @@ enum { CHANGES = 3 };
 typedef struct {
     widths *w;
     const tr_round_rule *rule;
-    const tr_model *like;
+    const tr_round_kept *kept;
     tr_round_row *rows;
     size_t nrows;
 } rounding;
@@ -290,16 +347,34 @@ static void say(rounding *r, const tr_layer *l, const char *option, int64_t from
     snprintf(row->layer, sizeof row->layer, "%s", l->name);
 }
 
+/* `x`: what it reads in the model that is made. */
+static tr_status change_rank(rounding *r, const tr_layer *l, const tr_shape *x, changed *c)
+{
+    const widths *w = r->w;
+    tr_sketch_facts f;
+    tr_status st = TR_OK;
+    if (!tr_layer_sketch(w->m, l, &f)) return TR_OK;
+    const tr_sketch *s = &w->m->params[l->params[0]].sketch;
+    const double wider = (double)tr_shape_channels(x) / (double)tr_shape_channels(&l->inputs[0]);
+    const double out = tr_layer_width(l) ? (double)width_of(w, value_of(w, l)) : (double)f.out;
+    int64_t to = rank_of(r->rule, s, out, (double)f.in * wider);
+    if (r->kept) TR_TRY(keep_rank(l, r->rule, s, r->kept, &to));
+    change(c, "rank", s->rank, to);
+    say(r, l, "rank", s->rank, to);
+out:
+    return st;
+}
+
 static tr_status make_layer(void *ctx, tr_maker *mk, const tr_layer *l, const int *in, int *value)
 {
     rounding *r = ctx;
     const widths *w = r->w;
     const char *option = tr_layer_width(l);
     const int y = value_of(w, l);
+    const tr_shape x = tr_value_shape(mk, in[0]);
     changed c = {.count = 0};
     tr_product p;
     tr_heads h;
-    tr_sketch_facts f;
     if (option) {
         change(&c, option, w->size[y], width_of(w, y));
         say(r, l, option, w->size[y], width_of(w, y));
@@ -308,20 +383,16 @@ static tr_status make_layer(void *ctx, tr_maker *mk, const tr_layer *l, const in
         change(&c, "groups", p.groups, width_of(w, l->in[0]));
     if (tr_layer_heads(l, &h) && h.turned == h.size)
         change(&c, "dim", h.size, width_of(w, y) / h.heads);
-    if (tr_layer_sketch(w->m, l, &f)) {
-        const int64_t rank = w->m->params[l->params[0]].sketch.rank;
-        const int64_t to = rank_of(w, l, r->rule, r->like);
-        change(&c, "rank", rank, to);
-        say(r, l, "rank", rank, to);
-    }
-    if (c.count == 0) return TR_OK;
+    tr_status st = change_rank(r, l, &x, &c);
+    if (st != TR_OK || c.count == 0) return st;
     const tr_layer_changes changes = {.options = c.options, .noptions = c.count};
     return tr_maker_copy(mk, l, &changes, l->nin, in, value);
 }
 
-static void find(widths *w, const tr_round_rule *rule, const tr_model *like)
+static tr_status find(widths *w, const tr_round_rule *rule, const tr_round_kept *kept)
 {
     const tr_model *m = w->m;
+    tr_status st = TR_OK;
     for (size_t v = 0; v < w->nvalues; v++) {
         const tr_layer *l = v < m->ninputs ? NULL : &m->layers[v - m->ninputs];
         tr_shape s = {.ndim = l ? 0 : m->inputs[v].ndim, .layout = l ? 0 : m->inputs[v].layout};
@@ -335,7 +406,9 @@ static void find(widths *w, const tr_round_rule *rule, const tr_model *like)
     relate_rows(w);
     lock_sources(w);
     for (int v = 0; v < (int)w->nvalues; v++)
-        if (root(w, v) == v) choose(w, v, rule, like);
+        if (root(w, v) == v) TR_TRY(choose(w, v, rule, kept));
+out:
+    return st;
 }
 
 static tr_status open_widths(const tr_model *m, widths *w)
@@ -369,16 +442,16 @@ static void close_widths(widths *w)
     tr_free(w->next);
 }
 
-tr_status tr_round_widths(const tr_model *m, const tr_round_rule *rule, const tr_model *like,
+tr_status tr_round_widths(const tr_model *m, const tr_round_rule *rule, const tr_round_kept *kept,
                           tr_model **out, tr_round_row **rows, size_t *nrows)
 {
     tr_status st = TR_OK;
     widths w = {0};
-    rounding r = {.w = &w, .rule = rule, .like = like};
+    rounding r = {.w = &w, .rule = rule, .kept = kept};
     tr_model *made = NULL;
     *out = NULL;
     TR_TRY(open_widths(m, &w));
-    find(&w, rule, like);
+    TR_TRY(find(&w, rule, kept));
     r.rows = tr_alloc(TR_MEM_OTHER, 2 * m->nlayers + 1, sizeof *r.rows);
     TR_HAVE(r.rows);
     TR_TRY(tr_model_copy(m, make_layer, &r, 0, &made));

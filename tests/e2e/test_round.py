@@ -59,15 +59,34 @@ class Round(Case):
         self.tool("export", self.dir / "run/model.h5", "format=onnx")
 
     def test_resume(self):
-        """The run's numbers hold, also where this machine would like others; the same bits as in one piece."""
+        """As in one piece; with auto, the run's widths hold where this machine would like others."""
         whole, part = self.write("whole"), self.write("part")
-        self.run_trainer(whole, "model.round_dims=8", ranks=2)
-        self.run_trainer(part, "model.round_dims=8", "train.steps=5", ranks=2)
-        out = self.run_trainer(part, "model.round_dims=auto", "--resume", ranks=2)
-        self.assertIn("model.round_dims: as ", out)
-        self.assertIn(SAID, out)
+        hidden = "model.layers.3.linear.out=97"
+        by = ["model.round_dims=4", hidden, "model.params.width=15"]
+        self.run_trainer(whole, *by, ranks=2)
+        self.run_trainer(part, *by, "train.steps=5", ranks=2)
+        out = self.run_trainer(part, "model.round_dims=auto", *by[1:], "--resume", ranks=2)
+        self.assertIn("hidden.out 97 -> 100", out)  # 104 by rule
         self.assertEqual(self.losses("part"), self.losses("whole"))
         self.assert_same_model(self.dir / "part/model.h5", self.dir / "whole/model.h5")
+
+    def test_resume_of_another(self):
+        """A model or a number that leads to other widths than the run's is refused by name, and the run stays as it is."""
+        run = self.write(width=15)
+        self.run_trainer(run, "model.round_dims=8", "train.steps=5", ranks=0)
+        before = (self.dir / "run/config.yaml").read_text()
+        other = "model.layers.3.linear.out=100"
+        for words, status, found in (
+            (["model.round_dims=8", other], 2, "hidden.: model.round_dims: out: 100 becomes 104, but the run that is to go on has 40"),
+            (["model.round_dims=auto", other], 2, "hidden.: model.round_dims: out: 100 becomes 1[01][0-9], but .* has 40"),
+            (["model.round_dims=16"], 2, "hidden.: model.round_dims: out: 37 becomes 48, but .* has 40"),
+            (["model.round_dims=8", "model.layers.5.linear.name=other"], 1, "none of this config's model"),
+        ):
+            with self.subTest(" ".join(words)):
+                self.assertRegex(self.run_trainer(run, *words, "--resume", ranks=2, status=status), found)
+                self.assertEqual((self.dir / "run/config.yaml").read_text(), before)
+        out = self.run_trainer(run, "model.round_dims=8", "--resume", ranks=2)
+        self.assertIn(SAID.replace("14", "15"), out)
 
     def test_nothing(self):
         """What fits already trains to the same bits; so does what would grow by more than an eighth, with auto."""

@@ -13,8 +13,11 @@
 /* What is named in the log. */
 enum { NAMED = 8 };
 
-/* CPUs: rows of whole vectors. Tensor cores take 16-bit matrices by 8 (fp32 as TF32 by 4), and tiles of 64 without a rest
- * where that adds little. */
+/* All that `auto` can come to: lanes of a CPU, tiles of a GPU. */
+enum { MOST = 64, LEAST = 4 };
+
+/* CPUs: rows of whole vectors. Tensor cores take 16-bit matrices by 8 (fp32 as TF32 by 4), and tiles
+ * of 64 without a rest where that adds little. */
 static tr_status rule_of(const tr_config *c, tr_round_rule *rule)
 {
     tr_assumed a;
@@ -26,7 +29,7 @@ static tr_status rule_of(const tr_config *c, tr_round_rule *rule)
     TR_TRY(tr_assume(c, 1, 1, &a));
     const int64_t lanes = (tr_cpu_isa() >= TR_ISA_AVX512 ? 16 : 8) * (wide ? 1 : 2);
     *rule = a.backend->host ? (tr_round_rule){lanes, lanes / 2, 0.125}
-                            : (tr_round_rule){64, wide ? 4 : 8, 0.125};
+                            : (tr_round_rule){MOST, wide ? LEAST : 8, 0.125};
 out:
     return st;
 }
@@ -48,8 +51,6 @@ static tr_status open_kept(tr_comm *comm, const char *folder, tr_model **out)
     st = tr_config_open(path, text, n, NULL, 0, stages, &c);
     if (st == TR_OK) st = tr_model_open(c, 0, out);
     TR_TRY(tr_agree(comm, st, NULL));
-    if (tr_comm_topology(comm)->rank == 0)
-        tr_log(TR_LOG_INFO, "model.round_dims: as %s has it", path);
 out:
     tr_config_close(c);
     tr_free(text);
@@ -89,7 +90,7 @@ out:
 }
 
 /* Local. */
-static tr_status rounded(const tr_config *c, const tr_round_rule *rule, const tr_model *like,
+static tr_status rounded(const tr_config *c, const tr_round_rule *rule, const tr_round_kept *kept,
                          bool tell, tr_config **out)
 {
     tr_status st = TR_OK;
@@ -97,7 +98,7 @@ static tr_status rounded(const tr_config *c, const tr_round_rule *rule, const tr
     tr_round_row *rows = NULL;
     size_t n;
     TR_TRY(tr_model_open(c, 0, &m));
-    TR_TRY(tr_round_widths(m, rule, like, &made, &rows, &n));
+    TR_TRY(tr_round_widths(m, rule, kept, &made, &rows, &n));
     if (tell) say(rows, n);
     if (made) TR_TRY(derive(c, made, out));
 out:
@@ -110,7 +111,8 @@ out:
 tr_status tr_config_round(tr_comm *comm, const tr_config *c, bool resume, tr_config **out)
 {
     tr_round_rule rule;
-    tr_model *like = NULL;
+    tr_round_kept kept = {0};
+    tr_model *there = NULL;
     tr_status st = TR_OK;
     *out = NULL;
     if (c->model.round_dims == 0) return TR_OK;
@@ -121,9 +123,12 @@ tr_status tr_config_round(tr_comm *comm, const tr_config *c, bool resume, tr_con
     }
     TR_TRY(tr_agree(comm, st, NULL));
     TR_TRY(tr_comm_broadcast(comm, &rule, sizeof rule, 0)); /* of unequal machines: one's */
-    if (resume) TR_TRY(open_kept(comm, c->output, &like));
-    st = tr_agree(comm, rounded(c, &rule, like, tr_comm_topology(comm)->rank == 0, out), NULL);
+    if (resume) TR_TRY(open_kept(comm, c->output, &there));
+    kept.model = there;
+    if (c->model.round_dims == TR_ROUND_AUTO) kept.most = MOST, kept.least = LEAST;
+    const bool root = tr_comm_topology(comm)->rank == 0;
+    st = tr_agree(comm, rounded(c, &rule, there ? &kept : NULL, root, out), NULL);
 out:
-    tr_model_close(like);
+    tr_model_close(there);
     return st;
 }

@@ -6,14 +6,14 @@
 
 #define EXACT(n) ((tr_round_rule){(n), (n), 1e18})
 
-static char *changes_of(const tr_model *m, const tr_round_rule *rule, const tr_model *like,
+static char *changes_of(const tr_model *m, const tr_round_rule *rule, const tr_round_kept *kept,
                         tr_model **made)
 {
     tr_round_row *rows = NULL;
     size_t n, size;
     char *text = NULL;
     FILE *f = open_memstream(&text, &size);
-    ok(tr_round_widths(m, rule, like, made, &rows, &n));
+    ok(tr_round_widths(m, rule, kept, made, &rows, &n));
     for (size_t i = 0; i < n; i++)
         fprintf(f, "%s%s.%s %lld->%lld", i ? ", " : "", rows[i].layer, rows[i].option,
                 (long long)rows[i].from, (long long)rows[i].to);
@@ -43,7 +43,9 @@ static void becomes(const char *model, tr_round_rule rule, const char *want)
 #define ROW(layers)   "  input: [10]\n  layers: [" layers "]\n  loss: mse\n"
 #define IMAGE(layers) "  input: [3, 8, 8]\n  layers:\n" layers "  loss: mse\n"
 #define ROWS(layers)  "  input: [6, 7]\n  layers:\n" layers "  loss: mse\n"
-#define HEAD          "    - flatten\n    - linear: {out: 3, name: head}\n"
+#define SKETCH(how)                                                                                \
+    ROW("{linear: {out: 192}}, {sklinear: {out: 320, name: s, " how "}}, {linear: {out: 4}}")
+#define HEAD "    - flatten\n    - linear: {out: 3, name: head}\n"
 
 static void test_rows(void **state)
 {
@@ -66,7 +68,130 @@ static void test_rows(void **state)
             EXACT(16), "linear1.out 30->32");
     becomes(ROW("{sklinear: {out: 20, terms: 3, rank: 5}}, {sklinear: {out: 4, terms: 4, rank: "
                 "6}}"),
-            EXACT(16), "sklinear1.out 20->32, sklinear1.rank 5->16, sklinear2.rank 6->8");
+            EXACT(16), "sklinear1.out 20->32");
+}
+
+/* Ranks go up as long as a sketch takes less arithmetic than the dense layer. */
+static void test_ranks(void **state)
+{
+    (void)state;
+    static const tr_round_rule by_less = {64, 4, 0.125};
+    becomes(SKETCH("terms: 1, rank: 5"), EXACT(16), "s.rank 5->16");
+    becomes(SKETCH("terms: 2, rank: 5"), EXACT(16), "s.rank 5->8");
+    becomes(SKETCH("terms: 1, rank: 33"), EXACT(16), "s.rank 33->48");
+    becomes(SKETCH("terms: 1, rank: 33"), EXACT(32), ""); /* 64 (192 + 320) 2 > 192 320 */
+    becomes(SKETCH("terms: 1, rank: 55"), by_less, "s.rank 55->56");
+    becomes(SKETCH("terms: 1, rank: 59"), by_less, "");
+}
+
+/* ---- A run that is gone on with ---- */
+
+static void goes_on(const char *was, tr_round_rule first, const char *now, tr_round_rule rule,
+                    int64_t most, const char *want)
+{
+    tr_network *a = network_of(was, 1), *b = network_of(now, 1);
+    tr_model *there = NULL, *made = NULL;
+    free(changes_of(a->model, &first, NULL, &there));
+    const tr_round_kept kept = {there ? there : a->model, most, 4};
+    char *got = changes_of(b->model, &rule, &kept, &made);
+    assert_string_equal(got, want);
+    free(got);
+    tr_model_close(made);
+    tr_model_close(there);
+    tr_network_close(b);
+    tr_network_close(a);
+}
+
+static void is_refused(const char *was, tr_round_rule first, const char *now, tr_round_rule rule,
+                       int64_t most, const char *want)
+{
+    tr_network *a = network_of(was, 1), *b = network_of(now, 1);
+    tr_model *there = NULL, *made = NULL;
+    tr_round_row *rows = NULL;
+    size_t n;
+    free(changes_of(a->model, &first, NULL, &there));
+    const tr_round_kept kept = {there ? there : a->model, most, 4};
+    if (tr_round_widths(b->model, &rule, &kept, &made, &rows, &n) != TR_CONFIG)
+        fail_msg("not refused: %s", want);
+    assert_null(made);
+    assert_null(rows);
+    if (!strstr(tr_last_error()->text, want))
+        fail_msg("%s\nnot in %s", want, tr_last_error()->text);
+    tr_model_close(there);
+    tr_network_close(b);
+    tr_network_close(a);
+}
+
+#define UP(n, name) ROW("{linear: {out: " n ", name: " name "}}, relu, {linear: {out: 5}}")
+#define AUTO        ((tr_round_rule){64, 16, 0.125})
+#define HEADS(width, heads)                                                                        \
+    ROWS("    - linear: {out: " width ", name: in}\n"                                              \
+         "    - transformer: {layers: 1, heads: " heads ", causal: true, mlp: 64, name: t}\n"      \
+         "    - layernorm\n" HEAD)
+
+static void test_kept(void **state)
+{
+    (void)state;
+    const tr_round_rule by8 = EXACT(8);
+    /* a number: what it says must be there */
+    goes_on(UP("60", "up"), by8, UP("60", "up"), by8, 0, "up.out 60->64");
+    goes_on(UP("60", "up"), by8, UP("60", "up"), EXACT(16), 0, "up.out 60->64");
+    goes_on(UP("60", "up"), by8, UP("62", "up"), by8, 0, "up.out 62->64");
+    is_refused(UP("60", "up"), by8, UP("100", "up"), by8, 0,
+               "layer \"up\": model.round_dims: out: 100 becomes 104, but the run that is to go on "
+               "has 64: leave");
+    is_refused(UP("60", "up"), by8, UP("40", "up"), by8, 0,
+               "out: 40 becomes 40, but the run that "
+               "is to go on has 64");
+    is_refused(UP("37", "up"), by8, UP("37", "up"), EXACT(16), 0,
+               "out: 37 becomes 48, but the run "
+               "that is to go on has 40");
+    is_refused(UP("37", "up"), EXACT(1), UP("37", "up"), by8, 0,
+               "out: 37 becomes 40, but the run "
+               "that is to go on has 37");
+    /* auto: what some device makes of the written width */
+    goes_on(UP("97", "up"), EXACT(4), UP("97", "up"), AUTO, 64, "up.out 97->100");
+    goes_on(UP("97", "up"), by8, UP("97", "up"), AUTO, 64, "up.out 97->104");
+    goes_on(UP("97", "up"), EXACT(1), UP("97", "up"), AUTO, 64, "");
+    is_refused(UP("97", "up"), EXACT(32), UP("97", "up"), AUTO, 64,
+               "out: 97 becomes 97, but the "
+               "run that is to go on has 128");
+    is_refused(UP("97", "up"), EXACT(7), UP("97", "up"), EXACT(4), 0, "out: 97 becomes 100, but");
+    is_refused(UP("60", "up"), AUTO, UP("100", "up"), AUTO, 64,
+               "out: 100 becomes 112, but the run "
+               "that is to go on has 64");
+    is_refused(UP("60", "up"), AUTO, UP("40", "up"), AUTO, 64,
+               "out: 40 becomes 40, but the run "
+               "that is to go on has 64");
+    /* a layer of another name has nothing to keep: its tensors are looked for by name */
+    goes_on(UP("97", "up"), EXACT(4), UP("97", "wide"), AUTO, 64, "");
+    goes_on(UP("97", "up"), EXACT(4), ROW("{linear: {out: 5, name: up}}"), AUTO, 64, "");
+    /* sums and heads: the class as a whole, divisible by the heads that are written now */
+    goes_on(HEADS("36", "3"), by8, HEADS("36", "3"), EXACT(8), 64,
+            "in.out 36->40, t.0.qkv.out 108->144, t.0.proj.out 36->40, t.0.down.out 36->40");
+    is_refused(
+        HEADS("60", "4"), by8, HEADS("60", "3"), AUTO, 64,
+        "layer \"t.0.qkv\": model.round_dims: out: 180 becomes 180, but the run that is to go "
+        "on has 192");
+    is_refused(
+        HEADS("60", "3"), EXACT(4), HEADS("60", "3"), EXACT(16), 0,
+        "layer \"in\": model.round_dims: out: 60 becomes 64, but the run that is to go on has "
+        "60");
+    static const char sum[] = ROW("{linear: {out: 60, name: a}}, {linear: {out: 60, name: b}}, "
+                                  "{add: {from: [a, b]}}, {linear: {out: 5}}");
+    static const char apart[] = ROW("{linear: {out: 60, name: a}}, {linear: {out: 30, name: b}}, "
+                                    "{linear: {out: 5}}");
+    is_refused(apart, by8, sum, by8, 0,
+               "layer \"b\": model.round_dims: out: 60 becomes 64, but the "
+               "run that is to go on has 32");
+    /* ranks */
+    goes_on(SKETCH("terms: 1, rank: 33"), EXACT(4), SKETCH("terms: 1, rank: 33"), AUTO, 64,
+            "s.rank 33->36");
+    is_refused(SKETCH("terms: 1, rank: 33"), EXACT(16), SKETCH("terms: 1, rank: 5"), AUTO, 64,
+               "layer \"s\": model.round_dims: rank: 5 becomes 5, but the run that is to go on has "
+               "48");
+    is_refused(SKETCH("terms: 1, rank: 33"), EXACT(16), SKETCH("terms: 1, rank: 33"), by8, 0,
+               "rank: 33 becomes 40");
 }
 
 static void test_images(void **state)
@@ -155,7 +280,9 @@ static void test_generated(void **state)
             char *more = changes_of(made, &rule, NULL, &again);
             if (again) fail_msg("seed %d: more to round: %s\n%s", (int)seed, more, text);
             free(more);
-            free(changes_of(n->model, &EXACT(1000), made, &found));
+            const tr_round_kept kept = {made, 1024, 2};
+            const tr_round_rule any = {1, 1, 1e18};
+            free(changes_of(n->model, seed % 5 == 2 ? &rule : &any, &kept, &found));
             char *a = text_of(made), *b = text_of(found);
             assert_string_equal(a, b);
             tr_network *read = network_of(a, seed); /* what is written is read */
@@ -175,8 +302,9 @@ static void test_generated(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rows), cmocka_unit_test(test_images),
-                                       cmocka_unit_test(test_sequences),
-                                       cmocka_unit_test(test_generated)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows),      cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_kept),      cmocka_unit_test(test_images),
+        cmocka_unit_test(test_sequences), cmocka_unit_test(test_generated)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
