@@ -85,7 +85,8 @@ tr_status tr_patterns_find(const tr_node *patterns, const char *key, const char 
 
 static const char *const switches[] = {"false", "true", "auto", NULL};
 const tr_field tr_group_fields[] = {
-    TR_NODE("match", offsetof(tr_group_config, match), NULL, "a pattern, or a list of them"),
+    TR_SHAPED("match", offsetof(tr_group_config, match), NULL, "a pattern, or a list of them",
+              TR_SCHEMA_NAMES),
     TR_REAL("lr", offsetof(tr_group_config, lr), "auto", 0, 1e6, NULL, "learning rate",
             .auto_text = "auto", .auto_value = -1),
     TR_REAL("weight_decay", offsetof(tr_group_config, weight_decay), "auto", 0, 1000, NULL,

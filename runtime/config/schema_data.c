@@ -303,9 +303,10 @@ const tr_field tr_loss_fields[] = {
 static const tr_field_word off[] = {{"off", 0}, {NULL, 0}};
 
 static const tr_field sketch[] = {
-    TR_NODE("match", offsetof(tr_sketch_config, match), "",
-            "a pattern of layers' names, or a list of them (* stands for any text); absent: all "
-            "whose sketch takes less arithmetic"),
+    TR_SHAPED("match", offsetof(tr_sketch_config, match), "",
+              "a pattern of layers' names, or a list of them (* stands for any text); absent: all "
+              "whose sketch takes less arithmetic",
+              TR_SCHEMA_NAMES),
     TR_INT("terms", offsetof(tr_sketch_config, terms), "1", 1, 4096, NULL,
            "of the sketched layers"),
     TR_INT("rank", offsetof(tr_sketch_config, rank), NULL, 1, 1 << 20, NULL,
