@@ -6,11 +6,7 @@
 
 static const tr_place NOWHERE = {"resolved", 1, 1};
 
-/* What is written: all, or what is not its key's default. */
-typedef enum { ALL, GIVEN } extent;
-
-static tr_status build_table(tr_arena *a, const tr_field *fields, const void *base, extent what,
-                             tr_node *map);
+static tr_status build_table(tr_arena *a, const tr_field *fields, const void *base, tr_node *map);
 
 /* ---- Values to nodes ------------------------------------------------------------------------- */
 
@@ -89,21 +85,20 @@ out:
     return st;
 }
 
-static tr_status build_map(tr_arena *a, const tr_field *fields, const void *base, extent what,
-                           tr_node **out)
+static tr_status build_map(tr_arena *a, const tr_field *fields, const void *base, tr_node **out)
 {
     *out = tr_node_new(a, TR_NODE_MAP, NOWHERE);
-    return *out ? build_table(a, fields, base, what, *out) : tr_last_status();
+    return *out ? build_table(a, fields, base, *out) : tr_last_status();
 }
 
 static tr_status build_named(tr_arena *a, const tr_variant_def *def, const void *values,
-                             extent what, tr_node **out)
+                             tr_node **out)
 {
     tr_status st = TR_OK;
     tr_node *name = text_node(a, def->name, false), *options = NULL;
     tr_node *map = tr_node_new(a, TR_NODE_MAP, NOWHERE);
     if (!name || !map) return tr_last_status();
-    TR_TRY(build_map(a, def->fields, values, what, &options));
+    TR_TRY(build_map(a, def->fields, values, &options));
     if (options->count == 0) {
         *out = name;
         return TR_OK;
@@ -115,16 +110,14 @@ out:
     return st;
 }
 
-static tr_status build_variant(tr_arena *a, const tr_field *f, const void *base, extent what,
-                               tr_node **out)
+static tr_status build_variant(tr_arena *a, const tr_field *f, const void *base, tr_node **out)
 {
     const int which = ((const tr_variant *)((const char *)base + f->offset))->which;
     if (which < 0) return TR_OK;
-    return build_named(a, &f->variants[which], (const char *)base + f->variant_options, what, out);
+    return build_named(a, &f->variants[which], (const char *)base + f->variant_options, out);
 }
 
-static tr_status build_items(tr_arena *a, const tr_field *f, const tr_list *from, extent what,
-                             tr_node **out)
+static tr_status build_items(tr_arena *a, const tr_field *f, const tr_list *from, tr_node **out)
 {
     tr_status st = TR_OK;
     if (!from->count) return TR_OK;
@@ -133,7 +126,7 @@ static tr_status build_items(tr_arena *a, const tr_field *f, const tr_list *from
     for (size_t i = 0; i < from->count; i++) {
         const tr_list_item *item = &from->items[i];
         tr_node *n = NULL;
-        TR_TRY(build_named(a, &f->variants[item->which], item->options, what, &n));
+        TR_TRY(build_named(a, &f->variants[item->which], item->options, &n));
         TR_TRY(tr_node_add(a, list, NULL, n));
     }
     *out = list;
@@ -142,8 +135,7 @@ out:
 }
 
 /* *out stays NULL for what is absent. */
-static tr_status build_value(tr_arena *a, const tr_field *f, const void *base, extent what,
-                             tr_node **out)
+static tr_status build_value(tr_arena *a, const tr_field *f, const void *base, tr_node **out)
 {
     const void *at = (const char *)base + f->offset;
     const char *text;
@@ -177,37 +169,24 @@ static tr_status build_value(tr_arena *a, const tr_field *f, const void *base, e
         return build_list(a, f, at, out);
     case TR_FIELD_BLOCK:
         if (!*(const bool *)at) return TR_OK;
-        return build_map(a, f->fields, at, what, out);
+        return build_map(a, f->fields, at, out);
     case TR_FIELD_MAP:
-        return build_map(a, f->fields, at, what, out);
+        return build_map(a, f->fields, at, out);
     case TR_FIELD_VARIANT:
-        return build_variant(a, f, base, what, out);
+        return build_variant(a, f, base, out);
     case TR_FIELD_LIST:
-        return build_items(a, f, at, what, out);
+        return build_items(a, f, at, out);
     }
     return *out ? TR_OK : tr_last_status();
 }
 
-/* A value, or a list of one, that reads as its key's default does. */
-static bool is_default(const tr_field *f, const tr_node *value)
-{
-    double v, usual;
-    if (value->kind == TR_NODE_LIST && value->count == 1) value = value->values[0];
-    if (!f->dflt || value->kind != TR_NODE_SCALAR) return false;
-    if (strcmp(value->text, f->dflt) == 0) return true;
-    return f->kind == TR_FIELD_REAL && tr_parse_real(value->text, &v) == TR_NUMBER_OK &&
-           tr_parse_real(f->dflt, &usual) == TR_NUMBER_OK && !(v < usual) && !(v > usual);
-}
-
-static tr_status build_table(tr_arena *a, const tr_field *fields, const void *base, extent what,
-                             tr_node *map)
+static tr_status build_table(tr_arena *a, const tr_field *fields, const void *base, tr_node *map)
 {
     tr_status st = TR_OK;
     for (const tr_field *f = fields; f && f->key; f++) {
         tr_node *value = NULL;
-        TR_TRY(build_value(a, f, base, what, &value));
+        TR_TRY(build_value(a, f, base, &value));
         if (!value || (f->kind == TR_FIELD_MAP && value->count == 0)) continue;
-        if (what == GIVEN && is_default(f, value)) continue;
         tr_node *key = text_node(a, f->key, false);
         if (!key) return tr_last_status();
         TR_TRY(tr_node_add(a, map, key, value));
@@ -216,28 +195,17 @@ out:
     return st;
 }
 
-static tr_status write_fields(const tr_field *fields, const void *in, extent what, int indent,
-                              FILE *to)
+tr_status tr_fields_write(const tr_field *fields, const void *in, int indent, FILE *to)
 {
     tr_status st = TR_OK;
     tr_node *map = NULL;
     tr_arena *a = tr_arena_open();
     if (!a) return tr_last_status();
-    TR_TRY(build_map(a, fields, in, what, &map));
+    TR_TRY(build_map(a, fields, in, &map));
     if (map->count) TR_TRY(tr_emit(map, indent, to));
 out:
     tr_arena_close(a);
     return st;
-}
-
-tr_status tr_fields_write(const tr_field *fields, const void *in, int indent, FILE *to)
-{
-    return write_fields(fields, in, ALL, indent, to);
-}
-
-tr_status tr_fields_write_given(const tr_field *fields, const void *in, int indent, FILE *to)
-{
-    return write_fields(fields, in, GIVEN, indent, to);
 }
 
 /* ---- The reference --------------------------------------------------------------------------- */

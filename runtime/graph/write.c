@@ -60,35 +60,18 @@ static void write_from(const tr_model *m, const tr_layer *l, int indent, FILE *t
     fprintf(to, "%s\n", l->nin > 1 ? "]" : "");
 }
 
-/* Lines of a map: what is not as usual; to be freed by free(). */
-static tr_status given_options(const tr_layer *l, int indent, char **text)
-{
-    size_t n;
-    tr_field fields[TR_LAYER_FIELDS];
-    FILE *to = open_memstream(text, &n);
-    if (!to) return TR_FAIL(TR_MEMORY, "out of memory for the options of layer \"%s\"", l->name);
-    tr_status st = TR_OK;
-    if (option_fields(l, fields)) st = tr_fields_write_given(fields, l->storage, indent, to);
-    if (fclose(to) != 0 && st == TR_OK)
-        st = TR_FAIL(TR_MEMORY, "out of memory for the options of layer \"%s\"", l->name);
-    return st;
-}
-
 static tr_status write_layer(const tr_model *m, const tr_layer *l, int number, int indent, FILE *to)
 {
-    char usual[TR_NAME], *options = NULL;
+    char usual[TR_NAME];
+    tr_field fields[TR_LAYER_FIELDS];
     const int before = l->index ? (int)m->ninputs + l->index - 1 : 0;
     snprintf(usual, sizeof usual, "%s%d", l->def->name, number);
     const bool named = strcmp(usual, l->name) != 0, from = l->nin > 1 || l->in[0] != before;
-    const tr_status st = given_options(l, indent + 4, &options);
-    if (st == TR_OK) {
-        fprintf(to, "%*s- %s%s\n", indent, "", l->def->name, named || from || *options ? ":" : "");
-        if (named) fprintf(to, "%*sname: \"%s\"\n", indent + 4, "", l->name);
-        if (from) write_from(m, l, indent + 4, to);
-        fputs(options, to);
-    }
-    free(options);
-    return st;
+    const bool plain = !named && !from && option_fields(l, fields) == 0;
+    fprintf(to, "%*s- %s%s\n", indent, "", l->def->name, plain ? "" : ":");
+    if (named) fprintf(to, "%*sname: \"%s\"\n", indent + 4, "", l->name);
+    if (from) write_from(m, l, indent + 4, to);
+    return tr_layer_write_options(l, indent + 4, to);
 }
 
 static tr_status write_layers(const tr_model *m, int indent, FILE *to)

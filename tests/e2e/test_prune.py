@@ -77,7 +77,7 @@ class Prune(StageCase):
             self.assertIn(len(q), (8, 16))
             self.assertEqual((len(k), len(v), proj.shape[1]), (len(q) // 2, len(q) // 2, len(q)))
         text = self.tool("inspect", self.stage("02-finetune.h5"), "--json").replace("\\n", "\n")
-        self.assertRegex(text, r"heads: [24], kv_heads: [12]")
+        self.assertRegex(text, r"heads: [24], kv_heads: [12],")
 
     def test_prune_by_latency(self):
         """What is measured decides how much goes: the same for all ranks, which end with one model."""

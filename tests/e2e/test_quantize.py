@@ -26,7 +26,6 @@ class Quantize(StageCase):
                     self.assertEqual(f["model/state/head/weight_scale"].shape, f["model/params/head/weight"].shape[:1])
                     self.assertIn(b"fake_quantize", f.attrs["config"])
                     # besides its arrays: a layer of the config on a line, no empty columns, no gaps between small arrays
-                    self.assertRegex(f.attrs["config"], rb"\n +- conv2d: {.*out: 8.*}\n")
                     texts = len(f.attrs["config"]) + sum(len(v) for s in f["stages"].values() for v in s.attrs.values()
                                                          if isinstance(v, bytes))
                     nbytes, objects = [], []
@@ -93,20 +92,25 @@ class Quantize(StageCase):
 
     def test_size(self):
         """The int8 file of a network of 270 thousand parameters in 22 products, beside the one that was trained: what is no
-        number of the model's is at most 3.3 % of that."""
+        number of the model's is at most 3.5 % of that."""
         self.run_trainer(SOURCE / "configs/bench/resnet20.yaml", f"output={self.dir}/run", "train.epochs=none", "train.steps=2", "train.batch=16",
                          "data.train.samples=64", "data.eval={format: synthetic, samples: 16}", "pipeline=[train, fold, {quantize: {samples: 16}}]")
         whole, made = (p.stat().st_size for p in (self.dir / "run/model.h5", self.stage("02-quantize.h5")))
         with h5py.File(self.stage("02-quantize.h5"), "r") as f:
             numbers = []
             f["model"].visititems(lambda name, o: numbers.append(o.nbytes) if isinstance(o, h5py.Dataset) else None)
-            # layers say what is not as usual; a stage's inputs leave out the model, which its parent has
-            self.assertNotRegex(f.attrs["config"], rb"(?m)^ *- (conv2d|fake_quantize): .*(dilation|groups|zero_point|bias|learn_scale)")
+            # layers say all of their options, so that another version with other defaults rebuilds the same model
+            for layer, usual in ((rb"conv2d", b"groups: 1, bias: true"), (rb"fake_quantize", b"learn_scale: false")):
+                written = re.findall(rb"(?m)^ *- " + layer + rb"\b.*", f.attrs["config"])
+                self.assertGreater(len(written), 8)
+                for line in written:
+                    self.assertIn(usual, line)
+            # a stage's inputs leave out the model, which its parent has
             self.assertNotIn(b"conv2d", f["stages/02-quantize"].attrs["inputs"])
         floor = sum(numbers) / whole  # int8 weights, scales and biases of float32
         self.assertLess(floor, 0.2452)
-        self.assertLess(made / whole, floor + 0.033)
-        self.assertLess(made / whole, 0.2778, f"{made} of {whole}, {sum(numbers)} of numbers")
+        self.assertLess(made / whole, floor + 0.035)
+        self.assertLess(made / whole, 0.2800, f"{made} of {whole}, {sum(numbers)} of numbers")
 
     def test_learned_scales(self):
         """Scales are trained with the weights, at any number of ranks and over a stop, and end as a plain int8 model."""
