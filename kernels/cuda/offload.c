@@ -33,22 +33,28 @@ struct tr_cuda_offload {
 
 /* ---- Set-up ---------------------------------------------------------------------------------- */
 
-/* As many chunks as a buffer takes; counts only where `out` is NULL. */
-static size_t cut(const tr_update_chunk *chunks, size_t n, size_t most, window *out)
+/* As many chunks as a buffer takes; counts only where `windows` is NULL. */
+static tr_status cut(const tr_update_chunk *chunks, size_t n, size_t most, window *windows,
+                     size_t *nwindows)
 {
+    tr_status st = TR_OK;
     size_t count = 0;
     for (size_t i = 0, end; i < n; i = end, count++) {
         const size_t begin = chunks[i].slot;
+        TR_NEED(chunks[i].count <= most, TR_INTERNAL,
+                "a chunk of %u elements is to go through buffers of %zu", chunks[i].count, most);
         for (end = i + 1; end < n && chunks[end].slot + chunks[end].count - begin <= most; end++) {
         }
-        if (out)
-            out[count] = (window){.first = i,
-                                  .nchunks = end - i,
-                                  .begin = begin,
-                                  .nbytes = (chunks[end - 1].slot + chunks[end - 1].count - begin) *
-                                            sizeof(float)};
+        if (windows)
+            windows[count] = (window){
+                .first = i,
+                .nchunks = end - i,
+                .begin = begin,
+                .nbytes = (chunks[end - 1].slot + chunks[end - 1].count - begin) * sizeof(float)};
     }
-    return count;
+    *nwindows = count;
+out:
+    return st;
 }
 
 static size_t held_by(const tr_update_chunk *chunks, size_t n)
@@ -80,9 +86,9 @@ tr_status tr_cuda_offload_open(tr_cuda *cuda, const tr_update *u, tr_update_chun
     TR_HAVE(o);
     o->cuda = cuda;
     memcpy(o->host, (float *[SLOTS]){u->m, u->v, u->a, u->ema}, sizeof o->host);
-    o->nwindows = cut(chunks, n, most, NULL);
+    TR_TRY(cut(chunks, n, most, NULL, &o->nwindows));
     TR_HAVE(o->windows = tr_alloc(TR_MEM_OTHER, o->nwindows, sizeof *o->windows));
-    cut(chunks, n, most, o->windows);
+    TR_TRY(cut(chunks, n, most, o->windows, &o->nwindows));
     for (size_t i = 0; i < o->nwindows; i++) {
         const window *w = &o->windows[i];
         for (size_t k = 0; k < w->nchunks; k++) chunks[w->first + k].slot -= w->begin;
