@@ -15,6 +15,7 @@ import struct
 import sys
 
 HEADER, KINDS = 256, {2: (20240520, 1), 4: (20240801, 7)}  # numbers; magic and version by bytes a token
+MOST = 2**31 - 1  # tokens that the header can count: a signed number of 32 bits
 
 
 def load(path):
@@ -47,13 +48,20 @@ def encode(tokenizer, args):
         sys.exit(f"tokenize_text.py: {args.tokenizer} has no token {args.separator!r}")
     kind = "H" if size <= 1 << 16 else "I"
     width, count, made = array.array(kind).itemsize, 0, args.out + ".part"
-    with open(made, "wb") as f:
-        f.write(bytes(4 * HEADER))
-        for text in documents(args.texts, args.cut):
-            count += write(f, kind, front + tokenizer.encode(text, add_special_tokens=False).ids)
-        f.seek(0)
-        f.write(struct.pack("<3i", *KINDS[width], count))
-    os.replace(made, args.out)  # whole, or not there
+    try:
+        with open(made, "wb") as f:
+            f.write(bytes(4 * HEADER))
+            for text in documents(args.texts, args.cut):
+                ids = front + tokenizer.encode(text, add_special_tokens=False).ids
+                if count + len(ids) > MOST:
+                    sys.exit(f"tokenize_text.py: {args.out}: more than {MOST} tokens, which a file of this format cannot count: make several")
+                count += write(f, kind, ids)
+            f.seek(0)
+            f.write(struct.pack("<3i", *KINDS[width], count))
+        os.replace(made, args.out)  # whole, or not there
+    finally:
+        if os.path.exists(made):
+            os.unlink(made)
     print(f"{args.out}: {count} tokens, {8 * width} bits each")
     print(f"data.train: {{path: {args.out}, format: tokens{f', documents: {front[0]}' if front else ''}}}; embedding and last layer: {size}")
 

@@ -217,6 +217,16 @@ class Text(Case):
                 self.run_trainer(self.write(name, source, num=size, loss="{cross_entropy: {ignore_index: -1}}", steps=2), ranks=0)
                 self.assertEqual(len(self.losses(name)), 2)
 
+        # more tokens than the header counts, of a script whose limit is less; a text that is none: no file, nor a part of one
+        (self.dir / "few.py").write_text(re.sub(r"(?m)^MOST = .*?  #", "MOST = 20  #", script.read_text()))
+        (self.dir / "torn.txt").write_bytes(b"ab\xff")
+        for program, text, said in ((self.dir / "few.py", "a.txt", "u.bin: more than 20 tokens"), (script, "torn.txt", "UnicodeDecodeError")):
+            done = subprocess.run([sys.executable, str(program), "encode", "256", "-o", "u.bin", text], cwd=self.dir, capture_output=True,
+                                  text=True, env={**ENV, "PYTHONPATH": str(self.dir)})
+            self.assertNotEqual(done.returncode, 0)
+            self.assertIn(said, done.stderr)
+            self.assertEqual(list(self.dir.glob("u.bin*")), [])
+
     def test_refused(self):
         ids = np.arange(90, dtype="<u2")
         (self.dir / "t.bin").write_bytes(ids.tobytes())
