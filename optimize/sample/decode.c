@@ -7,6 +7,7 @@
 
 #include "optimize/inference/convert.h"
 #include "optimize/inference/values.h"
+#include "runtime/graph/maker.h"
 
 enum { INPUTS = TR_DECODE_INPUTS };
 
@@ -22,6 +23,38 @@ struct tr_decoder {
     float *logits;
     int32_t *past; /* [sequences] */
 };
+
+/* Ids that an embedding of the model can look up. */
+static int64_t ids_of(const tr_model *m)
+{
+    return m->inputs[0].ids;
+}
+
+static int64_t width_of(const tr_model *m)
+{
+    return m->layers[m->nlayers - 1].output.dims[1];
+}
+
+tr_status tr_decoder_takes(const tr_model *m)
+{
+    const tr_layer *last = &m->layers[m->nlayers - 1];
+    tr_status st = TR_OK;
+    TR_TRY(tr_graph_decodes(m));
+    TR_NEED(m->classes > 0, TR_UNSUPPORTED,
+            "the model's loss is %s: what layer \"%s\" gives is no logits to choose an id by; "
+            "expected cross_entropy",
+            m->loss->name, last->name);
+    TR_NEED(m->loss->applies != last->def, TR_UNSUPPORTED,
+            "layer \"%s\" is %s, which %s applies itself: the model was trained on %s of %s, and "
+            "gives no logits to choose an id by",
+            last->name, last->def->name, m->loss->name, last->def->name, last->def->name);
+    TR_NEED(width_of(m) >= ids_of(m), TR_UNSUPPORTED,
+            "layer \"%s\" gives %lld logits, but the model reads ids from 0 to %lld: expected a "
+            "logit for each of %lld",
+            last->name, (long long)width_of(m), (long long)ids_of(m) - 1, (long long)ids_of(m));
+out:
+    return st;
+}
 
 static tr_status open_session(tr_decoder *d)
 {
@@ -72,7 +105,7 @@ tr_status tr_decoder_open(const tr_network *n, const tr_decoder_options *o, tr_d
     if (!d) return tr_last_status();
     d->o = *o;
     if (o->threads < 1) d->o.threads = 1;
-    TR_TRY(tr_graph_decodes(n->model));
+    TR_TRY(tr_decoder_takes(n->model));
     TR_TRY(tr_model_copy(n->model, NULL, NULL, 0, &d->model));
     TR_TRY(tr_inference_values(n, d->model, o->backend, o->backend_ctx, &d->params));
     TR_TRY(open_session(d));
@@ -103,6 +136,14 @@ tr_status tr_decoder_reset(tr_decoder *d)
     return tr_session_forget(d->session);
 }
 
+/* Past an embedding's rows lies what is not its own. */
+static tr_status check_id(const tr_decoder *d, int32_t id)
+{
+    if (id >= 0 && id < ids_of(d->model)) return TR_OK;
+    return TR_FAIL(TR_USAGE, "id %d, but the model knows ids from 0 to %lld", id,
+                   (long long)ids_of(d->model) - 1);
+}
+
 /* What lies in the first inputs, and as many rows of each sequence as counts say. */
 static tr_status run(tr_decoder *d, tr_plan *p)
 {
@@ -126,6 +167,11 @@ tr_status tr_decoder_feed(tr_decoder *d, const int32_t *const *ids, const size_t
 {
     const size_t n = (size_t)d->o.sequences, chunk = (size_t)d->o.chunk;
     tr_status st = TR_OK;
+    for (size_t s = 0; s < n; s++) {
+        TR_NEED(counts[s] == 0 || d->fill, TR_INTERNAL,
+                "a decoder that is fed nothing was opened, and is fed %zu ids", counts[s]);
+        for (size_t i = 0; i < counts[s]; i++) TR_TRY(check_id(d, ids[s][i]));
+    }
     for (size_t from = 0;; from += chunk) {
         bool any = false;
         for (size_t s = 0; s < n; s++) {
@@ -137,12 +183,19 @@ tr_status tr_decoder_feed(tr_decoder *d, const int32_t *const *ids, const size_t
             any |= some > 0;
         }
         if (!any) break;
-        TR_NEED(d->fill, TR_INTERNAL, "a decoder that is fed nothing was opened");
         TR_TRY(run(d, d->fill));
         TR_TRY(tr_device_finish(d->o.backend, d->o.backend_ctx)); /* the inputs are written anew */
     }
 out:
     return st;
+}
+
+/* Heads are padded: logits of ids that no embedding knows are left out, of each row. */
+static void leave_out(tr_decoder *d)
+{
+    const size_t width = (size_t)width_of(d->model), ids = (size_t)ids_of(d->model);
+    for (size_t s = 1; width > ids && s < (size_t)d->o.sequences; s++)
+        memmove(d->logits + s * ids, d->logits + s * width, ids * sizeof *d->logits);
 }
 
 tr_status tr_decoder_step(tr_decoder *d, const int32_t *ids, const bool *live, const float **logits)
@@ -152,6 +205,7 @@ tr_status tr_decoder_step(tr_decoder *d, const int32_t *ids, const bool *live, c
     const void *from;
     tr_status st = TR_OK;
     for (int64_t s = 0; s < d->o.sequences; s++) {
+        if (live[s]) TR_TRY(check_id(d, ids[s]));
         d->in[0][s] = live[s] ? ids[s] : 0;
         d->in[TR_DECODE_COUNT][s] = live[s];
     }
@@ -162,6 +216,7 @@ tr_status tr_decoder_step(tr_decoder *d, const int32_t *ids, const bool *live, c
         from = d->fetched;
     }
     tr_convert_out(t, from, d->logits);
+    leave_out(d);
     *logits = d->logits;
 out:
     return st;
@@ -169,12 +224,17 @@ out:
 
 int64_t tr_decoder_vocabulary(const tr_decoder *d)
 {
-    return d->model->layers[d->model->nlayers - 1].output.dims[1];
+    return ids_of(d->model);
 }
 
 int64_t tr_decoder_sequences(const tr_decoder *d)
 {
     return d->o.sequences;
+}
+
+int64_t tr_decoder_chunk(const tr_decoder *d)
+{
+    return d->o.chunk;
 }
 
 int64_t tr_decoder_rows(const tr_decoder *d)

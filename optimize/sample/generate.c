@@ -24,6 +24,7 @@ typedef struct {
     tr_generated *out;
     size_t sequences, longest; /* longest stop */
     int64_t rows;
+    size_t choices; /* ids that are chosen from */
     sequence *s;    /* [sequences] */
     int32_t *tails; /* [sequences][longest]: ids that are kept */
     int32_t *next;  /* [sequences] */
@@ -149,7 +150,7 @@ static tr_status step(work *w, bool *any)
     for (size_t i = 0; i < w->sequences; i++) {
         sequence *s = &w->s[i];
         if (!s->live) continue;
-        const int32_t id = tr_choose(&w->g->choice, logits + i * vocabulary, vocabulary,
+        const int32_t id = tr_choose(&w->g->choice, logits + i * vocabulary, w->choices,
                                      uniform_of(w, s), w->room);
         TR_NEED(id >= 0, TR_NONFINITE,
                 "prompt %zu: what the model gives behind %lld ids is not finite", s->prompt + 1,
@@ -194,7 +195,7 @@ static tr_status make_room(work *w)
     TR_HAVE(w->live = tr_alloc(TR_MEM_OTHER, n, sizeof *w->live));
     TR_HAVE(w->ids = tr_alloc(TR_MEM_OTHER, n, sizeof *w->ids));
     TR_HAVE(w->counts = tr_alloc(TR_MEM_OTHER, n, sizeof *w->counts));
-    TR_HAVE(w->room = tr_alloc(TR_MEM_OTHER, (size_t)tr_decoder_vocabulary(w->d), sizeof *w->room));
+    TR_HAVE(w->room = tr_alloc(TR_MEM_OTHER, w->choices, sizeof *w->room));
 out:
     return st;
 }
@@ -208,6 +209,8 @@ tr_status tr_generate(tr_decoder *d, const tr_generation *g, tr_generated *out)
               .sequences = (size_t)tr_decoder_sequences(d),
               .rows = tr_decoder_rows(d)};
     *out = (tr_generated){0};
+    w.choices = (size_t)tr_decoder_vocabulary(d);
+    if (g->below > 0 && (size_t)g->below < w.choices) w.choices = (size_t)g->below;
     TR_TRY(make_room(&w));
     for (size_t first = 0; first < g->nprompts; first += w.sequences) TR_TRY(run_group(&w, first));
 out:

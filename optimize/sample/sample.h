@@ -20,20 +20,25 @@ typedef struct {
     int64_t chunk;        /* that tr_decoder_feed takes of each at a time */
 } tr_decoder_options;
 
-/* Values are copied and packed: `n` may be closed. TR_UNSUPPORTED: the model makes no sequence row by row. */
+/* TR_UNSUPPORTED, with the reason: the model makes no sequence row by row (tr_graph_decodes), or what it gives is no logit
+ * for each id that it reads. More logits than ids are fine: heads are padded. */
+tr_status tr_decoder_takes(const tr_model *m);
+/* Values are copied and packed: `n` may be closed. TR_UNSUPPORTED: as tr_decoder_takes. */
 tr_status tr_decoder_open(const tr_network *n, const tr_decoder_options *o, tr_decoder **out);
 void tr_decoder_close(tr_decoder *d);
 /* All sequences are empty again. */
 tr_status tr_decoder_reset(tr_decoder *d);
-/* counts[s] ids more for sequence s, of which nothing is wanted but that it has them. They fit into `rows`. */
+/* counts[s] ids more for sequence s, of which nothing is wanted but that it has them. They fit into `rows`.
+ * TR_USAGE: the model knows no such id. */
 tr_status tr_decoder_feed(tr_decoder *d, const int32_t *const *ids, const size_t *counts);
 /* One id more for each sequence that is live. *logits: (sequences, vocabulary), of what comes behind it, until the next
  * call; of sequences that are not live they mean nothing. Allocates nothing. */
 tr_status tr_decoder_step(tr_decoder *d, const int32_t *ids, const bool *live,
                           const float **logits);
-int64_t tr_decoder_vocabulary(const tr_decoder *d); /* logits a row */
+int64_t tr_decoder_vocabulary(const tr_decoder *d); /* logits a row: the ids that the model reads */
 int64_t tr_decoder_sequences(const tr_decoder *d);
 int64_t tr_decoder_rows(const tr_decoder *d);
+int64_t tr_decoder_chunk(const tr_decoder *d);
 /* What it takes by kind; *held: of that, what layers hold of the ids before. */
 void tr_decoder_memory(const tr_decoder *d, tr_memory_plan *out, size_t *held);
 /* The plan of a step, to look at. */
@@ -76,6 +81,7 @@ typedef struct {
     const tr_ids *stops; /* none is empty */
     size_t nstops;
     int64_t tokens; /* at most so many behind each prompt */
+    int64_t below;  /* only ids below it are chosen; 0: any that the model reads */
     tr_choice choice;
     uint64_t seed;
     /* An id of prompt i's sequence, in order; those of different prompts come in any. */

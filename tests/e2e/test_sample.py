@@ -153,6 +153,29 @@ class Sample(Case):
                          r"[\d.]+ s \([\d.]+/s\); .* of memory, .* of it for the ids before")
         self.assertEqual(len(self.sample("--prompt", "Gr", "--tokens", 300, model="lstm")), 300)
 
+    def train_once(self, name, text, *arguments):
+        (self.dir / f"{name}.yaml").write_text(text.replace("lstm\n", f"{name}\n"))
+        self.run_trainer(f"{name}.yaml", "--quiet", "device=cpu", *arguments, ranks=0)
+
+    def test_padded(self):
+        """More logits than the embedding has rows, or more of both than a text has bytes: what is no byte never comes."""
+        hot = ("--prompt", "Gr", "--temperature", 1000, "--tokens", 400)  # each of 700 ids as probable as any other
+        for name, num in (("head", 256), ("both", 700)):
+            self.train_once(name, LSTM.replace("num: 256", f"num: {num}").replace("out: 256", "out: 700"))
+            self.assertEqual(len(self.sample(*hot, model=name)), 400)
+        made = self.sample(*hot[2:], "--prompt-ids", "71,114", "data.train.format=tokens", model="head")
+        self.assertLess(max(int(n) for n in made.split()), 256)
+        made = self.sample(*hot[2:], "--prompt-ids", "71,114", "data.train.format=tokens", model="both")
+        self.assertGreater(max(int(n) for n in made.split()), 255)
+
+    def test_what_gives_no_logits(self):
+        self.train_once("narrow", LSTM.replace("num: 256", "num: 300"))
+        self.assertIn('layer "linear1" gives 256 logits, but the model reads ids from 0 to 299: expected a logit for each of 300',
+                      self.sample("--prompt", "a", model="narrow", status=2))
+        self.train_once("soft", LSTM.replace("{out: 256}}]", "{out: 256}}, {softmax: {name: last}}]"))
+        self.assertIn('layer "last" is softmax, which cross_entropy applies itself', self.sample(
+            "--prompt", "a", model="soft", status=2))
+
     def test_numbers(self):
         """Models of tokens read and write numbers."""
         made = self.greedy("--prompt-ids", "71, 114", "--tokens", 5, "data.train.format=tokens").decode()

@@ -142,7 +142,7 @@ static tr_status open_decoder(sample *s)
     const char *layer = "";
     const int64_t limit = tr_graph_most_rows(n->model, &layer);
     tr_status st = TR_OK;
-    TR_TRY(tr_graph_decodes(n->model));
+    TR_TRY(tr_decoder_takes(n->model));
     TR_TRY(read_all_ids(s));
     TR_TRY(check_prompts(s, limit, layer));
     const int64_t all = (int64_t)s->most + s->o->tokens, before = (int64_t)s->most - 1;
@@ -209,6 +209,7 @@ static tr_status generate(sample *s)
                              .stops = s->stops,
                              .nstops = s->o->nstops,
                              .tokens = s->o->tokens,
+                             .below = s->bytes ? 256 : 0, /* of a table that is padded, too */
                              .choice = s->o->choice,
                              .seed = s->o->seeded ? s->o->seed : (uint64_t)s->frame.config->seed,
                              .emit = emit,

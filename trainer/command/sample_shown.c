@@ -122,9 +122,10 @@ static tr_status append(part *p, const char *text, size_t n)
 tr_status tr_shown_add(tr_shown *s, size_t prompt, int32_t id)
 {
     part *p = &s->parts[prompt];
-    char text[16] = {(char)id};
+    char text[16] = {(char)(unsigned char)id};
     int n = 1;
     tr_status st = TR_OK;
+    TR_NEED(!s->bytes || (id >= 0 && id < 256), TR_INTERNAL, "id %" PRId32 " is no byte", id);
     if (!s->bytes)
         n = snprintf(text, sizeof text, "%s%" PRId32, p->begun || p->count > 0 ? " " : "", id);
     TR_TRY(append(p, text, (size_t)n));

@@ -239,6 +239,107 @@ static void positions_end(void **state)
     }
 }
 
+/* A head with more outputs than the model reads ids, and biased towards those: none of them comes, and rows behind the first
+ * are the right ones. */
+static void padded_heads(void **state)
+{
+    (void)state;
+    tr_network *n = network("  input: [24]\n  layers:\n    - embedding: {num: 31, dim: 10}\n"
+                            "    - lstm: {hidden: 20}\n    - linear: {out: 40, name: head}\n"
+                            "  loss: cross_entropy\n");
+    tr_network *plain = network(models[2]);
+    made m = {.stop_after = -1}, expected = {.stop_after = -1};
+    tr_generated done;
+    size_t copied = 0;
+    for (size_t i = 0; i < n->model->nparams; i++) {
+        const tr_param *to = &n->model->params[i], *from = &plain->model->params[i];
+        memcpy(n->params + to->offset, plain->params + from->offset, from->count * sizeof(float));
+        copied += to->count > from->count;
+        for (size_t k = from->count; k < to->count; k++) n->params[to->offset + k] = 50;
+    }
+    assert_int_equal(copied, 2); /* weight and bias of the head */
+    const tr_choice both[] = {greedy, free_choice};
+    for (size_t k = 0; k < TR_COUNT(both); k++) {
+        const tr_generation g = {.tokens = 12, .choice = both[k], .seed = 3};
+        ok(generate(n, (how){5, 4, 1}, g, &m, &done));
+        ok(generate(plain, (how){5, 4, 1}, g, &expected, &done));
+        for (size_t p = 0; p < PROMPTS; p++)
+            assert_memory_equal(m.ids[p], expected.ids[p], 12 * sizeof(int32_t));
+    }
+    ok(generate(n, (how){5, 4, 1}, (tr_generation){.tokens = 12, .choice = free_choice, .below = 7},
+                &m, &done));
+    for (size_t p = 0; p < PROMPTS; p++)
+        for (size_t i = 0; i < 12; i++) assert_in_range(m.ids[p][i], 0, 6);
+    tr_network_close(plain);
+    tr_network_close(n);
+}
+
+static void what_gives_no_logits_is_refused(void **state)
+{
+    (void)state;
+    static const char *const cases[][2] = {
+        {"{linear: {out: 30, name: head}}]\n  loss: cross_entropy\n",
+         "layer \"head\" gives 30 logits, but the model reads ids from 0 to 30: expected a logit "
+         "for "
+         "each of 31"},
+        {"{linear: {out: 31, name: head}}]\n  loss: mse\n",
+         "the model's loss is mse: what layer \"head\" gives is no logits to choose an id by; "
+         "expected cross_entropy"},
+        {"{linear: {out: 31}}, {softmax: {name: last}}]\n  loss: cross_entropy\n",
+         "layer \"last\" is softmax, which cross_entropy applies itself: the model was trained on "
+         "softmax of softmax, and gives no logits to choose an id by"}};
+    const tr_decoder_options o = {
+        .backend = &tr_cpu_backend, .backend_ctx = cpu, .sequences = 1, .rows = 8};
+    for (size_t i = 0; i < TR_COUNT(cases); i++) {
+        char text[400];
+        snprintf(text, sizeof text, "  input: [24]\n  layers: [{embedding: {num: 31, dim: 10}}, %s",
+                 cases[i][0]);
+        tr_network *n = network(text);
+        tr_decoder *d = NULL;
+        assert_int_equal(tr_decoder_open(n, &o, &d), TR_UNSUPPORTED);
+        assert_null(d);
+        assert_string_equal(tr_last_error()->text, cases[i][1]);
+        tr_network_close(n);
+    }
+}
+
+/* An embedding's table ends: what is not in it is not read. */
+static void ids_that_no_embedding_knows(void **state)
+{
+    (void)state;
+    static const int32_t bad[] = {-1, IDS, INT32_MAX};
+    tr_network *n = network(models[2]);
+    const tr_decoder_options o = {
+        .backend = &tr_cpu_backend, .backend_ctx = cpu, .sequences = 1, .rows = 8, .chunk = 4};
+    tr_decoder_options unfed = o;
+    tr_decoder *d = NULL;
+    const float *logits;
+    unfed.chunk = 0;
+    ok(tr_decoder_open(n, &o, &d));
+    ok(tr_decoder_reset(d));
+    for (size_t i = 0; i < TR_COUNT(bad); i++) {
+        char text[100];
+        const int32_t ids[] = {3, bad[i]};
+        snprintf(text, sizeof text, "id %d, but the model knows ids from 0 to 30", bad[i]);
+        assert_int_equal(tr_decoder_feed(d, (const int32_t *const[]){ids}, (size_t[]){2}),
+                         TR_USAGE);
+        assert_string_equal(tr_last_error()->text, text);
+        assert_int_equal(tr_decoder_step(d, &bad[i], (bool[]){true}, &logits), TR_USAGE);
+        assert_string_equal(tr_last_error()->text, text);
+        ok(tr_decoder_step(d, &bad[i], (bool[]){false}, &logits)); /* of none, any */
+    }
+    tr_decoder_close(d);
+    ok(tr_decoder_open(n, &unfed, &d));
+    ok(tr_decoder_reset(d));
+    ok(tr_decoder_feed(d, (const int32_t *const[]){words}, (size_t[]){0}));
+    assert_int_equal(tr_decoder_feed(d, (const int32_t *const[]){words}, (size_t[]){2}),
+                     TR_INTERNAL);
+    assert_string_equal(tr_last_error()->text,
+                        "a decoder that is fed nothing was opened, and is fed 2 ids");
+    tr_decoder_close(d);
+    tr_network_close(n);
+}
+
 static void a_step_allocates_nothing(void **state)
 {
     (void)state;
@@ -302,6 +403,9 @@ int main(void)
         cmocka_unit_test(what_is_beside_does_not_matter),
         cmocka_unit_test(stops),
         cmocka_unit_test(positions_end),
+        cmocka_unit_test(padded_heads),
+        cmocka_unit_test(what_gives_no_logits_is_refused),
+        cmocka_unit_test(ids_that_no_embedding_knows),
         cmocka_unit_test(a_step_allocates_nothing),
         cmocka_unit_test(stopping),
         cmocka_unit_test(values_that_are_not_finite),
