@@ -134,24 +134,29 @@ tr_status tr_layer_window(tr_layer *l, int axis, const tr_window *w)
     return TR_OK;
 }
 
-tr_status tr_layer_ids(tr_maker *mk, tr_layer *l, int i, int64_t num)
+static tr_status take_input(tr_maker *mk, tr_layer *l, int i, int64_t num, const char *what)
 {
     const int value = l->in[i];
     if ((size_t)value >= mk->m->ninputs)
         return tr_layer_fail(l, TR_CONFIG,
-                             "it reads layer \"%s\", but takes ids, so one of the model's inputs",
-                             tr_value_name(mk, value));
+                             "it reads layer \"%s\", but takes %s, so one of the model's inputs",
+                             tr_value_name(mk, value), what);
     tr_input *in = &mk->m->inputs[value];
     if (in->ids == 0 || num < in->ids) in->ids = num;
     l->ids |= 1u << i;
     return TR_OK;
 }
 
+tr_status tr_layer_ids(tr_maker *mk, tr_layer *l, int i, int64_t num)
+{
+    return take_input(mk, l, i, num, "ids");
+}
+
 tr_status tr_layer_lengths(tr_maker *mk, tr_layer *l, int i, int64_t most, const char *of)
 {
     const tr_shape *s = &l->inputs[i];
     char text[TR_SHAPE_TEXT];
-    const tr_status st = tr_layer_ids(mk, l, i, most + 1);
+    const tr_status st = take_input(mk, l, i, most + 1, "lengths");
     if (st != TR_OK || (s->ndim == 1 && s->dims[0] == 1)) return st;
     return tr_layer_fail(l, TR_SHAPE,
                          "lengths: its input %d is %s, but it takes (1): how many %s a sample has",

@@ -38,7 +38,7 @@ tr_status tr_maker_open(tr_init_kind init, tr_maker **out)
     }
     mk->init = init;
     mk->block = -1;
-    mk->whole.input = -1;
+    mk->whole.input = mk->whole.lengths = -1;
     mk->scope = &mk->whole;
     *out = mk;
     return TR_OK;

@@ -38,6 +38,7 @@ typedef struct {
 /* The number of the next layer of a type. */
 int tr_count_next(tr_counter counters[TR_COUNTERS], const char *type);
 
+#define TR_NAME_LENGTHS "/lengths"
 /* Names are path + NAME + suffix, and are looked for from the innermost scope outwards. */
 typedef struct tr_scope tr_scope;
 struct tr_scope {
@@ -45,6 +46,7 @@ struct tr_scope {
     char path[TR_LAYER_NAME];   /* "layer1.0.", or "" */
     char suffix[TR_LAYER_NAME]; /* ".2.1" in repeats that number names so */
     int input;                  /* the value that "input" names; -1: none of its own */
+    int lengths;                /* the one of TR_NAME_LENGTHS, which no layer can be named; or -1 */
 };
 
 struct tr_maker {

@@ -97,7 +97,7 @@ tr_status tr_scope_open(tr_maker *mk, tr_scope *s, const tr_layer *l, const char
 {
     const tr_scope *outer = mk->scope;
     int n, end = 0;
-    *s = (tr_scope){.outer = mk->scope, .input = -1};
+    *s = (tr_scope){.outer = mk->scope, .input = -1, .lengths = -1};
     if (path)
         n = snprintf(s->path, sizeof s->path, "%s.", path);
     else
@@ -124,6 +124,7 @@ int tr_name_find(const tr_maker *mk, const char *name)
         int i = n < TR_LAYER_NAME ? find(mk, full) : -1;
         if (i >= 0) return mk->names[i].value;
         if (s->input >= 0 && strcmp(name, "input") == 0) return s->input;
+        if (s->lengths >= 0 && strcmp(name, TR_NAME_LENGTHS) == 0) return s->lengths;
     }
     return -1;
 }

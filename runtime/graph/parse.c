@@ -291,6 +291,7 @@ tr_status tr_parse_written(tr_parser *p, const tr_layer *l, const char *path, ch
     TR_TRY(tr_document_parse(source, text, strlen(text), &doc));
     TR_TRY(tr_scope_open(mk, &scope, l, path, NULL));
     scope.input = input;
+    if (l->nin > 1) scope.lengths = l->in[1];
     memcpy(before, mk->counters, sizeof before);
     memset(mk->counters, 0, sizeof mk->counters);
     const bool opened = tr_maker_open_block(mk);

@@ -1,5 +1,5 @@
-/* The structures `lstm` and `gru`: layers one on another, of one direction or both, written out as the layers that a config
- * would name one by one, and read as those. */
+/* The structures `lstm` and `gru`: layers one on another, of one direction or both, written out as
+ * the layers that a config would name one by one, and read as those. */
 #include "runtime/graph/parse.h"
 
 #include <stdlib.h>
@@ -61,18 +61,17 @@ const tr_op_def tr_type_gru = {
 
 /* ---- The layers, as text --------------------------------------------------------------------- */
 
-/* Forwards, the rows behind a sample's end hold its state where the last row is what counts. */
-
-static void direction(FILE *f, const tr_layer *l, int64_t i, bool reverse, const char *from,
-                      const char *lengths)
+static void direction(FILE *f, const tr_layer *l, int64_t i, bool reverse, const char *from)
 {
     const recurrent_attrs *a = l->attrs;
+    const bool lengths = l->nin > 1;
     fprintf(f, "- %s_layer: {name: l%lld%s, hidden: %lld, bias: %s, reverse: %s, ", l->def->name,
             (long long)i, reverse ? "_reverse" : "", (long long)a->hidden,
             a->bias ? "true" : "false", reverse ? "true" : "false");
+    /* the rows behind a sample's end hold its state where the last row is what counts */
     if (lengths && !reverse && i == a->layers - 1 && a->output == OUTPUT_LAST)
         fprintf(f, "hold: true, ");
-    fprintf(f, "from: [%s%s%s]}\n", from, lengths ? ", " : "", lengths ? lengths : "");
+    fprintf(f, "from: [%s%s]}\n", from, lengths ? ", " TR_NAME_LENGTHS : "");
 }
 
 static void last_rows(FILE *f, const recurrent_attrs *a)
@@ -84,12 +83,12 @@ static void last_rows(FILE *f, const recurrent_attrs *a)
     fprintf(f, "- concat: {name: h_n, from: [last, last_reverse]}\n");
 }
 
-static void one_layer(FILE *f, const tr_layer *l, int64_t i, char from[32], const char *lengths)
+static void one_layer(FILE *f, const tr_layer *l, int64_t i, char from[32])
 {
     const recurrent_attrs *a = l->attrs;
     const bool top = i == a->layers - 1;
-    direction(f, l, i, false, from, lengths);
-    if (a->bidirectional) direction(f, l, i, true, from, lengths);
+    direction(f, l, i, false, from);
+    if (a->bidirectional) direction(f, l, i, true, from);
     if (top && a->output == OUTPUT_LAST) {
         last_rows(f, a);
         return;
@@ -103,14 +102,14 @@ static void one_layer(FILE *f, const tr_layer *l, int64_t i, char from[32], cons
     snprintf(from, 32, "drop%lld", (long long)i);
 }
 
-static char *layers_text(const tr_layer *l, const char *lengths)
+static char *layers_text(const tr_layer *l)
 {
     char *text = NULL, from[32] = "input";
     size_t size;
     FILE *f = open_memstream(&text, &size);
     if (!f) return NULL;
     for (int64_t i = 0; i < ((const recurrent_attrs *)l->attrs)->layers; i++)
-        one_layer(f, l, i, from, lengths);
+        one_layer(f, l, i, from);
     if (fclose(f) == 0) return text;
     free(text);
     return NULL;
@@ -119,13 +118,12 @@ static char *layers_text(const tr_layer *l, const char *lengths)
 tr_status tr_parse_recurrent(tr_parser *p, const tr_layer *l, int *output)
 {
     const recurrent_attrs *a = l->attrs;
-    const char *lengths = l->nin > 1 ? tr_value_name(p->mk, l->in[1]) : NULL;
     tr_status st = TR_OK;
     if (a->dropout > 0 && a->layers == 1)
         return tr_layer_fail(l, TR_CONFIG,
                              "dropout is between layers, of which there is one: layers: 2 or more");
     TR_TRY(tr_layer_rank(l, 2, 2, "(rows, features)"));
-    TR_TRY(tr_parse_written(p, l, l->name, layers_text(l, lengths), l->in[0], output));
+    TR_TRY(tr_parse_written(p, l, l->name, layers_text(l), l->in[0], output));
     st = tr_name_add(p->mk, l->where, l->name, *output);
 out:
     return st;

@@ -148,7 +148,7 @@ static void add(FILE *f, const options *a, int which, double path, const char *m
     fprintf(f, "- add: {name: add%d, from: [%s, %s]}\n", which, last, to);
 }
 
-static void attention(FILE *f, const options *a, const char *x, const char *lengths)
+static void attention(FILE *f, const options *a, const char *x, bool lengths)
 {
     const int64_t width = a->width, kv = width / a->heads * a->kv_heads;
     const char *q = "q", *k = "k";
@@ -176,7 +176,7 @@ static void attention(FILE *f, const options *a, const char *x, const char *leng
         fprintf(f, "qkv");
     else
         fprintf(f, "%s, %s, v", q, k);
-    fprintf(f, "%s%s]}\n", lengths ? ", " : "", lengths ? lengths : "");
+    fprintf(f, "%s]}\n", lengths ? ", " TR_NAME_LENGTHS : "");
     product(f, a, "proj", width, "attention");
 }
 
@@ -194,7 +194,7 @@ static void network(FILE *f, const options *a, const char *x)
 }
 
 /* Of block `i`; what it reads is named `input`. NULL: no memory. */
-static char *block_text(const options *a, int64_t i, const char *lengths)
+static char *block_text(const options *a, int64_t i, bool lengths)
 {
     const bool pre = a->norm == 0;
     const double path = a->layers > 1 ? a->drop_path * (double)i / (double)(a->layers - 1) : 0;
@@ -219,14 +219,13 @@ static char *block_text(const options *a, int64_t i, const char *lengths)
 tr_status tr_parse_transformer(tr_parser *p, const tr_layer *l, int *output)
 {
     options *a = l->attrs;
-    const char *lengths = l->nin > 1 ? tr_value_name(p->mk, l->in[1]) : NULL;
     char path[TR_NAME + 24];
     tr_status st = TR_OK;
     TR_TRY(check(l, a));
     *output = l->in[0];
     for (int64_t i = 0; i < a->layers; i++) {
         snprintf(path, sizeof path, "%s.%lld", l->name, (long long)i);
-        TR_TRY(tr_parse_written(p, l, path, block_text(a, i, lengths), *output, output));
+        TR_TRY(tr_parse_written(p, l, path, block_text(a, i, l->nin > 1), *output, output));
     }
     st = tr_name_add(p->mk, l->where, l->name, *output);
 out:

@@ -1,12 +1,12 @@
-/* A sample's elements in another shape (reshape) or with its dimensions in another order (permute), both
- * as PyTorch counts them: dimensions plain, the last one innermost, however a tensor is stored. Where the
- * stored order stays it is only another view of the same bytes. */
+/* A sample's elements in another shape (reshape) or with its dimensions in another order (permute),
+ * both as PyTorch counts them: dimensions plain, the last one innermost, however a tensor is stored.
+ * Where the stored order stays it is only another view of the same bytes. */
 #include "runtime/graph/ops/registry.h"
 
 #include <string.h>
 
-/* Three dimensions are an image, wherever they come from; two that keep the channels of what is stored channels-last are a
- * sequence (channels, length), stored so too. */
+/* Three dimensions are an image, wherever they come from; two that keep the channels of what is
+ * stored channels-last are a sequence (channels, length), stored so too. */
 static tr_tensor_layout reshaped_layout(const tr_layer *l, int ndim)
 {
     const tr_shape *x = &l->inputs[0];
@@ -41,14 +41,15 @@ static bool in_order(const tr_tensor *t)
            t->count == (size_t)(t->dims[0] * t->dims[1]);
 }
 
-/* Where a sample's dimension lies in a tensor of samples of so many: the length of a sequence behind a height of 1. */
+/* Where a sample's dimension lies in a tensor of samples of so many: the length of a sequence behind
+ * a height of 1. */
 static int dim_of(const tr_tensor *t, int sample, int i)
 {
     return i == 2 && sample == 2 && t->layout == TR_LAYOUT_CHANNELS_LAST ? 3 : i;
 }
 
-/* For what an op writes: the dimension of what it reads that each dimension is; false: a reshape. A sequence's height is the
- * samples. */
+/* For what an op writes: the dimension of what it reads that each dimension is; false: a reshape.
+ * A sequence's height is the samples. */
 static bool source_of(const tr_op *op, const tr_tensor *x, const tr_tensor *y,
                       int source[TR_MAX_DIMS])
 {

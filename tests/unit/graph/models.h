@@ -47,6 +47,31 @@ static inline test_model test_model_open(const char *model)
     return t;
 }
 
+/* Of a structure from [x, NAME], so many layers read the lengths NAME, whatever its name is: also one
+ * that layers inside have. */
+static inline void test_model_lengths(const char *layers, const char *const *names, int readers)
+{
+    for (size_t i = 0; names[i]; i++) {
+        char *model = tr_sprintf("  inputs: {x: [6, 8], %s: [1]}\n  layers:\n"
+                                 "    - %s, from: [x, %s]}\n  loss: mse\n",
+                                 names[i], layers, names[i]);
+        test_model t = test_model_open(model);
+        int found = 0;
+        for (size_t k = 0; k < t.model->nlayers; k++) {
+            const tr_layer *l = &t.model->layers[k];
+            for (int n = 0; n < l->nin; n++) {
+                if (l->in[n] != 1) continue;
+                assert_int_equal(n, l->nin - 1);
+                assert_int_equal(l->ids, 1u << n);
+                found++;
+            }
+        }
+        if (found != readers) fail_msg("%s: %d layers read the lengths", names[i], found);
+        test_model_close(&t);
+        tr_free(model);
+    }
+}
+
 /* Opening must fail with exactly this status and text. */
 static inline void test_model_fails(const char *model, tr_status status, const char *text)
 {

@@ -131,8 +131,8 @@ static void errors(void **state)
          "its keys (5, 24) 12",
          TR_SHAPE},
         {TWO "    - tanh: {from: n, name: t}\n    - attention: {heads: 2, from: [x, t]}\n" HEAD,
-         "m.yaml:7:7: layer \"attention1\": it reads layer \"t\", but takes ids, so one of the "
-         "model's inputs",
+         "m.yaml:7:7: layer \"attention1\": it reads layer \"t\", but takes lengths, so one of "
+         "the model's inputs",
          TR_CONFIG},
         {"  inputs: {x: [6, 24], n: [2]}\n  layers:\n    - attention: {heads: 2, from: [x, "
          "n]}\n" HEAD,

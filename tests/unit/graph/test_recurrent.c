@@ -72,6 +72,25 @@ static void test_layers(void **state)
     expands("    - lstm_layer: {hidden: 2, reverse: true}\n", "lstm_layer lstm_layer1<-x (6, 2)\n");
 }
 
+static void test_lengths(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"n",       "l0",    "l1",   "l0_reverse",
+                                        "concat0", "input", "lstm", NULL};
+    test_model_lengths("lstm: {name: r, hidden: 3, layers: 2", names, 2);
+    test_model_lengths("gru: {hidden: 3, layers: 3, bidirectional: true, output: last", names, 6);
+    test_model_fails("  inputs: {x: [6, 5], n: [1]}\n  layers:\n    - tanh: {from: n, name: t}\n"
+                     "    - lstm: {hidden: 3, from: [x, t]}\n" HEAD,
+                     TR_CONFIG,
+                     "m.yaml:7:7 (lstm1):1:3: layer \"lstm1.l0\": it reads layer \"t\", but takes "
+                     "lengths, so one of the model's inputs");
+    test_model_fails("  inputs: {x: [6, 5], n: [1]}\n  layers:\n"
+                     "    - lstm_layer: {hidden: 3, from: [x, /lengths]}\n" HEAD,
+                     TR_CONFIG,
+                     "m.yaml:6:41: layer \"lstm_layer1\": no earlier layer or input is named "
+                     "\"/lengths\"");
+}
+
 /* Four rows a layer, uniform within 1 / sqrt(hidden) whatever the features; biases do not decay. */
 static void test_parameters(void **state)
 {
@@ -128,8 +147,8 @@ static void test_errors(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_layers),
-                                       cmocka_unit_test(test_parameters),
-                                       cmocka_unit_test(test_errors)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_layers), cmocka_unit_test(test_parameters),
+        cmocka_unit_test(test_lengths), cmocka_unit_test(test_errors)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,6 +94,14 @@ static void test_post(void **state)
             "tanh r.0.tanh1<-r.0.t.0.norm2 (6, 8)");
 }
 
+static void test_lengths(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"n", "norm1", "qkv", "attention", "add1", "input", NULL};
+    test_model_lengths("transformer: {layers: 3, heads: 2, causal: true", names, 3);
+    test_model_lengths("transformer: {layers: 2, heads: 2, causal: false, norm: post", names, 2);
+}
+
 /* Each block is one to recompute. */
 static void test_recomputed(void **state)
 {
@@ -140,9 +148,9 @@ static void test_errors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pre),    cmocka_unit_test(test_gated),
-        cmocka_unit_test(test_post),   cmocka_unit_test(test_recomputed),
-        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_pre),     cmocka_unit_test(test_gated),
+        cmocka_unit_test(test_post),    cmocka_unit_test(test_recomputed),
+        cmocka_unit_test(test_lengths), cmocka_unit_test(test_errors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
