@@ -38,6 +38,7 @@ typedef struct tr_trainer {
     tr_model *model;
     const tr_network *start; /* NULL: training starts from initial values, or model.init_from */
     tr_origin origin;        /* of model.init_from; rank 0's once restored */
+    bool rounded;            /* model.round_dims made layers wider */
     tr_teacher *teacher;     /* NULL: none */
     const tr_backend *backend;
     const tr_gpu_reducers *gpu_reducers; /* NULL on CPUs */
@@ -104,6 +105,7 @@ typedef struct {
     /* whose values are there at step 0; NULL: initial ones. Not owned */
     const tr_network *start;
     bool resume, quiet;
+    bool rounded; /* model.round_dims made layers wider */
 } tr_trainer_options;
 
 /* *Local.* Cells of the confusion matrix of evaluations: classes squared, 0 beyond 1024 classes (8

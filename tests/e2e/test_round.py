@@ -107,6 +107,10 @@ class Round(Case):
         self.run_trainer(self.write("first"), "model.round_dims=8", ranks=0)
         out = self.run_trainer(self.write("second"), "model.round_dims=8", f"model.init_from={self.dir}/first/model.h5", ranks=0)
         self.assertIn("first/model.h5", (self.dir / "second/config.yaml").read_text())
+        out = self.run_trainer(
+            self.write("third"), "model.round_dims=16", f"model.init_from={self.dir}/first/model.h5", ranks=2, status=2
+        )
+        self.assertRegex(out, "does not fit the model: .* model.round_dims made layers wider")
         out = self.run_trainer("check", text, "model.round_dims=up", ranks=0, status=2)
         self.assertIn('model.round_dims: found "up", expected an integer from 1 to 4096, or auto, or off', out)
 

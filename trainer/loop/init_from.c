@@ -33,7 +33,7 @@ out:
 }
 
 /* Rank 0. */
-static tr_status read_values(const tr_config *c, const tr_init_from *o, tr_network *n,
+static tr_status read_values(const tr_config *c, const tr_init_from *o, tr_network *n, bool rounded,
                              tr_origin *origin)
 {
     const tr_model *m = n->model;
@@ -44,6 +44,10 @@ static tr_status read_values(const tr_config *c, const tr_init_from *o, tr_netwo
     tr_model_init_params(m, (uint64_t)c->seed, n->params, 0, m->flat_count);
     tr_model_init_states(m, n->states);
     if (st == TR_OK) st = tr_init_from_read(c, path, n, origin);
+    if (st == TR_CONFIG && rounded) {
+        const tr_error why = *tr_last_error();
+        st = TR_FAIL(st, "%s; model.round_dims made layers wider than they are written", why.text);
+    }
     if (st == TR_OK && before[0] && strcmp(before, origin->sha256) != 0)
         st = TR_FAIL(TR_FILE,
                      "model.init_from: %s is another file now (SHA-256 %.12s...) than the one that "
@@ -55,7 +59,8 @@ static tr_status read_values(const tr_config *c, const tr_init_from *o, tr_netwo
     return st;
 }
 
-tr_status tr_init_from_open(const tr_config *c, tr_comm *comm, tr_origin *origin, tr_network **out)
+tr_status tr_init_from_open(const tr_config *c, tr_comm *comm, bool rounded, tr_origin *origin,
+                            tr_network **out)
 {
     const bool root = tr_comm_topology(comm)->rank == 0;
     tr_status st;
@@ -69,7 +74,7 @@ tr_status tr_init_from_open(const tr_config *c, tr_comm *comm, tr_origin *origin
     if (st == TR_OK) st = tr_network_open(m, &n);
     TR_TRY(tr_agree(comm, st, NULL));
     tr_comm_busy(comm, root);
-    TR_TRY(tr_agree(comm, root ? read_values(c, &o, n, origin) : TR_OK, NULL));
+    TR_TRY(tr_agree(comm, root ? read_values(c, &o, n, rounded, origin) : TR_OK, NULL));
     tr_comm_busy(comm, false);
     TR_TRY(tr_comm_broadcast(comm, n->params, n->model->flat_count * sizeof(float), 0));
     TR_TRY(tr_comm_broadcast(comm, n->states, n->model->state_count * sizeof(float), 0));

@@ -9,8 +9,11 @@
 /* *Local.* The values of `file` by c's rules (strict where it has none) into `n`, whose rows that are not found keep
  * theirs. origin: the file, and what was taken. */
 tr_status tr_init_from_read(const tr_config *c, const char *file, tr_network *n, tr_origin *origin);
-/* *Collective.* The network that the config's training starts from, the same on all ranks: rank 0 reads. *out NULL:
- * the config names no file. *origin on entry, rank 0's: what the run began from; another file is TR_FILE. */
-tr_status tr_init_from_open(const tr_config *c, tr_comm *comm, tr_origin *origin, tr_network **out);
+/* *Collective.* The network that the config's training starts from, the same on all ranks: rank 0
+ * reads. *out NULL: the config names no file. `rounded`: model.round_dims made layers wider, which
+ * the error of a file that does not fit says. *origin on entry, rank 0's: what the run began from;
+ * another file is TR_FILE. */
+tr_status tr_init_from_open(const tr_config *c, tr_comm *comm, bool rounded, tr_origin *origin,
+                            tr_network **out);
 
 #endif

@@ -354,6 +354,7 @@ tr_status tr_trainer_open(const tr_trainer_options *o, tr_trainer **out)
         t->start = o->start;
         t->resume = o->resume;
         t->quiet = o->quiet;
+        t->rounded = o->rounded;
         t->comm = o->comm;
         t->topology = tr_comm_topology(o->comm);
         t->rss_before = tr_mem_rss();

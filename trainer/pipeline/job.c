@@ -56,7 +56,8 @@ tr_status tr_job_run(const tr_job *j, bool *agreed)
                                   .model = model,
                                   .folder = folder,
                                   .resume = j->resume,
-                                  .quiet = j->quiet};
+                                  .quiet = j->quiet,
+                                  .rounded = rounded != NULL};
     st = tr_pipeline_run(&o, j->from, j->until, agreed);
 out:
     if (*agreed) { /* else the job is about to be ended: nothing collective is left to do */

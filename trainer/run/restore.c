@@ -77,7 +77,8 @@ static tr_status set_values(tr_trainer *t, bool init_from)
     enum { PIECE = 1 << 18 };
     tr_status st = TR_OK;
     tr_network *own = NULL;
-    if (init_from && !t->start) TR_TRY(tr_init_from_open(t->config, t->comm, &t->origin, &own));
+    if (init_from && !t->start)
+        TR_TRY(tr_init_from_open(t->config, t->comm, t->rounded, &t->origin, &own));
     float *piece = tr_alloc(TR_MEM_OTHER, PIECE, sizeof *piece);
     st = piece ? initial_values(t, own ? own : t->start, piece, PIECE) : tr_last_status();
     tr_free(piece);
