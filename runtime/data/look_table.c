@@ -193,10 +193,13 @@ static tr_status take_label(const char *name, bool named, const column *c, tr_lo
             "%s: column \"%.100s\" has %zu different texts, %zu of them once, which makes no "
             "classes: name the labels: --labels COLUMN",
             l->train.path, name, c->texts, c->single);
-    TR_NEED(counted || !c->numbers || c->texts == c->values, TR_DATA,
-            "%s: column \"%.100s\" has %zu different numbers in %zu ways of writing them: classes "
-            "that do not count from 0 are told apart by their text; write each in one way",
-            l->train.path, name, c->values, c->texts);
+    TR_NEED(
+        counted || !c->numbers || c->texts == c->values, TR_DATA,
+        "%s: column \"%.100s\" has %zu different numbers in %zu ways of writing them: classes "
+        "that do not count from 0 are told apart by their text. Write each in one way, name other "
+        "labels (--labels COLUMN), or take the numbers as values: data.train.targets: "
+        "[%.100s] in the place of labels, with model.loss: mse",
+        l->train.path, name, c->values, c->texts, name);
     l->label_texts = !counted;
     l->classes = (int64_t)(classes > 1 ? classes : 2);
 out:

@@ -218,7 +218,15 @@ class New(Case):
         self.assertIn("linear: {out: 2, name: head}", text)
         self.assertNotIn("'b': auto", text)
         (self.dir / "t.csv").write_text((self.dir / "t.csv").read_text().replace(",0.0,", ",1.0,").replace(",0,", ",2,"))
-        self.assertIn("2 different numbers in 3 ways of writing them", self.tool("new", "--data", "t.csv", "--labels", "b", "-o", "n.yaml", "--force", status=1))
+        said = self.tool("new", "--data", "t.csv", "--labels", "b", "-o", "n.yaml", "--force", status=1)
+        self.assertIn("2 different numbers in 3 ways of writing them", said)
+        for way in ("Write each in one way", "--labels COLUMN", "data.train.targets: [b]"):
+            self.assertIn(way, said)
+        # the last of these ways, in a config that was made for other labels
+        text = self.new("--data", "t.csv", "--labels", "a")
+        self.assertIn("labels: 'a'", text)
+        (self.dir / "n.yaml").write_text(text.replace("labels: 'a'", "targets: [b]"))
+        self.tool("check", "n.yaml")
 
     def test_evaluation_set(self):
         """Inputs and labels to evaluate on are of one name and as many; else samples are held out."""
