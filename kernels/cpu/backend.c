@@ -64,7 +64,7 @@ static tr_status cpu_open(const tr_backend_options *o, void **out)
     cpu->loops = tr_cpu_loops_at(cpu->isa);
     TR_DNNL(dnnl_engine_create(&cpu->engine, dnnl_cpu, 0), "open its CPU engine");
     cpu->bf16 = tr_dnnl_has_bf16(cpu);
-    cpu->bf16_tiles = cpu->bf16 && tr_dnnl_has_amx();
+    cpu->bf16_faster = cpu->bf16 && tr_dnnl_bf16_faster();
 out:
     if (st != TR_OK) {
         cpu_close(cpu);

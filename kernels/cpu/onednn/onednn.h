@@ -31,7 +31,7 @@
 tr_status tr_dnnl_fail(const char *file, int line, dnnl_status_t status, const char *what);
 
 bool tr_dnnl_has_bf16(tr_cpu *cpu);   /* this CPU has bf16 products and convolutions */
-bool tr_dnnl_has_amx(void);           /* of bf16 by tile registers */
+bool tr_dnnl_bf16_faster(void);       /* in less time than those of float32 */
 const char *tr_dnnl_isa_extras(void); /* " BF16 AMX": what oneDNN uses beyond the vector width */
 /* To be called before oneDNN makes or runs a primitive: on how many threads. */
 void tr_dnnl_use(const tr_cpu *cpu);
@@ -216,8 +216,7 @@ tr_status tr_dnnl_hand_over(tr_dnnl_kernel *k, tr_status st, tr_kernel **out);
 
 /* ---- Products of bfloat16 in float32: wide.c --------------------------------------------------
  * A kernel whose rows go a block at a time, copied to float32 in the workspace, to products of float32, and their results
- * back: faster than products of bfloat16 where the CPU has no tile registers (tr_cpu.bf16_tiles). A weight's gradient is an
- * operand as it is. */
+ * back, where products of bfloat16 are no faster (tr_cpu.bf16_faster). A weight's gradient is an operand as it is. */
 
 typedef struct {
     bool result;

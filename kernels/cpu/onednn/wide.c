@@ -1,4 +1,4 @@
-/* Products of bfloat16 matrices in float32, where the CPU's own of bfloat16 are slower (AVX-512 without AMX): a block of rows
+/* Products of bfloat16 matrices in float32, where the CPU's own of bfloat16 are no faster (!tr_cpu.bf16_faster): a block of rows
  * at a time is copied to float32 in the workspace, and its result from there; weights have one copy of rounded float32, so
  * that they count as they do elsewhere (and as they reach ranks that hold a share of them alone). Blocks depend on the shapes alone; sums over
  * blocks are added in their order. */
@@ -16,7 +16,7 @@ tr_status tr_dnnl_wide_open(tr_cpu *cpu, int64_t rows, int64_t columns, tr_dnnl_
     if (st != TR_OK) return st;
     w->rows = rows;
     w->block = BLOCK / columns < LEAST ? LEAST : BLOCK / columns;
-    if (w->block > rows) w->block = rows;
+    if (w->block > rows) w->block = rows > 0 ? rows : 1; /* rows are divided by it */
     *out = w;
     return TR_OK;
 }

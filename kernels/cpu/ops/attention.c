@@ -40,7 +40,7 @@ tr_status tr_attention_open(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
     k->s = s;
     k->a = *(const tr_attention_attrs *)op->attrs;
     if (g->mode != TR_MODE_TRAIN) k->a.dropout = 0;
-    k->type = k->k.dtype == TR_BF16 && cpu->bf16_tiles ? TR_BF16 : TR_F32;
+    k->type = k->k.dtype == TR_BF16 && cpu->bf16_faster ? TR_BF16 : TR_F32;
     k->copies = k->type != k->k.dtype || s.q_pitch > s.D;
     k->queries = s.queries < TR_ATTENTION_QUERIES ? s.queries : TR_ATTENTION_QUERIES;
     k->keys = s.keys < TR_ATTENTION_KEYS ? s.keys : TR_ATTENTION_KEYS;

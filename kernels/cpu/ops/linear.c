@@ -58,7 +58,7 @@ static tr_status set_weights(tr_dnnl_kernel *k, tr_dnnl_call *call, const arrays
 /* Whether bfloat16's products are made of float32. A graph that answers keeps its bfloat16 weights: half to read. */
 static bool widened(const tr_cpu *cpu, const tr_graph *g, tr_dtype type)
 {
-    return type == TR_BF16 && !cpu->bf16_tiles && g->mode != TR_MODE_INFER;
+    return type == TR_BF16 && !cpu->bf16_faster && g->mode != TR_MODE_INFER;
 }
 
 /* ---- Few rows, in a graph that decodes ----------------------------------------------------------

@@ -245,14 +245,14 @@ static void open_inputs(trial *t)
 }
 
 /* In place: what was prepared points into the trial. */
-static void run_forward(trial *t, const shape *s, tr_precision p, int isa, int threads, bool tiles)
+static void run_forward(trial *t, const shape *s, tr_precision p, int isa, int threads, bool faster)
 {
     *t = (trial){.s = s};
     t->h = open_level("attention", p, isa, threads);
 #ifndef TEST_MIRROR
-    ((tr_cpu *)t->h.team)->bf16_tiles = tiles;
+    ((tr_cpu *)t->h.team)->bf16_faster = faster;
 #else
-    (void)tiles;
+    (void)faster;
 #endif
     open_inputs(t);
     t->y =
@@ -264,15 +264,15 @@ static void run_forward(trial *t, const shape *s, tr_precision p, int isa, int t
 
 /* With y and lse of a forward run. */
 static void run_backward(trial *t, const trial *forward, tr_precision p, int isa, int threads,
-                         bool tiles)
+                         bool faster)
 {
     const shape *s = forward->s;
     *t = (trial){.s = s};
     t->h = open_level("attention.grad", p, isa, threads);
 #ifndef TEST_MIRROR
-    ((tr_cpu *)t->h.team)->bf16_tiles = tiles;
+    ((tr_cpu *)t->h.team)->bf16_faster = faster;
 #else
-    (void)tiles;
+    (void)faster;
 #endif
     harness *h = &t->h;
     const tr_dtype type = h_activation(h);
@@ -333,11 +333,11 @@ static void compare(const trial *t, const trial *of, int which, const char *name
     }
 }
 
-static void check(const shape *s, tr_precision p, int isa, int threads, bool tiles)
+static void check(const shape *s, tr_precision p, int isa, int threads, bool faster)
 {
     trial forward, backward;
-    run_forward(&forward, s, p, isa, threads, tiles);
-    run_backward(&backward, &forward, p, isa, threads, tiles);
+    run_forward(&forward, s, p, isa, threads, faster);
+    run_backward(&backward, &forward, p, isa, threads, faster);
     reference(&backward);
     compare(&forward, &backward, Y, "y", p);
     compare(&forward, &backward, LSE, "lse", p);
@@ -362,7 +362,7 @@ static void against_the_whole_matrix(void **state)
 }
 
 #ifndef TEST_MIRROR
-/* As on a CPU with AMX: products read bfloat16. */
+/* As on a CPU whose products of bfloat16 are faster: they read it. */
 static void products_of_16_bits(void **state)
 {
     (void)state;

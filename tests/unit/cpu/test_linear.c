@@ -13,7 +13,7 @@ static const shape shapes[] = {{1, 1, 1},     {1, 5, 3},     {3, 17, 5},
 
 static const tr_precision precisions[] = {TR_PRECISION_FP32, TR_PRECISION_BF16};
 
-/* Whether bfloat16's products are its own, as on CPUs with tile registers, or made of float32. */
+/* Whether bfloat16's products are its own, as on CPUs where they are faster, or made of float32. */
 static bool own_products;
 #ifdef TEST_MIRROR
 enum { WAYS = 1 };
@@ -25,7 +25,7 @@ static harness open_way(const char *op, tr_precision precision, bool train, int 
 {
     harness h = h_open_with(op, precision, train, threads);
 #ifndef TEST_MIRROR
-    ((tr_cpu *)h.team)->bf16_tiles = own_products;
+    ((tr_cpu *)h.team)->bf16_faster = own_products;
 #endif
     return h;
 }
