@@ -31,7 +31,12 @@ typedef struct {
     bool *live;     /* [sequences] */
     const int32_t **ids;
     size_t *counts;
-    tr_candidate *room; /* [vocabulary] */
+    tr_candidate *room;   /* [choices] */
+    const int32_t **from; /* [sequences]: `ids` that are not put in yet */
+    size_t *some;         /* [sequences]: of these, that go in at once */
+    bool untold;          /* who is told failed: nothing more is */
+    bool bad;             /* a row was not finite, as `why` says */
+    tr_error why;
 } work;
 
 /* FNV-1a, of 32 bits at a time. */
@@ -56,22 +61,41 @@ static double uniform_of(const work *w, const sequence *s)
 
 /* ---- What is told --------------------------------------------------------------------------------- */
 
-static tr_status finish(const work *w, sequence *s, tr_end why)
+static tr_status finish(work *w, sequence *s, tr_end why)
 {
+    tr_status st = TR_OK;
     s->live = false;
-    return w->g->end ? w->g->end(w->g->ctx, s->prompt, why) : TR_OK;
+    if (w->g->end) st = w->g->end(w->g->ctx, s->prompt, why);
+    w->untold |= st != TR_OK;
+    return st;
+}
+
+static tr_status tell_one(work *w, const sequence *s, int32_t id)
+{
+    const tr_status st = w->g->emit(w->g->ctx, s->prompt, id);
+    w->untold |= st != TR_OK;
+    return st;
 }
 
 /* The first `count` of those that are kept. */
-static tr_status tell(const work *w, sequence *s, size_t count)
+static tr_status tell(work *w, sequence *s, size_t count)
 {
     int32_t *tail = w->tails + (size_t)(s - w->s) * w->longest;
     tr_status st = TR_OK;
-    for (size_t i = 0; i < count; i++) TR_TRY(w->g->emit(w->g->ctx, s->prompt, tail[i]));
+    for (size_t i = 0; i < count; i++) TR_TRY(tell_one(w, s, tail[i]));
     memmove(tail, tail + count, (s->kept - count) * sizeof *tail);
     s->kept -= count;
 out:
     return st;
+}
+
+/* It was interrupted or failed: no stop will come that what is kept could begin. The error stays. */
+static void tell_kept(work *w)
+{
+    const tr_error why = *tr_last_error();
+    for (size_t i = 0; i < w->sequences && !w->untold; i++)
+        if (w->s[i].live) (void)tell(w, &w->s[i], w->s[i].kept);
+    tr_set_error(&why);
 }
 
 /* How many of the last ids kept may be the beginning of a stop; *whole: of the longest stop that is there, how many. */
@@ -93,7 +117,7 @@ static size_t may_stop(const work *w, const sequence *s, size_t *whole)
 }
 
 /* The id that comes next. */
-static tr_status take(const work *w, sequence *s, int32_t id)
+static tr_status take(work *w, sequence *s, int32_t id)
 {
     size_t whole;
     tr_status st = TR_OK;
@@ -102,7 +126,7 @@ static tr_status take(const work *w, sequence *s, int32_t id)
     s->made++;
     s->place++;
     if (w->longest == 0) {
-        TR_TRY(w->g->emit(w->g->ctx, s->prompt, id));
+        TR_TRY(tell_one(w, s, id));
     } else {
         w->tails[(size_t)(s - w->s) * w->longest + s->kept++] = id;
         const size_t keep = may_stop(w, s, &whole);
@@ -112,6 +136,23 @@ static tr_status take(const work *w, sequence *s, int32_t id)
     if (s->made < w->g->tokens && s->place <= w->rows) return TR_OK;
     TR_TRY(tell(w, s, s->kept));
     st = finish(w, s, s->made < w->g->tokens ? TR_END_POSITIONS : TR_END_TOKENS);
+out:
+    return st;
+}
+
+/* It alone ends: the others are nothing the worse for it. */
+static tr_status end_bad(work *w, sequence *s)
+{
+    tr_status st = TR_OK;
+    if (!w->bad) {
+        (void)TR_FAIL(TR_NONFINITE,
+                      "prompt %zu: what the model gives behind %lld ids is not finite",
+                      s->prompt + 1, (long long)s->place);
+        w->why = *tr_last_error();
+    }
+    w->bad = true;
+    TR_TRY(tell(w, s, s->kept));
+    st = finish(w, s, TR_END_NONFINITE);
 out:
     return st;
 }
@@ -132,7 +173,6 @@ static void begin(work *w, size_t first)
         s->place = (int64_t)p->count;
         w->ids[i] = p->ids;
         w->counts[i] = p->count - 1;
-        w->out->prompt_ids += p->count;
     }
 }
 
@@ -152,12 +192,41 @@ static tr_status step(work *w, bool *any)
         if (!s->live) continue;
         const int32_t id = tr_choose(&w->g->choice, logits + i * vocabulary, w->choices,
                                      uniform_of(w, s), w->room);
-        TR_NEED(id >= 0, TR_NONFINITE,
-                "prompt %zu: what the model gives behind %lld ids is not finite", s->prompt + 1,
-                (long long)s->place);
-        TR_TRY(take(w, s, id));
+        if (id >= 0)
+            TR_TRY(take(w, s, id));
+        else
+            TR_TRY(end_bad(w, s));
         *any |= s->live;
     }
+out:
+    return st;
+}
+
+static tr_status ask(const work *w)
+{
+    if (!w->g->stop || !w->g->stop(w->g->ctx)) return TR_OK;
+    return TR_FAIL(TR_STOPPED, "stopped on request");
+}
+
+/* The prompts go in by chunks, between which it is asked whether to stop. */
+static tr_status feed(work *w)
+{
+    const size_t chunk = (size_t)tr_decoder_chunk(w->d);
+    tr_status st = TR_OK;
+    for (size_t from = 0;; from += chunk) {
+        size_t all = 0;
+        for (size_t i = 0; i < w->sequences; i++) {
+            const size_t left = w->counts[i] > from ? w->counts[i] - from : 0;
+            w->some[i] = left < chunk ? left : chunk;
+            w->from[i] = left > 0 ? w->ids[i] + from : NULL;
+            all += left > 0 ? w->some[i] : 0;
+        }
+        if (all == 0) break;
+        TR_TRY(ask(w));
+        TR_TRY(tr_decoder_feed(w->d, w->from, w->some));
+        w->out->prompt_ids += all;
+    }
+    for (size_t i = 0; i < w->sequences; i++) w->out->prompt_ids += w->s[i].live;
 out:
     return st;
 }
@@ -166,20 +235,19 @@ static tr_status run_group(work *w, size_t first)
 {
     tr_status st = TR_OK;
     const double began = tr_now();
-    double fed;
+    double fed = began;
     begin(w, first);
     TR_TRY(tr_decoder_reset(w->d));
-    TR_TRY(tr_decoder_feed(w->d, w->ids, w->counts));
+    st = feed(w);
     fed = tr_now();
     w->out->prompt_seconds += fed - began;
     for (bool any = true; any && st == TR_OK;) {
-        if (w->g->stop && w->g->stop(w->g->ctx))
-            st = TR_FAIL(TR_STOPPED, "stopped on request");
-        else
-            st = step(w, &any);
+        TR_TRY(ask(w));
+        TR_TRY(step(w, &any));
     }
-    w->out->seconds += tr_now() - fed;
 out:
+    w->out->seconds += tr_now() - fed;
+    if (st != TR_OK) tell_kept(w);
     return st;
 }
 
@@ -195,6 +263,8 @@ static tr_status make_room(work *w)
     TR_HAVE(w->live = tr_alloc(TR_MEM_OTHER, n, sizeof *w->live));
     TR_HAVE(w->ids = tr_alloc(TR_MEM_OTHER, n, sizeof *w->ids));
     TR_HAVE(w->counts = tr_alloc(TR_MEM_OTHER, n, sizeof *w->counts));
+    TR_HAVE(w->from = tr_alloc(TR_MEM_OTHER, n, sizeof *w->from));
+    TR_HAVE(w->some = tr_alloc(TR_MEM_OTHER, n, sizeof *w->some));
     TR_HAVE(w->room = tr_alloc(TR_MEM_OTHER, w->choices, sizeof *w->room));
 out:
     return st;
@@ -213,6 +283,10 @@ tr_status tr_generate(tr_decoder *d, const tr_generation *g, tr_generated *out)
     if (g->below > 0 && (size_t)g->below < w.choices) w.choices = (size_t)g->below;
     TR_TRY(make_room(&w));
     for (size_t first = 0; first < g->nprompts; first += w.sequences) TR_TRY(run_group(&w, first));
+    if (w.bad) {
+        tr_set_error(&w.why);
+        st = TR_NONFINITE;
+    }
 out:
     tr_free(w.s);
     tr_free(w.tails);
@@ -220,6 +294,8 @@ out:
     tr_free(w.live);
     tr_free(w.ids);
     tr_free(w.counts);
+    tr_free(w.from);
+    tr_free(w.some);
     tr_free(w.room);
     return st;
 }

@@ -70,9 +70,10 @@ typedef struct {
 } tr_ids;
 
 typedef enum {
-    TR_END_TOKENS,   /* as many as were asked for */
-    TR_END_STOP,     /* a stop came, which is not told */
-    TR_END_POSITIONS /* the model can tell no more positions apart */
+    TR_END_TOKENS,    /* as many as were asked for */
+    TR_END_STOP,      /* a stop came, which is not told */
+    TR_END_POSITIONS, /* the model can tell no more positions apart */
+    TR_END_NONFINITE  /* a row of logits has no largest one */
 } tr_end;
 
 typedef struct {
@@ -87,7 +88,7 @@ typedef struct {
     /* An id of prompt i's sequence, in order; those of different prompts come in any. */
     tr_status (*emit)(void *ctx, size_t prompt, int32_t id);
     tr_status (*end)(void *ctx, size_t prompt, tr_end why); /* it has no more */
-    bool (*stop)(void *ctx);                                /* asked between ids: TR_STOPPED */
+    bool (*stop)(void *ctx); /* asked between ids and chunks of prompts: TR_STOPPED */
     void *ctx;
 } tr_generation;
 
@@ -97,7 +98,8 @@ typedef struct {
 } tr_generated;
 
 /* Groups of as many prompts as the decoder has sequences, one behind the other. *out: also of what was done when it fails or
- * is stopped. TR_NONFINITE: a row of logits has no largest one. */
+ * is stopped, and all ids that were made are told, but where telling failed. TR_NONFINITE, when all others are done: a row
+ * of logits had no largest one, which ended its sequence. */
 tr_status tr_generate(tr_decoder *d, const tr_generation *g, tr_generated *out);
 
 #endif

@@ -174,6 +174,9 @@ static tr_status end(void *ctx, size_t prompt, tr_end why)
                "sample: prompt %zu ends at the %" PRId64
                " positions that the model tells apart, before --tokens %" PRId64,
                prompt + 1, tr_decoder_rows(s->decoder), s->o->tokens);
+    if (why == TR_END_NONFINITE && s->o->nprompts > 1)
+        tr_log(TR_LOG_WARN, "sample: prompt %zu ends: what the model gives is not finite",
+               prompt + 1);
     return tr_shown_end(s->shown, prompt);
 }
 
@@ -219,13 +222,11 @@ static tr_status generate(sample *s)
     tr_status st = tr_shown_open(s->o, s->bytes, &s->shown);
     if (st != TR_OK) return st;
     st = tr_generate(s->decoder, &g, &done);
-    if (st == TR_OK || st == TR_STOPPED) {
-        const tr_error why = *tr_last_error();
-        const tr_status shown = tr_shown_flush(s->shown);
-        if (shown != TR_OK) return shown;
-        say(s, &done);
-        if (st != TR_OK) tr_set_error(&why);
-    }
+    const tr_error why = *tr_last_error();
+    const tr_status shown = tr_shown_flush(s->shown);
+    if (shown != TR_OK) return shown;
+    say(s, &done);
+    if (st != TR_OK) tr_set_error(&why);
     return st;
 }
 

@@ -47,6 +47,7 @@ typedef struct {
     tr_end why[PROMPTS];
     bool ended[PROMPTS];
     int64_t stop_after; /* ids; -1: never */
+    int asked, stop_at; /* how often; at the how-manieth; 0: never */
     uint64_t calls;     /* allocations, when an id came first and last */
     uint64_t last_calls;
 } made;
@@ -74,6 +75,7 @@ static tr_status end(void *ctx, size_t prompt, tr_end why)
 static bool stop(void *ctx)
 {
     made *m = ctx;
+    if (++m->asked == m->stop_at) return true;
     return m->stop_after >= 0 && (int64_t)m->count[0] >= m->stop_after;
 }
 
@@ -93,7 +95,7 @@ static tr_status generate(const tr_network *n, how h, tr_generation g, made *out
                                   .sequences = h.sequences,
                                   .rows = limit > 0 ? limit : 8 + g.tokens,
                                   .chunk = h.chunk};
-    *out = (made){.stop_after = out->stop_after};
+    *out = (made){.stop_after = out->stop_after, .stop_at = out->stop_at};
     ok(tr_decoder_open(n, &o, &d));
     if (!g.prompts) g.prompts = prompts, g.nprompts = PROMPTS;
     g.emit = emit;
@@ -367,6 +369,83 @@ static void stopping(void **state)
     tr_network_close(n);
 }
 
+/* Ids that may begin a stop are not lost. */
+static void stopping_within_a_stop(void **state)
+{
+    (void)state;
+    tr_network *n = network(models[2]);
+    made all = {.stop_after = -1};
+    made m = {.stop_at = 2 + 6 + 1, .stop_after = -1}; /* two chunks, then six ids */
+    tr_generated done;
+    tr_generation g = {
+        .prompts = prompts, .nprompts = 1, .tokens = 14, .choice = free_choice, .seed = 2};
+    ok(generate(n, (how){1, 1, 1}, g, &all, &done));
+    const int32_t began[] = {all.ids[0][3], all.ids[0][4], all.ids[0][5], IDS};
+    const tr_ids unfinished = {began, 4};
+    g.stops = &unfinished;
+    g.nstops = 1;
+    assert_int_equal(generate(n, (how){1, 1, 1}, g, &m, &done), TR_STOPPED);
+    assert_string_equal(tr_last_error()->text, "stopped on request");
+    assert_int_equal(done.ids, 6);
+    assert_int_equal(m.count[0], 6);
+    assert_memory_equal(m.ids[0], all.ids[0], 6 * sizeof(int32_t));
+    assert_false(m.ended[0]);
+    tr_network_close(n);
+}
+
+/* Also while prompts are read: seven ids in chunks of two, of which two go in. */
+static void stopping_within_a_prompt(void **state)
+{
+    (void)state;
+    tr_network *n = network(models[0]);
+    made m = {.stop_at = 3, .stop_after = -1};
+    tr_generated done;
+    const tr_generation g = {.prompts = prompts + 1, .nprompts = 1, .tokens = 10, .choice = greedy};
+    assert_int_equal(generate(n, (how){1, 2, 1}, g, &m, &done), TR_STOPPED);
+    assert_int_equal(m.asked, 3);
+    assert_int_equal(done.prompt_ids, 4);
+    assert_int_equal(done.ids, 0);
+    assert_int_equal(m.count[0], 0);
+    tr_network_close(n);
+}
+
+/* The row of an id that one prompt alone has: it ends, the others go on, in its group and behind it. */
+static void one_that_is_not_finite(void **state)
+{
+    (void)state;
+    enum { ONLY = 30 }; /* not chosen by the others, for `below` */
+    tr_network *n = network(models[0]);
+    made all = {.stop_after = -1}, m = {.stop_after = -1};
+    tr_generated done;
+    const int32_t began[] = {IDS};
+    const tr_ids stop = {began, 1};
+    const tr_generation g = {
+        .tokens = 10, .choice = free_choice, .seed = 5, .below = ONLY, .stops = &stop, .nstops = 1};
+    static const int32_t with[] = {4, 9, ONLY}, without[] = {4, 9, 2}, last[] = {1, 2};
+    const tr_ids some[] = {{without, 3}, {with, 3}, {last, 2}};
+    tr_generation of = g;
+    of.prompts = some;
+    of.nprompts = 3;
+    ok(generate(n, (how){2, 4, 1}, of, &all, &done));
+    for (size_t i = 0; i < n->model->nparams; i++) {
+        const tr_param *p = &n->model->params[i];
+        if (strcmp(p->layer, "wte") == 0)
+            for (size_t k = 0; k < 32; k++) n->params[p->offset + ONLY * 32 + k] = NAN;
+    }
+    assert_int_equal(generate(n, (how){2, 4, 1}, of, &m, &done), TR_NONFINITE);
+    assert_string_equal(tr_last_error()->text,
+                        "prompt 2: what the model gives behind 3 ids is not finite");
+    assert_int_equal(m.count[1], 0);
+    assert_true(m.ended[1] && m.why[1] == TR_END_NONFINITE);
+    for (size_t p = 0; p < 3; p += 2) {
+        assert_true(m.ended[p] && m.why[p] == TR_END_TOKENS);
+        assert_int_equal(m.count[p], 10);
+        assert_memory_equal(m.ids[p], all.ids[p], 10 * sizeof(int32_t));
+    }
+    assert_int_equal(done.ids, 20);
+    tr_network_close(n);
+}
+
 static void values_that_are_not_finite(void **state)
 {
     (void)state;
@@ -408,6 +487,9 @@ int main(void)
         cmocka_unit_test(ids_that_no_embedding_knows),
         cmocka_unit_test(a_step_allocates_nothing),
         cmocka_unit_test(stopping),
+        cmocka_unit_test(stopping_within_a_stop),
+        cmocka_unit_test(stopping_within_a_prompt),
+        cmocka_unit_test(one_that_is_not_finite),
         cmocka_unit_test(values_that_are_not_finite),
     };
     return cmocka_run_group_tests(tests, open_cpu, close_cpu);
