@@ -25,12 +25,12 @@ typedef struct {
     int64_t from, to;
 } tr_round_row;
 
-/* The model with hidden layers that are wider: outputs of products, embeddings and recurrent layers,
- * ranks of sketches as long as these pay. What inputs, the output and options with numbers of their
- * own (reshape, normalized_shape) say stays; sums, tied weights and heads agree, all values of a head
- * go on being as many for all. `kept`: of a run that is gone on with; layers are found by their
- * names; NULL: there is none. *out NULL: nothing is to be rounded. *rows: of tr_alloc, an option that
- * changed each, in the model's order. */
+/* The model with hidden layers that are wider: outputs of products, embeddings and recurrent
+ * layers, ranks of sketches as long as these pay. What inputs, the output and options with
+ * numbers of their own (reshape, normalized_shape) say stays; sums, tied weights and heads
+ * agree, all values of a head go on being as many for all. `kept`: of a run that is gone on
+ * with; layers are found by their names; NULL: there is none. *out NULL: nothing is to be
+ * rounded. *rows: of tr_alloc, an option that changed each, in the model's order. */
 tr_status tr_round_widths(const tr_model *m, const tr_round_rule *rule, const tr_round_kept *kept,
                           tr_model **out, tr_round_row **rows, size_t *nrows);
 

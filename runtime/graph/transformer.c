@@ -1,6 +1,7 @@
-/* The structure `transformer`: blocks of attention and a network of two or three products, each with its residual and
- * norm (Vaswani et al. 2017; norms in front: Xiong et al. 2020; gates: Shazeer 2020; drop_path: Huang et al. 2016),
- * written out as the layers that a config would name one by one, and read as those. */
+/* The structure `transformer`: blocks of attention and a network of two or three products, each
+ * with its residual and norm (Vaswani et al. 2017; norms in front: Xiong et al. 2020; gates:
+ * Shazeer 2020; drop_path: Huang et al. 2016), written out as the layers that a config would
+ * name one by one, and read as those. */
 #include "runtime/graph/parse.h"
 
 #include <stdlib.h>

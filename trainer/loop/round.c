@@ -16,8 +16,8 @@ enum { NAMED = 8 };
 /* All that `auto` can come to: lanes of a CPU, tiles of a GPU. */
 enum { MOST = 64, LEAST = 4 };
 
-/* CPUs: rows of whole vectors. Tensor cores take 16-bit matrices by 8 (fp32 as TF32 by 4), and tiles
- * of 64 without a rest where that adds little. */
+/* CPUs: rows of whole vectors. Tensor cores take 16-bit matrices by 8 (fp32 as TF32 by 4), and
+ * tiles of 64 without a rest where that adds little. */
 static tr_status rule_of(const tr_config *c, tr_round_rule *rule)
 {
     tr_assumed a;

@@ -1,6 +1,6 @@
-/* A sample's elements in another shape (reshape) or with its dimensions in another order (permute),
- * both as PyTorch counts them: dimensions plain, the last one innermost, however a tensor is stored.
- * Where the stored order stays it is only another view of the same bytes. */
+/* A sample's elements in another shape (reshape) or with its dimensions in another order
+ * (permute), both as PyTorch counts them: dimensions plain, the last one innermost, however a
+ * tensor is stored. Where the stored order stays it is only another view of the same bytes. */
 #include "runtime/graph/ops/registry.h"
 
 #include <string.h>
@@ -41,8 +41,8 @@ static bool in_order(const tr_tensor *t)
            t->count == (size_t)(t->dims[0] * t->dims[1]);
 }
 
-/* Where a sample's dimension lies in a tensor of samples of so many: the length of a sequence behind
- * a height of 1. */
+/* Where a sample's dimension lies in a tensor of samples of so many: the length of a sequence
+ * behind a height of 1. */
 static int dim_of(const tr_tensor *t, int sample, int i)
 {
     return i == 2 && sample == 2 && t->layout == TR_LAYOUT_CHANNELS_LAST ? 3 : i;
