@@ -1,5 +1,6 @@
 """`trainer predict`: against the same sums in numpy, in order at any rank count, killed and resumed, refusals."""
 import csv
+import json
 import os
 import signal
 import time
@@ -79,6 +80,24 @@ class Predict(harness.Case):
         np.testing.assert_allclose(np.load(self.dir / "eval.npy"), self.logits(self.x[7:27]), atol=1e-6)
         self.predict("train.npy", "--raw", "--data", "train")
         np.testing.assert_allclose(np.load(self.dir / "train.npy"), self.logits(self.x[:60]), atol=1e-6)
+
+    def test_bf16_answers_as_it_trains(self):
+        """Evaluation multiplies as training does, which may be rounded values in float32; answers read bfloat16 weights: the loss
+        of the answers is the evaluation's within bfloat16's rounding. Where they differ, a value is rounded to the other side: 2^-8
+        of the largest number in each of the three layers, and a loss follows its logits by at most twice as much."""
+        self.make()
+        path = self.dir / "run.yaml"
+        path.write_text(path.read_text().replace("layers: [", "layers: [linear: {out: 96, name: a}, relu, linear: {out: 64, name: b}, relu, "))
+        self.run_trainer(path, "--force", "--quiet", "train.precision=bf16", ranks=0)
+        self.predict("raw.npy", "--raw", "train.precision=bf16")
+        z = np.load(self.dir / "raw.npy").astype(np.float64)
+        with h5py.File(self.dir / "data.h5") as f:
+            y = f["y"][7:27]
+        loss = np.mean(np.log(np.exp(z).sum(1)) - z[np.arange(20), y])
+        got = json.loads(self.tool("evaluate", "run/model.h5", "--json", "train.precision=bf16"))["loss"]
+        self.assertLess(abs(loss - got), 3 * 2 * 2**-8 * np.abs(z).max())
+        # which is less than what training made of the loss: a wrong answer would be found
+        self.assertGreater(abs(np.log(4) - got), 3 * 2 * 2**-8 * np.abs(z).max())
 
     def test_binary_and_values(self):
         z = self.make("bce", 1, names="[no, yes]")
