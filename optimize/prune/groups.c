@@ -21,8 +21,8 @@
 typedef struct {
     const tr_model *m;
     size_t *first;
-    int *up;      /* union-find; the root is the least */
-    bool *locked; /* by root, at the end */
+    int *up;     /* union-find; the root is the least */
+    int *holder; /* by root: 1 + the value that its channels stay for; 0: they may go */
 } joining;
 
 static int root(const joining *j, size_t e)
@@ -38,17 +38,20 @@ static void join(const joining *j, size_t a, size_t b)
     if (x == y) return;
     const int low = x < y ? x : y, high = x < y ? y : x;
     j->up[high] = low;
-    j->locked[low] = j->locked[low] || j->locked[high];
+    if (!j->holder[low]) j->holder[low] = j->holder[high];
 }
 
-static void lock_run(const joining *j, size_t first, size_t count)
+static void lock_run(const joining *j, size_t first, size_t count, size_t holder)
 {
-    for (size_t e = first; e < first + count; e++) j->locked[root(j, e)] = true;
+    for (size_t e = first; e < first + count; e++) {
+        const int r = root(j, e);
+        if (!j->holder[r]) j->holder[r] = 1 + (int)holder;
+    }
 }
 
-static void lock(const joining *j, size_t value)
+static void lock(const joining *j, size_t value, size_t holder)
 {
-    lock_run(j, j->first[value], j->first[value + 1] - j->first[value]);
+    lock_run(j, j->first[value], j->first[value + 1] - j->first[value], holder);
 }
 
 static size_t value_of(const joining *j, const tr_layer *l)
@@ -93,8 +96,8 @@ static void join_heads(const joining *j, const tr_layer *l)
         join_run(j, one, v + kv, size);
     }
     if (!shared) return;
-    lock_run(j, k, size);
-    lock_run(j, v, size);
+    lock_run(j, k, size, value_of(j, l));
+    lock_run(j, v, size, value_of(j, l));
 }
 
 static void join_layer(const joining *j, const tr_layer *l)
@@ -124,8 +127,8 @@ static void join_layer(const joining *j, const tr_layer *l)
         break;
     case TR_CHANNELS_MIXED:
     case TR_CHANNELS_ROWS:
-        lock(j, value_of(j, l));
-        for (int k = 0; k < l->nin; k++) lock(j, (size_t)l->in[k]);
+        lock(j, value_of(j, l), value_of(j, l));
+        for (int k = 0; k < l->nin; k++) lock(j, (size_t)l->in[k], value_of(j, l));
         break;
     }
 }
@@ -136,8 +139,8 @@ static void join_tied(const joining *j, const tr_layer *a, const tr_layer *b)
     if (!tr_layer_product(a, NULL) || !tr_layer_product(b, NULL)) {
         const tr_layer *both[] = {a, b};
         for (int i = 0; i < 2; i++) {
-            lock(j, value_of(j, both[i]));
-            lock(j, (size_t)both[i]->in[0]);
+            lock(j, value_of(j, both[i]), value_of(j, both[i]));
+            lock(j, (size_t)both[i]->in[0], value_of(j, both[i]));
         }
         return;
     }
@@ -173,7 +176,8 @@ static void number_units(const joining *j, tr_groups *g)
 {
     for (size_t e = 0; e < g->nchannels; e++) {
         const int r = root(j, e);
-        if (j->locked[r])
+        g->holder[e] = j->holder[r] - 1;
+        if (j->holder[r])
             g->unit[e] = -1;
         else
             g->unit[e] = r == (int)e ? (int)g->nunits++ : g->unit[r];
@@ -227,7 +231,8 @@ static tr_status divide(const joining *j, tr_groups *g)
     uint64_t *hash = NULL;
     size_t *start = NULL, *leader = NULL;
     g->unit = tr_alloc(TR_MEM_OTHER, g->nchannels, sizeof *g->unit);
-    TR_HAVE(g->unit);
+    g->holder = tr_alloc(TR_MEM_OTHER, g->nchannels, sizeof *g->holder);
+    TR_HAVE(g->unit && g->holder);
     number_units(j, g);
     hash = tr_alloc(TR_MEM_OTHER, g->nunits, sizeof *hash);
     start = tr_alloc(TR_MEM_OTHER, g->nunits, sizeof *start);
@@ -259,18 +264,18 @@ tr_status tr_groups_open(const tr_model *m, tr_groups *out)
     TR_NEED(g.nchannels <= INT32_MAX, TR_UNSUPPORTED, "a model with %zu channels", g.nchannels);
     j.first = g.first;
     j.up = tr_alloc(TR_MEM_OTHER, g.nchannels, sizeof *j.up);
-    j.locked = tr_alloc(TR_MEM_OTHER, g.nchannels, sizeof *j.locked);
-    TR_HAVE(j.up && j.locked);
+    j.holder = tr_alloc(TR_MEM_OTHER, g.nchannels, sizeof *j.holder);
+    TR_HAVE(j.up && j.holder);
     for (size_t e = 0; e < g.nchannels; e++) j.up[e] = (int)e;
-    for (size_t v = 0; v < m->ninputs; v++) lock(&j, v);
-    lock(&j, nvalues - 1);
+    for (size_t v = 0; v < m->ninputs; v++) lock(&j, v, v);
+    lock(&j, nvalues - 1, nvalues - 1);
     for (size_t i = 0; i < m->nlayers; i++) join_layer(&j, &m->layers[i]);
     join_rows(&j);
     TR_TRY(divide(&j, &g));
     *out = g;
 out:
     tr_free(j.up);
-    tr_free(j.locked);
+    tr_free(j.holder);
     if (st != TR_OK) tr_groups_close(&g);
     return st;
 }
@@ -278,6 +283,7 @@ out:
 void tr_groups_close(tr_groups *g)
 {
     tr_free(g->unit);
+    tr_free(g->holder);
     tr_free(g->first);
     tr_free(g->group);
     tr_free(g->size);

@@ -42,6 +42,7 @@ tr_status tr_mask(const tr_network *n, const tr_mask_options *o, tr_network **ou
 typedef struct {
     size_t nunits, nchannels;
     int *unit;     /* [nchannels] of each channel of each value, -1: it must stay */
+    int *holder;   /* [nchannels] of one that must stay: the value that it must stay for; else -1 */
     size_t *first; /* [values + 1] the first channel of each value: inputs, then layers */
     int *group;    /* [nunits] */
     size_t ngroups;
@@ -50,6 +51,11 @@ typedef struct {
 } tr_groups;
 tr_status tr_groups_open(const tr_model *m, tr_groups *out);
 void tr_groups_close(tr_groups *g);
+/* What keeps products as wide as they are: "head (the model's output); q, k (attention1, ...)"; "" where nothing does.
+ * As far as there is room for whole parts. */
+void tr_groups_held(const tr_model *m, const tr_groups *g, char *text, size_t size);
+/* Whether channels that may go have a factor each: those of a batchnorm. */
+bool tr_groups_have_factors(const tr_model *m, const tr_groups *g);
 
 /* A network without the units that are marked; at least one of each group must stay. */
 tr_status tr_groups_remove(const tr_network *n, const tr_groups *g, const bool *marked,

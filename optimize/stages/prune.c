@@ -190,6 +190,7 @@ static tr_status remove_channels(work *w, const tr_network *n, double left, tr_n
 {
     tr_status st = TR_OK;
     double reached, now, *shares = NULL;
+    tr_groups g = {0};
     TR_TRY(measure_of(w, n, &now));
     const double target = left * w->before / now;
     tr_structured_options so = {.cost = latency_of,
@@ -210,13 +211,23 @@ static tr_status remove_channels(work *w, const tr_network *n, double left, tr_n
     TR_TRY(measure_of(w, *out, &now));
     now /= w->before;
     TR_TRY(tr_attrs_add_real(&w->job->findings->values, "reached", now));
+    TR_TRY(tr_groups_open(n->model, &g));
+    const bool first = tr_comm_topology(w->job->comm)->rank == 0;
+    if (first && w->o->by == TR_PRUNE_BATCHNORM && !tr_groups_have_factors(n->model, &g))
+        tr_log(TR_LOG_WARN, "prune: by: batchnorm, but no channel that may go has a batchnorm "
+                            "(`fold` takes them out): they go by l1");
     const double noise = w->o->measure == TR_PRUNE_MEASURED ? 0.05 : 1e-9;
-    if (now > left + noise && tr_comm_topology(w->job->comm)->rank == 0)
-        tr_log(TR_LOG_WARN,
-               "prune: %.3g of the %s is left, not %.3g: widths, `most` or `keep` allow no less",
-               now, measures[w->o->measure], left);
+    if (now > left + noise && first) {
+        char held[400];
+        tr_groups_held(n->model, &g, held, sizeof held);
+        tr_log(TR_LOG_WARN, "prune: %.3g of the %s is left, not %.3g: %s%s%s", now,
+               measures[w->o->measure], left,
+               g.nunits ? "widths, `most` or `keep` allow no less" : "no channel can go",
+               *held ? "; what keeps layers as wide as they are: " : "", held);
+    }
 out:
     tr_free(shares);
+    tr_groups_close(&g);
     return st;
 }
 

@@ -1,4 +1,6 @@
 """Folding and pruning as stages of a pipeline: what is left, on any number of ranks, by latency."""
+import re
+
 import h5py
 
 from harness import main
@@ -78,6 +80,26 @@ class Prune(StageCase):
             self.assertEqual((len(k), len(v), proj.shape[1]), (len(q) // 2, len(q) // 2, len(q)))
         text = self.tool("inspect", self.stage("02-finetune.h5"), "--json").replace("\\n", "\n")
         self.assertRegex(text, r"heads: [24], kv_heads: [12],")
+
+    def test_held(self):
+        """Where little or nothing can go, it is said what keeps layers as they are: their output, an embedding's stream, ALiBi."""
+        config = self.dir / "run.yaml"
+        config.write_text(HEADS.format(out=self.dir / "run").replace("input: [5, 24]", "input: [5]").replace("rotary", "alibi")
+                          .replace("layers:\n", "layers:\n    - embedding: {num: 9, dim: 24, name: words}\n", 1)
+                          .replace("samples: 64", "samples: 64, classes: 4"))
+        out = self.run_trainer(config, "pipeline=[train, {prune: {amount: 0.9, by: batchnorm, most: 0.5}}]")
+        self.assertIn("by: batchnorm, but no channel that may go has a batchnorm", out)
+        self.assertRegex(out, r"prune: 0\.\d+ of the multiply_adds is left, not 0\.1: widths, `most` or `keep` allow no less")
+        held = re.search(r"what keeps layers as wide as they are: (.*)", out)[1]
+        self.assertRegex(held, r"proj.* \(in the stream of words, an embedding\)")
+        self.assertRegex(held, r"[qkv].* \(\S+ goes by how many there are, as ALiBi does by heads\)")
+        self.assertIn("head (the model's output)", held)
+        config.write_text(config.read_text().replace("alibi", "rotary"))
+        self.assertNotIn("ALiBi", self.run_trainer(config, "pipeline=[train, {prune: {amount: 0.9, most: 0.5}}]", "--force"))
+        linear = self.dir / "linear.yaml"
+        linear.write_text(HEADS.format(out=self.dir / "linear").replace(re.search(r".*transformer.*\n", HEADS.format(out=""))[0], ""))
+        self.assertIn("no channel can go; what keeps layers as wide as they are: head (the model's output)",
+                      self.run_trainer(linear, "pipeline=[train, {prune: {amount: 0.5}}]"))
 
     def test_prune_by_latency(self):
         """What is measured decides how much goes: the same for all ranks, which end with one model."""
