@@ -31,10 +31,9 @@ typedef struct {
     size_t nqueries, nkeys; /* tiles */
     size_t group;           /* heads of queries that share a head of keys */
     uint32_t stream;
-    /* Backward: shares of a head's tiles of keys, each with its own sum for dq; heads of keys that have memory at a time, so much. */
-    size_t pieces, slots, head_room;
-    /* A thread's memory (backward q, dy, acc and rows a head's), in bytes from its beginning; 0 where there is none. */
-    size_t room, scores, dscores, probs, dprobs, q, k_as, v_as, dy, acc, dk, dv, rows, have,
+    size_t slots, head_room; /* backward: heads of keys that have memory at a time, so much */
+    /* A thread's memory (backward q, dy, acc, rows and done a head's), in bytes from its beginning; 0 where there is none. */
+    size_t room, scores, dscores, probs, dprobs, q, k_as, v_as, dy, acc, dk, dv, rows, done, have,
         scratch;
 } tr_attention;
 

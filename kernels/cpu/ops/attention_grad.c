@@ -3,25 +3,28 @@
  * each row's log-sum-exp; dv += p^T dy, ds = p (dy v^T - delta) scale, dk += ds^T q, dq += ds k, with delta = sum(dy * y).
  * Five products of a tile, against two forward.
  *
- * Where there are fewer heads than ITEMS, several threads share one, each with some of its tiles of keys (a piece) and a dq of
- * its own; these are added in the order of pieces. How many pieces there are depends on the shapes alone, so the bits do not
- * depend on the number of threads. */
+ * Where there are fewer heads than threads, several share one: each takes tiles of keys in turn, and adds to a tile of dq
+ * once the thread with the tile of keys before it has, as a single thread would. So the order of every sum, and with it the
+ * bits of a sample's gradients, depends on the sample's own shapes (heads, queries, keys, D) and lengths alone: neither on
+ * the number of threads nor on the samples beside it. Nor does memory for dq: one of a head of keys each, of no more heads
+ * than there are threads. */
 #include "kernels/cpu/ops/attention.h"
 
 #include <omp.h>
+#include <sched.h>
+#include <stdatomic.h>
 #include <string.h>
 
 enum { SCORES, DPROBS, DVALUES, DKEYS, DQUERIES, PRODUCTS };
 /* Operands. */
 enum { DY, Q, K, V, LENGTHS, Y, LSE };
 
-enum { ITEMS = 32 };
-
 typedef struct {
     int number;
     char *room, *head; /* its own memory, and that of the head it is at */
     dnnl_status_t st;
-    size_t sample, kv, piece; /* head of keys */
+    size_t sample, kv; /* head of keys */
+    bool shared;       /* with other threads */
     int64_t length;
 } worker;
 
@@ -30,12 +33,10 @@ static float *floats(const worker *w, size_t at)
     return (float *)(void *)(w->room + at);
 }
 
-/* Element of row `row` of head `in` of the group, in a piece's dq. */
-static float *dq_of(const tr_attention *k, const worker *w, size_t piece, size_t in, size_t row)
+/* Row `row` of head `in` of the group. */
+static float *dq_of(const tr_attention *k, const worker *w, size_t in, size_t row)
 {
-    const size_t all = k->group * k->s.queries;
-    float *dq = (float *)(void *)(w->head + k->acc);
-    return dq + (piece * all + in * k->s.queries + row) * k->s.D;
+    return (float *)(void *)(w->head + k->acc) + (in * k->s.queries + row) * k->s.D;
 }
 
 static float *delta_of(const tr_attention *k, const worker *w, size_t in, size_t row)
@@ -90,7 +91,7 @@ static void one_part(const tr_attention *k, const tr_run *run, worker *w, const 
                                delta_of(k, w, at->in, row), probs, dprobs);
     product(k, w, DVALUES, part, probs, dy, floats(w, k->dv) + part->column * s->D);
     product(k, w, DKEYS, part, dprobs, q, floats(w, k->dk) + part->column * s->D);
-    product(k, w, DQUERIES, part, dprobs, keys, dq_of(k, w, w->piece, at->in, row));
+    product(k, w, DQUERIES, part, dprobs, keys, dq_of(k, w, at->in, row));
 }
 
 static void one_tile(const tr_attention *k, const tr_run *run, worker *w, const place *at)
@@ -111,36 +112,58 @@ static void take(const tr_attention *k, worker *w, size_t head, size_t slot)
     w->head = (char *)k->k.b.workspace + slot * k->head_room;
 }
 
-/* Tile i of all tiles of queries of the head's group: copies of what products read, and delta. */
+/* Tile i of all tiles of queries of the head's group: copies of what products read, delta, and zeros for dq. */
 static void begin_queries(const tr_attention *k, const worker *w, size_t i)
 {
     const tr_attention_shape *s = &k->s;
     const tr_dtype t = k->k.dtype;
     const size_t width = s->heads * s->D, in = i / k->nqueries, qt = i % k->nqueries;
-    const size_t row = qt * k->queries;
+    const size_t row = qt * k->queries, rows = tr_chunk_size(s->queries, k->queries, qt);
     const size_t at = (w->sample * s->queries + row) * width + (w->kv * k->group + in) * s->D;
     k->k.loops->attention_delta(t, tr_loop_at(t, k->k.b.in[DY], at),
                                 tr_loop_at(t, k->k.b.in[Y], at), width, delta_of(k, w, in, row),
-                                tr_chunk_size(s->queries, k->queries, qt), s->D);
+                                rows, s->D);
+    memset(dq_of(k, w, in, row), 0, rows * s->D * sizeof(float));
     if (!k->copies) return;
     group_rows(k, w, false, in, qt, true);
     group_rows(k, w, true, in, qt, true);
 }
 
-/* The tile's dq: the sum of all pieces'. */
+/* The tile's dq. */
 static void end_queries(const tr_attention *k, const worker *w, size_t i)
 {
     const tr_attention_shape *s = &k->s;
-    const size_t in = i / k->nqueries, qt = i % k->nqueries, row = qt * k->queries;
-    const size_t rows = tr_chunk_size(s->queries, k->queries, qt);
-    float *dq = dq_of(k, w, 0, in, row);
-    if (!k->k.b.out[0]) return;
-    for (size_t p = 1; p < k->pieces; p++) {
-        const void *both[] = {dq, dq_of(k, w, p, in, row)};
-        k->k.loops->add(TR_F32, TR_ACT_NONE, 2, both, dq, rows * s->D);
+    const size_t in = i / k->nqueries, row = i % k->nqueries * k->queries;
+    if (k->k.b.out[0])
+        tr_attention_write(k, dq_of(k, w, in, row), k->k.b.out[0], s->q_pitch,
+                           (w->kv * k->group + in) * s->D, w->sample * s->queries + row,
+                           tr_chunk_size(s->queries, k->queries, i % k->nqueries));
+}
+
+/* How many tiles of queries of the group the thread with tile of keys kt is done with. */
+static atomic_size_t *done_of(const tr_attention *k, const worker *w, size_t kt)
+{
+    return (atomic_size_t *)(void *)(w->head + k->done) + kt;
+}
+
+/* Tile i of queries sees tiles of keys that follow one another, so whoever waits for the one before has waited for all. */
+static void wait_for_turn(const tr_attention *k, const worker *w, size_t i, size_t kt)
+{
+    while (atomic_load_explicit(done_of(k, w, kt - 1), memory_order_acquire) <= i) sched_yield();
+}
+
+static void all_queries(const tr_attention *k, const tr_run *run, worker *w, size_t kt,
+                        tr_attention_rows keys, tr_attention_rows values)
+{
+    for (size_t i = 0; i < k->group * k->nqueries; i++) {
+        const place at = {i / k->nqueries, i % k->nqueries, kt, keys, values};
+        const tr_attention_span seen = tr_attention_seen(k, at.qt, w->length);
+        if (kt >= seen.begin && kt < seen.end) {
+            if (w->shared && kt > seen.begin) wait_for_turn(k, w, i, kt);
+            one_tile(k, run, w, &at);
+        }
+        if (w->shared) atomic_store_explicit(done_of(k, w, kt), i + 1, memory_order_release);
     }
-    tr_attention_write(k, dq, k->k.b.out[0], s->q_pitch, (w->kv * k->group + in) * s->D,
-                       w->sample * s->queries + row, rows);
 }
 
 /* A tile of keys, with all queries that see it. */
@@ -157,52 +180,44 @@ static void key_tile(const tr_attention *k, const tr_run *run, worker *w, size_t
         tr_attention_read(k, k->k.b.in[s->v], s->kv_pitch, v_at, row, rows, w->room + k->v_as);
     memset(w->room + k->dk, 0, rows * s->D * sizeof(float));
     memset(w->room + k->dv, 0, rows * s->D * sizeof(float));
-    for (size_t in = 0; in < k->group; in++)
-        for (size_t qt = 0; qt < k->nqueries; qt++) {
-            const tr_attention_span seen = tr_attention_seen(k, qt, w->length);
-            if (kt >= seen.begin && kt < seen.end)
-                one_tile(k, run, w, &(place){in, qt, kt, keys, values});
-        }
+    all_queries(k, run, w, kt, keys, values);
     if (dk) tr_attention_write(k, floats(w, k->dk), dk, s->kv_pitch, k_at, row, rows);
     if (dv) tr_attention_write(k, floats(w, k->dv), dv, s->kv_pitch, v_at, row, rows);
 }
 
-static void one_piece(const tr_attention *k, const tr_run *run, worker *w, size_t piece)
-{
-    w->piece = piece;
-    memset(dq_of(k, w, piece, 0, 0), 0, k->group * k->s.queries * k->s.D * sizeof(float));
-    for (size_t kt = piece; kt < k->nkeys && w->st == dnnl_success; kt += k->pieces)
-        key_tile(k, run, w, kt);
-}
-
 /* ---- All heads, by the threads of a region ------------------------------------------------------ */
 
-static void whole_heads(const tr_attention *k, const tr_run *run, worker *w, size_t heads)
+/* Heads [0, n), each by one thread. */
+static void whole_heads(const tr_attention *k, const tr_run *run, worker *w, size_t n)
 {
     const size_t tiles = k->group * k->nqueries;
 #pragma omp for schedule(dynamic)
-    for (size_t i = 0; i < heads; i++) {
+    for (size_t i = 0; i < n; i++) {
         if (w->st != dnnl_success) continue;
         take(k, w, i, (size_t)w->number);
         for (size_t t = 0; t < tiles; t++) begin_queries(k, w, t);
-        one_piece(k, run, w, 0);
+        for (size_t kt = 0; kt < k->nkeys; kt++) key_tile(k, run, w, kt);
         for (size_t t = 0; t < tiles; t++) end_queries(k, w, t);
     }
 }
 
-/* Heads [from, from + n), a slot each. */
+/* Heads [from, from + n), by all threads. Tiles of keys are dealt out in turn, those of a head in their order: the first that is not
+ * done waits for none, so no thread waits for ever, even with fewer threads than asked for. */
 static void shared_heads(const tr_attention *k, const tr_run *run, worker *w, size_t from, size_t n)
 {
     const size_t tiles = k->group * k->nqueries;
+    w->shared = true;
 #pragma omp for schedule(static)
     for (size_t i = 0; i < n * tiles; i++) {
         take(k, w, from + i / tiles, i / tiles);
+        for (size_t kt = 0; i % tiles == 0 && kt < k->nkeys; kt++)
+            atomic_init(done_of(k, w, kt), 0);
         begin_queries(k, w, i % tiles);
     }
-#pragma omp for schedule(dynamic)
-    for (size_t i = 0; i < n * k->pieces; i++) {
-        take(k, w, from + i / k->pieces, i / k->pieces);
-        one_piece(k, run, w, i % k->pieces);
+#pragma omp for schedule(static, 1)
+    for (size_t i = 0; i < n * k->nkeys; i++) {
+        take(k, w, from + i % n, i % n);
+        key_tile(k, run, w, i / n);
     }
 #pragma omp for schedule(static)
     for (size_t i = 0; i < n * tiles; i++) {
@@ -216,15 +231,15 @@ static tr_status run_grad(tr_kernel *base, const tr_run *run)
     const tr_attention *k = (const tr_attention *)base;
     const size_t heads = k->s.samples * k->s.kv_heads;
     const int threads = k->k.threads;
+    const size_t rest = heads % (size_t)threads;
     int failed = dnnl_success;
-#pragma omp parallel num_threads(threads) if (threads > 1 && heads * k->pieces > 1)
+#pragma omp parallel num_threads(threads) if (threads > 1 && heads * k->nkeys > 1)
     {
         worker w = {.number = omp_get_thread_num(), .st = dnnl_success};
         w.room = (char *)k->k.b.workspace + k->slots * k->head_room + (size_t)w.number * k->room;
         tr_dnnl_tiles_enter();
-        if (k->pieces == 1) whole_heads(k, run, &w, heads);
-        for (size_t from = 0; k->pieces > 1 && from < heads; from += k->slots)
-            shared_heads(k, run, &w, from, heads - from < k->slots ? heads - from : k->slots);
+        if (heads > rest) whole_heads(k, run, &w, heads - rest);
+        if (rest) shared_heads(k, run, &w, heads - rest, rest);
         if (w.st != dnnl_success) {
 #pragma omp atomic write
             failed = (int)w.st;
@@ -234,16 +249,15 @@ static tr_status run_grad(tr_kernel *base, const tr_run *run)
     return tr_dnnl_fail(__FILE__, __LINE__, (dnnl_status_t)failed, "run a product");
 }
 
-/* Memory of a head of keys, and how many heads have it at a time: so many that every thread has a piece. */
+/* Memory of a head of keys, of as many as are at work at a time. */
 static void reserve_heads(tr_attention *k)
 {
     const tr_attention_shape *s = &k->s;
     const size_t heads = s->samples * s->kv_heads, all = k->group * s->queries;
-    const size_t copy = k->copies * s->D * tr_dtype_size(k->type);
-    const size_t wanted = heads ? tr_chunks(ITEMS, heads) : 1;
-    k->pieces = wanted < k->nkeys ? wanted : k->nkeys;
-    k->slots = tr_chunks((size_t)k->k.threads, k->pieces);
-    k->acc = tr_attention_reserve(k, k->pieces * all * s->D * sizeof(float));
+    const size_t copy = k->copies * s->D * tr_dtype_size(k->type), threads = (size_t)k->k.threads;
+    k->slots = heads < threads ? heads : threads;
+    k->acc = tr_attention_reserve(k, all * s->D * sizeof(float));
+    k->done = tr_attention_reserve(k, k->nkeys * sizeof(atomic_size_t));
     k->rows = tr_attention_reserve(k, all * sizeof(float));
     k->q = tr_attention_reserve(k, all * copy);
     k->dy = tr_attention_reserve(k, all * copy);
