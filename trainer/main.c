@@ -7,12 +7,13 @@
 #include "trainer/command/arguments.h"
 #include "trainer/command/commands.h"
 
-/* Standard streams that are closed: no file of ours may get their numbers, and what is printed with it. */
+/* Standard streams that are closed: no file of ours may get their numbers, and what is printed with it. Output cannot be
+ * written to what stands in its place, so that who checks learns that nobody reads it; messages may be lost. */
 static void keep_standard_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
         if (fcntl(fd, F_GETFD) < 0 &&
-            open("/dev/null", fd == STDIN_FILENO ? O_RDONLY : O_WRONLY) != fd)
+            open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY) != fd)
             _exit(1);
 }
 

@@ -203,6 +203,56 @@ class Sample(Case):
         shown = b"".join(parts).decode().replace("\r\n", "\n")
         self.assertEqual(shown, (PERIOD * 2).encode()[2:26].decode().replace("\x1b", "\\x1b") + "\n")
 
+    def test_one_is_not_finite(self):
+        """The others' text is there, before and behind it; the status says that not all is well."""
+        with h5py.File(self.dir / "lstm/model.h5", "r+") as f:
+            table = f[next(k for k in self.names(f["model/params"]) if f[k].shape == (256, 8))]
+            table[ord("~")] = np.nan
+        prompts = ["Gr", "a~", "w"]
+        how = (*(a for p in prompts for a in ("--prompt", p)), "--tokens", 9, "--temperature", 0, "--accept-unverified")
+        done = subprocess.run([str(self.program), "sample", "lstm/model.h5", *self.more(), *map(str, how)], cwd=self.dir,
+                              env=self.environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120)
+        alone = [self.greedy("--prompt", p, "--tokens", 9, "--accept-unverified", model="lstm/model.h5") for p in ("Gr", "w")]
+        self.assertEqual(done.stdout, b"==> Gr <==\n%s\n\n==> a~ <==\n\n\n==> w <==\n%s\n" % tuple(alone))
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"sample: prompt 2 ends: what the model gives is not finite", done.stderr)
+        self.assertIn(b"prompt 2: what the model gives behind 2 ids is not finite", done.stderr)
+        self.assertIn(b" 18 ids made in ", done.stderr)
+
+    @staticmethod
+    def names(group):
+        found = []
+        group.visititems(lambda _, item: found.append(item.name) if isinstance(item, h5py.Dataset) else None)
+        return found
+
+    def shell(self, line, **how):
+        """$0 is the program."""
+        return subprocess.run(["bash", "-c", line, str(self.program), *self.more()], cwd=self.dir, env=self.environment(),
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, **how)
+
+    def test_nobody_reads(self):
+        """A closed output is an error; a reader that has enough is none."""
+        done = self.shell('exec "$0" sample gpt "$@" --prompt Gr --tokens 9 >&-')
+        self.assertEqual(done.returncode, 1)
+        self.assertIn(b"standard output could not be written: Bad file descriptor", done.stderr)
+        done = self.shell('set -o pipefail; "$0" sample lstm "$@" --prompt Gr --tokens 1000000000 | head -c 10')
+        self.assertEqual((len(done.stdout), done.returncode), (10, 0), done.stderr)
+        self.assertNotIn(b"error", done.stderr)
+
+    def test_prompts_from_pipes(self):
+        text = PERIOD.encode() * 2
+        for line in ('"$0" sample gpt "$@" --prompt-file - --tokens 8 --temperature 0',
+                     'cat | "$0" sample gpt "$@" --prompt-file=/dev/stdin --tokens 8 --temperature 0',
+                     'cat > in; "$0" sample gpt "$@" --prompt-file <(cat in) --tokens 8 --temperature 0',
+                     'cat > in; "$0" sample gpt "$@" --prompt-file - --tokens 8 --temperature 0 < in'):
+            done = self.shell(line, input=text[:9])
+            self.assertEqual((done.stdout, done.returncode), (text[9:17], 0), done.stderr)
+        done = self.shell('"$0" sample gpt "$@" --prompt-file - < /dev/zero')
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(b"standard input: larger than 64 MiB", done.stderr)
+        done = self.shell('"$0" sample gpt "$@" --prompt-file - < /dev/null')
+        self.assertIn(b"-: it is empty", done.stderr)
+
     def test_interrupt(self):
         """What is made so far is there, the counts are told, the status is that of a stop."""
         process = subprocess.Popen([str(self.program), "sample", "lstm", *self.more(), "--prompt", "Gr", "--tokens",

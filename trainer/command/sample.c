@@ -224,7 +224,8 @@ static tr_status generate(sample *s)
     st = tr_generate(s->decoder, &g, &done);
     const tr_error why = *tr_last_error();
     const tr_status shown = tr_shown_flush(s->shown);
-    if (shown != TR_OK) return shown;
+    if (tr_shown_left(s->shown)) st = TR_OK; /* as with `head` */
+    if (shown != TR_OK && !tr_shown_left(s->shown)) return shown;
     say(s, &done);
     if (st != TR_OK) tr_set_error(&why);
     return st;

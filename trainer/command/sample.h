@@ -34,7 +34,9 @@ tr_status tr_shown_open(const tr_sample_options *o, bool bytes, tr_shown **out);
 void tr_shown_close(tr_shown *s);
 tr_status tr_shown_add(tr_shown *s, size_t prompt, int32_t id);
 tr_status tr_shown_end(tr_shown *s, size_t prompt);
-/* All that is there, also of prompts that have not ended. */
+/* All that is there, also of prompts that have not ended. Nothing where a write failed before. */
 tr_status tr_shown_flush(tr_shown *s);
+/* Whether a write failed as its reader had left: no failure, but there is nothing more to do. */
+bool tr_shown_left(const tr_shown *s);
 
 #endif

@@ -4,7 +4,10 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include "runtime/base/file.h"
 #include "runtime/config/config.h"
 #include "trainer/command/sample.h"
 
@@ -26,13 +29,58 @@ static tr_status add_prompt_ids(tr_sample_options *o, const char *name, const ch
     return TR_OK;
 }
 
+#define STREAM_MAX (64u << 20) /* as of files */
+
+/* What comes through a pipe, until its end. */
+static tr_status read_stream(int fd, const char *name, char **text, size_t *nbytes)
+{
+    char *all = NULL;
+    size_t have = 0, room = 0;
+    tr_status st = TR_OK;
+    for (ssize_t got = 1; got != 0;) {
+        if (have == room) {
+            TR_NEED(room < STREAM_MAX, TR_USAGE, "%s: larger than %u MiB", name, STREAM_MAX >> 20);
+            room = room > 0 ? 2 * room : 8192;
+            char *more = tr_realloc(TR_MEM_OTHER, all, room, 1);
+            TR_HAVE(more);
+            all = more;
+        }
+        got = read(fd, all + have, room - have);
+        if (got < 0 && errno == EINTR) continue;
+        TR_NEED(got >= 0, TR_IO, "%s: cannot be read: %s", name, strerror(errno));
+        have += (size_t)got;
+    }
+out:
+    if (st != TR_OK) {
+        tr_free(all);
+        return st;
+    }
+    *text = all;
+    *nbytes = have;
+    return TR_OK;
+}
+
+/* A file, or a pipe: `-`, /dev/stdin, what a shell makes of <(...). */
+static tr_status read_prompt(const char *file, char **text, size_t *nbytes)
+{
+    struct stat s;
+    if (strcmp(file, "-") == 0) return read_stream(STDIN_FILENO, "standard input", text, nbytes);
+    if (stat(file, &s) != 0 || !(S_ISFIFO(s.st_mode) || S_ISCHR(s.st_mode)))
+        return tr_read_text(file, text, nbytes);
+    const int fd = open(file, O_RDONLY | O_NOCTTY | O_CLOEXEC);
+    if (fd < 0) return TR_FAIL(TR_USAGE, "%s: cannot be opened: %s", file, strerror(errno));
+    const tr_status st = read_stream(fd, file, text, nbytes);
+    close(fd);
+    return st;
+}
+
 static tr_status add_prompt_file(tr_sample_options *o, const char *name, const char *value)
 {
     char *text = NULL;
     size_t nbytes;
     tr_status st = TR_OK;
     (void)name;
-    TR_TRY(tr_read_text(value, &text, &nbytes));
+    TR_TRY(read_prompt(value, &text, &nbytes));
     o->files[o->nfiles++] = text;
     o->prompts[o->nprompts++] = (tr_text){value, text, nbytes, false};
 out:
@@ -105,7 +153,8 @@ static tr_status take_seed(tr_sample_options *o, const char *name, const char *v
 
 static const option options[] = {
     {"--prompt", add_prompt, "a text to go on with; its bytes are the ids of a model of texts"},
-    {"--prompt-file", add_prompt_file, "the same, what a file holds"},
+    {"--prompt-file", add_prompt_file,
+     "the same, what a file or a pipe holds, up to 64 MiB; -: standard input"},
     {"--prompt-ids", add_prompt_ids, "ids to go on with, of a model of tokens: 464,3290"},
     {"--tokens", take_tokens, "ids that are made at most of each prompt (100)"},
     {"--temperature", take_temperature,

@@ -17,7 +17,8 @@ typedef struct {
 struct tr_shown {
     const tr_sample_options *o;
     bool bytes, terminal;
-    size_t at; /* prompt whose text is written now */
+    bool failed, left; /* a write did; for nobody reads any more */
+    size_t at;         /* prompt whose text is written now */
     part *parts;
 };
 
@@ -42,8 +43,10 @@ void tr_shown_close(tr_shown *s)
     tr_free(s);
 }
 
-static tr_status write_failed(void)
+static tr_status write_failed(tr_shown *s)
 {
+    s->failed = true;
+    s->left = errno == EPIPE;
     return TR_FAIL(TR_IO, "standard output could not be written: %s", strerror(errno));
 }
 
@@ -102,7 +105,7 @@ static tr_status put(tr_shown *s, bool all)
         fwrite(p->text, 1, n, stdout);
     if (keep > 0) memmove(p->text, p->text + n, keep);
     p->count = keep;
-    return fflush(stdout) == 0 && !ferror(stdout) ? TR_OK : write_failed();
+    return fflush(stdout) == 0 && !ferror(stdout) ? TR_OK : write_failed(s);
 }
 
 static tr_status append(part *p, const char *text, size_t n)
@@ -152,13 +155,19 @@ tr_status tr_shown_flush(tr_shown *s)
 {
     tr_status st = TR_OK;
     bool open = false;
+    if (s->failed) return TR_OK; /* that was said */
     for (; s->at < s->o->nprompts; s->at++) {
         if (s->parts[s->at].count == 0 && !s->parts[s->at].begun) continue;
         TR_TRY(put(s, true));
         open = true;
     }
     if (open && (s->terminal || !s->bytes)) putchar('\n');
-    if (fflush(stdout) != 0) st = write_failed();
+    if (fflush(stdout) != 0 || ferror(stdout)) st = write_failed(s);
 out:
     return st;
+}
+
+bool tr_shown_left(const tr_shown *s)
+{
+    return s->left;
 }
