@@ -56,6 +56,20 @@ out:
     return st;
 }
 
+tr_status tr_decoder_holds(const tr_model *m, const tr_decoder_options *o, size_t *nbytes)
+{
+    tr_graph *g = NULL;
+    const tr_graph_options of = {.batch = o->sequences,
+                                 .mode = TR_MODE_INFER,
+                                 .precision = o->precision,
+                                 .ranks = 1,
+                                 .decode = {.rows = 1, .cache = o->rows}};
+    const tr_status st = tr_graph_open(m, &of, &g);
+    if (st == TR_OK) *nbytes = g->held;
+    tr_graph_close(g);
+    return st;
+}
+
 static tr_status open_session(tr_decoder *d)
 {
     const tr_decode decodes[] = {{.rows = 1, .cache = d->o.rows},

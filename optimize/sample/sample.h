@@ -23,6 +23,8 @@ typedef struct {
 /* TR_UNSUPPORTED, with the reason: the model makes no sequence row by row (tr_graph_decodes), or what it gives is no logit
  * for each id that it reads. More logits than ids are fine: heads are padded. */
 tr_status tr_decoder_takes(const tr_model *m);
+/* Bytes that layers of such a decoder hold of the ids before; nothing of it is allocated. */
+tr_status tr_decoder_holds(const tr_model *m, const tr_decoder_options *o, size_t *nbytes);
 /* Values are copied and packed: `n` may be closed. TR_UNSUPPORTED: as tr_decoder_takes. */
 tr_status tr_decoder_open(const tr_network *n, const tr_decoder_options *o, tr_decoder **out);
 void tr_decoder_close(tr_decoder *d);

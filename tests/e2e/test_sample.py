@@ -230,6 +230,17 @@ class Sample(Case):
         return subprocess.run(["bash", "-c", line, str(self.program), *self.more()], cwd=self.dir, env=self.environment(),
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=120, **how)
 
+    def test_what_it_takes(self):
+        """More ids than the memory can hold are refused by name, before anything is allocated."""
+        wide = GPT.replace("dim: 32", "dim: 256").replace("out: 96", "out: 768").replace("out: 32", "out: 256")
+        self.train_once("endless", wide.replace("output: gpt", "output: endless").replace("    - positions: {name: place}\n", "")
+                        .replace("steps: 250", "steps: 1"))
+        prompts = ("--prompt", "Gr", *("--prompt", "a") * 9)  # eight of them at a time
+        told = self.sample(*prompts, "--tokens", 2**30, "device=cpu", model="endless", status=1)
+        rows = 2**30 + 2
+        self.assertRegex(told, rf"--tokens {2**30}: 8 prompts at a time, with {rows} ids each at most, take [\d.]+ [GT]i?B for the "
+                         r"ids before, 2.0\d* [Kk]i?B an id, and [\d.]+ \S+ of memory are left: expected fewer tokens or prompts")
+
     def test_nobody_reads(self):
         """A closed output is an error; a reader that has enough is none."""
         done = self.shell('exec "$0" sample gpt "$@" --prompt Gr --tokens 9 >&-')

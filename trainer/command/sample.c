@@ -136,6 +136,28 @@ static tr_status check_prompts(const sample *s, int64_t limit, const char *layer
     return TR_OK;
 }
 
+/* What is held of the ids before has its room from the beginning: whether the host has it is known before anything large is
+ * made. */
+static tr_status check_memory(const sample *s, const tr_decoder_options *o)
+{
+    const size_t left = tr_mem_available();
+    char held[32], each[32], have[32];
+    size_t nbytes = 0;
+    tr_status st = TR_OK;
+    if (!o->backend->host) return TR_OK;
+    TR_TRY(tr_decoder_holds(s->frame.chain.network->model, o, &nbytes));
+    TR_NEED(
+        nbytes <= left, TR_MEMORY,
+        "--tokens %" PRId64 ": %" PRId64 " prompts at a time, with %" PRId64
+        " ids each at most, take %s for the ids before, %s an id, and %s of memory are left: "
+        "expected fewer tokens or prompts",
+        s->o->tokens, o->sequences, o->rows, tr_format_bytes((double)nbytes, held, sizeof held),
+        tr_format_bytes((double)nbytes / (double)o->rows / (double)o->sequences, each, sizeof each),
+        tr_format_bytes((double)left, have, sizeof have));
+out:
+    return st;
+}
+
 static tr_status open_decoder(sample *s)
 {
     const tr_network *n = s->frame.chain.network;
@@ -155,6 +177,7 @@ static tr_status open_decoder(sample *s)
                                       (int64_t)(s->o->nprompts < GROUP ? s->o->nprompts : GROUP),
                                   .rows = limit > 0 && limit < all ? limit : all,
                                   .chunk = before < CHUNK ? before : CHUNK};
+    TR_TRY(check_memory(s, &o));
     st = tr_decoder_open(n, &o, &s->decoder);
 out:
     return st;
