@@ -99,6 +99,81 @@ static void each_gets_its_share(void **state)
         }
 }
 
+enum { LARGE = 50257 };
+
+static int by_weight(const void *a, const void *b)
+{
+    const tr_candidate *x = a, *y = b;
+    return x->weight > y->weight ? -1 : x->weight < y->weight ? 1 : x->id - y->id;
+}
+
+/* As tr_choose says it, with all of them sorted. */
+static size_t sorted_choices(const tr_choice *c, const float *logits, tr_candidate *all)
+{
+    size_t left = LARGE, in = 0;
+    double sum = 0, some = 0;
+    float best = logits[0];
+    for (size_t i = 0; i < LARGE; i++) best = fmaxf(best, logits[i]);
+    for (size_t i = 0; i < LARGE; i++) {
+        const double less = (double)logits[i] - (double)best;
+        all[i] = (tr_candidate){(float)exp(less / c->temperature), (int32_t)i};
+        sum += (double)all[i].weight;
+    }
+    if (c->top_k == 0 && c->top_p == 1) return LARGE;
+    qsort(all, LARGE, sizeof *all, by_weight);
+    if (c->top_k > 0) {
+        left = (size_t)c->top_k;
+        sum = 0;
+        for (size_t i = 0; i < left; i++) sum += (double)all[i].weight;
+    }
+    if (c->top_p == 1) return left;
+    for (; in < left && some < c->top_p * sum; in++) some += (double)all[in].weight;
+    return in > 0 ? in : 1;
+}
+
+static float large_logit(int kind, int i)
+{
+    const uint32_t r = tr_philox_at(9, TR_RNG_TEST, (uint32_t)kind, 0, (uint32_t)i).v[0];
+    switch (kind) {
+    case 0: /* apart */
+        return (float)(r % 1000003) * 2e-5f;
+    case 1: /* some thousands of each */
+        return (float)(r % 7);
+    case 2: /* all equal */
+        return 1;
+    case 3: /* few that weigh anything, equal weights of others */
+        return i % 9000 ? -200.0f - (float)(r % 99) : 2.0f;
+    default: /* logits that differ and weigh the same */
+        return (float)(r % 64) * 1e-9f;
+    }
+}
+
+/* The very same ids, also where many are equal. */
+static void large_vocabularies(void **state)
+{
+    (void)state;
+    static float logits[LARGE];
+    static tr_candidate room[LARGE], all[LARGE];
+    static const tr_choice choices[] = {
+        {1, 0, 1},      {1, 40, 1}, {0.7, 40, 0.9},     {1, 1, 1},  {1, 0, 0.9},
+        {1.5, 0, 0.05}, {1, 0, 0},  {0.3, 30000, 0.99}, {1, 20, 0}, {2, 5000, 1}};
+    for (int kind = 0; kind < 5; kind++) {
+        for (int i = 0; i < LARGE; i++) logits[i] = large_logit(kind, i);
+        for (size_t k = 0; k < TR_COUNT(choices); k++) {
+            const size_t left = sorted_choices(&choices[k], logits, all);
+            double sum = 0;
+            for (size_t i = 0; i < left; i++) sum += (double)all[i].weight;
+            for (int draw = 0; draw < 8; draw++) {
+                const double uniform = draw / 7.5;
+                double at = uniform * sum;
+                size_t i = 0;
+                while (i + 1 < left && (at -= (double)all[i].weight) >= 0) i++;
+                assert_int_equal(tr_choose(&choices[k], logits, LARGE, uniform, room), all[i].id);
+            }
+        }
+    }
+}
+
 static void cold_is_the_largest(void **state)
 {
     (void)state;
@@ -110,6 +185,10 @@ static void cold_is_the_largest(void **state)
     assert_int_equal(tr_choose(&cold, (float[]){1, NAN, 2}, 3, 0.5, room), -1);
     assert_int_equal(tr_choose(&warm, (float[]){1, 2, NAN}, 3, 0.5, room), -1);
     assert_int_equal(tr_choose(&warm, (float[]){-INFINITY, -INFINITY}, 2, 0.5, room), -1);
+    /* next to an infinite one others have no part */
+    for (int k = 0; k < 3; k++)
+        assert_int_equal(
+            tr_choose(&(tr_choice){1, k, 0.5}, (float[]){1, INFINITY, 2, 3}, 4, 0.5, room), 1);
     /* an impossible one never comes, also where rounding leaves the last draw without one */
     for (int i = 0; i < 100; i++)
         assert_int_equal(
@@ -120,6 +199,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_gets_its_share),
+        cmocka_unit_test(large_vocabularies),
         cmocka_unit_test(cold_is_the_largest),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
