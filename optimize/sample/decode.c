@@ -20,6 +20,7 @@ struct tr_decoder {
     int32_t *in
         [INPUTS]; /* ids (sequences, chunk or 1), then as tr_decode says; copies can start from them */
     void *fetched; /* on a device: the output on its way */
+    size_t own;    /* bytes of the plans and their kernels, such as tables of rotary places */
     float *logits;
     int32_t *past; /* [sequences] */
 };
@@ -86,7 +87,9 @@ static tr_status open_session(tr_decoder *d)
                                   .ndecodes = d->o.chunk > 0 ? 2 : 1,
                                   .sequences = d->o.sequences};
     tr_status st = TR_OK;
+    const size_t before = tr_mem_held(TR_MEM_OTHER);
     TR_TRY(tr_session_open(&o, &d->session));
+    d->own = tr_mem_held(TR_MEM_OTHER) - before;
     TR_TRY(tr_session_release(d->session));
     d->one = tr_session_decoder(d->session, &decodes[0]);
     if (d->o.chunk > 0) d->fill = tr_session_decoder(d->session, &decodes[1]);
@@ -260,6 +263,7 @@ void tr_decoder_memory(const tr_decoder *d, tr_memory_plan *out, size_t *held)
 {
     tr_session_memory(d->session, out);
     out->bytes[TR_MEM_WEIGHTS] += tr_session_weights(d->session);
+    out->bytes[TR_MEM_OTHER] += d->own;
     *held = tr_session_held(d->session);
 }
 

@@ -354,6 +354,38 @@ static void a_step_allocates_nothing(void **state)
     tr_network_close(n);
 }
 
+/* Of ids more, what is held and tables of rotary places, both of each; of an LSTM neither. */
+static void memory_of_more_ids(void **state)
+{
+    (void)state;
+    const size_t table = 6 * sizeof(float); /* of a place: cosine and sine of a head's 3 pairs */
+    for (size_t k = 1; k < 3; k++) {
+        tr_network *n = network(models[k]);
+        size_t held[2], other[2];
+        for (int i = 0; i < 2; i++) {
+            const tr_decoder_options o = {.backend = &tr_cpu_backend,
+                                          .backend_ctx = cpu,
+                                          .sequences = 2,
+                                          .rows = 64 + 4096 * i,
+                                          .chunk = 4};
+            tr_decoder *d = NULL;
+            tr_memory_plan m;
+            size_t holds = 0;
+            ok(tr_decoder_open(n, &o, &d));
+            tr_decoder_memory(d, &m, &held[i]);
+            other[i] = m.bytes[TR_MEM_OTHER];
+            ok(tr_decoder_holds(n->model, &o, &holds));
+            assert_int_equal(holds, held[i]);
+            tr_decoder_close(d);
+        }
+        /* keys and values of two heads of 6; at least one table in one plan */
+        const size_t ids = k == 1 ? 4096 : 0;
+        assert_int_equal(held[1] - held[0], ids * 2 * 2 * 12 * sizeof(float));
+        assert_true(other[1] - other[0] >= ids * table);
+        tr_network_close(n);
+    }
+}
+
 static void stopping(void **state)
 {
     (void)state;
@@ -486,6 +518,7 @@ int main(void)
         cmocka_unit_test(what_gives_no_logits_is_refused),
         cmocka_unit_test(ids_that_no_embedding_knows),
         cmocka_unit_test(a_step_allocates_nothing),
+        cmocka_unit_test(memory_of_more_ids),
         cmocka_unit_test(stopping),
         cmocka_unit_test(stopping_within_a_stop),
         cmocka_unit_test(stopping_within_a_prompt),
