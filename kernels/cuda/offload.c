@@ -33,6 +33,8 @@ struct tr_cuda_offload {
 
 /* ---- Set-up ---------------------------------------------------------------------------------- */
 
+_Static_assert(TR_UPDATE_WINDOW_LEAST >= TR_UPDATE_CHUNK, "a window has room for any chunk");
+
 /* As many chunks as a buffer takes; counts only where `windows` is NULL. */
 static tr_status cut(const tr_update_chunk *chunks, size_t n, size_t most, window *windows,
                      size_t *nwindows)

@@ -216,8 +216,7 @@ extern const tr_field tr_loss_fields[];
 /* model.sketch: matrices that are learned in sketches. */
 typedef struct {
     bool present;
-    const tr_node
-        *match; /* patterns of layers' names; NULL: all whose sketch takes less arithmetic */
+    const tr_node *match; /* patterns of layers' names; NULL: all that are cheaper as a sketch */
     int64_t terms, rank;
 } tr_sketch_config;
 

@@ -153,8 +153,6 @@ tr_status tr_fields_read(const tr_node *n, const tr_field *fields, const char *w
 void tr_fields_free(const tr_field *fields, void *out);
 /* Writes `key: value` lines of everything resolved, `indent` spaces in, keys in table order. */
 tr_status tr_fields_write(const tr_field *fields, const void *in, int indent, FILE *to);
-/* The same without values that are their key's default: what reads it finds them. */
-tr_status tr_fields_write_given(const tr_field *fields, const void *in, int indent, FILE *to);
 /* Writes the reference of a table: key, type, default, unit, meaning, under the heading `path`. */
 void tr_fields_help(const tr_field *fields, const char *path, FILE *to);
 /* Writes the JSON schema of a table. `open`: any value may be a text with a $ in it. */

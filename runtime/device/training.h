@@ -64,18 +64,19 @@ typedef struct tr_update {
     double *norms; /* [nrows * TR_NORM_CELLS] of updates with norms; else NULL */
     size_t nrows;
     float *ema;
-    bool
-        offload; /* m, v, a and ema lie in the host's memory (tr_device_memory.host_alloc), on a device: streamed */
+    bool offload; /* to a device from the host's memory (its host_alloc), where m, v, a, ema lie */
     const tr_segment *segments; /* ascending; not owned, must outlive the updater */
     size_t nsegments;
 } tr_update;
 
 /* Of an update that is streamed a device holds buffers, each with so many elements of each slot, of `held` in all:
  * long copies, but an eighth of what is offloaded at the most, or the least that an update takes. */
-#define TR_UPDATE_BUFFERS 2
+#define TR_UPDATE_BUFFERS      2
+#define TR_UPDATE_WINDOW_LEAST 8192
 static inline size_t tr_update_window(size_t held)
 {
-    const size_t unit = 8192, most = (size_t)4 << 20, part = tr_align_up(held / 16, unit);
+    const size_t unit = TR_UPDATE_WINDOW_LEAST, most = (size_t)4 << 20,
+                 part = tr_align_up(held / 16, unit);
     return part < unit ? unit : part > most ? most : part;
 }
 

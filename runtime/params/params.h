@@ -33,8 +33,7 @@ typedef struct {
     size_t state_count;
     int nslots;
     const char *slot_names[TR_PARAM_SLOTS]; /* static texts */
-    bool
-        offload; /* the slots lie in host memory that the backend copies from, and are its updater's to stream */
+    bool offload; /* the slots lie in the host's memory; the backend's updater streams them */
     const tr_backend *backend; /* whose memory the arrays lie in; NULL: the host's */
     void *backend_ctx;
 } tr_params_options;
