@@ -105,10 +105,9 @@ class Tables(LineCase):
         self.run_trainer("n.yaml", "train.epochs=1", "output=b")
         self.assertIn('no column "b9"', self.new("b0,b9", status=1))
         with open(self.dir / "large.csv", "wb") as f:
-            f.truncate((1 << 30) + 1)  # a hole: nothing of it is read
+            f.truncate((1 << 30) + 1)  # a hole, of which no more than a window is read
         said = self.tool("new", "--data", "large.csv", "-o", "n.yaml", "--force", status=1)
-        self.assertIn("large.csv: 1073741825 bytes", said)
-        self.assertIn("head -n 100000", said)
+        self.assertIn("large.csv: byte 0 is NUL: no text", said)
         self.assertIn("stands there twice", self.new("b0,b0", status=1))
 
 

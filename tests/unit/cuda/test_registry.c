@@ -29,9 +29,16 @@ static void test_kernels(void **state)
 /* Of the tests of CPU kernels these are about that machine alone. */
 static bool about_cpus(const char *name)
 {
-    static const char *const names[] = {
-        "test_backend.c",     "test_conv2d_avx2.c", "test_int8.c",        "test_isa.c",
-        "test_linear_avx2.c", "test_optimizer.c",   "test_pool2d_avx2.c", "test_registry.c"};
+    static const char *const names[] = {"test_attention_samples.c",
+                                        "test_backend.c",
+                                        "test_conv2d_avx2.c",
+                                        "test_int8.c",
+                                        "test_isa.c",
+                                        "test_linear_avx2.c",
+                                        "test_optimizer.c",
+                                        "test_pool2d_avx2.c",
+                                        "test_registry.c",
+                                        "test_sketch_rows.c"};
     for (size_t i = 0; i < TR_COUNT(names); i++)
         if (strcmp(name, names[i]) == 0) return true;
     return false;
