@@ -34,11 +34,12 @@ size_t tr_memory_programs(const tr_config *c, tr_space space, size_t rss, int ra
     return tr_program_bytes(space, rss, given > 0 && given != TR_MEMORY_AUTO ? ranks : 0, ranks);
 }
 
-/* What is said for a limit that would do: a little more than was counted now. */
-static size_t round_up(size_t nbytes)
+/* What is said for a limit that would do, in MiB: a little more than was counted now, for what programs take differs from
+ * start to start with what the system keeps of their files in memory. */
+static size_t would_do(size_t need, size_t programs)
 {
     const size_t mib = (size_t)1 << 20;
-    return tr_align_up(nbytes, mib) / mib + 1;
+    return tr_align_up(need + programs + programs / 16, mib) / mib + 1;
 }
 
 /* *Collective.* What rank 0's node, or GPU, may count on where no other has less for a rank. */
@@ -100,7 +101,7 @@ static tr_status refuse(tr_planned *r, tr_space space, size_t limit, size_t prog
     }
     tr_format_bytes((double)limit, have, sizeof have);
     const char *where = space == TR_SPACE_DEVICE ? "a GPU" : "a node";
-    const size_t least = round_up(choice->need + programs);
+    const size_t least = would_do(choice->need, programs);
     if (tr_memory_limit_of(r->c) > 0)
         st = TR_FAIL(TR_MEMORY,
                      "training does not fit %s on %s of run.memory_limit%s%s%s: the smallest limit "
