@@ -259,6 +259,21 @@ static void zero_marked(tr_network *n, const tr_groups *g, const bool *marked)
     }
 }
 
+/* About half of the units, of each group all but one at most. How many. */
+static size_t mark_half(const tr_groups *g, uint64_t seed, bool *marked)
+{
+    size_t count = 0, *left = calloc(g->ngroups + 1, sizeof *left);
+    for (size_t k = 0; k < g->ngroups; k++) left[k] = g->size[k];
+    for (size_t u = 0; u < g->nunits; u++)
+        if (left[g->group[u]] > 1 && between(seed, 77, u, 0, 1) < 0.5f) {
+            marked[u] = true;
+            left[g->group[u]]--;
+            count++;
+        }
+    free(left);
+    return count;
+}
+
 static void test_zeros(void **state)
 {
     (void)state;
@@ -269,14 +284,7 @@ static void test_zeros(void **state)
         tr_groups g;
         ok(tr_groups_open(n->model, &g));
         bool *marked = calloc(g.nunits + 1, sizeof *marked);
-        size_t *left = calloc(g.ngroups + 1, sizeof *left);
-        for (size_t k = 0; k < g.ngroups; k++) left[k] = g.size[k];
-        for (size_t u = 0; u < g.nunits; u++)
-            if (left[g.group[u]] > 1 && between(seed, 77, u, 0, 1) < 0.5f) {
-                marked[u] = true;
-                left[g.group[u]]--;
-                removed++;
-            }
+        removed += mark_half(&g, seed, marked);
         zero_marked(n, &g, marked);
         if (tr_groups_remove(n, &g, marked, &small) != TR_OK)
             fail_msg("seed %d: %s\n%s", (int)seed, tr_last_error()->text, text);
@@ -291,7 +299,6 @@ static void test_zeros(void **state)
         tr_network_close(n);
         tr_groups_close(&g);
         free(marked);
-        free(left);
         free(text);
     }
     assert_true(removed > 2000 && shrunk > 250);
@@ -359,13 +366,7 @@ static void test_heads(void **state)
         tr_groups g;
         ok(tr_groups_open(n->model, &g));
         bool *marked = calloc(g.nunits + 1, sizeof *marked);
-        size_t *left = calloc(g.ngroups + 1, sizeof *left);
-        for (size_t k = 0; k < g.ngroups; k++) left[k] = g.size[k];
-        for (size_t u = 0; u < g.nunits; u++)
-            if (left[g.group[u]] > 1 && between(seed, 77, u, 0, 1) < 0.5f) {
-                marked[u] = true;
-                left[g.group[u]]--;
-            }
+        mark_half(&g, seed, marked);
         zero_marked(n, &g, marked);
         if (tr_groups_remove(n, &g, marked, &small) != TR_OK)
             fail_msg("seed %d: %s\n%s", (int)seed, tr_last_error()->text, text);
@@ -391,7 +392,6 @@ static void test_heads(void **state)
         tr_network_close(n);
         tr_groups_close(&g);
         free(marked);
-        free(left);
         free(text);
     }
     assert_true(gone > 60 && shared > 10 && single > 10 && turned > 10);
