@@ -100,6 +100,7 @@ static tr_status open_conv(tr_cpu *team, const tr_graph *g, const tr_op *op, ben
         c.stride[i] = a->stride[i];
         c.dilation[i] = a->dilation[i] - 1;
         c.padding[i] = a->padding[i];
+        c.padding_end[i] = a->padding[i] + a->extra[i];
     }
     TR_TRY(tr_dnnl_convolution(team,
                                input    ? TR_CONV_GRAD_INPUT
