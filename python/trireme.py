@@ -12,6 +12,7 @@ On the command line: python trireme.py RUN prints a summary.
 """
 import json
 import pathlib
+import zlib
 
 import h5py
 import numpy
@@ -20,14 +21,16 @@ __all__ = ["Run"]
 
 
 def _plain(value):
-    """An attribute as Python has it: texts are stored with a fixed length."""
+    """An attribute as Python has it: texts are stored with a fixed length, long ones of int8 models deflated."""
+    if isinstance(value, numpy.ndarray):
+        value = zlib.decompress(value)
     if isinstance(value, bytes):
         return value.decode("utf-8")
     return value.item() if isinstance(value, numpy.generic) else value
 
 
 def _attributes(node):
-    return {name: _plain(value) for name, value in node.attrs.items() if name != "crc32c"}
+    return {name: _plain(value) for name, value in node.attrs.items() if name not in ("crc32c", "arrays_crc32c")}
 
 
 def _file_of(folder):

@@ -1,7 +1,8 @@
 /* A set of named values as attributes of one HDF5 object: unsigned integers, reals, fixed-length
- * UTF-8 text. Beside them stands "crc32c": the sum, modulo 2^32, of each attribute's CRC-32C over
- * name, NUL, kind and value, so that order does not matter and any changed, lost or added one
- * shows. Attributes of other types are not ours and are passed over. */
+ * UTF-8 text, which packed files deflate where it is long. Beside them stands "crc32c": the sum,
+ * modulo 2^32, of each attribute's CRC-32C over name, NUL, kind and value, so that order does not
+ * matter and any changed, lost or added one shows. Attributes of other types are not ours and are
+ * passed over. */
 #include "runtime/base/crc32c.h"
 #include "runtime/store/metadata.h"
 
@@ -101,13 +102,13 @@ uint32_t tr_attrs_checksum(const tr_attrs *a)
     return sum;
 }
 
-static tr_status write_one(hid_t object, const char *name, hid_t type, const void *value,
-                           const char *path, const char *where)
+/* Closes the space. */
+static tr_status write_one(hid_t object, const char *name, hid_t type, hid_t space,
+                           const void *value, const char *path, const char *where)
 {
     tr_status st = TR_OK;
-    hid_t space = -1, attr = -1;
-    TR_H5_NEED(type >= 0 && (space = H5Screate(H5S_SCALAR)) >= 0, TR_FILE, "%s: %s@%s", path, where,
-               name);
+    hid_t attr = -1;
+    TR_H5_NEED(type >= 0 && space >= 0, TR_FILE, "%s: %s@%s", path, where, name);
     TR_H5_NEED((attr = H5Acreate2(object, name, type, space, H5P_DEFAULT, H5P_DEFAULT)) >= 0,
                TR_FILE, "%s: %s@%s: cannot be made", path, where, name);
     TR_H5_NEED(H5Awrite(attr, type, value) >= 0, TR_FILE, "%s: %s@%s: cannot be written", path,
@@ -115,6 +116,29 @@ static tr_status write_one(hid_t object, const char *name, hid_t type, const voi
 out:
     if (attr >= 0) H5Aclose(attr);
     if (space >= 0) H5Sclose(space);
+    return st;
+}
+
+static tr_status write_scalar(hid_t object, const char *name, hid_t type, const void *value,
+                              const char *path, const char *where)
+{
+    return write_one(object, name, type, H5Screate(H5S_SCALAR), value, path, where);
+}
+
+/* As an array of bytes. *done false: it is not worth it. */
+static tr_status write_deflated(hid_t object, const tr_attr *at, const char *path,
+                                const char *where, bool *done)
+{
+    void *bytes;
+    size_t nbytes;
+    *done = false;
+    tr_status st = tr_text_deflate(at->text, &bytes, &nbytes);
+    if (st != TR_OK || !bytes) return st;
+    const hsize_t n = nbytes;
+    st = write_one(object, at->name, H5T_STD_U8LE, H5Screate_simple(1, &n, NULL), bytes, path,
+                   where);
+    *done = true;
+    tr_free(bytes);
     return st;
 }
 
@@ -126,24 +150,28 @@ static tr_status write_text(hid_t object, const tr_attr *at, const char *path, c
         H5Tset_cset(type, H5T_CSET_UTF8);
         H5Tset_strpad(type, H5T_STR_NULLTERM);
     }
-    tr_status st = write_one(object, at->name, type, at->text, path, where);
+    tr_status st = write_scalar(object, at->name, type, at->text, path, where);
     if (type >= 0) H5Tclose(type);
     return st;
 }
 
-tr_status tr_attrs_write(const tr_attrs *a, hid_t object, const char *path, const char *where)
+tr_status tr_attrs_write(const tr_attrs *a, hid_t object, const char *path, const char *where,
+                         bool packed)
 {
     tr_status st = TR_OK;
     for (size_t i = 0; i < a->count; i++) {
         const tr_attr *at = &a->v[i];
+        bool done = false;
         if (at->kind == TR_ATTR_COUNT)
-            TR_TRY(write_one(object, at->name, H5T_STD_U64LE, &at->u, path, where));
+            TR_TRY(write_scalar(object, at->name, H5T_STD_U64LE, &at->u, path, where));
         if (at->kind == TR_ATTR_REAL)
-            TR_TRY(write_one(object, at->name, H5T_IEEE_F64LE, &at->f, path, where));
-        if (at->kind == TR_ATTR_TEXT) TR_TRY(write_text(object, at, path, where));
+            TR_TRY(write_scalar(object, at->name, H5T_IEEE_F64LE, &at->f, path, where));
+        if (at->kind == TR_ATTR_TEXT && packed)
+            TR_TRY(write_deflated(object, at, path, where, &done));
+        if (at->kind == TR_ATTR_TEXT && !done) TR_TRY(write_text(object, at, path, where));
     }
     uint32_t crc = tr_attrs_checksum(a);
-    TR_TRY(write_one(object, "crc32c", H5T_STD_U32LE, &crc, path, where));
+    TR_TRY(write_scalar(object, "crc32c", H5T_STD_U32LE, &crc, path, where));
 out:
     return st;
 }
@@ -160,10 +188,24 @@ static tr_status read_text(tr_attrs *a, const tr_attribute *at)
     return st;
 }
 
+/* What is none is missed by the checksum of all. */
+static tr_status read_deflated(tr_attrs *a, const tr_attribute *at)
+{
+    char *text;
+    if (at->space.dims[0] > at->nbytes) return TR_OK;
+    tr_status st = tr_text_inflate(at->value, (size_t)at->space.dims[0], TEXT_MAX, &text);
+    if (st != TR_OK || !text) return st;
+    st = tr_attrs_add_text(a, at->name, text);
+    tr_free(text);
+    return st;
+}
+
 static tr_status read_one(tr_attrs *a, const tr_attribute *at, bool *has_crc, uint32_t *crc)
 {
     uint64_t u;
     double f;
+    if (at->space.ndim == 1 && !at->space.null && at->type.dtype == TR_U8)
+        return read_deflated(a, at);
     if (at->space.ndim > 0 || at->space.null) return TR_OK;
     if (strcmp(at->name, "crc32c") == 0) {
         *has_crc = at->type.kind == TR_STORED_U32;

@@ -103,7 +103,8 @@ static void describe_checksum(tr_entry *e, const tr_header *h)
         memcpy(&e->crc, at.value, sizeof e->crc);
         return;
     }
-    tr_entry_fault(e, "it has no checksum (attribute crc32c, a uint32)");
+    e->together = e->nbytes < TR_TOGETHER;
+    if (!e->together) tr_entry_fault(e, "it has no checksum (attribute crc32c, a uint32)");
 }
 
 void tr_entry_describe(tr_entry *e, const tr_header *h, uint64_t file_nbytes)
@@ -114,39 +115,56 @@ void tr_entry_describe(tr_entry *e, const tr_header *h, uint64_t file_nbytes)
     }
 }
 
+tr_status tr_entry_piece(const tr_index *ix, const tr_entry *e, size_t from, void *to,
+                         size_t nbytes)
+{
+    for (size_t n = 0; n < nbytes;) {
+        const off_t at = (off_t)(e->offset + from + n);
+        const ssize_t got = pread(ix->fd, (char *)to + n, nbytes - n, at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got <= 0)
+            return TR_FAIL(got < 0 ? TR_IO : TR_FILE, "%s: %s: reading at byte %llu: %s", ix->path,
+                           e->where, (unsigned long long)at,
+                           got < 0 ? strerror(errno) : "the file ends");
+        n += (size_t)got;
+    }
+    return TR_OK;
+}
+
+/* The checksum that was found against the one that must be. */
+static tr_status compare(const tr_index *ix, const tr_entry *e, uint32_t found, uint32_t want)
+{
+    static const char of[] = " of the small arrays together";
+    if (found == want) return TR_OK;
+    if (!accept_unverified)
+        return TR_FAIL(
+            TR_FILE,
+            "%s: %s: damaged: checksum%s %08x, expected %08x: %s values were changed after "
+            "the file was written, by hand or by a fault; --accept-unverified takes "
+            "them as they are",
+            ix->path, e->where, e->together ? of : "", found, want, e->together ? "some" : "its");
+    tr_log(TR_LOG_WARN,
+           "%s: %s: %s values were changed after the file was written (checksum%s %08x, expected "
+           "%08x): taken as they are (--accept-unverified)",
+           ix->path, e->where, e->together ? "some" : "its", e->together ? of : "", found, want);
+    return TR_OK;
+}
+
 tr_status tr_entry_read(const tr_index *ix, const tr_entry *e, void *to, tr_take *take, void *ctx)
 {
     _Alignas(64) char piece[65536];
     uint32_t crc = 0;
     if (e->fault[0]) return TR_FAIL(TR_FILE, "%s: %s: %s", ix->path, e->where, e->fault);
     for (size_t done = 0; done < e->nbytes;) {
-        size_t left = e->nbytes - done, n = 0;
-        size_t want = left < sizeof piece ? left : sizeof piece;
+        const size_t left = e->nbytes - done;
+        const size_t want = left < sizeof piece ? left : sizeof piece;
         char *at = to ? (char *)to + done : piece;
-        while (n < want) { /* whole pieces: `take` sees whole elements */
-            ssize_t got = pread(ix->fd, at + n, want - n, (off_t)(e->offset + done + n));
-            if (got < 0 && errno == EINTR) continue;
-            if (got <= 0)
-                return TR_FAIL(got < 0 ? TR_IO : TR_FILE, "%s: %s: reading at byte %llu: %s",
-                               ix->path, e->where, (unsigned long long)(e->offset + done + n),
-                               got < 0 ? strerror(errno) : "the file ends");
-            n += (size_t)got;
-        }
+        tr_status st = tr_entry_piece(ix, e, done, at, want); /* `take` sees whole elements */
+        if (st != TR_OK) return st;
         crc = tr_crc32c(crc, at, want);
         if (take) take(ctx, at, want);
         done += want;
     }
-    if (crc == e->crc) return TR_OK;
-    if (!accept_unverified)
-        return TR_FAIL(
-            TR_FILE,
-            "%s: %s: damaged: checksum %08x, expected %08x: its values were changed after "
-            "the file was written, by hand or by a fault; --accept-unverified takes "
-            "them as they are",
-            ix->path, e->where, crc, e->crc);
-    tr_log(TR_LOG_WARN,
-           "%s: %s: its values were changed after the file was written (checksum %08x, expected "
-           "%08x): taken as they are (--accept-unverified)",
-           ix->path, e->where, crc, e->crc);
-    return TR_OK;
+    tr_status st = compare(ix, e, crc, e->crc);
+    return st == TR_OK && e->together ? compare(ix, e, ix->together, ix->expected) : st;
 }

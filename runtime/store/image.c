@@ -38,6 +38,8 @@ typedef struct {
 struct tr_image {
     char *path;
     int fd; /* memfd */
+    bool packed;
+    uint32_t together; /* packed: checksum of the small arrays so far */
     hid_t file, groups, layout;
     size_t count;
     extent *extents;
@@ -96,7 +98,7 @@ static tr_status check_limit(tr_image *im, size_t more)
 }
 
 /* Arrays of this size on begin at a multiple of ALIGNMENT; between smaller ones the gaps would cost more than they bring. */
-#define ALIGNED_FROM 4096
+#define ALIGNED_FROM TR_TOGETHER
 #define ALIGNMENT    64
 
 /* A dataset has one attribute: without the hint its header is 256 bytes at least. */
@@ -128,6 +130,7 @@ static tr_status create(tr_image *im)
     TR_H5_NEED(H5Pset_fapl_stdio(access) >= 0 &&
                    H5Pset_alignment(access, ALIGNED_FROM, ALIGNMENT) >= 0 &&
                    H5Pset_small_data_block_size(access, 0) >= 0 &&
+                   (!im->packed || H5Pset_meta_block_size(access, 0) >= 0) &&
                    H5Pset_libver_bounds(access, H5F_LIBVER_V18, H5F_LIBVER_V18) >= 0 &&
                    H5Pset_fclose_degree(access, H5F_CLOSE_STRONG) >= 0 &&
                    H5Pset_attr_phase_change(creation, 64, 32) >= 0 &&
@@ -148,10 +151,28 @@ out:
     return st;
 }
 
-tr_status tr_image_open(const char *path, tr_image **out)
+/* The attribute of `object` that is our checksum by this name: made, or written again. */
+static tr_status put_sum(tr_image *im, hid_t object, const char *where, const char *name,
+                         uint32_t crc)
+{
+    tr_status st = TR_OK;
+    hid_t scalar = H5Screate(H5S_SCALAR);
+    hid_t attr = H5Aexists(object, name) > 0
+                     ? H5Aopen(object, name, H5P_DEFAULT)
+                     : H5Acreate2(object, name, H5T_STD_U32LE, scalar, H5P_DEFAULT, H5P_DEFAULT);
+    TR_H5_NEED(attr >= 0 && H5Awrite(attr, H5T_STD_U32LE, &crc) >= 0, TR_FILE,
+               "%s: %s@%s: cannot be written", im->path, where, name);
+out:
+    if (attr >= 0) H5Aclose(attr);
+    if (scalar >= 0) H5Sclose(scalar);
+    return st;
+}
+
+tr_status tr_image_open(const char *path, bool packed, tr_image **out)
 {
     tr_image *im = TR_NEW(TR_MEM_OTHER, tr_image);
     if (!im) return tr_last_status();
+    im->packed = packed;
     im->fd = -1;
     im->file = im->groups = im->layout = -1;
     im->path = tr_strdup(path);
@@ -160,6 +181,8 @@ tr_status tr_image_open(const char *path, tr_image **out)
         tr_h5_guard g;
         tr_h5_enter(&g);
         st = create(im);
+        /* its place, before arrays stand behind the header of / */
+        if (st == TR_OK && packed) st = put_sum(im, im->file, "/", TR_TOGETHER_SUM, 0);
         tr_h5_leave(&g);
     }
     if (st != TR_OK) {
@@ -221,7 +244,7 @@ static tr_status lay_out(tr_image *im, const char *where, tr_dtype dtype, int nd
 {
     tr_status st = TR_OK;
     const hid_t type = type_of(dtype);
-    hid_t space = -1, set = -1, attr = -1, scalar = -1;
+    hid_t space = -1, set = -1;
     hsize_t n[TR_STORE_DIMS];
     TR_H5_NEED(type >= 0, TR_FILE, "%s: %s: cannot make its type", im->path, where);
     TR_TRY(make_groups(im, where));
@@ -230,18 +253,16 @@ static tr_status lay_out(tr_image *im, const char *where, tr_dtype dtype, int nd
     TR_H5_NEED(space >= 0, TR_FILE, "%s: %s: bad dims", im->path, where);
     set = H5Dcreate2(im->file, where, type, space, H5P_DEFAULT, im->layout, H5P_DEFAULT);
     TR_H5_NEED(set >= 0, TR_FILE, "%s: %s: cannot make the dataset", im->path, where);
-    scalar = H5Screate(H5S_SCALAR);
-    attr = H5Acreate2(set, "crc32c", H5T_STD_U32LE, scalar, H5P_DEFAULT, H5P_DEFAULT);
-    TR_H5_NEED(attr >= 0 && H5Awrite(attr, H5T_STD_U32LE, &crc) >= 0, TR_FILE,
-               "%s: %s@crc32c: cannot be written", im->path, where);
+    if (im->packed && e->nbytes < TR_TOGETHER)
+        im->together += tr_together_part(where, crc);
+    else
+        TR_TRY(put_sum(im, set, where, "crc32c", crc));
     if (e->nbytes > 0) {
         haddr_t at = H5Dget_offset(set);
         TR_H5_NEED(at != HADDR_UNDEF, TR_FILE, "%s: %s: has no place in the file", im->path, where);
         e->offset = at;
     }
 out:
-    if (attr >= 0) H5Aclose(attr);
-    if (scalar >= 0) H5Sclose(scalar);
     if (set >= 0) H5Dclose(set);
     if (space >= 0) H5Sclose(space);
     if (type >= 0) H5Tclose(type);
@@ -296,7 +317,7 @@ tr_status tr_image_attrs(tr_image *im, const char *where, const tr_attrs *a)
     tr_h5_enter(&g);
     hid_t object = H5Oopen(im->file, where, H5P_DEFAULT);
     TR_H5_NEED(object >= 0, TR_FILE, "%s: %s", im->path, where);
-    TR_TRY(tr_attrs_write(a, object, im->path, where));
+    TR_TRY(tr_attrs_write(a, object, im->path, where, im->packed));
 out:
     if (object >= 0) H5Oclose(object);
     tr_h5_leave(&g);
@@ -336,9 +357,11 @@ tr_status tr_image_commit(tr_image *im, size_t *nbytes)
     uint64_t done = 0;
 
     tr_h5_enter(&g);
+    if (im->packed) st = put_sum(im, im->file, "/", TR_TOGETHER_SUM, im->together);
     hid_t file = im->file;
     im->file = -1;
-    if (H5Fclose(file) < 0) st = TR_H5_FAIL(TR_FILE, "%s: cannot finish the layout", im->path);
+    if (H5Fclose(file) < 0 && st == TR_OK)
+        st = TR_H5_FAIL(TR_FILE, "%s: cannot finish the layout", im->path);
     tr_h5_leave(&g);
     if (st != TR_OK) goto out;
     TR_NEED(fstat(im->fd, &info) == 0, TR_IO, "%s: %s", im->path, strerror(errno));

@@ -265,6 +265,7 @@ tr_status tr_index_open(const char *path, tr_index *ix)
     TR_TRY(walk_group(&r, &root, "", 0));
     TR_NEED(!r.m.error, TR_IO, "%s: cannot be read: %s", path, strerror(r.m.error));
     if (ix->count > 0) qsort(ix->entries, ix->count, sizeof(tr_entry), by_where);
+    TR_TRY(tr_together_read(ix, &root));
     if (ix->nsets > 0) qsort(ix->sets, ix->nsets, sizeof(tr_attr_set), by_set);
 out:
     tr_header_free(&root);

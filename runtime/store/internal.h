@@ -13,18 +13,29 @@
 #endif
 
 #define TR_FORMAT_NAME    "trireme"
-#define TR_FORMAT_VERSION 1
-#define TR_FAULT          320 /* what is wrong with a part of a file, in words */
-#define TR_STORE_DIMS     8   /* most dims an array in a file may have */
+#define TR_FORMAT_VERSION 2 /* the newest one that is read */
+#define TR_FORMAT_PLAIN   1
+#define TR_FORMAT_PACKED  2    /* rows in fewer bits: checksums together, long texts deflated */
+#define TR_TOGETHER       4096 /* packed files: arrays of fewer bytes have their checksum together */
+#define TR_FAULT          320  /* what is wrong with a part of a file, in words */
+#define TR_STORE_DIMS     8    /* most dims an array in a file may have */
 
 /* ---- Attribute sets (attrs.c) --------------------------------------------------------------- */
 
-/* Writes them on an open object, with "crc32c" over all of them. Under the HDF5 lock. */
-tr_status tr_attrs_write(const tr_attrs *a, hid_t object, const char *path, const char *where);
+/* Writes them on an open object, with "crc32c" over all of them; `packed`: long texts are deflated. Under the HDF5
+ * lock. */
+tr_status tr_attrs_write(const tr_attrs *a, hid_t object, const char *path, const char *where,
+                         bool packed);
 uint32_t tr_attrs_checksum(const tr_attrs *a); /* what "crc32c" must be */
 /* Reads the ones of our types. fault: gets what is wrong with them as a set, if anything is. */
 typedef struct tr_header tr_header;
 tr_status tr_attrs_read(tr_attrs *a, const tr_header *h, const char *where, char fault[TR_FAULT]);
+
+/* Deflated texts (packed.c): attributes that are arrays of bytes. */
+/* *out is allocated, or NULL where it would bring nothing, or where so much that a reader would not believe it. */
+tr_status tr_text_deflate(const char *text, void **out, size_t *nbytes);
+/* *out is allocated, or NULL where it is no whole text of at most `most` bytes. */
+tr_status tr_text_inflate(const void *bytes, size_t nbytes, size_t most, char **out);
 
 /* Attributes of /train to and from the struct (train.c). */
 tr_status tr_train_to_attrs(const tr_train_state *t, tr_attrs *a);
@@ -33,7 +44,7 @@ tr_status tr_train_from_attrs(const char *path, const tr_attrs *a, tr_train_stat
 /* ---- Writing (image.c) ---------------------------------------------------------------------- */
 
 typedef struct tr_image tr_image;
-tr_status tr_image_open(const char *path, tr_image **out);
+tr_status tr_image_open(const char *path, bool packed, tr_image **out);
 tr_status tr_image_group(tr_image *im, const char *where); /* and the ones above it */
 /* The same with room for so many links, of names of so many bytes together: links that come later take more. */
 tr_status tr_image_group_of(tr_image *im, const char *where, size_t nlinks, size_t nbytes);
@@ -58,6 +69,7 @@ typedef struct {
     size_t count, nbytes;
     uint64_t offset; /* in the file */
     uint32_t crc;
+    bool together; /* its checksum is part of the file's: `crc` is what was found at opening */
     char fault[TR_FAULT]; /* "": well */
 } tr_entry;
 
@@ -77,7 +89,8 @@ typedef struct {
     tr_attrs root, train;
     char root_fault[TR_FAULT], train_fault[TR_FAULT]; /* "": well */
     size_t count;
-    tr_entry *entries; /* sorted by where */
+    tr_entry *entries;           /* sorted by where */
+    uint32_t together, expected; /* checksum of those that have none of their own */
     size_t nsets;
     tr_attr_set *sets; /* of the groups below /stages, in the order of their names */
 } tr_index;
@@ -92,6 +105,15 @@ char *tr_entry_shape(tr_dtype type, int ndim, const int64_t *dims, char *buf, si
 /* Describes the dataset of this header into *e. */
 void tr_entry_describe(tr_entry *e, const tr_header *h, uint64_t file_nbytes);
 void tr_entry_fault(tr_entry *e, const char *fmt, ...) TR_PRINTF(2, 3);
+
+/* Small arrays of a packed file have no attribute "crc32c" (with what HDF5 needs for a first attribute it is 62 bytes).
+ * Instead / has TR_TOGETHER_SUM, a uint32: the sum, modulo 2^32, of each one's CRC-32C over its place, NUL, and the
+ * CRC-32C of its bytes. */
+#define TR_TOGETHER_SUM "arrays_crc32c"
+uint32_t tr_together_part(const char *where, uint32_t crc);
+/* Reads the small ones, for ix->together; a fault each where / says nothing of them. */
+tr_status tr_together_read(tr_index *ix, const tr_header *root);
+
 /* ---- Stored types (stored.c) ----------------------------------------------------------------- */
 
 /* One value that bfloat16, float16 or int8 holds: that of element i of `bytes`; int8: without its
@@ -107,6 +129,8 @@ void tr_stored_unpack(const tr_param *p, const void *bytes, const float *scale, 
 /* Passes the bytes through `take` (may be NULL) in pieces, or into `to` (may be NULL), and compares
  * the checksum. TR_FILE naming the dataset. */
 typedef void tr_take(void *ctx, const void *bytes, size_t nbytes);
+tr_status tr_entry_piece(const tr_index *ix, const tr_entry *e, size_t from, void *to,
+                         size_t nbytes); /* as they are */
 tr_status tr_entry_read(const tr_index *ix, const tr_entry *e, void *to, tr_take *take, void *ctx);
 
 /* Whether the file is of this model, and has the slots of `s`: names and shapes alone. TR_FILE, with

@@ -115,5 +115,6 @@ bool tr_msg_attribute(tr_cursor c, tr_attribute *out)
     if (!tr_msg_type(of, &out->type) || !tr_msg_space(shape, &out->space)) return false;
     out->name = (const char *)text.at;
     out->value = c.at;
+    out->nbytes = c.left;
     return c.left >= out->type.size;
 }

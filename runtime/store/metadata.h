@@ -133,6 +133,7 @@ typedef struct {
     tr_type type;
     tr_space space;
     const uint8_t *value; /* type.size bytes, at least, of a scalar */
+    size_t nbytes;        /* there are */
 } tr_attribute;
 bool tr_msg_attribute(tr_cursor c, tr_attribute *out);
 

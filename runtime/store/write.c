@@ -5,7 +5,15 @@
 #include <string.h>
 #include <time.h>
 
-static tr_status root_attrs(const tr_snapshot *s, tr_attrs *a)
+/* A model in fewer bits is to be small; what is trained, or goes on, stays as it always was. */
+static bool is_packed(const tr_model *m, const tr_snapshot *s)
+{
+    for (size_t i = 0; !s->checkpoint && i < m->nparams; i++)
+        if (m->params[i].stored != TR_F32) return true;
+    return false;
+}
+
+static tr_status root_attrs(const tr_snapshot *s, bool packed, tr_attrs *a)
 {
     tr_status st = TR_OK;
     char created[32];
@@ -14,7 +22,7 @@ static tr_status root_attrs(const tr_snapshot *s, tr_attrs *a)
     gmtime_r(&now, &utc);
     strftime(created, sizeof created, "%Y-%m-%dT%H:%M:%SZ", &utc);
     TR_TRY(tr_attrs_add_text(a, "format", TR_FORMAT_NAME));
-    TR_TRY(tr_attrs_add_count(a, "format_version", TR_FORMAT_VERSION));
+    TR_TRY(tr_attrs_add_count(a, "format_version", packed ? TR_FORMAT_PACKED : TR_FORMAT_PLAIN));
     TR_TRY(tr_attrs_add_text(a, "kind", s->checkpoint ? "checkpoint" : "model"));
     TR_TRY(tr_attrs_add_text(a, "trireme_version", TR_VERSION));
     TR_TRY(tr_attrs_add_text(a, "created", created));
@@ -154,11 +162,12 @@ tr_status tr_store_write(const char *path, const tr_model *m, const tr_snapshot 
     tr_status st = TR_OK;
     tr_image *im = NULL;
     tr_attrs root = {0}, train = {0};
+    const bool packed = is_packed(m, s);
     void *columns[TR_HISTORY_COLUMNS] = {NULL};
 
-    TR_TRY(root_attrs(s, &root));
+    TR_TRY(root_attrs(s, packed, &root));
     TR_TRY(tr_train_to_attrs(&s->train, &train));
-    TR_TRY(tr_image_open(path, &im));
+    TR_TRY(tr_image_open(path, packed, &im));
     TR_TRY(tr_image_attrs(im, "/", &root));
     TR_TRY(tr_image_group(im, "/train"));
     TR_TRY(tr_image_attrs(im, "/train", &train));

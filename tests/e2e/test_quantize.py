@@ -4,10 +4,20 @@ import re
 import h5py
 
 from harness import SOURCE, main
-from stages import StageCase
+from stages import StageCase, text
 
 
 class Quantize(StageCase):
+    def assert_tight(self, f, size):
+        """Besides its arrays, names and attributes (each with at most 46 bytes of HDF5's: headers of message and attribute 14,
+        type 20, space 12) a file has headers of groups and arrays, and hardly a gap."""
+        objects, names = [f], []
+        f.visititems(lambda name, o: (objects.append(o), names.append(name.split("/")[-1])) and None)
+        arrays = [o for o in objects if isinstance(o, h5py.Dataset)]
+        attributes = sum(len(k) + 46 + o.attrs.get_id(k).get_storage_size() for o in objects for k in o.attrs)
+        headers = size - sum(o.nbytes for o in arrays) - attributes - sum(map(len, names))
+        self.assertLess(headers, 500 + 130 * len(arrays) + 95 * (len(objects) - len(arrays)))
+
     def test_quantize(self):
         """8 bits: the same file but for its times at any number of ranks; every command takes it."""
         self.run_trainer(self.config(every=50))
@@ -21,17 +31,11 @@ class Quantize(StageCase):
                     arrays = {}
                     f["model"].visititems(lambda name, o: arrays.update({name: o[()].tobytes()})
                                           if isinstance(o, h5py.Dataset) else None)
-                    found.append((f.attrs["config"], arrays))
+                    found.append((text(f.attrs["config"]), arrays))
                     self.assertEqual(f["model/params/head/weight"].dtype, "int8")
                     self.assertEqual(f["model/state/head/weight_scale"].shape, f["model/params/head/weight"].shape[:1])
-                    self.assertIn(b"fake_quantize", f.attrs["config"])
-                    # besides its arrays: a layer of the config on a line, no empty columns, no gaps between small arrays
-                    texts = len(f.attrs["config"]) + sum(len(v) for s in f["stages"].values() for v in s.attrs.values()
-                                                         if isinstance(v, bytes))
-                    nbytes, objects = [], []
-                    f.visititems(lambda name, o: (objects if isinstance(o, h5py.Group) else nbytes).append(getattr(o, "nbytes", 0)))
-                    besides = made.stat().st_size - sum(nbytes) - texts
-                    self.assertLess(besides, 3600 + 205 * len(nbytes) + 145 * len(objects))
+                    self.assertIn(b"fake_quantize", text(f.attrs["config"]))
+                    self.assert_tight(f, made.stat().st_size)
                     table = {k: v[()] for k, v in f["stages/01-quantize/layers"].items()}
                     self.assertTrue((table["weight_sqnr_db"] > 30).all())
                     if options is refined:  # what rounding by data is for
@@ -42,7 +46,7 @@ class Quantize(StageCase):
         for ranks in (1, 2, 3, 4):  # ranges of each call: no data.train is asked for, and batches do not matter
             self.run_trainer("quantize", model, "activations=dynamic", "data.train.path=gone.h5", "--force", ranks=ranks)
             with h5py.File(made, "r") as f:
-                self.assertIn(b"dynamic_quantize", f.attrs["config"])
+                self.assertIn(b"dynamic_quantize", text(f.attrs["config"]))
                 self.assertTrue((f["stages/01-quantize/layers/weight_sqnr_db"][()] > 30).all())
                 found.append((f["model/params/head/weight"][()].tobytes(), self.attributes(made, "01-quantize")["loss"]))
             self.assertEqual(found[0], found[-1])
@@ -59,7 +63,7 @@ class Quantize(StageCase):
         self.run_trainer("quantize", model, "layers=auto", "samples=70", "--force")
         with h5py.File(made, "r") as f:  # on another day others are faster: what is said is what was done
             table = f["stages/01-quantize/layers"]
-            names = table.attrs["rows"].decode().split()
+            names = text(table.attrs["rows"]).decode().split()
             self.assertTrue((table["float_us"][()] > 0).all() and (table["int8_us"][()] > 0).all())
             for name, int8 in zip(names, table["int8"][()]):
                 self.assertEqual(f[f"model/params/{name}/weight"].dtype == "int8", int8 == 1)
@@ -78,7 +82,7 @@ class Quantize(StageCase):
                          "pipeline=[train, fold, {quantize: {budget: {loss_rise: 0.05}}}, "
                          "{finetune: {train: {steps: 8, eval: {every_steps: 8}, optimizer: {sgd: {lr: 0.01}}}}}]")
         with h5py.File(self.stage("02-quantize.h5", "scaled"), "r") as f:
-            self.assertNotIn(b"std: 4", f.attrs["config"])
+            self.assertNotIn(b"std: 4", text(f.attrs["config"]))
             before = f["model/params/head/weight"][()]
         # quantization-aware training: its evaluation is the file's, whose largest weights are whole
         last = self.stage("03-finetune.h5", "scaled")
@@ -91,8 +95,7 @@ class Quantize(StageCase):
         self.assertAlmostEqual(evals[-1]["loss"], self.attributes(last, "03-finetune")["loss"], places=5)
 
     def test_size(self):
-        """The int8 file of a network of 270 thousand parameters in 22 products, beside the one that was trained: what is no
-        number of the model's is at most 3.5 % of that."""
+        """The int8 file of a network of 270 thousand parameters in 22 products: at most 27 % of the one that was trained."""
         self.run_trainer(SOURCE / "configs/bench/resnet20.yaml", f"output={self.dir}/run", "train.epochs=none", "train.steps=2", "train.batch=16",
                          "data.train.samples=64", "data.eval={format: synthetic, samples: 16}", "pipeline=[train, fold, {quantize: {samples: 16}}]")
         whole, made = (p.stat().st_size for p in (self.dir / "run/model.h5", self.stage("02-quantize.h5")))
@@ -101,16 +104,15 @@ class Quantize(StageCase):
             f["model"].visititems(lambda name, o: numbers.append(o.nbytes) if isinstance(o, h5py.Dataset) else None)
             # layers say all of their options, so that another version with other defaults rebuilds the same model
             for layer, usual in ((rb"conv2d", b"groups: 1, bias: true"), (rb"fake_quantize", b"learn_scale: false")):
-                written = re.findall(rb"(?m)^ *- " + layer + rb"\b.*", f.attrs["config"])
+                written = re.findall(rb"(?m)^ *- " + layer + rb"\b.*", text(f.attrs["config"]))
                 self.assertGreater(len(written), 8)
                 for line in written:
                     self.assertIn(usual, line)
             # a stage's inputs leave out the model, which its parent has
-            self.assertNotIn(b"conv2d", f["stages/02-quantize"].attrs["inputs"])
+            self.assertNotIn(b"conv2d", text(f["stages/02-quantize"].attrs["inputs"]))
         floor = sum(numbers) / whole  # int8 weights, scales and biases of float32
         self.assertLess(floor, 0.2452)
-        self.assertLess(made / whole, floor + 0.035)
-        self.assertLess(made / whole, 0.2800, f"{made} of {whole}, {sum(numbers)} of numbers")
+        self.assertLess(made / whole, 0.2700, f"{made} of {whole}, {sum(numbers)} of numbers")
 
     def test_learned_scales(self):
         """Scales are trained with the weights, at any number of ranks and over a stop, and end as a plain int8 model."""
@@ -123,8 +125,8 @@ class Quantize(StageCase):
         with h5py.File(self.stage("01-quantize.h5"), "r") as f, h5py.File(last, "r") as g:
             was, now = (x["model/state/head/weight_scale"][()] for x in (f, g))
             self.assertTrue((was != now).any() and (now > 0).all())
-            self.assertNotIn(b"learn_scale: true", g.attrs["config"])
-            self.assertNotEqual(*(re.findall(rb"scale: ([0-9.e-]+)", x.attrs["config"]) for x in (f, g)))
+            self.assertNotIn(b"learn_scale: true", text(g.attrs["config"]))
+            self.assertNotEqual(*(re.findall(rb"scale: ([0-9.e-]+)", text(x.attrs["config"])) for x in (f, g)))
             self.assertNotIn("learned_scale", g["model/params/head"])
             self.assertEqual(g["model/params/head/weight"].dtype, "int8")
             self.assertGreater(g["stages/02-finetune"].attrs["learned_scales"], 2)

@@ -4,7 +4,7 @@
  *   fuzz_craft NEW_FOLDER -max_len=128 -timeout=20 -max_total_time=600
  *
  * The first byte: 1: the file with attributes in a heap (a long config), else the plain one; 2: our
- * checksums stay as they were. Then edits of 8 bytes each:
+ * checksums stay as they were; 4: a packed file instead of these. Then edits of 8 bytes each:
  *   block (1)   of the blocks of metadata: superblock, headers, heaps, B-trees
  *   offset (2)  in the block
  *   what (1)    see `edit`
@@ -34,6 +34,8 @@ typedef struct {
     uint8_t *image, *now;
     size_t nbytes;
     size_t nblocks, nsums;
+    size_t together; /* packed: where the checksum of the small arrays is */
+    good is;
     block blocks[BLOCKS];
     own_sum sums[SUMS];
 } base;
@@ -109,13 +111,29 @@ static void find_sums(base *b, int fd)
     }
 }
 
-static void begin(base *b, const char *path, const char *config)
+/* The value of the attribute TR_TOGETHER_SUM. */
+static void find_together(base *b)
 {
-    good g;
+    for (size_t at = 9; at + 64 <= b->nbytes; at++) {
+        const uint8_t *name = b->image + at;
+        if (memcmp(name, TR_TOGETHER_SUM, sizeof TR_TOGETHER_SUM) == 0)
+            b->together = at + get(name - 7, 2) + get(name - 5, 2) + get(name - 3, 2);
+    }
+}
+
+static void begin(base *b, const char *path, const char *config, bool packed)
+{
     struct stat info;
-    make(&g);
-    if (config) g.snapshot.config_text = config;
-    need(tr_store_write(path, &g.model, &g.snapshot, NULL) == TR_OK, "writing");
+    good *g = &b->is;
+    make(g);
+    if (config) g->snapshot.config_text = config;
+    if (packed) {
+        g->params[0].stored = TR_BF16;
+        for (int i = 0; i < 64; i++) g->p[i] = (float)i;
+        g->snapshot.checkpoint = false;
+        g->snapshot.nslots = 0;
+    }
+    need(tr_store_write(path, &g->model, &g->snapshot, NULL) == TR_OK, "writing");
     const int fd = open(path, O_RDONLY | O_CLOEXEC);
     need(fd >= 0 && fstat(fd, &info) == 0, "opening");
     b->nbytes = (size_t)info.st_size;
@@ -124,8 +142,9 @@ static void begin(base *b, const char *path, const char *config)
     need(pread(fd, b->image, b->nbytes, 0) == info.st_size, "reading");
     find_blocks(b);
     find_sums(b, fd);
+    find_together(b);
     close(fd);
-    need(b->nblocks > 10 && b->nsums > 5, "the blocks of the file");
+    need(b->nblocks > 10 && (packed ? b->together > 0 : b->nsums > 5), "the blocks of the file");
 }
 
 /* ---- Altering it ----------------------------------------------------------------------------- */
@@ -244,6 +263,13 @@ static void craft(base *b, const char *path, const uint8_t *bytes, size_t nbytes
     }
     repair_blocks(b);
     save(b, fd);
+    if (ours && b->together > 0) {
+        tr_index ix;
+        if (tr_index_open(path, &ix) == TR_OK) put(b->now + b->together, ix.together, 4);
+        tr_index_close(&ix);
+        repair_blocks(b);
+        save(b, fd);
+    }
     close(fd);
 }
 
@@ -265,14 +291,12 @@ static void choose(const char *folder, bool whole)
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t nbytes)
 {
-    static base plain, dense;
+    static base plain, dense, packed;
     static char folder[64];
     char path[128];
-    good g;
     if (nbytes == 0) return 0;
-    make(&g);
     if (!folder[0]) {
-        static char config[70000];
+        static char config[70000], text[2000];
         snprintf(folder, sizeof folder, "fuzz-craft-%ld", (long)getpid());
         tr_log_init(0, 1, TR_LOG_ERROR);
         need(mkdir(folder, 0700) == 0, "making the folder");
@@ -280,14 +304,18 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t nbytes)
         need(mkdir(path, 0700) == 0, "making the folder");
         memset(config, '#', sizeof config - 1);
         snprintf(path, sizeof path, "%s/checkpoints/step-00000005.h5", folder);
-        begin(&dense, path, config);
-        begin(&plain, path, NULL);
+        begin(&dense, path, config, false);
+        for (size_t i = 0; i < sizeof text - 1; i++)
+            text[i] = (char)('a' + tr_philox_at(1, TR_RNG_TEST, 5, i, 0).v[0] % 5);
+        begin(&packed, path, text, true);
+        begin(&plain, path, NULL, false);
     }
     const size_t held = tr_mem_held(TR_MEM_OTHER) + tr_mem_held(TR_MEM_IO);
     snprintf(path, sizeof path, "%s/checkpoints/step-00000009.h5", folder);
-    craft(bytes[0] & 1 ? &dense : &plain, path, bytes, nbytes);
+    base *b = bytes[0] & 4 ? &packed : bytes[0] & 1 ? &dense : &plain;
+    craft(b, path, bytes, nbytes);
     const bool whole = tr_store_verify(path, NULL) == TR_OK;
-    check(path, &g, false);
+    check(path, &b->is, false);
     choose(folder, whole);
     unlink(path);
     strcat(path, ".damaged");

@@ -191,6 +191,25 @@ static inline bool same_snapshot(const fixture *f, const readback *r)
            memcmp(r->history.confusion, f->confusion, sizeof f->confusion) == 0;
 }
 
+/* The fixture with rows of other types, its values on what those hold. */
+static inline void set_stored(fixture *f)
+{
+    tr_param *conv = &f->params[0], *head = &f->params[2];
+    tr_state *scale = &f->states[0];
+    snprintf(scale->layer, sizeof scale->layer, "conv2d1");
+    snprintf(scale->name, sizeof scale->name, TR_SCALE_STATE);
+    f->snapshot.checkpoint = false;
+    conv->stored = TR_I8;
+    conv->scale = 0;
+    head->stored = TR_F16;
+    f->params[3].scale = head->scale = -1;
+    for (int c = 0; c < 4; c++) f->s[c] = 0.0173f * (float)(c + 1);
+    for (size_t i = 0; i < conv->count; i++)
+        f->p[conv->offset + i] = (float)((int)(i * 37 % 255) - 127) * f->s[i / 27];
+    for (size_t i = 0; i < head->count; i++)
+        f->p[head->offset + i] = tr_f16_to_f32(tr_f32_to_f16(0.37f * (float)i - 20));
+}
+
 #define assert_ok(expr)                                                                            \
     do {                                                                                           \
         tr_status got_ = (expr);                                                                   \

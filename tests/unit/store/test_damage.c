@@ -32,6 +32,15 @@ static void poke(const char *path, off_t at, unsigned char byte)
     close(fd);
 }
 
+/* Opens a good file for mischief, with the checksum of its metadata kept right by HDF5 itself. */
+static hid_t reopen(fixture *f)
+{
+    assert_ok(tr_store_write(f->path, &f->model, &f->snapshot, NULL));
+    hid_t file = H5Fopen(f->path, H5F_ACC_RDWR, H5P_DEFAULT);
+    assert_true(file >= 0);
+    return file;
+}
+
 /* Every byte of the file, one bit of it in turn. */
 static void long_every_flipped_byte(void **state)
 {
@@ -57,6 +66,79 @@ static void long_every_flipped_byte(void **state)
     assert_int_equal(refused + unharmed, n);
     assert_true(refused > 6000); /* arrays alone are more than that */
     free(bytes);
+}
+
+/* The same of a model in fewer bits: its texts are deflated, its small arrays have one checksum. */
+static void long_every_flipped_byte_packed(void **state)
+{
+    fixture *f = *state;
+    readback r;
+    tr_snapshot *s = &r.snapshot;
+    char text[2000];
+    size_t n, refused = 0, unharmed = 0;
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = (char)('a' + tr_philox_at(1, TR_RNG_TEST, 5, i, 0).v[0] % 5);
+    text[sizeof text - 1] = 0;
+    set_stored(f);
+    f->snapshot.config_text = text;
+    assert_ok(tr_store_write(f->path, &f->model, &f->snapshot, NULL));
+    unsigned char *bytes = slurp(f->path, &n);
+    for (size_t i = 0; i < n; i++) {
+        poke(f->path, (off_t)i, (unsigned char)(bytes[i] ^ (1u << (i % 8))));
+        memset(&r, 0, sizeof r);
+        *s = (tr_snapshot){.params = r.p, .states = r.s};
+        if (tr_store_read(f->path, &f->model, s, &r.history) == TR_OK) {
+            if (!same_params(f, f->p, r.p) || memcmp(f->s, r.s, 16) != 0 ||
+                memcmp(r.history.steps, f->steps, sizeof f->steps) != 0 ||
+                memcmp(r.history.confusion, f->confusion, sizeof f->confusion) != 0)
+                fail_msg("byte %zu changes what is read", i);
+            check_config(f->path, text);
+            unharmed++;
+        } else {
+            assert_non_null(strstr(tr_last_error()->text, f->path));
+            refused++;
+        }
+        tr_history_free(&r.history);
+        poke(f->path, (off_t)i, bytes[i]);
+    }
+    assert_ok(tr_store_verify(f->path, NULL));
+    assert_int_equal(refused + unharmed, n);
+    assert_true(refused > 4000);
+    free(bytes);
+}
+
+/* What an editor of HDF5 files leaves: its checksums are right, ours are not. */
+static void changed_by_hand(void **state)
+{
+    fixture *f = *state;
+    readback r;
+    tr_snapshot *s = &r.snapshot;
+    const float bias[10] = {1};
+    set_stored(f);
+    hid_t file = reopen(f);
+    hid_t set = H5Dopen2(file, "/model/params/head/bias", H5P_DEFAULT);
+    assert_true(H5Dwrite(set, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, bias) >= 0);
+    H5Dclose(set);
+    H5Fclose(file);
+    memset(&r, 0, sizeof r);
+    *s = (tr_snapshot){.params = r.p, .states = r.s};
+    assert_error(tr_store_read(f->path, &f->model, s, NULL), TR_FILE,
+                 "damaged: checksum of the small arrays together");
+    tr_store_accept_unverified(true);
+    const tr_status st = tr_store_read(f->path, &f->model, s, NULL);
+    tr_store_accept_unverified(false);
+    assert_int_equal(st, TR_OK);
+    assert_true(r.p[f->params[3].offset] == 1);
+
+    file = reopen(f);
+    assert_true(H5Adelete(file, TR_TOGETHER_SUM) >= 0);
+    H5Fclose(file);
+    assert_error(tr_store_verify(f->path, NULL), TR_FILE, "it has no checksum");
+
+    file = reopen(f); /* one that was taken away, too */
+    assert_true(H5Ldelete(file, "/history/confusion", H5P_DEFAULT) >= 0);
+    H5Fclose(file);
+    assert_error(tr_store_verify(f->path, NULL), TR_FILE, "of the small arrays together");
 }
 
 static void every_length(void **state)
@@ -135,27 +217,18 @@ static void foreign_hdf5(void **state)
     assert_error(tr_store_verify(f->path, NULL), TR_FILE, "no checksum");
     hid_t file = make(f->path, false);
     assert_ok(tr_attrs_add_text(&a, "format", "other"));
-    assert_ok(tr_attrs_write(&a, file, f->path, "/"));
+    assert_ok(tr_attrs_write(&a, file, f->path, "/", false));
     H5Fclose(file);
     assert_error(tr_store_verify(f->path, NULL), TR_FILE, "not a run file");
     tr_attrs_free(&a);
 
     file = make(f->path, false);
     assert_ok(tr_attrs_add_text(&a, "format", "trireme"));
-    assert_ok(tr_attrs_add_count(&a, "format_version", 2));
-    assert_ok(tr_attrs_write(&a, file, f->path, "/"));
+    assert_ok(tr_attrs_add_count(&a, "format_version", TR_FORMAT_VERSION + 1));
+    assert_ok(tr_attrs_write(&a, file, f->path, "/", false));
     H5Fclose(file);
-    assert_error(tr_store_verify(f->path, NULL), TR_FILE, "format_version 2 is newer");
+    assert_error(tr_store_verify(f->path, NULL), TR_FILE, "format_version 3 is newer");
     tr_attrs_free(&a);
-}
-
-/* Opens a good file for mischief, with the checksum of its metadata kept right by HDF5 itself. */
-static hid_t reopen(fixture *f)
-{
-    assert_ok(tr_store_write(f->path, &f->model, &f->snapshot, NULL));
-    hid_t file = H5Fopen(f->path, H5F_ACC_RDWR, H5P_DEFAULT);
-    assert_true(file >= 0);
-    return file;
 }
 
 static void add_dataset(hid_t file, const char *where, hid_t type, int ndim, const hsize_t *dims,
@@ -298,6 +371,9 @@ int main(void)
     H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(long_every_flipped_byte, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(long_every_flipped_byte_packed, fixture_open,
+                                        fixture_close),
+        cmocka_unit_test_setup_teardown(changed_by_hand, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(every_length, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(names_the_array, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(not_a_run_file, fixture_open, fixture_close),

@@ -14,7 +14,7 @@ static void write_version(const char *path, uint64_t version)
     assert_true(file >= 0);
     for (size_t i = 0; i < ix.root.count; i++) H5Adelete(file, ix.root.v[i].name);
     H5Adelete(file, "crc32c");
-    assert_ok(tr_attrs_write(&ix.root, file, path, "/"));
+    assert_ok(tr_attrs_write(&ix.root, file, path, "/", false));
     assert_true(H5Fclose(file) >= 0);
     tr_h5_leave(&g);
     tr_index_close(&ix);
@@ -78,7 +78,7 @@ static void damaged_ones(void **state)
     assert_int_equal(rejected, 4);
     unlink(file);
     save(f, 400);
-    write_version(file, 2);
+    write_version(file, TR_FORMAT_VERSION + 1);
     assert_error(tr_store_latest(f->folder, NULL, NULL, &path, &step, &rejected), TR_FILE,
                  "newer trainer");
     assert_null(path);

@@ -3,6 +3,8 @@
 #include "runtime/base/crc32c.h"
 #include "runtime/store/internal.h"
 
+#include <zlib.h>
+
 static void comes_back(void **state)
 {
     fixture *f = *state;
@@ -62,7 +64,7 @@ static void types(void **state)
     tr_index ix;
     assert_ok(tr_attrs_add_text(&root, "format", TR_FORMAT_NAME));
     assert_ok(tr_attrs_add_count(&root, "format_version", TR_FORMAT_VERSION));
-    assert_ok(tr_image_open(f->path, &im));
+    assert_ok(tr_image_open(f->path, false, &im));
     assert_ok(tr_image_attrs(im, "/", &root));
     for (size_t i = 0; i < TR_COUNT(all); i++)
         assert_ok(tr_image_array(im, tr_dtype_name(all[i]), all[i], (int)i % 3, dims, data));
@@ -81,25 +83,6 @@ static void types(void **state)
         assert_ok(tr_entry_read(&ix, e, NULL, NULL, NULL));
     }
     tr_index_close(&ix);
-}
-
-/* The fixture with rows of other types, its values on what those hold. */
-static void set_stored(fixture *f)
-{
-    tr_param *conv = &f->params[0], *head = &f->params[2];
-    tr_state *scale = &f->states[0];
-    snprintf(scale->layer, sizeof scale->layer, "conv2d1");
-    snprintf(scale->name, sizeof scale->name, TR_SCALE_STATE);
-    f->snapshot.checkpoint = false;
-    conv->stored = TR_I8;
-    conv->scale = 0;
-    head->stored = TR_F16;
-    f->params[3].scale = head->scale = -1;
-    for (int c = 0; c < 4; c++) f->s[c] = 0.0173f * (float)(c + 1);
-    for (size_t i = 0; i < conv->count; i++)
-        f->p[conv->offset + i] = (float)((int)(i * 37 % 255) - 127) * f->s[i / 27];
-    for (size_t i = 0; i < head->count; i++)
-        f->p[head->offset + i] = tr_f16_to_f32(tr_f32_to_f16(0.37f * (float)i - 20));
 }
 
 static void stored_types(void **state)
@@ -130,6 +113,79 @@ static void stored_types(void **state)
         assert_true(same_params(f, f->p, r.p));
         assert_memory_equal(f->s, r.s, 16);
     }
+}
+
+/* A model in fewer bits is a smaller file, from which the same comes back; all else is as it always was. */
+static void packed(void **state)
+{
+    fixture *f = *state;
+    readback r;
+    tr_index ix;
+    char text[4000];
+    size_t plain, nbytes;
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = (char)('a' + tr_philox_at(1, TR_RNG_TEST, 5, i, 0).v[0] % 5);
+    text[sizeof text - 1] = 0;
+    f->snapshot.config_text = text;
+    f->snapshot.checkpoint = false;
+    assert_ok(tr_store_write(f->path, &f->model, &f->snapshot, &plain));
+    assert_ok(tr_index_open(f->path, &ix));
+    assert_int_equal(tr_attrs_get(&ix.root, "format_version")->u, TR_FORMAT_PLAIN);
+    assert_false(tr_index_find(&ix, "/model/params/head/bias")->together);
+    tr_index_close(&ix);
+    set_stored(f);
+    assert_ok(tr_store_write(f->path, &f->model, &f->snapshot, &nbytes));
+    check_config(f->path, text);
+    if (!(nbytes + 3000 < plain)) fail_msg("%zu bytes of %zu", nbytes, plain);
+    assert_ok(tr_index_open(f->path, &ix));
+    assert_int_equal(tr_attrs_get(&ix.root, "format_version")->u, TR_FORMAT_PACKED);
+    assert_true(tr_index_find(&ix, "/model/params/head/bias")->together);
+    tr_index_close(&ix);
+    tr_snapshot only = {.params = r.p, .states = r.s};
+    memset(&r, 0, sizeof r);
+    assert_ok(tr_store_read(f->path, &f->model, &only, &r.history));
+    assert_true(same_params(f, f->p, r.p));
+    assert_int_equal(r.history.nsteps, NSTEPS);
+    assert_memory_equal(r.history.steps, f->steps, sizeof f->steps);
+    tr_history_free(&r.history);
+}
+
+/* Deflated texts: what would not be believed is not written, and what was not written is not believed. */
+static void deflated(void **state)
+{
+    char text[9000], *back = NULL;
+    uint8_t bomb[5000];
+    void *bytes = NULL;
+    size_t n = 0;
+    (void)state;
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = (char)('a' + tr_philox_at(1, TR_RNG_TEST, 5, i, 0).v[0] % 5);
+    text[sizeof text - 1] = 0;
+    assert_ok(tr_text_deflate(text, &bytes, &n));
+    assert_non_null(bytes);
+    assert_true(n < 5000);
+    assert_ok(tr_text_inflate(bytes, n, 1 << 20, &back));
+    assert_string_equal(back, text);
+    tr_free(back);
+    assert_ok(tr_text_inflate(bytes, n, sizeof text - 2, &back)); /* one byte too few */
+    assert_null(back);
+    assert_ok(tr_text_inflate(bytes, n - 1, 1 << 20, &back));
+    assert_null(back);
+    memcpy(bomb, bytes, n);
+    bomb[n] = 0; /* something behind it */
+    assert_ok(tr_text_inflate(bomb, n + 1, 1 << 20, &back));
+    assert_null(back);
+    tr_free(bytes);
+    memset(text, 'x', sizeof text - 1);
+    assert_ok(tr_text_deflate(text, &bytes, &n));
+    assert_null(bytes); /* too much of too few bytes: written as it is */
+    uLongf made = sizeof bomb;
+    assert_int_equal(compress(bomb, &made, (const Bytef *)text, sizeof text), Z_OK);
+    assert_ok(tr_text_inflate(bomb, made, 1 << 20, &back));
+    assert_null(back);
+    text[127] = 0;
+    assert_ok(tr_text_deflate(text, &bytes, &n));
+    assert_null(bytes); /* too short */
 }
 
 static void values_that_a_type_does_not_hold(void **state)
@@ -299,6 +355,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_model_has_no_slots, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(another_model, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(another_optimizer, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(packed, fixture_open, fixture_close),
+        cmocka_unit_test(deflated),
         cmocka_unit_test(checksums),
     };
     return cmocka_run_group_tests_name("store: round trip", tests, NULL, NULL);
