@@ -116,6 +116,7 @@ typedef struct {
     void (*end)(void);
     int blocks_of_one, blocks_of_two; /* most blocks with one tile and with two */
     bool moved; /* where images are copied, signed x is moved up by 128 on the way */
+    int run; /* positions a step apart that are best computed at once, where rows are whole such runs; 0: as planned */
     /* Of an image, with its padding: blocks [begin, end) of TR_INT8_WIDE channels. No begin, no end. */
     void (*depthwise)(const tr_int8_plan *p, const tr_int8_run *r, const uint8_t *x, int64_t image,
                       int64_t begin, int64_t end);

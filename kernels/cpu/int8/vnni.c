@@ -6,21 +6,43 @@
 
 #include <string.h>
 
-/* Positions at once: where they lie a step apart MANY with one tile of outputs, MANY_OF_TWO with two. */
-enum { ROWS = 8, SEVEN = 7, FEW = 4, MANY = 16, MANY_OF_TWO = 12 };
+/* Positions at once: where they lie a step apart MANY with one tile of outputs, MANY_OF_TWO with two. RUN, all registers
+ * with two tiles, divides the rows of images of 224 and what halves of them. */
+enum { ROWS = 8, SEVEN = 7, FEW = 4, MANY = 16, MANY_OF_TWO = 12, RUN = 14 };
 enum { GATHERED = TR_INT8_BLOCKS * TR_INT8_BLOCK };
 
-/* The first byte of each position's window; step: between them, where it is the same. */
+/* The first byte of each position's window; step: between them, where it is the same. ahead: weights that are needed
+ * next, so many lines of which are asked for with each chunk of a segment. */
 typedef struct {
     const uint8_t *at[ROWS];
     int64_t step;
+    const int8_t *ahead;
+    int64_t ahead_lines;
 } places;
 
-/* rows, tiles, spaced, flip: constants where it is called. spaced: by step; flip: x is signed, and
- * not moved yet. */
+enum { LINE = 64, WORDS = TR_INT8_CHUNK / 4, FAR = 128 << 10 };
+
+/* Weights beyond FAR come from memory, all of a network's through a second-level cache that does not hold them: the next
+ * tiles' while these are multiplied, a share with each of the image's positions. */
+static void look_ahead(const tr_int8_work *w, int tiles, int rows, int64_t to, places *x)
+{
+    const tr_int8_plan *p = w->p;
+    const int64_t chunks = p->segments * (p->full + (p->tail > 0)), positions = p->s.OH * p->s.OW;
+    const int64_t total = chunks * TR_INT8_TILE * tiles, next = w->tile + tiles;
+    x->ahead_lines = 0;
+    if (next + tiles > p->s.groups * p->tiles) return;
+    x->ahead =
+        w->r->w.weights + next * chunks * TR_INT8_TILE + total * (to % positions) / positions;
+    x->ahead_lines = (total * rows / positions / chunks + LINE - 1) / LINE;
+}
+
+/* What `all` is for. PLAIN; FLIPPED: x is signed, and not moved yet; FARTHER: weights are asked for ahead. */
+typedef enum { PLAIN, FLIPPED, FARTHER } kind;
+
+/* rows, tiles, spaced, how: constants where it is called. spaced: by step. */
 static inline __attribute__((always_inline)) void multiply(const tr_int8_work *w, const places *x,
                                                            int rows, int tiles, bool spaced,
-                                                           bool flip,
+                                                           kind how,
                                                            __m512i acc[MANY][TR_INT8_TILES])
 {
     const tr_int8_plan *p = w->p;
@@ -29,7 +51,7 @@ static inline __attribute__((always_inline)) void multiply(const tr_int8_work *w
     const int64_t row = p->padded_w * s->C, chunks = p->full + (p->tail > 0), step = x->step;
     const int64_t other = p->segments * chunks * TR_INT8_TILE;
     const int64_t words = p->full * 16 + p->tail / 4;
-    const int8_t *v = w->r->w.weights + w->tile * other;
+    const int8_t *v = w->r->w.weights + w->tile * other, *ahead = x->ahead;
     for (int i = 0; i < rows; i++)
         for (int t = 0; t < tiles; t++) acc[i][t] = _mm512_setzero_si512();
     for (int64_t g = 0; g < p->segments; g++) {
@@ -37,15 +59,22 @@ static inline __attribute__((always_inline)) void multiply(const tr_int8_work *w
         const int64_t from = ky * s->dilation[0] * row + kx * s->dilation[1] * s->C;
         const uint8_t *at[ROWS];
         for (int i = 0; i < (spaced ? 1 : rows); i++) at[i] = x->at[i] + from;
-        for (int64_t k = 0; k < words; k++) {
-            __m512i b[TR_INT8_TILES];
-            for (int t = 0; t < tiles; t++) b[t] = _mm512_loadu_si512(v + t * other + k * 64);
-            for (int i = 0; i < rows; i++) {
-                int32_t word;
-                memcpy(&word, (spaced ? at[0] + i * step : at[i]) + k * 4, sizeof word);
-                __m512i a = _mm512_set1_epi32(word);
-                if (flip) a = _mm512_xor_si512(a, _mm512_set1_epi8((char)0x80));
-                for (int t = 0; t < tiles; t++) acc[i][t] = _mm512_dpbusd_epi32(acc[i][t], a, b[t]);
+        const int64_t length = how == FARTHER ? WORDS : words;
+        for (int64_t chunk = 0; chunk < words; chunk += length) {
+            const int64_t end = chunk + length < words ? chunk + length : words;
+            for (int64_t i = 0; how == FARTHER && i < x->ahead_lines; i++, ahead += LINE)
+                _mm_prefetch((const char *)ahead, _MM_HINT_T1);
+            for (int64_t k = chunk; k < end; k++) {
+                __m512i b[TR_INT8_TILES];
+                for (int t = 0; t < tiles; t++) b[t] = _mm512_loadu_si512(v + t * other + k * 64);
+                for (int i = 0; i < rows; i++) {
+                    int32_t word;
+                    memcpy(&word, (spaced ? at[0] + i * step : at[i]) + k * 4, sizeof word);
+                    __m512i a = _mm512_set1_epi32(word);
+                    if (how == FLIPPED) a = _mm512_xor_si512(a, _mm512_set1_epi8((char)0x80));
+                    for (int t = 0; t < tiles; t++)
+                        acc[i][t] = _mm512_dpbusd_epi32(acc[i][t], a, b[t]);
+                }
             }
         }
         v += chunks * TR_INT8_TILE;
@@ -57,13 +86,12 @@ static inline __attribute__((always_inline)) void multiply(const tr_int8_work *w
     }
 }
 
-static inline __attribute__((always_inline)) void some(const tr_int8_work *w, const places *x,
-                                                       int64_t to, int rows, int tiles, bool spaced,
-                                                       bool flip)
+static inline __attribute__((always_inline)) void
+some(const tr_int8_work *w, const places *x, int64_t to, int rows, int tiles, bool spaced, kind how)
 {
     __m512i acc[MANY][TR_INT8_TILES];
     tr_int8_store s[TR_INT8_TILES];
-    multiply(w, x, rows, tiles, spaced, flip, acc);
+    multiply(w, x, rows, tiles, spaced, how, acc);
     for (int t = 0; t < tiles; t++) s[t] = tr_int8_store_of(w->r, w->tile + t, w->left - t * 16);
     const size_t O = (size_t)(w->p->s.groups * w->p->s.O), at = (size_t)to * O + (size_t)w->out;
     TR_INT8_BY_STORE(
@@ -89,9 +117,10 @@ static int64_t rows_of(int64_t left)
     return left >= ROWS ? ROWS : left >= FEW ? FEW : 1;
 }
 
-static inline __attribute__((always_inline)) void all(const tr_int8_work *w, int tiles, bool flip)
+static inline __attribute__((always_inline)) void all(const tr_int8_work *w, int tiles, kind how)
 {
-    const int many = tiles == 1 ? MANY : MANY_OF_TWO;
+    const bool runs = w->p->block == RUN;
+    const int many = runs ? RUN : tiles == 1 ? MANY : MANY_OF_TWO;
     const uint8_t *at[GATHERED];
     const int64_t n = gather(w, at), to = n ? w->spans[0][0].to : 0, step = w->p->step;
     places x = {.step = step};
@@ -100,33 +129,42 @@ static inline __attribute__((always_inline)) void all(const tr_int8_work *w, int
         if (i + many <= n && at[i + many - 1] - at[i] == (many - 1) * step) {
             rows = many;
             x.at[0] = at[i];
-            some(w, &x, to + i, many, tiles, true, flip);
+            if (how == FARTHER) look_ahead(w, tiles, many, to + i, &x);
+            if (runs)
+                some(w, &x, to + i, RUN, tiles, true, how);
+            else
+                some(w, &x, to + i, tiles == 1 ? MANY : MANY_OF_TWO, tiles, true, how);
             continue;
         }
         rows = rows_of(n - i);
         memcpy(x.at, at + i, (size_t)rows * sizeof *at);
+        if (how == FARTHER) look_ahead(w, tiles, (int)rows, to + i, &x);
         if (rows == ROWS)
-            some(w, &x, to + i, ROWS, tiles, false, flip);
+            some(w, &x, to + i, ROWS, tiles, false, how);
         else if (rows == SEVEN)
-            some(w, &x, to + i, SEVEN, tiles, false, flip);
+            some(w, &x, to + i, SEVEN, tiles, false, how);
         else if (rows == FEW)
-            some(w, &x, to + i, FEW, tiles, false, flip);
+            some(w, &x, to + i, FEW, tiles, false, how);
         else
-            some(w, &x, to + i, 1, tiles, false, flip);
+            some(w, &x, to + i, 1, tiles, false, how);
     }
 }
 
 static void blocks(const tr_int8_work *w)
 {
-    const bool flip = w->p->x_signed && !w->p->copied;
+    const tr_int8_plan *p = w->p;
+    const kind how = p->x_signed && !p->copied         ? FLIPPED
+                     : (int64_t)p->weight_bytes >= FAR ? FARTHER
+                                                       : PLAIN;
     if (w->ntiles == 2)
-        flip ? all(w, 2, true) : all(w, 2, false);
+        how == PLAIN ? all(w, 2, PLAIN) : how == FLIPPED ? all(w, 2, FLIPPED) : all(w, 2, FARTHER);
     else
-        flip ? all(w, 1, true) : all(w, 1, false);
+        how == PLAIN ? all(w, 1, PLAIN) : how == FLIPPED ? all(w, 1, FLIPPED) : all(w, 1, FARTHER);
 }
 
 const tr_int8_code tr_int8_vnni = {.blocks = blocks,
                                    .blocks_of_one = TR_INT8_BLOCKS,
                                    .blocks_of_two = TR_INT8_BLOCKS,
                                    .moved = true,
+                                   .run = RUN,
                                    .depthwise = tr_int8_depthwise_vnni};

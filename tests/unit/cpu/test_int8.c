@@ -238,6 +238,38 @@ static void test_narrow(void **state)
         }
 }
 
+/* Rows of whole runs of 14, as images of 224 have them: weights that stay in the first cache and such that do not, odd
+ * numbers of tiles, strides, images that need no copy. */
+static void test_runs(void **state)
+{
+    (void)state;
+    const tr_cpu cpu = {.isa = tr_cpu_isa()};
+    const int64_t of[][5] = {/* C, W, O, kernel, stride */
+                             {3, 56, 64, 7, 2}, {64, 14, 70, 3, 1}, {16, 28, 40, 3, 1},
+                             {4, 28, 33, 1, 1}, {4, 56, 16, 1, 2},  {32, 28, 48, 3, 2},
+                             {8, 14, 7, 5, 1}};
+    for (size_t i = 0; i < TR_COUNT(of); i++)
+        for (int x_signed = 0; x_signed < 2; x_signed++) {
+            const int64_t k = of[i][3], out = of[i][1] / of[i][4];
+            problem t = {.s = {.images = 2,
+                               .groups = 1 + (i == 2),
+                               .C = of[i][0],
+                               .H = 3 * of[i][4],
+                               .W = of[i][1],
+                               .O = of[i][2],
+                               .OH = 3,
+                               .OW = out,
+                               .kernel = {k, k},
+                               .stride = {of[i][4], of[i][4]},
+                               .padding = {k / 2, k / 2},
+                               .dilation = {1, 1}},
+                         .x_signed = x_signed,
+                         .residual_signed = x_signed};
+            assert_int_equal(out % 14, 0);
+            check(&t, (int)tr_int8_level_of(&cpu) + 1, 1 + (uint32_t)i % 2);
+        }
+}
+
 /* Steps that are moved: the largest of a window, and transposed. */
 static void test_moved(void **state)
 {
@@ -396,8 +428,9 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_products), cmocka_unit_test(test_narrow),
-        cmocka_unit_test(test_moved),    cmocka_unit_test(test_too_long),
-        cmocka_unit_test(test_dynamic),  cmocka_unit_test(test_carried),
+        cmocka_unit_test(test_runs),     cmocka_unit_test(test_moved),
+        cmocka_unit_test(test_too_long), cmocka_unit_test(test_dynamic),
+        cmocka_unit_test(test_carried),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
