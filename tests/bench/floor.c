@@ -8,7 +8,8 @@
  *     step    the plan's kernels on random data, each timed; then an update of AdamW, whatever
  *             CONFIG has
  *     floor   of a matrix product or convolution: the same problem alone, at the formats that
- *             oneDNN likes best, on arrays of its own; of anything else: the bytes that it must
+ *             oneDNN likes best, on arrays of its own; of bfloat16 also in float32, which some CPUs
+ *             multiply in less time: the better of both counts; of anything else: the bytes that it must
  *             read and write, at the rate of memcpy from chunk to chunk of an arena as large as the
  *             plan's (copies of weights that products read, packed in their time, are bytes, too)
  *
@@ -23,13 +24,16 @@
 #include "runtime/config/config.h"
 #include "runtime/plan/internal.h"
 
-enum { CHUNK = 4 << 20, COPIES = 16 };
+enum { CHUNK = 4 << 20, COPIES = 16, TYPES = 2 };
 
 typedef struct {
     const char *name;
-    double bytes; /* that must be moved; 0 where `p` says what it takes */
-    bench_product p;
-    double *seconds, *alone; /* [rounds] */
+    double bytes; /* that must be moved; 0 where `of` says what it takes */
+    struct {
+        bench_product p;
+        double *alone; /* [rounds] */
+    } of[TYPES];       /* the step's type, then float32 where that is another */
+    double *seconds;   /* [rounds] */
 } work;
 
 typedef struct {
@@ -150,6 +154,17 @@ out:
     return st;
 }
 
+static tr_status open_products(bench *b, const tr_op *op, work *w)
+{
+    tr_status st;
+    const tr_graph *g = tr_plan_graph(b->plan);
+    const tr_dtype type = g->tensors[op->in[0]].dtype;
+    TR_TRY(bench_product_open(b->team, g, op, type, &w->of[0].p));
+    if (type != TR_F32) TR_TRY(bench_product_open(b->team, g, op, TR_F32, &w->of[1].p));
+out:
+    return st;
+}
+
 static tr_status open_works(bench *b)
 {
     tr_status st = TR_OK;
@@ -161,7 +176,8 @@ static tr_status open_works(bench *b)
     for (size_t i = 0; i < b->nworks; i++) {
         work *w = &b->works[i];
         TR_HAVE(w->seconds = tr_alloc(TR_MEM_OTHER, b->rounds, sizeof *w->seconds));
-        TR_HAVE(w->alone = tr_alloc(TR_MEM_OTHER, b->rounds, sizeof *w->alone));
+        for (int t = 0; t < TYPES; t++)
+            TR_HAVE(w->of[t].alone = tr_alloc(TR_MEM_OTHER, b->rounds, sizeof *w->of[t].alone));
         if (i == g->nops) {
             w->name = "adamw";
             w->bytes = 28.0 * (double)b->model->learned_count; /* w g m v, and w m v back */
@@ -178,7 +194,7 @@ static tr_status open_works(bench *b)
         }
         w->name = tr_op_name(&g->ops[i]);
         if (bench_is_product(&g->ops[i]))
-            TR_TRY(bench_product_open(b->team, g, &g->ops[i], &w->p));
+            TR_TRY(open_products(b, &g->ops[i], w));
         else
             w->bytes = tr_op_is_view(g, &g->ops[i]) ? 0 : tr_plan_row_at(b->plan, i).bytes;
     }
@@ -228,12 +244,14 @@ static tr_status run_products(bench *b, size_t round)
     tr_dnnl_use(b->team);
     MPI_Barrier(MPI_COMM_WORLD);
     for (size_t i = 0; i < b->nworks; i++) {
-        work *w = &b->works[i];
-        if (!w->p.pd) continue;
-        const double begin = tr_now();
-        TR_DNNL(dnnl_primitive_execute(w->p.primitive, b->team->stream, w->p.nargs, w->p.args),
-                "run a primitive");
-        w->alone[round] = tr_now() - begin;
+        for (int t = 0; t < TYPES; t++) {
+            const bench_product *p = &b->works[i].of[t].p;
+            if (!p->pd) continue;
+            const double begin = tr_now();
+            TR_DNNL(dnnl_primitive_execute(p->primitive, b->team->stream, p->nargs, p->args),
+                    "run a primitive");
+            b->works[i].of[t].alone[round] = tr_now() - begin;
+        }
     }
 out:
     return st;
@@ -267,6 +285,15 @@ static double median(double *v, size_t n)
 
 /* ---- The report ------------------------------------------------------------------------------ */
 
+/* Milliseconds of the better product, whose type it is in *better. */
+static double product_floor(const bench *b, const work *w, int *better)
+{
+    const double own = 1e3 * median(w->of[0].alone, b->rounds);
+    const double wide = w->of[1].p.pd ? 1e3 * median(w->of[1].alone, b->rounds) : own;
+    *better = wide < own;
+    return *better ? wide : own;
+}
+
 /* Products one by one: which layers and implementations are away from their floor. */
 static void print_products(const bench *b)
 {
@@ -274,12 +301,12 @@ static void print_products(const bench *b)
            "floor ms", "ratio");
     for (size_t i = 0; i < b->nworks; i++) {
         const work *w = &b->works[i];
-        if (!w->p.pd) continue;
+        if (!w->of[0].p.pd) continue;
+        int better;
         const tr_plan_row row = tr_plan_row_at(b->plan, i);
-        const double ms = 1e3 * median(w->seconds, b->rounds),
-                     floor = 1e3 * median(w->alone, b->rounds);
-        printf("%-26s %-26s %-24s %-24s %9.3f %9.3f %6.2f\n", row.layer, row.op, row.impl,
-               tr_dnnl_impl(w->p.pd), ms, floor, ms / floor);
+        const double ms = 1e3 * median(w->seconds, b->rounds), floor = product_floor(b, w, &better);
+        printf("%-26s %-26s %-24s %-24s %9.3f %9.3f %6.2f%s\n", row.layer, row.op, row.impl,
+               tr_dnnl_impl(w->of[better].p.pd), ms, floor, ms / floor, better ? " (fp32)" : "");
     }
 }
 
@@ -287,6 +314,7 @@ static void print_table(bench *b)
 {
     const double copy = median(b->copy, b->rounds);
     double total[2] = {0, 0}, products[2] = {0, 0};
+    int narrow = 0, wide = 0; /* products whose floor is of the step's type, of float32 instead */
     printf("%-26s %5s %9s %9s %6s %8s\n", "op", "calls", "ms", "floor ms", "ratio", "GB/s");
     for (size_t i = 0; i < b->nworks; i++) { /* each name at its first op */
         double ms = 0, floor = 0, bytes = 0;
@@ -298,11 +326,16 @@ static void print_table(bench *b)
             seen |= j < i;
             if (seen) break;
             ms += 1e3 * median(w->seconds, b->rounds);
-            floor += 1e3 * (w->p.pd ? median(w->alone, b->rounds) : w->bytes / copy);
             bytes += w->bytes;
             calls++;
-            if (w->p.pd) products[0] += 1e3 * median(w->seconds, b->rounds);
-            if (w->p.pd) products[1] += 1e3 * median(w->alone, b->rounds);
+            floor += 1e3 * w->bytes / copy;
+            if (!w->of[0].p.pd) continue;
+            int better;
+            const double product = product_floor(b, w, &better);
+            floor += product;
+            products[0] += 1e3 * median(w->seconds, b->rounds);
+            products[1] += product;
+            *(better ? &wide : &narrow) += 1;
         }
         if (seen || floor == 0) continue;
         total[0] += ms;
@@ -311,17 +344,24 @@ static void print_table(bench *b)
                ms / floor, bytes / ms * 1e-6);
     }
     printf("%-26s %5s %9.3f %9.3f %6.2f\n", "all", "", total[0], total[1], total[0] / total[1]);
+    if (wide)
+        printf("floor: %d products in float32, which takes less time than bfloat16 here, %d in "
+               "bfloat16\n",
+               wide, narrow);
     printf("{\"step_ms\": %.4f, \"floor_ms\": %.4f, \"products_ms\": %.4f, "
-           "\"products_floor_ms\": %.4f, \"copy_gb_per_s\": %.3f}\n",
-           total[0], total[1], products[0], products[1], copy * 1e-9);
+           "\"products_floor_ms\": %.4f, \"floor_products_in_fp32\": %d, "
+           "\"copy_gb_per_s\": %.3f}\n",
+           total[0], total[1], products[0], products[1], wide, copy * 1e-9);
 }
 
 static void close_bench(bench *b)
 {
     for (size_t i = 0; b->works && i < b->nworks; i++) {
-        bench_product_close(&b->works[i].p);
+        for (int t = 0; t < TYPES; t++) {
+            bench_product_close(&b->works[i].of[t].p);
+            tr_free(b->works[i].of[t].alone);
+        }
         tr_free(b->works[i].seconds);
-        tr_free(b->works[i].alone);
     }
     for (size_t i = 0; i < TR_MAX_IN; i++) tr_free(b->inputs[i]);
     tr_free(b->target);

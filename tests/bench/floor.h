@@ -21,9 +21,10 @@ void *bench_numbers(size_t nbytes);
 tr_status bench_matmul(tr_cpu *team, int64_t m, int64_t k, int64_t n, tr_dtype type, tr_dtype to,
                        bench_product *p);
 bool bench_is_product(const tr_op *op);
-/* The op's problem on arrays of its own, at the formats that oneDNN likes best. Closed by
+/* The op's problem on arrays of its own, of activations of `type`, at the formats that oneDNN likes best. Closed by
  * bench_product_close, also when this fails. */
-tr_status bench_product_open(tr_cpu *team, const tr_graph *g, const tr_op *op, bench_product *p);
+tr_status bench_product_open(tr_cpu *team, const tr_graph *g, const tr_op *op, tr_dtype type,
+                             bench_product *p);
 void bench_product_close(bench_product *p);
 
 #endif

@@ -66,19 +66,21 @@ out:
     return st;
 }
 
-static tr_status open_linear(tr_cpu *team, const tr_graph *g, const tr_op *op, bench_product *p)
+static tr_status open_linear(tr_cpu *team, const tr_graph *g, const tr_op *op, tr_dtype type,
+                             bench_product *p)
 {
     const tr_tensor *in = &g->tensors[op->in[0]], *other = &g->tensors[op->in[1]];
     const int64_t cols = in->dims[in->ndim - 1], rows = (int64_t)in->count / cols;
     if (!strcmp(tr_op_name(op), "linear.grad_weight")) {
         const tr_tensor *dw = &g->tensors[op->out[0]];
-        return bench_matmul(team, dw->dims[0], rows, dw->dims[1], in->dtype, TR_F32, p);
+        return bench_matmul(team, dw->dims[0], rows, dw->dims[1], type, TR_F32, p);
     }
     const bool back = !strcmp(tr_op_name(op), "linear.grad_input");
-    return bench_matmul(team, rows, cols, other->dims[back ? 1 : 0], in->dtype, in->dtype, p);
+    return bench_matmul(team, rows, cols, other->dims[back ? 1 : 0], type, type, p);
 }
 
-static tr_status open_conv(tr_cpu *team, const tr_graph *g, const tr_op *op, bench_product *p)
+static tr_status open_conv(tr_cpu *team, const tr_graph *g, const tr_op *op, tr_dtype type,
+                           bench_product *p)
 {
     tr_status st;
     const char *name = tr_op_name(op);
@@ -93,9 +95,9 @@ static tr_status open_conv(tr_cpu *team, const tr_graph *g, const tr_op *op, ben
                             a->kernel[1]};
     const tr_dnnl_array plain =
         a->groups > 1 ? tr_dnnl_dense(5, dims, TR_F32) : tr_dnnl_dense(4, dims + 1, TR_F32);
-    tr_dnnl_conv c = {.src = tr_dnnl_any(tr_dnnl_channels_last(x->dims, x->dtype), x->dtype),
-                      .dst = tr_dnnl_any(tr_dnnl_channels_last(y->dims, y->dtype), y->dtype),
-                      .weights = tr_dnnl_any(plain, x->dtype)};
+    tr_dnnl_conv c = {.src = tr_dnnl_any(tr_dnnl_channels_last(x->dims, type), type),
+                      .dst = tr_dnnl_any(tr_dnnl_channels_last(y->dims, type), type),
+                      .weights = tr_dnnl_any(plain, type)};
     for (int i = 0; i < 2; i++) {
         c.stride[i] = a->stride[i];
         c.dilation[i] = a->dilation[i] - 1;
@@ -126,7 +128,9 @@ bool bench_is_product(const tr_op *op)
     return named(op, "linear") || named(op, "conv2d");
 }
 
-tr_status bench_product_open(tr_cpu *team, const tr_graph *g, const tr_op *op, bench_product *p)
+tr_status bench_product_open(tr_cpu *team, const tr_graph *g, const tr_op *op, tr_dtype type,
+                             bench_product *p)
 {
-    return named(op, "linear") ? open_linear(team, g, op, p) : open_conv(team, g, op, p);
+    return named(op, "linear") ? open_linear(team, g, op, type, p)
+                               : open_conv(team, g, op, type, p);
 }

@@ -130,6 +130,15 @@ TR_INLINE void exps_of_rows(tr_dtype t, const float *s, void *p, size_t pitch, i
     add[0] = a0, add[1] = a1, add[2] = a2, add[3] = a3;
 }
 
+/* Behind what a row sees, up to whole vectors where it is so long: what loops may read and write there costs less than single
+ * columns; it is cleared then. */
+enum { VECTOR = 16 };
+TR_INLINE int64_t whole_vectors(const tr_cpu_scores *a, int64_t end)
+{
+    const int64_t to = (end + VECTOR - 1) / VECTOR * VECTOR;
+    return to <= (int64_t)a->pitch ? to : end;
+}
+
 /* The range that rows [r, r + ROWS) see together, where each sees any: what one of them does not see of it is made so small that
  * it changes nothing. */
 TR_INLINE bool range_of_rows(const tr_cpu_scores *a, int64_t r, float *s, int64_t *begin,
@@ -143,6 +152,7 @@ TR_INLINE bool range_of_rows(const tr_cpu_scores *a, int64_t r, float *s, int64_
         *begin = from[k] < *begin ? from[k] : *begin;
         *end = to[k] > *end ? to[k] : *end;
     }
+    *end = whole_vectors(a, *end);
     for (int k = 0; k < ROWS; k++, s += a->pitch) {
         for (int64_t c = *begin; c < from[k]; c++) s[c] = -INFINITY;
         for (int64_t c = to[k]; c < *end; c++) s[c] = -INFINITY;
@@ -243,7 +253,8 @@ TR_INLINE void grad_body(tr_dtype t, const tr_cpu_scores *a, float *s, float *dp
                 tr_store(t, pr, (size_t)c, e * k);
             }
         } else {
-            TR_SIMD for (int64_t c = begin; c < end; c++)
+            const int64_t to = whole_vectors(a, end);
+            TR_SIMD for (int64_t c = begin; c < to; c++)
             {
                 const float e = exp2_below(sr[c] * factor - less);
                 tr_store(t, dr, (size_t)c, e * (gr[c] - mean) * gain);
@@ -280,22 +291,23 @@ TR_INLINE void fetch(tr_dtype t, const void *row, size_t D)
         __builtin_prefetch((const char *)row + at);
 }
 
-TR_INLINE void out_body(tr_dtype t, const float *o, const float *top, const double *sum, void *y,
-                        size_t pitch, float *lse, size_t rows, size_t D)
+TR_INLINE void out_body(tr_dtype t, const float *o, size_t o_pitch, const float *top,
+                        const double *sum, void *y, size_t pitch, float *lse, size_t rows, size_t D)
 {
     for (size_t r = 0; r < rows; r++) {
         const float scale = sum[r] == 0.0 ? 0.0f : (float)(1.0 / sum[r]);
         void *yr = tr_into(t, y, r * pitch);
         if (r + AHEAD < rows) fetch(t, tr_into(t, yr, AHEAD * pitch), D);
-        TR_SIMD for (size_t d = 0; d < D; d++) tr_store(t, yr, d, o[r * D + d] * scale);
+        TR_SIMD for (size_t d = 0; d < D; d++) tr_store(t, yr, d, o[r * o_pitch + d] * scale);
         if (lse) lse[r] = (float)((double)top[r] + log(sum[r]));
     }
 }
 
-void TR_LOOP(attention_out)(tr_dtype t, const float *o, const float *top, const double *sum,
-                            void *y, size_t pitch, float *lse, size_t rows, size_t D)
+void TR_LOOP(attention_out)(tr_dtype t, const float *o, size_t o_pitch, const float *top,
+                            const double *sum, void *y, size_t pitch, float *lse, size_t rows,
+                            size_t D)
 {
-    TR_BY_TYPE(t, out_body(T, o, top, sum, y, pitch, lse, rows, D));
+    TR_BY_TYPE(t, out_body(T, o, o_pitch, top, sum, y, pitch, lse, rows, D));
 }
 
 TR_INLINE void delta_body(tr_dtype t, const void *dy, const void *y, size_t pitch, float *delta,

@@ -62,7 +62,10 @@
  *
  * Rows of C: mul_sums  sums[begin..end) = sums of dy * x over the rows, rounded to the type
  *
- * Rows of D: softmax, softmax_grad; transpose of a rows x cols matrix of 1-, 2- or 4-byte elements.
+ * Rows of D: softmax, softmax_grad; transpose of a rows x cols matrix of 1-, 2- or 4-byte elements; transpose_apart of
+ * float32 whose rows are so many elements apart.
+ *
+ *  product         c = a b, or c += a b, of small matrices (tr_cpu_product)
  *
  *  max_pool_steps  of int8 or uint8, without indices
  *  avg_pool_steps  of int8 or uint8 to either (`to_signed`): sums times factor / places that count, clamped and rounded
@@ -130,6 +133,15 @@ typedef struct tr_cpu_scores {
     uint64_t key, index; /* of dropout: of the first row, those behind it count on */
     float drop, keep;    /* drop 0: none; keep: 1 / (1 - drop) */
 } tr_cpu_scores;
+
+/* A product of m x depth by depth x n float32 that lie in a cache. Sums of an element of c go over `depth` in order. */
+enum { TR_CPU_PRODUCT_COLUMNS = 16 };
+typedef struct tr_cpu_product {
+    size_t m, n, depth;     /* n: a multiple of TR_CPU_PRODUCT_COLUMNS */
+    size_t a_row, a_column; /* from one row and column of a to the next */
+    size_t b_pitch, c_pitch;
+    bool add;
+} tr_cpu_product;
 
 /* Heads of one query that share a head of keys and values, which lie row after row. */
 typedef struct tr_cpu_look_back {
@@ -277,8 +289,8 @@ typedef struct tr_sweep {
        const float *delta, void *p, void *ds))                                                     \
     X(void, attention_fade, (float *o, const float *fade, size_t rows, size_t D))                  \
     X(void, attention_out,                                                                         \
-      (tr_dtype t, const float *o, const float *top, const double *sum, void *y, size_t pitch,     \
-       float *lse, size_t rows, size_t D))                                                         \
+      (tr_dtype t, const float *o, size_t o_pitch, const float *top, const double *sum, void *y,   \
+       size_t pitch, float *lse, size_t rows, size_t D))                                           \
     X(void, attention_delta,                                                                       \
       (tr_dtype t, const void *dy, const void *y, size_t pitch, float *delta, size_t rows,         \
        size_t D))                                                                                  \
@@ -296,6 +308,9 @@ typedef struct tr_sweep {
     X(void, recurrent_grad,                                                                        \
       (const tr_cpu_recurrence *r, size_t row, bool first, bool last, size_t begin, size_t end))   \
     X(void, transpose, (size_t size, const void *x, void *y, size_t rows, size_t cols))            \
+    X(void, transpose_apart,                                                                       \
+      (const float *x, size_t x_pitch, float *y, size_t y_pitch, size_t rows, size_t cols))        \
+    X(void, product, (const tr_cpu_product *p, const float *a, const float *b, float *c))          \
     X(double, mse,                                                                                 \
       (tr_dtype t, const void *y, const float *target, void *dy, size_t n, float scale))           \
     X(double, robust,                                                                              \

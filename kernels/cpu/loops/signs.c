@@ -1,37 +1,29 @@
 /* Sums of numbers with signs that are bits: a word of 32 turns 32 numbers by their top bits, so that a row of signs is a
  * thirty-second of the bytes of one of floats. gcc keeps the sums of a plain loop over 32 lanes in memory; vectors of its own
  * stay in registers. Two rows share each load. */
-#include "kernels/cpu/loops/vec.h"
+#include "kernels/cpu/loops/lanes.h"
 
-#if defined __AVX512F__
-#define BYTES 64
-#elif defined __AVX2__
-#define BYTES 32
-#else
-#define BYTES 16
-#endif
-typedef float floats __attribute__((vector_size(BYTES), aligned(4), may_alias));
-typedef uint32_t words __attribute__((vector_size(BYTES)));
+typedef uint32_t words __attribute__((vector_size(TR_LANE_BYTES)));
 
-enum { LANES = BYTES / 4, BLOCK = 64 }; /* words of a float32 sum */
+enum { BLOCK = 64 }; /* words of a float32 sum */
 
 static const union {
     uint32_t bit[16];
     words v;
 } top = {{31, 30, 29, 28, 27, 26, 25, 24, 23, 22, 21, 20, 19, 18, 17, 16}};
 
-/* LANES numbers with the signs of the lowest bits of `w`. */
-TR_INLINE floats turned(const float *x, uint32_t w)
+/* TR_LANES numbers with the signs of the lowest bits of `w`. */
+TR_INLINE tr_lanes turned(const float *x, uint32_t w)
 {
     const words bits = ((words){0} + w) << top.v;
-    const floats v = *(const floats *)x;
-    return (floats)((words)v ^ (bits & 0x80000000u));
+    const tr_lanes v = *(const tr_lanes *)x;
+    return (tr_lanes)((words)v ^ (bits & 0x80000000u));
 }
 
-TR_INLINE double total(floats v)
+TR_INLINE double total(tr_lanes v)
 {
     double sum = 0.0;
-    for (int i = 0; i < LANES; i++) sum += (double)v[i];
+    for (int i = 0; i < TR_LANES; i++) sum += (double)v[i];
     return sum;
 }
 
@@ -41,14 +33,14 @@ TR_INLINE void two_rows(const float *x, const uint32_t *a, const uint32_t *b, si
     sums[0] = sums[1] = 0.0;
     for (size_t from = 0; from < count; from += BLOCK) {
         const size_t end = tr_least(count, from + BLOCK);
-        floats sa = {0}, sb = {0}, ta = {0}, tb = {0};
+        tr_lanes sa = {0}, sb = {0}, ta = {0}, tb = {0};
         for (size_t w = from; w < end; w++)
-            for (int i = 0; i < 32; i += 2 * LANES) {
+            for (int i = 0; i < 32; i += 2 * TR_LANES) {
                 const float *xi = x + 32 * w + (size_t)i;
                 sa += turned(xi, a[w] >> i);
                 sb += turned(xi, b[w] >> i);
-                ta += turned(xi + LANES, a[w] >> (i + LANES));
-                tb += turned(xi + LANES, b[w] >> (i + LANES));
+                ta += turned(xi + TR_LANES, a[w] >> (i + TR_LANES));
+                tb += turned(xi + TR_LANES, b[w] >> (i + TR_LANES));
             }
         sums[0] += total(sa + ta);
         sums[1] += total(sb + tb);

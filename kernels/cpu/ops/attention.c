@@ -1,7 +1,7 @@
 /* Attention without a matrix queries x keys (Dao et al. 2022): a thread takes a tile of queries of one head, goes over the
  * tiles of keys that it sees, and keeps each row's maximum, sum and weighted values so far (Milakov and Gimelshein 2018).
- * Products are oneDNN's. They read copies of rows, once for each head of keys: in tensors these stand apart by a multiple
- * of 4 KB often, which costs more; and bfloat16 as float32 where that is faster.
+ * Products of float32 are own ones, of bfloat16 oneDNN's. They read copies of rows, made once for each head of keys: in
+ * tensors these stand apart by a multiple of 4 KB often, which costs more; and bfloat16 as float32 where that is faster.
  * Tiles depend on the shapes alone, so results have the same bits for any number of threads. */
 #include "kernels/cpu/ops/attention.h"
 
@@ -41,9 +41,14 @@ tr_status tr_attention_open(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
     k->a = *(const tr_attention_attrs *)op->attrs;
     if (g->mode != TR_MODE_TRAIN) k->a.dropout = 0;
     k->type = k->k.dtype == TR_BF16 && cpu->bf16_faster ? TR_BF16 : TR_F32;
-    k->copies = k->type != k->k.dtype || s.q_pitch > s.D;
+    k->own = k->type == TR_F32;
+    k->copies = k->own || s.q_pitch > s.D;
     k->queries = s.queries < TR_ATTENTION_QUERIES ? s.queries : TR_ATTENTION_QUERIES;
     k->keys = s.keys < TR_ATTENTION_KEYS ? s.keys : TR_ATTENTION_KEYS;
+    k->width = k->own ? tr_align_up(s.D, TR_CPU_PRODUCT_COLUMNS) : s.D;
+    /* rows begin in other sets of the first-level cache, even where there are 256 keys */
+    k->turned = tr_align_up(k->keys, TR_CPU_PRODUCT_COLUMNS) + LINE / sizeof(float);
+    k->pitch = k->own ? k->turned : 0;
     k->nqueries = tr_chunks(s.queries, k->queries);
     k->nkeys = tr_chunks(s.keys, k->keys);
     k->masked = k->a.causal || k->a.window || s.lengths >= 0;
@@ -59,11 +64,17 @@ tr_status tr_attention_hand_over(tr_attention *k, tr_status st, tr_kernel **out)
         close_kernel((tr_kernel *)k);
         return st;
     }
-    k->scratch = tr_attention_reserve(k, tr_dnnl_tiles_scratch(k->tiles));
+    if (!k->own) k->scratch = tr_attention_reserve(k, tr_dnnl_tiles_scratch(k->tiles));
     k->k.base.workspace = k->slots * k->head_room + k->room * (size_t)k->k.threads;
-    k->k.base.impl = tr_dnnl_tiles_impl(k->tiles);
+    if (!k->own) k->k.base.impl = tr_dnnl_tiles_impl(k->tiles);
     *out = &k->k.base;
     return TR_OK;
+}
+
+size_t tr_attention_tile(const tr_attention *k)
+{
+    const size_t rows = k->queries < TR_ATTENTION_ROWS ? k->queries : TR_ATTENTION_ROWS;
+    return k->own ? rows * k->pitch : k->queries * k->keys;
 }
 
 /* Queries of height h, keys of width w; 0: there is no such part. */
@@ -97,7 +108,8 @@ static int width_of(size_t keys)
     return keys % TR_ATTENTION_STEP ? TR_ATTENTION_WIDTHS / 2 + steps : steps - 1;
 }
 
-int tr_attention_which(const tr_attention *k, int p, size_t queries, size_t keys)
+/* Which product of p: by the numbers of queries and keys. */
+static int which(const tr_attention *k, int p, size_t queries, size_t keys)
 {
     return p * TR_ATTENTION_SHAPES + height_of(k, queries) * TR_ATTENTION_WIDTHS + width_of(keys);
 }
@@ -122,14 +134,13 @@ static size_t extent(const tr_attention *k, tr_attention_extent of, size_t queri
     return of == TR_OF_D ? k->s.D : of == TR_OF_QUERIES ? queries : keys;
 }
 
-tr_status tr_attention_add(tr_attention *k, int p, const tr_attention_product *of)
+static tr_status add_product(tr_attention *k, int p, const tr_attention_product *of)
 {
     tr_status st = TR_OK;
     for (int i = 0; i < TR_ATTENTION_SHAPES && st == TR_OK; i++) {
         const size_t queries = queries_of(k, i / TR_ATTENTION_WIDTHS);
         const size_t keys = keys_of_width(k, i % TR_ATTENTION_WIDTHS);
-        if (!occurs(k, queries, keys) ||
-            tr_attention_which(k, p, queries, keys) != p * TR_ATTENTION_SHAPES + i)
+        if (!occurs(k, queries, keys) || which(k, p, queries, keys) != p * TR_ATTENTION_SHAPES + i)
             continue;
         const size_t m = extent(k, of->m, queries, keys), n = extent(k, of->n, queries, keys),
                      depth = extent(k, of->depth, queries, keys);
@@ -141,6 +152,40 @@ tr_status tr_attention_add(tr_attention *k, int p, const tr_attention_product *o
         st = tr_dnnl_tiles_add(k->tiles, p * TR_ATTENTION_SHAPES + i, &a, &b, &c, of->n == TR_OF_D);
     }
     return st;
+}
+
+tr_status tr_attention_multiply_by(tr_cpu *cpu, tr_attention *k, const tr_attention_product *of,
+                                   int count)
+{
+    tr_status st = TR_OK;
+    for (int p = 0; p < count; p++) k->products[p] = of[p];
+    if (k->own) return TR_OK;
+    TR_TRY(tr_dnnl_tiles_open(cpu, count * TR_ATTENTION_SHAPES, &k->tiles));
+    for (int p = 0; p < count; p++) TR_TRY(add_product(k, p, &of[p]));
+out:
+    return st;
+}
+
+dnnl_status_t tr_attention_multiply(const tr_attention *k, int p, const tr_attention_part *part,
+                                    int number, const void *a, const void *b, void *c,
+                                    void *scratch)
+{
+    if (!k->own)
+        return tr_dnnl_tiles_run(k->tiles, which(k, p, part->rows, part->columns), number, a, b, c,
+                                 scratch);
+    const tr_attention_product *of = &k->products[p];
+    const size_t a_pitch = of->a_pitch ? of->a_pitch : k->pitch;
+    const size_t n = extent(k, of->n, part->rows, part->columns);
+    const tr_cpu_product own = {.m = extent(k, of->m, part->rows, part->columns),
+                                .n = tr_align_up(n, TR_CPU_PRODUCT_COLUMNS),
+                                .depth = extent(k, of->depth, part->rows, part->columns),
+                                .a_row = of->a_turned ? 1 : a_pitch,
+                                .a_column = of->a_turned ? a_pitch : 1,
+                                .b_pitch = of->b_turned ? k->turned : of->b_pitch,
+                                .c_pitch = of->c_pitch ? of->c_pitch : k->pitch,
+                                .add = of->n == TR_OF_D};
+    k->k.loops->product(&own, a, b, c);
+    return dnnl_success;
 }
 
 /* Keys that queries [first, last] see anything of. */
@@ -169,9 +214,10 @@ static tr_attention_part part_of(const tr_attention *k, size_t qt, size_t kt, si
     const tr_key_range r = seen_by(k, first, first + (int64_t)rows - 1, length);
     if (r.end <= from || r.begin >= from + (int64_t)columns || r.end <= r.begin)
         return (tr_attention_part){row, rows, 0, 0};
+    const size_t step = k->own ? TR_ATTENTION_COLUMNS : TR_ATTENTION_STEP;
     const size_t begin = r.begin > from ? (size_t)(r.begin - from) : 0;
-    const size_t end = tr_align_up((size_t)(r.end - from), TR_ATTENTION_STEP);
-    const size_t column = begin / TR_ATTENTION_STEP * TR_ATTENTION_STEP;
+    const size_t end = tr_align_up((size_t)(r.end - from), step);
+    const size_t column = begin / step * step;
     return (tr_attention_part){row, rows, column, (end < columns ? end : columns) - column};
 }
 
@@ -180,11 +226,11 @@ int tr_attention_parts(const tr_attention *k, size_t qt, size_t kt, int64_t leng
 {
     const size_t rows = tr_chunk_size(k->s.queries, k->queries, qt);
     const size_t columns = tr_chunk_size(k->s.keys, k->keys, kt);
-    bool whole = true;
+    const size_t step = k->own ? TR_ATTENTION_ROWS : TR_ATTENTION_STEP;
+    bool whole = !k->own;
     int n = 0;
-    for (size_t row = 0; k->masked && row < rows; row += TR_ATTENTION_STEP) {
-        parts[n] = part_of(k, qt, kt, row,
-                           rows - row < TR_ATTENTION_STEP ? rows - row : TR_ATTENTION_STEP, length);
+    for (size_t row = 0; (k->own || k->masked) && row < rows; row += step) {
+        parts[n] = part_of(k, qt, kt, row, rows - row < step ? rows - row : step, length);
         whole &= parts[n].columns == columns;
         n += parts[n].columns > 0;
     }
@@ -207,7 +253,7 @@ tr_cpu_scores tr_attention_scores(const tr_attention *k, const tr_run *run, size
         .keys = length,
         .window = k->a.window,
         .causal = k->a.causal,
-        .pitch = part->columns,
+        .pitch = k->pitch ? k->pitch : part->columns,
         .D = s->D,
         .scale = s->scale,
         .slope = k->a.alibi ? exp2f(tr_attention_slope_power((int)head, (int)s->heads)) : 0.0f,
@@ -220,7 +266,7 @@ tr_cpu_scores tr_attention_scores(const tr_attention *k, const tr_run *run, size
 /* Rows stand apart, each on a page of its own often, where no hardware looks ahead: of n values from p on. */
 enum { AHEAD = 12 };
 #define FETCH(p, n, type, write)                                                                   \
-    for (size_t at_ = 0; at_ < (n)*tr_dtype_size(type); at_ += LINE)                               \
+    for (size_t at_ = 0, end_ = (n)*tr_dtype_size(type); at_ < end_; at_ += LINE)                  \
     __builtin_prefetch((const char *)(p) + at_, write)
 
 tr_attention_rows tr_attention_read(const tr_attention *k, const void *in, size_t pitch, size_t at,
@@ -230,14 +276,24 @@ tr_attention_rows tr_attention_read(const tr_attention *k, const void *in, size_
     const void *from = tr_loop_at(t, in, row * pitch + at);
     if (!k->copies) return (tr_attention_rows){from, pitch};
     for (size_t r = 0; r < count; r++) {
-        void *row_to = tr_loop_to(k->type, to, r * k->s.D);
+        float *row_to = tr_loop_to(k->type, to, r * k->width);
         if (r + AHEAD < count) FETCH(tr_loop_at(t, from, (r + AHEAD) * pitch), k->s.D, t, 0);
         if (t == k->type)
             memcpy(row_to, tr_loop_at(t, from, r * pitch), k->s.D * tr_dtype_size(t));
         else
             k->k.loops->cast_f32(row_to, tr_loop_at(t, from, r * pitch), k->s.D);
+        for (size_t i = k->s.D; i < k->width; i++) row_to[i] = 0.0f;
     }
-    return (tr_attention_rows){to, k->s.D};
+    return (tr_attention_rows){to, k->width};
+}
+
+void tr_attention_turn(const tr_attention *k, const void *rows, size_t count, void *to)
+{
+    float *y = to;
+    const size_t end = tr_align_up(count, TR_CPU_PRODUCT_COLUMNS);
+    k->k.loops->transpose_apart(rows, k->width, y, k->turned, count, k->s.D);
+    for (size_t d = 0; d < k->s.D && count < end; d++)
+        memset(y + d * k->turned + count, 0, (end - count) * sizeof *y);
 }
 
 void tr_attention_write(const tr_attention *k, const float *from, void *out, size_t pitch,
@@ -249,9 +305,9 @@ void tr_attention_write(const tr_attention *k, const float *from, void *out, siz
         if (r + AHEAD < count)
             FETCH(tr_loop_at(t, out, (row + r + AHEAD) * pitch + at), k->s.D, t, 1);
         if (t == TR_BF16)
-            k->k.loops->cast_bf16(to, from + r * k->s.D, k->s.D);
+            k->k.loops->cast_bf16(to, from + r * k->width, k->s.D);
         else
-            memcpy(to, from + r * k->s.D, k->s.D * sizeof *from);
+            memcpy(to, from + r * k->width, k->s.D * sizeof *from);
     }
 }
 
@@ -267,17 +323,28 @@ typedef struct {
     dnnl_status_t st;
 } worker;
 
-/* Tile kt of the keys or values: copied once for all tiles of queries that follow. */
+/* Elements of a tile of keys. */
+static size_t keys_size(const tr_attention *k)
+{
+    return k->own ? k->s.D * k->turned : k->keys * k->s.D;
+}
+
+/* Tile kt of the keys or values: copied once for all tiles of queries that follow, keys before values. */
 static tr_attention_rows keys_of(const tr_attention *k, const worker *w, bool values, size_t sample,
                                  size_t head, size_t kt, bool first)
 {
     const tr_attention_shape *s = &k->s;
-    const size_t row = sample * s->keys + kt * k->keys, D = s->D;
-    const size_t at = (values ? s->v_at : s->k_at) + head * D;
+    const size_t row = sample * s->keys + kt * k->keys, count = tr_chunk_size(s->keys, k->keys, kt);
+    const size_t at = (values ? s->v_at : s->k_at) + head * s->D;
     const void *in = k->k.b.in[values ? s->v : s->k];
-    void *to = tr_loop_to(k->type, w->room + (values ? k->v_as : k->k_as), kt * k->keys * D);
-    if (k->copies && !first) return (tr_attention_rows){to, D};
-    return tr_attention_read(k, in, s->kv_pitch, at, row, tr_chunk_size(s->keys, k->keys, kt), to);
+    void *rows = tr_loop_to(k->type, w->room + k->v_as, kt * k->keys * k->width);
+    void *keys = tr_loop_to(k->type, w->room + k->k_as, kt * keys_size(k));
+    void *to = values ? rows : keys;
+    if (k->copies && !first) return (tr_attention_rows){to, k->width};
+    if (values || !k->own) return tr_attention_read(k, in, s->kv_pitch, at, row, count, to);
+    tr_attention_read(k, in, s->kv_pitch, at, row, count, rows); /* where values go then */
+    tr_attention_turn(k, rows, count, keys);
+    return (tr_attention_rows){keys, k->turned};
 }
 
 static void forward_part(const tr_attention *k, worker *w, const tr_attention_part *part,
@@ -285,20 +352,18 @@ static void forward_part(const tr_attention *k, worker *w, const tr_attention_pa
                          tr_attention_rows values)
 {
     const tr_cpu_loops *loops = k->k.loops;
-    const size_t rows = part->rows, columns = part->columns, D = k->s.D;
     float *scores = (float *)(void *)(w->room + k->scores);
-    float *o = (float *)(void *)(w->room + k->acc) + part->row * D;
+    float *o = (float *)(void *)(w->room + k->acc) + part->row * k->width;
     double *sum = (double *)(void *)(w->room + k->rows);
     float *top = (float *)(sum + k->queries), *fade = top + k->queries;
     void *probs = w->room + k->probs, *scratch = w->room + k->scratch;
-    w->st = tr_dnnl_tiles_run(k->tiles, tr_attention_which(k, SCORES, rows, columns), w->number,
-                              tr_attention_row(k, q, part->row),
-                              tr_attention_row(k, keys, part->column), scores, scratch);
+    w->st = tr_attention_multiply(k, SCORES, part, w->number, tr_attention_row(k, q, part->row),
+                                  tr_attention_key(k, keys, part->column), scores, scratch);
     if (w->st != dnnl_success) return;
     loops->attention_probs(k->type, a, scores, probs, top + part->row, sum + part->row, fade);
-    loops->attention_fade(o, fade, rows, D);
-    w->st = tr_dnnl_tiles_run(k->tiles, tr_attention_which(k, VALUES, rows, columns), w->number,
-                              probs, tr_attention_row(k, values, part->column), o, scratch);
+    loops->attention_fade(o, fade, part->rows, k->width);
+    w->st = tr_attention_multiply(k, VALUES, part, w->number, probs,
+                                  tr_attention_row(k, values, part->column), o, scratch);
 }
 
 static void forward_tile(const tr_attention *k, const tr_run *run, worker *w, size_t sample,
@@ -317,7 +382,7 @@ static void forward_tile(const tr_attention *k, const tr_run *run, worker *w, si
     w->have = 1 + sample * s->kv_heads + kv;
     const tr_attention_rows q = tr_attention_read(k, k->k.b.in[s->q], s->q_pitch, head * D,
                                                   sample * s->queries + row, rows, w->room + k->q);
-    memset(o, 0, rows * D * sizeof *o);
+    memset(o, 0, rows * k->width * sizeof *o);
     for (size_t r = 0; r < rows; r++) sum[r] = 0, top[r] = -INFINITY;
     for (size_t kt = span.begin; kt < span.end && w->st == dnnl_success; kt++) {
         tr_attention_part parts[TR_ATTENTION_PARTS];
@@ -334,7 +399,7 @@ static void forward_tile(const tr_attention *k, const tr_run *run, worker *w, si
     const size_t width = s->heads * D;
     float *lse = k->k.b.out[1];
     k->k.loops->attention_out(
-        k->k.dtype, o, top, sum,
+        k->k.dtype, o, k->width, top, sum,
         tr_loop_to(k->k.dtype, k->k.b.out[0], (sample * s->queries + row) * width + head * D),
         width, lse ? lse + (sample * s->heads + head) * s->queries + row : NULL, rows, D);
 }
@@ -349,7 +414,7 @@ static tr_status run_forward(tr_kernel *base, const tr_run *run)
     {
         worker w = {.number = omp_get_thread_num(), .st = dnnl_success};
         w.room = (char *)k->k.b.workspace + (size_t)w.number * k->room;
-        tr_dnnl_tiles_enter();
+        if (!k->own) tr_dnnl_tiles_enter();
 #pragma omp for schedule(dynamic)
         for (size_t i = 0; i < items; i++) {
             const size_t sample = i / per_sample, in = i % per_sample;
@@ -367,7 +432,7 @@ static tr_status run_forward(tr_kernel *base, const tr_run *run)
 
 size_t tr_attention_pitch(const tr_attention *k, size_t pitch)
 {
-    return k->copies ? k->s.D : pitch;
+    return k->copies ? k->width : pitch;
 }
 
 tr_status tr_cpu_attention(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
@@ -377,29 +442,20 @@ tr_status tr_cpu_attention(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_k
     tr_status st = tr_attention_open(cpu, g, op, run_forward, &k);
     if (st != TR_OK) return st;
     const tr_attention_shape *s = &k->s;
-    const size_t tile = k->queries * k->keys, row = k->copies * s->D * tr_dtype_size(k->type);
+    const size_t tile = tr_attention_tile(k), row = k->copies * k->width * tr_dtype_size(k->type);
     k->scores = tr_attention_reserve(k, tile * sizeof(float));
     k->probs = k->type == TR_F32 ? k->scores : tr_attention_reserve(k, tile * sizeof(tr_bf16));
-    k->acc = tr_attention_reserve(k, k->queries * s->D * sizeof(float));
+    k->acc = tr_attention_reserve(k, k->queries * k->width * sizeof(float));
     k->rows = tr_attention_reserve(k, k->queries * (sizeof(double) + 2 * sizeof(float)));
     k->q = tr_attention_reserve(k, k->queries * row);
-    k->k_as = tr_attention_reserve(k, s->keys * row);
+    k->k_as = tr_attention_reserve(k, k->nkeys * keys_size(k) * k->copies * tr_dtype_size(k->type));
     k->v_as = tr_attention_reserve(k, s->keys * row);
     k->have = tr_attention_reserve(k, k->nkeys);
-    const tr_attention_product scores = {.m = TR_OF_QUERIES,
-                                         .n = TR_OF_KEYS,
-                                         .depth = TR_OF_D,
-                                         .a_pitch = tr_attention_pitch(k, s->q_pitch),
-                                         .b_pitch = tr_attention_pitch(k, s->kv_pitch),
-                                         .b_turned = true};
-    const tr_attention_product values = {.m = TR_OF_QUERIES,
-                                         .n = TR_OF_D,
-                                         .depth = TR_OF_KEYS,
-                                         .b_pitch = tr_attention_pitch(k, s->kv_pitch),
-                                         .c_pitch = s->D};
-    TR_TRY(tr_dnnl_tiles_open(cpu, FORWARD_PRODUCTS * TR_ATTENTION_SHAPES, &k->tiles));
-    TR_TRY(tr_attention_add(k, SCORES, &scores));
-    TR_TRY(tr_attention_add(k, VALUES, &values));
-out:
+    const size_t q = tr_attention_pitch(k, s->q_pitch), kv = tr_attention_pitch(k, s->kv_pitch);
+    const tr_attention_product products[FORWARD_PRODUCTS] = {
+        [SCORES] = {TR_OF_QUERIES, TR_OF_KEYS, TR_OF_D, q, kv, 0, false, true},
+        [VALUES] = {TR_OF_QUERIES, TR_OF_D, TR_OF_KEYS, 0, kv, k->width, false, false},
+    };
+    st = tr_attention_multiply_by(cpu, k, products, FORWARD_PRODUCTS);
     return tr_attention_hand_over(k, st, out);
 }

@@ -36,7 +36,7 @@ static float *floats(const worker *w, size_t at)
 /* Row `row` of head `in` of the group. */
 static float *dq_of(const tr_attention *k, const worker *w, size_t in, size_t row)
 {
-    return (float *)(void *)(w->head + k->acc) + (in * k->s.queries + row) * k->s.D;
+    return (float *)(void *)(w->head + k->acc) + (in * k->s.queries + row) * k->width;
 }
 
 static float *delta_of(const tr_attention *k, const worker *w, size_t in, size_t row)
@@ -48,8 +48,7 @@ static void product(const tr_attention *k, worker *w, int p, const tr_attention_
                     const void *a, const void *b, void *c)
 {
     if (w->st == dnnl_success)
-        w->st = tr_dnnl_tiles_run(k->tiles, tr_attention_which(k, p, part->rows, part->columns),
-                                  w->number, a, b, c, w->room + k->scratch);
+        w->st = tr_attention_multiply(k, p, part, w->number, a, b, c, w->room + k->scratch);
 }
 
 /* Rows of head `in` of the group: of the queries, or of dy (the same place in it, and in y). */
@@ -58,16 +57,22 @@ static tr_attention_rows group_rows(const tr_attention *k, const worker *w, bool
 {
     const tr_attention_shape *s = &k->s;
     const size_t head = w->kv * k->group + in, row = qt * k->queries;
-    void *to = tr_loop_to(k->type, w->head + (dy ? k->dy : k->q), (in * s->queries + row) * s->D);
-    if (k->copies && !first) return (tr_attention_rows){to, s->D};
+    void *to =
+        tr_loop_to(k->type, w->head + (dy ? k->dy : k->q), (in * s->queries + row) * k->width);
+    if (k->copies && !first) return (tr_attention_rows){to, k->width};
     return tr_attention_read(k, k->k.b.in[dy ? DY : Q], dy ? s->heads * s->D : s->q_pitch,
                              head * s->D, w->sample * s->queries + row,
                              tr_chunk_size(s->queries, k->queries, qt), to);
 }
 
+/* A tile of keys: as it is the first factor's other side, and of scores. */
+typedef struct {
+    tr_attention_rows keys, scoring, values;
+} key_rows;
+
 typedef struct {
     size_t in, qt, kt; /* head of the group, tiles */
-    tr_attention_rows keys, values;
+    const key_rows *rows;
 } place;
 
 static void one_part(const tr_attention *k, const tr_run *run, worker *w, const place *at,
@@ -80,17 +85,18 @@ static void one_part(const tr_attention *k, const tr_run *run, worker *w, const 
     const float *lse = k->k.b.in[LSE];
     const void *q = tr_attention_row(k, group_rows(k, w, false, at->in, at->qt, false), part->row);
     const void *dy = tr_attention_row(k, group_rows(k, w, true, at->in, at->qt, false), part->row);
-    const void *keys = tr_attention_row(k, at->keys, part->column);
-    const void *values = tr_attention_row(k, at->values, part->column);
+    const void *keys = tr_attention_row(k, at->rows->keys, part->column);
+    const void *scoring = tr_attention_key(k, at->rows->scoring, part->column);
+    const void *values = tr_attention_key(k, at->rows->values, part->column);
     float *scores = floats(w, k->scores), *dscores = floats(w, k->dscores);
     void *probs = w->room + k->probs, *dprobs = w->room + k->dprobs;
-    product(k, w, SCORES, part, q, keys, scores);
+    product(k, w, SCORES, part, q, scoring, scores);
     product(k, w, DPROBS, part, dy, values, dscores);
     k->k.loops->attention_grad(k->type, &a, scores, dscores,
                                lse + (w->sample * s->heads + head) * s->queries + row,
                                delta_of(k, w, at->in, row), probs, dprobs);
-    product(k, w, DVALUES, part, probs, dy, floats(w, k->dv) + part->column * s->D);
-    product(k, w, DKEYS, part, dprobs, q, floats(w, k->dk) + part->column * s->D);
+    product(k, w, DVALUES, part, probs, dy, floats(w, k->dv) + part->column * k->width);
+    product(k, w, DKEYS, part, dprobs, q, floats(w, k->dk) + part->column * k->width);
     product(k, w, DQUERIES, part, dprobs, keys, dq_of(k, w, at->in, row));
 }
 
@@ -123,7 +129,7 @@ static void begin_queries(const tr_attention *k, const worker *w, size_t i)
     k->k.loops->attention_delta(t, tr_loop_at(t, k->k.b.in[DY], at),
                                 tr_loop_at(t, k->k.b.in[Y], at), width, delta_of(k, w, in, row),
                                 rows, s->D);
-    memset(dq_of(k, w, in, row), 0, rows * s->D * sizeof(float));
+    memset(dq_of(k, w, in, row), 0, rows * k->width * sizeof(float));
     if (!k->copies) return;
     group_rows(k, w, false, in, qt, true);
     group_rows(k, w, true, in, qt, true);
@@ -153,10 +159,10 @@ static void wait_for_turn(const tr_attention *k, const worker *w, size_t i, size
 }
 
 static void all_queries(const tr_attention *k, const tr_run *run, worker *w, size_t kt,
-                        tr_attention_rows keys, tr_attention_rows values)
+                        const key_rows *rows)
 {
     for (size_t i = 0; i < k->group * k->nqueries; i++) {
-        const place at = {i / k->nqueries, i % k->nqueries, kt, keys, values};
+        const place at = {i / k->nqueries, i % k->nqueries, kt, rows};
         const tr_attention_span seen = tr_attention_seen(k, at.qt, w->length);
         if (kt >= seen.begin && kt < seen.end) {
             if (w->shared && kt > seen.begin) wait_for_turn(k, w, i, kt);
@@ -164,6 +170,24 @@ static void all_queries(const tr_attention *k, const tr_run *run, worker *w, siz
         }
         if (w->shared) atomic_store_explicit(done_of(k, w, kt), i + 1, memory_order_release);
     }
+}
+
+/* Copies of a tile's `count` rows, as products read them. */
+static key_rows read_keys(const tr_attention *k, const worker *w, size_t row, size_t count,
+                          size_t k_at, size_t v_at)
+{
+    const tr_attention_shape *s = &k->s;
+    const void *in = k->k.b.in[s->k], *from = k->k.b.in[s->v];
+    void *keys = w->room + k->k_as, *values = w->room + k->v_as, *scoring = w->room + k->scoring;
+    if (!k->own) {
+        const tr_attention_rows r = tr_attention_read(k, in, s->kv_pitch, k_at, row, count, keys);
+        return (key_rows){r, r, tr_attention_read(k, from, s->kv_pitch, v_at, row, count, values)};
+    }
+    tr_attention_read(k, from, s->kv_pitch, v_at, row, count, keys); /* keys go there then */
+    tr_attention_turn(k, keys, count, values);
+    tr_attention_read(k, in, s->kv_pitch, k_at, row, count, keys);
+    tr_attention_turn(k, keys, count, scoring);
+    return (key_rows){{keys, k->width}, {scoring, k->turned}, {values, k->turned}};
 }
 
 /* A tile of keys, with all queries that see it. */
@@ -174,13 +198,10 @@ static void key_tile(const tr_attention *k, const tr_run *run, worker *w, size_t
     const size_t row = w->sample * s->keys + kt * k->keys;
     const size_t rows = tr_chunk_size(s->keys, k->keys, kt);
     const size_t k_at = s->k_at + w->kv * s->D, v_at = s->v_at + w->kv * s->D;
-    const tr_attention_rows keys =
-        tr_attention_read(k, k->k.b.in[s->k], s->kv_pitch, k_at, row, rows, w->room + k->k_as);
-    const tr_attention_rows values =
-        tr_attention_read(k, k->k.b.in[s->v], s->kv_pitch, v_at, row, rows, w->room + k->v_as);
-    memset(w->room + k->dk, 0, rows * s->D * sizeof(float));
-    memset(w->room + k->dv, 0, rows * s->D * sizeof(float));
-    all_queries(k, run, w, kt, keys, values);
+    const key_rows read = read_keys(k, w, row, rows, k_at, v_at);
+    memset(w->room + k->dk, 0, rows * k->width * sizeof(float));
+    memset(w->room + k->dv, 0, rows * k->width * sizeof(float));
+    all_queries(k, run, w, kt, &read);
     if (dk) tr_attention_write(k, floats(w, k->dk), dk, s->kv_pitch, k_at, row, rows);
     if (dv) tr_attention_write(k, floats(w, k->dv), dv, s->kv_pitch, v_at, row, rows);
 }
@@ -237,7 +258,7 @@ static tr_status run_grad(tr_kernel *base, const tr_run *run)
     {
         worker w = {.number = omp_get_thread_num(), .st = dnnl_success};
         w.room = (char *)k->k.b.workspace + k->slots * k->head_room + (size_t)w.number * k->room;
-        tr_dnnl_tiles_enter();
+        if (!k->own) tr_dnnl_tiles_enter();
         if (heads > rest) whole_heads(k, run, &w, heads - rest);
         if (rest) shared_heads(k, run, &w, heads - rest, rest);
         if (w.st != dnnl_success) {
@@ -254,9 +275,10 @@ static void reserve_heads(tr_attention *k)
 {
     const tr_attention_shape *s = &k->s;
     const size_t heads = s->samples * s->kv_heads, all = k->group * s->queries;
-    const size_t copy = k->copies * s->D * tr_dtype_size(k->type), threads = (size_t)k->k.threads;
+    const size_t copy = k->copies * k->width * tr_dtype_size(k->type);
+    const size_t threads = (size_t)k->k.threads;
     k->slots = heads < threads ? heads : threads;
-    k->acc = tr_attention_reserve(k, all * s->D * sizeof(float));
+    k->acc = tr_attention_reserve(k, all * k->width * sizeof(float));
     k->done = tr_attention_reserve(k, k->nkeys * sizeof(atomic_size_t));
     k->rows = tr_attention_reserve(k, all * sizeof(float));
     k->q = tr_attention_reserve(k, all * copy);
@@ -267,9 +289,9 @@ static void reserve_heads(tr_attention *k)
 
 static void reserve(tr_attention *k)
 {
-    const tr_attention_shape *s = &k->s;
-    const size_t tile = k->queries * k->keys, row = s->D * sizeof(float);
-    const size_t copy = k->copies * s->D * tr_dtype_size(k->type);
+    const size_t tile = tr_attention_tile(k), row = k->width * sizeof(float);
+    const size_t copy = k->copies * k->width * tr_dtype_size(k->type);
+    const size_t turned = k->own * k->s.D * k->turned * sizeof(float);
     reserve_heads(k);
     k->scores = tr_attention_reserve(k, tile * sizeof(float));
     k->dscores = tr_attention_reserve(k, tile * sizeof(float));
@@ -278,7 +300,8 @@ static void reserve(tr_attention *k)
     k->dk = tr_attention_reserve(k, k->keys * row);
     k->dv = tr_attention_reserve(k, k->keys * row);
     k->k_as = tr_attention_reserve(k, k->keys * copy);
-    k->v_as = tr_attention_reserve(k, k->keys * copy);
+    k->v_as = tr_attention_reserve(k, k->own ? turned : k->keys * copy);
+    k->scoring = tr_attention_reserve(k, turned);
 }
 
 tr_status tr_cpu_attention_grad(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_kernel **out)
@@ -286,19 +309,17 @@ tr_status tr_cpu_attention_grad(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
     tr_attention *k = NULL;
     tr_status st = tr_attention_open(cpu, g, op, run_grad, &k);
     if (st != TR_OK) return st;
-    const size_t D = k->s.D, q = tr_attention_pitch(k, k->s.q_pitch);
+    const size_t width = k->width, q = tr_attention_pitch(k, k->s.q_pitch);
     const size_t kv = tr_attention_pitch(k, k->s.kv_pitch),
-                 dy = tr_attention_pitch(k, k->s.heads * D);
+                 dy = tr_attention_pitch(k, k->s.heads * k->s.D);
     reserve(k);
     const tr_attention_product products[PRODUCTS] = {
         [SCORES] = {TR_OF_QUERIES, TR_OF_KEYS, TR_OF_D, q, kv, 0, false, true},
         [DPROBS] = {TR_OF_QUERIES, TR_OF_KEYS, TR_OF_D, dy, kv, 0, false, true},
-        [DVALUES] = {TR_OF_KEYS, TR_OF_D, TR_OF_QUERIES, 0, dy, D, true, false},
-        [DKEYS] = {TR_OF_KEYS, TR_OF_D, TR_OF_QUERIES, 0, q, D, true, false},
-        [DQUERIES] = {TR_OF_QUERIES, TR_OF_D, TR_OF_KEYS, 0, kv, D, false, false},
+        [DVALUES] = {TR_OF_KEYS, TR_OF_D, TR_OF_QUERIES, 0, dy, width, true, false},
+        [DKEYS] = {TR_OF_KEYS, TR_OF_D, TR_OF_QUERIES, 0, q, width, true, false},
+        [DQUERIES] = {TR_OF_QUERIES, TR_OF_D, TR_OF_KEYS, 0, kv, width, false, false},
     };
-    TR_TRY(tr_dnnl_tiles_open(cpu, PRODUCTS * TR_ATTENTION_SHAPES, &k->tiles));
-    for (int p = 0; p < PRODUCTS; p++) TR_TRY(tr_attention_add(k, p, &products[p]));
-out:
+    st = tr_attention_multiply_by(cpu, k, products, PRODUCTS);
     return tr_attention_hand_over(k, st, out);
 }
