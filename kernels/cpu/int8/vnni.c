@@ -23,7 +23,8 @@ typedef struct {
 enum { LINE = 64, WORDS = TR_INT8_CHUNK / 4, FAR = 128 << 10 };
 
 /* Weights beyond FAR come from memory, all of a network's through a second-level cache that does not hold them: the next
- * tiles' while these are multiplied, a share with each of the image's positions. */
+ * tiles' while these are multiplied, a share with each of the image's positions. Rows of linear layers are too few, or
+ * networks of them so small that it costs more than it brings. */
 static void look_ahead(const tr_int8_work *w, int tiles, int rows, int64_t to, places *x)
 {
     const tr_int8_plan *p = w->p;
@@ -153,9 +154,9 @@ static inline __attribute__((always_inline)) void all(const tr_int8_work *w, int
 static void blocks(const tr_int8_work *w)
 {
     const tr_int8_plan *p = w->p;
-    const kind how = p->x_signed && !p->copied         ? FLIPPED
-                     : (int64_t)p->weight_bytes >= FAR ? FARTHER
-                                                       : PLAIN;
+    const kind how = p->x_signed && !p->copied                       ? FLIPPED
+                     : p->s.H > 1 && (int64_t)p->weight_bytes >= FAR ? FARTHER
+                                                                     : PLAIN;
     if (w->ntiles == 2)
         how == PLAIN ? all(w, 2, PLAIN) : how == FLIPPED ? all(w, 2, FLIPPED) : all(w, 2, FARTHER);
     else
