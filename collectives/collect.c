@@ -138,6 +138,7 @@ static tr_status collect(const tr_params *p, int slot, float *to)
             TR_TRY(receive(l, rank, l->theirs, n, held, to));
         } else {
             deal(l->theirs, n, 0, l->slots[slot] + before, held, to);
+            tr_mem_drop(l->slots[slot] + before, held * sizeof(float)); /* the window keeps it */
             before += held;
         }
     }
@@ -177,6 +178,55 @@ tr_status tr_comm_params_weights(const tr_params *p, float *to)
     if (apart && rank != 0 && sends(l, rank)) TR_TRY(send_own(p, -1));
 out:
     return tr_comm_done(l->c, st);
+}
+
+bool tr_comm_params_in_reach(const tr_topology *t, const tr_params_options *o,
+                             const tr_reducer_options *r)
+{
+    return !tr_on_device(o) && tr_ownership_of(t, o, r).parts == 1;
+}
+
+/* Ranges that lie one behind the other from `slot` on, into their places among those that are there. */
+static size_t insert(const tr_range *owned, size_t nowned, float *slot, tr_range *ranges,
+                     float **at, size_t count)
+{
+    for (size_t i = 0; i < nowned; slot += tr_range_count(owned[i++])) {
+        size_t k = count++;
+        for (; k > 0 && ranges[k - 1].begin > owned[i].begin; k--) {
+            ranges[k] = ranges[k - 1];
+            at[k] = at[k - 1];
+        }
+        ranges[k] = owned[i];
+        at[k] = slot;
+    }
+    return count;
+}
+
+tr_status tr_comm_params_places(const tr_params *p, int slot, tr_range **ranges, float ***at,
+                                size_t *count)
+{
+    const tr_placement *l = tr_placement_of(p);
+    const size_t local = l->bases ? (size_t)l->c->topology.local_size : 1;
+    const size_t most = tr_owned_most(&l->own, p->o.buckets, p->o.nbuckets) * local;
+    tr_status st = TR_OK;
+    tr_range *r = tr_alloc(TR_MEM_OTHER, most, sizeof *r);
+    float **v = tr_alloc(TR_MEM_OTHER, most, sizeof *v);
+    size_t held, n, before = p->held;
+    TR_HAVE(r && v);
+    n = insert(p->owned, p->nowned, p->slots[slot], r, v, 0);
+    for (int rank = 1; rank < l->c->topology.size; rank++) {
+        if (!contributes(l, rank)) continue;
+        n = insert(l->theirs, owned_by(p, rank, &held), l->slots[slot] + before, r, v, n);
+        before += held;
+    }
+    *ranges = r;
+    *at = v;
+    *count = n;
+    return TR_OK;
+out:
+    tr_free(r);
+    tr_free(v);
+    return st;
 }
 
 tr_status tr_collect_open(tr_placement *l, const tr_params_options *o)

@@ -223,6 +223,14 @@ tr_status tr_comm_params_open(tr_comm *c, const tr_params_options *o, const tr_r
 tr_status tr_comm_params_gather(const tr_params *p, int slot, float *to);
 /* *Collective*, as above. The weights as their owners have them: `to` on rank 0, [count]. */
 tr_status tr_comm_params_weights(const tr_params *p, float *to);
+/* Local, pure. Whether rank 0 reads, and may write, all weights and slots where they lie: no other has any that it
+ * would have to send. */
+bool tr_comm_params_in_reach(const tr_topology *t, const tr_params_options *o,
+                             const tr_reducer_options *r);
+/* Local, on rank 0 where they are in reach. Where a slot lies: *count ranges of the flat space, ascending, and the first
+ * element of each. Both are allocated, and the caller's. */
+tr_status tr_comm_params_places(const tr_params *p, int slot, tr_range **ranges, float ***at,
+                                size_t *count);
 void tr_comm_params_close(tr_params *p); /* *Collective*, after the reducer and before `c` */
 
 /* *Collective.* On a store of tr_comm_params_open with the same options. */

@@ -30,8 +30,7 @@
 
 typedef struct {
     uint64_t offset;
-    size_t nbytes;
-    const void *data;
+    tr_image_piece piece;
     void *owned; /* the same, or NULL: the caller's */
 } extent;
 
@@ -239,8 +238,9 @@ tr_status tr_image_group(tr_image *im, const char *where)
     return tr_image_group_of(im, where, LINKS, LINKS * LINK_NAME);
 }
 
+/* *at: where its bytes go, if it has any. */
 static tr_status lay_out(tr_image *im, const char *where, tr_dtype dtype, int ndim,
-                         const int64_t *dims, extent *e, uint32_t crc)
+                         const int64_t *dims, size_t nbytes, uint32_t crc, uint64_t *at)
 {
     tr_status st = TR_OK;
     const hid_t type = type_of(dtype);
@@ -253,14 +253,15 @@ static tr_status lay_out(tr_image *im, const char *where, tr_dtype dtype, int nd
     TR_H5_NEED(space >= 0, TR_FILE, "%s: %s: bad dims", im->path, where);
     set = H5Dcreate2(im->file, where, type, space, H5P_DEFAULT, im->layout, H5P_DEFAULT);
     TR_H5_NEED(set >= 0, TR_FILE, "%s: %s: cannot make the dataset", im->path, where);
-    if (im->packed && e->nbytes < TR_TOGETHER)
+    if (im->packed && nbytes < TR_TOGETHER)
         im->together += tr_together_part(where, crc);
     else
         TR_TRY(put_sum(im, set, where, "crc32c", crc));
-    if (e->nbytes > 0) {
-        haddr_t at = H5Dget_offset(set);
-        TR_H5_NEED(at != HADDR_UNDEF, TR_FILE, "%s: %s: has no place in the file", im->path, where);
-        e->offset = at;
+    if (nbytes > 0) {
+        haddr_t place = H5Dget_offset(set);
+        TR_H5_NEED(place != HADDR_UNDEF, TR_FILE, "%s: %s: has no place in the file", im->path,
+                   where);
+        *at = place;
     }
 out:
     if (set >= 0) H5Dclose(set);
@@ -269,45 +270,84 @@ out:
     return st;
 }
 
+/* A piece from byte `at` on, as much as is taken at once. */
+static tr_image_piece cut(const tr_image_piece *p, size_t at)
+{
+    enum { MAPPED = 4 << 20 };
+    static const char zeros[4096];
+    size_t n = p->nbytes - at;
+    if (!p->data && n > sizeof zeros) n = sizeof zeros;
+    if (p->mapped && n > MAPPED) n = MAPPED;
+    return (tr_image_piece){p->data ? (const char *)p->data + at : zeros, n, p->mapped};
+}
+
+static uint32_t checksum(const tr_image_piece *v, size_t count)
+{
+    uint32_t crc = 0;
+    tr_image_piece now;
+    for (size_t i = 0; i < count; i++)
+        for (size_t at = 0; at < v[i].nbytes; at += now.nbytes) {
+            now = cut(&v[i], at);
+            crc = tr_crc32c(crc, now.data, now.nbytes);
+            if (now.mapped) tr_let_go(now.data, now.nbytes);
+        }
+    return crc;
+}
+
+/* `owned`: the one piece is the image's, also when this fails. */
 static tr_status add(tr_image *im, const char *where, tr_dtype type, int ndim, const int64_t *dims,
-                     extent e)
+                     const tr_image_piece *v, size_t count, void *owned)
 {
     tr_status st = TR_OK;
-    e.nbytes = tr_dtype_size(type);
+    size_t nbytes = tr_dtype_size(type);
+    uint64_t at = 0;
     TR_NEED(type < TR_DTYPES && ndim >= 0 && ndim <= TR_STORE_DIMS, TR_INTERNAL,
             "%s: %s: an array of this type or rank has no place in a run file", im->path, where);
     for (int i = 0; i < ndim; i++)
-        TR_NEED(dims[i] >= 0 && tr_mul_size(e.nbytes, (size_t)dims[i], &e.nbytes), TR_FILE,
+        TR_NEED(dims[i] >= 0 && tr_mul_size(nbytes, (size_t)dims[i], &nbytes), TR_FILE,
                 "%s: %s: too large", im->path, where);
-    TR_TRY(check_limit(im, e.nbytes));
-    extent *grown = tr_realloc(TR_MEM_OTHER, im->extents, im->count + 1, sizeof e);
+    TR_TRY(check_limit(im, nbytes));
+    extent *grown = tr_realloc(TR_MEM_OTHER, im->extents, im->count + count, sizeof *grown);
     TR_HAVE(grown);
     im->extents = grown;
 
-    uint32_t crc = tr_crc32c(0, e.data, e.nbytes);
+    tr_image_piece whole = {.nbytes = nbytes};
+    if (count == 1) {
+        whole.data = v->data;
+        whole.mapped = v->mapped;
+        v = &whole;
+    }
+    const uint32_t crc = checksum(v, count);
     tr_h5_guard g;
     tr_h5_enter(&g);
-    st = lay_out(im, where, type, ndim, dims, &e, crc);
+    st = lay_out(im, where, type, ndim, dims, nbytes, crc, &at);
     tr_h5_leave(&g);
-    if (st == TR_OK && e.nbytes > 0) {
-        im->extents[im->count++] = e;
+    if (st == TR_OK && nbytes > 0) {
+        for (size_t i = 0; i < count; at += v[i++].nbytes)
+            im->extents[im->count++] = (extent){at, v[i], owned};
         return TR_OK;
     }
 out:
-    tr_free(e.owned);
+    tr_free(owned);
     return st;
 }
 
 tr_status tr_image_array(tr_image *im, const char *where, tr_dtype type, int ndim,
                          const int64_t *dims, const void *data)
 {
-    return add(im, where, type, ndim, dims, (extent){.data = data});
+    return add(im, where, type, ndim, dims, &(tr_image_piece){.data = data}, 1, NULL);
 }
 
 tr_status tr_image_take(tr_image *im, const char *where, tr_dtype type, int ndim,
                         const int64_t *dims, void *data)
 {
-    return add(im, where, type, ndim, dims, (extent){.data = data, .owned = data});
+    return add(im, where, type, ndim, dims, &(tr_image_piece){.data = data}, 1, data);
+}
+
+tr_status tr_image_pieces(tr_image *im, const char *where, tr_dtype type, int ndim,
+                          const int64_t *dims, const tr_image_piece *v, size_t count)
+{
+    return add(im, where, type, ndim, dims, v, count, NULL);
 }
 
 tr_status tr_image_attrs(tr_image *im, const char *where, const tr_attrs *a)
@@ -348,6 +388,19 @@ out:
     return st;
 }
 
+static tr_status write_extent(tr_commit *c, const extent *e)
+{
+    tr_status st = TR_OK;
+    tr_image_piece now;
+    for (size_t at = 0; at < e->piece.nbytes; at += now.nbytes) {
+        now = cut(&e->piece, at);
+        TR_TRY(tr_commit_write(c, e->offset + at, now.data, now.nbytes));
+        if (now.mapped) tr_let_go(now.data, now.nbytes);
+    }
+out:
+    return st;
+}
+
 tr_status tr_image_commit(tr_image *im, size_t *nbytes)
 {
     tr_status st = TR_OK;
@@ -372,8 +425,8 @@ tr_status tr_image_commit(tr_image *im, size_t *nbytes)
         const extent *e = &im->extents[i];
         TR_NEED(e->offset >= done, TR_INTERNAL, "%s: arrays overlap", im->path);
         TR_TRY(copy_metadata(im, &c, done, e->offset));
-        TR_TRY(tr_commit_write(&c, e->offset, e->data, e->nbytes));
-        done = e->offset + e->nbytes;
+        TR_TRY(write_extent(&c, e));
+        done = e->offset + e->piece.nbytes;
     }
     TR_NEED(done <= (uint64_t)info.st_size, TR_INTERNAL, "%s: arrays past the end", im->path);
     TR_TRY(copy_metadata(im, &c, done, (uint64_t)info.st_size));

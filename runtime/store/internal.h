@@ -51,6 +51,14 @@ tr_status tr_image_group_of(tr_image *im, const char *where, size_t nlinks, size
 /* `data` is read at commit: it must stay until then. */
 tr_status tr_image_array(tr_image *im, const char *where, tr_dtype type, int ndim,
                          const int64_t *dims, const void *data);
+/* The same of data that lies in pieces, of `nbytes` each; NULL: zeros. `mapped`: as in tr_flat_parts. */
+typedef struct {
+    const void *data;
+    size_t nbytes;
+    bool mapped;
+} tr_image_piece;
+tr_status tr_image_pieces(tr_image *im, const char *where, tr_dtype type, int ndim,
+                          const int64_t *dims, const tr_image_piece *v, size_t count);
 /* The same of memory of tr_alloc, which is the image's, also when it fails. */
 tr_status tr_image_take(tr_image *im, const char *where, tr_dtype type, int ndim,
                         const int64_t *dims, void *data);
@@ -125,6 +133,17 @@ tr_status tr_stored_pack(const char *path, const tr_param *p, const float *value
                          const float *scale, void **bytes);
 /* And back. */
 void tr_stored_unpack(const tr_param *p, const void *bytes, const float *scale, float *values);
+
+/* ---- Arrays in parts (parts.c) ---------------------------------------------------------------- */
+
+/* Of shared memory, which keeps its values: this process has these pages no longer. */
+void tr_let_go(const void *p, size_t nbytes);
+
+/* As tr_image_array: row p of it. */
+tr_status tr_image_row(tr_image *im, const char *where, const tr_param *p, const tr_flat_parts *f);
+/* As tr_entry_read: into row p of it. */
+tr_status tr_entry_read_row(const tr_index *ix, const tr_entry *e, const tr_param *p,
+                            const tr_flat_parts *f);
 
 /* Passes the bytes through `take` (may be NULL) in pieces, or into `to` (may be NULL), and compares
  * the checksum. TR_FILE naming the dataset. */

@@ -56,10 +56,10 @@ out:
     return st;
 }
 
-/* All parameters, or the arrays of a slot. `bytes`: checked, and put into `to` (may be NULL); else
- * only whether they are there. */
+/* All parameters, or the arrays of a slot. `bytes`: checked, and put into `to` (NULL: into `parts`, if
+ * there are any); else only whether they are there. */
 static tr_status param_arrays(const tr_index *ix, const tr_model *m, const char *group, bool slot,
-                              float *to, bool bytes)
+                              float *to, const tr_flat_parts *parts, bool bytes)
 {
     tr_status st = TR_OK;
     for (size_t i = 0; i < m->nparams; i++) {
@@ -68,8 +68,12 @@ static tr_status param_arrays(const tr_index *ix, const tr_model *m, const char 
         float *at = to ? to + p->offset : NULL;
         TR_TRY(find(ix, group, p->layer, p->name, slot ? TR_F32 : p->stored, p->ndim, p->dims, &e));
         if (!bytes) continue;
-        TR_TRY(e->type == TR_F32 ? tr_entry_read(ix, e, at, NULL, NULL)
-                                 : read_stored(ix, m, p, e, at));
+        if (e->type != TR_F32)
+            TR_TRY(read_stored(ix, m, p, e, at));
+        else if (!to && parts->count > 0)
+            TR_TRY(tr_entry_read_row(ix, e, p, parts));
+        else
+            TR_TRY(tr_entry_read(ix, e, at, NULL, NULL));
     }
 out:
     return st;
@@ -185,12 +189,12 @@ static tr_status arrays(const tr_index *ix, const tr_model *m, const tr_snapshot
 {
     tr_status st = TR_OK;
     char group[TR_NAME + 16];
-    TR_TRY(param_arrays(ix, m, "/model/params", false, s->params, bytes));
+    TR_TRY(param_arrays(ix, m, "/model/params", false, s->params, &s->params_parts, bytes));
     TR_TRY(state_arrays(ix, m, s->states, bytes));
     TR_TRY(compare_slots(ix, m, s));
     for (int k = 0; k < s->nslots; k++) {
         snprintf(group, sizeof group, "/optimizer/%s", s->slot_names[k]);
-        TR_TRY(param_arrays(ix, m, group, true, s->slots[k], bytes));
+        TR_TRY(param_arrays(ix, m, group, true, s->slots[k], &s->slot_parts[k], bytes));
     }
 out:
     return st;

@@ -142,6 +142,19 @@ tr_status tr_past_configs_read(const char *path, tr_past_configs *out);
 tr_status tr_past_configs_add(tr_past_configs *p, uint64_t step, const char *text);
 void tr_past_configs_free(tr_past_configs *p);
 
+/* A flat array that lies in parts: ascending, and without a gap where the model has rows. */
+typedef struct {
+    const struct tr_flat_part {
+        tr_range range; /* of the flat space */
+        float *at;      /* where its first element is; NULL: zeros, which reading passes over */
+        bool
+            mapped; /* of memory that another process maps too, and holds: its pages are let go once they are used */
+    } * v;
+    size_t count;
+} tr_flat_parts;
+/* Elements [range.begin, range.end) of it, one behind the other. */
+void tr_flat_copy(const tr_flat_parts *f, tr_range range, float *to);
+
 /* What to write or what was read. Arrays are flat, laid out by the model's offsets. Slots: name and
  * array, e.g. "exp_avg", "exp_avg_sq", "momentum_buffer", "ema". */
 #define TR_STORE_SLOTS 4
@@ -158,6 +171,8 @@ typedef struct {
     int nslots;
     const char *slot_names[TR_STORE_SLOTS];
     float *slots[TR_STORE_SLOTS];
+    /* Where such an array is NULL: its parts. None: not read, and never written so. */
+    tr_flat_parts params_parts, slot_parts[TR_STORE_SLOTS];
     tr_train_state train;
     const tr_history *history;
     const tr_lineage *lineage; /* written; NULL: none. Not read: tr_lineage_read */

@@ -50,18 +50,30 @@ static tr_status array(tr_image *im, const char *group, const char *layer, const
     return st;
 }
 
+/* A row of a flat array, in float32. */
+static tr_status row(tr_image *im, const char *group, const tr_param *p, const float *whole,
+                     const tr_flat_parts *parts)
+{
+    if (whole) return array(im, group, p->layer, p->name, p->ndim, p->dims, whole + p->offset);
+    char *where = tr_sprintf("%s/%s/%s", group, p->layer, p->name);
+    if (!where) return tr_last_status();
+    tr_status st = tr_image_row(im, where, p, parts);
+    tr_free(where);
+    return st;
+}
+
 /* A model's row as the row says; a checkpoint goes on from float32. */
 static tr_status param(tr_image *im, const char *path, const tr_model *m, const tr_param *p,
                        const tr_snapshot *s)
 {
-    const float *values = s->params + p->offset;
     if (s->checkpoint || p->stored == TR_F32)
-        return array(im, "/model/params", p->layer, p->name, p->ndim, p->dims, values);
+        return row(im, "/model/params", p, s->params, &s->params_parts);
     tr_status st = TR_OK;
     void *bytes = NULL;
     char *where = tr_sprintf("/model/params/%s/%s", p->layer, p->name);
     TR_HAVE(where);
-    TR_TRY(tr_stored_pack(path, p, values,
+    TR_NEED(s->params, TR_INTERNAL, "%s: %s: in parts", path, where);
+    TR_TRY(tr_stored_pack(path, p, s->params + p->offset,
                           p->stored == TR_I8 ? s->states + m->states[p->scale].offset : NULL,
                           &bytes));
     st = tr_image_take(im, where, p->stored, p->ndim, p->dims, bytes);
@@ -123,10 +135,8 @@ static tr_status arrays(tr_image *im, const char *path, const tr_model *m, const
     for (int k = 0; s->checkpoint && k < s->nslots; k++) {
         char group[TR_NAME + 16];
         snprintf(group, sizeof group, "/optimizer/%s", s->slot_names[k]);
-        for (size_t i = 0; i < m->nparams; i++) {
-            const tr_param *p = &m->params[i];
-            TR_TRY(array(im, group, p->layer, p->name, p->ndim, p->dims, s->slots[k] + p->offset));
-        }
+        for (size_t i = 0; i < m->nparams; i++)
+            TR_TRY(row(im, group, &m->params[i], s->slots[k], &s->slot_parts[k]));
     }
 out:
     return st;

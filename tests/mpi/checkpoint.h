@@ -14,11 +14,14 @@
     "    - dropout: {p: 0.3}\n    - linear: {out: 5}\n  loss: cross_entropy\n"
 #define TRAIN            TRAIN_WITH("")
 #define TRAIN_WITH(more) TRAIN_OF(", clip_norm: 1" more)
-#define TRAIN_OF(more)                                                                             \
+#define TRAIN_OF(more)   TRAIN_SAVING("keep: 2", more)
+/* The last checkpoint alone, which is written from the arrays as they lie. */
+#define TRAIN_AT_END TRAIN_SAVING("keep: 2, every_epochs: none, best: false", ", clip_norm: 1")
+#define TRAIN_SAVING(saves, more)                                                                  \
     "train: {steps: 40, batch: 12, micro_batch: 3, log_every: 2, ema: 0.9, "                       \
     "loss_scale: dynamic, loss_scale_init: 64, loss_scale_window: 4, "                             \
     "schedule: {plateau: {patience: 0, threshold: 1, gamma: 0.5, warmup: 3}}, "                    \
-    "checkpoint: {keep: 2}" more "}\n"
+    "checkpoint: {" saves "}" more "}\n"
 
 /* All that a step depends on, as one rank sees it. */
 typedef struct {

@@ -60,6 +60,52 @@ static void test_round_trip(void **state)
     training_nodes(1);
 }
 
+/* Without a snapshot: the same from the arrays as they lie, wherever that is; the file of either goes on with the
+ * other. */
+static void test_no_copies(void **state)
+{
+    (void)state;
+    static const char *const runs[] = {"", ", collectives: mpi",
+                                       ", bucket_mb: 0.001, shard_optimizer: off"};
+    const char *const configs[] = {DATA MODEL TRAIN_AT_END, DATA MODEL TRAIN};
+    for (size_t i = 0; i < TR_COUNT(runs); i++) {
+        if (i == 2) training_nodes(2);
+        round_trip_of(configs[0], runs[i]);
+        training_folder f = training_folder_make();
+        training t = training_open(f.path, configs[i % 2], runs[i], 0);
+        steps(&t, 4);
+        copy last = copy_of(&t);
+        save(&t, false);
+        training_close(&t);
+        t = training_open(f.path, configs[1 - i % 2], runs[i], TRAINING_RESUME);
+        copy back = copy_of(&t);
+        same(&t, &last, &back);
+        copy_free(&last);
+        copy_free(&back);
+        training_close(&t);
+        training_folder_remove(&f);
+    }
+    training_nodes(1);
+}
+
+/* It is held where it is planned: on rank 0, where something is saved before the end. */
+static void test_snapshot_is_planned(void **state)
+{
+    (void)state;
+    for (int held = 0; held < 2; held++) {
+        training_folder f = training_folder_make();
+        training t =
+            training_open(f.path, held ? DATA MODEL TRAIN : DATA MODEL TRAIN_AT_END, "", 0);
+        tr_memory_total planned;
+        tr_predicted_memory(t.trainer, &planned);
+        const size_t is = tr_mem_held(TR_MEM_SNAPSHOT);
+        assert_int_equal(planned.bytes[TR_SPACE_HOST][TR_MEM_SNAPSHOT], is);
+        assert_int_equal(is > 0, t.rank == 0 && (held || training_on_gpu));
+        training_close(&t);
+        training_folder_remove(&f);
+    }
+}
+
 /* Rank 0 by itself trains and saves; all ranks go on with it. */
 static void other_ranks(const char *run)
 {
@@ -247,9 +293,10 @@ static void test_latest(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-    cmocka_unit_test(test_round_trip),         cmocka_unit_test(test_other_ranks),
-    cmocka_unit_test(test_other_sharding),     cmocka_unit_test(test_rounded),
-    cmocka_unit_test(test_start_that_changed), cmocka_unit_test(test_latest),
+    cmocka_unit_test(test_round_trip),          cmocka_unit_test(test_no_copies),
+    cmocka_unit_test(test_snapshot_is_planned), cmocka_unit_test(test_other_ranks),
+    cmocka_unit_test(test_other_sharding),      cmocka_unit_test(test_rounded),
+    cmocka_unit_test(test_start_that_changed),  cmocka_unit_test(test_latest),
 };
 
 RUN_MPI_TESTS(tests)

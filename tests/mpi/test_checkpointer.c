@@ -7,11 +7,10 @@
 #include <sys/stat.h>
 
 /* Saves in a row: each waits for the writer, and each file holds its own step, not a later one. */
-static void test_busy(void **state)
+static void busy_with(const char *text)
 {
-    (void)state;
     training_folder f = training_folder_make();
-    training t = training_open(f.path, DATA MODEL TRAIN, "", 0);
+    training t = training_open(f.path, text, "", 0);
     copy at[3];
     for (int i = 0; i < 3; i++) {
         double stall = -1;
@@ -42,16 +41,22 @@ static void test_busy(void **state)
     training_folder_remove(&f);
 }
 
-/* The folder is gone: the write fails and says so, training goes on, and so do later writes. */
-static void test_failing(void **state)
+static void test_busy(void **state)
 {
     (void)state;
+    busy_with(DATA MODEL TRAIN);
+    busy_with(DATA MODEL TRAIN_AT_END); /* at once, with all ranks waiting */
+}
+
+/* The folder is gone: the write fails and says so, training goes on, and so do later writes. */
+static void failing_with(const char *text)
+{
     training_folder f = training_folder_make();
     char from[96], to[96];
     double stall;
     snprintf(from, sizeof from, "%s/run/checkpoints", f.path);
     snprintf(to, sizeof to, "%s/away", f.path);
-    training t = training_open(f.path, DATA MODEL TRAIN, "", 0);
+    training t = training_open(f.path, text, "", 0);
     tr_checkpointer *k = t.trainer->checkpointer;
     steps(&t, 2);
     save(&t, false);
@@ -79,12 +84,19 @@ static void test_failing(void **state)
     training_folder_remove(&f);
 }
 
+static void test_failing(void **state)
+{
+    (void)state;
+    failing_with(DATA MODEL TRAIN);
+    failing_with(DATA MODEL TRAIN_AT_END);
+}
+
 /* ema = 0.9 ema + 0.1 w after every update, from the first weights; an evaluation with it leaves
  * the weights as they were; the model file holds it. */
-static void average_with(const char *run)
+static void average_with(const char *text, const char *run)
 {
     training_folder f = training_folder_make();
-    training t = training_open(f.path, DATA MODEL TRAIN, run, 0);
+    training t = training_open(f.path, text, run, 0);
     size_t n = t.model->flat_count;
     copy before = copy_of(&t);
     double *average = tr_alloc(TR_MEM_OTHER, n, sizeof *average);
@@ -136,8 +148,10 @@ static void average_with(const char *run)
 static void test_average(void **state)
 {
     (void)state;
-    average_with("");
-    average_with(", collectives: mpi, shard_optimizer: on");
+    average_with(DATA MODEL TRAIN, "");
+    average_with(DATA MODEL TRAIN, ", collectives: mpi, shard_optimizer: on");
+    average_with(DATA MODEL TRAIN_AT_END, "");
+    average_with(DATA MODEL TRAIN_AT_END, ", collectives: mpi");
 }
 
 static const struct CMUnitTest tests[] = {

@@ -307,7 +307,13 @@ out:
 static tr_status open_output(tr_trainer *t, const tr_trainer_options *o)
 {
     tr_status st;
+    const tr_memory_of of = {.config = t->config,
+                             .model = t->model,
+                             .backend = t->backend,
+                             .topology = t->topology,
+                             .nccl = t->nccl};
     tr_checkpointer_options k = {
+        .copies = tr_saves_copies(&of),
         .comm = t->comm,
         .params = t->params,
         .reducer = t->reducer,

@@ -73,6 +73,18 @@ tr_space tr_space_of(const tr_backend *b)
     return b->host ? TR_SPACE_HOST : TR_SPACE_DEVICE;
 }
 
+bool tr_saves_copies(const tr_memory_of *of)
+{
+    const tr_config *c = of->config;
+    const tr_params_options p = tr_params_options_of(c, of->model, of->backend);
+    const tr_reducer_options r = tr_reducer_options_of(c, of->backend, of->topology, of->nccl);
+    if (!tr_comm_params_in_reach(of->topology, &p, &r)) return true;
+    for (size_t i = 0; i < of->model->nparams; i++)
+        if (of->model->params[i].stored != TR_F32) return true;
+    return c->train.checkpoint.every_steps > 0 || c->train.checkpoint.every_epochs > 0 ||
+           (tr_config_evaluates(c) && c->train.checkpoint.best);
+}
+
 static void add_up(tr_memory_total *t)
 {
     for (int s = 0; s < TR_SPACES; s++) {
@@ -108,11 +120,11 @@ void tr_predict_memory(const tr_memory_of *of, const tr_memory_plan *session, tr
     if (there != host) there[TR_MEM_IO] += confusion;
     host[TR_MEM_DATA] += of->datasets;
     host[TR_MEM_IO] += of->loaders + confusion + of->backend->pinned;
-    if (of->topology->rank ==
-        0) { /* it keeps the last one for the run files, and a snapshot of it */
-        host[TR_MEM_IO] += 2 * confusion;
-        host[TR_MEM_SNAPSHOT] =
-            m->flat_count * sizeof(float) * (size_t)(1 + tr_optimizer_slots(c, names)) + states;
+    if (of->topology->rank == 0) {
+        host[TR_MEM_IO] += 2 * confusion; /* the last one for the run files, and a copy of it */
+        if (tr_saves_copies(of))
+            host[TR_MEM_SNAPSHOT] =
+                m->flat_count * sizeof(float) * (size_t)(1 + tr_optimizer_slots(c, names)) + states;
     }
     add_up(out);
 }

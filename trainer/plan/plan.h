@@ -32,9 +32,12 @@ typedef struct {
 tr_space tr_space_of(const tr_backend *b);
 /* *Local.* What rank t->rank of the job holds: the reducer's arrays (window bytes / ranks of the
  * node), states, the session's plan (dry or not), datasets kept in memory, loader buffers, what the
- * backend keeps for copies, and on rank 0 the checkpoint's snapshot. */
+ * backend keeps for copies, and on rank 0 the checkpoint's snapshot, if there is one. */
 void tr_predict_memory(const tr_memory_of *of, const tr_memory_plan *session, tr_memory_total *out);
-/* *Local.* The same for evaluation alone (a model that is only used): its weights, its session,
+/* *Local.* Whether rank 0 holds a snapshot for checkpoints: where files are written while training goes on, and where
+ * the arrays lie with others, or on a device, or are not written as they are. Datasets and loaders do not matter. */
+bool tr_saves_copies(const tr_memory_of *of);
+/* *Local.* As tr_predict_memory for evaluation alone (a model that is only used): its weights, its session,
  * data and loader, what the backend keeps. */
 void tr_predict_evaluation(const tr_memory_of *of, const tr_memory_plan *session,
                            tr_memory_total *out);

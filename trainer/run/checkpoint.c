@@ -1,43 +1,17 @@
-/* Checkpoints: snapshot, writer thread, restore.
+/* Checkpoints: who writes them, and when.
  *
- * The snapshot is one more copy of weights, slots and states on rank 0, made at open, so that
- * saving allocates nothing that grows with the model. One write is under way at most: a save that
- * finds the writer busy waits for it, and that wait is part of the stall it reports. */
-#include "trainer/run/checkpoint.h"
+ * Where training goes on meanwhile, a thread of rank 0 writes a snapshot. One write is under way at
+ * most: a save that finds the writer busy waits for it, and that wait is part of the stall it
+ * reports. Else rank 0 writes at once, and all ranks wait. */
+#include "trainer/run/checkpointer.h"
 
 #include <math.h>
-#include <pthread.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "trainer/loop/history.h"
 
-enum { CHUNK = 1 << 20, NEWS = 4 }; /* elements of a broadcast while restoring; unheard reports */
-
-struct tr_checkpointer {
-    tr_checkpointer_options o;
-    bool root;
-    tr_snapshot snapshot;    /* arrays owned */
-    tr_history history;      /* the writer's copy */
-    tr_past_configs configs; /* up to the one in force */
-    char parent_sha256[65];
-    pthread_t thread;
-    bool started;
-    pthread_mutex_t lock;
-    pthread_cond_t changed;
-    bool quit, busy; /* busy: a snapshot waits for or is in the writer's hands */
-    tr_checkpoint_kind kind;
-    bool unsound; /* the step file written last, of step: */
-    uint64_t unsound_step;
-    bool resumable; /* there is a sound file */
-    tr_status last;
-    tr_error last_error;
-    /* The loop asks after every step, and saves at most twice in one; what nobody asked for in time
-     * is forgotten, the oldest first. */
-    tr_checkpoint_report news[NEWS];
-    char why[NEWS][TR_ERROR_TEXT];
-    unsigned told, heard;
-};
+enum { NEWS = TR_CHECKPOINT_NEWS };
 
 /* Where the disk is full, older checkpoints make room, as long as a newer one is whole; a sound one never for one that
  * is not. */
@@ -146,21 +120,8 @@ tr_status tr_checkpointer_open(const tr_checkpointer_options *o, tr_checkpointer
     pthread_mutex_init(&k->lock, NULL);
     pthread_cond_init(&k->changed, NULL);
     if (!k->root) goto out;
-    const tr_params_options *p = &o->params->o;
-    tr_snapshot *s = &k->snapshot;
-    s->checkpoint = true;
-    s->config_text = o->config_text;
-    s->configs = &k->configs;
-    s->params = tr_alloc(TR_MEM_SNAPSHOT, p->count, sizeof(float));
-    s->states = tr_alloc(TR_MEM_SNAPSHOT, p->state_count, sizeof(float));
-    TR_HAVE(s->params && s->states);
-    s->nslots = p->nslots;
-    for (int i = 0; i < p->nslots; i++) {
-        s->slot_names[i] = p->slot_names[i];
-        s->slots[i] = tr_alloc(TR_MEM_SNAPSHOT, p->count, sizeof(float));
-        TR_HAVE(s->slots[i]);
-    }
-    s->history = &k->history;
+    TR_TRY(tr_checkpointer_snapshot(k));
+    if (!o->copies) goto out;
     TR_NEED(pthread_create(&k->thread, NULL, writer, k) == 0, TR_IO,
             "the checkpoint writer's thread cannot be started");
     k->started = true;
@@ -185,56 +146,13 @@ void tr_checkpointer_close(tr_checkpointer *k)
     }
     pthread_mutex_destroy(&k->lock);
     pthread_cond_destroy(&k->changed);
-    tr_free(k->snapshot.params);
-    tr_free(k->snapshot.states);
-    for (int i = 0; i < k->snapshot.nslots; i++) tr_free(k->snapshot.slots[i]);
+    tr_checkpointer_snapshot_free(k);
     tr_history_free(&k->history);
     tr_past_configs_free(&k->configs);
     tr_free(k);
 }
 
-static tr_status fetch(const tr_checkpointer *k, float *to, const float *from, size_t count)
-{
-    const tr_params_options *p = &k->o.params->o;
-    return p->backend->memory->download(p->backend_ctx, to, from, count * sizeof(float));
-}
-
-/* Frozen rows have no slots; a file has them, so that they can be set free later: no moments, and
- * an average of weights that never moved. */
-static void fill_frozen(tr_snapshot *s, const tr_params *p)
-{
-    const size_t at = tr_params_learned(&p->o), nbytes = (p->o.count - at) * sizeof(float);
-    const int ema = tr_params_slot(p, "ema");
-    for (int i = 0; i < p->o.nslots; i++)
-        if (i == ema)
-            memcpy(s->slots[i] + at, s->params + at, nbytes);
-        else
-            memset(s->slots[i] + at, 0, nbytes);
-}
-
-/* *Collective.* With the writer idle: the arrays and numbers as they are now. */
-static tr_status take(tr_checkpointer *k, const tr_train_state *state, const tr_history *h)
-{
-    tr_params *p = k->o.params;
-    tr_snapshot *s = &k->snapshot;
-    tr_status st = TR_OK;
-    for (int i = 0; i < p->o.nslots; i++)
-        TR_TRY(tr_comm_params_gather(p, i, k->root ? s->slots[i] : NULL));
-    TR_TRY(tr_comm_params_weights(p, s->params));
-    if (!k->root) goto out;
-    TR_TRY(fetch(k, s->states, p->states, p->o.state_count));
-    fill_frozen(s, p);
-    s->train = *state;
-    memcpy(s->parent_sha256, k->parent_sha256, sizeof s->parent_sha256);
-    snprintf(s->teacher_sha256, sizeof s->teacher_sha256, "%s", k->o.teacher_sha256);
-    s->origin = *k->o.origin;
-    tr_history_copy(&k->history, h);
-out:
-    return st;
-}
-
-/* Peers must not give rank 0 up while it waits for its disk. */
-static void wait_idle(tr_checkpointer *k)
+void tr_checkpointer_idle(tr_checkpointer *k)
 {
     if (!k->busy) return;
     tr_comm_busy(k->o.comm, true);
@@ -242,21 +160,45 @@ static void wait_idle(tr_checkpointer *k)
     tr_comm_busy(k->o.comm, false);
 }
 
+/* With the lock held: what the writer does, while peers wait. */
+static void write_now(tr_checkpointer *k)
+{
+    const double begin = tr_now();
+    size_t nbytes = 0;
+    tr_comm_busy(k->o.comm, true);
+    const tr_status st = write_files(k, &nbytes);
+    tr_comm_busy(k->o.comm, false);
+    tell(k, st, nbytes, tr_now() - begin);
+}
+
+/* *Collective.* Where no copy is written, nobody changes the arrays before the file has them. */
+static tr_status release(const tr_checkpointer *k, tr_status st)
+{
+    if (k->o.copies) return st;
+    const tr_error why = *tr_last_error();
+    const tr_status all = tr_comm_barrier(k->o.comm);
+    if (st == TR_OK) return all;
+    tr_set_error(&why);
+    return st;
+}
+
 tr_status tr_checkpointer_save(tr_checkpointer *k, const tr_train_state *state, const tr_history *h,
                                tr_checkpoint_kind kind, double *stall)
 {
     double begin = tr_now();
     *stall = 0;
-    if (!k->root) return take(k, state, h);
+    if (!k->root) return release(k, tr_checkpointer_take(k, state, h));
     pthread_mutex_lock(&k->lock);
-    wait_idle(k);
-    tr_status st = take(k, state, h);
+    tr_checkpointer_idle(k);
+    tr_status st = tr_checkpointer_take(k, state, h);
     if (st == TR_OK) {
         k->kind = kind;
-        k->busy = true;
+        k->busy = k->o.copies;
         pthread_cond_broadcast(&k->changed);
     }
+    if (st == TR_OK && !k->o.copies) write_now(k);
     pthread_mutex_unlock(&k->lock);
+    st = release(k, st);
     *stall = tr_now() - begin;
     return st;
 }
@@ -264,7 +206,7 @@ tr_status tr_checkpointer_save(tr_checkpointer *k, const tr_train_state *state, 
 void tr_checkpointer_move(tr_checkpointer *k, const char *folder)
 {
     pthread_mutex_lock(&k->lock);
-    wait_idle(k);
+    tr_checkpointer_idle(k);
     k->o.folder = folder;
     pthread_mutex_unlock(&k->lock);
 }
@@ -292,7 +234,7 @@ tr_status tr_checkpointer_reserve(tr_checkpointer *k, const tr_history *h, size_
     tr_status st = TR_OK;
     if (!k->root) return st;
     pthread_mutex_lock(&k->lock);
-    wait_idle(k);
+    tr_checkpointer_idle(k);
     k->history.nsteps = k->history.nevals = 0; /* a copy: nothing to keep */
     st = tr_history_reserve(&k->history, h->cap_steps, h->cap_evals, cells);
     pthread_mutex_unlock(&k->lock);
@@ -303,7 +245,7 @@ tr_status tr_checkpointer_wait(tr_checkpointer *k)
 {
     if (!k->root) return TR_OK;
     pthread_mutex_lock(&k->lock);
-    wait_idle(k);
+    tr_checkpointer_idle(k);
     tr_status st = k->last;
     if (st != TR_OK) tr_set_error(&k->last_error);
     pthread_mutex_unlock(&k->lock);
@@ -346,108 +288,30 @@ out:
 tr_status tr_checkpointer_write_model(tr_checkpointer *k, const char *path, tr_model_choice choice,
                                       const tr_train_state *state, const tr_history *h)
 {
-    if (!k->root) return take(k, state, h);
+    if (!k->root) return release(k, tr_checkpointer_take(k, state, h));
     pthread_mutex_lock(&k->lock);
-    wait_idle(k);
-    tr_status st = take(k, state, h);
+    tr_checkpointer_idle(k);
+    tr_status st = tr_checkpointer_take(k, state, h);
     tr_snapshot model = k->snapshot;
     const int ema = tr_params_slot(k->o.params, "ema");
     const bool best = choice.weights == TR_RESULT_BEST;
     tr_comm_busy(k->o.comm, true);
     if (st == TR_OK && best) st = read_best(k, &model);
-    if (choice.weights == TR_RESULT_EMA || (best && choice.average))
+    if (choice.weights == TR_RESULT_EMA || (best && choice.average)) {
         model.params = k->snapshot.slots[ema];
+        model.params_parts = k->snapshot.slot_parts[ema];
+    }
     model.checkpoint = false;
     model.nslots = 0;
     if (st == TR_OK) {
-        tr_model_quantize(k->o.params->o.model, model.params, model.states);
+        if (k->o.copies)
+            tr_model_quantize(k->o.params->o.model, model.params,
+                              model.states); /* else nothing is int8 */
         st = write_file(k, path, &model, NULL);
     }
     tr_comm_busy(k->o.comm, false);
     pthread_mutex_unlock(&k->lock);
-    return st;
-}
-
-/* A slot goes by its number. */
-typedef enum { STATES = -2, WEIGHTS = -1 } tr_spread_as;
-
-/* Of elements [at, end), which came in `piece`, what this rank keeps. */
-static tr_status keep(const tr_checkpointer *k, int as, float *to, tr_range came,
-                      const float *piece)
-{
-    tr_params *p = k->o.params;
-    const tr_backend *b = p->o.backend;
-    tr_status st = TR_OK;
-    tr_range part;
-    size_t at;
-    if (as == STATES)
-        return b->memory->upload(p->o.backend_ctx, to + came.begin, piece,
-                                 tr_range_count(came) * sizeof(float));
-    for (size_t i = 0; st == TR_OK && i < p->nowned; i++) {
-        if (!tr_params_part(p, i, came, &part, &at)) continue;
-        const float *from = piece + (part.begin - came.begin);
-        if (as >= 0)
-            st = tr_params_slot_set(p, as, at, tr_range_count(part), from);
-        else
-            st = b->memory->upload(p->o.backend_ctx, to + part.begin, from,
-                                   tr_range_count(part) * sizeof(float));
-    }
-    part = tr_range_common(p->frozen, came);
-    if (st == TR_OK && as == WEIGHTS && tr_range_count(part) > 0)
-        st = b->memory->upload(p->o.backend_ctx, to + part.begin, piece + (part.begin - came.begin),
-                               tr_range_count(part) * sizeof(float));
-    return st;
-}
-
-/* *Collective.* Root's array of n elements to every rank, which keeps its part; *kept is the first
- * failure of that, which peers do not know of: the rank goes on taking part. */
-static tr_status spread(tr_checkpointer *k, int as, const float *from, float *to, size_t n,
-                        float *buffer, tr_status *kept)
-{
-    tr_status st = TR_OK;
-    for (size_t at = 0; at < n; at += CHUNK) {
-        const tr_range piece = {at, n - at < CHUNK ? n : at + CHUNK};
-        const size_t nbytes = tr_range_count(piece) * sizeof(float);
-        if (k->root) memcpy(buffer, from + at, nbytes);
-        TR_TRY(tr_comm_broadcast(k->o.comm, buffer, nbytes, 0));
-        if (*kept == TR_OK) *kept = keep(k, as, to, piece, buffer);
-    }
-out:
-    return st;
-}
-
-static tr_status read_latest(tr_checkpointer *k, tr_history *h, bool *found)
-{
-    char *path = NULL;
-    uint64_t step;
-    size_t rejected;
-    tr_status st;
-    TR_TRY(
-        tr_store_latest(k->o.folder, k->o.params->o.model, &k->snapshot, &path, &step, &rejected));
-    *found = path != NULL;
-    TR_NEED(path || !rejected, TR_FILE,
-            "none of the %zu checkpoints in %s can be read; they are renamed *.damaged; start over "
-            "with --force",
-            rejected, k->o.folder);
-    if (!path) goto out;
-    TR_TRY(tr_store_read(path, k->o.params->o.model, &k->snapshot, h));
-    k->snapshot.history = &k->history; /* reading may have pointed it elsewhere */
-    k->snapshot.config_text = k->o.config_text;
-    k->snapshot.checkpoint = true;
-    tr_past_configs_free(&k->configs);
-    TR_TRY(tr_past_configs_read(path, &k->configs));
-    TR_TRY(tr_store_sha256(path, k->parent_sha256));
-    *k->o.origin = k->snapshot.origin;
-    tr_log(TR_LOG_INFO, "resuming from %s (step %llu)", path, (unsigned long long)step);
-    if (strcmp(k->snapshot.teacher_sha256, k->o.teacher_sha256) != 0)
-        tr_log(TR_LOG_WARN,
-               "the checkpoint was made with another teacher (SHA-256 %.12s), now %.12s: steps are "
-               "counted on",
-               k->snapshot.teacher_sha256[0] ? k->snapshot.teacher_sha256 : "none",
-               k->o.teacher_sha256[0] ? k->o.teacher_sha256 : "none");
-out:
-    tr_free(path);
-    return st;
+    return release(k, st);
 }
 
 const char *tr_checkpointer_config(const tr_checkpointer *k)
@@ -458,38 +322,4 @@ const char *tr_checkpointer_config(const tr_checkpointer *k)
 tr_status tr_checkpointer_config_begins(tr_checkpointer *k, uint64_t step)
 {
     return tr_past_configs_add(&k->configs, step, k->o.config_text);
-}
-
-tr_status tr_checkpointer_restore(tr_checkpointer *k, tr_train_state *state, tr_history *h,
-                                  bool *found)
-{
-    tr_comm *comm = k->o.comm;
-    const tr_params *p = k->o.params;
-    const tr_snapshot *s = &k->snapshot;
-    tr_status kept = TR_OK;
-    float *buffer = tr_alloc(TR_MEM_OTHER, CHUNK, sizeof(float));
-    tr_status st = buffer ? TR_OK : tr_last_status();
-    if (st == TR_OK && k->root) {
-        pthread_mutex_lock(&k->lock);
-        wait_idle(k);
-        tr_comm_busy(comm, true);
-        st = read_latest(k, h, found);
-        k->resumable = *found;
-        tr_comm_busy(comm, false);
-        pthread_mutex_unlock(&k->lock);
-    }
-    TR_TRY(tr_agree(comm, st, NULL));
-    TR_TRY(tr_comm_broadcast(comm, found, sizeof *found, 0));
-    if (!*found) goto out;
-    if (k->root) *state = k->snapshot.train;
-    TR_TRY(tr_comm_broadcast(comm, state, sizeof *state, 0));
-    TR_TRY(spread(k, WEIGHTS, s->params, p->weights, p->o.count, buffer, &kept));
-    for (int i = 0; i < p->o.nslots; i++)
-        TR_TRY(spread(k, i, s->slots[i], NULL, tr_params_learned(&p->o), buffer, &kept));
-    TR_TRY(spread(k, STATES, s->states, p->states, p->o.state_count, buffer, &kept));
-    TR_TRY(tr_agree(comm, kept, NULL));
-    TR_TRY(tr_reducer_publish(k->o.reducer));
-out:
-    tr_free(buffer);
-    return st;
 }

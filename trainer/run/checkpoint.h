@@ -1,5 +1,6 @@
 /* Checkpoints: a snapshot is copied at a step boundary and written by a thread of rank 0 while
- * training goes on; restoring spreads a file's arrays to every rank. */
+ * training goes on, or the arrays are written as they lie while all ranks wait; restoring spreads a
+ * file's arrays to every rank. */
 #ifndef TR_CHECKPOINT_H
 #define TR_CHECKPOINT_H
 
@@ -15,11 +16,14 @@ typedef struct {
     const char *folder;      /* the run folder */
     const char *config_text; /* resolved */
     int64_t keep;
+    /* A snapshot is held, for files that are written while training goes on (tr_saves_copies). False: saving takes as
+     * long as writing; no result but the last, or the average, may be asked for. */
+    bool copies;
     const char *teacher_sha256; /* of the file that training learns from; "": none. Borrowed */
     tr_origin *origin;          /* of what it began from; restoring sets it on rank 0. Borrowed */
 } tr_checkpointer_options;
 
-/* Local. On rank 0 allocates the snapshot's buffers and starts the writer; elsewhere next to
+/* Local. With copies, rank 0 allocates the snapshot's buffers and starts the writer; else next to
  * nothing. */
 tr_status tr_checkpointer_open(const tr_checkpointer_options *o, tr_checkpointer **out);
 /* Waits for the writer. */
@@ -35,7 +39,7 @@ typedef struct {
 } tr_checkpoint_kind;
 /* *Collective*, at a step boundary after tr_reducer_publish. Rank 0 copies (waiting for an unfinished
  * write first) and returns while the writer goes on; ranks whose slots it cannot read send them to
- * it, the others return at once. A step file that is not sound says so (tr_train_state.unsound),
+ * it, the others return at once. Without copies all return when the file is written. A step file that is not sound says so (tr_train_state.unsound),
  * makes no older file go, and goes itself when the next one is written: so the last sound ones stay.
  * *stall: seconds this call took. A failed write is logged by tr_checkpointer_report, never returned here; what is
  * returned is a device that could not be read. */

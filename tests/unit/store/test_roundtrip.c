@@ -26,6 +26,59 @@ static void comes_back(void **state)
     assert_int_equal(strlen(hex), 64);
 }
 
+/* An array of FLAT values as parts that lie in the reverse order; that at `zeros` has no place. */
+#define PARTS 7
+static tr_flat_parts apart(const float *from, float *at, int zeros, struct tr_flat_part v[PARTS])
+{
+    static const size_t cuts[PARTS + 1] = {0, 5, 16, 200, 304, 310, 400, FLAT};
+    for (int i = PARTS - 1; i >= 0; i--) {
+        const size_t n = cuts[i + 1] - cuts[i];
+        v[i] = (struct tr_flat_part){{cuts[i], cuts[i + 1]}, i == zeros ? NULL : at, false};
+        if (from) memcpy(at, from + cuts[i], n * sizeof *at);
+        at += n;
+    }
+    return (tr_flat_parts){v, PARTS};
+}
+
+/* A file of arrays in parts is that of whole ones, and comes back into parts. */
+static void in_parts(void **state)
+{
+    fixture *f = *state;
+    readback whole, r;
+    float lie[2][FLAT], back[FLAT];
+    struct tr_flat_part v[2][PARTS], to[PARTS];
+    const tr_range skipped = {200, 304};
+    memset(f->m1 + skipped.begin, 0, (skipped.end - skipped.begin) * sizeof *f->m1);
+    tr_snapshot s = f->snapshot;
+    s.params = s.slots[0] = NULL;
+    s.params_parts = apart(f->p, lie[0], -1, v[0]);
+    s.slot_parts[0] = apart(f->m1, lie[1], 3, v[1]);
+    assert_ok(tr_store_write(f->path, &f->model, &s, NULL));
+    assert_ok(read_back(f, f->path, &whole));
+    assert_true(same_snapshot(f, &whole));
+    tr_history_free(&whole.history);
+
+    memset(&r, 0, sizeof r);
+    for (size_t i = 0; i < FLAT; i++) lie[0][i] = 7;
+    r.snapshot = (tr_snapshot){.params = r.p,
+                               .states = r.s,
+                               .nslots = 2,
+                               .slot_names = {"exp_avg", "exp_avg_sq"},
+                               .slots = {NULL, r.m2},
+                               .slot_parts = {apart(NULL, lie[0], 3, to)}};
+    assert_ok(tr_store_read(f->path, &f->model, &r.snapshot, &r.history));
+    tr_flat_copy(&r.snapshot.slot_parts[0], (tr_range){0, FLAT}, back);
+    memcpy(r.m1, back, sizeof back);
+    assert_true(same_snapshot(f, &r));
+    size_t untouched = 0; /* where the part without a place would be */
+    for (size_t i = 0; i < FLAT; i++) untouched += lie[0][i] == 7.0f;
+    assert_true(untouched >= skipped.end - skipped.begin);
+    tr_history_free(&r.history);
+
+    s.params_parts.count--; /* of which a row has too little */
+    assert_error(tr_store_write(f->path, &f->model, &s, NULL), TR_INTERNAL, "conv2d1/weight");
+}
+
 static void empty_history_and_long_config(void **state)
 {
     fixture *f = *state;
@@ -346,6 +399,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(comes_back, fixture_open, fixture_close),
+        cmocka_unit_test_setup_teardown(in_parts, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(empty_history_and_long_config, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(types, fixture_open, fixture_close),
         cmocka_unit_test_setup_teardown(stored_types, fixture_open, fixture_close),
