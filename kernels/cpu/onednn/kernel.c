@@ -87,28 +87,42 @@ tr_status tr_dnnl_arg_part(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg, tr_call_
     return st;
 }
 
-tr_status tr_dnnl_weights(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg, const tr_dnnl_array *plain,
-                          int operand, int param)
+/* A packed copy of what lies at `at`, stored as `plain`. */
+static tr_status add_packed(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg, const tr_dnnl_array *plain,
+                            tr_call_place place, size_t at, int param, bool rounded)
 {
     tr_status st = TR_OK;
     dnnl_primitive_desc_t pd = NULL;
     tr_dnnl_call *pack;
-    if (tr_dnnl_arg_is(c->pd, arg, plain)) return tr_dnnl_arg(k, c, arg, TR_AT_IN, (size_t)operand);
     const int which = k->base.npacked;
     TR_NEED(which < TR_MAX_PACKED, TR_INTERNAL, "a kernel of more than %d packed copies", which);
     TR_TRY(tr_dnnl_arg(k, c, arg, TR_AT_PACKED, (size_t)which));
     TR_TRY(tr_dnnl_reorder(k->cpu, plain, c->pd, arg, false, false, &pd));
     tr_dnnl_format_of(c->pd, arg, &k->formats[which]);
+    k->formats[which].rounded = rounded;
     k->base.packed[k->base.npacked++] = (tr_packing){.param = param,
                                                      .nbytes = tr_dnnl_arg_size(c->pd, arg),
                                                      .format = &k->formats[which],
                                                      .format_size = sizeof k->formats[which]};
     TR_TRY(tr_dnnl_call_add(k, TR_CALL_PACK, pd, &pack));
     pack->packed = which;
-    TR_TRY(tr_dnnl_arg(k, pack, DNNL_ARG_FROM, TR_AT_IN, (size_t)operand));
+    TR_TRY(tr_dnnl_arg(k, pack, DNNL_ARG_FROM, place, at));
     TR_TRY(tr_dnnl_arg(k, pack, DNNL_ARG_TO, TR_AT_PACKED, (size_t)which));
 out:
     return st;
+}
+
+tr_status tr_dnnl_weights(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg, const tr_dnnl_array *plain,
+                          int operand, int param)
+{
+    if (tr_dnnl_arg_is(c->pd, arg, plain)) return tr_dnnl_arg(k, c, arg, TR_AT_IN, (size_t)operand);
+    return add_packed(k, c, arg, plain, TR_AT_IN, (size_t)operand, param, false);
+}
+
+tr_status tr_dnnl_weights_rounded(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg,
+                                  const tr_dnnl_array *plain, size_t at, int param)
+{
+    return add_packed(k, c, arg, plain, TR_AT_WORKSPACE, at, param, true);
 }
 
 tr_status tr_dnnl_gradient(tr_dnnl_kernel *k, tr_dnnl_call *c, int arg, const tr_dnnl_array *plain,

@@ -97,6 +97,7 @@ typedef struct {
     int32_t type, ndims, nblocks, opaque;
     int64_t dims[6], padded[6], strides[6], blocks[12], block_dims[12];
     const void *unique; /* of layouts that cannot be compared */
+    int64_t rounded;    /* float32, of values that bfloat16 has */
 } tr_dnnl_format;
 void tr_dnnl_format_of(dnnl_primitive_desc_t pd, int arg, tr_dnnl_format *out);
 
@@ -194,6 +195,10 @@ tr_status tr_dnnl_sketch(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg, const t
  * in the layout it wants: in place where that is the stored one, else as a packed copy. */
 tr_status tr_dnnl_weights(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg,
                           const tr_dnnl_array *plain, int operand, int param);
+/* The same, a packed copy always, of float32 that the kernel's own `pack` puts at `at` of the workspace: the parameter
+ * by tr_dnnl_round. */
+tr_status tr_dnnl_weights_rounded(tr_dnnl_kernel *k, tr_dnnl_call *call, int arg,
+                                  const tr_dnnl_array *plain, size_t at, int param);
 tr_status tr_dnnl_pack_sketch(tr_dnnl_kernel *k, int which);
 /* Gives argument `arg` of `call`, which writes a parameter's gradient, to output `operand` (stored
  * as `plain`) through the workspace: copied out, or added where tr_run_adds. */
@@ -243,6 +248,8 @@ size_t tr_dnnl_wide_place(tr_dnnl_wide *w, tr_call_place place, int operand, int
 /* The argument is a copy of the parameter in[operand], plain float32, its values rounded to bfloat16. */
 tr_status tr_dnnl_wide_weight(tr_dnnl_wide *w, tr_dnnl_call *call, int arg, int operand,
                               const tr_tensor *weight);
+/* to = from, rounded to what bfloat16 has. */
+void tr_dnnl_round(const tr_cpu *cpu, const float *from, float *to, size_t count);
 /* Rows of a block, or of the last one: 0 if that is whole. */
 int64_t tr_dnnl_wide_rows(const tr_dnnl_wide *w, bool last);
 /* As tr_dnnl_finish. */

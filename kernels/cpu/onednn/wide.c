@@ -47,21 +47,24 @@ tr_status tr_dnnl_wide_weight(tr_dnnl_wide *w, tr_dnnl_call *call, int arg, int 
     return tr_dnnl_arg(&w->k, call, arg, TR_AT_PACKED, 0);
 }
 
-static tr_status pack_weight(tr_kernel *base, int which)
+void tr_dnnl_round(const tr_cpu *cpu, const float *from, float *to, size_t count)
 {
-    const tr_dnnl_wide *w = (const tr_dnnl_wide *)base;
-    const tr_cpu_loops *loops = w->k.cpu->loops;
-    const float *from = w->k.bound.in[w->weight];
-    float *to = w->k.bound.packed[which];
-    const size_t pieces = (w->count + ROUND - 1) / ROUND;
-    const int threads = w->k.cpu->threads;
+    const tr_cpu_loops *loops = cpu->loops;
+    const size_t pieces = (count + ROUND - 1) / ROUND;
+    const int threads = cpu->threads;
 #pragma omp parallel for num_threads(threads) schedule(static) if (threads > 1 && pieces > 1)
     for (size_t i = 0; i < pieces; i++) {
         tr_bf16 narrow[ROUND];
-        const size_t at = i * ROUND, n = w->count - at < ROUND ? w->count - at : ROUND;
+        const size_t at = i * ROUND, n = count - at < ROUND ? count - at : ROUND;
         loops->cast_bf16(narrow, from + at, n);
         loops->cast_f32(to + at, narrow, n);
     }
+}
+
+static tr_status pack_weight(tr_kernel *base, int which)
+{
+    const tr_dnnl_wide *w = (const tr_dnnl_wide *)base;
+    tr_dnnl_round(w->k.cpu, w->k.bound.in[w->weight], w->k.bound.packed[which], w->count);
     return TR_OK;
 }
 

@@ -1,10 +1,12 @@
 /* The recurrence of an LSTM or a GRU: for each row of the samples one product of all their states with the recurrent weight,
  * by oneDNN, and one loop over the gates of all. The product reads and writes one piece of the workspace each, so that its
- * arguments never change; the weight is packed, once an update. Backward the same in reverse. Samples are shared out over
- * threads in chunks that do not depend on how many there are.
+ * arguments never change; the weight is packed, once an update. Where products of float32 are faster than those of bfloat16,
+ * what the loop leaves is widened for them. Backward the same in reverse. Samples are shared out over threads in chunks that
+ * do not depend on how many there are.
  *
  * A training step of two layers of 256 over 64 rows of 64 features, batch 64, one thread, in turns with PyTorch 2.15, whose LSTM
- * is oneDNN's primitive: LSTM 161 ms and 209 in float32, 266 and 317 in bfloat16; GRU 121 and 185, 200 and 292. */
+ * is oneDNN's primitive: LSTM 161 ms and 209 in float32, GRU 121 and 185. In bfloat16, without AMX, PyTorch takes 317 and 292,
+ * this as long as in float32. */
 #include "kernels/cpu/onednn/onednn.h"
 #include "kernels/cpu/ops/loop_kernel.h"
 
@@ -21,6 +23,10 @@ typedef struct {
     /* Places in the workspace: */
     size_t zeros, product, state, h, through, dg;
     size_t zeroed; /* bytes from `zeros` on that start as 0 */
+    /* bfloat16 whose products are of float32 (tr_cpu.bf16_faster), which takes copies of h or dg, and of the weight: */
+    bool widened;
+    int weight; /* operand */
+    size_t wide, rounded;
 } kernel;
 
 /* `y`: the operand that is like the output; -1: that itself. */
@@ -40,6 +46,9 @@ static tr_status open_kernel(tr_cpu *cpu, const tr_graph *g, const tr_op *op, in
                                .rows = (size_t)t->dims[1],
                                .reverse = a->reverse,
                                .hold = a->hold};
+    k->weight = weight;
+    /* as in linear.c: what answers keeps its bfloat16 weights */
+    k->widened = t->dtype == TR_BF16 && !cpu->bf16_faster && g->mode != TR_MODE_INFER;
     k->chunk = CHUNK_GATES / (k->r.gates * k->r.hidden);
     if (k->chunk == 0) k->chunk = 1;
     *out = k;
@@ -51,13 +60,25 @@ static void *place(const kernel *k, size_t at)
     return (char *)k->d.bound.workspace + at;
 }
 
+static tr_status pack_rounded(tr_kernel *base, int which)
+{
+    kernel *k = (kernel *)base;
+    const size_t count = k->r.gates * k->r.hidden * k->r.hidden;
+    (void)which; /* the one */
+    tr_dnnl_use(k->d.cpu);
+    tr_dnnl_round(k->d.cpu, k->d.bound.in[k->weight], place(k, k->rounded), count);
+    tr_status st = TR_OK;
+    for (int i = 0; i < k->d.ncalls && st == TR_OK; i++)
+        if (k->d.calls[i].when == TR_CALL_PACK) st = tr_dnnl_execute(&k->d, &k->d.calls[i]);
+    return st;
+}
+
 /* product (float32) = what lies at `from` times the weight. */
-static tr_status add_step(tr_cpu *cpu, kernel *k, int operand, int param, bool backward,
-                          size_t from)
+static tr_status add_step(tr_cpu *cpu, kernel *k, int param, bool backward, size_t from)
 {
     const int64_t N = (int64_t)k->samples, H = (int64_t)k->r.hidden, G = (int64_t)k->r.gates * H;
     const int64_t in = backward ? G : H, out = backward ? H : G;
-    const tr_dtype type = k->r.type;
+    const tr_dtype type = k->widened ? TR_F32 : k->r.type;
     const tr_dnnl_array x = tr_dnnl_matrix(N, in, in, 1, type);
     const tr_dnnl_array master =
         tr_dnnl_matrix(in, out, backward ? H : 1, backward ? 1 : H, TR_F32);
@@ -65,12 +86,24 @@ static tr_status add_step(tr_cpu *cpu, kernel *k, int operand, int param, bool b
     const tr_dnnl_array y = tr_dnnl_matrix(N, out, out, 1, TR_F32);
     dnnl_primitive_desc_t pd = NULL;
     tr_status st = TR_OK;
+    if (k->widened) {
+        from = k->wide = tr_dnnl_reserve(&k->d, (size_t)(N * in) * sizeof(float));
+        k->rounded = tr_dnnl_reserve(&k->d, (size_t)(in * out) * sizeof(float));
+    }
     TR_TRY(tr_dnnl_matmul(cpu, &x, &w, NULL, &y, NULL, &pd));
     TR_TRY(tr_dnnl_call_add(&k->d, TR_CALL_ALWAYS, pd, &k->step));
     TR_TRY(tr_dnnl_arg(&k->d, k->step, DNNL_ARG_SRC, TR_AT_WORKSPACE, from));
-    TR_TRY(tr_dnnl_weights(&k->d, k->step, DNNL_ARG_WEIGHTS, &master, operand, param));
+    if (k->widened)
+        TR_TRY(
+            tr_dnnl_weights_rounded(&k->d, k->step, DNNL_ARG_WEIGHTS, &master, k->rounded, param));
+    else
+        TR_TRY(tr_dnnl_weights(&k->d, k->step, DNNL_ARG_WEIGHTS, &master, k->weight, param));
     TR_TRY(tr_dnnl_arg(&k->d, k->step, DNNL_ARG_DST, TR_AT_WORKSPACE, k->product));
     tr_dnnl_finish(&k->d, tr_dnnl_impl(pd));
+    if (k->widened) {
+        k->d.base.pack = pack_rounded;
+        k->d.base.unpack = NULL;
+    }
 out:
     return st;
 }
@@ -98,6 +131,16 @@ static tr_cpu_recurrence begin(const kernel *k)
     return r;
 }
 
+/* What the loop left of samples [from, to) for the next product. */
+static void widen(const kernel *k, const tr_cpu_recurrence *r, bool backward, size_t from,
+                  size_t to)
+{
+    const size_t width = backward ? r->gates * r->hidden : r->hidden;
+    const tr_bf16 *narrow = backward ? r->dg : r->h;
+    k->d.cpu->loops->cast_f32((float *)place(k, k->wide) + from * width, narrow + from * width,
+                              (to - from) * width);
+}
+
 /* Row after row: the product of what the one before left, then the gates of all samples. held: a row came before the first. */
 static tr_status go(kernel *k, const tr_cpu_recurrence *r, bool backward, bool held)
 {
@@ -115,6 +158,7 @@ static tr_status go(kernel *k, const tr_cpu_recurrence *r, bool backward, bool h
                 loops->recurrent_grad(r, row, first, last, from, to);
             else
                 loops->recurrent(r, row, first, from, to);
+            if (k->widened && !last) widen(k, r, backward, from, to);
         }
     }
 out:
@@ -157,7 +201,7 @@ tr_status tr_cpu_recurrent(tr_cpu *cpu, const tr_graph *g, const tr_op *op, tr_k
     const size_t wide = k->r.gates * k->r.hidden;
     reserve_zeroed(k, wide, false, &k->h);
     k->product = tr_dnnl_reserve(&k->d, k->samples * wide * sizeof(float));
-    TR_TRY(add_step(cpu, k, 1, tr_loop_in(g, op, 1)->index, false, k->h));
+    TR_TRY(add_step(cpu, k, tr_loop_in(g, op, 1)->index, false, k->h));
     k->d.base.run = run_forward;
 out:
     return tr_dnnl_hand_over(k ? &k->d : NULL, st, out);
@@ -193,7 +237,7 @@ tr_status tr_cpu_recurrent_grad(tr_cpu *cpu, const tr_graph *g, const tr_op *op,
     k->product = tr_dnnl_reserve(&k->d, k->samples * k->r.hidden * sizeof(float));
     k->dg =
         tr_dnnl_reserve(&k->d, k->samples * k->r.gates * k->r.hidden * tr_dtype_size(k->r.type));
-    TR_TRY(add_step(cpu, k, 4, tr_loop_in(g, op, 4)->index, true, k->dg));
+    TR_TRY(add_step(cpu, k, tr_loop_in(g, op, 4)->index, true, k->dg));
     k->d.base.run = run_grad;
 out:
     return tr_dnnl_hand_over(k ? &k->d : NULL, st, out);
