@@ -75,12 +75,29 @@ size_t tr_plan_rows(const tr_plan *p)
     return p->graph->nops;
 }
 
-/* What the kernel reads of an operand: of a packed parameter its copy. */
-static size_t bytes_read(const tr_kernel *k, const tr_tensor *t)
+/* Which of a kernel's packed copies is of this tensor; -1: none. */
+static int copy_of(const tr_kernel *k, const tr_tensor *t)
 {
     for (int i = 0; i < k->npacked; i++)
-        if (t->role == TR_ROLE_PARAM && t->index == k->packed[i].param) return k->packed[i].nbytes;
-    return t->nbytes;
+        if (t->role == TR_ROLE_PARAM && t->index == k->packed[i].param) return i;
+    return -1;
+}
+
+/* What the kernel reads of an operand. */
+static size_t bytes_read(const tr_kernel *k, const tr_tensor *t)
+{
+    const int copy = copy_of(k, t);
+    return copy < 0 ? t->nbytes : k->packed[copy].nbytes;
+}
+
+const void *tr_plan_read_at(const tr_plan *p, size_t i, int j, size_t *nbytes)
+{
+    const tr_kernel *k = p->kernels[i];
+    const int tensor = p->graph->ops[i].in[j];
+    if (!k || tensor < 0) return NULL;
+    const int copy = copy_of(k, &p->graph->tensors[tensor]);
+    *nbytes = bytes_read(k, &p->graph->tensors[tensor]);
+    return copy < 0 ? tr_plan_address(p, tensor) : p->session->packed[p->packed[i][copy]].data;
 }
 
 tr_plan_row tr_plan_row_at(const tr_plan *p, size_t i)

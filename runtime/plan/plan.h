@@ -130,6 +130,9 @@ typedef struct {
 } tr_plan_row;
 size_t tr_plan_rows(const tr_plan *p);
 tr_plan_row tr_plan_row_at(const tr_plan *p, size_t i);
+/* Where op i's kernel reads its operand j, and how many bytes; of a packed parameter the copy. NULL: an operand that is
+ * left out, a view's, or the plan is dry. */
+const void *tr_plan_read_at(const tr_plan *p, size_t i, int j, size_t *nbytes);
 
 /* Bytes of the arena, and for which ops they are kept, first and last included; -1: from before the
  * run, ops of the graph: after it. */
