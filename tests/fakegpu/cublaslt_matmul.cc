@@ -11,6 +11,8 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 
+#include "tests/fakegpu/sums.h"
+
 namespace fakegpu
 {
 namespace lt
@@ -275,8 +277,7 @@ void column(const Product &p, const Algo &algo, const Operands &o, const std::ve
     for (uint64_t s = 0; s < algo.split; s++) {
         const uint64_t begin = p.k * s / algo.split, end = p.k * (s + 1) / algo.split;
         std::fill(part.begin(), part.end(), 0.0f);
-        for (uint64_t k = begin; k < end; k++)
-            for (uint64_t i = 0; i < p.m; i++) part[i] += a[k * p.m + i] * b[k];
+        add_rows(part.data(), &a[begin * p.m], b + begin, (int64_t)(end - begin), (int64_t)p.m);
         for (uint64_t i = 0; i < p.m; i++) {
             float v = part[i];
             if (algo.split > 1 &&

@@ -1,14 +1,16 @@
 // Convolutions and pointwise operations of the stand-in, as plain loops.
 //
 // Everything is copied to packed float32 with channels innermost first, so that each inner loop
-// runs over neighbouring output channels (forward), input channels (data) or weights (filter) and
-// the compiler can use vectors without changing the order of any sum. The order: forward r, s, c;
+// runs over neighbouring output channels (forward), input channels (data) or weights (filter): sums.cc
+// uses vectors without changing the order of any sum. The order: forward r, s, c;
 // data r, s, k; filter rows and columns of one image, then the images. Cost: one multiplication and
 // addition per term.
 #include "tests/fakegpu/cudnn_math.h"
 
 #include <cmath>
 #include <cstring>
+
+#include "tests/fakegpu/sums.h"
 
 #pragma GCC optimize("O3")
 
@@ -137,26 +139,6 @@ static int64_t tap(const Sizes &z, int64_t r, int64_t s)
     return z.flip ? (z.r - 1 - r) * z.s + z.s - 1 - s : r * z.s + s;
 }
 
-static void add_scaled(float *__restrict to, const float *__restrict from, float by, int64_t n)
-{
-    for (int64_t i = 0; i < n; i++) to[i] += by * from[i];
-}
-
-// to += by[j] * from[j], j = 0 .. m-1 one after the other for each element, rows of n: four at a
-// time, so that `to` is read and written less often; the order of the sums is that of add_scaled.
-static void add_rows(float *__restrict to, const float *__restrict from, const float *__restrict by,
-                     int64_t m, int64_t n)
-{
-    int64_t j = 0;
-    for (; j + 4 <= m; j += 4) {
-        const float *a = from + j * n, *b = a + n, *c = b + n, *d = c + n;
-        for (int64_t i = 0; i < n; i++)
-            to[i] =
-                (((to[i] + by[j] * a[i]) + by[j + 1] * b[i]) + by[j + 2] * c[i]) + by[j + 3] * d[i];
-    }
-    for (; j < m; j++) add_scaled(to, from + j * n, by[j], n);
-}
-
 static void round_all(float *v, int64_t n, cudnnDataType_t type)
 {
     for (int64_t i = 0; i < n; i++) v[i] = rounded(v[i], type);
@@ -219,27 +201,38 @@ static std::vector<float> data(const Sizes &z, const std::vector<float> &w,
     return dx;
 }
 
+// Of image n, row after row: the channels of group g that tap (r, s) meets, beside the gradient there.
+static void pixels_of(const Sizes &z, const std::vector<float> &x, const std::vector<float> &dy,
+                      int64_t n, int64_t r, int64_t s, int64_t g, std::vector<Scaled> &out)
+{
+    out.clear();
+    for (int64_t p = 0; p < z.p; p++)
+        for (int64_t q = 0; q < z.q; q++) {
+            const int64_t h = p * z.sh - z.ph + r * z.dh, v = q * z.sw - z.pw + s * z.dw;
+            if (h < 0 || h >= z.h || v < 0 || v >= z.w) continue;
+            out.push_back({&x[(size_t)(((n * z.h + h) * z.w + v) * z.c + g * z.cg)],
+                           &dy[(size_t)(((n * z.p + p) * z.q + q) * z.k)]});
+        }
+}
+
 static std::vector<float> filter(const Sizes &z, const std::vector<float> &x,
                                  const std::vector<float> &dy, const cudnnDataType_t *reduced)
 {
     const int64_t one = z.r * z.s * z.k * z.cg;
     std::vector<float> sum((size_t)one), image((size_t)one), dw((size_t)one);
+    std::vector<Scaled> pixels;
     for (int64_t n = 0; n < z.n; n++) {
         image.assign((size_t)one, 0.0f); // r, s, k, c
-        for (int64_t p = 0; p < z.p; p++)
-            for (int64_t q = 0; q < z.q; q++)
-                for (int64_t r = 0; r < z.r; r++)
-                    for (int64_t s = 0; s < z.s; s++) {
-                        const int64_t h = p * z.sh - z.ph + r * z.dh,
-                                      v = q * z.sw - z.pw + s * z.dw;
-                        if (h < 0 || h >= z.h || v < 0 || v >= z.w) continue;
-                        const float *from = &x[(size_t)(((n * z.h + h) * z.w + v) * z.c)];
-                        const float *by = &dy[(size_t)(((n * z.p + p) * z.q + q) * z.k)];
-                        float *to = &image[(size_t)(tap(z, r, s) * z.k * z.cg)];
-                        for (int64_t k = 0; k < z.k; k++)
-                            add_scaled(to + k * z.cg, from + k / z.kg * z.cg, by[k], z.cg);
-                    }
-        add_scaled(sum.data(), image.data(), 1.0f, one);
+        for (int64_t r = 0; r < z.r; r++)
+            for (int64_t s = 0; s < z.s; s++) {
+                float *to = &image[(size_t)(tap(z, r, s) * z.k * z.cg)];
+                for (int64_t g = 0; g < z.groups; g++) {
+                    pixels_of(z, x, dy, n, r, s, g, pixels);
+                    for (int64_t k = g * z.kg; k < (g + 1) * z.kg; k++)
+                        add_scaled(to + k * z.cg, pixels, k, z.cg);
+                }
+            }
+        for (int64_t i = 0; i < one; i++) sum[(size_t)i] += image[(size_t)i];
         if (reduced) round_all(sum.data(), one, *reduced);
     }
     for (int64_t k = 0; k < z.k; k++)

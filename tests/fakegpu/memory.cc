@@ -154,6 +154,8 @@ cudaError_t allocate(const char *call, Range &r, int device, size_t n, size_t gr
     r.next = pages + span + page;
     // Large pages: few entries to change where the host's access is taken and given.
     if (span >= huge) madvise(pages, span, MADV_HUGEPAGE);
+    // Unlike the pages around it, so that the kernel neither joins them nor cuts them apart at each change.
+    madvise(pages, span, MADV_DONTDUMP);
     if (mprotect(pages, span, PROT_READ | PROT_WRITE) != 0) return cudaErrorMemoryAllocation;
     memset(b.pages, guard_byte, (size_t)(b.at - b.pages));
     memset(b.at, 0xff, n);
