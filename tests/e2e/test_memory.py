@@ -29,6 +29,9 @@ run: {threads: 1}
 """
 
 
+PROGRAM = 32 << 20  # what each rank's program takes to work
+
+
 class Memory(Case):
     def setUp(self):
         super().setUp()
@@ -59,10 +62,10 @@ class Memory(Case):
         need, less = (p["fit"]["needed_bytes"] for p in (plan, with_it))
         self.assertLess(less, need)
         self.assertIn({"set": "train.accumulate=4", "needed_bytes": less, "fits": False}, plan["fit"]["advice"])
-        room = {"TRIREME_MEM_AVAILABLE": str(less + 1000)}
+        room = {"TRIREME_MEM_AVAILABLE": str(less + 2 * PROGRAM + 1000)}
         out = self.run_trainer(self.big, status=1, env=room)
         self.assertEqual(out.count("training does not fit this node: its 2 ranks need"), 1, out)
-        self.assertRegex(out, r"are available: [\d.]+ k?M?B are short; less take train\.accumulate=2 ")
+        self.assertRegex(out, r"are available, of which programs take 67.1 MB to work: [\d.]+ k?M?B are short; less take train\.accumulate=2 ")
         self.assertRegex(out, r"train\.accumulate=4 [\d.]+ MB \(fits\)")
         self.assertIn("run.overcommit_memory=true trains all the same", out)
         self.assertFalse((self.dir / "run").exists())
@@ -81,17 +84,17 @@ class Memory(Case):
         need = json.loads(self.tool("plan", config, "--ranks", 2, "--json"))["fit"]["needed_bytes"]
         held = json.loads(self.tool("plan", config, "--ranks", 2, "--json"))["memory"]["host"]["data"]
         self.assertGreater(held, 0)
-        self.run_trainer(config, env={"TRIREME_MEM_AVAILABLE": str(need - 2 * held)})
-        self.run_trainer(config, "--force", status=1, env={"TRIREME_MEM_AVAILABLE": str(need - 2 * held - 100)})
+        self.run_trainer(config, env={"TRIREME_MEM_AVAILABLE": str(need - 2 * held + 2 * PROGRAM)})
+        self.run_trainer(config, "--force", status=1, env={"TRIREME_MEM_AVAILABLE": str(need - 2 * held + 2 * PROGRAM - 100)})
 
     def test_evaluation_alone(self):
         """A job that evaluation makes large is refused by its need, however little training takes."""
         values = ("train.batch=8", "train.eval={batch: 480}", "data.eval={format: synthetic, samples: 480}")
         need, less = (self.planned("--ranks", 2, *values[:n])["fit"]["needed_bytes"] for n in (3, 1))
         self.assertGreater(need, 3 * less)
-        refused = self.run_trainer(self.big, *values, status=1, env={"TRIREME_MEM_AVAILABLE": str(need - 4096)})
+        refused = self.run_trainer(self.big, *values, status=1, env={"TRIREME_MEM_AVAILABLE": str(need + 2 * PROGRAM - 4096)})
         self.assertIn("training does not fit this node", refused)
-        self.run_trainer(self.big, *values, env={"TRIREME_MEM_AVAILABLE": str(need)})
+        self.run_trainer(self.big, *values, env={"TRIREME_MEM_AVAILABLE": str(need + 2 * PROGRAM)})
 
     def test_advice(self):
         """What saves something is advised, and nothing else: a smaller batch to evaluate, where that is what takes most."""
@@ -114,7 +117,7 @@ class Memory(Case):
         held = plans[1]["memory"]["host"]["data"]
         refused = self.run_trainer(small, *values, ranks=1, status=1, env={"TRIREME_MEM_AVAILABLE": "1000"})
         self.assertIn("training does not fit this node: its 1 rank needs", refused)
-        self.run_trainer(small, *values, ranks=1, env={"TRIREME_MEM_AVAILABLE": str(need - held)})
+        self.run_trainer(small, *values, ranks=1, env={"TRIREME_MEM_AVAILABLE": str(need - held + PROGRAM)})
         self.assertEqual(round(self.records("taught", "end")[-1]["predicted_mb"] * 1e6), need)
 
     def test_other_machines(self):

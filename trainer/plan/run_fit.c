@@ -2,6 +2,7 @@
  * set against what the node has left. That takes as long as planning it does, so only jobs that come near are: what
  * activations could take at most, if none shared memory in time, and all else that needs no planning, is looked at
  * first. */
+#include "trainer/plan/choose.h"
 #include "trainer/plan/planned.h"
 #include "trainer/plan/shares.h"
 #include "trainer/trainer.h"
@@ -61,6 +62,7 @@ static tr_status is_near(const tr_trainer *t, const tr_planned *r, bool *near)
     for (int s = (int)tr_space_of(t->backend); s < TR_SPACES; s++) {
         size_t ranks = s == TR_SPACE_HOST ? (size_t)t->topology->local_size : 1, total = 0;
         for (int k = 0; k < TR_MEM_KINDS; k++) total += all.bytes[s][k];
+        total += tr_program_bytes((tr_space)s, 0, 0, 1);
         *near = *near || total > tr_planned_available(t, (tr_space)s) / ranks / 2;
     }
 out:
@@ -69,20 +71,21 @@ out:
 
 static void describe(const tr_planned *r, const tr_fit *f, char *buf, size_t room)
 {
-    char need[32], have[32], gap[32];
+    char need[32], have[32], gap[32], programs[32];
     const int ranks = r->on.topology.local_size;
     size_t n = 0;
     tr_format_bytes((double)f->need, need, sizeof need);
     tr_format_bytes((double)f->have, have, sizeof have);
-    tr_format_bytes((double)(f->need - f->have), gap, sizeof gap);
+    tr_format_bytes((double)(f->need + f->programs - f->have), gap, sizeof gap);
     if (f->space == TR_SPACE_DEVICE)
         n += (size_t)snprintf(
             buf, room, "training may take %s on a GPU (trainer plan), this one has %s", need, have);
     else
         n += (size_t)snprintf(buf, room,
                               "training does not fit this node: its %d rank%s need%s %s (trainer "
-                              "plan), %s are available",
-                              ranks, ranks == 1 ? "" : "s", ranks == 1 ? "s" : "", need, have);
+                              "plan), %s are available, of which programs take %s to work",
+                              ranks, ranks == 1 ? "" : "s", ranks == 1 ? "s" : "", need, have,
+                              tr_format_bytes((double)f->programs, programs, sizeof programs));
     n += (size_t)snprintf(buf + n, room - n, ": %s are short", gap);
     for (int i = 0; i < f->nadvice && n < room; i++)
         n += (size_t)snprintf(buf + n, room - n, "%s%s %s%s", i ? ", " : "; less take ",
@@ -100,8 +103,10 @@ static tr_status judge(const tr_trainer *t, const tr_planned *r)
     for (int s = (int)tr_space_of(t->backend); s < TR_SPACES; s++) {
         tr_fit fit;
         const size_t have = tr_planned_available(t, (tr_space)s);
-        if (tr_planned_need(r, (tr_space)s) <= have) continue;
-        TR_TRY(tr_plan_fit(r, (tr_space)s, have, 0, &fit));
+        /* what they hold so far is no part of what is left */
+        const size_t programs = tr_program_bytes((tr_space)s, 0, 0, t->topology->local_size);
+        if (tr_planned_need(r, (tr_space)s) + programs <= have) continue;
+        TR_TRY(tr_plan_fit(r, (tr_space)s, have, programs, &fit));
         describe(r, &fit, text, sizeof text);
         TR_NEED(s == TR_SPACE_DEVICE || t->config->run.overcommit_memory, TR_MEMORY,
                 "%s. run.overcommit_memory=true trains all the same", text);
